@@ -1,0 +1,96 @@
+# How a room, the op room, the media plug-in, the program and a C test become targets.
+
+function(mr_target name)
+  target_compile_features(${name} PUBLIC c_std_11)
+  set_target_properties(${name} PROPERTIES C_EXTENSIONS OFF C_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/core/include PRIVATE ${PROJECT_SOURCE_DIR}/core)
+  target_compile_definitions(${name} PRIVATE _POSIX_C_SOURCE=200809L)
+  # contraction off: a*b+c rounds the same in every build; kernels ask for fma by name
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -ffp-contract=off -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+  if(MR_SANITIZE)
+    target_compile_options(${name} PUBLIC -fsanitize=${MR_SANITIZE} -fno-omit-frame-pointer)
+    target_link_options(${name} PUBLIC -fsanitize=${MR_SANITIZE})
+  endif()
+endfunction()
+
+# mr_room(data LINK ...): core/data/*.c as an object library mr_data that carries its own objects.
+function(mr_room room)
+  cmake_parse_arguments(A "" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/${room}/*.c)
+  add_library(mr_${room} STATIC ${sources})
+  mr_target(mr_${room})
+  target_link_libraries(mr_${room} PUBLIC ${A_LINK})
+endfunction()
+
+# The op room: rows are compiled once; each file's kernels once per instruction set. A file
+# core/op/NAME.c is all an op needs; the table is gathered by the linker (section mr_ops).
+function(mr_op_room room)
+  cmake_parse_arguments(A "" "" "LINK" ${ARGN})
+  file(GLOB ops CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/op/*.c)
+  file(GLOB shared CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/cpu/*.c)
+  add_library(mr_op STATIC ${shared})
+  mr_target(mr_op)
+  target_link_libraries(mr_op PUBLIC ${A_LINK} OpenMP::OpenMP_C)
+  set(flags_base "")
+  set(flags_avx2 -mavx2 -mfma -mf16c)
+  set(flags_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+  foreach(isa base avx2 avx512)
+    add_library(mr_op_${isa} OBJECT ${ops})
+    mr_target(mr_op_${isa})
+    target_compile_definitions(mr_op_${isa} PRIVATE MR_ISA=${isa} MR_ISA_${isa}=1)
+    target_compile_options(mr_op_${isa} PRIVATE -O3 ${flags_${isa}})
+    target_link_libraries(mr_op_${isa} PUBLIC ${A_LINK} OpenMP::OpenMP_C)
+    if(MR_HAVE_ONEDNN)
+      target_compile_definitions(mr_op_${isa} PRIVATE MR_HAVE_ONEDNN=1)
+      target_include_directories(mr_op_${isa} PRIVATE $<TARGET_PROPERTY:DNNL::dnnl,INTERFACE_INCLUDE_DIRECTORIES>)
+    endif()
+    target_sources(mr_op INTERFACE $<TARGET_OBJECTS:mr_op_${isa}>)
+  endforeach()
+  if(MR_HAVE_ONEDNN)
+    target_compile_definitions(mr_op PUBLIC MR_HAVE_ONEDNN=1)
+    target_link_libraries(mr_op PUBLIC DNNL::dnnl)
+  endif()
+endfunction()
+
+# FFmpeg lives in a shared object that is opened on first use, so the program starts in milliseconds.
+function(mr_plugin room)
+  cmake_parse_arguments(A "" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/${room}/*.c)
+  if(NOT sources)
+    return()
+  endif()
+  add_library(moonreel_${room} MODULE ${sources})
+  mr_target(moonreel_${room})
+  # moonreel's own symbols come from the program that opens the plug-in: one error record, one I/O table
+  target_link_libraries(moonreel_${room} PRIVATE ${A_LINK})
+  target_compile_definitions(moonreel_${room} PRIVATE MR_PLUGIN=1)
+  install(TARGETS moonreel_${room} LIBRARY DESTINATION lib/moonreel)
+endfunction()
+
+# The program: main plus the Lua modules and recipes, embedded.
+function(mr_program name dir)
+  cmake_parse_arguments(A "" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*.c)
+  file(GLOB_RECURSE lua CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lua/*.lua ${PROJECT_SOURCE_DIR}/recipes/*.lua)
+  set(embedded ${CMAKE_BINARY_DIR}/embedded.c)
+  add_custom_command(OUTPUT ${embedded}
+    COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DOUT=${embedded} -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${lua} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+  # the room with the bindings registers itself by a linker section, so it is linked whole
+  add_executable(${name} ${sources} ${embedded})
+  mr_target(${name})
+  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON INSTALL_RPATH "$ORIGIN/../lib/moonreel")
+  # and so are the rooms whose symbols plug-ins use
+  target_link_libraries(${name} PRIVATE -Wl,--whole-archive mr_bind mr_data mr_tensor mr_base -Wl,--no-whole-archive ${A_LINK})
+  install(TARGETS ${name} RUNTIME DESTINATION bin)
+endfunction()
+
+# mr_test(data spec/core/data/order.c): one small program, run by ctest as core/data/order.
+function(mr_test room source)
+  get_filename_component(stem ${source} NAME_WE)
+  add_executable(spec_${room}_${stem} ${source})
+  mr_target(spec_${room}_${stem})
+  target_include_directories(spec_${room}_${stem} PRIVATE ${PROJECT_SOURCE_DIR}/spec/support)
+  target_link_libraries(spec_${room}_${stem} PRIVATE mr_${room})
+  add_test(NAME core/${room}/${stem} COMMAND spec_${room}_${stem} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+endfunction()

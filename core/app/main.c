@@ -1,0 +1,135 @@
+/* app: start Lua, hand over to moonreel.cli. Licence: Apache-2.0 */
+#include "app/embedded.h"
+#include "bind/bind.h"
+
+#include <lualib.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* moonreel.embedded(path) -> text or nil: a file carried inside the program. With MOONREEL_LUA=DIR
+ * files are read from that tree instead. */
+static int embedded(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1), *tree = getenv("MOONREEL_LUA");
+    if (tree && *tree) {
+        const char *full = lua_pushfstring(L, "%s/%s", tree, path);
+        char *text;
+        size_t n;
+        if (mr_file_read_all(full, &text, &n) != MR_OK) {
+            mr_error_clear();
+            return 0;
+        }
+        lua_pushlstring(L, text, n);
+        mr_free(text);
+        return 1;
+    }
+    for (const mr_embedded_file *f = mr_embedded; f->path; f++)
+        if (strcmp(f->path, path) == 0) {
+            lua_pushlstring(L, (const char *)f->bytes, f->size);
+            return 1;
+        }
+    return 0;
+}
+
+/* moonreel.embedded_list() -> paths of all carried files, sorted. */
+static int embedded_list(lua_State *L)
+{
+    lua_newtable(L);
+    int n = 0;
+    for (const mr_embedded_file *f = mr_embedded; f->path; f++) {
+        lua_pushstring(L, f->path);
+        lua_rawseti(L, -2, ++n);
+    }
+    return 1;
+}
+
+/* package.searchers entry: "moonreel.nn" -> lua/moonreel/nn.lua or lua/moonreel/nn/init.lua. */
+static int searcher(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1);
+    const char *base = luaL_gsub(L, name, ".", "/");
+    static const char *const forms[] = {"lua/%s.lua", "lua/%s/init.lua"};
+    for (int i = 0; i < 2; i++) {
+        const char *path = lua_pushfstring(L, forms[i], base);
+        lua_pushcfunction(L, embedded);
+        lua_pushvalue(L, -2);
+        lua_call(L, 1, 1);
+        if (lua_isnil(L, -1)) {
+            lua_pop(L, 2);
+            continue;
+        }
+        size_t n;
+        const char *text = lua_tolstring(L, -1, &n);
+        // chunk names of own modules start with "@moonreel/": error blame skips them
+        const char *chunk = lua_pushfstring(L, "@%s", path + 4);
+        if (luaL_loadbufferx(L, text, n, chunk, "t") != LUA_OK) return lua_error(L);
+        lua_pushstring(L, path);
+        return 2;
+    }
+    lua_pushfstring(L, "no module '%s' inside moonreel", name);
+    return 1;
+}
+
+static int traceback(lua_State *L)
+{
+    if (luaL_testudata(L, 1, "mr.Error") || lua_istable(L, 1)) return 1;  // already a story
+    const char *msg = lua_tostring(L, 1);
+    luaL_traceback(L, L, msg ? msg : "error without a text", 1);
+    return 1;
+}
+
+/* start(args): open everything, run moonreel.cli.main(args), return its exit code. */
+static int start(lua_State *L)
+{
+    luaL_openlibs(L);
+    mr_bind_open_all(L);
+    lua_getglobal(L, "package");
+    lua_getfield(L, -1, "searchers");
+    lua_pushcfunction(L, searcher);
+    lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+    lua_getfield(L, -2, "loaded");
+    lua_newtable(L);
+    lua_pushcfunction(L, embedded);
+    lua_setfield(L, -2, "embedded");
+    lua_pushcfunction(L, embedded_list);
+    lua_setfield(L, -2, "embedded_list");
+    lua_pushstring(L, MR_VERSION);
+    lua_setfield(L, -2, "version");
+    lua_setfield(L, -2, "moonreel.app");
+    lua_getglobal(L, "require");
+    lua_pushstring(L, "moonreel.cli");
+    lua_call(L, 1, 1);
+    lua_getfield(L, -1, "main");
+    lua_pushvalue(L, 1);
+    lua_call(L, 1, 1);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    setlocale(LC_CTYPE, "");
+    // the cheapest questions need no Lua
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("moonreel %s\n", MR_VERSION);
+        return 0;
+    }
+    lua_State *L = luaL_newstate();
+    if (!L) {
+        fprintf(stderr, "moonreel: cannot allocate the Lua state\n");
+        return 5;
+    }
+    lua_pushcfunction(L, traceback);
+    lua_pushcfunction(L, start);
+    lua_createtable(L, argc, 0);
+    for (int i = 0; i < argc; i++) {
+        lua_pushstring(L, argv[i]);
+        lua_rawseti(L, -2, i);
+    }
+    int code = 1;
+    if (lua_pcall(L, 1, 1, 1) == LUA_OK) code = (int)lua_tointeger(L, -1);
+    else fprintf(stderr, "moonreel: %s\n", lua_tostring(L, -1) ? lua_tostring(L, -1) : luaL_tolstring(L, -1, NULL));
+    lua_close(L);
+    return code;
+}

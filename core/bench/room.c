@@ -1,0 +1,1 @@
+/* bench */ typedef int mr_room_bench;

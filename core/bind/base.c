@@ -1,0 +1,114 @@
+/* bind: moonreel.core.base - hashes, files, clock, process facts for the Lua side. Licence: Apache-2.0 */
+#include "bind.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static int b_mix(lua_State *L)
+{
+    uint64_t words[16];
+    int n = lua_gettop(L);
+    luaL_argcheck(L, n >= 1 && n <= 16, 1, "1 to 16 words");
+    for (int i = 0; i < n; i++)
+        words[i] = lua_type(L, i + 1) == LUA_TSTRING ? mr_name_word(lua_tostring(L, i + 1))
+                                                      : (uint64_t)luaL_checkinteger(L, i + 1);
+    lua_pushinteger(L, (lua_Integer)mr_mix(words, (size_t)n));
+    return 1;
+}
+
+static int b_hash128(lua_State *L)
+{
+    size_t n;
+    const char *s = luaL_checklstring(L, 1, &n);
+    char hex[33];
+    mr_hash128_hex(mr_hash128_of(s, n), hex);
+    lua_pushstring(L, hex);
+    return 1;
+}
+
+static int b_now(lua_State *L)
+{
+    lua_pushnumber(L, mr_now_s());
+    return 1;
+}
+
+static int b_wall(lua_State *L)
+{
+    lua_pushnumber(L, (double)mr_clock_table()->wall_ns() * 1e-9);
+    return 1;
+}
+
+static int b_read_file(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    char *data;
+    size_t n;
+    mr_bind_check(L, mr_file_read_all(path, &data, &n));
+    lua_pushlstring(L, data, n);  // an out-of-memory raise here loses `data`; files read so are small
+    mr_free(data);
+    return 1;
+}
+
+static int b_replace_file(lua_State *L)
+{
+    size_t n;
+    const char *path = luaL_checkstring(L, 1), *data = luaL_checklstring(L, 2, &n);
+    mr_bind_check(L, mr_file_replace(path, data, n));
+    return 0;
+}
+
+static int b_make_dir(lua_State *L)
+{
+    mr_bind_check(L, mr_dir_make(luaL_checkstring(L, 1)));
+    return 0;
+}
+
+static int b_list_dir(lua_State *L)
+{
+    char **names;
+    int n;
+    mr_bind_check(L, mr_dir_list(luaL_checkstring(L, 1), &names, &n));
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_pushstring(L, names[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    mr_dir_list_free(names, n);
+    return 1;
+}
+
+static int b_exists(lua_State *L)
+{
+    lua_pushboolean(L, mr_path_exists(luaL_checkstring(L, 1)));
+    return 1;
+}
+
+static int b_raise(lua_State *L)
+{
+    mr_status code = mr_status_from_name(luaL_checkstring(L, 1));
+    luaL_argcheck(L, code < MR_STATUS_COUNT && code != MR_OK, 1, "unknown error code");
+    return mr_bind_raise(L, code, "%s", luaL_checkstring(L, 2));
+}
+
+static int b_is_terminal(lua_State *L)
+{
+    lua_pushboolean(L, isatty((int)luaL_optinteger(L, 1, 1)));
+    return 1;
+}
+
+static int b_pid(lua_State *L)
+{
+    lua_pushinteger(L, getpid());
+    return 1;
+}
+
+MR_BIND_ROOM(base)
+{
+    static const luaL_Reg rows[] = {
+        {"mix", b_mix}, {"hash128", b_hash128}, {"now_s", b_now}, {"wall_s", b_wall},
+        {"read_file", b_read_file}, {"replace_file", b_replace_file}, {"make_dir", b_make_dir},
+        {"list_dir", b_list_dir}, {"exists", b_exists}, {"raise", b_raise},
+        {"is_terminal", b_is_terminal}, {"pid", b_pid}, {NULL, NULL}};
+    luaL_newlib(L, rows);
+    return 1;
+}

@@ -1,0 +1,208 @@
+/* bind: helpers shared by the binding files. Licence: Apache-2.0 */
+#include "bind.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void mr_bind_origin(lua_State *L, char *buf, size_t cap)
+{
+    lua_Debug ar;
+    buf[0] = 0;
+    for (int level = 1; lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "Sl", &ar);
+        if (ar.currentline < 0 || strncmp(ar.source, "@moonreel/", 10) == 0) continue;
+        snprintf(buf, cap, "%s:%d", ar.short_src, ar.currentline);
+        return;
+    }
+}
+
+static void push_error(lua_State *L, mr_status code, const char *text)
+{
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, mr_status_name(code));
+    lua_setfield(L, -2, "code");
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, "message");
+    lua_pushinteger(L, mr_status_exit(code));
+    lua_setfield(L, -2, "exit");
+    luaL_setmetatable(L, "mr.Error");
+}
+
+void mr_bind_push_error(lua_State *L)
+{
+    char text[8192];
+    const mr_error *err = mr_error_last();
+    mr_error_format(err, text, sizeof text);
+    push_error(L, err ? err->code : MR_E_INTERNAL, text);
+}
+
+void mr_bind_check(lua_State *L, mr_status st)
+{
+    if (st == MR_OK) return;
+    char origin[256];
+    mr_bind_origin(L, origin, sizeof origin);
+    mr_fail_where(NULL, NULL, origin);
+    mr_bind_push_error(L);
+    lua_error(L);
+}
+
+int mr_bind_raise(lua_State *L, mr_status code, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    mr_bind_check(L, mr_fail(code, "%s", text));
+    return 0;
+}
+
+static int scratch_free(lua_State *L)
+{
+    void **p = lua_touserdata(L, 1);
+    mr_free(*p);
+    *p = NULL;
+    return 0;
+}
+
+void *mr_bind_scratch(lua_State *L, size_t bytes)
+{
+    void **p = lua_newuserdatauv(L, sizeof *p, 0);
+    *p = NULL;
+    if (luaL_newmetatable(L, "mr.Scratch")) {
+        lua_pushcfunction(L, scratch_free);
+        lua_setfield(L, -2, "__gc");
+        lua_pushcfunction(L, scratch_free);
+        lua_setfield(L, -2, "__close");
+    }
+    lua_setmetatable(L, -2);
+    *p = mr_calloc(1, bytes);
+    if (!*p) mr_bind_check(L, mr_fail_memory(bytes));
+    lua_toclose(L, -1);
+    return *p;
+}
+
+void **mr_bind_box(lua_State *L, const char *type)
+{
+    void **box = lua_newuserdatauv(L, sizeof *box, 2);
+    *box = NULL;
+    luaL_setmetatable(L, type);
+    return box;
+}
+
+void *mr_bind_unbox(lua_State *L, int arg, const char *type)
+{
+    void **box = luaL_checkudata(L, arg, type);
+    if (!*box) mr_bind_raise(L, MR_E_USAGE, "%s is closed", type);
+    return *box;
+}
+
+static int box_close(lua_State *L)
+{
+    void **box = lua_touserdata(L, 1);
+    mr_bind_free *const *free_object = lua_touserdata(L, lua_upvalueindex(1));
+    if (box && *box) {
+        void *object = *box;
+        *box = NULL;
+        (*free_object)(object);
+    }
+    return 0;
+}
+
+static int box_tostring(lua_State *L)
+{
+    void **box = lua_touserdata(L, 1);
+    const char *type = lua_tostring(L, lua_upvalueindex(1));
+    lua_pushfstring(L, *box ? "%s" : "%s (closed)", type);
+    return 1;
+}
+
+void mr_bind_type(lua_State *L, const char *type, const luaL_Reg *methods, const luaL_Reg *meta, mr_bind_free *free_object)
+{
+    luaL_newmetatable(L, type);
+    lua_pushstring(L, type);
+    lua_pushcclosure(L, box_tostring, 1);
+    lua_setfield(L, -2, "__tostring");
+    if (methods) {
+        lua_newtable(L);
+        luaL_setfuncs(L, methods, 0);
+    } else {
+        lua_newtable(L);
+    }
+    if (free_object) {
+        mr_bind_free **kept = lua_newuserdatauv(L, sizeof *kept, 0);
+        *kept = free_object;
+        lua_pushcclosure(L, box_close, 1);
+        lua_pushvalue(L, -1);
+        lua_setfield(L, -4, "__gc");
+        lua_pushvalue(L, -1);
+        lua_setfield(L, -4, "__close");
+        lua_setfield(L, -2, "close");
+    }
+    lua_setfield(L, -2, "__index");
+    if (meta) luaL_setfuncs(L, meta, 0);
+    lua_pop(L, 1);
+}
+
+static int push_field(lua_State *L, int arg, const char *field)
+{
+    if (lua_isnoneornil(L, arg)) return LUA_TNIL;
+    luaL_checktype(L, arg, LUA_TTABLE);
+    return lua_getfield(L, arg, field);
+}
+
+#define OPT(test, want, convert)                                                                   \
+    int kind = push_field(L, arg, field);                                                          \
+    if (kind == LUA_TNIL) {                                                                        \
+        if (!lua_isnoneornil(L, arg)) lua_pop(L, 1);                                               \
+        return def;                                                                                \
+    }                                                                                              \
+    if (!(test)) mr_bind_raise(L, MR_E_USAGE, "%s: expected %s, got %s", field, want, luaL_typename(L, -1)); \
+    convert;                                                                                       \
+    lua_pop(L, 1);                                                                                 \
+    return value
+
+int64_t mr_bind_opt_int(lua_State *L, int arg, const char *field, int64_t def)
+{
+    int ok = 0;
+    OPT((lua_tointegerx(L, -1, &ok), ok && kind == LUA_TNUMBER), "integer", int64_t value = lua_tointeger(L, -1));
+}
+
+double mr_bind_opt_num(lua_State *L, int arg, const char *field, double def)
+{
+    OPT(kind == LUA_TNUMBER, "number", double value = lua_tonumber(L, -1));
+}
+
+bool mr_bind_opt_bool(lua_State *L, int arg, const char *field, bool def)
+{
+    OPT(kind == LUA_TBOOLEAN, "boolean", bool value = lua_toboolean(L, -1));
+}
+
+const char *mr_bind_opt_str(lua_State *L, int arg, const char *field, const char *def)
+{
+    OPT(kind == LUA_TSTRING, "text", const char *value = lua_tostring(L, -1));
+}
+
+static int error_tostring(lua_State *L)
+{
+    lua_getfield(L, 1, "message");
+    return 1;
+}
+
+extern const mr_bind_room *const __start_mr_rooms[], *const __stop_mr_rooms[];
+
+void mr_bind_open_all(lua_State *L)
+{
+    luaL_newmetatable(L, "mr.Error");
+    lua_pushcfunction(L, error_tostring);
+    lua_setfield(L, -2, "__tostring");
+    lua_pop(L, 1);
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+    for (const mr_bind_room *const *r = __start_mr_rooms; r < __stop_mr_rooms; r++) {
+        lua_pushcfunction(L, (*r)->open);
+        lua_pushfstring(L, "moonreel.core.%s", (*r)->name);
+        lua_insert(L, -2);
+        lua_settable(L, -3);
+    }
+    lua_pop(L, 1);
+}

@@ -1,0 +1,1 @@
+/* ckpt */ typedef int mr_room_ckpt;

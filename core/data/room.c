@@ -1,0 +1,1 @@
+/* data */ typedef int mr_room_data;

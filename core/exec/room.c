@@ -1,0 +1,1 @@
+/* exec */ typedef int mr_room_exec;

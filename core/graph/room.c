@@ -1,0 +1,1 @@
+/* graph */ typedef int mr_room_graph;

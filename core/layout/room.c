@@ -1,0 +1,1 @@
+/* layout */ typedef int mr_room_layout;

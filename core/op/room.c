@@ -1,0 +1,1 @@
+typedef int mr_op_room;

@@ -1,0 +1,1 @@
+/* tensor */ typedef int mr_room_tensor;
