@@ -1,9 +1,72 @@
-# The front door: thin names over CMake presets.
-PRESET ?= cpu
-BUILD = build/$(PRESET)
+# The front door: thin names over CMake presets and the program itself.
+#
+#   make            build build/cpu/moonreel
+#   make demo       set up, build, train the tiny model, render and measure: build/demo/result
+#   make test       set up, build, run every spec; last line: N passed, N failed
+#   make demo-data  render the demo clips and index them: build/demo/demo.mrx
+#   make bench      run the benchmarks
+#   make golden     compare with reference numbers: GOLDEN=DIR (default: the ones in spec/golden)
+#   make asan       every spec with address and undefined-behaviour sanitizers
+#   make install    to PREFIX (default /usr/local); DESTDIR is respected
+#   make setup      install missing Debian packages (packages/debian.txt)
+#   make clean      remove build/
 
-all: build
-build:
-	cmake --preset $(PRESET) > build.log 2>&1 || cat build.log
-	cmake --build $(BUILD)
-.PHONY: all build
+PRESET ?= cpu
+PREFIX ?= /usr/local
+GOLDEN ?= spec/golden
+BUILD = build/$(PRESET)
+MOONREEL = $(BUILD)/moonreel
+DEMO = build/demo
+
+build: $(BUILD)/build.ninja
+	@cmake --build $(BUILD)
+
+# the log is shown only when configuring fails; later changes of CMake files are ninja's business
+$(BUILD)/build.ninja: CMakePresets.json
+	@command -v cmake >/dev/null || { echo "cmake is missing: run 'make setup' first" >&2; exit 1; }
+	@mkdir -p $(BUILD)
+	@cmake --preset $(PRESET) > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log >&2; exit 1; }
+	@touch $@
+
+setup:
+	@scripts/setup
+
+test: setup
+	@$(MAKE) --no-print-directory build
+	@scripts/test $(BUILD)
+
+asan: setup
+	@$(MAKE) --no-print-directory build PRESET=asan
+	@scripts/test build/asan
+
+demo: setup
+	@$(MAKE) --no-print-directory demo-data
+	@$(MOONREEL) datasets/demo/run.lua --out $(DEMO)/result
+
+demo-data: build
+	@$(MAKE) --no-print-directory $(DEMO)/demo.mrx/data.sum
+
+$(DEMO)/demo.mrx/data.sum: $(wildcard datasets/demo/*.lua)
+	@rm -rf $(DEMO)/clips $(DEMO)/demo.mrx
+	@$(MOONREEL) datasets/demo/build.lua $(DEMO)/clips
+	@$(MOONREEL) data ingest $(DEMO)/clips/demo.csv -o $(DEMO)/demo.mrx
+
+bench: build
+	@$(MOONREEL) bench
+
+golden: build
+	@$(MOONREEL) golden $(GOLDEN)
+
+install: build
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+cuda:
+	@echo "make cuda: reserved for the CUDA back end, which is not part of this version;" >&2
+	@echo "  everything runs on the CPU: use 'make'" >&2
+	@exit 1
+
+clean:
+	@rm -rf build
+
+.PHONY: build setup test asan demo demo-data bench golden install cuda clean
+.DEFAULT_GOAL := build
