@@ -1,0 +1,118 @@
+/* exec: devices, persistent regions and the running of laid-out graphs.
+ *
+ * An executor owns, on one device: the regions of a parameter table, one arena as large as the
+ * largest compiled graph needs, and the compiled programs. A program is an array of steps with
+ * resolved kernels and fixed addresses: running it allocates nothing and decides nothing.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_EXEC_H
+#define MOONREEL_EXEC_H
+
+#include "moonreel/layout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- devices ------------------------------------------------------------------------------------ */
+
+typedef enum mr_space { MR_SPACE_DEVICE, MR_SPACE_PINNED } mr_space;
+typedef uintptr_t mr_dptr;       /* an address of the device; host code never dereferences it */
+
+/* One step of a program as a device sees it. */
+typedef struct mr_step {
+    const mr_op *op;
+    mr_kernel_fn *run;           /* resolved by the device in `resolve` */
+    mr_call call;                /* data pointers are device addresses */
+    mr_queue queue;
+    int node;
+    int wait_n, wait[4];         /* steps on other queues that must have finished */
+    bool naive;                  /* served by the naive row */
+} mr_step;
+
+typedef struct mr_device mr_device;
+typedef struct mr_device_ops {
+    mr_status (*alloc)(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out);   /* 4096-byte aligned, cleared */
+    void (*free)(mr_device *dev, mr_dptr p, size_t bytes, mr_space space);
+    mr_status (*copy_in)(mr_device *dev, mr_dptr dst, const void *src, size_t bytes);
+    mr_status (*copy_out)(mr_device *dev, void *dst, mr_dptr src, size_t bytes);
+    /* Choose the kernel, make its state, say its workspace bytes; call has shapes only. */
+    mr_status (*resolve)(mr_device *dev, mr_step *step, size_t *workspace_bytes);
+    void (*release)(mr_device *dev, mr_step *step);
+    /* Enqueue all steps in order; returns before they ran where the device is asynchronous. */
+    mr_status (*run)(mr_device *dev, const mr_step *steps, int n);
+    mr_status (*sync)(mr_device *dev);       /* wait; reports the first failed step */
+    void (*close)(mr_device *dev);
+} mr_device_ops;
+struct mr_device {
+    const mr_device_ops *ops;
+    mr_facts facts;
+};
+/* Open "cpu" or "shadow" (later "cuda"). threads 0 = all cores of this process. Owns: caller closes. */
+MR_API mr_status mr_device_open(const char *name, int threads, mr_device **out);
+MR_API void mr_device_close(mr_device *dev);
+
+/* ---- executor ------------------------------------------------------------------------------------- */
+
+typedef struct mr_exec mr_exec;
+typedef struct mr_program mr_program;
+typedef struct mr_exec_options {
+    bool training;               /* regions grad, master, adam_m, adam_v; else only w and frozen */
+    bool ema;                    /* region ema */
+    bool no_moments;             /* forward and backward only: no master, moments or ema */
+    bool poison;                 /* fill the arena before each run (specs) */
+    bool no_pack;                /* never keep packed weights */
+} mr_exec_options;
+
+/* `params` sealed or NULL; both borrowed for life. Regions are allocated and cleared here. */
+MR_API mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_options *options, mr_exec **out);
+MR_API void mr_exec_free(mr_exec *exec);
+MR_API mr_device *mr_exec_device(const mr_exec *exec);
+/* Lay out and compile a finished graph (kept by reference: must outlive the program), run its
+ * setup nodes once, grow the arena if needed. Programs stay valid when the arena grows. */
+MR_API mr_status mr_exec_compile(mr_exec *exec, const mr_graph *g, mr_program **out);
+MR_API void mr_program_free(mr_program *prog);
+/* Host copies into an input slot / out of an output; whole tensors, dtype converted when it differs.
+ * Errors: MR_E_SHAPE naming the input and both shapes, MR_E_USAGE for an unknown name. */
+MR_API mr_status mr_program_set(mr_program *prog, const char *input, const mr_view *data);
+MR_API mr_status mr_program_get(mr_program *prog, const char *output, const mr_view *out);
+MR_API mr_status mr_program_run(mr_program *prog);            /* may return before it finished */
+MR_API mr_status mr_exec_sync(mr_exec *exec);
+/* Make packed copies anew after weights changed: after load, init and each update program. */
+MR_API mr_status mr_exec_pack(mr_exec *exec);
+
+/* Regions: address, bytes, existence. `mr_exec_read/write` move host bytes in and out. */
+MR_API bool mr_exec_has(const mr_exec *exec, const char *region);
+MR_API size_t mr_exec_region_bytes(const mr_exec *exec, const char *region);
+MR_API mr_status mr_exec_read(mr_exec *exec, const char *region, size_t at, void *dst, size_t bytes);
+MR_API mr_status mr_exec_write(mr_exec *exec, const char *region, size_t at, const void *src, size_t bytes);
+/* Write the initial values of every parameter: master (f32) and w, or w alone; ema = master. Then pack. */
+MR_API mr_status mr_exec_init_params(mr_exec *exec, uint64_t seed);
+/* w := round(master), for instance after a load; then pack. */
+MR_API mr_status mr_exec_refresh(mr_exec *exec);
+
+/* ---- facts of a program --------------------------------------------------------------------------- */
+
+typedef struct mr_memory {
+    size_t arena, bound, params, state, inputs, consts, packed, library;  /* bytes; library = reserve for oneDNN's own */
+} mr_memory;
+MR_API mr_memory mr_program_memory(const mr_program *prog);
+MR_API const mr_layout *mr_program_layout(const mr_program *prog);
+MR_API mr_cost mr_program_cost(const mr_program *prog);       /* of one run, recomputation included */
+/* Highest arena byte written in the last run (needs options.poison). */
+MR_API size_t mr_program_measured(mr_program *prog);
+/* Per-step timing: on, run, then read. */
+MR_API void mr_program_time(mr_program *prog, bool on);
+typedef struct mr_step_time { const mr_node *node; double seconds; mr_cost cost; bool naive; } mr_step_time;
+MR_API int mr_program_times(const mr_program *prog, mr_step_time *out, int cap);  /* returns the number of steps */
+MR_API mr_status mr_program_trace(const mr_program *prog, const char *path);      /* Chrome trace file of the last timed run */
+
+/* ---- eager ------------------------------------------------------------------------------------------ */
+
+/* Run one op on host tensors: a graph of one node. outs receives new tensors (caller unrefs). */
+MR_API mr_status mr_eager(mr_device *dev, const char *op, const mr_attr *attrs, int n_attrs,
+                          mr_tensor *const *in, int n_in, mr_tensor **outs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

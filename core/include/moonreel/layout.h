@@ -1,0 +1,42 @@
+/* layout: fixed offsets for every arena storage of a finished graph; the peak before the run.
+ *
+ * Knows graphs and facts, no device. Licence: Apache-2.0 */
+#ifndef MOONREEL_LAYOUT_H
+#define MOONREEL_LAYOUT_H
+
+#include "moonreel/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mr_layout mr_layout;
+typedef struct mr_layout_options {
+    const size_t *workspace;     /* bytes per node, mr_graph_nodes long; NULL = none */
+    bool no_reuse;               /* specs: every storage its own range */
+} mr_layout_options;
+
+typedef struct mr_layout_entry {
+    int storage;                 /* -1: workspace of node `first` */
+    int first, last;             /* nodes, both included; outputs live to the end */
+    size_t bytes;                /* multiple of 64 */
+    size_t offset;
+} mr_layout_entry;
+
+/* Best fit over lifetimes in several orders, the best kept. Deterministic. */
+MR_API mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options, mr_layout **out);
+MR_API void mr_layout_free(mr_layout *layout);
+MR_API size_t mr_layout_peak(const mr_layout *layout);        /* arena bytes needed */
+MR_API size_t mr_layout_bound(const mr_layout *layout);       /* largest sum of storages live at once */
+MR_API int mr_layout_peak_node(const mr_layout *layout);      /* where the bound is reached */
+MR_API size_t mr_layout_offset(const mr_layout *layout, int storage);      /* arena storages */
+MR_API size_t mr_layout_workspace(const mr_layout *layout, int node);      /* offset of a node's workspace */
+MR_API int mr_layout_entries(const mr_layout *layout);
+MR_API const mr_layout_entry *mr_layout_at(const mr_layout *layout, int i);
+/* Who lives at the peak: block, op, bytes, largest first, and what to do about it. Free with mr_free. */
+MR_API mr_status mr_layout_report(const mr_layout *layout, char **text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,200 @@
+/* op: the self-describing rows from which graph, eager calls, help, cost and contract specs come.
+ *
+ * One file core/op/NAME.c holds all of an op: its row (MR_OP), its backward rows, its naive f64
+ * truth and its CPU kernels (MR_KERNEL, compiled once per instruction set). The linker gathers the
+ * rows; no list is edited. Licence: Apache-2.0 */
+#ifndef MOONREEL_OP_H
+#define MOONREEL_OP_H
+
+#include "moonreel/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MR_MAX_IN 12
+#define MR_MAX_OUT 6
+#define MR_MAX_ATTR 8
+#define MR_ATTR_BYTES 256
+
+typedef int32_t mr_ref;          /* a value of a graph; MR_NONE = absent */
+#define MR_NONE ((mr_ref)-1)
+struct mr_graph;
+
+/* ---- attributes ---------------------------------------------------------------------------- */
+
+typedef enum mr_attr_kind { MR_ATTR_F64, MR_ATTR_I64, MR_ATTR_BOOL, MR_ATTR_INTS } mr_attr_kind;
+typedef struct mr_ints { int64_t n, v[MR_MAX_RANK]; } mr_ints;   /* a short list of integers */
+/* One attribute of a row: stored in the row's plain struct at `at` as double, int64_t, bool, mr_ints. */
+typedef struct mr_attr_row {
+    const char *name;
+    mr_attr_kind kind;
+    size_t at;
+    double def, min, max;        /* min == max == 0: no limits; INTS defaults to an empty list */
+    bool required;
+    const char *doc;
+} mr_attr_row;
+/* How callers name attributes: MR_ATTRS({"eps", .f = 1e-6}, {"axis", .i = 1}). */
+typedef struct mr_attr {
+    const char *name;
+    double f;
+    int64_t i;
+    const mr_ints *ints;
+} mr_attr;
+#define MR_ATTRS(...) (const mr_attr[]){__VA_ARGS__}, (int)MR_COUNT(((const mr_attr[]){__VA_ARGS__}))
+#define MR_NO_ATTRS NULL, 0
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+/* What a kernel sees, flat. It allocates nothing, looks nothing up, reads nothing else.
+ * An absent optional input has data == NULL and desc.rank == -1. */
+typedef struct mr_call {
+    mr_view in[MR_MAX_IN], out[MR_MAX_OUT];
+    int n_in, n_out;
+    const void *attr;            /* the row's plain struct */
+    void *workspace;             /* workspace() bytes, 64-byte aligned, contents undefined */
+    const void *packed;          /* packed form of the input named by .pack, or NULL: plain in[] is to be read */
+    void *state;                 /* what prepare() made, or NULL */
+    int threads;                 /* team size; 1 <= threads */
+} mr_call;
+
+typedef mr_status mr_kernel_fn(const mr_call *call);
+typedef struct mr_cost { double flop, bytes; } mr_cost;
+
+/* What planning knows of a device; no device is needed to fill it. */
+typedef struct mr_facts {
+    char device[16];             /* "cpu", "shadow", "cuda" */
+    char isa[16];                /* "base", "avx2", "avx512"; compute capability on CUDA */
+    int threads;
+    bool bf16;                   /* bf16 products are fast here */
+} mr_facts;
+
+/* Kernels of one device. `run` holds one function per instruction set on the CPU. `prepare` is
+ * called once per compiled node with shapes and no data, may create primitives, and may answer
+ * MR_E_UNSUPPORTED: the naive row then serves. `workspace` may look at `state`. Packing: when
+ * pack_input >= 0 and pack_bytes() > 0, the executor keeps a packed copy of that input (when it is
+ * a parameter), made by pack() after each update, and passes it in call->packed. Equal pack_key
+ * of two nodes on one parameter means the same packed bytes serve both. */
+typedef struct mr_kernel {
+    mr_kernel_fn *run[3];        /* base, avx2, avx512; a NULL takes the one before */
+    mr_status (*prepare)(const mr_call *call, const mr_facts *facts, void **state);
+    void (*release)(void *state);
+    size_t (*workspace)(const mr_call *call, const mr_facts *facts);
+    bool packs;                  /* the next four are used */
+    int pack_input;
+    size_t (*pack_bytes)(const mr_call *call);
+    uint64_t (*pack_key)(const mr_call *call);
+    mr_status (*pack)(const mr_call *call, void *dst);
+} mr_kernel;
+
+/* ---- rows ------------------------------------------------------------------------------------- */
+
+typedef enum mr_access { MR_CONTIG, MR_ROWS, MR_ANY } mr_access;  /* strides an argument may have */
+enum { MR_OPTIONAL = 1, MR_NO_GRAD = 2 };
+
+typedef struct mr_arg_row {
+    const char *name;
+    const char *type;            /* "[..., C] f32|bf16": for people and for the Lua argument check */
+    mr_access access;
+    unsigned flags;
+} mr_arg_row;
+
+typedef struct mr_out_row {
+    const char *name;
+    const char *type;
+    /* Output may lie in the place of an input: index + 1, 0 = never. With `must` it always does:
+     * accumulators ("acc" in, "acc" out) and in-place updates of persistent regions. */
+    int inplace;
+    bool must;
+    mr_access access;            /* strides the kernel can write; a concat places producers by it */
+} mr_out_row;
+
+/* infer: fill out[].dtype, rank, dim (dense strides are set for you; set stride[] only when the
+ * output keeps a permuted order). Fail with mr_fail(MR_E_SHAPE, ...): op, node and origin are added. */
+typedef struct mr_infer {
+    const mr_desc *in[MR_MAX_IN];    /* NULL = absent */
+    int n_in;
+    const void *attr;
+    mr_desc out[MR_MAX_OUT];
+} mr_infer;
+
+/* grad: add nodes that turn dout[] into din[] with mr_grad_op. See graph.h for helpers. */
+typedef struct mr_grad {
+    struct mr_graph *graph;
+    const void *attr;
+    int n_in, n_out;
+    mr_ref in[MR_MAX_IN], out[MR_MAX_OUT];
+    mr_ref dout[MR_MAX_OUT];         /* MR_NONE: nothing flows back here */
+    bool need[MR_MAX_IN];            /* a gradient of this input is wanted */
+    mr_ref din[MR_MAX_IN];           /* fill; MR_NONE = zero */
+    bool accumulated[MR_MAX_IN];     /* din[i] came out of the accumulator mr_grad_acc(i) */
+} mr_grad;
+
+typedef struct mr_op {
+    const char *name;
+    const char *doc, *ref;           /* one sentence; paper or reference code and version */
+    mr_arg_row in[MR_MAX_IN];
+    mr_out_row out[MR_MAX_OUT];
+    mr_attr_row attr[MR_MAX_ATTR];
+    mr_status (*infer)(mr_infer *ctx);
+    mr_status (*grad)(mr_grad *ctx);              /* NULL: no gradient (backward rows, integer ops) */
+    void (*cost)(const mr_call *call, mr_cost *cost);  /* NULL: 1 FLOP per output element, bytes of all arguments */
+    mr_kernel_fn *naive;                          /* every floating argument is f64 (dense or as given); the truth */
+    mr_kernel cpu;
+    bool cheap;                      /* memory-bound: a backward pass may redo it instead of keeping its output */
+    bool hidden;                     /* not offered at the prompt (backward and update rows) */
+    /* Contract cases: "x=[2,7,64] f32 w=[64] f32 eps=1e-5 rtol=1e-5". Arguments NAME=[dims] DTYPE
+     * with optional /rows or /any after the bracket (awkward strides) and LO..HI after the dtype
+     * (range of values, both ends included); attributes NAME=VALUE, lists as {0,2,1}; rtol= overrides the tolerance. */
+    const char *const *cases;
+    double tol_f32, tol_bf16;        /* relative L2 error allowed against naive; 0: 2e-6 and 1e-2 */
+    const char *tol_reason;
+} mr_op;
+
+/* Kernel definition: MR_KERNEL(rms_norm) { ... uses call ... return MR_OK; } in every instruction set. */
+#define MR_CAT3_(a, b, c) a##b##c
+#define MR_CAT3(a, b, c) MR_CAT3_(a, b, c)
+#define MR_KERNEL(id)                                                                          \
+    mr_kernel_fn mr_k_##id##_base, mr_k_##id##_avx2, mr_k_##id##_avx512;                       \
+    mr_status MR_CAT3(mr_k_##id, _, MR_ISA)(const mr_call *call)
+#define MR_CPU(id) {mr_k_##id##_base, mr_k_##id##_avx2, mr_k_##id##_avx512}
+
+/* MR_OP(rms_norm) = { .doc = ..., }; lands in the table once, from the base build of the file. */
+#ifdef MR_ISA_base
+#define MR_OP(id)                                                                              \
+    static const mr_op mr_op_##id;                                                             \
+    static const mr_op *const mr_op_ptr_##id __attribute__((used, section("mr_ops"))) = &mr_op_##id; \
+    static const mr_op mr_op_##id
+#else
+#define MR_OP(id) __attribute__((unused)) static const mr_op mr_op_##id
+#endif
+#define MR_CASES(...) (const char *const[]){__VA_ARGS__, NULL}
+
+/* ---- the table --------------------------------------------------------------------------------- */
+
+MR_API const mr_op *mr_op_find(const char *name);             /* NULL when unknown */
+MR_API int mr_op_count(void);
+MR_API const mr_op *mr_op_at(int i);                          /* sorted by name */
+MR_API const char *mr_op_nearest(const char *name);           /* for "did you mean" */
+MR_API int mr_op_n_in(const mr_op *op);
+MR_API int mr_op_n_out(const mr_op *op);
+/* Defaults, then `attrs`, into the plain struct `dst` (MR_ATTR_BYTES). Errors: MR_E_USAGE naming the
+ * attribute: unknown (with the nearest), missing, out of range. */
+MR_API mr_status mr_op_attrs(const mr_op *op, const mr_attr *attrs, int n, void *dst);
+/* Cost by the row or the default. */
+MR_API mr_cost mr_op_cost(const mr_op *op, const mr_call *call);
+/* The CPU function for an instruction set index (0 base, 1 avx2, 2 avx512); NULL when none. */
+MR_API mr_kernel_fn *mr_op_cpu(const mr_op *op, int isa);
+/* Best instruction set of this processor, or MOONREEL_ISA=base|avx2|avx512 (a missing one is an
+ * error at first use, told once by mr_log and lowered). */
+MR_API int mr_isa(void);
+MR_API const char *mr_isa_name(int isa);
+/* Run the naive row on arguments of any dtype: floats are widened to f64 in `workspace`
+ * (mr_op_naive_workspace bytes), outputs rounded back. The portable fallback of every device. */
+MR_API size_t mr_op_naive_workspace(const mr_op *op, const mr_call *call);
+MR_API mr_status mr_op_run_naive(const mr_op *op, const mr_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,87 @@
+/* tensor: dtypes, descriptions with strides, and eager host tensors with shared storage.
+ *
+ * A desc says dtype, shape and strides (in elements); a view adds the first element's address. A
+ * tensor is a counted reference to storage plus a view on it; slicing shares storage. Everything
+ * here is host memory: device memory belongs to exec. Licence: Apache-2.0 */
+#ifndef MOONREEL_TENSOR_H
+#define MOONREEL_TENSOR_H
+
+#include "moonreel/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum mr_dtype { MR_F64, MR_F32, MR_BF16, MR_I64, MR_I32, MR_U8, MR_BOOL, MR_DTYPE_COUNT } mr_dtype;
+
+MR_API const char *mr_dtype_name(mr_dtype dtype);         /* "f64" "f32" "bf16" "i64" "i32" "u8" "bool" */
+MR_API mr_dtype mr_dtype_from_name(const char *name);     /* MR_DTYPE_COUNT when unknown */
+MR_API size_t mr_dtype_bytes(mr_dtype dtype);             /* bytes of one element */
+static inline bool mr_dtype_is_float(mr_dtype d) { return d <= MR_BF16; }
+
+/* bf16 is the upper half of an f32, rounded to nearest even; NaN stays NaN. */
+static inline float mr_bf16_to_f32(uint16_t x)
+{
+    union { uint32_t u; float f; } v = {(uint32_t)x << 16};
+    return v.f;
+}
+static inline uint16_t mr_f32_to_bf16(float x)
+{
+    union { float f; uint32_t u; } v = {x};
+    if ((v.u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(v.u >> 16 | 0x40);
+    return (uint16_t)((v.u + 0x7fffu + (v.u >> 16 & 1)) >> 16);
+}
+
+#define MR_MAX_RANK 8
+typedef struct mr_desc {
+    mr_dtype dtype;
+    int rank;                       /* 0 = scalar; -1 = absent */
+    int64_t dim[MR_MAX_RANK];       /* outermost first */
+    int64_t stride[MR_MAX_RANK];    /* elements; 0 repeats */
+} mr_desc;
+
+typedef struct mr_view {
+    void *data;
+    mr_desc desc;
+} mr_view;
+
+/* A desc with dense row-major strides. */
+MR_API mr_desc mr_desc_dense(mr_dtype dtype, int rank, const int64_t *dim);
+MR_API int64_t mr_desc_count(const mr_desc *d);           /* elements */
+MR_API bool mr_desc_is_dense(const mr_desc *d);           /* strides are row-major without gaps */
+/* Rows: the last dimension has stride 1 (or length 1); others are free. */
+MR_API bool mr_desc_is_rows(const mr_desc *d);
+MR_API bool mr_desc_same_shape(const mr_desc *a, const mr_desc *b);
+/* Bytes from the first element to past the last one touched; 0 when empty. */
+MR_API size_t mr_desc_span_bytes(const mr_desc *d);
+/* "[2,7,64] bf16" into buf; returns buf. */
+MR_API const char *mr_desc_text(const mr_desc *d, char *buf, size_t cap);
+/* View algebra, shared by tensors and graph values. `offset` is in elements, added to *offset.
+ * Errors: MR_E_SHAPE with both shapes in the message. */
+MR_API mr_status mr_desc_reshape(const mr_desc *d, int rank, const int64_t *dim, mr_desc *out);  /* one dim may be -1; fails when a copy would be needed */
+MR_API mr_status mr_desc_slice(const mr_desc *d, int axis, int64_t start, int64_t stop, mr_desc *out, int64_t *offset);
+MR_API mr_status mr_desc_permute(const mr_desc *d, const int *order, mr_desc *out);
+MR_API mr_status mr_desc_expand(const mr_desc *d, int rank, const int64_t *dim, mr_desc *out);   /* as numpy broadcast_to */
+
+/* Read or write element at multi-index as double, any dtype. Slow: for oracles, printing, tests. */
+MR_API double mr_view_get(const mr_view *v, const int64_t *index);
+MR_API void mr_view_set(const mr_view *v, const int64_t *index, double x);
+/* out[i] = convert(in[i]) over equal shapes; any dtypes and strides; f64 -> bf16 rounds once via f32. */
+MR_API mr_status mr_view_copy(const mr_view *out, const mr_view *in);
+
+/* Eager host tensor. Reference counted, thread-safe counts. */
+typedef struct mr_tensor mr_tensor;
+/* New dense tensor, 64-byte aligned, cleared. Owns: caller, release with mr_tensor_unref. */
+MR_API mr_status mr_tensor_new(mr_dtype dtype, int rank, const int64_t *dim, mr_tensor **out);
+/* A tensor over foreign memory; `release(user)` runs when the last reference goes (may be NULL). */
+MR_API mr_status mr_tensor_wrap(const mr_desc *desc, void *data, void (*release)(void *user), void *user, mr_tensor **out);
+/* A view on t's storage: shares memory, keeps it alive. `offset` in elements from t's first. */
+MR_API mr_status mr_tensor_view_new(mr_tensor *t, const mr_desc *desc, int64_t offset, mr_tensor **out);
+MR_API mr_tensor *mr_tensor_ref(mr_tensor *t);
+MR_API void mr_tensor_unref(mr_tensor *t);
+MR_API const mr_view *mr_tensor_view(const mr_tensor *t); /* lent */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
