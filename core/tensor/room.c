@@ -1,1 +1,0 @@
-/* tensor */ typedef int mr_room_tensor;

@@ -1,0 +1,90 @@
+/* tensor/desc and dtype: view algebra, conversions, counted storage. */
+#include "check.h"
+#include "moonreel/tensor.h"
+
+static void views(void)
+{
+    mr_desc d = mr_desc_dense(MR_F32, 3, (int64_t[]){2, 3, 4}), v, w;
+    int64_t at = 0;
+    CHECK_OK(mr_desc_permute(&d, (int[]){2, 0, 1}, &v));
+    CHECK_INT(v.dim[0], 4);
+    CHECK_INT(v.stride[0], 1);
+    CHECK(!mr_desc_is_dense(&v));
+    CHECK_OK(mr_desc_slice(&d, 1, 1, 3, &v, &at));
+    CHECK_INT(at, 4);
+    CHECK(mr_desc_is_rows(&v));
+    CHECK_OK(mr_desc_reshape(&v, 4, (int64_t[]){2, 2, 2, -1}, &w));
+    CHECK_INT(w.dim[3], 2);
+    CHECK_INT(w.stride[0], 12);
+    CHECK_INT(w.stride[1], 4);
+    CHECK_FAILS(mr_desc_reshape(&v, 1, (int64_t[]){16}, &w), MR_E_SHAPE, "strides need a copy");
+    CHECK_FAILS(mr_desc_reshape(&d, 2, (int64_t[]){5, 5}, &w), MR_E_SHAPE, "[2, 3, 4] f32");
+    CHECK_OK(mr_desc_expand(&d, 4, (int64_t[]){7, 2, 3, 4}, &w));
+    CHECK_INT(w.stride[0], 0);
+    CHECK_FAILS(mr_desc_expand(&d, 3, (int64_t[]){2, 6, 4}, &w), MR_E_SHAPE, "length 1");
+    CHECK_FAILS(mr_desc_slice(&d, 1, 2, 9, &v, &at), MR_E_SHAPE, "2:9");
+    CHECK_INT(mr_desc_span_bytes(&d), 96);
+}
+
+static void conversions(void)
+{
+    float src[6] = {0, 1.0f, -2.5f, 3.14159f, INFINITY, NAN};
+    uint16_t half[6];
+    float back[6];
+    mr_desc f = mr_desc_dense(MR_F32, 2, (int64_t[]){2, 3}), b = f;
+    b.dtype = MR_BF16;
+    CHECK_OK(mr_view_copy(&(mr_view){half, b}, &(mr_view){src, f}));
+    CHECK_OK(mr_view_copy(&(mr_view){back, f}, &(mr_view){half, b}));
+    CHECK_NEAR(back[3], 3.140625, 0);
+    CHECK(isinf(back[4]) && isnan(back[5]));
+    // transpose while converting to i32
+    int32_t ints[6];
+    float vals[6] = {1, 2, 3, 4, 5, 6};
+    mr_desc t = mr_desc_dense(MR_I32, 2, (int64_t[]){3, 2}), p;
+    CHECK_OK(mr_desc_permute(&f, (int[]){1, 0}, &p));
+    CHECK_OK(mr_view_copy(&(mr_view){ints, t}, &(mr_view){vals, p}));
+    CHECK_INT(ints[1], 4);
+    CHECK_INT(ints[4], 3);
+    // round to nearest even at the half way point
+    CHECK_INT(mr_f32_to_bf16(1.00390625f), 0x3f80);
+    CHECK_INT(mr_f32_to_bf16(1.01171875f), 0x3f82);
+    for (int i = 0; i < MR_DTYPE_COUNT; i++) CHECK_INT(mr_dtype_from_name(mr_dtype_name((mr_dtype)i)), i);
+}
+
+static int released;
+static void release(void *user) { released += *(int *)user; }
+
+static void sharing(void)
+{
+    int one = 1;
+    float data[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    mr_desc d = mr_desc_dense(MR_F32, 1, (int64_t[]){8}), s;
+    mr_tensor *t, *v;
+    int64_t at = 0;
+    CHECK_OK(mr_tensor_wrap(&d, data, release, &one, &t));
+    CHECK_OK(mr_desc_slice(&d, 0, 3, 5, &s, &at));
+    CHECK_OK(mr_tensor_view_new(t, &s, at, &v));
+    mr_tensor_unref(t);
+    CHECK_INT(released, 0);
+    CHECK_NEAR(mr_view_get(mr_tensor_view(v), (int64_t[]){1}), 4, 0);
+    mr_tensor_unref(v);
+    CHECK_INT(released, 1);
+    // every allocation on the way may fail, without a leak or a half-made tensor
+    for (int i = 1; i < 4; i++) {
+        mr_alloc_fail_at(i);
+        mr_tensor *x = NULL;
+        mr_status st = mr_tensor_new(MR_BF16, 2, (int64_t[]){4, 4}, &x);
+        mr_alloc_fail_at(0);
+        CHECK(st == MR_OK ? x != NULL : st == MR_E_MEMORY);
+        if (st == MR_OK) mr_tensor_unref(x);
+    }
+    CHECK_FAILS(mr_tensor_new(MR_F32, 1, (int64_t[]){-1}, &t), MR_E_SHAPE, "-1");
+}
+
+int main(void)
+{
+    views();
+    conversions();
+    sharing();
+    return check_done();
+}
