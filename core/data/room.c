@@ -1,1 +1,0 @@
-/* data */ typedef int mr_room_data;

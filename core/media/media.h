@@ -1,0 +1,58 @@
+/* media: what the files of the plug-in share. Licence: Apache-2.0 */
+#ifndef MR_MEDIA_PRIVATE_H
+#define MR_MEDIA_PRIVATE_H
+
+#include "moonreel/media.h"
+
+#include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+#include <libavutil/display.h>
+#include <libavutil/pixdesc.h>
+#include <libswscale/swscale.h>
+
+/* ---- file.c: AVIO over the I/O table ------------------------------------------------------- */
+
+typedef struct media_file {
+    int fd;
+    int64_t at, size;
+    int err;                /* errno of a failed system call, 0 when none */
+    bool writes;
+} media_file;
+
+/* Open `path` and wrap it. *io is freed by media_file_close, with the descriptor. */
+mr_status media_file_open(media_file *f, const char *path, bool writes, AVIOContext **io);
+int media_file_close(media_file *f, AVIOContext **io);  /* errno of the first failure, 0 when none */
+
+/* ---- log.c: library messages of this thread ------------------------------------------------ */
+
+void media_log_install(void);           /* once; nothing reaches the terminal afterwards */
+void media_log_clear(void);
+const char *media_log_text(void);       /* the last lines, joined by "; "; lent, per thread */
+
+/* ---- orient.c: eight orientations ---------------------------------------------------------- */
+
+/* orient: bit 2 transpose the stored picture, then bit 0 mirror x, then bit 1 mirror y. */
+int media_orient_of_matrix(const int32_t matrix[9]);
+int media_orient_of_exif(int orientation);
+void media_orient_to_matrix(int orient, int32_t matrix[9]);
+/* src [3][sh][sw] to dst [3][h][w], where (h, w) is (sw, sh) for transposing orientations */
+void media_orient_apply(int orient, const uint8_t *src, int sh, int sw, uint8_t *dst);
+/* The display matrix of a stream, NULL when it has none; lent. */
+const int32_t *media_stream_matrix(const AVStream *st);
+
+/* ---- colour.c ------------------------------------------------------------------------------ */
+
+/* Give `sws` matrix and range of the YUV side; the RGB side is full range. to_rgb says which side is YUV. */
+void media_colour_set(struct SwsContext *sws, int matrix, bool full_range, bool to_rgb);
+/* The matrix to use for a frame: its tag, or the codec's or the size's default. */
+int media_colour_matrix(const AVFrame *frame, enum AVCodecID codec, int coded_height);
+bool media_colour_full(const AVFrame *frame);
+
+/* ---- the table's functions ----------------------------------------------------------------- */
+
+mr_status media_encoder_open(const char *path, const mr_encode_options *options, mr_encoder **out);
+mr_status media_encoder_frame(mr_encoder *enc, const uint8_t *rgb, int64_t pts);
+mr_status media_encoder_finish(mr_encoder *enc);
+void media_encoder_free(mr_encoder *enc);
+
+#endif

@@ -1,0 +1,17 @@
+/* media: the table of functions the program takes from the plug-in. Licence: Apache-2.0 */
+#include "media/media.h"
+
+MR_API mr_media_entry_fn mr_media_entry;
+
+const mr_media *mr_media_entry(void)
+{
+    static const mr_media table = {
+        .version = MR_MEDIA_VERSION,
+        .encoder_open = media_encoder_open,
+        .encoder_frame = media_encoder_frame,
+        .encoder_finish = media_encoder_finish,
+        .encoder_free = media_encoder_free,
+    };
+    media_log_install();
+    return &table;
+}
