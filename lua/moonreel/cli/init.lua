@@ -1,10 +1,18 @@
 --- The command line: finds the command and hands over.
+-- A command is the module moonreel.cli.<name>, which returns {name, summary, usage, options, run}.
+-- There is no list of commands to edit: names are looked up among the modules of this room.
 -- @module moonreel.cli
 local cli = {}
 
+--- Run one argument vector.
+---@param args string[]  args[0] is the program
+---@return integer exit code
 function cli.main(args)
-  print("moonreel", args[1])
-  return 0
+  local first = args[1]
+  if first == "-e" or (first and first:match("%.lua$")) then
+    return require("moonreel.cli.script").run(args)
+  end
+  return require("moonreel.cli.dispatch").run(args)
 end
 
 return cli

@@ -1,0 +1,24 @@
+--- How a failure leaves the program: its story on stderr, its code as the exit code.
+-- @module moonreel.cli.failure
+local failure = {}
+
+--- Message handler for xpcall: a story passes, a defect of a program gets its trace.
+---@param value any
+---@return any
+function failure.handler(value)
+  if type(value) == "table" and value.exit then return value end
+  local text = type(value) == "string" and value or "error value: " .. tostring(value)
+  return { code = "MR_E_FAIL", exit = 1, message = debug.traceback(text, 2) }
+end
+
+--- Print a failure as `moonreel: story` and give its exit code.
+---@param value table|string  {code, message, exit} or text
+---@return integer exit code
+function failure.report(value)
+  if type(value) ~= "table" then value = { message = tostring(value), exit = 1 } end
+  io.stdout:flush()
+  io.stderr:write("moonreel: ", tostring(value.message), "\n")
+  return value.exit or 1
+end
+
+return failure

@@ -1,0 +1,65 @@
+--- `moonreel FILE.lua` and `moonreel -e CODE`, run as a user would.
+local program = arg[-1] or "build/cpu/moonreel"
+
+local function shell(command)
+  local pipe = io.popen(command .. " 2>&1; echo \"[$?]\"")
+  local text = pipe:read("a")
+  pipe:close()
+  local out, code = text:match("^(.*)%[(%d+)%]\n$")
+  return out, tonumber(code)
+end
+
+describe("moonreel -e", function()
+  it("prints the values of an expression", function()
+    local out, code = shell(program .. " -e '1 + 1, \"x\"'")
+    assert.equal("2\tx\n", out)
+    assert.equal(0, code)
+  end)
+
+  it("runs statements with the whole runtime", function()
+    local out = shell(program .. " -e 'local b = require \"moonreel.core.base\" print(type(b.pid()), ...)' one")
+    assert.equal("number\tone\n", out)
+  end)
+
+  it("exits 2 on code that does not parse, 1 on an error, with its trace", function()
+    local out, code = shell(program .. " -e 'local = 3'")
+    assert.equal(2, code)
+    assert.matches("^moonreel: %-e:1: ", out)
+    out, code = shell(program .. " -e 'error(\"boom\")'")
+    assert.equal(1, code)
+    assert.matches("boom\nstack traceback:", out)
+    out, code = shell(program .. " -e")
+    assert.equal(2, code)
+    assert.matches("expected Lua code", out)
+  end)
+
+  it("exits with the code that a named error carries", function()
+    local out, code = shell(program .. " -e 'require(\"moonreel.core.base\").raise(\"MR_E_DATA\", \"no rows\")'")
+    assert.equal(4, code)
+    assert.equal("moonreel: no rows\n", (out:gsub("^moonreel: .*: no rows", "moonreel: no rows")))
+  end)
+end)
+
+describe("moonreel FILE.lua", function()
+  local path = os.tmpname()
+  local file = path .. ".lua"
+  teardown(function()
+    os.remove(path)
+    os.remove(file)
+  end)
+
+  it("gives a script its arguments and its exit code", function()
+    local f = assert(io.open(file, "w"))
+    f:write("print(arg[0], #arg, arg[1], ...) return tonumber(arg[2])\n")
+    f:close()
+    local out, code = shell(program .. " " .. file .. " --a=b 7")
+    assert.equal(file .. "\t2\t--a=b\t--a=b\t7\n", out)
+    assert.equal(7, code)
+  end)
+
+  it("says which file it cannot open", function()
+    local out, code = shell(program .. " /nowhere/x.lua")
+    assert.equal(2, code)
+    assert.matches("/nowhere/x%.lua", out)
+  end)
+end)
