@@ -121,10 +121,118 @@ static int m_encode(lua_State *L)
     return 0;
 }
 
+#define WORKER "mr.MediaWorker"
+
+static void free_worker(void *w)
+{
+    const mr_media *m;
+    if (mr_media_get(&m) == MR_OK) m->worker_free(w);
+}
+
+// one worker for all calls of this state, kept in the registry; collected with it
+static mr_media_worker *worker(lua_State *L, const mr_media *m)
+{
+    if (lua_getfield(L, LUA_REGISTRYINDEX, WORKER " in use") == LUA_TNIL) {
+        lua_pop(L, 1);
+        void **box = mr_bind_box(L, WORKER);
+        mr_media_worker *w;
+        mr_bind_check(L, m->worker_new(&w));
+        *box = w;
+        lua_pushvalue(L, -1);
+        lua_setfield(L, LUA_REGISTRYINDEX, WORKER " in use");
+    }
+    mr_media_worker *w = mr_bind_unbox(L, -1, WORKER);
+    lua_pop(L, 1);
+    return w;
+}
+
+static void push_info(lua_State *L, const mr_clip_info *info)
+{
+    const struct { const char *name; int64_t value; } rows[] = {
+        {"frames", info->frames}, {"duration_ms", info->duration_ms}, {"width", info->width}, {"height", info->height},
+        {"coded_width", info->coded_width}, {"coded_height", info->coded_height}, {"sar_num", info->sar_num},
+        {"sar_den", info->sar_den}, {"orient", info->orient}, {"rate_num", info->rate_num}, {"rate_den", info->rate_den},
+        {"tb_num", info->tb_num}, {"tb_den", info->tb_den}, {"first_pts", info->first_pts}, {"reorder", info->reorder},
+        {"bytes", (int64_t)info->bytes}, {"mtime_ns", info->mtime_ns}, {"matrix", info->matrix}, {"range", info->range},
+        {"transfer", info->transfer}, {"primaries", info->primaries}, {"keys", info->n_keys}};
+    lua_createtable(L, 0, (int)MR_COUNT(rows) + 8);
+    for (size_t i = 0; i < MR_COUNT(rows); i++) {
+        lua_pushinteger(L, rows[i].value);
+        lua_setfield(L, -2, rows[i].name);
+    }
+    const struct { const char *name; uint32_t bit; } flags[] = {{"vfr", MR_CLIP_VFR}, {"no_pts", MR_CLIP_NO_PTS},
+        {"interlaced", MR_CLIP_INTERLACED}, {"hdr", MR_CLIP_HDR}, {"image", MR_CLIP_IMAGE}};
+    for (size_t i = 0; i < MR_COUNT(flags); i++) {
+        lua_pushboolean(L, (info->flags & flags[i].bit) != 0);
+        lua_setfield(L, -2, flags[i].name);
+    }
+    lua_pushnumber(L, info->rate_num ? (double)info->rate_num / info->rate_den : 0);
+    lua_setfield(L, -2, "fps");
+    lua_pushstring(L, info->codec);
+    lua_setfield(L, -2, "codec");
+}
+
+// scan(path) -> table of facts: frames, fps, width, height, codec, ...
+static int m_scan(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    const mr_media *m = media(L);
+    mr_clip_info info;
+    mr_fault fault;
+    mr_bind_check(L, m->scan(worker(L, m), path, 0, &info, &fault));
+    int32_t keys = info.n_keys;
+    mr_clip_info_fini(&info);
+    info.n_keys = keys;
+    push_info(L, &info);
+    return 1;
+}
+
+// decode(path, {frames, height, width, start, interval}) -> pixels [T][3][H][W], facts
+static int m_decode(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    static const char *const filters[] = {"bilinear", "area", "bicubic", "lanczos", NULL};
+    lua_settop(L, 2);
+    if (lua_isnil(L, 2)) {
+        lua_newtable(L);
+        lua_replace(L, 2);
+    }
+    mr_clip_request q = {.path = path, .start = mr_bind_opt_int(L, 2, "start", 0), .step = opt_size(L, 2, "interval", 1, 1),
+        .frames = opt_size(L, 2, "frames", 0, 0), .height = opt_size(L, 2, "height", 0, 0), .width = opt_size(L, 2, "width", 0, 0),
+        .deadline_s = mr_bind_opt_num(L, 2, "deadline_s", 0)};
+    const char *filter = mr_bind_opt_str(L, 2, "filter", "bilinear");
+    while (filters[q.filter] && strcmp(filters[q.filter], filter)) q.filter++;
+    if (!filters[q.filter]) return mr_bind_raise(L, MR_E_USAGE, "filter: '%s'; expected bilinear, area, bicubic or lanczos", filter);
+    const mr_media *m = media(L);
+    mr_media_worker *w = worker(L, m);
+    mr_clip_info *info = mr_bind_scratch(L, sizeof *info);
+    mr_fault fault;
+    mr_bind_check(L, m->scan(w, path, q.deadline_s, info, &fault));
+    // without sizes: everything from the start, as it is shown
+    q.info = info;
+    int64_t left = info->frames - q.start;
+    if (!q.frames) q.frames = (int32_t)((left + q.step - 1) / q.step);
+    if (!q.height) q.height = info->height;
+    if (!q.width) q.width = info->width;
+    if (q.frames < 1) q.frames = 1;
+    size_t bytes = (size_t)q.frames * 3 * (size_t)q.height * (size_t)q.width;
+    luaL_Buffer buf;
+    uint8_t *out = (uint8_t *)luaL_buffinitsize(L, &buf, bytes);
+    mr_status st = m->read(w, &q, out, &fault);
+    int32_t keys = info->n_keys;
+    mr_clip_info_fini(info);
+    info->n_keys = keys;
+    mr_bind_check(L, st);
+    luaL_pushresultsize(&buf, bytes);
+    push_info(L, info);
+    return 2;
+}
+
 MR_BIND_ROOM(media)
 {
     static const luaL_Reg methods[] = {{"frame", encoder_frame}, {"finish", encoder_finish}, {NULL, NULL}};
-    static const luaL_Reg rows[] = {{"encoder", m_encoder}, {"encode", m_encode}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {{"encoder", m_encoder}, {"encode", m_encode}, {"scan", m_scan}, {"decode", m_decode}, {NULL, NULL}};
+    mr_bind_type(L, WORKER, NULL, NULL, free_worker);
     mr_bind_type(L, ENCODER, methods, NULL, free_encoder);
     luaL_newlib(L, rows);
     return 1;

@@ -7,6 +7,11 @@ const mr_media *mr_media_entry(void)
 {
     static const mr_media table = {
         .version = MR_MEDIA_VERSION,
+        .worker_new = media_worker_new,
+        .worker_free = media_worker_free,
+        .worker_log = media_worker_log,
+        .scan = media_scan,
+        .read = media_read,
         .encoder_open = media_encoder_open,
         .encoder_frame = media_encoder_frame,
         .encoder_finish = media_encoder_finish,

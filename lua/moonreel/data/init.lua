@@ -31,4 +31,21 @@ function data.encoder(path, options)
   return media.encoder(path, options)
 end
 
+--- Facts of a clip: frames, fps, width, height, codec, flags.
+---@param path string
+---@return table
+function data.scan(path)
+  return media.scan(path)
+end
+
+--- Decode frames start + i * interval, cropped to the target's aspect and scaled.
+---@param path string
+---@param options? table  frames, height, width (default: all, as shown), start 0, interval 1,
+--- filter "bilinear" | "area" | "bicubic" | "lanczos", deadline_s 60
+---@return string pixels  u8 [frames][3][height][width]
+---@return table facts    as data.scan
+function data.decode(path, options)
+  return media.decode(path, options)
+end
+
 return data

@@ -1,0 +1,248 @@
+/* media: decode wanted frames exactly. Ref: dataplane 1.3.
+ *
+ * A clip is tried from the key frame before the first wanted frame; when the first frame out is
+ * later than wanted, from 1, 2, 4, ... key frames earlier, at last from the start of the file.
+ * Every try opens the file anew. Licence: Apache-2.0 */
+#include "media/media.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef enum outcome {
+    DONE,
+    LATE,       // the first frame out is later than the first wanted
+    HOLE,       // a wanted frame did not come, or the file ended early
+    DAMAGED,    // decode errors
+    FAILED,     // error record and fault are set
+} outcome;
+
+typedef struct reading {
+    mr_media_worker *w;
+    const mr_clip_request *req;
+    const mr_clip_info *info;
+    uint8_t *out;
+    mr_fault *fault;
+    mr_status st;
+    media_clip clip;
+    bool by_count, by_time;     // else by the number that a timestamp stands for
+    double per_tick;            // frames per time base unit
+    int64_t counted;            // frames out so far in this try
+    int64_t end_ns;             // the deadline of all tries together
+    int32_t done;               // wanted frames written
+    bool held;                  // w->held holds the frame shown last (by time)
+    char damage[160];
+} reading;
+
+static int64_t wanted(const reading *r, int32_t i) { return r->req->start + (int64_t)i * r->req->step; }
+
+// position of a timestamp in frames from the first one
+static double position(const reading *r, int64_t pts) { return (double)(pts - r->info->first_pts) * r->per_tick; }
+
+static outcome put(reading *r, const AVFrame *f)
+{
+    if (f->decode_error_flags || f->flags & AV_FRAME_FLAG_CORRUPT) {
+        snprintf(r->damage, sizeof r->damage, "frame %lld has decode errors (flags %#x)", (long long)wanted(r, r->done), (unsigned)f->decode_error_flags);
+        return DAMAGED;
+    }
+    size_t one = (size_t)r->req->height * (size_t)r->req->width * 3;
+    AVRational sar = {r->info->sar_num, r->info->sar_den};
+    r->st = media_scale(r->w, f, r->clip.codec->codec_id, sar, r->info->orient, r->req->filter, r->req->height, r->req->width,
+                        r->out + (size_t)r->done * one);
+    if (r->st != MR_OK) {
+        *r->fault = r->st == MR_E_DECODE ? MR_FAULT_GEOMETRY : MR_FAULT_NONE;
+        mr_fail_note("%s", r->req->path);
+        return FAILED;
+    }
+    r->done++;
+    return DONE;
+}
+
+// by time: the frame shown at a moment is the last one that began before or at it
+static outcome take_by_time(reading *r, AVFrame *f, double at)
+{
+    // moments are met with a hundredth of a frame of grace for rounded timestamps
+    while (r->done < r->req->frames && at > (double)wanted(r, r->done) + 0.01) {
+        if (!r->held) return LATE;
+        outcome o = put(r, r->w->held);
+        if (o != DONE) return o;
+    }
+    av_frame_unref(r->w->held);
+    av_frame_move_ref(r->w->held, f);
+    r->held = true;
+    return DONE;
+}
+
+static outcome take(reading *r, AVFrame *f)
+{
+    int64_t n = r->counted++;
+    if (!r->by_count) {
+        int64_t pts = f->pts != AV_NOPTS_VALUE ? f->pts : f->best_effort_timestamp;
+        if (pts == AV_NOPTS_VALUE) return HOLE;
+        if (r->by_time) return take_by_time(r, f, position(r, pts));
+        n = llround(position(r, pts));
+    }
+    int64_t want = wanted(r, r->done);
+    if (n > want) return r->done || r->by_count ? HOLE : LATE;
+    return n == want ? put(r, f) : DONE;
+}
+
+static outcome fail(reading *r, mr_fault fault, int err, const char *verb)
+{
+    r->st = media_clip_fail(&r->clip, fault, err, verb, r->fault);
+    return FAILED;
+}
+
+// may the decoder leave out this packet's frame when nothing refers to it?
+static bool is_spare(const reading *r, const AVPacket *p)
+{
+    if (r->by_count || r->by_time || p->pts == AV_NOPTS_VALUE || r->info->flags & MR_CLIP_INTERLACED) return false;
+    int64_t n = llround(position(r, p->pts)) - r->req->start;
+    return n < 0 || n % r->req->step || n / r->req->step >= r->req->frames;
+}
+
+static outcome receive(reading *r, int *idle)
+{
+    for (;;) {
+        int err = avcodec_receive_frame(r->clip.codec, r->w->frame);
+        if (err == AVERROR(EAGAIN) || err == AVERROR_EOF) return DONE;
+        if (err < 0) {
+            if (err == AVERROR(ENOMEM)) return fail(r, MR_FAULT_CORRUPT, err, "decode");
+            snprintf(r->damage, sizeof r->damage, "the decoder failed near frame %lld", (long long)wanted(r, r->done));
+            return DAMAGED;
+        }
+        *idle = 0;
+        outcome o = take(r, r->w->frame);
+        av_frame_unref(r->w->frame);
+        if (o != DONE || r->done == r->req->frames) return o;
+    }
+}
+
+// decode from where the file stands until all wanted frames are written
+static outcome decode(reading *r, int64_t most_frames)
+{
+    AVPacket *p = r->w->packet;
+    AVCodecContext *codec = r->clip.codec;
+    for (int idle = 0;;) {
+        int got = media_clip_packet(&r->clip, p);
+        if (got < 0) return fail(r, MR_FAULT_CORRUPT, got, "read its packets");
+        bool torn = got && p->flags & AV_PKT_FLAG_CORRUPT;
+        if (torn && r->counted) {
+            av_packet_unref(p);
+            snprintf(r->damage, sizeof r->damage, "a corrupt packet near frame %lld", (long long)wanted(r, r->done));
+            return DAMAGED;
+        }
+        codec->skip_frame = got && is_spare(r, p) ? AVDISCARD_NONREF : AVDISCARD_DEFAULT;
+        int err = avcodec_send_packet(codec, got ? p : NULL);
+        av_packet_unref(p);
+        if (err == AVERROR(ENOMEM)) return fail(r, MR_FAULT_CORRUPT, err, "decode");
+        // before the first frame errors are those of a start in mid stream
+        if (err < 0 && err != AVERROR_EOF && r->counted) {
+            snprintf(r->damage, sizeof r->damage, "the decoder refused a packet near frame %lld", (long long)wanted(r, r->done));
+            return DAMAGED;
+        }
+        idle++;
+        outcome o = receive(r, &idle);
+        if (o != DONE || r->done == r->req->frames) return o;
+        if (!got) break;
+        if (idle > 600) return fail(r, MR_FAULT_STALL, 0, "decode: 600 packets without a frame");
+        if (r->counted > most_frames) return fail(r, MR_FAULT_STALL, 0, "decode: more frames came out than lie before the wanted ones");
+        if (mr_clock_table()->monotonic_ns() > r->clip.deadline_ns) return fail(r, MR_FAULT_STALL, 0, "decode in time");
+    }
+    // the last frame stays on show to the end
+    if (r->by_time && r->held)
+        while (r->done < r->req->frames && wanted(r, r->done) < r->info->frames) {
+            outcome o = put(r, r->w->held);
+            if (o != DONE) return o;
+        }
+    return r->done == r->req->frames ? DONE : HOLE;
+}
+
+// one try from key frame number `key`; -1: from the start of the file
+static outcome attempt(reading *r, int32_t key)
+{
+    r->counted = 0, r->done = 0, r->held = false;
+    av_frame_unref(r->w->held);
+    media_log_clear();
+    double left_s = (double)(r->end_ns - mr_clock_table()->monotonic_ns()) * 1e-9;
+    r->st = media_clip_open(&r->clip, r->req->path, fmax(left_s, 1e-3), r->info->reorder, r->fault);
+    if (r->st != MR_OK) return FAILED;
+    int64_t first = 0;
+    if (key >= 0) {
+        int64_t pts = r->info->key_pts[key];
+        if (avformat_seek_file(r->clip.demux, r->clip.stream->index, INT64_MIN, pts, pts, 0) < 0) return LATE;
+        first = (int64_t)position(r, pts);
+    }
+    return decode(r, wanted(r, r->req->frames - 1) - first + 64 + 600 * (r->by_time || r->by_count));
+}
+
+static mr_status conclude(reading *r, outcome o)
+{
+    if (o == DONE) return MR_OK;
+    if (o == FAILED) return r->st;
+    const char *path = r->req->path, *log = media_log_text();
+    if (o == DAMAGED) {
+        *r->fault = MR_FAULT_CORRUPT;
+        return mr_fail(MR_E_DECODE, "%s: corrupt: %s%s%s", path, r->damage, *log ? "; " : "", log);
+    }
+    *r->fault = r->by_count ? MR_FAULT_NO_PTS : MR_FAULT_SEEK;
+    return mr_fail(MR_E_DECODE, "%s: %s: frame %lld did not come out of the decoder%s%s", path, mr_fault_name(*r->fault),
+                   (long long)wanted(r, r->done), *log ? "; " : "", log);
+}
+
+static mr_status check_request(const mr_clip_request *q, mr_fault *fault)
+{
+    const mr_clip_info *info = q->info;
+    if (q->frames < 1 || q->step < 1 || q->start < 0 || q->height < 1 || q->width < 1)
+        return mr_fail(MR_E_USAGE, "%s: %d frames from %lld, step %d, at %d x %d; expected positive numbers", q->path, q->frames,
+                       (long long)q->start, q->step, q->height, q->width);
+    int64_t last = q->start + (int64_t)(q->frames - 1) * q->step;
+    if (last >= info->frames) {
+        *fault = MR_FAULT_SHORT;
+        return mr_fail(MR_E_RANGE, "%s: short: frame %lld is wanted, the file has %lld", q->path, (long long)last, (long long)info->frames);
+    }
+    if (info->flags & MR_CLIP_HDR) {
+        *fault = MR_FAULT_HDR;
+        return mr_fail(MR_E_DECODE, "%s: hdr: transfer %d (PQ or HLG) is not mapped to RGB; try: convert the clip first", q->path, info->transfer);
+    }
+    struct stat about;
+    if (info->bytes && stat(q->path, &about) == 0) {
+        int64_t mtime = (int64_t)about.st_mtim.tv_sec * 1000000000 + about.st_mtim.tv_nsec;
+        if ((uint64_t)about.st_size != info->bytes || mtime != info->mtime_ns) {
+            *fault = MR_FAULT_STALE;
+            return mr_fail(MR_E_DECODE, "%s: stale: the file changed after it was indexed; try: ingest again", q->path);
+        }
+    }
+    return MR_OK;
+}
+
+mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *out, mr_fault *fault)
+{
+    const mr_clip_info *info = req->info;
+    *fault = MR_FAULT_NONE;
+    MR_TRY(check_request(req, fault));
+    reading r = {.w = w, .req = req, .info = info, .out = out, .fault = fault, .clip.file.fd = -1,
+                 .by_count = info->flags & (MR_CLIP_NO_PTS | MR_CLIP_IMAGE) || info->frames == 1, .by_time = info->flags & MR_CLIP_VFR};
+    if (!r.by_count) r.per_tick = (double)info->tb_num / info->tb_den * info->rate_num / info->rate_den;
+    r.end_ns = mr_clock_table()->monotonic_ns() + (int64_t)((req->deadline_s > 0 ? req->deadline_s : 60) * 1e9);
+    // the last key frame not after the first wanted frame; the first of the file needs no seek
+    int32_t key = -1, back = 1;
+    if (!r.by_count)
+        while (key + 1 < info->n_keys && position(&r, info->key_pts[key + 1]) <= (double)req->start + 0.01 + 0.4 * !r.by_time) key++;
+    if (key == 0) key = -1;
+    outcome o;
+    for (;;) {
+        o = attempt(&r, key);
+        media_clip_close(&r.clip);
+        if (o == DONE || o == FAILED || key < 0) break;
+        // too late: further back; anything else is checked once more from the start
+        key = o == LATE ? key - back : -1;
+        back *= 2;
+        if (key < 1) key = -1;
+    }
+    mr_status st = conclude(&r, o);
+    av_packet_unref(w->packet);
+    av_frame_unref(w->frame);
+    av_frame_unref(w->held);
+    return st;
+}

@@ -1,0 +1,243 @@
+/* media: what ingest needs to know of a file: one pass over packet headers and the first frame.
+ * Ref: dataplane 1.3. Licence: Apache-2.0 */
+#include "media/media.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct stamps {         // displayable packets
+    int64_t *pts;
+    int64_t n, cap;
+    int64_t missing;            // without a timestamp
+    int64_t discarded;
+    int reorder;
+} stamps;
+
+static mr_status push(int64_t **list, int64_t *n, int64_t *cap, int64_t value)
+{
+    if (*n == *cap) {
+        int64_t more = *cap ? *cap * 2 : 256;
+        int64_t *p = mr_realloc(*list, (size_t)more * sizeof *p);
+        if (!p) return mr_fail_memory((size_t)more * sizeof *p);
+        *list = p, *cap = more;
+    }
+    (*list)[(*n)++] = value;
+    return MR_OK;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+// alternative reference frames of VP8 are packets that show nothing
+static bool is_hidden(const media_clip *c, const AVPacket *p)
+{
+    return c->stream->codecpar->codec_id == AV_CODEC_ID_VP8 && p->size > 0 && !(p->data[0] & 0x10);
+}
+
+static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_clip_info *info, mr_fault *fault)
+{
+    int64_t keys = 0, keys_cap = 0;
+    for (;;) {
+        int got = media_clip_packet(c, packet);
+        if (got <= 0) {
+            info->n_keys = (int32_t)MR_MIN(keys, INT32_MAX);
+            return got < 0 && (got == AVERROR_EXIT || c->file.err || !s->n) ? media_clip_fail(c, MR_FAULT_CORRUPT, got, "read its packets", fault) : MR_OK;
+        }
+        int64_t pts = packet->pts;
+        int flags = packet->flags;
+        // a packet cut off by the end of the file shows nothing
+        bool shown = !(flags & (AV_PKT_FLAG_DISCARD | AV_PKT_FLAG_CORRUPT)) && !is_hidden(c, packet);
+        av_packet_unref(packet);
+        mr_status st = MR_OK;
+        if (flags & AV_PKT_FLAG_KEY && pts != AV_NOPTS_VALUE && (!c->keeps_no_index || !keys))
+            st = push(&info->key_pts, &keys, &keys_cap, pts);
+        s->discarded += !!(flags & AV_PKT_FLAG_DISCARD);
+        if (st == MR_OK && shown) {
+            if (pts == AV_NOPTS_VALUE) s->missing++;
+            // how many earlier ones are shown after this one; delays beyond 16 do not exist
+            int later = 0;
+            for (int64_t i = s->n - 1; i >= 0 && i >= s->n - 32; i--) later += s->pts[i] > pts;
+            s->reorder = MR_MAX(s->reorder, MR_MIN(later, 16));
+            st = push(&s->pts, &s->n, &s->cap, pts);
+        }
+        MR_TRY(st);
+    }
+}
+
+// largest distance, in frames, of a timestamp from the even grid of `rate`
+static double deviation(const stamps *s, int64_t n, AVRational tb, AVRational rate)
+{
+    double per_tick = av_q2d(tb) * av_q2d(rate), worst = 0;
+    for (int64_t i = 0; i < n; i++)
+        worst = fmax(worst, fabs((double)(s->pts[i] - s->pts[0]) * per_tick - (double)i));
+    return worst;
+}
+
+// the rate on whose grid all timestamps lie, or the mean rate; true: evenly spaced
+static bool find_rate(const media_clip *c, const stamps *s, int64_t n, AVRational *rate)
+{
+    static const AVRational common[] = {{24, 1}, {25, 1}, {30, 1}, {24000, 1001}, {30000, 1001}, {50, 1}, {60, 1},
+        {60000, 1001}, {48, 1}, {12, 1}, {15, 1}, {10, 1}, {8, 1}, {20, 1}, {120, 1}, {240, 1}, {6, 1}, {5, 1}};
+    AVRational tb = c->stream->time_base, told[2] = {c->stream->avg_frame_rate, c->stream->r_frame_rate};
+    if (n < 2) {
+        *rate = told[0].num > 0 && told[0].den > 0 ? told[0] : (AVRational){24, 1};
+        return true;
+    }
+    // a tick of rounding on both ends, and jitter of a tenth of a frame, still are even spacing
+    double mean = (double)(s->pts[n - 1] - s->pts[0]) / (double)(n - 1), bound = fmin(1 / mean + 0.1, 0.45);
+    for (size_t i = 0; i < 2 + MR_COUNT(common); i++) {
+        AVRational r = i < 2 ? told[i] : common[i - 2];
+        if (r.num > 0 && r.den > 0 && deviation(s, n, tb, r) <= fmin(1 / mean + 0.01, bound)) {
+            *rate = r;
+            return true;
+        }
+    }
+    av_reduce(&rate->num, &rate->den, (n - 1) * tb.den, (s->pts[n - 1] - s->pts[0]) * tb.num, 1 << 30);
+    return rate->num > 0 && deviation(s, n, tb, *rate) <= bound;
+}
+
+// a truncated file lacks some of its last frames: the count ends at the first hole among them
+static int64_t without_torn_end(const stamps *s)
+{
+    int64_t n = s->n;
+    if (n < 4) return n;
+    int64_t step = s->pts[1] - s->pts[0];
+    for (int64_t i = 2; i < MR_MIN(n, 16); i++) step = MR_MIN(step, s->pts[i] - s->pts[i - 1]);
+    for (int64_t i = MR_MAX(n - 16, 2); i < n; i++)
+        if (s->pts[i] - s->pts[i - 1] > step + step * 3 / 4) return i;
+    return n;
+}
+
+static mr_status set_timing(media_clip *c, stamps *s, mr_clip_info *info, mr_fault *fault)
+{
+    if (!s->n) return media_clip_fail(c, MR_FAULT_SHORT, 0, "find a frame in it", fault);
+    AVRational tb = c->stream->time_base, rate = {0, 1};
+    info->tb_num = tb.num, info->tb_den = tb.den;
+    info->reorder = s->reorder;
+    qsort(info->key_pts, (size_t)info->n_keys, sizeof *info->key_pts, ascending);
+    bool counted = s->missing > 0 && s->n > 1;
+    if (!counted) {
+        qsort(s->pts, (size_t)s->n, sizeof *s->pts, ascending);
+        for (int64_t i = 1; i < s->n; i++) counted |= s->pts[i] == s->pts[i - 1];
+    }
+    if (counted) {
+        info->flags |= MR_CLIP_NO_PTS;
+        rate = c->stream->avg_frame_rate.num > 0 ? c->stream->avg_frame_rate : (AVRational){24, 1};
+        info->first_pts = 0, info->frames = s->n;
+    } else {
+        int64_t n = s->n, whole = without_torn_end(s);
+        bool even = find_rate(c, s, n, &rate);
+        if (!even && whole < n && find_rate(c, s, whole, &rate)) n = whole, even = true;
+        if (!even) info->flags |= MR_CLIP_VFR;
+        info->frames = n, info->first_pts = s->pts[0] == AV_NOPTS_VALUE ? 0 : s->pts[0];
+    }
+    info->rate_num = rate.num, info->rate_den = rate.den;
+    info->duration_ms = (int64_t)((double)info->frames * 1000 * rate.den / rate.num + 0.5);
+    return MR_OK;
+}
+
+static int frame_orient(const media_clip *c, const AVFrame *f)
+{
+    const int32_t *m = media_stream_matrix(c->stream);
+    const AVFrameSideData *sd = av_frame_get_side_data(f, AV_FRAME_DATA_DISPLAYMATRIX);
+    if (!m && sd && sd->size >= 36) m = (const int32_t *)(const void *)sd->data;
+    if (m) return media_orient_of_matrix(m);
+    const AVDictionaryEntry *exif = av_dict_get(f->metadata, "Orientation", NULL, 0);
+    return exif ? media_orient_of_exif(atoi(exif->value)) : 0;
+}
+
+static bool is_interlaced(const AVFrame *f)
+{
+#if LIBAVUTIL_VERSION_INT >= AV_VERSION_INT(58, 7, 100)
+    return f->flags & AV_FRAME_FLAG_INTERLACED;
+#else
+    return f->interlaced_frame;
+#endif
+}
+
+static void set_picture(media_clip *c, AVFrame *f, mr_clip_info *info)
+{
+    AVRational sar = av_guess_sample_aspect_ratio(c->demux, c->stream, f);
+    if (sar.num < 1 || sar.den < 1) sar = (AVRational){1, 1};
+    info->coded_width = f->width, info->coded_height = f->height;
+    info->sar_num = sar.num, info->sar_den = sar.den;
+    info->orient = frame_orient(c, f);
+    int w = (int)(f->width * av_q2d(sar) + 0.5), h = f->height;
+    info->width = info->orient & 4 ? h : w, info->height = info->orient & 4 ? w : h;
+    info->matrix = (uint8_t)f->colorspace, info->transfer = (uint8_t)f->color_trc, info->primaries = (uint8_t)f->color_primaries;
+    info->range = media_colour_full(f) ? 2 : 1;
+    if (is_interlaced(f)) info->flags |= MR_CLIP_INTERLACED;
+    if (f->color_trc == AVCOL_TRC_SMPTE2084 || f->color_trc == AVCOL_TRC_ARIB_STD_B67) info->flags |= MR_CLIP_HDR;
+    const char *demuxer = c->demux->iformat->name;
+    size_t n = strlen(demuxer);
+    if (info->frames == 1 && (strcmp(demuxer, "image2") == 0 || (n > 5 && strcmp(demuxer + n - 5, "_pipe") == 0))) {
+        info->flags |= MR_CLIP_IMAGE;
+        info->rate_num = 0, info->rate_den = 1, info->duration_ms = 0;
+    }
+}
+
+// decode until the first frame is out; with `all`, to the end, counting
+static mr_status decode_some(media_clip *c, mr_media_worker *w, bool all, mr_clip_info *info, mr_fault *fault)
+{
+    int64_t frames = 0;
+    for (int idle = 0, ended = 0; !ended;) {
+        int got = media_clip_packet(c, w->packet);
+        if (got < 0) return media_clip_fail(c, MR_FAULT_CORRUPT, got, "read its packets", fault);
+        ended = !got;
+        int err = avcodec_send_packet(c->codec, ended ? NULL : w->packet);
+        av_packet_unref(w->packet);
+        if (err == AVERROR(ENOMEM)) return media_clip_fail(c, MR_FAULT_CORRUPT, err, "decode", fault);
+        while ((err = avcodec_receive_frame(c->codec, w->frame)) >= 0) {
+            if (!frames++) set_picture(c, w->frame, info);
+            av_frame_unref(w->frame);
+            idle = 0;
+            if (!all) return MR_OK;
+        }
+        if (++idle > 600) return media_clip_fail(c, MR_FAULT_STALL, 0, "decode: 600 packets without a frame", fault);
+    }
+    if (!frames) return media_clip_fail(c, MR_FAULT_CORRUPT, 0, "decode a single frame", fault);
+    info->frames = frames;
+    return MR_OK;
+}
+
+static mr_status scan_open_file(media_clip *c, mr_media_worker *w, stamps *s, mr_clip_info *info, mr_fault *fault)
+{
+    struct stat about;
+    if (fstat(c->file.fd, &about) == 0) {
+        info->bytes = (uint64_t)about.st_size;
+        info->mtime_ns = (int64_t)about.st_mtim.tv_sec * 1000000000 + about.st_mtim.tv_nsec;
+    }
+    snprintf(info->codec, sizeof info->codec, "%s", avcodec_get_name(c->stream->codecpar->codec_id));
+    MR_TRY(read_packets(c, w->packet, s, info, fault));
+    return set_timing(c, s, info, fault);
+}
+
+mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out, mr_fault *fault)
+{
+    media_clip c;
+    stamps s = {0};
+    mr_clip_info info = {0};
+    *fault = MR_FAULT_NONE;
+    media_log_clear();
+    mr_status st = media_clip_open(&c, path, deadline_s, 0, fault);
+    if (st == MR_OK) st = scan_open_file(&c, w, &s, &info, fault);
+    media_clip_close(&c);
+    if (st == MR_OK) {
+        // opened again: the packets are behind us, and now the decoder's delay is known
+        media_log_clear();
+        st = media_clip_open(&c, path, deadline_s, info.reorder, fault);
+        if (st == MR_OK) st = decode_some(&c, w, info.flags & MR_CLIP_NO_PTS, &info, fault);
+        media_clip_close(&c);
+    }
+    av_packet_unref(w->packet);
+    av_frame_unref(w->frame);
+    mr_free(s.pts);
+    if (st == MR_OK) *out = info;
+    else mr_clip_info_fini(&info);
+    return st;
+}
