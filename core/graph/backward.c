@@ -1,0 +1,324 @@
+/* graph: gradients by reverse walk over the building order, and recomputation.
+ *
+ * A value's gradient is complete when the walk reaches the entry that made it: every reader comes
+ * later on the tape. Slices of one parent are gathered and joined once. Forward values are read
+ * through graph_available(): a value inside a recompute block, or of a cheap row, is repeated by
+ * cloning its producer at its first need. Licence: Apache-2.0 */
+#include "internal.h"
+
+#include <string.h>
+
+typedef struct part { mr_ref parent, grad; int axis; int64_t start, stop; } part;
+
+typedef struct walk {
+    mr_graph *g;
+    mr_ref *grad;                /* per forward value */
+    bool *need;                  /* per forward value: depends on a trainable parameter or wrt */
+    int n;                       /* forward values */
+    VEC(part) parts;
+} walk;
+
+/* ---- recomputation ---------------------------------------------------------------------------------- */
+
+/* May the producer of root value r be repeated instead of kept? */
+static bool repeats(const mr_graph *g, const value *r)
+{
+    if (!r->forward || r->pub.node < 0 || r->setup || r->pub.save || r->pub.node >= g->n_forward) return false;
+    const mr_node *node = &g->nodes.at[r->pub.node];
+    if (node->block >= 0 && g->blocks.at[node->block].recompute) return true;
+    return node->op->cheap && !g->options.no_cheap;
+}
+
+mr_status graph_same_view(mr_graph *g, mr_ref x, mr_ref new_root, mr_ref *out)
+{
+    value v = g->values.at[x];
+    const value *root = &g->values.at[v.root], *to = &g->values.at[new_root];
+    v.pub.storage = to->pub.storage;
+    v.pub.offset = v.pub.offset - root->pub.offset + to->pub.offset;
+    v.pub.node = to->pub.node, v.pub.alias = true, v.pub.param = -1, v.pub.save = false;
+    v.root = new_root, v.parent = new_root, v.setup = to->setup;
+    // the path back is not walked again: a repetition receives no gradient of its own
+    v.view = VIEW_RESHAPE;
+    return graph_new_value(g, &v, out);
+}
+
+mr_status graph_available(mr_graph *g, mr_ref x, mr_ref *out)
+{
+    *out = x;
+    mr_ref root = g->values.at[x].root;
+    if (!repeats(g, &g->values.at[root])) return MR_OK;
+    int id = g->values.at[root].pub.node, which = 0;
+    if (g->clones[id] < 0) {
+        mr_node copy = g->nodes.at[id];
+        for (int i = 0; i < copy.n_in; i++)
+            if (copy.in[i] != MR_NONE) MR_TRY(graph_available(g, copy.in[i], &copy.in[i]));
+        copy.recompute_of = id, copy.backward = true;
+        mr_ref outs[MR_MAX_OUT];
+        MR_TRY(graph_append(g, &copy, outs));
+        g->clones[id] = g->nodes.n - 1;
+    }
+    while (g->nodes.at[id].out[which] != root) which++;
+    mr_ref made = g->nodes.at[g->clones[id]].out[which];
+    if (x == root) {
+        *out = made;
+        return MR_OK;
+    }
+    return graph_same_view(g, x, made, out);
+}
+
+/* ---- gradients --------------------------------------------------------------------------------------- */
+
+static mr_status add_grad(walk *w, mr_ref x, mr_ref grad)
+{
+    if (grad == MR_NONE || x == MR_NONE || !w->need[x]) return MR_OK;
+    if (w->grad[x] == MR_NONE) {
+        w->grad[x] = grad;
+        return MR_OK;
+    }
+    return mr_graph_add(w->g, "add", MR_NO_ATTRS, (mr_ref[]){w->grad[x], grad}, 2, &w->grad[x]);
+}
+
+static mr_status zeros(mr_graph *g, mr_dtype dtype, int rank, const int64_t *dim, mr_ref *out)
+{
+    mr_ints dims = {.n = rank};
+    memcpy(dims.v, dim, sizeof *dim * (size_t)rank);
+    return mr_graph_add(g, "zeros", MR_ATTRS({"dtype", .i = dtype}, {"dims", .ints = &dims}), NULL, 0, out);
+}
+
+/* Join disjoint slices of one parent along one axis, zeros in the gaps. */
+static mr_status join_parts(walk *w, mr_ref x, int axis, part *list, int n)
+{
+    mr_graph *g = w->g;
+    mr_desc whole = g->values.at[x].pub.desc;
+    VEC(mr_ref) pieces = {0};
+    mr_status st = MR_OK;
+    int64_t at = 0;
+    for (int i = 0; i <= n; i++) {
+        int64_t start = i < n ? list[i].start : whole.dim[axis];
+        mr_ref gap;
+        if (start > at) {
+            mr_desc d = whole;
+            d.dim[axis] = start - at;
+            MR_TRY_GOTO(zeros(g, whole.dtype, d.rank, d.dim, &gap));
+            MR_TRY_GOTO(VEC_PUSH(pieces, gap));
+        }
+        if (i == n) break;
+        MR_TRY_GOTO(VEC_PUSH(pieces, list[i].grad));
+        at = list[i].stop;
+    }
+    mr_ref joined;
+    MR_TRY_GOTO(mr_graph_concat(g, pieces.at, pieces.n, axis, &joined));
+    st = add_grad(w, x, joined);
+out:
+    mr_free(pieces.at);
+    return st;
+}
+
+/* All slice gradients of x that wait: join those that are disjoint along one axis, round by round. */
+static mr_status gather_parts(walk *w, mr_ref x)
+{
+    for (;;) {
+        part list[64];
+        int n = 0, axis = -1;
+        for (int i = 0; i < w->parts.n; i++) {
+            part *p = &w->parts.at[i];
+            if (p->parent != x || (n && p->axis != axis) || n == (int)MR_COUNT(list)) continue;
+            int k = 0;
+            bool clash = false;
+            while (k < n && list[k].start < p->start) k++;
+            clash = (k > 0 && list[k - 1].stop > p->start) || (k < n && p->stop > list[k].start);
+            if (clash) continue;
+            axis = p->axis;
+            memmove(list + k + 1, list + k, sizeof *list * (size_t)(n - k));
+            list[k] = *p, n++;
+            p->parent = MR_NONE;
+        }
+        if (!n) return MR_OK;
+        MR_TRY(join_parts(w, x, axis, list, n));
+    }
+}
+
+/* Carry the gradient of view x to its parent. */
+static mr_status undo_view(walk *w, mr_ref x)
+{
+    mr_graph *g = w->g;
+    value v = g->values.at[x];
+    mr_ref grad = w->grad[x], back = MR_NONE;
+    mr_desc parent = g->values.at[v.parent].pub.desc;
+    if (grad == MR_NONE || !w->need[v.parent]) return MR_OK;
+    switch (v.view) {
+    case VIEW_RESHAPE:
+        MR_TRY(mr_graph_reshape(g, grad, parent.rank, parent.dim, &back));
+        break;
+    case VIEW_PERMUTE: {
+        int inverse[MR_MAX_RANK];
+        for (int i = 0; i < parent.rank; i++) inverse[v.order[i]] = i;
+        MR_TRY(mr_graph_permute(g, grad, inverse, &back));
+        break;
+    }
+    case VIEW_EXPAND: {
+        mr_ints axes = {0};
+        const mr_desc *d = &v.pub.desc;
+        int lead = d->rank - parent.rank;
+        for (int i = 0; i < d->rank; i++)
+            if (i < lead || (parent.dim[i - lead] == 1 && d->dim[i] != 1)) axes.v[axes.n++] = i;
+        back = grad;
+        if (axes.n) MR_TRY(mr_graph_add(g, "sum", MR_ATTRS({"axes", .ints = &axes}, {"keep", .i = 1}), &grad, 1, &back));
+        MR_TRY(mr_graph_reshape(g, back, parent.rank, parent.dim, &back));
+        break;
+    }
+    case VIEW_SLICE: {
+        part p = {v.parent, grad, v.axis, v.start, v.stop};
+        return VEC_PUSH(w->parts, p);
+    }
+    case VIEW_NONE: return MR_OK;
+    }
+    return add_grad(w, v.parent, back);
+}
+
+/* Gradient of a parameter that no row accumulated itself. */
+static mr_status param_grad(walk *w, mr_ref x)
+{
+    mr_graph *g = w->g;
+    mr_ref grad = w->grad[x], acc, outs[MR_MAX_OUT];
+    const mr_param *p = mr_params_at(g->params, g->values.at[x].pub.param);
+    if (grad == MR_NONE || p->frozen) return MR_OK;
+    MR_TRY(mr_graph_region(g, "grad", MR_F32, p->offset, p->desc.rank, p->desc.dim, &acc));
+    return mr_graph_add(g, "accumulate", MR_NO_ATTRS, (mr_ref[]){acc, grad}, 2, outs);
+}
+
+static mr_status undo_node(walk *w, int id)
+{
+    mr_graph *g = w->g;
+    mr_node node = g->nodes.at[id];
+    mr_grad ctx = {.graph = g, .attr = node.attr, .n_in = node.n_in, .n_out = node.n_out};
+    bool flows = false, wanted = false;
+    for (int i = 0; i < MR_MAX_OUT; i++) {
+        ctx.out[i] = i < node.n_out ? node.out[i] : MR_NONE;
+        ctx.dout[i] = ctx.out[i] != MR_NONE ? w->grad[ctx.out[i]] : MR_NONE;
+        flows = flows || ctx.dout[i] != MR_NONE;
+    }
+    for (int i = 0; i < MR_MAX_IN; i++) {
+        ctx.in[i] = i < node.n_in ? node.in[i] : MR_NONE;
+        ctx.din[i] = MR_NONE;
+        ctx.need[i] = ctx.in[i] != MR_NONE && w->need[ctx.in[i]] && !(node.op->in[i].flags & MR_NO_GRAD);
+        wanted = wanted || ctx.need[i];
+    }
+    if (!flows || !wanted) return MR_OK;
+    g->origin = node.origin;
+    g->open_block = node.block;
+    mr_status st = node.op->grad ? node.op->grad(&ctx)
+                                 : mr_fail(MR_E_USAGE, "op '%s' has no gradient, yet the loss depends on it", node.op->name);
+    g->open_block = -1;
+    if (st != MR_OK) {
+        mr_fail_where(node.op->name, node.name, node.origin);
+        return st;
+    }
+    for (int i = 0; i < node.n_in; i++) {
+        if (!ctx.need[i] || ctx.din[i] == MR_NONE) continue;
+        bool is_param = ctx.accumulated[i] && g->values.at[g->values.at[ctx.in[i]].root].pub.param >= 0;
+        if (is_param) continue;
+        mr_dtype want = g->values.at[ctx.in[i]].pub.desc.dtype;
+        if (g->values.at[ctx.din[i]].pub.desc.dtype != want)
+            MR_TRY(mr_graph_add(g, "cast", MR_ATTRS({"dtype", .i = want}), &ctx.din[i], 1, &ctx.din[i]));
+        MR_TRY(add_grad(w, ctx.in[i], ctx.din[i]));
+    }
+    return MR_OK;
+}
+
+mr_status mr_grad_op(mr_grad *ctx, const char *op, const mr_attr *attrs, int n_attrs, const mr_ref *in, int n_in, mr_ref *outs)
+{
+    return mr_graph_add(ctx->graph, op, attrs, n_attrs, in, n_in, outs);
+}
+
+const mr_desc *mr_grad_desc(const mr_grad *ctx, mr_ref x) { return &ctx->graph->values.at[x].pub.desc; }
+
+mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc)
+{
+    mr_graph *g = ctx->graph;
+    const value *v = &g->values.at[ctx->in[i]], *root = &g->values.at[v->root];
+    mr_desc desc = v->pub.desc;
+    const mr_param *p = root->pub.param >= 0 ? mr_params_at(g->params, root->pub.param) : NULL;
+    if (!p || p->frozen || !mr_desc_is_dense(&desc)) return zeros(g, MR_F32, desc.rank, desc.dim, acc);
+    // the same view, on the parameter's place in "grad"
+    int64_t skip = (v->pub.offset - root->pub.offset) / (int64_t)mr_dtype_bytes(desc.dtype);
+    return mr_graph_region(g, "grad", MR_F32, p->offset + skip, desc.rank, desc.dim, acc);
+}
+
+/* need[x]: x depends on something trainable or on wrt. */
+static void mark_need(walk *w, const mr_ref *wrt, int n_wrt)
+{
+    mr_graph *g = w->g;
+    for (int i = 0; i < n_wrt; i++) w->need[wrt[i]] = true;
+    for (int t = 0; t < g->tape.n; t++) {
+        tape_entry e = g->tape.at[t];
+        if (e.node < 0) {
+            const value *v = &g->values.at[e.value];
+            if (v->view != VIEW_NONE) w->need[e.value] = w->need[e.value] || w->need[v->parent];
+            else if (v->pub.param >= 0 && !mr_params_at(g->params, v->pub.param)->frozen) w->need[e.value] = true;
+            continue;
+        }
+        const mr_node *node = &g->nodes.at[e.node];
+        bool any = false;
+        for (int i = 0; i < node->n_in; i++)
+            any = any || (node->in[i] != MR_NONE && w->need[node->in[i]] && !(node->op->in[i].flags & MR_NO_GRAD));
+        for (int i = 0; i < node->n_out; i++) {
+            if (node->out[i] == MR_NONE) continue;
+            mr_dtype dtype = g->values.at[node->out[i]].pub.desc.dtype;
+            w->need[node->out[i]] = w->need[node->out[i]] || (any && mr_dtype_is_float(dtype));
+        }
+    }
+}
+
+mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt, mr_ref *dwrt)
+{
+    MR_TRY(graph_check_open(g, "backward"));
+    MR_TRY(graph_check_ref(g, loss, "backward"));
+    if (g->backward) return mr_fail(MR_E_USAGE, "a graph has one backward pass; this one has it already");
+    if (g->open_block >= 0) return mr_fail(MR_E_USAGE, "backward inside block '%s'", g->blocks.at[g->open_block].name);
+    char text[128];
+    const mr_desc *d = &g->values.at[loss].pub.desc;
+    if (mr_desc_count(d) != 1 || d->dtype != MR_F32)
+        return mr_fail(MR_E_SHAPE, "backward from %s: expected a scalar f32 loss; try mean() or sum()", mr_desc_text(d, text, sizeof text));
+    for (int i = 0; i < n_wrt; i++) MR_TRY(graph_check_ref(g, wrt[i], "backward"));
+
+    const char *origin = g->origin;
+    walk w = {.g = g, .n = g->values.n};
+    mr_status st = MR_OK;
+    int last = g->tape.n;
+    w.grad = mr_alloc(sizeof *w.grad * (size_t)w.n);
+    w.need = mr_calloc((size_t)w.n, 1);
+    g->clones = mr_alloc(sizeof *g->clones * (size_t)(g->nodes.n + 1));
+    if (!w.grad || !w.need || !g->clones) {
+        st = mr_fail_memory((size_t)w.n * 8);
+        goto out;
+    }
+    for (int i = 0; i < w.n; i++) w.grad[i] = MR_NONE;
+    for (int i = 0; i <= g->nodes.n; i++) g->clones[i] = -1;
+    mark_need(&w, wrt, n_wrt);
+    g->n_forward = g->nodes.n;
+    g->backward = true;
+
+    // seed: d loss / d loss = 1
+    float one = 1;
+    mr_desc unit = mr_desc_dense(MR_F32, d->rank, d->dim);
+    MR_TRY_GOTO(mr_graph_const(g, &(mr_view){&one, unit}, &w.grad[loss]));
+    w.need[loss] = true;
+    for (int t = last - 1; t >= 0; t--) {
+        tape_entry e = g->tape.at[t];
+        if (e.node >= 0) {
+            for (int i = 0; i < g->nodes.at[e.node].n_out; i++)
+                if (g->nodes.at[e.node].out[i] != MR_NONE) MR_TRY_GOTO(gather_parts(&w, g->nodes.at[e.node].out[i]));
+            MR_TRY_GOTO(undo_node(&w, e.node));
+            continue;
+        }
+        MR_TRY_GOTO(gather_parts(&w, e.value));
+        if (g->values.at[e.value].view != VIEW_NONE) MR_TRY_GOTO(undo_view(&w, e.value));
+        else if (g->values.at[e.value].pub.param >= 0) MR_TRY_GOTO(param_grad(&w, e.value));
+    }
+    for (int i = 0; i < n_wrt; i++) dwrt[i] = w.grad[wrt[i]];
+out:
+    g->origin = origin;
+    mr_free(w.grad), mr_free(w.need), mr_free(w.parts.at);
+    return st;
+}

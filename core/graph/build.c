@@ -1,0 +1,377 @@
+/* graph: adding inputs, constants, nodes and views. Licence: Apache-2.0 */
+#include "internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+mr_status vec_room(void **at, int *cap, int n, size_t size)
+{
+    if (n < *cap) return MR_OK;
+    int bigger = *cap ? *cap * 2 : 64;
+    void *p = mr_realloc(*at, size * (size_t)bigger);
+    if (!p) return mr_fail_memory(size * (size_t)bigger);
+    *at = p, *cap = bigger;
+    return MR_OK;
+}
+
+mr_status mr_graph_new(mr_params *params, const mr_graph_options *options, mr_graph **out)
+{
+    mr_graph *g;
+    if (!MR_NEW(g)) return mr_fail_memory(sizeof *g);
+    mr_arena_init(&g->arena);
+    g->params = params, g->origin = "", g->open_block = -1;
+    if (options) g->options = *options;
+    *out = g;
+    return MR_OK;
+}
+
+void mr_graph_free(mr_graph *g)
+{
+    if (!g) return;
+    mr_arena_fini(&g->arena);
+    mr_free(g->nodes.at), mr_free(g->values.at), mr_free(g->storages.at), mr_free(g->tape.at);
+    mr_free(g->blocks.at), mr_free(g->outputs.at), mr_free(g->clones);
+    mr_free(g);
+}
+
+mr_status graph_check_open(const mr_graph *g, const char *what)
+{
+    return g->finished ? mr_fail(MR_E_USAGE, "%s: the graph is finished; build a new one", what) : MR_OK;
+}
+
+mr_status graph_check_ref(const mr_graph *g, mr_ref x, const char *what)
+{
+    return x >= 0 && x < g->values.n ? MR_OK : mr_fail(MR_E_USAGE, "%s: value %d is not of this graph", what, (int)x);
+}
+
+static const char *keep_text(mr_graph *g, const char *s)
+{
+    return mr_arena_strdup(&g->arena, s);
+}
+
+void mr_graph_set_origin(mr_graph *g, const char *origin)
+{
+    if (strcmp(origin, g->origin) == 0) return;
+    const char *copy = keep_text(g, origin);
+    if (copy) g->origin = copy;  // out of memory: the older line stays, only a message is poorer
+}
+
+mr_status graph_new_storage(mr_graph *g, mr_class kind, size_t bytes, int *out)
+{
+    mr_storage s = {.kind = kind, .bytes = bytes};
+    MR_TRY(VEC_PUSH(g->storages, s));
+    *out = g->storages.n - 1;
+    return MR_OK;
+}
+
+mr_status graph_new_value(mr_graph *g, const value *v, mr_ref *out)
+{
+    MR_TRY(VEC_PUSH(g->values, *v));
+    *out = g->values.n - 1;
+    value *added = &g->values.at[*out];
+    added->forward = !g->backward;
+    if (added->view == VIEW_NONE) added->root = *out;
+    return MR_OK;
+}
+
+/* A leaf: a value without producer on a storage of its own. */
+static mr_status leaf(mr_graph *g, const mr_storage *storage, const mr_desc *desc, int param, mr_ref *out)
+{
+    MR_TRY(VEC_PUSH(g->storages, *storage));
+    value v = {.pub = {.storage = g->storages.n - 1, .desc = *desc, .node = -1, .param = param},
+               .parent = MR_NONE, .setup = storage->kind == MR_CONST};
+    MR_TRY(graph_new_value(g, &v, out));
+    return VEC_PUSH(g->tape, ((tape_entry){-1, *out}));
+}
+
+static mr_status check_dims(const char *what, int rank, const int64_t *dim)
+{
+    if (rank < 0 || rank > MR_MAX_RANK) return mr_fail(MR_E_SHAPE, "%s: rank %d is not in 0..%d", what, rank, MR_MAX_RANK);
+    for (int i = 0; i < rank; i++)
+        if (dim[i] < 0) return mr_fail(MR_E_SHAPE, "%s: dimension %d is %lld", what, i, (long long)dim[i]);
+    return MR_OK;
+}
+
+mr_status mr_graph_input(mr_graph *g, const char *name, mr_dtype dtype, int rank, const int64_t *dim, mr_ref *out)
+{
+    MR_TRY(graph_check_open(g, name));
+    MR_TRY(check_dims(name, rank, dim));
+    if (mr_graph_input_find(g, name) != MR_NONE) return mr_fail(MR_E_USAGE, "input '%s' exists already", name);
+    mr_desc desc = mr_desc_dense(dtype, rank, dim);
+    mr_storage s = {.kind = MR_INPUT, .bytes = mr_desc_span_bytes(&desc), .name = keep_text(g, name)};
+    if (!s.name) return mr_fail_memory(strlen(name));
+    return leaf(g, &s, &desc, -1, out);
+}
+
+mr_status mr_graph_const(mr_graph *g, const mr_view *data, mr_ref *out)
+{
+    MR_TRY(graph_check_open(g, "constant"));
+    mr_desc desc = mr_desc_dense(data->desc.dtype, data->desc.rank, data->desc.dim);
+    size_t bytes = mr_desc_span_bytes(&desc);
+    void *copy = mr_arena_alloc(&g->arena, bytes + 1);
+    if (!copy) return mr_fail_memory(bytes);
+    MR_TRY(mr_view_copy(&(mr_view){copy, desc}, data));
+    mr_storage s = {.kind = MR_CONST, .bytes = bytes, .data = copy};
+    return leaf(g, &s, &desc, -1, out);
+}
+
+mr_status mr_graph_region(mr_graph *g, const char *region, mr_dtype dtype, int64_t offset, int rank, const int64_t *dim, mr_ref *out)
+{
+    MR_TRY(graph_check_open(g, region));
+    MR_TRY(check_dims(region, rank, dim));
+    mr_desc desc = mr_desc_dense(dtype, rank, dim);
+    mr_storage s = {.kind = MR_REGION, .bytes = mr_desc_span_bytes(&desc), .region = keep_text(g, region),
+                    .region_offset = offset * (int64_t)mr_dtype_bytes(dtype)};
+    if (!s.region) return mr_fail_memory(strlen(region));
+    return leaf(g, &s, &desc, -1, out);
+}
+
+mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out)
+{
+    MR_TRY(graph_check_open(g, "parameter"));
+    const mr_param *p = g->params ? mr_params_at(g->params, id) : NULL;
+    if (!p) return mr_fail(MR_E_USAGE, "parameter %d is not in the graph's table", id);
+    if (!mr_params_sealed(g->params)) return mr_fail(MR_E_USAGE, "parameter '%s': seal the table before building graphs", p->name);
+    mr_storage s = {.kind = MR_REGION, .bytes = mr_desc_span_bytes(&p->desc), .region = p->frozen ? "frozen" : "w",
+                    .region_offset = p->offset * (int64_t)mr_dtype_bytes(p->desc.dtype), .name = p->name};
+    return leaf(g, &s, &p->desc, id, out);
+}
+
+/* ---- nodes -------------------------------------------------------------------------------------- */
+
+mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
+{
+    mr_infer ctx = {.n_in = node->n_in, .attr = node->attr};
+    bool setup = true;
+    for (int i = 0; i < node->n_in; i++) {
+        if (node->in[i] == MR_NONE) continue;
+        ctx.in[i] = &g->values.at[node->in[i]].pub.desc;
+        setup = setup && g->values.at[node->in[i]].setup;
+    }
+    for (int i = 0; i < MR_MAX_OUT; i++) ctx.out[i].rank = -1;
+    mr_status st = node->op->infer(&ctx);
+    if (st != MR_OK) {
+        mr_fail_where(node->op->name, node->name, node->origin);
+        return st;
+    }
+    mr_node made = *node;
+    made.n_out = mr_op_n_out(node->op);
+    int id = g->nodes.n;
+    for (int i = 0; i < made.n_out; i++) {
+        mr_desc desc = ctx.out[i];
+        if (desc.rank < 0) {
+            made.out[i] = MR_NONE;
+            continue;
+        }
+        // a row that leaves the strides alone gets dense ones
+        bool strided = false;
+        for (int k = 0; k < desc.rank; k++) strided = strided || desc.stride[k];
+        if (!strided) desc = mr_desc_dense(desc.dtype, desc.rank, desc.dim);
+        value v = {.pub = {.desc = desc, .node = id, .param = -1}, .parent = MR_NONE};
+        const mr_out_row *row = &node->op->out[i];
+        if (row->must && node->in[row->inplace - 1] != MR_NONE) {
+            const value *over = &g->values.at[node->in[row->inplace - 1]];
+            v.pub.storage = over->pub.storage, v.pub.offset = over->pub.offset, v.pub.alias = true;
+            v.pub.desc = over->pub.desc;
+            setup = false;
+        } else if (row->must) {
+            made.out[i] = MR_NONE;
+            continue;
+        } else {
+            MR_TRY(graph_new_storage(g, MR_ARENA, mr_desc_span_bytes(&desc), &v.pub.storage));
+        }
+        MR_TRY(graph_new_value(g, &v, &made.out[i]));
+    }
+    made.setup = setup && node->n_in > 0 && !g->backward;
+    for (int i = 0; i < made.n_out; i++)
+        if (made.out[i] != MR_NONE) g->values.at[made.out[i]].setup = made.setup;
+    MR_TRY(VEC_PUSH(g->nodes, made));
+    MR_TRY(VEC_PUSH(g->tape, ((tape_entry){id, MR_NONE})));
+    for (int i = 0; i < made.n_out; i++) outs[i] = made.out[i];
+    return MR_OK;
+}
+
+static const char *node_name(mr_graph *g, const char *op)
+{
+    char text[256];
+    const char *in = g->open_block >= 0 ? g->blocks.at[g->open_block].name : "";
+    snprintf(text, sizeof text, "%s%s%s#%d", in, *in ? "/" : "", op, g->nodes.n);
+    return keep_text(g, text);
+}
+
+static mr_status append_op(mr_graph *g, const mr_op *op, const mr_attr *attrs, int n_attrs, const mr_ref *in, int n_in, mr_ref *outs)
+{
+    mr_node node = {.op = op, .n_in = n_in, .origin = g->origin, .block = g->open_block, .recompute_of = -1,
+                    .backward = g->backward, .name = node_name(g, op->name)};
+    if (!node.name) return mr_fail_memory(64);
+    for (int i = 0; i < MR_MAX_IN; i++) node.in[i] = i < n_in ? in[i] : MR_NONE;
+    mr_status st = mr_op_attrs(op, attrs, n_attrs, node.attr);
+    if (st != MR_OK) {
+        mr_fail_where(op->name, node.name, node.origin);
+        return st;
+    }
+    return graph_append(g, &node, outs);
+}
+
+static bool strides_fit(mr_access access, const mr_desc *d)
+{
+    return access == MR_ANY || (access == MR_ROWS ? mr_desc_is_rows(d) : mr_desc_is_dense(d));
+}
+
+static mr_status dense_copy(mr_graph *g, mr_ref x, mr_ref *out)
+{
+    const mr_op *copy = mr_op_find("copy");
+    if (!copy) return mr_fail(MR_E_INTERNAL, "the op table has no row 'copy'");
+    return append_op(g, copy, MR_NO_ATTRS, &x, 1, out);
+}
+
+mr_status mr_graph_add(mr_graph *g, const char *name, const mr_attr *attrs, int n_attrs, const mr_ref *in, int n_in, mr_ref *outs)
+{
+    MR_TRY(graph_check_open(g, name));
+    const mr_op *op = mr_op_find(name);
+    if (!op) return mr_fail(MR_E_USAGE, "no op '%s'; the nearest is '%s'", name, mr_op_nearest(name));
+    int want = mr_op_n_in(op);
+    if (n_in > want) return mr_fail(MR_E_USAGE, "op '%s' takes %d inputs, got %d", name, want, n_in);
+    mr_ref args[MR_MAX_IN];
+    for (int i = 0; i < want; i++) {
+        args[i] = i < n_in ? in[i] : MR_NONE;
+        if (args[i] == MR_NONE) {
+            if (!(op->in[i].flags & MR_OPTIONAL))
+                return mr_fail(MR_E_USAGE, "op '%s': input '%s' (%s) is missing", name, op->in[i].name, op->in[i].type);
+            continue;
+        }
+        MR_TRY(graph_check_ref(g, args[i], name));
+        if (g->backward) MR_TRY(graph_available(g, args[i], &args[i]));
+        // an accumulator is written where it lies: never through a copy
+        bool written = false;
+        for (int o = 0; o < mr_op_n_out(op); o++) written = written || (op->out[o].must && op->out[o].inplace == i + 1);
+        if (!written && !strides_fit(op->in[i].access, &g->values.at[args[i]].pub.desc))
+            MR_TRY(dense_copy(g, args[i], &args[i]));
+    }
+    return append_op(g, op, attrs, n_attrs, args, want, outs);
+}
+
+/* ---- views ----------------------------------------------------------------------------------------- */
+
+static mr_status add_view(mr_graph *g, mr_ref x, const mr_desc *desc, int64_t elements, value extra, mr_ref *out)
+{
+    const value *from = &g->values.at[x];
+    value v = extra;
+    v.pub = from->pub;
+    v.pub.desc = *desc, v.pub.alias = true, v.pub.save = false;
+    v.pub.offset += elements * (int64_t)mr_dtype_bytes(desc->dtype);
+    v.parent = x, v.root = from->root, v.setup = from->setup;
+    MR_TRY(graph_new_value(g, &v, out));
+    return VEC_PUSH(g->tape, ((tape_entry){-1, *out}));
+}
+
+static mr_status view_of(mr_graph *g, const char *what, mr_ref *x)
+{
+    MR_TRY(graph_check_open(g, what));
+    MR_TRY(graph_check_ref(g, *x, what));
+    return g->backward ? graph_available(g, *x, x) : MR_OK;
+}
+
+static mr_status blame(mr_graph *g, mr_status st, const char *what)
+{
+    if (st != MR_OK) mr_fail_where(what, g->open_block >= 0 ? g->blocks.at[g->open_block].name : "", g->origin);
+    return st;
+}
+
+mr_status mr_graph_reshape(mr_graph *g, mr_ref x, int rank, const int64_t *dim, mr_ref *out)
+{
+    mr_desc desc, flat;
+    MR_TRY(view_of(g, "reshape", &x));
+    const mr_desc *from = &g->values.at[x].pub.desc;
+    if (mr_desc_reshape(from, rank, dim, &desc) != MR_OK) {
+        // does it fail for the shape, or only for the strides?
+        flat = mr_desc_dense(from->dtype, from->rank, from->dim);
+        MR_TRY(blame(g, mr_desc_reshape(&flat, rank, dim, &desc), "reshape"));
+        MR_TRY(dense_copy(g, x, &x));
+    }
+    return add_view(g, x, &desc, 0, (value){.view = VIEW_RESHAPE}, out);
+}
+
+mr_status mr_graph_slice(mr_graph *g, mr_ref x, int axis, int64_t start, int64_t stop, mr_ref *out)
+{
+    mr_desc desc;
+    int64_t at = 0;
+    MR_TRY(view_of(g, "slice", &x));
+    MR_TRY(blame(g, mr_desc_slice(&g->values.at[x].pub.desc, axis, start, stop, &desc, &at), "slice"));
+    return add_view(g, x, &desc, at, (value){.view = VIEW_SLICE, .axis = axis, .start = start, .stop = stop}, out);
+}
+
+mr_status mr_graph_permute(mr_graph *g, mr_ref x, const int *order, mr_ref *out)
+{
+    mr_desc desc;
+    MR_TRY(view_of(g, "permute", &x));
+    MR_TRY(blame(g, mr_desc_permute(&g->values.at[x].pub.desc, order, &desc), "permute"));
+    value v = {.view = VIEW_PERMUTE};
+    memcpy(v.order, order, sizeof *order * (size_t)desc.rank);
+    return add_view(g, x, &desc, 0, v, out);
+}
+
+mr_status mr_graph_expand(mr_graph *g, mr_ref x, int rank, const int64_t *dim, mr_ref *out)
+{
+    mr_desc desc;
+    MR_TRY(view_of(g, "expand", &x));
+    MR_TRY(blame(g, mr_desc_expand(&g->values.at[x].pub.desc, rank, dim, &desc), "expand"));
+    return add_view(g, x, &desc, 0, (value){.view = VIEW_EXPAND}, out);
+}
+
+mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int axis, mr_ref *out)
+{
+    if (n < 1) return mr_fail(MR_E_USAGE, "concat of nothing");
+    // rows take 12 parts: longer lists join in groups
+    mr_ref joined[MR_MAX_IN], *list = mr_alloc(sizeof *list * (size_t)n);
+    if (!list) return mr_fail_memory(sizeof *list * (size_t)n);
+    memcpy(list, parts, sizeof *list * (size_t)n);
+    mr_status st = MR_OK;
+    while (st == MR_OK && n > MR_MAX_IN) {
+        int m = 0;
+        for (int i = 0; st == MR_OK && i < n; i += MR_MAX_IN) {
+            int k = MR_MIN(MR_MAX_IN, n - i);
+            st = mr_graph_add(g, "concat", MR_ATTRS({"axis", .i = axis}), list + i, k, joined);
+            list[m++] = joined[0];
+        }
+        n = m;
+    }
+    if (st == MR_OK) st = n == 1 ? (*out = list[0], MR_OK) : mr_graph_add(g, "concat", MR_ATTRS({"axis", .i = axis}), list, n, out);
+    mr_free(list);
+    return st;
+}
+
+/* ---- outputs and blocks -------------------------------------------------------------------------- */
+
+mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x)
+{
+    MR_TRY(graph_check_open(g, name));
+    MR_TRY(graph_check_ref(g, x, name));
+    if (mr_graph_output_find(g, name) != MR_NONE) return mr_fail(MR_E_USAGE, "output '%s' exists already", name);
+    // the host reads whole, dense, kept tensors
+    const value *v = &g->values.at[x];
+    mr_class kind = g->storages.at[v->pub.storage].kind;
+    if (!mr_desc_is_dense(&v->pub.desc) || kind == MR_INPUT || kind == MR_CONST || v->setup) MR_TRY(dense_copy(g, x, &x));
+    output o = {keep_text(g, name), x};
+    if (!o.name) return mr_fail_memory(strlen(name));
+    return VEC_PUSH(g->outputs, o);
+}
+
+mr_status mr_graph_block_begin(mr_graph *g, const char *name, bool recompute)
+{
+    if (g->open_block >= 0) return mr_fail(MR_E_USAGE, "block '%s' inside block '%s': blocks do not nest", name, g->blocks.at[g->open_block].name);
+    block b = {keep_text(g, name), recompute};
+    if (!b.name) return mr_fail_memory(strlen(name));
+    MR_TRY(VEC_PUSH(g->blocks, b));
+    g->open_block = g->blocks.n - 1;
+    return MR_OK;
+}
+
+mr_status mr_graph_block_end(mr_graph *g)
+{
+    if (g->open_block < 0) return mr_fail(MR_E_USAGE, "no block is open");
+    g->open_block = -1;
+    return MR_OK;
+}
+
+void mr_graph_save(mr_graph *g, mr_ref x) { g->values.at[g->values.at[x].root].pub.save = true; }

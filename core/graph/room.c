@@ -1,1 +1,0 @@
-/* graph */ typedef int mr_room_graph;
