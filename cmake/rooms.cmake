@@ -22,34 +22,43 @@ function(mr_room room)
   target_link_libraries(mr_${room} PUBLIC ${A_LINK})
 endfunction()
 
-# The op room: rows are compiled once; each file's kernels once per instruction set. A file
-# core/op/NAME.c is all an op needs; the table is gathered by the linker (section mr_ops).
+# The op room. mr_op: tables, loops, threads (core/cpu/*.c). mr_op_rows: core/op/*.c and core/cpu/isa/*.c,
+# compiled once per instruction set; rows come from the base build. A file core/op/NAME.c is all an op
+# needs: the linker gathers the rows (section mr_ops), so the archive is linked whole.
 function(mr_op_room room)
   cmake_parse_arguments(A "" "" "LINK" ${ARGN})
-  file(GLOB ops CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/op/*.c)
+  file(GLOB ops CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/op/*.c ${PROJECT_SOURCE_DIR}/core/cpu/isa/*.c)
   file(GLOB shared CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/cpu/*.c)
   add_library(mr_op STATIC ${shared})
   mr_target(mr_op)
   target_link_libraries(mr_op PUBLIC ${A_LINK} OpenMP::OpenMP_C)
-  set(flags_base "")
-  set(flags_avx2 -mavx2 -mfma -mf16c)
-  set(flags_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    set(flags_avx2 -mavx2 -mfma -mf16c)
+    set(flags_avx512 ${flags_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+  endif()
+  set(objects "")
   foreach(isa base avx2 avx512)
     add_library(mr_op_${isa} OBJECT ${ops})
     mr_target(mr_op_${isa})
     target_compile_definitions(mr_op_${isa} PRIVATE MR_ISA=${isa} MR_ISA_${isa}=1)
-    target_compile_options(mr_op_${isa} PRIVATE -O3 ${flags_${isa}})
+    # no trapping, no errno: without these gcc leaves square roots and comparisons scalar; no numbers change
+    target_compile_options(mr_op_${isa} PRIVATE -O3 -fno-math-errno -fno-trapping-math ${flags_${isa}})
     target_link_libraries(mr_op_${isa} PUBLIC ${A_LINK} OpenMP::OpenMP_C)
     if(MR_HAVE_ONEDNN)
       target_compile_definitions(mr_op_${isa} PRIVATE MR_HAVE_ONEDNN=1)
       target_include_directories(mr_op_${isa} PRIVATE $<TARGET_PROPERTY:DNNL::dnnl,INTERFACE_INCLUDE_DIRECTORIES>)
     endif()
-    target_sources(mr_op INTERFACE $<TARGET_OBJECTS:mr_op_${isa}>)
+    list(APPEND objects $<TARGET_OBJECTS:mr_op_${isa}>)
   endforeach()
   if(MR_HAVE_ONEDNN)
     target_compile_definitions(mr_op PUBLIC MR_HAVE_ONEDNN=1)
     target_link_libraries(mr_op PUBLIC DNNL::dnnl)
   endif()
+  add_library(mr_op_rows STATIC ${objects})
+  add_dependencies(mr_op mr_op_rows)
+  # as an option of the link, which CMake keeps once however many rooms hand it on
+  target_link_options(mr_op INTERFACE "LINKER:--whole-archive,$<TARGET_FILE:mr_op_rows>,--no-whole-archive")
+  set_property(TARGET mr_op APPEND PROPERTY INTERFACE_LINK_DEPENDS $<TARGET_FILE:mr_op_rows>)
 endfunction()
 
 # FFmpeg lives in a shared object that is opened on first use, so the program starts in milliseconds.

@@ -1,0 +1,35 @@
+/* cpu: what the CPU kernels share beside vec.h: threads, loops over strided views, processor facts.
+ *
+ * Threads: every function here may be called from any thread; the loops open one OpenMP team.
+ * Licence: Apache-2.0 */
+#ifndef MR_CPU_H
+#define MR_CPU_H
+
+#include "moonreel/op.h"
+
+/* body(user, begin, end, worker) runs once for every chunk [i * grain, min(n, (i + 1) * grain)).
+ * Chunks do not depend on the team size, so what a chunk computes is equal for any `threads`;
+ * worker < threads numbers the member that runs it (for scratch memory). Runs on the calling
+ * thread alone when there is one chunk, one thread, or a team already. grain >= 1. */
+typedef void mr_cpu_body(void *user, int64_t begin, int64_t end, int worker);
+void mr_cpu_for(int64_t n, int64_t grain, int threads, mr_cpu_body *body, void *user);
+
+/* Whether this processor multiplies bf16 matrices faster than f32 ones (AVX512-BF16 or AMX, and a
+ * oneDNN that may use them: it honours ONEDNN_MAX_CPU_ISA). */
+MR_API bool mr_cpu_bf16(void);
+
+/* A loop over views of one shape with any strides. Dimensions are ordered by the strides of
+ * argument 0 (the output), length 1 is dropped, neighbours are merged where all views allow it. */
+enum { MR_LOOP_ARGS = 4, MR_LOOP_PIECE = 16384 };
+typedef struct mr_loop {
+    int n_args, rank;                /* rank >= 1 */
+    int64_t dim[MR_MAX_RANK];
+    int64_t stride[MR_LOOP_ARGS][MR_MAX_RANK];
+} mr_loop;
+void mr_loop_init(mr_loop *loop, const mr_desc *const *descs, int n_args);
+/* body(user, at, n, step): n elements of argument a begin at element at[a] and lie step[a] apart.
+ * Runs are at most MR_LOOP_PIECE long and the same for every team size. */
+typedef void mr_loop_body(void *user, const int64_t *at, int64_t n, const int64_t *step);
+void mr_loop_run(const mr_loop *loop, int threads, mr_loop_body *body, void *user);
+
+#endif

@@ -1,0 +1,188 @@
+/* op: the table the linker gathers, attributes, costs. Licence: Apache-2.0 */
+#include "moonreel/op.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const mr_op *const __start_mr_ops[] __attribute__((visibility("hidden")));
+extern const mr_op *const __stop_mr_ops[] __attribute__((visibility("hidden")));
+
+enum { TABLE_CAP = 512 };
+static const mr_op *table[TABLE_CAP];
+static int table_n;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const mr_op *const *)a)->name, (*(const mr_op *const *)b)->name);
+}
+
+static void gather(void)
+{
+    for (const mr_op *const *p = __start_mr_ops; p < __stop_mr_ops && table_n < TABLE_CAP; p++) table[table_n++] = *p;
+    qsort(table, (size_t)table_n, sizeof table[0], by_name);
+}
+
+int mr_op_count(void)
+{
+    pthread_once(&once, gather);
+    return table_n;
+}
+
+const mr_op *mr_op_at(int i) { return i >= 0 && i < mr_op_count() ? table[i] : NULL; }
+
+const mr_op *mr_op_find(const char *name)
+{
+    int lo = 0, hi = mr_op_count();
+    while (lo < hi) {
+        int mid = (lo + hi) / 2, order = strcmp(name, table[mid]->name);
+        if (order == 0) return table[mid];
+        if (order < 0) hi = mid;
+        else lo = mid + 1;
+    }
+    return NULL;
+}
+
+/* Edit distance, cut off at names of 63 letters. */
+static int distance(const char *a, const char *b)
+{
+    int row[64], n = (int)strnlen(b, 63);
+    for (int j = 0; j <= n; j++) row[j] = j;
+    for (int i = 0; a[i] && i < 63; i++) {
+        int corner = row[0];
+        row[0] = i + 1;
+        for (int j = 0; j < n; j++) {
+            int change = corner + (a[i] != b[j]);
+            corner = row[j + 1];
+            row[j + 1] = MR_MIN(change, MR_MIN(row[j], corner) + 1);
+        }
+    }
+    return row[n];
+}
+
+const char *mr_op_nearest(const char *name)
+{
+    const char *best = NULL;
+    int least = 1 << 20;
+    for (int i = 0; i < mr_op_count(); i++) {
+        int d = distance(name, table[i]->name);
+        if (table[i]->hidden || d >= least) continue;
+        least = d, best = table[i]->name;
+    }
+    return best;
+}
+
+int mr_op_n_in(const mr_op *op)
+{
+    int n = 0;
+    while (n < MR_MAX_IN && op->in[n].name) n++;
+    return n;
+}
+
+int mr_op_n_out(const mr_op *op)
+{
+    int n = 0;
+    while (n < MR_MAX_OUT && op->out[n].name) n++;
+    return n;
+}
+
+static mr_status check_range(const mr_op *op, const mr_attr_row *row, double x)
+{
+    if ((row->min == 0 && row->max == 0) || (x >= row->min && x <= row->max)) return MR_OK;
+    return mr_fail(MR_E_USAGE, "%s: attribute '%s' is %g, expected %g to %g", op->name, row->name, x, row->min, row->max);
+}
+
+static mr_status set_attr(const mr_op *op, const mr_attr_row *row, const mr_attr *attr, char *dst)
+{
+    switch (row->kind) {
+    case MR_ATTR_F64: {
+        double x = attr ? attr->f : row->def;
+        if (attr) MR_TRY(check_range(op, row, x));
+        memcpy(dst + row->at, &x, sizeof x);
+        return MR_OK;
+    }
+    case MR_ATTR_I64: {
+        int64_t x = attr ? attr->i : (int64_t)row->def;
+        if (attr) MR_TRY(check_range(op, row, (double)x));
+        memcpy(dst + row->at, &x, sizeof x);
+        return MR_OK;
+    }
+    case MR_ATTR_BOOL: {
+        bool x = attr ? attr->i != 0 : row->def != 0;
+        memcpy(dst + row->at, &x, sizeof x);
+        return MR_OK;
+    }
+    case MR_ATTR_INTS: {
+        static const mr_ints none;
+        const mr_ints *x = attr && attr->ints ? attr->ints : &none;
+        if (x->n < 0 || x->n > MR_MAX_RANK)
+            return mr_fail(MR_E_USAGE, "%s: attribute '%s' has %lld entries, expected at most %d", op->name, row->name, (long long)x->n, MR_MAX_RANK);
+        memcpy(dst + row->at, x, sizeof *x);
+        return MR_OK;
+    }
+    }
+    return mr_fail(MR_E_INTERNAL, "%s: attribute '%s' has kind %d", op->name, row->name, (int)row->kind);
+}
+
+static mr_status unknown_attr(const mr_op *op, const char *name)
+{
+    const char *near = NULL;
+    int least = 1 << 20;
+    for (int r = 0; r < MR_MAX_ATTR && op->attr[r].name; r++) {
+        int d = distance(name, op->attr[r].name);
+        if (d < least) least = d, near = op->attr[r].name;
+    }
+    if (!near) return mr_fail(MR_E_USAGE, "%s takes no attributes, got '%s'", op->name, name);
+    return mr_fail(MR_E_USAGE, "%s has no attribute '%s'; did you mean '%s'?", op->name, name, near);
+}
+
+mr_status mr_op_attrs(const mr_op *op, const mr_attr *attrs, int n, void *dst)
+{
+    memset(dst, 0, MR_ATTR_BYTES);
+    for (int i = 0; i < n; i++) {
+        bool known = false;
+        for (int r = 0; r < MR_MAX_ATTR && op->attr[r].name; r++) known |= strcmp(op->attr[r].name, attrs[i].name) == 0;
+        if (!known) return unknown_attr(op, attrs[i].name);
+    }
+    for (int r = 0; r < MR_MAX_ATTR && op->attr[r].name; r++) {
+        const mr_attr_row *row = &op->attr[r];
+        const mr_attr *given = NULL;
+        for (int i = 0; i < n; i++)
+            if (strcmp(row->name, attrs[i].name) == 0) given = &attrs[i];
+        if (!given && row->required)
+            return mr_fail(MR_E_USAGE, "%s: attribute '%s' is missing: %s", op->name, row->name, row->doc ? row->doc : "it has no default");
+        MR_TRY(set_attr(op, row, given, dst));
+    }
+    return MR_OK;
+}
+
+/* Bytes an argument moves: every element once, repeated ones (stride 0) not again. */
+static double arg_bytes(const mr_desc *d)
+{
+    if (d->rank < 0) return 0;
+    double n = (double)mr_dtype_bytes(d->dtype);
+    for (int i = 0; i < d->rank; i++)
+        if (d->stride[i] != 0 || d->dim[i] == 0) n *= (double)d->dim[i];
+    return n;
+}
+
+mr_cost mr_op_cost(const mr_op *op, const mr_call *call)
+{
+    mr_cost cost = {0};
+    for (int i = 0; i < call->n_in; i++) cost.bytes += arg_bytes(&call->in[i].desc);
+    for (int i = 0; i < call->n_out; i++) {
+        cost.bytes += arg_bytes(&call->out[i].desc);
+        cost.flop += (double)mr_desc_count(&call->out[i].desc);
+    }
+    if (op->cost) op->cost(call, &cost);
+    return cost;
+}
+
+mr_kernel_fn *mr_op_cpu(const mr_op *op, int isa)
+{
+    for (int i = MR_MIN(isa, 2); i >= 0; i--)
+        if (op->cpu.run[i]) return op->cpu.run[i];
+    return NULL;
+}

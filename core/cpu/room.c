@@ -1,1 +1,0 @@
-typedef int mr_cpu_room;

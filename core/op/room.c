@@ -1,1 +1,0 @@
-typedef int mr_op_room;
