@@ -38,8 +38,8 @@ local function background_of(frames, T, H, W)
   return colour
 end
 
--- the largest connected group (four neighbours) of marked pixels; `far` is changed to hold that group only
-local function keep_largest(far, H, W)
+-- places of the largest connected group (four neighbours) of marked pixels
+local function largest_group(far, H, W)
   local best, best_weight = {}, 0
   local seen = {}
   for start = 1, H * W do
@@ -61,9 +61,7 @@ local function keep_largest(far, H, W)
       if weight > best_weight then best, best_weight = group, weight end
     end
   end
-  local kept = {}
-  for _, i in ipairs(best) do kept[i] = far[i] end
-  return kept, #best
+  return best
 end
 
 -- one frame: weighted centre and summed colour of its shape, or nil
@@ -78,10 +76,11 @@ local function shape_of(frames, t, H, W, back)
     local d = math.sqrt(r * r + g * g + b * b)
     far[i] = d > NEAR and d or 0
   end
-  local kept, count = keep_largest(far, H, W)
-  if count < LEAST * n or count > MOST * n then return nil end
+  local group = largest_group(far, H, W)
+  if #group < LEAST * n or #group > MOST * n then return nil end
   local shape = { weight = 0, x = 0, y = 0, rgb = { 0, 0, 0 }, rgb_weight = 0 }
-  for i, d in pairs(kept) do
+  for _, i in ipairs(group) do
+    local d = far[i]
     shape.weight = shape.weight + d
     shape.x = shape.x + d * ((i - 1) % W + 0.5)
     shape.y = shape.y + d * ((i - 1) // W + 0.5)

@@ -67,10 +67,12 @@ function render.path(scene, seed, H, W)
   for c, v in ipairs(lookup(world.backgrounds, scene.background)) do background[c] = v + shade end
   local side = math.min(H, W)
   local step = scene.direction and lookup(world.directions, scene.direction) or { 0, 0 }
-  -- shapes of 10 to 14 pixels at 32, crossing near the centre over 36 to 50 % of the frame
+  -- shapes of 10 to 14 pixels at 32, crossing near the centre over 36 to 50 % of the frame; the path's middle lies
+  -- closer to the frame's along the way, so that the shape never leaves
+  local off_x, off_y = step[1] ~= 0 and 1 or 2, step[2] ~= 0 and 1 or 2
   return {
     size = between(10, 14, "size") * side / 32,
-    cx = W / 2 + between(-2, 2, "x") * W / 32, cy = H / 2 + between(-2, 2, "y") * H / 32,
+    cx = W / 2 + between(-off_x, off_x, "x") * side / 32, cy = H / 2 + between(-off_y, off_y, "y") * side / 32,
     dx = step[1] * between(0.36, 0.50, "travel") * W, dy = step[2] * between(0.36, 0.50, "travel") * H,
     colour = colour, background = background,
   }

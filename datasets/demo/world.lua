@@ -25,7 +25,7 @@ world.held_out = {
 world.seen = {
   { "red", "circle", "left" }, { "green", "square", "up" }, { "blue", "triangle", "right" },
   { "yellow", "circle", "up" }, { "magenta", "square", "down" }, { "cyan", "triangle", "right" },
-  { "red", "square", "left" }, { "green", "triangle", "up" },
+  { "red", "square", "down" }, { "green", "triangle", "left" },
 }
 
 -- each at most 56 bytes with the longest words

@@ -1,0 +1,47 @@
+--- Renders the demo's clips into real files: `moonreel datasets/demo/build.lua OUT [SEED]`.
+-- OUT/demo.csv lists them (path from OUT, text, num_frames, height, width, aspect_ratio, fps) and is written last.
+-- Half of the clips are MP4 (libx264), half WebM (libvpx), stills are PNG. Same seed, same libraries: same bytes.
+package.path = (arg[0]:match("^(.*/)") or "./") .. "../../?.lua;" .. package.path
+local base = require "moonreel.core.base"
+local data = require "moonreel.data"
+local render = require "datasets.demo.render"
+local world = require "datasets.demo.world"
+
+local CLIPS, STILLS = 250, 50
+local FRAMES, SIDE, FPS = 6, 32, 8
+-- near the best these encoders do: what is lost is chroma sharpness, halved by yuv420p
+local encoders = {
+  { extension = "mp4", codec = "h264", quality = 10 },
+  { extension = "webm", codec = "vp8", quality = 6 },
+}
+
+local function csv_field(text)
+  text = tostring(text)
+  return text:find('[",\n]') and '"' .. text:gsub('"', '""') .. '"' or text
+end
+
+local out, seed = arg[1], math.tointeger(tonumber(arg[2] or 1))
+if not out or not seed then base.raise("MR_E_USAGE", "build.lua: expected OUT [SEED], a folder and an integer") end
+
+base.make_dir(out)
+local rows = { "path,text,num_frames,height,width,aspect_ratio,fps" }
+for _, scene in ipairs(world.scenes(seed, CLIPS, STILLS)) do
+  local frames = scene.direction and FRAMES or 1
+  local pixels = render.frames(scene, seed, frames, SIDE, SIDE)
+  local name
+  if frames == 1 then
+    name = ("still-%03d.png"):format(scene.id)
+    data.png(out .. "/" .. name, pixels, { height = SIDE, width = SIDE })
+  else
+    local encoder = encoders[scene.id % #encoders + 1]
+    name = ("clip-%03d.%s"):format(scene.id, encoder.extension)
+    data.encode(out .. "/" .. name, pixels, {
+      frames = frames, height = SIDE, width = SIDE, fps = FPS, codec = encoder.codec, quality = encoder.quality,
+    })
+  end
+  local row = { name, scene.text, frames, SIDE, SIDE, 1.0, frames > 1 and FPS or "" }
+  for i, value in ipairs(row) do row[i] = csv_field(value) end
+  rows[#rows + 1] = table.concat(row, ",")
+end
+base.replace_file(out .. "/demo.csv", table.concat(rows, "\n") .. "\n")
+print(("%s: %d clips and %d stills, seed %d"):format(out, CLIPS, STILLS, seed))
