@@ -1,0 +1,200 @@
+--- Rectified flow: times, their transform, the loss, and the sampling steps.
+-- t runs from 0 (clean) to 1000 (noise); x_t = (1 - t/1000) x0 + (t/1000) noise; the model predicts x0 - noise.
+-- Ref: Liu et al. 2022, arXiv:2209.03003; conventions of reference opensora-1.2, section 2.
+-- @module moonreel.diffusion.rflow
+local G = require "moonreel.core.graph"
+local base = require "moonreel.core.base"
+local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
+
+local rflow = {}
+
+rflow.T = 1000
+local TINY, NEARLY_ONE = 2.0 ^ -126, 1 - 2.0 ^ -23
+
+-- ---- times --------------------------------------------------------------------------------------
+
+--- A time of the uniform method.
+---@param u number            uniform in [0, 1)
+---@param discrete boolean|nil integers 0..999
+function rflow.uniform_t(u, discrete)
+  if discrete then return math.floor(u * rflow.T) end
+  return u * rflow.T
+end
+
+--- A time of the logit-normal method.
+---@param n number  normal with the method's loc and scale
+function rflow.logit_normal_t(n)
+  local s = 1 / (1 + math.exp(-n))
+  return rflow.T * math.min(math.max(s, TINY), NEARLY_ONE)
+end
+
+local function exact(x) return x end
+
+--- A number as f32 rounds it.
+function rflow.round_f32(x) return (string.unpack("<f", string.pack("<f", x))) end
+
+--- A number as bf16 rounds it (to even).
+function rflow.round_bf16(x)
+  local bits = string.unpack("<I4", string.pack("<f", x))
+  if x ~= x then return x end
+  bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000
+  return (string.unpack("<f", string.pack("<I4", bits)))
+end
+
+--- Ratio of the timestep transform for one sample.
+---@param size table      height, width in pixels; frames: pixel frames; latent_frames
+---@param options table   scale (1); compat: frames are counted as the reference does, with its zero below 17;
+--   round: the reference holds sizes in bf16, and each product of them (rflow.round_bf16)
+---@param first_frames integer|nil  pixel frames of sample 0: in compat it decides between image and video for the batch
+function rflow.ratio(size, options, first_frames)
+  local r, frames = options.round or exact, size.latent_frames
+  if options.compat then
+    frames = (first_frames or size.frames) == 1 and 1 or r(r(size.frames) // 17 * 5)
+  end
+  local space = r(r(r(r(size.height) * r(size.width)) / (512 * 512)) ^ 0.5)
+  return r(r(space * r(frames ^ 0.5)) * (options.scale or 1))
+end
+
+--- Move a time towards noise for large ratios.
+---@param round function|nil  as in rflow.ratio
+function rflow.transform(t, ratio, round)
+  local u = t / rflow.T
+  return rflow.T * (ratio * u / (1 + (round or exact)(ratio - 1) * u))
+end
+
+--- Draw the training time of one sample; the same for every run, rank and order.
+---@param config table  sample_method, loc, scale, use_discrete_timesteps
+---@param seed integer
+---@param key integer     sample key
+---@param epoch integer
+function rflow.draw_t(config, seed, key, epoch)
+  local purpose = base.mix("t")
+  if config.sample_method == "logit-normal" then
+    local n = base.random_normal(seed, purpose, key, epoch, 0)
+    return rflow.logit_normal_t((config.loc or 0) + (config.scale or 1) * n)
+  end
+  return rflow.uniform_t(base.random_uniform(seed, purpose, key, epoch, 0), config.use_discrete_timesteps)
+end
+
+--- Times of a sampling run, from noise down: n values of 0 < t <= 1000.
+---@param n integer
+---@param ratio number|nil   of the timestep transform; nil: none
+function rflow.schedule(n, ratio)
+  local t = {}
+  for i = 0, n - 1 do
+    local v = (1 - i / n) * rflow.T
+    t[i + 1] = ratio and rflow.transform(v, ratio) or v
+  end
+  return t
+end
+
+-- ---- training -----------------------------------------------------------------------------------
+
+--- Add the loss of a batch.
+---@param io table   x0, noise f32 [B, C, T, H, W]; t, weight f32 [B]; mask bool [B, T] or nil (true = noised);
+--   predict(x_t): the model
+---@return mr.Value loss         f32 [], sum of weight x per-sample loss
+---@return mr.Value per_sample   f32 [B]
+---@return table                 x_t, pred
+function rflow.loss(io)
+  local mask = io.mask or false
+  local x_t = (ops.flow_mix(io.x0, io.noise, io.t, mask))
+  local pred = io.predict(x_t)
+  local loss, per_sample = ops.flow_loss(pred, io.x0, io.noise, io.weight, mask)
+  return loss, per_sample, {x_t = x_t, pred = pred}
+end
+
+-- ---- sampling -----------------------------------------------------------------------------------
+
+--- Add one Euler step with guidance: the graph of a sampling run.
+-- Inputs it declares: z, noise (masked only) f32 [B, C, T, H, W]; t, dt f32 [B];
+-- add, active bool [B, T] (masked only): frames that get noise now, frames that move.
+-- Outputs: z, pred (first C channels for [cond; null]), z_start (what the model saw).
+---@param g mr.Graph
+---@param options table  dims {B, C, T, H, W}, guidance (1: the text half alone), masked,
+--   predict(z, t, x_mask, copies): the model on [copies x B, ...] samples
+function rflow.sample_step(g, options)
+  local dims, cfg = options.dims, options.guidance
+  local B, C, frames = dims[1], dims[2], dims[3]
+  local copies = cfg == 1 and 1 or 2
+  local z, t, dt = g:input("z", "f32", dims), g:input("t", "f32", {B}), g:input("dt", "f32", {B})
+  local start, active, x_mask = z, nil, nil
+  local function twice(v) return copies == 1 and v or G.concat({v, v}, 0) end
+  if options.masked then
+    active = g:input("active", "bool", {B, frames})
+    start = (ops.flow_mix(z, g:input("noise", "f32", dims), t, g:input("add", "bool", {B, frames})))
+    x_mask = twice(active)
+  end
+  local pred = options.predict(twice(start), twice(t), x_mask, copies)
+  local v = nn.cast(pred:slice(1, 0, C), "f32")
+  g:output("pred", v)
+  if copies == 2 then
+    local cond, null = v:slice(0, 0, B), v:slice(0, B, 2 * B)
+    v = null + (cond - null) * cfg
+  end
+  local moved = start + v * nn.spread(dt, {0}, dims)
+  if active then moved = (ops.where(nn.spread(active, {0, 2}, dims), moved, z)) end
+  g:output("z_start", start)
+  g:output("z", moved)
+end
+
+--- Which frames get noise and which move at time t, with a frame mask of the sampler.
+-- mask 1 = generate, 0 = keep, between: stays fixed until t falls to mask x 1000.
+---@param mask table     rows of numbers [B][T]
+---@param t table        [B]
+---@param noised table    rows of booleans, updated in place; start with rflow.noised(mask)
+---@return table add, table active   flat lists of 0 and 1, [B x T]
+function rflow.frame_state(mask, t, noised)
+  local add, active = {}, {}
+  for b, row in ipairs(mask) do
+    for f, m in ipairs(row) do
+      local on = m * rflow.T >= t[b]
+      add[#add + 1] = (on and not noised[b][f]) and 1 or 0
+      active[#active + 1] = on and 1 or 0
+      noised[b][f] = on
+    end
+  end
+  return add, active
+end
+
+--- The frames that start as pure noise.
+function rflow.noised(mask)
+  local out = {}
+  for b, row in ipairs(mask) do
+    out[b] = {}
+    for f, m in ipairs(row) do out[b][f] = m == 1 end
+  end
+  return out
+end
+
+--- Run the steps of a compiled sampling graph.
+---@param prog mr.Program     of a graph made with rflow.sample_step, other inputs already set
+---@param io table            z: tensor [B, ...]; times: list of steps, each a list [B]; mask: rows or nil;
+--   noise(step): tensor of fresh noise (masked only); watch(step, prog): called after each step
+---@return mr.Tensor z
+function rflow.sample(prog, io)
+  local T = require "moonreel.core.tensor"
+  local z, n, B = io.z, #io.times, #io.times[1]
+  local noised = io.mask and rflow.noised(io.mask)
+  for i, t in ipairs(io.times) do
+    local dt = {}
+    for b = 1, B do dt[b] = (t[b] - (i < n and io.times[i + 1][b] or 0)) / rflow.T end
+    prog:set("z", z)
+    prog:set("t", T.from({B}, t))
+    prog:set("dt", T.from({B}, dt))
+    if io.mask then
+      local add, active = rflow.frame_state(io.mask, t, noised)
+      local dims = {B, #io.mask[1]}
+      prog:set("add", T.from(dims, add, "bool"))
+      prog:set("active", T.from(dims, active, "bool"))
+      prog:set("noise", io.noise(i))
+    end
+    prog:run()
+    z = prog:get("z")
+    if io.watch then io.watch(i, prog) end
+  end
+  return z
+end
+
+return rflow

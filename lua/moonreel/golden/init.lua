@@ -1,0 +1,67 @@
+--- Golden runner: takes a directory of reference files, reads from each what it describes, checks it.
+-- The kind of a file is its stem; models, sizes and weights come from its metadata, so other files of the
+-- same form need no new code. One line per file: PASS name max-error tolerance, FAIL ..., SKIP name reason.
+-- @module moonreel.golden
+local base = require "moonreel.core.base"
+local check = require "moonreel.golden.check"
+local file = require "moonreel.golden.file"
+
+local golden = {}
+
+-- kinds in order of trial: a Lua pattern over the stem, and a function (file, check) or the reason for a skip
+local kinds = {}
+local function kind(pattern, run) kinds[#kinds + 1] = {pattern = pattern, run = run} end
+
+kind("_weights$", "weights for other files")
+kind("^stdit3_sp_pad", "sequence parallel padding is not built yet")
+for _, room in ipairs{"model", "flow", "update", "masks"} do
+  for _, row in ipairs(require("moonreel.golden." .. room)) do kind(row[1], row[2]) end
+end
+
+local function find(stem)
+  for _, k in ipairs(kinds) do
+    if stem:find(k.pattern) then return k.run end
+  end
+end
+
+-- one line and its verdict
+local function judge(dir, name)
+  local stem, ext = name:match("^(.*)%.([^.]+)$")
+  if ext ~= "safetensors" then return "SKIP", "not a safetensors file" end
+  local run = find(stem)
+  if run == nil then return "SKIP", "not built yet" end
+  if type(run) == "string" then return "SKIP", run end
+  local result = check.new()
+  local ok, err = xpcall(function()
+    local f <close> = file.open(dir .. "/" .. name)
+    run(f, result)
+  end, function(e)
+    return type(e) == "string" and debug.traceback(e, 2) or e
+  end)
+  collectgarbage()
+  if not ok then return "FAIL", (tostring(err):gsub("%s*\n%s*", " | ")) end
+  local numbers = string.format("%.3g %.3g", result.error, result.tolerance)
+  if result:passed() then return "PASS", numbers end
+  return "FAIL", numbers .. " (" .. result.name .. ")"
+end
+
+--- Check every file of a directory.
+---@param dir string
+---@param write function  takes a line
+---@return table  passed, failed, skipped; files: list of {name, verdict, text}
+function golden.run(dir, write)
+  local sum = {passed = 0, failed = 0, skipped = 0, files = {}}
+  local field = {PASS = "passed", FAIL = "failed", SKIP = "skipped"}
+  for _, name in ipairs(base.list_dir(dir)) do
+    if name:find("%.safetensors$") or name:find("%.json$") then
+      local verdict, text = judge(dir, name)
+      sum[field[verdict]] = sum[field[verdict]] + 1
+      sum.files[#sum.files + 1] = {name = name, verdict = verdict, text = text}
+      write(string.format("%s %s %s", verdict, name:match("^(.*)%.[^.]+$"), text))
+    end
+  end
+  write(string.format("%d passed, %d failed, %d skipped", sum.passed, sum.failed, sum.skipped))
+  return sum
+end
+
+return golden

@@ -1,0 +1,237 @@
+--- Layers. A constructor declares parameters in a table, a call adds nodes to a graph; nothing is computed here.
+-- Every layer is called as layer(g, x, ...): `g` is the graph that is being built.
+-- Names and initialisation follow the released models (reference opensora-1.2, sections 1.2 and 1.3).
+-- @module moonreel.nn
+local ops = require "moonreel.core.op"
+
+local nn = {}
+
+-- a class whose objects are called as layer(g, ...)
+local function class()
+  local c = {}
+  c.__index = c
+  c.__call = function(self, ...) return self:forward(...) end
+  return c
+end
+
+-- ---- scopes -------------------------------------------------------------------------------------
+
+local Scope = {}
+Scope.__index = Scope
+
+--- Where a layer's parameters go: a parameter table, a name prefix and the group they join.
+---@param params mr.Params
+---@param prefix string|nil   "" or "spatial_blocks.0"
+---@param group table|nil     frozen, decay, lr_factor: for every parameter below
+---@return mr.Scope
+function nn.scope(params, prefix, group)
+  return setmetatable({params = params, prefix = prefix or "", group = group or {}}, Scope)
+end
+
+--- A scope below this one.
+---@param name string        appended with a dot
+---@param group table|nil     replaces fields of the group
+function Scope:child(name, group)
+  local merged = {}
+  for k, v in pairs(self.group) do merged[k] = v end
+  for k, v in pairs(group or {}) do merged[k] = v end
+  return nn.scope(self.params, self:name(name), merged)
+end
+
+--- The full name of a parameter of this scope.
+function Scope:name(name)
+  return self.prefix == "" and name or self.prefix .. "." .. name
+end
+
+--- Declare a parameter; returns its full name.
+---@param name string
+---@param shape table
+---@param init table          {kind = "zeros|ones|normal|uniform|xavier|values", scale =, values =}
+---@param extra table|nil     frozen, buffer
+function Scope:add(name, shape, init, extra)
+  local full = self:name(name)
+  local row = {name = full, shape = shape, init = init, frozen = self.group.frozen,
+    decay = self.group.decay, lr_factor = self.group.lr_factor}
+  for k, v in pairs(extra or {}) do row[k] = v end
+  self.params:add(row)
+  return full
+end
+
+-- ---- layers -------------------------------------------------------------------------------------
+
+local Linear = class()
+
+--- y = x w' + b over the last axis. Xavier uniform weight, zero bias.
+---@param scope mr.Scope
+---@param name string
+---@param inputs integer
+---@param outputs integer
+---@param options table|nil   init (of the weight), bias_init, bias = false, shape (of the stored weight)
+function nn.Linear(scope, name, inputs, outputs, options)
+  options = options or {}
+  local s = scope:child(name)
+  local self = setmetatable({inputs = inputs, outputs = outputs}, Linear)
+  self.weight = s:add("weight", options.shape or {outputs, inputs}, options.init or {kind = "xavier"})
+  if options.bias ~= false then self.bias = s:add("bias", {outputs}, options.bias_init or {kind = "zeros"}) end
+  return self
+end
+
+function Linear:forward(g, x)
+  local w = g:param(self.weight)
+  if #w.shape ~= 2 then w = w:reshape{self.outputs, self.inputs} end
+  return (ops.linear(x, w, self.bias and g:param(self.bias) or false))
+end
+
+local LayerNorm = class()
+
+--- Layer norm over the last axis with weight and bias.
+function nn.LayerNorm(scope, name, width, eps)
+  local s = scope:child(name)
+  return setmetatable({eps = eps or 1e-6, weight = s:add("weight", {width}, {kind = "ones"}),
+    bias = s:add("bias", {width}, {kind = "zeros"})}, LayerNorm)
+end
+
+function LayerNorm:forward(g, x)
+  return (ops.layer_norm(x, g:param(self.weight), g:param(self.bias), {eps = self.eps}))
+end
+
+local Mlp = class()
+
+--- Linear, GELU (tanh form), Linear; parameters fc1 and fc2.
+---@param options table|nil   fc2_init: initialisation of the second weight
+function nn.Mlp(scope, name, inputs, hidden, outputs, options)
+  local s = scope:child(name)
+  return setmetatable({fc1 = nn.Linear(s, "fc1", inputs, hidden),
+    fc2 = nn.Linear(s, "fc2", hidden, outputs, {init = (options or {}).fc2_init})}, Mlp)
+end
+
+function Mlp:forward(g, x)
+  return self.fc2(g, (ops.gelu_tanh(self.fc1(g, x))))
+end
+
+local SelfAttention = class()
+
+--- Self attention over one axis of [B, T, S, D], heads side by side in D; q and k normalised per head.
+---@param options table  heads, qk_norm (true), proj_init
+function nn.SelfAttention(scope, name, width, options)
+  local s = scope:child(name)
+  local d = width // options.heads
+  local self = setmetatable({width = width, heads = options.heads, d = d}, SelfAttention)
+  self.qkv = nn.Linear(s, "qkv", width, 3 * width)
+  if options.qk_norm ~= false then
+    self.q_norm = s:add("q_norm.weight", {d}, {kind = "ones"})
+    self.k_norm = s:add("k_norm.weight", {d}, {kind = "ones"})
+  end
+  self.proj = nn.Linear(s, "proj", width, width, {init = options.proj_init})
+  return self
+end
+
+-- norm and rotation of queries or keys; either may be absent
+local function prepare(g, x, norm, rope)
+  local cos, sin = false, false
+  if rope then cos, sin = rope.cos, rope.sin end
+  if norm then return (ops.qk_norm(x, g:param(norm), cos, sin, {eps = 1e-6})) end
+  if rope then return (ops.rotary(x, cos, sin)) end
+  return x
+end
+
+--- Attend along S ("spatial") or along T ("temporal": permuted views, no copies).
+---@param x mr.Value          [B, T, S, D]
+---@param options table|nil   temporal; rope {cos, sin} f32 [N, d/2]; len i32 [B]: keys in use
+---@return mr.Value           [B, T, S, D]
+function SelfAttention:forward(g, x, options)
+  options = options or {}
+  local B, T, S = x.shape[1], x.shape[2], x.shape[3]
+  local qkv = self.qkv(g, x):reshape{B, T, S, 3, self.heads, self.d}
+  local part = {}
+  for i, value in ipairs(qkv:split(3, 3)) do
+    value = value:reshape{B, T, S, self.heads, self.d}
+    part[i] = options.temporal and value:permute{0, 2, 1, 3, 4} or value
+  end
+  local q = prepare(g, part[1], self.q_norm, options.rope)
+  local k = prepare(g, part[2], self.k_norm, options.rope)
+  local o, lse = ops.attention(q, k, part[3], options.len or false)
+  g:save(o)
+  g:save(lse)
+  if options.temporal then o = o:permute{0, 2, 1, 3, 4} end
+  return self.proj(g, o:reshape{B, T, S, self.width})
+end
+
+local CrossAttention = class()
+
+--- Every token of [B, T, S, D] attends to the text [B, L, D]. No norm of q and k, no rotation.
+---@param options table  heads, proj_init
+function nn.CrossAttention(scope, name, width, options)
+  local s = scope:child(name)
+  local self = setmetatable({width = width, heads = options.heads, d = width // options.heads}, CrossAttention)
+  self.q_linear = nn.Linear(s, "q_linear", width, width)
+  self.kv_linear = nn.Linear(s, "kv_linear", width, 2 * width)
+  self.proj = nn.Linear(s, "proj", width, width, {init = options.proj_init})
+  return self
+end
+
+---@param x mr.Value          [B, T, S, D]
+---@param y mr.Value          [B, L, D]
+---@param len mr.Value|nil    i32 [B]: text tokens in use; nil: all
+function CrossAttention:forward(g, x, y, len)
+  local B, T, S = x.shape[1], x.shape[2], x.shape[3]
+  local L = y.shape[2]
+  local q = self.q_linear(g, x):reshape{B, 1, T * S, self.heads, self.d}
+  local kv = self.kv_linear(g, y):reshape{B, 1, L, 2, self.heads, self.d}:split(3, 2)
+  local k = kv[1]:reshape{B, 1, L, self.heads, self.d}
+  local v = kv[2]:reshape{B, 1, L, self.heads, self.d}
+  local o, lse = ops.attention(q, k, v, len or false)
+  g:save(o)
+  g:save(lse)
+  return self.proj(g, o:reshape{B, T, S, self.width})
+end
+
+local ScalarEmbedder = class()
+
+--- A number per sample to [B, D]: sinusoid of 256 values (cosines first), Linear, SiLU, Linear ("mlp.0", "mlp.2").
+---@param options table|nil   first_init, second_init: of the weights
+function nn.ScalarEmbedder(scope, name, width, options)
+  options = options or {}
+  local s = scope:child(name)
+  return setmetatable({first = nn.Linear(s, "mlp.0", 256, width, {init = options.first_init}),
+    second = nn.Linear(s, "mlp.2", width, width, {init = options.second_init})}, ScalarEmbedder)
+end
+
+---@param v mr.Value  f32 [B]
+function ScalarEmbedder:forward(g, v, dtype)
+  local wave = nn.cast((ops.sincos(v, {dim = 256})), dtype)
+  return self.second(g, (ops.silu(self.first(g, wave))))
+end
+
+local Embedding = class()
+
+--- Rows of a table, summed over the last axis of the ids; id -1 adds nothing.
+function nn.Embedding(scope, name, rows, width, scale)
+  return setmetatable({weight = scope:child(name):add("weight", {rows, width}, {kind = "normal", scale = scale or 0.02})}, Embedding)
+end
+
+---@param ids mr.Value  i32 [..., K]
+function Embedding:forward(g, ids)
+  return (ops.embedding(ids, g:param(self.weight)))
+end
+
+-- ---- helpers ------------------------------------------------------------------------------------
+
+--- The value in another dtype; itself when it has it already.
+function nn.cast(x, dtype)
+  if x.dtype == dtype then return x end
+  return (ops.cast(x, {dtype = dtype}))
+end
+
+--- Give a value of shape [.., C] new axes of length 1 at `axes` of the result (counted from 0) and expand it to `shape`.
+---@param x mr.Value
+---@param keep table   for each axis of x, its axis in the result
+---@param shape table
+function nn.spread(x, keep, shape)
+  local with_ones = {}
+  for i = 1, #shape do with_ones[i] = 1 end
+  for i, axis in ipairs(keep) do with_ones[axis + 1] = x.shape[i] end
+  return x:reshape(with_ones):expand(shape)
+end
+
+return nn

@@ -1,0 +1,72 @@
+--- The update of a step: one graph over ranges of the flat buffers (reference core, section 2).
+-- Global norm, clip, AdamW, EMA, write-back to compute dtype and zeroing of the gradients; formulas of
+-- reference opensora-1.2, sections 7.2 and 7.4.
+-- @module moonreel.optim
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local ops = require "moonreel.core.op"
+
+local optim = {}
+
+local ALIGN = 64
+
+-- contiguous ranges of trainable parameters with equal decay and learning-rate factor
+local function ranges(params)
+  local list = {}
+  for _, p in ipairs(params:list()) do
+    if not p.frozen and not p.buffer then
+      local decay, factor = p.decay or 1, p.lr_factor or 1
+      local last = list[#list]
+      local stop = (p.offset + p.count + ALIGN - 1) // ALIGN * ALIGN
+      if last and last.decay == decay and last.lr_factor == factor then
+        last.stop = stop
+      else
+        list[#list + 1] = {start = p.offset, stop = stop, decay = decay, lr_factor = factor}
+      end
+    end
+  end
+  return list
+end
+optim.ranges = ranges
+
+local Update = {}
+Update.__index = Update
+
+--- Build and compile the update of a run.
+---@param run mr.Exec       with regions grad, master, adam_m, adam_v (and ema)
+---@param params mr.Params  sealed
+---@param options table      ema: keep averaged weights; dtype: compute dtype ("f32": no separate w)
+---@return mr.Update
+function optim.new(run, params, options)
+  local g = G.graph(params)
+  local list = ranges(params)
+  local first, last = list[1], list[#list]
+  local hyper = g:input("hyper", "f64", {12})
+  local sumsq = (ops.sum_squares(g:region("grad", "f32", first.start, {last.stop - first.start})))
+  for _, r in ipairs(list) do
+    local n = {r.stop - r.start}
+    local function region(name, dtype) return g:region(name, dtype or "f32", r.start, n) end
+    ops.adamw(region("master"), region("grad"), region("adam_m"), region("adam_v"),
+      options.ema and region("ema") or false,
+      options.dtype == "bf16" and region("w", "bf16") or false,
+      hyper, sumsq, {decay = r.decay, lr_factor = r.lr_factor})
+  end
+  g:output("sumsq", sumsq)
+  g:finish()
+  return setmetatable({run = run, graph = g, prog = run:compile(g)}, Update)
+end
+
+--- Make one update from what the micro-steps added into the gradients, which become zero.
+---@param h table  lr, beta1, beta2, eps, weight_decay, max_norm (0: off), ema_decay, step (from 1),
+--   grad_scale: 1 / (sum of the weights of the samples); 0 makes this a step that changes nothing
+---@return number  gradient norm before the clip; not finite: nothing but the gradients was changed
+function Update:step(h)
+  self.prog:set("hyper", T.from({12}, {h.lr, h.beta1, h.beta2, h.eps, h.weight_decay, h.max_norm or 0,
+    h.ema_decay or 0, h.step, h.grad_scale, 0, 0, 0}, "f64"))
+  self.prog:run()
+  local sumsq = self.prog:get("sumsq"):totable()[1]
+  self.run:pack()
+  return sumsq ^ 0.5 * h.grad_scale
+end
+
+return optim
