@@ -16,6 +16,34 @@ static int b_mix(lua_State *L)
     return 1;
 }
 
+/* The purpose of a random stream: a short text, or its word. */
+static uint64_t purpose_at(lua_State *L, int arg)
+{
+    return lua_type(L, arg) == LUA_TSTRING ? mr_name_word(lua_tostring(L, arg)) : (uint64_t)luaL_checkinteger(L, arg);
+}
+
+static int b_name_word(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)mr_name_word(luaL_checkstring(L, 1)));
+    return 1;
+}
+
+/* random_uniform(seed, purpose, key, epoch, element=0) in (0, 1) */
+static int b_random_uniform(lua_State *L)
+{
+    lua_pushnumber(L, mr_random_uniform((uint64_t)luaL_checkinteger(L, 1), purpose_at(L, 2), (uint64_t)luaL_checkinteger(L, 3),
+                                        (uint32_t)luaL_checkinteger(L, 4), (uint64_t)luaL_optinteger(L, 5, 0)));
+    return 1;
+}
+
+/* random_normal(seed, purpose, key, epoch, element=0): standard normal */
+static int b_random_normal(lua_State *L)
+{
+    lua_pushnumber(L, mr_random_normal((uint64_t)luaL_checkinteger(L, 1), purpose_at(L, 2), (uint64_t)luaL_checkinteger(L, 3),
+                                       (uint32_t)luaL_checkinteger(L, 4), (uint64_t)luaL_optinteger(L, 5, 0)));
+    return 1;
+}
+
 static int b_hash128(lua_State *L)
 {
     size_t n;
@@ -105,7 +133,8 @@ static int b_pid(lua_State *L)
 MR_BIND_ROOM(base)
 {
     static const luaL_Reg rows[] = {
-        {"mix", b_mix}, {"hash128", b_hash128}, {"now_s", b_now}, {"wall_s", b_wall},
+        {"mix", b_mix}, {"name_word", b_name_word}, {"random_uniform", b_random_uniform},
+        {"random_normal", b_random_normal}, {"hash128", b_hash128}, {"now_s", b_now}, {"wall_s", b_wall},
         {"read_file", b_read_file}, {"replace_file", b_replace_file}, {"make_dir", b_make_dir},
         {"list_dir", b_list_dir}, {"exists", b_exists}, {"raise", b_raise},
         {"is_terminal", b_is_terminal}, {"pid", b_pid}, {NULL, NULL}};

@@ -83,10 +83,10 @@ end
 
 --- Draws of a sample, a pure function of (seed, key, epoch).
 function mask.draws(seed, key, epoch)
-  local purpose, n = base.mix("mask"), 0
+  local n = 0
   local function unit()
     n = n + 1
-    return base.random_uniform(seed, purpose, key, epoch, n - 1)
+    return base.random_uniform(seed, "mask", key, epoch, n - 1)
   end
   return {
     unit = unit,

@@ -69,12 +69,11 @@ end
 ---@param key integer     sample key
 ---@param epoch integer
 function rflow.draw_t(config, seed, key, epoch)
-  local purpose = base.mix("t")
   if config.sample_method == "logit-normal" then
-    local n = base.random_normal(seed, purpose, key, epoch, 0)
+    local n = base.random_normal(seed, "t", key, epoch)
     return rflow.logit_normal_t((config.loc or 0) + (config.scale or 1) * n)
   end
-  return rflow.uniform_t(base.random_uniform(seed, purpose, key, epoch, 0), config.use_discrete_timesteps)
+  return rflow.uniform_t(base.random_uniform(seed, "t", key, epoch), config.use_discrete_timesteps)
 end
 
 --- Times of a sampling run, from noise down: n values of 0 < t <= 1000.

@@ -2,6 +2,7 @@
 -- Sizes, names, initialisation and quirks: reference opensora-1.2, section 1. `temporal_pos` is a field of ours.
 -- Ref: hpcaitech/Open-Sora v1.2 (bde3c420), model STDiT3.
 -- @module moonreel.models.stdit3
+local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local nn = require "moonreel.nn"
@@ -43,14 +44,13 @@ end
 
 -- n rows of modulation as n values [B, T, D]; frames whose mask is false take the rows of time 0
 local function modulation(g, name, n, rows, rows0, x_mask, B, frames, D)
-  local base_rows = g:param(name):reshape{1, n, D}:expand{B, n, D}
-  local function per_frame(r) return nn.spread(base_rows + r, {0, 2, 3}, {B, frames, n, D}) end
+  local function per_frame(r) return nn.spread(g:param(name) + r, {0, 2, 3}, {B, frames, n, D}) end
   local all = per_frame(rows)
   if x_mask then
     all = (ops.where(nn.spread(x_mask, {0, 1}, {B, frames, n, D}), all, per_frame(rows0)))
   end
   local out = {}
-  for i, value in ipairs(all:split(2, n)) do out[i] = value:reshape{B, frames, D} end
+  for i, value in ipairs{all:split(2, n)} do out[i] = value:reshape{B, frames, D} end
   return out
 end
 
@@ -157,7 +157,6 @@ function stdit3.position_table(g, rows, cols, scale, base_size, D)
     r[i + 1] = (i // cols) / scale * (base_size / rows)
     c[i + 1] = (i % cols) / scale * (base_size / cols)
   end
-  local G = require "moonreel.core.graph"
   local function half(v)
     return (ops.sincos(g:const(T.from({#v}, v)), {dim = D // 2, sin_first = true}))
   end
@@ -219,7 +218,6 @@ function Model:forward(g, io)
   local c, D, P = self.config, self.config.hidden_size, self.config.patch_size
   local B, frames_in, H, W = io.x.shape[1], io.x.shape[3], io.x.shape[4], io.x.shape[5]
   local frames, rows, cols = self:grid(frames_in, H, W)
-  local S = rows * cols
   local dtype = g:param(self.final_table).dtype
   local tap = io.tap or function() end
   local inner = {tap = tap, x_mask = io.x_mask, text_len = io.text_len}
@@ -229,8 +227,8 @@ function Model:forward(g, io)
   local x = self.x_embedder(g, (ops.patchify(nn.cast(io.x, dtype), {pt = P[1], ph = P[2], pw = P[3]})))
   tap("x_embedder", x)
   local space, time = self:positions(g, frames, rows, cols, io)
-  x = x + nn.spread(nn.cast(space, dtype), {2, 3}, {B, frames, S, D})
-  if time then x = x + nn.spread(nn.cast(time, dtype), {1, 3}, {B, frames, S, D}) end
+  x = x + nn.cast(space, dtype)
+  if time then x = x + nn.cast(time, dtype):reshape{frames, 1, D} end
 
   -- time and rate; with a frame mask also the modulation of time 0
   local function condition(t, suffix)

@@ -35,7 +35,8 @@ function text.pack(y, mask)
   for b = 1, B do
     local used, unused = {}, {}
     for i = 1, L do
-      local list = flags[(b - 1) % M * L + i] ~= 0 and used or unused
+      local flag = flags[(b - 1) % M * L + i]
+      local list = flag ~= 0 and flag ~= false and used or unused
       list[#list + 1] = i
     end
     len[b] = #used

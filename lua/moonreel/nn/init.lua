@@ -144,7 +144,7 @@ function SelfAttention:forward(g, x, options)
   local B, T, S = x.shape[1], x.shape[2], x.shape[3]
   local qkv = self.qkv(g, x):reshape{B, T, S, 3, self.heads, self.d}
   local part = {}
-  for i, value in ipairs(qkv:split(3, 3)) do
+  for i, value in ipairs{qkv:split(3, 3)} do
     value = value:reshape{B, T, S, self.heads, self.d}
     part[i] = options.temporal and value:permute{0, 2, 1, 3, 4} or value
   end
@@ -177,10 +177,9 @@ function CrossAttention:forward(g, x, y, len)
   local B, T, S = x.shape[1], x.shape[2], x.shape[3]
   local L = y.shape[2]
   local q = self.q_linear(g, x):reshape{B, 1, T * S, self.heads, self.d}
-  local kv = self.kv_linear(g, y):reshape{B, 1, L, 2, self.heads, self.d}:split(3, 2)
-  local k = kv[1]:reshape{B, 1, L, self.heads, self.d}
-  local v = kv[2]:reshape{B, 1, L, self.heads, self.d}
-  local o, lse = ops.attention(q, k, v, len or false)
+  local k, v = self.kv_linear(g, y):reshape{B, 1, L, 2, self.heads, self.d}:split(3, 2)
+  local shape = {B, 1, L, self.heads, self.d}
+  local o, lse = ops.attention(q, k:reshape(shape), v:reshape(shape), len or false)
   g:save(o)
   g:save(lse)
   return self.proj(g, o:reshape{B, T, S, self.width})

@@ -1,0 +1,52 @@
+local rflow = require "moonreel.diffusion.rflow"
+
+describe("diffusion.rflow", function()
+  it("draws logit-normal times that are a pure function of seed, key and epoch", function()
+    local sum, config = 0, {sample_method = "logit-normal"}
+    for key = 1, 4000 do
+      local t = rflow.draw_t(config, 42, key, 3)
+      assert.equal(t, rflow.draw_t(config, 42, key, 3))
+      assert.is_true(t > 0 and t < 1000)
+      sum = sum + t
+    end
+    assert.near(500, sum / 4000, 15)
+    assert.are_not.equal(rflow.draw_t(config, 42, 1, 3), rflow.draw_t(config, 42, 1, 4))
+  end)
+
+  it("leaves times where ratio is 1 and moves them towards noise above", function()
+    assert.near(300, rflow.transform(300, 1), 1e-9)
+    assert.near(2000 * 0.3 / 1.3, rflow.transform(300, 2), 1e-9)
+    assert.near(1000, rflow.transform(1000, 5), 1e-9)
+  end)
+
+  it("counts frames as the reference only under compat", function()
+    local size = {height = 512, width = 512, frames = 6, latent_frames = 6}
+    assert.near(6 ^ 0.5, rflow.ratio(size, {}), 1e-12)
+    assert.equal(0, rflow.ratio(size, {compat = true}))
+    size.frames = 51
+    assert.near(15 ^ 0.5, rflow.ratio(size, {compat = true}), 1e-12)
+  end)
+
+  it("rounds to bf16 with ties to even", function()
+    assert.equal(856, rflow.round_bf16(854))
+    assert.equal(924, rflow.round_bf16(925))
+    assert.equal(1.0, rflow.round_bf16(1 + 2 ^ -9))
+  end)
+
+  it("runs from pure noise down", function()
+    assert.same({1000, 750, 500, 250}, rflow.schedule(4))
+  end)
+
+  it("lets a frame start when t falls to its strength, and noises it once", function()
+    local mask = {{1, 0.4, 0}}
+    local noised = rflow.noised(mask)
+    local add, active = rflow.frame_state(mask, {600}, noised)
+    assert.same({0, 0, 0}, add)
+    assert.same({1, 0, 0}, active)
+    add, active = rflow.frame_state(mask, {400}, noised)
+    assert.same({0, 1, 0}, add)
+    assert.same({1, 1, 0}, active)
+    add = rflow.frame_state(mask, {200}, noised)
+    assert.same({0, 0, 0}, add)
+  end)
+end)
