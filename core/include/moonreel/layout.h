@@ -23,7 +23,17 @@ typedef struct mr_layout_entry {
     size_t offset;
 } mr_layout_entry;
 
-/* Best fit over lifetimes in several orders, the best kept. Deterministic. */
+/* Choose an offset for every entry so that no two entries live at once overlap. Reads first, last
+ * and bytes (rounded up to 64 in place), writes offset. `bound`, `bound_at` (may be NULL): largest
+ * sum live at once and the node where it is reached. Best fit in several orders, then repair of the
+ * best one within a fixed number of comparisons: deterministic.
+ * Errors: MR_E_MEMORY. Threads: any. */
+MR_API mr_status mr_layout_place(mr_layout_entry *entries, int n, size_t *peak, size_t *bound, int *bound_at);
+
+/* Lifetimes of a finished graph's arena storages and workspaces, placed. A storage lives from the
+ * first write to the last read of any value on it, outputs to the end; a workspace at its node.
+ * Setup nodes run alone, so their workspaces lie at 0 and have no entry.
+ * Owns: borrows g for life, copies options. Errors: MR_E_MEMORY. */
 MR_API mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options, mr_layout **out);
 MR_API void mr_layout_free(mr_layout *layout);
 MR_API size_t mr_layout_peak(const mr_layout *layout);        /* arena bytes needed */

@@ -1,0 +1,206 @@
+/* layout: offsets for ranges with lifetimes (offline storage allocation, best fit).
+ *
+ * One routine places ranges in a given order: each takes the smallest hole it fits among the ranges
+ * already placed that live at the same time, else the top. No order is best for all graphs, so
+ * several are tried; the best is then repaired by moving a range at the top to the front. The work
+ * is counted in comparisons, never in seconds, so that the answer is the same on every machine.
+ * Ref: Pisarchyk & Lee 2020, arXiv:2001.03288 (orders by size and breadth). Licence: Apache-2.0 */
+#include "layout/room.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUDGET = 250 * 1000 * 1000 };     /* comparisons, under half a second */
+
+typedef struct slot { size_t lo, hi; int first, last; } slot;
+
+typedef struct rank { double a, b; int index; } rank;   /* ascending a, then b, then index */
+
+typedef struct placer {
+    mr_layout_entry *entry;
+    int n, times, low, bound_at;         /* `low`: smallest time */
+    size_t bound, best;
+    size_t *best_offset, *offset;
+    slot *slots;                         /* placed so far, by offset */
+    int *order, *best_order;
+    struct rank *rank;
+    size_t *live;                        /* bytes live at each time */
+    int64_t work;
+    uint64_t random;
+} placer;
+
+/* ---- one order --------------------------------------------------------------------------------- */
+
+static void insert(placer *p, int *n_slots, slot s)
+{
+    int lo = 0, hi = *n_slots;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (p->slots[mid].lo < s.lo) lo = mid + 1;
+        else hi = mid;
+    }
+    memmove(p->slots + lo + 1, p->slots + lo, (size_t)(*n_slots - lo) * sizeof *p->slots);
+    p->slots[lo] = s;
+    ++*n_slots;
+}
+
+/* Place in p->order. With `forward` or `backward` the order follows time in that direction, so what
+ * lies behind is dropped for good. Gives up when it cannot beat the best or the budget is spent. */
+static void place(placer *p, bool forward, bool backward)
+{
+    int n_slots = 0;
+    size_t peak = 0;
+    for (int i = 0; i < p->n; i++) {
+        const mr_layout_entry *e = &p->entry[p->order[i]];
+        size_t cur = 0, at = SIZE_MAX, least = SIZE_MAX;
+        int keep = 0;
+        for (int j = 0; j < n_slots; j++) {
+            slot s = p->slots[j];
+            if ((forward && s.last < e->first) || (backward && s.first > e->last)) continue;
+            p->slots[keep++] = s;
+            if (s.first > e->last || s.last < e->first) continue;
+            if (s.lo > cur && s.lo - cur >= e->bytes && s.lo - cur < least) least = s.lo - cur, at = cur;
+            if (s.hi > cur) cur = s.hi;
+        }
+        p->work += n_slots + 16;
+        n_slots = keep;
+        if (at == SIZE_MAX) at = cur;
+        if (at + e->bytes >= p->best || p->work > BUDGET) return;
+        p->offset[p->order[i]] = at;
+        if (at + e->bytes > peak) peak = at + e->bytes;
+        insert(p, &n_slots, (slot){at, at + e->bytes, e->first, e->last});
+    }
+    p->best = peak;
+    memcpy(p->best_offset, p->offset, (size_t)p->n * sizeof *p->offset);
+    memcpy(p->best_order, p->order, (size_t)p->n * sizeof *p->order);
+}
+
+/* ---- the orders -------------------------------------------------------------------------------- */
+
+static int by_rank(const void *x, const void *y)
+{
+    const rank *a = x, *b = y;
+    if (a->a != b->a) return a->a < b->a ? -1 : 1;
+    if (a->b != b->b) return a->b < b->b ? -1 : 1;
+    return a->index - b->index;
+}
+
+typedef enum order { FORWARD, BACKWARD, BY_SIZE, BY_AREA, BY_LENGTH, PEAK_SIZE, PEAK_LENGTH, PEAK_START, BREADTH, ORDERS } order;
+
+static rank rank_of(const placer *p, int i, order how)
+{
+    const mr_layout_entry *e = &p->entry[i];
+    double size = (double)e->bytes, length = (double)(e->last - e->first + 1);
+    bool at_peak = e->first <= p->bound_at && p->bound_at <= e->last;
+    size_t most = 0;
+    switch (how) {
+    case FORWARD: return (rank){e->first, -size, i};
+    case BACKWARD: return (rank){-(double)e->last, -size, i};
+    case BY_SIZE: return (rank){-size, -length, i};
+    case BY_AREA: return (rank){-size * length, -size, i};
+    case BY_LENGTH: return (rank){-length, -size, i};
+    // what lives at the peak first, longest lowest: their stack has no hole there
+    case PEAK_SIZE: return at_peak ? (rank){-1e300, -length, i} : (rank){-size, -length, i};
+    case PEAK_LENGTH: return at_peak ? (rank){-1e300, -length, i} : (rank){-length, -size, i};
+    case PEAK_START: return at_peak ? (rank){-1e300, e->first, i} : (rank){-size * length, -size, i};
+    default:
+        // fullest moments first; the scan is bounded, long ranges are known to be crowded
+        for (int t = e->first, n = 0; t <= e->last && n < 64; t++, n++)
+            if (p->live[t - p->low] > most) most = p->live[t - p->low];
+        return (rank){-(double)most, -size, i};
+    }
+}
+
+static void try_order(placer *p, order how)
+{
+    for (int i = 0; i < p->n; i++) p->rank[i] = rank_of(p, i, how);
+    qsort(p->rank, (size_t)p->n, sizeof *p->rank, by_rank);
+    for (int i = 0; i < p->n; i++) p->order[i] = p->rank[i].index;
+    place(p, how == FORWARD, how == BACKWARD);
+}
+
+/* ---- repair ------------------------------------------------------------------------------------ */
+
+static uint32_t draw(placer *p, uint32_t below)
+{
+    p->random = p->random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((p->random >> 33) % below);
+}
+
+/* Move the range that reaches highest, or one of its contemporaries, to an earlier place. */
+static void repair(placer *p, int tries)
+{
+    for (int t = 0; t < tries && p->work < BUDGET && p->best > p->bound + p->bound / 400; t++) {
+        int top = 0, from = 0;
+        for (int i = 0; i < p->n; i++)
+            if (p->best_offset[i] + p->entry[i].bytes == p->best) top = i;
+        int pick = top;
+        for (int k = 0; t % 2 && k < 32; k++) {
+            int i = p->best_order[draw(p, (uint32_t)p->n)];
+            if (p->entry[i].first > p->entry[top].last || p->entry[i].last < p->entry[top].first) continue;
+            pick = i;
+            break;
+        }
+        while (p->best_order[from] != pick) from++;
+        int to = from ? (int)draw(p, (uint32_t)from) : 0;
+        memcpy(p->order, p->best_order, (size_t)p->n * sizeof *p->order);
+        memmove(p->order + to + 1, p->order + to, (size_t)(from - to) * sizeof *p->order);
+        p->order[to] = pick;
+        p->work += 2 * p->n;
+        place(p, false, false);
+    }
+}
+
+/* ---- the whole --------------------------------------------------------------------------------- */
+
+static void find_bound(placer *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        p->live[p->entry[i].first - p->low] += p->entry[i].bytes;
+        p->live[p->entry[i].last - p->low + 1] -= p->entry[i].bytes;
+    }
+    size_t sum = 0;
+    for (int t = 0; t < p->times; t++) {
+        sum += p->live[t];      // differences wrap, their sum does not
+        p->live[t] = sum;
+        if (sum > p->bound) p->bound = sum, p->bound_at = t + p->low;
+    }
+}
+
+mr_status mr_layout_place(mr_layout_entry *entry, int n, size_t *peak, size_t *bound, int *bound_at)
+{
+    placer p = {.entry = entry, .n = n, .best = SIZE_MAX, .random = 1};
+    int high = 0;
+    for (int i = 0; i < n; i++) {
+        entry[i].bytes = mr_granules(entry[i].bytes);
+        if (i == 0 || entry[i].first < p.low) p.low = entry[i].first;
+        if (i == 0 || entry[i].last > high) high = entry[i].last;
+    }
+    p.times = n ? high - p.low + 1 : 0, p.bound_at = p.low;
+    size_t need = (size_t)n * (2 * sizeof *p.offset + sizeof *p.slots + 2 * sizeof *p.order + sizeof *p.rank) +
+                  (size_t)(p.times + 1) * sizeof *p.live;
+    char *memory = mr_calloc(1, need);
+    if (!memory) return mr_fail_memory(need);
+    p.slots = (slot *)memory;
+    p.rank = (rank *)(p.slots + n);
+    p.offset = (size_t *)(p.rank + n);
+    p.best_offset = p.offset + n;
+    p.live = p.best_offset + n;
+    p.order = (int *)(p.live + p.times + 1);
+    p.best_order = p.order + n;
+
+    find_bound(&p);
+    // one above another always works; every order must beat it
+    size_t total = 0;
+    for (int i = 0; i < n; i++) p.best_offset[i] = total, p.best_order[i] = i, total += entry[i].bytes;
+    p.best = total;
+    for (order how = FORWARD; how < ORDERS && p.best > p.bound; how++) try_order(&p, how);
+    if (n) repair(&p, 400);
+
+    for (int i = 0; i < n; i++) entry[i].offset = p.best_offset[i];
+    *peak = p.best;
+    if (bound) *bound = p.bound;
+    if (bound_at) *bound_at = p.bound_at;
+    mr_free(memory);
+    return MR_OK;
+}

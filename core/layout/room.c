@@ -1,1 +1,0 @@
-/* layout */ typedef int mr_room_layout;

@@ -1,0 +1,19 @@
+/* layout, inside: the laid-out graph and the text buffer of reports. Licence: Apache-2.0 */
+#ifndef MR_LAYOUT_ROOM_H
+#define MR_LAYOUT_ROOM_H
+
+#include "moonreel/layout.h"
+
+#define MR_GRANULE ((size_t)64)
+static inline size_t mr_granules(size_t bytes) { return (bytes + MR_GRANULE - 1) & ~(MR_GRANULE - 1); }
+
+struct mr_layout {
+    const mr_graph *graph;
+    mr_layout_entry *entry;
+    int n, bound_at;
+    size_t peak, bound;
+    int *of_storage;             /* entry of a storage, -1 when it is not in the arena */
+    int *of_node;                /* entry of a node's workspace, -1 when none */
+};
+
+#endif

@@ -1,0 +1,47 @@
+/* layout, inside: text that grows. One failed allocation makes it stay failed; the end asks once.
+ * Licence: Apache-2.0 */
+#ifndef MR_LAYOUT_TEXT_H
+#define MR_LAYOUT_TEXT_H
+
+#include "moonreel/base.h"
+
+#include <stdio.h>
+
+typedef struct mr_text {
+    char *data;
+    size_t used, cap;
+    bool failed;
+} mr_text;
+
+MR_PRINTF(2, 3) static inline void mr_text_add(mr_text *t, const char *fmt, ...)
+{
+    for (int round = 0; round < 2 && !t->failed; round++) {
+        va_list ap;
+        va_start(ap, fmt);
+        size_t room = t->cap - t->used;
+        size_t n = (size_t)vsnprintf(t->data ? t->data + t->used : NULL, room, fmt, ap);
+        va_end(ap);
+        if (n < room) {
+            t->used += n;
+            return;
+        }
+        size_t cap = t->cap * 2 + n + 256;
+        char *data = mr_realloc(t->data, cap);
+        if (!data) t->failed = true;
+        else t->data = data, t->cap = cap;
+    }
+}
+
+/* Hands the text over (free with mr_free), or fails with MR_E_MEMORY. */
+static inline mr_status mr_text_end(mr_text *t, char **out)
+{
+    if (!t->data) mr_text_add(t, "%s", "");
+    if (t->failed) {
+        mr_free(t->data);
+        return mr_fail_memory(t->cap * 2 + 256);
+    }
+    *out = t->data;
+    return MR_OK;
+}
+
+#endif
