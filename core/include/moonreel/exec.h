@@ -18,27 +18,43 @@ extern "C" {
 typedef enum mr_space { MR_SPACE_DEVICE, MR_SPACE_PINNED } mr_space;
 typedef uintptr_t mr_dptr;       /* an address of the device; host code never dereferences it */
 
-/* One step of a program as a device sees it. */
+/* One step of a program as a device sees it. OP runs a kernel; COPY moves `bytes` from in[0] to
+ * out[0] (equal strides); PACK makes the packed copy of op->cpu.pack_input at `dst`. */
+typedef enum mr_step_kind { MR_STEP_OP, MR_STEP_COPY, MR_STEP_PACK } mr_step_kind;
+typedef struct mr_span { mr_dptr at; size_t bytes; } mr_span;
+typedef struct mr_step_clock { double start_s, seconds; } mr_step_clock;
 typedef struct mr_step {
-    const mr_op *op;
-    mr_kernel_fn *run;           /* resolved by the device in `resolve` */
+    mr_step_kind kind;
+    const mr_op *op;             /* COPY: NULL */
+    mr_kernel_fn *run;           /* chosen by `resolve` */
     mr_call call;                /* data pointers are device addresses */
+    size_t workspace_bytes;
+    mr_dptr dst;                 /* PACK */
+    size_t bytes;                /* COPY, PACK */
     mr_queue queue;
-    int node;
-    int wait_n, wait[4];         /* steps on other queues that must have finished */
+    const mr_node *node;         /* for messages and times; NULL when none */
+    int wait_n, wait[MR_QUEUE_COUNT];   /* earlier steps of this run, on other queues, that must have finished */
     bool naive;                  /* served by the naive row */
+    const mr_span *born, *dead;  /* arena ranges that nobody reads before / after this step (checking devices) */
+    int born_n, dead_n;
+    mr_step_clock *clock;        /* NULL: not timed */
 } mr_step;
 
+/* Every call is ordered after what was enqueued before it; `copy_in`, `copy_out`, `fill` and `sync`
+ * return when they are done. A failed step ends its run; `run` or the next other call reports it. */
 typedef struct mr_device mr_device;
 typedef struct mr_device_ops {
     mr_status (*alloc)(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out);   /* 4096-byte aligned, cleared */
     void (*free)(mr_device *dev, mr_dptr p, size_t bytes, mr_space space);
     mr_status (*copy_in)(mr_device *dev, mr_dptr dst, const void *src, size_t bytes);
     mr_status (*copy_out)(mr_device *dev, void *dst, mr_dptr src, size_t bytes);
-    /* Choose the kernel, make its state, say its workspace bytes; call has shapes only. */
-    mr_status (*resolve)(mr_device *dev, mr_step *step, size_t *workspace_bytes);
+    /* Set bytes whose old contents nobody needs; a checking device takes them as unwritten. */
+    mr_status (*fill)(mr_device *dev, mr_dptr dst, int byte, size_t bytes);
+    /* Choose the kernel, make its state, fill workspace_bytes; call has shapes only. */
+    mr_status (*resolve)(mr_device *dev, mr_step *step);
     void (*release)(mr_device *dev, mr_step *step);
-    /* Enqueue all steps in order; returns before they ran where the device is asynchronous. */
+    /* Enqueue all steps in order; returns before they ran where the device is asynchronous. The
+     * array stays as it is until `sync`. */
     mr_status (*run)(mr_device *dev, const mr_step *steps, int n);
     mr_status (*sync)(mr_device *dev);       /* wait; reports the first failed step */
     void (*close)(mr_device *dev);
@@ -46,10 +62,15 @@ typedef struct mr_device_ops {
 struct mr_device {
     const mr_device_ops *ops;
     mr_facts facts;
+    bool checks;                 /* wants born and dead ranges with each step */
+    void *eager;                 /* programs kept by mr_eager */
 };
 /* Open "cpu" or "shadow" (later "cuda"). threads 0 = all cores of this process. Owns: caller closes. */
 MR_API mr_status mr_device_open(const char *name, int threads, mr_device **out);
 MR_API void mr_device_close(mr_device *dev);
+/* The compute dtype to use when a recipe wishes `wish`: bf16 only where its products are fast, else
+ * f32, which is said once per process by mr_log. */
+MR_API mr_dtype mr_device_compute(const mr_device *dev, mr_dtype wish);
 
 /* ---- executor ------------------------------------------------------------------------------------- */
 
@@ -61,6 +82,7 @@ typedef struct mr_exec_options {
     bool no_moments;             /* forward and backward only: no master, moments or ema */
     bool poison;                 /* fill the arena before each run (specs) */
     bool no_pack;                /* never keep packed weights */
+    bool no_reuse;               /* every storage its own range of the arena (specs) */
 } mr_exec_options;
 
 /* `params` sealed or NULL; both borrowed for life. Regions are allocated and cleared here. */
@@ -72,12 +94,17 @@ MR_API mr_device *mr_exec_device(const mr_exec *exec);
 MR_API mr_status mr_exec_compile(mr_exec *exec, const mr_graph *g, mr_program **out);
 MR_API void mr_program_free(mr_program *prog);
 /* Host copies into an input slot / out of an output; whole tensors, dtype converted when it differs.
+ * Outputs are results of the last run of this program; runs of others do not touch them. One that
+ * lies in a region is read from there, as it is now.
  * Errors: MR_E_SHAPE naming the input and both shapes, MR_E_USAGE for an unknown name. */
 MR_API mr_status mr_program_set(mr_program *prog, const char *input, const mr_view *data);
 MR_API mr_status mr_program_get(mr_program *prog, const char *output, const mr_view *out);
-MR_API mr_status mr_program_run(mr_program *prog);            /* may return before it finished */
+/* May return before it finished. Allocates nothing. Packed weights that are out of date are made
+ * anew first. Errors: MR_E_USAGE naming an input that was never set; what a step reports. */
+MR_API mr_status mr_program_run(mr_program *prog);
 MR_API mr_status mr_exec_sync(mr_exec *exec);
-/* Make packed copies anew after weights changed: after load, init and each update program. */
+/* Make packed copies anew after weights changed. A run that needs them does it by itself; calling
+ * it after load, init or an update program only chooses the moment. */
 MR_API mr_status mr_exec_pack(mr_exec *exec);
 
 /* Regions: address, bytes, existence. `mr_exec_read/write` move host bytes in and out. */

@@ -1,0 +1,95 @@
+/* exec: the CPU device. Device memory is host memory; steps run at once, in order, on the caller's
+ * thread. Licence: Apache-2.0 */
+#include "exec/room.h"
+
+#include <string.h>
+
+enum { PAGE = 4096 };
+
+static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out)
+{
+    (void)dev, (void)space;
+    // cleared memory straight from the system: pages come when touched; the block's start is kept before it
+    char *block = bytes < SIZE_MAX - 2 * PAGE ? mr_calloc(1, bytes + 2 * PAGE) : NULL;
+    if (!block) return mr_fail_memory(bytes);
+    char *at = block + 2 * PAGE - (uintptr_t)block % PAGE;
+    memcpy(at - sizeof block, &block, sizeof block);
+    *out = (mr_dptr)at;
+    return MR_OK;
+}
+
+static void release_memory(mr_device *dev, mr_dptr p, size_t bytes, mr_space space)
+{
+    (void)dev, (void)bytes, (void)space;
+    if (!p) return;
+    char *block;
+    memcpy(&block, (char *)p - sizeof block, sizeof block);
+    mr_free(block);
+}
+
+static mr_status copy_in(mr_device *dev, mr_dptr dst, const void *src, size_t bytes)
+{
+    (void)dev;
+    memcpy((void *)dst, src, bytes);
+    return MR_OK;
+}
+
+static mr_status copy_out(mr_device *dev, void *dst, mr_dptr src, size_t bytes)
+{
+    (void)dev;
+    memcpy(dst, (const void *)src, bytes);
+    return MR_OK;
+}
+
+static mr_status fill(mr_device *dev, mr_dptr dst, int byte, size_t bytes)
+{
+    (void)dev;
+    memset((void *)dst, byte, bytes);
+    return MR_OK;
+}
+
+static mr_status resolve(mr_device *dev, mr_step *step)
+{
+    int before = mr_team(dev->facts.threads);
+    mr_status st = mr_step_resolve(step, &dev->facts);
+    mr_team(before);
+    return st;
+}
+
+static void release(mr_device *dev, mr_step *step)
+{
+    (void)dev;
+    mr_step_release(step);
+}
+
+static mr_status run(mr_device *dev, const mr_step *steps, int n)
+{
+    int before = mr_team(dev->facts.threads);
+    mr_status st = MR_OK;
+    for (int i = 0; i < n && st == MR_OK; i++) st = mr_step_run(&steps[i]);
+    mr_team(before);
+    return st;
+}
+
+static mr_status sync(mr_device *dev)
+{
+    (void)dev;
+    return MR_OK;
+}
+
+static void close_device(mr_device *dev) { mr_free(dev); }
+
+static const mr_device_ops ops = {
+    .alloc = alloc, .free = release_memory, .copy_in = copy_in, .copy_out = copy_out, .fill = fill,
+    .resolve = resolve, .release = release, .run = run, .sync = sync, .close = close_device,
+};
+
+mr_status mr_cpu_open(int threads, mr_device **out)
+{
+    mr_device *dev;
+    if (!MR_NEW(dev)) return mr_fail_memory(sizeof *dev);
+    dev->ops = &ops;
+    dev->facts = mr_cpu_facts("cpu", threads);
+    *out = dev;
+    return MR_OK;
+}

@@ -1,1 +1,0 @@
-/* exec */ typedef int mr_room_exec;

@@ -1,0 +1,90 @@
+/* exec, inside: what executor, programs and CPU devices share. Licence: Apache-2.0 */
+#ifndef MR_EXEC_ROOM_H
+#define MR_EXEC_ROOM_H
+
+#include "moonreel/exec.h"
+
+#define MR_POISON 0xff           /* all bits set: a NaN in every floating dtype */
+
+/* ---- steps on the host: shared by the cpu and shadow devices (step.c) ------------------------------ */
+
+/* Kernel of this processor, its state and workspace; the naive row where there is none. */
+mr_status mr_step_resolve(mr_step *step, const mr_facts *facts);
+void mr_step_release(mr_step *step);
+/* Run one step whose addresses are real. A failure carries op, node and origin. */
+mr_status mr_step_run(const mr_step *step);
+/* Facts of this processor for a device of that name. threads 0 = all. */
+mr_facts mr_cpu_facts(const char *device, int threads);
+/* OpenMP and oneDNN take their team size from the calling thread; returns the size before. */
+int mr_team(int threads);
+
+mr_status mr_cpu_open(int threads, mr_device **out);
+mr_status mr_shadow_open(int threads, mr_device **out);
+void mr_eager_drop(mr_device *dev);
+
+/* ---- executor ------------------------------------------------------------------------------------- */
+
+typedef struct region { const char *name; size_t bytes; mr_dptr at; } region;
+enum { REGION_MAX = 8 };
+
+/* A packed copy of a range of a region, shared by every node that asks for the same key. */
+typedef struct packed {
+    const region *from;
+    size_t offset;
+    uint64_t key;
+    mr_step step;                /* the PACK step; owns a kernel state of its own */
+} packed;
+
+struct mr_exec {
+    mr_device *dev;
+    mr_params *params;
+    mr_exec_options options;
+    region regions[REGION_MAX];
+    int n_regions;
+    mr_dptr arena;
+    size_t arena_bytes;
+    packed **packed;
+    int n_packed, cap_packed;
+    bool stale;                  /* weights changed since the packed copies were made */
+    void *staging;               /* host bytes for conversions, as large as the largest slot or output */
+    size_t staging_bytes;
+    mr_program *programs;        /* list by `next` */
+};
+
+typedef struct slot { int storage; const char *name; bool set; } slot;
+typedef struct result { const char *name; mr_ref value; size_t offset; } result;   /* offset in `results` */
+
+struct mr_program {
+    mr_exec *exec;
+    mr_program *next;
+    const mr_graph *graph;
+    mr_layout *layout;
+    mr_step *steps;              /* setup steps, then those of a run, then the copies of outputs */
+    mr_step_clock *clocks;
+    int n_setup, n_run, n_copies;
+    packed **step_packed;        /* of each step, NULL none */
+    size_t *place;               /* storage -> offset in its block (inputs, consts) */
+    int *step_node;              /* of each step its node; of a copy its output */
+    mr_span *spans;              /* checking devices: what is born and dies at each step */
+    int *span_entry, n_spans;    /* layout entry of each span */
+    mr_dptr inputs, consts, results;
+    size_t inputs_bytes, consts_bytes, results_bytes;
+    slot *slots;
+    int n_slots, n_unset;
+    result *outputs;
+    int n_outputs;
+    bool writes_weights, uses_packed, timed;
+};
+
+mr_status mr_exec_staging(mr_exec *exec, size_t bytes);
+region *mr_exec_region(mr_exec *exec, const char *name);
+mr_dptr mr_program_address(const mr_program *p, int storage);
+/* Find or make the packed copy that step may use; *out NULL when none (pack.c). */
+mr_status mr_packed_for(mr_exec *exec, const mr_graph *g, const mr_step *step, packed **out);
+void mr_packed_free(mr_exec *exec);
+/* Fill data pointers, workspaces and spans from the blocks' present addresses (bind.c). */
+void mr_program_bind(mr_program *p);
+mr_status mr_program_spans(mr_program *p);
+void mr_program_waits(mr_program *p);
+
+#endif

@@ -1,0 +1,114 @@
+/* exec: a program at work - inputs, runs, outputs, facts. Licence: Apache-2.0 */
+#include "exec/room.h"
+
+#include <string.h>
+
+static mr_status shapes_differ(const char *what, const char *name, const mr_desc *came, const mr_desc *expected)
+{
+    char a[128], b[128];
+    return mr_fail(MR_E_SHAPE, "%s '%s' is %s, the tensor given is %s", what, name, mr_desc_text(expected, b, sizeof b),
+                   mr_desc_text(came, a, sizeof a));
+}
+
+mr_status mr_program_set(mr_program *p, const char *input, const mr_view *data)
+{
+    mr_ref x = mr_graph_input_find(p->graph, input);
+    if (x == MR_NONE) return mr_fail(MR_E_USAGE, "the graph has no input '%s'", input);
+    const mr_value *v = mr_graph_value(p->graph, x);
+    if (!mr_desc_same_shape(&data->desc, &v->desc)) return shapes_differ("input", input, &data->desc, &v->desc);
+    slot *s = p->slots;
+    while (s->storage != v->storage) s++;
+    const void *src = data->data;
+    size_t bytes = mr_graph_storage(p->graph, v->storage)->bytes;
+    if (data->desc.dtype != v->desc.dtype || !mr_desc_is_dense(&data->desc)) {
+        mr_view to = {p->exec->staging, v->desc};
+        MR_TRY(mr_view_copy(&to, data));
+        src = to.data;
+    }
+    mr_device *dev = p->exec->dev;
+    if (bytes) MR_TRY(dev->ops->copy_in(dev, mr_program_address(p, v->storage), src, bytes));
+    if (!s->set) s->set = true, p->n_unset--;
+    return MR_OK;
+}
+
+static const result *find_result(const mr_program *p, const char *name)
+{
+    for (int i = 0; i < p->n_outputs; i++)
+        if (strcmp(p->outputs[i].name, name) == 0) return &p->outputs[i];
+    return NULL;
+}
+
+mr_status mr_program_get(mr_program *p, const char *output, const mr_view *out)
+{
+    const result *r = find_result(p, output);
+    if (!r) return mr_fail(MR_E_USAGE, "the graph has no output '%s'", output);
+    const mr_value *v = mr_graph_value(p->graph, r->value);
+    if (!mr_desc_same_shape(&out->desc, &v->desc)) return shapes_differ("output", output, &out->desc, &v->desc);
+    bool arena = mr_graph_storage(p->graph, v->storage)->kind == MR_ARENA;
+    mr_dptr at = arena ? p->results + r->offset : mr_program_address(p, v->storage) + (size_t)v->offset;
+    size_t span = mr_desc_span_bytes(&v->desc);
+    if (!span) return MR_OK;
+    mr_device *dev = p->exec->dev;
+    if (out->desc.dtype == v->desc.dtype && mr_desc_is_dense(&out->desc) && mr_desc_is_dense(&v->desc))
+        return dev->ops->copy_out(dev, out->data, at, span);
+    MR_TRY(dev->ops->copy_out(dev, p->exec->staging, at, span));
+    return mr_view_copy(out, &(mr_view){p->exec->staging, v->desc});
+}
+
+mr_status mr_program_run(mr_program *p)
+{
+    mr_exec *e = p->exec;
+    for (int i = 0; p->n_unset && i < p->n_slots; i++)
+        if (!p->slots[i].set) return mr_fail(MR_E_USAGE, "input '%s' was never set; try: set it before the first run", p->slots[i].name);
+    if (p->uses_packed && e->stale) MR_TRY(mr_exec_pack(e));
+    if (e->options.poison && e->arena_bytes) MR_TRY(e->dev->ops->fill(e->dev, e->arena, MR_POISON, e->arena_bytes));
+    if (p->writes_weights) e->stale = true;
+    return e->dev->ops->run(e->dev, p->steps + p->n_setup, p->n_run + p->n_copies);
+}
+
+/* ---- facts ----------------------------------------------------------------------------------------- */
+
+/* oneDNN allocates inside some products even with a scratchpad of ours: 1.4 to 4 MB seen in 2.6. */
+enum { LIBRARY_RESERVE = 8 << 20 };
+
+mr_memory mr_program_memory(const mr_program *p)
+{
+    const mr_exec *e = p->exec;
+    mr_memory m = {.arena = mr_layout_peak(p->layout), .bound = mr_layout_bound(p->layout),
+                   .inputs = p->inputs_bytes + p->results_bytes, .consts = p->consts_bytes};
+    for (int i = 0; i < e->n_regions; i++) {
+        bool weights = strcmp(e->regions[i].name, "w") == 0 || strcmp(e->regions[i].name, "frozen") == 0;
+        *(weights ? &m.params : &m.state) += e->regions[i].bytes;
+    }
+    for (int i = 0; i < e->n_packed; i++) m.packed += e->packed[i]->step.bytes;
+    for (int i = p->n_setup; i < p->n_setup + p->n_run; i++)
+        if (p->steps[i].call.state) m.library = LIBRARY_RESERVE;
+    return m;
+}
+
+const mr_layout *mr_program_layout(const mr_program *p) { return p->layout; }
+
+mr_cost mr_program_cost(const mr_program *p)
+{
+    mr_cost sum = {0};
+    for (int i = p->n_setup; i < p->n_setup + p->n_run; i++) {
+        mr_cost c = mr_op_cost(p->steps[i].op, &p->steps[i].call);
+        sum.flop += c.flop, sum.bytes += c.bytes;
+    }
+    return sum;
+}
+
+size_t mr_program_measured(mr_program *p)
+{
+    mr_exec *e = p->exec;
+    unsigned char piece[4096];
+    // from the top down to the first byte that is not poison
+    for (size_t end = e->arena_bytes; end > 0;) {
+        size_t n = MR_MIN(end, sizeof piece);
+        if (e->dev->ops->copy_out(e->dev, piece, e->arena + end - n, n) != MR_OK) return 0;
+        for (size_t i = n; i-- > 0;)
+            if (piece[i] != MR_POISON) return end - n + i + 1;
+        end -= n;
+    }
+    return 0;
+}

@@ -1,0 +1,75 @@
+/* exec: one step on the host's processor. Licence: Apache-2.0 */
+#include "exec/room.h"
+
+#include "cpu/cpu.h"
+
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+int mr_team(int threads)
+{
+#ifdef _OPENMP
+    int before = omp_get_max_threads();
+    omp_set_num_threads(threads);
+    return before;
+#else
+    return threads;
+#endif
+}
+
+mr_facts mr_cpu_facts(const char *device, int threads)
+{
+    mr_facts f = {.threads = threads > 0 ? threads : 1, .bf16 = mr_cpu_bf16()};
+#ifdef _OPENMP
+    if (threads <= 0) f.threads = omp_get_max_threads();
+#else
+    f.threads = 1;
+#endif
+    strncpy(f.device, device, sizeof f.device - 1);
+    strncpy(f.isa, mr_isa_name(mr_isa()), sizeof f.isa - 1);
+    return f;
+}
+
+static mr_status blame(const mr_step *s, mr_status st)
+{
+    if (s->node) mr_fail_where(s->op ? s->op->name : "copy", s->node->name, s->node->origin);
+    else if (s->op) mr_fail_where(s->op->name, NULL, NULL);
+    return st;
+}
+
+mr_status mr_step_resolve(mr_step *s, const mr_facts *facts)
+{
+    const mr_kernel *k = &s->op->cpu;
+    s->call.threads = facts->threads;
+    s->run = mr_op_cpu(s->op, mr_isa());
+    if (s->run && k->prepare) {
+        mr_status st = k->prepare(&s->call, facts, &s->call.state);
+        if (st == MR_E_UNSUPPORTED) s->run = NULL, s->call.state = NULL;
+        else if (st != MR_OK) return blame(s, st);
+    }
+    s->naive = !s->run;
+    if (s->naive && !s->op->naive)
+        return blame(s, mr_fail(MR_E_UNSUPPORTED, "no kernel for these shapes and no naive row"));
+    s->workspace_bytes = s->naive ? mr_op_naive_workspace(s->op, &s->call)
+                       : k->workspace ? k->workspace(&s->call, facts) : 0;
+    return MR_OK;
+}
+
+void mr_step_release(mr_step *s)
+{
+    if (s->op && s->call.state && s->op->cpu.release) s->op->cpu.release(s->call.state);
+    s->call.state = NULL;
+}
+
+mr_status mr_step_run(const mr_step *s)
+{
+    double start = s->clock ? mr_now_s() : 0;
+    mr_status st = MR_OK;
+    if (s->kind == MR_STEP_COPY) memcpy(s->call.out[0].data, s->call.in[0].data, s->bytes);
+    else if (s->kind == MR_STEP_PACK) st = s->op->cpu.pack(&s->call, (void *)s->dst);
+    else st = s->naive ? mr_op_run_naive(s->op, &s->call) : s->run(&s->call);
+    if (s->clock) s->clock->start_s = start, s->clock->seconds = mr_now_s() - start;
+    return st == MR_OK ? MR_OK : blame(s, st);
+}
