@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#pragma weak mr_eager
-#pragma weak mr_device_open
-#pragma weak mr_device_close
 
 /* A value at the Lua side: its graph is kept alive in user value 1. */
 typedef struct value { mr_graph *graph; mr_ref ref; } value;

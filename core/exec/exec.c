@@ -22,6 +22,7 @@ static mr_status add_regions(mr_exec *e)
         return mr_fail(MR_E_USAGE, "the parameter table is not sealed; try: seal it before making an executor");
     const mr_exec_options *o = &e->options;
     mr_dtype compute = mr_params_compute(e->params);
+    e->f32 = compute == MR_F32;
     int64_t n = mr_params_elements(e->params, false), frozen = mr_params_elements(e->params, true);
     bool state = o->training && !o->no_moments;
     // in f32 "w" and "master" are one region: the name in the list is "w"
@@ -79,7 +80,7 @@ mr_status mr_exec_staging(mr_exec *e, size_t bytes)
 
 region *mr_exec_region(mr_exec *e, const char *name)
 {
-    if (strcmp(name, "master") == 0 && e->params && mr_params_compute(e->params) == MR_F32) name = "w";
+    if (strcmp(name, "master") == 0 && e->f32) name = "w";
     for (int i = 0; i < e->n_regions; i++)
         if (strcmp(e->regions[i].name, name) == 0) return &e->regions[i];
     return NULL;

@@ -39,6 +39,7 @@ struct mr_exec {
     mr_device *dev;
     mr_params *params;
     mr_exec_options options;
+    bool f32;                    /* compute dtype f32: "master" is "w" */
     region regions[REGION_MAX];
     int n_regions;
     mr_dptr arena;

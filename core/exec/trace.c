@@ -60,7 +60,7 @@ mr_status mr_program_trace(const mr_program *p, const char *path)
         mr_text_add(&t, ",\"flop\":%.0f,\"bytes\":%.0f,\"naive\":%s}},\n", c.flop, c.bytes, s->naive ? "true" : "false");
     }
     mr_text_add(&t, "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"moonreel %s\"}}\n]}\n", p->exec->dev->facts.device);
-    char *text;
+    char *text = NULL;
     MR_TRY(mr_text_end(&t, &text));
     mr_status st = mr_file_replace(path, text, strlen(text));
     mr_free(text);

@@ -1,0 +1,407 @@
+/* bind: moonreel.core.exec - devices, executors, programs. Objects may be closed in any order: a
+ * device lives as long as its executors, closing an executor closes its programs. Licence: Apache-2.0 */
+#include "tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct device { mr_device *dev; int refs; } device;
+typedef struct executor executor;
+typedef struct program {
+    mr_program *prog;            /* NULL once the executor is closed */
+    executor *of;
+    struct program *next;
+} program;
+struct executor {
+    mr_exec *exec;
+    device *dev;
+    program *programs;
+};
+
+/* User values of a box: 1 = the object it was made from (device, executor), 2 = params or graph. */
+static void push_kept(lua_State *L, int arg, int which) { lua_getiuservalue(L, arg, which); }
+
+static void unref_device(void *object)
+{
+    device *d = object;
+    if (--d->refs) return;
+    mr_device_close(d->dev);
+    mr_free(d);
+}
+
+static void free_executor(void *object)
+{
+    executor *e = object;
+    for (program *p = e->programs; p; p = p->next) p->prog = NULL, p->of = NULL;
+    mr_exec_free(e->exec);
+    unref_device(e->dev);
+    mr_free(e);
+}
+
+static void free_program(void *object)
+{
+    program *p = object;
+    if (p->of) {
+        program **at = &p->of->programs;
+        while (*at != p) at = &(*at)->next;
+        *at = p->next;
+        mr_program_free(p->prog);
+    }
+    mr_free(p);
+}
+
+static device *check_device(lua_State *L, int arg) { return mr_bind_unbox(L, arg, "mr.Device"); }
+
+/* The executor at `arg`; its parameter table is still open. */
+static mr_exec *check_exec(lua_State *L, int arg)
+{
+    executor *e = mr_bind_unbox(L, arg, "mr.Exec");
+    push_kept(L, arg, 2);
+    if (!lua_isnil(L, -1)) mr_bind_params(L, -1);
+    lua_pop(L, 1);
+    return e->exec;
+}
+
+/* The program at `arg`; its executor and graph are still open. */
+static mr_program *check_program(lua_State *L, int arg)
+{
+    program *p = mr_bind_unbox(L, arg, "mr.Program");
+    if (!p->of) mr_bind_raise(L, MR_E_USAGE, "the executor of this program is closed");
+    push_kept(L, arg, 2);
+    mr_bind_graph(L, -1);
+    lua_pop(L, 1);
+    return p->prog;
+}
+
+static const char *const dtype_of_region[] = {"grad", "master", "adam_m", "adam_v", "ema"};   /* these are f32 */
+
+/* ---- devices --------------------------------------------------------------------------------------- */
+
+/* device(name = MOONREEL_DEVICE or "cpu", threads = all) */
+static int e_device(lua_State *L)
+{
+    const char *env = getenv("MOONREEL_DEVICE"), *name = luaL_optstring(L, 1, env && *env ? env : "cpu");
+    int threads = (int)luaL_optinteger(L, 2, 0);
+    void **box = mr_bind_box(L, "mr.Device");
+    device *d;
+    if (!MR_NEW(d)) mr_bind_check(L, mr_fail_memory(sizeof *d));
+    d->refs = 1;
+    mr_status st = mr_device_open(name, threads, &d->dev);
+    if (st != MR_OK) mr_free(d);
+    mr_bind_check(L, st);
+    *box = d;
+    return 1;
+}
+
+static int d_facts(lua_State *L)
+{
+    const mr_facts *f = &check_device(L, 1)->dev->facts;
+    lua_createtable(L, 0, 4);
+    lua_pushstring(L, f->device), lua_setfield(L, -2, "device");
+    lua_pushstring(L, f->isa), lua_setfield(L, -2, "isa");
+    lua_pushinteger(L, f->threads), lua_setfield(L, -2, "threads");
+    lua_pushboolean(L, f->bf16), lua_setfield(L, -2, "bf16");
+    return 1;
+}
+
+static int d_compute(lua_State *L)
+{
+    lua_pushstring(L, mr_dtype_name(mr_device_compute(check_device(L, 1)->dev, mr_bind_dtype(L, 2))));
+    return 1;
+}
+
+/* ---- executors ------------------------------------------------------------------------------------- */
+
+static int e_new(lua_State *L)
+{
+    device *d = check_device(L, 1);
+    mr_params *params = lua_isnoneornil(L, 2) ? NULL : mr_bind_params(L, 2);
+    lua_settop(L, 3);
+    mr_exec_options o = {
+        .training = mr_bind_opt_bool(L, 3, "training", false), .ema = mr_bind_opt_bool(L, 3, "ema", false),
+        .no_moments = mr_bind_opt_bool(L, 3, "no_moments", false), .poison = mr_bind_opt_bool(L, 3, "poison", false),
+        .no_pack = mr_bind_opt_bool(L, 3, "no_pack", false), .no_reuse = mr_bind_opt_bool(L, 3, "no_reuse", false)};
+    void **box = mr_bind_box(L, "mr.Exec");
+    executor *e;
+    if (!MR_NEW(e)) mr_bind_check(L, mr_fail_memory(sizeof *e));
+    mr_status st = mr_exec_new(d->dev, params, &o, &e->exec);
+    if (st != MR_OK) mr_free(e);
+    mr_bind_check(L, st);
+    e->dev = d, d->refs++;
+    *box = e;
+    lua_pushvalue(L, 1), lua_setiuservalue(L, -2, 1);
+    lua_pushvalue(L, 2), lua_setiuservalue(L, -2, 2);
+    return 1;
+}
+
+static int x_compile(lua_State *L)
+{
+    mr_exec *exec = check_exec(L, 1);
+    mr_graph *g = mr_bind_graph(L, 2);
+    void **box = mr_bind_box(L, "mr.Program");
+    program *p;
+    if (!MR_NEW(p)) mr_bind_check(L, mr_fail_memory(sizeof *p));
+    mr_status st = mr_exec_compile(exec, g, &p->prog);
+    if (st != MR_OK) mr_free(p);
+    mr_bind_check(L, st);
+    p->of = mr_bind_unbox(L, 1, "mr.Exec");
+    p->next = p->of->programs, p->of->programs = p;
+    *box = p;
+    lua_pushvalue(L, 1), lua_setiuservalue(L, -2, 1);
+    lua_pushvalue(L, 2), lua_setiuservalue(L, -2, 2);
+    return 1;
+}
+
+static int x_sync(lua_State *L)
+{
+    mr_bind_check(L, mr_exec_sync(check_exec(L, 1)));
+    return 0;
+}
+
+static int x_pack(lua_State *L)
+{
+    mr_bind_check(L, mr_exec_pack(check_exec(L, 1)));
+    return 0;
+}
+
+static int x_init(lua_State *L)
+{
+    mr_bind_check(L, mr_exec_init_params(check_exec(L, 1), (uint64_t)luaL_checkinteger(L, 2)));
+    return 0;
+}
+
+static int x_refresh(lua_State *L)
+{
+    mr_bind_check(L, mr_exec_refresh(check_exec(L, 1)));
+    return 0;
+}
+
+static int x_has(lua_State *L)
+{
+    lua_pushboolean(L, mr_exec_has(check_exec(L, 1), luaL_checkstring(L, 2)));
+    return 1;
+}
+
+static int x_bytes(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)mr_exec_region_bytes(check_exec(L, 1), luaL_checkstring(L, 2)));
+    return 1;
+}
+
+static void push_region(lua_State *L, mr_exec *exec, const char *region, int64_t at, const mr_desc *d)
+{
+    mr_tensor *t;
+    mr_bind_check(L, mr_tensor_new(d->dtype, d->rank, d->dim, &t));
+    mr_bind_push_tensor(L, t);
+    size_t size = mr_dtype_bytes(d->dtype);
+    mr_bind_check(L, mr_exec_read(exec, region, (size_t)at * size, mr_tensor_view(t)->data, (size_t)mr_desc_count(d) * size));
+}
+
+/* read(region, dtype, offset in elements, dims) -> tensor */
+static int x_read(lua_State *L)
+{
+    int64_t dim[MR_MAX_RANK];
+    mr_exec *exec = check_exec(L, 1);
+    int rank = mr_bind_dims(L, 5, dim);
+    mr_desc d = mr_desc_dense(mr_bind_dtype(L, 3), rank, dim);
+    push_region(L, exec, luaL_checkstring(L, 2), luaL_checkinteger(L, 4), &d);
+    return 1;
+}
+
+/* write(region, offset in elements, tensor): bytes as they are; the tensor is dense */
+static int x_write(lua_State *L)
+{
+    mr_exec *exec = check_exec(L, 1);
+    const mr_view *v = mr_tensor_view(mr_bind_tensor(L, 4));
+    if (!mr_desc_is_dense(&v->desc)) return mr_bind_raise(L, MR_E_SHAPE, "write: the tensor is strided; try: t:clone()");
+    size_t size = mr_dtype_bytes(v->desc.dtype);
+    mr_bind_check(L, mr_exec_write(exec, luaL_checkstring(L, 2), (size_t)luaL_checkinteger(L, 3) * size, v->data,
+                                   (size_t)mr_desc_count(&v->desc) * size));
+    return 0;
+}
+
+/* Where parameter `name` lies for `region`: a frozen one has one place for weights of every kind. */
+static const mr_param *find_param(lua_State *L, const char **region, mr_desc *d)
+{
+    push_kept(L, 1, 2);
+    if (lua_isnil(L, -1)) mr_bind_raise(L, MR_E_USAGE, "this executor has no parameter table");
+    const mr_params *params = mr_bind_params(L, -1);
+    lua_pop(L, 1);
+    *region = luaL_checkstring(L, 2);
+    int id = mr_params_find(params, luaL_checkstring(L, 3));
+    if (id < 0) mr_bind_raise(L, MR_E_USAGE, "no parameter '%s'", lua_tostring(L, 3));
+    const mr_param *p = mr_params_at(params, id);
+    bool weights = strcmp(*region, "w") == 0 || strcmp(*region, "master") == 0 || strcmp(*region, "ema") == 0 || strcmp(*region, "frozen") == 0;
+    if (p->frozen && !weights) mr_bind_raise(L, MR_E_USAGE, "parameter '%s' is frozen: it has no %s", p->name, *region);
+    if (p->frozen) *region = "frozen";
+    *d = p->desc;
+    for (size_t i = 0; i < MR_COUNT(dtype_of_region); i++)
+        if (strcmp(*region, dtype_of_region[i]) == 0) d->dtype = MR_F32;
+    return p;
+}
+
+/* param(region, name) -> tensor of the region's dtype */
+static int x_param(lua_State *L)
+{
+    mr_exec *exec = check_exec(L, 1);
+    const char *region;
+    mr_desc d;
+    const mr_param *p = find_param(L, &region, &d);
+    push_region(L, exec, region, p->offset, &d);
+    return 1;
+}
+
+/* set_param(region, name, tensor): converted to the region's dtype */
+static int x_set_param(lua_State *L)
+{
+    mr_exec *exec = check_exec(L, 1);
+    const char *region;
+    mr_desc d;
+    const mr_param *p = find_param(L, &region, &d);
+    const mr_view *v = mr_tensor_view(mr_bind_tensor(L, 4));
+    char came[128], want[128];
+    if (!mr_desc_same_shape(&v->desc, &d))
+        return mr_bind_raise(L, MR_E_SHAPE, "parameter '%s' is %s, the tensor given is %s", p->name,
+                             mr_desc_text(&d, want, sizeof want), mr_desc_text(&v->desc, came, sizeof came));
+    size_t bytes = (size_t)mr_desc_count(&d) * mr_dtype_bytes(d.dtype);
+    mr_view dense = {mr_bind_scratch(L, bytes), d};
+    mr_bind_check(L, mr_view_copy(&dense, v));
+    mr_bind_check(L, mr_exec_write(exec, region, (size_t)p->offset * mr_dtype_bytes(d.dtype), dense.data, bytes));
+    return 0;
+}
+
+/* ---- programs -------------------------------------------------------------------------------------- */
+
+static int p_set(lua_State *L)
+{
+    mr_program *p = check_program(L, 1);
+    mr_bind_check(L, mr_program_set(p, luaL_checkstring(L, 2), mr_tensor_view(mr_bind_tensor(L, 3))));
+    return 0;
+}
+
+static int p_run(lua_State *L)
+{
+    mr_bind_check(L, mr_program_run(check_program(L, 1)));
+    return 0;
+}
+
+static mr_graph *graph_of(lua_State *L)
+{
+    push_kept(L, 1, 2);
+    mr_graph *g = mr_bind_graph(L, -1);
+    lua_pop(L, 1);
+    return g;
+}
+
+static int p_get(lua_State *L)
+{
+    mr_program *p = check_program(L, 1);
+    const char *name = luaL_checkstring(L, 2);
+    mr_graph *g = graph_of(L);
+    mr_ref x = mr_graph_output_find(g, name);
+    if (x == MR_NONE) return mr_bind_raise(L, MR_E_USAGE, "the graph has no output '%s'", name);
+    const mr_desc *d = &mr_graph_value(g, x)->desc;
+    mr_tensor *t;
+    mr_bind_check(L, mr_tensor_new(d->dtype, d->rank, d->dim, &t));
+    mr_bind_push_tensor(L, t);
+    mr_bind_check(L, mr_program_get(p, name, mr_tensor_view(t)));
+    return 1;
+}
+
+static int p_memory(lua_State *L)
+{
+    mr_memory m = mr_program_memory(check_program(L, 1));
+    const struct { const char *name; size_t bytes; } rows[] = {
+        {"arena", m.arena}, {"bound", m.bound}, {"params", m.params}, {"state", m.state}, {"inputs", m.inputs},
+        {"consts", m.consts}, {"packed", m.packed}, {"library", m.library}};
+    lua_createtable(L, 0, MR_COUNT(rows));
+    for (size_t i = 0; i < MR_COUNT(rows); i++)
+        lua_pushinteger(L, (lua_Integer)rows[i].bytes), lua_setfield(L, -2, rows[i].name);
+    return 1;
+}
+
+static void push_cost(lua_State *L, mr_cost c)
+{
+    lua_pushnumber(L, c.flop), lua_setfield(L, -2, "flop");
+    lua_pushnumber(L, c.bytes), lua_setfield(L, -2, "bytes");
+}
+
+static int p_cost(lua_State *L)
+{
+    mr_cost c = mr_program_cost(check_program(L, 1));
+    lua_createtable(L, 0, 2);
+    push_cost(L, c);
+    return 1;
+}
+
+static int p_time(lua_State *L)
+{
+    mr_program_time(check_program(L, 1), lua_isnone(L, 2) || lua_toboolean(L, 2));
+    return 0;
+}
+
+/* times() -> list of {op, node, block, origin, seconds, flop, bytes, naive, backward} of the last timed run */
+static int p_times(lua_State *L)
+{
+    mr_program *p = check_program(L, 1);
+    mr_graph *g = graph_of(L);
+    int n = mr_program_times(p, NULL, 0);
+    mr_step_time *rows = mr_bind_scratch(L, (size_t)n * sizeof *rows);
+    mr_program_times(p, rows, n);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        const mr_node *node = rows[i].node;
+        lua_createtable(L, 0, 9);
+        lua_pushstring(L, node->op->name), lua_setfield(L, -2, "op");
+        lua_pushstring(L, node->name), lua_setfield(L, -2, "node");
+        lua_pushstring(L, mr_graph_block_name(g, node->block)), lua_setfield(L, -2, "block");
+        lua_pushstring(L, node->origin), lua_setfield(L, -2, "origin");
+        lua_pushboolean(L, node->backward), lua_setfield(L, -2, "backward");
+        lua_pushboolean(L, rows[i].naive), lua_setfield(L, -2, "naive");
+        lua_pushnumber(L, rows[i].seconds), lua_setfield(L, -2, "seconds");
+        push_cost(L, rows[i].cost);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+static int p_trace(lua_State *L)
+{
+    mr_program *p = check_program(L, 1);
+    mr_bind_check(L, mr_program_trace(p, luaL_checkstring(L, 2)));
+    return 0;
+}
+
+/* report() -> text: who lives at the peak, and what to do */
+static int p_report(lua_State *L)
+{
+    char *text;
+    mr_bind_check(L, mr_layout_report(mr_program_layout(check_program(L, 1)), &text));
+    lua_pushstring(L, text);
+    mr_free(text);
+    return 1;
+}
+
+static int p_measured(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)mr_program_measured(check_program(L, 1)));
+    return 1;
+}
+
+MR_BIND_ROOM(exec)
+{
+    static const luaL_Reg device_rows[] = {{"facts", d_facts}, {"compute", d_compute}, {NULL, NULL}};
+    static const luaL_Reg exec_rows[] = {
+        {"compile", x_compile}, {"sync", x_sync}, {"pack", x_pack}, {"init", x_init}, {"refresh", x_refresh},
+        {"has", x_has}, {"bytes", x_bytes}, {"read", x_read}, {"write", x_write}, {"param", x_param},
+        {"set_param", x_set_param}, {NULL, NULL}};
+    static const luaL_Reg program_rows[] = {
+        {"set", p_set}, {"run", p_run}, {"get", p_get}, {"memory", p_memory}, {"cost", p_cost}, {"time", p_time},
+        {"times", p_times}, {"trace", p_trace}, {"report", p_report}, {"measured", p_measured}, {NULL, NULL}};
+    mr_bind_type(L, "mr.Device", device_rows, NULL, unref_device);
+    mr_bind_type(L, "mr.Exec", exec_rows, NULL, free_executor);
+    mr_bind_type(L, "mr.Program", program_rows, NULL, free_program);
+    static const luaL_Reg rows[] = {{"device", e_device}, {"new", e_new}, {NULL, NULL}};
+    luaL_newlib(L, rows);
+    return 1;
+}
