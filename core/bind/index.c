@@ -1,0 +1,149 @@
+/* bind: moonreel.core.index - open a sample index, read rows, ingest. Licence: Apache-2.0 */
+#include "bind.h"
+
+#include "moonreel/data.h"
+
+#include <string.h>
+
+#define INDEX "mr.Index"
+#define INGEST "mr.Ingest"
+
+static void free_reader(void *reader) { mr_index_reader_free(reader); }
+
+static void push_hex(lua_State *L, mr_hash128 h, const char *field)
+{
+    char hex[33];
+    mr_hash128_hex(h, hex);
+    lua_pushstring(L, hex);
+    lua_setfield(L, -2, field);
+}
+
+// open(path [, {verify}]) -> mr.Index. The box holds a reader, which keeps its index.
+static int i_open(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    bool verify = mr_bind_opt_bool(L, 2, "verify", false);
+    void **box = mr_bind_box(L, INDEX);
+    mr_index *index;
+    mr_bind_check(L, mr_index_open(path, verify, &index));
+    mr_index_reader *reader;
+    mr_status st = mr_index_reader_new(index, &reader);
+    mr_index_unref(index);
+    mr_bind_check(L, st);
+    *box = reader;
+    return 1;
+}
+
+static int index_len(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)mr_index_get_facts(mr_index_reader_index(mr_bind_unbox(L, 1, INDEX))).rows);
+    return 1;
+}
+
+// index:facts() -> {rows, fp_order, fp_set, path, roots, sources}
+static int index_facts(lua_State *L)
+{
+    mr_index *ix = mr_index_reader_index(mr_bind_unbox(L, 1, INDEX));
+    mr_index_facts f = mr_index_get_facts(ix);
+    lua_createtable(L, 0, 6);
+    lua_pushinteger(L, (lua_Integer)f.rows);
+    lua_setfield(L, -2, "rows");
+    push_hex(L, f.fp_order, "fp_order");
+    push_hex(L, f.fp_set, "fp_set");
+    lua_pushstring(L, mr_index_path(ix));
+    lua_setfield(L, -2, "path");
+    const char *sources = mr_index_meta(ix, "sources");
+    lua_pushstring(L, sources ? sources : "[]");
+    lua_setfield(L, -2, "sources");
+    lua_createtable(L, f.n_roots, 0);
+    for (int i = 0; i < f.n_roots; i++) {
+        lua_pushstring(L, mr_index_root(ix, i));
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "roots");
+    return 1;
+}
+
+// index:row(i) -> table; i from 1, ids are from 0
+static int index_row(lua_State *L)
+{
+    mr_index_reader *reader = mr_bind_unbox(L, 1, INDEX);
+    lua_Integer i = luaL_checkinteger(L, 2);
+    mr_row row;
+    char file[8300];
+    mr_bind_check(L, i < 1 ? mr_fail(MR_E_RANGE, "row %lld; rows are counted from 1", (long long)i) : mr_index_row(reader, (uint64_t)i - 1, &row));
+    mr_bind_check(L, mr_index_file(mr_index_reader_index(reader), &row, file, sizeof file));
+    const mr_clip_info *c = &row.info;
+    const struct { const char *name; int64_t value; } rows[] = {
+        {"id", (int64_t)row.id}, {"key_lo", (int64_t)row.key.lo}, {"frames", c->frames}, {"width", c->width}, {"height", c->height},
+        {"duration_ms", c->duration_ms}, {"bytes", (int64_t)c->bytes}, {"keys", c->n_keys}, {"flags", c->flags}, {"orient", c->orient},
+        {"rate_num", c->rate_num}, {"rate_den", c->rate_den}, {"root", row.root}};
+    lua_createtable(L, 0, 24);
+    for (size_t r = 0; r < MR_COUNT(rows); r++) {
+        lua_pushinteger(L, rows[r].value);
+        lua_setfield(L, -2, rows[r].name);
+    }
+    push_hex(L, row.key, "key");
+    const struct { const char *name, *text; } texts[] = {{"path", row.path}, {"file", file}, {"codec", c->codec},
+        {"text", row.n_captions ? row.captions[0].text : ""}};
+    for (size_t r = 0; r < MR_COUNT(texts); r++) {
+        lua_pushstring(L, texts[r].text);
+        lua_setfield(L, -2, texts[r].name);
+    }
+    lua_pushnumber(L, c->rate_num ? (double)c->rate_num / c->rate_den : 0);
+    lua_setfield(L, -2, "fps");
+    lua_pushboolean(L, (c->flags & MR_CLIP_IMAGE) != 0);
+    lua_setfield(L, -2, "image");
+    lua_createtable(L, row.n_captions, 0);
+    for (int32_t k = 0; k < row.n_captions; k++) {
+        lua_pushstring(L, row.captions[k].text);
+        lua_rawseti(L, -2, k + 1);
+    }
+    lua_setfield(L, -2, "captions");
+    return 1;
+}
+
+static void free_ingest(void *g) { mr_ingest_free(g); }
+
+// ingest(input, output, {captions, root, source, threads, deadline_s}) -> mr.Ingest
+static int i_ingest(lua_State *L)
+{
+    const char *input = luaL_checkstring(L, 1), *output = luaL_checkstring(L, 2);
+    mr_ingest_options o = {.captions = mr_bind_opt_str(L, 3, "captions", NULL), .root = mr_bind_opt_str(L, 3, "root", NULL),
+        .source = mr_bind_opt_str(L, 3, "source", NULL), .threads = (int32_t)mr_bind_opt_int(L, 3, "threads", 0),
+        .deadline_s = mr_bind_opt_num(L, 3, "deadline_s", 0)};
+    void **box = mr_bind_box(L, INGEST);
+    mr_ingest *g;
+    mr_bind_check(L, mr_ingest_new(input, output, &o, &g));
+    *box = g;
+    return 1;
+}
+
+// ingest:step(seconds) -> {total, done, written, refused, without_caption, finished}
+static int ingest_step(lua_State *L)
+{
+    mr_ingest_progress p;
+    mr_bind_check(L, mr_ingest_step(mr_bind_unbox(L, 1, INGEST), luaL_optnumber(L, 2, 0.2), &p));
+    const struct { const char *name; uint64_t value; } rows[] = {{"total", p.total}, {"done", p.done}, {"written", p.written},
+        {"refused", p.refused}, {"without_caption", p.without_caption}};
+    lua_createtable(L, 0, 6);
+    for (size_t i = 0; i < MR_COUNT(rows); i++) {
+        lua_pushinteger(L, (lua_Integer)rows[i].value);
+        lua_setfield(L, -2, rows[i].name);
+    }
+    lua_pushboolean(L, p.finished);
+    lua_setfield(L, -2, "finished");
+    return 1;
+}
+
+MR_BIND_ROOM(index)
+{
+    static const luaL_Reg index_methods[] = {{"row", index_row}, {"facts", index_facts}, {NULL, NULL}};
+    static const luaL_Reg index_meta[] = {{"__len", index_len}, {NULL, NULL}};
+    static const luaL_Reg ingest_methods[] = {{"step", ingest_step}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {{"open", i_open}, {"ingest", i_ingest}, {NULL, NULL}};
+    mr_bind_type(L, INDEX, index_methods, index_meta, free_reader);
+    mr_bind_type(L, INGEST, ingest_methods, NULL, free_ingest);
+    luaL_newlib(L, rows);
+    return 1;
+}
