@@ -1,6 +1,7 @@
 --- Clips, indexes and batches: the Lua face of core/data and the media plug-in.
 -- Pixels are u8 planar RGB, [T][3][H][W], in a string.
 -- @module moonreel.data
+local core_index = require "moonreel.core.index"
 local media = require "moonreel.core.media"
 
 local data = {}
@@ -46,6 +47,49 @@ end
 ---@return table facts    as data.scan
 function data.decode(path, options)
   return media.decode(path, options)
+end
+
+--- Build an index from a folder of clips, a CSV or a JSON lines file.
+---@param input string
+---@param output string  NAME.mrx; replaced only when the new index is sealed
+---@param options? table  captions, root, source, threads, deadline_s
+---@param progress? fun(p: table)  called some times a second with {total, done, written, refused, finished}
+---@return table result  {total, written, refused, without_caption}
+function data.ingest(input, output, options, progress)
+  local ingest <close> = core_index.ingest(input, output, options)
+  local p
+  repeat
+    p = ingest:step(0.1)
+    if progress then progress(p) end
+  until p.finished
+  return p
+end
+
+local Index = {}
+Index.__index = Index
+Index.__name = "moonreel.Index"
+Index.__len = function(self) return #self.core end
+Index.__close = function(self) self:close() end
+Index.__tostring = function(self) return ("index %s: %d samples"):format(self.meta.path, #self) end
+
+--- A row as a table: id, key, path, file, text, captions, frames, fps, width, height, codec, ...
+---@param i integer  from 1
+function Index:row(i)
+  return self.core:row(i)
+end
+
+--- Close the index; loaders made from it keep working.
+function Index:close()
+  self.core:close()
+end
+
+--- Open a sealed index.
+---@param path string
+---@param options? table  verify: check every block of the file
+---@return moonreel.Index index  #index, index:row(i), index.meta {rows, fp_order, fp_set, path, roots, sources}
+function data.open(path, options)
+  local core = core_index.open(path, options)
+  return setmetatable({ core = core, meta = core:facts() }, Index)
 end
 
 return data

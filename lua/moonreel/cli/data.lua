@@ -1,0 +1,100 @@
+--- moonreel data: build a sample index from clips.
+-- @module moonreel.cli.data
+local base = require "moonreel.core.base"
+
+local command = {
+  name = "data",
+  summary = "build a sample index from a folder of clips, a CSV or JSON lines",
+  usage = "data ingest DIR|FILE.csv|FILE.jsonl -o NAME.mrx",
+  options = {
+    { "-o NAME.mrx", "the index to write; an index of that name is replaced when the new one is sealed" },
+    { "--captions FILE", "for folders: a CSV or JSON lines file with path and text (default: NAME.txt or NAME.json beside a clip)" },
+    { "--root DIR", "where relative paths start (default: the folder, or the folder of the list)" },
+    { "--source NAME", "name of this source in the sample keys (default: main)" },
+    { "--threads N", "scanning threads (default: one per processor)" },
+    { "--json", "print the result as JSON" },
+  },
+}
+
+local function usage(text)
+  base.raise("MR_E_USAGE", text .. "; usage: moonreel " .. command.usage)
+end
+
+-- option name -> {field, kind}
+local known = {
+  ["-o"] = { "output", "text" }, ["--output"] = { "output", "text" }, ["--captions"] = { "captions", "text" },
+  ["--root"] = { "root", "text" }, ["--source"] = { "source", "text" }, ["--threads"] = { "threads", "integer" },
+  ["--json"] = { "json", "flag" },
+}
+
+local function parse(args)
+  local opts, words, i = {}, {}, 1
+  while i <= #args do
+    local word = args[i]
+    local name, value = word:match("^(%-%-[%w_-]+)=(.*)$")
+    name = name or word
+    local row = known[name]
+    if row and row[2] == "flag" then
+      if value then usage(name .. " takes no value") end
+      opts[row[1]] = true
+    elseif row then
+      if not value then
+        i = i + 1
+        value = args[i]
+      end
+      if not value or value == "" then usage(name .. " lacks its value") end
+      if row[2] == "integer" then
+        local n = math.tointeger(tonumber(value))
+        if not n or n < 1 then usage(("%s is '%s'; expected a whole number of 1 or more"):format(name, value)) end
+        value = n
+      end
+      opts[row[1]] = value
+    elseif word:sub(1, 1) == "-" and #word > 1 then
+      usage(("unknown option '%s'"):format(word))
+    else
+      words[#words + 1] = word
+    end
+    i = i + 1
+  end
+  return opts, words
+end
+
+-- one line that is redrawn on a terminal; elsewhere a line now and then
+local function show_progress(p, began_s, last)
+  local now = base.now_s()
+  local terminal = base.is_terminal(2)
+  if now - last < (terminal and 0.1 or 10) and not p.finished then return last end
+  local rate = p.done / math.max(now - began_s, 1e-3)
+  local left = rate > 0 and (p.total - p.done) / rate or 0
+  io.stderr:write(terminal and "\r\27[K" or "", ("%d of %d files, %d refused, %.0f/s, %.0f s left"):format(p.done, p.total, p.refused, rate, left),
+    terminal and not p.finished and "" or "\n")
+  return now
+end
+
+local function run_ingest(input, opts)
+  local data = require "moonreel.data"
+  local began_s, last = base.now_s(), base.now_s()
+  local result = data.ingest(input, opts.output, opts, function(p) last = show_progress(p, began_s, last) end)
+  local facts = data.open(opts.output).meta
+  if opts.json then
+    print(require("moonreel.core.json").encode({ index = opts.output, rows = result.written, refused = result.refused,
+      without_caption = result.without_caption, fp_order = facts.fp_order, fp_set = facts.fp_set }))
+    return 0
+  end
+  print(("%s: %d samples, fp_order %s"):format(opts.output, result.written, facts.fp_order))
+  if result.without_caption > 0 then print(("  %d have no caption"):format(result.without_caption)) end
+  if result.refused > 0 then print(("  %d rows were refused, with reasons in %s/refused.jsonl"):format(result.refused, opts.output)) end
+  return 0
+end
+
+---@param args string[]
+---@return integer exit code
+function command.run(args)
+  local opts, words = parse(args)
+  if words[1] ~= "ingest" then usage(words[1] and ("'%s' is no part of 'data'"):format(words[1]) or "nothing to do") end
+  if #words ~= 2 then usage(#words < 2 and "no input given" or ("'%s' is one input too many"):format(words[3])) end
+  if not opts.output then usage("no output given (-o)") end
+  return run_ingest(words[2], opts)
+end
+
+return command
