@@ -1,0 +1,67 @@
+/* bind: moonreel.core.journal - append-only JSON lines. Licence: Apache-2.0
+ *
+ * open(path) -> journal: journal:append(text), journal:sync(), journal:close().
+ * read(path) -> reader: reader:next() -> the next whole line or nil, reader:close(). */
+#include "bind.h"
+#include "moonreel/run.h"
+
+static const char journal_type[] = "mr.Journal", reader_type[] = "mr.JournalReader";
+
+static void free_journal(void *object) { mr_journal_close(object); }
+static void free_reader(void *object) { mr_journal_read_close(object); }
+
+static int j_open(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    void **box = mr_bind_box(L, journal_type);
+    mr_journal *journal;
+    mr_bind_check(L, mr_journal_open(path, &journal));
+    *box = journal;
+    return 1;
+}
+
+static int j_append(lua_State *L)
+{
+    size_t n;
+    mr_journal *journal = mr_bind_unbox(L, 1, journal_type);
+    const char *line = luaL_checklstring(L, 2, &n);
+    mr_bind_check(L, mr_journal_append(journal, line, n));
+    return 0;
+}
+
+static int j_sync(lua_State *L)
+{
+    mr_bind_check(L, mr_journal_sync(mr_bind_unbox(L, 1, journal_type)));
+    return 0;
+}
+
+static int j_read(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    void **box = mr_bind_box(L, reader_type);
+    mr_journal_reader *reader;
+    mr_bind_check(L, mr_journal_read_open(path, &reader));
+    *box = reader;
+    return 1;
+}
+
+static int j_next(lua_State *L)
+{
+    const char *line;
+    size_t n;
+    mr_bind_check(L, mr_journal_read_next(mr_bind_unbox(L, 1, reader_type), &line, &n));
+    if (!line) return 0;
+    lua_pushlstring(L, line, n);
+    return 1;
+}
+
+MR_BIND_ROOM(journal)
+{
+    static const luaL_Reg rows[] = {{"open", j_open}, {"read", j_read}, {NULL, NULL}};
+    static const luaL_Reg journal_rows[] = {{"append", j_append}, {"sync", j_sync}, {NULL, NULL}};
+    static const luaL_Reg reader_rows[] = {{"next", j_next}, {NULL, NULL}};
+    mr_bind_type(L, journal_type, journal_rows, NULL, free_journal);
+    mr_bind_type(L, reader_type, reader_rows, NULL, free_reader);
+    luaL_newlib(L, rows);
+    return 1;
+}

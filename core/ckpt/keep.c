@@ -1,0 +1,169 @@
+/* ckpt: care of the ckpt/ directory: names, leftovers of dead launches, retention (reference:
+ * reliability 3.4). Names: step-N committed, step-N.tmp-RUN-FENCE.K in work, .replaced- and .trash- on
+ * their way out, .bad- damaged and kept. Licence: Apache-2.0 */
+#include "save.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIGITS = 12, VERIFIED_LEAST = 2 };
+
+const char *mr_save_path(char buf[MR_SAVE_PATH], const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(buf, MR_SAVE_PATH, fmt, ap);
+    va_end(ap);
+    return buf;
+}
+
+const char *mr_ckpt_dir(const char *run_dir, int64_t step, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "%s/ckpt/step-%012lld", run_dir, (long long)step);
+    return buf;
+}
+
+/* The step of a name that starts with "step-<12 digits>", the rest in *rest; -1 for other names. */
+static int64_t step_of(const char *name, const char **rest)
+{
+    if (strncmp(name, "step-", 5) || strspn(name + 5, "0123456789") != DIGITS) return -1;
+    *rest = name + 5 + DIGITS;
+    return strtoll(name + 5, NULL, 10);
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+mr_status mr_ckpt_steps(const char *run_dir, int64_t **steps, int *n)
+{
+    char ckpt[MR_SAVE_PATH], **names;
+    int count;
+    *steps = NULL, *n = 0;
+    mr_save_path(ckpt, "%s/ckpt", run_dir);
+    if (!mr_path_exists(ckpt)) return MR_OK;
+    MR_TRY(mr_dir_list(ckpt, &names, &count));
+    int64_t *list = mr_alloc(sizeof *list * (size_t)(count + 1));
+    for (int i = 0; i < count && list; i++) {
+        const char *rest;
+        int64_t step = step_of(names[i], &rest);
+        if (step >= 0 && !*rest) list[(*n)++] = step;
+    }
+    mr_dir_list_free(names, count);
+    if (!list) return mr_fail_memory(sizeof *list * (size_t)count);
+    qsort(list, (size_t)*n, sizeof *list, newest_first);
+    *steps = list;
+    return MR_OK;
+}
+
+/* ---- leftovers -------------------------------------------------------------------------------- */
+
+/* Was this temporary directory made by this launch or an earlier one of the same run? */
+static bool is_ours(const char *rest, const mr_run_lock *lock)
+{
+    size_t n = strlen(mr_run_lock_id(lock));
+    if (strncmp(rest, ".tmp-", 5) || strncmp(rest + 5, mr_run_lock_id(lock), n) || rest[5 + n] != '-') return false;
+    return strtoll(rest + 6 + n, NULL, 10) <= mr_run_lock_fence(lock);
+}
+
+mr_status mr_save_sweep(const mr_run_lock *lock)
+{
+    char ckpt[MR_SAVE_PATH], path[MR_SAVE_PATH], dir[MR_SAVE_PATH], **names;
+    const char *rest;
+    int n;
+    MR_TRY(mr_run_lock_check(lock));
+    mr_save_path(ckpt, "%s/ckpt", mr_run_lock_dir(lock));
+    MR_TRY(mr_dir_make(ckpt));
+    MR_TRY(mr_dir_list(ckpt, &names, &n));
+    mr_status st = MR_OK;
+    for (int i = 0; i < n && st == MR_OK; i++) {
+        mr_save_path(path, "%s/%s", ckpt, names[i]);
+        if (step_of(names[i], &rest) >= 0 && is_ours(rest, lock)) st = mr_dir_remove(path);
+        if (strncmp(names[i], ".trash-", 7) == 0) st = mr_dir_remove(path);
+        // killed between stepping aside and the commit: the old one takes its name again
+        int64_t step = strncmp(names[i], ".replaced-", 10) == 0 ? step_of(names[i] + 10, &rest) : -1;
+        if (step < 0) continue;
+        mr_ckpt_dir(mr_run_lock_dir(lock), step, dir, sizeof dir);
+        if (mr_path_exists(dir) || mr_io_table()->rename(path, dir)) st = mr_dir_remove(path);
+    }
+    mr_dir_list_free(names, n);
+    return st;
+}
+
+void mr_save_condemn(const char *run_dir, int64_t step)
+{
+    char dir[MR_SAVE_PATH], bad[MR_SAVE_PATH];
+    mr_ckpt_dir(run_dir, step, dir, sizeof dir);
+    for (int k = 0; k < 100; k++) {
+        mr_save_path(bad, k ? "%s/ckpt/.bad-step-%012lld-%d" : "%s/ckpt/.bad-step-%012lld", run_dir, (long long)step, k);
+        if (mr_path_exists(bad)) continue;
+        mr_io_table()->rename(dir, bad);
+        return;
+    }
+}
+
+mr_status mr_save_verify(const char *dir)
+{
+    mr_ckpt *ckpt;
+    MR_TRY(mr_ckpt_open(dir, &ckpt));
+    mr_status st = mr_ckpt_verify(ckpt);
+    mr_ckpt_close(ckpt);
+    return st;
+}
+
+/* ---- retention ---------------------------------------------------------------------------------- */
+
+/* Out of sight by one rename, then the manifest first: what is left at any moment is no checkpoint. */
+static mr_status discard(const mr_run_lock *lock, int64_t step)
+{
+    char dir[MR_SAVE_PATH], trash[MR_SAVE_PATH], ckpt[MR_SAVE_PATH], manifest[MR_SAVE_PATH];
+    mr_save_path(ckpt, "%s/ckpt", mr_run_lock_dir(lock));
+    mr_ckpt_dir(mr_run_lock_dir(lock), step, dir, sizeof dir);
+    mr_save_path(trash, "%s/.trash-step-%012lld", ckpt, (long long)step);
+    MR_TRY(mr_dir_remove(trash));
+    if (mr_io_table()->rename(dir, trash)) return mr_fail(MR_E_IO, "%s: cannot rename to trash", dir);
+    MR_TRY(mr_dir_sync(ckpt));
+    mr_save_path(manifest, "%s/" MR_CKPT_MANIFEST, trash);
+    mr_io_table()->unlink(manifest);
+    return mr_dir_remove(trash);
+}
+
+/* Is the checkpoint good? Known ones are not read again; a damaged one is condemned and told. */
+static bool is_good(const mr_run_lock *lock, int64_t step, const int64_t *verified, int n_verified, mr_ckpt_told *told, void *user)
+{
+    for (int i = 0; i < n_verified; i++)
+        if (verified[i] == step) return true;
+    char dir[MR_SAVE_PATH], line[1500];
+    if (mr_save_verify(mr_ckpt_dir(mr_run_lock_dir(lock), step, dir, sizeof dir)) == MR_OK) return true;
+    const mr_error *err = mr_error_last();
+    if (err->code == MR_E_FORMAT) {
+        size_t n = (size_t)snprintf(line, sizeof line, "set aside as .bad-step-%012lld: ", (long long)step);
+        mr_error_format(err, line + n, sizeof line - n);
+        mr_save_condemn(mr_run_lock_dir(lock), step);
+        if (told) told(user, line);
+    }
+    return false;
+}
+
+mr_status mr_save_retain(const mr_run_lock *lock, int keep, int64_t keep_every, const int64_t *verified, int n_verified,
+                         mr_ckpt_told *told, void *user)
+{
+    int64_t *steps;
+    int n, good = 0;
+    MR_TRY(mr_ckpt_steps(mr_run_lock_dir(lock), &steps, &n));
+    mr_status st = MR_OK;
+    // those that stay anyway come first in the search for two good ones
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < n && st == MR_OK; i++) {
+            bool stays = i < keep || (keep_every > 0 && steps[i] % keep_every == 0);
+            if (stays != (pass == 0)) continue;
+            bool kept = good < VERIFIED_LEAST && is_good(lock, steps[i], verified, n_verified, told, user);
+            if (kept) good++;
+            else if (pass == 1 && good >= VERIFIED_LEAST) st = discard(lock, steps[i]);
+        }
+    mr_free(steps);
+    return st;
+}

@@ -1,1 +1,0 @@
-/* ckpt */ typedef int mr_room_ckpt;

@@ -1,0 +1,58 @@
+/* ckpt: making run directories, outputs/NNN-name. Licence: Apache-2.0 */
+#include "moonreel/run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static mr_status check_name(const char *name)
+{
+    size_t n = strlen(name);
+    bool good = n >= 1 && n <= 100 && name[0] != '.';
+    for (size_t i = 0; i < n && good; i++)
+        good = (name[i] >= 'a' && name[i] <= 'z') || (name[i] >= 'A' && name[i] <= 'Z') ||
+               (name[i] >= '0' && name[i] <= '9') || strchr("._-", name[i]);
+    return good ? MR_OK : mr_fail(MR_E_USAGE, "run name '%.120s': expected 1 to 100 of A-Z a-z 0-9 . _ -, not starting with a dot", name);
+}
+
+static mr_status largest_number(const char *outputs, long *out)
+{
+    char **names;
+    int n;
+    MR_TRY(mr_dir_list(outputs, &names, &n));
+    *out = 0;
+    for (int i = 0; i < n; i++) {
+        char *end;
+        long number = names[i][0] >= '0' && names[i][0] <= '9' ? strtol(names[i], &end, 10) : 0;
+        if (number > *out && number < 100000000 && *end == '-') *out = number;
+    }
+    mr_dir_list_free(names, n);
+    return MR_OK;
+}
+
+mr_status mr_run_create(const char *outputs, const char *name, char *path, size_t cap)
+{
+    static const char *const inside[] = {"ckpt", "samples", "log"};
+    MR_TRY(check_name(name));
+    MR_TRY(mr_dir_make(outputs));
+    // another process may take the same number between look and mkdir: look again
+    for (int tries = 0; tries < 1000; tries++) {
+        long number;
+        MR_TRY(largest_number(outputs, &number));
+        if ((size_t)snprintf(path, cap, "%s/%03ld-%s", outputs, number + 1, name) >= cap)
+            return mr_fail(MR_E_USAGE, "%s: path is too long", outputs);
+        if (mr_io_table()->mkdir(path, 0755)) {
+            if (errno == EEXIST) continue;
+            return mr_fail(MR_E_IO, "%s: cannot create directory: %s", path, strerror(errno));
+        }
+        for (size_t i = 0; i < MR_COUNT(inside); i++) {
+            char sub[4096];
+            if ((size_t)snprintf(sub, sizeof sub, "%s/%s", path, inside[i]) >= sizeof sub)
+                return mr_fail(MR_E_USAGE, "%s: path is too long", outputs);
+            MR_TRY(mr_dir_make(sub));
+        }
+        return mr_dir_sync(outputs);
+    }
+    return mr_fail(MR_E_IO, "%s: cannot find a free run number", outputs);
+}

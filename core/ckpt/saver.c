@@ -1,0 +1,443 @@
+/* ckpt: saving while training goes on: the caller's step stops only for a copy into one of two host
+ * buffers, hashed block by block on the way; a writer thread does the rest (reference: reliability 3.2).
+ * A buffer is used again only when its save has ended. Licence: Apache-2.0 */
+#include "save.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { EVENTS = 64, BUFFERS = 2, VERIFIED = 16 };
+
+typedef struct buffer {
+    char *image;
+    int64_t cap;
+    mr_hash128 *blocks;
+    int64_t cap_blocks;
+    bool busy;
+    int64_t step;
+    json_t *meta;
+    double copy_s, copied_at;
+} buffer;
+
+/* Names, shapes and places of the tensors; the same for every save of a run. Changes only while
+ * nothing is pending. */
+typedef struct layout {
+    mr_arena arena;
+    mr_ckpt_item *items;
+    int64_t *offsets;
+    int n;
+    char *header;
+    int64_t header_bytes, total;
+} layout;
+
+struct mr_saver {
+    mr_saver_options opt;
+    layout layout;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t mutex;        // guards all below
+    pthread_cond_t changed;
+    bool stop, fenced;
+    buffer buffers[BUFFERS];
+    buffer *queue[BUFFERS];       // oldest first; [0] is being written
+    int queued;
+    bool newest_failed;
+    char reason[512];             // why the last save without a commit ended
+    mr_saver_status status;
+    mr_saver_event events[EVENTS];
+    int first_event, n_events;
+    // of the writer thread alone
+    int attempt;
+    bool untidy;                  // the last attempt failed
+    int64_t verified[VERIFIED];
+    int n_verified;
+};
+
+const char *mr_saver_kind_name(mr_saver_kind kind)
+{
+    static const char *const names[] = {"commit", "retry", "skip", "fail", "note"};
+    return (unsigned)kind < MR_COUNT(names) ? names[kind] : "?";
+}
+
+/* ---- events and counters; the mutex is held ------------------------------------------------------- */
+
+static mr_saver_event *add_event(mr_saver *s, mr_saver_kind kind, int64_t step)
+{
+    if (s->n_events == EVENTS) s->first_event = (s->first_event + 1) % EVENTS, s->n_events--;
+    mr_saver_event *e = &s->events[(s->first_event + s->n_events++) % EVENTS];
+    *e = (mr_saver_event){.kind = kind, .step = step, .bytes = s->layout.total};
+    return e;
+}
+
+/* A save ended without a commit: count it and keep the thread's error as the reason. */
+static void add_failure(mr_saver *s, mr_saver_kind kind, int64_t step)
+{
+    mr_saver_event *e = add_event(s, kind, step);
+    mr_error_format(mr_error_last(), e->text, sizeof e->text);
+    snprintf(s->reason, sizeof s->reason, "%s", e->text);
+    s->status.failures++, s->status.failures_in_row++;
+    s->newest_failed = true;
+}
+
+static mr_status verdict(const mr_saver *s)
+{
+    if (s->fenced) return mr_fail(MR_E_LOCK, "%s", s->reason);
+    if (s->status.failures_in_row < s->opt.intervals_max) return MR_OK;
+    return mr_fail(MR_E_CKPT, "no checkpoint was committed in %d saves in a row; the last one: %s", s->status.failures_in_row, s->reason);
+}
+
+/* ---- writer thread -------------------------------------------------------------------------------- */
+
+static void told(void *user, const char *line)
+{
+    mr_saver *s = user;
+    pthread_mutex_lock(&s->mutex);
+    snprintf(add_event(s, MR_SAVER_NOTE, -1)->text, sizeof s->events[0].text, "%s", line);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void tend(mr_saver *s, int64_t step)
+{
+    // the newest commits are known to be good: they were read back
+    if (s->n_verified == VERIFIED) memmove(s->verified, s->verified + 1, sizeof s->verified[0] * (size_t)--s->n_verified);
+    s->verified[s->n_verified++] = step;
+    if (mr_save_retain(s->opt.lock, s->opt.keep, s->opt.keep_every, s->verified, s->n_verified, told, s) == MR_OK) return;
+    char line[480];
+    mr_error_format(mr_error_last(), line, sizeof line);
+    told(s, line);
+}
+
+static void write_one(mr_saver *s, buffer *b)
+{
+    mr_save_job job = {.lock = s->opt.lock, .step = b->step, .bytes = s->layout.total, .image = b->image, .blocks = b->blocks,
+                       .items = s->layout.items, .offsets = s->layout.offsets, .n = s->layout.n, .meta = b->meta};
+    mr_status st = MR_OK;
+    for (int tries = 1; ; tries++) {
+        bool shortage;
+        // leftovers of an attempt that could not be removed then may go now
+        if (s->untidy && mr_save_sweep(s->opt.lock) != MR_OK) mr_error_clear();
+        st = mr_save_attempt(&job, ++s->attempt, &shortage);
+        s->untidy = st != MR_OK;
+        if (st == MR_OK || st == MR_E_LOCK || shortage || tries >= s->opt.attempts) break;
+        pthread_mutex_lock(&s->mutex);
+        mr_saver_event *e = add_event(s, MR_SAVER_RETRY, b->step);
+        mr_error_format(mr_error_last(), e->text, sizeof e->text);
+        pthread_mutex_unlock(&s->mutex);
+    }
+    pthread_mutex_lock(&s->mutex);
+    if (st == MR_OK) {
+        mr_saver_event *e = add_event(s, MR_SAVER_COMMIT, b->step);
+        mr_ckpt_dir(mr_run_lock_dir(s->opt.lock), b->step, e->text, sizeof e->text);
+        e->copy_s = b->copy_s, e->write_s = mr_now_s() - b->copied_at;
+        s->status.commits++, s->status.failures_in_row = 0, s->status.last_commit = b->step;
+        s->newest_failed = false;
+    } else {
+        add_failure(s, MR_SAVER_FAIL, b->step);
+        s->fenced = s->fenced || st == MR_E_LOCK;
+    }
+    pthread_mutex_unlock(&s->mutex);
+    if (st == MR_OK) tend(s, b->step);
+}
+
+static void *writer(void *arg)
+{
+    mr_saver *s = arg;
+    pthread_mutex_lock(&s->mutex);
+    for (;;) {
+        while (!s->queued && !s->stop) pthread_cond_wait(&s->changed, &s->mutex);
+        if (!s->queued) break;
+        buffer *b = s->queue[0];
+        pthread_mutex_unlock(&s->mutex);
+        write_one(s, b);
+        json_decref(b->meta);
+        b->meta = NULL;
+        pthread_mutex_lock(&s->mutex);
+        s->queue[0] = s->queue[1];
+        s->queued--;
+        b->busy = false;
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return NULL;
+}
+
+/* ---- open, close -------------------------------------------------------------------------------------- */
+
+mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
+{
+    *out = NULL;
+    MR_TRY(mr_save_sweep(options->lock));
+    mr_saver *s;
+    if (!MR_NEW(s)) return mr_fail_memory(sizeof *s);
+    s->opt = *options;
+    mr_run_lock_ref(s->opt.lock);
+    if (s->opt.keep <= 0) s->opt.keep = 3;
+    if (s->opt.attempts <= 0) s->opt.attempts = 3;
+    if (s->opt.intervals_max <= 0) s->opt.intervals_max = 3;
+    s->status.last_commit = -1;
+    mr_arena_init(&s->layout.arena);
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    // signals belong to the thread that trains
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = pthread_create(&s->thread, NULL, writer, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    s->started = err == 0;
+    if (err) {
+        mr_saver_close(s);
+        return mr_fail(MR_E_MEMORY, "cannot start the checkpoint writer thread: %s", strerror(err));
+    }
+    *out = s;
+    return MR_OK;
+}
+
+static void drop_layout(layout *l)
+{
+    mr_free(l->header);
+    mr_arena_fini(&l->arena);
+    *l = (layout){0};
+    mr_arena_init(&l->arena);
+}
+
+void mr_saver_close(mr_saver *s)
+{
+    if (!s) return;
+    pthread_mutex_lock(&s->mutex);
+    s->stop = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+    if (s->started) pthread_join(s->thread, NULL);
+    for (int i = 0; i < BUFFERS; i++) {
+        mr_free(s->buffers[i].image);
+        mr_free(s->buffers[i].blocks);
+    }
+    drop_layout(&s->layout);
+    mr_run_lock_release(s->opt.lock);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->mutex);
+    mr_free(s);
+}
+
+/* ---- layout and buffers --------------------------------------------------------------------------------- */
+
+static bool same_layout(const layout *l, const mr_ckpt_item *items, int n)
+{
+    if (!l->header || l->n != n) return false;
+    for (int i = 0; i < n; i++) {
+        const mr_ckpt_item *a = &l->items[i], *b = &items[i];
+        if (a->dtype != b->dtype || a->rank != b->rank || strcmp(a->name, b->name)) return false;
+        if (memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->rank)) return false;
+    }
+    return true;
+}
+
+static mr_status make_layout(layout *l, const mr_ckpt_item *items, int n)
+{
+    drop_layout(l);
+    l->items = mr_arena_alloc(&l->arena, sizeof *items * (size_t)n);
+    l->offsets = mr_arena_alloc(&l->arena, sizeof *l->offsets * (size_t)n);
+    if (!l->items || !l->offsets) return mr_fail_memory(sizeof *items * (size_t)n);
+    for (int i = 0; i < n; i++) {
+        l->items[i] = items[i];
+        l->items[i].data = NULL, l->items[i].copy = NULL;
+        if (!(l->items[i].name = mr_arena_strdup(&l->arena, items[i].name))) return mr_fail_memory(64);
+    }
+    l->n = n;
+    static const mr_st_pair format = {"format", "moonreel"};
+    return mr_safetensors_header(l->items, n, &format, 1, &l->header, &l->header_bytes, l->offsets, &l->total);
+}
+
+static bool fit(buffer *b, int64_t bytes)
+{
+    if (b->cap < bytes) {
+        mr_free(b->image);
+        b->image = mr_alloc((size_t)bytes), b->cap = b->image ? bytes : 0;
+    }
+    if (b->cap_blocks < mr_ckpt_blocks(bytes)) {
+        mr_free(b->blocks);
+        b->blocks = mr_alloc(sizeof *b->blocks * (size_t)mr_ckpt_blocks(bytes)), b->cap_blocks = b->blocks ? mr_ckpt_blocks(bytes) : 0;
+    }
+    return b->image && b->blocks;
+}
+
+/* Wait until `done` holds or the deadline passes; the mutex is held. */
+static bool wait_until(mr_saver *s, bool (*done)(const mr_saver *), double timeout_s)
+{
+    for (double limit = mr_now_s() + timeout_s; !done(s); ) {
+        if (mr_now_s() >= limit) return false;
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        t.tv_nsec += 50000000;
+        if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+        pthread_cond_timedwait(&s->changed, &s->mutex, &t);
+    }
+    return true;
+}
+
+static bool idle(const mr_saver *s) { return s->queued == 0; }
+static bool has_room(const mr_saver *s) { return s->queued < BUFFERS; }
+static const double layout_wait_s = 600, buffer_wait_s = 600;
+
+static mr_status take_layout(mr_saver *s, const mr_ckpt_item *items, int n)
+{
+    if (same_layout(&s->layout, items, n)) return MR_OK;
+    pthread_mutex_lock(&s->mutex);
+    bool ready = wait_until(s, idle, layout_wait_s);
+    mr_status st = ready ? make_layout(&s->layout, items, n) : mr_fail(MR_E_CKPT, "the save before this one did not end within %g s", layout_wait_s);
+    if (st != MR_OK && ready) drop_layout(&s->layout);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
+}
+
+mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n)
+{
+    MR_TRY(take_layout(s, items, n));
+    pthread_mutex_lock(&s->mutex);
+    bool good = wait_until(s, idle, layout_wait_s);
+    for (int i = 0; i < BUFFERS && good; i++) {
+        good = fit(&s->buffers[i], s->layout.total);
+        // touch the pages now, not during the first save
+        if (good) memset(s->buffers[i].image, 0, (size_t)s->layout.total);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return good ? MR_OK : mr_fail(MR_E_MEMORY, "cannot allocate two snapshot buffers of %.1f MB each", (double)s->layout.total * 1e-6);
+}
+
+/* ---- save ----------------------------------------------------------------------------------------------- */
+
+/* Copy the image block by block, each hashed while it is still in the cache. */
+static mr_status copy_image(const layout *l, const mr_ckpt_item *items, buffer *b)
+{
+    memcpy(b->image, l->header, (size_t)l->header_bytes);
+    int i = 0;
+    for (int64_t start = 0; start < l->total; start += MR_CKPT_BLOCK) {
+        int64_t end = MR_MIN(start + MR_CKPT_BLOCK, l->total);
+        for (int64_t at = MR_MAX(start, l->header_bytes); at < end; ) {
+            // the item that holds byte `at`; empty ones are passed by
+            while (i + 1 < l->n && l->offsets[i + 1] <= at) i++;
+            int64_t stop = MR_MIN(i + 1 < l->n ? l->offsets[i + 1] : l->total, end);
+            if (items[i].copy) MR_TRY(items[i].copy(items[i].user, b->image + at, at - l->offsets[i], stop - at));
+            else memcpy(b->image + at, (const char *)items[i].data + (at - l->offsets[i]), (size_t)(stop - at));
+            at = stop;
+        }
+        b->blocks[start / MR_CKPT_BLOCK] = mr_hash128_of(b->image + start, (size_t)(end - start));
+    }
+    return MR_OK;
+}
+
+/* A buffer that is free, with room for the image; NULL when there is none now (the reason is this
+ * thread's error). */
+static buffer *take_buffer(mr_saver *s, bool wait)
+{
+    buffer *b = NULL;
+    pthread_mutex_lock(&s->mutex);
+    if (wait) wait_until(s, has_room, buffer_wait_s);
+    for (int i = 0; i < BUFFERS && !b; i++)
+        if (!s->buffers[i].busy) b = &s->buffers[i];
+    pthread_mutex_unlock(&s->mutex);
+    if (!b) mr_fail(MR_E_CKPT, "the two saves before this one are still being written; try: a larger ckpt_every or a faster disk");
+    else if (!fit(b, s->layout.total)) {
+        mr_fail(MR_E_MEMORY, "cannot allocate a snapshot buffer of %.1f MB", (double)s->layout.total * 1e-6);
+        b = NULL;
+    }
+    return b;
+}
+
+static mr_status skip(mr_saver *s, int64_t step)
+{
+    pthread_mutex_lock(&s->mutex);
+    add_failure(s, MR_SAVER_SKIP, step);
+    mr_status st = verdict(s);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
+}
+
+static mr_status parse_meta(const char *text, json_t **out)
+{
+    json_error_t err;
+    *out = json_loads(text, JSON_REJECT_DUPLICATES, &err);
+    if (!*out) return mr_fail(MR_E_USAGE, "checkpoint meta: line %d, column %d: %s", err.line, err.column, err.text);
+    mr_status st = mr_manifest_check_meta(*out);
+    if (st == MR_OK) return st;
+    json_decref(*out);
+    *out = NULL;
+    return st;
+}
+
+mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, int n, const char *meta_json, bool wait)
+{
+    double start = mr_now_s();
+    if (step < 0 || step > 999999999999) return mr_fail(MR_E_USAGE, "checkpoint step %lld: expected 0 to 999999999999", (long long)step);
+    if (n < 1) return mr_fail(MR_E_USAGE, "a checkpoint of %d tensors", n);
+    MR_TRY(mr_saver_check(s));
+    json_t *meta;
+    MR_TRY(parse_meta(meta_json, &meta));
+    mr_status st = take_layout(s, items, n);
+    bool shortage;
+    buffer *b = NULL;
+    if (st == MR_OK && mr_save_room(mr_run_lock_dir(s->opt.lock), s->layout.total, &shortage) == MR_OK) b = take_buffer(s, wait);
+    if (st != MR_OK || !b) {
+        json_decref(meta);
+        return st != MR_OK ? st : skip(s, step);
+    }
+    st = copy_image(&s->layout, items, b);
+    if (st != MR_OK) {
+        json_decref(meta);
+        return st;
+    }
+    pthread_mutex_lock(&s->mutex);
+    b->busy = true, b->step = step, b->meta = meta;
+    b->copied_at = mr_now_s(), b->copy_s = b->copied_at - start;
+    s->queue[s->queued++] = b;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+    return MR_OK;
+}
+
+mr_status mr_saver_wait(mr_saver *s, double timeout_s)
+{
+    pthread_mutex_lock(&s->mutex);
+    mr_status st = MR_OK;
+    if (!wait_until(s, idle, timeout_s)) st = mr_fail(MR_E_CKPT, "the save of step %lld did not end within %g s", (long long)s->queue[0]->step, timeout_s);
+    else if (s->newest_failed) st = mr_fail(s->fenced ? MR_E_LOCK : MR_E_CKPT, "the newest save ended without a commit: %s", s->reason);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
+}
+
+mr_status mr_saver_check(mr_saver *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    mr_status st = verdict(s);
+    pthread_mutex_unlock(&s->mutex);
+    return st;
+}
+
+void mr_saver_get_status(mr_saver *s, mr_saver_status *out)
+{
+    pthread_mutex_lock(&s->mutex);
+    *out = s->status;
+    out->pending = s->queued;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+bool mr_saver_poll(mr_saver *s, mr_saver_event *out)
+{
+    pthread_mutex_lock(&s->mutex);
+    bool any = s->n_events > 0;
+    if (any) {
+        *out = s->events[s->first_event];
+        s->first_event = (s->first_event + 1) % EVENTS, s->n_events--;
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return any;
+}

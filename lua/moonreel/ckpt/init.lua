@@ -1,0 +1,193 @@
+--- Checkpoints: open and read them, save them while training goes on, find the one that is meant.
+-- Reference: reliability.md section 3; C side: core/include/moonreel/ckpt.h.
+-- @module moonreel.ckpt
+local core = require "moonreel.core.ckpt"
+local core_run = require "moonreel.core.run"
+local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
+
+local ckpt = {}
+
+---@class mr.Checkpoint
+---@field path string       what was opened
+---@field step integer?     nil for plain weights
+---@field manifest table?   the decoded manifest; nil for plain weights
+---@field metadata table    __metadata__ of a plain file
+local Checkpoint = {}
+Checkpoint.__index = Checkpoint
+Checkpoint.__name = "mr.Checkpoint"
+
+local function wrap(handle)
+  local text = handle:manifest()
+  return setmetatable({
+    handle = handle,
+    path = handle:path(),
+    step = handle:step(),
+    bytes = handle:bytes(),
+    manifest = text and json.decode(text, handle:path() .. "/MANIFEST.json") or nil,
+    metadata = handle:metadata(),
+  }, Checkpoint)
+end
+
+--- Names of all tensors, in file order.
+---@return string[]
+function Checkpoint:names() return self.handle:names() end
+
+--- {name, dtype, shape, bytes} of one tensor, or nil.
+function Checkpoint:info(name) return self.handle:info(name) end
+
+--- Read a tensor: as raw bytes, or straight to a place in host memory.
+-- read(name) and read(name, offset, n) return text; read(name, pointer, bytes) fills `bytes` bytes
+-- at a lightuserdata, which must be the whole tensor. Bytes of a checkpoint are compared with their
+-- hash first.
+function Checkpoint:read(name, where, n)
+  if type(where) == "userdata" then return self.handle:read_into(name, where, n) end
+  return self.handle:read(name, where, n)
+end
+
+--- {n, zeros, nonfinite, min, max, mean, rms} of one tensor, over its finite elements.
+function Checkpoint:stats(name) return self.handle:stats(name) end
+
+--- {n, differing, first, max_abs} between the same tensor of two checkpoints, bit for bit.
+function Checkpoint:compare(other, name) return self.handle:compare(other.handle, name) end
+
+--- Read every byte and compare all hashes; raises when one differs.
+function Checkpoint:verify() self.handle:verify() end
+
+--- Close the files; harmless twice.
+function Checkpoint:close() self.handle:close() end
+Checkpoint.__close = Checkpoint.close
+
+function Checkpoint:__tostring() return ("mr.Checkpoint: %s"):format(self.path) end
+
+--- Open a checkpoint directory, a .safetensors file, its index file, or a folder with one of these.
+---@return mr.Checkpoint
+function ckpt.open(path) return wrap(core.open(path)) end
+
+--- Open the newest valid checkpoint of a run directory; damaged ones are passed over.
+---@param run_dir string
+---@param lock userdata?  the run's lock: damaged directories are set aside as .bad-
+---@return mr.Checkpoint
+---@return string[] notes  one line per checkpoint passed over
+function ckpt.newest(run_dir, lock)
+  local handle, notes = core.open_newest(run_dir, lock)
+  return wrap(handle), notes
+end
+
+--- Steps committed in a run directory, newest first.
+---@return integer[]
+function ckpt.steps(run_dir) return core.steps(run_dir) end
+
+--- The directory of one step of a run.
+function ckpt.dir(run_dir, step) return ("%s/ckpt/step-%012d"):format(run_dir, step) end
+
+--- Write tensors to one safetensors file.
+---@param tensors table[]  rows {name=, dtype=, shape=, ptr= pointer or raw bytes, bytes=}
+---@param metadata table?  texts
+function ckpt.write(path, tensors, metadata) core.write(path, tensors, metadata) end
+
+---@class mr.Saver
+local Saver = {}
+Saver.__index = Saver
+Saver.__name = "mr.Saver"
+
+--- Start a saver for a run directory.
+-- opts: lock (of moonreel.run; else the saver takes one itself), keep (newest to keep, 3), keep_every (steps that
+-- are multiples stay for good), attempts (per save, 3), intervals_max (saves in a row without a
+-- commit before check() raises, 3).
+---@return mr.Saver
+function ckpt.saver(run_dir, opts)
+  opts = opts or {}
+  local own = not opts.lock and core_run.lock(run_dir) or nil
+  return setmetatable({ handle = core.saver(opts.lock or own, opts), lock = own, run = run_dir }, Saver)
+end
+
+--- Take a snapshot and let the writer thread commit it.
+-- req: step; tensors = rows {name=, dtype=, shape=, ptr= lightuserdata or raw bytes, bytes=}; meta = table with
+-- recipe_hash, dataset_fingerprint, sampler (texts), seed (integer), machine (table: isa,
+-- threads, libraries) and whatever else the manifest shall keep; wait = true for the last save of a run.
+-- Memory is free again when this returns.
+function Saver:save(req)
+  self.handle:save(req.step, req.tensors, json.encode(req.meta), req.wait)
+end
+
+--- Allocate the snapshot buffers for these tensors now, so that no save does.
+function Saver:prepare(tensors) self.handle:prepare(tensors) end
+
+--- Wait until nothing is pending; raises when the newest save ended without a commit.
+function Saver:wait(timeout_s) self.handle:wait(timeout_s) end
+
+--- Raise MR_E_CKPT (exit 8) after three saves in a row without a commit, MR_E_LOCK when the run was taken over.
+function Saver:check() self.handle:check() end
+
+--- {commits, failures, failures_in_row, pending, last_commit}
+function Saver:status() return self.handle:status() end
+
+--- The next event not yet told, or nil: {kind = "commit" | "retry" | "skip" | "fail" | "note", step, bytes, copy_s, write_s, text}.
+function Saver:poll() return self.handle:poll() end
+
+--- Finish what is pending and stop the thread; harmless twice.
+function Saver:close()
+  self.handle:close()
+  if self.lock then self.lock:close() end
+end
+Saver.__close = Saver.close
+
+--- What differs between the machine that wrote a checkpoint and this one; empty: a resumed run is the
+-- same bit for bit.
+---@param manifest table
+---@param machine table  {isa=, threads=, libraries = {name = version}}
+---@return string[]
+function ckpt.machine_differences(manifest, machine)
+  local lines = {}
+  local function compare(name, was, now)
+    if was ~= now then lines[#lines + 1] = ("%s: %s then, %s now"):format(name, tostring(was), tostring(now)) end
+  end
+  local was = manifest.machine
+  compare("instruction set", was.isa, machine.isa)
+  compare("threads", was.threads, machine.threads)
+  local then_libs, now_libs, names = was.libraries or {}, machine.libraries or {}, {}
+  for name in pairs(then_libs) do names[#names + 1] = name end
+  for name in pairs(now_libs) do
+    if then_libs[name] == nil then names[#names + 1] = name end
+  end
+  table.sort(names)
+  for _, name in ipairs(names) do compare(name, then_libs[name], now_libs[name]) end
+  return lines
+end
+
+local resolve = require "moonreel.ckpt.resolve"
+
+--- What `--load` or `--ckpt-path` means: see moonreel.ckpt.resolve.
+ckpt.resolve = resolve.resolve
+
+--- Open what resolve found.
+---@param found table      of ckpt.resolve
+---@param lock userdata?   lock of the run, where it continues
+---@return mr.Checkpoint
+---@return string[] notes  checkpoints passed over and why
+function ckpt.load(found, lock)
+  if found.fallback and found.run then return ckpt.newest(found.run, lock) end
+  local notes, last = {}, nil
+  for _, path in ipairs(found.candidates) do
+    local ok, result = pcall(function()
+      local c = ckpt.open(path)
+      if c.manifest then
+        local good, err = pcall(c.verify, c)
+        if not good then
+          c:close()
+          error(err, 0)
+        end
+      end
+      return c
+    end)
+    if ok then return result, notes end
+    last = result
+    if not found.fallback then break end
+    notes[#notes + 1] = ("%s passed over: %s"):format(path, tostring(result))
+  end
+  if type(last) == "table" and last.code then error(last, 0) end
+  base.raise("MR_E_CKPT", ("%s: nothing to load: %s"):format(found.spec, tostring(last)))
+end
+
+return ckpt

@@ -1,0 +1,190 @@
+--- What a user means by `--load RUN[@STEP]|CKPT|latest` or `--ckpt-path P` (recipes.md 7).
+-- @module moonreel.ckpt.resolve
+local base = require "moonreel.core.base"
+local core = require "moonreel.core.ckpt"
+
+local resolve = {}
+
+local function split(path)
+  local dir, name = path:match("^(.*)/([^/]*)$")
+  if not dir then return ".", path end
+  return dir == "" and "/" or dir, name
+end
+
+local function strip(path) return #path > 1 and path:gsub("/+$", "") or path end
+
+local function join(dir, name) return dir == "." and name or (dir == "/" and "/" .. name or dir .. "/" .. name) end
+
+local function is_dir(path) return base.exists(path .. "/.") end
+
+local function step_dir(run, step) return ("%s/ckpt/step-%012d"):format(run, step) end
+
+--- Names in a directory, or none when it cannot be listed.
+local function names_in(dir)
+  local ok, names = pcall(base.list_dir, dir)
+  return ok and names or {}
+end
+
+local function is_run(path)
+  return is_dir(path) and (is_dir(path .. "/ckpt") or base.exists(path .. "/lock") or base.exists(path .. "/journal.jsonl"))
+end
+
+--- A shell pattern as a Lua pattern: * ? and [...] of one path component.
+local function to_lua_pattern(glob)
+  local out = glob:gsub("[%^%$%(%)%%%.%+%-]", "%%%0"):gsub("%*", "[^/]*"):gsub("%?", "[^/]")
+  return "^" .. out .. "$"
+end
+
+local function has_magic(text) return text:find("[%*%?%[]") ~= nil end
+
+--- The reference systems' folder name, also as a pattern: epoch3-global_step1200.
+local function is_epoch_name(name) return name:match("^epoch.*%-global_step") ~= nil end
+
+--- Directories and files that a pattern matches, sorted. Its `epoch*-global_step*` also matches our folders.
+local function expand(pattern)
+  local found = { pattern:sub(1, 1) == "/" and "/" or "." }
+  for part in pattern:gmatch("[^/]+") do
+    local next_found = {}
+    for _, dir in ipairs(found) do
+      if not has_magic(part) then
+        local path = join(dir, part)
+        if base.exists(path) then next_found[#next_found + 1] = path end
+      else
+        local lua_pattern = to_lua_pattern(part)
+        for _, name in ipairs(names_in(dir)) do
+          if name:match(lua_pattern) and (name:sub(1, 1) ~= "." or part:sub(1, 1) == ".") then
+            next_found[#next_found + 1] = join(dir, name)
+          end
+        end
+        if is_epoch_name(part) then
+          for _, step in ipairs(core.steps(dir)) do
+            -- the step part of the pattern also says which of ours it means
+            local step_pattern = to_lua_pattern(part:match("global_step(.*)$"))
+            if tostring(step):match(step_pattern) then next_found[#next_found + 1] = step_dir(dir, step) end
+          end
+        end
+      end
+    end
+    found = next_found
+  end
+  return found
+end
+
+--- The run directory and step of a committed checkpoint's path, else nil.
+local function run_of(path)
+  local dir, name = split(path)
+  local step = name:match("^step%-(%d%d%d%d%d%d%d%d%d%d%d%d)$")
+  if not step then return nil end
+  local run, ckpt_name = split(dir)
+  if ckpt_name ~= "ckpt" then return nil end
+  return run, tonumber(step)
+end
+
+local function run_number(path)
+  local _, name = split(path)
+  return tonumber(name:match("^(%d+)%-")) or -1
+end
+
+--- A run's newest checkpoint, whatever its step turns out to be.
+local function whole_run(run, spec)
+  local steps = core.steps(run)
+  if #steps == 0 then base.raise("MR_E_USAGE", ("%s: run %s has no checkpoint yet"):format(spec, run)) end
+  return { spec = spec, run = run, step = steps[1], continues = true, fallback = true, candidates = { step_dir(run, steps[1]) } }
+end
+
+--- One explicit path.
+local function one_path(path, spec)
+  local run, step = run_of(path)
+  local newest = run and core.steps(run)[1] == step
+  return { spec = spec, run = run, step = step, continues = newest or false, fallback = false, candidates = { path } }
+end
+
+--- The newest of what a pattern matches; damaged ones are passed over.
+local function newest_of(paths, spec)
+  table.sort(paths, function(a, b)
+    local run_a, step_a = run_of(a)
+    local run_b, step_b = run_of(b)
+    local number_a, number_b = run_number(run_a or a), run_number(run_b or b)
+    if number_a ~= number_b then return number_a > number_b end
+    if step_a ~= step_b then return (step_a or -1) > (step_b or -1) end
+    return a > b
+  end)
+  if is_run(paths[1]) then return whole_run(paths[1], spec) end
+  local found = one_path(paths[1], spec)
+  if found.continues then return whole_run(found.run, spec) end
+  found.fallback, found.candidates, found.run = true, paths, nil
+  return found
+end
+
+--- A run by path, by folder name or by number under `outputs`; nil when there is none.
+local function find_run(name, outputs)
+  if is_run(name) then return name end
+  if name:find("/", 1, true) then return nil end
+  if is_run(join(outputs, name)) then return join(outputs, name) end
+  if not name:match("^%d+$") then return nil end
+  local matches = {}
+  for _, entry in ipairs(names_in(outputs)) do
+    if tonumber(entry:match("^(%d+)%-")) == tonumber(name) then matches[#matches + 1] = join(outputs, entry) end
+  end
+  if #matches > 1 then
+    base.raise("MR_E_USAGE", ("%s: more than one run has this number: %s"):format(name, table.concat(matches, ", ")))
+  end
+  return matches[1]
+end
+
+local function latest(outputs, recipe_name)
+  local best
+  for _, entry in ipairs(names_in(outputs)) do
+    local number, name = entry:match("^(%d+)%-(.*)$")
+    local run = join(outputs, entry)
+    if name == recipe_name and #core.steps(run) > 0 and (not best or tonumber(number) > best.number) then
+      best = { number = tonumber(number), run = run }
+    end
+  end
+  if not best then return nil, ("no checkpoint of '%s' under %s: starting at step 0"):format(recipe_name, outputs) end
+  return whole_run(best.run, "latest")
+end
+
+--- Find what `spec` means. Verifies nothing: ckpt.load does.
+---@param spec string         RUN[@STEP], a checkpoint, a weights file, a pattern, or "latest"
+---@param outputs string      directory of the runs
+---@param recipe_name string? for "latest": the name in NNN-name
+---@return table? found   {spec, candidates = paths newest first, fallback = a damaged one gives way to the
+--   next older one, run = its run directory if known, step, continues = it is the newest of its run, so training goes
+--   on in that directory}; nil for "latest" without any
+---@return string? reason
+function resolve.resolve(spec, outputs, recipe_name)
+  outputs = strip(outputs or "outputs")
+  if spec == "latest" then return latest(outputs, recipe_name) end
+  local path = strip(spec)
+  if path == "" then base.raise("MR_E_USAGE", "load: expected a run, a checkpoint or 'latest', got nothing") end
+  if has_magic(path) then
+    local paths = expand(path)
+    if #paths == 0 then base.raise("MR_E_USAGE", ("%s: nothing matches"):format(spec)) end
+    return newest_of(paths, spec)
+  end
+  local name, step = path:match("^(.+)@(%d+)$")
+  if name then
+    local run = find_run(strip(name), outputs)
+    if not run then base.raise("MR_E_USAGE", ("%s: no run '%s', also not under %s"):format(spec, name, outputs)) end
+    local at = math.tointeger(tonumber(step))
+    if not base.exists(step_dir(run, at)) then
+      local have = core.steps(run)
+      base.raise("MR_E_USAGE", ("%s: %s has no checkpoint of step %d; it has %s"):format(spec, run, at,
+        #have > 0 and table.concat(have, ", ") or "none"))
+    end
+    return { spec = spec, run = run, step = at, continues = false, fallback = false, candidates = { step_dir(run, at) } }
+  end
+  local run = find_run(path, outputs)
+  if run then return whole_run(run, spec) end
+  if base.exists(path) then return one_path(path, spec) end
+  -- the reference's folder names also stand for ours
+  local dir, last = split(path)
+  local epoch_step = last:match("^epoch%d+%-global_step(%d+)$")
+  if epoch_step and base.exists(step_dir(dir, math.tointeger(tonumber(epoch_step)))) then
+    return one_path(step_dir(dir, math.tointeger(tonumber(epoch_step))), spec)
+  end
+  base.raise("MR_E_USAGE", ("%s: no such run (also not under %s), checkpoint or file"):format(spec, outputs))
+end
+
+return resolve

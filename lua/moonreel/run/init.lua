@@ -1,0 +1,63 @@
+--- Run directories: make them, lock them, write and read their journal.
+-- outputs/NNN-name/ holds recipe.lua, settings.json, journal.jsonl, ckpt/, samples/, log/.
+-- @module moonreel.run
+local core = require "moonreel.core.run"
+local core_journal = require "moonreel.core.journal"
+local json = require "moonreel.core.json"
+
+local run = {}
+
+--- Make outputs/NNN-name, NNN = 1 + the largest number there, with ckpt/, samples/ and log/.
+---@return string path
+function run.create(outputs, name) return core.create(outputs, name) end
+
+--- Become the one writer of a run directory; raises MR_E_LOCK naming the owner.
+-- The lock has id(), fence(), dir(), check(), close().
+function run.lock(path) return core.lock(path) end
+
+--- Who holds a run: {run = id, fence, owned, dead, host, pid}.
+function run.owner(path) return core.owner(path) end
+
+---@class mr.RunJournal
+local Journal = {}
+Journal.__index = Journal
+Journal.__name = "mr.RunJournal"
+
+--- Open <path>/journal.jsonl for append. A line cut by a crash is removed.
+---@return mr.RunJournal
+function run.journal(path)
+  return setmetatable({ handle = core_journal.open(path .. "/journal.jsonl") }, Journal)
+end
+
+--- Append one entry: a table of JSON values.
+function Journal:append(entry) self.handle:append(json.encode(entry)) end
+
+--- Make all entries so far durable.
+function Journal:sync() self.handle:sync() end
+
+--- Close; harmless twice.
+function Journal:close() self.handle:close() end
+Journal.__close = Journal.close
+
+--- Iterate over the entries of a journal file or run directory, oldest first. A cut last line is not given; a line
+-- that is not JSON is skipped.
+---@param path string  run directory or file
+---@return fun(): table?
+function run.entries(path)
+  local base = require "moonreel.core.base"
+  local file = base.exists(path .. "/journal.jsonl") and path .. "/journal.jsonl" or path
+  local reader = core_journal.read(file)
+  return function()
+    while true do
+      local line = reader:next()
+      if not line then
+        reader:close()
+        return nil
+      end
+      local ok, entry = pcall(json.decode, line)
+      if ok then return entry end
+    end
+  end
+end
+
+return run

@@ -1,0 +1,196 @@
+--- Checkpoints from Lua: what is saved comes back, what is damaged is passed over.
+local ckpt = require "moonreel.ckpt"
+local run = require "moonreel.run"
+local base = require "moonreel.core.base"
+
+local function meta(extra)
+  local m = { recipe_hash = "r1", dataset_fingerprint = "d1", sampler = '{"epoch":0}', seed = 42,
+    machine = { isa = "avx2", threads = 2, libraries = { dnnl = "2.6.3" } } }
+  for k, v in pairs(extra or {}) do m[k] = v end
+  return m
+end
+
+local function tensors(x)
+  return {
+    { name = "x_embedder.weight", dtype = "f32", shape = { 2, 3 }, ptr = string.pack("<ffffff", x, 1, 2, 3, 4, 5) },
+    { name = "master.x_embedder.weight", dtype = "f32", shape = { 2, 3 }, ptr = string.pack("<ffffff", x, 1, 2, 3, 4, 5) },
+    { name = "step", dtype = "i64", shape = {}, ptr = string.pack("<i8", 7) },
+    { name = "empty", dtype = "bf16", shape = { 0, 4 }, ptr = "" },
+  }
+end
+
+local function fails(f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok)
+  return err
+end
+
+local function damage(path)
+  local f = assert(io.open(path, "r+b"))
+  f:seek("end", -3)
+  f:write("\xAA")
+  f:close()
+end
+
+describe("checkpoints", function()
+  local outputs, dir, saver
+
+  before_each(function()
+    outputs = os.tmpname()
+    os.remove(outputs)
+    dir = run.create(outputs, "demo")
+    saver = ckpt.saver(dir)
+  end)
+
+  after_each(function()
+    saver:close()
+    os.execute("rm -rf '" .. outputs .. "'")
+  end)
+
+  local function save(step, x, extra)
+    saver:save { step = step, tensors = tensors(x or step), meta = meta(extra) }
+    saver:wait(20)
+  end
+
+  it("come back as they were saved", function()
+    save(10, 0.5, { epoch = 3 })
+    local c <close> = ckpt.open(ckpt.dir(dir, 10))
+    assert.same({ "x_embedder.weight", "master.x_embedder.weight", "step", "empty" }, (function(names)
+      local out = {}
+      for _, want in ipairs { "x_embedder.weight", "master.x_embedder.weight", "step", "empty" } do
+        for _, name in ipairs(names) do if name == want then out[#out + 1] = name end end
+      end
+      return out
+    end)(c:names()))
+    assert.same({ name = "x_embedder.weight", dtype = "f32", shape = { 2, 3 }, bytes = 24 }, c:info "x_embedder.weight")
+    assert.equal(string.pack("<ffffff", 0.5, 1, 2, 3, 4, 5), c:read "x_embedder.weight")
+    assert.equal(string.pack("<f", 1), c:read("x_embedder.weight", 4, 4))
+    assert.equal("", c:read "empty")
+    assert.is_nil(c:info "nobody")
+    assert.equal(10, c.step)
+    assert.equal(42, c.manifest.seed)
+    assert.equal(3, c.manifest.epoch)
+    assert.equal('{"epoch":0}', c.manifest.sampler)
+    assert.equal(1, c.manifest.world.ranks)
+    assert.same({ n = 6, zeros = 0, nonfinite = 0, min = 0.5, max = 5.0, mean = 15.5 / 6, rms = math.sqrt(55.25 / 6) },
+      c:stats "x_embedder.weight")
+    c:verify()
+  end)
+
+  it("tell what happened, once", function()
+    save(1)
+    local event = saver:poll()
+    assert.equal("commit", event.kind)
+    assert.equal(1, event.step)
+    assert.matches("step%-000000000001$", event.text)
+    assert.is_nil(saver:poll())
+    assert.same({ commits = 1, failures = 0, failures_in_row = 0, pending = 0, last_commit = 1 }, saver:status())
+  end)
+
+  it("keep the newest three and every tenth", function()
+    saver:close()
+    saver = ckpt.saver(dir, { keep_every = 10 })
+    for _, step in ipairs { 10, 12, 14, 16, 18, 20 } do save(step) end
+    saver:close()
+    assert.same({ 20, 18, 16, 10 }, ckpt.steps(dir))
+  end)
+
+  it("give way to the older one when damaged, and say so", function()
+    save(1)
+    save(2)
+    saver:close()
+    damage(ckpt.dir(dir, 2) .. "/r00000-of-00001.safetensors")
+    local lock <close> = run.lock(dir)
+    local c <close>, notes = ckpt.newest(dir, lock)
+    assert.equal(1, c.step)
+    assert.equal(1, #notes)
+    assert.matches("step 2 passed over and set aside", notes[1])
+    assert.matches("do not match their hash", notes[1])
+    assert.same({ 1 }, ckpt.steps(dir))
+    assert.is_true(base.exists(dir .. "/ckpt/.bad-step-000000000002"))
+  end)
+
+  it("never hand out bytes that do not match their hash", function()
+    save(1)
+    damage(ckpt.dir(dir, 1) .. "/r00000-of-00001.safetensors")
+    local c <close> = ckpt.open(ckpt.dir(dir, 1))
+    local err = fails(c.read, c, "step")
+    assert.equal("MR_E_FORMAT", err.code)
+    assert.equal(8, err.exit)
+  end)
+
+  it("refuse meta without what a resume needs, and wrong sizes", function()
+    local err = fails(saver.save, saver, { step = 1, tensors = tensors(1), meta = meta { seed = "x" } })
+    assert.equal("MR_E_USAGE", err.code)
+    assert.matches("seed: expected an integer", tostring(err))
+    err = fails(saver.save, saver, { step = 1, tensors = { { name = "a", dtype = "f32", shape = { 2 }, ptr = "xyz" } }, meta = meta() })
+    assert.matches("tensor 'a': its shape needs 8 bytes, 3 are given", tostring(err))
+    err = fails(saver.save, saver, { step = 1, tensors = { { name = "a", dtype = "f31", shape = { 2 }, ptr = "" } }, meta = meta() })
+    assert.matches("unknown dtype 'f31'", tostring(err))
+  end)
+
+  it("are refused to a second trainer, who is told the owner", function()
+    local err = fails(ckpt.saver, dir)
+    assert.equal("MR_E_LOCK", err.code)
+    assert.matches("this very process", tostring(err))
+    assert.equal(8, err.exit)
+    assert.is_true(run.owner(dir).owned)
+    saver:close()
+    assert.is_false(run.owner(dir).owned)
+    assert.equal(1, run.owner(dir).fence)
+  end)
+
+  it("keep the lock while a saver lives, whoever closes first", function()
+    saver:close()
+    local lock = run.lock(dir)
+    saver = ckpt.saver(dir, { lock = lock })
+    lock:close()
+    save(3)
+    assert.is_true(run.owner(dir).owned)
+    saver:close()
+    assert.is_false(run.owner(dir).owned)
+  end)
+
+  it("open from a plain safetensors file, with its metadata", function()
+    local path = outputs .. "/weights.safetensors"
+    ckpt.write(path, tensors(9), { format = "pt" })
+    local c <close> = ckpt.open(path)
+    assert.is_nil(c.manifest)
+    assert.is_nil(c.step)
+    assert.same({ format = "pt" }, c.metadata)
+    assert.equal(string.pack("<i8", 7), c:read "step")
+    assert.equal("MR_E_USAGE", fails(c.verify, c).code)
+    -- and from its folder, as the only one in there
+    local folder = outputs .. "/hub"
+    base.make_dir(folder)
+    ckpt.write(folder .. "/model.safetensors", tensors(9))
+    local d <close> = ckpt.open(folder)
+    assert.equal(4, #d:names())
+  end)
+
+  it("open from shards with an index file", function()
+    local folder = outputs .. "/hub"
+    base.make_dir(folder)
+    local all = tensors(2)
+    ckpt.write(folder .. "/model-1.safetensors", { all[1], all[2] })
+    ckpt.write(folder .. "/model-2.safetensors", { all[3] })
+    base.replace_file(folder .. "/model.safetensors.index.json", [[{"metadata": {}, "weight_map": {
+      "x_embedder.weight": "model-1.safetensors", "master.x_embedder.weight": "model-1.safetensors",
+      "step": "model-2.safetensors"}}]])
+    local c <close> = ckpt.open(folder)
+    assert.equal(3, #c:names())
+    assert.equal(string.pack("<i8", 7), c:read "step")
+    base.replace_file(folder .. "/model.safetensors.index.json", '{"weight_map": {"step": "model-1.safetensors"}}')
+    assert.matches("tensor 'step' is not in model%-1", tostring(fails(ckpt.open, folder)))
+    base.replace_file(folder .. "/model.safetensors.index.json", '{"weight_map": {"step": "../x.safetensors"}}')
+    assert.matches("not a plain name", tostring(fails(ckpt.open, folder)))
+  end)
+
+  it("name what differs between two machines", function()
+    save(1)
+    local c <close> = ckpt.open(ckpt.dir(dir, 1))
+    assert.same({}, ckpt.machine_differences(c.manifest, meta().machine))
+    assert.same({ "instruction set: avx2 then, avx512 now", "threads: 2 then, 8 now", "dnnl: 2.6.3 then, 3.7.2 now" },
+      ckpt.machine_differences(c.manifest, { isa = "avx512", threads = 8, libraries = { dnnl = "3.7.2" } }))
+  end)
+end)
