@@ -1,0 +1,91 @@
+/* base/file: whole-file operations under faults of the I/O table. */
+#include "check.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static mr_io faulty;
+static const mr_io *real;
+static int budget;       /* calls until the fault */
+static int fault_errno;  /* 0: short counts only */
+
+static ssize_t faulty_write(int fd, const void *buf, size_t n)
+{
+    if (!fault_errno) return real->write(fd, buf, n > 3 ? 3 : n);
+    if (--budget == 0) {
+        errno = fault_errno;
+        return -1;
+    }
+    return real->write(fd, buf, n);
+}
+static int faulty_fsync(int fd)
+{
+    if (fault_errno && --budget == 0) {
+        errno = fault_errno;
+        return -1;
+    }
+    return real->fsync(fd);
+}
+static int faulty_rename(const char *a, const char *b)
+{
+    if (fault_errno && --budget == 0) {
+        errno = fault_errno;
+        return -1;
+    }
+    return real->rename(a, b);
+}
+
+static void replace_under_faults(const char *dir)
+{
+    char path[256], *data;
+    size_t n;
+    snprintf(path, sizeof path, "%s/f", dir);
+    CHECK_OK(mr_file_replace(path, "old", 3));
+    real = mr_io_table();
+    faulty = *real;
+    faulty.write = faulty_write, faulty.fsync = faulty_fsync, faulty.rename = faulty_rename;
+    mr_io_replace(&faulty);
+    // each call of the way fails in turn: the old file stays whole, nothing else is left
+    fault_errno = ENOSPC;
+    for (int i = 1; i <= 3; i++) {
+        budget = i;
+        CHECK_FAILS(mr_file_replace(path, "a longer new text", 17), MR_E_IO, "No space left");
+        CHECK_OK(mr_file_read_all(path, &data, &n));
+        CHECK_STR(data, "old");
+        mr_free(data);
+        char **names;
+        int count;
+        CHECK_OK(mr_dir_list(dir, &names, &count));
+        CHECK_INT(count, 1);
+        mr_dir_list_free(names, count);
+    }
+    // an interrupted write is repeated, short counts are continued
+    fault_errno = EINTR, budget = 1;
+    CHECK_OK(mr_file_replace(path, "interrupted", 11));
+    fault_errno = 0;
+    CHECK_OK(mr_file_replace(path, "in small pieces", 15));
+    mr_io_replace(NULL);
+    CHECK_OK(mr_file_read_all(path, &data, &n));
+    CHECK_STR(data, "in small pieces");
+    CHECK_INT(n, 15);
+    mr_free(data);
+}
+
+int main(void)
+{
+    char dir[] = "/tmp/mr-spec-XXXXXX", deep[128], *data;
+    size_t n;
+    if (!mkdtemp(dir)) return 1;
+    replace_under_faults(dir);
+    snprintf(deep, sizeof deep, "%s/a/b/c", dir);
+    CHECK_OK(mr_dir_make(deep));
+    CHECK_OK(mr_dir_make(deep));
+    CHECK(mr_path_exists(deep));
+    CHECK_FAILS(mr_file_read_all(deep, &data, &n), MR_E_IO, "c");
+    CHECK_FAILS(mr_file_read_all("/nowhere/x", &data, &n), MR_E_IO, "/nowhere/x");
+    CHECK_OK(mr_dir_remove(dir));
+    CHECK_OK(mr_dir_remove(dir));
+    CHECK(!mr_path_exists(dir));
+    return check_done();
+}

@@ -1,0 +1,109 @@
+/* graph/params: ranges, shared names, sealing, initial values. */
+#include "check.h"
+#include "moonreel/graph.h"
+
+static mr_param row(const char *name, mr_init_kind kind, double scale, int rank, const int64_t *dim)
+{
+    return (mr_param){.name = name, .desc = mr_desc_dense(MR_F32, rank, dim), .init = {.kind = kind, .scale = scale}, .decay = 1, .lr_factor = 1};
+}
+
+static void ranges(void)
+{
+    mr_params *p;
+    int a, b, c, d;
+    CHECK_FAILS(mr_params_new(MR_U8, &p), MR_E_USAGE, "u8");
+    CHECK_OK(mr_params_new(MR_BF16, &p));
+    mr_param first = row("a", MR_INIT_XAVIER, 0, 2, (int64_t[]){100, 3});
+    mr_param second = row("b", MR_INIT_ONES, 0, 1, (int64_t[]){5});
+    mr_param table = row("freqs", MR_INIT_ONES, 0, 1, (int64_t[]){7});
+    table.frozen = true;
+    CHECK_OK(mr_params_add(p, &first, &a));
+    CHECK_OK(mr_params_add(p, &table, &c));
+    CHECK_OK(mr_params_add(p, &second, &b));
+    CHECK_OK(mr_params_add(p, &first, &d));
+    CHECK_INT(d, a);  // shared weights
+    mr_param other = row("a", MR_INIT_XAVIER, 0, 2, (int64_t[]){3, 100});
+    CHECK_FAILS(mr_params_add(p, &other, &d), MR_E_SHAPE, "[100, 3]");
+    CHECK_OK(mr_params_seal(p));
+    CHECK_INT(mr_params_at(p, a)->offset, 0);
+    CHECK_INT(mr_params_at(p, b)->offset, 320);  // 300 rounded up to 64s
+    CHECK_INT(mr_params_at(p, c)->offset, 0);    // the frozen range counts for itself
+    CHECK_INT(mr_params_elements(p, false), 384);
+    CHECK_INT(mr_params_elements(p, true), 64);
+    CHECK_INT(mr_params_at(p, a)->desc.dtype, MR_BF16);
+    CHECK_INT(mr_params_find(p, "freqs"), c);
+    CHECK_INT(mr_params_find(p, "nobody"), -1);
+    mr_param late = row("late", MR_INIT_ZEROS, 0, 1, (int64_t[]){1});
+    CHECK_FAILS(mr_params_add(p, &late, &d), MR_E_USAGE, "sealed");
+    mr_params_free(p);
+}
+
+static void initial_values(void)
+{
+    mr_params *p;
+    int id;
+    CHECK_OK(mr_params_new(MR_F32, &p));
+    static float x[200 * 50];
+    const float given[3] = {1, -2, 3};
+    mr_param w = row("w", MR_INIT_XAVIER, 0, 2, (int64_t[]){200, 50});
+    mr_param v = row("v", MR_INIT_VALUES, 0, 1, (int64_t[]){3});
+    mr_param n = row("n", MR_INIT_NORMAL, 0.02, 2, (int64_t[]){200, 50});
+    v.init.values = given;
+    CHECK_OK(mr_params_add(p, &w, &id));
+    CHECK_OK(mr_params_init(p, id, 42, x));
+    double bound = sqrt(6.0 / 250), worst = 0, square = 0;
+    for (int i = 0; i < 10000; i++) worst = fmax(worst, fabs(x[i])), square += (double)x[i] * x[i];
+    CHECK(worst <= bound && worst > 0.99 * bound);
+    CHECK_NEAR(square / 10000, bound * bound / 3, 0.03 * bound * bound);
+    float again = x[7];
+    CHECK_OK(mr_params_init(p, id, 43, x));
+    CHECK(x[7] != again);  // another seed, other values
+    CHECK_OK(mr_params_add(p, &n, &id));
+    CHECK_OK(mr_params_init(p, id, 42, x));
+    square = 0;
+    for (int i = 0; i < 10000; i++) square += (double)x[i] * x[i];
+    CHECK_NEAR(sqrt(square / 10000), 0.02, 0.0006);
+    CHECK_OK(mr_params_add(p, &v, &id));
+    CHECK_OK(mr_params_init(p, id, 1, x));
+    CHECK_NEAR(x[1], -2, 0);
+    mr_params_free(p);
+}
+
+static void many_names(void)
+{
+    mr_params *p;
+    int id;
+    char name[32];
+    CHECK_OK(mr_params_new(MR_F32, &p));
+    for (int i = 0; i < 2000; i++) {
+        snprintf(name, sizeof name, "blocks.%d.weight", i);
+        mr_param w = row(name, MR_INIT_ZEROS, 0, 1, (int64_t[]){i % 7 + 1});
+        if (mr_params_add(p, &w, &id) != MR_OK || id != i) CHECK(!"added in order");
+    }
+    CHECK_INT(mr_params_find(p, "blocks.1234.weight"), 1234);
+    mr_params_free(p);
+}
+
+static void failing_memory(void)
+{
+    for (int i = 1; i < 12; i++) {
+        mr_params *p = NULL;
+        int id;
+        mr_alloc_fail_at(i);
+        mr_status st = mr_params_new(MR_F32, &p);
+        mr_param w = row("w", MR_INIT_ZEROS, 0, 1, (int64_t[]){4});
+        if (st == MR_OK) st = mr_params_add(p, &w, &id);
+        mr_alloc_fail_at(0);
+        CHECK(st == MR_OK || st == MR_E_MEMORY);
+        mr_params_free(p);
+    }
+}
+
+int main(void)
+{
+    ranges();
+    initial_values();
+    many_names();
+    failing_memory();
+    return check_done();
+}

@@ -1,0 +1,148 @@
+--- Gradients, recomputation, joins and in-place decisions, run on a device.
+local T = require "moonreel.core.tensor"
+local G = require "moonreel.core.graph"
+local E = require "moonreel.core.exec"
+local ops = require "moonreel.core.op"
+
+local device = os.getenv("MOONREEL_DEVICE") or "cpu"
+
+--- A small network with views, a join, broadcasting, a shared weight and blocks. Returns outputs by name.
+local function run(options, recompute, micro_steps)
+  local dev <close> = E.device(device, 2)
+  local params <close> = G.params("f32")
+  params:add { name = "w1", shape = { 12, 6 }, init = { kind = "xavier" } }
+  params:add { name = "b1", shape = { 12 }, init = { kind = "normal", scale = 0.1 } }
+  params:add { name = "table", shape = { 2, 4 }, init = { kind = "normal", scale = 0.5 } }
+  params:add { name = "w2", shape = { 4, 4 }, init = { kind = "xavier" } }
+  params:add { name = "fixed", shape = { 4 }, init = { kind = "ones" }, frozen = true }
+  params:seal()
+  local g <close> = G.graph(params, options)
+  local x = g:input("x", "f32", { 2, 3, 6 })
+  local y = g:block("first", recompute, function()
+    local h = ops.linear(x, g:param "w1", g:param "b1")
+    local qkv = h:reshape { 2, 3, 3, 4 }
+    local q, k, v = qkv:split(2, 3)
+    q, k, v = ops.silu(q:reshape { 2, 3, 4 }), k:reshape { 2, 3, 4 }:permute { 1, 0, 2 }, v:reshape { 2, 3, 4 }
+    local t = g:param("table"):reshape { 2, 1, 4 }
+    local mixed = q * t + ops.gelu_tanh(k:permute { 1, 0, 2 })
+    return G.concat({ mixed, v }, 1)
+  end)
+  local z = g:block("second", recompute, function()
+    local a = ops.linear(ops.silu(y), g:param "w2")
+    local b = ops.linear(a * g:param("fixed"), g:param "w2")
+    return a + b:slice(1, 0, 6) + y
+  end)
+  local loss = ops.sum(z * z, { axes = { 0, 1, 2 } })
+  g:output("loss", loss)
+  g:output("z", z)
+  local dx = g:backward(loss, { x })
+  g:output("dx", dx[1])
+  g:finish()
+  local exec <close> = E.new(dev, params, { training = true, ema = false, poison = true })
+  exec:init(7)
+  local prog <close> = exec:compile(g)
+  prog:set("x", T.new("f32", { 2, 3, 6 }):fill_normal(1, "x"))
+  for _ = 1, micro_steps or 1 do prog:run() end
+  local out = { loss = prog:get("loss"):item(), z = prog:get("z"):bytes(), dx = prog:get("dx"):totable(), text = g:print() }
+  out.grad = exec:read("grad", "f32", 0, { params:elements() }):totable()
+  out.peak = prog:memory().arena
+  return out
+end
+
+describe("graph.backward", function()
+  it("agrees with finite differences of the loss", function()
+    local dev <close> = E.device(device, 1)
+    local params <close> = G.params("f32")
+    params:add { name = "w", shape = { 4, 3 }, init = { kind = "xavier" } }
+    params:add { name = "s", shape = { 1, 4 }, init = { kind = "normal", scale = 1 } }
+    params:seal()
+    local g <close> = G.graph(params)
+    local x = g:input("x", "f32", { 5, 3 })
+    local h = ops.linear(x, g:param "w") * g:param("s")
+    local left, right = h:split(1, 2)
+    local y = G.concat({ ops.silu(right), left * left }, 1)
+    local loss = ops.sum(ops.gelu_tanh(y) * y, { axes = { 0, 1 } })
+    g:output("loss", loss)
+    g:backward(loss)
+    g:finish()
+    local exec <close> = E.new(dev, params, { training = true })
+    exec:init(3)
+    local prog <close> = exec:compile(g)
+    prog:set("x", T.new("f32", { 5, 3 }):fill_normal(2, "x"))
+    prog:run()
+    local grad = exec:read("grad", "f32", 0, { params:elements() }):totable()
+    for _, row in ipairs(params:list()) do
+      local w = exec:param("w", row.name):to("f32"):clone()
+      local flat = w:reshape { row.count }
+      for i = 0, row.count - 1 do
+        local keep, step = flat[i], 1e-2
+        local function loss_at(value)
+          flat:slice(0, i, i + 1):copy_from(T.from({ 1 }, { value }))
+          exec:set_param("w", row.name, w)
+          exec:pack()
+          prog:run()
+          return prog:get("loss"):item()
+        end
+        local numeric = (loss_at(keep + step) - loss_at(keep - step)) / (2 * step)
+        loss_at(keep)
+        assert.is_near(numeric, grad[row.offset + i + 1], 2e-3 * math.max(1, math.abs(numeric)))
+      end
+    end
+  end)
+
+  it("gives the same bits with and without recomputation, in-place and cheap rows", function()
+    local plain = run({ no_inplace = true, no_cheap = true }, false)
+    for _, case in ipairs { { { no_cheap = true }, false }, { {}, false }, { {}, true }, { { no_inplace = true }, true } } do
+      local other = run(case[1], case[2])
+      assert.are.equal(plain.loss, other.loss)
+      assert.are.equal(plain.z, other.z)
+      assert.are.same(plain.dx, other.dx)
+      assert.are.same(plain.grad, other.grad)
+    end
+    assert.matches("recompute_of", run({}, true).text)
+    assert.is_nil(plain.text:match("recompute_of"))
+  end)
+
+  it("adds micro-steps into the gradient", function()
+    local once, twice = run({}, false, 1), run({}, false, 2)
+    local worst = 0
+    for i, v in ipairs(once.grad) do worst = math.max(worst, math.abs(2 * v - twice.grad[i])) end
+    assert.is_true(worst < 1e-4)
+  end)
+
+  it("joins without a concat node", function()
+    assert.is_nil(run({}, false).text:match("%d concat "))
+  end)
+
+  it("names the op without a gradient", function()
+    local params <close> = G.params("f32")
+    params:add { name = "w", shape = { 4 }, init = { kind = "ones" } }
+    params:seal()
+    local g <close> = G.graph(params)
+    local s = ops.sincos(g:param "w", { dim = 4 })
+    local ok, err = pcall(g.backward, g, ops.sum(s, { axes = { 0, 1 } }))
+    assert.is_false(ok)
+    assert.matches("sincos", tostring(err))
+    assert.matches("no gradient", tostring(err))
+  end)
+
+  it("refuses a loss that is no scalar, with its shape", function()
+    local g <close> = G.graph()
+    local ok, err = pcall(g.backward, g, g:input("x", "f32", { 2, 3 }))
+    assert.is_false(ok)
+    assert.matches("%[2, 3%] f32", tostring(err))
+  end)
+end)
+
+describe("a shape error", function()
+  it("names the Lua line and both shapes", function()
+    local g <close> = G.graph()
+    local x, y = g:input("x", "f32", { 2, 3 }), g:input("y", "f32", { 2, 4 })
+    local ok, err = pcall(function() return ops.add(x, y) end)
+    assert.is_false(ok)
+    assert.matches("backward_spec.lua:%d+", tostring(err))
+    assert.matches("%[2, 3%]", tostring(err))
+    assert.matches("%[2, 4%]", tostring(err))
+    assert.are.equal("MR_E_SHAPE", err.code)
+  end)
+end)
