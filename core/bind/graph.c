@@ -247,11 +247,11 @@ const luaL_Reg mr_bind_operators[] = {{"__add", m_add}, {"__sub", m_sub}, {"__mu
 
 /* ---- values --------------------------------------------------------------------------------------------- */
 
-static int view_result(lua_State *L, value *v, mr_status st, mr_ref ref)
+static int view_result(lua_State *L, value *v, mr_status st, const mr_ref *ref)
 {
     mr_bind_check(L, st);
     lua_getiuservalue(L, 1, 1);
-    push_value(L, -1, v->graph, ref);
+    push_value(L, -1, v->graph, *ref);
     return 1;
 }
 
@@ -262,7 +262,7 @@ static int v_reshape(lua_State *L)
     int n = mr_bind_dims(L, 2, dim);
     mr_ref out;
     set_origin(L, v->graph);
-    return view_result(L, v, mr_graph_reshape(v->graph, v->ref, n, dim, &out), out);
+    return view_result(L, v, mr_graph_reshape(v->graph, v->ref, n, dim, &out), &out);
 }
 
 static int v_slice(lua_State *L)
@@ -270,7 +270,7 @@ static int v_slice(lua_State *L)
     value *v = check_value(L, 1);
     mr_ref out;
     set_origin(L, v->graph);
-    return view_result(L, v, mr_graph_slice(v->graph, v->ref, (int)luaL_checkinteger(L, 2), luaL_checkinteger(L, 3), luaL_checkinteger(L, 4), &out), out);
+    return view_result(L, v, mr_graph_slice(v->graph, v->ref, (int)luaL_checkinteger(L, 2), luaL_checkinteger(L, 3), luaL_checkinteger(L, 4), &out), &out);
 }
 
 static int v_permute(lua_State *L)
@@ -282,7 +282,7 @@ static int v_permute(lua_State *L)
     for (int i = 0; i < n; i++) order[i] = (int)dim[i];
     mr_ref out;
     set_origin(L, v->graph);
-    return view_result(L, v, mr_graph_permute(v->graph, v->ref, order, &out), out);
+    return view_result(L, v, mr_graph_permute(v->graph, v->ref, order, &out), &out);
 }
 
 static int v_expand(lua_State *L)
@@ -292,7 +292,7 @@ static int v_expand(lua_State *L)
     int n = mr_bind_dims(L, 2, dim);
     mr_ref out;
     set_origin(L, v->graph);
-    return view_result(L, v, mr_graph_expand(v->graph, v->ref, n, dim, &out), out);
+    return view_result(L, v, mr_graph_expand(v->graph, v->ref, n, dim, &out), &out);
 }
 
 /* split(axis, n) -> n equal slices */
