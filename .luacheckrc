@@ -1,4 +1,4 @@
 std = "lua54"
-max_line_length = 130
+max_line_length = 140
 files["spec"] = { std = "+busted" }
 exclude_files = { "build" }

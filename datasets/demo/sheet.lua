@@ -53,11 +53,10 @@ end
 
 --- Repeat every pixel `times` x `times`: small clips that a player can show.
 ---@param pixels string  u8 [n][H][W], n = frames * 3
----@param H integer
 ---@param W integer
 ---@param times integer
 ---@return string  u8 [n][H * times][W * times]
-function sheet.enlarge(pixels, H, W, times)
+function sheet.enlarge(pixels, W, times)
   local out = {}
   for first = 1, #pixels, W do
     local line = pixels:sub(first, first + W - 1):gsub(".", function(p) return p:rep(times) end)

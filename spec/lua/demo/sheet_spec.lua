@@ -18,6 +18,6 @@ describe("datasets.demo.sheet", function()
   end)
 
   it("enlarges by whole pixels", function()
-    assert.equal("\1\1\2\2\1\1\2\2\3\3\4\4\3\3\4\4", sheet.enlarge("\1\2\3\4", 2, 2, 2))
+    assert.equal("\1\1\2\2\1\1\2\2\3\3\4\4\3\3\4\4", sheet.enlarge("\1\2\3\4", 2, 2))
   end)
 end)
