@@ -44,7 +44,7 @@ demo: setup
 	@$(MOONREEL) datasets/demo/run.lua --out $(DEMO)/result
 
 demo-data: build
-	@$(MAKE) --no-print-directory $(DEMO)/demo.mrx/data.sum
+	@$(MAKE) -s --no-print-directory $(DEMO)/demo.mrx/data.sum
 
 $(DEMO)/demo.mrx/data.sum: $(wildcard datasets/demo/*.lua)
 	@rm -rf $(DEMO)/clips $(DEMO)/demo.mrx
