@@ -6,7 +6,7 @@
 
 static const struct { const char *name; mr_status (*open)(int threads, mr_device **out); } kinds[] = {
     {"cpu", mr_cpu_open},
-
+    {"shadow", mr_shadow_open},
 };
 
 mr_status mr_device_open(const char *name, int threads, mr_device **out)

@@ -1,0 +1,247 @@
+/* exec: one step on the shadow device. Before it runs: inputs must be written, outputs and workspace
+ * are poisoned. After it: every element of every output must be written, and nothing beyond.
+ *
+ * An element counts as unwritten when it still is poison after a run, and after a second run over
+ * another poison. Where an output lies in an input's place there is no poison to put: it was written
+ * before. Licence: Apache-2.0 */
+#include "exec/shadow.h"
+
+#include <string.h>
+
+enum { OTHER_POISON = 0x5a };
+
+/* ---- the bytes of a view as runs ------------------------------------------------------------------- */
+
+typedef struct runs {
+    int rank;
+    int64_t dim[MR_MAX_RANK], step[MR_MAX_RANK];   /* outer loops, steps in bytes */
+    size_t bytes;                                  /* of one run */
+} runs;
+
+/* Order does not matter, so dimensions are sorted by stride and merged. */
+static runs runs_of(const mr_desc *d)
+{
+    runs r = {.bytes = mr_dtype_bytes(d->dtype)};
+    for (int i = 0; i < d->rank; i++) {
+        if (d->dim[i] == 1 || (d->stride[i] == 0 && d->dim[i] > 0)) continue;
+        int at = r.rank++;
+        int64_t step = d->stride[i] * (int64_t)mr_dtype_bytes(d->dtype);
+        for (; at > 0 && r.step[at - 1] < step; at--) r.step[at] = r.step[at - 1], r.dim[at] = r.dim[at - 1];
+        r.step[at] = step, r.dim[at] = d->dim[i];
+    }
+    while (r.rank && r.step[r.rank - 1] == (int64_t)r.bytes) r.bytes *= (size_t)r.dim[--r.rank];
+    for (int i = 0; i < d->rank; i++)
+        if (d->dim[i] == 0) r.rank = 0, r.bytes = 0;
+    return r;
+}
+
+/* Calls body for each run until it answers false. */
+typedef bool run_body(void *user, shadow_block *b, mr_dptr at, size_t bytes);
+static bool each_run(const runs *r, int dim, shadow_block *b, mr_dptr at, run_body *body, void *user)
+{
+    if (dim == r->rank) return !r->bytes || body(user, b, at, r->bytes);
+    for (int64_t i = 0; i < r->dim[dim]; i++)
+        if (!each_run(r, dim + 1, b, at + (mr_dptr)(i * r->step[dim]), body, user)) return false;
+    return true;
+}
+
+/* ---- one argument ---------------------------------------------------------------------------------- */
+
+typedef struct arg {
+    const mr_view *view;         /* NULL: absent */
+    const char *name;
+    shadow_block *block;
+    size_t span;
+    runs runs;
+    bool in_place;               /* an output that touches the range of an input */
+} arg;
+
+static mr_status arg_of(const shadow_memory *m, const mr_view *v, const char *name, arg *a)
+{
+    *a = (arg){.name = name};
+    if (!v->data || v->desc.rank < 0) return MR_OK;
+    a->span = mr_desc_span_bytes(&v->desc);
+    MR_TRY(shadow_find(m, (mr_dptr)v->data, a->span, name, &a->block));
+    a->view = v, a->runs = runs_of(&v->desc);
+    return MR_OK;
+}
+
+static bool is_written(void *user, shadow_block *b, mr_dptr at, size_t bytes)
+{
+    size_t n = shadow_unwritten(b, at, bytes);
+    *(mr_dptr *)user = at + n;
+    return n == bytes;
+}
+
+static mr_status check_written(const arg *a)
+{
+    mr_dptr at = 0;
+    if (!a->view || each_run(&a->runs, 0, a->block, (mr_dptr)a->view->data, is_written, &at)) return MR_OK;
+    char shape[128];
+    return mr_fail(MR_E_INTERNAL, "reads '%s' %s, whose byte %zu nobody wrote", a->name, mr_desc_text(&a->view->desc, shape, sizeof shape),
+                   (size_t)(at - (mr_dptr)a->view->data));
+}
+
+static bool poison(void *user, shadow_block *b, mr_dptr at, size_t bytes)
+{
+    shadow_poison(b, at, bytes, *(const int *)user);
+    return true;
+}
+
+static bool mark(void *user, shadow_block *b, mr_dptr at, size_t bytes)
+{
+    (void)user;
+    shadow_mark(b, at, bytes);
+    return true;
+}
+
+/* First element that still is poison: its offset in bytes from the view's start, -1 when none. */
+typedef struct hunt { int byte; size_t size; mr_dptr found; } hunt;
+static bool no_poison(void *user, shadow_block *b, mr_dptr at, size_t bytes)
+{
+    hunt *h = user;
+    unsigned char want[8];
+    memset(want, h->byte, sizeof want);
+    const unsigned char *real = b->real + (at - b->at);
+    for (size_t i = 0; i + h->size <= bytes; i += h->size) {
+        if (real[i] != want[0] || memcmp(real + i, want, h->size) != 0) continue;
+        h->found = at + i;
+        return false;
+    }
+    return true;
+}
+
+static int64_t left_over(const arg *a, int byte)
+{
+    hunt h = {.byte = byte, .size = mr_dtype_bytes(a->view->desc.dtype)};
+    mr_dptr start = (mr_dptr)a->view->data;
+    return each_run(&a->runs, 0, a->block, start, no_poison, &h) ? -1 : (int64_t)(h.found - start);
+}
+
+/* ---- the step -------------------------------------------------------------------------------------- */
+
+typedef struct frame {
+    const mr_step *step;
+    mr_step real;                /* the same with real addresses */
+    arg in[MR_MAX_IN], out[MR_MAX_OUT];
+    shadow_block *workspace, *packed, *dst;
+    bool any_in_place;
+} frame;
+
+static void *to_real(const shadow_block *b, const void *at) { return b ? b->real + ((mr_dptr)at - b->at) : NULL; }
+
+static mr_status open_frame(const shadow_memory *m, frame *f)
+{
+    const mr_step *s = f->step;
+    const mr_call *c = &s->call;
+    f->real = *s;
+    for (int i = 0; i < c->n_in; i++) {
+        MR_TRY(arg_of(m, &c->in[i], s->op ? s->op->in[i].name : "source", &f->in[i]));
+        f->real.call.in[i].data = to_real(f->in[i].block, c->in[i].data);
+    }
+    for (int i = 0; i < c->n_out; i++) {
+        arg *o = &f->out[i];
+        MR_TRY(arg_of(m, &c->out[i], s->op ? s->op->out[i].name : "result", o));
+        f->real.call.out[i].data = to_real(o->block, c->out[i].data);
+        for (int k = 0; o->view && k < c->n_in; k++) {
+            const arg *in = &f->in[k];
+            o->in_place |= in->view && (char *)in->view->data < (char *)o->view->data + o->span &&
+                           (char *)o->view->data < (char *)in->view->data + in->span;
+        }
+        f->any_in_place |= o->in_place;
+    }
+    if (c->workspace) MR_TRY(shadow_find(m, (mr_dptr)c->workspace, s->workspace_bytes, "workspace", &f->workspace));
+    if (c->packed) MR_TRY(shadow_find(m, (mr_dptr)c->packed, s->op->cpu.pack_bytes(c), "packed weights", &f->packed));
+    if (s->dst) MR_TRY(shadow_find(m, s->dst, s->bytes, "packed weights", &f->dst));
+    f->real.call.workspace = to_real(f->workspace, c->workspace);
+    f->real.call.packed = to_real(f->packed, c->packed);
+    if (s->dst) f->real.dst = (mr_dptr)to_real(f->dst, (void *)s->dst);
+    return MR_OK;
+}
+
+static mr_status check_inputs(const frame *f)
+{
+    const mr_step *s = f->step;
+    for (int i = 0; i < s->call.n_in; i++) MR_TRY(check_written(&f->in[i]));
+    if (!f->packed) return MR_OK;
+    size_t bytes = s->op->cpu.pack_bytes(&s->call);
+    if (shadow_unwritten(f->packed, (mr_dptr)s->call.packed, bytes) == bytes) return MR_OK;
+    return mr_fail(MR_E_INTERNAL, "reads packed weights that were never made");
+}
+
+static mr_status run_over(frame *f, int byte)
+{
+    const mr_step *s = f->step;
+    for (int i = 0; i < s->call.n_out; i++)
+        if (f->out[i].view && !f->out[i].in_place)
+            each_run(&f->out[i].runs, 0, f->out[i].block, (mr_dptr)f->out[i].view->data, poison, &byte);
+    if (f->workspace) shadow_poison(f->workspace, (mr_dptr)s->call.workspace, s->workspace_bytes, byte);
+    if (f->dst) shadow_poison(f->dst, s->dst, s->bytes, byte);
+    return mr_step_run(&f->real);
+}
+
+static mr_status check_outputs(frame *f)
+{
+    bool again = false, suspect[MR_MAX_OUT] = {false};
+    for (int i = 0; i < f->step->call.n_out; i++) {
+        if (!f->out[i].view || f->out[i].in_place) continue;
+        suspect[i] = left_over(&f->out[i], MR_POISON) >= 0;
+        // an integer may well be -1: without a second run it gets the benefit of the doubt
+        if (f->any_in_place && !mr_dtype_is_float(f->out[i].view->desc.dtype)) suspect[i] = false;
+        again |= suspect[i] && !f->any_in_place;
+    }
+    if (again) MR_TRY(run_over(f, OTHER_POISON));
+    for (int i = 0; i < f->step->call.n_out; i++) {
+        int64_t at = suspect[i] ? left_over(&f->out[i], again ? OTHER_POISON : MR_POISON) : -1;
+        char shape[128];
+        if (at >= 0)
+            return mr_fail(MR_E_INTERNAL, "leaves '%s' %s unwritten from byte %lld on", f->out[i].name,
+                           mr_desc_text(&f->out[i].view->desc, shape, sizeof shape), (long long)at);
+    }
+    return MR_OK;
+}
+
+static mr_status close_frame(frame *f)
+{
+    const mr_step *s = f->step;
+    for (int i = 0; i < s->call.n_out; i++) {
+        if (!f->out[i].view) continue;
+        if (!shadow_intact(f->out[i].block)) return mr_fail(MR_E_INTERNAL, "writes beyond the end of '%s'", f->out[i].name);
+        each_run(&f->out[i].runs, 0, f->out[i].block, (mr_dptr)f->out[i].view->data, mark, NULL);
+    }
+    if (f->workspace && !shadow_intact(f->workspace)) return mr_fail(MR_E_INTERNAL, "writes beyond the end of its workspace");
+    if (f->dst && !shadow_intact(f->dst)) return mr_fail(MR_E_INTERNAL, "writes beyond the end of its packed copy");
+    if (f->dst) shadow_mark(f->dst, s->dst, s->bytes);
+    return MR_OK;
+}
+
+static mr_status poison_spans(const shadow_memory *m, const mr_span *spans, int n)
+{
+    for (int i = 0; i < n; i++) {
+        shadow_block *b = NULL;
+        MR_TRY(shadow_find(m, spans[i].at, spans[i].bytes, "arena range", &b));
+        shadow_poison(b, spans[i].at, spans[i].bytes, MR_POISON);
+    }
+    return MR_OK;
+}
+
+static mr_status checked(const shadow_memory *m, frame *f)
+{
+    const mr_step *s = f->step;
+    MR_TRY(poison_spans(m, s->born, s->born_n));
+    MR_TRY(open_frame(m, f));
+    MR_TRY(check_inputs(f));
+    MR_TRY(run_over(f, MR_POISON));
+    MR_TRY(check_outputs(f));
+    MR_TRY(close_frame(f));
+    return poison_spans(m, s->dead, s->dead_n);
+}
+
+mr_status shadow_step(const shadow_memory *m, const mr_step *step)
+{
+    frame f = {.step = step};
+    mr_status st = checked(m, &f);
+    if (st != MR_OK)
+        mr_fail_where(step->op ? step->op->name : "copy out", step->node ? step->node->name : NULL, step->node ? step->node->origin : NULL);
+    return st;
+}
