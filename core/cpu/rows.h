@@ -1,0 +1,50 @@
+/* rows: walk the rows (last dimension) of several views of one shape together; element access for
+ * naive rows; dense strides in another view's order.
+ *
+ * Plain data and inline steps: kernels hold a position per chunk. Threads: any. Licence: Apache-2.0 */
+#ifndef MR_ROWS_H
+#define MR_ROWS_H
+
+#include "cpu/cpu.h"
+
+/* A loop over the dimensions before the last, ordered and merged as mr_loop_init does. */
+typedef struct mr_rows {
+    mr_loop loop;
+    int64_t count;                   /* rows in all */
+} mr_rows;
+/* `descs` have equal leading dimensions; the last may differ in length. n_args <= MR_LOOP_ARGS. */
+void mr_rows_init(mr_rows *rows, const mr_desc *const *descs, int n_args);
+
+/* A position: the index of a row, and the element where it begins in each argument. */
+typedef struct mr_rows_pos {
+    int64_t index[MR_MAX_RANK], at[MR_LOOP_ARGS];
+} mr_rows_pos;
+void mr_rows_seek(const mr_rows *rows, int64_t row, mr_rows_pos *pos);
+static inline void mr_rows_next(const mr_rows *rows, mr_rows_pos *pos)
+{
+    const mr_loop *l = &rows->loop;
+    for (int k = l->rank - 1; k >= 0; k--) {
+        for (int a = 0; a < l->n_args; a++) pos->at[a] += l->stride[a][k];
+        if (++pos->index[k] < l->dim[k]) return;
+        for (int a = 0; a < l->n_args; a++) pos->at[a] -= l->dim[k] * l->stride[a][k];
+        pos->index[k] = 0;
+    }
+}
+
+/* Give `out` (dtype, rank and dims set) dense strides in the order of `like`'s strides; the last
+ * dimension stays innermost. Rows that answer "in x's order" infer with it. */
+void mr_desc_dense_like(const mr_desc *like, mr_desc *out);
+
+/* Element of an f64 view, for naive rows; indices beyond the rank are ignored. */
+static inline double *mr_el(const mr_view *v, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e)
+{
+    const int64_t i[5] = {a, b, c, d, e};
+    int64_t at = 0;
+    for (int k = 0; k < v->desc.rank && k < 5; k++) at += i[k] * v->desc.stride[k];
+    return (double *)v->data + at;
+}
+
+/* An optional argument that was given. */
+static inline bool mr_given(const mr_view *v) { return v->desc.rank >= 0; }
+
+#endif

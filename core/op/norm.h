@@ -1,0 +1,97 @@
+/* norm: what the norm rows share: moments of one row of f32 or bf16, and piecewise sums over rows.
+ * Licence: Apache-2.0 */
+#ifndef MR_NORM_H
+#define MR_NORM_H
+
+#include "op/row.h"
+
+/* x with lanes >= n cleared. */
+VF_INLINE vf vf_keep(vf x, int64_t n)
+{
+    float t[VF_LANES];
+    vf_store(t, x);
+    return vf_loadn(t, n);
+}
+
+/* Sum and centred second moment of row[at .. at + n): mean, and 1 / sqrt(var + eps). */
+VF_INLINE void mr_row_moments(const void *row, int64_t at, int64_t n, float eps, mr_dtype t, float *mean, float *rstd)
+{
+    int64_t pair = n - n % (2 * VF_LANES);
+    vf a = vf_zero(), b = vf_zero();
+    for (int64_t k = 0; k < pair; k += 2 * VF_LANES) {
+        a = a + vf_ld(row, at + k, t);
+        b = b + vf_ld(row, at + k + VF_LANES, t);
+    }
+    for (int64_t k = pair; k < n; k += VF_LANES) a = a + vf_ldx(row, at + k, 1, MR_MIN(n - k, (int64_t)VF_LANES), t);
+    *mean = vf_sum(a + b) / (float)n;
+    vf m = vf_set(*mean);
+    a = b = vf_zero();
+    for (int64_t k = 0; k < pair; k += 2 * VF_LANES) {
+        vf x = vf_ld(row, at + k, t) - m, y = vf_ld(row, at + k + VF_LANES, t) - m;
+        a = vf_fma(x, x, a);
+        b = vf_fma(y, y, b);
+    }
+    for (int64_t k = pair; k < n; k += VF_LANES) {
+        int64_t left = MR_MIN(n - k, (int64_t)VF_LANES);
+        vf x = vf_keep(vf_ldx(row, at + k, 1, left, t) - m, left);
+        a = vf_fma(x, x, a);
+    }
+    *rstd = 1.0f / sqrtf(vf_sum(a + b) / (float)n + eps);
+}
+
+/* 1 / sqrt(mean(x^2) + eps) of n elements that lie `step` apart. */
+VF_INLINE float mr_row_rms(const void *row, int64_t at, int64_t step, int64_t n, float eps, mr_dtype t)
+{
+    vf a = vf_zero();
+    for (int64_t k = 0; k < n; k += VF_LANES) {
+        vf x = vf_ldx(row, at + k * step, step, MR_MIN(n - k, (int64_t)VF_LANES), t);
+        a = vf_fma(x, x, a);
+    }
+    return 1.0f / sqrtf(vf_sum(a) / (float)n + eps);
+}
+
+/* x as it would come back from memory of dtype t. */
+VF_INLINE vf vf_round(vf x, mr_dtype t)
+{
+    uint16_t bits[VF_LANES];
+    if (t != MR_BF16) return x;
+    vf_bstore(bits, x);
+    return vf_bload(bits);
+}
+
+/* Pairs (a, b) of lanes exchanged. */
+VF_INLINE vf vf_swap(vf x)
+{
+#if defined(__AVX512F__)
+    return _mm512_permute_ps(x, 0xB1);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return _mm256_permute_ps(x, 0xB1);
+#else
+    return (vf){x[1], x[0], x[3], x[2]};
+#endif
+}
+
+/* One row of angles, spread to pairs: rotating x is x * c + vf_swap(x) * s, turning back has -s. */
+enum { MR_ROTARY_MAX = 512 };
+typedef struct mr_turn { float c[MR_ROTARY_MAX], s[MR_ROTARY_MAX]; } mr_turn;
+VF_INLINE void mr_turn_set(mr_turn *t, const float *cos, const float *sin, int64_t half, bool inverse)
+{
+    for (int64_t k = 0; k < half; k++) {
+        float s = inverse ? -sin[k] : sin[k];
+        t->c[2 * k] = t->c[2 * k + 1] = cos[k];
+        t->s[2 * k] = -s, t->s[2 * k + 1] = s;
+    }
+}
+
+/* out[k] = (add ? add[k] : 0) + sum over p < pieces of part[p * stride + k], in order, stored as t. */
+VF_INLINE void mr_add_pieces(const float *part, int64_t pieces, int64_t stride, int64_t n, const float *add, void *out, int64_t at, mr_dtype t)
+{
+    for (int64_t k = 0; k < n; k += VF_LANES) {
+        int64_t left = MR_MIN(n - k, (int64_t)VF_LANES);
+        vf sum = add ? vf_ldx(add, k, 1, left, MR_F32) : vf_zero();
+        for (int64_t p = 0; p < pieces; p++) sum = sum + vf_ldx(part, p * stride + k, 1, left, MR_F32);
+        vf_stx(out, at + k, 1, sum, left, t);
+    }
+}
+
+#endif

@@ -1,0 +1,270 @@
+/* qk_norm: rms_norm of each head, then, with cos and sin given, rotary: one pass over q or k.
+ *
+ *   x any strides [B, G, N, h, d], y dense in the order of x's strides   w [d]   cos, sin [N, d/2] f32
+ *   n = round(x r), r = rsqrt(mean(x^2) + eps); y = turn(n w)
+ * Backward, with z = turn back(dy): dw += sum z n; dx = r (z w - n mean(z w n)).
+ * Moves 2 elements per element forward, 3 backward. dw: PIECES fixed pieces of rows in f32, added in
+ * order: independent of threads. */
+#include "cpu/rows.h"
+#include "op/norm.h"
+
+enum { PIECES = 64 };
+typedef struct attr { double eps; } attr;
+
+static mr_status check(const mr_desc *const *in)
+{
+    const mr_desc *x = in[0], *w = in[1];
+    if (x->rank != 5 || x->dim[4] > MR_ROTARY_MAX) return mr_fail(MR_E_SHAPE, "x must be [B, G, N, h, d] with d at most %d", MR_ROTARY_MAX);
+    if (w->rank != 1 || w->dim[0] != x->dim[4] || w->dtype != x->dtype) return mr_fail(MR_E_SHAPE, "w must be [d] of x's d and dtype");
+    if (!in[2] != !in[3]) return mr_fail(MR_E_SHAPE, "cos and sin come together");
+    for (int i = 2; in[2] && i < 4; i++)
+        if (in[i]->rank != 2 || in[i]->dim[0] != x->dim[2] || in[i]->dim[1] * 2 != x->dim[4])
+            return mr_fail(MR_E_SHAPE, "cos and sin must be [N, d/2] of x's N and d");
+    return MR_OK;
+}
+
+static mr_status infer(mr_infer *c)
+{
+    MR_TRY(check(c->in));
+    c->out[0] = *c->in[0];
+    mr_desc_dense_like(c->in[0], &c->out[0]);
+    return MR_OK;
+}
+
+static mr_status grad(mr_grad *g)
+{
+    const attr *a = g->attr;
+    mr_ref acc, out[2];
+    MR_TRY(mr_grad_acc(g, 1, &acc));
+    MR_TRY(mr_grad_op(g, "qk_norm_grad", MR_ATTRS({"eps", .f = a->eps}),
+                      (mr_ref[]){g->in[0], g->in[1], g->in[2], g->in[3], g->dout[0], acc}, 6, out));
+    g->din[0] = out[0], g->din[1] = out[1], g->accumulated[1] = true;
+    return MR_OK;
+}
+
+static void cost(const mr_call *c, mr_cost *cost)
+{
+    double n = (double)mr_desc_count(&c->in[0].desc), e = (double)mr_dtype_bytes(c->in[0].desc.dtype);
+    *cost = (mr_cost){7 * n, 2 * n * e};
+}
+
+// z = turn(x, angle of position p, backwards when sign < 0) for element k of a pair; x(k) by pointer
+static double turned(const mr_call *c, const double *x, int64_t step, int64_t p, int64_t k, double sign)
+{
+    if (!mr_given(&c->in[2])) return x[k * step];
+    double co = *mr_el(&c->in[2], p, k / 2, 0, 0, 0), si = sign * *mr_el(&c->in[3], p, k / 2, 0, 0, 0);
+    return k % 2 ? x[k * step] * co + x[(k - 1) * step] * si : x[k * step] * co - x[(k + 1) * step] * si;
+}
+
+static double rms(const double *x, int64_t step, int64_t d, double eps)
+{
+    double ss = 0;
+    for (int64_t k = 0; k < d; k++) ss += x[k * step] * x[k * step];
+    return 1 / sqrt(ss / (double)d + eps);
+}
+
+static mr_status naive(const mr_call *c)
+{
+    const attr *at = c->attr;
+    const int64_t *n = c->in[0].desc.dim, sx = c->in[0].desc.stride[4];
+    const double *w = c->in[1].data;
+    double z[MR_ROTARY_MAX];
+    for (int64_t i = 0; i < n[0] * n[1] * n[2] * n[3]; i++) {
+        int64_t h = i % n[3], p = i / n[3] % n[2], g = i / n[3] / n[2] % n[1], b = i / n[3] / n[2] / n[1];
+        const double *x = mr_el(&c->in[0], b, g, p, h, 0);
+        double r = rms(x, sx, n[4], at->eps);
+        for (int64_t k = 0; k < n[4]; k++) z[k] = x[k * sx] * r * w[k];
+        for (int64_t k = 0; k < n[4]; k++) *mr_el(&c->out[0], b, g, p, h, k) = turned(c, z, 1, p, k, 1);
+    }
+    return MR_OK;
+}
+
+static mr_status grad_infer(mr_infer *c)
+{
+    const mr_desc *x = c->in[0], *acc = c->in[5];
+    MR_TRY(check(c->in));
+    if (!mr_desc_same_shape(x, c->in[4]) || c->in[4]->dtype != x->dtype) return mr_fail(MR_E_SHAPE, "dy must be like x");
+    if (acc->rank != 1 || acc->dim[0] != x->dim[4]) return mr_fail(MR_E_SHAPE, "acc must be [d] f32");
+    MR_TRY(mr_row_f32(acc, "acc"));
+    c->out[0] = *x;
+    mr_desc_dense_like(x, &c->out[0]);
+    c->out[1] = *acc;
+    return MR_OK;
+}
+
+static void grad_cost(const mr_call *c, mr_cost *cost)
+{
+    double n = (double)mr_desc_count(&c->in[0].desc), e = (double)mr_dtype_bytes(c->in[0].desc.dtype);
+    *cost = (mr_cost){16 * n, 3 * n * e};
+}
+
+static mr_status grad_naive(const mr_call *c)
+{
+    const attr *at = c->attr;
+    const int64_t *n = c->in[0].desc.dim, sx = c->in[0].desc.stride[4], sg = c->in[4].desc.stride[4];
+    const double *w = c->in[1].data;
+    double *dw = c->out[1].data;
+    for (int64_t k = 0; k < n[4]; k++) dw[k] = ((const double *)c->in[5].data)[k];
+    for (int64_t i = 0; i < n[0] * n[1] * n[2] * n[3]; i++) {
+        int64_t h = i % n[3], p = i / n[3] % n[2], g = i / n[3] / n[2] % n[1], b = i / n[3] / n[2] / n[1];
+        const double *x = mr_el(&c->in[0], b, g, p, h, 0), *dy = mr_el(&c->in[4], b, g, p, h, 0);
+        double r = rms(x, sx, n[4], at->eps), mean = 0;
+        for (int64_t k = 0; k < n[4]; k++) {
+            double z = turned(c, dy, sg, p, k, -1);
+            mean += z * w[k] * x[k * sx] * r / (double)n[4];
+            dw[k] += z * x[k * sx] * r;
+        }
+        for (int64_t k = 0; k < n[4]; k++)
+            *mr_el(&c->out[0], b, g, p, h, k) = r * (turned(c, dy, sg, p, k, -1) * w[k] - x[k * sx] * r * mean);
+    }
+    return MR_OK;
+}
+
+// the angle table as a view of x's rows: it steps with N only
+static mr_desc table_desc(const mr_desc *x)
+{
+    mr_desc t = *x;
+    for (int k = 0; k < 5; k++) t.stride[k] = k == 2 ? x->dim[4] / 2 : 0;
+    return t;
+}
+
+VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
+{
+    const attr *a = c->attr;
+    const mr_desc *x = &c->in[0].desc, table = table_desc(x);
+    int64_t d = x->dim[4], sx = x->stride[4], sy = c->out[0].desc.stride[4], angles = -1;
+    bool turns = c->in[2].data != NULL;
+    mr_turn turn;
+    mr_rows rows;
+    mr_rows_pos p;
+    mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, x, &table}, 3);
+    mr_rows_seek(&rows, begin, &p);
+    for (int64_t i = begin; i < end; i++, mr_rows_next(&rows, &p)) {
+        if (turns && p.at[2] != angles) {
+            angles = p.at[2];
+            mr_turn_set(&turn, (const float *)c->in[2].data + angles, (const float *)c->in[3].data + angles, d / 2, false);
+        }
+        vf r = vf_set(mr_row_rms(c->in[0].data, p.at[1], sx, d, (float)a->eps, t));
+        for (int64_t k = 0; k < d; k += VF_LANES) {
+            int64_t m = MR_MIN(d - k, (int64_t)VF_LANES);
+            vf y = vf_round(vf_ldx(c->in[0].data, p.at[1] + k * sx, sx, m, t) * r, t) * vf_ldx(c->in[1].data, k, 1, m, t);
+            if (turns) y = vf_fma(y, vf_ldx(turn.c, k, 1, m, MR_F32), vf_swap(y) * vf_ldx(turn.s, k, 1, m, MR_F32));
+            vf_stx(c->out[0].data, p.at[0] + k * sy, sy, y, m, t);
+        }
+    }
+}
+
+static void forward_part(void *user, int64_t begin, int64_t end, int worker)
+{
+    const mr_call *c = user;
+    (void)worker;
+    if (c->in[0].desc.dtype == MR_BF16) forward_rows(c, begin, end, MR_BF16);
+    else forward_rows(c, begin, end, MR_F32);
+}
+
+static int64_t row_count(const mr_call *c)
+{
+    const int64_t *n = c->in[0].desc.dim;
+    return n[4] ? n[0] * n[1] * n[2] * n[3] : 0;
+}
+
+MR_KERNEL(qk_norm)
+{
+    mr_cpu_for(row_count(call), 256, call->threads, forward_part, (void *)call);
+    return MR_OK;
+}
+
+static int64_t per_piece(const mr_call *c) { return MR_MAX((row_count(c) + PIECES - 1) / PIECES, 1); }
+
+VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
+{
+    const attr *a = c->attr;
+    const void *w = c->in[1].data;
+    const mr_desc *x = &c->in[0].desc, *g = &c->in[4].desc, table = table_desc(x);
+    int64_t d = x->dim[4], sx = x->stride[4], sg = g->stride[4], so = c->out[0].desc.stride[4], angles = -1;
+    float *part = (float *)c->workspace + begin / per_piece(c) * d, z[MR_ROTARY_MAX], norm[MR_ROTARY_MAX];
+    bool turns = c->in[2].data != NULL;
+    mr_turn turn;
+    mr_rows rows;
+    mr_rows_pos p;
+    memset(part, 0, (size_t)d * 4);
+    mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, x, g, &table}, 4);
+    mr_rows_seek(&rows, begin, &p);
+    for (int64_t i = begin; i < end; i++, mr_rows_next(&rows, &p)) {
+        if (turns && p.at[3] != angles) {
+            angles = p.at[3];
+            mr_turn_set(&turn, (const float *)c->in[2].data + angles, (const float *)c->in[3].data + angles, d / 2, true);
+        }
+        vf r = vf_set(mr_row_rms(c->in[0].data, p.at[1], sx, d, (float)a->eps, t)), mean = vf_zero();
+        for (int64_t k = 0; k < d; k += VF_LANES) {
+            int64_t m = MR_MIN(d - k, (int64_t)VF_LANES);
+            vf zk = vf_ldx(c->in[4].data, p.at[2] + k * sg, sg, m, t);
+            if (turns) zk = vf_fma(zk, vf_ldx(turn.c, k, 1, m, MR_F32), vf_swap(zk) * vf_ldx(turn.s, k, 1, m, MR_F32));
+            vf nk = vf_ldx(c->in[0].data, p.at[1] + k * sx, sx, m, t) * r;
+            vf_stx(part, k, 1, vf_fma(zk, nk, vf_ldx(part, k, 1, m, MR_F32)), m, MR_F32);
+            zk = zk * vf_ldx(w, k, 1, m, t);
+            mean = vf_fma(zk, nk, mean);
+            vf_stx(z, k, 1, zk, m, MR_F32);
+            vf_stx(norm, k, 1, nk, m, MR_F32);
+        }
+        mean = vf_set(vf_sum(mean) / (float)d);
+        for (int64_t k = 0; k < d; k += VF_LANES) {
+            int64_t m = MR_MIN(d - k, (int64_t)VF_LANES);
+            vf dx = r * (vf_ldx(z, k, 1, m, MR_F32) - vf_ldx(norm, k, 1, m, MR_F32) * mean);
+            vf_stx(c->out[0].data, p.at[0] + k * so, so, dx, m, t);
+        }
+    }
+}
+
+static void grad_part(void *user, int64_t begin, int64_t end, int worker)
+{
+    const mr_call *c = user;
+    (void)worker;
+    if (c->in[0].desc.dtype == MR_BF16) grad_rows(c, begin, end, MR_BF16);
+    else grad_rows(c, begin, end, MR_F32);
+}
+
+MR_KERNEL(qk_norm_grad)
+{
+    int64_t per = per_piece(call), rows = row_count(call), d = call->in[0].desc.dim[4];
+    mr_cpu_for(rows, per, call->threads, grad_part, (void *)call);
+    mr_add_pieces(call->workspace, (rows + per - 1) / per, d, d, call->in[5].data, call->out[1].data, 0, MR_F32);
+    return MR_OK;
+}
+
+static size_t grad_workspace(const mr_call *c, const mr_facts *facts)
+{
+    (void)facts;
+    return (size_t)(PIECES * c->in[0].desc.dim[4]) * 4;
+}
+
+#define EPS {"eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-6, .min = 0, .max = 1, .doc = "added to the mean square"}
+MR_OP(qk_norm) = {
+    .name = "qk_norm",
+    .doc = "RMS norm of each head of q or k, then the rotary turn when cos and sin are given.",
+    .ref = "Henry et al. 2020, arXiv:2010.04245; Open-Sora 1.2 STDiT3 attention",
+    .in = {{"x", "[B, G, N, h, d] f32|bf16", MR_ANY, 0}, {"w", "[d] like x", MR_CONTIG, 0},
+           {"cos", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD}, {"sin", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD}},
+    .out = {{"y", "like x", 0, false, MR_ANY}},
+    .attr = {EPS},
+    .infer = infer, .grad = grad, .cost = cost, .naive = naive,
+    .cpu = {.run = MR_CPU(qk_norm), .prepare = mr_row_prepare},
+    .cheap = true,
+    .cases = MR_CASES("x=[2,3,5,2,16] f32 w=[16] f32", "x=[1,4,3,2,18]/any f32 w=[18] f32 cos=[3,9] f32 sin=[3,9] f32",
+                      "x=[2,2,3,2,72]/any f32 w=[72] f32 cos=[3,36] f32 sin=[3,36] f32 eps=1e-5",
+                      "x=[2,2,3,2,72]/any bf16 w=[72] bf16 cos=[3,36] f32 sin=[3,36] f32"),
+};
+MR_OP(qk_norm_grad) = {
+    .name = "qk_norm_grad",
+    .doc = "Gradient of qk_norm with respect to x; adds the gradient of w to acc.",
+    .in = {{"x", "[B, G, N, h, d] f32|bf16", MR_ANY, 0}, {"w", "[d] like x", MR_CONTIG, 0}, {"cos", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL},
+           {"sin", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL}, {"dy", "like x", MR_ANY, 0}, {"acc", "[d] f32", MR_CONTIG, 0}},
+    .out = {{"dx", "like x", 0, false, MR_ANY}, {"acc", "[d] f32", 6, true, MR_CONTIG}},
+    .attr = {EPS},
+    .infer = grad_infer, .cost = grad_cost, .naive = grad_naive,
+    .cpu = {.run = MR_CPU(qk_norm_grad), .prepare = mr_row_prepare, .workspace = grad_workspace},
+    .hidden = true,
+    .cases = MR_CASES("x=[2,3,5,2,16] f32 w=[16] f32 dy=[2,3,5,2,16] f32 acc=[16] f32",
+                      "x=[1,4,30,2,18]/any f32 w=[18] f32 cos=[30,9] f32 sin=[30,9] f32 dy=[1,4,30,2,18]/any f32 acc=[18] f32",
+                      "x=[2,2,3,2,72]/any bf16 w=[72] bf16 cos=[3,36] f32 sin=[3,36] f32 dy=[2,2,3,2,72] bf16 acc=[72] f32"),
+};
