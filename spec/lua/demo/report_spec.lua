@@ -1,0 +1,43 @@
+local report = require "datasets.demo.report"
+
+describe("datasets.demo.report", function()
+  local asked = { colour = "red", direction = "up" }
+  local rows = { {
+    prompt = "a red square moving up on a black background", asked = asked,
+    found = { { colour = "red", direction = "up" }, { colour = "red" }, { direction = "up" }, false },
+  } }
+
+  it("marks a rendering by how much of the question it answers", function()
+    local marks = {}
+    for i, found in ipairs(rows[1].found) do marks[i] = report.mark(asked, found or nil) end
+    assert.same({ "right", "half", "half", "wrong" }, marks)
+  end)
+
+  it("counts colour and direction apart; nothing found counts as wrong", function()
+    assert.same({ colour = 2, direction = 2, of = 4 }, report.count(rows))
+  end)
+
+  it("prints what each rendering shows", function()
+    local text = report.table("held-out", rows)
+    assert.matches("red up, red %-, grey up, nothing", text)
+    assert.matches("held%-out: 2 of 4 show the asked colour, 2 of 4 the asked direction$", text)
+  end)
+
+  it("compares the ends of the loss", function()
+    local losses = {}
+    for i = 1, 200 do losses[i] = i <= 50 and 4 or i > 150 and 1 or 100 end
+    assert.same({ 4, 1 }, { report.loss_ends(losses, 50) })
+  end)
+
+  it("holds the promise only when every part of it is kept", function()
+    local good = { colour = 28, direction = 22, of = 32 }
+    assert.is_true((report.verdict(2, 0.9, good)))
+    assert.is_false((report.verdict(2, 1.0, good)))
+    assert.is_false((report.verdict(2, 0 / 0, good)))
+    assert.is_false((report.verdict(2, 0.9, { colour = 27, direction = 32, of = 32 })))
+    local ok, sentences = report.verdict(2, 0.9, { colour = 32, direction = 21, of = 32 })
+    assert.is_false(ok)
+    assert.matches("^BROKEN  held%-out direction 21 of 32, promised 22$", sentences[3])
+    assert.matches("^kept", sentences[1])
+  end)
+end)
