@@ -270,6 +270,19 @@ static void mark_need(walk *w, const mr_ref *wrt, int n_wrt)
     }
 }
 
+/* What leaves a recompute block is kept: it is the next block's input. So are the host's outputs. */
+static void save_block_results(mr_graph *g)
+{
+    for (int i = 0; i < g->nodes.n; i++)
+        for (int k = 0; k < g->nodes.at[i].n_in; k++) {
+            if (g->nodes.at[i].in[k] == MR_NONE) continue;
+            value *root = &g->values.at[g->values.at[g->nodes.at[i].in[k]].root];
+            int block = root->pub.node < 0 ? -1 : g->nodes.at[root->pub.node].block;
+            if (block >= 0 && g->blocks.at[block].recompute && block != g->nodes.at[i].block) root->pub.save = true;
+        }
+    for (int i = 0; i < g->outputs.n; i++) g->values.at[g->values.at[g->outputs.at[i].value].root].pub.save = true;
+}
+
 mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt, mr_ref *dwrt)
 {
     MR_TRY(graph_check_open(g, "backward"));
@@ -296,6 +309,7 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
     for (int i = 0; i < w.n; i++) w.grad[i] = MR_NONE;
     for (int i = 0; i <= g->nodes.n; i++) g->clones[i] = -1;
     mark_need(&w, wrt, n_wrt);
+    save_block_results(g);
     g->n_forward = g->nodes.n;
     g->backward = true;
 
