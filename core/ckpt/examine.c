@@ -15,7 +15,7 @@ mr_status mr_ckpt_stats_of(mr_ckpt *c, const char *name, mr_ckpt_stats *out)
     double *x = mr_alloc(sizeof *x * CHUNK_ELEMENTS);
     mr_status st = raw && x ? MR_OK : mr_fail_memory(sizeof *x * CHUNK_ELEMENTS);
     int64_t size = (int64_t)mr_st_dtype_bytes(t->dtype), finite = 0;
-    double sum = 0, squares = 0;
+    long double sum = 0, squares = 0;  // wide enough for sums of f64
     for (int64_t at = 0; at < t->bytes && st == MR_OK; at += CHUNK_BYTES) {
         int64_t bytes = MR_MIN(t->bytes - at, (int64_t)CHUNK_BYTES), n = bytes / size;
         st = mr_ckpt_read(c, name, raw, at, bytes);
@@ -29,11 +29,11 @@ mr_status mr_ckpt_stats_of(mr_ckpt *c, const char *name, mr_ckpt_stats *out)
             if (!finite++) out->min = out->max = x[i];
             out->min = fmin(out->min, x[i]), out->max = fmax(out->max, x[i]);
             out->zeros += x[i] == 0;
-            sum += x[i], squares += x[i] * x[i];
+            sum += x[i], squares += (long double)x[i] * x[i];
         }
         out->n += n;
     }
-    if (finite) out->mean = sum / (double)finite, out->rms = sqrt(squares / (double)finite);
+    if (finite) out->mean = (double)(sum / (long double)finite), out->rms = (double)sqrtl(squares / (long double)finite);
     mr_free(raw);
     mr_free(x);
     return st;
