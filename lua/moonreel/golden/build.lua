@@ -55,9 +55,8 @@ function build.load(f, options, change)
     end
   end
   local run = E.new(build.device(), params, options)
-  for _, p in ipairs(list) do
-    run:set_param((p.frozen or p.buffer) and "frozen" or (run:has("master") and "master" or "w"), p.name, weights:tensor(p.name))
-  end
+  local region = run:has("master") and "master" or "w"
+  for _, p in ipairs(list) do run:set_param(region, p.name, weights:tensor(p.name)) end
   if run:has("master") then run:refresh() else run:pack() end
   return {net = net, params = params, run = run, config = config, weights = weights}
 end
@@ -65,7 +64,7 @@ end
 local device
 --- The device the runner uses: MOONREEL_DEVICE, else the CPU.
 function build.device()
-  device = device or E.device(os.getenv("MOONREEL_DEVICE") or "cpu")
+  device = device or E.device()
   return device
 end
 

@@ -1,5 +1,6 @@
 --- One file of reference numbers: safetensors with texts as metadata.
 -- @module moonreel.golden.file
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local json = require "moonreel.core.json"
@@ -13,13 +14,10 @@ File.__index = File
 ---@param path string
 ---@return mr.GoldenFile
 function file.open(path)
-  local self = setmetatable({path = path, source = ckpt.open(path), names = {}, has = {}, meta = {}}, File)
-  for i, row in ipairs(self.source:list()) do
-    self.names[i], self.has[row.name] = row.name, row
-  end
-  for key, text in pairs(self.source:meta()) do
-    self.meta[key] = file.value(text)
-  end
+  local source = ckpt.open(path)
+  local self = setmetatable({path = path, source = source, names = source:names(), has = {}, meta = {}}, File)
+  for _, name in ipairs(self.names) do self.has[name] = source:info(name) end
+  for key, text in pairs(source.metadata) do self.meta[key] = file.value(text) end
   return self
 end
 
@@ -37,12 +35,15 @@ function File:tensor(name)
   if not self.has[name] then
     base.raise("MR_E_DATA", string.format("%s: no tensor '%s'", self.path, name))
   end
-  return self.source:tensor(name)
+  local row = self.has[name]
+  local t = T.new(row.dtype, row.shape)
+  self.source:read(name, t:ptr())
+  return t
 end
 
 --- The tensor or nil.
 function File:find(name)
-  return self.has[name] and self.source:tensor(name) or nil
+  return self.has[name] and self:tensor(name) or nil
 end
 
 --- Values of a small tensor as a flat list.
