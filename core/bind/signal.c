@@ -1,0 +1,58 @@
+/* bind: moonreel.core.signal - stop requests. Licence: Apache-2.0
+ *
+ * catch(): from now on the first SIGINT or SIGTERM is remembered, the second ends the process at once.
+ * pending() -> 2, 15 or nil: the signal that came first. release(): the former handling is back. */
+#define _XOPEN_SOURCE 700
+#include "bind.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t first;
+static struct sigaction before[2];
+static const int numbers[2] = {SIGINT, SIGTERM};
+static bool caught;
+
+static void handle(int number)
+{
+    if (first) _exit(128 + number);
+    first = number;
+}
+
+static int s_catch(lua_State *L)
+{
+    (void)L;
+    if (caught) return 0;
+    first = 0;
+    // calls in flight go on: only the training loop looks at the flag
+    struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < 2; i++) sigaction(numbers[i], &action, &before[i]);
+    caught = true;
+    return 0;
+}
+
+static int s_pending(lua_State *L)
+{
+    if (!first) return 0;
+    lua_pushinteger(L, first);
+    return 1;
+}
+
+static int s_release(lua_State *L)
+{
+    (void)L;
+    if (!caught) return 0;
+    for (int i = 0; i < 2; i++) sigaction(numbers[i], &before[i], NULL);
+    caught = false;
+    first = 0;
+    return 0;
+}
+
+MR_BIND_ROOM(signal)
+{
+    static const luaL_Reg rows[] = {{"catch", s_catch}, {"pending", s_pending}, {"release", s_release}, {NULL, NULL}};
+    luaL_newlib(L, rows);
+    return 1;
+}

@@ -1,0 +1,86 @@
+--- The models of a run on one parameter table: autoencoder, text encoder, diffusion transformer.
+-- Made from the baked recipe, or from what a checkpoint stored of it. Adds nodes, computes nothing.
+-- @module moonreel.models.pipeline
+local G = require "moonreel.core.graph"
+local base = require "moonreel.core.base"
+local ops = require "moonreel.core.op"
+
+local pipeline = {}
+
+local autoencoders = {dct = "moonreel.models.dct"}
+local encoders = {bytes = "moonreel.models.bytes"}
+
+-- the module that makes a part of the given type
+local function part(kind, list, type)
+  local name = list[type]
+  if name then return require(name) end
+  local known = {}
+  for k in pairs(list) do known[#known + 1] = k end
+  table.sort(known)
+  base.raise("MR_E_RECIPE", ("%s.type is '%s', built so far: %s"):format(kind, tostring(type), table.concat(known, ", ")))
+end
+
+local Pipeline = {}
+Pipeline.__index = Pipeline
+
+--- Declare all parameters.
+---@param config table  model (fields of stdit3), vae {type}, text_encoder {type, ...}, compat
+---@param dtype string   compute dtype of the run
+---@return mr.Pipeline
+function pipeline.new(config, dtype)
+  local params = G.params(dtype)
+  local self = setmetatable({params = params, dtype = dtype, config = config}, Pipeline)
+  self.autoencoder = part("vae", autoencoders, config.vae.type).new(params, config.vae)
+  self.text = part("text_encoder", encoders, config.text_encoder.type).new(params, config.text_encoder)
+  local model = {compat = config.compat, in_channels = self.autoencoder.channels, caption_channels = self.text.width,
+    model_max_length = self.text.max_length}
+  for k, v in pairs(config.model) do model[k] = v end
+  local function agree(field, mine, theirs)
+    if model[field] ~= mine then
+      base.raise("MR_E_RECIPE", ("model.%s is %s, %s gives %d; try: leave model.%s unset"):format(field,
+        tostring(model[field]), theirs, mine, field))
+    end
+  end
+  agree("in_channels", self.autoencoder.channels, "the autoencoder")
+  agree("caption_channels", self.text.width, "the text encoder")
+  self.model = require("moonreel.models.stdit3").new(params, model)
+  params:seal()
+  return self
+end
+
+--- Number of trained and of all parameters.
+function Pipeline:counts()
+  local trained, all = 0, 0
+  for _, p in ipairs(self.params:list()) do
+    if not p.buffer then
+      all = all + p.count
+      if not p.frozen then trained = trained + p.count end
+    end
+  end
+  return trained, all
+end
+
+--- One pass of the diffusion model over text from the encoder.
+---@param io table  as stdit3 forward without y and text_len; text: inputs of the encoder;
+--   drop: bool [B] or nil: captions replaced by the null caption
+function Pipeline:predict(g, io)
+  local y = self.text:forward(g, io.text)
+  if io.drop then y = self.model:drop_caption(g, y, io.drop) end
+  return self.model:forward(g, setmetatable({y = y, text_len = io.text.len}, {__index = io}))
+end
+
+--- One pass with guidance: text of the first half of the batch from the encoder, the null caption for the rest.
+---@param io table  as predict; copies 1 or 2; text_len: i32 [copies x B], tokens in use of both halves
+function Pipeline:predict_guided(g, io)
+  local y = self.text:forward(g, io.text)
+  if io.copies == 2 then y = G.concat({y, self.model:null_caption(g, y.shape[1], y.shape[2])}, 0) end
+  return self.model:forward(g, setmetatable({y = y}, {__index = io}))
+end
+
+--- Pictures u8-ready: 0..255 as f32, clamping is left to the reader of the result.
+function Pipeline:decode(g, z, height, width)
+  local x = self.autoencoder:decode(g, z, height, width)
+  return (ops.affine(x, {scale = 127.5, shift = 128}))
+end
+
+return pipeline

@@ -1,0 +1,90 @@
+--- The graph of one micro-step per bucket shape, built when first needed, compiled once, cached.
+-- From u8 pixels and text ids to the loss, with gradients added into region "grad".
+-- @module moonreel.trainer.program
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local ops = require "moonreel.core.op"
+local rflow = require "moonreel.diffusion.rflow"
+
+local program = {}
+
+--- The cache key of a bucket shape (reference core, section 5).
+---@param shape table  frames, height, width, batch, text, masked
+function program.key(shape)
+  return ("%dx%dx%d b%d l%d%s"):format(shape.frames, shape.height, shape.width, shape.batch, shape.text,
+    shape.masked and " mask" or "")
+end
+
+-- which blocks are done again in the backward pass
+local function recompute_rule(config)
+  local wanted = config.grad_ckpt_settings
+  if wanted then
+    -- {n spatial, n temporal}: the first n pairs of each kind
+    return function(i) return i // 2 < (wanted[i % 2 + 1] or 0) end
+  end
+  return function() return config.grad_checkpoint or false end
+end
+
+local Step = {}
+Step.__index = Step
+
+--- Build the graph of a shape.
+---@param pipe mr.Pipeline
+---@param shape table    frames, height, width, batch, text, masked
+---@param config table   grad_checkpoint, grad_ckpt_settings
+---@return mr.Graph
+function program.graph(pipe, shape, config)
+  local B = shape.batch
+  local g = G.graph(pipe.params)
+  local pixels = g:input("pixels", "u8", {B, shape.frames, 3, shape.height, shape.width})
+  local t, fps, weight = g:input("t", "f32", {B}), g:input("fps", "f32", {B}), g:input("weight", "f32", {B})
+  local x0 = pipe.autoencoder:encode(g, pixels)
+  local size = x0.shape
+  local mask = shape.masked and g:input("mask", "bool", {B, size[3]}) or nil
+  local noise = ops.random_normal(g:input("seed", "i64", {1}), g:input("keys", "i64", {B}), g:input("epoch", "i32", {1}),
+    {purpose = base.name_word("noise"), dims = {size[2], size[3], size[4], size[5]}})
+  local text, drop = pipe.text:inputs(g, B), g:input("drop", "bool", {B})
+  local loss, per_sample = rflow.loss{x0 = x0, noise = noise, t = t, weight = weight, mask = mask,
+    predict = function(x_t)
+      return pipe:predict(g, {x = x_t, t = t, fps = fps, x_mask = mask, text = text, drop = drop,
+        height = shape.height, width = shape.width, recompute = recompute_rule(config)})
+    end}
+  g:output("loss", loss)
+  g:output("per_sample", per_sample)
+  g:backward(loss, {})
+  g:finish()
+  return g
+end
+
+--- A compiled micro-step.
+---@param run mr.Exec
+---@param pipe mr.Pipeline
+---@return mr.MicroStep  with prog, shape, key
+function program.new(run, pipe, shape, config)
+  local g = program.graph(pipe, shape, config)
+  return setmetatable({graph = g, prog = run:compile(g), shape = shape, key = program.key(shape), pipe = pipe}, Step)
+end
+
+--- Run on one batch.
+---@param batch table  pixels (tensor u8), keys, t, fps, weight, drop (lists), mask (flat list or nil), tokens
+--   (of the text encoder), seed, epoch
+---@return number loss        sum over samples of weight x loss
+---@return table per_sample   list
+function Step:run(batch)
+  local prog, B = self.prog, self.shape.batch
+  prog:set("pixels", batch.pixels)
+  prog:set("t", T.from({B}, batch.t))
+  prog:set("fps", T.from({B}, batch.fps))
+  prog:set("weight", T.from({B}, batch.weight))
+  prog:set("drop", T.from({B}, batch.drop, "bool"))
+  prog:set("keys", T.from({B}, batch.keys, "i64"))
+  prog:set("seed", T.from({1}, {batch.seed}, "i64"))
+  prog:set("epoch", T.from({1}, {batch.epoch}, "i32"))
+  if batch.mask then prog:set("mask", T.from({B, #batch.mask // B}, batch.mask, "bool")) end
+  self.pipe.text:set(prog, batch.tokens)
+  prog:run()
+  return prog:get("loss"):item(), prog:get("per_sample"):totable()
+end
+
+return program
