@@ -15,7 +15,7 @@ end
 --- Add one error.
 function Check:add(name, err, tolerance)
   self.count = self.count + 1
-  local units = err / tolerance
+  local units = err == 0 and 0 or err / tolerance
   if units ~= units then units, err = math.huge, math.huge end
   if units > self.worst then
     self.worst, self.name, self.error, self.tolerance = units, name, err, tolerance
@@ -49,6 +49,11 @@ end
 local function distance(name, got, want)
   local n = same_size(name, got, want)
   return (check.norm(got:to("f32"):reshape{n} - want:to("f32"):reshape{n}))
+end
+
+--- A number of differing elements: none is allowed.
+function Check:exact(name, differing)
+  self:add(name, differing, 0)
 end
 
 --- L2(got - want) / max(L2(want), floor).

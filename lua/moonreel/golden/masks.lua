@@ -42,7 +42,7 @@ local function mask_generator(f, result)
       if w ~= (m[k] or PADDING) then different = different + 1 end
     end
   end
-  result:add("mask", different, 0.5)
+  result:exact("mask", different)
 end
 
 return {{"^mask_generator", mask_generator}}
