@@ -1,9 +1,8 @@
-/* graph: gradients by reverse walk over the building order, and recomputation.
+/* graph: gradients by reverse walk over the building order.
  *
  * A value's gradient is complete when the walk reaches the entry that made it: every reader comes
  * later on the tape. Slices of one parent are gathered and joined once. Forward values are read
- * through graph_available(): a value inside a recompute block, or of a cheap row, is repeated by
- * cloning its producer at its first need. Licence: Apache-2.0 */
+ * as recompute.c offers them. Licence: Apache-2.0 */
 #include "internal.h"
 
 #include <string.h>
@@ -17,54 +16,6 @@ typedef struct walk {
     int n;                       /* forward values */
     VEC(part) parts;
 } walk;
-
-/* ---- recomputation ---------------------------------------------------------------------------------- */
-
-/* May the producer of root value r be repeated instead of kept? */
-static bool repeats(const mr_graph *g, const value *r)
-{
-    if (!r->forward || r->pub.node < 0 || r->setup || r->pub.save || r->pub.node >= g->n_forward) return false;
-    const mr_node *node = &g->nodes.at[r->pub.node];
-    if (node->block >= 0 && g->blocks.at[node->block].recompute) return true;
-    return node->op->cheap && !g->options.no_cheap;
-}
-
-mr_status graph_same_view(mr_graph *g, mr_ref x, mr_ref new_root, mr_ref *out)
-{
-    value v = g->values.at[x];
-    const value *root = &g->values.at[v.root], *to = &g->values.at[new_root];
-    v.pub.storage = to->pub.storage;
-    v.pub.offset = v.pub.offset - root->pub.offset + to->pub.offset;
-    v.pub.node = to->pub.node, v.pub.alias = true, v.pub.param = -1, v.pub.save = false;
-    v.root = new_root, v.parent = new_root, v.setup = to->setup;
-    // the path back is not walked again: a repetition receives no gradient of its own
-    v.view = VIEW_RESHAPE;
-    return graph_new_value(g, &v, out);
-}
-
-mr_status graph_available(mr_graph *g, mr_ref x, mr_ref *out)
-{
-    *out = x;
-    mr_ref root = g->values.at[x].root;
-    if (!repeats(g, &g->values.at[root])) return MR_OK;
-    int id = g->values.at[root].pub.node, which = 0;
-    if (g->clones[id] < 0) {
-        mr_node copy = g->nodes.at[id];
-        for (int i = 0; i < copy.n_in; i++)
-            if (copy.in[i] != MR_NONE) MR_TRY(graph_available(g, copy.in[i], &copy.in[i]));
-        copy.recompute_of = id, copy.backward = true;
-        mr_ref outs[MR_MAX_OUT];
-        MR_TRY(graph_append(g, &copy, outs));
-        g->clones[id] = g->nodes.n - 1;
-    }
-    while (g->nodes.at[id].out[which] != root) which++;
-    mr_ref made = g->nodes.at[g->clones[id]].out[which];
-    if (x == root) {
-        *out = made;
-        return MR_OK;
-    }
-    return graph_same_view(g, x, made, out);
-}
 
 /* ---- gradients --------------------------------------------------------------------------------------- */
 
@@ -270,19 +221,6 @@ static void mark_need(walk *w, const mr_ref *wrt, int n_wrt)
     }
 }
 
-/* What leaves a recompute block is kept: it is the next block's input. So are the host's outputs. */
-static void save_block_results(mr_graph *g)
-{
-    for (int i = 0; i < g->nodes.n; i++)
-        for (int k = 0; k < g->nodes.at[i].n_in; k++) {
-            if (g->nodes.at[i].in[k] == MR_NONE) continue;
-            value *root = &g->values.at[g->values.at[g->nodes.at[i].in[k]].root];
-            int block = root->pub.node < 0 ? -1 : g->nodes.at[root->pub.node].block;
-            if (block >= 0 && g->blocks.at[block].recompute && block != g->nodes.at[i].block) root->pub.save = true;
-        }
-    for (int i = 0; i < g->outputs.n; i++) g->values.at[g->values.at[g->outputs.at[i].value].root].pub.save = true;
-}
-
 mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt, mr_ref *dwrt)
 {
     MR_TRY(graph_check_open(g, "backward"));
@@ -309,7 +247,7 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
     for (int i = 0; i < w.n; i++) w.grad[i] = MR_NONE;
     for (int i = 0; i <= g->nodes.n; i++) g->clones[i] = -1;
     mark_need(&w, wrt, n_wrt);
-    save_block_results(g);
+    graph_save_results(g);
     g->n_forward = g->nodes.n;
     g->backward = true;
 

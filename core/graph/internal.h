@@ -55,8 +55,8 @@ mr_status graph_new_value(mr_graph *g, const value *v, mr_ref *out);
 mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs);
 /* In the backward pass: the value to read instead of forward value x (a repetition where x is not kept). */
 mr_status graph_available(mr_graph *g, mr_ref x, mr_ref *out);
-/* Desc of x with the producer's storage replaced: the view x applied to another root. */
-mr_status graph_same_view(mr_graph *g, mr_ref x, mr_ref new_root, mr_ref *out);
+/* Before a backward pass: mark what leaves its recompute block, and the outputs, as kept. */
+void graph_save_results(mr_graph *g);
 mr_status graph_check_open(const mr_graph *g, const char *what);
 mr_status graph_check_ref(const mr_graph *g, mr_ref x, const char *what);
 

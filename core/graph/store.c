@@ -1,0 +1,92 @@
+/* graph: growing the lists of a graph - storages, values, inferred nodes. Licence: Apache-2.0 */
+#include "internal.h"
+
+mr_status vec_room(void **at, int *cap, int n, size_t size)
+{
+    if (n < *cap) return MR_OK;
+    int bigger = *cap ? *cap * 2 : 64;
+    void *p = mr_realloc(*at, size * (size_t)bigger);
+    if (!p) return mr_fail_memory(size * (size_t)bigger);
+    *at = p, *cap = bigger;
+    return MR_OK;
+}
+
+mr_status graph_check_open(const mr_graph *g, const char *what)
+{
+    return g->finished ? mr_fail(MR_E_USAGE, "%s: the graph is finished; build a new one", what) : MR_OK;
+}
+
+mr_status graph_check_ref(const mr_graph *g, mr_ref x, const char *what)
+{
+    return x >= 0 && x < g->values.n ? MR_OK : mr_fail(MR_E_USAGE, "%s: value %d is not of this graph", what, (int)x);
+}
+
+mr_status graph_new_storage(mr_graph *g, mr_class kind, size_t bytes, int *out)
+{
+    mr_storage s = {.kind = kind, .bytes = bytes};
+    MR_TRY(VEC_PUSH(g->storages, s));
+    *out = g->storages.n - 1;
+    return MR_OK;
+}
+
+mr_status graph_new_value(mr_graph *g, const value *v, mr_ref *out)
+{
+    MR_TRY(VEC_PUSH(g->values, *v));
+    *out = g->values.n - 1;
+    value *added = &g->values.at[*out];
+    added->forward = !g->backward;
+    if (added->view == VIEW_NONE) added->root = *out;
+    return MR_OK;
+}
+
+mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
+{
+    mr_infer ctx = {.n_in = node->n_in, .attr = node->attr};
+    bool setup = true;
+    for (int i = 0; i < node->n_in; i++) {
+        if (node->in[i] == MR_NONE) continue;
+        ctx.in[i] = &g->values.at[node->in[i]].pub.desc;
+        setup = setup && g->values.at[node->in[i]].setup;
+    }
+    for (int i = 0; i < MR_MAX_OUT; i++) ctx.out[i].rank = -1;
+    mr_status st = node->op->infer(&ctx);
+    if (st != MR_OK) {
+        mr_fail_where(node->op->name, node->name, node->origin);
+        return st;
+    }
+    mr_node made = *node;
+    made.n_out = mr_op_n_out(node->op);
+    int id = g->nodes.n;
+    for (int i = 0; i < made.n_out; i++) {
+        mr_desc desc = ctx.out[i];
+        if (desc.rank < 0) {
+            made.out[i] = MR_NONE;
+            continue;
+        }
+        // a row that leaves the strides alone gets dense ones
+        bool strided = false;
+        for (int k = 0; k < desc.rank; k++) strided = strided || desc.stride[k];
+        if (!strided) desc = mr_desc_dense(desc.dtype, desc.rank, desc.dim);
+        value v = {.pub = {.desc = desc, .node = id, .param = -1}, .parent = MR_NONE};
+        const mr_out_row *row = &node->op->out[i];
+        if (row->must && node->in[row->inplace - 1] != MR_NONE) {
+            const value *over = &g->values.at[node->in[row->inplace - 1]];
+            v.pub.storage = over->pub.storage, v.pub.offset = over->pub.offset, v.pub.alias = true;
+            v.pub.desc = over->pub.desc;
+            setup = false;
+        } else if (row->must) {
+            made.out[i] = MR_NONE;
+            continue;
+        } else {
+            MR_TRY(graph_new_storage(g, MR_ARENA, mr_desc_span_bytes(&desc), &v.pub.storage));
+        }
+        MR_TRY(graph_new_value(g, &v, &made.out[i]));
+    }
+    made.setup = setup && node->n_in > 0 && !g->backward;
+    for (int i = 0; i < made.n_out; i++)
+        if (made.out[i] != MR_NONE) g->values.at[made.out[i]].setup = made.setup;
+    MR_TRY(VEC_PUSH(g->nodes, made));
+    MR_TRY(VEC_PUSH(g->tape, ((tape_entry){id, MR_NONE})));
+    for (int i = 0; i < made.n_out; i++) outs[i] = made.out[i];
+    return MR_OK;
+}
