@@ -1,4 +1,9 @@
+-- luacheck lua recipes spec datasets
 std = "lua54"
 max_line_length = 140
+cache = false
+files["recipes"] = { read_globals = { "recipe" } }
 files["spec"] = { std = "+busted" }
+files["spec/**/fixtures"] = { read_globals = { "recipe" } }
+files["spec/support"] = { globals = { "arg" } }
 exclude_files = { "build" }

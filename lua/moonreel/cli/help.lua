@@ -14,8 +14,13 @@ function help.show_command(command)
   if command.options then
     lines[#lines + 1] = ""
     for _, option in ipairs(command.options) do
-      lines[#lines + 1] = ("  %-28s %s"):format(option[1], option[2])
+      local head = "--" .. option.name .. (option.value and " " .. option.value or "")
+      if option.short then head = "-" .. option.short .. ", " .. head end
+      lines[#lines + 1] = ("  %-28s %s"):format(head, option.help)
     end
+  end
+  if command.overrides then
+    lines[#lines + 1] = "\nFields of the recipe: key=value, --key value or --key=value; moonreel help fields lists them."
   end
   if command.details then
     lines[#lines + 1] = ""

@@ -1,0 +1,196 @@
+/* bind: moonreel.core.process - own path, limits of this process, a child with a deadline. Licence: Apache-2.0
+ *
+ * real_path(path) -> absolute path without links, or nil when there is none.
+ * program() -> path of the running program.
+ * limit{memory_bytes=, cpu_s=} lowers this process's address space and processor time for good; passing
+ *   the first makes allocations fail, passing the second kills it. It also ends core dumps.
+ * run(argv, input, {deadline_s=, output_bytes=}) -> {output, exit | signal, timed_out, too_long}: start
+ *   a program, give it `input` on stdin, read its stdout; its stderr is ours. It is killed at the deadline
+ *   or when it writes more than output_bytes. */
+#define _XOPEN_SOURCE 700
+#include "bind.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static int p_real_path(lua_State *L)
+{
+    char *path = realpath(luaL_checkstring(L, 1), NULL);
+    if (!path) return 0;
+    lua_pushstring(L, path);  // an out-of-memory raise here loses one path
+    free(path);
+    return 1;
+}
+
+static int p_program(lua_State *L)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+    if (n <= 0) return mr_bind_raise(L, MR_E_IO, "cannot read /proc/self/exe: %s", strerror(errno));
+    lua_pushlstring(L, path, (size_t)n);
+    return 1;
+}
+
+static int p_limit(lua_State *L)
+{
+    int64_t bytes = mr_bind_opt_int(L, 1, "memory_bytes", 0);
+    double cpu_s = mr_bind_opt_num(L, 1, "cpu_s", 0);
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none);
+    if (bytes > 0) {
+        struct rlimit r = {(rlim_t)bytes, (rlim_t)bytes};
+        if (setrlimit(RLIMIT_AS, &r) != 0) return mr_bind_raise(L, MR_E_IO, "cannot limit memory: %s", strerror(errno));
+    }
+    if (cpu_s > 0) {
+        // SIGPROF ends the process; the whole-second limit behind it cannot be caught at all
+        struct itimerval t = {.it_value = {(time_t)cpu_s, (suseconds_t)((cpu_s - (double)(time_t)cpu_s) * 1e6)}};
+        struct rlimit r = {(rlim_t)cpu_s + 2, (rlim_t)cpu_s + 2};
+        if (setitimer(ITIMER_PROF, &t, NULL) != 0 || setrlimit(RLIMIT_CPU, &r) != 0)
+            return mr_bind_raise(L, MR_E_IO, "cannot limit processor time: %s", strerror(errno));
+    }
+    return 0;
+}
+
+/* What a running child holds; one object, so that it is released by its scratch block or at the end. */
+typedef struct child {
+    pid_t pid;
+    int in, out;   /* our ends; -1 closed */
+    char *text;
+    size_t used, cap;
+} child;
+
+static void close_end(int *fd)
+{
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+static mr_status start_child(child *c, char *const *argv)
+{
+    int to[2], from[2];
+    if (pipe(to) != 0) return mr_fail(MR_E_IO, "cannot make a pipe: %s", strerror(errno));
+    if (pipe(from) != 0) {
+        close(to[0]), close(to[1]);
+        return mr_fail(MR_E_IO, "cannot make a pipe: %s", strerror(errno));
+    }
+    // our ends must not leak into other children
+    fcntl(to[1], F_SETFD, FD_CLOEXEC);
+    fcntl(from[0], F_SETFD, FD_CLOEXEC);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addclose(&actions, to[0]);
+    posix_spawn_file_actions_addclose(&actions, from[1]);
+    int err = posix_spawn(&c->pid, argv[0], &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(to[0]), close(from[1]);
+    c->in = to[1], c->out = from[0];
+    if (err == 0) return MR_OK;
+    c->pid = 0;
+    close_end(&c->in), close_end(&c->out);
+    return mr_fail(MR_E_IO, "cannot start %s: %s", argv[0], strerror(err));
+}
+
+/* Feed and read until the child closes its output. Returns MR_OK also when time or room ran out. */
+static mr_status talk(child *c, const char *input, size_t n, double deadline_s, size_t most, bool *late, bool *much)
+{
+    double end = mr_now_s() + deadline_s;
+    size_t sent = 0;
+    fcntl(c->in, F_SETFL, O_NONBLOCK);
+    if (n == 0) close_end(&c->in);
+    for (;;) {
+        double left = end - mr_now_s();
+        if (left <= 0) return *late = true, MR_OK;
+        struct pollfd p[2] = {{c->out, POLLIN, 0}, {c->in, POLLOUT, 0}};
+        int ready = poll(p, c->in >= 0 ? 2 : 1, (int)(left * 1000) + 1);
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready < 0) return mr_fail(MR_E_IO, "poll: %s", strerror(errno));
+        if (c->in >= 0 && p[1].revents) {
+            ssize_t w = write(c->in, input + sent, n - sent);
+            if (w > 0) sent += (size_t)w;
+            if (sent == n || (w < 0 && errno != EAGAIN && errno != EINTR)) close_end(&c->in);
+        }
+        if (!p[0].revents) continue;
+        if (c->used == c->cap) {
+            size_t cap = c->cap ? c->cap * 2 : 65536;
+            char *grown = mr_realloc(c->text, cap);
+            if (!grown) return mr_fail_memory(cap);
+            c->text = grown, c->cap = cap;
+        }
+        ssize_t r = read(c->out, c->text + c->used, c->cap - c->used);
+        if (r < 0 && errno == EINTR) continue;
+        if (r < 0) return mr_fail(MR_E_IO, "cannot read from a child: %s", strerror(errno));
+        if (r == 0) return MR_OK;
+        c->used += (size_t)r;
+        if (c->used > most) return *much = true, MR_OK;
+    }
+}
+
+static int p_run(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    size_t n;
+    const char *input = luaL_optlstring(L, 2, "", &n);
+    double deadline_s = mr_bind_opt_num(L, 3, "deadline_s", 60);
+    int64_t most = mr_bind_opt_int(L, 3, "output_bytes", 64 << 20);
+    int count = (int)lua_rawlen(L, 1);
+    luaL_argcheck(L, count >= 1 && count <= 4096, 1, "1 to 4096 words");
+    char **argv = mr_bind_scratch(L, ((size_t)count + 1) * sizeof *argv);
+    for (int i = 0; i < count; i++) {
+        lua_rawgeti(L, 1, i + 1);  // stays alive in the table
+        if (lua_type(L, -1) != LUA_TSTRING) return mr_bind_raise(L, MR_E_USAGE, "run: word %d is no text", i + 1);
+        argv[i] = (char *)lua_tostring(L, -1);
+        lua_pop(L, 1);
+    }
+
+    child c = {.in = -1, .out = -1};
+    bool late = false, much = false;
+    int how = 0;
+    // a child that dies early must not kill us by SIGPIPE
+    struct sigaction quiet = {.sa_handler = SIG_IGN}, before;
+    sigaction(SIGPIPE, &quiet, &before);
+    mr_status st = start_child(&c, argv);
+    if (st == MR_OK) st = talk(&c, input, n, deadline_s, (size_t)most, &late, &much);
+    sigaction(SIGPIPE, &before, NULL);
+    close_end(&c.in), close_end(&c.out);
+    if (c.pid > 0) {
+        if (late || much || st != MR_OK) kill(c.pid, SIGKILL);
+        while (waitpid(c.pid, &how, 0) < 0 && errno == EINTR) {}
+    }
+    if (st != MR_OK) {
+        mr_free(c.text);
+        mr_bind_check(L, st);
+    }
+    lua_createtable(L, 0, 4);
+    lua_pushlstring(L, c.text ? c.text : "", c.used);
+    mr_free(c.text);
+    lua_setfield(L, -2, "output");
+    lua_pushboolean(L, late);
+    lua_setfield(L, -2, "timed_out");
+    lua_pushboolean(L, much);
+    lua_setfield(L, -2, "too_long");
+    lua_pushinteger(L, WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how));
+    lua_setfield(L, -2, WIFEXITED(how) ? "exit" : "signal");
+    return 1;
+}
+
+MR_BIND_ROOM(process)
+{
+    static const luaL_Reg rows[] = {
+        {"real_path", p_real_path}, {"program", p_program}, {"limit", p_limit}, {"run", p_run}, {NULL, NULL}};
+    luaL_newlib(L, rows);
+    return 1;
+}

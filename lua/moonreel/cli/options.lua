@@ -1,0 +1,127 @@
+--- Splits a command's words into options, fields of the recipe and the rest. Ref: recipes.md 7.
+-- A command declares rows {name, help, value = "FILE" | nil, short = "n" | nil, many = true | nil} and, when it takes
+-- a recipe, `overrides = true`: then every field of the registry is an option as well. Abbreviations do not exist.
+-- @module moonreel.cli.options
+local fault = require "moonreel.recipe.fault"
+
+local options = {}
+
+local truths = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false }
+
+local function find(rows, name)
+  name = name:gsub("_", "-")
+  for _, row in ipairs(rows) do
+    if row.name == name then return row end
+  end
+end
+
+local function unknown(command, name, problem)
+  local names = {}
+  for _, row in ipairs(command.options or {}) do names[#names + 1] = row.name end
+  local near = require("moonreel.settings.nearest")(name:gsub("_", "-"), names)
+  if near then problem = ("no such option, did you mean '--%s'?"):format(near) end
+  fault.usage("%s: --%s: %s", command.name, name, problem or ("no such option; try: moonreel " .. command.name .. " --help"))
+end
+
+---@param args string[]
+---@param command table  {name, options, overrides}
+---@return table parsed  {positional = {...}, options = {name = value}, overrides = {{key, text, argument}}}
+function options.parse(args, command)
+  local rows = command.options or {}
+  local parsed = { positional = {}, options = {}, overrides = {} }
+  local i = 1
+
+  -- the next word as a value, unless it is an option itself
+  local function next_value(name, wanted)
+    local word = args[i + 1]
+    if word == nil or word:match("^%-%-") then
+      fault.usage("%s: --%s: expected %s, got nothing; try: --%s=%s", command.name, name, wanted, name, wanted)
+    end
+    i = i + 1
+    return word
+  end
+
+  local function set(row, value)
+    local key = row.name:gsub("-", "_")
+    if row.many then
+      parsed.options[key] = parsed.options[key] or {}
+      table.insert(parsed.options[key], value)
+    else
+      parsed.options[key] = value
+    end
+  end
+
+  -- true or false after a bare flag belongs to it, any other word does not
+  local function flag_value(given)
+    if given == nil and args[i + 1] and truths[args[i + 1]:lower()] ~= nil then
+      i = i + 1
+      given = args[i]
+    end
+    return given
+  end
+
+  local function own_option(name, given)
+    local row = find(rows, name)
+    if row and row.value then
+      if given == "" then fault.usage("%s: --%s: expected %s, got nothing", command.name, name, row.value) end
+      set(row, given or next_value(name, row.value))
+    elseif row then
+      local text = flag_value(given)
+      local value = truths[(text or "true"):lower()]
+      if value == nil then fault.usage("%s: --%s: expected true or false, got '%s'", command.name, name, text) end
+      set(row, value)
+    else
+      local positive = name:match("^no%-(.+)")
+      row = positive and find(rows, positive)
+      if not row or row.value or given then return false end
+      set(row, false)
+    end
+    return true
+  end
+
+  local function field(name, given, word)
+    local override = require "moonreel.recipe.override"
+    local target, problem = override.target(name)
+    if not target then
+      local positive = name:match("^no[-_](.+)")
+      target = positive and override.target(positive)
+      if not target or target.schema.tag ~= "boolean" or given then unknown(command, name, problem) end
+    elseif target.schema.tag == "boolean" then
+      given = flag_value(given)
+    else
+      given = given or next_value(name, "VALUE")
+    end
+    local argument = word
+    if given and not word:find("=", 1, true) then argument = word .. " " .. given end
+    table.insert(parsed.overrides, { key = name, text = given, argument = argument })
+  end
+
+  while i <= #args do
+    local word = args[i]
+    if word == "--" then
+      for j = i + 1, #args do table.insert(parsed.positional, args[j]) end
+      break
+    elseif word:match("^%-%-.") then
+      local name, given = word:match("^%-%-([^=]*)=(.*)$")
+      name = name or word:sub(3)
+      if not own_option(name, given) then
+        if not command.overrides then unknown(command, name) end
+        field(name, given, word)
+      end
+    elseif word:match("^%-%a") then
+      local row
+      for _, other in ipairs(rows) do if other.short == word:sub(2, 2) then row = other end end
+      if not row then fault.usage("%s: %s: no such option; try: moonreel %s --help", command.name, word, command.name) end
+      if #word > 2 then set(row, word:sub(3)) else set(row, row.value and next_value(word:sub(2), row.value) or true) end
+    elseif command.overrides and word:match("^%a[%w_%.:%-]*=") then
+      local key, text = word:match("^([^=]*)=(.*)$")
+      table.insert(parsed.overrides, { key = key, text = text, argument = word })
+    else
+      table.insert(parsed.positional, word)
+    end
+    i = i + 1
+  end
+  return parsed
+end
+
+return options

@@ -1,0 +1,75 @@
+--- `moonreel show RECIPE`: the recipe resolved; needs no data, device or reader.
+-- @module moonreel.cli.show
+local show = {
+  name = "show",
+  summary = "print a recipe resolved, with the line that set each value",
+  usage = "show RECIPE [key=value ...] [--changed] [--diff OTHER] [--json|--lua]",
+  overrides = true,
+  options = {
+    { name = "json", help = "{hash, settings, origin}" },
+    { name = "lua", help = "a recipe without parents that bakes to the same hash" },
+    { name = "changed", help = "only what is not at its default" },
+    { name = "diff", value = "OTHER", help = "only what differs from another recipe; exit 1 when anything does" },
+  },
+}
+
+local columns = { { key = "field" }, { key = "value" }, { key = "set_by", title = "set by" } }
+
+local function rows_of(settings, changed)
+  local kinds = require "moonreel.recipe.kinds"
+  local rows = {}
+  for _, leaf in ipairs(settings:leaves()) do
+    local link = leaf.chain[#leaf.chain]
+    -- the shipped table of resolutions is long and known by its name
+    local is_table_default = leaf.row.path == "resolutions" and not (link and link.set)
+    if not (changed and not (link and link.set)) and not is_table_default then
+      rows[#rows + 1] = { field = leaf.path, value = kinds.show(leaf.raw), set_by = link and link.at or "default" }
+    end
+  end
+  return rows
+end
+
+local function print_difference(a, b, options)
+  local kinds = require "moonreel.recipe.kinds"
+  local left, right, paths, rows = {}, {}, {}, {}
+  for _, leaf in ipairs(a:leaves()) do
+    left[leaf.path] = leaf
+    paths[#paths + 1] = leaf.path
+  end
+  for _, leaf in ipairs(b:leaves()) do
+    right[leaf.path] = leaf
+    if not left[leaf.path] then paths[#paths + 1] = leaf.path end
+  end
+  table.sort(paths)
+  for _, path in ipairs(paths) do
+    local x, y = left[path], right[path]
+    local x_text, y_text = x and kinds.show(x.raw), y and kinds.show(y.raw)
+    if x_text ~= y_text then
+      rows[#rows + 1] = { field = path, value = x_text, other = y_text, on_resume = (x or y).row.resume }
+    end
+  end
+  require("moonreel.cli.table").print({ { key = "field" }, { key = "value" }, { key = "other" }, { key = "on_resume", title = "on resume" } }, rows, options)
+  return #rows == 0 and 0 or 1
+end
+
+function show.run(args)
+  local parsed = require("moonreel.cli.options").parse(args, show)
+  local fault = require "moonreel.recipe.fault"
+  if #parsed.positional ~= 1 then fault.usage("show: expected one recipe, got %d; try: moonreel show RECIPE", #parsed.positional) end
+  local bake = require("moonreel.settings").bake
+  local settings = bake(parsed.positional[1], parsed.overrides)
+  local options = parsed.options
+  for _, note in ipairs(settings.notes) do io.stderr:write("note: ", note, "\n") end
+  if options.diff then return print_difference(settings, bake(options.diff, parsed.overrides), options) end
+  if options.json then
+    io.write(settings:to_json())
+  elseif options.lua then
+    io.write(settings:to_recipe())
+  else
+    require("moonreel.cli.table").print(columns, rows_of(settings, options.changed))
+    print("hash " .. settings.hash)
+  end
+  return 0
+end
+
+return show

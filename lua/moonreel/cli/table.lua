@@ -1,0 +1,87 @@
+--- One way to print tables: aligned columns for people, JSON for programs.
+-- @module moonreel.cli.table
+local printer = {}
+
+local function text_of(value)
+  if value == nil then return "-" end
+  if math.type(value) == "float" then return ("%.6g"):format(value) end
+  return tostring(value)
+end
+
+-- characters, not bytes: captions and names are UTF-8
+local function width(text) return utf8.len(text) or #text end
+
+-- control characters never reach the terminal
+local function clean(text)
+  return (text:gsub("%c", function(c) return ("\\x%02x"):format(c:byte()) end))
+end
+
+--- May the output be coloured?
+---@return boolean
+function printer.colours()
+  local base = require "moonreel.core.base"
+  local none = os.getenv("NO_COLOR")
+  return base.is_terminal(1) and (none == nil or none == "") and os.getenv("TERM") ~= "dumb"
+end
+
+--- Text in bold when the output is a terminal that wants it.
+function printer.bold(text)
+  return printer.colours() and "\27[1m" .. text .. "\27[0m" or text
+end
+
+--- Rows as text lines.
+---@param columns table[]  {key, title, right = true | nil, format = function | nil}
+---@param rows table[]     one table of values per row
+---@return string text  with a line end, "" without rows and titles
+function printer.text(columns, rows)
+  local cells, widths = {}, {}
+  for c, column in ipairs(columns) do widths[c] = width(column.title or column.key) end
+  for r, row in ipairs(rows) do
+    cells[r] = {}
+    for c, column in ipairs(columns) do
+      local value = row[column.key]
+      local text = clean(column.format and value ~= nil and column.format(value, row) or text_of(value))
+      cells[r][c] = text
+      widths[c] = math.max(widths[c], width(text))
+    end
+  end
+  local lines = {}
+  local function line(texts, style)
+    local parts = {}
+    for c, column in ipairs(columns) do
+      local pad = (" "):rep(widths[c] - width(texts[c]))
+      if column.right then parts[c] = pad .. texts[c] else parts[c] = c < #columns and texts[c] .. pad or texts[c] end
+    end
+    lines[#lines + 1] = style((table.concat(parts, "  "):gsub("%s+$", "")))
+  end
+  local titles = {}
+  for c, column in ipairs(columns) do titles[c] = column.title or column.key end
+  line(titles, printer.bold)
+  for r = 1, #rows do line(cells[r], function(text) return text end) end
+  return table.concat(lines, "\n") .. "\n"
+end
+
+--- Print rows: aligned, or as a JSON array of objects.
+---@param columns table[]
+---@param rows table[]
+---@param options table|nil  {json = true}
+function printer.print(columns, rows, options)
+  if options and options.json then
+    local json = require "moonreel.core.json"
+    local out = {}
+    for r, row in ipairs(rows) do
+      out[r] = {}
+      for _, column in ipairs(columns) do
+        local value = row[column.key]
+        -- JSON has no such numbers
+        if value ~= value or value == math.huge or value == -math.huge then value = nil end
+        out[r][column.key] = value == nil and json.null or value
+      end
+    end
+    io.write(json.encode(json.array(out), { indent = 2 }), "\n")
+  else
+    io.write(printer.text(columns, rows))
+  end
+end
+
+return printer

@@ -1,0 +1,59 @@
+--- `moonreel why RECIPE KEY`: where a value comes from, oldest first.
+-- @module moonreel.cli.why
+local why = {
+  name = "why",
+  summary = "print where a value comes from, what it replaced and what follows from it",
+  usage = "why RECIPE KEY [key=value ...] [--json]",
+  overrides = true,
+  options = { { name = "json", help = "the chain as JSON" } },
+}
+
+-- paths whose late-bound values read one of `path`
+local function readers_of(settings, path)
+  local out = {}
+  for _, leaf in ipairs(settings:leaves()) do
+    for _, link in ipairs(leaf.chain) do
+      for _, read in ipairs(link.reads or {}) do
+        if (read == path or path:sub(1, #read + 1) == read .. ".") and leaf.path ~= path then out[#out + 1] = leaf.path end
+      end
+    end
+  end
+  return out
+end
+
+-- the leaf of a key, or all leaves below it
+local function leaves_at(settings, key)
+  local fault = require "moonreel.recipe.fault"
+  local target, problem = require("moonreel.recipe.override").target(key)
+  if not target then fault.usage("why: %s", problem) end
+  local path = require("moonreel.recipe.fold").show_path(target.keys)
+  local out = {}
+  for _, leaf in ipairs(settings:leaves()) do
+    if leaf.path == path or leaf.path:sub(1, #path + 1) == path .. "." then out[#out + 1] = leaf end
+  end
+  if #out == 0 then fault.usage("why: %s: the recipe has no such entry", path) end
+  return out
+end
+
+function why.run(args)
+  local parsed = require("moonreel.cli.options").parse(args, why)
+  if #parsed.positional ~= 2 then
+    require("moonreel.recipe.fault").usage("why: expected a recipe and a key, got %d words; try: moonreel why RECIPE lr", #parsed.positional)
+  end
+  local settings = require("moonreel.settings").bake(parsed.positional[1], parsed.overrides)
+  local rows = {}
+  for _, leaf in ipairs(leaves_at(settings, parsed.positional[2])) do
+    for i, link in ipairs(leaf.chain) do
+      rows[#rows + 1] = { field = i == 1 and leaf.path or "", set_by = link.at, value = link.value,
+        replaced = i > 1 and leaf.chain[i - 1].value or nil, from = link.reads and table.concat(link.reads, ", ") or nil }
+      if parsed.options.json then rows[#rows].field = leaf.path end
+    end
+    local followers = readers_of(settings, leaf.path)
+    if #followers > 0 and #rows > 0 then rows[#rows].followers = table.concat(followers, ", ") end
+  end
+  require("moonreel.cli.table").print({ { key = "field" }, { key = "value" }, { key = "set_by", title = "set by" },
+    { key = "replaced" }, { key = "from", title = "computed from" }, { key = "followers", title = "what follows" } }, rows, parsed.options)
+  return 0
+end
+
+return why

@@ -1,0 +1,9 @@
+--- Fields of the data set of clips with captions. Ref: opensora-1.2.md 4.2.
+return {
+  record = "dataset",
+  types = { VariableVideoTextDataset = { help = "clips and stills of any size with captions" } },
+  fields = {
+    { "transform_name", "text", default = "resize_crop", choices = { "resize_crop", "center" }, reader = "data", help = "how a frame is brought to the bucket's size" },
+    { "frame_interval", "integer", default = 1, min = 1, unit = "frames", reader = "data", help = "take every n-th frame" },
+  },
+}

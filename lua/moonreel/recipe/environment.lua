@@ -1,0 +1,174 @@
+--- What a recipe can reach: an allow-list, and budgets that it cannot swallow.
+-- No pcall, coroutine, load, metatables, files, clock or chance. `pairs` runs in key order, so that equal recipes
+-- give equal bytes. The list is printed by `moonreel help recipe`. Ref: recipes.md 5 and 6.
+-- @module moonreel.recipe.environment
+local environment = {}
+
+environment.instructions = 50 * 1000 * 1000   -- budget of one bake
+environment.text_bytes = 16 * 1024 * 1024     -- longest text that a recipe may build
+
+local function fail(text) error(text, 3) end
+
+-- keys in a fixed order: numbers first, then texts, then booleans; anything else has no order
+local rank = { number = 1, string = 2, boolean = 3 }
+local function sorted_keys(t)
+  local keys = {}
+  for key in next, t do
+    if not rank[type(key)] then fail("pairs: a key of type " .. type(key) .. " has no order; use numbers or text") end
+    keys[#keys + 1] = key
+  end
+  table.sort(keys, function(a, b)
+    local x, y = rank[type(a)], rank[type(b)]
+    if x ~= y then return x < y end
+    if x == 3 then return a == false and b == true end
+    return a < b
+  end)
+  return keys
+end
+environment.sorted_keys = sorted_keys
+
+local function ordered_pairs(t)
+  local meta = type(t) == "table" and debug.getmetatable(t)
+  if meta and meta.__pairs then return meta.__pairs(t) end
+  if type(t) ~= "table" then fail("pairs: expected a table, got " .. type(t)) end
+  local keys, i = sorted_keys(t), 0
+  return function()
+    i = i + 1
+    local key = keys[i]
+    if key ~= nil then return key, t[key] end
+  end, t, nil
+end
+
+-- an address would make two bakes differ
+local function plain_tostring(value)
+  local kind = type(value)
+  if kind == "table" or kind == "function" or kind == "userdata" then
+    local meta = debug.getmetatable(value)
+    if meta and meta.__name then return meta.__name end
+    fail("tostring: a " .. kind .. " has no text form in a recipe")
+  end
+  return tostring(value)
+end
+
+local function plain_format(form, ...)
+  if type(form) ~= "string" then fail("string.format: expected text, got " .. type(form)) end
+  if form:gsub("%%%%", ""):find("%%[^%a]*p") then fail("string.format: %p prints an address, which differs from bake to bake") end
+  local args = table.pack(...)
+  for i = 1, args.n do
+    if type(args[i]) == "table" or type(args[i]) == "function" then args[i] = plain_tostring(args[i]) end
+  end
+  return string.format(form, table.unpack(args, 1, args.n))
+end
+
+local function capped_rep(text, n, separator)
+  text = tostring(text)
+  n = math.tointeger(n) or fail("string.rep: expected a count")
+  if n > 0 and (#text + #(separator or "")) * n > environment.text_bytes then fail("string.rep: the text would pass 16 MiB") end
+  return string.rep(text, n, separator)
+end
+
+-- ranges of table functions run outside the instruction count, so their length is capped
+local function span(name, from, to)
+  from, to = math.tointeger(from), math.tointeger(to)
+  if not from or not to then fail(name .. ": expected integers") end
+  if to - from > 1000 * 1000 or to - from < 0 and to > from then fail(name .. ": more than a million elements") end
+end
+
+local function capped_move(a, from, to, at, b)
+  span("table.move", from, to)
+  return table.move(a, from, to, at, b)
+end
+
+local function capped_unpack(t, from, to)
+  span("table.unpack", from or 1, to or #t)
+  return table.unpack(t, from, to)
+end
+
+local function capped_concat(t, separator, from, to)
+  span("table.concat", from or 1, to or #t)
+  return table.concat(t, separator, from, to)
+end
+
+local function take(from, names)
+  local out = {}
+  for name in names:gmatch("%S+") do out[name] = from[name] end
+  return out
+end
+
+--- A fresh allow-list. `recipe` and `require` are added by the loader.
+---@return table
+function environment.new()
+  local env = take(_G, "assert error ipairs select tonumber type")
+  env.pairs, env.tostring = ordered_pairs, plain_tostring
+  env.math = take(math, "abs ceil cos deg exp floor fmod huge log max maxinteger min mininteger modf pi rad sin sqrt tan tointeger type ult")
+  env.string = take(string, "byte char len lower reverse sub upper")
+  env.string.format, env.string.rep = plain_format, capped_rep
+  env.table = take(table, "insert pack remove sort")
+  env.table.move, env.table.unpack, env.table.concat = capped_move, capped_unpack, capped_concat
+  return env
+end
+
+-- chunk names of recipes, to tell their code from ours
+local sources = {}
+
+--- Call recipe code. Texts share one metatable, through which ("x"):find would go around the allow-list: while
+-- a recipe runs, its own lines see the allowed string functions there.
+---@param source string|nil  chunk name of the recipe, remembered
+---@param f function
+---@return boolean ok
+---@return any ...  results or the error
+function environment.guarded(source, f, ...)
+  if source then sources[source] = true end
+  local meta = debug.getmetatable("")
+  local before = meta.__index
+  if type(before) == "function" then return pcall(f, ...) end
+  local allowed = environment.new().string
+  meta.__index = function(_, name)
+    local caller = debug.getinfo(2, "S")
+    if caller and sources[caller.source] then
+      local value = allowed[name]
+      if value == nil then fail(("text has no method '%s' in a recipe"):format(tostring(name))) end
+      return value
+    end
+    return before[name]
+  end
+  local results = table.pack(pcall(f, ...))
+  meta.__index = before
+  return table.unpack(results, 1, results.n)
+end
+
+--- Names a recipe may use, for help: {"math.abs", ...}, sorted.
+---@return string[]
+function environment.names()
+  local names = { "recipe", "require" }
+  for name, value in pairs(environment.new()) do
+    if type(value) == "table" then
+      for inner in pairs(value) do names[#names + 1] = name .. "." .. inner end
+    else
+      names[#names + 1] = name
+    end
+  end
+  table.sort(names)
+  return names
+end
+
+--- Run `f` under the instruction budget. A recipe has no error handler, so nothing can swallow it.
+---@param f function
+---@return any ...  results of f
+function environment.within_budget(f, ...)
+  local step, left = 10000, environment.instructions
+  local old_hook, old_mask, old_count = debug.gethook()
+  debug.sethook(function()
+    left = left - step
+    if left < 0 then
+      -- sticky: every further count raises again
+      error({ code = "MR_E_RECIPE", exit = 3, message = ("recipe: more than %d instructions; a recipe is data, not a program; try: look for a loop without end"):format(environment.instructions) }, 0)
+    end
+  end, "", step)
+  local results = table.pack(pcall(f, ...))
+  if old_hook then debug.sethook(old_hook, old_mask, old_count) else debug.sethook() end
+  if not results[1] then error(results[2], 0) end
+  return table.unpack(results, 2, results.n)
+end
+
+return environment

@@ -1,0 +1,105 @@
+--- Recipe names to files. A file is {id, shown, text, shipped}: the id is the real path, `shown` what messages print.
+-- Ref: recipes.md 1.
+-- @module moonreel.recipe.files
+local base = require "moonreel.core.base"
+local process = require "moonreel.core.process"
+local app = require "moonreel.app"
+local fault = require "moonreel.recipe.fault"
+
+local files = {}
+
+-- "a/./b/../c" -> "a/c"; leading ".." stay
+local function clean(path)
+  local rooted, parts = path:sub(1, 1) == "/", {}
+  for part in path:gmatch("[^/]+") do
+    if part == ".." and #parts > 0 and parts[#parts] ~= ".." then
+      parts[#parts] = nil
+    elseif part ~= "." then
+      parts[#parts + 1] = part
+    end
+  end
+  return (rooted and "/" or "") .. table.concat(parts, "/")
+end
+files.clean = clean
+
+local function with_extension(path)
+  return path:match("%.lua$") and path or path .. ".lua"
+end
+
+local function on_disk(path)
+  path = clean(with_extension(path))
+  if not base.exists(path) then return nil end
+  local ok, text = pcall(base.read_file, path)
+  if not ok then return nil end
+  return { id = process.real_path(path), shown = path, text = text, shipped = false }
+end
+
+local function shipped(path)
+  path = clean(with_extension(path))
+  if path:sub(1, 8) ~= "recipes/" then return nil end
+  local text = app.embedded(path)
+  return text and { id = "shipped:" .. path, shown = path, text = text, shipped = true }
+end
+
+-- folders of MOONREEL_RECIPES, then the shipped recipes
+local function by_name(name)
+  for folder in (os.getenv("MOONREEL_RECIPES") or ""):gmatch("[^:]+") do
+    local found = on_disk(folder .. "/" .. name)
+    if found then return found end
+  end
+  return shipped("recipes/" .. name) or shipped(name)
+end
+
+local function shipped_names()
+  local names = {}
+  for _, path in ipairs(app.embedded_list()) do
+    names[#names + 1] = path:match("^recipes/(.*)%.lua$")
+  end
+  return names
+end
+files.shipped_names = shipped_names
+
+local function not_found(name, where)
+  local near = require("moonreel.settings.nearest")(name:gsub("%.lua$", ""):gsub("^recipes/", ""), shipped_names())
+  return fault.new("MR_E_RECIPE", ("%sno recipe '%s'%s; tried: %s, MOONREEL_RECIPES, the shipped recipes"):format(
+    where and where .. ": " or "", name, near and (", did you mean '" .. near .. "'?") or "", with_extension(name)))
+end
+
+--- The file that a recipe or helper names.
+---@param name string
+---@param from table  the file that names it; "./x" and "../x" count from it
+---@return table file
+function files.from(name, from, where)
+  if name:match("^%.%.?/") then
+    local folder = from.shown:match("^(.*)/[^/]*$") or "."
+    local path = folder .. "/" .. name
+    local found
+    if from.shipped then found = shipped(path) else found = on_disk(path) end
+    if not found then
+      error(fault.new("MR_E_RECIPE", ("%s: no file %s; './' and '../' count from the recipe itself"):format(where, clean(with_extension(path)))), 0)
+    end
+    return found
+  end
+  local found = name:sub(1, 1) == "/" and on_disk(name) or by_name(name)
+  if not found then error(not_found(name, where), 0) end
+  return found
+end
+
+--- The file that the user names: a path from the working directory, or a recipe's name.
+---@param name string
+---@return table file
+function files.root(name)
+  if name:match("%.py$") then
+    local names, stem = {}, name:gsub("%.py$", "")
+    for _, other in ipairs(shipped_names()) do
+      if other:match("[^/]*$") == stem:match("[^/]*$") then names[#names + 1] = other end
+    end
+    fault.usage("'%s' is a recipe of the reference; moonreel's are Lua%s", name,
+      #names > 0 and "; try: " .. table.concat(names, ", ") or "; try: moonreel help recipes")
+  end
+  local found = on_disk(name) or by_name(name)
+  if not found then error(not_found(name), 0) end
+  return found
+end
+
+return files

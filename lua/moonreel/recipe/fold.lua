@@ -1,0 +1,423 @@
+--- Layers to values: folds the writes of every path from the weakest layer to the strongest, on demand.
+-- On demand, because a late-bound value f(r, inherited) reads other final values; reading in circles is an error
+-- that prints the circle. Ref: recipes.md 2.
+-- @module moonreel.recipe.fold
+local environment = require "moonreel.recipe.environment"
+local fault = require "moonreel.recipe.fault"
+local kinds = require "moonreel.recipe.kinds"
+local layer = require "moonreel.recipe.layer"
+local marker = require "moonreel.recipe.marker"
+local place = require "moonreel.recipe.place"
+local registry = require "moonreel.recipe.registry"
+
+local Fold = {}
+Fold.__index = Fold
+
+local fold = {}
+local absent = setmetatable({}, { __name = "absent" })  -- an entry that an open map does not have
+
+--- Start folding.
+---@param layers table[]  {write, shown}, weakest first
+---@return table fold
+function fold.new(layers)
+  return setmetatable({ layers = layers, root = registry.get().root, memo = {}, calls = {}, chains = {} }, Fold)
+end
+
+local function key_of(keys, count) return table.concat(keys, "\0", 1, count) end
+local function show_path(keys, count)
+  local shown = {}
+  for i = 1, count or #keys do shown[i] = tostring(keys[i]) end
+  return table.concat(shown, ".")
+end
+fold.show_path = show_path
+
+-- field keys[i] of a record, of its type only when it is no common one
+function Fold:field(record, keys, i)
+  return record.fields[keys[i]] or (record.types and registry.field(record, keys[i], self:type_name(keys, i - 1)))
+end
+
+--- Schema at a path under the final types, or nil with the depth that fails.
+function Fold:schema(keys, count)
+  local schema = self.root
+  for i = 1, count or #keys do
+    if schema.tag == "record" then
+      schema = self:field(schema, keys, i)
+    elseif schema.tag == "map" then
+      schema = schema.value
+    else
+      schema = nil
+    end
+    if not schema then return nil, i end
+  end
+  return schema
+end
+
+--- Final value of `type` of the typed record at keys[1..count]; false when none.
+function Fold:type_name(keys, count)
+  local path = table.move(keys, 1, count, 1, {})
+  path[count + 1] = "type"
+  local value = self:leaf(path)
+  return value ~= marker.none and value or false
+end
+
+-- default of a leaf or map entry: of the type, of the row, or none / absent
+function Fold:default(keys, schema)
+  local parent = self.root
+  local inside_map = false
+  for i = 1, #keys - 1 do
+    if parent.tag == "record" then
+      parent = self:field(parent, keys, i)
+    else
+      parent = parent.value
+    end
+    inside_map = inside_map or parent.tag == "map"
+    if parent.tag == "map" and parent.row and parent.row.default then
+      -- an entry of a map that has a default
+      local at = parent.row.default
+      for j = i + 1, #keys do at = type(at) == "table" and at[keys[j]] or nil end
+      if at ~= nil then return at, "default" end
+    end
+  end
+  if parent.tag == "map" then return absent end
+  if parent.types and not parent.fields[keys[#keys]] then
+    local type_name = self:type_name(keys, #keys - 1)
+    local of_type = type_name and parent.types[type_name]
+    if of_type and of_type.preset[keys[#keys]] ~= nil then return of_type.preset[keys[#keys]], "default of " .. type_name end
+  end
+  local row = schema.row
+  if inside_map and (not row or row.default == nil) then return marker.none, "default" end
+  if row and row.default ~= nil then return row.default, "default" end
+  return marker.none, "default"
+end
+
+-- plain copy without markers of what recipes may see; none becomes nil
+local function plain(value)
+  if value == marker.none or value == absent then return nil end
+  if type(value) ~= "table" or getmetatable(value) ~= nil then return value end
+  local out = {}
+  for key, item in next, value do out[key] = plain(item) end
+  return out
+end
+
+function Fold:call(write, keys, count, upto, f, inherited)
+  if write.busy then
+    local chain, from = {}, 1
+    for i, call in ipairs(self.calls) do if call.write == write then from = i end end
+    for i = from, #self.calls do chain[#chain + 1] = ("%s (%s)"):format(self.calls[i].path, place.text(self.calls[i].write.place)) end
+    chain[#chain + 1] = show_path(keys, count)
+    fault.at(write.place, "%s needs its own value: %s", show_path(keys, count), table.concat(chain, " -> "))
+  end
+  write.busy = true
+  write.reads = write.reads or {}
+  local call = { write = write, path = show_path(keys, count), reads = write.reads }
+  self.calls[#self.calls + 1] = call
+  local ok, result = environment.guarded(nil, f, self:reader(), inherited)
+  self.calls[#self.calls] = nil
+  write.busy = false
+  if not ok then
+    if type(result) == "table" then error(result, 0) end
+    fault.at(write.place, "%s: %s", call.path, tostring(result))
+  end
+  if result == nil then
+    fault.at(write.place, "%s: the function returned nil; try: recipe.none for no value, recipe.remove for the default", call.path)
+  end
+  if type(result) == "function" then
+    fault.at(write.place, "%s: the function returned a function; no setting has a function as its value", call.path)
+  end
+  return result
+end
+
+-- a late write turned into the write that its result stands for; called once
+function Fold:resolve(write, keys, count, index)
+  if not write or write.tag ~= "late" then return write end
+  if write.result then return write.result end
+  local schema = self:schema(keys, count)
+  local inherited
+  if not write.busy then inherited = plain(self:value(keys, count, index - 1)) end
+  local value = self:call(write, keys, count, index, write.f, inherited)
+  write.result = layer.of_result(schema, value, write.place, show_path(keys, count))
+  write.result.late = write
+  return write.result
+end
+
+-- the effect of layer `index` on a path: a write, and whether something above took the path back first
+function Fold:effect(index, keys, count)
+  local write, reset = self.layers[index].write, nil
+  for i = 1, count do
+    write = self:resolve(write, keys, i - 1, index)
+    if write.tag ~= "table" then return reset or write.tag, nil, write end
+    if write.replace then reset = "replace" end
+    local child = write.children[keys[i]]
+    if not child then return reset, nil, write end
+    write = child
+  end
+  return reset, self:resolve(write, keys, count, index), write
+end
+
+-- functions inside a list are late-bound as well; `old` is what the list replaces
+function Fold:list_items(write, value, old, keys, index)
+  if type(value) == "function" then
+    local inner = write.items and write.items[value]
+    if not inner then
+      inner = { place = write.place, f = value }
+      write.items = write.items or {}
+      write.items[value] = inner
+    end
+    if inner.value == nil then inner.value = self:call(inner, keys, #keys, index, value, plain(old)) end
+    return inner.value
+  end
+  if type(value) ~= "table" or getmetatable(value) ~= nil then return value end
+  local out = {}
+  for key, item in next, value do
+    out[key] = self:list_items(write, item, type(old) == "table" and old[key] or nil, keys, index)
+  end
+  return out
+end
+
+-- check a leaf's value against its schema; `p` is where it was written
+function Fold:checked(schema, keys, value, p)
+  if value == marker.none then
+    if not schema.none then fault.at(p, "%s: expected %s, got none", show_path(keys), kinds.expected(schema)) end
+    return value
+  end
+  local good = kinds.check(schema, value)
+  if good == nil then
+    fault.at(p, "%s: expected %s, got %s", show_path(keys), kinds.expected(schema),
+      type(value) == "table" and kinds.show(plain(value)) or kinds.came(value))
+  end
+  return good
+end
+
+--- Value of a leaf after layers 1..upto (default all); marker.none, or `absent` for a missing map entry.
+---@param keys table
+---@param upto integer|nil
+function Fold:leaf(keys, upto)
+  local final = upto == nil
+  local memo_key = final and key_of(keys, #keys)
+  if final and self.memo[memo_key] ~= nil then return self.memo[memo_key] end
+  local schema = self:schema(keys)
+  local default, source = self:default(keys, schema)
+  if type(default) == "function" then
+    local write = { place = { argument = "default of " .. show_path(keys) } }
+    self.default_writes = self.default_writes or {}
+    write = self.default_writes[key_of(keys, #keys)] or write
+    self.default_writes[key_of(keys, #keys)] = write
+    if write.value == nil then write.value = self:call(write, keys, #keys, 0, default, nil) end
+    default = write.value
+  end
+  local value = default
+  if value ~= absent and value ~= marker.none then value = self:checked(schema, keys, value, { argument = "default" }) end
+  local chain = {}
+  if value ~= absent then chain[1] = { value = value, source = source } end
+  for index = 1, upto or #self.layers do
+    local reset, write, holder = self:effect(index, keys, #keys)
+    local was = value
+    local tag = write and write.tag
+    if reset == "remove" then value = default
+    elseif reset == "replace" then value = #keys > 1 and self:schema(keys, #keys - 1).tag == "map" and absent or default
+    elseif reset == "none" then value = absent end
+    if tag == "leaf" then
+      value = self:checked(schema, keys, self:list_items(write, write.value, value, keys, index), write.place)
+    elseif tag == "element" then
+      value = self:with_element(schema, keys, value, write)
+    elseif tag == "none" then
+      value = self:checked(schema, keys, marker.none, write.place)
+    elseif tag == "remove" then
+      value = default
+    end
+    if write or (reset and not rawequal(was, value)) then
+      local by = write or holder
+      chain[#chain + 1] = { value = value, place = by.place, reads = (by.late or by).reads, reset = not write and reset or nil,
+        marker = tag == "remove" and "remove" or nil, index = index }
+    end
+  end
+  if final then
+    self.memo[memo_key] = value
+    self.chains[memo_key] = chain
+  end
+  return value, chain
+end
+
+-- `betas.1=0.8`: one element of a list, counted from 1
+function Fold:with_element(schema, keys, value, write)
+  local path = show_path(keys) .. "." .. table.concat(write.indices, ".")
+  local out = type(value) == "table" and value ~= marker.none and value ~= absent and plain(value) or nil
+  local at = out
+  for i, index in ipairs(write.indices) do
+    if type(at) ~= "table" or at[index] == nil then
+      fault.at(write.place, "%s: the list has %d elements, counted from 1", path, type(at) == "table" and #at or 0)
+    end
+    if i < #write.indices then at = at[index] end
+  end
+  at[write.indices[#write.indices]] = write.value
+  local good = kinds.check(schema, out)
+  if good == nil then
+    fault.at(write.place, "%s: expected %s, got %s", show_path(keys), kinds.expected(schema), kinds.show(out))
+  end
+  return good
+end
+
+--- Keys of an open map after layers 1..upto, in order; nil when the map is none.
+function Fold:map_keys(keys, count, upto)
+  local path = table.move(keys, 1, count, 1, {})
+  local row = self:schema(path).row
+  local default = row and row.default
+  local present = default ~= nil and default ~= marker.none
+  local found = {}
+  if present then for key in pairs(default) do found[key] = true end end
+  for index = 1, upto or #self.layers do
+    local reset, write = self:effect(index, path, #path)
+    local tag = write and write.tag
+    if reset == "none" or reset == "replace" or tag == "none" then
+      found, present = {}, false
+    end
+    if reset == "remove" or tag == "remove" then
+      found, present = {}, default ~= nil and default ~= marker.none
+      if present then for key in pairs(default) do found[key] = true end end
+    end
+    if tag == "none" and not self:schema(path).none then
+      fault.at(write.place, "%s: expected %s, got none", show_path(path), kinds.expected(self:schema(path)))
+    end
+    if tag == "table" then
+      if write.replace then found = {} end
+      present = true
+      for key in pairs(write.children) do
+        path[count + 1] = key
+        local _, child = self:effect(index, path, count + 1)
+        path[count + 1] = nil
+        if child and child.tag == "remove" then found[key] = nil else found[key] = true end
+      end
+    end
+  end
+  if not present then return nil end
+  return environment.sorted_keys(found)
+end
+
+--- Value at any path after layers 1..upto as plain data (markers inside).
+function Fold:value(keys, count, upto)
+  local path = table.move(keys, 1, count, 1, {})
+  local schema = self:schema(path)
+  if schema.tag == "record" then
+    local out = {}
+    if schema.types and not self:type_name(path, count) and not schema.fields.type then return out end
+    for _, name in ipairs(registry.names(schema, schema.types and (self:type_name(path, count) or "\0"))) do
+      path[count + 1] = name
+      out[name] = self:value(path, count + 1, upto)
+    end
+    return out
+  elseif schema.tag == "map" then
+    local names = self:map_keys(path, count, upto)
+    if not names then return marker.none end
+    local out = {}
+    for _, name in ipairs(names) do
+      path[count + 1] = name
+      out[name] = self:value(path, count + 1, upto)
+    end
+    return out
+  end
+  return (self:leaf(path, upto))
+end
+
+-- remember who reads what, for `why`
+function Fold:note_read(keys)
+  local call = self.calls[#self.calls]
+  if call then call.reads[show_path(keys)] = true end
+end
+
+-- what a late-bound function sees at a path: a leaf's value, or a view of what lies below
+function Fold:view(keys, schema)
+  if schema.tag ~= "record" and schema.tag ~= "map" then
+    self:note_read(keys)
+    return plain(self:leaf(keys))
+  end
+  if schema.tag == "map" then
+    self:note_read(keys)
+    local names = self:map_keys(keys, #keys)
+    if not names then return nil end
+  end
+  local me = self
+  local function child(name)
+    local path = table.move(keys, 1, #keys, 1, {})
+    if schema.tag == "map" then
+      path[#path + 1] = name
+      local known = false
+      for _, other in ipairs(me:map_keys(keys, #keys)) do known = known or other == name end
+      return known and me:view(path, schema.value) or nil
+    end
+    local target = schema.path and type(name) == "string" and registry.resolve(schema, name)
+    if target then path = target else path[#path + 1] = name end
+    local inner = me:schema(path)
+    if not inner then
+      local of_any = target and "which the present type lacks" or ("is not a field" .. (schema.path and registry.hint(schema, tostring(name)) or ""))
+      error(("%s %s"):format(show_path(path), of_any), 3)
+    end
+    return me:view(path, inner)
+  end
+  local function names()
+    if schema.tag == "map" then return me:map_keys(keys, #keys) end
+    return registry.names(schema, schema.types and (me:type_name(keys, #keys) or "\0"))
+  end
+  return setmetatable({}, {
+    __index = function(_, name) return child(name) end,
+    __newindex = function() error("the final recipe cannot be changed", 2) end,
+    __pairs = function()
+      local list, i = names(), 0
+      return function()
+        i = i + 1
+        if list[i] ~= nil then return list[i], child(list[i]) end
+      end
+    end,
+    __len = function() return #names() end,
+    __name = "recipe", __metatable = { __name = "recipe" },
+  })
+end
+
+--- The final recipe as late-bound functions see it: it answers to every spelling.
+function Fold:reader()
+  self.the_reader = self.the_reader or self:view({}, self.root)
+  return self.the_reader
+end
+
+--- All leaves: visits each with its keys, schema, value and chain. Absent entries are left out.
+---@param visit function  (keys, schema, value, chain)
+function Fold:each(visit)
+  local function walk(keys, schema)
+    if schema.tag == "record" then
+      for _, name in ipairs(registry.names(schema, schema.types and (self:type_name(keys, #keys) or "\0"))) do
+        keys[#keys + 1] = name
+        walk(keys, self:schema(keys))
+        keys[#keys] = nil
+      end
+    elseif schema.tag == "map" then
+      local names = self:map_keys(keys, #keys)
+      if not names then
+        visit(keys, schema, marker.none, self:map_chain(keys))
+      elseif #names == 0 then
+        visit(keys, schema, {}, self:map_chain(keys))
+      end
+      for _, name in ipairs(names or {}) do
+        keys[#keys + 1] = name
+        walk(keys, schema.value)
+        keys[#keys] = nil
+      end
+    else
+      local value = self:leaf(keys)
+      if value ~= absent then visit(keys, schema, value, self.chains[key_of(keys, #keys)]) end
+    end
+  end
+  walk({}, self.root)
+end
+
+-- who made an open map none or empty
+function Fold:map_chain(keys)
+  local chain = { { value = marker.none, source = "default" } }
+  for index = 1, #self.layers do
+    local reset, write, holder = self:effect(index, keys, #keys)
+    if reset or write then
+      chain[#chain + 1] = { value = write and write.tag == "table" and {} or marker.none, place = (write or holder).place, index = index }
+    end
+  end
+  return chain
+end
+
+return fold

@@ -1,0 +1,221 @@
+--- Runs recipe files and puts ancestors in order: name -> layers, weakest first.
+-- Each file runs once per bake, in a closed environment, its table constructors wrapped (rewrite.lua). Ref: recipes.md 1, 2, 4.
+-- @module moonreel.recipe.loader
+local environment = require "moonreel.recipe.environment"
+local fault = require "moonreel.recipe.fault"
+local files = require "moonreel.recipe.files"
+local marker = require "moonreel.recipe.marker"
+local place = require "moonreel.recipe.place"
+local rewrite = require "moonreel.recipe.rewrite"
+
+local loader = {}
+local Loader = {}
+Loader.__index = Loader
+
+--- A loader keeps the files of one bake.
+function loader.new()
+  return setmetatable({ loaded = {}, order = {} }, Loader)
+end
+
+-- what the rewritten constructors call: checks for values that plain Lua would drop, then remembers the lines
+local function hooks(file, constructors)
+  local open = {}
+  local function at(line) return ("%s:%d"):format(file.shown, line) end
+  local env = {}
+  env.__open = function(id)
+    local frame = { constructor = constructors[id], computed = {} }
+    open[#open + 1] = frame
+    return frame
+  end
+  env.__key = function(n, key)
+    local frame = open[#open]
+    local line = frame.constructor.items[n].line
+    if key == nil then fault.recipe("%s: a key is nil", at(line)) end
+    if math.type(key) == "float" and math.tointeger(key) then key = math.tointeger(key) end
+    frame.computed[#frame.computed + 1] = { key = key, line = line }
+    return key
+  end
+  env.__table = function(frame, t)
+    open[#open] = nil
+    local lines, position, computed = {}, 0, 0
+    for _, item in ipairs(frame.constructor.items) do
+      local key, line = item.key, item.line
+      if item.positional then
+        position = position + 1
+        key = position
+      elseif item.computed then
+        computed = computed + 1
+        key = frame.computed[computed].key
+      end
+      if lines[key] then
+        fault.recipe("%s: %s is written twice in one table, first at line %d; the last one would win without a word", at(line),
+          type(key) == "number" and "element [" .. key .. "]" or "'" .. tostring(key) .. "'", lines[key])
+      end
+      if t[key] == nil and not item.open_ended then
+        fault.recipe("%s: %s is nil, which Lua drops without a word; try: recipe.none for no value, recipe.remove for the default", at(line),
+          type(key) == "number" and "element [" .. key .. "]" or "'" .. tostring(key) .. "'")
+      end
+      lines[key] = line
+    end
+    place.remember(t, file.shown, frame.constructor.line, lines)
+    return t
+  end
+  return env
+end
+
+-- the environment of one file: the allow-list, `recipe`, `require`, no new names
+function Loader:environment(file, constructors)
+  local env = environment.new()
+  for name, hook in pairs(hooks(file, constructors)) do env[name] = hook end
+  local function here()
+    -- the line of the recipe that calls us
+    local level = 2
+    while true do
+      local info = debug.getinfo(level, "Sl")
+      if not info then return file.shown end
+      if info.source == "@" .. file.shown then return ("%s:%d"):format(file.shown, info.currentline) end
+      level = level + 1
+    end
+  end
+  local api = { none = marker.none, remove = marker.remove, previous = marker.previous, replace = marker.replace }
+  function api.extend(...)
+    local parents = table.pack(...)
+    for i = 1, parents.n do
+      if type(parents[i]) ~= "string" then fault.recipe("%s: recipe.extend: expected names, got %s", here(), type(parents[i])) end
+    end
+    if parents.n == 0 then fault.recipe("%s: recipe.extend: names no parent; try: recipe {...}", here()) end
+    local where = here()
+    return function(body)
+      if type(body) ~= "table" then fault.recipe("%s: recipe.extend(...): expected a table after it, got %s", where, type(body)) end
+      return marker.declare({ where = where, table.unpack(parents, 1, parents.n) }, body)
+    end
+  end
+  setmetatable(api, {
+    __call = function(_, body)
+      if type(body) ~= "table" then fault.recipe("%s: recipe: expected a table, got %s", here(), type(body)) end
+      return marker.declare({}, body)
+    end,
+    __index = function(_, name) fault.recipe("%s: recipe.%s is not known; there are none, remove, replace, extend, previous", here(), tostring(name)) end,
+    __newindex = function() fault.recipe("%s: recipe is fixed", here()) end,
+    __metatable = false, __name = "recipe",
+  })
+  env.recipe = api
+  env.require = function(name)
+    if type(name) ~= "string" then fault.recipe("%s: require: expected a name, got %s", here(), type(name)) end
+    local where = here()
+    return self:run(files.from(name, file, where), where)
+  end
+  return setmetatable({}, {
+    __index = function(_, name)
+      local value = env[name]
+      if value == nil then fault.recipe("%s: '%s' is not defined here; recipes reach only: moonreel help recipe", here(), tostring(name)) end
+      return value
+    end,
+    __newindex = function(_, name)
+      fault.recipe("%s: '%s' is assigned as a global; try: local %s", here(), tostring(name), tostring(name))
+    end,
+    __metatable = false,
+  })
+end
+
+--- Run a file once; a second request gets the first result.
+---@param file table
+---@param where string|nil  who asks
+---@return any value  what the file returned
+function Loader:run(file, where)
+  local entry = self.loaded[file.id]
+  if entry then
+    if entry.running then
+      local chain = {}
+      for i = entry.depth, #self.order do chain[#chain + 1] = self.order[i].shown end
+      chain[#chain + 1] = file.shown
+      fault.recipe("%s: files go round in a circle: %s", where or file.shown, table.concat(chain, " -> "))
+    end
+    return entry.value
+  end
+  entry = { running = true, depth = #self.order + 1 }
+  self.loaded[file.id] = entry
+  self.order[entry.depth] = file
+  -- syntax errors are those of the text as written
+  local chunk, problem = load(file.text, "@" .. file.shown, "t", {})
+  if not chunk then fault.recipe("%s", problem) end
+  local code, constructors = rewrite.source(file.text)
+  chunk, problem = load(code, "@" .. file.shown, "t", self:environment(file, constructors))
+  if not chunk then fault.recipe("%s", problem) end
+  local ok, value = environment.guarded("@" .. file.shown, chunk)
+  if not ok then error(value, 0) end
+  entry.value = value
+  entry.running = false
+  self.order[entry.depth] = nil
+  return entry.value
+end
+
+-- C3: ancestors strongest first, each once, in the order that every file asks for
+local function merge(lists, name)
+  local out = {}
+  while true do
+    local live = {}
+    for _, list in ipairs(lists) do if #list > 0 then live[#live + 1] = list end end
+    if #live == 0 then return out end
+    local chosen
+    for _, list in ipairs(live) do
+      local head, blocked = list[1], false
+      for _, other in ipairs(live) do
+        for i = 2, #other do blocked = blocked or other[i] == head end
+      end
+      if not blocked then
+        chosen = head
+        break
+      end
+    end
+    if not chosen then fault.recipe("%s: its parents ask for opposite orders of %s and %s", name, live[1][1].shown, live[2][1].shown) end
+    out[#out + 1] = chosen
+    for _, list in ipairs(live) do if list[1] == chosen then table.remove(list, 1) end end
+  end
+end
+
+-- the declaration of a file and of all its ancestors
+function Loader:declare(file, path, where)
+  for i, other in ipairs(path) do
+    if other.id == file.id then
+      local chain = {}
+      for j = i, #path do chain[#chain + 1] = path[j].shown end
+      fault.recipe("%s: recipes extend each other in a circle: %s -> %s", where, table.concat(chain, " -> "), file.shown)
+    end
+  end
+  self.declared = self.declared or {}
+  local known = self.declared[file.id]
+  if known then return known end
+  local declaration = marker.declaration(self:run(file, where))
+  if not declaration then
+    fault.recipe("%s: a recipe returns `recipe {...}` or `recipe.extend(...) {...}`; this file returns something else", file.shown)
+  end
+  path[#path + 1] = file
+  local layer = { file = file, id = file.id, shown = file.shown, body = declaration.body }
+  local lists, direct = {}, {}
+  -- strongest parent first
+  for i = #declaration.parents, 1, -1 do
+    local parent = self:declare(files.from(declaration.parents[i], file, declaration.parents.where), path, declaration.parents.where)
+    lists[#lists + 1] = table.move(parent.line, 1, #parent.line, 1, {})
+    direct[#direct + 1] = parent.layer
+  end
+  lists[#lists + 1] = direct
+  path[#path] = nil
+  local line = merge(lists, file.shown)
+  table.insert(line, 1, layer)
+  known = { layer = layer, line = line }
+  self.declared[file.id] = known
+  return known
+end
+
+--- Layers of a recipe: ancestors first, the recipe last.
+---@param file table  from files.root
+---@return table[] layers  {file, id, shown, body}
+function Loader:layers(file)
+  local line = self:declare(file, {}, file.shown).line
+  local out = {}
+  for i = #line, 1, -1 do out[#out + 1] = line[i] end
+  return out
+end
+
+return loader

@@ -1,0 +1,44 @@
+--- The values that are no data: none, remove, previous, replace{...} and what `recipe {...}` declares.
+-- @module moonreel.recipe.marker
+local marker = {}
+
+local function named(name) return setmetatable({}, { __name = name, __metatable = false, __newindex = function() error(name .. " is fixed", 2) end }) end
+
+marker.none = named "recipe.none"          -- the value none
+marker.remove = named "recipe.remove"      -- back to the default
+marker.previous = named "recipe.previous"  -- the last checkpoint of the stage before
+
+local replaced = setmetatable({}, { __mode = "k" })
+local declared = setmetatable({}, { __mode = "k" })
+
+--- `recipe.replace{...}`: these contents instead of a merge.
+---@param t table
+---@return table
+function marker.replace(t)
+  if type(t) ~= "table" then error("recipe.replace: expected a table, got " .. type(t), 2) end
+  local box = named "recipe.replace"
+  replaced[box] = t
+  return box
+end
+
+--- The contents of a replace box, or nil for any other value.
+function marker.replacement(value)
+  return type(value) == "table" and replaced[value] or nil
+end
+
+--- What a recipe file returns.
+---@param parents string[]
+---@param body table
+---@return table
+function marker.declare(parents, body)
+  local box = named "recipe"
+  declared[box] = { parents = parents, body = body }
+  return box
+end
+
+---@return table|nil {parents, body}
+function marker.declaration(value)
+  return type(value) == "table" and declared[value] or nil
+end
+
+return marker

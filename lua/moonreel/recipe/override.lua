@@ -1,0 +1,183 @@
+--- The command line as layers: `key=value`, `--key value`, `--key=value`, `--flag`, `--no-flag`. Ref: recipes.md 7.
+-- An argument is {key, text | nil, argument}; text nil is a bare flag.
+-- @module moonreel.recipe.override
+local fault = require "moonreel.recipe.fault"
+local kinds = require "moonreel.recipe.kinds"
+local layer = require "moonreel.recipe.layer"
+local literal = require "moonreel.recipe.literal"
+local marker = require "moonreel.recipe.marker"
+local registry = require "moonreel.recipe.registry"
+
+local override = {}
+
+local function whole(text)
+  local n = literal.number(text)
+  return n and math.tointeger(n)
+end
+
+--- Where a key leads.
+---@param key string
+---@return table|nil target  {keys, schema, indices}; nil, problem when the key is unknown
+---@return string|nil problem
+function override.target(key)
+  local record = registry.get().root
+  local keys, schema, indices = {}, record, {}
+  local parts = registry.split(key)
+  if #parts == 0 or key:find("%.%.") or key:match("^%.") or key:match("%.$") then return nil, ("'%s' is no field name"):format(key) end
+  for i, part in ipairs(parts) do
+    if schema.tag == "record" then
+      local resolved
+      if schema.path then
+        resolved = registry.resolve(schema, part)
+      elseif schema.fields[part] then
+        resolved = table.move(keys, 1, #keys, 1, {})
+        resolved[#resolved + 1] = part
+      end
+      if not resolved then
+        local shown = table.concat(parts, ".", 1, i)
+        return nil, ("%s is not a field%s"):format(shown, schema.path and registry.hint(schema, part) or "")
+      end
+      if #resolved ~= #keys + 1 or schema.path then
+        -- a spelling may lead elsewhere: walk again from the root
+        keys, schema = resolved, record
+        for _, name in ipairs(resolved) do schema = registry.field(schema, name) end
+      else
+        keys, schema = resolved, schema.fields[part]
+      end
+    elseif schema.tag == "map" then
+      local name = part
+      if schema.key == "integer" then
+        name = whole(part)
+        if not name then return nil, ("%s: expected an integer key, got '%s'"):format(table.concat(parts, ".", 1, i - 1), part) end
+      elseif schema.keys and not schema.keys[name] then
+        local near = require("moonreel.settings.nearest")(name, require("moonreel.recipe.environment").sorted_keys(schema.keys))
+        return nil, ("%s is not known%s"):format(table.concat(parts, ".", 1, i), near and (", did you mean '" .. near .. "'?") or "")
+      end
+      keys[#keys + 1] = name
+      schema = schema.value
+    elseif schema.tag == "list" or schema.tag == "bucket" or schema.tag == "aspect" then
+      indices[#indices + 1] = whole(part)
+      if not indices[#indices] then return nil, ("%s is a list; expected an element counted from 1, got '%s'"):format(table.concat(parts, ".", 1, i - 1), part) end
+    else
+      return nil, ("%s has no fields of its own"):format(table.concat(parts, ".", 1, i - 1))
+    end
+  end
+  return { keys = keys, schema = schema, indices = #indices > 0 and indices or nil }
+end
+
+local truths = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false }
+
+--- A text from the command line as a value of a schema.
+---@return any|nil value
+---@return string|nil problem
+function override.value(schema, text)
+  local tag = schema.tag
+  if text:lower() == "none" and schema.none then return marker.none end
+  if tag == "text" or tag == "checkpoint" then return text end
+  if tag == "boolean" then
+    local value = truths[text:lower()]
+    if value == nil then return nil, "got '" .. text .. "'" end
+    return value
+  end
+  if text == "" then return nil, "the value is missing" end
+  if tag == "integer" or tag == "number" then
+    local value = literal.number(text)
+    if not value then return nil, "got '" .. text .. "'" end
+    return value
+  end
+  local value, problem = literal.read(text)
+  if value == nil and problem then
+    if tag == "free" then return text end
+    return nil, problem
+  end
+  return value
+end
+
+-- integer keys may come as text (JSON has no others), and text keys as integers
+local function fit_keys(schema, value)
+  if type(value) ~= "table" or getmetatable(value) ~= nil then return value end
+  if schema.tag == "map" then
+    local out = {}
+    for key, item in pairs(value) do
+      if schema.key == "integer" and type(key) == "string" then key = whole(key) or key end
+      out[key] = fit_keys(schema.value, item)
+    end
+    return out
+  elseif schema.tag == "record" then
+    local out = {}
+    for key, item in pairs(value) do
+      local inner = type(key) == "string" and registry.field(schema, key)
+      out[key] = inner and fit_keys(inner, item) or item
+    end
+    return out
+  end
+  return value
+end
+override.fit_keys = fit_keys
+
+-- element of a list or of a bucket entry: literal or text
+local function element_value(text)
+  local value = literal.read(text)
+  if value == nil then return text end
+  return value
+end
+
+--- One argument as a layer.
+---@param argument table  {key, text, argument}
+---@return table layer  {write, shown}
+function override.layer(argument)
+  local place = { argument = argument.argument }
+  local key, text = argument.key, argument.text
+  local target, problem = override.target(key)
+  -- `--no-x` for booleans
+  if not target and text == nil and key:match("^no[-_]") then
+    local positive = override.target(key:sub(4))
+    if positive and positive.schema.tag == "boolean" then target, text = positive, "false" end
+  end
+  if not target then fault.usage("%s: %s", argument.argument, problem) end
+  local schema = target.schema
+  local path = table.concat(target.keys, ".")
+  if text == nil then
+    if schema.tag ~= "boolean" then
+      fault.usage("%s: %s: expected %s, got nothing; try: %s=VALUE", argument.argument, path, kinds.expected(schema), key)
+    end
+    text = "true"
+  end
+  local write
+  if target.indices then
+    write = { tag = "element", indices = target.indices, value = element_value(text), place = place }
+  else
+    local value
+    value, problem = override.value(schema, text)
+    if value == nil then
+      fault.usage("%s: %s: expected %s, %s", argument.argument, path, kinds.expected(schema), problem)
+    end
+    if schema.tag == "record" or schema.tag == "map" then value = fit_keys(schema, value) end
+    write = layer.of_result(schema, value, place, path)
+    if write.tag == "leaf" and kinds.check(schema, value) == nil then
+      fault.at(place, "%s: expected %s, got %s", path, kinds.expected(schema), type(value) == "table" and kinds.show(value) or kinds.came(value))
+    end
+  end
+  local root = { tag = "table", place = place, children = {} }
+  local node = root
+  for i = 1, #target.keys - 1 do
+    node.children[target.keys[i]] = { tag = "table", place = place, children = {} }
+    node = node.children[target.keys[i]]
+  end
+  node.children[target.keys[#target.keys]] = write
+  return { write = root, shown = "command line", argument = argument.argument, keys = target.keys, on_command_line = true }
+end
+
+--- `key=value` of the Lua face as an argument.
+---@param text string
+---@return table argument
+function override.parse(text)
+  local key, value = text:match("^%-?%-?([^=]+)=(.*)$")
+  if not key then
+    key = text:match("^%-%-(.+)$")
+    if not key then fault.usage("'%s': expected key=value", text) end
+  end
+  return { key = key, text = value, argument = text }
+end
+
+return override

@@ -1,0 +1,54 @@
+--- Where tables of recipes were written: file and line of every key.
+-- A place is {file, line} and, for what a helper built, `built = {file, line}`.
+-- @module moonreel.recipe.place
+local place = {}
+
+-- table -> {file, line, keys = {key -> {line, value}}}; the tables live as long as their recipe
+local known = setmetatable({}, { __mode = "k" })
+
+--- Remember a constructor's table.
+---@param t table
+---@param file string  as shown in messages
+---@param line integer
+---@param keys table   key -> line
+function place.remember(t, file, line, keys)
+  local values = {}
+  for key, key_line in pairs(keys) do values[key] = { line = key_line, value = t[key] } end
+  known[t] = { file = file, line = line, keys = values }
+end
+
+--- Where the table itself was written; nil for tables that no constructor made.
+---@param t table
+---@return table|nil
+function place.of_table(t)
+  local entry = known[t]
+  return entry and { file = entry.file, line = entry.line }
+end
+
+--- Where `t[key]` was written: its own line, or the constructor's when code has set it.
+---@param t table
+---@param key any
+---@param outer table|nil  place of the value that holds t
+---@return table place
+function place.of_key(t, key, outer)
+  local entry = known[t]
+  if not entry then return outer or { file = "?", line = 0 } end
+  local at = entry.keys[key]
+  local line = at and rawequal(at.value, t[key]) and at.line or entry.line
+  if outer and outer.file ~= entry.file then
+    return { file = outer.file, line = outer.line, built = { file = entry.file, line = line } }
+  end
+  return { file = entry.file, line = line }
+end
+
+--- `file:line`, `file:line (built at file:line)`, or the argument or variable that it stands for.
+---@param p table
+---@return string
+function place.text(p)
+  if p.argument then return p.argument end
+  local text = ("%s:%d"):format(p.file, p.line)
+  if p.built then text = ("%s (built at %s:%d)"):format(text, p.built.file, p.built.line) end
+  return text
+end
+
+return place

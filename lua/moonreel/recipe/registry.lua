@@ -1,0 +1,184 @@
+--- All fields of recipes: one tree of schemas, gathered from files.
+-- recipe/fields/*.lua return {rows}; any module named *_fields.lua returns {record, types, fields}: rows of one
+-- record that `type` selects (a model, dataset, objective, autoencoder, text encoder). See README.md for a row.
+-- @module moonreel.recipe.registry
+local kinds = require "moonreel.recipe.kinds"
+local nearest = require "moonreel.settings.nearest"
+
+local registry = {}
+
+-- a path text as keys: "optim.lr" -> {"optim", "lr"}
+local function split(path)
+  local keys = {}
+  for key in path:gmatch("[^.]+") do keys[#keys + 1] = key end
+  return keys
+end
+registry.split = split
+
+-- the record at `keys`, made when missing
+local function record_at(root, keys, count)
+  local at = root
+  for i = 1, count do
+    local field = at.fields[keys[i]]
+    if not field then
+      field = { tag = "record", fields = {}, path = table.concat(keys, ".", 1, i) }
+      at.fields[keys[i]] = field
+    end
+    assert(field.tag == "record", "no record at " .. table.concat(keys, ".", 1, i))
+    at = field
+  end
+  return at
+end
+
+local function row_schema(row, path)
+  row.path = path
+  row.affects = row.affects or "run"
+  row.resume = row.resume or (row.affects == "run" and "warn" or "free")
+  local schema = kinds.schema(row[2], row)
+  schema.path = path
+  return schema
+end
+
+local function add_spellings(self, row)
+  for _, spelling in ipairs(row.spellings or {}) do
+    assert(not self.spellings[spelling], "two fields are spelled " .. spelling)
+    self.spellings[spelling] = split(row.path)
+  end
+end
+
+local function add_row(self, row)
+  local keys = split(row[1])
+  local record = record_at(self.root, keys, #keys - 1)
+  assert(not record.fields[keys[#keys]], "field declared twice: " .. row[1])
+  record.fields[keys[#keys]] = row_schema(row, row[1])
+  self.rows[#self.rows + 1] = row
+  add_spellings(self, row)
+end
+
+-- rows that exist only under some types of one record
+local function add_types(self, module)
+  local record = record_at(self.root, split(module.record), #split(module.record))
+  record.types = record.types or {}
+  record.all = record.all or {}
+  local fields = {}
+  for _, row in ipairs(module.fields) do
+    local schema = row_schema(row, module.record .. "." .. row[1])
+    local other = record.all[row[1]]
+    assert(not other or other.tag == schema.tag, "kinds differ between types: " .. row.path)
+    assert(not record.fields[row[1]], "a row of a type hides a common row: " .. row.path)
+    fields[row[1]] = schema
+    record.all[row[1]] = other or schema
+    self.rows[#self.rows + 1] = row
+    if not other then add_spellings(self, row) end
+  end
+  for name, type_row in pairs(module.types) do
+    assert(not record.types[name], "type declared twice: " .. module.record .. " " .. name)
+    record.types[name] = { fields = fields, preset = type_row.preset or {}, reader = type_row.reader, help = type_row.help }
+  end
+  -- `type` is one choice among all that files declare
+  local choices = {}
+  for name in pairs(record.types) do choices[#choices + 1] = name end
+  table.sort(choices)
+  local type_schema = assert(record.fields.type, "record without a row `type`: " .. module.record)
+  type_schema.choices = choices
+  type_schema.row.choices = choices
+end
+
+local function build()
+  local self = { root = { tag = "record", fields = {}, path = "" }, rows = {}, spellings = {} }
+  local plain, typed = {}, {}
+  for _, path in ipairs(require("moonreel.app").embedded_list()) do
+    local name = path:match("^lua/(.*)%.lua$")
+    if name and name:match("^moonreel/recipe/fields/[^/]+$") then
+      plain[#plain + 1] = require(name:gsub("/", "."))
+    elseif name and name:match("^moonreel/.+_fields$") then
+      typed[#typed + 1] = require(name:gsub("/", "."))
+    end
+  end
+  for _, rows in ipairs(plain) do
+    for _, row in ipairs(rows) do add_row(self, row) end
+    -- whole records under another name: {ae = "vae"}
+    for spelling, path in pairs(rows.records or {}) do self.spellings[spelling] = split(path) end
+  end
+  for _, module in ipairs(typed) do add_types(self, module) end
+  return self
+end
+
+local built
+
+--- The registry, built on first use.
+---@return table {root, rows, spellings}
+function registry.get()
+  built = built or build()
+  return built
+end
+
+--- A field of a record: its own, or of its type. Without `type_name` any type will do.
+---@param record table  schema
+---@param name string
+---@param type_name string|nil
+---@return table|nil schema
+function registry.field(record, name, type_name)
+  local own = record.fields[name]
+  if own or not record.types then return own end
+  if type_name == nil then return record.all[name] end
+  local of_type = record.types[type_name]
+  return of_type and of_type.fields[name]
+end
+
+--- Names of a record's fields, sorted; those of `type_name` only, or of every type.
+function registry.names(record, type_name)
+  local seen, names = {}, {}
+  local function add(fields)
+    for name in pairs(fields) do
+      if not seen[name] then
+        seen[name] = true
+        names[#names + 1] = name
+      end
+    end
+  end
+  add(record.fields)
+  if record.types then
+    if type_name then add((record.types[type_name] or { fields = {} }).fields) else add(record.all) end
+  end
+  table.sort(names)
+  return names
+end
+
+--- Where a written name leads: keys of the canonical path, or nil.
+-- `-` equals `_`; a name that the record lacks may be another spelling, at the root or inside records.
+---@param record table   schema of the record in which the name is written
+---@param name string
+---@return string[]|nil keys  from the root
+---@return boolean moved  true when the name is a spelling
+function registry.resolve(record, name)
+  name = name:gsub("-", "_")
+  local prefix = record.path == "" and "" or record.path .. "."
+  if registry.field(record, name) then
+    return split(prefix .. name), false
+  end
+  local keys = registry.get().spellings[prefix .. name]
+  return keys, keys ~= nil
+end
+
+--- Nearest known name inside a record, spellings included; as " , did you mean 'x'?" or "".
+function registry.hint(record, name)
+  local names = registry.names(record)
+  local prefix = record.path == "" and "" or record.path .. "."
+  for spelling in pairs(registry.get().spellings) do
+    if spelling:sub(1, #prefix) == prefix and not spelling:find(".", #prefix + 1, true) then names[#names + 1] = spelling:sub(#prefix + 1) end
+  end
+  local near = nearest(name, names)
+  if near then return (", did you mean '%s%s'?"):format(prefix, near) end
+  -- the last part may be the name of a field elsewhere
+  local elsewhere, all = nil, {}
+  for _, row in ipairs(registry.get().rows) do
+    local last = row.path:match("[^.]*$")
+    if last == name:gsub("-", "_") then elsewhere = row.path end
+    all[#all + 1] = row.path
+  end
+  elsewhere = elsewhere or nearest(prefix .. name, all)
+  return elsewhere and (", did you mean '%s'?"):format(elsewhere) or ""
+end
+
+return registry

@@ -1,0 +1,153 @@
+--- The steps from a recipe file to settings, in order.
+-- @module moonreel.settings.bake
+local environment = require "moonreel.recipe.environment"
+local fault = require "moonreel.recipe.fault"
+local fold = require "moonreel.recipe.fold"
+local frozen = require "moonreel.settings.frozen"
+local hash = require "moonreel.settings.hash"
+local kinds = require "moonreel.recipe.kinds"
+local layer = require "moonreel.recipe.layer"
+local loader = require "moonreel.recipe.loader"
+local marker = require "moonreel.recipe.marker"
+local override = require "moonreel.recipe.override"
+local place = require "moonreel.recipe.place"
+local registry = require "moonreel.recipe.registry"
+
+local bake = {}
+
+-- 1. the files, ancestors first
+local function load_files(job)
+  job.layers = {}
+  for _, part in ipairs(loader.new():layers(job.file)) do
+    job.layers[#job.layers + 1] = { write = layer.of_recipe(part.body, part.shown), shown = part.shown }
+  end
+  job.own = #job.layers
+end
+
+-- 2. the command line over them
+local function add_overrides(job)
+  for _, argument in ipairs(job.arguments) do job.layers[#job.layers + 1] = override.layer(argument) end
+end
+
+-- the first layer whose writes below a path still count: later replace, remove or none take the earlier ones back
+local function first_live(job, keys)
+  local first = 1
+  for index = 1, #job.layers do
+    local reset, write = job.fold:effect(index, keys, #keys)
+    if reset or (write and (write.replace or write.tag == "remove" or write.tag == "none")) then first = index end
+  end
+  return first
+end
+
+-- 3. every write fits its field under the final types, also those that a stronger layer hides
+local function check_writes(job)
+  local function walk(index, write, keys, schema)
+    if write.tag == "late" then write = write.result end
+    if not write then return end
+    if write.tag == "leaf" and type(write.value) ~= "function" then
+      local has_function = false
+      if type(write.value) == "table" and getmetatable(write.value) == nil then
+        for _, item in pairs(write.value) do has_function = has_function or type(item) == "function" end
+      end
+      if not has_function then job.fold:checked(schema, keys, write.value, write.place) end
+    elseif write.tag == "none" and not schema.none then
+      fault.at(write.place, "%s: expected %s, got none", fold.show_path(keys), kinds.expected(schema))
+    end
+    if write.tag ~= "table" then return end
+    for _, key in ipairs(environment.sorted_keys(write.children)) do
+      keys[#keys + 1] = key
+      local child = write.children[key]
+      local inner = job.fold:schema(keys)
+      if inner then
+        walk(index, child, keys, inner)
+      else
+        -- a field of another type: fine only where a stronger layer has replaced the record
+        keys[#keys] = nil
+        local live = index >= first_live(job, keys)
+        if live then
+          local type_keys = table.move(keys, 1, #keys, 1, {})
+          type_keys[#type_keys + 1] = "type"
+          local type_name = job.fold:leaf(type_keys)
+          local chain = job.fold.chains[table.concat(type_keys, "\0")]
+          local by = chain[#chain].place
+          local shown = fold.show_path(keys)
+          fault.at(child.place, "%s.%s: %s has no such field; its type is %s%s\n  try: %s = recipe.replace { type = %s, ... }, which drops inherited fields",
+            shown, key, shown, kinds.show(type_name), by and " by " .. place.text(by) or " by default", shown, kinds.show(type_name))
+        end
+        keys[#keys + 1] = key
+      end
+      keys[#keys] = nil
+    end
+  end
+  for index, one in ipairs(job.layers) do walk(index, one.write, {}, registry.get().root) end
+end
+
+-- 4. every leaf with its chain
+local function collect(job)
+  job.leaves = {}
+  job.fold:each(function(keys, schema, value, chain)
+    local row = schema.row
+    -- rows of entries inside maps are those of the map
+    if not row or not row.path then
+      for count = #keys, 1, -1 do
+        local outer = job.fold:schema(keys, count)
+        if outer.row and outer.row.path then
+          row = outer.row
+          break
+        end
+      end
+    end
+    local shown_chain = {}
+    for _, link in ipairs(chain) do
+      local reads = {}
+      for path in pairs(link.reads or {}) do reads[#reads + 1] = path end
+      table.sort(reads)
+      shown_chain[#shown_chain + 1] = { at = link.place and place.text(link.place) or link.source, value = kinds.show(link.value),
+        reads = #reads > 0 and reads or nil, command_line = link.place and link.place.argument ~= nil or nil, set = link.place ~= nil or nil }
+    end
+    job.leaves[#job.leaves + 1] = { path = fold.show_path(keys), keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row,
+      affects = row.affects, value = value, chain = shown_chain }
+  end)
+end
+
+-- 5. fields that mean nothing here, or that nothing reads under these settings
+local function note_unread(job)
+  job.notes = {}
+  for _, leaf in ipairs(job.leaves) do
+    local link = leaf.chain[#leaf.chain]
+    if link.set then
+      if leaf.row.no_meaning then
+        job.notes[#job.notes + 1] = ("%s: %s has no meaning here: %s"):format(link.at, leaf.path, leaf.row.no_meaning)
+      end
+      local when = leaf.row.when
+      if when and leaf.value ~= marker.none then
+        local other = job.fold:leaf(registry.split(when[1]))
+        local read = false
+        for i = 2, #when do read = read or other == when[i] end
+        if not read then
+          local text = ("%s: %s is read only when %s is %s, and it is %s"):format(link.at, leaf.path, when[1],
+            kinds.show(when[2]), kinds.show(other))
+          if link.command_line then fault.usage("%s", text) end
+          job.notes[#job.notes + 1] = text
+        end
+      end
+    end
+  end
+end
+
+local steps = { load_files, add_overrides, function(job) job.fold = fold.new(job.layers) end, collect, check_writes, note_unread }
+
+--- Bake in this process.
+---@param file table      from files.root
+---@param arguments table[]  {key, text, argument}
+---@return table settings
+function bake.bake(file, arguments)
+  local job = { file = file, arguments = arguments }
+  local ok, problem = pcall(environment.within_budget, function()
+    for _, step in ipairs(steps) do step(job) end
+  end)
+  if not ok then error(fault.adopt(problem), 0) end
+  return frozen.new(job.leaves, { notes = job.notes, recipe = file.shown, hash = hash.of(job.leaves) })
+end
+
+return bake

@@ -1,0 +1,60 @@
+--- Bakes recipes that did not ship with moonreel in a child process: limited memory, limited time, plain data back.
+-- Functions never cross, only settings do. Ref: recipes.md 6.
+-- @module moonreel.settings.child
+local fault = require "moonreel.recipe.fault"
+local json = require "moonreel.core.json"
+local process = require "moonreel.core.process"
+
+local child = {}
+
+child.memory_bytes = 256 * 1024 * 1024  -- address space beyond what the program itself maps
+child.cpu_s = 0.9
+child.deadline_s = 20                   -- wall clock, for a machine that is busy with other things
+
+--- Bake in a child.
+---@param name string
+---@param arguments table[]
+---@return table settings
+function child.bake(name, arguments)
+  local request = json.encode { name = name, arguments = json.array(arguments) }
+  local done = process.run({ process.program(), "-e", 'require("moonreel.settings.child").serve()' }, request,
+    { deadline_s = child.deadline_s, output_bytes = 64 * 1024 * 1024 })
+  if done.timed_out or done.signal then
+    fault.recipe("%s: stopped: %s; a recipe is data, not a program; try: look for a loop without end", name,
+      (done.timed_out or done.signal == 27 or done.signal == 24) and ("more than %.1f s of work"):format(child.cpu_s) or "signal " .. done.signal)
+  end
+  if done.too_long then fault.recipe("%s: its settings are larger than 64 MiB", name) end
+  local ok, answer = pcall(json.decode, done.output, name)
+  if not ok then fault.recipe("%s: the child process that bakes it ended early (exit %s)", name, tostring(done.exit)) end
+  if answer.error then error(fault.new(answer.error.code, answer.error.message), 0) end
+  return require("moonreel.settings").from_json(answer.settings, name)
+end
+
+-- bytes that this process maps before any recipe runs
+local function mapped_bytes()
+  local file = assert(io.open("/proc/self/statm"))
+  local pages = file:read("n")
+  file:close()
+  return pages * 4096
+end
+
+--- The child's side: one request on stdin, one answer on stdout.
+function child.serve()
+  local answer
+  local request = json.decode(io.read("a"), "request")
+  local files = require "moonreel.recipe.files"
+  local ok, result = pcall(function()
+    local file = files.root(request.name)
+    process.limit { memory_bytes = mapped_bytes() + child.memory_bytes, cpu_s = child.cpu_s }
+    return require("moonreel.settings.bake").bake(file, request.arguments):to_json()
+  end)
+  if ok then
+    answer = { settings = result }
+  else
+    local problem = fault.adopt(result)
+    answer = { error = { code = problem.code, message = problem.message } }
+  end
+  io.write(json.encode(answer))
+end
+
+return child

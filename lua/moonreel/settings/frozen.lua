@@ -1,0 +1,159 @@
+--- The settings object: values by path, each with its origin; nothing can change it.
+-- @module moonreel.settings.frozen
+local marker = require "moonreel.recipe.marker"
+
+local frozen = {}
+local methods = {}
+
+local function plain(value)
+  if value == marker.none then return nil end
+  if value == marker.previous then return "recipe.previous" end
+  if type(value) ~= "table" then return value end
+  local out = {}
+  for key, item in pairs(value) do out[key] = plain(item) end
+  return out
+end
+
+local store = setmetatable({}, { __mode = "k" })  -- proxy -> its table
+
+-- read-only view of a plain table; `names` lists fields that may be none, anything else is a mistake
+local function view(t, path, names)
+  local inner = {}
+  for key, value in pairs(t) do
+    inner[key] = type(value) == "table" and not store[value] and view(value, path .. "." .. tostring(key)) or value
+  end
+  local function refuse() error(("settings are fixed: %s"):format(path:gsub("^%.", "")), 2) end
+  local proxy = setmetatable({}, {
+    __index = names and function(_, key)
+      local value = inner[key]
+      if value == nil and not names[key] then
+        local known = {}
+        for name in pairs(names) do known[#known + 1] = name end
+        local near = require("moonreel.settings.nearest")(tostring(key), known)
+        error(("settings have no field '%s'%s"):format((path .. "." .. tostring(key)):gsub("^%.", ""), near and (", did you mean '" .. near .. "'?") or ""), 2)
+      end
+      return value
+    end or inner,
+    __newindex = refuse,
+    __pairs = function() return require("moonreel.recipe.environment").new().pairs(inner) end,
+    __len = function() return #inner end,
+    __name = "mr.Settings",
+  })
+  store[proxy] = inner
+  return proxy
+end
+
+--- Value at a canonical path or any spelling: s:get("optim.lr"). None is nil.
+---@param path string
+function methods:get(path)
+  local leaf = self.by_path[path]
+  if leaf then return plain(leaf.value) end
+  local target, problem = require("moonreel.recipe.override").target(path)
+  if not target then error("settings: " .. problem, 3) end
+  local at = self.values
+  for _, key in ipairs(target.keys) do
+    if type(at) ~= "table" then return nil end
+    at = at[key]
+  end
+  for _, index in ipairs(target.indices or {}) do at = type(at) == "table" and at[index] or nil end
+  return plain(at)
+end
+
+--- Where a value comes from, oldest first: {{at = "file:line" | "default" | argument, value = text, reads}, ...}.
+---@param path string
+---@return table[] chain
+function methods:chain(path)
+  local leaf = self.by_path[path]
+  if not leaf then
+    local target, problem = require("moonreel.recipe.override").target(path)
+    if not target then error("settings: " .. problem, 3) end
+    leaf = self.by_path[table.concat(target.keys, ".")]
+  end
+  return leaf and leaf.chain or {}
+end
+
+--- The line, argument or default that has the last word: "recipes/tiny/demo.lua:12".
+---@param path string
+---@return string
+function methods:origin(path)
+  local chain = self:chain(path)
+  return #chain > 0 and chain[#chain].at or "default"
+end
+
+--- All leaves, in path order: {path, value, chain, row}. Values are plain, none is nil.
+function methods:leaves()
+  local out = {}
+  for i, leaf in ipairs(self.list) do
+    out[i] = { path = leaf.path, value = plain(leaf.value), chain = leaf.chain, row = leaf.row, keys = leaf.keys, raw = leaf.value, schema = leaf.schema }
+  end
+  return out
+end
+
+--- A plain copy of everything, or of what lies below a path.
+function methods:plain(path)
+  if path then return methods.get(self, path) end
+  return plain(self.values)
+end
+
+--- Text of settings.json: {hash, recipe, settings, origin, notes}.
+function methods:to_json()
+  return require("moonreel.settings.store").to_json(self)
+end
+
+--- Text of a recipe that bakes to the same hash.
+function methods:to_recipe()
+  return require("moonreel.settings.store").to_recipe(self)
+end
+
+--- Raise when a set field has no reader yet: `train` refuses what would be ignored. Names field and line.
+function methods:require_readers()
+  require("moonreel.settings.readers").check(self)
+end
+
+--- Make settings from leaves.
+---@param leaves table[]  {path, keys, value, chain, row, schema}
+---@param facts table     {hash, recipe, notes}
+---@return table
+function frozen.new(leaves, facts)
+  table.sort(leaves, function(a, b) return a.path < b.path end)
+  local self = { list = leaves, by_path = {}, values = {}, names = {} }
+  for _, leaf in ipairs(leaves) do
+    self.by_path[leaf.path] = leaf
+    local at = self.values
+    for i = 1, #leaf.keys - 1 do
+      at[leaf.keys[i]] = at[leaf.keys[i]] or {}
+      at = at[leaf.keys[i]]
+    end
+    if leaf.value ~= marker.none then at[leaf.keys[#leaf.keys]] = leaf.value end
+  end
+  -- records know their fields, so that a mistyped one is an error and a none one is nil
+  local registry = require "moonreel.recipe.registry"
+  local function tree(schema, values, path)
+    if schema.tag ~= "record" then
+      local copy = plain(values)
+      return type(copy) == "table" and view(copy, path) or copy
+    end
+    local t, names = {}, {}
+    for _, name in ipairs(registry.names(schema)) do
+      names[name] = true
+      local inner = registry.field(schema, name, schema.types and values.type)
+      if inner and values[name] ~= nil then t[name] = tree(inner, values[name], path .. "." .. name) end
+    end
+    if path == "" then
+      for name, value in pairs(facts) do
+        t[name] = value
+        names[name] = true
+      end
+      for name, method in pairs(methods) do
+        t[name] = function(_, ...) return method(self, ...) end
+        names[name] = true
+      end
+    end
+    return view(t, path, names)
+  end
+  for name, value in pairs(facts) do self[name] = value end
+  for name, method in pairs(methods) do self[name] = method end
+  return tree(registry.get().root, self.values, "")
+end
+
+return frozen

@@ -1,0 +1,40 @@
+--- The hash of settings: every leaf with affects = "run" in canonical form.
+-- Equal over processes, key orders, splits into parents, spellings, 4 and 4.0. Ref: recipes.md 5.
+-- @module moonreel.settings.hash
+local base = require "moonreel.core.base"
+local marker = require "moonreel.recipe.marker"
+
+local hash = {}
+
+-- one text per value: type, then content of known length or fixed form
+local function canonical(value, schema)
+  if value == nil or value == marker.none then return "none" end
+  if type(value) == "boolean" then return tostring(value) end
+  if type(value) == "number" then
+    -- a number field is a double whatever was written; free data compares by value
+    if schema and schema.tag == "integer" then return ("%d"):format(value) end
+    local whole = math.tointeger(value)
+    if whole then return ("%d"):format(whole) end
+    return ("%.17g"):format(value)
+  end
+  if type(value) == "string" then return ("%d:%s"):format(#value, value) end
+  if value == marker.previous then return "previous" end
+  local keys = require("moonreel.recipe.environment").sorted_keys(value)
+  local parts = {}
+  for i, key in ipairs(keys) do parts[i] = canonical(key) .. "=" .. canonical(value[key], nil) end
+  return "{" .. table.concat(parts, ",") .. "}"
+end
+
+--- Hash of leaves.
+---@param leaves table[]  {path, value, schema}
+---@return string hex of 32 digits
+function hash.of(leaves)
+  local lines = {}
+  for _, leaf in ipairs(leaves) do
+    if leaf.affects == "run" then lines[#lines + 1] = leaf.path .. "\t" .. canonical(leaf.value, leaf.schema) end
+  end
+  table.sort(lines)
+  return base.hash128(table.concat(lines, "\n"))
+end
+
+return hash

@@ -1,0 +1,52 @@
+--- Settings: a recipe resolved and frozen, each value knowing the line that set it.
+-- bake() runs a list of named steps; nothing downstream reads a recipe. Ref: recipes.md 3 to 6, design.md 2.1.
+-- @module moonreel.settings
+local fault = require "moonreel.recipe.fault"
+local files = require "moonreel.recipe.files"
+
+local settings = {}
+
+-- arguments of the command line in one form
+local function arguments_of(overrides)
+  local override = require "moonreel.recipe.override"
+  local out = {}
+  for i, item in ipairs(overrides or {}) do
+    out[i] = type(item) == "string" and override.parse(item) or item
+  end
+  return out
+end
+
+--- Bake a recipe.
+---@param name string        path from the working directory, or a recipe's name
+---@param overrides table|nil  "key=value" texts or {key, text, argument}, weakest first
+---@param options table|nil  {child = false: bake in this process even a recipe that is not shipped}
+---@return table settings    frozen; s.optim.lr, s:get("optim.lr"), s:origin("optim.lr"), s.hash, s:to_json()
+function settings.bake(name, overrides, options)
+  if type(name) ~= "string" then error("settings.bake: expected the name of a recipe, got " .. type(name), 2) end
+  local file = files.root(name)
+  local arguments = arguments_of(overrides)
+  -- a recipe from outside runs in a child process with limits; only settings come back
+  if not file.shipped and not (options and options.child == false) then
+    return require("moonreel.settings.child").bake(name, arguments)
+  end
+  return require("moonreel.settings.bake").bake(file, arguments)
+end
+
+--- Read back what a run stored.
+---@param text string   the text of settings.json
+---@param where string  for messages
+---@return table settings
+function settings.from_json(text, where)
+  return require("moonreel.settings.store").from_json(text, where)
+end
+
+--- Read settings.json of a run directory or checkpoint.
+---@param path string
+---@return table settings
+function settings.load(path)
+  local base = require "moonreel.core.base"
+  if not base.exists(path) then fault.recipe("%s: no such file; expected the settings.json of a run", path) end
+  return settings.from_json(base.read_file(path), path)
+end
+
+return settings

@@ -1,0 +1,47 @@
+--- Refuses settings that nothing reads yet: a value that would be ignored is named before a run starts.
+-- @module moonreel.settings.readers
+local fault = require "moonreel.recipe.fault"
+local kinds = require "moonreel.recipe.kinds"
+local registry = require "moonreel.recipe.registry"
+
+local readers = {}
+
+-- off values ask nothing of a reader
+local function asks(value, default)
+  return value ~= nil and value ~= false and value ~= default and not (type(value) == "table" and next(value) == nil)
+end
+
+--- Fields that are set and have no reader: {{path, value, at, what}, ...}.
+---@param settings table
+---@return table[]
+function readers.missing(settings)
+  local missing = {}
+  for _, leaf in ipairs(settings:leaves()) do
+    local what
+    if leaf.path:match("%.type$") then
+      local record = registry.get().root.fields[leaf.path:match("^(.*)%.type$")]
+      local of_type = record and record.types and record.types[leaf.value]
+      if of_type and of_type.reader == false then what = ("%s %s"):format(leaf.path:match("^(.*)%.type$"), leaf.value) end
+    elseif leaf.row.reader == false and #leaf.chain > 0 and leaf.chain[#leaf.chain].set and not leaf.row.no_meaning and asks(leaf.value, leaf.row.default) then
+      what = leaf.path
+    end
+    if what then
+      missing[#missing + 1] = { path = leaf.path, value = leaf.value, what = what, at = leaf.chain[#leaf.chain] and leaf.chain[#leaf.chain].at or "default" }
+    end
+  end
+  return missing
+end
+
+--- Raise on the first of them, naming all.
+function readers.check(settings)
+  local missing = readers.missing(settings)
+  if #missing == 0 then return end
+  local lines = {}
+  for _, one in ipairs(missing) do
+    lines[#lines + 1] = ("%s: %s = %s: this version has no reader for %s"):format(one.at, one.path, kinds.show(one.value), one.what)
+  end
+  lines[#lines + 1] = "  try: moonreel show, which needs no readers; or leave these fields out"
+  fault.recipe("%s", table.concat(lines, "\n"))
+end
+
+return readers

@@ -1,0 +1,197 @@
+--- Settings as text: settings.json with provenance, and a flattened recipe; both bake to the same hash.
+-- @module moonreel.settings.store
+local environment = require "moonreel.recipe.environment"
+local fault = require "moonreel.recipe.fault"
+local hash = require "moonreel.settings.hash"
+local json = require "moonreel.core.json"
+local kinds = require "moonreel.recipe.kinds"
+local marker = require "moonreel.recipe.marker"
+local registry = require "moonreel.recipe.registry"
+
+local store = {}
+
+-- one value for JSON; lists stay lists when they are empty
+local function to_value(value, schema)
+  if value == nil or value == marker.none then return json.null end
+  if value == marker.previous then return "recipe.previous" end
+  if type(value) ~= "table" then return value end
+  local out = {}
+  for key, item in pairs(value) do out[key] = to_value(item) end
+  if schema and schema.tag == "list" then return json.array(out) end
+  return out
+end
+
+--- The nested form of JSON: none is null, integer keys are text.
+---@param leaves table[]  of settings:leaves()
+---@return table
+function store.tree(leaves)
+  local root = {}
+  for _, leaf in ipairs(leaves) do
+    local at = root
+    for i = 1, #leaf.keys - 1 do
+      local key = tostring(leaf.keys[i])
+      at[key] = at[key] or {}
+      at = at[key]
+    end
+    at[tostring(leaf.keys[#leaf.keys])] = to_value(leaf.raw, leaf.schema)
+  end
+  return root
+end
+
+--- Where each leaf comes from.
+function store.origins(leaves)
+  local origins = {}
+  for _, leaf in ipairs(leaves) do
+    local chain = {}
+    for i, link in ipairs(leaf.chain) do
+      chain[i] = { at = link.at, value = link.value, reads = link.reads and json.array(link.reads), command_line = link.command_line, set = link.set }
+    end
+    origins[leaf.path] = json.array(chain)
+  end
+  return origins
+end
+
+---@param settings table
+---@return string text
+function store.to_json(settings)
+  local leaves = settings:leaves()
+  return json.encode({
+    hash = settings.hash, recipe = settings.recipe, notes = json.array(settings.notes and table.move(settings.notes, 1, #settings.notes, 1, {}) or {}),
+    settings = store.tree(leaves), origin = store.origins(leaves),
+  }, { indent = 2 }) .. "\n"
+end
+
+-- JSON's null and arrays back to what leaves hold
+local function from_value(value)
+  if value == json.null then return marker.none end
+  if type(value) ~= "table" then return value end
+  local out = {}
+  for key, item in pairs(value) do out[key] = from_value(item) end
+  return out
+end
+
+-- leaves of a decoded tree, checked against the registry
+local function leaves_of(tree, origin, where)
+  local leaves = {}
+  local function leaf(keys, schema, value, row)
+    local path = {}
+    for i, key in ipairs(keys) do path[i] = tostring(key) end
+    path = table.concat(path, ".")
+    local chain = origin[path] or {}
+    leaves[#leaves + 1] = { path = path, keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row, affects = row.affects, value = value, chain = chain }
+  end
+  local function walk(keys, schema, value, row)
+    row = schema.row and schema.row.path and schema.row or row
+    local path = table.concat(keys, ".")
+    if schema.tag == "record" then
+      if type(value) ~= "table" then fault.recipe("%s: %s: expected an object", where, path) end
+      for _, name in ipairs(environment.sorted_keys(value)) do
+        local inner = registry.field(schema, name, schema.types and (value.type or "\0"))
+        if not inner then fault.recipe("%s: %s%s is not a field of this version", where, path == "" and "" or path .. ".", name) end
+        keys[#keys + 1] = name
+        walk(keys, inner, value[name], row)
+        keys[#keys] = nil
+      end
+    elseif schema.tag == "map" and type(value) == "table" and next(value) ~= nil then
+      for _, name in ipairs(environment.sorted_keys(value)) do
+        keys[#keys + 1] = schema.key == "integer" and math.tointeger(tonumber(name)) or name
+        walk(keys, schema.value, value[name], row)
+        keys[#keys] = nil
+      end
+    elseif schema.tag == "map" then
+      leaf(keys, schema, value == json.null and marker.none or {}, row)
+    else
+      local plain = from_value(value)
+      if schema.tag == "checkpoint" and plain == "recipe.previous" then plain = marker.previous end
+      if plain ~= marker.none then
+        local good = kinds.check(schema, plain)
+        if good == nil then fault.recipe("%s: %s: expected %s, got %s", where, path, kinds.expected(schema), kinds.show(plain)) end
+        plain = good
+      end
+      leaf(keys, schema, plain, row)
+    end
+  end
+  walk({}, registry.get().root, tree, nil)
+  return leaves
+end
+
+---@param text string
+---@param where string  for messages
+---@return table settings
+function store.from_json(text, where)
+  local decoded = json.decode(text, where)
+  if type(decoded) ~= "table" or type(decoded.settings) ~= "table" or type(decoded.hash) ~= "string" then
+    fault.recipe("%s: no settings: expected an object with hash and settings", where)
+  end
+  local leaves = leaves_of(decoded.settings, type(decoded.origin) == "table" and decoded.origin or {}, where)
+  local found = hash.of(leaves)
+  if found ~= decoded.hash then
+    fault.recipe("%s: the values hash to %s, the file says %s; it was changed by hand; try: the recipe.lua beside it", where, found, decoded.hash)
+  end
+  return require("moonreel.settings.frozen").new(leaves, { hash = found, recipe = decoded.recipe, notes = from_value(decoded.notes or {}) })
+end
+
+-- Lua source of a value
+local function source(value)
+  if value == nil or value == marker.none then return "recipe.none" end
+  if value == marker.previous then return "recipe.previous" end
+  if type(value) == "string" then return kinds.show(value) end
+  if type(value) ~= "table" then return kinds.show(value) end
+  local parts, n = {}, #value
+  for i = 1, n do parts[i] = source(value[i]) end
+  for _, key in ipairs(environment.sorted_keys(value)) do
+    if not (math.type(key) == "integer" and key >= 1 and key <= n) then
+      parts[#parts + 1] = ("[%s] = %s"):format(kinds.show(key), source(value[key]))
+    end
+  end
+  return "{ " .. table.concat(parts, ", ") .. (#parts > 0 and " }" or "}")
+end
+
+local function is_set(leaf)
+  local link = leaf.chain[#leaf.chain]
+  return link ~= nil and link.set == true
+end
+
+--- A recipe without parents that sets every leaf that is not at its default.
+---@param settings table
+---@return string text
+function store.to_recipe(settings)
+  local root, whole, leaves = {}, {}, settings:leaves()
+  -- a map with a default is written whole as soon as one of its leaves is set
+  local function in_map_with_default(leaf) return leaf.row.default ~= nil and leaf.row.path ~= leaf.path end
+  for _, leaf in ipairs(leaves) do
+    if in_map_with_default(leaf) and is_set(leaf) then whole[leaf.row.path] = true end
+  end
+  for _, leaf in ipairs(leaves) do
+    local wanted = is_set(leaf)
+    if in_map_with_default(leaf) then wanted = whole[leaf.row.path] end
+    if wanted then
+      local at = root
+      for i = 1, #leaf.keys - 1 do
+        at[leaf.keys[i]] = at[leaf.keys[i]] or { children = {} }
+        at = at[leaf.keys[i]].children
+      end
+      at[leaf.keys[#leaf.keys]] = { text = source(leaf.raw) }
+    end
+  end
+  local lines = { "-- written by moonreel; bakes to " .. settings.hash, "return recipe {" }
+  local function write(children, indent, path)
+    for _, key in ipairs(environment.sorted_keys(children)) do
+      local child = children[key]
+      local name = type(key) == "string" and key:match("^[%a_][%w_]*$") and key or "[" .. kinds.show(key) .. "]"
+      if child.text then
+        lines[#lines + 1] = indent .. name .. " = " .. child.text .. ","
+      else
+        local inner = path == "" and tostring(key) or path .. "." .. tostring(key)
+        lines[#lines + 1] = indent .. name .. (whole[inner] and " = recipe.replace {" or " = {")
+        write(child.children, indent .. "  ", inner)
+        lines[#lines + 1] = indent .. "},"
+      end
+    end
+  end
+  write(root, "  ", "")
+  lines[#lines + 1] = "}"
+  return table.concat(lines, "\n") .. "\n"
+end
+
+return store
