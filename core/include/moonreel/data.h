@@ -124,6 +124,98 @@ MR_API mr_status mr_ingest_new(const char *input, const char *output, const mr_i
 MR_API mr_status mr_ingest_step(mr_ingest *ingest, double seconds, mr_ingest_progress *progress);
 MR_API void mr_ingest_free(mr_ingest *ingest);  /* stops threads; an unfinished index is removed */
 
+/* ---- buckets ------------------------------------------------------------------------------- */
+
+/* A bucket is samples with one (frames, height, width). The rule says which bucket a sample enters:
+ * resolutions from high to low, lengths from long to short, with probabilities drawn from the
+ * sample's key. Ref: Open-Sora 1.2 bucket assignment, with U(purpose, key) instead of a generator
+ * seeded by row number. */
+typedef struct mr_bucket_length {
+    int32_t frames;
+    double keep;            /* probability of entering when it fits */
+    double tries;           /* probability of being looked at; 1 when not given */
+    int32_t batch;          /* samples of a micro-batch; 0 only with keep 0 */
+} mr_bucket_length;
+typedef struct mr_bucket_aspect { double ratio; int32_t height, width; } mr_bucket_aspect;  /* ratio = height / width */
+typedef struct mr_bucket_resolution {
+    const char *name;
+    double pixels;          /* samples below 0.8 of it do not enter */
+    const mr_bucket_aspect *aspects;
+    int32_t n_aspects;
+    const mr_bucket_length *lengths;
+    int32_t n_lengths;
+} mr_bucket_resolution;
+
+typedef struct mr_bucket { const char *resolution; int32_t frames, height, width, batch; } mr_bucket;
+
+/* Why a row enters no bucket in an epoch. */
+typedef enum mr_drop { MR_DROP_NONE, MR_DROP_SMALL, MR_DROP_SHORT, MR_DROP_IMAGE, MR_DROP_CHANCE, MR_DROP_QUARANTINE, MR_DROP_COUNT } mr_drop;
+MR_API const char *mr_drop_text(mr_drop why);  /* "below 0.8 of the pixels of every resolution", ...; lent, static */
+
+typedef struct mr_bucket_rule mr_bucket_rule;
+/* interval    frames between two used ones: a clip of N frames needs (N-1)*interval+1
+ * compat      as Open-Sora 1.2: it needs more than N*interval
+ * Errors: MR_E_RECIPE for an empty or contradicting rule, MR_E_MEMORY. Copies everything. */
+MR_API mr_status mr_bucket_rule_new(const mr_bucket_resolution *resolutions, int32_t n, int32_t interval, bool compat, mr_bucket_rule **out);
+MR_API void mr_bucket_rule_free(mr_bucket_rule *rule);
+MR_API int32_t mr_bucket_rule_count(const mr_bucket_rule *rule);
+MR_API mr_bucket mr_bucket_rule_get(const mr_bucket_rule *rule, int32_t bucket);
+MR_API int32_t mr_bucket_rule_interval(const mr_bucket_rule *rule);
+MR_API uint64_t mr_bucket_rule_hash(const mr_bucket_rule *rule);  /* of all but the batch sizes */
+/* The bucket of a sample in an epoch, or -1 and why. Threads: any. */
+MR_API int32_t mr_bucket_rule_assign(const mr_bucket_rule *rule, uint64_t seed, uint64_t epoch, const mr_hot *hot, mr_drop *why);
+
+/* ---- order --------------------------------------------------------------------------------- */
+
+/* P(j): the keyed permutation of [0, n) that orders a bucket. Ref: dataplane 4.3; 8-round Feistel
+ * network on max(2, ceil(log2 n)) bits with cycle walking. j < n. */
+MR_API uint64_t mr_permute(uint64_t key, uint64_t n, uint64_t j);
+
+typedef struct mr_draw {    /* one micro-batch, as row ids */
+    uint64_t epoch, number; /* number: of this draw in its epoch, from 0 */
+    int32_t bucket, n;      /* n <= batch of the bucket: the last one of a bucket may be short */
+    bool last;              /* of its epoch */
+    uint64_t digest;        /* sum of mix(key_lo) over its samples */
+    uint64_t *ids, *keys;   /* [n] row ids and key_lo; in the caller's arrays */
+} mr_draw;
+
+/* Where a stream of draws stands; counts samples, never steps. */
+typedef struct mr_position {
+    uint64_t epoch, number, digest;
+    uint64_t excluded_n, excluded_hash;
+    int32_t n_buckets;
+    uint64_t *taken;        /* [n_buckets] samples consumed in this epoch */
+} mr_position;
+
+typedef struct mr_order mr_order;
+/* The order of all micro-batches for (index, rule, seed), at epoch 0. Keeps references.
+ * Errors: MR_E_DATA when no row enters any bucket, with the rows removed by each rule */
+MR_API mr_status mr_order_new(mr_index *index, const mr_bucket_rule *rule, uint64_t seed, mr_order **out);
+MR_API void mr_order_free(mr_order *order);
+/* Largest batch of the rule: the room that ids and keys of a draw need. */
+MR_API int32_t mr_order_batch_max(const mr_order *order);
+/* Take the next micro-batch; a new epoch is planned when the last one is used up.
+ * Errors: MR_E_DATA, MR_E_MEMORY; MR_E_INTERNAL when an epoch's accounts do not match */
+MR_API mr_status mr_order_next(mr_order *order, mr_draw *draw);
+/* Keys (low halves) left out from the next planned epoch on; copies. */
+MR_API mr_status mr_order_exclude(mr_order *order, const uint64_t *keys, uint64_t n);
+/* This epoch: samples of bucket b; rows dropped for a reason; micro-batches in all. */
+MR_API uint64_t mr_order_samples(const mr_order *order, int32_t bucket);
+MR_API uint64_t mr_order_dropped(const mr_order *order, mr_drop why);
+MR_API uint64_t mr_order_batches(const mr_order *order);
+
+/* Positions: a copy of the order's, moved along by draws that are done with. */
+MR_API mr_status mr_position_init(mr_position *p, const mr_order *order);
+MR_API void mr_position_fini(mr_position *p);
+MR_API void mr_position_advance(mr_position *p, const mr_draw *draw);
+/* Text below 4 KB for 200 buckets; owns: caller frees with mr_free. */
+MR_API mr_status mr_position_text(const mr_position *p, const mr_order *order, char **text);
+/* Continue from a text. Micro-batch sizes may differ; `excluded` are the keys in force in that epoch.
+ * Errors: MR_E_DATA other data, rule, seed or exclusions (says which), MR_E_FORMAT */
+MR_API mr_status mr_order_restore(mr_order *order, const char *text, const uint64_t *excluded, uint64_t n);
+/* The epoch a state text stands in, to find the exclusions in force. */
+MR_API mr_status mr_position_epoch(const char *text, uint64_t *epoch);
+
 #ifdef __cplusplus
 }
 #endif
