@@ -216,6 +216,70 @@ MR_API mr_status mr_order_restore(mr_order *order, const char *text, const uint6
 /* The epoch a state text stands in, to find the exclusions in force. */
 MR_API mr_status mr_position_epoch(const char *text, uint64_t *epoch);
 
+/* ---- loader -------------------------------------------------------------------------------- */
+
+typedef struct mr_loader_options {
+    uint64_t seed;
+    int32_t threads;        /* decode workers; 0: one per processor */
+    int32_t prefetch;       /* batches decoded ahead; 0: 2 */
+    int64_t epochs;         /* end after this many in all; 0: never */
+    const char *state;      /* text of mr_loader_state, or NULL: from the start */
+    const char *quarantine; /* quarantine.jsonl to read and append to; NULL: kept in memory */
+    double deadline_s;      /* per clip; 0: 60 */
+    mr_filter filter;
+} mr_loader_options;
+
+/* One micro-batch. Slots n .. size-1 of a short one, and failed samples, have weight 0 and the
+ * pixels of a good sample. */
+typedef struct mr_batch {
+    uint64_t epoch, draw;   /* draw: number in its epoch */
+    int32_t bucket, size, n;
+    mr_bucket shape;        /* resolution, frames, height, width */
+    bool last;              /* of its epoch */
+    uint8_t *pixels;        /* [size][frames][3][height][width] u8 RGB, shared memory */
+    size_t bytes;
+    const float *weights;   /* [size] 1 or 0 */
+    const uint64_t *ids;    /* [size] rows; of empty slots: those of slot 0 */
+    const uint64_t *keys;   /* [size] key_lo */
+    const int64_t *starts;  /* [size] first frame_idx */
+    const float *fps;       /* [size] floor(native fps / interval); 24 unknown, 120 pictures */
+    const float *native_fps;
+    const int32_t *native_height, *native_width;  /* [size] as displayed */
+    const char *const *captions;    /* [size] */
+    double wait_s;          /* how long this batch was waited for */
+    void *slab;
+} mr_batch;
+
+typedef struct mr_loader mr_loader;
+/* Start decode threads on an index. Takes `rule`, also when it fails; keeps a reference of `index`.
+ * All slabs are allocated here, as shared memory. What comes out depends on neither threads nor prefetch.
+ * Errors: those of mr_order_new and mr_order_restore; MR_E_MEMORY slabs above a quarter of the memory */
+MR_API mr_status mr_loader_new(mr_index *index, mr_bucket_rule *rule, const mr_loader_options *options, mr_loader **out);
+/* Stops at any moment; batches become invalid. NULL is fine. */
+MR_API void mr_loader_free(mr_loader *loader);
+/* The next batch, in draw order, valid until it is released; *out NULL after the last epoch.
+ * Errors: MR_E_DATA too many failed samples (dataplane 5), damaged index; MR_E_MEMORY. A failed
+ * loader keeps failing.
+ * Threads: one caller at a time */
+MR_API mr_status mr_loader_next(mr_loader *loader, const mr_batch **out);
+MR_API void mr_loader_release(mr_loader *loader, const mr_batch *batch);
+/* State after the batch given out last; batches decoded ahead do not count. Caller frees with mr_free. */
+MR_API mr_status mr_loader_state(mr_loader *loader, char **text);
+/* Row ids of the samples to come, without decoding; fewer than n only at the end of the last epoch. */
+MR_API mr_status mr_loader_peek(mr_loader *loader, uint64_t *ids, int64_t n, int64_t *got);
+
+/* Facts of the epoch the loader began in, and counters. */
+typedef struct mr_loader_facts {
+    uint64_t epoch, samples, batches, dropped[MR_DROP_COUNT];
+    size_t slab_bytes;
+    int32_t slabs, threads;
+    uint64_t delivered, failed;     /* samples */
+    double wait_s;
+} mr_loader_facts;
+MR_API mr_loader_facts mr_loader_get_facts(mr_loader *loader);
+MR_API int32_t mr_loader_buckets(const mr_loader *loader);
+MR_API mr_bucket mr_loader_bucket(const mr_loader *loader, int32_t bucket, uint64_t *samples);
+
 #ifdef __cplusplus
 }
 #endif

@@ -92,4 +92,11 @@ function data.open(path, options)
   return setmetatable({ core = core, meta = core:facts() }, Index)
 end
 
+--- Start decode threads on an index; see moonreel.data.loader.
+---@param options table  index, bucket_config, resolutions, frame_interval, seed, threads, prefetch, epochs, state, quarantine
+---@return moonreel.Loader
+function data.loader(options)
+  return require("moonreel.data.loader").new(options)
+end
+
 return data
