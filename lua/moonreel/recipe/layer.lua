@@ -55,9 +55,9 @@ local function record_write(root, schema, t, p, outer)
   local base = registry.split(schema.path or "")
   for _, key in ipairs(environment.sorted_keys(t)) do
     local key_place = place.of_key(t, key, outer)
-    local shown = (schema.path ~= "" and schema.path .. "." or "") .. tostring(key)
+    local shown = ((schema.path or "") ~= "" and schema.path .. "." or "") .. tostring(key)
     if type(key) ~= "string" then
-      fault.at(key_place, "%s: a record has named fields, got element [%s]", schema.path ~= "" and schema.path or "recipe", tostring(key))
+      fault.at(key_place, "%s: a record has named fields, got element [%s]", (schema.path or "") ~= "" and schema.path or "recipe", tostring(key))
     end
     local keys, moved
     if schema.path then
