@@ -1,0 +1,325 @@
+/* product: which way a product takes, and the oneDNN way. Licence: Apache-2.0
+ *
+ * Measured on bf16 with AMX (oneDNN 2.6): a weight stored [n, k] is read as fast as a packed one, one
+ * stored [k, n] is not, and sums longer than about 2,300 are slow, above all with a transposed A. So B
+ * is packed into the workspace when that pays, and long sums are cut into chunks added into f32. */
+#include "cpu/product.h"
+#include "cpu/cpu.h"
+
+#include <stdio.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#ifdef MR_HAVE_ONEDNN
+#include "cpu/onednn.h"
+#include <pthread.h>
+#endif
+
+enum { SERIAL_FLOP = 1000000 };
+
+#ifdef MR_HAVE_ONEDNN
+/* One primitive over a length of k; with `sum` it adds to C. */
+typedef struct part {
+    int64_t k;
+    dnnl_primitive_t product, reorder;      /* reorder: B into its packed form, or NULL */
+    dnnl_memory_t a, b, bias, c, scratch, plain;
+    size_t scratch_bytes, packed_bytes;
+} part;
+enum { FIRST, MIDDLE, LAST, PARTS };
+#endif
+
+struct mr_product {
+    mr_product_spec spec;
+    int isa, threads;
+    char how[96];
+    size_t workspace;
+#ifdef MR_HAVE_ONEDNN
+    bool onednn;
+    dnnl_stream_t stream;
+    part parts[PARTS];           /* FIRST alone unless the sum is cut */
+    int64_t chunk;               /* k per part */
+    size_t packed_at, sums_at;   /* in the workspace, after the scratchpad */
+    dnnl_primitive_t round;      /* f32 sums to C, when cut and C is not f32 */
+    dnnl_memory_t round_from, round_to;
+#endif
+};
+
+static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
+
+/* ---- oneDNN ---------------------------------------------------------------------------------------- */
+
+#ifdef MR_HAVE_ONEDNN
+static dnnl_engine_t engine;
+static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
+static void engine_start(void)
+{
+    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
+}
+
+/* The team oneDNN uses is the calling thread's OpenMP setting. */
+static int set_team(int threads)
+{
+#ifdef _OPENMP
+    int before = omp_get_max_threads();
+    if (before != threads) omp_set_num_threads(threads);
+    return before;
+#else
+    return threads;
+#endif
+}
+
+static dnnl_data_type_t type_of(mr_dtype t) { return t == MR_BF16 ? dnnl_bf16 : dnnl_f32; }
+
+/* A matrix of `batch` as oneDNN sees it; batch stride 0 repeats one matrix. Lengths of 1 get a stride
+ * that cannot be taken for a transposition. */
+static dnnl_status_t matrix(onednn_own_md *md, int64_t batch, int64_t rows, int64_t cols, int64_t batch_step,
+                            int64_t row_step, int64_t col_step, mr_dtype t, bool any)
+{
+    if (cols == 1) col_step = row_step >= rows || rows == 1 ? 1 : row_step * rows;
+    if (rows == 1) row_step = col_step * cols;
+    int64_t dim[] = {batch, rows, cols}, step[] = {batch_step, row_step, col_step};
+    if (batch_step == 0) dim[0] = 1, step[0] = rows * MR_MAX(row_step, 1) * cols;
+    if (batch == 1) return onednn_md_init(md, 2, dim + 1, any ? NULL : step + 1, type_of(t));
+    return onednn_md_init(md, 3, dim, any ? NULL : step, type_of(t));
+}
+
+static dnnl_status_t add_reorder(part *p, dnnl_engine_t e, onednn_md from, onednn_md to)
+{
+    dnnl_primitive_desc_t pd;
+    dnnl_status_t st = dnnl_reorder_primitive_desc_create(&pd, from, e, to, e, NULL);
+    if (st != dnnl_success) return st;
+    st = dnnl_primitive_create(&p->reorder, pd);
+    dnnl_primitive_desc_destroy(pd);
+    if (st == dnnl_success) st = dnnl_memory_create(&p->plain, from, e, DNNL_MEMORY_NONE);
+    return st;
+}
+
+static dnnl_status_t part_init(mr_product *pr, part *p, int64_t k, bool sum, bool bias, mr_dtype out, bool pack)
+{
+    const mr_product_spec *s = &pr->spec;
+    onednn_own_md a = {0}, plain = {0}, b = {0}, bi = {0}, c = {0};
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t ops = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    p->k = k;
+#define STEP(call) if ((st = (call)) != dnnl_success) goto out
+    dnnl_status_t st;
+    STEP(matrix(&a, s->batch, s->m, k, s->a_batch, s->a_row, s->a_col, s->in, false));
+    STEP(matrix(&plain, s->batch, k, s->n, s->b_batch, s->b_row, s->b_col, s->in, false));
+    if (pack) STEP(matrix(&b, s->batch, k, s->n, s->b_batch, s->b_row, s->b_col, s->in, true));
+    int64_t c_row = out == s->out ? s->c_row : s->n;
+    STEP(matrix(&c, s->batch, s->m, s->n, s->c_batch, c_row, 1, out, false));
+    int64_t bias_dim[] = {1, 1, s->n}, bias_step[] = {s->n, s->n, 1};
+    int lead = s->batch == 1 ? 1 : 0;
+    if (bias) STEP(onednn_md_init(&bi, 3 - lead, bias_dim + lead, bias_step + lead, type_of(s->in)));
+    STEP(dnnl_primitive_attr_create(&attr));
+    STEP(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
+    if (sum) {
+        STEP(dnnl_post_ops_create(&ops));
+        STEP(onednn_add_sum(ops));
+        STEP(dnnl_primitive_attr_set_post_ops(attr, ops));
+    }
+    STEP(onednn_matmul(&pd, engine, ONEDNN_MD(&a), ONEDNN_MD(pack ? &b : &plain), bias ? ONEDNN_MD(&bi) : NULL, ONEDNN_MD(&c), attr));
+    STEP(dnnl_primitive_create(&p->product, pd));
+    onednn_md weights = onednn_query_md(pd, dnnl_query_weights_md), scratch = onednn_query_md(pd, dnnl_query_scratchpad_md);
+    if (pack && !onednn_md_same(weights, ONEDNN_MD(&plain))) {
+        STEP(add_reorder(p, engine, ONEDNN_MD(&plain), weights));
+        p->packed_bytes = dnnl_memory_desc_get_size(weights);
+    }
+    p->scratch_bytes = dnnl_memory_desc_get_size(scratch);
+    STEP(dnnl_memory_create(&p->a, ONEDNN_MD(&a), engine, DNNL_MEMORY_NONE));
+    STEP(dnnl_memory_create(&p->b, weights, engine, DNNL_MEMORY_NONE));
+    STEP(dnnl_memory_create(&p->c, ONEDNN_MD(&c), engine, DNNL_MEMORY_NONE));
+    if (bias) STEP(dnnl_memory_create(&p->bias, ONEDNN_MD(&bi), engine, DNNL_MEMORY_NONE));
+    if (p->scratch_bytes) STEP(dnnl_memory_create(&p->scratch, scratch, engine, DNNL_MEMORY_NONE));
+    if (pr->how[0] == 0) {
+        const char *info = "";
+        dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info);
+        snprintf(pr->how, sizeof pr->how, "onednn %s%s", info, p->reorder ? " packed" : "");
+    }
+out:
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    if (ops) dnnl_post_ops_destroy(ops);
+    if (attr) dnnl_primitive_attr_destroy(attr);
+    onednn_md_free(&a), onednn_md_free(&plain), onednn_md_free(&b), onednn_md_free(&bi), onednn_md_free(&c);
+    return st;
+}
+
+static void part_fini(part *p)
+{
+    if (p->product) dnnl_primitive_destroy(p->product);
+    if (p->reorder) dnnl_primitive_destroy(p->reorder);
+    dnnl_memory_t memories[] = {p->a, p->b, p->bias, p->c, p->scratch, p->plain};
+    for (size_t i = 0; i < MR_COUNT(memories); i++)
+        if (memories[i]) dnnl_memory_destroy(memories[i]);
+    *p = (part){0};
+}
+
+static dnnl_status_t round_init(mr_product *p)
+{
+    const mr_product_spec *s = &p->spec;
+    onednn_own_md from = {0}, to = {0};
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t st;
+    STEP(matrix(&from, 1, s->m, s->n, 0, s->n, 1, MR_F32, false));
+    STEP(matrix(&to, 1, s->m, s->n, 0, s->c_row, 1, s->out, false));
+    STEP(dnnl_reorder_primitive_desc_create(&pd, ONEDNN_MD(&from), engine, ONEDNN_MD(&to), engine, NULL));
+    STEP(dnnl_primitive_create(&p->round, pd));
+    STEP(dnnl_memory_create(&p->round_from, ONEDNN_MD(&from), engine, DNNL_MEMORY_NONE));
+    STEP(dnnl_memory_create(&p->round_to, ONEDNN_MD(&to), engine, DNNL_MEMORY_NONE));
+out:
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    onednn_md_free(&from), onednn_md_free(&to);
+    return st;
+#undef STEP
+}
+
+/* Length of one part of the sum; k itself when it is not cut. */
+static int64_t chunk_length(const mr_product_spec *s)
+{
+    if (s->in != MR_BF16 || s->batch != 1 || s->m < 512 || s->n < 256) return s->k;
+    int64_t longest = s->a_col != 1 ? 512 : 1536;
+    if (s->k <= longest + longest / 4) return s->k;
+    int64_t pieces = (s->k + longest - 1) / longest;
+    return (s->k + pieces * 32 - 1) / (pieces * 32) * 32;
+}
+
+static bool pack_pays(const mr_product_spec *s) { return s->in == MR_BF16 && s->batch == 1 && s->b_row != 1 && s->m >= 512 && s->n >= 256; }
+
+static bool onednn_init(mr_product *p)
+{
+    const mr_product_spec *s = &p->spec;
+    pthread_once(&engine_once, engine_start);
+    // one dimension of each matrix is dense, none is repeated; empty ones are the own kernel's
+    bool plain = s->m > 0 && s->n > 0 && s->k > 0 && (s->a_col == 1 || s->a_row == 1) && (s->b_col == 1 || s->b_row == 1) &&
+                 s->a_col > 0 && s->a_row > 0 && s->b_col > 0 && s->b_row > 0 && (s->in != MR_BF16 || mr_cpu_bf16());
+    if (!engine || !plain || dnnl_stream_create(&p->stream, engine, dnnl_stream_default_flags) != dnnl_success) return false;
+    p->chunk = chunk_length(s);
+    bool cut = p->chunk < s->k, pack = pack_pays(s);
+    mr_dtype out = cut ? MR_F32 : s->out;
+    int before = set_team(p->threads);
+    bool ok = part_init(p, &p->parts[FIRST], p->chunk, s->accumulate, s->bias, out, pack) == dnnl_success;
+    int64_t last = s->k % p->chunk;
+    if (ok && cut && s->k >= 2 * p->chunk) ok = part_init(p, &p->parts[MIDDLE], p->chunk, true, false, out, pack) == dnnl_success;
+    if (ok && cut && last) ok = part_init(p, &p->parts[LAST], last, true, false, out, pack) == dnnl_success;
+    if (ok && cut && s->out != MR_F32) ok = round_init(p) == dnnl_success;
+    set_team(before);
+    size_t scratch = 0, packed = 0;
+    for (int i = 0; i < PARTS; i++) scratch = MR_MAX(scratch, p->parts[i].scratch_bytes), packed = MR_MAX(packed, p->parts[i].packed_bytes);
+    p->packed_at = round64(scratch), p->sums_at = p->packed_at + round64(packed);
+    p->workspace = p->sums_at + (p->round ? (size_t)(s->m * s->n) * sizeof(float) : 0);
+    return p->onednn = ok;
+}
+
+static void onednn_fini(mr_product *p)
+{
+    for (int i = 0; i < PARTS; i++) part_fini(&p->parts[i]);
+    if (p->round) dnnl_primitive_destroy(p->round);
+    if (p->round_from) dnnl_memory_destroy(p->round_from);
+    if (p->round_to) dnnl_memory_destroy(p->round_to);
+    if (p->stream) dnnl_stream_destroy(p->stream);
+}
+
+static dnnl_status_t onednn_part(mr_product *p, part *q, int64_t k, const char *a, const char *b, const void *bias, void *c, char *work)
+{
+    const mr_product_spec *s = &p->spec;
+    size_t w = mr_dtype_bytes(s->in);
+    void *at_a = (char *)(uintptr_t)a + (size_t)(k * s->a_col) * w, *at_b = (char *)(uintptr_t)b + (size_t)(k * s->b_row) * w;
+    dnnl_status_t st;
+    if (q->reorder) {
+        dnnl_memory_set_data_handle(q->plain, at_b);
+        at_b = work + p->packed_at;
+        dnnl_memory_set_data_handle(q->b, at_b);
+        dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, q->plain}, {DNNL_ARG_TO, q->b}};
+        if ((st = dnnl_primitive_execute(q->reorder, p->stream, 2, args)) != dnnl_success) return st;
+    } else {
+        dnnl_memory_set_data_handle(q->b, at_b);
+    }
+    dnnl_memory_set_data_handle(q->a, at_a);
+    dnnl_memory_set_data_handle(q->c, c);
+    dnnl_exec_arg_t args[5] = {{DNNL_ARG_SRC, q->a}, {DNNL_ARG_WEIGHTS, q->b}, {DNNL_ARG_DST, q->c}};
+    int n = 3;
+    if (q->bias) {
+        dnnl_memory_set_data_handle(q->bias, (void *)(uintptr_t)bias);
+        args[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, q->bias};
+    }
+    if (q->scratch) {
+        dnnl_memory_set_data_handle(q->scratch, work);
+        args[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, q->scratch};
+    }
+    return dnnl_primitive_execute(q->product, p->stream, n, args);
+}
+
+static dnnl_status_t onednn_run(mr_product *p, const void *a, const void *b, const void *bias, void *c, char *work)
+{
+    void *sums = p->round ? work + p->sums_at : c;
+    dnnl_status_t st = onednn_part(p, &p->parts[FIRST], 0, a, b, bias, sums, work);
+    for (int64_t k = p->chunk; st == dnnl_success && k < p->spec.k; k += p->chunk)
+        st = onednn_part(p, &p->parts[p->spec.k - k >= p->chunk ? MIDDLE : LAST], k, a, b, NULL, sums, work);
+    if (st == dnnl_success && p->round) {
+        dnnl_memory_set_data_handle(p->round_from, sums);
+        dnnl_memory_set_data_handle(p->round_to, c);
+        dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, p->round_from}, {DNNL_ARG_TO, p->round_to}};
+        st = dnnl_primitive_execute(p->round, p->stream, 2, args);
+    }
+    return st == dnnl_success ? dnnl_stream_wait(p->stream) : st;
+}
+#endif
+
+/* ---- either way -------------------------------------------------------------------------------------- */
+
+mr_status mr_product_new(const mr_product_spec *spec, int isa, int threads, mr_product **out)
+{
+    mr_product *p;
+    if ((spec->in != MR_F32 && spec->in != MR_BF16) || (spec->out != spec->in && spec->out != MR_F32))
+        return mr_fail(MR_E_UNSUPPORTED, "products of %s into %s run on the naive row", mr_dtype_name(spec->in), mr_dtype_name(spec->out));
+    if (!MR_NEW(p)) return mr_fail_memory(sizeof *p);
+    p->spec = *spec, p->isa = isa;
+    double flop = 2.0 * (double)spec->batch * (double)spec->m * (double)spec->n * (double)spec->k;
+    p->threads = flop < SERIAL_FLOP ? 1 : threads;
+    *out = p;
+#ifdef MR_HAVE_ONEDNN
+    if (isa > 0 && onednn_init(p)) return MR_OK;
+    onednn_fini(p);
+    *p = (mr_product){.spec = *spec, .isa = isa, .threads = p->threads};
+#endif
+    snprintf(p->how, sizeof p->how, "own %s", mr_isa_name(isa));
+    p->workspace = mr_gemm_workspace(spec->m, spec->n, spec->k, p->threads);
+    return MR_OK;
+}
+
+void mr_product_free(mr_product *p)
+{
+    if (!p) return;
+#ifdef MR_HAVE_ONEDNN
+    onednn_fini(p);
+#endif
+    mr_free(p);
+}
+
+size_t mr_product_workspace(const mr_product *p) { return p->workspace; }
+const char *mr_product_how(const mr_product *p) { return p->how; }
+
+mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void *bias, void *c, void *workspace)
+{
+    const mr_product_spec *s = &p->spec;
+#ifdef MR_HAVE_ONEDNN
+    if (p->onednn) {
+        int before = set_team(p->threads);
+        dnnl_status_t st = onednn_run(p, a, b, bias, c, workspace);
+        set_team(before);
+        return st == dnnl_success ? MR_OK : mr_fail(MR_E_INTERNAL, "oneDNN product of [%lld, %lld] by [%lld, %lld] failed: status %d",
+                                                    (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n, (int)st);
+    }
+#endif
+    static mr_gemm_fn *const own[] = {mr_gemm_base, mr_gemm_avx2, mr_gemm_avx512};
+    size_t in = mr_dtype_bytes(s->in), to = mr_dtype_bytes(s->out);
+    for (int64_t i = 0; i < s->batch; i++) {
+        mr_gemm g = {.m = s->m, .n = s->n, .k = s->k, .a_row = s->a_row, .a_col = s->a_col, .b_row = s->b_row, .b_col = s->b_col,
+                     .c_row = s->c_row, .a = (const char *)a + (size_t)(i * s->a_batch) * in, .b = (const char *)b + (size_t)(i * s->b_batch) * in,
+                     .bias = s->bias ? bias : NULL, .c = (char *)c + (size_t)(i * s->c_batch) * to, .workspace = workspace,
+                     .in = s->in, .out = s->out, .accumulate = s->accumulate, .threads = p->threads};
+        own[p->isa](&g);
+    }
+    return MR_OK;
+}

@@ -1,0 +1,45 @@
+/* product: C = A B (+ C) (+ bias) for matrices with strides: oneDNN where it is built in and serves the
+ * types, else the own kernels of isa/gemm.c. One object per node: made once from shapes, then run.
+ * Results depend on shapes, instruction set and team size only. Licence: Apache-2.0 */
+#ifndef MR_PRODUCT_H
+#define MR_PRODUCT_H
+
+#include "moonreel/op.h"
+
+/* A [m, k], B [k, n], C [m, n] in each of `batch` matrices; strides in elements; C rows are dense.
+ * Inputs share one dtype, f32 or bf16; sums are f32. */
+typedef struct mr_product_spec {
+    int64_t batch, m, n, k;
+    int64_t a_batch, a_row, a_col;
+    int64_t b_batch, b_row, b_col;
+    int64_t c_batch, c_row;
+    mr_dtype in, out;            /* out: like in, or f32 */
+    bool bias;                   /* [n], dtype of in; not with accumulate */
+    bool accumulate;             /* C += A B; out is f32 */
+} mr_product_spec;
+
+typedef struct mr_product mr_product;
+/* Owns: caller frees (also a NULL). isa 0..2 picks own kernels; threads is the team of every run.
+ * Errors: MR_E_MEMORY; MR_E_UNSUPPORTED for other dtypes. */
+mr_status mr_product_new(const mr_product_spec *spec, int isa, int threads, mr_product **out);
+void mr_product_free(mr_product *p);
+size_t mr_product_workspace(const mr_product *p);      /* bytes */
+const char *mr_product_how(const mr_product *p);       /* "onednn brg:avx512_core_amx_bf16", "own avx2"; lent */
+/* One run; one at a time per object. */
+mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void *bias, void *c, void *workspace);
+
+/* The own kernel, one per instruction set (isa/gemm.c): one matrix, any strides.
+ * workspace: mr_gemm_workspace() bytes. */
+typedef struct mr_gemm {
+    int64_t m, n, k, a_row, a_col, b_row, b_col, c_row;
+    const void *a, *b, *bias;    /* bias [n] of dtype `in` or NULL */
+    void *c, *workspace;
+    mr_dtype in, out;
+    bool accumulate;
+    int threads;
+} mr_gemm;
+typedef void mr_gemm_fn(const mr_gemm *g);
+mr_gemm_fn mr_gemm_base, mr_gemm_avx2, mr_gemm_avx512;
+size_t mr_gemm_workspace(int64_t m, int64_t n, int64_t k, int threads);
+
+#endif
