@@ -1,64 +1,67 @@
---- Autoencoder "dct": 8 x 8 block DCT of each frame in YCbCr, the lowest coefficients as latent channels.
--- 16 luma (4 x 4) and 4 + 4 chroma (2 x 2) of 192 numbers per block; nothing is learned but the mean and
+--- Autoencoder "dct": block DCT of each frame in YCbCr, the lowest coefficients as latent channels.
+-- By default 8 x 8 blocks, 16 luma (4 x 4) and 4 + 4 chroma (2 x 2) of 192 numbers; nothing is learned but the mean and
 -- deviation of each channel, measured once over the training set and kept in frozen buffers.
 -- Sizes and normalisation: reference demo. Ref: ITU-R BT.601 (colour), Ahmed et al. 1974 (DCT).
 -- @module moonreel.models.dct
 local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 
 local dct = {}
 
-local N = 8
+dct.defaults = {block = 8, luma = 16, chroma = 4, floor = 0.02}
+
 local TO_YCC = {{0.299, 0.587, 0.114}, {-0.168736, -0.331264, 0.5}, {0.5, -0.418688, -0.081312}}
 local TO_RGB = {{1, 0, 1.402}, {1, -0.344136, -0.714136}, {1, 1.772, 0}}
-local KEPT = {4, 2, 2}   -- side of the kept square: Y, Cb, Cr
 
--- row u of the orthonormal DCT-II
-local function basis(u, x)
-  return (u == 0 and (1 / N) ^ 0.5 or (2 / N) ^ 0.5) * math.cos((2 * x + 1) * u * math.pi / (2 * N))
+-- row u of the orthonormal DCT-II of length n
+local function basis(n, u, x)
+  return (u == 0 and (1 / n) ^ 0.5 or (2 / n) ^ 0.5) * math.cos((2 * x + 1) * u * math.pi / (2 * n))
 end
 
--- call f(k, plane, u, v) for each latent channel k from 0
-local function channels(f)
-  local k = 0
-  for plane, side in ipairs(KEPT) do
+-- call f(plane, u, v) for each latent channel in order; `kept`: side of the kept square of Y, Cb, Cr
+local function channels(kept, f)
+  for plane, side in ipairs(kept) do
     for u = 0, side - 1 do
-      for v = 0, side - 1 do
-        f(k, plane, u, v)
-        k = k + 1
-      end
+      for v = 0, side - 1 do f(plane, u, v) end
     end
   end
-  return k
 end
 
-dct.channels = channels(function() end)
-
--- [24, 3 * 64]: from a block's RGB, colour slowest, to coefficients
-local function forward_matrix()
+-- [C, 3 n n]: from a block's RGB, colour slowest, to coefficients
+local function forward_matrix(n, kept, C)
   local m = {}
-  channels(function(_, plane, u, v)
+  channels(kept, function(plane, u, v)
     for c = 1, 3 do
-      for y = 0, N - 1 do
-        for x = 0, N - 1 do m[#m + 1] = TO_YCC[plane][c] * basis(u, y) * basis(v, x) end
+      for y = 0, n - 1 do
+        for x = 0, n - 1 do m[#m + 1] = TO_YCC[plane][c] * basis(n, u, y) * basis(n, v, x) end
       end
     end
   end)
-  return T.from({dct.channels, 3 * N * N}, m)
+  return T.from({C, 3 * n * n}, m)
 end
 
--- [64 * 3, 24]: from coefficients to a block's RGB, colour fastest
-local function inverse_matrix()
+-- [n n 3, C]: from coefficients to a block's RGB, colour fastest
+local function inverse_matrix(n, kept, C)
   local m = {}
-  for y = 0, N - 1 do
-    for x = 0, N - 1 do
+  for y = 0, n - 1 do
+    for x = 0, n - 1 do
       for c = 1, 3 do
-        channels(function(_, plane, u, v) m[#m + 1] = TO_RGB[c][plane] * basis(u, y) * basis(v, x) end)
+        channels(kept, function(plane, u, v) m[#m + 1] = TO_RGB[c][plane] * basis(n, u, y) * basis(n, v, x) end)
       end
     end
   end
-  return T.from({N * N * 3, dct.channels}, m)
+  return T.from({n * n * 3, C}, m)
+end
+
+-- side of the square of `count` coefficients
+local function side(field, count, block)
+  local root = math.tointeger(math.floor(count ^ 0.5 + 0.5))
+  if root * root ~= count or root > block then
+    base.raise("MR_E_RECIPE", ("vae.%s = %d: expected a square number of at most %d coefficients"):format(field, count, block * block))
+  end
+  return root
 end
 
 local Autoencoder = {}
@@ -66,20 +69,25 @@ Autoencoder.__index = Autoencoder
 
 --- Declare the autoencoder's buffers: mean and deviation per channel.
 ---@param params mr.Params
----@return mr.Autoencoder  in_channels-sized latents, one latent frame per frame
-function dct.new(params)
+---@param config table    fields of dct.defaults
+---@return mr.Autoencoder  `channels` per latent cell, one latent frame per frame
+function dct.new(params, config)
+  local c = {}
+  for k, v in pairs(dct.defaults) do c[k] = v end
+  for k, v in pairs(config or {}) do c[k] = v end
+  local luma, chroma = side("luma", c.luma, c.block), side("chroma", c.chroma, c.block)
   local scope = nn.scope(params, "autoencoder")
-  local frozen = {frozen = true, buffer = true}
+  local frozen, C = {frozen = true, buffer = true}, c.luma + 2 * c.chroma
   return setmetatable({
-    channels = dct.channels, multiple = N,
-    mean = scope:add("mean", {dct.channels}, {kind = "zeros"}, frozen),
-    deviation = scope:add("deviation", {dct.channels}, {kind = "ones"}, frozen),
+    config = c, block = c.block, kept = {luma, chroma, chroma}, channels = C,
+    mean = scope:add("mean", {C}, {kind = "zeros"}, frozen),
+    deviation = scope:add("deviation", {C}, {kind = "ones"}, frozen),
   }, Autoencoder)
 end
 
 --- Latent size {C, T, H, W} of a clip.
 function Autoencoder:latent(frames, height, width)
-  return {dct.channels, frames, -(-height // N), -(-width // N)}
+  return {self.channels, frames, -(-height // self.block), -(-width // self.block)}
 end
 
 --- Coefficients before normalisation.
@@ -88,7 +96,8 @@ end
 function Autoencoder:coefficients(g, pixels)
   local x = nn.cast(pixels:permute{0, 2, 1, 3, 4}, "f32")
   x = ops.affine(x, {scale = 2 / 255, shift = -1})
-  return (ops.linear(ops.patchify(x, {pt = 1, ph = N, pw = N}), g:const(forward_matrix())))
+  return (ops.linear(ops.patchify(x, {pt = 1, ph = self.block, pw = self.block}),
+    g:const(forward_matrix(self.block, self.kept, self.channels))))
 end
 
 --- Clean latents of a batch.
@@ -99,7 +108,7 @@ function Autoencoder:encode(g, pixels)
   c = (c - nn.cast(g:param(self.mean), "f32")) / nn.cast(g:param(self.deviation), "f32")
   local shape = pixels.shape
   local size = self:latent(shape[2], shape[4], shape[5])
-  return c:reshape{shape[1], size[2], size[3], size[4], dct.channels}:permute{0, 4, 1, 2, 3}
+  return c:reshape{shape[1], size[2], size[3], size[4], self.channels}:permute{0, 4, 1, 2, 3}
 end
 
 --- Pictures of latents.
@@ -109,33 +118,33 @@ end
 ---@return mr.Value        f32 [B, 3, T, H, W], about -1..1, not clamped
 function Autoencoder:decode(g, z, height, width)
   local B, frames, rows, cols = z.shape[1], z.shape[3], z.shape[4], z.shape[5]
-  local c = z:permute{0, 2, 3, 4, 1}:reshape{B, frames, rows * cols, dct.channels}
+  local c = z:permute{0, 2, 3, 4, 1}:reshape{B, frames, rows * cols, self.channels}
   c = c * nn.cast(g:param(self.deviation), "f32") + nn.cast(g:param(self.mean), "f32")
-  local blocks = ops.linear(c, g:const(inverse_matrix()))
-  return (ops.unpatchify(blocks, {pt = 1, ph = N, pw = N, dims = {3, frames, height, width}}))
+  local blocks = ops.linear(c, g:const(inverse_matrix(self.block, self.kept, self.channels)))
+  return (ops.unpatchify(blocks, {pt = 1, ph = self.block, pw = self.block, dims = {3, frames, height, width}}))
 end
 
---- Collect mean and deviation over batches of clips.
----@return table  add(sums, squares, count): lists per channel; finish() -> mean, deviation lists
-function dct.statistics()
-  local sums, squares, n = {}, {}, 0
-  for k = 1, dct.channels do sums[k], squares[k] = 0, 0 end
-  local self = {}
-  function self.add(s, q, count)
-    for k = 1, dct.channels do sums[k], squares[k] = sums[k] + s[k], squares[k] + q[k] end
-    n = n + count
+--- Sums over the values of each channel of a batch, for the mean and deviation.
+---@param pixels mr.Value  u8 [B, T, 3, H, W]
+---@return mr.Value sum, mr.Value squares   f32 [C]
+function Autoencoder:moments(g, pixels)
+  local c = self:coefficients(g, pixels)
+  return (ops.sum(c, {axes = {0, 1, 2}})), (ops.sum(c * c, {axes = {0, 1, 2}}))
+end
+
+--- Mean and deviation per channel from sums over n values; a share of the overall deviation keeps quiet channels quiet.
+---@return table mean, table deviation
+function Autoencoder:normalisation(sums, squares, n)
+  local C, mean, deviation, overall = self.channels, {}, {}, 0
+  for k = 1, C do
+    mean[k] = sums[k] / n
+    deviation[k] = math.max(squares[k] / n - mean[k] ^ 2, 0) ^ 0.5
+    overall = overall + deviation[k] ^ 2 / C
   end
-  function self.finish()
-    local mean, deviation, overall = {}, {}, 0
-    for k = 1, dct.channels do
-      mean[k] = sums[k] / n
-      deviation[k] = math.max(squares[k] / n - mean[k] ^ 2, 0) ^ 0.5
-      overall = overall + deviation[k] ^ 2 / dct.channels
-    end
-    for k = 1, dct.channels do deviation[k] = deviation[k] + 0.02 * overall ^ 0.5 end
-    return mean, deviation
-  end
-  return self
+  -- a data set of one colour has no deviation at all
+  local floor = math.max(self.config.floor * overall ^ 0.5, 1e-6)
+  for k = 1, C do deviation[k] = deviation[k] + floor end
+  return mean, deviation
 end
 
 return dct

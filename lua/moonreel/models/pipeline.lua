@@ -32,17 +32,17 @@ function pipeline.new(config, dtype)
   local self = setmetatable({params = params, dtype = dtype, config = config}, Pipeline)
   self.autoencoder = part("vae", autoencoders, config.vae.type).new(params, config.vae)
   self.text = part("text_encoder", encoders, config.text_encoder.type).new(params, config.text_encoder)
-  local model = {compat = config.compat, in_channels = self.autoencoder.channels, caption_channels = self.text.width,
-    model_max_length = self.text.max_length}
+  local model = {compat = config.compat}
   for k, v in pairs(config.model) do model[k] = v end
   local function agree(field, mine, theirs)
     if model[field] ~= mine then
-      base.raise("MR_E_RECIPE", ("model.%s is %s, %s gives %d; try: leave model.%s unset"):format(field,
-        tostring(model[field]), theirs, mine, field))
+      base.raise("MR_E_RECIPE", ("model.%s is %s, %s gives %d; try: model.%s = %d"):format(field,
+        tostring(model[field]), theirs, mine, field, mine))
     end
   end
   agree("in_channels", self.autoencoder.channels, "the autoencoder")
   agree("caption_channels", self.text.width, "the text encoder")
+  agree("model_max_length", self.text.max_length, "the text encoder")
   self.model = require("moonreel.models.stdit3").new(params, model)
   params:seal()
   return self

@@ -14,7 +14,7 @@ local stdit3 = {}
 stdit3.defaults = {
   depth = 28, hidden_size = 1152, num_heads = 16, patch_size = {1, 2, 2}, in_channels = 4,
   caption_channels = 4096, model_max_length = 300, input_sq_size = 512, mlp_ratio = 4.0,
-  class_dropout_prob = 0.1, pred_sigma = true, qk_norm = true, temporal_pos = "none",
+  class_dropout_prob = 0.1, pred_sigma = true, qk_norm = true,
   freeze_y_embedder = false, only_train_temporal = false, compat = false,
 }
 
@@ -83,8 +83,8 @@ local function check(c)
   if (c.hidden_size // c.num_heads) % 2 ~= 0 then
     refuse("head size %d is odd, the rotation needs pairs", c.hidden_size // c.num_heads)
   end
-  if c.temporal_pos ~= "none" and c.temporal_pos ~= "sincos" then
-    refuse("temporal_pos is '%s', expected none or sincos", tostring(c.temporal_pos))
+  if c.temporal_pos and c.temporal_pos ~= "sincos" then
+    refuse("temporal_pos is '%s', expected sincos or none", tostring(c.temporal_pos))
   end
 end
 
@@ -169,7 +169,7 @@ function Model:positions(g, frames, rows, cols, io)
   local scale = (io.height * io.width) ^ 0.5 / self.config.input_sq_size
   local space = stdit3.position_table(g, rows, cols, scale, round_even((rows * cols) ^ 0.5), D)
   io.tap("pos_embed", space)
-  if self.config.temporal_pos == "none" then return space end
+  if not self.config.temporal_pos then return space end
   local at = {}
   for i = 0, frames - 1 do at[i + 1] = i * 8 / frames end
   return space, (ops.sincos(g:const(T.from({frames}, at)), {dim = D, sin_first = true}))
