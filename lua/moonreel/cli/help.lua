@@ -14,9 +14,7 @@ function help.show_command(command)
   if command.options then
     lines[#lines + 1] = ""
     for _, option in ipairs(command.options) do
-      local head = "--" .. option.name .. (option.value and " " .. option.value or "")
-      if option.short then head = "-" .. option.short .. ", " .. head end
-      lines[#lines + 1] = ("  %-28s %s"):format(head, option.help)
+      lines[#lines + 1] = ("  %-28s %s"):format(option[1], option[2])
     end
   end
   if command.overrides then

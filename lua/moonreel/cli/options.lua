@@ -1,12 +1,27 @@
 --- Splits a command's words into options, fields of the recipe and the rest. Ref: recipes.md 7.
--- A command declares rows {name, help, value = "FILE" | nil, short = "n" | nil, many = true | nil} and, when it takes
--- a recipe, `overrides = true`: then every field of the registry is an option as well. Abbreviations do not exist.
+-- A command declares rows {"--name", help}, {"--name FILE", help} or {"-n, --name N", help}; `many = true` collects
+-- values. A row that does not begin with `-` is only help. With `overrides = true` the command takes a recipe: then
+-- every field of the registry is an option as well. Abbreviations do not exist.
 -- @module moonreel.cli.options
 local fault = require "moonreel.recipe.fault"
 
 local options = {}
 
 local truths = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false }
+
+-- the parts of a row's head: short, name, value
+local function read_rows(rows)
+  local out = {}
+  for _, row in ipairs(rows or {}) do
+    local short, rest = row[1]:match("^%-(%a), (.*)$")
+    local name, value = (rest or row[1]):match("^%-%-([%w_-]+)%s*(.*)$")
+    if name then
+      out[#out + 1] = { name = name:gsub("_", "-"), shown = name, short = short, value = value ~= "" and value or nil, many = row.many }
+    end
+  end
+  return out
+end
+options.rows = read_rows
 
 local function find(rows, name)
   name = name:gsub("_", "-")
@@ -17,7 +32,7 @@ end
 
 local function unknown(command, name, problem)
   local names = {}
-  for _, row in ipairs(command.options or {}) do names[#names + 1] = row.name end
+  for _, row in ipairs(read_rows(command.options)) do names[#names + 1] = row.name end
   local near = require("moonreel.settings.nearest")(name:gsub("_", "-"), names)
   if near then problem = ("no such option, did you mean '--%s'?"):format(near) end
   fault.usage("%s: --%s: %s", command.name, name, problem or ("no such option; try: moonreel " .. command.name .. " --help"))
@@ -27,7 +42,7 @@ end
 ---@param command table  {name, options, overrides}
 ---@return table parsed  {positional = {...}, options = {name = value}, overrides = {{key, text, argument}}}
 function options.parse(args, command)
-  local rows = command.options or {}
+  local rows = read_rows(command.options)
   local parsed = { positional = {}, options = {}, overrides = {} }
   local i = 1
 

@@ -6,10 +6,10 @@ local show = {
   usage = "show RECIPE [key=value ...] [--changed] [--diff OTHER] [--json|--lua]",
   overrides = true,
   options = {
-    { name = "json", help = "{hash, settings, origin}" },
-    { name = "lua", help = "a recipe without parents that bakes to the same hash" },
-    { name = "changed", help = "only what is not at its default" },
-    { name = "diff", value = "OTHER", help = "only what differs from another recipe; exit 1 when anything does" },
+    { "--json", "{hash, settings, origin}" },
+    { "--lua", "a recipe without parents that bakes to the same hash" },
+    { "--changed", "only what is not at its default" },
+    { "--diff OTHER", "only what differs from another recipe; exit 1 when anything does" },
   },
 }
 

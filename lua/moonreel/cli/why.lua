@@ -5,7 +5,7 @@ local why = {
   summary = "print where a value comes from, what it replaced and what follows from it",
   usage = "why RECIPE KEY [key=value ...] [--json]",
   overrides = true,
-  options = { { name = "json", help = "the chain as JSON" } },
+  options = { { "--json", "the chain as JSON" } },
 }
 
 -- paths whose late-bound values read one of `path`

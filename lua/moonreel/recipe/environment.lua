@@ -100,7 +100,8 @@ end
 function environment.new()
   local env = take(_G, "assert error ipairs select tonumber type")
   env.pairs, env.tostring = ordered_pairs, plain_tostring
-  env.math = take(math, "abs ceil cos deg exp floor fmod huge log max maxinteger min mininteger modf pi rad sin sqrt tan tointeger type ult")
+  env.math = take(math, "abs ceil cos deg exp floor fmod huge log max maxinteger min mininteger modf pi rad sin sqrt " ..
+    "tan tointeger type ult")
   env.string = take(string, "byte char len lower reverse sub upper")
   env.string.format, env.string.rep = plain_format, capped_rep
   env.table = take(table, "insert pack remove sort")
@@ -162,7 +163,8 @@ function environment.within_budget(f, ...)
     left = left - step
     if left < 0 then
       -- sticky: every further count raises again
-      error({ code = "MR_E_RECIPE", exit = 3, message = ("recipe: more than %d instructions; a recipe is data, not a program; try: look for a loop without end"):format(environment.instructions) }, 0)
+      error({ code = "MR_E_RECIPE", exit = 3, message = ("recipe: more than %d instructions; a recipe is data, " ..
+        "not a program; try: look for a loop without end"):format(environment.instructions) }, 0)
     end
   end, "", step)
   local results = table.pack(pcall(f, ...))

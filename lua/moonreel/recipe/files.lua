@@ -76,7 +76,7 @@ function files.from(name, from, where)
     local found
     if from.shipped then found = shipped(path) else found = on_disk(path) end
     if not found then
-      error(fault.new("MR_E_RECIPE", ("%s: no file %s; './' and '../' count from the recipe itself"):format(where, clean(with_extension(path)))), 0)
+      fault.recipe("%s: no file %s; './' and '../' count from the recipe itself", where, clean(with_extension(path)))
     end
     return found
   end

@@ -99,7 +99,7 @@ local function plain(value)
   return out
 end
 
-function Fold:call(write, keys, count, upto, f, inherited)
+function Fold:call(write, keys, count, f, inherited)
   if write.busy then
     local chain, from = {}, 1
     for i, call in ipairs(self.calls) do if call.write == write then from = i end end
@@ -134,7 +134,7 @@ function Fold:resolve(write, keys, count, index)
   local schema = self:schema(keys, count)
   local inherited
   if not write.busy then inherited = plain(self:value(keys, count, index - 1)) end
-  local value = self:call(write, keys, count, index, write.f, inherited)
+  local value = self:call(write, keys, count, write.f, inherited)
   write.result = layer.of_result(schema, value, write.place, show_path(keys, count))
   write.result.late = write
   return write.result
@@ -155,7 +155,7 @@ function Fold:effect(index, keys, count)
 end
 
 -- functions inside a list are late-bound as well; `old` is what the list replaces
-function Fold:list_items(write, value, old, keys, index)
+function Fold:list_items(write, value, old, keys)
   if type(value) == "function" then
     local inner = write.items and write.items[value]
     if not inner then
@@ -163,19 +163,20 @@ function Fold:list_items(write, value, old, keys, index)
       write.items = write.items or {}
       write.items[value] = inner
     end
-    if inner.value == nil then inner.value = self:call(inner, keys, #keys, index, value, plain(old)) end
+    if inner.value == nil then inner.value = self:call(inner, keys, #keys, value, plain(old)) end
     return inner.value
   end
   if type(value) ~= "table" or getmetatable(value) ~= nil then return value end
   local out = {}
   for key, item in next, value do
-    out[key] = self:list_items(write, item, type(old) == "table" and old[key] or nil, keys, index)
+    out[key] = self:list_items(write, item, type(old) == "table" and old[key] or nil, keys)
   end
   return out
 end
 
--- check a leaf's value against its schema; `p` is where it was written
-function Fold:checked(schema, keys, value, p)
+--- Check a leaf's value against its schema; `p` is where it was written.
+-- @return the value in normal form
+local function checked(schema, keys, value, p)
   if value == marker.none then
     if not schema.none then fault.at(p, "%s: expected %s, got none", show_path(keys), kinds.expected(schema)) end
     return value
@@ -184,6 +185,27 @@ function Fold:checked(schema, keys, value, p)
   if good == nil then
     fault.at(p, "%s: expected %s, got %s", show_path(keys), kinds.expected(schema),
       type(value) == "table" and kinds.show(plain(value)) or kinds.came(value))
+  end
+  return good
+end
+
+fold.checked = checked
+
+-- `betas.1=0.8`: one element of a list, counted from 1
+local function with_element(schema, keys, value, write)
+  local path = show_path(keys) .. "." .. table.concat(write.indices, ".")
+  local out = type(value) == "table" and value ~= marker.none and value ~= absent and plain(value) or nil
+  local at = out
+  for i, index in ipairs(write.indices) do
+    if type(at) ~= "table" or at[index] == nil then
+      fault.at(write.place, "%s: the list has %d elements, counted from 1", path, type(at) == "table" and #at or 0)
+    end
+    if i < #write.indices then at = at[index] end
+  end
+  at[write.indices[#write.indices]] = write.value
+  local good = kinds.check(schema, out)
+  if good == nil then
+    fault.at(write.place, "%s: expected %s, got %s", show_path(keys), kinds.expected(schema), kinds.show(out))
   end
   return good
 end
@@ -202,11 +224,11 @@ function Fold:leaf(keys, upto)
     self.default_writes = self.default_writes or {}
     write = self.default_writes[key_of(keys, #keys)] or write
     self.default_writes[key_of(keys, #keys)] = write
-    if write.value == nil then write.value = self:call(write, keys, #keys, 0, default, nil) end
+    if write.value == nil then write.value = self:call(write, keys, #keys, default, nil) end
     default = write.value
   end
   local value = default
-  if value ~= absent and value ~= marker.none then value = self:checked(schema, keys, value, { argument = "default" }) end
+  if value ~= absent and value ~= marker.none then value = checked(schema, keys, value, { argument = "default" }) end
   local chain = {}
   if value ~= absent then chain[1] = { value = value, source = source } end
   for index = 1, upto or #self.layers do
@@ -217,11 +239,11 @@ function Fold:leaf(keys, upto)
     elseif reset == "replace" then value = #keys > 1 and self:schema(keys, #keys - 1).tag == "map" and absent or default
     elseif reset == "none" then value = absent end
     if tag == "leaf" then
-      value = self:checked(schema, keys, self:list_items(write, write.value, value, keys, index), write.place)
+      value = checked(schema, keys, self:list_items(write, write.value, value, keys), write.place)
     elseif tag == "element" then
-      value = self:with_element(schema, keys, value, write)
+      value = with_element(schema, keys, value, write)
     elseif tag == "none" then
-      value = self:checked(schema, keys, marker.none, write.place)
+      value = checked(schema, keys, marker.none, write.place)
     elseif tag == "remove" then
       value = default
     end
@@ -236,25 +258,6 @@ function Fold:leaf(keys, upto)
     self.chains[memo_key] = chain
   end
   return value, chain
-end
-
--- `betas.1=0.8`: one element of a list, counted from 1
-function Fold:with_element(schema, keys, value, write)
-  local path = show_path(keys) .. "." .. table.concat(write.indices, ".")
-  local out = type(value) == "table" and value ~= marker.none and value ~= absent and plain(value) or nil
-  local at = out
-  for i, index in ipairs(write.indices) do
-    if type(at) ~= "table" or at[index] == nil then
-      fault.at(write.place, "%s: the list has %d elements, counted from 1", path, type(at) == "table" and #at or 0)
-    end
-    if i < #write.indices then at = at[index] end
-  end
-  at[write.indices[#write.indices]] = write.value
-  local good = kinds.check(schema, out)
-  if good == nil then
-    fault.at(write.place, "%s: expected %s, got %s", show_path(keys), kinds.expected(schema), kinds.show(out))
-  end
-  return good
 end
 
 --- Keys of an open map after layers 1..upto, in order; nil when the map is none.
@@ -348,8 +351,8 @@ function Fold:view(keys, schema)
     if target then path = target else path[#path + 1] = name end
     local inner = me:schema(path)
     if not inner then
-      local of_any = target and "which the present type lacks" or ("is not a field" .. (schema.path and registry.hint(schema, tostring(name)) or ""))
-      error(("%s %s"):format(show_path(path), of_any), 3)
+      local hint = schema.path and registry.hint(schema, tostring(name)) or ""
+      error(("%s is not a field%s"):format(show_path(path), target and " of the present type" or hint), 3)
     end
     return me:view(path, inner)
   end

@@ -5,7 +5,8 @@ local marker = require "moonreel.recipe.marker"
 local literal = {}
 
 local words = { ["true"] = true, ["false"] = false, none = marker.none, null = marker.none, ["nil"] = marker.none }
-local escapes = { n = "\n", t = "\t", r = "\r", b = "\b", f = "\f", a = "\a", v = "\v", ["0"] = "\0", ["\\"] = "\\", ["'"] = "'", ['"'] = '"', ["/"] = "/" }
+local escapes = { n = "\n", t = "\t", r = "\r", b = "\b", f = "\f", a = "\a", v = "\v", ["0"] = "\0",
+  ["\\"] = "\\", ["'"] = "'", ['"'] = '"', ["/"] = "/" }
 local closing = { ["{"] = "}", ["["] = "]", ["("] = ")" }
 
 --- A number of Lua, Python or JSON: 1_000, 0x10, 0b11, 0o17, 007, .5, 1e-3, +7.
@@ -16,7 +17,7 @@ function literal.number(text)
   local sign, rest = body:match("^([+-]?)(.*)$")
   -- underscores only between digits
   if rest:find("_") then
-    if rest:find("^_") or rest:find("_$") or rest:find("__") or rest:find("[^%x]_") or rest:find("_[^%x]") then return nil end
+    if rest:find("^_") or rest:find("_$") or rest:find("[^%x]_") or rest:find("_[^%x]") then return nil end
     rest = rest:gsub("_", "")
   end
   local value
@@ -24,7 +25,8 @@ function literal.number(text)
   if bits then value = tonumber(bits, 2)
   elseif octal then value = tonumber(octal, 8)
   elseif rest:match("^%d+$") or rest:match("^0[xX]%x+$") then value = math.tointeger(tonumber(rest)) or tonumber(rest)
-  elseif rest:match("^%d+%.?%d*[eE][+-]?%d+$") or rest:match("^%.%d+[eE][+-]?%d+$") or rest:match("^%d+%.%d*$") or rest:match("^%.%d+$") then
+  elseif rest:match("^%d+%.?%d*[eE][+-]?%d+$") or rest:match("^%.%d+[eE][+-]?%d+$") or rest:match("^%d+%.%d*$")
+    or rest:match("^%.%d+$") then
     value = tonumber(rest)
   end
   if value and value == value and math.abs(value) ~= math.huge then return sign == "-" and -value or value end
@@ -100,7 +102,7 @@ function Reader:table(open, depth)
       if self:blank() ~= "]" then self:fail("expected ]") end
       self.at = self.at + 1
     else
-      local from, word = self.at, nil
+      local from, word = self.at
       value, word = self:value(depth, true)
       local sep = self:blank()
       if open == "{" and (sep == ":" or sep == "=") then

@@ -48,11 +48,13 @@ local function hooks(file, constructors)
         key = frame.computed[computed].key
       end
       if lines[key] then
-        fault.recipe("%s: %s is written twice in one table, first at line %d; the last one would win without a word", at(line),
+        fault.recipe("%s: %s is written twice in one table, first at line %d; " ..
+          "the last one would win without a word", at(line),
           type(key) == "number" and "element [" .. key .. "]" or "'" .. tostring(key) .. "'", lines[key])
       end
       if t[key] == nil and not item.open_ended then
-        fault.recipe("%s: %s is nil, which Lua drops without a word; try: recipe.none for no value, recipe.remove for the default", at(line),
+        fault.recipe("%s: %s is nil, which Lua drops without a word; " ..
+          "try: recipe.none for no value, recipe.remove for the default", at(line),
           type(key) == "number" and "element [" .. key .. "]" or "'" .. tostring(key) .. "'")
       end
       lines[key] = line
@@ -86,7 +88,9 @@ function Loader:environment(file, constructors)
     if parents.n == 0 then fault.recipe("%s: recipe.extend: names no parent; try: recipe {...}", here()) end
     local where = here()
     return function(body)
-      if type(body) ~= "table" then fault.recipe("%s: recipe.extend(...): expected a table after it, got %s", where, type(body)) end
+      if type(body) ~= "table" then
+        fault.recipe("%s: recipe.extend(...): expected a table after it, got %s", where, type(body))
+      end
       return marker.declare({ where = where, table.unpack(parents, 1, parents.n) }, body)
     end
   end
@@ -95,7 +99,9 @@ function Loader:environment(file, constructors)
       if type(body) ~= "table" then fault.recipe("%s: recipe: expected a table, got %s", here(), type(body)) end
       return marker.declare({}, body)
     end,
-    __index = function(_, name) fault.recipe("%s: recipe.%s is not known; there are none, remove, replace, extend, previous", here(), tostring(name)) end,
+    __index = function(_, name)
+      fault.recipe("%s: recipe.%s is not known; there are none, remove, replace, extend, previous", here(), tostring(name))
+    end,
     __newindex = function() fault.recipe("%s: recipe is fixed", here()) end,
     __metatable = false, __name = "recipe",
   })

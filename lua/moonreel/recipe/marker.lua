@@ -2,7 +2,9 @@
 -- @module moonreel.recipe.marker
 local marker = {}
 
-local function named(name) return setmetatable({}, { __name = name, __metatable = false, __newindex = function() error(name .. " is fixed", 2) end }) end
+local function named(name)
+  return setmetatable({}, { __name = name, __metatable = false, __newindex = function() error(name .. " is fixed", 2) end })
+end
 
 marker.none = named "recipe.none"          -- the value none
 marker.remove = named "recipe.remove"      -- back to the default

@@ -49,7 +49,7 @@ local function check_writes(job)
       if type(write.value) == "table" and getmetatable(write.value) == nil then
         for _, item in pairs(write.value) do has_function = has_function or type(item) == "function" end
       end
-      if not has_function then job.fold:checked(schema, keys, write.value, write.place) end
+      if not has_function then fold.checked(schema, keys, write.value, write.place) end
     elseif write.tag == "none" and not schema.none then
       fault.at(write.place, "%s: expected %s, got none", fold.show_path(keys), kinds.expected(schema))
     end

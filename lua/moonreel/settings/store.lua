@@ -78,7 +78,8 @@ local function leaves_of(tree, origin, where)
     for i, key in ipairs(keys) do path[i] = tostring(key) end
     path = table.concat(path, ".")
     local chain = origin[path] or {}
-    leaves[#leaves + 1] = { path = path, keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row, affects = row.affects, value = value, chain = chain }
+    leaves[#leaves + 1] = { path = path, keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row,
+      affects = row.affects, value = value, chain = chain }
   end
   local function walk(keys, schema, value, row)
     row = schema.row and schema.row.path and schema.row or row

@@ -1,11 +1,13 @@
 --- Clips, their order, buckets and masks.
 local strategies = {}
-for name in ("identity random intepolate quarter_random quarter_head quarter_tail quarter_head_tail image_random image_head image_tail image_head_tail"):gmatch("%S+") do
+for name in ("identity random intepolate quarter_random quarter_head quarter_tail quarter_head_tail " ..
+  "image_random image_head image_tail image_head_tail"):gmatch("%S+") do
   strategies[name] = true
 end
 
 return {
-  { "dataset.type", "text", default = "VariableVideoTextDataset", reader = "data", resume = "refuse", help = "what a row of the index becomes" },
+  { "dataset.type", "text", default = "VariableVideoTextDataset", reader = "data", resume = "refuse",
+    help = "what a row of the index becomes" },
   { "dataset.data_path", "text", none = true, spellings = { "data_path" }, reader = "data", resume = "free",
     help = "an index NAME.mrx, or a table of clips: then the index beside it is used or built first" },
   { "bucket_config", { map = { map = "bucket", key = "integer" } }, none = true, reader = "data", resume = "warn",
@@ -19,7 +21,8 @@ return {
     help = "strategy -> share of clips of which some frames stay clean; none: no masks at all" },
   { "batch_size", "integer", none = true, min = 1, reader = false, help = "clips per step without buckets" },
   { "num_workers", "integer", default = 4, min = 0, reader = "data", affects = "speed", help = "decoder threads" },
-  { "prefetch", "integer", default = 2, min = 1, spellings = { "prefetch_factor" }, reader = "data", affects = "speed", help = "batches that are ready ahead of the step" },
+  { "prefetch", "integer", default = 2, min = 1, spellings = { "prefetch_factor" }, reader = "data", affects = "speed",
+    help = "batches that are ready ahead of the step" },
   { "num_bucket_build_workers", "integer", default = 1, min = 1, affects = "nothing", no_meaning = "buckets are built in one pass over the index",
     help = "workers that assign buckets" },
 }
