@@ -1,0 +1,179 @@
+/* exec/shadow: what the test device catches - host access, unwritten reads, unfinished and overlong
+ * writes, missing waits between queues - and that work runs late but in order. */
+#include "specops.h"
+#include "check.h"
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { N = 24 };
+
+/* One hand-made step y = op(x) of N elements. */
+static mr_node node_x = {.origin = "model.lua:7", .name = "blocks.3/odd"};
+static mr_step step_of(mr_device *dev, const char *op, mr_dtype dtype, mr_dptr x, mr_dptr y)
+{
+    int64_t n = N;
+    mr_step s = {.op = mr_op_find(op), .node = &node_x};
+    s.call.n_in = s.call.n_out = 1;
+    s.call.in[0].desc = s.call.out[0].desc = mr_desc_dense(dtype, 1, &n);
+    CHECK_OK(dev->ops->resolve(dev, &s));
+    s.call.in[0].data = (void *)x, s.call.out[0].data = (void *)y;
+    return s;
+}
+
+static mr_dptr block(mr_device *dev, size_t bytes)
+{
+    mr_dptr p = 0;
+    CHECK_OK(dev->ops->alloc(dev, bytes, MR_SPACE_DEVICE, &p));
+    CHECK_INT(p % 4096, 0);
+    return p;
+}
+
+static mr_status run(mr_device *dev, const mr_step *steps, int n)
+{
+    MR_TRY(dev->ops->run(dev, steps, n));
+    return dev->ops->sync(dev);
+}
+
+/* A child that touches a device address dies by SIGSEGV. */
+static void host_access(void)
+{
+    for (int write = 0; write < 2; write++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            mr_device *dev;
+            mr_dptr p = 0;
+            if (mr_device_open("shadow", 1, &dev) != MR_OK) _exit(1);
+            if (dev->ops->alloc(dev, 4096, MR_SPACE_DEVICE, &p) != MR_OK) _exit(2);
+            signal(SIGSEGV, SIG_DFL);
+            if (write) *(volatile char *)p = 1;
+            else write = *(volatile char *)p;
+            _exit(3);
+        }
+        int status = 0;
+        CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    }
+}
+
+static void unwritten_read(mr_device *dev)
+{
+    mr_dptr x = block(dev, N * 4), y = block(dev, N * 4);
+    mr_step s = step_of(dev, "spec_move", MR_F32, x, y);
+    CHECK_OK(run(dev, &s, 1));   // memory from alloc is cleared: it counts as written
+    CHECK_OK(dev->ops->fill(dev, x + 16, 0, 4));
+    CHECK_FAILS(run(dev, &s, 1), MR_E_INTERNAL, "model.lua:7: spec_move 'blocks.3/odd': reads 'x' [24] f32, whose byte 16 nobody wrote");
+    float one = 1;
+    CHECK_OK(dev->ops->copy_in(dev, x + 16, &one, 4));
+    CHECK_OK(run(dev, &s, 1));
+    float got[N];
+    CHECK_OK(dev->ops->copy_out(dev, got, y, sizeof got));
+    CHECK(got[4] == 1 && got[5] == 0);
+    // a range that died may not be read, one that is born is unwritten
+    mr_span span = {x, 64};
+    s.born = &span, s.born_n = 1;
+    CHECK_FAILS(run(dev, &s, 1), MR_E_INTERNAL, "byte 0 nobody wrote");
+    dev->ops->free(dev, x, N * 4, MR_SPACE_DEVICE);
+    s.born_n = 0;
+    CHECK_FAILS(run(dev, &s, 1), MR_E_INTERNAL, "lie in no allocation");
+    dev->ops->free(dev, y, N * 4, MR_SPACE_DEVICE);
+}
+
+static void unfinished_write(mr_device *dev)
+{
+    static const mr_dtype dtypes[] = {MR_F64, MR_F32, MR_BF16, MR_I64, MR_I32, MR_U8, MR_BOOL};
+    for (size_t i = 0; i < MR_COUNT(dtypes); i++) {
+        size_t bytes = N * mr_dtype_bytes(dtypes[i]);
+        mr_dptr x = block(dev, bytes), y = block(dev, bytes);
+        mr_step bad = step_of(dev, "spec_partial", dtypes[i], x, y), good = step_of(dev, "spec_move", dtypes[i], x, y);
+        char want[64];
+        snprintf(want, sizeof want, "unwritten from byte %zu on", (N - 1) * mr_dtype_bytes(dtypes[i]));
+        CHECK_FAILS(run(dev, &bad, 1), MR_E_INTERNAL, want);
+        // values that look like poison are no offence: all bits set in an integer
+        unsigned char ones[N * 8];
+        memset(ones, 0xff, sizeof ones);
+        CHECK_OK(dev->ops->copy_in(dev, x, ones, bytes));
+        CHECK_OK(run(dev, &good, 1));
+        mr_step over = step_of(dev, "spec_overrun", dtypes[i], x, y);
+        CHECK_FAILS(run(dev, &over, 1), MR_E_INTERNAL, "writes beyond the end of 'y'");
+        dev->ops->free(dev, x, bytes, MR_SPACE_DEVICE);
+        dev->ops->free(dev, y, bytes, MR_SPACE_DEVICE);
+    }
+}
+
+/* y = x on the compute queue, z = y on another: without a wait it runs too early, every time. */
+static void queues(mr_device *dev)
+{
+    mr_dptr x = block(dev, N * 4), y = block(dev, N * 4), z = block(dev, N * 4);
+    for (int other = MR_Q_COMM; other < MR_QUEUE_COUNT; other++) {
+        float values[N] = {(float)other}, got[N];
+        mr_span born = {y, N * 4};
+        mr_step s[2] = {step_of(dev, "spec_move", MR_F32, x, y), step_of(dev, "spec_move", MR_F32, y, z)};
+        s[1].queue = (mr_queue)other;
+        CHECK_OK(dev->ops->copy_in(dev, x, values, sizeof values));
+        CHECK_OK(dev->ops->fill(dev, y, 0xff, born.bytes));
+        CHECK_FAILS(run(dev, s, 2), MR_E_INTERNAL, "nobody wrote");
+        s[1].wait_n = 1, s[1].wait[0] = 0;
+        CHECK_OK(run(dev, s, 2));
+        CHECK_OK(dev->ops->copy_out(dev, got, z, sizeof got));
+        CHECK(got[0] == (float)other);
+        s[0].wait_n = 1, s[0].wait[0] = 1;
+        CHECK_FAILS(run(dev, s, 2), MR_E_INTERNAL, "wait for each other");
+    }
+    dev->ops->free(dev, x, N * 4, MR_SPACE_DEVICE);
+    dev->ops->free(dev, y, N * 4, MR_SPACE_DEVICE);
+    dev->ops->free(dev, z, N * 4, MR_SPACE_DEVICE);
+}
+
+/* Enqueued work starts late, but starts; a failure is told once, by the next call. */
+static void late(mr_device *dev)
+{
+    mr_dptr x = block(dev, N * 4), y = block(dev, N * 4);
+    mr_step s = step_of(dev, "spec_move", MR_F32, x, y), bad = step_of(dev, "spec_fail", MR_F32, x, y);
+    mr_step_clock clock = {0};
+    s.clock = &clock;
+    double asked = mr_now_s();
+    CHECK_OK(dev->ops->run(dev, &s, 1));
+    for (int i = 0; i < 250 && *(volatile double *)&clock.start_s == 0; i++) mr_clock_table()->sleep_ns(20000000);
+    CHECK(clock.start_s >= asked + 0.015);   // by itself, and late
+    CHECK_OK(dev->ops->sync(dev));
+    asked = mr_now_s();
+    CHECK_OK(dev->ops->run(dev, &s, 1));
+    CHECK_OK(dev->ops->sync(dev));
+    CHECK(clock.start_s >= asked);
+
+    mr_step order[2] = {bad, s};
+    clock.start_s = 0;
+    CHECK_OK(dev->ops->run(dev, order, 2));
+    CHECK_FAILS(dev->ops->sync(dev), MR_E_DATA, "this row always fails");
+    CHECK(clock.start_s == 0);   // nothing ran behind the failure
+    CHECK_OK(dev->ops->sync(dev));
+    CHECK_OK(run(dev, &s, 1));
+    dev->ops->free(dev, x, N * 4, MR_SPACE_DEVICE);
+    dev->ops->free(dev, y, N * 4, MR_SPACE_DEVICE);
+}
+
+int main(void)
+{
+    host_access();
+    mr_device *dev;
+    if (mr_device_open("shadow", 1, &dev) != MR_OK) return 1;
+    unwritten_read(dev);
+    unfinished_write(dev);
+    queues(dev);
+    late(dev);
+    mr_device_close(dev);
+    CHECK_FAILS(mr_device_open("cuba", 1, &dev), MR_E_USAGE, "expected cpu or shadow");
+    for (int64_t n = 1; n < 10; n++) {
+        mr_alloc_fail_at(n);
+        mr_status st = mr_device_open("shadow", 1, &dev);
+        mr_alloc_fail_at(0);
+        if (st == MR_OK) {
+            CHECK(n > 1);
+            mr_device_close(dev);
+            break;
+        }
+        CHECK_INT(st, MR_E_MEMORY);
+    }
+    return check_done();
+}

@@ -1,0 +1,125 @@
+/* Rows that exist in executor specs only: one that uses a workspace, one that packs its weight, and
+ * some that misbehave. Include before any other moonreel header. */
+#ifndef MR_SPECOPS_H
+#define MR_SPECOPS_H
+#define MR_ISA base
+#define MR_ISA_base 1
+#include "moonreel/exec.h"
+#include <string.h>
+
+static mr_status spec_like(mr_infer *c)
+{
+    c->out[0] = mr_desc_dense(c->in[0]->dtype, c->in[0]->rank, c->in[0]->dim);
+    return MR_OK;
+}
+static int64_t spec_count(const mr_call *c) { return mr_desc_count(&c->in[0].desc); }
+
+/* y = a + k b, through a workspace; may lie in a's place */
+typedef struct spec_blend_attr { double k; } spec_blend_attr;
+static mr_status spec_blend_run(const mr_call *c)
+{
+    const float *a = c->in[0].data, *b = c->in[1].data;
+    float *y = c->out[0].data, *w = c->workspace, k = (float)((const spec_blend_attr *)c->attr)->k;
+    for (int64_t i = 0, n = spec_count(c); i < n; i++) w[i] = k * b[i];
+    for (int64_t i = 0, n = spec_count(c); i < n; i++) y[i] = a[i] + w[i];
+    return MR_OK;
+}
+static size_t spec_blend_workspace(const mr_call *c, const mr_facts *f)
+{
+    (void)f;
+    return (size_t)spec_count(c) * 4;
+}
+MR_OP(spec_blend) = {
+    .name = "spec_blend", .doc = "y = a + k b", .hidden = true,
+    .in = {{"a", "[...] f32", MR_CONTIG, 0}, {"b", "like a", MR_CONTIG, 0}},
+    .out = {{"y", "like a", 1, false, MR_CONTIG}},
+    .attr = {{"k", MR_ATTR_F64, offsetof(spec_blend_attr, k), 1, 0, 0, false, "factor"}},
+    .infer = spec_like, .cpu = {.run = {spec_blend_run}, .workspace = spec_blend_workspace},
+};
+
+/* y = x * w; the packed form of w is its reverse times 2, so that it shows which one was read:
+ * y = 2 x w when packed. `spec_packs` counts how often it was made. */
+static int spec_packs;
+static mr_status spec_scale_run(const mr_call *c)
+{
+    const float *x = c->in[0].data, *w = c->in[1].data, *p = c->packed;
+    float *y = c->out[0].data;
+    int64_t n = spec_count(c);
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] * (p ? p[n - 1 - i] : w[i]);
+    return MR_OK;
+}
+static size_t spec_scale_bytes(const mr_call *c) { return (size_t)spec_count(c) * 4; }
+static uint64_t spec_scale_key(const mr_call *c) { return (uint64_t)spec_count(c); }
+static mr_status spec_scale_pack(const mr_call *c, void *dst)
+{
+    const float *w = c->in[1].data;
+    int64_t n = spec_count(c);
+    for (int64_t i = 0; i < n; i++) ((float *)dst)[n - 1 - i] = 2 * w[i];
+    spec_packs++;
+    return MR_OK;
+}
+MR_OP(spec_scale) = {
+    .name = "spec_scale", .doc = "y = x w", .hidden = true,
+    .in = {{"x", "[...] f32", MR_CONTIG, 0}, {"w", "like x", MR_CONTIG, 0}},
+    .out = {{"y", "like x", 0, false, MR_CONTIG}}, .infer = spec_like,
+    .cpu = {.run = {spec_scale_run}, .packs = true, .pack_input = 1, .pack_bytes = spec_scale_bytes,
+            .pack_key = spec_scale_key, .pack = spec_scale_pack},
+};
+
+/* w' = w + g in the place of w: an update */
+static mr_status spec_update_run(const mr_call *c)
+{
+    float *w = c->out[0].data;
+    const float *g = c->in[1].data;
+    for (int64_t i = 0, n = spec_count(c); i < n; i++) w[i] += g[i];
+    return MR_OK;
+}
+MR_OP(spec_update) = {
+    .name = "spec_update", .doc = "w += g", .hidden = true,
+    .in = {{"w", "[...] f32", MR_CONTIG, 0}, {"g", "like w", MR_CONTIG, 0}},
+    .out = {{"w", "like w", 1, true, MR_CONTIG}}, .infer = spec_like, .cpu = {.run = {spec_update_run}},
+};
+
+/* Misbehaviour: leaves the last element unwritten, writes one too many, fails. */
+static mr_status spec_partial_run(const mr_call *c)
+{
+    memcpy(c->out[0].data, c->in[0].data, (size_t)(spec_count(c) - 1) * mr_dtype_bytes(c->in[0].desc.dtype));
+    return MR_OK;
+}
+MR_OP(spec_partial) = {
+    .name = "spec_partial", .doc = "forgets the last element", .hidden = true,
+    .in = {{"x", "[...]", MR_CONTIG, 0}}, .out = {{"y", "like x", 0, false, MR_CONTIG}}, .infer = spec_like,
+    .cpu = {.run = {spec_partial_run}},
+};
+static mr_status spec_overrun_run(const mr_call *c)
+{
+    memset(c->out[0].data, 0, (size_t)(spec_count(c) + 1) * mr_dtype_bytes(c->in[0].desc.dtype));
+    return MR_OK;
+}
+MR_OP(spec_overrun) = {
+    .name = "spec_overrun", .doc = "writes one element too many", .hidden = true,
+    .in = {{"x", "[...]", MR_CONTIG, 0}}, .out = {{"y", "like x", 0, false, MR_CONTIG}}, .infer = spec_like,
+    .cpu = {.run = {spec_overrun_run}},
+};
+static mr_status spec_fail_run(const mr_call *c)
+{
+    (void)c;
+    return mr_fail(MR_E_DATA, "this row always fails");
+}
+MR_OP(spec_fail) = {
+    .name = "spec_fail", .doc = "fails", .hidden = true,
+    .in = {{"x", "[...]", MR_CONTIG, 0}}, .out = {{"y", "like x", 0, false, MR_CONTIG}}, .infer = spec_like,
+    .cpu = {.run = {spec_fail_run}},
+};
+/* Copies; the spec plays tricks with its addresses. */
+static mr_status spec_move_run(const mr_call *c)
+{
+    memcpy(c->out[0].data, c->in[0].data, (size_t)spec_count(c) * mr_dtype_bytes(c->in[0].desc.dtype));
+    return MR_OK;
+}
+MR_OP(spec_move) = {
+    .name = "spec_move", .doc = "y = x", .hidden = true,
+    .in = {{"x", "[...]", MR_CONTIG, 0}}, .out = {{"y", "like x", 0, false, MR_CONTIG}}, .infer = spec_like,
+    .cpu = {.run = {spec_move_run}},
+};
+#endif
