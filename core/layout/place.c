@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { BUDGET = 250 * 1000 * 1000 };     /* comparisons, under half a second */
+enum { REPAIR = 40 * 1000 * 1000, TRIES = 2000 };   /* of which repair may use so many; graphs are compiled often */
 
 typedef struct slot { size_t lo, hi; int first, last; } slot;
 
@@ -45,7 +46,7 @@ static void insert(placer *p, int *n_slots, slot s)
 }
 
 /* Place in p->order. With `forward` or `backward` the order follows time in that direction, so what
- * lies behind is dropped for good. Gives up when it cannot beat the best or the budget is spent. */
+ * lies behind is dropped for good. Gives up when it is worse than the best or the budget is spent. */
 static void place(placer *p, bool forward, bool backward)
 {
     int n_slots = 0;
@@ -65,7 +66,7 @@ static void place(placer *p, bool forward, bool backward)
         p->work += n_slots + 16;
         n_slots = keep;
         if (at == SIZE_MAX) at = cur;
-        if (at + e->bytes >= p->best || p->work > BUDGET) return;
+        if (at + e->bytes > p->best || p->work > BUDGET) return;
         p->offset[p->order[i]] = at;
         if (at + e->bytes > peak) peak = at + e->bytes;
         insert(p, &n_slots, (slot){at, at + e->bytes, e->first, e->last});
@@ -127,10 +128,12 @@ static uint32_t draw(placer *p, uint32_t below)
     return (uint32_t)((p->random >> 33) % below);
 }
 
-/* Move the range that reaches highest, or one of its contemporaries, to an earlier place. */
-static void repair(placer *p, int tries)
+/* Move the range that reaches highest, or one of its contemporaries, to an earlier place. An equal
+ * peak is taken too: a way out often leads over level ground. */
+static void repair(placer *p)
 {
-    for (int t = 0; t < tries && p->work < BUDGET && p->best > p->bound + p->bound / 400; t++) {
+    int64_t until = MR_MIN(p->work + REPAIR, (int64_t)BUDGET);
+    for (int t = 0; t < TRIES && p->work < until && p->best > p->bound + p->bound / 400; t++) {
         int top = 0, from = 0;
         for (int i = 0; i < p->n; i++)
             if (p->best_offset[i] + p->entry[i].bytes == p->best) top = i;
@@ -195,7 +198,7 @@ mr_status mr_layout_place(mr_layout_entry *entry, int n, size_t *peak, size_t *b
     for (int i = 0; i < n; i++) p.best_offset[i] = total, p.best_order[i] = i, total += entry[i].bytes;
     p.best = total;
     for (order how = FORWARD; how < ORDERS && p.best > p.bound; how++) try_order(&p, how);
-    if (n) repair(&p, 400);
+    if (n) repair(&p);
 
     for (int i = 0; i < n; i++) entry[i].offset = p.best_offset[i];
     *peak = p.best;

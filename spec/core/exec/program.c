@@ -299,8 +299,19 @@ static void packing(mr_device *dev)
     OK(mr_program_get(a, "y", &vy));
     for (int i = 0; i < 8; i++) CHECK_NEAR(y[i], (i + 1) * (i + 1), 0);
     CHECK_INT(mr_program_memory(a).packed, 0);
-    CHECK_FAILS(mr_exec_compile(e, gu, &update), MR_E_RANGE + 0 * 1, "region");
+    // regions that are not there, or too short
+    mr_graph *bad[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        int64_t far = i ? mr_params_elements(m.params, false) - 7 : 0;
+        OK(mr_graph_new(NULL, NULL, &bad[i]));
+        OK(mr_graph_region(bad[i], i ? "w" : "grad", MR_F32, far, 1, &n, &w));
+        OK(mr_graph_output(bad[i], "w", w));
+        OK(mr_graph_finish(bad[i]));
+    }
+    CHECK_FAILS(mr_exec_compile(e, bad[0], &update), MR_E_USAGE, "region 'grad', this executor has none");
+    CHECK_FAILS(mr_exec_compile(e, bad[1], &update), MR_E_RANGE, "of region 'w', which has");
     mr_exec_free(e);
+    for (int i = 0; i < 2; i++) mr_graph_free(bad[i]);
     mr_graph_free(g), mr_graph_free(g2), mr_graph_free(gu);
     mr_params_free(m.params);
 }

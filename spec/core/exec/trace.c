@@ -1,0 +1,56 @@
+/* exec/trace: the Chrome trace file of a timed run. (That it is JSON: spec/lua/core/exec_spec.lua.) */
+#include "check.h"
+#include "moonreel/exec.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+#define OK(call) CHECK_OK(call)
+
+int main(void)
+{
+    mr_device *dev = NULL;
+    mr_exec *e = NULL;
+    mr_graph *g = NULL;
+    mr_program *p = NULL;
+    mr_ref x;
+    float data[6] = {1, 2, 3, 4, 5, 6};
+    int64_t n = 6;
+    mr_view v = {data, mr_desc_dense(MR_F32, 1, &n)};
+    const char *device = getenv("MOONREEL_DEVICE");
+    OK(mr_device_open(device && *device ? device : "cpu", 1, &dev));
+    OK(mr_exec_new(dev, NULL, NULL, &e));
+    OK(mr_graph_new(NULL, NULL, &g));
+    mr_graph_set_origin(g, "a \"quoted\\path\".lua:3");
+    OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
+    OK(mr_graph_block_begin(g, "blocks.0", false));
+    for (int i = 0; i < 3; i++) OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &x, 1, &x));
+    OK(mr_graph_block_end(g));
+    OK(mr_graph_output(g, "y", x));
+    OK(mr_graph_finish(g));
+    OK(mr_exec_compile(e, g, &p));
+    OK(mr_program_set(p, "x", &v));
+    mr_program_time(p, true);
+    OK(mr_program_run(p));
+    char path[64], *text = NULL;
+    size_t bytes;
+    snprintf(path, sizeof path, "/tmp/moonreel-trace-%d.json", (int)getpid());
+    OK(mr_program_trace(p, path));
+    OK(mr_file_read_all(path, &text, &bytes));
+    int rows = 0;
+    for (const char *at = text; (at = strstr(at, "\"name\":\"silu\"")); at++) rows++;
+    CHECK_INT(rows, 3);
+    CHECK(strstr(text, "\"cat\":\"blocks.0\""));
+    CHECK(strstr(text, "a \\\"quoted\\\\path\\\".lua:3"));
+    CHECK(strstr(text, "\"copy out\""));
+    CHECK(strstr(text, "\"flop\":"));
+    mr_step_time rows3[3];
+    CHECK_INT(mr_program_times(p, rows3, 3), 3);
+    for (int i = 0; i < 3; i++) CHECK(rows3[i].seconds > 0 && rows3[i].node->block == 0);
+    CHECK_FAILS(mr_program_trace(p, "/no/such/folder/t.json"), MR_E_IO, "/no/such/folder");
+    unlink(path);
+    mr_free(text);
+    mr_exec_free(e);
+    mr_graph_free(g);
+    mr_device_close(dev);
+    return check_done();
+}
