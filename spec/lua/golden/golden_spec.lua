@@ -1,0 +1,65 @@
+local base = require "moonreel.core.base"
+local golden = require "moonreel.golden"
+
+local DIR = "spec/golden"
+
+local function run(dir)
+  local lines = {}
+  local sum = golden.run(dir, function(line) lines[#lines + 1] = line end)
+  return sum, lines
+end
+
+-- a directory with copies of files, each changed by a function over its bytes
+local function directory(files)
+  local dir = os.tmpname()
+  os.remove(dir)
+  base.make_dir(dir)
+  for name, change in pairs(files) do
+    base.replace_file(dir .. "/" .. name .. ".safetensors", change(base.read_file(DIR .. "/" .. name .. ".safetensors")))
+  end
+  return dir
+end
+
+local function same(bytes) return bytes end
+
+describe("golden", function()
+  it("agrees with every committed reference file", function()
+    local sum, lines = run(DIR)
+    assert.equal(0, sum.failed, table.concat(lines, "\n"))
+    assert.equal(8, sum.passed)
+    assert.equal("8 passed, 0 failed, 1 skipped", lines[#lines])
+    assert.matches("^PASS adamw_ema [%d.e+-]+ 1e%-06$", lines[1])
+  end)
+
+  it("fails a file whose numbers are not ours", function()
+    local dir = directory{lr_schedules = function(bytes)
+      -- the sign of the last number
+      return bytes:sub(1, -2) .. string.char(bytes:byte(-1) ~ 0x80)
+    end}
+    local sum, lines = run(dir)
+    assert.equal(1, sum.failed)
+    assert.matches("^FAIL lr_schedules 2 1e%-05 %(onecycle", lines[1])
+    os.execute("rm -r " .. dir)
+  end)
+
+  it("fails a file that lies about its sizes, without building them", function()
+    local dir = directory{stdit3_weights = same, caption_drop = function(bytes)
+      return (bytes:gsub('"hidden_size":"64"', '"hidden_size":"99"', 1):gsub('"hidden_size": "64"', '"hidden_size": "99"', 1))
+    end}
+    local sum, lines = run(dir)
+    assert.equal(1, sum.failed)
+    assert.matches("FAIL caption_drop .*hidden_size 99", lines[1])
+    os.execute("rm -r " .. dir)
+  end)
+
+  it("runs files of other names by their stem, and skips what it does not know", function()
+    local dir = directory{stdit3_weights = same, rflow_train_0 = same}
+    os.rename(dir .. "/rflow_train_0.safetensors", dir .. "/rflow_train_of_mine.safetensors")
+    base.replace_file(dir .. "/poem.safetensors", base.read_file(DIR .. "/adamw_ema.safetensors"))
+    local sum, lines = run(dir)
+    assert.matches("^SKIP poem not built yet$", lines[1])
+    assert.matches("^PASS rflow_train_of_mine ", lines[2])
+    assert.equal(1, sum.passed)
+    os.execute("rm -r " .. dir)
+  end)
+end)
