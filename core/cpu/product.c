@@ -7,6 +7,7 @@
 #include "cpu/cpu.h"
 
 #include <stdio.h>
+#include <string.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -53,6 +54,8 @@ static dnnl_engine_t engine;
 static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
 static void engine_start(void)
 {
+    // own kernels held back by MOONREEL_ISA hold oneDNN back too
+    if (mr_isa() == 1) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
     if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
 }
 
@@ -192,7 +195,7 @@ static bool onednn_init(mr_product *p)
     pthread_once(&engine_once, engine_start);
     // one dimension of each matrix is dense, none is repeated; empty ones are the own kernel's
     bool plain = s->m > 0 && s->n > 0 && s->k > 0 && (s->a_col == 1 || s->a_row == 1) && (s->b_col == 1 || s->b_row == 1) &&
-                 s->a_col > 0 && s->a_row > 0 && s->b_col > 0 && s->b_row > 0 && (s->in != MR_BF16 || mr_cpu_bf16());
+                 s->a_col > 0 && s->a_row > 0 && s->b_col > 0 && s->b_row > 0;
     if (!engine || !plain || dnnl_stream_create(&p->stream, engine, dnnl_stream_default_flags) != dnnl_success) return false;
     p->chunk = chunk_length(s);
     bool cut = p->chunk < s->k, pack = pack_pays(s);
@@ -268,18 +271,20 @@ static dnnl_status_t onednn_run(mr_product *p, const void *a, const void *b, con
 
 /* ---- either way -------------------------------------------------------------------------------------- */
 
-mr_status mr_product_new(const mr_product_spec *spec, int isa, int threads, mr_product **out)
+mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_product **out)
 {
     mr_product *p;
+    int isa = 0;
+    while (isa < 2 && strcmp(facts->isa, mr_isa_name(isa)) != 0) isa++;
     if ((spec->in != MR_F32 && spec->in != MR_BF16) || (spec->out != spec->in && spec->out != MR_F32))
         return mr_fail(MR_E_UNSUPPORTED, "products of %s into %s run on the naive row", mr_dtype_name(spec->in), mr_dtype_name(spec->out));
     if (!MR_NEW(p)) return mr_fail_memory(sizeof *p);
     p->spec = *spec, p->isa = isa;
     double flop = 2.0 * (double)spec->batch * (double)spec->m * (double)spec->n * (double)spec->k;
-    p->threads = flop < SERIAL_FLOP ? 1 : threads;
+    p->threads = flop < SERIAL_FLOP ? 1 : facts->threads;
     *out = p;
 #ifdef MR_HAVE_ONEDNN
-    if (isa > 0 && onednn_init(p)) return MR_OK;
+    if (isa > 0 && (spec->in == MR_F32 || facts->bf16) && onednn_init(p)) return MR_OK;
     onednn_fini(p);
     *p = (mr_product){.spec = *spec, .isa = isa, .threads = p->threads};
 #endif

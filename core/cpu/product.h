@@ -19,9 +19,9 @@ typedef struct mr_product_spec {
 } mr_product_spec;
 
 typedef struct mr_product mr_product;
-/* Owns: caller frees (also a NULL). isa 0..2 picks own kernels; threads is the team of every run.
- * Errors: MR_E_MEMORY; MR_E_UNSUPPORTED for other dtypes. */
-mr_status mr_product_new(const mr_product_spec *spec, int isa, int threads, mr_product **out);
+/* Owns: caller frees (also a NULL). facts: instruction set of own kernels ("base" takes them always),
+ * team of every run, whether bf16 may go to oneDNN. Errors: MR_E_MEMORY; MR_E_UNSUPPORTED for other dtypes. */
+mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_product **out);
 void mr_product_free(mr_product *p);
 size_t mr_product_workspace(const mr_product *p);      /* bytes */
 const char *mr_product_how(const mr_product *p);       /* "onednn brg:avx512_core_amx_bf16", "own avx2"; lent */

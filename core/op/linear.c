@@ -45,9 +45,7 @@ static size_t aside(state *s, const rows *r, mr_dtype t, int which)
 
 static mr_status finish_state(state *s, const mr_product_spec *spec, const mr_facts *facts, void **out)
 {
-    int isa = 0;
-    while (isa < 2 && strcmp(facts->isa, mr_isa_name(isa)) != 0) isa++;
-    mr_status st = mr_product_new(spec, isa, facts->threads, &s->product);
+    mr_status st = mr_product_new(spec, facts, &s->product);
     if (st != MR_OK) {
         mr_free(s);
         return st;

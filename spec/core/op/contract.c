@@ -6,6 +6,7 @@
  *   cost      bytes against counted bytes
  *   infer     a wrong argument is refused with a shape error */
 #include "opcase.h"
+#include "cpu/cpu.h"
 #include "moonreel/graph.h"
 
 static const char *where = "";
@@ -156,7 +157,7 @@ static lay strides_of(const op_case *c, int i, bool strided)
 static mr_status run_kernel(const op_case *c, mr_call *call, const variant *v, bool *served)
 {
     const mr_kernel *k = &c->op->cpu;
-    mr_facts facts = {.device = "cpu", .threads = v->threads, .bf16 = mr_isa() == 2};
+    mr_facts facts = {.device = "cpu", .threads = v->threads, .bf16 = v->isa == 2 && mr_cpu_bf16()};
     snprintf(facts.isa, sizeof facts.isa, "%s", mr_isa_name(v->isa));
     void *state = NULL, *packed = NULL;
     mr_call shapes = *call;
