@@ -214,7 +214,10 @@ static inline __attribute__((unused)) void lanes_backward(const attention_job *j
     vf scale = vf_set(jb->scale);
     for (int64_t i = 0; i < N; i++) {
         float *row = p + i * M * VF_LANES, *drow = ds + i * M * VF_LANES;
-        vf log = vf_ldx(lse, unit * N + i, N, count, MR_F32), D = lanes_dot(&o, &dy, i, d);
+        vf log = vf_ldx(lse, unit * N + i, N, count, MR_F32), D;
+        // one key has the weight 1 whatever the scores: its gradient is exactly zero, so do o must cancel do v
+        if (M > 1) D = lanes_dot(&o, &dy, i, d);
+        else D = vf_load(drow);
         if (dlse) D = D - vf_ldx(dlse, unit * N + i, N, count, MR_F32);
         for (int64_t j = 0; j < M; j++) {
             vf pj = vf_exp(vf_fma(vf_load(row + j * VF_LANES), scale, vf_zero() - log));

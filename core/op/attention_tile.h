@@ -247,7 +247,8 @@ static inline __attribute__((unused)) void tile_backward(const attention_job *jb
             tile_product(m, ld, rows, p, 1, mp, yt, ld, gv + j * ld, ld, true);
             tile_product(rows, mp, d, yt, ld, 1, vt + j * ld, mp, ds, mp, false);
             for (int64_t r = 0; r < rows; r++) {
-                vf Dr = vf_set(D[r]);
+                // one key has the weight 1 whatever the scores: its gradient is exactly zero
+                vf Dr = vf_set(keys > 1 ? D[r] : ds[r * mp] - (dlse ? dlse[i + r] : 0));
                 for (int64_t e = r * mp; e < (r + 1) * mp; e += VF_LANES) vf_store(ds + e, vf_load(p + e) * (vf_load(ds + e) - Dr));
             }
             tile_product(rows, ld, m, ds, mp, 1, kr + j * ld, ld, gq, ld, j > 0);
