@@ -89,6 +89,10 @@ static mr_status gather_parts(walk *w, mr_ref x)
     }
 }
 
+/* Does a gradient pass through input i? A row without any gradient function blocks nothing in silence:
+ * reaching it is the error that undo_node reports. */
+static bool passes(const mr_op *op, int i) { return !op->grad || !(op->in[i].flags & MR_NO_GRAD); }
+
 /* Carry the gradient of view x to its parent. */
 static mr_status undo_view(walk *w, mr_ref x)
 {
@@ -152,7 +156,7 @@ static mr_status undo_node(walk *w, int id)
     for (int i = 0; i < MR_MAX_IN; i++) {
         ctx.in[i] = i < node.n_in ? node.in[i] : MR_NONE;
         ctx.din[i] = MR_NONE;
-        ctx.need[i] = ctx.in[i] != MR_NONE && w->need[ctx.in[i]] && !(node.op->in[i].flags & MR_NO_GRAD);
+        ctx.need[i] = ctx.in[i] != MR_NONE && w->need[ctx.in[i]] && passes(node.op, i);
         wanted = wanted || ctx.need[i];
     }
     if (!flows || !wanted) return MR_OK;
@@ -212,7 +216,7 @@ static void mark_need(walk *w, const mr_ref *wrt, int n_wrt)
         const mr_node *node = &g->nodes.at[e.node];
         bool any = false;
         for (int i = 0; i < node->n_in; i++)
-            any = any || (node->in[i] != MR_NONE && w->need[node->in[i]] && !(node->op->in[i].flags & MR_NO_GRAD));
+            any = any || (node->in[i] != MR_NONE && w->need[node->in[i]] && passes(node->op, i));
         for (int i = 0; i < node->n_out; i++) {
             if (node->out[i] == MR_NONE) continue;
             mr_dtype dtype = g->values.at[node->out[i]].pub.desc.dtype;
