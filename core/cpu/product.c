@@ -38,7 +38,7 @@ struct mr_product {
     bool onednn;
     dnnl_stream_t stream;
     part parts[PARTS];           /* FIRST alone unless the sum is cut */
-    int64_t chunk;               /* k per part */
+    int64_t chunk, columns;      /* k per part; columns of C per pass */
     size_t packed_at, sums_at;   /* in the workspace, after the scratchpad */
     dnnl_primitive_t round;      /* f32 sums to C, when cut and C is not f32 */
     dnnl_memory_t round_from, round_to;
@@ -108,11 +108,11 @@ static dnnl_status_t part_init(mr_product *pr, part *p, int64_t k, bool sum, boo
 #define STEP(call) if ((st = (call)) != dnnl_success) goto out
     dnnl_status_t st;
     STEP(matrix(&a, s->batch, s->m, k, s->a_batch, s->a_row, s->a_col, s->in, false));
-    STEP(matrix(&plain, s->batch, k, s->n, s->b_batch, s->b_row, s->b_col, s->in, false));
-    if (pack) STEP(matrix(&b, s->batch, k, s->n, s->b_batch, s->b_row, s->b_col, s->in, true));
+    STEP(matrix(&plain, s->batch, k, pr->columns, s->b_batch, s->b_row, s->b_col, s->in, false));
+    if (pack) STEP(matrix(&b, s->batch, k, pr->columns, s->b_batch, s->b_row, s->b_col, s->in, true));
     int64_t c_row = out == s->out ? s->c_row : s->n;
-    STEP(matrix(&c, s->batch, s->m, s->n, s->c_batch, c_row, 1, out, false));
-    int64_t bias_dim[] = {1, 1, s->n}, bias_step[] = {s->n, s->n, 1};
+    STEP(matrix(&c, s->batch, s->m, pr->columns, s->c_batch, c_row, 1, out, false));
+    int64_t bias_dim[] = {1, 1, pr->columns}, bias_step[] = {pr->columns, pr->columns, 1};
     int lead = s->batch == 1 ? 1 : 0;
     if (bias) STEP(onednn_md_init(&bi, 3 - lead, bias_dim + lead, bias_step + lead, type_of(s->in)));
     STEP(dnnl_primitive_attr_create(&attr));
@@ -187,6 +187,14 @@ static int64_t chunk_length(const mr_product_spec *s)
     return (s->k + pieces * 32 - 1) / (pieces * 32) * 32;
 }
 
+/* Columns of C per pass: a transposed A with a wide C runs better in passes over narrow ones. */
+static int64_t pass_width(const mr_product_spec *s)
+{
+    int64_t passes = (s->n + 768) / 1536;
+    bool wide = s->in == MR_BF16 && s->batch == 1 && s->a_col != 1 && s->accumulate && s->m >= 512 && passes > 1;
+    return wide && s->n % (passes * 32) == 0 ? s->n / passes : s->n;
+}
+
 static bool pack_pays(const mr_product_spec *s) { return s->in == MR_BF16 && s->batch == 1 && s->b_row != 1 && s->m >= 512 && s->n >= 256; }
 
 static bool onednn_init(mr_product *p)
@@ -197,7 +205,7 @@ static bool onednn_init(mr_product *p)
     bool plain = s->m > 0 && s->n > 0 && s->k > 0 && (s->a_col == 1 || s->a_row == 1) && (s->b_col == 1 || s->b_row == 1) &&
                  s->a_col > 0 && s->a_row > 0 && s->b_col > 0 && s->b_row > 0;
     if (!engine || !plain || dnnl_stream_create(&p->stream, engine, dnnl_stream_default_flags) != dnnl_success) return false;
-    p->chunk = chunk_length(s);
+    p->chunk = chunk_length(s), p->columns = pass_width(s);
     bool cut = p->chunk < s->k, pack = pack_pays(s);
     mr_dtype out = cut ? MR_F32 : s->out;
     int before = set_team(p->threads);
@@ -253,12 +261,23 @@ static dnnl_status_t onednn_part(mr_product *p, part *q, int64_t k, const char *
     return dnnl_primitive_execute(q->product, p->stream, n, args);
 }
 
-static dnnl_status_t onednn_run(mr_product *p, const void *a, const void *b, const void *bias, void *c, char *work)
+/* All parts of the sum for one pass over columns. */
+static dnnl_status_t onednn_pass(mr_product *p, const char *a, const char *b, const void *bias, void *c, char *work)
 {
-    void *sums = p->round ? work + p->sums_at : c;
-    dnnl_status_t st = onednn_part(p, &p->parts[FIRST], 0, a, b, bias, sums, work);
+    dnnl_status_t st = onednn_part(p, &p->parts[FIRST], 0, a, b, bias, c, work);
     for (int64_t k = p->chunk; st == dnnl_success && k < p->spec.k; k += p->chunk)
-        st = onednn_part(p, &p->parts[p->spec.k - k >= p->chunk ? MIDDLE : LAST], k, a, b, NULL, sums, work);
+        st = onednn_part(p, &p->parts[p->spec.k - k >= p->chunk ? MIDDLE : LAST], k, a, b, NULL, c, work);
+    return st;
+}
+
+static dnnl_status_t onednn_run(mr_product *p, const void *a, const char *b, const void *bias, void *c, char *work)
+{
+    const mr_product_spec *s = &p->spec;
+    char *sums = p->round ? work + p->sums_at : c;
+    dnnl_status_t st = dnnl_success;
+    // more than one pass: accumulating, so C is f32 and there is no bias
+    for (int64_t n = 0; st == dnnl_success && n < s->n; n += p->columns)
+        st = onednn_pass(p, a, b + (size_t)(n * s->b_col) * mr_dtype_bytes(s->in), bias, sums + (size_t)n * sizeof(float), work);
     if (st == dnnl_success && p->round) {
         dnnl_memory_set_data_handle(p->round_from, sums);
         dnnl_memory_set_data_handle(p->round_to, c);

@@ -388,7 +388,7 @@ MR_OP(linear_dw) = {
     .hidden = true,
     PRODUCT_TOL, .tol_bf16 = 1e-5,
     .cases = MR_CASES("dy=[3,7,20]/rows f32 x=[3,7,33]/rows f32 acc=[20,33] f32", "dy=[150,48] f32 x=[150,64] f32 acc=[48,64] f32",
-                      "dy=[130,72]/rows bf16 x=[130,96] bf16 acc=[72,96] f32", "dy=[1100,512] bf16 x=[1100,260] bf16 acc=[512,260] f32"),
+                      "dy=[130,72]/rows bf16 x=[130,96] bf16 acc=[72,96] f32", "dy=[1100,512] bf16 x=[1100,260] bf16 acc=[512,260] f32", "dy=[40,512] bf16 x=[40,2304] bf16 acc=[512,2304] f32"),
 };
 MR_OP(linear_db) = {
     .name = "linear_db",

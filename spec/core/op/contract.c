@@ -479,6 +479,7 @@ static void check_row(const mr_op *op)
     for (int i = 0; op->cases[i]; i++) {
         snprintf(text, sizeof text, "%s \"%s\"", op->name, op->cases[i]);
         where = text;
+        case_seed = mr_name_word(text);
         op_case c;
         bool ok = case_parse(op, op->cases[i], &c);
         EXPECT(ok, "cannot read this case");
@@ -504,6 +505,6 @@ int main(int argc, char **argv)
         if (wanted) check_row(op), rows++;
     }
     CHECK(rows > 0);
-    printf("%d rows, instruction sets up to %s, seed 1\n", rows, mr_isa_name(mr_isa()));
+    printf("%d rows, instruction sets up to %s, seeds from the case texts\n", rows, mr_isa_name(mr_isa()));
     return check_done();
 }
