@@ -96,6 +96,8 @@ mr_status media_clip_open(media_clip *c, const char *path, double deadline_s, in
     if (err < 0) return media_clip_fail(c, MR_FAULT_CODEC, err, "set up its decoder", fault);
     c->codec->thread_count = 1;
     c->codec->pkt_timebase = c->stream->time_base;
+    // damage is an error where it is met, not a guess at what was there
+    c->codec->err_recognition = AV_EF_EXPLODE | AV_EF_CRCCHECK | AV_EF_BITSTREAM | AV_EF_BUFFER;
     // a decoder that learns its delay on the way drops frames
     if (reorder > c->codec->has_b_frames) c->codec->has_b_frames = reorder;
     err = avcodec_open2(c->codec, decoder, NULL);

@@ -277,8 +277,9 @@ mr_status media_encoder_finish(mr_encoder *e)
     int err = avcodec_send_frame(e->ctx, NULL);
     if (err < 0) return fail_av(e, MR_E_FAIL, "encode", err);
     MR_TRY(drain(e));
-    if (e->mux && (err = av_write_trailer(e->mux)) < 0) return fail_av(e, MR_E_IO, "finish", err);
+    // done with, also when it fails: a second trailer would find freed memory
     e->header_written = false;
+    if (e->mux && (err = av_write_trailer(e->mux)) < 0) return fail_av(e, MR_E_IO, "finish", err);
     if (media_file_close(&e->file, &e->io)) return fail_av(e, MR_E_IO, "finish", 0);
     if (mr_io_table()->rename(e->tmp, e->path)) {
         e->file.err = errno;

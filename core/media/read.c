@@ -27,6 +27,7 @@ typedef struct reading {
     media_clip clip;
     bool by_count, by_time;     // else by the number that a timestamp stands for
     double per_tick;            // frames per time base unit
+    int64_t from_pts;           // the key frame of this try
     int64_t counted;            // frames out so far in this try
     int64_t end_ns;             // the deadline of all tries together
     int32_t done;               // wanted frames written
@@ -41,10 +42,6 @@ static double position(const reading *r, int64_t pts) { return (double)(pts - r-
 
 static outcome put(reading *r, const AVFrame *f)
 {
-    if (f->decode_error_flags || f->flags & AV_FRAME_FLAG_CORRUPT) {
-        snprintf(r->damage, sizeof r->damage, "frame %lld has decode errors (flags %#x)", (long long)wanted(r, r->done), (unsigned)f->decode_error_flags);
-        return DAMAGED;
-    }
     size_t one = (size_t)r->req->height * (size_t)r->req->width * 3;
     AVRational sar = {r->info->sar_num, r->info->sar_den};
     r->st = media_scale(r->w, f, r->clip.codec->codec_id, sar, r->info->orient, r->req->filter, r->req->height, r->req->width,
@@ -76,8 +73,14 @@ static outcome take_by_time(reading *r, AVFrame *f, double at)
 static outcome take(reading *r, AVFrame *f)
 {
     int64_t n = r->counted++;
+    int64_t pts = f->pts != AV_NOPTS_VALUE ? f->pts : f->best_effort_timestamp;
+    // damage counts on unwanted frames too, for wanted ones are built on them; frames shown before
+    // the key frame may lack their references
+    if ((f->decode_error_flags || f->flags & AV_FRAME_FLAG_CORRUPT) && (r->by_count || pts >= r->from_pts)) {
+        snprintf(r->damage, sizeof r->damage, "decode errors in frame %lld or before it (flags %#x)", (long long)wanted(r, r->done), (unsigned)f->decode_error_flags);
+        return DAMAGED;
+    }
     if (!r->by_count) {
-        int64_t pts = f->pts != AV_NOPTS_VALUE ? f->pts : f->best_effort_timestamp;
         if (pts == AV_NOPTS_VALUE) return HOLE;
         if (r->by_time) return take_by_time(r, f, position(r, pts));
         n = llround(position(r, pts));
@@ -168,8 +171,9 @@ static outcome attempt(reading *r, int32_t key)
     r->st = media_clip_open(&r->clip, r->req->path, fmax(left_s, 1e-3), r->info->reorder, r->fault);
     if (r->st != MR_OK) return FAILED;
     int64_t first = 0;
+    r->from_pts = INT64_MIN;
     if (key >= 0) {
-        int64_t pts = r->info->key_pts[key];
+        int64_t pts = r->from_pts = r->info->key_pts[key];
         if (avformat_seek_file(r->clip.demux, r->clip.stream->index, INT64_MIN, pts, pts, 0) < 0) return LATE;
         first = (int64_t)position(r, pts);
     }
