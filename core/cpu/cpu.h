@@ -18,6 +18,10 @@ void mr_cpu_for(int64_t n, int64_t grain, int threads, mr_cpu_body *body, void *
  * oneDNN that may use them: it honours ONEDNN_MAX_CPU_ISA). */
 MR_API bool mr_cpu_bf16(void);
 
+/* Whether own kernels may use AMX tiles for bf16; asks the system for them once. False where
+ * mr_cpu_bf16 is. */
+bool mr_cpu_amx(void);
+
 /* A loop over views of one shape with any strides. Dimensions are ordered by the strides of
  * argument 0 (the output), length 1 is dropped, neighbours are merged where all views allow it. */
 enum { MR_LOOP_ARGS = 4, MR_LOOP_PIECE = 16384 };

@@ -4,10 +4,12 @@
  *   of exp(scale q k) of a row; any strides, o in the order of q's
  * len 0 gives o = 0, lse = -inf and zero gradients. scale 0 means d^-0.5. Backward, with D = rowsum(do o) - dlse:
  *   p = exp(scale q k^T - lse); dv = p^T do; ds = p (do v^T - D); dq = scale ds k; dk = scale ds^T q
- * A task is one head of one sequence (forward: a range of its queries): keys and values are gathered
- * into f32 tiles of KEYS keys once, queries pass in tiles of QUERIES with an online softmax; nothing
- * of size N x M is kept. A row's result does not depend on the tasks, dk and dv are summed over query
- * tiles in order: bits are independent of threads. Ref: Dao et al. 2022, arXiv:2205.14135. */
+ * Three forms: attention_lanes.h for short sequences, attention_amx.h for bf16 where the processor has
+ * tiles of it, attention_tile.h for all else. A task is one head of one sequence (forward: a range of
+ * its queries) or a vector of short ones; nothing of size N x M is kept. A row's result does not depend
+ * on the tasks, dk and dv are summed over query tiles in order: bits are independent of threads.
+ * Ref: Dao et al. 2022, arXiv:2205.14135. */
+#include "op/attention_amx.h"
 #include "op/attention_lanes.h"
 #include "op/attention_tile.h"
 
@@ -128,12 +130,44 @@ static mr_status grad_naive(const mr_call *c)
 
 // ---- kernels ---------------------------------------------------------------------------------
 
+typedef enum form { TILES, LANES, AMX } form;
+
+// `state` marks calls that prepare() found fit for AMX; the other forms follow from the shapes
+static char amx_mark;
+static form form_of(const mr_call *c)
+{
+    if (lanes_fit(c)) return LANES;
+#if defined(MR_ISA_avx512)
+    if (c->state) return AMX;
+#endif
+    return TILES;
+}
+
+static mr_status prepare(const mr_call *c, const mr_facts *facts, void **state)
+{
+    MR_TRY(mr_row_prepare(c, facts, state));
+    bool fit = facts->bf16 && c->in[0].desc.dtype == MR_BF16 && c->in[0].desc.dim[4] % 2 == 0 && mr_cpu_amx();
+    // the head dimension lies dense everywhere
+    for (int i = 0; i < c->n_in; i++) fit = fit && (c->in[i].desc.rank != 5 || c->in[i].desc.stride[4] == 1);
+    for (int i = 0; i < c->n_out; i++) fit = fit && (c->out[i].desc.rank != 5 || c->out[i].desc.stride[4] == 1);
+    *state = fit ? &amx_mark : NULL;
+    return MR_OK;
+}
+
+// bytes of one worker's scratch, for the form that needs most: the instruction set is not known when planning
+static size_t scratch_bytes(const mr_call *c, bool backward)
+{
+    size_t bytes = lanes_fit(c) ? (size_t)lanes_scratch(c, backward) * 4 : (size_t)tile_scratch(c, backward).worker * 4;
+    if (!lanes_fit(c) && c->state) bytes = MR_MAX(bytes, (size_t)amx_scratch(c, backward).bytes);
+    return (bytes + 63) / 64 * 64;
+}
+static size_t workspace(const mr_call *c, const mr_facts *facts) { return scratch_bytes(c, false) * (size_t)facts->threads; }
+static size_t grad_workspace(const mr_call *c, const mr_facts *facts) { return scratch_bytes(c, true) * (size_t)facts->threads; }
+
 static attention_job job_of(const mr_call *c, bool backward)
 {
-    attention_job jb = {.call = c, .scale = (float)attention_scale(c), .splits = 1, .split_rows = MR_MAX(c->in[0].desc.dim[2], 1)};
-    jb.worker_floats = lanes_fit(c) ? lanes_scratch(c, backward) : tile_scratch(c, backward).worker;
-    jb.worker_floats = attention_pad(jb.worker_floats, 16);
-    return jb;
+    return (attention_job){.call = c, .scale = (float)attention_scale(c), .splits = 1, .split_rows = MR_MAX(c->in[0].desc.dim[2], 1),
+                           .worker_bytes = scratch_bytes(c, backward)};
 }
 
 static int64_t units_of(const mr_call *c)
@@ -154,17 +188,24 @@ static void forward_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const attention_job *jb = user;
     const int64_t *n = jb->call->in[0].desc.dim;
-    float *at = (float *)jb->call->workspace + worker * jb->worker_floats;
-    for (int64_t i = begin; i < end;) {
-        if (lanes_fit(jb->call)) {
-            int64_t count = MR_MIN(end - i, (int64_t)VF_LANES);
-            lanes_forward(jb, i, count, at);
-            i += count;
-            continue;
-        }
-        int64_t u = i / jb->splits, first = i++ % jb->splits * jb->split_rows;
-        tile_forward(jb, u / n[3] / n[1], u / n[3] % n[1], u % n[3], first, MR_MIN(first + jb->split_rows, n[2]), at);
+    void *at = (char *)jb->call->workspace + (size_t)worker * jb->worker_bytes;
+    form form = form_of(jb->call);
+#if defined(MR_ISA_avx512)
+    if (form == AMX) amx_begin();
+#endif
+    for (int64_t i = begin, count; i < end; i += count) {
+        int64_t u = i / jb->splits, first = i % jb->splits * jb->split_rows, last = MR_MIN(first + jb->split_rows, n[2]);
+        int64_t b = u / n[3] / n[1], g = u / n[3] % n[1], h = u % n[3];
+        count = form == LANES ? MR_MIN(end - i, (int64_t)VF_LANES) : 1;
+        if (form == LANES) lanes_forward(jb, i, count, at);
+        else if (form == TILES) tile_forward(jb, b, g, h, first, last, at);
+#if defined(MR_ISA_avx512)
+        else amx_forward(jb, b, g, h, first, last, at);
+#endif
     }
+#if defined(MR_ISA_avx512)
+    if (form == AMX) amx_end();
+#endif
 }
 
 MR_KERNEL(attention)
@@ -185,17 +226,23 @@ static void backward_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const attention_job *jb = user;
     const int64_t *n = jb->call->in[0].desc.dim;
-    float *at = (float *)jb->call->workspace + worker * jb->worker_floats;
-    for (int64_t u = begin; u < end;) {
-        if (lanes_fit(jb->call)) {
-            int64_t count = MR_MIN(end - u, (int64_t)VF_LANES);
-            lanes_backward(jb, u, count, at);
-            u += count;
-            continue;
-        }
-        tile_backward(jb, u / n[3] / n[1], u / n[3] % n[1], u % n[3], at);
-        u++;
+    void *at = (char *)jb->call->workspace + (size_t)worker * jb->worker_bytes;
+    form form = form_of(jb->call);
+#if defined(MR_ISA_avx512)
+    if (form == AMX) amx_begin();
+#endif
+    for (int64_t u = begin, count; u < end; u += count) {
+        int64_t b = u / n[3] / n[1], g = u / n[3] % n[1], h = u % n[3];
+        count = form == LANES ? MR_MIN(end - u, (int64_t)VF_LANES) : 1;
+        if (form == LANES) lanes_backward(jb, u, count, at);
+        else if (form == TILES) tile_backward(jb, b, g, h, at);
+#if defined(MR_ISA_avx512)
+        else amx_backward(jb, b, g, h, at);
+#endif
     }
+#if defined(MR_ISA_avx512)
+    if (form == AMX) amx_end();
+#endif
 }
 
 MR_KERNEL(attention_grad)
@@ -204,9 +251,6 @@ MR_KERNEL(attention_grad)
     mr_cpu_for(units_of(call), grain_of(call), call->threads, backward_part, &jb);
     return MR_OK;
 }
-
-static size_t workspace(const mr_call *c, const mr_facts *facts) { return (size_t)(job_of(c, false).worker_floats * facts->threads) * 4; }
-static size_t grad_workspace(const mr_call *c, const mr_facts *facts) { return (size_t)(job_of(c, true).worker_floats * facts->threads) * 4; }
 
 #define SCALE {"scale", MR_ATTR_F64, offsetof(attention_attr, scale), .doc = "factor on the scores; 0: d^-0.5"}
 MR_OP(attention) = {
@@ -218,13 +262,16 @@ MR_OP(attention) = {
     .out = {{"o", "like q", 0, false, MR_ANY}, {"lse", "[B, G, h, N] f32", 0, false, MR_CONTIG}},
     .attr = {SCALE},
     .infer = infer, .grad = grad, .cost = cost, .naive = naive,
-    .cpu = {.run = MR_CPU(attention), .prepare = mr_row_prepare, .workspace = workspace},
+    .cpu = {.run = MR_CPU(attention), .prepare = prepare, .workspace = workspace},
     .cases = MR_CASES("q=[2,3,5,2,16] f32 k=[2,3,5,2,16] f32 v=[2,3,5,2,16] f32",
                       "q=[2,1,7,2,24]/any f32 k=[2,1,9,2,24]/any f32 v=[2,1,9,2,24]/any f32 len=[2] i32 1..9",
                       "q=[1,2,70,2,72] f32 k=[1,2,67,2,72] f32 v=[1,2,67,2,72] f32 scale=0.3",
                       "q=[1,1,67,1,128] f32 -3..3 k=[1,1,600,1,128] f32 -3..3 v=[1,1,600,1,128] f32",
                       "q=[3,1,1,1,17] f32 k=[3,1,1,1,17] f32 v=[3,1,1,1,17] f32",
-                      "q=[2,2,6,2,72]/any bf16 k=[2,2,5,2,72] bf16 v=[2,2,5,2,72] bf16 len=[2] i32 1..5"),
+                      "q=[2,2,6,2,72]/any bf16 k=[2,2,5,2,72] bf16 v=[2,2,5,2,72] bf16 len=[2] i32 1..5",
+                      "q=[1,2,70,2,72] bf16 k=[1,2,67,2,72] bf16 v=[1,2,67,2,72] bf16",
+                      "q=[2,1,130,1,40] bf16 -3..3 k=[2,1,300,1,40] bf16 -3..3 v=[2,1,300,1,40] bf16 len=[2] i32 1..300 scale=0.5",
+                      "q=[1,1,40,2,128] bf16 k=[1,1,33,2,128] bf16 v=[1,1,33,2,128] bf16"),
 };
 MR_OP(attention_grad) = {
     .name = "attention_grad",
@@ -235,11 +282,14 @@ MR_OP(attention_grad) = {
     .out = {{"dq", "like q", 0, false, MR_ANY}, {"dk", "like k", 0, false, MR_ANY}, {"dv", "like k", 0, false, MR_ANY}},
     .attr = {SCALE},
     .infer = grad_infer, .cost = grad_cost, .naive = grad_naive,
-    .cpu = {.run = MR_CPU(attention_grad), .prepare = mr_row_prepare, .workspace = grad_workspace},
+    .cpu = {.run = MR_CPU(attention_grad), .prepare = prepare, .workspace = grad_workspace},
     .hidden = true,
     .cases = MR_CASES("q=[2,3,5,2,16] f32 k=[2,3,5,2,16] f32 v=[2,3,5,2,16] f32 o=[2,3,5,2,16] f32 lse=[2,3,2,5] f32 2..3 do=[2,3,5,2,16] f32 dlse=[2,3,2,5] f32",
                       "q=[2,1,7,2,24]/any f32 k=[2,1,9,2,24]/any f32 v=[2,1,9,2,24]/any f32 len=[2] i32 0..9 o=[2,1,7,2,24] f32 lse=[2,1,2,7] f32 2..3 do=[2,1,7,2,24]/any f32",
                       "q=[1,2,70,2,72] f32 k=[1,2,67,2,72] f32 v=[1,2,67,2,72] f32 o=[1,2,70,2,72] f32 lse=[1,2,2,70] f32 4..5 do=[1,2,70,2,72] f32",
                       "q=[1,1,67,1,128] f32 k=[1,1,600,1,128] f32 v=[1,1,600,1,128] f32 o=[1,1,67,1,128] f32 lse=[1,1,1,67] f32 6..7 do=[1,1,67,1,128] f32",
-                      "q=[2,2,6,2,72]/any bf16 k=[2,2,5,2,72] bf16 v=[2,2,5,2,72] bf16 o=[2,2,6,2,72] bf16 lse=[2,2,2,6] f32 2..3 do=[2,2,6,2,72] bf16"),
+                      "q=[2,2,6,2,72]/any bf16 k=[2,2,5,2,72] bf16 v=[2,2,5,2,72] bf16 o=[2,2,6,2,72] bf16 lse=[2,2,2,6] f32 2..3 do=[2,2,6,2,72] bf16",
+                      "q=[1,2,70,2,72] bf16 k=[1,2,67,2,72] bf16 v=[1,2,67,2,72] bf16 o=[1,2,70,2,72] bf16 lse=[1,2,2,70] f32 4..5 do=[1,2,70,2,72] bf16 dlse=[1,2,2,70] f32",
+                      "q=[2,1,130,1,40] bf16 k=[2,1,300,1,40] bf16 v=[2,1,300,1,40] bf16 len=[2] i32 0..300 o=[2,1,130,1,40] bf16 lse=[2,1,1,130] f32 5..6 do=[2,1,130,1,40] bf16",
+                      "q=[1,1,40,2,128] bf16 k=[1,1,33,2,128] bf16 v=[1,1,33,2,128] bf16 o=[1,1,40,2,128] bf16 lse=[1,1,2,40] f32 4..5 do=[1,1,40,2,128] bf16"),
 };

@@ -11,7 +11,7 @@ typedef struct attention_attr { double scale; } attention_attr;
 typedef struct attention_job {
     const mr_call *call;
     float scale;
-    int64_t worker_floats;           /* scratch of one worker */
+    size_t worker_bytes;             /* scratch of one worker */
     int64_t splits, split_rows;      /* forward: query ranges per head */
 } attention_job;
 
