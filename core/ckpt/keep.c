@@ -82,7 +82,7 @@ mr_status mr_save_sweep(const mr_run_lock *lock)
     for (int i = 0; i < n && st == MR_OK; i++) {
         mr_save_path(path, "%s/%s", ckpt, names[i]);
         if (step_of(names[i], &rest) >= 0 && is_ours(rest, lock)) st = mr_dir_remove(path);
-        if (strncmp(names[i], ".trash-", 7) == 0) st = mr_dir_remove(path);
+        if (strncmp(names[i], ".trash-", 7) == 0 || strncmp(names[i], "LATEST.tmp-", 11) == 0) st = mr_dir_remove(path);
         // killed between stepping aside and the commit: the old one takes its name again
         int64_t step = strncmp(names[i], ".replaced-", 10) == 0 ? step_of(names[i] + 10, &rest) : -1;
         if (step < 0) continue;
