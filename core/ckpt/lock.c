@@ -216,7 +216,7 @@ static mr_status new_run_id(char run[40])
 mr_status mr_run_lock_take(const char *run_dir, mr_run_lock **out)
 {
     *out = NULL;
-    if (strlen(run_dir) > MR_RUN_DIR_MAX) return mr_fail(MR_E_USAGE, "%s: path is longer than %d bytes", run_dir, MR_RUN_DIR_MAX);
+    if (strlen(run_dir) > MR_RUN_DIR_MAX) return mr_fail(MR_E_USAGE, "%.80s...: path is longer than %d bytes", run_dir, MR_RUN_DIR_MAX);
     mr_run_lock *lock;
     if (!MR_NEW(lock)) return mr_fail_memory(sizeof *lock);
     lock->refs = 1;

@@ -115,6 +115,13 @@ mr_status mr_manifest_build(const char *run, int64_t fence, int64_t step, json_t
     return MR_OK;
 }
 
+mr_status mr_json_fail(mr_status code, const char *path, const json_error_t *err)
+{
+    // where jansson runs out of memory it often leaves no text at all
+    if (json_error_code(err) == json_error_out_of_memory || !err->text[0]) return mr_fail_memory(4096);
+    return mr_fail(code, "%s: line %d, column %d: %s", path, err->line, err->column, err->text);
+}
+
 /* ---- read --------------------------------------------------------------------------------------- */
 
 static bool parse_hash(const json_t *v, mr_hash128 *out)
@@ -136,7 +143,7 @@ static bool natural(const json_t *v, int64_t *out)
 static mr_status parse_files(const char *path, const json_t *list, mr_manifest *m)
 {
     m->n_files = (int)json_array_size(list);
-    if (!json_is_array(list) || m->n_files < 1) return mr_fail(MR_E_FORMAT, "%s: files: expected a list", path);
+    if (!json_is_array(list) || m->n_files < 1) return mr_fail(MR_E_CKPT, "%s: files: expected a list", path);
     m->files = mr_arena_alloc(&m->arena, sizeof *m->files * (size_t)m->n_files);
     if (!m->files) return mr_fail_memory(sizeof *m->files * (size_t)m->n_files);
     for (int i = 0; i < m->n_files; i++) {
@@ -147,12 +154,12 @@ static mr_status parse_files(const char *path, const json_t *list, mr_manifest *
         if (!name || !*name || *name == '.' || strchr(name, '/') || !natural(json_object_get(v, "bytes"), &f->bytes) ||
             !natural(json_object_get(v, "block_bytes"), &block) || block != MR_CKPT_BLOCK ||
             !parse_hash(json_object_get(v, "xxh3_128"), &f->whole) || (int64_t)json_array_size(blocks) != mr_ckpt_blocks(f->bytes))
-            return mr_fail(MR_E_FORMAT, "%s: files[%d] is not a file entry", path, i);
+            return mr_fail(MR_E_CKPT, "%s: files[%d] is not a file entry", path, i);
         f->name = mr_arena_strdup(&m->arena, name);
         f->blocks = mr_arena_alloc(&m->arena, sizeof *f->blocks * (json_array_size(blocks) + 1));
         if (!f->name || !f->blocks) return mr_fail_memory(sizeof *f->blocks * json_array_size(blocks));
         for (size_t b = 0; b < json_array_size(blocks); b++)
-            if (!parse_hash(json_array_get(blocks, b), &f->blocks[b])) return mr_fail(MR_E_FORMAT, "%s: files[%d].blocks[%zu] is not a hash", path, i, b);
+            if (!parse_hash(json_array_get(blocks, b), &f->blocks[b])) return mr_fail(MR_E_CKPT, "%s: files[%d].blocks[%zu] is not a hash", path, i, b);
     }
     return MR_OK;
 }
@@ -167,20 +174,20 @@ static mr_status parse_slice(const char *path, const json_t *v, int i, mr_manife
     if (!name || !*name || t->dtype == MR_ST_DTYPE_COUNT || !json_is_array(shape) || t->rank > MR_ST_RANK_MAX ||
         (int)json_array_size(box) != t->rank || !natural(json_object_get(v, "file"), &file) || file >= m->n_files ||
         !natural(json_object_get(v, "offset"), &t->offset))
-        return mr_fail(MR_E_FORMAT, "%s: tensors[%d] is not a slice entry", path, i);
+        return mr_fail(MR_E_CKPT, "%s: tensors[%d] is not a slice entry", path, i);
     t->file = (int)file;
     for (int d = 0; d < t->rank; d++) {
         const json_t *range = json_array_get(box, (size_t)d);
         int64_t from, to;
         if (!natural(json_array_get(shape, (size_t)d), &t->shape[d]) || !natural(json_array_get(range, 0), &from) ||
             !natural(json_array_get(range, 1), &to))
-            return mr_fail(MR_E_FORMAT, "%s: tensor '%s': shape and box do not fit", path, name);
+            return mr_fail(MR_E_CKPT, "%s: tensor '%s': shape and box do not fit", path, name);
         if (from != 0 || to != t->shape[d])
             return mr_fail(MR_E_UNSUPPORTED, "%s: tensor '%s' is cut over several ranks' files; this version reads whole tensors only", path, name);
     }
-    if (mr_st_shape_bytes(t->dtype, t->rank, t->shape, &t->bytes) != MR_OK) return mr_fail_note("%s: tensor '%s'", path, name);
+    if (mr_st_shape_bytes(t->dtype, t->rank, t->shape, &t->bytes) != MR_OK) return mr_fail(MR_E_CKPT, "%s: tensor '%s': its shape overflows", path, name);
     if (t->bytes > m->files[file].bytes || t->offset > m->files[file].bytes - t->bytes)
-        return mr_fail(MR_E_FORMAT, "%s: tensor '%s' does not lie inside its file", path, name);
+        return mr_fail(MR_E_CKPT, "%s: tensor '%s' does not lie inside its file", path, name);
     t->name = mr_arena_strdup(&m->arena, name);
     return t->name ? MR_OK : mr_fail_memory(strlen(name));
 }
@@ -189,16 +196,16 @@ static mr_status parse(const char *path, const json_t *root, mr_manifest *m)
 {
     int64_t schema;
     const char *run = json_string_value(json_object_get(root, "run"));
-    if (!natural(json_object_get(root, "schema"), &schema)) return mr_fail(MR_E_FORMAT, "%s: no schema version", path);
+    if (!natural(json_object_get(root, "schema"), &schema)) return mr_fail(MR_E_CKPT, "%s: no schema version", path);
     if (schema != MR_CKPT_SCHEMA)
         return mr_fail(MR_E_UNSUPPORTED, "%s: schema version %lld; this moonreel reads version %d", path, (long long)schema, MR_CKPT_SCHEMA);
     if (!run || strlen(run) >= sizeof m->run || !natural(json_object_get(root, "step"), &m->step) ||
         !natural(json_object_get(root, "fence"), &m->fence))
-        return mr_fail(MR_E_FORMAT, "%s: run, step or fence is missing", path);
+        return mr_fail(MR_E_CKPT, "%s: run, step or fence is missing", path);
     snprintf(m->run, sizeof m->run, "%s", run);
     MR_TRY(parse_files(path, json_object_get(root, "files"), m));
     const json_t *list = json_object_get(root, "tensors");
-    if (!json_is_array(list)) return mr_fail(MR_E_FORMAT, "%s: tensors: expected a list", path);
+    if (!json_is_array(list)) return mr_fail(MR_E_CKPT, "%s: tensors: expected a list", path);
     m->n_tensors = (int)json_array_size(list);
     m->tensors = mr_arena_alloc(&m->arena, sizeof *m->tensors * (size_t)(m->n_tensors + 1));
     if (!m->tensors) return mr_fail_memory(sizeof *m->tensors * (size_t)m->n_tensors);
@@ -220,10 +227,8 @@ mr_status mr_manifest_read(const char *dir, mr_manifest *m)
     if (memcmp(end - 4 - 32, want, 32)) return mr_fail(MR_E_FORMAT, "%s: its self hash differs: damaged or edited", path);
     json_error_t err;
     json_t *root = json_loadb(m->text, m->text_bytes, JSON_REJECT_DUPLICATES, &err);
-    if (!root)
-        return json_error_code(&err) == json_error_out_of_memory
-                   ? mr_fail_memory(m->text_bytes)
-                   : mr_fail(MR_E_FORMAT, "%s: line %d, column %d: %s", path, err.line, err.column, err.text);
+    // its bytes are as they were written, so this is no damage: memory, or another program wrote it
+    if (!root) return mr_json_fail(MR_E_CKPT, path, &err);
     mr_status st = parse(path, root, m);
     json_decref(root);
     return st;

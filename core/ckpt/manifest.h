@@ -12,6 +12,9 @@ enum { MR_CKPT_SCHEMA = 1, MR_CKPT_BLOCK = 1 << 20 };
 
 static inline int64_t mr_ckpt_blocks(int64_t bytes) { return (bytes + MR_CKPT_BLOCK - 1) / MR_CKPT_BLOCK; }
 
+/* The failure of a json_load call: memory, or what stands in the text of `path`. */
+mr_status mr_json_fail(mr_status code, const char *path, const json_error_t *err);
+
 typedef struct mr_ckpt_file {
     const char *name;            /* inside the directory */
     int64_t bytes;
@@ -37,7 +40,8 @@ mr_status mr_manifest_check_meta(const json_t *meta);
 mr_status mr_manifest_build(const char *run, int64_t fence, int64_t step, json_t *meta, const mr_ckpt_file *file,
                             const mr_ckpt_item *items, const int64_t *offsets, int n, char **text, size_t *bytes);
 /* Read and check <dir>/MANIFEST.json: self hash, schema, sizes that fit together. `m` is closed by _fini, also
- * after a failure. Errors: MR_E_FORMAT, MR_E_IO, MR_E_MEMORY. */
+ * after a failure. Errors: MR_E_FORMAT damaged; MR_E_CKPT, MR_E_UNSUPPORTED undamaged but not readable; MR_E_IO;
+ * MR_E_MEMORY. */
 mr_status mr_manifest_read(const char *dir, mr_manifest *m);
 void mr_manifest_fini(mr_manifest *m);
 

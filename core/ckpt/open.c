@@ -129,10 +129,13 @@ static mr_status open_index(mr_ckpt *c, const char *path)
     size_t bytes;
     json_error_t err;
     MR_TRY(mr_file_read_all(path, &text, &bytes));
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &err), *map = json_object_get(root, "weight_map"), *files = json_object();
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &err);
     mr_free(text);
-    mr_status st = MR_OK;
-    if (!json_is_object(map)) MR_TRY_GOTO(mr_fail(MR_E_FORMAT, "%s: no weight_map in it", path));
+    if (!root) return mr_json_fail(MR_E_FORMAT, path, &err);
+    json_t *map = json_object_get(root, "weight_map"), *files = json_object();
+    mr_status st = files ? MR_OK : mr_fail_memory(64);
+    if (st == MR_OK && !json_is_object(map)) MR_TRY_GOTO(mr_fail(MR_E_FORMAT, "%s: no weight_map in it", path));
+    if (st != MR_OK) goto out;
     const char *name, *file;
     json_t *v;
     json_object_foreach(map, name, v) {
@@ -189,7 +192,7 @@ mr_status mr_ckpt_open(const char *path, mr_ckpt **out)
 {
     *out = NULL;
     struct stat s;
-    if (strlen(path) > MR_RUN_DIR_MAX) return mr_fail(MR_E_USAGE, "%s: path is longer than %d bytes", path, MR_RUN_DIR_MAX);
+    if (strlen(path) > MR_RUN_DIR_MAX) return mr_fail(MR_E_USAGE, "%.80s...: path is longer than %d bytes", path, MR_RUN_DIR_MAX);
     if (stat(path, &s)) return mr_fail(errno == ENOENT ? MR_E_USAGE : MR_E_IO, "%s: cannot open: %s", path, strerror(errno));
     mr_ckpt *c;
     if (!MR_NEW(c)) return mr_fail_memory(sizeof *c);

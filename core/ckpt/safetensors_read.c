@@ -1,11 +1,10 @@
 /* ckpt: read safetensors files under strict rules (reference: reliability 6). The file: u64 length of
  * the header, JSON header, data; everything is checked before the first tensor is handed out.
  * Licence: Apache-2.0 */
-#include "moonreel/ckpt.h"
+#include "manifest.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,11 +148,8 @@ static mr_status read_header(mr_safetensors *st, int64_t header_max, int64_t siz
     json_t *root = NULL;
     json_error_t err;
     if (status == MR_OK && (length < 2 || text[0] != '{')) status = mr_fail(MR_E_FORMAT, "%s: the header is not a JSON object", st->path);
-    if (status == MR_OK && !(root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &err))) {
-        status = json_error_code(&err) == json_error_out_of_memory
-                     ? mr_fail_memory(length)
-                     : mr_fail(MR_E_FORMAT, "%s: header, line %d, column %d: %s", st->path, err.line, err.column, err.text);
-    }
+    if (status == MR_OK && !(root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &err)))
+        status = mr_json_fail(MR_E_FORMAT, st->path, &err);
     mr_free(text);
     if (status == MR_OK) status = read_entries(st, root, 8 + (int64_t)length, size - 8 - (int64_t)length);
     json_decref(root);

@@ -366,7 +366,7 @@ static mr_status parse_meta(const char *text, json_t **out)
 {
     json_error_t err;
     *out = json_loads(text, JSON_REJECT_DUPLICATES, &err);
-    if (!*out) return mr_fail(MR_E_USAGE, "checkpoint meta: line %d, column %d: %s", err.line, err.column, err.text);
+    if (!*out) return mr_json_fail(MR_E_USAGE, "checkpoint meta", &err);
     mr_status st = mr_manifest_check_meta(*out);
     if (st == MR_OK) return st;
     json_decref(*out);

@@ -75,7 +75,7 @@ static inline const char *case_dir(const char *name)
 /* Names in <dir>/ckpt that start with or contain `part`. */
 static inline int case_count(const char *dir, const char *part)
 {
-    char path[600], **names;
+    char path[4200], **names;
     int n, count = 0;
     snprintf(path, sizeof path, "%s/ckpt", dir);
     if (mr_dir_list(path, &names, &n) != MR_OK) return 0;

@@ -1,0 +1,145 @@
+/* ckpt/keep: what stays, what goes, and only what is surely dead is swept. */
+#include "ckptcase.h"
+#include "ckpt/save.h"
+
+static char dir[600];
+static mr_run_lock *lock;
+
+static void check_steps(int n, const int64_t *want)
+{
+    int64_t *steps;
+    int got;
+    CHECK_OK(mr_ckpt_steps(dir, &steps, &got));
+    CHECK_INT(got, n);
+    for (int i = 0; i < got && i < n; i++) CHECK_INT(steps[i], want[i]);
+    mr_free(steps);
+}
+
+/* Steps 1..n saved, none removed. */
+static void fresh(int n)
+{
+    mr_saver *saver;
+    mr_run_lock_release(lock);
+    mr_dir_remove(dir);
+    mr_dir_make(dir);
+    CHECK_OK(mr_run_lock_take(dir, &lock));
+    CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock, .keep = 100}, &saver));
+    for (int64_t step = 1; step <= n; step++) CHECK_OK(case_save(saver, step));
+    mr_saver_close(saver);
+}
+
+static void flip_last_byte(int64_t step)
+{
+    char path[800], base[700];
+    snprintf(path, sizeof path, "%s/r00000-of-00001.safetensors", mr_ckpt_dir(dir, step, base, sizeof base));
+    FILE *f = fopen(path, "r+b");
+    fseek(f, -1, SEEK_END);
+    int c = fgetc(f);
+    fseek(f, -1, SEEK_END);
+    fputc(c ^ 1, f);
+    fclose(f);
+}
+
+static int lines;
+static void told(void *user, const char *line)
+{
+    (void)user, (void)line;
+    lines++;
+}
+
+static void retention(void)
+{
+    fresh(7);
+    CHECK_OK(mr_save_retain(lock, 3, 2, (int64_t[]){7, 6}, 2, told, NULL));
+    check_steps(5, (int64_t[]){7, 6, 5, 4, 2});
+    CHECK_OK(mr_save_retain(lock, 3, 0, NULL, 0, told, NULL));
+    check_steps(3, (int64_t[]){7, 6, 5});
+    CHECK_INT(lines, 0);
+    CHECK_INT(case_count(dir, ".trash-"), 0);
+
+    // two that match their hashes stay, even beyond the number to keep; damaged ones are set aside
+    fresh(6);
+    flip_last_byte(6);
+    flip_last_byte(5);
+    flip_last_byte(3);
+    lines = 0;
+    CHECK_OK(mr_save_retain(lock, 2, 0, NULL, 0, told, NULL));
+    check_steps(2, (int64_t[]){4, 2});
+    CHECK_INT(lines, 3);
+    CHECK_INT(case_count(dir, ".bad-"), 3);
+    // the same step damaged again gets another name
+    mr_save_condemn(dir, 4);
+    fresh(1);
+    mr_save_condemn(dir, 1);
+    mr_dir_make(dir);
+    char again[800], base[700];
+    CHECK_OK(mr_dir_make(mr_ckpt_dir(dir, 1, base, sizeof base)));
+    mr_save_condemn(dir, 1);
+    snprintf(again, sizeof again, "%s/ckpt/.bad-step-000000000001-1", dir);
+    CHECK(mr_path_exists(again));
+}
+
+static void touch_dir(const char *form, const char *run, long long fence)
+{
+    char path[900], file[1000];
+    int n = snprintf(path, sizeof path, "%s/ckpt/", dir);
+    snprintf(path + n, sizeof path - (size_t)n, form, run, fence);
+    CHECK_OK(mr_dir_make(path));
+    snprintf(file, sizeof file, "%s/r00000-of-00001.safetensors.part", path);
+    fclose(fopen(file, "wb"));
+}
+
+static void sweep(void)
+{
+    fresh(1);
+    const char *run = mr_run_lock_id(lock);
+    long long fence = mr_run_lock_fence(lock);
+    touch_dir("step-000000000005.tmp-%s-%lld.1", run, fence);        // ours
+    touch_dir("step-000000000006.tmp-%s-%lld.1", run, fence + 1);    // of a later launch: it is alive
+    touch_dir("step-000000000007.tmp-%s-%lld.1", "ffff", fence);     // of another run: nothing is proven
+    touch_dir(".trash-step-000000000002%.0s%.0lld", "", 0);
+    touch_dir(".replaced-step-000000000001%.0s-%lld.1", "", fence);  // its replacement is there
+    CHECK_OK(mr_save_sweep(lock));
+    CHECK_INT(case_count(dir, ".tmp-"), 2);
+    CHECK_INT(case_count(dir, "step-000000000006.tmp-"), 1);
+    CHECK_INT(case_count(dir, "step-000000000007.tmp-"), 1);
+    CHECK_INT(case_count(dir, ".trash-"), 0);
+    CHECK_INT(case_count(dir, ".replaced-"), 0);
+    check_steps(1, (int64_t[]){1});
+}
+
+/* Retention stopped at any operation: nothing that is still listed is incomplete. */
+static void stopped_retention(void)
+{
+    fault_install();
+    fresh(5);
+    fault_clear();
+    CHECK_OK(mr_save_retain(lock, 3, 0, (int64_t[]){5, 4}, 2, told, NULL));
+    long n = fault_operations();
+    for (long i = 1; i <= n; i++) {
+        fresh(5);
+        fault_at(i, FAULT_ERRNO, EIO);
+        mr_save_retain(lock, 3, 0, (int64_t[]){5, 4}, 2, told, NULL);
+        fault_clear();
+        CHECK_OK(mr_save_sweep(lock));
+        int64_t *steps;
+        int count;
+        char path[700];
+        CHECK_OK(mr_ckpt_steps(dir, &steps, &count));
+        CHECK(count >= 3);
+        for (int k = 0; k < count; k++) CHECK_OK(mr_save_verify(mr_ckpt_dir(dir, steps[k], path, sizeof path)));
+        mr_free(steps);
+    }
+    mr_io_replace(NULL);
+}
+
+int main(void)
+{
+    snprintf(dir, sizeof dir, "%s", case_dir("keep"));
+    retention();
+    sweep();
+    stopped_retention();
+    mr_run_lock_release(lock);
+    mr_dir_remove(dir);
+    return check_done();
+}

@@ -1,0 +1,78 @@
+/* ckpt/newest: damaged checkpoints are set aside by the owner of the run only, errors of input are not damage. */
+#include "ckptcase.h"
+
+static char dir[600];
+
+static void flip_last_byte(int64_t step)
+{
+    char path[800], base[700];
+    snprintf(path, sizeof path, "%s/r00000-of-00001.safetensors", mr_ckpt_dir(dir, step, base, sizeof base));
+    FILE *f = fopen(path, "r+b");
+    fseek(f, -1, SEEK_END);
+    int c = fgetc(f);
+    fseek(f, -1, SEEK_END);
+    fputc(c ^ 1, f);
+    fclose(f);
+}
+
+static int lines;
+static void told(void *user, const char *line)
+{
+    lines++;
+    snprintf(user, 1500, "%s", line);
+}
+
+int main(void)
+{
+    char text[1500] = "";
+    mr_run_lock *lock;
+    mr_saver *saver;
+    mr_ckpt *c;
+    snprintf(dir, sizeof dir, "%s", case_dir("newest"));
+    CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, NULL, NULL, &c), MR_E_USAGE, "no checkpoint in it");
+    CHECK_OK(mr_run_lock_take(dir, &lock));
+    CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock}, &saver));
+    for (int64_t step = 1; step <= 3; step++) CHECK_OK(case_save(saver, step));
+    mr_saver_close(saver);
+
+    // a reader without the lock passes over and renames nothing
+    flip_last_byte(3);
+    CHECK_OK(mr_ckpt_open_newest(dir, NULL, told, text, &c));
+    CHECK_INT(mr_ckpt_step(c), 2);
+    CHECK(case_exact(c));
+    mr_ckpt_close(c);
+    CHECK_INT(lines, 1);
+    CHECK(strstr(text, "checkpoint step 3 passed over: "));
+    CHECK_INT(case_count(dir, ".bad-"), 0);
+
+    // an input error is no damage, even for the owner
+    fault_install();
+    fault_at(1, FAULT_ERRNO, EIO);
+    CHECK_OK(mr_ckpt_open_newest(dir, lock, NULL, NULL, &c));
+    fault_clear();
+    mr_ckpt_close(c);
+    CHECK_INT(case_count(dir, ".bad-"), 0);
+    mr_io_replace(NULL);
+
+    // the owner sets it aside and keeps it
+    CHECK_OK(mr_ckpt_open_newest(dir, lock, told, text, &c));
+    CHECK_INT(mr_ckpt_step(c), 2);
+    mr_ckpt_close(c);
+    CHECK(strstr(text, "step 3 passed over and set aside as .bad-"));
+    CHECK_INT(case_count(dir, ".bad-step-000000000003"), 1);
+    int64_t *steps;
+    int n;
+    CHECK_OK(mr_ckpt_steps(dir, &steps, &n));
+    CHECK_INT(n, 2);
+    CHECK_INT(steps[0], 2);
+    mr_free(steps);
+
+    // all damaged: an error that says so
+    flip_last_byte(1);
+    flip_last_byte(2);
+    CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, NULL, NULL, &c), MR_E_CKPT, "none of its 2 checkpoints is valid");
+    CHECK_INT(mr_status_exit(MR_E_CKPT), 8);
+    mr_run_lock_release(lock);
+    mr_dir_remove(dir);
+    return check_done();
+}

@@ -1,0 +1,211 @@
+/* ckpt/open: bytes come out exactly or not at all: bit flips, cuts, zeroed blocks, missing and swapped files. */
+#define _DEFAULT_SOURCE
+#include "ckptcase.h"
+
+#include <sys/stat.h>
+
+static char dir[600], shard[700], manifest[700];
+
+static void make(void)
+{
+    mr_run_lock *lock;
+    mr_saver *saver;
+    mr_dir_remove(dir);
+    mr_dir_make(dir);
+    CHECK_OK(mr_run_lock_take(dir, &lock));
+    CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock}, &saver));
+    CHECK_OK(case_save(saver, 1));
+    CHECK_OK(case_save(saver, 2));
+    mr_saver_close(saver);
+    mr_run_lock_release(lock);
+    snprintf(shard, sizeof shard, "%s/ckpt/step-000000000002/r00000-of-00001.safetensors", dir);
+    snprintf(manifest, sizeof manifest, "%s/ckpt/step-000000000002/MANIFEST.json", dir);
+}
+
+static void put_file(const char *path, const char *data, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    fwrite(data, 1, n, f);
+    fclose(f);
+}
+
+static int told_lines;
+static char told_text[1500];
+static void told(void *user, const char *line)
+{
+    (void)user;
+    told_lines++;
+    snprintf(told_text, sizeof told_text, "%s", line);
+}
+
+/* The damaged step 2 gives way to step 1, or is exact all the same; returns true for the former. */
+static bool older_taken(const char *what)
+{
+    mr_ckpt *c;
+    told_lines = 0;
+    CHECK_OK(mr_ckpt_open_newest(dir, NULL, told, NULL, &c));
+    bool exact = c && case_exact(c), older = c && mr_ckpt_step(c) == 1;
+    if (!exact || told_lines != older) printf("%s: step %lld\n", what, c ? (long long)mr_ckpt_step(c) : -1);
+    CHECK(exact);
+    CHECK_INT(told_lines, older);
+    mr_ckpt_close(c);
+    return older;
+}
+
+static void damage_sweep(const char *path, unsigned seed, int rounds)
+{
+    char *good, *copy;
+    size_t n;
+    CHECK_OK(mr_file_read_all(path, &good, &n));
+    copy = malloc(n);
+    int found = 0;
+    for (int round = 0; round < rounds; round++) {
+        memcpy(copy, good, n);
+        seed = seed * 1664525u + 1013904223u;
+        size_t at = (size_t)(seed >> 3) % n, left = n;
+        switch (round % 4) {
+        case 0: copy[at] ^= (char)(1 << (seed >> 29)); break;
+        case 1: left = at; break;
+        case 2: memset(copy + at, 0, n - at < 512 ? n - at : 512); break;
+        case 3: memmove(copy + at, copy + at + 1, n - at - 1); break;
+        }
+        bool same = left == n && memcmp(copy, good, n) == 0;
+        put_file(path, copy, left);
+        bool older = older_taken("damaged");
+        CHECK_INT(older, !same);
+        found += older;
+    }
+    CHECK(found > rounds / 2);
+    put_file(path, good, n);
+    CHECK(!older_taken("restored"));
+    free(copy);
+    mr_free(good);
+}
+
+static void files_gone(void)
+{
+    char aside[700], other[700];
+    snprintf(aside, sizeof aside, "%s/aside", dir);
+    const char *const paths[] = {shard, manifest};
+    for (int i = 0; i < 2; i++) {
+        CHECK(rename(paths[i], aside) == 0);
+        CHECK(older_taken("missing file"));
+        CHECK(strstr(told_text, i ? "no MANIFEST.json" : "missing"));
+        CHECK(mkdir(paths[i], 0700) == 0);
+        CHECK(older_taken("directory in its place"));
+        CHECK(rmdir(paths[i]) == 0);
+        put_file(paths[i], "", 0);
+        CHECK(older_taken("empty file"));
+        CHECK(rename(aside, paths[i]) == 0);
+    }
+    // swapped shards: both checkpoints are damaged then
+    snprintf(other, sizeof other, "%s/ckpt/step-000000000001/r00000-of-00001.safetensors", dir);
+    CHECK(rename(shard, aside) == 0 && rename(other, shard) == 0 && rename(aside, other) == 0);
+    mr_ckpt *c;
+    CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, told, NULL, &c), MR_E_CKPT, "none of its 2 checkpoints is valid");
+    CHECK(!c);
+    CHECK(rename(shard, aside) == 0 && rename(other, shard) == 0 && rename(aside, other) == 0);
+    // a whole directory under another step's name
+    char one[700], nine[700];
+    snprintf(one, sizeof one, "%s/ckpt/step-000000000001", dir);
+    snprintf(nine, sizeof nine, "%s/ckpt/step-000000000009", dir);
+    CHECK(rename(one, nine) == 0);
+    told_lines = 0;
+    CHECK_OK(mr_ckpt_open_newest(dir, NULL, told, NULL, &c));
+    CHECK_INT(mr_ckpt_step(c), 2);
+    CHECK(strstr(told_text, "its manifest says step 1"));
+    mr_ckpt_close(c);
+    CHECK(rename(nine, one) == 0);
+}
+
+static void ranges(void)
+{
+    mr_ckpt *c;
+    char path[700];
+    float x[4];
+    CHECK_OK(mr_ckpt_open(mr_ckpt_dir(dir, 2, path, sizeof path), &c));
+    CHECK_INT(mr_ckpt_count(c), CASE_ITEMS);
+    CHECK_INT(mr_ckpt_find(c, "x.weight")->shape[0], 1000);
+    CHECK_STR(mr_ckpt_path(c), path);
+    CHECK(strstr(mr_ckpt_manifest(c), "\"schema\": 1"));
+    // across a block's end and inside blocks
+    int64_t at = (1 << 18) - 10;
+    for (int64_t i = at; i < at + 20; i++) {
+        CHECK_OK(mr_ckpt_read(c, "x.weight", x, i * 4, 8));
+        CHECK(x[0] == case_value(2, 0, i) && x[1] == case_value(2, 0, i + 1));
+    }
+    CHECK_FAILS(mr_ckpt_read(c, "x.weight", x, CASE_A * 4 - 4, 8), MR_E_RANGE, "tensor 'x.weight'");
+    CHECK_FAILS(mr_ckpt_read(c, "x.weight", x, -4, 4), MR_E_RANGE, "bytes -4");
+    CHECK_FAILS(mr_ckpt_read(c, "nobody", x, 0, 4), MR_E_RANGE, "no tensor 'nobody'");
+    mr_ckpt_close(c);
+    CHECK_FAILS(mr_ckpt_open("/nowhere", &c), MR_E_USAGE, "No such file");
+    CHECK_FAILS(mr_ckpt_open(dir, &c), MR_E_USAGE, "no safetensors file");
+}
+
+/* The file changes after the open: what was not yet checked is not believed. */
+static void changed_later(void)
+{
+    mr_ckpt *c;
+    char path[700], *good;
+    size_t n;
+    float x;
+    CHECK_OK(mr_file_read_all(shard, &good, &n));
+    CHECK_OK(mr_ckpt_open(mr_ckpt_dir(dir, 2, path, sizeof path), &c));
+    CHECK_OK(mr_ckpt_verify(c));
+    FILE *f = fopen(shard, "r+b");
+    fseek(f, (long)n - 1, SEEK_SET);
+    fputc(good[n - 1] ^ 1, f);
+    fclose(f);
+    CHECK_OK(mr_ckpt_read(c, "x.weight", &x, 0, 4));
+    CHECK_FAILS(mr_ckpt_read(c, "step", &x, 0, 4), MR_E_FORMAT, "do not match their hash");
+    CHECK_FAILS(mr_ckpt_verify(c), MR_E_FORMAT, "do not match their hash");
+    mr_ckpt_close(c);
+    put_file(shard, good, n);
+    mr_free(good);
+}
+
+static void failing_reads(void)
+{
+    mr_ckpt *c;
+    fault_install();
+    CHECK_OK(mr_ckpt_open_newest(dir, NULL, NULL, NULL, &c));
+    CHECK(case_exact(c));
+    mr_ckpt_close(c);
+    long n = fault_operations();
+    for (long i = 1; i <= n; i++) {
+        fault_at(i, i % 2 ? FAULT_ERRNO : FAULT_SHORT, EIO);
+        mr_status st = mr_ckpt_open_newest(dir, NULL, NULL, NULL, &c);
+        bool good = st == MR_OK && case_exact(c);
+        fault_clear();
+        // the older one, or the failure of one read, never other bytes
+        if (st == MR_OK && !good) CHECK_INT(mr_error_last()->code, MR_E_IO);
+        mr_ckpt_close(c);
+    }
+    mr_io_replace(NULL);
+    int64_t i = 1;
+    for (; i < 500; i++) {
+        mr_alloc_fail_at(i);
+        mr_status st = mr_ckpt_open_newest(dir, NULL, NULL, NULL, &c);
+        mr_alloc_fail_at(0);
+        if (st == MR_OK) CHECK_INT(mr_ckpt_step(c), 2);
+        else CHECK_INT(st, MR_E_MEMORY);
+        mr_ckpt_close(c);
+        if (st == MR_OK) break;
+    }
+    CHECK(i > 10 && i < 500);
+}
+
+int main(void)
+{
+    snprintf(dir, sizeof dir, "%s", case_dir("open"));
+    make();
+    ranges();
+    printf("damage sweep: seed 99\n");
+    damage_sweep(shard, 99, 80);
+    damage_sweep(manifest, 99, 200);
+    files_gone();
+    changed_later();
+    failing_reads();
+    mr_dir_remove(dir);
+    return check_done();
+}

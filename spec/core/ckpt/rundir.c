@@ -1,0 +1,49 @@
+/* ckpt/rundir: numbers grow, two launches at once get two directories, names are plain. */
+#include "ckptcase.h"
+
+#include <sys/wait.h>
+
+int main(void)
+{
+    char outputs[600], path[4096], want[700];
+    snprintf(outputs, sizeof outputs, "%s/outputs", case_dir("rundir"));
+    CHECK_OK(mr_run_create(outputs, "demo", path, sizeof path));
+    snprintf(want, sizeof want, "%s/001-demo", outputs);
+    CHECK_STR(path, want);
+    snprintf(want, sizeof want, "%s/001-demo/samples", outputs);
+    CHECK(mr_path_exists(want));
+    // one more than the largest number, whatever else lies there
+    snprintf(want, sizeof want, "%s/041-x", outputs);
+    CHECK_OK(mr_dir_make(want));
+    snprintf(want, sizeof want, "%s/99999999999999999999-x", outputs);
+    CHECK_OK(mr_dir_make(want));
+    snprintf(want, sizeof want, "%s/777", outputs);
+    CHECK_OK(mr_dir_make(want));
+    CHECK_OK(mr_run_create(outputs, "a.b_c-9", path, sizeof path));
+    snprintf(want, sizeof want, "%s/042-a.b_c-9", outputs);
+    CHECK_STR(path, want);
+    snprintf(want, sizeof want, "%s/999-x", outputs);
+    CHECK_OK(mr_dir_make(want));
+    CHECK_OK(mr_run_create(outputs, "big", path, sizeof path));
+    CHECK(strstr(path, "/1000-big"));
+    static const char *const bad[] = {"", ".x", "a/b", "a b", "\xc3\xa4", "a\nb"};
+    for (size_t i = 0; i < MR_COUNT(bad); i++) CHECK_FAILS(mr_run_create(outputs, bad[i], path, sizeof path), MR_E_USAGE, "run name");
+    CHECK_FAILS(mr_run_create(outputs, "x", path, 10), MR_E_USAGE, "too long");
+    CHECK_FAILS(mr_run_create("/proc/no/such", "x", path, sizeof path), MR_E_IO, "cannot create directory");
+    // six processes at once
+    for (int i = 0; i < 6; i++)
+        if (fork() == 0) _exit(mr_run_create(outputs, "race", path, sizeof path) == MR_OK ? 0 : 1);
+    for (int i = 0; i < 6; i++) {
+        int status;
+        wait(&status);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    char **names;
+    int n, races = 0;
+    CHECK_OK(mr_dir_list(outputs, &names, &n));
+    for (int i = 0; i < n; i++) races += strstr(names[i], "-race") != NULL;
+    mr_dir_list_free(names, n);
+    CHECK_INT(races, 6);
+    mr_dir_remove(case_dir("rundir"));
+    return check_done();
+}

@@ -1,0 +1,229 @@
+/* ckpt/saver: training goes on while a snapshot is written; buffers, waiting, counting, failing memory. */
+#define _DEFAULT_SOURCE
+#include "ckptcase.h"
+
+#include <jansson.h>
+#include <pthread.h>
+
+static char dir[600];
+static mr_run_lock *lock;
+static mr_saver *saver;
+
+static void begin(void)
+{
+    mr_dir_remove(dir);
+    mr_dir_make(dir);
+    CHECK_OK(mr_run_lock_take(dir, &lock));
+    CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock}, &saver));
+}
+
+static void end(void)
+{
+    mr_saver_close(saver);
+    mr_run_lock_release(lock);
+}
+
+/* A disk that stands still while the gate is shut. */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static const mr_io *honest;
+static ssize_t gated_write(int fd, const void *data, size_t n)
+{
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+    return honest->write(fd, data, n);
+}
+
+static mr_status start_save(int64_t step, bool wait)
+{
+    mr_ckpt_item items[CASE_ITEMS];
+    case_fill(step);
+    case_items(items);
+    return mr_saver_save(saver, step, items, CASE_ITEMS, CASE_META, wait);
+}
+
+static void expect(int64_t step)
+{
+    char path[700];
+    mr_ckpt *c;
+    CHECK_OK(mr_ckpt_open(mr_ckpt_dir(dir, step, path, sizeof path), &c));
+    CHECK(c && case_exact(c));
+    mr_ckpt_close(c);
+}
+
+static void two_buffers(void)
+{
+    mr_saver_status s;
+    mr_saver_event e;
+    begin();
+    honest = mr_io_table();
+    mr_io slow = *honest;
+    slow.write = gated_write;
+    mr_io_replace(&slow);
+    pthread_mutex_lock(&gate);
+    CHECK_OK(start_save(1, false));
+    CHECK_OK(start_save(2, false));  // overwrites what step 1 was taken from
+    mr_saver_get_status(saver, &s);
+    CHECK_INT(s.pending, 2);
+    CHECK_INT(s.commits, 0);
+    // a third one finds no buffer: skipped and told, not waited for
+    CHECK_OK(start_save(3, false));
+    CHECK(mr_saver_poll(saver, &e));
+    CHECK_INT(e.kind, MR_SAVER_SKIP);
+    CHECK_INT(e.step, 3);
+    CHECK(strstr(e.text, "still being written"));
+    CHECK_FAILS(mr_saver_wait(saver, 0.05), MR_E_CKPT, "the save of step 1 did not end within 0.05 s");
+    CHECK_INT(case_count(dir, "step-000000000001.tmp-"), 1);
+    pthread_mutex_unlock(&gate);
+    // the last save of a run waits for its buffer
+    CHECK_OK(start_save(4, true));
+    CHECK_OK(mr_saver_wait(saver, 30));
+    mr_saver_get_status(saver, &s);
+    CHECK_INT(s.commits, 3);
+    CHECK_INT(s.failures, 1);
+    CHECK_INT(s.failures_in_row, 0);
+    CHECK_INT(s.last_commit, 4);
+    CHECK_INT(s.pending, 0);
+    int64_t order[] = {1, 2, 4};
+    for (int i = 0; i < 3; i++) {
+        CHECK(mr_saver_poll(saver, &e));
+        CHECK_INT(e.kind, MR_SAVER_COMMIT);
+        CHECK_INT(e.step, order[i]);
+        CHECK(e.copy_s >= 0 && e.write_s > 0 && e.bytes > CASE_A * 4);
+        expect(order[i]);
+    }
+    CHECK(!mr_saver_poll(saver, &e));
+    mr_io_replace(honest);
+    end();
+}
+
+/* close() finishes what was taken. */
+static void close_finishes(void)
+{
+    begin();
+    CHECK_OK(start_save(1, false));
+    end();
+    expect(1);
+}
+
+static void layouts(void)
+{
+    begin();
+    mr_ckpt_item items[CASE_ITEMS];
+    case_items(items);
+    CHECK_OK(mr_saver_prepare(saver, items, CASE_ITEMS));
+    CHECK_OK(case_save(saver, 1));
+    // other tensors in the next save
+    case_fill(2);
+    CHECK_OK(mr_saver_save(saver, 2, items + 1, 2, CASE_META, false));
+    CHECK_OK(mr_saver_wait(saver, 30));
+    char path[700];
+    mr_ckpt *c;
+    CHECK_OK(mr_ckpt_open(mr_ckpt_dir(dir, 2, path, sizeof path), &c));
+    CHECK_INT(mr_ckpt_count(c), 2);
+    mr_ckpt_close(c);
+    CHECK_OK(case_save(saver, 3));
+    expect(3);
+    end();
+}
+
+static mr_status no_copy(void *user, void *dst, int64_t offset, int64_t n)
+{
+    (void)user, (void)dst, (void)n;
+    return offset < 1000000 ? MR_OK : mr_fail(MR_E_NODE, "the device is gone");
+}
+
+static void wrong_use(void)
+{
+    mr_ckpt_item items[CASE_ITEMS];
+    mr_saver_status s;
+    begin();
+    case_items(items);
+    CHECK_FAILS(mr_saver_save(saver, -1, items, CASE_ITEMS, CASE_META, false), MR_E_USAGE, "checkpoint step -1");
+    CHECK_FAILS(mr_saver_save(saver, 1, items, 0, CASE_META, false), MR_E_USAGE, "0 tensors");
+    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, "{", false), MR_E_USAGE, "checkpoint meta: line 1");
+    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, "{}", false), MR_E_USAGE, "recipe_hash");
+    items[1].name = items[0].name;
+    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, CASE_META, false), MR_E_USAGE, "'x.weight' comes twice");
+    case_items(items);
+    items[0].copy = no_copy;
+    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, CASE_META, false), MR_E_NODE, "the device is gone");
+    mr_saver_get_status(saver, &s);
+    CHECK_INT(s.pending, 0);
+    CHECK_OK(case_save(saver, 1));
+    expect(1);
+    end();
+}
+
+/* A later launch has the run: this one stops writing for good. */
+static void fenced_off(void)
+{
+    char path[700];
+    begin();
+    CHECK_OK(case_save(saver, 1));
+    snprintf(path, sizeof path, "%s/lock", dir);
+    FILE *f = fopen(path, "wb");
+    fprintf(f, "{\"run\": \"%s\", \"fence\": 9, \"owner\": null}", mr_run_lock_id(lock));
+    fclose(f);
+    CHECK_OK(start_save(2, false));
+    CHECK_FAILS(mr_saver_wait(saver, 30), MR_E_LOCK, "launch 9");
+    CHECK_FAILS(mr_saver_check(saver), MR_E_LOCK, "launch 1 stops writing");
+    CHECK_FAILS(start_save(3, false), MR_E_LOCK, "stops writing");
+    CHECK_INT(case_count(dir, "step-000000000002"), 0);
+    end();
+}
+
+static void retention_runs(void)
+{
+    begin();
+    for (int64_t step = 1; step <= 6; step++) CHECK_OK(case_save(saver, step));
+    end();
+    int64_t *steps;
+    int n;
+    CHECK_OK(mr_ckpt_steps(dir, &steps, &n));
+    CHECK_INT(n, 3);
+    CHECK_INT(steps[2], 4);
+    mr_free(steps);
+}
+
+/* The i-th allocation fails, in whichever thread: no crash, no leak, and a success that is told is true. */
+static void no_memory(void)
+{
+    int i = 1, failed = 0;
+    for (; i < 3000; i++) {
+        mr_dir_remove(dir);
+        mr_dir_make(dir);
+        int64_t before = mr_alloc_count();
+        mr_alloc_fail_at(i);
+        mr_status st = mr_run_lock_take(dir, &lock);
+        saver = NULL;
+        if (st == MR_OK) st = mr_saver_open(&(mr_saver_options){.lock = lock}, &saver);
+        if (st == MR_OK) st = case_save(saver, 1);
+        mr_saver_close(saver);
+        bool done = mr_alloc_count() - before < i;
+        mr_alloc_fail_at(0);
+        if (st == MR_OK) expect(1);
+        else failed++;
+        if (lock) mr_run_lock_release(lock);
+        lock = NULL;
+        if (done) break;
+    }
+    printf("%d allocations, %d of them end the save\n", i - 1, failed);
+    CHECK(i > 50 && i < 3000);
+}
+
+int main(void)
+{
+    // jansson's memory fails too
+    json_set_alloc_funcs(mr_alloc, mr_free);
+    fault_install();  // syncs are counted, not done
+    snprintf(dir, sizeof dir, "%s", case_dir("saver"));
+    two_buffers();
+    close_finishes();
+    layouts();
+    wrong_use();
+    fenced_off();
+    retention_runs();
+    no_memory();
+    mr_dir_remove(dir);
+    return check_done();
+}
