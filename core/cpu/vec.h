@@ -6,6 +6,7 @@
  *   vf_ld, vf_st  element i of an array of f32 or bf16: give the dtype as a constant, so that the
  *                 branch disappears (write bodies as VF_INLINE with a dtype argument)
  *   vf_fma        a * b + c; rounded once where the processor has it (base: twice)
+ *   vf_recip      1 / x for 2^-126 <= |x| <= 2^126, error below 2 units in the last place
  *   vf_exp        error below 2 units in the last place; -inf gives 0, NaN stays NaN
  *   vf_sum        always in the same order: halves onto each other
  *
@@ -40,17 +41,23 @@ VF_INLINE vf vf_sqrt(vf a) { return _mm512_sqrt_ps(a); }
 VF_INLINE vf vf_from_bits(__m256i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)); }
 VF_INLINE __m256i vf_to_bits(vf x)
 {
+    // a NaN is not rounded but made quiet, so that it stays one
     __m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    __m512i r = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd), 16);
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    r = _mm512_mask_or_epi32(r, nan, _mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
-    return _mm512_cvtepi32_epi16(r);
+    __m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+    r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16));
 }
 VF_INLINE vf vf_bload(const uint16_t *p) { return vf_from_bits(_mm256_loadu_si256((const __m256i *)p)); }
 VF_INLINE vf vf_bloadn(const uint16_t *p, int64_t n) { return vf_from_bits(_mm256_maskz_loadu_epi16(vf_mask(n), p)); }
 VF_INLINE void vf_bstore(uint16_t *p, vf x) { _mm256_storeu_si256((__m256i *)p, vf_to_bits(x)); }
 VF_INLINE void vf_bstoren(uint16_t *p, vf x, int64_t n) { _mm256_mask_storeu_epi16(p, vf_mask(n), vf_to_bits(x)); }
 VF_INLINE vf vf_scale2(vf p, vf n) { return _mm512_scalef_ps(p, n); }
+VF_INLINE vf vf_recip(vf x)
+{
+    vf r = _mm512_rcp14_ps(x);
+    return _mm512_mul_ps(r, _mm512_fnmadd_ps(x, r, _mm512_set1_ps(2.0f)));
+}
 VF_INLINE float vf_sum(vf x)
 {
     __m256 a = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
@@ -167,6 +174,9 @@ VF_INLINE float vf_sum(vf x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 
 #endif
 
+#if !defined(__AVX512F__)
+VF_INLINE vf vf_recip(vf x) { return vf_set(1.0f) / x; }
+#endif
 VF_INLINE vf vf_zero(void) { return vf_set(0); }
 VF_INLINE float vf_hmax(vf x)
 {
@@ -193,8 +203,8 @@ VF_INLINE vf vf_exp(vf x)
     p = vf_fma(r * r, p, r) + vf_set(1.0f);
     return vf_scale2(p, n);
 }
-/* 1 / (1 + e^-x) */
-VF_INLINE vf vf_sigmoid(vf x) { return vf_set(1.0f) / (vf_set(1.0f) + vf_exp(vf_zero() - x)); }
+/* 1 / (1 + e^-x); e^-x is kept finite for vf_recip */
+VF_INLINE vf vf_sigmoid(vf x) { return vf_recip(vf_set(1.0f) + vf_exp(vf_min(vf_set(87.0f), vf_zero() - x))); }
 
 /* ---- arrays of f32 or bf16 ------------------------------------------------------------------ */
 

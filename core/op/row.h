@@ -95,16 +95,20 @@ MR_ROW_FN mr_status mr_row_prepare(const mr_call *call, const mr_facts *facts, v
  * inputs. vec_expr sees vectors x[0] to x[n-1], naive_expr doubles of the same name; both see `attr`,
  * the row's struct. Inputs and output share one dtype and may have any strides. */
 #define MR_ELEMENTWISE(id, n, vec_expr, naive_expr)                                                         \
+    VF_INLINE void id##_at(void *const *p, const int64_t *at, int64_t i, int64_t m, const int64_t *step,    \
+                           const void *attr, mr_dtype t)                                                    \
+    {                                                                                                       \
+        (void)attr;                                                                                         \
+        vf x[n];                                                                                            \
+        for (int a = 0; a < n; a++) x[a] = vf_ldx(p[a + 1], at[a + 1] + i * step[a + 1], step[a + 1], m, t);\
+        vf_stx(p[0], at[0] + i * step[0], step[0], (vec_expr), m, t);                                       \
+    }                                                                                                       \
     VF_INLINE void id##_run(void *const *p, const int64_t *at, int64_t count, const int64_t *step,          \
                             const void *attr, mr_dtype t)                                                   \
     {                                                                                                       \
-        (void)attr;                                                                                         \
-        for (int64_t i = 0; i < count; i += VF_LANES) {                                                     \
-            int64_t m = MR_MIN((int64_t)VF_LANES, count - i);                                               \
-            vf x[n];                                                                                        \
-            for (int a = 0; a < n; a++) x[a] = vf_ldx(p[a + 1], at[a + 1] + i * step[a + 1], step[a + 1], m, t); \
-            vf_stx(p[0], at[0] + i * step[0], step[0], (vec_expr), m, t);                                   \
-        }                                                                                                   \
+        int64_t i = 0;                                                                                      \
+        for (; i + VF_LANES <= count; i += VF_LANES) id##_at(p, at, i, VF_LANES, step, attr, t);            \
+        if (i < count) id##_at(p, at, i, count - i, step, attr, t);                                         \
     }                                                                                                       \
     static void id##_part(void *user, const int64_t *at, int64_t count, const int64_t *step)               \
     {                                                                                                       \
