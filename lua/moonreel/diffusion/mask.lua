@@ -61,6 +61,21 @@ function mask.new(ratios)
   return list
 end
 
+-- the order in which the reference lists strategies; draws walk it
+local ORDER = {"random", "intepolate", "quarter_random", "quarter_head", "quarter_tail", "quarter_head_tail",
+  "image_random", "image_head", "image_tail", "image_head_tail", "identity"}
+
+--- The same from a map strategy -> probability, in the reference's order.
+---@param map table
+---@return table
+function mask.from_map(map)
+  local list = {}
+  for _, name in ipairs(ORDER) do
+    if map[name] then list[#list + 1] = {name, map[name]} end
+  end
+  return mask.new(list)
+end
+
 --- One mask.
 ---@param list table      of mask.new
 ---@param T integer        latent frames

@@ -1,4 +1,4 @@
---- Text encoder "bytes": bytes and hashed n-grams, transformer layers, trained with the rest.
+--- Text encoder "bytes": bytes and hashed n-grams, one transformer layer, trained with the rest.
 -- @module moonreel.models.bytes
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -6,7 +6,7 @@ local nn = require "moonreel.nn"
 
 local bytes = {}
 
-bytes.defaults = {width = 128, rows = 4096, ngram = 6, max_length = 56, heads = 4, layers = 1}
+bytes.defaults = {width = 128, rows = 4096, ngrams = 6, max_length = 56, num_heads = 4}
 
 local Encoder = {}
 Encoder.__index = Encoder
@@ -18,25 +18,21 @@ function bytes.new(params, config)
   local c = {}
   for k, v in pairs(bytes.defaults) do c[k] = v end
   for k, v in pairs(config) do c[k] = v end
-  if c.width % (2 * c.heads) ~= 0 then
-    base.raise("MR_E_RECIPE", ("text_encoder.width %d is not an even multiple of heads %d"):format(c.width, c.heads))
+  if c.width % (2 * c.num_heads) ~= 0 then
+    base.raise("MR_E_RECIPE", ("text_encoder.width %d is not an even multiple of num_heads %d"):format(c.width, c.num_heads))
   end
   local scope = nn.scope(params, "text_encoder")
   local self = setmetatable({
-    config = c, width = c.width, max_length = c.max_length, cache = {}, cached = 0, layers = {},
+    config = c, width = c.width, max_length = c.max_length, cache = {}, cached = 0,
     byte = nn.Embedding(scope, "byte", 256, c.width, 0.5),
     ngram = nn.Embedding(scope, "ngram", c.rows, c.width, 0.5),
     position = scope:add("position", {c.max_length, c.width}, {kind = "normal", scale = 0.1}),
   }, Encoder)
-  for i = 1, c.layers do
-    local layer = scope:child("layers." .. i - 1)
-    self.layers[i] = {
-      norm1 = nn.LayerNorm(layer, "norm1", c.width),
-      attn = nn.SelfAttention(layer, "attn", c.width, {heads = c.heads}),
-      norm2 = nn.LayerNorm(layer, "norm2", c.width),
-      mlp = nn.Mlp(layer, "mlp", c.width, 4 * c.width, c.width),
-    }
-  end
+  local layer = scope:child("layer")
+  self.norm1 = nn.LayerNorm(layer, "norm1", c.width)
+  self.attn = nn.SelfAttention(layer, "attn", c.width, {heads = c.num_heads})
+  self.norm2 = nn.LayerNorm(layer, "norm2", c.width)
+  self.mlp = nn.Mlp(layer, "mlp", c.width, 4 * c.width, c.width)
   self.norm = nn.LayerNorm(scope, "norm", c.width)
   return self
 end
@@ -47,7 +43,7 @@ local function encode(c, caption)
   local ids, grams = {}, {}
   for i = 1, c.max_length do
     ids[i] = text:byte(i) or -1
-    for n = 1, c.ngram do
+    for n = 1, c.ngrams do
       local inside = i <= #text and i - n >= 0
       grams[#grams + 1] = inside and base.mix(n, text:sub(i - n + 1, i)) % c.rows or -1
     end
@@ -75,13 +71,13 @@ function Encoder:tokens(captions)
     len[b] = one.len
   end
   local B, L = #captions, c.max_length
-  return {ids = T.from({B, L, 1}, ids, "i32"), grams = T.from({B, L, c.ngram}, grams, "i32"), len = T.from({B}, len, "i32")}
+  return {ids = T.from({B, L, 1}, ids, "i32"), grams = T.from({B, L, c.ngrams}, grams, "i32"), len = T.from({B}, len, "i32")}
 end
 
 --- Declare the inputs of a batch of B captions.
 function Encoder:inputs(g, B)
   local c = self.config
-  return {ids = g:input("text_ids", "i32", {B, c.max_length, 1}), grams = g:input("text_grams", "i32", {B, c.max_length, c.ngram}),
+  return {ids = g:input("text_ids", "i32", {B, c.max_length, 1}), grams = g:input("text_grams", "i32", {B, c.max_length, c.ngrams}),
     len = g:input("text_len", "i32", {B})}
 end
 
@@ -100,10 +96,8 @@ function Encoder:forward(g, inputs)
   local B, L, D = inputs.ids.shape[1], self.max_length, self.width
   local x = self.byte(g, inputs.ids) + self.ngram(g, inputs.grams) + g:param(self.position)
   x = x:reshape{B, 1, L, D}
-  for _, layer in ipairs(self.layers) do
-    x = x + layer.attn(g, layer.norm1(g, x), {len = inputs.len})
-    x = x + layer.mlp(g, layer.norm2(g, x))
-  end
+  x = x + self.attn(g, self.norm1(g, x), {len = inputs.len})
+  x = x + self.mlp(g, self.norm2(g, x))
   return self.norm(g, x):reshape{B, L, D}
 end
 

@@ -1,16 +1,17 @@
 --- Autoencoder "dct": block DCT of each frame in YCbCr, the lowest coefficients as latent channels.
--- By default 8 x 8 blocks, 16 luma (4 x 4) and 4 + 4 chroma (2 x 2) of 192 numbers; nothing is learned but the mean and
+-- 8 x 8 blocks, 16 luma (4 x 4) and 4 + 4 chroma (2 x 2) of 192 numbers; nothing is learned but the mean and
 -- deviation of each channel, measured once over the training set and kept in frozen buffers.
 -- Sizes and normalisation: reference demo. Ref: ITU-R BT.601 (colour), Ahmed et al. 1974 (DCT).
 -- @module moonreel.models.dct
 local T = require "moonreel.core.tensor"
-local base = require "moonreel.core.base"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 
 local dct = {}
 
-dct.defaults = {block = 8, luma = 16, chroma = 4, floor = 0.02}
+-- sides: of a block, of the kept square of Y, Cb and Cr; share of the overall deviation added to each
+local BLOCK, KEPT, FLOOR = 8, {4, 2, 2}, 0.02
+local CHANNELS = 4 * 4 + 2 * 2 + 2 * 2
 
 local TO_YCC = {{0.299, 0.587, 0.114}, {-0.168736, -0.331264, 0.5}, {0.5, -0.418688, -0.081312}}
 local TO_RGB = {{1, 0, 1.402}, {1, -0.344136, -0.714136}, {1, 1.772, 0}}
@@ -55,39 +56,23 @@ local function inverse_matrix(n, kept, C)
   return T.from({n * n * 3, C}, m)
 end
 
--- side of the square of `count` coefficients
-local function side(field, count, block)
-  local root = math.tointeger(math.floor(count ^ 0.5 + 0.5))
-  if root * root ~= count or root > block then
-    base.raise("MR_E_RECIPE", ("vae.%s = %d: expected a square number of at most %d coefficients"):format(field, count, block * block))
-  end
-  return root
-end
-
 local Autoencoder = {}
 Autoencoder.__index = Autoencoder
 
 --- Declare the autoencoder's buffers: mean and deviation per channel.
 ---@param params mr.Params
----@param config table    fields of dct.defaults
 ---@return mr.Autoencoder  `channels` per latent cell, one latent frame per frame
-function dct.new(params, config)
-  local c = {}
-  for k, v in pairs(dct.defaults) do c[k] = v end
-  for k, v in pairs(config or {}) do c[k] = v end
-  local luma, chroma = side("luma", c.luma, c.block), side("chroma", c.chroma, c.block)
+function dct.new(params)
   local scope = nn.scope(params, "autoencoder")
-  local frozen, C = {frozen = true, buffer = true}, c.luma + 2 * c.chroma
-  return setmetatable({
-    config = c, block = c.block, kept = {luma, chroma, chroma}, channels = C,
-    mean = scope:add("mean", {C}, {kind = "zeros"}, frozen),
-    deviation = scope:add("deviation", {C}, {kind = "ones"}, frozen),
-  }, Autoencoder)
+  local frozen = {frozen = true, buffer = true}
+  return setmetatable({channels = CHANNELS,
+    mean = scope:add("mean", {CHANNELS}, {kind = "zeros"}, frozen),
+    deviation = scope:add("deviation", {CHANNELS}, {kind = "ones"}, frozen)}, Autoencoder)
 end
 
 --- Latent size {C, T, H, W} of a clip.
 function Autoencoder:latent(frames, height, width)
-  return {self.channels, frames, -(-height // self.block), -(-width // self.block)}
+  return {CHANNELS, frames, -(-height // BLOCK), -(-width // BLOCK)}
 end
 
 --- Coefficients before normalisation.
@@ -96,8 +81,8 @@ end
 function Autoencoder:coefficients(g, pixels)
   local x = nn.cast(pixels:permute{0, 2, 1, 3, 4}, "f32")
   x = ops.affine(x, {scale = 2 / 255, shift = -1})
-  return (ops.linear(ops.patchify(x, {pt = 1, ph = self.block, pw = self.block}),
-    g:const(forward_matrix(self.block, self.kept, self.channels))))
+  return (ops.linear(ops.patchify(x, {pt = 1, ph = BLOCK, pw = BLOCK}),
+    g:const(forward_matrix(BLOCK, KEPT, CHANNELS))))
 end
 
 --- Clean latents of a batch.
@@ -108,7 +93,7 @@ function Autoencoder:encode(g, pixels)
   c = (c - nn.cast(g:param(self.mean), "f32")) / nn.cast(g:param(self.deviation), "f32")
   local shape = pixels.shape
   local size = self:latent(shape[2], shape[4], shape[5])
-  return c:reshape{shape[1], size[2], size[3], size[4], self.channels}:permute{0, 4, 1, 2, 3}
+  return c:reshape{shape[1], size[2], size[3], size[4], CHANNELS}:permute{0, 4, 1, 2, 3}
 end
 
 --- Pictures of latents.
@@ -118,10 +103,10 @@ end
 ---@return mr.Value        f32 [B, 3, T, H, W], about -1..1, not clamped
 function Autoencoder:decode(g, z, height, width)
   local B, frames, rows, cols = z.shape[1], z.shape[3], z.shape[4], z.shape[5]
-  local c = z:permute{0, 2, 3, 4, 1}:reshape{B, frames, rows * cols, self.channels}
+  local c = z:permute{0, 2, 3, 4, 1}:reshape{B, frames, rows * cols, CHANNELS}
   c = c * nn.cast(g:param(self.deviation), "f32") + nn.cast(g:param(self.mean), "f32")
-  local blocks = ops.linear(c, g:const(inverse_matrix(self.block, self.kept, self.channels)))
-  return (ops.unpatchify(blocks, {pt = 1, ph = self.block, pw = self.block, dims = {3, frames, height, width}}))
+  local blocks = ops.linear(c, g:const(inverse_matrix(BLOCK, KEPT, CHANNELS)))
+  return (ops.unpatchify(blocks, {pt = 1, ph = BLOCK, pw = BLOCK, dims = {3, frames, height, width}}))
 end
 
 --- Sums over the values of each channel of a batch, for the mean and deviation.
@@ -135,14 +120,14 @@ end
 --- Mean and deviation per channel from sums over n values; a share of the overall deviation keeps quiet channels quiet.
 ---@return table mean, table deviation
 function Autoencoder:normalisation(sums, squares, n)
-  local C, mean, deviation, overall = self.channels, {}, {}, 0
+  local C, mean, deviation, overall = CHANNELS, {}, {}, 0
   for k = 1, C do
     mean[k] = sums[k] / n
     deviation[k] = math.max(squares[k] / n - mean[k] ^ 2, 0) ^ 0.5
     overall = overall + deviation[k] ^ 2 / C
   end
   -- a data set of one colour has no deviation at all
-  local floor = math.max(self.config.floor * overall ^ 0.5, 1e-6)
+  local floor = math.max(FLOOR * overall ^ 0.5, 1e-6)
   for k = 1, C do deviation[k] = deviation[k] + floor end
   return mean, deviation
 end

@@ -34,7 +34,9 @@ function pipeline.new(config, dtype)
   self.text = part("text_encoder", encoders, config.text_encoder.type).new(params, config.text_encoder)
   local model = {compat = config.compat}
   for k, v in pairs(config.model) do model[k] = v end
+  -- what the parts decide; a recipe that says otherwise is wrong
   local function agree(field, mine, theirs)
+    if model[field] == nil then model[field] = mine end
     if model[field] ~= mine then
       base.raise("MR_E_RECIPE", ("model.%s is %s, %s gives %d; try: model.%s = %d"):format(field,
         tostring(model[field]), theirs, mine, field, mine))

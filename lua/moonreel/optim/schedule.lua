@@ -30,23 +30,17 @@ kinds["1cycle"] = function(c)
   end
 end
 
--- linear warm-up, then `anneal` down to min_lr (0) at total_steps
-local function decay(c, anneal)
+--- Linear warm-up, then a cosine down to min_lr (0) at total_steps.
+function kinds.cosine(c)
   local W, N = c.warmup_steps or 0, c.total_steps
   return function(k)
     if k < W then return c.lr * (k + 1) / (W + 1) end
-    return anneal(c.lr, c.min_lr or 0, math.min(k, N) - math.min(W, N), math.max(N - W, 1))
+    return cosine(c.lr, c.min_lr or 0, math.min(k, N) - math.min(W, N), math.max(N - W, 1))
   end
 end
 
---- Linear warm-up, then a cosine down to min_lr (0) at total_steps.
-function kinds.cosine(c) return decay(c, cosine) end
-
---- Linear warm-up, then linearly down to 0 at total_steps.
-kinds["linear"] = function(c) return decay(c, linear) end
-
 --- A schedule.
----@param config table  kind ("constant", "linear", "cosine", "1cycle"), lr, warmup_steps, cooldown_steps, min_lr, max_lr,
+---@param config table  kind ("constant", "cosine", "1cycle"), lr, warmup_steps, cooldown_steps, min_lr, max_lr,
 --   anneal_strategy, total_steps, compat
 ---@return function     k -> learning rate
 function schedule.new(config)

@@ -1,0 +1,52 @@
+--- The training of a run as a list of named steps.
+-- @module moonreel.trainer
+local loop = require "moonreel.trainer.loop"
+local setup = require "moonreel.trainer.setup"
+local signal = require "moonreel.core.signal"
+
+local trainer = {}
+
+--- The steps of a run, in order: name and function(r). A program may insert its own.
+trainer.steps = {
+  {"check the settings", setup.check},
+  {"find what to start from", setup.find},
+  {"take the run directory", setup.directory},
+  {"open what to start from", setup.source},
+  {"compare the recipe with the checkpoint's", setup.compare},
+  {"declare the models", setup.models},
+  {"open the data", setup.data},
+  {"fill the state", setup.fill},
+  {"predict the cost of each bucket", loop.predict},
+  {"train", loop.run},
+}
+
+local Run = {}
+Run.__index = Run
+
+--- Close this with the run, newest first.
+function Run:keep(object)
+  self.kept[#self.kept + 1] = object
+  return object
+end
+
+function Run:close()
+  signal.release()
+  if self.progress then self.progress:finish() end
+  for i = #self.kept, 1, -1 do self.kept[i]:close() end
+  self.kept = {}
+end
+Run.__close = Run.close
+
+--- Train a recipe.
+---@param settings table  baked
+---@return integer exit code
+---@return table facts     dir, step, loss
+function trainer.run(settings)
+  local r <close> = setmetatable({settings = settings, notes = {}, programs = {}, kept = {}}, Run)
+  signal.catch()
+  local result
+  for _, step in ipairs(trainer.steps) do result = step[2](r) end
+  return result, {dir = r.dir, step = r.step, loss = r.last_loss}
+end
+
+return trainer

@@ -1,0 +1,77 @@
+--- What a run says while it goes: a line that is rewritten on a terminal, plain lines elsewhere.
+-- @module moonreel.trainer.progress
+local base = require "moonreel.core.base"
+
+local progress = {}
+
+local Progress = {}
+Progress.__index = Progress
+
+--- Seconds as people read them: 42s, 3m10s, 2h05m.
+function progress.duration(s)
+  if s < 60 then return ("%.0fs"):format(s) end
+  if s < 3600 then return ("%dm%02ds"):format(s // 60, s % 60 // 1) end
+  return ("%dh%02dm"):format(s // 3600, s % 3600 // 60)
+end
+
+--- Bytes as people read them.
+function progress.bytes(n)
+  local units = {"B", "KiB", "MiB", "GiB", "TiB"}
+  local i = 1
+  while n >= 1024 and i < #units do n, i = n / 1024, i + 1 end
+  return (i == 1 and "%d %s" or "%.1f %s"):format(n, units[i])
+end
+
+---@param total integer    steps of the run; 0: not known
+---@param every integer    steps between plain lines
+function progress.new(total, every)
+  return setmetatable({total = total, every = every, live = base.is_terminal(1), rate = nil, shown = false}, Progress)
+end
+
+-- the line for a step
+local function text(self, s)
+  local parts = {("step %d%s"):format(s.step, self.total > 0 and "/" .. self.total or ""), ("loss %.4f"):format(s.loss),
+    ("norm %.3g"):format(s.grad_norm), ("lr %.3g"):format(s.lr)}
+  if self.rate then
+    parts[#parts + 1] = ("%.2f steps/s"):format(self.rate)
+    if self.total > 0 then parts[#parts + 1] = progress.duration((self.total - s.step) / self.rate) .. " left" end
+  end
+  parts[#parts + 1] = ("data wait %.1f ms"):format(s.data_wait_s * 1000)
+  return table.concat(parts, "  ")
+end
+
+--- Tell of a step: step, loss, grad_norm, lr, time_s, data_wait_s.
+function Progress:step(s)
+  -- a smooth rate; the first step pays for warming up
+  if s.time_s > 0 and self.seen then
+    local now = 1 / s.time_s
+    self.rate = self.rate and 0.95 * self.rate + 0.05 * now or now
+  end
+  self.seen = true
+  if self.live then
+    io.stdout:write("\r", text(self, s), "\27[K")
+    io.stdout:flush()
+    self.shown = true
+  elseif s.step % self.every == 0 or s.step == 1 then
+    io.stdout:write(text(self, s), "\n")
+    io.stdout:flush()
+  end
+end
+
+--- A line of its own.
+function Progress:say(line)
+  if self.shown then
+    io.stdout:write("\n")
+    self.shown = false
+  end
+  io.stdout:write(line, "\n")
+  io.stdout:flush()
+end
+
+--- Leave the cursor on a fresh line.
+function Progress:finish()
+  if self.shown then io.stdout:write("\n") end
+  self.shown = false
+end
+
+return progress

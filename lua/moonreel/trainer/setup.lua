@@ -1,0 +1,232 @@
+--- Opening a run: what it starts from, its directory, device, models, data and state.
+-- Each function is one named step of the trainer and takes the run `r`.
+-- @module moonreel.trainer.setup
+local E = require "moonreel.core.exec"
+local T = require "moonreel.core.tensor"
+local G = require "moonreel.core.graph"
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local data = require "moonreel.data"
+local feed = require "moonreel.trainer.feed"
+local json = require "moonreel.core.json"
+local optim = require "moonreel.optim"
+local pipeline = require "moonreel.models.pipeline"
+local progress = require "moonreel.trainer.progress"
+local run = require "moonreel.run"
+local schedule = require "moonreel.optim.schedule"
+local state = require "moonreel.trainer.state"
+
+local setup = {}
+
+-- the name of a run: its field, else the recipe's file
+local function name_of(s)
+  local name = s.name or tostring(s.recipe):match("([^/]+)$"):gsub("%.lua$", "")
+  return (name:gsub("[^%w%._%-]", "-"))
+end
+
+--- Refuse settings that nothing reads.
+function setup.check(r)
+  local s = r.settings
+  s:require_readers()
+  if not s.vae.type or not s.text_encoder.type then
+    base.raise("MR_E_RECIPE", "training needs vae.type and text_encoder.type; try: vae = { type = \"dct\" }, text_encoder = { type = \"bytes\" }")
+  end
+  if not s.dataset.data_path then
+    base.raise("MR_E_RECIPE", "dataset.data_path is none; try: --data-path NAME.mrx")
+  end
+  if not s.bucket_config then base.raise("MR_E_RECIPE", "bucket_config is none; nothing says which clips to take") end
+  if s.lr_schedule == "1cycle" and not (s.min_lr and s.max_lr) then
+    base.raise("MR_E_RECIPE", "lr_schedule = \"1cycle\" needs min_lr and max_lr")
+  end
+end
+
+--- Find what the run starts from: nothing, weights alone, or a whole state.
+function setup.find(r)
+  local s = r.settings
+  r.name = name_of(s)
+  if s.load and s.ckpt_path then
+    base.raise("MR_E_USAGE", "load and ckpt_path are both set; load takes everything, ckpt_path weights alone")
+  end
+  r.scratch = s.start_from_scratch or (s.start_step == 0 and s.start_epoch == 0)
+  if not r.scratch and (s.start_step or s.start_epoch) then
+    base.raise("MR_E_USAGE", "start_step and start_epoch can only both be 0; try: --start-from-scratch")
+  end
+  if s.load then
+    local found, reason = ckpt.resolve(s.load, s.outputs, r.name)
+    if found then r.found = found else r.notes[#r.notes + 1] = reason end
+  elseif s.ckpt_path then
+    r.found_weights = ckpt.resolve(s.ckpt_path, s.outputs, r.name)
+  end
+end
+
+--- Take or make the run directory and become its one writer.
+function setup.directory(r)
+  local s = r.settings
+  r.continues = r.found ~= nil and r.found.continues and not r.scratch and r.found.run ~= nil
+  if r.continues then
+    r.dir = r.found.run
+  else
+    r.dir = run.create(s.outputs, r.name)
+    base.replace_file(r.dir .. "/recipe.lua", s:to_recipe())
+    base.replace_file(r.dir .. "/settings.json", s:to_json())
+  end
+  r.lock = r:keep(run.lock(r.dir))
+  r.journal = r:keep(run.journal(r.dir))
+end
+
+--- Open what is loaded, now that damaged checkpoints of our own directory may be set aside.
+function setup.source(r)
+  local found = r.found or r.found_weights
+  if not found then return end
+  local source, notes = ckpt.load(found, r.continues and r.lock or nil)
+  r.source = r:keep(source)
+  for _, note in ipairs(notes) do r.notes[#r.notes + 1] = note end
+  if r.found and not source.manifest then
+    base.raise("MR_E_USAGE", ("%s: these are weights alone; try: --ckpt-path %s"):format(source.path, source.path))
+  end
+end
+
+-- what differs from the settings that made a checkpoint: refused, told, or nothing to tell
+local function compare_settings(r, text)
+  local then_settings = require("moonreel.settings").from_json(text, r.source.path)
+  local before, refused = {}, {}
+  local function show(v) return v == nil and "none" or type(v) == "table" and json.encode(v) or tostring(v) end
+  for _, leaf in ipairs(then_settings:leaves()) do before[leaf.path] = leaf end
+  for _, leaf in ipairs(r.settings:leaves()) do
+    local old = before[leaf.path]
+    local was, now = show(old and old.value), show(leaf.value)
+    if was ~= now and leaf.row.resume ~= "free" then
+      local line = ("%s: %s when the checkpoint was made, %s now"):format(leaf.path, was, now)
+      if leaf.row.resume == "refuse" then refused[#refused + 1] = line else r.notes[#r.notes + 1] = line end
+    end
+  end
+  if #refused > 0 then
+    base.raise("MR_E_RECIPE", ("%s does not continue under this recipe:\n  %s\n  try: --ckpt-path %s for weights alone"):format(
+      r.source.path, table.concat(refused, "\n  "), r.source.path))
+  end
+end
+
+--- Compare the recipe with the one the checkpoint was made with.
+function setup.compare(r)
+  if not r.found then return end
+  local meta = r.source.manifest
+  if meta.settings then compare_settings(r, meta.settings) end
+end
+
+--- Open the device, declare the models, allocate their state.
+function setup.models(r)
+  local s = r.settings
+  r.device = r:keep(E.device(s.device, s.threads))
+  r.facts = r.device:facts()
+  local dtype = r.device:compute(s.dtype == "fp32" and "f32" or "bf16")
+  r.dtype = dtype
+  r.pipe = pipeline.new({model = s:plain("model"), vae = s:plain("vae"), text_encoder = s:plain("text_encoder"),
+    compat = s.compat ~= nil}, dtype)
+  r.exec = r:keep(E.new(r.device, r.pipe.params, {training = true, ema = s.optim.ema_decay ~= nil}))
+  r.update = optim.new(r.exec, r.pipe.params, {ema = s.optim.ema_decay ~= nil, dtype = dtype})
+  r.machine = {isa = r.facts.isa, threads = r.facts.threads, libraries = {device = r.facts.device, dtype = dtype}}
+  if r.found then
+    for _, line in ipairs(ckpt.machine_differences(r.source.manifest, r.machine)) do
+      r.notes[#r.notes + 1] = "not bit for bit: " .. line
+    end
+  end
+end
+
+-- the index a data path means: itself, or the one beside a table of clips, built when missing
+local function open_index(r, path)
+  if path:find("%.mrx/?$") or base.exists(path .. "/data.sum") then return data.open(path) end
+  local beside = path:gsub("/+$", ""):gsub("%.[%w]+$", "") .. ".mrx"
+  if not base.exists(beside) then
+    r.progress:say(("building the index %s"):format(beside))
+    data.ingest(path, beside)
+  end
+  return data.open(beside)
+end
+
+local function open_loader(r, options)
+  local s = r.settings
+  return data.loader{index = r.index, bucket_config = s:plain("bucket_config"), resolutions = s:plain("resolutions"),
+    frame_interval = s.dataset.frame_interval, compat = s.compat, seed = s.seed, threads = s.num_workers,
+    prefetch = s.prefetch, epochs = options.epochs, state = options.state, quarantine = options.quarantine}
+end
+
+--- Open the index and start decoding where the run stands.
+function setup.data(r)
+  local s = r.settings
+  r.progress = progress.new(s.steps, s.log_every)
+  r.index = r:keep(open_index(r, s.dataset.data_path))
+  local resumed = r.found and not r.scratch and r.source.manifest
+  r.loader = r:keep(open_loader(r, {epochs = s.epochs, quarantine = r.dir .. "/quarantine.jsonl",
+    state = resumed and resumed.sampler or nil}))
+  r.plan = r.loader:plan()
+  r.feed = feed.new(s, r.pipe)
+end
+
+local STATISTICS_BATCHES = 48
+
+-- mean and deviation of the autoencoder's channels over the first batches of epoch 0
+local function measure_autoencoder(r)
+  local auto, sums, squares, count = r.pipe.autoencoder, {}, {}, 0
+  for k = 1, auto.channels do sums[k], squares[k] = 0, 0 end
+  local programs = {}
+  local loader <close> = open_loader(r, {epochs = 1})
+  for _ = 1, STATISTICS_BATCHES do
+    local batch = loader:next()
+    if not batch then break end
+    local dims = {batch.size, batch.frames, 3, batch.height, batch.width}
+    local key = table.concat(dims, "x")
+    if not programs[key] then
+      local g = G.graph(r.pipe.params)
+      local sum, square = auto:moments(g, g:input("pixels", "u8", dims))
+      g:output("sum", sum)
+      g:output("square", square)
+      g:finish()
+      programs[key] = {graph = g, prog = r.exec:compile(g)}
+    end
+    local prog = programs[key].prog
+    local pointer, bytes = batch:pixels()
+    prog:set("pixels", T.wrap(pointer, bytes, "u8", dims, batch))
+    prog:run()
+    local size = auto:latent(batch.frames, batch.height, batch.width)
+    local a, b = prog:get("sum"):totable(), prog:get("square"):totable()
+    for k = 1, auto.channels do sums[k], squares[k] = sums[k] + a[k], squares[k] + b[k] end
+    count = count + batch.size * size[2] * size[3] * size[4]
+    loader:release(batch)
+  end
+  local mean, deviation = auto:normalisation(sums, squares, count)
+  r.exec:set_param("frozen", auto.mean, T.from({auto.channels}, mean))
+  r.exec:set_param("frozen", auto.deviation, T.from({auto.channels}, deviation))
+end
+
+--- Fill weights, moments and averages: fresh, from weights, or from a whole state.
+function setup.fill(r)
+  local s = r.settings
+  r.step, r.updates, r.parent = 0, 0, nil
+  if r.found then
+    state.load(r.exec, r.pipe.params, r.dtype, r.source)
+    local m = r.source.manifest.run_state
+    r.updates = m.updates
+    r.step = r.scratch and 0 or m.step
+    r.parent = r.source.path
+  else
+    r.exec:init(s.seed)
+    if r.pipe.autoencoder.moments then measure_autoencoder(r) end
+    if r.source then
+      local report = state.load_weights(r.exec, r.pipe.params, r.source)
+      r.parent = r.source.path
+      r.notes[#r.notes + 1] = ("%s: %d tensors loaded, %d missing, %d unexpected"):format(r.source.path,
+        #report.loaded, #report.missing, #report.unexpected)
+      if #report.loaded == 0 then base.raise("MR_E_CKPT", r.source.path .. ": no tensor of it fits this model") end
+      r.journal:append{kind = "weights", path = r.source.path, missing = json.array(report.missing), unexpected = json.array(report.unexpected)}
+    end
+  end
+  local total = s.steps
+  if total == 0 then total = r.plan.batches * s.epochs end
+  r.total_steps = total
+  r.progress.total = total
+  r.lr_at = schedule.new{kind = s.lr_schedule, lr = s.optim.lr, warmup_steps = s.warmup_steps, cooldown_steps = s.cooldown_steps,
+    min_lr = s.min_lr, max_lr = s.max_lr, anneal_strategy = s.anneal_strategy, total_steps = total, compat = s.compat ~= nil}
+  r.saver = r:keep(ckpt.saver(r.dir, {lock = r.lock}))
+end
+
+return setup
