@@ -1,0 +1,162 @@
+--- moonreel.core.exec: devices, executors and programs from Lua.
+local T = require "moonreel.core.tensor"
+local G = require "moonreel.core.graph"
+local E = require "moonreel.core.exec"
+local ops = require "moonreel.core.op"
+local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
+
+local function double_graph(n, block)
+  local g = G.graph()
+  local x = g:input("x", "f32", { n })
+  local y
+  g:block(block or "only", false, function() y = ops.silu(x) * 2 end)
+  g:output("y", y)
+  g:finish()
+  return g
+end
+
+local function params_of(dtype)
+  local p = G.params(dtype)
+  p:add { name = "w", shape = { 3, 4 }, init = { kind = "normal", scale = 1 } }
+  p:add { name = "null", shape = { 5 }, init = { kind = "ones" }, frozen = true }
+  p:seal()
+  return p
+end
+
+local function fails(part, f, ...)
+  local ok, err = pcall(f, ...)
+  assert.is_false(ok)
+  assert.is_truthy(tostring(err):find(part, 1, true), tostring(err))
+  return err
+end
+
+describe("exec.device", function()
+  it("tells its facts", function()
+    local facts = E.device("cpu", 2):facts()
+    assert.equal("cpu", facts.device)
+    assert.equal(2, facts.threads)
+    assert.is_truthy(({ base = 1, avx2 = 1, avx512 = 1 })[facts.isa])
+    assert.is_boolean(facts.bf16)
+  end)
+
+  it("computes in the dtype asked for, where bf16 is fast", function()
+    local dev = E.device()
+    assert.equal("f32", dev:compute("f32"))
+    assert.equal(dev:facts().bf16 and "bf16" or "f32", dev:compute("bf16"))
+  end)
+
+  it("refuses unknown names", function()
+    assert.equal("MR_E_USAGE", fails("expected cpu or shadow", E.device, "tpu").code)
+  end)
+end)
+
+describe("exec programs", function()
+  it("set, run and get", function()
+    local run = E.new(E.device())
+    local prog = run:compile(double_graph(3))
+    prog:set("x", T.from({ 3 }, { 0, 1, -1 }))
+    prog:run()
+    local y = prog:get("y")
+    assert.near(2 / (1 + math.exp(-1)), y:totable()[2], 1e-6)
+    assert.same({ 3 }, y.shape)
+  end)
+
+  it("say what is wrong with an input", function()
+    local prog = E.new(E.device()):compile(double_graph(3))
+    fails("input 'x' was never set", prog.run, prog)
+    local err = fails("input 'x' is [3] f32, the tensor given is [4] f32", prog.set, prog, "x", T.new("f32", { 4 }))
+    assert.equal("MR_E_SHAPE", err.code)
+    fails("no output 'z'", prog.get, prog, "z")
+  end)
+
+  it("report memory, cost and the peak", function()
+    local prog = E.new(E.device()):compile(double_graph(1000, "blocks.7"))
+    local m = prog:memory()
+    assert.is_true(m.arena >= 4000 and m.arena >= m.bound)
+    assert.is_true(prog:cost().flop > 0)
+    assert.is_truthy(prog:report():find("blocks.7", 1, true))
+  end)
+
+  it("time each op and write a trace file that is JSON", function()
+    local prog = E.new(E.device()):compile(double_graph(1000, "blocks.7"))
+    prog:set("x", T.new("f32", { 1000 }))
+    prog:time(true)
+    prog:run()
+    local rows = prog:times()
+    assert.equal("silu", rows[1].op)
+    assert.equal("blocks.7", rows[1].block)
+    assert.is_truthy(rows[1].origin:find("exec_spec.lua", 1, true))
+    assert.is_true(rows[1].seconds > 0)
+    local path = os.tmpname()
+    prog:trace(path)
+    local events = json.decode(base.read_file(path)).traceEvents
+    os.remove(path)
+    local seen
+    for _, e in ipairs(events) do
+      if e.name == "silu" then seen = e end
+    end
+    assert.equal("X", seen.ph)
+    assert.equal("blocks.7", seen.cat)
+    assert.is_true(seen.dur > 0)
+  end)
+
+  it("survive being closed in any order", function()
+    local dev = E.device()
+    local run = E.new(dev)
+    local g = double_graph(3)
+    local prog = run:compile(g)
+    local other = run:compile(g)
+    dev:close()
+    prog:set("x", T.new("f32", { 3 }))
+    prog:run()
+    prog:close()
+    prog:close()
+    fails("closed", prog.run, prog)
+    run:close()
+    fails("executor of this program is closed", other.run, other)
+    other:close()
+    g:close()
+  end)
+
+  it("notice a closed graph", function()
+    local g = double_graph(3)
+    local prog = E.new(E.device()):compile(g)
+    g:close()
+    fails("closed", prog.run, prog)
+  end)
+end)
+
+describe("exec regions", function()
+  it("hold initial weights in every form", function()
+    local params = params_of("bf16")
+    local run = E.new(E.device(), params, { training = true, ema = true })
+    run:init(11)
+    local master = run:param("master", "w"):totable()
+    assert.same(params:initial("w", 11):totable(), master)
+    assert.same(master, run:param("ema", "w"):totable())
+    assert.equal("bf16", run:param("w", "w").dtype)
+    assert.same(params:initial("w", 11):to("bf16"):totable(), run:param("w", "w"):totable())
+    assert.same({ 1, 1, 1, 1, 1 }, run:param("master", "null"):totable())
+    for _, v in ipairs(run:param("adam_v", "w"):totable()) do assert.equal(0, v) end
+    fails("is frozen", run.param, run, "grad", "null")
+    fails("no parameter 'q'", run.param, run, "w", "q")
+  end)
+
+  it("are read, written, and refreshed", function()
+    local run = E.new(E.device(), params_of("bf16"), { training = true })
+    local w = T.from({ 3, 4 }, { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 })
+    run:set_param("master", "w", w)
+    assert.equal(0, run:param("w", "w"):totable()[12])
+    run:refresh()
+    assert.same(w:totable(), run:param("w", "w"):totable())
+    assert.same({ 3, 4 }, run:read("master", "f32", 2, { 2 }):totable())
+    run:write("master", 1, T.from({ 1 }, { -2 }))
+    assert.same({ 1, -2, 3 }, run:read("master", "f32", 0, { 3 }):totable())
+    assert.is_true(run:has("grad"))
+    assert.is_false(run:has("ema"))
+    assert.equal(run:bytes("w") * 2, run:bytes("master"))
+    fails("parameter 'w' is [3, 4]", run.set_param, run, "master", "w", T.new("f32", { 4, 3 }))
+    assert.equal("MR_E_RANGE", fails("region 'w'", run.read, run, "w", "bf16", run:bytes("w") // 2, { 1 }).code)
+  end)
+end)
