@@ -326,6 +326,22 @@ static void push_cost(lua_State *L, mr_cost c)
     lua_pushnumber(L, c.bytes), lua_setfield(L, -2, "bytes");
 }
 
+/* plan() -> {seconds, flop, bytes, memory = {...}, total}: what a run will take, before it runs */
+static int p_plan(lua_State *L)
+{
+    mr_program *p = check_program(L, 1);
+    double seconds;
+    mr_bind_check(L, mr_program_seconds(p, &seconds));
+    mr_memory m = mr_program_memory(p);
+    lua_createtable(L, 0, 5);
+    lua_pushnumber(L, seconds), lua_setfield(L, -2, "seconds");
+    push_cost(L, mr_program_cost(p));
+    p_memory(L), lua_setfield(L, -2, "memory");
+    lua_pushinteger(L, (lua_Integer)(m.arena + m.params + m.state + m.inputs + m.consts + m.packed + m.library));
+    lua_setfield(L, -2, "total");
+    return 1;
+}
+
 static int p_cost(lua_State *L)
 {
     mr_cost c = mr_program_cost(check_program(L, 1));
@@ -397,7 +413,7 @@ MR_BIND_ROOM(exec)
         {"set_param", x_set_param}, {NULL, NULL}};
     static const luaL_Reg program_rows[] = {
         {"set", p_set}, {"run", p_run}, {"get", p_get}, {"memory", p_memory}, {"cost", p_cost}, {"time", p_time},
-        {"times", p_times}, {"trace", p_trace}, {"report", p_report}, {"measured", p_measured}, {NULL, NULL}};
+        {"times", p_times}, {"trace", p_trace}, {"plan", p_plan}, {"report", p_report}, {"measured", p_measured}, {NULL, NULL}};
     mr_bind_type(L, "mr.Device", device_rows, NULL, unref_device);
     mr_bind_type(L, "mr.Exec", exec_rows, NULL, free_executor);
     mr_bind_type(L, "mr.Program", program_rows, NULL, free_program);

@@ -59,9 +59,12 @@ typedef struct mr_device_ops {
     mr_status (*sync)(mr_device *dev);       /* wait; reports the first failed step */
     void (*close)(mr_device *dev);
 } mr_device_ops;
+/* Measured once per device: operations per second, bytes per second, seconds per step. */
+typedef struct mr_rates { double linear, attention, vector, bytes, step_s; } mr_rates;
 struct mr_device {
     const mr_device_ops *ops;
     mr_facts facts;
+    mr_rates rates[2];           /* f32, bf16; step_s == 0: not measured yet */
     bool checks;                 /* wants born and dead ranges with each step */
     void *eager;                 /* programs kept by mr_eager */
 };
@@ -71,6 +74,8 @@ MR_API void mr_device_close(mr_device *dev);
 /* The compute dtype to use when a recipe wishes `wish`: bf16 only where its products are fast, else
  * f32, which is said once per process by mr_log. */
 MR_API mr_dtype mr_device_compute(const mr_device *dev, mr_dtype wish);
+/* The rates for compute in f32 or bf16, measured at the first call (some 30 ms). */
+MR_API mr_status mr_device_rates(mr_device *dev, mr_dtype compute, mr_rates *out);
 
 /* ---- executor ------------------------------------------------------------------------------------- */
 
@@ -125,6 +130,8 @@ typedef struct mr_memory {
 MR_API mr_memory mr_program_memory(const mr_program *prog);
 MR_API const mr_layout *mr_program_layout(const mr_program *prog);
 MR_API mr_cost mr_program_cost(const mr_program *prog);       /* of one run, recomputation included */
+/* What a run will take by the device's rates, before it runs. */
+MR_API mr_status mr_program_seconds(const mr_program *prog, double *seconds);
 /* Highest arena byte written in the last run (needs options.poison). */
 MR_API size_t mr_program_measured(mr_program *prog);
 /* Per-step timing: on, run, then read. */

@@ -78,6 +78,13 @@ describe("exec programs", function()
     assert.is_truthy(prog:report():find("blocks.7", 1, true))
   end)
 
+  it("plan a run before it runs", function()
+    local plan = E.new(E.device()):compile(double_graph(1000)):plan()
+    assert.is_true(plan.seconds > 0 and plan.seconds < 10)
+    assert.is_true(plan.flop > 0 and plan.bytes > 0)
+    assert.is_true(plan.total >= plan.memory.arena + plan.memory.inputs)
+  end)
+
   it("time each op and write a trace file that is JSON", function()
     local prog = E.new(E.device()):compile(double_graph(1000, "blocks.7"))
     prog:set("x", T.new("f32", { 1000 }))
