@@ -1,10 +1,18 @@
---- `moonreel help [COMMAND]`: what there is and how it is used.
+--- `moonreel help`: commands, fields, the recipe language.
 -- @module moonreel.cli.help
 local help = {}
 
 help.name = "help"
-help.summary = "commands and how to use them"
-help.usage = "help [COMMAND]"
+help.summary = "commands, fields and the recipe language"
+help.usage = "help [COMMAND | fields | recipe | recipes | FIELD] [--json]"
+help.options = {
+  { "COMMAND", "one command's page; the same as moonreel COMMAND --help" },
+  { "fields", "all fields of recipes" },
+  { "FIELD", "one field: kind, default, range, help, spellings" },
+  { "recipe", "the language, and what a recipe can reach" },
+  { "recipes", "the recipes that ship with moonreel" },
+  { "--json", "tables as JSON" },
+}
 
 --- Print one command's page.
 ---@param command table
@@ -28,19 +36,120 @@ function help.show_command(command)
   return 0
 end
 
-function help.run(args)
-  local dispatch = require "moonreel.cli.dispatch"
-  if args[1] then
-    local command = dispatch.find(args[1])
-    if command then return help.show_command(command) end
-    require("moonreel.core.base").raise("MR_E_USAGE", ("help: '%s' is no command; try: moonreel help"):format(args[1]))
+local function kind_text(schema)
+  if schema.tag == "list" then return "list of " .. kind_text(schema.element) end
+  if schema.tag == "map" then return (schema.key == "integer" and "integer" or "name") .. " -> " .. kind_text(schema.value) end
+  if schema.tag == "record" then return "record" end
+  return schema.tag
+end
+
+local function default_text(row)
+  local kinds = require "moonreel.recipe.kinds"
+  if type(row.default) == "function" then return "computed" end
+  local text = kinds.show(row.default)
+  return #text > 60 and "(a table)" or text
+end
+
+-- all rows by path; the same path under several types appears once
+local function field_rows()
+  local registry = require("moonreel.recipe.registry").get()
+  local kinds = require "moonreel.recipe.kinds"
+  local seen, rows = {}, {}
+  for _, row in ipairs(registry.rows) do
+    if not seen[row.path] then
+      seen[row.path] = true
+      rows[#rows + 1] = { field = row.path, kind = kind_text(kinds.schema(row[2], row)), default = default_text(row),
+        spellings = row.spellings and table.concat(row.spellings, ", ") or nil, affects = row.affects, resume = row.resume,
+        reader = row.no_meaning and "no meaning here" or row.reader or "not built yet", help = row.help, unit = row.unit, row = row }
+    end
   end
+  table.sort(rows, function(a, b) return a.field < b.field end)
+  return rows
+end
+help.field_rows = field_rows
+
+local function show_fields(options)
+  local columns = { { key = "field" }, { key = "kind" }, { key = "default" }, { key = "help" } }
+  if options.json then
+    for _, key in ipairs { "spellings", "affects", "resume", "reader", "unit" } do columns[#columns + 1] = { key = key } end
+  end
+  require("moonreel.cli.table").print(columns, field_rows(), options)
+  return 0
+end
+
+local function show_field(path)
+  local kinds = require "moonreel.recipe.kinds"
+  for _, one in ipairs(field_rows()) do
+    if one.field == path then
+      local row = one.row
+      print(("%s: %s"):format(path, row.help))
+      print("  expects    " .. kinds.expected(kinds.schema(row[2], row)) .. (row.unit and " (" .. row.unit .. ")" or ""))
+      print("  default    " .. one.default)
+      if one.spellings then print("  also       " .. one.spellings) end
+      print("  read by    " .. one.reader)
+      print("  affects    " .. one.affects .. "; a resume with another value: " .. one.resume)
+      if row.when then print(("  only when  %s is %s"):format(row.when[1], kinds.show(row.when[2]))) end
+      if row.no_meaning then print("  note       " .. row.no_meaning) end
+      return 0
+    end
+  end
+end
+
+local function show_recipe()
+  print [[
+A recipe is a Lua file that returns data and inherits:
+
+  return recipe { lr = 1e-4, model = { type = "STDiT3-XL/2" } }           -- a root
+  return recipe.extend("./base", "mixins/bump") { lr = 2e-4 }             -- a child; later parents win
+
+  recipe.none       the value none            recipe.remove      back to the default
+  recipe.replace{}  instead of merging        recipe.previous    the last checkpoint of the stage before
+
+A function is a late-bound value f(r, inherited): it is called once on the final recipe, after all overrides.
+./x and ../x count from the file; other names are looked up in MOONREEL_RECIPES, then among the shipped recipes.
+
+A recipe reaches only:]]
+  local names, line = require("moonreel.recipe.environment").names(), "  "
+  for i, name in ipairs(names) do
+    local piece = name .. (i < #names and ", " or "")
+    if #line + #piece > 110 then
+      print((line:gsub("%s+$", "")))
+      line = "  "
+    end
+    line = line .. piece
+  end
+  print(line)
+  return 0
+end
+
+local function show_recipes()
+  for _, name in ipairs(require("moonreel.recipe.files").shipped_names()) do print(name) end
+  return 0
+end
+
+local function show_commands()
   print("usage: moonreel COMMAND [...]      moonreel FILE.lua [...]      moonreel -e CODE\n")
-  for _, command in ipairs(dispatch.commands()) do
+  for _, command in ipairs(require("moonreel.cli.dispatch").commands()) do
     print(("  %-8s %s"):format(command.name, command.summary))
   end
   print("\n  moonreel COMMAND --help  shows a command's options; moonreel --version the version")
   return 0
+end
+
+local topics = { fields = show_fields, recipe = show_recipe, recipes = show_recipes }
+
+function help.run(args)
+  local parsed = require("moonreel.cli.options").parse(args, help)
+  local word = parsed.positional[1]
+  if not word then return show_commands() end
+  local command = require("moonreel.cli.dispatch").find(word)
+  if command then return help.show_command(command) end
+  if topics[word] then return topics[word](parsed.options) end
+  local target, problem = require("moonreel.recipe.override").target(word)
+  local shown = target and show_field(table.concat(target.keys, "."))
+  if shown then return shown end
+  require("moonreel.recipe.fault").usage("help: '%s' is no command, topic or field%s; try: moonreel help", word,
+    problem and problem:match(", did you mean.*") or "")
 end
 
 return help

@@ -48,7 +48,8 @@ local function print_difference(a, b, options)
       rows[#rows + 1] = { field = path, value = x_text, other = y_text, on_resume = (x or y).row.resume }
     end
   end
-  require("moonreel.cli.table").print({ { key = "field" }, { key = "value" }, { key = "other" }, { key = "on_resume", title = "on resume" } }, rows, options)
+  require("moonreel.cli.table").print({ { key = "field" }, { key = "value" }, { key = "other" },
+    { key = "on_resume", title = "on resume" } }, rows, options)
   return #rows == 0 and 0 or 1
 end
 

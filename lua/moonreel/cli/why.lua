@@ -38,7 +38,8 @@ end
 function why.run(args)
   local parsed = require("moonreel.cli.options").parse(args, why)
   if #parsed.positional ~= 2 then
-    require("moonreel.recipe.fault").usage("why: expected a recipe and a key, got %d words; try: moonreel why RECIPE lr", #parsed.positional)
+    require("moonreel.recipe.fault").usage("why: expected a recipe and a key, got %d words; try: moonreel why RECIPE lr",
+      #parsed.positional)
   end
   local settings = require("moonreel.settings").bake(parsed.positional[1], parsed.overrides)
   local rows = {}

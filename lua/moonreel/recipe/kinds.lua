@@ -129,7 +129,7 @@ function check.list(schema, value)
   return out
 end
 
--- plain data of any shape
+-- plain data as JSON knows it: a list, or a table with text keys
 function check.free(_, value, depth)
   depth = depth or 0
   if type(value) ~= "table" then
@@ -138,9 +138,10 @@ function check.free(_, value, depth)
   end
   if value == marker.none then return value end
   if getmetatable(value) or depth > 64 then return nil end
-  local out = {}
+  local out, n = {}, #value
   for key, item in next, value do
-    if type(key) ~= "string" and math.type(key) ~= "integer" then return nil end
+    if n == 0 and type(key) ~= "string" then return nil end
+    if n > 0 and not (math.type(key) == "integer" and key >= 1 and key <= n) then return nil end
     out[key] = check.free(nil, item, depth + 1)
     if out[key] == nil then return nil end
   end
@@ -192,7 +193,7 @@ local expected = {
   end,
   checkpoint = function() return "a file, folder or pattern" end,
   list = function(s) return (s.count and "a list of " .. s.count or "a list, each") .. " " .. kinds.expected(s.element) end,
-  free = function() return "plain data" end,
+  free = function() return "plain data: a value, a list, or a table with text keys" end,
   bucket = function() return "{keep, batch} or {{keep, try}, batch} with shares from 0 to 1 and a batch of at least 1" end,
   aspect = function() return "{ratio, height, width}" end,
   record = function() return "a table of fields" end,

@@ -20,7 +20,7 @@ local function kind_error(p, path, schema, value)
 end
 
 -- put `write` at keys[from..] below `node`; two writes of one field in one layer are an error
-local function put(node, keys, from, write, spelled)
+local function put(node, keys, from, write, spelled, prefix)
   for i = from, #keys - 1 do
     local child = node.children[keys[i]]
     if not child then
@@ -37,10 +37,10 @@ local function put(node, keys, from, write, spelled)
   if not old then
     node.children[last] = write
   elseif old.tag == "table" and write.tag == "table" and not (old.replace or write.replace) then
-    for key, child in pairs(write.children) do put(old, { key }, 1, child, spelled) end
+    for key, child in pairs(write.children) do put(old, { key }, 1, child, spelled, (prefix or "") .. table.concat(keys, ".") .. ".") end
   else
-    fault.at(write.place, "'%s' is a second spelling of %s, which is also written at %s; write one of the two", spelled,
-      table.concat(keys, "."), at(old.place))
+    fault.at(write.place, "%s is written twice, here as '%s', and at %s; write one of the two",
+      (prefix or "") .. table.concat(keys, "."), spelled, at(old.place))
   end
 end
 
@@ -50,14 +50,15 @@ local function common_prefix(keys, base)
 end
 
 -- children of a record; `root` receives what a spelling moves elsewhere
-local function record_write(root, schema, t, p, outer)
+local function record_write(root, schema, t, p)
   local node = { tag = "table", place = p, children = {} }
   local base = registry.split(schema.path or "")
   for _, key in ipairs(environment.sorted_keys(t)) do
-    local key_place = place.of_key(t, key, outer)
+    local key_place = place.of_key(t, key, p)
     local shown = ((schema.path or "") ~= "" and schema.path .. "." or "") .. tostring(key)
     if type(key) ~= "string" then
-      fault.at(key_place, "%s: a record has named fields, got element [%s]", (schema.path or "") ~= "" and schema.path or "recipe", tostring(key))
+      fault.at(key_place, "%s: a record has named fields, got element [%s]",
+        (schema.path or "") ~= "" and schema.path or "recipe", tostring(key))
     end
     local keys, moved
     if schema.path then
@@ -69,29 +70,29 @@ local function record_write(root, schema, t, p, outer)
       fault.at(key_place, "%s is not a field%s", shown, schema.path and registry.hint(schema, key) or "")
     end
     if not schema.path then
-      node.children[key] = write_of(root, schema.fields[key], t[key], key_place, outer)
+      node.children[key] = write_of(root, schema.fields[key], t[key], key_place)
     elseif common_prefix(keys, base) then
       local target, inner = schema, nil
       for i = #base + 1, #keys do
         inner = registry.field(target, keys[i])
         target = inner
       end
-      put(node, keys, #base + 1, write_of(root, inner, t[key], key_place, outer), shown)
+      put(node, keys, #base + 1, write_of(root, inner, t[key], key_place), shown)
     else
       if not root then fault.at(key_place, "%s stands for %s and cannot be set from here", shown, table.concat(keys, ".")) end
       local target = registry.get().root
       for i = 1, #keys do target = registry.field(target, keys[i]) end
-      put(root, keys, 1, write_of(root, target, t[key], key_place, outer), shown)
+      put(root, keys, 1, write_of(root, target, t[key], key_place), shown)
     end
     node.moved = node.moved or moved
   end
   return node
 end
 
-local function map_write(root, schema, t, p, outer, path)
+local function map_write(root, schema, t, p, path)
   local node = { tag = "table", place = p, children = {} }
   for _, key in ipairs(environment.sorted_keys(t)) do
-    local key_place = place.of_key(t, key, outer)
+    local key_place = place.of_key(t, key, p)
     local name = key
     if schema.key == "integer" then
       name = type(key) == "number" and math.tointeger(key)
@@ -105,7 +106,7 @@ local function map_write(root, schema, t, p, outer, path)
       fault.at(key_place, "%s.%s is not known%s; there are %s", path, name, near and (", did you mean '" .. near .. "'?") or "",
         table.concat(names, ", "))
     end
-    node.children[name] = write_of(root, schema.value, t[key], key_place, outer, path .. "." .. tostring(name))
+    node.children[name] = write_of(root, schema.value, t[key], key_place, path .. "." .. tostring(name))
   end
   return node
 end
@@ -119,7 +120,7 @@ local function copy(value, depth)
   return out
 end
 
-function write_of(root, schema, value, p, outer, path)
+function write_of(root, schema, value, p, path)
   path = path or schema.path
   if type(value) == "function" then return { tag = "late", f = value, place = p } end
   if value == marker.none then return { tag = "none", place = p } end
@@ -129,13 +130,11 @@ function write_of(root, schema, value, p, outer, path)
     local t = contents or value
     if type(t) ~= "table" or (getmetatable(t) ~= nil and not contents) then kind_error(p, path, schema, value) end
     local node
-    -- a table built elsewhere keeps the outer place beside its own
-    local inner = outer or p
     if schema.tag == "record" then
       if schema.path == nil then schema = setmetatable({ shown = path }, { __index = schema }) end
-      node = record_write(root, schema, t, p, inner)
+      node = record_write(root, schema, t, p)
     else
-      node = map_write(root, schema, t, p, inner, path)
+      node = map_write(root, schema, t, p, path)
     end
     node.place = p
     node.replace = contents ~= nil
@@ -150,9 +149,9 @@ end
 ---@return table write  tag = table
 function layer.of_recipe(body, file)
   local p = place.of_table(body) or { file = file, line = 1 }
-  local outer = p.file == file and p or { file = file, line = 1 }
+  if p.file ~= file then p = { file = file, line = 1 } end
   local root = { tag = "table", place = p, children = {} }
-  local node = record_write(root, registry.get().root, body, p, outer)
+  local node = record_write(root, registry.get().root, body, p)
   for key, child in pairs(node.children) do put(root, { key }, 1, child, key) end
   return root
 end
@@ -164,7 +163,7 @@ end
 ---@param path string
 ---@return table write
 function layer.of_result(schema, value, p, path)
-  return write_of(nil, schema, value, p, p, path)
+  return write_of(nil, schema, value, p, path)
 end
 
 return layer

@@ -83,7 +83,9 @@ function Loader:environment(file, constructors)
   function api.extend(...)
     local parents = table.pack(...)
     for i = 1, parents.n do
-      if type(parents[i]) ~= "string" then fault.recipe("%s: recipe.extend: expected names, got %s", here(), type(parents[i])) end
+      if type(parents[i]) ~= "string" then
+        fault.recipe("%s: recipe.extend: expected names, got %s", here(), type(parents[i]))
+      end
     end
     if parents.n == 0 then fault.recipe("%s: recipe.extend: names no parent; try: recipe {...}", here()) end
     local where = here()
@@ -94,18 +96,18 @@ function Loader:environment(file, constructors)
       return marker.declare({ where = where, table.unpack(parents, 1, parents.n) }, body)
     end
   end
-  setmetatable(api, {
+  env.recipe = setmetatable({}, {
     __call = function(_, body)
       if type(body) ~= "table" then fault.recipe("%s: recipe: expected a table, got %s", here(), type(body)) end
       return marker.declare({}, body)
     end,
     __index = function(_, name)
+      if api[name] ~= nil then return api[name] end
       fault.recipe("%s: recipe.%s is not known; there are none, remove, replace, extend, previous", here(), tostring(name))
     end,
     __newindex = function() fault.recipe("%s: recipe is fixed", here()) end,
     __metatable = false, __name = "recipe",
   })
-  env.recipe = api
   env.require = function(name)
     if type(name) ~= "string" then fault.recipe("%s: require: expected a name, got %s", here(), type(name)) end
     local where = here()
@@ -114,7 +116,9 @@ function Loader:environment(file, constructors)
   return setmetatable({}, {
     __index = function(_, name)
       local value = env[name]
-      if value == nil then fault.recipe("%s: '%s' is not defined here; recipes reach only: moonreel help recipe", here(), tostring(name)) end
+      if value == nil then
+        fault.recipe("%s: '%s' is not defined here; what a recipe reaches: moonreel help recipe", here(), tostring(name))
+      end
       return value
     end,
     __newindex = function(_, name)
@@ -203,7 +207,10 @@ function Loader:declare(file, path, where)
   for i = #declaration.parents, 1, -1 do
     local parent = self:declare(files.from(declaration.parents[i], file, declaration.parents.where), path, declaration.parents.where)
     lists[#lists + 1] = table.move(parent.line, 1, #parent.line, 1, {})
-    direct[#direct + 1] = parent.layer
+    -- one file under two names is one parent
+    local known_parent = false
+    for _, other in ipairs(direct) do known_parent = known_parent or other == parent.layer end
+    if not known_parent then direct[#direct + 1] = parent.layer end
   end
   lists[#lists + 1] = direct
   path[#path] = nil

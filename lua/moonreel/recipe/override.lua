@@ -57,7 +57,9 @@ function override.target(key)
       schema = schema.value
     elseif schema.tag == "list" or schema.tag == "bucket" or schema.tag == "aspect" then
       indices[#indices + 1] = whole(part)
-      if not indices[#indices] then return nil, ("%s is a list; expected an element counted from 1, got '%s'"):format(table.concat(parts, ".", 1, i - 1), part) end
+      if not indices[#indices] then
+        return nil, ("%s is a list; expected an element counted from 1, got '%s'"):format(table.concat(parts, ".", 1, i - 1), part)
+      end
     else
       return nil, ("%s has no fields of its own"):format(table.concat(parts, ".", 1, i - 1))
     end
@@ -155,7 +157,8 @@ function override.layer(argument)
     if schema.tag == "record" or schema.tag == "map" then value = fit_keys(schema, value) end
     write = layer.of_result(schema, value, place, path)
     if write.tag == "leaf" and kinds.check(schema, value) == nil then
-      fault.at(place, "%s: expected %s, got %s", path, kinds.expected(schema), type(value) == "table" and kinds.show(value) or kinds.came(value))
+      fault.at(place, "%s: expected %s, got %s", path, kinds.expected(schema),
+        type(value) == "table" and kinds.show(value) or kinds.came(value))
     end
   end
   local root = { tag = "table", place = place, children = {} }

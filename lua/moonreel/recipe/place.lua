@@ -28,14 +28,16 @@ end
 --- Where `t[key]` was written: its own line, or the constructor's when code has set it.
 ---@param t table
 ---@param key any
----@param outer table|nil  place of the value that holds t
+---@param outer table  place of t itself: a table built in another file keeps it beside its own line
 ---@return table place
 function place.of_key(t, key, outer)
   local entry = known[t]
-  if not entry then return outer or { file = "?", line = 0 } end
+  if not entry then return outer end
   local at = entry.keys[key]
-  local line = at and rawequal(at.value, t[key]) and at.line or entry.line
-  if outer and outer.file ~= entry.file then
+  -- a key set later by code has the constructor's line (a NaN equals nothing, itself included)
+  local same = at and (rawequal(at.value, t[key]) or at.value ~= at.value)
+  local line = same and at.line or entry.line
+  if outer.file ~= entry.file then
     return { file = outer.file, line = outer.line, built = { file = entry.file, line = line } }
   end
   return { file = entry.file, line = line }

@@ -166,7 +166,9 @@ function registry.hint(record, name)
   local names = registry.names(record)
   local prefix = record.path == "" and "" or record.path .. "."
   for spelling in pairs(registry.get().spellings) do
-    if spelling:sub(1, #prefix) == prefix and not spelling:find(".", #prefix + 1, true) then names[#names + 1] = spelling:sub(#prefix + 1) end
+    if spelling:sub(1, #prefix) == prefix and not spelling:find(".", #prefix + 1, true) then
+      names[#names + 1] = spelling:sub(#prefix + 1)
+    end
   end
   local near = nearest(name, names)
   if near then return (", did you mean '%s%s'?"):format(prefix, near) end

@@ -12,7 +12,8 @@ local opens = { ["("] = ")", ["["] = "]", ["{"] = "}", ["function"] = "end", ["i
 local closes = { [")"] = true, ["]"] = true, ["}"] = true, ["end"] = true, ["until"] = true }
 
 local keywords = {}
-for word in ("and break do else elseif end false for function goto if in local nil not or repeat return then true until while"):gmatch("%a+") do
+for word in ("and break do else elseif end false for function goto if in local nil not or " ..
+  "repeat return then true until while"):gmatch("%a+") do
   keywords[word] = true
 end
 

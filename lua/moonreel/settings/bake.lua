@@ -71,7 +71,8 @@ local function check_writes(job)
           local chain = job.fold.chains[table.concat(type_keys, "\0")]
           local by = chain[#chain].place
           local shown = fold.show_path(keys)
-          fault.at(child.place, "%s.%s: %s has no such field; its type is %s%s\n  try: %s = recipe.replace { type = %s, ... }, which drops inherited fields",
+          fault.at(child.place, "%s.%s: %s has no such field; its type is %s%s\n" ..
+            "  try: %s = recipe.replace { type = %s, ... }, which drops inherited fields",
             shown, key, shown, kinds.show(type_name), by and " by " .. place.text(by) or " by default", shown, kinds.show(type_name))
         end
         keys[#keys + 1] = key
@@ -103,7 +104,8 @@ local function collect(job)
       for path in pairs(link.reads or {}) do reads[#reads + 1] = path end
       table.sort(reads)
       shown_chain[#shown_chain + 1] = { at = link.place and place.text(link.place) or link.source, value = kinds.show(link.value),
-        reads = #reads > 0 and reads or nil, command_line = link.place and link.place.argument ~= nil or nil, set = link.place ~= nil or nil }
+        reads = #reads > 0 and reads or nil,
+        command_line = link.place and link.place.argument ~= nil or nil, set = link.place ~= nil or nil }
     end
     job.leaves[#job.leaves + 1] = { path = fold.show_path(keys), keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row,
       affects = row.affects, value = value, chain = shown_chain }

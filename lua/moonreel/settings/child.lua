@@ -20,8 +20,10 @@ function child.bake(name, arguments)
   local done = process.run({ process.program(), "-e", 'require("moonreel.settings.child").serve()' }, request,
     { deadline_s = child.deadline_s, output_bytes = 64 * 1024 * 1024 })
   if done.timed_out or done.signal then
+    -- SIGPROF and SIGXCPU are the limits of processor time
+    local too_long = done.timed_out or done.signal == 27 or done.signal == 24
     fault.recipe("%s: stopped: %s; a recipe is data, not a program; try: look for a loop without end", name,
-      (done.timed_out or done.signal == 27 or done.signal == 24) and ("more than %.1f s of work"):format(child.cpu_s) or "signal " .. done.signal)
+      too_long and ("more than %.1f s of work"):format(child.cpu_s) or "signal " .. done.signal)
   end
   if done.too_long then fault.recipe("%s: its settings are larger than 64 MiB", name) end
   local ok, answer = pcall(json.decode, done.output, name)

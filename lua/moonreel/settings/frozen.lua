@@ -30,7 +30,8 @@ local function view(t, path, names)
         local known = {}
         for name in pairs(names) do known[#known + 1] = name end
         local near = require("moonreel.settings.nearest")(tostring(key), known)
-        error(("settings have no field '%s'%s"):format((path .. "." .. tostring(key)):gsub("^%.", ""), near and (", did you mean '" .. near .. "'?") or ""), 2)
+        local shown = (path .. "." .. tostring(key)):gsub("^%.", "")
+        error(("settings have no field '%s'%s"):format(shown, near and (", did you mean '" .. near .. "'?") or ""), 2)
       end
       return value
     end or inner,
@@ -84,7 +85,8 @@ end
 function methods:leaves()
   local out = {}
   for i, leaf in ipairs(self.list) do
-    out[i] = { path = leaf.path, value = plain(leaf.value), chain = leaf.chain, row = leaf.row, keys = leaf.keys, raw = leaf.value, schema = leaf.schema }
+    out[i] = { path = leaf.path, value = plain(leaf.value), chain = leaf.chain, row = leaf.row, keys = leaf.keys,
+      raw = leaf.value, schema = leaf.schema }
   end
   return out
 end

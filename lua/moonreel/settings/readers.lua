@@ -18,15 +18,16 @@ function readers.missing(settings)
   local missing = {}
   for _, leaf in ipairs(settings:leaves()) do
     local what
+    local row, link = leaf.row, leaf.chain[#leaf.chain]
     if leaf.path:match("%.type$") then
       local record = registry.get().root.fields[leaf.path:match("^(.*)%.type$")]
       local of_type = record and record.types and record.types[leaf.value]
       if of_type and of_type.reader == false then what = ("%s %s"):format(leaf.path:match("^(.*)%.type$"), leaf.value) end
-    elseif leaf.row.reader == false and #leaf.chain > 0 and leaf.chain[#leaf.chain].set and not leaf.row.no_meaning and asks(leaf.value, leaf.row.default) then
+    elseif row.reader == false and link and link.set and not row.no_meaning and asks(leaf.value, row.default) then
       what = leaf.path
     end
     if what then
-      missing[#missing + 1] = { path = leaf.path, value = leaf.value, what = what, at = leaf.chain[#leaf.chain] and leaf.chain[#leaf.chain].at or "default" }
+      missing[#missing + 1] = { path = leaf.path, value = leaf.value, what = what, at = link and link.at or "default" }
     end
   end
   return missing

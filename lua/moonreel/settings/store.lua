@@ -44,7 +44,8 @@ function store.origins(leaves)
   for _, leaf in ipairs(leaves) do
     local chain = {}
     for i, link in ipairs(leaf.chain) do
-      chain[i] = { at = link.at, value = link.value, reads = link.reads and json.array(link.reads), command_line = link.command_line, set = link.set }
+      chain[i] = { at = link.at, value = link.value, reads = link.reads and json.array(link.reads),
+        command_line = link.command_line, set = link.set }
     end
     origins[leaf.path] = json.array(chain)
   end
@@ -56,7 +57,7 @@ end
 function store.to_json(settings)
   local leaves = settings:leaves()
   return json.encode({
-    hash = settings.hash, recipe = settings.recipe, notes = json.array(settings.notes and table.move(settings.notes, 1, #settings.notes, 1, {}) or {}),
+    hash = settings.hash, recipe = settings.recipe, notes = json.array(table.move(settings.notes, 1, #settings.notes, 1, {})),
     settings = store.tree(leaves), origin = store.origins(leaves),
   }, { indent = 2 }) .. "\n"
 end
@@ -127,7 +128,8 @@ function store.from_json(text, where)
   local leaves = leaves_of(decoded.settings, type(decoded.origin) == "table" and decoded.origin or {}, where)
   local found = hash.of(leaves)
   if found ~= decoded.hash then
-    fault.recipe("%s: the values hash to %s, the file says %s; it was changed by hand; try: the recipe.lua beside it", where, found, decoded.hash)
+    fault.recipe("%s: the values hash to %s, the file says %s; it was changed by hand; " ..
+      "try: the recipe.lua beside it", where, found, decoded.hash)
   end
   return require("moonreel.settings.frozen").new(leaves, { hash = found, recipe = decoded.recipe, notes = from_value(decoded.notes or {}) })
 end

@@ -23,6 +23,7 @@ return {
   { "num_workers", "integer", default = 4, min = 0, reader = "data", affects = "speed", help = "decoder threads" },
   { "prefetch", "integer", default = 2, min = 1, spellings = { "prefetch_factor" }, reader = "data", affects = "speed",
     help = "batches that are ready ahead of the step" },
-  { "num_bucket_build_workers", "integer", default = 1, min = 1, affects = "nothing", no_meaning = "buckets are built in one pass over the index",
+  { "num_bucket_build_workers", "integer", default = 1, min = 1, affects = "nothing",
+    no_meaning = "buckets are built in one pass over the index",
     help = "workers that assign buckets" },
 }

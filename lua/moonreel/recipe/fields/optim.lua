@@ -1,6 +1,7 @@
 --- Optimizer, averaging of weights, learning-rate schedule.
 return {
-  { "optim.type", "text", default = "adamw", choices = { "adamw", "HybridAdam" }, spellings = { "optim.cls" }, reader = "optim", resume = "refuse",
+  { "optim.type", "text", default = "adamw", choices = { "adamw", "HybridAdam" }, spellings = { "optim.cls" },
+    reader = "optim", resume = "refuse",
     help = "the optimizer; HybridAdam is the references' name of adamw with adamw_mode" },
   { "optim.lr", "number", default = 1e-4, min = 0, spellings = { "lr" }, reader = "optim",
     help = "learning rate; of a 1cycle schedule the final one" },

@@ -1,0 +1,84 @@
+--- Words of a command line: options, fields, the rest.
+local options = require "moonreel.cli.options"
+
+local command = { name = "try", overrides = true, options = { { "--json", "" }, { "--out FILE", "" }, { "--tag WORD", "", many = true },
+  { "-n, --nproc_per_node N", "" }, { "RECIPE", "only help" } } }
+
+local function parse(...) return options.parse({ ... }, command) end
+
+local function fails(...)
+  local ok, problem = pcall(parse, ...)
+  assert.is_false(ok)
+  assert.equal(2, problem.exit)
+  return problem.message
+end
+
+describe("options.parse", function()
+  it("tells options, fields and positional words apart, in any order", function()
+    local p = parse("--json", "--out", "f", "recipe.lua", "lr=1", "--epochs", "3", "--optim.eps=4", "other")
+    assert.same({ json = true, out = "f" }, p.options)
+    assert.same({ "recipe.lua", "other" }, p.positional)
+    assert.same({ { key = "lr", text = "1", argument = "lr=1" }, { key = "epochs", text = "3", argument = "--epochs 3" },
+      { key = "optim.eps", text = "4", argument = "--optim.eps=4" } }, p.overrides)
+  end)
+
+  it("splits at the first =, takes negative numbers as values", function()
+    local p = parse("name=a=b", "--lr", "-1", "--outputs=x=y")
+    assert.same({ "a=b", "-1", "x=y" }, { p.overrides[1].text, p.overrides[2].text, p.overrides[3].text })
+  end)
+
+  it("gives a bare flag the next word only when it is a truth", function()
+    local p = parse("--grad_checkpoint", "recipe", "--start-from-scratch", "false", "--no-grad_checkpoint", "--json", "false")
+    assert.same({ "recipe" }, p.positional)
+    assert.is_nil(p.overrides[1].text)
+    assert.equal("false", p.overrides[2].text)
+    assert.equal("no-grad_checkpoint", p.overrides[3].key)
+    assert.is_false(p.options.json)
+    assert.is_false(parse("--no-json").options.json)
+  end)
+
+  it("takes - and _ as one in names, short options, collected options", function()
+    local p = parse("--nproc-per-node", "4", "--tag", "a", "--tag=b")
+    assert.equal("4", p.options.nproc_per_node)
+    assert.same({ "a", "b" }, p.options.tag)
+    assert.equal("8", parse("-n", "8").options.nproc_per_node)
+    assert.equal("8", parse("-n8").options.nproc_per_node)
+  end)
+
+  it("ends options at --", function()
+    local p = parse("--json", "--", "--out", "lr=1")
+    assert.same({ "--out", "lr=1" }, p.positional)
+  end)
+
+  it("names what is missing or unknown", function()
+    assert.equal("try: --lr: expected VALUE, got nothing; try: --lr=VALUE", fails("--lr"))
+    assert.equal("try: --lr: expected VALUE, got nothing; try: --lr=VALUE", fails("--lr", "--epochs", "3"))
+    assert.equal("try: --out: expected FILE, got nothing; try: --out=FILE", fails("--out"))
+    assert.equal("try: --jsno: no such option, did you mean '--json'?", fails("--jsno"))
+    assert.equal("try: --lrr: lrr is not a field, did you mean 'lr'?", fails("--lrr", "3"))
+    assert.equal("try: --json: expected true or false, got 'maybe'", fails("--json=maybe"))
+    assert.equal("try: -x: no such option; try: moonreel try --help", fails("-x"))
+    -- no abbreviations
+    assert.matches("epoch is not a field, did you mean 'epochs'", fails("--epoch", "3"))
+  end)
+
+  it("does not know fields for commands without a recipe", function()
+    local ok, problem = pcall(options.parse, { "--lr", "3" }, { name = "ls", options = {} })
+    assert.is_false(ok)
+    assert.equal("ls: --lr: no such option; try: moonreel ls --help", problem.message)
+    assert.same({ "lr=3" }, options.parse({ "lr=3" }, { name = "ls" }).positional)
+  end)
+end)
+
+describe("options and fields", function()
+  it("share one name space without a clash", function()
+    local override = require "moonreel.recipe.override"
+    for _, one in ipairs(require("moonreel.cli.dispatch").commands()) do
+      if one.overrides then
+        for _, row in ipairs(options.rows(one.options)) do
+          assert.is_nil((override.target(row.name)), one.name .. " --" .. row.name .. " is a field as well")
+        end
+      end
+    end
+  end)
+end)

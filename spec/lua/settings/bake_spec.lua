@@ -1,0 +1,137 @@
+--- From a recipe to settings: the object, its text forms, its hash.
+local folder = require "spec.support.folder"
+local settings = require "moonreel.settings"
+
+local body = [[return recipe {
+  lr = 1e-3, epochs = 4, seed = 7, name = "try", warmup_steps = recipe.none,
+  model = { type = "STDiT3", depth = 2, patch_size = { 1, 1, 1 } },
+  bucket_config = { ["256"] = { [1] = { 1.0, 4 }, [51] = { { 0.5, 0.33 }, 2 }, [102] = { 0.0, recipe.none } } },
+  mask_ratios = { random = 0.25 },
+  user = { note = { text = "ä\n", deep = { 1, 2.5 } } },
+  resolutions = { tiny = { pixels = 4, aspects = { { 1.0, 2, 2 } } } },
+  load = recipe.previous,
+}]]
+
+describe("settings", function()
+  local dir
+  before_each(function() dir = folder.new() end)
+  after_each(function() dir:remove() end)
+
+  it("answer by nested field, by path and by spelling; none is nil", function()
+    local s = dir:bake(body)
+    assert.equal(1e-3, s.optim.lr)
+    assert.equal(1e-3, s:get("lr"))
+    assert.equal(2, s.model.depth)
+    assert.equal(16, s.model.num_heads)
+    assert.is_nil(s.warmup_steps)
+    assert.equal(0.33, s.bucket_config["256"][51][1][2])
+    assert.equal(3, #s:get("model.patch_size"))
+    assert.same({ 1, 1, 1 }, s:get("model.patch_size"))
+    assert.equal("recipe.previous", s.load)
+  end)
+
+  it("cannot be changed, at any depth", function()
+    local s = dir:bake(body)
+    for _, f in ipairs { function() s.seed = 1 end, function() s.optim.lr = 1 end, function() s.model.patch_size[1] = 2 end,
+      function() s.bucket_config["256"][1][2] = 9 end, function() s.bucket_config.new = {} end } do
+      local ok, story = pcall(f)
+      assert.is_false(ok)
+      assert.matches("settings are fixed", tostring(story))
+    end
+    -- a copy that was handed out is the caller's own
+    s:get("model.patch_size")[1] = 5
+    assert.equal(1, s.model.patch_size[1])
+  end)
+
+  it("refuse names that no field has, with the nearest", function()
+    local s = dir:bake(body)
+    local ok, story = pcall(function() return s.optim.lrr end)
+    assert.is_false(ok)
+    assert.matches("settings have no field 'optim%.lrr', did you mean 'lr'%?", story)
+  end)
+
+  it("can be walked in order", function()
+    local keys = {}
+    for key in pairs(dir:bake(body).bucket_config["256"]) do keys[#keys + 1] = key end
+    assert.same({ 1, 51, 102 }, keys)
+  end)
+
+  it("name the line of every value", function()
+    local s = dir:bake(body, { "seed=8" })
+    assert.matches("main%.lua:2$", s:origin("lr"))
+    assert.matches("main%.lua:4$", s:origin("bucket_config.256.51"))
+    assert.equal("seed=8", s:origin("seed"))
+    assert.equal("default", s:origin("log_every"))
+    assert.equal("default of STDiT3", s:origin("model.num_heads"))
+  end)
+
+  it("come back from settings.json with values, places and hash", function()
+    local s = dir:bake(body, { "seed=8" })
+    local back = settings.from_json(s:to_json(), "settings.json")
+    assert.equal(s.hash, back.hash)
+    assert.same(s:plain(), back:plain())
+    assert.equal("seed=8", back:origin("seed"))
+    assert.equal(s:to_json(), back:to_json())
+    assert.equal(s:to_recipe(), back:to_recipe())
+  end)
+
+  it("come back from the flattened recipe with the same hash and values", function()
+    local s = dir:bake(body, { "seed=8", "optim.betas=[0.5, 0.6]" })
+    local flat = dir:write("flat.lua", s:to_recipe())
+    local back = settings.bake(flat, {}, { child = false })
+    assert.equal(s.hash, back.hash)
+    assert.same(s:plain(), back:plain())
+  end)
+
+  it("refuse a settings.json that was changed by hand, cut, or is something else", function()
+    local text = dir:bake(body):to_json()
+    local ok, problem = pcall(settings.from_json, (text:gsub('"epochs": 4', '"epochs": 5')), "s.json")
+    assert.is_false(ok)
+    assert.equal(3, problem.exit)
+    assert.matches("s%.json: the values hash to %x+, the file says %x+; it was changed by hand", problem.message)
+    ok, problem = pcall(settings.from_json, (text:gsub('"epochs": 4', '"epochs": "four"')), "s.json")
+    assert.is_false(ok)
+    assert.matches("s%.json: epochs: expected integer", problem.message)
+    ok, problem = pcall(settings.from_json, (text:gsub('"epochs"', '"epocs"')), "s.json")
+    assert.is_false(ok)
+    assert.matches("s%.json: epocs is not a field of this version", problem.message)
+    ok, problem = pcall(settings.from_json, text:sub(1, 300), "s.json")
+    assert.is_false(ok)
+    assert.equal("MR_E_DATA", problem.code)
+    ok, problem = pcall(settings.from_json, "{}", "s.json")
+    assert.is_false(ok)
+    assert.matches("s%.json: no settings", problem.message)
+    ok, problem = pcall(settings.load, dir.path .. "/settings.json")
+    assert.is_false(ok)
+    assert.matches("settings%.json: no such file", problem.message)
+  end)
+
+  it("warn of an inherited field that nothing reads, and of one without a meaning here", function()
+    local s = dir:bake("return recipe {\n  min_lr = 1e-5,\n  model = { enable_flash_attn = true } }")
+    assert.equal(2, #s.notes)
+    assert.matches('min_lr is read only when lr_schedule is "1cycle", and it is "constant"', s.notes[1])
+    assert.matches("main%.lua:3: model%.enable_flash_attn has no meaning here: attention is always tiled", s.notes[2])
+    assert.equal(0, #dir:bake('return recipe { lr_schedule = "1cycle", min_lr = 1, max_lr = 2 }').notes)
+  end)
+end)
+
+describe("settings:require_readers", function()
+  local dir
+  before_each(function() dir = folder.new() end)
+  after_each(function() dir:remove() end)
+
+  it("names fields and types that nothing reads yet, with their lines", function()
+    local s = dir:bake('return recipe {\n  batch_size = 3,\n  vae = { type = "OpenSoraVAE_V1_2" } }')
+    local ok, problem = pcall(s.require_readers, s)
+    assert.is_false(ok)
+    assert.equal(3, problem.exit)
+    assert.matches("main%.lua:2: batch_size = 3: this version has no reader for batch_size", problem.message)
+    assert.matches('main%.lua:3: vae%.type = "OpenSoraVAE_V1_2": this version has no reader for vae OpenSoraVAE_V1_2', problem.message)
+  end)
+
+  it("is content with everything that has one, and with fields that are off", function()
+    local s = dir:bake('return recipe { model = { drop_path = 0 }, vae = { type = "dct" }, text_encoder = { type = "bytes" } }')
+    s:require_readers()
+    settings.bake("tiny/demo"):require_readers()
+  end)
+end)

@@ -1,0 +1,62 @@
+--- A folder for one spec: write files into it, run the program in it, remove it at the end.
+local base = require "moonreel.core.base"
+
+local folder = {}
+local Folder = {}
+Folder.__index = Folder
+
+--- Make an empty folder.
+function folder.new()
+  local path = os.tmpname()
+  os.remove(path)
+  base.make_dir(path)
+  return setmetatable({ path = path }, Folder)
+end
+
+--- Write a file below it; gives the full path.
+function Folder:write(name, text)
+  local path = self.path .. "/" .. name
+  local parent = name:match("^(.*)/[^/]*$")
+  if parent then base.make_dir(self.path .. "/" .. parent) end
+  base.replace_file(path, text)
+  return path
+end
+
+--- Bake a recipe text in this process.
+---@param text string
+---@param overrides table|nil
+function Folder:bake(text, overrides)
+  return require("moonreel.settings").bake(self:write("main.lua", text), overrides, { child = false })
+end
+
+--- The error that baking a text gives: code and text, the folder's path left out.
+function Folder:fault(text, overrides)
+  local ok, problem = pcall(self.bake, self, text, overrides)
+  if ok then return nil, "baked without an error" end
+  local story = tostring(problem)
+  while true do
+    local from, to = story:find(self.path .. "/", 1, true)
+    if not from then break end
+    story = story:sub(1, from - 1) .. story:sub(to + 1)
+  end
+  return type(problem) == "table" and problem.exit or "no code", story
+end
+
+--- Remove it with everything inside.
+function Folder:remove()
+  os.execute("rm -rf '" .. self.path .. "'")
+end
+
+--- Run a command of the program; gives stdout, stderr and the exit code.
+---@param words string  as a shell reads them
+---@param before string|nil  variables or `cd DIR &&`
+function folder.moonreel(words, before)
+  local process = require "moonreel.core.process"
+  local errors = os.tmpname()
+  local done = process.run({ "/bin/sh", "-c", ("%s '%s' %s 2>'%s'"):format(before or "", process.program(), words, errors) }, "", { deadline_s = 60 })
+  local text = base.read_file(errors)
+  os.remove(errors)
+  return done.output, text, done.exit
+end
+
+return folder
