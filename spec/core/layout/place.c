@@ -127,7 +127,7 @@ int main(void)
     state = 7;
     large(20, 10, 3, 1.05);
     large(56, 40, 4, 1.05);
-    large(500, 50, 4, 1.05);     // 50,000 nodes; twice the aim and more: the machine is shared
+    large(500, 50, 4, 1.05);  // 50,000 nodes
     size_t peak = 1;
     CHECK_OK(mr_layout_place(NULL, 0, &peak, NULL, NULL));
     CHECK_INT(peak, 0);
