@@ -65,7 +65,10 @@ static mr_status open_demuxer(media_clip *c, mr_fault *fault)
     int err = avformat_open_input(&c->demux, NULL, NULL, NULL);
     if (err < 0) return media_clip_fail(c, MR_FAULT_OPEN, err, "open", fault);
     int best = av_find_best_stream(c->demux, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
-    if (best < 0 || !header_suffices(c->demux, c->demux->streams[best])) {
+    if (best >= 0 && header_suffices(c->demux, c->demux->streams[best])) {
+        // packets are whole frames with their times: parsing them again would cost more than reading
+        c->demux->flags |= AVFMT_FLAG_NOPARSE | AVFMT_FLAG_NOFILLIN;
+    } else {
         err = avformat_find_stream_info(c->demux, NULL);
         if (err < 0) return media_clip_fail(c, MR_FAULT_OPEN, err, "find its streams", fault);
         best = av_find_best_stream(c->demux, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);

@@ -95,6 +95,7 @@ static void set_defaults(AVCodecContext *ctx, int quality, AVDictionary **dict)
         snprintf(q, sizeof q, "%d", quality ? quality : 16);
         av_dict_set(dict, "crf", q, 0);
         av_dict_set(dict, "cpu-used", "4", 0);
+        if (strcmp(name, "libvpx") == 0) ctx->qmin = 0;
         // VP8 reads crf as a bound of a target rate, the others as constant quality
         ctx->bit_rate = strcmp(name, "libvpx") == 0 ? (int64_t)ctx->width * ctx->height * 24 + 200000 : 0;
     } else if (strcmp(name, "libsvtav1") == 0) {

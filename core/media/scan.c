@@ -181,6 +181,18 @@ static void set_picture(media_clip *c, AVFrame *f, mr_clip_info *info)
     }
 }
 
+// the first packet alone shows the first frame, when the decoder is told that nothing follows
+static bool decode_first(media_clip *c, mr_media_worker *w, mr_clip_info *info)
+{
+    int got = media_clip_packet(c, w->packet);
+    bool out = got > 0 && avcodec_send_packet(c->codec, w->packet) >= 0 && avcodec_send_packet(c->codec, NULL) >= 0 &&
+               avcodec_receive_frame(c->codec, w->frame) >= 0 && !w->frame->decode_error_flags;
+    av_packet_unref(w->packet);
+    if (out) set_picture(c, w->frame, info);
+    av_frame_unref(w->frame);
+    return out;
+}
+
 // decode until the first frame is out; with `all`, to the end, counting
 static mr_status decode_some(media_clip *c, mr_media_worker *w, bool all, mr_clip_info *info, mr_fault *fault)
 {
@@ -227,12 +239,14 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
     mr_status st = media_clip_open(&c, path, deadline_s, 0, fault);
     if (st == MR_OK) st = scan_open_file(&c, w, &s, &info, fault);
     media_clip_close(&c);
-    if (st == MR_OK) {
-        // opened again: the packets are behind us, and now the decoder's delay is known
+    // opened again: the packets are behind us, and now the decoder's delay is known
+    for (int attempt = info.flags & MR_CLIP_NO_PTS ? 1 : 0; attempt < 2 && st == MR_OK; attempt++) {
         media_log_clear();
         st = media_clip_open(&c, path, deadline_s, info.reorder, fault);
-        if (st == MR_OK) st = decode_some(&c, w, info.flags & MR_CLIP_NO_PTS, &info, fault);
+        bool done = st == MR_OK && attempt == 0 && decode_first(&c, w, &info);
+        if (st == MR_OK && attempt == 1) st = decode_some(&c, w, info.flags & MR_CLIP_NO_PTS, &info, fault);
         media_clip_close(&c);
+        if (done) break;
     }
     av_packet_unref(w->packet);
     av_frame_unref(w->frame);

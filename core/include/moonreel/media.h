@@ -74,7 +74,7 @@ typedef struct mr_clip_request {
     int64_t start;              /* frame_idx of the first frame */
     int32_t step;               /* frames between two wanted ones, >= 1 */
     int32_t frames;             /* how many, >= 1 */
-    int32_t height, width;      /* of the result; the largest centred crop of that aspect is scaled */
+    int32_t height, width;      /* of the result, >= 8; the largest centred crop of that aspect is scaled */
     mr_filter filter;
     double deadline_s;          /* 0: 60 s */
 } mr_clip_request;
@@ -120,7 +120,7 @@ typedef struct mr_media {
      * fault    the class on failure
      * Evenly spaced files are read by frame number, VFR files by time (start and step counted in
      * average frame durations), files without timestamps by counting from the start.
-     * Errors:  MR_E_RANGE past the end (fault short), MR_E_DECODE, MR_E_IO, MR_E_MEMORY
+     * Errors:  MR_E_RANGE past the end (fault short), MR_E_USAGE, MR_E_DECODE, MR_E_IO, MR_E_MEMORY
      * Threads: one call per worker at a time */
     mr_status (*read)(mr_media_worker *w, const mr_clip_request *req, uint8_t *out, mr_fault *fault);
 
