@@ -1,8 +1,11 @@
 /* data: build an index: append rows in id order, then fingerprints, seal, checksums, rename.
  * Ref: dataplane 2.2, 2.3. Licence: Apache-2.0 */
+#define _GNU_SOURCE
 #include "data/data.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +74,6 @@ mr_status mr_index_builder_meta(mr_index_builder *b, const char *name, const cha
 
 static mr_status builder_open(mr_index_builder *b)
 {
-    MR_TRY(mr_dir_remove(b->tmp));
     MR_TRY(mr_dir_make(b->tmp));
     int err = mdb_env_create(&b->env);
     if (!err) err = mdb_env_set_maxdbs(b->env, 64);
@@ -86,6 +88,32 @@ static mr_status builder_open(mr_index_builder *b)
                                  "flags u16, source u16, text_tokens u16, spare u16; 4096 rows a chunk, then xxh3-64");
 }
 
+// what killed builders of this index left behind: NAME.tmp-PID of a process that is gone
+static mr_status remove_leftovers(const mr_index_builder *b)
+{
+    char dir[4096], child[8400];
+    char **names;
+    int n;
+    MR_TRY(data_path_absolute(b->path, dir));
+    char *slash = strrchr(dir, '/'), *name = slash + 1;
+    char base[4096];
+    size_t len = (size_t)snprintf(base, sizeof base, "%s.tmp-", name);
+    slash[slash == dir] = 0;
+    if (!mr_path_exists(dir)) return MR_OK;
+    MR_TRY(mr_dir_list(dir, &names, &n));
+    mr_status st = MR_OK;
+    for (int i = 0; i < n && st == MR_OK; i++) {
+        char *end;
+        if (strncmp(names[i], base, len)) continue;
+        long pid = strtol(names[i] + len, &end, 10);
+        if (pid <= 0 || *end || (kill((pid_t)pid, 0) == 0 && pid != (long)getpid()) || (pid != (long)getpid() && errno != ESRCH)) continue;
+        snprintf(child, sizeof child, "%s/%s", dir, names[i]);
+        st = mr_dir_remove(child);
+    }
+    mr_dir_list_free(names, n);
+    return st;
+}
+
 mr_status mr_index_builder_new(const char *path, size_t map_bytes, mr_index_builder **out)
 {
     mr_index_builder *b;
@@ -96,6 +124,7 @@ mr_status mr_index_builder_new(const char *path, size_t map_bytes, mr_index_buil
     mr_status st = (size_t)snprintf(b->path, sizeof b->path, "%.*s", (int)n, path) < sizeof b->path ? MR_OK : mr_fail(MR_E_IO, "%s: path is too long", path);
     snprintf(b->tmp, sizeof b->tmp, "%s.tmp-%ld", b->path, (long)getpid());
     if (st == MR_OK && !(b->chunk = mr_calloc(MR_HOT_ROWS, sizeof *b->chunk))) st = mr_fail_memory(MR_HOT_ROWS * sizeof *b->chunk);
+    if (st == MR_OK) st = remove_leftovers(b);
     if (st == MR_OK) st = builder_open(b);
     if (st == MR_OK) *out = b;
     else mr_index_builder_free(b);
@@ -232,20 +261,17 @@ static mr_status seal(mr_index_builder *b, char order[33], char set[33])
     return MR_OK;
 }
 
-// the old index of that name steps aside only now
+// in one step: an index of that name is there all the time, the old one or the new one
 static mr_status take_name(mr_index_builder *b)
 {
     const mr_io *io = mr_io_table();
-    char old[4200], dir[4096];
-    snprintf(old, sizeof old, "%s.old-%ld", b->path, (long)getpid());
+    char dir[4096];
     bool had = mr_path_exists(b->path);
-    if (had && io->rename(b->path, old)) return mr_fail(MR_E_IO, "%s: cannot replace: %s", b->path, strerror(errno));
-    if (io->rename(b->tmp, b->path)) {
-        int err = errno;
-        if (had) io->rename(old, b->path);
-        return mr_fail(MR_E_IO, "%s: cannot create: %s", b->path, strerror(err));
-    }
-    if (had) MR_TRY(mr_dir_remove(old));
+    // the two trade names; file systems without that need a moment between
+    bool traded = had && renameat2(AT_FDCWD, b->tmp, AT_FDCWD, b->path, RENAME_EXCHANGE) == 0;
+    if (had && !traded) MR_TRY(mr_dir_remove(b->path));
+    if (!traded && io->rename(b->tmp, b->path)) return mr_fail(MR_E_IO, "%s: cannot create: %s", b->path, strerror(errno));
+    if (traded) MR_TRY(mr_dir_remove(b->tmp));
     MR_TRY(data_path_absolute(b->path, dir));
     char *slash = strrchr(dir, '/');
     if (slash) slash[slash == dir] = 0;

@@ -114,7 +114,7 @@ mr_status data_sum_check(const char *dir, bool verify)
     mr_status st = mr_file_read_all(sum, &text, &n);
     if (st != MR_OK) {
         mr_io_table()->close(fd);
-        return mr_fail(MR_E_DATA, "%s: is not sealed (no data.sum); try: build it again with 'moonreel data ingest'", dir);
+        return st == MR_E_MEMORY ? st : mr_fail(MR_E_DATA, "%s: is not sealed (no data.sum); try: build it again with 'moonreel data ingest'", dir);
     }
     sum_head want, have = {0};
     uint64_t self;

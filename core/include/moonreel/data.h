@@ -86,8 +86,9 @@ MR_API mr_status mr_index_file(const mr_index *index, const mr_row *row, char *o
 /* ---- building ------------------------------------------------------------------------------ */
 
 typedef struct mr_index_builder mr_index_builder;
-/* Start the index `path` in a temporary directory beside it. map_bytes 0: 1 GiB at first.
- * Replaces an index of that name only when sealed. Errors: MR_E_IO, MR_E_MEMORY */
+/* Start the index `path` in a temporary directory beside it (what killed builders left there goes).
+ * map_bytes 0: 1 GiB at first. Replaces an index of that name only when sealed.
+ * Errors: MR_E_IO, MR_E_MEMORY */
 MR_API mr_status mr_index_builder_new(const char *path, size_t map_bytes, mr_index_builder **out);
 /* Register a root folder (absolute); its number goes into rows. */
 MR_API mr_status mr_index_builder_root(mr_index_builder *b, const char *folder, uint16_t *root);

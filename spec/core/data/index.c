@@ -1,0 +1,280 @@
+/* data/index, builder, sum, pack: what goes in comes out; kills, cuts and flipped bits are found. */
+#include "check.h"
+#include "rows.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static void round_trip(void)
+{
+    enum { N = 9000 };
+    const char *path = clips_path("a.mrx");
+    mr_index *ix;
+    mr_index_reader *reader;
+    // a map that has to grow on the way
+    if (!CHECK_OK(rows_build(path, 1, N, 256 << 10)) || !CHECK_OK(mr_index_open(path, true, &ix))) return;
+    mr_index_facts f = mr_index_get_facts(ix);
+    CHECK_INT(f.rows, N);
+    CHECK_INT(f.n_roots, 1);
+    CHECK_STR(mr_index_root(ix, 0), "/nowhere");
+    CHECK_STR(mr_index_meta(ix, "state"), "sealed");
+    if (!CHECK_OK(mr_index_reader_new(ix, &reader))) return;
+    uint64_t mismatches = 0;
+    for (uint64_t i = 0; i < N; i += 7) {
+        char p[64], text[64], file[200];
+        mr_caption caption;
+        int64_t keys[4];
+        mr_row want = rows_make(1, i, p, text, &caption, keys), got;
+        uint64_t id = 0;
+        const mr_hot *hot;
+        int32_t n;
+        if (!CHECK_OK(mr_index_row(reader, i, &got)) || !CHECK_OK(mr_index_file(ix, &got, file, sizeof file))) break;
+        mismatches += strcmp(got.path, p) || strcmp(got.captions[0].text, text) || got.info.frames != want.info.frames || got.info.width != want.info.width ||
+            got.info.bytes != want.info.bytes || got.info.n_keys != 4 || memcmp(got.info.key_pts, keys, sizeof keys) || got.key.lo != want.key.lo ||
+            got.key.hi != want.key.hi || strcmp(got.info.codec, "h264") || got.end_us != -1 || strncmp(file, "/nowhere/clips/", 15);
+        CHECK_OK(mr_index_find(reader, want.key, &id));
+        mismatches += id != i;
+        CHECK_OK(mr_index_hot(reader, i / MR_HOT_ROWS, &hot, &n));
+        mismatches += hot[i % MR_HOT_ROWS].key_lo != want.key.lo || hot[i % MR_HOT_ROWS].frames != (uint32_t)want.info.frames;
+    }
+    CHECK_INT(mismatches, 0);
+    mr_row row;
+    uint64_t id;
+    const mr_hot *hot;
+    int32_t n;
+    CHECK_FAILS(mr_index_row(reader, N, &row), MR_E_RANGE, "of an index of 9000 rows");
+    CHECK_FAILS(mr_index_find(reader, (mr_hash128){1, 2}, &id), MR_E_RANGE, "no sample with key");
+    CHECK_FAILS(mr_index_hot(reader, 3, &hot, &n), MR_E_RANGE, "chunk 3");
+    mr_index_reader_free(reader);
+    mr_index_unref(ix);
+}
+
+// rows in another order: the same set, another order
+static void fingerprints(void)
+{
+    mr_index_facts f[3];
+    for (int round = 0; round < 3; round++) {
+        mr_index_builder *b;
+        uint16_t root;
+        mr_index *ix;
+        if (!CHECK_OK(mr_index_builder_new(clips_path("fp.mrx"), 0, &b))) return;
+        // the place on disk is no part of it
+        CHECK_OK(mr_index_builder_root(b, round == 1 ? "/elsewhere" : "/nowhere", &root));
+        for (uint64_t i = 0; i < 50; i++) {
+            char p[64], text[64];
+            mr_caption caption;
+            int64_t keys[4];
+            mr_row row = rows_make(1, round == 2 ? 49 - i : i, p, text, &caption, keys);
+            CHECK_OK(mr_index_builder_add(b, &row));
+        }
+        CHECK_OK(mr_index_builder_finish(b, ""));
+        mr_index_builder_free(b);
+        CHECK_OK(mr_index_open(clips_path("fp.mrx"), false, &ix));
+        f[round] = mr_index_get_facts(ix);
+        mr_index_unref(ix);
+    }
+    CHECK(memcmp(&f[0].fp_order, &f[1].fp_order, 16) == 0);
+    CHECK(memcmp(&f[0].fp_set, &f[2].fp_set, 16) == 0);
+    CHECK(memcmp(&f[0].fp_order, &f[2].fp_order, 16) != 0);
+}
+
+static void duplicates(void)
+{
+    mr_index_builder *b;
+    char p[64], text[64];
+    mr_caption caption;
+    int64_t keys[4];
+    if (!CHECK_OK(mr_index_builder_new(clips_path("dup.mrx"), 0, &b))) return;
+    for (uint64_t i = 0; i < 20; i++) {
+        mr_row row = rows_make(1, i == 17 ? 3 : i, p, text, &caption, keys);
+        CHECK_OK(mr_index_builder_add(b, &row));
+    }
+    CHECK_FAILS(mr_index_builder_finish(b, ""), MR_E_DATA, "two rows are the same sample: clips/000003.mp4 (row 3) and clips/000003.mp4 (row 17)");
+    mr_index_builder_free(b);
+    CHECK_INT(mr_path_exists(clips_path("dup.mrx")), 0);
+    CHECK_FAILS(rows_build(clips_path("none.mrx"), 1, 0, 0), MR_E_DATA, "no rows");
+}
+
+static int count_names(void)
+{
+    char **names;
+    int n;
+    CHECK_OK(mr_dir_list(clips_dir(), &names, &n));
+    mr_dir_list_free(names, n);
+    return n;
+}
+
+// a builder killed at any moment leaves the old index whole, and the next one clears up
+static void killed(void)
+{
+    const char *path = clips_path("kill.mrx");
+    if (!CHECK_OK(rows_build(path, 1, 500, 0))) return;
+    int before = count_names(), finished = 0, old = 0;
+    for (int round = 0; round < 12; round++) {
+        pid_t child = fork();
+        if (child == 0) _exit(rows_build(path, 2, 3000, 0) != MR_OK);
+        struct timespec t = {0, 1000000L + 6000000L * round};
+        nanosleep(&t, NULL);
+        kill(child, SIGKILL);
+        int status;
+        waitpid(child, &status, 0);
+        mr_index *ix;
+        if (!CHECK_OK(mr_index_open(path, true, &ix))) return;
+        uint64_t rows = mr_index_get_facts(ix).rows;
+        CHECK(rows == 500 || rows == 3000);
+        finished += rows == 3000, old += rows == 500;
+        mr_index_unref(ix);
+        if (rows == 3000) CHECK_OK(rows_build(path, 1, 500, 0));
+    }
+    printf("killed builders: %d before the rename, %d after it\n", old, finished);
+    CHECK_OK(rows_build(path, 1, 500, 0));
+    CHECK_INT(count_names(), before);
+}
+
+static void change(const char *index, const char *name, int64_t at, int64_t length)
+{
+    char path[300], *data;
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s", index, name);
+    CHECK_OK(mr_file_read_all(path, &data, &n));
+    if (at >= 0) data[(size_t)at % n] ^= 0x10;
+    int fd = open(path, O_WRONLY | O_TRUNC);
+    CHECK(fd >= 0 && write(fd, data, length >= 0 ? n - (size_t)length : n) > 0);
+    close(fd);
+    mr_free(data);
+}
+
+static void damage(void)
+{
+    const char *path = clips_path("hurt.mrx");
+    mr_index *ix;
+    uint64_t seed = 3;
+    for (int round = 0; round < 8; round++) {
+        if (!CHECK_OK(rows_build(path, 1, 3000, 0))) return;
+        change(path, "data.mdb", (int64_t)((seed = MR_MIX(seed)) >> 8), -1);
+        // the file's time differs from the noted one: all blocks are looked at
+        CHECK_FAILS(mr_index_open(path, false, &ix), MR_E_DATA, "damaged between bytes");
+    }
+    CHECK_OK(rows_build(path, 1, 3000, 0));
+    change(path, "data.mdb", -1, 4096);
+    CHECK_FAILS(mr_index_open(path, false, &ix), MR_E_DATA, "a torn copy");
+    CHECK_OK(rows_build(path, 1, 3000, 0));
+    change(path, "data.sum", 20, -1);
+    CHECK_FAILS(mr_index_open(path, false, &ix), MR_E_DATA, "data.sum: is damaged");
+    char sum[300];
+    snprintf(sum, sizeof sum, "%s/data.sum", path);
+    unlink(sum);
+    CHECK_FAILS(mr_index_open(path, false, &ix), MR_E_DATA, "is not sealed");
+    // a good copy with a new time is checked once and then known
+    CHECK_OK(rows_build(path, 1, 3000, 0));
+    change(path, "data.mdb", -1, -1);
+    CHECK_OK(mr_index_open(path, false, &ix));
+    mr_index_unref(ix);
+    snprintf(sum, sizeof sum, "%s/data.seen", path);
+    CHECK(mr_path_exists(sum));
+    CHECK_FAILS(mr_index_open(clips_path("missing.mrx"), false, &ix), MR_E_DATA, "no such index; try: moonreel data ingest");
+}
+
+// an index cut off while it is open ends the program with a word, not with a signal
+static void cut_while_open(void)
+{
+    const char *path = clips_path("cut.mrx");
+    if (!CHECK_OK(rows_build(path, 1, 6000, 0))) return;
+    int out[2];
+    CHECK_INT(pipe(out), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        mr_index *ix;
+        mr_index_reader *reader;
+        mr_row row;
+        char file[300];
+        dup2(out[1], 2);
+        if (mr_index_open(path, false, &ix) || mr_index_reader_new(ix, &reader)) _exit(90);
+        snprintf(file, sizeof file, "%s/data.mdb", path);
+        if (truncate(file, 8192)) _exit(91);
+        for (uint64_t i = 0; i < 6000; i++)
+            if (mr_index_row(reader, i, &row)) _exit(92);
+        _exit(93);
+    }
+    close(out[1]);
+    char text[1000];
+    ssize_t n = read(out[0], text, sizeof text - 1);
+    text[n > 0 ? n : 0] = 0;
+    close(out[0]);
+    int status;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK_INT(WEXITSTATUS(status), 4);
+    CHECK(strstr(text, "cut.mrx/data.mdb: cannot be read at byte") != NULL);
+}
+
+static int writes_left;
+static ssize_t full_write(int fd, const void *data, size_t n)
+{
+    if (writes_left-- > 0) return write(fd, data, n);
+    errno = ENOSPC;
+    return -1;
+}
+
+static void full_disk(void)
+{
+    int before = count_names();
+    mr_io io = *mr_io_table();
+    io.write = full_write;
+    mr_io_replace(&io);
+    for (writes_left = 0; writes_left < 2;) {
+        int left = writes_left;
+        CHECK_FAILS(rows_build(clips_path("full.mrx"), 1, 100, 0), MR_E_IO, "No space left");
+        writes_left = left + 1;
+    }
+    mr_io_replace(NULL);
+    CHECK_INT(count_names(), before);
+}
+
+static void failing_memory(void)
+{
+    int before = count_names(), failures = 0;
+    for (int n = 1; n < 400; n++) {
+        mr_alloc_fail_at(n);
+        mr_status st = rows_build(clips_path("mem.mrx"), 1, 5, 0);
+        mr_alloc_fail_at(0);
+        if (st == MR_OK) break;
+        CHECK_INT(st, MR_E_MEMORY);
+        failures++;
+    }
+    CHECK(failures > 5);
+    CHECK_INT(count_names(), before + 1);
+    for (int n = 1; n < 400; n++) {
+        mr_index *ix;
+        mr_index_reader *reader = NULL;
+        mr_row row;
+        mr_alloc_fail_at(n);
+        mr_status st = mr_index_open(clips_path("mem.mrx"), false, &ix);
+        if (st == MR_OK) {
+            st = mr_index_reader_new(ix, &reader);
+            if (st == MR_OK) st = mr_index_row(reader, 2, &row);
+            mr_index_reader_free(reader);
+            mr_index_unref(ix);
+        }
+        mr_alloc_fail_at(0);
+        if (st == MR_OK) break;
+        CHECK_INT(st, MR_E_MEMORY);
+    }
+}
+
+int main(void)
+{
+    round_trip();
+    fingerprints();
+    duplicates();
+    killed();
+    damage();
+    cut_while_open();
+    full_disk();
+    failing_memory();
+    return check_done();
+}

@@ -1,0 +1,275 @@
+/* data/order: every sample exactly once an epoch, whatever the restarts and micro-batch sizes. */
+#include "check.h"
+#include "rows.h"
+
+static uint64_t draw(uint64_t *state) { return *state = MR_MIX(*state, 9); }
+
+static void permutation(void)
+{
+    static uint8_t seen[1 << 20];
+    for (uint64_t n = 1; n < 700; n++) {
+        memset(seen, 0, n);
+        int bad = 0;
+        for (uint64_t j = 0; j < n; j++) {
+            uint64_t p = mr_permute(n * 31, n, j);
+            bad += p >= n || seen[p]++;
+        }
+        CHECK_INT(bad, 0);
+    }
+    uint64_t n = (1 << 20) - 12345, bad = 0, fixed = 0;
+    memset(seen, 0, n);
+    for (uint64_t j = 0; j < n; j++) {
+        uint64_t p = mr_permute(77, n, j);
+        bad += p >= n || seen[p]++;
+        fixed += p == j;
+    }
+    CHECK_INT(bad, 0);
+    CHECK(fixed < 20);
+    // large sets stay in range, and keys matter
+    int same = 0;
+    for (uint64_t j = 0; j < 1000; j++) {
+        CHECK(mr_permute(1, 10000000019, j) < 10000000019);
+        same += mr_permute(1, 10000000019, j) == mr_permute(2, 10000000019, j);
+    }
+    CHECK(same < 3);
+}
+
+static mr_bucket_aspect square[] = {{1.0, 64, 64}}, both[] = {{0.56, 36, 64}, {1.0, 48, 48}, {1.78, 64, 36}};
+
+static mr_status make_rule(const int batches[5], mr_bucket_rule **out)
+{
+    mr_bucket_length low[] = {{1, 1, 1, batches[0]}, {16, 0.7, 1, batches[1]}, {51, 1, 0.6, batches[2]}};
+    mr_bucket_length high[] = {{120, 0.5, 1, batches[3]}, {32, 0.9, 0.8, batches[4]}, {300, 0, 1, 0}};
+    mr_bucket_resolution r[] = {{"low", 4096, both, 3, low, 3}, {"high", 200000, square, 1, high, 3}};
+    return mr_bucket_rule_new(r, 2, 1, false, out);
+}
+
+static void sizes(uint64_t *seed, int batches[5])
+{
+    for (int i = 0; i < 5; i++) batches[i] = 1 + (int)(draw(seed) % 9);
+}
+
+typedef struct run { mr_index *index; mr_bucket_rule *rule; mr_order *order; uint64_t ids[16], keys[16]; mr_draw d; } run;
+
+static bool start(run *r, const char *path, const int batches[5], uint64_t seed, const char *state)
+{
+    memset(r, 0, sizeof *r);
+    r->d.ids = r->ids, r->d.keys = r->keys;
+    return CHECK_OK(mr_index_open(path, false, &r->index)) && CHECK_OK(make_rule(batches, &r->rule)) &&
+           CHECK_OK(mr_order_new(r->index, r->rule, seed, &r->order)) && (!state || CHECK_OK(mr_order_restore(r->order, state, NULL, 0)));
+}
+
+static void stop(run *r)
+{
+    mr_order_free(r->order);
+    mr_bucket_rule_free(r->rule);
+    mr_index_unref(r->index);
+}
+
+// two epochs with random restarts, micro-batch sizes changing at half of them
+static void once_each(uint64_t seed)
+{
+    uint64_t n = 1 + draw(&seed) % 9000, s = draw(&seed) >> 2;
+    int batches[5];
+    sizes(&seed, batches);
+    const char *path = clips_path("order.mrx");
+    if (!CHECK_OK(rows_build(path, seed, n, 0))) return;
+    run r;
+    mr_index *index;
+    if (!CHECK_OK(mr_index_open(path, false, &index))) return;
+    mr_bucket_rule *rule;
+    mr_order *order = NULL;
+    CHECK_OK(make_rule(batches, &rule));
+    mr_status empty = mr_order_new(index, rule, s, &order);
+    mr_order_free(order);
+    mr_bucket_rule_free(rule);
+    mr_index_unref(index);
+    if (empty != MR_OK) {
+        CHECK_INT(empty, MR_E_DATA);
+        return;
+    }
+    if (!start(&r, path, batches, s, NULL)) return;
+    uint8_t *seen = calloc(n, 1);
+    uint64_t planned = 0, taken = 0, batches_left = mr_order_batches(r.order);
+    bool resized = false;
+    for (int32_t b = 0; b < mr_bucket_rule_count(r.rule); b++) planned += mr_order_samples(r.order, b);
+    uint64_t dropped = 0;
+    for (int why = 0; why < MR_DROP_COUNT; why++) dropped += mr_order_dropped(r.order, why);
+    CHECK_INT(planned + dropped, n);
+    for (int epoch = 0; epoch < 2;) {
+        if (mr_order_next(r.order, &r.d) != MR_OK) {
+            // an epoch may, by its draws, be without samples
+            CHECK(strstr(mr_error_last()->text, "no sample fits") != NULL);
+            break;
+        }
+        CHECK_INT(r.d.epoch, epoch);
+        for (int i = 0; i < r.d.n; i++) CHECK(r.d.ids[i] < n && !seen[r.d.ids[i]]++);
+        taken += (uint64_t)r.d.n;
+        if (!resized) batches_left--;
+        if (r.d.last) {
+            if (epoch == 0) CHECK_INT(taken, planned);
+            if (!resized) CHECK_INT(batches_left, 0);
+            memset(seen, 0, n);
+            epoch++;
+            resized = true;
+        }
+        if (draw(&seed) % 40) continue;
+        mr_position p;
+        char *state;
+        CHECK_OK(mr_position_init(&p, r.order));
+        CHECK_OK(mr_position_text(&p, r.order, &state));
+        mr_position_fini(&p);
+        if (draw(&seed) % 2) sizes(&seed, batches), resized = true;
+        stop(&r);
+        bool ok = start(&r, path, batches, s, state);
+        mr_free(state);
+        if (!ok) break;
+    }
+    free(seen);
+    stop(&r);
+}
+
+// a restored order continues with the very draws of the uninterrupted one
+static void same_after_restart(void)
+{
+    const char *path = clips_path("order.mrx");
+    const int batches[5] = {3, 4, 2, 5, 1};
+    if (!CHECK_OK(rows_build(path, 4, 5000, 0))) return;
+    run a, b;
+    if (!start(&a, path, batches, 11, NULL)) return;
+    mr_position moved;
+    CHECK_OK(mr_position_init(&moved, a.order));
+    for (int i = 0; i < 1500; i++) {
+        CHECK_OK(mr_order_next(a.order, &a.d));
+        mr_position_advance(&moved, &a.d);
+        if (i % 97) continue;
+        char *state;
+        CHECK_OK(mr_position_text(&moved, a.order, &state));
+        if (!start(&b, path, batches, 11, state)) return;
+        mr_free(state);
+        mr_position p;
+        CHECK_OK(mr_position_init(&p, b.order));
+        CHECK_INT(p.epoch, moved.epoch);
+        CHECK_INT(p.number, moved.number);
+        CHECK_INT(p.digest, moved.digest);
+        mr_position_fini(&p);
+        CHECK_OK(mr_order_next(b.order, &b.d));
+        CHECK_OK(mr_order_next(a.order, &a.d));
+        mr_position_advance(&moved, &a.d);
+        CHECK_INT(a.d.n, b.d.n);
+        CHECK_INT(a.d.bucket, b.d.bucket);
+        CHECK(memcmp(a.ids, b.ids, sizeof *a.ids * (size_t)a.d.n) == 0);
+        stop(&b);
+    }
+    mr_position_fini(&moved);
+    stop(&a);
+}
+
+static void what_is_refused(void)
+{
+    const char *path = clips_path("order.mrx"), *other = clips_path("other.mrx");
+    const int batches[5] = {3, 4, 2, 5, 1};
+    run a;
+    CHECK_OK(rows_build(path, 4, 3000, 0));
+    CHECK_OK(rows_build(other, 5, 3000, 0));
+    if (!start(&a, path, batches, 11, NULL)) return;
+    mr_position p;
+    char *state;
+    CHECK_OK(mr_position_init(&p, a.order));
+    CHECK_OK(mr_position_text(&p, a.order, &state));
+    mr_position_fini(&p);
+    stop(&a);
+    if (!start(&a, other, batches, 11, NULL)) return;
+    CHECK_FAILS(mr_order_restore(a.order, state, NULL, 0), MR_E_DATA, "holds other samples");
+    stop(&a);
+    if (!start(&a, path, batches, 12, NULL)) return;
+    CHECK_FAILS(mr_order_restore(a.order, state, NULL, 0), MR_E_DATA, "seed is 12");
+    CHECK_FAILS(mr_order_restore(a.order, "moonreel order 1\nepoch 2\n", NULL, 0), MR_E_FORMAT, "moonreel order 1");
+    CHECK_FAILS(mr_order_restore(a.order, "", NULL, 0), MR_E_FORMAT, "state");
+    stop(&a);
+    if (!start(&a, path, batches, 11, NULL)) return;
+    uint64_t key = 5;
+    CHECK_FAILS(mr_order_restore(a.order, state, &key, 1), MR_E_DATA, "quarantine");
+    stop(&a);
+    // another rule
+    mr_bucket_length length = {16, 1, 1, 2};
+    mr_bucket_resolution res = {"low", 4096, square, 1, &length, 1};
+    mr_bucket_rule *rule;
+    mr_index *index;
+    mr_order *order;
+    CHECK_OK(mr_bucket_rule_new(&res, 1, 1, false, &rule));
+    CHECK_OK(mr_index_open(path, false, &index));
+    CHECK_OK(mr_order_new(index, rule, 11, &order));
+    CHECK_FAILS(mr_order_restore(order, state, NULL, 0), MR_E_DATA, "the bucket rule");
+    mr_order_free(order);
+    mr_bucket_rule_free(rule);
+    // a rule nothing fits says what removed the rows
+    length.frames = 1000;
+    CHECK_OK(mr_bucket_rule_new(&res, 1, 1, false, &rule));
+    CHECK_FAILS(mr_order_new(index, rule, 11, &order), MR_E_DATA, "no sample fits any bucket");
+    CHECK(strstr(mr_error_last()->text, "rows: shorter than every length") != NULL);
+    CHECK(strstr(mr_error_last()->text, "rows: pictures") != NULL);
+    mr_bucket_rule_free(rule);
+    mr_index_unref(index);
+    mr_free(state);
+}
+
+// excluded keys are gone from the next epoch on, not within this one
+static void exclusion(void)
+{
+    const char *path = clips_path("order.mrx");
+    const int batches[5] = {8, 8, 8, 8, 8};
+    run a;
+    CHECK_OK(rows_build(path, 4, 2000, 0));
+    if (!start(&a, path, batches, 3, NULL)) return;
+    CHECK_OK(mr_order_next(a.order, &a.d));
+    uint64_t gone = a.keys[0];
+    CHECK_OK(mr_order_exclude(a.order, &gone, 1));
+    int met = 0;
+    while (a.d.epoch < 2) {
+        CHECK_OK(mr_order_next(a.order, &a.d));
+        for (int i = 0; i < a.d.n; i++) met += a.keys[i] == gone;
+    }
+    CHECK_INT(met, 0);
+    CHECK_INT(mr_order_dropped(a.order, MR_DROP_QUARANTINE), 1);
+    stop(&a);
+}
+
+static void state_is_small(void)
+{
+    enum { LENGTHS = 40 };
+    mr_bucket_aspect five[5] = {{0.5, 32, 64}, {0.8, 32, 40}, {1, 32, 32}, {1.25, 40, 32}, {2, 64, 32}};
+    mr_bucket_length lengths[LENGTHS];
+    for (int i = 0; i < LENGTHS; i++) lengths[i] = (mr_bucket_length){1 + i, 1, 1, 1};
+    mr_bucket_resolution res = {"low", 1024, five, 5, lengths, LENGTHS};
+    mr_bucket_rule *rule;
+    mr_index *index;
+    mr_order *order;
+    char *text;
+    CHECK_OK(rows_build(clips_path("order.mrx"), 4, 300, 0));
+    CHECK_OK(mr_index_open(clips_path("order.mrx"), false, &index));
+    CHECK_OK(mr_bucket_rule_new(&res, 1, 1, false, &rule));
+    CHECK_INT(mr_bucket_rule_count(rule), 200);
+    CHECK_OK(mr_order_new(index, rule, 1, &order));
+    mr_position p;
+    CHECK_OK(mr_position_init(&p, order));
+    for (int b = 0; b < 200; b++) p.taken[b] = 12345678;  // ten million samples a bucket
+    CHECK_OK(mr_position_text(&p, order, &text));
+    CHECK(strlen(text) < 4096);
+    mr_free(text);
+    mr_position_fini(&p);
+    mr_order_free(order);
+    mr_bucket_rule_free(rule);
+    mr_index_unref(index);
+}
+
+int main(void)
+{
+    permutation();
+    for (uint64_t seed = 1; seed <= 12; seed++) once_each(seed);
+    same_after_restart();
+    what_is_refused();
+    exclusion();
+    state_is_small();
+    return check_done();
+}
