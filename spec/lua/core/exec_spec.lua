@@ -1,4 +1,4 @@
---- moonreel.core.exec: devices, executors and programs from Lua.
+--- moonreel.core.exec: devices, executors and programs from Lua; on the device of MOONREEL_DEVICE.
 local T = require "moonreel.core.tensor"
 local G = require "moonreel.core.graph"
 local E = require "moonreel.core.exec"
