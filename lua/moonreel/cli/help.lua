@@ -19,11 +19,10 @@ help.options = {
 ---@return integer exit code
 function help.show_command(command)
   local lines = { "usage: moonreel " .. command.usage, "", command.summary }
-  if command.options then
-    lines[#lines + 1] = ""
-    for _, option in ipairs(command.options) do
-      lines[#lines + 1] = ("  %-28s %s"):format(option[1], option[2])
-    end
+  -- options are the command's own; `fields` are fields of the recipe that its users need most
+  for _, rows in ipairs { command.options or {}, command.fields or {} } do
+    if #rows > 0 then lines[#lines + 1] = "" end
+    for _, row in ipairs(rows) do lines[#lines + 1] = ("  %-28s %s"):format(row[1], row[2]) end
   end
   if command.overrides then
     lines[#lines + 1] = "\nFields of the recipe: key=value, --key value or --key=value; moonreel help fields lists them."

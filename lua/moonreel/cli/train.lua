@@ -5,7 +5,7 @@ local train = {
   summary = "train a recipe, or continue a run",
   usage = "train RECIPE [key=value ...] [--load RUN[@STEP]|CKPT|latest]",
   overrides = true,
-  options = {
+  fields = {
     { "--load RUN", "continue: weights, averages, optimizer, schedule, position; RUN@STEP, a checkpoint, or latest" },
     { "--start-from-scratch", "with --load: all but epoch, step and data position" },
     { "--ckpt-path PATH", "start from weights alone" },
@@ -15,7 +15,7 @@ local train = {
 }
 
 function train.run(args)
-  local parsed = require("moonreel.cli.options").parse(args, { name = "train", overrides = true, options = {} })
+  local parsed = require("moonreel.cli.options").parse(args, train)
   if #parsed.positional ~= 1 then
     require("moonreel.core.base").raise("MR_E_USAGE", ("train: expected one recipe, got %d; try: moonreel train RECIPE"):format(#parsed.positional))
   end

@@ -103,7 +103,7 @@ local function collect(job)
       local reads = {}
       for path in pairs(link.reads or {}) do reads[#reads + 1] = path end
       table.sort(reads)
-      shown_chain[#shown_chain + 1] = { at = link.place and place.text(link.place) or link.source, value = kinds.show(link.value),
+      shown_chain[#shown_chain + 1] = { at = link.place and place.text(link.place) or link.source, raw = link.value,
         reads = #reads > 0 and reads or nil,
         command_line = link.place and link.place.argument ~= nil or nil, set = link.place ~= nil or nil }
     end

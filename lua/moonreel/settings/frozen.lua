@@ -44,6 +44,17 @@ local function view(t, path, names)
   return proxy
 end
 
+-- a chain with its values as text; most are never asked for
+local function shown_chain(leaf)
+  for _, link in ipairs(leaf.chain) do
+    if link.value == nil then
+      link.value = require("moonreel.recipe.kinds").show(link.raw)
+      link.raw = nil
+    end
+  end
+  return leaf.chain
+end
+
 --- Value at a canonical path or any spelling: s:get("optim.lr"). None is nil.
 ---@param path string
 function methods:get(path)
@@ -70,7 +81,7 @@ function methods:chain(path)
     if not target then error("settings: " .. problem, 3) end
     leaf = self.by_path[table.concat(target.keys, ".")]
   end
-  return leaf and leaf.chain or {}
+  return leaf and shown_chain(leaf) or {}
 end
 
 --- The line, argument or default that has the last word: "recipes/tiny/demo.lua:12".
@@ -85,7 +96,7 @@ end
 function methods:leaves()
   local out = {}
   for i, leaf in ipairs(self.list) do
-    out[i] = { path = leaf.path, value = plain(leaf.value), chain = leaf.chain, row = leaf.row, keys = leaf.keys,
+    out[i] = { path = leaf.path, value = plain(leaf.value), chain = shown_chain(leaf), row = leaf.row, keys = leaf.keys,
       raw = leaf.value, schema = leaf.schema }
   end
   return out

@@ -1,0 +1,171 @@
+--- show, why, help and the frame around commands, run as a user would.
+local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
+local moonreel = folder.moonreel
+
+describe("moonreel", function()
+  it("lists its commands, without a word and with --help", function()
+    for _, words in ipairs { "", "--help", "-h", "help" } do
+      local out, err, code = moonreel(words)
+      assert.equal(0, code)
+      assert.equal("", err)
+      assert.matches("usage: moonreel COMMAND", out)
+      assert.matches("\n  show     print a recipe resolved", out)
+    end
+  end)
+
+  it("gives every command a page with --help", function()
+    for _, command in ipairs(require("moonreel.cli.dispatch").commands()) do
+      local out, err, code = moonreel(command.name .. " --help")
+      assert.equal(0, code, command.name .. err)
+      assert.matches("^usage: moonreel " .. command.name, out)
+      assert.equal(out, (moonreel("help " .. command.name)))
+    end
+  end)
+
+  it("answers an unknown command with the nearest one and exit 2", function()
+    local out, err, code = moonreel("shwo x")
+    assert.equal("", out)
+    assert.equal("moonreel: 'shwo' is no command, did you mean 'show'?; try: moonreel help\n", err)
+    assert.equal(2, code)
+    -- parts of the frame are no commands
+    assert.equal(2, select(3, moonreel("dispatch")))
+    assert.equal(2, select(3, moonreel("../cli/show")))
+  end)
+
+  it("starts within 20 ms", function()
+    local base = require "moonreel.core.base"
+    local best = math.huge
+    for _ = 1, 10 do
+      local started = base.now_s()
+      local out = moonreel("--version")
+      best = math.min(best, base.now_s() - started)
+      assert.matches("^moonreel %d+%.%d+%.%d+\n$", out)
+    end
+    -- measured with the shell that starts it
+    assert.is_true(best < 0.020, ("best of 10: %.1f ms"):format(best * 1e3))
+  end)
+end)
+
+describe("moonreel show", function()
+  local dir
+  setup(function()
+    dir = folder.new()
+    dir:write("a.lua", 'return recipe {\n  lr = 1e-3,\n  optim = { eps = 0.5 },\n  name = "esc\\27[31m" }')
+    dir:write("b.lua", 'return recipe.extend("./a") { seed = 3 }')
+  end)
+  teardown(function() dir:remove() end)
+
+  it("prints every field with the line that set it", function()
+    local out, err, code = moonreel(dir.path .. "/b epochs=3")
+    out, err, code = moonreel("show " .. dir.path .. "/b epochs=3")
+    assert.equal(0, code, err)
+    assert.matches("\noptim%.lr +0%.001 +/.-/a%.lua:2\n", out)
+    assert.matches("\nseed +3 +/.-/b%.lua:1\n", out)
+    assert.matches("\nepochs +3 +epochs=3\n", out)
+    assert.matches("\nlog_every +1 +default\n", out)
+    assert.matches("\nhash %x+\n$", out)
+    -- control characters never reach the terminal
+    assert.is_nil(out:find("\27"))
+  end)
+
+  it("prints JSON that settings read back, and Lua that bakes to the same hash", function()
+    local out = moonreel("show --json " .. dir.path .. "/b")
+    local decoded = json.decode(out)
+    assert.equal(0.001, decoded.settings.optim.lr)
+    assert.matches("a%.lua:2$", decoded.origin["optim.lr"][2].at)
+    assert.equal(json.null, decoded.settings.warmup_steps)
+    dir:write("flat.lua", (moonreel("show --lua " .. dir.path .. "/b")))
+    assert.equal(decoded.hash, json.decode((moonreel("show --json " .. dir.path .. "/flat.lua"))).hash)
+  end)
+
+  it("prints only what was set, or what differs, with exit 1 when anything does", function()
+    local out = moonreel("show --changed " .. dir.path .. "/b")
+    assert.matches("optim%.eps +0%.5", out)
+    assert.is_nil(out:find("log_every"))
+    local code
+    out, _, code = moonreel(("show %s/b --diff %s/a"):format(dir.path, dir.path))
+    assert.equal(1, code)
+    assert.matches("seed +3 +1024 +warn\n$", out)
+    out, _, code = moonreel(("show %s/b --diff %s/b"):format(dir.path, dir.path))
+    assert.equal(0, code)
+  end)
+
+  it("exits 2 for the command line, 3 for the recipe", function()
+    local _, err, code = moonreel("show " .. dir.path .. "/b lrr=3")
+    assert.equal(2, code)
+    assert.equal("moonreel: lrr=3: lrr is not a field, did you mean 'lr'?\n", err)
+    dir:write("bad.lua", "return recipe {\n  lr = 'x' }")
+    _, err, code = moonreel("show " .. dir.path .. "/bad")
+    assert.equal(3, code)
+    assert.matches("bad%.lua:2: optim%.lr: expected number of at least 0, got text \"x\"", err)
+    _, err, code = moonreel("show")
+    assert.equal(2, code)
+    assert.matches("expected one recipe, got 0", err)
+    _, err, code = moonreel("show tiny/demoo")
+    assert.equal(3, code)
+    assert.matches("no recipe 'tiny/demoo', did you mean 'tiny/demo'", err)
+    _, err, code = moonreel("show configs/stage1.py")
+    assert.equal(2, code)
+    assert.matches("is a recipe of the reference; moonreel's are Lua", err)
+  end)
+end)
+
+describe("moonreel why", function()
+  local dir
+  setup(function()
+    dir = folder.new()
+    dir:write("a.lua", "return recipe {\n  lr = 1e-3, epochs = 2,\n  warmup_steps = function(r) return r.epochs * 80 end }")
+    dir:write("b.lua", 'return recipe.extend("./a") {\n  lr = 2e-3 }')
+  end)
+  teardown(function() dir:remove() end)
+
+  it("prints the chain, oldest first, with what was replaced and what follows", function()
+    local out, err, code = moonreel("why " .. dir.path .. "/b lr --lr 3e-3")
+    assert.equal(0, code, err)
+    local lines = {}
+    for line in out:gmatch("[^\n]+") do lines[#lines + 1] = line end
+    assert.equal(5, #lines)
+    assert.matches("^optim%.lr +0%.0001 +default", lines[2])
+    assert.matches("a%.lua:2 +0%.0001", lines[3])
+    assert.matches("b%.lua:2 +0%.001", lines[4])
+    assert.matches("0%.003 +%-%-lr 3e%-3 +0%.002", lines[5])
+    assert.matches("\n +2 +/.-/a%.lua:2 +1000 +%- +warmup_steps\n$", (moonreel("why " .. dir.path .. "/b epochs")))
+    assert.matches("160 +/.-/a%.lua:3 +none +epochs", (moonreel("why " .. dir.path .. "/b warmup-steps")))
+  end)
+
+  it("has a JSON form and names unknown keys", function()
+    local rows = json.decode((moonreel("why --json " .. dir.path .. "/b lr")))
+    assert.equal(3, #rows)
+    assert.equal("0.002", rows[3].value)
+    local _, err, code = moonreel("why " .. dir.path .. "/b lrr")
+    assert.equal(2, code)
+    assert.matches("lrr is not a field, did you mean 'lr'", err)
+  end)
+end)
+
+describe("moonreel help", function()
+  it("lists all fields, also as JSON", function()
+    local out = moonreel("help fields")
+    assert.matches("\noptim%.lr +number +0%.0001 +learning rate", out)
+    local rows = json.decode((moonreel("help fields --json")))
+    assert.is_true(#rows > 80)
+    for _, row in ipairs(rows) do assert.is_true(type(row.help) == "string" and #row.help > 5, row.field) end
+  end)
+
+  it("explains one field under any spelling", function()
+    assert.matches("^optim%.lr: learning rate", (moonreel("help lr")))
+    assert.matches("also +lr\n", (moonreel("help optim.lr")))
+  end)
+
+  it("prints what a recipe can reach and which recipes ship", function()
+    assert.matches("recipe%.replace{}.*math%.abs, .*string%.upper", (moonreel("help recipe")))
+    assert.matches("\n?tiny/demo\n", (moonreel("help recipes")))
+  end)
+
+  it("answers an unknown word with exit 2", function()
+    local _, err, code = moonreel("help epoch")
+    assert.equal(2, code)
+    assert.matches("'epoch' is no command, topic or field, did you mean 'epochs'", err)
+  end)
+end)
