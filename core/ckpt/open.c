@@ -278,8 +278,8 @@ mr_status mr_ckpt_read(mr_ckpt *c, const char *name, void *dst, int64_t offset, 
     const mr_st_tensor *t = mr_ckpt_find(c, name);
     if (!t) return mr_fail(MR_E_RANGE, "%s: no tensor '%s' in it", c->path, name);
     if (offset < 0 || n < 0 || n > t->bytes || offset > t->bytes - n)
-        return mr_fail(MR_E_RANGE, "%s: tensor '%s': bytes %lld to %lld of %lld", c->path, name, (long long)offset,
-                       (long long)offset + (long long)n, (long long)t->bytes);
+        return mr_fail(MR_E_RANGE, "%s: tensor '%s': %lld bytes from byte %lld on; it has %lld", c->path, name, (long long)n,
+                       (long long)offset, (long long)t->bytes);
     const part *p = &c->parts[t->file];
     if (p->plain) return mr_safetensors_read(p->plain, t, dst, offset, n);
     char *out = dst;

@@ -219,7 +219,7 @@ void mr_safetensors_meta_at(const mr_safetensors *st, int i, const char **key, c
 mr_status mr_safetensors_read(const mr_safetensors *st, const mr_st_tensor *t, void *dst, int64_t offset, int64_t n)
 {
     if (offset < 0 || n < 0 || n > t->bytes || offset > t->bytes - n)
-        return mr_fail(MR_E_RANGE, "%s: tensor '%s': bytes %lld to %lld of %lld", st->path, t->name, (long long)offset,
-                       (long long)offset + (long long)n, (long long)t->bytes);
+        return mr_fail(MR_E_RANGE, "%s: tensor '%s': %lld bytes from byte %lld on; it has %lld", st->path, t->name, (long long)n,
+                       (long long)offset, (long long)t->bytes);
     return mr_file_read_at(st->fd, dst, (size_t)n, t->offset + offset, st->path);
 }

@@ -2,6 +2,7 @@
  * buffers, hashed block by block on the way; a writer thread does the rest (reference: reliability 3.2).
  * A buffer is used again only when its save has ended. Licence: Apache-2.0 */
 #include "save.h"
+#include "snapshot.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -23,20 +24,9 @@ typedef struct buffer {
     double copy_s, copied_at;
 } buffer;
 
-/* Names, shapes and places of the tensors; the same for every save of a run. Changes only while
- * nothing is pending. */
-typedef struct layout {
-    mr_arena arena;
-    mr_ckpt_item *items;
-    int64_t *offsets;
-    int n;
-    char *header;
-    int64_t header_bytes, total;
-} layout;
-
 struct mr_saver {
     mr_saver_options opt;
-    layout layout;
+    mr_snapshot_layout layout;
     pthread_t thread;
     bool started;
     pthread_mutex_t mutex;        // guards all below
@@ -179,7 +169,7 @@ mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
     if (s->opt.attempts <= 0) s->opt.attempts = 3;
     if (s->opt.intervals_max <= 0) s->opt.intervals_max = 3;
     s->status.last_commit = -1;
-    mr_arena_init(&s->layout.arena);
+    mr_snapshot_init(&s->layout);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -201,14 +191,6 @@ mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
     return MR_OK;
 }
 
-static void drop_layout(layout *l)
-{
-    mr_free(l->header);
-    mr_arena_fini(&l->arena);
-    *l = (layout){0};
-    mr_arena_init(&l->arena);
-}
-
 void mr_saver_close(mr_saver *s)
 {
     if (!s) return;
@@ -221,7 +203,7 @@ void mr_saver_close(mr_saver *s)
         mr_free(s->buffers[i].image);
         mr_free(s->buffers[i].blocks);
     }
-    drop_layout(&s->layout);
+    mr_snapshot_drop(&s->layout);
     mr_run_lock_release(s->opt.lock);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->mutex);
@@ -229,33 +211,6 @@ void mr_saver_close(mr_saver *s)
 }
 
 /* ---- layout and buffers --------------------------------------------------------------------------------- */
-
-static bool same_layout(const layout *l, const mr_ckpt_item *items, int n)
-{
-    if (!l->header || l->n != n) return false;
-    for (int i = 0; i < n; i++) {
-        const mr_ckpt_item *a = &l->items[i], *b = &items[i];
-        if (a->dtype != b->dtype || a->rank != b->rank || strcmp(a->name, b->name)) return false;
-        if (memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->rank)) return false;
-    }
-    return true;
-}
-
-static mr_status make_layout(layout *l, const mr_ckpt_item *items, int n)
-{
-    drop_layout(l);
-    l->items = mr_arena_alloc(&l->arena, sizeof *items * (size_t)n);
-    l->offsets = mr_arena_alloc(&l->arena, sizeof *l->offsets * (size_t)n);
-    if (!l->items || !l->offsets) return mr_fail_memory(sizeof *items * (size_t)n);
-    for (int i = 0; i < n; i++) {
-        l->items[i] = items[i];
-        l->items[i].data = NULL, l->items[i].copy = NULL;
-        if (!(l->items[i].name = mr_arena_strdup(&l->arena, items[i].name))) return mr_fail_memory(64);
-    }
-    l->n = n;
-    static const mr_st_pair format = {"format", "moonreel"};
-    return mr_safetensors_header(l->items, n, &format, 1, &l->header, &l->header_bytes, l->offsets, &l->total);
-}
 
 static bool fit(buffer *b, int64_t bytes)
 {
@@ -290,11 +245,11 @@ static const double layout_wait_s = 600, buffer_wait_s = 600;
 
 static mr_status take_layout(mr_saver *s, const mr_ckpt_item *items, int n)
 {
-    if (same_layout(&s->layout, items, n)) return MR_OK;
+    if (mr_snapshot_fits(&s->layout, items, n)) return MR_OK;
     pthread_mutex_lock(&s->mutex);
     bool ready = wait_until(s, idle, layout_wait_s);
-    mr_status st = ready ? make_layout(&s->layout, items, n) : mr_fail(MR_E_CKPT, "the save before this one did not end within %g s", layout_wait_s);
-    if (st != MR_OK && ready) drop_layout(&s->layout);
+    mr_status st = ready ? mr_snapshot_make(&s->layout, items, n) : mr_fail(MR_E_CKPT, "the save before this one did not end within %g s", layout_wait_s);
+    if (st != MR_OK && ready) mr_snapshot_drop(&s->layout);
     pthread_mutex_unlock(&s->mutex);
     return st;
 }
@@ -314,26 +269,6 @@ mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n)
 }
 
 /* ---- save ----------------------------------------------------------------------------------------------- */
-
-/* Copy the image block by block, each hashed while it is still in the cache. */
-static mr_status copy_image(const layout *l, const mr_ckpt_item *items, buffer *b)
-{
-    memcpy(b->image, l->header, (size_t)l->header_bytes);
-    int i = 0;
-    for (int64_t start = 0; start < l->total; start += MR_CKPT_BLOCK) {
-        int64_t end = MR_MIN(start + MR_CKPT_BLOCK, l->total);
-        for (int64_t at = MR_MAX(start, l->header_bytes); at < end; ) {
-            // the item that holds byte `at`; empty ones are passed by
-            while (i + 1 < l->n && l->offsets[i + 1] <= at) i++;
-            int64_t stop = MR_MIN(i + 1 < l->n ? l->offsets[i + 1] : l->total, end);
-            if (items[i].copy) MR_TRY(items[i].copy(items[i].user, b->image + at, at - l->offsets[i], stop - at));
-            else memcpy(b->image + at, (const char *)items[i].data + (at - l->offsets[i]), (size_t)(stop - at));
-            at = stop;
-        }
-        b->blocks[start / MR_CKPT_BLOCK] = mr_hash128_of(b->image + start, (size_t)(end - start));
-    }
-    return MR_OK;
-}
 
 /* A buffer that is free, with room for the image; NULL when there is none now (the reason is this
  * thread's error). */
@@ -390,7 +325,7 @@ mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, in
         json_decref(meta);
         return st != MR_OK ? st : skip(s, step);
     }
-    st = copy_image(&s->layout, items, b);
+    st = mr_snapshot_copy(&s->layout, items, b->image, b->blocks);
     if (st != MR_OK) {
         json_decref(meta);
         return st;

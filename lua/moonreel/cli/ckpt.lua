@@ -300,7 +300,8 @@ local function print_difference(d)
   elseif d.a then
     print(("%s: %s / %s"):format(clean(d.name), d.a, d.b))
   else
-    print(("%s: %d of %d elements differ, first at %d, largest difference %.6g"):format(clean(d.name), d.differing, d.of, d.first, d.max_abs))
+    print(("%s: %d of %d elements differ, first at %d, largest difference %.6g"):format(
+      clean(d.name), d.differing, d.of, d.first, d.max_abs))
   end
 end
 

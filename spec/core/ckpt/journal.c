@@ -63,12 +63,12 @@ static void cut_line(void)
 
 static void long_lines(void)
 {
-    static char line[MR_JOURNAL_LINE_MAX + 1];
+    static char line[MR_JOURNAL_LINE_MAX + 1];  // zero-terminated
     mr_journal *j;
     mr_journal_reader *r;
     const char *got;
     size_t n;
-    memset(line, 'y', sizeof line);
+    memset(line, 'y', sizeof line - 1);
     CHECK_OK(mr_journal_open(path, &j));
     CHECK_FAILS(mr_journal_append(j, line, MR_JOURNAL_LINE_MAX), MR_E_USAGE, "at most 1048575");
     CHECK_FAILS(mr_journal_append(j, "a\nb", 3), MR_E_USAGE, "line break");

@@ -135,7 +135,7 @@ static void ranges(void)
         CHECK(x[0] == case_value(2, 0, i) && x[1] == case_value(2, 0, i + 1));
     }
     CHECK_FAILS(mr_ckpt_read(c, "x.weight", x, CASE_A * 4 - 4, 8), MR_E_RANGE, "tensor 'x.weight'");
-    CHECK_FAILS(mr_ckpt_read(c, "x.weight", x, -4, 4), MR_E_RANGE, "bytes -4");
+    CHECK_FAILS(mr_ckpt_read(c, "x.weight", x, -4, 4), MR_E_RANGE, "from byte -4");
     CHECK_FAILS(mr_ckpt_read(c, "nobody", x, 0, 4), MR_E_RANGE, "no tensor 'nobody'");
     mr_ckpt_close(c);
     CHECK_FAILS(mr_ckpt_open("/nowhere", &c), MR_E_USAGE, "No such file");

@@ -1,0 +1,155 @@
+--- moonreel ckpt: what it prints and how it exits.
+local command = require "moonreel.cli.ckpt"
+local ckpt = require "moonreel.ckpt"
+local run = require "moonreel.run"
+local json = require "moonreel.core.json"
+
+local function meta(extra)
+  local m = { recipe_hash = "r", dataset_fingerprint = "d", sampler = "s0", seed = 1, machine = {} }
+  for k, v in pairs(extra or {}) do m[k] = v end
+  return m
+end
+
+local function f32(...) return string.pack("<" .. ("f"):rep(select("#", ...)), ...) end
+
+describe("moonreel ckpt", function()
+  local outputs, dir
+
+  --- Run the command; its exit code and what it printed.
+  local function call(...)
+    local lines, real = {}, print
+    _G.print = function(text) lines[#lines + 1] = tostring(text) end
+    local args = { ... }
+    args[#args + 1] = "--outputs=" .. outputs
+    local ok, result = pcall(command.run, args)
+    _G.print = real
+    if not ok then error(result, 0) end
+    return result, table.concat(lines, "\n")
+  end
+
+  local function fails(...)
+    local ok, err = pcall(call, ...)
+    assert.is_false(ok)
+    return err
+  end
+
+  local function save(where, step, tensors, extra)
+    local saver <close> = ckpt.saver(where)
+    saver:save { step = step, tensors = tensors, meta = meta(extra) }
+    saver:wait(20)
+  end
+
+  local function tensors(x)
+    return { { name = "blocks.10.w", dtype = "f32", shape = { 2, 2 }, ptr = f32(x, 2, 3, 4) },
+      { name = "blocks.2.w", dtype = "f32", shape = { 4 }, ptr = f32(0, 0, 1 / 0, 1) },
+      { name = "ema.blocks.2.w", dtype = "bf16", shape = { 2 }, ptr = "abcd" },
+      { name = "scale", dtype = "f64", shape = {}, ptr = string.pack("<d", 2) } }
+  end
+
+  before_each(function()
+    outputs = os.tmpname()
+    os.remove(outputs)
+    dir = run.create(outputs, "demo")
+    save(dir, 1, tensors(1))
+    save(dir, 2, tensors(1.5), { sampler = "s1" })
+  end)
+  after_each(function() os.execute("rm -rf '" .. outputs .. "'") end)
+
+  it("lists the checkpoints of a run or of all runs, with their state", function()
+    os.execute(("cp -r '%s' '%s'"):format(ckpt.dir(dir, 2), ckpt.dir(dir, 3)))
+    os.execute(("truncate -s -1 '%s/r00000-of-00001.safetensors'"):format(ckpt.dir(dir, 3)))
+    os.execute(("mkdir '%s.tmp-abc-1.1'"):format(ckpt.dir(dir, 4)))
+    os.execute(("mkdir '%s/ckpt/.bad-step-000000000009'"):format(dir))
+    local code, text = call("ls", "--json")
+    assert.equal(0, code)
+    local rows = json.decode(text)
+    assert.equal(5, #rows)
+    local states = {}
+    for i, row in ipairs(rows) do states[i] = row.step .. " " .. row.state end
+    assert.same({ "1 committed", "2 committed", "3 damaged", "4 left over", "9 set aside: damaged" }, states)
+    assert.equal(4, rows[1].tensors)
+    code, text = call("ls", "1")
+    assert.equal(0, code)
+    assert.matches("\n +1  committed +%d+ B +4 +1  %d%d%d%d%-", text)
+    assert.matches("the manifest says", text)
+    assert.equal("MR_E_USAGE", fails("ls", "nowhere").code)
+    os.execute(("rm -rf '%s'"):format(dir))
+    assert.same({ 0, "no checkpoints" }, { call("ls") })
+    assert.same({ 0, "[]" }, { call("ls", "--json") })
+  end)
+
+  it("inspects a checkpoint: kinds, then tensors in natural order", function()
+    local code, text = call("inspect", "1")
+    assert.equal(0, code)
+    assert.matches("step 2, written", text)
+    assert.matches("weights +3 +9 +40 B", text)
+    assert.matches("ema +1 +2 +4 B", text)
+    assert.is_true(text:find("blocks.2.w", 1, true) < text:find("blocks.10.w", 1, true))
+    local decoded = json.decode(select(2, call("inspect", "1@1", "--json")))
+    assert.equal(1, decoded.step)
+    assert.equal("s0", decoded.manifest.sampler)
+    assert.equal(4, #decoded.tensors)
+    assert.is_true(json.is_array(decoded.tensors[4].shape))
+  end)
+
+  it("inspects one tensor with its numbers, or a pattern", function()
+    local _, text = call("inspect", "1", "blocks.2.w")
+    assert.matches("4 elements, 2 zero, 1 not finite", text)
+    assert.matches("min 0  max 1  mean 0.333333", text)
+    local decoded = json.decode(select(2, call("inspect", "1", "scale", "--json")))
+    assert.equal(2.0, decoded.stats.max)
+    assert.is_true(json.is_array(decoded.shape))
+    _, text = call("inspect", "1", "*2.w")
+    assert.same({ "blocks.2.w      [4]  f32   16 B", "ema.blocks.2.w  [2]  bf16   4 B" },
+      { text:match("^(.-)\n(.*)$") })
+    assert.matches("no tensor matches 'zz'", tostring(fails("inspect", "1", "zz")))
+  end)
+
+  it("finds equal checkpoints equal, whoever wrote them and when", function()
+    local twin = run.create(outputs, "demo")
+    save(twin, 1, tensors(1), { parent = "x" })
+    local code, text = call("diff", "1@1", "2@1")
+    assert.equal(0, code)
+    assert.matches("equal: 4 tensors, bit for bit", text)
+    assert.is_true(json.decode(select(2, call("diff", "1@1", "2@1", "--json"))).equal)
+  end)
+
+  it("lists what differs and exits 1", function()
+    local code, text = call("diff", "1@1", "1@2")
+    assert.equal(1, code)
+    assert.matches("step: 1 / 2", text)
+    assert.matches("sampler: s0 / s1", text)
+    assert.matches("blocks.10.w: 1 of 4 elements differ, first at 0, largest difference 0.5", text)
+    assert.matches("3 differences", text)
+    local twin = run.create(outputs, "demo")
+    local other = tensors(1)
+    other[1].shape, other[4] = { 4 }, { name = "new", dtype = "u8", shape = {}, ptr = "x" }
+    save(twin, 1, other)
+    code, text = call("diff", "1@1", "2@1")
+    assert.equal(1, code)
+    assert.matches("blocks.10.w: %[2,2%] f32 / %[4%] f32", text)
+    assert.matches("new: only in b", text)
+    assert.matches("scale: only in a", text)
+    local rows = json.decode(select(2, call("diff", "1@1", "2@1", "--json")))
+    assert.is_false(rows.equal)
+    assert.equal(3, #rows.differences)
+  end)
+
+  it("never prints control characters from a file", function()
+    local path = outputs .. "/evil.safetensors"
+    ckpt.write(path, { { name = "a\27[2Jb", dtype = "u8", shape = { 1 }, ptr = "x" } }, { ["k\7"] = "v\n" })
+    local _, text = call("inspect", path)
+    assert.is_nil(text:find("[\27\7]"))
+    assert.matches("a\\x1b%[2Jb", text)
+  end)
+
+  it("says how it is used", function()
+    for _, args in ipairs { {}, { "frob" }, { "diff", "1" }, { "inspect" }, { "ls", "a", "b" }, { "ls", "--frob" },
+      { "ls", "--outputs" } } do
+      local ok, err = pcall(command.run, args)
+      assert.is_false(ok)
+      assert.equal("MR_E_USAGE", err.code)
+      assert.matches("usage: moonreel ckpt ls", tostring(err))
+    end
+  end)
+end)
