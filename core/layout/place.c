@@ -22,8 +22,8 @@ typedef struct placer {
     int n, times, low, bound_at;         /* `low`: smallest time */
     size_t bound, best;
     size_t *best_offset, *offset;
-    slot *slots;                         /* placed so far, by offset */
-    int *order, *best_order;
+    slot *slots;                         /* placed so far, by offset; in a sweep the holes */
+    int *order, *best_order, *by_end;
     struct rank *rank;
     size_t *live;                        /* bytes live at each time */
     int64_t work;
@@ -31,6 +31,13 @@ typedef struct placer {
 } placer;
 
 /* ---- one order --------------------------------------------------------------------------------- */
+
+static void keep(placer *p, size_t peak)
+{
+    p->best = peak;
+    memcpy(p->best_offset, p->offset, (size_t)p->n * sizeof *p->offset);
+    memcpy(p->best_order, p->order, (size_t)p->n * sizeof *p->order);
+}
 
 static void insert(placer *p, int *n_slots, slot s)
 {
@@ -45,35 +52,80 @@ static void insert(placer *p, int *n_slots, slot s)
     ++*n_slots;
 }
 
-/* Place in p->order. With `forward` or `backward` the order follows time in that direction, so what
- * lies behind is dropped for good. Gives up when it is worse than the best or the budget is spent. */
-static void place(placer *p, bool forward, bool backward)
+/* Place in p->order. Gives up when it is worse than the best or the budget is spent. */
+static void place(placer *p)
 {
     int n_slots = 0;
     size_t peak = 0;
     for (int i = 0; i < p->n; i++) {
         const mr_layout_entry *e = &p->entry[p->order[i]];
         size_t cur = 0, at = SIZE_MAX, least = SIZE_MAX;
-        int keep = 0;
         for (int j = 0; j < n_slots; j++) {
-            slot s = p->slots[j];
-            if ((forward && s.last < e->first) || (backward && s.first > e->last)) continue;
-            p->slots[keep++] = s;
-            if (s.first > e->last || s.last < e->first) continue;
-            if (s.lo > cur && s.lo - cur >= e->bytes && s.lo - cur < least) least = s.lo - cur, at = cur;
-            if (s.hi > cur) cur = s.hi;
+            const slot *s = &p->slots[j];
+            if (s->first > e->last || s->last < e->first) continue;
+            if (s->lo > cur && s->lo - cur >= e->bytes && s->lo - cur < least) least = s->lo - cur, at = cur;
+            if (s->hi > cur) cur = s->hi;
         }
         p->work += n_slots + 16;
-        n_slots = keep;
         if (at == SIZE_MAX) at = cur;
         if (at + e->bytes > p->best || p->work > BUDGET) return;
         p->offset[p->order[i]] = at;
-        if (at + e->bytes > peak) peak = at + e->bytes;
+        peak = MR_MAX(peak, at + e->bytes);
         insert(p, &n_slots, (slot){at, at + e->bytes, e->first, e->last});
     }
-    p->best = peak;
-    memcpy(p->best_offset, p->offset, (size_t)p->n * sizeof *p->offset);
-    memcpy(p->best_order, p->order, (size_t)p->n * sizeof *p->order);
+    keep(p, peak);
+}
+
+/* ---- in the order of time ------------------------------------------------------------------------ */
+
+/* Give [lo, hi) back to the holes (in p->slots, by offset); a hole at the top lowers the top. */
+static int give_back(placer *p, int holes, size_t lo, size_t hi, size_t *top)
+{
+    int a = 0, b = holes;
+    while (a < b) {
+        int mid = (a + b) / 2;
+        if (p->slots[mid].lo < lo) a = mid + 1;
+        else b = mid;
+    }
+    bool below = a > 0 && p->slots[a - 1].hi == lo, above = a < holes && p->slots[a].lo == hi;
+    if (below) p->slots[a - 1].hi = above ? p->slots[a].hi : hi;
+    else if (above) p->slots[a].lo = lo;
+    if (below && above) memmove(p->slots + a, p->slots + a + 1, (size_t)(--holes - a) * sizeof *p->slots);
+    if (!below && !above) {
+        memmove(p->slots + a + 1, p->slots + a, (size_t)(holes++ - a) * sizeof *p->slots);
+        p->slots[a] = (slot){.lo = lo, .hi = hi};
+    }
+    if (holes && p->slots[holes - 1].hi == *top) *top = p->slots[--holes].lo;
+    return holes;
+}
+
+/* As an allocator would: ranges come in p->order (by first node, or by last when time runs
+ * backwards), the smallest hole that fits is taken, the dead give theirs back. Fast for any size. */
+static void sweep(placer *p, bool backward)
+{
+    int holes = 0, dead = 0;
+    size_t top = 0, peak = 0;
+    for (int i = 0; i < p->n; i++) {
+        const mr_layout_entry *e = &p->entry[p->order[i]];
+        for (; dead < p->n; dead++) {
+            int k = p->by_end[dead];
+            if (backward ? p->entry[k].first <= e->last : p->entry[k].last >= e->first) break;
+            holes = give_back(p, holes, p->offset[k], p->offset[k] + p->entry[k].bytes, &top);
+        }
+        int best = -1;
+        for (int j = 0; j < holes; j++) {
+            size_t room = p->slots[j].hi - p->slots[j].lo;
+            if (room >= e->bytes && (best < 0 || room < p->slots[best].hi - p->slots[best].lo)) best = j;
+        }
+        size_t at = best < 0 ? top : p->slots[best].lo;
+        if (best < 0) top += e->bytes;
+        else if ((p->slots[best].lo += e->bytes) == p->slots[best].hi)
+            memmove(p->slots + best, p->slots + best + 1, (size_t)(--holes - best) * sizeof *p->slots);
+        p->offset[p->order[i]] = at;
+        peak = MR_MAX(peak, at + e->bytes);
+        p->work += holes + 16;
+    }
+    if (peak <= p->best) keep(p, peak);
 }
 
 /* ---- the orders -------------------------------------------------------------------------------- */
@@ -86,7 +138,7 @@ static int by_rank(const void *x, const void *y)
     return a->index - b->index;
 }
 
-typedef enum order { FORWARD, BACKWARD, BY_SIZE, BY_AREA, BY_LENGTH, PEAK_SIZE, PEAK_LENGTH, PEAK_START, BREADTH, ORDERS } order;
+typedef enum order { FORWARD, BACKWARD, BY_SIZE, BY_AREA, BY_LENGTH, PEAK_SIZE, PEAK_LENGTH, PEAK_START, BREADTH, ORDERS, BY_FIRST, BY_LAST } order;
 
 static rank rank_of(const placer *p, int i, order how)
 {
@@ -97,6 +149,8 @@ static rank rank_of(const placer *p, int i, order how)
     switch (how) {
     case FORWARD: return (rank){e->first, -size, i};
     case BACKWARD: return (rank){-(double)e->last, -size, i};
+    case BY_FIRST: return (rank){-(double)e->first, 0, i};   // those that end first when time runs backwards
+    case BY_LAST: return (rank){e->last, 0, i};
     case BY_SIZE: return (rank){-size, -length, i};
     case BY_AREA: return (rank){-size * length, -size, i};
     case BY_LENGTH: return (rank){-length, -size, i};
@@ -112,12 +166,22 @@ static rank rank_of(const placer *p, int i, order how)
     }
 }
 
-static void try_order(placer *p, order how)
+static void sort_by(placer *p, order how, int *to)
 {
     for (int i = 0; i < p->n; i++) p->rank[i] = rank_of(p, i, how);
     qsort(p->rank, (size_t)p->n, sizeof *p->rank, by_rank);
-    for (int i = 0; i < p->n; i++) p->order[i] = p->rank[i].index;
-    place(p, how == FORWARD, how == BACKWARD);
+    for (int i = 0; i < p->n; i++) to[i] = p->rank[i].index;
+}
+
+static void try_order(placer *p, order how)
+{
+    sort_by(p, how, p->order);
+    if (how == FORWARD || how == BACKWARD) {
+        sort_by(p, how == FORWARD ? BY_LAST : BY_FIRST, p->by_end);
+        sweep(p, how == BACKWARD);
+    } else if (p->work + (int64_t)p->n * p->n / 4 < BUDGET) {
+        place(p);
+    }
 }
 
 /* ---- repair ------------------------------------------------------------------------------------ */
@@ -133,6 +197,7 @@ static uint32_t draw(placer *p, uint32_t below)
 static void repair(placer *p)
 {
     int64_t until = MR_MIN(p->work + REPAIR, (int64_t)BUDGET);
+    if ((int64_t)p->n * p->n / 4 > REPAIR) return;
     for (int t = 0; t < TRIES && p->work < until && p->best > p->bound + p->bound / 400; t++) {
         int top = 0, from = 0;
         for (int i = 0; i < p->n; i++)
@@ -150,7 +215,7 @@ static void repair(placer *p)
         memmove(p->order + to + 1, p->order + to, (size_t)(from - to) * sizeof *p->order);
         p->order[to] = pick;
         p->work += 2 * p->n;
-        place(p, false, false);
+        place(p);
     }
 }
 
@@ -180,7 +245,7 @@ mr_status mr_layout_place(mr_layout_entry *entry, int n, size_t *peak, size_t *b
         if (i == 0 || entry[i].last > high) high = entry[i].last;
     }
     p.times = n ? high - p.low + 1 : 0, p.bound_at = p.low;
-    size_t need = (size_t)n * (2 * sizeof *p.offset + sizeof *p.slots + 2 * sizeof *p.order + sizeof *p.rank) +
+    size_t need = (size_t)n * (2 * sizeof *p.offset + sizeof *p.slots + 3 * sizeof *p.order + sizeof *p.rank) +
                   (size_t)(p.times + 1) * sizeof *p.live;
     char *memory = mr_calloc(1, need);
     if (!memory) return mr_fail_memory(need);
@@ -191,6 +256,7 @@ mr_status mr_layout_place(mr_layout_entry *entry, int n, size_t *peak, size_t *b
     p.live = p.best_offset + n;
     p.order = (int *)(p.live + p.times + 1);
     p.best_order = p.order + n;
+    p.by_end = p.best_order + n;
 
     find_bound(&p);
     // one above another always works; every order must beat it

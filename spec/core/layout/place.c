@@ -111,6 +111,14 @@ static void large(int layers, int ops, int keep_one_in, double above)
     t = mr_now_s() - t;
     printf("%d nodes, %d ranges: %.2f %% above the bound, %.3f s\n", 2 * layers * ops, n, 100.0 * ((double)peak / (double)bound - 1), t);
     CHECK((double)peak <= above * (double)bound);
+    // a thousand of them against all others
+    int bad = 0;
+    for (int k = 0; k < 1000; k++) {
+        const mr_layout_entry *a = &e[draw(n)];
+        for (const mr_layout_entry *b = e; b < e + n; b++)
+            bad += a != b && live_together(a, b) && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+    }
+    CHECK_INT(bad, 0);
     if (n < 12000) {
         CHECK_INT(overlaps(e, n), 0);
         CHECK_OK(mr_layout_place(again, n, &peak2, NULL, NULL));
