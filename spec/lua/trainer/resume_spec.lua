@@ -1,0 +1,59 @@
+-- A resumed run is the same run: design promise 3, reliability P3.
+local base = require "moonreel.core.base"
+local demo_data = dofile "spec/support/demo_data.lua"
+local process = require "moonreel.core.process"
+
+local KILLS, STEPS = 20, 60
+local SEED = math.tointeger(os.getenv("MOONREEL_SEED")) or 20
+
+local function arguments(out, name, ...)
+  return {process.program(), "train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(), "outputs=" .. out,
+    "name=" .. name, "steps=" .. STEPS, "warmup_steps=3", "ckpt_every=2", "threads=1", "log_every=60", ...}
+end
+
+local function train(out, name, ...)
+  local result = process.run(arguments(out, name, ...), "", {deadline_s = 300, output_bytes = 1 << 20})
+  assert.equal(0, result.exit, result.output)
+end
+
+-- the run's directory: the newest with this name
+local function run_dir(out, name)
+  local found
+  for _, entry in ipairs(base.list_dir(out)) do
+    if entry:match("^%d+%-(.*)$") == name then found = out .. "/" .. entry end
+  end
+  return found
+end
+
+describe("trainer, resumed", function()
+  local out = demo_data.scratch()
+  teardown(function()
+    os.execute("rm -r '" .. out .. "'")
+    demo_data.remove()
+  end)
+
+  it("gives the same bits in two uninterrupted runs", function()
+    train(out, "first")
+    train(out, "second")
+    assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff", run_dir(out, "first"), run_dir(out, "second")))
+  end)
+
+  it("gives the same bits after " .. KILLS .. " kills at random moments", function()
+    print("resume_spec: seed " .. SEED .. " (MOONREEL_SEED)")
+    -- how long a start takes here and now; a life lasts up to some steps longer
+    local begin = base.now_s()
+    train(out, "probe", "steps=1")
+    local start_s = base.now_s() - begin
+    local kills = 0
+    for i = 1, 4 * KILLS do
+      if kills == KILLS then break end
+      local life = start_s * (0.1 + 1.5 * base.random_uniform(SEED, "kill", i, 0))
+      local result = process.run(arguments(out, "killed", "load=latest"), "", {deadline_s = life, output_bytes = 1 << 20})
+      if result.timed_out then kills = kills + 1 else assert.equal(0, result.exit, result.output) end
+    end
+    assert.equal(KILLS, kills)
+    train(out, "killed", "load=latest")
+    assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff", run_dir(out, "first"), run_dir(out, "killed")))
+    assert.equal(STEPS, require("moonreel.ckpt").steps(run_dir(out, "killed"))[1])
+  end)
+end)
