@@ -42,6 +42,14 @@ static mr_error *push(mr_status code, const char *file, int line, bool chain)
     return e;
 }
 
+/* Names and captions from files may be part of a text: their control characters never reach a terminal. */
+static void set_text(mr_error *e, const char *text)
+{
+    size_t n = 0;
+    for (; text[n]; n++) e->text[n] = ((unsigned char)text[n] < 32 && text[n] != '\n') || text[n] == 127 ? '?' : text[n];
+    e->text[n] = 0;
+}
+
 mr_status mr_fail_at(mr_status code, const char *file, int line, const char *fmt, ...)
 {
     char text[sizeof ring[0].text];
@@ -49,7 +57,7 @@ mr_status mr_fail_at(mr_status code, const char *file, int line, const char *fmt
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);  // before push: arguments may lend from the old record
     va_end(ap);
-    memcpy(push(code, file, line, false)->text, text, sizeof text);
+    set_text(push(code, file, line, false), text);
     return code;
 }
 
@@ -61,7 +69,7 @@ mr_status mr_fail_note_at(const char *file, int line, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     mr_status code = newest >= 0 ? ring[newest].code : MR_E_INTERNAL;
-    memcpy(push(code, file, line, true)->text, text, sizeof text);
+    set_text(push(code, file, line, true), text);
     return code;
 }
 

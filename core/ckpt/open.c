@@ -23,6 +23,7 @@ struct mr_ckpt {
     mr_manifest manifest;        // text is NULL for plain files
     part *parts;
     int n_parts, n;
+    mr_st_tensor *plain;         // of plain files: the tensors of all of them
     const mr_st_tensor **tensors, **by_name;
     char *block;                 // the block read last, verified
     int block_part;
@@ -99,11 +100,12 @@ static mr_status take_tensors(mr_ckpt *c)
     int n = 0, at = 0;
     for (int i = 0; i < c->n_parts; i++) n += mr_safetensors_count(c->parts[i].plain);
     MR_TRY(room_for_tensors(c, n));
+    if (!(c->plain = mr_calloc((size_t)n + 1, sizeof *c->plain))) return mr_fail_memory(sizeof *c->plain * (size_t)n);
     for (int i = 0; i < c->n_parts; i++)
-        for (int k = 0; k < mr_safetensors_count(c->parts[i].plain); k++) {
-            mr_st_tensor *t = (mr_st_tensor *)mr_safetensors_at(c->parts[i].plain, k);
-            t->file = i;
-            c->tensors[at++] = t;
+        for (int k = 0; k < mr_safetensors_count(c->parts[i].plain); k++, at++) {
+            c->plain[at] = *mr_safetensors_at(c->parts[i].plain, k);
+            c->plain[at].file = i;
+            c->tensors[at] = &c->plain[at];
         }
     return index_names(c);
 }
@@ -217,6 +219,7 @@ void mr_ckpt_close(mr_ckpt *c)
     }
     mr_manifest_fini(&c->manifest);
     mr_free(c->parts);
+    mr_free(c->plain);
     mr_free(c->tensors);
     mr_free(c->by_name);
     mr_free(c->block);

@@ -143,7 +143,7 @@ local function list(words, opts)
   local out = { { "step", "state", "size", "tensors", "launch", "written", "where" } }
   for _, r in ipairs(rows) do
     out[#out + 1] = { tostring(r.step), r.state, r.bytes and size_text(r.bytes) or "-", tostring(r.tensors or "-"),
-      tostring(r.launch or "-"), r.written or "-", clean(r.path) }
+      tostring(r.launch or "-"), clean(r.written or "-"), clean(r.path) }
   end
   print_columns(out, { true, false, true, true, true })
   for _, r in ipairs(rows) do
@@ -292,9 +292,15 @@ local function diff_tensor(a, b, name, found)
   end
 end
 
+-- sampler states are long; --json shows them whole
+local function short(value)
+  local text = clean(value)
+  return #text > 60 and text:sub(1, 60) .. "..." or text
+end
+
 local function print_difference(d)
   if d.kind ~= "tensor" then
-    print(("%s: %s / %s"):format(d.kind, clean(d.a), clean(d.b)))
+    print(("%s: %s / %s"):format(d.kind, short(d.a), short(d.b)))
   elseif d.only then
     print(("%s: only in %s"):format(clean(d.name), d.only))
   elseif d.a then

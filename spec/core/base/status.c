@@ -20,6 +20,9 @@ static void chain(void)
     CHECK_STR(text, "recipe.lua:4: decode 'loader': sample 17 could not be read\n  clip 'a.mp4' has 3 frames");
     CHECK_INT(mr_status_exit(mr_error_last()->code), 4);
     CHECK(strstr(mr_error_last()->file, "status.c") != NULL);
+    // what a hostile name does to a terminal is taken out
+    mr_fail(MR_E_DATA, "clip '%s'", "a\033[2J\a\177b");
+    CHECK_STR(mr_error_last()->text, "clip 'a?[2J??b'");
     // a fresh failure starts a new story
     mr_fail(MR_E_USAGE, "no such option");
     CHECK(mr_error_last()->cause == NULL);
