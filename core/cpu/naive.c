@@ -35,20 +35,22 @@ mr_status mr_op_run_naive(const mr_op *op, const mr_call *call)
 {
     if (!op->naive) return mr_fail(MR_E_UNSUPPORTED, "%s has no naive kernel", op->name);
     mr_call wide = *call;
-    char *at = call->workspace;
+    size_t used = 0;
+#define PLACE(d) (stand_in_bytes(d) ? (char *)call->workspace + used : NULL)
     for (int i = 0; i < call->n_in; i++) {
         const mr_view *v = &call->in[i];
         if (!replaced(&v->desc)) continue;
-        wide.in[i] = (mr_view){at, stand_in(&v->desc)};
-        at += stand_in_bytes(&v->desc);
+        wide.in[i] = (mr_view){PLACE(&v->desc), stand_in(&v->desc)};
+        used += stand_in_bytes(&v->desc);
         MR_TRY(mr_view_copy(&wide.in[i], v));
     }
     for (int i = 0; i < call->n_out; i++) {
         const mr_view *v = &call->out[i];
         if (!replaced(&v->desc)) continue;
-        wide.out[i] = (mr_view){at, stand_in(&v->desc)};
-        at += stand_in_bytes(&v->desc);
+        wide.out[i] = (mr_view){PLACE(&v->desc), stand_in(&v->desc)};
+        used += stand_in_bytes(&v->desc);
     }
+#undef PLACE
     wide.workspace = NULL, wide.packed = NULL, wide.state = NULL;
     MR_TRY(op->naive(&wide));
     for (int i = 0; i < call->n_out; i++)

@@ -45,11 +45,11 @@ struct mr_product {
 #endif
 };
 
-static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
-
 /* ---- oneDNN ---------------------------------------------------------------------------------------- */
 
 #ifdef MR_HAVE_ONEDNN
+static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
+
 static dnnl_engine_t engine;
 static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
 static void engine_start(void)
