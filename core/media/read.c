@@ -139,10 +139,10 @@ static outcome decode(reading *r, int64_t most_frames)
         int err = avcodec_send_packet(codec, got ? p : NULL);
         av_packet_unref(p);
         if (err == AVERROR(ENOMEM)) return fail(r, MR_FAULT_CORRUPT, err, "decode");
-        // before the first frame errors are those of a start in mid stream
-        if (err < 0 && err != AVERROR_EOF && r->counted) {
+        if (err < 0 && err != AVERROR_EOF) {
             snprintf(r->damage, sizeof r->damage, "the decoder refused a packet near frame %lld", (long long)wanted(r, r->done));
-            return DAMAGED;
+            // before the first frame it may be a start in mid stream: what comes out decides
+            if (r->counted) return DAMAGED;
         }
         idle++;
         outcome o = receive(r, &idle);
@@ -164,7 +164,7 @@ static outcome decode(reading *r, int64_t most_frames)
 // one try from key frame number `key`; -1: from the start of the file
 static outcome attempt(reading *r, int32_t key)
 {
-    r->counted = 0, r->done = 0, r->held = false;
+    r->counted = 0, r->done = 0, r->held = false, r->damage[0] = 0;
     av_frame_unref(r->w->held);
     media_log_clear();
     double left_s = (double)(r->end_ns - mr_clock_table()->monotonic_ns()) * 1e-9;
@@ -185,7 +185,7 @@ static mr_status conclude(reading *r, outcome o)
     if (o == DONE) return MR_OK;
     if (o == FAILED) return r->st;
     const char *path = r->req->path, *log = media_log_text();
-    if (o == DAMAGED) {
+    if (o == DAMAGED || r->damage[0]) {
         *r->fault = MR_FAULT_CORRUPT;
         return mr_fail(MR_E_DECODE, "%s: corrupt: %s%s%s", path, r->damage, *log ? "; " : "", log);
     }

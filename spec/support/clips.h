@@ -61,6 +61,7 @@ static inline const char *clips_dir(void)
     atexit(clips_clean);
     return clips_folder;
 }
+/* A path in it; lent until eight calls later. */
 static inline const char *clips_path(const char *name)
 {
     static char path[8][256];

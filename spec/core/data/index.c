@@ -12,7 +12,8 @@
 static void round_trip(void)
 {
     enum { N = 9000 };
-    const char *path = clips_path("a.mrx");
+    char path[300];
+    snprintf(path, sizeof path, "%s", clips_path("a.mrx"));
     mr_index *ix;
     mr_index_reader *reader;
     // a map that has to grow on the way
@@ -111,7 +112,8 @@ static int count_names(void)
 // a builder killed at any moment leaves the old index whole, and the next one clears up
 static void killed(void)
 {
-    const char *path = clips_path("kill.mrx");
+    char path[300];
+    snprintf(path, sizeof path, "%s", clips_path("kill.mrx"));
     if (!CHECK_OK(rows_build(path, 1, 500, 0))) return;
     int before = count_names(), finished = 0, old = 0;
     for (int round = 0; round < 12; round++) {
@@ -137,12 +139,12 @@ static void killed(void)
 
 static void change(const char *index, const char *name, int64_t at, int64_t length)
 {
-    char path[300], *data;
+    char file[400], *data;
     size_t n;
-    snprintf(path, sizeof path, "%s/%s", index, name);
-    CHECK_OK(mr_file_read_all(path, &data, &n));
+    snprintf(file, sizeof file, "%s/%s", index, name);
+    CHECK_OK(mr_file_read_all(file, &data, &n));
     if (at >= 0) data[(size_t)at % n] ^= 0x10;
-    int fd = open(path, O_WRONLY | O_TRUNC);
+    int fd = open(file, O_WRONLY | O_TRUNC);
     CHECK(fd >= 0 && write(fd, data, length >= 0 ? n - (size_t)length : n) > 0);
     close(fd);
     mr_free(data);
@@ -150,7 +152,8 @@ static void change(const char *index, const char *name, int64_t at, int64_t leng
 
 static void damage(void)
 {
-    const char *path = clips_path("hurt.mrx");
+    char path[300];
+    snprintf(path, sizeof path, "%s", clips_path("hurt.mrx"));
     mr_index *ix;
     uint64_t seed = 3;
     for (int round = 0; round < 8; round++) {
@@ -165,7 +168,7 @@ static void damage(void)
     CHECK_OK(rows_build(path, 1, 3000, 0));
     change(path, "data.sum", 20, -1);
     CHECK_FAILS(mr_index_open(path, false, &ix), MR_E_DATA, "data.sum: is damaged");
-    char sum[300];
+    char sum[400];
     snprintf(sum, sizeof sum, "%s/data.sum", path);
     unlink(sum);
     CHECK_FAILS(mr_index_open(path, false, &ix), MR_E_DATA, "is not sealed");
@@ -182,7 +185,8 @@ static void damage(void)
 // an index cut off while it is open ends the program with a word, not with a signal
 static void cut_while_open(void)
 {
-    const char *path = clips_path("cut.mrx");
+    char path[300];
+    snprintf(path, sizeof path, "%s", clips_path("cut.mrx"));
     if (!CHECK_OK(rows_build(path, 1, 6000, 0))) return;
     int out[2];
     CHECK_INT(pipe(out), 0);
@@ -191,7 +195,7 @@ static void cut_while_open(void)
         mr_index *ix;
         mr_index_reader *reader;
         mr_row row;
-        char file[300];
+        char file[400];
         dup2(out[1], 2);
         if (mr_index_open(path, false, &ix) || mr_index_reader_new(ix, &reader)) _exit(90);
         snprintf(file, sizeof file, "%s/data.mdb", path);

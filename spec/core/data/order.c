@@ -72,7 +72,8 @@ static void once_each(uint64_t seed)
     uint64_t n = 1 + draw(&seed) % 9000, s = draw(&seed) >> 2;
     int batches[5];
     sizes(&seed, batches);
-    const char *path = clips_path("order.mrx");
+    char path[300];
+    snprintf(path, sizeof path, "%s", clips_path("order.mrx"));
     if (!CHECK_OK(rows_build(path, seed, n, 0))) return;
     run r;
     mr_index *index;
@@ -132,7 +133,8 @@ static void once_each(uint64_t seed)
 // a restored order continues with the very draws of the uninterrupted one
 static void same_after_restart(void)
 {
-    const char *path = clips_path("order.mrx");
+    char path[300];
+    snprintf(path, sizeof path, "%s", clips_path("order.mrx"));
     const int batches[5] = {3, 4, 2, 5, 1};
     if (!CHECK_OK(rows_build(path, 4, 5000, 0))) return;
     run a, b;
@@ -167,7 +169,9 @@ static void same_after_restart(void)
 
 static void what_is_refused(void)
 {
-    const char *path = clips_path("order.mrx"), *other = clips_path("other.mrx");
+    char path[300], other[300];
+    snprintf(path, sizeof path, "%s", clips_path("order.mrx"));
+    snprintf(other, sizeof other, "%s", clips_path("other.mrx"));
     const int batches[5] = {3, 4, 2, 5, 1};
     run a;
     CHECK_OK(rows_build(path, 4, 3000, 0));
@@ -217,7 +221,8 @@ static void what_is_refused(void)
 // excluded keys are gone from the next epoch on, not within this one
 static void exclusion(void)
 {
-    const char *path = clips_path("order.mrx");
+    char path[300];
+    snprintf(path, sizeof path, "%s", clips_path("order.mrx"));
     const int batches[5] = {8, 8, 8, 8, 8};
     run a;
     CHECK_OK(rows_build(path, 4, 2000, 0));

@@ -3,6 +3,10 @@
 #include "clips.h"
 #include <errno.h>
 
+/* x265 keeps its parameters for ever; that is its own affair. */
+MR_API const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void) { return "leak:libx265\n"; }
+
 static const mr_media *m;
 static mr_media_worker *w;
 
