@@ -1,0 +1,85 @@
+/* op/product: own kernels of every instruction set, and the way chosen on this machine, against f64
+ * sums; shapes around the block sizes, transposed and padded operands, bias, accumulation. */
+#include "check.h"
+#include "cpu/cpu.h"
+#include "cpu/product.h"
+
+#include <stdlib.h>
+
+static float value(uint64_t seed, int64_t i) { return mr_random_uniform(seed, 1, 2, 0, (uint64_t)i) * 2 - 1; }
+
+static void *fill(int64_t n, mr_dtype t, uint64_t seed)
+{
+    void *p = aligned_alloc(64, ((size_t)n * 4 + 127) & ~(size_t)63);
+    for (int64_t i = 0; i < n; i++)
+        if (t == MR_BF16) ((uint16_t *)p)[i] = mr_f32_to_bf16(value(seed, i));
+        else ((float *)p)[i] = value(seed, i);
+    return p;
+}
+static double get(const void *p, int64_t i, mr_dtype t) { return t == MR_BF16 ? mr_bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i]; }
+
+/* Relative L2 error of c against c0 + a b + bias. */
+static double error(const mr_product_spec *s, const void *a, const void *b, const void *bias, const float *c0, const void *c)
+{
+    double diff = 0, norm = 0;
+    for (int64_t i = 0; i < s->batch; i++)
+        for (int64_t r = 0; r < s->m; r++)
+            for (int64_t j = 0; j < s->n; j++) {
+                double want = (s->bias ? get(bias, j, s->in) : 0) + (s->accumulate ? (double)c0[i * s->c_batch + r * s->c_row + j] : 0);
+                for (int64_t p = 0; p < s->k; p++)
+                    want += get(a, i * s->a_batch + r * s->a_row + p * s->a_col, s->in) * get(b, i * s->b_batch + p * s->b_row + j * s->b_col, s->in);
+                double d = get(c, i * s->c_batch + r * s->c_row + j, s->out) - want;
+                diff += d * d, norm += want * want;
+            }
+    return sqrt(diff / MR_MAX(norm, 1e-30));
+}
+
+typedef struct shape { int64_t batch, m, n, k; bool ta, tb, bias, accumulate; mr_dtype in, out; } shape;
+
+static const shape shapes[] = {
+    {1, 1, 1, 1, 0, 0, 0, 0, MR_F32, MR_F32},          {1, 73, 33, 385, 0, 1, 1, 0, MR_F32, MR_F32},
+    {1, 145, 65, 40, 1, 0, 0, 1, MR_F32, MR_F32},      {3, 17, 31, 9, 0, 0, 0, 0, MR_F32, MR_F32},
+    {1, 72, 64, 800, 0, 1, 1, 0, MR_BF16, MR_BF16},    {1, 80, 100, 50, 1, 0, 0, 1, MR_BF16, MR_F32},
+    {1, 513, 256, 700, 1, 0, 0, 1, MR_BF16, MR_F32},   {1, 512, 257, 2000, 0, 0, 1, 0, MR_BF16, MR_BF16},
+    {2, 30, 40, 50, 1, 1, 0, 0, MR_BF16, MR_BF16},     {1, 5, 7, 0, 0, 0, 1, 0, MR_F32, MR_F32},
+    {1, 512, 2304, 30, 1, 0, 0, 1, MR_BF16, MR_F32},
+};
+
+static void run(const shape *x, const char *isa, int threads)
+{
+    mr_facts facts = {.device = "cpu", .threads = threads, .bf16 = mr_cpu_bf16()};
+    snprintf(facts.isa, sizeof facts.isa, "%s", isa);
+    // rows of C are padded by 3 elements
+    mr_product_spec s = {.batch = x->batch, .m = x->m, .n = x->n, .k = x->k, .a_row = x->ta ? 1 : x->k, .a_col = x->ta ? x->m : 1,
+                         .b_row = x->tb ? 1 : x->n, .b_col = x->tb ? x->k : 1, .a_batch = x->m * x->k, .b_batch = x->k * x->n,
+                         .c_row = x->n + 3, .c_batch = x->m * (x->n + 3), .in = x->in, .out = x->out, .bias = x->bias, .accumulate = x->accumulate};
+    void *a = fill(x->batch * x->m * x->k, x->in, 1), *b = fill(x->batch * x->k * x->n, x->in, 2), *bias = fill(x->n, x->in, 3);
+    void *c = fill(x->batch * s.c_batch, x->out, 4);
+    float *c0 = fill(x->batch * s.c_batch, MR_F32, 4);
+    mr_product *p = NULL;
+    CHECK_OK(mr_product_new(&s, &facts, &p));
+    void *work = aligned_alloc(64, (mr_product_workspace(p) + 127) & ~(size_t)63);
+    CHECK_OK(mr_product_run(p, a, b, bias, c, work));
+    double e = error(&s, a, b, bias, c0, c), tol = x->out == MR_BF16 ? 5e-3 : 5e-6;
+    if (!check_note(e <= tol))
+        printf("%s, %d threads (%s): [%lld, %lld, %lld] off by %.3g, allowed %.3g\n", isa, threads, mr_product_how(p), (long long)x->m, (long long)x->n, (long long)x->k, e, tol);
+    // the gap between rows keeps its bytes
+    void *before = fill(x->batch * s.c_batch, x->out, 4);
+    for (int64_t r = 0; r < x->m; r++) CHECK(get(c, r * s.c_row + x->n, x->out) == get(before, r * s.c_row + x->n, x->out));
+    mr_product_free(p);
+    free(a), free(b), free(bias), free(c), free(c0), free(work), free(before);
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < MR_COUNT(shapes); i++) {
+        run(&shapes[i], "base", 3);
+        run(&shapes[i], mr_isa_name(mr_isa()), 1);
+        run(&shapes[i], mr_isa_name(mr_isa()), 2);
+    }
+    mr_product *p = NULL;
+    mr_product_spec wide = {.batch = 1, .m = 2, .n = 2, .k = 2, .in = MR_F64, .out = MR_F64};
+    CHECK_FAILS(mr_product_new(&wide, &(mr_facts){.isa = "base", .threads = 1}, &p), MR_E_UNSUPPORTED, "naive row");
+    mr_product_free(NULL);
+    return check_done();
+}
