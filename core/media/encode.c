@@ -90,6 +90,8 @@ static void set_defaults(AVCodecContext *ctx, int quality, AVDictionary **dict)
     if (strcmp(name, "libx264") == 0 || strcmp(name, "libx265") == 0) {
         snprintf(q, sizeof q, "%d", quality ? quality : 16);
         av_dict_set(dict, "crf", q, 0);
+        // with macroblock trees x264 writes other bytes from call to call (seen in 164 with frames of 32 x 32)
+        if (strcmp(name, "libx264") == 0) av_dict_set(dict, "x264-params", "mbtree=0", 0);
         if (strcmp(name, "libx265") == 0) av_dict_set(dict, "x265-params", "log-level=none:pools=none:frame-threads=1", 0);
     } else if (strncmp(name, "libvpx", 6) == 0 || strcmp(name, "libaom-av1") == 0) {
         snprintf(q, sizeof q, "%d", quality ? quality : 16);

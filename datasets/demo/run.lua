@@ -1,0 +1,167 @@
+--- The demonstration: `moonreel datasets/demo/run.lua [--out DIR] [--run RUN] [--json] [key=value ...]`.
+-- Trains recipes/tiny/demo (or takes --run), renders held-out and seen prompts, measures them, prints tables and the
+-- verdict, and leaves clips, sheet.png and result.json in DIR. Exit code 1 when a promise is broken.
+package.path = (arg[0]:match("^(.*/)") or "./") .. "../../?.lua;" .. package.path
+local base = require "moonreel.core.base"
+local data = require "moonreel.data"
+local json = require "moonreel.core.json"
+local measure = require "datasets.demo.measure"
+local report = require "datasets.demo.report"
+local sheet = require "datasets.demo.sheet"
+local world = require "datasets.demo.world"
+
+local ENLARGE = 4
+
+local function say(...)
+  io.stdout:write(string.format(...), "\n")
+  io.stdout:flush()
+end
+
+-- {out, run, json, overrides} from the command line
+local function read_arguments(words)
+  local o = { out = "build/demo/result", overrides = {} }
+  local i = 1
+  while i <= #words do
+    local word = words[i]
+    if word == "--out" or word == "--run" then
+      o[word:sub(3)] = words[i + 1] or base.raise("MR_E_USAGE", word .. ": expected a folder, got nothing")
+      i = i + 1
+    elseif word == "--json" then
+      o.json = true
+    else
+      o.overrides[#o.overrides + 1] = word
+    end
+    i = i + 1
+  end
+  return o
+end
+
+-- the word of a list of rows or names that a caption holds
+local function word_in(text, list)
+  for _, row in ipairs(list) do
+    local name = type(row) == "table" and row[1] or row
+    if text:find("%f[%a]" .. name .. "%f[%A]") then return name end
+  end
+end
+
+-- run the measuring program over every training clip, as decoded
+local function check_measure(d)
+  local index <close> = data.open(d.settings.dataset.data_path)
+  local n = { clips = #index, colour = 0, direction = 0 }
+  for i = 1, #index do
+    local row = index:row(i)
+    local pixels, facts = data.decode(row.file)
+    local found = measure.find(pixels, facts.frames, facts.height, facts.width) or {}
+    if found.colour == word_in(row.text, world.colours) then n.colour = n.colour + 1 end
+    if found.direction == word_in(row.text, world.directions) then n.direction = n.direction + 1 end
+  end
+  d.measured = n
+  say("measuring program on the training clips: colour right in %d of %d, direction in %d", n.colour, n.clips, n.direction)
+end
+
+local function train(d)
+  if not d.run then
+    local code, facts = require("moonreel.trainer").run(d.settings)
+    if code ~= 0 then return code end
+    d.run = facts.dir
+  end
+  local losses, first_wall, last_wall = {}, nil, nil
+  for entry in require("moonreel.run").entries(d.run) do
+    if entry.kind == "step" then
+      losses[entry.step] = entry.loss
+      first_wall, last_wall = first_wall or entry.wall, entry.wall
+    end
+  end
+  d.steps, d.train_s = #losses, last_wall - first_wall
+  d.loss_first, d.loss_last = report.loss_ends(losses, 50)
+  say("loss: %.4f over the first 50 steps, %.4f over the last 50 of %d (%.0f s)", d.loss_first, d.loss_last, d.steps, d.train_s)
+end
+
+-- {set, prompt, asked} for both sets of triples
+local function questions()
+  local out = {}
+  for _, set in ipairs { { "held-out", world.held_out }, { "seen", world.seen } } do
+    for i, triple in ipairs(set[2]) do
+      local scene = { colour = triple[1], shape = triple[2], direction = triple[3],
+        background = world.backgrounds[(i - 1) % #world.backgrounds + 1][1] }
+      out[#out + 1] = { set = set[1], prompt = world.caption(scene, 1), asked = scene, found = {}, clips = {} }
+    end
+  end
+  return out
+end
+
+local function render(d)
+  local started = base.now_s()
+  d.rows = questions()
+  local prompts = {}
+  for i, row in ipairs(d.rows) do prompts[i] = row.prompt end
+  local sampler <close> = require("moonreel.sample").open(d.run)
+  local clips = sampler:render { prompts = prompts }
+  local per_prompt = #clips // #prompts
+  for i, clip in ipairs(clips) do
+    local row = d.rows[(i - 1) // per_prompt + 1]
+    row.clips[#row.clips + 1] = clip
+  end
+  d.render_s = base.now_s() - started
+end
+
+local function measure_all(d)
+  for _, row in ipairs(d.rows) do
+    for k, clip in ipairs(row.clips) do
+      row.found[k] = measure.find(clip.pixels, clip.frames, clip.height, clip.width) or false
+      clip.mark = report.mark(row.asked, row.found[k] or nil)
+    end
+  end
+end
+
+local function write_files(d)
+  base.make_dir(d.out)
+  local lines = {}
+  for i, row in ipairs(d.rows) do
+    lines[i] = row.clips
+    for _, clip in ipairs(row.clips) do
+      local a = row.asked
+      data.encode(("%s/%s-%s-%s-%s-%d.mp4"):format(d.out, row.set, a.colour, a.shape, a.direction, clip.seed),
+        sheet.enlarge(clip.pixels, clip.width, ENLARGE), { frames = clip.frames, height = clip.height * ENLARGE,
+          width = clip.width * ENLARGE, fps = clip.fps })
+    end
+  end
+  local clip = lines[1][1]
+  local pixels, height, width = sheet.compose(lines, clip.frames, clip.height, clip.width)
+  data.png(d.out .. "/sheet.png", pixels, { height = height, width = width })
+end
+
+-- tables, verdict, result.json
+local function conclude(d)
+  local sets, result = { "held-out", "seen" }, { run = d.run, steps = d.steps, loss_first = d.loss_first,
+    loss_last = d.loss_last, train_s = d.train_s, render_s = d.render_s, measure_on_training = d.measured, prompts = {} }
+  for _, set in ipairs(sets) do
+    local rows = {}
+    for _, row in ipairs(d.rows) do if row.set == set then rows[#rows + 1] = row end end
+    result[set] = report.count(rows)
+    say("\n%s", report.table(set, rows))
+  end
+  for i, row in ipairs(d.rows) do
+    local found = {}
+    for k, f in ipairs(row.found) do
+      found[k] = f and { colour = f.colour, direction = f.direction, dx = f.dx, dy = f.dy } or json.null
+    end
+    result.prompts[i] = { set = row.set, prompt = row.prompt, colour = row.asked.colour, direction = row.asked.direction, found = found }
+  end
+  local ok, sentences = report.verdict(d.loss_first, d.loss_last, result["held-out"])
+  result.ok = ok
+  base.replace_file(d.out .. "/result.json", json.encode(result) .. "\n")
+  say("\n%s", table.concat(sentences, "\n"))
+  say("trained %.0f s, rendered %.0f s; clips, sheet.png and result.json are in %s", d.train_s, d.render_s, d.out)
+  if d.json then print(json.encode(result)) end
+  return ok and 0 or 1
+end
+
+local d = read_arguments(arg)
+if d.json then say = function(...) io.stderr:write(string.format(...), "\n") end end
+d.settings = require("moonreel.settings").bake("tiny/demo", d.overrides)
+for _, step in ipairs { check_measure, train, render, measure_all, write_files, conclude } do
+  local code = step(d)
+  if code and code ~= 0 then return code end
+end
+return 0
