@@ -39,10 +39,11 @@ Run.__close = Run.close
 
 --- Train a recipe.
 ---@param settings table  baked
+---@param options table|nil  write: takes each line of the log instead of standard output
 ---@return integer exit code
 ---@return table facts     dir, step, loss
-function trainer.run(settings)
-  local r <close> = setmetatable({settings = settings, notes = {}, programs = {}, kept = {}}, Run)
+function trainer.run(settings, options)
+  local r <close> = setmetatable({settings = settings, write = (options or {}).write, notes = {}, programs = {}, kept = {}}, Run)
   signal.catch()
   local result
   for _, step in ipairs(trainer.steps) do result = step[2](r) end

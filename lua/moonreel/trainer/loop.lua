@@ -30,7 +30,7 @@ function loop.predict(r)
   for _, note in ipairs(r.notes) do r.progress:say(note) end
   r.progress:say(("run %s: %d of %d parameters train, %s on %s (%s, %d threads)"):format(r.dir, trained, all, r.dtype,
     r.facts.device, r.facts.isa, r.facts.threads))
-  local speeds, rows = predict.speeds(r.dtype), {}
+  local speeds, rows = predict.speeds(r.device, r.dtype), {}
   for _, bucket in ipairs(r.plan.buckets) do
     local prog = micro_step(r, r.feed:shape(bucket)).prog
     local row = {bucket = ("%s %dx%dx%d"):format(bucket.resolution, bucket.frames, bucket.height, bucket.width), batch = bucket.batch,
@@ -121,7 +121,7 @@ function loop.step(r)
     time_s = time_s, wall = base.wall_s()}
   if not good then
     line.kind, line.reason = "skip", weight == 0 and "no good sample" or "not finite"
-    line.loss, line.grad_norm, line.text = nil, nil, ("loss %s, gradient norm %s"):format(sum, norm)
+    line.loss, line.grad_norm, line.t, line.text = nil, nil, nil, ("loss %s, gradient norm %s"):format(sum, norm)
   end
   r.journal:append(line)
   if good then

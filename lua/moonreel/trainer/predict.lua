@@ -1,7 +1,10 @@
 --- What each bucket will cost, before the first step: peak memory exactly, step time from two measured speeds.
 -- @module moonreel.trainer.predict
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 
 local predict = {}
@@ -17,17 +20,32 @@ local function fastest(n, f)
   return best
 end
 
---- Speeds of this machine: FLOP per second of a product, bytes per second of a copy. Takes some 20 ms.
+-- seconds of one run of a small graph, compiled
+local function seconds_of(run, dims, build)
+  local g = G.graph()
+  g:output("y", build(g, g:input("x", "f32", dims)))
+  g:finish()
+  local prog = run:compile(g)
+  prog:set("x", T.new("f32", dims))
+  return fastest(5, function()
+    prog:run()
+    run:sync()
+  end)
+end
+
+--- Speeds of a device: FLOP per second of a product, bytes per second of a pass over memory. Takes some 20 ms.
+---@param device mr.Device
 ---@param dtype string
 ---@return table  flops, bandwidth
-function predict.speeds(dtype)
-  local n = 384
-  local x, w = T.new(dtype, {n, n}), T.new(dtype, {n, n})
-  local product = fastest(4, function() ops.linear(x, w, false) end)
-  local size = 1 << 20
-  local a = T.new("f32", {size})
-  local moved = fastest(3, function() ops.affine(a, {scale = 1, shift = 0}) end)
-  return {flops = 2 * n ^ 3 / product, bandwidth = 8 * size / moved}
+function predict.speeds(device, dtype)
+  local run <close> = E.new(device, nil, {})
+  local n, size = 512, 1 << 20
+  local product = seconds_of(run, {n, n}, function(g, x)
+    local w = g:const(T.new(dtype, {n, n}))
+    return (ops.linear(nn.cast(x, dtype), w, false))
+  end)
+  local pass = seconds_of(run, {size}, function(_, x) return (ops.affine(x, {scale = 1, shift = 1})) end)
+  return {flops = 2 * n ^ 3 / product, bandwidth = 8 * size / pass}
 end
 
 --- Peak bytes of a program: everything that lives while it runs.

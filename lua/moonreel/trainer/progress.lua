@@ -24,8 +24,13 @@ end
 
 ---@param total integer    steps of the run; 0: not known
 ---@param every integer    steps between plain lines
-function progress.new(total, every)
-  return setmetatable({total = total, every = every, live = base.is_terminal(1), rate = nil, shown = false}, Progress)
+---@param write function|nil takes each line; nil: standard output, where a terminal gets a line that is rewritten
+function progress.new(total, every, write)
+  return setmetatable({total = total, every = every, live = not write and base.is_terminal(1), shown = false,
+    write = write or function(line)
+      io.stdout:write(line, "\n")
+      io.stdout:flush()
+    end}, Progress)
 end
 
 -- the line for a step
@@ -53,8 +58,7 @@ function Progress:step(s)
     io.stdout:flush()
     self.shown = true
   elseif s.step % self.every == 0 or s.step == 1 then
-    io.stdout:write(text(self, s), "\n")
-    io.stdout:flush()
+    self.write(text(self, s))
   end
 end
 
@@ -64,8 +68,7 @@ function Progress:say(line)
     io.stdout:write("\n")
     self.shown = false
   end
-  io.stdout:write(line, "\n")
-  io.stdout:flush()
+  self.write(line)
 end
 
 --- Leave the cursor on a fresh line.

@@ -27,6 +27,7 @@ end
 --- Refuse settings that nothing reads.
 function setup.check(r)
   local s = r.settings
+  r.progress = progress.new(s.steps, s.log_every, r.write)
   s:require_readers()
   if not s.vae.type or not s.text_encoder.type then
     base.raise("MR_E_RECIPE", "training needs vae.type and text_encoder.type; try: vae = { type = \"dct\" }, text_encoder = { type = \"bytes\" }")
@@ -153,7 +154,6 @@ end
 --- Open the index and start decoding where the run stands.
 function setup.data(r)
   local s = r.settings
-  r.progress = progress.new(s.steps, s.log_every)
   r.index = r:keep(open_index(r, s.dataset.data_path))
   local resumed = r.found and not r.scratch and r.source.manifest
   r.loader = r:keep(open_loader(r, {epochs = s.epochs, quarantine = r.dir .. "/quarantine.jsonl",

@@ -1,0 +1,167 @@
+-- What the loop does when something goes wrong: bad numbers, a disk that refuses, a signal.
+local base = require "moonreel.core.base"
+local demo_data = dofile "spec/support/demo_data.lua"
+local process = require "moonreel.core.process"
+local run = require "moonreel.run"
+local settings = require "moonreel.settings"
+local trainer = require "moonreel.trainer"
+
+local out = demo_data.scratch()
+
+local function bake(...)
+  return settings.bake("recipes/tiny/demo.lua", {"dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "threads=1", "warmup_steps=2",
+    "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32", "model.caption_channels=32", ...})
+end
+
+-- train with a function put before the last step; returns ok, result, lines, run directory
+local function train(s, before)
+  local lines, dir = {}, nil
+  table.insert(trainer.steps, #trainer.steps, {"spec", function(r)
+    dir = r.dir
+    if before then before(r) end
+  end})
+  local ok, result = pcall(trainer.run, s, {write = function(line) lines[#lines + 1] = line end})
+  table.remove(trainer.steps, #trainer.steps - 1)
+  return ok, result, lines, dir
+end
+
+local function entries(dir, kind)
+  local list = {}
+  for entry in run.entries(dir) do
+    if entry.kind == kind then list[#list + 1] = entry end
+  end
+  return list
+end
+
+-- let the times of the steps for which `bad` is true be not-a-number
+local function spoil(bad)
+  return function(r)
+    local prepare = r.feed.prepare
+    r.feed.prepare = function(self, batch, shape)
+      local input = prepare(self, batch, shape)
+      if bad(r.step + 1) then input.t[1] = 0 / 0 end
+      return input
+    end
+  end
+end
+
+describe("trainer.loop", function()
+  teardown(function()
+    os.execute("rm -r '" .. out .. "'")
+    demo_data.remove()
+  end)
+
+  it("writes a run directory with recipe, settings, journal and a last checkpoint", function()
+    local s = bake("steps=6", "name=plain")
+    local ok, code, lines, dir = train(s)
+    assert.is_true(ok, tostring(code))
+    assert.equal(0, code)
+    assert.equal(s.hash, settings.bake(dir .. "/recipe.lua").hash)
+    assert.equal(s.hash, settings.load(dir .. "/settings.json").hash)
+    assert.same({6}, require("moonreel.ckpt").steps(dir))
+    local steps = entries(dir, "step")
+    assert.equal(6, #steps)
+    for i, e in ipairs(steps) do
+      assert.equal(i, e.step)
+      for _, field in ipairs{"loss", "grad_norm", "lr", "t", "data_wait_s", "bytes", "time_s"} do
+        assert.is_true(type(e[field]) == "number", field)
+      end
+    end
+    assert.equal(6, entries(dir, "end")[1].step)
+    assert.matches("^bucket 32px 6x32x32: batch 8, 250 samples, peak [%d.]+ MiB, about [%d.]+ ms a step$", lines[2])
+  end)
+
+  it("skips a step that is not finite, and its parameters stay", function()
+    local before, after
+    local ok, code, _, dir = train(bake("steps=5", "name=skip"), function(r)
+      spoil(function(step) return step == 3 end)(r)
+      local step = r.update.step
+      r.update.step = function(self, h)
+        local function bytes() return r.exec:read("master", "f32", 0, {r.pipe.params:elements(false)}):bytes() end
+        if r.step == 2 then before = bytes() end
+        local norm = step(self, h)
+        if r.step == 2 then after = bytes() end
+        return norm
+      end
+    end)
+    assert.is_true(ok, tostring(code))
+    assert.is_true(before == after)
+    assert.equal(1, #entries(dir, "skip"))
+    assert.equal(3, entries(dir, "skip")[1].step)
+    assert.equal(4, #entries(dir, "step"))
+  end)
+
+  it("stops with exit 7 after three of them, with a checkpoint", function()
+    local ok, err, _, dir = train(bake("steps=20", "name=bad"), spoil(function(step) return step > 2 end))
+    assert.is_false(ok)
+    assert.equal("MR_E_NONFINITE", err.code)
+    assert.equal(7, err.exit)
+    assert.matches("3 steps in a row without a finite loss", err.message)
+    assert.same({5}, require("moonreel.ckpt").steps(dir))
+  end)
+
+  it("goes on when a save fails, and stops with exit 8 after three intervals", function()
+    local ok, err, lines, dir = train(bake("steps=400", "ckpt_every=2", "name=full"), function(r)
+      -- a file where the directory was: no checkpoint can be begun
+      os.execute(("rm -r '%s/ckpt' && touch '%s/ckpt'"):format(r.dir, r.dir))
+    end)
+    assert.is_false(ok)
+    assert.equal("MR_E_CKPT", err.code)
+    assert.equal(8, err.exit)
+    assert.is_true(#entries(dir, "step") >= 6)
+    assert.matches("save of step 2", table.concat(lines, "\n"))
+  end)
+
+  it("commits a checkpoint on SIGTERM and SIGINT, and ends with 143 and 130", function()
+    for signal, code in pairs{TERM = 143, INT = 130} do
+      local r = process.run({"/usr/bin/timeout", "--preserve-status", "-s", signal, "2.5", process.program(), "train", "recipes/tiny/demo.lua",
+        "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. signal, "threads=1"}, "", {deadline_s = 60, output_bytes = 1 << 20})
+      assert.equal(code, r.exit, r.output)
+      local dir = r.output:match("run (%S+):")
+      local last = entries(dir, "stop")[1].step
+      assert.same({last}, require("moonreel.ckpt").steps(dir))
+      assert.is_true(base.exists(("%s/ckpt/step-%012d/MANIFEST.json"):format(dir, last)))
+    end
+  end)
+
+  it("refuses a second trainer on the same run directory", function()
+    local inner
+    local ok, code = train(bake("steps=2", "name=twice"), function(r)
+      inner = table.pack(pcall(run.lock, r.dir))
+    end)
+    assert.is_true(ok, tostring(code))
+    assert.is_false(inner[1])
+    assert.equal("MR_E_LOCK", inner[2].code)
+  end)
+
+  it("continues, branches and starts anew as the three ways to load say", function()
+    local _, _, _, first = train(bake("steps=4", "ckpt_every=2", "name=load"))
+    -- the newest step goes on in its directory
+    local ok, code, _, dir = train(bake("steps=6", "name=load", "load=" .. first))
+    assert.is_true(ok, tostring(code))
+    assert.equal(first, dir)
+    -- an older step opens a new run that names its parent
+    ok, code, _, dir = train(bake("steps=6", "name=load", "load=" .. first .. "@2"))
+    assert.is_true(ok, tostring(code))
+    assert.are_not.equal(first, dir)
+    assert.matches("step%-000000000002$", entries(dir, "start")[1].parent)
+    assert.equal(3, entries(dir, "step")[1].step)
+    -- everything but the position: steps from 1, the optimizer goes on
+    ok, code, _, dir = train(bake("steps=2", "name=load", "load=" .. first, "start_from_scratch=true"))
+    assert.is_true(ok, tostring(code))
+    assert.equal(1, entries(dir, "step")[1].step)
+    assert.equal(6, entries(dir, "start")[1].updates)
+    -- weights alone: a fresh optimizer
+    ok, code, _, dir = train(bake("steps=2", "name=load", "ckpt_path=" .. first))
+    assert.is_true(ok, tostring(code))
+    assert.equal(0, entries(dir, "start")[1].updates)
+  end)
+
+  it("refuses to continue under another model, naming the field", function()
+    local _, _, _, dir = train(bake("steps=2", "name=other"))
+    local ok, err = train(bake("steps=4", "name=other", "model.mlp_ratio=2", "load=" .. dir))
+    assert.is_false(ok)
+    assert.equal("MR_E_RECIPE", err.code)
+    assert.matches("model.mlp_ratio: 4.* when the checkpoint was made, 2", err.message)
+  end)
+end)
