@@ -127,12 +127,11 @@ mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *shortage)
     const char *run = mr_run_lock_dir(job->lock);
     char ckpt[MR_SAVE_PATH], tmp[MR_SAVE_PATH], hint[64];
     *shortage = false;
-    mr_save_path(ckpt, "%s/ckpt", run);
-    mr_save_path(tmp, "%s/step-%012lld.tmp-%s-%lld.%d", ckpt, (long long)job->step, mr_run_lock_id(job->lock),
-             (long long)mr_run_lock_fence(job->lock), attempt);
     MR_TRY(mr_run_lock_check(job->lock));
     MR_TRY(mr_save_room(run, job->bytes, shortage));
-    MR_TRY(mr_dir_make(ckpt));
+    MR_TRY(mr_save_make_dir(run, ckpt));
+    mr_save_path(tmp, "%s/step-%012lld.tmp-%s-%lld.%d", ckpt, (long long)job->step, mr_run_lock_id(job->lock),
+             (long long)mr_run_lock_fence(job->lock), attempt);
     if (io->mkdir(tmp, 0755)) {
         *shortage = errno == ENOSPC || errno == EDQUOT;
         return fail_io("create directory", tmp);

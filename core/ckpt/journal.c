@@ -31,6 +31,19 @@ static mr_status whole_lines(int fd, const char *path, int64_t size, int64_t *ou
     return MR_OK;
 }
 
+/* The name of a new file is durable only when its directory is. */
+static mr_status sync_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) return mr_dir_sync(".");
+    char *dir = mr_strdup(path);
+    if (!dir) return mr_fail_memory(strlen(path));
+    dir[slash == path ? 1 : slash - path] = 0;
+    mr_status st = mr_dir_sync(dir);
+    mr_free(dir);
+    return st;
+}
+
 mr_status mr_journal_open(const char *path, mr_journal **out)
 {
     const mr_io *io = mr_io_table();
@@ -47,6 +60,7 @@ mr_status mr_journal_open(const char *path, mr_journal **out)
     MR_TRY_GOTO(whole_lines(j->fd, path, s.st_size, &j->bytes));
     if (j->bytes != s.st_size && io->ftruncate(j->fd, j->bytes))
         MR_TRY_GOTO(mr_fail(MR_E_IO, "%s: cannot cut off the unfinished last line: %s", path, strerror(errno)));
+    if (!s.st_size) MR_TRY_GOTO(sync_parent(path));
     *out = j;
     return MR_OK;
 out:

@@ -59,6 +59,14 @@ mr_status mr_ckpt_steps(const char *run_dir, int64_t **steps, int *n)
     return MR_OK;
 }
 
+mr_status mr_save_make_dir(const char *run_dir, char ckpt[MR_SAVE_PATH])
+{
+    mr_save_path(ckpt, "%s/ckpt", run_dir);
+    if (mr_path_exists(ckpt)) return MR_OK;
+    MR_TRY(mr_dir_make(ckpt));
+    return mr_dir_sync(run_dir);
+}
+
 /* ---- leftovers -------------------------------------------------------------------------------- */
 
 /* Was this temporary directory made by this launch or an earlier one of the same run? */
@@ -75,8 +83,7 @@ mr_status mr_save_sweep(const mr_run_lock *lock)
     const char *rest;
     int n;
     MR_TRY(mr_run_lock_check(lock));
-    mr_save_path(ckpt, "%s/ckpt", mr_run_lock_dir(lock));
-    MR_TRY(mr_dir_make(ckpt));
+    MR_TRY(mr_save_make_dir(mr_run_lock_dir(lock), ckpt));
     MR_TRY(mr_dir_list(ckpt, &names, &n));
     mr_status st = MR_OK;
     for (int i = 0; i < n && st == MR_OK; i++) {

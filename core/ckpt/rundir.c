@@ -52,7 +52,13 @@ mr_status mr_run_create(const char *outputs, const char *name, char *path, size_
                 return mr_fail(MR_E_USAGE, "%s: path is too long", outputs);
             MR_TRY(mr_dir_make(sub));
         }
-        return mr_dir_sync(outputs);
+        // durable from the inside out, `outputs` itself included
+        char parent[4096];
+        if ((size_t)snprintf(parent, sizeof parent, "%s/..", outputs) >= sizeof parent)
+            return mr_fail(MR_E_USAGE, "%s: path is too long", outputs);
+        MR_TRY(mr_dir_sync(path));
+        MR_TRY(mr_dir_sync(outputs));
+        return mr_dir_sync(parent);
     }
     return mr_fail(MR_E_IO, "%s: cannot find a free run number", outputs);
 }

@@ -10,6 +10,9 @@
 enum { MR_SAVE_PATH = 4096 };
 const char *mr_save_path(char buf[MR_SAVE_PATH], const char *fmt, ...) MR_PRINTF(2, 3);
 
+/* <run_dir>/ckpt, made durably if it is not there; its path into `ckpt`. */
+mr_status mr_save_make_dir(const char *run_dir, char ckpt[MR_SAVE_PATH]);
+
 /* A finished snapshot: the bytes of the shard with their block hashes, and what the manifest says. */
 typedef struct mr_save_job {
     const mr_run_lock *lock;
