@@ -87,11 +87,12 @@ static int m_encoder(lua_State *L)
 static int encoder_frame(lua_State *L)
 {
     mr_encoder *enc = mr_bind_unbox(L, 1, ENCODER);
+    int64_t pts = luaL_optinteger(L, 3, -1);
     lua_getiuservalue(L, 1, 1);
     size_t want = (size_t)lua_tointeger(L, -1), n;
     const char *p = luaL_checklstring(L, 2, &n);
     if (n != want) return mr_bind_raise(L, MR_E_SHAPE, "frame: %zu bytes came, expected %zu (3 x height x width)", n, want);
-    mr_bind_check(L, media(L)->encoder_frame(enc, (const uint8_t *)p, luaL_optinteger(L, 3, -1)));
+    mr_bind_check(L, media(L)->encoder_frame(enc, (const uint8_t *)p, pts));
     return 0;
 }
 

@@ -3,6 +3,7 @@
 local base = require "moonreel.core.base"
 local buckets = require "moonreel.data.buckets"
 local core = require "moonreel.core.loader"
+local tensor = require "moonreel.core.tensor"
 
 local Batch = {}
 Batch.__index = Batch
@@ -16,6 +17,14 @@ function Batch:pixels()
   return self.pointer, self.bytes
 end
 
+--- The pixels as a tensor, u8 [size, frames, 3, height, width], over the same memory: not to be used once the
+-- batch is released.
+---@return mr.Tensor
+function Batch:tensor()
+  local pointer, bytes = self:pixels()
+  return tensor.wrap(pointer, bytes, "u8", { self.size, self.frames, 3, self.height, self.width }, self)
+end
+
 local Loader = {}
 Loader.__index = Loader
 Loader.__name = "moonreel.Loader"
@@ -27,7 +36,9 @@ Loader.__close = function(self) self:close() end
 ---@return table|nil batch
 function Loader:next()
   local batch = self.core:next()
-  return batch and setmetatable(batch, Batch)
+  if not batch then return nil end
+  batch.loader = self.core  -- the memory lives at least as long as the batch is known
+  return setmetatable(batch, Batch)
 end
 
 --- Give a batch's memory back; its pixels may no longer be read.

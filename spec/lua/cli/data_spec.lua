@@ -1,0 +1,58 @@
+--- moonreel data ingest: results, exit codes, nothing half-written.
+local base = require "moonreel.core.base"
+local data = require "moonreel.data"
+
+local program = arg and arg[-1] or "build/cpu/moonreel"
+local folder
+setup(function()
+  folder = os.tmpname()
+  os.remove(folder)
+  base.make_dir(folder .. "/set")
+  base.make_dir(folder .. "/hollow")
+  data.encode(folder .. "/set/a.mp4", string.char(90):rep(4 * 3 * 32 * 32), { frames = 4, height = 32, width = 32 })
+  base.replace_file(folder .. "/set/b.mp4", "damaged")
+  base.replace_file(folder .. "/list.csv", "file,text\na,b\n")
+  base.replace_file(folder .. "/bad.csv", "path,text\nset/b.mp4,x\n")
+end)
+teardown(function() os.execute("rm -rf '" .. folder .. "'") end)
+
+local function run(args)
+  local pipe = io.popen(("%s data %s 2>&1; echo exit $?"):format(program, args:gsub("@", folder)))
+  local text = pipe:read("a")
+  pipe:close()
+  return tonumber(text:match("exit (%d+)%s*$")), text
+end
+
+describe("moonreel data ingest", function()
+  it("writes an index and tells what was refused", function()
+    local code, text = run("ingest @/set -o @/i.mrx")
+    assert.equal(0, code)
+    assert.matches("1 samples, fp_order %x+", text)
+    assert.matches("1 rows were refused", text)
+    code, text = run("ingest @/set -o @/j.mrx --json")
+    assert.equal(0, code)
+    assert.matches('"refused":1', text)
+  end)
+
+  it("ends with 4 and a reason when there is nothing to train on", function()
+    for args, pattern in pairs {
+      ["ingest @/hollow -o @/x.mrx"] = "no samples in it",
+      ["ingest @/list.csv -o @/x.mrx"] = "no column 'path'; columns found: file, text",
+      ["ingest @/bad.csv -o @/x.mrx"] = "none of 1 rows can be read",
+      ["ingest @/absent -o @/x.mrx"] = "No such file",
+    } do
+      local code, text = run(args)
+      assert.equal(4, code)
+      assert.matches(pattern, text)
+    end
+    for _, name in ipairs(base.list_dir(folder)) do assert.is_nil(name:match("^x%.mrx")) end
+  end)
+
+  it("ends with 2 on wrong use", function()
+    for _, args in ipairs { "", "dance", "ingest", "ingest a b -o c", "ingest @/set", "ingest @/set -o", "ingest @/set -o x --threads none", "ingest @/set --wrong" } do
+      local code, text = run(args)
+      assert.equal(2, code)
+      assert.matches("usage: moonreel data ingest", text)
+    end
+  end)
+end)
