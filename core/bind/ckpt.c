@@ -351,7 +351,7 @@ static int s_poll(lua_State *L)
     if (!mr_saver_poll(mr_bind_unbox(L, 1, saver_type), &e)) return 0;
     lua_createtable(L, 0, 6);
     lua_pushstring(L, mr_saver_kind_name(e.kind)), lua_setfield(L, -2, "kind");
-    if (e.step >= 0) lua_pushinteger(L, e.step), lua_setfield(L, -2, "step");
+    lua_pushinteger(L, e.step), lua_setfield(L, -2, "step");
     lua_pushinteger(L, e.bytes), lua_setfield(L, -2, "bytes");
     lua_pushnumber(L, e.copy_s), lua_setfield(L, -2, "copy_s");
     lua_pushnumber(L, e.write_s), lua_setfield(L, -2, "write_s");

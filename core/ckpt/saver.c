@@ -86,7 +86,7 @@ static void told(void *user, const char *line)
 {
     mr_saver *s = user;
     pthread_mutex_lock(&s->mutex);
-    snprintf(add_event(s, MR_SAVER_NOTE, -1)->text, sizeof s->events[0].text, "%s", line);
+    snprintf(add_event(s, MR_SAVER_NOTE, s->verified[s->n_verified - 1])->text, sizeof s->events[0].text, "%s", line);
     pthread_mutex_unlock(&s->mutex);
 }
 

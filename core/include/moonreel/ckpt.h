@@ -117,7 +117,7 @@ typedef enum mr_saver_kind { MR_SAVER_COMMIT, MR_SAVER_RETRY, MR_SAVER_SKIP, MR_
 typedef struct mr_saver_event {
     mr_saver_kind kind;      /* committed; attempt failed and is tried again; not tried (full disk, both buffers busy); given up;
                                 something the user may want to know */
-    int64_t step;
+    int64_t step;            /* of the save; a note carries that of the commit it came up after */
     int64_t bytes;           /* of the shard */
     double copy_s, write_s;  /* stall of the caller; from the end of the copy to the commit */
     char text[512];          /* directory (commit) or reason */

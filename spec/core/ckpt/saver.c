@@ -172,6 +172,44 @@ static void fenced_off(void)
     end();
 }
 
+/* A damaged older checkpoint that retention comes across is told, with the step that was just saved. */
+static void damage_is_told(void)
+{
+    char path[800], base[700];
+    mr_saver_event e;
+    begin();
+    for (int64_t step = 1; step <= 3; step++) CHECK_OK(case_save(saver, step));
+    end();
+    for (int64_t step = 2; step <= 3; step++) {
+        snprintf(path, sizeof path, "%s/r00000-of-00001.safetensors", mr_ckpt_dir(dir, step, base, sizeof base));
+        FILE *f = fopen(path, "r+b");
+        fputc('!', f);
+        fclose(f);
+    }
+    // a new launch knows nothing of what the old one had read back
+    CHECK_OK(mr_run_lock_take(dir, &lock));
+    CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock}, &saver));
+    CHECK_OK(case_save(saver, 4));
+    mr_saver_close(saver);
+    CHECK_INT(case_count(dir, ".bad-"), 2);
+    CHECK_INT(case_count(dir, "step-"), 4);
+    CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock}, &saver));
+    snprintf(path, sizeof path, "%s/MANIFEST.json", mr_ckpt_dir(dir, 4, base, sizeof base));
+    CHECK(truncate(path, 100) == 0);
+    CHECK_OK(case_save(saver, 5));
+    for (int i = 0; i < 200 && case_count(dir, ".bad-") < 3; i++) mr_clock_table()->sleep_ns(10000000);
+    CHECK(mr_saver_poll(saver, &e));
+    CHECK_INT(e.kind, MR_SAVER_COMMIT);
+    mr_saver_status status;
+    for (int i = 0; i < 200 && !mr_saver_poll(saver, &e); i++) mr_clock_table()->sleep_ns(10000000);
+    CHECK_INT(e.kind, MR_SAVER_NOTE);
+    CHECK_INT(e.step, 5);
+    CHECK(strstr(e.text, "set aside as .bad-step-000000000004"));
+    mr_saver_get_status(saver, &status);
+    CHECK_INT(status.failures, 0);
+    end();
+}
+
 static void retention_runs(void)
 {
     begin();
@@ -223,6 +261,7 @@ int main(void)
     wrong_use();
     fenced_off();
     retention_runs();
+    damage_is_told();
     no_memory();
     mr_dir_remove(dir);
     return check_done();
