@@ -249,8 +249,9 @@ function Fold:leaf(keys, upto)
     end
     if write or (reset and not rawequal(was, value)) then
       local by = write or holder
-      chain[#chain + 1] = { value = value, place = by.place, reads = (by.late or by).reads, reset = not write and reset or nil,
-        marker = tag == "remove" and "remove" or nil, index = index }
+      -- the inherited value was dropped before this one was written
+      local replace = reset and write and true or nil
+      chain[#chain + 1] = { value = value, place = by.place, reads = (by.late or by).reads, replace = replace }
     end
   end
   if final then
@@ -417,7 +418,7 @@ function Fold:map_chain(keys)
   for index = 1, #self.layers do
     local reset, write, holder = self:effect(index, keys, #keys)
     if reset or write then
-      chain[#chain + 1] = { value = write and write.tag == "table" and {} or marker.none, place = (write or holder).place, index = index }
+      chain[#chain + 1] = { value = write and write.tag == "table" and {} or marker.none, place = (write or holder).place }
     end
   end
   return chain

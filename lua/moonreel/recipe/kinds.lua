@@ -170,6 +170,11 @@ function check.bucket(_, value)
   return batch and { keep, batch }
 end
 
+-- a leaf whose kind depends on a `type` that is not known yet; it is checked again when it is
+function check.either(_, value)
+  return value
+end
+
 -- {ratio, height, width}
 function check.aspect(_, value)
   local out = check.list({ count = 3, element = { tag = "number", min = 0 } }, value)
@@ -195,6 +200,7 @@ local expected = {
   list = function(s) return (s.count and "a list of " .. s.count or "a list, each") .. " " .. kinds.expected(s.element) end,
   free = function() return "plain data: a value, a list, or a table with text keys" end,
   bucket = function() return "{keep, batch} or {{keep, try}, batch} with shares from 0 to 1 and a batch of at least 1" end,
+  either = function() return "what its type wants" end,
   aspect = function() return "{ratio, height, width}" end,
   record = function() return "a table of fields" end,
   map = function(s) return s.key == "integer" and "a table with integer keys" or "a table with text keys" end,

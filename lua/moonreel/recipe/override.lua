@@ -89,7 +89,7 @@ function override.value(schema, text)
   end
   local value, problem = literal.read(text)
   if value == nil and problem then
-    if tag == "free" then return text end
+    if tag == "free" or tag == "either" then return text end
     return nil, problem
   end
   return value

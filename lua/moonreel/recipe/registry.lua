@@ -55,31 +55,40 @@ local function add_row(self, row)
   add_spellings(self, row)
 end
 
+-- two types may give one name different kinds; which of them holds is known only when `type` is
+local function either(a, b)
+  local function inner(schema) return schema.tag == "record" or schema.tag == "map" end
+  assert(inner(a) == inner(b) and (a.tag == b.tag or not inner(a)), "kinds of " .. a.path .. " differ too much between types")
+  if a.tag == b.tag then return a end
+  return { tag = "either", none = a.none or b.none, row = a.row, path = a.path }
+end
+
 -- rows that exist only under some types of one record
-local function add_types(self, module)
-  local record = record_at(self.root, split(module.record), #split(module.record))
+local function add_types(self, module, record_path)
+  local record = record_at(self.root, split(record_path), #split(record_path))
   record.types = record.types or {}
   record.all = record.all or {}
   local fields = {}
-  for _, row in ipairs(module.fields) do
-    local schema = row_schema(row, module.record .. "." .. row[1])
+  for _, template in ipairs(module.fields) do
+    local row = {}
+    for key, value in pairs(template) do row[key] = value end
+    local schema = row_schema(row, record_path .. "." .. row[1])
     local other = record.all[row[1]]
-    assert(not other or other.tag == schema.tag, "kinds differ between types: " .. row.path)
     assert(not record.fields[row[1]], "a row of a type hides a common row: " .. row.path)
     fields[row[1]] = schema
-    record.all[row[1]] = other or schema
+    record.all[row[1]] = other and either(other, schema) or schema
     self.rows[#self.rows + 1] = row
     if not other then add_spellings(self, row) end
   end
   for name, type_row in pairs(module.types) do
-    assert(not record.types[name], "type declared twice: " .. module.record .. " " .. name)
+    assert(not record.types[name], "type declared twice: " .. record_path .. " " .. name)
     record.types[name] = { fields = fields, preset = type_row.preset or {}, reader = type_row.reader, help = type_row.help }
   end
   -- `type` is one choice among all that files declare
   local choices = {}
   for name in pairs(record.types) do choices[#choices + 1] = name end
   table.sort(choices)
-  local type_schema = assert(record.fields.type, "record without a row `type`: " .. module.record)
+  local type_schema = assert(record.fields.type, "record without a row `type`: " .. record_path)
   type_schema.choices = choices
   type_schema.row.choices = choices
 end
@@ -100,7 +109,15 @@ local function build()
     -- whole records under another name: {ae = "vae"}
     for spelling, path in pairs(rows.records or {}) do self.spellings[spelling] = split(path) end
   end
-  for _, module in ipairs(typed) do add_types(self, module) end
+  -- one kind of part may stand in several records: {"vae", "model"}
+  for _, module in ipairs(typed) do
+    for _, record in ipairs(type(module.record) == "table" and module.record or { module.record }) do add_types(self, module, record) end
+  end
+  -- a spelling such as lr_scheduler.warmup_steps stands in a record that has no fields of its own
+  for spelling in pairs(self.spellings) do
+    local keys = split(spelling)
+    if #keys > 1 and not self.spellings[keys[1]] then record_at(self.root, keys, #keys - 1) end
+  end
   return self
 end
 

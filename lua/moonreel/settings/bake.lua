@@ -105,7 +105,8 @@ local function collect(job)
       table.sort(reads)
       shown_chain[#shown_chain + 1] = { at = link.place and place.text(link.place) or link.source, raw = link.value,
         reads = #reads > 0 and reads or nil,
-        command_line = link.place and link.place.argument ~= nil or nil, set = link.place ~= nil or nil }
+        command_line = link.place and link.place.argument ~= nil or nil, set = link.place ~= nil or nil,
+        replace = link.replace }
     end
     job.leaves[#job.leaves + 1] = { path = fold.show_path(keys), keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row,
       affects = row.affects, value = value, chain = shown_chain }

@@ -45,7 +45,7 @@ function store.origins(leaves)
     local chain = {}
     for i, link in ipairs(leaf.chain) do
       chain[i] = { at = link.at, value = link.value, reads = link.reads and json.array(link.reads),
-        command_line = link.command_line, set = link.set }
+        command_line = link.command_line, set = link.set, replace = link.replace }
     end
     origins[leaf.path] = json.array(chain)
   end

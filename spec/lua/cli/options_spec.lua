@@ -71,12 +71,16 @@ describe("options.parse", function()
 end)
 
 describe("options and fields", function()
+  -- a rendering has a seed, steps and so on of its own: there the short name means the rendering's
+  local renderings = { seed = true, steps = true, fps = true, frames = true, threads = true }
+
   it("share one name space without a clash", function()
     local override = require "moonreel.recipe.override"
     for _, one in ipairs(require("moonreel.cli.dispatch").commands()) do
       if one.overrides then
         for _, row in ipairs(options.rows(one.options)) do
-          assert.is_nil((override.target(row.name)), one.name .. " --" .. row.name .. " is a field as well")
+          local listed = one.name == "sample" and renderings[row.name]
+          assert.is_true(listed or override.target(row.name) == nil, one.name .. " --" .. row.name .. " is a field as well")
         end
       end
     end

@@ -37,9 +37,13 @@ describe("settings.hash", function()
     local candidates = { "3", "5", "0.3125", "0.75", "false", "true", "STDiT3", "center", "uniform", "logit-normal", "sincos", "x", "2.5" }
     dir:bake("return recipe {}")
     local default = settings.bake(dir.path .. "/main.lua", nil, { child = false })
+    local done = {}
     for _, row in ipairs(registry.rows) do
+      -- a path may have a row under each of several types
+      local again = done[row.path]
+      done[row.path] = true
       -- every value of the list that fits gives settings of its own
-      for _, value in ipairs(row.affects == "run" and not row.when and candidates or {}) do
+      for _, value in ipairs(row.affects == "run" and not row.when and not again and candidates or {}) do
         local ok, s = pcall(dir.bake, dir, "return recipe {}", { row.path .. "=" .. value })
         if ok and s:get(row.path) ~= default:get(row.path) and type(s:get(row.path)) ~= "table" then
           assert.is_nil(seen[s.hash], row.path .. " = " .. value .. " hashes as " .. tostring(seen[s.hash]))

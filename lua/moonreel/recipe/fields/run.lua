@@ -34,7 +34,7 @@ return {
     help = "compute threads; 0: all processors. Bit for bit resumes need equal numbers" },
   { "grad_checkpoint", "boolean", default = false, reader = "model", affects = "speed", resume = "free",
     help = "recompute blocks in the backward pass instead of keeping their inner values" },
-  { "grad_ckpt_settings", { list = "integer" }, none = true, spellings = { "grad_ckpt_setting" }, min = 0,
+  { "grad_ckpt_settings", { list = "integer" }, none = true, spellings = { "grad_ckpt_setting", "model.grad_ckpt_settings" }, min = 0,
     reader = "model", affects = "speed", resume = "free",
     help = "how many blocks of each kind recompute: {spatial, temporal} or {double, single}; none: all when grad_checkpoint" },
   { "record_time", "boolean", default = false, reader = "trainer", affects = "nothing", resume = "free",

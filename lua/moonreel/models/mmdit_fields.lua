@@ -1,0 +1,25 @@
+--- Fields of MMDiT, the model of Open-Sora 2.0. Ref: opensora-2.0.md 1.1.
+return {
+  record = { "model", "img_flux" },
+  types = { flux = { help = "MMDiT: double, then single stream blocks; 11B parameters", reader = false } },
+  fields = {
+    { "in_channels", "integer", default = 64, min = 1, reader = false, resume = "refuse", help = "channels of a token" },
+    { "vec_in_dim", "integer", default = 768, min = 1, reader = false, resume = "refuse", help = "width of the caption's vector" },
+    { "context_in_dim", "integer", default = 4096, min = 1, reader = false, resume = "refuse", help = "width of a text token" },
+    { "hidden_size", "integer", default = 3072, min = 1, reader = false, resume = "refuse", help = "width of a token" },
+    { "mlp_ratio", "number", default = 4, min = 0, reader = false, resume = "refuse", help = "hidden width of the MLP over hidden_size" },
+    { "num_heads", "integer", default = 24, min = 1, reader = false, resume = "refuse", help = "attention heads" },
+    { "depth", "integer", default = 19, min = 0, reader = false, resume = "refuse", help = "double stream blocks" },
+    { "depth_single_blocks", "integer", default = 38, min = 0, reader = false, resume = "refuse", help = "single stream blocks" },
+    { "axes_dim", { list = "integer" }, default = { 16, 56, 56 }, min = 0, reader = false, resume = "refuse",
+      help = "rotary channels of t, h, w" },
+    { "theta", "integer", default = 10000, min = 1, reader = false, resume = "refuse", help = "base of the rotary frequencies" },
+    { "qkv_bias", "boolean", default = true, reader = false, resume = "refuse", help = "bias of queries, keys, values" },
+    { "guidance_embed", "boolean", default = false, reader = false, resume = "refuse", help = "the model is told the guidance" },
+    { "cond_embed", "boolean", default = false, reader = false, resume = "refuse", help = "the model takes a visual condition" },
+    { "fused_qkv", "boolean", default = true, reader = false, resume = "refuse", help = "one product for queries, keys, values" },
+    { "use_liger_rope", "boolean", default = false, reader = false, resume = "refuse", help = "rotary halves instead of pairs" },
+    { "patch_size", "integer", default = 2, min = 1, reader = false, resume = "refuse", help = "latent cells of a token's side" },
+    { "strict_load", "boolean", default = false, reader = false, affects = "nothing", help = "missing or unexpected names are errors" },
+  },
+}

@@ -1,0 +1,2 @@
+-- Stage 6 once more, after its crash.
+return recipe.extend("./stage6") {}

@@ -1,0 +1,111 @@
+--- Every shipped recipe: it bakes, repeats nothing that it inherits, and its lines tell where values come from.
+local app = require "moonreel.app"
+local base = require "moonreel.core.base"
+local files = require "moonreel.recipe.files"
+local settings = require "moonreel.settings"
+
+-- files that return a recipe; the others are helpers
+local function recipes()
+  local names = {}
+  for _, name in ipairs(files.shipped_names()) do
+    local text = app.embedded("recipes/" .. name .. ".lua")
+    if text:find("return recipe", 1, true) then names[#names + 1] = name end
+  end
+  return names
+end
+
+local function last(leaf) return leaf.chain[#leaf.chain] end
+
+describe("shipped recipes", function()
+  it("all bake", function()
+    local count = 0
+    for _, name in ipairs(recipes()) do
+      settings.bake(name)
+      count = count + 1
+    end
+    assert.is_true(count >= 40)
+  end)
+
+  -- a mixin's value may equal what one of its users inherits already
+  local mixins = { ["opensora-2.0/train/i2v"] = true, ["opensora-1.2/lambda/speedrun"] = true, ["opensora-1.2/lambda/bump"] = true,
+    ["mixins/bump"] = true }
+
+  it("set nothing that they inherit already", function()
+    for _, name in ipairs(recipes()) do
+      local file = "recipes/" .. name .. ".lua"
+      for _, leaf in ipairs(settings.bake(name):leaves()) do
+        local link, before = last(leaf), leaf.chain[#leaf.chain - 1]
+        if link and link.set and not mixins[name] and link.at:sub(1, #file + 1) == file .. ":" then
+          -- below recipe.replace only the default is inherited
+          local inherited = link.replace and (leaf.chain[1].set and {} or leaf.chain[1]) or before or {}
+          assert.is_false(inherited.value == link.value,
+            ("%s sets %s = %s, which %s gives already"):format(link.at, leaf.path, link.value, tostring(inherited.at)))
+        end
+      end
+    end
+  end)
+
+  -- lines that name neither the key nor the value, with the reason
+  local exceptions = {
+    ["recipes/lib/frames.lua"] = "entries of a span of lengths are made in a loop",
+    ["recipes/opensora-2.0/parts.lua"] = "sizes of pinned buffers are made in a loop",
+    ["recipes/opensora-1.2/buckets.lua"] = "an entry stands in the second line of its resolution",
+  }
+
+  it("have a line for every leaf that names its key or its value", function()
+    local checked, excepted = 0, 0
+    for _, name in ipairs(recipes()) do
+      for _, leaf in ipairs(settings.bake(name):leaves()) do
+        local link = last(leaf)
+        if link and link.set then
+          -- a leaf from a helper: the second place is where it was written
+          local file, line = link.at:match("built at (.-):(%d+)%)$")
+          if not file then file, line = link.at:match("^(.-):(%d+)$") end
+          local n, text = 0, nil
+          for one in (app.embedded(file) .. "\n"):gmatch("(.-)\n") do
+            n = n + 1
+            if n == tonumber(line) then text = one end
+          end
+          local found = false
+          local spellings = { tostring(leaf.keys[#leaf.keys]), link.value, (link.value:gsub('"', "")), (tostring(leaf.keys[#leaf.keys]):gsub("_", "-")) }
+          for _, spelling in ipairs(leaf.row.spellings or {}) do spellings[#spellings + 1] = spelling:match("[^.]*$") end
+          -- `vae = recipe.remove` takes all of a record back: its line names the record
+          if leaf.value == leaf.row.default then spellings[#spellings + 1] = tostring(leaf.keys[1]) end
+          for _, word in ipairs(spellings) do found = found or (text and text:find(word, 1, true) ~= nil) end
+          if not found and exceptions[file] then
+            excepted = excepted + 1
+          else
+            assert.is_true(found, ("%s: %s is said to come from %s: %s"):format(name, leaf.path, link.at, tostring(text)))
+            checked = checked + 1
+          end
+        end
+      end
+    end
+    assert.is_true(checked > 1000 and excepted < checked)
+  end)
+
+  it("keep their hashes", function()
+    local known, missing = {}, {}
+    for line in base.read_file("spec/golden/recipes/hashes.txt"):gmatch("[^\n]+") do
+      local hash, name = line:match("^(%x+)  (%S+)$")
+      if hash then known[name] = hash end
+    end
+    for _, name in ipairs(recipes()) do
+      local hash = settings.bake(name).hash
+      if known[name] ~= hash then missing[#missing + 1] = hash .. "  " .. name end
+    end
+    assert.equal("", table.concat(missing, "\n"))
+  end)
+
+  it("read no JSON, and stay short", function()
+    local lines = { ["opensora-1.2"] = 0, ["opensora-2.0"] = 0 }
+    for _, name in ipairs(files.shipped_names()) do
+      local text = app.embedded("recipes/" .. name .. ".lua")
+      assert.is_nil(text:find("json", 1, true), name)
+      local family = name:match("^[^/]+")
+      if lines[family] and not name:match("buckets$") then lines[family] = lines[family] + select(2, text:gsub("\n", "")) end
+    end
+    assert.is_true(lines["opensora-1.2"] <= 250, lines["opensora-1.2"])
+    assert.is_true(lines["opensora-2.0"] <= 400, lines["opensora-2.0"])
+  end)
+end)
