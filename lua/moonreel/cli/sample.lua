@@ -68,7 +68,8 @@ local function open(spec, overrides, options)
   local name = settings.name or tostring(settings.recipe):match("([^/]+)$"):gsub("%.lua$", "")
   local found, reason = require("moonreel.ckpt").resolve(settings.load or "latest", settings.outputs, name)
   if not found then usage("%s; try: moonreel train %s", reason, spec) end
-  options.settings = settings
+  -- the run's own models; what and how to render is the recipe's, with the fields of the command line
+  options.defaults = settings
   return require("moonreel.sample").open(found.candidates[1], options)
 end
 

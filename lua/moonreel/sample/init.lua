@@ -21,7 +21,7 @@ Sampler.__index = Sampler
 --- Load the models of a checkpoint.
 ---@param spec string         a checkpoint, a run, RUN@STEP, or weights when `settings` are given
 ---@param options table|nil    ema (true: averaged weights), device, threads, outputs ("outputs"), settings: a baked
---   recipe instead of the checkpoint's own
+--   recipe instead of the checkpoint's own; defaults: a baked recipe whose `sampling` and `scheduler` say how to render
 ---@return mr.Sampler         with settings, path, step, notes
 function sample.open(spec, options)
   options = options or {}
@@ -34,7 +34,7 @@ function sample.open(spec, options)
     end
     settings = require("moonreel.settings").from_json(source.manifest.settings, source.path)
   end
-  local self = setmetatable({settings = settings, path = source.path, step = source.step, notes = notes, programs = {}}, Sampler)
+  local self = setmetatable({settings = settings, defaults = options.defaults or settings, path = source.path, step = source.step, notes = notes, programs = {}}, Sampler)
   self.device = E.device(options.device or settings.device, options.threads or settings.threads)
   self.pipe = pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"), text_encoder = settings:plain("text_encoder"),
     compat = settings.compat ~= nil}, self.device:compute(settings.dtype == "fp32" and "f32" or "bf16"))
@@ -134,7 +134,7 @@ end
 --   fps, save_fps, steps, guidance, batch_size; watch(step): called after each Euler step
 ---@return table  clips, prompts slowest: {prompt, seed, frames, height, width, fps, pixels = u8 [T][3][H][W]}
 function Sampler:render(options)
-  local s = self.settings
+  local s = self.defaults
   local function pick(name, fallback)
     if options[name] ~= nil then return options[name] end
     return fallback

@@ -19,6 +19,7 @@ local function micro_step(r, shape)
   if not found then
     local s = r.settings
     found = program.new(r.exec, r.pipe, shape, {grad_checkpoint = s.grad_checkpoint, grad_ckpt_settings = s:plain("grad_ckpt_settings")})
+    found.prog:time(s.record_time)
     r.programs[key] = found
   end
   return found
@@ -88,48 +89,55 @@ local function next_batch(r)
   error(batch, 0)
 end
 
---- Train on one batch: forward, backward, update. Returns false after the last epoch.
-function loop.step(r)
+-- forward and backward of one micro-batch, added into the gradients; its facts are added to `sum`.
+-- Returns false after the last epoch.
+local function micro_batch(r, sum)
   local started = base.now_s()
   local batch = next_batch(r)
   if not batch then return false end
-  local waited = base.now_s() - started
+  sum.data_wait_s = sum.data_wait_s + base.now_s() - started
   local shape = r.feed:shape{frames = batch.frames, height = batch.height, width = batch.width, batch = batch.size}
   local micro = micro_step(r, shape)
   local input = r.feed:prepare(batch, shape)
-  local weight, t_sum = 0, 0
-  for b, w in ipairs(input.weight) do weight, t_sum = weight + w, t_sum + w * input.t[b] end
-  local sum = micro:run(input)
-  local bytes = select(2, batch:pixels())
+  for b, w in ipairs(input.weight) do sum.weight, sum.t = sum.weight + w, sum.t + w * input.t[b] end
+  sum.loss = sum.loss + micro:run(input)
+  sum.bytes = sum.bytes + select(2, batch:pixels())
+  sum.samples, sum.epoch, sum.bucket = sum.samples + batch.n, batch.epoch, micro.key
   r.loader:release(batch)
   r.sampler = r.loader:state()
+  return true
+end
+
+--- One optimizer step: micro-batches forward and backward, then the update. Returns false after the last epoch.
+function loop.step(r)
+  local started, s = base.now_s(), r.settings
+  local sum = {loss = 0, weight = 0, t = 0, bytes = 0, samples = 0, data_wait_s = 0}
+  local n = 0
+  while n < s.accumulate and micro_batch(r, sum) do n = n + 1 end
+  if n == 0 then return false end
 
   -- a loss that is not finite must not reach the parameters: the update then only clears the gradients
-  local o = r.settings.optim
-  local usable = weight > 0 and finite(sum)
+  local o, weight = s.optim, sum.weight
+  local usable = weight > 0 and finite(sum.loss)
   local lr = r.lr_at(r.updates)
   local norm = r.update:step{lr = lr, beta1 = o.betas[1], beta2 = o.betas[2], eps = o.eps, weight_decay = o.weight_decay,
     max_norm = o.grad_clip, ema_decay = o.ema_decay or 0, step = r.updates + 1, grad_scale = usable and 1 / weight or 0}
   r.step = r.step + 1
   local good = usable and finite(norm)
   if good then r.updates = r.updates + 1 end
-  r.bad = (good or weight == 0) and 0 or (r.bad or 0) + 1
+  r.bad = (good or weight == 0) and 0 or r.bad + 1
 
-  local time_s = base.now_s() - started
-  local line = {kind = "step", step = r.step, epoch = batch.epoch, loss = weight > 0 and sum / weight or nil, grad_norm = norm, lr = lr,
-    t = weight > 0 and t_sum / weight or nil, bucket = micro.key, samples = batch.n, weight = weight, data_wait_s = waited, bytes = bytes,
-    time_s = time_s, wall = base.wall_s()}
-  if not good then
-    line.kind, line.reason = "skip", weight == 0 and "no good sample" or "not finite"
-    line.loss, line.grad_norm, line.t, line.text = nil, nil, nil, ("loss %s, gradient norm %s"):format(sum, norm)
-  end
-  r.journal:append(line)
+  local line = {step = r.step, epoch = sum.epoch, bucket = sum.bucket, lr = lr, samples = sum.samples, weight = weight,
+    data_wait_s = sum.data_wait_s, bytes = sum.bytes, time_s = base.now_s() - started, wall = base.wall_s()}
   if good then
+    line.kind, line.loss, line.grad_norm, line.t = "step", sum.loss / weight, norm, sum.t / weight
+    r.last_loss = line.loss
     r.progress:step(line)
   else
-    r.progress:say(("step %d skipped: %s (%s)"):format(r.step, line.reason, line.text))
+    line.kind, line.reason = "skip", weight == 0 and "no good sample" or ("loss %s, gradient norm %s"):format(sum.loss, norm)
+    r.progress:say(("step %d skipped: %s"):format(r.step, line.reason))
   end
-  r.last_loss = good and line.loss or r.last_loss
+  r.journal:append(line)
   return true
 end
 
@@ -139,6 +147,32 @@ local function check_bad(r)
   loop.save(r, true)
   base.raise("MR_E_NONFINITE", ("step %d: %d steps in a row without a finite loss and gradient; parameters are those of step %d\n"
     .. "  try: a smaller lr, grad_clip = 1, dtype = \"fp32\""):format(r.step, r.bad, r.step - r.bad))
+end
+
+-- seconds per op of the last step, and its trace for chrome://tracing and Perfetto
+local function tell_times(r)
+  for key, micro in pairs(r.programs) do
+    local by_op, list, total = {}, {}, 0
+    for _, row in ipairs(micro.prog:times()) do
+      local op = by_op[row.op]
+      if not op then
+        op = {name = row.op, n = 0, seconds = 0, flop = 0, bytes = 0}
+        by_op[row.op], list[#list + 1] = op, op
+      end
+      op.n, op.seconds, op.flop, op.bytes = op.n + 1, op.seconds + row.seconds, op.flop + row.flop, op.bytes + row.bytes
+      total = total + row.seconds
+    end
+    -- a bucket that was never run has no times
+    if total > 0 then
+      table.sort(list, function(a, b) return a.seconds > b.seconds end)
+      r.progress:say(("times of %s: %.2f ms"):format(key, total * 1000))
+      for _, op in ipairs(list) do
+        r.progress:say(("  %-26s %4d  %8.3f ms %5.1f %%  %7.2f GFLOP/s %7.2f GB/s"):format(op.name, op.n, op.seconds * 1000,
+          100 * op.seconds / total, op.flop / op.seconds * 1e-9, op.bytes / op.seconds * 1e-9))
+      end
+      micro.prog:trace(("%s/log/trace-%s.json"):format(r.dir, key:gsub("%W", "-")))
+    end
+  end
 end
 
 --- Steps until the run's count, the last epoch, or a stop request.
@@ -163,6 +197,7 @@ function loop.run(r)
     end
   end
   if r.sampler then loop.save(r, true) end
+  if s.record_time then tell_times(r) end
   r.journal:append{kind = "end", step = r.step, loss = r.last_loss, wall = base.wall_s()}
   r.progress:say(("done: step %d, loss %s, %s"):format(r.step, r.last_loss and ("%.4f"):format(r.last_loss) or "-", r.dir))
   return 0

@@ -221,7 +221,7 @@ function setup.fill(r)
     end
   end
   local total = s.steps
-  if total == 0 then total = r.plan.batches * s.epochs end
+  if total == 0 then total = -(-r.plan.batches * s.epochs // s.accumulate) end
   r.total_steps = total
   r.progress.total = total
   r.lr_at = schedule.new{kind = s.lr_schedule, lr = s.optim.lr, warmup_steps = s.warmup_steps, cooldown_steps = s.cooldown_steps,

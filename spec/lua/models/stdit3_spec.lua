@@ -1,0 +1,144 @@
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local stdit3 = require "moonreel.models.stdit3"
+
+local function declare(config)
+  local params = G.params("f32")
+  stdit3.new(params, config)
+  params:seal()
+  local by_name, trained, all = {}, 0, 0
+  for _, p in ipairs(params:list()) do
+    by_name[p.name] = p
+    if not p.buffer then all = all + p.count end
+    if not p.frozen then trained = trained + p.count end
+  end
+  return params, by_name, trained, all
+end
+
+local TINY = {depth = 1, hidden_size = 16, num_heads = 2, in_channels = 4, caption_channels = 8, model_max_length = 6}
+
+local function tiny(change)
+  local c = {}
+  for k, v in pairs(TINY) do c[k] = v end
+  for k, v in pairs(change or {}) do c[k] = v end
+  return c
+end
+
+local function rms(params, name)
+  local sum, n = 0, 0
+  for _, v in ipairs(params:initial(name, 1):totable()) do sum, n = sum + v * v, n + 1 end
+  return (sum / n) ^ 0.5
+end
+
+describe("models.stdit3", function()
+  it("has the released number of parameters", function()
+    local _, _, trained, all = declare{type = "STDiT3-XL/2", freeze_y_embedder = true}
+    assert.equal(1207643972, all)
+    assert.equal(1201595936, trained)
+    _, _, trained, all = declare{type = "STDiT3-3B/2", freeze_y_embedder = true}
+    assert.equal(3182211572, all)
+    assert.equal(3171035696, trained)
+  end)
+
+  it("has the released names and shapes", function()
+    local _, p = declare(tiny())
+    local shapes = {["x_embedder.proj.weight"] = "16,4,1,2,2", ["t_embedder.mlp.0.weight"] = "16,256", ["fps_embedder.mlp.2.bias"] = "16",
+      ["t_block.1.weight"] = "96,16", ["y_embedder.y_embedding"] = "6,8", ["y_embedder.y_proj.fc1.weight"] = "16,8", ["rope.freqs"] = "4",
+      ["spatial_blocks.0.scale_shift_table"] = "6,16", ["temporal_blocks.0.attn.qkv.weight"] = "48,16",
+      ["temporal_blocks.0.attn.q_norm.weight"] = "8", ["spatial_blocks.0.cross_attn.kv_linear.bias"] = "32",
+      ["spatial_blocks.0.mlp.fc1.weight"] = "64,16", ["final_layer.scale_shift_table"] = "2,16", ["final_layer.linear.weight"] = "32,16"}
+    for name, shape in pairs(shapes) do
+      assert.truthy(p[name], name)
+      assert.equal(shape, table.concat(p[name].shape, ","), name)
+    end
+    assert.is_nil(p["spatial_blocks.0.cross_attn.q_norm.weight"])
+  end)
+
+  it("starts as the reference: fresh temporal blocks are the identity, the rate embedder is silent", function()
+    local params = declare(tiny())
+    for _, name in ipairs{"temporal_blocks.0.attn.proj.weight", "temporal_blocks.0.cross_attn.proj.weight", "temporal_blocks.0.mlp.fc2.weight",
+      "fps_embedder.mlp.2.weight", "fps_embedder.mlp.2.bias", "spatial_blocks.0.attn.qkv.bias"} do
+      assert.equal(0, rms(params, name), name)
+    end
+    assert.near((6 / 64) ^ 0.5 / 3 ^ 0.5, rms(params, "spatial_blocks.0.attn.qkv.weight"), 0.02)
+    assert.near(0.25 / 3 ^ 0.5, rms(params, "x_embedder.proj.weight"), 0.02)
+    assert.near(0.25, rms(params, "spatial_blocks.0.scale_shift_table"), 0.06)
+    assert.near(0.02, rms(params, "fps_embedder.mlp.0.weight"), 0.002)
+    assert.equal(1, rms(params, "spatial_blocks.0.attn.q_norm.weight"))
+    assert.is_true(rms(params, "final_layer.linear.weight") > 0.1)
+  end)
+
+  it("freezes what its fields say", function()
+    local _, p = declare(tiny{only_train_temporal = true})
+    assert.is_true(p["spatial_blocks.0.mlp.fc1.weight"].frozen)
+    assert.is_false(p["temporal_blocks.0.mlp.fc1.weight"].frozen)
+    _, p = declare(tiny{freeze_y_embedder = true})
+    assert.is_true(p["y_embedder.y_proj.fc2.bias"].frozen)
+    assert.is_true(p["rope.freqs"].frozen)
+    assert.is_true(p["y_embedder.y_embedding"].buffer)
+  end)
+
+  it("refuses sizes that do not divide, by field", function()
+    assert.matches("hidden_size 18 is not a multiple of num_heads 4", tostring(select(2, pcall(declare, tiny{hidden_size = 18, num_heads = 4}))))
+    assert.matches("temporal_pos is 'learned'", tostring(select(2, pcall(declare, tiny{temporal_pos = "learned"}))))
+  end)
+
+  -- output of a model with random weights; `change` of the config
+  local function output(change, x_mask)
+    local params = G.params("f32")
+    local net = stdit3.new(params, tiny(change))
+    params:seal()
+    local run = E.new(E.device("cpu", 1), params, {})
+    run:init(1)
+    -- nothing may hide behind a zero
+    for i, p in ipairs(params:list()) do
+      if not p.frozen then run:set_param("w", p.name, T.new("f32", p.shape):fill_normal(2, "w", i) * 0.2) end
+    end
+    run:pack()
+    local g = G.graph(params)
+    g:output("out", net:forward(g, {x = g:input("x", "f32", {1, 4, 3, 4, 4}), t = g:input("t", "f32", {1}), fps = g:input("fps", "f32", {1}),
+      y = g:input("y", "f32", {1, 6, 8}), x_mask = x_mask and g:input("x_mask", "bool", {1, 3}) or nil, height = 32, width = 32}))
+    g:finish()
+    local prog = run:compile(g)
+    prog:set("x", T.new("f32", {1, 4, 3, 4, 4}):fill_normal(3, "x"))
+    prog:set("t", T.from({1}, {500}))
+    prog:set("fps", T.from({1}, {24}))
+    prog:set("y", T.new("f32", {1, 6, 8}):fill_normal(3, "y"))
+    if x_mask then prog:set("x_mask", T.from({1, 3}, x_mask, "bool")) end
+    prog:run()
+    return prog:get("out")
+  end
+
+  local function differs(a, b)
+    local x, y, worst = a:totable(), b:totable(), 0
+    for i = 1, #x do worst = math.max(worst, math.abs(x[i] - y[i])) end
+    return worst > 1e-4
+  end
+
+  it("normalises clean frames twice only under compat, and noised frames alike", function()
+    local mask = {1, 0, 1}
+    local right, quirk = output({}, mask), output({compat = true}, mask)
+    assert.is_true(differs(right:slice(2, 1, 2), quirk:slice(2, 1, 2)))
+    assert.is_false(differs(right:slice(2, 0, 1), quirk:slice(2, 0, 1)))
+  end)
+
+  it("adds a frame index when temporal_pos says so", function()
+    assert.is_true(differs(output{}, output{temporal_pos = "sincos"}))
+  end)
+
+  it("blames the line of the model and both shapes when text does not fit", function()
+    local params = G.params("f32")
+    local net = stdit3.new(params, tiny())
+    params:seal()
+    local g = G.graph(params)
+    local ok, err = pcall(net.forward, net, g, {x = g:input("x", "f32", {1, 4, 3, 4, 4}), t = g:input("t", "f32", {1}),
+      fps = g:input("fps", "f32", {1}), y = g:input("y", "f32", {1, 6, 9}), height = 32, width = 32})
+    assert.is_false(ok)
+    assert.equal("MR_E_SHAPE", err.code)
+    assert.matches("linear", err.message)
+    assert.matches("stdit3%.lua:%d+", err.message)
+    assert.matches("%[16, 8%]", err.message)
+    assert.matches("%[1, 6, 9%]", err.message)
+  end)
+end)

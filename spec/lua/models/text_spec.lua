@@ -1,0 +1,49 @@
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local bytes = require "moonreel.models.bytes"
+local text = require "moonreel.models.text"
+
+describe("models.text", function()
+  it("packs tokens in use to the front in order, and back again", function()
+    local y = T.from({2, 4, 1}, {1, 2, 3, 4, 5, 6, 7, 8})
+    local packed, len, order = text.pack(y, T.from({2, 4}, {0, 1, 0, 1, 1, 1, 0, 0}, "i64"))
+    assert.same({2, 2}, len:totable())
+    assert.same({2, 4, 1, 3, 5, 6, 7, 8}, packed:totable())
+    assert.same(y:totable(), text.unpack(packed, order):totable())
+  end)
+
+  it("tiles a mask over the batch and leaves prefixes alone", function()
+    local y = T.from({2, 2, 1}, {1, 2, 3, 4})
+    local packed, len, order = text.pack(y, T.from({1, 2}, {1, 0}, "i64"))
+    assert.is_true(packed == y)
+    assert.same({1, 1}, len:totable())
+    assert.is_nil(order)
+  end)
+
+  it("refuses a mask of another size", function()
+    local ok, err = pcall(text.pack, T.new("f32", {2, 4, 1}), T.new("i64", {2, 3}))
+    assert.is_false(ok)
+    assert.matches("text mask %[2, 3%] does not fit text %[2, 4, 1%]", tostring(err))
+  end)
+end)
+
+describe("models.bytes", function()
+  local encoder = bytes.new(G.params("f32"), {width = 16, rows = 32, ngrams = 3, max_length = 5, num_heads = 2})
+
+  it("gives bytes and the n-grams that end at each of them", function()
+    local t = encoder:tokens{"ab", "", "abcdefgh"}
+    assert.same({2, 0, 5}, t.len:totable())
+    local ids, grams = t.ids:totable(), t.grams:totable()
+    assert.same({97, 98, -1, -1, -1}, table.move(ids, 1, 5, 1, {}))
+    -- the first byte ends a 1-gram only, the second also a 2-gram
+    assert.is_true(grams[1] >= 0 and grams[2] == -1 and grams[3] == -1)
+    assert.is_true(grams[4] >= 0 and grams[5] >= 0 and grams[6] == -1)
+    -- equal beginnings have equal n-grams
+    assert.equal(grams[5], grams[2 * 15 + 5])
+  end)
+
+  it("refuses heads that do not divide the width", function()
+    assert.matches("width 16 is not an even multiple of num_heads 3",
+      tostring(select(2, pcall(bytes.new, G.params("f32"), {width = 16, num_heads = 3}))))
+  end)
+end)

@@ -1,0 +1,91 @@
+-- Rendering from a checkpoint alone.
+local base = require "moonreel.core.base"
+local demo_data = dofile "spec/support/demo_data.lua"
+local json = require "moonreel.core.json"
+local process = require "moonreel.core.process"
+local sample = require "moonreel.sample"
+
+local out = demo_data.scratch()
+local run
+
+local function train()
+  if not run then
+    demo_data.moonreel("train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(), "outputs=" .. out .. "/runs", "threads=1",
+      "steps=4", "warmup_steps=0", "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
+      "model.caption_channels=32")
+    run = out .. "/runs/001-demo"
+  end
+  return run
+end
+
+local PROMPTS = {"a red circle moving left", "a blue square"}
+
+local function render(options, change)
+  local sampler <close> = sample.open(train(), options)
+  local r = {prompts = PROMPTS, seeds = {1, 2}, steps = 3, batch_size = 2}
+  for k, v in pairs(change or {}) do r[k] = v end
+  return sampler:render(r)
+end
+
+describe("sample", function()
+  teardown(function()
+    os.execute("rm -r '" .. out .. "'")
+    demo_data.remove()
+  end)
+
+  it("renders the same bytes from the same checkpoint, prompt and seed", function()
+    local a, b = render(), render()
+    assert.equal(4, #a)
+    for i = 1, 4 do
+      assert.equal(6 * 3 * 32 * 32, #a[i].pixels)
+      assert.is_true(a[i].pixels == b[i].pixels)
+    end
+    assert.equal("a red circle moving left", a[2].prompt)
+    assert.equal(2, a[2].seed)
+    assert.is_false(a[1].pixels == a[2].pixels)
+    assert.is_false(a[1].pixels == a[3].pixels)
+  end)
+
+  it("tells apart averaged and raw weights, guidance and steps", function()
+    local ema = render()[1].pixels
+    assert.is_false(ema == render({ema = false})[1].pixels)
+    assert.is_false(ema == render(nil, {guidance = 1})[1].pixels)
+    assert.is_false(ema == render(nil, {steps = 4})[1].pixels)
+  end)
+
+  it("renders other sizes and lengths than it was trained on", function()
+    local clip = render(nil, {frames = 3, height = 24, width = 40, seeds = {5}})[1]
+    assert.equal(3 * 3 * 24 * 40, #clip.pixels)
+  end)
+
+  it("needs nothing but the checkpoint, anywhere, and writes MP4 and PNG", function()
+    local moved = out .. "/elsewhere"
+    os.execute(("cp -r '%s/ckpt/step-000000000004' '%s'"):format(train(), moved))
+    local text = demo_data.moonreel("sample", moved, "--prompt", "a red circle", "--seed", "3", "--steps", "2", "--out", out .. "/files", "--json")
+    local files = json.decode(text).files
+    assert.equal(1, #files)
+    assert.equal(out .. "/files/sample_0000.mp4", files[1].path)
+    assert.equal(6, require("moonreel.data").scan(files[1].path).frames)
+    demo_data.moonreel("sample", moved, "--prompt", "a red circle", "--seed", "1", "--frames", "1", "--size", "16x24", "--steps", "2", "--out", out .. "/still")
+    local facts = require("moonreel.data").scan(out .. "/still/sample_0000.png")
+    assert.equal(16, facts.height)
+    assert.equal(24, facts.width)
+  end)
+
+  it("takes a recipe for its newest run, and refuses odd values by name", function()
+    train()
+    demo_data.moonreel("sample", "recipes/tiny/demo.lua", "outputs=" .. out .. "/runs", "--prompt", "x", "--seed", "1", "--steps", "1",
+      "--out", out .. "/recipe")
+    local function fails(pattern, ...)
+      local r = process.run({"/bin/sh", "-c", '"$@" 2>&1', "sh", process.program(), "sample", ...}, "", {deadline_s = 60, output_bytes = 1 << 20})
+      assert.equal(2, r.exit, r.output)
+      assert.matches(pattern, r.output)
+    end
+    fails("%-%-size: expected HxW in pixels, got '16'", train(), "--prompt", "x", "--size", "16")
+    fails("%-%-steps: expected a whole number of at least 1, got '0'", train(), "--prompt", "x", "--steps", "0")
+    fails("no prompt", train())
+    fails("%-%-raw and %-%-ema exclude each other", train(), "--prompt", "x", "--raw", "--ema")
+    fails("no checkpoint of 'demo'", "recipes/tiny/demo.lua", "outputs=" .. out .. "/none", "--prompt", "x")
+    assert.is_false(base.exists("samples"))
+  end)
+end)
