@@ -91,6 +91,13 @@ static int b_make_dir(lua_State *L)
     return 0;
 }
 
+/* remove_dir(path): with everything in it; a missing one is fine. */
+static int b_remove_dir(lua_State *L)
+{
+    mr_bind_check(L, mr_dir_remove(luaL_checkstring(L, 1)));
+    return 0;
+}
+
 static int b_list_dir(lua_State *L)
 {
     char **names;
@@ -135,7 +142,7 @@ MR_BIND_ROOM(base)
     static const luaL_Reg rows[] = {
         {"mix", b_mix}, {"name_word", b_name_word}, {"random_uniform", b_random_uniform},
         {"random_normal", b_random_normal}, {"hash128", b_hash128}, {"now_s", b_now}, {"wall_s", b_wall},
-        {"read_file", b_read_file}, {"replace_file", b_replace_file}, {"make_dir", b_make_dir},
+        {"read_file", b_read_file}, {"replace_file", b_replace_file}, {"make_dir", b_make_dir}, {"remove_dir", b_remove_dir},
         {"list_dir", b_list_dir}, {"exists", b_exists}, {"raise", b_raise},
         {"is_terminal", b_is_terminal}, {"pid", b_pid}, {NULL, NULL}};
     luaL_newlib(L, rows);

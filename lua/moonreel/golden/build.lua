@@ -2,6 +2,7 @@
 -- @module moonreel.golden.build
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local stdit3 = require "moonreel.models.stdit3"
 local text = require "moonreel.models.text"
@@ -79,7 +80,11 @@ function build.inputs(f, prefix, y_name, mask_name)
   local y, mask = f:tensor(prefix .. y_name), f:find(prefix .. mask_name)
   local packed = {y = y:reshape{y.shape[1], y.shape[#y.shape - 1], y.shape[#y.shape]}}
   if mask then packed.y, packed.len, packed.order = text.pack(packed.y, mask) end
-  packed.fps = f:tensor(prefix .. "fps")
+  -- fewer rates than samples are repeated as a whole
+  local fps, B = f:list(prefix .. "fps"), packed.y.shape[1]
+  local n = #fps
+  for i = n + 1, B do fps[i] = fps[i - n] end
+  packed.fps = T.from({B}, fps)
   packed.height, packed.width = f:list(prefix .. "height")[1], f:list(prefix .. "width")[1]
   return packed
 end

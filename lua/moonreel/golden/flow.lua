@@ -43,7 +43,7 @@ local function timesteps(f, result)
       result:relative(name, transformed(f, {compat = true, scale = tonumber(scale)}), f:list(name), TIMES)
     elseif name == "transform.out_bf16meta" then
       result:relative(name, transformed(f, {compat = true, round = rflow.round_bf16}), f:list(name), TIMES_BF16)
-    elseif n then
+    elseif n and tonumber(n) == f.has[name].shape[1] then
       local size = {height = tonumber(height), width = tonumber(width), frames = tonumber(frames)}
       result:relative(name, rflow.schedule(tonumber(n), rflow.ratio(size, {compat = true})), f:list(name), TIMES)
     end
@@ -117,8 +117,9 @@ local function sample(f, result)
   local m = build.load(f, {})
   local z = f:tensor("in.z")
   local B, steps = z.shape[1], f:need("steps")
-  if math.type(steps) ~= "integer" or steps < 1 or steps > 10000 then
-    base.raise("MR_E_DATA", string.format("%s: steps = %s", f.path, tostring(steps)))
+  local recorded = f.has["out.t_per_step"]
+  if not recorded or recorded.shape[1] ~= steps then
+    base.raise("MR_E_DATA", string.format("%s: steps = %s, but out.t_per_step does not hold as many", f.path, tostring(steps)))
   end
   local y, len = double_text(f, m)
   local heights, widths, frames = f:list("in.height"), f:list("in.width"), f:list("in.num_frames")

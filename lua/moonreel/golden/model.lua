@@ -97,7 +97,11 @@ local function embeddings(f, result)
   local run, D = E.new(build.device(), nil, {}), f:need("hidden_size")
   for _, name in ipairs(f.names) do
     if name:find("^pos%.%d+$") then
-      local args = f:list(name .. ".args")
+      local args, shape = f:list(name .. ".args"), f.has[name].shape
+      if args[1] * args[2] * D ~= count(shape) then
+        base.raise("MR_E_DATA", string.format("%s: %s is [%s], a grid of %d x %d has other sizes", f.path, name,
+          table.concat(shape, ", "), args[1], args[2]))
+      end
       local g = G.graph()
       g:output("pos", stdit3.position_table(g, args[1], args[2], f:list(name .. ".scale")[1], args[5], D))
       result:absolute(name, evaluate(run, g)("pos"):totable(), f:list(name), VALUES)

@@ -1,5 +1,6 @@
 --- The training of a run as a list of named steps.
 -- @module moonreel.trainer
+local base = require "moonreel.core.base"
 local loop = require "moonreel.trainer.loop"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
@@ -34,6 +35,8 @@ function Run:close()
   if self.progress then self.progress:finish() end
   for i = #self.kept, 1, -1 do self.kept[i]:close() end
   self.kept = {}
+  -- a run that failed before its first step leaves nothing behind
+  if self.made and not self.started then base.remove_dir(self.dir) end
 end
 Run.__close = Run.close
 

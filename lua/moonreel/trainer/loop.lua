@@ -179,7 +179,7 @@ end
 ---@return integer exit code: 0, or 128 + signal after a committed checkpoint
 function loop.run(r)
   local s = r.settings
-  r.bad = 0
+  r.bad, r.started = 0, true
   while s.steps == 0 or r.step < s.steps do
     if not loop.step(r) then break end
     check_bad(r)

@@ -67,7 +67,7 @@ function setup.directory(r)
   if r.continues then
     r.dir = r.found.run
   else
-    r.dir = run.create(s.outputs, r.name)
+    r.dir, r.made = run.create(s.outputs, r.name), true
     base.replace_file(r.dir .. "/recipe.lua", s:to_recipe())
     base.replace_file(r.dir .. "/settings.json", s:to_json())
   end

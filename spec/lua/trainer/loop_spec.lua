@@ -157,6 +157,16 @@ describe("trainer.loop", function()
     assert.equal(0, entries(dir, "start")[1].updates)
   end)
 
+  it("leaves nothing behind when it cannot start", function()
+    local empty = out .. "/empty"
+    for _, change in ipairs{"dataset.data_path=" .. out .. "/none.mrx", "model.num_heads=3", "resolutions.32px.pixels=99999"} do
+      local ok, err = train(bake("steps=2", "outputs=" .. empty, change))
+      assert.is_false(ok)
+      assert.is_true(err.exit >= 3)
+      assert.same({}, base.list_dir(empty))
+    end
+  end)
+
   it("refuses to continue under another model, naming the field", function()
     local _, _, _, dir = train(bake("steps=2", "name=other"))
     local ok, err = train(bake("steps=4", "name=other", "model.mlp_ratio=2", "load=" .. dir))
