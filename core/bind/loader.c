@@ -77,7 +77,7 @@ static mr_bucket_rule *make_rule(lua_State *L, int arg)
     return rule;
 }
 
-// new(index, {buckets, frame_interval, compat, seed, threads, prefetch, epochs, state, quarantine, deadline_s})
+// new(index, {buckets, frame_interval, compat, seed, threads, prefetch, epochs, state, quarantine, deadline_s, allow_empty})
 static int l_new(lua_State *L)
 {
     mr_index_reader *reader = mr_bind_unbox(L, 1, "mr.Index");
@@ -86,7 +86,7 @@ static int l_new(lua_State *L)
     mr_loader_options o = {.seed = (uint64_t)mr_bind_opt_int(L, 2, "seed", 0), .threads = (int32_t)mr_bind_opt_int(L, 2, "threads", 0),
         .prefetch = (int32_t)mr_bind_opt_int(L, 2, "prefetch", 0), .epochs = mr_bind_opt_int(L, 2, "epochs", 0),
         .state = mr_bind_opt_str(L, 2, "state", NULL), .quarantine = mr_bind_opt_str(L, 2, "quarantine", NULL),
-        .deadline_s = mr_bind_opt_num(L, 2, "deadline_s", 0)};
+        .deadline_s = mr_bind_opt_num(L, 2, "deadline_s", 0), .allow_empty = mr_bind_opt_bool(L, 2, "allow_empty", false)};
     void **box = mr_bind_box(L, LOADER);
     int at = lua_gettop(L);
     mr_bucket_rule *rule = make_rule(L, 2);

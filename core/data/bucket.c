@@ -1,34 +1,11 @@
 /* data: which bucket a sample enters. Ref: dataplane 4.2; Open-Sora 1.2 Bucket.get_bucket_id with
  * draws from the sample's key: U(purpose, key) = mix(seed, epoch, purpose, key_lo). Licence: Apache-2.0 */
-#include "data/data.h"
+#include "data/bucket.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct length {
-    int32_t frames, batch, first;   /* first: bucket number of the first aspect */
-    double keep, tries;
-    uint64_t try_word, keep_word;   /* purposes of the two draws */
-} length;
-
-typedef struct resolution {
-    const char *name;
-    double pixels;
-    mr_bucket_aspect *aspects;
-    int32_t n_aspects, n_lengths;
-    length *lengths;                /* long to short */
-} resolution;
-
-struct mr_bucket_rule {
-    mr_arena arena;
-    resolution *resolutions;        /* high to low */
-    int32_t n, interval, count;
-    bool compat;
-    mr_bucket *buckets;
-    uint64_t hash;
-};
 
 const char *mr_drop_text(mr_drop why)
 {
@@ -43,14 +20,14 @@ static void sort_rule(mr_bucket_rule *r)
 {
     for (int32_t i = 1; i < r->n; i++)
         for (int32_t j = i; j > 0 && r->resolutions[j].pixels > r->resolutions[j - 1].pixels; j--) {
-            resolution t = r->resolutions[j];
+            bucket_resolution t = r->resolutions[j];
             r->resolutions[j] = r->resolutions[j - 1], r->resolutions[j - 1] = t;
         }
     for (int32_t i = 0; i < r->n; i++) {
-        length *l = r->resolutions[i].lengths;
+        bucket_length *l = r->resolutions[i].lengths;
         for (int32_t a = 1; a < r->resolutions[i].n_lengths; a++)
             for (int32_t b = a; b > 0 && l[b].frames > l[b - 1].frames; b--) {
-                length t = l[b];
+                bucket_length t = l[b];
                 l[b] = l[b - 1], l[b - 1] = t;
             }
     }
@@ -66,7 +43,7 @@ static mr_status check_length(const char *name, const mr_bucket_length *l)
     return MR_OK;
 }
 
-static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *from, resolution *to)
+static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *from, bucket_resolution *to)
 {
     if (from->n_aspects < 1 || !(from->pixels > 0))
         return mr_fail(MR_E_RECIPE, "resolutions.%s: %d aspects, %g pixels; expected at least one and above 0", from->name, from->n_aspects, from->pixels);
@@ -88,7 +65,7 @@ static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *
             if (from->lengths[j].frames == l->frames) return mr_fail(MR_E_RECIPE, "bucket_config.%s: length %d is given twice", from->name, l->frames);
         // named by what they are, so that other entries of the table do not change a sample's draws
         uint64_t name = mr_name_word(from->name), frames = (uint64_t)l->frames;
-        to->lengths[i] = (length){.frames = l->frames, .batch = l->batch, .keep = l->keep, .tries = l->tries,
+        to->lengths[i] = (bucket_length){.frames = l->frames, .batch = l->batch, .keep = l->keep, .tries = l->tries,
             .try_word = MR_MIX(mr_name_word("bucket.try"), name, frames), .keep_word = MR_MIX(mr_name_word("bucket.keep"), name, frames)};
     }
     return MR_OK;
@@ -102,10 +79,10 @@ static mr_status number_buckets(mr_bucket_rule *r)
     if (!(r->buckets = mr_arena_alloc(&r->arena, sizeof *r->buckets * (size_t)count))) return mr_fail_memory(0);
     uint64_t h = MR_MIX((uint64_t)r->interval, r->compat);
     for (int32_t i = 0; i < r->n; i++) {
-        const resolution *res = &r->resolutions[i];
+        const bucket_resolution *res = &r->resolutions[i];
         h = MR_MIX(h, mr_name_word(res->name), mr_hash64(&res->pixels, sizeof res->pixels), (uint64_t)res->n_lengths, (uint64_t)res->n_aspects);
         for (int32_t l = 0; l < res->n_lengths; l++) {
-            length *len = &res->lengths[l];
+            bucket_length *len = &res->lengths[l];
             len->first = r->count;
             double p[2] = {len->keep, len->tries};
             h = MR_MIX(h, (uint64_t)len->frames, mr_hash64(p, sizeof p));
@@ -158,13 +135,13 @@ static bool below(uint64_t seed, uint64_t epoch, uint64_t purpose, uint64_t key,
     return p >= 1 || mr_fraction(MR_MIX(seed, epoch, purpose, key)) < p;
 }
 
-static bool fits(const mr_bucket_rule *r, const length *l, int64_t have)
+bool bucket_fits(const mr_bucket_rule *r, const bucket_length *l, int64_t have)
 {
     if (have == 1 || l->frames == 1) return have == 1 && l->frames == 1;
     return r->compat ? have > (int64_t)l->frames * r->interval : have >= (int64_t)(l->frames - 1) * r->interval + 1;
 }
 
-static int32_t nearest_aspect(const resolution *res, const mr_hot *hot)
+static int32_t nearest_aspect(const bucket_resolution *res, const mr_hot *hot)
 {
     double ratio = (double)hot->height / hot->width, best = INFINITY;
     int32_t at = 0;
@@ -180,12 +157,12 @@ int32_t mr_bucket_rule_assign(const mr_bucket_rule *r, uint64_t seed, uint64_t e
     double pixels = (double)hot->width * hot->height;
     *why = MR_DROP_SMALL;
     for (int32_t i = 0; i < r->n; i++) {
-        const resolution *res = &r->resolutions[i];
+        const bucket_resolution *res = &r->resolutions[i];
         if (pixels < 0.8 * res->pixels) continue;
         if (*why == MR_DROP_SMALL) *why = hot->frames == 1 ? MR_DROP_IMAGE : MR_DROP_SHORT;
         for (int32_t l = 0; l < res->n_lengths; l++) {
-            const length *len = &res->lengths[l];
-            if (!fits(r, len, hot->frames)) continue;
+            const bucket_length *len = &res->lengths[l];
+            if (!bucket_fits(r, len, hot->frames)) continue;
             *why = MR_DROP_CHANCE;
             // not tried: on to shorter ones; tried and not kept: on to the next resolution
             if (!below(seed, epoch, len->try_word, hot->key_lo, len->tries)) continue;

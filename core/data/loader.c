@@ -351,6 +351,7 @@ static mr_status start(mr_loader *l)
     MR_TRY(mr_media_get(&l->media));
     MR_TRY(quarantine_open(o->quarantine, mr_index_get_facts(l->index).fp_order, &l->bad));
     MR_TRY(mr_order_new(l->index, l->rule, o->seed, &l->order));
+    if (!o->allow_empty) MR_TRY(order_check_cover(l->order));
     if (o->state) MR_TRY(restore(l, l->order, o->state));
     MR_TRY(mr_position_init(&l->position, l->order));
     int32_t nb = mr_bucket_rule_count(l->rule);

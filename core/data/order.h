@@ -31,4 +31,7 @@ struct mr_order {
 /* Plan `epoch` from its beginning. */
 mr_status order_begin_epoch(mr_order *o, uint64_t epoch);
 
+/* MR_E_DATA when a length of the rule can get no sample, whatever the draws; cover.c. */
+mr_status order_check_cover(mr_order *o);
+
 #endif

@@ -228,6 +228,7 @@ typedef struct mr_loader_options {
     const char *quarantine; /* quarantine.jsonl to read and append to; NULL: kept in memory */
     double deadline_s;      /* per clip; 0: 60 */
     mr_filter filter;
+    bool allow_empty;       /* lengths of the rule that no sample can enter are left out, not refused */
 } mr_loader_options;
 
 /* One micro-batch. Slots n .. size-1 of a short one, and failed samples, have weight 0 and the
@@ -254,7 +255,8 @@ typedef struct mr_batch {
 typedef struct mr_loader mr_loader;
 /* Start decode threads on an index. Takes `rule`, also when it fails; keeps a reference of `index`.
  * All slabs are allocated here, as shared memory. What comes out depends on neither threads nor prefetch.
- * Errors: those of mr_order_new and mr_order_restore; MR_E_MEMORY slabs above a quarter of the memory */
+ * Errors: those of mr_order_new and mr_order_restore; MR_E_DATA a length of the rule that no sample can
+ * enter (with what keeps the rows out); MR_E_MEMORY slabs above a quarter of the memory */
 MR_API mr_status mr_loader_new(mr_index *index, mr_bucket_rule *rule, const mr_loader_options *options, mr_loader **out);
 /* Stops at any moment; batches become invalid. NULL is fine. */
 MR_API void mr_loader_free(mr_loader *loader);

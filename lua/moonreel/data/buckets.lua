@@ -42,10 +42,8 @@ end
 local function named(resolutions)
   local by_name = {}
   for place, r in ipairs(require "moonreel.data.resolutions") do by_name[r.name] = { place = place, pixels = r.pixels, aspects = r.aspects } end
-  local count = 1000
-  for key, r in pairs(resolutions or {}) do
-    local name = r.name or key
-    by_name[name] = { place = math.type(key) == "integer" and 1000 + key or count, pixels = r.pixels, aspects = r.aspects }
+  for name, r in pairs(resolutions or {}) do
+    by_name[name] = { place = by_name[name] and by_name[name].place or 1000, pixels = r.pixels, aspects = r.aspects }
   end
   return by_name
 end

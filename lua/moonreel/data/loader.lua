@@ -92,7 +92,8 @@ local loader = {}
 --- Start decode threads.
 ---@param options table  index (moonreel.Index), bucket_config, resolutions, frame_interval 1, compat (Open-Sora 1.2's
 --- length test: true or "opensora-1.2"), seed 0, threads (one per processor), prefetch 2, epochs (0: without end),
---- state (text of loader:state()), quarantine (path of quarantine.jsonl), deadline_s 60
+--- state (text of loader:state()), quarantine (path of quarantine.jsonl), deadline_s 60,
+--- allow_empty_buckets (a length that no sample can enter is refused otherwise)
 ---@return moonreel.Loader
 function loader.new(options)
   local index = options.index
@@ -101,7 +102,7 @@ function loader.new(options)
     buckets = buckets.resolve(options.bucket_config, options.resolutions), frame_interval = options.frame_interval,
     compat = options.compat == true or options.compat == "opensora-1.2", seed = options.seed, threads = options.threads,
     prefetch = options.prefetch, epochs = options.epochs, state = options.state, quarantine = options.quarantine,
-    deadline_s = options.deadline_s }) }, Loader)
+    deadline_s = options.deadline_s, allow_empty = options.allow_empty_buckets }) }, Loader)
 end
 
 return loader

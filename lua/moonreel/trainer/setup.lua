@@ -148,7 +148,8 @@ local function open_loader(r, options)
   local s = r.settings
   return data.loader{index = r.index, bucket_config = s:plain("bucket_config"), resolutions = s:plain("resolutions"),
     frame_interval = s.dataset.frame_interval, compat = s.compat, seed = s.seed, threads = s.num_workers,
-    prefetch = s.prefetch, epochs = options.epochs, state = options.state, quarantine = options.quarantine}
+    prefetch = s.prefetch, epochs = options.epochs, state = options.state, quarantine = options.quarantine,
+    allow_empty_buckets = s.allow_empty_buckets}
 end
 
 --- Open the index and start decoding where the run stands.

@@ -12,6 +12,8 @@ return {
     help = "an index NAME.mrx, or a table of clips: then the index beside it is used or built first" },
   { "bucket_config", { map = { map = "bucket", key = "integer" } }, none = true, reader = "data", resume = "warn",
     help = "resolution -> frames -> {keep, batch} or {{keep, try}, batch}" },
+  { "allow_empty_buckets", "boolean", default = false, reader = "data", resume = "free",
+    help = "lengths of bucket_config that no sample can enter are left out instead of refused" },
   { "resolutions", { map = { record = {
       { "pixels", "integer", min = 1 },
       { "aspects", { list = "aspect" } } } } }, none = true, reader = "data", resume = "refuse",

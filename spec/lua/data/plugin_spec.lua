@@ -1,0 +1,40 @@
+--- The media plug-in: opened on first use, looked for in known places, absent from the program itself.
+local base = require "moonreel.core.base"
+
+local function output(command)
+  local pipe = io.popen(command .. " 2>&1")
+  local text = pipe:read("a")
+  pipe:close()
+  return text
+end
+
+describe("the program", function()
+  local program = output("readlink /proc/" .. base.pid() .. "/exe"):gsub("%s+$", "")
+
+  it("links no FFmpeg library but libavutil", function()
+    local linked = output("ldd " .. program)
+    assert.matches("liblua5%.4", linked)
+    for _, library in ipairs { "avcodec", "avformat", "swscale", "avfilter" } do assert.is_nil(linked:find("lib" .. library, 1, true)) end
+  end)
+
+  it("opens the plug-in at the first clip", function()
+    local code = [[local f = io.open("/proc/self/maps"):read("a"); local a = f:find("libavcodec", 1, true)
+      pcall(require("moonreel.data").scan, "/nothing.mp4"); local b = io.open("/proc/self/maps"):read("a"):find("libavcodec", 1, true)
+      print(a == nil, b ~= nil)]]
+    assert.equal("true\ttrue\n", output(("%s -e '%s'"):format(program, code)))
+  end)
+
+  it("says where it looked", function()
+    local folder = os.tmpname()
+    os.remove(folder)
+    base.make_dir(folder)
+    assert.equal("", output(("cp %s %s/moonreel"):format(program, folder)))
+    local text = output(("%s/moonreel -e 'require(\"moonreel.data\").scan(\"/nothing.mp4\")'"):format(folder))
+    assert.matches("libmoonreel_media.so is not in " .. folder, text, 1, true)
+    assert.matches("MOONREEL_PLUGINS=DIR", text, 1, true)
+    local dir = program:match("^(.*)/")
+    text = output(("MOONREEL_PLUGINS=%s %s/moonreel -e 'require(\"moonreel.data\").scan(\"/nothing.mp4\")'"):format(dir, folder))
+    assert.matches("/nothing.mp4: cannot open", text, 1, true)
+    os.execute("rm -rf '" .. folder .. "'")
+  end)
+end)
