@@ -81,5 +81,8 @@ int main(void)
     mr_product_spec wide = {.batch = 1, .m = 2, .n = 2, .k = 2, .in = MR_F64, .out = MR_F64};
     CHECK_FAILS(mr_product_new(&wide, &(mr_facts){.isa = "base", .threads = 1}, &p), MR_E_UNSUPPORTED, "naive row");
     mr_product_free(NULL);
+    wide.in = wide.out = MR_F32;
+    mr_alloc_fail_at(1);
+    CHECK_FAILS(mr_product_new(&wide, &(mr_facts){.isa = "base", .threads = 1}, &p), MR_E_MEMORY, "cannot allocate");
     return check_done();
 }
