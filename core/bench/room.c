@@ -1,1 +1,0 @@
-/* bench */ typedef int mr_room_bench;
