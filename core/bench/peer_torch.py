@@ -1,0 +1,263 @@
+"""The peer of `moonreel bench`: the same steps in plain PyTorch, one JSON line on stdout.
+
+Use: python3 peer_torch.py step|demo-step REQUEST, REQUEST being JSON made by lua/moonreel/bench. Nothing here
+is part of moonreel; it runs only when PyTorch is installed. The model is the one of moonreel.models.stdit3,
+written in the usual PyTorch way (fused attention where this PyTorch has it). Licence: Apache-2.0
+"""
+import json
+import os
+import resource
+import sys
+import time
+
+WHAT, ASK = sys.argv[1], json.loads(sys.argv[2])
+if ASK["isa"] == "avx2":  # held to the instruction set moonreel was held to
+    for name, value in (("ATEN_CPU_CAPABILITY", "avx2"), ("ONEDNN_MAX_CPU_ISA", "AVX2"),
+                        ("DNNL_MAX_CPU_ISA", "AVX2"), ("MKL_ENABLE_INSTRUCTIONS", "AVX2")):
+        os.environ.setdefault(name, value)
+os.environ["OMP_NUM_THREADS"] = str(ASK["threads"])
+
+import torch  # noqa: E402
+import torch.nn as nn  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+
+torch.set_num_threads(ASK["threads"])
+torch.manual_seed(1)
+
+
+def attend(q, k, v, mask=None):
+    """[..., h, N, d]; mask: additive, or None."""
+    if hasattr(F, "scaled_dot_product_attention"):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    s = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    if mask is not None:
+        s = s + mask
+    return s.float().softmax(-1).to(v.dtype) @ v
+
+
+def sinusoid(t, dim):
+    f = torch.exp(torch.arange(dim // 2) * (-9.210340371976184 / (dim // 2)))
+    a = t[:, None].float() * f
+    return torch.cat([a.cos(), a.sin()], 1)
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d))
+
+    def forward(self, x):
+        y = x.float()
+        return (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * self.weight
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, D, heads, norm=True):
+        super().__init__()
+        self.heads, d = heads, D // heads
+        self.qkv, self.proj = nn.Linear(D, 3 * D), nn.Linear(D, D)
+        self.q_norm, self.k_norm = (RMSNorm(d), RMSNorm(d)) if norm else (nn.Identity(), nn.Identity())
+
+    def forward(self, x, turn=None, mask=None):  # [R, N, D]
+        R, N, D = x.shape
+        q, k, v = self.qkv(x).view(R, N, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k = self.q_norm(q), self.k_norm(k)
+        if turn is not None:
+            q, k = turn(q), turn(k)
+        return self.proj(attend(q, k, v, mask).transpose(1, 2).reshape(R, N, D))
+
+
+class CrossAttention(nn.Module):
+    def __init__(self, D, heads):
+        super().__init__()
+        self.heads = heads
+        self.q_linear, self.kv_linear, self.proj = nn.Linear(D, D), nn.Linear(D, 2 * D), nn.Linear(D, D)
+
+    def forward(self, x, y, mask=None):  # [B, N, D], [B, L, D]
+        B, N, D = x.shape
+        q = self.q_linear(x).view(B, N, self.heads, -1).transpose(1, 2)
+        k, v = self.kv_linear(y).view(B, y.shape[1], 2, self.heads, -1).permute(2, 0, 3, 1, 4)
+        return self.proj(attend(q, k, v, mask).transpose(1, 2).reshape(B, N, D))
+
+
+class Mlp(nn.Module):
+    def __init__(self, D, hidden, out):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(D, hidden), nn.Linear(hidden, out)
+
+    def forward(self, x):
+        return self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
+
+
+class Block(nn.Module):
+    def __init__(self, D, heads, temporal):
+        super().__init__()
+        self.temporal = temporal
+        self.scale_shift_table = nn.Parameter(torch.randn(6, D) / D ** 0.5)
+        self.attn, self.cross_attn, self.mlp = SelfAttention(D, heads), CrossAttention(D, heads), Mlp(D, 4 * D, D)
+
+    def forward(self, x, y, t, turn, T, mask):  # x [B, T S, D]
+        B, N, D = x.shape
+        m = (self.scale_shift_table[None] + t.view(B, 6, D)).chunk(6, 1)
+        u = F.layer_norm(x, (D,), eps=1e-6) * (1 + m[1]) + m[0]
+        if self.temporal:
+            u = u.view(B, T, N // T, D).transpose(1, 2).reshape(-1, T, D)
+            u = self.attn(u, turn).view(B, N // T, T, D).transpose(1, 2).reshape(B, N, D)
+        else:
+            u = self.attn(u.view(B * T, N // T, D)).view(B, N, D)
+        x = x + m[2] * u
+        x = x + self.cross_attn(x, y, mask)
+        return x + m[5] * self.mlp(F.layer_norm(x, (D,), eps=1e-6) * (1 + m[4]) + m[3])
+
+
+class STDiT3(nn.Module):
+    def __init__(self, D, heads, depth, inputs, outputs, caption):
+        super().__init__()
+        self.D, self.d = D, D // heads
+        self.x_embedder, self.final = nn.Linear(inputs, D), nn.Linear(D, outputs)
+        self.t_embedder = nn.Sequential(nn.Linear(256, D), nn.SiLU(), nn.Linear(D, D))
+        self.fps_embedder = nn.Sequential(nn.Linear(256, D), nn.SiLU(), nn.Linear(D, D))
+        self.t_block, self.y_proj = nn.Sequential(nn.SiLU(), nn.Linear(D, 6 * D)), Mlp(caption, D, D)
+        self.blocks = nn.ModuleList(Block(D, heads, i % 2 == 1) for i in range(2 * depth))
+        self.final_table = nn.Parameter(torch.randn(2, D) / D ** 0.5)
+
+    def forward(self, x, t, fps, y, position, mask=None):  # x [B, T, S, C]
+        B, T, S, _ = x.shape
+        dtype = self.final_table.dtype
+        angle = torch.arange(T)[:, None] * 10000.0 ** (-torch.arange(0, self.d, 2) / self.d)
+        cos, sin = (f.repeat_interleave(2, 1).to(dtype) for f in (angle.cos(), angle.sin()))
+
+        def turn(q):
+            a, b = q[..., ::2], q[..., 1::2]
+            return q * cos + torch.stack((-b, a), -1).flatten(-2) * sin
+
+        x = (self.x_embedder(x) + position).view(B, T * S, self.D)
+        t = self.t_embedder(sinusoid(t, 256).to(dtype)) + self.fps_embedder(sinusoid(fps, 256).to(dtype))
+        t6, y = self.t_block(t), self.y_proj(y)
+        for block in self.blocks:
+            x = block(x, y, t6, turn, T, mask)
+        shift, scale = (self.final_table[None] + t[:, None]).chunk(2, 1)
+        return self.final(F.layer_norm(x, (self.D,), eps=1e-6) * (1 + scale) + shift).view(B, T, S, -1)
+
+
+class TextEncoder(nn.Module):
+    """Bytes and hashed n-grams, summed, then transformer layers."""
+
+    def __init__(self, s):
+        super().__init__()
+        D = s["text_width"]
+        self.byte, self.ngram = nn.Embedding(256, D), nn.EmbeddingBag(s["text_rows"], D, mode="sum")
+        self.position = nn.Parameter(torch.randn(s["text"], D) * 0.1)
+        self.layers = nn.ModuleList(nn.ModuleList([nn.LayerNorm(D), SelfAttention(D, s["text_heads"], False), nn.LayerNorm(D),
+                                                   Mlp(D, 4 * D, D)]) for _ in range(s["text_layers"]))
+        self.norm = nn.LayerNorm(D)
+
+    def forward(self, ids, grams, mask):
+        x = self.byte(ids) + self.ngram(grams.flatten(0, 1)).view(*ids.shape, -1) + self.position
+        for norm1, attn, norm2, mlp in self.layers:
+            x = x + attn(norm1(x), mask=mask)
+            x = x + mlp(norm2(x))
+        return self.norm(x)
+
+
+def fixed_step(dtype):
+    B, C, T, H, W = ASK["latent"]
+    m = ASK["model"]
+    net = STDiT3(m["hidden_size"], m["num_heads"], m["depth"], 4 * C, 8 * C, m["caption_channels"]).to(dtype)
+    S = H * W // 4
+    x, target = (torch.randn(B, T, S, 4 * C) for _ in range(2))
+    y = torch.randn(B, m["model_max_length"], m["caption_channels"]).to(dtype)
+    position = torch.randn(1, 1, S, m["hidden_size"]).to(dtype)
+    t, fps = torch.full((B,), 500.0), torch.full((B,), 24.0)
+
+    def step():
+        for p in net.parameters():
+            if p.grad is not None:
+                p.grad.zero_()
+        loss = (net(x.to(dtype), t, fps, y, position).float()[..., :4 * C] - target).square().mean()
+        loss.backward()
+        return loss
+
+    return step
+
+
+def demo_step(dtype):
+    s = ASK["shape"]
+    B, T, S, C, D = s["batch"], s["frames"], s["rows"] * s["cols"], s["channels"], s["width"]
+    net = STDiT3(D, s["heads"], s["depth"], C, C * (2 if s["sigma"] else 1), s["text_width"])
+    text = TextEncoder(s)
+    both = nn.ModuleList([net, text]).to(dtype)
+    masters = [p.detach().float().clone().requires_grad_() for p in both.parameters()] if dtype != torch.float32 else list(both.parameters())
+    optimizer = torch.optim.AdamW(masters, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.01, foreach=True)
+    ema = [p.detach().clone() for p in masters]
+    transform = torch.randn(3 * s["block"] ** 2, C) * 0.05
+    pixels = torch.randint(0, 256, (B, T, 3, s["height"], s["pixel_width"]), dtype=torch.uint8)
+    ids = torch.randint(0, 256, (B, s["text"]))
+    grams = torch.randint(0, s["text_rows"], (B, s["text"], s["ngram"]))
+    length = torch.full((B, 1, 1, 1), 46)
+    mask = torch.zeros(B, 1, 1, s["text"]).masked_fill(torch.arange(s["text"]) >= length, float("-inf")).to(dtype)
+    position = torch.randn(1, T, S, D).to(dtype)
+    t, fps, n = torch.linspace(100, 900, B), torch.full((B,), 8.0), s["block"]
+
+    def step():
+        with torch.no_grad():
+            cells = pixels.float().div(127.5).sub(1).unfold(3, n, n).unfold(4, n, n)
+            x0 = cells.permute(0, 1, 3, 4, 2, 5, 6).reshape(B, T, S, -1) @ transform
+            noise = torch.randn_like(x0)
+            u = (t / 1000).view(B, 1, 1, 1)
+            xt = ((1 - u) * x0 + u * noise).to(dtype)
+        y = text(ids, grams, mask)
+        loss = (net(xt, t, fps, y, position, mask).float()[..., :C] - (x0 - noise)).square().mean()
+        loss.backward()
+        parameters = list(both.parameters())
+        if masters[0] is not parameters[0]:
+            for master, p in zip(masters, parameters):
+                master.grad = p.grad.float()
+        torch.nn.utils.clip_grad_norm_(masters, 1.0)
+        optimizer.step()
+        with torch.no_grad():
+            torch._foreach_mul_(ema, 0.99)
+            torch._foreach_add_(ema, [m.detach() for m in masters], alpha=0.01)
+            if masters[0] is not parameters[0]:
+                for master, p in zip(masters, parameters):
+                    p.copy_(master)
+        for p in parameters:
+            p.grad = None
+        loss.item()
+
+    return step
+
+
+def rate(dtype, n=512):
+    """Products per second, to choose the faster dtype."""
+    a, b = torch.randn(n, n).to(dtype), torch.randn(n, n).to(dtype)
+    best = 0.0
+    for _ in range(4):
+        start = time.perf_counter()
+        a @ b
+        best = max(best, 1 / (time.perf_counter() - start))
+    return best
+
+
+def best_time(step, seconds):
+    step()
+    times, start = [], time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - start < seconds:
+        begin = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+make = {"step": fixed_step, "demo-step": demo_step}[WHAT]
+kinds = [torch.float32]
+if rate(torch.bfloat16) > rate(torch.float32):
+    kinds.insert(0, torch.bfloat16)
+results = []
+for kind in kinds if WHAT == "demo-step" else kinds[:1]:
+    seconds = best_time(make(kind), ASK["seconds"])
+    results.append((seconds, kind))
+seconds, kind = min(results, key=lambda r: r[0])
+print(json.dumps({"name": "PyTorch", "version": torch.__version__, "dtype": str(kind).replace("torch.", ""), "threads": ASK["threads"],
+                  "seconds": seconds, "tflops": ASK.get("flop", 0) / seconds * 1e-12,
+                  "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))

@@ -1,0 +1,82 @@
+--- The demo's own step: everything from pixels to updated weights, at the demo's sizes.
+-- @module moonreel.bench.demo
+local E = require "moonreel.core.exec"
+local T = require "moonreel.core.tensor"
+local optim = require "moonreel.optim"
+local pipeline = require "moonreel.models.pipeline"
+local program = require "moonreel.trainer.program"
+local step = require "moonreel.bench.step"
+
+local demo = {}
+
+local CAPTIONS = {
+  "a red circle moving left on a black background", "a blue square moving right on a white background",
+  "a green triangle moving up on a grey background", "a yellow circle moving down on a black background",
+}
+
+-- the bucket with most work per step: {frames, batch, height, width}
+local function bucket(settings)
+  local best
+  for name, frames in pairs(settings:plain("bucket_config")) do
+    for F, row in pairs(frames) do
+      F = math.tointeger(tonumber(F))
+      local size = settings:plain("resolutions")[name].aspects[1]
+      if not best or F * row[2] * size[2] * size[3] > best.work then
+        best = {frames = F, batch = row[2], height = size[2], width = size[3], work = F * row[2] * size[2] * size[3]}
+      end
+    end
+  end
+  return best
+end
+
+local function repeated(n, f)
+  local out = {}
+  for i = 1, n do out[i] = f(i) end
+  return out
+end
+
+--- Measure.
+---@param options table  threads, dtype, seconds, recipe
+---@return table  isa, dtype, threads, tokens_per_s, tokens, seconds, tflops, ops; shape: what a peer needs to do the same
+function demo.measure(options)
+  local settings = require("moonreel.settings").bake(options.recipe)
+  local s = settings
+  local device <close> = E.device("cpu", options.threads or 0)
+  local dtype = options.dtype or device:compute(s.dtype == "fp32" and "f32" or "bf16")
+  local pipe = pipeline.new({model = s:plain("model"), vae = s:plain("vae"), text_encoder = s:plain("text_encoder"),
+    compat = s.compat ~= nil}, dtype)
+  local run <close> = E.new(device, pipe.params, {training = true, ema = true})
+  run:init(1)
+  local update = optim.new(run, pipe.params, {ema = true, dtype = dtype})
+  local size = bucket(s)
+  local B, text = size.batch, pipe.text.max_length
+  local micro = program.new(run, pipe, {frames = size.frames, height = size.height, width = size.width, batch = B, text = text}, {})
+  local pixels = repeated(B * size.frames * 3 * size.height * size.width, function(i) return (i * 7919) % 256 end)
+  local batch = {seed = 1, epoch = 0, keys = repeated(B, function(i) return i end), weight = repeated(B, function() return 1 / B end),
+    fps = repeated(B, function() return 8 end), t = repeated(B, function(i) return 1000 * i / (B + 1) end),
+    drop = repeated(B, function() return false end), tokens = pipe.text:tokens(repeated(B, function(i) return CAPTIONS[i % #CAPTIONS + 1] end)),
+    pixels = T.from({B, size.frames, 3, size.height, size.width}, pixels, "u8")}
+  local k = 0
+  local function one()
+    k = k + 1
+    local loss = micro:run(batch)
+    update:step{lr = 1e-4, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.01, max_norm = 1, ema_decay = 0.99, step = k, grad_scale = 1}
+    return loss
+  end
+  local seconds = step.best(one, options.seconds)
+  micro.prog:time(true)
+  local loss = one()
+  local rows = micro.prog:times()
+  local latent = pipe.autoencoder:latent(size.frames, size.height, size.width)
+  local model = s:plain("model")
+  local frames, rows_n, cols = pipe.model:grid(latent[2], latent[3], latent[4])
+  local tokens, encoder = B * frames * rows_n * cols, pipe.text.config
+  return {isa = device:facts().isa, dtype = dtype, threads = device:facts().threads, tokens = tokens, tokens_per_s = tokens / seconds,
+    seconds = seconds, tflops = step.useful_flop(rows) / seconds * 1e-12, ops = step.by_op(rows), loss = loss,
+    shape = {batch = B, frames = frames, rows = rows_n, cols = cols, channels = latent[1], width = model.hidden_size, heads = model.num_heads,
+      depth = model.depth, sigma = model.pred_sigma ~= false, text = text, text_width = pipe.text.width, text_heads = encoder.heads,
+      text_layers = encoder.layers, text_rows = encoder.rows, ngram = encoder.ngram, block = pipe.autoencoder.block,
+      height = size.height, pixel_width = size.width}}
+end
+
+return demo

@@ -1,0 +1,151 @@
+--- `moonreel bench`: speed and memory of this machine, beside its own limits and PyTorch.
+-- @module moonreel.cli.bench
+local json = require "moonreel.core.json"
+local options = require "moonreel.cli.options"
+local printer = require "moonreel.cli.table"
+
+local command = {
+  name = "bench",
+  summary = "measure steps and kernels against the machine's limits and PyTorch",
+  usage = "bench [step|demo-step|kernels] [--threads N] [--dtype f32|bf16] [--seconds S] [--no-peer] [--ops] [--json]",
+  options = {
+    {"step", "forward and backward of a cut of STDiT3-XL/2: TFLOP/s, share of the product peak, memory"},
+    {"demo-step", "a whole training step of recipes/tiny/demo.lua: tokens per second"},
+    {"kernels", "single ops at the sizes of `step`"},
+    {"--threads N", "team size (default: all cores)"},
+    {"--dtype TYPE", "f32 or bf16 (default: bf16 where the processor has it; demo-step: the recipe's)"},
+    {"--seconds S", "time to spend per measurement (default 5)"},
+    {"--peer", "run the same in PyTorch when it is installed (default; --no-peer leaves it out)"},
+    {"--ops", "time per op of the step"},
+    {"--json", "one JSON object"},
+  },
+  details = "Without a name all three run, one after the other. Rates are of the best run; the product peak is the best packed "
+    .. "product of a fixed list of shapes, same dtype and threads, in the same run.",
+}
+
+local function clean(value)
+  if value ~= value or value == math.huge then return json.null end
+  return value
+end
+
+-- adds peer, speedup and memory share to a result
+local function compare(what, result, request, mine)
+  local peer, reason = require("moonreel.bench.peer").run(what, request)
+  if not peer then
+    result.peer_missing = reason
+    return
+  end
+  result.peer = peer
+  result.speedup = mine(peer)
+  if result.peak_bytes and peer.peak_bytes then result.memory_share = result.peak_bytes / peer.peak_bytes end
+end
+
+local function print_ops(result, show)
+  if not show then return end
+  local total = 0
+  for _, e in ipairs(result.ops) do total = total + e.seconds end
+  for _, e in ipairs(result.ops) do
+    e.share, e.tflops, e.gb_per_s = e.seconds / total, e.flop / e.seconds * 1e-12, e.bytes / e.seconds * 1e-9
+  end
+  local function digits(f) return function(v) return (f):format(v) end end
+  printer.print({{key = "op"}, {key = "calls", right = true}, {key = "seconds", right = true, format = digits("%.5f")},
+    {key = "share", right = true, format = function(v) return ("%.1f %%"):format(100 * v) end},
+    {key = "tflops", title = "TFLOP/s", right = true, format = digits("%.3f")},
+    {key = "gb_per_s", title = "GB/s", right = true, format = digits("%.1f")}}, result.ops)
+end
+
+local function say_peer(result, text)
+  if result.peer_missing then print("  peer: " .. result.peer_missing)
+  elseif result.peer then print(("  %s %s, %s: %s"):format(result.peer.name, result.peer.version, result.peer.dtype, text(result.peer))) end
+end
+
+local runs = {}
+
+function runs.step(o)
+  local step = require "moonreel.bench.step"
+  local r = step.measure(o)
+  if o.peer then
+    local request = {threads = r.threads, flop = r.flop, seconds = o.seconds, isa = r.isa, latent = step.latent, model = step.model}
+    compare("step", r, request, function(peer) return peer.seconds / r.seconds end)
+  end
+  return r, function()
+    print(("step: %s, %s, %d threads: %.3f s, %.3f TFLOP/s of %.3f (%s): ratio %.2f"):format(r.isa, r.dtype, r.threads,
+      r.seconds, r.tflops, r.peak_tflops, r.peak_shape, r.ratio))
+    print(("  resident %.0f MB at most, arena %.0f MB"):format(r.peak_bytes * 1e-6, r.arena_bytes * 1e-6))
+    say_peer(r, function(p)
+      return ("%.3f s, %.3f TFLOP/s, %.0f MB; moonreel: %.2f x the speed, %.2f x the memory"):format(p.seconds, p.tflops,
+        p.peak_bytes * 1e-6, r.speedup, r.memory_share)
+    end)
+    print_ops(r, o.ops)
+  end
+end
+
+runs["demo-step"] = function(o)
+  local r = require("moonreel.bench.demo").measure(setmetatable({recipe = "recipes/tiny/demo.lua"}, {__index = o}))
+  if o.peer then
+    local request = {threads = r.threads, seconds = o.seconds, isa = r.isa, shape = r.shape}
+    compare("demo-step", r, request, function(peer) return peer.seconds / r.seconds end)
+    if r.peer then r.peer.tokens_per_s = r.tokens / r.peer.seconds end
+  end
+  return r, function()
+    print(("demo-step: %s, %s, %d threads: %.4f s, %.0f tokens/s, %.3f TFLOP/s"):format(r.isa, r.dtype, r.threads, r.seconds,
+      r.tokens_per_s, r.tflops))
+    say_peer(r, function(p)
+      return ("%.4f s, %.0f tokens/s; moonreel: %.2f x the speed"):format(p.seconds, p.tokens_per_s, r.speedup)
+    end)
+    print_ops(r, o.ops)
+  end
+end
+
+function runs.kernels(o)
+  local rows, limits = require("moonreel.bench.kernels").measure(o)
+  return {kernels = rows, limits = limits}, function()
+    print(("kernels: %s, %s, %d threads; limits: %.3f TFLOP/s, %.1f GB/s"):format(limits.isa, limits.dtype, limits.threads,
+      limits.product_tflops, limits.memory_gb_per_s))
+    printer.print({{key = "op"}, {key = "shape"}, {key = "seconds", right = true, format = function(v) return ("%.5f"):format(v) end},
+      {key = "tflops", title = "TFLOP/s", right = true, format = function(v) return ("%.3f"):format(v) end},
+      {key = "gb_per_s", title = "GB/s", right = true, format = function(v) return ("%.1f"):format(v) end},
+      {key = "of_limit", title = "of the limit", right = true, format = function(v, row) return ("%.2f of %s"):format(v, row.limit) end}}, rows)
+  end
+end
+
+-- strings, numbers and tables of them as JSON takes them
+local function plain(value)
+  if type(value) ~= "table" then return clean(value) end
+  local out = {}
+  for k, v in pairs(value) do out[k] = plain(v) end
+  return #value > 0 and json.array(out) or out
+end
+
+function command.run(args)
+  local fault = require "moonreel.recipe.fault"
+  local parsed = options.parse(args, command)
+  local names, o = parsed.positional, parsed.options
+  if #names == 0 then names = {"step", "demo-step", "kernels"} end
+  for _, name in ipairs(names) do
+    if not runs[name] then fault.usage("bench: '%s': expected step, demo-step or kernels", name) end
+  end
+  if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then fault.usage("bench: --dtype: expected f32 or bf16, got '%s'", o.dtype) end
+  local function number(key, least)
+    local value = o[key] and tonumber(o[key])
+    if o[key] and not (value and value >= least) then fault.usage("bench: --%s: expected a number from %g on, got '%s'", key, least, o[key]) end
+    return value
+  end
+  local settings = {threads = math.tointeger(number("threads", 1) or 0), dtype = o.dtype, seconds = number("seconds", 0.01) or 5,
+    peer = o.peer ~= false, ops = o.ops}
+  if not settings.threads then fault.usage("bench: --threads: expected a whole number, got '%s'", o.threads) end
+  local all = {}
+  for _, name in ipairs(names) do
+    local result, show = runs[name](settings)
+    if o.json then all[name] = plain(result)
+    else
+      show()
+      io.stdout:flush()
+    end
+  end
+  -- one measurement is the object itself, several are named
+  if o.json then print(json.encode(#names == 1 and all[names[1]] or all)) end
+  return 0
+end
+
+return command
