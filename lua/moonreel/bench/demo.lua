@@ -53,14 +53,17 @@ function demo.measure(options)
   local micro = program.new(run, pipe, {frames = size.frames, height = size.height, width = size.width, batch = B, text = text}, {})
   local pixels = repeated(B * size.frames * 3 * size.height * size.width, function(i) return (i * 7919) % 256 end)
   local batch = {seed = 1, epoch = 0, keys = repeated(B, function(i) return i end), weight = repeated(B, function() return 1 / B end),
-    fps = repeated(B, function() return 8 end), t = repeated(B, function(i) return 1000 * i / (B + 1) end),
-    drop = repeated(B, function() return false end), tokens = pipe.text:tokens(repeated(B, function(i) return CAPTIONS[i % #CAPTIONS + 1] end)),
+    fps = repeated(B, function() return 8 end),
+    t = repeated(B, function(i) return 1000 * i / (B + 1) end),
+    drop = repeated(B, function() return false end),
+    tokens = pipe.text:tokens(repeated(B, function(i) return CAPTIONS[i % #CAPTIONS + 1] end)),
     pixels = T.from({B, size.frames, 3, size.height, size.width}, pixels, "u8")}
   local k = 0
   local function one()
     k = k + 1
     local loss = micro:run(batch)
-    update:step{lr = 1e-4, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.01, max_norm = 1, ema_decay = 0.99, step = k, grad_scale = 1}
+    update:step{lr = 1e-4, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.01, max_norm = 1,
+      ema_decay = 0.99, step = k, grad_scale = 1}
     return loss
   end
   local seconds = step.best(one, options.seconds)
@@ -73,9 +76,10 @@ function demo.measure(options)
   local tokens, encoder = B * frames * rows_n * cols, pipe.text.config
   return {isa = device:facts().isa, dtype = dtype, threads = device:facts().threads, tokens = tokens, tokens_per_s = tokens / seconds,
     seconds = seconds, tflops = step.useful_flop(rows) / seconds * 1e-12, ops = step.by_op(rows), loss = loss,
-    shape = {batch = B, frames = frames, rows = rows_n, cols = cols, channels = latent[1], width = model.hidden_size, heads = model.num_heads,
-      depth = model.depth, sigma = model.pred_sigma ~= false, text = text, text_width = pipe.text.width, text_heads = encoder.heads,
-      text_layers = encoder.layers, text_rows = encoder.rows, ngram = encoder.ngram, block = pipe.autoencoder.block,
+    shape = {batch = B, frames = frames, rows = rows_n, cols = cols, channels = latent[1], width = model.hidden_size,
+      heads = model.num_heads,
+      depth = model.depth, sigma = model.pred_sigma ~= false, text = text, text_width = pipe.text.width, text_heads = encoder.num_heads,
+      text_rows = encoder.rows, ngram = encoder.ngrams, block = size.height // latent[3],
       height = size.height, pixel_width = size.width}}
 end
 

@@ -18,7 +18,7 @@ end
 --- Run the peer.
 ---@param what string     "step" or "demo-step"
 ---@param request table   threads, flop, seconds, isa and the sizes; passed as JSON
----@return table|nil result  name, version, dtype, seconds, tflops, peak_bytes
+---@return table|nil result  name, version, dtype, seconds, tflops, product_tflops (of its BLAS), peak_bytes
 ---@return string|nil reason  why there is none
 function peer.run(what, request)
   local python = peer.python()

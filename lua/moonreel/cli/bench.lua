@@ -56,7 +56,10 @@ end
 
 local function say_peer(result, text)
   if result.peer_missing then print("  peer: " .. result.peer_missing)
-  elseif result.peer then print(("  %s %s, %s: %s"):format(result.peer.name, result.peer.version, result.peer.dtype, text(result.peer))) end
+  elseif result.peer then
+    print(("  %s %s, %s (its products: %.3f TFLOP/s): %s"):format(result.peer.name, result.peer.version, result.peer.dtype,
+      result.peer.product_tflops, text(result.peer)))
+  end
 end
 
 local runs = {}
@@ -102,10 +105,12 @@ function runs.kernels(o)
   return {kernels = rows, limits = limits}, function()
     print(("kernels: %s, %s, %d threads; limits: %.3f TFLOP/s, %.1f GB/s"):format(limits.isa, limits.dtype, limits.threads,
       limits.product_tflops, limits.memory_gb_per_s))
-    printer.print({{key = "op"}, {key = "shape"}, {key = "seconds", right = true, format = function(v) return ("%.5f"):format(v) end},
+    printer.print({{key = "op"}, {key = "shape"},
+      {key = "seconds", right = true, format = function(v) return ("%.5f"):format(v) end},
       {key = "tflops", title = "TFLOP/s", right = true, format = function(v) return ("%.3f"):format(v) end},
       {key = "gb_per_s", title = "GB/s", right = true, format = function(v) return ("%.1f"):format(v) end},
-      {key = "of_limit", title = "of the limit", right = true, format = function(v, row) return ("%.2f of %s"):format(v, row.limit) end}}, rows)
+      {key = "of_limit", title = "of the limit", right = true,
+        format = function(v, row) return ("%.2f of %s"):format(v, row.limit) end}}, rows)
   end
 end
 
@@ -128,7 +133,9 @@ function command.run(args)
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then fault.usage("bench: --dtype: expected f32 or bf16, got '%s'", o.dtype) end
   local function number(key, least)
     local value = o[key] and tonumber(o[key])
-    if o[key] and not (value and value >= least) then fault.usage("bench: --%s: expected a number from %g on, got '%s'", key, least, o[key]) end
+    if o[key] and not (value and value >= least) then
+      fault.usage("bench: --%s: expected a number from %g on, got '%s'", key, least, o[key])
+    end
     return value
   end
   local settings = {threads = math.tointeger(number("threads", 1) or 0), dtype = o.dtype, seconds = number("seconds", 0.01) or 5,

@@ -1,0 +1,30 @@
+/* bench: limits are positive, plausible and of the dtype asked for. */
+#include "check.h"
+#include "moonreel/bench.h"
+
+int main(void)
+{
+    mr_bench_peak peak;
+    CHECK_OK(mr_bench_product_peak(MR_F32, 1, 0, &peak));
+    CHECK(peak.tflops > 1e-4 && peak.tflops < 100);
+    CHECK(peak.m > 0 && peak.n > 0 && peak.k > 0 && peak.how[0]);
+    CHECK_FAILS(mr_bench_product_peak(MR_I64, 1, 0, &peak), MR_E_UNSUPPORTED, "i64");
+
+    double rate = 0;
+    CHECK_OK(mr_bench_memory_rate(1, 0, &rate));
+    CHECK(rate > 1e8 && rate < 1e13);
+    size_t before = mr_bench_max_resident();
+    CHECK(before > 128u << 20);  // the buffers of the memory rate were touched
+
+    // the n-th allocation fails: an error, no crash
+    for (int64_t n = 1; n <= 5; n++) {
+        mr_alloc_fail_at(n);
+        mr_status st = mr_bench_product_peak(MR_F32, 1, 0, &peak);
+        mr_alloc_fail_at(0);
+        CHECK(st == MR_E_MEMORY || (n == 5 && st == MR_OK));
+    }
+    mr_alloc_fail_at(2);
+    CHECK_FAILS(mr_bench_memory_rate(1, 0, &rate), MR_E_MEMORY, "cannot allocate");
+    mr_alloc_fail_at(0);
+    return check_done();
+}

@@ -1,0 +1,58 @@
+-- The measurements themselves are not asserted: machines differ. What they say, and their order, is.
+local core = require "moonreel.core.bench"
+local json = require "moonreel.core.json"
+local process = require "moonreel.core.process"
+
+local function run(...)
+  local result = process.run({process.program(), "bench", ...}, "", {deadline_s = 120})
+  return result.output, result.exit
+end
+
+describe("moonreel bench", function()
+  it("counts what attention does twice only once", function()
+    local step = require "moonreel.bench.step"
+    assert.equal(100 + 10 + 20 + 40, step.useful_flop{
+      {op = "linear", flop = 100}, {op = "linear_dw", flop = 10}, {op = "attention", flop = 20},
+      {op = "attention_grad", flop = 50}, {op = "gelu_tanh", flop = 1e9}})
+  end)
+
+  it("keeps the best of at least four runs after one to warm up", function()
+    local n = 0
+    local best = require("moonreel.bench.step").best(function() n = n + 1 end, 0)
+    assert.equal(5, n)
+    assert.is_true(best >= 0 and best < 1)
+  end)
+
+  it("says rates of the demo's step as JSON", function()
+    local text, exit = run("demo-step", "--json", "--no-peer", "--seconds=0.01", "--threads=1")
+    assert.equal(0, exit)
+    local r = json.decode(text)
+    assert.near(r.tokens / r.seconds, r.tokens_per_s, 1)
+    assert.equal(r.shape.batch * r.shape.frames * r.shape.rows * r.shape.cols, r.tokens)
+    assert.is_nil(r.peer)
+  end)
+
+  it("measures limits with a name for the way that was taken", function()
+    local peak = core.product_peak("f32", 1, 0.001)
+    assert.is_true(peak.tflops > 0)
+    assert.matches("^o", peak.how)
+    assert.is_true(core.memory_rate(1, 0.001) > 0)
+  end)
+
+  it("refuses what it does not know", function()
+    local _, exit = run("speed")
+    assert.equal(2, exit)
+    _, exit = run("step", "--threads=many")
+    assert.equal(2, exit)
+    _, exit = run("step", "--dtype=f16")
+    assert.equal(2, exit)
+  end)
+
+  it("has a row for each kernel whose op exists", function()
+    local ops = require "moonreel.core.op"
+    local named = {}
+    for _, row in ipairs(require("moonreel.bench.kernels").rows) do named[row.op] = row.limit end
+    assert.equal("bytes", named.layer_norm_modulate)
+    assert.is_function(ops.attention)
+  end)
+end)
