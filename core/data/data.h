@@ -56,7 +56,8 @@ void data_bus_forget(const char *file);
 
 /* ---- source.c: lists of samples --------------------------------------------------------------- */
 
-typedef struct data_input { const char *path, *text; uint64_t line; } data_input;  /* text NULL: none */
+/* text NULL: no caption; fault: why the row is refused before its file is looked at, or NULL */
+typedef struct data_input { const char *path, *text, *fault; uint64_t line; } data_input;
 typedef struct data_source {
     mr_arena arena;
     data_input *rows;

@@ -47,9 +47,15 @@ static void input_file(const mr_ingest *g, const char *path, char out[8300])
     snprintf(out, 8300, path[0] == '/' ? "%.0s%s" : "%s/%s", g->source.root, path);
 }
 
-static void scan_one(const mr_ingest *g, mr_media_worker *w, const char *path, scanned *s)
+static void scan_one(const mr_ingest *g, mr_media_worker *w, const data_input *in, scanned *s)
 {
     char file[8300];
+    const char *path = in->path;
+    if (in->fault) {
+        s->fault = MR_FAULT_OPEN;
+        snprintf(s->why, sizeof s->why, "%s", in->fault);
+        return;
+    }
     input_file(g, path, file);
     mr_status st = g->media->scan(w, file, g->deadline_s, &s->info, &s->fault);
     // a file system may have a bad moment: three more tries, further and further apart
@@ -81,7 +87,7 @@ static void *scan_thread(void *user)
         uint64_t row = g->next++;
         pthread_mutex_unlock(&g->lock);
         scanned s = {0};
-        scan_one(g, w, g->source.rows[row].path, &s);
+        scan_one(g, w, &g->source.rows[row], &s);
         bool fatal = !s.good && s.fault == MR_FAULT_NONE;
         pthread_mutex_lock(&g->lock);
         if (fatal) st = mr_error_last() ? mr_error_last()->code : MR_E_INTERNAL;

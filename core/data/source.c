@@ -108,8 +108,10 @@ static mr_status walk(data_source *s, const char *relative, bool want_captions, 
             st = walk(s, child, want_captions, depth + 1);
         } else if (is_media(names[i])) {
             char *text = NULL;
-            if (want_captions) st = caption_beside(file, &text);
-            if (st == MR_OK) st = data_source_add(s, child, text, s->n + 1);
+            mr_status caption = want_captions ? caption_beside(file, &text) : MR_OK;
+            st = caption == MR_E_MEMORY ? caption : data_source_add(s, child, text, s->n + 1);
+            // a damaged caption file costs this row, not the whole set
+            if (st == MR_OK && caption != MR_OK && !(s->rows[s->n - 1].fault = mr_arena_strdup(&s->arena, mr_error_last()->text))) st = mr_fail_memory(0);
             mr_free(text);
         }
     }

@@ -1,6 +1,7 @@
 --- moonreel data: build a sample index from clips.
 -- @module moonreel.cli.data
 local base = require "moonreel.core.base"
+local signal = require "moonreel.core.signal"
 
 local command = {
   name = "data",
@@ -71,10 +72,29 @@ local function show_progress(p, began_s, last)
   return now
 end
 
-local function run_ingest(input, opts)
+-- the first signal ends the work and leaves nothing behind
+local stopped = {}
+
+local function ingest(input, opts)
   local data = require "moonreel.data"
   local began_s, last = base.now_s(), base.now_s()
-  local result = data.ingest(input, opts.output, opts, function(p) last = show_progress(p, began_s, last) end)
+  return data.ingest(input, opts.output, opts, function(p)
+    last = show_progress(p, began_s, last)
+    if signal.pending() and not p.finished then error(stopped) end
+  end)
+end
+
+local function run_ingest(input, opts)
+  local data = require "moonreel.data"
+  signal.catch()
+  local ok, result = pcall(ingest, input, opts)
+  local number = signal.pending()
+  signal.release()
+  if not ok and result == stopped then
+    io.stderr:write("moonreel: stopped by a signal; nothing was written\n")
+    return 128 + number
+  end
+  if not ok then error(result, 0) end
   local facts = data.open(opts.output).meta
   if opts.json then
     print(require("moonreel.core.json").encode({ index = opts.output, rows = result.written, refused = result.refused,

@@ -48,6 +48,24 @@ describe("moonreel data ingest", function()
     for _, name in ipairs(base.list_dir(folder)) do assert.is_nil(name:match("^x%.mrx")) end
   end)
 
+  it("leaves nothing behind when a signal stops it", function()
+    base.make_dir(folder .. "/many")
+    for i = 1, 400 do os.execute(("ln %s/set/a.mp4 %s/many/%03d.mp4"):format(folder, folder, i)) end
+    for number, code in pairs { INT = 130, TERM = 143 } do
+      local pipe = io.popen(("%s data ingest %s/many -o %s/s.mrx --threads 1 2>&1 & sleep 0.2; kill -%s $!; wait $!; echo exit $?"):format(program, folder, folder, number))
+      local text = pipe:read("a")
+      pipe:close()
+      -- a quick machine may have finished
+      if text:match("exit " .. code) then
+        assert.matches("nothing was written", text)
+        for _, name in ipairs(base.list_dir(folder)) do assert.is_nil(name:match("^s%.mrx")) end
+      else
+        assert.matches("exit 0", text)
+        os.execute("rm -r " .. folder .. "/s.mrx")
+      end
+    end
+  end)
+
   it("ends with 2 on wrong use", function()
     for _, args in ipairs { "", "dance", "ingest", "ingest a b -o c", "ingest @/set", "ingest @/set -o", "ingest @/set -o x --threads none", "ingest @/set --wrong" } do
       local code, text = run(args)
