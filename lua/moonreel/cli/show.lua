@@ -8,6 +8,7 @@ local show = {
   options = {
     { "--json", "{hash, settings, origin}" },
     { "--lua", "a recipe without parents that bakes to the same hash" },
+    { "--stage NAME", "one stage of a recipe that has stages" },
     { "--changed", "only what is not at its default" },
     { "--diff OTHER", "only what differs from another recipe; exit 1 when anything does" },
   },
@@ -58,8 +59,8 @@ function show.run(args)
   local fault = require "moonreel.recipe.fault"
   if #parsed.positional ~= 1 then fault.usage("show: expected one recipe, got %d; try: moonreel show RECIPE", #parsed.positional) end
   local bake = require("moonreel.settings").bake
-  local settings = bake(parsed.positional[1], parsed.overrides)
   local options = parsed.options
+  local settings = bake(parsed.positional[1], parsed.overrides, { stage = options.stage })
   for _, note in ipairs(settings.notes) do io.stderr:write("note: ", note, "\n") end
   if options.diff then return print_difference(settings, bake(options.diff, parsed.overrides), options) end
   if options.json then

@@ -5,7 +5,7 @@ local why = {
   summary = "print where a value comes from, what it replaced and what follows from it",
   usage = "why RECIPE KEY [key=value ...] [--json]",
   overrides = true,
-  options = { { "--json", "the chain as JSON" } },
+  options = { { "--stage NAME", "in one stage of a recipe that has stages" }, { "--json", "the chain as JSON" } },
 }
 
 -- paths whose late-bound values read one of `path`
@@ -41,7 +41,7 @@ function why.run(args)
     require("moonreel.recipe.fault").usage("why: expected a recipe and a key, got %d words; try: moonreel why RECIPE lr",
       #parsed.positional)
   end
-  local settings = require("moonreel.settings").bake(parsed.positional[1], parsed.overrides)
+  local settings = require("moonreel.settings").bake(parsed.positional[1], parsed.overrides, { stage = parsed.options.stage })
   local rows = {}
   for _, leaf in ipairs(leaves_at(settings, parsed.positional[2])) do
     for i, link in ipairs(leaf.chain) do

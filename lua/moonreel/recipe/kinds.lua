@@ -170,6 +170,11 @@ function check.bucket(_, value)
   return batch and { keep, batch }
 end
 
+-- in settings: {{name, hash}, ...}; what recipes write is read by settings/stages.lua
+function check.stages(_, value)
+  return check.list({ element = { tag = "free" } }, value)
+end
+
 -- a leaf whose kind depends on a `type` that is not known yet; it is checked again when it is
 function check.either(_, value)
   return value
@@ -200,6 +205,7 @@ local expected = {
   list = function(s) return (s.count and "a list of " .. s.count or "a list, each") .. " " .. kinds.expected(s.element) end,
   free = function() return "plain data: a value, a list, or a table with text keys" end,
   bucket = function() return "{keep, batch} or {{keep, try}, batch} with shares from 0 to 1 and a batch of at least 1" end,
+  stages = function() return "a list of {name = ..., recipe = ..., fields}" end,
   either = function() return "what its type wants" end,
   aspect = function() return "{ratio, height, width}" end,
   record = function() return "a table of fields" end,

@@ -140,6 +140,8 @@ function write_of(root, schema, value, p, path)
     node.replace = contents ~= nil
     return node
   end
+  -- entries of `stages` are recipes of their own and keep their places (settings/stages.lua)
+  if schema.tag == "stages" then return { tag = "leaf", value = value, place = p } end
   return { tag = "leaf", value = copy(contents or value), place = p }
 end
 

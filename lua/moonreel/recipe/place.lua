@@ -17,6 +17,19 @@ function place.remember(t, file, line, keys)
   known[t] = { file = file, line = line, keys = values }
 end
 
+--- A copy without some keys that keeps the places of the others.
+---@param t table
+---@param left_out table  key -> true
+---@return table
+function place.without(t, left_out)
+  local copy = {}
+  for key, value in next, t do
+    if not left_out[key] then copy[key] = value end
+  end
+  known[copy] = known[t]
+  return copy
+end
+
 --- Where the table itself was written; nil for tables that no constructor made.
 ---@param t table
 ---@return table|nil

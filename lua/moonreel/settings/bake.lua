@@ -12,21 +12,37 @@ local marker = require "moonreel.recipe.marker"
 local override = require "moonreel.recipe.override"
 local place = require "moonreel.recipe.place"
 local registry = require "moonreel.recipe.registry"
+local stages = require "moonreel.settings.stages"
 
 local bake = {}
 
--- 1. the files, ancestors first
+-- 1. the files, ancestors first; of one stage, or of the whole recipe
 local function load_files(job)
+  local files_of_bake = loader.new()
   job.layers = {}
-  for _, part in ipairs(loader.new():layers(job.file)) do
-    job.layers[#job.layers + 1] = { write = layer.of_recipe(part.body, part.shown), shown = part.shown }
+  for _, part in ipairs(files_of_bake:layers(job.file)) do
+    job.layers[#job.layers + 1] = { write = layer.of_recipe(part.body, part.shown), shown = part.shown, file = part.file }
   end
-  job.own = #job.layers
+  job.stages = stages.take(job.layers)
+  if job.stage then
+    job.layers = stages.layers(files_of_bake, job.layers, stages.find(job.stages, job.stage, "--stage " .. job.stage))
+  end
 end
 
--- 2. the command line over them
+-- 2. the command line over them: key=value, then stages.NAME.key=value
 local function add_overrides(job)
-  for _, argument in ipairs(job.arguments) do job.layers[#job.layers + 1] = override.layer(argument) end
+  local late = {}
+  for _, argument in ipairs(job.arguments) do
+    local name, key = stages.split(argument.key)
+    if not name then
+      job.layers[#job.layers + 1] = override.layer(argument)
+    else
+      stages.find(job.stages, name, argument.argument)
+      local one = override.layer { key = key, text = argument.text, argument = argument.argument }
+      if name == job.stage then late[#late + 1] = one end
+    end
+  end
+  table.move(late, 1, #late, #job.layers + 1, job.layers)
 end
 
 -- the first layer whose writes below a path still count: later replace, remove or none take the earlier ones back
@@ -113,13 +129,28 @@ local function collect(job)
   end)
 end
 
+-- the outer settings know their stages by name and hash
+local function add_stages(job)
+  if not job.stages or job.stage then return end
+  local list = {}
+  for i, entry in ipairs(job.stages) do
+    list[i] = { name = entry.name, hash = bake.bake(job.file, job.arguments, entry.name).hash }
+  end
+  for _, leaf in ipairs(job.leaves) do
+    if leaf.path == "stages" then
+      leaf.value = list
+      leaf.chain[#leaf.chain + 1] = { at = place.text(job.stages.place), raw = list, set = true }
+    end
+  end
+end
+
 -- 5. fields that mean nothing here, or that nothing reads under these settings
 local function note_unread(job)
   job.notes = {}
   for _, leaf in ipairs(job.leaves) do
     local link = leaf.chain[#leaf.chain]
     if link.set then
-      if leaf.row.no_meaning then
+      if leaf.row.no_meaning and kinds.show(leaf.value) ~= kinds.show(leaf.row.default) then
         job.notes[#job.notes + 1] = ("%s: %s has no meaning here: %s"):format(link.at, leaf.path, leaf.row.no_meaning)
       end
       local when = leaf.row.when
@@ -138,14 +169,15 @@ local function note_unread(job)
   end
 end
 
-local steps = { load_files, add_overrides, function(job) job.fold = fold.new(job.layers) end, collect, check_writes, note_unread }
+local steps = { load_files, add_overrides, function(job) job.fold = fold.new(job.layers) end, collect, add_stages, check_writes, note_unread }
 
 --- Bake in this process.
 ---@param file table      from files.root
 ---@param arguments table[]  {key, text, argument}
+---@param stage string|nil   bake this stage of the recipe
 ---@return table settings
-function bake.bake(file, arguments)
-  local job = { file = file, arguments = arguments }
+function bake.bake(file, arguments, stage)
+  local job = { file = file, arguments = arguments, stage = stage }
   local ok, problem = pcall(environment.within_budget, function()
     for _, step in ipairs(steps) do step(job) end
   end)

@@ -14,9 +14,10 @@ child.deadline_s = 20                   -- wall clock, for a machine that is bus
 --- Bake in a child.
 ---@param name string
 ---@param arguments table[]
+---@param stage string|nil
 ---@return table settings
-function child.bake(name, arguments)
-  local request = json.encode { name = name, arguments = json.array(arguments) }
+function child.bake(name, arguments, stage)
+  local request = json.encode { name = name, arguments = json.array(arguments), stage = stage }
   local done = process.run({ process.program(), "-e", 'require("moonreel.settings.child").serve()' }, request,
     { deadline_s = child.deadline_s, output_bytes = 64 * 1024 * 1024 })
   if done.timed_out or done.signal then
@@ -48,7 +49,7 @@ function child.serve()
   local ok, result = pcall(function()
     local file = files.root(request.name)
     process.limit { memory_bytes = mapped_bytes() + child.memory_bytes, cpu_s = child.cpu_s }
-    return require("moonreel.settings.bake").bake(file, request.arguments):to_json()
+    return require("moonreel.settings.bake").bake(file, request.arguments, request.stage):to_json()
   end)
   if ok then
     answer = { settings = result }

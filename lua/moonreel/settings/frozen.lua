@@ -113,7 +113,7 @@ function methods:to_json()
   return require("moonreel.settings.store").to_json(self)
 end
 
---- Text of a recipe that bakes to the same hash.
+--- Text of a recipe that bakes to the same hash. Of a recipe with stages, each stage has one.
 function methods:to_recipe()
   return require("moonreel.settings.store").to_recipe(self)
 end
@@ -123,12 +123,24 @@ function methods:require_readers()
   require("moonreel.settings.readers").check(self)
 end
 
+-- path order; lengths of buckets by number
+local function before(a, b)
+  for i = 1, math.min(#a.keys, #b.keys) do
+    local x, y = a.keys[i], b.keys[i]
+    if x ~= y then
+      if type(x) ~= type(y) then return type(x) == "number" end
+      return x < y
+    end
+  end
+  return #a.keys < #b.keys
+end
+
 --- Make settings from leaves.
 ---@param leaves table[]  {path, keys, value, chain, row, schema}
 ---@param facts table     {hash, recipe, notes}
 ---@return table
 function frozen.new(leaves, facts)
-  table.sort(leaves, function(a, b) return a.path < b.path end)
+  table.sort(leaves, before)
   local self = { list = leaves, by_path = {}, values = {}, names = {} }
   for _, leaf in ipairs(leaves) do
     self.by_path[leaf.path] = leaf

@@ -1,5 +1,6 @@
 --- The hash of settings: every leaf with affects = "run" in canonical form.
--- Equal over processes, key orders, splits into parents, spellings, 4 and 4.0. Ref: recipes.md 5.
+-- Equal over processes, key orders, splits into parents, spellings, 4 and 4.0. Ref: recipes.md 5. A leaf that is none
+-- is left out, so that a version with one more optional field gives old recipes their old hashes.
 -- @module moonreel.settings.hash
 local base = require "moonreel.core.base"
 local marker = require "moonreel.recipe.marker"
@@ -8,7 +9,7 @@ local hash = {}
 
 -- one text per value: type, then content of known length or fixed form
 local function canonical(value, schema)
-  if value == nil or value == marker.none then return "none" end
+  if value == marker.none then return "none" end
   if type(value) == "boolean" then return tostring(value) end
   if type(value) == "number" then
     -- a number field is a double whatever was written; free data compares by value
@@ -31,7 +32,7 @@ end
 function hash.of(leaves)
   local lines = {}
   for _, leaf in ipairs(leaves) do
-    if leaf.affects == "run" then lines[#lines + 1] = leaf.path .. "\t" .. canonical(leaf.value, leaf.schema) end
+    if leaf.affects == "run" and leaf.value ~= marker.none then lines[#lines + 1] = leaf.path .. "\t" .. canonical(leaf.value, leaf.schema) end
   end
   table.sort(lines)
   return base.hash128(table.concat(lines, "\n"))

@@ -19,17 +19,19 @@ end
 --- Bake a recipe.
 ---@param name string        path from the working directory, or a recipe's name
 ---@param overrides table|nil  "key=value" texts or {key, text, argument}, weakest first
----@param options table|nil  {child = false: bake in this process even a recipe that is not shipped}
+---@param options table|nil  {stage = NAME: one stage of a recipe that has stages,
+--   child = false: bake in this process even a recipe that is not shipped}
 ---@return table settings    frozen; s.optim.lr, s:get("optim.lr"), s:origin("optim.lr"), s.hash, s:to_json()
 function settings.bake(name, overrides, options)
   if type(name) ~= "string" then error("settings.bake: expected the name of a recipe, got " .. type(name), 2) end
   local file = files.root(name)
   local arguments = arguments_of(overrides)
   -- a recipe from outside runs in a child process with limits; only settings come back
-  if not file.shipped and not (options and options.child == false) then
-    return require("moonreel.settings.child").bake(name, arguments)
+  options = options or {}
+  if not file.shipped and options.child ~= false then
+    return require("moonreel.settings.child").bake(name, arguments, options.stage)
   end
-  return require("moonreel.settings.bake").bake(file, arguments)
+  return require("moonreel.settings.bake").bake(file, arguments, options.stage)
 end
 
 --- Read back what a run stored.

@@ -41,6 +41,8 @@ return {
     help = "how many blocks of each kind recompute: {spatial, temporal} or {double, single}; none: all when grad_checkpoint" },
   { "record_time", "boolean", default = false, reader = "trainer", affects = "nothing", resume = "free",
     help = "time every op of a step and print a table" },
+  { "stages", "stages", none = true, reader = false, affects = "run", resume = "warn",
+    help = "recipes that follow one another, each starting from what the one before left: {name, recipe, fields}" },
   { "env", { map = "text" }, none = true, reader = false, affects = "nothing", resume = "free",
     help = "variables for the ranks; those already in the environment win" },
   { "user", { map = "free" }, none = true, reader = "user", affects = "nothing", resume = "free",

@@ -1,0 +1,92 @@
+--- Recipes in a row: `stages = { {name = "a", recipe = "./a", fields...}, ... }`.
+-- Weakest first: the stage's recipe, the outer recipe, the stage's entry, key=value, stages.NAME.key=value. Each stage
+-- bakes to settings of its own; the outer settings hold their names and hashes. Ref: recipes.md 8.
+-- @module moonreel.settings.stages
+local fault = require "moonreel.recipe.fault"
+local files = require "moonreel.recipe.files"
+local layer = require "moonreel.recipe.layer"
+local place = require "moonreel.recipe.place"
+
+local stages = {}
+
+-- one entry of the list, checked
+local function read_entry(i, entry, list_place, seen)
+  local p = type(entry) == "table" and place.of_table(entry) or list_place
+  if type(entry) ~= "table" or getmetatable(entry) ~= nil then
+    fault.at(p, "stages[%d]: expected {name = ..., recipe = ..., fields}, got %s", i, type(entry))
+  end
+  local name = entry.name
+  if type(name) ~= "string" or not name:match("^[%w_-]+$") then
+    fault.at(p, "stages[%d].name: expected text of letters, digits, - and _, got %s", i, tostring(name))
+  end
+  if seen[name] then fault.at(p, "stages[%d].name: '%s' is the name of an earlier stage", i, name) end
+  seen[name] = true
+  if entry.recipe ~= nil and type(entry.recipe) ~= "string" then
+    fault.at(p, "stages[%d].recipe: expected the name of a recipe, got %s", i, type(entry.recipe))
+  end
+  return { name = name, recipe = entry.recipe, place = p, body = place.without(entry, { name = true, recipe = true }) }
+end
+
+--- Take the list out of a recipe's layers.
+---@param layers table[]  {write, shown, file}
+---@return table[]|nil entries  {name, recipe, place, body, file}
+function stages.take(layers)
+  local entries
+  for _, one in ipairs(layers) do
+    local write = one.write.children.stages
+    one.write.children.stages = nil
+    if write and (write.tag == "none" or write.tag == "remove") then
+      entries = nil
+    elseif write then
+      if write.tag ~= "leaf" or type(write.value) ~= "table" or getmetatable(write.value) ~= nil then
+        fault.at(write.place, "stages: expected a list of {name = ..., recipe = ..., fields}")
+      end
+      local seen = {}
+      entries = { place = write.place }
+      for i, entry in ipairs(write.value) do
+        entries[i] = read_entry(i, entry, write.place, seen)
+        entries[i].file = one.file
+      end
+      if #entries == 0 then fault.at(write.place, "stages: the list is empty; try: leave it out") end
+    end
+  end
+  return entries
+end
+
+--- `stages.NAME.key` of the command line: NAME and key, or nil.
+function stages.split(key)
+  return key:match("^stages%.([^.]+)%.(.+)$")
+end
+
+--- The entry of a name; a usage error names the others.
+function stages.find(entries, name, argument)
+  local names = {}
+  for i, entry in ipairs(entries or {}) do
+    if entry.name == name then return entry end
+    names[i] = entry.name
+  end
+  local near = require("moonreel.settings.nearest")(name, names)
+  fault.usage("%s: no stage '%s'%s; %s", argument, name, near and (", did you mean '" .. near .. "'?") or "",
+    #names > 0 and "there are " .. table.concat(names, ", ") or "the recipe has none")
+end
+
+--- Layers of one stage.
+---@param loader table    of this bake
+---@param outer table[]   layers of the outer recipe, without `stages`
+---@param entry table
+---@return table[] layers
+function stages.layers(loader, outer, entry)
+  local out = {}
+  if entry.recipe then
+    local file = files.from(entry.recipe, entry.file, place.text(entry.place))
+    for _, part in ipairs(loader:layers(file)) do
+      out[#out + 1] = { write = layer.of_recipe(part.body, part.shown), shown = part.shown, file = part.file }
+    end
+    if stages.take(out) then fault.at(entry.place, "stages: '%s' has stages of its own; stages do not nest", entry.recipe) end
+  end
+  for _, one in ipairs(outer) do out[#out + 1] = one end
+  out[#out + 1] = { write = layer.of_recipe(entry.body, entry.place.file), shown = entry.place.file, file = entry.file }
+  return out
+end
+
+return stages

@@ -1,0 +1,105 @@
+--- Recipes in a row.
+local folder = require "spec.support.folder"
+local settings = require "moonreel.settings"
+
+describe("stages", function()
+  local dir
+  before_each(function()
+    dir = folder.new()
+    dir:write("one.lua", "return recipe { lr = 1, epochs = 10, seed = 1, min_lr = 1 }")
+    dir:write("two.lua", 'return recipe.extend("./one") { lr = 2 }')
+  end)
+  after_each(function() dir:remove() end)
+
+  local outer = [[return recipe { seed = 9, grad_clip = function(r) return r.lr * 10 end, stages = {
+    { name = "a", recipe = "./one", data_path = "a.csv" },
+    { name = "b", recipe = "./two", epochs = 3, ckpt_path = recipe.previous },
+    { name = "c", lr = function(r) return r.epochs end, load = recipe.previous } } }]]
+
+  local function stage(name, overrides, options)
+    options = options or { child = false }
+    options.stage = name
+    return settings.bake(dir:write("outer.lua", outer), overrides, options)
+  end
+
+  it("stand over their recipe and the outer one, below the command line", function()
+    local a, b, c = stage "a", stage "b", stage "c"
+    assert.same({ 1.0, 10, 9, "a.csv", 10.0 }, { a.optim.lr, a.epochs, a.seed, a.dataset.data_path, a.optim.grad_clip })
+    assert.same({ 2.0, 3, 9, "recipe.previous", 20.0 }, { b.optim.lr, b.epochs, b.seed, b.ckpt_path, b.optim.grad_clip })
+    assert.same({ 1000.0, 1000, "recipe.previous" }, { c.optim.lr, c.epochs, c.load })
+    local over = { "epochs=4", "stages.b.epochs=5", "stages.b.seed=6", "seed=7" }
+    assert.same({ 4, 7 }, { stage("a", over).epochs, stage("a", over).seed })
+    assert.same({ 5, 6 }, { stage("b", over).epochs, stage("b", over).seed })
+  end)
+
+  it("keep the lines of their entries", function()
+    assert.matches("outer%.lua:3$", stage("b"):origin("epochs"))
+    assert.matches("two%.lua:1$", stage("b"):origin("lr"))
+  end)
+
+  it("have hashes that the outer settings know", function()
+    local s = settings.bake(dir:write("outer.lua", outer), {}, { child = false })
+    assert.same({ "a", "b", "c" }, { s.stages[1].name, s.stages[2].name, s.stages[3].name })
+    assert.equal(stage("b").hash, s.stages[2].hash)
+    local other = settings.bake(dir.path .. "/outer.lua", { "stages.b.lr=7" }, { child = false })
+    assert.equal(s.stages[1].hash, other.stages[1].hash)
+    assert.is_false(s.stages[2].hash == other.stages[2].hash)
+    assert.is_false(s.hash == other.hash)
+    assert.equal(s.hash, settings.from_json(s:to_json(), "x").hash)
+    -- the same through a child process
+    assert.equal(s.hash, settings.bake(dir.path .. "/outer.lua").hash)
+    assert.equal(stage("b").hash, stage("b", {}, {}).hash)
+  end)
+
+  it("name what is wrong with an entry or a name", function()
+    for text, want in pairs {
+      ["stages = 5"] = "stages: expected a list of {name = ..., recipe = ..., fields}",
+      ["stages = {}"] = "stages: the list is empty",
+      ["stages = { 'a' }"] = "stages[1]: expected {name = ..., recipe = ..., fields}, got string",
+      ["stages = { { lr = 1 } }"] = "stages[1].name: expected text of letters",
+      ["stages = { { name = 'a b' } }"] = "stages[1].name: expected text of letters",
+      ["stages = { { name = 'a' }, { name = 'a' } }"] = "stages[2].name: 'a' is the name of an earlier stage",
+      ["stages = { { name = 'a', recipe = 1 } }"] = "stages[1].recipe: expected the name of a recipe",
+      ["stages = { { name = 'a', recipe = './nothing' } }"] = "no file nothing.lua",
+      ["stages = { { name = 'a', lrr = 1 } }"] = "lrr is not a field, did you mean 'lr'?",
+    } do
+      local code, story = dir:fault("return recipe {\n " .. text .. " }")
+      assert.equal(3, code, text .. story)
+      assert.is_truthy(story:find("main.lua:2: ", 1, true), story)
+      assert.is_truthy(story:find(want, 1, true), text .. ": " .. story)
+    end
+    local code, story = dir:fault(outer:gsub("%./one", dir.path .. "/one"):gsub("%./two", dir.path .. "/two"), { "stages.d.lr=1" })
+    assert.equal(2, code)
+    assert.equal("stages.d.lr=1: no stage 'd', did you mean 'a'?; there are a, b, c", story)
+    local ok, problem = pcall(stage, "d")
+    assert.is_false(ok)
+    assert.equal(2, problem.exit)
+  end)
+
+  it("do not nest", function()
+    dir:write("inner.lua", "return recipe { stages = { { name = 'x' } } }")
+    local code, story = dir:fault("return recipe { stages = { { name = 'a', recipe = './inner' } } }")
+    assert.equal(3, code)
+    assert.matches("'%./inner' has stages of its own; stages do not nest", story)
+  end)
+
+  it("are refused by a reader that does not know them", function()
+    local s = settings.bake(dir:write("outer.lua", outer), {}, { child = false })
+    local ok, problem = pcall(s.require_readers, s)
+    assert.is_false(ok)
+    assert.matches("no reader for stages", problem.message)
+  end)
+end)
+
+describe("opensora-1.2/lambda/tutorial", function()
+  it("runs 5, 5, 5, 3, 1, 1, 3 epochs, each stage from the one before", function()
+    local s = settings.bake "opensora-1.2/lambda/tutorial"
+    local epochs = {}
+    for i, one in ipairs(s:plain("stages")) do
+      local stage = settings.bake("opensora-1.2/lambda/tutorial", nil, { stage = one.name })
+      epochs[i] = stage.epochs
+      assert.equal(i == 1 and "pretrained_models/PixArt-Sigma-XL-2-2K-MS.pth" or "recipe.previous", stage.ckpt_path)
+    end
+    assert.same({ 5, 5, 5, 3, 1, 1, 3 }, epochs)
+  end)
+end)
