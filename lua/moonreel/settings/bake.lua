@@ -55,7 +55,7 @@ local function first_live(job, keys)
   return first
 end
 
--- 3. every write fits its field under the final types, also those that a stronger layer hides
+-- 5. every write fits its field under the final types, also those that a stronger layer hides
 local function check_writes(job)
   local function walk(index, write, keys, schema)
     if write.tag == "late" then write = write.result end
@@ -129,7 +129,7 @@ local function collect(job)
   end)
 end
 
--- the outer settings know their stages by name and hash
+-- 6. the outer settings know their stages by name and hash
 local function add_stages(job)
   if not job.stages or job.stage then return end
   local list = {}
@@ -144,7 +144,7 @@ local function add_stages(job)
   end
 end
 
--- 5. fields that mean nothing here, or that nothing reads under these settings
+-- 7. fields that mean nothing here, or that nothing reads under these settings
 local function note_unread(job)
   job.notes = {}
   for _, leaf in ipairs(job.leaves) do
@@ -169,7 +169,10 @@ local function note_unread(job)
   end
 end
 
-local steps = { load_files, add_overrides, function(job) job.fold = fold.new(job.layers) end, collect, add_stages, check_writes, note_unread }
+-- 3. values on demand
+local function start_fold(job) job.fold = fold.new(job.layers) end
+
+local steps = { load_files, add_overrides, start_fold, collect, check_writes, add_stages, note_unread }
 
 --- Bake in this process.
 ---@param file table      from files.root

@@ -32,7 +32,9 @@ end
 function hash.of(leaves)
   local lines = {}
   for _, leaf in ipairs(leaves) do
-    if leaf.affects == "run" and leaf.value ~= marker.none then lines[#lines + 1] = leaf.path .. "\t" .. canonical(leaf.value, leaf.schema) end
+    if leaf.affects == "run" and leaf.value ~= marker.none then
+      lines[#lines + 1] = leaf.path .. "\t" .. canonical(leaf.value, leaf.schema)
+    end
   end
   table.sort(lines)
   return base.hash128(table.concat(lines, "\n"))
