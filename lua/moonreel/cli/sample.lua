@@ -29,7 +29,9 @@ local function usage(...) base.raise("MR_E_USAGE", "sample: " .. string.format(.
 local function number(name, text, integer, low)
   local v = tonumber(text)
   if integer then v = v and math.tointeger(v) end
-  if not v or v < low then usage("--%s: expected %s of at least %s, got '%s'", name, integer and "a whole number" or "a number", low, text) end
+  if not v or v < low then
+    usage("--%s: expected %s of at least %s, got '%s'", name, integer and "a whole number" or "a number", low, text)
+  end
   return v
 end
 
@@ -76,10 +78,13 @@ end
 function command.run(args)
   local parsed = require("moonreel.cli.options").parse(args, command)
   local o = parsed.options
-  if #parsed.positional ~= 1 then usage("expected one recipe or checkpoint, got %d; try: moonreel sample CKPT --prompt TEXT", #parsed.positional) end
+  if #parsed.positional ~= 1 then
+    usage("expected one recipe or checkpoint, got %d; try: moonreel sample CKPT --prompt TEXT", #parsed.positional)
+  end
   if o.raw and o.ema then usage("--raw and --ema exclude each other") end
   local r = render_options(o)
-  local sampler <close> = open(parsed.positional[1], parsed.overrides, {ema = not o.raw, threads = o.threads and number("threads", o.threads, true, 1)})
+  local sampler <close> = open(parsed.positional[1], parsed.overrides,
+    {ema = not o.raw, threads = o.threads and number("threads", o.threads, true, 1)})
   for _, note in ipairs(sampler.notes) do io.stderr:write("note: ", note, "\n") end
   r.prompts = r.prompts or sampler.settings:plain("sampling.prompts")
   if not r.prompts or #r.prompts == 0 then usage("no prompt; try: --prompt \"a red circle going up\"") end

@@ -17,7 +17,8 @@ local train = {
 function train.run(args)
   local parsed = require("moonreel.cli.options").parse(args, train)
   if #parsed.positional ~= 1 then
-    require("moonreel.core.base").raise("MR_E_USAGE", ("train: expected one recipe, got %d; try: moonreel train RECIPE"):format(#parsed.positional))
+    require("moonreel.core.base").raise("MR_E_USAGE",
+      ("train: expected one recipe, got %d; try: moonreel train RECIPE"):format(#parsed.positional))
   end
   local settings = require("moonreel.settings").bake(parsed.positional[1], parsed.overrides)
   for _, note in ipairs(settings.notes) do io.stderr:write("note: ", note, "\n") end

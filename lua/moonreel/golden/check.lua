@@ -67,7 +67,7 @@ function Check:absolute(name, got, want, tolerance)
   local worst = #got == #want and 0 or math.huge
   for i, w in ipairs(want) do
     local d = math.abs(got[i] - w)
-    if not (d <= worst) then worst = d end
+    if d > worst or d ~= d then worst = d ~= d and math.huge or d end
   end
   self:add(name, worst, tolerance)
 end
@@ -80,7 +80,7 @@ function Check:relative(name, got, want, tolerance)
     local d
     if w ~= w then d = g ~= g and 0 or math.huge
     else d = g == w and 0 or math.abs(g - w) / math.max(math.abs(w), 1e-30) end
-    if not (d <= worst) then worst = d end
+    if d > worst or d ~= d then worst = d ~= d and math.huge or d end
   end
   self:add(name, worst, tolerance)
 end

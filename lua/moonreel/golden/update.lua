@@ -2,7 +2,6 @@
 -- @module moonreel.golden.update
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
-local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local build = require "moonreel.golden.build"
 local flow = require "moonreel.golden.flow"

@@ -71,7 +71,8 @@ function Encoder:tokens(captions)
     len[b] = one.len
   end
   local B, L = #captions, c.max_length
-  return {ids = T.from({B, L, 1}, ids, "i32"), grams = T.from({B, L, c.ngrams}, grams, "i32"), len = T.from({B}, len, "i32")}
+  return {ids = T.from({B, L, 1}, ids, "i32"),
+    grams = T.from({B, L, c.ngrams}, grams, "i32"), len = T.from({B}, len, "i32")}
 end
 
 --- Declare the inputs of a batch of B captions.
@@ -83,7 +84,7 @@ end
 
 --- Set them on a program.
 ---@param tokens table  of Encoder:tokens; the number of tokens in use may be changed by the caller
-function Encoder:set(prog, tokens)
+function Encoder.set(_, prog, tokens)
   prog:set("text_ids", tokens.ids)
   prog:set("text_grams", tokens.grams)
   prog:set("text_len", tokens.len)

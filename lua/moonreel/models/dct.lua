@@ -71,14 +71,12 @@ function dct.new(params)
 end
 
 --- Latent size {C, T, H, W} of a clip.
-function Autoencoder:latent(frames, height, width)
+function Autoencoder.latent(_, frames, height, width)
   return {CHANNELS, frames, -(-height // BLOCK), -(-width // BLOCK)}
 end
 
---- Coefficients before normalisation.
----@param pixels mr.Value  u8 [B, T, 3, H, W]
----@return mr.Value        f32 [B, T, blocks, 24]
-function Autoencoder:coefficients(g, pixels)
+-- coefficients before normalisation: u8 [B, T, 3, H, W] -> f32 [B, T, blocks, 24]
+local function coefficients(g, pixels)
   local x = nn.cast(pixels:permute{0, 2, 1, 3, 4}, "f32")
   x = ops.affine(x, {scale = 2 / 255, shift = -1})
   return (ops.linear(ops.patchify(x, {pt = 1, ph = BLOCK, pw = BLOCK}),
@@ -89,7 +87,7 @@ end
 ---@param pixels mr.Value  u8 [B, T, 3, H, W]
 ---@return mr.Value        f32 [B, 24, T, H/8, W/8]
 function Autoencoder:encode(g, pixels)
-  local c = self:coefficients(g, pixels)
+  local c = coefficients(g, pixels)
   c = (c - nn.cast(g:param(self.mean), "f32")) / nn.cast(g:param(self.deviation), "f32")
   local shape = pixels.shape
   local size = self:latent(shape[2], shape[4], shape[5])
@@ -112,14 +110,14 @@ end
 --- Sums over the values of each channel of a batch, for the mean and deviation.
 ---@param pixels mr.Value  u8 [B, T, 3, H, W]
 ---@return mr.Value sum, mr.Value squares   f32 [C]
-function Autoencoder:moments(g, pixels)
-  local c = self:coefficients(g, pixels)
+function Autoencoder.moments(_, g, pixels)
+  local c = coefficients(g, pixels)
   return (ops.sum(c, {axes = {0, 1, 2}})), (ops.sum(c * c, {axes = {0, 1, 2}}))
 end
 
 --- Mean and deviation per channel from sums over n values; a share of the overall deviation keeps quiet channels quiet.
 ---@return table mean, table deviation
-function Autoencoder:normalisation(sums, squares, n)
+function Autoencoder.normalisation(_, sums, squares, n)
   local C, mean, deviation, overall = CHANNELS, {}, {}, 0
   for k = 1, C do
     mean[k] = sums[k] / n

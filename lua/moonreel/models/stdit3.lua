@@ -215,7 +215,7 @@ end
 --   tap(name, value)    nil or a function that sees intermediate values
 ---@return mr.Value  [B, out_channels, T, H, W] in compute dtype
 function Model:forward(g, io)
-  local c, D, P = self.config, self.config.hidden_size, self.config.patch_size
+  local D, P = self.config.hidden_size, self.config.patch_size
   local B, frames_in, H, W = io.x.shape[1], io.x.shape[3], io.x.shape[4], io.x.shape[5]
   local frames, rows, cols = self:grid(frames_in, H, W)
   local dtype = g:param(self.final_table).dtype
@@ -266,7 +266,7 @@ end
 function Model:finish(g, x, t, t0, x_mask, size)
   local D, P, B, frames = self.config.hidden_size, self.config.patch_size, x.shape[1], x.shape[2]
   local function rows(v) return nn.spread(v, {0, 2}, {B, 2, D}) end
-  local name, a = self.final_table, nil
+  local name, a = self.final_table
   if x_mask and self.config.compat then
     -- the reference normalises the modulated tensor a second time for clean frames
     local m = modulation(g, name, 2, rows(t), nil, nil, B, frames, D)

@@ -30,11 +30,13 @@ function sample.open(spec, options)
   local settings = options.settings
   if not settings then
     if not (source.manifest and source.manifest.settings) then
-      base.raise("MR_E_USAGE", ("%s: these are weights without settings; try: moonreel sample RECIPE --ckpt-path %s"):format(source.path, source.path))
+      base.raise("MR_E_USAGE", ("%s: these are weights without settings; try: moonreel sample RECIPE --ckpt-path %s"):format(
+        source.path, source.path))
     end
     settings = require("moonreel.settings").from_json(source.manifest.settings, source.path)
   end
-  local self = setmetatable({settings = settings, defaults = options.defaults or settings, path = source.path, step = source.step, notes = notes, programs = {}}, Sampler)
+  local self = setmetatable({settings = settings, defaults = options.defaults or settings, path = source.path, step = source.step,
+    notes = notes, programs = {}}, Sampler)
   self.device = E.device(options.device or settings.device, options.threads or settings.threads)
   self.pipe = pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"), text_encoder = settings:plain("text_encoder"),
     compat = settings.compat ~= nil}, self.device:compute(settings.dtype == "fp32" and "f32" or "bf16"))

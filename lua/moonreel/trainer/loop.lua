@@ -66,13 +66,17 @@ function loop.save(r, wait)
     if wait then r.saver:wait(SAVE_DEADLINE_S) end
     return
   end
-  local rows, keep = state.rows(r.exec, r.pipe.params, r.dtype)
+  -- `keep` holds the copies that the rows point into until the saver has its own
+  local rows, keep <const> = state.rows(r.exec, r.pipe.params, r.dtype)
   r.saver:save{step = r.step, tensors = rows, wait = wait, meta = {
     recipe_hash = r.settings.hash, dataset_fingerprint = r.index.meta.fp_order, sampler = r.sampler, seed = r.settings.seed,
     machine = r.machine, settings = r.settings:to_json(), name = r.name, dtype = r.dtype, parent = r.parent,
     run_state = {step = r.step, updates = r.updates}}}
   r.saved_step = r.step
-  keep = nil  -- luacheck: ignore
+  for i = #keep, 1, -1 do keep[i] = nil end
+  for i = #rows, 1, -1 do rows[i] = nil end
+  -- the collector cannot see how large they are
+  collectgarbage()
   if wait then r.saver:wait(SAVE_DEADLINE_S) end
   tell_saves(r)
 end
@@ -105,6 +109,11 @@ local function micro_batch(r, sum)
   sum.samples, sum.epoch, sum.bucket = sum.samples + batch.n, batch.epoch, micro.key
   r.loader:release(batch)
   r.sampler = r.loader:state()
+  local failed = r.loader:stats().failed
+  if failed > r.failed then
+    r.progress:say(("%d samples could not be read, they weigh nothing; see %s/quarantine.jsonl"):format(failed - r.failed, r.dir))
+    r.failed = failed
+  end
   return true
 end
 
@@ -179,7 +188,7 @@ end
 ---@return integer exit code: 0, or 128 + signal after a committed checkpoint
 function loop.run(r)
   local s = r.settings
-  r.bad, r.started = 0, true
+  r.bad, r.failed, r.started = 0, 0, true
   while s.steps == 0 or r.step < s.steps do
     if not loop.step(r) then break end
     check_bad(r)

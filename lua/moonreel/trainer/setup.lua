@@ -30,7 +30,8 @@ function setup.check(r)
   r.progress = progress.new(s.steps, s.log_every, r.write)
   s:require_readers()
   if not s.vae.type or not s.text_encoder.type then
-    base.raise("MR_E_RECIPE", "training needs vae.type and text_encoder.type; try: vae = { type = \"dct\" }, text_encoder = { type = \"bytes\" }")
+    base.raise("MR_E_RECIPE", "training needs vae.type and text_encoder.type; "
+      .. "try: vae = { type = \"dct\" }, text_encoder = { type = \"bytes\" }")
   end
   if not s.dataset.data_path then
     base.raise("MR_E_RECIPE", "dataset.data_path is none; try: --data-path NAME.mrx")
@@ -218,7 +219,8 @@ function setup.fill(r)
       r.notes[#r.notes + 1] = ("%s: %d tensors loaded, %d missing, %d unexpected"):format(r.source.path,
         #report.loaded, #report.missing, #report.unexpected)
       if #report.loaded == 0 then base.raise("MR_E_CKPT", r.source.path .. ": no tensor of it fits this model") end
-      r.journal:append{kind = "weights", path = r.source.path, missing = json.array(report.missing), unexpected = json.array(report.unexpected)}
+      r.journal:append{kind = "weights", path = r.source.path,
+        missing = json.array(report.missing), unexpected = json.array(report.unexpected)}
     end
   end
   local total = s.steps
