@@ -24,6 +24,7 @@ struct mr_index_builder {
     data_keymap_entry *keymap;
     uint64_t keymap_cap;
     data_pack order_hashes, pack;   // row hashes in id order; scratch
+    data_squeeze *squeeze;          // NULL: captions stay plain
     mr_hash128 set;
     char roots[16][4096];
     int n_roots;
@@ -70,6 +71,14 @@ static mr_status reserve(mr_index_builder *b, size_t more)
 mr_status mr_index_builder_meta(mr_index_builder *b, const char *name, const char *text)
 {
     return put(b, DATA_META, name, strlen(name), text, strlen(text), 0);
+}
+
+mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, size_t n)
+{
+    if (!n || b->rows || b->squeeze) return mr_fail(MR_E_USAGE, "%s: a dictionary of %zu bytes after %llu rows; expected one before the first", b->path, n, (unsigned long long)b->rows);
+    MR_TRY(reserve(b, n));
+    MR_TRY(put(b, DATA_META, "dict", 4, dict, n, 0));
+    return data_squeeze_new(dict, n, &b->squeeze);
 }
 
 static mr_status builder_open(mr_index_builder *b)
@@ -170,7 +179,7 @@ mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *given)
     MR_TRY(reserve(b, texts * 2 + (MR_HOT_ROWS * sizeof(mr_hot))));
     MR_TRY(data_pack_row(&b->pack, &row));
     MR_TRY(put(b, DATA_ROW, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
-    MR_TRY(data_pack_text(&b->pack, &row));
+    MR_TRY(data_pack_text(&b->pack, &row, b->squeeze));
     MR_TRY(put(b, DATA_TEXT, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
     MR_TRY(data_pack_keys(&b->pack, &row));
     MR_TRY(put(b, DATA_KF, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
@@ -309,6 +318,7 @@ void mr_index_builder_free(mr_index_builder *b)
         if (kept) mr_error_adopt(kept);
         mr_error_free(kept);
     }
+    data_squeeze_free(b->squeeze);
     mr_free(b->chunk);
     mr_free(b->keymap);
     mr_free(b->order_hashes.bytes);

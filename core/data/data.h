@@ -21,13 +21,31 @@ const uint8_t *data_get(data_view *v, size_t n);
 static inline uint64_t data_zigzag(int64_t v) { return ((uint64_t)v << 1) ^ (uint64_t)(v >> 63); }
 static inline int64_t data_unzigzag(uint64_t v) { return (int64_t)(v >> 1) ^ -(int64_t)(v & 1); }
 
+/* text NULL: no caption; fault: why the row is refused before its file is looked at, or NULL */
+typedef struct data_input { const char *path, *text, *fault; uint64_t line; } data_input;
+/* ---- squeeze.c: captions compressed against a dictionary of the index ----------------------------- */
+
+typedef struct data_squeeze data_squeeze;       /* a builder's */
+typedef struct data_unsqueeze data_unsqueeze;   /* an index's, shared by its readers */
+/* A dictionary for the captions of a list; empty for small lists. */
+mr_status data_dict_train(const data_input *rows, uint64_t n, data_pack *dict);
+mr_status data_squeeze_new(const void *dict, size_t n, data_squeeze **out);
+void data_squeeze_free(data_squeeze *s);
+mr_status data_squeeze_put(data_squeeze *s, data_pack *p, const char *text);
+mr_status data_unsqueeze_new(const void *dict, size_t n, data_unsqueeze **out);
+void data_unsqueeze_free(data_unsqueeze *u);
+/* u NULL: the index has no dictionary. `context` is the reader's. */
+mr_status data_unsqueeze_get(const data_unsqueeze *u, void *context, data_view *v, mr_arena *arena, const char **text);
+void *data_unsqueeze_context(void);
+void data_unsqueeze_context_free(void *context);
+
 /* Values of the tables row, text and kf; `p` is emptied first. The last 4 bytes are a checksum. */
 mr_status data_pack_row(data_pack *p, const mr_row *row);
-mr_status data_pack_text(data_pack *p, const mr_row *row);
+mr_status data_pack_text(data_pack *p, const mr_row *row, data_squeeze *squeeze);  /* squeeze NULL: plain */
 mr_status data_pack_keys(data_pack *p, const mr_row *row);
 /* The reverse; texts and lists are put in `arena`. MR_E_DATA when damaged. */
 mr_status data_unpack_row(MDB_val v, mr_arena *arena, mr_row *row);
-mr_status data_unpack_text(MDB_val v, mr_arena *arena, mr_row *row);
+mr_status data_unpack_text(MDB_val v, mr_arena *arena, mr_row *row, const data_unsqueeze *u, void *context);
 mr_status data_unpack_keys(MDB_val v, mr_arena *arena, mr_row *row);
 mr_hot data_hot_of(const mr_row *row);
 /* Hash of key, hot fields, file size and captions. */
@@ -56,8 +74,6 @@ void data_bus_forget(const char *file);
 
 /* ---- source.c: lists of samples --------------------------------------------------------------- */
 
-/* text NULL: no caption; fault: why the row is refused before its file is looked at, or NULL */
-typedef struct data_input { const char *path, *text, *fault; uint64_t line; } data_input;
 typedef struct data_source {
     mr_arena arena;
     data_input *rows;

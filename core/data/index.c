@@ -39,6 +39,7 @@ struct mr_index {
     const char **roots;
     struct { const char *name, *text; } *meta;
     int n_meta;
+    data_unsqueeze *unsqueeze;  // NULL: captions are plain
     bool watched;
 };
 
@@ -47,6 +48,7 @@ struct mr_index_reader {
     MDB_txn *txn;
     mr_arena arena;
     mr_hot *aligned;        // a small chunk, which LMDB keeps at even addresses only
+    void *zstd;
 };
 
 static mr_status open_env(mr_index *ix)
@@ -82,6 +84,7 @@ static mr_status read_meta(mr_index *ix)
         memcpy(name, key.mv_data, key.mv_size);
         memcpy(text, value.mv_data, value.mv_size);
         ix->meta[n].name = name, ix->meta[n++].text = text;
+        if (strcmp(name, "dict") == 0 && (st = data_unsqueeze_new(value.mv_data, value.mv_size, &ix->unsqueeze)) != MR_OK) break;
         if (!ix->watched) {
             data_bus_watch(value.mv_data, ix->file);
             ix->watched = true;
@@ -178,6 +181,7 @@ void mr_index_unref(mr_index *ix)
     if (ix->txn) mdb_txn_abort(ix->txn);
     if (ix->watched) data_bus_forget(ix->file);
     if (ix->env) mdb_env_close(ix->env);
+    data_unsqueeze_free(ix->unsqueeze);
     mr_arena_fini(&ix->arena);
     mr_free(ix->path);
     mr_free(ix->file);
@@ -199,6 +203,10 @@ mr_status mr_index_reader_new(mr_index *ix, mr_index_reader **out)
     }
     r->index = mr_index_ref(ix);
     mr_arena_init(&r->arena);
+    if (ix->unsqueeze && !(r->zstd = data_unsqueeze_context())) {
+        mr_index_reader_free(r);
+        return mr_fail_memory(0);
+    }
     *out = r;
     return MR_OK;
 }
@@ -209,6 +217,7 @@ void mr_index_reader_free(mr_index_reader *r)
     mdb_txn_abort(r->txn);
     mr_arena_fini(&r->arena);
     mr_free(r->aligned);
+    data_unsqueeze_context_free(r->zstd);
     mr_index_unref(r->index);
     mr_free(r);
 }
@@ -256,7 +265,7 @@ mr_status mr_index_row(mr_index_reader *r, uint64_t id, mr_row *out)
     mr_status st = get(r, DATA_ROW, &id, sizeof id, &v);
     if (st == MR_OK) st = data_unpack_row(v, &r->arena, out);
     if (st == MR_OK) st = get(r, DATA_TEXT, &id, sizeof id, &v);
-    if (st == MR_OK) st = data_unpack_text(v, &r->arena, out);
+    if (st == MR_OK) st = data_unpack_text(v, &r->arena, out, r->index->unsqueeze, r->zstd);
     if (st == MR_OK) st = get(r, DATA_KF, &id, sizeof id, &v);
     if (st == MR_OK) st = data_unpack_keys(v, &r->arena, out);
     if (st == MR_E_DATA) mr_fail_note("%s: row %llu is damaged; try: copy or build the index again", r->index->file, (unsigned long long)id);

@@ -113,6 +113,11 @@ static mr_status start(mr_ingest *g, const char *input, const char *output, cons
     MR_TRY(mr_index_builder_new(output, 0, &g->builder));
     MR_TRY(mr_index_builder_root(g->builder, g->source.root, &g->root));
     MR_TRY(mr_index_builder_meta(g->builder, "sources", g->source.described));
+    data_pack dict = {0};
+    mr_status st = data_dict_train(g->source.rows, g->source.n, &dict);
+    if (st == MR_OK && dict.n) st = mr_index_builder_dictionary(g->builder, dict.bytes, dict.n);
+    mr_free(dict.bytes);
+    MR_TRY(st);
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     int threads = o->threads > 0 ? o->threads : (int)MR_MAX(processors, 1);
     g->progress.total = g->source.n;

@@ -149,29 +149,31 @@ mr_status data_unpack_row(MDB_val value, mr_arena *arena, mr_row *r)
     return MR_OK;
 }
 
-mr_status data_pack_text(data_pack *p, const mr_row *r)
+mr_status data_pack_text(data_pack *p, const mr_row *r, data_squeeze *squeeze)
 {
     p->n = 0, p->failed = false;
-    data_put_int(p, 0, 1);  // codec 0: plain text
+    data_put_int(p, squeeze ? 1 : 0, 1);  // codec 0: plain text, 1: zstd with the index's dictionary
     data_put_int(p, (uint64_t)r->n_captions, 1);
     for (int32_t c = 0; c < r->n_captions; c++) {
         data_put_text(p, r->captions[c].tag, 1);
-        data_put_text(p, r->captions[c].text, 4);
+        if (squeeze) MR_TRY(data_squeeze_put(squeeze, p, r->captions[c].text));
+        else data_put_text(p, r->captions[c].text, 4);
     }
     return close_value(p);
 }
 
-mr_status data_unpack_text(MDB_val value, mr_arena *arena, mr_row *r)
+mr_status data_unpack_text(MDB_val value, mr_arena *arena, mr_row *r, const data_unsqueeze *u, void *context)
 {
     data_view view, *v = &view;
     MR_TRY(open_value(value, v));
     uint64_t codec = data_get_int(v, 1), n = data_get_int(v, 1);
-    if (codec != 0) return mr_fail(MR_E_DATA, "captions of codec %d", (int)codec);
+    if (codec > 1) return mr_fail(MR_E_DATA, "captions of codec %d", (int)codec);
     mr_caption *list = mr_arena_alloc(arena, sizeof *list * (n + 1));
     if (!list) return mr_fail_memory(sizeof *list * n);
     for (uint64_t c = 0; c < n && !v->failed; c++) {
         list[c].tag = get_text(v, arena, 1);
-        list[c].text = get_text(v, arena, 4);
+        if (codec == 0) list[c].text = get_text(v, arena, 4);
+        else MR_TRY(data_unsqueeze_get(u, context, v, arena, &list[c].text));
         if (!v->failed && (!list[c].tag || !list[c].text)) return mr_fail_memory(0);
     }
     if (v->failed) return mr_fail(MR_E_DATA, "captions that end too early");

@@ -93,6 +93,8 @@ MR_API mr_status mr_index_builder_new(const char *path, size_t map_bytes, mr_ind
 /* Register a root folder (absolute); its number goes into rows. */
 MR_API mr_status mr_index_builder_root(mr_index_builder *b, const char *folder, uint16_t *root);
 MR_API mr_status mr_index_builder_meta(mr_index_builder *b, const char *name, const char *text);
+/* A zstd dictionary for the captions, before the first row. Without it they are plain. */
+MR_API mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, size_t bytes);
 /* Append a row: key, root, path, times, info (with key_pts) and captions are read, id is set here. */
 MR_API mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *row);
 /* Fingerprints, key map, seal, checksums, rename. `refused` is kept as refused.jsonl when not empty.
