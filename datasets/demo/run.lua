@@ -95,7 +95,7 @@ local function render(d)
   d.rows = questions()
   local prompts = {}
   for i, row in ipairs(d.rows) do prompts[i] = row.prompt end
-  local sampler <close> = require("moonreel.sample").open(d.run)
+  local sampler <close> = require("moonreel.sample").open(d.run, { threads = d.settings.threads })
   local clips = sampler:render { prompts = prompts }
   local per_prompt = #clips // #prompts
   for i, clip in ipairs(clips) do
