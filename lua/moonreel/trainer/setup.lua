@@ -210,6 +210,7 @@ function setup.fill(r)
     r.updates = m.updates
     r.step = r.scratch and 0 or m.step
     r.parent = r.source.path
+    r.notes[#r.notes + 1] = ("continues %s at step %d"):format(r.source.path, r.step)
   else
     r.exec:init(s.seed)
     if r.pipe.autoencoder.moments then measure_autoencoder(r) end
