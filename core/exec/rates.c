@@ -1,34 +1,37 @@
 /* exec: how fast a device is, measured in a few milliseconds, and what a run will take by it.
  *
- * A step takes max(flop / rate, bytes / bandwidth) plus a fixed part. Three rows are probed: products,
- * attention and an elementwise formula; a row is rated like the probe its name begins with, any
- * other like the elementwise one. Probes run on one thread and are scaled up: with a team, another
- * process on one of the cores makes a probe wait for its time slice, a hundred times its own length.
- * Licence: Apache-2.0 */
+ * A step takes flop / rate + bytes / bandwidth plus a fixed part: probes run on warm data, steps do
+ * not. Products, attention and an elementwise formula are probed; a row is rated like the longest
+ * probe its name begins with, any other like the elementwise one. Probes run on one thread and are
+ * scaled up: with a team, another process on one of the cores makes a probe wait for its time slice,
+ * a hundred times its own length. Licence: Apache-2.0 */
 #include "exec/room.h"
 
 #include <string.h>
 
 typedef struct probe {
     const char *op;
-    int n_in, rank[4];
-    int64_t dim[4][5];           /* -1: the size that grows */
-    const mr_attr *attrs;
-    int n_attrs;
+    int n_in;
+    unsigned f32;                /* bit i: input i is f32 whatever the compute dtype */
+    int rank[3];
+    int64_t dim[3][5];           /* -1: the size that grows */
 } probe;
 
 enum { RUNS = 4, STREAMS = 4 };  /* more threads than STREAMS do not move more bytes */
-#define SPEND_S 6e-3             /* seconds of runs per probe */
+#define SPEND_S 4e-3             /* seconds of runs per probe */
 #define TEAM 0.85                /* what each further thread adds */
 #define FORK_S 3e-6              /* to gather a team */
 
-enum { LINEAR, ATTENTION, VECTOR, MEMORY, STEP, PROBES };
+enum { LINEAR, LINEAR_DX, LINEAR_DW, MATMUL, ATTENTION, VECTOR, MEMORY, STEP, PROBES };
 static const probe probes[PROBES] = {
-    [LINEAR] = {"linear", 2, {2, 2}, {{-1, 512}, {512, 512}}, MR_NO_ATTRS},
-    [ATTENTION] = {"attention", 3, {5, 5, 5}, {{1, 1, -1, 4, 64}, {1, 1, -1, 4, 64}, {1, 1, -1, 4, 64}}, MR_NO_ATTRS},
-    [VECTOR] = {"gelu_tanh", 1, {2}, {{-1, 64}}, MR_NO_ATTRS},
-    [MEMORY] = {"copy", 1, {2}, {{-1, 4096}}, MR_NO_ATTRS},
-    [STEP] = {"copy", 1, {1}, {{1}}, MR_NO_ATTRS},
+    [LINEAR] = {"linear", 2, 0, {2, 2}, {{-1, 256}, {256, 256}}},
+    [LINEAR_DX] = {"linear_dx", 2, 0, {2, 2}, {{-1, 256}, {256, 256}}},
+    [LINEAR_DW] = {"linear_dw", 3, 1 << 2, {2, 2, 2}, {{-1, 256}, {-1, 256}, {256, 256}}},
+    [MATMUL] = {"matmul", 2, 0, {2, 2}, {{-1, 256}, {256, 256}}},
+    [ATTENTION] = {"attention", 3, 0, {5, 5, 5}, {{1, 1, -1, 4, 64}, {1, 1, -1, 4, 64}, {1, 1, -1, 4, 64}}},
+    [VECTOR] = {"gelu_tanh", 1, 0, {2}, {{-1, 64}}},
+    [MEMORY] = {"copy", 1, 0, {2}, {{-1, 4096}}},
+    [STEP] = {"copy", 1, 0, {1}, {{1}}},
 };
 
 /* Seconds and cost of one probe of that size: the best of RUNS; *spent grows by all of them. */
@@ -44,9 +47,9 @@ static mr_status time_probe(mr_exec *e, const probe *pr, mr_dtype dtype, int64_t
         char name[2] = {(char)('a' + i), 0};
         int64_t dim[5];
         for (int k = 0; k < pr->rank[i]; k++) dim[k] = pr->dim[i][k] < 0 ? size : pr->dim[i][k];
-        MR_TRY_GOTO(mr_graph_input(g, name, dtype, pr->rank[i], dim, &in[i]));
+        MR_TRY_GOTO(mr_graph_input(g, name, pr->f32 >> i & 1 ? MR_F32 : dtype, pr->rank[i], dim, &in[i]));
     }
-    MR_TRY_GOTO(mr_graph_add(g, pr->op, pr->attrs, pr->n_attrs, in, mr_op_n_in(mr_op_find(pr->op)), out));
+    MR_TRY_GOTO(mr_graph_add(g, pr->op, MR_NO_ATTRS, in, mr_op_n_in(mr_op_find(pr->op)), out));
     MR_TRY_GOTO(mr_graph_output(g, "y", out[0]));
     MR_TRY_GOTO(mr_graph_finish(g));
     MR_TRY_GOTO(mr_exec_compile(e, g, &p));
@@ -96,12 +99,22 @@ mr_status mr_device_rates(mr_device *dev, mr_dtype dtype, mr_rates *out)
     mr_device_close(one);
     if (st != MR_OK) return st;
     double team = 1 + TEAM * (dev->facts.threads - 1), streams = 1 + TEAM * (MR_MIN(dev->facts.threads, STREAMS) - 1);
-    *r = (mr_rates){rate[LINEAR] * team, rate[ATTENTION] * team, rate[VECTOR] * team, rate[MEMORY] * streams,
-                    1 / rate[STEP] + (dev->facts.threads > 1 ? FORK_S : 0)};
+    for (int i = 0; i <= VECTOR; i++) r->flop_s[i] = rate[i] * team;
+    r->bytes_s = rate[MEMORY] * streams;
+    r->step_s = 1 / rate[STEP] + (dev->facts.threads > 1 ? FORK_S : 0);
     return *out = *r, MR_OK;
 }
 
-static bool begins(const char *name, const char *with) { return strncmp(name, with, strlen(with)) == 0; }
+static double rate_of(const mr_rates *r, const char *op)
+{
+    size_t longest = 0;
+    double rate = r->flop_s[VECTOR];
+    for (int i = 0; i < VECTOR; i++) {
+        size_t n = strlen(probes[i].op);
+        if (n > longest && strncmp(op, probes[i].op, n) == 0) longest = n, rate = r->flop_s[i];
+    }
+    return rate;
+}
 
 mr_status mr_program_seconds(const mr_program *p, double *seconds)
 {
@@ -112,9 +125,7 @@ mr_status mr_program_seconds(const mr_program *p, double *seconds)
         mr_rates r;
         MR_TRY(mr_device_rates(p->exec->dev, bf16 ? MR_BF16 : MR_F32, &r));
         mr_cost c = mr_op_cost(s->op, &s->call);
-        double rate = begins(s->op->name, "linear") || begins(s->op->name, "matmul") ? r.linear
-                    : begins(s->op->name, "attention") ? r.attention : r.vector;
-        sum += MR_MAX(c.flop / rate, c.bytes / r.bytes) + r.step_s;
+        sum += c.flop / rate_of(&r, s->op->name) + c.bytes / r.bytes_s + r.step_s;
     }
     *seconds = sum;
     return MR_OK;

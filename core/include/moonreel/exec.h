@@ -59,8 +59,9 @@ typedef struct mr_device_ops {
     mr_status (*sync)(mr_device *dev);       /* wait; reports the first failed step */
     void (*close)(mr_device *dev);
 } mr_device_ops;
-/* Measured once per device: operations per second, bytes per second, seconds per step. */
-typedef struct mr_rates { double linear, attention, vector, bytes, step_s; } mr_rates;
+/* Measured once per device: operations per second of each probed row (core/exec/rates.c), bytes per
+ * second, seconds that every step takes. */
+typedef struct mr_rates { double flop_s[6], bytes_s, step_s; } mr_rates;
 struct mr_device {
     const mr_device_ops *ops;
     mr_facts facts;
