@@ -1,7 +1,6 @@
 --- The loop of a run: micro-steps, update, journal, checkpoints, stop requests.
 -- @module moonreel.trainer.loop
 local base = require "moonreel.core.base"
-local predict = require "moonreel.trainer.predict"
 local program = require "moonreel.trainer.program"
 local progress = require "moonreel.trainer.progress"
 local signal = require "moonreel.core.signal"
@@ -31,11 +30,11 @@ function loop.predict(r)
   for _, note in ipairs(r.notes) do r.progress:say(note) end
   r.progress:say(("run %s: %d of %d parameters train, %s on %s (%s, %d threads)"):format(r.dir, trained, all, r.dtype,
     r.facts.device, r.facts.isa, r.facts.threads))
-  local speeds, rows = predict.speeds(r.device, r.dtype), {}
+  local rows = {}
   for _, bucket in ipairs(r.plan.buckets) do
-    local prog = micro_step(r, r.feed:shape(bucket)).prog
+    local plan = micro_step(r, r.feed:shape(bucket)).prog:plan()
     local row = {bucket = ("%s %dx%dx%d"):format(bucket.resolution, bucket.frames, bucket.height, bucket.width), batch = bucket.batch,
-      samples = bucket.samples, peak_bytes = predict.peak(prog), seconds = predict.seconds(prog, speeds)}
+      samples = bucket.samples, peak_bytes = plan.total, seconds = plan.seconds}
     rows[#rows + 1] = row
     r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(row.bucket, row.batch, row.samples,
       progress.bytes(row.peak_bytes), row.seconds * 1000))
