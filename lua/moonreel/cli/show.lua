@@ -31,26 +31,9 @@ local function rows_of(settings, changed)
 end
 
 local function print_difference(a, b, options)
-  local kinds = require "moonreel.recipe.kinds"
-  local left, right, paths, rows = {}, {}, {}, {}
-  for _, leaf in ipairs(a:leaves()) do
-    left[leaf.path] = leaf
-    paths[#paths + 1] = leaf.path
-  end
-  for _, leaf in ipairs(b:leaves()) do
-    right[leaf.path] = leaf
-    if not left[leaf.path] then paths[#paths + 1] = leaf.path end
-  end
-  table.sort(paths)
-  for _, path in ipairs(paths) do
-    local x, y = left[path], right[path]
-    local x_text, y_text = x and kinds.show(x.raw), y and kinds.show(y.raw)
-    if x_text ~= y_text then
-      rows[#rows + 1] = { field = path, value = x_text, other = y_text, on_resume = (x or y).row.resume }
-    end
-  end
-  require("moonreel.cli.table").print({ { key = "field" }, { key = "value" }, { key = "other" },
-    { key = "on_resume", title = "on resume" } }, rows, options)
+  local rows = require "moonreel.settings.difference"(b, a)
+  require("moonreel.cli.table").print({ { key = "path", title = "field" }, { key = "now", title = "value" },
+    { key = "was", title = "other" }, { key = "resume", title = "on resume" } }, rows, options)
   return #rows == 0 and 0 or 1
 end
 

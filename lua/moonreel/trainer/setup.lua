@@ -91,16 +91,10 @@ end
 -- what differs from the settings that made a checkpoint: refused, told, or nothing to tell
 local function compare_settings(r, text)
   local then_settings = require("moonreel.settings").from_json(text, r.source.path)
-  local before, refused = {}, {}
-  local function show(v) return v == nil and "none" or type(v) == "table" and json.encode(v) or tostring(v) end
-  for _, leaf in ipairs(then_settings:leaves()) do before[leaf.path] = leaf end
-  for _, leaf in ipairs(r.settings:leaves()) do
-    local old = before[leaf.path]
-    local was, now = show(old and old.value), show(leaf.value)
-    if was ~= now and leaf.row.resume ~= "free" then
-      local line = ("%s: %s when the checkpoint was made, %s now"):format(leaf.path, was, now)
-      if leaf.row.resume == "refuse" then refused[#refused + 1] = line else r.notes[#r.notes + 1] = line end
-    end
+  local refused = {}
+  for _, row in ipairs(require "moonreel.settings.difference"(then_settings, r.settings)) do
+    local line = ("%s: %s when the checkpoint was made, %s now"):format(row.path, row.was or "absent", row.now or "absent")
+    if row.resume == "refuse" then refused[#refused + 1] = line elseif row.resume == "warn" then r.notes[#r.notes + 1] = line end
   end
   if #refused > 0 then
     base.raise("MR_E_RECIPE", ("%s does not continue under this recipe:\n  %s\n  try: --ckpt-path %s for weights alone"):format(

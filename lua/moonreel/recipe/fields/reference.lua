@@ -3,7 +3,6 @@ return {
   records = { disc_lr_scheduler = "discriminator_schedule", optim_discriminator = "discriminator_optim" },
   { "wandb", "boolean", default = false, reader = false, affects = "nothing", help = "keep an offline wandb run beside the journal" },
   { "wandb_project", "text", none = true, reader = false, affects = "nothing", help = "project of the wandb run" },
-  { "accumulation_steps", "integer", default = 1, min = 1, reader = false, help = "micro-steps of one step" },
   { "keep_n_latest", "integer", none = true, reader = false, affects = "nothing", help = "checkpoints to keep; 0 or less: all" },
   { "async_io", "boolean", default = false, affects = "nothing", no_meaning = "checkpoints are always written while training goes on",
     help = "write checkpoints in the background" },

@@ -14,7 +14,7 @@ return {
     help = "passes over the data" },
   { "steps", "integer", default = 0, min = 0, unit = "steps", reader = "trainer", resume = "free",
     help = "stop when the run's step count, resumes included, reaches this; 0: all epochs" },
-  { "accumulate", "integer", default = 1, min = 1, unit = "batches", reader = "trainer", resume = "warn",
+  { "accumulate", "integer", default = 1, min = 1, unit = "batches", spellings = { "accumulation_steps" }, reader = "trainer", resume = "warn",
     help = "batches whose gradients are added up for one optimizer step" },
   { "ckpt_every", "integer", default = 0, min = 0, unit = "steps", reader = "trainer", affects = "nothing", resume = "free",
     help = "steps between checkpoints; 0: only the last" },

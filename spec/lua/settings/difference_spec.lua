@@ -1,0 +1,20 @@
+--- What a resume under another recipe is told.
+local difference = require "moonreel.settings.difference"
+local folder = require "spec.support.folder"
+
+describe("settings.difference", function()
+  local dir
+  before_each(function() dir = folder.new() end)
+  after_each(function() dir:remove() end)
+
+  it("lists leaves that differ, with the field's own rule and who decided", function()
+    local a = dir:bake('return recipe { lr = 1, model = { depth = 2 }, epochs = 3, mask_ratios = { random = 0.5 } }')
+    local b = dir:bake('return recipe { lr = 1.0, model = { depth = 3 }, epochs = 4 }', { "seed=5" })
+    local rows = difference(a, b)
+    local shown = {}
+    for i, row in ipairs(rows) do shown[i] = ("%s %s %s %s"):format(row.path, row.was, row.now, row.resume) end
+    assert.same({ "epochs 3 4 free", "mask_ratios nil none warn", "mask_ratios.random 0.5 nil warn", "model.depth 2 3 refuse", "seed 1024 5 warn" }, shown)
+    assert.equal("seed=5", rows[5].at)
+    assert.same({}, difference(a, a))
+  end)
+end)
