@@ -1,6 +1,7 @@
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
+local ops = require "moonreel.core.op"
 local stdit3 = require "moonreel.models.stdit3"
 
 local function declare(config)
@@ -125,6 +126,56 @@ describe("models.stdit3", function()
 
   it("adds a frame index when temporal_pos says so", function()
     assert.is_true(differs(output{}, output{temporal_pos = "sincos"}))
+  end)
+
+  -- slope of the loss along a random direction of all weights: from the gradient, and from two losses
+  local function slopes(change, dims)
+    local params = G.params("f32")
+    local net = stdit3.new(params, tiny(change))
+    params:seal()
+    local run = E.new(E.device("cpu", 1), params, {training = true, no_moments = true})
+    run:init(1)
+    local n = params:elements(false)
+    local at, way = T.new("f32", {n}):fill_normal(2, "w") * 0.2, T.new("f32", {n}):fill_normal(2, "way")
+    local g = G.graph(params)
+    local x = g:input("x", "f32", dims)
+    local mask = change.masked and g:input("x_mask", "bool", {dims[1], -(-dims[3] // change.patch_size[1])}) or nil
+    local out = net:forward(g, {x = x, t = g:input("t", "f32", {dims[1]}), fps = g:input("fps", "f32", {dims[1]}),
+      y = g:input("y", "f32", {dims[1], 6, 8}), x_mask = mask, height = 32, width = 48})
+    local loss = ops.mean(out * out, {axes = {0, 1, 2, 3, 4}})
+    g:output("loss", loss)
+    g:backward(loss, {})
+    g:finish()
+    local prog = run:compile(g)
+    prog:set("x", T.new("f32", dims):fill_normal(3, "x"))
+    prog:set("t", T.from({dims[1]}, {500, 20}))
+    prog:set("fps", T.from({dims[1]}, {24, 8}))
+    prog:set("y", T.new("f32", {dims[1], 6, 8}):fill_normal(3, "y"))
+    if mask then
+      local flags = {}
+      for i = 1, mask.shape[1] * mask.shape[2] do flags[i] = i % 2 end
+      prog:set("x_mask", T.from(mask.shape, flags, "bool"))
+    end
+    local function loss_at(weights)
+      run:write("w", 0, weights)
+      run:pack()
+      prog:run()
+      return prog:get("loss"):item()
+    end
+    local eps = 2e-4
+    local numeric = (loss_at(at + way * eps) - loss_at(at - way * eps)) / (2 * eps)
+    run:write("grad", 0, T.new("f32", {n}))
+    loss_at(at)
+    return ops.sum(run:read("grad", "f32", 0, {n}) * way, {axes = {0}}):item(), numeric
+  end
+
+  it("has the slope of its loss as gradient, with and without q/k norm, patches in time, frame masks", function()
+    for _, case in ipairs{{{}, {2, 4, 3, 4, 6}}, {{qk_norm = false}, {2, 4, 3, 4, 6}}, {{patch_size = {2, 2, 2}, masked = true}, {2, 4, 5, 5, 3}},
+      {{patch_size = {1, 1, 1}, mlp_ratio = 2.5, pred_sigma = false, temporal_pos = "sincos"}, {2, 4, 2, 3, 5}}} do
+      local analytic, numeric = slopes(case[1], case[2])
+      -- two f32 losses leave about three digits
+      assert.near(1, analytic / numeric, 2e-2)
+    end
   end)
 
   it("blames the line of the model and both shapes when text does not fit", function()
