@@ -124,6 +124,48 @@ static void orientations(void)
     }
 }
 
+// a camera's note in a JPEG turns the picture the same way
+static void exif_orientations(void)
+{
+    enum { W = 64, H = 32 };
+    static const int orient_of[9] = {0, 0, 1, 3, 2, 4, 5, 7, 6};
+    uint8_t rgb[3 * H * W], back[3 * H * W];
+    memset(rgb, 0, sizeof rgb);
+    for (int y = 0; y < H / 2; y++) memset(rgb + y * W, 255, W / 2);
+    mr_encoder *e;
+    mr_encode_options o = {.width = W, .height = H};
+    char *jpeg;
+    size_t n;
+    if (!CHECK_OK(m->encoder_open(clips_path("plain.jpg"), &o, &e))) return;
+    CHECK_OK(m->encoder_frame(e, rgb, -1));
+    CHECK_OK(m->encoder_finish(e));
+    m->encoder_free(e);
+    if (!CHECK_OK(mr_file_read_all(clips_path("plain.jpg"), &jpeg, &n))) return;
+    for (int note = 1; note <= 8; note++) {
+        // an APP1 segment after the start marker: TIFF header, one entry, tag 0x112
+        uint8_t app1[] = {0xff, 0xe1, 0, 34, 'E', 'x', 'i', 'f', 0, 0, 'I', 'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, (uint8_t)note, 0, 0, 0, 0, 0, 0, 0};
+        char *noted = malloc(n + sizeof app1);
+        memcpy(noted, jpeg, 2);
+        memcpy(noted + 2, app1, sizeof app1);
+        memcpy(noted + 2 + sizeof app1, jpeg + 2, n - 2);
+        CHECK_OK(mr_file_replace(clips_path("noted.jpg"), noted, n + sizeof app1));
+        free(noted);
+        mr_clip_info info;
+        mr_fault fault;
+        if (!CHECK_OK(m->scan(w, clips_path("noted.jpg"), 0, &info, &fault))) break;
+        CHECK_INT(info.orient, orient_of[note]);
+        CHECK_INT(info.width, note >= 5 ? H : W);
+        mr_clip_request q = {.path = clips_path("noted.jpg"), .info = &info, .step = 1, .frames = 1, .height = info.height, .width = info.width};
+        if (CHECK_OK(m->read(w, &q, back, &fault))) {
+            int x = info.orient & 1 ? info.width * 3 / 4 : info.width / 4, y = info.orient & 2 ? info.height * 3 / 4 : info.height / 4;
+            CHECK(back[y * info.width + x] > 200);
+            CHECK(back[(info.height - 1 - y) * info.width + info.width - 1 - x] < 50);
+        }
+        mr_clip_info_fini(&info);
+    }
+    mr_free(jpeg);
+}
+
 // columns 0..255 as grey levels: the crop is centred, and wide pixels count
 static void crops(void)
 {
@@ -186,6 +228,7 @@ int main(void)
     colours_survive();
     pictures_are_exact();
     orientations();
+    exif_orientations();
     crops();
     stray_writes();
     m->worker_free(w);
