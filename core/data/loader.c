@@ -1,4 +1,4 @@
-/* data: decode threads that fill slabs with micro-batches, handed out in draw order.
+/* data: batches in draw order, filled by decode threads (worker.c).
  *
  * Slabs form a ring: batch number s lives in slab s % slabs. A worker takes the oldest empty slot;
  * when none is left and the next slab is free, it plans the next draw into it. Whoever fills the
@@ -6,276 +6,13 @@
  * neither the number of threads nor their speed shows in the result. Ref: dataplane 4.6, 5, 6.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "data/order.h"
-#include "data/quarantine.h"
+#include "data/loader.h"
 
-#include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { THREADS_MAX = 256, WINDOW = 1000, WINDOW_FAILURES = 10, IN_A_ROW = 8 };
-
-typedef enum slab_state { FREE, FILLING, READY, OUT } slab_state;
-
-typedef struct slab {
-    mr_batch batch;
-    slab_state state;
-    mr_draw draw;
-    uint64_t excluded_n, excluded_hash;     /* in force in its epoch */
-    int32_t started, done;      /* slots */
-    uint8_t *pixels;
-    float *weights, *fps, *native_fps;
-    uint64_t *ids, *keys;
-    int64_t *starts;
-    int32_t *native_height, *native_width;
-    mr_fault *faults;           /* [slot] NONE: good */
-    uint16_t *roots;
-    char **captions;            /* [slot] grown buffers */
-    size_t *caption_cap;
-} slab;
-
-struct mr_loader {
-    mr_index *index;
-    mr_bucket_rule *rule;
-    mr_order *order;            /* runs ahead */
-    mr_position position;       /* after the batch given out last */
-    quarantine *bad;
-    const mr_media *media;
-    mr_loader_options options;
-    mr_loader_facts facts;
-    uint64_t *plan;             /* [bucket] samples of the first epoch */
-    slab *slabs;
-    int32_t n_slabs, batch_max;
-    uint8_t *pool;
-    size_t pool_bytes;
-
-    pthread_mutex_t lock;
-    pthread_cond_t work, ready;
-    pthread_t threads[THREADS_MAX];
-    int32_t n_threads;
-    uint64_t planned, delivered;    /* batches */
-    bool epoch_over, all_planned;   /* the last planned draw ended an epoch; ended the last one */
-    atomic_bool stop;
-    mr_error *error;                /* why it failed for good */
-    mr_status failed;
-
-    uint8_t window[WINDOW];         /* failures among the last samples given out */
-    uint64_t seen;
-    int32_t window_failures;
-    int32_t row_of[64];             /* failures in a row, by root */
-};
-
-/* ---- decoding one sample ----------------------------------------------------------------------- */
-
-typedef struct worker { mr_loader *l; mr_media_worker *media; mr_index_reader *reader; } worker;
-
-static float fps_of(const mr_clip_info *info, int32_t interval)
-{
-    if (info->flags & MR_CLIP_IMAGE) return 120;
-    return info->rate_num > 0 ? (float)floor((double)info->rate_num / info->rate_den / interval + 1e-9) : 24;
-}
-
-static mr_status set_facts(const mr_loader *l, slab *s, int32_t slot, const mr_row *row)
-{
-    uint64_t seed = l->options.seed, epoch = s->draw.epoch, key = s->draw.keys[slot];
-    const mr_clip_info *info = &row->info;
-    s->native_fps[slot] = info->rate_num ? (float)info->rate_num / (float)info->rate_den : 0;
-    s->fps[slot] = fps_of(info, mr_bucket_rule_interval(l->rule));
-    s->native_height[slot] = info->height, s->native_width[slot] = info->width;
-    s->roots[slot] = row->root;
-    // start and caption depend on seed, epoch and key alone
-    int64_t span = (int64_t)(s->batch.shape.frames - 1) * mr_bucket_rule_interval(l->rule) + 1, room = MR_MAX(info->frames - span + 1, 1);
-    s->starts[slot] = (int64_t)(mr_fraction(MR_MIX(seed, epoch, key, mr_name_word("sample.start"))) * (double)room);
-    const char *text = "";
-    if (row->n_captions > 0)
-        text = row->captions[MR_MIX(seed, epoch, key, mr_name_word("sample.caption")) % (uint64_t)row->n_captions].text;
-    size_t n = strlen(text) + 1;
-    if (n > s->caption_cap[slot]) {
-        char *more = mr_realloc(s->captions[slot], n + 64);
-        if (!more) return mr_fail_memory(n);
-        s->captions[slot] = more, s->caption_cap[slot] = n + 64;
-    }
-    memcpy(s->captions[slot], text, n);
-    return MR_OK;
-}
-
-static mr_status note(mr_loader *l, const slab *s, int32_t slot, const mr_row *row, int32_t attempt)
-{
-    quarantine_event e = {.key_lo = s->draw.keys[slot], .epoch = s->draw.epoch, .attempt = attempt, .fault = s->faults[slot]};
-    char detail[1024];
-    const mr_error *err = mr_error_last();
-    snprintf(detail, sizeof detail, "%s", err ? err->text : "");
-    pthread_mutex_lock(&l->lock);
-    mr_status st = quarantine_add(l->bad, &e, row, detail);
-    pthread_mutex_unlock(&l->lock);
-    return st;
-}
-
-// MR_OK also for a sample that failed by its own fault; others are failures of the loader
-static mr_status fill_slot(worker *w, slab *s, int32_t slot)
-{
-    mr_loader *l = w->l;
-    mr_row row;
-    char file[8300];
-    MR_TRY(mr_index_row(w->reader, s->draw.ids[slot], &row));
-    MR_TRY(mr_index_file(l->index, &row, file, sizeof file));
-    MR_TRY(set_facts(l, s, slot, &row));
-    const mr_bucket *b = &s->batch.shape;
-    size_t bytes = (size_t)b->frames * 3 * (size_t)b->height * (size_t)b->width;
-    mr_clip_request q = {.path = file, .info = &row.info, .start = s->starts[slot], .step = mr_bucket_rule_interval(l->rule), .frames = b->frames,
-        .height = b->height, .width = b->width, .filter = l->options.filter, .deadline_s = l->options.deadline_s};
-    for (int32_t attempt = 1, io_tries = 0;;) {
-        mr_status st = l->media->read(w->media, &q, s->pixels + (size_t)slot * bytes, &s->faults[slot]);
-        if (st == MR_OK) return MR_OK;
-        if (s->faults[slot] == MR_FAULT_NONE) return st;
-        // a file system may have a bad moment: three more tries, further and further apart
-        if (s->faults[slot] == MR_FAULT_IO && io_tries < 3 && !l->stop) {
-            mr_clock_table()->sleep_ns((int64_t)50000000 << io_tries++);
-            continue;
-        }
-        MR_TRY(note(l, s, slot, &row, attempt));
-        if (s->faults[slot] == MR_FAULT_IO || attempt++ == 2) return MR_OK;
-    }
-}
-
-/* ---- planning and completing batches ------------------------------------------------------------- */
-
-// failed and empty slots get the pixels of a good one and weight 0
-static void complete(slab *s)
-{
-    size_t bytes = s->batch.bytes / (size_t)s->batch.size;
-    int32_t good = 0;
-    while (good < s->draw.n && s->faults[good] != MR_FAULT_NONE) good++;
-    for (int32_t i = 0; i < s->batch.size; i++) {
-        bool fine = i < s->draw.n && s->faults[i] == MR_FAULT_NONE;
-        s->weights[i] = fine ? 1 : 0;
-        if (!fine && good < s->draw.n) memcpy(s->pixels + (size_t)i * bytes, s->pixels + (size_t)good * bytes, bytes);
-        else if (!fine) memset(s->pixels + (size_t)i * bytes, 0, bytes);
-        if (i < s->draw.n) continue;
-        s->ids[i] = s->ids[0], s->keys[i] = s->keys[0], s->starts[i] = s->starts[0];
-        s->fps[i] = s->fps[0], s->native_fps[i] = s->native_fps[0];
-        s->native_height[i] = s->native_height[0], s->native_width[i] = s->native_width[0];
-    }
-}
-
-static bool all_filled(const mr_loader *l)
-{
-    for (uint64_t b = l->delivered; b < l->planned; b++)
-        if (l->slabs[b % (uint64_t)l->n_slabs].state == FILLING) return false;
-    return true;
-}
-
-// the next draw may be planned: a free slab, and between epochs nobody at work, because who fails
-// in one epoch is left out of the next
-static bool can_plan(const mr_loader *l)
-{
-    if (l->all_planned || l->slabs[l->planned % (uint64_t)l->n_slabs].state != FREE) return false;
-    return !l->epoch_over || all_filled(l);
-}
-
-static mr_status exclude_for(mr_loader *l, mr_order *order, uint64_t epoch)
-{
-    uint64_t *keys, n;
-    MR_TRY(quarantine_excluded(l->bad, epoch, &keys, &n));
-    mr_status st = mr_order_exclude(order, keys, n);
-    mr_free(keys);
-    return st;
-}
-
-static mr_status plan_next(mr_loader *l)
-{
-    slab *s = &l->slabs[l->planned % (uint64_t)l->n_slabs];
-    if (l->epoch_over) MR_TRY(exclude_for(l, l->order, l->order->at.epoch + 1));
-    MR_TRY(mr_order_next(l->order, &s->draw));
-    mr_bucket b = mr_bucket_rule_get(l->rule, s->draw.bucket);
-    size_t bytes = (size_t)b.batch * (size_t)b.frames * 3 * (size_t)b.height * (size_t)b.width;
-    s->batch = (mr_batch){.epoch = s->draw.epoch, .draw = s->draw.number, .bucket = s->draw.bucket, .size = b.batch, .n = s->draw.n, .shape = b,
-        .last = s->draw.last, .pixels = s->pixels, .bytes = bytes, .weights = s->weights, .ids = s->ids, .keys = s->keys, .starts = s->starts,
-        .fps = s->fps, .native_fps = s->native_fps, .native_height = s->native_height, .native_width = s->native_width,
-        .captions = (const char *const *)s->captions, .slab = s};
-    s->excluded_n = l->order->at.excluded_n, s->excluded_hash = l->order->at.excluded_hash;
-    s->started = s->done = 0;
-    memset(s->faults, 0, sizeof *s->faults * (size_t)l->batch_max);
-    for (int32_t i = s->draw.n; i < b.batch; i++)
-        if (s->captions[i]) s->captions[i][0] = 0;
-    s->state = FILLING;
-    l->planned++;
-    l->epoch_over = s->draw.last;
-    l->all_planned = s->draw.last && l->options.epochs > 0 && s->draw.epoch + 1 >= (uint64_t)l->options.epochs;
-    return MR_OK;
-}
-
-static slab *find_slot(mr_loader *l, int32_t *slot)
-{
-    for (uint64_t b = l->delivered; b < l->planned; b++) {
-        slab *s = &l->slabs[b % (uint64_t)l->n_slabs];
-        if (s->state == FILLING && s->started < s->draw.n) {
-            *slot = s->started++;
-            return s;
-        }
-    }
-    return NULL;
-}
-
-// the first failure stays; everyone is woken
-static void fail_for_good(mr_loader *l, mr_status st)
-{
-    if (l->failed == MR_OK) {
-        l->failed = st;
-        l->error = mr_error_copy(mr_error_last());
-    }
-    pthread_cond_broadcast(&l->ready);
-    pthread_cond_broadcast(&l->work);
-}
-
-static mr_status work(worker *w)
-{
-    mr_loader *l = w->l;
-    mr_status st = MR_OK;
-    while (!l->stop && l->failed == MR_OK && st == MR_OK) {
-        int32_t slot;
-        slab *s = find_slot(l, &slot);
-        if (!s && can_plan(l)) {
-            st = plan_next(l);
-            pthread_cond_broadcast(&l->work);
-            continue;
-        }
-        if (!s) {
-            pthread_cond_wait(&l->work, &l->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&l->lock);
-        st = fill_slot(w, s, slot);
-        pthread_mutex_lock(&l->lock);
-        if (st != MR_OK || ++s->done < s->draw.n) continue;
-        pthread_mutex_unlock(&l->lock);
-        complete(s);
-        pthread_mutex_lock(&l->lock);
-        s->state = READY;
-        pthread_cond_broadcast(&l->ready);
-        pthread_cond_broadcast(&l->work);
-    }
-    return st;
-}
-
-static void *worker_main(void *user)
-{
-    worker w = {.l = user};
-    mr_loader *l = w.l;
-    mr_status st = l->media->worker_new(&w.media);
-    if (st == MR_OK) st = mr_index_reader_new(l->index, &w.reader);
-    pthread_mutex_lock(&l->lock);
-    if (st == MR_OK) st = work(&w);
-    if (st != MR_OK) fail_for_good(l, st);
-    pthread_mutex_unlock(&l->lock);
-    mr_index_reader_free(w.reader);
-    l->media->worker_free(w.media);
-    return NULL;
-}
+enum { WINDOW_FAILURES = 10, IN_A_ROW = 8 };
 
 /* ---- life ------------------------------------------------------------------------------------------ */
 
@@ -311,8 +48,7 @@ static mr_status make_pool(mr_loader *l)
     }
     int32_t prefetch = l->options.prefetch > 0 ? l->options.prefetch : 2;
     l->n_slabs = MR_MAX(prefetch + 2, 4);
-    // the scaler's vector stores may read and write a little past a row
-    size_t slab_bytes = (largest + 4096 + 4095) / 4096 * 4096, total = slab_bytes * (size_t)l->n_slabs;
+    size_t slab_bytes = (largest + 4095) / 4096 * 4096, total = slab_bytes * (size_t)l->n_slabs;
     size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (total > memory / 4)
         return mr_fail(MR_E_MEMORY, "%d slabs of %zu bytes exceed a quarter of this machine's memory (%zu bytes); try: smaller batch sizes, or prefetch below %d",
@@ -367,9 +103,9 @@ static mr_status start(mr_loader *l)
     l->batch_max = mr_order_batch_max(l->order);
     MR_TRY(make_pool(l));
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    int32_t threads = o->threads > 0 ? MR_MIN(o->threads, THREADS_MAX) : (int32_t)MR_MAX(processors, 1);
+    int32_t threads = o->threads > 0 ? MR_MIN(o->threads, LOADER_THREADS) : (int32_t)MR_MAX(processors, 1);
     for (; l->n_threads < threads; l->n_threads++)
-        if (pthread_create(&l->threads[l->n_threads], NULL, worker_main, l)) break;
+        if (pthread_create(&l->threads[l->n_threads], NULL, loader_worker, l)) break;
     l->facts.threads = l->n_threads;
     return l->n_threads ? MR_OK : mr_fail(MR_E_FAIL, "cannot start a thread");
 }
@@ -424,7 +160,7 @@ static mr_status count_failures(mr_loader *l, const slab *s)
 {
     for (int32_t i = 0; i < s->draw.n; i++) {
         bool bad = s->faults[i] != MR_FAULT_NONE;
-        uint8_t *old = &l->window[l->seen++ % WINDOW];
+        uint8_t *old = &l->window[l->seen++ % LOADER_WINDOW];
         l->window_failures += bad - *old;
         *old = bad;
         int32_t *row = &l->row_of[s->roots[i] % MR_COUNT(l->row_of)];
@@ -435,7 +171,7 @@ static mr_status count_failures(mr_loader *l, const slab *s)
                            "quarantine.jsonl has the reasons", *row, mr_index_root(l->index, s->roots[i]), (unsigned long long)s->ids[i], mr_fault_name(s->faults[i]));
         if (l->window_failures > WINDOW_FAILURES)
             return mr_fail(MR_E_DATA, "%d of the last %llu samples cannot be read (the last one: row %llu, %s); try: quarantine.jsonl has the reasons; ingest again",
-                           l->window_failures, (unsigned long long)MR_MIN(l->seen, WINDOW), (unsigned long long)s->ids[i], mr_fault_name(s->faults[i]));
+                           l->window_failures, (unsigned long long)MR_MIN(l->seen, LOADER_WINDOW), (unsigned long long)s->ids[i], mr_fault_name(s->faults[i]));
     }
     l->facts.delivered += (uint64_t)s->draw.n;
     return MR_OK;
@@ -458,7 +194,7 @@ mr_status mr_loader_next(mr_loader *l, const mr_batch **out)
         st = mr_error_adopt(l->error);
     } else if (s->state == READY) {
         if ((st = count_failures(l, s)) != MR_OK) {
-            fail_for_good(l, st);
+            loader_fail(l, st);
         } else {
             s->state = OUT;
             s->batch.wait_s = mr_now_s() - began;
@@ -502,7 +238,7 @@ mr_status mr_loader_peek(mr_loader *l, uint64_t *ids, int64_t n, int64_t *got)
     pthread_mutex_lock(&l->lock);
     if (st == MR_OK) st = restore(l, order, text);
     // what fails until then is not known yet: the next epoch is told as it would be now
-    if (st == MR_OK) st = exclude_for(l, order, UINT64_MAX);
+    if (st == MR_OK) st = loader_exclude(l, order, UINT64_MAX);
     pthread_mutex_unlock(&l->lock);
     mr_draw d = {.ids = scratch, .keys = scratch ? scratch + l->batch_max : NULL};
     bool ended = l->options.epochs > 0 && st == MR_OK && order->at.epoch >= (uint64_t)l->options.epochs;
