@@ -51,9 +51,11 @@ const char *mr_isa_name(int isa) { return isa >= 0 && isa < (int)MR_COUNT(names)
 bool mr_cpu_bf16(void)
 {
 #if defined(MR_HAVE_ONEDNN) && defined(__x86_64__)
+    // asked first: the library's answer freezes its own limit, which product.c may still lower
+    if (mr_isa() < 2) return false;
     // below this set of instructions oneDNN refuses bf16 or emulates it
     int isa = (int)dnnl_get_effective_cpu_isa();
-    return mr_isa() == 2 && (isa & (int)dnnl_cpu_isa_avx512_core_bf16) == (int)dnnl_cpu_isa_avx512_core_bf16;
+    return (isa & (int)dnnl_cpu_isa_avx512_core_bf16) == (int)dnnl_cpu_isa_avx512_core_bf16;
 #else
     return false;
 #endif
