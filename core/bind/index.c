@@ -36,7 +36,8 @@ static int i_open(lua_State *L)
 
 static int index_len(lua_State *L)
 {
-    lua_pushinteger(L, (lua_Integer)mr_index_get_facts(mr_index_reader_index(mr_bind_unbox(L, 1, INDEX))).rows);
+    lua_pushinteger(
+        L, (lua_Integer)mr_index_get_facts(mr_index_reader_index(mr_bind_unbox(L, 1, INDEX))).rows);
     return 1;
 }
 
@@ -71,21 +72,38 @@ static int index_row(lua_State *L)
     lua_Integer i = luaL_checkinteger(L, 2);
     mr_row row;
     char file[8300];
-    mr_bind_check(L, i < 1 ? mr_fail(MR_E_RANGE, "row %lld; rows are counted from 1", (long long)i) : mr_index_row(reader, (uint64_t)i - 1, &row));
+    mr_bind_check(L, i < 1 ? mr_fail(MR_E_RANGE, "row %lld; rows are counted from 1", (long long)i)
+                           : mr_index_row(reader, (uint64_t)i - 1, &row));
     mr_bind_check(L, mr_index_file(mr_index_reader_index(reader), &row, file, sizeof file));
     const mr_clip_info *c = &row.info;
-    const struct { const char *name; int64_t value; } rows[] = {
-        {"id", (int64_t)row.id}, {"key_lo", (int64_t)row.key.lo}, {"frames", c->frames}, {"width", c->width}, {"height", c->height},
-        {"duration_ms", c->duration_ms}, {"bytes", (int64_t)c->bytes}, {"keys", c->n_keys}, {"flags", c->flags}, {"orient", c->orient},
-        {"rate_num", c->rate_num}, {"rate_den", c->rate_den}, {"root", row.root}};
+    const struct {
+        const char *name;
+        int64_t value;
+    } rows[] = {{"id", (int64_t)row.id},
+                {"key_lo", (int64_t)row.key.lo},
+                {"frames", c->frames},
+                {"width", c->width},
+                {"height", c->height},
+                {"duration_ms", c->duration_ms},
+                {"bytes", (int64_t)c->bytes},
+                {"keys", c->n_keys},
+                {"flags", c->flags},
+                {"orient", c->orient},
+                {"rate_num", c->rate_num},
+                {"rate_den", c->rate_den},
+                {"root", row.root}};
     lua_createtable(L, 0, 24);
     for (size_t r = 0; r < MR_COUNT(rows); r++) {
         lua_pushinteger(L, rows[r].value);
         lua_setfield(L, -2, rows[r].name);
     }
     push_hex(L, row.key, "key");
-    const struct { const char *name, *text; } texts[] = {{"path", row.path}, {"file", file}, {"codec", c->codec},
-        {"text", row.n_captions ? row.captions[0].text : ""}};
+    const struct {
+        const char *name, *text;
+    } texts[] = {{"path", row.path},
+                 {"file", file},
+                 {"codec", c->codec},
+                 {"text", row.n_captions ? row.captions[0].text : ""}};
     for (size_t r = 0; r < MR_COUNT(texts); r++) {
         lua_pushstring(L, texts[r].text);
         lua_setfield(L, -2, texts[r].name);
@@ -109,9 +127,11 @@ static void free_ingest(void *g) { mr_ingest_free(g); }
 static int i_ingest(lua_State *L)
 {
     const char *input = luaL_checkstring(L, 1), *output = luaL_checkstring(L, 2);
-    mr_ingest_options o = {.captions = mr_bind_opt_str(L, 3, "captions", NULL), .root = mr_bind_opt_str(L, 3, "root", NULL),
-        .source = mr_bind_opt_str(L, 3, "source", NULL), .threads = (int32_t)mr_bind_opt_int(L, 3, "threads", 0),
-        .deadline_s = mr_bind_opt_num(L, 3, "deadline_s", 0)};
+    mr_ingest_options o = {.captions = mr_bind_opt_str(L, 3, "captions", NULL),
+                           .root = mr_bind_opt_str(L, 3, "root", NULL),
+                           .source = mr_bind_opt_str(L, 3, "source", NULL),
+                           .threads = (int32_t)mr_bind_opt_int(L, 3, "threads", 0),
+                           .deadline_s = mr_bind_opt_num(L, 3, "deadline_s", 0)};
     void **box = mr_bind_box(L, INGEST);
     mr_ingest *g;
     mr_bind_check(L, mr_ingest_new(input, output, &o, &g));
@@ -124,8 +144,14 @@ static int ingest_step(lua_State *L)
 {
     mr_ingest_progress p;
     mr_bind_check(L, mr_ingest_step(mr_bind_unbox(L, 1, INGEST), luaL_optnumber(L, 2, 0.2), &p));
-    const struct { const char *name; uint64_t value; } rows[] = {{"total", p.total}, {"done", p.done}, {"written", p.written},
-        {"refused", p.refused}, {"without_caption", p.without_caption}};
+    const struct {
+        const char *name;
+        uint64_t value;
+    } rows[] = {{"total", p.total},
+                {"done", p.done},
+                {"written", p.written},
+                {"refused", p.refused},
+                {"without_caption", p.without_caption}};
     lua_createtable(L, 0, 6);
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         lua_pushinteger(L, (lua_Integer)rows[i].value);
@@ -138,7 +164,8 @@ static int ingest_step(lua_State *L)
 
 MR_BIND_ROOM(index)
 {
-    static const luaL_Reg index_methods[] = {{"row", index_row}, {"facts", index_facts}, {NULL, NULL}};
+    static const luaL_Reg index_methods[] = {
+        {"row", index_row}, {"facts", index_facts}, {NULL, NULL}};
     static const luaL_Reg index_meta[] = {{"__len", index_len}, {NULL, NULL}};
     static const luaL_Reg ingest_methods[] = {{"step", ingest_step}, {NULL, NULL}};
     static const luaL_Reg rows[] = {{"open", i_open}, {"ingest", i_ingest}, {NULL, NULL}};

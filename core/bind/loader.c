@@ -23,7 +23,8 @@ static double number_at(lua_State *L, int i)
 
 static int list_field(lua_State *L, const char *name)
 {
-    if (lua_getfield(L, -1, name) != LUA_TTABLE) mr_bind_raise(L, MR_E_RECIPE, "bucket rule: no list '%s'", name);
+    if (lua_getfield(L, -1, name) != LUA_TTABLE)
+        mr_bind_raise(L, MR_E_RECIPE, "bucket rule: no list '%s'", name);
     return (int)lua_rawlen(L, -1);
 }
 
@@ -39,7 +40,8 @@ static void read_resolution(lua_State *L, mr_bucket_resolution *r, void *memory)
     r->n_aspects = list_field(L, "aspects");
     for (int i = 0; i < r->n_aspects; i++) {
         lua_rawgeti(L, -1, i + 1);
-        aspects[i] = (mr_bucket_aspect){number_at(L, 1), (int32_t)number_at(L, 2), (int32_t)number_at(L, 3)};
+        aspects[i] =
+            (mr_bucket_aspect){number_at(L, 1), (int32_t)number_at(L, 2), (int32_t)number_at(L, 3)};
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
@@ -47,7 +49,8 @@ static void read_resolution(lua_State *L, mr_bucket_resolution *r, void *memory)
     r->n_lengths = list_field(L, "lengths");
     for (int i = 0; i < r->n_lengths; i++) {
         lua_rawgeti(L, -1, i + 1);
-        lengths[i] = (mr_bucket_length){(int32_t)number_at(L, 1), number_at(L, 2), number_at(L, 3), (int32_t)number_at(L, 4)};
+        lengths[i] = (mr_bucket_length){(int32_t)number_at(L, 1), number_at(L, 2), number_at(L, 3),
+                                        (int32_t)number_at(L, 4)};
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
@@ -73,7 +76,9 @@ static mr_bucket_rule *make_rule(lua_State *L, int arg)
         read_resolution(L, &res[i], memory);
     }
     mr_bucket_rule *rule;
-    mr_bind_check(L, mr_bucket_rule_new(res, n, (int32_t)mr_bind_opt_int(L, arg, "frame_interval", 1), mr_bind_opt_bool(L, arg, "compat", false), &rule));
+    mr_bind_check(L,
+                  mr_bucket_rule_new(res, n, (int32_t)mr_bind_opt_int(L, arg, "frame_interval", 1),
+                                     mr_bind_opt_bool(L, arg, "compat", false), &rule));
     return rule;
 }
 
@@ -83,10 +88,14 @@ static int l_new(lua_State *L)
     mr_index_reader *reader = mr_bind_unbox(L, 1, "mr.Index");
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
-    mr_loader_options o = {.seed = (uint64_t)mr_bind_opt_int(L, 2, "seed", 0), .threads = (int32_t)mr_bind_opt_int(L, 2, "threads", 0),
-        .prefetch = (int32_t)mr_bind_opt_int(L, 2, "prefetch", 0), .epochs = mr_bind_opt_int(L, 2, "epochs", 0),
-        .state = mr_bind_opt_str(L, 2, "state", NULL), .quarantine = mr_bind_opt_str(L, 2, "quarantine", NULL),
-        .deadline_s = mr_bind_opt_num(L, 2, "deadline_s", 0), .allow_empty = mr_bind_opt_bool(L, 2, "allow_empty", false)};
+    mr_loader_options o = {.seed = (uint64_t)mr_bind_opt_int(L, 2, "seed", 0),
+                           .threads = (int32_t)mr_bind_opt_int(L, 2, "threads", 0),
+                           .prefetch = (int32_t)mr_bind_opt_int(L, 2, "prefetch", 0),
+                           .epochs = mr_bind_opt_int(L, 2, "epochs", 0),
+                           .state = mr_bind_opt_str(L, 2, "state", NULL),
+                           .quarantine = mr_bind_opt_str(L, 2, "quarantine", NULL),
+                           .deadline_s = mr_bind_opt_num(L, 2, "deadline_s", 0),
+                           .allow_empty = mr_bind_opt_bool(L, 2, "allow_empty", false)};
     void **box = mr_bind_box(L, LOADER);
     int at = lua_gettop(L);
     mr_bucket_rule *rule = make_rule(L, 2);
@@ -116,9 +125,18 @@ static int loader_next(lua_State *L)
     const mr_batch *b;
     mr_bind_check(L, mr_loader_next(mr_bind_unbox(L, 1, LOADER), &b));
     if (!b) return 0;
-    const struct { const char *name; int64_t value; } rows[] = {
-        {"epoch", (int64_t)b->epoch}, {"draw", (int64_t)b->draw}, {"bucket", b->bucket + 1}, {"size", b->size}, {"n", b->n},
-        {"frames", b->shape.frames}, {"height", b->shape.height}, {"width", b->shape.width}, {"bytes", (int64_t)b->bytes}};
+    const struct {
+        const char *name;
+        int64_t value;
+    } rows[] = {{"epoch", (int64_t)b->epoch},
+                {"draw", (int64_t)b->draw},
+                {"bucket", b->bucket + 1},
+                {"size", b->size},
+                {"n", b->n},
+                {"frames", b->shape.frames},
+                {"height", b->shape.height},
+                {"width", b->shape.width},
+                {"bytes", (int64_t)b->bytes}};
     lua_createtable(L, 0, 28);
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         lua_pushinteger(L, rows[i].value);
@@ -190,8 +208,13 @@ static int loader_facts(lua_State *L)
 {
     mr_loader *l = mr_bind_unbox(L, 1, LOADER);
     mr_loader_facts f = mr_loader_get_facts(l);
-    const struct { const char *name; uint64_t value; } rows[] = {{"epoch", f.epoch}, {"samples", f.samples}, {"batches", f.batches},
-        {"slab_bytes", f.slab_bytes}, {"slabs", (uint64_t)f.slabs}, {"threads", (uint64_t)f.threads}, {"delivered", f.delivered}, {"failed", f.failed}};
+    const struct {
+        const char *name;
+        uint64_t value;
+    } rows[] = {{"epoch", f.epoch},           {"samples", f.samples},
+                {"batches", f.batches},       {"slab_bytes", f.slab_bytes},
+                {"slabs", (uint64_t)f.slabs}, {"threads", (uint64_t)f.threads},
+                {"delivered", f.delivered},   {"failed", f.failed}};
     lua_createtable(L, 0, 12);
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         lua_pushinteger(L, (lua_Integer)rows[i].value);
@@ -211,8 +234,16 @@ static int loader_facts(lua_State *L)
         uint64_t n;
         mr_bucket k = mr_loader_bucket(l, b, &n);
         lua_createtable(L, 0, 8);
-        const struct { const char *name; uint64_t value; } cells[] = {{"bucket", (uint64_t)b + 1}, {"frames", (uint64_t)k.frames}, {"height", (uint64_t)k.height},
-            {"width", (uint64_t)k.width}, {"batch", (uint64_t)k.batch}, {"samples", n}, {"batches", k.batch ? (n + (uint64_t)k.batch - 1) / (uint64_t)k.batch : 0}};
+        const struct {
+            const char *name;
+            uint64_t value;
+        } cells[] = {{"bucket", (uint64_t)b + 1},
+                     {"frames", (uint64_t)k.frames},
+                     {"height", (uint64_t)k.height},
+                     {"width", (uint64_t)k.width},
+                     {"batch", (uint64_t)k.batch},
+                     {"samples", n},
+                     {"batches", k.batch ? (n + (uint64_t)k.batch - 1) / (uint64_t)k.batch : 0}};
         for (size_t i = 0; i < MR_COUNT(cells); i++) {
             lua_pushinteger(L, (lua_Integer)cells[i].value);
             lua_setfield(L, -2, cells[i].name);
@@ -227,8 +258,9 @@ static int loader_facts(lua_State *L)
 
 MR_BIND_ROOM(loader)
 {
-    static const luaL_Reg methods[] = {{"next", loader_next}, {"release", loader_release}, {"state", loader_state},
-        {"order", loader_order}, {"facts", loader_facts}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"next", loader_next},   {"release", loader_release},
+                                       {"state", loader_state}, {"order", loader_order},
+                                       {"facts", loader_facts}, {NULL, NULL}};
     static const luaL_Reg rows[] = {{"new", l_new}, {NULL, NULL}};
     mr_bind_type(L, LOADER, methods, NULL, free_loader);
     luaL_newlib(L, rows);

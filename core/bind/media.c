@@ -34,35 +34,47 @@ static const uint8_t *check_pixels(lua_State *L, int arg, int opts, size_t want)
         p = lua_touserdata(L, arg);
         n = (size_t)mr_bind_opt_int(L, opts, "bytes", 0);
     }
-    if (n != want) mr_bind_raise(L, MR_E_SHAPE, "pixels: %zu bytes came, expected %zu (frames x 3 x height x width)", n, want);
+    if (n != want)
+        mr_bind_raise(L, MR_E_SHAPE,
+                      "pixels: %zu bytes came, expected %zu (frames x 3 x height x width)", n,
+                      want);
     return p;
 }
 
 static int32_t opt_size(lua_State *L, int arg, const char *field, int32_t def, int32_t least)
 {
     int64_t v = mr_bind_opt_int(L, arg, field, def);
-    if (v < least || v > INT32_MAX) mr_bind_raise(L, MR_E_USAGE, "%s: %lld; expected %d or more", field, (long long)v, least);
+    if (v < least || v > INT32_MAX)
+        mr_bind_raise(L, MR_E_USAGE, "%s: %lld; expected %d or more", field, (long long)v, least);
     return (int32_t)v;
 }
 
 static mr_encode_options encode_options(lua_State *L, int arg)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
-    mr_encode_options o = {
-        .width = opt_size(L, arg, "width", 0, 1), .height = opt_size(L, arg, "height", 0, 1),
-        .rate_num = opt_size(L, arg, "rate_num", 0, 0), .rate_den = opt_size(L, arg, "rate_den", 1, 1),
-        .codec = mr_bind_opt_str(L, arg, "codec", NULL), .pixel_format = mr_bind_opt_str(L, arg, "pixel_format", NULL),
-        .quality = opt_size(L, arg, "quality", 0, 0), .gop = opt_size(L, arg, "gop", 0, 0),
-        .orient = opt_size(L, arg, "orient", 0, 0) & 7,
-        .sar_num = opt_size(L, arg, "sar_num", 1, 1), .sar_den = opt_size(L, arg, "sar_den", 1, 1),
-        .matrix = mr_bind_opt_str(L, arg, "matrix", NULL),
-        .full_range = mr_bind_opt_bool(L, arg, "full_range", false), .untagged = mr_bind_opt_bool(L, arg, "untagged", false),
-        .options = mr_bind_opt_str(L, arg, "options", NULL), .mux_options = mr_bind_opt_str(L, arg, "mux_options", NULL)};
+    mr_encode_options o = {.width = opt_size(L, arg, "width", 0, 1),
+                           .height = opt_size(L, arg, "height", 0, 1),
+                           .rate_num = opt_size(L, arg, "rate_num", 0, 0),
+                           .rate_den = opt_size(L, arg, "rate_den", 1, 1),
+                           .codec = mr_bind_opt_str(L, arg, "codec", NULL),
+                           .pixel_format = mr_bind_opt_str(L, arg, "pixel_format", NULL),
+                           .quality = opt_size(L, arg, "quality", 0, 0),
+                           .gop = opt_size(L, arg, "gop", 0, 0),
+                           .orient = opt_size(L, arg, "orient", 0, 0) & 7,
+                           .sar_num = opt_size(L, arg, "sar_num", 1, 1),
+                           .sar_den = opt_size(L, arg, "sar_den", 1, 1),
+                           .matrix = mr_bind_opt_str(L, arg, "matrix", NULL),
+                           .full_range = mr_bind_opt_bool(L, arg, "full_range", false),
+                           .untagged = mr_bind_opt_bool(L, arg, "untagged", false),
+                           .options = mr_bind_opt_str(L, arg, "options", NULL),
+                           .mux_options = mr_bind_opt_str(L, arg, "mux_options", NULL)};
     double fps = mr_bind_opt_num(L, arg, "fps", 24);
-    if (!(fps > 0 && fps <= 1000)) mr_bind_raise(L, MR_E_USAGE, "fps: %g; expected above 0, at most 1000", fps);
+    if (!(fps > 0 && fps <= 1000))
+        mr_bind_raise(L, MR_E_USAGE, "fps: %g; expected above 0, at most 1000", fps);
     if (!o.rate_num) {
         bool whole = fps == (int32_t)fps;
-        o.rate_num = whole ? (int32_t)fps : (int32_t)(fps * 1001 + 0.5), o.rate_den = whole ? 1 : 1001;
+        o.rate_num = whole ? (int32_t)fps : (int32_t)(fps * 1001 + 0.5),
+        o.rate_den = whole ? 1 : 1001;
     }
     return o;
 }
@@ -91,7 +103,9 @@ static int encoder_frame(lua_State *L)
     lua_getiuservalue(L, 1, 1);
     size_t want = (size_t)lua_tointeger(L, -1), n;
     const char *p = luaL_checklstring(L, 2, &n);
-    if (n != want) return mr_bind_raise(L, MR_E_SHAPE, "frame: %zu bytes came, expected %zu (3 x height x width)", n, want);
+    if (n != want)
+        return mr_bind_raise(L, MR_E_SHAPE,
+                             "frame: %zu bytes came, expected %zu (3 x height x width)", n, want);
     mr_bind_check(L, media(L)->encoder_frame(enc, (const uint8_t *)p, pts));
     return 0;
 }
@@ -108,13 +122,15 @@ static int m_encode(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
     mr_encode_options o = encode_options(L, 3);
-    size_t frames = (size_t)opt_size(L, 3, "frames", 1, 1), one = (size_t)o.width * (size_t)o.height * 3;
+    size_t frames = (size_t)opt_size(L, 3, "frames", 1, 1),
+           one = (size_t)o.width * (size_t)o.height * 3;
     const uint8_t *rgb = check_pixels(L, 2, 3, one * frames);
     const mr_media *m = media(L);
     mr_encoder *enc;
     mr_status st = m->encoder_open(path, &o, &enc);
     if (st == MR_OK) {
-        for (size_t i = 0; i < frames && st == MR_OK; i++) st = m->encoder_frame(enc, rgb + i * one, -1);
+        for (size_t i = 0; i < frames && st == MR_OK; i++)
+            st = m->encoder_frame(enc, rgb + i * one, -1);
         if (st == MR_OK) st = m->encoder_finish(enc);
         m->encoder_free(enc);
     }
@@ -149,20 +165,44 @@ static mr_media_worker *worker(lua_State *L, const mr_media *m)
 
 static void push_info(lua_State *L, const mr_clip_info *info)
 {
-    const struct { const char *name; int64_t value; } rows[] = {
-        {"frames", info->frames}, {"duration_ms", info->duration_ms}, {"width", info->width}, {"height", info->height},
-        {"coded_width", info->coded_width}, {"coded_height", info->coded_height}, {"sar_num", info->sar_num},
-        {"sar_den", info->sar_den}, {"orient", info->orient}, {"rate_num", info->rate_num}, {"rate_den", info->rate_den},
-        {"tb_num", info->tb_num}, {"tb_den", info->tb_den}, {"first_pts", info->first_pts}, {"reorder", info->reorder},
-        {"bytes", (int64_t)info->bytes}, {"mtime_ns", info->mtime_ns}, {"matrix", info->matrix}, {"range", info->range},
-        {"transfer", info->transfer}, {"primaries", info->primaries}, {"keys", info->n_keys}};
+    const struct {
+        const char *name;
+        int64_t value;
+    } rows[] = {{"frames", info->frames},
+                {"duration_ms", info->duration_ms},
+                {"width", info->width},
+                {"height", info->height},
+                {"coded_width", info->coded_width},
+                {"coded_height", info->coded_height},
+                {"sar_num", info->sar_num},
+                {"sar_den", info->sar_den},
+                {"orient", info->orient},
+                {"rate_num", info->rate_num},
+                {"rate_den", info->rate_den},
+                {"tb_num", info->tb_num},
+                {"tb_den", info->tb_den},
+                {"first_pts", info->first_pts},
+                {"reorder", info->reorder},
+                {"bytes", (int64_t)info->bytes},
+                {"mtime_ns", info->mtime_ns},
+                {"matrix", info->matrix},
+                {"range", info->range},
+                {"transfer", info->transfer},
+                {"primaries", info->primaries},
+                {"keys", info->n_keys}};
     lua_createtable(L, 0, (int)MR_COUNT(rows) + 8);
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         lua_pushinteger(L, rows[i].value);
         lua_setfield(L, -2, rows[i].name);
     }
-    const struct { const char *name; uint32_t bit; } flags[] = {{"vfr", MR_CLIP_VFR}, {"no_pts", MR_CLIP_NO_PTS},
-        {"interlaced", MR_CLIP_INTERLACED}, {"hdr", MR_CLIP_HDR}, {"image", MR_CLIP_IMAGE}};
+    const struct {
+        const char *name;
+        uint32_t bit;
+    } flags[] = {{"vfr", MR_CLIP_VFR},
+                 {"no_pts", MR_CLIP_NO_PTS},
+                 {"interlaced", MR_CLIP_INTERLACED},
+                 {"hdr", MR_CLIP_HDR},
+                 {"image", MR_CLIP_IMAGE}};
     for (size_t i = 0; i < MR_COUNT(flags); i++) {
         lua_pushboolean(L, (info->flags & flags[i].bit) != 0);
         lua_setfield(L, -2, flags[i].name);
@@ -198,12 +238,18 @@ static int m_decode(lua_State *L)
         lua_newtable(L);
         lua_replace(L, 2);
     }
-    mr_clip_request q = {.path = path, .start = mr_bind_opt_int(L, 2, "start", 0), .step = opt_size(L, 2, "interval", 1, 1),
-        .frames = opt_size(L, 2, "frames", 0, 0), .height = opt_size(L, 2, "height", 0, 0), .width = opt_size(L, 2, "width", 0, 0),
-        .deadline_s = mr_bind_opt_num(L, 2, "deadline_s", 0)};
+    mr_clip_request q = {.path = path,
+                         .start = mr_bind_opt_int(L, 2, "start", 0),
+                         .step = opt_size(L, 2, "interval", 1, 1),
+                         .frames = opt_size(L, 2, "frames", 0, 0),
+                         .height = opt_size(L, 2, "height", 0, 0),
+                         .width = opt_size(L, 2, "width", 0, 0),
+                         .deadline_s = mr_bind_opt_num(L, 2, "deadline_s", 0)};
     const char *filter = mr_bind_opt_str(L, 2, "filter", "bilinear");
     while (filters[q.filter] && strcmp(filters[q.filter], filter)) q.filter++;
-    if (!filters[q.filter]) return mr_bind_raise(L, MR_E_USAGE, "filter: '%s'; expected bilinear, area, bicubic or lanczos", filter);
+    if (!filters[q.filter])
+        return mr_bind_raise(L, MR_E_USAGE,
+                             "filter: '%s'; expected bilinear, area, bicubic or lanczos", filter);
     const mr_media *m = media(L);
     mr_media_worker *w = worker(L, m);
     mr_clip_info *info = mr_bind_scratch(L, sizeof *info);
@@ -231,8 +277,13 @@ static int m_decode(lua_State *L)
 
 MR_BIND_ROOM(media)
 {
-    static const luaL_Reg methods[] = {{"frame", encoder_frame}, {"finish", encoder_finish}, {NULL, NULL}};
-    static const luaL_Reg rows[] = {{"encoder", m_encoder}, {"encode", m_encode}, {"scan", m_scan}, {"decode", m_decode}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"frame", encoder_frame}, {"finish", encoder_finish}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {{"encoder", m_encoder},
+                                    {"encode", m_encode},
+                                    {"scan", m_scan},
+                                    {"decode", m_decode},
+                                    {NULL, NULL}};
     mr_bind_type(L, WORKER, NULL, NULL, free_worker);
     mr_bind_type(L, ENCODER, methods, NULL, free_encoder);
     luaL_newlib(L, rows);

@@ -10,8 +10,12 @@
 const char *mr_drop_text(mr_drop why)
 {
     static const char *const texts[MR_DROP_COUNT] = {
-        "none", "below 0.8 of the pixels of every resolution", "shorter than every length (frame_interval counted)",
-        "pictures, and no length is 1", "left out by the probabilities of this epoch", "in quarantine"};
+        "none",
+        "below 0.8 of the pixels of every resolution",
+        "shorter than every length (frame_interval counted)",
+        "pictures, and no length is 1",
+        "left out by the probabilities of this epoch",
+        "in quarantine"};
     return (unsigned)why < MR_DROP_COUNT ? texts[why] : "?";
 }
 
@@ -35,19 +39,27 @@ static void sort_rule(mr_bucket_rule *r)
 
 static mr_status check_length(const char *name, const mr_bucket_length *l)
 {
-    if (l->frames < 1) return mr_fail(MR_E_RECIPE, "bucket_config.%s: length %d; expected 1 or more frames", name, l->frames);
+    if (l->frames < 1)
+        return mr_fail(MR_E_RECIPE, "bucket_config.%s: length %d; expected 1 or more frames", name,
+                       l->frames);
     if (!(l->keep >= 0 && l->keep <= 1 && l->tries >= 0 && l->tries <= 1))
-        return mr_fail(MR_E_RECIPE, "bucket_config.%s[%d]: probability %g, %g; expected 0 to 1", name, l->frames, l->keep, l->tries);
+        return mr_fail(MR_E_RECIPE, "bucket_config.%s[%d]: probability %g, %g; expected 0 to 1",
+                       name, l->frames, l->keep, l->tries);
     if (l->batch < 0 || l->batch > 65535 || (!l->batch && l->keep > 0))
-        return mr_fail(MR_E_RECIPE, "bucket_config.%s[%d]: batch size %d; expected 1 to 65535", name, l->frames, l->batch);
+        return mr_fail(MR_E_RECIPE, "bucket_config.%s[%d]: batch size %d; expected 1 to 65535",
+                       name, l->frames, l->batch);
     return MR_OK;
 }
 
-static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *from, bucket_resolution *to)
+static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *from,
+                                 bucket_resolution *to)
 {
     if (from->n_aspects < 1 || !(from->pixels > 0))
-        return mr_fail(MR_E_RECIPE, "resolutions.%s: %d aspects, %g pixels; expected at least one and above 0", from->name, from->n_aspects, from->pixels);
-    if (from->n_lengths < 1) return mr_fail(MR_E_RECIPE, "bucket_config.%s: no lengths in it", from->name);
+        return mr_fail(MR_E_RECIPE,
+                       "resolutions.%s: %d aspects, %g pixels; expected at least one and above 0",
+                       from->name, from->n_aspects, from->pixels);
+    if (from->n_lengths < 1)
+        return mr_fail(MR_E_RECIPE, "bucket_config.%s: no lengths in it", from->name);
     to->name = mr_arena_strdup(&r->arena, from->name);
     to->pixels = from->pixels, to->n_aspects = from->n_aspects, to->n_lengths = from->n_lengths;
     to->aspects = mr_arena_alloc(&r->arena, sizeof *to->aspects * (size_t)from->n_aspects);
@@ -55,18 +67,28 @@ static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *
     if (!to->name || !to->aspects || !to->lengths) return mr_fail_memory(0);
     memcpy(to->aspects, from->aspects, sizeof *to->aspects * (size_t)from->n_aspects);
     for (int32_t a = 0; a < from->n_aspects; a++)
-        if (from->aspects[a].height < 1 || from->aspects[a].width < 1 || !(from->aspects[a].ratio > 0))
-            return mr_fail(MR_E_RECIPE, "resolutions.%s: aspect %g is %d x %d; expected positive numbers", from->name,
-                           from->aspects[a].ratio, from->aspects[a].height, from->aspects[a].width);
+        if (from->aspects[a].height < 1 || from->aspects[a].width < 1 ||
+            !(from->aspects[a].ratio > 0))
+            return mr_fail(MR_E_RECIPE,
+                           "resolutions.%s: aspect %g is %d x %d; expected positive numbers",
+                           from->name, from->aspects[a].ratio, from->aspects[a].height,
+                           from->aspects[a].width);
     for (int32_t i = 0; i < from->n_lengths; i++) {
         const mr_bucket_length *l = &from->lengths[i];
         MR_TRY(check_length(from->name, l));
         for (int32_t j = 0; j < i; j++)
-            if (from->lengths[j].frames == l->frames) return mr_fail(MR_E_RECIPE, "bucket_config.%s: length %d is given twice", from->name, l->frames);
+            if (from->lengths[j].frames == l->frames)
+                return mr_fail(MR_E_RECIPE, "bucket_config.%s: length %d is given twice",
+                               from->name, l->frames);
         // named by what they are, so that other entries of the table do not change a sample's draws
         uint64_t name = mr_name_word(from->name), frames = (uint64_t)l->frames;
-        to->lengths[i] = (bucket_length){.frames = l->frames, .batch = l->batch, .keep = l->keep, .tries = l->tries,
-            .try_word = MR_MIX(mr_name_word("bucket.try"), name, frames), .keep_word = MR_MIX(mr_name_word("bucket.keep"), name, frames)};
+        to->lengths[i] =
+            (bucket_length){.frames = l->frames,
+                            .batch = l->batch,
+                            .keep = l->keep,
+                            .tries = l->tries,
+                            .try_word = MR_MIX(mr_name_word("bucket.try"), name, frames),
+                            .keep_word = MR_MIX(mr_name_word("bucket.keep"), name, frames)};
     }
     return MR_OK;
 }
@@ -74,13 +96,18 @@ static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *
 static mr_status number_buckets(mr_bucket_rule *r)
 {
     int64_t count = 0;
-    for (int32_t i = 0; i < r->n; i++) count += (int64_t)r->resolutions[i].n_aspects * r->resolutions[i].n_lengths;
-    if (count > 65000) return mr_fail(MR_E_RECIPE, "bucket_config makes %lld buckets; expected at most 65000", (long long)count);
-    if (!(r->buckets = mr_arena_alloc(&r->arena, sizeof *r->buckets * (size_t)count))) return mr_fail_memory(0);
+    for (int32_t i = 0; i < r->n; i++)
+        count += (int64_t)r->resolutions[i].n_aspects * r->resolutions[i].n_lengths;
+    if (count > 65000)
+        return mr_fail(MR_E_RECIPE, "bucket_config makes %lld buckets; expected at most 65000",
+                       (long long)count);
+    if (!(r->buckets = mr_arena_alloc(&r->arena, sizeof *r->buckets * (size_t)count)))
+        return mr_fail_memory(0);
     uint64_t h = MR_MIX((uint64_t)r->interval, r->compat);
     for (int32_t i = 0; i < r->n; i++) {
         const bucket_resolution *res = &r->resolutions[i];
-        h = MR_MIX(h, mr_name_word(res->name), mr_hash64(&res->pixels, sizeof res->pixels), (uint64_t)res->n_lengths, (uint64_t)res->n_aspects);
+        h = MR_MIX(h, mr_name_word(res->name), mr_hash64(&res->pixels, sizeof res->pixels),
+                   (uint64_t)res->n_lengths, (uint64_t)res->n_aspects);
         for (int32_t l = 0; l < res->n_lengths; l++) {
             bucket_length *len = &res->lengths[l];
             len->first = r->count;
@@ -88,8 +115,10 @@ static mr_status number_buckets(mr_bucket_rule *r)
             h = MR_MIX(h, (uint64_t)len->frames, mr_hash64(p, sizeof p));
             for (int32_t a = 0; a < res->n_aspects; a++) {
                 const mr_bucket_aspect *as = &res->aspects[a];
-                r->buckets[r->count++] = (mr_bucket){res->name, len->frames, as->height, as->width, len->batch};
-                h = MR_MIX(h, mr_hash64(&as->ratio, sizeof as->ratio), (uint64_t)as->height, (uint64_t)as->width);
+                r->buckets[r->count++] =
+                    (mr_bucket){res->name, len->frames, as->height, as->width, len->batch};
+                h = MR_MIX(h, mr_hash64(&as->ratio, sizeof as->ratio), (uint64_t)as->height,
+                           (uint64_t)as->width);
             }
         }
     }
@@ -97,17 +126,23 @@ static mr_status number_buckets(mr_bucket_rule *r)
     return MR_OK;
 }
 
-mr_status mr_bucket_rule_new(const mr_bucket_resolution *from, int32_t n, int32_t interval, bool compat, mr_bucket_rule **out)
+mr_status mr_bucket_rule_new(const mr_bucket_resolution *from, int32_t n, int32_t interval,
+                             bool compat, mr_bucket_rule **out)
 {
     mr_bucket_rule *r;
-    if (n < 1) return mr_fail(MR_E_RECIPE, "bucket_config is empty; expected resolution -> frames -> {probability, batch size}");
-    if (interval < 1) return mr_fail(MR_E_RECIPE, "frame_interval is %d; expected 1 or more", interval);
+    if (n < 1)
+        return mr_fail(
+            MR_E_RECIPE,
+            "bucket_config is empty; expected resolution -> frames -> {probability, batch size}");
+    if (interval < 1)
+        return mr_fail(MR_E_RECIPE, "frame_interval is %d; expected 1 or more", interval);
     if (!MR_NEW(r)) return mr_fail_memory(sizeof *r);
     mr_arena_init(&r->arena);
     r->n = n, r->interval = interval, r->compat = compat;
     r->resolutions = mr_arena_alloc(&r->arena, sizeof *r->resolutions * (size_t)n);
     mr_status st = r->resolutions ? MR_OK : mr_fail_memory(0);
-    for (int32_t i = 0; i < n && st == MR_OK; i++) st = copy_resolution(r, &from[i], &r->resolutions[i]);
+    for (int32_t i = 0; i < n && st == MR_OK; i++)
+        st = copy_resolution(r, &from[i], &r->resolutions[i]);
     if (st == MR_OK) {
         sort_rule(r);
         st = number_buckets(r);
@@ -138,7 +173,8 @@ static bool below(uint64_t seed, uint64_t epoch, uint64_t purpose, uint64_t key,
 bool bucket_fits(const mr_bucket_rule *r, const bucket_length *l, int64_t have)
 {
     if (have == 1 || l->frames == 1) return have == 1 && l->frames == 1;
-    return r->compat ? have > (int64_t)l->frames * r->interval : have >= (int64_t)(l->frames - 1) * r->interval + 1;
+    return r->compat ? have > (int64_t)l->frames * r->interval
+                     : have >= (int64_t)(l->frames - 1) * r->interval + 1;
 }
 
 static int32_t nearest_aspect(const bucket_resolution *res, const mr_hot *hot)
@@ -152,7 +188,8 @@ static int32_t nearest_aspect(const bucket_resolution *res, const mr_hot *hot)
     return at;
 }
 
-int32_t mr_bucket_rule_assign(const mr_bucket_rule *r, uint64_t seed, uint64_t epoch, const mr_hot *hot, mr_drop *why)
+int32_t mr_bucket_rule_assign(const mr_bucket_rule *r, uint64_t seed, uint64_t epoch,
+                              const mr_hot *hot, mr_drop *why)
 {
     double pixels = (double)hot->width * hot->height;
     *why = MR_DROP_SMALL;
@@ -166,7 +203,8 @@ int32_t mr_bucket_rule_assign(const mr_bucket_rule *r, uint64_t seed, uint64_t e
             *why = MR_DROP_CHANCE;
             // not tried: on to shorter ones; tried and not kept: on to the next resolution
             if (!below(seed, epoch, len->try_word, hot->key_lo, len->tries)) continue;
-            if (below(seed, epoch, len->keep_word, hot->key_lo, len->keep)) return len->first + nearest_aspect(res, hot);
+            if (below(seed, epoch, len->keep_word, hot->key_lo, len->keep))
+                return len->first + nearest_aspect(res, hot);
             break;
         }
     }

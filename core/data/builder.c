@@ -31,7 +31,8 @@ struct mr_index_builder {
     bool finished;
 };
 
-static mr_status put(mr_index_builder *b, int table, const void *key, size_t key_bytes, const void *value, size_t bytes, unsigned flags)
+static mr_status put(mr_index_builder *b, int table, const void *key, size_t key_bytes,
+                     const void *value, size_t bytes, unsigned flags)
 {
     MDB_val k = {key_bytes, (void *)(uintptr_t)key}, v = {bytes, (void *)(uintptr_t)value};
     int err = mdb_put(b->txn, b->tables[table], &k, &v, flags);
@@ -44,7 +45,8 @@ static mr_status begin(mr_index_builder *b)
 {
     int err = mdb_txn_begin(b->env, NULL, 0, &b->txn);
     for (int t = 0; !err && t < DATA_TABLES; t++)
-        err = mdb_dbi_open(b->txn, data_table_names[t], MDB_CREATE | data_table_flags(t), &b->tables[t]);
+        err = mdb_dbi_open(b->txn, data_table_names[t], MDB_CREATE | data_table_flags(t),
+                           &b->tables[t]);
     b->uncommitted = 0;
     return err ? data_fail_mdb(b->tmp, "begin writing", err) : MR_OK;
 }
@@ -75,7 +77,11 @@ mr_status mr_index_builder_meta(mr_index_builder *b, const char *name, const cha
 
 mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, size_t n)
 {
-    if (!n || b->rows || b->squeeze) return mr_fail(MR_E_USAGE, "%s: a dictionary of %zu bytes after %llu rows; expected one before the first", b->path, n, (unsigned long long)b->rows);
+    if (!n || b->rows || b->squeeze)
+        return mr_fail(
+            MR_E_USAGE,
+            "%s: a dictionary of %zu bytes after %llu rows; expected one before the first", b->path,
+            n, (unsigned long long)b->rows);
     MR_TRY(reserve(b, n));
     MR_TRY(put(b, DATA_META, "dict", 4, dict, n, 0));
     return data_squeeze_new(dict, n, &b->squeeze);
@@ -93,8 +99,10 @@ static mr_status builder_open(mr_index_builder *b)
     MR_TRY(begin(b));
     MR_TRY(mr_index_builder_meta(b, "format", DATA_FORMAT));
     MR_TRY(mr_index_builder_meta(b, "state", "building"));
-    return mr_index_builder_meta(b, "schema", "hot: key_lo u64, frames u32, fps_milli u32, dur_ms u32, width u16, height u16, "
-                                 "flags u16, source u16, text_tokens u16, spare u16; 4096 rows a chunk, then xxh3-64");
+    return mr_index_builder_meta(
+        b, "schema",
+        "hot: key_lo u64, frames u32, fps_milli u32, dur_ms u32, width u16, height u16, "
+        "flags u16, source u16, text_tokens u16, spare u16; 4096 rows a chunk, then xxh3-64");
 }
 
 // what killed builders of this index left behind: NAME.tmp-PID of a process that is gone
@@ -115,7 +123,9 @@ static mr_status remove_leftovers(const mr_index_builder *b)
         char *end;
         if (strncmp(names[i], base, len)) continue;
         long pid = strtol(names[i] + len, &end, 10);
-        if (pid <= 0 || *end || (kill((pid_t)pid, 0) == 0 && pid != (long)getpid()) || (pid != (long)getpid() && errno != ESRCH)) continue;
+        if (pid <= 0 || *end || (kill((pid_t)pid, 0) == 0 && pid != (long)getpid()) ||
+            (pid != (long)getpid() && errno != ESRCH))
+            continue;
         snprintf(child, sizeof child, "%s/%s", dir, names[i]);
         st = mr_dir_remove(child);
     }
@@ -130,9 +140,12 @@ mr_status mr_index_builder_new(const char *path, size_t map_bytes, mr_index_buil
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
     b->map_bytes = map_bytes ? map_bytes : (size_t)1 << 30;
-    mr_status st = (size_t)snprintf(b->path, sizeof b->path, "%.*s", (int)n, path) < sizeof b->path ? MR_OK : mr_fail(MR_E_IO, "%s: path is too long", path);
+    mr_status st = (size_t)snprintf(b->path, sizeof b->path, "%.*s", (int)n, path) < sizeof b->path
+                       ? MR_OK
+                       : mr_fail(MR_E_IO, "%s: path is too long", path);
     snprintf(b->tmp, sizeof b->tmp, "%s.tmp-%ld", b->path, (long)getpid());
-    if (st == MR_OK && !(b->chunk = mr_calloc(MR_HOT_ROWS, sizeof *b->chunk))) st = mr_fail_memory(MR_HOT_ROWS * sizeof *b->chunk);
+    if (st == MR_OK && !(b->chunk = mr_calloc(MR_HOT_ROWS, sizeof *b->chunk)))
+        st = mr_fail_memory(MR_HOT_ROWS * sizeof *b->chunk);
     if (st == MR_OK) st = remove_leftovers(b);
     if (st == MR_OK) st = builder_open(b);
     if (st == MR_OK) *out = b;
@@ -147,7 +160,8 @@ mr_status mr_index_builder_root(mr_index_builder *b, const char *folder, uint16_
             *root = (uint16_t)i;
             return MR_OK;
         }
-    if (b->n_roots == (int)MR_COUNT(b->roots)) return mr_fail(MR_E_DATA, "more than %d root folders", b->n_roots);
+    if (b->n_roots == (int)MR_COUNT(b->roots))
+        return mr_fail(MR_E_DATA, "more than %d root folders", b->n_roots);
     snprintf(b->roots[b->n_roots], sizeof b->roots[0], "%s", folder);
     *root = (uint16_t)b->n_roots++;
     return MR_OK;
@@ -191,7 +205,8 @@ mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *given)
     b->set.lo += h.lo;
     b->set.hi += h.hi + (b->set.lo < h.lo);
     b->rows++, b->uncommitted++;
-    return b->rows % MR_HOT_ROWS ? MR_OK : put_chunk(b, (uint32_t)(b->rows / MR_HOT_ROWS - 1), MR_HOT_ROWS);
+    return b->rows % MR_HOT_ROWS ? MR_OK
+                                 : put_chunk(b, (uint32_t)(b->rows / MR_HOT_ROWS - 1), MR_HOT_ROWS);
 }
 
 // rows with one key: name both files
@@ -204,12 +219,15 @@ static mr_status fail_duplicate(mr_index_builder *b, uint64_t first, uint64_t se
     for (int i = 0; i < 2; i++) {
         MDB_val k = {sizeof id[i], &id[i]}, v;
         mr_row row;
-        if (mdb_get(b->txn, b->tables[DATA_ROW], &k, &v) == 0 && data_unpack_row(v, &arena, &row) == MR_OK)
+        if (mdb_get(b->txn, b->tables[DATA_ROW], &k, &v) == 0 &&
+            data_unpack_row(v, &arena, &row) == MR_OK)
             snprintf(path[i], sizeof path[i], "%s", row.path);
     }
     mr_arena_fini(&arena);
-    return mr_fail(MR_E_DATA, "two rows are the same sample: %s (row %llu) and %s (row %llu); try: remove one of them", path[0],
-                   (unsigned long long)first, path[1], (unsigned long long)second);
+    return mr_fail(
+        MR_E_DATA,
+        "two rows are the same sample: %s (row %llu) and %s (row %llu); try: remove one of them",
+        path[0], (unsigned long long)first, path[1], (unsigned long long)second);
 }
 
 static mr_status put_keymap(mr_index_builder *b)
@@ -244,7 +262,8 @@ static mr_status put_roots(mr_index_builder *b)
         data_put(&p, "\n", 1);
     }
     data_put(&p, "", 1);
-    mr_status st = p.failed ? mr_fail_memory(p.cap) : mr_index_builder_meta(b, "roots", (const char *)p.bytes);
+    mr_status st =
+        p.failed ? mr_fail_memory(p.cap) : mr_index_builder_meta(b, "roots", (const char *)p.bytes);
     mr_free(p.bytes);
     return st;
 }
@@ -252,7 +271,8 @@ static mr_status put_roots(mr_index_builder *b)
 static mr_status seal(mr_index_builder *b, char order[33], char set[33])
 {
     char rows[24];
-    if (b->rows % MR_HOT_ROWS) MR_TRY(put_chunk(b, (uint32_t)(b->rows / MR_HOT_ROWS), b->rows % MR_HOT_ROWS));
+    if (b->rows % MR_HOT_ROWS)
+        MR_TRY(put_chunk(b, (uint32_t)(b->rows / MR_HOT_ROWS), b->rows % MR_HOT_ROWS));
     MR_TRY(put_keymap(b));
     MR_TRY(put_roots(b));
     snprintf(rows, sizeof rows, "%llu", (unsigned long long)b->rows);
@@ -279,7 +299,8 @@ static mr_status take_name(mr_index_builder *b)
     // the two trade names; file systems without that need a moment between
     bool traded = had && renameat2(AT_FDCWD, b->tmp, AT_FDCWD, b->path, RENAME_EXCHANGE) == 0;
     if (had && !traded) MR_TRY(mr_dir_remove(b->path));
-    if (!traded && io->rename(b->tmp, b->path)) return mr_fail(MR_E_IO, "%s: cannot create: %s", b->path, strerror(errno));
+    if (!traded && io->rename(b->tmp, b->path))
+        return mr_fail(MR_E_IO, "%s: cannot create: %s", b->path, strerror(errno));
     if (traded) MR_TRY(mr_dir_remove(b->tmp));
     MR_TRY(data_path_absolute(b->path, dir));
     char *slash = strrchr(dir, '/');
@@ -296,7 +317,8 @@ mr_status mr_index_builder_finish(mr_index_builder *b, const char *refused)
         snprintf(path, sizeof path, "%s/refused.jsonl", b->tmp);
         MR_TRY(mr_file_replace(path, refused, strlen(refused)));
     }
-    snprintf(info, sizeof info, DATA_FORMAT "\nrows %llu\nfp_order %s\nfp_set %s\n", (unsigned long long)b->rows, order, set);
+    snprintf(info, sizeof info, DATA_FORMAT "\nrows %llu\nfp_order %s\nfp_set %s\n",
+             (unsigned long long)b->rows, order, set);
     snprintf(path, sizeof path, "%s/info.txt", b->tmp);
     MR_TRY(mr_file_replace(path, info, strlen(info)));
     MR_TRY(data_sum_write(b->tmp));

@@ -32,16 +32,27 @@ static void visit(const mr_bucket_rule *r, const mr_hot *hot, cover *covers)
     }
 }
 
-static mr_status fail_uncovered(const mr_bucket_rule *r, const bucket_resolution *res, const bucket_length *len, const cover *c)
+static mr_status fail_uncovered(const mr_bucket_rule *r, const bucket_resolution *res,
+                                const bucket_length *len, const cover *c)
 {
     char text[400] = "";
     size_t n = 0;
     const char *picture = len->frames == 1 ? "no pictures" : "shorter, or pictures";
-    if (c->small) n += (size_t)snprintf(text + n, sizeof text - n, "\n  %llu rows: below 0.8 of its %.0f pixels", (unsigned long long)c->small, res->pixels);
-    if (c->unfit) n += (size_t)snprintf(text + n, sizeof text - n, "\n  %llu rows: %s (frame_interval %d)", (unsigned long long)c->unfit, picture, r->interval);
-    if (c->taken) snprintf(text + n, sizeof text - n, "\n  %llu rows: always taken by higher resolutions or longer lengths", (unsigned long long)c->taken);
-    return mr_fail(MR_E_DATA, "bucket_config.%s[%d]: no sample fits; what removed them:%s\n  try: leave it out of bucket_config, or allow_empty_buckets = true",
-                   res->name, len->frames, text);
+    if (c->small)
+        n += (size_t)snprintf(text + n, sizeof text - n,
+                              "\n  %llu rows: below 0.8 of its %.0f pixels",
+                              (unsigned long long)c->small, res->pixels);
+    if (c->unfit)
+        n += (size_t)snprintf(text + n, sizeof text - n, "\n  %llu rows: %s (frame_interval %d)",
+                              (unsigned long long)c->unfit, picture, r->interval);
+    if (c->taken)
+        snprintf(text + n, sizeof text - n,
+                 "\n  %llu rows: always taken by higher resolutions or longer lengths",
+                 (unsigned long long)c->taken);
+    return mr_fail(
+        MR_E_DATA,
+        "bucket_config.%s[%d]: no sample fits; what removed them:%s\n  try: leave it out of bucket_config, or allow_empty_buckets = true",
+        res->name, len->frames, text);
 }
 
 mr_status order_check_cover(mr_order *o)
@@ -52,7 +63,8 @@ mr_status order_check_cover(mr_order *o)
         for (int32_t l = 0; l < r->resolutions[i].n_lengths; l++, entries++) {
             const bucket_length *len = &r->resolutions[i].lengths[l];
             uint64_t samples = 0;
-            for (int32_t a = 0; a < r->resolutions[i].n_aspects; a++) samples += o->samples[len->first + a];
+            for (int32_t a = 0; a < r->resolutions[i].n_aspects; a++)
+                samples += o->samples[len->first + a];
             empty += !samples && len->keep > 0 && len->tries > 0;
         }
     // the usual case: everything has samples, no second pass
@@ -69,7 +81,8 @@ mr_status order_check_cover(mr_order *o)
     for (int32_t i = 0, at = 0; i < r->n; i++)
         for (int32_t l = 0; l < r->resolutions[i].n_lengths && st == MR_OK; l++, at++) {
             const bucket_length *len = &r->resolutions[i].lengths[l];
-            if (len->keep > 0 && len->tries > 0 && !covers[at].open) st = fail_uncovered(r, &r->resolutions[i], len, &covers[at]);
+            if (len->keep > 0 && len->tries > 0 && !covers[at].open)
+                st = fail_uncovered(r, &r->resolutions[i], len, &covers[at]);
         }
     mr_free(covers);
     return st;

@@ -8,8 +8,15 @@
 
 /* ---- pack.c: rows as bytes, little endian ---------------------------------------------------- */
 
-typedef struct data_pack { uint8_t *bytes; size_t n, cap; bool failed; } data_pack;  /* growing output */
-typedef struct data_view { const uint8_t *at, *end; bool failed; } data_view;        /* checked input */
+typedef struct data_pack {
+    uint8_t *bytes;
+    size_t n, cap;
+    bool failed;
+} data_pack; /* growing output */
+typedef struct data_view {
+    const uint8_t *at, *end;
+    bool failed;
+} data_view; /* checked input */
 
 void data_put(data_pack *p, const void *bytes, size_t n);
 void data_put_int(data_pack *p, uint64_t value, int bytes);
@@ -35,17 +42,20 @@ mr_status data_squeeze_put(data_squeeze *s, data_pack *p, const char *text);
 mr_status data_unsqueeze_new(const void *dict, size_t n, data_unsqueeze **out);
 void data_unsqueeze_free(data_unsqueeze *u);
 /* u NULL: the index has no dictionary. `context` is the reader's. */
-mr_status data_unsqueeze_get(const data_unsqueeze *u, void *context, data_view *v, mr_arena *arena, const char **text);
+mr_status data_unsqueeze_get(const data_unsqueeze *u, void *context, data_view *v, mr_arena *arena,
+                             const char **text);
 void *data_unsqueeze_context(void);
 void data_unsqueeze_context_free(void *context);
 
 /* Values of the tables row, text and kf; `p` is emptied first. The last 4 bytes are a checksum. */
 mr_status data_pack_row(data_pack *p, const mr_row *row);
-mr_status data_pack_text(data_pack *p, const mr_row *row, data_squeeze *squeeze);  /* squeeze NULL: plain */
+mr_status data_pack_text(data_pack *p, const mr_row *row,
+                         data_squeeze *squeeze); /* squeeze NULL: plain */
 mr_status data_pack_keys(data_pack *p, const mr_row *row);
 /* The reverse; texts and lists are put in `arena`. MR_E_DATA when damaged. */
 mr_status data_unpack_row(MDB_val v, mr_arena *arena, mr_row *row);
-mr_status data_unpack_text(MDB_val v, mr_arena *arena, mr_row *row, const data_unsqueeze *u, void *context);
+mr_status data_unpack_text(MDB_val v, mr_arena *arena, mr_row *row, const data_unsqueeze *u,
+                           void *context);
 mr_status data_unpack_keys(MDB_val v, mr_arena *arena, mr_row *row);
 mr_hot data_hot_of(const mr_row *row);
 /* Hash of key, hot fields, file size and captions. */

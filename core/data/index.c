@@ -16,7 +16,9 @@ unsigned data_table_flags(int table) { return table == DATA_META ? 0 : MDB_INTEG
 mr_status data_fail_mdb(const char *path, const char *verb, int err)
 {
     if (err == ENOMEM) return mr_fail_memory(0);
-    return mr_fail(err == ENOSPC || err == EIO || err == EACCES || err == EROFS || err == EDQUOT ? MR_E_IO : MR_E_DATA,
+    return mr_fail(err == ENOSPC || err == EIO || err == EACCES || err == EROFS || err == EDQUOT
+                       ? MR_E_IO
+                       : MR_E_DATA,
                    "%s: cannot %s: %s", path, verb, mdb_strerror(err));
 }
 
@@ -56,9 +58,12 @@ static mr_status open_env(mr_index *ix)
     int err = mdb_env_create(&ix->env);
     if (!err) err = mdb_env_set_maxdbs(ix->env, 64);
     // sealed files never change: no locks, and read-ahead would only evict
-    if (!err) err = mdb_env_open(ix->env, ix->path, MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS | MDB_NORDAHEAD, 0);
+    if (!err)
+        err =
+            mdb_env_open(ix->env, ix->path, MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS | MDB_NORDAHEAD, 0);
     if (!err) err = mdb_txn_begin(ix->env, NULL, MDB_RDONLY, &ix->txn);
-    for (int t = 0; !err && t < DATA_TABLES; t++) err = mdb_dbi_open(ix->txn, data_table_names[t], data_table_flags(t), &ix->tables[t]);
+    for (int t = 0; !err && t < DATA_TABLES; t++)
+        err = mdb_dbi_open(ix->txn, data_table_names[t], data_table_flags(t), &ix->tables[t]);
     if (err) return data_fail_mdb(ix->file, "open", err);
     // the handles stay valid once this transaction has ended well
     if ((err = mdb_txn_commit(ix->txn))) return data_fail_mdb(ix->file, "open", err);
@@ -75,8 +80,11 @@ static mr_status read_meta(mr_index *ix)
     if (err) return data_fail_mdb(ix->file, "read", err);
     ix->meta = mr_arena_alloc(&ix->arena, sizeof *ix->meta * 32);
     mr_status st = ix->meta ? MR_OK : mr_fail_memory(0);
-    for (int op = MDB_FIRST; st == MR_OK && n < 32 && (err = mdb_cursor_get(cursor, &key, &value, op)) == 0; op = MDB_NEXT) {
-        char *name = mr_arena_alloc(&ix->arena, key.mv_size + 1), *text = mr_arena_alloc(&ix->arena, value.mv_size + 1);
+    for (int op = MDB_FIRST;
+         st == MR_OK && n < 32 && (err = mdb_cursor_get(cursor, &key, &value, op)) == 0;
+         op = MDB_NEXT) {
+        char *name = mr_arena_alloc(&ix->arena, key.mv_size + 1),
+             *text = mr_arena_alloc(&ix->arena, value.mv_size + 1);
         if (!name || !text) {
             st = mr_fail_memory(value.mv_size);
             break;
@@ -84,7 +92,9 @@ static mr_status read_meta(mr_index *ix)
         memcpy(name, key.mv_data, key.mv_size);
         memcpy(text, value.mv_data, value.mv_size);
         ix->meta[n].name = name, ix->meta[n++].text = text;
-        if (strcmp(name, "dict") == 0 && (st = data_unsqueeze_new(value.mv_data, value.mv_size, &ix->unsqueeze)) != MR_OK) break;
+        if (strcmp(name, "dict") == 0 &&
+            (st = data_unsqueeze_new(value.mv_data, value.mv_size, &ix->unsqueeze)) != MR_OK)
+            break;
         if (!ix->watched) {
             data_bus_watch(value.mv_data, ix->file);
             ix->watched = true;
@@ -122,13 +132,15 @@ static mr_status read_roots(mr_index *ix)
     if (slash) *slash = 0;
     int n = 0;
     for (const char *p = text ? text : ""; *p; p++) n += *p == '\n';
-    if (!(ix->roots = mr_arena_alloc(&ix->arena, sizeof *ix->roots * (size_t)(n + 1)))) return mr_fail_memory(0);
+    if (!(ix->roots = mr_arena_alloc(&ix->arena, sizeof *ix->roots * (size_t)(n + 1))))
+        return mr_fail_memory(0);
     for (const char *p = text; n && *p; p = strchr(p, '\n') + 1) {
         int len = (int)strcspn(p, "\n");
         if (*p == '/') snprintf(full, sizeof full, "%.*s", len, p);
         else if (len == 1 && *p == '.') snprintf(full, sizeof full, "%s", beside);
         else snprintf(full, sizeof full, "%s/%.*s", beside, len, p);
-        if (!(ix->roots[ix->facts.n_roots++] = mr_arena_strdup(&ix->arena, full))) return mr_fail_memory(0);
+        if (!(ix->roots[ix->facts.n_roots++] = mr_arena_strdup(&ix->arena, full)))
+            return mr_fail_memory(0);
     }
     return MR_OK;
 }
@@ -138,12 +150,17 @@ static mr_status open_index(mr_index *ix, bool verify)
     MR_TRY(data_sum_check(ix->path, verify));
     MR_TRY(open_env(ix));
     MR_TRY(read_meta(ix));
-    const char *format = mr_index_meta(ix, "format"), *state = mr_index_meta(ix, "state"), *rows = mr_index_meta(ix, "rows");
+    const char *format = mr_index_meta(ix, "format"), *state = mr_index_meta(ix, "state"),
+               *rows = mr_index_meta(ix, "rows");
     if (!format || strcmp(format, DATA_FORMAT) != 0)
-        return mr_fail(MR_E_FORMAT, "%s: format '%s', expected '%s'", ix->path, format ? format : "none", DATA_FORMAT);
+        return mr_fail(MR_E_FORMAT, "%s: format '%s', expected '%s'", ix->path,
+                       format ? format : "none", DATA_FORMAT);
     if (!state || strcmp(state, "sealed") != 0)
-        return mr_fail(MR_E_DATA, "%s: is not sealed; try: build it again with 'moonreel data ingest'", ix->path);
-    if (!rows || !get_hash(mr_index_meta(ix, "fp_order"), &ix->facts.fp_order) || !get_hash(mr_index_meta(ix, "fp_set"), &ix->facts.fp_set))
+        return mr_fail(MR_E_DATA,
+                       "%s: is not sealed; try: build it again with 'moonreel data ingest'",
+                       ix->path);
+    if (!rows || !get_hash(mr_index_meta(ix, "fp_order"), &ix->facts.fp_order) ||
+        !get_hash(mr_index_meta(ix, "fp_set"), &ix->facts.fp_set))
         return mr_fail(MR_E_DATA, "%s: table meta lacks rows or fingerprints", ix->path);
     ix->facts.rows = strtoull(rows, NULL, 10);
     return read_roots(ix);
@@ -161,9 +178,12 @@ mr_status mr_index_open(const char *path, bool verify, mr_index **out)
         while (n > 1 && ix->path[n - 1] == '/') ix->path[--n] = 0;
         snprintf(ix->file, n + 16, "%s/data.mdb", ix->path);
     }
-    mr_status st = !ix->file ? mr_fail_memory(n)
-        : !mr_path_exists(ix->path) ? mr_fail(MR_E_DATA, "%s: no such index; try: moonreel data ingest DIR|CSV -o %s", path, path)
-        : open_index(ix, verify);
+    mr_status st =
+        !ix->file ? mr_fail_memory(n)
+        : !mr_path_exists(ix->path)
+            ? mr_fail(MR_E_DATA, "%s: no such index; try: moonreel data ingest DIR|CSV -o %s", path,
+                      path)
+            : open_index(ix, verify);
     if (st == MR_OK) *out = ix;
     else mr_index_unref(ix);
     return st;
@@ -190,7 +210,10 @@ void mr_index_unref(mr_index *ix)
 
 mr_index_facts mr_index_get_facts(const mr_index *ix) { return ix->facts; }
 const char *mr_index_path(const mr_index *ix) { return ix->path; }
-const char *mr_index_root(const mr_index *ix, int32_t root) { return root >= 0 && root < ix->facts.n_roots ? ix->roots[root] : ""; }
+const char *mr_index_root(const mr_index *ix, int32_t root)
+{
+    return root >= 0 && root < ix->facts.n_roots ? ix->roots[root] : "";
+}
 
 mr_status mr_index_reader_new(mr_index *ix, mr_index_reader **out)
 {
@@ -235,7 +258,9 @@ static mr_status get(mr_index_reader *r, int table, void *key, size_t key_bytes,
 mr_status mr_index_hot(mr_index_reader *r, uint64_t chunk, const mr_hot **out, int32_t *n)
 {
     uint64_t rows = r->index->facts.rows, hash;
-    if (chunk * MR_HOT_ROWS >= rows) return mr_fail(MR_E_RANGE, "chunk %llu of an index of %llu rows", (unsigned long long)chunk, (unsigned long long)rows);
+    if (chunk * MR_HOT_ROWS >= rows)
+        return mr_fail(MR_E_RANGE, "chunk %llu of an index of %llu rows", (unsigned long long)chunk,
+                       (unsigned long long)rows);
     uint32_t key = (uint32_t)chunk;
     MDB_val v;
     MR_TRY(get(r, DATA_HOT, &key, sizeof key, &v));
@@ -245,18 +270,22 @@ mr_status mr_index_hot(mr_index_reader *r, uint64_t chunk, const mr_hot **out, i
         memcpy(&hash, (const char *)v.mv_data + bytes, 8);
         *out = v.mv_data;
         if ((uintptr_t)v.mv_data % _Alignof(mr_hot)) {
-            if (!r->aligned && !(r->aligned = mr_alloc(sizeof *r->aligned * MR_HOT_ROWS))) return mr_fail_memory(sizeof *r->aligned * MR_HOT_ROWS);
+            if (!r->aligned && !(r->aligned = mr_alloc(sizeof *r->aligned * MR_HOT_ROWS)))
+                return mr_fail_memory(sizeof *r->aligned * MR_HOT_ROWS);
             *out = memcpy(r->aligned, v.mv_data, bytes);
         }
         if (hash == mr_hash64(v.mv_data, bytes)) return MR_OK;
     }
-    return mr_fail(MR_E_DATA, "%s: table hot, chunk %llu is damaged; try: copy or build the index again", r->index->file, (unsigned long long)chunk);
+    return mr_fail(MR_E_DATA,
+                   "%s: table hot, chunk %llu is damaged; try: copy or build the index again",
+                   r->index->file, (unsigned long long)chunk);
 }
 
 mr_status mr_index_row(mr_index_reader *r, uint64_t id, mr_row *out)
 {
     if (id >= r->index->facts.rows)
-        return mr_fail(MR_E_RANGE, "row %llu of an index of %llu rows", (unsigned long long)id, (unsigned long long)r->index->facts.rows);
+        return mr_fail(MR_E_RANGE, "row %llu of an index of %llu rows", (unsigned long long)id,
+                       (unsigned long long)r->index->facts.rows);
     // the last row's texts go, one block stays for the next
     mr_arena_release(&r->arena, (mr_arena_mark){0});
     MDB_val v;
@@ -268,14 +297,17 @@ mr_status mr_index_row(mr_index_reader *r, uint64_t id, mr_row *out)
     if (st == MR_OK) st = data_unpack_text(v, &r->arena, out, r->index->unsqueeze, r->zstd);
     if (st == MR_OK) st = get(r, DATA_KF, &id, sizeof id, &v);
     if (st == MR_OK) st = data_unpack_keys(v, &r->arena, out);
-    if (st == MR_E_DATA) mr_fail_note("%s: row %llu is damaged; try: copy or build the index again", r->index->file, (unsigned long long)id);
+    if (st == MR_E_DATA)
+        mr_fail_note("%s: row %llu is damaged; try: copy or build the index again", r->index->file,
+                     (unsigned long long)id);
     return st;
 }
 
 mr_status mr_index_find(mr_index_reader *r, mr_hash128 key, uint64_t *id)
 {
     data_keymap_entry want = {key.hi, key.lo, 0}, e;
-    uint32_t chunks = (uint32_t)((r->index->facts.rows + DATA_KEYMAP_ROWS - 1) / DATA_KEYMAP_ROWS), lo = 0, hi = chunks;
+    uint32_t chunks = (uint32_t)((r->index->facts.rows + DATA_KEYMAP_ROWS - 1) / DATA_KEYMAP_ROWS),
+             lo = 0, hi = chunks;
     MDB_val v;
     // last chunk whose first key is not above the wanted one
     while (hi - lo > 1) {
@@ -304,7 +336,9 @@ mr_status mr_index_find(mr_index_reader *r, mr_hash128 key, uint64_t *id)
 
 mr_status mr_index_file(const mr_index *ix, const mr_row *row, char *out, size_t cap)
 {
-    int n = row->path[0] == '/' ? snprintf(out, cap, "%s", row->path)
-                                : snprintf(out, cap, "%s/%s", mr_index_root(ix, row->root), row->path);
-    return n < 0 || (size_t)n >= cap ? mr_fail(MR_E_DATA, "%s: path is too long", row->path) : MR_OK;
+    int n = row->path[0] == '/'
+                ? snprintf(out, cap, "%s", row->path)
+                : snprintf(out, cap, "%s/%s", mr_index_root(ix, row->root), row->path);
+    return n < 0 || (size_t)n >= cap ? mr_fail(MR_E_DATA, "%s: path is too long", row->path)
+                                     : MR_OK;
 }

@@ -106,7 +106,8 @@ static void *scan_thread(void *user)
     return NULL;
 }
 
-static mr_status start(mr_ingest *g, const char *input, const char *output, const mr_ingest_options *o)
+static mr_status start(mr_ingest *g, const char *input, const char *output,
+                       const mr_ingest_options *o)
 {
     MR_TRY(mr_media_get(&g->media));
     MR_TRY(data_source_read(&g->source, input, o));
@@ -126,7 +127,8 @@ static mr_status start(mr_ingest *g, const char *input, const char *output, cons
     return g->n_threads ? MR_OK : mr_fail(MR_E_FAIL, "cannot start a thread");
 }
 
-mr_status mr_ingest_new(const char *input, const char *output, const mr_ingest_options *o, mr_ingest **out)
+mr_status mr_ingest_new(const char *input, const char *output, const mr_ingest_options *o,
+                        mr_ingest **out)
 {
     mr_ingest *g;
     if (!MR_NEW(g)) return mr_fail_memory(sizeof *g);
@@ -143,9 +145,12 @@ mr_status mr_ingest_new(const char *input, const char *output, const mr_ingest_o
 
 static mr_status refuse(mr_ingest *g, const data_input *in, const scanned *s)
 {
-    json_t *o = json_pack("{s:I, s:s, s:s, s:s}", "row", (json_int_t)in->line, "path", in->path, "class", mr_fault_name(s->fault), "detail", s->why);
+    json_t *o = json_pack("{s:I, s:s, s:s, s:s}", "row", (json_int_t)in->line, "path", in->path,
+                          "class", mr_fault_name(s->fault), "detail", s->why);
     // texts that are not UTF-8 are named by their line alone
-    if (!o) o = json_pack("{s:I, s:s, s:s}", "row", (json_int_t)in->line, "path", "(not UTF-8)", "class", mr_fault_name(s->fault));
+    if (!o)
+        o = json_pack("{s:I, s:s, s:s}", "row", (json_int_t)in->line, "path", "(not UTF-8)",
+                      "class", mr_fault_name(s->fault));
     char *line = o ? json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     json_decref(o);
     if (!line) return mr_fail_memory(0);
@@ -171,7 +176,12 @@ static mr_status write_row(mr_ingest *g, const data_input *in, scanned *s)
     size_t n = strlen(g->source.root);
     bool below = strncmp(absolute, g->source.root, n) == 0 && absolute[n] == '/';
     mr_caption caption = {"", in->text ? in->text : ""};
-    mr_row row = {.root = g->root, .path = below ? absolute + n + 1 : absolute, .end_us = -1, .info = s->info, .n_captions = 1, .captions = &caption};
+    mr_row row = {.root = g->root,
+                  .path = below ? absolute + n + 1 : absolute,
+                  .end_us = -1,
+                  .info = s->info,
+                  .n_captions = 1,
+                  .captions = &caption};
     row.key = mr_sample_key(g->source_name, row.path, row.start_us, row.end_us);
     if (!*caption.text) g->progress.without_caption++;
     g->progress.written++;
@@ -181,7 +191,8 @@ static mr_status write_row(mr_ingest *g, const data_input *in, scanned *s)
 static mr_status finish(mr_ingest *g)
 {
     if (!g->progress.written)
-        return mr_fail(MR_E_DATA, "none of %llu rows can be read; the first reasons:%s", (unsigned long long)g->progress.total, g->first_reasons);
+        return mr_fail(MR_E_DATA, "none of %llu rows can be read; the first reasons:%s",
+                       (unsigned long long)g->progress.total, g->first_reasons);
     data_put(&g->refused, "", 1);
     if (g->refused.failed) return mr_fail_memory(0);
     MR_TRY(mr_index_builder_finish(g->builder, (const char *)g->refused.bytes));
@@ -204,7 +215,8 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += 50000000;
         until.tv_sec += until.tv_nsec / 1000000000, until.tv_nsec %= 1000000000;
-        if (!slot->ready && g->worker_status == MR_OK) pthread_cond_timedwait(&g->can_write, &g->lock, &until);
+        if (!slot->ready && g->worker_status == MR_OK)
+            pthread_cond_timedwait(&g->can_write, &g->lock, &until);
         scanned s = *slot;
         bool failed = g->worker_status != MR_OK;
         if (s.ready && !failed) *slot = (scanned){0};

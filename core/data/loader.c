@@ -19,13 +19,20 @@ enum { WINDOW_FAILURES = 10, IN_A_ROW = 8 };
 static mr_status make_slab(mr_loader *l, slab *s)
 {
     size_t m = (size_t)l->batch_max;
-    bool ok = (s->weights = mr_calloc(m, sizeof *s->weights)) && (s->fps = mr_calloc(m, sizeof *s->fps)) &&
-        (s->native_fps = mr_calloc(m, sizeof *s->native_fps)) && (s->ids = mr_calloc(m, sizeof *s->ids)) &&
-        (s->keys = mr_calloc(m, sizeof *s->keys)) && (s->starts = mr_calloc(m, sizeof *s->starts)) &&
-        (s->native_height = mr_calloc(m, sizeof *s->native_height)) && (s->native_width = mr_calloc(m, sizeof *s->native_width)) &&
-        (s->faults = mr_calloc(m, sizeof *s->faults)) && (s->roots = mr_calloc(m, sizeof *s->roots)) &&
-        (s->captions = mr_calloc(m, sizeof *s->captions)) && (s->caption_cap = mr_calloc(m, sizeof *s->caption_cap));
-    for (size_t i = 0; ok && i < m; i++) ok = (s->captions[i] = mr_calloc(1, s->caption_cap[i] = 256)) != NULL;
+    bool ok = (s->weights = mr_calloc(m, sizeof *s->weights)) &&
+              (s->fps = mr_calloc(m, sizeof *s->fps)) &&
+              (s->native_fps = mr_calloc(m, sizeof *s->native_fps)) &&
+              (s->ids = mr_calloc(m, sizeof *s->ids)) &&
+              (s->keys = mr_calloc(m, sizeof *s->keys)) &&
+              (s->starts = mr_calloc(m, sizeof *s->starts)) &&
+              (s->native_height = mr_calloc(m, sizeof *s->native_height)) &&
+              (s->native_width = mr_calloc(m, sizeof *s->native_width)) &&
+              (s->faults = mr_calloc(m, sizeof *s->faults)) &&
+              (s->roots = mr_calloc(m, sizeof *s->roots)) &&
+              (s->captions = mr_calloc(m, sizeof *s->captions)) &&
+              (s->caption_cap = mr_calloc(m, sizeof *s->caption_cap));
+    for (size_t i = 0; ok && i < m; i++)
+        ok = (s->captions[i] = mr_calloc(1, s->caption_cap[i] = 256)) != NULL;
     s->draw.ids = s->ids, s->draw.keys = s->keys;
     return ok ? MR_OK : mr_fail_memory(m * 256);
 }
@@ -33,8 +40,9 @@ static mr_status make_slab(mr_loader *l, slab *s)
 static void free_slab(const mr_loader *l, slab *s)
 {
     for (int32_t i = 0; s->captions && i < l->batch_max; i++) mr_free(s->captions[i]);
-    void *all[] = {s->weights, s->fps, s->native_fps, s->ids, s->keys, s->starts, s->native_height, s->native_width, s->faults, s->roots,
-                   s->captions, s->caption_cap};
+    void *all[] = {s->weights, s->fps,    s->native_fps,    s->ids,
+                   s->keys,    s->starts, s->native_height, s->native_width,
+                   s->faults,  s->roots,  s->captions,      s->caption_cap};
     for (size_t i = 0; i < MR_COUNT(all); i++) mr_free(all[i]);
 }
 
@@ -44,15 +52,18 @@ static mr_status make_pool(mr_loader *l)
     size_t largest = 0;
     for (int32_t i = 0; i < mr_bucket_rule_count(l->rule); i++) {
         mr_bucket b = mr_bucket_rule_get(l->rule, i);
-        largest = MR_MAX(largest, (size_t)b.batch * (size_t)b.frames * 3 * (size_t)b.height * (size_t)b.width);
+        largest = MR_MAX(largest, (size_t)b.batch * (size_t)b.frames * 3 * (size_t)b.height *
+                                      (size_t)b.width);
     }
     int32_t prefetch = l->options.prefetch > 0 ? l->options.prefetch : 2;
     l->n_slabs = MR_MAX(prefetch + 2, 4);
     size_t slab_bytes = (largest + 4095) / 4096 * 4096, total = slab_bytes * (size_t)l->n_slabs;
     size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (total > memory / 4)
-        return mr_fail(MR_E_MEMORY, "%d slabs of %zu bytes exceed a quarter of this machine's memory (%zu bytes); try: smaller batch sizes, or prefetch below %d",
-                       l->n_slabs, slab_bytes, memory, prefetch);
+        return mr_fail(
+            MR_E_MEMORY,
+            "%d slabs of %zu bytes exceed a quarter of this machine's memory (%zu bytes); try: smaller batch sizes, or prefetch below %d",
+            l->n_slabs, slab_bytes, memory, prefetch);
     int fd = memfd_create("moonreel slabs", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)total)) {
         if (fd >= 0) close(fd);
@@ -93,7 +104,8 @@ static mr_status start(mr_loader *l)
     int32_t nb = mr_bucket_rule_count(l->rule);
     if (!(l->plan = mr_calloc((size_t)nb, sizeof *l->plan))) return mr_fail_memory(0);
     for (int32_t b = 0; b < nb; b++) l->facts.samples += l->plan[b] = mr_order_samples(l->order, b);
-    for (int why = 0; why < MR_DROP_COUNT; why++) l->facts.dropped[why] = mr_order_dropped(l->order, why);
+    for (int why = 0; why < MR_DROP_COUNT; why++)
+        l->facts.dropped[why] = mr_order_dropped(l->order, why);
     l->facts.epoch = l->position.epoch, l->facts.batches = mr_order_batches(l->order);
     // a state at the very end of an epoch, or past the last one
     bool used_up = true;
@@ -103,14 +115,16 @@ static mr_status start(mr_loader *l)
     l->batch_max = mr_order_batch_max(l->order);
     MR_TRY(make_pool(l));
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    int32_t threads = o->threads > 0 ? MR_MIN(o->threads, LOADER_THREADS) : (int32_t)MR_MAX(processors, 1);
+    int32_t threads =
+        o->threads > 0 ? MR_MIN(o->threads, LOADER_THREADS) : (int32_t)MR_MAX(processors, 1);
     for (; l->n_threads < threads; l->n_threads++)
         if (pthread_create(&l->threads[l->n_threads], NULL, loader_worker, l)) break;
     l->facts.threads = l->n_threads;
     return l->n_threads ? MR_OK : mr_fail(MR_E_FAIL, "cannot start a thread");
 }
 
-mr_status mr_loader_new(mr_index *index, mr_bucket_rule *rule, const mr_loader_options *options, mr_loader **out)
+mr_status mr_loader_new(mr_index *index, mr_bucket_rule *rule, const mr_loader_options *options,
+                        mr_loader **out)
 {
     mr_loader *l;
     if (!MR_NEW(l)) {
@@ -167,11 +181,18 @@ static mr_status count_failures(mr_loader *l, const slab *s)
         *row = bad ? *row + 1 : 0;
         l->facts.failed += bad;
         if (*row >= IN_A_ROW)
-            return mr_fail(MR_E_DATA, "%d samples in a row cannot be read from %s (the last one: row %llu, %s); try: is that disk there? "
-                           "quarantine.jsonl has the reasons", *row, mr_index_root(l->index, s->roots[i]), (unsigned long long)s->ids[i], mr_fault_name(s->faults[i]));
+            return mr_fail(
+                MR_E_DATA,
+                "%d samples in a row cannot be read from %s (the last one: row %llu, %s); try: is that disk there? "
+                "quarantine.jsonl has the reasons",
+                *row, mr_index_root(l->index, s->roots[i]), (unsigned long long)s->ids[i],
+                mr_fault_name(s->faults[i]));
         if (l->window_failures > WINDOW_FAILURES)
-            return mr_fail(MR_E_DATA, "%d of the last %llu samples cannot be read (the last one: row %llu, %s); try: quarantine.jsonl has the reasons; ingest again",
-                           l->window_failures, (unsigned long long)MR_MIN(l->seen, LOADER_WINDOW), (unsigned long long)s->ids[i], mr_fault_name(s->faults[i]));
+            return mr_fail(
+                MR_E_DATA,
+                "%d of the last %llu samples cannot be read (the last one: row %llu, %s); try: quarantine.jsonl has the reasons; ingest again",
+                l->window_failures, (unsigned long long)MR_MIN(l->seen, LOADER_WINDOW),
+                (unsigned long long)s->ids[i], mr_fault_name(s->faults[i]));
     }
     l->facts.delivered += (uint64_t)s->draw.n;
     return MR_OK;
@@ -188,7 +209,9 @@ mr_status mr_loader_next(mr_loader *l, const mr_batch **out)
         return mr_fail(MR_E_USAGE, "all %d slabs are given out; release batches first", l->n_slabs);
     }
     // woken by the worker that completes a batch, or by a failure; `ready` is only waited for here
-    while (l->failed == MR_OK && s->state != READY && !(l->all_planned && l->delivered == l->planned)) pthread_cond_wait(&l->ready, &l->lock);
+    while (l->failed == MR_OK && s->state != READY &&
+           !(l->all_planned && l->delivered == l->planned))
+        pthread_cond_wait(&l->ready, &l->lock);
     mr_status st = MR_OK;
     if (l->failed != MR_OK) {
         st = mr_error_adopt(l->error);
@@ -241,7 +264,8 @@ mr_status mr_loader_peek(mr_loader *l, uint64_t *ids, int64_t n, int64_t *got)
     if (st == MR_OK) st = loader_exclude(l, order, UINT64_MAX);
     pthread_mutex_unlock(&l->lock);
     mr_draw d = {.ids = scratch, .keys = scratch ? scratch + l->batch_max : NULL};
-    bool ended = l->options.epochs > 0 && st == MR_OK && order->at.epoch >= (uint64_t)l->options.epochs;
+    bool ended =
+        l->options.epochs > 0 && st == MR_OK && order->at.epoch >= (uint64_t)l->options.epochs;
     while (st == MR_OK && *got < n && !ended) {
         if ((st = mr_order_next(order, &d)) != MR_OK) break;
         if (l->options.epochs > 0 && d.epoch >= (uint64_t)l->options.epochs) break;

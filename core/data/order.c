@@ -34,14 +34,16 @@ static int compare_u64(const void *a, const void *b)
 }
 
 // buckets of the rows of a chunk, in this epoch
-static mr_status evaluate(mr_order *o, uint64_t chunk, uint16_t *buckets, const mr_hot **rows, int32_t *n, uint64_t *drops)
+static mr_status evaluate(mr_order *o, uint64_t chunk, uint16_t *buckets, const mr_hot **rows,
+                          int32_t *n, uint64_t *drops)
 {
     MR_TRY(mr_index_hot(o->reader, chunk, rows, n));
     for (int32_t i = 0; i < *n; i++) {
         const mr_hot *hot = &(*rows)[i];
         mr_drop why = MR_DROP_QUARANTINE;
         int32_t b = -1;
-        if (!o->n_excluded || !bsearch(&hot->key_lo, o->excluded, o->n_excluded, sizeof hot->key_lo, compare_u64))
+        if (!o->n_excluded ||
+            !bsearch(&hot->key_lo, o->excluded, o->n_excluded, sizeof hot->key_lo, compare_u64))
             b = mr_bucket_rule_assign(o->rule, o->seed, o->at.epoch, hot, &why);
         buckets[i] = b < 0 ? NO_BUCKET : (uint16_t)b;
         if (b < 0 && drops) drops[why]++;
@@ -54,9 +56,14 @@ static mr_status fail_empty(const mr_order *o)
     char text[600];
     size_t n = 0;
     for (int why = 1; why < MR_DROP_COUNT; why++)
-        if (o->dropped[why]) n += (size_t)snprintf(text + n, sizeof text - n, "\n  %llu rows: %s", (unsigned long long)o->dropped[why], mr_drop_text(why));
-    return mr_fail(MR_E_DATA, "%s: no sample fits any bucket in epoch %llu; of %llu rows were removed:%s\n  try: lower lengths or resolutions in bucket_config",
-                   mr_index_path(o->index), (unsigned long long)o->at.epoch, (unsigned long long)o->facts.rows, text);
+        if (o->dropped[why])
+            n += (size_t)snprintf(text + n, sizeof text - n, "\n  %llu rows: %s",
+                                  (unsigned long long)o->dropped[why], mr_drop_text(why));
+    return mr_fail(
+        MR_E_DATA,
+        "%s: no sample fits any bucket in epoch %llu; of %llu rows were removed:%s\n  try: lower lengths or resolutions in bucket_config",
+        mr_index_path(o->index), (unsigned long long)o->at.epoch, (unsigned long long)o->facts.rows,
+        text);
 }
 
 // one pass over all rows: how many of each chunk each bucket has
@@ -121,7 +128,8 @@ static mr_status select_row(mr_order *o, int32_t b, uint64_t r, uint64_t *id, ui
             *key = rows[i].key_lo;
             return MR_OK;
         }
-    return mr_fail(MR_E_INTERNAL, "bucket %d has fewer members in chunk %llu than were counted", b, (unsigned long long)c);
+    return mr_fail(MR_E_INTERNAL, "bucket %d has fewer members in chunk %llu than were counted", b,
+                   (unsigned long long)c);
 }
 
 mr_status mr_order_new(mr_index *index, const mr_bucket_rule *rule, uint64_t seed, mr_order **out)
@@ -139,7 +147,9 @@ mr_status mr_order_new(mr_index *index, const mr_bucket_rule *rule, uint64_t see
     o->prefix = mr_calloc(nb * o->strides, sizeof *o->prefix);
     o->at.taken = mr_calloc(nb, sizeof *o->at.taken);
     o->cache = mr_calloc(ORDER_CACHE, sizeof *o->cache);
-    mr_status st = o->counts && o->samples && o->prefix && o->at.taken && o->cache ? MR_OK : mr_fail_memory(nb * o->chunks * 2);
+    mr_status st = o->counts && o->samples && o->prefix && o->at.taken && o->cache
+                       ? MR_OK
+                       : mr_fail_memory(nb * o->chunks * 2);
     if (st == MR_OK) st = mr_index_reader_new(index, &o->reader);
     if (st == MR_OK) st = plan(o);
     if (st == MR_OK) *out = o;
@@ -165,7 +175,8 @@ void mr_order_free(mr_order *o)
 int32_t mr_order_batch_max(const mr_order *o)
 {
     int32_t most = 1;
-    for (int32_t b = 0; b < o->at.n_buckets; b++) most = MR_MAX(most, mr_bucket_rule_get(o->rule, b).batch);
+    for (int32_t b = 0; b < o->at.n_buckets; b++)
+        most = MR_MAX(most, mr_bucket_rule_get(o->rule, b).batch);
     return most;
 }
 
@@ -191,7 +202,8 @@ mr_status order_begin_epoch(mr_order *o, uint64_t epoch)
         o->excluded = o->next_excluded, o->n_excluded = o->n_next_excluded;
         o->next_excluded = NULL, o->has_next = false;
         o->at.excluded_n = o->n_excluded;
-        o->at.excluded_hash = o->n_excluded ? mr_hash64(o->excluded, sizeof *o->excluded * o->n_excluded) : 0;
+        o->at.excluded_hash =
+            o->n_excluded ? mr_hash64(o->excluded, sizeof *o->excluded * o->n_excluded) : 0;
     }
     o->at.epoch = epoch, o->at.number = o->at.digest = 0;
     memset(o->at.taken, 0, sizeof *o->at.taken * (size_t)o->at.n_buckets);
@@ -201,7 +213,8 @@ mr_status order_begin_epoch(mr_order *o, uint64_t epoch)
 // micro-batches left in a bucket
 static uint64_t remaining(const mr_order *o, int32_t b)
 {
-    uint64_t left = o->samples[b] - o->at.taken[b], m = (uint64_t)mr_bucket_rule_get(o->rule, b).batch;
+    uint64_t left = o->samples[b] - o->at.taken[b],
+             m = (uint64_t)mr_bucket_rule_get(o->rule, b).batch;
     return left ? (left + m - 1) / m : 0;
 }
 
@@ -218,8 +231,11 @@ static mr_status check_accounts(const mr_order *o)
     uint64_t taken = 0;
     for (int32_t b = 0; b < o->at.n_buckets; b++) taken += o->at.taken[b];
     if (taken == o->in_epoch && o->at.digest == o->expected) return MR_OK;
-    return mr_fail(MR_E_INTERNAL, "epoch %llu drew %llu samples (digest %016llx), planned were %llu (%016llx)", (unsigned long long)o->at.epoch,
-                   (unsigned long long)taken, (unsigned long long)o->at.digest, (unsigned long long)o->in_epoch, (unsigned long long)o->expected);
+    return mr_fail(MR_E_INTERNAL,
+                   "epoch %llu drew %llu samples (digest %016llx), planned were %llu (%016llx)",
+                   (unsigned long long)o->at.epoch, (unsigned long long)taken,
+                   (unsigned long long)o->at.digest, (unsigned long long)o->in_epoch,
+                   (unsigned long long)o->expected);
 }
 
 mr_status mr_order_next(mr_order *o, mr_draw *d)
@@ -234,10 +250,13 @@ mr_status mr_order_next(mr_order *o, mr_draw *d)
     int32_t b = 0;
     for (uint64_t r; u >= (r = remaining(o, b)); b++) u -= r;
     d->epoch = o->at.epoch, d->number = o->at.number, d->bucket = b, d->digest = 0;
-    d->n = (int32_t)MR_MIN((uint64_t)mr_bucket_rule_get(o->rule, b).batch, o->samples[b] - o->at.taken[b]);
-    uint64_t key = MR_MIX(o->seed, o->at.epoch, (uint64_t)b, o->facts.fp_order.lo, o->facts.fp_order.hi);
+    d->n = (int32_t)MR_MIN((uint64_t)mr_bucket_rule_get(o->rule, b).batch,
+                           o->samples[b] - o->at.taken[b]);
+    uint64_t key =
+        MR_MIX(o->seed, o->at.epoch, (uint64_t)b, o->facts.fp_order.lo, o->facts.fp_order.hi);
     for (int32_t i = 0; i < d->n; i++) {
-        MR_TRY(select_row(o, b, mr_permute(key, o->samples[b], o->at.taken[b] + (uint64_t)i), &d->ids[i], &d->keys[i]));
+        MR_TRY(select_row(o, b, mr_permute(key, o->samples[b], o->at.taken[b] + (uint64_t)i),
+                          &d->ids[i], &d->keys[i]));
         d->digest += MR_MIX(d->keys[i]);
     }
     o->at.taken[b] += (uint64_t)d->n, o->at.number++, o->at.digest += d->digest;

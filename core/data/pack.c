@@ -34,7 +34,9 @@ void data_put_varint(data_pack *p, uint64_t value)
 
 void data_put_text(data_pack *p, const char *text, int length_bytes)
 {
-    size_t n = strlen(text), most = length_bytes == 1 ? 255 : length_bytes == 2 ? 65535 : UINT32_MAX;
+    size_t n = strlen(text), most = length_bytes == 1   ? 255
+                                    : length_bytes == 2 ? 65535
+                                                        : UINT32_MAX;
     n = MR_MIN(n, most);
     data_put_int(p, n, length_bytes);
     data_put(p, text, n);
@@ -93,7 +95,8 @@ static mr_status open_value(MDB_val v, data_view *view)
     if (v.mv_size < 5) return mr_fail(MR_E_DATA, "a value of %zu bytes", v.mv_size);
     view->at = v.mv_data, view->end = view->at + v.mv_size - 4, view->failed = false;
     memcpy(&sum, view->end, 4);
-    return XXH32(view->at, v.mv_size - 4, 0) == sum ? MR_OK : mr_fail(MR_E_DATA, "its checksum is wrong");
+    return XXH32(view->at, v.mv_size - 4, 0) == sum ? MR_OK
+                                                    : mr_fail(MR_E_DATA, "its checksum is wrong");
 }
 
 mr_status data_pack_row(data_pack *p, const mr_row *r)
@@ -113,8 +116,10 @@ mr_status data_pack_row(data_pack *p, const mr_row *r)
     data_put_int(p, (uint32_t)i->coded_width, 2), data_put_int(p, (uint32_t)i->coded_height, 2);
     data_put_int(p, (uint32_t)i->width, 4), data_put_int(p, (uint32_t)i->height, 4);
     data_put_int(p, (uint32_t)i->sar_num, 4), data_put_int(p, (uint32_t)i->sar_den, 4);
-    data_put_int(p, (uint32_t)i->orient, 1), data_put_int(p, (uint32_t)i->reorder, 1), data_put_int(p, i->flags, 2);
-    data_put_int(p, i->matrix, 1), data_put_int(p, i->range, 1), data_put_int(p, i->transfer, 1), data_put_int(p, i->primaries, 1);
+    data_put_int(p, (uint32_t)i->orient, 1), data_put_int(p, (uint32_t)i->reorder, 1),
+        data_put_int(p, i->flags, 2);
+    data_put_int(p, i->matrix, 1), data_put_int(p, i->range, 1), data_put_int(p, i->transfer, 1),
+        data_put_int(p, i->primaries, 1);
     data_put_text(p, i->codec, 1);
     return close_value(p);
 }
@@ -137,7 +142,8 @@ mr_status data_unpack_row(MDB_val value, mr_arena *arena, mr_row *r)
     i->coded_width = (int32_t)data_get_int(v, 2), i->coded_height = (int32_t)data_get_int(v, 2);
     i->width = (int32_t)data_get_int(v, 4), i->height = (int32_t)data_get_int(v, 4);
     i->sar_num = (int32_t)data_get_int(v, 4), i->sar_den = (int32_t)data_get_int(v, 4);
-    i->orient = (int32_t)data_get_int(v, 1), i->reorder = (int32_t)data_get_int(v, 1), i->flags = (uint32_t)data_get_int(v, 2);
+    i->orient = (int32_t)data_get_int(v, 1), i->reorder = (int32_t)data_get_int(v, 1),
+    i->flags = (uint32_t)data_get_int(v, 2);
     i->matrix = (uint8_t)data_get_int(v, 1), i->range = (uint8_t)data_get_int(v, 1);
     i->transfer = (uint8_t)data_get_int(v, 1), i->primaries = (uint8_t)data_get_int(v, 1);
     const char *codec = get_text(v, arena, 1);
@@ -152,7 +158,7 @@ mr_status data_unpack_row(MDB_val value, mr_arena *arena, mr_row *r)
 mr_status data_pack_text(data_pack *p, const mr_row *r, data_squeeze *squeeze)
 {
     p->n = 0, p->failed = false;
-    data_put_int(p, squeeze ? 1 : 0, 1);  // codec 0: plain text, 1: zstd with the index's dictionary
+    data_put_int(p, squeeze ? 1 : 0, 1); // codec 0: plain text, 1: zstd with the index's dictionary
     data_put_int(p, (uint64_t)r->n_captions, 1);
     for (int32_t c = 0; c < r->n_captions; c++) {
         data_put_text(p, r->captions[c].tag, 1);
@@ -162,7 +168,8 @@ mr_status data_pack_text(data_pack *p, const mr_row *r, data_squeeze *squeeze)
     return close_value(p);
 }
 
-mr_status data_unpack_text(MDB_val value, mr_arena *arena, mr_row *r, const data_unsqueeze *u, void *context)
+mr_status data_unpack_text(MDB_val value, mr_arena *arena, mr_row *r, const data_unsqueeze *u,
+                           void *context)
 {
     data_view view, *v = &view;
     MR_TRY(open_value(value, v));
@@ -210,10 +217,15 @@ mr_status data_unpack_keys(MDB_val value, mr_arena *arena, mr_row *r)
 mr_hot data_hot_of(const mr_row *r)
 {
     const mr_clip_info *i = &r->info;
-    return (mr_hot){.key_lo = r->key.lo, .frames = (uint32_t)MR_MIN(i->frames, UINT32_MAX),
+    return (mr_hot){
+        .key_lo = r->key.lo,
+        .frames = (uint32_t)MR_MIN(i->frames, UINT32_MAX),
         .fps_milli = i->rate_num ? (uint32_t)((double)i->rate_num * 1000 / i->rate_den + 0.5) : 0,
-        .duration_ms = (uint32_t)MR_MIN(i->duration_ms, UINT32_MAX), .width = (uint16_t)i->width, .height = (uint16_t)i->height,
-        .flags = (uint16_t)i->flags, .source = r->root};
+        .duration_ms = (uint32_t)MR_MIN(i->duration_ms, UINT32_MAX),
+        .width = (uint16_t)i->width,
+        .height = (uint16_t)i->height,
+        .flags = (uint16_t)i->flags,
+        .source = r->root};
 }
 
 mr_hash128 data_row_hash(const mr_row *r)

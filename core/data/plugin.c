@@ -10,8 +10,9 @@
 
 const char *mr_fault_name(mr_fault fault)
 {
-    static const char *const names[MR_FAULT_COUNT] = {
-        "none", "open", "codec", "short", "corrupt", "no_pts", "seek", "stall", "io", "stale", "hdr", "geometry"};
+    static const char *const names[MR_FAULT_COUNT] = {"none",    "open",   "codec", "short",
+                                                      "corrupt", "no_pts", "seek",  "stall",
+                                                      "io",      "stale",  "hdr",   "geometry"};
     return (unsigned)fault < MR_FAULT_COUNT ? names[fault] : "?";
 }
 
@@ -45,7 +46,10 @@ static mr_status open_at(const char *path)
     const mr_media *t = symbol ? entry() : NULL;
     if (!t || t->version != MR_MEDIA_VERSION) {
         dlclose(so);
-        return mr_fail(MR_E_UNSUPPORTED, "%s: is of another version of moonreel; try: install program and plug-in together", path);
+        return mr_fail(
+            MR_E_UNSUPPORTED,
+            "%s: is of another version of moonreel; try: install program and plug-in together",
+            path);
     }
     // the object stays open for the life of the process
     table = t;
@@ -63,8 +67,11 @@ static mr_status find(void)
     snprintf(path[n++], sizeof path[0], "%s/../lib/moonreel/libmoonreel_media.so", dir);
     for (int i = 0; i < n; i++)
         if (mr_path_exists(path[i])) return open_at(path[i]);
-    return mr_fail(MR_E_UNSUPPORTED, "the media plug-in libmoonreel_media.so is not in %s, nor in %s/../lib/moonreel; "
-                   "try: MOONREEL_PLUGINS=DIR", set && *set ? set : dir, dir);
+    return mr_fail(
+        MR_E_UNSUPPORTED,
+        "the media plug-in libmoonreel_media.so is not in %s, nor in %s/../lib/moonreel; "
+        "try: MOONREEL_PLUGINS=DIR",
+        set && *set ? set : dir, dir);
 }
 
 mr_status mr_media_get(const mr_media **out)

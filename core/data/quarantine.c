@@ -20,7 +20,9 @@ struct quarantine {
 static mr_status remember(quarantine *q, const quarantine_event *e)
 {
     for (uint64_t i = 0; i < q->n; i++)
-        if (q->events[i].key_lo == e->key_lo && q->events[i].epoch == e->epoch && q->events[i].attempt == e->attempt) return MR_OK;
+        if (q->events[i].key_lo == e->key_lo && q->events[i].epoch == e->epoch &&
+            q->events[i].attempt == e->attempt)
+            return MR_OK;
     if (q->n == q->cap) {
         uint64_t cap = MR_MAX(q->cap * 2, 64);
         quarantine_event *more = mr_realloc(q->events, cap * sizeof *more);
@@ -34,13 +36,16 @@ static mr_status remember(quarantine *q, const quarantine_event *e)
 static mr_status read_line(quarantine *q, const char *line, size_t n)
 {
     json_t *o = json_loadb(line, n, 0, NULL);
-    const char *key = json_string_value(json_object_get(o, "key")), *class = json_string_value(json_object_get(o, "class"));
+    const char *key = json_string_value(json_object_get(o, "key")),
+               *class = json_string_value(json_object_get(o, "class"));
     const char *order = json_string_value(json_object_get(o, "fp_order"));
     json_t *epoch = json_object_get(o, "epoch"), *attempt = json_object_get(o, "attempt");
     mr_status st = MR_OK;
     // other lists' lines, and one torn by a power cut, are passed over
-    if (key && strlen(key) == 32 && class && order && strcmp(order, q->order) == 0 && json_is_integer(epoch) && json_is_integer(attempt)) {
-        quarantine_event e = {.key_lo = strtoull(key + 16, NULL, 16), .epoch = (uint64_t)json_integer_value(epoch),
+    if (key && strlen(key) == 32 && class && order && strcmp(order, q->order) == 0 &&
+        json_is_integer(epoch) && json_is_integer(attempt)) {
+        quarantine_event e = {.key_lo = strtoull(key + 16, NULL, 16),
+                              .epoch = (uint64_t)json_integer_value(epoch),
                               .attempt = (int32_t)json_integer_value(attempt)};
         while (e.fault < MR_FAULT_COUNT && strcmp(mr_fault_name(e.fault), class)) e.fault++;
         if (e.fault < MR_FAULT_COUNT) st = remember(q, &e);
@@ -88,15 +93,17 @@ void quarantine_close(quarantine *q)
     mr_free(q);
 }
 
-mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row *row, const char *detail)
+mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row *row,
+                         const char *detail)
 {
     MR_TRY(remember(q, e));
     if (!q->path) return MR_OK;
     char key[33];
     mr_hash128_hex(row->key, key);
-    json_t *o = json_pack("{s:s, s:I, s:s, s:f, s:s, s:i, s:I, s:s}", "key", key, "row", (json_int_t)row->id, "class", mr_fault_name(e->fault),
-                          "time", (double)mr_clock_table()->wall_ns() * 1e-9, "host", q->host, "attempt", e->attempt, "epoch", (json_int_t)e->epoch,
-                          "fp_order", q->order);
+    json_t *o = json_pack("{s:s, s:I, s:s, s:f, s:s, s:i, s:I, s:s}", "key", key, "row",
+                          (json_int_t)row->id, "class", mr_fault_name(e->fault), "time",
+                          (double)mr_clock_table()->wall_ns() * 1e-9, "host", q->host, "attempt",
+                          e->attempt, "epoch", (json_int_t)e->epoch, "fp_order", q->order);
     // a path that is not UTF-8 makes no JSON text and is left out
     json_object_set_new(o, "path", json_string(row->path));
     json_object_set_new(o, "detail", json_string(detail));
@@ -108,7 +115,8 @@ mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row 
     const mr_io *io = mr_io_table();
     if (q->fd < 0) q->fd = io->open(q->path, O_WRONLY | O_CREAT | O_APPEND, 0644);
     // the run goes on without the line: the event is remembered
-    if (q->fd < 0 || io->write(q->fd, line, n) != (ssize_t)n) mr_log(MR_LOG_WARN, "%s: cannot write: %s", q->path, strerror(errno));
+    if (q->fd < 0 || io->write(q->fd, line, n) != (ssize_t)n)
+        mr_log(MR_LOG_WARN, "%s: cannot write: %s", q->path, strerror(errno));
     free(line);
     return MR_OK;
 }
@@ -128,7 +136,8 @@ mr_status quarantine_excluded(const quarantine *q, uint64_t epoch, uint64_t **ke
             attempts++;
             first &= j >= i;
         }
-        if (attempts >= 2 && first && e->epoch < epoch && e->fault != MR_FAULT_IO) (*keys)[(*n)++] = e->key_lo;
+        if (attempts >= 2 && first && e->epoch < epoch && e->fault != MR_FAULT_IO)
+            (*keys)[(*n)++] = e->key_lo;
     }
     return MR_OK;
 }

@@ -15,7 +15,8 @@ typedef struct quarantine_event {
 mr_status quarantine_open(const char *path, mr_hash128 fp_order, quarantine **out);
 void quarantine_close(quarantine *q);
 /* One line, one write. */
-mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row *row, const char *detail);
+mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row *row,
+                         const char *detail);
 /* Keys with two failed attempts of permanent classes in epochs before `epoch`; caller frees. */
 mr_status quarantine_excluded(const quarantine *q, uint64_t epoch, uint64_t **keys, uint64_t *n);
 

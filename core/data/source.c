@@ -14,7 +14,8 @@
 mr_status data_path_absolute(const char *path, char out[4096])
 {
     char cwd[4096] = "";
-    if (path[0] != '/' && !getcwd(cwd, sizeof cwd)) return mr_fail(MR_E_IO, "%s: the working directory is gone", path);
+    if (path[0] != '/' && !getcwd(cwd, sizeof cwd))
+        return mr_fail(MR_E_IO, "%s: the working directory is gone", path);
     // part by part, dropping "." and resolving ".." by name
     size_t n = 0;
     for (int round = path[0] == '/'; round < 2; round++)
@@ -43,7 +44,9 @@ mr_status data_source_add(data_source *s, const char *path, const char *text, ui
         if (!more) return mr_fail_memory(cap * sizeof *more);
         s->rows = more, s->cap = cap;
     }
-    data_input in = {.path = mr_arena_strdup(&s->arena, path), .text = text ? mr_arena_strdup(&s->arena, text) : NULL, .line = line};
+    data_input in = {.path = mr_arena_strdup(&s->arena, path),
+                     .text = text ? mr_arena_strdup(&s->arena, text) : NULL,
+                     .line = line};
     if (!in.path || (text && !in.text)) return mr_fail_memory(strlen(path));
     s->rows[s->n++] = in;
     return MR_OK;
@@ -53,8 +56,9 @@ mr_status data_source_add(data_source *s, const char *path, const char *text, ui
 
 static bool is_media(const char *name)
 {
-    static const char *const known[] = {".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".ts", ".m2ts", ".mpg", ".mpeg", ".gif",
-        ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
+    static const char *const known[] = {".mp4",  ".avi", ".mov",  ".mkv", ".webm", ".m4v",  ".ts",
+                                        ".m2ts", ".mpg", ".mpeg", ".gif", ".jpg",  ".jpeg", ".png",
+                                        ".ppm",  ".bmp", ".pgm",  ".tif", ".tiff", ".webp"};
     const char *dot = strrchr(name, '.');
     for (size_t i = 0; dot && i < MR_COUNT(known); i++)
         if (strcasecmp(dot, known[i]) == 0) return true;
@@ -79,12 +83,14 @@ static mr_status caption_beside(const char *file, char **out)
     char *text;
     MR_TRY(mr_file_read_all(path, &text, &n));
     json_error_t why;
-    json_t *root = json_loadb(text, n, 0, &why), *value = root ? json_object_get(root, "text") : NULL;
+    json_t *root = json_loadb(text, n, 0, &why),
+           *value = root ? json_object_get(root, "text") : NULL;
     if (root && !value) value = json_object_get(root, "caption");
     mr_free(text);
     mr_status st = MR_OK;
     if (!root) st = mr_fail(MR_E_DATA, "%s:%d: not JSON: %s", path, why.line, why.text);
-    else if (json_is_string(value) && !(*out = mr_strdup(json_string_value(value)))) st = mr_fail_memory(0);
+    else if (json_is_string(value) && !(*out = mr_strdup(json_string_value(value))))
+        st = mr_fail_memory(0);
     json_decref(root);
     return st;
 }
@@ -101,7 +107,9 @@ static mr_status walk(data_source *s, const char *relative, bool want_captions, 
     for (int i = 0; i < n && st == MR_OK; i++) {
         struct stat about;
         if (names[i][0] == '.') continue;
-        if (snprintf(child, sizeof child, *relative ? "%s/%s" : "%s%s", relative, names[i]) >= (int)sizeof child) continue;
+        if (snprintf(child, sizeof child, *relative ? "%s/%s" : "%s%s", relative, names[i]) >=
+            (int)sizeof child)
+            continue;
         snprintf(file, sizeof file, "%s/%s", s->root, child);
         if (stat(file, &about)) continue;  // a link to nowhere
         if (S_ISDIR(about.st_mode)) {
@@ -111,7 +119,9 @@ static mr_status walk(data_source *s, const char *relative, bool want_captions, 
             mr_status caption = want_captions ? caption_beside(file, &text) : MR_OK;
             st = caption == MR_E_MEMORY ? caption : data_source_add(s, child, text, s->n + 1);
             // a damaged caption file costs this row, not the whole set
-            if (st == MR_OK && caption != MR_OK && !(s->rows[s->n - 1].fault = mr_arena_strdup(&s->arena, mr_error_last()->text))) st = mr_fail_memory(0);
+            if (st == MR_OK && caption != MR_OK &&
+                !(s->rows[s->n - 1].fault = mr_arena_strdup(&s->arena, mr_error_last()->text)))
+                st = mr_fail_memory(0);
             mr_free(text);
         }
     }
@@ -134,12 +144,14 @@ static mr_status join_captions(data_source *s, const char *file)
         qsort(list.rows, list.n, sizeof *list.rows, by_path);
         for (uint64_t i = 0; i < s->n && st == MR_OK; i++) {
             const char *name = strrchr(s->rows[i].path, '/');
-            data_input key = {.path = s->rows[i].path}, *hit = bsearch(&key, list.rows, list.n, sizeof key, by_path);
+            data_input key = {.path = s->rows[i].path},
+                       *hit = bsearch(&key, list.rows, list.n, sizeof key, by_path);
             if (!hit && name) {
                 key.path = name + 1;
                 hit = bsearch(&key, list.rows, list.n, sizeof key, by_path);
             }
-            if (hit && !(s->rows[i].text = mr_arena_strdup(&s->arena, hit->text))) st = mr_fail_memory(0);
+            if (hit && !(s->rows[i].text = mr_arena_strdup(&s->arena, hit->text)))
+                st = mr_fail_memory(0);
         }
     }
     data_source_fini(&list);
@@ -165,8 +177,9 @@ static mr_status describe(data_source *s, const char *input, const struct stat *
     char hex[33];
     mr_hash128_hex(mr_hasher_digest(h), hex);
     mr_hasher_free(h);
-    json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:s}", "path", input, "size", (json_int_t)about->st_size,
-                          "mtime", (json_int_t)about->st_mtim.tv_sec, "rows", (json_int_t)s->n, "hash", hex);
+    json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:s}", "path", input, "size",
+                          (json_int_t)about->st_size, "mtime", (json_int_t)about->st_mtim.tv_sec,
+                          "rows", (json_int_t)s->n, "hash", hex);
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
     snprintf(s->described, sizeof s->described, "[%s]", text ? text : "");
     free(text);
@@ -179,7 +192,9 @@ mr_status data_source_read(data_source *s, const char *input, const mr_ingest_op
     struct stat about;
     memset(s, 0, sizeof *s);
     mr_arena_init(&s->arena);
-    if (stat(input, &about)) return mr_fail(MR_E_DATA, "%s: %s; expected a folder, a .csv or a .jsonl file", input, strerror(errno));
+    if (stat(input, &about))
+        return mr_fail(MR_E_DATA, "%s: %s; expected a folder, a .csv or a .jsonl file", input,
+                       strerror(errno));
     bool folder = S_ISDIR(about.st_mode);
     MR_TRY(data_path_absolute(o->root ? o->root : input, s->root));
     char *slash = strrchr(s->root, '/');
@@ -188,12 +203,15 @@ mr_status data_source_read(data_source *s, const char *input, const mr_ingest_op
         MR_TRY(walk(s, "", !o->captions, 0));
         if (s->n) qsort(s->rows, s->n, sizeof *s->rows, by_path);
         if (o->captions && s->n) MR_TRY(join_captions(s, o->captions));
-    } else if (ends_with(input, ".csv") || ends_with(input, ".tsv") || ends_with(input, ".jsonl") || ends_with(input, ".ndjson")) {
+    } else if (ends_with(input, ".csv") || ends_with(input, ".tsv") || ends_with(input, ".jsonl") ||
+               ends_with(input, ".ndjson")) {
         MR_TRY(data_table_read(s, input, true));
     } else {
         return mr_fail(MR_E_DATA, "%s: is no folder, .csv, .tsv or .jsonl file", input);
     }
-    if (!s->n) return mr_fail(MR_E_DATA, "%s: no samples in it; expected %s", input, folder ? "clips (.mp4, .webm, .mkv, .png, ...)" : "rows below the header");
+    if (!s->n)
+        return mr_fail(MR_E_DATA, "%s: no samples in it; expected %s", input,
+                       folder ? "clips (.mp4, .webm, .mkv, .png, ...)" : "rows below the header");
     return describe(s, input, &about);
 }
 

@@ -36,7 +36,9 @@ mr_status data_dict_train(const data_input *rows, uint64_t n, data_pack *dict)
     uint8_t *room = mr_alloc(DICT_BYTES);
     mr_status st = room && !samples.failed ? MR_OK : mr_fail_memory(samples.cap);
     // texts without anything in common make no dictionary: they stay plain
-    size_t made = st == MR_OK ? ZDICT_trainFromBuffer(room, DICT_BYTES, samples.bytes, sizes, (unsigned)taken) : 0;
+    size_t made =
+        st == MR_OK ? ZDICT_trainFromBuffer(room, DICT_BYTES, samples.bytes, sizes, (unsigned)taken)
+                    : 0;
     if (st == MR_OK && !ZDICT_isError(made)) {
         data_put(dict, room, made);
         if (dict->failed) st = mr_fail_memory(made);
@@ -73,14 +75,16 @@ void data_squeeze_free(data_squeeze *s)
 mr_status data_squeeze_put(data_squeeze *s, data_pack *p, const char *text)
 {
     size_t n = strlen(text), room = ZSTD_compressBound(n);
-    if (n > TEXT_MAX) return mr_fail(MR_E_DATA, "a caption of %zu bytes; expected at most %d", n, TEXT_MAX);
+    if (n > TEXT_MAX)
+        return mr_fail(MR_E_DATA, "a caption of %zu bytes; expected at most %d", n, TEXT_MAX);
     if (room > s->buffer.cap) {
         uint8_t *more = mr_realloc(s->buffer.bytes, room);
         if (!more) return mr_fail_memory(room);
         s->buffer.bytes = more, s->buffer.cap = room;
     }
     size_t made = ZSTD_compress_usingCDict(s->out, s->buffer.bytes, room, text, n, s->out_dict);
-    if (ZSTD_isError(made)) return mr_fail(MR_E_INTERNAL, "cannot compress a caption: %s", ZSTD_getErrorName(made));
+    if (ZSTD_isError(made))
+        return mr_fail(MR_E_INTERNAL, "cannot compress a caption: %s", ZSTD_getErrorName(made));
     data_put_int(p, made, 4);
     data_put(p, s->buffer.bytes, made);
     return MR_OK;
@@ -105,7 +109,8 @@ void data_unsqueeze_free(data_unsqueeze *u)
     mr_free(u);
 }
 
-mr_status data_unsqueeze_get(const data_unsqueeze *u, void *context, data_view *v, mr_arena *arena, const char **text)
+mr_status data_unsqueeze_get(const data_unsqueeze *u, void *context, data_view *v, mr_arena *arena,
+                             const char **text)
 {
     size_t n = data_get_int(v, 4);
     const uint8_t *frame = data_get(v, n);
@@ -116,7 +121,8 @@ mr_status data_unsqueeze_get(const data_unsqueeze *u, void *context, data_view *
     char *room = mr_arena_alloc(arena, (size_t)size + 1);
     if (!room) return mr_fail_memory((size_t)size);
     size_t got = ZSTD_decompress_usingDDict(context, room, (size_t)size, frame, n, u->dict);
-    if (ZSTD_isError(got) || got != size) return mr_fail(MR_E_DATA, "a caption that does not unpack");
+    if (ZSTD_isError(got) || got != size)
+        return mr_fail(MR_E_DATA, "a caption that does not unpack");
     *text = room;
     return MR_OK;
 }

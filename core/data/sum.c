@@ -14,13 +14,22 @@
 
 enum { BLOCK = 4 << 20 };
 
-typedef struct sum_head { char magic[8]; uint64_t bytes; int64_t mtime_ns; uint64_t blocks; } sum_head;
+typedef struct sum_head {
+    char magic[8];
+    uint64_t bytes;
+    int64_t mtime_ns;
+    uint64_t blocks;
+} sum_head;
 
 static mr_status open_file(const char *dir, const char *name, char path[4096], int *fd)
 {
-    if (snprintf(path, 4096, "%s/%s", dir, name) >= 4096) return mr_fail(MR_E_IO, "%s: path is too long", dir);
+    if (snprintf(path, 4096, "%s/%s", dir, name) >= 4096)
+        return mr_fail(MR_E_IO, "%s: path is too long", dir);
     *fd = mr_io_table()->open(path, O_RDONLY, 0);
-    return *fd < 0 ? mr_fail(MR_E_DATA, "%s: cannot open; expected an index made by 'moonreel data ingest'", path) : MR_OK;
+    return *fd < 0
+               ? mr_fail(MR_E_DATA,
+                         "%s: cannot open; expected an index made by 'moonreel data ingest'", path)
+               : MR_OK;
 }
 
 static mr_status look(int fd, const char *path, sum_head *head)
@@ -33,7 +42,8 @@ static mr_status look(int fd, const char *path, sum_head *head)
     return MR_OK;
 }
 
-static mr_status hash_block(int fd, const char *path, const sum_head *head, uint64_t block, uint8_t *buf, uint64_t *hash)
+static mr_status hash_block(int fd, const char *path, const sum_head *head, uint64_t block,
+                            uint8_t *buf, uint64_t *hash)
 {
     uint64_t at = block * BLOCK;
     size_t n = (size_t)MR_MIN((uint64_t)BLOCK, head->bytes - at);
@@ -66,7 +76,8 @@ mr_status data_sum_write(const char *dir)
     return st;
 }
 
-static mr_status check_blocks(int fd, const char *path, const sum_head *head, const uint64_t *hashes)
+static mr_status check_blocks(int fd, const char *path, const sum_head *head,
+                              const uint64_t *hashes)
 {
     uint8_t *buf = mr_alloc(BLOCK);
     if (!buf) return mr_fail_memory(BLOCK);
@@ -75,8 +86,11 @@ static mr_status check_blocks(int fd, const char *path, const sum_head *head, co
         uint64_t hash = 0;
         st = hash_block(fd, path, head, b, buf, &hash);
         if (st == MR_OK && hash != hashes[b])
-            st = mr_fail(MR_E_DATA, "%s: damaged between bytes %llu and %llu; try: copy or build the index again", path,
-                         (unsigned long long)(b * BLOCK), (unsigned long long)MR_MIN((b + 1) * BLOCK, head->bytes));
+            st = mr_fail(
+                MR_E_DATA,
+                "%s: damaged between bytes %llu and %llu; try: copy or build the index again", path,
+                (unsigned long long)(b * BLOCK),
+                (unsigned long long)MR_MIN((b + 1) * BLOCK, head->bytes));
     }
     mr_free(buf);
     return st;
@@ -114,7 +128,12 @@ mr_status data_sum_check(const char *dir, bool verify)
     mr_status st = mr_file_read_all(sum, &text, &n);
     if (st != MR_OK) {
         mr_io_table()->close(fd);
-        return st == MR_E_MEMORY ? st : mr_fail(MR_E_DATA, "%s: is not sealed (no data.sum); try: build it again with 'moonreel data ingest'", dir);
+        return st == MR_E_MEMORY
+                   ? st
+                   : mr_fail(
+                         MR_E_DATA,
+                         "%s: is not sealed (no data.sum); try: build it again with 'moonreel data ingest'",
+                         dir);
     }
     sum_head want, have = {0};
     uint64_t self;
@@ -122,14 +141,18 @@ mr_status data_sum_check(const char *dir, bool verify)
     if (good) {
         memcpy(&want, text, sizeof want);
         memcpy(&self, text + n - 8, 8);
-        good = memcmp(want.magic, "MRSUM 1", 8) == 0 && self == mr_hash64(text, n - 8) && n == sizeof want + 8 * want.blocks + 8;
+        good = memcmp(want.magic, "MRSUM 1", 8) == 0 && self == mr_hash64(text, n - 8) &&
+               n == sizeof want + 8 * want.blocks + 8;
     }
     if (!good) st = mr_fail(MR_E_DATA, "%s: is damaged; try: copy or build the index again", sum);
     if (st == MR_OK) st = look(fd, path, &have);
     if (st == MR_OK && have.bytes != want.bytes)
-        st = mr_fail(MR_E_DATA, "%s: has %llu bytes, expected %llu: a torn copy; try: copy or build the index again", path,
-                     (unsigned long long)have.bytes, (unsigned long long)want.bytes);
-    if (st == MR_OK && (verify || (have.mtime_ns != want.mtime_ns && !was_seen(dir, have.mtime_ns, false)))) {
+        st = mr_fail(
+            MR_E_DATA,
+            "%s: has %llu bytes, expected %llu: a torn copy; try: copy or build the index again",
+            path, (unsigned long long)have.bytes, (unsigned long long)want.bytes);
+    if (st == MR_OK &&
+        (verify || (have.mtime_ns != want.mtime_ns && !was_seen(dir, have.mtime_ns, false)))) {
         // the hashes lie behind the head, which keeps them aligned
         st = check_blocks(fd, path, &want, (const uint64_t *)(const void *)(text + sizeof want));
         if (st == MR_OK && have.mtime_ns != want.mtime_ns) was_seen(dir, have.mtime_ns, true);
@@ -161,7 +184,8 @@ static void on_bus(int sig, siginfo_t *info, void *context)
         char digits[24];
         int n = 23;
         digits[n] = 0;
-        for (uintptr_t off = at - watched[i].from; n && (off || n == 23); off /= 10) digits[--n] = (char)('0' + off % 10);
+        for (uintptr_t off = at - watched[i].from; n && (off || n == 23); off /= 10)
+            digits[--n] = (char)('0' + off % 10);
         say("moonreel: ");
         say(watched[i].file);
         say(": cannot be read at byte ");

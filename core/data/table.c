@@ -22,7 +22,9 @@ static mr_status next_field(csv *c, char **out)
     if (*p == '"') {
         uint64_t began = c->line;
         for (p++;; p++) {
-            if (!*p) return mr_fail(MR_E_DATA, "%s:%llu: a quoted field does not end", c->file, (unsigned long long)began);
+            if (!*p)
+                return mr_fail(MR_E_DATA, "%s:%llu: a quoted field does not end", c->file,
+                               (unsigned long long)began);
             if (*p == '"' && *++p != '"') break;
             c->line += *p == '\n';
             *to++ = *p;
@@ -55,11 +57,14 @@ static mr_status read_csv(data_source *s, csv *c, bool want_text)
         if (strcasecmp(field, "text") == 0) text_at = columns;
         size_t n = strlen(found);
         snprintf(found + n, sizeof found - n, "%s%s", columns ? ", " : "", field);
-        if (++columns > COLUMNS) return mr_fail(MR_E_DATA, "%s:1: more than %d columns", c->file, COLUMNS);
+        if (++columns > COLUMNS)
+            return mr_fail(MR_E_DATA, "%s:1: more than %d columns", c->file, COLUMNS);
     }
     if (path_at < 0 || (want_text && text_at < 0))
-        return mr_fail(MR_E_DATA, "%s:1: no column '%s'; columns found: %s; expected a header with path and text", c->file,
-                       path_at < 0 ? "path" : "text", *found ? found : "none");
+        return mr_fail(
+            MR_E_DATA,
+            "%s:1: no column '%s'; columns found: %s; expected a header with path and text",
+            c->file, path_at < 0 ? "path" : "text", *found ? found : "none");
     while (*c->at) {
         uint64_t line = c->line;
         char *path = NULL, *text = NULL;
@@ -72,8 +77,10 @@ static mr_status read_csv(data_source *s, csv *c, bool want_text)
         }
         if (n == 1 && !*field) continue;  // an empty line
         if (n != columns)
-            return mr_fail(MR_E_DATA, "%s:%llu: %d fields, expected %d as in the header; try: quote fields that hold separators", c->file,
-                           (unsigned long long)line, n, columns);
+            return mr_fail(
+                MR_E_DATA,
+                "%s:%llu: %d fields, expected %d as in the header; try: quote fields that hold separators",
+                c->file, (unsigned long long)line, n, columns);
         MR_TRY(data_source_add(s, path, text, line));
     }
     return MR_OK;
@@ -87,11 +94,17 @@ static mr_status read_json(data_source *s, const char *file, char *text, bool wa
         if (strspn(p, " \t\r") < n) {
             json_error_t why;
             json_t *o = json_loadb(p, n, JSON_REJECT_DUPLICATES, &why);
-            const char *path = json_string_value(json_object_get(o, "path")), *caption = json_string_value(json_object_get(o, "text"));
-            mr_status st = !o ? mr_fail(MR_E_DATA, "%s:%llu: not JSON: %s", file, (unsigned long long)line, why.text)
-                : !path || (want_text && !caption) ? mr_fail(MR_E_DATA, "%s:%llu: no text value '%s'; expected {\"path\": ..., \"text\": ...}",
-                                              file, (unsigned long long)line, path ? "text" : "path")
-                : data_source_add(s, path, caption, line);
+            const char *path = json_string_value(json_object_get(o, "path")),
+                       *caption = json_string_value(json_object_get(o, "text"));
+            mr_status st =
+                !o ? mr_fail(MR_E_DATA, "%s:%llu: not JSON: %s", file, (unsigned long long)line,
+                             why.text)
+                : !path || (want_text && !caption)
+                    ? mr_fail(
+                          MR_E_DATA,
+                          "%s:%llu: no text value '%s'; expected {\"path\": ..., \"text\": ...}",
+                          file, (unsigned long long)line, path ? "text" : "path")
+                    : data_source_add(s, path, caption, line);
             json_decref(o);
             MR_TRY(st);
         }
@@ -104,13 +117,20 @@ mr_status data_table_read(data_source *s, const char *file, bool want_text)
 {
     char *text;
     size_t n;
-    if (mr_file_read_all(file, &text, &n) != MR_OK) return mr_fail(MR_E_DATA, "%s: cannot be read; expected a .csv or .jsonl file", file);
+    if (mr_file_read_all(file, &text, &n) != MR_OK)
+        return mr_fail(MR_E_DATA, "%s: cannot be read; expected a .csv or .jsonl file", file);
     const char *dot = strrchr(file, '.');
     mr_status st;
-    if (strlen(text) != n) st = mr_fail(MR_E_DATA, "%s: holds a zero byte at %zu; expected text in UTF-8", file, strlen(text));
-    else if (dot && (strcasecmp(dot, ".jsonl") == 0 || strcasecmp(dot, ".ndjson") == 0)) st = read_json(s, file, text, want_text);
+    if (strlen(text) != n)
+        st = mr_fail(MR_E_DATA, "%s: holds a zero byte at %zu; expected text in UTF-8", file,
+                     strlen(text));
+    else if (dot && (strcasecmp(dot, ".jsonl") == 0 || strcasecmp(dot, ".ndjson") == 0))
+        st = read_json(s, file, text, want_text);
     else {
-        csv c = {.at = text, .separator = dot && strcasecmp(dot, ".tsv") == 0 ? '\t' : ',', .line = 1, .file = file};
+        csv c = {.at = text,
+                 .separator = dot && strcasecmp(dot, ".tsv") == 0 ? '\t' : ',',
+                 .line = 1,
+                 .file = file};
         st = read_csv(s, &c, want_text);
     }
     mr_free(text);

@@ -12,7 +12,9 @@ typedef struct worker { mr_loader *l; mr_media_worker *media; mr_index_reader *r
 static float fps_of(const mr_clip_info *info, int32_t interval)
 {
     if (info->flags & MR_CLIP_IMAGE) return 120;
-    return info->rate_num > 0 ? (float)floor((double)info->rate_num / info->rate_den / interval + 1e-9) : 24;
+    return info->rate_num > 0
+               ? (float)floor((double)info->rate_num / info->rate_den / interval + 1e-9)
+               : 24;
 }
 
 static mr_status set_facts(const mr_loader *l, slab *s, int32_t slot, const mr_row *row)
@@ -24,11 +26,16 @@ static mr_status set_facts(const mr_loader *l, slab *s, int32_t slot, const mr_r
     s->native_height[slot] = info->height, s->native_width[slot] = info->width;
     s->roots[slot] = row->root;
     // start and caption depend on seed, epoch and key alone
-    int64_t span = (int64_t)(s->batch.shape.frames - 1) * mr_bucket_rule_interval(l->rule) + 1, room = MR_MAX(info->frames - span + 1, 1);
-    s->starts[slot] = (int64_t)(mr_fraction(MR_MIX(seed, epoch, key, mr_name_word("sample.start"))) * (double)room);
+    int64_t span = (int64_t)(s->batch.shape.frames - 1) * mr_bucket_rule_interval(l->rule) + 1,
+            room = MR_MAX(info->frames - span + 1, 1);
+    s->starts[slot] =
+        (int64_t)(mr_fraction(MR_MIX(seed, epoch, key, mr_name_word("sample.start"))) *
+                  (double)room);
     const char *text = "";
     if (row->n_captions > 0)
-        text = row->captions[MR_MIX(seed, epoch, key, mr_name_word("sample.caption")) % (uint64_t)row->n_captions].text;
+        text = row->captions[MR_MIX(seed, epoch, key, mr_name_word("sample.caption")) %
+                             (uint64_t)row->n_captions]
+                   .text;
     size_t n = strlen(text) + 1;
     if (n > s->caption_cap[slot]) {
         char *more = mr_realloc(s->captions[slot], n + 64);
@@ -41,7 +48,10 @@ static mr_status set_facts(const mr_loader *l, slab *s, int32_t slot, const mr_r
 
 static mr_status note(mr_loader *l, const slab *s, int32_t slot, const mr_row *row, int32_t attempt)
 {
-    quarantine_event e = {.key_lo = s->draw.keys[slot], .epoch = s->draw.epoch, .attempt = attempt, .fault = s->faults[slot]};
+    quarantine_event e = {.key_lo = s->draw.keys[slot],
+                          .epoch = s->draw.epoch,
+                          .attempt = attempt,
+                          .fault = s->faults[slot]};
     char detail[1024];
     const mr_error *err = mr_error_last();
     snprintf(detail, sizeof detail, "%s", err ? err->text : "");
@@ -62,10 +72,18 @@ static mr_status fill_slot(worker *w, slab *s, int32_t slot)
     MR_TRY(set_facts(l, s, slot, &row));
     const mr_bucket *b = &s->batch.shape;
     size_t bytes = (size_t)b->frames * 3 * (size_t)b->height * (size_t)b->width;
-    mr_clip_request q = {.path = file, .info = &row.info, .start = s->starts[slot], .step = mr_bucket_rule_interval(l->rule), .frames = b->frames,
-        .height = b->height, .width = b->width, .filter = l->options.filter, .deadline_s = l->options.deadline_s};
+    mr_clip_request q = {.path = file,
+                         .info = &row.info,
+                         .start = s->starts[slot],
+                         .step = mr_bucket_rule_interval(l->rule),
+                         .frames = b->frames,
+                         .height = b->height,
+                         .width = b->width,
+                         .filter = l->options.filter,
+                         .deadline_s = l->options.deadline_s};
     for (int32_t attempt = 1, io_tries = 0;;) {
-        mr_status st = l->media->read(w->media, &q, s->pixels + (size_t)slot * bytes, &s->faults[slot]);
+        mr_status st =
+            l->media->read(w->media, &q, s->pixels + (size_t)slot * bytes, &s->faults[slot]);
         if (st == MR_OK) return MR_OK;
         if (s->faults[slot] == MR_FAULT_NONE) return st;
         // a file system may have a bad moment: three more tries, further and further apart
@@ -89,7 +107,8 @@ static void complete(slab *s)
     for (int32_t i = 0; i < s->batch.size; i++) {
         bool fine = i < s->draw.n && s->faults[i] == MR_FAULT_NONE;
         s->weights[i] = fine ? 1 : 0;
-        if (!fine && good < s->draw.n) memcpy(s->pixels + (size_t)i * bytes, s->pixels + (size_t)good * bytes, bytes);
+        if (!fine && good < s->draw.n)
+            memcpy(s->pixels + (size_t)i * bytes, s->pixels + (size_t)good * bytes, bytes);
         else if (!fine) memset(s->pixels + (size_t)i * bytes, 0, bytes);
         if (i < s->draw.n) continue;
         s->ids[i] = s->ids[0], s->keys[i] = s->keys[0], s->starts[i] = s->starts[0];
@@ -129,10 +148,25 @@ static mr_status plan_next(mr_loader *l)
     MR_TRY(mr_order_next(l->order, &s->draw));
     mr_bucket b = mr_bucket_rule_get(l->rule, s->draw.bucket);
     size_t bytes = (size_t)b.batch * (size_t)b.frames * 3 * (size_t)b.height * (size_t)b.width;
-    s->batch = (mr_batch){.epoch = s->draw.epoch, .draw = s->draw.number, .bucket = s->draw.bucket, .size = b.batch, .n = s->draw.n, .shape = b,
-        .last = s->draw.last, .pixels = s->pixels, .bytes = bytes, .weights = s->weights, .ids = s->ids, .keys = s->keys, .starts = s->starts,
-        .fps = s->fps, .native_fps = s->native_fps, .native_height = s->native_height, .native_width = s->native_width,
-        .captions = (const char *const *)s->captions, .slab = s};
+    s->batch = (mr_batch){.epoch = s->draw.epoch,
+                          .draw = s->draw.number,
+                          .bucket = s->draw.bucket,
+                          .size = b.batch,
+                          .n = s->draw.n,
+                          .shape = b,
+                          .last = s->draw.last,
+                          .pixels = s->pixels,
+                          .bytes = bytes,
+                          .weights = s->weights,
+                          .ids = s->ids,
+                          .keys = s->keys,
+                          .starts = s->starts,
+                          .fps = s->fps,
+                          .native_fps = s->native_fps,
+                          .native_height = s->native_height,
+                          .native_width = s->native_width,
+                          .captions = (const char *const *)s->captions,
+                          .slab = s};
     s->excluded_n = l->order->at.excluded_n, s->excluded_hash = l->order->at.excluded_hash;
     s->started = s->done = 0;
     memset(s->faults, 0, sizeof *s->faults * (size_t)l->batch_max);
@@ -141,7 +175,8 @@ static mr_status plan_next(mr_loader *l)
     s->state = FILLING;
     l->planned++;
     l->epoch_over = s->draw.last;
-    l->all_planned = s->draw.last && l->options.epochs > 0 && s->draw.epoch + 1 >= (uint64_t)l->options.epochs;
+    l->all_planned =
+        s->draw.last && l->options.epochs > 0 && s->draw.epoch + 1 >= (uint64_t)l->options.epochs;
     return MR_OK;
 }
 

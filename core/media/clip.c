@@ -12,7 +12,8 @@ static int past_deadline(void *user)
 }
 
 // playlists and references to other files are never followed
-static int refuse_open(AVFormatContext *demux, AVIOContext **io, const char *url, int flags, AVDictionary **options)
+static int refuse_open(AVFormatContext *demux, AVIOContext **io, const char *url, int flags,
+                       AVDictionary **options)
 {
     (void)demux, (void)io, (void)url, (void)flags, (void)options;
     return AVERROR(EPERM);
@@ -29,15 +30,17 @@ mr_status media_clip_fail(media_clip *c, mr_fault fault, int err, const char *ve
     if (err == AVERROR(ENOMEM)) return mr_fail_memory(0);
     if (err == AVERROR_EXIT) fault = MR_FAULT_STALL;
     *out = fault;
-    return mr_fail(MR_E_DECODE, "%s: %s: cannot %s%s%s%s%s", c->path, mr_fault_name(fault), verb, err < 0 ? ": " : "",
-                   err < 0 ? av_make_error_string(why, sizeof why, err) : "", *log ? "; " : "", log);
+    return mr_fail(MR_E_DECODE, "%s: %s: cannot %s%s%s%s%s", c->path, mr_fault_name(fault), verb,
+                   err < 0 ? ": " : "", err < 0 ? av_make_error_string(why, sizeof why, err) : "",
+                   *log ? "; " : "", log);
 }
 
 // size, codec and parameter sets in the header make probing superfluous
 static bool header_suffices(const AVFormatContext *demux, const AVStream *st)
 {
     const AVCodecParameters *p = st->codecpar;
-    if (!strstr(demux->iformat->name, "mp4") && !strstr(demux->iformat->name, "matroska")) return false;
+    if (!strstr(demux->iformat->name, "mp4") && !strstr(demux->iformat->name, "matroska"))
+        return false;
     if (p->width < 1 || p->height < 1) return false;
     switch (p->codec_id) {
     case AV_CODEC_ID_H264:
@@ -82,15 +85,18 @@ static mr_status open_demuxer(media_clip *c, mr_fault *fault)
     return MR_OK;
 }
 
-mr_status media_clip_open(media_clip *c, const char *path, double deadline_s, int reorder, mr_fault *fault)
+mr_status media_clip_open(media_clip *c, const char *path, double deadline_s, int reorder,
+                          mr_fault *fault)
 {
     *c = (media_clip){.path = path, .file.fd = -1};
-    c->deadline_ns = mr_clock_table()->monotonic_ns() + (int64_t)((deadline_s > 0 ? deadline_s : 60) * 1e9);
+    c->deadline_ns =
+        mr_clock_table()->monotonic_ns() + (int64_t)((deadline_s > 0 ? deadline_s : 60) * 1e9);
     MR_TRY(open_demuxer(c, fault));
     const AVCodecParameters *p = c->stream->codecpar;
     if (p->width > MEDIA_SIDE_MAX || p->height > MEDIA_SIDE_MAX) {
         *fault = MR_FAULT_GEOMETRY;
-        return mr_fail(MR_E_DECODE, "%s: geometry: %d x %d; expected at most %d a side", path, p->width, p->height, MEDIA_SIDE_MAX);
+        return mr_fail(MR_E_DECODE, "%s: geometry: %d x %d; expected at most %d a side", path,
+                       p->width, p->height, MEDIA_SIDE_MAX);
     }
     const AVCodec *decoder = avcodec_find_decoder(p->codec_id);
     if (!decoder) return media_clip_fail(c, MR_FAULT_CODEC, 0, "find a decoder for it", fault);

@@ -25,9 +25,11 @@ struct mr_encoder {
 static mr_status fail_av(const mr_encoder *e, mr_status code, const char *verb, int err)
 {
     char why[AV_ERROR_MAX_STRING_SIZE];
-    if (e->file.err) return mr_fail(MR_E_IO, "%s: cannot write: %s", e->path, strerror(e->file.err));
+    if (e->file.err)
+        return mr_fail(MR_E_IO, "%s: cannot write: %s", e->path, strerror(e->file.err));
     if (err == AVERROR(ENOMEM)) return mr_fail_memory(0);
-    return mr_fail(code, "%s: cannot %s: %s: %s", e->path, verb, av_make_error_string(why, sizeof why, err), media_log_text());
+    return mr_fail(code, "%s: cannot %s: %s: %s", e->path, verb,
+                   av_make_error_string(why, sizeof why, err), media_log_text());
 }
 
 // what to try, best first, for a codec's short name or a container's default
@@ -66,12 +68,20 @@ static bool is_picture(const char *ext)
     return strcmp(ext, ".png") == 0 || strcmp(ext, ".jpg") == 0 || strcmp(ext, ".jpeg") == 0;
 }
 
-static int matrix_of(const char *name, enum AVColorSpace *space, enum AVColorPrimaries *primaries, enum AVColorTransferCharacteristic *trc)
+static int matrix_of(const char *name, enum AVColorSpace *space, enum AVColorPrimaries *primaries,
+                     enum AVColorTransferCharacteristic *trc)
 {
-    static const struct { const char *name; int sws; enum AVColorSpace space; enum AVColorPrimaries prim; enum AVColorTransferCharacteristic trc; } rows[] = {
+    static const struct {
+        const char *name;
+        int sws;
+        enum AVColorSpace space;
+        enum AVColorPrimaries prim;
+        enum AVColorTransferCharacteristic trc;
+    } rows[] = {
         {"bt709", SWS_CS_ITU709, AVCOL_SPC_BT709, AVCOL_PRI_BT709, AVCOL_TRC_BT709},
         {"bt601", SWS_CS_ITU601, AVCOL_SPC_SMPTE170M, AVCOL_PRI_SMPTE170M, AVCOL_TRC_SMPTE170M},
-        {"smpte240m", SWS_CS_SMPTE240M, AVCOL_SPC_SMPTE240M, AVCOL_PRI_SMPTE240M, AVCOL_TRC_SMPTE240M},
+        {"smpte240m", SWS_CS_SMPTE240M, AVCOL_SPC_SMPTE240M, AVCOL_PRI_SMPTE240M,
+         AVCOL_TRC_SMPTE240M},
         {"bt2020", SWS_CS_BT2020, AVCOL_SPC_BT2020_NCL, AVCOL_PRI_BT2020, AVCOL_TRC_BT2020_10},
     };
     for (size_t i = 0; i < MR_COUNT(rows); i++)
@@ -92,14 +102,16 @@ static void set_defaults(AVCodecContext *ctx, int quality, AVDictionary **dict)
         av_dict_set(dict, "crf", q, 0);
         // with macroblock trees x264 writes other bytes from call to call (seen in 164 with frames of 32 x 32)
         if (strcmp(name, "libx264") == 0) av_dict_set(dict, "x264-params", "mbtree=0", 0);
-        if (strcmp(name, "libx265") == 0) av_dict_set(dict, "x265-params", "log-level=none:pools=none:frame-threads=1", 0);
+        if (strcmp(name, "libx265") == 0)
+            av_dict_set(dict, "x265-params", "log-level=none:pools=none:frame-threads=1", 0);
     } else if (strncmp(name, "libvpx", 6) == 0 || strcmp(name, "libaom-av1") == 0) {
         snprintf(q, sizeof q, "%d", quality ? quality : 16);
         av_dict_set(dict, "crf", q, 0);
         av_dict_set(dict, "cpu-used", "4", 0);
         if (strcmp(name, "libvpx") == 0) ctx->qmin = 0;
         // VP8 reads crf as a bound of a target rate, the others as constant quality
-        ctx->bit_rate = strcmp(name, "libvpx") == 0 ? (int64_t)ctx->width * ctx->height * 24 + 200000 : 0;
+        ctx->bit_rate =
+            strcmp(name, "libvpx") == 0 ? (int64_t)ctx->width * ctx->height * 24 + 200000 : 0;
     } else if (strcmp(name, "libsvtav1") == 0) {
         snprintf(q, sizeof q, "%d", quality ? quality : 25);
         av_dict_set(dict, "crf", q, 0);
@@ -114,32 +126,48 @@ static mr_status open_codec(mr_encoder *e, const mr_encode_options *o, const cha
 {
     const AVCodec *codec = find_encoder(o->codec, ext, o->width, o->height);
     if (!codec)
-        return mr_fail(MR_E_UNSUPPORTED, "%s: this FFmpeg has no encoder '%s'; try: another codec or container",
+        return mr_fail(MR_E_UNSUPPORTED,
+                       "%s: this FFmpeg has no encoder '%s'; try: another codec or container",
                        e->path, o->codec ? o->codec : ext);
     bool rgb = codec->id == AV_CODEC_ID_PNG, odd = o->width % 2 || o->height % 2;
-    const char *format = o->pixel_format ? o->pixel_format : rgb ? "rgb24" : codec->id == AV_CODEC_ID_MJPEG ? "yuvj444p"
-        : odd && (codec->id == AV_CODEC_ID_H264 || codec->id == AV_CODEC_ID_HEVC) ? "yuv444p" : "yuv420p";
+    const char *format = o->pixel_format                  ? o->pixel_format
+                         : rgb                            ? "rgb24"
+                         : codec->id == AV_CODEC_ID_MJPEG ? "yuvj444p"
+                         : odd && (codec->id == AV_CODEC_ID_H264 || codec->id == AV_CODEC_ID_HEVC)
+                             ? "yuv444p"
+                             : "yuv420p";
     enum AVPixelFormat pix = av_get_pix_fmt(format);
-    if (pix == AV_PIX_FMT_NONE) return mr_fail(MR_E_USAGE, "%s: unknown pixel format '%s'", e->path, format);
+    if (pix == AV_PIX_FMT_NONE)
+        return mr_fail(MR_E_USAGE, "%s: unknown pixel format '%s'", e->path, format);
     enum AVColorSpace space;
     enum AVColorPrimaries primaries;
     enum AVColorTransferCharacteristic trc;
     // JPEG is BT.601 full range by definition
     bool jpeg = codec->id == AV_CODEC_ID_MJPEG, full = o->full_range || jpeg;
-    int matrix = matrix_of(jpeg ? "bt601" : o->matrix ? o->matrix : "bt709", &space, &primaries, &trc);
-    if (matrix < 0) return mr_fail(MR_E_USAGE, "%s: unknown matrix '%s'; known: bt709, bt601, smpte240m, bt2020", e->path, o->matrix);
+    int matrix = matrix_of(jpeg        ? "bt601"
+                           : o->matrix ? o->matrix
+                                       : "bt709",
+                           &space, &primaries, &trc);
+    if (matrix < 0)
+        return mr_fail(MR_E_USAGE,
+                       "%s: unknown matrix '%s'; known: bt709, bt601, smpte240m, bt2020", e->path,
+                       o->matrix);
 
-    if (!(e->ctx = avcodec_alloc_context3(codec)) || !(e->frame = av_frame_alloc()) || !(e->packet = av_packet_alloc()))
+    if (!(e->ctx = avcodec_alloc_context3(codec)) || !(e->frame = av_frame_alloc()) ||
+        !(e->packet = av_packet_alloc()))
         return mr_fail_memory(0);
     AVCodecContext *ctx = e->ctx;
     ctx->width = o->width, ctx->height = o->height, ctx->pix_fmt = pix;
-    ctx->framerate = (AVRational){o->rate_num > 0 ? o->rate_num : 24, o->rate_den > 0 ? o->rate_den : 1};
+    ctx->framerate =
+        (AVRational){o->rate_num > 0 ? o->rate_num : 24, o->rate_den > 0 ? o->rate_den : 1};
     ctx->time_base = av_inv_q(ctx->framerate);
     ctx->gop_size = o->gop > 0 ? o->gop : 48;
-    ctx->sample_aspect_ratio = (AVRational){o->sar_num > 0 ? o->sar_num : 1, o->sar_den > 0 ? o->sar_den : 1};
+    ctx->sample_aspect_ratio =
+        (AVRational){o->sar_num > 0 ? o->sar_num : 1, o->sar_den > 0 ? o->sar_den : 1};
     ctx->thread_count = 1;
     ctx->flags |= AV_CODEC_FLAG_BITEXACT;
-    if (e->mux && e->mux->oformat->flags & AVFMT_GLOBALHEADER) ctx->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
+    if (e->mux && e->mux->oformat->flags & AVFMT_GLOBALHEADER)
+        ctx->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
     if (!rgb && !o->untagged) {
         ctx->colorspace = space, ctx->color_primaries = primaries, ctx->color_trc = trc;
         ctx->color_range = full ? AVCOL_RANGE_JPEG : AVCOL_RANGE_MPEG;
@@ -148,18 +176,23 @@ static mr_status open_codec(mr_encoder *e, const mr_encode_options *o, const cha
     set_defaults(ctx, o->quality, &dict);
     int err = av_dict_parse_string(&dict, o->options, "=", ":", 0);
     if (err >= 0) err = avcodec_open2(ctx, codec, &dict);
-    const AVDictionaryEntry *left = err < 0 ? NULL : av_dict_get(dict, "", NULL, AV_DICT_IGNORE_SUFFIX);
+    const AVDictionaryEntry *left =
+        err < 0 ? NULL : av_dict_get(dict, "", NULL, AV_DICT_IGNORE_SUFFIX);
     mr_status st = err < 0 ? fail_av(e, MR_E_UNSUPPORTED, codec->name, err)
-        : left ? mr_fail(MR_E_USAGE, "%s: encoder %s has no option '%s'", e->path, codec->name, left->key) : MR_OK;
+                   : left  ? mr_fail(MR_E_USAGE, "%s: encoder %s has no option '%s'", e->path,
+                                     codec->name, left->key)
+                           : MR_OK;
     av_dict_free(&dict);
     MR_TRY(st);
 
     e->frame->format = pix, e->frame->width = o->width, e->frame->height = o->height;
     e->frame->color_range = ctx->color_range, e->frame->colorspace = ctx->colorspace;
     e->frame->sample_aspect_ratio = ctx->sample_aspect_ratio;
-    if ((err = av_frame_get_buffer(e->frame, 0)) < 0) return fail_av(e, MR_E_MEMORY, "allocate a frame", err);
+    if ((err = av_frame_get_buffer(e->frame, 0)) < 0)
+        return fail_av(e, MR_E_MEMORY, "allocate a frame", err);
     e->sws = sws_getContext(o->width, o->height, AV_PIX_FMT_GBRP, o->width, o->height, pix,
-                            SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT, NULL, NULL, NULL);
+                            SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT,
+                            NULL, NULL, NULL);
     if (!e->sws) return mr_fail(MR_E_UNSUPPORTED, "%s: cannot convert RGB to %s", e->path, format);
     if (!rgb) media_colour_set(e->sws, matrix, full, false);
     return MR_OK;
@@ -180,7 +213,8 @@ static mr_status open_stream(mr_encoder *e, const mr_encode_options *o)
             &e->stream->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX, 9 * sizeof *m, 0);
         m = sd ? (int32_t *)(void *)sd->data : NULL;
 #else
-        m = (int32_t *)(void *)av_stream_new_side_data(e->stream, AV_PKT_DATA_DISPLAYMATRIX, 9 * sizeof *m);
+        m = (int32_t *)(void *)av_stream_new_side_data(e->stream, AV_PKT_DATA_DISPLAYMATRIX,
+                                                       9 * sizeof *m);
 #endif
         if (!m) return mr_fail_memory(36);
         media_orient_to_matrix(o->orient, m);
@@ -188,10 +222,13 @@ static mr_status open_stream(mr_encoder *e, const mr_encode_options *o)
     AVDictionary *dict = NULL;
     err = av_dict_parse_string(&dict, o->mux_options, "=", ":", 0);
     if (err >= 0) err = avformat_write_header(e->mux, &dict);
-    const AVDictionaryEntry *left = err < 0 ? NULL : av_dict_get(dict, "", NULL, AV_DICT_IGNORE_SUFFIX);
+    const AVDictionaryEntry *left =
+        err < 0 ? NULL : av_dict_get(dict, "", NULL, AV_DICT_IGNORE_SUFFIX);
     e->header_written = err >= 0;
     mr_status st = err < 0 ? fail_av(e, MR_E_UNSUPPORTED, "start the container", err)
-        : left ? mr_fail(MR_E_USAGE, "%s: container %s has no option '%s'", e->path, e->mux->oformat->name, left->key) : MR_OK;
+                   : left  ? mr_fail(MR_E_USAGE, "%s: container %s has no option '%s'", e->path,
+                                     e->mux->oformat->name, left->key)
+                           : MR_OK;
     av_dict_free(&dict);
     return st;
 }
@@ -200,12 +237,14 @@ static mr_status encoder_start(mr_encoder *e, const mr_encode_options *o)
 {
     const char *dot = strrchr(e->path, '.'), *ext = dot && !strchr(dot, '/') ? dot : "";
     if (o->width < 1 || o->height < 1 || o->width > 16384 || o->height > 16384)
-        return mr_fail(MR_E_USAGE, "%s: frame size %d x %d; expected 1 to 16384 a side", e->path, o->width, o->height);
+        return mr_fail(MR_E_USAGE, "%s: frame size %d x %d; expected 1 to 16384 a side", e->path,
+                       o->width, o->height);
     const AVOutputFormat *format = NULL;
     if (!is_picture(ext)) {
         format = av_guess_format(NULL, e->path, NULL);
         if (!format || format->flags & AVFMT_NOFILE)
-            return mr_fail(MR_E_UNSUPPORTED, "%s: no container for '%s'; try: .mp4, .webm, .mkv, .png", e->path, ext);
+            return mr_fail(MR_E_UNSUPPORTED,
+                           "%s: no container for '%s'; try: .mp4, .webm, .mkv, .png", e->path, ext);
     }
     MR_TRY(media_file_open(&e->file, e->tmp, true, &e->io));
     if (format) {
@@ -258,8 +297,11 @@ mr_status media_encoder_frame(mr_encoder *e, const uint8_t *rgb, int64_t pts)
 {
     media_log_clear();
     if (pts < 0) pts = e->next_pts;
-    if (pts < e->next_pts) return mr_fail(MR_E_USAGE, "%s: frame at %lld after %lld; expected ascending", e->path, (long long)pts, (long long)e->next_pts - 1);
-    if (!e->mux && e->frames) return mr_fail(MR_E_USAGE, "%s: a picture holds one frame; try: .mp4 or .webm", e->path);
+    if (pts < e->next_pts)
+        return mr_fail(MR_E_USAGE, "%s: frame at %lld after %lld; expected ascending", e->path,
+                       (long long)pts, (long long)e->next_pts - 1);
+    if (!e->mux && e->frames)
+        return mr_fail(MR_E_USAGE, "%s: a picture holds one frame; try: .mp4 or .webm", e->path);
     int err = av_frame_make_writable(e->frame);
     if (err < 0) return fail_av(e, MR_E_MEMORY, "copy a frame", err);
     size_t plane = (size_t)e->ctx->width * (size_t)e->ctx->height;
@@ -269,7 +311,8 @@ mr_status media_encoder_frame(mr_encoder *e, const uint8_t *rgb, int64_t pts)
     sws_scale(e->sws, src, stride, 0, e->ctx->height, e->frame->data, e->frame->linesize);
     e->frame->pts = pts;
     e->next_pts = pts + 1, e->frames++;
-    if ((err = avcodec_send_frame(e->ctx, e->frame)) < 0) return fail_av(e, MR_E_FAIL, "encode", err);
+    if ((err = avcodec_send_frame(e->ctx, e->frame)) < 0)
+        return fail_av(e, MR_E_FAIL, "encode", err);
     return drain(e);
 }
 

@@ -65,7 +65,8 @@ mr_status media_file_open(media_file *f, const char *path, bool writes, AVIOCont
     *f = (media_file){.fd = mr_io_table()->open(path, flags, 0644), .writes = writes};
     if (f->fd < 0) {
         f->err = errno;
-        return mr_fail(MR_E_IO, "%s: cannot %s: %s", path, writes ? "create" : "open", strerror(f->err));
+        return mr_fail(MR_E_IO, "%s: cannot %s: %s", path, writes ? "create" : "open",
+                       strerror(f->err));
     }
     if (!writes && (f->size = lseek(f->fd, 0, SEEK_END)) < 0) f->err = errno;
     uint8_t *buf = av_malloc(BUFFER_BYTES);

@@ -48,6 +48,7 @@ const char *media_log_text(void)
     size_t n = 0;
     joined[0] = 0;
     for (unsigned i = next > LINES ? next - LINES : 0; i < next; i++)
-        n += (size_t)snprintf(joined + n, sizeof joined - n, "%s%s", n ? "; " : "", ring[i % LINES]);
+        n +=
+            (size_t)snprintf(joined + n, sizeof joined - n, "%s%s", n ? "; " : "", ring[i % LINES]);
     return joined;
 }

@@ -22,7 +22,7 @@ typedef struct media_file {
 
 /* Open `path` and wrap it. *io is freed by media_file_close, with the descriptor. */
 mr_status media_file_open(media_file *f, const char *path, bool writes, AVIOContext **io);
-int media_file_close(media_file *f, AVIOContext **io);  /* errno of the first failure, 0 when none */
+int media_file_close(media_file *f, AVIOContext **io); /* errno of the first failure, 0 when none */
 
 /* ---- log.c: library messages of this thread ------------------------------------------------ */
 
@@ -64,7 +64,8 @@ typedef struct media_clip {
 
 /* Open `path`, pick the best video stream, open its decoder (reorder: frames it must hold back, -1
  * unknown). Call media_clip_close after failures too. */
-mr_status media_clip_open(media_clip *c, const char *path, double deadline_s, int reorder, mr_fault *fault);
+mr_status media_clip_open(media_clip *c, const char *path, double deadline_s, int reorder,
+                          mr_fault *fault);
 void media_clip_close(media_clip *c);
 /* A failure of FFmpeg while reading or decoding, as an error record and a class. */
 mr_status media_clip_fail(media_clip *c, mr_fault fault, int err, const char *verb, mr_fault *out);
@@ -90,15 +91,17 @@ struct mr_media_worker {
 };
 
 /* frame to out [3][height][width]: largest centred rectangle of the target's aspect as displayed */
-mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID codec, AVRational sar, int orient,
-                      mr_filter filter, int height, int width, uint8_t *out);
+mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID codec,
+                      AVRational sar, int orient, mr_filter filter, int height, int width,
+                      uint8_t *out);
 
 /* ---- the table's functions ----------------------------------------------------------------- */
 
 mr_status media_worker_new(mr_media_worker **out);
 void media_worker_free(mr_media_worker *w);
 const char *media_worker_log(mr_media_worker *w);
-mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out, mr_fault *fault);
+mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out,
+                     mr_fault *fault);
 mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *out, mr_fault *fault);
 mr_status media_encoder_open(const char *path, const mr_encode_options *options, mr_encoder **out);
 mr_status media_encoder_frame(mr_encoder *enc, const uint8_t *rgb, int64_t pts);

@@ -38,7 +38,8 @@ void media_orient_apply(int orient, const uint8_t *src, int sh, int sw, uint8_t 
             int ty = orient & 2 ? h - 1 - y : y;
             for (int x = 0; x < w; x++) {
                 int tx = orient & 1 ? w - 1 - x : x;
-                dst[(size_t)y * w + x] = orient & 4 ? src[(size_t)tx * sw + ty] : src[(size_t)ty * sw + tx];
+                dst[(size_t)y * w + x] =
+                    orient & 4 ? src[(size_t)tx * sw + ty] : src[(size_t)ty * sw + tx];
             }
         }
 }

@@ -35,17 +35,23 @@ typedef struct reading {
     char damage[160];
 } reading;
 
-static int64_t wanted(const reading *r, int32_t i) { return r->req->start + (int64_t)i * r->req->step; }
+static int64_t wanted(const reading *r, int32_t i)
+{
+    return r->req->start + (int64_t)i * r->req->step;
+}
 
 // position of a timestamp in frames from the first one
-static double position(const reading *r, int64_t pts) { return (double)(pts - r->info->first_pts) * r->per_tick; }
+static double position(const reading *r, int64_t pts)
+{
+    return (double)(pts - r->info->first_pts) * r->per_tick;
+}
 
 static outcome put(reading *r, const AVFrame *f)
 {
     size_t one = (size_t)r->req->height * (size_t)r->req->width * 3;
     AVRational sar = {r->info->sar_num, r->info->sar_den};
-    r->st = media_scale(r->w, f, r->clip.codec->codec_id, sar, r->info->orient, r->req->filter, r->req->height, r->req->width,
-                        r->out + (size_t)r->done * one);
+    r->st = media_scale(r->w, f, r->clip.codec->codec_id, sar, r->info->orient, r->req->filter,
+                        r->req->height, r->req->width, r->out + (size_t)r->done * one);
     if (r->st != MR_OK) {
         *r->fault = r->st == MR_E_DECODE ? MR_FAULT_GEOMETRY : MR_FAULT_NONE;
         mr_fail_note("%s", r->req->path);
@@ -76,8 +82,11 @@ static outcome take(reading *r, AVFrame *f)
     int64_t pts = f->pts != AV_NOPTS_VALUE ? f->pts : f->best_effort_timestamp;
     // damage counts on unwanted frames too, for wanted ones are built on them; frames shown before
     // the key frame may lack their references
-    if ((f->decode_error_flags || f->flags & AV_FRAME_FLAG_CORRUPT) && (r->by_count || pts >= r->from_pts)) {
-        snprintf(r->damage, sizeof r->damage, "decode errors in frame %lld or before it (flags %#x)", (long long)wanted(r, r->done), (unsigned)f->decode_error_flags);
+    if ((f->decode_error_flags || f->flags & AV_FRAME_FLAG_CORRUPT) &&
+        (r->by_count || pts >= r->from_pts)) {
+        snprintf(r->damage, sizeof r->damage,
+                 "decode errors in frame %lld or before it (flags %#x)",
+                 (long long)wanted(r, r->done), (unsigned)f->decode_error_flags);
         return DAMAGED;
     }
     if (!r->by_count) {
@@ -99,7 +108,9 @@ static outcome fail(reading *r, mr_fault fault, int err, const char *verb)
 // may the decoder leave out this packet's frame when nothing refers to it?
 static bool is_spare(const reading *r, const AVPacket *p)
 {
-    if (r->by_count || r->by_time || p->pts == AV_NOPTS_VALUE || r->info->flags & MR_CLIP_INTERLACED) return false;
+    if (r->by_count || r->by_time || p->pts == AV_NOPTS_VALUE ||
+        r->info->flags & MR_CLIP_INTERLACED)
+        return false;
     int64_t n = llround(position(r, p->pts)) - r->req->start;
     return n < 0 || n % r->req->step || n / r->req->step >= r->req->frames;
 }
@@ -111,7 +122,8 @@ static outcome receive(reading *r, int *idle)
         if (err == AVERROR(EAGAIN) || err == AVERROR_EOF) return DONE;
         if (err < 0) {
             if (err == AVERROR(ENOMEM)) return fail(r, MR_FAULT_CORRUPT, err, "decode");
-            snprintf(r->damage, sizeof r->damage, "the decoder failed near frame %lld", (long long)wanted(r, r->done));
+            snprintf(r->damage, sizeof r->damage, "the decoder failed near frame %lld",
+                     (long long)wanted(r, r->done));
             return DAMAGED;
         }
         *idle = 0;
@@ -132,7 +144,8 @@ static outcome decode(reading *r, int64_t most_frames)
         bool torn = got && p->flags & AV_PKT_FLAG_CORRUPT;
         if (torn && r->counted) {
             av_packet_unref(p);
-            snprintf(r->damage, sizeof r->damage, "a corrupt packet near frame %lld", (long long)wanted(r, r->done));
+            snprintf(r->damage, sizeof r->damage, "a corrupt packet near frame %lld",
+                     (long long)wanted(r, r->done));
             return DAMAGED;
         }
         codec->skip_frame = got && is_spare(r, p) ? AVDISCARD_NONREF : AVDISCARD_DEFAULT;
@@ -140,7 +153,8 @@ static outcome decode(reading *r, int64_t most_frames)
         av_packet_unref(p);
         if (err == AVERROR(ENOMEM)) return fail(r, MR_FAULT_CORRUPT, err, "decode");
         if (err < 0 && err != AVERROR_EOF) {
-            snprintf(r->damage, sizeof r->damage, "the decoder refused a packet near frame %lld", (long long)wanted(r, r->done));
+            snprintf(r->damage, sizeof r->damage, "the decoder refused a packet near frame %lld",
+                     (long long)wanted(r, r->done));
             // before the first frame it may be a start in mid stream: what comes out decides
             if (r->counted) return DAMAGED;
         }
@@ -149,8 +163,11 @@ static outcome decode(reading *r, int64_t most_frames)
         if (o != DONE || r->done == r->req->frames) return o;
         if (!got) break;
         if (idle > 600) return fail(r, MR_FAULT_STALL, 0, "decode: 600 packets without a frame");
-        if (r->counted > most_frames) return fail(r, MR_FAULT_STALL, 0, "decode: more frames came out than lie before the wanted ones");
-        if (mr_clock_table()->monotonic_ns() > r->clip.deadline_ns) return fail(r, MR_FAULT_STALL, 0, "decode in time");
+        if (r->counted > most_frames)
+            return fail(r, MR_FAULT_STALL, 0,
+                        "decode: more frames came out than lie before the wanted ones");
+        if (mr_clock_table()->monotonic_ns() > r->clip.deadline_ns)
+            return fail(r, MR_FAULT_STALL, 0, "decode in time");
     }
     // the last frame stays on show to the end
     if (r->by_time && r->held)
@@ -174,10 +191,12 @@ static outcome attempt(reading *r, int32_t key)
     r->from_pts = INT64_MIN;
     if (key >= 0) {
         int64_t pts = r->from_pts = r->info->key_pts[key];
-        if (avformat_seek_file(r->clip.demux, r->clip.stream->index, INT64_MIN, pts, pts, 0) < 0) return LATE;
+        if (avformat_seek_file(r->clip.demux, r->clip.stream->index, INT64_MIN, pts, pts, 0) < 0)
+            return LATE;
         first = (int64_t)position(r, pts);
     }
-    return decode(r, wanted(r, r->req->frames - 1) - first + 64 + 600 * (r->by_time || r->by_count));
+    return decode(r,
+                  wanted(r, r->req->frames - 1) - first + 64 + 600 * (r->by_time || r->by_count));
 }
 
 static mr_status conclude(reading *r, outcome o)
@@ -190,32 +209,41 @@ static mr_status conclude(reading *r, outcome o)
         return mr_fail(MR_E_DECODE, "%s: corrupt: %s%s%s", path, r->damage, *log ? "; " : "", log);
     }
     *r->fault = r->by_count ? MR_FAULT_NO_PTS : MR_FAULT_SEEK;
-    return mr_fail(MR_E_DECODE, "%s: %s: frame %lld did not come out of the decoder%s%s", path, mr_fault_name(*r->fault),
-                   (long long)wanted(r, r->done), *log ? "; " : "", log);
+    return mr_fail(MR_E_DECODE, "%s: %s: frame %lld did not come out of the decoder%s%s", path,
+                   mr_fault_name(*r->fault), (long long)wanted(r, r->done), *log ? "; " : "", log);
 }
 
 static mr_status check_request(const mr_clip_request *q, mr_fault *fault)
 {
     const mr_clip_info *info = q->info;
     // the scaler writes past the end of rows shorter than its vectors' halves
-    if (q->frames < 1 || q->step < 1 || q->start < 0 || q->height < MEDIA_SIDE_MIN || q->width < MEDIA_SIDE_MIN)
-        return mr_fail(MR_E_USAGE, "%s: %d frames from %lld, step %d, at %d x %d; expected positive numbers and at least %d pixels a side", q->path, q->frames,
-                       (long long)q->start, q->step, q->height, q->width, MEDIA_SIDE_MIN);
+    if (q->frames < 1 || q->step < 1 || q->start < 0 || q->height < MEDIA_SIDE_MIN ||
+        q->width < MEDIA_SIDE_MIN)
+        return mr_fail(
+            MR_E_USAGE,
+            "%s: %d frames from %lld, step %d, at %d x %d; expected positive numbers and at least %d pixels a side",
+            q->path, q->frames, (long long)q->start, q->step, q->height, q->width, MEDIA_SIDE_MIN);
     int64_t last = q->start + (int64_t)(q->frames - 1) * q->step;
     if (last >= info->frames) {
         *fault = MR_FAULT_SHORT;
-        return mr_fail(MR_E_RANGE, "%s: short: frame %lld is wanted, the file has %lld", q->path, (long long)last, (long long)info->frames);
+        return mr_fail(MR_E_RANGE, "%s: short: frame %lld is wanted, the file has %lld", q->path,
+                       (long long)last, (long long)info->frames);
     }
     if (info->flags & MR_CLIP_HDR) {
         *fault = MR_FAULT_HDR;
-        return mr_fail(MR_E_DECODE, "%s: hdr: transfer %d (PQ or HLG) is not mapped to RGB; try: convert the clip first", q->path, info->transfer);
+        return mr_fail(
+            MR_E_DECODE,
+            "%s: hdr: transfer %d (PQ or HLG) is not mapped to RGB; try: convert the clip first",
+            q->path, info->transfer);
     }
     struct stat about;
     if (info->bytes && stat(q->path, &about) == 0) {
         int64_t mtime = (int64_t)about.st_mtim.tv_sec * 1000000000 + about.st_mtim.tv_nsec;
         if ((uint64_t)about.st_size != info->bytes || mtime != info->mtime_ns) {
             *fault = MR_FAULT_STALE;
-            return mr_fail(MR_E_DECODE, "%s: stale: the file changed after it was indexed; try: ingest again", q->path);
+            return mr_fail(MR_E_DECODE,
+                           "%s: stale: the file changed after it was indexed; try: ingest again",
+                           q->path);
         }
     }
     return MR_OK;
@@ -226,14 +254,24 @@ mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *ou
     const mr_clip_info *info = req->info;
     *fault = MR_FAULT_NONE;
     MR_TRY(check_request(req, fault));
-    reading r = {.w = w, .req = req, .info = info, .out = out, .fault = fault, .clip.file.fd = -1,
-                 .by_count = info->flags & (MR_CLIP_NO_PTS | MR_CLIP_IMAGE) || info->frames == 1, .by_time = info->flags & MR_CLIP_VFR};
-    if (!r.by_count) r.per_tick = (double)info->tb_num / info->tb_den * info->rate_num / info->rate_den;
-    r.end_ns = mr_clock_table()->monotonic_ns() + (int64_t)((req->deadline_s > 0 ? req->deadline_s : 60) * 1e9);
+    reading r = {.w = w,
+                 .req = req,
+                 .info = info,
+                 .out = out,
+                 .fault = fault,
+                 .clip.file.fd = -1,
+                 .by_count = info->flags & (MR_CLIP_NO_PTS | MR_CLIP_IMAGE) || info->frames == 1,
+                 .by_time = info->flags & MR_CLIP_VFR};
+    if (!r.by_count)
+        r.per_tick = (double)info->tb_num / info->tb_den * info->rate_num / info->rate_den;
+    r.end_ns = mr_clock_table()->monotonic_ns() +
+               (int64_t)((req->deadline_s > 0 ? req->deadline_s : 60) * 1e9);
     // the last key frame not after the first wanted frame; the first of the file needs no seek
     int32_t key = -1, back = 1;
     if (!r.by_count)
-        while (key + 1 < info->n_keys && position(&r, info->key_pts[key + 1]) <= (double)req->start + 0.01 + 0.4 * !r.by_time) key++;
+        while (key + 1 < info->n_keys &&
+               position(&r, info->key_pts[key + 1]) <= (double)req->start + 0.01 + 0.4 * !r.by_time)
+            key++;
     if (key == 0) key = -1;
     outcome o;
     for (;;) {

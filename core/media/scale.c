@@ -14,14 +14,17 @@ static struct SwsContext *scaler(mr_media_worker *w, const media_scaler *want)
     media_scaler *s = &w->scalers[w->next_scaler++ % MEDIA_SCALERS];
     sws_freeContext(s->sws);
     *s = *want;
-    s->sws = sws_getContext(s->src_w, s->src_h, s->src_format, s->dst_w, s->dst_h, AV_PIX_FMT_GBRP,
-                            filters[s->filter] | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_BITEXACT, NULL, NULL, NULL);
+    s->sws =
+        sws_getContext(s->src_w, s->src_h, s->src_format, s->dst_w, s->dst_h, AV_PIX_FMT_GBRP,
+                       filters[s->filter] | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_BITEXACT,
+                       NULL, NULL, NULL);
     if (s->sws) media_colour_set(s->sws, s->matrix, s->full, true);
     return s->sws;
 }
 
 // the first bytes of the rectangle at (x, y), by plane; x and y are multiples of the chroma grid
-static void move_planes(const AVFrame *f, const AVPixFmtDescriptor *desc, int x, int y, const uint8_t *out[4])
+static void move_planes(const AVFrame *f, const AVPixFmtDescriptor *desc, int x, int y,
+                        const uint8_t *out[4])
 {
     for (int p = 0; p < 4; p++) out[p] = f->data[p];
     for (int p = 0; p < 4 && f->data[p]; p++) {
@@ -32,7 +35,8 @@ static void move_planes(const AVFrame *f, const AVPixFmtDescriptor *desc, int x,
         bool chroma = (c == 1 || c == 2) && !(desc->flags & AV_PIX_FMT_FLAG_RGB);
         int px = chroma ? x >> desc->log2_chroma_w : x, py = chroma ? y >> desc->log2_chroma_h : y;
         // steps of bit streams count bits
-        int bytes = desc->flags & AV_PIX_FMT_FLAG_BITSTREAM ? px * desc->comp[c].step / 8 : px * desc->comp[c].step;
+        int bytes = desc->flags & AV_PIX_FMT_FLAG_BITSTREAM ? px * desc->comp[c].step / 8
+                                                            : px * desc->comp[c].step;
         out[p] += (ptrdiff_t)py * f->linesize[p] + bytes;
     }
 }
@@ -48,30 +52,42 @@ static void crop(int w, int h, AVRational sar, int tw, int th, int *cw, int *ch)
     *cw = av_clip(*cw, 1, w), *ch = av_clip(*ch, 1, h);
 }
 
-mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID codec, AVRational sar, int orient,
-                      mr_filter filter, int height, int width, uint8_t *out)
+mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID codec,
+                      AVRational sar, int orient, mr_filter filter, int height, int width,
+                      uint8_t *out)
 {
     const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(frame->format);
     if (!desc || desc->flags & AV_PIX_FMT_FLAG_HWACCEL || !sws_isSupportedInput(frame->format))
-        return mr_fail(MR_E_DECODE, "pixel format %s is not supported", desc ? desc->name : "unknown");
-    if (frame->width < 1 || frame->height < 1 || frame->width > MEDIA_SIDE_MAX || frame->height > MEDIA_SIDE_MAX)
-        return mr_fail(MR_E_DECODE, "geometry: a frame of %d x %d; expected at most %d a side", frame->width, frame->height, MEDIA_SIDE_MAX);
+        return mr_fail(MR_E_DECODE, "pixel format %s is not supported",
+                       desc ? desc->name : "unknown");
+    if (frame->width < 1 || frame->height < 1 || frame->width > MEDIA_SIDE_MAX ||
+        frame->height > MEDIA_SIDE_MAX)
+        return mr_fail(MR_E_DECODE, "geometry: a frame of %d x %d; expected at most %d a side",
+                       frame->width, frame->height, MEDIA_SIDE_MAX);
     if (sar.num < 1 || sar.den < 1) sar = (AVRational){1, 1};
     // the target in the orientation of the stored picture
     int tw = orient & 4 ? height : width, th = orient & 4 ? width : height, cw, ch;
     crop(frame->width, frame->height, sar, tw, th, &cw, &ch);
-    int grid_x = desc->flags & AV_PIX_FMT_FLAG_BITSTREAM ? 8 : 1 << desc->log2_chroma_w, grid_y = 1 << desc->log2_chroma_h;
+    int grid_x = desc->flags & AV_PIX_FMT_FLAG_BITSTREAM ? 8 : 1 << desc->log2_chroma_w,
+        grid_y = 1 << desc->log2_chroma_h;
     int x = (frame->width - cw) / 2, y = (frame->height - ch) / 2;
     const uint8_t *src[4];
     move_planes(frame, desc, x - x % grid_x, y - y % grid_y, src);
 
     media_scaler want;
     memset(&want, 0, sizeof want);
-    want = (media_scaler){.src_w = cw, .src_h = ch, .src_format = frame->format,
-        .matrix = media_colour_matrix(frame, codec, frame->height), .full = media_colour_full(frame),
-        .dst_w = tw, .dst_h = th, .filter = (int)filter};
+    want = (media_scaler){.src_w = cw,
+                          .src_h = ch,
+                          .src_format = frame->format,
+                          .matrix = media_colour_matrix(frame, codec, frame->height),
+                          .full = media_colour_full(frame),
+                          .dst_w = tw,
+                          .dst_h = th,
+                          .filter = (int)filter};
     struct SwsContext *sws = scaler(w, &want);
-    if (!sws) return mr_fail(MR_E_DECODE, "cannot scale %d x %d %s to %d x %d", cw, ch, desc->name, tw, th);
+    if (!sws)
+        return mr_fail(MR_E_DECODE, "cannot scale %d x %d %s to %d x %d", cw, ch, desc->name, tw,
+                       th);
     size_t plane = (size_t)width * (size_t)height;
     uint8_t *rgb = out;
     if (orient) {

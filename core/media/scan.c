@@ -39,19 +39,23 @@ static bool is_hidden(const media_clip *c, const AVPacket *p)
     return c->stream->codecpar->codec_id == AV_CODEC_ID_VP8 && p->size > 0 && !(p->data[0] & 0x10);
 }
 
-static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_clip_info *info, mr_fault *fault)
+static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_clip_info *info,
+                              mr_fault *fault)
 {
     int64_t keys = 0, keys_cap = 0;
     for (;;) {
         int got = media_clip_packet(c, packet);
         if (got <= 0) {
             info->n_keys = (int32_t)MR_MIN(keys, INT32_MAX);
-            return got < 0 && (got == AVERROR_EXIT || c->file.err || !s->n) ? media_clip_fail(c, MR_FAULT_CORRUPT, got, "read its packets", fault) : MR_OK;
+            return got < 0 && (got == AVERROR_EXIT || c->file.err || !s->n)
+                       ? media_clip_fail(c, MR_FAULT_CORRUPT, got, "read its packets", fault)
+                       : MR_OK;
         }
         int64_t pts = packet->pts;
         int flags = packet->flags;
         // a packet cut off by the end of the file shows nothing
-        bool shown = !(flags & (AV_PKT_FLAG_DISCARD | AV_PKT_FLAG_CORRUPT)) && !is_hidden(c, packet);
+        bool shown =
+            !(flags & (AV_PKT_FLAG_DISCARD | AV_PKT_FLAG_CORRUPT)) && !is_hidden(c, packet);
         av_packet_unref(packet);
         mr_status st = MR_OK;
         if (flags & AV_PKT_FLAG_KEY && pts != AV_NOPTS_VALUE && (!c->keeps_no_index || !keys))
@@ -81,15 +85,19 @@ static double deviation(const stamps *s, int64_t n, AVRational tb, AVRational ra
 // the rate on whose grid all timestamps lie, or the mean rate; true: evenly spaced
 static bool find_rate(const media_clip *c, const stamps *s, int64_t n, AVRational *rate)
 {
-    static const AVRational common[] = {{24, 1}, {25, 1}, {30, 1}, {24000, 1001}, {30000, 1001}, {50, 1}, {60, 1},
-        {60000, 1001}, {48, 1}, {12, 1}, {15, 1}, {10, 1}, {8, 1}, {20, 1}, {120, 1}, {240, 1}, {6, 1}, {5, 1}};
-    AVRational tb = c->stream->time_base, told[2] = {c->stream->avg_frame_rate, c->stream->r_frame_rate};
+    static const AVRational common[] = {
+        {24, 1}, {25, 1},       {30, 1},  {24000, 1001}, {30000, 1001}, {50, 1},
+        {60, 1}, {60000, 1001}, {48, 1},  {12, 1},       {15, 1},       {10, 1},
+        {8, 1},  {20, 1},       {120, 1}, {240, 1},      {6, 1},        {5, 1}};
+    AVRational tb = c->stream->time_base,
+               told[2] = {c->stream->avg_frame_rate, c->stream->r_frame_rate};
     if (n < 2) {
         *rate = told[0].num > 0 && told[0].den > 0 ? told[0] : (AVRational){24, 1};
         return true;
     }
     // a tick of rounding on both ends, and jitter of a tenth of a frame, still are even spacing
-    double mean = (double)(s->pts[n - 1] - s->pts[0]) / (double)(n - 1), bound = fmin(1 / mean + 0.1, 0.45);
+    double mean = (double)(s->pts[n - 1] - s->pts[0]) / (double)(n - 1),
+           bound = fmin(1 / mean + 0.1, 0.45);
     for (size_t i = 0; i < 2 + MR_COUNT(common); i++) {
         AVRational r = i < 2 ? told[i] : common[i - 2];
         if (r.num > 0 && r.den > 0 && deviation(s, n, tb, r) <= fmin(1 / mean + 0.01, bound)) {
@@ -97,7 +105,8 @@ static bool find_rate(const media_clip *c, const stamps *s, int64_t n, AVRationa
             return true;
         }
     }
-    av_reduce(&rate->num, &rate->den, (n - 1) * tb.den, (s->pts[n - 1] - s->pts[0]) * tb.num, 1 << 30);
+    av_reduce(&rate->num, &rate->den, (n - 1) * tb.den, (s->pts[n - 1] - s->pts[0]) * tb.num,
+              1 << 30);
     return rate->num > 0 && deviation(s, n, tb, *rate) <= bound;
 }
 
@@ -169,13 +178,16 @@ static void set_picture(media_clip *c, AVFrame *f, mr_clip_info *info)
     info->orient = frame_orient(c, f);
     int w = (int)(f->width * av_q2d(sar) + 0.5), h = f->height;
     info->width = info->orient & 4 ? h : w, info->height = info->orient & 4 ? w : h;
-    info->matrix = (uint8_t)f->colorspace, info->transfer = (uint8_t)f->color_trc, info->primaries = (uint8_t)f->color_primaries;
+    info->matrix = (uint8_t)f->colorspace, info->transfer = (uint8_t)f->color_trc,
+    info->primaries = (uint8_t)f->color_primaries;
     info->range = media_colour_full(f) ? 2 : 1;
     if (is_interlaced(f)) info->flags |= MR_CLIP_INTERLACED;
-    if (f->color_trc == AVCOL_TRC_SMPTE2084 || f->color_trc == AVCOL_TRC_ARIB_STD_B67) info->flags |= MR_CLIP_HDR;
+    if (f->color_trc == AVCOL_TRC_SMPTE2084 || f->color_trc == AVCOL_TRC_ARIB_STD_B67)
+        info->flags |= MR_CLIP_HDR;
     const char *demuxer = c->demux->iformat->name;
     size_t n = strlen(demuxer);
-    if (info->frames == 1 && (strcmp(demuxer, "image2") == 0 || (n > 5 && strcmp(demuxer + n - 5, "_pipe") == 0))) {
+    if (info->frames == 1 &&
+        (strcmp(demuxer, "image2") == 0 || (n > 5 && strcmp(demuxer + n - 5, "_pipe") == 0))) {
         info->flags |= MR_CLIP_IMAGE;
         info->rate_num = 0, info->rate_den = 1, info->duration_ms = 0;
     }
@@ -185,7 +197,8 @@ static void set_picture(media_clip *c, AVFrame *f, mr_clip_info *info)
 static bool decode_first(media_clip *c, mr_media_worker *w, mr_clip_info *info)
 {
     int got = media_clip_packet(c, w->packet);
-    bool out = got > 0 && avcodec_send_packet(c->codec, w->packet) >= 0 && avcodec_send_packet(c->codec, NULL) >= 0 &&
+    bool out = got > 0 && avcodec_send_packet(c->codec, w->packet) >= 0 &&
+               avcodec_send_packet(c->codec, NULL) >= 0 &&
                avcodec_receive_frame(c->codec, w->frame) >= 0 && !w->frame->decode_error_flags;
     av_packet_unref(w->packet);
     if (out) set_picture(c, w->frame, info);
@@ -194,7 +207,8 @@ static bool decode_first(media_clip *c, mr_media_worker *w, mr_clip_info *info)
 }
 
 // decode until the first frame is out; with `all`, to the end, counting
-static mr_status decode_some(media_clip *c, mr_media_worker *w, bool all, mr_clip_info *info, mr_fault *fault)
+static mr_status decode_some(media_clip *c, mr_media_worker *w, bool all, mr_clip_info *info,
+                             mr_fault *fault)
 {
     int64_t frames = 0;
     for (int idle = 0, ended = 0; !ended;) {
@@ -203,33 +217,39 @@ static mr_status decode_some(media_clip *c, mr_media_worker *w, bool all, mr_cli
         ended = !got;
         int err = avcodec_send_packet(c->codec, ended ? NULL : w->packet);
         av_packet_unref(w->packet);
-        if (err == AVERROR(ENOMEM)) return media_clip_fail(c, MR_FAULT_CORRUPT, err, "decode", fault);
+        if (err == AVERROR(ENOMEM))
+            return media_clip_fail(c, MR_FAULT_CORRUPT, err, "decode", fault);
         while ((err = avcodec_receive_frame(c->codec, w->frame)) >= 0) {
             if (!frames++) set_picture(c, w->frame, info);
             av_frame_unref(w->frame);
             idle = 0;
             if (!all) return MR_OK;
         }
-        if (++idle > 600) return media_clip_fail(c, MR_FAULT_STALL, 0, "decode: 600 packets without a frame", fault);
+        if (++idle > 600)
+            return media_clip_fail(c, MR_FAULT_STALL, 0, "decode: 600 packets without a frame",
+                                   fault);
     }
     if (!frames) return media_clip_fail(c, MR_FAULT_CORRUPT, 0, "decode a single frame", fault);
     info->frames = frames;
     return MR_OK;
 }
 
-static mr_status scan_open_file(media_clip *c, mr_media_worker *w, stamps *s, mr_clip_info *info, mr_fault *fault)
+static mr_status scan_open_file(media_clip *c, mr_media_worker *w, stamps *s, mr_clip_info *info,
+                                mr_fault *fault)
 {
     struct stat about;
     if (fstat(c->file.fd, &about) == 0) {
         info->bytes = (uint64_t)about.st_size;
         info->mtime_ns = (int64_t)about.st_mtim.tv_sec * 1000000000 + about.st_mtim.tv_nsec;
     }
-    snprintf(info->codec, sizeof info->codec, "%s", avcodec_get_name(c->stream->codecpar->codec_id));
+    snprintf(info->codec, sizeof info->codec, "%s",
+             avcodec_get_name(c->stream->codecpar->codec_id));
     MR_TRY(read_packets(c, w->packet, s, info, fault));
     return set_timing(c, s, info, fault);
 }
 
-mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out, mr_fault *fault)
+mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out,
+                     mr_fault *fault)
 {
     media_clip c;
     stamps s = {0};
@@ -244,7 +264,8 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
         media_log_clear();
         st = media_clip_open(&c, path, deadline_s, info.reorder, fault);
         bool done = st == MR_OK && attempt == 0 && decode_first(&c, w, &info);
-        if (st == MR_OK && attempt == 1) st = decode_some(&c, w, info.flags & MR_CLIP_NO_PTS, &info, fault);
+        if (st == MR_OK && attempt == 1)
+            st = decode_some(&c, w, info.flags & MR_CLIP_NO_PTS, &info, fault);
         media_clip_close(&c);
         if (done) break;
     }
