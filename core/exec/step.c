@@ -67,9 +67,13 @@ mr_status mr_step_run(const mr_step *s)
 {
     double start = s->clock ? mr_now_s() : 0;
     mr_status st = MR_OK;
-    if (s->kind == MR_STEP_COPY) memcpy(s->call.out[0].data, s->call.in[0].data, s->bytes);
-    else if (s->kind == MR_STEP_PACK) st = s->op->cpu.pack(&s->call, (void *)s->dst);
-    else st = s->naive ? mr_op_run_naive(s->op, &s->call) : s->run(&s->call);
+    if (s->kind == MR_STEP_COPY) {
+        if (s->bytes) memcpy(s->call.out[0].data, s->call.in[0].data, s->bytes);
+    } else if (s->kind == MR_STEP_PACK) {
+        st = s->op->cpu.pack(&s->call, (void *)s->dst);
+    } else {
+        st = s->naive ? mr_op_run_naive(s->op, &s->call) : s->run(&s->call);
+    }
     if (s->clock) s->clock->start_s = start, s->clock->seconds = mr_now_s() - start;
     return st == MR_OK ? MR_OK : blame(s, st);
 }
