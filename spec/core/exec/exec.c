@@ -1,0 +1,63 @@
+/* exec/exec: which regions there are, what is in them, initial weights and refresh. */
+#include "execcase.h"
+
+static void regions(mr_device *dev)
+{
+    model m = model_of(MR_BF16);
+    mr_exec *e = NULL;
+    OK(mr_exec_new(dev, m.params, &(mr_exec_options){.training = true, .ema = true}, &e));
+    size_t n = (size_t)mr_params_elements(m.params, false), at = (size_t)mr_params_at(m.params, m.w)->offset;
+    CHECK_INT(mr_exec_region_bytes(e, "w"), n * 2);
+    static const char *const f32[] = {"grad", "master", "adam_m", "adam_v", "ema"};
+    for (size_t i = 0; i < MR_COUNT(f32); i++) CHECK_INT(mr_exec_region_bytes(e, f32[i]), n * 4);
+    CHECK(!mr_exec_has(e, "moments"));
+    CHECK_INT(mr_exec_region_bytes(e, "moments"), 0);
+    OK(mr_exec_init_params(e, 3));
+    float got[8], third = 1.0f + 1.0f / 512;
+    uint16_t w[8];
+    for (int k = 1; k < 5; k += 3) {
+        OK(mr_exec_read(e, f32[k], at * 4, got, sizeof got));
+        CHECK(got[0] == 1 && got[7] == 8);
+    }
+    OK(mr_exec_read(e, "w", at * 2, w, sizeof w));
+    CHECK(mr_bf16_to_f32(w[7]) == 8);
+    OK(mr_exec_read(e, "adam_v", at * 4, got, sizeof got));
+    CHECK(got[0] == 0);
+    // w follows master when asked
+    OK(mr_exec_write(e, "master", at * 4, &third, 4));
+    OK(mr_exec_refresh(e));
+    OK(mr_exec_read(e, "w", at * 2, w, sizeof w));
+    CHECK(w[0] == mr_f32_to_bf16(third) && mr_bf16_to_f32(w[1]) == 2);
+    CHECK_FAILS(mr_exec_read(e, "w", n * 2 - 1, w, 2), MR_E_RANGE, "region 'w'");
+    CHECK_FAILS(mr_exec_read(e, "q", 0, w, 2), MR_E_USAGE, "no region 'q'");
+    mr_exec_free(e);
+    OK(mr_exec_new(dev, m.params, &(mr_exec_options){.training = true, .no_moments = true}, &e));
+    CHECK(mr_exec_has(e, "grad") && !mr_exec_has(e, "master") && !mr_exec_has(e, "adam_m"));
+    mr_exec_free(e);
+    OK(mr_exec_new(dev, m.params, NULL, &e));
+    CHECK(mr_exec_has(e, "w") && mr_exec_has(e, "frozen") && !mr_exec_has(e, "grad"));
+    mr_exec_free(e);
+    mr_params_free(m.params);
+    // in f32, master and w are one region with two names
+    m = model_of(MR_F32);
+    OK(mr_exec_new(dev, m.params, &(mr_exec_options){.training = true}, &e));
+    OK(mr_exec_write(e, "master", 0, &third, 4));
+    OK(mr_exec_read(e, "w", 0, got, 4));
+    CHECK(got[0] == third);
+    mr_exec_free(e);
+    mr_params_free(m.params);
+    OK(mr_params_new(MR_F32, &m.params));
+    CHECK_FAILS(mr_exec_new(dev, m.params, NULL, &e), MR_E_USAGE, "not sealed");
+    mr_params_free(m.params);
+}
+
+int main(void)
+{
+    mr_device *both[2];
+    open_both(both);
+    for (int i = 0; i < 2; i++) {
+        regions(both[i]);
+        mr_device_close(both[i]);
+    }
+    return check_done();
+}
