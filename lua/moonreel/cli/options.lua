@@ -1,7 +1,7 @@
 --- Splits a command's words into options, fields of the recipe and the rest. Ref: recipes.md 7.
 -- A command declares rows {"--name", help}, {"--name FILE", help} or {"-n, --name N", help}; `many = true` collects
 -- values. A row that does not begin with `-` is only help, and so are the rows of `fields`. With `overrides = true`
--- the command takes a recipe: then every field of the registry is an option as well. Abbreviations do not exist.
+-- the command takes a recipe: then every field of the registry is an option as well; `short_fields` = {n = "path"} gives some a letter. No abbreviations.
 -- @module moonreel.cli.options
 local fault = require "moonreel.recipe.fault"
 
@@ -126,8 +126,15 @@ function options.parse(args, command)
     elseif word:match("^%-%a") then
       local row
       for _, other in ipairs(rows) do if other.short == word:sub(2, 2) then row = other end end
+      local short_field = (command.short_fields or {})[word:sub(2, 2)]
+      if short_field then row = { name = short_field, value = "N", is_field = true } end
       if not row then fault.usage("%s: %s: no such option; try: moonreel %s --help", command.name, word, command.name) end
-      if #word > 2 then set(row, word:sub(3)) else set(row, row.value and next_value(word:sub(2), row.value) or true) end
+      local given = #word > 2 and word:sub(3) or not row.value or next_value(word:sub(2), row.value)
+      if row.is_field then
+        table.insert(parsed.overrides, { key = row.name, text = given, argument = ("-%s %s"):format(word:sub(2, 2), given) })
+      else
+        set(row, given)
+      end
     elseif command.overrides and word:match("^%a[%w_%.:%-]*=") then
       local key, text = word:match("^([^=]*)=(.*)$")
       table.insert(parsed.overrides, { key = key, text = text, argument = word })

@@ -3,12 +3,14 @@
 local show = {
   name = "show",
   summary = "print a recipe resolved, with the line that set each value",
-  usage = "show RECIPE [key=value ...] [--changed] [--diff OTHER] [--json|--lua]",
+  usage = "show RECIPE [key=value ...] [--changed] [--stage NAME] [--json|--lua|--tree|--diff OTHER|--as SYSTEM]",
   overrides = true,
   options = {
     { "--json", "{hash, settings, origin}" },
     { "--lua", "a recipe without parents that bakes to the same hash" },
     { "--stage NAME", "one stage of a recipe that has stages" },
+    { "--tree", "by record, with the line of each value as a comment" },
+    { "--as SYSTEM", "what is set, under the names of opensora-1.2 or opensora-2.0" },
     { "--changed", "only what is not at its default" },
     { "--diff OTHER", "only what differs from another recipe; exit 1 when anything does" },
   },
@@ -30,6 +32,55 @@ local function rows_of(settings, changed)
   return rows
 end
 
+-- records as indented blocks
+local function print_tree(settings, changed)
+  local kinds = require "moonreel.recipe.kinds"
+  local open = {}
+  for _, leaf in ipairs(settings:leaves()) do
+    local link = leaf.chain[#leaf.chain]
+    local is_table_default = leaf.row.path == "resolutions" and not (link and link.set)
+    if not (changed and not (link and link.set)) and not is_table_default then
+      -- headings of records that this leaf opens
+      for i = 1, #leaf.keys - 1 do
+        if open[i] ~= leaf.keys[i] then
+          print(("  "):rep(i - 1) .. tostring(leaf.keys[i]))
+          open[i] = leaf.keys[i]
+          for j = i + 1, #open do open[j] = nil end
+        end
+      end
+      for j = #leaf.keys, #open do open[j] = nil end
+      local text = ("%s%s = %s"):format(("  "):rep(#leaf.keys - 1), tostring(leaf.keys[#leaf.keys]), kinds.show(leaf.raw))
+      print(("%-60s -- %s"):format(text, link and link.at or "default"))
+    end
+  end
+  return 0
+end
+
+-- what is set, as a reference system spells it
+local function print_as(settings, system, options)
+  local kinds = require "moonreel.recipe.kinds"
+  local reference = require "moonreel.settings.reference_names"
+  local known = false
+  for _, name in ipairs(reference.systems) do known = known or name == system end
+  if not known then
+    require("moonreel.recipe.fault").usage("show: --as: expected %s, got '%s'", table.concat(reference.systems, " or "), system)
+  end
+  local rows = {}
+  for _, leaf in ipairs(settings:leaves()) do
+    local link = leaf.chain[#leaf.chain]
+    if link and link.set then
+      local name = reference.of(system, leaf.path)
+      if name then
+        rows[#rows + 1] = { field = name, value = kinds.show(leaf.raw), set_by = link.at }
+      else
+        io.stderr:write(("note: %s = %s has no name in %s\n"):format(leaf.path, kinds.show(leaf.raw), system))
+      end
+    end
+  end
+  require("moonreel.cli.table").print(columns, rows, options)
+  return 0
+end
+
 local function print_difference(a, b, options)
   local rows = require "moonreel.settings.difference"(b, a)
   require("moonreel.cli.table").print({ { key = "path", title = "field" }, { key = "now", title = "value" },
@@ -46,6 +97,8 @@ function show.run(args)
   local settings = bake(parsed.positional[1], parsed.overrides, { stage = options.stage })
   for _, note in ipairs(settings.notes) do io.stderr:write("note: ", note, "\n") end
   if options.diff then return print_difference(settings, bake(options.diff, parsed.overrides), options) end
+  if options.as then return print_as(settings, options.as, options) end
+  if options.tree then return print_tree(settings, options.changed) end
   if options.json then
     io.write(settings:to_json())
   elseif options.lua then

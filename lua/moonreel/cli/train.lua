@@ -5,6 +5,7 @@ local train = {
   summary = "train a recipe, or continue a run",
   usage = "train RECIPE [key=value ...] [--load RUN[@STEP]|CKPT|latest]",
   overrides = true,
+  short_fields = { n = "nproc_per_node" },
   fields = {
     { "--load RUN", "continue: weights, averages, optimizer, schedule, position; RUN@STEP, a checkpoint, or latest" },
     { "--start-from-scratch", "with --load: all but epoch, step and data position" },

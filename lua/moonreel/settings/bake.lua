@@ -55,6 +55,18 @@ local function first_live(job, keys)
   return first
 end
 
+-- variables that the environment has already win over `env`
+local function add_environment(job)
+  for _, leaf in ipairs(job.leaves) do
+    local name = leaf.keys[1] == "env" and leaf.keys[2]
+    local present = name and os.getenv(name)
+    if present then
+      leaf.value = present
+      leaf.chain[#leaf.chain + 1] = { at = "variable " .. name .. " of the environment", raw = present, set = true }
+    end
+  end
+end
+
 -- 5. every write fits its field under the final types, also those that a stronger layer hides
 local function check_writes(job)
   local function walk(index, write, keys, schema)
@@ -172,7 +184,7 @@ end
 -- 3. values on demand
 local function start_fold(job) job.fold = fold.new(job.layers) end
 
-local steps = { load_files, add_overrides, start_fold, collect, check_writes, add_stages, note_unread }
+local steps = { load_files, add_overrides, start_fold, collect, add_environment, check_writes, add_stages, note_unread }
 
 --- Bake in this process.
 ---@param file table      from files.root

@@ -115,6 +115,20 @@ describe("settings", function()
   end)
 end)
 
+describe("env", function()
+  local dir
+  before_each(function() dir = folder.new() end)
+  after_each(function() dir:remove() end)
+
+  it("gives way to variables that the environment has already, and why says so", function()
+    local s = dir:bake('return recipe { env = { HOME = "/elsewhere", MOONREEL_SPEC_VARIABLE = "x" } }')
+    assert.equal(os.getenv("HOME"), s.env.HOME)
+    assert.equal("x", s.env.MOONREEL_SPEC_VARIABLE)
+    assert.equal("variable HOME of the environment", s:origin("env.HOME"))
+    assert.equal('"/elsewhere"', s:chain("env.HOME")[1].value)
+  end)
+end)
+
 describe("settings:require_readers", function()
   local dir
   before_each(function() dir = folder.new() end)

@@ -1,0 +1,75 @@
+--- Every flag of the two reference training documents is accepted and sets its field; what nothing reads yet is refused by name.
+local folder = require "spec.support.folder"
+local options = require "moonreel.cli.options"
+
+describe("flags of the references' training documents", function()
+  local dir
+  setup(function() dir = folder.new() end)
+  teardown(function() dir:remove() end)
+
+  -- words as they are typed -> path and value
+  local flags = {
+    { "--load outputs/008/epoch4-global_step2210", "load", "outputs/008/epoch4-global_step2210" },
+    { "--ckpt-path pretrained_models/PixArt-Sigma-XL-2-2K-MS.pth", "ckpt_path", "pretrained_models/PixArt-Sigma-XL-2-2K-MS.pth" },
+    { "--start-from-scratch", "start_from_scratch", true },
+    { "--start-step 0", "start_step", 0 },
+    { "--start-epoch 0", "start_epoch", 0 },
+    { "--data-path OpenVid1M.csv", "dataset.data_path", "OpenVid1M.csv" },
+    { "--dataset.data-path datasets/x.csv", "dataset.data_path", "datasets/x.csv" },
+    { "--model.from_pretrained ckpts/*.safetensors", "ckpt_path", "ckpts/*.safetensors" },
+    { "--lr 1e-5", "optim.lr", 1e-5 },
+    { "--outputs out", "outputs", "out" },
+    { "--save-dir samples", "sampling.save_dir", "samples" },
+    { "--wandb True", "wandb", true },
+    { "--async-io True", "async_io", true },
+    { "--record-time True", "record_time", true },
+    { "--dataset.memory_efficient True", "dataset.memory_efficient", true },
+    { "--num_workers 12", "num_workers", 12 },
+    { "--batch-size 2", "batch_size", 2 },
+    { "--dtype fp32", "dtype", "fp32" },
+    { "--seed 7", "seed", 7 },
+    { "--warmup-steps 10", "warmup_steps", 10 },
+    { "--num-frames 51", "sampling.frames", 51 },
+    { "--resolution 240p", "sampling.resolution", "240p" },
+    { "--aspect-ratio 9:16", "sampling.aspect_ratio", "9:16" },
+    { "--num-sampling-steps 30", "scheduler.num_sampling_steps", 30 },
+    { "--cfg-scale 7.0", "scheduler.cfg_scale", 7.0 },
+    { "--aes 6.5", "sampling.aes", 6.5 },
+    { "--flow 10", "sampling.flow", 10.0 },
+    { "--frame-interval 1", "sampling.frame_interval", 1 },
+    { "--save-fps 24", "sampling.save_fps", 24.0 },
+    { "--loop 4", "sampling.loop", 4 },
+    { "--condition-frame-length 5", "sampling.condition_frame_length", 5 },
+    { "--camera-motion zoom_in", "sampling.camera_motion", "zoom_in" },
+    { "--prompt-path prompts.txt", "sampling.prompt_path", "prompts.txt" },
+    { "--sampling_option.num_frames 97", "sampling.frames", 97 },
+    { "--sampling_option.guidance 7.5", "sampling.guidance", 7.5 },
+    { "--ae.from_pretrained a.safetensors", "vae.from_pretrained", "a.safetensors" },
+    { "--grad_ckpt_settings (8,100)", "grad_ckpt_settings", { 8, 100 } },
+    { "--plugin_config.sp_size 4", "plugin_config.sp_size", 4 },
+    { "--sp-size 2", "plugin_config.sp_size", 2 },
+    { "--hostfile nodes.txt", "hostfile", "nodes.txt" },
+    { "--nproc_per_node 8", "nproc_per_node", 8 },
+    { "-n 8", "nproc_per_node", 8 },
+    { "--standalone", "standalone", true },
+    { "--env.NCCL_IB_HCA==mlx5_1", "env.NCCL_IB_HCA", "=mlx5_1" },
+    { "--mask_ratios.random 0.1", "mask_ratios.random", 0.1 },
+  }
+
+  for _, flag in ipairs(flags) do
+    it(flag[1], function()
+      local words = {}
+      for word in flag[1]:gmatch("%S+") do words[#words + 1] = word end
+      local parsed = options.parse(words, require "moonreel.cli.train")
+      local recipe = flag[1]:find("memory_efficient", 1, true) and 'return recipe { dataset = { type = "video_text" } }' or "return recipe {}"
+      assert.same(flag[3], dir:bake(recipe, parsed.overrides):get(flag[2]))
+    end)
+  end
+
+  it("are refused by train when nothing reads them, by name and argument", function()
+    local s = dir:bake("return recipe {}", { { key = "wandb", text = "True", argument = "--wandb True" } })
+    local ok, problem = pcall(s.require_readers, s)
+    assert.is_false(ok)
+    assert.matches("%-%-wandb True: wandb = true: this version has no reader for wandb", problem.message)
+  end)
+end)
