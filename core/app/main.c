@@ -87,8 +87,13 @@ static int start(lua_State *L)
     mr_bind_open_all(L);
     lua_getglobal(L, "package");
     lua_getfield(L, -1, "searchers");
+    // right after the preloaded ones: a folder moonreel/ where the user stands must not stand in for our modules
+    for (lua_Integer i = (lua_Integer)lua_rawlen(L, -1); i >= 2; i--) {
+        lua_rawgeti(L, -1, i);
+        lua_rawseti(L, -2, i + 1);
+    }
     lua_pushcfunction(L, searcher);
-    lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+    lua_rawseti(L, -2, 2);
     lua_getfield(L, -2, "loaded");
     lua_newtable(L);
     lua_pushcfunction(L, embedded);

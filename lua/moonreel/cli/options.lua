@@ -1,7 +1,8 @@
 --- Splits a command's words into options, fields of the recipe and the rest. Ref: recipes.md 7.
 -- A command declares rows {"--name", help}, {"--name FILE", help} or {"-n, --name N", help}; `many = true` collects
 -- values. A row that does not begin with `-` is only help, and so are the rows of `fields`. With `overrides = true`
--- the command takes a recipe: then every field of the registry is an option as well; `short_fields` = {n = "path"} gives some a letter. No abbreviations.
+-- the command takes a recipe: then every field of the registry is an option as well; `short_fields` = {n = "path"} gives
+-- some a letter. Abbreviations do not exist.
 -- @module moonreel.cli.options
 local fault = require "moonreel.recipe.fault"
 

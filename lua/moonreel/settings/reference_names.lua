@@ -13,8 +13,10 @@ end
 
 -- fields without a counterpart, by first name or path
 local ours = { name = true, compat = true, steps = true, start_from_scratch = true, start_step = true, start_epoch = true, device = true,
-  threads = true, stages = true, env = true, user = true, resolutions = true, nproc_per_node = true, hostfile = true, standalone = true,
-  ["model.temporal_pos"] = true, ["scheduler.shift"] = true, ["sampling.seeds"] = true, ["sampling.prompts"] = true, ["sampling.ema"] = true,
+  threads = true,
+  stages = true, env = true, user = true, resolutions = true, nproc_per_node = true, hostfile = true, standalone = true,
+  ["model.temporal_pos"] = true, ["scheduler.shift"] = true, ["sampling.seeds"] = true, ["sampling.prompts"] = true,
+  ["sampling.ema"] = true,
   ["sampling.height"] = true, ["sampling.width"] = true }
 
 local names = {
@@ -27,7 +29,8 @@ local names = {
     ["optim.type"] = "optim.cls", vae = "ae", text_encoder = "t5", sampling = "sampling_option",
     ["sampling.frames"] = "sampling_option.num_frames", ["sampling.save_fps"] = "fps_save", ["sampling.save_dir"] = "save_dir",
     ["sampling.cond_type"] = "cond_type", ["sampling.motion_score"] = "motion_score", ["sampling.use_t2i2v"] = "use_t2i2v",
-    ["sampling.img_resolution"] = "img_resolution", discriminator_schedule = "disc_lr_scheduler", discriminator_optim = "optim_discriminator",
+    ["sampling.img_resolution"] = "img_resolution", discriminator_schedule = "disc_lr_scheduler",
+    discriminator_optim = "optim_discriminator",
     ["discriminator_optim.type"] = "optim_discriminator.cls",
   }),
 }

@@ -40,6 +40,20 @@ describe("moonreel -e", function()
   end)
 end)
 
+describe("require", function()
+  it("takes moonreel's own modules before files that stand in the working directory", function()
+    local dir = require("spec.support.folder").new()
+    dir:write("moonreel/cli.lua", "error 'foreign'")
+    dir:write("moonreel/settings/init.lua", "error 'foreign'")
+    dir:write("mine.lua", "return 42")
+    local out, code = shell(("cd %s && %s -e 'type(require(\"moonreel.settings\").bake), (require(\"mine\"))'"):format(dir.path,
+      require("moonreel.core.process").program()))
+    dir:remove()
+    assert.equal("function\t42\n", out)
+    assert.equal(0, code)
+  end)
+end)
+
 describe("moonreel FILE.lua", function()
   local path = os.tmpname()
   local file = path .. ".lua"
