@@ -1,0 +1,70 @@
+--- Children with a deadline, limits, paths.
+local process = require "moonreel.core.process"
+
+describe("process.run", function()
+  it("gives input, output and exit code", function()
+    local done = process.run({ "/bin/sh", "-c", "cat; exit 3" }, ("x"):rep(300000))
+    assert.equal(300000, #done.output)
+    assert.equal(3, done.exit)
+    assert.is_nil(done.signal)
+    assert.equal("", process.run({ "/bin/true" }, ("y"):rep(1000000)).output)
+  end)
+
+  it("kills at the deadline, and when the child writes too much", function()
+    local started = os.time()
+    local done = process.run({ "/bin/sleep", "20" }, "", { deadline_s = 0.1 })
+    assert.is_true(done.timed_out)
+    assert.equal(9, done.signal)
+    assert.is_true(os.time() - started < 10)
+    done = process.run({ "/bin/sh", "-c", "while :; do echo xxxxxxxxxxxxxxxx; done" }, "", { output_bytes = 10000 })
+    assert.is_true(done.too_long)
+  end)
+
+  it("says what it cannot start, and refuses words that are no text", function()
+    local ok, problem = pcall(process.run, { "/nowhere/program" })
+    assert.is_false(ok)
+    assert.matches("cannot start /nowhere/program", tostring(problem))
+    ok, problem = pcall(process.run, { "/bin/true", {} })
+    assert.is_false(ok)
+    assert.matches("word 2 is no text", tostring(problem))
+    assert.is_false((pcall(process.run, {})))
+  end)
+
+  it("leaves no open file behind", function()
+    local function count()
+      return select(2, process.run({ "/bin/ls", ("/proc/%d/fd"):format(require("moonreel.core.base").pid()) }).output:gsub("\n", ""))
+    end
+    process.run({ "/bin/true" })
+    local before = count()
+    for _ = 1, 20 do process.run({ "/bin/cat" }, "x") end
+    pcall(process.run, { "/nowhere/program" })
+    assert.equal(before, count())
+  end)
+end)
+
+describe("process.limit", function()
+  local function limited(code, limits)
+    return process.run({ process.program(), "-e", ('require("moonreel.core.process").limit(%s) %s'):format(limits, code) }, "", { deadline_s = 30 })
+  end
+
+  it("ends a program that uses its processor time", function()
+    local done = limited("while true do end", "{cpu_s = 0.2}")
+    assert.equal(27, done.signal)
+  end)
+
+  it("makes allocations fail beyond its memory", function()
+    local done = limited('print(pcall(string.rep, "x", 1800000000))', "{memory_bytes = 1 << 30}")
+    assert.matches("^false\tnot enough memory", done.output)
+  end)
+end)
+
+describe("process.real_path", function()
+  it("follows links and gives nothing for what does not exist", function()
+    local dir = require("spec.support.folder").new()
+    dir:write("a/b.txt", "x")
+    os.execute(("ln -s '%s/a' '%s/c'"):format(dir.path, dir.path))
+    assert.equal(process.real_path(dir.path .. "/a/b.txt"), process.real_path(dir.path .. "/c/../c/b.txt"))
+    assert.is_nil(process.real_path(dir.path .. "/nothing"))
+    dir:remove()
+  end)
+end)
