@@ -32,6 +32,7 @@ describe("process.run", function()
 
   it("leaves no open file behind", function()
     local function count()
+      collectgarbage()
       return select(2, process.run({ "/bin/ls", ("/proc/%d/fd"):format(require("moonreel.core.base").pid()) }).output:gsub("\n", ""))
     end
     process.run({ "/bin/true" })
