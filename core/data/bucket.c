@@ -67,10 +67,10 @@ static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *
     if (!to->name || !to->aspects || !to->lengths) return mr_fail_memory(0);
     memcpy(to->aspects, from->aspects, sizeof *to->aspects * (size_t)from->n_aspects);
     for (int32_t a = 0; a < from->n_aspects; a++)
-        if (from->aspects[a].height < 1 || from->aspects[a].width < 1 ||
-            !(from->aspects[a].ratio > 0))
+        if (from->aspects[a].height < MR_CLIP_SIDE_MIN ||
+            from->aspects[a].width < MR_CLIP_SIDE_MIN || !(from->aspects[a].ratio > 0))
             return mr_fail(MR_E_RECIPE,
-                           "resolutions.%s: aspect %g is %d x %d; expected positive numbers",
+                           "resolutions.%s: aspect %g is %d x %d; expected 8 pixels a side or more",
                            from->name, from->aspects[a].ratio, from->aspects[a].height,
                            from->aspects[a].width);
     for (int32_t i = 0; i < from->n_lengths; i++) {

@@ -17,20 +17,40 @@ struct quarantine {
     char *path, order[33], host[64];
 };
 
-static mr_status remember(quarantine *q, const quarantine_event *e)
+// by key, then epoch, then attempt
+static int compare(const void *a, const void *b)
 {
-    for (uint64_t i = 0; i < q->n; i++)
-        if (q->events[i].key_lo == e->key_lo && q->events[i].epoch == e->epoch &&
-            q->events[i].attempt == e->attempt)
-            return MR_OK;
+    const quarantine_event *x = a, *y = b;
+    if (x->key_lo != y->key_lo) return x->key_lo < y->key_lo ? -1 : 1;
+    if (x->epoch != y->epoch) return x->epoch < y->epoch ? -1 : 1;
+    return (x->attempt > y->attempt) - (x->attempt < y->attempt);
+}
+
+static mr_status insert(quarantine *q, uint64_t at, const quarantine_event *e)
+{
     if (q->n == q->cap) {
         uint64_t cap = MR_MAX(q->cap * 2, 64);
         quarantine_event *more = mr_realloc(q->events, cap * sizeof *more);
         if (!more) return mr_fail_memory(cap * sizeof *more);
         q->events = more, q->cap = cap;
     }
-    q->events[q->n++] = *e;
+    memmove(q->events + at + 1, q->events + at, (q->n - at) * sizeof *e);
+    q->events[at] = *e;
+    q->n++;
     return MR_OK;
+}
+
+// false: the event is known
+static mr_status remember(quarantine *q, const quarantine_event *e, bool *added)
+{
+    uint64_t lo = 0, hi = q->n;
+    while (lo < hi) {
+        uint64_t mid = lo + (hi - lo) / 2;
+        if (compare(&q->events[mid], e) < 0) lo = mid + 1;
+        else hi = mid;
+    }
+    *added = lo == q->n || compare(&q->events[lo], e) != 0;
+    return *added ? insert(q, lo, e) : MR_OK;
 }
 
 static mr_status read_line(quarantine *q, const char *line, size_t n)
@@ -48,7 +68,7 @@ static mr_status read_line(quarantine *q, const char *line, size_t n)
                               .epoch = (uint64_t)json_integer_value(epoch),
                               .attempt = (int32_t)json_integer_value(attempt)};
         while (e.fault < MR_FAULT_COUNT && strcmp(mr_fault_name(e.fault), class)) e.fault++;
-        if (e.fault < MR_FAULT_COUNT) st = remember(q, &e);
+        if (e.fault < MR_FAULT_COUNT) st = insert(q, q->n, &e);
     }
     json_decref(o);
     return st;
@@ -67,6 +87,12 @@ static mr_status read_all(quarantine *q)
         p += len + (p[len] == '\n');
     }
     mr_free(text);
+    // sorted, each event once
+    if (q->n) qsort(q->events, q->n, sizeof *q->events, compare);
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < q->n; i++)
+        if (!i || compare(&q->events[i], &q->events[i - 1])) q->events[kept++] = q->events[i];
+    q->n = kept;
     return st;
 }
 
@@ -96,8 +122,9 @@ void quarantine_close(quarantine *q)
 mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row *row,
                          const char *detail)
 {
-    MR_TRY(remember(q, e));
-    if (!q->path) return MR_OK;
+    bool added;
+    MR_TRY(remember(q, e, &added));
+    if (!q->path || !added) return MR_OK;
     char key[33];
     mr_hash128_hex(row->key, key);
     json_t *o = json_pack("{s:s, s:I, s:s, s:f, s:s, s:i, s:I, s:s}", "key", key, "row",
@@ -126,18 +153,12 @@ mr_status quarantine_excluded(const quarantine *q, uint64_t epoch, uint64_t **ke
     *keys = mr_alloc(sizeof **keys * MR_MAX(q->n, 1));
     if (!*keys) return mr_fail_memory(sizeof **keys * q->n);
     *n = 0;
-    for (uint64_t i = 0; i < q->n; i++) {
-        const quarantine_event *e = &q->events[i];
+    // events of a key lie together
+    for (uint64_t i = 0, end; i < q->n; i = end) {
         int attempts = 0;
-        bool first = true;
-        for (uint64_t j = 0; j < q->n; j++) {
-            const quarantine_event *f = &q->events[j];
-            if (f->key_lo != e->key_lo || f->epoch >= epoch || f->fault == MR_FAULT_IO) continue;
-            attempts++;
-            first &= j >= i;
-        }
-        if (attempts >= 2 && first && e->epoch < epoch && e->fault != MR_FAULT_IO)
-            (*keys)[(*n)++] = e->key_lo;
+        for (end = i; end < q->n && q->events[end].key_lo == q->events[i].key_lo; end++)
+            attempts += q->events[end].epoch < epoch && q->events[end].fault != MR_FAULT_IO;
+        if (attempts >= 2) (*keys)[(*n)++] = q->events[i].key_lo;
     }
     return MR_OK;
 }

@@ -74,7 +74,7 @@ int media_clip_packet(media_clip *c, AVPacket *packet);
 
 /* ---- scale.c: crop, scale, convert ---------------------------------------------------------- */
 
-enum { MEDIA_SCALERS = 6, MEDIA_SIDE_MAX = 8192, MEDIA_SIDE_MIN = 8 };
+enum { MEDIA_SCALERS = 6, MEDIA_SIDE_MAX = 8192 };
 
 typedef struct media_scaler {
     int src_w, src_h, src_format, matrix, full, dst_w, dst_h, filter;

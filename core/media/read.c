@@ -217,12 +217,12 @@ static mr_status check_request(const mr_clip_request *q, mr_fault *fault)
 {
     const mr_clip_info *info = q->info;
     // the scaler writes past the end of rows shorter than its vectors' halves
-    if (q->frames < 1 || q->step < 1 || q->start < 0 || q->height < MEDIA_SIDE_MIN ||
-        q->width < MEDIA_SIDE_MIN)
+    if (q->frames < 1 || q->step < 1 || q->start < 0 || q->height < MR_CLIP_SIDE_MIN ||
+        q->width < MR_CLIP_SIDE_MIN)
         return mr_fail(
             MR_E_USAGE,
             "%s: %d frames from %lld, step %d, at %d x %d; expected positive numbers and at least %d pixels a side",
-            q->path, q->frames, (long long)q->start, q->step, q->height, q->width, MEDIA_SIDE_MIN);
+            q->path, q->frames, (long long)q->start, q->step, q->height, q->width, MR_CLIP_SIDE_MIN);
     int64_t last = q->start + (int64_t)(q->frames - 1) * q->step;
     if (last >= info->frames) {
         *fault = MR_FAULT_SHORT;

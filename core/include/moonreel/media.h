@@ -67,6 +67,7 @@ MR_API void mr_clip_info_fini(mr_clip_info *info);  /* frees key_pts */
 
 typedef enum mr_filter { MR_FILTER_BILINEAR, MR_FILTER_AREA, MR_FILTER_BICUBIC, MR_FILTER_LANCZOS } mr_filter;
 
+enum { MR_CLIP_SIDE_MIN = 8 };
 /* Which frames of which file, at which size. */
 typedef struct mr_clip_request {
     const char *path;
@@ -74,7 +75,7 @@ typedef struct mr_clip_request {
     int64_t start;              /* frame_idx of the first frame */
     int32_t step;               /* frames between two wanted ones, >= 1 */
     int32_t frames;             /* how many, >= 1 */
-    int32_t height, width;      /* of the result, >= 8; the largest centred crop of that aspect is scaled */
+    int32_t height, width;      /* of the result, >= MR_CLIP_SIDE_MIN; the largest centred crop of that aspect is scaled */
     mr_filter filter;
     double deadline_s;          /* 0: 60 s */
 } mr_clip_request;

@@ -126,6 +126,9 @@ static void refusals(void)
     CHECK_FAILS(rule_of(none, 1, good, 1, 1, false, &r), MR_E_RECIPE, "batch size 0");
     CHECK_FAILS(rule_of(good, 1, good, 0, 1, false, &r), MR_E_RECIPE, "bucket_config.high: no lengths");
     CHECK_FAILS(rule_of(good, 1, good, 1, 0, false, &r), MR_E_RECIPE, "frame_interval is 0");
+    mr_bucket_aspect flat = {0.1, 7, 70};
+    mr_bucket_resolution res = {"flat", 490, &flat, 1, good, 1};
+    CHECK_FAILS(mr_bucket_rule_new(&res, 1, 1, false, &r), MR_E_RECIPE, "resolutions.flat: aspect 0.1 is 7 x 70; expected 8 pixels");
     CHECK_FAILS(mr_bucket_rule_new(NULL, 0, 1, false, &r), MR_E_RECIPE, "bucket_config is empty");
     for (int n = 1; n < 12; n++) {
         mr_alloc_fail_at(n);
