@@ -32,14 +32,13 @@ describe("process.run", function()
 
   it("leaves no open file behind", function()
     local function count()
-      collectgarbage()
       return select(2, process.run({ "/bin/ls", ("/proc/%d/fd"):format(require("moonreel.core.base").pid()) }).output:gsub("\n", ""))
     end
     process.run({ "/bin/true" })
     local before = count()
     for _ = 1, 20 do process.run({ "/bin/cat" }, "x") end
     pcall(process.run, { "/nowhere/program" })
-    assert.equal(before, count())
+    assert.is_true(count() <= before)
   end)
 end)
 
