@@ -1,6 +1,7 @@
 --- The demonstration: `moonreel datasets/demo/run.lua [--out DIR] [--run RUN] [--json] [key=value ...]`.
 -- Trains recipes/tiny/demo (or takes --run), renders held-out and seen prompts, measures them, prints tables and the
--- verdict, and leaves clips, sheet.png and result.json in DIR. Exit code 1 when a promise is broken.
+-- verdict, and leaves clips, sheet.png and result.json in DIR. Exit code 1 when a promise is broken. With --json the
+-- last line is the content of result.json, in place of the tables.
 package.path = (arg[0]:match("^(.*/)") or "./") .. "../../?.lua;" .. package.path
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
@@ -158,7 +159,8 @@ local function conclude(d)
 end
 
 local d = read_arguments(arg)
-if d.json then say = function(...) io.stderr:write(string.format(...), "\n") end end
+-- the tables are in the JSON too
+if d.json then say = function() end end
 d.settings = require("moonreel.settings").bake("tiny/demo", d.overrides)
 for _, step in ipairs { check_measure, train, render, measure_all, write_files, conclude } do
   local code = step(d)

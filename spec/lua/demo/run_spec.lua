@@ -1,0 +1,46 @@
+local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
+
+describe("datasets.demo.run", function()
+  local here = os.tmpname()
+  os.remove(here)
+
+  -- a script of datasets/demo with a command line of its own; what it prints is returned
+  local function script(name, ...)
+    local outer, print_outer, printed = _G.arg, _G.print, {}
+    _G.arg = { [0] = "datasets/demo/" .. name, ... }
+    _G.print = function(text) printed[#printed + 1] = tostring(text) end
+    local ok, result = pcall(dofile, "datasets/demo/" .. name)
+    _G.arg, _G.print = outer, print_outer
+    if not ok then error(result, 0) end
+    return result, table.concat(printed, "\n")
+  end
+
+  teardown(function() os.execute("rm -rf '" .. here .. "'") end)
+
+  it("trains, renders and measures, and breaks its promise after eight steps", function()
+    base.make_dir(here)
+    script("build.lua", here .. "/clips")
+    require("moonreel.data").ingest(here .. "/clips/demo.csv", here .. "/demo.mrx")
+    local code, printed = script("run.lua", "--json", "--out", here .. "/result", "outputs=" .. here .. "/outputs",
+      "data_path=" .. here .. "/demo.mrx", "steps=8", "threads=1", "num_sampling_steps=2", "cfg_scale=1", "sampling.seeds=[5]")
+    assert.equal(1, code)
+    local result = json.decode(printed)
+    assert.is_false(result.ok)
+    assert.equal(8, result.steps)
+    assert.same({ clips = 300, colour = 300, direction = 300 }, result.measure_on_training)
+    assert.equal(16, #result.prompts)
+    assert.equal(8, result["held-out"].of)
+    local files = {}
+    for _, name in ipairs(base.list_dir(here .. "/result")) do files[name:match("%w+$")] = (files[name:match("%w+$")] or 0) + 1 end
+    assert.same({ mp4 = 16, png = 1, json = 1 }, files)
+    local facts = require("moonreel.data").scan(here .. "/result/held-out-red-circle-right-5.mp4")
+    assert.same({ 6, 128, 128 }, { facts.frames, facts.height, facts.width })
+  end)
+
+  it("says when --out has no folder", function()
+    local ok, err = pcall(script, "run.lua", "--out")
+    assert.is_false(ok)
+    assert.matches("%-%-out: expected a folder", tostring(err))
+  end)
+end)
