@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BUFFER_BYTES = 128 << 10 };
@@ -61,14 +62,22 @@ static int64_t file_seek(void *user, int64_t offset, int whence)
 
 mr_status media_file_open(media_file *f, const char *path, bool writes, AVIOContext **io)
 {
-    int flags = writes ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY;
+    // opening a pipe that nobody writes to would wait for ever
+    int flags = writes ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY | O_NONBLOCK;
     *f = (media_file){.fd = mr_io_table()->open(path, flags, 0644), .writes = writes};
     if (f->fd < 0) {
         f->err = errno;
         return mr_fail(MR_E_IO, "%s: cannot %s: %s", path, writes ? "create" : "open",
                        strerror(f->err));
     }
-    if (!writes && (f->size = lseek(f->fd, 0, SEEK_END)) < 0) f->err = errno;
+    struct stat about;
+    if (!writes && (fstat(f->fd, &about) || !S_ISREG(about.st_mode))) {
+        f->err = EINVAL;
+        mr_io_table()->close(f->fd);
+        f->fd = -1;
+        return mr_fail(MR_E_IO, "%s: cannot open: is no regular file", path);
+    }
+    if (!writes) f->size = about.st_size;
     uint8_t *buf = av_malloc(BUFFER_BYTES);
     *io = buf ? avio_alloc_context(buf, BUFFER_BYTES, writes, f, writes ? NULL : file_read,
                                    writes ? file_write : NULL, file_seek) : NULL;

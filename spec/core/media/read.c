@@ -2,6 +2,7 @@
 #include "check.h"
 #include "clips.h"
 #include <errno.h>
+#include <sys/stat.h>
 
 /* x265 keeps its parameters for ever; that is its own affair. */
 MR_API const char *__lsan_default_suppressions(void);
@@ -259,6 +260,10 @@ static void refusals(void)
     CHECK_FAILS(m->scan(w, clips_path("text.mp4"), 0, &info, &fault), MR_E_DECODE, "open");
     CHECK_OK(mr_file_replace(clips_path("empty.mp4"), "", 0));
     CHECK_FAILS(m->scan(w, clips_path("empty.mp4"), 0, &info, &fault), MR_E_DECODE, "open");
+    // neither a folder nor a pipe that nobody writes to
+    CHECK_FAILS(m->scan(w, clips_dir(), 0, &info, &fault), MR_E_IO, "no regular file");
+    CHECK_INT(mkfifo(clips_path("pipe.mp4"), 0600), 0);
+    CHECK_FAILS(m->scan(w, clips_path("pipe.mp4"), 0, &info, &fault), MR_E_IO, "no regular file");
     // a playlist does not reach other files
     CHECK_OK(mr_file_replace(clips_path("list.m3u8"), "#EXTM3U\n#EXTINF:1,\nclosed.mp4\n#EXT-X-ENDLIST\n", 45));
     CHECK(m->scan(w, clips_path("list.m3u8"), 0, &info, &fault) != MR_OK);
