@@ -59,8 +59,9 @@ static __attribute__((noinline, unused)) void tile_product(int64_t m, int64_t n,
                                                            const float *b, int64_t ldb, float *c, int64_t ldc, bool add)
 {
     int64_t j = 0, wide = TILE_NV * VF_LANES;
-    for (; j + wide <= n; j += wide) tile_columns(TILE_NV, m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
-    if (j + 2 * VF_LANES <= n) tile_columns(2, m, k, a, rs, cs, b + j, ldb, c + j, ldc, add), j += 2 * VF_LANES;
+    // four vectors left are taken as two and two
+    for (; j + wide <= n && j + wide + VF_LANES != n; j += wide) tile_columns(TILE_NV, m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
+    for (; j + 2 * VF_LANES <= n; j += 2 * VF_LANES) tile_columns(2, m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
     if (j < n) tile_columns(1, m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
 }
 

@@ -36,7 +36,8 @@ Step.__index = Step
 ---@return mr.Graph
 function program.graph(pipe, shape, config)
   local B = shape.batch
-  local g = G.graph(pipe.params)
+  -- without checkpointing nothing is done twice
+  local g = G.graph(pipe.params, {no_cheap = not (config.grad_checkpoint or config.grad_ckpt_settings)})
   local pixels = g:input("pixels", "u8", {B, shape.frames, 3, shape.height, shape.width})
   local t, fps, weight = g:input("t", "f32", {B}), g:input("fps", "f32", {B}), g:input("weight", "f32", {B})
   local x0 = pipe.autoencoder:encode(g, pixels)
