@@ -18,6 +18,15 @@ for _, room in ipairs{"model", "flow", "update", "masks"} do
   for _, row in ipairs(require("moonreel.golden." .. room)) do kind(row[1], row[2]) end
 end
 
+-- JSON files: a Lua pattern over the stem, and a function (text, check)
+local json_kinds = require "moonreel.golden.recipes"
+
+local function find_json(stem)
+  for _, row in ipairs(json_kinds) do
+    if stem:find(row[1]) then return row[2] end
+  end
+end
+
 local function find(stem)
   for _, k in ipairs(kinds) do
     if stem:find(k.pattern) then return k.run end
@@ -27,14 +36,17 @@ end
 -- one line and its verdict
 local function judge(dir, name)
   local stem, ext = name:match("^(.*)%.([^.]+)$")
-  if ext ~= "safetensors" then return "SKIP", "not a safetensors file" end
-  local run = find(stem)
+  local run = (ext == "json" and find_json or find)(stem)
   if run == nil then return "SKIP", "not built yet" end
   if type(run) == "string" then return "SKIP", run end
   local result = check.new()
   local ok, err = xpcall(function()
-    local f <close> = file.open(dir .. "/" .. name)
-    run(f, result)
+    if ext == "json" then
+      run(base.read_file(dir .. "/" .. name), result)
+    else
+      local f <close> = file.open(dir .. "/" .. name)
+      run(f, result)
+    end
   end, function(e)
     return type(e) == "string" and debug.traceback(e, 2) or e
   end)

@@ -264,9 +264,10 @@ end
 --- Keys of an open map after layers 1..upto, in order; nil when the map is none.
 function Fold:map_keys(keys, count, upto)
   local path = table.move(keys, 1, count, 1, {})
-  local row = self:schema(path).row
-  local default = row and row.default
-  local present = default ~= nil and default ~= marker.none
+  -- a map inside a map has its part of the outer one's default
+  local default = self:default(path, self:schema(path))
+  local has_default = default ~= marker.none and default ~= absent
+  local present = has_default
   local found = {}
   if present then for key in pairs(default) do found[key] = true end end
   for index = 1, upto or #self.layers do
@@ -276,7 +277,7 @@ function Fold:map_keys(keys, count, upto)
       found, present = {}, false
     end
     if reset == "remove" or tag == "remove" then
-      found, present = {}, default ~= nil and default ~= marker.none
+      found, present = {}, has_default
       if present then for key in pairs(default) do found[key] = true end end
     end
     if tag == "none" and not self:schema(path).none then

@@ -81,7 +81,10 @@ function override.value(schema, text)
     if value == nil then return nil, "got '" .. text .. "'" end
     return value
   end
-  if text == "" then return nil, "the value is missing" end
+  if text == "" then
+    if tag == "free" then return text end
+    return nil, "the value is missing"
+  end
   if tag == "integer" or tag == "number" then
     local value = literal.number(text)
     if not value then return nil, "got '" .. text .. "'" end

@@ -93,8 +93,8 @@ local function add_types(self, module, record_path)
   type_schema.row.choices = choices
 end
 
-local function build()
-  local self = { root = { tag = "record", fields = {}, path = "" }, rows = {}, spellings = {} }
+-- the files' rows: {rows, ...} and {{record, types, fields}, ...}
+local function gather()
   local plain, typed = {}, {}
   for _, path in ipairs(require("moonreel.app").embedded_list()) do
     local name = path:match("^lua/(.*)%.lua$")
@@ -104,6 +104,11 @@ local function build()
       typed[#typed + 1] = require(name:gsub("/", "."))
     end
   end
+  return plain, typed
+end
+
+local function build(plain, typed)
+  local self = { root = { tag = "record", fields = {}, path = "" }, rows = {}, spellings = {} }
   for _, rows in ipairs(plain) do
     for _, row in ipairs(rows) do add_row(self, row) end
     -- whole records under another name: {ae = "vae"}
@@ -126,8 +131,20 @@ local built
 --- The registry, built on first use.
 ---@return table {root, rows, spellings}
 function registry.get()
-  built = built or build()
+  built = built or build(gather())
   return built
+end
+
+--- Call f with other rows in the registry's place (reference files bring their own fields).
+---@param rows table[]
+---@param f function
+function registry.with(rows, f, ...)
+  local before = built
+  built = build({ rows }, {})
+  local results = table.pack(pcall(f, ...))
+  built = before
+  if not results[1] then error(results[2], 0) end
+  return table.unpack(results, 2, results.n)
 end
 
 --- A field of a record: its own, or of its type. Without `type_name` any type will do.
