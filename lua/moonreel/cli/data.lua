@@ -67,7 +67,8 @@ local function show_progress(p, began_s, last)
   if now - last < (terminal and 0.1 or 10) and not p.finished then return last end
   local rate = p.done / math.max(now - began_s, 1e-3)
   local left = rate > 0 and (p.total - p.done) / rate or 0
-  io.stderr:write(terminal and "\r\27[K" or "", ("%d of %d files, %d refused, %.0f/s, %.0f s left"):format(p.done, p.total, p.refused, rate, left),
+  io.stderr:write(terminal and "\r\27[K" or "",
+    ("%d of %d files, %d refused, %.0f/s, %.0f s left"):format(p.done, p.total, p.refused, rate, left),
     terminal and not p.finished and "" or "\n")
   return now
 end

@@ -12,6 +12,7 @@ help.options = {
   { "recipe", "the language, and what a recipe can reach" },
   { "recipes", "the recipes that ship with moonreel" },
   { "--json", "tables as JSON" },
+  { "--markdown", "with fields: a page of all of them" },
 }
 
 --- Print one command's page.
@@ -67,7 +68,32 @@ local function field_rows()
 end
 help.field_rows = field_rows
 
+-- one page, a section per record
+local function print_markdown()
+  local section
+  print "# Fields of recipes\n\nMade by `moonreel help fields --markdown` from the registry."
+  local rows = field_rows()
+  local function record_of(one) return one.field:match("^(.-)%.") or "" end
+  table.sort(rows, function(a, b)
+    if record_of(a) ~= record_of(b) then return record_of(a) < record_of(b) end
+    return a.field < b.field
+  end)
+  for _, one in ipairs(rows) do
+    local record = record_of(one)
+    if record ~= section then
+      section = record
+      print(("\n## %s\n\n| field | kind | default | also | resume | |\n|---|---|---|---|---|---|"):format(section == "" and "the run" or section))
+    end
+    local cells = { "`" .. one.field .. "`", one.kind, "`" .. one.default .. "`", one.spellings or "", one.resume,
+      one.help .. (one.unit and " (" .. one.unit .. ")" or "") .. (one.row.reader == false and "; not built yet" or "") }
+    for i, cell in ipairs(cells) do cells[i] = cell:gsub("|", "\\|") end
+    print("| " .. table.concat(cells, " | ") .. " |")
+  end
+  return 0
+end
+
 local function show_fields(options)
+  if options.markdown then return print_markdown() end
   local columns = { { key = "field" }, { key = "kind" }, { key = "default" }, { key = "help" } }
   if options.json then
     for _, key in ipairs { "spellings", "affects", "resume", "reader", "unit" } do columns[#columns + 1] = { key = key } end

@@ -41,7 +41,9 @@ end
 -- by name, with the place in the table for ties
 local function named(resolutions)
   local by_name = {}
-  for place, r in ipairs(require "moonreel.data.resolutions") do by_name[r.name] = { place = place, pixels = r.pixels, aspects = r.aspects } end
+  for place, r in ipairs(require "moonreel.data.resolutions") do
+    by_name[r.name] = { place = place, pixels = r.pixels, aspects = r.aspects }
+  end
   for name, r in pairs(resolutions or {}) do
     by_name[name] = { place = by_name[name] and by_name[name].place or 1000, pixels = r.pixels, aspects = r.aspects }
   end

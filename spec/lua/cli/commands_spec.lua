@@ -34,6 +34,7 @@ describe("moonreel", function()
   end)
 
   it("starts within 20 ms", function()
+    if require("moonreel.core.process").program():find("/asan/", 1, true) then return pending("sanitizers start slower") end
     local base = require "moonreel.core.base"
     local best = math.huge
     for _ = 1, 10 do
@@ -148,6 +149,12 @@ describe("moonreel help", function()
     local rows = json.decode((moonreel("help fields --json")))
     assert.is_true(#rows > 80)
     for _, row in ipairs(rows) do assert.is_true(type(row.help) == "string" and #row.help > 5, row.field) end
+  end)
+
+  it("makes a page of all fields", function()
+    local out = moonreel("help fields --markdown")
+    assert.matches("\n## optim\n\n| field | kind", out)
+    assert.matches("\n| `optim%.lr` | number | `0%.0001` | lr | warn | learning rate", out)
   end)
 
   it("explains one field under any spelling", function()
