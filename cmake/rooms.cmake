@@ -22,6 +22,14 @@ function(mr_room room)
   target_link_libraries(mr_${room} PUBLIC ${A_LINK})
 endfunction()
 
+# mr_optional(bind PkgConfig::EDIT MR_HAVE_EDIT): a library that a room does without where it is missing.
+function(mr_optional room target definition)
+  if(TARGET ${target})
+    target_compile_definitions(mr_${room} PRIVATE ${definition}=1)
+    target_link_libraries(mr_${room} PRIVATE ${target})
+  endif()
+endfunction()
+
 # The op room. mr_op: tables, loops, threads (core/cpu/*.c). mr_op_rows: core/op/*.c and core/cpu/isa/*.c,
 # compiled once per instruction set; rows come from the base build. A file core/op/NAME.c is all an op
 # needs: the linker gathers the rows (section mr_ops), so the archive is linked whole.

@@ -82,9 +82,11 @@ mr_status mr_file_write_full(int fd, const void *data, size_t bytes, const char 
 
 mr_status mr_file_read_at(int fd, void *data, size_t bytes, int64_t at, const char *path)
 {
+    enum { PIECE = 16 << 20 };  // small enough that an interruption is seen soon
     char *p = data;
     while (bytes) {
-        ssize_t n = io->pread(fd, p, bytes, at);
+        MR_TRY(mr_interrupt_check());
+        ssize_t n = io->pread(fd, p, MR_MIN(bytes, (size_t)PIECE), at);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return fail_io("read", path);
         if (n == 0) return mr_fail(MR_E_FORMAT, "%s: ends %zu bytes too early at byte %lld", path, bytes, (long long)at);

@@ -4,6 +4,7 @@
  * open(path) -> ckpt; open_newest(run_dir, lock or nil, told or nil) -> ckpt, lines; steps(run_dir) -> list;
  * write(path, tensors, meta); dtypes -> list of {name, bytes}; saver(lock, options) -> saver. */
 #include "bind/run.h"
+#include "bind/tensor.h"
 #include "moonreel/ckpt.h"
 
 #include <string.h>
@@ -133,6 +134,31 @@ static int k_read_into(lua_State *L)
     return 0;
 }
 
+/* read_f32(name, tensor, first = 0): elements from `first` on as f32, as many as the dense f32 tensor holds */
+static int k_read_f32(lua_State *L)
+{
+    enum { PIECE = 16384 };
+    mr_ckpt *c = self(L);
+    const char *name = luaL_checkstring(L, 2);
+    const mr_view *v = mr_tensor_view(mr_bind_tensor(L, 3));
+    int64_t first = luaL_optinteger(L, 4, 0), n = mr_desc_count(&v->desc), all = bytes_of(L, c, name);
+    const mr_st_tensor *t = mr_ckpt_find(c, name);
+    int64_t size = (int64_t)mr_st_dtype_bytes(t->dtype);
+    if (v->desc.dtype != MR_F32 || !mr_desc_is_dense(&v->desc)) return mr_bind_raise(L, MR_E_SHAPE, "read_f32: expected a dense f32 tensor");
+    if (first < 0 || n > all / size || first > all / size - n)
+        return mr_bind_raise(L, MR_E_RANGE, "%s: tensor '%s' has %lld elements", mr_ckpt_path(c), name, (long long)(all / size));
+    char *raw = mr_bind_scratch(L, (size_t)(PIECE * size));
+    double *x = mr_bind_scratch(L, PIECE * sizeof *x);
+    float *out = v->data;
+    for (int64_t at = 0; at < n; at += PIECE) {
+        int64_t piece = MR_MIN(n - at, (int64_t)PIECE);
+        mr_bind_check(L, mr_ckpt_read(c, name, raw, (first + at) * size, piece * size));
+        mr_st_to_f64(t->dtype, raw, piece, x);
+        for (int64_t i = 0; i < piece; i++) out[at + i] = (float)x[i];
+    }
+    return 0;
+}
+
 static int k_verify(lua_State *L)
 {
     mr_bind_check(L, mr_ckpt_verify(self(L)));
@@ -193,11 +219,11 @@ static int k_stats(lua_State *L)
     return 1;
 }
 
-/* compare(other, name) -> {n, differing, first, max_abs} */
+/* compare(other, name, name there = name) -> {n, differing, first, max_abs} */
 static int k_compare(lua_State *L)
 {
     mr_ckpt_delta d;
-    mr_bind_check(L, mr_ckpt_compare(self(L), mr_bind_unbox(L, 2, ckpt_type), luaL_checkstring(L, 3), &d));
+    mr_bind_check(L, mr_ckpt_compare(self(L), luaL_checkstring(L, 3), mr_bind_unbox(L, 2, ckpt_type), luaL_optstring(L, 4, lua_tostring(L, 3)), &d));
     lua_createtable(L, 0, 4);
     lua_pushinteger(L, d.n), lua_setfield(L, -2, "n");
     lua_pushinteger(L, d.differing), lua_setfield(L, -2, "differing");
@@ -364,7 +390,7 @@ MR_BIND_ROOM(ckpt)
     static const luaL_Reg rows[] = {{"open", c_open}, {"open_newest", c_open_newest}, {"steps", c_steps},
                                     {"write", c_write}, {"saver", c_saver}, {NULL, NULL}};
     static const luaL_Reg ckpt_rows[] = {
-        {"names", k_names}, {"info", k_info}, {"read", k_read}, {"read_into", k_read_into}, {"verify", k_verify},
+        {"names", k_names}, {"info", k_info}, {"read", k_read}, {"read_into", k_read_into}, {"read_f32", k_read_f32}, {"verify", k_verify},
         {"path", k_path}, {"step", k_step}, {"bytes", k_bytes}, {"manifest", k_manifest}, {"metadata", k_metadata},
         {"stats", k_stats}, {"compare", k_compare}, {NULL, NULL}};
     static const luaL_Reg saver_rows[] = {{"save", s_save}, {"prepare", s_prepare}, {"wait", s_wait}, {"check", s_check},

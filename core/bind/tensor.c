@@ -376,5 +376,11 @@ MR_BIND_ROOM(tensor)
     lua_pop(L, 1);
     static const luaL_Reg rows[] = {{"new", t_new}, {"from", t_from}, {"wrap", t_wrap}, {NULL, NULL}};
     luaL_newlib(L, rows);
+    // Lua modules add methods to it
+    luaL_getmetatable(L, TYPE);
+    lua_getfield(L, -1, "__index");
+    lua_getupvalue(L, -1, 1);
+    lua_setfield(L, -4, "methods");
+    lua_settop(L, -3);
     return 1;
 }

@@ -1,5 +1,6 @@
 /* ckpt: numbers of one tensor, and two checkpoints compared bit for bit. Licence: Apache-2.0 */
 #include "moonreel/ckpt.h"
+#include "moonreel/tensor.h"
 
 #include <math.h>
 #include <string.h>
@@ -14,26 +15,17 @@ mr_status mr_ckpt_stats_of(mr_ckpt *c, const char *name, mr_ckpt_stats *out)
     char *raw = mr_alloc(CHUNK_BYTES);
     double *x = mr_alloc(sizeof *x * CHUNK_ELEMENTS);
     mr_status st = raw && x ? MR_OK : mr_fail_memory(sizeof *x * CHUNK_ELEMENTS);
-    int64_t size = (int64_t)mr_st_dtype_bytes(t->dtype), finite = 0;
-    long double sum = 0, squares = 0;  // wide enough for sums of f64
+    int64_t size = (int64_t)mr_st_dtype_bytes(t->dtype);
+    mr_summary s = {0};
     for (int64_t at = 0; at < t->bytes && st == MR_OK; at += CHUNK_BYTES) {
         int64_t bytes = MR_MIN(t->bytes - at, (int64_t)CHUNK_BYTES), n = bytes / size;
         st = mr_ckpt_read(c, name, raw, at, bytes);
         if (st != MR_OK) break;
         mr_st_to_f64(t->dtype, raw, n, x);
-        for (int64_t i = 0; i < n; i++) {
-            if (!isfinite(x[i])) {
-                out->nonfinite++;
-                continue;
-            }
-            if (!finite++) out->min = out->max = x[i];
-            out->min = fmin(out->min, x[i]), out->max = fmax(out->max, x[i]);
-            out->zeros += x[i] == 0;
-            sum += x[i], squares += (long double)x[i] * x[i];
-        }
-        out->n += n;
+        mr_summary_add(&s, x, n);
     }
-    if (finite) out->mean = (double)(sum / (long double)finite), out->rms = (double)sqrtl(squares / (long double)finite);
+    *out = (mr_ckpt_stats){.n = s.n, .zeros = s.zeros, .nonfinite = s.nonfinite, .min = s.min, .max = s.max,
+                           .mean = mr_summary_mean(&s), .rms = mr_summary_rms(&s)};
     mr_free(raw);
     mr_free(x);
     return st;
@@ -52,10 +44,10 @@ static void compare_chunk(const mr_st_tensor *t, const char *a, const char *b, i
     }
 }
 
-mr_status mr_ckpt_compare(mr_ckpt *ca, mr_ckpt *cb, const char *name, mr_ckpt_delta *out)
+mr_status mr_ckpt_compare(mr_ckpt *ca, const char *name, mr_ckpt *cb, const char *name_b, mr_ckpt_delta *out)
 {
-    const mr_st_tensor *a = mr_ckpt_find(ca, name), *b = mr_ckpt_find(cb, name);
-    if (!a || !b) return mr_fail(MR_E_RANGE, "%s: no tensor '%s' in it", mr_ckpt_path(a ? cb : ca), name);
+    const mr_st_tensor *a = mr_ckpt_find(ca, name), *b = mr_ckpt_find(cb, name_b);
+    if (!a || !b) return mr_fail(MR_E_RANGE, "%s: no tensor '%s' in it", mr_ckpt_path(a ? cb : ca), a ? name_b : name);
     if (a->dtype != b->dtype || a->rank != b->rank || memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->rank))
         return mr_fail(MR_E_SHAPE, "tensor '%s' has another shape or dtype in %s than in %s", name, mr_ckpt_path(ca), mr_ckpt_path(cb));
     int64_t size = (int64_t)mr_st_dtype_bytes(a->dtype);
@@ -66,7 +58,7 @@ mr_status mr_ckpt_compare(mr_ckpt *ca, mr_ckpt *cb, const char *name, mr_ckpt_de
     for (int64_t at = 0; at < a->bytes && st == MR_OK; at += CHUNK_BYTES) {
         int64_t bytes = MR_MIN(a->bytes - at, (int64_t)CHUNK_BYTES);
         if ((st = mr_ckpt_read(ca, name, raw, at, bytes)) != MR_OK) break;
-        if ((st = mr_ckpt_read(cb, name, raw + CHUNK_BYTES, at, bytes)) != MR_OK) break;
+        if ((st = mr_ckpt_read(cb, name_b, raw + CHUNK_BYTES, at, bytes)) != MR_OK) break;
         if (memcmp(raw, raw + CHUNK_BYTES, (size_t)bytes))
             compare_chunk(a, raw, raw + CHUNK_BYTES, bytes / size, at / size, x, x + CHUNK_ELEMENTS, out);
     }

@@ -10,7 +10,8 @@
 /* body(user, begin, end, worker) runs once for every chunk [i * grain, min(n, (i + 1) * grain)).
  * Chunks do not depend on the team size, so what a chunk computes is equal for any `threads`;
  * worker < threads numbers the member that runs it (for scratch memory). Runs on the calling
- * thread alone when there is one chunk, one thread, or a team already. grain >= 1. */
+ * thread alone when there is one chunk, one thread, or a team already. grain >= 1.
+ * After an interruption (base.h) the chunks left are not run: who runs the kernel reports it as stopped. */
 typedef void mr_cpu_body(void *user, int64_t begin, int64_t end, int worker);
 void mr_cpu_for(int64_t n, int64_t grain, int threads, mr_cpu_body *body, void *user);
 

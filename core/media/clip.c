@@ -8,7 +8,7 @@
 static int past_deadline(void *user)
 {
     const media_clip *c = user;
-    return mr_clock_table()->monotonic_ns() > c->deadline_ns;
+    return mr_interrupt_get() || mr_clock_table()->monotonic_ns() > c->deadline_ns;
 }
 
 // playlists and references to other files are never followed

@@ -14,7 +14,7 @@ static int file_read(void *user, uint8_t *buf, int n)
 {
     media_file *f = user;
     ssize_t got;
-    if (f->deadline_ns && mr_clock_table()->monotonic_ns() > f->deadline_ns) return AVERROR_EXIT;
+    if (mr_interrupt_get() || (f->deadline_ns && mr_clock_table()->monotonic_ns() > f->deadline_ns)) return AVERROR_EXIT;
     do got = mr_io_table()->pread(f->fd, buf, (size_t)n, f->at);
     while (got < 0 && errno == EINTR);
     if (got < 0) {

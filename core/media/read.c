@@ -166,7 +166,7 @@ static outcome decode(reading *r, int64_t most_frames)
         if (r->counted > most_frames)
             return fail(r, MR_FAULT_STALL, 0,
                         "decode: more frames came out than lie before the wanted ones");
-        if (mr_clock_table()->monotonic_ns() > r->clip.deadline_ns)
+        if (mr_interrupt_get() || mr_clock_table()->monotonic_ns() > r->clip.deadline_ns)
             return fail(r, MR_FAULT_STALL, 0, "decode in time");
     }
     // the last frame stays on show to the end
@@ -277,13 +277,14 @@ mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *ou
     for (;;) {
         o = attempt(&r, key);
         media_clip_close(&r.clip);
-        if (o == DONE || o == FAILED || key < 0) break;
+        if (o == DONE || o == FAILED || key < 0 || mr_interrupt_get()) break;
         // too late: further back; anything else is checked once more from the start
         key = o == LATE ? key - back : -1;
         back *= 2;
         if (key < 1) key = -1;
     }
     mr_status st = conclude(&r, o);
+    if (st != MR_OK && mr_interrupt_get()) st = mr_interrupt_check();  // not the clip's fault
     av_packet_unref(w->packet);
     av_frame_unref(w->frame);
     av_frame_unref(w->held);

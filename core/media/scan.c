@@ -272,6 +272,7 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
     av_packet_unref(w->packet);
     av_frame_unref(w->frame);
     mr_free(s.pts);
+    if (st != MR_OK && mr_interrupt_get()) st = mr_interrupt_check();  // not the clip's fault
     if (st == MR_OK) *out = info;
     else mr_clip_info_fini(&info);
     return st;

@@ -91,6 +91,15 @@ MR_API void mr_log(mr_log_level level, const char *fmt, ...) MR_PRINTF(2, 3);
 /* NULL restores the default (warnings and errors to stderr; MOONREEL_LOG=debug|info lowers it). */
 MR_API void mr_log_set_sink(mr_log_sink *sink, void *user);
 
+/* ---- interruption -------------------------------------------------------------------------- */
+
+/* A person at the prompt asks to stop what runs (Ctrl-C there; nothing else sets it). Long loops poll
+ * the flag: scans, decoding, kernels, whole-file reads. Setting it is safe inside a signal handler.
+ * mr_interrupt_check fails with MR_E_STOPPED while it is set. Threads: any. */
+MR_API void mr_interrupt_set(bool on);
+MR_API bool mr_interrupt_get(void);
+MR_API mr_status mr_interrupt_check(void);
+
 /* ---- memory -------------------------------------------------------------------------------- */
 
 /* All heap memory of moonreel's own code comes from here. A failing allocation returns NULL.

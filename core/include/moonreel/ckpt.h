@@ -200,12 +200,12 @@ typedef struct mr_ckpt_stats {
 } mr_ckpt_stats;
 MR_API mr_status mr_ckpt_stats_of(mr_ckpt *ckpt, const char *name, mr_ckpt_stats *out);
 
-/* Compare a tensor of equal dtype and shape in two checkpoints, bit for bit. */
+/* Compare two tensors of equal dtype and shape, each of its checkpoint, bit for bit. */
 typedef struct mr_ckpt_delta {
     int64_t n, differing, first;     /* elements; first differing one or -1 */
     double max_abs;                  /* largest difference of finite elements */
 } mr_ckpt_delta;
-MR_API mr_status mr_ckpt_compare(mr_ckpt *a, mr_ckpt *b, const char *name, mr_ckpt_delta *out);
+MR_API mr_status mr_ckpt_compare(mr_ckpt *a, const char *name_a, mr_ckpt *b, const char *name_b, mr_ckpt_delta *out);
 
 /* Steps committed in a run directory, newest first. Owns: caller frees *steps with mr_free. No ckpt/: n = 0. */
 MR_API mr_status mr_ckpt_steps(const char *run_dir, int64_t **steps, int *n);

@@ -81,6 +81,23 @@ MR_API mr_tensor *mr_tensor_ref(mr_tensor *t);
 MR_API void mr_tensor_unref(mr_tensor *t);
 MR_API const mr_view *mr_tensor_view(const mr_tensor *t); /* lent */
 
+/* ---- numbers of many values ------------------------------------------------------------------- */
+
+/* A running summary; start from {0}. min, max, sum and squares are over the finite values. */
+typedef struct mr_summary {
+    int64_t n, zeros, nonfinite;
+    double min, max;
+    long double sum, squares;        /* wide enough for sums of f64 */
+} mr_summary;
+MR_API void mr_summary_add(mr_summary *s, const double *x, int64_t n);
+MR_API double mr_summary_mean(const mr_summary *s);  /* 0 when no value is finite */
+MR_API double mr_summary_rms(const mr_summary *s);
+/* Add every value of a view. Errors: MR_E_MEMORY; MR_E_STOPPED at the prompt. */
+MR_API mr_status mr_view_summary(const mr_view *v, mr_summary *s);
+/* Add to counts[bins] the finite values of a view in [lo, hi]: bin i holds [lo + i w, lo + (i + 1) w), w = (hi - lo) / bins,
+ * the last one also hi; with hi <= lo all values equal to lo are in bin 0. Errors as above. */
+MR_API mr_status mr_view_histogram(const mr_view *v, double lo, double hi, int bins, int64_t *counts);
+
 #ifdef __cplusplus
 }
 #endif

@@ -14,7 +14,6 @@ local ckpt = {}
 ---@field manifest table?   the decoded manifest; nil for plain weights
 ---@field metadata table    __metadata__ of a plain file
 local Checkpoint = {}
-Checkpoint.__index = Checkpoint
 Checkpoint.__name = "mr.Checkpoint"
 
 local function wrap(handle)
@@ -48,8 +47,8 @@ end
 --- {n, zeros, nonfinite, min, max, mean, rms} of one tensor, over its finite elements.
 function Checkpoint:stats(name) return self.handle:stats(name) end
 
---- {n, differing, first, max_abs} between the same tensor of two checkpoints, bit for bit.
-function Checkpoint:compare(other, name) return self.handle:compare(other.handle, name) end
+--- {n, differing, first, max_abs} between a tensor and one of another checkpoint (of the same name unless told), bit for bit.
+function Checkpoint:compare(other, name, name_there) return self.handle:compare(other.handle, name, name_there) end
 
 --- Read every byte and compare all hashes; raises when one differs.
 function Checkpoint:verify() self.handle:verify() end
@@ -59,6 +58,14 @@ function Checkpoint:close() self.handle:close() end
 Checkpoint.__close = Checkpoint.close
 
 function Checkpoint:__tostring() return ("mr.Checkpoint: %s"):format(self.path) end
+
+-- what looks into it (ls, tree, settings, a tensor by name) comes from moonreel.ckpt.look, on first use
+function Checkpoint:__index(key)
+  if Checkpoint[key] ~= nil then return Checkpoint[key] end
+  if type(key) ~= "string" or not rawget(self, "handle") or key == "manifest" or key == "step" then return nil end
+  local look = require "moonreel.ckpt.look"
+  return look.methods[key] or look.field(self, key)
+end
 
 --- Open a checkpoint directory, a .safetensors file, its index file, or a folder with one of these.
 ---@return mr.Checkpoint

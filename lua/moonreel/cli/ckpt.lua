@@ -2,6 +2,12 @@
 -- @module moonreel.cli.ckpt
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
+local clean = require "moonreel.repl.clean"
+local names_of = require "moonreel.ckpt.names"
+local listing = require "moonreel.repl.listing"
+
+local sort_natural, matching, kind_of = names_of.sort, names_of.matching, names_of.kind
+local size_text, shape_text = listing.size, listing.shape
 
 local command = {
   name = "ckpt",
@@ -19,20 +25,6 @@ local command = {
 
 local function usage(text) base.raise("MR_E_USAGE", ("ckpt: %s; usage: moonreel %s"):format(text, command.usage)) end
 
--- names and texts from files never reach the terminal raw
-local function clean(text)
-  return (tostring(text):gsub("[%c\127]", function(c) return ("\\x%02x"):format(c:byte()) end))
-end
-
-local function size_text(bytes)
-  for _, row in ipairs { { 1e9, "GB" }, { 1e6, "MB" }, { 1e3, "kB" } } do
-    if bytes >= row[1] then return ("%.1f %s"):format(bytes / row[1], row[2]) end
-  end
-  return ("%d B"):format(bytes)
-end
-
-local function shape_text(shape) return "[" .. table.concat(shape, ",") .. "]" end
-
 --- Print rows of texts as columns; `right` marks columns of numbers.
 local function print_columns(rows, right)
   local widths = {}
@@ -47,18 +39,6 @@ local function print_columns(rows, right)
     end
     print((table.concat(cells, "  "):gsub("%s+$", "")))
   end
-end
-
--- names with numbers inside sort by the numbers: blocks.2 before blocks.10
-local function natural_key(name)
-  return (name:gsub("%d+", function(digits) return ("0"):rep(12 - #digits) .. digits end))
-end
-
-local function sort_natural(names)
-  local keys = {}
-  for _, name in ipairs(names) do keys[name] = natural_key(name) end
-  table.sort(names, function(a, b) return keys[a] < keys[b] end)
-  return names
 end
 
 local function open(spec, opts)
@@ -154,15 +134,6 @@ end
 
 -- ---- inspect -------------------------------------------------------------------------------------
 
-local kinds = { "master", "ema", "adam_m", "adam_v" }
-
-local function kind_of(name)
-  for _, kind in ipairs(kinds) do
-    if name:sub(1, #kind + 1) == kind .. "." then return kind end
-  end
-  return "weights"
-end
-
 local function elements(info)
   local n = 1
   for _, d in ipairs(info.shape) do n = n * d end
@@ -189,17 +160,6 @@ local function show_one(c, info, opts)
   print(("  %d elements, %d zero, %d not finite"):format(s.n, s.zeros, s.nonfinite))
   print(("  min %.6g  max %.6g  mean %.6g  rms %.6g"):format(s.min, s.max, s.mean, s.rms))
   return 0
-end
-
-local function matching(c, pattern)
-  local names = sort_natural(c:names())
-  if not pattern then return names end
-  local lua_pattern = "^" .. pattern:gsub("[%^%$%(%)%%%.%[%]%+%-%?]", "%%%0"):gsub("%*", ".*") .. "$"
-  local out = {}
-  for _, name in ipairs(names) do
-    if name:match(lua_pattern) then out[#out + 1] = name end
-  end
-  return out
 end
 
 local function print_facts(c)
@@ -238,7 +198,7 @@ local function inspect(words, opts)
   local c <close> = open(words[2], opts)
   local exact = words[3] and c:info(words[3])
   if exact then return show_one(c, exact, opts) end
-  local names = matching(c, words[3])
+  local names = matching(sort_natural(c:names()), words[3])
   if words[3] and #names == 0 then
     base.raise("MR_E_USAGE", ("%s: no tensor matches '%s'; try: moonreel ckpt inspect %s"):format(c.path, words[3], words[2]))
   end

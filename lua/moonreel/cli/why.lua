@@ -35,6 +35,27 @@ local function leaves_at(settings, key)
   return out
 end
 
+why.columns = { { key = "field" }, { key = "value" }, { key = "set_by", title = "set by" },
+  { key = "replaced" }, { key = "from", title = "computed from" }, { key = "followers", title = "what follows" } }
+
+--- Where the value of a key, or every value below it, comes from: one row per link, oldest first.
+---@param settings table
+---@param key string
+---@param whole boolean|nil  name the field in every row
+---@return table[]
+function why.rows(settings, key, whole)
+  local rows = {}
+  for _, leaf in ipairs(leaves_at(settings, key)) do
+    for i, link in ipairs(leaf.chain) do
+      rows[#rows + 1] = { field = (i == 1 or whole) and leaf.path or "", set_by = link.at, value = link.value,
+        replaced = i > 1 and leaf.chain[i - 1].value or nil, from = link.reads and table.concat(link.reads, ", ") or nil }
+    end
+    local followers = readers_of(settings, leaf.path)
+    if #followers > 0 and #rows > 0 then rows[#rows].followers = table.concat(followers, ", ") end
+  end
+  return rows
+end
+
 function why.run(args)
   local parsed = require("moonreel.cli.options").parse(args, why)
   if #parsed.positional ~= 2 then
@@ -42,18 +63,7 @@ function why.run(args)
       #parsed.positional)
   end
   local settings = require("moonreel.settings").bake(parsed.positional[1], parsed.overrides, { stage = parsed.options.stage })
-  local rows = {}
-  for _, leaf in ipairs(leaves_at(settings, parsed.positional[2])) do
-    for i, link in ipairs(leaf.chain) do
-      rows[#rows + 1] = { field = i == 1 and leaf.path or "", set_by = link.at, value = link.value,
-        replaced = i > 1 and leaf.chain[i - 1].value or nil, from = link.reads and table.concat(link.reads, ", ") or nil }
-      if parsed.options.json then rows[#rows].field = leaf.path end
-    end
-    local followers = readers_of(settings, leaf.path)
-    if #followers > 0 and #rows > 0 then rows[#rows].followers = table.concat(followers, ", ") end
-  end
-  require("moonreel.cli.table").print({ { key = "field" }, { key = "value" }, { key = "set_by", title = "set by" },
-    { key = "replaced" }, { key = "from", title = "computed from" }, { key = "followers", title = "what follows" } }, rows, parsed.options)
+  require("moonreel.cli.table").print(why.columns, why.rows(settings, parsed.positional[2], parsed.options.json), parsed.options)
   return 0
 end
 

@@ -55,6 +55,15 @@ local function shown_chain(leaf)
   return leaf.chain
 end
 
+--- A plain copy of what a settings object or a part of it shows.
+---@param part table
+---@return table
+function frozen.copy(part)
+  local out = {}
+  for key, value in pairs(store[part] or part) do out[key] = store[value] and frozen.copy(value) or value end
+  return out
+end
+
 --- Value at a canonical path or any spelling: s:get("optim.lr"). None is nil.
 ---@param path string
 function methods:get(path)

@@ -40,18 +40,18 @@ int main(void)
     CHECK_OK(mr_safetensors_write(b, items, 4, NULL, 0));
     CHECK_OK(mr_ckpt_open(b, &cb));
     mr_ckpt_delta d;
-    CHECK_OK(mr_ckpt_compare(ca, cb, "x", &d));
+    CHECK_OK(mr_ckpt_compare(ca, "x", cb, "x", &d));
     CHECK_INT(d.n, 200000);
     CHECK_INT(d.differing, 2);
     CHECK_INT(d.first, 11);
     CHECK(d.max_abs == 0.5);
-    CHECK_OK(mr_ckpt_compare(ca, cb, "huge", &d));
+    CHECK_OK(mr_ckpt_compare(ca, "huge", cb, "huge", &d));
     CHECK(d.differing == 0 && d.first == -1 && d.max_abs == 0);
-    CHECK_FAILS(mr_ckpt_compare(ca, cb, "h", &d), MR_E_SHAPE, "another shape or dtype");
-    CHECK_FAILS(mr_ckpt_compare(ca, cb, "only_a", &d), MR_E_RANGE, "b.safetensors: no tensor 'only_a'");
+    CHECK_FAILS(mr_ckpt_compare(ca, "h", cb, "h", &d), MR_E_SHAPE, "another shape or dtype");
+    CHECK_FAILS(mr_ckpt_compare(ca, "only_a", cb, "only_a", &d), MR_E_RANGE, "b.safetensors: no tensor 'only_a'");
     for (int i = 1; i <= 2; i++) {
         mr_alloc_fail_at(i);
-        CHECK_FAILS(mr_ckpt_compare(ca, cb, "x", &d), MR_E_MEMORY, "cannot allocate");
+        CHECK_FAILS(mr_ckpt_compare(ca, "x", cb, "x", &d), MR_E_MEMORY, "cannot allocate");
         mr_alloc_fail_at(i);
         CHECK_FAILS(mr_ckpt_stats_of(ca, "x", &s), MR_E_MEMORY, "cannot allocate");
     }

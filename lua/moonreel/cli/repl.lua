@@ -1,0 +1,31 @@
+--- `moonreel repl`: a prompt with the whole runtime.
+-- @module moonreel.cli.repl
+local command = {
+  name = "repl",
+  summary = "a prompt: look at checkpoints, data, recipes and tensors",
+  usage = "repl [CKPT|RUN|RECIPE|NAME.mrx]",
+  options = {
+    { "CKPT|RUN", "opened as `ckpt` (a run also as `run`): step-N, RUN@STEP, a .safetensors file, an index file, .pth" },
+    { "RECIPE", "baked as `r`" },
+    { "NAME.mrx", "opened as `index`" },
+    { "--outputs DIR", "where runs named by folder or number are looked up (default: outputs)" },
+  },
+  details = "Input may come from a file or a pipe: then nothing but the results is printed. docs/prompt.md is a first hour.",
+}
+
+---@param args string[]
+---@return integer exit code
+function command.run(args)
+  local parsed = require("moonreel.cli.options").parse(args, command)
+  if #parsed.positional > 1 then
+    require("moonreel.recipe.fault").usage("repl: expected one thing to open, got %d; try: moonreel repl, then open(\"...\")", #parsed.positional)
+  end
+  local repl = require "moonreel.repl"
+  local session = repl.new()
+  if parsed.positional[1] then
+    print(require("moonreel.repl.names").open_into(session.env, parsed.positional[1], parsed.options.outputs))
+  end
+  return repl.run(session)
+end
+
+return command

@@ -1,0 +1,152 @@
+--- Charts of numbers: lines and bars, as letters for a terminal and as a picture for files.
+-- @module moonreel.repl.chart
+local picture = require "moonreel.repl.picture"
+local edit = require "moonreel.core.edit"
+
+local chart = {}
+
+-- digits of tick labels, 3 x 5, rows from the top as bits
+local glyphs = { ["0"] = { 7, 5, 5, 5, 7 }, ["1"] = { 2, 6, 2, 2, 7 }, ["2"] = { 7, 1, 7, 4, 7 }, ["3"] = { 7, 1, 7, 1, 7 },
+  ["4"] = { 5, 5, 7, 1, 1 }, ["5"] = { 7, 4, 7, 1, 7 }, ["6"] = { 7, 4, 7, 5, 7 }, ["7"] = { 7, 1, 1, 1, 1 },
+  ["8"] = { 7, 5, 7, 5, 7 }, ["9"] = { 7, 5, 7, 1, 7 }, ["-"] = { 0, 0, 7, 0, 0 }, ["."] = { 0, 0, 0, 0, 2 },
+  ["+"] = { 0, 2, 7, 2, 0 }, ["e"] = { 0, 7, 7, 4, 7 } }
+
+local function label(x) return ("%.4g"):format(x) end
+
+-- range of the finite values; one value gets some room around it
+local function range(values)
+  local lo, hi = math.huge, -math.huge
+  for _, v in ipairs(values) do
+    if v == v and v > -math.huge and v < math.huge then lo, hi = math.min(lo, v), math.max(hi, v) end
+  end
+  if lo > hi then return 0, 1 end
+  if lo == hi then
+    local room = lo == 0 and 1 or math.abs(lo) * 0.1
+    return lo - room, hi + room
+  end
+  return lo, hi
+end
+
+-- dots of a chart on a grid: set(column, row from the bottom)
+local function draw(c, width, height, set)
+  local n = #c.values
+  local span = c.hi - c.lo
+  local function row_of(v) return math.min(height - 1, math.max(0, math.floor((v - c.lo) / span * (height - 1) + 0.5))) end
+  local last
+  local values = c.values
+  if not c.bars and n > 1 and n < width then
+    -- fewer values than columns: straight lines between them
+    values = {}
+    for x = 0, width - 1 do
+      local at = x * (n - 1) / (width - 1)
+      local i = math.min(n - 2, at // 1 | 0)
+      values[x + 1] = c.values[i + 1] + (c.values[i + 2] - c.values[i + 1]) * (at - i)
+    end
+    n = width
+  end
+  for x = 0, width - 1 do
+    local from = x * n // width + 1
+    local to = math.max(from, (x + 1) * n // width)
+    local low, high
+    for i = from, math.min(to, n) do
+      local v = values[i]
+      if v == v and v > -math.huge and v < math.huge then
+        local y = row_of(v)
+        low, high = math.min(low or y, y), math.max(high or y, y)
+      end
+    end
+    if low and c.bars then
+      -- an empty bar stays empty
+      if high > 0 or values[from] > 0 then
+        for y = 0, high do set(x, y) end
+      end
+    elseif low then
+      local a, b = low, high
+      -- the line goes on from the column before
+      if last and last < low then a = math.min(low, last + 1) elseif last and last > high then b = math.max(high, last - 1) end
+      for y = a, b do set(x, y) end
+      last = values[math.min(to, n)]
+      last = last == last and row_of(math.max(c.lo, math.min(c.hi, last))) or high
+    else
+      last = nil
+    end
+  end
+end
+
+--- A chart.
+---@param values number[]
+---@param options table|nil  title, bars, from and to (what the x axis spans)
+function chart.new(values, options)
+  local c = { values = values, bars = options and options.bars, title = options and options.title or "",
+    from = options and options.from or 0, to = options and options.to or math.max(1, #values - (options and options.bars and 0 or 1)) }
+  c.lo, c.hi = range(values)
+  if c.bars then c.lo = 0 end
+  return c
+end
+
+--- The chart in letters: half blocks, two dots to a cell.
+---@return string
+function chart.text(c)
+  local columns = edit.size()
+  local names = { label(c.hi), label(c.lo) }
+  local margin = math.max(#names[1], #names[2])
+  local width, height = math.max(16, math.min(100, columns - margin - 3)), 24
+  local dots = {}
+  draw(c, width, height, function(x, y) dots[y * width + x] = true end)
+  local lines = { c.title ~= "" and c.title or nil }
+  for row = height // 2 - 1, 0, -1 do
+    local cells = {}
+    for x = 0, width - 1 do
+      local up, down = dots[(2 * row + 1) * width + x], dots[2 * row * width + x]
+      cells[x + 1] = up and down and "█" or up and "▀" or down and "▄" or " "
+    end
+    local name = row == height // 2 - 1 and names[1] or row == 0 and names[2] or ""
+    lines[#lines + 1] = ((" "):rep(margin - #name) .. name .. " ▏" .. table.concat(cells)):gsub("%s+$", "")
+  end
+  local left, right = label(c.from), label(c.to)
+  lines[#lines + 1] = (" "):rep(margin + 2) .. left .. (" "):rep(math.max(1, width - #left - #right)) .. right
+  return table.concat(lines, "\n") .. "\n"
+end
+
+--- The chart as a picture of 640 x 360.
+function chart.picture(c)
+  local width, height, left, bottom, edge = 640, 360, 84, 34, 12
+  local ink = {}
+  local function put(x, y, what)
+    if x >= 0 and x < width and y >= 0 and y < height then ink[y * width + x] = what end
+  end
+  local function write(text, x, y)
+    for k = 1, #text do
+      local rows = glyphs[text:sub(k, k)]
+      for r = 1, rows and 5 or 0 do
+        for b = 0, 2 do
+          if rows[r] >> (2 - b) & 1 == 1 then
+            for d = 0, 3 do put(x + (k - 1) * 8 + b * 2 + d % 2, y + (r - 1) * 2 + d // 2, "text") end
+          end
+        end
+      end
+    end
+  end
+  local inner_w, inner_h = width - left - edge, height - bottom - edge
+  for k = 0, 4 do
+    local y = edge + (inner_h - 1) * k // 4
+    for x = left, width - edge - 1 do put(x, y, "grid") end
+    local text = label(c.hi + (c.lo - c.hi) * k / 4)
+    write(text, left - 8 - #text * 8, math.max(0, y - 5))
+    local x_text = label(c.from + (c.to - c.from) * k / 4)
+    local x = left + (inner_w - 1) * k // 4
+    for gy = edge, height - bottom - 1 do put(x, gy, "grid") end
+    write(x_text, math.min(x - #x_text * 4, width - #x_text * 8), height - bottom + 12)
+  end
+  draw(c, inner_w, inner_h, function(x, y)
+    for d = 0, c.bars and 0 or 1 do put(left + x, edge + inner_h - 1 - y - d, "line") end
+  end)
+  local colours = { text = { 60, 60, 60 }, grid = { 225, 225, 225 }, line = { 31, 90, 180 } }
+  return picture.from(width, height, function(x, y)
+    local what = ink[y * width + x]
+    if what then return table.unpack(colours[what]) end
+    return 255, 255, 255
+  end)
+end
+
+return chart

@@ -1,0 +1,107 @@
+--- The prompt: reads input, runs it, prints what comes out. Ref: recipes.md 10.
+-- @module moonreel.repl
+local edit = require "moonreel.core.edit"
+local base = require "moonreel.core.base"
+local chunk = require "moonreel.repl.chunk"
+local show = require "moonreel.repl.show"
+
+local repl = {}
+
+local Session = {}
+Session.__index = Session
+
+--- A session. It prints and reads nothing by itself.
+---@return table session  {env, chunk}
+function repl.new()
+  local env = require("moonreel.repl.names").environment()
+  local session = setmetatable({ env = env, chunk = chunk.new(env), pending = nil }, Session)
+  env.trace = function() print(session.last_trace or "no failure yet") end
+  return session
+end
+
+local function message_of(value)
+  if type(value) == "table" and value.message then return tostring(value.message) end
+  return type(value) == "string" and value or "error value: " .. tostring(value)
+end
+
+-- keeps the call stack for trace()
+local function handler(session)
+  return function(value)
+    session.last_trace = debug.traceback(message_of(value), 2):gsub("\n\t%[C%]: in function 'moonreel.core.edit.guard'.*", "")
+    return value
+  end
+end
+
+--- One line of input.
+---@param line string
+---@return string state  "done", "more" (it goes on), "failed" or "stopped" (Ctrl-C)
+function Session:feed(line)
+  local text = self.pending and self.pending .. "\n" .. line or line
+  if text:match("^%s*$") then
+    self.pending = nil
+    return "done"
+  end
+  local run, problem = self.chunk:compile(text)
+  if not run and problem == "more" then
+    self.pending = text
+    return "more"
+  end
+  self.pending = nil
+  if not run then
+    print(problem)
+    return "failed"
+  end
+  -- printing belongs to the guarded part: it may read a large file
+  local results = table.pack(edit.guard(function()
+    local out = table.pack(run())
+    if out.n > 0 then self.env._ = out[1] end
+    show.results(out)
+  end, handler(self)))
+  if results[1] then return "done" end
+  local failure = results[2]
+  print(require "moonreel.repl.clean"(message_of(failure)):gsub("\\x0a", "\n"):gsub("\\x09", "  ") .. "")
+  return type(failure) == "table" and failure.code == "MR_E_STOPPED" and "stopped" or "failed"
+end
+
+-- where input is remembered: MOONREEL_HISTORY, or the state folder of the user; nil: nowhere
+local function history_path()
+  local path = os.getenv "MOONREEL_HISTORY"
+  if path then return path ~= "" and path or nil end
+  local home = os.getenv "HOME"
+  local state = os.getenv "XDG_STATE_HOME" or home and home .. "/.local/state"
+  if not state then return nil end
+  local ok = pcall(base.make_dir, state .. "/moonreel")
+  return ok and state .. "/moonreel/history" or nil
+end
+
+--- Read, run and print until the input ends.
+---@param session table
+---@return integer exit code
+function repl.run(session)
+  local terminal = base.is_terminal(0) and base.is_terminal(1)
+  local path = terminal and history_path() or nil
+  if path then
+    local ok, problem = pcall(edit.history, path)
+    if not ok then
+      print("history is not kept: " .. tostring(problem))
+      path = nil
+    end
+  end
+  edit.complete(function(line, from, to) return require("moonreel.repl.complete").words(session, line, from, to) end)
+  if terminal then print(("moonreel %s   help() for help, Ctrl-D to leave"):format(require("moonreel.app").version)) end
+  while true do
+    io.stdout:flush()
+    local line, why = edit.line(session.pending and ".. " or "> ")
+    if line then
+      if terminal and line:find("%S") then pcall(edit.remember, path, line) end
+      session:feed(line)
+    elseif why == "stopped" then
+      session.pending = nil
+    else
+      if terminal then print() end
+      return 0
+    end
+  end
+end
+
+return repl

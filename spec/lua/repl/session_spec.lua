@@ -1,0 +1,184 @@
+--- The prompt without a terminal: input, results, tensors, help, completion.
+local repl = require "moonreel.repl"
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+
+describe("the prompt", function()
+  local session
+  before_each(function() session = repl.new() end)
+
+  --- Feed lines; the state of the last one and all that was printed.
+  local function feed(...)
+    local out, real_print, real_write, state = {}, print, io.write, nil
+    _G.print = function(...)
+      local parts = table.pack(...)
+      for i = 1, parts.n do parts[i] = tostring(parts[i]) end
+      out[#out + 1] = table.concat(parts, "\t")
+    end
+    io.write = function(...) out[#out + 1] = table.concat { ... } end
+    local ok, problem = pcall(function(...)
+      for _, line in ipairs { ... } do state = session:feed(line) end
+    end, ...)
+    _G.print, io.write = real_print, real_write
+    assert(ok, problem)
+    return state, table.concat(out, "\n")
+  end
+
+  it("prints expressions without return and keeps the last one in _", function()
+    local state, text = feed("1 + 1", "_ * 10", "x = 5", "x, 'a'")
+    assert.equal("done", state)
+    assert.equal('2\n20\n5\t"a"', text)
+  end)
+
+  it("keeps top-level locals as the same variables that closures see", function()
+    local _, text = feed("local n, m <const> = 1, 7", "function bump() n = n + 1 end", "bump()", "bump()", "n", "n = 10", "bump()", "n + m",
+      "local function twice(x) return 2 * x end", "twice(n)")
+    assert.equal("3\n18\n22", text)
+    -- a block's own local stays its own
+    assert.equal("nil", (select(2, feed("do local inner = 3 end", "tostring(inner)")):gsub('"', "")))
+  end)
+
+  it("goes on over lines until the input is complete", function()
+    assert.equal("more", (feed("for i = 1, 2 do")))
+    assert.equal("more", (feed("  print(i)")))
+    local state, text = feed("end")
+    assert.equal("done", state)
+    assert.equal("1\n2", text)
+    assert.equal("more", (feed("y = [[a")))
+    assert.equal("done", (feed("b]]")))
+    assert.equal("failed", (feed("x = = 2")))
+  end)
+
+  it("tells failures and their stack, and goes on", function()
+    local state, text = feed("error('boom')")
+    assert.equal("failed", state)
+    assert.equal("prompt:1: boom", text)
+    assert.matches("stack traceback", (select(2, feed("trace()"))))
+    assert.equal("2", (select(2, feed("1 + 1"))))
+  end)
+
+  it("never sends control characters of a text to the terminal", function()
+    local _, text = feed([[("\27]0;title\7\u{202e}x\u{9b}31m\xff")]], [[error("a\27[31mb")]], [[{["\27k"] = "\8"}]])
+    assert.is_nil(text:find("[%z\1-\8\11-\31\127]"))
+    assert.is_nil(text:find("\u{202e}", 1, true))
+    assert.is_nil(text:find("\u{9b}", 1, true))
+    assert.matches("\\x1b%]0;title\\x07", text)
+    -- what is readable stays readable
+    assert.equal('"größer 漢字"', (select(2, feed([["größer 漢字"]]))))
+  end)
+
+  it("prints tensors with shape, dtype, corners and how they are spread", function()
+    local _, text = feed('t = T.from({2, 10, 3}, (function() local x = {} for i = 1, 60 do x[i] = i end return x end)())', "t")
+    assert.matches("tensor %[2, 10, 3%] f32 cpu", text)
+    assert.matches("at %[0, :, :%]", text)
+    assert.matches(" 28   29   30", text)
+    assert.matches("1 ▕.*▏ 60   mean 30.5", text)
+    local _, slice = feed('t["1, 2:4, 0"]', "t[1].shape", "t[\"0, 0, 2\"]")
+    assert.matches("  37  40", slice)
+    assert.matches("{ 10, 3 }", slice)
+    assert.matches("\n3.0$", slice)
+  end)
+
+  it("counts what is not finite and puts every finite value in a bin", function()
+    local t = T.from({ 2, 4 }, { 1, 2, 3, 4, 1 / 0, -1 / 0, 0 / 0, 0 })
+    local s = t:stats()
+    assert.same({ 8, 1, 3, 0, 4, 2 }, { s.n, s.zeros, s.nonfinite, s.min, s.max, s.mean })
+    local h = t:hist(4)
+    assert.same({ 1, 1, 1, 2 }, h.counts)
+    -- a strided view counts its own elements alone
+    assert.same({ 1, 1 }, { t:permute({ 1, 0 })[0]:stats().zeros + 1, t["0, :"]:stats().min })
+    assert.same({ 3, 0 }, T.new("f32", { 3 }):hist(2).counts)
+  end)
+
+  it("draws lines, bars and pictures, and saves them as PNG", function()
+    local _, text = feed("plot({0, 1, 2, 3, 2, 1, 0})")
+    assert.matches("▀▀", text)
+    assert.matches("3 ▏", text)
+    assert.matches("▄", (select(2, feed("hist(T.new('f32', {100}):fill_normal(1, 'h'))"))))
+    local dir = os.tmpname()
+    os.remove(dir)
+    base.make_dir(dir)
+    for _, call in ipairs { "plot({1, 5, 2}, {png = %q})", "hist({1, 2, 2}, {png = %q})", "imshow(T.new('u8', {3, 20, 30}), {png = %q})",
+      "T.new('f32', {20, 30}):save(%q)" } do
+      local path = dir .. "/x.png"
+      assert.equal("done", (feed(call:format(path))))
+      local facts = require("moonreel.data").scan(path)
+      assert.is_true(facts.width >= 30 and facts.image)
+      os.remove(path)
+    end
+    feed(("T.from({2, 2}, {1, 2.5, 3, 4}):save(%q)"):format(dir .. "/x.csv"))
+    assert.equal("1,2.5\n3,4\n", base.read_file(dir .. "/x.csv"))
+    feed(("T.from({2, 2}, {1, 2.5, 3, 4}, 'bf16'):save(%q)"):format(dir .. "/x.safetensors"))
+    assert.same({ 1, 2.5, 3, 4 }, require("moonreel.ckpt").open(dir .. "/x.safetensors").tensor:tensor():totable())
+    assert.matches("expected a name that ends in", (select(2, feed("T.new('f32', {1}):save('x.doc')"))))
+    base.remove_dir(dir)
+  end)
+
+  it("draws the same picture for sixel and kitty terminals", function()
+    local picture = require "moonreel.repl.picture"
+    local p = picture.from(2, 2, function(x, y) return x * 255, y * 255, 0 end)
+    assert.equal("\27_Ga=T,f=24,s=2,v=2,m=0;AAAA/wAAAP8A//8A\27\\\n", picture.text(p, "kitty"))
+    local sixel = picture.text(p, "sixel")
+    assert.matches("^\27Pq", sixel)
+    assert.matches("#180%?@", sixel)
+  end)
+
+  it("builds a small graph, runs it and reads a gradient", function()
+    local _, text = feed("g = graph(function(x, w) return ops.linear(x, w) end)", "y = g:run{x = T.from({1, 2}, {1, 2}), w = T.from({1, 2}, {3, 4})}",
+      "y:item()", "g:grad('w'):totable()", "g:grad('x'):totable()")
+    assert.equal("11.0\n{ 1.0, 2.0 }\n{ 3.0, 4.0 }", text)
+    assert.matches("no input 'w' given", (select(2, feed("g:run{x = y}"))))
+  end)
+
+  it("helps with ops, fields, functions, values and names", function()
+    local function help(x) return select(2, feed(("help(%s)"):format(x))) end
+    assert.matches("ops%.linear%(x, w, b%) %-> y", help '"linear"')
+    assert.matches("ops%.silu", help "ops.silu")
+    assert.matches("optim%.lr: ", help '"optim.lr"')
+    assert.matches("Write one picture as PNG", help "data.png")
+    assert.matches("stats", help "T.new('f32', {1})")
+    assert.matches("did you mean 'linear'", help '"linaer"')
+    assert.matches("plot%(x", help "plot")
+    assert.matches("moonreel%.data: Clips", help "data")
+  end)
+
+  it("completes names, fields, methods, ops, locals and tensors of the checkpoint", function()
+    local complete = require "moonreel.repl.complete"
+    feed("local cat_local = {field_one = 1}", "t = T.new('f32', {2})")
+    local function words(line)
+      local word = line:match('[^%s"\'(){},=]*$')
+      return table.concat(complete.words(session, line, #line - #word + 1, #line), " ")
+    end
+    assert.equal("cat_local", words "x = cat_l")
+    assert.equal("cat_local.field_one", words "cat_local.f")
+    assert.equal("t:stats", words "t:sta")
+    assert.equal("ops.layer_norm ops.layer_norm_modulate", words "ops.layer_n")
+    assert.equal("imshow", words "imsh")
+    assert.equal("linear", words 'help("linea')
+    assert.equal("optim.lr", words 'why("optim.lr')
+    assert.equal("", words "nosuch.f")
+    session.env.ckpt = setmetatable({ names = function() return { "blocks.10.w", "blocks.2.w", "blocks.2.b", "head" } end }, { __name = "mr.Checkpoint" })
+    assert.equal("blocks.2. blocks.10.", words 'ckpt:stats("blocks.')
+    assert.equal("blocks.2.b blocks.2.w", words 'ckpt["blocks.2')
+  end)
+
+  it("stops a Lua loop, a pcall loop, a coroutine and a scan at Ctrl-C, and goes on", function()
+    local pid = base.pid()
+    local function stopped(code)
+      -- the signal comes from outside, 0.3 s from now
+      os.execute(("(sleep 0.3; kill -INT %d) &"):format(pid))
+      local began = base.now_s()
+      local state, text = feed(code)
+      assert.equal("stopped", state)
+      assert.matches("stopped by Ctrl%-C", text)
+      local took = base.now_s() - began
+      assert.is_true(took < 3)
+      assert.equal("2", (select(2, feed("1 + 1"))))
+    end
+    stopped "while true do end"
+    stopped "while true do pcall(function() while true do end end) end"
+    stopped "coroutine.wrap(function() while true do end end)()"
+    stopped "local a = T.new('f32', {1 << 22}) while true do a = a + a end"
+    stopped "local a = T.new('f32', {1 << 24}) while true do a:stats() end"
+  end)
+end)
