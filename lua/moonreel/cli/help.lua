@@ -82,7 +82,8 @@ local function print_markdown()
     local record = record_of(one)
     if record ~= section then
       section = record
-      print(("\n## %s\n\n| field | kind | default | also | resume | |\n|---|---|---|---|---|---|"):format(section == "" and "the run" or section))
+      print("\n## " .. (section == "" and "the run" or section))
+      print("\n| field | kind | default | also | resume | |\n|---|---|---|---|---|---|")
     end
     local cells = { "`" .. one.field .. "`", one.kind, "`" .. one.default .. "`", one.spellings or "", one.resume,
       one.help .. (one.unit and " (" .. one.unit .. ")" or "") .. (one.row.reader == false and "; not built yet" or "") }

@@ -16,7 +16,7 @@ local show = {
   },
 }
 
-local columns = { { key = "field" }, { key = "value" }, { key = "set_by", title = "set by" } }
+local columns = { { key = "field" }, { key = "value", format = require("moonreel.cli.table").short }, { key = "set_by", title = "set by" } }
 
 local function rows_of(settings, changed)
   local kinds = require "moonreel.recipe.kinds"

@@ -16,6 +16,14 @@ local function clean(text)
   return (text:gsub("%c", function(c) return ("\\x%02x"):format(c:byte()) end))
 end
 
+--- A text cut to a width for people; JSON has it whole.
+---@param text string
+---@return string
+function printer.short(text)
+  if width(text) <= 76 then return text end
+  return text:sub(1, (utf8.offset(text, 74) or 74) - 1) .. "..."
+end
+
 --- May the output be coloured?
 ---@return boolean
 function printer.colours()

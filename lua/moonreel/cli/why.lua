@@ -1,5 +1,7 @@
 --- `moonreel why RECIPE KEY`: where a value comes from, oldest first.
 -- @module moonreel.cli.why
+local printer = require "moonreel.cli.table"
+
 local why = {
   name = "why",
   summary = "print where a value comes from, what it replaced and what follows from it",
@@ -35,8 +37,8 @@ local function leaves_at(settings, key)
   return out
 end
 
-why.columns = { { key = "field" }, { key = "value" }, { key = "set_by", title = "set by" },
-  { key = "replaced" }, { key = "from", title = "computed from" }, { key = "followers", title = "what follows" } }
+why.columns = { { key = "field" }, { key = "value", format = printer.short }, { key = "set_by", title = "set by" },
+  { key = "replaced", format = printer.short }, { key = "from", title = "computed from" }, { key = "followers", title = "what follows" } }
 
 --- Where the value of a key, or every value below it, comes from: one row per link, oldest first.
 ---@param settings table
@@ -63,7 +65,7 @@ function why.run(args)
       #parsed.positional)
   end
   local settings = require("moonreel.settings").bake(parsed.positional[1], parsed.overrides, { stage = parsed.options.stage })
-  require("moonreel.cli.table").print(why.columns, why.rows(settings, parsed.positional[2], parsed.options.json), parsed.options)
+  printer.print(why.columns, why.rows(settings, parsed.positional[2], parsed.options.json), parsed.options)
   return 0
 end
 

@@ -9,12 +9,15 @@ local layer = require "moonreel.recipe.layer"
 local marker = require "moonreel.recipe.marker"
 local place = require "moonreel.recipe.place"
 local registry = require "moonreel.recipe.registry"
+local view = require "moonreel.recipe.view"
+
+local plain = view.plain
 
 local Fold = {}
 Fold.__index = Fold
 
 local fold = {}
-local absent = setmetatable({}, { __name = "absent" })  -- an entry that an open map does not have
+local absent = marker.absent
 
 --- Start folding.
 ---@param layers table[]  {write, shown}, weakest first
@@ -88,15 +91,6 @@ function Fold:default(keys, schema)
   if inside_map and (not row or row.default == nil) then return marker.none, "default" end
   if row and row.default ~= nil then return row.default, "default" end
   return marker.none, "default"
-end
-
--- plain copy without markers of what recipes may see; none becomes nil
-local function plain(value)
-  if value == marker.none or value == absent then return nil end
-  if type(value) ~= "table" or getmetatable(value) ~= nil then return value end
-  local out = {}
-  for key, item in next, value do out[key] = plain(item) end
-  return out
 end
 
 function Fold:call(write, keys, count, f, inherited)
@@ -323,63 +317,9 @@ function Fold:value(keys, count, upto)
   return (self:leaf(path, upto))
 end
 
--- remember who reads what, for `why`
-function Fold:note_read(keys)
-  local call = self.calls[#self.calls]
-  if call then call.reads[show_path(keys)] = true end
-end
-
--- what a late-bound function sees at a path: a leaf's value, or a view of what lies below
-function Fold:view(keys, schema)
-  if schema.tag ~= "record" and schema.tag ~= "map" then
-    self:note_read(keys)
-    return plain(self:leaf(keys))
-  end
-  if schema.tag == "map" then
-    self:note_read(keys)
-    local names = self:map_keys(keys, #keys)
-    if not names then return nil end
-  end
-  local me = self
-  local function child(name)
-    local path = table.move(keys, 1, #keys, 1, {})
-    if schema.tag == "map" then
-      path[#path + 1] = name
-      local known = false
-      for _, other in ipairs(me:map_keys(keys, #keys)) do known = known or other == name end
-      return known and me:view(path, schema.value) or nil
-    end
-    local target = schema.path and type(name) == "string" and registry.resolve(schema, name)
-    if target then path = target else path[#path + 1] = name end
-    local inner = me:schema(path)
-    if not inner then
-      local hint = schema.path and registry.hint(schema, tostring(name)) or ""
-      error(("%s is not a field%s"):format(show_path(path), target and " of the present type" or hint), 3)
-    end
-    return me:view(path, inner)
-  end
-  local function names()
-    if schema.tag == "map" then return me:map_keys(keys, #keys) end
-    return registry.names(schema, schema.types and (me:type_name(keys, #keys) or "\0"))
-  end
-  return setmetatable({}, {
-    __index = function(_, name) return child(name) end,
-    __newindex = function() error("the final recipe cannot be changed", 2) end,
-    __pairs = function()
-      local list, i = names(), 0
-      return function()
-        i = i + 1
-        if list[i] ~= nil then return list[i], child(list[i]) end
-      end
-    end,
-    __len = function() return #names() end,
-    __name = "recipe", __metatable = { __name = "recipe" },
-  })
-end
-
---- The final recipe as late-bound functions see it: it answers to every spelling.
+--- The final recipe as late-bound functions see it.
 function Fold:reader()
-  self.the_reader = self.the_reader or self:view({}, self.root)
+  self.the_reader = self.the_reader or view.of(self, {}, self.root)
   return self.the_reader
 end
 

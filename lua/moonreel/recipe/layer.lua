@@ -60,9 +60,9 @@ local function record_write(root, schema, t, p)
       fault.at(key_place, "%s: a record has named fields, got element [%s]",
         (schema.path or "") ~= "" and schema.path or "recipe", tostring(key))
     end
-    local keys, moved
+    local keys
     if schema.path then
-      keys, moved = registry.resolve(schema, key)
+      keys = registry.resolve(schema, key)
     elseif schema.fields[key] then
       keys = { key }
     end
@@ -84,7 +84,6 @@ local function record_write(root, schema, t, p)
       for i = 1, #keys do target = registry.field(target, keys[i]) end
       put(root, keys, 1, write_of(root, target, t[key], key_place), shown)
     end
-    node.moved = node.moved or moved
   end
   return node
 end

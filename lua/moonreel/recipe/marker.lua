@@ -10,6 +10,8 @@ marker.none = named "recipe.none"          -- the value none
 marker.remove = named "recipe.remove"      -- back to the default
 marker.previous = named "recipe.previous"  -- the last checkpoint of the stage before
 
+marker.absent = named "absent"             -- an entry that an open map does not have; recipes never see it
+
 local replaced = setmetatable({}, { __mode = "k" })
 local declared = setmetatable({}, { __mode = "k" })
 

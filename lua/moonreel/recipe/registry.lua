@@ -184,15 +184,13 @@ end
 ---@param record table   schema of the record in which the name is written
 ---@param name string
 ---@return string[]|nil keys  from the root
----@return boolean moved  true when the name is a spelling
 function registry.resolve(record, name)
   name = name:gsub("-", "_")
   local prefix = record.path == "" and "" or record.path .. "."
   if registry.field(record, name) then
-    return split(prefix .. name), false
+    return split(prefix .. name)
   end
-  local keys = registry.get().spellings[prefix .. name]
-  return keys, keys ~= nil
+  return registry.get().spellings[prefix .. name]
 end
 
 --- Nearest known name inside a record, spellings included; as " , did you mean 'x'?" or "".
