@@ -95,6 +95,25 @@ function options.parse(args, command)
     return true
   end
 
+  -- a pattern that the shell has expanded: further files of the same folder belong to the value, which becomes a pattern again
+  local function whole_pattern(first)
+    local base = require "moonreel.core.base"
+    if not base.exists(first) then return first end
+    local folder = first:match("^(.*/)[^/]*$") or ""
+    local words = { first }
+    while args[i + 1] and not args[i + 1]:match("^%-") and not args[i + 1]:match("%.lua$")
+      and (args[i + 1]:match("^(.*/)[^/]*$") or "") == folder and base.exists(args[i + 1]) do
+      i = i + 1
+      words[#words + 1] = args[i]
+    end
+    if #words == 1 then return first end
+    local shared = first
+    for _, word in ipairs(words) do
+      while word:sub(1, #shared) ~= shared do shared = shared:sub(1, -2) end
+    end
+    return shared .. "*"
+  end
+
   local function field(name, given, word)
     local override = require "moonreel.recipe.override"
     local target, problem = override.target(name)
@@ -105,7 +124,9 @@ function options.parse(args, command)
     elseif target.schema.tag == "boolean" then
       given = flag_value(given)
     else
+      local taken = given == nil
       given = given or next_value(name, "VALUE")
+      if taken and target.schema.tag == "checkpoint" then given = whole_pattern(given) end
     end
     local argument = word
     if given and not word:find("=", 1, true) then argument = word .. " " .. given end
