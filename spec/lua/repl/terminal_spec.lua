@@ -1,0 +1,137 @@
+--- The prompt in a real terminal (tmux): what stands on the screen. Skipped where tmux or libedit is missing. #terminal
+local base = require "moonreel.core.base"
+local process = require "moonreel.core.process"
+
+local has_tmux = os.execute("command -v tmux >/dev/null 2>&1")
+
+describe("the prompt in a terminal #terminal", function()
+  if not has_tmux then
+    pending("tmux is missing")
+    return
+  end
+  local dir, socket
+
+  local function tmux(...)
+    local words = {}
+    for i, word in ipairs { ... } do words[i] = "'" .. tostring(word):gsub("'", "'\\''") .. "'" end
+    local pipe = io.popen(("tmux -S '%s' -f /dev/null %s 2>&1"):format(socket, table.concat(words, " ")))
+    local text = pipe:read("a")
+    pipe:close()
+    return text
+  end
+
+  local function screen() return (tmux("capture-pane", "-p", "-S", "-200")) end
+
+  --- Wait until the screen shows a text; the seconds it took.
+  local function see(text, most_s)
+    local began = base.now_s()
+    repeat
+      local shown = screen()
+      if shown:find(text, 1, true) then return base.now_s() - began, shown end
+      os.execute("sleep 0.05")
+    until base.now_s() - began > (most_s or 10)
+    error(("not on the screen: %s\n%s"):format(text, screen()), 2)
+  end
+
+  local function type_text(text) tmux("send-keys", "-l", text) end
+  local function key(...) tmux("send-keys", ...) end
+  local function enter(text)
+    type_text(text)
+    key "Enter"
+  end
+
+  local function start()
+    tmux("new-session", "-d", "-x", "100", "-y", "40", ("env MOONREEL_LUA=%s MOONREEL_HISTORY=%s/history NO_COLOR=1 %s repl; sleep 60"):format(
+      os.getenv "MOONREEL_LUA" or "", dir, process.program()))
+    see "help() for help"
+  end
+
+  setup(function()
+    dir = os.tmpname()
+    os.remove(dir)
+    base.make_dir(dir)
+    socket = dir .. "/tmux"
+    -- a tensor of 1 GB, in a hole
+    local head = '{"big":{"dtype":"F32","shape":[250000000],"data_offsets":[0,1000000000]},"blocks.0.w":{"dtype":"F32","shape":[1],"data_offsets":[1000000000,1000000004]}}'
+    head = head .. (" "):rep(-#head % 8)
+    local file = assert(io.open(dir .. "/big.safetensors", "wb"))
+    file:write(string.pack("<I8", #head), head)
+    file:close()
+    os.execute(("truncate -s %d '%s/big.safetensors'"):format(8 + #head + 1000000004, dir))
+    start()
+  end)
+  teardown(function()
+    tmux "kill-server"
+    base.remove_dir(dir)
+  end)
+
+  it("completes names, methods and tensor names", function()
+    enter(('ckpt = open("%s/big.safetensors")'):format(dir))
+    os.execute("sleep 0.2")
+    type_text "ckpt:momen"
+    key "Tab"
+    see "> ckpt:moments"
+    key "C-u"
+    type_text 'ckpt["blo'
+    key "Tab"
+    see 'ckpt["blocks.0.w'
+    key "C-u"
+    type_text "ops.layer_norm_mod"
+    key "Tab"
+    see "> ops.layer_norm_modulate"
+    key "C-u"
+  end)
+
+  it("recalls history, also of an earlier session, from a file nobody else reads", function()
+    enter "111 + 222"
+    see "333"
+    key "Up"
+    key "Home"
+    type_text "1000 + "
+    key "Enter"
+    see "1333"
+    local pipe = io.popen(("stat -c %%a '%s/history'"):format(dir))
+    assert.equal("600", pipe:read("l"))
+    pipe:close()
+    assert.matches("111 %+ 222\n", base.read_file(dir .. "/history"))
+  end)
+
+  it("takes several lines, shows help and plots", function()
+    enter "for i = 1, 2 do"
+    see ".."
+    enter "print('line ' .. i * 7)"
+    enter "end"
+    see "line 14"
+    enter 'help("linear")'
+    see "x times the transpose of w"
+    enter "plot({0, 5, 1, 4})"
+    see "▀"
+  end)
+
+  it("stops a Lua loop and a scan of 1 GB at Ctrl-C, within 0.2 s on an idle machine", function()
+    for _, code in ipairs { "while true do end", 'for i = 1, 100 do ckpt:stats("big") end' } do
+      key "C-l"
+      enter("busy = 1; " .. code)
+      os.execute("sleep 0.5")
+      tmux("clear-history")
+      key "C-c"
+      local took = see("stopped by Ctrl-C", 5)
+      -- the screen is read every 0.05 s by a program of its own, on a machine that others use
+      assert.is_true(took < 2, ("%s: %.2f s"):format(code, took))
+      enter "busy + 41"
+      see "42"
+      key "C-l"
+    end
+  end)
+
+  it("drops a line at Ctrl-C and leaves at Ctrl-D alone", function()
+    type_text "half a line"
+    key "C-c"
+    enter "6 * 111"
+    see "666"
+    key "C-d"
+    os.execute("sleep 0.3")
+    enter "not read by anybody"
+    assert.is_nil(screen():find("prompt:1", 1, true))
+  end)
+end)
