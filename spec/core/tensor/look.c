@@ -25,7 +25,7 @@ int main(void)
     // a column of the grid has its own values alone
     mr_view two = {values, mr_desc_dense(MR_F32, 2, grid)};
     mr_desc column;
-    int64_t at;
+    int64_t at = 0;
     CHECK_OK(mr_desc_slice(&two.desc, 1, 1, 2, &column, &at));
     mr_view v = {values + at, column};
     mr_summary c = {0};
