@@ -1,10 +1,23 @@
 /* exec: the CPU device. Device memory is host memory; steps run at once, in order, on the caller's
  * thread. Licence: Apache-2.0 */
+#define _DEFAULT_SOURCE         // madvise
 #include "exec/room.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096, LARGE_PAGE = 2 << 20 };
+
+/* Ask for large pages inside a block: rows of matrices lie pages apart, and each page costs a look-up. */
+static void prefer_large_pages(char *at, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    uintptr_t from = ((uintptr_t)at + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE, to = ((uintptr_t)at + bytes) / LARGE_PAGE * LARGE_PAGE;
+    if (to > from) madvise((void *)from, to - from, MADV_HUGEPAGE);
+#else
+    (void)at, (void)bytes;
+#endif
+}
 
 static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out)
 {
@@ -14,6 +27,7 @@ static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *ou
     if (!block) return mr_fail_memory(bytes);
     char *at = block + 2 * PAGE - (uintptr_t)block % PAGE;
     memcpy(at - sizeof block, &block, sizeof block);
+    prefer_large_pages(at, bytes);
     *out = (mr_dptr)at;
     return MR_OK;
 }
