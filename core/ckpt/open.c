@@ -1,6 +1,7 @@
 /* ckpt: open a checkpoint directory or released weights, and read tensors; bytes of a checkpoint are
  * handed out only after their block matched its hash. Licence: Apache-2.0 */
 #include "save.h"
+#include "torch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,7 @@ typedef struct part {
     int64_t bytes;
     const mr_ckpt_file *hashes;  // NULL: plain
     mr_safetensors *plain;
+    mr_torch *torch;
 } part;
 
 struct mr_ckpt {
@@ -94,16 +96,30 @@ static mr_status open_committed(mr_ckpt *c, const char *dir)
     return index_names(c);
 }
 
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t n = strlen(s), k = strlen(tail);
+    return n >= k && strcmp(s + n - k, tail) == 0;
+}
+
+static bool is_torch(const char *path)
+{
+    return ends_with(path, ".pth") || ends_with(path, ".bin") || ends_with(path, ".pt");
+}
+
+static int count_of(const part *p) { return p->torch ? mr_torch_count(p->torch) : p->plain ? mr_safetensors_count(p->plain) : 0; }
+static const mr_st_tensor *tensor_of(const part *p, int i) { return p->torch ? mr_torch_at(p->torch, i) : mr_safetensors_at(p->plain, i); }
+
 /* Plain files: every tensor of each, in order. */
 static mr_status take_tensors(mr_ckpt *c)
 {
     int n = 0, at = 0;
-    for (int i = 0; i < c->n_parts; i++) n += mr_safetensors_count(c->parts[i].plain);
+    for (int i = 0; i < c->n_parts; i++) n += count_of(&c->parts[i]);
     MR_TRY(room_for_tensors(c, n));
     if (!(c->plain = mr_calloc((size_t)n + 1, sizeof *c->plain))) return mr_fail_memory(sizeof *c->plain * (size_t)n);
     for (int i = 0; i < c->n_parts; i++)
-        for (int k = 0; k < mr_safetensors_count(c->parts[i].plain); k++, at++) {
-            c->plain[at] = *mr_safetensors_at(c->parts[i].plain, k);
+        for (int k = 0; k < count_of(&c->parts[i]); k++, at++) {
+            c->plain[at] = *tensor_of(&c->parts[i], k);
             c->plain[at].file = i;
             c->tensors[at] = &c->plain[at];
         }
@@ -114,7 +130,7 @@ static mr_status open_part(part *p, char *path)
 {
     if (!path) return mr_fail_memory(64);
     p->path = path;
-    return mr_safetensors_open(path, 0, &p->plain);
+    return is_torch(path) ? mr_torch_open(path, &p->torch) : mr_safetensors_open(path, 0, &p->plain);
 }
 
 static mr_status open_plain(mr_ckpt *c, const char *path)
@@ -166,12 +182,6 @@ out:
     return st;
 }
 
-static bool ends_with(const char *s, const char *tail)
-{
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcmp(s + n - k, tail) == 0;
-}
-
 /* A folder without a manifest: its index file, or its only safetensors file. */
 static mr_status open_folder(mr_ckpt *c, const char *dir)
 {
@@ -180,6 +190,7 @@ static mr_status open_folder(mr_ckpt *c, const char *dir)
     MR_TRY(mr_dir_list(dir, &names, &n));
     for (int i = 0; i < n; i++) {
         if (ends_with(names[i], ".safetensors.index.json")) index = i;
+        if (index < 0 && ends_with(names[i], ".bin.index.json")) index = i;
         if (ends_with(names[i], ".safetensors")) single = i, singles++;
     }
     if (index >= 0 || singles == 1) mr_save_path(path, "%s/%s", dir, names[index >= 0 ? index : single]);
@@ -215,6 +226,7 @@ void mr_ckpt_close(mr_ckpt *c)
     for (int i = 0; i < c->n_parts; i++) {
         if (c->parts[i].fd >= 0) mr_io_table()->close(c->parts[i].fd);
         mr_safetensors_close(c->parts[i].plain);
+        mr_torch_close(c->parts[i].torch);
         mr_free(c->parts[i].path);
     }
     mr_manifest_fini(&c->manifest);
@@ -240,8 +252,7 @@ int64_t mr_ckpt_bytes(const mr_ckpt *c)
     int64_t total = 0;
     for (int i = 0; i < c->n_parts; i++) {
         total += c->parts[i].bytes;
-        for (int k = 0; c->parts[i].plain && k < mr_safetensors_count(c->parts[i].plain); k++)
-            total += mr_safetensors_at(c->parts[i].plain, k)->bytes;
+        for (int k = 0; k < count_of(&c->parts[i]); k++) total += tensor_of(&c->parts[i], k)->bytes;
     }
     return total;
 }
@@ -285,6 +296,7 @@ mr_status mr_ckpt_read(mr_ckpt *c, const char *name, void *dst, int64_t offset, 
                        (long long)offset, (long long)t->bytes);
     const part *p = &c->parts[t->file];
     if (p->plain) return mr_safetensors_read(p->plain, t, dst, offset, n);
+    if (p->torch) return mr_torch_read(p->torch, t, dst, offset, n);
     char *out = dst;
     for (int64_t at = t->offset + offset, end = at + n; at < end; ) {
         int64_t first = at / MR_CKPT_BLOCK * MR_CKPT_BLOCK;

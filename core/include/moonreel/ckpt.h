@@ -172,7 +172,8 @@ MR_API void mr_saver_close(mr_saver *saver);
 typedef struct mr_ckpt mr_ckpt;
 
 /* Open a checkpoint directory (manifest with the right self hash, all files, right sizes), a
- * .safetensors file, an index file (*.safetensors.index.json), or a directory that holds one of these.
+ * .safetensors file, an index file (*.safetensors.index.json, pytorch_model.bin.index.json), weights saved by torch
+ * (.pth, .bin, .pt: read as data, nothing in them is run), or a directory that holds one of these.
  * Hashes of a checkpoint are checked as bytes are read.
  * Errors:  MR_E_FORMAT damaged, MR_E_IO, MR_E_USAGE nothing of the kind there */
 MR_API mr_status mr_ckpt_open(const char *path, mr_ckpt **out);

@@ -1,0 +1,152 @@
+--- Weights saved by torch: read as data, and nothing else is accepted.
+local ckpt = require "moonreel.ckpt"
+local base = require "moonreel.core.base"
+
+-- ---- a small writer of such files ----------------------------------------------------------------------
+
+local crc_table = {}
+for i = 0, 255 do
+  local c = i
+  for _ = 1, 8 do c = c & 1 == 1 and 0xEDB88320 ~ c >> 1 or c >> 1 end
+  crc_table[i] = c
+end
+local function crc32(text)
+  local c = 0xFFFFFFFF
+  for i = 1, #text do c = crc_table[(c ~ text:byte(i)) & 255] ~ c >> 8 end
+  return c ~ 0xFFFFFFFF
+end
+
+-- entries: {name, data, method = 0, crc = computed, listed = crc in the list}
+local function zip(path, entries)
+  local body, list, at = {}, {}, 0
+  for i, e in ipairs(entries) do
+    local crc = e.crc or crc32(e[2])
+    local facts = string.pack("<I2I2I2I2I2I4I4I4I2", 20, 0, e.method or 0, 0, 33, crc, #e[2], #e[2], #e[1])
+    body[i] = "PK\3\4" .. facts .. "\0\0" .. e[1] .. e[2]
+    list[i] = "PK\1\2\20\0" .. (e.listed or facts) .. "\0\0\0\0\0\0\0\0\0\0\0\0" .. string.pack("<I4", at) .. e[1]
+    at = at + #body[i]
+  end
+  local directory = table.concat(list)
+  local file = assert(io.open(path, "wb"))
+  file:write(table.concat(body), directory, "PK\5\6\0\0\0\0", string.pack("<I2I2I4I4I2", #entries, #entries, #directory, at, 0))
+  file:close()
+end
+
+local function text(s) return "X" .. string.pack("<I4", #s) .. s end
+local function tuple(...) return "(" .. table.concat { ... } .. "t" end
+local function ints(...)
+  local out = {}
+  for i, n in ipairs { ... } do out[i] = "J" .. string.pack("<i4", n) end
+  return tuple(table.unpack(out))
+end
+local function storage(type, key, n) return tuple(text "storage", "ctorch\n" .. type .. "\n", text(key), text "cpu", "J" .. string.pack("<i4", n)) .. "Q" end
+local function tensor(type, key, n, offset, shape, stride)
+  return "ctorch._utils\n_rebuild_tensor_v2\n" .. tuple(storage(type, key, n), "J" .. string.pack("<i4", offset), shape, stride, "\x89",
+    "ccollections\nOrderedDict\n)R") .. "R"
+end
+local function dict(...)
+  local parts = { ... }
+  return "}(" .. table.concat(parts) .. "u"
+end
+local function pickle(value) return "\x80\2" .. value .. "." end
+
+local data0 = string.pack("<ffffff", 1, 2, 3, 4, 5, 6)
+local good = dict(text "net", "ccollections\nOrderedDict\n)R(" .. text "w" .. tensor("FloatStorage", "0", 6, 2, ints(2, 2), ints(2, 1))
+  .. text "h" .. tensor("HalfStorage", "1", 2, 0, ints(2), ints(1)) .. "u" .. "}(" .. text "_metadata" .. "}ub",
+  text "step", "K\7", text "scalar", tensor("LongStorage", "2", 1, 0, ")", ")"), text "tied", tensor("FloatStorage", "0", 6, 0, ints(6), ints(1)))
+
+describe("weights of torch", function()
+  local path
+  before_each(function()
+    path = os.tmpname()
+    os.remove(path)
+    path = path .. ".pth"
+  end)
+  after_each(function() os.remove(path) end)
+
+  local function write(value, extra, index)
+    local entries = { index or { "archive/data.pkl", pickle(value) }, { "archive/byteorder", "little" }, { "archive/data/0", data0 },
+      { "archive/data/1", "\0\x3c\0\xc0" }, { "archive/data/2", string.pack("<i8", -7) } }
+    for _, e in ipairs(extra or {}) do entries[#entries + 1] = e end
+    zip(path, entries)
+  end
+
+  local function refused(pattern)
+    local ok, err = pcall(ckpt.open, path)
+    assert.is_false(ok)
+    assert.matches(pattern, tostring(err))
+    return err
+  end
+
+  it("are read by name, nested dictionaries joined by dots", function()
+    write(good)
+    local c <close> = ckpt.open(path)
+    assert.same({ "net.w", "net.h", "scalar", "tied" }, c:names())
+    assert.same({ 2, 2 }, c:info("net.w").shape)
+    assert.same({ 3, 4, 5, 6 }, c["net.w"]:tensor():totable())
+    assert.same({ 1, -2 }, c["net.h"]:tensor():totable())
+    assert.equal(-7, c.scalar:tensor():item())
+    assert.equal(3.5, c:stats("tied").mean)
+    assert.is_nil(c.manifest)
+  end)
+
+  it("never look up or call anything beyond the list", function()
+    for _, code in ipairs { "cos\nsystem\n" .. tuple(text "touch /tmp/moonreel-pickled") .. "R", "c__builtin__\neval\n(" .. text "1" .. "tR",
+      text "posix" .. text "system" .. "\x93)R", "ctorch._utils\n_rebuild_tensor\n)R" } do
+      write(dict(text "x", code))
+      refused "is not on the list of names that weights need; nothing was run"
+    end
+    assert.is_false(base.exists "/tmp/moonreel-pickled")
+    -- building objects and instances
+    for _, op in ipairs { "i", "o", "\x81", "\x92", "P", "\x82" } do
+      write(dict(text "x", op))
+      refused "opcode 0x%x%x is not one that weights need"
+    end
+  end)
+
+  it("refuse what is damaged, each with its reason", function()
+    write(good, { { "archive/data/9", "abc", method = 8 } })
+    refused "compressed or encrypted"
+    write(good, { { "archive/data/0", "abc" } })
+    refused "comes twice"
+    write(good, nil, { "archive/data.pkl", pickle(good), crc = 5 })
+    refused "damaged: its CRC differs"
+    write(dict(text "x", tensor("FloatStorage", "0", 6, 4, ints(2, 2), ints(2, 1))))
+    refused "'x' reaches past its storage"
+    write(dict(text "x", tensor("FloatStorage", "7", 6, 0, ints(2), ints(1))))
+    refused "storage '7' is not in the file"
+    write(dict(text "x", tensor("FloatStorage", "0", 6, 0, ints(2, 3), ints(1, 2))))
+    refused "strided view"
+    write(dict(text "x", tensor("FloatStorage", "0", 6, 0, ints(-2), ints(1))))
+    refused "strange arguments"
+    write(dict(text "x", tensor("FloatStorage", "0", 6, 0, ints(0x7fffffff, 0x7fffffff, 0x7fffffff), ints(1, 1, 1))))
+    refused "overflows"
+    write(good, nil, { "archive/data.pkl", pickle(good):sub(1, 60) })
+    refused "cut off"
+    for _, code in ipairs { "h\9", "t", "u", "R", "Q", "s", "\x87", "a" } do
+      write(code)
+      refused "pickle: "
+    end
+    write "]"
+    refused "no dictionary of tensors"
+    zip(path, { { "archive/data/0", data0 } })
+    refused "no data.pkl"
+    base.replace_file(path, "\x80\2}q\0.")
+    refused "not a zip of torch"
+  end)
+
+  it("stop at the limits: opcodes, stack, depth, a dictionary in itself, an index too long", function()
+    write(("N"):rep(100001))
+    refused "stack deeper than 100000"
+    write(("}0"):rep(2):gsub("0", "") .. ("]N" .. "a"):rep(1) .. ("Nq\0"):rep(1) .. ("(t"):rep(50000) .. ("\x85"):rep(900001))
+    refused "more than 1000000 opcodes"
+    write("}q\0(" .. text "x" .. "h\0u")
+    refused "or in themselves"
+    write((("}" .. text "x"):rep(80)) .. "}" .. ("s"):rep(80))
+    refused "nested deeper than 64"
+    write(good, nil, { "archive/data.pkl", (" "):rep((8 << 20) + 1) })
+    refused "data.pkl has 8388609 bytes"
+    write("}r\xff\xff\xff\x7f")
+    refused "memo"
+  end)
+end)
