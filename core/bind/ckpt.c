@@ -307,6 +307,40 @@ static int c_write(lua_State *L)
     return 0;
 }
 
+typedef struct origin { mr_ckpt *ckpt; const char *name; } origin;
+
+static mr_status copy_from(void *user, void *dst, int64_t offset, int64_t n)
+{
+    const origin *o = user;
+    return mr_ckpt_read(o->ckpt, o->name, dst, offset, n);
+}
+
+/* ckpt:convert(path, {{name =, from =}, ...}): tensors under new names into one file, piece by piece */
+static int k_convert(lua_State *L)
+{
+    mr_ckpt *c = self(L);
+    const char *path = luaL_checkstring(L, 2);
+    luaL_checktype(L, 3, LUA_TTABLE);
+    int n = (int)lua_rawlen(L, 3);
+    mr_ckpt_item *items = mr_bind_scratch(L, sizeof *items * (size_t)(n + 1));
+    origin *from = mr_bind_scratch(L, sizeof *from * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) {
+        // texts stay alive in the caller's table
+        lua_rawgeti(L, 3, i + 1);
+        luaL_checktype(L, -1, LUA_TTABLE);
+        lua_getfield(L, -1, "name");
+        lua_getfield(L, -2, "from");
+        const mr_st_tensor *t = mr_ckpt_find(c, luaL_checkstring(L, -1));
+        if (!t) return mr_bind_raise(L, MR_E_RANGE, "%s: no tensor '%s' in it", mr_ckpt_path(c), lua_tostring(L, -1));
+        from[i] = (origin){c, t->name};
+        items[i] = (mr_ckpt_item){.name = luaL_checkstring(L, -2), .dtype = t->dtype, .rank = t->rank, .copy = copy_from, .user = &from[i]};
+        memcpy(items[i].shape, t->shape, sizeof t->shape);
+        lua_pop(L, 3);
+    }
+    mr_bind_check(L, mr_safetensors_write(path, items, n, NULL, 0));
+    return 0;
+}
+
 /* ---- saving ------------------------------------------------------------------------------------------ */
 
 /* saver(lock, {keep=, keep_every=, attempts=, intervals_max=}) */
@@ -392,7 +426,7 @@ MR_BIND_ROOM(ckpt)
     static const luaL_Reg ckpt_rows[] = {
         {"names", k_names}, {"info", k_info}, {"read", k_read}, {"read_into", k_read_into}, {"read_f32", k_read_f32}, {"verify", k_verify},
         {"path", k_path}, {"step", k_step}, {"bytes", k_bytes}, {"manifest", k_manifest}, {"metadata", k_metadata},
-        {"stats", k_stats}, {"compare", k_compare}, {NULL, NULL}};
+        {"stats", k_stats}, {"convert", k_convert}, {"compare", k_compare}, {NULL, NULL}};
     static const luaL_Reg saver_rows[] = {{"save", s_save}, {"prepare", s_prepare}, {"wait", s_wait}, {"check", s_check},
                                           {"status", s_status}, {"poll", s_poll}, {NULL, NULL}};
     mr_bind_type(L, ckpt_type, ckpt_rows, NULL, free_ckpt);

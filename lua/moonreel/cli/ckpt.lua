@@ -1,4 +1,4 @@
---- moonreel ckpt: list, inspect and compare checkpoints.
+--- moonreel ckpt: list, inspect, compare, verify, convert and prune checkpoints.
 -- @module moonreel.cli.ckpt
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -11,12 +11,15 @@ local size_text, shape_text = listing.size, listing.shape
 
 local command = {
   name = "ckpt",
-  summary = "list, inspect and compare checkpoints",
-  usage = "ckpt ls [RUN|DIR] | ckpt inspect CKPT|RUN [NAME] | ckpt diff A B",
+  summary = "list, inspect, compare, verify, convert and prune checkpoints",
+  usage = "ckpt ls [RUN|DIR] | inspect CKPT|RUN [NAME] | diff A B | verify CKPT|RUN | convert CKPT OUT.safetensors | prune RUN --keep N",
   options = {
     { "ls [RUN|DIR]", "checkpoints of a run, or of every run in a directory (default: outputs)" },
     { "inspect CKPT|RUN [NAME]", "what is in it; NAME: one tensor with its numbers, or a pattern with *" },
     { "diff A B", "parameters, moments, EMA, sampler state, bit for bit; exit 1 when they differ" },
+    { "verify CKPT|RUN", "read everything; compare all hashes where there are any" },
+    { "convert CKPT OUT.safetensors", "weights alone under their released names (--ema: the averaged ones); also from .pth and .bin" },
+    { "prune RUN --keep N", "remove all but the newest N checkpoints (--every STEPS: multiples stay too; --dry-run: only say)" },
     { "--outputs DIR", "where runs named by folder or number are looked up (default: outputs)" },
     { "--json", "print JSON" },
   },
@@ -296,9 +299,94 @@ local function diff(words, opts)
   return #found == 0 and 0 or 1
 end
 
+-- ---- verify, convert, prune ---------------------------------------------------------------------------
+
+local function verify(words, opts)
+  if #words ~= 2 then usage("verify takes one checkpoint") end
+  local c <close> = open(words[2], opts)
+  local nonfinite = 0
+  if c.manifest then
+    c:verify()
+  else
+    -- no hashes: what can be said is that every byte reads, and which values are numbers
+    for _, name in ipairs(c:names()) do nonfinite = nonfinite + c:stats(name).nonfinite end
+  end
+  if opts.json then
+    print(json.encode({ path = c.path, tensors = #c:names(), bytes = c.bytes, hashes = c.manifest ~= nil,
+      nonfinite = not c.manifest and nonfinite or nil }, { indent = 2 }))
+  elseif c.manifest then
+    print(("%s: %d tensors, %s: all hashes match"):format(c.path, #c:names(), size_text(c.bytes)))
+  else
+    print(("%s: %d tensors, %s: all read, no hashes to compare, %d values not finite"):format(c.path, #c:names(),
+      size_text(c.bytes), nonfinite))
+  end
+  return 0
+end
+
+local function convert(words, opts)
+  if #words ~= 3 then usage("convert takes a checkpoint and a file to write") end
+  if not words[3]:match("%.safetensors$") then usage(("convert: '%s': expected a name that ends in .safetensors"):format(words[3])) end
+  local c <close> = open(words[2], opts)
+  local rows = {}
+  for _, name in ipairs(sort_natural(c:names())) do
+    local kind, parameter = kind_of(name)
+    if kind == "weights" then
+      local from = opts.ema and c:info("ema." .. name) and "ema." .. name or name
+      rows[#rows + 1] = { name = parameter, from = from }
+    end
+  end
+  c.handle:convert(words[3], rows)
+  local written <close> = require("moonreel.ckpt").open(words[3])
+  if opts.json then
+    print(json.encode({ from = c.path, path = words[3], tensors = #rows, bytes = written.bytes }, { indent = 2 }))
+  else
+    print(("%s: %d tensors, %s"):format(words[3], #rows, size_text(written.bytes)))
+  end
+  return 0
+end
+
+local function prune(words, opts)
+  if #words ~= 2 then usage("prune takes one run") end
+  if not opts.keep or opts.keep < 1 then usage("prune needs --keep N, 1 or more") end
+  local ckpt = require "moonreel.ckpt"
+  local run = ckpt.resolve(words[2], opts.outputs).run
+  if not run then usage(("prune: %s is no run"):format(words[2])) end
+  local removed, kept, bytes = json.array(), json.array(), 0
+  -- nobody else may write to the run meanwhile
+  local lock <close> = require("moonreel.core.run").lock(run)
+  for i, step in ipairs(ckpt.steps(run)) do
+    local stays = i <= opts.keep or (opts.every and step % opts.every == 0)
+    local dir = ckpt.dir(run, step)
+    if stays and i == 1 then
+      -- nothing is removed for the sake of one that is damaged
+      local newest <close> = ckpt.open(dir)
+      newest:verify()
+    elseif not stays then
+      local ok, old = pcall(ckpt.open, dir)
+      if ok then
+        bytes = bytes + old.bytes
+        old:close()
+      end
+      if not opts.dry_run then
+        local trash = dir:gsub("/step%-(%d+)$", "/.trash-step-%1")
+        local moved, problem = os.rename(dir, trash)
+        if not moved then base.raise("MR_E_IO", ("%s: cannot remove: %s"):format(dir, problem)) end
+        base.remove_dir(trash)
+      end
+    end
+    table.insert(stays and kept or removed, step)
+  end
+  if opts.json then
+    print(json.encode({ run = run, kept = kept, removed = removed, bytes = bytes, dry_run = opts.dry_run or false }, { indent = 2 }))
+  else
+    print(("%s: %d checkpoints stay, %d %s, %s"):format(run, #kept, #removed, opts.dry_run and "would go" or "removed", size_text(bytes)))
+  end
+  return 0
+end
+
 -- ---- the command ---------------------------------------------------------------------------------------
 
-local parts = { ls = list, inspect = inspect, diff = diff }
+local parts = { ls = list, inspect = inspect, diff = diff, verify = verify, convert = convert, prune = prune }
 
 local function parse(args)
   local opts, words, i = { outputs = "outputs" }, {}, 1
@@ -310,8 +398,16 @@ local function parse(args)
       words[#words + 1] = word
     elseif word == "--" then
       only_words = true
-    elseif word == "--json" then
-      opts.json = true
+    elseif word == "--json" or word == "--ema" or word == "--dry-run" then
+      opts[word:sub(3):gsub("-", "_")] = true
+    elseif word:match("^%-%-keep") or word:match("^%-%-every") then
+      local name, number = word:match("^%-%-(%a+)=?(.*)$")
+      if number == "" then
+        i = i + 1
+        number = args[i]
+      end
+      opts[name] = math.tointeger(tonumber(number))
+      if not opts[name] or opts[name] < 1 then usage(("--%s: expected a whole number of 1 or more, got '%s'"):format(name, tostring(number))) end
     elseif value or word == "--outputs" then
       if not value then
         i = i + 1
