@@ -150,7 +150,9 @@ end
 function methods:find(want)
   local known, rows = { nonfinite = true, zeros = true, above = true, pattern = true }, {}
   for key in pairs(want) do
-    if not known[key] then base.raise("MR_E_USAGE", ("find: no test '%s'; expected nonfinite, zeros, above or pattern"):format(tostring(key))) end
+    if not known[key] then
+      base.raise("MR_E_USAGE", ("find: no test '%s'; expected nonfinite, zeros, above or pattern"):format(tostring(key)))
+    end
   end
   local list = names.matching(names.sort(self:names()), want.pattern)
   for _, name in ipairs(list) do
@@ -185,8 +187,10 @@ function methods:fits(recipe)
     local _, parameter = names.kind(name)
     if not known[parameter] then rows[#rows + 1] = { name = name, problem = "unexpected", file = self:info(name).shape } end
   end
-  local note = #rows == 0 and ("fits: %d parameters"):format(#parts.params:list()) or ("%d problems; the model has %d parameters"):format(#rows, #parts.params:list())
-  return listing.new(rows, { { key = "name" }, { key = "problem" }, { key = "model", format = listing.shape }, { key = "file", format = listing.shape } }, note)
+  local note = #rows == 0 and ("fits: %d parameters"):format(#parts.params:list())
+    or ("%d problems; the model has %d parameters"):format(#rows, #parts.params:list())
+  return listing.new(rows, { { key = "name" }, { key = "problem" }, { key = "model", format = listing.shape },
+    { key = "file", format = listing.shape } }, note)
 end
 
 -- ---- numbers --------------------------------------------------------------------------------------------------
@@ -297,7 +301,8 @@ function look.diff(a, b, options)
     if not (x and y) then
       rows[#rows + 1] = { name = name, problem = x and "only in a" or "only in b" }
     elseif x.dtype ~= y.dtype or not same(x.shape, y.shape) then
-      rows[#rows + 1] = { name = name, problem = ("%s %s / %s %s"):format(listing.shape(x.shape), x.dtype, listing.shape(y.shape), y.dtype) }
+      rows[#rows + 1] = { name = name, problem = ("%s %s / %s %s"):format(listing.shape(x.shape), x.dtype,
+        listing.shape(y.shape), y.dtype) }
     else
       local d = a:compare(b, name, renamed[name])
       if d.differing > 0 then
@@ -306,7 +311,8 @@ function look.diff(a, b, options)
     end
   end
   return listing.new(rows, { { key = "name" }, { key = "problem" }, { key = "differing", right = true }, { key = "of", right = true },
-    { key = "max_abs", title = "largest", right = true } }, #rows == 0 and ("equal: %d tensors, bit for bit"):format(#list) or ("%d of %d tensors differ"):format(#rows, #list))
+    { key = "max_abs", title = "largest", right = true } }, #rows == 0
+      and ("equal: %d tensors, bit for bit"):format(#list) or ("%d of %d tensors differ"):format(#rows, #list))
 end
 
 local quantities = { norm = norm_of }
@@ -318,7 +324,8 @@ for _, key in ipairs { "min", "max", "mean", "rms", "nonfinite", "zeros" } do qu
 ---@param pattern string  names; several tensors count as one (norm, rms: together; the rest: the mean)
 function look.trend(run, what, pattern)
   local ckpt = require "moonreel.ckpt"
-  if not quantities[what] then base.raise("MR_E_USAGE", ("trend: no number '%s'; expected norm, min, max, mean, rms, nonfinite or zeros"):format(tostring(what))) end
+  if not quantities[what] then base.raise("MR_E_USAGE",
+    ("trend: no number '%s'; expected norm, min, max, mean, rms, nonfinite or zeros"):format(tostring(what))) end
   local steps, rows = ckpt.steps(type(run) == "table" and run.path or run), {}
   for i = #steps, 1, -1 do
     local c <close> = ckpt.open(ckpt.dir(type(run) == "table" and run.path or run, steps[i]))
@@ -330,11 +337,13 @@ function look.trend(run, what, pattern)
       n = n + (joined and s.n or 1)
     end
     if #list > 0 then
-      rows[#rows + 1] = { step = steps[i], value = what == "norm" and math.sqrt(sum) or what == "rms" and math.sqrt(sum / n) or sum / n, tensors = #list }
+      rows[#rows + 1] = { step = steps[i], value = what == "norm" and math.sqrt(sum) or what == "rms"
+        and math.sqrt(sum / n) or sum / n, tensors = #list }
     end
   end
   if #rows == 0 then base.raise("MR_E_USAGE", ("trend: no checkpoint with a tensor '%s'"):format(tostring(pattern))) end
-  return listing.new(rows, { { key = "step", right = true }, { key = "value", title = what, right = true }, { key = "tensors", right = true } })
+  return listing.new(rows, { { key = "step", right = true }, { key = "value", title = what, right = true },
+    { key = "tensors", right = true } })
 end
 
 -- ---- where it comes from ------------------------------------------------------------------------------------------
@@ -379,7 +388,8 @@ function look.text(ckpt)
     if names.kind(name) == "weights" then elems = elems + elements(ckpt:info(name).shape) end
     n = n + 1
   end
-  return ("checkpoint %s: %s%d tensors, %.4g weights, %s, not verified"):format(clean(ckpt.path), ckpt.step and ("step %d, "):format(ckpt.step) or "",
+  return ("checkpoint %s: %s%d tensors, %.4g weights, %s, not verified"):format(clean(ckpt.path), ckpt.step
+    and ("step %d, "):format(ckpt.step) or "",
     n, elems, listing.size(ckpt.bytes))
 end
 

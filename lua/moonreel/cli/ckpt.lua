@@ -353,7 +353,7 @@ local function prune(words, opts)
   if not run then usage(("prune: %s is no run"):format(words[2])) end
   local removed, kept, bytes = json.array(), json.array(), 0
   -- nobody else may write to the run meanwhile
-  local lock <close> = require("moonreel.core.run").lock(run)
+  local _ <close> = require("moonreel.core.run").lock(run)
   for i, step in ipairs(ckpt.steps(run)) do
     local stays = i <= opts.keep or (opts.every and step % opts.every == 0)
     local dir = ckpt.dir(run, step)
@@ -407,7 +407,9 @@ local function parse(args)
         number = args[i]
       end
       opts[name] = math.tointeger(tonumber(number))
-      if not opts[name] or opts[name] < 1 then usage(("--%s: expected a whole number of 1 or more, got '%s'"):format(name, tostring(number))) end
+      if not opts[name] or opts[name] < 1 then
+        usage(("--%s: expected a whole number of 1 or more, got '%s'"):format(name, tostring(number)))
+      end
     elseif value or word == "--outputs" then
       if not value then
         i = i + 1

@@ -18,7 +18,8 @@ local command = {
 function command.run(args)
   local parsed = require("moonreel.cli.options").parse(args, command)
   if #parsed.positional > 1 then
-    require("moonreel.recipe.fault").usage("repl: expected one thing to open, got %d; try: moonreel repl, then open(\"...\")", #parsed.positional)
+    require("moonreel.recipe.fault").usage("repl: expected one thing to open, got %d; try: moonreel repl, then open(\"...\")",
+      #parsed.positional)
   end
   local repl = require "moonreel.repl"
   local session = repl.new()

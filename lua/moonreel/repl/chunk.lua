@@ -44,8 +44,8 @@ local function scan(text)
     i = i + 1
   end
   -- from the back, so that places stay
-  for i = #constants, 1, -1 do
-    local word = constants[i]
+  for at = #constants, 1, -1 do
+    local word = constants[at]
     text = text:sub(1, word.from - 1) .. text:sub(word.from):gsub("^<%s*const%s*>", "")
   end
   return declared, mentioned, text

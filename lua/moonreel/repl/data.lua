@@ -46,7 +46,8 @@ function data.decode(path, options)
   -- fewer when the clip is shorter; a prompt shows what there is
   local left = math.max(1, (facts.frames - start + interval - 1) // interval)
   frames = math.min(frames or left, left)
-  local pixels = require("moonreel.data").decode(path, { frames = frames, height = height, width = width, start = start, interval = interval })
+  local pixels = require("moonreel.data").decode(path, { frames = frames, height = height, width = width,
+    start = start, interval = interval })
   facts.path = path
   return setmetatable({ pixels = T.from({ frames, 3, height, width }, pixels, "u8"), facts = facts }, Clip)
 end
@@ -65,7 +66,8 @@ function sample_methods:decode(options) return data.decode(self.file, options) e
 
 function Sample.__tostring(self)
   local lines = { ("sample %d: %s"):format(self.id, clean(self.path)),
-    ("  %d frames, %d x %d, %.4g fps, %s, %s"):format(self.frames, self.width, self.height, self.fps, clean(self.codec), listing.size(self.bytes)) }
+    ("  %d frames, %d x %d, %.4g fps, %s, %s"):format(self.frames, self.width, self.height, self.fps,
+      clean(self.codec), listing.size(self.bytes)) }
   for _, text in ipairs(self.captions) do lines[#lines + 1] = ("  %s"):format(clean(text)) end
   return table.concat(lines, "\n")
 end

@@ -21,7 +21,8 @@ function graph.new(f)
 end
 
 function Graph:__tostring()
-  return ("graph of %s%s"):format(table.concat(self.names, ", "), self.text and "\n" .. self.text or "; g:run{" .. self.names[1] .. " = tensor}")
+  return ("graph of %s%s"):format(table.concat(self.names, ", "), self.text and "\n" .. self.text
+    or "; g:run{" .. self.names[1] .. " = tensor}")
 end
 
 local function key_of(inputs, names)
@@ -92,7 +93,8 @@ function Graph:grad(name)
   for _, known in ipairs(self.graph:outputs()) do
     if known == "d" .. name then return self.program:get(known) end
   end
-  base.raise("MR_E_USAGE", ("grad: the output does not depend on '%s'; inputs are %s"):format(tostring(name), table.concat(self.names, ", ")))
+  base.raise("MR_E_USAGE", ("grad: the output does not depend on '%s'; inputs are %s"):format(tostring(name),
+    table.concat(self.names, ", ")))
 end
 
 --- Run one block of the diffusion model with the weights of a checkpoint.

@@ -37,7 +37,8 @@ local function op_text(row)
   if row.ref then lines[#lines + 1] = "  Ref: " .. row.ref end
   for _, one in ipairs(row.inputs) do lines[#lines + 1] = ("  %-12s %s"):format(one.name, one.type) end
   for _, one in ipairs(row.outputs) do lines[#lines + 1] = ("  -> %-9s %s"):format(one.name, one.type) end
-  for _, a in ipairs(row.attrs) do lines[#lines + 1] = ("  %-12s %s(default %s)"):format(a.name, a.doc and a.doc .. " " or "", ("%g"):format(a.default)) end
+  for _, a in ipairs(row.attrs) do lines[#lines + 1] = ("  %-12s %s(default %s)"):format(a.name, a.doc
+    and a.doc .. " " or "", ("%g"):format(a.default)) end
   return table.concat(lines, "\n")
 end
 
@@ -118,7 +119,8 @@ function help.members(value)
       for i = 1, 20 do
         local upvalue_name, upvalue = debug.getupvalue(index, i)
         if not upvalue_name then break end
-        if type(upvalue) == "table" and (upvalue_name == "" or upvalue_name == "own" or upvalue_name:match("[Mm]ethods$") or upvalue_name == "Checkpoint") then
+        if type(upvalue) == "table" and (upvalue_name == "" or upvalue_name == "own"
+          or upvalue_name:match("[Mm]ethods$") or upvalue_name == "Checkpoint") then
           for key in next, upvalue do add(key) end
         end
       end

@@ -47,7 +47,8 @@ function names.open(spec, outputs)
     return require("moonreel.settings").bake(path), "r"
   end
   if is_file and not weights[extension] then
-    base.raise("MR_E_USAGE", ("%s: no checkpoint, recipe, index or clip; expected .safetensors, .index.json, .pth, .bin, .lua, .mrx or a clip"):format(spec))
+    base.raise("MR_E_USAGE",
+      ("%s: no checkpoint, recipe, index or clip; expected .safetensors, .index.json, .pth, .bin, .lua, .mrx or a clip"):format(spec))
   end
   local ckpt = require "moonreel.ckpt"
   local found = ckpt.resolve(path, outputs)
@@ -93,7 +94,8 @@ function names.environment()
     return value
   end
   env.decode = lazily("moonreel.repl.data", "decode")
-  env.diff, env.norms, env.trend = lazily("moonreel.ckpt.look", "diff"), lazily("moonreel.ckpt.look", "norms"), lazily("moonreel.ckpt.look", "trend")
+  env.diff, env.norms, env.trend = lazily("moonreel.ckpt.look", "diff"), lazily("moonreel.ckpt.look", "norms"),
+    lazily("moonreel.ckpt.look", "trend")
   env.graph, env.block = lazily("moonreel.repl.graph", "new"), lazily("moonreel.repl.graph", "block")
   env.why = function(settings, key)
     if key == nil then settings, key = env.r or env.ckpt and env.ckpt.settings, settings end

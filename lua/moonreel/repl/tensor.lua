@@ -153,7 +153,8 @@ function tensor.picture(t)
   end
   local colour = #shape == 3 and (shape[1] == 3 and "first" or shape[3] == 3 and "last") or nil
   if not (#shape == 2 or colour) then
-    base.raise("MR_E_SHAPE", ("imshow: expected [H, W], [3, H, W] or [H, W, 3], got [%s]; try: imshow(x[0])"):format(table.concat(shape, ", ")))
+    base.raise("MR_E_SHAPE",
+      ("imshow: expected [H, W], [3, H, W] or [H, W, 3], got [%s]; try: imshow(x[0])"):format(table.concat(shape, ", ")))
   end
   local height, width = shape[colour == "first" and 2 or 1], shape[colour == "first" and 3 or 2]
   if height * width > 1 << 24 then base.raise("MR_E_SHAPE", ("imshow: %d x %d pixels, at most 16 million"):format(height, width)) end

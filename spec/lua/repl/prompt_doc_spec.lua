@@ -33,7 +33,7 @@ describe("docs/prompt.md", function()
   local text = base.read_file("docs/prompt.md")
   for title, block in text:gmatch("\n## ([^\n]*)\n.-```lua\n(.-)```") do
     it("runs: " .. title, function()
-      local out, real = {}, print
+      local real, out = print
       local real_write = io.write
       for line in block:gmatch("[^\n]+") do
         local code, want = line:match("^(.-)%s*%-%->%s*(.-)%s*$")

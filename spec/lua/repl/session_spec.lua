@@ -15,11 +15,12 @@ describe("the prompt", function()
       for i = 1, parts.n do parts[i] = tostring(parts[i]) end
       out[#out + 1] = table.concat(parts, "\t")
     end
-    io.write = function(...) out[#out + 1] = table.concat { ... } end
+    rawset(io, "write", function(...) out[#out + 1] = table.concat { ... } end)
     local ok, problem = pcall(function(...)
       for _, line in ipairs { ... } do state = session:feed(line) end
     end, ...)
-    _G.print, io.write = real_print, real_write
+    _G.print = real_print
+    rawset(io, "write", real_write)
     assert(ok, problem)
     return state, table.concat(out, "\n")
   end
