@@ -1,5 +1,6 @@
 /* product: which way a product takes, and the oneDNN way. Licence: Apache-2.0
  *
+ * bf16 on AMX goes to isa/amx_gemm.c where that fits. The rest of bf16:
  * Measured on bf16 with AMX (oneDNN 2.6, 2,560 rows, widths 1,152 to 4,608):
  * - B [k, n] in place reaches 0.56 to 0.85 of its packed form, a weight stored [n, k] 0.87 to 1.0; packing
  *   into the workspace costs 3 to 5 % of the product, and no second copy of the weights stays resident.
@@ -35,6 +36,7 @@ enum { FIRST, MIDDLE, LAST, PARTS };
 struct mr_product {
     mr_product_spec spec;
     int isa, threads;
+    bool amx;
     char how[96];
     size_t workspace;
 #ifdef MR_HAVE_ONEDNN
@@ -277,6 +279,12 @@ mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_
     double flop = 2.0 * (double)spec->batch * (double)spec->m * (double)spec->n * (double)spec->k;
     p->threads = flop < SERIAL_FLOP ? 1 : facts->threads;
     *out = p;
+    if (isa == 2 && facts->bf16 && mr_gemm_amx_fits(spec)) {
+        mr_gemm_amx_sizes z = mr_gemm_amx_plan(spec->m, spec->n, spec->k, p->threads);
+        p->amx = true, p->workspace = z.b_bytes + (size_t)p->threads * z.own_bytes;
+        snprintf(p->how, sizeof p->how, "own amx");
+        return MR_OK;
+    }
 #ifdef MR_HAVE_ONEDNN
     if (isa > 0 && (spec->in == MR_F32 || facts->bf16) && onednn_init(p)) return MR_OK;
     onednn_fini(p);
@@ -318,7 +326,8 @@ mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void
                      .c_row = s->c_row, .a = (const char *)a + (size_t)(i * s->a_batch) * in, .b = (const char *)b + (size_t)(i * s->b_batch) * in,
                      .bias = s->bias ? bias : NULL, .c = (char *)c + (size_t)(i * s->c_batch) * to, .workspace = workspace,
                      .in = s->in, .out = s->out, .accumulate = s->accumulate, .threads = p->threads};
-        own[p->isa](&g);
+        if (p->amx) mr_gemm_amx(&g);
+        else own[p->isa](&g);
     }
     return MR_OK;
 }

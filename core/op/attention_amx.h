@@ -7,6 +7,7 @@
 #ifndef MR_ATTENTION_AMX_H
 #define MR_ATTENTION_AMX_H
 
+#include "cpu/amx.h"
 #include "cpu/transpose.h"
 #include "op/attention_job.h"
 
@@ -27,22 +28,6 @@ MR_ROW_FN amx_sizes amx_scratch(const mr_call *c, bool backward)
 }
 
 #if defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__)
-#define AMX_FN __attribute__((target("amx-tile,amx-bf16,avx512bf16"), unused)) static
-#define AMX_INLINE __attribute__((target("amx-tile,amx-bf16,avx512bf16"), always_inline, unused)) static inline
-#define AMX_LOAD(t, p, stride) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memory")
-#define AMX_STORE(t, p, stride) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(p), "r"((int64_t)(stride)) : "memory")
-#define AMX_CLEAR(t) __asm__ volatile("tilezero %%tmm" #t : :)
-#define AMX_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
-
-AMX_FN void amx_begin(void)
-{
-    // eight tiles of 16 rows of 64 bytes
-    struct { uint8_t palette, start, zero[14]; uint16_t width[16]; uint8_t rows[16]; } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) config.width[i] = 64, config.rows[i] = 16;
-    __asm__ volatile("ldtilecfg %0" : : "m"(config));
-}
-AMX_FN void amx_end(void) { __asm__ volatile("tilerelease" : :); }
-
 /* c[16 or 32, 16 or 32] (+)= a b over `steps` of 32. a: row-major, lda; b: tile (s, n) at s * bs + n * bn tiles. */
 AMX_INLINE void amx_block(bool r2, bool c2, int64_t steps, const uint16_t *a, int64_t lda, const uint16_t *b, int64_t bs, int64_t bn,
                           float *c, int64_t ldc, bool add)
