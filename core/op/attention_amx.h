@@ -14,13 +14,15 @@
 enum { AMX_ROWS = 64, AMX_KEYS = 256, AMX_LD = AMX_KEYS + 32, AMX_TILE = 512 /* elements */ };
 
 /* Bytes of one worker's areas, in the order they lie. */
-typedef struct amx_sizes { int64_t dk, dp, mp, bytes; } amx_sizes;
+typedef struct amx_sizes { int64_t dk, dp, mp, gp, bytes; } amx_sizes;
 MR_ROW_FN amx_sizes amx_scratch(const mr_call *c, bool backward)
 {
     int64_t d = c->in[0].desc.dim[4], R = AMX_ROWS;
     amx_sizes s = {.dk = attention_pad(d, 32), .dp = attention_pad(d, 16), .mp = attention_pad(c->in[1].desc.dim[2], 32)};
+    // rows of turned gradients: their step must not be a power of two, or a tile's rows share cache sets
+    s.gp = s.mp + 16;
     if (backward)
-        s.bytes = 2 * (2 * s.mp * s.dk + s.mp * s.dp) + 8 * s.dp * s.mp + 4 * R * s.dk + 4 * R * s.dp + 4 * R * AMX_KEYS
+        s.bytes = 2 * (2 * s.mp * s.dk + s.mp * s.dp) + 8 * s.dp * s.gp + 4 * R * s.dk + 4 * R * s.dp + 4 * R * AMX_KEYS
             + 2 * R * AMX_LD + 4 * R * s.dp + 8 * 32 * 32 + 8 * R;
     else
         s.bytes = 2 * s.mp * (s.dk + s.dp) + 2 * R * s.dk + 6 * R * AMX_LD + 4 * R * s.dp + 8 * R;
@@ -266,13 +268,13 @@ AMX_FN void amx_backward(const attention_job *jb, int64_t b, int64_t g, int64_t 
     uint16_t *kt = scratch, *vt = kt + z.mp * z.dk, *kp = vt + z.mp * z.dk, *qr = kp + z.mp * z.dp, *yr = qr + AMX_ROWS * z.dk;
     uint16_t *qc = yr + AMX_ROWS * z.dk, *yc = qc + AMX_ROWS * z.dp, *pt = yc + AMX_ROWS * z.dp, *dst = pt + AMX_ROWS * AMX_KEYS;
     uint16_t *dsr = dst + AMX_ROWS * AMX_KEYS;
-    float *gk = (float *)(void *)(dsr + AMX_ROWS * AMX_LD), *gv = gk + z.dp * z.mp, *gq = gv + z.dp * z.mp, *s = gq + AMX_ROWS * z.dp;
+    float *gk = (float *)(void *)(dsr + AMX_ROWS * AMX_LD), *gv = gk + z.dp * z.gp, *gq = gv + z.dp * z.gp, *s = gq + AMX_ROWS * z.dp;
     float *dp = s + 32 * 32, *low = dp + 32 * 32, *D = low + AMX_ROWS;
     int64_t steps = z.dk / 32, columns = z.dp / 16, all = attention_pad(keys, 32);
     amx_pack_transposed(&k, keys, d, kt, steps, all);
     amx_pack_transposed(&v, keys, d, vt, steps, all);
     amx_pack_pairs(&k, keys, d, kp, columns, all);
-    memset(gk, 0, (size_t)(2 * z.dp * z.mp) * 4);
+    memset(gk, 0, (size_t)(2 * z.dp * z.gp) * 4);
     for (int64_t i = 0; i < N; i += AMX_ROWS) {
         int64_t rows = MR_MIN(N - i, AMX_ROWS), padded = attention_pad(rows, 32);
         amx_rows(&q, i, rows, d, qr, z.dk, padded);
@@ -296,15 +298,15 @@ AMX_FN void amx_backward(const attention_job *jb, int64_t b, int64_t g, int64_t 
                     amx_backward_block(s, dp, low + r, D + r, jb->scale * 1.44269504f, jb->scale, pt + tile, dst + tile, dsr + r * AMX_LD + n);
                 }
             amx_product(padded, z.dp, mp / 32, dsr, AMX_LD, kp + j * z.dp, columns, 1, gq, z.dp, j > 0);
-            amx_product(z.dp, mp, padded / 32, yc, padded, pt, mp / 16, 1, gv + j, z.mp, true);
-            amx_product(z.dp, mp, padded / 32, qc, padded, dst, mp / 16, 1, gk + j, z.mp, true);
+            amx_product(z.dp, mp, padded / 32, yc, padded, pt, mp / 16, 1, gv + j, z.gp, true);
+            amx_product(z.dp, mp, padded / 32, qc, padded, dst, mp / 16, 1, gk + j, z.gp, true);
         }
         for (int64_t r = 0; r < rows; r++)
             for (int64_t e = 0; e < d; e += 16)
                 vf_bstoren(dq.at + (i + r) * dq.step + e, keys ? vf_load(gq + r * z.dp + e) : vf_zero(), MR_MIN(d - e, 16));
     }
-    amx_scatter_turned(&dk, keys, M, d, gk, z.mp);
-    amx_scatter_turned(&dv, keys, M, d, gv, z.mp);
+    amx_scatter_turned(&dk, keys, M, d, gk, z.gp);
+    amx_scatter_turned(&dv, keys, M, d, gv, z.gp);
 }
 #endif
 
