@@ -128,11 +128,12 @@ static mr_desc table_desc(const mr_desc *x)
     return t;
 }
 
-VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
+// `dense` and `t` are constants of each variant
+VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, bool dense, mr_dtype t)
 {
     const attr *a = c->attr;
     const mr_desc *x = &c->in[0].desc, table = table_desc(x);
-    int64_t d = x->dim[4], sx = x->stride[4], sy = c->out[0].desc.stride[4], angles = -1;
+    int64_t d = x->dim[4], sx = dense ? 1 : x->stride[4], sy = dense ? 1 : c->out[0].desc.stride[4], angles = -1;
     bool turns = c->in[2].data != NULL;
     mr_turn turn;
     mr_rows rows;
@@ -158,8 +159,9 @@ static void forward_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const mr_call *c = user;
     (void)worker;
-    if (c->in[0].desc.dtype == MR_BF16) forward_rows(c, begin, end, MR_BF16);
-    else forward_rows(c, begin, end, MR_F32);
+    bool dense = c->in[0].desc.stride[4] == 1 && c->out[0].desc.stride[4] == 1;
+    if (c->in[0].desc.dtype == MR_BF16) dense ? forward_rows(c, begin, end, true, MR_BF16) : forward_rows(c, begin, end, false, MR_BF16);
+    else dense ? forward_rows(c, begin, end, true, MR_F32) : forward_rows(c, begin, end, false, MR_F32);
 }
 
 static int64_t row_count(const mr_call *c)
@@ -176,12 +178,13 @@ MR_KERNEL(qk_norm)
 
 static int64_t per_piece(const mr_call *c) { return MR_MAX((row_count(c) + PIECES - 1) / PIECES, 1); }
 
-VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
+VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, bool dense, mr_dtype t)
 {
     const attr *a = c->attr;
     const void *w = c->in[1].data;
     const mr_desc *x = &c->in[0].desc, *g = &c->in[4].desc, table = table_desc(x);
-    int64_t d = x->dim[4], sx = x->stride[4], sg = g->stride[4], so = c->out[0].desc.stride[4], angles = -1;
+    int64_t d = x->dim[4], angles = -1;
+    int64_t sx = dense ? 1 : x->stride[4], sg = dense ? 1 : g->stride[4], so = dense ? 1 : c->out[0].desc.stride[4];
     float *part = (float *)c->workspace + begin / per_piece(c) * d, z[MR_ROTARY_MAX], norm[MR_ROTARY_MAX];
     bool turns = c->in[2].data != NULL;
     mr_turn turn;
@@ -220,8 +223,9 @@ static void grad_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const mr_call *c = user;
     (void)worker;
-    if (c->in[0].desc.dtype == MR_BF16) grad_rows(c, begin, end, MR_BF16);
-    else grad_rows(c, begin, end, MR_F32);
+    bool dense = c->in[0].desc.stride[4] == 1 && c->in[4].desc.stride[4] == 1 && c->out[0].desc.stride[4] == 1;
+    if (c->in[0].desc.dtype == MR_BF16) dense ? grad_rows(c, begin, end, true, MR_BF16) : grad_rows(c, begin, end, false, MR_BF16);
+    else dense ? grad_rows(c, begin, end, true, MR_F32) : grad_rows(c, begin, end, false, MR_F32);
 }
 
 MR_KERNEL(qk_norm_grad)
