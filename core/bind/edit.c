@@ -21,6 +21,7 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -56,18 +57,22 @@ static void on_interrupt(int number)
     if (running) lua_sethook(running, stop_hook, EVERYTHING, 1);
 }
 
+/* A signal that comes between two reads would leave the next read waiting: a clock ends that one too. */
 static void on_line_interrupt(int number)
 {
     (void)number;
     line_stopped = 1;
+    struct itimerval soon = {.it_interval = {.tv_usec = 20000}, .it_value = {.tv_usec = 20000}};
+    setitimer(ITIMER_REAL, &soon, NULL);
 }
+static void on_clock(int number) { (void)number; }
 
 // no SA_RESTART: a waiting read ends
-static void catch_interrupt(void (*handler)(int), struct sigaction *before)
+static void catch_signal(int number, void (*handler)(int), struct sigaction *before)
 {
     struct sigaction action = {.sa_handler = handler};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, before);
+    sigaction(number, &action, before);
 }
 
 static int e_guard(lua_State *L)
@@ -80,7 +85,7 @@ static int e_guard(lua_State *L)
     struct sigaction before;
     mr_interrupt_set(false);
     running = L;
-    catch_interrupt(on_interrupt, &before);
+    catch_signal(SIGINT, on_interrupt, &before);
     int st = lua_pcall(L, 0, LUA_MULTRET, 1);
     sigaction(SIGINT, &before, NULL);
     running = outer;
@@ -208,15 +213,18 @@ static int edited_line(lua_State *L, const char *prompt)
 static int e_line(lua_State *L)
 {
     const char *prompt = luaL_checkstring(L, 1);
-    struct sigaction before;
+    struct sigaction before, clock_before;
     line_stopped = 0;
-    catch_interrupt(on_line_interrupt, &before);
+    catch_signal(SIGALRM, on_clock, &clock_before);
+    catch_signal(SIGINT, on_line_interrupt, &before);
 #ifdef MR_HAVE_EDIT
     int n = on_terminal() ? edited_line(L, prompt) : plain_line(L, prompt);
 #else
     int n = plain_line(L, prompt);
 #endif
     sigaction(SIGINT, &before, NULL);
+    setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+    sigaction(SIGALRM, &clock_before, NULL);
     return n;
 }
 

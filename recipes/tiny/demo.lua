@@ -16,7 +16,7 @@ return recipe {
   },
   scheduler = { sample_method = "logit-normal", shift = 2, num_sampling_steps = 20, cfg_scale = 1.5 },
 
-  dtype = "bf16", seed = 7,  -- f32 where the processor has no bf16 products
+  seed = 7,
   optim = { lr = 2e-3, betas = { 0.9, 0.99 }, weight_decay = 0.01, grad_clip = 1.0, ema_decay = 0.99 },
   lr_schedule = "cosine", warmup_steps = function(r) return r.steps // 20 end,
   steps = 2028, log_every = 50,

@@ -206,8 +206,9 @@ static void cut_while_open(void)
     }
     close(out[1]);
     char text[1000];
-    ssize_t n = read(out[0], text, sizeof text - 1);
-    text[n > 0 ? n : 0] = 0;
+    ssize_t n, used = 0;  // the message comes in pieces
+    while ((n = read(out[0], text + used, sizeof text - 1 - (size_t)used)) > 0) used += n;
+    text[used] = 0;
     close(out[0]);
     int status;
     waitpid(child, &status, 0);

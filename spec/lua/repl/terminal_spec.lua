@@ -126,7 +126,9 @@ describe("the prompt in a terminal #terminal", function()
 
   it("drops a line at Ctrl-C and leaves at Ctrl-D alone", function()
     type_text "half a line"
+    see "half a line"
     key "C-c"
+    os.execute("sleep 0.3")
     enter "6 * 111"
     see "666"
     key "C-d"
