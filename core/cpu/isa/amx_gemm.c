@@ -15,7 +15,7 @@
 #endif
 
 enum { KB = 1152, NC = 1152, MB = 256, TILE = 512 /* elements */ };
-static inline int64_t up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+__attribute__((unused)) static int64_t up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 #if defined(MR_ISA_base)
 /* Rows per task; fewer when there would be too few tasks for the team. */
