@@ -12,7 +12,7 @@ mr_tensor *mr_bind_tensor(lua_State *L, int arg) { return mr_bind_unbox(L, arg, 
 
 void mr_bind_push_tensor(lua_State *L, mr_tensor *t)
 {
-    // the box is made first in practice by every caller's stack check; memory errors of Lua drop t with the process
+    // when Lua itself is out of memory the box raises and t is not released
     void **box = mr_bind_box(L, TYPE);
     *box = t;
 }

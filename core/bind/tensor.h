@@ -6,7 +6,7 @@
 #include "moonreel/exec.h"
 
 mr_tensor *mr_bind_tensor(lua_State *L, int arg);          /* lent; raises when arg is no tensor */
-void mr_bind_push_tensor(lua_State *L, mr_tensor *t);      /* takes the reference, also when it raises */
+void mr_bind_push_tensor(lua_State *L, mr_tensor *t);      /* takes the reference; lost when Lua is out of memory */
 mr_dtype mr_bind_dtype(lua_State *L, int arg);             /* "f32" ...; raises naming the choices */
 /* A list of integers at `arg` (table) into dim[MR_MAX_RANK]; returns its length. */
 int mr_bind_dims(lua_State *L, int arg, int64_t *dim);
