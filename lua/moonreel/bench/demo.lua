@@ -66,16 +66,13 @@ function demo.measure(options)
       ema_decay = 0.99, step = k, grad_scale = 1}
     return loss
   end
-  local seconds = step.best(one, options.seconds)
-  micro.prog:time(true)
-  local loss = one()
-  local rows = micro.prog:times()
+  local seconds, rows = step.best(one, options.seconds, micro.prog)
   local latent = pipe.autoencoder:latent(size.frames, size.height, size.width)
   local model = s:plain("model")
   local frames, rows_n, cols = pipe.model:grid(latent[2], latent[3], latent[4])
   local tokens, encoder = B * frames * rows_n * cols, pipe.text.config
   return {isa = device:facts().isa, dtype = dtype, threads = device:facts().threads, tokens = tokens, tokens_per_s = tokens / seconds,
-    seconds = seconds, tflops = step.useful_flop(rows) / seconds * 1e-12, ops = step.by_op(rows), loss = loss,
+    seconds = seconds, tflops = step.useful_flop(rows) / seconds * 1e-12, ops = step.by_op(rows), loss = one(),
     shape = {batch = B, frames = frames, rows = rows_n, cols = cols, channels = latent[1], width = model.hidden_size,
       heads = model.num_heads,
       depth = model.depth, sigma = model.pred_sigma ~= false, text = text, text_width = pipe.text.width, text_heads = encoder.num_heads,

@@ -58,18 +58,24 @@ function step.useful_flop(rows)
 end
 
 --- Times of repeated runs: the best, after one to warm up.
----@param run function      one run, complete when it returns
----@param seconds number    to spend, at least four runs
----@return number seconds   of the best run
-function step.best(run, seconds)
+---@param run function           one run, complete when it returns
+---@param seconds number         to spend, at least four runs
+---@param prog mr.Program|nil    timed node by node: of each its best, so that other programs' work blames no op
+---@return number seconds        of the best run
+---@return table|nil rows        of prog:times()
+function step.best(run, seconds, prog)
+  if prog then prog:time(true) end
   run()
-  local best, start, n = math.huge, base.now_s(), 0
+  local best, rows, start, n = math.huge, nil, base.now_s(), 0
   while n < 4 or base.now_s() - start < seconds do
     local from = base.now_s()
     run()
     best, n = math.min(best, base.now_s() - from), n + 1
+    local new = prog and prog:times()
+    for i, row in ipairs(rows or {}) do row.seconds = math.min(row.seconds, new[i].seconds) end
+    rows = rows or new
   end
-  return best
+  return best, rows
 end
 
 --- Time per op: one row per op name, largest first.
@@ -104,16 +110,12 @@ function step.measure(options)
   run:init(1)
   local prog = run:compile(g)
   for name, tensor in pairs(set) do prog:set(name, tensor) end
-  local seconds = step.best(function()
+  local seconds, rows = step.best(function()
     prog:run()
     run:sync()
-  end, options.seconds)
+  end, options.seconds, prog)
   -- before the peak is measured: its buffers are not the step's
   local resident = core.max_resident()
-  prog:time(true)
-  prog:run()
-  run:sync()
-  local rows = prog:times()
   local flop = step.useful_flop(rows)
   local peak = core.product_peak(dtype, facts.threads, options.seconds / 20)
   local tflops = flop / seconds * 1e-12

@@ -7,7 +7,8 @@ local printer = require "moonreel.cli.table"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|kernels] [--threads N] [--dtype f32|bf16] [--seconds S] [--no-peer] [--ops] [--json]",
+  usage = "bench [step|demo-step|kernels] [--threads N] [--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE]"
+    .. " [--ops] [--json]",
   options = {
     {"step", "forward and backward of a cut of STDiT3-XL/2: TFLOP/s, share of the product peak, memory"},
     {"demo-step", "a whole training step of recipes/tiny/demo.lua: tokens per second"},
@@ -16,6 +17,7 @@ local command = {
     {"--dtype TYPE", "f32 or bf16 (default: bf16 where the processor has it; demo-step: the recipe's)"},
     {"--seconds S", "time to spend per measurement (default 5)"},
     {"--peer", "run the same in PyTorch when it is installed (default; --no-peer leaves it out)"},
+    {"--python FILE", "interpreter whose PyTorch is the peer (default: python3); it gets 90 s, a slow step is measured once"},
     {"--ops", "time per op of the step"},
     {"--json", "one JSON object"},
   },
@@ -29,14 +31,14 @@ local function clean(value)
 end
 
 -- adds peer, speedup and memory share to a result
-local function compare(what, result, request, mine)
-  local peer, reason = require("moonreel.bench.peer").run(what, request)
+local function compare(what, result, request, python)
+  local peer, reason = require("moonreel.bench.peer").run(python, what, request)
   if not peer then
     result.peer_missing = reason
     return
   end
   result.peer = peer
-  result.speedup = mine(peer)
+  result.speedup = peer.seconds / result.seconds
   if result.peak_bytes and peer.peak_bytes then result.memory_share = result.peak_bytes / peer.peak_bytes end
 end
 
@@ -57,8 +59,8 @@ end
 local function say_peer(result, text)
   if result.peer_missing then print("  peer: " .. result.peer_missing)
   elseif result.peer then
-    print(("  %s %s, %s (its products: %.3f TFLOP/s): %s"):format(result.peer.name, result.peer.version, result.peer.dtype,
-      result.peer.product_tflops, text(result.peer)))
+    print(("  %s %s, %s (its products: %.3f TFLOP/s)%s: %s"):format(result.peer.name, result.peer.version, result.peer.dtype,
+      result.peer.product_tflops, result.peer.runs == 1 and ", one run" or "", text(result.peer)))
   end
 end
 
@@ -69,7 +71,7 @@ function runs.step(o)
   local r = step.measure(o)
   if o.peer then
     local request = {threads = r.threads, flop = r.flop, seconds = o.seconds, isa = r.isa, latent = step.latent, model = step.model}
-    compare("step", r, request, function(peer) return peer.seconds / r.seconds end)
+    compare("step", r, request, o.python)
   end
   return r, function()
     print(("step: %s, %s, %d threads: %.3f s, %.3f TFLOP/s of %.3f (%s): ratio %.2f"):format(r.isa, r.dtype, r.threads,
@@ -87,7 +89,7 @@ runs["demo-step"] = function(o)
   local r = require("moonreel.bench.demo").measure(setmetatable({recipe = "recipes/tiny/demo.lua"}, {__index = o}))
   if o.peer then
     local request = {threads = r.threads, seconds = o.seconds, isa = r.isa, shape = r.shape}
-    compare("demo-step", r, request, function(peer) return peer.seconds / r.seconds end)
+    compare("demo-step", r, request, o.python)
     if r.peer then r.peer.tokens_per_s = r.tokens / r.peer.seconds end
   end
   return r, function()
@@ -141,6 +143,10 @@ function command.run(args)
   local settings = {threads = math.tointeger(number("threads", 1) or 0), dtype = o.dtype, seconds = number("seconds", 0.01) or 5,
     peer = o.peer ~= false, ops = o.ops}
   if not settings.threads then fault.usage("bench: --threads: expected a whole number, got '%s'", o.threads) end
+  if settings.peer and (names[1] ~= "kernels" or #names > 1) then
+    settings.python = require("moonreel.bench.peer").python(o.python)
+    if o.python and not settings.python then fault.usage("bench: --python: '%s' does not run `import torch`", o.python) end
+  end
   local all = {}
   for _, name in ipairs(names) do
     local result, show = runs[name](settings)

@@ -23,6 +23,49 @@ describe("moonreel bench", function()
     assert.is_true(best >= 0 and best < 1)
   end)
 
+  it("times each node by its best run", function()
+    local n = 0
+    local prog = {time = function() end, times = function() return {{op = "a", seconds = n}, {op = "b", seconds = 9 - n}} end}
+    local _, rows = require("moonreel.bench.step").best(function() n = n + 1 end, 0, prog)
+    assert.same({{op = "a", seconds = 2}, {op = "b", seconds = 4}}, rows)
+  end)
+
+  describe("with --python", function()
+    local peer = require "moonreel.bench.peer"
+    local python = os.tmpname()
+    local function answers(shell)
+      local f <close> = assert(io.open(python, "w"))
+      f:write("#!/bin/sh\n[ \"$1\" = -c ] && exit\n", shell, "\n")
+      f:close()
+      os.execute("chmod +x " .. python)
+    end
+    teardown(function() os.remove(python) end)
+
+    it("compares with the PyTorch of that interpreter", function()
+      answers([[echo '{"name": "PyTorch", "version": "9.9", "dtype": "float32", "seconds": 1000, "runs": 1, "product_tflops": 1, "peak_bytes": 1}']])
+      local text, exit = run("demo-step", "--python", python, "--seconds=0.01", "--threads=1")
+      assert.equal(0, exit)
+      assert.matches("PyTorch 9.9, float32 %(its products: 1.000 TFLOP/s%), one run: 1000.0000 s", text)
+    end)
+
+    it("says why there is no comparison", function()
+      answers([[echo '{"name": "PyTorch", "version": "9.9", "least_seconds": 118}']])
+      local result, reason = peer.run(python, "step", {})
+      assert.is_nil(result)
+      assert.matches("PyTorch 9.9 would need at least 118 s", reason)
+      answers("exec sleep 20")
+      peer.deadline_s = 0.2
+      result, reason = peer.run(python, "step", {})
+      assert.is_nil(result)
+      assert.matches("did not finish in 0.2 s", reason)
+    end)
+
+    it("refuses one without PyTorch before it measures", function()
+      local _, exit = run("step", "--python=/no/python")
+      assert.equal(2, exit)
+    end)
+  end)
+
   it("says rates of the demo's step as JSON", function()
     local text, exit = run("demo-step", "--json", "--no-peer", "--seconds=0.01", "--threads=1")
     assert.equal(0, exit)
