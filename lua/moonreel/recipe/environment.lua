@@ -11,18 +11,23 @@ local function fail(text) error(text, 3) end
 
 -- keys in a fixed order: numbers first, then texts, then booleans; anything else has no order
 local rank = { number = 1, string = 2, boolean = 3 }
+local function key_before(a, b)
+  local x, y = rank[type(a)], rank[type(b)]
+  if x ~= y then return x < y end
+  if x == 3 then return a == false and b == true end
+  return a < b
+end
 local function sorted_keys(t)
-  local keys = {}
+  local keys, n, numbers, texts, listed = {}, 0, true, true, true
   for key in next, t do
-    if not rank[type(key)] then fail("pairs: a key of type " .. type(key) .. " has no order; use numbers or text") end
-    keys[#keys + 1] = key
+    local of = rank[type(key)]
+    if not of then fail("pairs: a key of type " .. type(key) .. " has no order; use numbers or text") end
+    n = n + 1
+    keys[n] = key
+    numbers, texts, listed = numbers and of == 1, texts and of == 2, listed and key == n
   end
-  table.sort(keys, function(a, b)
-    local x, y = rank[type(a)], rank[type(b)]
-    if x ~= y then return x < y end
-    if x == 3 then return a == false and b == true end
-    return a < b
-  end)
+  -- keys of one kind have their own order; those of a list come in it
+  if not listed then table.sort(keys, not (numbers or texts) and key_before or nil) end
   return keys
 end
 environment.sorted_keys = sorted_keys
@@ -89,23 +94,35 @@ local function capped_concat(t, separator, from, to)
   return table.concat(t, separator, from, to)
 end
 
+environment.pairs = ordered_pairs
+
 local function take(from, names)
   local out = {}
   for name in names:gmatch("%S+") do out[name] = from[name] end
   return out
 end
 
+local allowed = take(_G, "assert error ipairs select tonumber type")
+allowed.pairs, allowed.tostring = ordered_pairs, plain_tostring
+allowed.math = take(math, "abs ceil cos deg exp floor fmod huge log max maxinteger min mininteger modf pi rad sin sqrt " ..
+  "tan tointeger type ult")
+allowed.string = take(string, "byte char len lower reverse sub upper")
+allowed.string.format, allowed.string.rep = plain_format, capped_rep
+allowed.table = take(table, "insert pack remove sort")
+allowed.table.move, allowed.table.unpack, allowed.table.concat = capped_move, capped_unpack, capped_concat
+
 --- A fresh allow-list. `recipe` and `require` are added by the loader.
 ---@return table
 function environment.new()
-  local env = take(_G, "assert error ipairs select tonumber type")
-  env.pairs, env.tostring = ordered_pairs, plain_tostring
-  env.math = take(math, "abs ceil cos deg exp floor fmod huge log max maxinteger min mininteger modf pi rad sin sqrt " ..
-    "tan tointeger type ult")
-  env.string = take(string, "byte char len lower reverse sub upper")
-  env.string.format, env.string.rep = plain_format, capped_rep
-  env.table = take(table, "insert pack remove sort")
-  env.table.move, env.table.unpack, env.table.concat = capped_move, capped_unpack, capped_concat
+  local env = {}
+  for name, value in next, allowed do
+    -- a recipe may change its own copy
+    env[name] = value
+    if type(value) == "table" then
+      env[name] = {}
+      for inner, f in next, value do env[name][inner] = f end
+    end
+  end
   return env
 end
 
@@ -123,11 +140,10 @@ function environment.guarded(source, f, ...)
   local meta = debug.getmetatable("")
   local before = meta.__index
   if type(before) == "function" then return pcall(f, ...) end
-  local allowed = environment.new().string
   meta.__index = function(_, name)
     local caller = debug.getinfo(2, "S")
     if caller and sources[caller.source] then
-      local value = allowed[name]
+      local value = allowed.string[name]
       if value == nil then fail(("text has no method '%s' in a recipe"):format(tostring(name))) end
       return value
     end
@@ -135,6 +151,19 @@ function environment.guarded(source, f, ...)
   end
   local results = table.pack(pcall(f, ...))
   meta.__index = before
+  return table.unpack(results, 1, results.n)
+end
+
+--- Call our own code from within recipe code: without the detour that texts take there.
+---@param f function
+---@return any ...  results of f
+function environment.unguarded(f, ...)
+  local meta = debug.getmetatable("")
+  local guard = meta.__index
+  meta.__index = string
+  -- an error ends the recipe, and guarded() with it
+  local results = table.pack(f(...))
+  meta.__index = guard
   return table.unpack(results, 1, results.n)
 end
 

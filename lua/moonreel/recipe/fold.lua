@@ -137,6 +137,8 @@ end
 -- the effect of layer `index` on a path: a write, and whether something above took the path back first
 function Fold:effect(index, keys, count)
   local write, reset = self.layers[index].write, nil
+  -- most layers say nothing about most fields
+  if not write.children[keys[1]] then return end
   for i = 1, count do
     write = self:resolve(write, keys, i - 1, index)
     if write.tag ~= "table" then return reset or write.tag, nil, write end
@@ -207,22 +209,22 @@ end
 --- Value of a leaf after layers 1..upto (default all); marker.none, or `absent` for a missing map entry.
 ---@param keys table
 ---@param upto integer|nil
-function Fold:leaf(keys, upto)
+---@param schema table|nil  of the leaf, where the caller has it
+function Fold:leaf(keys, upto, schema)
   local final = upto == nil
   local memo_key = final and key_of(keys, #keys)
   if final and self.memo[memo_key] ~= nil then return self.memo[memo_key] end
-  local schema = self:schema(keys)
+  schema = schema or self:schema(keys)
   local default, source = self:default(keys, schema)
   if type(default) == "function" then
     local write = { place = { argument = "default of " .. show_path(keys) } }
     self.default_writes = self.default_writes or {}
     write = self.default_writes[key_of(keys, #keys)] or write
     self.default_writes[key_of(keys, #keys)] = write
-    if write.value == nil then write.value = self:call(write, keys, #keys, default, nil) end
+    if write.value == nil then write.value = checked(schema, keys, self:call(write, keys, #keys, default, nil), write.place) end
     default = write.value
   end
   local value = default
-  if value ~= absent and value ~= marker.none then value = checked(schema, keys, value, { argument = "default" }) end
   local chain = {}
   if value ~= absent then chain[1] = { value = value, source = source } end
   for index = 1, upto or #self.layers do
@@ -330,7 +332,7 @@ function Fold:each(visit)
     if schema.tag == "record" then
       for _, name in ipairs(registry.names(schema, schema.types and (self:type_name(keys, #keys) or "\0"))) do
         keys[#keys + 1] = name
-        walk(keys, self:schema(keys))
+        walk(keys, self:field(schema, keys, #keys))
         keys[#keys] = nil
       end
     elseif schema.tag == "map" then
@@ -346,7 +348,7 @@ function Fold:each(visit)
         keys[#keys] = nil
       end
     else
-      local value = self:leaf(keys)
+      local value = self:leaf(keys, nil, schema)
       if value ~= absent then visit(keys, schema, value, self.chains[key_of(keys, #keys)]) end
     end
   end

@@ -29,50 +29,66 @@ local function quoted(text, from)
   end
 end
 
+-- what a word that begins with this character may be; any other is a mark of its own
+local begins = {}
+for byte = 0, 127 do
+  local c = string.char(byte)
+  begins[c] = c:find("[%a_]") and "name" or c:find("%d") and "number" or c:find("[\"']") and "quoted" or c:find("[%[%-.=~<>/:]") and "long"
+    or nil
+end
+
+-- marks of several characters, the longer first
+local long_marks = { "^%.%.%.", "^%.%.", "^[=~<>]=", "^//", "^<<", "^>>", "^::" }
+
+local function mark_end(text, from)
+  for _, pattern in ipairs(long_marks) do
+    local _, to = text:find(pattern, from)
+    if to then return to end
+  end
+  return from
+end
+
+local find, sub = string.find, string.sub
+
 --- Split source text into words. Comments and blanks are left out.
 ---@param text string
 ---@return table[] words  {kind = name|number|text|mark, text, from, to, line}
 function lexer.words(text)
-  local words, at, line = {}, 1, 1
-  local function add(kind, from, to)
-    local piece = text:sub(from, to)
-    words[#words + 1] = { kind = kind, text = piece, from = from, to = to, line = line }
-    if kind == "text" then
-      for _ in piece:gmatch("\n") do line = line + 1 end
+  local words, n, at, line = {}, 0, 1, 1
+  local function count_lines(from, to)
+    for _ in text:sub(from, to):gmatch("\n") do line = line + 1 end
+  end
+  -- a first line for the shell is no Lua
+  if sub(text, 1, 1) == "#" then at = find(text, "\n", 1, true) or #text + 1 end
+  while true do
+    at = find(text, "[^ \t\r\v\f]", at)
+    if not at then return words end
+    local word = sub(text, at, at)
+    local what, kind, to = begins[word], "mark", at
+    if word == "\n" then
+      kind, line = nil, line + 1
+    elseif what == "name" then
+      kind, to = "name", select(2, find(text, "^[%w_]+", at))
+    elseif what == "number" or what == "long" and find(text, "^%.%d", at) then
+      -- digits, hex, exponents with their sign
+      kind, to = "number", select(2, find(text, "^%.?%d[%w_%.]*", at))
+      while find(text, "^[eEpP][+-]%d", to) do to = select(2, find(text, "^[+-][%w_%.]*", to + 1)) end
+    elseif what == "quoted" then
+      kind, to = "text", quoted(text, at)
+    elseif what == "long" and find(text, "^%-%-", at) then
+      kind, to = nil, long_bracket(text, at + 2) or (find(text, "\n", at, true) or #text + 1) - 1
+      count_lines(at, to)
+    elseif what == "long" then
+      to = long_bracket(text, at)
+      if to then kind = "text" else to = mark_end(text, at) end
+    end
+    if kind then
+      n = n + 1
+      words[n] = { kind = kind, text = to == at and word or sub(text, at, to), from = at, to = to, line = line }
+      if kind == "text" then count_lines(at, to) end
     end
     at = to + 1
   end
-  -- a first line for the shell is no Lua
-  if text:sub(1, 1) == "#" then at = text:find("\n", 1, true) or #text + 1 end
-  while at <= #text do
-    local c = text:sub(at, at)
-    if c == "\n" then
-      line, at = line + 1, at + 1
-    elseif c:find("%s") then
-      at = at + 1
-    elseif text:find("^%-%-", at) then
-      local stop = long_bracket(text, at + 2)
-      stop = stop or (text:find("\n", at, true) or #text + 1) - 1
-      for _ in text:sub(at, stop):gmatch("\n") do line = line + 1 end
-      at = stop + 1
-    elseif c:find("[%a_]") then
-      add("name", at, select(2, text:find("^[%w_]+", at)))
-    elseif text:find("^%.?%d", at) then
-      -- digits, hex, exponents with their sign
-      local stop = select(2, text:find("^%.?%d[%w_%.]*", at))
-      while text:find("^[eEpP][+-]%d", stop) do stop = select(2, text:find("^[+-][%w_%.]*", stop + 1)) end
-      add("number", at, stop)
-    elseif c == '"' or c == "'" then
-      add("text", at, quoted(text, at))
-    elseif long_bracket(text, at) then
-      add("text", at, long_bracket(text, at))
-    else
-      local mark = text:match("^%.%.%.", at) or text:match("^[=~<>]=", at) or text:match("^%.%.", at)
-        or text:match("^//", at) or text:match("^<<", at) or text:match("^>>", at) or text:match("^::", at) or c
-      add("mark", at, at + #mark - 1)
-    end
-  end
-  return words
 end
 
 return lexer

@@ -17,6 +17,32 @@ function loader.new()
   return setmetatable({ loaded = {}, order = {} }, Loader)
 end
 
+local function key_text(key)
+  return type(key) == "number" and "element [" .. key .. "]" or "'" .. tostring(key) .. "'"
+end
+
+-- keys of one run of a constructor, in order, and their lines
+local function keys_of(constructor, computed, at)
+  local keys, lines, position, k = {}, {}, 0, 0
+  for _, item in ipairs(constructor.items) do
+    local key, line = item.key, item.line
+    if item.positional then
+      position = position + 1
+      key = position
+    elseif item.computed then
+      k = k + 1
+      key = computed[k].key
+    end
+    if lines[key] then
+      fault.recipe("%s: %s is written twice in one table, first at line %d; the last one would win without a word",
+        at(line), key_text(key), lines[key])
+    end
+    if item.open_ended then constructor.open_ended = key end
+    keys[#keys + 1], lines[key] = key, line
+  end
+  return keys, lines
+end
+
 -- what the rewritten constructors call: checks for values that plain Lua would drop, then remembers the lines
 local function hooks(file, constructors)
   local open = {}
@@ -37,29 +63,18 @@ local function hooks(file, constructors)
   end
   env.__table = function(frame, t)
     open[#open] = nil
-    local lines, position, computed = {}, 0, 0
-    for _, item in ipairs(frame.constructor.items) do
-      local key, line = item.key, item.line
-      if item.positional then
-        position = position + 1
-        key = position
-      elseif item.computed then
-        computed = computed + 1
-        key = frame.computed[computed].key
-      end
-      if lines[key] then
-        fault.recipe("%s: %s is written twice in one table, first at line %d; " ..
-          "the last one would win without a word", at(line),
-          type(key) == "number" and "element [" .. key .. "]" or "'" .. tostring(key) .. "'", lines[key])
-      end
-      if t[key] == nil and not item.open_ended then
+    local constructor = frame.constructor
+    -- keys that are all written out are the same at every run
+    local keys, lines = constructor.keys, constructor.lines
+    if not keys then keys, lines = keys_of(constructor, frame.computed, at) end
+    if #frame.computed == 0 then constructor.keys, constructor.lines = keys, lines end
+    for i = 1, #keys do
+      if t[keys[i]] == nil and keys[i] ~= constructor.open_ended then
         fault.recipe("%s: %s is nil, which Lua drops without a word; " ..
-          "try: recipe.none for no value, recipe.remove for the default", at(line),
-          type(key) == "number" and "element [" .. key .. "]" or "'" .. tostring(key) .. "'")
+          "try: recipe.none for no value, recipe.remove for the default", at(lines[keys[i]]), key_text(keys[i]))
       end
-      lines[key] = line
     end
-    place.remember(t, file.shown, frame.constructor.line, lines)
+    place.remember(t, file.shown, constructor.line, lines)
     return t
   end
   return env
@@ -111,7 +126,7 @@ function Loader:environment(file, constructors)
   env.require = function(name)
     if type(name) ~= "string" then fault.recipe("%s: require: expected a name, got %s", here(), type(name)) end
     local where = here()
-    return self:run(files.from(name, file, where), where)
+    return environment.unguarded(function() return self:run(files.from(name, file, where), where) end)
   end
   return setmetatable({}, {
     __index = function(_, name)

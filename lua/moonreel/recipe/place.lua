@@ -3,18 +3,18 @@
 -- @module moonreel.recipe.place
 local place = {}
 
--- table -> {file, line, keys = {key -> {line, value}}}; the tables live as long as their recipe
+-- table -> {file, line, lines = {key -> line}, values = {key -> value}}; the tables live as long as their recipe
 local known = setmetatable({}, { __mode = "k" })
 
 --- Remember a constructor's table.
 ---@param t table
 ---@param file string  as shown in messages
 ---@param line integer
----@param keys table   key -> line
-function place.remember(t, file, line, keys)
+---@param lines table   key -> line
+function place.remember(t, file, line, lines)
   local values = {}
-  for key, key_line in pairs(keys) do values[key] = { line = key_line, value = t[key] } end
-  known[t] = { file = file, line = line, keys = values }
+  for key in next, lines do values[key] = t[key] end
+  known[t] = { file = file, line = line, lines = lines, values = values }
 end
 
 --- A copy without some keys that keeps the places of the others.
@@ -46,10 +46,10 @@ end
 function place.of_key(t, key, outer)
   local entry = known[t]
   if not entry then return outer end
-  local at = entry.keys[key]
+  local written = entry.values[key]
   -- a key set later by code has the constructor's line (a NaN equals nothing, itself included)
-  local same = at and (rawequal(at.value, t[key]) or at.value ~= at.value)
-  local line = same and at.line or entry.line
+  local same = rawequal(written, t[key]) or written ~= written
+  local line = same and entry.lines[key] or entry.line
   if outer.file ~= entry.file then
     return { file = outer.file, line = outer.line, built = { file = entry.file, line = line } }
   end

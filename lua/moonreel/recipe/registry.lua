@@ -30,12 +30,21 @@ local function record_at(root, keys, count)
   return at
 end
 
+-- a default as bakes use it, without a further check; maps are written in normal form
+local function normal(schema, value)
+  if value == nil or type(value) == "function" or schema.tag == "map" then return value end
+  local good = kinds.check(schema, value)
+  assert(good ~= nil, "the default does not fit: " .. schema.path)
+  return good
+end
+
 local function row_schema(row, path)
   row.path = path
   row.affects = row.affects or "run"
   row.resume = row.resume or (row.affects == "run" and "warn" or "free")
   local schema = kinds.schema(row[2], row)
   schema.path = path
+  row.default = normal(schema, row.default)
   return schema
 end
 
@@ -82,7 +91,9 @@ local function add_types(self, module, record_path)
   end
   for name, type_row in pairs(module.types) do
     assert(not record.types[name], "type declared twice: " .. record_path .. " " .. name)
-    record.types[name] = { fields = fields, preset = type_row.preset or {}, reader = type_row.reader, help = type_row.help }
+    local preset = {}
+    for field, value in pairs(type_row.preset or {}) do preset[field] = normal(fields[field], value) end
+    record.types[name] = { fields = fields, preset = preset, reader = type_row.reader, help = type_row.help }
   end
   -- `type` is one choice among all that files declare
   local choices = {}

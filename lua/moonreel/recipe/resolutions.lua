@@ -3,7 +3,7 @@
 local named = {}
 for _, r in ipairs(require "moonreel.data.resolutions") do
   local aspects = {}
-  for i, a in ipairs(r.aspects) do aspects[i] = { tonumber(a[1]), a[2], a[3] } end
+  for i, a in ipairs(r.aspects) do aspects[i] = { tonumber(a[1]) + 0.0, a[2], a[3] } end
   named[r.name] = { pixels = r.pixels, aspects = aspects }
 end
 return named

@@ -24,7 +24,10 @@ end
 
 -- the value of a literal key inside [ ]: text or number; nil when it is computed
 local function literal_key(word)
-  if word.kind ~= "text" and word.kind ~= "number" then return nil end
+  if word.kind == "number" then return tonumber(word.text) end
+  if word.kind ~= "text" then return nil end
+  local simple = word.text:match("^[\"']([^\\]*)[\"']$")
+  if simple then return simple end
   local chunk = load("return " .. word.text, "=key", "t", {})
   return chunk and chunk()
 end
@@ -53,7 +56,8 @@ function rewrite.source(text)
   local words = lexer.words(text)
   local edits, constructors = {}, {}
   local stack = {}
-  local function insert(at, piece) edits[#edits + 1] = { at = at, piece = piece, order = #edits } end
+  -- from left to right, as the words come
+  local function insert(at, piece) edits[#edits + 1] = { at = at, piece = piece } end
 
   for i, word in ipairs(words) do
     local top = stack[#stack]
@@ -98,9 +102,7 @@ function rewrite.source(text)
     end
   end
 
-  -- apply the insertions from left to right
   local out, at = {}, 1
-  table.sort(edits, function(a, b) return a.at < b.at or (a.at == b.at and a.order < b.order) end)
   for _, edit in ipairs(edits) do
     out[#out + 1] = text:sub(at, edit.at - 1)
     out[#out + 1] = edit.piece

@@ -18,14 +18,13 @@ local bake = {}
 
 -- 1. the files, ancestors first; of one stage, or of the whole recipe
 local function load_files(job)
-  local files_of_bake = loader.new()
   job.layers = {}
-  for _, part in ipairs(files_of_bake:layers(job.file)) do
+  for _, part in ipairs(job.loader:layers(job.file)) do
     job.layers[#job.layers + 1] = { write = layer.of_recipe(part.body, part.shown), shown = part.shown, file = part.file }
   end
   job.stages = stages.take(job.layers)
   if job.stage then
-    job.layers = stages.layers(files_of_bake, job.layers, stages.find(job.stages, job.stage, "--stage " .. job.stage))
+    job.layers = stages.layers(job.loader, job.layers, stages.find(job.stages, job.stage, "--stage " .. job.stage))
   end
 end
 
@@ -146,7 +145,7 @@ local function add_stages(job)
   if not job.stages or job.stage then return end
   local list = {}
   for i, entry in ipairs(job.stages) do
-    list[i] = { name = entry.name, hash = bake.bake(job.file, job.arguments, entry.name).hash }
+    list[i] = { name = entry.name, hash = bake.bake(job.file, job.arguments, entry.name, job.loader).hash }
   end
   for _, leaf in ipairs(job.leaves) do
     if leaf.path == "stages" then
@@ -190,12 +189,16 @@ local steps = { load_files, add_overrides, start_fold, collect, add_environment,
 ---@param file table      from files.root
 ---@param arguments table[]  {key, text, argument}
 ---@param stage string|nil   bake this stage of the recipe
+---@param files_so_far table|nil  loader of a bake that has read the same files
 ---@return table settings
-function bake.bake(file, arguments, stage)
-  local job = { file = file, arguments = arguments, stage = stage }
+function bake.bake(file, arguments, stage, files_so_far)
+  local job = { file = file, arguments = arguments, stage = stage, loader = files_so_far or loader.new() }
+  -- short-lived tables: collecting them all the time costs a fifth of a bake
+  local pause = collectgarbage("setpause", 1000)
   local ok, problem = pcall(environment.within_budget, function()
     for _, step in ipairs(steps) do step(job) end
   end)
+  collectgarbage("setpause", pause)
   if not ok then error(fault.adopt(problem), 0) end
   return frozen.new(job.leaves, { notes = job.notes, recipe = file.shown, hash = hash.of(job.leaves) })
 end

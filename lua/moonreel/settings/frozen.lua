@@ -1,5 +1,6 @@
 --- The settings object: values by path, each with its origin; nothing can change it.
 -- @module moonreel.settings.frozen
+local environment = require "moonreel.recipe.environment"
 local marker = require "moonreel.recipe.marker"
 
 local frozen = {}
@@ -16,31 +17,40 @@ end
 
 local store = setmetatable({}, { __mode = "k" })  -- proxy -> its table
 
--- read-only view of a plain table; `names` lists fields that may be none, anything else is a mistake
+-- read-only view of a table; `names` lists fields that may be none, anything else is a mistake
 local function view(t, path, names)
-  local inner = {}
-  for key, value in pairs(t) do
-    inner[key] = type(value) == "table" and not store[value] and view(value, path .. "." .. tostring(key)) or value
+  -- most values are never asked for: they become plain, and views, when they are
+  local below = {}
+  local function at(_, key)
+    local value = t[key]
+    if type(value) == "table" and not store[value] then
+      local part = below[key] or plain(value)
+      if part ~= below[key] and type(part) == "table" then part = view(part, path .. "." .. tostring(key)) end
+      below[key] = part
+      return part
+    elseif value == nil and names and not names[key] then
+      local known = {}
+      for name in pairs(names) do known[#known + 1] = name end
+      local near = require("moonreel.settings.nearest")(tostring(key), known)
+      local shown = (path .. "." .. tostring(key)):gsub("^%.", "")
+      error(("settings have no field '%s'%s"):format(shown, near and (", did you mean '" .. near .. "'?") or ""), 2)
+    end
+    return value
   end
-  local function refuse() error(("settings are fixed: %s"):format(path:gsub("^%.", "")), 2) end
   local proxy = setmetatable({}, {
-    __index = names and function(_, key)
-      local value = inner[key]
-      if value == nil and not names[key] then
-        local known = {}
-        for name in pairs(names) do known[#known + 1] = name end
-        local near = require("moonreel.settings.nearest")(tostring(key), known)
-        local shown = (path .. "." .. tostring(key)):gsub("^%.", "")
-        error(("settings have no field '%s'%s"):format(shown, near and (", did you mean '" .. near .. "'?") or ""), 2)
+    __index = at,
+    __newindex = function() error(("settings are fixed: %s"):format(path:gsub("^%.", "")), 2) end,
+    __pairs = function(self)
+      local keys, i = environment.sorted_keys(t), 0
+      return function()
+        i = i + 1
+        if keys[i] ~= nil then return keys[i], at(self, keys[i]) end
       end
-      return value
-    end or inner,
-    __newindex = refuse,
-    __pairs = function() return require("moonreel.recipe.environment").new().pairs(inner) end,
-    __len = function() return #inner end,
+    end,
+    __len = function() return #t end,
     __name = "mr.Settings",
   })
-  store[proxy] = inner
+  store[proxy] = t
   return proxy
 end
 
@@ -60,7 +70,7 @@ end
 ---@return table
 function frozen.copy(part)
   local out = {}
-  for key, value in pairs(store[part] or part) do out[key] = store[value] and frozen.copy(value) or value end
+  for key, value in pairs(store[part] or part) do out[key] = store[value] and frozen.copy(value) or plain(value) end
   return out
 end
 
@@ -132,25 +142,12 @@ function methods:require_readers()
   require("moonreel.settings.readers").check(self)
 end
 
--- path order; lengths of buckets by number
-local function before(a, b)
-  for i = 1, math.min(#a.keys, #b.keys) do
-    local x, y = a.keys[i], b.keys[i]
-    if x ~= y then
-      if type(x) ~= type(y) then return type(x) == "number" end
-      return x < y
-    end
-  end
-  return #a.keys < #b.keys
-end
-
 --- Make settings from leaves.
----@param leaves table[]  {path, keys, value, chain, row, schema}
+---@param leaves table[]  {path, keys, value, chain, row, schema}, in path order; lengths of buckets by number
 ---@param facts table     {hash, recipe, notes}
 ---@return table
 function frozen.new(leaves, facts)
-  table.sort(leaves, before)
-  local self = { list = leaves, by_path = {}, values = {}, names = {} }
+  local self = { list = leaves, by_path = {}, values = {} }
   for _, leaf in ipairs(leaves) do
     self.by_path[leaf.path] = leaf
     local at = self.values
@@ -163,10 +160,7 @@ function frozen.new(leaves, facts)
   -- records know their fields, so that a mistyped one is an error and a none one is nil
   local registry = require "moonreel.recipe.registry"
   local function tree(schema, values, path)
-    if schema.tag ~= "record" then
-      local copy = plain(values)
-      return type(copy) == "table" and view(copy, path) or copy
-    end
+    if schema.tag ~= "record" then return values end
     local t, names = {}, {}
     for _, name in ipairs(registry.names(schema)) do
       names[name] = true

@@ -4,25 +4,28 @@
 -- @module moonreel.settings.hash
 local base = require "moonreel.core.base"
 local marker = require "moonreel.recipe.marker"
+local sorted_keys = require("moonreel.recipe.environment").sorted_keys
 
 local hash = {}
 
 -- one text per value: type, then content of known length or fixed form
-local function canonical(value, schema)
+local function canonical(value)
   if value == marker.none then return "none" end
   if type(value) == "boolean" then return tostring(value) end
   if type(value) == "number" then
-    -- a number field is a double whatever was written; free data compares by value
-    if schema and schema.tag == "integer" then return ("%d"):format(value) end
+    -- 4 and 4.0 are one value
     local whole = math.tointeger(value)
-    if whole then return ("%d"):format(whole) end
-    return ("%.17g"):format(value)
+    return whole and whole .. "" or ("%.17g"):format(value)
   end
   if type(value) == "string" then return ("%d:%s"):format(#value, value) end
   if value == marker.previous then return "previous" end
-  local keys = require("moonreel.recipe.environment").sorted_keys(value)
-  local parts = {}
-  for i, key in ipairs(keys) do parts[i] = canonical(key) .. "=" .. canonical(value[key], nil) end
+  local parts, count = {}, 0
+  for _ in next, value do count = count + 1 end
+  if count == #value then
+    for i = 1, count do parts[i] = i .. "=" .. canonical(value[i]) end
+  else
+    for i, key in ipairs(sorted_keys(value)) do parts[i] = canonical(key) .. "=" .. canonical(value[key]) end
+  end
   return "{" .. table.concat(parts, ",") .. "}"
 end
 
@@ -33,7 +36,7 @@ function hash.of(leaves)
   local lines = {}
   for _, leaf in ipairs(leaves) do
     if leaf.affects == "run" and leaf.value ~= marker.none then
-      lines[#lines + 1] = leaf.path .. "\t" .. canonical(leaf.value, leaf.schema)
+      lines[#lines + 1] = leaf.path .. "\t" .. canonical(leaf.value)
     end
   end
   table.sort(lines)

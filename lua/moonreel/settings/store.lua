@@ -95,9 +95,12 @@ local function leaves_of(tree, origin, where)
         keys[#keys] = nil
       end
     elseif schema.tag == "map" and type(value) == "table" and next(value) ~= nil then
-      for _, name in ipairs(environment.sorted_keys(value)) do
-        keys[#keys + 1] = schema.key == "integer" and math.tointeger(tonumber(name)) or name
-        walk(keys, schema.value, value[name], row)
+      -- JSON's keys are text; lengths of buckets come by number
+      local entries = {}
+      for name, item in pairs(value) do entries[schema.key == "integer" and math.tointeger(tonumber(name)) or name] = item end
+      for _, name in ipairs(environment.sorted_keys(entries)) do
+        keys[#keys + 1] = name
+        walk(keys, schema.value, entries[name], row)
         keys[#keys] = nil
       end
     elseif schema.tag == "map" then
