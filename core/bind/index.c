@@ -123,15 +123,18 @@ static int index_row(lua_State *L)
 
 static void free_ingest(void *g) { mr_ingest_free(g); }
 
-// ingest(input, output, {captions, root, source, threads, deadline_s}) -> mr.Ingest
+// ingest(input, output, {captions, root, source, threads, deadline_s, resume, commit_rows}) -> mr.Ingest
 static int i_ingest(lua_State *L)
 {
     const char *input = luaL_checkstring(L, 1), *output = luaL_checkstring(L, 2);
+    lua_Integer commit_rows = mr_bind_opt_int(L, 3, "commit_rows", 0);
     mr_ingest_options o = {.captions = mr_bind_opt_str(L, 3, "captions", NULL),
                            .root = mr_bind_opt_str(L, 3, "root", NULL),
                            .source = mr_bind_opt_str(L, 3, "source", NULL),
                            .threads = (int32_t)mr_bind_opt_int(L, 3, "threads", 0),
-                           .deadline_s = mr_bind_opt_num(L, 3, "deadline_s", 0)};
+                           .deadline_s = mr_bind_opt_num(L, 3, "deadline_s", 0),
+                           .resume = mr_bind_opt_bool(L, 3, "resume", false),
+                           .commit_rows = (uint64_t)MR_MAX(commit_rows, 0)};
     void **box = mr_bind_box(L, INGEST);
     mr_ingest *g;
     mr_bind_check(L, mr_ingest_new(input, output, &o, &g));
@@ -139,7 +142,7 @@ static int i_ingest(lua_State *L)
     return 1;
 }
 
-// ingest:step(seconds) -> {total, done, written, refused, without_caption, finished}
+// ingest:step(seconds) -> {total, done, written, refused, without_caption, resumed, finished}
 static int ingest_step(lua_State *L)
 {
     mr_ingest_progress p;
@@ -151,8 +154,9 @@ static int ingest_step(lua_State *L)
                 {"done", p.done},
                 {"written", p.written},
                 {"refused", p.refused},
-                {"without_caption", p.without_caption}};
-    lua_createtable(L, 0, 6);
+                {"without_caption", p.without_caption},
+                {"resumed", p.resumed}};
+    lua_createtable(L, 0, 7);
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         lua_pushinteger(L, (lua_Integer)rows[i].value);
         lua_setfield(L, -2, rows[i].name);

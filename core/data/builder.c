@@ -1,35 +1,16 @@
 /* data: build an index: append rows in id order, then fingerprints, seal, checksums, rename.
  * Ref: dataplane 2.2, 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "data/data.h"
+#include "data/builder.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { COMMIT_ROWS = 262144 };
-
-struct mr_index_builder {
-    char path[4096], tmp[4200];
-    MDB_env *env;
-    MDB_txn *txn;
-    MDB_dbi tables[DATA_TABLES];
-    size_t map_bytes, used_bytes;   // used: an upper bound of what the tables hold
-    uint64_t rows, uncommitted;
-    mr_hot *chunk;                  // the unfinished one
-    data_keymap_entry *keymap;
-    uint64_t keymap_cap;
-    data_pack order_hashes, pack;   // row hashes in id order; scratch
-    data_squeeze *squeeze;          // NULL: captions stay plain
-    mr_hash128 set;
-    char roots[16][4096];
-    int n_roots;
-    bool finished;
-};
+enum { COMMIT_ROWS = 262144, COMMIT_S = 60 };
 
 static mr_status put(mr_index_builder *b, int table, const void *key, size_t key_bytes,
                      const void *value, size_t bytes, unsigned flags)
@@ -44,10 +25,10 @@ static mr_status put(mr_index_builder *b, int table, const void *key, size_t key
 static mr_status begin(mr_index_builder *b)
 {
     int err = mdb_txn_begin(b->env, NULL, 0, &b->txn);
-    for (int t = 0; !err && t < DATA_TABLES; t++)
+    for (int t = 0; !err && t < DATA_BUILD_TABLES; t++)
         err = mdb_dbi_open(b->txn, data_table_names[t], MDB_CREATE | data_table_flags(t),
                            &b->tables[t]);
-    b->uncommitted = 0;
+    b->committed_rows = b->built.rows, b->committed_s = mr_now_s();
     return err ? data_fail_mdb(b->tmp, "begin writing", err) : MR_OK;
 }
 
@@ -58,13 +39,22 @@ static mr_status commit(mr_index_builder *b)
     return err ? data_fail_mdb(b->tmp, "commit", err) : MR_OK;
 }
 
-// room for `more` bytes: the map grows between transactions
-static mr_status reserve(mr_index_builder *b, size_t more)
+// the map holds `more` bytes and a share for what LMDB keeps beside them
+static bool fits(const mr_index_builder *b, size_t more)
 {
     size_t need = b->used_bytes + more + (1 << 20);
-    if (b->uncommitted < COMMIT_ROWS && need + need / 4 < b->map_bytes) return MR_OK;
+    return need + need / 4 < b->map_bytes;
+}
+
+// before a row: the map grows between transactions, so that none ever finds it full. All tables hold
+// the same rows at each commit.
+static mr_status reserve(mr_index_builder *b, size_t more)
+{
+    if (b->built.rows - b->committed_rows < b->commit_rows &&
+        mr_now_s() - b->committed_s < COMMIT_S && fits(b, more))
+        return MR_OK;
     MR_TRY(commit(b));
-    while (need + need / 4 >= b->map_bytes) b->map_bytes *= 2;
+    while (!fits(b, more)) b->map_bytes *= 2;
     int err = mdb_env_set_mapsize(b->env, b->map_bytes);
     if (err) return data_fail_mdb(b->tmp, "enlarge", err);
     return begin(b);
@@ -77,11 +67,11 @@ mr_status mr_index_builder_meta(mr_index_builder *b, const char *name, const cha
 
 mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, size_t n)
 {
-    if (!n || b->rows || b->squeeze)
+    if (!n || b->built.rows || b->squeeze)
         return mr_fail(
             MR_E_USAGE,
             "%s: a dictionary of %zu bytes after %llu rows; expected one before the first", b->path,
-            n, (unsigned long long)b->rows);
+            n, (unsigned long long)b->built.rows);
     MR_TRY(reserve(b, n));
     MR_TRY(put(b, DATA_META, "dict", 4, dict, n, 0));
     return data_squeeze_new(dict, n, &b->squeeze);
@@ -90,6 +80,7 @@ mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, siz
 static mr_status builder_open(mr_index_builder *b)
 {
     MR_TRY(mr_dir_make(b->tmp));
+    while (!fits(b, 0)) b->map_bytes *= 2;
     int err = mdb_env_create(&b->env);
     if (!err) err = mdb_env_set_maxdbs(b->env, 64);
     if (!err) err = mdb_env_set_mapsize(b->env, b->map_bytes);
@@ -97,6 +88,7 @@ static mr_status builder_open(mr_index_builder *b)
     if (!err) err = mdb_env_open(b->env, b->tmp, MDB_NOLOCK, 0644);
     if (err) return data_fail_mdb(b->tmp, "create", err);
     MR_TRY(begin(b));
+    if (b->used_bytes) MR_TRY(data_builder_reload(b));
     MR_TRY(mr_index_builder_meta(b, "format", DATA_FORMAT));
     MR_TRY(mr_index_builder_meta(b, "state", "building"));
     return mr_index_builder_meta(
@@ -105,52 +97,41 @@ static mr_status builder_open(mr_index_builder *b)
         "flags u16, source u16, text_tokens u16, spare u16; 4096 rows a chunk, then xxh3-64");
 }
 
-// what killed builders of this index left behind: NAME.tmp-PID of a process that is gone
-static mr_status remove_leftovers(const mr_index_builder *b)
+mr_status mr_index_builder_new(const char *path, const mr_index_options *options,
+                               mr_index_builder **out)
 {
-    char dir[4096], child[8400];
-    char **names;
-    int n;
-    MR_TRY(data_path_absolute(b->path, dir));
-    char *slash = strrchr(dir, '/'), *name = slash + 1;
-    char base[4096];
-    size_t len = (size_t)snprintf(base, sizeof base, "%s.tmp-", name);
-    slash[slash == dir] = 0;
-    if (!mr_path_exists(dir)) return MR_OK;
-    MR_TRY(mr_dir_list(dir, &names, &n));
-    mr_status st = MR_OK;
-    for (int i = 0; i < n && st == MR_OK; i++) {
-        char *end;
-        if (strncmp(names[i], base, len)) continue;
-        long pid = strtol(names[i] + len, &end, 10);
-        if (pid <= 0 || *end || (kill((pid_t)pid, 0) == 0 && pid != (long)getpid()) ||
-            (pid != (long)getpid() && errno != ESRCH))
-            continue;
-        snprintf(child, sizeof child, "%s/%s", dir, names[i]);
-        st = mr_dir_remove(child);
-    }
-    mr_dir_list_free(names, n);
-    return st;
-}
-
-mr_status mr_index_builder_new(const char *path, size_t map_bytes, mr_index_builder **out)
-{
+    const mr_index_options o = options ? *options : (mr_index_options){0};
     mr_index_builder *b;
     if (!MR_NEW(b)) return mr_fail_memory(sizeof *b);
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
-    b->map_bytes = map_bytes ? map_bytes : (size_t)1 << 30;
+    b->map_bytes = o.map_bytes ? o.map_bytes : (size_t)1 << 30;
+    b->commit_rows = o.commit_rows ? o.commit_rows : COMMIT_ROWS;
+    b->resume = o.resume;
     mr_status st = (size_t)snprintf(b->path, sizeof b->path, "%.*s", (int)n, path) < sizeof b->path
                        ? MR_OK
                        : mr_fail(MR_E_IO, "%s: path is too long", path);
     snprintf(b->tmp, sizeof b->tmp, "%s.tmp-%ld", b->path, (long)getpid());
     if (st == MR_OK && !(b->chunk = mr_calloc(MR_HOT_ROWS, sizeof *b->chunk)))
         st = mr_fail_memory(MR_HOT_ROWS * sizeof *b->chunk);
-    if (st == MR_OK) st = remove_leftovers(b);
+    if (st == MR_OK) st = data_builder_leftovers(b);
     if (st == MR_OK) st = builder_open(b);
     if (st == MR_OK) *out = b;
     else mr_index_builder_free(b);
     return st;
+}
+
+mr_index_built mr_index_builder_built(const mr_index_builder *b) { return b->built; }
+
+mr_status mr_index_builder_text(mr_index_builder *b, const char *name, char **text)
+{
+    MDB_val k = {strlen(name), (void *)(uintptr_t)name}, v;
+    int err = mdb_get(b->txn, b->tables[DATA_META], &k, &v);
+    if (err) return data_fail_mdb(b->tmp, name, err);
+    if (!(*text = mr_alloc(v.mv_size + 1))) return mr_fail_memory(v.mv_size);
+    memcpy(*text, v.mv_data, v.mv_size);
+    (*text)[v.mv_size] = 0;
+    return MR_OK;
 }
 
 mr_status mr_index_builder_root(mr_index_builder *b, const char *folder, uint16_t *root)
@@ -178,16 +159,32 @@ static mr_status put_chunk(mr_index_builder *b, uint32_t chunk, size_t n)
     return put(b, DATA_HOT, &chunk, sizeof chunk, p->bytes, p->n, MDB_APPEND);
 }
 
-mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *given)
+mr_status data_builder_note(mr_index_builder *b, const mr_row *row)
 {
-    mr_row row = *given;
-    row.id = b->rows;
-    if (b->rows == b->keymap_cap) {
+    uint64_t id = b->built.rows;
+    if (id == b->keymap_cap) {
         uint64_t cap = MR_MAX(b->keymap_cap * 2, 4096);
         data_keymap_entry *more = mr_realloc(b->keymap, cap * sizeof *more);
         if (!more) return mr_fail_memory(cap * sizeof *more);
         b->keymap = more, b->keymap_cap = cap;
     }
+    b->chunk[id % MR_HOT_ROWS] = data_hot_of(row);
+    b->keymap[id] = (data_keymap_entry){row->key.hi, row->key.lo, id};
+    mr_hash128 h = data_row_hash(row);
+    data_put(&b->order_hashes, &h, sizeof h);
+    if (b->order_hashes.failed) return mr_fail_memory(b->order_hashes.cap * 2);
+    b->set.lo += h.lo;
+    b->set.hi += h.hi + (b->set.lo < h.lo);
+    bool any = false;
+    for (int32_t c = 0; c < row->n_captions; c++) any |= *row->captions[c].text != 0;
+    b->built.rows++, b->built.without_caption += !any;
+    return MR_OK;
+}
+
+mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *given)
+{
+    mr_row row = *given;
+    row.id = b->built.rows;
     size_t texts = strlen(row.path) + 512 + (size_t)row.info.n_keys * 10;
     for (int32_t c = 0; c < row.n_captions; c++) texts += strlen(row.captions[c].text) + 300;
     MR_TRY(reserve(b, texts * 2 + (MR_HOT_ROWS * sizeof(mr_hot))));
@@ -197,16 +194,19 @@ mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *given)
     MR_TRY(put(b, DATA_TEXT, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
     MR_TRY(data_pack_keys(&b->pack, &row));
     MR_TRY(put(b, DATA_KF, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
-    b->chunk[b->rows % MR_HOT_ROWS] = data_hot_of(&row);
-    b->keymap[b->rows] = (data_keymap_entry){row.key.hi, row.key.lo, row.id};
-    mr_hash128 h = data_row_hash(&row);
-    data_put(&b->order_hashes, &h, sizeof h);
-    if (b->order_hashes.failed) return mr_fail_memory(b->order_hashes.cap * 2);
-    b->set.lo += h.lo;
-    b->set.hi += h.hi + (b->set.lo < h.lo);
-    b->rows++, b->uncommitted++;
-    return b->rows % MR_HOT_ROWS ? MR_OK
-                                 : put_chunk(b, (uint32_t)(b->rows / MR_HOT_ROWS - 1), MR_HOT_ROWS);
+    MR_TRY(data_builder_note(b, &row));
+    return b->built.rows % MR_HOT_ROWS
+               ? MR_OK
+               : put_chunk(b, (uint32_t)(b->built.rows / MR_HOT_ROWS - 1), MR_HOT_ROWS);
+}
+
+mr_status mr_index_builder_refuse(mr_index_builder *b, const char *line)
+{
+    MR_TRY(reserve(b, strlen(line) * 2));
+    MR_TRY(put(b, DATA_REFUSED, &b->built.refused, sizeof b->built.refused, line, strlen(line),
+               MDB_APPEND));
+    b->built.refused++;
+    return MR_OK;
 }
 
 // rows with one key: name both files
@@ -232,13 +232,14 @@ static mr_status fail_duplicate(mr_index_builder *b, uint64_t first, uint64_t se
 
 static mr_status put_keymap(mr_index_builder *b)
 {
-    qsort(b->keymap, b->rows, sizeof *b->keymap, data_keymap_compare);
-    for (uint64_t i = 1; i < b->rows; i++)
+    qsort(b->keymap, b->built.rows, sizeof *b->keymap, data_keymap_compare);
+    for (uint64_t i = 1; i < b->built.rows; i++)
         if (b->keymap[i].hi == b->keymap[i - 1].hi && b->keymap[i].lo == b->keymap[i - 1].lo)
             return fail_duplicate(b, b->keymap[i - 1].id, b->keymap[i].id);
-    for (uint64_t i = 0; i < b->rows; i += DATA_KEYMAP_ROWS) {
+    for (uint64_t i = 0; i < b->built.rows; i += DATA_KEYMAP_ROWS) {
         uint32_t chunk = (uint32_t)(i / DATA_KEYMAP_ROWS);
-        size_t bytes = (size_t)MR_MIN((uint64_t)DATA_KEYMAP_ROWS, b->rows - i) * sizeof *b->keymap;
+        size_t bytes =
+            (size_t)MR_MIN((uint64_t)DATA_KEYMAP_ROWS, b->built.rows - i) * sizeof *b->keymap;
         MR_TRY(reserve(b, bytes));
         MR_TRY(put(b, DATA_KEYMAP, &chunk, sizeof chunk, b->keymap + i, bytes, MDB_APPEND));
     }
@@ -271,11 +272,11 @@ static mr_status put_roots(mr_index_builder *b)
 static mr_status seal(mr_index_builder *b, char order[33], char set[33])
 {
     char rows[24];
-    if (b->rows % MR_HOT_ROWS)
-        MR_TRY(put_chunk(b, (uint32_t)(b->rows / MR_HOT_ROWS), b->rows % MR_HOT_ROWS));
+    if (b->built.rows % MR_HOT_ROWS)
+        MR_TRY(put_chunk(b, (uint32_t)(b->built.rows / MR_HOT_ROWS), b->built.rows % MR_HOT_ROWS));
     MR_TRY(put_keymap(b));
     MR_TRY(put_roots(b));
-    snprintf(rows, sizeof rows, "%llu", (unsigned long long)b->rows);
+    snprintf(rows, sizeof rows, "%llu", (unsigned long long)b->built.rows);
     mr_hash128_hex(mr_hash128_of(b->order_hashes.bytes, b->order_hashes.n), order);
     mr_hash128_hex(b->set, set);
     MR_TRY(mr_index_builder_meta(b, "rows", rows));
@@ -308,17 +309,32 @@ static mr_status take_name(mr_index_builder *b)
     return mr_dir_sync(dir);
 }
 
-mr_status mr_index_builder_finish(mr_index_builder *b, const char *refused)
+// the refused rows as text, a line each
+static mr_status write_refused(mr_index_builder *b)
+{
+    char path[4300];
+    data_pack *p = &b->pack;
+    p->n = 0, p->failed = false;
+    for (uint64_t i = 0; i < b->built.refused; i++) {
+        MDB_val k = {sizeof i, &i}, v;
+        int err = mdb_get(b->txn, b->tables[DATA_REFUSED], &k, &v);
+        if (err) return data_fail_mdb(b->tmp, "read", err);
+        data_put(p, v.mv_data, v.mv_size);
+        data_put(p, "\n", 1);
+    }
+    if (p->failed) return mr_fail_memory(p->cap * 2);
+    snprintf(path, sizeof path, "%s/refused.jsonl", b->tmp);
+    return p->n ? mr_file_replace(path, p->bytes, p->n) : MR_OK;
+}
+
+mr_status mr_index_builder_finish(mr_index_builder *b)
 {
     char order[33], set[33], path[4300], info[512];
-    if (!b->rows) return mr_fail(MR_E_DATA, "%s: no rows", b->path);
+    if (!b->built.rows) return mr_fail(MR_E_DATA, "%s: no rows", b->path);
+    MR_TRY(write_refused(b));
     MR_TRY(seal(b, order, set));
-    if (refused && *refused) {
-        snprintf(path, sizeof path, "%s/refused.jsonl", b->tmp);
-        MR_TRY(mr_file_replace(path, refused, strlen(refused)));
-    }
     snprintf(info, sizeof info, DATA_FORMAT "\nrows %llu\nfp_order %s\nfp_set %s\n",
-             (unsigned long long)b->rows, order, set);
+             (unsigned long long)b->built.rows, order, set);
     snprintf(path, sizeof path, "%s/info.txt", b->tmp);
     MR_TRY(mr_file_replace(path, info, strlen(info)));
     MR_TRY(data_sum_write(b->tmp));
@@ -334,7 +350,7 @@ void mr_index_builder_free(mr_index_builder *b)
     if (b->txn) mdb_txn_abort(b->txn);
     if (b->env) mdb_env_close(b->env);
     // keeps the record of what went wrong
-    if (!b->finished && b->tmp[0]) {
+    if (!b->finished && b->tmp[0] && !(b->resume && b->committed_rows)) {
         mr_error *kept = mr_error_copy(mr_error_last());
         mr_dir_remove(b->tmp);
         if (kept) mr_error_adopt(kept);

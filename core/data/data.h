@@ -66,9 +66,12 @@ mr_hash128 data_row_hash(const mr_row *row);
 #define DATA_FORMAT "moonreel index 1"
 enum { DATA_META, DATA_HOT, DATA_ROW, DATA_TEXT, DATA_KF, DATA_KEYMAP, DATA_TABLES };
 enum { DATA_KEYMAP_ROWS = 65536 };
-extern const char *const data_table_names[DATA_TABLES];
+extern const char *const data_table_names[];    /* a builder's too */
 unsigned data_table_flags(int table);
 mr_status data_fail_mdb(const char *path, const char *verb, int err);
+/* A whole row; texts and lists are put in `arena`. Errors: MR_E_DATA damaged */
+mr_status data_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
+                        const data_unsqueeze *u, void *context, mr_row *out);
 
 typedef struct data_keymap_entry { uint64_t hi, lo, id; } data_keymap_entry;
 int data_keymap_compare(const void *a, const void *b);  /* by key, then id */
@@ -91,6 +94,8 @@ typedef struct data_source {
     char root[4096];        /* absolute */
     char described[8192];   /* the meta text "sources" */
 } data_source;
+/* What an unfinished index was built from must be the same. Errors: MR_E_DATA, with what changed */
+mr_status data_source_same(const data_source *s, const char *described);
 mr_status data_source_read(data_source *s, const char *input, const mr_ingest_options *options);
 void data_source_fini(data_source *s);
 /* Rows of a CSV or JSON lines file; `want_text` makes a missing text column an error. */

@@ -9,17 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const data_table_names[DATA_TABLES] = {"meta", "hot", "row", "text", "kf", "keymap"};
+const char *const data_table_names[] = {"meta", "hot", "row", "text", "kf", "keymap", "refused"};
 
 unsigned data_table_flags(int table) { return table == DATA_META ? 0 : MDB_INTEGERKEY; }
 
 mr_status data_fail_mdb(const char *path, const char *verb, int err)
 {
     if (err == ENOMEM) return mr_fail_memory(0);
-    return mr_fail(err == ENOSPC || err == EIO || err == EACCES || err == EROFS || err == EDQUOT
-                       ? MR_E_IO
-                       : MR_E_DATA,
-                   "%s: cannot %s: %s", path, verb, mdb_strerror(err));
+    // a write that the end of the disk cut short is EIO to LMDB
+    bool full = err == ENOSPC || err == EDQUOT || err == EFBIG || err == EIO;
+    return mr_fail(full || err == EACCES || err == EROFS ? MR_E_IO : MR_E_DATA,
+                   "%s: cannot %s: %s%s", path, verb, mdb_strerror(err),
+                   full ? "; try: make room on the disk, or take another" : "");
 }
 
 int data_keymap_compare(const void *a, const void *b)
@@ -247,6 +248,21 @@ void mr_index_reader_free(mr_index_reader *r)
 
 mr_index *mr_index_reader_index(const mr_index_reader *r) { return r->index; }
 
+mr_status data_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
+                        const data_unsqueeze *u, void *context, mr_row *out)
+{
+    MDB_val k = {sizeof id, &id}, v[DATA_TABLES];
+    memset(out, 0, sizeof *out);
+    out->id = id;
+    for (int t = DATA_ROW; t <= DATA_KF; t++) {
+        int err = mdb_get(txn, tables[t], &k, &v[t]);
+        if (err) return data_fail_mdb(data_table_names[t], "read", err);
+    }
+    MR_TRY(data_unpack_row(v[DATA_ROW], arena, out));
+    MR_TRY(data_unpack_text(v[DATA_TEXT], arena, out, u, context));
+    return data_unpack_keys(v[DATA_KF], arena, out);
+}
+
 // a value by integer key
 static mr_status get(mr_index_reader *r, int table, void *key, size_t key_bytes, MDB_val *value)
 {
@@ -288,15 +304,8 @@ mr_status mr_index_row(mr_index_reader *r, uint64_t id, mr_row *out)
                        (unsigned long long)r->index->facts.rows);
     // the last row's texts go, one block stays for the next
     mr_arena_release(&r->arena, (mr_arena_mark){0});
-    MDB_val v;
-    memset(out, 0, sizeof *out);
-    out->id = id;
-    mr_status st = get(r, DATA_ROW, &id, sizeof id, &v);
-    if (st == MR_OK) st = data_unpack_row(v, &r->arena, out);
-    if (st == MR_OK) st = get(r, DATA_TEXT, &id, sizeof id, &v);
-    if (st == MR_OK) st = data_unpack_text(v, &r->arena, out, r->index->unsqueeze, r->zstd);
-    if (st == MR_OK) st = get(r, DATA_KF, &id, sizeof id, &v);
-    if (st == MR_OK) st = data_unpack_keys(v, &r->arena, out);
+    mr_status st = data_read_row(r->txn, r->index->tables, id, &r->arena, r->index->unsqueeze,
+                                 r->zstd, out);
     if (st == MR_E_DATA)
         mr_fail_note("%s: row %llu is damaged; try: copy or build the index again", r->index->file,
                      (unsigned long long)id);

@@ -25,7 +25,6 @@ struct mr_ingest {
     char source_name[128];
     double deadline_s;
     uint16_t root;
-    data_pack refused;
     char first_reasons[1024];
     int n_reasons;
     mr_ingest_progress progress;
@@ -106,19 +105,37 @@ static void *scan_thread(void *user)
     return NULL;
 }
 
-static mr_status start(mr_ingest *g, const char *input, const char *output,
-                       const mr_ingest_options *o)
+static mr_status begin(mr_ingest *g)
 {
-    MR_TRY(mr_media_get(&g->media));
-    MR_TRY(data_source_read(&g->source, input, o));
-    MR_TRY(mr_index_builder_new(output, 0, &g->builder));
-    MR_TRY(mr_index_builder_root(g->builder, g->source.root, &g->root));
     MR_TRY(mr_index_builder_meta(g->builder, "sources", g->source.described));
     data_pack dict = {0};
     mr_status st = data_dict_train(g->source.rows, g->source.n, &dict);
     if (st == MR_OK && dict.n) st = mr_index_builder_dictionary(g->builder, dict.bytes, dict.n);
     mr_free(dict.bytes);
-    MR_TRY(st);
+    return st;
+}
+
+// a row of the input is in the index or among the refused ones: their number says where to go on
+static mr_status resume(mr_ingest *g, mr_index_built had)
+{
+    char *described;
+    MR_TRY(mr_index_builder_text(g->builder, "sources", &described));
+    mr_status st = data_source_same(&g->source, described);
+    mr_free(described);
+    g->written = g->next = g->progress.resumed = g->progress.done = had.rows + had.refused;
+    return st;
+}
+
+static mr_status start(mr_ingest *g, const char *input, const char *output,
+                       const mr_ingest_options *o)
+{
+    MR_TRY(mr_media_get(&g->media));
+    MR_TRY(data_source_read(&g->source, input, o));
+    const mr_index_options options = {.commit_rows = o->commit_rows, .resume = o->resume};
+    MR_TRY(mr_index_builder_new(output, &options, &g->builder));
+    MR_TRY(mr_index_builder_root(g->builder, g->source.root, &g->root));
+    mr_index_built had = mr_index_builder_built(g->builder);
+    MR_TRY(had.rows ? resume(g, had) : begin(g));
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     int threads = o->threads > 0 ? o->threads : (int)MR_MAX(processors, 1);
     g->progress.total = g->source.n;
@@ -154,15 +171,13 @@ static mr_status refuse(mr_ingest *g, const data_input *in, const scanned *s)
     char *line = o ? json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     json_decref(o);
     if (!line) return mr_fail_memory(0);
-    data_put(&g->refused, line, strlen(line));
-    data_put(&g->refused, "\n", 1);
+    mr_status st = mr_index_builder_refuse(g->builder, line);
     free(line);
-    g->progress.refused++;
     if (g->n_reasons++ < 3) {
         size_t n = strlen(g->first_reasons);
         snprintf(g->first_reasons + n, sizeof g->first_reasons - n, "\n  %s", s->why);
     }
-    return g->refused.failed ? mr_fail_memory(g->refused.cap * 2) : MR_OK;
+    return st;
 }
 
 static mr_status write_row(mr_ingest *g, const data_input *in, scanned *s)
@@ -183,19 +198,15 @@ static mr_status write_row(mr_ingest *g, const data_input *in, scanned *s)
                   .n_captions = 1,
                   .captions = &caption};
     row.key = mr_sample_key(g->source_name, row.path, row.start_us, row.end_us);
-    if (!*caption.text) g->progress.without_caption++;
-    g->progress.written++;
     return mr_index_builder_add(g->builder, &row);
 }
 
 static mr_status finish(mr_ingest *g)
 {
-    if (!g->progress.written)
+    if (!mr_index_builder_built(g->builder).rows)
         return mr_fail(MR_E_DATA, "none of %llu rows can be read; the first reasons:%s",
                        (unsigned long long)g->progress.total, g->first_reasons);
-    data_put(&g->refused, "", 1);
-    if (g->refused.failed) return mr_fail_memory(0);
-    MR_TRY(mr_index_builder_finish(g->builder, (const char *)g->refused.bytes));
+    MR_TRY(mr_index_builder_finish(g->builder));
     g->progress.finished = true;
     return MR_OK;
 }
@@ -232,7 +243,10 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
         }
         if (mr_now_s() >= end) break;
     }
+    mr_index_built built = mr_index_builder_built(g->builder);
     *progress = g->progress;
+    progress->written = built.rows, progress->refused = built.refused;
+    progress->without_caption = built.without_caption;
     return st;
 }
 
@@ -248,7 +262,6 @@ void mr_ingest_free(mr_ingest *g)
     mr_index_builder_free(g->builder);
     data_source_fini(&g->source);
     mr_error_free(g->worker_error);
-    mr_free(g->refused.bytes);
     pthread_cond_destroy(&g->can_scan);
     pthread_cond_destroy(&g->can_write);
     pthread_mutex_destroy(&g->lock);

@@ -166,7 +166,8 @@ static bool ends_with(const char *text, const char *tail)
     return n >= m && strcasecmp(text + n - m, tail) == 0;
 }
 
-static mr_status describe(data_source *s, const char *input, const struct stat *about)
+static mr_status describe(data_source *s, const char *input, const struct stat *about,
+                          const mr_ingest_options *o)
 {
     mr_hasher *h = mr_hasher_new();
     if (!h) return mr_fail_memory(0);
@@ -177,14 +178,41 @@ static mr_status describe(data_source *s, const char *input, const struct stat *
     char hex[33];
     mr_hash128_hex(mr_hasher_digest(h), hex);
     mr_hasher_free(h);
-    json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:s}", "path", input, "size",
-                          (json_int_t)about->st_size, "mtime", (json_int_t)about->st_mtim.tv_sec,
-                          "rows", (json_int_t)s->n, "hash", hex);
-    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_t *d = json_pack("{s:s, s:s, s:s, s:I, s:s}", "path", input, "root", s->root, "source",
+                          o->source ? o->source : "main", "rows", (json_int_t)s->n, "hash", hex);
+    // size and time of a folder say nothing about what lies in it
+    if (d && !S_ISDIR(about->st_mode)) {
+        json_object_set_new(d, "size", json_integer((json_int_t)about->st_size));
+        json_object_set_new(d, "mtime", json_integer((json_int_t)about->st_mtim.tv_sec));
+    }
+    char *text = d ? json_dumps(d, JSON_COMPACT) : NULL;
     snprintf(s->described, sizeof s->described, "[%s]", text ? text : "");
     free(text);
-    json_decref(o);
+    json_decref(d);
     return MR_OK;
+}
+
+mr_status data_source_same(const data_source *s, const char *described)
+{
+    json_t *was = json_loads(described, 0, NULL), *is = json_loads(s->described, 0, NULL);
+    json_t *before = json_array_get(was, 0), *now = json_array_get(is, 0), *value;
+    const char *name;
+    mr_status st = MR_OK;
+    json_object_foreach(now, name, value) {
+        json_t *old = json_object_get(before, name);
+        if (st != MR_OK || json_equal(old, value)) continue;
+        char *a = json_dumps(old, JSON_ENCODE_ANY), *b = json_dumps(value, JSON_ENCODE_ANY);
+        st = mr_fail(MR_E_DATA,
+                     "%s: the input has changed since the build began: %s was %s, is %s; try: "
+                     "without --continue, from the start",
+                     json_string_value(json_object_get(now, "path")), name, a ? a : "not noted",
+                     b ? b : "?");
+        free(a);
+        free(b);
+    }
+    json_decref(was);
+    json_decref(is);
+    return st;
 }
 
 mr_status data_source_read(data_source *s, const char *input, const mr_ingest_options *o)
@@ -212,7 +240,7 @@ mr_status data_source_read(data_source *s, const char *input, const mr_ingest_op
     if (!s->n)
         return mr_fail(MR_E_DATA, "%s: no samples in it; expected %s", input,
                        folder ? "clips (.mp4, .webm, .mkv, .png, ...)" : "rows below the header");
-    return describe(s, input, &about);
+    return describe(s, input, &about, o);
 }
 
 void data_source_fini(data_source *s)

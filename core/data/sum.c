@@ -132,7 +132,7 @@ mr_status data_sum_check(const char *dir, bool verify)
                    ? st
                    : mr_fail(
                          MR_E_DATA,
-                         "%s: is not sealed (no data.sum); try: build it again with 'moonreel data ingest'",
+                         "%s: is not sealed (no data.sum); try: 'moonreel data ingest', with --continue when it was killed",
                          dir);
     }
     sum_head want, have = {0};

@@ -30,13 +30,13 @@ static inline mr_status rows_build(const char *name, uint64_t seed, uint64_t n, 
     mr_caption caption;
     int64_t keys[4];
     uint16_t root;
-    MR_TRY(mr_index_builder_new(name, map_bytes, &b));
+    MR_TRY(mr_index_builder_new(name, &(mr_index_options){.map_bytes = map_bytes}, &b));
     mr_status st = mr_index_builder_root(b, "/nowhere", &root);
     for (uint64_t i = 0; i < n && st == MR_OK; i++) {
         mr_row row = rows_make(seed, i, path, text, &caption, keys);
         st = mr_index_builder_add(b, &row);
     }
-    if (st == MR_OK) st = mr_index_builder_finish(b, "");
+    if (st == MR_OK) st = mr_index_builder_finish(b);
     mr_index_builder_free(b);
     return st;
 }

@@ -86,21 +86,37 @@ MR_API mr_status mr_index_file(const mr_index *index, const mr_row *row, char *o
 /* ---- building ------------------------------------------------------------------------------ */
 
 typedef struct mr_index_builder mr_index_builder;
-/* Start the index `path` in a temporary directory beside it (what killed builders left there goes).
- * map_bytes 0: 1 GiB at first. Replaces an index of that name only when sealed.
- * Errors: MR_E_IO, MR_E_MEMORY */
-MR_API mr_status mr_index_builder_new(const char *path, size_t map_bytes, mr_index_builder **out);
+typedef struct mr_index_options {
+    size_t map_bytes;       /* room in the file at first; it grows. 0: 1 GiB */
+    uint64_t commit_rows;   /* rows between two commits, a minute at most; 0: 262,144 */
+    bool resume;            /* go on after the last commit of a builder that was killed or failed */
+} mr_index_options;
+/* What a builder holds: not 0 at the start when it resumes. Rows and refused ones come in one order,
+ * so their sum is the place in the input. */
+typedef struct mr_index_built { uint64_t rows, refused, without_caption; } mr_index_built;
+
+/* Start the index `path` in a temporary directory beside it. What killed builders left there goes,
+ * unless `resume`; then rows, meta texts and dictionary of the last commit are there again, or nothing
+ * when there is none. Replaces an index of that name only when sealed. options NULL: all 0.
+ * Errors: MR_E_IO, MR_E_MEMORY; resuming: MR_E_USAGE another process builds it, MR_E_DATA damaged */
+MR_API mr_status mr_index_builder_new(const char *path, const mr_index_options *options, mr_index_builder **out);
+MR_API mr_index_built mr_index_builder_built(const mr_index_builder *b);
 /* Register a root folder (absolute); its number goes into rows. */
 MR_API mr_status mr_index_builder_root(mr_index_builder *b, const char *folder, uint16_t *root);
 MR_API mr_status mr_index_builder_meta(mr_index_builder *b, const char *name, const char *text);
+/* A meta text back; owns: caller frees with mr_free. Errors: MR_E_DATA none of that name */
+MR_API mr_status mr_index_builder_text(mr_index_builder *b, const char *name, char **text);
 /* A zstd dictionary for the captions, before the first row. Without it they are plain. */
 MR_API mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, size_t bytes);
 /* Append a row: key, root, path, times, info (with key_pts) and captions are read, id is set here. */
 MR_API mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *row);
-/* Fingerprints, key map, seal, checksums, rename. `refused` is kept as refused.jsonl when not empty.
+/* Note a row of the input that is left out; `line` (JSON) becomes one of refused.jsonl. */
+MR_API mr_status mr_index_builder_refuse(mr_index_builder *b, const char *line);
+/* Fingerprints, key map, seal, checksums, rename.
  * Errors: MR_E_DATA no rows, or two rows with one key (named); MR_E_IO */
-MR_API mr_status mr_index_builder_finish(mr_index_builder *b, const char *refused);
-MR_API void mr_index_builder_free(mr_index_builder *b);  /* unfinished: removes what was written */
+MR_API mr_status mr_index_builder_finish(mr_index_builder *b);
+/* Unfinished: removes what was written; with `resume` committed rows stay, for the next one. */
+MR_API void mr_index_builder_free(mr_index_builder *b);
 
 MR_API mr_hash128 mr_sample_key(const char *source, const char *path, int64_t start_us, int64_t end_us);
 
@@ -113,9 +129,12 @@ typedef struct mr_ingest_options {
     const char *source;     /* name in the sample keys; default "main" */
     int32_t threads;        /* 0: one per processor */
     double deadline_s;      /* per file; 0: 60 */
+    bool resume;            /* go on where a killed ingest of the same input stopped, if there is one */
+    uint64_t commit_rows;   /* as of the builder */
 } mr_ingest_options;
 typedef struct mr_ingest_progress {
     uint64_t total, done, written, refused, without_caption;
+    uint64_t resumed;       /* of `done`: by an earlier, killed ingest */
     bool finished;
 } mr_ingest_progress;
 /* Read the list of samples from a folder, a .csv or a .jsonl file and start scanning threads.
@@ -125,7 +144,8 @@ MR_API mr_status mr_ingest_new(const char *input, const char *output, const mr_i
  * Equal input gives equal fingerprints for any number of threads.
  * Errors: MR_E_DATA when no row remains (first reasons in the text), duplicate keys; MR_E_IO */
 MR_API mr_status mr_ingest_step(mr_ingest *ingest, double seconds, mr_ingest_progress *progress);
-MR_API void mr_ingest_free(mr_ingest *ingest);  /* stops threads; an unfinished index is removed */
+/* Stops threads; an unfinished index is removed, with `resume` what is committed of it stays. */
+MR_API void mr_ingest_free(mr_ingest *ingest);
 
 /* ---- buckets ------------------------------------------------------------------------------- */
 

@@ -13,6 +13,8 @@ local command = {
     { "--root DIR", "where relative paths start (default: the folder, or the folder of the list)" },
     { "--source NAME", "name of this source in the sample keys (default: main)" },
     { "--threads N", "scanning threads (default: one per processor)" },
+    { "--continue", "go on where an ingest of the same input was killed, and keep what is done when this one is stopped" },
+    { "--commit N", "rows between two points to go on from (default: 262144, and never more than a minute)" },
     { "--json", "print the result as JSON" },
   },
 }
@@ -25,6 +27,7 @@ end
 local known = {
   ["-o"] = { "output", "text" }, ["--output"] = { "output", "text" }, ["--captions"] = { "captions", "text" },
   ["--root"] = { "root", "text" }, ["--source"] = { "source", "text" }, ["--threads"] = { "threads", "integer" },
+  ["--continue"] = { "resume", "flag" }, ["--commit"] = { "commit_rows", "integer" },
   ["--json"] = { "json", "flag" },
 }
 
@@ -65,7 +68,7 @@ local function show_progress(p, began_s, last)
   local now = base.now_s()
   local terminal = base.is_terminal(2)
   if now - last < (terminal and 0.1 or 10) and not p.finished then return last end
-  local rate = p.done / math.max(now - began_s, 1e-3)
+  local rate = (p.done - p.resumed) / math.max(now - began_s, 1e-3)
   local left = rate > 0 and (p.total - p.done) / rate or 0
   io.stderr:write(terminal and "\r\27[K" or "",
     ("%d of %d files, %d refused, %.0f/s, %.0f s left"):format(p.done, p.total, p.refused, rate, left),
@@ -73,13 +76,18 @@ local function show_progress(p, began_s, last)
   return now
 end
 
--- the first signal ends the work and leaves nothing behind
+-- the first signal ends the work; only --continue leaves something behind
 local stopped = {}
 
 local function ingest(input, opts)
   local data = require "moonreel.data"
-  local began_s, last = base.now_s(), base.now_s()
+  local began_s, last, told = base.now_s(), base.now_s(), not opts.resume
   return data.ingest(input, opts.output, opts, function(p)
+    if not told then
+      io.stderr:write(p.resumed > 0 and ("continues after %d of %d files\n"):format(p.resumed, p.total)
+        or "nothing to continue, begins with the first file\n")
+      told = true
+    end
     last = show_progress(p, began_s, last)
     if signal.pending() and not p.finished then error(stopped) end
   end)
@@ -92,7 +100,8 @@ local function run_ingest(input, opts)
   local number = signal.pending()
   signal.release()
   if not ok and result == stopped then
-    io.stderr:write("moonreel: stopped by a signal; nothing was written\n")
+    io.stderr:write("moonreel: stopped by a signal; ",
+      opts.resume and "what was committed waits for --continue\n" or "nothing was written\n")
     return 128 + number
   end
   if not ok then error(result, 0) end

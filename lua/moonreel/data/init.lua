@@ -52,9 +52,10 @@ end
 --- Build an index from a folder of clips, a CSV or a JSON lines file.
 ---@param input string
 ---@param output string  NAME.mrx; replaced only when the new index is sealed
----@param options? table  captions, root, source, threads, deadline_s
----@param progress? fun(p: table)  called some times a second with {total, done, written, refused, finished}
----@return table result  {total, written, refused, without_caption}
+---@param options? table  captions, root, source, threads, deadline_s; resume: go on where a killed ingest of the
+--- same input stopped, if there is one; commit_rows: what a kill costs at most
+---@param progress? fun(p: table)  called some times a second with {total, done, written, refused, resumed, finished}
+---@return table result  {total, written, refused, without_caption, resumed}
 function data.ingest(input, output, options, progress)
   local ingest <close> = core_index.ingest(input, output, options)
   local p

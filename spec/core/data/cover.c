@@ -47,7 +47,7 @@ int main(void)
     // every row is large and long: the lower resolution can get nothing
     mr_index_builder *b;
     uint16_t root;
-    CHECK_OK(mr_index_builder_new(clips_path("cover.mrx"), 0, &b));
+    CHECK_OK(mr_index_builder_new(clips_path("cover.mrx"), NULL, &b));
     CHECK_OK(mr_index_builder_root(b, "/nowhere", &root));
     for (uint64_t i = 0; i < 30; i++) {
         char path[64], text[64];
@@ -57,7 +57,7 @@ int main(void)
         row.info.frames = 60, row.info.width = row.info.height = 800;
         CHECK_OK(mr_index_builder_add(b, &row));
     }
-    CHECK_OK(mr_index_builder_finish(b, ""));
+    CHECK_OK(mr_index_builder_finish(b));
     mr_index_builder_free(b);
     CHECK_FAILS(start(shadowed, 1, all, 1, false, &l), MR_E_DATA, "bucket_config.low[16]: no sample fits");
     CHECK(strstr(mr_error_last()->text, "30 rows: always taken by higher resolutions") != NULL);

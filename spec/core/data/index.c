@@ -62,7 +62,7 @@ static void fingerprints(void)
         mr_index_builder *b;
         uint16_t root;
         mr_index *ix;
-        if (!CHECK_OK(mr_index_builder_new(clips_path("fp.mrx"), 0, &b))) return;
+        if (!CHECK_OK(mr_index_builder_new(clips_path("fp.mrx"), NULL, &b))) return;
         // the place on disk is no part of it
         CHECK_OK(mr_index_builder_root(b, round == 1 ? "/elsewhere" : "/nowhere", &root));
         for (uint64_t i = 0; i < 50; i++) {
@@ -72,7 +72,7 @@ static void fingerprints(void)
             mr_row row = rows_make(1, round == 2 ? 49 - i : i, p, text, &caption, keys);
             CHECK_OK(mr_index_builder_add(b, &row));
         }
-        CHECK_OK(mr_index_builder_finish(b, ""));
+        CHECK_OK(mr_index_builder_finish(b));
         mr_index_builder_free(b);
         CHECK_OK(mr_index_open(clips_path("fp.mrx"), false, &ix));
         f[round] = mr_index_get_facts(ix);
@@ -89,12 +89,12 @@ static void duplicates(void)
     char p[64], text[64];
     mr_caption caption;
     int64_t keys[4];
-    if (!CHECK_OK(mr_index_builder_new(clips_path("dup.mrx"), 0, &b))) return;
+    if (!CHECK_OK(mr_index_builder_new(clips_path("dup.mrx"), NULL, &b))) return;
     for (uint64_t i = 0; i < 20; i++) {
         mr_row row = rows_make(1, i == 17 ? 3 : i, p, text, &caption, keys);
         CHECK_OK(mr_index_builder_add(b, &row));
     }
-    CHECK_FAILS(mr_index_builder_finish(b, ""), MR_E_DATA, "two rows are the same sample: clips/000003.mp4 (row 3) and clips/000003.mp4 (row 17)");
+    CHECK_FAILS(mr_index_builder_finish(b), MR_E_DATA, "two rows are the same sample: clips/000003.mp4 (row 3) and clips/000003.mp4 (row 17)");
     mr_index_builder_free(b);
     CHECK_INT(mr_path_exists(clips_path("dup.mrx")), 0);
     CHECK_FAILS(rows_build(clips_path("none.mrx"), 1, 0, 0), MR_E_DATA, "no rows");

@@ -33,7 +33,7 @@ int main(void)
     for (int squeezed = 0; squeezed < 2; squeezed++) {
         mr_index_builder *b;
         uint16_t root;
-        if (!CHECK_OK(mr_index_builder_new(clips_path("s.mrx"), 0, &b))) return check_done();
+        if (!CHECK_OK(mr_index_builder_new(clips_path("s.mrx"), NULL, &b))) return check_done();
         CHECK_OK(mr_index_builder_root(b, "/nowhere", &root));
         if (squeezed) CHECK_OK(mr_index_builder_dictionary(b, dict.bytes, dict.n));
         for (uint64_t i = 0; i < N; i++) {
@@ -45,7 +45,7 @@ int main(void)
             CHECK_OK(mr_index_builder_add(b, &row));
         }
         if (squeezed) CHECK_FAILS(mr_index_builder_dictionary(b, dict.bytes, dict.n), MR_E_USAGE, "before the first");
-        CHECK_OK(mr_index_builder_finish(b, ""));
+        CHECK_OK(mr_index_builder_finish(b));
         mr_index_builder_free(b);
         mr_index *ix;
         mr_index_reader *reader;

@@ -66,8 +66,30 @@ describe("moonreel data ingest", function()
     end
   end)
 
+  it("goes on after SIGKILL with --continue, and keeps what it has when a signal stops it", function()
+    base.make_dir(folder .. "/more")
+    for i = 1, 400 do os.execute(("ln %s/set/%s.mp4 %s/more/%03d.mp4"):format(folder, i % 8 == 0 and "b" or "a", folder, i)) end
+    local code, text = run("ingest @/more -o @/whole.mrx --json")
+    assert.equal(0, code)
+    local whole = text:match('"fp_order":"(%x+)"')
+    local command = ("%s data ingest %s/more -o %s/c.mrx --threads 1 --continue --commit 5 >%s/out 2>&1"):format(program, folder, folder, folder)
+    for _, name in ipairs { "KILL", "TERM" } do
+      os.execute(("{ %s & sleep 0.2; kill -%s $!; wait $!; } 2>/dev/null"):format(command, name))
+    end
+    -- a quick machine may have finished
+    if not base.exists(folder .. "/c.mrx") then
+      assert.matches("what was committed waits for %-%-continue", base.read_file(folder .. "/out"))
+    end
+    code, text = run("ingest @/more -o @/c.mrx --continue --json")
+    assert.equal(0, code)
+    assert.is_truthy(text:find("continues after %d+ of 400 files") or text:find("nothing to continue, begins with the first file", 1, true))
+    assert.equal(whole, text:match('"fp_order":"(%x+)"'))
+    assert.equal(base.read_file(folder .. "/whole.mrx/refused.jsonl"), base.read_file(folder .. "/c.mrx/refused.jsonl"))
+    for _, name in ipairs(base.list_dir(folder)) do assert.is_nil(name:match("^c%.mrx%.")) end
+  end)
+
   it("ends with 2 on wrong use", function()
-    for _, args in ipairs { "", "dance", "ingest", "ingest a b -o c", "ingest @/set", "ingest @/set -o", "ingest @/set -o x --threads none", "ingest @/set --wrong" } do
+    for _, args in ipairs { "", "dance", "ingest", "ingest a b -o c", "ingest @/set", "ingest @/set -o", "ingest @/set -o x --threads none", "ingest @/set --wrong", "ingest @/set -o x --commit 0" } do
       local code, text = run(args)
       assert.equal(2, code)
       assert.matches("usage: moonreel data ingest", text)

@@ -1,0 +1,345 @@
+/* data/resume: builders killed at any moment go on after their last commit, and end as if never killed. */
+#include "check.h"
+#include "fault.h"
+#include "rows.h"
+
+#include <lmdb.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { ITEMS = 9000, STEP = 200, MAP = 256 << 10 };
+
+// everything in the tables of an index, as one hash
+static mr_hash128 contents(const char *index)
+{
+    MDB_env *env;
+    MDB_txn *txn;
+    MDB_dbi main_table, table;
+    MDB_cursor *names, *rows;
+    MDB_val name, key, value;
+    mr_hasher *h = mr_hasher_new();
+    mr_hash128 hash = {0};
+    mdb_env_create(&env);
+    mdb_env_set_maxdbs(env, 16);
+    if (!CHECK_INT(mdb_env_open(env, index, MDB_RDONLY | MDB_NOLOCK, 0), 0)) return hash;
+    mdb_txn_begin(env, NULL, MDB_RDONLY, &txn);
+    mdb_dbi_open(txn, NULL, 0, &main_table);
+    mdb_cursor_open(txn, main_table, &names);
+    while (mdb_cursor_get(names, &name, &value, MDB_NEXT) == 0) {
+        char text[32] = "";
+        memcpy(text, name.mv_data, name.mv_size);
+        mr_hasher_add(h, text, sizeof text);
+        CHECK_INT(mdb_dbi_open(txn, text, 0, &table), 0);
+        mdb_cursor_open(txn, table, &rows);
+        while (mdb_cursor_get(rows, &key, &value, MDB_NEXT) == 0) {
+            mr_hasher_add(h, key.mv_data, key.mv_size);
+            mr_hasher_add(h, value.mv_data, value.mv_size);
+        }
+        mdb_cursor_close(rows);
+    }
+    hash = mr_hasher_digest(h);
+    mr_hasher_free(h);
+    mdb_cursor_close(names);
+    mdb_txn_abort(txn);
+    mdb_env_close(env);
+    return hash;
+}
+
+static bool same(const char *a, const char *b)
+{
+    char file[400], *text[2];
+    size_t n[2];
+    mr_hash128 x = contents(a), y = contents(b);
+    snprintf(file, sizeof file, "%s/refused.jsonl", a);
+    if (!CHECK_OK(mr_file_read_all(file, &text[0], &n[0]))) return false;
+    snprintf(file, sizeof file, "%s/refused.jsonl", b);
+    if (!CHECK_OK(mr_file_read_all(file, &text[1], &n[1]))) return false;
+    bool equal = memcmp(&x, &y, sizeof x) == 0 && n[0] == n[1] && memcmp(text[0], text[1], n[0]) == 0;
+    mr_free(text[0]);
+    mr_free(text[1]);
+    return equal;
+}
+
+static int names_like(const char *start)
+{
+    char **names;
+    int n, count = 0;
+    CHECK_OK(mr_dir_list(clips_dir(), &names, &n));
+    for (int i = 0; i < n; i++) count += strncmp(names[i], start, strlen(start)) == 0;
+    mr_dir_list_free(names, n);
+    return count;
+}
+
+// items of an input, every seventh refused; stops for ever before item `kill_at`
+static mr_status build(const char *name, bool resume, uint64_t kill_at, uint64_t *began)
+{
+    mr_index_builder *b;
+    char path[64], text[64], line[64];
+    mr_caption caption;
+    int64_t keys[4];
+    uint16_t root;
+    MR_TRY(mr_index_builder_new(name, &(mr_index_options){.map_bytes = MAP, .commit_rows = STEP, .resume = resume}, &b));
+    mr_index_built had = mr_index_builder_built(b);
+    mr_status st = mr_index_builder_root(b, "/nowhere", &root);
+    *began = had.rows + had.refused;
+    for (uint64_t i = *began; i < ITEMS && st == MR_OK; i++) {
+        if (i == kill_at) raise(SIGKILL);
+        snprintf(line, sizeof line, "{\"row\":%llu}", (unsigned long long)i);
+        mr_row row = rows_make(1, i, path, text, &caption, keys);
+        if (i % 11 == 0) *text = 0;
+        st = i % 7 == 2 ? mr_index_builder_refuse(b, line) : mr_index_builder_add(b, &row);
+    }
+    if (st == MR_OK) st = mr_index_builder_finish(b);
+    mr_index_built built = mr_index_builder_built(b);
+    if (st == MR_OK && (built.rows != 7714 || built.refused != 1286 || built.without_caption != 702))
+        st = mr_fail(MR_E_INTERNAL, "%d rows, %d refused, %d without caption", (int)built.rows, (int)built.refused,
+                     (int)built.without_caption);
+    mr_index_builder_free(b);
+    return st;
+}
+
+static bool killed(const char *name, bool resume, uint64_t at)
+{
+    uint64_t began;
+    pid_t child = fork();
+    if (child == 0) _exit(build(name, resume, at, &began) != MR_OK);
+    int status;
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status);
+}
+
+static void killed_at_rows(const char *whole)
+{
+    char path[300], torn[400];
+    snprintf(path, sizeof path, "%s", clips_path("rows.mrx"));
+    uint64_t began, points[] = {0, 1, STEP, STEP + 5, 4777, 4860, 8999};
+    for (size_t i = 0; i < MR_COUNT(points); i++) {
+        CHECK(killed(path, false, points[i]));
+        CHECK_INT(mr_path_exists(path), 0);
+        CHECK_INT(names_like("rows.mrx"), 1);
+        if (!CHECK_OK(build(path, true, ITEMS, &began))) return;
+          // what lies behind the last commit is read again, no more
+        CHECK(began <= points[i] && began + STEP * 2 >= points[i]);
+        CHECK(same(path, whole));
+        CHECK_INT(names_like("rows.mrx"), 1);
+        mr_dir_remove(path);
+    }
+    // again and again; then without: from the start
+    for (uint64_t at = 700; at < ITEMS; at += 1500) CHECK(killed(path, true, at));
+    CHECK_OK(build(path, true, ITEMS, &began));
+    CHECK(began > 7500);
+    CHECK(same(path, whole));
+    CHECK(killed(path, false, 5000));
+    CHECK_OK(build(path, false, ITEMS, &began));
+    CHECK_INT(began, 0);
+    // nothing to go on with: from the start, the old index is replaced
+    CHECK_OK(build(path, true, ITEMS, &began));
+    CHECK_INT(began, 0);
+    CHECK(same(path, whole));
+    mr_dir_remove(path);
+    // nobody trains from an unsealed one; a torn one is not taken up
+    CHECK(killed(path, false, 5000));
+    char **names;
+    int n;
+    CHECK_OK(mr_dir_list(clips_dir(), &names, &n));
+    for (int i = 0; i < n; i++)
+        if (strncmp(names[i], "rows.mrx.tmp-", 13) == 0) snprintf(torn, sizeof torn, "%s/%s", clips_dir(), names[i]);
+    mr_dir_list_free(names, n);
+    mr_index *ix;
+    CHECK_FAILS(mr_index_open(torn, false, &ix), MR_E_DATA, "is not sealed");
+    strcat(torn, "/data.mdb");
+    CHECK_INT(truncate(torn, 64 << 10), 0);
+    CHECK_FAILS(build(path, true, ITEMS, &began), MR_E_DATA, "cut off; try: without --continue");
+    CHECK_OK(build(path, false, ITEMS, &began));
+    CHECK_INT(names_like("rows.mrx"), 1);
+}
+
+// every operation on files of ours, most of them after the last row
+static void killed_at_operations(const char *whole)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s", clips_path("operations.mrx"));
+    uint64_t began;
+    int kills = 0;
+    for (int at = 1;; at++) {
+        pid_t child = fork();
+        if (child == 0) {
+            fault_install();
+            fault_at(at, FAULT_DIE_BEFORE, 0);
+            _exit(build(path, false, ITEMS, &began) != MR_OK);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        if (!CHECK_OK(build(path, true, ITEMS, &began)) || !CHECK(same(path, whole))) return;
+        CHECK_INT(names_like("operations.mrx"), 1);
+        mr_dir_remove(path);
+        if (WEXITSTATUS(status) != FAULT_EXIT) break;
+        kills++;
+    }
+    CHECK(kills > 15);
+}
+
+// a limit of the file stands for a full disk
+static void full_disk(const char *whole)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s", clips_path("full.mrx"));
+    uint64_t began;
+    for (int resume = 0; resume < 2; resume++) {
+        pid_t child = fork();
+        if (child == 0) {
+            signal(SIGXFSZ, SIG_IGN);
+            setrlimit(RLIMIT_FSIZE, &(struct rlimit){1 << 20, 1 << 20});
+            mr_status st = build(path, resume, ITEMS, &began);
+            _exit(st == MR_E_IO && strstr(mr_error_last()->text, "make room") ? 0 : 1);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        CHECK_INT(status, 0);
+        CHECK_INT(names_like("full.mrx"), resume);
+    }
+    CHECK_OK(build(path, true, ITEMS, &began));
+    CHECK(began > 1000);
+    CHECK(same(path, whole));
+}
+
+// one builder at a time goes on
+static void living(void)
+{
+    int pipes[2];
+    char path[300];
+    uint64_t began;
+    snprintf(path, sizeof path, "%s", clips_path("living.mrx"));
+    CHECK_INT(pipe(pipes), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        mr_index_builder *b;
+        mr_status st = mr_index_builder_new(path, NULL, &b);
+        _exit(write(pipes[1], "x", 1) != 1 || st || pause());
+    }
+    char byte;
+    CHECK_INT(read(pipes[0], &byte, 1), 1);
+    CHECK_FAILS(build(path, true, ITEMS, &began), MR_E_USAGE, "is building it; try: wait for it");
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    CHECK_OK(build(path, true, ITEMS, &began));
+    CHECK_INT(names_like("living.mrx"), 1);
+}
+
+/* ---- a whole ingest, killed at random moments ------------------------------------------------- */
+
+enum { CLIPS = 120 };
+
+static mr_status ingest(const char *output, bool resume, mr_ingest_progress *p)
+{
+    mr_ingest *g;
+    MR_TRY(mr_ingest_new(clips_path("set"), output, &(mr_ingest_options){.threads = 2, .resume = resume, .commit_rows = 5}, &g));
+    mr_status st;
+    do st = mr_ingest_step(g, 1, p);
+    while (st == MR_OK && !p->finished);
+    mr_ingest_free(g);
+    return st;
+}
+
+static void killed_at_random(void)
+{
+    const mr_media *m;
+    char clip[300], file[400], whole[300], path[300];
+    if (!CHECK_OK(mr_media_get(&m))) return;
+    snprintf(clip, sizeof clip, "%s", clips_path("clip.mp4"));
+    CHECK_OK(bars_write(m, clip, (mr_encode_options){.gop = 8, .rate_num = 24, .quality = 10}, 4, NULL));
+    CHECK_OK(mr_dir_make(clips_path("set")));
+    for (int i = 0; i < CLIPS; i++) {
+        snprintf(file, sizeof file, "%s/%03d.mp4", clips_path("set"), i);
+        if (i % 9 == 4) CHECK_OK(mr_file_replace(file, "damaged", 7));
+        else CHECK_INT(link(clip, file), 0);
+    }
+    snprintf(whole, sizeof whole, "%s", clips_path("whole.mrx"));
+    snprintf(path, sizeof path, "%s", clips_path("random.mrx"));
+    mr_ingest_progress p;
+    double began_s = mr_now_s();
+    if (!CHECK_OK(ingest(whole, false, &p))) return;
+    double takes_s = mr_now_s() - began_s;
+    CHECK_INT(p.written, 107);
+    CHECK_INT(p.refused, 13);
+    uint64_t seed = (uint64_t)mr_clock_table()->wall_ns();
+    int kills = 0, resumed = 0;
+    printf("killed ingests: seed %llu\n", (unsigned long long)seed);
+    for (int round = 0; round < 24; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            mr_status st = ingest(path, true, &p);
+            _exit(st ? 1 : p.resumed ? 2 : 3);
+        }
+        mr_clock_table()->sleep_ns((int64_t)(mr_fraction(MR_MIX(seed, (uint64_t)round)) * 2 * takes_s * 1e9));
+        kill(child, SIGKILL);
+        int status;
+        waitpid(child, &status, 0);
+        if (WIFSIGNALED(status)) {
+            kills++;
+            continue;
+        }
+        CHECK(WEXITSTATUS(status) == 2 || WEXITSTATUS(status) == 3);
+        resumed += WEXITSTATUS(status) == 2;
+        CHECK(same(path, whole));
+        mr_dir_remove(path);
+    }
+    CHECK_OK(ingest(path, true, &p));
+    CHECK(same(path, whole));
+    printf("killed ingests: %d kills, %d ended as continued ones\n", kills, resumed);
+    CHECK(kills > 3);
+}
+
+static void changed_input(void)
+{
+    char list[300], path[300];
+    snprintf(list, sizeof list, "%s", clips_path("list.csv"));
+    snprintf(path, sizeof path, "%s", clips_path("changed.mrx"));
+    const char *lines = "path,text\nset/000.mp4,a\nset/001.mp4,b\nset/004.mp4,c\nset/002.mp4,dd\n";
+    mr_ingest_options o = {.commit_rows = 1, .resume = true};
+    mr_ingest_progress p;
+    mr_ingest *g;
+    CHECK_OK(mr_file_replace(list, lines, strlen(lines)));
+    pid_t child = fork();
+    if (child == 0) {
+        if (mr_ingest_new(list, path, &o, &g)) _exit(1);
+        do mr_ingest_step(g, 0, &p);
+        while (p.done < 3);
+        raise(SIGKILL);
+    }
+    waitpid(child, NULL, 0);
+    o.source = "other";
+    CHECK_FAILS(mr_ingest_new(list, path, &o, &g), MR_E_DATA, "source was \"main\", is \"other\"; try: without --continue");
+    o.source = NULL;
+    CHECK_OK(mr_file_replace(list, lines, strlen(lines) - 2));
+    CHECK_FAILS(mr_ingest_new(list, path, &o, &g), MR_E_DATA, "the input has changed since the build began: hash was");
+    // what was built is still there
+    CHECK_OK(mr_file_replace(list, lines, strlen(lines)));
+    o.root = "/elsewhere";
+    CHECK_FAILS(mr_ingest_new(list, path, &o, &g), MR_E_DATA, "root was");
+    CHECK_INT(names_like("changed.mrx"), 1);
+    o.root = NULL, o.resume = false;
+    if (!CHECK_OK(mr_ingest_new(list, path, &o, &g))) return;
+    CHECK_OK(mr_ingest_step(g, 20, &p));
+    CHECK_INT(p.resumed, 0);
+    CHECK_INT(p.written, 3);
+    mr_ingest_free(g);
+    CHECK_INT(names_like("changed.mrx"), 1);
+}
+
+int main(void)
+{
+    char whole[300];
+    uint64_t began;
+    snprintf(whole, sizeof whole, "%s", clips_path("uncut.mrx"));
+    if (!CHECK_OK(build(whole, false, ITEMS, &began))) return check_done();
+    killed_at_rows(whole);
+    killed_at_operations(whole);
+    full_disk(whole);
+    living();
+    killed_at_random();
+    changed_input();
+    return check_done();
+}
