@@ -3,7 +3,8 @@
  * product_peak(dtype, threads, seconds=0.2) -> {tflops=, m=, n=, k=, how=}
  * memory_rate(threads, seconds=0.2) -> bytes per second
  * max_resident() -> bytes
- * cpu_s() -> processor seconds of this process so far */
+ * cpu_s() -> processor seconds of this process so far
+ * forget_file(path): the page cache drops what it has of a file */
 #include "bind.h"
 #include "moonreel/bench.h"
 
@@ -50,10 +51,17 @@ static int b_cpu_s(lua_State *L)
     return 1;
 }
 
+static int b_forget_file(lua_State *L)
+{
+    mr_bind_check(L, mr_bench_forget_file(luaL_checkstring(L, 1)));
+    return 0;
+}
+
 MR_BIND_ROOM(bench)
 {
     static const luaL_Reg rows[] = {{"product_peak", b_product_peak}, {"memory_rate", b_memory_rate},
-                                    {"max_resident", b_max_resident}, {"cpu_s", b_cpu_s}, {NULL, NULL}};
+                                    {"max_resident", b_max_resident}, {"cpu_s", b_cpu_s},
+                                    {"forget_file", b_forget_file}, {NULL, NULL}};
     luaL_newlib(L, rows);
     return 1;
 }

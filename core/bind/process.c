@@ -4,10 +4,10 @@
  * program() -> path of the running program.
  * limit{memory_bytes=, cpu_s=} lowers this process's address space and processor time for good; passing
  *   the first makes allocations fail, passing the second kills it. It also ends core dumps.
- * run(argv, input, {deadline_s=, output_bytes=}) -> {output, exit | signal, timed_out, too_long}: start
- *   a program, give it `input` on stdin, read its stdout; its stderr is ours. It is killed at the deadline
- *   or when it writes more than output_bytes. */
-#define _XOPEN_SOURCE 700
+ * run(argv, input, {deadline_s=, output_bytes=, quiet=}) -> {output, exit | signal, timed_out, too_long, peak_bytes, cpu_s}:
+ *   start a program, give it `input` on stdin, read its stdout; its stderr is ours, or nowhere with quiet. It is killed at the deadline
+ *   or when it writes more than output_bytes. peak_bytes is its largest resident size, cpu_s its processor time. */
+#define _DEFAULT_SOURCE
 #include "bind.h"
 
 #include <errno.h>
@@ -77,7 +77,7 @@ static void close_end(int *fd)
     *fd = -1;
 }
 
-static mr_status start_child(child *c, char *const *argv)
+static mr_status start_child(child *c, char *const *argv, bool quiet)
 {
     int to[2], from[2];
     if (pipe(to) != 0) return mr_fail(MR_E_IO, "cannot make a pipe: %s", strerror(errno));
@@ -94,6 +94,7 @@ static mr_status start_child(child *c, char *const *argv)
     posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
     posix_spawn_file_actions_addclose(&actions, to[0]);
     posix_spawn_file_actions_addclose(&actions, from[1]);
+    if (quiet) posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     int err = posix_spawn(&c->pid, argv[0], &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     close(to[0]), close(from[1]);
@@ -146,6 +147,7 @@ static int p_run(lua_State *L)
     const char *input = luaL_optlstring(L, 2, "", &n);
     double deadline_s = mr_bind_opt_num(L, 3, "deadline_s", 60);
     int64_t most = mr_bind_opt_int(L, 3, "output_bytes", 64 << 20);
+    bool quiet = mr_bind_opt_bool(L, 3, "quiet", false);
     int count = (int)lua_rawlen(L, 1);
     luaL_argcheck(L, count >= 1 && count <= 4096, 1, "1 to 4096 words");
     char **argv = mr_bind_scratch(L, ((size_t)count + 1) * sizeof *argv);
@@ -159,22 +161,23 @@ static int p_run(lua_State *L)
     child c = {.in = -1, .out = -1};
     bool late = false, much = false;
     int how = 0;
+    struct rusage used = {0};
     // a child that dies early must not kill us by SIGPIPE
-    struct sigaction quiet = {.sa_handler = SIG_IGN}, before;
-    sigaction(SIGPIPE, &quiet, &before);
-    mr_status st = start_child(&c, argv);
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+    sigaction(SIGPIPE, &ignore, &before);
+    mr_status st = start_child(&c, argv, quiet);
     if (st == MR_OK) st = talk(&c, input, n, deadline_s, (size_t)most, &late, &much);
     sigaction(SIGPIPE, &before, NULL);
     close_end(&c.in), close_end(&c.out);
     if (c.pid > 0) {
         if (late || much || st != MR_OK) kill(c.pid, SIGKILL);
-        while (waitpid(c.pid, &how, 0) < 0 && errno == EINTR) {}
+        while (wait4(c.pid, &how, 0, &used) < 0 && errno == EINTR) {}
     }
     if (st != MR_OK) {
         mr_free(c.text);
         mr_bind_check(L, st);
     }
-    lua_createtable(L, 0, 4);
+    lua_createtable(L, 0, 6);
     lua_pushlstring(L, c.text ? c.text : "", c.used);
     mr_free(c.text);
     lua_setfield(L, -2, "output");
@@ -182,6 +185,11 @@ static int p_run(lua_State *L)
     lua_setfield(L, -2, "timed_out");
     lua_pushboolean(L, much);
     lua_setfield(L, -2, "too_long");
+    lua_pushinteger(L, (lua_Integer)used.ru_maxrss * 1024);
+    lua_setfield(L, -2, "peak_bytes");
+    lua_pushnumber(L, (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec)
+                          + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6);
+    lua_setfield(L, -2, "cpu_s");
     lua_pushinteger(L, WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how));
     lua_setfield(L, -2, WIFEXITED(how) ? "exit" : "signal");
     return 1;

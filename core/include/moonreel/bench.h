@@ -30,6 +30,10 @@ MR_API mr_status mr_bench_memory_rate(int threads, double seconds, double *bytes
 /* Largest resident size of this process so far, bytes. */
 MR_API size_t mr_bench_max_resident(void);
 
+/* Let the page cache forget a file, so that the next reader finds it on the disk alone; what is not written back yet is
+ * written first. File systems in memory keep their pages. Errors: MR_E_IO. Threads: any. */
+MR_API mr_status mr_bench_forget_file(const char *path);
+
 #ifdef __cplusplus
 }
 #endif

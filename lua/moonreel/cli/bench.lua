@@ -7,21 +7,22 @@ local printer = require "moonreel.cli.table"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|kernels] [--threads N] [--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE]"
+  usage = "bench [step|demo-step|kernels|cli] [--threads N] [--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE]"
     .. " [--ops] [--json]",
   options = {
     {"step", "forward and backward of a cut of STDiT3-XL/2: TFLOP/s, share of the product peak, memory"},
     {"demo-step", "a whole training step of recipes/tiny/demo.lua: tokens per second"},
     {"kernels", "single ops at the sizes of `step`"},
+    {"cli", "what a user waits for: bake, prompt, show, a large checkpoint from a cold cache; each beside its aim"},
     {"--threads N", "team size (default: all cores)"},
     {"--dtype TYPE", "f32 or bf16 (default: bf16 where the processor has it; demo-step: the recipe's)"},
-    {"--seconds S", "time to spend per measurement (default 5)"},
+    {"--seconds S", "time to spend per measurement (default 5); cli: at most 7 starts"},
     {"--peer", "run the same in PyTorch when it is installed (default; --no-peer leaves it out)"},
     {"--python FILE", "interpreter whose PyTorch is the peer (default: python3); it gets 90 s, a slow step is measured once"},
     {"--ops", "time per op of the step"},
     {"--json", "one JSON object"},
   },
-  details = "Without a name all three run, one after the other. Rates are of the best run; the product peak is the best packed "
+  details = "Without a name the first three run, one after the other. Rates are of the best run; the product peak is the best packed "
     .. "product of a fixed list of shapes, same dtype and threads, in the same run.",
 }
 
@@ -116,6 +117,22 @@ function runs.kernels(o)
   end
 end
 
+function runs.cli(o)
+  local rows = require("moonreel.bench.cli").measure(o)
+  return {cli = rows}, function()
+    for _, row in ipairs(rows) do
+      row.met = row.seconds < row.aim_s and (not row.private_bytes or row.private_bytes < row.aim_bytes)
+    end
+    local function of(key, aim, title, unit, scale)
+      return {title = title, key = key, right = true,
+        format = function(v, row) return ("%.1f of %.0f %s"):format(v * scale, row[aim] * scale, unit) end}
+    end
+    printer.print({{key = "what", title = "cli"}, of("seconds", "aim_s", "takes", "ms", 1e3),
+      of("private_bytes", "aim_bytes", "private memory", "MB", 1e-6),
+      {key = "met", title = "", format = function(v) return v and "met" or "MISSED" end}}, rows)
+  end
+end
+
 -- strings, numbers and tables of them as JSON takes them
 local function plain(value)
   if type(value) ~= "table" then return clean(value) end
@@ -130,7 +147,7 @@ function command.run(args)
   local names, o = parsed.positional, parsed.options
   if #names == 0 then names = {"step", "demo-step", "kernels"} end
   for _, name in ipairs(names) do
-    if not runs[name] then fault.usage("bench: '%s': expected step, demo-step or kernels", name) end
+    if not runs[name] then fault.usage("bench: '%s': expected step, demo-step, kernels or cli", name) end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then fault.usage("bench: --dtype: expected f32 or bf16, got '%s'", o.dtype) end
   local function number(key, least)
@@ -143,7 +160,9 @@ function command.run(args)
   local settings = {threads = math.tointeger(number("threads", 1) or 0), dtype = o.dtype, seconds = number("seconds", 0.01) or 5,
     peer = o.peer ~= false, ops = o.ops}
   if not settings.threads then fault.usage("bench: --threads: expected a whole number, got '%s'", o.threads) end
-  if settings.peer and (names[1] ~= "kernels" or #names > 1) then
+  local has_peer = false
+  for _, name in ipairs(names) do has_peer = has_peer or name:match("step$") ~= nil end
+  if settings.peer and has_peer then
     settings.python = require("moonreel.bench.peer").python(o.python)
     if o.python and not settings.python then fault.usage("bench: --python: '%s' does not run `import torch`", o.python) end
   end

@@ -75,6 +75,19 @@ describe("moonreel bench", function()
     assert.is_nil(r.peer)
   end)
 
+  it("says what a user waits for, each beside its aim", function()
+    local text, exit = run("cli", "--json", "--seconds=0.01")
+    assert.equal(0, exit)
+    local rows = json.decode(text).cli
+    assert.same({0.01, 0.05, 0.1, 1, 1}, {rows[1].aim_s, rows[2].aim_s, rows[3].aim_s, rows[4].aim_s, rows[5].aim_s})
+    for i, row in ipairs(rows) do
+      assert.is_true(row.seconds > 0 and row.seconds < 30, row.what)
+      assert.equal(i > 3, row.private_bytes ~= nil)
+      if row.private_bytes then assert.is_true(row.private_bytes < row.aim_bytes, row.private_bytes) end
+    end
+    assert.matches("^bake opensora%-2%.0/train/stage2_i2v %(%d+ values%)$", rows[1].what)
+  end)
+
   it("measures limits with a name for the way that was taken", function()
     local peak = core.product_peak("f32", 1, 0.001)
     assert.is_true(peak.tflops > 0)

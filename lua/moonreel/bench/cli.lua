@@ -1,0 +1,104 @@
+--- How long a user waits at the command line: each figure is of the program started anew, as a user starts it.
+-- @module moonreel.bench.cli
+local base = require "moonreel.core.base"
+local core = require "moonreel.core.bench"
+local process = require "moonreel.core.process"
+local settings = require "moonreel.settings"
+
+local cli = {}
+
+local STARTS = 7  -- of the program per figure, as far as there is time; the best counts
+
+-- seconds of one start of the program, and what it printed
+local function start(words, input)
+  local began = base.now_s()
+  local done = process.run({process.program(), table.unpack(words)}, input or "", {deadline_s = 60, quiet = true})
+  local took = base.now_s() - began
+  if done.exit ~= 0 then
+    base.raise("MR_E_INTERNAL", ("bench: moonreel %s ended with %s"):format(table.concat(words, " "), done.exit or done.signal))
+  end
+  return took, done.output
+end
+
+-- the least of what once() says, and what came with it
+local function best(seconds, once)
+  local began, least, output = base.now_s(), math.huge, nil
+  for i = 1, STARTS do
+    if i > 1 and base.now_s() - began > seconds then break end
+    local took, text = once()
+    if took < least then least, output = took, text end
+  end
+  return least, output
+end
+
+--- The shipped recipe with the most values.
+---@return string name, integer values
+function cli.largest_recipe()
+  local name, most = nil, 0
+  for _, one in ipairs(require("moonreel.recipe.files").shipped_names()) do
+    local ok, s = pcall(settings.bake, one)  -- helpers are no recipes
+    local count = ok and #s:leaves() or 0
+    if count > most then name, most = one, count end
+  end
+  return name, most
+end
+
+-- seconds that a bake takes in a program that has its fields ready; the first bake of a process reads them
+local bake_code = [[
+  local base, settings = require "moonreel.core.base", require "moonreel.settings"
+  require "moonreel.settings.bake"
+  require("moonreel.recipe.registry").get()
+  local began = base.now_s()
+  settings.bake(%q)
+  print(base.now_s() - began)]]
+
+-- what a person does first with a large checkpoint; its last line tells the private memory
+local look = [[
+#ckpt:ls("double_blocks.*.img_attn.*")
+ckpt:tree(1)
+ckpt["double_blocks.18.img_attn.proj.weight"]:stats()
+kb = 0
+for line in io.lines "/proc/self/smaps_rollup" do kb = kb + (line:match "^Private_.-(%d+)" or 0) end
+print("private kB", kb)
+]]
+
+local function open_large(dir, seconds)
+  local large = require "moonreel.bench.large"
+  local one, many, files = large.write(dir, 7)
+  local rows = {}
+  for _, row in ipairs{{"one file", one}, {"seven files", many}} do
+    local took, text = best(seconds, function()
+      for _, path in ipairs(files) do core.forget_file(path) end
+      return start({"repl", row[2]}, look)
+    end)
+    local kb = tonumber(text:match("private kB\t(%d+)"))
+    rows[#rows + 1] = {what = "open 11.9 G weights in " .. row[1] .. ", list them, look into one", seconds = took, aim_s = 1,
+      private_bytes = kb * 1024, aim_bytes = 100e6}
+  end
+  return rows
+end
+
+--- Measure.
+---@param options table  seconds: time to spend per figure
+---@return table[] rows  {what, seconds, aim_s, private_bytes, aim_bytes}
+function cli.measure(options)
+  local name, values = cli.largest_recipe()
+  local function row(what, aim_s, once) return {what = what, aim_s = aim_s, seconds = best(options.seconds, once)} end
+  local rows = {
+    row(("bake %s (%d values)"):format(name, values), 0.010, function()
+      local _, text = start{"-e", bake_code:format(name)}
+      return tonumber(text)
+    end),
+    row("start to the prompt, and leave", 0.050, function() return start{"repl"} end),
+    row(("show %s, in all"):format(name), 0.100, function() return start{"show", name} end),
+  }
+  local dir = os.tmpname()
+  os.remove(dir)
+  base.make_dir(dir)
+  local ok, large = pcall(open_large, dir, options.seconds)
+  base.remove_dir(dir)
+  if not ok then error(large, 0) end
+  return table.move(large, 1, #large, #rows + 1, rows)
+end
+
+return cli
