@@ -47,10 +47,13 @@ demo: setup
 demo-data: build
 	@$(MAKE) -s --no-print-directory $(DEMO)/demo.mrx/data.sum
 
+# clips lie in a folder named after the scripts that drew them and never change there: a run that reads
+# them goes on, and keeps its open index, while this makes others
 $(DEMO)/demo.mrx/data.sum: $(wildcard datasets/demo/*.lua)
-	@rm -rf $(DEMO)/clips $(DEMO)/demo.mrx
-	@$(MOONREEL) datasets/demo/build.lua $(DEMO)/clips
-	@$(MOONREEL) data ingest $(DEMO)/clips/demo.csv -o $(DEMO)/demo.mrx
+	@clips=$(DEMO)/clips-$$(cat $^ | cksum | cut -d' ' -f1); \
+	test -d $$clips || { rm -rf $$clips.tmp; \
+	    $(MOONREEL) datasets/demo/build.lua $$clips.tmp && mv -T $$clips.tmp $$clips; } && \
+	$(MOONREEL) data ingest $$clips/demo.csv -o $(DEMO)/demo.mrx
 
 bench: build
 	@$(MOONREEL) bench
