@@ -79,11 +79,20 @@ int data_keymap_compare(const void *a, const void *b);  /* by key, then id */
 /* ---- sum.c: checksums of the file, and its sudden end ---------------------------------------- */
 
 mr_status data_sum_write(const char *dir);
-/* Length always; blocks when `verify` or the time differs from the noted one. */
-mr_status data_sum_check(const char *dir, bool verify);
+/* Length always; blocks when `verify` or the time differs from the noted one. With copy >= 0 every
+ * block is checked and written there. */
+mr_status data_sum_check(const char *dir, bool verify, int copy);
 /* Name the file on SIGBUS inside the mapping that holds `inside`; forget it before unmapping. */
 void data_bus_watch(const void *inside, const char *file);
 void data_bus_forget(const char *file);
+
+/* ---- place.c ------------------------------------------------------------------------------------- */
+
+/* A file that must not be mapped where it lies gets an empty one in memory: its descriptor, the caller
+ * closes it; -1: map it. Errors: MR_E_DATA too large for that */
+mr_status data_place(const char *file, int *copy);
+/* The network file system that holds `path`, or NULL; lent. Specs replace it. */
+extern const char *(*data_network)(const char *path);
 
 /* ---- source.c: lists of samples --------------------------------------------------------------- */
 

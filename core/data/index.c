@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *const data_table_names[] = {"meta", "hot", "row", "text", "kf", "keymap", "refused"};
 
@@ -54,14 +55,18 @@ struct mr_index_reader {
     void *zstd;
 };
 
-static mr_status open_env(mr_index *ix)
+// copy >= 0: the file to map instead
+static mr_status open_env(mr_index *ix, int copy)
 {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", copy);
     int err = mdb_env_create(&ix->env);
     if (!err) err = mdb_env_set_maxdbs(ix->env, 64);
     // sealed files never change: no locks, and read-ahead would only evict
+    unsigned flags = MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS | MDB_NORDAHEAD;
     if (!err)
-        err =
-            mdb_env_open(ix->env, ix->path, MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS | MDB_NORDAHEAD, 0);
+        err = copy < 0 ? mdb_env_open(ix->env, ix->path, flags, 0)
+                       : mdb_env_open(ix->env, path, flags | MDB_NOSUBDIR, 0);
     if (!err) err = mdb_txn_begin(ix->env, NULL, MDB_RDONLY, &ix->txn);
     for (int t = 0; !err && t < DATA_TABLES; t++)
         err = mdb_dbi_open(ix->txn, data_table_names[t], data_table_flags(t), &ix->tables[t]);
@@ -148,8 +153,12 @@ static mr_status read_roots(mr_index *ix)
 
 static mr_status open_index(mr_index *ix, bool verify)
 {
-    MR_TRY(data_sum_check(ix->path, verify));
-    MR_TRY(open_env(ix));
+    int copy;
+    MR_TRY(data_place(ix->file, &copy));
+    mr_status st = data_sum_check(ix->path, verify, copy);
+    if (st == MR_OK) st = open_env(ix, copy);
+    if (copy >= 0) close(copy);
+    MR_TRY(st);
     MR_TRY(read_meta(ix));
     const char *format = mr_index_meta(ix, "format"), *state = mr_index_meta(ix, "state"),
                *rows = mr_index_meta(ix, "rows");

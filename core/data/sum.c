@@ -43,12 +43,12 @@ static mr_status look(int fd, const char *path, sum_head *head)
 }
 
 static mr_status hash_block(int fd, const char *path, const sum_head *head, uint64_t block,
-                            uint8_t *buf, uint64_t *hash)
+                            uint8_t *buf, size_t *n, uint64_t *hash)
 {
     uint64_t at = block * BLOCK;
-    size_t n = (size_t)MR_MIN((uint64_t)BLOCK, head->bytes - at);
-    MR_TRY(mr_file_read_at(fd, buf, n, (int64_t)at, path));
-    *hash = mr_hash64(buf, n);
+    *n = (size_t)MR_MIN((uint64_t)BLOCK, head->bytes - at);
+    MR_TRY(mr_file_read_at(fd, buf, *n, (int64_t)at, path));
+    *hash = mr_hash64(buf, *n);
     return MR_OK;
 }
 
@@ -64,7 +64,8 @@ mr_status data_sum_write(const char *dir)
     data_put(&p, &head, sizeof head);
     for (uint64_t b = 0; st == MR_OK && b < head.blocks; b++) {
         uint64_t hash = 0;
-        st = hash_block(fd, path, &head, b, buf, &hash);
+        size_t bytes;
+        st = hash_block(fd, path, &head, b, buf, &bytes, &hash);
         data_put_int(&p, hash, 8);
     }
     mr_io_table()->close(fd);
@@ -77,20 +78,22 @@ mr_status data_sum_write(const char *dir)
 }
 
 static mr_status check_blocks(int fd, const char *path, const sum_head *head,
-                              const uint64_t *hashes)
+                              const uint64_t *hashes, int copy)
 {
     uint8_t *buf = mr_alloc(BLOCK);
     if (!buf) return mr_fail_memory(BLOCK);
     mr_status st = MR_OK;
     for (uint64_t b = 0; st == MR_OK && b < head->blocks; b++) {
         uint64_t hash = 0;
-        st = hash_block(fd, path, head, b, buf, &hash);
+        size_t n;
+        st = hash_block(fd, path, head, b, buf, &n, &hash);
         if (st == MR_OK && hash != hashes[b])
             st = mr_fail(
                 MR_E_DATA,
                 "%s: damaged between bytes %llu and %llu; try: copy or build the index again", path,
                 (unsigned long long)(b * BLOCK),
                 (unsigned long long)MR_MIN((b + 1) * BLOCK, head->bytes));
+        if (st == MR_OK && copy >= 0) st = mr_file_write_full(copy, buf, n, "copy in memory");
     }
     mr_free(buf);
     return st;
@@ -118,7 +121,7 @@ static bool was_seen(const char *dir, int64_t mtime_ns, bool note)
     return same;
 }
 
-mr_status data_sum_check(const char *dir, bool verify)
+mr_status data_sum_check(const char *dir, bool verify, int copy)
 {
     char path[4096], sum[4096], *text;
     size_t n;
@@ -152,9 +155,11 @@ mr_status data_sum_check(const char *dir, bool verify)
             "%s: has %llu bytes, expected %llu: a torn copy; try: copy or build the index again",
             path, (unsigned long long)have.bytes, (unsigned long long)want.bytes);
     if (st == MR_OK &&
-        (verify || (have.mtime_ns != want.mtime_ns && !was_seen(dir, have.mtime_ns, false)))) {
+        (verify || copy >= 0 ||
+         (have.mtime_ns != want.mtime_ns && !was_seen(dir, have.mtime_ns, false)))) {
         // the hashes lie behind the head, which keeps them aligned
-        st = check_blocks(fd, path, &want, (const uint64_t *)(const void *)(text + sizeof want));
+        st = check_blocks(fd, path, &want, (const uint64_t *)(const void *)(text + sizeof want),
+                          copy);
         if (st == MR_OK && have.mtime_ns != want.mtime_ns) was_seen(dir, have.mtime_ns, true);
     }
     mr_io_table()->close(fd);

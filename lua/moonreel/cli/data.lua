@@ -1,12 +1,12 @@
---- moonreel data: build a sample index from clips.
+--- moonreel data: build a sample index from clips, look over one.
 -- @module moonreel.cli.data
 local base = require "moonreel.core.base"
 local signal = require "moonreel.core.signal"
 
 local command = {
   name = "data",
-  summary = "build a sample index from a folder of clips, a CSV or JSON lines",
-  usage = "data ingest DIR|FILE.csv|FILE.jsonl -o NAME.mrx",
+  summary = "build a sample index from a folder of clips, a CSV or JSON lines; verify one",
+  usage = "data ingest DIR|FILE.csv|FILE.jsonl -o NAME.mrx | data verify NAME.mrx",
   options = {
     { "-o NAME.mrx", "the index to write; an index of that name is replaced when the new one is sealed" },
     { "--captions FILE", "for folders: a CSV or JSON lines file with path and text (default: NAME.txt or NAME.json beside a clip)" },
@@ -117,12 +117,26 @@ local function run_ingest(input, opts)
   return 0
 end
 
+-- every block of the file against its checksum
+local function run_verify(path, opts)
+  local index <close> = require("moonreel.data").open(path, { verify = true })
+  local facts = index.meta
+  if opts.json then
+    print(require("moonreel.core.json").encode({ index = path, rows = facts.rows, fp_order = facts.fp_order, fp_set = facts.fp_set }))
+  else
+    print(("%s: whole, %d samples, fp_order %s"):format(path, facts.rows, facts.fp_order))
+  end
+  return 0
+end
+
 ---@param args string[]
 ---@return integer exit code
 function command.run(args)
   local opts, words = parse(args)
-  if words[1] ~= "ingest" then usage(words[1] and ("'%s' is no part of 'data'"):format(words[1]) or "nothing to do") end
+  local job = words[1]
+  if job ~= "ingest" and job ~= "verify" then usage(job and ("'%s' is no part of 'data'"):format(job) or "nothing to do") end
   if #words ~= 2 then usage(#words < 2 and "no input given" or ("'%s' is one input too many"):format(words[3])) end
+  if job == "verify" then return run_verify(words[2], opts) end
   if not opts.output then usage("no output given (-o)") end
   return run_ingest(words[2], opts)
 end

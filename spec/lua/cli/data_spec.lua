@@ -23,6 +23,23 @@ local function run(args)
   return tonumber(text:match("exit (%d+)%s*$")), text
 end
 
+describe("moonreel data verify", function()
+  it("reads every block of an index", function()
+    assert.equal(0, (run("ingest @/set -o @/v.mrx")))
+    local code, text = run("verify @/v.mrx")
+    assert.equal(0, code)
+    assert.matches("v%.mrx: whole, 1 samples, fp_order %x+", text)
+    code, text = run("verify @/v.mrx --json")
+    assert.equal(0, code)
+    assert.matches('"rows":1', text)
+    -- damage under an unchanged file time
+    os.execute(("cd %s/v.mrx && touch -r data.mdb time && printf x | dd of=data.mdb bs=1 seek=20000 conv=notrunc 2>/dev/null && touch -r time data.mdb"):format(folder))
+    code, text = run("verify @/v.mrx")
+    assert.equal(4, code)
+    assert.matches("data.mdb: damaged between bytes 0 and", text)
+  end)
+end)
+
 describe("moonreel data ingest", function()
   it("writes an index and tells what was refused", function()
     local code, text = run("ingest @/set -o @/i.mrx")
@@ -89,7 +106,7 @@ describe("moonreel data ingest", function()
   end)
 
   it("ends with 2 on wrong use", function()
-    for _, args in ipairs { "", "dance", "ingest", "ingest a b -o c", "ingest @/set", "ingest @/set -o", "ingest @/set -o x --threads none", "ingest @/set --wrong", "ingest @/set -o x --commit 0" } do
+    for _, args in ipairs { "", "dance", "ingest", "ingest a b -o c", "ingest @/set", "ingest @/set -o", "ingest @/set -o x --threads none", "ingest @/set --wrong", "ingest @/set -o x --commit 0", "verify" } do
       local code, text = run(args)
       assert.equal(2, code)
       assert.matches("usage: moonreel data ingest", text)
