@@ -1,0 +1,154 @@
+/* bind: values of a graph: views, shape, text. Licence: Apache-2.0 */
+#include "value.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void mr_bind_set_origin(lua_State *L, mr_graph *g)
+{
+    char text[256] = "";
+    lua_Debug ar;
+    for (int level = 1; lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "Sl", &ar);
+        bool own = strncmp(ar.source, "@moonreel/", 10) == 0 && strncmp(ar.source, "@moonreel/models/", 17) != 0;
+        if (ar.currentline < 0 || own) continue;
+        snprintf(text, sizeof text, "%s:%d", ar.short_src, ar.currentline);
+        break;
+    }
+    mr_graph_set_origin(g, text);
+}
+
+void mr_bind_push_value(lua_State *L, int graph_at, mr_graph *g, mr_ref ref)
+{
+    graph_at = lua_absindex(L, graph_at);
+    mr_bind_value *v = lua_newuserdatauv(L, sizeof *v, 1);
+    v->graph = g, v->ref = ref;
+    luaL_setmetatable(L, MR_VALUE);
+    lua_pushvalue(L, graph_at);
+    lua_setiuservalue(L, -2, 1);
+}
+
+mr_bind_value *mr_bind_value_at(lua_State *L, int arg)
+{
+    mr_bind_value *v = luaL_checkudata(L, arg, MR_VALUE);
+    lua_getiuservalue(L, arg, 1);
+    mr_bind_unbox(L, -1, "mr.Graph");  // raises when the graph was closed
+    lua_pop(L, 1);
+    return v;
+}
+
+mr_ref mr_bind_ref(lua_State *L, mr_graph *g, int arg)
+{
+    mr_bind_value *v = luaL_testudata(L, arg, MR_VALUE);
+    if (v) {
+        if (v->graph != g) mr_bind_raise(L, MR_E_USAGE, "argument %d belongs to another graph", arg);
+        return v->ref;
+    }
+    mr_ref ref;
+    mr_bind_check(L, mr_graph_const(g, mr_tensor_view(mr_bind_tensor(L, arg)), &ref));
+    return ref;
+}
+
+static int view_result(lua_State *L, mr_bind_value *v, mr_status st, const mr_ref *ref)
+{
+    mr_bind_check(L, st);
+    lua_getiuservalue(L, 1, 1);
+    mr_bind_push_value(L, -1, v->graph, *ref);
+    return 1;
+}
+
+static int v_reshape(lua_State *L)
+{
+    mr_bind_value *v = mr_bind_value_at(L, 1);
+    int64_t dim[MR_MAX_RANK];
+    int n = mr_bind_dims(L, 2, dim);
+    mr_ref out;
+    mr_bind_set_origin(L, v->graph);
+    return view_result(L, v, mr_graph_reshape(v->graph, v->ref, n, dim, &out), &out);
+}
+
+static int v_slice(lua_State *L)
+{
+    mr_bind_value *v = mr_bind_value_at(L, 1);
+    mr_ref out;
+    mr_bind_set_origin(L, v->graph);
+    return view_result(L, v, mr_graph_slice(v->graph, v->ref, (int)luaL_checkinteger(L, 2), luaL_checkinteger(L, 3), luaL_checkinteger(L, 4), &out), &out);
+}
+
+static int v_permute(lua_State *L)
+{
+    mr_bind_value *v = mr_bind_value_at(L, 1);
+    int64_t dim[MR_MAX_RANK];
+    int n = mr_bind_dims(L, 2, dim), order[MR_MAX_RANK], rank = mr_graph_value(v->graph, v->ref)->desc.rank;
+    if (n != rank) return mr_bind_raise(L, MR_E_SHAPE, "permute: %d axes for rank %d", n, rank);
+    for (int i = 0; i < n; i++) order[i] = (int)dim[i];
+    mr_ref out;
+    mr_bind_set_origin(L, v->graph);
+    return view_result(L, v, mr_graph_permute(v->graph, v->ref, order, &out), &out);
+}
+
+static int v_expand(lua_State *L)
+{
+    mr_bind_value *v = mr_bind_value_at(L, 1);
+    int64_t dim[MR_MAX_RANK];
+    int n = mr_bind_dims(L, 2, dim);
+    mr_ref out;
+    mr_bind_set_origin(L, v->graph);
+    return view_result(L, v, mr_graph_expand(v->graph, v->ref, n, dim, &out), &out);
+}
+
+/* split(axis, n) -> n equal slices */
+static int v_split(lua_State *L)
+{
+    mr_bind_value *v = mr_bind_value_at(L, 1);
+    int axis = (int)luaL_checkinteger(L, 2), n = (int)luaL_checkinteger(L, 3);
+    const mr_desc d = mr_graph_value(v->graph, v->ref)->desc;
+    if (axis < 0 || axis >= d.rank || n < 1 || d.dim[axis] % n)
+        return mr_bind_raise(L, MR_E_SHAPE, "split into %d along axis %d: the length does not divide", n, axis);
+    luaL_checkstack(L, n + 4, "too many parts");
+    lua_getiuservalue(L, 1, 1);
+    int graph_at = lua_gettop(L);
+    mr_bind_set_origin(L, v->graph);
+    for (int i = 0; i < n; i++) {
+        mr_ref out;
+        int64_t step = d.dim[axis] / n;
+        mr_bind_check(L, mr_graph_slice(v->graph, v->ref, axis, i * step, (i + 1) * step, &out));
+        mr_bind_push_value(L, graph_at, v->graph, out);
+    }
+    return n;
+}
+
+static int v_index(lua_State *L)
+{
+    mr_bind_value *v = mr_bind_value_at(L, 1);
+    const mr_desc *d = &mr_graph_value(v->graph, v->ref)->desc;
+    const char *key = luaL_checkstring(L, 2);
+    if (strcmp(key, "shape") == 0) {
+        lua_createtable(L, d->rank, 0);
+        for (int i = 0; i < d->rank; i++) lua_pushinteger(L, d->dim[i]), lua_rawseti(L, -2, i + 1);
+    } else if (strcmp(key, "dtype") == 0) lua_pushstring(L, mr_dtype_name(d->dtype));
+    else lua_getfield(L, lua_upvalueindex(1), key);
+    return 1;
+}
+
+static int v_tostring(lua_State *L)
+{
+    mr_bind_value *v = mr_bind_value_at(L, 1);
+    char text[128];
+    lua_pushfstring(L, "value %%%d %s", (int)v->ref, mr_desc_text(&mr_graph_value(v->graph, v->ref)->desc, text, sizeof text));
+    return 1;
+}
+
+void mr_bind_value_type(lua_State *L)
+{
+    static const luaL_Reg values[] = {{"reshape", v_reshape}, {"slice", v_slice}, {"permute", v_permute}, {"expand", v_expand},
+                                      {"split", v_split}, {NULL, NULL}};
+    static const luaL_Reg meta[] = {{"__tostring", v_tostring}, {NULL, NULL}};
+    mr_bind_type(L, MR_VALUE, values, meta, NULL);
+    luaL_getmetatable(L, MR_VALUE);
+    lua_getfield(L, -1, "__index");
+    lua_pushcclosure(L, v_index, 1);
+    lua_setfield(L, -2, "__index");
+    luaL_setfuncs(L, mr_bind_operators, 0);
+    lua_pop(L, 1);
+}
