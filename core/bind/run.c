@@ -1,6 +1,6 @@
 /* bind: moonreel.core.run - run directories and their lock. Licence: Apache-2.0
  *
- * create(outputs, name) -> path. lock(path) -> lock: lock:id(), lock:fence(), lock:dir(), lock:check(),
+ * create(outputs, name, staged) -> path. stage(run, name) -> path. lock(path) -> lock: lock:id(), lock:fence(), lock:dir(), lock:check(),
  * lock:close(). owner(path) -> {run, fence, owned, dead, host, pid}. */
 #include "bind/run.h"
 
@@ -12,7 +12,15 @@ static int r_create(lua_State *L)
 {
     const char *outputs = luaL_checkstring(L, 1), *name = luaL_checkstring(L, 2);
     char path[4096];
-    mr_bind_check(L, mr_run_create(outputs, name, path, sizeof path));
+    mr_bind_check(L, mr_run_create(outputs, name, lua_toboolean(L, 3), path, sizeof path));
+    lua_pushstring(L, path);
+    return 1;
+}
+
+static int r_stage(lua_State *L)
+{
+    char path[4096];
+    mr_bind_check(L, mr_run_stage(luaL_checkstring(L, 1), luaL_checkstring(L, 2), path, sizeof path));
     lua_pushstring(L, path);
     return 1;
 }
@@ -67,7 +75,7 @@ static int l_check(lua_State *L)
 
 MR_BIND_ROOM(run)
 {
-    static const luaL_Reg rows[] = {{"create", r_create}, {"lock", r_lock}, {"owner", r_owner}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {{"create", r_create}, {"stage", r_stage}, {"lock", r_lock}, {"owner", r_owner}, {NULL, NULL}};
     static const luaL_Reg lock_rows[] = {{"id", l_id}, {"fence", l_fence}, {"dir", l_dir}, {"check", l_check}, {NULL, NULL}};
     mr_bind_type(L, mr_bind_lock_type, lock_rows, NULL, free_lock);
     luaL_newlib(L, rows);

@@ -1,6 +1,7 @@
 /* bind: moonreel.core.signal - stop requests. Licence: Apache-2.0
  *
- * catch(): from now on the first SIGINT or SIGTERM is remembered, the second ends the process at once.
+ * catch() -> true, or false when that is so already: from now on the first SIGINT or SIGTERM is remembered, the second ends
+ * the process at once.
  * pending() -> 2, 15 or nil: the signal that came first. release(): the former handling is back. */
 #define _XOPEN_SOURCE 700
 #include "bind.h"
@@ -22,15 +23,15 @@ static void handle(int number)
 
 static int s_catch(lua_State *L)
 {
-    (void)L;
-    if (caught) return 0;
+    lua_pushboolean(L, !caught);
+    if (caught) return 1;
     first = 0;
     // calls in flight go on: only the training loop looks at the flag
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < 2; i++) sigaction(numbers[i], &action, &before[i]);
     caught = true;
-    return 0;
+    return 1;
 }
 
 static int s_pending(lua_State *L)

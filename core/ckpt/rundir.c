@@ -31,9 +31,33 @@ static mr_status largest_number(const char *outputs, long *out)
     return MR_OK;
 }
 
-mr_status mr_run_create(const char *outputs, const char *name, char *path, size_t cap)
+/* What a run directory holds, durable from the inside out; `path` itself may exist. */
+static mr_status make_inside(const char *path, bool staged)
 {
-    static const char *const inside[] = {"ckpt", "samples", "log"};
+    static const char *const plain[] = {"ckpt", "samples", "log"}, *const outer[] = {"stages"};
+    const char *const *names = staged ? outer : plain;
+    for (size_t i = 0; i < (staged ? MR_COUNT(outer) : MR_COUNT(plain)); i++) {
+        char sub[4096];
+        if ((size_t)snprintf(sub, sizeof sub, "%s/%s", path, names[i]) >= sizeof sub)
+            return mr_fail(MR_E_USAGE, "%s: path is too long", path);
+        MR_TRY(mr_dir_make(sub));
+    }
+    return mr_dir_sync(path);
+}
+
+mr_status mr_run_stage(const char *run_dir, const char *name, char *path, size_t cap)
+{
+    MR_TRY(check_name(name));
+    char stages[4096];
+    if ((size_t)snprintf(stages, sizeof stages, "%s/stages", run_dir) >= sizeof stages ||
+        (size_t)snprintf(path, cap, "%s/%s", stages, name) >= cap)
+        return mr_fail(MR_E_USAGE, "%s: path is too long", run_dir);
+    MR_TRY(make_inside(path, false));
+    return mr_dir_sync(stages);
+}
+
+mr_status mr_run_create(const char *outputs, const char *name, bool staged, char *path, size_t cap)
+{
     MR_TRY(check_name(name));
     MR_TRY(mr_dir_make(outputs));
     // another process may take the same number between look and mkdir: look again
@@ -46,17 +70,11 @@ mr_status mr_run_create(const char *outputs, const char *name, char *path, size_
             if (errno == EEXIST) continue;
             return mr_fail(MR_E_IO, "%s: cannot create directory: %s", path, strerror(errno));
         }
-        for (size_t i = 0; i < MR_COUNT(inside); i++) {
-            char sub[4096];
-            if ((size_t)snprintf(sub, sizeof sub, "%s/%s", path, inside[i]) >= sizeof sub)
-                return mr_fail(MR_E_USAGE, "%s: path is too long", outputs);
-            MR_TRY(mr_dir_make(sub));
-        }
-        // durable from the inside out, `outputs` itself included
+        MR_TRY(make_inside(path, staged));
+        // `outputs` itself included
         char parent[4096];
         if ((size_t)snprintf(parent, sizeof parent, "%s/..", outputs) >= sizeof parent)
             return mr_fail(MR_E_USAGE, "%s: path is too long", outputs);
-        MR_TRY(mr_dir_sync(path));
         MR_TRY(mr_dir_sync(outputs));
         return mr_dir_sync(parent);
     }

@@ -2,7 +2,8 @@
  * truth (journal.jsonl), and the making of the directory itself.
  *
  * `outputs/NNN-name/` holds recipe.lua, settings.json, journal.jsonl, ckpt/, samples/, log/ and the
- * file `lock`. Checkpoints themselves: moonreel/ckpt.h.
+ * file `lock`; a run of several stages holds settings.json, `lock` and stages/NAME/, each of these laid out
+ * like a run. Checkpoints themselves: moonreel/ckpt.h.
  *
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_RUN_H
@@ -18,10 +19,14 @@ extern "C" {
  * ckpt/, samples/ and log/. Two processes at once get two directories.
  *
  * name     [A-Za-z0-9._-]+, at most 100 bytes, first character not '.'
+ * staged   the run is one of several stages: it holds stages/ instead
  * path     receives the new directory; `cap` bytes
  * Errors:  MR_E_USAGE bad name; MR_E_IO
  * Threads: any */
-MR_API mr_status mr_run_create(const char *outputs, const char *name, char *path, size_t cap);
+MR_API mr_status mr_run_create(const char *outputs, const char *name, bool staged, char *path, size_t cap);
+/* Make run_dir/stages/name with ckpt/, samples/ and log/, durably; an existing one is taken as it is. Arguments, errors and
+ * threads as above. */
+MR_API mr_status mr_run_stage(const char *run_dir, const char *name, char *path, size_t cap);
 
 /* ---- lock ---------------------------------------------------------------------------------- */
 

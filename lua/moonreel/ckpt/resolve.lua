@@ -2,6 +2,7 @@
 -- @module moonreel.ckpt.resolve
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.ckpt"
+local run_room = require "moonreel.run"
 
 local resolve = {}
 
@@ -27,6 +28,15 @@ end
 
 local function is_run(path)
   return is_dir(path) and (is_dir(path .. "/ckpt") or base.exists(path .. "/lock") or base.exists(path .. "/journal.jsonl"))
+end
+
+-- a run of several stages stands for the newest of them that has a checkpoint
+local function newest_stage(run)
+  local stages = run_room.stages(run)
+  for i = #(stages or {}), 1, -1 do
+    if #core.steps(stages[i].path) > 0 then return stages[i].path end
+  end
+  return run
 end
 
 --- A shell pattern as a Lua pattern: * ? and [...] of one path component.
@@ -87,6 +97,7 @@ end
 
 --- A run's newest checkpoint, whatever its step turns out to be.
 local function whole_run(run, spec)
+  run = newest_stage(run)
   local steps = core.steps(run)
   if #steps == 0 then base.raise("MR_E_USAGE", ("%s: run %s has no checkpoint yet"):format(spec, run)) end
   return { spec = spec, run = run, step = steps[1], continues = true, fallback = true, candidates = { step_dir(run, steps[1]) } }
@@ -136,8 +147,8 @@ local function latest(outputs, recipe_name)
   local best
   for _, entry in ipairs(names_in(outputs)) do
     local number, name = entry:match("^(%d+)%-(.*)$")
-    local run = join(outputs, entry)
-    if name == recipe_name and #core.steps(run) > 0 and (not best or tonumber(number) > best.number) then
+    local run = name == recipe_name and newest_stage(join(outputs, entry))
+    if run and #core.steps(run) > 0 and (not best or tonumber(number) > best.number) then
       best = { number = tonumber(number), run = run }
     end
   end
@@ -167,6 +178,7 @@ function resolve.resolve(spec, outputs, recipe_name)
   if name then
     local run = find_run(strip(name), outputs)
     if not run then base.raise("MR_E_USAGE", ("%s: no run '%s', also not under %s"):format(spec, name, outputs)) end
+    run = newest_stage(run)
     local at = math.tointeger(tonumber(step))
     if not base.exists(step_dir(run, at)) then
       local have = core.steps(run)

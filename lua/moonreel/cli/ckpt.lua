@@ -84,12 +84,17 @@ local function describe(run, name)
   return row
 end
 
+-- add a run, or its stages
+local function add_run(runs, dir)
+  if base.exists(dir .. "/ckpt/.") then runs[#runs + 1] = dir end
+  for _, stage in ipairs(require("moonreel.run").stages(dir) or {}) do runs[#runs + 1] = stage.path end
+  return runs
+end
+
 local function runs_below(dir)
-  if base.exists(dir .. "/ckpt/.") then return { dir } end
-  local runs = {}
-  for _, name in ipairs(sort_natural(names_in(dir))) do
-    if base.exists(dir .. "/" .. name .. "/ckpt/.") then runs[#runs + 1] = dir .. "/" .. name end
-  end
+  local runs = add_run({}, dir)
+  if #runs > 0 then return runs end
+  for _, name in ipairs(sort_natural(names_in(dir))) do add_run(runs, dir .. "/" .. name) end
   return runs
 end
 
@@ -101,7 +106,7 @@ local function find_runs(where, opts)
   if not base.exists(where .. "/.") then
     local ok, found = pcall(require("moonreel.ckpt").resolve, where, opts.outputs)
     if not ok or not found.run then base.raise("MR_E_USAGE", ("%s: no such directory or run"):format(where)) end
-    where = found.run
+    where = require("moonreel.run").outer(found.run) or found.run
   end
   return runs_below(where)
 end

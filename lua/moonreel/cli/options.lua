@@ -116,9 +116,10 @@ function options.parse(args, command)
 
   local function field(name, given, word)
     local override = require "moonreel.recipe.override"
-    local target, problem = override.target(name)
+    local _, of_stage = require("moonreel.settings.stages").split(name)
+    local target, problem = override.target(of_stage or name)
     if not target then
-      local positive = name:match("^no[-_](.+)")
+      local positive = (of_stage or name):match("^no[-_](.+)")
       target = positive and override.target(positive)
       if not target or target.schema.tag ~= "boolean" or given then unknown(command, name, problem) end
     elseif target.schema.tag == "boolean" then

@@ -67,9 +67,14 @@ local function open(spec, overrides, options)
     options.settings = settings
     return require("moonreel.sample").open(settings.ckpt_path, options)
   end
-  local name = settings.name or tostring(settings.recipe):match("([^/]+)$"):gsub("%.lua$", "")
+  local name = require("moonreel.trainer.setup").name(settings)
   local found, reason = require("moonreel.ckpt").resolve(settings.load or "latest", settings.outputs, name)
   if not found then usage("%s; try: moonreel train %s", reason, spec) end
+  if settings.stages then
+    local _, stage = require("moonreel.run").outer(found.run or "")
+    if not stage then usage("%s is of no run with stages; try: moonreel sample %s", found.candidates[1], found.candidates[1]) end
+    settings = require("moonreel.settings").bake(spec, overrides, {stage = stage})
+  end
   -- the run's own models; what and how to render is the recipe's, with the fields of the command line
   options.defaults = settings
   return require("moonreel.sample").open(found.candidates[1], options)

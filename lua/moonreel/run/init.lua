@@ -1,15 +1,41 @@
 --- Run directories: make them, lock them, write and read their journal.
--- outputs/NNN-name/ holds recipe.lua, settings.json, journal.jsonl, ckpt/, samples/, log/.
+-- outputs/NNN-name/ holds recipe.lua, settings.json, journal.jsonl, ckpt/, samples/, log/; a run of several stages holds
+-- settings.json and stages/NAME/, each laid out so.
 -- @module moonreel.run
 local core = require "moonreel.core.run"
 local core_journal = require "moonreel.core.journal"
+local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
 
 local run = {}
 
---- Make outputs/NNN-name, NNN = 1 + the largest number there, with ckpt/, samples/ and log/.
+--- Make outputs/NNN-name, NNN = 1 + the largest number there, with ckpt/, samples/ and log/, or with stages/ alone.
+---@param staged boolean|nil
 ---@return string path
-function run.create(outputs, name) return core.create(outputs, name) end
+function run.create(outputs, name, staged) return core.create(outputs, name, staged) end
+
+--- Make RUN/stages/NAME with ckpt/, samples/ and log/; one that is there is taken as it is.
+---@return string path
+function run.stage(path, name) return core.stage(path, name) end
+
+--- The stages of a run that have begun, oldest first, as {name, path}; nil for a run without stages.
+---@return table[]|nil
+function run.stages(path)
+  if not base.exists(path .. "/stages/.") then return nil end
+  local file = path .. "/settings.json"
+  local begun = {}
+  for _, one in ipairs(json.decode(base.read_file(file), file).settings.stages) do
+    local dir = path .. "/stages/" .. one.name
+    if base.exists(dir .. "/.") then begun[#begun + 1] = { name = one.name, path = dir } end
+  end
+  return begun
+end
+
+--- The run that a directory is a stage of, and the stage's name; nil when it is none.
+function run.outer(path)
+  local outer, name = path:match("^(.*)/stages/([^/]+)$")
+  if outer and base.exists(outer .. "/settings.json") then return outer, name end
+end
 
 --- Become the one writer of a run directory; raises MR_E_LOCK naming the owner.
 -- The lock has id(), fence(), dir(), check(), close().
@@ -44,7 +70,6 @@ Journal.__close = Journal.close
 ---@param path string  run directory or file
 ---@return fun(): table?
 function run.entries(path)
-  local base = require "moonreel.core.base"
   local file = base.exists(path .. "/journal.jsonl") and path .. "/journal.jsonl" or path
   local reader = core_journal.read(file)
   return function()

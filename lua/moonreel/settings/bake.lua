@@ -34,7 +34,9 @@ local function add_overrides(job)
   for _, argument in ipairs(job.arguments) do
     local name, key = stages.split(argument.key)
     if not name then
-      job.layers[#job.layers + 1] = override.layer(argument)
+      local one = override.layer(argument)
+      if job.stage then one.write.children.load = nil end
+      job.layers[#job.layers + 1] = one
     else
       stages.find(job.stages, name, argument.argument)
       local one = override.layer { key = key, text = argument.text, argument = argument.argument }
@@ -66,8 +68,12 @@ local function add_environment(job)
   end
 end
 
+-- what only holds for something that trains: a recipe of stages leaves it to them
+local function is_outer(job) return job.stages and not job.stage end
+
 -- 5. every write fits its field under the final types, also those that a stronger layer hides
 local function check_writes(job)
+  if is_outer(job) then return end
   local function walk(index, write, keys, schema)
     if write.tag == "late" then write = write.result end
     if not write then return end
@@ -142,7 +148,7 @@ end
 
 -- 6. the outer settings know their stages by name and hash
 local function add_stages(job)
-  if not job.stages or job.stage then return end
+  if not is_outer(job) then return end
   local list = {}
   for i, entry in ipairs(job.stages) do
     list[i] = { name = entry.name, hash = bake.bake(job.file, job.arguments, entry.name, job.loader).hash }
@@ -158,6 +164,7 @@ end
 -- 7. fields that mean nothing here, or that nothing reads under these settings
 local function note_unread(job)
   job.notes = {}
+  if is_outer(job) then return end
   for _, leaf in ipairs(job.leaves) do
     local link = leaf.chain[#leaf.chain]
     if link.set then
@@ -172,7 +179,8 @@ local function note_unread(job)
         if not read then
           local text = ("%s: %s is read only when %s is %s, and it is %s"):format(link.at, leaf.path, when[1],
             kinds.show(when[2]), kinds.show(other))
-          if link.command_line then fault.usage("%s", text) end
+          -- an argument for all stages may mean something in another one
+          if link.command_line and (not job.stage or stages.split(link.at:gsub("^%-+", ""))) then fault.usage("%s", text) end
           job.notes[#job.notes + 1] = text
         end
       end

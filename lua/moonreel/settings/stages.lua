@@ -1,6 +1,7 @@
 --- Recipes in a row: `stages = { {name = "a", recipe = "./a", fields...}, ... }`.
 -- Weakest first: the stage's recipe, the outer recipe, the stage's entry, key=value, stages.NAME.key=value. Each stage
--- bakes to settings of its own; the outer settings hold their names and hashes. Ref: recipes.md 8.
+-- bakes to settings of its own; the outer settings hold their names and hashes. Only `load` is not passed on: in the outer
+-- recipe and as key=value it says where the whole row goes on. Ref: recipes.md 8.
 -- @module moonreel.settings.stages
 local fault = require "moonreel.recipe.fault"
 local files = require "moonreel.recipe.files"
@@ -84,7 +85,10 @@ function stages.layers(loader, outer, entry)
     end
     if stages.take(out) then fault.at(entry.place, "stages: '%s' has stages of its own; stages do not nest", entry.recipe) end
   end
-  for _, one in ipairs(outer) do out[#out + 1] = one end
+  for _, one in ipairs(outer) do
+    one.write.children.load = nil
+    out[#out + 1] = one
+  end
   out[#out + 1] = { write = layer.of_recipe(entry.body, entry.place.file), shown = entry.place.file, file = entry.file }
   return out
 end

@@ -31,7 +31,7 @@ function Run:keep(object)
 end
 
 function Run:close()
-  signal.release()
+  if self.catches then signal.release() end
   if self.progress then self.progress:finish() end
   for i = #self.kept, 1, -1 do self.kept[i]:close() end
   self.kept = {}
@@ -42,12 +42,14 @@ Run.__close = Run.close
 
 --- Train a recipe.
 ---@param settings table  baked
----@param options table|nil  write: takes each line of the log instead of standard output
+---@param options table|nil  write: takes each line of the log instead of standard output; stage: of a run with stages
+--   (moonreel.trainer.stages), {outer, name, dir, begun, previous}
 ---@return integer exit code
 ---@return table facts     dir, step, loss
 function trainer.run(settings, options)
-  local r <close> = setmetatable({settings = settings, write = (options or {}).write, notes = {}, programs = {}, kept = {}}, Run)
-  signal.catch()
+  options = options or {}
+  local r <close> = setmetatable({settings = settings, write = options.write, stage = options.stage, catches = signal.catch(),
+    notes = {}, programs = {}, kept = {}}, Run)
   local result
   for _, step in ipairs(trainer.steps) do result = step[2](r) end
   return result, {dir = r.dir, step = r.step, loss = r.last_loss}

@@ -18,8 +18,10 @@ local state = require "moonreel.trainer.state"
 
 local setup = {}
 
--- the name of a run: its field, else the recipe's file
-local function name_of(s)
+--- The name of a run: its field, else the recipe's file.
+---@param s table  settings
+---@return string
+function setup.name(s)
   local name = s.name or tostring(s.recipe):match("([^/]+)$"):gsub("%.lua$", "")
   return (name:gsub("[^%w%._%-]", "-"))
 end
@@ -28,7 +30,11 @@ end
 function setup.check(r)
   local s = r.settings
   r.progress = progress.new(s.steps, s.log_every, r.write)
+  r.name = setup.name(s)
   s:require_readers()
+  if s.stages then
+    base.raise("MR_E_USAGE", "a recipe of stages trains by moonreel.trainer.stages; try: moonreel train, or bake one of them")
+  end
   if not s.vae.type or not s.text_encoder.type then
     base.raise("MR_E_RECIPE", "training needs vae.type and text_encoder.type; "
       .. "try: vae = { type = \"dct\" }, text_encoder = { type = \"bytes\" }")
@@ -42,33 +48,59 @@ function setup.check(r)
   end
 end
 
+-- what `load` or `ckpt_path` names; recipe.previous is the newest checkpoint of the stage before
+local function source_of(r, field)
+  local spec = r.settings[field]
+  if spec ~= "recipe.previous" then return spec end
+  if r.stage and r.stage.previous then return r.stage.previous end
+  base.raise("MR_E_USAGE", ("%s: %s = recipe.previous: there is no checkpoint of a stage before this one; "
+    .. "try: --load RUN, or another %s"):format(r.settings:origin(field), field, field))
+end
+
 --- Find what the run starts from: nothing, weights alone, or a whole state.
 function setup.find(r)
   local s = r.settings
-  r.name = name_of(s)
-  if s.load and s.ckpt_path then
+  -- a stage that has a checkpoint goes on from it, however it began
+  if r.stage and r.stage.begun then
+    r.found = ckpt.resolve(r.stage.dir)
+    return
+  end
+  local load, weights = source_of(r, "load"), source_of(r, "ckpt_path")
+  if load and weights then
     base.raise("MR_E_USAGE", "load and ckpt_path are both set; load takes everything, ckpt_path weights alone")
   end
   r.scratch = s.start_from_scratch or (s.start_step == 0 and s.start_epoch == 0)
   if not r.scratch and (s.start_step or s.start_epoch) then
     base.raise("MR_E_USAGE", "start_step and start_epoch can only both be 0; try: --start-from-scratch")
   end
-  if s.load then
-    local found, reason = ckpt.resolve(s.load, s.outputs, r.name)
+  if load then
+    local found, reason = ckpt.resolve(load, s.outputs, r.name)
     if found then r.found = found else r.notes[#r.notes + 1] = reason end
-  elseif s.ckpt_path then
-    r.found_weights = ckpt.resolve(s.ckpt_path, s.outputs, r.name)
+  elseif weights then
+    r.found_weights = ckpt.resolve(weights, s.outputs, r.name)
   end
+end
+
+-- the directory of a fresh run: the next number, or the stage's own, which a killed launch may have left without a checkpoint
+local function fresh_directory(r)
+  local s = r.settings
+  if not r.stage then return run.create(s.outputs, r.name), true end
+  local made = not base.exists(r.stage.dir)
+  local dir = run.stage(r.stage.outer, r.stage.name)
+  os.remove(dir .. "/quarantine.jsonl")
+  return dir, made
 end
 
 --- Take or make the run directory and become its one writer.
 function setup.directory(r)
-  local s = r.settings
-  r.continues = r.found ~= nil and r.found.continues and not r.scratch and r.found.run ~= nil
+  local s, found = r.settings, r.found
+  -- a stage goes on in its own directory alone, and nobody else does
+  r.continues = found ~= nil and found.continues and not r.scratch and found.run ~= nil
+    and (r.stage and found.run == r.stage.dir or not r.stage and not run.outer(found.run))
   if r.continues then
-    r.dir = r.found.run
+    r.dir = found.run
   else
-    r.dir, r.made = run.create(s.outputs, r.name), true
+    r.dir, r.made = fresh_directory(r)
     base.replace_file(r.dir .. "/recipe.lua", s:to_recipe())
     base.replace_file(r.dir .. "/settings.json", s:to_json())
   end
@@ -128,15 +160,21 @@ function setup.models(r)
   end
 end
 
--- the index a data path means: itself, or the one beside a table of clips, built when missing
-local function open_index(r, path)
-  if path:find("%.mrx/?$") or base.exists(path .. "/data.sum") then return data.open(path) end
+-- the index a data path means: itself, or the one beside a table of clips; and the table when the index is yet to be built
+local function index_of(path)
+  if path:find("%.mrx/?$") or base.exists(path .. "/data.sum") then return path end
   local beside = path:gsub("/+$", ""):gsub("%.[%w]+$", "") .. ".mrx"
-  if not base.exists(beside) then
-    r.progress:say(("building the index %s"):format(beside))
-    data.ingest(path, beside)
+  if base.exists(beside) then return beside end
+  return beside, path
+end
+
+local function open_index(r, path)
+  local index, input = index_of(path)
+  if input then
+    r.progress:say(("building the index %s"):format(index))
+    data.ingest(input, index)
   end
-  return data.open(beside)
+  return data.open(index)
 end
 
 local function open_loader(r, options)
@@ -156,6 +194,26 @@ function setup.data(r)
     state = resumed and resumed.sampler or nil}))
   r.plan = r.loader:plan()
   r.feed = feed.new(s, r.pipe)
+end
+
+--- All that can be known of a stage before it begins, without writing: fields, weights, models, data, buckets.
+---@param settings table  baked
+---@param stage table     as trainer.run takes it; previous = true: the stage before will leave a checkpoint
+function setup.rehearse(settings, stage)
+  local r = {settings = settings, stage = stage, notes = {}}
+  setup.check(r)
+  local waits = stage.previous == true and (settings.load == "recipe.previous" or settings.ckpt_path == "recipe.previous")
+  if not waits then setup.find(r) end
+  pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"), text_encoder = settings:plain("text_encoder"),
+    compat = settings.compat ~= nil}, "f32")
+  local path, input = index_of(settings.dataset.data_path)
+  if not input then
+    local index <close> = data.open(path)
+    r.index = index
+    open_loader(r, {epochs = 1}):close()
+  elseif not base.exists(input) then
+    base.raise("MR_E_DATA", ("%s: no such file or folder, and no index %s"):format(input, path))
+  end
 end
 
 local STATISTICS_BATCHES = 48

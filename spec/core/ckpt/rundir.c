@@ -7,7 +7,7 @@ int main(void)
 {
     char outputs[600], path[4096], want[700];
     snprintf(outputs, sizeof outputs, "%s/outputs", case_dir("rundir"));
-    CHECK_OK(mr_run_create(outputs, "demo", path, sizeof path));
+    CHECK_OK(mr_run_create(outputs, "demo", false, path, sizeof path));
     snprintf(want, sizeof want, "%s/001-demo", outputs);
     CHECK_STR(path, want);
     snprintf(want, sizeof want, "%s/001-demo/samples", outputs);
@@ -19,20 +19,34 @@ int main(void)
     CHECK_OK(mr_dir_make(want));
     snprintf(want, sizeof want, "%s/777", outputs);
     CHECK_OK(mr_dir_make(want));
-    CHECK_OK(mr_run_create(outputs, "a.b_c-9", path, sizeof path));
+    CHECK_OK(mr_run_create(outputs, "a.b_c-9", false, path, sizeof path));
     snprintf(want, sizeof want, "%s/042-a.b_c-9", outputs);
     CHECK_STR(path, want);
     snprintf(want, sizeof want, "%s/999-x", outputs);
     CHECK_OK(mr_dir_make(want));
-    CHECK_OK(mr_run_create(outputs, "big", path, sizeof path));
+    CHECK_OK(mr_run_create(outputs, "big", false, path, sizeof path));
     CHECK(strstr(path, "/1000-big"));
     static const char *const bad[] = {"", ".x", "a/b", "a b", "\xc3\xa4", "a\nb"};
-    for (size_t i = 0; i < MR_COUNT(bad); i++) CHECK_FAILS(mr_run_create(outputs, bad[i], path, sizeof path), MR_E_USAGE, "run name");
-    CHECK_FAILS(mr_run_create(outputs, "x", path, 10), MR_E_USAGE, "too long");
-    CHECK_FAILS(mr_run_create("/proc/no/such", "x", path, sizeof path), MR_E_IO, "cannot create directory");
+    for (size_t i = 0; i < MR_COUNT(bad); i++) CHECK_FAILS(mr_run_create(outputs, bad[i], false, path, sizeof path), MR_E_USAGE, "run name");
+    CHECK_FAILS(mr_run_create(outputs, "x", false, path, 10), MR_E_USAGE, "too long");
+    CHECK_FAILS(mr_run_create("/proc/no/such", "x", false, path, sizeof path), MR_E_IO, "cannot create directory");
+    // stages: made when they begin, taken as they are later
+    char outer[4096];
+    CHECK_OK(mr_run_create(outputs, "row", true, outer, sizeof outer));
+    snprintf(want, sizeof want, "%s/ckpt", outer);
+    CHECK(!mr_path_exists(want));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(mr_run_stage(outer, "one", path, sizeof path));
+        snprintf(want, sizeof want, "%s/stages/one", outer);
+        CHECK_STR(path, want);
+        snprintf(want, sizeof want, "%s/stages/one/ckpt", outer);
+        CHECK(mr_path_exists(want));
+    }
+    CHECK_FAILS(mr_run_stage(outer, "../x", path, sizeof path), MR_E_USAGE, "run name");
+    CHECK_FAILS(mr_run_stage(outer, "one", path, 10), MR_E_USAGE, "too long");
     // six processes at once
     for (int i = 0; i < 6; i++)
-        if (fork() == 0) _exit(mr_run_create(outputs, "race", path, sizeof path) == MR_OK ? 0 : 1);
+        if (fork() == 0) _exit(mr_run_create(outputs, "race", false, path, sizeof path) == MR_OK ? 0 : 1);
     for (int i = 0; i < 6; i++) {
         int status;
         wait(&status);

@@ -47,7 +47,7 @@ return {
   { "hostfile", "text", none = true, reader = false, affects = "speed", resume = "free", help = "file with a host per line" },
   { "standalone", "boolean", default = false, affects = "nothing", resume = "free", no_meaning = "one host needs no rendezvous",
     help = "run on this host alone" },
-  { "stages", "stages", none = true, reader = false, affects = "run", resume = "warn",
+  { "stages", "stages", none = true, reader = "trainer", affects = "run", resume = "warn",
     help = "recipes that follow one another, each starting from what the one before left: {name, recipe, fields}" },
   { "env", { map = "text" }, none = true, reader = false, affects = "nothing", resume = "free",
     help = "variables for the ranks; those already in the environment win" },
