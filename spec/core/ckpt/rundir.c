@@ -5,7 +5,7 @@
 
 int main(void)
 {
-    char outputs[600], path[4096], want[700];
+    char outputs[600], path[4096], want[4200];
     snprintf(outputs, sizeof outputs, "%s/outputs", case_dir("rundir"));
     CHECK_OK(mr_run_create(outputs, "demo", false, path, sizeof path));
     snprintf(want, sizeof want, "%s/001-demo", outputs);
