@@ -103,9 +103,18 @@ local function show_fields(options)
   return 0
 end
 
-local function show_field(path)
+-- names inside an open map that are known, with what they mean
+local function entries_of(row) return row.entries or type(row[2]) == "table" and row[2].keys or {} end
+
+local function show_field(keys)
   local kinds = require "moonreel.recipe.kinds"
+  local path = table.concat(keys, ".")
   for _, one in ipairs(field_rows()) do
+    local entry = path:sub(1, #one.field + 1) == one.field .. "." and entries_of(one.row)[keys[#keys]]
+    if entry then
+      print(path .. ": " .. entry)
+      path = one.field
+    end
     if one.field == path then
       local row = one.row
       print(("%s: %s"):format(path, row.help))
@@ -116,6 +125,9 @@ local function show_field(path)
       print("  affects    " .. one.affects .. "; a resume with another value: " .. one.resume)
       if row.when then print(("  only when  %s is %s"):format(row.when[1], kinds.show(row.when[2]))) end
       if row.no_meaning then print("  note       " .. row.no_meaning) end
+      local names, rows = require("moonreel.recipe.environment").sorted_keys(entries_of(row)), {}
+      for i, name in ipairs(names) do rows[i] = { name = name, help = entries_of(row)[name] } end
+      if #rows > 0 and not entry then require("moonreel.cli.table").print({ { key = "name" }, { key = "help" } }, rows) end
       return 0
     end
   end
@@ -172,7 +184,7 @@ function help.run(args)
   if command then return help.show_command(command) end
   if topics[word] then return topics[word](parsed.options) end
   local target, problem = require("moonreel.recipe.override").target(word)
-  local shown = target and show_field(table.concat(target.keys, "."))
+  local shown = target and show_field(target.keys)
   if shown then return shown end
   require("moonreel.recipe.fault").usage("help: '%s' is no command, topic or field%s; try: moonreel help", word,
     problem and problem:match(", did you mean.*") or "")

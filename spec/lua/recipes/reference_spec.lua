@@ -16,9 +16,13 @@ describe("recipes/opensora-1.2", function()
   local names = {
     ["R adapt"] = "adapt", ["R stage1"] = "stage1", ["R stage2"] = "stage2", ["R stage3"] = "stage3", ["R stage1_feat"] = "stage1_feat",
     ["L stage1"] = "lambda/stage1", ["L stage2"] = "lambda/stage2", ["L stage3"] = "lambda/stage3", ["L stage4"] = "lambda/stage4",
+    ["R misc/bs"] = "misc/bs", ["R misc/eval_loss"] = "misc/eval_loss", ["R misc/extract"] = "misc/extract", ["R misc/feat"] = "misc/feat",
     ["L stage5"] = "lambda/stage5", ["L stage6"] = "lambda/stage6", ["L demo_360p"] = "lambda/demo_360p", ["L demo_480p"] = "lambda/demo_480p",
   }
   local tables = json.decode(base.read_file("spec/golden/recipes/opensora-1.2.json"), "opensora-1.2.json").recipes
+  for name, recipe in pairs(json.decode(base.read_file("spec/golden/recipes/opensora-1.2-misc.json"), "opensora-1.2-misc.json").recipes) do
+    tables[name] = recipe
+  end
   for reference, name in pairs(names) do
     it(("%s has every leaf of %s"):format(name, reference), function() agrees("opensora-1.2/" .. name, tables[reference]) end)
   end
@@ -29,6 +33,18 @@ describe("recipes/opensora-1.2", function()
 
   it("stage 7 is stage 6", function()
     assert.equal(settings.bake("opensora-1.2/lambda/stage6").hash, settings.bake("opensora-1.2/lambda/stage7").hash)
+  end)
+
+  it("the tutorial sets the variables of its command", function()
+    assert.same({ NCCL_P2P_LEVEL = "NVL", NCCL_NET_GDR_LEVEL = "PIX", NCCL_IB_HCA = "=mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7,mlx5_8",
+      NCCL_IB_PCI_RELAXED_ORDERING = "1", NCCL_SOCKET_IFNAME = "eno1", NCCL_DEBUG = "WARN", TORCH_NCCL_ASYNC_ERROR_HANDLING = "1",
+      TORCH_NCCL_ENABLE_MONITORING = "1", TOKENIZERS_PARALLELISM = "false", OMP_NUM_THREADS = "16" },
+      settings.bake("opensora-1.2/lambda/tutorial"):get("env"))
+    -- each of them has a help text, and every stage sees them
+    for name in pairs(settings.bake("opensora-1.2/lambda/tutorial"):get("env")) do
+      assert.is_string(require("moonreel.recipe.variables")[name], name)
+    end
+    assert.equal("eno1", settings.bake("opensora-1.2/lambda/tutorial", nil, { stage = "stage3" }).env.NCCL_SOCKET_IFNAME)
   end)
 
   it("renders as the sampling config says", function()

@@ -1,9 +1,13 @@
 --- Clips, their order, buckets and masks.
-local strategies = {}
-for name in ("identity random intepolate quarter_random quarter_head quarter_tail quarter_head_tail " ..
-  "image_random image_head image_tail image_head_tail"):gmatch("%S+") do
-  strategies[name] = true
-end
+local strategies = {
+  identity = "no frame is given",
+  random = "each frame with a chance drawn for the clip",
+  intepolate = "every second frame; the references' spelling",
+  quarter_random = "a run of up to a quarter of the frames", quarter_head = "up to a quarter, at the head",
+  quarter_tail = "up to a quarter, at the tail", quarter_head_tail = "up to a quarter at both ends",
+  image_random = "one frame", image_head = "the first frame", image_tail = "the last frame",
+  image_head_tail = "the first and the last frame",
+}
 
 return {
   { "dataset.type", "text", default = "VariableVideoTextDataset", reader = "data", resume = "refuse",

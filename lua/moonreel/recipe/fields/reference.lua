@@ -18,9 +18,10 @@ return {
   { "patch_size", "integer", none = true, min = 1, reader = false, help = "latent cells of a token's side" },
   { "dropout_ratio", { map = "number" }, none = true, min = 0, max = 1, reader = false,
     help = "text encoder -> share of captions dropped" },
-  { "condition_config", { map = "number", keys = { t2v = true, i2v_head = true, i2v_tail = true, i2v_loop = true,
-      v2v_head = true, v2v_tail = true,
-      v2v_head_easy = true, v2v_tail_easy = true } },
+  { "condition_config", { map = "number", keys = {
+      t2v = "text alone", i2v_head = "the first frame", i2v_tail = "the last frame", i2v_loop = "the first and the last frame",
+      v2v_head = "the first 33 frames", v2v_tail = "the last 33 frames",
+      v2v_head_easy = "the first 65 frames", v2v_tail_easy = "the last 65 frames" } },
     none = true, min = 0, reader = false, help = "kind of visual condition -> weight" },
   -- training on features made before
   { "load_video_features", "boolean", default = false, reader = false, help = "latents come from files" },
@@ -29,6 +30,19 @@ return {
   { "model_max_length", "integer", none = true, min = 1, reader = false, help = "text tokens of features from files" },
   { "text_encoder_output_dim", "integer", default = 4096, min = 1, reader = false, help = "width of text features from files" },
   { "text_encoder_model_max_length", "integer", default = 300, min = 1, reader = false, help = "text tokens when no encoder is built" },
+  { "save_text_features", "boolean", default = false, affects = "nothing", reader = false, help = "write text features beside latents" },
+  { "save_compressed_text_features", "boolean", default = false, affects = "nothing", reader = false,
+    help = "write the tokens of each text alone, without padding" },
+  { "bin_size", "integer", none = true, min = 1, affects = "nothing", reader = false, help = "batches of a file of features" },
+  -- looking for batch sizes, and at the loss
+  { "batch_search.base", { list = "text", count = 2 }, none = true, affects = "nothing", spellings = { "base" }, reader = false,
+    help = "resolution and frames of the bucket whose step time the others must not reach" },
+  { "batch_search.step_time", "number", none = true, min = 0, unit = "s", affects = "nothing", spellings = { "base_step_time" },
+    reader = false, help = "that time; none: measured first" },
+  { "batch_search.spread", { map = { map = "integer", key = "integer" } }, none = true, min = 0, affects = "nothing", reader = false,
+    help = "resolution -> frames -> how far the batch may be from the guess in bucket_config; unlisted buckets stay" },
+  { "num_eval_timesteps", "integer", none = true, min = 1, affects = "nothing", reader = false,
+    help = "evenly spread times at which a loss is looked at" },
   -- training an autoencoder
   { "vae_loss_config.perceptual_loss_weight", "number", none = true, min = 0, reader = false, help = "weight of the perceptual loss" },
   { "vae_loss_config.kl_loss_weight", "number", none = true, min = 0, reader = false, help = "weight of the KL loss" },
