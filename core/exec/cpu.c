@@ -64,10 +64,7 @@ static mr_status fill(mr_device *dev, mr_dptr dst, int byte, size_t bytes)
 
 static mr_status resolve(mr_device *dev, mr_step *step)
 {
-    int before = mr_team(dev->facts.threads);
-    mr_status st = mr_step_resolve(step, &dev->facts);
-    mr_team(before);
-    return st;
+    return mr_step_resolve(step, &dev->facts);
 }
 
 static void release(mr_device *dev, mr_step *step)

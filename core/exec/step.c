@@ -39,7 +39,7 @@ static mr_status blame(const mr_step *s, mr_status st)
     return st;
 }
 
-mr_status mr_step_resolve(mr_step *s, const mr_facts *facts)
+static mr_status resolve(mr_step *s, const mr_facts *facts)
 {
     const mr_kernel *k = &s->op->cpu;
     s->call.threads = facts->threads;
@@ -55,6 +55,15 @@ mr_status mr_step_resolve(mr_step *s, const mr_facts *facts)
     s->workspace_bytes = s->naive ? mr_op_naive_workspace(s->op, &s->call)
                        : k->workspace ? k->workspace(&s->call, facts) : 0;
     return MR_OK;
+}
+
+mr_status mr_step_resolve(mr_step *s, const mr_facts *facts)
+{
+    // oneDNN makes its kernels for the team it will run in
+    int before = mr_team(facts->threads);
+    mr_status st = resolve(s, facts);
+    mr_team(before);
+    return st;
 }
 
 void mr_step_release(mr_step *s)

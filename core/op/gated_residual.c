@@ -30,11 +30,7 @@ static mr_status grad(mr_grad *g)
     return MR_OK;
 }
 
-static void cost(const mr_call *c, mr_cost *cost)
-{
-    double n = (double)mr_desc_count(&c->in[0].desc), e = (double)mr_dtype_bytes(c->in[0].desc.dtype);
-    *cost = (mr_cost){2 * n, 3 * n * e};
-}
+static void cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 2, 3); }
 
 static mr_status naive(const mr_call *c)
 {

@@ -46,11 +46,7 @@ static mr_status grad(mr_grad *g)
     return MR_OK;
 }
 
-static void cost(const mr_call *c, mr_cost *cost)
-{
-    double n = (double)mr_desc_count(&c->in[0].desc), e = (double)mr_dtype_bytes(c->in[0].desc.dtype);
-    *cost = (mr_cost){8 * n, 2 * n * e};
-}
+static void cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 8, 2); }
 
 // mean and 1 / deviation of a row of doubles
 static void stats(const double *x, int64_t C, double eps, double *mean, double *rstd)
@@ -89,11 +85,7 @@ static mr_status grad_infer(mr_infer *c)
     return MR_OK;
 }
 
-static void grad_cost(const mr_call *c, mr_cost *cost)
-{
-    double n = (double)mr_desc_count(&c->in[0].desc), e = (double)mr_dtype_bytes(c->in[0].desc.dtype);
-    *cost = (mr_cost){14 * n, 3 * n * e};
-}
+static void grad_cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 14, 3); }
 
 static mr_status grad_naive(const mr_call *c)
 {
@@ -129,11 +121,7 @@ static mr_status dw_infer(mr_infer *c)
     return MR_OK;
 }
 
-static void dw_cost(const mr_call *c, mr_cost *cost)
-{
-    double n = (double)mr_desc_count(&c->in[0].desc), e = (double)mr_dtype_bytes(c->in[0].desc.dtype);
-    *cost = (mr_cost){8 * n, 2 * n * e};
-}
+static void dw_cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 8, 2); }
 
 static mr_status dw_naive(const mr_call *c)
 {

@@ -42,11 +42,7 @@ static mr_status grad(mr_grad *g)
     return MR_OK;
 }
 
-static void cost(const mr_call *c, mr_cost *cost)
-{
-    double n = (double)mr_desc_count(&c->in[0].desc), e = (double)mr_dtype_bytes(c->in[0].desc.dtype);
-    *cost = (mr_cost){7 * n, 2 * n * e};
-}
+static void cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 7, 2); }
 
 // z = turn(x, angle of position p, backwards when sign < 0) for element k of a pair; x(k) by pointer
 static double turned(const mr_call *c, const double *x, int64_t step, int64_t p, int64_t k, double sign)
@@ -81,22 +77,11 @@ static mr_status naive(const mr_call *c)
 
 static mr_status grad_infer(mr_infer *c)
 {
-    const mr_desc *x = c->in[0], *acc = c->in[5];
     MR_TRY(check(c->in));
-    if (!mr_desc_same_shape(x, c->in[4]) || c->in[4]->dtype != x->dtype) return mr_fail(MR_E_SHAPE, "dy must be like x");
-    if (acc->rank != 1 || acc->dim[0] != x->dim[4]) return mr_fail(MR_E_SHAPE, "acc must be [d] f32");
-    MR_TRY(mr_row_f32(acc, "acc"));
-    c->out[0] = *x;
-    mr_desc_dense_like(x, &c->out[0]);
-    c->out[1] = *acc;
-    return MR_OK;
+    return mr_norm_grad_infer(c, c->in[4], c->in[5]);
 }
 
-static void grad_cost(const mr_call *c, mr_cost *cost)
-{
-    double n = (double)mr_desc_count(&c->in[0].desc), e = (double)mr_dtype_bytes(c->in[0].desc.dtype);
-    *cost = (mr_cost){16 * n, 3 * n * e};
-}
+static void grad_cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 16, 3); }
 
 static mr_status grad_naive(const mr_call *c)
 {

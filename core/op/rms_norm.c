@@ -39,11 +39,7 @@ static mr_status grad(mr_grad *g)
     return MR_OK;
 }
 
-static void cost(const mr_call *c, mr_cost *cost)
-{
-    double n = (double)mr_desc_count(&c->in[0].desc), e = (double)mr_dtype_bytes(c->in[0].desc.dtype);
-    *cost = (mr_cost){4 * n, 2 * n * e};
-}
+static void cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 4, 2); }
 
 static mr_status naive(const mr_call *c)
 {
@@ -66,22 +62,11 @@ static mr_status naive(const mr_call *c)
 
 static mr_status grad_infer(mr_infer *c)
 {
-    const mr_desc *x = c->in[0], *acc = c->in[3];
-    MR_TRY(check(x, c->in[1]));
-    if (!mr_desc_same_shape(x, c->in[2]) || c->in[2]->dtype != x->dtype) return mr_fail(MR_E_SHAPE, "dy must be like x");
-    if (acc->rank != 1 || acc->dim[0] != x->dim[x->rank - 1] || !(acc->dtype == MR_F32 || acc->dtype == MR_F64))
-        return mr_fail(MR_E_SHAPE, "acc must be [d] f32");
-    c->out[0] = *x;
-    mr_desc_dense_like(x, &c->out[0]);
-    c->out[1] = *acc;
-    return MR_OK;
+    MR_TRY(check(c->in[0], c->in[1]));
+    return mr_norm_grad_infer(c, c->in[2], c->in[3]);
 }
 
-static void grad_cost(const mr_call *c, mr_cost *cost)
-{
-    double n = (double)mr_desc_count(&c->in[0].desc), e = (double)mr_dtype_bytes(c->in[0].desc.dtype);
-    *cost = (mr_cost){12 * n, 3 * n * e};
-}
+static void grad_cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 12, 3); }
 
 static mr_status grad_naive(const mr_call *c)
 {

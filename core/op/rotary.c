@@ -27,11 +27,7 @@ static mr_status grad(mr_grad *g)
     return mr_grad_op(g, "rotary", MR_ATTRS({"inverse", .i = !a->inverse}), (mr_ref[]){g->dout[0], g->in[1], g->in[2]}, 3, &g->din[0]);
 }
 
-static void cost(const mr_call *c, mr_cost *cost)
-{
-    double n = (double)mr_desc_count(&c->in[0].desc), e = (double)mr_dtype_bytes(c->in[0].desc.dtype);
-    *cost = (mr_cost){3 * n, 2 * n * e};
-}
+static void cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 3, 2); }
 
 static mr_status naive(const mr_call *c)
 {

@@ -47,6 +47,19 @@ static inline mr_status case_save(mr_saver *saver, int64_t step)
     return mr_saver_wait(saver, 30);
 }
 
+/* Damage the shard of a step below the run `dir`. */
+static inline void case_flip_last_byte(const char *dir, int64_t step)
+{
+    char path[800], base[700];
+    snprintf(path, sizeof path, "%s/r00000-of-00001.safetensors", mr_ckpt_dir(dir, step, base, sizeof base));
+    FILE *f = fopen(path, "r+b");
+    fseek(f, -1, SEEK_END);
+    int c = fgetc(f);
+    fseek(f, -1, SEEK_END);
+    fputc(c ^ 1, f);
+    fclose(f);
+}
+
 /* Does the checkpoint hold exactly what case_fill(its step) makes? */
 static inline bool case_exact(mr_ckpt *c)
 {

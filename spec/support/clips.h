@@ -61,6 +61,16 @@ static inline const char *clips_dir(void)
     atexit(clips_clean);
     return clips_folder;
 }
+/* How many of its names start so. */
+static inline int clips_count(const char *start)
+{
+    char **names;
+    int n, count = 0;
+    if (mr_dir_list(clips_dir(), &names, &n) != MR_OK) return -1;
+    for (int i = 0; i < n; i++) count += strncmp(names[i], start, strlen(start)) == 0;
+    mr_dir_list_free(names, n);
+    return count;
+}
 /* A path in it; lent until eight calls later. */
 static inline const char *clips_path(const char *name)
 {

@@ -3,18 +3,6 @@
 
 static char dir[600];
 
-static void flip_last_byte(int64_t step)
-{
-    char path[800], base[700];
-    snprintf(path, sizeof path, "%s/r00000-of-00001.safetensors", mr_ckpt_dir(dir, step, base, sizeof base));
-    FILE *f = fopen(path, "r+b");
-    fseek(f, -1, SEEK_END);
-    int c = fgetc(f);
-    fseek(f, -1, SEEK_END);
-    fputc(c ^ 1, f);
-    fclose(f);
-}
-
 static int lines;
 static void told(void *user, const char *line)
 {
@@ -36,7 +24,7 @@ int main(void)
     mr_saver_close(saver);
 
     // a reader without the lock passes over and renames nothing
-    flip_last_byte(3);
+    case_flip_last_byte(dir, 3);
     CHECK_OK(mr_ckpt_open_newest(dir, NULL, told, text, &c));
     CHECK_INT(mr_ckpt_step(c), 2);
     CHECK(case_exact(c));
@@ -68,8 +56,8 @@ int main(void)
     mr_free(steps);
 
     // all damaged: an error that says so
-    flip_last_byte(1);
-    flip_last_byte(2);
+    case_flip_last_byte(dir, 1);
+    case_flip_last_byte(dir, 2);
     CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, NULL, NULL, &c), MR_E_CKPT, "none of its 2 checkpoints is valid");
     CHECK_INT(mr_status_exit(MR_E_CKPT), 8);
     mr_run_lock_release(lock);

@@ -100,22 +100,13 @@ static void duplicates(void)
     CHECK_FAILS(rows_build(clips_path("none.mrx"), 1, 0, 0), MR_E_DATA, "no rows");
 }
 
-static int count_names(void)
-{
-    char **names;
-    int n;
-    CHECK_OK(mr_dir_list(clips_dir(), &names, &n));
-    mr_dir_list_free(names, n);
-    return n;
-}
-
 // a builder killed at any moment leaves the old index whole, and the next one clears up
 static void killed(void)
 {
     char path[300];
     snprintf(path, sizeof path, "%s", clips_path("kill.mrx"));
     if (!CHECK_OK(rows_build(path, 1, 500, 0))) return;
-    int before = count_names(), finished = 0, old = 0;
+    int before = clips_count(""), finished = 0, old = 0;
     for (int round = 0; round < 12; round++) {
         pid_t child = fork();
         if (child == 0) _exit(rows_build(path, 2, 3000, 0) != MR_OK);
@@ -134,7 +125,7 @@ static void killed(void)
     }
     printf("killed builders: %d before the rename, %d after it\n", old, finished);
     CHECK_OK(rows_build(path, 1, 500, 0));
-    CHECK_INT(count_names(), before);
+    CHECK_INT(clips_count(""), before);
 }
 
 static void change(const char *index, const char *name, int64_t at, int64_t length)
@@ -227,7 +218,7 @@ static ssize_t full_write(int fd, const void *data, size_t n)
 
 static void full_disk(void)
 {
-    int before = count_names();
+    int before = clips_count("");
     mr_io io = *mr_io_table();
     io.write = full_write;
     mr_io_replace(&io);
@@ -237,12 +228,12 @@ static void full_disk(void)
         writes_left = left + 1;
     }
     mr_io_replace(NULL);
-    CHECK_INT(count_names(), before);
+    CHECK_INT(clips_count(""), before);
 }
 
 static void failing_memory(void)
 {
-    int before = count_names(), failures = 0;
+    int before = clips_count(""), failures = 0;
     for (int n = 1; n < 400; n++) {
         mr_alloc_fail_at(n);
         mr_status st = rows_build(clips_path("mem.mrx"), 1, 5, 0);
@@ -252,7 +243,7 @@ static void failing_memory(void)
         failures++;
     }
     CHECK(failures > 5);
-    CHECK_INT(count_names(), before + 1);
+    CHECK_INT(clips_count(""), before + 1);
     for (int n = 1; n < 400; n++) {
         mr_index *ix;
         mr_index_reader *reader = NULL;

@@ -62,16 +62,6 @@ static bool same(const char *a, const char *b)
     return equal;
 }
 
-static int names_like(const char *start)
-{
-    char **names;
-    int n, count = 0;
-    CHECK_OK(mr_dir_list(clips_dir(), &names, &n));
-    for (int i = 0; i < n; i++) count += strncmp(names[i], start, strlen(start)) == 0;
-    mr_dir_list_free(names, n);
-    return count;
-}
-
 // items of an input, every seventh refused; stops for ever before item `kill_at`
 static mr_status build(const char *name, bool resume, uint64_t kill_at, uint64_t *began)
 {
@@ -118,12 +108,12 @@ static void killed_at_rows(const char *whole)
     for (size_t i = 0; i < MR_COUNT(points); i++) {
         CHECK(killed(path, false, points[i]));
         CHECK_INT(mr_path_exists(path), 0);
-        CHECK_INT(names_like("rows.mrx"), 1);
+        CHECK_INT(clips_count("rows.mrx"), 1);
         if (!CHECK_OK(build(path, true, ITEMS, &began))) return;
           // what lies behind the last commit is read again, no more
         CHECK(began <= points[i] && began + STEP * 2 >= points[i]);
         CHECK(same(path, whole));
-        CHECK_INT(names_like("rows.mrx"), 1);
+        CHECK_INT(clips_count("rows.mrx"), 1);
         mr_dir_remove(path);
     }
     // again and again; then without: from the start
@@ -153,7 +143,7 @@ static void killed_at_rows(const char *whole)
     CHECK_INT(truncate(torn, 64 << 10), 0);
     CHECK_FAILS(build(path, true, ITEMS, &began), MR_E_DATA, "cut off; try: without --continue");
     CHECK_OK(build(path, false, ITEMS, &began));
-    CHECK_INT(names_like("rows.mrx"), 1);
+    CHECK_INT(clips_count("rows.mrx"), 1);
 }
 
 // every operation on files of ours, most of them after the last row
@@ -173,7 +163,7 @@ static void killed_at_operations(const char *whole)
         int status;
         waitpid(child, &status, 0);
         if (!CHECK_OK(build(path, true, ITEMS, &began)) || !CHECK(same(path, whole))) return;
-        CHECK_INT(names_like("operations.mrx"), 1);
+        CHECK_INT(clips_count("operations.mrx"), 1);
         mr_dir_remove(path);
         if (WEXITSTATUS(status) != FAULT_EXIT) break;
         kills++;
@@ -198,7 +188,7 @@ static void full_disk(const char *whole)
         int status;
         waitpid(child, &status, 0);
         CHECK_INT(status, 0);
-        CHECK_INT(names_like("full.mrx"), resume);
+        CHECK_INT(clips_count("full.mrx"), resume);
     }
     CHECK_OK(build(path, true, ITEMS, &began));
     CHECK(began > 1000);
@@ -225,7 +215,7 @@ static void living(void)
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     CHECK_OK(build(path, true, ITEMS, &began));
-    CHECK_INT(names_like("living.mrx"), 1);
+    CHECK_INT(clips_count("living.mrx"), 1);
 }
 
 /* ---- a whole ingest, killed at random moments ------------------------------------------------- */
@@ -319,14 +309,14 @@ static void changed_input(void)
     CHECK_OK(mr_file_replace(list, lines, strlen(lines)));
     o.root = "/elsewhere";
     CHECK_FAILS(mr_ingest_new(list, path, &o, &g), MR_E_DATA, "root was");
-    CHECK_INT(names_like("changed.mrx"), 1);
+    CHECK_INT(clips_count("changed.mrx"), 1);
     o.root = NULL, o.resume = false;
     if (!CHECK_OK(mr_ingest_new(list, path, &o, &g))) return;
     CHECK_OK(mr_ingest_step(g, 20, &p));
     CHECK_INT(p.resumed, 0);
     CHECK_INT(p.written, 3);
     mr_ingest_free(g);
-    CHECK_INT(names_like("changed.mrx"), 1);
+    CHECK_INT(clips_count("changed.mrx"), 1);
 }
 
 int main(void)

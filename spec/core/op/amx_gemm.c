@@ -1,21 +1,6 @@
 /* cpu/isa/amx_gemm: products on AMX tiles against f64 sums: tails of every dimension, several blocks of
  * the sum and chunks of columns, both layouts of both operands, all kinds of results; bits for any team. */
-#include "check.h"
-#include "cpu/cpu.h"
-#include "cpu/product.h"
-
-#include <stdlib.h>
-
-static float value(uint64_t seed, int64_t i) { return mr_random_uniform(seed, 1, 2, 0, (uint64_t)i) * 2 - 1; }
-static void *fill(int64_t n, mr_dtype t, uint64_t seed)
-{
-    void *p = aligned_alloc(64, ((size_t)n * 4 + 127) & ~(size_t)63);
-    for (int64_t i = 0; i < n; i++)
-        if (t == MR_BF16) ((uint16_t *)p)[i] = mr_f32_to_bf16(value(seed, i));
-        else ((float *)p)[i] = value(seed, i);
-    return p;
-}
-static double get(const void *p, int64_t i, mr_dtype t) { return t == MR_BF16 ? mr_bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i]; }
+#include "productcase.h"
 
 typedef struct shape { int64_t m, n, k; bool ta, tb, bias, accumulate; mr_dtype out; } shape;
 static const shape shapes[] = {

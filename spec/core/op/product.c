@@ -1,22 +1,6 @@
 /* op/product: own kernels of every instruction set, and the way chosen on this machine, against f64
  * sums; shapes around the block sizes, transposed and padded operands, bias, accumulation. */
-#include "check.h"
-#include "cpu/cpu.h"
-#include "cpu/product.h"
-
-#include <stdlib.h>
-
-static float value(uint64_t seed, int64_t i) { return mr_random_uniform(seed, 1, 2, 0, (uint64_t)i) * 2 - 1; }
-
-static void *fill(int64_t n, mr_dtype t, uint64_t seed)
-{
-    void *p = aligned_alloc(64, ((size_t)n * 4 + 127) & ~(size_t)63);
-    for (int64_t i = 0; i < n; i++)
-        if (t == MR_BF16) ((uint16_t *)p)[i] = mr_f32_to_bf16(value(seed, i));
-        else ((float *)p)[i] = value(seed, i);
-    return p;
-}
-static double get(const void *p, int64_t i, mr_dtype t) { return t == MR_BF16 ? mr_bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i]; }
+#include "productcase.h"
 
 /* Relative L2 error of c against c0 + a b + bias. */
 static double error(const mr_product_spec *s, const void *a, const void *b, const void *bias, const float *c0, const void *c)

@@ -1,6 +1,7 @@
 --- moonreel.data: encode, scan, decode, ingest, open.
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
+local fails = require "spec.support.fails"
 
 -- a folder of its own, gone afterwards
 local folder
@@ -18,13 +19,6 @@ local function colour_frames(n, h, w)
     planes[#planes + 1] = string.char(250 - 20 * i):rep(h * w) .. string.char(10):rep(2 * h * w)
   end
   return table.concat(planes)
-end
-
-local function fails(code, pattern, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok)
-  assert.equal(code, err.code)
-  assert.matches(pattern, tostring(err))
 end
 
 describe("data.encode and data.decode", function()

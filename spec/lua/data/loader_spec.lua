@@ -1,6 +1,7 @@
 --- moonreel.data.loader: batches, their order over thread counts, plans and refusals.
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
+local fails = require "spec.support.fails"
 
 local folder, index
 local resolutions = { tiny = { pixels = 32 * 32, aspects = { ["1.00"] = { 32, 32 }, ["0.50"] = { 24, 48 } } } }
@@ -29,13 +30,6 @@ local function options(more)
   local o = { index = index, bucket_config = bucket_config, resolutions = resolutions, seed = 3, threads = 2, epochs = 2 }
   for k, v in pairs(more or {}) do o[k] = v end
   return o
-end
-
-local function fails(code, pattern, f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok)
-  assert.equal(code, err.code)
-  assert.matches(pattern, tostring(err))
 end
 
 describe("loader", function()
