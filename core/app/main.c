@@ -115,11 +115,13 @@ static int start(lua_State *L)
 
 /* Threads of a team wait for the next op by spinning, by default for some 15 ms: on a machine that has other work, that
  * keeps the processor from the thread that all wait for, and a step takes ten times as long. 2,000 rounds are 0.1 ms, longer
- * than the gap between two ops. libgomp reads this when it is loaded, so the program starts over, once. */
+ * than the gap between two ops. libgomp reads this when it is loaded, so the program starts over, once. MOONREEL_OWN tells
+ * that nobody else has set it (bind/process.c). */
 static void wait_shortly(char **argv)
 {
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
     setenv("GOMP_SPINCOUNT", "2000", 1);
+    setenv("MOONREEL_OWN", "GOMP_SPINCOUNT", 1);
     execv("/proc/self/exe", argv);  // where this fails, the default serves
 }
 

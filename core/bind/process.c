@@ -4,6 +4,8 @@
  * program() -> path of the running program.
  * limit{memory_bytes=, cpu_s=} lowers this process's address space and processor time for good; passing
  *   the first makes allocations fail, passing the second kills it. It also ends core dumps.
+ * variable(name) -> value that the environment of this program gives, nil for one that it has set itself.
+ * restart(argv, {NAME = value}): this program from its start, with words and further variables; returns only by raising.
  * run(argv, input, {deadline_s=, output_bytes=, quiet=}) -> {output, exit | signal, timed_out, too_long, peak_bytes, cpu_s}:
  *   start a program, give it `input` on stdin, read its stdout; its stderr is ours, or nowhere with quiet. It is killed at the deadline
  *   or when it writes more than output_bytes. peak_bytes is its largest resident size, cpu_s its processor time. */
@@ -61,6 +63,51 @@ static int p_limit(lua_State *L)
             return mr_bind_raise(L, MR_E_IO, "cannot limit processor time: %s", strerror(errno));
     }
     return 0;
+}
+
+// the variable that main() has set itself
+static bool is_own(const char *name)
+{
+    const char *own = getenv("MOONREEL_OWN");
+    return own && strcmp(own, name) == 0;
+}
+
+static int p_variable(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1);
+    lua_pushstring(L, is_own(name) ? NULL : getenv(name));
+    return 1;
+}
+
+/* Words of a list, zero-terminated; they stay alive in the table. */
+static char **check_words(lua_State *L, int arg, const char *who)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    int count = (int)lua_rawlen(L, arg);
+    luaL_argcheck(L, count >= 1 && count <= 4096, arg, "1 to 4096 words");
+    char **words = mr_bind_scratch(L, ((size_t)count + 1) * sizeof *words);
+    for (int i = 0; i < count; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        if (lua_type(L, -1) != LUA_TSTRING) mr_bind_raise(L, MR_E_USAGE, "%s: word %d is no text", who, i + 1);
+        words[i] = (char *)lua_tostring(L, -1);
+        lua_pop(L, 1);
+    }
+    return words;
+}
+
+static int p_restart(lua_State *L)
+{
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_settop(L, 2);
+    char **argv = check_words(L, 1, "restart");
+    // libraries decide anew, with what is set now
+    if (getenv("MOONREEL_OWN")) unsetenv(getenv("MOONREEL_OWN")), unsetenv("MOONREEL_OWN");
+    for (lua_pushnil(L); lua_next(L, 2); lua_pop(L, 1)) {
+        if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING || setenv(lua_tostring(L, -2), lua_tostring(L, -1), 1) != 0)
+            return mr_bind_raise(L, MR_E_USAGE, "restart: cannot set a variable: expected texts, the name without =");
+    }
+    execv("/proc/self/exe", argv);
+    return mr_bind_raise(L, MR_E_IO, "cannot start over: %s", strerror(errno));
 }
 
 /* What a running child holds; one object, so that it is released by its scratch block or at the end. */
@@ -142,21 +189,13 @@ static mr_status talk(child *c, const char *input, size_t n, double deadline_s, 
 
 static int p_run(lua_State *L)
 {
-    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 3);
+    char **argv = check_words(L, 1, "run");
     size_t n;
     const char *input = luaL_optlstring(L, 2, "", &n);
     double deadline_s = mr_bind_opt_num(L, 3, "deadline_s", 60);
     int64_t most = mr_bind_opt_int(L, 3, "output_bytes", 64 << 20);
     bool quiet = mr_bind_opt_bool(L, 3, "quiet", false);
-    int count = (int)lua_rawlen(L, 1);
-    luaL_argcheck(L, count >= 1 && count <= 4096, 1, "1 to 4096 words");
-    char **argv = mr_bind_scratch(L, ((size_t)count + 1) * sizeof *argv);
-    for (int i = 0; i < count; i++) {
-        lua_rawgeti(L, 1, i + 1);  // stays alive in the table
-        if (lua_type(L, -1) != LUA_TSTRING) return mr_bind_raise(L, MR_E_USAGE, "run: word %d is no text", i + 1);
-        argv[i] = (char *)lua_tostring(L, -1);
-        lua_pop(L, 1);
-    }
 
     child c = {.in = -1, .out = -1};
     bool late = false, much = false;
@@ -198,7 +237,8 @@ static int p_run(lua_State *L)
 MR_BIND_ROOM(process)
 {
     static const luaL_Reg rows[] = {
-        {"real_path", p_real_path}, {"program", p_program}, {"limit", p_limit}, {"run", p_run}, {NULL, NULL}};
+        {"real_path", p_real_path}, {"program", p_program}, {"limit", p_limit}, {"variable", p_variable},
+        {"restart", p_restart}, {"run", p_run}, {NULL, NULL}};
     luaL_newlib(L, rows);
     return 1;
 }

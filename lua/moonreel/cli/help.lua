@@ -103,8 +103,8 @@ local function show_fields(options)
   return 0
 end
 
--- names inside an open map that are known, with what they mean
-local function entries_of(row) return row.entries or type(row[2]) == "table" and row[2].keys or {} end
+-- names that a map takes, with what they mean
+local function entries_of(row) return type(row[2]) == "table" and row[2].keys or {} end
 
 local function show_field(keys)
   local kinds = require "moonreel.recipe.kinds"
@@ -112,7 +112,7 @@ local function show_field(keys)
   for _, one in ipairs(field_rows()) do
     local entry = path:sub(1, #one.field + 1) == one.field .. "." and entries_of(one.row)[keys[#keys]]
     if entry then
-      print(path .. ": " .. entry)
+      if type(entry) == "string" then print(path .. ": " .. entry) end
       path = one.field
     end
     if one.field == path then

@@ -16,10 +16,33 @@ local train = {
   details = "SIGINT or SIGTERM saves a checkpoint and ends with 130 or 143; a second one ends at once.",
 }
 
-local function bake(recipe, overrides, stage)
-  local settings = require("moonreel.settings").bake(recipe, overrides, { stage = stage })
-  for _, note in ipairs(settings.notes) do io.stderr:write("note: ", stage and stage .. ": " or "", note, "\n") end
-  return settings
+-- the recipe's variables stand before the libraries that read them: the program starts over with them, once
+local function enter_environment(list, args)
+  local process = require "moonreel.core.process"
+  local wanted, missing = {}, {}
+  for _, one in ipairs(list) do
+    for name, value in pairs(one.settings:plain("env") or {}) do
+      local other = wanted[name]
+      if other and other.value ~= value then
+        require("moonreel.recipe.fault").recipe("stages %s and %s want env.%s = %q and %q, and one process trains both; "
+          .. "try: env.%s in the outer recipe", other.stage, one.name, name, other.value, value, name)
+      end
+      wanted[name] = { value = value, stage = one.name }
+      if not process.variable(name) then missing[name] = value end
+    end
+  end
+  if next(missing) then process.restart({ "moonreel", "train", table.unpack(args) }, missing) end
+end
+
+-- what baking had to say; of all stages once
+local function tell_notes(list)
+  local told = {}
+  for _, one in ipairs(list) do
+    for _, note in ipairs(one.settings.notes) do
+      if not told[note] then io.stderr:write("note: ", note, "\n") end
+      told[note] = true
+    end
+  end
 end
 
 function train.run(args)
@@ -28,16 +51,16 @@ function train.run(args)
     require("moonreel.core.base").raise("MR_E_USAGE",
       ("train: expected one recipe, got %d; try: moonreel train RECIPE"):format(#parsed.positional))
   end
-  local recipe, from = parsed.positional[1], parsed.options.stage
+  local bake, recipe, from = require("moonreel.settings").bake, parsed.positional[1], parsed.options.stage
   local settings = bake(recipe, parsed.overrides)
-  if settings.stages then
-    local list = {}
-    for i, one in ipairs(settings.stages) do
-      list[i] = { name = one.name, settings = bake(recipe, parsed.overrides, one.name) }
-    end
-    return require("moonreel.trainer.stages").run(settings, list, { from = from })
+  if from and not settings.stages then require("moonreel.recipe.fault").usage("--stage %s: the recipe has no stages", from) end
+  local list = { { settings = settings } }
+  for i, one in ipairs(settings.stages or {}) do
+    list[i] = { name = one.name, settings = bake(recipe, parsed.overrides, { stage = one.name }) }
   end
-  if from then require("moonreel.recipe.fault").usage("--stage %s: the recipe has no stages", from) end
+  enter_environment(list, args)
+  tell_notes(list)
+  if settings.stages then return require("moonreel.trainer.stages").run(settings, list, { from = from }) end
   return (require("moonreel.trainer").run(settings))
 end
 

@@ -11,6 +11,7 @@ local loader = require "moonreel.recipe.loader"
 local marker = require "moonreel.recipe.marker"
 local override = require "moonreel.recipe.override"
 local place = require "moonreel.recipe.place"
+local process = require "moonreel.core.process"
 local registry = require "moonreel.recipe.registry"
 local stages = require "moonreel.settings.stages"
 
@@ -60,8 +61,8 @@ end
 local function add_environment(job)
   for _, leaf in ipairs(job.leaves) do
     local name = leaf.keys[1] == "env" and leaf.keys[2]
-    local present = name and os.getenv(name)
-    if present then
+    local present = name and process.variable(name)
+    if present and present ~= leaf.value then
       leaf.value = present
       leaf.chain[#leaf.chain + 1] = { at = "variable " .. name .. " of the environment", raw = present, set = true }
     end

@@ -69,3 +69,27 @@ describe("process.real_path", function()
     dir:remove()
   end)
 end)
+
+describe("process.restart", function()
+  local folder = require "spec.support.folder"
+  local code = [[
+    local p = require "moonreel.core.process"
+    if p.variable "NCCL_DEBUG" then return print(arg[1], p.variable "NCCL_DEBUG", p.variable "GOMP_SPINCOUNT", os.getenv "GOMP_SPINCOUNT") end
+    p.restart({ "moonreel", "-e", os.getenv "CODE", "word" }, { NCCL_DEBUG = "INFO", GOMP_SPINCOUNT = os.getenv "ROUNDS" })]]
+
+  it("begins the program again with further variables; what it sets for itself is no one's", function()
+    local clean = ("unset GOMP_SPINCOUNT OMP_WAIT_POLICY MOONREEL_OWN; CODE='%s'; export CODE;"):format(code)
+    local output, errors = folder.moonreel('-e "$CODE"', clean)
+    assert.equal("word\tINFO\tnil\t2000\n", output, errors)
+    output, errors = folder.moonreel('-e "$CODE"', clean .. " ROUNDS=77")
+    assert.equal("word\tINFO\t77\t77\n", output, errors)
+  end)
+
+  it("refuses what is no variable", function()
+    for _, bad in ipairs { { ["A=B"] = "x" }, { [1] = "x" }, { A = {} } } do
+      local ok, problem = pcall(process.restart, { "moonreel" }, bad)
+      assert.is_false(ok)
+      assert.matches("restart: cannot set a variable", tostring(problem))
+    end
+  end)
+end)

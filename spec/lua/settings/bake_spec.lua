@@ -121,11 +121,28 @@ describe("env", function()
   after_each(function() dir:remove() end)
 
   it("gives way to variables that the environment has already, and why says so", function()
-    local s = dir:bake('return recipe { env = { HOME = "/elsewhere", MOONREEL_SPEC_VARIABLE = "x" } }')
-    assert.equal(os.getenv("HOME"), s.env.HOME)
-    assert.equal("x", s.env.MOONREEL_SPEC_VARIABLE)
-    assert.equal("variable HOME of the environment", s:origin("env.HOME"))
-    assert.equal('"/elsewhere"', s:chain("env.HOME")[1].value)
+    local recipe = dir:write("main.lua", 'return recipe { env = { NCCL_DEBUG = "WARN", NCCL_ALGO = "Ring", NCCL_PROTO = "LL" } }')
+    local function why(name)
+      local output, errors, code = folder.moonreel(("why '%s' env.%s --json"):format(recipe, name), "NCCL_DEBUG=INFO NCCL_ALGO=Ring")
+      assert.equal(0, code, errors)
+      return require("moonreel.core.json").decode(output, "why")
+    end
+    local rows = why "NCCL_DEBUG"
+    assert.same({ '"WARN"', '"INFO"' }, { rows[#rows - 1].value, rows[#rows].value })
+    assert.equal("variable NCCL_DEBUG of the environment", rows[#rows].set_by)
+    for _, name in ipairs { "NCCL_ALGO", "NCCL_PROTO" } do
+      rows = why(name)
+      assert.matches("main.lua:1$", rows[#rows].set_by)
+    end
+  end)
+
+  it("holds what a recipe may set, no variable that makes libraries load code", function()
+    local code, story = dir:fault('return recipe { env = { LD_PRELOAD = "x.so" } }')
+    assert.equal(3, code)
+    assert.matches("main.lua:1: env.LD_PRELOAD is not known; there are .*NCCL_IB_HCA", story)
+    code, story = dir:fault("return recipe {}", { "env.NCCL_IB_HCAS=mlx5" })
+    assert.equal(2, code)
+    assert.matches("env.NCCL_IB_HCAS is not known, did you mean 'NCCL_IB_HCA'?", story)
   end)
 end)
 

@@ -49,9 +49,8 @@ return {
     help = "run on this host alone" },
   { "stages", "stages", none = true, reader = "trainer", affects = "run", resume = "warn",
     help = "recipes that follow one another, each starting from what the one before left: {name, recipe, fields}" },
-  { "env", { map = "text" }, none = true, reader = false, affects = "nothing", resume = "free",
-    entries = require "moonreel.recipe.variables",
-    help = "variables for the ranks; those already in the environment win" },
+  { "env", { map = "text", keys = require "moonreel.recipe.variables" }, none = true, reader = "cli", affects = "nothing", resume = "free",
+    help = "variables for the libraries of a rank; those already in the environment win" },
   { "user", { map = "free" }, none = true, reader = "user", affects = "nothing", resume = "free",
     help = "free for the user, never read by moonreel" },
 }

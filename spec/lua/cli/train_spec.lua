@@ -1,0 +1,34 @@
+--- What `train` does before it trains: variables of the recipe, stages by name.
+local demo_data = dofile "spec/support/demo_data.lua"
+local folder = require "spec.support.folder"
+
+describe("train", function()
+  local dir
+  setup(function() dir = folder.new() end)
+  teardown(function()
+    dir:remove()
+    demo_data.remove()
+  end)
+
+  local function train(text, before)
+    local recipe = dir:write("mine.lua", text)
+    return folder.moonreel(("train '%s' data_path='%s' outputs='%s' model.depth=1 steps=1"):format(recipe, demo_data.path(), dir.path .. "/out"),
+      before)
+  end
+
+  it("starts over with the recipe's variables, unless the environment has them", function()
+    local text = 'return recipe.extend("tiny/demo") { env = { OMP_NUM_THREADS = "3" } }'
+    local output, errors, code = train(text, "unset OMP_NUM_THREADS;")
+    assert.equal(0, code, errors)
+    assert.matches(", 3 threads%)", output)
+    assert.matches(", 1 threads%)", (train(text, "OMP_NUM_THREADS=1")))
+  end)
+
+  it("refuses stages that want different values of one variable", function()
+    local text = [[return recipe { stages = { { name = "a", recipe = "tiny/demo", env = { OMP_PROC_BIND = "true" } },
+      { name = "b", recipe = "tiny/demo", env = { OMP_PROC_BIND = "close" } } } }]]
+    local _, errors, code = train(text)
+    assert.equal(3, code)
+    assert.matches('stages a and b want env.OMP_PROC_BIND = "true" and "close", and one process trains both', errors)
+  end)
+end)
