@@ -181,18 +181,11 @@ static mr_status count_failures(mr_loader *l, const slab *s)
         *row = bad ? *row + 1 : 0;
         l->facts.failed += bad;
         if (*row >= IN_A_ROW)
-            return mr_fail(
-                MR_E_DATA,
-                "%d samples in a row cannot be read from %s (the last one: row %llu, %s); try: is that disk there? "
-                "quarantine.jsonl has the reasons",
-                *row, mr_index_root(l->index, s->roots[i]), (unsigned long long)s->ids[i],
-                mr_fault_name(s->faults[i]));
+            return mr_fail(MR_E_DATA, "%d samples in a row cannot be read from %s; try: is that disk there? The newest: %s",
+                           *row, mr_index_root(l->index, s->roots[i]), l->why);
         if (l->window_failures > WINDOW_FAILURES)
-            return mr_fail(
-                MR_E_DATA,
-                "%d of the last %llu samples cannot be read (the last one: row %llu, %s); try: quarantine.jsonl has the reasons; ingest again",
-                l->window_failures, (unsigned long long)MR_MIN(l->seen, LOADER_WINDOW),
-                (unsigned long long)s->ids[i], mr_fault_name(s->faults[i]));
+            return mr_fail(MR_E_DATA, "%d of the last %llu samples cannot be read; the newest: %s", l->window_failures,
+                           (unsigned long long)MR_MIN(l->seen, LOADER_WINDOW), l->why);
     }
     l->facts.delivered += (uint64_t)s->draw.n;
     return MR_OK;

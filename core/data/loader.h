@@ -58,6 +58,7 @@ struct mr_loader {
     uint64_t seen;
     int32_t window_failures;
     int32_t row_of[64];             /* failures in a row, by root */
+    char why[1024];                 /* the newest failure */
 };
 
 /* worker.c: a thread's life; `user` is the loader. */

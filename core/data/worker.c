@@ -52,11 +52,10 @@ static mr_status note(mr_loader *l, const slab *s, int32_t slot, const mr_row *r
                           .epoch = s->draw.epoch,
                           .attempt = attempt,
                           .fault = s->faults[slot]};
-    char detail[1024];
     const mr_error *err = mr_error_last();
-    snprintf(detail, sizeof detail, "%s", err ? err->text : "");
     pthread_mutex_lock(&l->lock);
-    mr_status st = quarantine_add(l->bad, &e, row, detail);
+    snprintf(l->why, sizeof l->why, "%s", err ? err->text : "");
+    mr_status st = quarantine_add(l->bad, &e, row, l->why);
     pthread_mutex_unlock(&l->lock);
     return st;
 }

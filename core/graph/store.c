@@ -1,6 +1,9 @@
 /* graph: growing the lists of a graph - storages, values, inferred nodes. Licence: Apache-2.0 */
 #include "internal.h"
 
+#include <stdio.h>
+#include <string.h>
+
 mr_status vec_room(void **at, int *cap, int n, size_t size)
 {
     if (n < *cap) return MR_OK;
@@ -39,6 +42,20 @@ mr_status graph_new_value(mr_graph *g, const value *v, mr_ref *out)
     return MR_OK;
 }
 
+// a refusal names the inputs' shapes, also those that its own text leaves out
+static void name_shapes(const mr_op *op, const mr_infer *c)
+{
+    const mr_error e = *mr_error_last();
+    char list[512] = "", text[128];
+    size_t n = 0;
+    for (int i = 0; i < c->n_in; i++) {
+        if (!c->in[i] || strstr(e.text, mr_desc_text(c->in[i], text, sizeof text))) continue;
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s is %s", n ? ", " : "", op->in[i].name, text);
+        if (n >= sizeof list) break;
+    }
+    if (n) mr_fail_at(e.code, e.file, e.line, "%s; %s", e.text, list);
+}
+
 mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
 {
     mr_infer ctx = {.n_in = node->n_in, .attr = node->attr};
@@ -51,6 +68,7 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
     for (int i = 0; i < MR_MAX_OUT; i++) ctx.out[i].rank = -1;
     mr_status st = node->op->infer(&ctx);
     if (st != MR_OK) {
+        if (st == MR_E_SHAPE) name_shapes(node->op, &ctx);
         mr_fail_where(node->op->name, node->name, node->origin);
         return st;
     }

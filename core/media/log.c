@@ -13,12 +13,22 @@ static _Thread_local char ring[LINES][LINE_BYTES];
 static _Thread_local unsigned next;
 static _Thread_local char joined[LINES * (LINE_BYTES + 2)];
 
+// "[mov @ 0x7f12ab] text": where a context lies in memory says nothing, and differs from run to run
+static void drop_addresses(char *line)
+{
+    for (char *at; (at = strstr(line, " @ 0x"));) {
+        char *end = at + 5 + strspn(at + 5, "0123456789abcdef");
+        memmove(at, end, strlen(end) + 1);
+    }
+}
+
 static void keep(void *object, int level, const char *fmt, va_list ap)
 {
     if (level > AV_LOG_WARNING) return;
     int prefix = 1;
     char *line = ring[next % LINES];
     av_log_format_line2(object, level, fmt, ap, line, LINE_BYTES, &prefix);
+    drop_addresses(line);
     size_t n = strlen(line);
     while (n && (line[n - 1] == '\n' || line[n - 1] == ' ')) line[--n] = 0;
     if (n) next++;

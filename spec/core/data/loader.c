@@ -262,7 +262,7 @@ static void lost_disk(void)
     mr_status st;
     while ((st = mr_loader_next(o.l, &b)) == MR_OK) mr_loader_release(o.l, b);
     CHECK_FAILS(st, MR_E_DATA, "samples in a row cannot be read from");
-    CHECK_FAILS(mr_loader_next(o.l, &b), MR_E_DATA, "in a row");
+    CHECK_FAILS(mr_loader_next(o.l, &b), MR_E_DATA, "No such file");
     CHECK_INT(mr_status_exit(st), 4);
     stop(&o);
     CHECK_INT(rename(clips_path("unmounted"), clips_path("set")), 0);

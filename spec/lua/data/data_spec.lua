@@ -118,6 +118,21 @@ describe("data.ingest and data.open", function()
     fails("MR_E_RANGE", "row 3 of an index of 3", index.row, index, 4)
   end)
 
+  it("gives the same reasons in every run", function()
+    local cut = folder .. "/cut"
+    base.make_dir(cut)
+    data.encode(cut .. "/good.mp4", colour_frames(4, 32, 32), { frames = 4, height = 32, width = 32 })
+    for _, name in ipairs { "a", "b", "c" } do base.replace_file(cut .. "/" .. name .. ".mp4", base.read_file(cut .. "/good.mp4"):sub(1, 700)) end
+    local seen
+    for i = 1, 3 do
+      data.ingest(cut, folder .. "/cut.mrx", { threads = i })
+      local reasons = base.read_file(folder .. "/cut.mrx/refused.jsonl")
+      assert.matches("%[mov,[%w,]+%] moov atom not found", reasons)
+      seen = seen or reasons
+      assert.equal(seen, reasons)
+    end
+  end)
+
   it("moves with its folder", function()
     os.execute(("mkdir -p %s/moved && cp -r %s/set %s/set.mrx %s/moved"):format(folder, folder, folder, folder))
     local index <close> = data.open(folder .. "/moved/set.mrx")
