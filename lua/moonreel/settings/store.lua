@@ -1,7 +1,9 @@
 --- Settings as text: settings.json with provenance, and a flattened recipe; both bake to the same hash.
 -- @module moonreel.settings.store
+local base = require "moonreel.core.base"
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"
+local fold = require "moonreel.recipe.fold"
 local hash = require "moonreel.settings.hash"
 local json = require "moonreel.core.json"
 local kinds = require "moonreel.recipe.kinds"
@@ -52,13 +54,19 @@ function store.origins(leaves)
   return origins
 end
 
+-- tells an edited file, whatever fields this version has: the values as they stand there, and the hash they had when written
+local function sum_of(tree, settings_hash)
+  return base.hash128(settings_hash .. json.encode(tree))
+end
+
 ---@param settings table
 ---@return string text
 function store.to_json(settings)
   local leaves = settings:leaves()
+  local tree = store.tree(leaves)
   return json.encode({
-    hash = settings.hash, recipe = settings.recipe, notes = json.array(table.move(settings.notes, 1, #settings.notes, 1, {})),
-    settings = store.tree(leaves), origin = store.origins(leaves),
+    hash = settings.hash, sum = sum_of(tree, settings.hash), recipe = settings.recipe,
+    notes = json.array(table.move(settings.notes, 1, #settings.notes, 1, {})), settings = tree, origin = store.origins(leaves),
   }, { indent = 2 }) .. "\n"
 end
 
@@ -71,7 +79,19 @@ local function from_value(value)
   return out
 end
 
--- leaves of a decoded tree, checked against the registry
+local function is_set(chain)
+  local link = chain and chain[#chain]
+  return link ~= nil and link.set == true
+end
+
+-- somebody has set a field, or one below it
+local function is_set_below(origin, path)
+  for other, chain in pairs(origin) do
+    if (other == path or other:sub(1, #path + 1) == path .. ".") and is_set(chain) then return true end
+  end
+end
+
+-- leaves of a decoded tree, checked against the registry; what this version lacks is left out where nobody has set it
 local function leaves_of(tree, origin, where)
   local leaves = {}
   local function leaf(keys, schema, value, row)
@@ -89,9 +109,12 @@ local function leaves_of(tree, origin, where)
       if type(value) ~= "table" then fault.recipe("%s: %s: expected an object", where, path) end
       for _, name in ipairs(environment.sorted_keys(value)) do
         local inner = registry.field(schema, name, schema.types and (value.type or "\0"))
-        if not inner then fault.recipe("%s: %s%s is not a field of this version", where, path == "" and "" or path .. ".", name) end
         keys[#keys + 1] = name
-        walk(keys, inner, value[name], row)
+        if inner then
+          walk(keys, inner, value[name], row)
+        elseif is_set_below(origin, fold.show_path(keys)) then
+          fault.recipe("%s: %s is not a field of this version", where, fold.show_path(keys))
+        end
         keys[#keys] = nil
       end
     elseif schema.tag == "map" and type(value) == "table" and next(value) ~= nil then
@@ -120,6 +143,29 @@ local function leaves_of(tree, origin, where)
   return leaves
 end
 
+-- fields that the file does not know take their default
+local function add_new(leaves, tree)
+  local known, types = {}, { tag = "table", children = {} }
+  for _, leaf in ipairs(leaves) do
+    known[leaf.path] = true
+    if leaf.row then known[leaf.row.path] = true end
+  end
+  for name, record in pairs(tree) do
+    local schema = registry.get().root.fields[name]
+    local type_name = schema and schema.types and record.type
+    if type_name then
+      types.children[name] = { tag = "table", children = { type = { tag = "leaf", value = from_value(type_name), place = {} } } }
+    end
+  end
+  fold.new({ { write = types } }):each(function(keys, schema, value)
+    local path = fold.show_path(keys)
+    if not known[path] and not known[schema.row and schema.row.path or path] then
+      leaves[#leaves + 1] = { path = path, keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = schema.row,
+        affects = schema.row.affects, value = value, chain = {} }
+    end
+  end)
+end
+
 ---@param text string
 ---@param where string  for messages
 ---@return table settings
@@ -129,12 +175,14 @@ function store.from_json(text, where)
     fault.recipe("%s: no settings: expected an object with hash and settings", where)
   end
   local leaves = leaves_of(decoded.settings, type(decoded.origin) == "table" and decoded.origin or {}, where)
-  local found = hash.of(leaves)
-  if found ~= decoded.hash then
-    fault.recipe("%s: the values hash to %s, the file says %s; it was changed by hand; " ..
-      "try: the recipe.lua beside it", where, found, decoded.hash)
+  -- files of older versions have no sum
+  local good = decoded.sum == sum_of(decoded.settings, decoded.hash) or (decoded.sum == nil and decoded.hash == hash.of(leaves))
+  if not good then
+    fault.recipe("%s: the values are not those that were written: it was changed by hand; try: the recipe.lua beside it", where)
   end
-  return require("moonreel.settings.frozen").new(leaves, { hash = found, recipe = decoded.recipe, notes = from_value(decoded.notes or {}) })
+  add_new(leaves, decoded.settings)
+  return require("moonreel.settings.frozen").new(leaves, { hash = decoded.hash, recipe = decoded.recipe,
+    notes = from_value(decoded.notes or {}) })
 end
 
 -- Lua source of a value
@@ -153,11 +201,6 @@ local function source(value)
   return "{ " .. table.concat(parts, ", ") .. (#parts > 0 and " }" or "}")
 end
 
-local function is_set(leaf)
-  local link = leaf.chain[#leaf.chain]
-  return link ~= nil and link.set == true
-end
-
 --- A recipe without parents that sets every leaf that is not at its default.
 ---@param settings table
 ---@return string text
@@ -166,10 +209,10 @@ function store.to_recipe(settings)
   -- a map with a default is written whole as soon as one of its leaves is set
   local function in_map_with_default(leaf) return leaf.row.default ~= nil and leaf.row.path ~= leaf.path end
   for _, leaf in ipairs(leaves) do
-    if in_map_with_default(leaf) and is_set(leaf) then whole[leaf.row.path] = true end
+    if in_map_with_default(leaf) and is_set(leaf.chain) then whole[leaf.row.path] = true end
   end
   for _, leaf in ipairs(leaves) do
-    local wanted = is_set(leaf)
+    local wanted = is_set(leaf.chain)
     if in_map_with_default(leaf) then wanted = whole[leaf.row.path] end
     if wanted then
       local at = root

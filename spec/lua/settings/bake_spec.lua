@@ -88,7 +88,7 @@ describe("settings", function()
     local ok, problem = pcall(settings.from_json, (text:gsub('"epochs": 4', '"epochs": 5')), "s.json")
     assert.is_false(ok)
     assert.equal(3, problem.exit)
-    assert.matches("s%.json: the values hash to %x+, the file says %x+; it was changed by hand", problem.message)
+    assert.matches("s%.json: the values are not those that were written: it was changed by hand", problem.message)
     ok, problem = pcall(settings.from_json, (text:gsub('"epochs": 4', '"epochs": "four"')), "s.json")
     assert.is_false(ok)
     assert.matches("s%.json: epochs: expected integer", problem.message)
@@ -104,6 +104,49 @@ describe("settings", function()
     ok, problem = pcall(settings.load, dir.path .. "/settings.json")
     assert.is_false(ok)
     assert.matches("settings%.json: no such file", problem.message)
+  end)
+
+  it("come back into a version with more, fewer and other fields", function()
+    local fields = function()
+      return { { "lr", "number", default = 1 }, { "seed", "integer", default = 3 },
+        { "model.type", "text", default = "a", choices = { "a" } } }
+    end
+    local function reads(rows, text)
+      return require("moonreel.recipe.registry").with(rows, settings.from_json, text, "old.json")
+    end
+    local text = require("moonreel.recipe.registry").with(fields(), function()
+      return dir:bake('return recipe { lr = 2 }'):to_json()
+    end)
+    local hash = reads(fields(), text).hash
+    -- more
+    local more = fields()
+    more[#more + 1] = { "gain", "number", default = 0.5 }
+    more[#more + 1] = { "model.width", "integer", none = true }
+    local s = reads(more, text)
+    assert.same({ 2.0, 3, 0.5, "a" }, { s.lr, s.seed, s.gain, s.model.type })
+    assert.is_nil(s.model.width)
+    assert.equal("default", s:origin("gain"))
+    assert.equal(hash, s.hash)
+    -- another effect, another kind
+    local other = fields()
+    other[2].affects, other[2][2] = "nothing", "number"
+    assert.equal(hash, reads(other, text).hash)
+    -- fewer: one that nobody has set is left out
+    assert.equal(2.0, reads({ fields()[1], fields()[3] }, text).lr)
+    assert.equal(2.0, reads({ fields()[1], fields()[2] }, text).lr)
+    local ok, problem = pcall(reads, { fields()[2], fields()[3] }, text)
+    assert.is_false(ok)
+    assert.equal("old.json: lr is not a field of this version", problem.message)
+    -- edited all the same
+    for _, edit in ipairs { { '"lr": 2.0', '"lr": 3.0' }, { '"seed": 3\n', '"seed": 4\n' }, { '"hash": "%x%x', '"hash": "00' } } do
+      local edited, n = text:gsub(edit[1], edit[2])
+      assert.equal(1, n, edit[1] .. text)
+      ok, problem = pcall(reads, more, edited)
+      assert.is_false(ok)
+      assert.matches("old.json: .* it was changed by hand", problem.message)
+    end
+    -- written before files had a sum
+    assert.equal(hash, reads(more, (text:gsub('"sum": "%x*",', ""))).hash)
   end)
 
   it("warn of an inherited field that nothing reads, and of one without a meaning here", function()
