@@ -193,7 +193,11 @@ function ckpt.load(found, lock)
     if not found.fallback then break end
     notes[#notes + 1] = ("%s passed over: %s"):format(path, tostring(result))
   end
-  if type(last) == "table" and last.code then error(last, 0) end
+  if type(last) == "table" and last.code then
+    local run = last.code == "MR_E_FORMAT" and found.candidates[1]:match("^(.*)/ckpt/step%-%d+$")
+    if run then base.raise(last.code, ("%s\n  try: another step; moonreel ckpt ls %s"):format(last.message, run)) end
+    error(last, 0)
+  end
   base.raise("MR_E_CKPT", ("%s: nothing to load: %s"):format(found.spec, tostring(last)))
 end
 

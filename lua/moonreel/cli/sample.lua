@@ -77,7 +77,7 @@ local function open(spec, overrides, options)
   end
   -- the run's own models; what and how to render is the recipe's, with the fields of the command line
   options.defaults = settings
-  return require("moonreel.sample").open(found.candidates[1], options)
+  return require("moonreel.sample").open(found.fallback and found.run or found.candidates[1], options)
 end
 
 function command.run(args)
