@@ -34,7 +34,9 @@ local function add_overrides(job)
   local late = {}
   for _, argument in ipairs(job.arguments) do
     local name, key = stages.split(argument.key)
-    if not name then
+    if argument.key == "stages" then
+      fault.usage("%s: stages are the recipe's own; try: stages.NAME.key=value, or --stage NAME", argument.argument)
+    elseif not name then
       local one = override.layer(argument)
       if job.stage then one.write.children.load = nil end
       job.layers[#job.layers + 1] = one

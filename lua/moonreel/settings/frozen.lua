@@ -1,6 +1,7 @@
 --- The settings object: values by path, each with its origin; nothing can change it.
 -- @module moonreel.settings.frozen
 local environment = require "moonreel.recipe.environment"
+local kinds = require "moonreel.recipe.kinds"
 local marker = require "moonreel.recipe.marker"
 
 local frozen = {}
@@ -54,11 +55,16 @@ local function view(t, path, names)
   return proxy
 end
 
+-- texts of lists and maps, which never change: defaults are the same tables in every bake
+local texts = setmetatable({}, { __mode = "k" })
+
 -- a chain with its values as text; most are never asked for
 local function shown_chain(leaf)
   for _, link in ipairs(leaf.chain) do
     if link.value == nil then
-      link.value = require("moonreel.recipe.kinds").show(link.raw)
+      local raw = link.raw
+      link.value = texts[raw] or kinds.show(raw)
+      if type(raw) == "table" then texts[raw] = link.value end
       link.raw = nil
     end
   end

@@ -29,6 +29,15 @@ local function canonical(value)
   return "{" .. table.concat(parts, ",") .. "}"
 end
 
+-- texts of lists and maps, which never change: defaults are the same tables in every bake
+local texts = setmetatable({}, { __mode = "k" })
+
+local function text_of(value)
+  if type(value) ~= "table" or value == marker.previous then return canonical(value) end
+  texts[value] = texts[value] or canonical(value)
+  return texts[value]
+end
+
 --- Hash of leaves.
 ---@param leaves table[]  {path, value, schema}
 ---@return string hex of 32 digits
@@ -36,7 +45,7 @@ function hash.of(leaves)
   local lines = {}
   for _, leaf in ipairs(leaves) do
     if leaf.affects == "run" and leaf.value ~= marker.none then
-      lines[#lines + 1] = leaf.path .. "\t" .. canonical(leaf.value)
+      lines[#lines + 1] = leaf.path .. "\t" .. text_of(leaf.value)
     end
   end
   table.sort(lines)

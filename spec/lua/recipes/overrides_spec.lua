@@ -1,10 +1,35 @@
---- Overrides made from the registry: a valid value changes its leaf and what derives from it, an invalid one is refused by name.
+--- Overrides made from the registry, for every leaf of every shipped recipe: a valid value changes its leaf and what
+-- derives from it, and the hash when the run is another; an invalid one is refused by name.
+--
+-- A leaf that comes from the same lines and has the same followers in several recipes is tried in one of them;
+-- MOONREEL_EVERY_LEAF=1 tries it in each.
 local app = require "moonreel.app"
+local bake = require "moonreel.settings.bake"
 local files = require "moonreel.recipe.files"
 local kinds = require "moonreel.recipe.kinds"
-local settings = require "moonreel.settings"
+local loader = require "moonreel.recipe.loader"
+local override = require "moonreel.recipe.override"
+local marker = require "moonreel.recipe.marker"
 
--- another value that fits a leaf, and one that does not, as text; nil where there is none
+-- texts that no field takes: a list that does not end, bytes that are no UTF-8
+local OPEN_LIST, NO_TEXT = "[1", "\xff"
+
+local function number_list(value, schema)
+  local items = {}
+  for i = 1, math.max(#value, schema.count or 1) do items[i] = kinds.number_text(value[i] or 1) end
+  items[1] = schema.element.tag == "integer" and tostring(math.tointeger((value[1] or 1) + 1)) or kinds.number_text((value[1] or 1) * 0.5)
+  return "[" .. table.concat(items, ", ") .. "]"
+end
+
+local function entry_of_map(schema)
+  local key = schema.keys and next(schema.keys) or schema.key == "integer" and "7" or "x"
+  local inner = schema.value
+  local value = inner.tag == "map" and entry_of_map(inner) or inner.tag == "bucket" and "(0.5, 2)" or inner.tag == "number" and "0.5"
+    or inner.tag == "integer" and "3" or '"y"'
+  return ("{%q: %s}"):format(key, value)
+end
+
+-- another value that fits a leaf, and one that does not, as text
 local function others(leaf)
   local schema, value = leaf.schema, leaf.value
   local tag = schema.tag
@@ -18,32 +43,52 @@ local function others(leaf)
     if schema.max and other > schema.max then other = other - 2 end
     return tostring(other), "1.5"
   elseif tag == "number" then
-    return kinds.number_text((value or 0) * 0.5 + 0.125), "often"
+    local other = (value or 0) == 0 and 0.125 or value * 0.5
+    if other < (schema.min or other) then other = value + 1 end
+    return kinds.number_text(other), "often"
   elseif tag == "boolean" then
     return tostring(not value), "maybe"
   elseif tag == "text" or tag == "checkpoint" then
-    return (type(value) == "string" and value or "") .. "x", nil
+    return (value or "") .. "x", NO_TEXT
   elseif tag == "bucket" then
     return "(0.0625, 3)", "(2, 1)"
-  elseif tag == "list" then
+  elseif tag == "map" then
+    return entry_of_map(schema), OPEN_LIST
+  elseif tag == "list" and schema.element.tag == "aspect" then
+    return "[[2.5, 80, 32]]", "[[1.0, 32]]"
+  elseif tag == "list" and schema.element.tag == "text" then
     local items = {}
-    for i, item in ipairs(value or {}) do items[i] = type(item) == "number" and kinds.number_text(item) or kinds.show(item) end
-    if type((value or {})[1]) ~= "number" then return nil, "[1" end
-    items[1] = kinds.number_text(schema.element.tag == "integer" and value[1] + 1 or value[1] * 0.5)
-    return "[" .. table.concat(items, ", ") .. "]", "[1"
+    for i = 1, schema.count or 1 do items[i] = ('"new %d"'):format(i) end
+    return "[" .. table.concat(items, ", ") .. "]", OPEN_LIST
+  elseif tag == "list" then
+    return number_list(value or {}, schema), OPEN_LIST
   end
 end
 
--- paths of leaves that derive from `path`, directly or not
-local function dependants(leaves, path)
-  local out = { [path] = true }
-  local grown = true
+-- does a path lie at or below another one?
+local function within(path, outer) return path == outer or path:sub(1, #outer + 1) == outer .. "." end
+
+-- leaves that were computed: {{path, reads}, ...}
+local function computed(leaves)
+  local out = {}
+  for _, leaf in ipairs(leaves) do
+    for _, link in ipairs(leaf.chain) do
+      for _, read in ipairs(link.reads or {}) do out[#out + 1] = { path = leaf.path, read = read } end
+    end
+  end
+  return out
+end
+
+-- leaves that derive from `path`, directly or not: path -> true
+local function dependants(reads, path)
+  local out, grown = { [path] = true }, true
   while grown do
     grown = false
-    for _, leaf in ipairs(leaves) do
-      for _, link in ipairs(leaf.chain) do
-        for _, read in ipairs(link.reads or {}) do
-          if out[read] and not out[leaf.path] then out[leaf.path], grown = true, true end
+    for _, one in ipairs(reads) do
+      for of in pairs(out) do
+        if not out[one.path] and (within(of, one.read) or within(one.read, of)) then
+          out[one.path], grown = true, true
+          break
         end
       end
     end
@@ -51,62 +96,127 @@ local function dependants(leaves, path)
   return out
 end
 
+local function same(a, b) return a == b or type(a) == "table" and type(b) == "table" and kinds.show(a) == kinds.show(b) end
+
+local function chain_text(leaf)
+  local parts = { leaf.path }
+  for _, link in ipairs(leaf.chain) do parts[#parts + 1] = link.at .. "=" .. link.value end
+  return table.concat(parts, "|")
+end
+
+-- is it read only under another field's value?
+local function unread(leaf, values)
+  local when = leaf.row.when
+  if not when then return false end
+  for i = 2, #when do if values[when[1]] == when[i] then return false end end
+  return true
+end
+
 describe("overrides of shipped recipes", function()
-  local done, cases = {}, {}
+  local cases, seen = {}, {}
   for _, name in ipairs(files.shipped_names()) do
     if app.embedded("recipes/" .. name .. ".lua"):find("return recipe", 1, true) then
-      local leaves = settings.bake(name):leaves()
-      for _, leaf in ipairs(leaves) do
-        local link = leaf.chain[#leaf.chain]
-        -- every field once, in the first recipe that sets it; `type` changes which fields there are
-        local key = leaf.row.path
-        if link and link.set and not done[key] and not key:match("type$") and key ~= "stages" and not leaf.row.when then
-          done[key] = true
-          cases[#cases + 1] = { name = name, leaf = leaf, leaves = leaves }
+      -- all bakes of a recipe read its files once
+      local recipe = { file = files.root(name), loader = loader.new() }
+      function recipe.bake(text) return bake.bake(recipe.file, { text and override.parse(text) }, nil, recipe.loader) end
+      local settings = recipe.bake()
+      recipe.hash, recipe.leaves, recipe.values = settings.hash, settings:leaves(), {}
+      local chains, reads = {}, computed(recipe.leaves)
+      for _, leaf in ipairs(recipe.leaves) do
+        recipe.values[leaf.path] = leaf.raw
+        chains[leaf.path] = chain_text(leaf)
+      end
+      for _, leaf in ipairs(recipe.leaves) do
+        local key = { chains[leaf.path], tostring(unread(leaf, recipe.values)) }
+        for follower in pairs(dependants(reads, leaf.path)) do key[#key + 1] = chains[follower] end
+        table.sort(key)
+        key = table.concat(key, "\n")
+        if not seen[key] or os.getenv "MOONREEL_EVERY_LEAF" then
+          seen[key] = true
+          cases[#cases + 1] = { recipe = recipe, leaf = leaf, name = name }
         end
       end
     end
   end
 
-  it("cover the fields that recipes set", function() assert.is_true(#cases > 80, #cases) end)
+  it("cover every leaf", function()
+    assert.is_true(#cases > 1200, #cases)
+    for _, case in ipairs(cases) do
+      local valid, invalid = others(case.leaf)
+      assert.is_true(valid ~= nil or case.leaf.path == "stages" or case.leaf.schema.choices ~= nil, case.leaf.path .. " has no other value")
+      assert.is_true(invalid ~= nil or case.leaf.path == "stages", case.leaf.path .. " has no wrong value")
+    end
+  end)
 
-  it("with a valid value change exactly the leaf and what derives from it", function()
+  it("with a valid value change exactly the leaf, what derives from it, and the hash of another run", function()
     local count = 0
     for _, case in ipairs(cases) do
-      local valid = others(case.leaf)
-      if valid then
-        local was = {}
-        for _, leaf in ipairs(case.leaves) do was[leaf.path] = kinds.show(leaf.raw) end
-        local argument = case.leaf.path .. "=" .. valid
-        local now = settings.bake(case.name, { argument })
-        local allowed = dependants(now:leaves(), case.leaf.path)
-        local changed = false
-        for _, leaf in ipairs(now:leaves()) do
-          local differs = kinds.show(leaf.raw) ~= was[leaf.path]
-          if leaf.path == case.leaf.path then
-            changed = differs
-          elseif differs then
-            assert.is_true(allowed[leaf.path], ("%s %s changed %s too"):format(case.name, argument, leaf.path))
+      local recipe, leaf = case.recipe, case.leaf
+      local valid = others(leaf)
+      local argument = leaf.path .. "=" .. tostring(valid)
+      local where = case.name .. " " .. argument
+      local ok, now
+      if valid then ok, now = pcall(recipe.bake, argument) end
+      if valid and unread(leaf, recipe.values) then
+        -- nothing would read it: an error, as it is given on the command line
+        assert.is_false(ok, where)
+        assert.equal(2, now.exit)
+        assert.equal(1, (now.message:find(argument .. ": " .. leaf.path .. " is read only when ", 1, true)), now.message)
+      elseif valid and not ok then
+        -- another type that lacks what is inherited
+        assert.matches("%.type$", leaf.path, where .. ": " .. tostring(now.message))
+        assert.matches("its type is .- by " .. argument:gsub("%p", "%%%0") .. "\n  try: .- = recipe.replace { type = ", now.message)
+      elseif valid then
+        local leaves = now:leaves()
+        local allowed = dependants(computed(leaves), leaf.path)
+        local record = leaf.path:match("^(.*)%.type$")
+        local changed, another_run, found = false, false, {}
+        for _, new in ipairs(leaves) do
+          found[new.path] = true
+          if not same(new.raw, recipe.values[new.path]) then
+            local own = within(new.path, leaf.path) or record and within(new.path, record)
+            assert.is_true(own or allowed[new.path] or false, where .. " changed " .. new.path .. " too")
+            changed = changed or within(new.path, leaf.path)
+            another_run = another_run or new.row.affects == "run"
           end
         end
-        assert.is_true(changed, case.name .. " " .. argument .. " changed nothing")
-        assert.equal(argument, now:origin(case.leaf.path))
+        for _, old in ipairs(recipe.leaves) do
+          if not found[old.path] then
+            assert.is_true(within(old.path, leaf.path) or record ~= nil and within(old.path, record), where .. " took " .. old.path .. " away")
+            another_run = another_run or old.row.affects == "run" and old.raw ~= marker.none
+          end
+        end
+        assert.is_true(changed, where .. " changed nothing")
+        assert.equal(another_run, now.hash ~= recipe.hash, where)
         count = count + 1
       end
     end
-    assert.is_true(count > 70, count)
+    assert.is_true(count > 1000, count)
   end)
 
   it("with an invalid value are refused by name with exit 2", function()
+    local count = 0
     for _, case in ipairs(cases) do
       local _, invalid = others(case.leaf)
       if invalid then
         local argument = case.leaf.path .. "=" .. invalid
-        local ok, problem = pcall(settings.bake, case.name, { argument })
+        local ok, problem = pcall(case.recipe.bake, argument)
         assert.is_false(ok, case.name .. " " .. argument)
         assert.equal(2, problem.exit, problem.message)
         assert.equal(1, (problem.message:find(argument .. ": " .. case.leaf.path .. ": expected ", 1, true)), problem.message)
+        count = count + 1
       end
+    end
+    assert.is_true(count > 1200, count)
+  end)
+
+  it("of stages are refused: they belong to the recipe", function()
+    local recipe = require "moonreel.settings"
+    for _, argument in ipairs { "stages=none", '--stages=[{"name": "x"}]' } do
+      local ok, problem = pcall(recipe.bake, "opensora-1.2/lambda/tutorial", { argument })
+      assert.is_false(ok)
+      assert.equal(2, problem.exit)
+      assert.matches("try: stages.NAME.key=value, or %-%-stage NAME$", problem.message)
     end
   end)
 end)
