@@ -104,10 +104,10 @@ local function chain_text(leaf)
   return table.concat(parts, "|")
 end
 
--- is it read only under another field's value?
+-- is it read only under another field's value? One of several stages may have that
 local function unread(leaf, values)
   local when = leaf.row.when
-  if not when then return false end
+  if not when or values.stages ~= marker.none then return false end
   for i = 2, #when do if values[when[1]] == when[i] then return false end end
   return true
 end
@@ -169,6 +169,7 @@ describe("overrides of shipped recipes", function()
       elseif valid then
         local leaves = now:leaves()
         local allowed = dependants(computed(leaves), leaf.path)
+        allowed.stages = true  -- which hold their hashes
         local record = leaf.path:match("^(.*)%.type$")
         local changed, another_run, found = false, false, {}
         for _, new in ipairs(leaves) do
