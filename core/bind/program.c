@@ -1,0 +1,183 @@
+/* bind: programs: a graph compiled for an executor; set, run, get, costs and times. Licence: Apache-2.0 */
+#include "exec.h"
+
+static void free_program(void *object)
+{
+    program *p = object;
+    if (p->of) {
+        program **at = &p->of->programs;
+        while (*at != p) at = &(*at)->next;
+        *at = p->next;
+        mr_program_free(p->prog);
+    }
+    mr_free(p);
+}
+
+/* The program at `arg`; its executor and graph are still open. */
+static mr_program *check_program(lua_State *L, int arg)
+{
+    program *p = mr_bind_unbox(L, arg, "mr.Program");
+    if (!p->of) mr_bind_raise(L, MR_E_USAGE, "the executor of this program is closed");
+    lua_getiuservalue(L, arg, 2);
+    mr_bind_graph(L, -1);
+    lua_pop(L, 1);
+    return p->prog;
+}
+
+int mr_bind_program_new(lua_State *L)
+{
+    mr_exec *exec = mr_bind_exec(L, 1);
+    mr_graph *g = mr_bind_graph(L, 2);
+    void **box = mr_bind_box(L, "mr.Program");
+    program *p;
+    if (!MR_NEW(p)) mr_bind_check(L, mr_fail_memory(sizeof *p));
+    mr_status st = mr_exec_compile(exec, g, &p->prog);
+    if (st != MR_OK) mr_free(p);
+    mr_bind_check(L, st);
+    p->of = mr_bind_unbox(L, 1, "mr.Exec");
+    p->next = p->of->programs, p->of->programs = p;
+    *box = p;
+    lua_pushvalue(L, 1), lua_setiuservalue(L, -2, 1);
+    lua_pushvalue(L, 2), lua_setiuservalue(L, -2, 2);
+    return 1;
+}
+
+static int p_set(lua_State *L)
+{
+    mr_program *p = check_program(L, 1);
+    mr_bind_check(L, mr_program_set(p, luaL_checkstring(L, 2), mr_tensor_view(mr_bind_tensor(L, 3))));
+    return 0;
+}
+
+static int p_run(lua_State *L)
+{
+    mr_bind_check(L, mr_program_run(check_program(L, 1)));
+    return 0;
+}
+
+static mr_graph *graph_of(lua_State *L)
+{
+    lua_getiuservalue(L, 1, 2);
+    mr_graph *g = mr_bind_graph(L, -1);
+    lua_pop(L, 1);
+    return g;
+}
+
+static int p_get(lua_State *L)
+{
+    mr_program *p = check_program(L, 1);
+    const char *name = luaL_checkstring(L, 2);
+    mr_graph *g = graph_of(L);
+    mr_ref x = mr_graph_output_find(g, name);
+    if (x == MR_NONE) return mr_bind_raise(L, MR_E_USAGE, "the graph has no output '%s'", name);
+    const mr_desc *d = &mr_graph_value(g, x)->desc;
+    mr_tensor *t;
+    mr_bind_check(L, mr_tensor_new(d->dtype, d->rank, d->dim, &t));
+    mr_bind_push_tensor(L, t);
+    mr_bind_check(L, mr_program_get(p, name, mr_tensor_view(t)));
+    return 1;
+}
+
+static int p_memory(lua_State *L)
+{
+    mr_memory m = mr_program_memory(check_program(L, 1));
+    const struct { const char *name; size_t bytes; } rows[] = {
+        {"arena", m.arena}, {"bound", m.bound}, {"params", m.params}, {"state", m.state}, {"inputs", m.inputs},
+        {"consts", m.consts}, {"packed", m.packed}, {"library", m.library}};
+    lua_createtable(L, 0, MR_COUNT(rows));
+    for (size_t i = 0; i < MR_COUNT(rows); i++)
+        lua_pushinteger(L, (lua_Integer)rows[i].bytes), lua_setfield(L, -2, rows[i].name);
+    return 1;
+}
+
+static void push_cost(lua_State *L, mr_cost c)
+{
+    lua_pushnumber(L, c.flop), lua_setfield(L, -2, "flop");
+    lua_pushnumber(L, c.bytes), lua_setfield(L, -2, "bytes");
+}
+
+/* plan() -> {seconds, flop, bytes, memory = {...}, total}: what a run will take, before it runs */
+static int p_plan(lua_State *L)
+{
+    mr_program *p = check_program(L, 1);
+    double seconds;
+    mr_bind_check(L, mr_program_seconds(p, &seconds));
+    mr_memory m = mr_program_memory(p);
+    lua_createtable(L, 0, 5);
+    lua_pushnumber(L, seconds), lua_setfield(L, -2, "seconds");
+    push_cost(L, mr_program_cost(p));
+    p_memory(L), lua_setfield(L, -2, "memory");
+    lua_pushinteger(L, (lua_Integer)(m.arena + m.params + m.state + m.inputs + m.consts + m.packed + m.library));
+    lua_setfield(L, -2, "total");
+    return 1;
+}
+
+static int p_cost(lua_State *L)
+{
+    mr_cost c = mr_program_cost(check_program(L, 1));
+    lua_createtable(L, 0, 2);
+    push_cost(L, c);
+    return 1;
+}
+
+static int p_time(lua_State *L)
+{
+    mr_program_time(check_program(L, 1), lua_isnone(L, 2) || lua_toboolean(L, 2));
+    return 0;
+}
+
+/* times() -> list of {op, node, block, origin, seconds, flop, bytes, naive, backward} of the last timed run */
+static int p_times(lua_State *L)
+{
+    mr_program *p = check_program(L, 1);
+    mr_graph *g = graph_of(L);
+    int n = mr_program_times(p, NULL, 0);
+    mr_step_time *rows = mr_bind_scratch(L, (size_t)n * sizeof *rows);
+    mr_program_times(p, rows, n);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        const mr_node *node = rows[i].node;
+        lua_createtable(L, 0, 9);
+        lua_pushstring(L, node->op->name), lua_setfield(L, -2, "op");
+        lua_pushstring(L, node->name), lua_setfield(L, -2, "node");
+        lua_pushstring(L, mr_graph_block_name(g, node->block)), lua_setfield(L, -2, "block");
+        lua_pushstring(L, node->origin), lua_setfield(L, -2, "origin");
+        lua_pushboolean(L, node->backward), lua_setfield(L, -2, "backward");
+        lua_pushboolean(L, rows[i].naive), lua_setfield(L, -2, "naive");
+        lua_pushnumber(L, rows[i].seconds), lua_setfield(L, -2, "seconds");
+        push_cost(L, rows[i].cost);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+static int p_trace(lua_State *L)
+{
+    mr_program *p = check_program(L, 1);
+    mr_bind_check(L, mr_program_trace(p, luaL_checkstring(L, 2)));
+    return 0;
+}
+
+/* report() -> text: who lives at the peak, and what to do */
+static int p_report(lua_State *L)
+{
+    char *text;
+    mr_bind_check(L, mr_layout_report(mr_program_layout(check_program(L, 1)), &text));
+    lua_pushstring(L, text);
+    mr_free(text);
+    return 1;
+}
+
+static int p_measured(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)mr_program_measured(check_program(L, 1)));
+    return 1;
+}
+
+void mr_bind_program_type(lua_State *L)
+{
+    static const luaL_Reg program_rows[] = {
+        {"set", p_set}, {"run", p_run}, {"get", p_get}, {"memory", p_memory}, {"cost", p_cost}, {"time", p_time},
+        {"times", p_times}, {"trace", p_trace}, {"plan", p_plan}, {"report", p_report}, {"measured", p_measured}, {NULL, NULL}};
+    mr_bind_type(L, "mr.Program", program_rows, NULL, free_program);
+}

@@ -1,0 +1,160 @@
+/* bind: writing checkpoints: tensors of Lua as items, one file of them, the saver of a run. Licence: Apache-2.0 */
+#include "bind/saver.h"
+
+static const char saver_type[] = "mr.Saver";
+
+/* One {name=, dtype=, shape=, ptr= lightuserdata or text, bytes=} at the top of the stack. Texts stay
+ * alive in the caller's table. */
+static void read_item(lua_State *L, int row, mr_ckpt_item *item)
+{
+    int t = lua_gettop(L);
+    if (!lua_istable(L, t)) mr_bind_raise(L, MR_E_USAGE, "tensors[%d]: expected a table, got %s", row, luaL_typename(L, t));
+    if (lua_getfield(L, t, "name") != LUA_TSTRING) mr_bind_raise(L, MR_E_USAGE, "tensors[%d].name: expected text, got %s", row, luaL_typename(L, -1));
+    item->name = lua_tostring(L, -1);
+    const char *dtype = lua_getfield(L, t, "dtype") == LUA_TSTRING ? lua_tostring(L, -1) : "";
+    item->dtype = mr_st_dtype_from_name(dtype);
+    if (item->dtype == MR_ST_DTYPE_COUNT) mr_bind_raise(L, MR_E_USAGE, "tensor '%s': unknown dtype '%s'", item->name, dtype);
+    if (lua_getfield(L, t, "shape") != LUA_TTABLE) mr_bind_raise(L, MR_E_USAGE, "tensor '%s': shape: expected a list", item->name);
+    lua_Unsigned rank = lua_rawlen(L, -1);
+    if (rank > MR_ST_RANK_MAX) mr_bind_raise(L, MR_E_USAGE, "tensor '%s': more than %d dimensions", item->name, MR_ST_RANK_MAX);
+    item->rank = (int)rank;
+    for (int i = 0; i < item->rank; i++) {
+        int is_int;
+        lua_rawgeti(L, t + 3, i + 1);
+        item->shape[i] = lua_tointegerx(L, -1, &is_int);
+        if (!is_int) mr_bind_raise(L, MR_E_USAGE, "tensor '%s': shape[%d]: expected an integer", item->name, i + 1);
+        lua_pop(L, 1);
+    }
+    int64_t want, have;
+    mr_bind_check(L, mr_st_shape_bytes(item->dtype, item->rank, item->shape, &want));
+    int kind = lua_getfield(L, t, "ptr");
+    if (kind == LUA_TSTRING) {
+        size_t n;
+        item->data = lua_tolstring(L, -1, &n), have = (int64_t)n;
+    } else if (kind == LUA_TLIGHTUSERDATA) {
+        item->data = lua_touserdata(L, -1);
+        lua_getfield(L, t, "bytes");
+        have = lua_tointeger(L, -1);
+    } else {
+        mr_bind_raise(L, MR_E_USAGE, "tensor '%s': ptr: expected a pointer or text, got %s", item->name, luaL_typename(L, -1));
+        return;
+    }
+    if (have != want)
+        mr_bind_raise(L, MR_E_SHAPE, "tensor '%s': its shape needs %lld bytes, %lld are given", item->name, (long long)want, (long long)have);
+    lua_settop(L, t);
+}
+
+static mr_ckpt_item *read_items(lua_State *L, int arg, int *n)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    *n = (int)lua_rawlen(L, arg);
+    mr_ckpt_item *items = mr_bind_scratch(L, sizeof *items * (size_t)(*n + 1));
+    luaL_checkstack(L, 16, NULL);
+    for (int i = 0; i < *n; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        read_item(L, i + 1, &items[i]);
+        lua_pop(L, 1);
+    }
+    return items;
+}
+
+int mr_bind_ckpt_write(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    int n, n_meta = 0, at = 0;
+    mr_ckpt_item *items = read_items(L, 2, &n);
+    bool has_meta = lua_istable(L, 3);
+    if (has_meta)
+        for (lua_pushnil(L); lua_next(L, 3); lua_pop(L, 1), n_meta++)
+            if (lua_type(L, -1) != LUA_TSTRING || lua_type(L, -2) != LUA_TSTRING)
+                return mr_bind_raise(L, MR_E_USAGE, "metadata: expected texts only");
+    mr_st_pair *meta = mr_bind_scratch(L, sizeof *meta * (size_t)(n_meta + 1));
+    if (has_meta)
+        for (lua_pushnil(L); lua_next(L, 3); lua_pop(L, 1)) meta[at++] = (mr_st_pair){lua_tostring(L, -2), lua_tostring(L, -1)};
+    mr_bind_check(L, mr_safetensors_write(path, items, n, meta, n_meta));
+    return 0;
+}
+
+int mr_bind_saver_new(lua_State *L)
+{
+    mr_saver_options opt = {.lock = mr_bind_unbox(L, 1, mr_bind_lock_type),
+                            .keep = (int)mr_bind_opt_int(L, 2, "keep", 0),
+                            .keep_every = mr_bind_opt_int(L, 2, "keep_every", 0),
+                            .attempts = (int)mr_bind_opt_int(L, 2, "attempts", 0),
+                            .intervals_max = (int)mr_bind_opt_int(L, 2, "intervals_max", 0)};
+    void **box = mr_bind_box(L, saver_type);
+    mr_saver *saver;
+    mr_bind_check(L, mr_saver_open(&opt, &saver));
+    *box = saver;
+    return 1;
+}
+
+/* save(step, tensors, meta_json [, wait]) */
+static int s_save(lua_State *L)
+{
+    mr_saver *s = mr_bind_unbox(L, 1, saver_type);
+    int64_t step = luaL_checkinteger(L, 2);
+    const char *meta = luaL_checkstring(L, 4);
+    bool wait = lua_toboolean(L, 5);
+    int n;
+    mr_ckpt_item *items = read_items(L, 3, &n);
+    mr_bind_check(L, mr_saver_save(s, step, items, n, meta, wait));
+    return 0;
+}
+
+static int s_prepare(lua_State *L)
+{
+    mr_saver *s = mr_bind_unbox(L, 1, saver_type);
+    int n;
+    mr_ckpt_item *items = read_items(L, 2, &n);
+    mr_bind_check(L, mr_saver_prepare(s, items, n));
+    return 0;
+}
+
+static int s_wait(lua_State *L)
+{
+    mr_bind_check(L, mr_saver_wait(mr_bind_unbox(L, 1, saver_type), luaL_optnumber(L, 2, 600)));
+    return 0;
+}
+
+static int s_check(lua_State *L)
+{
+    mr_bind_check(L, mr_saver_check(mr_bind_unbox(L, 1, saver_type)));
+    return 0;
+}
+
+static int s_status(lua_State *L)
+{
+    mr_saver_status s;
+    mr_saver_get_status(mr_bind_unbox(L, 1, saver_type), &s);
+    lua_createtable(L, 0, 5);
+    lua_pushinteger(L, s.commits), lua_setfield(L, -2, "commits");
+    lua_pushinteger(L, s.failures), lua_setfield(L, -2, "failures");
+    lua_pushinteger(L, s.failures_in_row), lua_setfield(L, -2, "failures_in_row");
+    lua_pushinteger(L, s.pending), lua_setfield(L, -2, "pending");
+    if (s.last_commit >= 0) lua_pushinteger(L, s.last_commit), lua_setfield(L, -2, "last_commit");
+    return 1;
+}
+
+static int s_poll(lua_State *L)
+{
+    mr_saver_event e;
+    if (!mr_saver_poll(mr_bind_unbox(L, 1, saver_type), &e)) return 0;
+    lua_createtable(L, 0, 6);
+    lua_pushstring(L, mr_saver_kind_name(e.kind)), lua_setfield(L, -2, "kind");
+    lua_pushinteger(L, e.step), lua_setfield(L, -2, "step");
+    lua_pushinteger(L, e.bytes), lua_setfield(L, -2, "bytes");
+    lua_pushnumber(L, e.copy_s), lua_setfield(L, -2, "copy_s");
+    lua_pushnumber(L, e.write_s), lua_setfield(L, -2, "write_s");
+    lua_pushstring(L, e.text), lua_setfield(L, -2, "text");
+    return 1;
+}
+
+static void free_saver(void *object) { mr_saver_close(object); }
+
+void mr_bind_saver_type(lua_State *L)
+{
+    static const luaL_Reg saver_rows[] = {{"save", s_save}, {"prepare", s_prepare}, {"wait", s_wait}, {"check", s_check},
+                                          {"status", s_status}, {"poll", s_poll}, {NULL, NULL}};
+    mr_bind_type(L, saver_type, saver_rows, NULL, free_saver);
+}
