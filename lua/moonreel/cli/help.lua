@@ -122,7 +122,8 @@ local function show_field(keys)
       print("  default    " .. one.default)
       if one.spellings then print("  also       " .. one.spellings) end
       print("  read by    " .. one.reader)
-      print("  affects    " .. one.affects .. "; a resume with another value: " .. one.resume)
+      print("  affects    " .. one.affects .. "; a resume with another value: " .. one.resume
+        .. (row.position and ", but with --start-from-scratch free" or ""))
       if row.when then print(("  only when  %s is %s"):format(row.when[1], kinds.show(row.when[2]))) end
       if row.no_meaning then print("  note       " .. row.no_meaning) end
       local names, rows = require("moonreel.recipe.environment").sorted_keys(entries_of(row)), {}

@@ -5,7 +5,8 @@ return {
   fields = {
     { "transform_name", "text", default = "resize_crop", choices = { "resize_crop", "center" }, reader = "data",
       help = "how a frame is brought to the bucket's size" },
-    { "frame_interval", "integer", default = 1, min = 1, unit = "frames", reader = "data", help = "take every n-th frame" },
+    { "frame_interval", "integer", default = 1, min = 1, unit = "frames", reader = "data", resume = "refuse", position = true,
+      help = "take every n-th frame" },
     { "dummy_text_feature", "boolean", none = true, reader = false, help = "text features are made up" },
   },
 }

@@ -120,17 +120,26 @@ function setup.source(r)
   end
 end
 
--- what differs from the settings that made a checkpoint: refused, told, or nothing to tell
+-- tell what differs from the settings that made a checkpoint; refuse what cannot go on
 local function compare_settings(r, text)
   local then_settings = require("moonreel.settings").from_json(text, r.source.path)
-  local refused = {}
+  local refused, only_position = {}, true
   for _, row in ipairs(require "moonreel.settings.difference"(then_settings, r.settings)) do
-    local line = ("%s: %s when the checkpoint was made, %s now"):format(row.path, row.was or "absent", row.now or "absent")
-    if row.resume == "refuse" then refused[#refused + 1] = line elseif row.resume == "warn" then r.notes[#r.notes + 1] = line end
+    local resume = row.position and r.scratch and "free" or row.resume
+    local effect = resume == "refuse" and row.position and "the position in the data counts by it" or resume
+    local line = ("%s: %s when the checkpoint was made, %s now by %s: %s"):format(row.path, row.was or "absent", row.now or "absent",
+      row.at, effect)
+    if resume == "refuse" then
+      refused[#refused + 1] = line
+      only_position = only_position and row.position
+    elseif row.affects == "run" or resume == "warn" then
+      r.progress:say(line)
+    end
   end
   if #refused > 0 then
-    base.raise("MR_E_RECIPE", ("%s does not continue under this recipe:\n  %s\n  try: --ckpt-path %s for weights alone"):format(
-      r.source.path, table.concat(refused, "\n  "), r.source.path))
+    local path, leave = r.source.path, only_position and "--start-from-scratch to leave the position, or " or ""
+    base.raise("MR_E_RECIPE", ("%s does not continue under this recipe:\n  %s\n  try: %s--ckpt-path %s for weights alone"):format(path,
+      table.concat(refused, "\n  "), leave, path))
   end
 end
 

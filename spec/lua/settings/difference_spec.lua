@@ -13,8 +13,9 @@ describe("settings.difference", function()
     local rows = difference(a, b)
     local shown = {}
     for i, row in ipairs(rows) do shown[i] = ("%s %s %s %s"):format(row.path, row.was, row.now, row.resume) end
-    assert.same({ "epochs 3 4 free", "mask_ratios nil none warn", "mask_ratios.random 0.5 nil warn", "model.depth 2 3 refuse", "seed 1024 5 warn" }, shown)
+    assert.same({ "epochs 3 4 free", "mask_ratios nil none warn", "mask_ratios.random 0.5 nil warn", "model.depth 2 3 refuse", "seed 1024 5 refuse" }, shown)
     assert.equal("seed=5", rows[5].at)
+    assert.is_true(rows[5].position)
     assert.same({}, difference(a, a))
   end)
 end)

@@ -20,7 +20,7 @@ return {
     help = "lengths of bucket_config that no sample can enter are left out instead of refused" },
   { "resolutions", { map = { record = {
       { "pixels", "integer", min = 1 },
-      { "aspects", { list = "aspect" } } } } }, none = true, reader = "data", resume = "refuse",
+      { "aspects", { list = "aspect" } } } } }, none = true, reader = "data", resume = "refuse", position = true,
     default = require "moonreel.recipe.resolutions",
     help = "name -> pixels and aspects: {ratio, height, width}, the first wins among equals" },
   { "mask_ratios", { map = "number", keys = strategies }, none = true, min = 0, max = 1, reader = "trainer",

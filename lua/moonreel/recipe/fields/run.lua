@@ -6,7 +6,7 @@ return {
     help = "repeat the quirks of a reference system; none: the right behaviour" },
   { "dtype", "text", default = "bf16", choices = { "bf16", "fp32" }, reader = "trainer", resume = "refuse",
     help = "compute type; master weights, moments and EMA are fp32 in any case" },
-  { "seed", "integer", default = 1024, min = 0, reader = "trainer", resume = "warn",
+  { "seed", "integer", default = 1024, min = 0, reader = "trainer", resume = "refuse", position = true,
     help = "seed of initialisation, order, crops, noise, timesteps and caption drop" },
   { "outputs", "text", default = "outputs", reader = "trainer", affects = "nothing", resume = "free",
     help = "folder in which run directories are made" },
