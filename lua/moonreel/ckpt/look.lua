@@ -4,8 +4,8 @@
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
-local clean = require "moonreel.repl.clean"
-local listing = require "moonreel.repl.listing"
+local clean = require "moonreel.text.clean"
+local listing = require "moonreel.text.listing"
 local names = require "moonreel.ckpt.names"
 
 local look = {}

@@ -2,7 +2,7 @@
 -- @module moonreel.cli.bench
 local json = require "moonreel.core.json"
 local options = require "moonreel.cli.options"
-local printer = require "moonreel.cli.table"
+local printer = require "moonreel.text.table"
 
 local command = {
   name = "bench",

@@ -2,9 +2,9 @@
 -- @module moonreel.cli.ckpt
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
-local clean = require "moonreel.repl.clean"
+local clean = require "moonreel.text.clean"
 local names_of = require "moonreel.ckpt.names"
-local listing = require "moonreel.repl.listing"
+local listing = require "moonreel.text.listing"
 
 local sort_natural, matching, kind_of = names_of.sort, names_of.matching, names_of.kind
 local size_text, shape_text = listing.size, listing.shape

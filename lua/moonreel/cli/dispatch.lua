@@ -1,7 +1,7 @@
 --- Finds a command by its name and runs it.
 -- @module moonreel.cli.dispatch
 local failure = require "moonreel.cli.failure"
-local nearest = require "moonreel.settings.nearest"
+local nearest = require "moonreel.text.nearest"
 
 local dispatch = {}
 

@@ -99,7 +99,7 @@ local function show_fields(options)
   if options.json then
     for _, key in ipairs { "spellings", "affects", "resume", "reader", "unit" } do columns[#columns + 1] = { key = key } end
   end
-  require("moonreel.cli.table").print(columns, field_rows(), options)
+  require("moonreel.text.table").print(columns, field_rows(), options)
   return 0
 end
 
@@ -128,7 +128,7 @@ local function show_field(keys)
       if row.no_meaning then print("  note       " .. row.no_meaning) end
       local names, rows = require("moonreel.recipe.environment").sorted_keys(entries_of(row)), {}
       for i, name in ipairs(names) do rows[i] = { name = name, help = entries_of(row)[name] } end
-      if #rows > 0 and not entry then require("moonreel.cli.table").print({ { key = "name" }, { key = "help" } }, rows) end
+      if #rows > 0 and not entry then require("moonreel.text.table").print({ { key = "name" }, { key = "help" } }, rows) end
       return 0
     end
   end

@@ -34,7 +34,7 @@ end
 local function unknown(command, name, problem)
   local names = {}
   for _, row in ipairs(read_rows(command.options)) do names[#names + 1] = row.name end
-  local near = require("moonreel.settings.nearest")(name:gsub("_", "-"), names)
+  local near = require("moonreel.text.nearest")(name:gsub("_", "-"), names)
   if near then problem = ("no such option, did you mean '--%s'?"):format(near) end
   fault.usage("%s: --%s: %s", command.name, name, problem or ("no such option; try: moonreel " .. command.name .. " --help"))
 end

@@ -16,7 +16,7 @@ local show = {
   },
 }
 
-local columns = { { key = "field" }, { key = "value", format = require("moonreel.cli.table").short }, { key = "set_by", title = "set by" } }
+local columns = { { key = "field" }, { key = "value", format = require("moonreel.text.table").short }, { key = "set_by", title = "set by" } }
 
 local function rows_of(settings, changed)
   local kinds = require "moonreel.recipe.kinds"
@@ -77,13 +77,13 @@ local function print_as(settings, system, options)
       end
     end
   end
-  require("moonreel.cli.table").print(columns, rows, options)
+  require("moonreel.text.table").print(columns, rows, options)
   return 0
 end
 
 local function print_difference(a, b, options)
   local rows = require "moonreel.settings.difference"(b, a)
-  require("moonreel.cli.table").print({ { key = "path", title = "field" }, { key = "now", title = "value" },
+  require("moonreel.text.table").print({ { key = "path", title = "field" }, { key = "now", title = "value" },
     { key = "was", title = "other" }, { key = "resume", title = "on resume" } }, rows, options)
   return #rows == 0 and 0 or 1
 end
@@ -104,7 +104,7 @@ function show.run(args)
   elseif options.lua then
     io.write(settings:to_recipe())
   else
-    require("moonreel.cli.table").print(columns, rows_of(settings, options.changed))
+    require("moonreel.text.table").print(columns, rows_of(settings, options.changed))
     print("hash " .. settings.hash)
   end
   return 0

@@ -1,6 +1,6 @@
 --- `moonreel why RECIPE KEY`: where a value comes from, oldest first.
 -- @module moonreel.cli.why
-local printer = require "moonreel.cli.table"
+local printer = require "moonreel.text.table"
 
 local why = {
   name = "why",

@@ -60,7 +60,7 @@ end
 files.shipped_names = shipped_names
 
 local function not_found(name, where)
-  local near = require("moonreel.settings.nearest")(name:gsub("%.lua$", ""):gsub("^recipes/", ""), shipped_names())
+  local near = require("moonreel.text.nearest")(name:gsub("%.lua$", ""):gsub("^recipes/", ""), shipped_names())
   return fault.new("MR_E_RECIPE", ("%sno recipe '%s'%s; tried: %s, MOONREEL_RECIPES, the shipped recipes"):format(
     where and where .. ": " or "", name, near and (", did you mean '" .. near .. "'?") or "", with_extension(name)))
 end

@@ -101,7 +101,7 @@ local function map_write(root, schema, t, p, path)
     end
     if schema.keys and not schema.keys[name] then
       local names = environment.sorted_keys(schema.keys)
-      local near = require("moonreel.settings.nearest")(name, names)
+      local near = require("moonreel.text.nearest")(name, names)
       fault.at(key_place, "%s.%s is not known%s; there are %s", path, name, near and (", did you mean '" .. near .. "'?") or "",
         table.concat(names, ", "))
     end

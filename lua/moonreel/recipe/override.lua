@@ -50,7 +50,7 @@ function override.target(key)
         name = whole(part)
         if not name then return nil, ("%s: expected an integer key, got '%s'"):format(table.concat(parts, ".", 1, i - 1), part) end
       elseif schema.keys and not schema.keys[name] then
-        local near = require("moonreel.settings.nearest")(name, require("moonreel.recipe.environment").sorted_keys(schema.keys))
+        local near = require("moonreel.text.nearest")(name, require("moonreel.recipe.environment").sorted_keys(schema.keys))
         return nil, ("%s is not known%s"):format(table.concat(parts, ".", 1, i), near and (", did you mean '" .. near .. "'?") or "")
       end
       keys[#keys + 1] = name

@@ -3,7 +3,7 @@
 -- record that `type` selects (a model, dataset, objective, autoencoder, text encoder). See README.md for a row.
 -- @module moonreel.recipe.registry
 local kinds = require "moonreel.recipe.kinds"
-local nearest = require "moonreel.settings.nearest"
+local nearest = require "moonreel.text.nearest"
 
 local registry = {}
 

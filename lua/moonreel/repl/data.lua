@@ -2,8 +2,8 @@
 -- @module moonreel.repl.data
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
-local clean = require "moonreel.repl.clean"
-local listing = require "moonreel.repl.listing"
+local clean = require "moonreel.text.clean"
+local listing = require "moonreel.text.listing"
 
 local data = {}
 

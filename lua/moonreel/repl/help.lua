@@ -1,6 +1,6 @@
 --- help(x): from op rows, field rows of recipes, and the comments above functions.
 -- @module moonreel.repl.help
-local clean = require "moonreel.repl.clean"
+local clean = require "moonreel.text.clean"
 
 local help = {}
 
@@ -188,7 +188,7 @@ function help.text(env, x)
     if field then found[#found + 1] = field end
     if #found == 0 and env[x] ~= nil then return help.text(env, env[x]) end
     if #found == 0 then
-      local near = require("moonreel.settings.nearest")(x, help.op_names())
+      local near = require("moonreel.text.nearest")(x, help.op_names())
       return ("no op, field or name '%s'%s"):format(clean(x), near and (", did you mean '" .. near .. "'?") or "")
     end
     return table.concat(found, "\n")

@@ -59,7 +59,7 @@ function Session:feed(line)
   end, handler(self)))
   if results[1] then return "done" end
   local failure = results[2]
-  print(require "moonreel.repl.clean"(message_of(failure)):gsub("\\x0a", "\n"):gsub("\\x09", "  ") .. "")
+  print(require "moonreel.text.clean"(message_of(failure)):gsub("\\x0a", "\n"):gsub("\\x09", "  ") .. "")
   return type(failure) == "table" and failure.code == "MR_E_STOPPED" and "stopped" or "failed"
 end
 

@@ -1,7 +1,7 @@
 --- The names that the prompt offers beside Lua's own, and opening what a user names.
 -- @module moonreel.repl.names
 local base = require "moonreel.core.base"
-local clean = require "moonreel.repl.clean"
+local clean = require "moonreel.text.clean"
 
 local names = {}
 

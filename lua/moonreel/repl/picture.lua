@@ -160,7 +160,7 @@ function picture.text(p, how)
   local columns, rows = edit.size()
   local scale = math.min((columns - 1) / p.width, 2 * math.max(8, rows - 4) / p.height, 1)
   local width, height = math.max(1, p.width * scale // 1 | 0), math.max(1, p.height * scale // 1 | 0)
-  return blocks(resized(p, width, height), require("moonreel.cli.table").colours())
+  return blocks(resized(p, width, height), require("moonreel.text.table").colours())
 end
 
 return picture

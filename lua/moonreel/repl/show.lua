@@ -1,7 +1,7 @@
 --- Prints values as people expect them at a prompt.
 -- @module moonreel.repl.show
-local clean = require "moonreel.repl.clean"
-local listing = require "moonreel.repl.listing"
+local clean = require "moonreel.text.clean"
+local listing = require "moonreel.text.listing"
 
 local show = {}
 

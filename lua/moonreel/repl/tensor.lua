@@ -3,7 +3,7 @@
 local T = require "moonreel.core.tensor"
 local look = require "moonreel.core.look"
 local base = require "moonreel.core.base"
-local listing = require "moonreel.repl.listing"
+local listing = require "moonreel.text.listing"
 
 local tensor = {}
 

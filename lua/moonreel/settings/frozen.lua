@@ -32,7 +32,7 @@ local function view(t, path, names)
     elseif value == nil and names and not names[key] then
       local known = {}
       for name in pairs(names) do known[#known + 1] = name end
-      local near = require("moonreel.settings.nearest")(tostring(key), known)
+      local near = require("moonreel.text.nearest")(tostring(key), known)
       local shown = (path .. "." .. tostring(key)):gsub("^%.", "")
       error(("settings have no field '%s'%s"):format(shown, near and (", did you mean '" .. near .. "'?") or ""), 2)
     end

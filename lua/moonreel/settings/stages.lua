@@ -66,7 +66,7 @@ function stages.find(entries, name, argument)
     if entry.name == name then return entry end
     names[i] = entry.name
   end
-  local near = require("moonreel.settings.nearest")(name, names)
+  local near = require("moonreel.text.nearest")(name, names)
   fault.usage("%s: no stage '%s'%s; %s", argument, name, near and (", did you mean '" .. near .. "'?") or "",
     #names > 0 and "there are " .. table.concat(names, ", ") or "the recipe has none")
 end

@@ -1,5 +1,5 @@
 --- The known name that a mistyped one most likely meant.
--- @module moonreel.settings.nearest
+-- @module moonreel.text.nearest
 
 -- edit distance with swaps of neighbours, cut off at `limit`
 local function distance(a, b, limit)

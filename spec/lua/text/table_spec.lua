@@ -1,5 +1,5 @@
 --- One way to print tables.
-local printer = require "moonreel.cli.table"
+local printer = require "moonreel.text.table"
 
 describe("table.text", function()
   it("aligns by characters, numbers to the right, without blanks at line ends", function()
@@ -21,8 +21,8 @@ end)
 describe("table.print", function()
   it("writes JSON with the columns' keys, none as null", function()
     local folder = require "spec.support.folder"
-    local out = folder.moonreel([[-e 'require("moonreel.cli.table").print({{key="a"},{key="b"}}, {{a=1,b="x",c=9},{a=0/0}}, {json=true})']])
+    local out = folder.moonreel([[-e 'require("moonreel.text.table").print({{key="a"},{key="b"}}, {{a=1,b="x",c=9},{a=0/0}}, {json=true})']])
     assert.equal('[\n  {\n    "a": 1,\n    "b": "x"\n  },\n  {\n    "a": null,\n    "b": null\n  }\n]\n', out)
-    assert.equal("[]\n", (folder.moonreel([[-e 'require("moonreel.cli.table").print({{key="a"}}, {}, {json=true})']])))
+    assert.equal("[]\n", (folder.moonreel([[-e 'require("moonreel.text.table").print({{key="a"}}, {}, {json=true})']])))
   end)
 end)

@@ -1,5 +1,5 @@
 --- Text from files, made safe for a terminal.
--- @module moonreel.repl.clean
+-- @module moonreel.text.clean
 
 --- Control characters and broken UTF-8 as \xHH: C0, DEL, the C1 block, marks that turn the direction of writing.
 ---@param text any

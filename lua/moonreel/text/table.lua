@@ -1,5 +1,5 @@
 --- One way to print tables: aligned columns for people, JSON for programs.
--- @module moonreel.cli.table
+-- @module moonreel.text.table
 local printer = {}
 
 local function text_of(value)

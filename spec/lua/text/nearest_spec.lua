@@ -1,5 +1,5 @@
 --- The name that was meant.
-local nearest = require "moonreel.settings.nearest"
+local nearest = require "moonreel.text.nearest"
 
 describe("nearest", function()
   it("finds slips of one or two letters and swaps", function()

@@ -1,6 +1,6 @@
 --- Lists of rows that print as a table and are ordinary lists for programs.
--- @module moonreel.repl.listing
-local clean = require "moonreel.repl.clean"
+-- @module moonreel.text.listing
+local clean = require "moonreel.text.clean"
 
 local listing = {}
 
@@ -29,7 +29,7 @@ function listing.number(x)
 end
 
 ---@param rows table[]
----@param columns table[]  {key, title, right, format} as moonreel.cli.table
+---@param columns table[]  {key, title, right, format} as moonreel.text.table
 ---@param note string|nil  last line
 ---@return table rows
 function listing.new(rows, columns, note)
@@ -74,7 +74,7 @@ Listing.most_rows = 60
 local function text_of(self, most)
   local facts, rows = hidden[self], {}
   for i = 1, math.min(#self, most) do rows[i] = self[i] end
-  local lines = { (require("moonreel.cli.table").text(facts.columns, rows):gsub("\n$", "")) }
+  local lines = { (require("moonreel.text.table").text(facts.columns, rows):gsub("\n$", "")) }
   if #rows < #self then lines[#lines + 1] = ("... %d more; x:all() prints every one"):format(#self - #rows) end
   if facts.note then lines[#lines + 1] = clean(facts.note) end
   return table.concat(lines, "\n")
