@@ -1,5 +1,7 @@
 --- `moonreel show RECIPE`: the recipe resolved; needs no data, device or reader.
 -- @module moonreel.cli.show
+local printer = require "moonreel.text.table"
+
 local show = {
   name = "show",
   summary = "print a recipe resolved, with the line that set each value",
@@ -16,7 +18,7 @@ local show = {
   },
 }
 
-local columns = { { key = "field" }, { key = "value", format = require("moonreel.text.table").short }, { key = "set_by", title = "set by" } }
+local columns = { { key = "field" }, { key = "value", format = printer.short }, { key = "set_by", title = "set by" } }
 
 local function rows_of(settings, changed)
   local kinds = require "moonreel.recipe.kinds"
@@ -77,13 +79,13 @@ local function print_as(settings, system, options)
       end
     end
   end
-  require("moonreel.text.table").print(columns, rows, options)
+  printer.print(columns, rows, options)
   return 0
 end
 
 local function print_difference(a, b, options)
   local rows = require "moonreel.settings.difference"(b, a)
-  require("moonreel.text.table").print({ { key = "path", title = "field" }, { key = "now", title = "value" },
+  printer.print({ { key = "path", title = "field" }, { key = "now", title = "value" },
     { key = "was", title = "other" }, { key = "resume", title = "on resume" } }, rows, options)
   return #rows == 0 and 0 or 1
 end
@@ -104,7 +106,7 @@ function show.run(args)
   elseif options.lua then
     io.write(settings:to_recipe())
   else
-    require("moonreel.text.table").print(columns, rows_of(settings, options.changed))
+    printer.print(columns, rows_of(settings, options.changed))
     print("hash " .. settings.hash)
   end
   return 0
