@@ -85,7 +85,7 @@ describe("moonreel show", function()
     assert.is_nil(out:find("log_every"))
     local differing, _, code = moonreel(("show %s/b --diff %s/a"):format(dir.path, dir.path))
     assert.equal(1, code)
-    assert.matches("seed +3 +1024 +warn\n$", differing)
+    assert.matches("seed +3 +1024 +refuse\n$", differing)
     assert.equal(0, select(3, moonreel(("show %s/b --diff %s/b"):format(dir.path, dir.path))))
   end)
 
