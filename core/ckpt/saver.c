@@ -5,6 +5,7 @@
 #include "snapshot.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -101,8 +102,28 @@ static void tend(mr_saver *s, int64_t step)
     told(s, line);
 }
 
+/* What the run's journal tells up to this step is durable before the checkpoint is. Any descriptor of
+ * the file will do. */
+static void sync_journal(mr_saver *s, int64_t step)
+{
+    const mr_io *io = mr_io_table();
+    char path[MR_RUN_DIR_MAX + 20];
+    snprintf(path, sizeof path, "%s/journal.jsonl", mr_run_lock_dir(s->opt.lock));
+    if (!mr_path_exists(path)) return;
+    int fd = io->open(path, O_RDONLY, 0);
+    bool bad = fd < 0 || io->fsync(fd);
+    int why = errno;
+    if (fd >= 0) io->close(fd);
+    if (!bad) return;
+    pthread_mutex_lock(&s->mutex);
+    mr_saver_event *e = add_event(s, MR_SAVER_NOTE, step);
+    snprintf(e->text, sizeof e->text, "the journal could not be synced: %s", strerror(why));
+    pthread_mutex_unlock(&s->mutex);
+}
+
 static void write_one(mr_saver *s, buffer *b)
 {
+    sync_journal(s, b->step);
     mr_save_job job = {.lock = s->opt.lock, .step = b->step, .bytes = s->layout.total, .image = b->image, .blocks = b->blocks,
                        .items = s->layout.items, .offsets = s->layout.offsets, .n = s->layout.n, .meta = b->meta};
     mr_status st = MR_OK;

@@ -17,6 +17,7 @@ trainer.steps = {
   {"declare the models", setup.models},
   {"open the data", setup.data},
   {"fill the state", setup.fill},
+  {"prepare for checkpoints", setup.saver},
   {"predict the cost of each bucket", loop.predict},
   {"train", loop.run},
 }

@@ -65,17 +65,13 @@ function loop.save(r, wait)
     if wait then r.saver:wait(SAVE_DEADLINE_S) end
     return
   end
-  -- `keep` holds the copies that the rows point into until the saver has its own
-  local rows, keep <const> = state.rows(r.exec, r.pipe.params, r.dtype)
-  r.saver:save{step = r.step, tensors = rows, wait = wait, meta = {
-    recipe_hash = r.settings.hash, dataset_fingerprint = r.index.meta.fp_order, sampler = r.sampler, seed = r.settings.seed,
-    machine = r.machine, settings = r.settings:to_json(), name = r.name, dtype = r.dtype, parent = r.parent,
-    run_state = {step = r.step, updates = r.updates}}}
+  state.with_rows(r.exec, r.pipe.params, r.dtype, function(rows)
+    r.saver:save{step = r.step, tensors = rows, wait = wait, meta = {
+      recipe_hash = r.settings.hash, dataset_fingerprint = r.index.meta.fp_order, sampler = r.sampler, seed = r.settings.seed,
+      machine = r.machine, settings = r.settings:to_json(), name = r.name, dtype = r.dtype, parent = r.parent,
+      run_state = {step = r.step, updates = r.updates}}}
+  end)
   r.saved_step = r.step
-  for i = #keep, 1, -1 do keep[i] = nil end
-  for i = #rows, 1, -1 do rows[i] = nil end
-  -- the collector cannot see how large they are
-  collectgarbage()
   if wait then r.saver:wait(SAVE_DEADLINE_S) end
   tell_saves(r)
 end

@@ -291,7 +291,13 @@ function setup.fill(r)
   r.progress.total = total
   r.lr_at = schedule.new{kind = s.lr_schedule, lr = s.optim.lr, warmup_steps = s.warmup_steps, cooldown_steps = s.cooldown_steps,
     min_lr = s.min_lr, max_lr = s.max_lr, anneal_strategy = s.anneal_strategy, total_steps = total, compat = s.compat ~= nil}
+end
+
+--- Start the checkpoint writer, with its buffers where it will save on the way.
+function setup.saver(r)
   r.saver = r:keep(ckpt.saver(r.dir, {lock = r.lock}))
+  if r.settings.ckpt_every == 0 then return end
+  state.with_rows(r.exec, r.pipe.params, r.dtype, function(rows) r.saver:prepare(rows) end)
 end
 
 return setup

@@ -25,12 +25,12 @@ local function regions(run, dtype)
   return list
 end
 
---- Rows for the saver: one per tensor, pointing into host copies of whole regions that `keep` holds alive.
+--- Call f with rows for the saver: one per tensor, pointing into host copies of whole regions that live as long as the call.
 ---@param run mr.Exec
 ---@param params mr.Params
 ---@param dtype string
----@return table rows, table keep
-function state.rows(run, params, dtype)
+---@param f fun(rows: table)
+function state.with_rows(run, params, dtype, f)
   local rows, keep = {}, {}
   local function take(prefix, region, kind, frozen)
     local n = params:elements(frozen)
@@ -46,7 +46,10 @@ function state.rows(run, params, dtype)
   end
   for _, r in ipairs(regions(run, dtype)) do take(r.prefix, r.region, r.dtype, false) end
   take("", "frozen", dtype, true)
-  return rows, keep
+  f(rows)
+  -- the collector cannot see how large they are
+  for i = #keep, 1, -1 do keep[i] = nil end
+  collectgarbage()
 end
 
 -- a tensor of a checkpoint, or nil

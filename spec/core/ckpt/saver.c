@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <sys/stat.h>
 
 static char dir[600];
 static mr_run_lock *lock;
@@ -93,6 +94,53 @@ static void two_buffers(void)
     }
     CHECK(!mr_saver_poll(saver, &e));
     mr_io_replace(honest);
+    end();
+}
+
+/* The journal is synced before the rename that commits; one that cannot be synced is told and stops
+ * no save. */
+static ino_t journal_inode;
+static bool journal_synced, journal_broken, synced_at_commit;
+static int watched_fsync(int fd)
+{
+    struct stat st;
+    bool journal = fstat(fd, &st) == 0 && st.st_ino == journal_inode;
+    if (journal && journal_broken) return errno = EIO, -1;
+    journal_synced = journal_synced || journal;
+    return honest->fsync(fd);
+}
+static int watched_rename(const char *from, const char *to)
+{
+    if (strstr(to, "/ckpt/step-") && !strstr(to, ".tmp-")) synced_at_commit = journal_synced;
+    return honest->rename(from, to);
+}
+
+static void journal_first(void)
+{
+    char path[700];
+    struct stat st;
+    mr_saver_event e;
+    begin();
+    snprintf(path, sizeof path, "%s/journal.jsonl", dir);
+    mr_journal *journal;
+    CHECK_OK(mr_journal_open(path, &journal));
+    CHECK_OK(mr_journal_append(journal, "{}", 2));
+    CHECK(stat(path, &st) == 0);
+    journal_inode = st.st_ino;
+    honest = mr_io_table();
+    mr_io watched = *honest;
+    watched.fsync = watched_fsync, watched.rename = watched_rename;
+    mr_io_replace(&watched);
+    CHECK_OK(case_save(saver, 1));
+    CHECK(synced_at_commit);
+    CHECK(mr_saver_poll(saver, &e) && e.kind == MR_SAVER_COMMIT);
+    journal_broken = true;
+    CHECK_OK(case_save(saver, 2));
+    CHECK(mr_saver_poll(saver, &e) && e.kind == MR_SAVER_NOTE && e.step == 2);
+    CHECK(strstr(e.text, "the journal could not be synced: Input/output error"));
+    CHECK(mr_saver_poll(saver, &e) && e.kind == MR_SAVER_COMMIT);
+    mr_io_replace(honest);
+    mr_journal_close(journal);
     end();
 }
 
@@ -256,6 +304,7 @@ int main(void)
     fault_install();  // syncs are counted, not done
     snprintf(dir, sizeof dir, "%s", case_dir("saver"));
     two_buffers();
+    journal_first();
     close_finishes();
     layouts();
     wrong_use();

@@ -71,6 +71,24 @@ describe("trainer.loop", function()
     assert.matches("^bucket 32px 6x32x32: batch 8, 250 samples, peak [%d.]+ MiB, about [%d.]+ ms a step$", lines[2])
   end)
 
+  it("has the checkpoint writer's buffers before the first step, where it saves on the way", function()
+    local probe <close> = require("moonreel.ckpt").saver(run.create(out, "probe"))
+    local Saver, prepared = getmetatable(probe), nil
+    local prepare = Saver.prepare
+    function Saver.prepare(...)
+      prepared = prepared + 1
+      return prepare(...)
+    end
+    for every, wanted in pairs{[0] = 0, [2] = 1} do
+      local at_first_step
+      prepared = 0
+      local ok, code = train(bake("steps=4", "name=buffers", "ckpt_every=" .. every), function() at_first_step = prepared end)
+      assert.is_true(ok, tostring(code))
+      assert.equal(wanted, at_first_step)
+    end
+    Saver.prepare = prepare
+  end)
+
   it("skips a step that is not finite, and its parameters stay", function()
     local before, after
     local ok, code, _, dir = train(bake("steps=5", "name=skip"), function(r)

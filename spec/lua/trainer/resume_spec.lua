@@ -8,7 +8,7 @@ local SEED = math.tointeger(os.getenv("MOONREEL_SEED")) or 20
 
 local function arguments(out, name, ...)
   return {process.program(), "train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(), "outputs=" .. out,
-    "name=" .. name, "steps=" .. STEPS, "warmup_steps=3", "ckpt_every=2", "threads=1", "log_every=60", ...}
+    "name=" .. name, "steps=" .. STEPS, "warmup_steps=3", "ckpt_every=2", "threads=2", "log_every=60", ...}
 end
 
 local function train(out, name, ...)
