@@ -1,8 +1,10 @@
 --- The loop of a run: micro-steps, update, journal, checkpoints, stop requests.
 -- @module moonreel.trainer.loop
 local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
 local program = require "moonreel.trainer.program"
 local progress = require "moonreel.trainer.progress"
+local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
 local state = require "moonreel.trainer.state"
 
@@ -145,9 +147,28 @@ function loop.step(r)
   return true
 end
 
---- Stop on what cannot go on.
+-- back to the newest checkpoint of this run, in place; false when there is none
+local function roll_back(r)
+  -- a save that fails now leaves the one before it
+  pcall(r.saver.wait, r.saver, SAVE_DEADLINE_S)
+  if #ckpt.steps(r.dir) == 0 then return false end
+  local source <close> = ckpt.newest(r.dir, r.lock)
+  local m = source.manifest
+  r.progress:say(("step %d: %d steps in a row without a finite loss and gradient: back to step %d"):format(r.step, r.bad, m.run_state.step))
+  r.journal:append{kind = "rollback", step = m.run_state.step, from = r.step, wall = base.wall_s()}
+  state.load(r.exec, r.pipe.params, r.dtype, source)
+  setup.loader(r, m.sampler)
+  r.step, r.updates, r.sampler = m.run_state.step, m.run_state.updates, m.sampler
+  r.bad, r.saved_step, r.failed = 0, r.step, 0
+  return true
+end
+
+--- Go back on a run of bad steps; stop where that was in vain.
 local function check_bad(r)
   if r.bad < BAD_STEPS_MAX then return end
+  local first_time = r.step > (r.rolled_back_at or 0)
+  r.rolled_back_at = r.step
+  if first_time and roll_back(r) then return end
   loop.save(r, true)
   base.raise("MR_E_NONFINITE", ("step %d: %d steps in a row without a finite loss and gradient; parameters are those of step %d\n"
     .. "  try: a smaller lr, grad_clip = 1, dtype = \"fp32\""):format(r.step, r.bad, r.step - r.bad))
@@ -188,7 +209,8 @@ function loop.run(r)
     if not loop.step(r) then break end
     check_bad(r)
     tell_saves(r)
-    if s.ckpt_every > 0 and r.step % s.ckpt_every == 0 then
+    -- what a run goes back to is not saved between bad steps
+    if s.ckpt_every > 0 and r.step % s.ckpt_every == 0 and r.bad == 0 then
       loop.save(r, false)
       r.saver:check()
     end

@@ -194,13 +194,18 @@ local function open_loader(r, options)
     allow_empty_buckets = s.allow_empty_buckets}
 end
 
+--- Start decoding at a state of the sampler; nil: the first epoch.
+function setup.loader(r, sampler)
+  if r.loader then r.loader:close() end
+  r.loader = r:keep(open_loader(r, {epochs = r.settings.epochs, quarantine = r.dir .. "/quarantine.jsonl", state = sampler}))
+end
+
 --- Open the index and start decoding where the run stands.
 function setup.data(r)
   local s = r.settings
   r.index = r:keep(open_index(r, s.dataset.data_path))
   local resumed = r.found and not r.scratch and r.source.manifest
-  r.loader = r:keep(open_loader(r, {epochs = s.epochs, quarantine = r.dir .. "/quarantine.jsonl",
-    state = resumed and resumed.sampler or nil}))
+  setup.loader(r, resumed and resumed.sampler or nil)
   r.plan = r.loader:plan()
   r.feed = feed.new(s, r.pipe)
 end

@@ -118,6 +118,32 @@ describe("trainer.loop", function()
     assert.same({5}, require("moonreel.ckpt").steps(dir))
   end)
 
+  it("goes back to the last checkpoint, and ends with the bits of a run that never had them", function()
+    local _, _, _, clean = train(bake("steps=12", "name=clean", "ckpt_every=4"))
+    local first = true
+    local ok, code, lines, dir = train(bake("steps=12", "name=back", "ckpt_every=4"), spoil(function(step)
+      local bad = first and step > 5
+      first = first and step < 8
+      return bad
+    end))
+    assert.is_true(ok, tostring(code))
+    assert.equal(3, #entries(dir, "skip"))
+    local back = entries(dir, "rollback")
+    assert.equal(1, #back)
+    assert.same({4, 8}, {back[1].step, back[1].from})
+    assert.matches("step 8: 3 steps in a row without a finite loss and gradient: back to step 4", table.concat(lines, "\n"))
+    assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff", clean, dir))
+  end)
+
+  it("stops with exit 7 where going back was in vain", function()
+    local ok, err, _, dir = train(bake("steps=20", "name=vain", "ckpt_every=4"), spoil(function(step) return step > 5 end))
+    assert.is_false(ok)
+    assert.equal(7, err.exit)
+    assert.matches("step 8: 3 steps in a row", err.message)
+    assert.equal(1, #entries(dir, "rollback"))
+    assert.equal(8, require("moonreel.ckpt").steps(dir)[1])
+  end)
+
   it("goes on when a save fails, and stops with exit 8 after three intervals", function()
     local ok, err, lines, dir = train(bake("steps=400", "ckpt_every=2", "name=full"), function(r)
       -- a file where the directory was: no checkpoint can be begun
