@@ -10,13 +10,13 @@ local command = {
   options = {
     { "--prompt TEXT", "what to show; may be given several times (default: sampling.prompts)", many = true },
     { "--seed N", "start noise; may be given several times (default: sampling.seeds)", many = true },
-    { "--size HxW", "pixels (default: sampling.height and width)" },
+    { "--size HxW", "pixels (default: sampling.height and width, else sampling.resolution at its aspect_ratio)" },
     { "--frames N", "frames; 1: a picture" },
     { "--steps N", "Euler steps (default: scheduler.num_sampling_steps)" },
     { "--guidance X", "1: none (default: scheduler.cfg_scale)" },
     { "--fps X", "rate the model is told, and of the file" },
     { "--raw", "the weights themselves instead of their average" },
-    { "--ema", "the averaged weights (default)" },
+    { "--ema", "the averaged weights (default: sampling.ema)" },
     { "--out DIR", "folder for the files (default: samples)" },
     { "--threads N", "compute threads" },
     { "--json", "list the files as JSON" },
@@ -87,11 +87,12 @@ function command.run(args)
     usage("expected one recipe or checkpoint, got %d; try: moonreel sample CKPT --prompt TEXT", #parsed.positional)
   end
   if o.raw and o.ema then usage("--raw and --ema exclude each other") end
-  local r = render_options(o)
+  local r, ema = render_options(o), o.ema
+  if o.raw then ema = false end
   local sampler <close> = open(parsed.positional[1], parsed.overrides,
-    {ema = not o.raw, threads = o.threads and number("threads", o.threads, true, 1)})
+    {ema = ema, threads = o.threads and number("threads", o.threads, true, 1)})
   for _, note in ipairs(sampler.notes) do io.stderr:write("note: ", note, "\n") end
-  r.prompts = r.prompts or sampler.settings:plain("sampling.prompts")
+  r.prompts = r.prompts or sampler.defaults:plain("sampling.prompts")
   if not r.prompts or #r.prompts == 0 then usage("no prompt; try: --prompt \"a red circle going up\"") end
 
   local out, rows, live = o.out or "samples", {}, base.is_terminal(2)

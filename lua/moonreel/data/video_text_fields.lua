@@ -3,7 +3,7 @@ return {
   record = "dataset",
   types = { VariableVideoTextDataset = { help = "clips and stills of any size with captions" } },
   fields = {
-    { "transform_name", "text", default = "resize_crop", choices = { "resize_crop", "center" }, reader = "data",
+    { "transform_name", "text", default = "resize_crop", choices = { "resize_crop", "center" }, reader = false,
       help = "how a frame is brought to the bucket's size" },
     { "frame_interval", "integer", default = 1, min = 1, unit = "frames", reader = "data", resume = "refuse", position = true,
       help = "take every n-th frame" },

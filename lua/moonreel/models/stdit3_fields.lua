@@ -39,7 +39,7 @@ return {
       help = "the caption embedder does not train" },
     { "only_train_temporal", "boolean", default = false, reader = "model", resume = "refuse",
       help = "only the temporal blocks train" },
-    { "skip_y_embedder", "boolean", default = false, reader = "model", resume = "refuse",
+    { "skip_y_embedder", "boolean", default = false, reader = false, resume = "refuse",
       help = "text features have the model's width already" },
     { "input_size", { list = "integer" }, none = true, affects = "nothing",
       no_meaning = "the reference stores it and never computes with it",

@@ -20,7 +20,7 @@ Sampler.__index = Sampler
 
 --- Load the models of a checkpoint.
 ---@param spec string         a checkpoint, a run, RUN@STEP, or weights when `settings` are given
----@param options table|nil    ema (true: averaged weights), device, threads, outputs ("outputs"), settings: a baked
+---@param options table|nil    ema (averaged weights; default sampling.ema), device, threads, outputs ("outputs"), settings: a baked
 --   recipe instead of the checkpoint's own; defaults: a baked recipe whose `sampling` and `scheduler` say how to render
 ---@return mr.Sampler         with settings, path, step, notes
 function sample.open(spec, options)
@@ -41,7 +41,9 @@ function sample.open(spec, options)
   self.pipe = pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"), text_encoder = settings:plain("text_encoder"),
     compat = settings.compat ~= nil}, self.device:compute(settings.dtype == "fp32" and "f32" or "bf16"))
   self.exec = E.new(self.device, self.pipe.params, {})
-  local report = state.load_weights(self.exec, self.pipe.params, source, options.ema ~= false and "ema." or nil)
+  local ema = options.ema
+  if ema == nil then ema = self.defaults.sampling.ema end
+  local report = state.load_weights(self.exec, self.pipe.params, source, ema and "ema." or nil)
   if #report.missing > 0 then
     self:close()
     base.raise("MR_E_CKPT", ("%s: %d tensors are missing, the first is '%s'"):format(source.path, #report.missing, report.missing[1]))
@@ -131,6 +133,27 @@ local function render_batch(self, items, shape, options)
   return clips
 end
 
+-- pixels of sampling.resolution at sampling.aspect_ratio, height before width
+local function named_size(s)
+  local name, aspect = s.sampling.resolution, s.sampling.aspect_ratio or "1:1"
+  if not name then base.raise("MR_E_USAGE", "sample: no size; try: --size 256x256, or --resolution 240p --aspect-ratio 9:16") end
+  local resolution = s:plain("resolutions")[name]
+  if not resolution then
+    base.raise("MR_E_USAGE", ("%s: sampling.resolution: no resolution '%s'"):format(s:origin("sampling.resolution"), name))
+  end
+  local high, wide = aspect:match("^(%d+):(%d+)$")
+  if not high or tonumber(wide) == 0 then
+    base.raise("MR_E_USAGE", ("%s: sampling.aspect_ratio: expected HEIGHT:WIDTH as 9:16, got '%s'"):format(
+      s:origin("sampling.aspect_ratio"), aspect))
+  end
+  local nearest
+  for _, one in ipairs(resolution.aspects) do
+    local distance = math.abs(one[1] - high / wide)
+    if not nearest or distance < nearest.distance then nearest = {distance = distance, height = one[2], width = one[3]} end
+  end
+  return nearest.height, nearest.width
+end
+
 --- Render every prompt with every seed.
 ---@param options table  prompts; the rest defaults to the settings' `sampling` and `scheduler`: seeds, frames, height, width,
 --   fps, save_fps, steps, guidance, batch_size; watch(step): called after each Euler step
@@ -142,7 +165,7 @@ function Sampler:render(options)
     return fallback
   end
   local height, width = pick("height", s.sampling.height), pick("width", s.sampling.width)
-  if not (height and width) then base.raise("MR_E_USAGE", "sample: no size; try: --size 256x256") end
+  if not (height and width) then height, width = named_size(s) end
   local o = {fps = pick("fps", s.sampling.fps), save_fps = pick("save_fps", s.sampling.save_fps),
     steps = pick("steps", s.scheduler.num_sampling_steps), watch = options.watch}
   local shape = {frames = pick("frames", s.sampling.frames), height = height, width = width,

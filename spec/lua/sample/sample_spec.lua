@@ -53,6 +53,20 @@ describe("sample", function()
     assert.is_false(ema == render(nil, {steps = 4})[1].pixels)
   end)
 
+  it("takes its size from a resolution at an aspect ratio", function()
+    local function size(...)
+      local defaults = require("moonreel.settings").bake("tiny/demo", {"sampling.height=none", "sampling.width=none", "sampling.frames=1", ...})
+      local ok, clips = pcall(render, {defaults = defaults}, {seeds = {5}, prompts = {"a"}})
+      return ok and clips[1].height .. "x" .. clips[1].width or tostring(clips)
+    end
+    local small = "resolutions={'s': {'pixels': 600, 'aspects': [[1.5, 30, 20], [0.67, 20, 30], [1.0, 24, 24]]}}"
+    assert.equal("20x30", size("resolution=s", "aspect-ratio=2:3", small))
+    assert.equal("24x24", size("resolution=s", small))
+    assert.matches("no size; try: %-%-size", size())
+    assert.matches("resolution=x: sampling.resolution: no resolution 'x'$", size("resolution=x"))
+    assert.matches("expected HEIGHT:WIDTH as 9:16, got 'wide'$", size("resolution=s", small, "aspect_ratio=wide"))
+  end)
+
   it("renders other sizes and lengths than it was trained on", function()
     local clip = render(nil, {frames = 3, height = 24, width = 40, seeds = {5}})[1]
     assert.equal(3 * 3 * 24 * 40, #clip.pixels)

@@ -12,7 +12,7 @@ return {
   row("height", "integer", { none = true, min = 1, unit = "pixels", help = "height; none: of the resolution" }),
   row("width", "integer", { none = true, min = 1, unit = "pixels", help = "width; none: of the resolution" }),
   row("resolution", "text", { none = true, spellings = { "resolution" }, help = "a name of `resolutions`" }),
-  row("aspect_ratio", "text", { none = true, spellings = { "aspect_ratio" }, help = "as 9:16" }),
+  row("aspect_ratio", "text", { none = true, spellings = { "aspect_ratio" }, help = "height to width, as 9:16" }),
   row("fps", "number", { default = 24, min = 0, unit = "frames/s", spellings = { "fps" },
     help = "rate that the model is told" }),
   row("save_fps", "number", { none = true, min = 0, unit = "frames/s", spellings = { "save_fps", "fps_save" },
