@@ -29,6 +29,7 @@ static mr_status begin(mr_index_builder *b)
         err = mdb_dbi_open(b->txn, data_table_names[t], MDB_CREATE | data_table_flags(t),
                            &b->tables[t]);
     b->committed_rows = b->built.rows, b->committed_s = mr_now_s();
+    b->kept |= b->resume && b->built.rows;
     return err ? data_fail_mdb(b->tmp, "begin writing", err) : MR_OK;
 }
 
@@ -79,6 +80,7 @@ mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, siz
 
 static mr_status builder_open(mr_index_builder *b)
 {
+    b->ours = true;
     MR_TRY(mr_dir_make(b->tmp));
     while (!fits(b, 0)) b->map_bytes *= 2;
     int err = mdb_env_create(&b->env);
@@ -87,8 +89,10 @@ static mr_status builder_open(mr_index_builder *b)
     // nobody else knows this directory: no lock file
     if (!err) err = mdb_env_open(b->env, b->tmp, MDB_NOLOCK, 0644);
     if (err) return data_fail_mdb(b->tmp, "create", err);
+    bool taken = b->used_bytes > 0;
+    if (taken) MR_TRY(data_builder_whole(b));
     MR_TRY(begin(b));
-    if (b->used_bytes) MR_TRY(data_builder_reload(b));
+    if (taken) MR_TRY(data_builder_reload(b));
     MR_TRY(mr_index_builder_meta(b, "format", DATA_FORMAT));
     MR_TRY(mr_index_builder_meta(b, "state", "building"));
     return mr_index_builder_meta(
@@ -350,7 +354,7 @@ void mr_index_builder_free(mr_index_builder *b)
     if (b->txn) mdb_txn_abort(b->txn);
     if (b->env) mdb_env_close(b->env);
     // keeps the record of what went wrong
-    if (!b->finished && b->tmp[0] && !(b->resume && b->committed_rows)) {
+    if (b->ours && !b->finished && !b->kept) {
         mr_error *kept = mr_error_copy(mr_error_last());
         mr_dir_remove(b->tmp);
         if (kept) mr_error_adopt(kept);

@@ -25,6 +25,7 @@ struct mr_index_builder {
     char roots[16][4096];
     int n_roots;
     bool resume, finished;
+    bool ours, kept;                // tmp: made or taken up by us; holds rows for the next one
 };
 
 /* What memory keeps of the next row: its hot record, key and hash. */
@@ -34,6 +35,8 @@ mr_status data_builder_note(mr_index_builder *b, const mr_row *row);
 
 /* Remove it; with b->resume the newest one becomes b->tmp instead, when it is no whole index. */
 mr_status data_builder_leftovers(mr_index_builder *b);
+/* Before anything is read: the file is as long as it says. */
+mr_status data_builder_whole(const mr_index_builder *b);
 /* Take up the rows of the last commit, in the first transaction: again as if they had just been added. */
 mr_status data_builder_reload(mr_index_builder *b);
 

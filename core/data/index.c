@@ -50,7 +50,8 @@ struct mr_index {
 struct mr_index_reader {
     mr_index *index;
     MDB_txn *txn;
-    mr_arena arena;
+    mr_arena arena;         // of a row; `fresh` keeps its first block
+    mr_arena_mark fresh;
     mr_hot *aligned;        // a small chunk, which LMDB keeps at even addresses only
     void *zstd;
 };
@@ -236,7 +237,9 @@ mr_status mr_index_reader_new(mr_index *ix, mr_index_reader **out)
     }
     r->index = mr_index_ref(ix);
     mr_arena_init(&r->arena);
-    if (ix->unsqueeze && !(r->zstd = data_unsqueeze_context())) {
+    bool good = mr_arena_alloc(&r->arena, 1) != NULL;
+    r->fresh = mr_arena_get_mark(&r->arena);
+    if (!good || (ix->unsqueeze && !(r->zstd = data_unsqueeze_context()))) {
         mr_index_reader_free(r);
         return mr_fail_memory(0);
     }
@@ -312,7 +315,7 @@ mr_status mr_index_row(mr_index_reader *r, uint64_t id, mr_row *out)
         return mr_fail(MR_E_RANGE, "row %llu of an index of %llu rows", (unsigned long long)id,
                        (unsigned long long)r->index->facts.rows);
     // the last row's texts go, one block stays for the next
-    mr_arena_release(&r->arena, (mr_arena_mark){0});
+    mr_arena_release(&r->arena, r->fresh);
     mr_status st = data_read_row(r->txn, r->index->tables, id, &r->arena, r->index->unsqueeze,
                                  r->zstd, out);
     if (st == MR_E_DATA)

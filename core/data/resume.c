@@ -34,7 +34,7 @@ static mr_status deal_with(mr_index_builder *b, const char *child, long pid, boo
     if (mr_io_table()->rename(child, b->tmp))
         return mr_fail(MR_E_IO, "%s: cannot take over: %s", child, strerror(errno));
     b->used_bytes = (size_t)about.st_size;
-    *taken = true;
+    *taken = b->kept = true;
     return MR_OK;
 }
 
@@ -88,9 +88,12 @@ static mr_status reload_rows(mr_index_builder *b, uint64_t rows)
     void *context = NULL;
     mr_status st = reload_dictionary(b, &unsqueeze);
     if (st == MR_OK && unsqueeze && !(context = data_unsqueeze_context())) st = mr_fail_memory(0);
+    // one block serves all rows
+    if (st == MR_OK && !mr_arena_alloc(&arena, 1)) st = mr_fail_memory(0);
+    const mr_arena_mark fresh = mr_arena_get_mark(&arena);
     for (uint64_t id = 0; st == MR_OK && id < rows; id++) {
         mr_row row;
-        mr_arena_release(&arena, (mr_arena_mark){0});
+        mr_arena_release(&arena, fresh);
         st = data_read_row(b->txn, b->tables, id, &arena, unsqueeze, context, &row);
         if (st == MR_OK) st = data_builder_note(b, &row);
     }
@@ -101,13 +104,19 @@ static mr_status reload_rows(mr_index_builder *b, uint64_t rows)
     return st;
 }
 
-mr_status data_builder_reload(mr_index_builder *b)
+mr_status data_builder_whole(const mr_index_builder *b)
 {
-    MDB_stat stat[DATA_BUILD_TABLES], about;
+    MDB_stat about;
     MDB_envinfo info;
     mdb_env_info(b->env, &info);
     mdb_env_stat(b->env, &about);
-    if ((info.me_last_pgno + 1) * about.ms_psize > b->used_bytes) return fail_torn(b, "cut off");
+    bool whole = (info.me_last_pgno + 1) * about.ms_psize <= b->used_bytes;
+    return whole ? MR_OK : fail_torn(b, "cut off");
+}
+
+mr_status data_builder_reload(mr_index_builder *b)
+{
+    MDB_stat stat[DATA_BUILD_TABLES];
     // what sealing began is taken back: the unfinished chunk and the key map are written again
     int err = mdb_drop(b->txn, b->tables[DATA_KEYMAP], 0);
     for (int t = 0; !err && t < DATA_BUILD_TABLES; t++)
@@ -126,6 +135,7 @@ mr_status data_builder_reload(mr_index_builder *b)
         return fail_torn(b, "its tables do not hold the same rows");
     // before its first row nothing is worth keeping
     if (!rows) {
+        b->kept = false;
         for (int t = 0; !err && t < DATA_BUILD_TABLES; t++) err = mdb_drop(b->txn, b->tables[t], 0);
         return err ? data_fail_mdb(b->tmp, "empty", err) : MR_OK;
     }
