@@ -7,7 +7,7 @@ local process = require "moonreel.core.process"
 
 local child = {}
 
-child.memory_bytes = 256 * 1024 * 1024  -- address space beyond what the program itself maps
+child.memory_bytes = 240 * 1024 * 1024  -- address space beyond what the program maps: with it the peak is below 256 MiB
 child.cpu_s = 0.9
 child.deadline_s = 20                   -- wall clock, for a machine that is busy with other things
 
