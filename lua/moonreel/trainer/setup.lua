@@ -186,12 +186,20 @@ local function open_index(r, path)
   return data.open(index)
 end
 
+-- a refused entry of bucket_config: with the line that set it
+local function blame_line(s, refusal)
+  local name, frames = tostring(refusal):match("^bucket_config%.(.-)%[(%w+)%]: ")
+  if not name then error(refusal, 0) end
+  base.raise(refusal.code, ("%s: %s"):format(s:origin(("bucket_config.%s.%s"):format(name, frames)), refusal.message))
+end
+
 local function open_loader(r, options)
   local s = r.settings
-  return data.loader{index = r.index, bucket_config = s:plain("bucket_config"), resolutions = s:plain("resolutions"),
+  local good, loader = pcall(data.loader, {index = r.index, bucket_config = s:plain("bucket_config"), resolutions = s:plain("resolutions"),
     frame_interval = s.dataset.frame_interval, compat = s.compat, seed = s.seed, threads = s.num_workers,
     prefetch = s.prefetch, epochs = options.epochs, state = options.state, quarantine = options.quarantine,
-    allow_empty_buckets = s.allow_empty_buckets}
+    allow_empty_buckets = s.allow_empty_buckets})
+  return good and loader or blame_line(s, loader)
 end
 
 --- Start decoding at a state of the sampler; nil: the first epoch.

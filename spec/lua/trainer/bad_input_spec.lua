@@ -22,10 +22,10 @@ describe("moonreel train", function()
   end
 
   it("refuses a bucket that no sample fits, with what removed the rows", function()
-    dir:write("long.lua", 'return recipe.extend("./small") { bucket_config = { ["32px"] = { [500] = { 1.0, 2 } } } }')
+    dir:write("long.lua", 'return recipe.extend("./small") {\n  bucket_config = { ["32px"] = { [500] = { 1.0, 2 } } } }')
     local text, code = train("long")
     assert.equal(4, code, text)
-    assert.matches("bucket_config%.32px%[500%]: no sample fits; what removed them:\n  300 rows: shorter", text)
+    assert.matches("long%.lua:2: bucket_config%.32px%[500%]: no sample fits; what removed them:\n  300 rows: shorter", text)
     assert.matches("try: leave it out", text)
     assert.is_false(base.exists(dir.path .. "/out/001-long"))
   end)
