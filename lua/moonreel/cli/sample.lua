@@ -8,7 +8,8 @@ local command = {
   usage = "sample RECIPE|CKPT|RUN --prompt TEXT [options] [key=value ...]",
   overrides = true,
   options = {
-    { "--prompt TEXT", "what to show; may be given several times (default: sampling.prompts)", many = true },
+    { "--prompt TEXT", "what to show; may be given several times (default: sampling.prompts, or lines of sampling.prompt_path)",
+      many = true },
     { "--seed N", "start noise; may be given several times (default: sampling.seeds)", many = true },
     { "--size HxW", "pixels (default: sampling.height and width, else sampling.resolution at its aspect_ratio)" },
     { "--frames N", "frames; 1: a picture" },
@@ -17,7 +18,7 @@ local command = {
     { "--fps X", "rate the model is told, and of the file" },
     { "--raw", "the weights themselves instead of their average" },
     { "--ema", "the averaged weights (default: sampling.ema)" },
-    { "--out DIR", "folder for the files (default: samples)" },
+    { "--out DIR", "folder for the files (default: sampling.save_dir, else samples)" },
     { "--threads N", "compute threads" },
     { "--json", "list the files as JSON" },
   },
@@ -80,6 +81,14 @@ local function open(spec, overrides, options)
   return require("moonreel.sample").open(found.fallback and found.run or found.candidates[1], options)
 end
 
+-- a prompt per line
+local function lines_of(path)
+  if not path then return nil end
+  local prompts = {}
+  for line in base.read_file(path):gmatch("[^\r\n]+") do prompts[#prompts + 1] = line end
+  return prompts
+end
+
 function command.run(args)
   local parsed = require("moonreel.cli.options").parse(args, command)
   local o = parsed.options
@@ -92,10 +101,12 @@ function command.run(args)
   local sampler <close> = open(parsed.positional[1], parsed.overrides,
     {ema = ema, threads = o.threads and number("threads", o.threads, true, 1)})
   for _, note in ipairs(sampler.notes) do io.stderr:write("note: ", note, "\n") end
-  r.prompts = r.prompts or sampler.defaults:plain("sampling.prompts")
+  local defaults = sampler.defaults
+  defaults:require_readers("sampling")
+  r.prompts = r.prompts or defaults:plain("sampling.prompts") or lines_of(defaults.sampling.prompt_path)
   if not r.prompts or #r.prompts == 0 then usage("no prompt; try: --prompt \"a red circle going up\"") end
 
-  local out, rows, live = o.out or "samples", {}, base.is_terminal(2)
+  local out, rows, live = o.out or defaults.sampling.save_dir or "samples", {}, base.is_terminal(2)
   base.make_dir(out)
   if live then r.watch = function(i) io.stderr:write(("\rstep %d\27[K"):format(i)) end end
   local clips = sampler:render(r)

@@ -90,6 +90,8 @@ function override.value(schema, text)
     if not value then return nil, "got '" .. text .. "'" end
     return value
   end
+  -- one text stands for a list of it
+  if tag == "list" and schema.element.tag == "text" and not text:match("^%s*[%[{(]") then return { text } end
   local value, problem = literal.read(text)
   if value == nil and problem then
     if tag == "free" or tag == "either" then return text end

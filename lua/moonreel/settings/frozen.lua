@@ -144,8 +144,9 @@ function methods:to_recipe()
 end
 
 --- Raise when a set field has no reader yet: `train` refuses what would be ignored. Names field and line.
-function methods:require_readers()
-  require("moonreel.settings.readers").check(self)
+---@param record string|nil  only fields below it: `sample` refuses what it would ignore of `sampling`
+function methods:require_readers(record)
+  require("moonreel.settings.readers").check(self, record)
 end
 
 --- Make settings from leaves.

@@ -33,14 +33,16 @@ function readers.missing(settings)
   return missing
 end
 
---- Raise on the first of them, naming all.
-function readers.check(settings)
-  local missing = readers.missing(settings)
-  if #missing == 0 then return end
+--- Raise when there are any, naming all.
+---@param record string|nil  only those below this record
+function readers.check(settings, record)
   local lines = {}
-  for _, one in ipairs(missing) do
-    lines[#lines + 1] = ("%s: %s = %s: this version has no reader for %s"):format(one.at, one.path, kinds.show(one.value), one.what)
+  for _, one in ipairs(readers.missing(settings)) do
+    if not record or one.path:sub(1, #record + 1) == record .. "." then
+      lines[#lines + 1] = ("%s: %s = %s: this version has no reader for %s"):format(one.at, one.path, kinds.show(one.value), one.what)
+    end
   end
+  if #lines == 0 then return end
   lines[#lines + 1] = "  try: moonreel show, which needs no readers; or leave these fields out"
   fault.recipe("%s", table.concat(lines, "\n"))
 end

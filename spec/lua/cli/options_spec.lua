@@ -86,7 +86,7 @@ end)
 
 describe("options and fields", function()
   -- a rendering has a seed, steps and so on of its own: there the short name means the rendering's
-  local renderings = { seed = true, steps = true, fps = true, frames = true, threads = true }
+  local renderings = { prompt = true, seed = true, steps = true, fps = true, frames = true, threads = true }
 
   it("share one name space without a clash", function()
     local override = require "moonreel.recipe.override"

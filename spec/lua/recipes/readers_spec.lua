@@ -20,9 +20,10 @@ local values = {
   "text_encoder.max_length=24", "text_encoder.ngrams=3", "text_encoder.num_heads=2", "text_encoder.rows=64", "text_encoder.width=32",
   "scheduler.loc=0.5", "scheduler.scale=2", "scheduler.shift=none", "scheduler.use_timestep_transform=true",
   "scheduler.transform_scale=2", "scheduler.num_sampling_steps=2", "scheduler.cfg_scale=2",
-  "sampling.prompts=[\"a red circle\"]", "sampling.batch_size=1", "sampling.fps=4", "sampling.save_fps=3", "sampling.frames=2",
+  "sampling.prompts=none", "sampling.batch_size=1", "sampling.fps=4", "sampling.save_fps=3", "sampling.frames=2",
   "resolutions={'32px': {'pixels': 600, 'aspects': [[1.5, 30, 20], [0.66, 20, 30]]}}", "sampling.resolution=32px", "sampling.aspect_ratio=2:3",
   "sampling.height=none", "sampling.width=none", "sampling.seeds=[5]", "sampling.ema=false",
+  "sampling.save_dir=SCRATCH/out", "sampling.prompt_path=SCRATCH/prompts.txt",
 }
 
 -- fields that such a run does not come to, with the reason
@@ -43,7 +44,8 @@ describe("readers", function()
   it("read every field that they are said to read, with the value of the command line", function()
     local recipe = dir:write("log.lua", 'return recipe.extend("tiny/demo") {}')
     local arguments = { "data_path=" .. demo_data.path(), "outputs=" .. dir.path .. "/runs" }
-    table.move(values, 1, #values, #arguments + 1, arguments)
+    for i, text in ipairs(values) do arguments[i + 2] = text:gsub("SCRATCH", dir.path) end
+    dir:write("prompts.txt", "a red circle\na blue square\n")
     local baked = settings.bake(recipe, arguments, { child = false })
     local watched, log = readlog.watch(baked)
     -- models get a plain copy, which tells nothing: their own text does
@@ -58,7 +60,7 @@ describe("readers", function()
     assert.equal(0, (require("moonreel.trainer").run(watched, { write = function() end })))
     -- the command itself, with what it bakes under watch
     settings.bake = function() return watched end
-    assert.equal(0, require("moonreel.cli.sample").run { recipe, "--out", dir.path .. "/out", "--json" })
+    assert.equal(0, require("moonreel.cli.sample").run { recipe, "--json" })
     local missed = {}
     for _, leaf in ipairs(baked:leaves()) do
       local row = leaf.row

@@ -6,7 +6,7 @@ end
 
 return {
   records = { sampling_option = "sampling" },
-  row("prompts", { list = "text" }, { none = true, help = "texts to render" }),
+  row("prompts", { list = "text" }, { none = true, spellings = { "prompt" }, help = "texts to render" }),
   row("frames", "integer", { default = 51, min = 1, unit = "frames", spellings = { "num_frames", "sampling.num_frames" },
     help = "frames of a video; 1: an image" }),
   row("height", "integer", { none = true, min = 1, unit = "pixels", help = "height; none: of the resolution" }),
@@ -19,8 +19,8 @@ return {
     help = "rate of the file; none: fps" }),
   row("seeds", { list = "integer" }, { default = { 42 }, min = 0, help = "one rendering per prompt and seed" }),
   row("ema", "boolean", { default = true, help = "render with the averaged weights" }),
-  row("save_dir", "text", { none = true, spellings = { "save_dir" }, reader = false, help = "folder of the renderings" }),
-  row("prompt_path", "text", { none = true, spellings = { "prompt_path" }, reader = false, help = "file with a text per line" }),
+  row("save_dir", "text", { none = true, spellings = { "save_dir" }, help = "folder of the renderings" }),
+  row("prompt_path", "text", { none = true, spellings = { "prompt_path" }, help = "file with a text per line" }),
   row("frame_interval", "integer", { none = true, min = 1, spellings = { "frame_interval" }, reader = false,
     help = "every n-th frame is rendered" }),
   row("condition_frame_length", "integer", { none = true, min = 0, spellings = { "condition_frame_length" }, reader = false,
