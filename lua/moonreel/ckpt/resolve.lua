@@ -2,6 +2,7 @@
 -- @module moonreel.ckpt.resolve
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.ckpt"
+local names = require "moonreel.ckpt.names"
 local run_room = require "moonreel.run"
 
 local resolve = {}
@@ -90,9 +91,21 @@ local function run_of(path)
   return run, tonumber(step)
 end
 
-local function run_number(path)
-  local _, name = split(path)
-  return tonumber(name:match("^(%d+)%-")) or -1
+-- what makes one newer than another: number of the run, place of the stage in it, step, and the name
+local function age(path)
+  local run, step = run_of(path)
+  if not step then
+    local dir, name = split(path)
+    step = tonumber(name:match("global_step(%d+)$"))
+    run = step and dir or path
+  end
+  local outer, stage = run_room.outer(run)
+  local place = 0
+  for i, begun in ipairs(outer and run_room.stages(outer) or {}) do
+    if begun.name == stage then place = i end
+  end
+  local _, name = split(outer or run)
+  return { tonumber(name:match("^(%d+)%-")) or -1, place, step or -1, names.key(path) }
 end
 
 --- A run's newest checkpoint, whatever its step turns out to be.
@@ -112,19 +125,38 @@ end
 
 --- The newest of what a pattern matches; damaged ones are passed over.
 local function newest_of(paths, spec)
+  local ages = {}
+  for _, path in ipairs(paths) do ages[path] = age(path) end
   table.sort(paths, function(a, b)
-    local run_a, step_a = run_of(a)
-    local run_b, step_b = run_of(b)
-    local number_a, number_b = run_number(run_a or a), run_number(run_b or b)
-    if number_a ~= number_b then return number_a > number_b end
-    if step_a ~= step_b then return (step_a or -1) > (step_b or -1) end
-    return a > b
+    for i, x in ipairs(ages[a]) do
+      if x ~= ages[b][i] then return x > ages[b][i] end
+    end
+    return false
   end)
   if is_run(paths[1]) then return whole_run(paths[1], spec) end
   local found = one_path(paths[1], spec)
   if found.continues then return whole_run(found.run, spec) end
   found.fallback, found.candidates, found.run = true, paths, nil
   return found
+end
+
+-- a folder that is neither a checkpoint nor weights: the checkpoints of a run, or runs; nil when it is none of them
+local function folder_of_checkpoints(path)
+  local dir, name = split(path)
+  if name == "ckpt" and #core.steps(dir) > 0 then return { dir } end
+  local found = {}
+  for _, entry in ipairs(names_in(path)) do
+    local below = join(path, entry)
+    if is_run(below) and #core.steps(newest_stage(below)) > 0 then found[#found + 1] = below end
+  end
+  return #found > 0 and found or nil
+end
+
+-- what the shell made of a pattern: {PATH,PATH,...} (cli/options.lua)
+local function listed(text)
+  local found = {}
+  for path in (text:match("^{(.*)}$") or ""):gmatch("[^,]+") do found[#found + 1] = strip(path) end
+  return #found > 0 and found or nil
 end
 
 --- A run by path, by folder name or by number under `outputs`; nil when there is none.
@@ -157,7 +189,7 @@ local function latest(outputs, recipe_name)
 end
 
 --- Find what `spec` means. Verifies nothing: ckpt.load does.
----@param spec string         RUN[@STEP], a checkpoint, a weights file, a pattern, or "latest"
+---@param spec string         RUN[@STEP], a checkpoint, a weights file, a folder of these, a pattern, {PATH,...}, or "latest"
 ---@param outputs string      directory of the runs
 ---@param recipe_name string? for "latest": the name in NNN-name
 ---@return table? found   {spec, candidates = paths newest first, fallback = a damaged one gives way to the
@@ -169,8 +201,8 @@ function resolve.resolve(spec, outputs, recipe_name)
   if spec == "latest" then return latest(outputs, recipe_name) end
   local path = strip(spec)
   if path == "" then base.raise("MR_E_USAGE", "load: expected a run, a checkpoint or 'latest', got nothing") end
-  if has_magic(path) then
-    local paths = expand(path)
+  local paths = listed(path) or has_magic(path) and expand(path)
+  if paths then
     if #paths == 0 then base.raise("MR_E_USAGE", ("%s: nothing matches"):format(spec)) end
     return newest_of(paths, spec)
   end
@@ -189,7 +221,10 @@ function resolve.resolve(spec, outputs, recipe_name)
   end
   local run = find_run(path, outputs)
   if run then return whole_run(run, spec) end
-  if base.exists(path) then return one_path(path, spec) end
+  if base.exists(path) then
+    local inside = folder_of_checkpoints(path)
+    return inside and newest_of(inside, spec) or one_path(path, spec)
+  end
   -- the reference's folder names also stand for ours
   local dir, last = split(path)
   local epoch_step = last:match("^epoch%d+%-global_step(%d+)$")

@@ -95,23 +95,17 @@ function options.parse(args, command)
     return true
   end
 
-  -- a pattern that the shell has expanded: further files of the same folder belong to the value, which becomes a pattern again
+  -- a pattern that the shell has expanded: further paths of the same depth belong to the value, which lists them
   local function whole_pattern(first)
     local base = require "moonreel.core.base"
-    if not base.exists(first) then return first end
-    local folder = first:match("^(.*/)[^/]*$") or ""
+    local function depth(path) return select(2, path:gsub("[^/]+", "")) end
     local words = { first }
-    while args[i + 1] and not args[i + 1]:match("^%-") and not args[i + 1]:match("%.lua$")
-      and (args[i + 1]:match("^(.*/)[^/]*$") or "") == folder and base.exists(args[i + 1]) do
+    while args[i + 1] and base.exists(first) and base.exists(args[i + 1]) and depth(args[i + 1]) == depth(first)
+      and not args[i + 1]:match("%.lua$") and not base.exists(args[i + 1] .. ".lua") do
       i = i + 1
       words[#words + 1] = args[i]
     end
-    if #words == 1 then return first end
-    local shared = first
-    for _, word in ipairs(words) do
-      while word:sub(1, #shared) ~= shared do shared = shared:sub(1, -2) end
-    end
-    return shared .. "*"
+    return #words == 1 and first or "{" .. table.concat(words, ",") .. "}"
   end
 
   local function field(name, given, word)

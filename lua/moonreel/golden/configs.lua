@@ -24,16 +24,11 @@ end
 local ours = { compat = "the reference's quirks are asked for by name",
   ["batch_search.spread.240p.1"] = "the reference writes guess and spread as one pair; our buckets hold the guess" }
 
--- the reference's file -> our recipe
-local renamed = { ["vae/inference/hunyuanvideo_vae"] = "vae/hunyuan", ["vae/inference/video_dc_ae"] = "vae/dc_ae",
-  ["vae/train/video_dc_ae_disc"] = "vae/train_dc_ae_disc", ["vae/train/video_dc_ae"] = "vae/train_dc_ae" }
-
 --- Name of our twin of a file of Open-Sora 2.0.
 ---@param path string  configs/diffusion/train/image.py
 ---@return string name, as settings.bake takes it
 function configs.twin(path)
-  local stem = path:gsub("^configs/", ""):gsub("%.py$", "")
-  return "opensora-2.0/" .. (renamed[stem] or stem:gsub("^diffusion/", ""))
+  return require("moonreel.recipe.twins").of(path, require("moonreel.recipe.files").shipped_names())[1]
 end
 
 -- lengths of buckets are text in JSON objects

@@ -90,10 +90,7 @@ end
 ---@return table file
 function files.root(name)
   if name:match("%.py$") then
-    local names, stem = {}, name:gsub("%.py$", "")
-    for _, other in ipairs(shipped_names()) do
-      if other:match("[^/]*$") == stem:match("[^/]*$") then names[#names + 1] = other end
-    end
+    local names = require("moonreel.recipe.twins").of(name, shipped_names())
     fault.usage("'%s' is a recipe of the reference; moonreel's are Lua%s", name,
       #names > 0 and "; try: " .. table.concat(names, ", ") or "; try: moonreel help recipes")
   end
