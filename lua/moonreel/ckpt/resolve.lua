@@ -2,7 +2,7 @@
 -- @module moonreel.ckpt.resolve
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.ckpt"
-local names = require "moonreel.ckpt.names"
+local natural_key = require("moonreel.ckpt.names").key
 local run_room = require "moonreel.run"
 
 local resolve = {}
@@ -105,7 +105,7 @@ local function age(path)
     if begun.name == stage then place = i end
   end
   local _, name = split(outer or run)
-  return { tonumber(name:match("^(%d+)%-")) or -1, place, step or -1, names.key(path) }
+  return { tonumber(name:match("^(%d+)%-")) or -1, place, step or -1, natural_key(path) }
 end
 
 --- A run's newest checkpoint, whatever its step turns out to be.

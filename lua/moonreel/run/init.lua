@@ -22,8 +22,9 @@ function run.stage(path, name) return core.stage(path, name) end
 ---@return table[]|nil
 function run.stages(path)
   if not base.exists(path .. "/stages/.") then return nil end
-  local file = path .. "/settings.json"
-  local begun = {}
+  local file, begun = path .. "/settings.json", {}
+  -- a launch killed at once may have made the directory alone
+  if not base.exists(file) then return begun end
   for _, one in ipairs(json.decode(base.read_file(file), file).settings.stages) do
     local dir = path .. "/stages/" .. one.name
     if base.exists(dir .. "/.") then begun[#begun + 1] = { name = one.name, path = dir } end

@@ -20,6 +20,21 @@ describe("run", function()
     assert.equal("MR_E_USAGE", err.code)
   end)
 
+  it("holds stages, in the order of the recipe", function()
+    local outer = run.create(outputs, "row", true)
+    -- killed right here, it is a run without stages
+    assert.same({}, run.stages(outer))
+    assert.is_nil((require("moonreel.ckpt").resolve("latest", outputs, "row")))
+    base.replace_file(outer .. "/settings.json", '{"settings": {"stages": [{"name": "z"}, {"name": "m"}, {"name": "a"}]}}')
+    for _, name in ipairs { "a", "z" } do assert.equal(outer .. "/stages/" .. name, run.stage(outer, name)) end
+    assert.same({ { name = "z", path = outer .. "/stages/z" }, { name = "a", path = outer .. "/stages/a" } }, run.stages(outer))
+    assert.same({ outer, "z" }, { run.outer(outer .. "/stages/z") })
+    assert.is_nil(run.outer(outer))
+    assert.is_nil(run.stages(outer .. "/stages/z"))
+    -- a folder that is only called so
+    assert.is_nil(run.outer(run.create(outputs .. "/stages", "x")))
+  end)
+
   it("keeps a journal that gives back what was appended", function()
     local dir = run.create(outputs, "demo")
     local journal = run.journal(dir)
