@@ -40,9 +40,11 @@ describe("the prompt in a terminal #terminal", function()
     key "Enter"
   end
 
-  local function start()
-    tmux("new-session", "-d", "-x", "100", "-y", "40", ("env MOONREEL_LUA=%s MOONREEL_HISTORY=%s/history NO_COLOR=1 %s repl; sleep 60"):format(
-      os.getenv "MOONREEL_LUA" or "", dir, process.program()))
+  local function start(...)
+    local words = { ... }
+    words[#words + 1] = ("env MOONREEL_LUA=%s MOONREEL_HISTORY=%s/history NO_COLOR=1 %s repl; sleep 60"):format(
+      os.getenv "MOONREEL_LUA" or "", dir, process.program())
+    tmux(table.unpack(words))
     see "help() for help"
   end
 
@@ -58,7 +60,7 @@ describe("the prompt in a terminal #terminal", function()
     file:write(string.pack("<I8", #head), head)
     file:close()
     os.execute(("truncate -s %d '%s/big.safetensors'"):format(8 + #head + 1000000004, dir))
-    start()
+    start("new-session", "-d", "-x", "100", "-y", "40")
   end)
   teardown(function()
     tmux "kill-server"
@@ -94,6 +96,15 @@ describe("the prompt in a terminal #terminal", function()
     assert.equal("600", pipe:read("l"))
     pipe:close()
     assert.matches("111 %+ 222\n", base.read_file(dir .. "/history"))
+    -- a second session beside the first one knows its lines, and adds to them
+    start("new-window")
+    key "Up"
+    see "> 1000 + 111 + 222"
+    key "C-u"
+    enter "5000 + 55"
+    see "5055"
+    tmux "kill-window"
+    assert.matches("1000 %+ 111 %+ 222\n5000 %+ 55\n$", base.read_file(dir .. "/history"))
   end)
 
   it("takes several lines, shows help and plots", function()
