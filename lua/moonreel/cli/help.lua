@@ -68,10 +68,34 @@ local function field_rows()
 end
 help.field_rows = field_rows
 
+-- what a cell says about values: choices and ranges where there are any
+local function values_text(row)
+  local kinds = require "moonreel.recipe.kinds"
+  local schema = kinds.schema(row[2], row)
+  if schema.choices then
+    local choices = {}
+    for i, choice in ipairs(schema.choices) do choices[i] = "`" .. choice .. "`" end
+    return table.concat(choices, " ")
+  end
+  return type(row[2]) == "string" and kinds.expected(kinds.schema(row[2], { min = row.min, max = row.max })) or kind_text(schema)
+end
+
+-- other names of a whole record
+local function record_names(record)
+  local names = {}
+  for spelling, keys in pairs(require("moonreel.recipe.registry").get().spellings) do
+    if table.concat(keys, ".") == record then names[#names + 1] = "`" .. spelling .. "`" end
+  end
+  table.sort(names)
+  return #names > 0 and ", also " .. table.concat(names, ", ") or ""
+end
+
 -- one page, a section per record
 local function print_markdown()
   local section
-  print "# Fields of recipes\n\nMade by `moonreel help fields --markdown` from the registry."
+  print("# Fields of recipes\n\nMade from the registry: `moonreel help fields --markdown`. *Resume*: what a restart with another value "
+    .. "does. *Not built*: `show` works,\n`train` refuses. Fields of a record with a `type` belong to some of its types; "
+    .. "`moonreel help FIELD` tells more.")
   local rows = field_rows()
   local function record_of(one) return one.field:match("^(.-)%.") or "" end
   table.sort(rows, function(a, b)
@@ -82,11 +106,13 @@ local function print_markdown()
     local record = record_of(one)
     if record ~= section then
       section = record
-      print("\n## " .. (section == "" and "the run" or section))
-      print("\n| field | kind | default | also | resume | |\n|---|---|---|---|---|---|")
+      print("\n## " .. (section == "" and "the run" or section .. record_names(section)))
+      print("\n| field | values | default | also | resume | |\n|---|---|---|---|---|---|")
     end
-    local cells = { "`" .. one.field .. "`", one.kind, "`" .. one.default .. "`", one.spellings or "", one.resume,
-      one.help .. (one.unit and " (" .. one.unit .. ")" or "") .. (one.row.reader == false and "; not built yet" or "") }
+    local row = one.row
+    local cells = { "`" .. one.field .. "`", values_text(row), "`" .. one.default .. "`", one.spellings or "", one.resume,
+      one.help .. (one.unit and " (" .. one.unit .. ")" or "")
+        .. (row.no_meaning and "; no meaning here: " .. row.no_meaning or row.reader == false and "; **not built**" or "") }
     for i, cell in ipairs(cells) do cells[i] = cell:gsub("|", "\\|") end
     print("| " .. table.concat(cells, " | ") .. " |")
   end

@@ -110,7 +110,13 @@ end
 
 --- The chart as a picture of 640 x 360.
 function chart.picture(c)
-  local width, height, left, bottom, edge = 640, 360, 84, 34, 12
+  local width, height, bottom, edge = 640, 360, 34, 12
+  -- room for the longest label at the left
+  local labels, left = {}, 0
+  for k = 0, 4 do
+    labels[k] = label(c.hi + (c.lo - c.hi) * k / 4)
+    left = math.max(left, 16 + 8 * #labels[k])
+  end
   local ink = {}
   local function put(x, y, what)
     if x >= 0 and x < width and y >= 0 and y < height then ink[y * width + x] = what end
@@ -131,8 +137,7 @@ function chart.picture(c)
   for k = 0, 4 do
     local y = edge + (inner_h - 1) * k // 4
     for x = left, width - edge - 1 do put(x, y, "grid") end
-    local text = label(c.hi + (c.lo - c.hi) * k / 4)
-    write(text, left - 8 - #text * 8, math.max(0, y - 5))
+    write(labels[k], left - 8 - #labels[k] * 8, math.max(0, y - 5))
     local x_text = label(c.from + (c.to - c.from) * k / 4)
     local x = left + (inner_w - 1) * k // 4
     for gy = edge, height - bottom - 1 do put(x, gy, "grid") end

@@ -153,8 +153,13 @@ describe("moonreel help", function()
 
   it("makes a page of all fields", function()
     local out = moonreel("help fields --markdown")
-    assert.matches("\n## optim\n\n| field | kind", out)
-    assert.matches("\n| `optim%.lr` | number | `0%.0001` | lr | warn | learning rate", out)
+    assert.matches("\n## optim\n\n| field | values", out)
+    assert.matches("\n| `optim%.lr` | number of at least 0 | `0%.0001` | lr | warn | learning rate", out)
+    assert.matches("\n## vae, also `ae`, `autoencoder`\n", out)
+    assert.matches("\n| `async_io` | true or false | `false` |  | free | .-; no meaning here: checkpoints are always written", out)
+    -- the page in the tree is this one
+    assert.is_true(out == require("moonreel.core.base").read_file("docs/fields.md"),
+      "fields have changed: moonreel help fields --markdown > docs/fields.md")
   end)
 
   it("explains one field under any spelling", function()

@@ -15,17 +15,28 @@ describe("recipes/README.md", function()
     local place = n
     it(("block %d gives what it says"):format(place), function()
       -- as a user's own file: in a child process
-      local s = settings.bake(dir:write(("block%d.lua"):format(place), block))
-      local leaves = {}
-      for _, leaf in ipairs(s:leaves()) do leaves[leaf.path] = leaf end
-      local stated = 0
-      for path, want in block:gmatch("%-%-> (%S+) = ([^\n]+)") do
+      local file, stated = dir:write(("block%d.lua"):format(place), block), 0
+      for stage, path, want in block:gmatch("%-%-> ([^\n=]-)(%S+) = ([^\n]+)") do
         stated = stated + 1
-        assert.equal(want, leaves[path] and kinds.show(leaves[path].raw) or "absent", path)
+        local value = "absent"
+        for _, leaf in ipairs(settings.bake(file, nil, { stage = stage:match("^stage (%S+): $") }):leaves()) do
+          if leaf.path == path then value = kinds.show(leaf.raw) end
+        end
+        assert.equal(want, value, stage .. path)
       end
       assert.is_true(stated > 0)
     end)
   end
 
   it("has such blocks", function() assert.is_true(n >= 5) end)
+
+  it("has command lines that run", function()
+    local count = 0
+    for line in base.read_file("recipes/README.md"):gmatch("\n    moonreel ([^\n#]+)") do
+      local _, err, code = folder.moonreel((line:gsub("RECIPE", "opensora-1.2/stage1")))
+      assert.equal(0, code, line .. err)
+      count = count + 1
+    end
+    assert.is_true(count >= 2)
+  end)
 end)

@@ -115,6 +115,14 @@ describe("the prompt", function()
     base.remove_dir(dir)
   end)
 
+  it("leaves room for the longest label of a chart", function()
+    local chart = require "moonreel.repl.chart"
+    local p = chart.picture(chart.new { 0.0030004, -0.0020937 })
+    -- the first columns are paper, the labels stand behind them
+    for y = 0, p.height - 1 do assert.equal(("\255"):rep(18), p.rgb:sub(y * p.width * 3 + 1, y * p.width * 3 + 18)) end
+    assert.is_truthy(p.rgb:find("\60\60\60", 1, true))
+  end)
+
   it("draws the same picture for sixel and kitty terminals", function()
     local picture = require "moonreel.repl.picture"
     local p = picture.from(2, 2, function(x, y) return x * 255, y * 255, 0 end)
