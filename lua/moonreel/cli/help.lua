@@ -50,20 +50,23 @@ local function default_text(row)
   return #text > 60 and "(a table)" or text
 end
 
--- all rows by path; the same path under several types appears once
-local function field_rows()
+-- all rows by path; the same path under several types appears once, unless each is asked for
+local function field_rows(each)
   local registry = require("moonreel.recipe.registry").get()
   local kinds = require "moonreel.recipe.kinds"
   local seen, rows = {}, {}
   for _, row in ipairs(registry.rows) do
-    if not seen[row.path] then
+    if each or not seen[row.path] then
       seen[row.path] = true
       rows[#rows + 1] = { field = row.path, kind = kind_text(kinds.schema(row[2], row)), default = default_text(row),
         spellings = row.spellings and table.concat(row.spellings, ", ") or nil, affects = row.affects, resume = row.resume,
         reader = row.no_meaning and "no meaning here" or row.reader or "not built yet", help = row.help, unit = row.unit, row = row }
     end
   end
-  table.sort(rows, function(a, b) return a.field < b.field end)
+  table.sort(rows, function(a, b)
+    if a.field ~= b.field then return a.field < b.field end
+    return table.concat(a.row.types or {}, " ") < table.concat(b.row.types or {}, " ")
+  end)
   return rows
 end
 help.field_rows = field_rows
@@ -134,8 +137,8 @@ local function entries_of(row) return type(row[2]) == "table" and row[2].keys or
 
 local function show_field(keys)
   local kinds = require "moonreel.recipe.kinds"
-  local path = table.concat(keys, ".")
-  for _, one in ipairs(field_rows()) do
+  local path, shown = table.concat(keys, "."), nil
+  for _, one in ipairs(field_rows(true)) do
     local entry = path:sub(1, #one.field + 1) == one.field .. "." and entries_of(one.row)[keys[#keys]]
     if entry then
       if type(entry) == "string" then print(path .. ": " .. entry) end
@@ -144,6 +147,7 @@ local function show_field(keys)
     if one.field == path then
       local row = one.row
       print(("%s: %s"):format(path, row.help))
+      if row.types then print("  of         " .. table.concat(row.types, ", ")) end
       print("  expects    " .. kinds.expected(kinds.schema(row[2], row)) .. (row.unit and " (" .. row.unit .. ")" or ""))
       print("  default    " .. one.default)
       if one.spellings then print("  also       " .. one.spellings) end
@@ -155,9 +159,10 @@ local function show_field(keys)
       local names, rows = require("moonreel.recipe.environment").sorted_keys(entries_of(row)), {}
       for i, name in ipairs(names) do rows[i] = { name = name, help = entries_of(row)[name] } end
       if #rows > 0 and not entry then require("moonreel.text.table").print({ { key = "name" }, { key = "help" } }, rows) end
-      return 0
+      shown = 0
     end
   end
+  return shown
 end
 
 local function show_recipe()

@@ -20,40 +20,67 @@ local show = {
 
 local columns = { { key = "field" }, { key = "value", format = printer.short }, { key = "set_by", title = "set by" } }
 
-local function rows_of(settings, changed)
+-- does a line go on where another one stands: the next number of the same list, written alike?
+local function goes_on(run, line)
+  local keys, n = line.keys, #line.keys
+  local step = math.type(keys[n]) == "integer" and math.type(run.to) == "integer" and keys[n] - run.to
+  if not step or (run.step or step) ~= step or line.value ~= run.value or line.at ~= run.at or n ~= #run.keys then return false end
+  for i = 1, n - 1 do if keys[i] ~= run.keys[i] then return false end end
+  return true
+end
+
+-- what people read: {keys, value, at, name}, one for a run of equal entries
+local function lines_of(settings, changed)
   local kinds = require "moonreel.recipe.kinds"
-  local rows = {}
+  local runs = {}
   for _, leaf in ipairs(settings:leaves()) do
     local link = leaf.chain[#leaf.chain]
+    local set = link and link.set
     -- the shipped table of resolutions is long and known by its name
-    local is_table_default = leaf.row.path == "resolutions" and not (link and link.set)
-    if not (changed and not (link and link.set)) and not is_table_default then
-      rows[#rows + 1] = { field = leaf.path, value = kinds.show(leaf.raw), set_by = link and link.at or "default" }
+    if set or not (changed or leaf.row.path == "resolutions") then
+      local line = { keys = leaf.keys, value = kinds.show(leaf.raw), at = link and link.at or "default", to = leaf.keys[#leaf.keys] }
+      local run = runs[#runs]
+      if run and goes_on(run, line) then
+        run.step, run.to, run.count = line.to - run.to, line.to, (run.count or 1) + 1
+      else
+        runs[#runs + 1] = line
+      end
     end
+  end
+  for _, run in ipairs(runs) do
+    local from = run.keys[#run.keys]
+    run.name = not run.step and tostring(from) or ("%d, %d"):format(from, from + run.step)
+    if (run.count or 0) > 2 then run.name = run.name .. " .. " .. run.to end
+  end
+  return runs
+end
+
+local function rows_of(settings, changed)
+  local rows = {}
+  for i, line in ipairs(lines_of(settings, changed)) do
+    local path = {}
+    for k = 1, #line.keys - 1 do path[k] = tostring(line.keys[k]) end
+    path[#line.keys] = line.name
+    rows[i] = { field = table.concat(path, "."), value = line.value, set_by = line.at }
   end
   return rows
 end
 
 -- records as indented blocks
 local function print_tree(settings, changed)
-  local kinds = require "moonreel.recipe.kinds"
   local open = {}
-  for _, leaf in ipairs(settings:leaves()) do
-    local link = leaf.chain[#leaf.chain]
-    local is_table_default = leaf.row.path == "resolutions" and not (link and link.set)
-    if not (changed and not (link and link.set)) and not is_table_default then
-      -- headings of records that this leaf opens
-      for i = 1, #leaf.keys - 1 do
-        if open[i] ~= leaf.keys[i] then
-          print(("  "):rep(i - 1) .. tostring(leaf.keys[i]))
-          open[i] = leaf.keys[i]
-          for j = i + 1, #open do open[j] = nil end
-        end
+  for _, line in ipairs(lines_of(settings, changed)) do
+    -- headings of records that this line opens
+    for i = 1, #line.keys - 1 do
+      if open[i] ~= line.keys[i] then
+        print(("  "):rep(i - 1) .. tostring(line.keys[i]))
+        open[i] = line.keys[i]
+        for j = i + 1, #open do open[j] = nil end
       end
-      for j = #leaf.keys, #open do open[j] = nil end
-      local text = ("%s%s = %s"):format(("  "):rep(#leaf.keys - 1), tostring(leaf.keys[#leaf.keys]), kinds.show(leaf.raw))
-      print(("%-60s -- %s"):format(text, link and link.at or "default"))
     end
+    for j = #line.keys, #open do open[j] = nil end
+    local text = ("%s%s = %s"):format(("  "):rep(#line.keys - 1), line.name, printer.short(line.value))
+    print(("%-56s -- %s"):format(text, line.at))
   end
   return 0
 end

@@ -10,15 +10,17 @@ local why = {
   options = { { "--stage NAME", "in one stage of a recipe that has stages" }, { "--json", "the chain as JSON" } },
 }
 
--- paths whose late-bound values read one of `path`
+-- paths whose values were computed from `path`
 local function readers_of(settings, path)
   local out = {}
   for _, leaf in ipairs(settings:leaves()) do
+    local follows = false
     for _, link in ipairs(leaf.chain) do
-      for _, read in ipairs(link.reads or {}) do
-        if (read == path or path:sub(1, #read + 1) == read .. ".") and leaf.path ~= path then out[#out + 1] = leaf.path end
-      end
+      -- a plain value takes the place of what was computed before; a computed one may build on it
+      follows = follows and link.reads ~= nil
+      for _, read in ipairs(link.reads or {}) do follows = follows or read == path or path:sub(1, #read + 1) == read .. "." end
     end
+    if follows and leaf.path ~= path then out[#out + 1] = leaf.path end
   end
   return out
 end

@@ -77,9 +77,11 @@ local function add_types(self, module, record_path)
   local record = record_at(self.root, split(record_path), #split(record_path))
   record.types = record.types or {}
   record.all = record.all or {}
-  local fields = {}
+  local fields, types = {}, {}
+  for name in pairs(module.types) do types[#types + 1] = name end
+  table.sort(types)
   for _, template in ipairs(module.fields) do
-    local row = {}
+    local row = { types = types }
     for key, value in pairs(template) do row[key] = value end
     local schema = row_schema(row, record_path .. "." .. row[1])
     local other = record.all[row[1]]

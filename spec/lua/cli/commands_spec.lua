@@ -69,6 +69,30 @@ describe("moonreel show", function()
     assert.is_nil(out:find("\27"))
   end)
 
+  it("says equal entries once, in the table and by record", function()
+    dir:write("buckets.lua", [[local of = {}
+for frames = 5, 33, 4 do of[frames] = { 1.0, frames < 20 and 8 or 4 } end
+of[34] = { 1.0, 4 }
+return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8 } } } }]])
+    local out = moonreel("show --changed " .. dir.path .. "/buckets")
+    assert.matches("\nbucket_config%.a%.5, 9 %.%. 17 +{ 1%.0, 8 } ", out)
+    assert.matches("\nbucket_config%.a%.21, 25 %.%. 33 +{ 1%.0, 4 } ", out)
+    assert.matches("\nbucket_config%.a%.34 +{ 1%.0, 4 } ", out)
+    assert.matches("\nbucket_config%.b%.1, 2 +{ 1%.0, 8 } ", out)
+    local tree = moonreel("show --tree --changed " .. dir.path .. "/buckets")
+    assert.matches("^bucket_config\n  a\n    5, 9 %.%. 17 = { 1%.0, 8 } +%-%- [^\n]+buckets%.lua:1.-\n  b\n    1, 2 = { 1%.0, 8 } ", tree)
+  end)
+
+  it("prints the names of a reference system", function()
+    local out, err, code = moonreel("show --as opensora-2.0 opensora-2.0/train/stage2_i2v")
+    assert.equal(0, code)
+    for _, line in ipairs { "optim%.cls +\"HybridAdam\"", "ae%.type +\"hunyuan_vae\"", "t5%.from_pretrained", "grad_clip +1%.0" } do
+      assert.matches("\n" .. line, out)
+    end
+    assert.matches('note: compat = "opensora%-2%.0" has no name in opensora%-2%.0', err)
+    assert.equal(2, select(3, moonreel("show --as opensora-3 opensora-2.0/train/stage1")))
+  end)
+
   it("prints JSON that settings read back, and Lua that bakes to the same hash", function()
     local out = moonreel("show --json " .. dir.path .. "/b")
     local decoded = json.decode(out)
@@ -132,6 +156,12 @@ describe("moonreel why", function()
     assert.matches("160 +/.-/a%.lua:3 +none +epochs", (moonreel("why " .. dir.path .. "/b warmup-steps")))
   end)
 
+  it("does not say that a value follows which has been replaced since", function()
+    local out = moonreel("why opensora-1.2/lambda/stage6 lr")
+    -- bump.lua writes min_lr itself, over the mixin's function
+    assert.matches("8e%-05 +recipes/opensora%-1%.2/lambda/stage6%.lua:2 +0%.00016 +%- +max_lr\n$", out)
+  end)
+
   it("has a JSON form and names unknown keys", function()
     local rows = json.decode((moonreel("why --json " .. dir.path .. "/b lr")))
     assert.equal(3, #rows)
@@ -165,6 +195,11 @@ describe("moonreel help", function()
   it("explains one field under any spelling", function()
     assert.matches("^optim%.lr: learning rate", (moonreel("help lr")))
     assert.matches("also +lr\n", (moonreel("help optim.lr")))
+    -- one path under two types
+    local both = moonreel("help model.patch_size")
+    assert.matches("of +STDiT3.-expects +a list of 3 integer", both)
+    assert.matches("of +flux\n  expects +integer of at least 1", both)
+    assert.matches("^env.NCCL_IB_HCA: InfiniBand", (moonreel("help env.NCCL_IB_HCA")))
   end)
 
   it("prints what a recipe can reach and which recipes ship", function()
