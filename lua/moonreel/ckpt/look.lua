@@ -55,7 +55,7 @@ function own:stats() return self.ckpt:stats(self.name) end
 ---@param bins integer|nil  32
 function own:hist(bins)
   local at, n, piece = 0, elements(self.shape), 1 << 20
-  return require("moonreel.repl.tensor").histogram(function()
+  return require("moonreel.look.tensor").histogram(function()
     if at >= n then return nil end
     local t = T.new("f32", { math.min(piece, n - at) })
     self.ckpt.handle:read_f32(self.name, t, at)
@@ -66,7 +66,7 @@ end
 
 --- Write it to a file; see save of a tensor.
 ---@param path string
-function own:save(path) return require("moonreel.repl.tensor").save(self:tensor(), path) end
+function own:save(path) return require("moonreel.look.tensor").save(self:tensor(), path) end
 
 -- positions and whatever else a tensor can do
 function Entry.__index(self, key)

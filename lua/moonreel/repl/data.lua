@@ -26,11 +26,11 @@ end
 ---@param options table|nil  png = "f.png"
 function clip_methods:show(frame, options)
   if type(frame) == "table" then frame, options = 0, frame end
-  require("moonreel.repl.tensor").imshow(self.pixels[frame or 0], options)
+  require("moonreel.look.tensor").imshow(self.pixels[frame or 0], options)
 end
 
 --- Write the clip: .mp4, or any name a tensor takes.
-function clip_methods:save(path) return require("moonreel.repl.tensor").save(self.pixels, path) end
+function clip_methods:save(path) return require("moonreel.look.tensor").save(self.pixels, path) end
 
 --- The pixels, u8 [T, 3, H, W].
 function clip_methods:tensor() return self.pixels end

@@ -77,8 +77,9 @@ function names.environment()
   for _, row in ipairs(names.rows) do
     if row[3] then env[row[1]] = require(row[3]) end
   end
-  local tensor, show = require "moonreel.repl.tensor", require "moonreel.repl.show"
+  local tensor, show = require "moonreel.look.tensor", require "moonreel.repl.show"
   tensor.install()
+  show.printer("mr.Tensor", tensor.text)
   show.printer("mr.Checkpoint", function(c) return require("moonreel.ckpt.look").text(c) end)
   show.printer("mr.Settings", function(s)
     -- the whole of it has a hash, a part is its values

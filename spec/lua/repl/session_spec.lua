@@ -1,6 +1,5 @@
 --- The prompt without a terminal: input, results, tensors, help, completion.
 local repl = require "moonreel.repl"
-local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 
 describe("the prompt", function()
@@ -80,17 +79,6 @@ describe("the prompt", function()
     assert.matches("\n3.0$", slice)
   end)
 
-  it("counts what is not finite and puts every finite value in a bin", function()
-    local t = T.from({ 2, 4 }, { 1, 2, 3, 4, 1 / 0, -1 / 0, 0 / 0, 0 })
-    local s = t:stats()
-    assert.same({ 8, 1, 3, 0, 4, 2 }, { s.n, s.zeros, s.nonfinite, s.min, s.max, s.mean })
-    local h = t:hist(4)
-    assert.same({ 1, 1, 1, 2 }, h.counts)
-    -- a strided view counts its own elements alone
-    assert.same({ 1, 1 }, { t:permute({ 1, 0 })[0]:stats().zeros + 1, t["0, :"]:stats().min })
-    assert.same({ 3, 0 }, T.new("f32", { 3 }):hist(2).counts)
-  end)
-
   it("draws lines, bars and pictures, and saves them as PNG", function()
     local _, text = feed("plot({0, 1, 2, 3, 2, 1, 0})")
     assert.matches("▀▀", text)
@@ -113,23 +101,6 @@ describe("the prompt", function()
     assert.same({ 1, 2.5, 3, 4 }, require("moonreel.ckpt").open(dir .. "/x.safetensors").tensor:tensor():totable())
     assert.matches("expected a name that ends in", (select(2, feed("T.new('f32', {1}):save('x.doc')"))))
     base.remove_dir(dir)
-  end)
-
-  it("leaves room for the longest label of a chart", function()
-    local chart = require "moonreel.repl.chart"
-    local p = chart.picture(chart.new { 0.0030004, -0.0020937 })
-    -- the first columns are paper, the labels stand behind them
-    for y = 0, p.height - 1 do assert.equal(("\255"):rep(18), p.rgb:sub(y * p.width * 3 + 1, y * p.width * 3 + 18)) end
-    assert.is_truthy(p.rgb:find("\60\60\60", 1, true))
-  end)
-
-  it("draws the same picture for sixel and kitty terminals", function()
-    local picture = require "moonreel.repl.picture"
-    local p = picture.from(2, 2, function(x, y) return x * 255, y * 255, 0 end)
-    assert.equal("\27_Ga=T,f=24,s=2,v=2,m=0;AAAA/wAAAP8A//8A\27\\\n", picture.text(p, "kitty"))
-    local sixel = picture.text(p, "sixel")
-    assert.matches("^\27Pq", sixel)
-    assert.matches("#180%?@", sixel)
   end)
 
   it("builds a small graph, runs it and reads a gradient", function()

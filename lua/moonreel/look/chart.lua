@@ -1,6 +1,6 @@
 --- Charts of numbers: lines and bars, as letters for a terminal and as a picture for files.
--- @module moonreel.repl.chart
-local picture = require "moonreel.repl.picture"
+-- @module moonreel.look.chart
+local picture = require "moonreel.look.picture"
 local edit = require "moonreel.core.edit"
 
 local chart = {}

@@ -1,6 +1,6 @@
 --- Pictures: shown in a terminal (half blocks, or sixel or kitty graphics where the terminal has them), saved as PNG.
 -- A picture is {width, height, rgb = text of bytes, rows of RGB from the top}.
--- @module moonreel.repl.picture
+-- @module moonreel.look.picture
 local base = require "moonreel.core.base"
 local edit = require "moonreel.core.edit"
 

@@ -1,5 +1,5 @@
---- What a tensor can do at the prompt: print, stats(), hist(), save(); plot, hist and imshow of anything number-like.
--- @module moonreel.repl.tensor
+--- What people see of a tensor: text, stats(), hist(), save(); plot, hist and imshow of anything number-like.
+-- @module moonreel.look.tensor
 local T = require "moonreel.core.tensor"
 local look = require "moonreel.core.look"
 local base = require "moonreel.core.base"
@@ -8,7 +8,6 @@ local listing = require "moonreel.text.listing"
 local tensor = {}
 
 local function is_tensor(x) return type(x) == "userdata" and (debug.getmetatable(x) or {}).__name == "mr.Tensor" end
-tensor.is = is_tensor
 
 local function count(shape)
   local n = 1
@@ -97,12 +96,12 @@ function tensor.stats(t) return look.summary(t) end
 local Hist = { __name = "moonreel.Histogram" }
 Hist.__index = Hist
 Hist.__tostring = function(self)
-  return (require("moonreel.repl.chart").text(self:chart()):gsub("\n$", ""))
+  return (require("moonreel.look.chart").text(self:chart()):gsub("\n$", ""))
 end
 
 --- The histogram as a chart.
 function Hist:chart()
-  return require("moonreel.repl.chart").new(self.counts, { bars = true, from = self.min, to = self.max,
+  return require("moonreel.look.chart").new(self.counts, { bars = true, from = self.min, to = self.max,
     title = ("%d values in %d bins"):format(self.n, #self.counts) })
 end
 
@@ -167,7 +166,7 @@ function tensor.picture(t)
     if v ~= v then return 255 end
     return math.max(0, math.min(255, ((v - lo) / math.max(hi - lo, 1e-300) * 255 + 0.5) // 1)) | 0
   end
-  return require("moonreel.repl.picture").from(width, height, function(x, y)
+  return require("moonreel.look.picture").from(width, height, function(x, y)
     local i = y * width + x
     if colour == "first" then return byte(get(i)), byte(get(i + height * width)), byte(get(i + 2 * height * width)) end
     if colour == "last" then return byte(get(3 * i)), byte(get(3 * i + 1)), byte(get(3 * i + 2)) end
@@ -198,7 +197,7 @@ end
 
 -- draw on the terminal, or save where options.png says
 local function draw(options, text, make_picture)
-  local picture = require "moonreel.repl.picture"
+  local picture = require "moonreel.look.picture"
   if options and options.png then
     picture.save(make_picture(), options.png)
     print("saved " .. options.png)
@@ -210,7 +209,7 @@ local function draw(options, text, make_picture)
 end
 
 local function draw_chart(c, options)
-  local chart = require "moonreel.repl.chart"
+  local chart = require "moonreel.look.chart"
   draw(options, function() return chart.text(c) end, function() return chart.picture(c) end)
 end
 
@@ -218,7 +217,7 @@ end
 ---@param x any
 ---@param options table|nil  png = "f.png" saves instead of drawing; field
 function tensor.plot(x, options)
-  draw_chart(require("moonreel.repl.chart").new(tensor.numbers(x, options and options.field), options), options)
+  draw_chart(require("moonreel.look.chart").new(tensor.numbers(x, options and options.field), options), options)
 end
 
 --- Draw how values are spread.
@@ -259,10 +258,10 @@ function savers.csv(t, path)
 end
 
 function savers.safetensors(t, path)
-  require("moonreel.ckpt").write(path, { { name = "tensor", dtype = t.dtype, shape = t.shape, ptr = t:clone():bytes() } })
+  require("moonreel.core.ckpt").write(path, { { name = "tensor", dtype = t.dtype, shape = t.shape, ptr = t:clone():bytes() } })
 end
 
-function savers.png(t, path) require("moonreel.repl.picture").save(tensor.picture(t), path) end
+function savers.png(t, path) require("moonreel.look.picture").save(tensor.picture(t), path) end
 
 function savers.mp4(t, path)
   local shape = t.shape
@@ -284,7 +283,6 @@ end
 --- Give these methods to all tensors; harmless twice.
 function tensor.install()
   for _, name in ipairs { "stats", "hist", "save" } do T.methods[name] = tensor[name] end
-  require("moonreel.repl.show").printer("mr.Tensor", tensor.text)
 end
 
 return tensor
