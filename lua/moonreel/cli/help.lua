@@ -36,99 +36,16 @@ function help.show_command(command)
   return 0
 end
 
-local function kind_text(schema)
-  if schema.tag == "list" then return "list of " .. kind_text(schema.element) end
-  if schema.tag == "map" then return (schema.key == "integer" and "integer" or "name") .. " -> " .. kind_text(schema.value) end
-  if schema.tag == "record" then return "record" end
-  return schema.tag
-end
-
-local function default_text(row)
-  local kinds = require "moonreel.recipe.kinds"
-  if type(row.default) == "function" then return "computed" end
-  local text = kinds.show(row.default)
-  return #text > 60 and "(a table)" or text
-end
-
--- all rows by path; the same path under several types appears once, unless each is asked for
-local function field_rows(each)
-  local registry = require("moonreel.recipe.registry").get()
-  local kinds = require "moonreel.recipe.kinds"
-  local seen, rows = {}, {}
-  for _, row in ipairs(registry.rows) do
-    if each or not seen[row.path] then
-      seen[row.path] = true
-      rows[#rows + 1] = { field = row.path, kind = kind_text(kinds.schema(row[2], row)), default = default_text(row),
-        spellings = row.spellings and table.concat(row.spellings, ", ") or nil, affects = row.affects, resume = row.resume,
-        reader = row.no_meaning and "no meaning here" or row.reader or "not built yet", help = row.help, unit = row.unit, row = row }
-    end
-  end
-  table.sort(rows, function(a, b)
-    if a.field ~= b.field then return a.field < b.field end
-    return table.concat(a.row.types or {}, " ") < table.concat(b.row.types or {}, " ")
-  end)
-  return rows
-end
-help.field_rows = field_rows
-
--- what a cell says about values: choices and ranges where there are any
-local function values_text(row)
-  local kinds = require "moonreel.recipe.kinds"
-  local schema = kinds.schema(row[2], row)
-  if schema.choices then
-    local choices = {}
-    for i, choice in ipairs(schema.choices) do choices[i] = "`" .. choice .. "`" end
-    return table.concat(choices, " ")
-  end
-  return type(row[2]) == "string" and kinds.expected(kinds.schema(row[2], { min = row.min, max = row.max })) or kind_text(schema)
-end
-
--- other names of a whole record
-local function record_names(record)
-  local names = {}
-  for spelling, keys in pairs(require("moonreel.recipe.registry").get().spellings) do
-    if table.concat(keys, ".") == record then names[#names + 1] = "`" .. spelling .. "`" end
-  end
-  table.sort(names)
-  return #names > 0 and ", also " .. table.concat(names, ", ") or ""
-end
-
--- one page, a section per record
-local function print_markdown()
-  local section
-  print("# Fields of recipes\n\nMade from the registry: `moonreel help fields --markdown`. *Resume*: what a restart with another value "
-    .. "does. *Not built*: `show` works,\n`train` refuses. Fields of a record with a `type` belong to some of its types; "
-    .. "`moonreel help FIELD` tells more.")
-  local rows = field_rows()
-  local function record_of(one) return one.field:match("^(.-)%.") or "" end
-  table.sort(rows, function(a, b)
-    if record_of(a) ~= record_of(b) then return record_of(a) < record_of(b) end
-    return a.field < b.field
-  end)
-  for _, one in ipairs(rows) do
-    local record = record_of(one)
-    if record ~= section then
-      section = record
-      print("\n## " .. (section == "" and "the run" or section .. record_names(section)))
-      print("\n| field | values | default | also | resume | |\n|---|---|---|---|---|---|")
-    end
-    local row = one.row
-    local cells = { "`" .. one.field .. "`", values_text(row), "`" .. one.default .. "`", one.spellings or "", one.resume,
-      one.help .. (one.unit and " (" .. one.unit .. ")" or "")
-        .. (row.no_meaning and "; no meaning here: " .. row.no_meaning or row.reader == false and "; **not built**" or "") }
-    for i, cell in ipairs(cells) do cells[i] = cell:gsub("|", "\\|") end
-    print("| " .. table.concat(cells, " | ") .. " |")
-  end
-  return 0
-end
-
 local function show_fields(options)
-  if options.markdown then return print_markdown() end
+  if options.markdown then
+    io.write(require("moonreel.recipe.describe").markdown())
+    return 0
+  end
   local columns = { { key = "field" }, { key = "kind" }, { key = "default" }, { key = "help" } }
   if options.json then
     for _, key in ipairs { "spellings", "affects", "resume", "reader", "unit" } do columns[#columns + 1] = { key = key } end
   end
-  require("moonreel.text.table").print(columns, field_rows(), options)
+  require("moonreel.text.table").print(columns, require("moonreel.recipe.describe").fields(), options)
   return 0
 end
 
@@ -138,7 +55,7 @@ local function entries_of(row) return type(row[2]) == "table" and row[2].keys or
 local function show_field(keys)
   local kinds = require "moonreel.recipe.kinds"
   local path, shown = table.concat(keys, "."), nil
-  for _, one in ipairs(field_rows(true)) do
+  for _, one in ipairs(require("moonreel.recipe.describe").fields(true)) do
     local entry = path:sub(1, #one.field + 1) == one.field .. "." and entries_of(one.row)[keys[#keys]]
     if entry then
       if type(entry) == "string" then print(path .. ": " .. entry) end

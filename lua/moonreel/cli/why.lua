@@ -1,7 +1,5 @@
 --- `moonreel why RECIPE KEY`: where a value comes from, oldest first.
 -- @module moonreel.cli.why
-local printer = require "moonreel.text.table"
-
 local why = {
   name = "why",
   summary = "print where a value comes from, what it replaced and what follows from it",
@@ -10,56 +8,6 @@ local why = {
   options = { { "--stage NAME", "in one stage of a recipe that has stages" }, { "--json", "the chain as JSON" } },
 }
 
--- paths whose values were computed from `path`
-local function readers_of(settings, path)
-  local out = {}
-  for _, leaf in ipairs(settings:leaves()) do
-    local follows = false
-    for _, link in ipairs(leaf.chain) do
-      -- a plain value takes the place of what was computed before; a computed one may build on it
-      follows = follows and link.reads ~= nil
-      for _, read in ipairs(link.reads or {}) do follows = follows or read == path or path:sub(1, #read + 1) == read .. "." end
-    end
-    if follows and leaf.path ~= path then out[#out + 1] = leaf.path end
-  end
-  return out
-end
-
--- the leaf of a key, or all leaves below it
-local function leaves_at(settings, key)
-  local fault = require "moonreel.recipe.fault"
-  local target, problem = require("moonreel.recipe.override").target(key)
-  if not target then fault.usage("why: %s", problem) end
-  local path = require("moonreel.recipe.fold").show_path(target.keys)
-  local out = {}
-  for _, leaf in ipairs(settings:leaves()) do
-    if leaf.path == path or leaf.path:sub(1, #path + 1) == path .. "." then out[#out + 1] = leaf end
-  end
-  if #out == 0 then fault.usage("why: %s: the recipe has no such entry", path) end
-  return out
-end
-
-why.columns = { { key = "field" }, { key = "value", format = printer.short }, { key = "set_by", title = "set by" },
-  { key = "replaced", format = printer.short }, { key = "from", title = "computed from" }, { key = "followers", title = "what follows" } }
-
---- Where the value of a key, or every value below it, comes from: one row per link, oldest first.
----@param settings table
----@param key string
----@param whole boolean|nil  name the field in every row
----@return table[]
-function why.rows(settings, key, whole)
-  local rows = {}
-  for _, leaf in ipairs(leaves_at(settings, key)) do
-    for i, link in ipairs(leaf.chain) do
-      rows[#rows + 1] = { field = (i == 1 or whole) and leaf.path or "", set_by = link.at, value = link.value,
-        replaced = i > 1 and leaf.chain[i - 1].value or nil, from = link.reads and table.concat(link.reads, ", ") or nil }
-    end
-    local followers = readers_of(settings, leaf.path)
-    if #followers > 0 and #rows > 0 then rows[#rows].followers = table.concat(followers, ", ") end
-  end
-  return rows
-end
-
 function why.run(args)
   local parsed = require("moonreel.cli.options").parse(args, why)
   if #parsed.positional ~= 2 then
@@ -67,7 +15,9 @@ function why.run(args)
       #parsed.positional)
   end
   local settings = require("moonreel.settings").bake(parsed.positional[1], parsed.overrides, { stage = parsed.options.stage })
-  printer.print(why.columns, why.rows(settings, parsed.positional[2], parsed.options.json), parsed.options)
+  local provenance = require "moonreel.settings.provenance"
+  require("moonreel.text.table").print(provenance.columns, provenance.rows(settings, parsed.positional[2], parsed.options.json),
+    parsed.options)
   return 0
 end
 

@@ -48,7 +48,7 @@ local keywords = { "and", "break", "do", "else", "elseif", "end", "false", "for"
 local function texts(session, call, word)
   if call == "help" or call == "why" then
     local list = call == "help" and help.op_names() or {}
-    for _, row in ipairs(require("moonreel.cli.help").field_rows()) do list[#list + 1] = row.field end
+    for _, row in ipairs(require("moonreel.recipe.describe").fields()) do list[#list + 1] = row.field end
     return starting_with(list, word, "")
   end
   local owner = call and call:match("^([%a_][%w_.]*)") or nil

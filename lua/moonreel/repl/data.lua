@@ -134,8 +134,8 @@ function data.index(path) return setmetatable({ index = require("moonreel.data")
 ---@param settings table
 ---@param key string
 function data.why(settings, key)
-  local why = require "moonreel.cli.why"
-  return listing.new(why.rows(settings, key), why.columns)
+  local provenance = require "moonreel.settings.provenance"
+  return listing.new(provenance.rows(settings, key), provenance.columns)
 end
 
 return data

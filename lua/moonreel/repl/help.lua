@@ -164,7 +164,7 @@ local function field_text(name)
   local target = require("moonreel.recipe.override").target(name)
   if not target then return nil end
   local path = table.concat(target.keys, ".")
-  for _, row in ipairs(require("moonreel.cli.help").field_rows()) do
+  for _, row in ipairs(require("moonreel.recipe.describe").fields()) do
     if row.field == path then
       return ("%s: %s\n  kind %s, default %s%s\n  read by %s; affects %s; on resume: %s"):format(path, row.help, row.kind, row.default,
         row.spellings and ", also " .. row.spellings or "", row.reader, row.affects, row.resume)
