@@ -17,6 +17,25 @@ local stages = require "moonreel.settings.stages"
 
 local bake = {}
 
+local function has_function(value)
+  if type(value) ~= "table" or getmetatable(value) ~= nil then return type(value) == "function" end
+  for _, item in pairs(value) do
+    if has_function(item) then return true end
+  end
+  return false
+end
+
+-- values that are computed from the final recipe: each stage has one, their outer recipe alone has none
+local function drop_late(write)
+  for key, child in pairs(write.children) do
+    if child.tag == "table" then
+      drop_late(child)
+    elseif child.tag == "late" or (child.tag == "leaf" and has_function(child.value)) then
+      write.children[key] = nil
+    end
+  end
+end
+
 -- 1. the files, ancestors first; of one stage, or of the whole recipe
 local function load_files(job)
   job.layers = {}
@@ -26,6 +45,8 @@ local function load_files(job)
   job.stages = stages.take(job.layers)
   if job.stage then
     job.layers = stages.layers(job.loader, job.layers, stages.find(job.stages, job.stage, "--stage " .. job.stage))
+  elseif job.stages then
+    for _, one in ipairs(job.layers) do drop_late(one.write) end
   end
 end
 
@@ -80,12 +101,8 @@ local function check_writes(job)
   local function walk(index, write, keys, schema)
     if write.tag == "late" then write = write.result end
     if not write then return end
-    if write.tag == "leaf" and type(write.value) ~= "function" then
-      local has_function = false
-      if type(write.value) == "table" and getmetatable(write.value) == nil then
-        for _, item in pairs(write.value) do has_function = has_function or type(item) == "function" end
-      end
-      if not has_function then fold.checked(schema, keys, write.value, write.place) end
+    if write.tag == "leaf" then
+      if not has_function(write.value) then fold.checked(schema, keys, write.value, write.place) end
     elseif write.tag == "none" and not schema.none then
       fault.at(write.place, "%s: expected %s, got none", fold.show_path(keys), kinds.expected(schema))
     end

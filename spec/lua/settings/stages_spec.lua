@@ -96,6 +96,21 @@ describe("stages", function()
     assert.equal("two", settings.bake(dir.path .. "/outer.lua", { "load=two" }, { child = false }).load)
   end)
 
+  it("compute what the outer recipe computes, each from its own values", function()
+    dir:write("deep.lua", 'return recipe { bucket_config = { ["32px"] = { [6] = { 1.0, 8 } } }, model = { depth = 2 } }')
+    dir:write("outer.lua", [[return recipe {
+      bucket_config = { ["32px"] = function(r, inherited) inherited[6][2] = inherited[6][2] // 2 return inherited end },
+      warmup_steps = function(r) return r.bucket_config["32px"][6][2] * r.model.depth end, optim = { betas = { 0.5, function(r) return r.lr end } },
+      stages = { { name = "a", recipe = "./deep" }, { name = "b", recipe = "./deep", lr = 0.25, model = { depth = 3 } } } }]])
+    for name, want in pairs { a = { 4, 8, 1e-4 }, b = { 4, 12, 0.25 } } do
+      local s = settings.bake(dir.path .. "/outer.lua", {}, { child = false, stage = name })
+      assert.same(want, { s.bucket_config["32px"][6][2], s.warmup_steps, s.optim.betas[2] })
+    end
+    local code, story = dir:fault("return recipe { warmup_steps = function(r) return r.nothing.at end,\n stages = { { name = 'a' } } }")
+    assert.equal(3, code)
+    assert.matches("main.lua:1: .*nothing", story)
+  end)
+
   it("note an argument for all that one of them does not read; one for a stage is refused", function()
     local s = stage("a", { "max_lr=1" })
     assert.matches("max_lr=1: max_lr is read only when lr_schedule is", table.concat(s.notes, "\n", 1, #s.notes))
