@@ -49,7 +49,7 @@ local function find_first(row)
       base.raise("MR_E_RECIPE", ("%s: the recipe has no stage '%s' any more; try: its old name, or a new run"):format(begun.path,
         begun.name))
     end
-    if #ckpt.steps(begun.path) > 0 then newest = number[begun.name] end
+    if #ckpt.steps(begun.path) > 0 then newest = math.max(newest or 0, number[begun.name]) end
   end
   if row.from and not wanted then
     local names = {}
