@@ -152,7 +152,7 @@ local function folder_of_checkpoints(path)
   return #found > 0 and found or nil
 end
 
--- what the shell made of a pattern: {PATH,PATH,...} (cli/options.lua)
+-- what the shell made of a pattern: {PATH,PATH,...} (settings/words.lua)
 local function listed(text)
   local found = {}
   for path in (text:match("^{(.*)}$") or ""):gmatch("[^,]+") do found[#found + 1] = strip(path) end

@@ -1,7 +1,7 @@
 --- `moonreel bench`: speed and memory of this machine, beside its own limits and PyTorch.
 -- @module moonreel.cli.bench
 local json = require "moonreel.core.json"
-local options = require "moonreel.cli.options"
+local words_of = require "moonreel.settings.words"
 local printer = require "moonreel.text.table"
 
 local command = {
@@ -143,7 +143,7 @@ end
 
 function command.run(args)
   local fault = require "moonreel.recipe.fault"
-  local parsed = options.parse(args, command)
+  local parsed = words_of.parse(args, command)
   local names, o = parsed.positional, parsed.options
   if #names == 0 then names = {"step", "demo-step", "kernels"} end
   for _, name in ipairs(names) do

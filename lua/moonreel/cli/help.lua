@@ -126,7 +126,7 @@ end
 local topics = { fields = show_fields, recipe = show_recipe, recipes = show_recipes }
 
 function help.run(args)
-  local parsed = require("moonreel.cli.options").parse(args, help)
+  local parsed = require("moonreel.settings.words").parse(args, help)
   local word = parsed.positional[1]
   if not word then return show_commands() end
   local command = require("moonreel.cli.dispatch").find(word)

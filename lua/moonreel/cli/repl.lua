@@ -16,7 +16,7 @@ local command = {
 ---@param args string[]
 ---@return integer exit code
 function command.run(args)
-  local parsed = require("moonreel.cli.options").parse(args, command)
+  local parsed = require("moonreel.settings.words").parse(args, command)
   if #parsed.positional > 1 then
     require("moonreel.recipe.fault").usage("repl: expected one thing to open, got %d; try: moonreel repl, then open(\"...\")",
       #parsed.positional)

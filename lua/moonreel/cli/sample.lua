@@ -90,7 +90,7 @@ local function lines_of(path)
 end
 
 function command.run(args)
-  local parsed = require("moonreel.cli.options").parse(args, command)
+  local parsed = require("moonreel.settings.words").parse(args, command)
   local o = parsed.options
   if #parsed.positional ~= 1 then
     usage("expected one recipe or checkpoint, got %d; try: moonreel sample CKPT --prompt TEXT", #parsed.positional)

@@ -118,7 +118,7 @@ local function print_difference(a, b, options)
 end
 
 function show.run(args)
-  local parsed = require("moonreel.cli.options").parse(args, show)
+  local parsed = require("moonreel.settings.words").parse(args, show)
   local fault = require "moonreel.recipe.fault"
   if #parsed.positional ~= 1 then fault.usage("show: expected one recipe, got %d; try: moonreel show RECIPE", #parsed.positional) end
   local bake = require("moonreel.settings").bake

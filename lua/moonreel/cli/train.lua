@@ -46,7 +46,7 @@ local function tell_notes(list)
 end
 
 function train.run(args)
-  local parsed = require("moonreel.cli.options").parse(args, train)
+  local parsed = require("moonreel.settings.words").parse(args, train)
   if #parsed.positional ~= 1 then
     require("moonreel.core.base").raise("MR_E_USAGE",
       ("train: expected one recipe, got %d; try: moonreel train RECIPE"):format(#parsed.positional))

@@ -9,7 +9,7 @@ local why = {
 }
 
 function why.run(args)
-  local parsed = require("moonreel.cli.options").parse(args, why)
+  local parsed = require("moonreel.settings.words").parse(args, why)
   if #parsed.positional ~= 2 then
     require("moonreel.recipe.fault").usage("why: expected a recipe and a key, got %d words; try: moonreel why RECIPE lr",
       #parsed.positional)

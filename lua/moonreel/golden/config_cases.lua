@@ -104,7 +104,7 @@ end
 
 -- words as pairs, the way a user means them
 local function parse(words)
-  return require("moonreel.cli.options").parse(words, { name = "train", overrides = true })
+  return require("moonreel.settings.words").parse(words, { name = "train", overrides = true })
 end
 
 local function merge(decoded, result)

@@ -2,7 +2,7 @@
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
-local options = require "moonreel.cli.options"
+local words_of = require "moonreel.settings.words"
 local process = require "moonreel.core.process"
 local run = require "moonreel.run"
 local settings = require "moonreel.settings"
@@ -43,7 +43,7 @@ describe("a checkpoint on the command line", function()
     else
       words[1] = dir.path .. "/" .. value
     end
-    local parsed = options.parse({ flag, table.unpack(words) }, require "moonreel.cli.train")
+    local parsed = words_of.parse({ flag, table.unpack(words) }, require "moonreel.cli.train")
     assert.same({}, parsed.positional)
     local s = settings.bake(dir.path .. "/mine.lua", parsed.overrides, { child = false })
     local c <close> = ckpt.load(ckpt.resolve(flag == "--load" and s.load or s.ckpt_path, out, "x"))
@@ -80,7 +80,7 @@ describe("a checkpoint on the command line", function()
   it("leaves the recipe behind it alone", function()
     dir:write("out/mine.lua", "return recipe {}")
     for _, recipe in ipairs { dir.path .. "/mine.lua", dir.path .. "/out/mine", "tiny/demo" } do
-      local parsed = options.parse({ "--load", out .. "/001-x", out .. "/002-x", recipe, "lr=1" }, require "moonreel.cli.train")
+      local parsed = words_of.parse({ "--load", out .. "/001-x", out .. "/002-x", recipe, "lr=1" }, require "moonreel.cli.train")
       assert.same({ recipe }, parsed.positional)
     end
   end)

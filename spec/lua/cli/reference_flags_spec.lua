@@ -1,7 +1,7 @@
 --- Every flag of the two reference training documents is accepted and sets its field; what nothing reads yet is refused by name.
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
-local options = require "moonreel.cli.options"
+local words_of = require "moonreel.settings.words"
 
 describe("flags of the references' training documents", function()
   local dir
@@ -61,7 +61,7 @@ describe("flags of the references' training documents", function()
     it(flag[1], function()
       local words = {}
       for word in flag[1]:gmatch("%S+") do words[#words + 1] = word end
-      local parsed = options.parse(words, require "moonreel.cli.train")
+      local parsed = words_of.parse(words, require "moonreel.cli.train")
       local recipe = flag[1]:find("memory_efficient", 1, true) and 'return recipe { dataset = { type = "video_text" } }' or "return recipe {}"
       assert.same(flag[3], dir:bake(recipe, parsed.overrides):get(flag[2]))
     end)
@@ -80,7 +80,7 @@ describe("flags of the references' training documents", function()
   end)
 
   it("take a prompt whole, also where a rendering takes several", function()
-    assert.same({ "raining, sea" }, options.parse({ "--prompt", "raining, sea" }, require "moonreel.cli.sample").options.prompt)
+    assert.same({ "raining, sea" }, words_of.parse({ "--prompt", "raining, sea" }, require "moonreel.cli.sample").options.prompt)
     assert.same({ "a", "b" }, dir:bake("return recipe {}", { "--prompt=['a', 'b']" }):get("sampling.prompts"))
   end)
 

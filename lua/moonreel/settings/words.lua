@@ -1,28 +1,29 @@
---- Splits a command's words into options, fields of the recipe and the rest. Ref: recipes.md 7.
+--- Words of a command line: options of the command, fields of the recipe and the rest. Ref: recipes.md 7.
 -- A command declares rows {"--name", help}, {"--name FILE", help} or {"-n, --name N", help}; `many = true` collects
 -- values. A row that does not begin with `-` is only help, and so are the rows of `fields`. With `overrides = true`
 -- the command takes a recipe: then every field of the registry is an option as well; `short_fields` = {n = "path"} gives
 -- some a letter. Abbreviations do not exist.
--- @module moonreel.cli.options
+-- @module moonreel.settings.words
 local fault = require "moonreel.recipe.fault"
 
-local options = {}
+local words = {}
 
 local truths = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false }
 
--- the parts of a row's head: short, name, value
-local function read_rows(rows)
+--- The options among a command's rows.
+---@param rows table[]|nil
+---@return table[]  {name, with dashes; short, value, many}
+function words.rows(rows)
   local out = {}
   for _, row in ipairs(rows or {}) do
     local short, rest = row[1]:match("^%-(%a), (.*)$")
     local name, value = (rest or row[1]):match("^%-%-([%w_-]+)%s*(.*)$")
     if name then
-      out[#out + 1] = { name = name:gsub("_", "-"), shown = name, short = short, value = value ~= "" and value or nil, many = row.many }
+      out[#out + 1] = { name = name:gsub("_", "-"), short = short, value = value ~= "" and value or nil, many = row.many }
     end
   end
   return out
 end
-options.rows = read_rows
 
 local function find(rows, name)
   name = name:gsub("_", "-")
@@ -33,17 +34,18 @@ end
 
 local function unknown(command, name, problem)
   local names = {}
-  for _, row in ipairs(read_rows(command.options)) do names[#names + 1] = row.name end
+  for _, row in ipairs(words.rows(command.options)) do names[#names + 1] = row.name end
   local near = require("moonreel.text.nearest")(name:gsub("_", "-"), names)
   if near then problem = ("no such option, did you mean '--%s'?"):format(near) end
   fault.usage("%s: --%s: %s", command.name, name, problem or ("no such option; try: moonreel " .. command.name .. " --help"))
 end
 
+--- Split the words of a command.
 ---@param args string[]
----@param command table  {name, options, overrides}
+---@param command table  {name, options, overrides, short_fields}
 ---@return table parsed  {positional = {...}, options = {name = value}, overrides = {{key, text, argument}}}
-function options.parse(args, command)
-  local rows = read_rows(command.options)
+function words.parse(args, command)
+  local rows = words.rows(command.options)
   local parsed = { positional = {}, options = {}, overrides = {} }
   local i = 1
 
@@ -99,13 +101,13 @@ function options.parse(args, command)
   local function whole_pattern(first)
     local base = require "moonreel.core.base"
     local function depth(path) return select(2, path:gsub("[^/]+", "")) end
-    local words = { first }
+    local paths = { first }
     while args[i + 1] and base.exists(first) and base.exists(args[i + 1]) and depth(args[i + 1]) == depth(first)
       and not args[i + 1]:match("%.lua$") and not base.exists(args[i + 1] .. ".lua") do
       i = i + 1
-      words[#words + 1] = args[i]
+      paths[#paths + 1] = args[i]
     end
-    return #words == 1 and first or "{" .. table.concat(words, ",") .. "}"
+    return #paths == 1 and first or "{" .. table.concat(paths, ",") .. "}"
   end
 
   local function field(name, given, word)
@@ -163,4 +165,4 @@ function options.parse(args, command)
   return parsed
 end
 
-return options
+return words

@@ -1,10 +1,10 @@
 --- Words of a command line: options, fields, the rest.
-local options = require "moonreel.cli.options"
+local words_of = require "moonreel.settings.words"
 
 local command = { name = "try", overrides = true, options = { { "--json", "" }, { "--out FILE", "" }, { "--tag WORD", "", many = true },
   { "-n, --nproc_per_node N", "" }, { "RECIPE", "only help" } } }
 
-local function parse(...) return options.parse({ ... }, command) end
+local function parse(...) return words_of.parse({ ... }, command) end
 
 local function fails(...)
   local ok, problem = pcall(parse, ...)
@@ -13,7 +13,7 @@ local function fails(...)
   return problem.message
 end
 
-describe("options.parse", function()
+describe("words.parse", function()
   it("tells options, fields and positional words apart, in any order", function()
     local p = parse("--json", "--out", "f", "recipe.lua", "lr=1", "--epochs", "3", "--optim.eps=4", "other")
     assert.same({ json = true, out = "f" }, p.options)
@@ -77,10 +77,10 @@ describe("options.parse", function()
   end)
 
   it("does not know fields for commands without a recipe", function()
-    local ok, problem = pcall(options.parse, { "--lr", "3" }, { name = "ls", options = {} })
+    local ok, problem = pcall(words_of.parse, { "--lr", "3" }, { name = "ls", options = {} })
     assert.is_false(ok)
     assert.equal("ls: --lr: no such option; try: moonreel ls --help", problem.message)
-    assert.same({ "lr=3" }, options.parse({ "lr=3" }, { name = "ls" }).positional)
+    assert.same({ "lr=3" }, words_of.parse({ "lr=3" }, { name = "ls" }).positional)
   end)
 end)
 
@@ -92,7 +92,7 @@ describe("options and fields", function()
     local override = require "moonreel.recipe.override"
     for _, one in ipairs(require("moonreel.cli.dispatch").commands()) do
       if one.overrides then
-        for _, row in ipairs(options.rows(one.options)) do
+        for _, row in ipairs(words_of.rows(one.options)) do
           local listed = one.name == "sample" and renderings[row.name]
           assert.is_true(listed or override.target(row.name) == nil, one.name .. " --" .. row.name .. " is a field as well")
         end
