@@ -7,12 +7,13 @@ local printer = require "moonreel.text.table"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|kernels|cli] [--threads N] [--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE]"
+  usage = "bench [step|demo-step|kernels|save|cli] [--threads N] [--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE]"
     .. " [--ops] [--json]",
   options = {
     {"step", "forward and backward of a cut of STDiT3-XL/2: TFLOP/s, share of the product peak, memory"},
     {"demo-step", "a whole training step of recipes/tiny/demo.lua: tokens per second"},
     {"kernels", "single ops at the sizes of `step`"},
+    {"save", "what a checkpoint takes from training: the stall of a save beside a plain copy of the state"},
     {"cli", "what a user waits for: bake, prompt, show, a large checkpoint from a cold cache; each beside its aim"},
     {"--threads N", "team size (default: all cores)"},
     {"--dtype TYPE", "f32 or bf16 (default: bf16 where the processor has it; demo-step: the recipe's)"},
@@ -117,6 +118,14 @@ function runs.kernels(o)
   end
 end
 
+function runs.save(o)
+  local r = require("moonreel.bench.save").measure(o)
+  return r, function()
+    print(("save: %d MiB: the step waits %.1f ms; a copy takes %.1f ms, the limit is 1.3 copies + 5 ms = %.1f ms: %s"):format(
+      r.bytes >> 20, r.stall_s * 1e3, r.copy_s * 1e3, r.limit_s * 1e3, r.stall_s <= r.limit_s and "met" or "MISSED"))
+  end
+end
+
 function runs.cli(o)
   local rows = require("moonreel.bench.cli").measure(o)
   return {cli = rows}, function()
@@ -147,7 +156,7 @@ function command.run(args)
   local names, o = parsed.positional, parsed.options
   if #names == 0 then names = {"step", "demo-step", "kernels"} end
   for _, name in ipairs(names) do
-    if not runs[name] then fault.usage("bench: '%s': expected step, demo-step, kernels or cli", name) end
+    if not runs[name] then fault.usage("bench: '%s': expected step, demo-step, kernels, save or cli", name) end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then fault.usage("bench: --dtype: expected f32 or bf16, got '%s'", o.dtype) end
   local function number(key, least)
