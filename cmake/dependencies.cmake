@@ -24,8 +24,12 @@ if(MR_ONEDNN)
     string(REGEX MATCHALL "[0-9]+" numbers "${numbers}")
     string(REPLACE ";" "." DNNL_VERSION "${numbers}")
     add_library(DNNL::dnnl UNKNOWN IMPORTED)
-    set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+    set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR}
+      INTERFACE_COMPILE_DEFINITIONS MR_HAVE_ONEDNN=1)
   endif()
+endif()
+if(NOT TARGET DNNL::dnnl)
+  add_library(DNNL::dnnl INTERFACE IMPORTED)  # own kernels
 endif()
 
 function(mr_summary)

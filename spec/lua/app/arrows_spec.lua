@@ -23,26 +23,23 @@ local function lines(path)
   end
 end
 
--- what is left when rooms that need nobody are taken away again and again: circles and those who lean on them
+-- is there a way along the arrows?
+local function reaches(arrows, from, to, seen)
+  if from == to then return true end
+  seen = seen or {}
+  seen[from] = true
+  for other in pairs(arrows[from] or {}) do
+    if not seen[other] and reaches(arrows, other, to, seen) then return true end
+  end
+  return false
+end
+
+-- the arrows that lie on a circle, with the lines that draw them
 local function circles(arrows)
-  local left = {}
-  for room, needs in pairs(arrows) do left[room] = needs end
-  local found
-  repeat
-    found = false
-    for room, needs in pairs(left) do
-      local free = true
-      for other in pairs(needs) do free = free and not left[other] end
-      if free then
-        left[room], found = nil, true
-        break
-      end
-    end
-  until not found
   local out = {}
-  for room, needs in pairs(left) do
+  for room, needs in pairs(arrows) do
     for other, place in pairs(needs) do
-      if left[other] then out[#out + 1] = ("%s -> %s at %s"):format(room, other, place) end
+      if reaches(arrows, other, room) then out[#out + 1] = ("%s -> %s at %s"):format(room, other, place) end
     end
   end
   table.sort(out)
@@ -52,7 +49,7 @@ end
 describe("a circle", function()
   it("is found, with the lines that close it", function()
     assert.equal("", circles { a = { b = "a:1", c = "a:2" }, b = { c = "b:1" }, c = {} })
-    assert.equal("a -> b at a:1\nb -> a at b:1", circles { a = { b = "a:1" }, b = { a = "b:1", c = "b:2" }, c = {} })
+    assert.equal("a -> b at a:1\nb -> a at b:1", circles { a = { b = "a:1" }, b = { a = "b:1", c = "b:2" }, c = {}, d = { a = "d:1" } })
   end)
 end)
 
@@ -77,4 +74,43 @@ describe("Lua rooms", function()
 
   it("need each other one way", function() assert.equal("", circles(arrows)) end)
   it("name modules that are there", function() assert.equal("", table.concat(missing, "\n")) end)
+end)
+
+describe("C rooms", function()
+  -- links of each room and the plug-ins, as CMakeLists.txt lists them
+  local links, plugins, text = {}, {}, base.read_file("CMakeLists.txt")
+  for kind, room, words in text:gmatch("\nmr_(%l*_?%l+)%((%l+) LINK ([^)]*)%)") do
+    -- a plug-in takes base from the program that opens it
+    plugins[room] = kind == "plugin"
+    links[room] = kind == "plugin" and { base = "CMakeLists.txt" } or {}
+    for other in words:gmatch("mr_(%l+)") do links[room][other] = "CMakeLists.txt" end
+  end
+  -- op.h declares what core/cpu gives out and core/op only fills in; run.h is of core/ckpt
+  local owner = { op = "cpu", run = "ckpt", random_inline = "base", status = "base" }
+  local arrows, unlinked = {}, {}
+  for _, path in ipairs(files("core", "%.[ch]$")) do
+    local room = path:match("^core/(%l+)/")
+    local header = path:match("^core/include/moonreel/([%l_]+)")
+    if header then room = owner[header] or header end
+    arrows[room] = arrows[room] or {}
+    for at, line in lines(path) do
+      local folder, name = line:match('^%s*#%s*include "([%l_]+)/([%l_]+)%.')
+      local other = folder == "moonreel" and (owner[name] or name) or folder
+      if other and other ~= room then
+        arrows[room][other] = arrows[room][other] or path .. ":" .. at
+        if links[room] and not plugins[other] and not reaches(links, room, other) then
+          unlinked[#unlinked + 1] = ("%s:%d: mr_%s does not link mr_%s"):format(path, at, room, other)
+        end
+      end
+    end
+  end
+
+  it("stand in CMakeLists.txt", function()
+    for room in pairs(arrows) do assert.is_true(links[room] ~= nil or room == "app", room) end
+  end)
+  it("need each other one way", function()
+    assert.equal("", circles(arrows))
+    assert.equal("", circles(links))
+  end)
+  it("include only what they link", function() assert.equal("", table.concat(unlinked, "\n")) end)
 end)
