@@ -1,71 +1,12 @@
-/* ckpt: care of the ckpt/ directory: names, leftovers of dead launches, retention (reference:
- * reliability 3.4). Names: step-N committed, step-N.tmp-RUN-FENCE.K in work, .replaced- and .trash- on
- * their way out, .bad- damaged and kept. Licence: Apache-2.0 */
+/* ckpt: care of the ckpt/ directory: leftovers of dead launches, retention (reference: reliability 3.4).
+ * Licence: Apache-2.0 */
 #include "save.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIGITS = 12, VERIFIED_LEAST = 2 };
-
-const char *mr_save_path(char buf[MR_SAVE_PATH], const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(buf, MR_SAVE_PATH, fmt, ap);
-    va_end(ap);
-    return buf;
-}
-
-const char *mr_ckpt_dir(const char *run_dir, int64_t step, char *buf, size_t cap)
-{
-    snprintf(buf, cap, "%s/ckpt/step-%012lld", run_dir, (long long)step);
-    return buf;
-}
-
-/* The step of a name that starts with "step-<12 digits>", the rest in *rest; -1 for other names. */
-static int64_t step_of(const char *name, const char **rest)
-{
-    if (strncmp(name, "step-", 5) || strspn(name + 5, "0123456789") != DIGITS) return -1;
-    *rest = name + 5 + DIGITS;
-    return strtoll(name + 5, NULL, 10);
-}
-
-static int newest_first(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x < y) - (x > y);
-}
-
-mr_status mr_ckpt_steps(const char *run_dir, int64_t **steps, int *n)
-{
-    char ckpt[MR_SAVE_PATH], **names;
-    int count;
-    *steps = NULL, *n = 0;
-    mr_save_path(ckpt, "%s/ckpt", run_dir);
-    if (!mr_path_exists(ckpt)) return MR_OK;
-    MR_TRY(mr_dir_list(ckpt, &names, &count));
-    int64_t *list = mr_alloc(sizeof *list * (size_t)(count + 1));
-    for (int i = 0; i < count && list; i++) {
-        const char *rest;
-        int64_t step = step_of(names[i], &rest);
-        if (step >= 0 && !*rest) list[(*n)++] = step;
-    }
-    mr_dir_list_free(names, count);
-    if (!list) return mr_fail_memory(sizeof *list * (size_t)count);
-    qsort(list, (size_t)*n, sizeof *list, newest_first);
-    *steps = list;
-    return MR_OK;
-}
-
-mr_status mr_save_make_dir(const char *run_dir, char ckpt[MR_SAVE_PATH])
-{
-    mr_save_path(ckpt, "%s/ckpt", run_dir);
-    if (mr_path_exists(ckpt)) return MR_OK;
-    MR_TRY(mr_dir_make(ckpt));
-    return mr_dir_sync(run_dir);
-}
+enum { VERIFIED_LEAST = 2 };
 
 /* ---- leftovers -------------------------------------------------------------------------------- */
 
@@ -88,10 +29,10 @@ mr_status mr_save_sweep(const mr_run_lock *lock)
     mr_status st = MR_OK;
     for (int i = 0; i < n && st == MR_OK; i++) {
         mr_save_path(path, "%s/%s", ckpt, names[i]);
-        if (step_of(names[i], &rest) >= 0 && is_ours(rest, lock)) st = mr_dir_remove(path);
+        if (mr_save_step_of(names[i], &rest) >= 0 && is_ours(rest, lock)) st = mr_dir_remove(path);
         if (strncmp(names[i], ".trash-", 7) == 0 || strncmp(names[i], "LATEST.tmp-", 11) == 0) st = mr_dir_remove(path);
         // killed between stepping aside and the commit: the old one takes its name again
-        int64_t step = strncmp(names[i], ".replaced-", 10) == 0 ? step_of(names[i] + 10, &rest) : -1;
+        int64_t step = strncmp(names[i], ".replaced-", 10) == 0 ? mr_save_step_of(names[i] + 10, &rest) : -1;
         if (step < 0) continue;
         mr_ckpt_dir(mr_run_lock_dir(lock), step, dir, sizeof dir);
         if (mr_path_exists(dir) || mr_io_table()->rename(path, dir)) st = mr_dir_remove(path);

@@ -10,6 +10,9 @@
 enum { MR_SAVE_PATH = 4096 };
 const char *mr_save_path(char buf[MR_SAVE_PATH], const char *fmt, ...) MR_PRINTF(2, 3);
 
+/* The step of a name that starts with "step-<12 digits>", the rest in *rest; -1 for other names. */
+int64_t mr_save_step_of(const char *name, const char **rest);
+
 /* <run_dir>/ckpt, made durably if it is not there; its path into `ckpt`. */
 mr_status mr_save_make_dir(const char *run_dir, char ckpt[MR_SAVE_PATH]);
 

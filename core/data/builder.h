@@ -28,7 +28,9 @@ struct mr_index_builder {
     bool ours, kept;                // tmp: made or taken up by us; holds rows for the next one
 };
 
-/* What memory keeps of the next row: its hot record, key and hash. */
+/* ---- note.c: what memory keeps of rows ----------------------------------------------------------- */
+
+/* Take note of the next row, added or read again. Errors: MR_E_MEMORY */
 mr_status data_builder_note(mr_index_builder *b, const mr_row *row);
 
 /* ---- resume.c: what killed builders left --------------------------------------------------------- */

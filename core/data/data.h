@@ -6,7 +6,7 @@
 
 #include <lmdb.h>
 
-/* ---- pack.c: rows as bytes, little endian ---------------------------------------------------- */
+/* ---- bytes.c: growing output, checked input, little endian ------------------------------------- */
 
 typedef struct data_pack {
     uint8_t *bytes;
@@ -28,8 +28,21 @@ const uint8_t *data_get(data_view *v, size_t n);
 static inline uint64_t data_zigzag(int64_t v) { return ((uint64_t)v << 1) ^ (uint64_t)(v >> 63); }
 static inline int64_t data_unzigzag(uint64_t v) { return (int64_t)(v >> 1) ^ -(int64_t)(v & 1); }
 
+/* ---- list.c: samples to be ------------------------------------------------------------------------ */
+
 /* text NULL: no caption; fault: why the row is refused before its file is looked at, or NULL */
 typedef struct data_input { const char *path, *text, *fault; uint64_t line; } data_input;
+typedef struct data_source {
+    mr_arena arena;
+    data_input *rows;
+    uint64_t n, cap;
+    char root[4096];        /* absolute */
+    char described[8192];   /* the meta text "sources" */
+} data_source;
+/* Append a sample; texts are copied. Errors: MR_E_MEMORY */
+mr_status data_source_add(data_source *s, const char *path, const char *text, uint64_t line);
+void data_source_fini(data_source *s);
+
 /* ---- squeeze.c: captions compressed against a dictionary of the index ----------------------------- */
 
 typedef struct data_squeeze data_squeeze;       /* a builder's */
@@ -46,6 +59,8 @@ mr_status data_unsqueeze_get(const data_unsqueeze *u, void *context, data_view *
                              const char **text);
 void *data_unsqueeze_context(void);
 void data_unsqueeze_context_free(void *context);
+
+/* ---- pack.c: rows as bytes ------------------------------------------------------------------------ */
 
 /* Values of the tables row, text and kf; `p` is emptied first. The last 4 bytes are a checksum. */
 mr_status data_pack_row(data_pack *p, const mr_row *row);
@@ -94,22 +109,13 @@ mr_status data_place(const char *file, int *copy);
 /* The network file system that holds `path`, or NULL; lent. Specs replace it. */
 extern const char *(*data_network)(const char *path);
 
-/* ---- source.c: lists of samples --------------------------------------------------------------- */
+/* ---- source.c, table.c: folders and lists of samples --------------------------------------------------------------- */
 
-typedef struct data_source {
-    mr_arena arena;
-    data_input *rows;
-    uint64_t n, cap;
-    char root[4096];        /* absolute */
-    char described[8192];   /* the meta text "sources" */
-} data_source;
 /* What an unfinished index was built from must be the same. Errors: MR_E_DATA, with what changed */
 mr_status data_source_same(const data_source *s, const char *described);
 mr_status data_source_read(data_source *s, const char *input, const mr_ingest_options *options);
-void data_source_fini(data_source *s);
 /* Rows of a CSV or JSON lines file; `want_text` makes a missing text column an error. */
 mr_status data_table_read(data_source *s, const char *file, bool want_text);
-mr_status data_source_add(data_source *s, const char *path, const char *text, uint64_t line);
 mr_status data_path_absolute(const char *path, char out[4096]);
 
 #endif
