@@ -1,5 +1,5 @@
-/* product: C = A B (+ C) (+ bias) for matrices with strides: oneDNN where it is built in and serves the
- * types, else the own kernels of isa/gemm.c. One object per node: made once from shapes, then run.
+/* product: C = A B (+ C) (+ bias) for matrices with strides: oneDNN where it is built in, serves the
+ * types and is not slower than the own kernels of isa/gemm.c and isa/amx_gemm.c, else those. One object per node: made once from shapes, then run.
  * Results depend on shapes, instruction set and team size only. Licence: Apache-2.0 */
 #ifndef MR_PRODUCT_H
 #define MR_PRODUCT_H
@@ -40,7 +40,7 @@ typedef struct mr_gemm {
 } mr_gemm;
 typedef void mr_gemm_fn(const mr_gemm *g);
 mr_gemm_fn mr_gemm_base, mr_gemm_avx2, mr_gemm_avx512;
-size_t mr_gemm_workspace(int64_t m, int64_t n, int64_t k, int threads);
+size_t mr_gemm_workspace(const mr_product_spec *s, int threads);
 
 /* The own product of bf16 on AMX tiles (isa/amx_gemm.c), faster than oneDNN 2.6 where it fits: one
  * matrix, a dense dimension in each operand. workspace: b_bytes + threads * own_bytes of its plan. */
