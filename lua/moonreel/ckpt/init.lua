@@ -168,6 +168,16 @@ local resolve = require "moonreel.ckpt.resolve"
 --- What `--load` or `--ckpt-path` means: see moonreel.ckpt.resolve.
 ckpt.resolve = resolve.resolve
 
+--- Open what a spec means, not verified: the newest that it names, damaged or not.
+---@param spec string      as for resolve
+---@param outputs string?  directory of the runs
+---@return mr.Checkpoint
+---@return table found     of resolve
+function ckpt.find(spec, outputs)
+  local found = ckpt.resolve(spec, outputs)
+  return ckpt.open(found.candidates[1]), found
+end
+
 --- Open what resolve found.
 ---@param found table      of ckpt.resolve
 ---@param lock userdata?   lock of the run, where it continues

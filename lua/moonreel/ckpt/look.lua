@@ -277,6 +277,8 @@ end
 
 --- What differs between two checkpoints. Reads both.
 ---@param options table|nil  map = function(name) or {pattern = replacement} over the names of b; pattern
+---@return table rows         {name, problem; only = "a" or "b"; a, b: shape and dtype; differing, of, first, max_abs}
+---@return integer compared   tensors
 function look.diff(a, b, options)
   local map = options and options.map
   local renamed, list, seen, rows = {}, {}, {}, {}
@@ -299,10 +301,11 @@ function look.diff(a, b, options)
   for _, name in ipairs(list) do
     local x, y = a:info(name), renamed[name] and b:info(renamed[name])
     if not (x and y) then
-      rows[#rows + 1] = { name = name, problem = x and "only in a" or "only in b" }
+      local only = x and "a" or "b"
+      rows[#rows + 1] = { name = name, problem = "only in " .. only, only = only }
     elseif x.dtype ~= y.dtype or not same(x.shape, y.shape) then
-      rows[#rows + 1] = { name = name, problem = ("%s %s / %s %s"):format(listing.shape(x.shape), x.dtype,
-        listing.shape(y.shape), y.dtype) }
+      local is, other = listing.shape(x.shape) .. " " .. x.dtype, listing.shape(y.shape) .. " " .. y.dtype
+      rows[#rows + 1] = { name = name, problem = is .. " / " .. other, a = is, b = other }
     else
       local d = a:compare(b, name, renamed[name])
       if d.differing > 0 then
@@ -312,7 +315,7 @@ function look.diff(a, b, options)
   end
   return listing.new(rows, { { key = "name" }, { key = "problem" }, { key = "differing", right = true }, { key = "of", right = true },
     { key = "max_abs", title = "largest", right = true } }, #rows == 0
-      and ("equal: %d tensors, bit for bit"):format(#list) or ("%d of %d tensors differ"):format(#rows, #list))
+      and ("equal: %d tensors, bit for bit"):format(#list) or ("%d of %d tensors differ"):format(#rows, #list)), #list
 end
 
 local quantities = { norm = norm_of }

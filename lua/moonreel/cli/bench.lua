@@ -15,7 +15,7 @@ local command = {
     {"kernels", "single ops at the sizes of `step`"},
     {"save", "what a checkpoint takes from training: the stall of a save beside a plain copy of the state"},
     {"cli", "what a user waits for: bake, prompt, show, a large checkpoint from a cold cache; each beside its aim"},
-    {"--threads N", "team size (default: all cores)"},
+    {"--threads N", "team size (default: all cores)", least = 1},
     {"--dtype TYPE", "f32 or bf16 (default: bf16 where the processor has it; demo-step: the recipe's)"},
     {"--seconds S", "time to spend per measurement (default 5); cli: at most 7 starts"},
     {"--peer", "run the same in PyTorch when it is installed (default; --no-peer leaves it out)"},
@@ -159,16 +159,9 @@ function command.run(args)
     if not runs[name] then fault.usage("bench: '%s': expected step, demo-step, kernels, save or cli", name) end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then fault.usage("bench: --dtype: expected f32 or bf16, got '%s'", o.dtype) end
-  local function number(key, least)
-    local value = o[key] and tonumber(o[key])
-    if o[key] and not (value and value >= least) then
-      fault.usage("bench: --%s: expected a number from %g on, got '%s'", key, least, o[key])
-    end
-    return value
-  end
-  local settings = {threads = math.tointeger(number("threads", 1) or 0), dtype = o.dtype, seconds = number("seconds", 0.01) or 5,
-    peer = o.peer ~= false, ops = o.ops}
-  if not settings.threads then fault.usage("bench: --threads: expected a whole number, got '%s'", o.threads) end
+  local seconds = tonumber(o.seconds or 5)
+  if not (seconds and seconds >= 0.01) then fault.usage("bench: --seconds: expected a number from 0.01 on, got '%s'", o.seconds) end
+  local settings = {threads = o.threads or 0, dtype = o.dtype, seconds = seconds, peer = o.peer ~= false, ops = o.ops}
   local has_peer = false
   for _, name in ipairs(names) do has_peer = has_peer or name:match("step$") ~= nil end
   if settings.peer and has_peer then

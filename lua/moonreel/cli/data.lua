@@ -8,59 +8,19 @@ local command = {
   summary = "build a sample index from a folder of clips, a CSV or JSON lines; verify one",
   usage = "data ingest DIR|FILE.csv|FILE.jsonl -o NAME.mrx | data verify NAME.mrx",
   options = {
-    { "-o NAME.mrx", "the index to write; an index of that name is replaced when the new one is sealed" },
+    { "-o, --output NAME.mrx", "the index to write; an index of that name is replaced when the new one is sealed" },
     { "--captions FILE", "for folders: a CSV or JSON lines file with path and text (default: NAME.txt or NAME.json beside a clip)" },
     { "--root DIR", "where relative paths start (default: the folder, or the folder of the list)" },
     { "--source NAME", "name of this source in the sample keys (default: main)" },
-    { "--threads N", "scanning threads (default: one per processor)" },
+    { "--threads N", "scanning threads (default: one per processor)", least = 1 },
     { "--continue", "go on where an ingest of the same input was killed, and keep what is done when this one is stopped" },
-    { "--commit N", "rows between two points to go on from (default: 262144, and never more than a minute)" },
+    { "--commit N", "rows between two points to go on from (default: 262144, and never more than a minute)", least = 1 },
     { "--json", "print the result as JSON" },
   },
 }
 
 local function usage(text)
   base.raise("MR_E_USAGE", text .. "; usage: moonreel " .. command.usage)
-end
-
--- option name -> {field, kind}
-local known = {
-  ["-o"] = { "output", "text" }, ["--output"] = { "output", "text" }, ["--captions"] = { "captions", "text" },
-  ["--root"] = { "root", "text" }, ["--source"] = { "source", "text" }, ["--threads"] = { "threads", "integer" },
-  ["--continue"] = { "resume", "flag" }, ["--commit"] = { "commit_rows", "integer" },
-  ["--json"] = { "json", "flag" },
-}
-
-local function parse(args)
-  local opts, words, i = {}, {}, 1
-  while i <= #args do
-    local word = args[i]
-    local name, value = word:match("^(%-%-[%w_-]+)=(.*)$")
-    name = name or word
-    local row = known[name]
-    if row and row[2] == "flag" then
-      if value then usage(name .. " takes no value") end
-      opts[row[1]] = true
-    elseif row then
-      if not value then
-        i = i + 1
-        value = args[i]
-      end
-      if not value or value == "" then usage(name .. " lacks its value") end
-      if row[2] == "integer" then
-        local n = math.tointeger(tonumber(value))
-        if not n or n < 1 then usage(("%s is '%s'; expected a whole number of 1 or more"):format(name, value)) end
-        value = n
-      end
-      opts[row[1]] = value
-    elseif word:sub(1, 1) == "-" and #word > 1 then
-      usage(("unknown option '%s'"):format(word))
-    else
-      words[#words + 1] = word
-    end
-    i = i + 1
-  end
-  return opts, words
 end
 
 -- one line that is redrawn on a terminal; elsewhere a line now and then
@@ -81,8 +41,10 @@ local stopped = {}
 
 local function ingest(input, opts)
   local data = require "moonreel.data"
-  local began_s, last, told = base.now_s(), base.now_s(), not opts.resume
-  return data.ingest(input, opts.output, opts, function(p)
+  local began_s, last, told = base.now_s(), base.now_s(), not opts.continue
+  local options = { captions = opts.captions, root = opts.root, source = opts.source, threads = opts.threads,
+    resume = opts.continue, commit_rows = opts.commit }
+  return data.ingest(input, opts.output, options, function(p)
     if not told then
       io.stderr:write(p.resumed > 0 and ("continues after %d of %d files\n"):format(p.resumed, p.total)
         or "nothing to continue, begins with the first file\n")
@@ -101,7 +63,7 @@ local function run_ingest(input, opts)
   signal.release()
   if not ok and result == stopped then
     io.stderr:write("moonreel: stopped by a signal; ",
-      opts.resume and "what was committed waits for --continue\n" or "nothing was written\n")
+      opts.continue and "what was committed waits for --continue\n" or "nothing was written\n")
     return 128 + number
   end
   if not ok then error(result, 0) end
@@ -132,7 +94,8 @@ end
 ---@param args string[]
 ---@return integer exit code
 function command.run(args)
-  local opts, words = parse(args)
+  local parsed = require("moonreel.settings.words").parse(args, command)
+  local opts, words = parsed.options, parsed.positional
   local job = words[1]
   if job ~= "ingest" and job ~= "verify" then usage(job and ("'%s' is no part of 'data'"):format(job) or "nothing to do") end
   if #words ~= 2 then usage(#words < 2 and "no input given" or ("'%s' is one input too many"):format(words[3])) end

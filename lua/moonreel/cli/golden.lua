@@ -14,12 +14,8 @@ local command = {
 }
 
 function command.run(args)
-  local dir, as_json = os.getenv("MOONREEL_GOLDEN"), false
-  for _, word in ipairs(args) do
-    if word == "--json" then as_json = true
-    elseif word:find("^%-") then base.raise("MR_E_USAGE", ("golden: unknown option '%s'; try: moonreel golden --help"):format(word))
-    else dir = word end
-  end
+  local parsed = require("moonreel.settings.words").parse(args, command)
+  local dir, as_json = parsed.positional[1] or os.getenv("MOONREEL_GOLDEN"), parsed.options.json
   if not dir then base.raise("MR_E_USAGE", "golden: expected a directory; try: moonreel golden spec/golden") end
   local sum = require("moonreel.golden").run(dir:gsub("(.)/+$", "%1"), as_json and function() end or function(line)
     print(line)

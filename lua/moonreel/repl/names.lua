@@ -50,9 +50,7 @@ function names.open(spec, outputs)
     base.raise("MR_E_USAGE",
       ("%s: no checkpoint, recipe, index or clip; expected .safetensors, .index.json, .pth, .bin, .lua, .mrx or a clip"):format(spec))
   end
-  local ckpt = require "moonreel.ckpt"
-  local found = ckpt.resolve(path, outputs)
-  local c = ckpt.open(found.candidates[1])
+  local c, found = require("moonreel.ckpt").find(path, outputs)
   return c, "ckpt", found.run
 end
 

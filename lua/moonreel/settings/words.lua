@@ -1,8 +1,8 @@
 --- Words of a command line: options of the command, fields of the recipe and the rest. Ref: recipes.md 7.
 -- A command declares rows {"--name", help}, {"--name FILE", help} or {"-n, --name N", help}; `many = true` collects
--- values. A row that does not begin with `-` is only help, and so are the rows of `fields`. With `overrides = true`
--- the command takes a recipe: then every field of the registry is an option as well; `short_fields` = {n = "path"} gives
--- some a letter. Abbreviations do not exist.
+-- values, `least = N` asks for a whole number of at least N. A row that does not begin with `-` is only help, and so are
+-- the rows of `fields`. With `overrides = true` the command takes a recipe: then every field of the registry is an option
+-- as well; `short_fields` = {n = "path"} gives some a letter. Abbreviations do not exist.
 -- @module moonreel.settings.words
 local fault = require "moonreel.recipe.fault"
 
@@ -12,14 +12,15 @@ local truths = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false
 
 --- The options among a command's rows.
 ---@param rows table[]|nil
----@return table[]  {name, with dashes; short, value, many}
+---@return table[]  {name, with dashes; short, value, many, least}
 function words.rows(rows)
   local out = {}
   for _, row in ipairs(rows or {}) do
     local short, rest = row[1]:match("^%-(%a), (.*)$")
     local name, value = (rest or row[1]):match("^%-%-([%w_-]+)%s*(.*)$")
     if name then
-      out[#out + 1] = { name = name:gsub("_", "-"), short = short, value = value ~= "" and value or nil, many = row.many }
+      out[#out + 1] = { name = name:gsub("_", "-"), short = short, value = value ~= "" and value or nil, many = row.many,
+        least = row.least }
     end
   end
   return out
@@ -50,10 +51,11 @@ function words.parse(args, command)
   local i = 1
 
   -- the next word as a value, unless it is an option itself
-  local function next_value(name, wanted)
+  local function next_value(option, wanted)
     local word = args[i + 1]
     if word == nil or word:match("^%-%-") then
-      fault.usage("%s: --%s: expected %s, got nothing; try: --%s=%s", command.name, name, wanted, name, wanted)
+      fault.usage("%s: %s: expected %s, got nothing; try: %s%s%s", command.name, option, wanted, option,
+        option:match("^%-%-") and "=" or " ", wanted)
     end
     i = i + 1
     return word
@@ -61,6 +63,13 @@ function words.parse(args, command)
 
   local function set(row, value)
     local key = row.name:gsub("-", "_")
+    if row.least then
+      local n = math.tointeger(tonumber(value))
+      if not n or n < row.least then
+        fault.usage("%s: --%s: expected a whole number of at least %d, got '%s'", command.name, row.name, row.least, value)
+      end
+      value = n
+    end
     if row.many then
       parsed.options[key] = parsed.options[key] or {}
       table.insert(parsed.options[key], value)
@@ -82,7 +91,7 @@ function words.parse(args, command)
     local row = find(rows, name)
     if row and row.value then
       if given == "" then fault.usage("%s: --%s: expected %s, got nothing", command.name, name, row.value) end
-      set(row, given or next_value(name, row.value))
+      set(row, given or next_value("--" .. name, row.value))
     elseif row then
       local text = flag_value(given)
       local value = truths[(text or "true"):lower()]
@@ -122,7 +131,7 @@ function words.parse(args, command)
       given = flag_value(given)
     else
       local taken = given == nil
-      given = given or next_value(name, "VALUE")
+      given = given or next_value("--" .. name, "VALUE")
       if taken and target.schema.tag == "checkpoint" then given = whole_pattern(given) end
     end
     local argument = word
@@ -148,7 +157,7 @@ function words.parse(args, command)
       local short_field = (command.short_fields or {})[word:sub(2, 2)]
       if short_field then row = { name = short_field, value = "N", is_field = true } end
       if not row then fault.usage("%s: %s: no such option; try: moonreel %s --help", command.name, word, command.name) end
-      local given = #word > 2 and word:sub(3) or not row.value or next_value(word:sub(2), row.value)
+      local given = #word > 2 and word:sub(3) or not row.value or next_value(word, row.value)
       if row.is_field then
         table.insert(parsed.overrides, { key = row.name, text = given, argument = ("-%s %s"):format(word:sub(2, 2), given) })
       else

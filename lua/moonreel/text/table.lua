@@ -1,5 +1,7 @@
 --- One way to print tables: aligned columns for people, JSON for programs.
 -- @module moonreel.text.table
+local clean = require "moonreel.text.clean"
+
 local printer = {}
 
 local function text_of(value)
@@ -10,11 +12,6 @@ end
 
 -- characters, not bytes: captions and names are UTF-8
 local function width(text) return utf8.len(text) or #text end
-
--- control characters never reach the terminal
-local function clean(text)
-  return (text:gsub("%c", function(c) return ("\\x%02x"):format(c:byte()) end))
-end
 
 --- A text cut to a width for people; JSON has it whole.
 ---@param text string

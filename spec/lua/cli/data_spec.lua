@@ -106,10 +106,18 @@ describe("moonreel data ingest", function()
   end)
 
   it("ends with 2 on wrong use", function()
-    for _, args in ipairs { "", "dance", "ingest", "ingest a b -o c", "ingest @/set", "ingest @/set -o", "ingest @/set -o x --threads none", "ingest @/set --wrong", "ingest @/set -o x --commit 0", "verify" } do
+    for _, args in ipairs { "", "dance", "ingest", "ingest a b -o c", "ingest @/set", "verify" } do
       local code, text = run(args)
       assert.equal(2, code)
       assert.matches("usage: moonreel data ingest", text)
+    end
+    for args, problem in pairs { ["ingest @/set -o"] = "%-o: expected NAME%.mrx, got nothing",
+      ["ingest @/set -o x --threads none"] = "%-%-threads: expected a whole number of at least 1, got 'none'",
+      ["ingest @/set -o x --commit 0"] = "%-%-commit: expected a whole number of at least 1, got '0'",
+      ["ingest @/set --wrong"] = "%-%-wrong: no such option" } do
+      local code, text = run(args)
+      assert.equal(2, code)
+      assert.matches("data: " .. problem, text)
     end
   end)
 end)

@@ -2,7 +2,7 @@
 local words_of = require "moonreel.settings.words"
 
 local command = { name = "try", overrides = true, options = { { "--json", "" }, { "--out FILE", "" }, { "--tag WORD", "", many = true },
-  { "-n, --nproc_per_node N", "" }, { "RECIPE", "only help" } } }
+  { "-n, --nproc_per_node N", "" }, { "--keep N", "", least = 1 }, { "RECIPE", "only help" } } }
 
 local function parse(...) return words_of.parse({ ... }, command) end
 
@@ -43,6 +43,14 @@ describe("words.parse", function()
     assert.same({ "a", "b" }, p.options.tag)
     assert.equal("8", parse("-n", "8").options.nproc_per_node)
     assert.equal("8", parse("-n8").options.nproc_per_node)
+  end)
+
+  it("takes whole numbers where a row asks for them", function()
+    assert.equal(3, parse("--keep", "3").options.keep)
+    for _, word in ipairs { "--keep=0", "--keep=2.5", "--keep=all" } do
+      assert.matches("try: %-%-keep: expected a whole number of at least 1, got", fails(word))
+    end
+    assert.matches("try: %-n: expected N, got nothing; try: %-n N", fails("-n"))
   end)
 
   it("takes back a pattern that the shell has expanded", function()
