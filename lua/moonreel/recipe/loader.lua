@@ -21,9 +21,9 @@ local function key_text(key)
   return type(key) == "number" and "element [" .. key .. "]" or "'" .. tostring(key) .. "'"
 end
 
--- keys of one run of a constructor, in order, and their lines
-local function keys_of(constructor, computed, at)
-  local keys, lines, position, k = {}, {}, 0, 0
+-- one run of a constructor: its keys in order, their lines (nil when all stand on its own), the key that may be nil
+local function written(constructor, computed, at)
+  local keys, lines, position, k, one_line, open_ended = {}, {}, 0, 0, true, nil
   for _, item in ipairs(constructor.items) do
     local key, line = item.key, item.line
     if item.positional then
@@ -37,10 +37,11 @@ local function keys_of(constructor, computed, at)
       fault.recipe("%s: %s is written twice in one table, first at line %d; the last one would win without a word",
         at(line), key_text(key), lines[key])
     end
-    if item.open_ended then constructor.open_ended = key end
+    if item.open_ended then open_ended = key end
+    one_line = one_line and line == constructor.line
     keys[#keys + 1], lines[key] = key, line
   end
-  return keys, lines
+  return { keys = keys, lines = not one_line and lines or nil, open_ended = open_ended }
 end
 
 -- what the rewritten constructors call: checks for values that plain Lua would drop, then remembers the lines
@@ -48,8 +49,16 @@ local function hooks(file, constructors)
   local open = {}
   local function at(line) return ("%s:%d"):format(file.shown, line) end
   local env = {}
+  -- keys that are all written out are the same at every run
+  local frames = {}
+  for id, constructor in ipairs(constructors) do
+    local computed = false
+    for _, item in ipairs(constructor.items) do computed = computed or item.computed end
+    frames[id] = { constructor = constructor, computed = {}, varies = computed }
+  end
   env.__open = function(id)
-    local frame = { constructor = constructors[id], computed = {} }
+    local frame = frames[id]
+    if frame.varies then frame = { constructor = frame.constructor, computed = {}, varies = true } end
     open[#open + 1] = frame
     return frame
   end
@@ -63,18 +72,17 @@ local function hooks(file, constructors)
   end
   env.__table = function(frame, t)
     open[#open] = nil
-    local constructor = frame.constructor
-    -- keys that are all written out are the same at every run
-    local keys, lines = constructor.keys, constructor.lines
-    if not keys then keys, lines = keys_of(constructor, frame.computed, at) end
-    if #frame.computed == 0 then constructor.keys, constructor.lines = keys, lines end
+    local line = frame.constructor.line
+    frame.written = frame.written or written(frame.constructor, frame.computed, at)
+    local keys, lines, open_ended = frame.written.keys, frame.written.lines, frame.written.open_ended
     for i = 1, #keys do
-      if t[keys[i]] == nil and keys[i] ~= constructor.open_ended then
+      local key = keys[i]
+      if t[key] == nil and key ~= open_ended then
         fault.recipe("%s: %s is nil, which Lua drops without a word; " ..
-          "try: recipe.none for no value, recipe.remove for the default", at(lines[keys[i]]), key_text(keys[i]))
+          "try: recipe.none for no value, recipe.remove for the default", at(lines and lines[key] or line), key_text(key))
       end
     end
-    place.remember(t, file.shown, constructor.line, lines)
+    place.remember(t, file.shown, line, lines)
     return t
   end
   return env

@@ -3,17 +3,18 @@
 -- @module moonreel.recipe.place
 local place = {}
 
--- table -> {file, line, lines = {key -> line}, values = {key -> value}}; the tables live as long as their recipe
+-- table -> {file, line, lines = {key -> line}, values = {key -> value}}, without the last two when all stand on one line;
+-- the tables live as long as their recipe
 local known = setmetatable({}, { __mode = "k" })
 
 --- Remember a constructor's table.
 ---@param t table
 ---@param file string  as shown in messages
 ---@param line integer
----@param lines table   key -> line
+---@param lines table|nil  key -> line; nil: all keys stand on the constructor's line
 function place.remember(t, file, line, lines)
-  local values = {}
-  for key in next, lines do values[key] = t[key] end
+  local values = lines and {}
+  for key in next, lines or {} do values[key] = t[key] end
   known[t] = { file = file, line = line, lines = lines, values = values }
 end
 
@@ -46,10 +47,12 @@ end
 function place.of_key(t, key, outer)
   local entry = known[t]
   if not entry then return outer end
-  local written = entry.values[key]
-  -- a key set later by code has the constructor's line (a NaN equals nothing, itself included)
-  local same = rawequal(written, t[key]) or written ~= written
-  local line = same and entry.lines[key] or entry.line
+  local line = entry.line
+  if entry.lines then
+    local written = entry.values[key]
+    -- a key set later by code has the constructor's line (a NaN equals nothing, itself included)
+    if rawequal(written, t[key]) or written ~= written then line = entry.lines[key] or line end
+  end
   if outer.file ~= entry.file then
     return { file = outer.file, line = outer.line, built = { file = entry.file, line = line } }
   end
