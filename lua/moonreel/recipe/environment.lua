@@ -4,7 +4,7 @@
 -- @module moonreel.recipe.environment
 local environment = {}
 
-environment.instructions = 50 * 1000 * 1000   -- budget of one bake
+environment.instructions = 20 * 1000 * 1000   -- budget of one bake; the largest shipped recipe takes one million
 environment.text_bytes = 16 * 1024 * 1024     -- longest text that a recipe may build
 
 local function fail(text) error(text, 3) end
