@@ -170,22 +170,38 @@ function Fold:list_items(write, value, old, keys)
   return out
 end
 
+--- Who gave the typed record at keys[1..count] its type, and what to try when a field does not suit it.
+---@return string
+function Fold:type_note(keys, count)
+  local path = table.move(keys, 1, count, 1, {})
+  path[count + 1] = "type"
+  local name = kinds.show(self:leaf(path))
+  local chain = self.chains[key_of(path, #path)]
+  local by, shown = chain[#chain].place, show_path(keys, count)
+  return ("its type is %s%s\n  try: %s = recipe.replace { type = %s, ... }, which drops inherited fields"):format(name,
+    by and " by " .. place.text(by) or " by default", shown, name)
+end
+
 --- Check a leaf's value against its schema; `p` is where it was written.
 -- @return the value in normal form
-local function checked(schema, keys, value, p)
+function Fold:checked(schema, keys, value, p)
   if value == marker.none then
     if not schema.none then fault.at(p, "%s: expected %s, got none", show_path(keys), kinds.expected(schema)) end
     return value
   end
   local good = kinds.check(schema, value)
   if good == nil then
-    fault.at(p, "%s: expected %s, got %s", show_path(keys), kinds.expected(schema),
-      type(value) == "table" and kinds.show(plain(value)) or kinds.came(value))
+    -- another file or argument may have changed what the field means
+    local record, note = self:schema(keys, #keys - 1), ""
+    if record.types and not record.fields[keys[#keys]] then
+      note = self:type_note(keys, #keys - 1)
+      note = note:find(place.text(p):gsub(":%d+$", ""), 1, true) and "" or "; " .. note
+    end
+    fault.at(p, "%s: expected %s, got %s%s", show_path(keys), kinds.expected(schema),
+      type(value) == "table" and kinds.show(plain(value)) or kinds.came(value), note)
   end
   return good
 end
-
-fold.checked = checked
 
 -- `betas.1=0.8`: one element of a list, counted from 1
 local function with_element(schema, keys, value, write)
@@ -206,6 +222,16 @@ local function with_element(schema, keys, value, write)
   return good
 end
 
+-- was a typed record replaced after a layer?
+function Fold:is_dropped(index, keys, upto)
+  local record = self:schema(keys, #keys - 1)
+  if not record.types or record.fields[keys[#keys]] then return false end
+  for later = index + 1, upto or #self.layers do
+    if self:effect(later, keys, #keys) then return true end
+  end
+  return false
+end
+
 --- Value of a leaf after layers 1..upto (default all); marker.none, or `absent` for a missing map entry.
 ---@param keys table
 ---@param upto integer|nil
@@ -221,7 +247,7 @@ function Fold:leaf(keys, upto, schema)
     self.default_writes = self.default_writes or {}
     write = self.default_writes[key_of(keys, #keys)] or write
     self.default_writes[key_of(keys, #keys)] = write
-    if write.value == nil then write.value = checked(schema, keys, self:call(write, keys, #keys, default, nil), write.place) end
+    if write.value == nil then write.value = self:checked(schema, keys, self:call(write, keys, #keys, default, nil), write.place) end
     default = write.value
   end
   local value = default
@@ -231,15 +257,19 @@ function Fold:leaf(keys, upto, schema)
     local reset, write, holder = self:effect(index, keys, #keys)
     local was = value
     local tag = write and write.tag
+    if write and self:is_dropped(index, keys, upto) then
+      -- a record of another type, replaced since: what it held is of no kind here
+      tag, value = nil, tag == "leaf" and write.value or value
+    end
     if reset == "remove" then value = default
     elseif reset == "replace" then value = #keys > 1 and self:schema(keys, #keys - 1).tag == "map" and absent or default
     elseif reset == "none" then value = absent end
     if tag == "leaf" then
-      value = checked(schema, keys, self:list_items(write, write.value, value, keys), write.place)
+      value = self:checked(schema, keys, self:list_items(write, write.value, value, keys), write.place)
     elseif tag == "element" then
       value = with_element(schema, keys, value, write)
     elseif tag == "none" then
-      value = checked(schema, keys, marker.none, write.place)
+      value = self:checked(schema, keys, marker.none, write.place)
     elseif tag == "remove" then
       value = default
     end

@@ -102,35 +102,24 @@ local function check_writes(job)
     if write.tag == "late" then write = write.result end
     if not write then return end
     if write.tag == "leaf" then
-      if not has_function(write.value) then fold.checked(schema, keys, write.value, write.place) end
+      if not has_function(write.value) then job.fold:checked(schema, keys, write.value, write.place) end
     elseif write.tag == "none" and not schema.none then
       fault.at(write.place, "%s: expected %s, got none", fold.show_path(keys), kinds.expected(schema))
     end
     if write.tag ~= "table" then return end
     for _, key in ipairs(environment.sorted_keys(write.children)) do
-      keys[#keys + 1] = key
-      local child = write.children[key]
-      local inner = job.fold:schema(keys)
-      if inner then
-        walk(index, child, keys, inner)
-      else
-        -- a field of another type: fine only where a stronger layer has replaced the record
-        keys[#keys] = nil
-        local live = index >= first_live(job, keys)
-        if live then
-          local type_keys = table.move(keys, 1, #keys, 1, {})
-          type_keys[#type_keys + 1] = "type"
-          local type_name = job.fold:leaf(type_keys)
-          local chain = job.fold.chains[table.concat(type_keys, "\0")]
-          local by = chain[#chain].place
-          local shown = fold.show_path(keys)
-          fault.at(child.place, "%s.%s: %s has no such field; its type is %s%s\n" ..
-            "  try: %s = recipe.replace { type = %s, ... }, which drops inherited fields",
-            shown, key, shown, kinds.show(type_name), by and " by " .. place.text(by) or " by default", shown, kinds.show(type_name))
-        end
+      -- a field of a type counts unless a stronger layer has replaced the record, perhaps by one of another type
+      local of_type = schema.types and not schema.fields[key]
+      if not of_type or index >= first_live(job, keys) then
         keys[#keys + 1] = key
+        local child, inner = write.children[key], job.fold:schema(keys)
+        if not inner then
+          local shown = fold.show_path(keys, #keys - 1)
+          fault.at(child.place, "%s.%s: %s has no such field; %s", shown, key, shown, job.fold:type_note(keys, #keys - 1))
+        end
+        walk(index, child, keys, inner)
+        keys[#keys] = nil
       end
-      keys[#keys] = nil
     end
   end
   for index, one in ipairs(job.layers) do walk(index, one.write, {}, registry.get().root) end

@@ -76,6 +76,17 @@ describe("merging", function()
     assert.equal("OpenSoraVAE_V1_2", over(base, "{}").vae.type)
   end)
 
+  it("changing type over an inherited field of another kind proposes replace as well", function()
+    local base = '{ model = { type = "STDiT3",\n patch_size = { 1, 1, 1 } } }'
+    local _, story = fault_over(base, '{ model = { type = "flux" } }')
+    assert.equal('base.lua:2: model.patch_size: expected integer of at least 1, got { 1, 1, 1 }; its type is "flux" by main.lua:1\n' ..
+      '  try: model = recipe.replace { type = "flux", ... }, which drops inherited fields', story)
+    assert.equal(2, over(base, '{ model = recipe.replace { type = "flux" } }').model.patch_size)
+    -- no such advice where the same file says both
+    local _, own = fault_over("{}", '{ model = { type = "flux", patch_size = { 1, 1, 1 } } }')
+    assert.equal("main.lua:1: model.patch_size: expected integer of at least 1, got { 1, 1, 1 }", own)
+  end)
+
   it("the defaults of a record follow its type", function()
     assert.equal(1872, dir:bake('return recipe { model = { type = "STDiT3-3B/2" } }').model.hidden_size)
     assert.equal(1152, dir:bake("return recipe {}").model.hidden_size)
