@@ -117,6 +117,12 @@ describe("the prompt in a terminal #terminal", function()
     see "x times the transpose of w"
     enter "plot({0, 5, 1, 4})"
     see "▀"
+    key "C-l"
+    -- this terminal says that it has no sixel
+    enter "imshow(T.from({2, 4}, {0, 1, 1, 0, 1, 0, 1, 1}))"
+    see "▒▒█▒"
+    enter "hist({1, 2, 2, 3}, {bins = 3})"
+    see "4 values in 3 bins"
   end)
 
   it("stops a Lua loop and a scan of 1 GB at Ctrl-C, within 0.2 s on an idle machine", function()
