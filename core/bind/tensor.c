@@ -42,6 +42,20 @@ int mr_bind_dims(lua_State *L, int arg, int64_t *dim)
 
 static const mr_view *view_at(lua_State *L, int arg) { return mr_tensor_view(mr_bind_tensor(L, arg)); }
 
+/* count(dims) -> elements of a shape, of any rank. */
+static int t_count(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_Unsigned n = 1;
+    for (lua_Integer i = luaL_len(L, 1); i > 0; i--) {
+        lua_geti(L, 1, i);
+        n *= (lua_Unsigned)luaL_checkinteger(L, -1);
+        lua_pop(L, 1);
+    }
+    lua_pushinteger(L, (lua_Integer)n);
+    return 1;
+}
+
 /* ---- making ---------------------------------------------------------------------------------------- */
 
 static int t_new(lua_State *L)
@@ -374,7 +388,7 @@ MR_BIND_ROOM(tensor)
     lua_setfield(L, -2, "__index");
     luaL_setfuncs(L, mr_bind_operators, 0);
     lua_pop(L, 1);
-    static const luaL_Reg rows[] = {{"new", t_new}, {"from", t_from}, {"wrap", t_wrap}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {{"new", t_new}, {"from", t_from}, {"wrap", t_wrap}, {"count", t_count}, {NULL, NULL}};
     luaL_newlib(L, rows);
     // Lua modules add methods to it
     luaL_getmetatable(L, TYPE);

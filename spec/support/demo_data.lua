@@ -31,6 +31,15 @@ function demo_data.path()
   return made .. "/demo.mrx"
 end
 
+--- The newest run directory of a name.
+function demo_data.run_dir(outputs, name)
+  local found
+  for _, entry in ipairs(base.list_dir(outputs)) do
+    if entry:match("^%d+%-(.*)$") == name then found = outputs .. "/" .. entry end
+  end
+  return found
+end
+
 --- Remove what path() made.
 function demo_data.remove()
   if made then os.execute("rm -r '" .. made .. "'") end

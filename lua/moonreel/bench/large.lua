@@ -1,6 +1,7 @@
 --- A checkpoint as large as Open-Sora 2.0's released model: its names and shapes over a hole in the file.
 -- Ref: hpcaitech/Open-Sora 7ad6a96, 11,891,390,528 weights.
 -- @module moonreel.bench.large
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 
 local large = {}
@@ -24,8 +25,7 @@ local single = {q_proj = {W, W}, k_proj = {W, W}, v_mlp = {W + MLP, W}, linear2 
 function large.tensors()
   local list, total = {}, 0
   local function add(name, ...)
-    local n = 1
-    for _, d in ipairs{...} do n = n * d end
+    local n = T.count{...}
     list[#list + 1] = {name = name, shape = {...}, n = n}
     total = total + n
   end

@@ -14,16 +14,10 @@ local step = {}
 step.model = {depth = 2, hidden_size = 1152, num_heads = 16, caption_channels = 512, model_max_length = 64}
 step.latent = {2, 4, 5, 32, 32}
 
-local function count(shape)
-  local n = 1
-  for _, d in ipairs(shape) do n = n * d end
-  return n
-end
-
 --- Normal numbers of a shape, the same in every run.
 function step.normal(name, shape)
   local v = {}
-  for i = 1, count(shape) do v[i] = base.random_normal(1, name, 0, 0, i - 1) end
+  for i = 1, T.count(shape) do v[i] = base.random_normal(1, name, 0, 0, i - 1) end
   return T.from(shape, v)
 end
 

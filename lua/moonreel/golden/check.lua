@@ -1,5 +1,6 @@
 --- Comparison of results with reference values: the worst error in units of its tolerance is kept.
 -- @module moonreel.golden.check
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
 
@@ -24,21 +25,15 @@ end
 
 function Check:passed() return self.count > 0 and self.worst <= 1 end
 
-local function count(t)
-  local n = 1
-  for _, d in ipairs(t.shape) do n = n * d end
-  return n
-end
-
 --- L2 norm of a tensor, and its number of elements.
 function check.norm(t)
-  local n = count(t)
+  local n = T.count(t.shape)
   local flat = t:to("f32"):reshape{n}
   return ops.sum_squares(flat):item() ^ 0.5, n
 end
 
 local function same_size(name, got, want)
-  local a, b = count(got), count(want)
+  local a, b = T.count(got.shape), T.count(want.shape)
   if a ~= b then
     base.raise("MR_E_SHAPE", string.format("%s: %d values came, %d are expected", name, a, b))
   end

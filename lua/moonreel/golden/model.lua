@@ -12,12 +12,6 @@ local text = require "moonreel.models.text"
 
 local VALUES, GRADIENTS = 1e-5, 1e-4
 
-local function count(shape)
-  local n = 1
-  for _, d in ipairs(shape) do n = n * d end
-  return n
-end
-
 -- an intermediate as the reference lays it out
 local function arrange(name, value, order)
   if name:find("^temporal_blocks%.%d+%.attn$") then return value:permute{0, 2, 1, 3} end
@@ -42,7 +36,7 @@ local function build_graph(f, m, inputs)
   end
   local out = m.net:forward(g, io)
   local total = ops.sum(out * io.loss_weight, {axes = {0, 1, 2, 3, 4}})
-  local loss = ops.affine(total, {scale = 1 / count(out.shape)})
+  local loss = ops.affine(total, {scale = 1 / T.count(out.shape)})
   g:output("out", out)
   g:output("loss", loss)
   local grads = g:backward(loss, {io.x, io.y})
@@ -63,7 +57,7 @@ local function forward_backward(f, result)
   local want, weight = f:tensor("out"), set.loss_weight
   result:l2("out", prog:get("out"), want, VALUES)
   -- the loss is a sum with both signs: its error counts against the size of what was summed
-  local size = check.norm(want) * check.norm(weight) / count(want.shape)
+  local size = check.norm(want) * check.norm(weight) / T.count(want.shape)
   result:add("loss", math.abs(prog:get("loss"):item() - f:tensor("loss"):item()) / size, VALUES)
   local rows = {}
   for _, name in ipairs(f.names) do
@@ -98,7 +92,7 @@ local function embeddings(f, result)
   for _, name in ipairs(f.names) do
     if name:find("^pos%.%d+$") then
       local args, shape = f:list(name .. ".args"), f.has[name].shape
-      if args[1] * args[2] * D ~= count(shape) then
+      if args[1] * args[2] * D ~= T.count(shape) then
         base.raise("MR_E_DATA", string.format("%s: %s is [%s], a grid of %d x %d has other sizes", f.path, name,
           table.concat(shape, ", "), args[1], args[2]))
       end

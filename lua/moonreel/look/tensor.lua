@@ -9,12 +9,6 @@ local tensor = {}
 
 local function is_tensor(x) return type(x) == "userdata" and (debug.getmetatable(x) or {}).__name == "mr.Tensor" end
 
-local function count(shape)
-  local n = 1
-  for _, d in ipairs(shape) do n = n * d end
-  return n
-end
-
 local ticks = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }
 
 --- Counts as a line of little bars.
@@ -74,7 +68,7 @@ local most_looked_at = 1 << 24
 
 --- Text of a tensor: shape, dtype, device, values of the corners, how they are spread.
 function tensor.text(t)
-  local n = count(t.shape)
+  local n = T.count(t.shape)
   local lines = { ("tensor [%s] %s cpu"):format(table.concat(t.shape, ", "), t.dtype) }
   if n == 0 then return lines[1] .. " (empty)" end
   lines[2] = corners(t)
@@ -179,7 +173,7 @@ end
 ---@return number[]
 function tensor.numbers(x, field)
   if is_tensor(x) then
-    if count(x.shape) > 1 << 22 then base.raise("MR_E_SHAPE", "plot: more than 4 million values; try: plot(x[0]) or hist(x)") end
+    if T.count(x.shape) > 1 << 22 then base.raise("MR_E_SHAPE", "plot: more than 4 million values; try: plot(x[0]) or hist(x)") end
     return x:to("f64"):totable()
   end
   if type(x) == "table" and x.tensor then return tensor.numbers(x:tensor(), field) end
@@ -249,7 +243,7 @@ function savers.csv(t, path)
   local shape = t.shape
   local columns = shape[#shape] or 1
   local get, lines = reader(t), {}
-  for row = 0, count(shape) // math.max(1, columns) - 1 do
+  for row = 0, T.count(shape) // math.max(1, columns) - 1 do
     local cells = {}
     for c = 0, columns - 1 do cells[c + 1] = ("%.9g"):format(get(row * columns + c)) end
     lines[#lines + 1] = table.concat(cells, ",")

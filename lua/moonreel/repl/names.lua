@@ -93,8 +93,8 @@ function names.environment()
     return value
   end
   env.decode = lazily("moonreel.repl.data", "decode")
-  env.diff, env.norms, env.trend = lazily("moonreel.ckpt.look", "diff"), lazily("moonreel.ckpt.look", "norms"),
-    lazily("moonreel.ckpt.look", "trend")
+  env.diff, env.norms = lazily("moonreel.ckpt.compare", "diff"), lazily("moonreel.ckpt.numbers", "norms")
+  env.trend = lazily("moonreel.ckpt.numbers", "trend")
   env.graph, env.block = lazily("moonreel.repl.graph", "new"), lazily("moonreel.repl.graph", "block")
   env.why = function(settings, key)
     if key == nil then settings, key = env.r or env.ckpt and env.ckpt.settings, settings end

@@ -3,6 +3,7 @@ local command = require "moonreel.cli.ckpt"
 local ckpt = require "moonreel.ckpt"
 local run = require "moonreel.run"
 local json = require "moonreel.core.json"
+local printed = require "spec.support.printed"
 
 local function meta(extra)
   local m = { recipe_hash = "r", dataset_fingerprint = "d", sampler = "s0", seed = 1, machine = {} }
@@ -15,16 +16,12 @@ local function f32(...) return string.pack("<" .. ("f"):rep(select("#", ...)), .
 describe("moonreel ckpt", function()
   local outputs, dir
 
-  --- Run the command; its exit code and what it printed.
+  -- run the command; its exit code and what it printed
   local function call(...)
-    local lines, real = {}, print
-    _G.print = function(text) lines[#lines + 1] = tostring(text) end
     local args = { ... }
     args[#args + 1] = "--outputs=" .. outputs
-    local ok, result = pcall(command.run, args)
-    _G.print = real
-    if not ok then error(result, 0) end
-    return result, table.concat(lines, "\n")
+    local text, code = printed(command.run, args)
+    return code, text
   end
 
   local function fails(...)

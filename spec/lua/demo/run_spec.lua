@@ -1,5 +1,6 @@
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
+local printed = require "spec.support.printed"
 
 describe("datasets.demo.run", function()
   local here = os.tmpname()
@@ -7,13 +8,12 @@ describe("datasets.demo.run", function()
 
   -- a script of datasets/demo with a command line of its own; what it prints is returned
   local function script(name, ...)
-    local outer, print_outer, printed = _G.arg, _G.print, {}
+    local outer = _G.arg
     _G.arg = { [0] = "datasets/demo/" .. name, ... }
-    _G.print = function(text) printed[#printed + 1] = tostring(text) end
-    local ok, result = pcall(dofile, "datasets/demo/" .. name)
-    _G.arg, _G.print = outer, print_outer
-    if not ok then error(result, 0) end
-    return result, table.concat(printed, "\n")
+    local ok, text, result = pcall(printed, dofile, "datasets/demo/" .. name)
+    _G.arg = outer
+    if not ok then error(text, 0) end
+    return result, text
   end
 
   teardown(function() os.execute("rm -rf '" .. here .. "'") end)
@@ -22,10 +22,10 @@ describe("datasets.demo.run", function()
     base.make_dir(here)
     script("build.lua", here .. "/clips")
     require("moonreel.data").ingest(here .. "/clips/demo.csv", here .. "/demo.mrx")
-    local code, printed = script("run.lua", "--json", "--out", here .. "/result", "outputs=" .. here .. "/outputs",
+    local code, told = script("run.lua", "--json", "--out", here .. "/result", "outputs=" .. here .. "/outputs",
       "data_path=" .. here .. "/demo.mrx", "steps=8", "threads=1", "num_sampling_steps=2", "cfg_scale=1", "sampling.seeds=[5]")
     assert.equal(1, code)
-    local result = json.decode(printed)
+    local result = json.decode(told)
     assert.is_false(result.ok)
     assert.equal(8, result.steps)
     assert.same({ clips = 300, colour = 300, direction = 300 }, result.measure_on_training)

@@ -16,6 +16,11 @@ describe("a tensor", function()
     assert.same({ 3, 0 }, T.new("f32", { 3 }):hist(2).counts)
   end)
 
+  it("has as many elements as its dimensions multiply to, of any rank", function()
+    assert.same({ 1, 6, 0, 2 }, { T.count {}, T.count { 2, 3 }, T.count { 4, 0 }, T.count { 1, 1, 1, 1, 1, 1, 1, 1, 2 } })
+    assert.is_false(pcall(T.count, { 1, "x" }))
+  end)
+
   it("says its shape, dtype and corners, and how many values are no numbers", function()
     local values = {}
     for i = 1, 20 do values[i] = i end

@@ -3,6 +3,7 @@ local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
+local printed = require "spec.support.printed"
 local repl = require "moonreel.repl"
 local torch_file = require "spec.support.torch_file"
 
@@ -11,20 +12,9 @@ describe("looking at", function()
 
   -- feed lines; what was printed, one text
   local function feed(...)
-    local out, real_print, real_write = {}, print, io.write
-    _G.print = function(...)
-      local parts = table.pack(...)
-      for i = 1, parts.n do parts[i] = tostring(parts[i]) end
-      out[#out + 1] = table.concat(parts, "\t")
-    end
-    rawset(io, "write", function(...) out[#out + 1] = table.concat { ... } end)
-    local ok, problem = pcall(function(...)
+    return (printed(function(...)
       for _, line in ipairs { ... } do session:feed((line:gsub("DIR", dir.path))) end
-    end, ...)
-    _G.print = real_print
-    rawset(io, "write", real_write)
-    assert(ok, problem)
-    return table.concat(out, "\n")
+    end, ...))
   end
 
   setup(function()

@@ -1,5 +1,6 @@
 --- docs/prompt.md: every line of the first hour, run in order in one session.
 local base = require "moonreel.core.base"
+local printed = require "spec.support.printed"
 local T = require "moonreel.core.tensor"
 
 describe("docs/prompt.md", function()
@@ -33,20 +34,11 @@ describe("docs/prompt.md", function()
   local text = base.read_file("docs/prompt.md")
   for title, block in text:gmatch("\n## ([^\n]*)\n.-```lua\n(.-)```") do
     it("runs: " .. title, function()
-      local real, out = print
-      local real_write = io.write
       for line in block:gmatch("[^\n]+") do
         local code, want = line:match("^(.-)%s*%-%->%s*(.-)%s*$")
-        out = {}
-        _G.print = function(x) out[#out + 1] = tostring(x) end
-        rawset(io, "write", function(...) out[#out + 1] = table.concat { ... } end)
-        local ok, state = pcall(session.feed, session, code or line)
-        _G.print = real
-        rawset(io, "write", real_write)
-        assert(ok, state)
-        local printed = table.concat(out, "\n")
-        if title ~= "When something goes wrong" then assert.is_true(state == "done" or state == "more", line .. "\n" .. printed) end
-        if want then assert.is_true(printed:find(want, 1, true) ~= nil, line .. "\n" .. printed) end
+        local told, state = printed(session.feed, session, code or line)
+        if title ~= "When something goes wrong" then assert.is_true(state == "done" or state == "more", line .. "\n" .. told) end
+        if want then assert.is_true(told:find(want, 1, true) ~= nil, line .. "\n" .. told) end
       end
     end)
   end

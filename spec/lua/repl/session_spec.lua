@@ -1,27 +1,20 @@
 --- The prompt without a terminal: input, results, tensors, help, completion.
 local repl = require "moonreel.repl"
 local base = require "moonreel.core.base"
+local printed = require "spec.support.printed"
 
 describe("the prompt", function()
   local session
   before_each(function() session = repl.new() end)
 
-  --- Feed lines; the state of the last one and all that was printed.
+  -- feed lines; the state after the last one and all that was printed
   local function feed(...)
-    local out, real_print, real_write, state = {}, print, io.write, nil
-    _G.print = function(...)
-      local parts = table.pack(...)
-      for i = 1, parts.n do parts[i] = tostring(parts[i]) end
-      out[#out + 1] = table.concat(parts, "\t")
-    end
-    rawset(io, "write", function(...) out[#out + 1] = table.concat { ... } end)
-    local ok, problem = pcall(function(...)
+    local text, state = printed(function(...)
+      local state
       for _, line in ipairs { ... } do state = session:feed(line) end
+      return state
     end, ...)
-    _G.print = real_print
-    rawset(io, "write", real_write)
-    assert(ok, problem)
-    return state, table.concat(out, "\n")
+    return state, text
   end
 
   it("prints expressions without return and keeps the last one in _", function()

@@ -16,15 +16,6 @@ local function train(out, name, ...)
   assert.equal(0, result.exit, result.output)
 end
 
--- the run's directory: the newest with this name
-local function run_dir(out, name)
-  local found
-  for _, entry in ipairs(base.list_dir(out)) do
-    if entry:match("^%d+%-(.*)$") == name then found = out .. "/" .. entry end
-  end
-  return found
-end
-
 describe("trainer, resumed", function()
   local out = demo_data.scratch()
   teardown(function()
@@ -35,7 +26,7 @@ describe("trainer, resumed", function()
   it("gives the same bits in two uninterrupted runs", function()
     train(out, "first")
     train(out, "second")
-    assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff", run_dir(out, "first"), run_dir(out, "second")))
+    assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff", demo_data.run_dir(out, "first"), demo_data.run_dir(out, "second")))
   end)
 
   it("gives the same bits after " .. KILLS .. " kills at random moments", function()
@@ -53,7 +44,7 @@ describe("trainer, resumed", function()
     end
     assert.equal(KILLS, kills)
     train(out, "killed", "load=latest")
-    assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff", run_dir(out, "first"), run_dir(out, "killed")))
-    assert.equal(STEPS, require("moonreel.ckpt").steps(run_dir(out, "killed"))[1])
+    assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff", demo_data.run_dir(out, "first"), demo_data.run_dir(out, "killed")))
+    assert.equal(STEPS, require("moonreel.ckpt").steps(demo_data.run_dir(out, "killed"))[1])
   end)
 end)

@@ -79,14 +79,7 @@ describe("trainer.stages", function()
     return result.output
   end
 
-  -- the newest run directory of a name
-  local function run_dir(name)
-    local found
-    for _, entry in ipairs(base.list_dir(out)) do
-      if entry:match("^%d+%-(.*)$") == name then found = out .. "/" .. entry end
-    end
-    return found
-  end
+  local function run_dir(name) return demo_data.run_dir(out, name) end
 
   local function assert_same(a, b)
     for _, stage in ipairs { "a", "b", "c" } do

@@ -33,7 +33,7 @@ return function(opts, first, second)
   for _, key in ipairs(a.manifest and b.manifest and compared_facts or {}) do
     if a.manifest[key] ~= b.manifest[key] then found[#found + 1] = { kind = key, a = a.manifest[key], b = b.manifest[key] } end
   end
-  local rows, compared = require("moonreel.ckpt.look").diff(a, b)
+  local rows, compared = require("moonreel.ckpt.compare").diff(a, b)
   for _, row in ipairs(rows) do
     found[#found + 1] = { kind = "tensor", name = row.name, only = row.only, a = row.a, b = row.b, differing = row.differing,
       of = row.of, first = row.first, max_abs = row.max_abs }

@@ -1,0 +1,81 @@
+--- A checkpoint against another one, or against the model of a recipe.
+-- @module moonreel.ckpt.compare
+local names = require "moonreel.ckpt.names"
+local listing = require "moonreel.text.listing"
+
+local compare = {}
+
+local function same(a, b) return table.concat(a, ",") == table.concat(b, ",") end
+
+--- What differs between two checkpoints. Reads both.
+---@param options table|nil  map = function(name) or {pattern = replacement} over the names of b; pattern
+---@return table rows         {name, problem; only = "a" or "b"; a, b: shape and dtype; differing, of, first, max_abs}
+---@return integer compared   tensors
+function compare.diff(a, b, options)
+  local map = options and options.map
+  local renamed, list, seen, rows = {}, {}, {}, {}
+  for _, name in ipairs(b:names()) do
+    local as = name
+    if type(map) == "function" then
+      as = map(name) or name
+    elseif map then
+      for pattern, replacement in pairs(map) do as = as:gsub(pattern, replacement) end
+    end
+    renamed[as] = name
+  end
+  local function add(name)
+    if not seen[name] then list[#list + 1] = name end
+    seen[name] = true
+  end
+  for _, name in ipairs(a:names()) do add(name) end
+  for name in pairs(renamed) do add(name) end
+  list = names.matching(names.sort(list), options and options.pattern)
+  for _, name in ipairs(list) do
+    local x, y = a:info(name), renamed[name] and b:info(renamed[name])
+    if not (x and y) then
+      local only = x and "a" or "b"
+      rows[#rows + 1] = { name = name, problem = "only in " .. only, only = only }
+    elseif x.dtype ~= y.dtype or not same(x.shape, y.shape) then
+      local is, other = listing.shape(x.shape) .. " " .. x.dtype, listing.shape(y.shape) .. " " .. y.dtype
+      rows[#rows + 1] = { name = name, problem = is .. " / " .. other, a = is, b = other }
+    else
+      local d = a:compare(b, name, renamed[name])
+      if d.differing > 0 then
+        rows[#rows + 1] = { name = name, problem = "differs", differing = d.differing, of = d.n, max_abs = d.max_abs, first = d.first }
+      end
+    end
+  end
+  return listing.new(rows, { { key = "name" }, { key = "problem" }, { key = "differing", right = true }, { key = "of", right = true },
+    { key = "max_abs", title = "largest", right = true } }, #rows == 0
+      and ("equal: %d tensors, bit for bit"):format(#list) or ("%d of %d tensors differ"):format(#rows, #list)), #list
+end
+
+--- Does the model of a recipe find its weights here? Rows: missing, unexpected, and shapes that differ.
+---@param ckpt mr.Checkpoint
+---@param recipe string|table  a recipe's name, or settings
+function compare.fits(ckpt, recipe)
+  local settings = type(recipe) == "string" and require("moonreel.settings").bake(recipe) or recipe
+  local parts = require("moonreel.models.pipeline").new({ model = settings:plain("model"), vae = settings:plain("vae"),
+    text_encoder = settings:plain("text_encoder"), compat = settings.compat ~= nil }, "bf16")
+  local rows, known = {}, {}
+  for _, p in ipairs(parts.params:list()) do
+    known[p.name] = true
+    local info = ckpt:info(p.name)
+    -- what a checkpoint does not store is made anew from the recipe
+    if not info and not p.buffer then
+      rows[#rows + 1] = { name = p.name, problem = "missing", model = p.shape }
+    elseif info and not same(info.shape, p.shape) then
+      rows[#rows + 1] = { name = p.name, problem = "shape", model = p.shape, file = info.shape }
+    end
+  end
+  for _, name in ipairs(names.sort(ckpt:names())) do
+    local _, parameter = names.kind(name)
+    if not known[parameter] then rows[#rows + 1] = { name = name, problem = "unexpected", file = ckpt:info(name).shape } end
+  end
+  local note = #rows == 0 and ("fits: %d parameters"):format(#parts.params:list())
+    or ("%d problems; the model has %d parameters"):format(#rows, #parts.params:list())
+  return listing.new(rows, { { key = "name" }, { key = "problem" }, { key = "model", format = listing.shape },
+    { key = "file", format = listing.shape } }, note)
+end
+
+return compare

@@ -1,0 +1,74 @@
+--- One tensor of a checkpoint, read when it is asked for; then it does what any tensor does.
+-- @module moonreel.ckpt.entry
+local T = require "moonreel.core.tensor"
+local clean = require "moonreel.text.clean"
+local listing = require "moonreel.text.listing"
+
+---@class moonreel.Entry
+---@field name string
+---@field dtype string
+---@field shape integer[]
+---@field bytes integer
+local Entry = { __name = "moonreel.Entry" }
+local own = {}
+
+local direct = { f64 = true, f32 = true, bf16 = true, i64 = true, i32 = true, u8 = true, bool = true }
+
+--- The tensor, read now; dtypes that nothing computes with (f16, f8, ...) become f32.
+---@return mr.Tensor
+function own:tensor()
+  if self.kept then return self.kept end
+  local t
+  if direct[self.dtype] then
+    t = T.new(self.dtype, self.shape)
+    if T.count(self.shape) > 0 then self.ckpt:read(self.name, t:ptr()) end
+  else
+    t = T.new("f32", self.shape)
+    self.ckpt.handle:read_f32(self.name, t)
+  end
+  rawset(self, "kept", t)
+  return t
+end
+
+--- Numbers of the tensor, read piece by piece.
+function own:stats() return self.ckpt:stats(self.name) end
+
+--- Counts of the finite values in equal bins, read piece by piece.
+---@param bins integer|nil  32
+function own:hist(bins)
+  local at, n, piece = 0, T.count(self.shape), 1 << 20
+  return require("moonreel.look.tensor").histogram(function()
+    if at >= n then return nil end
+    local t = T.new("f32", { math.min(piece, n - at) })
+    self.ckpt.handle:read_f32(self.name, t, at)
+    at = at + piece
+    return t
+  end, self:stats(), bins or 32)
+end
+
+--- Write it to a file; see save of a tensor.
+---@param path string
+function own:save(path) return require("moonreel.look.tensor").save(self:tensor(), path) end
+
+-- positions and whatever else a tensor can do
+function Entry.__index(self, key)
+  if own[key] then return own[key] end
+  if math.type(key) == "integer" or type(key) == "string" and key:find("^%s*[%d:-]") then return self:tensor()[key] end
+  local method = T.methods[key]
+  return method and function(_, ...) return method(self:tensor(), ...) end
+end
+
+function Entry.__tostring(self)
+  return ("%s  %s %s  %s"):format(clean(self.name), listing.shape(self.shape), self.dtype, listing.size(self.bytes))
+end
+
+--- A tensor by name, not read yet; nil when there is none.
+---@param ckpt mr.Checkpoint
+---@param name string
+---@return moonreel.Entry|nil
+return function(ckpt, name)
+  local info = ckpt:info(name)
+  if not info then return nil end
+  info.ckpt = ckpt
+  return setmetatable(info, Entry)
+end
