@@ -1,7 +1,7 @@
 /* bench: product peak and memory rate. Licence: Apache-2.0
  *
- * Weights are packed once, as a program keeps them between steps: the peak is what a network made of
- * nothing but forward products would reach. */
+ * Weights are packed beforehand: the peak is what a network made of nothing but forward products would
+ * reach if packing cost nothing. */
 #include "moonreel/bench.h"
 #include "cpu/cpu.h"
 #include "cpu/product.h"

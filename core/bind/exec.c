@@ -80,7 +80,7 @@ static int e_new(lua_State *L)
     mr_exec_options o = {
         .training = mr_bind_opt_bool(L, 3, "training", false), .ema = mr_bind_opt_bool(L, 3, "ema", false),
         .no_moments = mr_bind_opt_bool(L, 3, "no_moments", false), .poison = mr_bind_opt_bool(L, 3, "poison", false),
-        .no_pack = mr_bind_opt_bool(L, 3, "no_pack", false), .no_reuse = mr_bind_opt_bool(L, 3, "no_reuse", false)};
+        .no_reuse = mr_bind_opt_bool(L, 3, "no_reuse", false)};
     void **box = mr_bind_box(L, "mr.Exec");
     executor *e;
     if (!MR_NEW(e)) mr_bind_check(L, mr_fail_memory(sizeof *e));
@@ -97,12 +97,6 @@ static int e_new(lua_State *L)
 static int x_sync(lua_State *L)
 {
     mr_bind_check(L, mr_exec_sync(mr_bind_exec(L, 1)));
-    return 0;
-}
-
-static int x_pack(lua_State *L)
-{
-    mr_bind_check(L, mr_exec_pack(mr_bind_exec(L, 1)));
     return 0;
 }
 
@@ -216,7 +210,7 @@ MR_BIND_ROOM(exec)
 {
     static const luaL_Reg device_rows[] = {{"facts", d_facts}, {"compute", d_compute}, {NULL, NULL}};
     static const luaL_Reg exec_rows[] = {
-        {"compile", mr_bind_program_new}, {"sync", x_sync}, {"pack", x_pack}, {"init", x_init}, {"refresh", x_refresh},
+        {"compile", mr_bind_program_new}, {"sync", x_sync}, {"init", x_init}, {"refresh", x_refresh},
         {"has", x_has}, {"bytes", x_bytes}, {"read", x_read}, {"write", x_write}, {"param", x_param},
         {"set_param", x_set_param}, {NULL, NULL}};
     mr_bind_type(L, "mr.Device", device_rows, NULL, unref_device);

@@ -83,7 +83,7 @@ static int p_memory(lua_State *L)
     mr_memory m = mr_program_memory(check_program(L, 1));
     const struct { const char *name; size_t bytes; } rows[] = {
         {"arena", m.arena}, {"bound", m.bound}, {"params", m.params}, {"state", m.state}, {"inputs", m.inputs},
-        {"consts", m.consts}, {"packed", m.packed}, {"library", m.library}};
+        {"consts", m.consts}, {"library", m.library}};
     lua_createtable(L, 0, MR_COUNT(rows));
     for (size_t i = 0; i < MR_COUNT(rows); i++)
         lua_pushinteger(L, (lua_Integer)rows[i].bytes), lua_setfield(L, -2, rows[i].name);
@@ -107,7 +107,7 @@ static int p_plan(lua_State *L)
     lua_pushnumber(L, seconds), lua_setfield(L, -2, "seconds");
     push_cost(L, mr_program_cost(p));
     p_memory(L), lua_setfield(L, -2, "memory");
-    lua_pushinteger(L, (lua_Integer)(m.arena + m.params + m.state + m.inputs + m.consts + m.packed + m.library));
+    lua_pushinteger(L, (lua_Integer)(m.arena + m.params + m.state + m.inputs + m.consts + m.library));
     lua_setfield(L, -2, "total");
     return 1;
 }

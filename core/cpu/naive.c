@@ -51,7 +51,7 @@ mr_status mr_op_run_naive(const mr_op *op, const mr_call *call)
         used += stand_in_bytes(&v->desc);
     }
 #undef PLACE
-    wide.workspace = NULL, wide.packed = NULL, wide.state = NULL;
+    wide.workspace = NULL, wide.state = NULL;
     MR_TRY(op->naive(&wide));
     for (int i = 0; i < call->n_out; i++)
         if (wide.out[i].data != call->out[i].data) MR_TRY(mr_view_copy(&call->out[i], &wide.out[i]));

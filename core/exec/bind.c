@@ -26,7 +26,6 @@ void mr_program_bind(mr_program *p)
         for (int k = 0; k < s->node->n_in; k++) s->call.in[k].data = address(p, s->node->in[k]);
         for (int k = 0; k < s->node->n_out; k++) s->call.out[k].data = address(p, s->node->out[k]);
         s->call.workspace = s->workspace_bytes ? (void *)(p->exec->arena + mr_layout_workspace(p->layout, p->step_node[i])) : NULL;
-        s->call.packed = p->step_packed[i] ? (const void *)p->step_packed[i]->step.dst : NULL;
     }
     for (int i = p->n_setup + p->n_run; i < p->n_setup + p->n_run + p->n_copies; i++) {
         const result *r = &p->outputs[p->step_node[i]];

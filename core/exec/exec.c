@@ -56,7 +56,6 @@ void mr_exec_free(mr_exec *e)
     if (!e) return;
     e->dev->ops->sync(e->dev);
     while (e->programs) mr_program_free(e->programs);
-    mr_packed_free(e);
     for (int i = 0; i < e->n_regions; i++)
         if (e->regions[i].at) e->dev->ops->free(e->dev, e->regions[i].at, e->regions[i].bytes, MR_SPACE_DEVICE);
     if (e->arena) e->dev->ops->free(e->dev, e->arena, e->arena_bytes, MR_SPACE_DEVICE);
@@ -115,7 +114,6 @@ mr_status mr_exec_write(mr_exec *e, const char *name, size_t at, const void *src
 {
     region *r;
     MR_TRY(find(e, name, at, bytes, &r));
-    if (strcmp(r->name, "w") == 0 || strcmp(r->name, "frozen") == 0) e->stale = true;
     return bytes ? e->dev->ops->copy_in(e->dev, r->at + at, src, bytes) : MR_OK;
 }
 
@@ -153,7 +151,6 @@ mr_status mr_exec_init_params(mr_exec *e, uint64_t seed)
         if (mr_exec_has(e, "master")) MR_TRY_GOTO(put(e, "master", MR_F32, p->offset, n, values, NULL));
         if (mr_exec_has(e, "ema")) MR_TRY_GOTO(put(e, "ema", MR_F32, p->offset, n, values, NULL));
     }
-    st = mr_exec_pack(e);
 out:
     mr_free(values);
     return st;
@@ -162,7 +159,7 @@ out:
 mr_status mr_exec_refresh(mr_exec *e)
 {
     enum { PIECE = 1 << 18 };
-    if (!e->params || mr_params_compute(e->params) == MR_F32) return mr_exec_pack(e);
+    if (!e->params || mr_params_compute(e->params) == MR_F32) return MR_OK;
     float *values = mr_alloc(PIECE * 2 * sizeof *values);
     if (!values) return mr_fail_memory(PIECE * 2 * sizeof *values);
     mr_status st = MR_OK;
@@ -172,7 +169,6 @@ mr_status mr_exec_refresh(mr_exec *e)
         MR_TRY_GOTO(mr_exec_read(e, "master", (size_t)at * 4, values, (size_t)m * 4));
         MR_TRY_GOTO(put(e, "w", mr_params_compute(e->params), at, m, values, values + PIECE));
     }
-    st = mr_exec_pack(e);
 out:
     mr_free(values);
     return st;

@@ -30,22 +30,6 @@ static mr_status make_steps(mr_program *p, size_t *workspace)
     return MR_OK;
 }
 
-static mr_status pack_weights(mr_program *p)
-{
-    for (int i = p->n_setup; i < p->n_setup + p->n_run; i++) {
-        mr_step *s = &p->steps[i];
-        MR_TRY(mr_packed_for(p->exec, p->graph, s, &p->step_packed[i]));
-        if (p->step_packed[i]) p->uses_packed = true;
-        for (int k = 0; k < s->node->n_out; k++) {
-            if (s->node->out[k] == MR_NONE) continue;
-            const mr_storage *st = mr_graph_storage(p->graph, mr_graph_value(p->graph, s->node->out[k])->storage);
-            const region *r = st->kind == MR_REGION ? mr_exec_region(p->exec, st->region) : NULL;
-            if (r && (strcmp(r->name, "w") == 0 || strcmp(r->name, "frozen") == 0)) p->writes_weights = true;
-        }
-    }
-    return MR_OK;
-}
-
 /* ---- blocks of the program: input slots, constants, results ---------------------------------------- */
 
 static bool is_read(const mr_graph *g, int storage)
@@ -161,12 +145,11 @@ static mr_status room_for(mr_program *p)
     size_t steps = nodes + outputs;
     p->steps = mr_calloc(steps, sizeof *p->steps);
     p->clocks = mr_calloc(steps, sizeof *p->clocks);
-    p->step_packed = mr_calloc(steps, sizeof *p->step_packed);
     p->step_node = mr_calloc(steps, sizeof *p->step_node);
     p->place = mr_calloc(storages, sizeof *p->place);
     p->slots = mr_calloc(storages, sizeof *p->slots);
     p->outputs = mr_calloc(outputs, sizeof *p->outputs);
-    if (!p->steps || !p->clocks || !p->step_packed || !p->step_node || !p->place || !p->slots || !p->outputs)
+    if (!p->steps || !p->clocks || !p->step_node || !p->place || !p->slots || !p->outputs)
         return mr_fail_memory(steps * sizeof *p->steps);
     return MR_OK;
 }
@@ -189,7 +172,6 @@ static mr_status build(mr_program *p)
     MR_TRY(place_storages(p));
     MR_TRY(place_results(p));
     MR_TRY(get_blocks(p));
-    MR_TRY(pack_weights(p));
     MR_TRY(grow_arena(p));
     if (p->exec->dev->checks && !p->exec->options.poison) MR_TRY(mr_program_spans(p));
     mr_program_waits(p);
@@ -237,7 +219,6 @@ void mr_program_free(mr_program *p)
     mr_layout_free(p->layout);
     mr_free(p->steps);
     mr_free(p->clocks);
-    mr_free(p->step_packed);
     mr_free(p->step_node);
     mr_free(p->place);
     mr_free(p->slots);

@@ -27,14 +27,6 @@ void mr_eager_drop(mr_device *dev);
 typedef struct region { const char *name; size_t bytes; mr_dptr at; } region;
 enum { REGION_MAX = 8 };
 
-/* A packed copy of a range of a region, shared by every node that asks for the same key. */
-typedef struct packed {
-    const region *from;
-    size_t offset;
-    uint64_t key;
-    mr_step step;                /* the PACK step; owns a kernel state of its own */
-} packed;
-
 struct mr_exec {
     mr_device *dev;
     mr_params *params;
@@ -44,9 +36,6 @@ struct mr_exec {
     int n_regions;
     mr_dptr arena;
     size_t arena_bytes;
-    packed **packed;
-    int n_packed, cap_packed;
-    bool stale;                  /* weights changed since the packed copies were made */
     void *staging;               /* host bytes for conversions, as large as the largest slot or output */
     size_t staging_bytes;
     mr_program *programs;        /* list by `next` */
@@ -63,7 +52,6 @@ struct mr_program {
     mr_step *steps;              /* setup steps, then those of a run, then the copies of outputs */
     mr_step_clock *clocks;
     int n_setup, n_run, n_copies;
-    packed **step_packed;        /* of each step, NULL none */
     size_t *place;               /* storage -> offset in its block (inputs, consts) */
     int *step_node;              /* of each step its node; of a copy its output */
     mr_span *spans;              /* checking devices: what is born and dies at each step */
@@ -74,15 +62,12 @@ struct mr_program {
     int n_slots, n_unset;
     result *outputs;
     int n_outputs;
-    bool writes_weights, uses_packed, timed;
+    bool timed;
 };
 
 mr_status mr_exec_staging(mr_exec *exec, size_t bytes);
 region *mr_exec_region(mr_exec *exec, const char *name);
 mr_dptr mr_program_address(const mr_program *p, int storage);
-/* Find or make the packed copy that step may use; *out NULL when none (pack.c). */
-mr_status mr_packed_for(mr_exec *exec, const mr_graph *g, const mr_step *step, packed **out);
-void mr_packed_free(mr_exec *exec);
 /* Fill data pointers, workspaces and spans from the blocks' present addresses (bind.c). */
 void mr_program_bind(mr_program *p);
 mr_status mr_program_spans(mr_program *p);

@@ -60,9 +60,7 @@ mr_status mr_program_run(mr_program *p)
     mr_exec *e = p->exec;
     for (int i = 0; p->n_unset && i < p->n_slots; i++)
         if (!p->slots[i].set) return mr_fail(MR_E_USAGE, "input '%s' was never set; try: set it before the first run", p->slots[i].name);
-    if (p->uses_packed && e->stale) MR_TRY(mr_exec_pack(e));
     if (e->options.poison && e->arena_bytes) MR_TRY(e->dev->ops->fill(e->dev, e->arena, MR_POISON, e->arena_bytes));
-    if (p->writes_weights) e->stale = true;
     return e->dev->ops->run(e->dev, p->steps + p->n_setup, p->n_run + p->n_copies);
 }
 
@@ -80,7 +78,6 @@ mr_memory mr_program_memory(const mr_program *p)
         bool weights = strcmp(e->regions[i].name, "w") == 0 || strcmp(e->regions[i].name, "frozen") == 0;
         *(weights ? &m.params : &m.state) += e->regions[i].bytes;
     }
-    for (int i = 0; i < e->n_packed; i++) m.packed += e->packed[i]->step.bytes;
     for (int i = p->n_setup; i < p->n_setup + p->n_run; i++)
         if (p->steps[i].call.state) m.library = LIBRARY_RESERVE;
     return m;

@@ -124,7 +124,7 @@ typedef struct frame {
     const mr_step *step;
     mr_step real;                /* the same with real addresses */
     arg in[MR_MAX_IN], out[MR_MAX_OUT];
-    shadow_block *workspace, *packed, *dst;
+    shadow_block *workspace;
     bool any_in_place;
 } frame;
 
@@ -151,11 +151,7 @@ static mr_status open_frame(const shadow_memory *m, frame *f)
         f->any_in_place |= o->in_place;
     }
     if (c->workspace) MR_TRY(shadow_find(m, (mr_dptr)c->workspace, s->workspace_bytes, "workspace", &f->workspace));
-    if (c->packed) MR_TRY(shadow_find(m, (mr_dptr)c->packed, s->op->cpu.pack_bytes(c), "packed weights", &f->packed));
-    if (s->dst) MR_TRY(shadow_find(m, s->dst, s->bytes, "packed weights", &f->dst));
     f->real.call.workspace = to_real(f->workspace, c->workspace);
-    f->real.call.packed = to_real(f->packed, c->packed);
-    if (s->dst) f->real.dst = (mr_dptr)to_real(f->dst, (void *)s->dst);
     return MR_OK;
 }
 
@@ -163,10 +159,7 @@ static mr_status check_inputs(const frame *f)
 {
     const mr_step *s = f->step;
     for (int i = 0; i < s->call.n_in; i++) MR_TRY(check_written(&f->in[i]));
-    if (!f->packed) return MR_OK;
-    size_t bytes = s->op->cpu.pack_bytes(&s->call);
-    if (shadow_unwritten(f->packed, (mr_dptr)s->call.packed, bytes) == bytes) return MR_OK;
-    return mr_fail(MR_E_INTERNAL, "reads packed weights that were never made");
+    return MR_OK;
 }
 
 static mr_status run_over(frame *f, int byte)
@@ -176,7 +169,6 @@ static mr_status run_over(frame *f, int byte)
         if (f->out[i].view && !f->out[i].in_place)
             each_run(&f->out[i].runs, 0, f->out[i].block, (mr_dptr)f->out[i].view->data, poison, &byte);
     if (f->workspace) shadow_poison(f->workspace, (mr_dptr)s->call.workspace, s->workspace_bytes, byte);
-    if (f->dst) shadow_poison(f->dst, s->dst, s->bytes, byte);
     return mr_step_run(&f->real);
 }
 
@@ -210,8 +202,6 @@ static mr_status close_frame(frame *f)
         each_run(&f->out[i].runs, 0, f->out[i].block, (mr_dptr)f->out[i].view->data, mark, NULL);
     }
     if (f->workspace && !shadow_intact(f->workspace)) return mr_fail(MR_E_INTERNAL, "writes beyond the end of its workspace");
-    if (f->dst && !shadow_intact(f->dst)) return mr_fail(MR_E_INTERNAL, "writes beyond the end of its packed copy");
-    if (f->dst) shadow_mark(f->dst, s->dst, s->bytes);
     return MR_OK;
 }
 

@@ -78,8 +78,6 @@ mr_status mr_step_run(const mr_step *s)
     mr_status st = MR_OK;
     if (s->kind == MR_STEP_COPY) {
         if (s->bytes) memcpy(s->call.out[0].data, s->call.in[0].data, s->bytes);
-    } else if (s->kind == MR_STEP_PACK) {
-        st = s->op->cpu.pack(&s->call, (void *)s->dst);
     } else {
         st = s->naive ? mr_op_run_naive(s->op, &s->call) : s->run(&s->call);
     }

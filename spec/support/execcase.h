@@ -35,7 +35,7 @@ static inline model model_of(mr_dtype compute)
     return m;
 }
 
-/* y = (x w) f, both scaled by packed forms */
+/* y = (x w) f */
 static inline mr_graph *scale_graph(const model *m)
 {
     mr_graph *g = NULL;
@@ -45,8 +45,8 @@ static inline mr_graph *scale_graph(const model *m)
     OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
     OK(mr_graph_param(g, m->w, &w));
     OK(mr_graph_param(g, m->frozen, &f));
-    OK(mr_graph_add(g, "spec_scale", MR_NO_ATTRS, (mr_ref[]){x, w}, 2, &x));
-    OK(mr_graph_add(g, "spec_scale", MR_NO_ATTRS, (mr_ref[]){x, f}, 2, &x));
+    OK(mr_graph_add(g, "mul", MR_NO_ATTRS, (mr_ref[]){x, w}, 2, &x));
+    OK(mr_graph_add(g, "mul", MR_NO_ATTRS, (mr_ref[]){x, f}, 2, &x));
     OK(mr_graph_output(g, "y", x));
     OK(mr_graph_finish(g));
     return g;

@@ -1,5 +1,5 @@
-/* Rows that exist in executor specs only: one that uses a workspace, one that packs its weight, and
- * some that misbehave. Include before any other moonreel header. */
+/* Rows that exist in executor specs only: one that uses a workspace, one that updates
+ * in place, and some that misbehave. Include before any other moonreel header. */
 #ifndef MR_SPECOPS_H
 #define MR_SPECOPS_H
 #define MR_ISA base
@@ -35,35 +35,6 @@ MR_OP(spec_blend) = {
     .out = {{"y", "like a", 1, false, MR_CONTIG}},
     .attr = {{"k", MR_ATTR_F64, offsetof(spec_blend_attr, k), 1, 0, 0, false, "factor"}},
     .infer = spec_like, .cpu = {.run = {spec_blend_run}, .workspace = spec_blend_workspace},
-};
-
-/* y = x * w; the packed form of w is its reverse times 2, so that it shows which one was read:
- * y = 2 x w when packed. `spec_packs` counts how often it was made. */
-static int spec_packs;
-static mr_status spec_scale_run(const mr_call *c)
-{
-    const float *x = c->in[0].data, *w = c->in[1].data, *p = c->packed;
-    float *y = c->out[0].data;
-    int64_t n = spec_count(c);
-    for (int64_t i = 0; i < n; i++) y[i] = x[i] * (p ? p[n - 1 - i] : w[i]);
-    return MR_OK;
-}
-static size_t spec_scale_bytes(const mr_call *c) { return (size_t)spec_count(c) * 4; }
-static uint64_t spec_scale_key(const mr_call *c) { return (uint64_t)spec_count(c); }
-static mr_status spec_scale_pack(const mr_call *c, void *dst)
-{
-    const float *w = c->in[1].data;
-    int64_t n = spec_count(c);
-    for (int64_t i = 0; i < n; i++) ((float *)dst)[n - 1 - i] = 2 * w[i];
-    spec_packs++;
-    return MR_OK;
-}
-MR_OP(spec_scale) = {
-    .name = "spec_scale", .doc = "y = x w", .hidden = true,
-    .in = {{"x", "[...] f32", MR_CONTIG, 0}, {"w", "like x", MR_CONTIG, 0}},
-    .out = {{"y", "like x", 0, false, MR_CONTIG}}, .infer = spec_like,
-    .cpu = {.run = {spec_scale_run}, .packs = true, .pack_input = 1, .pack_bytes = spec_scale_bytes,
-            .pack_key = spec_scale_key, .pack = spec_scale_pack},
 };
 
 /* w' = w + g in the place of w: an update */

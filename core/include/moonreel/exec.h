@@ -19,8 +19,8 @@ typedef enum mr_space { MR_SPACE_DEVICE, MR_SPACE_PINNED } mr_space;
 typedef uintptr_t mr_dptr;       /* an address of the device; host code never dereferences it */
 
 /* One step of a program as a device sees it. OP runs a kernel; COPY moves `bytes` from in[0] to
- * out[0] (equal strides); PACK makes the packed copy of op->cpu.pack_input at `dst`. */
-typedef enum mr_step_kind { MR_STEP_OP, MR_STEP_COPY, MR_STEP_PACK } mr_step_kind;
+ * out[0] (equal strides). */
+typedef enum mr_step_kind { MR_STEP_OP, MR_STEP_COPY } mr_step_kind;
 typedef struct mr_span { mr_dptr at; size_t bytes; } mr_span;
 typedef struct mr_step_clock { double start_s, seconds; } mr_step_clock;
 typedef struct mr_step {
@@ -29,8 +29,7 @@ typedef struct mr_step {
     mr_kernel_fn *run;           /* chosen by `resolve` */
     mr_call call;                /* data pointers are device addresses */
     size_t workspace_bytes;
-    mr_dptr dst;                 /* PACK */
-    size_t bytes;                /* COPY, PACK */
+    size_t bytes;                /* COPY */
     mr_queue queue;
     const mr_node *node;         /* for messages and times; NULL when none */
     int wait_n, wait[MR_QUEUE_COUNT];   /* earlier steps of this run, on other queues, that must have finished */
@@ -87,7 +86,6 @@ typedef struct mr_exec_options {
     bool ema;                    /* region ema */
     bool no_moments;             /* forward and backward only: no master, moments or ema */
     bool poison;                 /* fill the arena before each run (specs) */
-    bool no_pack;                /* never keep packed weights */
     bool no_reuse;               /* every storage its own range of the arena (specs) */
 } mr_exec_options;
 
@@ -105,28 +103,25 @@ MR_API void mr_program_free(mr_program *prog);
  * Errors: MR_E_SHAPE naming the input and both shapes, MR_E_USAGE for an unknown name. */
 MR_API mr_status mr_program_set(mr_program *prog, const char *input, const mr_view *data);
 MR_API mr_status mr_program_get(mr_program *prog, const char *output, const mr_view *out);
-/* May return before it finished. Allocates nothing. Packed weights that are out of date are made
- * anew first. Errors: MR_E_USAGE naming an input that was never set; what a step reports. */
+/* May return before it finished. Allocates nothing. Errors: MR_E_USAGE naming an input that was never
+ * set; what a step reports. */
 MR_API mr_status mr_program_run(mr_program *prog);
 MR_API mr_status mr_exec_sync(mr_exec *exec);
-/* Make packed copies anew after weights changed. A run that needs them does it by itself; calling
- * it after load, init or an update program only chooses the moment. */
-MR_API mr_status mr_exec_pack(mr_exec *exec);
 
 /* Regions: address, bytes, existence. `mr_exec_read/write` move host bytes in and out. */
 MR_API bool mr_exec_has(const mr_exec *exec, const char *region);
 MR_API size_t mr_exec_region_bytes(const mr_exec *exec, const char *region);
 MR_API mr_status mr_exec_read(mr_exec *exec, const char *region, size_t at, void *dst, size_t bytes);
 MR_API mr_status mr_exec_write(mr_exec *exec, const char *region, size_t at, const void *src, size_t bytes);
-/* Write the initial values of every parameter: master (f32) and w, or w alone; ema = master. Then pack. */
+/* Write the initial values of every parameter: master (f32) and w, or w alone; ema = master. */
 MR_API mr_status mr_exec_init_params(mr_exec *exec, uint64_t seed);
-/* w := round(master), for instance after a load; then pack. */
+/* w := round(master), for instance after a load. */
 MR_API mr_status mr_exec_refresh(mr_exec *exec);
 
 /* ---- facts of a program --------------------------------------------------------------------------- */
 
 typedef struct mr_memory {
-    size_t arena, bound, params, state, inputs, consts, packed, library;  /* bytes; library = reserve for oneDNN's own */
+    size_t arena, bound, params, state, inputs, consts, library;  /* bytes; library = reserve for oneDNN's own */
 } mr_memory;
 MR_API mr_memory mr_program_memory(const mr_program *prog);
 MR_API const mr_layout *mr_program_layout(const mr_program *prog);

@@ -53,7 +53,6 @@ typedef struct mr_call {
     int n_in, n_out;
     const void *attr;            /* the row's plain struct */
     void *workspace;             /* workspace() bytes, 64-byte aligned, contents undefined */
-    const void *packed;          /* packed form of the input named by .pack, or NULL: plain in[] is to be read */
     void *state;                 /* what prepare() made, or NULL */
     int threads;                 /* team size; 1 <= threads */
 } mr_call;
@@ -71,20 +70,12 @@ typedef struct mr_facts {
 
 /* Kernels of one device. `run` holds one function per instruction set on the CPU. `prepare` is
  * called once per compiled node with shapes and no data, may create primitives, and may answer
- * MR_E_UNSUPPORTED: the naive row then serves. `workspace` may look at `state`. Packing: when
- * pack_input >= 0 and pack_bytes() > 0, the executor keeps a packed copy of that input (when it is
- * a parameter), made by pack() after each update, and passes it in call->packed. Equal pack_key
- * of two nodes on one parameter means the same packed bytes serve both. */
+ * MR_E_UNSUPPORTED: the naive row then serves. `workspace` may look at `state`. */
 typedef struct mr_kernel {
     mr_kernel_fn *run[3];        /* base, avx2, avx512; a NULL takes the one before */
     mr_status (*prepare)(const mr_call *call, const mr_facts *facts, void **state);
     void (*release)(void *state);
     size_t (*workspace)(const mr_call *call, const mr_facts *facts);
-    bool packs;                  /* the next four are used */
-    int pack_input;
-    size_t (*pack_bytes)(const mr_call *call);
-    uint64_t (*pack_key)(const mr_call *call);
-    mr_status (*pack)(const mr_call *call, void *dst);
 } mr_kernel;
 
 /* ---- rows ------------------------------------------------------------------------------------- */

@@ -58,7 +58,7 @@ function build.load(f, options, change)
   local run = E.new(build.device(), params, options)
   local region = run:has("master") and "master" or "w"
   for _, p in ipairs(list) do run:set_param(region, p.name, weights:tensor(p.name)) end
-  if run:has("master") then run:refresh() else run:pack() end
+  if run:has("master") then run:refresh() end
   return {net = net, params = params, run = run, config = config, weights = weights}
 end
 

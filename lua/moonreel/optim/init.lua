@@ -65,7 +65,6 @@ function Update:step(h)
     h.ema_decay or 0, h.step, h.grad_scale, 0, 0, 0}, "f64"))
   self.prog:run()
   local sumsq = self.prog:get("sumsq"):totable()[1]
-  self.run:pack()
   return sumsq ^ 0.5 * h.grad_scale
 end
 

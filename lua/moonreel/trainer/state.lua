@@ -87,7 +87,6 @@ function state.load(run, params, dtype, source)
       end
     end
   end
-  run:pack()
 end
 
 --- Load weights alone, what fits; the averages start from them.
@@ -113,7 +112,7 @@ function state.load_weights(run, params, source, prefer)
     local plain = name:gsub("^master%.", ""):gsub("^ema%.", ""):gsub("^adam_[mv]%.", "")
     if not known[plain] then report.unexpected[#report.unexpected + 1] = name end
   end
-  if training then run:refresh() else run:pack() end
+  if training then run:refresh() end
   return report
 end
 

@@ -1,6 +1,6 @@
 /* op/contract: every row over all its cases. Use: contract [NAME...] for these rows only.
  *
- *   kernel    each instruction set, 1 and 3 threads, dense and awkward strides, packed and plain,
+ *   kernel    each instruction set, 1 and 3 threads, dense and awkward strides,
  *             in place and not, against the naive row on the same (rounded) inputs; guards intact
  *   gradient  finite differences on the naive f64 row against the row's gradient, run in f64
  *   cost      bytes against counted bytes
@@ -132,7 +132,7 @@ static void truth_free(truth *t)
 
 typedef struct variant {
     int isa, threads;            /* isa -1: the naive row on the case's own dtypes */
-    bool strided, alias, packed;
+    bool strided, alias;
 } variant;
 
 static double tolerance(const op_case *c, const mr_desc *out)
@@ -159,7 +159,7 @@ static mr_status run_kernel(const op_case *c, mr_call *call, const variant *v, b
     const mr_kernel *k = &c->op->cpu;
     mr_facts facts = {.device = "cpu", .threads = v->threads, .bf16 = v->isa == 2 && mr_cpu_bf16()};
     snprintf(facts.isa, sizeof facts.isa, "%s", mr_isa_name(v->isa));
-    void *state = NULL, *packed = NULL;
+    void *state = NULL;
     mr_call shapes = *call;
     for (int i = 0; i < call->n_in; i++) shapes.in[i].data = NULL;
     for (int i = 0; i < call->n_out; i++) shapes.out[i].data = NULL;
@@ -167,23 +167,13 @@ static mr_status run_kernel(const op_case *c, mr_call *call, const variant *v, b
     if (st == MR_E_UNSUPPORTED) return *served = false, MR_OK;
     if (st != MR_OK) return st;
     call->state = state, shapes.state = state;
-    if (v->packed) {
-        size_t bytes = k->packs ? k->pack_bytes(call) : 0;
-        if (!bytes) *served = false;
-        else {
-            packed = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-            st = k->pack(call, packed);
-            call->packed = packed;
-        }
-    }
     size_t bytes = k->workspace ? k->workspace(&shapes, &facts) : 0;
     mr_desc space = mr_desc_dense(MR_U8, 1, (int64_t[]){(int64_t)bytes});
     buf work = buf_new(&space, LAY_DENSE);
     call->workspace = work.view.data;
-    if (st == MR_OK && *served) st = mr_op_cpu(c->op, v->isa)(call);
+    st = mr_op_cpu(c->op, v->isa)(call);
     EXPECT(buf_intact(&work), "wrote outside its workspace of %zu bytes", bytes);
     buf_free(&work);
-    free(packed);
     if (k->release) k->release(state);
     return st;
 }
@@ -250,15 +240,13 @@ static void check_kernels(const op_case *c, const truth *t)
         if (t->out[k]) got[k] = malloc(8 * (size_t)MR_MAX(mr_desc_count(&t->out_desc[k]), 1));
     const char *base = where;
     for (int isa = -1; isa <= mr_isa(); isa++) {
-        static const variant shapes[] = {{0, 1, false, false, false}, {0, 3, true, false, false}, {0, 3, false, true, false},
-                                         {0, 1, true, false, true},   {0, 3, false, false, true}};
+        static const variant shapes[] = {{0, 1, false, false}, {0, 3, true, false}, {0, 3, false, true}};
         for (size_t s = 0; s < MR_COUNT(shapes); s++) {
             variant v = shapes[s];
             v.isa = isa;
             if (isa < 0 ? s > 1 : !mr_op_cpu(c->op, isa)) continue;
-            if (v.packed && !c->op->cpu.packs) continue;
-            snprintf(text, sizeof text, "%s [%s, %d threads%s%s%s]", base, isa < 0 ? "naive" : mr_isa_name(isa), v.threads,
-                     v.strided ? ", strided" : "", v.alias ? ", in place" : "", v.packed ? ", packed" : "");
+            snprintf(text, sizeof text, "%s [%s, %d threads%s%s]", base, isa < 0 ? "naive" : mr_isa_name(isa), v.threads,
+                     v.strided ? ", strided" : "", v.alias ? ", in place" : "");
             where = text;
             if (!run_variant(c, t, &v, got)) continue;
             for (int k = 0; k < t->n_out; k++) {

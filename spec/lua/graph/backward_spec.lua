@@ -79,7 +79,6 @@ describe("graph.backward", function()
         local function loss_at(value)
           flat:slice(0, i, i + 1):copy_from(T.from({ 1 }, { value }))
           exec:set_param("w", row.name, w)
-          exec:pack()
           prog:run()
           return prog:get("loss"):item()
         end

@@ -96,7 +96,6 @@ describe("models.stdit3", function()
     for i, p in ipairs(params:list()) do
       if not p.frozen then run:set_param("w", p.name, T.new("f32", p.shape):fill_normal(2, "w", i) * 0.2) end
     end
-    run:pack()
     local g = G.graph(params)
     g:output("out", net:forward(g, {x = g:input("x", "f32", {1, 4, 3, 4, 4}), t = g:input("t", "f32", {1}), fps = g:input("fps", "f32", {1}),
       y = g:input("y", "f32", {1, 6, 8}), x_mask = x_mask and g:input("x_mask", "bool", {1, 3}) or nil, height = 32, width = 32}))
@@ -158,7 +157,6 @@ describe("models.stdit3", function()
     end
     local function loss_at(weights)
       run:write("w", 0, weights)
-      run:pack()
       prog:run()
       return prog:get("loss"):item()
     end
