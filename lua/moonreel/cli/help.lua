@@ -8,7 +8,7 @@ help.usage = "help [COMMAND | fields | recipe | recipes | FIELD] [--json]"
 help.options = {
   { "COMMAND", "one command's page; the same as moonreel COMMAND --help" },
   { "fields", "all fields of recipes" },
-  { "FIELD", "one field: kind, default, range, help, spellings" },
+  { "FIELD", "one field: kind, default, range, help, spellings; of a record, as optim, all its fields" },
   { "recipe", "the language, and what a recipe can reach" },
   { "recipes", "the recipes that ship with moonreel" },
   { "--json", "tables as JSON" },
@@ -36,7 +36,8 @@ function help.show_command(command)
   return 0
 end
 
-local function show_fields(options)
+-- all fields, or those of a record
+local function show_fields(options, record)
   if options.markdown then
     io.write(require("moonreel.recipe.describe").markdown())
     return 0
@@ -45,7 +46,11 @@ local function show_fields(options)
   if options.json then
     for _, key in ipairs { "spellings", "affects", "resume", "reader", "unit" } do columns[#columns + 1] = { key = key } end
   end
-  require("moonreel.text.table").print(columns, require("moonreel.recipe.describe").fields(), options)
+  local rows = {}
+  for _, row in ipairs(require("moonreel.recipe.describe").fields()) do
+    if not record or row.field:sub(1, #record + 1) == record .. "." then rows[#rows + 1] = row end
+  end
+  require("moonreel.text.table").print(columns, rows, options)
   return 0
 end
 
@@ -135,6 +140,7 @@ function help.run(args)
   local target, problem = require("moonreel.recipe.override").target(word)
   local shown = target and show_field(target.keys)
   if shown then return shown end
+  if target and target.schema.tag == "record" then return show_fields(parsed.options, table.concat(target.keys, ".")) end
   require("moonreel.recipe.fault").usage("help: '%s' is no command, topic or field%s; try: moonreel help", word,
     problem and problem:match(", did you mean.*") or "")
 end

@@ -200,6 +200,10 @@ describe("moonreel help", function()
     assert.matches("of +STDiT3.-expects +a list of 3 integer", both)
     assert.matches("of +flux\n  expects +integer of at least 1", both)
     assert.matches("^env.NCCL_IB_HCA: InfiniBand", (moonreel("help env.NCCL_IB_HCA")))
+    -- a record under either name: its fields alone
+    local record = moonreel("help optim_discriminator")
+    assert.matches("\ndiscriminator_optim%.lr ", record)
+    assert.is_nil(record:find("\noptim.lr", 1, true))
   end)
 
   it("prints what a recipe can reach and which recipes ship", function()
