@@ -5,13 +5,13 @@
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"
 local kinds = require "moonreel.recipe.kinds"
-local layer = require "moonreel.recipe.layer"
+local late = require "moonreel.recipe.late"
 local marker = require "moonreel.recipe.marker"
 local place = require "moonreel.recipe.place"
 local registry = require "moonreel.recipe.registry"
-local view = require "moonreel.recipe.view"
 
-local plain = view.plain
+local path_of = registry.path
+local plain = require("moonreel.recipe.view").plain
 
 local Fold = {}
 Fold.__index = Fold
@@ -27,12 +27,6 @@ function fold.new(layers)
 end
 
 local function key_of(keys, count) return table.concat(keys, "\0", 1, count) end
-local function show_path(keys, count)
-  local shown = {}
-  for i = 1, count or #keys do shown[i] = tostring(keys[i]) end
-  return table.concat(shown, ".")
-end
-fold.show_path = show_path
 
 -- field keys[i] of a record, of its type only when it is no common one
 function Fold:field(record, keys, i)
@@ -93,81 +87,20 @@ function Fold:default(keys, schema)
   return marker.none, "default"
 end
 
-function Fold:call(write, keys, count, f, inherited)
-  if write.busy then
-    local chain, from = {}, 1
-    for i, call in ipairs(self.calls) do if call.write == write then from = i end end
-    for i = from, #self.calls do chain[#chain + 1] = ("%s (%s)"):format(self.calls[i].path, place.text(self.calls[i].write.place)) end
-    chain[#chain + 1] = show_path(keys, count)
-    fault.at(write.place, "%s needs its own value: %s", show_path(keys, count), table.concat(chain, " -> "))
-  end
-  write.busy = true
-  write.reads = write.reads or {}
-  local call = { write = write, path = show_path(keys, count), reads = write.reads }
-  self.calls[#self.calls + 1] = call
-  local ok, result = environment.guarded(nil, f, self:reader(), inherited)
-  self.calls[#self.calls] = nil
-  write.busy = false
-  if not ok then
-    if type(result) == "table" then error(result, 0) end
-    fault.at(write.place, "%s: %s", call.path, tostring(result))
-  end
-  if result == nil then
-    fault.at(write.place, "%s: the function returned nil; try: recipe.none for no value, recipe.remove for the default", call.path)
-  end
-  if type(result) == "function" then
-    fault.at(write.place, "%s: the function returned a function; no setting has a function as its value", call.path)
-  end
-  return result
-end
-
--- a late write turned into the write that its result stands for; called once
-function Fold:resolve(write, keys, count, index)
-  if not write or write.tag ~= "late" then return write end
-  if write.result then return write.result end
-  local schema = self:schema(keys, count)
-  local inherited
-  if not write.busy then inherited = plain(self:value(keys, count, index - 1)) end
-  local value = self:call(write, keys, count, write.f, inherited)
-  write.result = layer.of_result(schema, value, write.place, show_path(keys, count))
-  write.result.late = write
-  return write.result
-end
-
 -- the effect of layer `index` on a path: a write, and whether something above took the path back first
 function Fold:effect(index, keys, count)
   local write, reset = self.layers[index].write, nil
   -- most layers say nothing about most fields
   if not write.children[keys[1]] then return end
   for i = 1, count do
-    write = self:resolve(write, keys, i - 1, index)
+    write = late.resolve(self, write, keys, i - 1, index)
     if write.tag ~= "table" then return reset or write.tag, nil, write end
     if write.replace then reset = "replace" end
     local child = write.children[keys[i]]
     if not child then return reset, nil, write end
     write = child
   end
-  return reset, self:resolve(write, keys, count, index), write
-end
-
--- functions inside a list are late-bound as well; `old` is what the list replaces
-function Fold:list_items(write, value, old, keys)
-  if type(value) == "function" then
-    local inner = write.items and write.items[value]
-    if not inner then
-      inner = { place = write.place, f = value }
-      write.items = write.items or {}
-      write.items[value] = inner
-    end
-    if inner.value == nil then inner.value = self:call(inner, keys, #keys, value, plain(old)) end
-    return inner.value
-  end
-  if type(value) ~= "table" or getmetatable(value) ~= nil then return value end
-  local out = {}
-  for key, item in next, value do
-    out[key] = self:list_items(write, item, type(old) == "table" and old[key] or nil, keys)
-  end
-  return out
+  return reset, late.resolve(self, write, keys, count, index), write
 end
 
 --- Who gave the typed record at keys[1..count] its type, and what to try when a field does not suit it.
@@ -177,7 +110,7 @@ function Fold:type_note(keys, count)
   path[count + 1] = "type"
   local name = kinds.show(self:leaf(path))
   local chain = self.chains[key_of(path, #path)]
-  local by, shown = chain[#chain].place, show_path(keys, count)
+  local by, shown = chain[#chain].place, path_of(keys, count)
   return ("its type is %s%s\n  try: %s = recipe.replace { type = %s, ... }, which drops inherited fields"):format(name,
     by and " by " .. place.text(by) or " by default", shown, name)
 end
@@ -186,7 +119,7 @@ end
 -- @return the value in normal form
 function Fold:checked(schema, keys, value, p)
   if value == marker.none then
-    if not schema.none then fault.at(p, "%s: expected %s, got none", show_path(keys), kinds.expected(schema)) end
+    if not schema.none then fault.at(p, "%s: expected %s, got none", path_of(keys), kinds.expected(schema)) end
     return value
   end
   local good = kinds.check(schema, value)
@@ -197,7 +130,7 @@ function Fold:checked(schema, keys, value, p)
       note = self:type_note(keys, #keys - 1)
       note = note:find(place.text(p):gsub(":%d+$", ""), 1, true) and "" or "; " .. note
     end
-    fault.at(p, "%s: expected %s, got %s%s", show_path(keys), kinds.expected(schema),
+    fault.at(p, "%s: expected %s, got %s%s", path_of(keys), kinds.expected(schema),
       type(value) == "table" and kinds.show(plain(value)) or kinds.came(value), note)
   end
   return good
@@ -205,7 +138,7 @@ end
 
 -- `betas.1=0.8`: one element of a list, counted from 1
 local function with_element(schema, keys, value, write)
-  local path = show_path(keys) .. "." .. table.concat(write.indices, ".")
+  local path = path_of(keys) .. "." .. table.concat(write.indices, ".")
   local out = type(value) == "table" and value ~= marker.none and value ~= absent and plain(value) or nil
   local at = out
   for i, index in ipairs(write.indices) do
@@ -217,7 +150,7 @@ local function with_element(schema, keys, value, write)
   at[write.indices[#write.indices]] = write.value
   local good = kinds.check(schema, out)
   if good == nil then
-    fault.at(write.place, "%s: expected %s, got %s", show_path(keys), kinds.expected(schema), kinds.show(out))
+    fault.at(write.place, "%s: expected %s, got %s", path_of(keys), kinds.expected(schema), kinds.show(out))
   end
   return good
 end
@@ -243,11 +176,11 @@ function Fold:leaf(keys, upto, schema)
   schema = schema or self:schema(keys)
   local default, source = self:default(keys, schema)
   if type(default) == "function" then
-    local write = { place = { argument = "default of " .. show_path(keys) } }
+    local write = { place = { argument = "default of " .. path_of(keys) } }
     self.default_writes = self.default_writes or {}
     write = self.default_writes[key_of(keys, #keys)] or write
     self.default_writes[key_of(keys, #keys)] = write
-    if write.value == nil then write.value = self:checked(schema, keys, self:call(write, keys, #keys, default, nil), write.place) end
+    if write.value == nil then write.value = self:checked(schema, keys, late.call(self, write, keys, #keys, default, nil), write.place) end
     default = write.value
   end
   local value = default
@@ -265,7 +198,7 @@ function Fold:leaf(keys, upto, schema)
     elseif reset == "replace" then value = #keys > 1 and self:schema(keys, #keys - 1).tag == "map" and absent or default
     elseif reset == "none" then value = absent end
     if tag == "leaf" then
-      value = self:checked(schema, keys, self:list_items(write, write.value, value, keys), write.place)
+      value = self:checked(schema, keys, late.list_items(self, write, write.value, value, keys), write.place)
     elseif tag == "element" then
       value = with_element(schema, keys, value, write)
     elseif tag == "none" then
@@ -307,7 +240,7 @@ function Fold:map_keys(keys, count, upto)
       if present then for key in pairs(default) do found[key] = true end end
     end
     if tag == "none" and not self:schema(path).none then
-      fault.at(write.place, "%s: expected %s, got none", show_path(path), kinds.expected(self:schema(path)))
+      fault.at(write.place, "%s: expected %s, got none", path_of(path), kinds.expected(self:schema(path)))
     end
     if tag == "table" then
       if write.replace then found = {} end
@@ -347,12 +280,6 @@ function Fold:value(keys, count, upto)
     return out
   end
   return (self:leaf(path, upto))
-end
-
---- The final recipe as late-bound functions see it.
-function Fold:reader()
-  self.the_reader = self.the_reader or view.of(self, {}, self.root)
-  return self.the_reader
 end
 
 --- All leaves: visits each with its keys, schema, value and chain. Absent entries are left out.

@@ -15,6 +15,16 @@ local function split(path)
 end
 registry.split = split
 
+--- Keys as a path text: {"optim", "lr"} -> "optim.lr".
+---@param keys table
+---@param count integer|nil  of them, default all
+---@return string
+function registry.path(keys, count)
+  local shown = {}
+  for i = 1, count or #keys do shown[i] = tostring(keys[i]) end
+  return table.concat(shown, ".")
+end
+
 -- the record at `keys`, made when missing
 local function record_at(root, keys, count)
   local at = root

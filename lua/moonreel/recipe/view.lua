@@ -19,10 +19,7 @@ end
 -- remember who reads what, for `why`
 local function note_read(fold, keys)
   local call = fold.calls[#fold.calls]
-  if not call then return end
-  local shown = {}
-  for i, key in ipairs(keys) do shown[i] = tostring(key) end
-  call.reads[table.concat(shown, ".")] = true
+  if call then call.reads[registry.path(keys)] = true end
 end
 
 local function contains(list, wanted)

@@ -104,7 +104,7 @@ local function check_writes(job)
     if write.tag == "leaf" then
       if not has_function(write.value) then job.fold:checked(schema, keys, write.value, write.place) end
     elseif write.tag == "none" and not schema.none then
-      fault.at(write.place, "%s: expected %s, got none", fold.show_path(keys), kinds.expected(schema))
+      fault.at(write.place, "%s: expected %s, got none", registry.path(keys), kinds.expected(schema))
     end
     if write.tag ~= "table" then return end
     for _, key in ipairs(environment.sorted_keys(write.children)) do
@@ -114,7 +114,7 @@ local function check_writes(job)
         keys[#keys + 1] = key
         local child, inner = write.children[key], job.fold:schema(keys)
         if not inner then
-          local shown = fold.show_path(keys, #keys - 1)
+          local shown = registry.path(keys, #keys - 1)
           fault.at(child.place, "%s.%s: %s has no such field; %s", shown, key, shown, job.fold:type_note(keys, #keys - 1))
         end
         walk(index, child, keys, inner)
@@ -150,7 +150,7 @@ local function collect(job)
         command_line = link.place and link.place.argument ~= nil or nil, set = link.place ~= nil or nil,
         replace = link.replace }
     end
-    job.leaves[#job.leaves + 1] = { path = fold.show_path(keys), keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row,
+    job.leaves[#job.leaves + 1] = { path = registry.path(keys), keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row,
       affects = row.affects, value = value, chain = shown_chain }
   end)
 end

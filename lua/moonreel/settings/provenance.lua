@@ -2,8 +2,8 @@
 -- @module moonreel.settings.provenance
 local fault = require "moonreel.recipe.fault"
 local override = require "moonreel.recipe.override"
+local registry = require "moonreel.recipe.registry"
 local printer = require "moonreel.text.table"
-local show_path = require("moonreel.recipe.fold").show_path
 
 local provenance = {}
 
@@ -26,7 +26,7 @@ end
 local function leaves_at(settings, key)
   local target, problem = override.target(key)
   if not target then fault.usage("why: %s", problem) end
-  local path = show_path(target.keys)
+  local path = registry.path(target.keys)
   local out = {}
   for _, leaf in ipairs(settings:leaves()) do
     if leaf.path == path or leaf.path:sub(1, #path + 1) == path .. "." then out[#out + 1] = leaf end

@@ -95,9 +95,7 @@ end
 local function leaves_of(tree, origin, where)
   local leaves = {}
   local function leaf(keys, schema, value, row)
-    local path = {}
-    for i, key in ipairs(keys) do path[i] = tostring(key) end
-    path = table.concat(path, ".")
+    local path = registry.path(keys)
     local chain = origin[path] or {}
     leaves[#leaves + 1] = { path = path, keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row,
       affects = row.affects, value = value, chain = chain }
@@ -112,8 +110,8 @@ local function leaves_of(tree, origin, where)
         keys[#keys + 1] = name
         if inner then
           walk(keys, inner, value[name], row)
-        elseif is_set_below(origin, fold.show_path(keys)) then
-          fault.recipe("%s: %s is not a field of this version", where, fold.show_path(keys))
+        elseif is_set_below(origin, registry.path(keys)) then
+          fault.recipe("%s: %s is not a field of this version", where, registry.path(keys))
         end
         keys[#keys] = nil
       end
@@ -158,7 +156,7 @@ local function add_new(leaves, tree)
     end
   end
   fold.new({ { write = types } }):each(function(keys, schema, value)
-    local path = fold.show_path(keys)
+    local path = registry.path(keys)
     if not known[path] and not known[schema.row and schema.row.path or path] then
       leaves[#leaves + 1] = { path = path, keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = schema.row,
         affects = schema.row.affects, value = value, chain = {} }
