@@ -137,6 +137,7 @@ function runs.cli(o)
         format = function(v, row) return ("%.1f of %.0f %s"):format(v * scale, row[aim] * scale, unit) end}
     end
     printer.print({{key = "what", title = "cli"}, of("seconds", "aim_s", "takes", "ms", 1e3),
+      {key = "cpu_s", title = "processor", right = true, format = function(v) return ("%.1f ms"):format(v * 1e3) end},
       of("private_bytes", "aim_bytes", "private memory", "MB", 1e-6),
       {key = "met", title = "", format = function(v) return v and "met" or "MISSED" end}}, rows)
   end

@@ -23,7 +23,7 @@ local absent = marker.absent
 ---@param layers table[]  {write, shown}, weakest first
 ---@return table fold
 function fold.new(layers)
-  return setmetatable({ layers = layers, root = registry.get().root, memo = {}, calls = {}, chains = {} }, Fold)
+  return setmetatable({ layers = layers, root = registry.get().root, memo = {}, calls = {}, chains = {}, writers_of = {} }, Fold)
 end
 
 local function key_of(keys, count) return table.concat(keys, "\0", 1, count) end
@@ -90,8 +90,6 @@ end
 -- the effect of layer `index` on a path: a write, and whether something above took the path back first
 function Fold:effect(index, keys, count)
   local write, reset = self.layers[index].write, nil
-  -- most layers say nothing about most fields
-  if not write.children[keys[1]] then return end
   for i = 1, count do
     write = late.resolve(self, write, keys, i - 1, index)
     if write.tag ~= "table" then return reset or write.tag, nil, write end
@@ -155,10 +153,21 @@ local function with_element(schema, keys, value, write)
   return good
 end
 
+-- layers that say something at or below a name of the root; most say nothing about most fields
+function Fold:writers(name)
+  local list = self.writers_of[name]
+  if not list then
+    list = {}
+    for index, one in ipairs(self.layers) do
+      if one.write.children[name] then list[#list + 1] = index end
+    end
+    self.writers_of[name] = list
+  end
+  return list
+end
+
 -- was a typed record replaced after a layer?
 function Fold:is_dropped(index, keys, upto)
-  local record = self:schema(keys, #keys - 1)
-  if not record.types or record.fields[keys[#keys]] then return false end
   for later = index + 1, upto or #self.layers do
     if self:effect(later, keys, #keys) then return true end
   end
@@ -186,11 +195,14 @@ function Fold:leaf(keys, upto, schema)
   local value = default
   local chain = {}
   if value ~= absent then chain[1] = { value = value, source = source } end
-  for index = 1, upto or #self.layers do
+  local record = #keys > 1 and self:schema(keys, #keys - 1)
+  local of_type = record and record.types and not record.fields[keys[#keys]]
+  for _, index in ipairs(self:writers(keys[1])) do
+    if upto and index > upto then break end
     local reset, write, holder = self:effect(index, keys, #keys)
     local was = value
     local tag = write and write.tag
-    if write and self:is_dropped(index, keys, upto) then
+    if write and of_type and self:is_dropped(index, keys, upto) then
       -- a record of another type, replaced since: what it held is of no kind here
       tag, value = nil, tag == "leaf" and write.value or value
     end

@@ -142,11 +142,8 @@ local function collect(job)
     end
     local shown_chain = {}
     for _, link in ipairs(chain) do
-      local reads = {}
-      for path in pairs(link.reads or {}) do reads[#reads + 1] = path end
-      table.sort(reads)
-      shown_chain[#shown_chain + 1] = { at = link.place and place.text(link.place) or link.source, raw = link.value,
-        reads = #reads > 0 and reads or nil,
+      local reads = link.reads and next(link.reads) ~= nil and environment.sorted_keys(link.reads) or nil
+      shown_chain[#shown_chain + 1] = { at = link.place and place.text(link.place) or link.source, raw = link.value, reads = reads,
         command_line = link.place and link.place.argument ~= nil or nil, set = link.place ~= nil or nil,
         replace = link.replace }
     end
