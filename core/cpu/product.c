@@ -25,7 +25,9 @@
 #include <pthread.h>
 #endif
 
+// PIECE_FLOP: oneDNN cannot be interrupted, so a product takes no more at once
 enum { SERIAL_FLOP = 1000000, LARGE_FLOP = 1000000000 };
+static const double PIECE_FLOP = 16e9;
 
 #ifdef MR_HAVE_ONEDNN
 /* One primitive over a length of k; with `sum` it adds to C. */
@@ -46,6 +48,8 @@ struct mr_product {
     size_t workspace;
 #ifdef MR_HAVE_ONEDNN
     bool onednn;
+    mr_product *piece, *last;    /* of a large one: a range of its matrices or rows, and what is left */
+    int64_t pieces, step[3];     /* elements of A, B and C between pieces */
     dnnl_stream_t stream;
     part parts[PARTS];           /* FIRST alone unless the sum is cut */
     int64_t chunk, columns;      /* k per part; columns of C per pass */
@@ -220,6 +224,34 @@ static void onednn_fini(mr_product *p)
     if (p->stream) dnnl_stream_destroy(p->stream);
 }
 
+/* A large product as several over fewer matrices, or over fewer rows of one. */
+static mr_status cut(mr_product *p, const mr_facts *facts, int64_t each)
+{
+    mr_product_spec s = p->spec;
+    bool many = s.batch > 1;
+    int64_t *n = many ? &s.batch : &s.m, left = *n % each;
+    p->pieces = *n / each;
+    p->step[0] = each * (many ? s.a_batch : s.a_row), p->step[1] = many ? each * s.b_batch : 0, p->step[2] = each * (many ? s.c_batch : s.c_row);
+    *n = each;
+    MR_TRY(mr_product_new(&s, facts, &p->piece));
+    p->workspace = p->piece->workspace;
+    snprintf(p->how, sizeof p->how, "%s", p->piece->how);
+    if (!left) return MR_OK;
+    *n = left;
+    MR_TRY(mr_product_new(&s, facts, &p->last));
+    p->workspace = MR_MAX(p->workspace, p->last->workspace);
+    return MR_OK;
+}
+
+static mr_status run_pieces(mr_product *p, const char *a, const char *b, const void *bias, char *c, void *workspace)
+{
+    int64_t in = (int64_t)mr_dtype_bytes(p->spec.in), out = (int64_t)mr_dtype_bytes(p->spec.out);
+    for (int64_t i = 0; i < p->pieces + (p->last != NULL) && !mr_interrupt_get(); i++)
+        MR_TRY(mr_product_run(i < p->pieces ? p->piece : p->last, a + i * p->step[0] * in, b + i * p->step[1] * in, bias,
+                              c + i * p->step[2] * out, workspace));
+    return MR_OK;
+}
+
 static dnnl_status_t onednn_part(mr_product *p, part *q, int64_t k, const char *a, const char *b, const void *bias, void *c, char *work)
 {
     const mr_product_spec *s = &p->spec;
@@ -292,7 +324,15 @@ mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_
     }
 #ifdef MR_HAVE_ONEDNN
     bool own = spec->in == MR_F32 && spec->batch == 1 && MR_MIN(spec->m, spec->n) >= 64 && (isa == 1 || flop >= LARGE_FLOP);
-    if (isa > 0 && !own && (spec->in == MR_F32 || facts->bf16) && onednn_init(p)) return MR_OK;
+    bool library = isa > 0 && !own && (spec->in == MR_F32 || facts->bf16);
+    int64_t all = spec->batch > 1 ? spec->batch : spec->m, each = (int64_t)(PIECE_FLOP / MR_MAX(flop, 1.0) * (double)all);
+    each = spec->batch > 1 ? MR_MAX(each, 1) : MR_MAX(each / 64 * 64, 64);
+    if (library && flop > PIECE_FLOP && each < all) {
+        mr_status st = cut(p, facts, each);
+        if (st != MR_OK) *out = NULL, mr_product_free(p);
+        return st;
+    }
+    if (library && onednn_init(p)) return MR_OK;
     onednn_fini(p);
     *p = (mr_product){.spec = *spec, .isa = isa, .threads = p->threads};
 #endif
@@ -305,6 +345,7 @@ void mr_product_free(mr_product *p)
 {
     if (!p) return;
 #ifdef MR_HAVE_ONEDNN
+    mr_product_free(p->piece), mr_product_free(p->last);
     onednn_fini(p);
 #endif
     mr_free(p);
@@ -317,6 +358,7 @@ mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void
 {
     const mr_product_spec *s = &p->spec;
 #ifdef MR_HAVE_ONEDNN
+    if (p->piece) return run_pieces(p, a, b, bias, c, workspace);
     if (p->onednn) {
         int before = set_team(p->threads);
         dnnl_status_t st = onednn_run(p, a, b, bias, c, workspace);

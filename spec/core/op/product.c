@@ -55,8 +55,46 @@ static void run(const shape *x, const char *isa, int threads)
     free(a), free(b), free(bias), free(c), free(c0), free(work), free(before);
 }
 
+/* More work than is done at once: pieces, and none of them after an interruption. */
+static void large(int threads)
+{
+    enum { B = 4, M = 990, N = 1001, K = 2100 };
+    mr_facts facts = {.device = "cpu", .threads = threads, .bf16 = mr_cpu_bf16()};
+    snprintf(facts.isa, sizeof facts.isa, "%s", mr_isa_name(mr_isa()));
+    mr_product_spec s = {.batch = B, .m = M, .n = N, .k = K, .a_row = K, .a_col = 1, .b_row = N, .b_col = 1, .b_batch = K * N,
+                         .c_row = N, .c_batch = M * N, .in = MR_F32, .out = MR_F32};
+    float *a = fill(M * K, MR_F32, 1), *b = fill(B * K * N, MR_F32, 2), *c = calloc(B * M * N, sizeof *c);
+    mr_product *p = NULL;
+    CHECK_OK(mr_product_new(&s, &facts, &p));
+    void *work = aligned_alloc(64, (mr_product_workspace(p) + 127) & ~(size_t)63);
+    mr_interrupt_set(true);
+    CHECK_OK(mr_product_run(p, a, b, NULL, c, work));
+    CHECK(c[0] == 0 && c[B * M * N - 1] == 0);
+    mr_interrupt_set(false);
+    CHECK_OK(mr_product_run(p, a, b, NULL, c, work));
+    for (int64_t at = 0; at < B * M * N; at += 99991) {
+        int64_t i = at / (M * N), r = at / N % M, j = at % N;
+        double want = 0;
+        for (int64_t q = 0; q < K; q++) want += (double)a[r * K + q] * b[(i * K + q) * N + j];
+        CHECK_NEAR(c[at], want, 1e-4);
+    }
+    mr_product_free(p);
+    for (int64_t n = 1; n < 20; n++) {
+        mr_alloc_fail_at(n);
+        mr_status st = mr_product_new(&s, &facts, &p);
+        mr_alloc_fail_at(0);
+        if (st == MR_OK) {
+            mr_product_free(p);
+            break;
+        }
+        CHECK_INT(st, MR_E_MEMORY);
+    }
+    free(a), free(b), free(c), free(work);
+}
+
 int main(void)
 {
+    if (mr_isa() > 0) large(2);
     for (size_t i = 0; i < MR_COUNT(shapes); i++) {
         run(&shapes[i], "base", 3);
         run(&shapes[i], mr_isa_name(mr_isa()), 1);
