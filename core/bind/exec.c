@@ -124,6 +124,19 @@ static int x_bytes(lua_State *L)
     return 1;
 }
 
+/* host(region) -> pointer, bytes; nothing where the device keeps it elsewhere */
+static int x_host(lua_State *L)
+{
+    mr_exec *exec = mr_bind_exec(L, 1);
+    const char *region = luaL_checkstring(L, 2);
+    mr_bind_check(L, mr_exec_sync(exec));
+    const void *at = mr_exec_host(exec, region);
+    if (!at) return 0;
+    lua_pushlightuserdata(L, (void *)at);
+    lua_pushinteger(L, (lua_Integer)mr_exec_region_bytes(exec, region));
+    return 2;
+}
+
 static void push_region(lua_State *L, mr_exec *exec, const char *region, int64_t at, const mr_desc *d)
 {
     mr_tensor *t;
@@ -210,7 +223,7 @@ MR_BIND_ROOM(exec)
 {
     static const luaL_Reg device_rows[] = {{"facts", d_facts}, {"compute", d_compute}, {NULL, NULL}};
     static const luaL_Reg exec_rows[] = {
-        {"compile", mr_bind_program_new}, {"sync", x_sync}, {"init", x_init}, {"refresh", x_refresh},
+        {"compile", mr_bind_program_new}, {"sync", x_sync}, {"host", x_host}, {"init", x_init}, {"refresh", x_refresh},
         {"has", x_has}, {"bytes", x_bytes}, {"read", x_read}, {"write", x_write}, {"param", x_param},
         {"set_param", x_set_param}, {NULL, NULL}};
     mr_bind_type(L, "mr.Device", device_rows, NULL, unref_device);

@@ -103,7 +103,7 @@ mr_status mr_cpu_open(int threads, mr_device **out)
 {
     mr_device *dev;
     if (!MR_NEW(dev)) return mr_fail_memory(sizeof *dev);
-    dev->ops = &ops;
+    dev->ops = &ops, dev->host = true;
     dev->facts = mr_cpu_facts("cpu", threads);
     *out = dev;
     return MR_OK;

@@ -93,6 +93,12 @@ size_t mr_exec_region_bytes(const mr_exec *e, const char *name)
     return r ? r->bytes : 0;
 }
 
+const void *mr_exec_host(const mr_exec *e, const char *name)
+{
+    const region *r = mr_exec_region((mr_exec *)e, name);
+    return r && e->dev->host ? (const void *)r->at : NULL;
+}
+
 static mr_status find(mr_exec *e, const char *name, size_t at, size_t bytes, region **out)
 {
     region *r = mr_exec_region(e, name);

@@ -66,6 +66,7 @@ struct mr_device {
     mr_facts facts;
     mr_rates rates[2];           /* f32, bf16; step_s == 0: not measured yet */
     bool checks;                 /* wants born and dead ranges with each step */
+    bool host;                   /* its addresses are the host's */
     void *eager;                 /* programs kept by mr_eager */
 };
 /* Open "cpu" or "shadow" (later "cuda"). threads 0 = all cores of this process. Owns: caller closes. */
@@ -111,6 +112,9 @@ MR_API mr_status mr_exec_sync(mr_exec *exec);
 /* Regions: address, bytes, existence. `mr_exec_read/write` move host bytes in and out. */
 MR_API bool mr_exec_has(const mr_exec *exec, const char *region);
 MR_API size_t mr_exec_region_bytes(const mr_exec *exec, const char *region);
+/* The bytes of a region where the device keeps them, or NULL: no such region, or not in host memory. The
+ * executor's own; to be read after mr_exec_sync and before the next run. */
+MR_API const void *mr_exec_host(const mr_exec *exec, const char *region);
 MR_API mr_status mr_exec_read(mr_exec *exec, const char *region, size_t at, void *dst, size_t bytes);
 MR_API mr_status mr_exec_write(mr_exec *exec, const char *region, size_t at, const void *src, size_t bytes);
 /* Write the initial values of every parameter: master (f32) and w, or w alone; ema = master. */

@@ -25,7 +25,8 @@ local function regions(run, dtype)
   return list
 end
 
---- Call f with rows for the saver: one per tensor, pointing into host copies of whole regions that live as long as the call.
+--- Call f with rows for the saver: one per tensor, pointing into the regions, or where the
+-- device keeps them elsewhere into host copies that live as long as the call.
 ---@param run mr.Exec
 ---@param params mr.Params
 ---@param dtype string
@@ -35,8 +36,9 @@ function state.with_rows(run, params, dtype, f)
   local function take(prefix, region, kind, frozen)
     local n = params:elements(frozen)
     if n == 0 then return end
-    local all = run:read(region, kind, 0, {n})
-    keep[#keep + 1] = all
+    local host, size = run:host(region)
+    local all = host and T.wrap(host, size, kind, {n}, run) or run:read(region, kind, 0, {n})
+    if not host then keep[#keep + 1] = all end
     for _, p in ipairs(params:list()) do
       if p.frozen == frozen then
         local ptr, bytes = all:slice(0, p.offset, p.offset + p.count):ptr()
@@ -47,6 +49,7 @@ function state.with_rows(run, params, dtype, f)
   for _, r in ipairs(regions(run, dtype)) do take(r.prefix, r.region, r.dtype, false) end
   take("", "frozen", dtype, true)
   f(rows)
+  if #keep == 0 then return end
   -- the collector cannot see how large they are
   for i = #keep, 1, -1 do keep[i] = nil end
   collectgarbage()

@@ -28,6 +28,10 @@ static void regions(mr_device *dev)
     OK(mr_exec_refresh(e));
     OK(mr_exec_read(e, "w", at * 2, w, sizeof w));
     CHECK(w[0] == mr_f32_to_bf16(third) && mr_bf16_to_f32(w[1]) == 2);
+    // host memory is read where it lies
+    const uint16_t *there = mr_exec_host(e, "w");
+    CHECK(strcmp(dev->facts.device, "cpu") == 0 ? there && there[at] == w[0] : !there);
+    CHECK(!mr_exec_host(e, "q"));
     CHECK_FAILS(mr_exec_read(e, "w", n * 2 - 1, w, 2), MR_E_RANGE, "region 'w'");
     CHECK_FAILS(mr_exec_read(e, "q", 0, w, 2), MR_E_USAGE, "no region 'q'");
     mr_exec_free(e);
