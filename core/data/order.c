@@ -33,22 +33,15 @@ static int compare_u64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// buckets of the rows of a chunk, in this epoch
-static mr_status evaluate(mr_order *o, uint64_t chunk, uint16_t *buckets, const mr_hot **rows,
-                          int32_t *n, uint64_t *drops)
+// bucket of a row in this epoch, or NO_BUCKET and why
+static uint16_t bucket_of(const mr_order *o, const mr_hot *hot, mr_drop *why)
 {
-    MR_TRY(mr_index_hot(o->reader, chunk, rows, n));
-    for (int32_t i = 0; i < *n; i++) {
-        const mr_hot *hot = &(*rows)[i];
-        mr_drop why = MR_DROP_QUARANTINE;
-        int32_t b = -1;
-        if (!o->n_excluded ||
-            !bsearch(&hot->key_lo, o->excluded, o->n_excluded, sizeof hot->key_lo, compare_u64))
-            b = mr_bucket_rule_assign(o->rule, o->seed, o->at.epoch, hot, &why);
-        buckets[i] = b < 0 ? NO_BUCKET : (uint16_t)b;
-        if (b < 0 && drops) drops[why]++;
-    }
-    return MR_OK;
+    *why = MR_DROP_QUARANTINE;
+    if (o->n_excluded &&
+        bsearch(&hot->key_lo, o->excluded, o->n_excluded, sizeof hot->key_lo, compare_u64))
+        return NO_BUCKET;
+    int32_t b = mr_bucket_rule_assign(o->rule, o->seed, o->at.epoch, hot, why);
+    return b < 0 ? NO_BUCKET : (uint16_t)b;
 }
 
 static mr_status fail_empty(const mr_order *o)
@@ -79,10 +72,15 @@ static mr_status plan(mr_order *o)
         const mr_hot *rows;
         int32_t n;
         uint16_t *buckets = o->cache[c % ORDER_CACHE];
-        MR_TRY(evaluate(o, c, buckets, &rows, &n, o->dropped));
-        o->cached[c % ORDER_CACHE] = c;
+        MR_TRY(mr_index_hot(o->reader, c, &rows, &n));
+        o->cached[c % ORDER_CACHE] = c, o->known[c % ORDER_CACHE] = n;
         for (int32_t i = 0; i < n; i++) {
-            if (buckets[i] == NO_BUCKET) continue;
+            mr_drop why;
+            buckets[i] = bucket_of(o, &rows[i], &why);
+            if (buckets[i] == NO_BUCKET) {
+                o->dropped[why]++;
+                continue;
+            }
             o->counts[buckets[i] * o->chunks + c]++;
             o->samples[buckets[i]]++;
             o->expected += MR_MIX(rows[i].key_lo);
@@ -116,18 +114,19 @@ static mr_status select_row(mr_order *o, int32_t b, uint64_t r, uint64_t *id, ui
     const mr_hot *rows;
     int32_t n;
     uint16_t *buckets = o->cache[c % ORDER_CACHE];
-    if (o->cached[c % ORDER_CACHE] == c) {
-        MR_TRY(mr_index_hot(o->reader, c, &rows, &n));
-    } else {
-        MR_TRY(evaluate(o, c, buckets, &rows, &n, NULL));
-        o->cached[c % ORDER_CACHE] = c;
-    }
-    for (int32_t i = 0; i < n; i++)
+    int32_t *known = &o->known[c % ORDER_CACHE];
+    MR_TRY(mr_index_hot(o->reader, c, &rows, &n));
+    if (o->cached[c % ORDER_CACHE] != c) o->cached[c % ORDER_CACHE] = c, *known = 0;
+    for (int32_t i = 0; i < n; i++) {
+        mr_drop why;
+        // rows behind the one that is looked for need no bucket
+        if (i == *known) buckets[i] = bucket_of(o, &rows[i], &why), ++*known;
         if (buckets[i] == b && r-- == 0) {
             *id = c * MR_HOT_ROWS + (uint64_t)i;
             *key = rows[i].key_lo;
             return MR_OK;
         }
+    }
     return mr_fail(MR_E_INTERNAL, "bucket %d has fewer members in chunk %llu than were counted", b,
                    (unsigned long long)c);
 }

@@ -26,6 +26,7 @@ struct mr_order {
     bool has_next;
     uint16_t (*cache)[MR_HOT_ROWS];         /* evaluated chunks, by chunk % ORDER_CACHE */
     uint64_t cached[ORDER_CACHE];
+    int32_t known[ORDER_CACHE];             /* rows of it whose bucket is there */
 };
 
 /* Plan `epoch` from its beginning. */
