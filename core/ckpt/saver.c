@@ -292,12 +292,14 @@ mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n)
 /* ---- save ----------------------------------------------------------------------------------------------- */
 
 /* A buffer that is free, with room for the image; NULL when there is none now (the reason is this
- * thread's error). */
+ * thread's error). A disk that is slow shall slow the run, not end it: the save whose skipping would
+ * stop the run waits. */
 static buffer *take_buffer(mr_saver *s, bool wait)
 {
     buffer *b = NULL;
     pthread_mutex_lock(&s->mutex);
-    if (wait) wait_until(s, has_room, buffer_wait_s);
+    bool last_chance = s->status.failures_in_row + 1 >= s->opt.intervals_max;
+    if (wait || last_chance) wait_until(s, has_room, buffer_wait_s);
     for (int i = 0; i < BUFFERS && !b; i++)
         if (!s->buffers[i].busy) b = &s->buffers[i];
     pthread_mutex_unlock(&s->mutex);

@@ -144,7 +144,8 @@ MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, in
 
 /* Take a snapshot of all items (copied and hashed before return) and let the writer thread commit it
  * as ckpt/step-<step>/. A save that cannot be done now (disk full, both buffers still being written)
- * is skipped and reported by mr_saver_poll. Every commit has been read back and compared with the
+ * is skipped and reported by mr_saver_poll; where skipping it would be the last of intervals_max saves
+ * in a row, it waits up to 600 s for a buffer first. Every commit has been read back and compared with the
  * hashes of the snapshot. A directory that exists for this step is replaced. The run's journal.jsonl,
  * where there is one, is durable up to the snapshot before the checkpoint is.
  *
