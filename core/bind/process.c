@@ -7,8 +7,9 @@
  * variable(name) -> value that the environment of this program gives, nil for one that it has set itself.
  * restart(argv, {NAME = value}): this program from its start, with words and further variables; returns only by raising.
  * run(argv, input, {deadline_s=, output_bytes=, quiet=}) -> {output, exit | signal, timed_out, too_long, peak_bytes, cpu_s}:
- *   start a program, give it `input` on stdin, read its stdout; its stderr is ours, or nowhere with quiet. It is killed at the deadline
- *   or when it writes more than output_bytes. peak_bytes is its largest resident size, cpu_s its processor time. */
+ *   start a program, give it `input` on stdin, read its stdout; its stderr is ours, or nowhere with quiet. It is killed
+ *   at the deadline or when it writes more than output_bytes. cpu_s is its processor time, peak_bytes its largest
+ *   resident size; Linux counts what this process had at the start as well, so measure from a small one. */
 #define _DEFAULT_SOURCE
 #include "bind.h"
 

@@ -1,8 +1,8 @@
 --- What a recipe cannot do. Each attempt bakes as a user's file does: in a child process with limits. It ends with the
 -- recipe's error (exit 3), within a second of processor time and 256 MiB, and no canary file is read.
 local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
-local settings = require "moonreel.settings"
 
 local MIB = 1024 * 1024
 
@@ -126,32 +126,32 @@ local attempts = {
 }
 
 describe("a recipe's attempt on", function()
-  local dir, done
-  local run = process.run
+  local dir
   setup(function()
     dir = folder.new()
     dir:write("canary.txt", "canary-content-4711")
     dir:write("code.lua", string.dump(function() return "canary-content-4711" end))
-    -- what the child used
-    process.run = function(...)
-      done = run(...)
-      return done
+  end)
+  teardown(function() dir:remove() end)
+
+  -- bake texts; what each child gave and used
+  local function bake(texts)
+    local words = { process.program(), "spec/support/attempts.lua" }
+    for i, text in ipairs(texts) do
+      words[i + 2] = dir:write(("attempt%d.lua"):format(i), (text:gsub("CANARY%f[^%u_]", dir.path .. "/canary.txt")))
     end
-  end)
-  teardown(function()
-    process.run = run
-    dir:remove()
-  end)
+    local done = process.run(words, "", { deadline_s = 120 })
+    assert.equal(0, done.exit)
+    return json.decode(done.output)
+  end
 
   for what, list in pairs(attempts) do
     it(what .. " fails, soon and small", function()
       assert.is_true(#list >= 6)
-      for _, text in ipairs(list) do
-        text = text:gsub("CANARY%f[^%u_]", dir.path .. "/canary.txt")
-        local ok, problem = pcall(settings.bake, dir:write("attempt.lua", text))
-        assert.is_false(ok, "baked: " .. text)
-        assert.equal(3, type(problem) == "table" and problem.exit, text .. ": " .. tostring(problem))
-        assert.is_nil((problem.message .. done.output):find("canary-content", 1, true), text)
+      for i, done in ipairs(bake(list)) do
+        local text = list[i]
+        assert.equal(3, done.exit, text .. ": " .. tostring(done.message))
+        assert.is_nil((done.message .. done.output):find("canary-content", 1, true), text)
         assert.is_true(done.cpu_s < 1, ("%.2f s: %s"):format(done.cpu_s, text))
         assert.is_true(done.peak_bytes < 256 * MIB, ("%d MiB: %s"):format(done.peak_bytes // MIB, text))
       end
@@ -172,12 +172,14 @@ describe("a recipe's attempt on", function()
     dir:write("b.lua", 'return recipe.extend("./a") { warmup_steps = function(r) return r.epochs * 80 end }')
     dir:write("c.lua", [[return recipe.extend("./b") {
       bucket_config = { ["256"] = function(r, was) for _, e in pairs(was) do e[2] = e[2] + r.seed end return was end } }]])
+    local legal = {}
     for n = 1, 30 do
-      local s = settings.bake(dir:write("legal.lua",
-        ('return recipe.extend("./c") { epochs = %d, seed = %d, user = { text = ("x"):rep(1000) } }'):format(n, n)))
-      assert.equal(n * 80, s.warmup_steps)
+      legal[n] = ('return recipe.extend("./c") { epochs = %d, seed = %d, user = { text = ("x"):rep(1000) } }'):format(n, n)
+    end
+    for n, done in ipairs(bake(legal)) do
+      assert.equal(n * 80, done.settings.warmup_steps)
       local count = 0
-      for _, lengths in pairs(s:get("bucket_config")) do
+      for _, lengths in pairs(done.settings.bucket_config) do
         for _ in pairs(lengths) do count = count + 1 end
       end
       assert.equal(200, count)
