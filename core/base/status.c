@@ -5,14 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct { const char *name, *text; int exit; } rows[] = {
-#define MR_STATUS(name, text, exit) {"MR_" #name, text, exit},
+static const struct { const char *name; int exit; } rows[] = {
+#define MR_STATUS(name, text, exit) {"MR_" #name, exit},
 #include "moonreel/status.def"
 #undef MR_STATUS
 };
 
 const char *mr_status_name(mr_status code) { return code < MR_STATUS_COUNT ? rows[code].name : "MR_?"; }
-const char *mr_status_text(mr_status code) { return code < MR_STATUS_COUNT ? rows[code].text : "unknown"; }
 int mr_status_exit(mr_status code) { return code < MR_STATUS_COUNT ? rows[code].exit : 1; }
 
 mr_status mr_status_from_name(const char *name)

@@ -141,12 +141,6 @@ static int g_outputs(lua_State *L)
     return 1;
 }
 
-static int g_nodes(lua_State *L)
-{
-    lua_pushinteger(L, mr_graph_nodes(mr_bind_graph(L, 1)));
-    return 1;
-}
-
 /* concat({v1, v2, ...}, axis): values, or eager tensors. */
 static int g_concat(lua_State *L)
 {
@@ -189,7 +183,7 @@ MR_BIND_ROOM(graph)
 {
     static const luaL_Reg graph[] = {{"input", g_input}, {"param", g_param}, {"const", g_const}, {"region", g_region},
                                      {"output", g_output}, {"block", g_block}, {"save", g_save}, {"backward", g_backward},
-                                     {"finish", g_finish}, {"print", g_print}, {"outputs", g_outputs}, {"nodes", g_nodes}, {NULL, NULL}};
+                                     {"finish", g_finish}, {"print", g_print}, {"outputs", g_outputs}, {NULL, NULL}};
     static const luaL_Reg rows[] = {{"params", mr_bind_params_new}, {"graph", g_new}, {"op", mr_bind_op_by_name}, {"concat", g_concat}, {NULL, NULL}};
     mr_bind_type(L, "mr.Graph", graph, NULL, free_graph);
     mr_bind_params_type(L);

@@ -58,7 +58,7 @@ mr_status mr_graph_input(mr_graph *g, const char *name, mr_dtype dtype, int rank
 {
     MR_TRY(graph_check_open(g, name));
     MR_TRY(check_dims(name, rank, dim));
-    if (mr_graph_input_find(g, name) != MR_NONE) return mr_fail(MR_E_USAGE, "input '%s' exists already", name);
+    if (mr_graph_input_find(g, name) != MR_NONE) return mr_fail(MR_E_USAGE, "input '%s' exists already; try: another name", name);
     mr_desc desc = mr_desc_dense(dtype, rank, dim);
     mr_storage s = {.kind = MR_INPUT, .bytes = mr_desc_span_bytes(&desc), .name = keep_text(g, name)};
     if (!s.name) return mr_fail_memory(strlen(name));
@@ -92,7 +92,7 @@ mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out)
 {
     MR_TRY(graph_check_open(g, "parameter"));
     const mr_param *p = g->params ? mr_params_at(g->params, id) : NULL;
-    if (!p) return mr_fail(MR_E_USAGE, "parameter %d is not in the graph's table", id);
+    if (!p) return mr_fail(MR_E_USAGE, "parameter %d is not in the graph's table of %d", id, g->params ? mr_params_count(g->params) : 0);
     if (!mr_params_sealed(g->params)) return mr_fail(MR_E_USAGE, "parameter '%s': seal the table before building graphs", p->name);
     mr_storage s = {.kind = MR_REGION, .bytes = mr_desc_span_bytes(&p->desc), .region = p->frozen ? "frozen" : "w",
                     .region_offset = p->offset * (int64_t)mr_dtype_bytes(p->desc.dtype), .name = p->name};
@@ -123,11 +123,6 @@ static mr_status append_op(mr_graph *g, const mr_op *op, const mr_attr *attrs, i
     return graph_append(g, &node, outs);
 }
 
-static bool strides_fit(mr_access access, const mr_desc *d)
-{
-    return access == MR_ANY || (access == MR_ROWS ? mr_desc_is_rows(d) : mr_desc_is_dense(d));
-}
-
 static mr_status dense_copy(mr_graph *g, mr_ref x, mr_ref *out)
 {
     const mr_op *copy = mr_op_find("copy");
@@ -155,7 +150,7 @@ mr_status mr_graph_add(mr_graph *g, const char *name, const mr_attr *attrs, int 
         // an accumulator is written where it lies: never through a copy
         bool written = false;
         for (int o = 0; o < mr_op_n_out(op); o++) written = written || (op->out[o].must && op->out[o].inplace == i + 1);
-        if (!written && !strides_fit(op->in[i].access, &g->values.at[args[i]].pub.desc))
+        if (!written && !graph_strides_fit(op->in[i].access, &g->values.at[args[i]].pub.desc))
             MR_TRY(dense_copy(g, args[i], &args[i]));
     }
     return append_op(g, op, attrs, n_attrs, args, want, outs);
@@ -231,8 +226,8 @@ mr_status mr_graph_expand(mr_graph *g, mr_ref x, int rank, const int64_t *dim, m
 
 mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int axis, mr_ref *out)
 {
-    if (n < 1) return mr_fail(MR_E_USAGE, "concat of nothing");
-    // rows take 12 parts: longer lists join in groups
+    if (n < 1) return mr_fail(MR_E_USAGE, "concat: expected at least one value, got none");
+    // the row takes MR_MAX_IN parts: longer lists join in groups
     mr_ref joined[MR_MAX_IN], *list = mr_alloc(sizeof *list * (size_t)n);
     if (!list) return mr_fail_memory(sizeof *list * (size_t)n);
     memcpy(list, parts, sizeof *list * (size_t)n);
@@ -257,7 +252,7 @@ mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x)
 {
     MR_TRY(graph_check_open(g, name));
     MR_TRY(graph_check_ref(g, x, name));
-    if (mr_graph_output_find(g, name) != MR_NONE) return mr_fail(MR_E_USAGE, "output '%s' exists already", name);
+    if (mr_graph_output_find(g, name) != MR_NONE) return mr_fail(MR_E_USAGE, "output '%s' exists already; try: another name", name);
     // the host reads whole, dense, kept tensors
     const value *v = &g->values.at[x];
     mr_class kind = g->storages.at[v->pub.storage].kind;
@@ -279,7 +274,7 @@ mr_status mr_graph_block_begin(mr_graph *g, const char *name, bool recompute)
 
 mr_status mr_graph_block_end(mr_graph *g)
 {
-    if (g->open_block < 0) return mr_fail(MR_E_USAGE, "no block is open");
+    if (g->open_block < 0) return mr_fail(MR_E_USAGE, "end of a block: none is open");
     g->open_block = -1;
     return MR_OK;
 }

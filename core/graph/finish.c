@@ -96,11 +96,6 @@ static bool covers(const mr_desc *d, size_t storage_bytes)
     return mr_desc_span_bytes(d) == storage_bytes && (size_t)mr_desc_count(d) * mr_dtype_bytes(d->dtype) == storage_bytes;
 }
 
-static bool access_allows(mr_access access, const mr_desc *d)
-{
-    return access == MR_ANY || (access == MR_ROWS ? mr_desc_is_rows(d) : mr_desc_is_dense(d));
-}
-
 /* Can every value on the part's storage move into the slot? If so move them all. */
 static bool place_part(pass *p, mr_ref x, int target, int64_t slot_offset, const mr_desc *slot)
 {
@@ -127,9 +122,9 @@ static bool place_part(pass *p, mr_ref x, int target, int64_t slot_offset, const
             for (int n = 0; n < g->nodes.n; n++) {
                 const mr_node *node = &g->nodes.at[n];
                 for (int k = 0; k < node->n_out; k++)
-                    if (node->out[k] == i && (node->op->out[k].must || !access_allows(node->op->out[k].access, &moved))) return false;
+                    if (node->out[k] == i && (node->op->out[k].must || !graph_strides_fit(node->op->out[k].access, &moved))) return false;
                 for (int k = 0; k < node->n_in; k++)
-                    if (node->in[k] == i && strcmp(node->op->name, "concat") && !access_allows(node->op->in[k].access, &moved)) return false;
+                    if (node->in[k] == i && strcmp(node->op->name, "concat") && !graph_strides_fit(node->op->in[k].access, &moved)) return false;
             }
         }
     }
@@ -243,7 +238,7 @@ static void take_places(pass *p)
 mr_status mr_graph_finish(mr_graph *g)
 {
     if (g->finished) return MR_OK;
-    if (g->open_block >= 0) return mr_fail(MR_E_USAGE, "block '%s' is still open", g->blocks.at[g->open_block].name);
+    if (g->open_block >= 0) return mr_fail(MR_E_USAGE, "finish: block '%s' is still open", g->blocks.at[g->open_block].name);
     pass p = {.g = g};
     mr_status st = MR_OK;
     p.live = mr_calloc((size_t)g->nodes.n + 1, 1);

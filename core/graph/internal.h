@@ -57,6 +57,8 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs);
 mr_status graph_available(mr_graph *g, mr_ref x, mr_ref *out);
 /* Before a backward pass: mark what leaves its recompute block, and the outputs, as kept. */
 void graph_save_results(mr_graph *g);
+/* May a row with this access read or write these strides? */
+bool graph_strides_fit(mr_access access, const mr_desc *d);
 mr_status graph_check_open(const mr_graph *g, const char *what);
 mr_status graph_check_ref(const mr_graph *g, mr_ref x, const char *what);
 

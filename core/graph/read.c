@@ -6,7 +6,6 @@
 
 int mr_graph_nodes(const mr_graph *g) { return g->nodes.n; }
 const mr_node *mr_graph_node(const mr_graph *g, int i) { return &g->nodes.at[i]; }
-int mr_graph_values(const mr_graph *g) { return g->values.n; }
 const mr_value *mr_graph_value(const mr_graph *g, mr_ref x) { return &g->values.at[x].pub; }
 int mr_graph_storages(const mr_graph *g) { return g->storages.n; }
 const mr_storage *mr_graph_storage(const mr_graph *g, int i) { return &g->storages.at[i]; }

@@ -14,6 +14,11 @@ mr_status vec_room(void **at, int *cap, int n, size_t size)
     return MR_OK;
 }
 
+bool graph_strides_fit(mr_access access, const mr_desc *d)
+{
+    return access == MR_ANY || (access == MR_ROWS ? mr_desc_is_rows(d) : mr_desc_is_dense(d));
+}
+
 mr_status graph_check_open(const mr_graph *g, const char *what)
 {
     return g->finished ? mr_fail(MR_E_USAGE, "%s: the graph is finished; build a new one", what) : MR_OK;

@@ -81,7 +81,6 @@ void mr_layout_free(mr_layout *l)
 
 size_t mr_layout_peak(const mr_layout *l) { return l->peak; }
 size_t mr_layout_bound(const mr_layout *l) { return l->bound; }
-int mr_layout_peak_node(const mr_layout *l) { return l->bound_at; }
 int mr_layout_entries(const mr_layout *l) { return l->n; }
 const mr_layout_entry *mr_layout_at(const mr_layout *l, int i) { return &l->entry[i]; }
 

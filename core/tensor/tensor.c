@@ -6,13 +6,11 @@
 
 typedef struct storage {
     _Atomic int refs;
-    void *data;
     void (*release)(void *user);
     void *user;
 } storage;
 
 struct mr_tensor {
-    _Atomic int refs;
     storage *storage;
     mr_view view;
 };
@@ -21,7 +19,6 @@ static mr_tensor *tensor_over(storage *s, const mr_desc *desc, void *data)
 {
     mr_tensor *t = mr_alloc(sizeof *t);
     if (!t) return NULL;
-    atomic_init(&t->refs, 1);
     t->storage = s, t->view = (mr_view){data, *desc};
     return t;
 }
@@ -42,7 +39,7 @@ mr_status mr_tensor_wrap(const mr_desc *desc, void *data, void (*release)(void *
         return mr_fail_memory(sizeof *t);
     }
     atomic_init(&s->refs, 1);
-    s->data = data, s->release = release, s->user = user;
+    s->release = release, s->user = user;
     *out = t;
     return MR_OK;
 }
@@ -76,15 +73,9 @@ mr_status mr_tensor_view_new(mr_tensor *t, const mr_desc *desc, int64_t offset, 
     return MR_OK;
 }
 
-mr_tensor *mr_tensor_ref(mr_tensor *t)
-{
-    atomic_fetch_add(&t->refs, 1);
-    return t;
-}
-
 void mr_tensor_unref(mr_tensor *t)
 {
-    if (!t || atomic_fetch_sub(&t->refs, 1) > 1) return;
+    if (!t) return;
     storage_unref(t->storage);
     mr_free(t);
 }

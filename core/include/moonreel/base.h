@@ -46,7 +46,6 @@ typedef struct mr_error {
 } mr_error;
 
 MR_API const char *mr_status_name(mr_status code);  /* "MR_E_DATA"; lent, static */
-MR_API const char *mr_status_text(mr_status code);  /* "bad data"; lent, static */
 MR_API int mr_status_exit(mr_status code);          /* exit code of the program */
 MR_API mr_status mr_status_from_name(const char *name); /* MR_STATUS_COUNT when unknown */
 

@@ -37,7 +37,7 @@ typedef struct mr_param {
     int64_t offset;              /* elements, within its range; valid after seal */
 } mr_param;
 
-/* compute: MR_BF16 or MR_F32. Owns: caller frees. */
+/* compute: MR_BF16 or MR_F32. Owns: caller frees, after all graphs over it. Errors: MR_E_MEMORY */
 MR_API mr_status mr_params_new(mr_dtype compute, mr_params **out);
 MR_API void mr_params_free(mr_params *params);
 /* Declare the next parameter; name and init values are copied. Errors: MR_E_USAGE on a second use
@@ -46,11 +46,11 @@ MR_API mr_status mr_params_add(mr_params *params, const mr_param *param, int *id
 MR_API mr_status mr_params_seal(mr_params *params);     /* fixes offsets; further adds of new names fail */
 MR_API bool mr_params_sealed(const mr_params *params);
 MR_API int mr_params_count(const mr_params *params);
-MR_API const mr_param *mr_params_at(const mr_params *params, int id);
+MR_API const mr_param *mr_params_at(const mr_params *params, int id);   /* lent; NULL when there is no such id */
 MR_API int mr_params_find(const mr_params *params, const char *name);   /* -1 when unknown */
 MR_API mr_dtype mr_params_compute(const mr_params *params);
 MR_API int64_t mr_params_elements(const mr_params *params, bool frozen); /* of the whole range, pads included */
-/* The initial values as f32 for one parameter: reference init, drawn with the name's hash as sample key. */
+/* The initial values of one parameter, drawn with its name's hash as sample key: out [its shape] f32, dense. */
 MR_API mr_status mr_params_init(const mr_params *params, int id, uint64_t seed, float *out);
 
 /* ---- building ---------------------------------------------------------------------------------- */
@@ -102,18 +102,24 @@ typedef struct mr_graph_options {
     bool no_cheap;               /* keep also what rows call cheap */
 } mr_graph_options;
 
-/* `params` may be NULL; borrowed, must outlive the graph. */
+/* `params` may be NULL; borrowed, must outlive the graph. Owns: caller frees. Errors: MR_E_MEMORY */
 MR_API mr_status mr_graph_new(mr_params *params, const mr_graph_options *options, mr_graph **out);
 MR_API void mr_graph_free(mr_graph *g);
 
+/* All functions below up to mr_graph_finish: texts, dims and data are copied, *out is a new value of this graph.
+ * Errors: MR_E_USAGE on a finished graph, a value that is not of this graph, a name taken twice; MR_E_SHAPE with
+ * shapes, node and origin; MR_E_MEMORY. */
+
+/* A dense slot that the host fills before a run. */
 MR_API mr_status mr_graph_input(mr_graph *g, const char *name, mr_dtype dtype, int rank, const int64_t *dim, mr_ref *out);
 MR_API mr_status mr_graph_const(mr_graph *g, const mr_view *data, mr_ref *out);     /* copies the data */
-MR_API mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out);
+MR_API mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out);                  /* of a sealed table, compute dtype */
 /* A value over a persistent region: `offset` in elements of `dtype`. Update graphs use it. */
 MR_API mr_status mr_graph_region(mr_graph *g, const char *region, mr_dtype dtype, int64_t offset, int rank, const int64_t *dim, mr_ref *out);
-/* Add one node. `in` holds n_in refs (MR_NONE = absent optional); outs receives all outputs. */
+/* Add one node of the row `op`. in [n_in]: MR_NONE = absent optional, as are those beyond n_in; outs: room for all
+ * outputs of the row. Errors also: MR_E_USAGE unknown op (with the nearest), missing input, attribute out of range */
 MR_API mr_status mr_graph_add(mr_graph *g, const char *op, const mr_attr *attrs, int n_attrs, const mr_ref *in, int n_in, mr_ref *outs);
-/* Views; errors as mr_desc_*. reshape inserts a copy when strides demand it. */
+/* Views, as mr_desc_* says. reshape inserts a copy when strides demand it. */
 MR_API mr_status mr_graph_reshape(mr_graph *g, mr_ref x, int rank, const int64_t *dim, mr_ref *out);
 MR_API mr_status mr_graph_slice(mr_graph *g, mr_ref x, int axis, int64_t start, int64_t stop, mr_ref *out);
 MR_API mr_status mr_graph_permute(mr_graph *g, mr_ref x, const int *order, mr_ref *out);
@@ -121,7 +127,7 @@ MR_API mr_status mr_graph_expand(mr_graph *g, mr_ref x, int rank, const int64_t 
 /* Join along an axis; where a producer can write strided rows it writes in place and no copy is made. */
 MR_API mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int axis, mr_ref *out);
 
-/* Name a result the host reads after a run. */
+/* Name a result the host reads after a run; copied where x is no dense value of its own. */
 MR_API mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x);
 MR_API void mr_graph_set_origin(mr_graph *g, const char *origin);   /* copied; "" for none */
 /* A block whose inside may be recomputed in the backward pass. Blocks do not nest. With
@@ -137,7 +143,7 @@ MR_API mr_status mr_graph_finish(mr_graph *g);
 
 /* ---- helpers for grad functions ------------------------------------------------------------------ */
 
-/* Add a node during backward; `in` is a list ended by its count. Single-output convenience. */
+/* mr_graph_add for the gradient of a row. */
 MR_API mr_status mr_grad_op(mr_grad *ctx, const char *op, const mr_attr *attrs, int n_attrs, const mr_ref *in, int n_in, mr_ref *outs);
 /* The f32 accumulator for input i: the gradient so far of a parameter, else zeros. Pass it to a
  * row whose output must lie in its place, then set din[i] to that output and accumulated[i] = true. */
@@ -146,9 +152,10 @@ MR_API const mr_desc *mr_grad_desc(const mr_grad *ctx, mr_ref x);
 
 /* ---- reading --------------------------------------------------------------------------------------- */
 
+/* All is lent and lives as long as the graph; indices are not checked. *_find: MR_NONE when there is none. */
+
 MR_API int mr_graph_nodes(const mr_graph *g);
 MR_API const mr_node *mr_graph_node(const mr_graph *g, int i);       /* in running order */
-MR_API int mr_graph_values(const mr_graph *g);
 MR_API const mr_value *mr_graph_value(const mr_graph *g, mr_ref x);
 MR_API int mr_graph_storages(const mr_graph *g);
 MR_API const mr_storage *mr_graph_storage(const mr_graph *g, int i);

@@ -13,7 +13,7 @@ extern "C" {
 typedef struct mr_layout mr_layout;
 typedef struct mr_layout_options {
     const size_t *workspace;     /* bytes per node, mr_graph_nodes long; NULL = none */
-    bool no_reuse;               /* specs: every storage its own range */
+    bool no_reuse;               /* specs: every entry its own range */
 } mr_layout_options;
 
 typedef struct mr_layout_entry {
@@ -38,12 +38,14 @@ MR_API mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *optio
 MR_API void mr_layout_free(mr_layout *layout);
 MR_API size_t mr_layout_peak(const mr_layout *layout);        /* arena bytes needed */
 MR_API size_t mr_layout_bound(const mr_layout *layout);       /* largest sum of storages live at once */
-MR_API int mr_layout_peak_node(const mr_layout *layout);      /* where the bound is reached */
-MR_API size_t mr_layout_offset(const mr_layout *layout, int storage);      /* arena storages */
-MR_API size_t mr_layout_workspace(const mr_layout *layout, int node);      /* offset of a node's workspace */
+/* Bytes from the arena's start: of a storage (0 when it is not in the arena), of a node's workspace (0 when it has none). */
+MR_API size_t mr_layout_offset(const mr_layout *layout, int storage);
+MR_API size_t mr_layout_workspace(const mr_layout *layout, int node);
+/* Entries in order of their first node; lent. */
 MR_API int mr_layout_entries(const mr_layout *layout);
 MR_API const mr_layout_entry *mr_layout_at(const mr_layout *layout, int i);
-/* Who lives at the peak: block, op, bytes, largest first, and what to do about it. Free with mr_free. */
+/* Who lives at the node where the bound is reached: block, op, bytes, largest first, and what to do about it.
+ * Owns: caller frees with mr_free. Errors: MR_E_MEMORY */
 MR_API mr_status mr_layout_report(const mr_layout *layout, char **text);
 
 #ifdef __cplusplus

@@ -69,16 +69,18 @@ MR_API void mr_view_set(const mr_view *v, const int64_t *index, double x);
 /* out[i] = convert(in[i]) over equal shapes; any dtypes and strides; f64 -> bf16 rounds once via f32. */
 MR_API mr_status mr_view_copy(const mr_view *out, const mr_view *in);
 
-/* Eager host tensor. Reference counted, thread-safe counts. */
+/* Eager host tensor: a view on storage that all its views share, with a thread-safe count. */
 typedef struct mr_tensor mr_tensor;
-/* New dense tensor, 64-byte aligned, cleared. Owns: caller, release with mr_tensor_unref. */
+/* New dense tensor, 64-byte aligned, cleared. Owns: caller, who gives it back with mr_tensor_unref.
+ * Errors: MR_E_SHAPE rank over MR_MAX_RANK, negative or overflowing dimension; MR_E_MEMORY */
 MR_API mr_status mr_tensor_new(mr_dtype dtype, int rank, const int64_t *dim, mr_tensor **out);
-/* A tensor over foreign memory; `release(user)` runs when the last reference goes (may be NULL). */
+/* A tensor over foreign memory; `release(user)` runs when the last view on it goes (may be NULL), and never
+ * after a failure. Errors: MR_E_MEMORY */
 MR_API mr_status mr_tensor_wrap(const mr_desc *desc, void *data, void (*release)(void *user), void *user, mr_tensor **out);
-/* A view on t's storage: shares memory, keeps it alive. `offset` in elements from t's first. */
+/* A view on t's storage: shares memory, keeps it alive. `offset` in elements of desc from t's first; the caller
+ * sees to it that the view lies inside. Errors: MR_E_MEMORY */
 MR_API mr_status mr_tensor_view_new(mr_tensor *t, const mr_desc *desc, int64_t offset, mr_tensor **out);
-MR_API mr_tensor *mr_tensor_ref(mr_tensor *t);
-MR_API void mr_tensor_unref(mr_tensor *t);
+MR_API void mr_tensor_unref(mr_tensor *t);                /* the storage goes with its last view; NULL is fine */
 MR_API const mr_view *mr_tensor_view(const mr_tensor *t); /* lent */
 
 /* ---- numbers of many values ------------------------------------------------------------------- */

@@ -31,9 +31,6 @@ end
 
 local function exact(x) return x end
 
---- A number as f32 rounds it.
-function rflow.round_f32(x) return (string.unpack("<f", string.pack("<f", x))) end
-
 --- A number as bf16 rounds it (to even).
 function rflow.round_bf16(x)
   local bits = string.unpack("<I4", string.pack("<f", x))

@@ -27,7 +27,6 @@ local function ranges(params)
   end
   return list
 end
-optim.ranges = ranges
 
 local Update = {}
 Update.__index = Update

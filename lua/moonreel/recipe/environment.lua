@@ -94,8 +94,6 @@ local function capped_concat(t, separator, from, to)
   return table.concat(t, separator, from, to)
 end
 
-environment.pairs = ordered_pairs
-
 local function take(from, names)
   local out = {}
   for name in names:gmatch("%S+") do out[name] = from[name] end

@@ -20,7 +20,6 @@ local function clean(path)
   end
   return (rooted and "/" or "") .. table.concat(parts, "/")
 end
-files.clean = clean
 
 local function with_extension(path)
   return path:match("%.lua$") and path or path .. ".lua"

@@ -120,7 +120,6 @@ local function fit_keys(schema, value)
   end
   return value
 end
-override.fit_keys = fit_keys
 
 -- element of a list or of a bucket entry: literal or text
 local function element_value(text)

@@ -81,15 +81,6 @@ end
 
 -- ---- modules, methods, fields -----------------------------------------------------------------------------
 
-local function keys_of(t)
-  local out = {}
-  for key, value in next, t do
-    if type(key) == "string" and not key:match("^__") and type(value) == "function" then out[#out + 1] = key end
-  end
-  table.sort(out)
-  return out
-end
-
 --- Names of the methods and fields of a value, sorted.
 function help.members(value)
   local out, seen = {}, {}
@@ -224,7 +215,5 @@ end
 function help.print(env, ...)
   print(select("#", ...) == 0 and general() or help.text(env, (...)))
 end
-
-help.keys_of = keys_of
 
 return help

@@ -22,12 +22,6 @@ end
 --- A shape for people: [2,3].
 function listing.shape(shape) return "[" .. table.concat(shape, ",") .. "]" end
 
---- A number for people.
-function listing.number(x)
-  if type(x) ~= "number" or math.type(x) == "integer" then return tostring(x) end
-  return ("%.5g"):format(x)
-end
-
 ---@param rows table[]
 ---@param columns table[]  {key, title, right, format} as moonreel.text.table
 ---@param note string|nil  last line

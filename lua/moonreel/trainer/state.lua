@@ -63,7 +63,6 @@ local function read(source, name)
   source:read(name, t:ptr())
   return t
 end
-state.read = read
 
 local function same_shape(a, b)
   return table.concat(a, ",") == table.concat(b, ",")
