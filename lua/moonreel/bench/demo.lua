@@ -42,9 +42,8 @@ function demo.measure(options)
   local settings = require("moonreel.settings").bake(options.recipe)
   local s = settings
   local device <close> = E.device("cpu", options.threads or 0)
-  local dtype = options.dtype or device:compute(s.dtype == "fp32" and "f32" or "bf16")
-  local pipe = pipeline.new({model = s:plain("model"), vae = s:plain("vae"), text_encoder = s:plain("text_encoder"),
-    compat = s.compat ~= nil}, dtype)
+  local dtype = options.dtype or pipeline.dtype(s, device)
+  local pipe = pipeline.of(s, dtype)
   local run <close> = E.new(device, pipe.params, {training = true, ema = true})
   run:init(1)
   local update = optim.new(run, pipe.params, {ema = true, dtype = dtype})

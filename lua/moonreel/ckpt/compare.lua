@@ -55,8 +55,7 @@ end
 ---@param recipe string|table  a recipe's name, or settings
 function compare.fits(ckpt, recipe)
   local settings = type(recipe) == "string" and require("moonreel.settings").bake(recipe) or recipe
-  local parts = require("moonreel.models.pipeline").new({ model = settings:plain("model"), vae = settings:plain("vae"),
-    text_encoder = settings:plain("text_encoder"), compat = settings.compat ~= nil }, "bf16")
+  local parts = require("moonreel.models.pipeline").of(settings, "bf16")
   local rows, known = {}, {}
   for _, p in ipairs(parts.params:list()) do
     known[p.name] = true

@@ -50,6 +50,21 @@ function pipeline.new(config, dtype)
   return self
 end
 
+--- The models of settings, as `new`.
+---@param settings table  baked; its model, vae, text_encoder and compat
+---@param dtype string    compute dtype of the run, see pipeline.dtype
+---@return mr.Pipeline
+function pipeline.of(settings, dtype)
+  return pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"), text_encoder = settings:plain("text_encoder"),
+    compat = settings.compat ~= nil}, dtype)
+end
+
+--- The dtype that a device computes in where settings ask for theirs.
+---@param settings table
+---@param device mr.Device
+---@return string  "f32" or "bf16"
+function pipeline.dtype(settings, device) return device:compute(settings.dtype == "fp32" and "f32" or "bf16") end
+
 --- Number of trained and of all parameters.
 function Pipeline:counts()
   local trained, all = 0, 0

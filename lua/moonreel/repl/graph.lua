@@ -112,9 +112,9 @@ function graph.block(ckpt, name, inputs)
     base.raise("MR_E_USAGE", ("block: %s knows no recipe; try: block(ckpt, name, {recipe = \"NAME\"})"):format(ckpt.path))
   end
   local device = E.device(inputs.device or settings.device)
-  local dtype = device:compute(settings.dtype == "fp32" and "f32" or "bf16")
-  local pipe = require("moonreel.models.pipeline").new({ model = settings:plain("model"), vae = settings:plain("vae"),
-    text_encoder = settings:plain("text_encoder"), compat = settings.compat ~= nil }, dtype)
+  local pipeline = require "moonreel.models.pipeline"
+  local dtype = pipeline.dtype(settings, device)
+  local pipe = pipeline.of(settings, dtype)
   local chosen, known = nil, {}
   for _, one in ipairs(pipe.model.blocks) do
     known[#known + 1] = one.name

@@ -38,8 +38,7 @@ function sample.open(spec, options)
   local self = setmetatable({settings = settings, defaults = options.defaults or settings, path = source.path, step = source.step,
     notes = notes, programs = {}}, Sampler)
   self.device = E.device(options.device or settings.device, options.threads or settings.threads)
-  self.pipe = pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"), text_encoder = settings:plain("text_encoder"),
-    compat = settings.compat ~= nil}, self.device:compute(settings.dtype == "fp32" and "f32" or "bf16"))
+  self.pipe = pipeline.of(settings, pipeline.dtype(settings, self.device))
   self.exec = E.new(self.device, self.pipe.params, {})
   local ema = options.ema
   if ema == nil then ema = self.defaults.sampling.ema end

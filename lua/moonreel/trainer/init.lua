@@ -22,6 +22,16 @@ trainer.steps = {
   {"train", loop.run},
 }
 
+--- What the steps share, each from the step that makes it on.
+---@class mr.Run
+---@field settings table      baked; stage: of a run with stages, as in `run`; notes: lines to say once the run has begun
+---@field progress table      what the run says; journal, lock, dir: of its directory
+---@field found table?        what ckpt.resolve found for `load`; found_weights: for `ckpt_path`; source: that checkpoint, open
+---@field continues boolean   it goes on in the directory of `found`; scratch: epoch, step and data position are left behind
+---@field device mr.Device    facts, dtype (compute), machine (as in manifests), pipe, exec, update: what runs on it
+---@field index mr.Index      loader, plan (buckets), feed, sampler (state of the loader after the last batch)
+---@field step integer        batches taken, also skipped ones; updates: optimizer steps; bad: bad steps in a row; saved_step
+---@field saver mr.Saver      lr_at(updates), total_steps, programs: micro-steps by shape, kept: what closes with the run
 local Run = {}
 Run.__index = Run
 

@@ -22,6 +22,7 @@ function progress.bytes(n)
   return (i == 1 and "%d %s" or "%.1f %s"):format(n, units[i])
 end
 
+--- What tells of a run.
 ---@param total integer    steps of the run; 0: not known
 ---@param every integer    steps between plain lines
 ---@param write function|nil takes each line; nil: standard output, where a terminal gets a line that is rewritten

@@ -42,9 +42,11 @@ function setup.check(r)
   if not s.dataset.data_path then
     base.raise("MR_E_RECIPE", "dataset.data_path is none; try: --data-path NAME.mrx")
   end
-  if not s.bucket_config then base.raise("MR_E_RECIPE", "bucket_config is none; nothing says which clips to take") end
+  if not s.bucket_config then base.raise("MR_E_RECIPE", "bucket_config is none: nothing says which clips to take; try: bucket_config = "
+      .. "{ [\"240p\"] = { [16] = { 1.0, 4 } } }") end
   if s.lr_schedule == "1cycle" and not (s.min_lr and s.max_lr) then
-    base.raise("MR_E_RECIPE", "lr_schedule = \"1cycle\" needs min_lr and max_lr")
+    base.raise("MR_E_RECIPE", ("%s: lr_schedule = \"1cycle\" needs min_lr and max_lr, %s is none; try: min_lr = 1e-5, max_lr = 1e-4")
+      :format(s:origin("lr_schedule"), s.min_lr and "max_lr" or "min_lr"))
   end
 end
 
@@ -155,10 +157,8 @@ function setup.models(r)
   local s = r.settings
   r.device = r:keep(E.device(s.device, s.threads))
   r.facts = r.device:facts()
-  local dtype = r.device:compute(s.dtype == "fp32" and "f32" or "bf16")
-  r.dtype = dtype
-  r.pipe = pipeline.new({model = s:plain("model"), vae = s:plain("vae"), text_encoder = s:plain("text_encoder"),
-    compat = s.compat ~= nil}, dtype)
+  local dtype = pipeline.dtype(s, r.device)
+  r.dtype, r.pipe = dtype, pipeline.of(s, dtype)
   r.exec = r:keep(E.new(r.device, r.pipe.params, {training = true, ema = s.optim.ema_decay ~= nil}))
   r.update = optim.new(r.exec, r.pipe.params, {ema = s.optim.ema_decay ~= nil, dtype = dtype})
   r.machine = {isa = r.facts.isa, threads = r.facts.threads, libraries = {device = r.facts.device, dtype = dtype}}
@@ -226,8 +226,7 @@ function setup.rehearse(settings, stage)
   setup.check(r)
   local waits = stage.previous == true and (settings.load == "recipe.previous" or settings.ckpt_path == "recipe.previous")
   if not waits then setup.find(r) end
-  pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"), text_encoder = settings:plain("text_encoder"),
-    compat = settings.compat ~= nil}, "f32")
+  pipeline.of(settings, "f32")
   local path, input = index_of(settings.dataset.data_path)
   if not input then
     local index <close> = data.open(path)

@@ -4,6 +4,7 @@
 -- @module moonreel.trainer.state
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local names = require "moonreel.ckpt.names"
 
 local state = {}
 
@@ -111,8 +112,8 @@ function state.load_weights(run, params, source, prefer)
     end
   end
   for _, name in ipairs(source:names()) do
-    local plain = name:gsub("^master%.", ""):gsub("^ema%.", ""):gsub("^adam_[mv]%.", "")
-    if not known[plain] then report.unexpected[#report.unexpected + 1] = name end
+    local _, parameter = names.kind(name)
+    if not known[parameter] then report.unexpected[#report.unexpected + 1] = name end
   end
   if training then run:refresh() end
   return report
