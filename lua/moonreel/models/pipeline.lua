@@ -7,17 +7,22 @@ local ops = require "moonreel.core.op"
 
 local pipeline = {}
 
-local autoencoders = {dct = "moonreel.models.dct"}
-local encoders = {bytes = "moonreel.models.bytes"}
-
--- the module that makes a part of the given type
-local function part(kind, list, type)
-  local name = list[type]
-  if name then return require(name) end
-  local known = {}
-  for k in pairs(list) do known[#known + 1] = k end
+-- the part of a type: NAME.lua beside the NAME_fields.lua that declares the type for this record
+local function part(record, type)
+  local app, known = require "moonreel.app", {}
+  for _, path in ipairs(app.embedded_list()) do
+    local file = path:match("^(lua/moonreel/models/[%w_]+)_fields%.lua$")
+    if file and app.embedded(file .. ".lua") then
+      local name = file:sub(#"lua/" + 1):gsub("/", ".")
+      local declared = require(name .. "_fields")
+      if declared.record == record then
+        if declared.types[type] then return require(name) end
+        for other in pairs(declared.types) do known[#known + 1] = other end
+      end
+    end
+  end
   table.sort(known)
-  base.raise("MR_E_RECIPE", ("%s.type is '%s', built so far: %s"):format(kind, tostring(type), table.concat(known, ", ")))
+  base.raise("MR_E_RECIPE", ("%s.type is '%s', built so far: %s"):format(record, tostring(type), table.concat(known, ", ")))
 end
 
 local Pipeline = {}
@@ -30,8 +35,8 @@ Pipeline.__index = Pipeline
 function pipeline.new(config, dtype)
   local params = G.params(dtype)
   local self = setmetatable({params = params, dtype = dtype, config = config}, Pipeline)
-  self.autoencoder = part("vae", autoencoders, config.vae.type).new(params, config.vae)
-  self.text = part("text_encoder", encoders, config.text_encoder.type).new(params, config.text_encoder)
+  self.autoencoder = part("vae", config.vae.type).new(params, config.vae)
+  self.text = part("text_encoder", config.text_encoder.type).new(params, config.text_encoder)
   local model = {compat = config.compat}
   for k, v in pairs(config.model) do model[k] = v end
   -- what the parts decide; a recipe that says otherwise is wrong

@@ -2,8 +2,6 @@
 -- Each function is one named step of the trainer and takes the run `r`.
 -- @module moonreel.trainer.setup
 local E = require "moonreel.core.exec"
-local T = require "moonreel.core.tensor"
-local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local data = require "moonreel.data"
@@ -15,6 +13,7 @@ local progress = require "moonreel.trainer.progress"
 local run = require "moonreel.run"
 local schedule = require "moonreel.optim.schedule"
 local state = require "moonreel.trainer.state"
+local statistics = require "moonreel.trainer.statistics"
 
 local setup = {}
 
@@ -237,42 +236,6 @@ function setup.rehearse(settings, stage)
   end
 end
 
-local STATISTICS_BATCHES = 48
-
--- mean and deviation of the autoencoder's channels over the first batches of epoch 0
-local function measure_autoencoder(r)
-  local auto, sums, squares, count = r.pipe.autoencoder, {}, {}, 0
-  for k = 1, auto.channels do sums[k], squares[k] = 0, 0 end
-  local programs = {}
-  local loader <close> = open_loader(r, {epochs = 1})
-  for _ = 1, STATISTICS_BATCHES do
-    local batch = loader:next()
-    if not batch then break end
-    local dims = {batch.size, batch.frames, 3, batch.height, batch.width}
-    local key = table.concat(dims, "x")
-    if not programs[key] then
-      local g = G.graph(r.pipe.params)
-      local sum, square = auto:moments(g, g:input("pixels", "u8", dims))
-      g:output("sum", sum)
-      g:output("square", square)
-      g:finish()
-      programs[key] = {graph = g, prog = r.exec:compile(g)}
-    end
-    local prog = programs[key].prog
-    local pointer, bytes = batch:pixels()
-    prog:set("pixels", T.wrap(pointer, bytes, "u8", dims, batch))
-    prog:run()
-    local size = auto:latent(batch.frames, batch.height, batch.width)
-    local a, b = prog:get("sum"):totable(), prog:get("square"):totable()
-    for k = 1, auto.channels do sums[k], squares[k] = sums[k] + a[k], squares[k] + b[k] end
-    count = count + batch.size * size[2] * size[3] * size[4]
-    loader:release(batch)
-  end
-  local mean, deviation = auto:normalisation(sums, squares, count)
-  r.exec:set_param("frozen", auto.mean, T.from({auto.channels}, mean))
-  r.exec:set_param("frozen", auto.deviation, T.from({auto.channels}, deviation))
-end
-
 --- Fill weights, moments and averages: fresh, from weights, or from a whole state.
 function setup.fill(r)
   local s = r.settings
@@ -286,7 +249,10 @@ function setup.fill(r)
     r.notes[#r.notes + 1] = ("continues %s at step %d"):format(r.source.path, r.step)
   else
     r.exec:init(s.seed)
-    if r.pipe.autoencoder.moments then measure_autoencoder(r) end
+    if r.pipe.autoencoder.moments then
+      local loader <close> = open_loader(r, {epochs = 1})
+      statistics.measure(r.exec, r.pipe, loader)
+    end
     if r.source then
       local report = state.load_weights(r.exec, r.pipe.params, r.source)
       r.parent = r.source.path
