@@ -1,7 +1,7 @@
 /* gemm: the own product, C = A B, of f32 and bf16 with any strides.
  *
- * B is packed once into panels [k][NR] of f32 (team), then the team takes blocks of C, MC rows and NC columns
- * at most. A block goes through k in steps of KC, panel by panel in registers (MR rows x 2 vectors). Dense rows
+ * NC columns at a time: B is packed into panels [k][NR] of f32 (team), then the team takes blocks of MC rows of
+ * C at most. A block goes through k in steps of KC, panel by panel in registers (MR rows x 2 vectors). Dense rows
  * of f32 are read where they lie, any other A is packed into panels [kc][MR] first. f32 results are added up in
  * C itself, bf16 ones in a scratch. Sums run over k in the same order whatever the team, so bits do not depend
  * on it. Packed B may come from memory rather than a cache, so the next panel is fetched while one is used.
@@ -27,7 +27,8 @@ typedef struct job {
     const mr_gemm *g;
     float *b;                    /* [panels][k][NR] */
     float *own;                  /* per worker: packed A, then a block of C unless it is f32 */
-    int64_t own_size, rows, across;   /* rows of a block; blocks over m */
+    int64_t own_size, rows;      /* of a block */
+    int64_t first, last;         /* columns of this pass */
 } job;
 
 VF_INLINE vf some(const void *x, int64_t at, int64_t n, mr_dtype t)
@@ -66,8 +67,9 @@ static void pack_b(void *user, int64_t begin, int64_t end, int worker)
     (void)worker;
     const job *j = user;
     const mr_gemm *g = j->g;
-    for (int64_t first = begin * NR; first < end * NR; first += NR) {
-        float *dst = j->b + first * g->k;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t first = j->first + i * NR;
+        float *dst = j->b + i * NR * g->k;
         if (g->in == MR_BF16) pack(dst, NR, 0, g->b, first * g->b_col, g->b_col, g->b_row, NR, g->n - first, g->k, MR_BF16);
         else pack(dst, NR, 0, g->b, first * g->b_col, g->b_col, g->b_row, NR, g->n - first, g->k, MR_F32);
     }
@@ -132,51 +134,45 @@ VF_INLINE void finish(const mr_gemm *g, const float *sum, float *c, int64_t ld, 
     }
 }
 
-/* One block over one step of k: rows [row, row + rows), columns [first, last) of C, which are at `to`. */
-VF_INLINE void block(const job *j, float *packed, float *to, int64_t ld, int64_t row, int64_t rows, int64_t first, int64_t last, int64_t p,
-                     bool dense, mr_dtype in)
+/* Rows [row, row + rows) of this pass over one step of k; C is at `to`. */
+VF_INLINE void block(const job *j, float *packed, float *to, int64_t ld, int64_t row, int64_t rows, int64_t p, bool dense, mr_dtype in)
 {
     const mr_gemm *g = j->g;
     int64_t kc = MR_MIN(g->k - p, (int64_t)KC), panel = kc * MR + VF_LANES;
     bool add = p > 0 || g->accumulate;
     if (!dense) pack(packed, MR, panel, g->a, row * g->a_row + p * g->a_col, g->a_row, g->a_col, rows, g->m - row, kc, in);
-    for (int64_t q = first; q < last; q += NR)
+    for (int64_t q = 0; q < j->last - j->first; q += NR)
         for (int64_t i = 0; i < rows; i += MR) {
             const float *b = j->b + q * g->k + p * NR, *next = b + NR * g->k + i / MR * (kc / UNROLL * AHEAD), *a[MR];
             for (int64_t r = 0; r < MR; r++)
                 a[r] = dense ? (const float *)g->a + (row + MR_MIN(i + r, rows - 1)) * g->a_row + p : packed + i / MR * panel + r;
-            int64_t height = MR_MIN(rows - i, (int64_t)MR), width = MR_MIN(last - q, (int64_t)NR);
+            int64_t height = MR_MIN(rows - i, (int64_t)MR), width = MR_MIN(j->last - j->first - q, (int64_t)NR);
             bool whole = height == MR && width == NR && (in == MR_F32 || add || !g->bias);
-            float sum[MR * NR], *c = to + i * ld + (q - first), *target = whole ? c : sum;
-            const float *bias = whole && g->bias ? (const float *)g->bias + q : NULL;
+            float sum[MR * NR], *c = to + i * ld + q, *target = whole ? c : sum;
+            const float *bias = whole && g->bias ? (const float *)g->bias + j->first + q : NULL;
             for (int64_t r = 0; r < height; r++) __builtin_prefetch(c + r * ld, 1), __builtin_prefetch(c + r * ld + width - 1, 1);
             if (dense) multiply_dense(a, b, next, kc, target, whole ? ld : NR, whole && add, bias);
             else multiply_packed(a, b, next, kc, target, whole ? ld : NR, whole && add, bias);
-            if (!whole) finish(g, sum, c, ld, add, height, width, q, in);
+            if (!whole) finish(g, sum, c, ld, add, height, width, j->first + q, in);
         }
 }
 
-static void blocks(void *user, int64_t begin, int64_t end, int worker)
+static void block_of_rows(void *user, int64_t begin, int64_t end, int worker)
 {
     const job *j = user;
     const mr_gemm *g = j->g;
     float *packed = j->own + worker * j->own_size, *scratch = packed + OWN_A;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t row = i % j->across * j->rows, rows = MR_MIN(g->m - row, j->rows), first = i / j->across * NC, last = MR_MIN(g->n, first + NC);
-        bool place = g->out == MR_F32;
-        float *to = place ? (float *)g->c + row * g->c_row + first : scratch;
-        int64_t ld = place ? g->c_row : NC;
-        for (int64_t p = 0; p == 0 || p < g->k; p += KC)
-            if (g->in == MR_BF16) block(j, packed, to, ld, row, rows, first, last, p, false, MR_BF16);
-            else if (g->a_col != 1) block(j, packed, to, ld, row, rows, first, last, p, false, MR_F32);
-            else block(j, packed, to, ld, row, rows, first, last, p, true, MR_F32);
-        for (int64_t r = 0; !place && r < rows; r++)
-            for (int64_t q = first; q < last; q += VF_LANES)
-                vf_stx(g->c, (row + r) * g->c_row + q, 1, vf_load(to + r * ld + q - first), MR_MIN(last - q, (int64_t)VF_LANES), MR_BF16);
-    }
+    bool place = g->out == MR_F32;
+    float *to = place ? (float *)g->c + begin * g->c_row + j->first : scratch;
+    int64_t ld = place ? g->c_row : NC, rows = end - begin;
+    for (int64_t p = 0; p == 0 || p < g->k; p += KC)
+        if (g->in == MR_BF16) block(j, packed, to, ld, begin, rows, p, false, MR_BF16);
+        else if (g->a_col != 1) block(j, packed, to, ld, begin, rows, p, false, MR_F32);
+        else block(j, packed, to, ld, begin, rows, p, true, MR_F32);
+    for (int64_t r = 0; !place && r < rows; r++)
+        for (int64_t q = j->first; q < j->last; q += VF_LANES)
+            vf_stx(g->c, (begin + r) * g->c_row + q, 1, vf_load(to + r * ld + q - j->first), MR_MIN(j->last - q, (int64_t)VF_LANES), MR_BF16);
 }
-
-static int64_t tasks(int64_t m, int64_t n, int64_t rows) { return (m + rows - 1) / rows * ((n + NC - 1) / NC); }
 
 void MR_CAT3(mr_gemm, _, MR_ISA)(const mr_gemm *g)
 {
@@ -184,18 +180,20 @@ void MR_CAT3(mr_gemm, _, MR_ISA)(const mr_gemm *g)
     int64_t even = up((g->m + MC - 1) / MC, MR_MAX(g->threads, 1));
     job j = {.g = g, .b = g->workspace, .own_size = OWN_A + (g->out == MR_F32 ? 0 : MC * NC),
              .rows = MR_MAX(up((g->m + even - 1) / MR_MAX(even, 1), MR), MR)};
-    j.own = j.b + up(g->n, NR_MAX) * g->k;
-    j.across = (g->m + j.rows - 1) / j.rows;
-    mr_cpu_for(up(g->n, NR) / NR, 4, g->threads, pack_b, &j);
-    mr_cpu_for(tasks(g->m, g->n, j.rows), 1, g->threads, blocks, &j);
+    j.own = j.b + up(MR_MIN(g->n, (int64_t)NC), NR_MAX) * g->k;
+    for (; j.first < g->n; j.first = j.last) {
+        j.last = MR_MIN(g->n, j.first + NC);
+        mr_cpu_for(up(j.last - j.first, NR) / NR, 4, g->threads, pack_b, &j);
+        mr_cpu_for(g->m, j.rows, g->threads, block_of_rows, &j);
+    }
 }
 
 #ifdef MR_ISA_base
 size_t mr_gemm_workspace(const mr_product_spec *s, int threads)
 {
-    // MR and VF_LANES of the widest instruction set: 12 and 16
-    int64_t team = MR_MAX(MR_MIN((int64_t)threads, tasks(s->m, s->n, MR)), 1);
+    // with MR and VF_LANES of the widest instruction set
+    int64_t team = MR_MAX(MR_MIN((int64_t)threads, (s->m + MR - 1) / MR), 1);
     int64_t own = (MC + 12) * KC + (MC / MR + 1) * 16 + (s->out == MR_F32 ? 0 : MC * NC);
-    return (size_t)(up(s->n, NR_MAX) * s->k + team * own) * sizeof(float);
+    return (size_t)(up(MR_MIN(s->n, (int64_t)NC), NR_MAX) * s->k + team * own) * sizeof(float);
 }
 #endif
