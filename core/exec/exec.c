@@ -63,8 +63,6 @@ void mr_exec_free(mr_exec *e)
     mr_free(e);
 }
 
-mr_device *mr_exec_device(const mr_exec *e) { return e->dev; }
-
 mr_status mr_exec_sync(mr_exec *e) { return e->dev->ops->sync(e->dev); }
 
 mr_status mr_exec_staging(mr_exec *e, size_t bytes)

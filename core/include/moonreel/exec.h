@@ -93,7 +93,6 @@ typedef struct mr_exec_options {
 /* `params` sealed or NULL; both borrowed for life. Regions are allocated and cleared here. */
 MR_API mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_options *options, mr_exec **out);
 MR_API void mr_exec_free(mr_exec *exec);
-MR_API mr_device *mr_exec_device(const mr_exec *exec);
 /* Lay out and compile a finished graph (kept by reference: must outlive the program), run its
  * setup nodes once, grow the arena if needed. Programs stay valid when the arena grows. */
 MR_API mr_status mr_exec_compile(mr_exec *exec, const mr_graph *g, mr_program **out);
