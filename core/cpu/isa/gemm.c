@@ -149,7 +149,7 @@ VF_INLINE void block(const job *j, float *packed, float *to, int64_t ld, int64_t
             int64_t height = MR_MIN(rows - i, (int64_t)MR), width = MR_MIN(j->last - j->first - q, (int64_t)NR);
             bool whole = height == MR && width == NR && (in == MR_F32 || add || !g->bias);
             float sum[MR * NR], *c = to + i * ld + q, *target = whole ? c : sum;
-            const float *bias = whole && g->bias ? (const float *)g->bias + j->first + q : NULL;
+            const float *bias = whole && !add && g->bias ? (const float *)g->bias + j->first + q : NULL;
             for (int64_t r = 0; r < height; r++) __builtin_prefetch(c + r * ld, 1), __builtin_prefetch(c + r * ld + width - 1, 1);
             if (dense) multiply_dense(a, b, next, kc, target, whole ? ld : NR, whole && add, bias);
             else multiply_packed(a, b, next, kc, target, whole ? ld : NR, whole && add, bias);

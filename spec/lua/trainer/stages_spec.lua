@@ -14,7 +14,7 @@ local KILLER = [[
 local loop, trainer = require "moonreel.trainer.loop", require "moonreel.trainer"
 local function at(r, point)
   if r.stage.name .. ": " .. point == os.getenv("MOONREEL_SPEC_AT") then
-    os.execute("kill -" .. os.getenv("MOONREEL_SPEC_SIGNAL") .. " $PPID")
+    io.popen("kill -" .. os.getenv("MOONREEL_SPEC_SIGNAL") .. " $PPID"):close()  -- os.execute would keep INT from us
   end
 end
 local function around(t, key, name)
