@@ -182,7 +182,19 @@ static int m_mul(lua_State *L) { return arithmetic(L, "mul"); }
 static int m_div(lua_State *L) { return arithmetic(L, "div"); }
 static int m_unm(lua_State *L) { return with_number(L, 1, -1, 0); }
 
-const luaL_Reg mr_bind_operators[] = {{"__add", m_add}, {"__sub", m_sub}, {"__mul", m_mul}, {"__div", m_div}, {"__unm", m_unm}, {NULL, NULL}};
+static const luaL_Reg operators[] = {{"__add", m_add}, {"__sub", m_sub}, {"__mul", m_mul}, {"__div", m_div}, {"__unm", m_unm}, {NULL, NULL}};
+
+void mr_bind_operand_type(lua_State *L, const char *type, const luaL_Reg *methods, const luaL_Reg *meta, mr_bind_free *free_object,
+                          lua_CFunction index)
+{
+    mr_bind_type(L, type, methods, meta, free_object);
+    luaL_getmetatable(L, type);
+    lua_getfield(L, -1, "__index");
+    lua_pushcclosure(L, index, 1);
+    lua_setfield(L, -2, "__index");
+    luaL_setfuncs(L, operators, 0);
+    lua_pop(L, 1);
+}
 
 MR_BIND_ROOM(op)
 {

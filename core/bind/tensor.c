@@ -381,13 +381,7 @@ MR_BIND_ROOM(tensor)
         {"expand", t_expand}, {"item", t_item}, {"totable", t_totable}, {"bytes", t_bytes}, {"ptr", t_ptr},
         {"copy_from", t_copy_from}, {"fill_normal", t_fill_normal}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__tostring", t_tostring}, {NULL, NULL}};
-    mr_bind_type(L, TYPE, methods, meta, free_tensor);
-    luaL_getmetatable(L, TYPE);
-    lua_getfield(L, -1, "__index");
-    lua_pushcclosure(L, t_index, 1);
-    lua_setfield(L, -2, "__index");
-    luaL_setfuncs(L, mr_bind_operators, 0);
-    lua_pop(L, 1);
+    mr_bind_operand_type(L, TYPE, methods, meta, free_tensor, t_index);
     static const luaL_Reg rows[] = {{"new", t_new}, {"from", t_from}, {"wrap", t_wrap}, {"count", t_count}, {NULL, NULL}};
     luaL_newlib(L, rows);
     // Lua modules add methods to it

@@ -20,8 +20,10 @@ mr_device *mr_bind_eager_device(lua_State *L);
  * a last plain table holds attributes). Pushes the outputs, returns their number. */
 int mr_bind_call_op(lua_State *L, const char *name, int first, int last);
 
-/* __add and so on, for tensors and values. */
-extern const luaL_Reg mr_bind_operators[];
+/* mr_bind_type for what ops work on, tensors and values: with arithmetic, and `index` as __index, whose
+ * first upvalue is the table of methods. */
+void mr_bind_operand_type(lua_State *L, const char *type, const luaL_Reg *methods, const luaL_Reg *meta, mr_bind_free *free_object,
+                          lua_CFunction index);
 
 /* Shared by tensors and values: "0, :, 3:16" or an integer at `arg`; calls slice for each part. */
 typedef struct mr_bind_range { bool drop; int64_t start, stop; } mr_bind_range;

@@ -57,15 +57,17 @@ static int view_result(lua_State *L, mr_bind_value *v, mr_status st, const mr_re
     return 1;
 }
 
-static int v_reshape(lua_State *L)
+static int with_dims(lua_State *L, mr_status (*view)(mr_graph *, mr_ref, int, const int64_t *, mr_ref *))
 {
     mr_bind_value *v = mr_bind_value_at(L, 1);
     int64_t dim[MR_MAX_RANK];
     int n = mr_bind_dims(L, 2, dim);
     mr_ref out;
     mr_bind_set_origin(L, v->graph);
-    return view_result(L, v, mr_graph_reshape(v->graph, v->ref, n, dim, &out), &out);
+    return view_result(L, v, view(v->graph, v->ref, n, dim, &out), &out);
 }
+static int v_reshape(lua_State *L) { return with_dims(L, mr_graph_reshape); }
+static int v_expand(lua_State *L) { return with_dims(L, mr_graph_expand); }
 
 static int v_slice(lua_State *L)
 {
@@ -85,16 +87,6 @@ static int v_permute(lua_State *L)
     mr_ref out;
     mr_bind_set_origin(L, v->graph);
     return view_result(L, v, mr_graph_permute(v->graph, v->ref, order, &out), &out);
-}
-
-static int v_expand(lua_State *L)
-{
-    mr_bind_value *v = mr_bind_value_at(L, 1);
-    int64_t dim[MR_MAX_RANK];
-    int n = mr_bind_dims(L, 2, dim);
-    mr_ref out;
-    mr_bind_set_origin(L, v->graph);
-    return view_result(L, v, mr_graph_expand(v->graph, v->ref, n, dim, &out), &out);
 }
 
 /* split(axis, n) -> n equal slices */
@@ -144,11 +136,5 @@ void mr_bind_value_type(lua_State *L)
     static const luaL_Reg values[] = {{"reshape", v_reshape}, {"slice", v_slice}, {"permute", v_permute}, {"expand", v_expand},
                                       {"split", v_split}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__tostring", v_tostring}, {NULL, NULL}};
-    mr_bind_type(L, MR_VALUE, values, meta, NULL);
-    luaL_getmetatable(L, MR_VALUE);
-    lua_getfield(L, -1, "__index");
-    lua_pushcclosure(L, v_index, 1);
-    lua_setfield(L, -2, "__index");
-    luaL_setfuncs(L, mr_bind_operators, 0);
-    lua_pop(L, 1);
+    mr_bind_operand_type(L, MR_VALUE, values, meta, NULL, v_index);
 }
