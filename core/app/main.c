@@ -65,7 +65,8 @@ static int searcher(lua_State *L)
         const char *text = lua_tolstring(L, -1, &n);
         // chunk names of own modules start with "@moonreel/": error blame skips them
         const char *chunk = lua_pushfstring(L, "@%s", path + 4);
-        if (luaL_loadbufferx(L, text, n, chunk, "t") != LUA_OK) return lua_error(L);
+        if (luaL_loadbufferx(L, text, n, chunk, "t") != LUA_OK)
+            return lua_error(L);
         lua_pushstring(L, path);
         return 2;
     }
@@ -75,7 +76,8 @@ static int searcher(lua_State *L)
 
 static int traceback(lua_State *L)
 {
-    if (luaL_testudata(L, 1, "mr.Error") || lua_istable(L, 1)) return 1;  // already a story
+    if (luaL_testudata(L, 1, "mr.Error") || lua_istable(L, 1))
+        return 1; // already a story
     const char *msg = lua_tostring(L, 1);
     luaL_traceback(L, L, msg ? msg : "error without a text", 1);
     return 1;
@@ -88,7 +90,8 @@ static int start(lua_State *L)
     mr_bind_open_all(L);
     lua_getglobal(L, "package");
     lua_getfield(L, -1, "searchers");
-    // right after the preloaded ones: a folder moonreel/ where the user stands must not stand in for our modules
+    // right after the preloaded ones: a folder moonreel/ where the user stands must not stand in
+    // for our modules
     for (lua_Integer i = (lua_Integer)lua_rawlen(L, -1); i >= 2; i--) {
         lua_rawgeti(L, -1, i);
         lua_rawseti(L, -2, i + 1);
@@ -113,16 +116,18 @@ static int start(lua_State *L)
     return 1;
 }
 
-/* Threads of a team wait for the next op by spinning, by default for some 15 ms: on a machine that has other work, that
- * keeps the processor from the thread that all wait for, and a step takes ten times as long. 2,000 rounds are 0.1 ms, longer
- * than the gap between two ops. libgomp reads this when it is loaded, so the program starts over, once. MOONREEL_OWN tells
- * that nobody else has set it (bind/process.c). */
+/* Threads of a team wait for the next op by spinning, by default for some 15 ms: on a machine that
+ * has other work, that keeps the processor from the thread that all wait for, and a step takes ten
+ * times as long. 2,000 rounds are 0.1 ms, longer than the gap between two ops. libgomp reads this
+ * when it is loaded, so the program starts over, once. MOONREEL_OWN tells that nobody else has set
+ * it (bind/process.c). */
 static void wait_shortly(char **argv)
 {
-    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
+    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
+        return;
     setenv("GOMP_SPINCOUNT", "2000", 1);
     setenv("MOONREEL_OWN", "GOMP_SPINCOUNT", 1);
-    execv("/proc/self/exe", argv);  // where this fails, the default serves
+    execv("/proc/self/exe", argv); // where this fails, the default serves
 }
 
 int main(int argc, char **argv)
@@ -147,8 +152,11 @@ int main(int argc, char **argv)
         lua_rawseti(L, -2, i);
     }
     int code = 1;
-    if (lua_pcall(L, 1, 1, 1) == LUA_OK) code = (int)lua_tointeger(L, -1);
-    else fprintf(stderr, "moonreel: %s\n", lua_tostring(L, -1) ? lua_tostring(L, -1) : luaL_tolstring(L, -1, NULL));
+    if (lua_pcall(L, 1, 1, 1) == LUA_OK)
+        code = (int)lua_tointeger(L, -1);
+    else
+        fprintf(stderr, "moonreel: %s\n",
+                lua_tostring(L, -1) ? lua_tostring(L, -1) : luaL_tolstring(L, -1, NULL));
     lua_close(L);
     return code;
 }

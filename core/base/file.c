@@ -1,4 +1,5 @@
-/* base: the tables for files and clocks, and whole-file operations over them. Licence: Apache-2.0 */
+/* base: the tables for files and clocks, and whole-file operations over them. Licence:
+ * Apache-2.0 */
 #define _GNU_SOURCE
 #include "moonreel/base.h"
 
@@ -13,11 +14,26 @@
 #include <time.h>
 #include <unistd.h>
 
-static int real_open(const char *path, int flags, int mode) { return open(path, flags | O_CLOEXEC, mode); }
-static ssize_t real_pread(int fd, void *buf, size_t n, int64_t at) { return pread(fd, buf, n, at); }
-static ssize_t real_pwrite(int fd, const void *buf, size_t n, int64_t at) { return pwrite(fd, buf, n, at); }
-static int real_mkdir(const char *path, int mode) { return mkdir(path, (mode_t)mode); }
-static int real_ftruncate(int fd, int64_t bytes) { return ftruncate(fd, bytes); }
+static int real_open(const char *path, int flags, int mode)
+{
+    return open(path, flags | O_CLOEXEC, mode);
+}
+static ssize_t real_pread(int fd, void *buf, size_t n, int64_t at)
+{
+    return pread(fd, buf, n, at);
+}
+static ssize_t real_pwrite(int fd, const void *buf, size_t n, int64_t at)
+{
+    return pwrite(fd, buf, n, at);
+}
+static int real_mkdir(const char *path, int mode)
+{
+    return mkdir(path, (mode_t)mode);
+}
+static int real_ftruncate(int fd, int64_t bytes)
+{
+    return ftruncate(fd, bytes);
+}
 
 static int real_fallocate(int fd, int64_t bytes)
 {
@@ -33,14 +49,31 @@ static int64_t real_free_bytes(const char *path)
 }
 
 static const mr_io real_io = {
-    .open = real_open, .read = read, .write = write, .pread = real_pread, .pwrite = real_pwrite,
-    .fallocate = real_fallocate, .ftruncate = real_ftruncate, .fsync = fsync, .close = close,
-    .rename = rename, .unlink = unlink, .rmdir = rmdir, .mkdir = real_mkdir, .free_bytes = real_free_bytes,
+    .open = real_open,
+    .read = read,
+    .write = write,
+    .pread = real_pread,
+    .pwrite = real_pwrite,
+    .fallocate = real_fallocate,
+    .ftruncate = real_ftruncate,
+    .fsync = fsync,
+    .close = close,
+    .rename = rename,
+    .unlink = unlink,
+    .rmdir = rmdir,
+    .mkdir = real_mkdir,
+    .free_bytes = real_free_bytes,
 };
 static const mr_io *io = &real_io;
 
-const mr_io *mr_io_table(void) { return io; }
-void mr_io_replace(const mr_io *table) { io = table ? table : &real_io; }
+const mr_io *mr_io_table(void)
+{
+    return io;
+}
+void mr_io_replace(const mr_io *table)
+{
+    io = table ? table : &real_io;
+}
 
 static int64_t clock_ns(clockid_t id)
 {
@@ -48,8 +81,14 @@ static int64_t clock_ns(clockid_t id)
     clock_gettime(id, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
-static int64_t real_monotonic(void) { return clock_ns(CLOCK_MONOTONIC); }
-static int64_t real_wall(void) { return clock_ns(CLOCK_REALTIME); }
+static int64_t real_monotonic(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
+static int64_t real_wall(void)
+{
+    return clock_ns(CLOCK_REALTIME);
+}
 static void real_sleep(int64_t ns)
 {
     struct timespec t = {ns / 1000000000, ns % 1000000000};
@@ -58,9 +97,18 @@ static void real_sleep(int64_t ns)
 static const mr_clock real_clock = {real_monotonic, real_wall, real_sleep};
 static const mr_clock *clock_table = &real_clock;
 
-const mr_clock *mr_clock_table(void) { return clock_table; }
-void mr_clock_replace(const mr_clock *table) { clock_table = table ? table : &real_clock; }
-double mr_now_s(void) { return (double)clock_table->monotonic_ns() * 1e-9; }
+const mr_clock *mr_clock_table(void)
+{
+    return clock_table;
+}
+void mr_clock_replace(const mr_clock *table)
+{
+    clock_table = table ? table : &real_clock;
+}
+double mr_now_s(void)
+{
+    return (double)clock_table->monotonic_ns() * 1e-9;
+}
 
 static mr_status fail_io(const char *verb, const char *path)
 {
@@ -73,8 +121,10 @@ mr_status mr_file_write_full(int fd, const void *data, size_t bytes, const char 
     const char *p = data;
     while (bytes) {
         ssize_t n = io->write(fd, p, bytes);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return fail_io("write", path);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return fail_io("write", path);
         p += n, bytes -= (size_t)n;
     }
     return MR_OK;
@@ -82,14 +132,18 @@ mr_status mr_file_write_full(int fd, const void *data, size_t bytes, const char 
 
 mr_status mr_file_read_at(int fd, void *data, size_t bytes, int64_t at, const char *path)
 {
-    enum { PIECE = 16 << 20 };  // small enough that an interruption is seen soon
+    enum { PIECE = 16 << 20 }; // small enough that an interruption is seen soon
     char *p = data;
     while (bytes) {
         MR_TRY(mr_interrupt_check());
         ssize_t n = io->pread(fd, p, MR_MIN(bytes, (size_t)PIECE), at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return fail_io("read", path);
-        if (n == 0) return mr_fail(MR_E_FORMAT, "%s: ends %zu bytes too early at byte %lld", path, bytes, (long long)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail_io("read", path);
+        if (n == 0)
+            return mr_fail(MR_E_FORMAT, "%s: ends %zu bytes too early at byte %lld", path, bytes,
+                           (long long)at);
         p += n, at += n, bytes -= (size_t)n;
     }
     return MR_OK;
@@ -98,24 +152,30 @@ mr_status mr_file_read_at(int fd, void *data, size_t bytes, int64_t at, const ch
 mr_status mr_file_read_all(const char *path, char **data, size_t *bytes)
 {
     int fd = io->open(path, O_RDONLY, 0);
-    if (fd < 0) return fail_io("open", path);
+    if (fd < 0)
+        return fail_io("open", path);
     size_t used = 0, cap = 65536;
     char *buf = mr_alloc(cap);
     mr_status st = MR_OK;
     while (buf) {
         ssize_t n = io->read(fd, buf + used, cap - used - 1);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) st = fail_io("read", path);
-        if (n <= 0) break;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            st = fail_io("read", path);
+        if (n <= 0)
+            break;
         used += (size_t)n;
         if (cap - used < 4096) {
             char *more = mr_realloc(buf, cap * 2);
-            if (!more) mr_free(buf);
+            if (!more)
+                mr_free(buf);
             buf = more, cap *= 2;
         }
     }
     io->close(fd);
-    if (!buf) return mr_fail_memory(cap);
+    if (!buf)
+        return mr_fail_memory(cap);
     if (st != MR_OK) {
         mr_free(buf);
         return st;
@@ -128,9 +188,11 @@ mr_status mr_file_read_all(const char *path, char **data, size_t *bytes)
 mr_status mr_dir_sync(const char *path)
 {
     int fd = io->open(path, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0) return fail_io("open", path);
+    if (fd < 0)
+        return fail_io("open", path);
     int bad = io->fsync(fd);
-    if (bad) fail_io("sync", path);
+    if (bad)
+        fail_io("sync", path);
     io->close(fd);
     return bad ? MR_E_IO : MR_OK;
 }
@@ -139,8 +201,10 @@ static void parent_of(const char *path, char out[4096])
 {
     snprintf(out, 4096, "%s", path);
     char *slash = strrchr(out, '/');
-    if (!slash) snprintf(out, 4096, ".");
-    else slash[slash == out ? 1 : 0] = 0;
+    if (!slash)
+        snprintf(out, 4096, ".");
+    else
+        slash[slash == out ? 1 : 0] = 0;
 }
 
 mr_status mr_file_replace(const char *path, const void *data, size_t bytes)
@@ -148,11 +212,15 @@ mr_status mr_file_replace(const char *path, const void *data, size_t bytes)
     char tmp[4096], dir[4096];
     snprintf(tmp, sizeof tmp, "%s.tmp-%ld", path, (long)getpid());
     int fd = io->open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    if (fd < 0) return fail_io("create", tmp);
+    if (fd < 0)
+        return fail_io("create", tmp);
     mr_status st = mr_file_write_full(fd, data, bytes, tmp);
-    if (st == MR_OK && io->fsync(fd)) st = fail_io("sync", tmp);
-    if (io->close(fd) && st == MR_OK) st = fail_io("close", tmp);
-    if (st == MR_OK && io->rename(tmp, path)) st = fail_io("rename to", path);
+    if (st == MR_OK && io->fsync(fd))
+        st = fail_io("sync", tmp);
+    if (io->close(fd) && st == MR_OK)
+        st = fail_io("close", tmp);
+    if (st == MR_OK && io->rename(tmp, path))
+        st = fail_io("rename to", path);
     if (st != MR_OK) {
         io->unlink(tmp);
         return st;
@@ -164,13 +232,17 @@ mr_status mr_file_replace(const char *path, const void *data, size_t bytes)
 mr_status mr_dir_make(const char *path)
 {
     char part[4096];
-    if ((size_t)snprintf(part, sizeof part, "%s", path) >= sizeof part) return mr_fail(MR_E_IO, "%s: path is too long", path);
-    for (char *p = part + 1; ; p++) {
-        if (*p && *p != '/') continue;
+    if ((size_t)snprintf(part, sizeof part, "%s", path) >= sizeof part)
+        return mr_fail(MR_E_IO, "%s: path is too long", path);
+    for (char *p = part + 1;; p++) {
+        if (*p && *p != '/')
+            continue;
         char keep = *p;
         *p = 0;
-        if (io->mkdir(part, 0755) && errno != EEXIST) return fail_io("create directory", part);
-        if (!keep) return MR_OK;
+        if (io->mkdir(part, 0755) && errno != EEXIST)
+            return fail_io("create directory", part);
+        if (!keep)
+            return MR_OK;
         *p = keep;
     }
 }
@@ -179,18 +251,21 @@ mr_status mr_dir_list(const char *path, char ***names, int *n)
 {
     struct dirent **found;
     int count = scandir(path, &found, NULL, alphasort);
-    if (count < 0) return fail_io("list", path);
+    if (count < 0)
+        return fail_io("list", path);
     char **list = mr_alloc(sizeof *list * (size_t)(count + 1));
     int used = 0;
     bool bad = !list;
     for (int i = 0; i < count; i++) {
         const char *name = found[i]->d_name;
-        if (!bad && strcmp(name, ".") && strcmp(name, "..") && !(list[used++] = mr_strdup(name))) bad = true;
+        if (!bad && strcmp(name, ".") && strcmp(name, "..") && !(list[used++] = mr_strdup(name)))
+            bad = true;
         free(found[i]);
     }
     free(found);
     if (bad) {
-        if (list) mr_dir_list_free(list, used);
+        if (list)
+            mr_dir_list_free(list, used);
         return mr_fail_memory((size_t)count * 32);
     }
     *names = list, *n = used;
@@ -199,15 +274,18 @@ mr_status mr_dir_list(const char *path, char ***names, int *n)
 
 void mr_dir_list_free(char **names, int n)
 {
-    for (int i = 0; i < n; i++) mr_free(names[i]);
+    for (int i = 0; i < n; i++)
+        mr_free(names[i]);
     mr_free(names);
 }
 
 mr_status mr_dir_remove(const char *path)
 {
     struct stat s;
-    if (lstat(path, &s)) return errno == ENOENT ? MR_OK : fail_io("look at", path);
-    if (!S_ISDIR(s.st_mode)) return io->unlink(path) ? fail_io("remove", path) : MR_OK;
+    if (lstat(path, &s))
+        return errno == ENOENT ? MR_OK : fail_io("look at", path);
+    if (!S_ISDIR(s.st_mode))
+        return io->unlink(path) ? fail_io("remove", path) : MR_OK;
     char **names;
     int n;
     MR_TRY(mr_dir_list(path, &names, &n));
@@ -218,7 +296,8 @@ mr_status mr_dir_remove(const char *path)
         st = mr_dir_remove(child);
     }
     mr_dir_list_free(names, n);
-    if (st == MR_OK && io->rmdir(path)) st = fail_io("remove", path);
+    if (st == MR_OK && io->rmdir(path))
+        st = fail_io("remove", path);
     return st;
 }
 

@@ -5,9 +5,13 @@
 #include <string.h>
 #include <xxhash.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "file formats and mix() are little endian");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "file formats and mix() are little endian");
 
-uint64_t mr_hash64(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }
+uint64_t mr_hash64(const void *data, size_t bytes)
+{
+    return XXH3_64bits(data, bytes);
+}
 
 mr_hash128 mr_hash128_of(const void *data, size_t bytes)
 {
@@ -20,12 +24,15 @@ void mr_hash128_hex(mr_hash128 h, char out[33])
     snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.hi, (unsigned long long)h.lo);
 }
 
-struct mr_hasher { XXH3_state_t *state; };
+struct mr_hasher {
+    XXH3_state_t *state;
+};
 
 mr_hasher *mr_hasher_new(void)
 {
     mr_hasher *h = mr_alloc(sizeof *h);
-    if (!h) return NULL;
+    if (!h)
+        return NULL;
     h->state = XXH3_createState();
     if (!h->state) {
         mr_free(h);
@@ -35,7 +42,10 @@ mr_hasher *mr_hasher_new(void)
     return h;
 }
 
-void mr_hasher_add(mr_hasher *h, const void *data, size_t bytes) { XXH3_128bits_update(h->state, data, bytes); }
+void mr_hasher_add(mr_hasher *h, const void *data, size_t bytes)
+{
+    XXH3_128bits_update(h->state, data, bytes);
+}
 
 mr_hash128 mr_hasher_digest(const mr_hasher *h)
 {
@@ -45,11 +55,18 @@ mr_hash128 mr_hasher_digest(const mr_hasher *h)
 
 void mr_hasher_free(mr_hasher *h)
 {
-    if (!h) return;
+    if (!h)
+        return;
     XXH3_freeState(h->state);
     mr_free(h);
 }
 
-uint64_t mr_mix(const uint64_t *words, size_t n) { return XXH3_64bits(words, n * sizeof *words); }
+uint64_t mr_mix(const uint64_t *words, size_t n)
+{
+    return XXH3_64bits(words, n * sizeof *words);
+}
 
-uint64_t mr_name_word(const char *name) { return XXH3_64bits(name, strlen(name)); }
+uint64_t mr_name_word(const char *name)
+{
+    return XXH3_64bits(name, strlen(name));
+}

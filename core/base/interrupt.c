@@ -3,10 +3,16 @@
 
 #include <stdatomic.h>
 
-static atomic_bool asked;  // lock-free, so a signal handler may set it
+static atomic_bool asked; // lock-free, so a signal handler may set it
 
-void mr_interrupt_set(bool on) { atomic_store_explicit(&asked, on, memory_order_relaxed); }
-bool mr_interrupt_get(void) { return atomic_load_explicit(&asked, memory_order_relaxed); }
+void mr_interrupt_set(bool on)
+{
+    atomic_store_explicit(&asked, on, memory_order_relaxed);
+}
+bool mr_interrupt_get(void)
+{
+    return atomic_load_explicit(&asked, memory_order_relaxed);
+}
 
 mr_status mr_interrupt_check(void)
 {

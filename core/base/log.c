@@ -13,10 +13,13 @@ static void *sink_user;
 static void to_stderr(mr_log_level level, const char *line)
 {
     const char *want = getenv("MOONREEL_LOG");
-    mr_log_level least = !want ? MR_LOG_WARN : strcmp(want, "debug") == 0 ? MR_LOG_DEBUG
-                       : strcmp(want, "info") == 0 ? MR_LOG_INFO : MR_LOG_WARN;
+    mr_log_level least = !want                        ? MR_LOG_WARN
+                         : strcmp(want, "debug") == 0 ? MR_LOG_DEBUG
+                         : strcmp(want, "info") == 0  ? MR_LOG_INFO
+                                                      : MR_LOG_WARN;
     static const char *const tag[] = {"debug: ", "", "warning: ", "error: "};
-    if (level >= least) fprintf(stderr, "moonreel: %s%s\n", tag[level], line);
+    if (level >= least)
+        fprintf(stderr, "moonreel: %s%s\n", tag[level], line);
 }
 
 void mr_log(mr_log_level level, const char *fmt, ...)
@@ -27,8 +30,10 @@ void mr_log(mr_log_level level, const char *fmt, ...)
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
     pthread_mutex_lock(&lock);
-    if (sink) sink(sink_user, level, line);
-    else to_stderr(level, line);
+    if (sink)
+        sink(sink_user, level, line);
+    else
+        to_stderr(level, line);
     pthread_mutex_unlock(&lock);
 }
 

@@ -8,43 +8,51 @@ void mr_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]
     mr_philox_inline(counter, key, out);
 }
 
-void mr_random_block(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch, uint32_t block, uint32_t out[4])
+void mr_random_block(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch,
+                     uint32_t block, uint32_t out[4])
 {
     uint64_t key = MR_MIX(seed, purpose);
-    mr_philox_inline((uint32_t[4]){(uint32_t)sample_key, (uint32_t)(sample_key >> 32), epoch, block},
-                     (uint32_t[2]){(uint32_t)key, (uint32_t)(key >> 32)}, out);
+    mr_philox_inline(
+        (uint32_t[4]){(uint32_t)sample_key, (uint32_t)(sample_key >> 32), epoch, block},
+        (uint32_t[2]){(uint32_t)key, (uint32_t)(key >> 32)}, out);
 }
 
-void mr_random_fill_uniform(float *out, int64_t n, uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch, uint64_t first)
+void mr_random_fill_uniform(float *out, int64_t n, uint64_t seed, uint64_t purpose,
+                            uint64_t sample_key, uint32_t epoch, uint64_t first)
 {
     uint32_t w[4];
     for (int64_t i = 0; i < n; i++) {
         uint64_t e = first + (uint64_t)i;
-        if (i == 0 || e % 4 == 0) mr_random_block(seed, purpose, sample_key, epoch, (uint32_t)(e / 4), w);
+        if (i == 0 || e % 4 == 0)
+            mr_random_block(seed, purpose, sample_key, epoch, (uint32_t)(e / 4), w);
         out[i] = mr_word_uniform(w[e % 4]);
     }
 }
 
-void mr_random_fill_normal(float *out, int64_t n, uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch, uint64_t first)
+void mr_random_fill_normal(float *out, int64_t n, uint64_t seed, uint64_t purpose,
+                           uint64_t sample_key, uint32_t epoch, uint64_t first)
 {
     uint32_t w[4];
     for (int64_t i = 0; i < n; i++) {
         uint64_t e = first + (uint64_t)i;
-        if (i == 0 || e % 4 == 0) mr_random_block(seed, purpose, sample_key, epoch, (uint32_t)(e / 4), w);
+        if (i == 0 || e % 4 == 0)
+            mr_random_block(seed, purpose, sample_key, epoch, (uint32_t)(e / 4), w);
         // elements 2i and 2i+1 are the cosine and sine of one pair of words
         uint32_t a = w[e % 4 & 2], b = w[(e % 4 & 2) + 1];
         out[i] = mr_words_normal(a, b, e % 2 == 1);
     }
 }
 
-float mr_random_uniform(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch, uint64_t element)
+float mr_random_uniform(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch,
+                        uint64_t element)
 {
     float x;
     mr_random_fill_uniform(&x, 1, seed, purpose, sample_key, epoch, element);
     return x;
 }
 
-float mr_random_normal(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch, uint64_t element)
+float mr_random_normal(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch,
+                       uint64_t element)
 {
     float x;
     mr_random_fill_normal(&x, 1, seed, purpose, sample_key, epoch, element);

@@ -5,19 +5,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct { const char *name; int exit; } rows[] = {
+static const struct {
+    const char *name;
+    int exit;
+} rows[] = {
 #define MR_STATUS(name, text, exit) {"MR_" #name, exit},
 #include "moonreel/status.def"
 #undef MR_STATUS
 };
 
-const char *mr_status_name(mr_status code) { return code < MR_STATUS_COUNT ? rows[code].name : "MR_?"; }
-int mr_status_exit(mr_status code) { return code < MR_STATUS_COUNT ? rows[code].exit : 1; }
+const char *mr_status_name(mr_status code)
+{
+    return code < MR_STATUS_COUNT ? rows[code].name : "MR_?";
+}
+int mr_status_exit(mr_status code)
+{
+    return code < MR_STATUS_COUNT ? rows[code].exit : 1;
+}
 
 mr_status mr_status_from_name(const char *name)
 {
     for (int i = 0; i < MR_STATUS_COUNT; i++)
-        if (strcmp(rows[i].name, name) == 0) return (mr_status)i;
+        if (strcmp(rows[i].name, name) == 0)
+            return (mr_status)i;
     return MR_STATUS_COUNT;
 }
 
@@ -37,15 +47,21 @@ static mr_error *push(mr_status code, const char *file, int line, bool chain)
     // cut the chain where the ring bites its own tail
     int i = 1;
     for (mr_error *p = e; p; p = p->cause, i++)
-        if (i >= depth) { p->cause = NULL; break; }
+        if (i >= depth) {
+            p->cause = NULL;
+            break;
+        }
     return e;
 }
 
-/* Names and captions from files may be part of a text: their control characters never reach a terminal. */
+/* Names and captions from files may be part of a text: their control characters never reach a
+ * terminal. */
 static void set_text(mr_error *e, const char *text)
 {
     size_t n = 0;
-    for (; text[n]; n++) e->text[n] = ((unsigned char)text[n] < 32 && text[n] != '\n') || text[n] == 127 ? '?' : text[n];
+    for (; text[n]; n++)
+        e->text[n] =
+            ((unsigned char)text[n] < 32 && text[n] != '\n') || text[n] == 127 ? '?' : text[n];
     e->text[n] = 0;
 }
 
@@ -54,7 +70,7 @@ mr_status mr_fail_at(mr_status code, const char *file, int line, const char *fmt
     char text[sizeof ring[0].text];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);  // before push: arguments may lend from the old record
+    vsnprintf(text, sizeof text, fmt, ap); // before push: arguments may lend from the old record
     va_end(ap);
     set_text(push(code, file, line, false), text);
     return code;
@@ -74,27 +90,42 @@ mr_status mr_fail_note_at(const char *file, int line, const char *fmt, ...)
 
 void mr_fail_where(const char *op, const char *node, const char *origin)
 {
-    if (newest < 0) return;
+    if (newest < 0)
+        return;
     mr_error *e = &ring[newest];
-    if (op && !e->op[0]) snprintf(e->op, sizeof e->op, "%s", op);
-    if (node && !e->node[0]) snprintf(e->node, sizeof e->node, "%s", node);
-    if (origin && !e->origin[0]) snprintf(e->origin, sizeof e->origin, "%s", origin);
+    if (op && !e->op[0])
+        snprintf(e->op, sizeof e->op, "%s", op);
+    if (node && !e->node[0])
+        snprintf(e->node, sizeof e->node, "%s", node);
+    if (origin && !e->origin[0])
+        snprintf(e->origin, sizeof e->origin, "%s", origin);
 }
 
-const mr_error *mr_error_last(void) { return newest >= 0 ? &ring[newest] : NULL; }
-void mr_error_clear(void) { newest = -1, depth = 0; }
+const mr_error *mr_error_last(void)
+{
+    return newest >= 0 ? &ring[newest] : NULL;
+}
+void mr_error_clear(void)
+{
+    newest = -1, depth = 0;
+}
 
 size_t mr_error_format(const mr_error *err, char *buf, size_t cap)
 {
     size_t n = 0;
 #define PUT(...) n += (size_t)snprintf(n < cap ? buf + n : NULL, n < cap ? cap - n : 0, __VA_ARGS__)
-    if (cap) buf[0] = 0;
+    if (cap)
+        buf[0] = 0;
     int indent = 0;
     for (; err; err = err->cause, indent += 2) {
-        if (indent) PUT("\n%*s", indent, "");
-        if (err->origin[0]) PUT("%s: ", err->origin);
-        if (err->op[0]) PUT("%s%s", err->op, err->node[0] ? " " : ": ");
-        if (err->node[0]) PUT("'%s': ", err->node);
+        if (indent)
+            PUT("\n%*s", indent, "");
+        if (err->origin[0])
+            PUT("%s: ", err->origin);
+        if (err->op[0])
+            PUT("%s%s", err->op, err->node[0] ? " " : ": ");
+        if (err->node[0])
+            PUT("'%s': ", err->node);
         PUT("%s", err->text);
     }
 #undef PUT
@@ -103,9 +134,11 @@ size_t mr_error_format(const mr_error *err, char *buf, size_t cap)
 
 mr_error *mr_error_copy(const mr_error *err)
 {
-    if (!err) return NULL;
+    if (!err)
+        return NULL;
     mr_error *copy = mr_alloc(sizeof *copy);
-    if (!copy) return NULL;
+    if (!copy)
+        return NULL;
     *copy = *err;
     copy->cause = mr_error_copy(err->cause);
     return copy;
@@ -122,9 +155,11 @@ void mr_error_free(mr_error *err)
 
 mr_status mr_error_adopt(const mr_error *err)
 {
-    if (!err) return mr_fail(MR_E_MEMORY, "an error happened on another thread and its record was lost");
+    if (!err)
+        return mr_fail(MR_E_MEMORY, "an error happened on another thread and its record was lost");
     // causes first, so that the newest record ends on top
-    if (err->cause) mr_error_adopt(err->cause);
+    if (err->cause)
+        mr_error_adopt(err->cause);
     mr_error *e = push(err->code, err->file, err->line, err->cause != NULL);
     mr_error *below = e->cause;
     *e = *err;

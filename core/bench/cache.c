@@ -10,7 +10,8 @@ mr_status mr_bench_forget_file(const char *path)
 {
     const mr_io *io = mr_io_table();
     int fd = io->open(path, O_RDONLY, 0);
-    if (fd < 0) return mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (fd < 0)
+        return mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno));
     // pages that are not written back yet would stay
     int bad = io->fsync(fd) ? errno : posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     io->close(fd);

@@ -1,7 +1,7 @@
 /* bench: product peak and memory rate. Licence: Apache-2.0
  *
- * Weights are packed beforehand: the peak is what a network made of nothing but forward products would
- * reach if packing cost nothing. */
+ * Weights are packed beforehand: the peak is what a network made of nothing but forward products
+ * would reach if packing cost nothing. */
 #include "moonreel/bench.h"
 #include "cpu/cpu.h"
 #include "cpu/product.h"
@@ -16,9 +16,12 @@
 #endif
 #endif
 
-typedef struct shape { int64_t m, n, k; } shape;
-static const shape shapes[] = {{2560, 1152, 1152}, {2560, 4608, 1152}, {2560, 1152, 4608}, {1024, 1024, 1024},
-                               {2048, 2048, 2048}, {4096, 1024, 1024}, {512, 512, 512}};
+typedef struct shape {
+    int64_t m, n, k;
+} shape;
+static const shape shapes[] = {{2560, 1152, 1152}, {2560, 4608, 1152}, {2560, 1152, 4608},
+                               {1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 1024, 1024},
+                               {512, 512, 512}};
 
 /* One product that can be repeated: x [m, k], w [n, k], y [m, n]. */
 typedef struct trial {
@@ -39,10 +42,14 @@ static void trial_fini(trial *t)
 #ifdef MR_HAVE_ONEDNN
     dnnl_memory_t memories[] = {t->mx, t->mw, t->my};
     for (size_t i = 0; i < MR_COUNT(memories); i++)
-        if (memories[i]) dnnl_memory_destroy(memories[i]);
-    if (t->product) dnnl_primitive_destroy(t->product);
-    if (t->stream) dnnl_stream_destroy(t->stream);
-    if (t->engine) dnnl_engine_destroy(t->engine);
+        if (memories[i])
+            dnnl_memory_destroy(memories[i]);
+    if (t->product)
+        dnnl_primitive_destroy(t->product);
+    if (t->stream)
+        dnnl_stream_destroy(t->stream);
+    if (t->engine)
+        dnnl_engine_destroy(t->engine);
 #endif
     mr_product_free(t->own);
     mr_free(t->x), mr_free(t->w), mr_free(t->y), mr_free(t->work);
@@ -53,18 +60,21 @@ static void fill(void *p, int64_t n, mr_dtype dtype)
 {
     for (int64_t i = 0; i < n; i++) {
         float v = (float)((i * 7919) % 255 - 127) / 128.0f;
-        if (dtype == MR_BF16) ((uint16_t *)p)[i] = mr_f32_to_bf16(v);
-        else ((float *)p)[i] = v;
+        if (dtype == MR_BF16)
+            ((uint16_t *)p)[i] = mr_f32_to_bf16(v);
+        else
+            ((float *)p)[i] = v;
     }
 }
 
 #ifdef MR_HAVE_ONEDNN
-static dnnl_status_t onednn_memory(dnnl_memory_t *m, dnnl_engine_t e, int64_t rows, int64_t cols, int64_t row, int64_t col,
-                                   dnnl_data_type_t type, void *data)
+static dnnl_status_t onednn_memory(dnnl_memory_t *m, dnnl_engine_t e, int64_t rows, int64_t cols,
+                                   int64_t row, int64_t col, dnnl_data_type_t type, void *data)
 {
     onednn_own_md md = {0};
     dnnl_status_t st = onednn_md_init(&md, 2, (int64_t[]){rows, cols}, (int64_t[]){row, col}, type);
-    if (st == dnnl_success) st = dnnl_memory_create(m, ONEDNN_MD(&md), e, data);
+    if (st == dnnl_success)
+        st = dnnl_memory_create(m, ONEDNN_MD(&md), e, data);
     onednn_md_free(&md);
     return st;
 }
@@ -78,7 +88,9 @@ static dnnl_status_t onednn_init(trial *t, const shape *s, mr_dtype dtype)
     dnnl_primitive_t reorder = NULL;
     dnnl_memory_t plain = NULL;
     dnnl_status_t st;
-#define STEP(call) if ((st = (call)) != dnnl_success) goto out
+#define STEP(call)                                                                                 \
+    if ((st = (call)) != dnnl_success)                                                             \
+    goto out
     STEP(dnnl_engine_create(&t->engine, dnnl_cpu, 0));
     STEP(dnnl_stream_create(&t->stream, t->engine, dnnl_stream_default_flags));
     STEP(onednn_md_init(&x, 2, (int64_t[]){s->m, s->k}, (int64_t[]){s->k, 1}, type));
@@ -86,13 +98,16 @@ static dnnl_status_t onednn_init(trial *t, const shape *s, mr_dtype dtype)
     STEP(onednn_md_init(&y, 2, (int64_t[]){s->m, s->n}, (int64_t[]){s->n, 1}, type));
     STEP(onednn_matmul(&pd, t->engine, ONEDNN_MD(&x), ONEDNN_MD(&w), NULL, ONEDNN_MD(&y), NULL));
     STEP(dnnl_primitive_create(&t->product, pd));
-    STEP(dnnl_memory_create(&t->mw, onednn_query_md(pd, dnnl_query_weights_md), t->engine, DNNL_MEMORY_ALLOCATE));
+    STEP(dnnl_memory_create(&t->mw, onednn_query_md(pd, dnnl_query_weights_md), t->engine,
+                            DNNL_MEMORY_ALLOCATE));
     STEP(onednn_memory(&t->mx, t->engine, s->m, s->k, s->k, 1, type, t->x));
     STEP(onednn_memory(&t->my, t->engine, s->m, s->n, s->n, 1, type, t->y));
     STEP(onednn_memory(&plain, t->engine, s->k, s->n, 1, s->k, type, t->w));
     onednn_own_md from = {0};
     STEP(onednn_md_init(&from, 2, (int64_t[]){s->k, s->n}, (int64_t[]){1, s->k}, type));
-    st = dnnl_reorder_primitive_desc_create(&turn, ONEDNN_MD(&from), t->engine, onednn_query_md(pd, dnnl_query_weights_md), t->engine, NULL);
+    st = dnnl_reorder_primitive_desc_create(&turn, ONEDNN_MD(&from), t->engine,
+                                            onednn_query_md(pd, dnnl_query_weights_md), t->engine,
+                                            NULL);
     onednn_md_free(&from);
     STEP(st);
     STEP(dnnl_primitive_create(&reorder, turn));
@@ -104,10 +119,14 @@ static dnnl_status_t onednn_init(trial *t, const shape *s, mr_dtype dtype)
     snprintf(t->how, sizeof t->how, "onednn %s", info);
 out:
 #undef STEP
-    if (pd) dnnl_primitive_desc_destroy(pd);
-    if (turn) dnnl_primitive_desc_destroy(turn);
-    if (reorder) dnnl_primitive_destroy(reorder);
-    if (plain) dnnl_memory_destroy(plain);
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    if (turn)
+        dnnl_primitive_desc_destroy(turn);
+    if (reorder)
+        dnnl_primitive_destroy(reorder);
+    if (plain)
+        dnnl_memory_destroy(plain);
     onednn_md_free(&x), onednn_md_free(&w), onednn_md_free(&y);
     return st;
 }
@@ -116,21 +135,35 @@ out:
 static mr_status trial_init(trial *t, const shape *s, mr_dtype dtype, int threads)
 {
     size_t width = mr_dtype_bytes(dtype);
-    t->x = mr_alloc((size_t)(s->m * s->k) * width), t->w = mr_alloc((size_t)(s->n * s->k) * width), t->y = mr_alloc((size_t)(s->m * s->n) * width);
-    if (!t->x || !t->w || !t->y) return mr_fail_memory((size_t)(s->m * s->k + s->n * s->k + s->m * s->n) * width);
+    t->x = mr_alloc((size_t)(s->m * s->k) * width), t->w = mr_alloc((size_t)(s->n * s->k) * width),
+    t->y = mr_alloc((size_t)(s->m * s->n) * width);
+    if (!t->x || !t->w || !t->y)
+        return mr_fail_memory((size_t)(s->m * s->k + s->n * s->k + s->m * s->n) * width);
     fill(t->x, s->m * s->k, dtype), fill(t->w, s->n * s->k, dtype);
     mr_facts facts = {.device = "cpu", .threads = threads, .bf16 = mr_cpu_bf16()};
     snprintf(facts.isa, sizeof facts.isa, "%s", mr_isa_name(mr_isa()));
-    mr_product_spec spec = {.batch = 1, .m = s->m, .n = s->n, .k = s->k, .a_row = s->k, .a_col = 1, .b_row = 1, .b_col = s->k,
-                            .c_row = s->n, .in = dtype, .out = dtype};
+    mr_product_spec spec = {.batch = 1,
+                            .m = s->m,
+                            .n = s->n,
+                            .k = s->k,
+                            .a_row = s->k,
+                            .a_col = 1,
+                            .b_row = 1,
+                            .b_col = s->k,
+                            .c_row = s->n,
+                            .in = dtype,
+                            .out = dtype};
     // made first: it also starts the library under this processor's limits
     MR_TRY(mr_product_new(&spec, &facts, &t->own));
     snprintf(t->how, sizeof t->how, "%s", mr_product_how(t->own));
 #ifdef MR_HAVE_ONEDNN
-    if (mr_isa() > 0 && onednn_init(t, s, dtype) == dnnl_success) return MR_OK;
-    if (t->product) dnnl_primitive_destroy(t->product), t->product = NULL;
+    if (mr_isa() > 0 && onednn_init(t, s, dtype) == dnnl_success)
+        return MR_OK;
+    if (t->product)
+        dnnl_primitive_destroy(t->product), t->product = NULL;
 #endif
-    if (mr_product_workspace(t->own) && !(t->work = mr_alloc(mr_product_workspace(t->own)))) return mr_fail_memory(mr_product_workspace(t->own));
+    if (mr_product_workspace(t->own) && !(t->work = mr_alloc(mr_product_workspace(t->own))))
+        return mr_fail_memory(mr_product_workspace(t->own));
     return MR_OK;
 }
 
@@ -138,8 +171,10 @@ static mr_status trial_run(trial *t)
 {
 #ifdef MR_HAVE_ONEDNN
     if (t->product) {
-        dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, t->mx}, {DNNL_ARG_WEIGHTS, t->mw}, {DNNL_ARG_DST, t->my}};
-        if (dnnl_primitive_execute(t->product, t->stream, 3, args) != dnnl_success || dnnl_stream_wait(t->stream) != dnnl_success)
+        dnnl_exec_arg_t args[] = {
+            {DNNL_ARG_SRC, t->mx}, {DNNL_ARG_WEIGHTS, t->mw}, {DNNL_ARG_DST, t->my}};
+        if (dnnl_primitive_execute(t->product, t->stream, 3, args) != dnnl_success ||
+            dnnl_stream_wait(t->stream) != dnnl_success)
             return mr_fail(MR_E_INTERNAL, "the product of the peak measurement failed");
         return MR_OK;
     }
@@ -150,7 +185,8 @@ static mr_status trial_run(trial *t)
 mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double seconds, mr_bench_peak *out)
 {
     *out = (mr_bench_peak){0};
-    if (dtype == MR_BF16 && !mr_cpu_bf16()) return mr_fail(MR_E_UNSUPPORTED, "this processor has no products of bf16");
+    if (dtype == MR_BF16 && !mr_cpu_bf16())
+        return mr_fail(MR_E_UNSUPPORTED, "this processor has no products of bf16");
 #if defined(MR_HAVE_ONEDNN) && defined(_OPENMP)
     int before = omp_get_max_threads();
     omp_set_num_threads(threads);
@@ -166,7 +202,8 @@ mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double seconds, mr_
             st = trial_run(&t);
             double rate = flop / (mr_now_s() - from) * 1e-12;
             // the first run warms up
-            if (st != MR_OK || run == 0 || rate <= out->tflops) continue;
+            if (st != MR_OK || run == 0 || rate <= out->tflops)
+                continue;
             out->tflops = rate, out->m = s->m, out->n = s->n, out->k = s->k;
             snprintf(out->how, sizeof out->how, "%s", t.how);
         }
@@ -178,12 +215,15 @@ mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double seconds, mr_
     return st;
 }
 
-typedef struct pass { float *x, *y; } pass;
+typedef struct pass {
+    float *x, *y;
+} pass;
 static void pass_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const pass *p = user;
     (void)worker;
-    for (int64_t i = begin; i < end; i++) p->y[i] = p->x[i] + 1.0f;
+    for (int64_t i = begin; i < end; i++)
+        p->y[i] = p->x[i] + 1.0f;
 }
 
 mr_status mr_bench_memory_rate(int threads, double seconds, double *bytes_per_s)
@@ -195,7 +235,8 @@ mr_status mr_bench_memory_rate(int threads, double seconds, double *bytes_per_s)
         double from = mr_now_s();
         mr_cpu_for(n, 65536, threads, pass_part, &p);
         double rate = (double)(2 * n * (int64_t)sizeof(float)) / (mr_now_s() - from);
-        if (run > 0 && rate > best) best = rate;
+        if (run > 0 && rate > best)
+            best = rate;
     }
     mr_status st = p.x && p.y ? MR_OK : mr_fail_memory((size_t)n * 2 * sizeof(float));
     mr_free(p.x), mr_free(p.y);

@@ -1,4 +1,5 @@
-/* bind: moonreel.core.base - hashes, files, clock, process facts for the Lua side. Licence: Apache-2.0 */
+/* bind: moonreel.core.base - hashes, files, clock, process facts for the Lua side. Licence:
+ * Apache-2.0 */
 #include "bind.h"
 
 #include <stdlib.h>
@@ -11,7 +12,7 @@ static int b_mix(lua_State *L)
     luaL_argcheck(L, n >= 1 && n <= 16, 1, "1 to 16 words");
     for (int i = 0; i < n; i++)
         words[i] = lua_type(L, i + 1) == LUA_TSTRING ? mr_name_word(lua_tostring(L, i + 1))
-                                                      : (uint64_t)luaL_checkinteger(L, i + 1);
+                                                     : (uint64_t)luaL_checkinteger(L, i + 1);
     lua_pushinteger(L, (lua_Integer)mr_mix(words, (size_t)n));
     return 1;
 }
@@ -19,7 +20,8 @@ static int b_mix(lua_State *L)
 /* The purpose of a random stream: a short text, or its word. */
 static uint64_t purpose_at(lua_State *L, int arg)
 {
-    return lua_type(L, arg) == LUA_TSTRING ? mr_name_word(lua_tostring(L, arg)) : (uint64_t)luaL_checkinteger(L, arg);
+    return lua_type(L, arg) == LUA_TSTRING ? mr_name_word(lua_tostring(L, arg))
+                                           : (uint64_t)luaL_checkinteger(L, arg);
 }
 
 static int b_name_word(lua_State *L)
@@ -31,16 +33,20 @@ static int b_name_word(lua_State *L)
 /* random_uniform(seed, purpose, key, epoch, element=0) in (0, 1) */
 static int b_random_uniform(lua_State *L)
 {
-    lua_pushnumber(L, mr_random_uniform((uint64_t)luaL_checkinteger(L, 1), purpose_at(L, 2), (uint64_t)luaL_checkinteger(L, 3),
-                                        (uint32_t)luaL_checkinteger(L, 4), (uint64_t)luaL_optinteger(L, 5, 0)));
+    lua_pushnumber(L, mr_random_uniform((uint64_t)luaL_checkinteger(L, 1), purpose_at(L, 2),
+                                        (uint64_t)luaL_checkinteger(L, 3),
+                                        (uint32_t)luaL_checkinteger(L, 4),
+                                        (uint64_t)luaL_optinteger(L, 5, 0)));
     return 1;
 }
 
 /* random_normal(seed, purpose, key, epoch, element=0): standard normal */
 static int b_random_normal(lua_State *L)
 {
-    lua_pushnumber(L, mr_random_normal((uint64_t)luaL_checkinteger(L, 1), purpose_at(L, 2), (uint64_t)luaL_checkinteger(L, 3),
-                                       (uint32_t)luaL_checkinteger(L, 4), (uint64_t)luaL_optinteger(L, 5, 0)));
+    lua_pushnumber(L, mr_random_normal((uint64_t)luaL_checkinteger(L, 1), purpose_at(L, 2),
+                                       (uint64_t)luaL_checkinteger(L, 3),
+                                       (uint32_t)luaL_checkinteger(L, 4),
+                                       (uint64_t)luaL_optinteger(L, 5, 0)));
     return 1;
 }
 
@@ -72,7 +78,8 @@ static int b_read_file(lua_State *L)
     char *data;
     size_t n;
     mr_bind_check(L, mr_file_read_all(path, &data, &n));
-    lua_pushlstring(L, data, n);  // an out-of-memory raise here loses `data`; files read so are small
+    // an out-of-memory raise here loses `data`; files read so are small
+    lua_pushlstring(L, data, n);
     mr_free(data);
     return 1;
 }
@@ -139,12 +146,23 @@ static int b_pid(lua_State *L)
 
 MR_BIND_ROOM(base)
 {
-    static const luaL_Reg rows[] = {
-        {"mix", b_mix}, {"name_word", b_name_word}, {"random_uniform", b_random_uniform},
-        {"random_normal", b_random_normal}, {"hash128", b_hash128}, {"now_s", b_now}, {"wall_s", b_wall},
-        {"read_file", b_read_file}, {"replace_file", b_replace_file}, {"make_dir", b_make_dir}, {"remove_dir", b_remove_dir},
-        {"list_dir", b_list_dir}, {"exists", b_exists}, {"raise", b_raise},
-        {"is_terminal", b_is_terminal}, {"pid", b_pid}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {{"mix", b_mix},
+                                    {"name_word", b_name_word},
+                                    {"random_uniform", b_random_uniform},
+                                    {"random_normal", b_random_normal},
+                                    {"hash128", b_hash128},
+                                    {"now_s", b_now},
+                                    {"wall_s", b_wall},
+                                    {"read_file", b_read_file},
+                                    {"replace_file", b_replace_file},
+                                    {"make_dir", b_make_dir},
+                                    {"remove_dir", b_remove_dir},
+                                    {"list_dir", b_list_dir},
+                                    {"exists", b_exists},
+                                    {"raise", b_raise},
+                                    {"is_terminal", b_is_terminal},
+                                    {"pid", b_pid},
+                                    {NULL, NULL}};
     luaL_newlib(L, rows);
     return 1;
 }

@@ -59,9 +59,10 @@ static int b_forget_file(lua_State *L)
 
 MR_BIND_ROOM(bench)
 {
-    static const luaL_Reg rows[] = {{"product_peak", b_product_peak}, {"memory_rate", b_memory_rate},
-                                    {"max_resident", b_max_resident}, {"cpu_s", b_cpu_s},
-                                    {"forget_file", b_forget_file}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {
+        {"product_peak", b_product_peak}, {"memory_rate", b_memory_rate},
+        {"max_resident", b_max_resident}, {"cpu_s", b_cpu_s},
+        {"forget_file", b_forget_file},   {NULL, NULL}};
     luaL_newlib(L, rows);
     return 1;
 }

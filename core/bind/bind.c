@@ -10,7 +10,8 @@ void mr_bind_origin(lua_State *L, char *buf, size_t cap)
     buf[0] = 0;
     for (int level = 1; lua_getstack(L, level, &ar); level++) {
         lua_getinfo(L, "Sl", &ar);
-        if (ar.currentline < 0 || strncmp(ar.source, "@moonreel/", 10) == 0) continue;
+        if (ar.currentline < 0 || strncmp(ar.source, "@moonreel/", 10) == 0)
+            continue;
         snprintf(buf, cap, "%s:%d", ar.short_src, ar.currentline);
         return;
     }
@@ -38,7 +39,8 @@ void mr_bind_push_error(lua_State *L)
 
 void mr_bind_check(lua_State *L, mr_status st)
 {
-    if (st == MR_OK) return;
+    if (st == MR_OK)
+        return;
     char origin[256];
     mr_bind_origin(L, origin, sizeof origin);
     mr_fail_where(NULL, NULL, origin);
@@ -77,7 +79,8 @@ void *mr_bind_scratch(lua_State *L, size_t bytes)
     }
     lua_setmetatable(L, -2);
     *p = mr_calloc(1, bytes);
-    if (!*p) mr_bind_check(L, mr_fail_memory(bytes));
+    if (!*p)
+        mr_bind_check(L, mr_fail_memory(bytes));
     lua_toclose(L, -1);
     return *p;
 }
@@ -93,7 +96,8 @@ void **mr_bind_box(lua_State *L, const char *type)
 void *mr_bind_unbox(lua_State *L, int arg, const char *type)
 {
     void **box = luaL_checkudata(L, arg, type);
-    if (!*box) mr_bind_raise(L, MR_E_USAGE, "%s is closed", type);
+    if (!*box)
+        mr_bind_raise(L, MR_E_USAGE, "%s is closed", type);
     return *box;
 }
 
@@ -117,7 +121,8 @@ static int box_tostring(lua_State *L)
     return 1;
 }
 
-void mr_bind_type(lua_State *L, const char *type, const luaL_Reg *methods, const luaL_Reg *meta, mr_bind_free *free_object)
+void mr_bind_type(lua_State *L, const char *type, const luaL_Reg *methods, const luaL_Reg *meta,
+                  mr_bind_free *free_object)
 {
     luaL_newmetatable(L, type);
     lua_pushstring(L, type);
@@ -140,13 +145,15 @@ void mr_bind_type(lua_State *L, const char *type, const luaL_Reg *methods, const
         lua_setfield(L, -2, "close");
     }
     lua_setfield(L, -2, "__index");
-    if (meta) luaL_setfuncs(L, meta, 0);
+    if (meta)
+        luaL_setfuncs(L, meta, 0);
     lua_pop(L, 1);
 }
 
 static int push_field(lua_State *L, int arg, const char *field)
 {
-    if (lua_isnoneornil(L, arg)) return LUA_TNIL;
+    if (lua_isnoneornil(L, arg))
+        return LUA_TNIL;
     luaL_checktype(L, arg, LUA_TTABLE);
     return lua_getfield(L, arg, field);
 }
@@ -154,10 +161,13 @@ static int push_field(lua_State *L, int arg, const char *field)
 #define OPT(test, want, convert)                                                                   \
     int kind = push_field(L, arg, field);                                                          \
     if (kind == LUA_TNIL) {                                                                        \
-        if (!lua_isnoneornil(L, arg)) lua_pop(L, 1);                                               \
+        if (!lua_isnoneornil(L, arg))                                                              \
+            lua_pop(L, 1);                                                                         \
         return def;                                                                                \
     }                                                                                              \
-    if (!(test)) mr_bind_raise(L, MR_E_USAGE, "%s: expected %s, got %s", field, want, luaL_typename(L, -1)); \
+    if (!(test))                                                                                   \
+        mr_bind_raise(L, MR_E_USAGE, "%s: expected %s, got %s", field, want,                       \
+                      luaL_typename(L, -1));                                                       \
     convert;                                                                                       \
     lua_pop(L, 1);                                                                                 \
     return value
@@ -165,7 +175,8 @@ static int push_field(lua_State *L, int arg, const char *field)
 int64_t mr_bind_opt_int(lua_State *L, int arg, const char *field, int64_t def)
 {
     int ok = 0;
-    OPT((lua_tointegerx(L, -1, &ok), ok && kind == LUA_TNUMBER), "integer", int64_t value = lua_tointeger(L, -1));
+    OPT((lua_tointegerx(L, -1, &ok), ok && kind == LUA_TNUMBER), "integer",
+        int64_t value = lua_tointeger(L, -1));
 }
 
 double mr_bind_opt_num(lua_State *L, int arg, const char *field, double def)

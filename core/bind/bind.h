@@ -29,25 +29,32 @@ void *mr_bind_scratch(lua_State *L, size_t bytes);
 /* Box an opaque C object: userdata with the pointer, `free` runs from close(), __close and __gc,
  * once. `type` is the metatable name ("mr.Index"). */
 typedef void mr_bind_free(void *object);
-void **mr_bind_box(lua_State *L, const char *type);                     /* pushes an empty box */
-void *mr_bind_unbox(lua_State *L, int arg, const char *type);           /* raises when closed or of another type */
-/* Register `type`: methods (with __index), free function, tostring "mr.Index: 0x..." unless given. */
-void mr_bind_type(lua_State *L, const char *type, const luaL_Reg *methods, const luaL_Reg *meta, mr_bind_free *free_object);
+void **mr_bind_box(lua_State *L, const char *type); /* pushes an empty box */
+/* raises when closed or of another type */
+void *mr_bind_unbox(lua_State *L, int arg, const char *type);
+/* Register `type`: methods (with __index), free function, tostring "mr.Index: 0x..." unless
+ * given. */
+void mr_bind_type(lua_State *L, const char *type, const luaL_Reg *methods, const luaL_Reg *meta,
+                  mr_bind_free *free_object);
 
 /* Fields of an options table at `arg` (nil table = all defaults); errors name the field. */
 int64_t mr_bind_opt_int(lua_State *L, int arg, const char *field, int64_t def);
 double mr_bind_opt_num(lua_State *L, int arg, const char *field, double def);
 bool mr_bind_opt_bool(lua_State *L, int arg, const char *field, bool def);
-const char *mr_bind_opt_str(lua_State *L, int arg, const char *field, const char *def);  /* lent while the table lives */
+/* lent while the table lives */
+const char *mr_bind_opt_str(lua_State *L, int arg, const char *field, const char *def);
 
 /* One opener per room; each leaves one table on the stack: moonreel.core.<room>. The list is
  * gathered from files core/bind/<room>.c that hold MR_BIND_ROOM(<room>). */
-typedef struct mr_bind_room { const char *name; lua_CFunction open; } mr_bind_room;
-#define MR_BIND_ROOM(room)                                                                    \
-    static int open_##room(lua_State *L);                                                     \
-    static const mr_bind_room room_##room = {#room, open_##room};                             \
-    static const mr_bind_room *const room_ptr_##room                                          \
-        __attribute__((used, section("mr_rooms"))) = &room_##room;                            \
+typedef struct mr_bind_room {
+    const char *name;
+    lua_CFunction open;
+} mr_bind_room;
+#define MR_BIND_ROOM(room)                                                                         \
+    static int open_##room(lua_State *L);                                                          \
+    static const mr_bind_room room_##room = {#room, open_##room};                                  \
+    static const mr_bind_room *const room_ptr_##room __attribute__((used, section("mr_rooms"))) =  \
+        &room_##room;                                                                              \
     static int open_##room(lua_State *L)
 
 /* Preload every room as "moonreel.core.<room>". */

@@ -1,8 +1,9 @@
-/* bind: moonreel.core.ckpt - checkpoints: open, read, compare, convert; saver.c writes them. lua/moonreel/ckpt puts
- * the manners on top. Licence: Apache-2.0
+/* bind: moonreel.core.ckpt - checkpoints: open, read, compare, convert; saver.c writes them.
+ * lua/moonreel/ckpt puts the manners on top. Licence: Apache-2.0
  *
- * open(path) -> ckpt; open_newest(run_dir, lock or nil, told or nil) -> ckpt, lines; steps(run_dir) -> list;
- * write(path, tensors, meta); dtypes -> list of {name, bytes}; saver(lock, options) -> saver. */
+ * open(path) -> ckpt; open_newest(run_dir, lock or nil, told or nil) -> ckpt, lines; steps(run_dir)
+ * -> list; write(path, tensors, meta); dtypes -> list of {name, bytes}; saver(lock, options) ->
+ * saver. */
 #include "bind/saver.h"
 #include "bind/tensor.h"
 #include "moonreel/ckpt.h"
@@ -11,7 +12,10 @@
 
 static const char ckpt_type[] = "mr.Ckpt";
 
-static void free_ckpt(void *object) { mr_ckpt_close(object); }
+static void free_ckpt(void *object)
+{
+    mr_ckpt_close(object);
+}
 
 static int c_open(lua_State *L)
 {
@@ -24,12 +28,16 @@ static int c_open(lua_State *L)
 }
 
 /* Lines told while the newest is searched; a fixed room, so that no Lua error crosses C frames. */
-typedef struct lines { int n; char text[16][1024]; } lines;
+typedef struct lines {
+    int n;
+    char text[16][1024];
+} lines;
 
 static void keep_line(void *user, const char *line)
 {
     lines *l = user;
-    if (l->n == (int)MR_COUNT(l->text)) return;
+    if (l->n == (int)MR_COUNT(l->text))
+        return;
     size_t n = MR_MIN(strlen(line), sizeof l->text[0] - 1);
     memcpy(l->text[l->n], line, n);
     l->text[l->n++][n] = 0;
@@ -66,7 +74,10 @@ static int c_steps(lua_State *L)
     return 1;
 }
 
-static mr_ckpt *self(lua_State *L) { return mr_bind_unbox(L, 1, ckpt_type); }
+static mr_ckpt *self(lua_State *L)
+{
+    return mr_bind_unbox(L, 1, ckpt_type);
+}
 
 static int k_names(lua_State *L)
 {
@@ -82,7 +93,8 @@ static int k_names(lua_State *L)
 static int k_info(lua_State *L)
 {
     const mr_st_tensor *t = mr_ckpt_find(self(L), luaL_checkstring(L, 2));
-    if (!t) return 0;
+    if (!t)
+        return 0;
     lua_createtable(L, 0, 4);
     lua_pushstring(L, t->name), lua_setfield(L, -2, "name");
     lua_pushstring(L, mr_st_dtype_name(t->dtype)), lua_setfield(L, -2, "dtype");
@@ -99,7 +111,8 @@ static int k_info(lua_State *L)
 static int64_t bytes_of(lua_State *L, mr_ckpt *c, const char *name)
 {
     const mr_st_tensor *t = mr_ckpt_find(c, name);
-    if (!t) mr_bind_raise(L, MR_E_RANGE, "%s: no tensor '%s' in it", mr_ckpt_path(c), name);
+    if (!t)
+        mr_bind_raise(L, MR_E_RANGE, "%s: no tensor '%s' in it", mr_ckpt_path(c), name);
     return t->bytes;
 }
 
@@ -108,9 +121,11 @@ static int k_read(lua_State *L)
 {
     mr_ckpt *c = self(L);
     const char *name = luaL_checkstring(L, 2);
-    int64_t all = bytes_of(L, c, name), offset = luaL_optinteger(L, 3, 0), n = luaL_optinteger(L, 4, all - offset);
+    int64_t all = bytes_of(L, c, name), offset = luaL_optinteger(L, 3, 0),
+            n = luaL_optinteger(L, 4, all - offset);
     if (offset < 0 || n < 0 || n > all || offset > all - n)
-        return mr_bind_raise(L, MR_E_RANGE, "%s: tensor '%s' has %lld bytes", mr_ckpt_path(c), name, (long long)all);
+        return mr_bind_raise(L, MR_E_RANGE, "%s: tensor '%s' has %lld bytes", mr_ckpt_path(c), name,
+                             (long long)all);
     luaL_Buffer buf;
     char *dst = luaL_buffinitsize(L, &buf, (size_t)n);
     mr_bind_check(L, mr_ckpt_read(c, name, dst, offset, n));
@@ -126,24 +141,29 @@ static int k_read_into(lua_State *L)
     luaL_checktype(L, 3, LUA_TLIGHTUSERDATA);
     int64_t n = luaL_checkinteger(L, 4), all = bytes_of(L, c, name);
     if (n != all)
-        return mr_bind_raise(L, MR_E_SHAPE, "%s: tensor '%s' has %lld bytes, its place has %lld", mr_ckpt_path(c), name, (long long)all, (long long)n);
+        return mr_bind_raise(L, MR_E_SHAPE, "%s: tensor '%s' has %lld bytes, its place has %lld",
+                             mr_ckpt_path(c), name, (long long)all, (long long)n);
     mr_bind_check(L, mr_ckpt_read(c, name, lua_touserdata(L, 3), 0, n));
     return 0;
 }
 
-/* read_f32(name, tensor, first = 0): elements from `first` on as f32, as many as the dense f32 tensor holds */
+/* read_f32(name, tensor, first = 0): elements from `first` on as f32, as many as the dense f32
+ * tensor holds */
 static int k_read_f32(lua_State *L)
 {
     enum { PIECE = 16384 };
     mr_ckpt *c = self(L);
     const char *name = luaL_checkstring(L, 2);
     const mr_view *v = mr_tensor_view(mr_bind_tensor(L, 3));
-    int64_t first = luaL_optinteger(L, 4, 0), n = mr_desc_count(&v->desc), all = bytes_of(L, c, name);
+    int64_t first = luaL_optinteger(L, 4, 0), n = mr_desc_count(&v->desc),
+            all = bytes_of(L, c, name);
     const mr_st_tensor *t = mr_ckpt_find(c, name);
     int64_t size = (int64_t)mr_st_dtype_bytes(t->dtype);
-    if (v->desc.dtype != MR_F32 || !mr_desc_is_dense(&v->desc)) return mr_bind_raise(L, MR_E_SHAPE, "read_f32: expected a dense f32 tensor");
+    if (v->desc.dtype != MR_F32 || !mr_desc_is_dense(&v->desc))
+        return mr_bind_raise(L, MR_E_SHAPE, "read_f32: expected a dense f32 tensor");
     if (first < 0 || n > all / size || first > all / size - n)
-        return mr_bind_raise(L, MR_E_RANGE, "%s: tensor '%s' has %lld elements", mr_ckpt_path(c), name, (long long)(all / size));
+        return mr_bind_raise(L, MR_E_RANGE, "%s: tensor '%s' has %lld elements", mr_ckpt_path(c),
+                             name, (long long)(all / size));
     char *raw = mr_bind_scratch(L, (size_t)(PIECE * size));
     double *x = mr_bind_scratch(L, PIECE * sizeof *x);
     float *out = v->data;
@@ -151,7 +171,8 @@ static int k_read_f32(lua_State *L)
         int64_t piece = MR_MIN(n - at, (int64_t)PIECE);
         mr_bind_check(L, mr_ckpt_read(c, name, raw, (first + at) * size, piece * size));
         mr_st_to_f64(t->dtype, raw, piece, x);
-        for (int64_t i = 0; i < piece; i++) out[at + i] = (float)x[i];
+        for (int64_t i = 0; i < piece; i++)
+            out[at + i] = (float)x[i];
     }
     return 0;
 }
@@ -171,7 +192,8 @@ static int k_path(lua_State *L)
 static int k_step(lua_State *L)
 {
     int64_t step = mr_ckpt_step(self(L));
-    if (step < 0) return 0;
+    if (step < 0)
+        return 0;
     lua_pushinteger(L, step);
     return 1;
 }
@@ -184,7 +206,7 @@ static int k_bytes(lua_State *L)
 
 static int k_manifest(lua_State *L)
 {
-    lua_pushstring(L, mr_ckpt_manifest(self(L)));  // nil for plain files
+    lua_pushstring(L, mr_ckpt_manifest(self(L))); // nil for plain files
     return 1;
 }
 
@@ -220,7 +242,9 @@ static int k_stats(lua_State *L)
 static int k_compare(lua_State *L)
 {
     mr_ckpt_delta d;
-    mr_bind_check(L, mr_ckpt_compare(self(L), luaL_checkstring(L, 3), mr_bind_unbox(L, 2, ckpt_type), luaL_optstring(L, 4, lua_tostring(L, 3)), &d));
+    mr_bind_check(L,
+                  mr_ckpt_compare(self(L), luaL_checkstring(L, 3), mr_bind_unbox(L, 2, ckpt_type),
+                                  luaL_optstring(L, 4, lua_tostring(L, 3)), &d));
     lua_createtable(L, 0, 4);
     lua_pushinteger(L, d.n), lua_setfield(L, -2, "n");
     lua_pushinteger(L, d.differing), lua_setfield(L, -2, "differing");
@@ -229,7 +253,10 @@ static int k_compare(lua_State *L)
     return 1;
 }
 
-typedef struct origin { mr_ckpt *ckpt; const char *name; } origin;
+typedef struct origin {
+    mr_ckpt *ckpt;
+    const char *name;
+} origin;
 
 static mr_status copy_from(void *user, void *dst, int64_t offset, int64_t n)
 {
@@ -237,7 +264,8 @@ static mr_status copy_from(void *user, void *dst, int64_t offset, int64_t n)
     return mr_ckpt_read(o->ckpt, o->name, dst, offset, n);
 }
 
-/* ckpt:convert(path, {{name =, from =}, ...}): tensors under new names into one file, piece by piece */
+/* ckpt:convert(path, {{name =, from =}, ...}): tensors under new names into one file, piece by
+ * piece */
 static int k_convert(lua_State *L)
 {
     mr_ckpt *c = self(L);
@@ -253,9 +281,15 @@ static int k_convert(lua_State *L)
         lua_getfield(L, -1, "name");
         lua_getfield(L, -2, "from");
         const mr_st_tensor *t = mr_ckpt_find(c, luaL_checkstring(L, -1));
-        if (!t) return mr_bind_raise(L, MR_E_RANGE, "%s: no tensor '%s' in it", mr_ckpt_path(c), lua_tostring(L, -1));
+        if (!t)
+            return mr_bind_raise(L, MR_E_RANGE, "%s: no tensor '%s' in it", mr_ckpt_path(c),
+                                 lua_tostring(L, -1));
         from[i] = (origin){c, t->name};
-        items[i] = (mr_ckpt_item){.name = luaL_checkstring(L, -2), .dtype = t->dtype, .rank = t->rank, .copy = copy_from, .user = &from[i]};
+        items[i] = (mr_ckpt_item){.name = luaL_checkstring(L, -2),
+                                  .dtype = t->dtype,
+                                  .rank = t->rank,
+                                  .copy = copy_from,
+                                  .user = &from[i]};
         memcpy(items[i].shape, t->shape, sizeof t->shape);
         lua_pop(L, 3);
     }
@@ -265,12 +299,18 @@ static int k_convert(lua_State *L)
 
 MR_BIND_ROOM(ckpt)
 {
-    static const luaL_Reg rows[] = {{"open", c_open}, {"open_newest", c_open_newest}, {"steps", c_steps},
-                                    {"write", mr_bind_ckpt_write}, {"saver", mr_bind_saver_new}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {{"open", c_open},
+                                    {"open_newest", c_open_newest},
+                                    {"steps", c_steps},
+                                    {"write", mr_bind_ckpt_write},
+                                    {"saver", mr_bind_saver_new},
+                                    {NULL, NULL}};
     static const luaL_Reg ckpt_rows[] = {
-        {"names", k_names}, {"info", k_info}, {"read", k_read}, {"read_into", k_read_into}, {"read_f32", k_read_f32}, {"verify", k_verify},
-        {"path", k_path}, {"step", k_step}, {"bytes", k_bytes}, {"manifest", k_manifest}, {"metadata", k_metadata},
-        {"stats", k_stats}, {"convert", k_convert}, {"compare", k_compare}, {NULL, NULL}};
+        {"names", k_names},         {"info", k_info},         {"read", k_read},
+        {"read_into", k_read_into}, {"read_f32", k_read_f32}, {"verify", k_verify},
+        {"path", k_path},           {"step", k_step},         {"bytes", k_bytes},
+        {"manifest", k_manifest},   {"metadata", k_metadata}, {"stats", k_stats},
+        {"convert", k_convert},     {"compare", k_compare},   {NULL, NULL}};
     mr_bind_type(L, ckpt_type, ckpt_rows, NULL, free_ckpt);
     mr_bind_saver_type(L);
     luaL_newlib(L, rows);

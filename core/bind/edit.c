@@ -1,12 +1,18 @@
-/* bind: moonreel.core.edit - lines from a person, and the Ctrl-C that stops what runs. Licence: Apache-2.0
+/* bind: moonreel.core.edit - lines from a person, and the Ctrl-C that stops what runs. Licence:
+ * Apache-2.0
  *
- * line(prompt) -> text | nil, "end" | nil, "stopped": one line; edited where stdin and stdout are a terminal and
- *   libedit is there. complete(f): f(line, from, to) -> list of words for bytes from..to (1-based, as string.sub).
- * history(path) -> lines loaded; remember(path or nil, line): one more, in memory and in the file, which several
+ * line(prompt) -> text | nil, "end" | nil, "stopped": one line; edited where stdin and stdout are a
+ * terminal and
+ *   libedit is there. complete(f): f(line, from, to) -> list of words for bytes from..to (1-based,
+ * as string.sub). history(path) -> lines loaded; remember(path or nil, line): one more, in memory
+ * and in the file, which several
  *   sessions share: mode 0600, written under its lock.
- * guard(f, handler) -> as xpcall. While it runs, Ctrl-C raises MR_E_STOPPED from whatever Lua does next, and
- *   again until guard is left, so that no pcall inside swallows it; C loops see mr_interrupt_get(). watch(co)
- *   does the same for a coroutine. size() -> columns, rows. ask(question, last, seconds) -> what the terminal
+ * guard(f, handler) -> as xpcall. While it runs, Ctrl-C raises MR_E_STOPPED from whatever Lua does
+ * next, and
+ *   again until guard is left, so that no pcall inside swallows it; C loops see mr_interrupt_get().
+ * watch(co)
+ *   does the same for a coroutine. size() -> columns, rows. ask(question, last, seconds) -> what
+ * the terminal
  *   answers to a control sequence, or nil. */
 #define _DEFAULT_SOURCE
 #include "bind.h"
@@ -31,18 +37,20 @@
 
 enum { HISTORY_KEPT = 5000, WATCH_EVERY = 20000 };
 
-static lua_State *running;               // the state inside guard, NULL outside
+static lua_State *running; // the state inside guard, NULL outside
 static volatile sig_atomic_t line_stopped;
 
-/* ---- Ctrl-C ------------------------------------------------------------------------------------------ */
+/* ---- Ctrl-C ---- */
 
 enum { EVERYTHING = LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT };
 
 static void stop_hook(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
-    if (!mr_interrupt_get()) return;
-    // set again from here, where no call is half made: every frame below sees it after a pcall caught this one
+    if (!mr_interrupt_get())
+        return;
+    // set again from here, where no call is half made: every frame below sees it after a pcall
+    // caught this one
     lua_sethook(L, stop_hook, EVERYTHING, 1);
     mr_interrupt_check();
     mr_bind_push_error(L);
@@ -54,10 +62,12 @@ static void on_interrupt(int number)
 {
     (void)number;
     mr_interrupt_set(true);
-    if (running) lua_sethook(running, stop_hook, EVERYTHING, 1);
+    if (running)
+        lua_sethook(running, stop_hook, EVERYTHING, 1);
 }
 
-/* A signal that comes between two reads would leave the next read waiting: a clock ends that one too. */
+/* A signal that comes between two reads would leave the next read waiting: a clock ends that one
+ * too. */
 static void on_line_interrupt(int number)
 {
     (void)number;
@@ -65,7 +75,10 @@ static void on_line_interrupt(int number)
     struct itimerval soon = {.it_interval = {.tv_usec = 20000}, .it_value = {.tv_usec = 20000}};
     setitimer(ITIMER_REAL, &soon, NULL);
 }
-static void on_clock(int number) { (void)number; }
+static void on_clock(int number)
+{
+    (void)number;
+}
 
 // no SA_RESTART: a waiting read ends
 static void catch_signal(int number, void (*handler)(int), struct sigaction *before)
@@ -104,25 +117,31 @@ static int e_watch(lua_State *L)
     return 0;
 }
 
-/* ---- a line ------------------------------------------------------------------------------------------- */
+/* ---- a line ---- */
 
-static bool on_terminal(void) { return isatty(0) && isatty(1); }
+static bool on_terminal(void)
+{
+    return isatty(0) && isatty(1);
+}
 
 // plain input: no echo of our own, any length
 static int plain_line(lua_State *L, const char *prompt)
 {
-    if (isatty(0)) fputs(prompt, stdout), fflush(stdout);
+    if (isatty(0))
+        fputs(prompt, stdout), fflush(stdout);
     luaL_Buffer b;
     luaL_buffinit(L, &b);
     bool any = false;
     int c;
     errno = 0;
-    while ((c = getc(stdin)) != EOF && c != '\n') luaL_addchar(&b, (char)c), any = true;
+    while ((c = getc(stdin)) != EOF && c != '\n')
+        luaL_addchar(&b, (char)c), any = true;
     if (c == EOF && line_stopped) {
         clearerr(stdin);
         return lua_pushnil(L), lua_pushliteral(L, "stopped"), 2;
     }
-    if (c == EOF && !any) return lua_pushnil(L), lua_pushliteral(L, "end"), 2;
+    if (c == EOF && !any)
+        return lua_pushnil(L), lua_pushliteral(L, "end"), 2;
     luaL_pushresult(&b);
     return 1;
 }
@@ -136,17 +155,21 @@ static bool prepared;
 static char **matches_of(lua_State *L)
 {
     size_t n = lua_rawlen(L, -1), shared = 0;
-    if (n == 0) return NULL;
+    if (n == 0)
+        return NULL;
     char **list = calloc(n + 2, sizeof *list);
-    if (!list) return NULL;
+    if (!list)
+        return NULL;
     for (size_t i = 0; i < n; i++) {
         lua_rawgeti(L, -1, (lua_Integer)i + 1);
         const char *word = lua_tostring(L, -1);
         list[i + 1] = strdup(word ? word : "");
         lua_pop(L, 1);
-        if (i == 0) shared = strlen(list[1]);
+        if (i == 0)
+            shared = strlen(list[1]);
         for (size_t k = 0; k < shared; k++)
-            if (list[i + 1][k] != list[1][k]) shared = k;
+            if (list[i + 1][k] != list[1][k])
+                shared = k;
     }
     list[0] = strndup(list[1], shared);
     return list;
@@ -165,7 +188,7 @@ static char **complete(const char *text, int start, int end)
 {
     (void)text;
     lua_State *L = editing;
-    rl_attempted_completion_over = 1;  // never file names
+    rl_attempted_completion_over = 1; // never file names
     rl_completion_append_character = 0;
     int top = lua_gettop(L);
     lua_pushcfunction(L, call_completer);
@@ -179,7 +202,8 @@ static char **complete(const char *text, int start, int end)
 
 static void prepare(void)
 {
-    if (prepared) return;
+    if (prepared)
+        return;
     prepared = true;
     rl_readline_name = "moonreel";
     rl_initialize();
@@ -203,7 +227,8 @@ static int edited_line(lua_State *L, const char *prompt)
         fputs("\n", stdout);
         return lua_pushnil(L), lua_pushliteral(L, "stopped"), 2;
     }
-    if (!text) return lua_pushnil(L), lua_pushliteral(L, "end"), 2;
+    if (!text)
+        return lua_pushnil(L), lua_pushliteral(L, "end"), 2;
     lua_pushstring(L, text);
     free(text);
     return 1;
@@ -238,12 +263,13 @@ static int e_complete(lua_State *L)
     return 0;
 }
 
-/* ---- history -------------------------------------------------------------------------------------------- */
+/* ---- history ---- */
 
 static void recall(const char *line)
 {
 #ifdef MR_HAVE_EDIT
-    if (!on_terminal()) return;
+    if (!on_terminal())
+        return;
     prepare();
     add_history(line);
 #else
@@ -267,10 +293,14 @@ static int take_lines(int fd, char *text, size_t bytes)
 {
     size_t from = bytes;
     int lines = 0, kept = 0;
-    for (size_t i = 0; i < bytes; i++) lines += text[i] == '\n';
-    while (from > 0 && kept <= HISTORY_KEPT) kept += text[--from] == '\n';
-    if (kept > HISTORY_KEPT) from++;
-    if (lines > 2 * HISTORY_KEPT && ftruncate(fd, 0) == 0) (void)mr_file_write_full(fd, text + from, bytes - from, "history");
+    for (size_t i = 0; i < bytes; i++)
+        lines += text[i] == '\n';
+    while (from > 0 && kept <= HISTORY_KEPT)
+        kept += text[--from] == '\n';
+    if (kept > HISTORY_KEPT)
+        from++;
+    if (lines > 2 * HISTORY_KEPT && ftruncate(fd, 0) == 0)
+        (void)mr_file_write_full(fd, text + from, bytes - from, "history");
     int n = 0;
     for (char *p = text + from, *end; (end = strchr(p, '\n')); p = end + 1, n++) {
         *end = 0;
@@ -283,7 +313,8 @@ static int e_history(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
     int fd = open_history(path), n = 0;
-    if (fd < 0) return mr_bind_raise(L, MR_E_IO, "%s: cannot open the history: %s", path, strerror(errno));
+    if (fd < 0)
+        return mr_bind_raise(L, MR_E_IO, "%s: cannot open the history: %s", path, strerror(errno));
     char *text;
     size_t bytes;
     mr_status st = mr_file_read_all(path, &text, &bytes);
@@ -301,17 +332,19 @@ static int e_remember(lua_State *L)
 {
     const char *path = luaL_optstring(L, 1, NULL), *line = luaL_checkstring(L, 2);
     recall(line);
-    if (!path) return 0;
+    if (!path)
+        return 0;
     const char *row = lua_pushfstring(L, "%s\n", line);
     int fd = open_history(path);
-    if (fd < 0) return mr_bind_raise(L, MR_E_IO, "%s: cannot open the history: %s", path, strerror(errno));
+    if (fd < 0)
+        return mr_bind_raise(L, MR_E_IO, "%s: cannot open the history: %s", path, strerror(errno));
     mr_status st = mr_file_write_full(fd, row, strlen(row), path);
     close(fd);
     mr_bind_check(L, st);
     return 0;
 }
 
-/* ---- the terminal ------------------------------------------------------------------------------------------ */
+/* ---- the terminal ---- */
 
 static int e_size(lua_State *L)
 {
@@ -329,7 +362,8 @@ static int e_ask(lua_State *L)
     char last = *luaL_checkstring(L, 2);
     int left_ms = (int)(luaL_optnumber(L, 3, 0.2) * 1000);
     struct termios before, raw;
-    if (!on_terminal() || tcgetattr(0, &before)) return 0;
+    if (!on_terminal() || tcgetattr(0, &before))
+        return 0;
     raw = before;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
     tcsetattr(0, TCSANOW, &raw);
@@ -338,18 +372,22 @@ static int e_ask(lua_State *L)
     if (write(1, question, n) == (ssize_t)n) {
         struct pollfd p = {.fd = 0, .events = POLLIN};
         while (got < sizeof answer && poll(&p, 1, left_ms) > 0 && read(0, answer + got, 1) == 1)
-            if (answer[got++] == last) break;
+            if (answer[got++] == last)
+                break;
     }
     tcsetattr(0, TCSANOW, &before);
-    if (!got || answer[got - 1] != last) return 0;
+    if (!got || answer[got - 1] != last)
+        return 0;
     lua_pushlstring(L, answer, got);
     return 1;
 }
 
 MR_BIND_ROOM(edit)
 {
-    static const luaL_Reg rows[] = {{"line", e_line}, {"complete", e_complete}, {"history", e_history}, {"remember", e_remember},
-                                    {"guard", e_guard}, {"watch", e_watch}, {"size", e_size}, {"ask", e_ask}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {
+        {"line", e_line},         {"complete", e_complete}, {"history", e_history},
+        {"remember", e_remember}, {"guard", e_guard},       {"watch", e_watch},
+        {"size", e_size},         {"ask", e_ask},           {NULL, NULL}};
     luaL_newlib(L, rows);
     return 1;
 }

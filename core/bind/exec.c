@@ -1,5 +1,6 @@
 /* bind: moonreel.core.exec - devices, executors, programs. Objects may be closed in any order: a
- * device lives as long as its executors, closing an executor closes its programs. Licence: Apache-2.0 */
+ * device lives as long as its executors, closing an executor closes its programs. Licence:
+ * Apache-2.0 */
 #include "exec.h"
 
 #include <stdlib.h>
@@ -8,7 +9,8 @@
 static void unref_device(void *object)
 {
     device *d = object;
-    if (--d->refs) return;
+    if (--d->refs)
+        return;
     mr_device_close(d->dev);
     mr_free(d);
 }
@@ -16,38 +18,47 @@ static void unref_device(void *object)
 static void free_executor(void *object)
 {
     executor *e = object;
-    for (program *p = e->programs; p; p = p->next) p->prog = NULL, p->of = NULL;
+    for (program *p = e->programs; p; p = p->next)
+        p->prog = NULL, p->of = NULL;
     mr_exec_free(e->exec);
     unref_device(e->dev);
     mr_free(e);
 }
 
-static device *check_device(lua_State *L, int arg) { return mr_bind_unbox(L, arg, "mr.Device"); }
+static device *check_device(lua_State *L, int arg)
+{
+    return mr_bind_unbox(L, arg, "mr.Device");
+}
 
 mr_exec *mr_bind_exec(lua_State *L, int arg)
 {
     executor *e = mr_bind_unbox(L, arg, "mr.Exec");
     lua_getiuservalue(L, arg, 2);
-    if (!lua_isnil(L, -1)) mr_bind_params(L, -1);
+    if (!lua_isnil(L, -1))
+        mr_bind_params(L, -1);
     lua_pop(L, 1);
     return e->exec;
 }
 
-static const char *const dtype_of_region[] = {"grad", "master", "adam_m", "adam_v", "ema"};   /* these are f32 */
+/* these are f32 */
+static const char *const dtype_of_region[] = {"grad", "master", "adam_m", "adam_v", "ema"};
 
-/* ---- devices --------------------------------------------------------------------------------------- */
+/* ---- devices ---- */
 
 /* device(name = MOONREEL_DEVICE or "cpu", threads = all) */
 static int e_device(lua_State *L)
 {
-    const char *env = getenv("MOONREEL_DEVICE"), *name = luaL_optstring(L, 1, env && *env ? env : "cpu");
+    const char *env = getenv("MOONREEL_DEVICE"),
+               *name = luaL_optstring(L, 1, env && *env ? env : "cpu");
     int threads = (int)luaL_optinteger(L, 2, 0);
     void **box = mr_bind_box(L, "mr.Device");
     device *d;
-    if (!MR_NEW(d)) mr_bind_check(L, mr_fail_memory(sizeof *d));
+    if (!MR_NEW(d))
+        mr_bind_check(L, mr_fail_memory(sizeof *d));
     d->refs = 1;
     mr_status st = mr_device_open(name, threads, &d->dev);
-    if (st != MR_OK) mr_free(d);
+    if (st != MR_OK)
+        mr_free(d);
     mr_bind_check(L, st);
     *box = d;
     return 1;
@@ -66,26 +77,30 @@ static int d_facts(lua_State *L)
 
 static int d_compute(lua_State *L)
 {
-    lua_pushstring(L, mr_dtype_name(mr_device_compute(check_device(L, 1)->dev, mr_bind_dtype(L, 2))));
+    lua_pushstring(L,
+                   mr_dtype_name(mr_device_compute(check_device(L, 1)->dev, mr_bind_dtype(L, 2))));
     return 1;
 }
 
-/* ---- executors ------------------------------------------------------------------------------------- */
+/* ---- executors ---- */
 
 static int e_new(lua_State *L)
 {
     device *d = check_device(L, 1);
     mr_params *params = lua_isnoneornil(L, 2) ? NULL : mr_bind_params(L, 2);
     lua_settop(L, 3);
-    mr_exec_options o = {
-        .training = mr_bind_opt_bool(L, 3, "training", false), .ema = mr_bind_opt_bool(L, 3, "ema", false),
-        .no_moments = mr_bind_opt_bool(L, 3, "no_moments", false), .poison = mr_bind_opt_bool(L, 3, "poison", false),
-        .no_reuse = mr_bind_opt_bool(L, 3, "no_reuse", false)};
+    mr_exec_options o = {.training = mr_bind_opt_bool(L, 3, "training", false),
+                         .ema = mr_bind_opt_bool(L, 3, "ema", false),
+                         .no_moments = mr_bind_opt_bool(L, 3, "no_moments", false),
+                         .poison = mr_bind_opt_bool(L, 3, "poison", false),
+                         .no_reuse = mr_bind_opt_bool(L, 3, "no_reuse", false)};
     void **box = mr_bind_box(L, "mr.Exec");
     executor *e;
-    if (!MR_NEW(e)) mr_bind_check(L, mr_fail_memory(sizeof *e));
+    if (!MR_NEW(e))
+        mr_bind_check(L, mr_fail_memory(sizeof *e));
     mr_status st = mr_exec_new(d->dev, params, &o, &e->exec);
-    if (st != MR_OK) mr_free(e);
+    if (st != MR_OK)
+        mr_free(e);
     mr_bind_check(L, st);
     e->dev = d, d->refs++;
     *box = e;
@@ -120,7 +135,8 @@ static int x_has(lua_State *L)
 
 static int x_bytes(lua_State *L)
 {
-    lua_pushinteger(L, (lua_Integer)mr_exec_region_bytes(mr_bind_exec(L, 1), luaL_checkstring(L, 2)));
+    lua_pushinteger(L,
+                    (lua_Integer)mr_exec_region_bytes(mr_bind_exec(L, 1), luaL_checkstring(L, 2)));
     return 1;
 }
 
@@ -131,19 +147,22 @@ static int x_host(lua_State *L)
     const char *region = luaL_checkstring(L, 2);
     mr_bind_check(L, mr_exec_sync(exec));
     const void *at = mr_exec_host(exec, region);
-    if (!at) return 0;
+    if (!at)
+        return 0;
     lua_pushlightuserdata(L, (void *)at);
     lua_pushinteger(L, (lua_Integer)mr_exec_region_bytes(exec, region));
     return 2;
 }
 
-static void push_region(lua_State *L, mr_exec *exec, const char *region, int64_t at, const mr_desc *d)
+static void push_region(lua_State *L, mr_exec *exec, const char *region, int64_t at,
+                        const mr_desc *d)
 {
     mr_tensor *t;
     mr_bind_check(L, mr_tensor_new(d->dtype, d->rank, d->dim, &t));
     mr_bind_push_tensor(L, t);
     size_t size = mr_dtype_bytes(d->dtype);
-    mr_bind_check(L, mr_exec_read(exec, region, (size_t)at * size, mr_tensor_view(t)->data, (size_t)mr_desc_count(d) * size));
+    mr_bind_check(L, mr_exec_read(exec, region, (size_t)at * size, mr_tensor_view(t)->data,
+                                  (size_t)mr_desc_count(d) * size));
 }
 
 /* read(region, dtype, offset in elements, dims) -> tensor */
@@ -162,30 +181,39 @@ static int x_write(lua_State *L)
 {
     mr_exec *exec = mr_bind_exec(L, 1);
     const mr_view *v = mr_tensor_view(mr_bind_tensor(L, 4));
-    if (!mr_desc_is_dense(&v->desc)) return mr_bind_raise(L, MR_E_SHAPE, "write: the tensor is strided; try: t:clone()");
+    if (!mr_desc_is_dense(&v->desc))
+        return mr_bind_raise(L, MR_E_SHAPE, "write: the tensor is strided; try: t:clone()");
     size_t size = mr_dtype_bytes(v->desc.dtype);
-    mr_bind_check(L, mr_exec_write(exec, luaL_checkstring(L, 2), (size_t)luaL_checkinteger(L, 3) * size, v->data,
+    mr_bind_check(L, mr_exec_write(exec, luaL_checkstring(L, 2),
+                                   (size_t)luaL_checkinteger(L, 3) * size, v->data,
                                    (size_t)mr_desc_count(&v->desc) * size));
     return 0;
 }
 
-/* Where parameter `name` lies for `region`: a frozen one has one place for weights of every kind. */
+/* Where parameter `name` lies for `region`: a frozen one has one place for weights of every
+ * kind. */
 static const mr_param *find_param(lua_State *L, const char **region, mr_desc *d)
 {
     lua_getiuservalue(L, 1, 2);
-    if (lua_isnil(L, -1)) mr_bind_raise(L, MR_E_USAGE, "this executor has no parameter table");
+    if (lua_isnil(L, -1))
+        mr_bind_raise(L, MR_E_USAGE, "this executor has no parameter table");
     const mr_params *params = mr_bind_params(L, -1);
     lua_pop(L, 1);
     *region = luaL_checkstring(L, 2);
     int id = mr_params_find(params, luaL_checkstring(L, 3));
-    if (id < 0) mr_bind_raise(L, MR_E_USAGE, "no parameter '%s'", lua_tostring(L, 3));
+    if (id < 0)
+        mr_bind_raise(L, MR_E_USAGE, "no parameter '%s'", lua_tostring(L, 3));
     const mr_param *p = mr_params_at(params, id);
-    bool weights = strcmp(*region, "w") == 0 || strcmp(*region, "master") == 0 || strcmp(*region, "ema") == 0 || strcmp(*region, "frozen") == 0;
-    if (p->frozen && !weights) mr_bind_raise(L, MR_E_USAGE, "parameter '%s' is frozen: it has no %s", p->name, *region);
-    if (p->frozen) *region = "frozen";
+    bool weights = strcmp(*region, "w") == 0 || strcmp(*region, "master") == 0 ||
+                   strcmp(*region, "ema") == 0 || strcmp(*region, "frozen") == 0;
+    if (p->frozen && !weights)
+        mr_bind_raise(L, MR_E_USAGE, "parameter '%s' is frozen: it has no %s", p->name, *region);
+    if (p->frozen)
+        *region = "frozen";
     *d = p->desc;
     for (size_t i = 0; i < MR_COUNT(dtype_of_region); i++)
-        if (strcmp(*region, dtype_of_region[i]) == 0) d->dtype = MR_F32;
+        if (strcmp(*region, dtype_of_region[i]) == 0)
+            d->dtype = MR_F32;
     return p;
 }
 
@@ -211,21 +239,32 @@ static int x_set_param(lua_State *L)
     char came[128], want[128];
     if (!mr_desc_same_shape(&v->desc, &d))
         return mr_bind_raise(L, MR_E_SHAPE, "parameter '%s' is %s, the tensor given is %s", p->name,
-                             mr_desc_text(&d, want, sizeof want), mr_desc_text(&v->desc, came, sizeof came));
+                             mr_desc_text(&d, want, sizeof want),
+                             mr_desc_text(&v->desc, came, sizeof came));
     size_t bytes = (size_t)mr_desc_count(&d) * mr_dtype_bytes(d.dtype);
     mr_view dense = {mr_bind_scratch(L, bytes), d};
     mr_bind_check(L, mr_view_copy(&dense, v));
-    mr_bind_check(L, mr_exec_write(exec, region, (size_t)p->offset * mr_dtype_bytes(d.dtype), dense.data, bytes));
+    mr_bind_check(L, mr_exec_write(exec, region, (size_t)p->offset * mr_dtype_bytes(d.dtype),
+                                   dense.data, bytes));
     return 0;
 }
 
 MR_BIND_ROOM(exec)
 {
-    static const luaL_Reg device_rows[] = {{"facts", d_facts}, {"compute", d_compute}, {NULL, NULL}};
-    static const luaL_Reg exec_rows[] = {
-        {"compile", mr_bind_program_new}, {"sync", x_sync}, {"host", x_host}, {"init", x_init}, {"refresh", x_refresh},
-        {"has", x_has}, {"bytes", x_bytes}, {"read", x_read}, {"write", x_write}, {"param", x_param},
-        {"set_param", x_set_param}, {NULL, NULL}};
+    static const luaL_Reg device_rows[] = {
+        {"facts", d_facts}, {"compute", d_compute}, {NULL, NULL}};
+    static const luaL_Reg exec_rows[] = {{"compile", mr_bind_program_new},
+                                         {"sync", x_sync},
+                                         {"host", x_host},
+                                         {"init", x_init},
+                                         {"refresh", x_refresh},
+                                         {"has", x_has},
+                                         {"bytes", x_bytes},
+                                         {"read", x_read},
+                                         {"write", x_write},
+                                         {"param", x_param},
+                                         {"set_param", x_set_param},
+                                         {NULL, NULL}};
     mr_bind_type(L, "mr.Device", device_rows, NULL, unref_device);
     mr_bind_type(L, "mr.Exec", exec_rows, NULL, free_executor);
     mr_bind_program_type(L);

@@ -4,10 +4,13 @@
 
 #include "tensor.h"
 
-typedef struct device { mr_device *dev; int refs; } device;
+typedef struct device {
+    mr_device *dev;
+    int refs;
+} device;
 typedef struct executor executor;
 typedef struct program {
-    mr_program *prog;            /* NULL once the executor is closed */
+    mr_program *prog; /* NULL once the executor is closed */
     executor *of;
     struct program *next;
 } program;
@@ -19,7 +22,8 @@ struct executor {
 
 /* User values of a box: 1 = the object it was made from (device, executor), 2 = params or graph. */
 
-mr_exec *mr_bind_exec(lua_State *L, int arg);   /* the executor at `arg`; its parameter table is still open */
+/* the executor at `arg`; its parameter table is still open */
+mr_exec *mr_bind_exec(lua_State *L, int arg);
 /* Lua: executor:compile(graph) */
 int mr_bind_program_new(lua_State *L);
 /* Register mr.Program. */

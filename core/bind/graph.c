@@ -2,17 +2,22 @@
  * Licence: Apache-2.0 */
 #include "value.h"
 
-mr_graph *mr_bind_graph(lua_State *L, int arg) { return mr_bind_unbox(L, arg, "mr.Graph"); }
+mr_graph *mr_bind_graph(lua_State *L, int arg)
+{
+    return mr_bind_unbox(L, arg, "mr.Graph");
+}
 
 static int g_new(lua_State *L)
 {
     mr_params *params = lua_isnoneornil(L, 1) ? NULL : mr_bind_params(L, 1);
-    mr_graph_options o = {.no_inplace = mr_bind_opt_bool(L, 2, "no_inplace", false), .no_cheap = mr_bind_opt_bool(L, 2, "no_cheap", false)};
+    mr_graph_options o = {.no_inplace = mr_bind_opt_bool(L, 2, "no_inplace", false),
+                          .no_cheap = mr_bind_opt_bool(L, 2, "no_cheap", false)};
     void **box = mr_bind_box(L, "mr.Graph");
     mr_graph *g;
     mr_bind_check(L, mr_graph_new(params, &o, &g));
     *box = g;
-    if (params) lua_pushvalue(L, 1), lua_setiuservalue(L, -2, 1);
+    if (params)
+        lua_pushvalue(L, 1), lua_setiuservalue(L, -2, 1);
     return 1;
 }
 
@@ -33,7 +38,8 @@ static int g_param(lua_State *L)
     const char *name = luaL_checkstring(L, 2);
     mr_params *p = mr_graph_params(g);
     int id = p ? mr_params_find(p, name) : -1;
-    if (id < 0) return mr_bind_raise(L, MR_E_USAGE, "no parameter '%s' in the graph's table", name);
+    if (id < 0)
+        return mr_bind_raise(L, MR_E_USAGE, "no parameter '%s' in the graph's table", name);
     mr_ref out;
     mr_bind_check(L, mr_graph_param(g, id, &out));
     mr_bind_push_value(L, 1, g, out);
@@ -53,7 +59,8 @@ static int g_region(lua_State *L)
     int64_t dim[MR_MAX_RANK];
     int n = mr_bind_dims(L, 5, dim);
     mr_ref out;
-    mr_bind_check(L, mr_graph_region(g, luaL_checkstring(L, 2), mr_bind_dtype(L, 3), luaL_checkinteger(L, 4), n, dim, &out));
+    mr_bind_check(L, mr_graph_region(g, luaL_checkstring(L, 2), mr_bind_dtype(L, 3),
+                                     luaL_checkinteger(L, 4), n, dim, &out));
     mr_bind_push_value(L, 1, g, out);
     return 1;
 }
@@ -75,7 +82,8 @@ static int g_block(lua_State *L)
     mr_bind_check(L, mr_graph_block_begin(g, luaL_checkstring(L, 2), lua_toboolean(L, 3)));
     int st = lua_pcall(L, 0, LUA_MULTRET, 0);
     mr_status end = mr_graph_block_end(g);
-    if (st != LUA_OK) return lua_error(L);
+    if (st != LUA_OK)
+        return lua_error(L);
     mr_bind_check(L, end);
     return lua_gettop(L) - 3;
 }
@@ -104,8 +112,10 @@ static int g_backward(lua_State *L)
     mr_bind_check(L, mr_graph_backward(g, loss->ref, wrt, n, grad));
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
-        if (grad[i] == MR_NONE) lua_pushboolean(L, 0);
-        else mr_bind_push_value(L, 1, g, grad[i]);
+        if (grad[i] == MR_NONE)
+            lua_pushboolean(L, 0);
+        else
+            mr_bind_push_value(L, 1, g, grad[i]);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
@@ -148,10 +158,11 @@ static int g_concat(lua_State *L)
     int n = (int)luaL_len(L, 1);
     int64_t axis = luaL_checkinteger(L, 2);
     lua_settop(L, 2);
-    if (n < 1) return mr_bind_raise(L, MR_E_USAGE, "concat of nothing");
+    if (n < 1)
+        return mr_bind_raise(L, MR_E_USAGE, "concat of nothing");
     lua_geti(L, 1, 1);
     mr_bind_value *v = luaL_testudata(L, 3, MR_VALUE);
-    if (!v) {  // eager: pairs of joins keep within an op's inputs
+    if (!v) { // eager: pairs of joins keep within an op's inputs
         for (int i = 2; i <= n; i++) {
             lua_settop(L, 3);
             lua_geti(L, 1, i);
@@ -177,14 +188,22 @@ static int g_concat(lua_State *L)
     return 1;
 }
 
-static void free_graph(void *g) { mr_graph_free(g); }
+static void free_graph(void *g)
+{
+    mr_graph_free(g);
+}
 
 MR_BIND_ROOM(graph)
 {
-    static const luaL_Reg graph[] = {{"input", g_input}, {"param", g_param}, {"const", g_const}, {"region", g_region},
-                                     {"output", g_output}, {"block", g_block}, {"save", g_save}, {"backward", g_backward},
-                                     {"finish", g_finish}, {"print", g_print}, {"outputs", g_outputs}, {NULL, NULL}};
-    static const luaL_Reg rows[] = {{"params", mr_bind_params_new}, {"graph", g_new}, {"op", mr_bind_op_by_name}, {"concat", g_concat}, {NULL, NULL}};
+    static const luaL_Reg graph[] = {
+        {"input", g_input},   {"param", g_param}, {"const", g_const},     {"region", g_region},
+        {"output", g_output}, {"block", g_block}, {"save", g_save},       {"backward", g_backward},
+        {"finish", g_finish}, {"print", g_print}, {"outputs", g_outputs}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {{"params", mr_bind_params_new},
+                                    {"graph", g_new},
+                                    {"op", mr_bind_op_by_name},
+                                    {"concat", g_concat},
+                                    {NULL, NULL}};
     mr_bind_type(L, "mr.Graph", graph, NULL, free_graph);
     mr_bind_params_type(L);
     mr_bind_value_type(L);

@@ -5,10 +5,13 @@
 
 #include <string.h>
 
-#define INDEX "mr.Index"
+#define INDEX  "mr.Index"
 #define INGEST "mr.Ingest"
 
-static void free_reader(void *reader) { mr_index_reader_free(reader); }
+static void free_reader(void *reader)
+{
+    mr_index_reader_free(reader);
+}
 
 static void push_hex(lua_State *L, mr_hash128 h, const char *field)
 {
@@ -121,9 +124,13 @@ static int index_row(lua_State *L)
     return 1;
 }
 
-static void free_ingest(void *g) { mr_ingest_free(g); }
+static void free_ingest(void *g)
+{
+    mr_ingest_free(g);
+}
 
-// ingest(input, output, {captions, root, source, threads, deadline_s, resume, commit_rows}) -> mr.Ingest
+// ingest(input, output, {captions, root, source, threads, deadline_s, resume, commit_rows}) ->
+// mr.Ingest
 static int i_ingest(lua_State *L)
 {
     const char *input = luaL_checkstring(L, 1), *output = luaL_checkstring(L, 2);

@@ -7,8 +7,14 @@
 
 static const char journal_type[] = "mr.Journal", reader_type[] = "mr.JournalReader";
 
-static void free_journal(void *object) { mr_journal_close(object); }
-static void free_reader(void *object) { mr_journal_read_close(object); }
+static void free_journal(void *object)
+{
+    mr_journal_close(object);
+}
+static void free_reader(void *object)
+{
+    mr_journal_read_close(object);
+}
 
 static int j_open(lua_State *L)
 {
@@ -50,7 +56,8 @@ static int j_next(lua_State *L)
     const char *line;
     size_t n;
     mr_bind_check(L, mr_journal_read_next(mr_bind_unbox(L, 1, reader_type), &line, &n));
-    if (!line) return 0;
+    if (!line)
+        return 0;
     lua_pushlstring(L, line, n);
     return 1;
 }

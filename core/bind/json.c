@@ -6,8 +6,9 @@
  *
  * encode(value [, {indent = n}]) -> text. Keys are sorted, so equal values give equal text. A table
  * is an array if it is marked or holds exactly 1..n with n > 0; an empty unmarked table is {}.
- * Floats take the shortest of %.15g, %.16g and %.17g that reads back exactly and always show a point or
- * an exponent. Errors (MR_E_DATA) name the path: NaN, infinity, text that is not UTF-8, other types.
+ * Floats take the shortest of %.15g, %.16g and %.17g that reads back exactly and always show a
+ * point or an exponent. Errors (MR_E_DATA) name the path: NaN, infinity, text that is not UTF-8,
+ * other types.
  *
  * json.array(t) marks and returns t; json.is_array(t); json.null. */
 #include "bind.h"
@@ -21,20 +22,25 @@
 enum { DEPTH_MAX = 128 };
 static const char array_type[] = "mr.JsonArray";
 
-/* ---- decode -------------------------------------------------------------------------------- */
+/* ---- decode ---- */
 
-static void free_json(void *object) { json_decref(object); }
+static void free_json(void *object)
+{
+    json_decref(object);
+}
 
 static void push(lua_State *L, const json_t *v, int depth)
 {
-    if (depth > DEPTH_MAX) mr_bind_raise(L, MR_E_DATA, "JSON: nested deeper than %d", DEPTH_MAX);
+    if (depth > DEPTH_MAX)
+        mr_bind_raise(L, MR_E_DATA, "JSON: nested deeper than %d", DEPTH_MAX);
     luaL_checkstack(L, 4, "JSON nested too deep");
     switch (json_typeof(v)) {
     case JSON_OBJECT: {
         lua_createtable(L, 0, (int)json_object_size(v));
         const char *key;
         json_t *item;
-        json_object_foreach((json_t *)v, key, item) {
+        json_object_foreach((json_t *)v, key, item)
+        {
             push(L, item, depth + 1);
             lua_setfield(L, -2, key);
         }
@@ -63,16 +69,20 @@ static int j_decode(lua_State *L)
     const char *text = luaL_checklstring(L, 1, &n), *name = luaL_optstring(L, 2, "JSON");
     json_error_t err;
     void **box = mr_bind_box(L, "mr.Json");
-    json_t *v = *box = json_loadb(text, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &err);
-    if (!v) return mr_bind_raise(L, MR_E_DATA, "%s: line %d, column %d: %s", name, err.line, err.column, err.text);
+    json_t *v = *box =
+        json_loadb(text, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &err);
+    if (!v)
+        return mr_bind_raise(L, MR_E_DATA, "%s: line %d, column %d: %s", name, err.line, err.column,
+                             err.text);
     lua_toclose(L, -1);
     push(L, v, 0);
     return 1;
 }
 
-/* ---- encode -------------------------------------------------------------------------------- */
+/* ---- encode ---- */
 
-/* Text in work, owned by a box so that a raise frees it; `path` of the value for errors: .a.b[3]. */
+/* Text in work, owned by a box so that a raise frees it; `path` of the value for errors:
+ * .a.b[3]. */
 typedef struct out {
     lua_State *L;
     char *data;
@@ -93,14 +103,18 @@ static void add(out *o, const char *s, size_t n)
     if (o->used + n > o->cap) {
         size_t cap = MR_MAX(o->cap * 2, o->used + n + 256);
         char *more = mr_realloc(o->data, cap);
-        if (!more) mr_bind_check(o->L, mr_fail_memory(cap));
+        if (!more)
+            mr_bind_check(o->L, mr_fail_memory(cap));
         o->data = more, o->cap = cap;
     }
     memcpy(o->data + o->used, s, n);
     o->used += n;
 }
 
-static void add_text(out *o, const char *s) { add(o, s, strlen(s)); }
+static void add_text(out *o, const char *s)
+{
+    add(o, s, strlen(s));
+}
 
 static int refuse(out *o, const char *what)
 {
@@ -119,29 +133,41 @@ static size_t enter(out *o, const char *fmt, ...)
     return keep;
 }
 
-static void leave(out *o, size_t keep) { o->path_len = keep, o->path[keep] = 0; }
+static void leave(out *o, size_t keep)
+{
+    o->path_len = keep, o->path[keep] = 0;
+}
 
 static void put_line(out *o, int depth)
 {
-    if (!o->indent) return;
+    if (!o->indent)
+        return;
     add(o, "\n", 1);
-    for (int i = 0; i < depth * o->indent; i++) add(o, " ", 1);
+    for (int i = 0; i < depth * o->indent; i++)
+        add(o, " ", 1);
 }
 
 /* Length of the UTF-8 sequence at s (n bytes left), 0 when it is none. */
 static size_t utf8_len(const unsigned char *s, size_t n)
 {
-    static const struct { unsigned char mask, lead; uint32_t least; } forms[] = {
-        {0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
+    static const struct {
+        unsigned char mask, lead;
+        uint32_t least;
+    } forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
     for (size_t k = 0; k < 4; k++) {
-        if ((s[0] & forms[k].mask) != forms[k].lead) continue;
-        if (k >= n) return 0;
+        if ((s[0] & forms[k].mask) != forms[k].lead)
+            continue;
+        if (k >= n)
+            return 0;
         uint32_t code = s[0] & (unsigned char)~forms[k].mask;
         for (size_t i = 1; i <= k; i++) {
-            if ((s[i] & 0xc0) != 0x80) return 0;
+            if ((s[i] & 0xc0) != 0x80)
+                return 0;
             code = code << 6 | (s[i] & 0x3f);
         }
-        return code < forms[k].least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : k + 1;
+        return code < forms[k].least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)
+                   ? 0
+                   : k + 1;
     }
     return 0;
 }
@@ -150,7 +176,7 @@ static void put_text(out *o, const char *s, size_t n)
 {
     static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
     add(o, "\"", 1);
-    for (size_t i = 0; i < n; ) {
+    for (size_t i = 0; i < n;) {
         unsigned char c = (unsigned char)s[i];
         const char *at = c ? strchr(special, c) : NULL;
         if (at) {
@@ -163,7 +189,8 @@ static void put_text(out *o, const char *s, size_t n)
             i++;
         } else {
             size_t k = utf8_len((const unsigned char *)s + i, n - i);
-            if (!k) refuse(o, "text is not UTF-8");
+            if (!k)
+                refuse(o, "text is not UTF-8");
             add(o, s + i, k);
             i += k;
         }
@@ -173,14 +200,17 @@ static void put_text(out *o, const char *s, size_t n)
 
 static void put_float(out *o, double v)
 {
-    if (!isfinite(v)) refuse(o, isnan(v) ? "NaN has no JSON form" : "infinity has no JSON form");
+    if (!isfinite(v))
+        refuse(o, isnan(v) ? "NaN has no JSON form" : "infinity has no JSON form");
     char text[40];
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, v);
-        if (strtod(text, NULL) == v) break;
+        if (strtod(text, NULL) == v)
+            break;
     }
     add_text(o, text);
-    if (!strpbrk(text, ".e")) add_text(o, ".0");
+    if (!strpbrk(text, ".e"))
+        add_text(o, ".0");
 }
 
 /* Is the table at `t` an array? Its length in *n. */
@@ -191,11 +221,14 @@ static bool is_array(lua_State *L, int t, lua_Integer *n)
         luaL_getmetatable(L, array_type);
         bool marked = lua_rawequal(L, -1, -2);
         lua_pop(L, 2);
-        if (marked) return true;
+        if (marked)
+            return true;
     }
-    if (*n == 0) return false;
+    if (*n == 0)
+        return false;
     lua_Integer keys = 0;
-    for (lua_pushnil(L); lua_next(L, t); lua_pop(L, 1)) keys++;
+    for (lua_pushnil(L); lua_next(L, t); lua_pop(L, 1))
+        keys++;
     return keys == *n;
 }
 
@@ -212,8 +245,9 @@ static void put_object(out *o, int t, int depth)
     size_t n = 0, i = 0;
     for (lua_pushnil(L); lua_next(L, t); lua_pop(L, 1), n++)
         if (lua_type(L, -2) != LUA_TSTRING)
-            refuse(o, lua_type(L, -2) == LUA_TNUMBER ? "a table with both list entries and names, or a list with holes"
-                                                     : "a key is not text");
+            refuse(o, lua_type(L, -2) == LUA_TNUMBER
+                          ? "a table with both list entries and names, or a list with holes"
+                          : "a key is not text");
     if (!n) {
         add_text(o, "{}");
         return;
@@ -223,13 +257,15 @@ static void put_object(out *o, int t, int depth)
     int hold = lua_gettop(L);
     for (lua_pushnil(L); lua_next(L, t); lua_pop(L, 1)) {
         keys[i] = lua_tostring(L, -2);
-        if (strlen(keys[i++]) != lua_rawlen(L, -2)) refuse(o, "a key holds a zero byte");
+        if (strlen(keys[i++]) != lua_rawlen(L, -2))
+            refuse(o, "a key holds a zero byte");
     }
     qsort(keys, n, sizeof *keys, by_bytes);
     add(o, "{", 1);
     for (i = 0; i < n; i++) {
         size_t keep = enter(o, ".%s", keys[i]);
-        if (i) add(o, ",", 1);
+        if (i)
+            add(o, ",", 1);
         put_line(o, depth + 1);
         put_text(o, keys[i], strlen(keys[i]));
         add_text(o, o->indent ? ": " : ":");
@@ -250,27 +286,32 @@ static void put_array(out *o, int t, lua_Integer n, int depth)
     add(o, "[", 1);
     for (lua_Integer i = 1; i <= n; i++) {
         size_t keep = enter(o, "[%lld]", (long long)i);
-        if (i > 1) add(o, ",", 1);
+        if (i > 1)
+            add(o, ",", 1);
         put_line(o, depth + 1);
         lua_rawgeti(L, t, i);
         put(o, lua_gettop(L), depth + 1);
         lua_pop(L, 1);
         leave(o, keep);
     }
-    if (n) put_line(o, depth);
+    if (n)
+        put_line(o, depth);
     add(o, "]", 1);
 }
 
 static void put(out *o, int t, int depth)
 {
     lua_State *L = o->L;
-    if (depth > DEPTH_MAX) refuse(o, "nested too deep (a table inside itself?)");
+    if (depth > DEPTH_MAX)
+        refuse(o, "nested too deep (a table inside itself?)");
     luaL_checkstack(L, 8, "JSON nested too deep");
     switch (lua_type(L, t)) {
     case LUA_TTABLE: {
         lua_Integer n;
-        if (is_array(L, t, &n)) put_array(o, t, n, depth);
-        else put_object(o, t, depth);
+        if (is_array(L, t, &n))
+            put_array(o, t, n, depth);
+        else
+            put_object(o, t, depth);
         return;
     }
     case LUA_TSTRING: {
@@ -309,7 +350,8 @@ static int j_encode(lua_State *L)
     void **box = mr_bind_box(L, "mr.JsonOut");
     lua_toclose(L, -1);
     out *o = mr_calloc(1, sizeof *o);
-    if (!o) mr_bind_check(L, mr_fail_memory(sizeof *o));
+    if (!o)
+        mr_bind_check(L, mr_fail_memory(sizeof *o));
     *box = o;
     o->L = L, o->indent = indent;
     put(o, 1, 0);
@@ -339,8 +381,11 @@ static int j_is_array(lua_State *L)
 
 MR_BIND_ROOM(json)
 {
-    static const luaL_Reg rows[] = {
-        {"decode", j_decode}, {"encode", j_encode}, {"array", j_array}, {"is_array", j_is_array}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {{"decode", j_decode},
+                                    {"encode", j_encode},
+                                    {"array", j_array},
+                                    {"is_array", j_is_array},
+                                    {NULL, NULL}};
     mr_bind_type(L, "mr.Json", NULL, NULL, free_json);
     mr_bind_type(L, "mr.JsonOut", NULL, NULL, free_out);
     luaL_newmetatable(L, array_type);

@@ -8,7 +8,10 @@
 
 #define LOADER "mr.Loader"
 
-static void free_loader(void *l) { mr_loader_free(l); }
+static void free_loader(void *l)
+{
+    mr_loader_free(l);
+}
 
 // t[i] of the table on top as a number
 static double number_at(lua_State *L, int i)
@@ -17,7 +20,8 @@ static double number_at(lua_State *L, int i)
     lua_rawgeti(L, -1, i);
     double v = lua_tonumberx(L, -1, &ok);
     lua_pop(L, 1);
-    if (!ok) mr_bind_raise(L, MR_E_RECIPE, "bucket rule: entry %d is no number", i);
+    if (!ok)
+        mr_bind_raise(L, MR_E_RECIPE, "bucket rule: entry %d is no number", i);
     return v;
 }
 
@@ -32,9 +36,10 @@ static int list_field(lua_State *L, const char *name)
 static void read_resolution(lua_State *L, mr_bucket_resolution *r, void *memory)
 {
     lua_getfield(L, -1, "name");
-    r->name = lua_tostring(L, -1);  // lent by the table
+    r->name = lua_tostring(L, -1); // lent by the table
     lua_pop(L, 1);
-    if (!r->name) mr_bind_raise(L, MR_E_RECIPE, "bucket rule: a resolution without a name");
+    if (!r->name)
+        mr_bind_raise(L, MR_E_RECIPE, "bucket rule: a resolution without a name");
     r->pixels = mr_bind_opt_num(L, -1, "pixels", 0);
     mr_bucket_aspect *aspects = memory;
     r->n_aspects = list_field(L, "aspects");
@@ -82,7 +87,8 @@ static mr_bucket_rule *make_rule(lua_State *L, int arg)
     return rule;
 }
 
-// new(index, {buckets, frame_interval, compat, seed, threads, prefetch, epochs, state, quarantine, deadline_s, allow_empty})
+// new(index, {buckets, frame_interval, compat, seed, threads, prefetch, epochs, state, quarantine,
+// deadline_s, allow_empty})
 static int l_new(lua_State *L)
 {
     mr_index_reader *reader = mr_bind_unbox(L, 1, "mr.Index");
@@ -110,10 +116,14 @@ static void push_numbers(lua_State *L, const char *field, int32_t n, const void 
 {
     lua_createtable(L, n, 0);
     for (int32_t i = 0; i < n; i++) {
-        if (kind == 'u') lua_pushinteger(L, (lua_Integer)((const uint64_t *)values)[i]);
-        else if (kind == 'l') lua_pushinteger(L, ((const int64_t *)values)[i]);
-        else if (kind == 'i') lua_pushinteger(L, ((const int32_t *)values)[i]);
-        else lua_pushnumber(L, ((const float *)values)[i]);
+        if (kind == 'u')
+            lua_pushinteger(L, (lua_Integer)((const uint64_t *)values)[i]);
+        else if (kind == 'l')
+            lua_pushinteger(L, ((const int64_t *)values)[i]);
+        else if (kind == 'i')
+            lua_pushinteger(L, ((const int32_t *)values)[i]);
+        else
+            lua_pushnumber(L, ((const float *)values)[i]);
         lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, field);
@@ -124,7 +134,8 @@ static int loader_next(lua_State *L)
 {
     const mr_batch *b;
     mr_bind_check(L, mr_loader_next(mr_bind_unbox(L, 1, LOADER), &b));
-    if (!b) return 0;
+    if (!b)
+        return 0;
     const struct {
         const char *name;
         int64_t value;
@@ -182,7 +193,7 @@ static int loader_state(lua_State *L)
 {
     char *text;
     mr_bind_check(L, mr_loader_state(mr_bind_unbox(L, 1, LOADER), &text));
-    lua_pushstring(L, text);  // an out-of-memory raise here loses 4 KB
+    lua_pushstring(L, text); // an out-of-memory raise here loses 4 KB
     mr_free(text);
     return 1;
 }
@@ -224,7 +235,8 @@ static int loader_facts(lua_State *L)
     lua_setfield(L, -2, "wait_s");
     lua_createtable(L, 0, MR_DROP_COUNT);
     for (int why = 1; why < MR_DROP_COUNT; why++) {
-        if (!f.dropped[why]) continue;
+        if (!f.dropped[why])
+            continue;
         lua_pushinteger(L, (lua_Integer)f.dropped[why]);
         lua_setfield(L, -2, mr_drop_text(why));
     }

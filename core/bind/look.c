@@ -1,7 +1,8 @@
 /* bind: moonreel.core.look - numbers of tensors for people. Licence: Apache-2.0
  *
- * summary(t) -> {n, zeros, nonfinite, min, max, mean, rms}; histogram(t, lo, hi, bins) -> list of counts;
- * ops() -> list of {name, doc, ref, inputs, outputs, attrs} of the op table, in name order. */
+ * summary(t) -> {n, zeros, nonfinite, min, max, mean, rms}; histogram(t, lo, hi, bins) -> list of
+ * counts; ops() -> list of {name, doc, ref, inputs, outputs, attrs} of the op table, in name
+ * order. */
 #include "tensor.h"
 
 #include <stdlib.h>
@@ -11,11 +12,20 @@ static int l_summary(lua_State *L)
 {
     mr_summary s = {0};
     mr_bind_check(L, mr_view_summary(mr_tensor_view(mr_bind_tensor(L, 1)), &s));
-    const struct { const char *name; int64_t value; } counts[] = {{"n", s.n}, {"zeros", s.zeros}, {"nonfinite", s.nonfinite}};
-    const struct { const char *name; double value; } numbers[] = {{"min", s.min}, {"max", s.max}, {"mean", mr_summary_mean(&s)}, {"rms", mr_summary_rms(&s)}};
+    const struct {
+        const char *name;
+        int64_t value;
+    } counts[] = {{"n", s.n}, {"zeros", s.zeros}, {"nonfinite", s.nonfinite}};
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"min", s.min}, {"max", s.max}, {"mean", mr_summary_mean(&s)}, {"rms", mr_summary_rms(&s)}};
     lua_createtable(L, 0, 7);
-    for (size_t i = 0; i < MR_COUNT(counts); i++) lua_pushinteger(L, counts[i].value), lua_setfield(L, -2, counts[i].name);
-    for (size_t i = 0; i < MR_COUNT(numbers); i++) lua_pushnumber(L, numbers[i].value), lua_setfield(L, -2, numbers[i].name);
+    for (size_t i = 0; i < MR_COUNT(counts); i++)
+        lua_pushinteger(L, counts[i].value), lua_setfield(L, -2, counts[i].name);
+    for (size_t i = 0; i < MR_COUNT(numbers); i++)
+        lua_pushnumber(L, numbers[i].value), lua_setfield(L, -2, numbers[i].name);
     return 1;
 }
 
@@ -79,7 +89,8 @@ static int l_ops(lua_State *L)
     lua_newtable(L);
     for (int i = 0; i < mr_op_count(); i++) {
         const mr_op *op = mr_op_at(i);
-        if (op->hidden) continue;
+        if (op->hidden)
+            continue;
         push_op(L, op);
         lua_rawseti(L, -2, ++n);
     }
@@ -88,7 +99,8 @@ static int l_ops(lua_State *L)
 
 MR_BIND_ROOM(look)
 {
-    static const luaL_Reg rows[] = {{"summary", l_summary}, {"histogram", l_histogram}, {"ops", l_ops}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {
+        {"summary", l_summary}, {"histogram", l_histogram}, {"ops", l_ops}, {NULL, NULL}};
     luaL_newlib(L, rows);
     return 1;
 }

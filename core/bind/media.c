@@ -19,7 +19,8 @@ static const mr_media *media(lua_State *L)
 static void free_encoder(void *enc)
 {
     const mr_media *m;
-    if (mr_media_get(&m) == MR_OK) m->encoder_free(enc);
+    if (mr_media_get(&m) == MR_OK)
+        m->encoder_free(enc);
 }
 
 // pixels at `arg`: a string, or a light userdata whose size the options at `opts` tell
@@ -131,7 +132,8 @@ static int m_encode(lua_State *L)
     if (st == MR_OK) {
         for (size_t i = 0; i < frames && st == MR_OK; i++)
             st = m->encoder_frame(enc, rgb + i * one, -1);
-        if (st == MR_OK) st = m->encoder_finish(enc);
+        if (st == MR_OK)
+            st = m->encoder_finish(enc);
         m->encoder_free(enc);
     }
     mr_bind_check(L, st);
@@ -143,7 +145,8 @@ static int m_encode(lua_State *L)
 static void free_worker(void *w)
 {
     const mr_media *m;
-    if (mr_media_get(&m) == MR_OK) m->worker_free(w);
+    if (mr_media_get(&m) == MR_OK)
+        m->worker_free(w);
 }
 
 // one worker for all calls of this state, kept in the registry; collected with it
@@ -246,7 +249,8 @@ static int m_decode(lua_State *L)
                          .width = opt_size(L, 2, "width", 0, 0),
                          .deadline_s = mr_bind_opt_num(L, 2, "deadline_s", 0)};
     const char *filter = mr_bind_opt_str(L, 2, "filter", "bilinear");
-    while (filters[q.filter] && strcmp(filters[q.filter], filter)) q.filter++;
+    while (filters[q.filter] && strcmp(filters[q.filter], filter))
+        q.filter++;
     if (!filters[q.filter])
         return mr_bind_raise(L, MR_E_USAGE,
                              "filter: '%s'; expected bilinear, area, bicubic or lanczos", filter);
@@ -258,10 +262,14 @@ static int m_decode(lua_State *L)
     // without sizes: everything from the start, as it is shown
     q.info = info;
     int64_t left = info->frames - q.start;
-    if (!q.frames) q.frames = (int32_t)((left + q.step - 1) / q.step);
-    if (!q.height) q.height = info->height;
-    if (!q.width) q.width = info->width;
-    if (q.frames < 1) q.frames = 1;
+    if (!q.frames)
+        q.frames = (int32_t)((left + q.step - 1) / q.step);
+    if (!q.height)
+        q.height = info->height;
+    if (!q.width)
+        q.width = info->width;
+    if (q.frames < 1)
+        q.frames = 1;
     size_t bytes = (size_t)q.frames * 3 * (size_t)q.height * (size_t)q.width;
     luaL_Buffer buf;
     uint8_t *out = (uint8_t *)luaL_buffinitsize(L, &buf, bytes);

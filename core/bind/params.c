@@ -3,7 +3,10 @@
 
 #include <string.h>
 
-mr_params *mr_bind_params(lua_State *L, int arg) { return mr_bind_unbox(L, arg, "mr.Params"); }
+mr_params *mr_bind_params(lua_State *L, int arg)
+{
+    return mr_bind_unbox(L, arg, "mr.Params");
+}
 
 int mr_bind_params_new(lua_State *L)
 {
@@ -17,28 +20,42 @@ int mr_bind_params_new(lua_State *L)
 
 static int p_add(lua_State *L)
 {
-    static const char *const kinds[] = {"zeros", "ones", "normal", "uniform", "xavier", "values", NULL};
+    static const char *const kinds[] = {"zeros",  "ones",   "normal", "uniform",
+                                        "xavier", "values", NULL};
     mr_params *p = mr_bind_params(L, 1);
     luaL_checktype(L, 2, LUA_TTABLE);
-    mr_param row = {.name = mr_bind_opt_str(L, 2, "name", NULL), .frozen = mr_bind_opt_bool(L, 2, "frozen", false),
-                    .buffer = mr_bind_opt_bool(L, 2, "buffer", false), .decay = (float)mr_bind_opt_num(L, 2, "decay", 1),
+    mr_param row = {.name = mr_bind_opt_str(L, 2, "name", NULL),
+                    .frozen = mr_bind_opt_bool(L, 2, "frozen", false),
+                    .buffer = mr_bind_opt_bool(L, 2, "buffer", false),
+                    .decay = (float)mr_bind_opt_num(L, 2, "decay", 1),
                     .lr_factor = (float)mr_bind_opt_num(L, 2, "lr_factor", 1)};
-    if (!row.name) return mr_bind_raise(L, MR_E_USAGE, "params:add: a name is missing");
+    if (!row.name)
+        return mr_bind_raise(L, MR_E_USAGE, "params:add: a name is missing");
     int64_t dim[MR_MAX_RANK];
     lua_getfield(L, 2, "shape");
     row.desc = mr_desc_dense(mr_params_compute(p), mr_bind_dims(L, -1, dim), dim);
     lua_getfield(L, 2, "init");
-    if (!lua_istable(L, -1)) return mr_bind_raise(L, MR_E_USAGE, "parameter '%s': init = {kind = ...} is missing", row.name);
+    if (!lua_istable(L, -1))
+        return mr_bind_raise(L, MR_E_USAGE, "parameter '%s': init = {kind = ...} is missing",
+                             row.name);
     int init = lua_gettop(L), kind = 0;
     const char *name = mr_bind_opt_str(L, init, "kind", "");
-    while (kinds[kind] && strcmp(kinds[kind], name)) kind++;
-    if (!kinds[kind]) return mr_bind_raise(L, MR_E_USAGE, "parameter '%s': init kind '%s', expected zeros, ones, normal, uniform, xavier or values", row.name, name);
+    while (kinds[kind] && strcmp(kinds[kind], name))
+        kind++;
+    if (!kinds[kind])
+        return mr_bind_raise(L, MR_E_USAGE,
+                             "parameter '%s': init kind '%s', expected zeros, ones, normal, "
+                             "uniform, xavier or values",
+                             row.name, name);
     row.init = (mr_init){.kind = (mr_init_kind)kind, .scale = mr_bind_opt_num(L, init, "scale", 1)};
     if (kind == MR_INIT_VALUES) {
         lua_getfield(L, init, "values");
         const mr_view *v = mr_tensor_view(mr_bind_tensor(L, -1));
-        if (v->desc.dtype != MR_F32 || !mr_desc_is_dense(&v->desc) || mr_desc_count(&v->desc) != mr_desc_count(&row.desc))
-            return mr_bind_raise(L, MR_E_SHAPE, "parameter '%s': init values must be a dense f32 tensor of its size", row.name);
+        if (v->desc.dtype != MR_F32 || !mr_desc_is_dense(&v->desc) ||
+            mr_desc_count(&v->desc) != mr_desc_count(&row.desc))
+            return mr_bind_raise(
+                L, MR_E_SHAPE, "parameter '%s': init values must be a dense f32 tensor of its size",
+                row.name);
         row.init.values = v->data;
     }
     int id;
@@ -64,7 +81,8 @@ static int p_list(lua_State *L)
         lua_createtable(L, 0, 9);
         lua_pushstring(L, row->name), lua_setfield(L, -2, "name");
         lua_createtable(L, row->desc.rank, 0);
-        for (int k = 0; k < row->desc.rank; k++) lua_pushinteger(L, row->desc.dim[k]), lua_rawseti(L, -2, k + 1);
+        for (int k = 0; k < row->desc.rank; k++)
+            lua_pushinteger(L, row->desc.dim[k]), lua_rawseti(L, -2, k + 1);
         lua_setfield(L, -2, "shape");
         lua_pushboolean(L, row->frozen), lua_setfield(L, -2, "frozen");
         lua_pushboolean(L, row->buffer), lua_setfield(L, -2, "buffer");
@@ -96,20 +114,26 @@ static int p_initial(lua_State *L)
     const mr_params *p = mr_bind_params(L, 1);
     const char *name = luaL_checkstring(L, 2);
     int id = mr_params_find(p, name);
-    if (id < 0) return mr_bind_raise(L, MR_E_USAGE, "no parameter '%s'", name);
+    if (id < 0)
+        return mr_bind_raise(L, MR_E_USAGE, "no parameter '%s'", name);
     const mr_desc *d = &mr_params_at(p, id)->desc;
     mr_tensor *t;
     mr_bind_check(L, mr_tensor_new(MR_F32, d->rank, d->dim, &t));
     mr_bind_push_tensor(L, t);
-    mr_bind_check(L, mr_params_init(p, id, (uint64_t)luaL_checkinteger(L, 3), mr_tensor_view(t)->data));
+    mr_bind_check(
+        L, mr_params_init(p, id, (uint64_t)luaL_checkinteger(L, 3), mr_tensor_view(t)->data));
     return 1;
 }
 
-static void free_params(void *p) { mr_params_free(p); }
+static void free_params(void *p)
+{
+    mr_params_free(p);
+}
 
 void mr_bind_params_type(lua_State *L)
 {
-    static const luaL_Reg params[] = {{"add", p_add}, {"seal", p_seal}, {"list", p_list}, {"elements", p_elements},
-                                      {"count", p_count}, {"initial", p_initial}, {NULL, NULL}};
+    static const luaL_Reg params[] = {
+        {"add", p_add},     {"seal", p_seal},       {"list", p_list}, {"elements", p_elements},
+        {"count", p_count}, {"initial", p_initial}, {NULL, NULL}};
     mr_bind_type(L, "mr.Params", params, NULL, free_params);
 }

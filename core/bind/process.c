@@ -1,15 +1,21 @@
-/* bind: moonreel.core.process - own path, limits of this process, a child with a deadline. Licence: Apache-2.0
+/* bind: moonreel.core.process - own path, limits of this process, a child with a deadline. Licence:
+ * Apache-2.0
  *
  * real_path(path) -> absolute path without links, or nil when there is none.
  * program() -> path of the running program.
- * limit{memory_bytes=, cpu_s=} lowers this process's address space and processor time for good; passing
+ * limit{memory_bytes=, cpu_s=} lowers this process's address space and processor time for good;
+ * passing
  *   the first makes allocations fail, passing the second kills it. It also ends core dumps.
- * variable(name) -> value that the environment of this program gives, nil for one that it has set itself.
- * restart(argv, {NAME = value}): this program from its start, with words and further variables; returns only by raising.
- * run(argv, input, {deadline_s=, output_bytes=, quiet=}) -> {output, exit | signal, timed_out, too_long, peak_bytes, cpu_s}:
- *   start a program, give it `input` on stdin, read its stdout; its stderr is ours, or nowhere with quiet. It is killed
- *   at the deadline or when it writes more than output_bytes. cpu_s is its processor time, peak_bytes its largest
- *   resident size; Linux counts what this process had at the start as well, so measure from a small one. */
+ * variable(name) -> value that the environment of this program gives, nil for one that it has set
+ * itself. restart(argv, {NAME = value}): this program from its start, with words and further
+ * variables; returns only by raising. run(argv, input, {deadline_s=, output_bytes=, quiet=}) ->
+ * {output, exit | signal, timed_out, too_long, peak_bytes, cpu_s}:
+ *   start a program, give it `input` on stdin, read its stdout; its stderr is ours, or nowhere with
+ * quiet. It is killed
+ *   at the deadline or when it writes more than output_bytes. cpu_s is its processor time,
+ * peak_bytes its largest
+ *   resident size; Linux counts what this process had at the start as well, so measure from a small
+ * one. */
 #define _DEFAULT_SOURCE
 #include "bind.h"
 
@@ -31,8 +37,9 @@ extern char **environ;
 static int p_real_path(lua_State *L)
 {
     char *path = realpath(luaL_checkstring(L, 1), NULL);
-    if (!path) return 0;
-    lua_pushstring(L, path);  // an out-of-memory raise here loses one path
+    if (!path)
+        return 0;
+    lua_pushstring(L, path); // an out-of-memory raise here loses one path
     free(path);
     return 1;
 }
@@ -41,7 +48,8 @@ static int p_program(lua_State *L)
 {
     char path[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", path, sizeof path);
-    if (n <= 0) return mr_bind_raise(L, MR_E_IO, "cannot read /proc/self/exe: %s", strerror(errno));
+    if (n <= 0)
+        return mr_bind_raise(L, MR_E_IO, "cannot read /proc/self/exe: %s", strerror(errno));
     lua_pushlstring(L, path, (size_t)n);
     return 1;
 }
@@ -54,11 +62,13 @@ static int p_limit(lua_State *L)
     setrlimit(RLIMIT_CORE, &none);
     if (bytes > 0) {
         struct rlimit r = {(rlim_t)bytes, (rlim_t)bytes};
-        if (setrlimit(RLIMIT_AS, &r) != 0) return mr_bind_raise(L, MR_E_IO, "cannot limit memory: %s", strerror(errno));
+        if (setrlimit(RLIMIT_AS, &r) != 0)
+            return mr_bind_raise(L, MR_E_IO, "cannot limit memory: %s", strerror(errno));
     }
     if (cpu_s > 0) {
         // SIGPROF ends the process; the whole-second limit behind it cannot be caught at all
-        struct itimerval t = {.it_value = {(time_t)cpu_s, (suseconds_t)((cpu_s - (double)(time_t)cpu_s) * 1e6)}};
+        struct itimerval t = {
+            .it_value = {(time_t)cpu_s, (suseconds_t)((cpu_s - (double)(time_t)cpu_s) * 1e6)}};
         struct rlimit r = {(rlim_t)cpu_s + 2, (rlim_t)cpu_s + 2};
         if (setitimer(ITIMER_PROF, &t, NULL) != 0 || setrlimit(RLIMIT_CPU, &r) != 0)
             return mr_bind_raise(L, MR_E_IO, "cannot limit processor time: %s", strerror(errno));
@@ -89,7 +99,8 @@ static char **check_words(lua_State *L, int arg, const char *who)
     char **words = mr_bind_scratch(L, ((size_t)count + 1) * sizeof *words);
     for (int i = 0; i < count; i++) {
         lua_rawgeti(L, arg, i + 1);
-        if (lua_type(L, -1) != LUA_TSTRING) mr_bind_raise(L, MR_E_USAGE, "%s: word %d is no text", who, i + 1);
+        if (lua_type(L, -1) != LUA_TSTRING)
+            mr_bind_raise(L, MR_E_USAGE, "%s: word %d is no text", who, i + 1);
         words[i] = (char *)lua_tostring(L, -1);
         lua_pop(L, 1);
     }
@@ -102,33 +113,40 @@ static int p_restart(lua_State *L)
     lua_settop(L, 2);
     char **argv = check_words(L, 1, "restart");
     // libraries decide anew, with what is set now
-    if (getenv("MOONREEL_OWN")) unsetenv(getenv("MOONREEL_OWN")), unsetenv("MOONREEL_OWN");
+    if (getenv("MOONREEL_OWN"))
+        unsetenv(getenv("MOONREEL_OWN")), unsetenv("MOONREEL_OWN");
     for (lua_pushnil(L); lua_next(L, 2); lua_pop(L, 1)) {
-        if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING || setenv(lua_tostring(L, -2), lua_tostring(L, -1), 1) != 0)
-            return mr_bind_raise(L, MR_E_USAGE, "restart: cannot set a variable: expected texts, the name without =");
+        if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING ||
+            setenv(lua_tostring(L, -2), lua_tostring(L, -1), 1) != 0)
+            return mr_bind_raise(
+                L, MR_E_USAGE,
+                "restart: cannot set a variable: expected texts, the name without =");
     }
     execv("/proc/self/exe", argv);
     return mr_bind_raise(L, MR_E_IO, "cannot start over: %s", strerror(errno));
 }
 
-/* What a running child holds; one object, so that it is released by its scratch block or at the end. */
+/* What a running child holds; one object, so that it is released by its scratch block or at the
+ * end. */
 typedef struct child {
     pid_t pid;
-    int in, out;   /* our ends; -1 closed */
+    int in, out; /* our ends; -1 closed */
     char *text;
     size_t used, cap;
 } child;
 
 static void close_end(int *fd)
 {
-    if (*fd >= 0) close(*fd);
+    if (*fd >= 0)
+        close(*fd);
     *fd = -1;
 }
 
 static mr_status start_child(child *c, char *const *argv, bool quiet)
 {
     int to[2], from[2];
-    if (pipe(to) != 0) return mr_fail(MR_E_IO, "cannot make a pipe: %s", strerror(errno));
+    if (pipe(to) != 0)
+        return mr_fail(MR_E_IO, "cannot make a pipe: %s", strerror(errno));
     if (pipe(from) != 0) {
         close(to[0]), close(to[1]);
         return mr_fail(MR_E_IO, "cannot make a pipe: %s", strerror(errno));
@@ -142,49 +160,64 @@ static mr_status start_child(child *c, char *const *argv, bool quiet)
     posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
     posix_spawn_file_actions_addclose(&actions, to[0]);
     posix_spawn_file_actions_addclose(&actions, from[1]);
-    if (quiet) posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    if (quiet)
+        posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     int err = posix_spawn(&c->pid, argv[0], &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     close(to[0]), close(from[1]);
     c->in = to[1], c->out = from[0];
-    if (err == 0) return MR_OK;
+    if (err == 0)
+        return MR_OK;
     c->pid = 0;
     close_end(&c->in), close_end(&c->out);
     return mr_fail(MR_E_IO, "cannot start %s: %s", argv[0], strerror(err));
 }
 
 /* Feed and read until the child closes its output. Returns MR_OK also when time or room ran out. */
-static mr_status talk(child *c, const char *input, size_t n, double deadline_s, size_t most, bool *late, bool *much)
+static mr_status talk(child *c, const char *input, size_t n, double deadline_s, size_t most,
+                      bool *late, bool *much)
 {
     double end = mr_now_s() + deadline_s;
     size_t sent = 0;
     fcntl(c->in, F_SETFL, O_NONBLOCK);
-    if (n == 0) close_end(&c->in);
+    if (n == 0)
+        close_end(&c->in);
     for (;;) {
         double left = end - mr_now_s();
-        if (left <= 0) return *late = true, MR_OK;
+        if (left <= 0)
+            return *late = true, MR_OK;
         struct pollfd p[2] = {{c->out, POLLIN, 0}, {c->in, POLLOUT, 0}};
         int ready = poll(p, c->in >= 0 ? 2 : 1, (int)(left * 1000) + 1);
-        if (ready < 0 && errno == EINTR) continue;
-        if (ready < 0) return mr_fail(MR_E_IO, "poll: %s", strerror(errno));
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready < 0)
+            return mr_fail(MR_E_IO, "poll: %s", strerror(errno));
         if (c->in >= 0 && p[1].revents) {
             ssize_t w = write(c->in, input + sent, n - sent);
-            if (w > 0) sent += (size_t)w;
-            if (sent == n || (w < 0 && errno != EAGAIN && errno != EINTR)) close_end(&c->in);
+            if (w > 0)
+                sent += (size_t)w;
+            if (sent == n || (w < 0 && errno != EAGAIN && errno != EINTR))
+                close_end(&c->in);
         }
-        if (!p[0].revents) continue;
+        if (!p[0].revents)
+            continue;
         if (c->used == c->cap) {
             size_t cap = c->cap ? c->cap * 2 : 65536;
             char *grown = mr_realloc(c->text, cap);
-            if (!grown) return mr_fail_memory(cap);
+            if (!grown)
+                return mr_fail_memory(cap);
             c->text = grown, c->cap = cap;
         }
         ssize_t r = read(c->out, c->text + c->used, c->cap - c->used);
-        if (r < 0 && errno == EINTR) continue;
-        if (r < 0) return mr_fail(MR_E_IO, "cannot read from a child: %s", strerror(errno));
-        if (r == 0) return MR_OK;
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r < 0)
+            return mr_fail(MR_E_IO, "cannot read from a child: %s", strerror(errno));
+        if (r == 0)
+            return MR_OK;
         c->used += (size_t)r;
-        if (c->used > most) return *much = true, MR_OK;
+        if (c->used > most)
+            return *much = true, MR_OK;
     }
 }
 
@@ -206,11 +239,13 @@ static int p_run(lua_State *L)
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     sigaction(SIGPIPE, &ignore, &before);
     mr_status st = start_child(&c, argv, quiet);
-    if (st == MR_OK) st = talk(&c, input, n, deadline_s, (size_t)most, &late, &much);
+    if (st == MR_OK)
+        st = talk(&c, input, n, deadline_s, (size_t)most, &late, &much);
     sigaction(SIGPIPE, &before, NULL);
     close_end(&c.in), close_end(&c.out);
     if (c.pid > 0) {
-        if (late || much || st != MR_OK) kill(c.pid, SIGKILL);
+        if (late || much || st != MR_OK)
+            kill(c.pid, SIGKILL);
         while (wait4(c.pid, &how, 0, &used) < 0 && errno == EINTR) {}
     }
     if (st != MR_OK) {
@@ -227,8 +262,8 @@ static int p_run(lua_State *L)
     lua_setfield(L, -2, "too_long");
     lua_pushinteger(L, (lua_Integer)used.ru_maxrss * 1024);
     lua_setfield(L, -2, "peak_bytes");
-    lua_pushnumber(L, (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec)
-                          + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6);
+    lua_pushnumber(L, (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                          (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6);
     lua_setfield(L, -2, "cpu_s");
     lua_pushinteger(L, WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how));
     lua_setfield(L, -2, WIFEXITED(how) ? "exit" : "signal");
@@ -237,9 +272,13 @@ static int p_run(lua_State *L)
 
 MR_BIND_ROOM(process)
 {
-    static const luaL_Reg rows[] = {
-        {"real_path", p_real_path}, {"program", p_program}, {"limit", p_limit}, {"variable", p_variable},
-        {"restart", p_restart}, {"run", p_run}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {{"real_path", p_real_path},
+                                    {"program", p_program},
+                                    {"limit", p_limit},
+                                    {"variable", p_variable},
+                                    {"restart", p_restart},
+                                    {"run", p_run},
+                                    {NULL, NULL}};
     luaL_newlib(L, rows);
     return 1;
 }

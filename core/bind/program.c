@@ -1,4 +1,5 @@
-/* bind: programs: a graph compiled for an executor; set, run, get, costs and times. Licence: Apache-2.0 */
+/* bind: programs: a graph compiled for an executor; set, run, get, costs and times. Licence:
+ * Apache-2.0 */
 #include "exec.h"
 
 static void free_program(void *object)
@@ -6,7 +7,8 @@ static void free_program(void *object)
     program *p = object;
     if (p->of) {
         program **at = &p->of->programs;
-        while (*at != p) at = &(*at)->next;
+        while (*at != p)
+            at = &(*at)->next;
         *at = p->next;
         mr_program_free(p->prog);
     }
@@ -17,7 +19,8 @@ static void free_program(void *object)
 static mr_program *check_program(lua_State *L, int arg)
 {
     program *p = mr_bind_unbox(L, arg, "mr.Program");
-    if (!p->of) mr_bind_raise(L, MR_E_USAGE, "the executor of this program is closed");
+    if (!p->of)
+        mr_bind_raise(L, MR_E_USAGE, "the executor of this program is closed");
     lua_getiuservalue(L, arg, 2);
     mr_bind_graph(L, -1);
     lua_pop(L, 1);
@@ -30,9 +33,11 @@ int mr_bind_program_new(lua_State *L)
     mr_graph *g = mr_bind_graph(L, 2);
     void **box = mr_bind_box(L, "mr.Program");
     program *p;
-    if (!MR_NEW(p)) mr_bind_check(L, mr_fail_memory(sizeof *p));
+    if (!MR_NEW(p))
+        mr_bind_check(L, mr_fail_memory(sizeof *p));
     mr_status st = mr_exec_compile(exec, g, &p->prog);
-    if (st != MR_OK) mr_free(p);
+    if (st != MR_OK)
+        mr_free(p);
     mr_bind_check(L, st);
     p->of = mr_bind_unbox(L, 1, "mr.Exec");
     p->next = p->of->programs, p->of->programs = p;
@@ -45,7 +50,8 @@ int mr_bind_program_new(lua_State *L)
 static int p_set(lua_State *L)
 {
     mr_program *p = check_program(L, 1);
-    mr_bind_check(L, mr_program_set(p, luaL_checkstring(L, 2), mr_tensor_view(mr_bind_tensor(L, 3))));
+    mr_bind_check(L,
+                  mr_program_set(p, luaL_checkstring(L, 2), mr_tensor_view(mr_bind_tensor(L, 3))));
     return 0;
 }
 
@@ -69,7 +75,8 @@ static int p_get(lua_State *L)
     const char *name = luaL_checkstring(L, 2);
     mr_graph *g = graph_of(L);
     mr_ref x = mr_graph_output_find(g, name);
-    if (x == MR_NONE) return mr_bind_raise(L, MR_E_USAGE, "the graph has no output '%s'", name);
+    if (x == MR_NONE)
+        return mr_bind_raise(L, MR_E_USAGE, "the graph has no output '%s'", name);
     const mr_desc *d = &mr_graph_value(g, x)->desc;
     mr_tensor *t;
     mr_bind_check(L, mr_tensor_new(d->dtype, d->rank, d->dim, &t));
@@ -81,9 +88,12 @@ static int p_get(lua_State *L)
 static int p_memory(lua_State *L)
 {
     mr_memory m = mr_program_memory(check_program(L, 1));
-    const struct { const char *name; size_t bytes; } rows[] = {
-        {"arena", m.arena}, {"bound", m.bound}, {"params", m.params}, {"state", m.state}, {"inputs", m.inputs},
-        {"consts", m.consts}, {"library", m.library}};
+    const struct {
+        const char *name;
+        size_t bytes;
+    } rows[] = {{"arena", m.arena},    {"bound", m.bound},   {"params", m.params},
+                {"state", m.state},    {"inputs", m.inputs}, {"consts", m.consts},
+                {"library", m.library}};
     lua_createtable(L, 0, MR_COUNT(rows));
     for (size_t i = 0; i < MR_COUNT(rows); i++)
         lua_pushinteger(L, (lua_Integer)rows[i].bytes), lua_setfield(L, -2, rows[i].name);
@@ -107,7 +117,8 @@ static int p_plan(lua_State *L)
     lua_pushnumber(L, seconds), lua_setfield(L, -2, "seconds");
     push_cost(L, mr_program_cost(p));
     p_memory(L), lua_setfield(L, -2, "memory");
-    lua_pushinteger(L, (lua_Integer)(m.arena + m.params + m.state + m.inputs + m.consts + m.library));
+    lua_pushinteger(L,
+                    (lua_Integer)(m.arena + m.params + m.state + m.inputs + m.consts + m.library));
     lua_setfield(L, -2, "total");
     return 1;
 }
@@ -126,7 +137,8 @@ static int p_time(lua_State *L)
     return 0;
 }
 
-/* times() -> list of {op, node, block, origin, seconds, flop, bytes, naive, backward} of the last timed run */
+/* times() -> list of {op, node, block, origin, seconds, flop, bytes, naive, backward} of the last
+ * timed run */
 static int p_times(lua_State *L)
 {
     mr_program *p = check_program(L, 1);
@@ -177,7 +189,8 @@ static int p_measured(lua_State *L)
 void mr_bind_program_type(lua_State *L)
 {
     static const luaL_Reg program_rows[] = {
-        {"set", p_set}, {"run", p_run}, {"get", p_get}, {"memory", p_memory}, {"cost", p_cost}, {"time", p_time},
-        {"times", p_times}, {"trace", p_trace}, {"plan", p_plan}, {"report", p_report}, {"measured", p_measured}, {NULL, NULL}};
+        {"set", p_set},   {"run", p_run},       {"get", p_get},           {"memory", p_memory},
+        {"cost", p_cost}, {"time", p_time},     {"times", p_times},       {"trace", p_trace},
+        {"plan", p_plan}, {"report", p_report}, {"measured", p_measured}, {NULL, NULL}};
     mr_bind_type(L, "mr.Program", program_rows, NULL, free_program);
 }

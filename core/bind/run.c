@@ -1,12 +1,16 @@
 /* bind: moonreel.core.run - run directories and their lock. Licence: Apache-2.0
  *
- * create(outputs, name, staged) -> path. stage(run, name) -> path. lock(path) -> lock: lock:id(), lock:fence(), lock:dir(), lock:check(),
- * lock:close(). owner(path) -> {run, fence, owned, dead, host, pid}. */
+ * create(outputs, name, staged) -> path. stage(run, name) -> path. lock(path) -> lock: lock:id(),
+ * lock:fence(), lock:dir(), lock:check(), lock:close(). owner(path) -> {run, fence, owned, dead,
+ * host, pid}. */
 #include "bind/run.h"
 
 const char mr_bind_lock_type[] = "mr.RunLock";
 
-static void free_lock(void *object) { mr_run_lock_release(object); }
+static void free_lock(void *object)
+{
+    mr_run_lock_release(object);
+}
 
 static int r_create(lua_State *L)
 {
@@ -20,7 +24,8 @@ static int r_create(lua_State *L)
 static int r_stage(lua_State *L)
 {
     char path[4096];
-    mr_bind_check(L, mr_run_stage(luaL_checkstring(L, 1), luaL_checkstring(L, 2), path, sizeof path));
+    mr_bind_check(L,
+                  mr_run_stage(luaL_checkstring(L, 1), luaL_checkstring(L, 2), path, sizeof path));
     lua_pushstring(L, path);
     return 1;
 }
@@ -75,8 +80,13 @@ static int l_check(lua_State *L)
 
 MR_BIND_ROOM(run)
 {
-    static const luaL_Reg rows[] = {{"create", r_create}, {"stage", r_stage}, {"lock", r_lock}, {"owner", r_owner}, {NULL, NULL}};
-    static const luaL_Reg lock_rows[] = {{"id", l_id}, {"fence", l_fence}, {"dir", l_dir}, {"check", l_check}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {{"create", r_create},
+                                    {"stage", r_stage},
+                                    {"lock", r_lock},
+                                    {"owner", r_owner},
+                                    {NULL, NULL}};
+    static const luaL_Reg lock_rows[] = {
+        {"id", l_id}, {"fence", l_fence}, {"dir", l_dir}, {"check", l_check}, {NULL, NULL}};
     mr_bind_type(L, mr_bind_lock_type, lock_rows, NULL, free_lock);
     luaL_newlib(L, rows);
     return 1;

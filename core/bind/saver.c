@@ -1,28 +1,39 @@
-/* bind: writing checkpoints: tensors of Lua as items, one file of them, the saver of a run. Licence: Apache-2.0 */
+/* bind: writing checkpoints: tensors of Lua as items, one file of them, the saver of a run.
+ * Licence: Apache-2.0 */
 #include "bind/saver.h"
 
 static const char saver_type[] = "mr.Saver";
 
-/* One {name=, dtype=, shape=, ptr= lightuserdata or text, bytes=} at the top of the stack. Texts stay
- * alive in the caller's table. */
+/* One {name=, dtype=, shape=, ptr= lightuserdata or text, bytes=} at the top of the stack. Texts
+ * stay alive in the caller's table. */
 static void read_item(lua_State *L, int row, mr_ckpt_item *item)
 {
     int t = lua_gettop(L);
-    if (!lua_istable(L, t)) mr_bind_raise(L, MR_E_USAGE, "tensors[%d]: expected a table, got %s", row, luaL_typename(L, t));
-    if (lua_getfield(L, t, "name") != LUA_TSTRING) mr_bind_raise(L, MR_E_USAGE, "tensors[%d].name: expected text, got %s", row, luaL_typename(L, -1));
+    if (!lua_istable(L, t))
+        mr_bind_raise(L, MR_E_USAGE, "tensors[%d]: expected a table, got %s", row,
+                      luaL_typename(L, t));
+    if (lua_getfield(L, t, "name") != LUA_TSTRING)
+        mr_bind_raise(L, MR_E_USAGE, "tensors[%d].name: expected text, got %s", row,
+                      luaL_typename(L, -1));
     item->name = lua_tostring(L, -1);
     const char *dtype = lua_getfield(L, t, "dtype") == LUA_TSTRING ? lua_tostring(L, -1) : "";
     item->dtype = mr_st_dtype_from_name(dtype);
-    if (item->dtype == MR_ST_DTYPE_COUNT) mr_bind_raise(L, MR_E_USAGE, "tensor '%s': unknown dtype '%s'", item->name, dtype);
-    if (lua_getfield(L, t, "shape") != LUA_TTABLE) mr_bind_raise(L, MR_E_USAGE, "tensor '%s': shape: expected a list", item->name);
+    if (item->dtype == MR_ST_DTYPE_COUNT)
+        mr_bind_raise(L, MR_E_USAGE, "tensor '%s': unknown dtype '%s'", item->name, dtype);
+    if (lua_getfield(L, t, "shape") != LUA_TTABLE)
+        mr_bind_raise(L, MR_E_USAGE, "tensor '%s': shape: expected a list", item->name);
     lua_Unsigned rank = lua_rawlen(L, -1);
-    if (rank > MR_ST_RANK_MAX) mr_bind_raise(L, MR_E_USAGE, "tensor '%s': more than %d dimensions", item->name, MR_ST_RANK_MAX);
+    if (rank > MR_ST_RANK_MAX)
+        mr_bind_raise(L, MR_E_USAGE, "tensor '%s': more than %d dimensions", item->name,
+                      MR_ST_RANK_MAX);
     item->rank = (int)rank;
     for (int i = 0; i < item->rank; i++) {
         int is_int;
         lua_rawgeti(L, t + 3, i + 1);
         item->shape[i] = lua_tointegerx(L, -1, &is_int);
-        if (!is_int) mr_bind_raise(L, MR_E_USAGE, "tensor '%s': shape[%d]: expected an integer", item->name, i + 1);
+        if (!is_int)
+            mr_bind_raise(L, MR_E_USAGE, "tensor '%s': shape[%d]: expected an integer", item->name,
+                          i + 1);
         lua_pop(L, 1);
     }
     int64_t want, have;
@@ -36,11 +47,13 @@ static void read_item(lua_State *L, int row, mr_ckpt_item *item)
         lua_getfield(L, t, "bytes");
         have = lua_tointeger(L, -1);
     } else {
-        mr_bind_raise(L, MR_E_USAGE, "tensor '%s': ptr: expected a pointer or text, got %s", item->name, luaL_typename(L, -1));
+        mr_bind_raise(L, MR_E_USAGE, "tensor '%s': ptr: expected a pointer or text, got %s",
+                      item->name, luaL_typename(L, -1));
         return;
     }
     if (have != want)
-        mr_bind_raise(L, MR_E_SHAPE, "tensor '%s': its shape needs %lld bytes, %lld are given", item->name, (long long)want, (long long)have);
+        mr_bind_raise(L, MR_E_SHAPE, "tensor '%s': its shape needs %lld bytes, %lld are given",
+                      item->name, (long long)want, (long long)have);
     lua_settop(L, t);
 }
 
@@ -70,7 +83,8 @@ int mr_bind_ckpt_write(lua_State *L)
                 return mr_bind_raise(L, MR_E_USAGE, "metadata: expected texts only");
     mr_st_pair *meta = mr_bind_scratch(L, sizeof *meta * (size_t)(n_meta + 1));
     if (has_meta)
-        for (lua_pushnil(L); lua_next(L, 3); lua_pop(L, 1)) meta[at++] = (mr_st_pair){lua_tostring(L, -2), lua_tostring(L, -1)};
+        for (lua_pushnil(L); lua_next(L, 3); lua_pop(L, 1))
+            meta[at++] = (mr_st_pair){lua_tostring(L, -2), lua_tostring(L, -1)};
     mr_bind_check(L, mr_safetensors_write(path, items, n, meta, n_meta));
     return 0;
 }
@@ -132,14 +146,16 @@ static int s_status(lua_State *L)
     lua_pushinteger(L, s.failures), lua_setfield(L, -2, "failures");
     lua_pushinteger(L, s.failures_in_row), lua_setfield(L, -2, "failures_in_row");
     lua_pushinteger(L, s.pending), lua_setfield(L, -2, "pending");
-    if (s.last_commit >= 0) lua_pushinteger(L, s.last_commit), lua_setfield(L, -2, "last_commit");
+    if (s.last_commit >= 0)
+        lua_pushinteger(L, s.last_commit), lua_setfield(L, -2, "last_commit");
     return 1;
 }
 
 static int s_poll(lua_State *L)
 {
     mr_saver_event e;
-    if (!mr_saver_poll(mr_bind_unbox(L, 1, saver_type), &e)) return 0;
+    if (!mr_saver_poll(mr_bind_unbox(L, 1, saver_type), &e))
+        return 0;
     lua_createtable(L, 0, 6);
     lua_pushstring(L, mr_saver_kind_name(e.kind)), lua_setfield(L, -2, "kind");
     lua_pushinteger(L, e.step), lua_setfield(L, -2, "step");
@@ -150,11 +166,15 @@ static int s_poll(lua_State *L)
     return 1;
 }
 
-static void free_saver(void *object) { mr_saver_close(object); }
+static void free_saver(void *object)
+{
+    mr_saver_close(object);
+}
 
 void mr_bind_saver_type(lua_State *L)
 {
-    static const luaL_Reg saver_rows[] = {{"save", s_save}, {"prepare", s_prepare}, {"wait", s_wait}, {"check", s_check},
-                                          {"status", s_status}, {"poll", s_poll}, {NULL, NULL}};
+    static const luaL_Reg saver_rows[] = {
+        {"save", s_save},     {"prepare", s_prepare}, {"wait", s_wait}, {"check", s_check},
+        {"status", s_status}, {"poll", s_poll},       {NULL, NULL}};
     mr_bind_type(L, saver_type, saver_rows, NULL, free_saver);
 }

@@ -5,7 +5,8 @@
 #include "bind/run.h"
 #include "moonreel/ckpt.h"
 
-/* Lua: write(path, tensors [, {key = text}]); saver(lock, {keep=, keep_every=, attempts=, intervals_max=}) */
+/* Lua: write(path, tensors [, {key = text}]); saver(lock, {keep=, keep_every=, attempts=,
+ * intervals_max=}) */
 int mr_bind_ckpt_write(lua_State *L);
 int mr_bind_saver_new(lua_State *L);
 /* Register mr.Saver. */

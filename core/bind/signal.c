@@ -1,7 +1,7 @@
 /* bind: moonreel.core.signal - stop requests. Licence: Apache-2.0
  *
- * catch() -> true, or false when that is so already: from now on the first SIGINT or SIGTERM is remembered, the second ends
- * the process at once.
+ * catch() -> true, or false when that is so already: from now on the first SIGINT or SIGTERM is
+ * remembered, the second ends the process at once.
  * pending() -> 2, 15 or nil: the signal that came first. release(): the former handling is back. */
 #define _XOPEN_SOURCE 700
 #include "bind.h"
@@ -17,26 +17,30 @@ static bool caught;
 
 static void handle(int number)
 {
-    if (first) _exit(128 + number);
+    if (first)
+        _exit(128 + number);
     first = number;
 }
 
 static int s_catch(lua_State *L)
 {
     lua_pushboolean(L, !caught);
-    if (caught) return 1;
+    if (caught)
+        return 1;
     first = 0;
     // calls in flight go on: only the training loop looks at the flag
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    for (int i = 0; i < 2; i++) sigaction(numbers[i], &action, &before[i]);
+    for (int i = 0; i < 2; i++)
+        sigaction(numbers[i], &action, &before[i]);
     caught = true;
     return 1;
 }
 
 static int s_pending(lua_State *L)
 {
-    if (!first) return 0;
+    if (!first)
+        return 0;
     lua_pushinteger(L, first);
     return 1;
 }
@@ -44,8 +48,10 @@ static int s_pending(lua_State *L)
 static int s_release(lua_State *L)
 {
     (void)L;
-    if (!caught) return 0;
-    for (int i = 0; i < 2; i++) sigaction(numbers[i], &before[i], NULL);
+    if (!caught)
+        return 0;
+    for (int i = 0; i < 2; i++)
+        sigaction(numbers[i], &before[i], NULL);
     caught = false;
     first = 0;
     return 0;
@@ -53,7 +59,8 @@ static int s_release(lua_State *L)
 
 MR_BIND_ROOM(signal)
 {
-    static const luaL_Reg rows[] = {{"catch", s_catch}, {"pending", s_pending}, {"release", s_release}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {
+        {"catch", s_catch}, {"pending", s_pending}, {"release", s_release}, {NULL, NULL}};
     luaL_newlib(L, rows);
     return 1;
 }

@@ -1,4 +1,5 @@
-/* bind: moonreel.core.tensor - eager host tensors at the prompt and in scripts. Licence: Apache-2.0 */
+/* bind: moonreel.core.tensor - eager host tensors at the prompt and in scripts. Licence:
+ * Apache-2.0 */
 #include "tensor.h"
 
 #include <ctype.h>
@@ -8,7 +9,10 @@
 
 #define TYPE "mr.Tensor"
 
-mr_tensor *mr_bind_tensor(lua_State *L, int arg) { return mr_bind_unbox(L, arg, TYPE); }
+mr_tensor *mr_bind_tensor(lua_State *L, int arg)
+{
+    return mr_bind_unbox(L, arg, TYPE);
+}
 
 void mr_bind_push_tensor(lua_State *L, mr_tensor *t)
 {
@@ -21,7 +25,9 @@ mr_dtype mr_bind_dtype(lua_State *L, int arg)
 {
     const char *name = luaL_checkstring(L, arg);
     mr_dtype d = mr_dtype_from_name(name);
-    if (d == MR_DTYPE_COUNT) mr_bind_raise(L, MR_E_USAGE, "dtype '%s': expected f64, f32, bf16, i64, i32, u8 or bool", name);
+    if (d == MR_DTYPE_COUNT)
+        mr_bind_raise(L, MR_E_USAGE, "dtype '%s': expected f64, f32, bf16, i64, i32, u8 or bool",
+                      name);
     return d;
 }
 
@@ -29,18 +35,24 @@ int mr_bind_dims(lua_State *L, int arg, int64_t *dim)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
     lua_Integer n = luaL_len(L, arg);
-    if (n > MR_MAX_RANK) mr_bind_raise(L, MR_E_SHAPE, "%d dimensions: at most %d", (int)n, MR_MAX_RANK);
+    if (n > MR_MAX_RANK)
+        mr_bind_raise(L, MR_E_SHAPE, "%d dimensions: at most %d", (int)n, MR_MAX_RANK);
     for (int i = 0; i < (int)n; i++) {
         int ok;
         lua_geti(L, arg, i + 1);
         dim[i] = lua_tointegerx(L, -1, &ok);
-        if (!ok) mr_bind_raise(L, MR_E_SHAPE, "dimension %d: expected an integer, got %s", i + 1, luaL_tolstring(L, -1, NULL));
+        if (!ok)
+            mr_bind_raise(L, MR_E_SHAPE, "dimension %d: expected an integer, got %s", i + 1,
+                          luaL_tolstring(L, -1, NULL));
         lua_pop(L, 1);
     }
     return (int)n;
 }
 
-static const mr_view *view_at(lua_State *L, int arg) { return mr_tensor_view(mr_bind_tensor(L, arg)); }
+static const mr_view *view_at(lua_State *L, int arg)
+{
+    return mr_tensor_view(mr_bind_tensor(L, arg));
+}
 
 /* count(dims) -> elements of a shape, of any rank. */
 static int t_count(lua_State *L)
@@ -56,7 +68,7 @@ static int t_count(lua_State *L)
     return 1;
 }
 
-/* ---- making ---------------------------------------------------------------------------------------- */
+/* ---- making ---- */
 
 static int t_new(lua_State *L)
 {
@@ -75,7 +87,8 @@ static int t_from(lua_State *L)
     int64_t dim[MR_MAX_RANK];
     int rank = mr_bind_dims(L, 1, dim);
     lua_settop(L, 3);
-    if (lua_isnil(L, 3)) lua_pushstring(L, "f32"), lua_replace(L, 3);
+    if (lua_isnil(L, 3))
+        lua_pushstring(L, "f32"), lua_replace(L, 3);
     mr_dtype dtype = mr_bind_dtype(L, 3);
     mr_tensor *t;
     mr_bind_check(L, mr_tensor_new(dtype, rank, dim, &t));
@@ -86,19 +99,28 @@ static int t_from(lua_State *L)
         size_t bytes;
         const char *s = lua_tolstring(L, 2, &bytes);
         if (bytes != (size_t)n * mr_dtype_bytes(dtype))
-            return mr_bind_raise(L, MR_E_SHAPE, "%zu bytes for a tensor of %zu", bytes, (size_t)n * mr_dtype_bytes(dtype));
+            return mr_bind_raise(L, MR_E_SHAPE, "%zu bytes for a tensor of %zu", bytes,
+                                 (size_t)n * mr_dtype_bytes(dtype));
         memcpy(v->data, s, bytes);
         return 1;
     }
     luaL_checktype(L, 2, LUA_TTABLE);
-    if (luaL_len(L, 2) != n) return mr_bind_raise(L, MR_E_SHAPE, "%d numbers for a tensor of %d elements", (int)luaL_len(L, 2), (int)n);
+    if (luaL_len(L, 2) != n)
+        return mr_bind_raise(L, MR_E_SHAPE, "%d numbers for a tensor of %d elements",
+                             (int)luaL_len(L, 2), (int)n);
     mr_view flat = {v->data, mr_desc_dense(dtype, 1, &n)};
     for (int64_t i = 0; i < n; i++) {
         int kind = lua_geti(L, 2, i + 1);
-        if (dtype == MR_I64 && lua_isinteger(L, -1)) ((int64_t *)v->data)[i] = lua_tointeger(L, -1);  // all 64 bits
-        else if (kind == LUA_TBOOLEAN) mr_view_set(&flat, &i, lua_toboolean(L, -1));
-        else if (kind == LUA_TNUMBER) mr_view_set(&flat, &i, lua_tonumber(L, -1));
-        else return mr_bind_raise(L, MR_E_USAGE, "element %d: expected a number, got %s", (int)i + 1, luaL_typename(L, -1));
+        // all 64 bits
+        if (dtype == MR_I64 && lua_isinteger(L, -1))
+            ((int64_t *)v->data)[i] = lua_tointeger(L, -1);
+        else if (kind == LUA_TBOOLEAN)
+            mr_view_set(&flat, &i, lua_toboolean(L, -1));
+        else if (kind == LUA_TNUMBER)
+            mr_view_set(&flat, &i, lua_tonumber(L, -1));
+        else
+            return mr_bind_raise(L, MR_E_USAGE, "element %d: expected a number, got %s", (int)i + 1,
+                                 luaL_typename(L, -1));
         lua_pop(L, 1);
     }
     return 1;
@@ -112,7 +134,9 @@ static int t_wrap(lua_State *L)
     size_t bytes = (size_t)luaL_checkinteger(L, 2);
     mr_dtype dtype = mr_bind_dtype(L, 3);
     mr_desc d = mr_desc_dense(dtype, mr_bind_dims(L, 4, dim), dim);
-    if (mr_desc_span_bytes(&d) > bytes) return mr_bind_raise(L, MR_E_SHAPE, "wrap: %zu bytes are too few for %zu", bytes, mr_desc_span_bytes(&d));
+    if (mr_desc_span_bytes(&d) > bytes)
+        return mr_bind_raise(L, MR_E_SHAPE, "wrap: %zu bytes are too few for %zu", bytes,
+                             mr_desc_span_bytes(&d));
     mr_tensor *t;
     mr_bind_check(L, mr_tensor_wrap(&d, lua_touserdata(L, 1), NULL, NULL, &t));
     mr_bind_push_tensor(L, t);
@@ -121,14 +145,14 @@ static int t_wrap(lua_State *L)
     return 1;
 }
 
-/* ---- views ------------------------------------------------------------------------------------------ */
+/* ---- views ---- */
 
 static int push_view(lua_State *L, const mr_desc *d, int64_t offset)
 {
     mr_tensor *v;
     mr_bind_check(L, mr_tensor_view_new(mr_bind_tensor(L, 1), d, offset, &v));
     mr_bind_push_tensor(L, v);
-    lua_getiuservalue(L, 1, 1);  // a foreign owner stays alive with the view
+    lua_getiuservalue(L, 1, 1); // a foreign owner stays alive with the view
     lua_setiuservalue(L, -2, 1);
     return 1;
 }
@@ -170,7 +194,8 @@ static int t_slice(lua_State *L)
 {
     mr_desc d;
     int64_t at = 0;
-    mr_bind_check(L, mr_desc_slice(&view_at(L, 1)->desc, (int)luaL_checkinteger(L, 2), luaL_checkinteger(L, 3), luaL_checkinteger(L, 4), &d, &at));
+    mr_bind_check(L, mr_desc_slice(&view_at(L, 1)->desc, (int)luaL_checkinteger(L, 2),
+                                   luaL_checkinteger(L, 3), luaL_checkinteger(L, 4), &d, &at));
     return push_view(L, &d, at);
 }
 
@@ -179,8 +204,10 @@ static int t_permute(lua_State *L)
     int64_t dim[MR_MAX_RANK];
     int n = mr_bind_dims(L, 2, dim), order[MR_MAX_RANK];
     const mr_view *v = view_at(L, 1);
-    if (n != v->desc.rank) return mr_bind_raise(L, MR_E_SHAPE, "permute: %d axes for rank %d", n, v->desc.rank);
-    for (int i = 0; i < n; i++) order[i] = (int)dim[i];
+    if (n != v->desc.rank)
+        return mr_bind_raise(L, MR_E_SHAPE, "permute: %d axes for rank %d", n, v->desc.rank);
+    for (int i = 0; i < n; i++)
+        order[i] = (int)dim[i];
     mr_desc d;
     mr_bind_check(L, mr_desc_permute(&v->desc, order, &d));
     return push_view(L, &d, 0);
@@ -197,13 +224,18 @@ static int t_expand(lua_State *L)
 
 static int64_t range_number(lua_State *L, const char **s, int64_t def, int64_t n)
 {
-    while (isspace((unsigned char)**s)) (*s)++;
+    while (isspace((unsigned char)**s))
+        (*s)++;
     char *end;
     int64_t x = strtoll(*s, &end, 10);
-    if (end == *s) return def;
+    if (end == *s)
+        return def;
     *s = end;
-    while (isspace((unsigned char)**s)) (*s)++;
-    if (x < -n || x > n) mr_bind_raise(L, MR_E_RANGE, "position %lld is not inside 0..%lld", (long long)x, (long long)n);
+    while (isspace((unsigned char)**s))
+        (*s)++;
+    if (x < -n || x > n)
+        mr_bind_raise(L, MR_E_RANGE, "position %lld is not inside 0..%lld", (long long)x,
+                      (long long)n);
     return x < 0 ? x + n : x;
 }
 
@@ -211,24 +243,35 @@ int mr_bind_ranges(lua_State *L, int arg, const mr_desc *d, mr_bind_range *range
 {
     if (lua_isinteger(L, arg)) {
         int64_t i = lua_tointeger(L, arg);
-        if (d->rank < 1) mr_bind_raise(L, MR_E_RANGE, "a scalar has no positions");
-        if (i < 0) i += d->dim[0];
-        if (i < 0 || i >= d->dim[0]) mr_bind_raise(L, MR_E_RANGE, "position %lld is not inside 0:%lld", (long long)lua_tointeger(L, arg), (long long)d->dim[0]);
+        if (d->rank < 1)
+            mr_bind_raise(L, MR_E_RANGE, "a scalar has no positions");
+        if (i < 0)
+            i += d->dim[0];
+        if (i < 0 || i >= d->dim[0])
+            mr_bind_raise(L, MR_E_RANGE, "position %lld is not inside 0:%lld",
+                          (long long)lua_tointeger(L, arg), (long long)d->dim[0]);
         ranges[0] = (mr_bind_range){true, i, i + 1};
         return 1;
     }
     const char *s = luaL_checkstring(L, arg);
     int n = 0;
     for (;; s++) {
-        if (n == d->rank) return mr_bind_raise(L, MR_E_RANGE, "'%s': more parts than the %d dimensions", lua_tostring(L, arg), d->rank);
+        if (n == d->rank)
+            return mr_bind_raise(L, MR_E_RANGE, "'%s': more parts than the %d dimensions",
+                                 lua_tostring(L, arg), d->rank);
         mr_bind_range *r = &ranges[n];
         int64_t len = d->dim[n++];
         r->start = range_number(L, &s, 0, len);
         r->drop = *s != ':';
         r->stop = r->drop ? r->start + 1 : (s++, range_number(L, &s, len, len));
-        if (r->stop > len || r->start > r->stop) return mr_bind_raise(L, MR_E_RANGE, "'%s': part %d is not inside 0:%lld", lua_tostring(L, arg), n, (long long)len);
-        if (*s == 0) return n;
-        if (*s != ',') return mr_bind_raise(L, MR_E_USAGE, "'%s': expected positions as \"0, :, 3:16\"", lua_tostring(L, arg));
+        if (r->stop > len || r->start > r->stop)
+            return mr_bind_raise(L, MR_E_RANGE, "'%s': part %d is not inside 0:%lld",
+                                 lua_tostring(L, arg), n, (long long)len);
+        if (*s == 0)
+            return n;
+        if (*s != ',')
+            return mr_bind_raise(L, MR_E_USAGE, "'%s': expected positions as \"0, :, 3:16\"",
+                                 lua_tostring(L, arg));
     }
 }
 
@@ -241,8 +284,10 @@ static int index_ranges(lua_State *L)
     mr_desc out = d;
     out.rank = 0;
     for (int i = 0; i < d.rank; i++) {
-        if (i < n) at += r[i].start * d.stride[i];
-        if (i < n && r[i].drop) continue;
+        if (i < n)
+            at += r[i].start * d.stride[i];
+        if (i < n && r[i].drop)
+            continue;
         out.dim[out.rank] = i < n ? r[i].stop - r[i].start : d.dim[i];
         out.stride[out.rank++] = d.stride[i];
     }
@@ -254,7 +299,7 @@ static int index_ranges(lua_State *L)
     return push_view(L, &out, at);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------ */
+/* ---- reading ---- */
 
 static void push_shape(lua_State *L, const mr_desc *d)
 {
@@ -270,10 +315,15 @@ static int t_index(lua_State *L)
     if (lua_type(L, 2) == LUA_TSTRING) {
         const char *key = lua_tostring(L, 2);
         const mr_view *v = view_at(L, 1);
-        if (strcmp(key, "shape") == 0) return push_shape(L, &v->desc), 1;
-        if (strcmp(key, "dtype") == 0) return lua_pushstring(L, mr_dtype_name(v->desc.dtype)), 1;
-        if (lua_getfield(L, lua_upvalueindex(1), key) != LUA_TNIL) return 1;
-        if (!strpbrk(key, ":,") && !isdigit((unsigned char)*key)) return 1;  // nil: no such method
+        if (strcmp(key, "shape") == 0)
+            return push_shape(L, &v->desc), 1;
+        if (strcmp(key, "dtype") == 0)
+            return lua_pushstring(L, mr_dtype_name(v->desc.dtype)), 1;
+        if (lua_getfield(L, lua_upvalueindex(1), key) != LUA_TNIL)
+            return 1;
+        // nil: no such method
+        if (!strpbrk(key, ":,") && !isdigit((unsigned char)*key))
+            return 1;
     }
     return index_ranges(L);
 }
@@ -281,10 +331,14 @@ static int t_index(lua_State *L)
 static int t_item(lua_State *L)
 {
     const mr_view *v = view_at(L, 1);
-    if (mr_desc_count(&v->desc) != 1) return mr_bind_raise(L, MR_E_SHAPE, "item() of a tensor with %d elements", (int)mr_desc_count(&v->desc));
+    if (mr_desc_count(&v->desc) != 1)
+        return mr_bind_raise(L, MR_E_SHAPE, "item() of a tensor with %d elements",
+                             (int)mr_desc_count(&v->desc));
     int64_t zero[MR_MAX_RANK] = {0};
-    if (v->desc.dtype == MR_I64) lua_pushinteger(L, *(int64_t *)v->data);
-    else lua_pushnumber(L, mr_view_get(v, zero));
+    if (v->desc.dtype == MR_I64)
+        lua_pushinteger(L, *(int64_t *)v->data);
+    else
+        lua_pushnumber(L, mr_view_get(v, zero));
     return 1;
 }
 
@@ -306,10 +360,14 @@ static int t_totable(lua_State *L)
     mr_view flat = {v->data, mr_desc_dense(v->desc.dtype, 1, &n)};
     lua_createtable(L, (int)MR_MIN(n, (int64_t)1 << 24), 0);
     for (int64_t i = 0; i < n; i++) {
-        if (v->desc.dtype == MR_I64) lua_pushinteger(L, ((int64_t *)v->data)[i]);
-        else if (v->desc.dtype == MR_I32 || v->desc.dtype == MR_U8) lua_pushinteger(L, (lua_Integer)mr_view_get(&flat, &i));
-        else if (v->desc.dtype == MR_BOOL) lua_pushboolean(L, mr_view_get(&flat, &i) != 0);
-        else lua_pushnumber(L, mr_view_get(&flat, &i));
+        if (v->desc.dtype == MR_I64)
+            lua_pushinteger(L, ((int64_t *)v->data)[i]);
+        else if (v->desc.dtype == MR_I32 || v->desc.dtype == MR_U8)
+            lua_pushinteger(L, (lua_Integer)mr_view_get(&flat, &i));
+        else if (v->desc.dtype == MR_BOOL)
+            lua_pushboolean(L, mr_view_get(&flat, &i) != 0);
+        else
+            lua_pushnumber(L, mr_view_get(&flat, &i));
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
@@ -325,7 +383,8 @@ static int t_bytes(lua_State *L)
 static int t_ptr(lua_State *L)
 {
     const mr_view *v = view_at(L, 1);
-    if (!mr_desc_is_dense(&v->desc)) return mr_bind_raise(L, MR_E_SHAPE, "ptr() of a strided view: try clone() first");
+    if (!mr_desc_is_dense(&v->desc))
+        return mr_bind_raise(L, MR_E_SHAPE, "ptr() of a strided view: try clone() first");
     lua_pushlightuserdata(L, v->data);
     lua_pushinteger(L, (lua_Integer)mr_desc_span_bytes(&v->desc));
     return 2;
@@ -341,9 +400,11 @@ static int t_copy_from(lua_State *L)
 static int t_fill_normal(lua_State *L)
 {
     const mr_view *v = view_at(L, 1);
-    if (v->desc.dtype != MR_F32 || !mr_desc_is_dense(&v->desc)) return mr_bind_raise(L, MR_E_SHAPE, "fill_normal: expected a dense f32 tensor");
-    mr_random_fill_normal(v->data, mr_desc_count(&v->desc), (uint64_t)luaL_checkinteger(L, 2), mr_name_word(luaL_checkstring(L, 3)),
-                          (uint64_t)luaL_optinteger(L, 4, 0), (uint32_t)luaL_optinteger(L, 5, 0), 0);
+    if (v->desc.dtype != MR_F32 || !mr_desc_is_dense(&v->desc))
+        return mr_bind_raise(L, MR_E_SHAPE, "fill_normal: expected a dense f32 tensor");
+    mr_random_fill_normal(v->data, mr_desc_count(&v->desc), (uint64_t)luaL_checkinteger(L, 2),
+                          mr_name_word(luaL_checkstring(L, 3)), (uint64_t)luaL_optinteger(L, 4, 0),
+                          (uint32_t)luaL_optinteger(L, 5, 0), 0);
     lua_settop(L, 1);
     return 1;
 }
@@ -363,26 +424,34 @@ static int t_tostring(lua_State *L)
         snprintf(text, sizeof text, "%s%.5g", i ? ", " : ": ", mr_view_get(v, index));
         luaL_addstring(&b, text);
         for (int k = v->desc.rank - 1; k >= 0; k--) {
-            if (++index[k] < v->desc.dim[k]) break;
+            if (++index[k] < v->desc.dim[k])
+                break;
             index[k] = 0;
         }
     }
-    if (n > 8) luaL_addstring(&b, ", ...");
+    if (n > 8)
+        luaL_addstring(&b, ", ...");
     luaL_pushresult(&b);
     return 1;
 }
 
-static void free_tensor(void *t) { mr_tensor_unref(t); }
+static void free_tensor(void *t)
+{
+    mr_tensor_unref(t);
+}
 
 MR_BIND_ROOM(tensor)
 {
     static const luaL_Reg methods[] = {
-        {"to", t_to}, {"clone", t_clone}, {"reshape", t_reshape}, {"slice", t_slice}, {"permute", t_permute},
-        {"expand", t_expand}, {"item", t_item}, {"totable", t_totable}, {"bytes", t_bytes}, {"ptr", t_ptr},
-        {"copy_from", t_copy_from}, {"fill_normal", t_fill_normal}, {NULL, NULL}};
+        {"to", t_to},       {"clone", t_clone},         {"reshape", t_reshape},
+        {"slice", t_slice}, {"permute", t_permute},     {"expand", t_expand},
+        {"item", t_item},   {"totable", t_totable},     {"bytes", t_bytes},
+        {"ptr", t_ptr},     {"copy_from", t_copy_from}, {"fill_normal", t_fill_normal},
+        {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__tostring", t_tostring}, {NULL, NULL}};
     mr_bind_operand_type(L, TYPE, methods, meta, free_tensor, t_index);
-    static const luaL_Reg rows[] = {{"new", t_new}, {"from", t_from}, {"wrap", t_wrap}, {"count", t_count}, {NULL, NULL}};
+    static const luaL_Reg rows[] = {
+        {"new", t_new}, {"from", t_from}, {"wrap", t_wrap}, {"count", t_count}, {NULL, NULL}};
     luaL_newlib(L, rows);
     // Lua modules add methods to it
     luaL_getmetatable(L, TYPE);

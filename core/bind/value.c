@@ -10,8 +10,10 @@ void mr_bind_set_origin(lua_State *L, mr_graph *g)
     lua_Debug ar;
     for (int level = 1; lua_getstack(L, level, &ar); level++) {
         lua_getinfo(L, "Sl", &ar);
-        bool own = strncmp(ar.source, "@moonreel/", 10) == 0 && strncmp(ar.source, "@moonreel/models/", 17) != 0;
-        if (ar.currentline < 0 || own) continue;
+        bool own = strncmp(ar.source, "@moonreel/", 10) == 0 &&
+                   strncmp(ar.source, "@moonreel/models/", 17) != 0;
+        if (ar.currentline < 0 || own)
+            continue;
         snprintf(text, sizeof text, "%s:%d", ar.short_src, ar.currentline);
         break;
     }
@@ -32,7 +34,7 @@ mr_bind_value *mr_bind_value_at(lua_State *L, int arg)
 {
     mr_bind_value *v = luaL_checkudata(L, arg, MR_VALUE);
     lua_getiuservalue(L, arg, 1);
-    mr_bind_unbox(L, -1, "mr.Graph");  // raises when the graph was closed
+    mr_bind_unbox(L, -1, "mr.Graph"); // raises when the graph was closed
     lua_pop(L, 1);
     return v;
 }
@@ -41,7 +43,8 @@ mr_ref mr_bind_ref(lua_State *L, mr_graph *g, int arg)
 {
     mr_bind_value *v = luaL_testudata(L, arg, MR_VALUE);
     if (v) {
-        if (v->graph != g) mr_bind_raise(L, MR_E_USAGE, "argument %d belongs to another graph", arg);
+        if (v->graph != g)
+            mr_bind_raise(L, MR_E_USAGE, "argument %d belongs to another graph", arg);
         return v->ref;
     }
     mr_ref ref;
@@ -57,7 +60,8 @@ static int view_result(lua_State *L, mr_bind_value *v, mr_status st, const mr_re
     return 1;
 }
 
-static int with_dims(lua_State *L, mr_status (*view)(mr_graph *, mr_ref, int, const int64_t *, mr_ref *))
+static int with_dims(lua_State *L,
+                     mr_status (*view)(mr_graph *, mr_ref, int, const int64_t *, mr_ref *))
 {
     mr_bind_value *v = mr_bind_value_at(L, 1);
     int64_t dim[MR_MAX_RANK];
@@ -66,24 +70,36 @@ static int with_dims(lua_State *L, mr_status (*view)(mr_graph *, mr_ref, int, co
     mr_bind_set_origin(L, v->graph);
     return view_result(L, v, view(v->graph, v->ref, n, dim, &out), &out);
 }
-static int v_reshape(lua_State *L) { return with_dims(L, mr_graph_reshape); }
-static int v_expand(lua_State *L) { return with_dims(L, mr_graph_expand); }
+static int v_reshape(lua_State *L)
+{
+    return with_dims(L, mr_graph_reshape);
+}
+static int v_expand(lua_State *L)
+{
+    return with_dims(L, mr_graph_expand);
+}
 
 static int v_slice(lua_State *L)
 {
     mr_bind_value *v = mr_bind_value_at(L, 1);
     mr_ref out;
     mr_bind_set_origin(L, v->graph);
-    return view_result(L, v, mr_graph_slice(v->graph, v->ref, (int)luaL_checkinteger(L, 2), luaL_checkinteger(L, 3), luaL_checkinteger(L, 4), &out), &out);
+    return view_result(L, v,
+                       mr_graph_slice(v->graph, v->ref, (int)luaL_checkinteger(L, 2),
+                                      luaL_checkinteger(L, 3), luaL_checkinteger(L, 4), &out),
+                       &out);
 }
 
 static int v_permute(lua_State *L)
 {
     mr_bind_value *v = mr_bind_value_at(L, 1);
     int64_t dim[MR_MAX_RANK];
-    int n = mr_bind_dims(L, 2, dim), order[MR_MAX_RANK], rank = mr_graph_value(v->graph, v->ref)->desc.rank;
-    if (n != rank) return mr_bind_raise(L, MR_E_SHAPE, "permute: %d axes for rank %d", n, rank);
-    for (int i = 0; i < n; i++) order[i] = (int)dim[i];
+    int n = mr_bind_dims(L, 2, dim), order[MR_MAX_RANK],
+        rank = mr_graph_value(v->graph, v->ref)->desc.rank;
+    if (n != rank)
+        return mr_bind_raise(L, MR_E_SHAPE, "permute: %d axes for rank %d", n, rank);
+    for (int i = 0; i < n; i++)
+        order[i] = (int)dim[i];
     mr_ref out;
     mr_bind_set_origin(L, v->graph);
     return view_result(L, v, mr_graph_permute(v->graph, v->ref, order, &out), &out);
@@ -96,7 +112,8 @@ static int v_split(lua_State *L)
     int axis = (int)luaL_checkinteger(L, 2), n = (int)luaL_checkinteger(L, 3);
     const mr_desc d = mr_graph_value(v->graph, v->ref)->desc;
     if (axis < 0 || axis >= d.rank || n < 1 || d.dim[axis] % n)
-        return mr_bind_raise(L, MR_E_SHAPE, "split into %d along axis %d: the length does not divide", n, axis);
+        return mr_bind_raise(L, MR_E_SHAPE,
+                             "split into %d along axis %d: the length does not divide", n, axis);
     luaL_checkstack(L, n + 4, "too many parts");
     lua_getiuservalue(L, 1, 1);
     int graph_at = lua_gettop(L);
@@ -117,9 +134,12 @@ static int v_index(lua_State *L)
     const char *key = luaL_checkstring(L, 2);
     if (strcmp(key, "shape") == 0) {
         lua_createtable(L, d->rank, 0);
-        for (int i = 0; i < d->rank; i++) lua_pushinteger(L, d->dim[i]), lua_rawseti(L, -2, i + 1);
-    } else if (strcmp(key, "dtype") == 0) lua_pushstring(L, mr_dtype_name(d->dtype));
-    else lua_getfield(L, lua_upvalueindex(1), key);
+        for (int i = 0; i < d->rank; i++)
+            lua_pushinteger(L, d->dim[i]), lua_rawseti(L, -2, i + 1);
+    } else if (strcmp(key, "dtype") == 0)
+        lua_pushstring(L, mr_dtype_name(d->dtype));
+    else
+        lua_getfield(L, lua_upvalueindex(1), key);
     return 1;
 }
 
@@ -127,14 +147,16 @@ static int v_tostring(lua_State *L)
 {
     mr_bind_value *v = mr_bind_value_at(L, 1);
     char text[128];
-    lua_pushfstring(L, "value %%%d %s", (int)v->ref, mr_desc_text(&mr_graph_value(v->graph, v->ref)->desc, text, sizeof text));
+    lua_pushfstring(L, "value %%%d %s", (int)v->ref,
+                    mr_desc_text(&mr_graph_value(v->graph, v->ref)->desc, text, sizeof text));
     return 1;
 }
 
 void mr_bind_value_type(lua_State *L)
 {
-    static const luaL_Reg values[] = {{"reshape", v_reshape}, {"slice", v_slice}, {"permute", v_permute}, {"expand", v_expand},
-                                      {"split", v_split}, {NULL, NULL}};
+    static const luaL_Reg values[] = {{"reshape", v_reshape}, {"slice", v_slice},
+                                      {"permute", v_permute}, {"expand", v_expand},
+                                      {"split", v_split},     {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__tostring", v_tostring}, {NULL, NULL}};
     mr_bind_operand_type(L, MR_VALUE, values, meta, NULL, v_index);
 }

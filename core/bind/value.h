@@ -6,15 +6,20 @@
 #include "tensor.h"
 
 /* A value at the Lua side: its graph is kept alive in user value 1. */
-typedef struct mr_bind_value { mr_graph *graph; mr_ref ref; } mr_bind_value;
+typedef struct mr_bind_value {
+    mr_graph *graph;
+    mr_ref ref;
+} mr_bind_value;
 #define MR_VALUE "mr.Value"
 
 /* `graph_at` is the stack index of the graph userdata. */
 void mr_bind_push_value(lua_State *L, int graph_at, mr_graph *g, mr_ref ref);
-mr_bind_value *mr_bind_value_at(lua_State *L, int arg);    /* lent; raises when the graph was closed */
+/* lent; raises when the graph was closed */
+mr_bind_value *mr_bind_value_at(lua_State *L, int arg);
 /* The value at `arg` for graph g: itself, or an eager tensor as a constant. */
 mr_ref mr_bind_ref(lua_State *L, mr_graph *g, int arg);
-/* What a new node of g remembers: file:line of the nearest frame that is a model or the user's own. */
+/* What a new node of g remembers: file:line of the nearest frame that is a model or the user's
+ * own. */
 void mr_bind_set_origin(lua_State *L, mr_graph *g);
 
 /* Lua: params(dtype), op(name, {inputs}, {attrs}) */

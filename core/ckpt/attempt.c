@@ -1,6 +1,7 @@
-/* ckpt: one attempt to write a checkpoint: temporary directory, shard, read-back, manifest, commit by
- * one rename (reference: reliability 3.2, steps 3 to 6). A sync or close that failed is never repeated
- * on the same file: the attempt is given up and the next one starts under a new name. Licence: Apache-2.0 */
+/* ckpt: one attempt to write a checkpoint: temporary directory, shard, read-back, manifest, commit
+ * by one rename (reference: reliability 3.2, steps 3 to 6). A sync or close that failed is never
+ * repeated on the same file: the attempt is given up and the next one starts under a new name.
+ * Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
 #include "save.h"
 
@@ -19,11 +20,15 @@ static mr_status fail_io(const char *verb, const char *path)
 mr_status mr_save_room(const char *run_dir, int64_t bytes, bool *shortage)
 {
     int64_t have = mr_io_table()->free_bytes(run_dir), need = bytes + bytes / 5;
-    if (have < 0) return fail_io("ask for free space", run_dir);
+    if (have < 0)
+        return fail_io("ask for free space", run_dir);
     *shortage = have < need;
-    if (!*shortage) return MR_OK;
-    return mr_fail(MR_E_IO, "%s: %.1f MB are free, a checkpoint needs %.1f; try: remove old checkpoints or samples", run_dir,
-                   (double)have * 1e-6, (double)need * 1e-6);
+    if (!*shortage)
+        return MR_OK;
+    return mr_fail(
+        MR_E_IO,
+        "%s: %.1f MB are free, a checkpoint needs %.1f; try: remove old checkpoints or samples",
+        run_dir, (double)have * 1e-6, (double)need * 1e-6);
 }
 
 /* Compare the file with the hashes of the snapshot and compute the hash of the whole. */
@@ -38,25 +43,32 @@ static mr_status read_back(int fd, const char *path, const mr_save_job *job, mr_
         mr_hash128 h = st == MR_OK ? mr_hash128_of(block, n) : (mr_hash128){0};
         const mr_hash128 *want = &job->blocks[at / MR_CKPT_BLOCK];
         if (st == MR_OK && (h.lo != want->lo || h.hi != want->hi))
-            st = mr_fail(MR_E_FORMAT, "%s: bytes from %lld on differ from the snapshot when read back", path, (long long)at);
-        if (st == MR_OK) mr_hasher_add(hasher, block, n);
+            st = mr_fail(MR_E_FORMAT,
+                         "%s: bytes from %lld on differ from the snapshot when read back", path,
+                         (long long)at);
+        if (st == MR_OK)
+            mr_hasher_add(hasher, block, n);
     }
-    if (st == MR_OK) *whole = mr_hasher_digest(hasher);
+    if (st == MR_OK)
+        *whole = mr_hasher_digest(hasher);
     mr_hasher_free(hasher);
     mr_free(block);
     return st;
 }
 
-static mr_status write_shard(const mr_save_job *job, const char *dir, const char *name, bool *shortage, mr_hash128 *whole)
+static mr_status write_shard(const mr_save_job *job, const char *dir, const char *name,
+                             bool *shortage, mr_hash128 *whole)
 {
     const mr_io *io = mr_io_table();
     char part[MR_SAVE_PATH], path[MR_SAVE_PATH];
     mr_save_path(path, "%s/%s", dir, name);
     mr_save_path(part, "%s/%s.part", dir, name);
     int fd;
-    do fd = io->open(part, O_RDWR | O_CREAT | O_EXCL, 0644);
+    do
+        fd = io->open(part, O_RDWR | O_CREAT | O_EXCL, 0644);
     while (fd < 0 && errno == EINTR);
-    if (fd < 0) return fail_io("create", part);
+    if (fd < 0)
+        return fail_io("create", part);
     mr_status st = MR_OK;
     // room is taken before the first byte; file systems that cannot do that find out while writing
     if (io->fallocate(fd, job->bytes) && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
@@ -65,59 +77,72 @@ static mr_status write_shard(const mr_save_job *job, const char *dir, const char
     }
     if (st == MR_OK && (st = mr_file_write_full(fd, job->image, (size_t)job->bytes, part)) != MR_OK)
         *shortage = errno == ENOSPC || errno == EDQUOT;
-    if (st == MR_OK && io->fsync(fd)) st = fail_io("sync", part);
+    if (st == MR_OK && io->fsync(fd))
+        st = fail_io("sync", part);
     // ask the medium, not the page cache
     if (st == MR_OK) {
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
         st = read_back(fd, part, job, whole);
     }
-    if (io->close(fd) && st == MR_OK) st = fail_io("close", part);
-    if (st == MR_OK && io->rename(part, path)) st = fail_io("rename to", path);
+    if (io->close(fd) && st == MR_OK)
+        st = fail_io("close", part);
+    if (st == MR_OK && io->rename(part, path))
+        st = fail_io("rename to", path);
     return st == MR_OK ? mr_dir_sync(dir) : st;
 }
 
 static mr_status write_all(const mr_save_job *job, const char *dir, bool *shortage)
 {
-    mr_ckpt_file file = {.name = "r00000-of-00001.safetensors", .bytes = job->bytes, .blocks = (mr_hash128 *)job->blocks};
+    mr_ckpt_file file = {.name = "r00000-of-00001.safetensors",
+                         .bytes = job->bytes,
+                         .blocks = (mr_hash128 *)job->blocks};
     MR_TRY(write_shard(job, dir, file.name, shortage, &file.whole));
     // the size as the directory shows it, not as the writer remembers it
     char path[MR_SAVE_PATH], *text;
     size_t n;
     struct stat s;
     mr_save_path(path, "%s/%s", dir, file.name);
-    if (stat(path, &s)) return fail_io("look at", path);
+    if (stat(path, &s))
+        return fail_io("look at", path);
     if (s.st_size != job->bytes)
-        return mr_fail(MR_E_FORMAT, "%s: has %lld bytes after the write, expected %lld", path, (long long)s.st_size, (long long)job->bytes);
-    MR_TRY(mr_manifest_build(mr_run_lock_id(job->lock), mr_run_lock_fence(job->lock), job->step, job->meta, &file, job->items,
-                             job->offsets, job->n, &text, &n));
+        return mr_fail(MR_E_FORMAT, "%s: has %lld bytes after the write, expected %lld", path,
+                       (long long)s.st_size, (long long)job->bytes);
+    MR_TRY(mr_manifest_build(mr_run_lock_id(job->lock), mr_run_lock_fence(job->lock), job->step,
+                             job->meta, &file, job->items, job->offsets, job->n, &text, &n));
     mr_save_path(path, "%s/" MR_CKPT_MANIFEST, dir);
     mr_status st = mr_file_replace(path, text, n);
-    if (st != MR_OK) *shortage = errno == ENOSPC || errno == EDQUOT;
+    if (st != MR_OK)
+        *shortage = errno == ENOSPC || errno == EDQUOT;
     mr_free(text);
     return st;
 }
 
-/* The rename that makes it a checkpoint. A directory that already has the name steps aside and comes
- * back when the commit fails. */
+/* The rename that makes it a checkpoint. A directory that already has the name steps aside and
+ * comes back when the commit fails. */
 static mr_status commit(const mr_save_job *job, const char *ckpt, const char *tmp, int attempt)
 {
     const mr_io *io = mr_io_table();
     char dir[MR_SAVE_PATH], aside[MR_SAVE_PATH];
     mr_ckpt_dir(mr_run_lock_dir(job->lock), job->step, dir, sizeof dir);
     mr_save_path(aside, "%s/.replaced-step-%012lld-%lld.%d", ckpt, (long long)job->step,
-             (long long)mr_run_lock_fence(job->lock), attempt);
+                 (long long)mr_run_lock_fence(job->lock), attempt);
     MR_TRY(mr_run_lock_check(job->lock));
     bool moved = mr_path_exists(dir);
-    if (moved && io->rename(dir, aside)) return fail_io("move aside", dir);
+    if (moved && io->rename(dir, aside))
+        return fail_io("move aside", dir);
     mr_status st = MR_OK;
     if (io->rename(tmp, dir)) {
         st = fail_io("commit as", dir);
     } else if ((st = mr_dir_sync(ckpt)) != MR_OK) {
         // nobody may be told that this name will last: take it back
-        if (io->rename(dir, tmp)) return mr_fail_note("%s: not acknowledged, though the directory is there", dir);
+        if (io->rename(dir, tmp))
+            return mr_fail_note("%s: not acknowledged, though the directory is there", dir);
     }
-    if (moved && st != MR_OK) io->rename(aside, dir);
-    if (moved && st == MR_OK && mr_dir_remove(aside) != MR_OK) mr_error_clear();  // the next sweep takes it
+    if (moved && st != MR_OK)
+        io->rename(aside, dir);
+    // the next sweep takes it
+    if (moved && st == MR_OK && mr_dir_remove(aside) != MR_OK)
+        mr_error_clear();
     return st;
 }
 
@@ -130,14 +155,15 @@ mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *shortage)
     MR_TRY(mr_run_lock_check(job->lock));
     MR_TRY(mr_save_room(run, job->bytes, shortage));
     MR_TRY(mr_save_make_dir(run, ckpt));
-    mr_save_path(tmp, "%s/step-%012lld.tmp-%s-%lld.%d", ckpt, (long long)job->step, mr_run_lock_id(job->lock),
-             (long long)mr_run_lock_fence(job->lock), attempt);
+    mr_save_path(tmp, "%s/step-%012lld.tmp-%s-%lld.%d", ckpt, (long long)job->step,
+                 mr_run_lock_id(job->lock), (long long)mr_run_lock_fence(job->lock), attempt);
     if (io->mkdir(tmp, 0755)) {
         *shortage = errno == ENOSPC || errno == EDQUOT;
         return fail_io("create directory", tmp);
     }
     mr_status st = write_all(job, tmp, shortage);
-    if (st == MR_OK) st = commit(job, ckpt, tmp, attempt);
+    if (st == MR_OK)
+        st = commit(job, ckpt, tmp, attempt);
     if (st != MR_OK) {
         // clean up without losing the reason; what cannot go now, the next sweep takes
         mr_error *why = mr_error_copy(mr_error_last());
@@ -149,6 +175,7 @@ mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *shortage)
     // a hint for humans, never trusted: its failure costs nothing
     mr_save_path(tmp, "%s/LATEST", ckpt);
     int n = snprintf(hint, sizeof hint, "step-%012lld\n", (long long)job->step);
-    if (mr_file_replace(tmp, hint, (size_t)n) != MR_OK) mr_error_clear();
+    if (mr_file_replace(tmp, hint, (size_t)n) != MR_OK)
+        mr_error_clear();
     return MR_OK;
 }

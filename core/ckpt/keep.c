@@ -1,4 +1,5 @@
-/* ckpt: care of the ckpt/ directory: leftovers of dead launches, retention (reference: reliability 3.4).
+/* ckpt: care of the ckpt/ directory: leftovers of dead launches, retention (reference: reliability
+ * 3.4).
  * Licence: Apache-2.0 */
 #include "save.h"
 
@@ -8,13 +9,15 @@
 
 enum { VERIFIED_LEAST = 2 };
 
-/* ---- leftovers -------------------------------------------------------------------------------- */
+/* ---- leftovers ---- */
 
 /* Was this temporary directory made by this launch or an earlier one of the same run? */
 static bool is_ours(const char *rest, const mr_run_lock *lock)
 {
     size_t n = strlen(mr_run_lock_id(lock));
-    if (strncmp(rest, ".tmp-", 5) || strncmp(rest + 5, mr_run_lock_id(lock), n) || rest[5 + n] != '-') return false;
+    if (strncmp(rest, ".tmp-", 5) || strncmp(rest + 5, mr_run_lock_id(lock), n) ||
+        rest[5 + n] != '-')
+        return false;
     return strtoll(rest + 6 + n, NULL, 10) <= mr_run_lock_fence(lock);
 }
 
@@ -29,13 +32,18 @@ mr_status mr_save_sweep(const mr_run_lock *lock)
     mr_status st = MR_OK;
     for (int i = 0; i < n && st == MR_OK; i++) {
         mr_save_path(path, "%s/%s", ckpt, names[i]);
-        if (mr_save_step_of(names[i], &rest) >= 0 && is_ours(rest, lock)) st = mr_dir_remove(path);
-        if (strncmp(names[i], ".trash-", 7) == 0 || strncmp(names[i], "LATEST.tmp-", 11) == 0) st = mr_dir_remove(path);
+        if (mr_save_step_of(names[i], &rest) >= 0 && is_ours(rest, lock))
+            st = mr_dir_remove(path);
+        if (strncmp(names[i], ".trash-", 7) == 0 || strncmp(names[i], "LATEST.tmp-", 11) == 0)
+            st = mr_dir_remove(path);
         // killed between stepping aside and the commit: the old one takes its name again
-        int64_t step = strncmp(names[i], ".replaced-", 10) == 0 ? mr_save_step_of(names[i] + 10, &rest) : -1;
-        if (step < 0) continue;
+        int64_t step =
+            strncmp(names[i], ".replaced-", 10) == 0 ? mr_save_step_of(names[i] + 10, &rest) : -1;
+        if (step < 0)
+            continue;
         mr_ckpt_dir(mr_run_lock_dir(lock), step, dir, sizeof dir);
-        if (mr_path_exists(dir) || mr_io_table()->rename(path, dir)) st = mr_dir_remove(path);
+        if (mr_path_exists(dir) || mr_io_table()->rename(path, dir))
+            st = mr_dir_remove(path);
     }
     mr_dir_list_free(names, n);
     return st;
@@ -46,8 +54,10 @@ void mr_save_condemn(const char *run_dir, int64_t step)
     char dir[MR_SAVE_PATH], bad[MR_SAVE_PATH];
     mr_ckpt_dir(run_dir, step, dir, sizeof dir);
     for (int k = 0; k < 100; k++) {
-        mr_save_path(bad, k ? "%s/ckpt/.bad-step-%012lld-%d" : "%s/ckpt/.bad-step-%012lld", run_dir, (long long)step, k);
-        if (mr_path_exists(bad)) continue;
+        mr_save_path(bad, k ? "%s/ckpt/.bad-step-%012lld-%d" : "%s/ckpt/.bad-step-%012lld", run_dir,
+                     (long long)step, k);
+        if (mr_path_exists(bad))
+            continue;
         mr_io_table()->rename(dir, bad);
         return;
     }
@@ -62,9 +72,10 @@ mr_status mr_save_verify(const char *dir)
     return st;
 }
 
-/* ---- retention ---------------------------------------------------------------------------------- */
+/* ---- retention ---- */
 
-/* Out of sight by one rename, then the manifest first: what is left at any moment is no checkpoint. */
+/* Out of sight by one rename, then the manifest first: what is left at any moment is no
+ * checkpoint. */
 static mr_status discard(const mr_run_lock *lock, int64_t step)
 {
     char dir[MR_SAVE_PATH], trash[MR_SAVE_PATH], ckpt[MR_SAVE_PATH], manifest[MR_SAVE_PATH];
@@ -72,7 +83,8 @@ static mr_status discard(const mr_run_lock *lock, int64_t step)
     mr_ckpt_dir(mr_run_lock_dir(lock), step, dir, sizeof dir);
     mr_save_path(trash, "%s/.trash-step-%012lld", ckpt, (long long)step);
     MR_TRY(mr_dir_remove(trash));
-    if (mr_io_table()->rename(dir, trash)) return mr_fail(MR_E_IO, "%s: cannot rename to trash", dir);
+    if (mr_io_table()->rename(dir, trash))
+        return mr_fail(MR_E_IO, "%s: cannot rename to trash", dir);
     MR_TRY(mr_dir_sync(ckpt));
     mr_save_path(manifest, "%s/" MR_CKPT_MANIFEST, trash);
     mr_io_table()->unlink(manifest);
@@ -80,24 +92,29 @@ static mr_status discard(const mr_run_lock *lock, int64_t step)
 }
 
 /* Is the checkpoint good? Known ones are not read again; a damaged one is condemned and told. */
-static bool is_good(const mr_run_lock *lock, int64_t step, const int64_t *verified, int n_verified, mr_ckpt_told *told, void *user)
+static bool is_good(const mr_run_lock *lock, int64_t step, const int64_t *verified, int n_verified,
+                    mr_ckpt_told *told, void *user)
 {
     for (int i = 0; i < n_verified; i++)
-        if (verified[i] == step) return true;
+        if (verified[i] == step)
+            return true;
     char dir[MR_SAVE_PATH], line[1500];
-    if (mr_save_verify(mr_ckpt_dir(mr_run_lock_dir(lock), step, dir, sizeof dir)) == MR_OK) return true;
+    if (mr_save_verify(mr_ckpt_dir(mr_run_lock_dir(lock), step, dir, sizeof dir)) == MR_OK)
+        return true;
     const mr_error *err = mr_error_last();
     if (err->code == MR_E_FORMAT) {
-        size_t n = (size_t)snprintf(line, sizeof line, "set aside as .bad-step-%012lld: ", (long long)step);
+        size_t n = (size_t)snprintf(line, sizeof line,
+                                    "set aside as .bad-step-%012lld: ", (long long)step);
         mr_error_format(err, line + n, sizeof line - n);
         mr_save_condemn(mr_run_lock_dir(lock), step);
-        if (told) told(user, line);
+        if (told)
+            told(user, line);
     }
     return false;
 }
 
-mr_status mr_save_retain(const mr_run_lock *lock, int keep, int64_t keep_every, const int64_t *verified, int n_verified,
-                         mr_ckpt_told *told, void *user)
+mr_status mr_save_retain(const mr_run_lock *lock, int keep, int64_t keep_every,
+                         const int64_t *verified, int n_verified, mr_ckpt_told *told, void *user)
 {
     int64_t *steps;
     int n, good = 0;
@@ -107,10 +124,14 @@ mr_status mr_save_retain(const mr_run_lock *lock, int keep, int64_t keep_every, 
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < n && st == MR_OK; i++) {
             bool stays = i < keep || (keep_every > 0 && steps[i] % keep_every == 0);
-            if (stays != (pass == 0)) continue;
-            bool kept = good < VERIFIED_LEAST && is_good(lock, steps[i], verified, n_verified, told, user);
-            if (kept) good++;
-            else if (pass == 1 && good >= VERIFIED_LEAST) st = discard(lock, steps[i]);
+            if (stays != (pass == 0))
+                continue;
+            bool kept =
+                good < VERIFIED_LEAST && is_good(lock, steps[i], verified, n_verified, told, user);
+            if (kept)
+                good++;
+            else if (pass == 1 && good >= VERIFIED_LEAST)
+                st = discard(lock, steps[i]);
         }
     mr_free(steps);
     return st;

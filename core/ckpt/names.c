@@ -1,5 +1,5 @@
-/* ckpt: names in ckpt/ (reference: reliability 3.4): step-N committed, step-N.tmp-RUN-FENCE.K in work,
- * .replaced- and .trash- on their way out, .bad- damaged and kept. Licence: Apache-2.0 */
+/* ckpt: names in ckpt/ (reference: reliability 3.4): step-N committed, step-N.tmp-RUN-FENCE.K in
+ * work, .replaced- and .trash- on their way out, .bad- damaged and kept. Licence: Apache-2.0 */
 #include "save.h"
 
 #include <stdio.h>
@@ -25,7 +25,8 @@ const char *mr_ckpt_dir(const char *run_dir, int64_t step, char *buf, size_t cap
 
 int64_t mr_save_step_of(const char *name, const char **rest)
 {
-    if (strncmp(name, "step-", 5) || strspn(name + 5, "0123456789") != DIGITS) return -1;
+    if (strncmp(name, "step-", 5) || strspn(name + 5, "0123456789") != DIGITS)
+        return -1;
     *rest = name + 5 + DIGITS;
     return strtoll(name + 5, NULL, 10);
 }
@@ -42,16 +43,19 @@ mr_status mr_ckpt_steps(const char *run_dir, int64_t **steps, int *n)
     int count;
     *steps = NULL, *n = 0;
     mr_save_path(ckpt, "%s/ckpt", run_dir);
-    if (!mr_path_exists(ckpt)) return MR_OK;
+    if (!mr_path_exists(ckpt))
+        return MR_OK;
     MR_TRY(mr_dir_list(ckpt, &names, &count));
     int64_t *list = mr_alloc(sizeof *list * (size_t)(count + 1));
     for (int i = 0; i < count && list; i++) {
         const char *rest;
         int64_t step = mr_save_step_of(names[i], &rest);
-        if (step >= 0 && !*rest) list[(*n)++] = step;
+        if (step >= 0 && !*rest)
+            list[(*n)++] = step;
     }
     mr_dir_list_free(names, count);
-    if (!list) return mr_fail_memory(sizeof *list * (size_t)count);
+    if (!list)
+        return mr_fail_memory(sizeof *list * (size_t)count);
     qsort(list, (size_t)*n, sizeof *list, newest_first);
     *steps = list;
     return MR_OK;
@@ -60,7 +64,8 @@ mr_status mr_ckpt_steps(const char *run_dir, int64_t **steps, int *n)
 mr_status mr_save_make_dir(const char *run_dir, char ckpt[MR_SAVE_PATH])
 {
     mr_save_path(ckpt, "%s/ckpt", run_dir);
-    if (mr_path_exists(ckpt)) return MR_OK;
+    if (mr_path_exists(ckpt))
+        return MR_OK;
     MR_TRY(mr_dir_make(ckpt));
     return mr_dir_sync(run_dir);
 }

@@ -1,4 +1,5 @@
-/* ckpt: find the newest checkpoint that proves itself (reference: reliability 3.3). Licence: Apache-2.0 */
+/* ckpt: find the newest checkpoint that proves itself (reference: reliability 3.3). Licence:
+ * Apache-2.0 */
 #include "save.h"
 
 #include <stdio.h>
@@ -6,13 +7,16 @@
 static void tell(mr_ckpt_told *told, void *user, int64_t step, bool set_aside)
 {
     char line[1500];
-    size_t n = (size_t)snprintf(line, sizeof line, "checkpoint step %lld passed over%s: ", (long long)step,
-                                set_aside ? " and set aside as .bad-" : "");
+    size_t n =
+        (size_t)snprintf(line, sizeof line, "checkpoint step %lld passed over%s: ", (long long)step,
+                         set_aside ? " and set aside as .bad-" : "");
     mr_error_format(mr_error_last(), line + n, sizeof line - n);
-    if (told) told(user, line);
+    if (told)
+        told(user, line);
 }
 
-mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_ckpt_told *told, void *user, mr_ckpt **out)
+mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_ckpt_told *told,
+                              void *user, mr_ckpt **out)
 {
     char dir[MR_SAVE_PATH];
     int64_t *steps;
@@ -24,10 +28,13 @@ mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_c
     for (int i = 0; i < n && !found; i++) {
         mr_ckpt *c = NULL;
         st = mr_ckpt_open(mr_ckpt_dir(run_dir, steps[i], dir, sizeof dir), &c);
-        if (st == MR_OK && !mr_ckpt_manifest(c)) st = mr_fail(MR_E_FORMAT, "%s: no " MR_CKPT_MANIFEST " in it", dir);
+        if (st == MR_OK && !mr_ckpt_manifest(c))
+            st = mr_fail(MR_E_FORMAT, "%s: no " MR_CKPT_MANIFEST " in it", dir);
         if (st == MR_OK && mr_ckpt_step(c) != steps[i])
-            st = mr_fail(MR_E_FORMAT, "%s: its manifest says step %lld", dir, (long long)mr_ckpt_step(c));
-        if (st == MR_OK) st = mr_ckpt_verify(c);
+            st = mr_fail(MR_E_FORMAT, "%s: its manifest says step %lld", dir,
+                         (long long)mr_ckpt_step(c));
+        if (st == MR_OK)
+            st = mr_ckpt_verify(c);
         if (st == MR_OK) {
             *out = c;
             found = true;
@@ -35,15 +42,19 @@ mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_c
         }
         mr_ckpt_close(c);
         // lack of memory, or a newer format, says nothing against the checkpoint
-        if (st == MR_E_MEMORY || st == MR_E_UNSUPPORTED) break;
+        if (st == MR_E_MEMORY || st == MR_E_UNSUPPORTED)
+            break;
         // only proven damage is set aside; an input error may pass
         bool damaged = (st == MR_E_FORMAT || st == MR_E_USAGE) && lock;
         tell(told, user, steps[i], damaged);
-        if (damaged) mr_save_condemn(run_dir, steps[i]);
+        if (damaged)
+            mr_save_condemn(run_dir, steps[i]);
     }
     mr_free(steps);
-    if (found || !n || st == MR_E_MEMORY || st == MR_E_UNSUPPORTED) return st;
+    if (found || !n || st == MR_E_MEMORY || st == MR_E_UNSUPPORTED)
+        return st;
     char why[800];
     mr_error_format(mr_error_last(), why, sizeof why);
-    return mr_fail(MR_E_CKPT, "%s: none of its %d checkpoints is valid; the oldest: %s", run_dir, n, why);
+    return mr_fail(MR_E_CKPT, "%s: none of its %d checkpoints is valid; the oldest: %s", run_dir, n,
+                   why);
 }

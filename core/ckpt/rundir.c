@@ -13,7 +13,11 @@ static mr_status check_name(const char *name)
     for (size_t i = 0; i < n && good; i++)
         good = (name[i] >= 'a' && name[i] <= 'z') || (name[i] >= 'A' && name[i] <= 'Z') ||
                (name[i] >= '0' && name[i] <= '9') || strchr("._-", name[i]);
-    return good ? MR_OK : mr_fail(MR_E_USAGE, "run name '%.120s': expected 1 to 100 of A-Z a-z 0-9 . _ -, not starting with a dot", name);
+    return good ? MR_OK
+                : mr_fail(MR_E_USAGE,
+                          "run name '%.120s': expected 1 to 100 of A-Z a-z 0-9 . _ -, not starting "
+                          "with a dot",
+                          name);
 }
 
 static mr_status largest_number(const char *outputs, long *out)
@@ -25,7 +29,8 @@ static mr_status largest_number(const char *outputs, long *out)
     for (int i = 0; i < n; i++) {
         char *end;
         long number = names[i][0] >= '0' && names[i][0] <= '9' ? strtol(names[i], &end, 10) : 0;
-        if (number > *out && number < 100000000 && *end == '-') *out = number;
+        if (number > *out && number < 100000000 && *end == '-')
+            *out = number;
     }
     mr_dir_list_free(names, n);
     return MR_OK;
@@ -67,7 +72,8 @@ mr_status mr_run_create(const char *outputs, const char *name, bool staged, char
         if ((size_t)snprintf(path, cap, "%s/%03ld-%s", outputs, number + 1, name) >= cap)
             return mr_fail(MR_E_USAGE, "%s: path is too long", outputs);
         if (mr_io_table()->mkdir(path, 0755)) {
-            if (errno == EEXIST) continue;
+            if (errno == EEXIST)
+                continue;
             return mr_fail(MR_E_IO, "%s: cannot create directory: %s", path, strerror(errno));
         }
         MR_TRY(make_inside(path, staged));

@@ -1,4 +1,5 @@
-/* ckpt: write safetensors files: header from a list of items, then their bytes in order. Licence: Apache-2.0 */
+/* ckpt: write safetensors files: header from a list of items, then their bytes in order. Licence:
+ * Apache-2.0 */
 #include "moonreel/ckpt.h"
 
 #include <errno.h>
@@ -12,34 +13,53 @@
 static bool is_utf8(const char *text)
 {
     for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
-        int more = *s < 0x80 ? 0 : *s >= 0xc2 && *s < 0xe0 ? 1 : *s >= 0xe0 && *s < 0xf0 ? 2 : *s >= 0xf0 && *s < 0xf5 ? 3 : -1;
+        int more = *s < 0x80                 ? 0
+                   : *s >= 0xc2 && *s < 0xe0 ? 1
+                   : *s >= 0xe0 && *s < 0xf0 ? 2
+                   : *s >= 0xf0 && *s < 0xf5 ? 3
+                                             : -1;
         // the second byte's range shuts out overlong forms, surrogates and what lies past U+10FFFF
-        unsigned lo = *s == 0xe0 ? 0xa0 : *s == 0xf0 ? 0x90 : 0x80, hi = *s == 0xed ? 0x9f : *s == 0xf4 ? 0x8f : 0xbf;
-        if (more < 0) return false;
+        unsigned lo = *s == 0xe0   ? 0xa0
+                      : *s == 0xf0 ? 0x90
+                                   : 0x80,
+                 hi = *s == 0xed   ? 0x9f
+                      : *s == 0xf4 ? 0x8f
+                                   : 0xbf;
+        if (more < 0)
+            return false;
         for (int i = 0; i < more; i++, lo = 0x80, hi = 0xbf)
-            if (*++s < lo || *s > hi) return false;
+            if (*++s < lo || *s > hi)
+                return false;
     }
     return true;
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 static mr_status check_names(const mr_ckpt_item *items, int n)
 {
     const char **names = mr_alloc(sizeof *names * (size_t)n);
-    if (!names) return mr_fail_memory(sizeof *names * (size_t)n);
+    if (!names)
+        return mr_fail_memory(sizeof *names * (size_t)n);
     mr_status st = MR_OK;
     for (int i = 0; i < n && st == MR_OK; i++) {
         names[i] = items[i].name;
         size_t len = strlen(names[i]);
         if (!len || len > MR_ST_NAME_MAX || strcmp(names[i], "__metadata__") == 0)
-            st = mr_fail(MR_E_USAGE, "tensor name '%.80s': expected 1 to %d bytes, not __metadata__", names[i], MR_ST_NAME_MAX);
-        else if (!is_utf8(names[i])) st = mr_fail(MR_E_USAGE, "tensor %d: its name is not UTF-8", i);
+            st =
+                mr_fail(MR_E_USAGE, "tensor name '%.80s': expected 1 to %d bytes, not __metadata__",
+                        names[i], MR_ST_NAME_MAX);
+        else if (!is_utf8(names[i]))
+            st = mr_fail(MR_E_USAGE, "tensor %d: its name is not UTF-8", i);
     }
     if (st == MR_OK) {
         qsort(names, (size_t)n, sizeof *names, by_text);
         for (int i = 1; i < n && st == MR_OK; i++)
-            if (strcmp(names[i], names[i - 1]) == 0) st = mr_fail(MR_E_USAGE, "tensor '%s' comes twice", names[i]);
+            if (strcmp(names[i], names[i - 1]) == 0)
+                st = mr_fail(MR_E_USAGE, "tensor '%s' comes twice", names[i]);
     }
     mr_free(names);
     return st;
@@ -49,45 +69,58 @@ static json_t *entry(const mr_ckpt_item *item, int64_t begin, int64_t end)
 {
     json_t *shape = json_array();
     bool bad = !shape;
-    for (int i = 0; i < item->rank && !bad; i++) bad = json_array_append_new(shape, json_integer(item->shape[i])) != 0;
+    for (int i = 0; i < item->rank && !bad; i++)
+        bad = json_array_append_new(shape, json_integer(item->shape[i])) != 0;
     if (bad) {
         json_decref(shape);
         return NULL;
     }
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", mr_st_dtype_file_name(item->dtype), "shape", shape, "data_offsets",
-                     (json_int_t)begin, (json_int_t)end);
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", mr_st_dtype_file_name(item->dtype), "shape",
+                     shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
 }
 
-static mr_status build(json_t *root, const mr_ckpt_item *items, int n, const mr_st_pair *meta, int n_meta, int64_t *offsets, int64_t *data)
+static mr_status build(json_t *root, const mr_ckpt_item *items, int n, const mr_st_pair *meta,
+                       int n_meta, int64_t *offsets, int64_t *data)
 {
     if (n_meta) {
         json_t *pairs = json_object();
-        if (json_object_set_new(root, "__metadata__", pairs)) return mr_fail_memory(64);
+        if (json_object_set_new(root, "__metadata__", pairs))
+            return mr_fail_memory(64);
         for (int i = 0; i < n_meta; i++) {
-            if (!is_utf8(meta[i].key) || !is_utf8(meta[i].value)) return mr_fail(MR_E_USAGE, "metadata %d is not UTF-8", i);
-            if (json_object_set_new(pairs, meta[i].key, json_string(meta[i].value))) return mr_fail_memory(64);
+            if (!is_utf8(meta[i].key) || !is_utf8(meta[i].value))
+                return mr_fail(MR_E_USAGE, "metadata %d is not UTF-8", i);
+            if (json_object_set_new(pairs, meta[i].key, json_string(meta[i].value)))
+                return mr_fail_memory(64);
         }
     }
     for (int i = 0; i < n; i++) {
         int64_t bytes;
-        if (items[i].rank < 0 || items[i].rank > MR_ST_RANK_MAX || (unsigned)items[i].dtype >= MR_ST_DTYPE_COUNT)
-            return mr_fail(MR_E_USAGE, "tensor '%s': rank %d or dtype is out of range", items[i].name, items[i].rank);
-        if (mr_st_shape_bytes(items[i].dtype, items[i].rank, items[i].shape, &bytes) != MR_OK) return mr_fail_note("tensor '%s'", items[i].name);
-        if (offsets) offsets[i] = *data;
-        if (bytes > INT64_MAX / 2 - *data) return mr_fail(MR_E_USAGE, "tensor '%s': the file gets too large", items[i].name);
-        if (json_object_set_new(root, items[i].name, entry(&items[i], *data, *data + bytes))) return mr_fail_memory(256);
+        if (items[i].rank < 0 || items[i].rank > MR_ST_RANK_MAX ||
+            (unsigned)items[i].dtype >= MR_ST_DTYPE_COUNT)
+            return mr_fail(MR_E_USAGE, "tensor '%s': rank %d or dtype is out of range",
+                           items[i].name, items[i].rank);
+        if (mr_st_shape_bytes(items[i].dtype, items[i].rank, items[i].shape, &bytes) != MR_OK)
+            return mr_fail_note("tensor '%s'", items[i].name);
+        if (offsets)
+            offsets[i] = *data;
+        if (bytes > INT64_MAX / 2 - *data)
+            return mr_fail(MR_E_USAGE, "tensor '%s': the file gets too large", items[i].name);
+        if (json_object_set_new(root, items[i].name, entry(&items[i], *data, *data + bytes)))
+            return mr_fail_memory(256);
         *data += bytes;
     }
     return MR_OK;
 }
 
-mr_status mr_safetensors_header(const mr_ckpt_item *items, int n, const mr_st_pair *meta, int n_meta,
-                                char **header, int64_t *header_bytes, int64_t *offsets, int64_t *total)
+mr_status mr_safetensors_header(const mr_ckpt_item *items, int n, const mr_st_pair *meta,
+                                int n_meta, char **header, int64_t *header_bytes, int64_t *offsets,
+                                int64_t *total)
 {
     *header = NULL;
     MR_TRY(check_names(items, n));
     json_t *root = json_object();
-    if (!root) return mr_fail_memory(64);
+    if (!root)
+        return mr_fail_memory(64);
     int64_t data = 0;
     mr_status st = build(root, items, n, meta, n_meta, offsets, &data);
     char *text = NULL;
@@ -95,11 +128,15 @@ mr_status mr_safetensors_header(const mr_ckpt_item *items, int n, const mr_st_pa
     if (st == MR_OK) {
         size = json_dumpb(root, NULL, 0, JSON_COMPACT);
         size_t padded = (size + 7) / 8 * 8;
-        if (size > MR_ST_HEADER_MAX_LARGE - 8) st = mr_fail(MR_E_USAGE, "a header of %zu bytes; at most %d", size, MR_ST_HEADER_MAX_LARGE);
-        else if (!size || !(text = mr_alloc(8 + padded))) st = mr_fail_memory(8 + padded);
+        if (size > MR_ST_HEADER_MAX_LARGE - 8)
+            st = mr_fail(MR_E_USAGE, "a header of %zu bytes; at most %d", size,
+                         MR_ST_HEADER_MAX_LARGE);
+        else if (!size || !(text = mr_alloc(8 + padded)))
+            st = mr_fail_memory(8 + padded);
         else {
             memset(text + 8 + size, ' ', padded - size);
-            if (json_dumpb(root, text + 8, size, JSON_COMPACT) != size) st = mr_fail_memory(size);
+            if (json_dumpb(root, text + 8, size, JSON_COMPACT) != size)
+                st = mr_fail_memory(size);
             uint64_t length = padded;
             memcpy(text, &length, 8);
             size = 8 + padded;
@@ -110,16 +147,19 @@ mr_status mr_safetensors_header(const mr_ckpt_item *items, int n, const mr_st_pa
         mr_free(text);
         return st;
     }
-    for (int i = 0; offsets && i < n; i++) offsets[i] += (int64_t)size;
+    for (int i = 0; offsets && i < n; i++)
+        offsets[i] += (int64_t)size;
     *header = text, *header_bytes = (int64_t)size, *total = (int64_t)size + data;
     return MR_OK;
 }
 
-static mr_status write_item(int fd, const char *path, const mr_ckpt_item *item, char *scratch, int64_t cap)
+static mr_status write_item(int fd, const char *path, const mr_ckpt_item *item, char *scratch,
+                            int64_t cap)
 {
     int64_t bytes;
     MR_TRY(mr_st_shape_bytes(item->dtype, item->rank, item->shape, &bytes));
-    if (!item->copy) return mr_file_write_full(fd, item->data, (size_t)bytes, path);
+    if (!item->copy)
+        return mr_file_write_full(fd, item->data, (size_t)bytes, path);
     for (int64_t at = 0; at < bytes; at += cap) {
         int64_t n = MR_MIN(cap, bytes - at);
         MR_TRY(item->copy(item->user, scratch, at, n));
@@ -128,14 +168,17 @@ static mr_status write_item(int fd, const char *path, const mr_ckpt_item *item, 
     return MR_OK;
 }
 
-mr_status mr_safetensors_write(const char *path, const mr_ckpt_item *items, int n, const mr_st_pair *meta, int n_meta)
+mr_status mr_safetensors_write(const char *path, const mr_ckpt_item *items, int n,
+                               const mr_st_pair *meta, int n_meta)
 {
     enum { SCRATCH = 1 << 20 };
     const mr_io *io = mr_io_table();
     char tmp[4096], dir[4096], *header, *scratch = mr_alloc(SCRATCH);
-    if (!scratch) return mr_fail_memory(SCRATCH);
+    if (!scratch)
+        return mr_fail_memory(SCRATCH);
     int64_t header_bytes, total;
-    mr_status st = mr_safetensors_header(items, n, meta, n_meta, &header, &header_bytes, NULL, &total);
+    mr_status st =
+        mr_safetensors_header(items, n, meta, n_meta, &header, &header_bytes, NULL, &total);
     if (st != MR_OK) {
         mr_free(scratch);
         return st;
@@ -144,16 +187,24 @@ mr_status mr_safetensors_write(const char *path, const mr_ckpt_item *items, int 
     char *slash = strrchr(dir, '/');
     snprintf(slash ? slash + (slash == dir) : dir, 2, "%s", slash ? "" : ".");
     int fd = -1;
-    if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp-%ld", path, (long)getpid()) >= sizeof tmp) st = mr_fail(MR_E_USAGE, "%s: path is too long", path);
-    else if ((fd = io->open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0644)) < 0) st = mr_fail(MR_E_IO, "%s: cannot create: %s", tmp, strerror(errno));
+    if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp-%ld", path, (long)getpid()) >= sizeof tmp)
+        st = mr_fail(MR_E_USAGE, "%s: path is too long", path);
+    else if ((fd = io->open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0644)) < 0)
+        st = mr_fail(MR_E_IO, "%s: cannot create: %s", tmp, strerror(errno));
     else {
         st = mr_file_write_full(fd, header, (size_t)header_bytes, tmp);
-        for (int i = 0; i < n && st == MR_OK; i++) st = write_item(fd, tmp, &items[i], scratch, SCRATCH);
-        if (st == MR_OK && io->fsync(fd)) st = mr_fail(MR_E_IO, "%s: cannot sync: %s", tmp, strerror(errno));
-        if (io->close(fd) && st == MR_OK) st = mr_fail(MR_E_IO, "%s: cannot close: %s", tmp, strerror(errno));
-        if (st == MR_OK && io->rename(tmp, path)) st = mr_fail(MR_E_IO, "%s: cannot rename to: %s", path, strerror(errno));
-        if (st != MR_OK) io->unlink(tmp);
-        else st = mr_dir_sync(dir);
+        for (int i = 0; i < n && st == MR_OK; i++)
+            st = write_item(fd, tmp, &items[i], scratch, SCRATCH);
+        if (st == MR_OK && io->fsync(fd))
+            st = mr_fail(MR_E_IO, "%s: cannot sync: %s", tmp, strerror(errno));
+        if (io->close(fd) && st == MR_OK)
+            st = mr_fail(MR_E_IO, "%s: cannot close: %s", tmp, strerror(errno));
+        if (st == MR_OK && io->rename(tmp, path))
+            st = mr_fail(MR_E_IO, "%s: cannot rename to: %s", path, strerror(errno));
+        if (st != MR_OK)
+            io->unlink(tmp);
+        else
+            st = mr_dir_sync(dir);
     }
     mr_free(header);
     mr_free(scratch);

@@ -1,6 +1,6 @@
 /* ckpt: saving while training goes on: the caller's step stops only for a copy into one of two host
- * buffers, hashed block by block on the way; a writer thread does the rest (reference: reliability 3.2).
- * A buffer is used again only when its save has ended. Licence: Apache-2.0 */
+ * buffers, hashed block by block on the way; a writer thread does the rest (reference: reliability
+ * 3.2). A buffer is used again only when its save has ended. Licence: Apache-2.0 */
 #include "save.h"
 #include "snapshot.h"
 
@@ -30,20 +30,20 @@ struct mr_saver {
     mr_snapshot_layout layout;
     pthread_t thread;
     bool started;
-    pthread_mutex_t mutex;        // guards all below
+    pthread_mutex_t mutex; // guards all below
     pthread_cond_t changed;
     bool stop, fenced;
     buffer buffers[BUFFERS];
-    buffer *queue[BUFFERS];       // oldest first; [0] is being written
+    buffer *queue[BUFFERS]; // oldest first; [0] is being written
     int queued;
     bool newest_failed;
-    char reason[512];             // why the last save without a commit ended
+    char reason[512]; // why the last save without a commit ended
     mr_saver_status status;
     mr_saver_event events[EVENTS];
     int first_event, n_events;
     // of the writer thread alone
     int attempt;
-    bool untidy;                  // the last attempt failed
+    bool untidy; // the last attempt failed
     int64_t verified[VERIFIED];
     int n_verified;
 };
@@ -54,11 +54,12 @@ const char *mr_saver_kind_name(mr_saver_kind kind)
     return (unsigned)kind < MR_COUNT(names) ? names[kind] : "?";
 }
 
-/* ---- events and counters; the mutex is held ------------------------------------------------------- */
+/* ---- events and counters; the mutex is held ---- */
 
 static mr_saver_event *add_event(mr_saver *s, mr_saver_kind kind, int64_t step)
 {
-    if (s->n_events == EVENTS) s->first_event = (s->first_event + 1) % EVENTS, s->n_events--;
+    if (s->n_events == EVENTS)
+        s->first_event = (s->first_event + 1) % EVENTS, s->n_events--;
     mr_saver_event *e = &s->events[(s->first_event + s->n_events++) % EVENTS];
     *e = (mr_saver_event){.kind = kind, .step = step, .bytes = s->layout.total};
     return e;
@@ -76,45 +77,55 @@ static void add_failure(mr_saver *s, mr_saver_kind kind, int64_t step)
 
 static mr_status verdict(const mr_saver *s)
 {
-    if (s->fenced) return mr_fail(MR_E_LOCK, "%s", s->reason);
-    if (s->status.failures_in_row < s->opt.intervals_max) return MR_OK;
-    return mr_fail(MR_E_CKPT, "no checkpoint was committed in %d saves in a row; the last one: %s", s->status.failures_in_row, s->reason);
+    if (s->fenced)
+        return mr_fail(MR_E_LOCK, "%s", s->reason);
+    if (s->status.failures_in_row < s->opt.intervals_max)
+        return MR_OK;
+    return mr_fail(MR_E_CKPT, "no checkpoint was committed in %d saves in a row; the last one: %s",
+                   s->status.failures_in_row, s->reason);
 }
 
-/* ---- writer thread -------------------------------------------------------------------------------- */
+/* ---- writer thread ---- */
 
 static void told(void *user, const char *line)
 {
     mr_saver *s = user;
     pthread_mutex_lock(&s->mutex);
-    snprintf(add_event(s, MR_SAVER_NOTE, s->verified[s->n_verified - 1])->text, sizeof s->events[0].text, "%s", line);
+    snprintf(add_event(s, MR_SAVER_NOTE, s->verified[s->n_verified - 1])->text,
+             sizeof s->events[0].text, "%s", line);
     pthread_mutex_unlock(&s->mutex);
 }
 
 static void tend(mr_saver *s, int64_t step)
 {
     // the newest commits are known to be good: they were read back
-    if (s->n_verified == VERIFIED) memmove(s->verified, s->verified + 1, sizeof s->verified[0] * (size_t)--s->n_verified);
+    if (s->n_verified == VERIFIED)
+        memmove(s->verified, s->verified + 1, sizeof s->verified[0] * (size_t)--s->n_verified);
     s->verified[s->n_verified++] = step;
-    if (mr_save_retain(s->opt.lock, s->opt.keep, s->opt.keep_every, s->verified, s->n_verified, told, s) == MR_OK) return;
+    if (mr_save_retain(s->opt.lock, s->opt.keep, s->opt.keep_every, s->verified, s->n_verified,
+                       told, s) == MR_OK)
+        return;
     char line[480];
     mr_error_format(mr_error_last(), line, sizeof line);
     told(s, line);
 }
 
-/* What the run's journal tells up to this step is durable before the checkpoint is. Any descriptor of
- * the file will do. */
+/* What the run's journal tells up to this step is durable before the checkpoint is. Any descriptor
+ * of the file will do. */
 static void sync_journal(mr_saver *s, int64_t step)
 {
     const mr_io *io = mr_io_table();
     char path[MR_RUN_DIR_MAX + 20];
     snprintf(path, sizeof path, "%s/journal.jsonl", mr_run_lock_dir(s->opt.lock));
-    if (!mr_path_exists(path)) return;
+    if (!mr_path_exists(path))
+        return;
     int fd = io->open(path, O_RDONLY, 0);
     bool bad = fd < 0 || io->fsync(fd);
     int why = errno;
-    if (fd >= 0) io->close(fd);
-    if (!bad) return;
+    if (fd >= 0)
+        io->close(fd);
+    if (!bad)
+        return;
     pthread_mutex_lock(&s->mutex);
     mr_saver_event *e = add_event(s, MR_SAVER_NOTE, step);
     snprintf(e->text, sizeof e->text, "the journal could not be synced: %s", strerror(why));
@@ -124,16 +135,25 @@ static void sync_journal(mr_saver *s, int64_t step)
 static void write_one(mr_saver *s, buffer *b)
 {
     sync_journal(s, b->step);
-    mr_save_job job = {.lock = s->opt.lock, .step = b->step, .bytes = s->layout.total, .image = b->image, .blocks = b->blocks,
-                       .items = s->layout.items, .offsets = s->layout.offsets, .n = s->layout.n, .meta = b->meta};
+    mr_save_job job = {.lock = s->opt.lock,
+                       .step = b->step,
+                       .bytes = s->layout.total,
+                       .image = b->image,
+                       .blocks = b->blocks,
+                       .items = s->layout.items,
+                       .offsets = s->layout.offsets,
+                       .n = s->layout.n,
+                       .meta = b->meta};
     mr_status st = MR_OK;
-    for (int tries = 1; ; tries++) {
+    for (int tries = 1;; tries++) {
         bool shortage;
         // leftovers of an attempt that could not be removed then may go now
-        if (s->untidy && mr_save_sweep(s->opt.lock) != MR_OK) mr_error_clear();
+        if (s->untidy && mr_save_sweep(s->opt.lock) != MR_OK)
+            mr_error_clear();
         st = mr_save_attempt(&job, ++s->attempt, &shortage);
         s->untidy = st != MR_OK;
-        if (st == MR_OK || st == MR_E_LOCK || shortage || tries >= s->opt.attempts) break;
+        if (st == MR_OK || st == MR_E_LOCK || shortage || tries >= s->opt.attempts)
+            break;
         pthread_mutex_lock(&s->mutex);
         mr_saver_event *e = add_event(s, MR_SAVER_RETRY, b->step);
         mr_error_format(mr_error_last(), e->text, sizeof e->text);
@@ -151,7 +171,8 @@ static void write_one(mr_saver *s, buffer *b)
         s->fenced = s->fenced || st == MR_E_LOCK;
     }
     pthread_mutex_unlock(&s->mutex);
-    if (st == MR_OK) tend(s, b->step);
+    if (st == MR_OK)
+        tend(s, b->step);
 }
 
 static void *writer(void *arg)
@@ -159,8 +180,10 @@ static void *writer(void *arg)
     mr_saver *s = arg;
     pthread_mutex_lock(&s->mutex);
     for (;;) {
-        while (!s->queued && !s->stop) pthread_cond_wait(&s->changed, &s->mutex);
-        if (!s->queued) break;
+        while (!s->queued && !s->stop)
+            pthread_cond_wait(&s->changed, &s->mutex);
+        if (!s->queued)
+            break;
         buffer *b = s->queue[0];
         pthread_mutex_unlock(&s->mutex);
         write_one(s, b);
@@ -176,19 +199,23 @@ static void *writer(void *arg)
     return NULL;
 }
 
-/* ---- open, close -------------------------------------------------------------------------------------- */
+/* ---- open, close ---- */
 
 mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
 {
     *out = NULL;
     MR_TRY(mr_save_sweep(options->lock));
     mr_saver *s;
-    if (!MR_NEW(s)) return mr_fail_memory(sizeof *s);
+    if (!MR_NEW(s))
+        return mr_fail_memory(sizeof *s);
     s->opt = *options;
     mr_run_lock_ref(s->opt.lock);
-    if (s->opt.keep <= 0) s->opt.keep = 3;
-    if (s->opt.attempts <= 0) s->opt.attempts = 3;
-    if (s->opt.intervals_max <= 0) s->opt.intervals_max = 3;
+    if (s->opt.keep <= 0)
+        s->opt.keep = 3;
+    if (s->opt.attempts <= 0)
+        s->opt.attempts = 3;
+    if (s->opt.intervals_max <= 0)
+        s->opt.intervals_max = 3;
     s->status.last_commit = -1;
     mr_snapshot_init(&s->layout);
     pthread_mutex_init(&s->mutex, NULL);
@@ -214,12 +241,14 @@ mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
 
 void mr_saver_close(mr_saver *s)
 {
-    if (!s) return;
+    if (!s)
+        return;
     pthread_mutex_lock(&s->mutex);
     s->stop = true;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->mutex);
-    if (s->started) pthread_join(s->thread, NULL);
+    if (s->started)
+        pthread_join(s->thread, NULL);
     for (int i = 0; i < BUFFERS; i++) {
         mr_free(s->buffers[i].image);
         mr_free(s->buffers[i].blocks);
@@ -231,7 +260,7 @@ void mr_saver_close(mr_saver *s)
     mr_free(s);
 }
 
-/* ---- layout and buffers --------------------------------------------------------------------------------- */
+/* ---- layout and buffers ---- */
 
 static bool fit(buffer *b, int64_t bytes)
 {
@@ -241,7 +270,8 @@ static bool fit(buffer *b, int64_t bytes)
     }
     if (b->cap_blocks < mr_ckpt_blocks(bytes)) {
         mr_free(b->blocks);
-        b->blocks = mr_alloc(sizeof *b->blocks * (size_t)mr_ckpt_blocks(bytes)), b->cap_blocks = b->blocks ? mr_ckpt_blocks(bytes) : 0;
+        b->blocks = mr_alloc(sizeof *b->blocks * (size_t)mr_ckpt_blocks(bytes)),
+        b->cap_blocks = b->blocks ? mr_ckpt_blocks(bytes) : 0;
     }
     return b->image && b->blocks;
 }
@@ -249,28 +279,40 @@ static bool fit(buffer *b, int64_t bytes)
 /* Wait until `done` holds or the deadline passes; the mutex is held. */
 static bool wait_until(mr_saver *s, bool (*done)(const mr_saver *), double timeout_s)
 {
-    for (double limit = mr_now_s() + timeout_s; !done(s); ) {
-        if (mr_now_s() >= limit) return false;
+    for (double limit = mr_now_s() + timeout_s; !done(s);) {
+        if (mr_now_s() >= limit)
+            return false;
         struct timespec t;
         clock_gettime(CLOCK_MONOTONIC, &t);
         t.tv_nsec += 50000000;
-        if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+        if (t.tv_nsec >= 1000000000)
+            t.tv_sec++, t.tv_nsec -= 1000000000;
         pthread_cond_timedwait(&s->changed, &s->mutex, &t);
     }
     return true;
 }
 
-static bool idle(const mr_saver *s) { return s->queued == 0; }
-static bool has_room(const mr_saver *s) { return s->queued < BUFFERS; }
+static bool idle(const mr_saver *s)
+{
+    return s->queued == 0;
+}
+static bool has_room(const mr_saver *s)
+{
+    return s->queued < BUFFERS;
+}
 static const double layout_wait_s = 600, buffer_wait_s = 600;
 
 static mr_status take_layout(mr_saver *s, const mr_ckpt_item *items, int n)
 {
-    if (mr_snapshot_fits(&s->layout, items, n)) return MR_OK;
+    if (mr_snapshot_fits(&s->layout, items, n))
+        return MR_OK;
     pthread_mutex_lock(&s->mutex);
     bool ready = wait_until(s, idle, layout_wait_s);
-    mr_status st = ready ? mr_snapshot_make(&s->layout, items, n) : mr_fail(MR_E_CKPT, "the save before this one did not end within %g s", layout_wait_s);
-    if (st != MR_OK && ready) mr_snapshot_drop(&s->layout);
+    mr_status st = ready ? mr_snapshot_make(&s->layout, items, n)
+                         : mr_fail(MR_E_CKPT, "the save before this one did not end within %g s",
+                                   layout_wait_s);
+    if (st != MR_OK && ready)
+        mr_snapshot_drop(&s->layout);
     pthread_mutex_unlock(&s->mutex);
     return st;
 }
@@ -283,29 +325,37 @@ mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n)
     for (int i = 0; i < BUFFERS && good; i++) {
         good = fit(&s->buffers[i], s->layout.total);
         // touch the pages now, not during the first save
-        if (good) memset(s->buffers[i].image, 0, (size_t)s->layout.total);
+        if (good)
+            memset(s->buffers[i].image, 0, (size_t)s->layout.total);
     }
     pthread_mutex_unlock(&s->mutex);
-    return good ? MR_OK : mr_fail(MR_E_MEMORY, "cannot allocate two snapshot buffers of %.1f MB each", (double)s->layout.total * 1e-6);
+    return good ? MR_OK
+                : mr_fail(MR_E_MEMORY, "cannot allocate two snapshot buffers of %.1f MB each",
+                          (double)s->layout.total * 1e-6);
 }
 
-/* ---- save ----------------------------------------------------------------------------------------------- */
+/* ---- save ---- */
 
 /* A buffer that is free, with room for the image; NULL when there is none now (the reason is this
- * thread's error). A disk that is slow shall slow the run, not end it: the save whose skipping would
- * stop the run waits. */
+ * thread's error). A disk that is slow shall slow the run, not end it: the save whose skipping
+ * would stop the run waits. */
 static buffer *take_buffer(mr_saver *s, bool wait)
 {
     buffer *b = NULL;
     pthread_mutex_lock(&s->mutex);
     bool last_chance = s->status.failures_in_row + 1 >= s->opt.intervals_max;
-    if (wait || last_chance) wait_until(s, has_room, buffer_wait_s);
+    if (wait || last_chance)
+        wait_until(s, has_room, buffer_wait_s);
     for (int i = 0; i < BUFFERS && !b; i++)
-        if (!s->buffers[i].busy) b = &s->buffers[i];
+        if (!s->buffers[i].busy)
+            b = &s->buffers[i];
     pthread_mutex_unlock(&s->mutex);
-    if (!b) mr_fail(MR_E_CKPT, "the two saves before this one are still being written; try: a larger ckpt_every or a faster disk");
+    if (!b)
+        mr_fail(MR_E_CKPT, "the two saves before this one are still being written; try: a larger "
+                           "ckpt_every or a faster disk");
     else if (!fit(b, s->layout.total)) {
-        mr_fail(MR_E_MEMORY, "cannot allocate a snapshot buffer of %.1f MB", (double)s->layout.total * 1e-6);
+        mr_fail(MR_E_MEMORY, "cannot allocate a snapshot buffer of %.1f MB",
+                (double)s->layout.total * 1e-6);
         b = NULL;
     }
     return b;
@@ -324,26 +374,34 @@ static mr_status parse_meta(const char *text, json_t **out)
 {
     json_error_t err;
     *out = json_loads(text, JSON_REJECT_DUPLICATES, &err);
-    if (!*out) return mr_json_fail(MR_E_USAGE, "checkpoint meta", &err);
+    if (!*out)
+        return mr_json_fail(MR_E_USAGE, "checkpoint meta", &err);
     mr_status st = mr_manifest_check_meta(*out);
-    if (st == MR_OK) return st;
+    if (st == MR_OK)
+        return st;
     json_decref(*out);
     *out = NULL;
     return st;
 }
 
-mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, int n, const char *meta_json, bool wait)
+mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, int n,
+                        const char *meta_json, bool wait)
 {
     double start = mr_now_s();
-    if (step < 0 || step > 999999999999) return mr_fail(MR_E_USAGE, "checkpoint step %lld: expected 0 to 999999999999", (long long)step);
-    if (n < 1) return mr_fail(MR_E_USAGE, "a checkpoint of %d tensors", n);
+    if (step < 0 || step > 999999999999)
+        return mr_fail(MR_E_USAGE, "checkpoint step %lld: expected 0 to 999999999999",
+                       (long long)step);
+    if (n < 1)
+        return mr_fail(MR_E_USAGE, "a checkpoint of %d tensors", n);
     MR_TRY(mr_saver_check(s));
     json_t *meta;
     MR_TRY(parse_meta(meta_json, &meta));
     mr_status st = take_layout(s, items, n);
     bool shortage;
     buffer *b = NULL;
-    if (st == MR_OK && mr_save_room(mr_run_lock_dir(s->opt.lock), s->layout.total, &shortage) == MR_OK) b = take_buffer(s, wait);
+    if (st == MR_OK &&
+        mr_save_room(mr_run_lock_dir(s->opt.lock), s->layout.total, &shortage) == MR_OK)
+        b = take_buffer(s, wait);
     if (st != MR_OK || !b) {
         json_decref(meta);
         return st != MR_OK ? st : skip(s, step);
@@ -366,8 +424,12 @@ mr_status mr_saver_wait(mr_saver *s, double timeout_s)
 {
     pthread_mutex_lock(&s->mutex);
     mr_status st = MR_OK;
-    if (!wait_until(s, idle, timeout_s)) st = mr_fail(MR_E_CKPT, "the save of step %lld did not end within %g s", (long long)s->queue[0]->step, timeout_s);
-    else if (s->newest_failed) st = mr_fail(s->fenced ? MR_E_LOCK : MR_E_CKPT, "the newest save ended without a commit: %s", s->reason);
+    if (!wait_until(s, idle, timeout_s))
+        st = mr_fail(MR_E_CKPT, "the save of step %lld did not end within %g s",
+                     (long long)s->queue[0]->step, timeout_s);
+    else if (s->newest_failed)
+        st = mr_fail(s->fenced ? MR_E_LOCK : MR_E_CKPT,
+                     "the newest save ended without a commit: %s", s->reason);
     pthread_mutex_unlock(&s->mutex);
     return st;
 }

@@ -1,6 +1,6 @@
 /* ckpt: take the image of a shard: the step that trains waits for this copy and for nothing else.
- * Hashing a block costs about as much as copying it, so helper threads share the work (promise P7 of
- * reliability: 1.3 x the copy). Licence: Apache-2.0 */
+ * Hashing a block costs about as much as copying it, so helper threads share the work (promise P7
+ * of reliability: 1.3 x the copy). Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
 #include "snapshot.h"
 
@@ -28,11 +28,14 @@ void mr_snapshot_drop(mr_snapshot_layout *l)
 
 bool mr_snapshot_fits(const mr_snapshot_layout *l, const mr_ckpt_item *items, int n)
 {
-    if (!l->header || l->n != n) return false;
+    if (!l->header || l->n != n)
+        return false;
     for (int i = 0; i < n; i++) {
         const mr_ckpt_item *a = &l->items[i], *b = &items[i];
-        if (a->dtype != b->dtype || a->rank != b->rank || strcmp(a->name, b->name)) return false;
-        if (memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->rank)) return false;
+        if (a->dtype != b->dtype || a->rank != b->rank || strcmp(a->name, b->name))
+            return false;
+        if (memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->rank))
+            return false;
     }
     return true;
 }
@@ -42,28 +45,33 @@ static mr_status lay_out(mr_snapshot_layout *l, const mr_ckpt_item *items, int n
     static const mr_st_pair format = {"format", "moonreel"};
     l->items = mr_arena_alloc(&l->arena, sizeof *items * (size_t)n);
     l->offsets = mr_arena_alloc(&l->arena, sizeof *l->offsets * (size_t)n);
-    if (!l->items || !l->offsets) return mr_fail_memory(sizeof *items * (size_t)n);
+    if (!l->items || !l->offsets)
+        return mr_fail_memory(sizeof *items * (size_t)n);
     for (int i = 0; i < n; i++) {
         l->items[i] = items[i];
         l->items[i].data = NULL, l->items[i].copy = NULL;
-        if (!(l->items[i].name = mr_arena_strdup(&l->arena, items[i].name))) return mr_fail_memory(64);
+        if (!(l->items[i].name = mr_arena_strdup(&l->arena, items[i].name)))
+            return mr_fail_memory(64);
     }
     l->n = n;
-    return mr_safetensors_header(l->items, n, &format, 1, &l->header, &l->header_bytes, l->offsets, &l->total);
+    return mr_safetensors_header(l->items, n, &format, 1, &l->header, &l->header_bytes, l->offsets,
+                                 &l->total);
 }
 
 mr_status mr_snapshot_make(mr_snapshot_layout *l, const mr_ckpt_item *items, int n)
 {
     mr_snapshot_drop(l);
     mr_status st = lay_out(l, items, n);
-    if (st != MR_OK) mr_snapshot_drop(l);
+    if (st != MR_OK)
+        mr_snapshot_drop(l);
     return st;
 }
 
-/* ---- copy and hash ---------------------------------------------------------------------------------- */
+/* ---- copy and hash ---- */
 
-/* Each block is worked on by who draws its number. When all tensors are in host memory that means copy and hash; a
- * copy function is called by the caller's thread alone: then blocks [0, copied) are ready to be hashed. */
+/* Each block is worked on by who draws its number. When all tensors are in host memory that means
+ * copy and hash; a copy function is called by the caller's thread alone: then blocks [0, copied)
+ * are ready to be hashed. */
 typedef struct work {
     const mr_snapshot_layout *l;
     const mr_ckpt_item *items;
@@ -81,8 +89,10 @@ static int item_at(const mr_snapshot_layout *l, int64_t at)
     int lo = 0, hi = l->n - 1;
     while (lo < hi) {
         int mid = lo + (hi - lo + 1) / 2;
-        if (l->offsets[mid] <= at) lo = mid;
-        else hi = mid - 1;
+        if (l->offsets[mid] <= at)
+            lo = mid;
+        else
+            hi = mid - 1;
     }
     return lo;
 }
@@ -98,10 +108,14 @@ static mr_status copy_block(const work *w, int64_t block)
     }
     for (int i = item_at(l, at); at < end; i++) {
         const mr_ckpt_item *item = &w->items[i];
-        int64_t from = at - l->offsets[i], stop = MR_MIN(i + 1 < l->n ? l->offsets[i + 1] : l->total, end);
-        if (stop == at) continue;
-        if (item->copy) MR_TRY(item->copy(item->user, w->image + at, from, stop - at));
-        else memcpy(w->image + at, (const char *)item->data + from, (size_t)(stop - at));
+        int64_t from = at - l->offsets[i],
+                stop = MR_MIN(i + 1 < l->n ? l->offsets[i + 1] : l->total, end);
+        if (stop == at)
+            continue;
+        if (item->copy)
+            MR_TRY(item->copy(item->user, w->image + at, from, stop - at));
+        else
+            memcpy(w->image + at, (const char *)item->data + from, (size_t)(stop - at));
         at = stop;
     }
     return MR_OK;
@@ -110,42 +124,61 @@ static mr_status copy_block(const work *w, int64_t block)
 static void *take_blocks(void *arg)
 {
     work *w = arg;
-    for (int64_t i; (i = w->drawn++) < w->n_blocks; ) {
-        if (w->host) (void)copy_block(w, i);  // a copy in host memory cannot fail
+    for (int64_t i; (i = w->drawn++) < w->n_blocks;) {
+        if (w->host)
+            (void)copy_block(w, i); // a copy in host memory cannot fail
         // the copy is at most a few blocks behind; its end or failure ends this wait
-        else while (w->copied <= i) {
-            if (w->given_up) return NULL;
-            sched_yield();
-        }
+        else
+            while (w->copied <= i) {
+                if (w->given_up)
+                    return NULL;
+                sched_yield();
+            }
         int64_t at = i * MR_CKPT_BLOCK;
-        w->blocks[i] = mr_hash128_of(w->image + at, (size_t)MR_MIN(w->l->total - at, (int64_t)MR_CKPT_BLOCK));
+        w->blocks[i] =
+            mr_hash128_of(w->image + at, (size_t)MR_MIN(w->l->total - at, (int64_t)MR_CKPT_BLOCK));
     }
     return NULL;
 }
 
 static int start_helpers(work *w, pthread_t helpers[HELPERS_MAX])
 {
-    int want = w->n_blocks < HELPERS_FROM_BLOCKS ? 0 : (int)MR_MIN(sysconf(_SC_NPROCESSORS_ONLN) - 1, (long)HELPERS_MAX), n = 0;
+    int want = w->n_blocks < HELPERS_FROM_BLOCKS
+                   ? 0
+                   : (int)MR_MIN(sysconf(_SC_NPROCESSORS_ONLN) - 1, (long)HELPERS_MAX),
+        n = 0;
     sigset_t all, before;
     sigfillset(&all);
     // signals belong to the thread that trains
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (n < want && pthread_create(&helpers[n], NULL, take_blocks, w) == 0) n++;
+    while (n < want && pthread_create(&helpers[n], NULL, take_blocks, w) == 0)
+        n++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return n;
 }
 
-mr_status mr_snapshot_copy(const mr_snapshot_layout *l, const mr_ckpt_item *items, char *image, mr_hash128 *blocks)
+mr_status mr_snapshot_copy(const mr_snapshot_layout *l, const mr_ckpt_item *items, char *image,
+                           mr_hash128 *blocks)
 {
-    work w = {.l = l, .items = items, .image = image, .blocks = blocks, .n_blocks = mr_ckpt_blocks(l->total), .host = true};
-    for (int i = 0; i < l->n; i++) w.host = w.host && !items[i].copy;
+    work w = {.l = l,
+              .items = items,
+              .image = image,
+              .blocks = blocks,
+              .n_blocks = mr_ckpt_blocks(l->total),
+              .host = true};
+    for (int i = 0; i < l->n; i++)
+        w.host = w.host && !items[i].copy;
     pthread_t helpers[HELPERS_MAX];
     int n = start_helpers(&w, helpers);
     mr_status st = MR_OK;
     for (int64_t i = 0; !w.host && i < w.n_blocks && st == MR_OK; i++)
-        if ((st = copy_block(&w, i)) == MR_OK) w.copied = i + 1;
-    if (st != MR_OK) w.given_up = true;
-    else take_blocks(&w);
-    for (int i = 0; i < n; i++) pthread_join(helpers[i], NULL);
+        if ((st = copy_block(&w, i)) == MR_OK)
+            w.copied = i + 1;
+    if (st != MR_OK)
+        w.given_up = true;
+    else
+        take_blocks(&w);
+    for (int i = 0; i < n; i++)
+        pthread_join(helpers[i], NULL);
     return st;
 }

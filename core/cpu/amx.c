@@ -1,5 +1,5 @@
 /* cpu: whether this process may use AMX tiles for bf16. Licence: Apache-2.0 */
-#define _GNU_SOURCE             // syscall
+#define _GNU_SOURCE // syscall
 #include "cpu/cpu.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -14,15 +14,19 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void look(void)
 {
     unsigned a, b, c, d, lo, hi;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
-    bool tiles = (d >> 22 & 1) && (d >> 24 & 1);        // AMX-BF16, AMX-TILE
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d)) return;
-    bool bf16 = a >> 5 & 1;                             // AVX512-BF16
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        return;
+    bool tiles = (d >> 22 & 1) && (d >> 24 & 1); // AMX-BF16, AMX-TILE
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d))
+        return;
+    bool bf16 = a >> 5 & 1; // AVX512-BF16
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1))
+        return;
     // the system must save tile configuration and data, and grant this process their use
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     const long request_permission = 0x1023, tile_data = 18;
-    usable = tiles && bf16 && (lo >> 17 & 3) == 3 && syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+    usable = tiles && bf16 && (lo >> 17 & 3) == 3 &&
+             syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
 
 bool mr_cpu_amx(void)
@@ -31,5 +35,8 @@ bool mr_cpu_amx(void)
     return usable && mr_cpu_bf16();
 }
 #else
-bool mr_cpu_amx(void) { return false; }
+bool mr_cpu_amx(void)
+{
+    return false;
+}
 #endif

@@ -11,7 +11,8 @@
  * Chunks do not depend on the team size, so what a chunk computes is equal for any `threads`;
  * worker < threads numbers the member that runs it (for scratch memory). Runs on the calling
  * thread alone when there is one chunk, one thread, or a team already. grain >= 1.
- * After an interruption (base.h) the chunks left are not run: who runs the kernel reports it as stopped. */
+ * After an interruption (base.h) the chunks left are not run: who runs the kernel reports it as
+ * stopped. */
 typedef void mr_cpu_body(void *user, int64_t begin, int64_t end, int worker);
 void mr_cpu_for(int64_t n, int64_t grain, int threads, mr_cpu_body *body, void *user);
 
@@ -27,7 +28,7 @@ bool mr_cpu_amx(void);
  * argument 0 (the output), length 1 is dropped, neighbours are merged where all views allow it. */
 enum { MR_LOOP_ARGS = 4, MR_LOOP_PIECE = 16384 };
 typedef struct mr_loop {
-    int n_args, rank;                /* rank >= 1 */
+    int n_args, rank; /* rank >= 1 */
     int64_t dim[MR_MAX_RANK];
     int64_t stride[MR_LOOP_ARGS][MR_MAX_RANK];
 } mr_loop;

@@ -16,7 +16,8 @@ static int best(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        return 0;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         return 2;
@@ -30,14 +31,20 @@ static void choose(void)
 {
     chosen = best();
     const char *asked = getenv("MOONREEL_ISA");
-    if (!asked || !*asked) return;
+    if (!asked || !*asked)
+        return;
     for (int i = 0; i < (int)MR_COUNT(names); i++) {
-        if (strcmp(asked, names[i]) != 0) continue;
-        if (i <= chosen) chosen = i;
-        else mr_log(MR_LOG_ERROR, "MOONREEL_ISA=%s: this processor has no %s; using %s", asked, asked, names[chosen]);
+        if (strcmp(asked, names[i]) != 0)
+            continue;
+        if (i <= chosen)
+            chosen = i;
+        else
+            mr_log(MR_LOG_ERROR, "MOONREEL_ISA=%s: this processor has no %s; using %s", asked,
+                   asked, names[chosen]);
         return;
     }
-    mr_log(MR_LOG_ERROR, "MOONREEL_ISA=%s: expected base, avx2 or avx512; using %s", asked, names[chosen]);
+    mr_log(MR_LOG_ERROR, "MOONREEL_ISA=%s: expected base, avx2 or avx512; using %s", asked,
+           names[chosen]);
 }
 
 int mr_isa(void)
@@ -46,13 +53,17 @@ int mr_isa(void)
     return chosen;
 }
 
-const char *mr_isa_name(int isa) { return isa >= 0 && isa < (int)MR_COUNT(names) ? names[isa] : "?"; }
+const char *mr_isa_name(int isa)
+{
+    return isa >= 0 && isa < (int)MR_COUNT(names) ? names[isa] : "?";
+}
 
 bool mr_cpu_bf16(void)
 {
 #if defined(MR_HAVE_ONEDNN) && defined(__x86_64__)
     // asked first: the library's answer freezes its own limit, which product.c may still lower
-    if (mr_isa() < 2) return false;
+    if (mr_isa() < 2)
+        return false;
     // below this set of instructions oneDNN refuses bf16 or emulates it
     int isa = (int)dnnl_get_effective_cpu_isa();
     return (isa & (int)dnnl_cpu_isa_avx512_core_bf16) == (int)dnnl_cpu_isa_avx512_core_bf16;

@@ -21,7 +21,8 @@ static int by_name(const void *a, const void *b)
 
 static void gather(void)
 {
-    for (const mr_op *const *p = __start_mr_ops; p < __stop_mr_ops && table_n < TABLE_CAP; p++) table[table_n++] = *p;
+    for (const mr_op *const *p = __start_mr_ops; p < __stop_mr_ops && table_n < TABLE_CAP; p++)
+        table[table_n++] = *p;
     qsort(table, (size_t)table_n, sizeof table[0], by_name);
 }
 
@@ -31,16 +32,22 @@ int mr_op_count(void)
     return table_n;
 }
 
-const mr_op *mr_op_at(int i) { return i >= 0 && i < mr_op_count() ? table[i] : NULL; }
+const mr_op *mr_op_at(int i)
+{
+    return i >= 0 && i < mr_op_count() ? table[i] : NULL;
+}
 
 const mr_op *mr_op_find(const char *name)
 {
     int lo = 0, hi = mr_op_count();
     while (lo < hi) {
         int mid = (lo + hi) / 2, order = strcmp(name, table[mid]->name);
-        if (order == 0) return table[mid];
-        if (order < 0) hi = mid;
-        else lo = mid + 1;
+        if (order == 0)
+            return table[mid];
+        if (order < 0)
+            hi = mid;
+        else
+            lo = mid + 1;
     }
     return NULL;
 }
@@ -49,7 +56,8 @@ const mr_op *mr_op_find(const char *name)
 static int distance(const char *a, const char *b)
 {
     int row[64], n = (int)strnlen(b, 63);
-    for (int j = 0; j <= n; j++) row[j] = j;
+    for (int j = 0; j <= n; j++)
+        row[j] = j;
     for (int i = 0; a[i] && i < 63; i++) {
         int corner = row[0];
         row[0] = i + 1;
@@ -68,7 +76,8 @@ const char *mr_op_nearest(const char *name)
     int least = 1 << 20;
     for (int i = 0; i < mr_op_count(); i++) {
         int d = distance(name, table[i]->name);
-        if (table[i]->hidden || d >= least) continue;
+        if (table[i]->hidden || d >= least)
+            continue;
         least = d, best = table[i]->name;
     }
     return best;
@@ -77,21 +86,25 @@ const char *mr_op_nearest(const char *name)
 int mr_op_n_in(const mr_op *op)
 {
     int n = 0;
-    while (n < MR_MAX_IN && op->in[n].name) n++;
+    while (n < MR_MAX_IN && op->in[n].name)
+        n++;
     return n;
 }
 
 int mr_op_n_out(const mr_op *op)
 {
     int n = 0;
-    while (n < MR_MAX_OUT && op->out[n].name) n++;
+    while (n < MR_MAX_OUT && op->out[n].name)
+        n++;
     return n;
 }
 
 static mr_status check_range(const mr_op *op, const mr_attr_row *row, double x)
 {
-    if ((row->min == 0 && row->max == 0) || (x >= row->min && x <= row->max)) return MR_OK;
-    return mr_fail(MR_E_USAGE, "%s: attribute '%s' is %g, expected %g to %g", op->name, row->name, x, row->min, row->max);
+    if ((row->min == 0 && row->max == 0) || (x >= row->min && x <= row->max))
+        return MR_OK;
+    return mr_fail(MR_E_USAGE, "%s: attribute '%s' is %g, expected %g to %g", op->name, row->name,
+                   x, row->min, row->max);
 }
 
 static mr_status set_attr(const mr_op *op, const mr_attr_row *row, const mr_attr *attr, char *dst)
@@ -99,13 +112,15 @@ static mr_status set_attr(const mr_op *op, const mr_attr_row *row, const mr_attr
     switch (row->kind) {
     case MR_ATTR_F64: {
         double x = attr ? attr->f : row->def;
-        if (attr) MR_TRY(check_range(op, row, x));
+        if (attr)
+            MR_TRY(check_range(op, row, x));
         memcpy(dst + row->at, &x, sizeof x);
         return MR_OK;
     }
     case MR_ATTR_I64: {
         int64_t x = attr ? attr->i : (int64_t)row->def;
-        if (attr) MR_TRY(check_range(op, row, (double)x));
+        if (attr)
+            MR_TRY(check_range(op, row, (double)x));
         memcpy(dst + row->at, &x, sizeof x);
         return MR_OK;
     }
@@ -118,12 +133,14 @@ static mr_status set_attr(const mr_op *op, const mr_attr_row *row, const mr_attr
         static const mr_ints none;
         const mr_ints *x = attr && attr->ints ? attr->ints : &none;
         if (x->n < 0 || x->n > MR_MAX_RANK)
-            return mr_fail(MR_E_USAGE, "%s: attribute '%s' has %lld entries, expected at most %d", op->name, row->name, (long long)x->n, MR_MAX_RANK);
+            return mr_fail(MR_E_USAGE, "%s: attribute '%s' has %lld entries, expected at most %d",
+                           op->name, row->name, (long long)x->n, MR_MAX_RANK);
         memcpy(dst + row->at, x, sizeof *x);
         return MR_OK;
     }
     }
-    return mr_fail(MR_E_INTERNAL, "%s: attribute '%s' has kind %d", op->name, row->name, (int)row->kind);
+    return mr_fail(MR_E_INTERNAL, "%s: attribute '%s' has kind %d", op->name, row->name,
+                   (int)row->kind);
 }
 
 static mr_status unknown_attr(const mr_op *op, const char *name)
@@ -132,10 +149,13 @@ static mr_status unknown_attr(const mr_op *op, const char *name)
     int least = 1 << 20;
     for (int r = 0; r < MR_MAX_ATTR && op->attr[r].name; r++) {
         int d = distance(name, op->attr[r].name);
-        if (d < least) least = d, near = op->attr[r].name;
+        if (d < least)
+            least = d, near = op->attr[r].name;
     }
-    if (!near) return mr_fail(MR_E_USAGE, "%s takes no attributes, got '%s'", op->name, name);
-    return mr_fail(MR_E_USAGE, "%s has no attribute '%s'; did you mean '%s'?", op->name, name, near);
+    if (!near)
+        return mr_fail(MR_E_USAGE, "%s takes no attributes, got '%s'", op->name, name);
+    return mr_fail(MR_E_USAGE, "%s has no attribute '%s'; did you mean '%s'?", op->name, name,
+                   near);
 }
 
 mr_status mr_op_attrs(const mr_op *op, const mr_attr *attrs, int n, void *dst)
@@ -143,16 +163,20 @@ mr_status mr_op_attrs(const mr_op *op, const mr_attr *attrs, int n, void *dst)
     memset(dst, 0, MR_ATTR_BYTES);
     for (int i = 0; i < n; i++) {
         bool known = false;
-        for (int r = 0; r < MR_MAX_ATTR && op->attr[r].name; r++) known |= strcmp(op->attr[r].name, attrs[i].name) == 0;
-        if (!known) return unknown_attr(op, attrs[i].name);
+        for (int r = 0; r < MR_MAX_ATTR && op->attr[r].name; r++)
+            known |= strcmp(op->attr[r].name, attrs[i].name) == 0;
+        if (!known)
+            return unknown_attr(op, attrs[i].name);
     }
     for (int r = 0; r < MR_MAX_ATTR && op->attr[r].name; r++) {
         const mr_attr_row *row = &op->attr[r];
         const mr_attr *given = NULL;
         for (int i = 0; i < n; i++)
-            if (strcmp(row->name, attrs[i].name) == 0) given = &attrs[i];
+            if (strcmp(row->name, attrs[i].name) == 0)
+                given = &attrs[i];
         if (!given && row->required)
-            return mr_fail(MR_E_USAGE, "%s: attribute '%s' is missing: %s", op->name, row->name, row->doc ? row->doc : "it has no default");
+            return mr_fail(MR_E_USAGE, "%s: attribute '%s' is missing: %s", op->name, row->name,
+                           row->doc ? row->doc : "it has no default");
         MR_TRY(set_attr(op, row, given, dst));
     }
     return MR_OK;
@@ -161,28 +185,33 @@ mr_status mr_op_attrs(const mr_op *op, const mr_attr *attrs, int n, void *dst)
 /* Bytes an argument moves: every element once, repeated ones (stride 0) not again. */
 static double arg_bytes(const mr_desc *d)
 {
-    if (d->rank < 0) return 0;
+    if (d->rank < 0)
+        return 0;
     double n = (double)mr_dtype_bytes(d->dtype);
     for (int i = 0; i < d->rank; i++)
-        if (d->stride[i] != 0 || d->dim[i] == 0) n *= (double)d->dim[i];
+        if (d->stride[i] != 0 || d->dim[i] == 0)
+            n *= (double)d->dim[i];
     return n;
 }
 
 mr_cost mr_op_cost(const mr_op *op, const mr_call *call)
 {
     mr_cost cost = {0};
-    for (int i = 0; i < call->n_in; i++) cost.bytes += arg_bytes(&call->in[i].desc);
+    for (int i = 0; i < call->n_in; i++)
+        cost.bytes += arg_bytes(&call->in[i].desc);
     for (int i = 0; i < call->n_out; i++) {
         cost.bytes += arg_bytes(&call->out[i].desc);
         cost.flop += (double)mr_desc_count(&call->out[i].desc);
     }
-    if (op->cost) op->cost(call, &cost);
+    if (op->cost)
+        op->cost(call, &cost);
     return cost;
 }
 
 mr_kernel_fn *mr_op_cpu(const mr_op *op, int isa)
 {
     for (int i = MR_MIN(isa, 2); i >= 0; i--)
-        if (op->cpu.run[i]) return op->cpu.run[i];
+        if (op->cpu.run[i])
+            return op->cpu.run[i];
     return NULL;
 }

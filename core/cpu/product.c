@@ -2,16 +2,21 @@
  *
  * bf16 on AMX goes to isa/amx_gemm.c where that fits. The rest of bf16:
  * Measured on bf16 with AMX (oneDNN 2.6, 2,560 rows, widths 1,152 to 4,608):
- * - B [k, n] in place reaches 0.56 to 0.85 of its packed form, a weight stored [n, k] 0.87 to 1.0; packing
- *   into the workspace costs 3 to 5 % of the product, and no second copy of the weights stays resident. At demo
- *   sizes (768 rows, widths 128 to 512) the packed form is 1.7 times as fast, but a weight is used once between
+ * - B [k, n] in place reaches 0.56 to 0.85 of its packed form, a weight stored [n, k] 0.87 to 1.0;
+ * packing
+ *   into the workspace costs 3 to 5 % of the product, and no second copy of the weights stays
+ * resident. At demo
+ *   sizes (768 rows, widths 128 to 512) the packed form is 1.7 times as fast, but a weight is used
+ * once between
  *   two updates and packing it takes what that gives, also when it is done after the update.
- * - a transposed A loses more than half on sums of 2,560, little on 512: a weight's gradient is added up
+ * - a transposed A loses more than half on sums of 2,560, little on 512: a weight's gradient is
+ * added up
  *   in parts of 512 rows, wide ones in passes over columns.
- * Measured on f32 (oneDNN 2.6, one core): with AVX2 the own product reaches 0.95 to 1.07 of oneDNN's at demo
- * sizes and is equal at 2,560 rows, but for few rows or columns; oneDNN's also takes fresh memory in every call
- * (the heap grew by 5 MB per demo step). With AVX-512 the own product is 2 to 9 % slower at demo sizes, as fast
- * or up to twice as fast (transposed sides) from 1 GFLOP on. */
+ * Measured on f32 (oneDNN 2.6, one core): with AVX2 the own product reaches 0.95 to 1.07 of
+ * oneDNN's at demo sizes and is equal at 2,560 rows, but for few rows or columns; oneDNN's also
+ * takes fresh memory in every call (the heap grew by 5 MB per demo step). With AVX-512 the own
+ * product is 2 to 9 % slower at demo sizes, as fast or up to twice as fast (transposed sides) from
+ * 1 GFLOP on. */
 #include "cpu/product.h"
 #include "cpu/cpu.h"
 
@@ -33,7 +38,7 @@ static const double PIECE_FLOP = 16e9;
 /* One primitive over a length of k; with `sum` it adds to C. */
 typedef struct part {
     int64_t k;
-    dnnl_primitive_t product, reorder;      /* reorder: B into its packed form, or NULL */
+    dnnl_primitive_t product, reorder; /* reorder: B into its packed form, or NULL */
     dnnl_memory_t a, b, bias, c, scratch, plain;
     size_t scratch_bytes, packed_bytes;
 } part;
@@ -48,27 +53,33 @@ struct mr_product {
     size_t workspace;
 #ifdef MR_HAVE_ONEDNN
     bool onednn;
-    mr_product *piece, *last;    /* of a large one: a range of its matrices or rows, and what is left */
-    int64_t pieces, step[3];     /* elements of A, B and C between pieces */
+    /* of a large one: a range of its matrices or rows, and what is left */
+    mr_product *piece, *last;
+    int64_t pieces, step[3]; /* elements of A, B and C between pieces */
     dnnl_stream_t stream;
-    part parts[PARTS];           /* FIRST alone unless the sum is cut */
-    int64_t chunk, columns;      /* k per part; columns of C per pass */
-    size_t packed_at;            /* in the workspace, after the scratchpad */
+    part parts[PARTS];      /* FIRST alone unless the sum is cut */
+    int64_t chunk, columns; /* k per part; columns of C per pass */
+    size_t packed_at;       /* in the workspace, after the scratchpad */
 #endif
 };
 
-/* ---- oneDNN ---------------------------------------------------------------------------------------- */
+/* ---- oneDNN ---- */
 
 #ifdef MR_HAVE_ONEDNN
-static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
+static size_t round64(size_t n)
+{
+    return (n + 63) & ~(size_t)63;
+}
 
 static dnnl_engine_t engine;
 static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
 static void engine_start(void)
 {
     // own kernels held back by MOONREEL_ISA hold oneDNN back too
-    if (mr_isa() == 1) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
-    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
+    if (mr_isa() == 1)
+        dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
+    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
+        engine = NULL;
 }
 
 /* The team oneDNN uses is the calling thread's OpenMP setting. */
@@ -76,25 +87,34 @@ static int set_team(int threads)
 {
 #ifdef _OPENMP
     int before = omp_get_max_threads();
-    if (before != threads) omp_set_num_threads(threads);
+    if (before != threads)
+        omp_set_num_threads(threads);
     return before;
 #else
     return threads;
 #endif
 }
 
-static dnnl_data_type_t type_of(mr_dtype t) { return t == MR_BF16 ? dnnl_bf16 : dnnl_f32; }
-
-/* A matrix of `batch` as oneDNN sees it; batch stride 0 repeats one matrix. Lengths of 1 get a stride
- * that cannot be taken for a transposition. */
-static dnnl_status_t matrix(onednn_own_md *md, int64_t batch, int64_t rows, int64_t cols, int64_t batch_step,
-                            int64_t row_step, int64_t col_step, mr_dtype t, bool any)
+static dnnl_data_type_t type_of(mr_dtype t)
 {
-    if (cols == 1) col_step = row_step >= rows || rows == 1 ? 1 : row_step * rows;
-    if (rows == 1) row_step = col_step * cols;
+    return t == MR_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+/* A matrix of `batch` as oneDNN sees it; batch stride 0 repeats one matrix. Lengths of 1 get a
+ * stride that cannot be taken for a transposition. */
+static dnnl_status_t matrix(onednn_own_md *md, int64_t batch, int64_t rows, int64_t cols,
+                            int64_t batch_step, int64_t row_step, int64_t col_step, mr_dtype t,
+                            bool any)
+{
+    if (cols == 1)
+        col_step = row_step >= rows || rows == 1 ? 1 : row_step * rows;
+    if (rows == 1)
+        row_step = col_step * cols;
     int64_t dim[] = {batch, rows, cols}, step[] = {batch_step, row_step, col_step};
-    if (batch_step == 0) dim[0] = 1, step[0] = rows * MR_MAX(row_step, 1) * cols;
-    if (batch == 1) return onednn_md_init(md, 2, dim + 1, any ? NULL : step + 1, type_of(t));
+    if (batch_step == 0)
+        dim[0] = 1, step[0] = rows * MR_MAX(row_step, 1) * cols;
+    if (batch == 1)
+        return onednn_md_init(md, 2, dim + 1, any ? NULL : step + 1, type_of(t));
     return onednn_md_init(md, 3, dim, any ? NULL : step, type_of(t));
 }
 
@@ -102,10 +122,12 @@ static dnnl_status_t add_reorder(part *p, dnnl_engine_t e, onednn_md from, onedn
 {
     dnnl_primitive_desc_t pd;
     dnnl_status_t st = dnnl_reorder_primitive_desc_create(&pd, from, e, to, e, NULL);
-    if (st != dnnl_success) return st;
+    if (st != dnnl_success)
+        return st;
     st = dnnl_primitive_create(&p->reorder, pd);
     dnnl_primitive_desc_destroy(pd);
-    if (st == dnnl_success) st = dnnl_memory_create(&p->plain, from, e, DNNL_MEMORY_NONE);
+    if (st == dnnl_success)
+        st = dnnl_memory_create(&p->plain, from, e, DNNL_MEMORY_NONE);
     return st;
 }
 
@@ -117,15 +139,19 @@ static dnnl_status_t part_init(mr_product *pr, part *p, int64_t k, bool sum, boo
     dnnl_post_ops_t ops = NULL;
     dnnl_primitive_desc_t pd = NULL;
     p->k = k;
-#define STEP(call) if ((st = (call)) != dnnl_success) goto out
+#define STEP(call)                                                                                 \
+    if ((st = (call)) != dnnl_success)                                                             \
+    goto out
     dnnl_status_t st;
     STEP(matrix(&a, s->batch, s->m, k, s->a_batch, s->a_row, s->a_col, s->in, false));
     STEP(matrix(&plain, s->batch, k, pr->columns, s->b_batch, s->b_row, s->b_col, s->in, false));
-    if (pack) STEP(matrix(&b, s->batch, k, pr->columns, s->b_batch, s->b_row, s->b_col, s->in, true));
+    if (pack)
+        STEP(matrix(&b, s->batch, k, pr->columns, s->b_batch, s->b_row, s->b_col, s->in, true));
     STEP(matrix(&c, s->batch, s->m, pr->columns, s->c_batch, s->c_row, 1, s->out, false));
     int64_t bias_dim[] = {1, 1, pr->columns}, bias_step[] = {pr->columns, pr->columns, 1};
     int lead = s->batch == 1 ? 1 : 0;
-    if (bias) STEP(onednn_md_init(&bi, 3 - lead, bias_dim + lead, bias_step + lead, type_of(s->in)));
+    if (bias)
+        STEP(onednn_md_init(&bi, 3 - lead, bias_dim + lead, bias_step + lead, type_of(s->in)));
     STEP(dnnl_primitive_attr_create(&attr));
     STEP(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
     if (sum) {
@@ -133,9 +159,11 @@ static dnnl_status_t part_init(mr_product *pr, part *p, int64_t k, bool sum, boo
         STEP(onednn_add_sum(ops));
         STEP(dnnl_primitive_attr_set_post_ops(attr, ops));
     }
-    STEP(onednn_matmul(&pd, engine, ONEDNN_MD(&a), ONEDNN_MD(pack ? &b : &plain), bias ? ONEDNN_MD(&bi) : NULL, ONEDNN_MD(&c), attr));
+    STEP(onednn_matmul(&pd, engine, ONEDNN_MD(&a), ONEDNN_MD(pack ? &b : &plain),
+                       bias ? ONEDNN_MD(&bi) : NULL, ONEDNN_MD(&c), attr));
     STEP(dnnl_primitive_create(&p->product, pd));
-    onednn_md weights = onednn_query_md(pd, dnnl_query_weights_md), scratch = onednn_query_md(pd, dnnl_query_scratchpad_md);
+    onednn_md weights = onednn_query_md(pd, dnnl_query_weights_md),
+              scratch = onednn_query_md(pd, dnnl_query_scratchpad_md);
     if (pack && !onednn_md_same(weights, ONEDNN_MD(&plain))) {
         STEP(add_reorder(p, engine, ONEDNN_MD(&plain), weights));
         p->packed_bytes = dnnl_memory_desc_get_size(weights);
@@ -144,8 +172,10 @@ static dnnl_status_t part_init(mr_product *pr, part *p, int64_t k, bool sum, boo
     STEP(dnnl_memory_create(&p->a, ONEDNN_MD(&a), engine, DNNL_MEMORY_NONE));
     STEP(dnnl_memory_create(&p->b, weights, engine, DNNL_MEMORY_NONE));
     STEP(dnnl_memory_create(&p->c, ONEDNN_MD(&c), engine, DNNL_MEMORY_NONE));
-    if (bias) STEP(dnnl_memory_create(&p->bias, ONEDNN_MD(&bi), engine, DNNL_MEMORY_NONE));
-    if (p->scratch_bytes) STEP(dnnl_memory_create(&p->scratch, scratch, engine, DNNL_MEMORY_NONE));
+    if (bias)
+        STEP(dnnl_memory_create(&p->bias, ONEDNN_MD(&bi), engine, DNNL_MEMORY_NONE));
+    if (p->scratch_bytes)
+        STEP(dnnl_memory_create(&p->scratch, scratch, engine, DNNL_MEMORY_NONE));
     if (pr->how[0] == 0) {
         const char *info = "";
         dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info);
@@ -153,29 +183,39 @@ static dnnl_status_t part_init(mr_product *pr, part *p, int64_t k, bool sum, boo
     }
 out:
 #undef STEP
-    if (pd) dnnl_primitive_desc_destroy(pd);
-    if (ops) dnnl_post_ops_destroy(ops);
-    if (attr) dnnl_primitive_attr_destroy(attr);
-    onednn_md_free(&a), onednn_md_free(&plain), onednn_md_free(&b), onednn_md_free(&bi), onednn_md_free(&c);
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    if (ops)
+        dnnl_post_ops_destroy(ops);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    onednn_md_free(&a), onednn_md_free(&plain), onednn_md_free(&b), onednn_md_free(&bi),
+        onednn_md_free(&c);
     return st;
 }
 
 static void part_fini(part *p)
 {
-    if (p->product) dnnl_primitive_destroy(p->product);
-    if (p->reorder) dnnl_primitive_destroy(p->reorder);
+    if (p->product)
+        dnnl_primitive_destroy(p->product);
+    if (p->reorder)
+        dnnl_primitive_destroy(p->reorder);
     dnnl_memory_t memories[] = {p->a, p->b, p->bias, p->c, p->scratch, p->plain};
     for (size_t i = 0; i < MR_COUNT(memories); i++)
-        if (memories[i]) dnnl_memory_destroy(memories[i]);
+        if (memories[i])
+            dnnl_memory_destroy(memories[i]);
     *p = (part){0};
 }
 
-/* Length of one part of the sum; k itself when it is not cut. Parts add to C, so it must accumulate. */
+/* Length of one part of the sum; k itself when it is not cut. Parts add to C, so it must
+ * accumulate. */
 static int64_t chunk_length(const mr_product_spec *s)
 {
     enum { LONGEST = 512 };
-    bool slow = s->in == MR_BF16 && s->batch == 1 && s->a_col != 1 && s->accumulate && s->m >= 512 && s->n >= 256;
-    if (!slow || s->k <= LONGEST + LONGEST / 4) return s->k;
+    bool slow = s->in == MR_BF16 && s->batch == 1 && s->a_col != 1 && s->accumulate &&
+                s->m >= 512 && s->n >= 256;
+    if (!slow || s->k <= LONGEST + LONGEST / 4)
+        return s->k;
     int64_t pieces = (s->k + LONGEST - 1) / LONGEST;
     return (s->k + pieces * 32 - 1) / (pieces * 32) * 32;
 }
@@ -184,14 +224,17 @@ static int64_t chunk_length(const mr_product_spec *s)
 static int64_t pass_width(const mr_product_spec *s)
 {
     int64_t passes = (s->n + 768) / 1536;
-    bool wide = s->in == MR_BF16 && s->batch == 1 && s->a_col != 1 && s->accumulate && s->m >= 512 && passes > 1;
+    bool wide = s->in == MR_BF16 && s->batch == 1 && s->a_col != 1 && s->accumulate &&
+                s->m >= 512 && passes > 1;
     return wide && s->n % (passes * 32) == 0 ? s->n / passes : s->n;
 }
 
-/* B [k, n] is packed for less than its rows cost; a weight stored [n, k] only for many rows at once. */
+/* B [k, n] is packed for less than its rows cost; a weight stored [n, k] only for many rows at
+ * once. */
 static bool pack_pays(const mr_product_spec *s)
 {
-    if (s->in != MR_BF16 || s->batch != 1 || s->n < 256) return false;
+    if (s->in != MR_BF16 || s->batch != 1 || s->n < 256)
+        return false;
     return s->m >= (s->b_row != 1 ? 512 : 2048);
 }
 
@@ -200,19 +243,27 @@ static bool onednn_init(mr_product *p)
     const mr_product_spec *s = &p->spec;
     pthread_once(&engine_once, engine_start);
     // one dimension of each matrix is dense, none is repeated; empty ones are the own kernel's
-    bool plain = s->m > 0 && s->n > 0 && s->k > 0 && (s->a_col == 1 || s->a_row == 1) && (s->b_col == 1 || s->b_row == 1) &&
-                 s->a_col > 0 && s->a_row > 0 && s->b_col > 0 && s->b_row > 0;
-    if (!engine || !plain || dnnl_stream_create(&p->stream, engine, dnnl_stream_default_flags) != dnnl_success) return false;
+    bool plain = s->m > 0 && s->n > 0 && s->k > 0 && (s->a_col == 1 || s->a_row == 1) &&
+                 (s->b_col == 1 || s->b_row == 1) && s->a_col > 0 && s->a_row > 0 && s->b_col > 0 &&
+                 s->b_row > 0;
+    if (!engine || !plain ||
+        dnnl_stream_create(&p->stream, engine, dnnl_stream_default_flags) != dnnl_success)
+        return false;
     p->chunk = chunk_length(s), p->columns = pass_width(s);
     bool cut = p->chunk < s->k, pack = pack_pays(s);
     int before = set_team(p->threads);
-    bool ok = part_init(p, &p->parts[FIRST], p->chunk, s->accumulate, s->bias, pack) == dnnl_success;
+    bool ok =
+        part_init(p, &p->parts[FIRST], p->chunk, s->accumulate, s->bias, pack) == dnnl_success;
     int64_t last = s->k % p->chunk;
-    if (ok && cut && s->k >= 2 * p->chunk) ok = part_init(p, &p->parts[MIDDLE], p->chunk, true, false, pack) == dnnl_success;
-    if (ok && cut && last) ok = part_init(p, &p->parts[LAST], last, true, false, pack) == dnnl_success;
+    if (ok && cut && s->k >= 2 * p->chunk)
+        ok = part_init(p, &p->parts[MIDDLE], p->chunk, true, false, pack) == dnnl_success;
+    if (ok && cut && last)
+        ok = part_init(p, &p->parts[LAST], last, true, false, pack) == dnnl_success;
     set_team(before);
     size_t scratch = 0, packed = 0;
-    for (int i = 0; i < PARTS; i++) scratch = MR_MAX(scratch, p->parts[i].scratch_bytes), packed = MR_MAX(packed, p->parts[i].packed_bytes);
+    for (int i = 0; i < PARTS; i++)
+        scratch = MR_MAX(scratch, p->parts[i].scratch_bytes),
+        packed = MR_MAX(packed, p->parts[i].packed_bytes);
     p->packed_at = round64(scratch);
     p->workspace = p->packed_at + round64(packed);
     return p->onednn = ok;
@@ -220,8 +271,10 @@ static bool onednn_init(mr_product *p)
 
 static void onednn_fini(mr_product *p)
 {
-    for (int i = 0; i < PARTS; i++) part_fini(&p->parts[i]);
-    if (p->stream) dnnl_stream_destroy(p->stream);
+    for (int i = 0; i < PARTS; i++)
+        part_fini(&p->parts[i]);
+    if (p->stream)
+        dnnl_stream_destroy(p->stream);
 }
 
 /* A large product as several over fewer matrices, or over fewer rows of one. */
@@ -231,45 +284,52 @@ static mr_status cut(mr_product *p, const mr_facts *facts, int64_t each)
     bool many = s.batch > 1;
     int64_t *n = many ? &s.batch : &s.m, left = *n % each;
     p->pieces = *n / each;
-    p->step[0] = each * (many ? s.a_batch : s.a_row), p->step[1] = many ? each * s.b_batch : 0, p->step[2] = each * (many ? s.c_batch : s.c_row);
+    p->step[0] = each * (many ? s.a_batch : s.a_row), p->step[1] = many ? each * s.b_batch : 0,
+    p->step[2] = each * (many ? s.c_batch : s.c_row);
     *n = each;
     MR_TRY(mr_product_new(&s, facts, &p->piece));
     p->workspace = p->piece->workspace;
     snprintf(p->how, sizeof p->how, "%s", p->piece->how);
-    if (!left) return MR_OK;
+    if (!left)
+        return MR_OK;
     *n = left;
     MR_TRY(mr_product_new(&s, facts, &p->last));
     p->workspace = MR_MAX(p->workspace, p->last->workspace);
     return MR_OK;
 }
 
-static mr_status run_pieces(mr_product *p, const char *a, const char *b, const void *bias, char *c, void *workspace)
+static mr_status run_pieces(mr_product *p, const char *a, const char *b, const void *bias, char *c,
+                            void *workspace)
 {
     int64_t in = (int64_t)mr_dtype_bytes(p->spec.in), out = (int64_t)mr_dtype_bytes(p->spec.out);
     for (int64_t i = 0; i < p->pieces + (p->last != NULL) && !mr_interrupt_get(); i++)
-        MR_TRY(mr_product_run(i < p->pieces ? p->piece : p->last, a + i * p->step[0] * in, b + i * p->step[1] * in, bias,
-                              c + i * p->step[2] * out, workspace));
+        MR_TRY(mr_product_run(i < p->pieces ? p->piece : p->last, a + i * p->step[0] * in,
+                              b + i * p->step[1] * in, bias, c + i * p->step[2] * out, workspace));
     return MR_OK;
 }
 
-static dnnl_status_t onednn_part(mr_product *p, part *q, int64_t k, const char *a, const char *b, const void *bias, void *c, char *work)
+static dnnl_status_t onednn_part(mr_product *p, part *q, int64_t k, const char *a, const char *b,
+                                 const void *bias, void *c, char *work)
 {
     const mr_product_spec *s = &p->spec;
     size_t w = mr_dtype_bytes(s->in);
-    void *at_a = (char *)(uintptr_t)a + (size_t)(k * s->a_col) * w, *at_b = (char *)(uintptr_t)b + (size_t)(k * s->b_row) * w;
+    void *at_a = (char *)(uintptr_t)a + (size_t)(k * s->a_col) * w,
+         *at_b = (char *)(uintptr_t)b + (size_t)(k * s->b_row) * w;
     dnnl_status_t st;
     if (q->reorder) {
         dnnl_memory_set_data_handle(q->plain, at_b);
         at_b = work + p->packed_at;
         dnnl_memory_set_data_handle(q->b, at_b);
         dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, q->plain}, {DNNL_ARG_TO, q->b}};
-        if ((st = dnnl_primitive_execute(q->reorder, p->stream, 2, args)) != dnnl_success) return st;
+        if ((st = dnnl_primitive_execute(q->reorder, p->stream, 2, args)) != dnnl_success)
+            return st;
     } else {
         dnnl_memory_set_data_handle(q->b, at_b);
     }
     dnnl_memory_set_data_handle(q->a, at_a);
     dnnl_memory_set_data_handle(q->c, c);
-    dnnl_exec_arg_t args[5] = {{DNNL_ARG_SRC, q->a}, {DNNL_ARG_WEIGHTS, q->b}, {DNNL_ARG_DST, q->c}};
+    dnnl_exec_arg_t args[5] = {
+        {DNNL_ARG_SRC, q->a}, {DNNL_ARG_WEIGHTS, q->b}, {DNNL_ARG_DST, q->c}};
     int n = 3;
     if (q->bias) {
         dnnl_memory_set_data_handle(q->bias, (void *)(uintptr_t)bias);
@@ -283,35 +343,43 @@ static dnnl_status_t onednn_part(mr_product *p, part *q, int64_t k, const char *
 }
 
 /* All parts of the sum for one pass over columns. */
-static dnnl_status_t onednn_pass(mr_product *p, const char *a, const char *b, const void *bias, void *c, char *work)
+static dnnl_status_t onednn_pass(mr_product *p, const char *a, const char *b, const void *bias,
+                                 void *c, char *work)
 {
     dnnl_status_t st = onednn_part(p, &p->parts[FIRST], 0, a, b, bias, c, work);
     for (int64_t k = p->chunk; st == dnnl_success && k < p->spec.k; k += p->chunk)
-        st = onednn_part(p, &p->parts[p->spec.k - k >= p->chunk ? MIDDLE : LAST], k, a, b, NULL, c, work);
+        st = onednn_part(p, &p->parts[p->spec.k - k >= p->chunk ? MIDDLE : LAST], k, a, b, NULL, c,
+                         work);
     return st;
 }
 
-static dnnl_status_t onednn_run(mr_product *p, const void *a, const char *b, const void *bias, void *c, char *work)
+static dnnl_status_t onednn_run(mr_product *p, const void *a, const char *b, const void *bias,
+                                void *c, char *work)
 {
     const mr_product_spec *s = &p->spec;
     dnnl_status_t st = dnnl_success;
     // more than one pass: accumulating, so C is f32 and there is no bias
     for (int64_t n = 0; st == dnnl_success && n < s->n; n += p->columns)
-        st = onednn_pass(p, a, b + (size_t)(n * s->b_col) * mr_dtype_bytes(s->in), bias, (char *)c + (size_t)n * sizeof(float), work);
+        st = onednn_pass(p, a, b + (size_t)(n * s->b_col) * mr_dtype_bytes(s->in), bias,
+                         (char *)c + (size_t)n * sizeof(float), work);
     return st == dnnl_success ? dnnl_stream_wait(p->stream) : st;
 }
 #endif
 
-/* ---- either way -------------------------------------------------------------------------------------- */
+/* ---- either way ---- */
 
 mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_product **out)
 {
     mr_product *p;
     int isa = 0;
-    while (isa < 2 && strcmp(facts->isa, mr_isa_name(isa)) != 0) isa++;
-    if ((spec->in != MR_F32 && spec->in != MR_BF16) || (spec->out != spec->in && spec->out != MR_F32))
-        return mr_fail(MR_E_UNSUPPORTED, "products of %s into %s run on the naive row", mr_dtype_name(spec->in), mr_dtype_name(spec->out));
-    if (!MR_NEW(p)) return mr_fail_memory(sizeof *p);
+    while (isa < 2 && strcmp(facts->isa, mr_isa_name(isa)) != 0)
+        isa++;
+    if ((spec->in != MR_F32 && spec->in != MR_BF16) ||
+        (spec->out != spec->in && spec->out != MR_F32))
+        return mr_fail(MR_E_UNSUPPORTED, "products of %s into %s run on the naive row",
+                       mr_dtype_name(spec->in), mr_dtype_name(spec->out));
+    if (!MR_NEW(p))
+        return mr_fail_memory(sizeof *p);
     p->spec = *spec, p->isa = isa;
     double flop = 2.0 * (double)spec->batch * (double)spec->m * (double)spec->n * (double)spec->k;
     p->threads = flop < SERIAL_FLOP ? 1 : facts->threads;
@@ -323,16 +391,20 @@ mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_
         return MR_OK;
     }
 #ifdef MR_HAVE_ONEDNN
-    bool own = spec->in == MR_F32 && spec->batch == 1 && MR_MIN(spec->m, spec->n) >= 64 && (isa == 1 || flop >= LARGE_FLOP);
+    bool own = spec->in == MR_F32 && spec->batch == 1 && MR_MIN(spec->m, spec->n) >= 64 &&
+               (isa == 1 || flop >= LARGE_FLOP);
     bool library = isa > 0 && !own && (spec->in == MR_F32 || facts->bf16);
-    int64_t all = spec->batch > 1 ? spec->batch : spec->m, each = (int64_t)(PIECE_FLOP / MR_MAX(flop, 1.0) * (double)all);
+    int64_t all = spec->batch > 1 ? spec->batch : spec->m,
+            each = (int64_t)(PIECE_FLOP / MR_MAX(flop, 1.0) * (double)all);
     each = spec->batch > 1 ? MR_MAX(each, 1) : MR_MAX(each / 64 * 64, 64);
     if (library && flop > PIECE_FLOP && each < all) {
         mr_status st = cut(p, facts, each);
-        if (st != MR_OK) *out = NULL, mr_product_free(p);
+        if (st != MR_OK)
+            *out = NULL, mr_product_free(p);
         return st;
     }
-    if (library && onednn_init(p)) return MR_OK;
+    if (library && onednn_init(p))
+        return MR_OK;
     onednn_fini(p);
     *p = (mr_product){.spec = *spec, .isa = isa, .threads = p->threads};
 #endif
@@ -343,7 +415,8 @@ mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_
 
 void mr_product_free(mr_product *p)
 {
-    if (!p) return;
+    if (!p)
+        return;
 #ifdef MR_HAVE_ONEDNN
     mr_product_free(p->piece), mr_product_free(p->last);
     onednn_fini(p);
@@ -351,31 +424,58 @@ void mr_product_free(mr_product *p)
     mr_free(p);
 }
 
-size_t mr_product_workspace(const mr_product *p) { return p->workspace; }
-const char *mr_product_how(const mr_product *p) { return p->how; }
+size_t mr_product_workspace(const mr_product *p)
+{
+    return p->workspace;
+}
+const char *mr_product_how(const mr_product *p)
+{
+    return p->how;
+}
 
-mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void *bias, void *c, void *workspace)
+mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void *bias, void *c,
+                         void *workspace)
 {
     const mr_product_spec *s = &p->spec;
 #ifdef MR_HAVE_ONEDNN
-    if (p->piece) return run_pieces(p, a, b, bias, c, workspace);
+    if (p->piece)
+        return run_pieces(p, a, b, bias, c, workspace);
     if (p->onednn) {
         int before = set_team(p->threads);
         dnnl_status_t st = onednn_run(p, a, b, bias, c, workspace);
         set_team(before);
-        return st == dnnl_success ? MR_OK : mr_fail(MR_E_INTERNAL, "oneDNN product of [%lld, %lld] by [%lld, %lld] failed: status %d",
-                                                    (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n, (int)st);
+        return st == dnnl_success
+                   ? MR_OK
+                   : mr_fail(MR_E_INTERNAL,
+                             "oneDNN product of [%lld, %lld] by [%lld, %lld] failed: status %d",
+                             (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n,
+                             (int)st);
     }
 #endif
     static mr_gemm_fn *const own[] = {mr_gemm_base, mr_gemm_avx2, mr_gemm_avx512};
     size_t in = mr_dtype_bytes(s->in), to = mr_dtype_bytes(s->out);
     for (int64_t i = 0; i < s->batch; i++) {
-        mr_gemm g = {.m = s->m, .n = s->n, .k = s->k, .a_row = s->a_row, .a_col = s->a_col, .b_row = s->b_row, .b_col = s->b_col,
-                     .c_row = s->c_row, .a = (const char *)a + (size_t)(i * s->a_batch) * in, .b = (const char *)b + (size_t)(i * s->b_batch) * in,
-                     .bias = s->bias ? bias : NULL, .c = (char *)c + (size_t)(i * s->c_batch) * to, .workspace = workspace,
-                     .in = s->in, .out = s->out, .accumulate = s->accumulate, .threads = p->threads};
-        if (p->amx) mr_gemm_amx(&g);
-        else own[p->isa](&g);
+        mr_gemm g = {.m = s->m,
+                     .n = s->n,
+                     .k = s->k,
+                     .a_row = s->a_row,
+                     .a_col = s->a_col,
+                     .b_row = s->b_row,
+                     .b_col = s->b_col,
+                     .c_row = s->c_row,
+                     .a = (const char *)a + (size_t)(i * s->a_batch) * in,
+                     .b = (const char *)b + (size_t)(i * s->b_batch) * in,
+                     .bias = s->bias ? bias : NULL,
+                     .c = (char *)c + (size_t)(i * s->c_batch) * to,
+                     .workspace = workspace,
+                     .in = s->in,
+                     .out = s->out,
+                     .accumulate = s->accumulate,
+                     .threads = p->threads};
+        if (p->amx)
+            mr_gemm_amx(&g);
+        else
+            own[p->isa](&g);
     }
     return MR_OK;
 }

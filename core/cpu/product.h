@@ -1,6 +1,7 @@
-/* product: C = A B (+ C) (+ bias) for matrices with strides: oneDNN where it is built in, serves the
- * types and is not slower than the own kernels of isa/gemm.c and isa/amx_gemm.c, else those. One object per node: made once from shapes, then run.
- * Results depend on shapes, instruction set and team size only. Licence: Apache-2.0 */
+/* product: C = A B (+ C) (+ bias) for matrices with strides: oneDNN where it is built in, serves
+ * the types and is not slower than the own kernels of isa/gemm.c and isa/amx_gemm.c, else those.
+ * One object per node: made once from shapes, then run. Results depend on shapes, instruction set
+ * and team size only. Licence: Apache-2.0 */
 #ifndef MR_PRODUCT_H
 #define MR_PRODUCT_H
 
@@ -13,26 +14,29 @@ typedef struct mr_product_spec {
     int64_t a_batch, a_row, a_col;
     int64_t b_batch, b_row, b_col;
     int64_t c_batch, c_row;
-    mr_dtype in, out;            /* out: like in, or f32 */
-    bool bias;                   /* [n], dtype of in; not with accumulate */
-    bool accumulate;             /* C += A B; out is f32 */
+    mr_dtype in, out; /* out: like in, or f32 */
+    bool bias;        /* [n], dtype of in; not with accumulate */
+    bool accumulate;  /* C += A B; out is f32 */
 } mr_product_spec;
 
 typedef struct mr_product mr_product;
-/* Owns: caller frees (also a NULL). facts: instruction set of own kernels ("base" takes them always),
- * team of every run, whether bf16 may go to oneDNN. Errors: MR_E_MEMORY; MR_E_UNSUPPORTED for other dtypes. */
+/* Owns: caller frees (also a NULL). facts: instruction set of own kernels ("base" takes them
+ * always), team of every run, whether bf16 may go to oneDNN. Errors: MR_E_MEMORY; MR_E_UNSUPPORTED
+ * for other dtypes. */
 mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_product **out);
 void mr_product_free(mr_product *p);
-size_t mr_product_workspace(const mr_product *p);      /* bytes */
-const char *mr_product_how(const mr_product *p);       /* "onednn brg:avx512_core_amx_bf16", "own avx2"; lent */
+size_t mr_product_workspace(const mr_product *p); /* bytes */
+const char *mr_product_how(
+    const mr_product *p); /* "onednn brg:avx512_core_amx_bf16", "own avx2"; lent */
 /* One run; one at a time per object. */
-mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void *bias, void *c, void *workspace);
+mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void *bias, void *c,
+                         void *workspace);
 
 /* The own kernel, one per instruction set (isa/gemm.c): one matrix, any strides.
  * workspace: mr_gemm_workspace() bytes. */
 typedef struct mr_gemm {
     int64_t m, n, k, a_row, a_col, b_row, b_col, c_row;
-    const void *a, *b, *bias;    /* bias [n] of dtype `in` or NULL */
+    const void *a, *b, *bias; /* bias [n] of dtype `in` or NULL */
     void *c, *workspace;
     mr_dtype in, out;
     bool accumulate;
@@ -43,10 +47,11 @@ mr_gemm_fn mr_gemm_base, mr_gemm_avx2, mr_gemm_avx512;
 size_t mr_gemm_workspace(const mr_product_spec *s, int threads);
 
 /* The own product of bf16 on AMX tiles (isa/amx_gemm.c), faster than oneDNN 2.6 where it fits: one
- * matrix, a dense dimension in each operand. workspace: b_bytes + threads * own_bytes of its plan. */
+ * matrix, a dense dimension in each operand. workspace: b_bytes + threads * own_bytes of its
+ * plan. */
 typedef struct mr_gemm_amx_sizes {
-    int64_t rows;                /* of C per task */
-    size_t b_bytes, own_bytes;   /* packed B; scratch of one worker */
+    int64_t rows;              /* of C per task */
+    size_t b_bytes, own_bytes; /* packed B; scratch of one worker */
 } mr_gemm_amx_sizes;
 bool mr_gemm_amx_fits(const mr_product_spec *spec);
 mr_gemm_amx_sizes mr_gemm_amx_plan(int64_t m, int64_t n, int64_t k, int threads);

@@ -21,17 +21,20 @@ void mr_rows_seek(const mr_rows *rows, int64_t row, mr_rows_pos *pos)
         int64_t dim = MR_MAX(l->dim[k], 1);
         pos->index[k] = row % dim;
         row /= dim;
-        for (int a = 0; a < l->n_args; a++) pos->at[a] += pos->index[k] * l->stride[a][k];
+        for (int a = 0; a < l->n_args; a++)
+            pos->at[a] += pos->index[k] * l->stride[a][k];
     }
 }
 
 void mr_desc_dense_like(const mr_desc *like, mr_desc *out)
 {
     int last = out->rank - 1, order[MR_MAX_RANK];
-    if (last < 0) return;
+    if (last < 0)
+        return;
     for (int k = 0; k < last; k++) {
         int j = k;
-        for (; j > 0 && like->stride[order[j - 1]] < like->stride[k]; j--) order[j] = order[j - 1];
+        for (; j > 0 && like->stride[order[j - 1]] < like->stride[k]; j--)
+            order[j] = order[j - 1];
         order[j] = k;
     }
     out->stride[last] = 1;

@@ -1,7 +1,8 @@
 /* rows: walk the rows (last dimension) of several views of one shape together; element access for
  * naive rows; dense strides in another view's order.
  *
- * Plain data and inline steps: kernels hold a position per chunk. Threads: any. Licence: Apache-2.0 */
+ * Plain data and inline steps: kernels hold a position per chunk. Threads: any. Licence:
+ * Apache-2.0 */
 #ifndef MR_ROWS_H
 #define MR_ROWS_H
 
@@ -10,7 +11,7 @@
 /* A loop over the dimensions before the last, ordered and merged as mr_loop_init does. */
 typedef struct mr_rows {
     mr_loop loop;
-    int64_t count;                   /* rows in all */
+    int64_t count; /* rows in all */
 } mr_rows;
 /* `descs` have equal leading dimensions; the last may differ in length. n_args <= MR_LOOP_ARGS. */
 void mr_rows_init(mr_rows *rows, const mr_desc *const *descs, int n_args);
@@ -24,9 +25,12 @@ static inline void mr_rows_next(const mr_rows *rows, mr_rows_pos *pos)
 {
     const mr_loop *l = &rows->loop;
     for (int k = l->rank - 1; k >= 0; k--) {
-        for (int a = 0; a < l->n_args; a++) pos->at[a] += l->stride[a][k];
-        if (++pos->index[k] < l->dim[k]) return;
-        for (int a = 0; a < l->n_args; a++) pos->at[a] -= l->dim[k] * l->stride[a][k];
+        for (int a = 0; a < l->n_args; a++)
+            pos->at[a] += l->stride[a][k];
+        if (++pos->index[k] < l->dim[k])
+            return;
+        for (int a = 0; a < l->n_args; a++)
+            pos->at[a] -= l->dim[k] * l->stride[a][k];
         pos->index[k] = 0;
     }
 }
@@ -40,11 +44,15 @@ static inline double *mr_el(const mr_view *v, int64_t a, int64_t b, int64_t c, i
 {
     const int64_t i[5] = {a, b, c, d, e};
     int64_t at = 0;
-    for (int k = 0; k < v->desc.rank && k < 5; k++) at += i[k] * v->desc.stride[k];
+    for (int k = 0; k < v->desc.rank && k < 5; k++)
+        at += i[k] * v->desc.stride[k];
     return (double *)v->data + at;
 }
 
 /* An optional argument that was given. */
-static inline bool mr_given(const mr_view *v) { return v->desc.rank >= 0; }
+static inline bool mr_given(const mr_view *v)
+{
+    return v->desc.rank >= 0;
+}
 
 #endif

@@ -28,31 +28,80 @@
 
 typedef __m512 vf;
 enum { VF_LANES = 16 };
-VF_INLINE __mmask16 vf_mask(int64_t n) { return (__mmask16)((1u << n) - 1u); }
-VF_INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
-VF_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
-VF_INLINE vf vf_loadn(const float *p, int64_t n) { return _mm512_maskz_loadu_ps(vf_mask(n), p); }
-VF_INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
-VF_INLINE void vf_storen(float *p, vf x, int64_t n) { _mm512_mask_storeu_ps(p, vf_mask(n), x); }
-VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
-VF_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
-VF_INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
-VF_INLINE vf vf_sqrt(vf a) { return _mm512_sqrt_ps(a); }
-VF_INLINE vf vf_from_bits(__m256i x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)); }
+VF_INLINE __mmask16 vf_mask(int64_t n)
+{
+    return (__mmask16)((1u << n) - 1u);
+}
+VF_INLINE vf vf_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+VF_INLINE vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+VF_INLINE vf vf_loadn(const float *p, int64_t n)
+{
+    return _mm512_maskz_loadu_ps(vf_mask(n), p);
+}
+VF_INLINE void vf_store(float *p, vf x)
+{
+    _mm512_storeu_ps(p, x);
+}
+VF_INLINE void vf_storen(float *p, vf x, int64_t n)
+{
+    _mm512_mask_storeu_ps(p, vf_mask(n), x);
+}
+VF_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+VF_INLINE vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+VF_INLINE vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+VF_INLINE vf vf_sqrt(vf a)
+{
+    return _mm512_sqrt_ps(a);
+}
+VF_INLINE vf vf_from_bits(__m256i x)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
 VF_INLINE __m256i vf_to_bits(vf x)
 {
     // a NaN is not rounded but made quiet, so that it stays one
-    __m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i u = _mm512_castps_si512(x),
+            odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     __m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
     r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16));
 }
-VF_INLINE vf vf_bload(const uint16_t *p) { return vf_from_bits(_mm256_loadu_si256((const __m256i *)p)); }
-VF_INLINE vf vf_bloadn(const uint16_t *p, int64_t n) { return vf_from_bits(_mm256_maskz_loadu_epi16(vf_mask(n), p)); }
-VF_INLINE void vf_bstore(uint16_t *p, vf x) { _mm256_storeu_si256((__m256i *)p, vf_to_bits(x)); }
-VF_INLINE void vf_bstoren(uint16_t *p, vf x, int64_t n) { _mm256_mask_storeu_epi16(p, vf_mask(n), vf_to_bits(x)); }
-VF_INLINE vf vf_scale2(vf p, vf n) { return _mm512_scalef_ps(p, n); }
+VF_INLINE vf vf_bload(const uint16_t *p)
+{
+    return vf_from_bits(_mm256_loadu_si256((const __m256i *)p));
+}
+VF_INLINE vf vf_bloadn(const uint16_t *p, int64_t n)
+{
+    return vf_from_bits(_mm256_maskz_loadu_epi16(vf_mask(n), p));
+}
+VF_INLINE void vf_bstore(uint16_t *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)p, vf_to_bits(x));
+}
+VF_INLINE void vf_bstoren(uint16_t *p, vf x, int64_t n)
+{
+    _mm256_mask_storeu_epi16(p, vf_mask(n), vf_to_bits(x));
+}
+VF_INLINE vf vf_scale2(vf p, vf n)
+{
+    return _mm512_scalef_ps(p, n);
+}
 VF_INLINE vf vf_recip(vf x)
 {
     vf r = _mm512_rcp14_ps(x);
@@ -74,33 +123,70 @@ VF_INLINE __m256i vf_mask(int64_t n)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-VF_INLINE vf vf_set(float x) { return _mm256_set1_ps(x); }
-VF_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
-VF_INLINE vf vf_loadn(const float *p, int64_t n) { return _mm256_maskload_ps(p, vf_mask(n)); }
-VF_INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
-VF_INLINE void vf_storen(float *p, vf x, int64_t n) { _mm256_maskstore_ps(p, vf_mask(n), x); }
-VF_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-VF_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
-VF_INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
-VF_INLINE vf vf_sqrt(vf a) { return _mm256_sqrt_ps(a); }
-VF_INLINE vf vf_from_bits(__m128i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
+VF_INLINE vf vf_set(float x)
+{
+    return _mm256_set1_ps(x);
+}
+VF_INLINE vf vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+VF_INLINE vf vf_loadn(const float *p, int64_t n)
+{
+    return _mm256_maskload_ps(p, vf_mask(n));
+}
+VF_INLINE void vf_store(float *p, vf x)
+{
+    _mm256_storeu_ps(p, x);
+}
+VF_INLINE void vf_storen(float *p, vf x, int64_t n)
+{
+    _mm256_maskstore_ps(p, vf_mask(n), x);
+}
+VF_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+VF_INLINE vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+VF_INLINE vf vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+VF_INLINE vf vf_sqrt(vf a)
+{
+    return _mm256_sqrt_ps(a);
+}
+VF_INLINE vf vf_from_bits(__m128i x)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
 VF_INLINE __m128i vf_to_bits(vf x)
 {
     __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
     __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-    __m256i r = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
+    __m256i r = _mm256_srli_epi32(
+        _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     r = _mm256_blendv_epi8(r, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
     return _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
 }
-VF_INLINE vf vf_bload(const uint16_t *p) { return vf_from_bits(_mm_loadu_si128((const __m128i *)p)); }
+VF_INLINE vf vf_bload(const uint16_t *p)
+{
+    return vf_from_bits(_mm_loadu_si128((const __m128i *)p));
+}
 VF_INLINE vf vf_bloadn(const uint16_t *p, int64_t n)
 {
     uint16_t t[8] = {0};
     memcpy(t, p, (size_t)n * 2);
     return vf_bload(t);
 }
-VF_INLINE void vf_bstore(uint16_t *p, vf x) { _mm_storeu_si128((__m128i *)p, vf_to_bits(x)); }
+VF_INLINE void vf_bstore(uint16_t *p, vf x)
+{
+    _mm_storeu_si128((__m128i *)p, vf_to_bits(x));
+}
 VF_INLINE void vf_bstoren(uint16_t *p, vf x, int64_t n)
 {
     uint16_t t[8];
@@ -110,7 +196,8 @@ VF_INLINE void vf_bstoren(uint16_t *p, vf x, int64_t n)
 VF_INLINE vf vf_scale2(vf p, vf n)
 {
     // two factors, so that neither end of the range overflows the exponent field
-    __m256i k = _mm256_cvtps_epi32(n), a = _mm256_srai_epi32(k, 1), b = _mm256_sub_epi32(k, a), bias = _mm256_set1_epi32(127);
+    __m256i k = _mm256_cvtps_epi32(n), a = _mm256_srai_epi32(k, 1), b = _mm256_sub_epi32(k, a),
+            bias = _mm256_set1_epi32(127);
     p = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(a, bias), 23)));
     return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(b, bias), 23)));
 }
@@ -126,7 +213,10 @@ VF_INLINE float vf_sum(vf x)
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vf_int __attribute__((vector_size(16)));
 enum { VF_LANES = 4 };
-VF_INLINE vf vf_set(float x) { return (vf){x, x, x, x}; }
+VF_INLINE vf vf_set(float x)
+{
+    return (vf){x, x, x, x};
+}
 VF_INLINE vf vf_loadn(const float *p, int64_t n)
 {
     vf x = {0};
@@ -139,12 +229,30 @@ VF_INLINE vf vf_load(const float *p)
     memcpy(&x, p, sizeof x);
     return x;
 }
-VF_INLINE void vf_store(float *p, vf x) { memcpy(p, &x, sizeof x); }
-VF_INLINE void vf_storen(float *p, vf x, int64_t n) { memcpy(p, &x, (size_t)n * 4); }
-VF_INLINE vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
-VF_INLINE vf vf_pick(vf_int mask, vf a, vf b) { return (vf)(((vf_int)a & mask) | ((vf_int)b & ~mask)); }
-VF_INLINE vf vf_max(vf a, vf b) { return vf_pick(a > b, a, b); }
-VF_INLINE vf vf_min(vf a, vf b) { return vf_pick(a < b, a, b); }
+VF_INLINE void vf_store(float *p, vf x)
+{
+    memcpy(p, &x, sizeof x);
+}
+VF_INLINE void vf_storen(float *p, vf x, int64_t n)
+{
+    memcpy(p, &x, (size_t)n * 4);
+}
+VF_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return a * b + c;
+}
+VF_INLINE vf vf_pick(vf_int mask, vf a, vf b)
+{
+    return (vf)(((vf_int)a & mask) | ((vf_int)b & ~mask));
+}
+VF_INLINE vf vf_max(vf a, vf b)
+{
+    return vf_pick(a > b, a, b);
+}
+VF_INLINE vf vf_min(vf a, vf b)
+{
+    return vf_pick(a < b, a, b);
+}
 VF_INLINE vf vf_sqrt(vf a)
 {
 #if defined(__SSE2__)
@@ -156,34 +264,52 @@ VF_INLINE vf vf_sqrt(vf a)
 VF_INLINE vf vf_bloadn(const uint16_t *p, int64_t n)
 {
     vf x = {0};
-    for (int64_t i = 0; i < n; i++) x[i] = mr_bf16_to_f32(p[i]);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = mr_bf16_to_f32(p[i]);
     return x;
 }
-VF_INLINE vf vf_bload(const uint16_t *p) { return vf_bloadn(p, 4); }
+VF_INLINE vf vf_bload(const uint16_t *p)
+{
+    return vf_bloadn(p, 4);
+}
 VF_INLINE void vf_bstoren(uint16_t *p, vf x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) p[i] = mr_f32_to_bf16(x[i]);
+    for (int64_t i = 0; i < n; i++)
+        p[i] = mr_f32_to_bf16(x[i]);
 }
-VF_INLINE void vf_bstore(uint16_t *p, vf x) { vf_bstoren(p, x, 4); }
+VF_INLINE void vf_bstore(uint16_t *p, vf x)
+{
+    vf_bstoren(p, x, 4);
+}
 VF_INLINE vf vf_scale2(vf p, vf n)
 {
     vf_int k = __builtin_convertvector(n, vf_int), a = k >> 1, b = k - a;
     return p * (vf)((a + 127) << 23) * (vf)((b + 127) << 23);
 }
-VF_INLINE float vf_sum(vf x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+VF_INLINE float vf_sum(vf x)
+{
+    return (x[0] + x[2]) + (x[1] + x[3]);
+}
 
 #endif
 
 #if !defined(__AVX512F__)
-VF_INLINE vf vf_recip(vf x) { return vf_set(1.0f) / x; }
+VF_INLINE vf vf_recip(vf x)
+{
+    return vf_set(1.0f) / x;
+}
 #endif
-VF_INLINE vf vf_zero(void) { return vf_set(0); }
+VF_INLINE vf vf_zero(void)
+{
+    return vf_set(0);
+}
 VF_INLINE float vf_hmax(vf x)
 {
     float t[VF_LANES], m;
     vf_store(t, x);
     m = t[0];
-    for (int i = 1; i < VF_LANES; i++) m = t[i] > m ? t[i] : m;
+    for (int i = 1; i < VF_LANES; i++)
+        m = t[i] > m ? t[i] : m;
     return m;
 }
 
@@ -204,9 +330,12 @@ VF_INLINE vf vf_exp(vf x)
     return vf_scale2(p, n);
 }
 /* 1 / (1 + e^-x); e^-x is kept finite for vf_recip */
-VF_INLINE vf vf_sigmoid(vf x) { return vf_recip(vf_set(1.0f) + vf_exp(vf_min(vf_set(87.0f), vf_zero() - x))); }
+VF_INLINE vf vf_sigmoid(vf x)
+{
+    return vf_recip(vf_set(1.0f) + vf_exp(vf_min(vf_set(87.0f), vf_zero() - x)));
+}
 
-/* ---- arrays of f32 or bf16 ------------------------------------------------------------------ */
+/* ---- arrays of f32 or bf16 ---- */
 
 VF_INLINE vf vf_ld(const void *p, int64_t i, mr_dtype t)
 {
@@ -218,13 +347,17 @@ VF_INLINE vf vf_ldn(const void *p, int64_t i, int64_t n, mr_dtype t)
 }
 VF_INLINE void vf_st(void *p, int64_t i, vf x, mr_dtype t)
 {
-    if (t == MR_BF16) vf_bstore((uint16_t *)p + i, x);
-    else vf_store((float *)p + i, x);
+    if (t == MR_BF16)
+        vf_bstore((uint16_t *)p + i, x);
+    else
+        vf_store((float *)p + i, x);
 }
 VF_INLINE void vf_stn(void *p, int64_t i, vf x, int64_t n, mr_dtype t)
 {
-    if (t == MR_BF16) vf_bstoren((uint16_t *)p + i, x, n);
-    else vf_storen((float *)p + i, x, n);
+    if (t == MR_BF16)
+        vf_bstoren((uint16_t *)p + i, x, n);
+    else
+        vf_storen((float *)p + i, x, n);
 }
 /* One element. */
 VF_INLINE float vf_get(const void *p, int64_t i, mr_dtype t)
@@ -233,28 +366,36 @@ VF_INLINE float vf_get(const void *p, int64_t i, mr_dtype t)
 }
 VF_INLINE void vf_put(void *p, int64_t i, float x, mr_dtype t)
 {
-    if (t == MR_BF16) ((uint16_t *)p)[i] = mr_f32_to_bf16(x);
-    else ((float *)p)[i] = x;
+    if (t == MR_BF16)
+        ((uint16_t *)p)[i] = mr_f32_to_bf16(x);
+    else
+        ((float *)p)[i] = x;
 }
 /* n <= VF_LANES elements that lie `step` apart (1: a plain load, 0: one element in all lanes). */
 VF_INLINE vf vf_ldx(const void *p, int64_t i, int64_t step, int64_t n, mr_dtype t)
 {
-    if (step == 1) return n == VF_LANES ? vf_ld(p, i, t) : vf_ldn(p, i, n, t);
-    if (step == 0) return vf_set(vf_get(p, i, t));
+    if (step == 1)
+        return n == VF_LANES ? vf_ld(p, i, t) : vf_ldn(p, i, n, t);
+    if (step == 0)
+        return vf_set(vf_get(p, i, t));
     float x[VF_LANES] = {0};
-    for (int64_t k = 0; k < n; k++) x[k] = vf_get(p, i + k * step, t);
+    for (int64_t k = 0; k < n; k++)
+        x[k] = vf_get(p, i + k * step, t);
     return vf_load(x);
 }
 VF_INLINE void vf_stx(void *p, int64_t i, int64_t step, vf x, int64_t n, mr_dtype t)
 {
     if (step == 1) {
-        if (n == VF_LANES) vf_st(p, i, x, t);
-        else vf_stn(p, i, x, n, t);
+        if (n == VF_LANES)
+            vf_st(p, i, x, t);
+        else
+            vf_stn(p, i, x, n, t);
         return;
     }
     float y[VF_LANES];
     vf_store(y, x);
-    for (int64_t k = 0; k < n; k++) vf_put(p, i + k * step, y[k], t);
+    for (int64_t k = 0; k < n; k++)
+        vf_put(p, i + k * step, y[k], t);
 }
 
 #endif

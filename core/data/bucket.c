@@ -1,5 +1,6 @@
 /* data: which bucket a sample enters. Ref: dataplane 4.2; Open-Sora 1.2 Bucket.get_bucket_id with
- * draws from the sample's key: U(purpose, key) = mix(seed, epoch, purpose, key_lo). Licence: Apache-2.0 */
+ * draws from the sample's key: U(purpose, key) = mix(seed, epoch, purpose, key_lo). Licence:
+ * Apache-2.0 */
 #include "data/bucket.h"
 
 #include <math.h>
@@ -64,7 +65,8 @@ static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *
     to->pixels = from->pixels, to->n_aspects = from->n_aspects, to->n_lengths = from->n_lengths;
     to->aspects = mr_arena_alloc(&r->arena, sizeof *to->aspects * (size_t)from->n_aspects);
     to->lengths = mr_arena_alloc(&r->arena, sizeof *to->lengths * (size_t)from->n_lengths);
-    if (!to->name || !to->aspects || !to->lengths) return mr_fail_memory(0);
+    if (!to->name || !to->aspects || !to->lengths)
+        return mr_fail_memory(0);
     memcpy(to->aspects, from->aspects, sizeof *to->aspects * (size_t)from->n_aspects);
     for (int32_t a = 0; a < from->n_aspects; a++)
         if (from->aspects[a].height < MR_CLIP_SIDE_MIN ||
@@ -136,7 +138,8 @@ mr_status mr_bucket_rule_new(const mr_bucket_resolution *from, int32_t n, int32_
             "bucket_config is empty; expected resolution -> frames -> {probability, batch size}");
     if (interval < 1)
         return mr_fail(MR_E_RECIPE, "frame_interval is %d; expected 1 or more", interval);
-    if (!MR_NEW(r)) return mr_fail_memory(sizeof *r);
+    if (!MR_NEW(r))
+        return mr_fail_memory(sizeof *r);
     mr_arena_init(&r->arena);
     r->n = n, r->interval = interval, r->compat = compat;
     r->resolutions = mr_arena_alloc(&r->arena, sizeof *r->resolutions * (size_t)n);
@@ -147,22 +150,37 @@ mr_status mr_bucket_rule_new(const mr_bucket_resolution *from, int32_t n, int32_
         sort_rule(r);
         st = number_buckets(r);
     }
-    if (st == MR_OK) *out = r;
-    else mr_bucket_rule_free(r);
+    if (st == MR_OK)
+        *out = r;
+    else
+        mr_bucket_rule_free(r);
     return st;
 }
 
 void mr_bucket_rule_free(mr_bucket_rule *r)
 {
-    if (!r) return;
+    if (!r)
+        return;
     mr_arena_fini(&r->arena);
     mr_free(r);
 }
 
-int32_t mr_bucket_rule_count(const mr_bucket_rule *r) { return r->count; }
-mr_bucket mr_bucket_rule_get(const mr_bucket_rule *r, int32_t bucket) { return r->buckets[bucket]; }
-int32_t mr_bucket_rule_interval(const mr_bucket_rule *r) { return r->interval; }
-uint64_t mr_bucket_rule_hash(const mr_bucket_rule *r) { return r->hash; }
+int32_t mr_bucket_rule_count(const mr_bucket_rule *r)
+{
+    return r->count;
+}
+mr_bucket mr_bucket_rule_get(const mr_bucket_rule *r, int32_t bucket)
+{
+    return r->buckets[bucket];
+}
+int32_t mr_bucket_rule_interval(const mr_bucket_rule *r)
+{
+    return r->interval;
+}
+uint64_t mr_bucket_rule_hash(const mr_bucket_rule *r)
+{
+    return r->hash;
+}
 
 static bool below(uint64_t seed, uint64_t epoch, uint64_t purpose, uint64_t key, double p)
 {
@@ -172,7 +190,8 @@ static bool below(uint64_t seed, uint64_t epoch, uint64_t purpose, uint64_t key,
 
 bool bucket_fits(const mr_bucket_rule *r, const bucket_length *l, int64_t have)
 {
-    if (have == 1 || l->frames == 1) return have == 1 && l->frames == 1;
+    if (have == 1 || l->frames == 1)
+        return have == 1 && l->frames == 1;
     return r->compat ? have > (int64_t)l->frames * r->interval
                      : have >= (int64_t)(l->frames - 1) * r->interval + 1;
 }
@@ -183,7 +202,8 @@ static int32_t nearest_aspect(const bucket_resolution *res, const mr_hot *hot)
     int32_t at = 0;
     for (int32_t a = 0; a < res->n_aspects; a++) {
         double off = fabs(res->aspects[a].ratio - ratio);
-        if (off < best) best = off, at = a;
+        if (off < best)
+            best = off, at = a;
     }
     return at;
 }
@@ -195,14 +215,18 @@ int32_t mr_bucket_rule_assign(const mr_bucket_rule *r, uint64_t seed, uint64_t e
     *why = MR_DROP_SMALL;
     for (int32_t i = 0; i < r->n; i++) {
         const bucket_resolution *res = &r->resolutions[i];
-        if (pixels < 0.8 * res->pixels) continue;
-        if (*why == MR_DROP_SMALL) *why = hot->frames == 1 ? MR_DROP_IMAGE : MR_DROP_SHORT;
+        if (pixels < 0.8 * res->pixels)
+            continue;
+        if (*why == MR_DROP_SMALL)
+            *why = hot->frames == 1 ? MR_DROP_IMAGE : MR_DROP_SHORT;
         for (int32_t l = 0; l < res->n_lengths; l++) {
             const bucket_length *len = &res->lengths[l];
-            if (!bucket_fits(r, len, hot->frames)) continue;
+            if (!bucket_fits(r, len, hot->frames))
+                continue;
             *why = MR_DROP_CHANCE;
             // not tried: on to shorter ones; tried and not kept: on to the next resolution
-            if (!below(seed, epoch, len->try_word, hot->key_lo, len->tries)) continue;
+            if (!below(seed, epoch, len->try_word, hot->key_lo, len->tries))
+                continue;
             if (below(seed, epoch, len->keep_word, hot->key_lo, len->keep))
                 return len->first + nearest_aspect(res, hot);
             break;

@@ -5,9 +5,9 @@
 #include "data/data.h"
 
 typedef struct bucket_length {
-    int32_t frames, batch, first;   /* first: bucket number of the first aspect */
+    int32_t frames, batch, first; /* first: bucket number of the first aspect */
     double keep, tries;
-    uint64_t try_word, keep_word;   /* purposes of the two draws */
+    uint64_t try_word, keep_word; /* purposes of the two draws */
 } bucket_length;
 
 typedef struct bucket_resolution {
@@ -15,12 +15,12 @@ typedef struct bucket_resolution {
     double pixels;
     mr_bucket_aspect *aspects;
     int32_t n_aspects, n_lengths;
-    bucket_length *lengths;                /* long to short */
+    bucket_length *lengths; /* long to short */
 } bucket_resolution;
 
 struct mr_bucket_rule {
     mr_arena arena;
-    bucket_resolution *resolutions;        /* high to low */
+    bucket_resolution *resolutions; /* high to low */
     int32_t n, interval, count;
     bool compat;
     mr_bucket *buckets;

@@ -47,17 +47,19 @@ static bool fits(const mr_index_builder *b, size_t more)
     return need + need / 4 < b->map_bytes;
 }
 
-// before a row: the map grows between transactions, so that none ever finds it full. All tables hold
-// the same rows at each commit.
+// before a row: the map grows between transactions, so that none ever finds it full. All tables
+// hold the same rows at each commit.
 static mr_status reserve(mr_index_builder *b, size_t more)
 {
     if (b->built.rows - b->committed_rows < b->commit_rows &&
         mr_now_s() - b->committed_s < COMMIT_S && fits(b, more))
         return MR_OK;
     MR_TRY(commit(b));
-    while (!fits(b, more)) b->map_bytes *= 2;
+    while (!fits(b, more))
+        b->map_bytes *= 2;
     int err = mdb_env_set_mapsize(b->env, b->map_bytes);
-    if (err) return data_fail_mdb(b->tmp, "enlarge", err);
+    if (err)
+        return data_fail_mdb(b->tmp, "enlarge", err);
     return begin(b);
 }
 
@@ -82,17 +84,24 @@ static mr_status builder_open(mr_index_builder *b)
 {
     b->ours = true;
     MR_TRY(mr_dir_make(b->tmp));
-    while (!fits(b, 0)) b->map_bytes *= 2;
+    while (!fits(b, 0))
+        b->map_bytes *= 2;
     int err = mdb_env_create(&b->env);
-    if (!err) err = mdb_env_set_maxdbs(b->env, 64);
-    if (!err) err = mdb_env_set_mapsize(b->env, b->map_bytes);
+    if (!err)
+        err = mdb_env_set_maxdbs(b->env, 64);
+    if (!err)
+        err = mdb_env_set_mapsize(b->env, b->map_bytes);
     // nobody else knows this directory: no lock file
-    if (!err) err = mdb_env_open(b->env, b->tmp, MDB_NOLOCK, 0644);
-    if (err) return data_fail_mdb(b->tmp, "create", err);
+    if (!err)
+        err = mdb_env_open(b->env, b->tmp, MDB_NOLOCK, 0644);
+    if (err)
+        return data_fail_mdb(b->tmp, "create", err);
     bool taken = b->used_bytes > 0;
-    if (taken) MR_TRY(data_builder_whole(b));
+    if (taken)
+        MR_TRY(data_builder_whole(b));
     MR_TRY(begin(b));
-    if (taken) MR_TRY(data_builder_reload(b));
+    if (taken)
+        MR_TRY(data_builder_reload(b));
     MR_TRY(mr_index_builder_meta(b, "format", DATA_FORMAT));
     MR_TRY(mr_index_builder_meta(b, "state", "building"));
     return mr_index_builder_meta(
@@ -106,9 +115,11 @@ mr_status mr_index_builder_new(const char *path, const mr_index_options *options
 {
     const mr_index_options o = options ? *options : (mr_index_options){0};
     mr_index_builder *b;
-    if (!MR_NEW(b)) return mr_fail_memory(sizeof *b);
+    if (!MR_NEW(b))
+        return mr_fail_memory(sizeof *b);
     size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
     b->map_bytes = o.map_bytes ? o.map_bytes : (size_t)1 << 30;
     b->commit_rows = o.commit_rows ? o.commit_rows : COMMIT_ROWS;
     b->resume = o.resume;
@@ -118,21 +129,30 @@ mr_status mr_index_builder_new(const char *path, const mr_index_options *options
     snprintf(b->tmp, sizeof b->tmp, "%s.tmp-%ld", b->path, (long)getpid());
     if (st == MR_OK && !(b->chunk = mr_calloc(MR_HOT_ROWS, sizeof *b->chunk)))
         st = mr_fail_memory(MR_HOT_ROWS * sizeof *b->chunk);
-    if (st == MR_OK) st = data_builder_leftovers(b);
-    if (st == MR_OK) st = builder_open(b);
-    if (st == MR_OK) *out = b;
-    else mr_index_builder_free(b);
+    if (st == MR_OK)
+        st = data_builder_leftovers(b);
+    if (st == MR_OK)
+        st = builder_open(b);
+    if (st == MR_OK)
+        *out = b;
+    else
+        mr_index_builder_free(b);
     return st;
 }
 
-mr_index_built mr_index_builder_built(const mr_index_builder *b) { return b->built; }
+mr_index_built mr_index_builder_built(const mr_index_builder *b)
+{
+    return b->built;
+}
 
 mr_status mr_index_builder_text(mr_index_builder *b, const char *name, char **text)
 {
     MDB_val k = {strlen(name), (void *)(uintptr_t)name}, v;
     int err = mdb_get(b->txn, b->tables[DATA_META], &k, &v);
-    if (err) return data_fail_mdb(b->tmp, name, err);
-    if (!(*text = mr_alloc(v.mv_size + 1))) return mr_fail_memory(v.mv_size);
+    if (err)
+        return data_fail_mdb(b->tmp, name, err);
+    if (!(*text = mr_alloc(v.mv_size + 1)))
+        return mr_fail_memory(v.mv_size);
     memcpy(*text, v.mv_data, v.mv_size);
     (*text)[v.mv_size] = 0;
     return MR_OK;
@@ -159,7 +179,8 @@ static mr_status put_chunk(mr_index_builder *b, uint32_t chunk, size_t n)
     p->n = 0, p->failed = false;
     data_put(p, b->chunk, bytes);
     data_put_int(p, mr_hash64(b->chunk, bytes), 8);
-    if (p->failed) return mr_fail_memory(bytes);
+    if (p->failed)
+        return mr_fail_memory(bytes);
     return put(b, DATA_HOT, &chunk, sizeof chunk, p->bytes, p->n, MDB_APPEND);
 }
 
@@ -168,7 +189,8 @@ mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *given)
     mr_row row = *given;
     row.id = b->built.rows;
     size_t texts = strlen(row.path) + 512 + (size_t)row.info.n_keys * 10;
-    for (int32_t c = 0; c < row.n_captions; c++) texts += strlen(row.captions[c].text) + 300;
+    for (int32_t c = 0; c < row.n_captions; c++)
+        texts += strlen(row.captions[c].text) + 300;
     MR_TRY(reserve(b, texts * 2 + (MR_HOT_ROWS * sizeof(mr_hot))));
     MR_TRY(data_pack_row(&b->pack, &row));
     MR_TRY(put(b, DATA_ROW, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
@@ -235,12 +257,15 @@ static mr_status put_roots(mr_index_builder *b)
     data_pack p = {0};
     MR_TRY(data_path_absolute(b->path, beside));
     char *slash = strrchr(beside, '/');
-    if (slash) *slash = 0;
+    if (slash)
+        *slash = 0;
     size_t n = strlen(beside);
     for (int i = 0; i < b->n_roots; i++) {
         const char *root = b->roots[i];
-        if (strcmp(root, beside) == 0) root = ".";
-        else if (strncmp(root, beside, n) == 0 && root[n] == '/') root += n + 1;
+        if (strcmp(root, beside) == 0)
+            root = ".";
+        else if (strncmp(root, beside, n) == 0 && root[n] == '/')
+            root += n + 1;
         data_put(&p, root, strlen(root));
         data_put(&p, "\n", 1);
     }
@@ -267,7 +292,8 @@ static mr_status seal(mr_index_builder *b, char order[33], char set[33])
     MR_TRY(mr_index_builder_meta(b, "state", "sealed"));
     MR_TRY(commit(b));
     int err = mdb_env_sync(b->env, 1);
-    if (err) return data_fail_mdb(b->tmp, "sync", err);
+    if (err)
+        return data_fail_mdb(b->tmp, "sync", err);
     mdb_env_close(b->env);
     b->env = NULL;
     return MR_OK;
@@ -281,13 +307,16 @@ static mr_status take_name(mr_index_builder *b)
     bool had = mr_path_exists(b->path);
     // the two trade names; file systems without that need a moment between
     bool traded = had && renameat2(AT_FDCWD, b->tmp, AT_FDCWD, b->path, RENAME_EXCHANGE) == 0;
-    if (had && !traded) MR_TRY(mr_dir_remove(b->path));
+    if (had && !traded)
+        MR_TRY(mr_dir_remove(b->path));
     if (!traded && io->rename(b->tmp, b->path))
         return mr_fail(MR_E_IO, "%s: cannot create: %s", b->path, strerror(errno));
-    if (traded) MR_TRY(mr_dir_remove(b->tmp));
+    if (traded)
+        MR_TRY(mr_dir_remove(b->tmp));
     MR_TRY(data_path_absolute(b->path, dir));
     char *slash = strrchr(dir, '/');
-    if (slash) slash[slash == dir] = 0;
+    if (slash)
+        slash[slash == dir] = 0;
     return mr_dir_sync(dir);
 }
 
@@ -300,11 +329,13 @@ static mr_status write_refused(mr_index_builder *b)
     for (uint64_t i = 0; i < b->built.refused; i++) {
         MDB_val k = {sizeof i, &i}, v;
         int err = mdb_get(b->txn, b->tables[DATA_REFUSED], &k, &v);
-        if (err) return data_fail_mdb(b->tmp, "read", err);
+        if (err)
+            return data_fail_mdb(b->tmp, "read", err);
         data_put(p, v.mv_data, v.mv_size);
         data_put(p, "\n", 1);
     }
-    if (p->failed) return mr_fail_memory(p->cap * 2);
+    if (p->failed)
+        return mr_fail_memory(p->cap * 2);
     snprintf(path, sizeof path, "%s/refused.jsonl", b->tmp);
     return p->n ? mr_file_replace(path, p->bytes, p->n) : MR_OK;
 }
@@ -312,7 +343,8 @@ static mr_status write_refused(mr_index_builder *b)
 mr_status mr_index_builder_finish(mr_index_builder *b)
 {
     char order[33], set[33], path[4300], info[512];
-    if (!b->built.rows) return mr_fail(MR_E_DATA, "%s: no rows", b->path);
+    if (!b->built.rows)
+        return mr_fail(MR_E_DATA, "%s: no rows", b->path);
     MR_TRY(write_refused(b));
     MR_TRY(seal(b, order, set));
     snprintf(info, sizeof info, DATA_FORMAT "\nrows %llu\nfp_order %s\nfp_set %s\n",
@@ -328,14 +360,18 @@ mr_status mr_index_builder_finish(mr_index_builder *b)
 
 void mr_index_builder_free(mr_index_builder *b)
 {
-    if (!b) return;
-    if (b->txn) mdb_txn_abort(b->txn);
-    if (b->env) mdb_env_close(b->env);
+    if (!b)
+        return;
+    if (b->txn)
+        mdb_txn_abort(b->txn);
+    if (b->env)
+        mdb_env_close(b->env);
     // keeps the record of what went wrong
     if (b->ours && !b->finished && !b->kept) {
         mr_error *kept = mr_error_copy(mr_error_last());
         mr_dir_remove(b->tmp);
-        if (kept) mr_error_adopt(kept);
+        if (kept)
+            mr_error_adopt(kept);
         mr_error_free(kept);
     }
     data_squeeze_free(b->squeeze);

@@ -12,34 +12,35 @@ struct mr_index_builder {
     MDB_env *env;
     MDB_txn *txn;
     MDB_dbi tables[DATA_BUILD_TABLES];
-    size_t map_bytes, used_bytes;   // used: an upper bound of what the tables hold
+    size_t map_bytes, used_bytes; // used: an upper bound of what the tables hold
     uint64_t commit_rows, committed_rows;
     double committed_s;
     mr_index_built built;
-    mr_hot *chunk;                  // the unfinished one
+    mr_hot *chunk; // the unfinished one
     data_keymap_entry *keymap;
     uint64_t keymap_cap;
-    data_pack order_hashes, pack;   // row hashes in id order; scratch
-    data_squeeze *squeeze;          // NULL: captions stay plain
+    data_pack order_hashes, pack; // row hashes in id order; scratch
+    data_squeeze *squeeze;        // NULL: captions stay plain
     mr_hash128 set;
     char roots[16][4096];
     int n_roots;
     bool resume, finished;
-    bool ours, kept;                // tmp: made or taken up by us; holds rows for the next one
+    bool ours, kept; // tmp: made or taken up by us; holds rows for the next one
 };
 
-/* ---- note.c: what memory keeps of rows ----------------------------------------------------------- */
+/* ---- note.c: what memory keeps of rows ---- */
 
 /* Take note of the next row, added or read again. Errors: MR_E_MEMORY */
 mr_status data_builder_note(mr_index_builder *b, const mr_row *row);
 
-/* ---- resume.c: what killed builders left --------------------------------------------------------- */
+/* ---- resume.c: what killed builders left ---- */
 
 /* Remove it; with b->resume the newest one becomes b->tmp instead, when it is no whole index. */
 mr_status data_builder_leftovers(mr_index_builder *b);
 /* Before anything is read: the file is as long as it says. */
 mr_status data_builder_whole(const mr_index_builder *b);
-/* Take up the rows of the last commit, in the first transaction: again as if they had just been added. */
+/* Take up the rows of the last commit, in the first transaction: again as if they had just been
+ * added. */
 mr_status data_builder_reload(mr_index_builder *b);
 
 #endif

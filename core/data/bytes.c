@@ -5,7 +5,8 @@
 
 void data_put(data_pack *p, const void *bytes, size_t n)
 {
-    if (p->failed) return;
+    if (p->failed)
+        return;
     if (p->n + n > p->cap) {
         size_t cap = MR_MAX(p->cap * 2, p->n + n + 256);
         uint8_t *more = mr_realloc(p->bytes, cap);
@@ -19,7 +20,10 @@ void data_put(data_pack *p, const void *bytes, size_t n)
     p->n += n;
 }
 
-void data_put_int(data_pack *p, uint64_t value, int bytes) { data_put(p, &value, (size_t)bytes); }
+void data_put_int(data_pack *p, uint64_t value, int bytes)
+{
+    data_put(p, &value, (size_t)bytes);
+}
 
 void data_put_varint(data_pack *p, uint64_t value)
 {
@@ -54,7 +58,8 @@ uint64_t data_get_int(data_view *v, int bytes)
 {
     uint64_t value = 0;
     const uint8_t *p = data_get(v, (size_t)bytes);
-    if (p) memcpy(&value, p, (size_t)bytes);
+    if (p)
+        memcpy(&value, p, (size_t)bytes);
     return value;
 }
 
@@ -63,9 +68,11 @@ uint64_t data_get_varint(data_view *v)
     uint64_t value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
         const uint8_t *p = data_get(v, 1);
-        if (!p) return 0;
+        if (!p)
+            return 0;
         value |= (uint64_t)(*p & 127) << shift;
-        if (!(*p & 128)) return value;
+        if (!(*p & 128))
+            return value;
     }
     v->failed = true;
     return 0;

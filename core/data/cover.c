@@ -1,4 +1,5 @@
-/* data: refuse a bucket that no sample can enter, and say what keeps them out. Licence: Apache-2.0 */
+/* data: refuse a bucket that no sample can enter, and say what keeps them out. Licence:
+ * Apache-2.0 */
 #include "data/bucket.h"
 #include "data/order.h"
 
@@ -6,27 +7,34 @@
 #include <string.h>
 
 // why rows cannot enter one length of one resolution, whatever the draws
-typedef struct cover { uint64_t small, unfit, taken, open; } cover;
+typedef struct cover {
+    uint64_t small, unfit, taken, open;
+} cover;
 
 // walk the rule as assignment does, but take every branch that a draw could take
 static void visit(const mr_bucket_rule *r, const mr_hot *hot, cover *covers)
 {
     double pixels = (double)hot->width * hot->height;
-    bool reaches = true;    // some draw leads to the resolution at hand
+    bool reaches = true; // some draw leads to the resolution at hand
     for (int32_t i = 0, at = 0; i < r->n; at += r->resolutions[i++].n_lengths) {
         const bucket_resolution *res = &r->resolutions[i];
-        bool walks = reaches;   // and to the length at hand
+        bool walks = reaches; // and to the length at hand
         for (int32_t l = 0; l < res->n_lengths; l++) {
             const bucket_length *len = &res->lengths[l];
             cover *c = &covers[at + l];
-            if (pixels < 0.8 * res->pixels) c->small++;
-            else if (!bucket_fits(r, len, hot->frames)) c->unfit++;
-            else if (!walks) c->taken++;
+            if (pixels < 0.8 * res->pixels)
+                c->small++;
+            else if (!bucket_fits(r, len, hot->frames))
+                c->unfit++;
+            else if (!walks)
+                c->taken++;
             else {
                 c->open++;
-                // surely looked at: no draw leads to shorter lengths; surely kept as well: nor to lower resolutions
+                // surely looked at: no draw leads to shorter lengths; surely kept as well: nor to
+                // lower resolutions
                 walks = len->tries < 1;
-                if (len->tries >= 1 && len->keep >= 1) reaches = false;
+                if (len->tries >= 1 && len->keep >= 1)
+                    reaches = false;
             }
         }
     }
@@ -49,10 +57,10 @@ static mr_status fail_uncovered(const mr_bucket_rule *r, const bucket_resolution
         snprintf(text + n, sizeof text - n,
                  "\n  %llu rows: always taken by higher resolutions or longer lengths",
                  (unsigned long long)c->taken);
-    return mr_fail(
-        MR_E_DATA,
-        "bucket_config.%s[%d]: no sample fits; what removed them:%s\n  try: leave it out of bucket_config, or allow_empty_buckets = true",
-        res->name, len->frames, text);
+    return mr_fail(MR_E_DATA,
+                   "bucket_config.%s[%d]: no sample fits; what removed them:%s\n  try: leave it "
+                   "out of bucket_config, or allow_empty_buckets = true",
+                   res->name, len->frames, text);
 }
 
 mr_status order_check_cover(mr_order *o)
@@ -68,15 +76,18 @@ mr_status order_check_cover(mr_order *o)
             empty += !samples && len->keep > 0 && len->tries > 0;
         }
     // the usual case: everything has samples, no second pass
-    if (!empty) return MR_OK;
+    if (!empty)
+        return MR_OK;
     cover *covers = mr_calloc((size_t)entries, sizeof *covers);
-    if (!covers) return mr_fail_memory((size_t)entries * sizeof *covers);
+    if (!covers)
+        return mr_fail_memory((size_t)entries * sizeof *covers);
     mr_status st = MR_OK;
     for (uint64_t c = 0; c < o->chunks && st == MR_OK; c++) {
         const mr_hot *rows;
         int32_t n = 0;
         st = mr_index_hot(o->reader, c, &rows, &n);
-        for (int32_t k = 0; k < n && st == MR_OK; k++) visit(r, &rows[k], covers);
+        for (int32_t k = 0; k < n && st == MR_OK; k++)
+            visit(r, &rows[k], covers);
     }
     for (int32_t i = 0, at = 0; i < r->n; i++)
         for (int32_t l = 0; l < r->resolutions[i].n_lengths && st == MR_OK; l++, at++) {

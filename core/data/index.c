@@ -12,11 +12,15 @@
 
 const char *const data_table_names[] = {"meta", "hot", "row", "text", "kf", "keymap", "refused"};
 
-unsigned data_table_flags(int table) { return table == DATA_META ? 0 : MDB_INTEGERKEY; }
+unsigned data_table_flags(int table)
+{
+    return table == DATA_META ? 0 : MDB_INTEGERKEY;
+}
 
 mr_status data_fail_mdb(const char *path, const char *verb, int err)
 {
-    if (err == ENOMEM) return mr_fail_memory(0);
+    if (err == ENOMEM)
+        return mr_fail_memory(0);
     // a write that the end of the disk cut short is EIO to LMDB
     bool full = err == ENOSPC || err == EDQUOT || err == EFBIG || err == EIO;
     return mr_fail(full || err == EACCES || err == EROFS ? MR_E_IO : MR_E_DATA,
@@ -27,8 +31,10 @@ mr_status data_fail_mdb(const char *path, const char *verb, int err)
 int data_keymap_compare(const void *a, const void *b)
 {
     const data_keymap_entry *x = a, *y = b;
-    if (x->hi != y->hi) return x->hi < y->hi ? -1 : 1;
-    if (x->lo != y->lo) return x->lo < y->lo ? -1 : 1;
+    if (x->hi != y->hi)
+        return x->hi < y->hi ? -1 : 1;
+    if (x->lo != y->lo)
+        return x->lo < y->lo ? -1 : 1;
     return (x->id > y->id) - (x->id < y->id);
 }
 
@@ -36,23 +42,25 @@ struct mr_index {
     atomic_int refs;
     char *path, *file;
     MDB_env *env;
-    MDB_txn *txn;           // of the opener; meta texts are lent from copies
+    MDB_txn *txn; // of the opener; meta texts are lent from copies
     MDB_dbi tables[DATA_TABLES];
     mr_index_facts facts;
-    mr_arena arena;         // meta texts and roots
+    mr_arena arena; // meta texts and roots
     const char **roots;
-    struct { const char *name, *text; } *meta;
+    struct {
+        const char *name, *text;
+    } * meta;
     int n_meta;
-    data_unsqueeze *unsqueeze;  // NULL: captions are plain
+    data_unsqueeze *unsqueeze; // NULL: captions are plain
     bool watched;
 };
 
 struct mr_index_reader {
     mr_index *index;
     MDB_txn *txn;
-    mr_arena arena;         // of a row; `fresh` keeps its first block
+    mr_arena arena; // of a row; `fresh` keeps its first block
     mr_arena_mark fresh;
-    mr_hot *aligned;        // a small chunk, which LMDB keeps at even addresses only
+    mr_hot *aligned; // a small chunk, which LMDB keeps at even addresses only
     void *zstd;
 };
 
@@ -62,18 +70,22 @@ static mr_status open_env(mr_index *ix, int copy)
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", copy);
     int err = mdb_env_create(&ix->env);
-    if (!err) err = mdb_env_set_maxdbs(ix->env, 64);
+    if (!err)
+        err = mdb_env_set_maxdbs(ix->env, 64);
     // sealed files never change: no locks, and read-ahead would only evict
     unsigned flags = MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS | MDB_NORDAHEAD;
     if (!err)
         err = copy < 0 ? mdb_env_open(ix->env, ix->path, flags, 0)
                        : mdb_env_open(ix->env, path, flags | MDB_NOSUBDIR, 0);
-    if (!err) err = mdb_txn_begin(ix->env, NULL, MDB_RDONLY, &ix->txn);
+    if (!err)
+        err = mdb_txn_begin(ix->env, NULL, MDB_RDONLY, &ix->txn);
     for (int t = 0; !err && t < DATA_TABLES; t++)
         err = mdb_dbi_open(ix->txn, data_table_names[t], data_table_flags(t), &ix->tables[t]);
-    if (err) return data_fail_mdb(ix->file, "open", err);
+    if (err)
+        return data_fail_mdb(ix->file, "open", err);
     // the handles stay valid once this transaction has ended well
-    if ((err = mdb_txn_commit(ix->txn))) return data_fail_mdb(ix->file, "open", err);
+    if ((err = mdb_txn_commit(ix->txn)))
+        return data_fail_mdb(ix->file, "open", err);
     ix->txn = NULL;
     return MR_OK;
 }
@@ -83,8 +95,10 @@ static mr_status read_meta(mr_index *ix)
     MDB_cursor *cursor = NULL;
     MDB_val key, value;
     int err = mdb_txn_begin(ix->env, NULL, MDB_RDONLY, &ix->txn), n = 0;
-    if (!err) err = mdb_cursor_open(ix->txn, ix->tables[DATA_META], &cursor);
-    if (err) return data_fail_mdb(ix->file, "read", err);
+    if (!err)
+        err = mdb_cursor_open(ix->txn, ix->tables[DATA_META], &cursor);
+    if (err)
+        return data_fail_mdb(ix->file, "read", err);
     ix->meta = mr_arena_alloc(&ix->arena, sizeof *ix->meta * 32);
     mr_status st = ix->meta ? MR_OK : mr_fail_memory(0);
     for (int op = MDB_FIRST;
@@ -110,21 +124,24 @@ static mr_status read_meta(mr_index *ix)
     mdb_cursor_close(cursor);
     mdb_txn_abort(ix->txn);
     ix->txn = NULL, ix->n_meta = n;
-    if (st == MR_OK && err && err != MDB_NOTFOUND) st = data_fail_mdb(ix->file, "read", err);
+    if (st == MR_OK && err && err != MDB_NOTFOUND)
+        st = data_fail_mdb(ix->file, "read", err);
     return st;
 }
 
 const char *mr_index_meta(const mr_index *ix, const char *name)
 {
     for (int i = 0; i < ix->n_meta; i++)
-        if (strcmp(ix->meta[i].name, name) == 0) return ix->meta[i].text;
+        if (strcmp(ix->meta[i].name, name) == 0)
+            return ix->meta[i].text;
     return NULL;
 }
 
 static bool get_hash(const char *hex, mr_hash128 *out)
 {
     unsigned long long hi, lo;
-    if (!hex || sscanf(hex, "%16llx%16llx", &hi, &lo) != 2) return false;
+    if (!hex || sscanf(hex, "%16llx%16llx", &hi, &lo) != 2)
+        return false;
     *out = (mr_hash128){lo, hi};
     return true;
 }
@@ -136,16 +153,21 @@ static mr_status read_roots(mr_index *ix)
     char beside[4096], full[8300];
     MR_TRY(data_path_absolute(ix->path, beside));
     char *slash = strrchr(beside, '/');
-    if (slash) *slash = 0;
+    if (slash)
+        *slash = 0;
     int n = 0;
-    for (const char *p = text ? text : ""; *p; p++) n += *p == '\n';
+    for (const char *p = text ? text : ""; *p; p++)
+        n += *p == '\n';
     if (!(ix->roots = mr_arena_alloc(&ix->arena, sizeof *ix->roots * (size_t)(n + 1))))
         return mr_fail_memory(0);
     for (const char *p = text; n && *p; p = strchr(p, '\n') + 1) {
         int len = (int)strcspn(p, "\n");
-        if (*p == '/') snprintf(full, sizeof full, "%.*s", len, p);
-        else if (len == 1 && *p == '.') snprintf(full, sizeof full, "%s", beside);
-        else snprintf(full, sizeof full, "%s/%.*s", beside, len, p);
+        if (*p == '/')
+            snprintf(full, sizeof full, "%.*s", len, p);
+        else if (len == 1 && *p == '.')
+            snprintf(full, sizeof full, "%s", beside);
+        else
+            snprintf(full, sizeof full, "%s/%.*s", beside, len, p);
         if (!(ix->roots[ix->facts.n_roots++] = mr_arena_strdup(&ix->arena, full)))
             return mr_fail_memory(0);
     }
@@ -157,8 +179,10 @@ static mr_status open_index(mr_index *ix, bool verify)
     int copy;
     MR_TRY(data_place(ix->file, &copy));
     mr_status st = data_sum_check(ix->path, verify, copy);
-    if (st == MR_OK) st = open_env(ix, copy);
-    if (copy >= 0) close(copy);
+    if (st == MR_OK)
+        st = open_env(ix, copy);
+    if (copy >= 0)
+        close(copy);
     MR_TRY(st);
     MR_TRY(read_meta(ix));
     const char *format = mr_index_meta(ix, "format"), *state = mr_index_meta(ix, "state"),
@@ -180,13 +204,15 @@ static mr_status open_index(mr_index *ix, bool verify)
 mr_status mr_index_open(const char *path, bool verify, mr_index **out)
 {
     mr_index *ix;
-    if (!MR_NEW(ix)) return mr_fail_memory(sizeof *ix);
+    if (!MR_NEW(ix))
+        return mr_fail_memory(sizeof *ix);
     atomic_init(&ix->refs, 1);
     mr_arena_init(&ix->arena);
     size_t n = strlen(path);
     // without final slashes, so that the folder it lies in is known
     if ((ix->path = mr_strdup(path)) && (ix->file = mr_alloc(n + 16))) {
-        while (n > 1 && ix->path[n - 1] == '/') ix->path[--n] = 0;
+        while (n > 1 && ix->path[n - 1] == '/')
+            ix->path[--n] = 0;
         snprintf(ix->file, n + 16, "%s/data.mdb", ix->path);
     }
     mr_status st =
@@ -195,8 +221,10 @@ mr_status mr_index_open(const char *path, bool verify, mr_index **out)
             ? mr_fail(MR_E_DATA, "%s: no such index; try: moonreel data ingest DIR|CSV -o %s", path,
                       path)
             : open_index(ix, verify);
-    if (st == MR_OK) *out = ix;
-    else mr_index_unref(ix);
+    if (st == MR_OK)
+        *out = ix;
+    else
+        mr_index_unref(ix);
     return st;
 }
 
@@ -208,10 +236,14 @@ mr_index *mr_index_ref(mr_index *ix)
 
 void mr_index_unref(mr_index *ix)
 {
-    if (!ix || atomic_fetch_sub(&ix->refs, 1) != 1) return;
-    if (ix->txn) mdb_txn_abort(ix->txn);
-    if (ix->watched) data_bus_forget(ix->file);
-    if (ix->env) mdb_env_close(ix->env);
+    if (!ix || atomic_fetch_sub(&ix->refs, 1) != 1)
+        return;
+    if (ix->txn)
+        mdb_txn_abort(ix->txn);
+    if (ix->watched)
+        data_bus_forget(ix->file);
+    if (ix->env)
+        mdb_env_close(ix->env);
     data_unsqueeze_free(ix->unsqueeze);
     mr_arena_fini(&ix->arena);
     mr_free(ix->path);
@@ -219,8 +251,14 @@ void mr_index_unref(mr_index *ix)
     mr_free(ix);
 }
 
-mr_index_facts mr_index_get_facts(const mr_index *ix) { return ix->facts; }
-const char *mr_index_path(const mr_index *ix) { return ix->path; }
+mr_index_facts mr_index_get_facts(const mr_index *ix)
+{
+    return ix->facts;
+}
+const char *mr_index_path(const mr_index *ix)
+{
+    return ix->path;
+}
 const char *mr_index_root(const mr_index *ix, int32_t root)
 {
     return root >= 0 && root < ix->facts.n_roots ? ix->roots[root] : "";
@@ -229,7 +267,8 @@ const char *mr_index_root(const mr_index *ix, int32_t root)
 mr_status mr_index_reader_new(mr_index *ix, mr_index_reader **out)
 {
     mr_index_reader *r;
-    if (!MR_NEW(r)) return mr_fail_memory(sizeof *r);
+    if (!MR_NEW(r))
+        return mr_fail_memory(sizeof *r);
     int err = mdb_txn_begin(ix->env, NULL, MDB_RDONLY, &r->txn);
     if (err) {
         mr_free(r);
@@ -249,7 +288,8 @@ mr_status mr_index_reader_new(mr_index *ix, mr_index_reader **out)
 
 void mr_index_reader_free(mr_index_reader *r)
 {
-    if (!r) return;
+    if (!r)
+        return;
     mdb_txn_abort(r->txn);
     mr_arena_fini(&r->arena);
     mr_free(r->aligned);
@@ -258,7 +298,10 @@ void mr_index_reader_free(mr_index_reader *r)
     mr_free(r);
 }
 
-mr_index *mr_index_reader_index(const mr_index_reader *r) { return r->index; }
+mr_index *mr_index_reader_index(const mr_index_reader *r)
+{
+    return r->index;
+}
 
 mr_status data_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
                         const data_unsqueeze *u, void *context, mr_row *out)
@@ -268,7 +311,8 @@ mr_status data_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_are
     out->id = id;
     for (int t = DATA_ROW; t <= DATA_KF; t++) {
         int err = mdb_get(txn, tables[t], &k, &v[t]);
-        if (err) return data_fail_mdb(data_table_names[t], "read", err);
+        if (err)
+            return data_fail_mdb(data_table_names[t], "read", err);
     }
     MR_TRY(data_unpack_row(v[DATA_ROW], arena, out));
     MR_TRY(data_unpack_text(v[DATA_TEXT], arena, out, u, context));
@@ -302,7 +346,8 @@ mr_status mr_index_hot(mr_index_reader *r, uint64_t chunk, const mr_hot **out, i
                 return mr_fail_memory(sizeof *r->aligned * MR_HOT_ROWS);
             *out = memcpy(r->aligned, v.mv_data, bytes);
         }
-        if (hash == mr_hash64(v.mv_data, bytes)) return MR_OK;
+        if (hash == mr_hash64(v.mv_data, bytes))
+            return MR_OK;
     }
     return mr_fail(MR_E_DATA,
                    "%s: table hot, chunk %llu is damaged; try: copy or build the index again",
@@ -316,8 +361,8 @@ mr_status mr_index_row(mr_index_reader *r, uint64_t id, mr_row *out)
                        (unsigned long long)r->index->facts.rows);
     // the last row's texts go, one block stays for the next
     mr_arena_release(&r->arena, r->fresh);
-    mr_status st = data_read_row(r->txn, r->index->tables, id, &r->arena, r->index->unsqueeze,
-                                 r->zstd, out);
+    mr_status st =
+        data_read_row(r->txn, r->index->tables, id, &r->arena, r->index->unsqueeze, r->zstd, out);
     if (st == MR_E_DATA)
         mr_fail_note("%s: row %llu is damaged; try: copy or build the index again", r->index->file,
                      (unsigned long long)id);
@@ -336,8 +381,10 @@ mr_status mr_index_find(mr_index_reader *r, mr_hash128 key, uint64_t *id)
         MR_TRY(get(r, DATA_KEYMAP, &mid, sizeof mid, &v));
         memcpy(&e, v.mv_data, sizeof e);
         e.id = 0;
-        if (data_keymap_compare(&e, &want) <= 0) lo = mid;
-        else hi = mid;
+        if (data_keymap_compare(&e, &want) <= 0)
+            lo = mid;
+        else
+            hi = mid;
     }
     MR_TRY(get(r, DATA_KEYMAP, &lo, sizeof lo, &v));
     size_t a = 0, b = v.mv_size / sizeof e;
@@ -346,9 +393,12 @@ mr_status mr_index_find(mr_index_reader *r, mr_hash128 key, uint64_t *id)
         memcpy(&e, (const char *)v.mv_data + mid * sizeof e, sizeof e);
         *id = e.id, e.id = 0;
         int c = data_keymap_compare(&e, &want);
-        if (c == 0) return MR_OK;
-        if (c < 0) a = mid + 1;
-        else b = mid;
+        if (c == 0)
+            return MR_OK;
+        if (c < 0)
+            a = mid + 1;
+        else
+            b = mid;
     }
     char hex[33];
     mr_hash128_hex(key, hex);

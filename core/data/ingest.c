@@ -33,12 +33,12 @@ struct mr_ingest {
     pthread_cond_t can_scan, can_write;
     pthread_t threads[THREADS_MAX];
     int n_threads;
-    uint64_t next;          // row to scan
-    uint64_t written;       // rows before it are dealt with
+    uint64_t next;    // row to scan
+    uint64_t written; // rows before it are dealt with
     bool stop;
     mr_status worker_status;
     mr_error *worker_error;
-    scanned ring[AHEAD];    // row r at r % AHEAD
+    scanned ring[AHEAD]; // row r at r % AHEAD
 };
 
 static void input_file(const mr_ingest *g, const char *path, char out[8300])
@@ -89,7 +89,8 @@ static void *scan_thread(void *user)
         scan_one(g, w, &g->source.rows[row], &s);
         bool fatal = !s.good && s.fault == MR_FAULT_NONE;
         pthread_mutex_lock(&g->lock);
-        if (fatal) st = mr_error_last() ? mr_error_last()->code : MR_E_INTERNAL;
+        if (fatal)
+            st = mr_error_last() ? mr_error_last()->code : MR_E_INTERNAL;
         s.ready = true;
         g->ring[row % AHEAD] = s;
         pthread_cond_signal(&g->can_write);
@@ -110,7 +111,8 @@ static mr_status begin(mr_ingest *g)
     MR_TRY(mr_index_builder_meta(g->builder, "sources", g->source.described));
     data_pack dict = {0};
     mr_status st = data_dict_train(g->source.rows, g->source.n, &dict);
-    if (st == MR_OK && dict.n) st = mr_index_builder_dictionary(g->builder, dict.bytes, dict.n);
+    if (st == MR_OK && dict.n)
+        st = mr_index_builder_dictionary(g->builder, dict.bytes, dict.n);
     mr_free(dict.bytes);
     return st;
 }
@@ -140,7 +142,8 @@ static mr_status start(mr_ingest *g, const char *input, const char *output,
     int threads = o->threads > 0 ? o->threads : (int)MR_MAX(processors, 1);
     g->progress.total = g->source.n;
     for (threads = MR_MIN(threads, THREADS_MAX); g->n_threads < threads; g->n_threads++)
-        if (pthread_create(&g->threads[g->n_threads], NULL, scan_thread, g)) break;
+        if (pthread_create(&g->threads[g->n_threads], NULL, scan_thread, g))
+            break;
     return g->n_threads ? MR_OK : mr_fail(MR_E_FAIL, "cannot start a thread");
 }
 
@@ -148,15 +151,18 @@ mr_status mr_ingest_new(const char *input, const char *output, const mr_ingest_o
                         mr_ingest **out)
 {
     mr_ingest *g;
-    if (!MR_NEW(g)) return mr_fail_memory(sizeof *g);
+    if (!MR_NEW(g))
+        return mr_fail_memory(sizeof *g);
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->can_scan, NULL);
     pthread_cond_init(&g->can_write, NULL);
     snprintf(g->source_name, sizeof g->source_name, "%s", o->source ? o->source : "main");
     g->deadline_s = o->deadline_s;
     mr_status st = start(g, input, output, o);
-    if (st == MR_OK) *out = g;
-    else mr_ingest_free(g);
+    if (st == MR_OK)
+        *out = g;
+    else
+        mr_ingest_free(g);
     return st;
 }
 
@@ -170,7 +176,8 @@ static mr_status refuse(mr_ingest *g, const data_input *in, const scanned *s)
                       "class", mr_fault_name(s->fault));
     char *line = o ? json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     json_decref(o);
-    if (!line) return mr_fail_memory(0);
+    if (!line)
+        return mr_fail_memory(0);
     mr_status st = mr_index_builder_refuse(g->builder, line);
     free(line);
     if (g->n_reasons++ < 3) {
@@ -183,7 +190,8 @@ static mr_status refuse(mr_ingest *g, const data_input *in, const scanned *s)
 static mr_status write_row(mr_ingest *g, const data_input *in, scanned *s)
 {
     g->progress.done++;
-    if (!s->good) return refuse(g, in, s);
+    if (!s->good)
+        return refuse(g, in, s);
     // below the root the path is relative, "./" and ".." resolved: it is part of the key
     char file[8300], absolute[4096];
     input_file(g, in->path, file);
@@ -230,9 +238,11 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
             pthread_cond_timedwait(&g->can_write, &g->lock, &until);
         scanned s = *slot;
         bool failed = g->worker_status != MR_OK;
-        if (s.ready && !failed) *slot = (scanned){0};
+        if (s.ready && !failed)
+            *slot = (scanned){0};
         pthread_mutex_unlock(&g->lock);
-        if (failed) return mr_error_adopt(g->worker_error);
+        if (failed)
+            return mr_error_adopt(g->worker_error);
         if (s.ready) {
             st = write_row(g, &g->source.rows[g->written], &s);
             mr_clip_info_fini(&s.info);
@@ -241,7 +251,8 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
             pthread_cond_broadcast(&g->can_scan);
             pthread_mutex_unlock(&g->lock);
         }
-        if (mr_now_s() >= end) break;
+        if (mr_now_s() >= end)
+            break;
     }
     mr_index_built built = mr_index_builder_built(g->builder);
     *progress = g->progress;
@@ -252,13 +263,16 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
 
 void mr_ingest_free(mr_ingest *g)
 {
-    if (!g) return;
+    if (!g)
+        return;
     pthread_mutex_lock(&g->lock);
     g->stop = true;
     pthread_cond_broadcast(&g->can_scan);
     pthread_mutex_unlock(&g->lock);
-    for (int i = 0; i < g->n_threads; i++) pthread_join(g->threads[i], NULL);
-    for (int i = 0; i < AHEAD; i++) mr_clip_info_fini(&g->ring[i].info);
+    for (int i = 0; i < g->n_threads; i++)
+        pthread_join(g->threads[i], NULL);
+    for (int i = 0; i < AHEAD; i++)
+        mr_clip_info_fini(&g->ring[i].info);
     mr_index_builder_free(g->builder);
     data_source_fini(&g->source);
     mr_error_free(g->worker_error);

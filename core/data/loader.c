@@ -14,7 +14,7 @@
 
 enum { WINDOW_FAILURES = 10, IN_A_ROW = 8 };
 
-/* ---- life ------------------------------------------------------------------------------------------ */
+/* ---- life ---- */
 
 static mr_status make_slab(mr_loader *l, slab *s)
 {
@@ -39,11 +39,13 @@ static mr_status make_slab(mr_loader *l, slab *s)
 
 static void free_slab(const mr_loader *l, slab *s)
 {
-    for (int32_t i = 0; s->captions && i < l->batch_max; i++) mr_free(s->captions[i]);
+    for (int32_t i = 0; s->captions && i < l->batch_max; i++)
+        mr_free(s->captions[i]);
     void *all[] = {s->weights, s->fps,    s->native_fps,    s->ids,
                    s->keys,    s->starts, s->native_height, s->native_width,
                    s->faults,  s->roots,  s->captions,      s->caption_cap};
-    for (size_t i = 0; i < MR_COUNT(all); i++) mr_free(all[i]);
+    for (size_t i = 0; i < MR_COUNT(all); i++)
+        mr_free(all[i]);
 }
 
 // one mapping for all slabs, shared so that workers may become processes
@@ -60,21 +62,24 @@ static mr_status make_pool(mr_loader *l)
     size_t slab_bytes = (largest + 4095) / 4096 * 4096, total = slab_bytes * (size_t)l->n_slabs;
     size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (total > memory / 4)
-        return mr_fail(
-            MR_E_MEMORY,
-            "%d slabs of %zu bytes exceed a quarter of this machine's memory (%zu bytes); try: smaller batch sizes, or prefetch below %d",
-            l->n_slabs, slab_bytes, memory, prefetch);
+        return mr_fail(MR_E_MEMORY,
+                       "%d slabs of %zu bytes exceed a quarter of this machine's memory (%zu "
+                       "bytes); try: smaller batch sizes, or prefetch below %d",
+                       l->n_slabs, slab_bytes, memory, prefetch);
     int fd = memfd_create("moonreel slabs", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)total)) {
-        if (fd >= 0) close(fd);
+        if (fd >= 0)
+            close(fd);
         return mr_fail_memory(total);
     }
     void *p = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     close(fd);
-    if (p == MAP_FAILED) return mr_fail_memory(total);
+    if (p == MAP_FAILED)
+        return mr_fail_memory(total);
     l->pool = p, l->pool_bytes = total;
     l->facts.slab_bytes = slab_bytes, l->facts.slabs = l->n_slabs;
-    if (!(l->slabs = mr_calloc((size_t)l->n_slabs, sizeof *l->slabs))) return mr_fail_memory(0);
+    if (!(l->slabs = mr_calloc((size_t)l->n_slabs, sizeof *l->slabs)))
+        return mr_fail_memory(0);
     for (int32_t i = 0; i < l->n_slabs; i++) {
         l->slabs[i].pixels = l->pool + (size_t)i * slab_bytes;
         MR_TRY(make_slab(l, &l->slabs[i]));
@@ -98,18 +103,23 @@ static mr_status start(mr_loader *l)
     MR_TRY(mr_media_get(&l->media));
     MR_TRY(quarantine_open(o->quarantine, mr_index_get_facts(l->index).fp_order, &l->bad));
     MR_TRY(mr_order_new(l->index, l->rule, o->seed, &l->order));
-    if (!o->allow_empty) MR_TRY(order_check_cover(l->order));
-    if (o->state) MR_TRY(restore(l, l->order, o->state));
+    if (!o->allow_empty)
+        MR_TRY(order_check_cover(l->order));
+    if (o->state)
+        MR_TRY(restore(l, l->order, o->state));
     MR_TRY(mr_position_init(&l->position, l->order));
     int32_t nb = mr_bucket_rule_count(l->rule);
-    if (!(l->plan = mr_calloc((size_t)nb, sizeof *l->plan))) return mr_fail_memory(0);
-    for (int32_t b = 0; b < nb; b++) l->facts.samples += l->plan[b] = mr_order_samples(l->order, b);
+    if (!(l->plan = mr_calloc((size_t)nb, sizeof *l->plan)))
+        return mr_fail_memory(0);
+    for (int32_t b = 0; b < nb; b++)
+        l->facts.samples += l->plan[b] = mr_order_samples(l->order, b);
     for (int why = 0; why < MR_DROP_COUNT; why++)
         l->facts.dropped[why] = mr_order_dropped(l->order, why);
     l->facts.epoch = l->position.epoch, l->facts.batches = mr_order_batches(l->order);
     // a state at the very end of an epoch, or past the last one
     bool used_up = true;
-    for (int32_t b = 0; b < nb; b++) used_up &= l->position.taken[b] == l->plan[b];
+    for (int32_t b = 0; b < nb; b++)
+        used_up &= l->position.taken[b] == l->plan[b];
     l->epoch_over = used_up;
     l->all_planned = o->epochs > 0 && l->position.epoch + used_up >= (uint64_t)o->epochs;
     l->batch_max = mr_order_batch_max(l->order);
@@ -118,7 +128,8 @@ static mr_status start(mr_loader *l)
     int32_t threads =
         o->threads > 0 ? MR_MIN(o->threads, LOADER_THREADS) : (int32_t)MR_MAX(processors, 1);
     for (; l->n_threads < threads; l->n_threads++)
-        if (pthread_create(&l->threads[l->n_threads], NULL, loader_worker, l)) break;
+        if (pthread_create(&l->threads[l->n_threads], NULL, loader_worker, l))
+            break;
     l->facts.threads = l->n_threads;
     return l->n_threads ? MR_OK : mr_fail(MR_E_FAIL, "cannot start a thread");
 }
@@ -138,22 +149,28 @@ mr_status mr_loader_new(mr_index *index, mr_bucket_rule *rule, const mr_loader_o
     mr_status st = start(l);
     // texts of the caller are not kept
     l->options.state = l->options.quarantine = NULL;
-    if (st == MR_OK) *out = l;
-    else mr_loader_free(l);
+    if (st == MR_OK)
+        *out = l;
+    else
+        mr_loader_free(l);
     return st;
 }
 
 void mr_loader_free(mr_loader *l)
 {
-    if (!l) return;
+    if (!l)
+        return;
     pthread_mutex_lock(&l->lock);
     l->stop = true;
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
-    for (int32_t i = 0; i < l->n_threads; i++) pthread_join(l->threads[i], NULL);
-    for (int32_t i = 0; l->slabs && i < l->n_slabs; i++) free_slab(l, &l->slabs[i]);
+    for (int32_t i = 0; i < l->n_threads; i++)
+        pthread_join(l->threads[i], NULL);
+    for (int32_t i = 0; l->slabs && i < l->n_slabs; i++)
+        free_slab(l, &l->slabs[i]);
     mr_free(l->slabs);
-    if (l->pool) munmap(l->pool, l->pool_bytes);
+    if (l->pool)
+        munmap(l->pool, l->pool_bytes);
     mr_position_fini(&l->position);
     mr_order_free(l->order);
     quarantine_close(l->bad);
@@ -167,7 +184,7 @@ void mr_loader_free(mr_loader *l)
     mr_free(l);
 }
 
-/* ---- giving out -------------------------------------------------------------------------------------- */
+/* ---- giving out ---- */
 
 // more than 1 % of the last 1,000 samples, or 8 in a row from one root, stop the run
 static mr_status count_failures(mr_loader *l, const slab *s)
@@ -181,11 +198,14 @@ static mr_status count_failures(mr_loader *l, const slab *s)
         *row = bad ? *row + 1 : 0;
         l->facts.failed += bad;
         if (*row >= IN_A_ROW)
-            return mr_fail(MR_E_DATA, "%d samples in a row cannot be read from %s; try: is that disk there? The newest: %s",
+            return mr_fail(MR_E_DATA,
+                           "%d samples in a row cannot be read from %s; try: is that disk there? "
+                           "The newest: %s",
                            *row, mr_index_root(l->index, s->roots[i]), l->why);
         if (l->window_failures > WINDOW_FAILURES)
-            return mr_fail(MR_E_DATA, "%d of the last %llu samples cannot be read; the newest: %s", l->window_failures,
-                           (unsigned long long)MR_MIN(l->seen, LOADER_WINDOW), l->why);
+            return mr_fail(MR_E_DATA, "%d of the last %llu samples cannot be read; the newest: %s",
+                           l->window_failures, (unsigned long long)MR_MIN(l->seen, LOADER_WINDOW),
+                           l->why);
     }
     l->facts.delivered += (uint64_t)s->draw.n;
     return MR_OK;
@@ -229,7 +249,8 @@ void mr_loader_release(mr_loader *l, const mr_batch *batch)
 {
     slab *s = batch->slab;
     pthread_mutex_lock(&l->lock);
-    if (s->state == OUT) s->state = FREE;
+    if (s->state == OUT)
+        s->state = FREE;
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
 }
@@ -249,20 +270,27 @@ mr_status mr_loader_peek(mr_loader *l, uint64_t *ids, int64_t n, int64_t *got)
     uint64_t *scratch = mr_alloc(2 * sizeof *scratch * (size_t)l->batch_max);
     mr_status st = scratch ? MR_OK : mr_fail_memory(0);
     *got = 0;
-    if (st == MR_OK) st = mr_loader_state(l, &text);
-    if (st == MR_OK) st = mr_order_new(l->index, l->rule, l->options.seed, &order);
+    if (st == MR_OK)
+        st = mr_loader_state(l, &text);
+    if (st == MR_OK)
+        st = mr_order_new(l->index, l->rule, l->options.seed, &order);
     pthread_mutex_lock(&l->lock);
-    if (st == MR_OK) st = restore(l, order, text);
+    if (st == MR_OK)
+        st = restore(l, order, text);
     // what fails until then is not known yet: the next epoch is told as it would be now
-    if (st == MR_OK) st = loader_exclude(l, order, UINT64_MAX);
+    if (st == MR_OK)
+        st = loader_exclude(l, order, UINT64_MAX);
     pthread_mutex_unlock(&l->lock);
     mr_draw d = {.ids = scratch, .keys = scratch ? scratch + l->batch_max : NULL};
     bool ended =
         l->options.epochs > 0 && st == MR_OK && order->at.epoch >= (uint64_t)l->options.epochs;
     while (st == MR_OK && *got < n && !ended) {
-        if ((st = mr_order_next(order, &d)) != MR_OK) break;
-        if (l->options.epochs > 0 && d.epoch >= (uint64_t)l->options.epochs) break;
-        for (int32_t i = 0; i < d.n && *got < n; i++) ids[(*got)++] = d.ids[i];
+        if ((st = mr_order_next(order, &d)) != MR_OK)
+            break;
+        if (l->options.epochs > 0 && d.epoch >= (uint64_t)l->options.epochs)
+            break;
+        for (int32_t i = 0; i < d.n && *got < n; i++)
+            ids[(*got)++] = d.ids[i];
         ended = d.last && l->options.epochs > 0 && d.epoch + 1 >= (uint64_t)l->options.epochs;
     }
     mr_order_free(order);
@@ -279,7 +307,10 @@ mr_loader_facts mr_loader_get_facts(mr_loader *l)
     return f;
 }
 
-int32_t mr_loader_buckets(const mr_loader *l) { return mr_bucket_rule_count(l->rule); }
+int32_t mr_loader_buckets(const mr_loader *l)
+{
+    return mr_bucket_rule_count(l->rule);
+}
 
 mr_bucket mr_loader_bucket(const mr_loader *l, int32_t bucket, uint64_t *samples)
 {

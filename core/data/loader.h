@@ -16,29 +16,29 @@ typedef struct slab {
     mr_batch batch;
     slab_state state;
     mr_draw draw;
-    uint64_t excluded_n, excluded_hash;     /* in force in its epoch */
-    int32_t started, done;      /* slots */
+    uint64_t excluded_n, excluded_hash; /* in force in its epoch */
+    int32_t started, done;              /* slots */
     uint8_t *pixels;
     float *weights, *fps, *native_fps;
     uint64_t *ids, *keys;
     int64_t *starts;
     int32_t *native_height, *native_width;
-    mr_fault *faults;           /* [slot] NONE: good */
+    mr_fault *faults; /* [slot] NONE: good */
     uint16_t *roots;
-    char **captions;            /* [slot] grown buffers */
+    char **captions; /* [slot] grown buffers */
     size_t *caption_cap;
 } slab;
 
 struct mr_loader {
     mr_index *index;
     mr_bucket_rule *rule;
-    mr_order *order;            /* runs ahead */
-    mr_position position;       /* after the batch given out last */
+    mr_order *order;      /* runs ahead */
+    mr_position position; /* after the batch given out last */
     quarantine *bad;
     const mr_media *media;
     mr_loader_options options;
     mr_loader_facts facts;
-    uint64_t *plan;             /* [bucket] samples of the first epoch */
+    uint64_t *plan; /* [bucket] samples of the first epoch */
     slab *slabs;
     int32_t n_slabs, batch_max;
     uint8_t *pool;
@@ -48,17 +48,17 @@ struct mr_loader {
     pthread_cond_t work, ready;
     pthread_t threads[LOADER_THREADS];
     int32_t n_threads;
-    uint64_t planned, delivered;    /* batches */
-    bool epoch_over, all_planned;   /* the last planned draw ended an epoch; ended the last one */
+    uint64_t planned, delivered;  /* batches */
+    bool epoch_over, all_planned; /* the last planned draw ended an epoch; ended the last one */
     atomic_bool stop;
-    mr_error *error;                /* why it failed for good */
+    mr_error *error; /* why it failed for good */
     mr_status failed;
 
-    uint8_t window[LOADER_WINDOW];         /* failures among the last samples given out */
+    uint8_t window[LOADER_WINDOW]; /* failures among the last samples given out */
     uint64_t seen;
     int32_t window_failures;
-    int32_t row_of[64];             /* failures in a row, by root */
-    char why[1024];                 /* the newest failure */
+    int32_t row_of[64]; /* failures in a row, by root */
+    char why[1024];     /* the newest failure */
 };
 
 /* worker.c: a thread's life; `user` is the loader. */

@@ -10,7 +10,8 @@ enum { NO_BUCKET = 0xffff };
 uint64_t mr_permute(uint64_t key, uint64_t n, uint64_t j)
 {
     int bits = 2;
-    while (bits < 63 && (uint64_t)1 << bits < n) bits++;
+    while (bits < 63 && (uint64_t)1 << bits < n)
+        bits++;
     // halves of unequal width change places each round; after 8 rounds both are back
     int left = bits / 2, right = bits - left;
     do {
@@ -52,11 +53,11 @@ static mr_status fail_empty(const mr_order *o)
         if (o->dropped[why])
             n += (size_t)snprintf(text + n, sizeof text - n, "\n  %llu rows: %s",
                                   (unsigned long long)o->dropped[why], mr_drop_text(why));
-    return mr_fail(
-        MR_E_DATA,
-        "%s: no sample fits any bucket in epoch %llu; of %llu rows were removed:%s\n  try: lower lengths or resolutions in bucket_config",
-        mr_index_path(o->index), (unsigned long long)o->at.epoch, (unsigned long long)o->facts.rows,
-        text);
+    return mr_fail(MR_E_DATA,
+                   "%s: no sample fits any bucket in epoch %llu; of %llu rows were removed:%s\n  "
+                   "try: lower lengths or resolutions in bucket_config",
+                   mr_index_path(o->index), (unsigned long long)o->at.epoch,
+                   (unsigned long long)o->facts.rows, text);
 }
 
 // one pass over all rows: how many of each chunk each bucket has
@@ -66,7 +67,8 @@ static mr_status plan(mr_order *o)
     memset(o->counts, 0, sizeof *o->counts * (size_t)nb * o->chunks);
     memset(o->samples, 0, sizeof *o->samples * (size_t)nb);
     memset(o->dropped, 0, sizeof o->dropped);
-    for (int i = 0; i < ORDER_CACHE; i++) o->cached[i] = UINT64_MAX;
+    for (int i = 0; i < ORDER_CACHE; i++)
+        o->cached[i] = UINT64_MAX;
     o->expected = o->in_epoch = o->batches = 0;
     for (uint64_t c = 0; c < o->chunks; c++) {
         const mr_hot *rows;
@@ -89,11 +91,13 @@ static mr_status plan(mr_order *o)
     for (int32_t b = 0; b < nb; b++) {
         uint64_t sum = 0, m = (uint64_t)mr_bucket_rule_get(o->rule, b).batch;
         for (uint64_t c = 0; c < o->chunks; c++) {
-            if (c % ORDER_STRIDE == 0) o->prefix[(uint64_t)b * o->strides + c / ORDER_STRIDE] = sum;
+            if (c % ORDER_STRIDE == 0)
+                o->prefix[(uint64_t)b * o->strides + c / ORDER_STRIDE] = sum;
             sum += o->counts[(uint64_t)b * o->chunks + c];
         }
         o->in_epoch += sum;
-        if (sum) o->batches += (sum + m - 1) / m;
+        if (sum)
+            o->batches += (sum + m - 1) / m;
     }
     return o->in_epoch ? MR_OK : fail_empty(o);
 }
@@ -105,22 +109,27 @@ static mr_status select_row(mr_order *o, int32_t b, uint64_t r, uint64_t *id, ui
     uint64_t lo = 0, hi = o->strides;
     while (hi - lo > 1) {
         uint64_t mid = lo + (hi - lo) / 2;
-        if (prefix[mid] <= r) lo = mid;
-        else hi = mid;
+        if (prefix[mid] <= r)
+            lo = mid;
+        else
+            hi = mid;
     }
     uint64_t c = lo * ORDER_STRIDE;
     const uint16_t *counts = o->counts + (uint64_t)b * o->chunks;
-    for (r -= prefix[lo]; r >= counts[c]; c++) r -= counts[c];
+    for (r -= prefix[lo]; r >= counts[c]; c++)
+        r -= counts[c];
     const mr_hot *rows;
     int32_t n;
     uint16_t *buckets = o->cache[c % ORDER_CACHE];
     int32_t *known = &o->known[c % ORDER_CACHE];
     MR_TRY(mr_index_hot(o->reader, c, &rows, &n));
-    if (o->cached[c % ORDER_CACHE] != c) o->cached[c % ORDER_CACHE] = c, *known = 0;
+    if (o->cached[c % ORDER_CACHE] != c)
+        o->cached[c % ORDER_CACHE] = c, *known = 0;
     for (int32_t i = 0; i < n; i++) {
         mr_drop why;
         // rows behind the one that is looked for need no bucket
-        if (i == *known) buckets[i] = bucket_of(o, &rows[i], &why), ++*known;
+        if (i == *known)
+            buckets[i] = bucket_of(o, &rows[i], &why), ++*known;
         if (buckets[i] == b && r-- == 0) {
             *id = c * MR_HOT_ROWS + (uint64_t)i;
             *key = rows[i].key_lo;
@@ -134,7 +143,8 @@ static mr_status select_row(mr_order *o, int32_t b, uint64_t r, uint64_t *id, ui
 mr_status mr_order_new(mr_index *index, const mr_bucket_rule *rule, uint64_t seed, mr_order **out)
 {
     mr_order *o;
-    if (!MR_NEW(o)) return mr_fail_memory(sizeof *o);
+    if (!MR_NEW(o))
+        return mr_fail_memory(sizeof *o);
     o->index = mr_index_ref(index), o->rule = rule, o->seed = seed;
     o->facts = mr_index_get_facts(index);
     o->chunks = (o->facts.rows + MR_HOT_ROWS - 1) / MR_HOT_ROWS;
@@ -149,16 +159,21 @@ mr_status mr_order_new(mr_index *index, const mr_bucket_rule *rule, uint64_t see
     mr_status st = o->counts && o->samples && o->prefix && o->at.taken && o->cache
                        ? MR_OK
                        : mr_fail_memory(nb * o->chunks * 2);
-    if (st == MR_OK) st = mr_index_reader_new(index, &o->reader);
-    if (st == MR_OK) st = plan(o);
-    if (st == MR_OK) *out = o;
-    else mr_order_free(o);
+    if (st == MR_OK)
+        st = mr_index_reader_new(index, &o->reader);
+    if (st == MR_OK)
+        st = plan(o);
+    if (st == MR_OK)
+        *out = o;
+    else
+        mr_order_free(o);
     return st;
 }
 
 void mr_order_free(mr_order *o)
 {
-    if (!o) return;
+    if (!o)
+        return;
     mr_index_reader_free(o->reader);
     mr_index_unref(o->index);
     mr_free(o->counts);
@@ -179,15 +194,26 @@ int32_t mr_order_batch_max(const mr_order *o)
     return most;
 }
 
-uint64_t mr_order_samples(const mr_order *o, int32_t bucket) { return o->samples[bucket]; }
-uint64_t mr_order_dropped(const mr_order *o, mr_drop why) { return o->dropped[why]; }
-uint64_t mr_order_batches(const mr_order *o) { return o->batches; }
+uint64_t mr_order_samples(const mr_order *o, int32_t bucket)
+{
+    return o->samples[bucket];
+}
+uint64_t mr_order_dropped(const mr_order *o, mr_drop why)
+{
+    return o->dropped[why];
+}
+uint64_t mr_order_batches(const mr_order *o)
+{
+    return o->batches;
+}
 
 mr_status mr_order_exclude(mr_order *o, const uint64_t *keys, uint64_t n)
 {
     uint64_t *copy = mr_alloc(sizeof *copy * MR_MAX(n, 1));
-    if (!copy) return mr_fail_memory(sizeof *copy * n);
-    if (n) memcpy(copy, keys, sizeof *copy * n);
+    if (!copy)
+        return mr_fail_memory(sizeof *copy * n);
+    if (n)
+        memcpy(copy, keys, sizeof *copy * n);
     qsort(copy, n, sizeof *copy, compare_u64);
     mr_free(o->next_excluded);
     o->next_excluded = copy, o->n_next_excluded = n, o->has_next = true;
@@ -220,7 +246,8 @@ static uint64_t remaining(const mr_order *o, int32_t b)
 static uint64_t all_remaining(const mr_order *o)
 {
     uint64_t sum = 0;
-    for (int32_t b = 0; b < o->at.n_buckets; b++) sum += remaining(o, b);
+    for (int32_t b = 0; b < o->at.n_buckets; b++)
+        sum += remaining(o, b);
     return sum;
 }
 
@@ -228,8 +255,10 @@ static uint64_t all_remaining(const mr_order *o)
 static mr_status check_accounts(const mr_order *o)
 {
     uint64_t taken = 0;
-    for (int32_t b = 0; b < o->at.n_buckets; b++) taken += o->at.taken[b];
-    if (taken == o->in_epoch && o->at.digest == o->expected) return MR_OK;
+    for (int32_t b = 0; b < o->at.n_buckets; b++)
+        taken += o->at.taken[b];
+    if (taken == o->in_epoch && o->at.digest == o->expected)
+        return MR_OK;
     return mr_fail(MR_E_INTERNAL,
                    "epoch %llu drew %llu samples (digest %016llx), planned were %llu (%016llx)",
                    (unsigned long long)o->at.epoch, (unsigned long long)taken,
@@ -247,7 +276,8 @@ mr_status mr_order_next(mr_order *o, mr_draw *d)
     }
     uint64_t u = MR_MIX(o->seed, o->at.epoch, o->at.number) % sum;
     int32_t b = 0;
-    for (uint64_t r; u >= (r = remaining(o, b)); b++) u -= r;
+    for (uint64_t r; u >= (r = remaining(o, b)); b++)
+        u -= r;
     d->epoch = o->at.epoch, d->number = o->at.number, d->bucket = b, d->digest = 0;
     d->n = (int32_t)MR_MIN((uint64_t)mr_bucket_rule_get(o->rule, b).batch,
                            o->samples[b] - o->at.taken[b]);

@@ -15,18 +15,18 @@ struct mr_order {
     uint64_t seed;
     mr_index_facts facts;
     uint64_t chunks, strides;
-    uint16_t *counts;           /* [bucket][chunk] */
-    uint64_t *prefix;           /* [bucket][stride]: samples before every ORDER_STRIDE-th chunk */
-    uint64_t *samples;          /* [bucket] */
+    uint16_t *counts;  /* [bucket][chunk] */
+    uint64_t *prefix;  /* [bucket][stride]: samples before every ORDER_STRIDE-th chunk */
+    uint64_t *samples; /* [bucket] */
     uint64_t dropped[MR_DROP_COUNT];
-    uint64_t in_epoch, batches, expected;   /* samples, micro-batches, digest of this epoch */
+    uint64_t in_epoch, batches, expected; /* samples, micro-batches, digest of this epoch */
     mr_position at;
     uint64_t *excluded, n_excluded;
-    uint64_t *next_excluded, n_next_excluded;   /* from the next epoch on, when has_next */
+    uint64_t *next_excluded, n_next_excluded; /* from the next epoch on, when has_next */
     bool has_next;
-    uint16_t (*cache)[MR_HOT_ROWS];         /* evaluated chunks, by chunk % ORDER_CACHE */
+    uint16_t (*cache)[MR_HOT_ROWS]; /* evaluated chunks, by chunk % ORDER_CACHE */
     uint64_t cached[ORDER_CACHE];
-    int32_t known[ORDER_CACHE];             /* rows of it whose bucket is there */
+    int32_t known[ORDER_CACHE]; /* rows of it whose bucket is there */
 };
 
 /* Plan `epoch` from its beginning. */

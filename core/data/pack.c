@@ -2,7 +2,7 @@
 #include "data/data.h"
 
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY  // hashing state on the stack
+#define XXH_STATIC_LINKING_ONLY // hashing state on the stack
 #include <xxhash.h>
 
 static char *get_text(data_view *v, mr_arena *arena, int length_bytes)
@@ -10,7 +10,8 @@ static char *get_text(data_view *v, mr_arena *arena, int length_bytes)
     size_t n = data_get_int(v, length_bytes);
     const uint8_t *p = data_get(v, n);
     char *copy = p ? mr_arena_alloc(arena, n + 1) : NULL;
-    if (copy) memcpy(copy, p, n);
+    if (copy)
+        memcpy(copy, p, n);
     return copy;
 }
 
@@ -24,7 +25,8 @@ static mr_status close_value(data_pack *p)
 static mr_status open_value(MDB_val v, data_view *view)
 {
     uint32_t sum;
-    if (v.mv_size < 5) return mr_fail(MR_E_DATA, "a value of %zu bytes", v.mv_size);
+    if (v.mv_size < 5)
+        return mr_fail(MR_E_DATA, "a value of %zu bytes", v.mv_size);
     view->at = v.mv_data, view->end = view->at + v.mv_size - 4, view->failed = false;
     memcpy(&sum, view->end, 4);
     return XXH32(view->at, v.mv_size - 4, 0) == sum ? MR_OK
@@ -60,7 +62,8 @@ mr_status data_unpack_row(MDB_val value, mr_arena *arena, mr_row *r)
 {
     data_view view, *v = &view;
     MR_TRY(open_value(value, v));
-    if (data_get_int(v, 1) != 1) return mr_fail(MR_E_DATA, "a row of another version");
+    if (data_get_int(v, 1) != 1)
+        return mr_fail(MR_E_DATA, "a row of another version");
     mr_clip_info *i = &r->info;
     r->root = (uint16_t)data_get_int(v, 2);
     r->path = get_text(v, arena, 2);
@@ -79,8 +82,10 @@ mr_status data_unpack_row(MDB_val value, mr_arena *arena, mr_row *r)
     i->matrix = (uint8_t)data_get_int(v, 1), i->range = (uint8_t)data_get_int(v, 1);
     i->transfer = (uint8_t)data_get_int(v, 1), i->primaries = (uint8_t)data_get_int(v, 1);
     const char *codec = get_text(v, arena, 1);
-    if (v->failed) return mr_fail(MR_E_DATA, "a row that ends too early");
-    if (!codec || !r->path) return mr_fail_memory(0);
+    if (v->failed)
+        return mr_fail(MR_E_DATA, "a row that ends too early");
+    if (!codec || !r->path)
+        return mr_fail_memory(0);
     size_t n = MR_MIN(strlen(codec), sizeof i->codec - 1);
     memcpy(i->codec, codec, n);
     i->codec[n] = 0;
@@ -90,12 +95,15 @@ mr_status data_unpack_row(MDB_val value, mr_arena *arena, mr_row *r)
 mr_status data_pack_text(data_pack *p, const mr_row *r, data_squeeze *squeeze)
 {
     p->n = 0, p->failed = false;
-    data_put_int(p, squeeze ? 1 : 0, 1); // codec 0: plain text, 1: zstd with the index's dictionary
+    // codec 0: plain text, 1: zstd with the index's dictionary
+    data_put_int(p, squeeze ? 1 : 0, 1);
     data_put_int(p, (uint64_t)r->n_captions, 1);
     for (int32_t c = 0; c < r->n_captions; c++) {
         data_put_text(p, r->captions[c].tag, 1);
-        if (squeeze) MR_TRY(data_squeeze_put(squeeze, p, r->captions[c].text));
-        else data_put_text(p, r->captions[c].text, 4);
+        if (squeeze)
+            MR_TRY(data_squeeze_put(squeeze, p, r->captions[c].text));
+        else
+            data_put_text(p, r->captions[c].text, 4);
     }
     return close_value(p);
 }
@@ -106,16 +114,22 @@ mr_status data_unpack_text(MDB_val value, mr_arena *arena, mr_row *r, const data
     data_view view, *v = &view;
     MR_TRY(open_value(value, v));
     uint64_t codec = data_get_int(v, 1), n = data_get_int(v, 1);
-    if (codec > 1) return mr_fail(MR_E_DATA, "captions of codec %d", (int)codec);
+    if (codec > 1)
+        return mr_fail(MR_E_DATA, "captions of codec %d", (int)codec);
     mr_caption *list = mr_arena_alloc(arena, sizeof *list * (n + 1));
-    if (!list) return mr_fail_memory(sizeof *list * n);
+    if (!list)
+        return mr_fail_memory(sizeof *list * n);
     for (uint64_t c = 0; c < n && !v->failed; c++) {
         list[c].tag = get_text(v, arena, 1);
-        if (codec == 0) list[c].text = get_text(v, arena, 4);
-        else MR_TRY(data_unsqueeze_get(u, context, v, arena, &list[c].text));
-        if (!v->failed && (!list[c].tag || !list[c].text)) return mr_fail_memory(0);
+        if (codec == 0)
+            list[c].text = get_text(v, arena, 4);
+        else
+            MR_TRY(data_unsqueeze_get(u, context, v, arena, &list[c].text));
+        if (!v->failed && (!list[c].tag || !list[c].text))
+            return mr_fail_memory(0);
     }
-    if (v->failed) return mr_fail(MR_E_DATA, "captions that end too early");
+    if (v->failed)
+        return mr_fail(MR_E_DATA, "captions that end too early");
     r->captions = list, r->n_captions = (int32_t)n;
     return MR_OK;
 }
@@ -137,11 +151,15 @@ mr_status data_unpack_keys(MDB_val value, mr_arena *arena, mr_row *r)
     data_view view, *v = &view;
     MR_TRY(open_value(value, v));
     uint64_t n = data_get_varint(v);
-    if (n > value.mv_size) return mr_fail(MR_E_DATA, "a key frame list that ends too early");
+    if (n > value.mv_size)
+        return mr_fail(MR_E_DATA, "a key frame list that ends too early");
     int64_t *list = mr_arena_alloc(arena, sizeof *list * (n + 1)), before = 0;
-    if (!list) return mr_fail_memory(sizeof *list * n);
-    for (uint64_t k = 0; k < n; k++) list[k] = before += data_unzigzag(data_get_varint(v));
-    if (v->failed) return mr_fail(MR_E_DATA, "a key frame list that ends too early");
+    if (!list)
+        return mr_fail_memory(sizeof *list * n);
+    for (uint64_t k = 0; k < n; k++)
+        list[k] = before += data_unzigzag(data_get_varint(v));
+    if (v->failed)
+        return mr_fail(MR_E_DATA, "a key frame list that ends too early");
     r->info.key_pts = list, r->info.n_keys = (int32_t)n;
     return MR_OK;
 }

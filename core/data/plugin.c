@@ -31,14 +31,17 @@ static void program_dir(char out[4096])
     ssize_t n = readlink("/proc/self/exe", out, 4095);
     out[n < 0 ? 0 : n] = 0;
     char *slash = strrchr(out, '/');
-    if (slash) *slash = 0;
-    else snprintf(out, 4096, ".");
+    if (slash)
+        *slash = 0;
+    else
+        snprintf(out, 4096, ".");
 }
 
 static mr_status open_at(const char *path)
 {
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!so) return mr_fail(MR_E_UNSUPPORTED, "%s: %s", path, dlerror());
+    if (!so)
+        return mr_fail(MR_E_UNSUPPORTED, "%s: %s", path, dlerror());
     // ISO C has no cast from object to function pointer; POSIX gives dlsym this meaning
     mr_media_entry_fn *entry;
     void *symbol = dlsym(so, "mr_media_entry");
@@ -62,11 +65,13 @@ static mr_status find(void)
     int n = 0;
     const char *set = getenv("MOONREEL_PLUGINS");
     program_dir(dir);
-    if (set && *set) snprintf(path[n++], sizeof path[0], "%s/libmoonreel_media.so", set);
+    if (set && *set)
+        snprintf(path[n++], sizeof path[0], "%s/libmoonreel_media.so", set);
     snprintf(path[n++], sizeof path[0], "%s/libmoonreel_media.so", dir);
     snprintf(path[n++], sizeof path[0], "%s/../lib/moonreel/libmoonreel_media.so", dir);
     for (int i = 0; i < n; i++)
-        if (mr_path_exists(path[i])) return open_at(path[i]);
+        if (mr_path_exists(path[i]))
+            return open_at(path[i]);
     return mr_fail(
         MR_E_UNSUPPORTED,
         "the media plug-in libmoonreel_media.so is not in %s, nor in %s/../lib/moonreel; "

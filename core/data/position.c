@@ -1,4 +1,5 @@
-/* data: where a stream of draws stands, as text and back. Ref: dataplane 4.7. Licence: Apache-2.0 */
+/* data: where a stream of draws stands, as text and back. Ref: dataplane 4.7. Licence:
+ * Apache-2.0 */
 #include "data/order.h"
 
 #include <inttypes.h>
@@ -9,7 +10,8 @@ mr_status mr_position_init(mr_position *p, const mr_order *o)
 {
     size_t bytes = sizeof *p->taken * (size_t)o->at.n_buckets;
     uint64_t *taken = mr_alloc(bytes);
-    if (!taken) return mr_fail_memory(bytes);
+    if (!taken)
+        return mr_fail_memory(bytes);
     *p = o->at;
     p->taken = memcpy(taken, o->at.taken, bytes);
     return MR_OK;
@@ -86,9 +88,8 @@ static bool get_number(const char *text, const char *name, int base, uint64_t *o
 
 static mr_status fail_form(void)
 {
-    return mr_fail(
-        MR_E_FORMAT,
-        "the sampler state is not one of 'moonreel order 1'; try: an older checkpoint, or --start-from-scratch");
+    return mr_fail(MR_E_FORMAT, "the sampler state is not one of 'moonreel order 1'; try: an older "
+                                "checkpoint, or --start-from-scratch");
 }
 
 mr_status mr_position_epoch(const char *text, uint64_t *epoch)
@@ -120,43 +121,47 @@ mr_status mr_order_restore(mr_order *o, const char *text, const uint64_t *exclud
     excluded_hash = space ? strtoull(space, NULL, 16) : 0;
     const char *path = mr_index_path(o->index);
     if (!is_same(text, "fp_order", o->facts.fp_order))
-        return mr_fail(
-            MR_E_DATA,
-            "%s: %s, the state is of %llu rows; try: the index of that run, or --start-from-scratch",
-            path,
-            is_same(text, "fp_set", o->facts.fp_set) ? "holds the same samples in another order"
-                                                     : "holds other samples",
-            (unsigned long long)rows);
+        return mr_fail(MR_E_DATA,
+                       "%s: %s, the state is of %llu rows; try: the index of that run, or "
+                       "--start-from-scratch",
+                       path,
+                       is_same(text, "fp_set", o->facts.fp_set)
+                           ? "holds the same samples in another order"
+                           : "holds other samples",
+                       (unsigned long long)rows);
     if (seed != o->seed)
         return mr_fail(
             MR_E_DATA,
             "seed is %llu, the state is of seed %llu; try: that seed, or --start-from-scratch",
             (unsigned long long)o->seed, (unsigned long long)seed);
     if (rule != mr_bucket_rule_hash(o->rule))
-        return mr_fail(
-            MR_E_DATA,
-            "the bucket rule (bucket_config, resolutions, frame_interval) differs from that of the state; "
-            "only batch sizes may change within an epoch; try: the old rule, or --start-from-scratch");
+        return mr_fail(MR_E_DATA, "the bucket rule (bucket_config, resolutions, frame_interval) "
+                                  "differs from that of the state; "
+                                  "only batch sizes may change within an epoch; try: the old rule, "
+                                  "or --start-from-scratch");
     MR_TRY(mr_order_exclude(o, excluded, n));
     MR_TRY(order_begin_epoch(o, epoch));
     if (o->at.excluded_n != excluded_n || o->at.excluded_hash != excluded_hash)
-        return mr_fail(
-            MR_E_DATA,
-            "the quarantine list leaves out %llu samples in epoch %llu, the state knows %llu (or others); try: the quarantine.jsonl of that run",
-            (unsigned long long)o->at.excluded_n, (unsigned long long)epoch,
-            (unsigned long long)excluded_n);
+        return mr_fail(MR_E_DATA,
+                       "the quarantine list leaves out %llu samples in epoch %llu, the state knows "
+                       "%llu (or others); try: the quarantine.jsonl of that run",
+                       (unsigned long long)o->at.excluded_n, (unsigned long long)epoch,
+                       (unsigned long long)excluded_n);
     p = strstr(text, "\ntaken");
-    if (!p) return fail_form();
+    if (!p)
+        return fail_form();
     for (p += 6; *p == ' ';) {
         char *end;
         uint64_t b = strtoull(p, &end, 10),
                  count = *end == ':' ? strtoull(end + 1, &end, 10) : UINT64_MAX;
-        if (b >= (uint64_t)o->at.n_buckets || count > o->samples[b]) return fail_form();
+        if (b >= (uint64_t)o->at.n_buckets || count > o->samples[b])
+            return fail_form();
         o->at.taken[b] = count;
         taken += count;
         p = end;
     }
-    if (*p != '\n' || taken > o->in_epoch) return fail_form();
+    if (*p != '\n' || taken > o->in_epoch)
+        return fail_form();
     o->at.number = number, o->at.digest = digest;
     return MR_OK;
 }

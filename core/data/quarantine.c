@@ -21,8 +21,10 @@ struct quarantine {
 static int compare(const void *a, const void *b)
 {
     const quarantine_event *x = a, *y = b;
-    if (x->key_lo != y->key_lo) return x->key_lo < y->key_lo ? -1 : 1;
-    if (x->epoch != y->epoch) return x->epoch < y->epoch ? -1 : 1;
+    if (x->key_lo != y->key_lo)
+        return x->key_lo < y->key_lo ? -1 : 1;
+    if (x->epoch != y->epoch)
+        return x->epoch < y->epoch ? -1 : 1;
     return (x->attempt > y->attempt) - (x->attempt < y->attempt);
 }
 
@@ -31,7 +33,8 @@ static mr_status insert(quarantine *q, uint64_t at, const quarantine_event *e)
     if (q->n == q->cap) {
         uint64_t cap = MR_MAX(q->cap * 2, 64);
         quarantine_event *more = mr_realloc(q->events, cap * sizeof *more);
-        if (!more) return mr_fail_memory(cap * sizeof *more);
+        if (!more)
+            return mr_fail_memory(cap * sizeof *more);
         q->events = more, q->cap = cap;
     }
     memmove(q->events + at + 1, q->events + at, (q->n - at) * sizeof *e);
@@ -46,8 +49,10 @@ static mr_status remember(quarantine *q, const quarantine_event *e, bool *added)
     uint64_t lo = 0, hi = q->n;
     while (lo < hi) {
         uint64_t mid = lo + (hi - lo) / 2;
-        if (compare(&q->events[mid], e) < 0) lo = mid + 1;
-        else hi = mid;
+        if (compare(&q->events[mid], e) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     *added = lo == q->n || compare(&q->events[lo], e) != 0;
     return *added ? insert(q, lo, e) : MR_OK;
@@ -67,8 +72,10 @@ static mr_status read_line(quarantine *q, const char *line, size_t n)
         quarantine_event e = {.key_lo = strtoull(key + 16, NULL, 16),
                               .epoch = (uint64_t)json_integer_value(epoch),
                               .attempt = (int32_t)json_integer_value(attempt)};
-        while (e.fault < MR_FAULT_COUNT && strcmp(mr_fault_name(e.fault), class)) e.fault++;
-        if (e.fault < MR_FAULT_COUNT) st = insert(q, q->n, &e);
+        while (e.fault < MR_FAULT_COUNT && strcmp(mr_fault_name(e.fault), class))
+            e.fault++;
+        if (e.fault < MR_FAULT_COUNT)
+            st = insert(q, q->n, &e);
     }
     json_decref(o);
     return st;
@@ -78,7 +85,8 @@ static mr_status read_all(quarantine *q)
 {
     char *text;
     size_t n;
-    if (!mr_path_exists(q->path)) return MR_OK;
+    if (!mr_path_exists(q->path))
+        return MR_OK;
     MR_TRY(mr_file_read_all(q->path, &text, &n));
     mr_status st = MR_OK;
     for (char *p = text; *p && st == MR_OK;) {
@@ -88,10 +96,12 @@ static mr_status read_all(quarantine *q)
     }
     mr_free(text);
     // sorted, each event once
-    if (q->n) qsort(q->events, q->n, sizeof *q->events, compare);
+    if (q->n)
+        qsort(q->events, q->n, sizeof *q->events, compare);
     uint64_t kept = 0;
     for (uint64_t i = 0; i < q->n; i++)
-        if (!i || compare(&q->events[i], &q->events[i - 1])) q->events[kept++] = q->events[i];
+        if (!i || compare(&q->events[i], &q->events[i - 1]))
+            q->events[kept++] = q->events[i];
     q->n = kept;
     return st;
 }
@@ -99,21 +109,28 @@ static mr_status read_all(quarantine *q)
 mr_status quarantine_open(const char *path, mr_hash128 fp_order, quarantine **out)
 {
     quarantine *q;
-    if (!MR_NEW(q)) return mr_fail_memory(sizeof *q);
+    if (!MR_NEW(q))
+        return mr_fail_memory(sizeof *q);
     q->fd = -1;
     mr_hash128_hex(fp_order, q->order);
-    if (gethostname(q->host, sizeof q->host - 1)) q->host[0] = 0;
+    if (gethostname(q->host, sizeof q->host - 1))
+        q->host[0] = 0;
     mr_status st = MR_OK;
-    if (path) st = (q->path = mr_strdup(path)) ? read_all(q) : mr_fail_memory(strlen(path));
-    if (st == MR_OK) *out = q;
-    else quarantine_close(q);
+    if (path)
+        st = (q->path = mr_strdup(path)) ? read_all(q) : mr_fail_memory(strlen(path));
+    if (st == MR_OK)
+        *out = q;
+    else
+        quarantine_close(q);
     return st;
 }
 
 void quarantine_close(quarantine *q)
 {
-    if (!q) return;
-    if (q->fd >= 0) mr_io_table()->close(q->fd);
+    if (!q)
+        return;
+    if (q->fd >= 0)
+        mr_io_table()->close(q->fd);
     mr_free(q->events);
     mr_free(q->path);
     mr_free(q);
@@ -124,7 +141,8 @@ mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row 
 {
     bool added;
     MR_TRY(remember(q, e, &added));
-    if (!q->path || !added) return MR_OK;
+    if (!q->path || !added)
+        return MR_OK;
     char key[33];
     mr_hash128_hex(row->key, key);
     json_t *o = json_pack("{s:s, s:I, s:s, s:f, s:s, s:i, s:I, s:s}", "key", key, "row",
@@ -136,11 +154,13 @@ mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row 
     json_object_set_new(o, "detail", json_string(detail));
     char *line = o ? json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     json_decref(o);
-    if (!line) return mr_fail_memory(0);
+    if (!line)
+        return mr_fail_memory(0);
     size_t n = strlen(line);
-    line[n++] = '\n';  // over the final zero: the length is known
+    line[n++] = '\n'; // over the final zero: the length is known
     const mr_io *io = mr_io_table();
-    if (q->fd < 0) q->fd = io->open(q->path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+    if (q->fd < 0)
+        q->fd = io->open(q->path, O_WRONLY | O_CREAT | O_APPEND, 0644);
     // the run goes on without the line: the event is remembered
     if (q->fd < 0 || io->write(q->fd, line, n) != (ssize_t)n)
         mr_log(MR_LOG_WARN, "%s: cannot write: %s", q->path, strerror(errno));
@@ -151,14 +171,16 @@ mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row 
 mr_status quarantine_excluded(const quarantine *q, uint64_t epoch, uint64_t **keys, uint64_t *n)
 {
     *keys = mr_alloc(sizeof **keys * MR_MAX(q->n, 1));
-    if (!*keys) return mr_fail_memory(sizeof **keys * q->n);
+    if (!*keys)
+        return mr_fail_memory(sizeof **keys * q->n);
     *n = 0;
     // events of a key lie together
     for (uint64_t i = 0, end; i < q->n; i = end) {
         int attempts = 0;
         for (end = i; end < q->n && q->events[end].key_lo == q->events[i].key_lo; end++)
             attempts += q->events[end].epoch < epoch && q->events[end].fault != MR_FAULT_IO;
-        if (attempts >= 2) (*keys)[(*n)++] = q->events[i].key_lo;
+        if (attempts >= 2)
+            (*keys)[(*n)++] = q->events[i].key_lo;
     }
     return MR_OK;
 }

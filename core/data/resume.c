@@ -48,15 +48,18 @@ mr_status data_builder_leftovers(mr_index_builder *b)
     char base[4096];
     size_t len = (size_t)snprintf(base, sizeof base, "%s.tmp-", name);
     slash[slash == dir] = 0;
-    if (!mr_path_exists(dir)) return MR_OK;
+    if (!mr_path_exists(dir))
+        return MR_OK;
     MR_TRY(mr_dir_list(dir, &names, &n));
     mr_status st = MR_OK;
     bool taken = false;
     for (int i = 0; i < n && st == MR_OK; i++) {
         char *end;
-        if (strncmp(names[i], base, len)) continue;
+        if (strncmp(names[i], base, len))
+            continue;
         long pid = strtol(names[i] + len, &end, 10);
-        if (pid <= 0 || *end) continue;
+        if (pid <= 0 || *end)
+            continue;
         snprintf(child, sizeof child, "%s/%s", dir, names[i]);
         st = deal_with(b, child, pid, &taken);
     }
@@ -66,8 +69,9 @@ mr_status data_builder_leftovers(mr_index_builder *b)
 
 static mr_status fail_torn(const mr_index_builder *b, const char *what)
 {
-    return mr_fail(MR_E_DATA, "%s: cannot be continued: %s; try: without --continue, from the start",
-                   b->tmp, what);
+    return mr_fail(MR_E_DATA,
+                   "%s: cannot be continued: %s; try: without --continue, from the start", b->tmp,
+                   what);
 }
 
 // the dictionary that the captions were written with
@@ -75,7 +79,8 @@ static mr_status reload_dictionary(mr_index_builder *b, data_unsqueeze **unsquee
 {
     MDB_val k = {4, "dict"}, v;
     int err = mdb_get(b->txn, b->tables[DATA_META], &k, &v);
-    if (err) return err == MDB_NOTFOUND ? MR_OK : data_fail_mdb(b->tmp, "read", err);
+    if (err)
+        return err == MDB_NOTFOUND ? MR_OK : data_fail_mdb(b->tmp, "read", err);
     MR_TRY(data_squeeze_new(v.mv_data, v.mv_size, &b->squeeze));
     return data_unsqueeze_new(v.mv_data, v.mv_size, unsqueeze);
 }
@@ -87,17 +92,21 @@ static mr_status reload_rows(mr_index_builder *b, uint64_t rows)
     mr_arena_init(&arena);
     void *context = NULL;
     mr_status st = reload_dictionary(b, &unsqueeze);
-    if (st == MR_OK && unsqueeze && !(context = data_unsqueeze_context())) st = mr_fail_memory(0);
+    if (st == MR_OK && unsqueeze && !(context = data_unsqueeze_context()))
+        st = mr_fail_memory(0);
     // one block serves all rows
-    if (st == MR_OK && !mr_arena_alloc(&arena, 1)) st = mr_fail_memory(0);
+    if (st == MR_OK && !mr_arena_alloc(&arena, 1))
+        st = mr_fail_memory(0);
     const mr_arena_mark fresh = mr_arena_get_mark(&arena);
     for (uint64_t id = 0; st == MR_OK && id < rows; id++) {
         mr_row row;
         mr_arena_release(&arena, fresh);
         st = data_read_row(b->txn, b->tables, id, &arena, unsqueeze, context, &row);
-        if (st == MR_OK) st = data_builder_note(b, &row);
+        if (st == MR_OK)
+            st = data_builder_note(b, &row);
     }
-    if (st == MR_E_DATA) mr_fail_note("%s: try: without --continue, from the start", b->tmp);
+    if (st == MR_E_DATA)
+        mr_fail_note("%s: try: without --continue, from the start", b->tmp);
     data_unsqueeze_context_free(context);
     data_unsqueeze_free(unsqueeze);
     mr_arena_fini(&arena);
@@ -121,7 +130,8 @@ mr_status data_builder_reload(mr_index_builder *b)
     int err = mdb_drop(b->txn, b->tables[DATA_KEYMAP], 0);
     for (int t = 0; !err && t < DATA_BUILD_TABLES; t++)
         err = mdb_stat(b->txn, b->tables[t], &stat[t]);
-    if (err) return data_fail_mdb(b->tmp, "read", err);
+    if (err)
+        return data_fail_mdb(b->tmp, "read", err);
     uint64_t rows = stat[DATA_ROW].ms_entries;
     uint32_t tail = (uint32_t)(rows / MR_HOT_ROWS);
     if (stat[DATA_HOT].ms_entries > tail) {
@@ -136,7 +146,8 @@ mr_status data_builder_reload(mr_index_builder *b)
     // before its first row nothing is worth keeping
     if (!rows) {
         b->kept = false;
-        for (int t = 0; !err && t < DATA_BUILD_TABLES; t++) err = mdb_drop(b->txn, b->tables[t], 0);
+        for (int t = 0; !err && t < DATA_BUILD_TABLES; t++)
+            err = mdb_drop(b->txn, b->tables[t], 0);
         return err ? data_fail_mdb(b->tmp, "empty", err) : MR_OK;
     }
     b->built.refused = stat[DATA_REFUSED].ms_entries;

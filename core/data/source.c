@@ -24,19 +24,21 @@ mr_status data_path_absolute(const char *path, char out[4096])
             if (len == 2 && p[0] == '.' && p[1] == '.') {
                 while (n && out[--n] != '/') {}
             } else if (len && !(len == 1 && p[0] == '.')) {
-                if (n + len + 2 > 4096) return mr_fail(MR_E_IO, "%s: path is too long", path);
+                if (n + len + 2 > 4096)
+                    return mr_fail(MR_E_IO, "%s: path is too long", path);
                 out[n++] = '/';
                 memcpy(out + n, p, len);
                 n += len;
             }
             p += len + (p[len] == '/');
         }
-    if (!n) out[n++] = '/';
+    if (!n)
+        out[n++] = '/';
     out[n] = 0;
     return MR_OK;
 }
 
-/* ---- folders ----------------------------------------------------------------------------------- */
+/* ---- folders ---- */
 
 static bool is_media(const char *name)
 {
@@ -45,7 +47,8 @@ static bool is_media(const char *name)
                                         ".ppm",  ".bmp", ".pgm",  ".tif", ".tiff", ".webp"};
     const char *dot = strrchr(name, '.');
     for (size_t i = 0; dot && i < MR_COUNT(known); i++)
-        if (strcasecmp(dot, known[i]) == 0) return true;
+        if (strcasecmp(dot, known[i]) == 0)
+            return true;
     return false;
 }
 
@@ -59,20 +62,24 @@ static mr_status caption_beside(const char *file, char **out)
     snprintf(path, sizeof path, "%.*s.txt", (int)(dot - file), file);
     if (mr_path_exists(path)) {
         MR_TRY(mr_file_read_all(path, out, &n));
-        while (n && isspace((unsigned char)(*out)[n - 1])) (*out)[--n] = 0;
+        while (n && isspace((unsigned char)(*out)[n - 1]))
+            (*out)[--n] = 0;
         return MR_OK;
     }
     snprintf(path, sizeof path, "%.*s.json", (int)(dot - file), file);
-    if (!mr_path_exists(path)) return MR_OK;
+    if (!mr_path_exists(path))
+        return MR_OK;
     char *text;
     MR_TRY(mr_file_read_all(path, &text, &n));
     json_error_t why;
     json_t *root = json_loadb(text, n, 0, &why),
            *value = root ? json_object_get(root, "text") : NULL;
-    if (root && !value) value = json_object_get(root, "caption");
+    if (root && !value)
+        value = json_object_get(root, "caption");
     mr_free(text);
     mr_status st = MR_OK;
-    if (!root) st = mr_fail(MR_E_DATA, "%s:%d: not JSON: %s", path, why.line, why.text);
+    if (!root)
+        st = mr_fail(MR_E_DATA, "%s:%d: not JSON: %s", path, why.line, why.text);
     else if (json_is_string(value) && !(*out = mr_strdup(json_string_value(value))))
         st = mr_fail_memory(0);
     json_decref(root);
@@ -84,18 +91,21 @@ static mr_status walk(data_source *s, const char *relative, bool want_captions, 
     char full[8300], child[4096], file[8300];
     char **names;
     int n;
-    if (depth > 64) return mr_fail(MR_E_DATA, "%s/%s: folders nest too deep", s->root, relative);
+    if (depth > 64)
+        return mr_fail(MR_E_DATA, "%s/%s: folders nest too deep", s->root, relative);
     snprintf(full, sizeof full, *relative ? "%s/%s" : "%s", s->root, relative);
     MR_TRY(mr_dir_list(full, &names, &n));
     mr_status st = MR_OK;
     for (int i = 0; i < n && st == MR_OK; i++) {
         struct stat about;
-        if (names[i][0] == '.') continue;
+        if (names[i][0] == '.')
+            continue;
         if (snprintf(child, sizeof child, *relative ? "%s/%s" : "%s%s", relative, names[i]) >=
             (int)sizeof child)
             continue;
         snprintf(file, sizeof file, "%s/%s", s->root, child);
-        if (stat(file, &about)) continue;  // a link to nowhere
+        if (stat(file, &about))
+            continue; // a link to nowhere
         if (S_ISDIR(about.st_mode)) {
             st = walk(s, child, want_captions, depth + 1);
         } else if (is_media(names[i])) {
@@ -142,7 +152,7 @@ static mr_status join_captions(data_source *s, const char *file)
     return st;
 }
 
-/* ---- the front --------------------------------------------------------------------------------- */
+/* ---- the front ---- */
 
 static bool ends_with(const char *text, const char *tail)
 {
@@ -154,10 +164,12 @@ static mr_status describe(data_source *s, const char *input, const struct stat *
                           const mr_ingest_options *o)
 {
     mr_hasher *h = mr_hasher_new();
-    if (!h) return mr_fail_memory(0);
+    if (!h)
+        return mr_fail_memory(0);
     for (uint64_t i = 0; i < s->n; i++) {
         mr_hasher_add(h, s->rows[i].path, strlen(s->rows[i].path) + 1);
-        if (s->rows[i].text) mr_hasher_add(h, s->rows[i].text, strlen(s->rows[i].text) + 1);
+        if (s->rows[i].text)
+            mr_hasher_add(h, s->rows[i].text, strlen(s->rows[i].text) + 1);
     }
     char hex[33];
     mr_hash128_hex(mr_hasher_digest(h), hex);
@@ -182,9 +194,11 @@ mr_status data_source_same(const data_source *s, const char *described)
     json_t *before = json_array_get(was, 0), *now = json_array_get(is, 0), *value;
     const char *name;
     mr_status st = MR_OK;
-    json_object_foreach(now, name, value) {
+    json_object_foreach(now, name, value)
+    {
         json_t *old = json_object_get(before, name);
-        if (st != MR_OK || json_equal(old, value)) continue;
+        if (st != MR_OK || json_equal(old, value))
+            continue;
         char *a = json_dumps(old, JSON_ENCODE_ANY), *b = json_dumps(value, JSON_ENCODE_ANY);
         st = mr_fail(MR_E_DATA,
                      "%s: the input has changed since the build began: %s was %s, is %s; try: "
@@ -210,11 +224,14 @@ mr_status data_source_read(data_source *s, const char *input, const mr_ingest_op
     bool folder = S_ISDIR(about.st_mode);
     MR_TRY(data_path_absolute(o->root ? o->root : input, s->root));
     char *slash = strrchr(s->root, '/');
-    if (!folder && !o->root && slash) slash[slash == s->root] = 0;
+    if (!folder && !o->root && slash)
+        slash[slash == s->root] = 0;
     if (folder) {
         MR_TRY(walk(s, "", !o->captions, 0));
-        if (s->n) qsort(s->rows, s->n, sizeof *s->rows, by_path);
-        if (o->captions && s->n) MR_TRY(join_captions(s, o->captions));
+        if (s->n)
+            qsort(s->rows, s->n, sizeof *s->rows, by_path);
+        if (o->captions && s->n)
+            MR_TRY(join_captions(s, o->captions));
     } else if (ends_with(input, ".csv") || ends_with(input, ".tsv") || ends_with(input, ".jsonl") ||
                ends_with(input, ".ndjson")) {
         MR_TRY(data_table_read(s, input, true));

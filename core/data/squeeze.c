@@ -14,22 +14,28 @@ struct data_squeeze {
     data_pack buffer;
 };
 
-struct data_unsqueeze { ZSTD_DDict *dict; };
+struct data_unsqueeze {
+    ZSTD_DDict *dict;
+};
 
 mr_status data_dict_train(const data_input *rows, uint64_t n, data_pack *dict)
 {
     // an even choice of captions over the whole list
     uint64_t bytes = 0, taken = 0, stride = 1;
-    for (uint64_t i = 0; i < n; i++) bytes += rows[i].text ? strlen(rows[i].text) : 0;
+    for (uint64_t i = 0; i < n; i++)
+        bytes += rows[i].text ? strlen(rows[i].text) : 0;
     dict->n = 0;
-    if (bytes < (uint64_t)DICT_BYTES * 4) return MR_OK;  // small sets stay plain
+    if (bytes < (uint64_t)DICT_BYTES * 4)
+        return MR_OK; // small sets stay plain
     stride = bytes / SAMPLE_BYTES + 1;
     data_pack samples = {0};
     size_t *sizes = mr_alloc(sizeof *sizes * (size_t)(n / stride + 1));
-    if (!sizes) return mr_fail_memory(sizeof *sizes * (size_t)n);
+    if (!sizes)
+        return mr_fail_memory(sizeof *sizes * (size_t)n);
     for (uint64_t i = 0; i < n; i += stride) {
         size_t len = rows[i].text ? strlen(rows[i].text) : 0;
-        if (!len) continue;
+        if (!len)
+            continue;
         data_put(&samples, rows[i].text, len);
         sizes[taken++] = len;
     }
@@ -41,7 +47,8 @@ mr_status data_dict_train(const data_input *rows, uint64_t n, data_pack *dict)
                     : 0;
     if (st == MR_OK && !ZDICT_isError(made)) {
         data_put(dict, room, made);
-        if (dict->failed) st = mr_fail_memory(made);
+        if (dict->failed)
+            st = mr_fail_memory(made);
     }
     mr_free(room);
     mr_free(sizes);
@@ -52,7 +59,8 @@ mr_status data_dict_train(const data_input *rows, uint64_t n, data_pack *dict)
 mr_status data_squeeze_new(const void *dict, size_t n, data_squeeze **out)
 {
     data_squeeze *s;
-    if (!MR_NEW(s)) return mr_fail_memory(sizeof *s);
+    if (!MR_NEW(s))
+        return mr_fail_memory(sizeof *s);
     s->out = ZSTD_createCCtx();
     s->out_dict = ZSTD_createCDict(dict, n, LEVEL);
     if (!s->out || !s->out_dict) {
@@ -65,7 +73,8 @@ mr_status data_squeeze_new(const void *dict, size_t n, data_squeeze **out)
 
 void data_squeeze_free(data_squeeze *s)
 {
-    if (!s) return;
+    if (!s)
+        return;
     ZSTD_freeCCtx(s->out);
     ZSTD_freeCDict(s->out_dict);
     mr_free(s->buffer.bytes);
@@ -79,7 +88,8 @@ mr_status data_squeeze_put(data_squeeze *s, data_pack *p, const char *text)
         return mr_fail(MR_E_DATA, "a caption of %zu bytes; expected at most %d", n, TEXT_MAX);
     if (room > s->buffer.cap) {
         uint8_t *more = mr_realloc(s->buffer.bytes, room);
-        if (!more) return mr_fail_memory(room);
+        if (!more)
+            return mr_fail_memory(room);
         s->buffer.bytes = more, s->buffer.cap = room;
     }
     size_t made = ZSTD_compress_usingCDict(s->out, s->buffer.bytes, room, text, n, s->out_dict);
@@ -93,7 +103,8 @@ mr_status data_squeeze_put(data_squeeze *s, data_pack *p, const char *text)
 mr_status data_unsqueeze_new(const void *dict, size_t n, data_unsqueeze **out)
 {
     data_unsqueeze *u;
-    if (!MR_NEW(u)) return mr_fail_memory(sizeof *u);
+    if (!MR_NEW(u))
+        return mr_fail_memory(sizeof *u);
     if (!(u->dict = ZSTD_createDDict(dict, n))) {
         mr_free(u);
         return mr_fail_memory(n);
@@ -104,7 +115,8 @@ mr_status data_unsqueeze_new(const void *dict, size_t n, data_unsqueeze **out)
 
 void data_unsqueeze_free(data_unsqueeze *u)
 {
-    if (!u) return;
+    if (!u)
+        return;
     ZSTD_freeDDict(u->dict);
     mr_free(u);
 }
@@ -114,12 +126,16 @@ mr_status data_unsqueeze_get(const data_unsqueeze *u, void *context, data_view *
 {
     size_t n = data_get_int(v, 4);
     const uint8_t *frame = data_get(v, n);
-    if (!frame) return MR_OK;  // the view has failed; its owner tells
-    if (!u) return mr_fail(MR_E_DATA, "compressed captions, and no dictionary in the index");
+    if (!frame)
+        return MR_OK; // the view has failed; its owner tells
+    if (!u)
+        return mr_fail(MR_E_DATA, "compressed captions, and no dictionary in the index");
     unsigned long long size = ZSTD_getFrameContentSize(frame, n);
-    if (size > TEXT_MAX) return mr_fail(MR_E_DATA, "a caption of unknown size");
+    if (size > TEXT_MAX)
+        return mr_fail(MR_E_DATA, "a caption of unknown size");
     char *room = mr_arena_alloc(arena, (size_t)size + 1);
-    if (!room) return mr_fail_memory((size_t)size);
+    if (!room)
+        return mr_fail_memory((size_t)size);
     size_t got = ZSTD_decompress_usingDDict(context, room, (size_t)size, frame, n, u->dict);
     if (ZSTD_isError(got) || got != size)
         return mr_fail(MR_E_DATA, "a caption that does not unpack");
@@ -127,5 +143,11 @@ mr_status data_unsqueeze_get(const data_unsqueeze *u, void *context, data_view *
     return MR_OK;
 }
 
-void *data_unsqueeze_context(void) { return ZSTD_createDCtx(); }
-void data_unsqueeze_context_free(void *context) { ZSTD_freeDCtx(context); }
+void *data_unsqueeze_context(void)
+{
+    return ZSTD_createDCtx();
+}
+void data_unsqueeze_context_free(void *context)
+{
+    ZSTD_freeDCtx(context);
+}

@@ -35,7 +35,8 @@ static mr_status open_file(const char *dir, const char *name, char path[4096], i
 static mr_status look(int fd, const char *path, sum_head *head)
 {
     struct stat s;
-    if (fstat(fd, &s)) return mr_fail(MR_E_IO, "%s: cannot look at it", path);
+    if (fstat(fd, &s))
+        return mr_fail(MR_E_IO, "%s: cannot look at it", path);
     head->bytes = (uint64_t)s.st_size;
     head->mtime_ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
     head->blocks = (head->bytes + BLOCK - 1) / BLOCK;
@@ -71,7 +72,8 @@ mr_status data_sum_write(const char *dir)
     mr_io_table()->close(fd);
     data_put_int(&p, p.n ? mr_hash64(p.bytes, p.n) : 0, 8);
     snprintf(sum, sizeof sum, "%s/data.sum", dir);
-    if (st == MR_OK) st = p.failed ? mr_fail_memory(p.cap) : mr_file_replace(sum, p.bytes, p.n);
+    if (st == MR_OK)
+        st = p.failed ? mr_fail_memory(p.cap) : mr_file_replace(sum, p.bytes, p.n);
     mr_free(p.bytes);
     mr_free(buf);
     return st;
@@ -81,7 +83,8 @@ static mr_status check_blocks(int fd, const char *path, const sum_head *head,
                               const uint64_t *hashes, int copy)
 {
     uint8_t *buf = mr_alloc(BLOCK);
-    if (!buf) return mr_fail_memory(BLOCK);
+    if (!buf)
+        return mr_fail_memory(BLOCK);
     mr_status st = MR_OK;
     for (uint64_t b = 0; st == MR_OK && b < head->blocks; b++) {
         uint64_t hash = 0;
@@ -93,7 +96,8 @@ static mr_status check_blocks(int fd, const char *path, const sum_head *head,
                 "%s: damaged between bytes %llu and %llu; try: copy or build the index again", path,
                 (unsigned long long)(b * BLOCK),
                 (unsigned long long)MR_MIN((b + 1) * BLOCK, head->bytes));
-        if (st == MR_OK && copy >= 0) st = mr_file_write_full(copy, buf, n, "copy in memory");
+        if (st == MR_OK && copy >= 0)
+            st = mr_file_write_full(copy, buf, n, "copy in memory");
     }
     mr_free(buf);
     return st;
@@ -108,10 +112,12 @@ static bool was_seen(const char *dir, int64_t mtime_ns, bool note)
     snprintf(text, sizeof text, "%lld\n", (long long)mtime_ns);
     if (note) {
         // a read-only place is checked each time instead
-        if (mr_file_replace(path, text, strlen(text)) != MR_OK) mr_error_clear();
+        if (mr_file_replace(path, text, strlen(text)) != MR_OK)
+            mr_error_clear();
         return true;
     }
-    if (!mr_path_exists(path)) return false;
+    if (!mr_path_exists(path))
+        return false;
     if (mr_file_read_all(path, &seen, &n) != MR_OK) {
         mr_error_clear();
         return false;
@@ -131,12 +137,11 @@ mr_status data_sum_check(const char *dir, bool verify, int copy)
     mr_status st = mr_file_read_all(sum, &text, &n);
     if (st != MR_OK) {
         mr_io_table()->close(fd);
-        return st == MR_E_MEMORY
-                   ? st
-                   : mr_fail(
-                         MR_E_DATA,
-                         "%s: is not sealed (no data.sum); try: 'moonreel data ingest', with --continue when it was killed",
-                         dir);
+        return st == MR_E_MEMORY ? st
+                                 : mr_fail(MR_E_DATA,
+                                           "%s: is not sealed (no data.sum); try: 'moonreel data "
+                                           "ingest', with --continue when it was killed",
+                                           dir);
     }
     sum_head want, have = {0};
     uint64_t self;
@@ -147,30 +152,35 @@ mr_status data_sum_check(const char *dir, bool verify, int copy)
         good = memcmp(want.magic, "MRSUM 1", 8) == 0 && self == mr_hash64(text, n - 8) &&
                n == sizeof want + 8 * want.blocks + 8;
     }
-    if (!good) st = mr_fail(MR_E_DATA, "%s: is damaged; try: copy or build the index again", sum);
-    if (st == MR_OK) st = look(fd, path, &have);
+    if (!good)
+        st = mr_fail(MR_E_DATA, "%s: is damaged; try: copy or build the index again", sum);
+    if (st == MR_OK)
+        st = look(fd, path, &have);
     if (st == MR_OK && have.bytes != want.bytes)
         st = mr_fail(
             MR_E_DATA,
             "%s: has %llu bytes, expected %llu: a torn copy; try: copy or build the index again",
             path, (unsigned long long)have.bytes, (unsigned long long)want.bytes);
-    if (st == MR_OK &&
-        (verify || copy >= 0 ||
-         (have.mtime_ns != want.mtime_ns && !was_seen(dir, have.mtime_ns, false)))) {
+    if (st == MR_OK && (verify || copy >= 0 ||
+                        (have.mtime_ns != want.mtime_ns && !was_seen(dir, have.mtime_ns, false)))) {
         // the hashes lie behind the head, which keeps them aligned
         st = check_blocks(fd, path, &want, (const uint64_t *)(const void *)(text + sizeof want),
                           copy);
-        if (st == MR_OK && have.mtime_ns != want.mtime_ns) was_seen(dir, have.mtime_ns, true);
+        if (st == MR_OK && have.mtime_ns != want.mtime_ns)
+            was_seen(dir, have.mtime_ns, true);
     }
     mr_io_table()->close(fd);
     mr_free(text);
     return st;
 }
 
-/* ---- SIGBUS: the file became shorter than its map -------------------------------------------- */
+/* ---- SIGBUS: the file became shorter than its map ---- */
 
 enum { WATCHED = 16 };
-static struct { uintptr_t from, to; char file[512]; } watched[WATCHED];
+static struct {
+    uintptr_t from, to;
+    char file[512];
+} watched[WATCHED];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void say(const char *text)
@@ -184,7 +194,8 @@ static void on_bus(int sig, siginfo_t *info, void *context)
     (void)context;
     uintptr_t at = (uintptr_t)info->si_addr;
     for (int i = 0; i < WATCHED; i++) {
-        if (at < watched[i].from || at >= watched[i].to) continue;
+        if (at < watched[i].from || at >= watched[i].to)
+            continue;
         // only calls that are safe here
         char digits[24];
         int n = 23;
@@ -195,7 +206,8 @@ static void on_bus(int sig, siginfo_t *info, void *context)
         say(watched[i].file);
         say(": cannot be read at byte ");
         say(digits + n);
-        say(": it was cut off while in use, or its disk failed; try: copy or build the index again\n");
+        say(": it was cut off while in use, or its disk failed; try: copy or build the index "
+            "again\n");
         _exit(mr_status_exit(MR_E_DATA));
     }
     // not ours: as if nobody listened
@@ -215,14 +227,16 @@ static bool find_map(uintptr_t inside, uintptr_t *from, uintptr_t *to)
         *to = strtoull(end + 1, NULL, 16);
         found = inside >= *from && inside < *to;
     }
-    if (maps) fclose(maps);
+    if (maps)
+        fclose(maps);
     return found;
 }
 
 void data_bus_watch(const void *inside, const char *file)
 {
     uintptr_t from, to;
-    if (!find_map((uintptr_t)inside, &from, &to)) return;
+    if (!find_map((uintptr_t)inside, &from, &to))
+        return;
     pthread_mutex_lock(&lock);
     struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO};
     sigaction(SIGBUS, &action, NULL);

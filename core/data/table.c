@@ -7,7 +7,7 @@
 #include <strings.h>
 
 typedef struct csv {
-    char *at;               /* fields are unquoted in place */
+    char *at; /* fields are unquoted in place */
     char separator;
     uint64_t line;
     const char *file;
@@ -25,7 +25,8 @@ static mr_status next_field(csv *c, char **out)
             if (!*p)
                 return mr_fail(MR_E_DATA, "%s:%llu: a quoted field does not end", c->file,
                                (unsigned long long)began);
-            if (*p == '"' && *++p != '"') break;
+            if (*p == '"' && *++p != '"')
+                break;
             c->line += *p == '\n';
             *to++ = *p;
         }
@@ -52,9 +53,12 @@ static mr_status read_csv(data_source *s, csv *c, bool want_text)
     int path_at = -1, text_at = -1, columns = 0;
     for (bool more = true; more; more = !c->row_ended) {
         MR_TRY(next_field(c, &field));
-        if (!columns && strncmp(field, "\xef\xbb\xbf", 3) == 0) field += 3;  // byte order mark
-        if (strcasecmp(field, "path") == 0) path_at = columns;
-        if (strcasecmp(field, "text") == 0) text_at = columns;
+        if (!columns && strncmp(field, "\xef\xbb\xbf", 3) == 0)
+            field += 3; // byte order mark
+        if (strcasecmp(field, "path") == 0)
+            path_at = columns;
+        if (strcasecmp(field, "text") == 0)
+            text_at = columns;
         size_t n = strlen(found);
         snprintf(found + n, sizeof found - n, "%s%s", columns ? ", " : "", field);
         if (++columns > COLUMNS)
@@ -71,16 +75,19 @@ static mr_status read_csv(data_source *s, csv *c, bool want_text)
         int n = 0;
         for (bool more = true; more; more = !c->row_ended) {
             MR_TRY(next_field(c, &field));
-            if (n == path_at) path = field;
-            if (n == text_at) text = field;
+            if (n == path_at)
+                path = field;
+            if (n == text_at)
+                text = field;
             n++;
         }
-        if (n == 1 && !*field) continue;  // an empty line
+        if (n == 1 && !*field)
+            continue; // an empty line
         if (n != columns)
-            return mr_fail(
-                MR_E_DATA,
-                "%s:%llu: %d fields, expected %d as in the header; try: quote fields that hold separators",
-                c->file, (unsigned long long)line, n, columns);
+            return mr_fail(MR_E_DATA,
+                           "%s:%llu: %d fields, expected %d as in the header; try: quote fields "
+                           "that hold separators",
+                           c->file, (unsigned long long)line, n, columns);
         MR_TRY(data_source_add(s, path, text, line));
     }
     return MR_OK;

@@ -1,17 +1,22 @@
-/* data: decode threads of a loader: take the oldest empty slot, plan the next draw when none is left,
- * complete a batch with its last slot. Ref: dataplane 4.6, 5. Licence: Apache-2.0 */
+/* data: decode threads of a loader: take the oldest empty slot, plan the next draw when none is
+ * left, complete a batch with its last slot. Ref: dataplane 4.6, 5. Licence: Apache-2.0 */
 #include "data/loader.h"
 
 #include <math.h>
 #include <string.h>
 
-/* ---- decoding one sample ----------------------------------------------------------------------- */
+/* ---- decoding one sample ---- */
 
-typedef struct worker { mr_loader *l; mr_media_worker *media; mr_index_reader *reader; } worker;
+typedef struct worker {
+    mr_loader *l;
+    mr_media_worker *media;
+    mr_index_reader *reader;
+} worker;
 
 static float fps_of(const mr_clip_info *info, int32_t interval)
 {
-    if (info->flags & MR_CLIP_IMAGE) return 120;
+    if (info->flags & MR_CLIP_IMAGE)
+        return 120;
     return info->rate_num > 0
                ? (float)floor((double)info->rate_num / info->rate_den / interval + 1e-9)
                : 24;
@@ -39,7 +44,8 @@ static mr_status set_facts(const mr_loader *l, slab *s, int32_t slot, const mr_r
     size_t n = strlen(text) + 1;
     if (n > s->caption_cap[slot]) {
         char *more = mr_realloc(s->captions[slot], n + 64);
-        if (!more) return mr_fail_memory(n);
+        if (!more)
+            return mr_fail_memory(n);
         s->captions[slot] = more, s->caption_cap[slot] = n + 64;
     }
     memcpy(s->captions[slot], text, n);
@@ -83,33 +89,39 @@ static mr_status fill_slot(worker *w, slab *s, int32_t slot)
     for (int32_t attempt = 1, io_tries = 0;;) {
         mr_status st =
             l->media->read(w->media, &q, s->pixels + (size_t)slot * bytes, &s->faults[slot]);
-        if (st == MR_OK) return MR_OK;
-        if (s->faults[slot] == MR_FAULT_NONE) return st;
+        if (st == MR_OK)
+            return MR_OK;
+        if (s->faults[slot] == MR_FAULT_NONE)
+            return st;
         // a file system may have a bad moment: three more tries, further and further apart
         if (s->faults[slot] == MR_FAULT_IO && io_tries < 3 && !l->stop) {
             mr_clock_table()->sleep_ns((int64_t)50000000 << io_tries++);
             continue;
         }
         MR_TRY(note(l, s, slot, &row, attempt));
-        if (s->faults[slot] == MR_FAULT_IO || attempt++ == 2) return MR_OK;
+        if (s->faults[slot] == MR_FAULT_IO || attempt++ == 2)
+            return MR_OK;
     }
 }
 
-/* ---- planning and completing batches ------------------------------------------------------------- */
+/* ---- planning and completing batches ---- */
 
 // failed and empty slots get the pixels of a good one and weight 0
 static void complete(slab *s)
 {
     size_t bytes = s->batch.bytes / (size_t)s->batch.size;
     int32_t good = 0;
-    while (good < s->draw.n && s->faults[good] != MR_FAULT_NONE) good++;
+    while (good < s->draw.n && s->faults[good] != MR_FAULT_NONE)
+        good++;
     for (int32_t i = 0; i < s->batch.size; i++) {
         bool fine = i < s->draw.n && s->faults[i] == MR_FAULT_NONE;
         s->weights[i] = fine ? 1 : 0;
         if (!fine && good < s->draw.n)
             memcpy(s->pixels + (size_t)i * bytes, s->pixels + (size_t)good * bytes, bytes);
-        else if (!fine) memset(s->pixels + (size_t)i * bytes, 0, bytes);
-        if (i < s->draw.n) continue;
+        else if (!fine)
+            memset(s->pixels + (size_t)i * bytes, 0, bytes);
+        if (i < s->draw.n)
+            continue;
         s->ids[i] = s->ids[0], s->keys[i] = s->keys[0], s->starts[i] = s->starts[0];
         s->fps[i] = s->fps[0], s->native_fps[i] = s->native_fps[0];
         s->native_height[i] = s->native_height[0], s->native_width[i] = s->native_width[0];
@@ -119,7 +131,8 @@ static void complete(slab *s)
 static bool all_filled(const mr_loader *l)
 {
     for (uint64_t b = l->delivered; b < l->planned; b++)
-        if (l->slabs[b % (uint64_t)l->n_slabs].state == FILLING) return false;
+        if (l->slabs[b % (uint64_t)l->n_slabs].state == FILLING)
+            return false;
     return true;
 }
 
@@ -127,7 +140,8 @@ static bool all_filled(const mr_loader *l)
 // in one epoch is left out of the next
 static bool can_plan(const mr_loader *l)
 {
-    if (l->all_planned || l->slabs[l->planned % (uint64_t)l->n_slabs].state != FREE) return false;
+    if (l->all_planned || l->slabs[l->planned % (uint64_t)l->n_slabs].state != FREE)
+        return false;
     return !l->epoch_over || all_filled(l);
 }
 
@@ -143,7 +157,8 @@ mr_status loader_exclude(const mr_loader *l, mr_order *order, uint64_t epoch)
 static mr_status plan_next(mr_loader *l)
 {
     slab *s = &l->slabs[l->planned % (uint64_t)l->n_slabs];
-    if (l->epoch_over) MR_TRY(loader_exclude(l, l->order, l->order->at.epoch + 1));
+    if (l->epoch_over)
+        MR_TRY(loader_exclude(l, l->order, l->order->at.epoch + 1));
     MR_TRY(mr_order_next(l->order, &s->draw));
     mr_bucket b = mr_bucket_rule_get(l->rule, s->draw.bucket);
     size_t bytes = (size_t)b.batch * (size_t)b.frames * 3 * (size_t)b.height * (size_t)b.width;
@@ -170,7 +185,8 @@ static mr_status plan_next(mr_loader *l)
     s->started = s->done = 0;
     memset(s->faults, 0, sizeof *s->faults * (size_t)l->batch_max);
     for (int32_t i = s->draw.n; i < b.batch; i++)
-        if (s->captions[i]) s->captions[i][0] = 0;
+        if (s->captions[i])
+            s->captions[i][0] = 0;
     s->state = FILLING;
     l->planned++;
     l->epoch_over = s->draw.last;
@@ -221,7 +237,8 @@ static mr_status work(worker *w)
         pthread_mutex_unlock(&l->lock);
         st = fill_slot(w, s, slot);
         pthread_mutex_lock(&l->lock);
-        if (st != MR_OK || ++s->done < s->draw.n) continue;
+        if (st != MR_OK || ++s->done < s->draw.n)
+            continue;
         pthread_mutex_unlock(&l->lock);
         complete(s);
         pthread_mutex_lock(&l->lock);
@@ -237,10 +254,13 @@ void *loader_worker(void *user)
     worker w = {.l = user};
     mr_loader *l = w.l;
     mr_status st = l->media->worker_new(&w.media);
-    if (st == MR_OK) st = mr_index_reader_new(l->index, &w.reader);
+    if (st == MR_OK)
+        st = mr_index_reader_new(l->index, &w.reader);
     pthread_mutex_lock(&l->lock);
-    if (st == MR_OK) st = work(&w);
-    if (st != MR_OK) loader_fail(l, st);
+    if (st == MR_OK)
+        st = work(&w);
+    if (st != MR_OK)
+        loader_fail(l, st);
     pthread_mutex_unlock(&l->lock);
     mr_index_reader_free(w.reader);
     l->media->worker_free(w.media);

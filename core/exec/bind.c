@@ -14,7 +14,8 @@ mr_dptr mr_program_address(const mr_program *p, int storage)
 
 static void *address(const mr_program *p, mr_ref x)
 {
-    if (x == MR_NONE) return NULL;
+    if (x == MR_NONE)
+        return NULL;
     const mr_value *v = mr_graph_value(p->graph, x);
     return (void *)(mr_program_address(p, v->storage) + (size_t)v->offset);
 }
@@ -23,9 +24,14 @@ void mr_program_bind(mr_program *p)
 {
     for (int i = 0; i < p->n_setup + p->n_run; i++) {
         mr_step *s = &p->steps[i];
-        for (int k = 0; k < s->node->n_in; k++) s->call.in[k].data = address(p, s->node->in[k]);
-        for (int k = 0; k < s->node->n_out; k++) s->call.out[k].data = address(p, s->node->out[k]);
-        s->call.workspace = s->workspace_bytes ? (void *)(p->exec->arena + mr_layout_workspace(p->layout, p->step_node[i])) : NULL;
+        for (int k = 0; k < s->node->n_in; k++)
+            s->call.in[k].data = address(p, s->node->in[k]);
+        for (int k = 0; k < s->node->n_out; k++)
+            s->call.out[k].data = address(p, s->node->out[k]);
+        s->call.workspace =
+            s->workspace_bytes
+                ? (void *)(p->exec->arena + mr_layout_workspace(p->layout, p->step_node[i]))
+                : NULL;
     }
     for (int i = p->n_setup + p->n_run; i < p->n_setup + p->n_run + p->n_copies; i++) {
         const result *r = &p->outputs[p->step_node[i]];
@@ -50,11 +56,13 @@ mr_status mr_program_spans(mr_program *p)
         mr_free(step_of);
         return mr_fail_memory((size_t)n * 2 * sizeof *p->spans);
     }
-    for (int i = 0; i < p->n_setup + p->n_run; i++) step_of[p->step_node[i]] = i;
+    for (int i = 0; i < p->n_setup + p->n_run; i++)
+        step_of[p->step_node[i]] = i;
     for (int i = 0; i < n; i++) {
         const mr_layout_entry *e = mr_layout_at(p->layout, i);
         p->steps[step_of[e->first]].born_n++;
-        if (e->last < nodes - 1) p->steps[step_of[e->last]].dead_n++;
+        if (e->last < nodes - 1)
+            p->steps[step_of[e->last]].dead_n++;
     }
     int at = 0;
     for (int i = 0; i < p->n_setup + p->n_run; i++) {
@@ -67,7 +75,8 @@ mr_status mr_program_spans(mr_program *p)
         const mr_layout_entry *e = mr_layout_at(p->layout, i);
         mr_step *first = &p->steps[step_of[e->first]], *last = &p->steps[step_of[e->last]];
         p->span_entry[first->born - p->spans + first->born_n++] = i;
-        if (e->last < nodes - 1) p->span_entry[last->dead - p->spans + last->dead_n++] = i;
+        if (e->last < nodes - 1)
+            p->span_entry[last->dead - p->spans + last->dead_n++] = i;
     }
     p->n_spans = at;
     mr_free(step_of);
@@ -79,11 +88,13 @@ mr_status mr_program_spans(mr_program *p)
 void mr_program_waits(mr_program *p)
 {
     int newest[MR_QUEUE_COUNT], before = -1;
-    for (int q = 0; q < MR_QUEUE_COUNT; q++) newest[q] = -1;
+    for (int q = 0; q < MR_QUEUE_COUNT; q++)
+        newest[q] = -1;
     for (int i = 0; i < p->n_run + p->n_copies; i++) {
         mr_step *s = &p->steps[p->n_setup + i];
         for (int q = 0; i && q < MR_QUEUE_COUNT && before != (int)s->queue; q++)
-            if (q != (int)s->queue && newest[q] >= 0) s->wait[s->wait_n++] = newest[q];
+            if (q != (int)s->queue && newest[q] >= 0)
+                s->wait[s->wait_n++] = newest[q];
         newest[s->queue] = i;
         before = (int)s->queue;
     }

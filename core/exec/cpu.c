@@ -1,6 +1,6 @@
 /* exec: the CPU device. Device memory is host memory; steps run at once, in order, on the caller's
  * thread. Licence: Apache-2.0 */
-#define _DEFAULT_SOURCE         // madvise
+#define _DEFAULT_SOURCE // madvise
 #include "exec/room.h"
 
 #include <string.h>
@@ -8,12 +8,15 @@
 
 enum { PAGE = 4096, LARGE_PAGE = 2 << 20 };
 
-/* Ask for large pages inside a block: rows of matrices lie pages apart, and each page costs a look-up. */
+/* Ask for large pages inside a block: rows of matrices lie pages apart, and each page costs a
+ * look-up. */
 static void prefer_large_pages(char *at, size_t bytes)
 {
 #ifdef MADV_HUGEPAGE
-    uintptr_t from = ((uintptr_t)at + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE, to = ((uintptr_t)at + bytes) / LARGE_PAGE * LARGE_PAGE;
-    if (to > from) madvise((void *)from, to - from, MADV_HUGEPAGE);
+    uintptr_t from = ((uintptr_t)at + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE,
+              to = ((uintptr_t)at + bytes) / LARGE_PAGE * LARGE_PAGE;
+    if (to > from)
+        madvise((void *)from, to - from, MADV_HUGEPAGE);
 #else
     (void)at, (void)bytes;
 #endif
@@ -22,9 +25,11 @@ static void prefer_large_pages(char *at, size_t bytes)
 static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out)
 {
     (void)dev, (void)space;
-    // cleared memory straight from the system: pages come when touched; the block's start is kept before it
+    // cleared memory straight from the system: pages come when touched; the block's start is kept
+    // before it
     char *block = bytes < SIZE_MAX - 2 * PAGE ? mr_calloc(1, bytes + 2 * PAGE) : NULL;
-    if (!block) return mr_fail_memory(bytes);
+    if (!block)
+        return mr_fail_memory(bytes);
     char *at = block + 2 * PAGE - (uintptr_t)block % PAGE;
     memcpy(at - sizeof block, &block, sizeof block);
     prefer_large_pages(at, bytes);
@@ -35,7 +40,8 @@ static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *ou
 static void release_memory(mr_device *dev, mr_dptr p, size_t bytes, mr_space space)
 {
     (void)dev, (void)bytes, (void)space;
-    if (!p) return;
+    if (!p)
+        return;
     char *block;
     memcpy(&block, (char *)p - sizeof block, sizeof block);
     mr_free(block);
@@ -80,7 +86,8 @@ static mr_status run(mr_device *dev, const mr_step *steps, int n)
     for (int i = 0; i < n && st == MR_OK; i++) {
         st = mr_step_run(&steps[i]);
         // a step that was cut short left half a result
-        if (st == MR_OK) st = mr_interrupt_check();
+        if (st == MR_OK)
+            st = mr_interrupt_check();
     }
     mr_team(before);
     return st;
@@ -92,17 +99,29 @@ static mr_status sync(mr_device *dev)
     return MR_OK;
 }
 
-static void close_device(mr_device *dev) { mr_free(dev); }
+static void close_device(mr_device *dev)
+{
+    mr_free(dev);
+}
 
 static const mr_device_ops ops = {
-    .alloc = alloc, .free = release_memory, .copy_in = copy_in, .copy_out = copy_out, .fill = fill,
-    .resolve = resolve, .release = release, .run = run, .sync = sync, .close = close_device,
+    .alloc = alloc,
+    .free = release_memory,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .fill = fill,
+    .resolve = resolve,
+    .release = release,
+    .run = run,
+    .sync = sync,
+    .close = close_device,
 };
 
 mr_status mr_cpu_open(int threads, mr_device **out)
 {
     mr_device *dev;
-    if (!MR_NEW(dev)) return mr_fail_memory(sizeof *dev);
+    if (!MR_NEW(dev))
+        return mr_fail_memory(sizeof *dev);
     dev->ops = &ops, dev->host = true;
     dev->facts = mr_cpu_facts("cpu", threads);
     *out = dev;

@@ -4,7 +4,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static const struct { const char *name; mr_status (*open)(int threads, mr_device **out); } kinds[] = {
+static const struct {
+    const char *name;
+    mr_status (*open)(int threads, mr_device **out);
+} kinds[] = {
     {"cpu", mr_cpu_open},
     {"shadow", mr_shadow_open},
 };
@@ -12,13 +15,15 @@ static const struct { const char *name; mr_status (*open)(int threads, mr_device
 mr_status mr_device_open(const char *name, int threads, mr_device **out)
 {
     for (size_t i = 0; i < MR_COUNT(kinds); i++)
-        if (strcmp(kinds[i].name, name) == 0) return kinds[i].open(threads, out);
+        if (strcmp(kinds[i].name, name) == 0)
+            return kinds[i].open(threads, out);
     return mr_fail(MR_E_USAGE, "unknown device '%s'; expected cpu or shadow", name);
 }
 
 void mr_device_close(mr_device *dev)
 {
-    if (!dev) return;
+    if (!dev)
+        return;
     mr_eager_drop(dev);
     dev->ops->close(dev);
 }
@@ -26,8 +31,10 @@ void mr_device_close(mr_device *dev)
 mr_dtype mr_device_compute(const mr_device *dev, mr_dtype wish)
 {
     static atomic_bool said;
-    if (wish != MR_BF16 || dev->facts.bf16) return wish;
+    if (wish != MR_BF16 || dev->facts.bf16)
+        return wish;
     if (!atomic_exchange(&said, true))
-        mr_log(MR_LOG_WARN, "this processor (%s) has no fast bf16 products; computing in f32", dev->facts.isa);
+        mr_log(MR_LOG_WARN, "this processor (%s) has no fast bf16 products; computing in f32",
+               dev->facts.isa);
     return MR_F32;
 }

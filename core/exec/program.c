@@ -6,7 +6,7 @@
 
 enum { OUTPUT_ALIGN = 64 };
 
-/* ---- steps ----------------------------------------------------------------------------------------- */
+/* ---- steps ---- */
 
 /* One step per node, setup nodes first; kernels chosen by the device. workspace[i] is of node i. */
 static mr_status make_steps(mr_program *p, size_t *workspace)
@@ -16,28 +16,32 @@ static mr_status make_steps(mr_program *p, size_t *workspace)
     for (int setup = 1; setup >= 0; setup--) {
         for (int i = 0; i < nodes; i++) {
             const mr_node *node = mr_graph_node(p->graph, i);
-            if (node->setup != setup) continue;
+            if (node->setup != setup)
+                continue;
             mr_step *s = &p->steps[n];
             mr_graph_call(p->graph, i, &s->call);
             s->op = node->op, s->node = node, s->queue = node->queue;
             MR_TRY(dev->ops->resolve(dev, s));
             workspace[i] = s->workspace_bytes;
             p->step_node[n++] = i;
-            if (setup) p->n_setup++;
-            else p->n_run++;
+            if (setup)
+                p->n_setup++;
+            else
+                p->n_run++;
         }
     }
     return MR_OK;
 }
 
-/* ---- blocks of the program: input slots, constants, results ---------------------------------------- */
+/* ---- blocks of the program: input slots, constants, results ---- */
 
 static bool is_read(const mr_graph *g, int storage)
 {
     for (int i = 0; i < mr_graph_nodes(g); i++) {
         const mr_node *node = mr_graph_node(g, i);
         for (int k = 0; k < node->n_in; k++)
-            if (node->in[k] != MR_NONE && mr_graph_value(g, node->in[k])->storage == storage) return true;
+            if (node->in[k] != MR_NONE && mr_graph_value(g, node->in[k])->storage == storage)
+                return true;
     }
     return false;
 }
@@ -53,7 +57,8 @@ static mr_status place_storages(mr_program *p)
             // an input nobody reads need not be set
             bool set = !is_read(g, i);
             p->slots[p->n_slots++] = (slot){.storage = i, .name = s->name, .set = set};
-            if (!set) p->n_unset++;
+            if (!set)
+                p->n_unset++;
             MR_TRY(mr_exec_staging(p->exec, s->bytes));
         } else if (s->kind == MR_CONST) {
             p->place[i] = p->consts_bytes;
@@ -61,10 +66,15 @@ static mr_status place_storages(mr_program *p)
         } else if (s->kind == MR_REGION) {
             const region *r = mr_exec_region(p->exec, s->region);
             if (!r)
-                return mr_fail(MR_E_USAGE, "the graph uses region '%s', this executor has none; try: training, moments or ema", s->region);
+                return mr_fail(MR_E_USAGE,
+                               "the graph uses region '%s', this executor has none; try: training, "
+                               "moments or ema",
+                               s->region);
             if ((size_t)s->region_offset + s->bytes > r->bytes)
-                return mr_fail(MR_E_RANGE, "the graph uses bytes %lld to %lld of region '%s', which has %zu", (long long)s->region_offset,
-                               (long long)s->region_offset + (long long)s->bytes, s->region, r->bytes);
+                return mr_fail(
+                    MR_E_RANGE, "the graph uses bytes %lld to %lld of region '%s', which has %zu",
+                    (long long)s->region_offset, (long long)s->region_offset + (long long)s->bytes,
+                    s->region, r->bytes);
         }
     }
     return MR_OK;
@@ -82,7 +92,9 @@ static mr_status place_results(mr_program *p)
         MR_TRY(mr_exec_staging(p->exec, span));
         if (mr_graph_storage(g, v->storage)->kind == MR_ARENA) {
             int n = p->n_setup + p->n_run + p->n_copies++;
-            p->steps[n] = (mr_step){.kind = MR_STEP_COPY, .bytes = span, .queue = MR_Q_D2H,
+            p->steps[n] = (mr_step){.kind = MR_STEP_COPY,
+                                    .bytes = span,
+                                    .queue = MR_Q_D2H,
                                     .node = v->node >= 0 ? mr_graph_node(g, v->node) : NULL};
             p->steps[n].call.n_in = p->steps[n].call.n_out = 1;
             p->steps[n].call.in[0].desc = p->steps[n].call.out[0].desc = v->desc;
@@ -98,9 +110,12 @@ static mr_status place_results(mr_program *p)
 static mr_status get_blocks(mr_program *p)
 {
     mr_device *dev = p->exec->dev;
-    if (p->inputs_bytes) MR_TRY(dev->ops->alloc(dev, p->inputs_bytes, MR_SPACE_DEVICE, &p->inputs));
-    if (p->consts_bytes) MR_TRY(dev->ops->alloc(dev, p->consts_bytes, MR_SPACE_DEVICE, &p->consts));
-    if (p->results_bytes) MR_TRY(dev->ops->alloc(dev, p->results_bytes, MR_SPACE_PINNED, &p->results));
+    if (p->inputs_bytes)
+        MR_TRY(dev->ops->alloc(dev, p->inputs_bytes, MR_SPACE_DEVICE, &p->inputs));
+    if (p->consts_bytes)
+        MR_TRY(dev->ops->alloc(dev, p->consts_bytes, MR_SPACE_DEVICE, &p->consts));
+    if (p->results_bytes)
+        MR_TRY(dev->ops->alloc(dev, p->results_bytes, MR_SPACE_PINNED, &p->results));
     for (int i = 0; i < mr_graph_storages(p->graph); i++) {
         const mr_storage *s = mr_graph_storage(p->graph, i);
         if (s->kind == MR_CONST && s->data && s->bytes)
@@ -109,39 +124,46 @@ static mr_status get_blocks(mr_program *p)
     return MR_OK;
 }
 
-/* ---- the arena ------------------------------------------------------------------------------------- */
+/* ---- the arena ---- */
 
 static mr_status grow_arena(mr_program *p)
 {
     mr_exec *e = p->exec;
     size_t need = mr_layout_peak(p->layout);
-    if (need <= e->arena_bytes) return MR_OK;
+    if (need <= e->arena_bytes)
+        return MR_OK;
     MR_TRY(e->dev->ops->sync(e->dev));
     // the old one goes first: never both at once, for the peak's sake
-    if (e->arena) e->dev->ops->free(e->dev, e->arena, e->arena_bytes, MR_SPACE_DEVICE);
+    if (e->arena)
+        e->dev->ops->free(e->dev, e->arena, e->arena_bytes, MR_SPACE_DEVICE);
     size_t before = e->arena_bytes;
     e->arena = 0, e->arena_bytes = 0;
     mr_status st = e->dev->ops->alloc(e->dev, need, MR_SPACE_DEVICE, &e->arena);
     if (st == MR_OK) {
         e->arena_bytes = need;
     } else {
-        mr_fail_note("arena of %.1f MiB for this graph; try: mr_layout_report names what lives at its peak", (double)need / (1 << 20));
+        mr_fail_note(
+            "arena of %.1f MiB for this graph; try: mr_layout_report names what lives at its peak",
+            (double)need / (1 << 20));
         // earlier programs stay usable
         mr_error *first = mr_error_copy(mr_error_last());
-        if (before && e->dev->ops->alloc(e->dev, before, MR_SPACE_DEVICE, &e->arena) == MR_OK) e->arena_bytes = before;
+        if (before && e->dev->ops->alloc(e->dev, before, MR_SPACE_DEVICE, &e->arena) == MR_OK)
+            e->arena_bytes = before;
         mr_error_adopt(first);
         mr_error_free(first);
     }
-    for (mr_program *q = e->programs; q; q = q->next) mr_program_bind(q);
+    for (mr_program *q = e->programs; q; q = q->next)
+        mr_program_bind(q);
     return st;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 static mr_status room_for(mr_program *p)
 {
     const mr_graph *g = p->graph;
-    size_t nodes = (size_t)mr_graph_nodes(g), storages = (size_t)mr_graph_storages(g), outputs = (size_t)mr_graph_outputs(g);
+    size_t nodes = (size_t)mr_graph_nodes(g), storages = (size_t)mr_graph_storages(g),
+           outputs = (size_t)mr_graph_outputs(g);
     size_t steps = nodes + outputs;
     p->steps = mr_calloc(steps, sizeof *p->steps);
     p->clocks = mr_calloc(steps, sizeof *p->clocks);
@@ -157,10 +179,14 @@ static mr_status room_for(mr_program *p)
 static mr_status lay_out(mr_program *p)
 {
     size_t *workspace = mr_calloc((size_t)mr_graph_nodes(p->graph), sizeof *workspace);
-    if (!workspace) return mr_fail_memory((size_t)mr_graph_nodes(p->graph) * sizeof *workspace);
+    if (!workspace)
+        return mr_fail_memory((size_t)mr_graph_nodes(p->graph) * sizeof *workspace);
     mr_status st = make_steps(p, workspace);
     if (st == MR_OK)
-        st = mr_layout_new(p->graph, &(mr_layout_options){.workspace = workspace, .no_reuse = p->exec->options.no_reuse}, &p->layout);
+        st = mr_layout_new(
+            p->graph,
+            &(mr_layout_options){.workspace = workspace, .no_reuse = p->exec->options.no_reuse},
+            &p->layout);
     mr_free(workspace);
     return st;
 }
@@ -173,23 +199,28 @@ static mr_status build(mr_program *p)
     MR_TRY(place_results(p));
     MR_TRY(get_blocks(p));
     MR_TRY(grow_arena(p));
-    if (p->exec->dev->checks && !p->exec->options.poison) MR_TRY(mr_program_spans(p));
+    if (p->exec->dev->checks && !p->exec->options.poison)
+        MR_TRY(mr_program_spans(p));
     mr_program_waits(p);
     mr_program_bind(p);
     // setup nodes once, then their kernels' states are not needed any more
     mr_device *dev = p->exec->dev;
-    if (p->n_setup) MR_TRY(dev->ops->run(dev, p->steps, p->n_setup));
+    if (p->n_setup)
+        MR_TRY(dev->ops->run(dev, p->steps, p->n_setup));
     MR_TRY(dev->ops->sync(dev));
-    for (int i = 0; i < p->n_setup; i++) dev->ops->release(dev, &p->steps[i]);
+    for (int i = 0; i < p->n_setup; i++)
+        dev->ops->release(dev, &p->steps[i]);
     return MR_OK;
 }
 
 mr_status mr_exec_compile(mr_exec *e, const mr_graph *g, mr_program **out)
 {
     if (mr_graph_params(g) && mr_graph_params(g) != e->params)
-        return mr_fail(MR_E_USAGE, "the graph was built over another parameter table than this executor's");
+        return mr_fail(MR_E_USAGE,
+                       "the graph was built over another parameter table than this executor's");
     mr_program *p;
-    if (!MR_NEW(p)) return mr_fail_memory(sizeof *p);
+    if (!MR_NEW(p))
+        return mr_fail_memory(sizeof *p);
     p->exec = e, p->graph = g;
     mr_status st = build(p);
     p->next = e->programs, e->programs = p;
@@ -206,16 +237,23 @@ mr_status mr_exec_compile(mr_exec *e, const mr_graph *g, mr_program **out)
 
 void mr_program_free(mr_program *p)
 {
-    if (!p) return;
+    if (!p)
+        return;
     mr_device *dev = p->exec->dev;
     dev->ops->sync(dev);
     mr_program **at = &p->exec->programs;
-    while (*at && *at != p) at = &(*at)->next;
-    if (*at) *at = p->next;
-    for (int i = 0; p->steps && i < p->n_setup + p->n_run; i++) dev->ops->release(dev, &p->steps[i]);
-    if (p->inputs) dev->ops->free(dev, p->inputs, p->inputs_bytes, MR_SPACE_DEVICE);
-    if (p->consts) dev->ops->free(dev, p->consts, p->consts_bytes, MR_SPACE_DEVICE);
-    if (p->results) dev->ops->free(dev, p->results, p->results_bytes, MR_SPACE_PINNED);
+    while (*at && *at != p)
+        at = &(*at)->next;
+    if (*at)
+        *at = p->next;
+    for (int i = 0; p->steps && i < p->n_setup + p->n_run; i++)
+        dev->ops->release(dev, &p->steps[i]);
+    if (p->inputs)
+        dev->ops->free(dev, p->inputs, p->inputs_bytes, MR_SPACE_DEVICE);
+    if (p->consts)
+        dev->ops->free(dev, p->consts, p->consts_bytes, MR_SPACE_DEVICE);
+    if (p->results)
+        dev->ops->free(dev, p->results, p->results_bytes, MR_SPACE_PINNED);
     mr_layout_free(p->layout);
     mr_free(p->steps);
     mr_free(p->clocks);

@@ -4,9 +4,9 @@
 
 #include "moonreel/exec.h"
 
-#define MR_POISON 0xff           /* all bits set: a NaN in every floating dtype */
+#define MR_POISON 0xff /* all bits set: a NaN in every floating dtype */
 
-/* ---- steps on the host: shared by the cpu and shadow devices (step.c) ------------------------------ */
+/* ---- steps on the host: shared by the cpu and shadow devices (step.c) ---- */
 
 /* Kernel of this processor, its state and workspace; the naive row where there is none. */
 mr_status mr_step_resolve(mr_step *step, const mr_facts *facts);
@@ -22,40 +22,55 @@ mr_status mr_cpu_open(int threads, mr_device **out);
 mr_status mr_shadow_open(int threads, mr_device **out);
 void mr_eager_drop(mr_device *dev);
 
-/* ---- executor ------------------------------------------------------------------------------------- */
+/* ---- executor ---- */
 
-typedef struct region { const char *name; size_t bytes; mr_dptr at; } region;
+typedef struct region {
+    const char *name;
+    size_t bytes;
+    mr_dptr at;
+} region;
 enum { REGION_MAX = 8 };
 
 struct mr_exec {
     mr_device *dev;
     mr_params *params;
     mr_exec_options options;
-    bool f32;                    /* compute dtype f32: "master" is "w" */
+    bool f32; /* compute dtype f32: "master" is "w" */
     region regions[REGION_MAX];
     int n_regions;
     mr_dptr arena;
     size_t arena_bytes;
-    void *staging;               /* host bytes for conversions, as large as the largest slot or output */
+    /* host bytes for conversions, as large as the largest slot or output */
+    void *staging;
     size_t staging_bytes;
-    mr_program *programs;        /* list by `next` */
+    mr_program *programs; /* list by `next` */
 };
 
-typedef struct slot { int storage; const char *name; bool set; } slot;
-typedef struct result { const char *name; mr_ref value; size_t offset; } result;   /* offset in `results` */
+typedef struct slot {
+    int storage;
+    const char *name;
+    bool set;
+} slot;
+/* offset in `results` */
+typedef struct result {
+    const char *name;
+    mr_ref value;
+    size_t offset;
+} result;
 
 struct mr_program {
     mr_exec *exec;
     mr_program *next;
     const mr_graph *graph;
     mr_layout *layout;
-    mr_step *steps;              /* setup steps, then those of a run, then the copies of outputs */
+    /* setup steps, then those of a run, then the copies of outputs */
+    mr_step *steps;
     mr_step_clock *clocks;
     int n_setup, n_run, n_copies;
-    size_t *place;               /* storage -> offset in its block (inputs, consts) */
-    int *step_node;              /* of each step its node; of a copy its output */
-    mr_span *spans;              /* checking devices: what is born and dies at each step */
-    int *span_entry, n_spans;    /* layout entry of each span */
+    size_t *place;            /* storage -> offset in its block (inputs, consts) */
+    int *step_node;           /* of each step its node; of a copy its output */
+    mr_span *spans;           /* checking devices: what is born and dies at each step */
+    int *span_entry, n_spans; /* layout entry of each span */
     mr_dptr inputs, consts, results;
     size_t inputs_bytes, consts_bytes, results_bytes;
     slot *slots;

@@ -3,21 +3,25 @@
 
 #include <string.h>
 
-static mr_status shapes_differ(const char *what, const char *name, const mr_desc *came, const mr_desc *expected)
+static mr_status shapes_differ(const char *what, const char *name, const mr_desc *came,
+                               const mr_desc *expected)
 {
     char a[128], b[128];
-    return mr_fail(MR_E_SHAPE, "%s '%s' is %s, the tensor given is %s", what, name, mr_desc_text(expected, b, sizeof b),
-                   mr_desc_text(came, a, sizeof a));
+    return mr_fail(MR_E_SHAPE, "%s '%s' is %s, the tensor given is %s", what, name,
+                   mr_desc_text(expected, b, sizeof b), mr_desc_text(came, a, sizeof a));
 }
 
 mr_status mr_program_set(mr_program *p, const char *input, const mr_view *data)
 {
     mr_ref x = mr_graph_input_find(p->graph, input);
-    if (x == MR_NONE) return mr_fail(MR_E_USAGE, "the graph has no input '%s'", input);
+    if (x == MR_NONE)
+        return mr_fail(MR_E_USAGE, "the graph has no input '%s'", input);
     const mr_value *v = mr_graph_value(p->graph, x);
-    if (!mr_desc_same_shape(&data->desc, &v->desc)) return shapes_differ("input", input, &data->desc, &v->desc);
+    if (!mr_desc_same_shape(&data->desc, &v->desc))
+        return shapes_differ("input", input, &data->desc, &v->desc);
     slot *s = p->slots;
-    while (s->storage != v->storage) s++;
+    while (s->storage != v->storage)
+        s++;
     const void *src = data->data;
     size_t bytes = mr_graph_storage(p->graph, v->storage)->bytes;
     if (data->desc.dtype != v->desc.dtype || !mr_desc_is_dense(&data->desc)) {
@@ -26,30 +30,38 @@ mr_status mr_program_set(mr_program *p, const char *input, const mr_view *data)
         src = to.data;
     }
     mr_device *dev = p->exec->dev;
-    if (bytes) MR_TRY(dev->ops->copy_in(dev, mr_program_address(p, v->storage), src, bytes));
-    if (!s->set) s->set = true, p->n_unset--;
+    if (bytes)
+        MR_TRY(dev->ops->copy_in(dev, mr_program_address(p, v->storage), src, bytes));
+    if (!s->set)
+        s->set = true, p->n_unset--;
     return MR_OK;
 }
 
 static const result *find_result(const mr_program *p, const char *name)
 {
     for (int i = 0; i < p->n_outputs; i++)
-        if (strcmp(p->outputs[i].name, name) == 0) return &p->outputs[i];
+        if (strcmp(p->outputs[i].name, name) == 0)
+            return &p->outputs[i];
     return NULL;
 }
 
 mr_status mr_program_get(mr_program *p, const char *output, const mr_view *out)
 {
     const result *r = find_result(p, output);
-    if (!r) return mr_fail(MR_E_USAGE, "the graph has no output '%s'", output);
+    if (!r)
+        return mr_fail(MR_E_USAGE, "the graph has no output '%s'", output);
     const mr_value *v = mr_graph_value(p->graph, r->value);
-    if (!mr_desc_same_shape(&out->desc, &v->desc)) return shapes_differ("output", output, &out->desc, &v->desc);
+    if (!mr_desc_same_shape(&out->desc, &v->desc))
+        return shapes_differ("output", output, &out->desc, &v->desc);
     bool arena = mr_graph_storage(p->graph, v->storage)->kind == MR_ARENA;
-    mr_dptr at = arena ? p->results + r->offset : mr_program_address(p, v->storage) + (size_t)v->offset;
+    mr_dptr at =
+        arena ? p->results + r->offset : mr_program_address(p, v->storage) + (size_t)v->offset;
     size_t span = mr_desc_span_bytes(&v->desc);
-    if (!span) return MR_OK;
+    if (!span)
+        return MR_OK;
     mr_device *dev = p->exec->dev;
-    if (out->desc.dtype == v->desc.dtype && mr_desc_is_dense(&out->desc) && mr_desc_is_dense(&v->desc))
+    if (out->desc.dtype == v->desc.dtype && mr_desc_is_dense(&out->desc) &&
+        mr_desc_is_dense(&v->desc))
         return dev->ops->copy_out(dev, out->data, at, span);
     MR_TRY(dev->ops->copy_out(dev, p->exec->staging, at, span));
     return mr_view_copy(out, &(mr_view){p->exec->staging, v->desc});
@@ -59,12 +71,15 @@ mr_status mr_program_run(mr_program *p)
 {
     mr_exec *e = p->exec;
     for (int i = 0; p->n_unset && i < p->n_slots; i++)
-        if (!p->slots[i].set) return mr_fail(MR_E_USAGE, "input '%s' was never set; try: set it before the first run", p->slots[i].name);
-    if (e->options.poison && e->arena_bytes) MR_TRY(e->dev->ops->fill(e->dev, e->arena, MR_POISON, e->arena_bytes));
+        if (!p->slots[i].set)
+            return mr_fail(MR_E_USAGE, "input '%s' was never set; try: set it before the first run",
+                           p->slots[i].name);
+    if (e->options.poison && e->arena_bytes)
+        MR_TRY(e->dev->ops->fill(e->dev, e->arena, MR_POISON, e->arena_bytes));
     return e->dev->ops->run(e->dev, p->steps + p->n_setup, p->n_run + p->n_copies);
 }
 
-/* ---- facts ----------------------------------------------------------------------------------------- */
+/* ---- facts ---- */
 
 /* oneDNN allocates inside some products even with a scratchpad of ours: 1.4 to 4 MB seen in 2.6. */
 enum { LIBRARY_RESERVE = 8 << 20 };
@@ -72,18 +87,25 @@ enum { LIBRARY_RESERVE = 8 << 20 };
 mr_memory mr_program_memory(const mr_program *p)
 {
     const mr_exec *e = p->exec;
-    mr_memory m = {.arena = mr_layout_peak(p->layout), .bound = mr_layout_bound(p->layout),
-                   .inputs = p->inputs_bytes + p->results_bytes, .consts = p->consts_bytes};
+    mr_memory m = {.arena = mr_layout_peak(p->layout),
+                   .bound = mr_layout_bound(p->layout),
+                   .inputs = p->inputs_bytes + p->results_bytes,
+                   .consts = p->consts_bytes};
     for (int i = 0; i < e->n_regions; i++) {
-        bool weights = strcmp(e->regions[i].name, "w") == 0 || strcmp(e->regions[i].name, "frozen") == 0;
+        bool weights =
+            strcmp(e->regions[i].name, "w") == 0 || strcmp(e->regions[i].name, "frozen") == 0;
         *(weights ? &m.params : &m.state) += e->regions[i].bytes;
     }
     for (int i = p->n_setup; i < p->n_setup + p->n_run; i++)
-        if (p->steps[i].call.state) m.library = LIBRARY_RESERVE;
+        if (p->steps[i].call.state)
+            m.library = LIBRARY_RESERVE;
     return m;
 }
 
-const mr_layout *mr_program_layout(const mr_program *p) { return p->layout; }
+const mr_layout *mr_program_layout(const mr_program *p)
+{
+    return p->layout;
+}
 
 mr_cost mr_program_cost(const mr_program *p)
 {
@@ -102,9 +124,11 @@ size_t mr_program_measured(mr_program *p)
     // from the top down to the first byte that is not poison
     for (size_t end = e->arena_bytes; end > 0;) {
         size_t n = MR_MIN(end, sizeof piece);
-        if (e->dev->ops->copy_out(e->dev, piece, e->arena + end - n, n) != MR_OK) return 0;
+        if (e->dev->ops->copy_out(e->dev, piece, e->arena + end - n, n) != MR_OK)
+            return 0;
         for (size_t i = n; i-- > 0;)
-            if (piece[i] != MR_POISON) return end - n + i + 1;
+            if (piece[i] != MR_POISON)
+                return end - n + i + 1;
         end -= n;
     }
     return 0;

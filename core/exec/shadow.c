@@ -10,12 +10,12 @@
 #include <string.h>
 #include <time.h>
 
-enum { DELAY_MS = 20 };          /* work nobody asks for starts this late */
+enum { DELAY_MS = 20 }; /* work nobody asks for starts this late */
 
 typedef struct batch {
     struct batch *next;
     const mr_step *steps;
-    int n, n_done, at[MR_QUEUE_COUNT];   /* next step of each queue */
+    int n, n_done, at[MR_QUEUE_COUNT]; /* next step of each queue */
     bool started;
     struct timespec due;
     unsigned char done[];
@@ -25,29 +25,34 @@ typedef struct shadow {
     mr_device dev;
     shadow_memory memory;
     pthread_mutex_t lock;
-    pthread_cond_t turn;         /* something changed: look again */
+    pthread_cond_t turn; /* something changed: look again */
     pthread_t worker[MR_QUEUE_COUNT];
     int n_workers;
     batch *head, **tail;
     bool demanded, running, quit;
-    mr_status failed;            /* of the first step that failed and was not reported yet */
+    mr_status failed; /* of the first step that failed and was not reported yet */
     mr_error *story;
 } shadow;
 
-typedef struct worker_arg { shadow *s; int queue; } worker_arg;
+typedef struct worker_arg {
+    shadow *s;
+    int queue;
+} worker_arg;
 
-/* ---- choosing the next step: all with the lock held ------------------------------------------------ */
+/* ---- choosing the next step: all with the lock held ---- */
 
 static int next_of(batch *b, int q)
 {
-    while (b->at[q] < b->n && (int)b->steps[b->at[q]].queue != q) b->at[q]++;
+    while (b->at[q] < b->n && (int)b->steps[b->at[q]].queue != q)
+        b->at[q]++;
     return b->at[q] < b->n ? b->at[q] : -1;
 }
 
 static bool ready(const batch *b, int i)
 {
     for (int k = 0; k < b->steps[i].wait_n; k++)
-        if (!b->done[b->steps[i].wait[k]]) return false;
+        if (!b->done[b->steps[i].wait[k]])
+            return false;
     return true;
 }
 
@@ -56,7 +61,8 @@ static int pick(batch *b)
 {
     for (int q = MR_QUEUE_COUNT - 1; q >= 0; q--) {
         int i = next_of(b, q);
-        if (i >= 0 && ready(b, i)) return i;
+        if (i >= 0 && ready(b, i))
+            return i;
     }
     return -1;
 }
@@ -65,16 +71,19 @@ static void finish(shadow *s)
 {
     batch *b = s->head;
     s->head = b->next;
-    if (!s->head) s->tail = &s->head, s->demanded = false;
+    if (!s->head)
+        s->tail = &s->head, s->demanded = false;
     mr_free(b);
     pthread_cond_broadcast(&s->turn);
 }
 
 static void fail(shadow *s)
 {
-    if (s->failed == MR_OK) s->failed = mr_error_last()->code, s->story = mr_error_copy(mr_error_last());
+    if (s->failed == MR_OK)
+        s->failed = mr_error_last()->code, s->story = mr_error_copy(mr_error_last());
     // what was enqueued behind a failed run would compute on its ruins
-    while (s->head) finish(s);
+    while (s->head)
+        finish(s);
 }
 
 static void step_done(shadow *s, int i, mr_status st)
@@ -83,8 +92,10 @@ static void step_done(shadow *s, int i, mr_status st)
     b->done[i] = 1;
     b->at[b->steps[i].queue] = i + 1;
     s->running = false;
-    if (st != MR_OK) fail(s);
-    else if (++b->n_done == b->n) finish(s);
+    if (st != MR_OK)
+        fail(s);
+    else if (++b->n_done == b->n)
+        finish(s);
     pthread_cond_broadcast(&s->turn);
 }
 
@@ -132,7 +143,7 @@ static void *work(void *user)
     return NULL;
 }
 
-/* ---- the device ------------------------------------------------------------------------------------ */
+/* ---- the device ---- */
 
 /* Wait until nothing is left. */
 static void settle(shadow *s)
@@ -140,7 +151,8 @@ static void settle(shadow *s)
     pthread_mutex_lock(&s->lock);
     s->demanded = s->head != NULL;
     pthread_cond_broadcast(&s->turn);
-    while (s->head || s->running) pthread_cond_wait(&s->turn, &s->lock);
+    while (s->head || s->running)
+        pthread_cond_wait(&s->turn, &s->lock);
     s->demanded = false;
     pthread_mutex_unlock(&s->lock);
 }
@@ -150,14 +162,19 @@ static mr_status drain(shadow *s)
 {
     settle(s);
     mr_status st = s->failed;
-    if (s->story) mr_error_adopt(s->story);
-    else if (st != MR_OK) mr_fail(st, "a step failed, and memory for its story was short");
+    if (s->story)
+        mr_error_adopt(s->story);
+    else if (st != MR_OK)
+        mr_fail(st, "a step failed, and memory for its story was short");
     mr_error_free(s->story);
     s->failed = MR_OK, s->story = NULL;
     return st;
 }
 
-static mr_status sync(mr_device *dev) { return drain((shadow *)dev); }
+static mr_status sync(mr_device *dev)
+{
+    return drain((shadow *)dev);
+}
 
 static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out)
 {
@@ -218,13 +235,16 @@ static void release(mr_device *dev, mr_step *step)
 static mr_status run(mr_device *dev, const mr_step *steps, int n)
 {
     shadow *s = (shadow *)dev;
-    if (!n) return MR_OK;
+    if (!n)
+        return MR_OK;
     batch *b = mr_calloc(1, sizeof *b + (size_t)n);
-    if (!b) return mr_fail_memory(sizeof *b + (size_t)n);
+    if (!b)
+        return mr_fail_memory(sizeof *b + (size_t)n);
     b->steps = steps, b->n = n;
     clock_gettime(CLOCK_MONOTONIC, &b->due);
     b->due.tv_nsec += DELAY_MS * 1000000;
-    if (b->due.tv_nsec >= 1000000000) b->due.tv_sec++, b->due.tv_nsec -= 1000000000;
+    if (b->due.tv_nsec >= 1000000000)
+        b->due.tv_sec++, b->due.tv_nsec -= 1000000000;
     pthread_mutex_lock(&s->lock);
     bool failed = s->failed != MR_OK;
     if (!failed) {
@@ -232,7 +252,8 @@ static mr_status run(mr_device *dev, const mr_step *steps, int n)
         pthread_cond_broadcast(&s->turn);
     }
     pthread_mutex_unlock(&s->lock);
-    if (!failed) return MR_OK;
+    if (!failed)
+        return MR_OK;
     mr_free(b);
     return drain(s);
 }
@@ -246,7 +267,8 @@ static void close_device(mr_device *dev)
     s->quit = true;
     pthread_cond_broadcast(&s->turn);
     pthread_mutex_unlock(&s->lock);
-    for (int i = 0; i < s->n_workers; i++) pthread_join(s->worker[i], NULL);
+    for (int i = 0; i < s->n_workers; i++)
+        pthread_join(s->worker[i], NULL);
     pthread_cond_destroy(&s->turn);
     pthread_mutex_destroy(&s->lock);
     shadow_fini(&s->memory);
@@ -254,14 +276,23 @@ static void close_device(mr_device *dev)
 }
 
 static const mr_device_ops ops = {
-    .alloc = alloc, .free = release_memory, .copy_in = copy_in, .copy_out = copy_out, .fill = fill,
-    .resolve = resolve, .release = release, .run = run, .sync = sync, .close = close_device,
+    .alloc = alloc,
+    .free = release_memory,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .fill = fill,
+    .resolve = resolve,
+    .release = release,
+    .run = run,
+    .sync = sync,
+    .close = close_device,
 };
 
 mr_status mr_shadow_open(int threads, mr_device **out)
 {
     shadow *s;
-    if (!MR_NEW(s)) return mr_fail_memory(sizeof *s);
+    if (!MR_NEW(s))
+        return mr_fail_memory(sizeof *s);
     s->dev = (mr_device){.ops = &ops, .facts = mr_cpu_facts("shadow", threads), .checks = true};
     s->tail = &s->head;
     pthread_mutex_init(&s->lock, NULL);
@@ -272,7 +303,8 @@ mr_status mr_shadow_open(int threads, mr_device **out)
     pthread_condattr_destroy(&attr);
     for (int q = 0; q < MR_QUEUE_COUNT; q++) {
         worker_arg *a = mr_alloc(sizeof *a);
-        if (a) *a = (worker_arg){s, q};
+        if (a)
+            *a = (worker_arg){s, q};
         if (!a || pthread_create(&s->worker[q], NULL, work, a) != 0) {
             mr_free(a);
             close_device(&s->dev);

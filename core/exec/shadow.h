@@ -1,4 +1,5 @@
-/* exec, inside: the memory of the shadow device and the checks around each step. Licence: Apache-2.0 */
+/* exec, inside: the memory of the shadow device and the checks around each step. Licence:
+ * Apache-2.0 */
 #ifndef MR_EXEC_SHADOW_H
 #define MR_EXEC_SHADOW_H
 
@@ -6,15 +7,15 @@
 
 /* One allocation: real memory between guard pages, and as many bytes of addresses that fault. */
 typedef struct shadow_block {
-    mr_dptr at;                  /* device address */
+    mr_dptr at; /* device address */
     unsigned char *real;
-    size_t bytes, room, mapped;  /* room: whole pages; mapped: everything reserved */
+    size_t bytes, room, mapped; /* room: whole pages; mapped: everything reserved */
     void *base;
-    uint64_t *written;           /* one bit per byte */
+    uint64_t *written; /* one bit per byte */
 } shadow_block;
 
 typedef struct shadow_memory {
-    shadow_block **block;        /* by address */
+    shadow_block **block; /* by address */
     int n, cap;
 } shadow_memory;
 
@@ -22,7 +23,8 @@ mr_status shadow_alloc(shadow_memory *m, size_t bytes, mr_dptr *out);
 void shadow_free(shadow_memory *m, mr_dptr at);
 void shadow_fini(shadow_memory *m);
 /* The block that holds [at, at + bytes), or MR_E_INTERNAL saying who asked for what. */
-mr_status shadow_find(const shadow_memory *m, mr_dptr at, size_t bytes, const char *who, shadow_block **out);
+mr_status shadow_find(const shadow_memory *m, mr_dptr at, size_t bytes, const char *who,
+                      shadow_block **out);
 /* Bytes become written, or poisoned and unwritten. */
 void shadow_mark(shadow_block *b, mr_dptr at, size_t bytes);
 void shadow_poison(shadow_block *b, mr_dptr at, size_t bytes, int byte);

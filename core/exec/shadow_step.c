@@ -1,21 +1,22 @@
-/* exec: one step on the shadow device. Before it runs: inputs must be written, outputs and workspace
- * are poisoned. After it: every element of every output must be written, and nothing beyond.
+/* exec: one step on the shadow device. Before it runs: inputs must be written, outputs and
+ * workspace are poisoned. After it: every element of every output must be written, and nothing
+ * beyond.
  *
  * An element counts as unwritten when it still is poison after a run, and after a second run over
- * another poison. Where an output lies in an input's place there is no poison to put: it was written
- * before. Licence: Apache-2.0 */
+ * another poison. Where an output lies in an input's place there is no poison to put: it was
+ * written before. Licence: Apache-2.0 */
 #include "exec/shadow.h"
 
 #include <string.h>
 
 enum { OTHER_POISON = 0x5a };
 
-/* ---- the bytes of a view as runs ------------------------------------------------------------------- */
+/* ---- the bytes of a view as runs ---- */
 
 typedef struct runs {
     int rank;
-    int64_t dim[MR_MAX_RANK], step[MR_MAX_RANK];   /* outer loops, steps in bytes */
-    size_t bytes;                                  /* of one run */
+    int64_t dim[MR_MAX_RANK], step[MR_MAX_RANK]; /* outer loops, steps in bytes */
+    size_t bytes;                                /* of one run */
 } runs;
 
 /* Order does not matter, so dimensions are sorted by stride and merged. */
@@ -23,43 +24,51 @@ static runs runs_of(const mr_desc *d)
 {
     runs r = {.bytes = mr_dtype_bytes(d->dtype)};
     for (int i = 0; i < d->rank; i++) {
-        if (d->dim[i] == 1 || (d->stride[i] == 0 && d->dim[i] > 0)) continue;
+        if (d->dim[i] == 1 || (d->stride[i] == 0 && d->dim[i] > 0))
+            continue;
         int at = r.rank++;
         int64_t step = d->stride[i] * (int64_t)mr_dtype_bytes(d->dtype);
-        for (; at > 0 && r.step[at - 1] < step; at--) r.step[at] = r.step[at - 1], r.dim[at] = r.dim[at - 1];
+        for (; at > 0 && r.step[at - 1] < step; at--)
+            r.step[at] = r.step[at - 1], r.dim[at] = r.dim[at - 1];
         r.step[at] = step, r.dim[at] = d->dim[i];
     }
-    while (r.rank && r.step[r.rank - 1] == (int64_t)r.bytes) r.bytes *= (size_t)r.dim[--r.rank];
+    while (r.rank && r.step[r.rank - 1] == (int64_t)r.bytes)
+        r.bytes *= (size_t)r.dim[--r.rank];
     for (int i = 0; i < d->rank; i++)
-        if (d->dim[i] == 0) r.rank = 0, r.bytes = 0;
+        if (d->dim[i] == 0)
+            r.rank = 0, r.bytes = 0;
     return r;
 }
 
 /* Calls body for each run until it answers false. */
 typedef bool run_body(void *user, shadow_block *b, mr_dptr at, size_t bytes);
-static bool each_run(const runs *r, int dim, shadow_block *b, mr_dptr at, run_body *body, void *user)
+static bool each_run(const runs *r, int dim, shadow_block *b, mr_dptr at, run_body *body,
+                     void *user)
 {
-    if (dim == r->rank) return !r->bytes || body(user, b, at, r->bytes);
+    if (dim == r->rank)
+        return !r->bytes || body(user, b, at, r->bytes);
     for (int64_t i = 0; i < r->dim[dim]; i++)
-        if (!each_run(r, dim + 1, b, at + (mr_dptr)(i * r->step[dim]), body, user)) return false;
+        if (!each_run(r, dim + 1, b, at + (mr_dptr)(i * r->step[dim]), body, user))
+            return false;
     return true;
 }
 
-/* ---- one argument ---------------------------------------------------------------------------------- */
+/* ---- one argument ---- */
 
 typedef struct arg {
-    const mr_view *view;         /* NULL: absent */
+    const mr_view *view; /* NULL: absent */
     const char *name;
     shadow_block *block;
     size_t span;
     runs runs;
-    bool in_place;               /* an output that touches the range of an input */
+    bool in_place; /* an output that touches the range of an input */
 } arg;
 
 static mr_status arg_of(const shadow_memory *m, const mr_view *v, const char *name, arg *a)
 {
     *a = (arg){.name = name};
-    if (!v->data || v->desc.rank < 0) return MR_OK;
+    if (!v->data || v->desc.rank < 0)
+        return MR_OK;
     a->span = mr_desc_span_bytes(&v->desc);
     MR_TRY(shadow_find(m, (mr_dptr)v->data, a->span, name, &a->block));
     a->view = v, a->runs = runs_of(&v->desc);
@@ -76,9 +85,11 @@ static bool is_written(void *user, shadow_block *b, mr_dptr at, size_t bytes)
 static mr_status check_written(const arg *a)
 {
     mr_dptr at = 0;
-    if (!a->view || each_run(&a->runs, 0, a->block, (mr_dptr)a->view->data, is_written, &at)) return MR_OK;
+    if (!a->view || each_run(&a->runs, 0, a->block, (mr_dptr)a->view->data, is_written, &at))
+        return MR_OK;
     char shape[128];
-    return mr_fail(MR_E_INTERNAL, "reads '%s' %s, whose byte %zu nobody wrote", a->name, mr_desc_text(&a->view->desc, shape, sizeof shape),
+    return mr_fail(MR_E_INTERNAL, "reads '%s' %s, whose byte %zu nobody wrote", a->name,
+                   mr_desc_text(&a->view->desc, shape, sizeof shape),
                    (size_t)(at - (mr_dptr)a->view->data));
 }
 
@@ -96,7 +107,11 @@ static bool mark(void *user, shadow_block *b, mr_dptr at, size_t bytes)
 }
 
 /* First element that still is poison: its offset in bytes from the view's start, -1 when none. */
-typedef struct hunt { int byte; size_t size; mr_dptr found; } hunt;
+typedef struct hunt {
+    int byte;
+    size_t size;
+    mr_dptr found;
+} hunt;
 static bool no_poison(void *user, shadow_block *b, mr_dptr at, size_t bytes)
 {
     hunt *h = user;
@@ -104,7 +119,8 @@ static bool no_poison(void *user, shadow_block *b, mr_dptr at, size_t bytes)
     memset(want, h->byte, sizeof want);
     const unsigned char *real = b->real + (at - b->at);
     for (size_t i = 0; i + h->size <= bytes; i += h->size) {
-        if (real[i] != want[0] || memcmp(real + i, want, h->size) != 0) continue;
+        if (real[i] != want[0] || memcmp(real + i, want, h->size) != 0)
+            continue;
         h->found = at + i;
         return false;
     }
@@ -118,17 +134,20 @@ static int64_t left_over(const arg *a, int byte)
     return each_run(&a->runs, 0, a->block, start, no_poison, &h) ? -1 : (int64_t)(h.found - start);
 }
 
-/* ---- the step -------------------------------------------------------------------------------------- */
+/* ---- the step ---- */
 
 typedef struct frame {
     const mr_step *step;
-    mr_step real;                /* the same with real addresses */
+    mr_step real; /* the same with real addresses */
     arg in[MR_MAX_IN], out[MR_MAX_OUT];
     shadow_block *workspace;
     bool any_in_place;
 } frame;
 
-static void *to_real(const shadow_block *b, const void *at) { return b ? b->real + ((mr_dptr)at - b->at) : NULL; }
+static void *to_real(const shadow_block *b, const void *at)
+{
+    return b ? b->real + ((mr_dptr)at - b->at) : NULL;
+}
 
 static mr_status open_frame(const shadow_memory *m, frame *f)
 {
@@ -150,7 +169,9 @@ static mr_status open_frame(const shadow_memory *m, frame *f)
         }
         f->any_in_place |= o->in_place;
     }
-    if (c->workspace) MR_TRY(shadow_find(m, (mr_dptr)c->workspace, s->workspace_bytes, "workspace", &f->workspace));
+    if (c->workspace)
+        MR_TRY(
+            shadow_find(m, (mr_dptr)c->workspace, s->workspace_bytes, "workspace", &f->workspace));
     f->real.call.workspace = to_real(f->workspace, c->workspace);
     return MR_OK;
 }
@@ -158,7 +179,8 @@ static mr_status open_frame(const shadow_memory *m, frame *f)
 static mr_status check_inputs(const frame *f)
 {
     const mr_step *s = f->step;
-    for (int i = 0; i < s->call.n_in; i++) MR_TRY(check_written(&f->in[i]));
+    for (int i = 0; i < s->call.n_in; i++)
+        MR_TRY(check_written(&f->in[i]));
     return MR_OK;
 }
 
@@ -167,8 +189,10 @@ static mr_status run_over(frame *f, int byte)
     const mr_step *s = f->step;
     for (int i = 0; i < s->call.n_out; i++)
         if (f->out[i].view && !f->out[i].in_place)
-            each_run(&f->out[i].runs, 0, f->out[i].block, (mr_dptr)f->out[i].view->data, poison, &byte);
-    if (f->workspace) shadow_poison(f->workspace, (mr_dptr)s->call.workspace, s->workspace_bytes, byte);
+            each_run(&f->out[i].runs, 0, f->out[i].block, (mr_dptr)f->out[i].view->data, poison,
+                     &byte);
+    if (f->workspace)
+        shadow_poison(f->workspace, (mr_dptr)s->call.workspace, s->workspace_bytes, byte);
     return mr_step_run(&f->real);
 }
 
@@ -176,19 +200,23 @@ static mr_status check_outputs(frame *f)
 {
     bool again = false, suspect[MR_MAX_OUT] = {false};
     for (int i = 0; i < f->step->call.n_out; i++) {
-        if (!f->out[i].view || f->out[i].in_place) continue;
+        if (!f->out[i].view || f->out[i].in_place)
+            continue;
         suspect[i] = left_over(&f->out[i], MR_POISON) >= 0;
         // an integer may well be -1: without a second run it gets the benefit of the doubt
-        if (f->any_in_place && !mr_dtype_is_float(f->out[i].view->desc.dtype)) suspect[i] = false;
+        if (f->any_in_place && !mr_dtype_is_float(f->out[i].view->desc.dtype))
+            suspect[i] = false;
         again |= suspect[i] && !f->any_in_place;
     }
-    if (again) MR_TRY(run_over(f, OTHER_POISON));
+    if (again)
+        MR_TRY(run_over(f, OTHER_POISON));
     for (int i = 0; i < f->step->call.n_out; i++) {
         int64_t at = suspect[i] ? left_over(&f->out[i], again ? OTHER_POISON : MR_POISON) : -1;
         char shape[128];
         if (at >= 0)
-            return mr_fail(MR_E_INTERNAL, "leaves '%s' %s unwritten from byte %lld on", f->out[i].name,
-                           mr_desc_text(&f->out[i].view->desc, shape, sizeof shape), (long long)at);
+            return mr_fail(MR_E_INTERNAL, "leaves '%s' %s unwritten from byte %lld on",
+                           f->out[i].name, mr_desc_text(&f->out[i].view->desc, shape, sizeof shape),
+                           (long long)at);
     }
     return MR_OK;
 }
@@ -197,11 +225,14 @@ static mr_status close_frame(frame *f)
 {
     const mr_step *s = f->step;
     for (int i = 0; i < s->call.n_out; i++) {
-        if (!f->out[i].view) continue;
-        if (!shadow_intact(f->out[i].block)) return mr_fail(MR_E_INTERNAL, "writes beyond the end of '%s'", f->out[i].name);
+        if (!f->out[i].view)
+            continue;
+        if (!shadow_intact(f->out[i].block))
+            return mr_fail(MR_E_INTERNAL, "writes beyond the end of '%s'", f->out[i].name);
         each_run(&f->out[i].runs, 0, f->out[i].block, (mr_dptr)f->out[i].view->data, mark, NULL);
     }
-    if (f->workspace && !shadow_intact(f->workspace)) return mr_fail(MR_E_INTERNAL, "writes beyond the end of its workspace");
+    if (f->workspace && !shadow_intact(f->workspace))
+        return mr_fail(MR_E_INTERNAL, "writes beyond the end of its workspace");
     return MR_OK;
 }
 
@@ -232,6 +263,7 @@ mr_status shadow_step(const shadow_memory *m, const mr_step *step)
     frame f = {.step = step};
     mr_status st = checked(m, &f);
     if (st != MR_OK)
-        mr_fail_where(step->op ? step->op->name : "copy out", step->node ? step->node->name : NULL, step->node ? step->node->origin : NULL);
+        mr_fail_where(step->op ? step->op->name : "copy out", step->node ? step->node->name : NULL,
+                      step->node ? step->node->origin : NULL);
     return st;
 }

@@ -23,7 +23,8 @@ mr_facts mr_cpu_facts(const char *device, int threads)
 {
     mr_facts f = {.threads = threads > 0 ? threads : 1, .bf16 = mr_cpu_bf16()};
 #ifdef _OPENMP
-    if (threads <= 0) f.threads = omp_get_max_threads();
+    if (threads <= 0)
+        f.threads = omp_get_max_threads();
 #else
     f.threads = 1;
 #endif
@@ -34,8 +35,10 @@ mr_facts mr_cpu_facts(const char *device, int threads)
 
 static mr_status blame(const mr_step *s, mr_status st)
 {
-    if (s->node) mr_fail_where(s->op ? s->op->name : "copy", s->node->name, s->node->origin);
-    else if (s->op) mr_fail_where(s->op->name, NULL, NULL);
+    if (s->node)
+        mr_fail_where(s->op ? s->op->name : "copy", s->node->name, s->node->origin);
+    else if (s->op)
+        mr_fail_where(s->op->name, NULL, NULL);
     return st;
 }
 
@@ -46,14 +49,17 @@ static mr_status resolve(mr_step *s, const mr_facts *facts)
     s->run = mr_op_cpu(s->op, mr_isa());
     if (s->run && k->prepare) {
         mr_status st = k->prepare(&s->call, facts, &s->call.state);
-        if (st == MR_E_UNSUPPORTED) s->run = NULL, s->call.state = NULL;
-        else if (st != MR_OK) return blame(s, st);
+        if (st == MR_E_UNSUPPORTED)
+            s->run = NULL, s->call.state = NULL;
+        else if (st != MR_OK)
+            return blame(s, st);
     }
     s->naive = !s->run;
     if (s->naive && !s->op->naive)
         return blame(s, mr_fail(MR_E_UNSUPPORTED, "no kernel for these shapes and no naive row"));
-    s->workspace_bytes = s->naive ? mr_op_naive_workspace(s->op, &s->call)
-                       : k->workspace ? k->workspace(&s->call, facts) : 0;
+    s->workspace_bytes = s->naive       ? mr_op_naive_workspace(s->op, &s->call)
+                         : k->workspace ? k->workspace(&s->call, facts)
+                                        : 0;
     return MR_OK;
 }
 
@@ -68,7 +74,8 @@ mr_status mr_step_resolve(mr_step *s, const mr_facts *facts)
 
 void mr_step_release(mr_step *s)
 {
-    if (s->op && s->call.state && s->op->cpu.release) s->op->cpu.release(s->call.state);
+    if (s->op && s->call.state && s->op->cpu.release)
+        s->op->cpu.release(s->call.state);
     s->call.state = NULL;
 }
 
@@ -77,10 +84,12 @@ mr_status mr_step_run(const mr_step *s)
     double start = s->clock ? mr_now_s() : 0;
     mr_status st = MR_OK;
     if (s->kind == MR_STEP_COPY) {
-        if (s->bytes) memcpy(s->call.out[0].data, s->call.in[0].data, s->bytes);
+        if (s->bytes)
+            memcpy(s->call.out[0].data, s->call.in[0].data, s->bytes);
     } else {
         st = s->naive ? mr_op_run_naive(s->op, &s->call) : s->run(&s->call);
     }
-    if (s->clock) s->clock->start_s = start, s->clock->seconds = mr_now_s() - start;
+    if (s->clock)
+        s->clock->start_s = start, s->clock->seconds = mr_now_s() - start;
     return st == MR_OK ? MR_OK : blame(s, st);
 }

@@ -9,7 +9,8 @@ void mr_program_time(mr_program *p, bool on)
     p->exec->dev->ops->sync(p->exec->dev);
     int n = p->n_run + p->n_copies;
     memset(p->clocks, 0, (size_t)n * sizeof *p->clocks);
-    for (int i = 0; i < n; i++) p->steps[p->n_setup + i].clock = on ? &p->clocks[i] : NULL;
+    for (int i = 0; i < n; i++)
+        p->steps[p->n_setup + i].clock = on ? &p->clocks[i] : NULL;
     p->timed = on;
 }
 
@@ -18,7 +19,8 @@ int mr_program_times(const mr_program *p, mr_step_time *out, int cap)
     p->exec->dev->ops->sync(p->exec->dev);
     for (int i = 0; i < p->n_run && i < cap; i++) {
         const mr_step *s = &p->steps[p->n_setup + i];
-        out[i] = (mr_step_time){s->node, p->clocks[i].seconds, mr_op_cost(s->op, &s->call), s->naive};
+        out[i] =
+            (mr_step_time){s->node, p->clocks[i].seconds, mr_op_cost(s->op, &s->call), s->naive};
     }
     return p->n_run;
 }
@@ -27,28 +29,37 @@ static void put_text(mr_text *t, const char *s)
 {
     mr_text_add(t, "\"");
     for (; *s; s++) {
-        if (*s == '"' || *s == '\\') mr_text_add(t, "\\%c", *s);
-        else if ((unsigned char)*s < 32) mr_text_add(t, "\\u%04x", *s);
-        else mr_text_add(t, "%c", *s);
+        if (*s == '"' || *s == '\\')
+            mr_text_add(t, "\\%c", *s);
+        else if ((unsigned char)*s < 32)
+            mr_text_add(t, "\\u%04x", *s);
+        else
+            mr_text_add(t, "%c", *s);
     }
     mr_text_add(t, "\"");
 }
 
 mr_status mr_program_trace(const mr_program *p, const char *path)
 {
-    if (!p->timed) return mr_fail(MR_E_USAGE, "nothing to write: the program was not timed; try: time it, run, then write the trace");
+    if (!p->timed)
+        return mr_fail(
+            MR_E_USAGE,
+            "nothing to write: the program was not timed; try: time it, run, then write the trace");
     MR_TRY(p->exec->dev->ops->sync(p->exec->dev));
     static const char *const queues[] = {"compute", "comm", "h2d", "d2h"};
     mr_text t = {0};
     mr_text_add(&t, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     for (int q = 0; q < MR_QUEUE_COUNT; q++)
-        mr_text_add(&t, "{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}},\n", q, queues[q]);
+        mr_text_add(&t,
+                    "{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{"
+                    "\"name\":\"%s\"}},\n",
+                    q, queues[q]);
     double zero = p->n_run + p->n_copies ? p->clocks[0].start_s : 0;
     for (int i = 0; i < p->n_run + p->n_copies; i++) {
         const mr_step *s = &p->steps[p->n_setup + i];
         const mr_node *node = s->node;
-        mr_text_add(&t, "{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", (int)s->queue,
-                    (p->clocks[i].start_s - zero) * 1e6, p->clocks[i].seconds * 1e6);
+        mr_text_add(&t, "{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":",
+                    (int)s->queue, (p->clocks[i].start_s - zero) * 1e6, p->clocks[i].seconds * 1e6);
         put_text(&t, s->op ? s->op->name : "copy out");
         mr_text_add(&t, ",\"cat\":");
         put_text(&t, node && node->block >= 0 ? mr_graph_block_name(p->graph, node->block) : "");
@@ -57,9 +68,13 @@ mr_status mr_program_trace(const mr_program *p, const char *path)
         mr_text_add(&t, ",\"origin\":");
         put_text(&t, node && node->origin ? node->origin : "");
         mr_cost c = s->op ? mr_op_cost(s->op, &s->call) : (mr_cost){0, 2.0 * (double)s->bytes};
-        mr_text_add(&t, ",\"flop\":%.0f,\"bytes\":%.0f,\"naive\":%s}},\n", c.flop, c.bytes, s->naive ? "true" : "false");
+        mr_text_add(&t, ",\"flop\":%.0f,\"bytes\":%.0f,\"naive\":%s}},\n", c.flop, c.bytes,
+                    s->naive ? "true" : "false");
     }
-    mr_text_add(&t, "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"moonreel %s\"}}\n]}\n", p->exec->dev->facts.device);
+    mr_text_add(&t,
+                "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"moonreel "
+                "%s\"}}\n]}\n",
+                p->exec->dev->facts.device);
     char *text = NULL;
     MR_TRY(mr_text_end(&t, &text));
     mr_status st = mr_file_replace(path, text, strlen(text));

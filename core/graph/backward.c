@@ -7,21 +7,26 @@
 
 #include <string.h>
 
-typedef struct part { mr_ref parent, grad; int axis; int64_t start, stop; } part;
+typedef struct part {
+    mr_ref parent, grad;
+    int axis;
+    int64_t start, stop;
+} part;
 
 typedef struct walk {
     mr_graph *g;
-    mr_ref *grad;                /* per forward value */
-    bool *need;                  /* per forward value: depends on a trainable parameter or wrt */
-    int n;                       /* forward values */
+    mr_ref *grad; /* per forward value */
+    bool *need;   /* per forward value: depends on a trainable parameter or wrt */
+    int n;        /* forward values */
     VEC(part) parts;
 } walk;
 
-/* ---- gradients --------------------------------------------------------------------------------------- */
+/* ---- gradients ---- */
 
 static mr_status add_grad(walk *w, mr_ref x, mr_ref grad)
 {
-    if (grad == MR_NONE || x == MR_NONE || !w->need[x]) return MR_OK;
+    if (grad == MR_NONE || x == MR_NONE || !w->need[x])
+        return MR_OK;
     if (w->grad[x] == MR_NONE) {
         w->grad[x] = grad;
         return MR_OK;
@@ -33,7 +38,8 @@ static mr_status zeros(mr_graph *g, mr_dtype dtype, int rank, const int64_t *dim
 {
     mr_ints dims = {.n = rank};
     memcpy(dims.v, dim, sizeof *dim * (size_t)rank);
-    return mr_graph_add(g, "zeros", MR_ATTRS({"dtype", .i = dtype}, {"dims", .ints = &dims}), NULL, 0, out);
+    return mr_graph_add(g, "zeros", MR_ATTRS({"dtype", .i = dtype}, {"dims", .ints = &dims}), NULL,
+                        0, out);
 }
 
 /* Join disjoint slices of one parent along one axis, zeros in the gaps. */
@@ -53,7 +59,8 @@ static mr_status join_parts(walk *w, mr_ref x, int axis, part *list, int n)
             MR_TRY_GOTO(zeros(g, whole.dtype, d.rank, d.dim, &gap));
             MR_TRY_GOTO(VEC_PUSH(pieces, gap));
         }
-        if (i == n) break;
+        if (i == n)
+            break;
         MR_TRY_GOTO(VEC_PUSH(pieces, list[i].grad));
         at = list[i].stop;
     }
@@ -65,7 +72,8 @@ out:
     return st;
 }
 
-/* All slice gradients of x that wait: join those that are disjoint along one axis, round by round. */
+/* All slice gradients of x that wait: join those that are disjoint along one axis, round by
+ * round. */
 static mr_status gather_parts(walk *w, mr_ref x)
 {
     for (;;) {
@@ -73,25 +81,32 @@ static mr_status gather_parts(walk *w, mr_ref x)
         int n = 0, axis = -1;
         for (int i = 0; i < w->parts.n; i++) {
             part *p = &w->parts.at[i];
-            if (p->parent != x || (n && p->axis != axis) || n == (int)MR_COUNT(list)) continue;
+            if (p->parent != x || (n && p->axis != axis) || n == (int)MR_COUNT(list))
+                continue;
             int k = 0;
             bool clash = false;
-            while (k < n && list[k].start < p->start) k++;
+            while (k < n && list[k].start < p->start)
+                k++;
             clash = (k > 0 && list[k - 1].stop > p->start) || (k < n && p->stop > list[k].start);
-            if (clash) continue;
+            if (clash)
+                continue;
             axis = p->axis;
             memmove(list + k + 1, list + k, sizeof *list * (size_t)(n - k));
             list[k] = *p, n++;
             p->parent = MR_NONE;
         }
-        if (!n) return MR_OK;
+        if (!n)
+            return MR_OK;
         MR_TRY(join_parts(w, x, axis, list, n));
     }
 }
 
-/* Does a gradient pass through input i? A row without any gradient function blocks nothing in silence:
- * reaching it is the error that undo_node reports. */
-static bool passes(const mr_op *op, int i) { return !op->grad || !(op->in[i].flags & MR_NO_GRAD); }
+/* Does a gradient pass through input i? A row without any gradient function blocks nothing in
+ * silence: reaching it is the error that undo_node reports. */
+static bool passes(const mr_op *op, int i)
+{
+    return !op->grad || !(op->in[i].flags & MR_NO_GRAD);
+}
 
 /* Carry the gradient of view x to its parent. */
 static mr_status undo_view(walk *w, mr_ref x)
@@ -100,14 +115,14 @@ static mr_status undo_view(walk *w, mr_ref x)
     value v = g->values.at[x];
     mr_ref grad = w->grad[x], back = MR_NONE;
     mr_desc parent = g->values.at[v.parent].pub.desc;
-    if (grad == MR_NONE || !w->need[v.parent]) return MR_OK;
+    if (grad == MR_NONE || !w->need[v.parent])
+        return MR_OK;
     switch (v.view) {
-    case VIEW_RESHAPE:
-        MR_TRY(mr_graph_reshape(g, grad, parent.rank, parent.dim, &back));
-        break;
+    case VIEW_RESHAPE: MR_TRY(mr_graph_reshape(g, grad, parent.rank, parent.dim, &back)); break;
     case VIEW_PERMUTE: {
         int inverse[MR_MAX_RANK];
-        for (int i = 0; i < parent.rank; i++) inverse[v.order[i]] = i;
+        for (int i = 0; i < parent.rank; i++)
+            inverse[v.order[i]] = i;
         MR_TRY(mr_graph_permute(g, grad, inverse, &back));
         break;
     }
@@ -116,9 +131,12 @@ static mr_status undo_view(walk *w, mr_ref x)
         const mr_desc *d = &v.pub.desc;
         int lead = d->rank - parent.rank;
         for (int i = 0; i < d->rank; i++)
-            if (i < lead || (parent.dim[i - lead] == 1 && d->dim[i] != 1)) axes.v[axes.n++] = i;
+            if (i < lead || (parent.dim[i - lead] == 1 && d->dim[i] != 1))
+                axes.v[axes.n++] = i;
         back = grad;
-        if (axes.n) MR_TRY(mr_graph_add(g, "sum", MR_ATTRS({"axes", .ints = &axes}, {"keep", .i = 1}), &grad, 1, &back));
+        if (axes.n)
+            MR_TRY(mr_graph_add(g, "sum", MR_ATTRS({"axes", .ints = &axes}, {"keep", .i = 1}),
+                                &grad, 1, &back));
         MR_TRY(mr_graph_reshape(g, back, parent.rank, parent.dim, &back));
         break;
     }
@@ -137,7 +155,8 @@ static mr_status param_grad(walk *w, mr_ref x)
     mr_graph *g = w->g;
     mr_ref grad = w->grad[x], acc, outs[MR_MAX_OUT];
     const mr_param *p = mr_params_at(g->params, g->values.at[x].pub.param);
-    if (grad == MR_NONE || p->frozen) return MR_OK;
+    if (grad == MR_NONE || p->frozen)
+        return MR_OK;
     MR_TRY(mr_graph_region(g, "grad", MR_F32, p->offset, p->desc.rank, p->desc.dim, &acc));
     return mr_graph_add(g, "accumulate", MR_NO_ATTRS, (mr_ref[]){acc, grad}, 2, outs);
 }
@@ -159,34 +178,45 @@ static mr_status undo_node(walk *w, int id)
         ctx.need[i] = ctx.in[i] != MR_NONE && w->need[ctx.in[i]] && passes(node.op, i);
         wanted = wanted || ctx.need[i];
     }
-    if (!flows || !wanted) return MR_OK;
+    if (!flows || !wanted)
+        return MR_OK;
     g->origin = node.origin;
     g->open_block = node.block;
-    mr_status st = node.op->grad ? node.op->grad(&ctx)
-                                 : mr_fail(MR_E_USAGE, "op '%s' has no gradient, yet the loss depends on it", node.op->name);
+    mr_status st = node.op->grad
+                       ? node.op->grad(&ctx)
+                       : mr_fail(MR_E_USAGE, "op '%s' has no gradient, yet the loss depends on it",
+                                 node.op->name);
     g->open_block = -1;
     if (st != MR_OK) {
         mr_fail_where(node.op->name, node.name, node.origin);
         return st;
     }
     for (int i = 0; i < node.n_in; i++) {
-        if (!ctx.need[i] || ctx.din[i] == MR_NONE) continue;
-        bool is_param = ctx.accumulated[i] && g->values.at[g->values.at[ctx.in[i]].root].pub.param >= 0;
-        if (is_param) continue;
+        if (!ctx.need[i] || ctx.din[i] == MR_NONE)
+            continue;
+        bool is_param =
+            ctx.accumulated[i] && g->values.at[g->values.at[ctx.in[i]].root].pub.param >= 0;
+        if (is_param)
+            continue;
         mr_dtype want = g->values.at[ctx.in[i]].pub.desc.dtype;
         if (g->values.at[ctx.din[i]].pub.desc.dtype != want)
-            MR_TRY(mr_graph_add(g, "cast", MR_ATTRS({"dtype", .i = want}), &ctx.din[i], 1, &ctx.din[i]));
+            MR_TRY(mr_graph_add(g, "cast", MR_ATTRS({"dtype", .i = want}), &ctx.din[i], 1,
+                                &ctx.din[i]));
         MR_TRY(add_grad(w, ctx.in[i], ctx.din[i]));
     }
     return MR_OK;
 }
 
-mr_status mr_grad_op(mr_grad *ctx, const char *op, const mr_attr *attrs, int n_attrs, const mr_ref *in, int n_in, mr_ref *outs)
+mr_status mr_grad_op(mr_grad *ctx, const char *op, const mr_attr *attrs, int n_attrs,
+                     const mr_ref *in, int n_in, mr_ref *outs)
 {
     return mr_graph_add(ctx->graph, op, attrs, n_attrs, in, n_in, outs);
 }
 
-const mr_desc *mr_grad_desc(const mr_grad *ctx, mr_ref x) { return &ctx->graph->values.at[x].pub.desc; }
+const mr_desc *mr_grad_desc(const mr_grad *ctx, mr_ref x)
+{
+    return &ctx->graph->values.at[x].pub.desc;
+}
 
 mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc)
 {
@@ -194,7 +224,8 @@ mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc)
     const value *v = &g->values.at[ctx->in[i]], *root = &g->values.at[v->root];
     mr_desc desc = v->pub.desc;
     const mr_param *p = root->pub.param >= 0 ? mr_params_at(g->params, root->pub.param) : NULL;
-    if (!p || p->frozen || !mr_desc_is_dense(&desc)) return zeros(g, MR_F32, desc.rank, desc.dim, acc);
+    if (!p || p->frozen || !mr_desc_is_dense(&desc))
+        return zeros(g, MR_F32, desc.rank, desc.dim, acc);
     // the same view, on the parameter's place in "grad"
     int64_t skip = (v->pub.offset - root->pub.offset) / (int64_t)mr_dtype_bytes(desc.dtype);
     return mr_graph_region(g, "grad", MR_F32, p->offset + skip, desc.rank, desc.dim, acc);
@@ -204,13 +235,16 @@ mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc)
 static void mark_need(walk *w, const mr_ref *wrt, int n_wrt)
 {
     mr_graph *g = w->g;
-    for (int i = 0; i < n_wrt; i++) w->need[wrt[i]] = true;
+    for (int i = 0; i < n_wrt; i++)
+        w->need[wrt[i]] = true;
     for (int t = 0; t < g->tape.n; t++) {
         tape_entry e = g->tape.at[t];
         if (e.node < 0) {
             const value *v = &g->values.at[e.value];
-            if (v->view != VIEW_NONE) w->need[e.value] = w->need[e.value] || w->need[v->parent];
-            else if (v->pub.param >= 0 && !mr_params_at(g->params, v->pub.param)->frozen) w->need[e.value] = true;
+            if (v->view != VIEW_NONE)
+                w->need[e.value] = w->need[e.value] || w->need[v->parent];
+            else if (v->pub.param >= 0 && !mr_params_at(g->params, v->pub.param)->frozen)
+                w->need[e.value] = true;
             continue;
         }
         const mr_node *node = &g->nodes.at[e.node];
@@ -218,7 +252,8 @@ static void mark_need(walk *w, const mr_ref *wrt, int n_wrt)
         for (int i = 0; i < node->n_in; i++)
             any = any || (node->in[i] != MR_NONE && w->need[node->in[i]] && passes(node->op, i));
         for (int i = 0; i < node->n_out; i++) {
-            if (node->out[i] == MR_NONE) continue;
+            if (node->out[i] == MR_NONE)
+                continue;
             mr_dtype dtype = g->values.at[node->out[i]].pub.desc.dtype;
             w->need[node->out[i]] = w->need[node->out[i]] || (any && mr_dtype_is_float(dtype));
         }
@@ -229,13 +264,18 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
 {
     MR_TRY(graph_check_open(g, "backward"));
     MR_TRY(graph_check_ref(g, loss, "backward"));
-    if (g->backward) return mr_fail(MR_E_USAGE, "a graph has one backward pass; this one has it already");
-    if (g->open_block >= 0) return mr_fail(MR_E_USAGE, "backward inside block '%s'", g->blocks.at[g->open_block].name);
+    if (g->backward)
+        return mr_fail(MR_E_USAGE, "a graph has one backward pass; this one has it already");
+    if (g->open_block >= 0)
+        return mr_fail(MR_E_USAGE, "backward inside block '%s'", g->blocks.at[g->open_block].name);
     char text[128];
     const mr_desc *d = &g->values.at[loss].pub.desc;
     if (mr_desc_count(d) != 1 || d->dtype != MR_F32)
-        return mr_fail(MR_E_SHAPE, "backward from %s: expected a scalar f32 loss; try mean() or sum()", mr_desc_text(d, text, sizeof text));
-    for (int i = 0; i < n_wrt; i++) MR_TRY(graph_check_ref(g, wrt[i], "backward"));
+        return mr_fail(MR_E_SHAPE,
+                       "backward from %s: expected a scalar f32 loss; try mean() or sum()",
+                       mr_desc_text(d, text, sizeof text));
+    for (int i = 0; i < n_wrt; i++)
+        MR_TRY(graph_check_ref(g, wrt[i], "backward"));
 
     const char *origin = g->origin;
     walk w = {.g = g, .n = g->values.n};
@@ -248,8 +288,10 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
         st = mr_fail_memory((size_t)w.n * 8);
         goto out;
     }
-    for (int i = 0; i < w.n; i++) w.grad[i] = MR_NONE;
-    for (int i = 0; i <= g->nodes.n; i++) g->clones[i] = -1;
+    for (int i = 0; i < w.n; i++)
+        w.grad[i] = MR_NONE;
+    for (int i = 0; i <= g->nodes.n; i++)
+        g->clones[i] = -1;
     mark_need(&w, wrt, n_wrt);
     graph_save_results(g);
     g->n_forward = g->nodes.n;
@@ -264,15 +306,19 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
         tape_entry e = g->tape.at[t];
         if (e.node >= 0) {
             for (int i = 0; i < g->nodes.at[e.node].n_out; i++)
-                if (g->nodes.at[e.node].out[i] != MR_NONE) MR_TRY_GOTO(gather_parts(&w, g->nodes.at[e.node].out[i]));
+                if (g->nodes.at[e.node].out[i] != MR_NONE)
+                    MR_TRY_GOTO(gather_parts(&w, g->nodes.at[e.node].out[i]));
             MR_TRY_GOTO(undo_node(&w, e.node));
             continue;
         }
         MR_TRY_GOTO(gather_parts(&w, e.value));
-        if (g->values.at[e.value].view != VIEW_NONE) MR_TRY_GOTO(undo_view(&w, e.value));
-        else if (g->values.at[e.value].pub.param >= 0) MR_TRY_GOTO(param_grad(&w, e.value));
+        if (g->values.at[e.value].view != VIEW_NONE)
+            MR_TRY_GOTO(undo_view(&w, e.value));
+        else if (g->values.at[e.value].pub.param >= 0)
+            MR_TRY_GOTO(param_grad(&w, e.value));
     }
-    for (int i = 0; i < n_wrt; i++) dwrt[i] = w.grad[wrt[i]];
+    for (int i = 0; i < n_wrt; i++)
+        dwrt[i] = w.grad[wrt[i]];
 out:
     g->origin = origin;
     mr_free(w.grad), mr_free(w.need), mr_free(w.parts.at);

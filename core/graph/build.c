@@ -7,17 +7,20 @@
 mr_status mr_graph_new(mr_params *params, const mr_graph_options *options, mr_graph **out)
 {
     mr_graph *g;
-    if (!MR_NEW(g)) return mr_fail_memory(sizeof *g);
+    if (!MR_NEW(g))
+        return mr_fail_memory(sizeof *g);
     mr_arena_init(&g->arena);
     g->params = params, g->origin = "", g->open_block = -1;
-    if (options) g->options = *options;
+    if (options)
+        g->options = *options;
     *out = g;
     return MR_OK;
 }
 
 void mr_graph_free(mr_graph *g)
 {
-    if (!g) return;
+    if (!g)
+        return;
     mr_arena_fini(&g->arena);
     mr_free(g->nodes.at), mr_free(g->values.at), mr_free(g->storages.at), mr_free(g->tape.at);
     mr_free(g->blocks.at), mr_free(g->outputs.at), mr_free(g->clones);
@@ -31,37 +34,47 @@ static const char *keep_text(mr_graph *g, const char *s)
 
 void mr_graph_set_origin(mr_graph *g, const char *origin)
 {
-    if (strcmp(origin, g->origin) == 0) return;
+    if (strcmp(origin, g->origin) == 0)
+        return;
     const char *copy = keep_text(g, origin);
-    if (copy) g->origin = copy;  // out of memory: the older line stays, only a message is poorer
+    if (copy)
+        g->origin = copy; // out of memory: the older line stays, only a message is poorer
 }
 
 /* A leaf: a value without producer on a storage of its own. */
-static mr_status leaf(mr_graph *g, const mr_storage *storage, const mr_desc *desc, int param, mr_ref *out)
+static mr_status leaf(mr_graph *g, const mr_storage *storage, const mr_desc *desc, int param,
+                      mr_ref *out)
 {
     MR_TRY(VEC_PUSH(g->storages, *storage));
     value v = {.pub = {.storage = g->storages.n - 1, .desc = *desc, .node = -1, .param = param},
-               .parent = MR_NONE, .setup = storage->kind == MR_CONST};
+               .parent = MR_NONE,
+               .setup = storage->kind == MR_CONST};
     MR_TRY(graph_new_value(g, &v, out));
     return VEC_PUSH(g->tape, ((tape_entry){-1, *out}));
 }
 
 static mr_status check_dims(const char *what, int rank, const int64_t *dim)
 {
-    if (rank < 0 || rank > MR_MAX_RANK) return mr_fail(MR_E_SHAPE, "%s: rank %d is not in 0..%d", what, rank, MR_MAX_RANK);
+    if (rank < 0 || rank > MR_MAX_RANK)
+        return mr_fail(MR_E_SHAPE, "%s: rank %d is not in 0..%d", what, rank, MR_MAX_RANK);
     for (int i = 0; i < rank; i++)
-        if (dim[i] < 0) return mr_fail(MR_E_SHAPE, "%s: dimension %d is %lld", what, i, (long long)dim[i]);
+        if (dim[i] < 0)
+            return mr_fail(MR_E_SHAPE, "%s: dimension %d is %lld", what, i, (long long)dim[i]);
     return MR_OK;
 }
 
-mr_status mr_graph_input(mr_graph *g, const char *name, mr_dtype dtype, int rank, const int64_t *dim, mr_ref *out)
+mr_status mr_graph_input(mr_graph *g, const char *name, mr_dtype dtype, int rank,
+                         const int64_t *dim, mr_ref *out)
 {
     MR_TRY(graph_check_open(g, name));
     MR_TRY(check_dims(name, rank, dim));
-    if (mr_graph_input_find(g, name) != MR_NONE) return mr_fail(MR_E_USAGE, "input '%s' exists already; try: another name", name);
+    if (mr_graph_input_find(g, name) != MR_NONE)
+        return mr_fail(MR_E_USAGE, "input '%s' exists already; try: another name", name);
     mr_desc desc = mr_desc_dense(dtype, rank, dim);
-    mr_storage s = {.kind = MR_INPUT, .bytes = mr_desc_span_bytes(&desc), .name = keep_text(g, name)};
-    if (!s.name) return mr_fail_memory(strlen(name));
+    mr_storage s = {
+        .kind = MR_INPUT, .bytes = mr_desc_span_bytes(&desc), .name = keep_text(g, name)};
+    if (!s.name)
+        return mr_fail_memory(strlen(name));
     return leaf(g, &s, &desc, -1, out);
 }
 
@@ -71,20 +84,25 @@ mr_status mr_graph_const(mr_graph *g, const mr_view *data, mr_ref *out)
     mr_desc desc = mr_desc_dense(data->desc.dtype, data->desc.rank, data->desc.dim);
     size_t bytes = mr_desc_span_bytes(&desc);
     void *copy = mr_arena_alloc(&g->arena, bytes + 1);
-    if (!copy) return mr_fail_memory(bytes);
+    if (!copy)
+        return mr_fail_memory(bytes);
     MR_TRY(mr_view_copy(&(mr_view){copy, desc}, data));
     mr_storage s = {.kind = MR_CONST, .bytes = bytes, .data = copy};
     return leaf(g, &s, &desc, -1, out);
 }
 
-mr_status mr_graph_region(mr_graph *g, const char *region, mr_dtype dtype, int64_t offset, int rank, const int64_t *dim, mr_ref *out)
+mr_status mr_graph_region(mr_graph *g, const char *region, mr_dtype dtype, int64_t offset, int rank,
+                          const int64_t *dim, mr_ref *out)
 {
     MR_TRY(graph_check_open(g, region));
     MR_TRY(check_dims(region, rank, dim));
     mr_desc desc = mr_desc_dense(dtype, rank, dim);
-    mr_storage s = {.kind = MR_REGION, .bytes = mr_desc_span_bytes(&desc), .region = keep_text(g, region),
+    mr_storage s = {.kind = MR_REGION,
+                    .bytes = mr_desc_span_bytes(&desc),
+                    .region = keep_text(g, region),
                     .region_offset = offset * (int64_t)mr_dtype_bytes(dtype)};
-    if (!s.region) return mr_fail_memory(strlen(region));
+    if (!s.region)
+        return mr_fail_memory(strlen(region));
     return leaf(g, &s, &desc, -1, out);
 }
 
@@ -92,14 +110,21 @@ mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out)
 {
     MR_TRY(graph_check_open(g, "parameter"));
     const mr_param *p = g->params ? mr_params_at(g->params, id) : NULL;
-    if (!p) return mr_fail(MR_E_USAGE, "parameter %d is not in the graph's table of %d", id, g->params ? mr_params_count(g->params) : 0);
-    if (!mr_params_sealed(g->params)) return mr_fail(MR_E_USAGE, "parameter '%s': seal the table before building graphs", p->name);
-    mr_storage s = {.kind = MR_REGION, .bytes = mr_desc_span_bytes(&p->desc), .region = p->frozen ? "frozen" : "w",
-                    .region_offset = p->offset * (int64_t)mr_dtype_bytes(p->desc.dtype), .name = p->name};
+    if (!p)
+        return mr_fail(MR_E_USAGE, "parameter %d is not in the graph's table of %d", id,
+                       g->params ? mr_params_count(g->params) : 0);
+    if (!mr_params_sealed(g->params))
+        return mr_fail(MR_E_USAGE, "parameter '%s': seal the table before building graphs",
+                       p->name);
+    mr_storage s = {.kind = MR_REGION,
+                    .bytes = mr_desc_span_bytes(&p->desc),
+                    .region = p->frozen ? "frozen" : "w",
+                    .region_offset = p->offset * (int64_t)mr_dtype_bytes(p->desc.dtype),
+                    .name = p->name};
     return leaf(g, &s, &p->desc, id, out);
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------- */
+/* ---- nodes ---- */
 
 static const char *node_name(mr_graph *g, const char *op)
 {
@@ -109,12 +134,20 @@ static const char *node_name(mr_graph *g, const char *op)
     return keep_text(g, text);
 }
 
-static mr_status append_op(mr_graph *g, const mr_op *op, const mr_attr *attrs, int n_attrs, const mr_ref *in, int n_in, mr_ref *outs)
+static mr_status append_op(mr_graph *g, const mr_op *op, const mr_attr *attrs, int n_attrs,
+                           const mr_ref *in, int n_in, mr_ref *outs)
 {
-    mr_node node = {.op = op, .n_in = n_in, .origin = g->origin, .block = g->open_block, .recompute_of = -1,
-                    .backward = g->backward, .name = node_name(g, op->name)};
-    if (!node.name) return mr_fail_memory(64);
-    for (int i = 0; i < MR_MAX_IN; i++) node.in[i] = i < n_in ? in[i] : MR_NONE;
+    mr_node node = {.op = op,
+                    .n_in = n_in,
+                    .origin = g->origin,
+                    .block = g->open_block,
+                    .recompute_of = -1,
+                    .backward = g->backward,
+                    .name = node_name(g, op->name)};
+    if (!node.name)
+        return mr_fail_memory(64);
+    for (int i = 0; i < MR_MAX_IN; i++)
+        node.in[i] = i < n_in ? in[i] : MR_NONE;
     mr_status st = mr_op_attrs(op, attrs, n_attrs, node.attr);
     if (st != MR_OK) {
         mr_fail_where(op->name, node.name, node.origin);
@@ -126,39 +159,47 @@ static mr_status append_op(mr_graph *g, const mr_op *op, const mr_attr *attrs, i
 static mr_status dense_copy(mr_graph *g, mr_ref x, mr_ref *out)
 {
     const mr_op *copy = mr_op_find("copy");
-    if (!copy) return mr_fail(MR_E_INTERNAL, "the op table has no row 'copy'");
+    if (!copy)
+        return mr_fail(MR_E_INTERNAL, "the op table has no row 'copy'");
     return append_op(g, copy, MR_NO_ATTRS, &x, 1, out);
 }
 
-mr_status mr_graph_add(mr_graph *g, const char *name, const mr_attr *attrs, int n_attrs, const mr_ref *in, int n_in, mr_ref *outs)
+mr_status mr_graph_add(mr_graph *g, const char *name, const mr_attr *attrs, int n_attrs,
+                       const mr_ref *in, int n_in, mr_ref *outs)
 {
     MR_TRY(graph_check_open(g, name));
     const mr_op *op = mr_op_find(name);
-    if (!op) return mr_fail(MR_E_USAGE, "no op '%s'; the nearest is '%s'", name, mr_op_nearest(name));
+    if (!op)
+        return mr_fail(MR_E_USAGE, "no op '%s'; the nearest is '%s'", name, mr_op_nearest(name));
     int want = mr_op_n_in(op);
-    if (n_in > want) return mr_fail(MR_E_USAGE, "op '%s' takes %d inputs, got %d", name, want, n_in);
+    if (n_in > want)
+        return mr_fail(MR_E_USAGE, "op '%s' takes %d inputs, got %d", name, want, n_in);
     mr_ref args[MR_MAX_IN];
     for (int i = 0; i < want; i++) {
         args[i] = i < n_in ? in[i] : MR_NONE;
         if (args[i] == MR_NONE) {
             if (!(op->in[i].flags & MR_OPTIONAL))
-                return mr_fail(MR_E_USAGE, "op '%s': input '%s' (%s) is missing", name, op->in[i].name, op->in[i].type);
+                return mr_fail(MR_E_USAGE, "op '%s': input '%s' (%s) is missing", name,
+                               op->in[i].name, op->in[i].type);
             continue;
         }
         MR_TRY(graph_check_ref(g, args[i], name));
-        if (g->backward) MR_TRY(graph_available(g, args[i], &args[i]));
+        if (g->backward)
+            MR_TRY(graph_available(g, args[i], &args[i]));
         // an accumulator is written where it lies: never through a copy
         bool written = false;
-        for (int o = 0; o < mr_op_n_out(op); o++) written = written || (op->out[o].must && op->out[o].inplace == i + 1);
+        for (int o = 0; o < mr_op_n_out(op); o++)
+            written = written || (op->out[o].must && op->out[o].inplace == i + 1);
         if (!written && !graph_strides_fit(op->in[i].access, &g->values.at[args[i]].pub.desc))
             MR_TRY(dense_copy(g, args[i], &args[i]));
     }
     return append_op(g, op, attrs, n_attrs, args, want, outs);
 }
 
-/* ---- views ----------------------------------------------------------------------------------------- */
+/* ---- views ---- */
 
-static mr_status add_view(mr_graph *g, mr_ref x, const mr_desc *desc, int64_t elements, value extra, mr_ref *out)
+static mr_status add_view(mr_graph *g, mr_ref x, const mr_desc *desc, int64_t elements, value extra,
+                          mr_ref *out)
 {
     const value *from = &g->values.at[x];
     value v = extra;
@@ -179,7 +220,8 @@ static mr_status view_of(mr_graph *g, const char *what, mr_ref *x)
 
 static mr_status blame(mr_graph *g, mr_status st, const char *what)
 {
-    if (st != MR_OK) mr_fail_where(what, g->open_block >= 0 ? g->blocks.at[g->open_block].name : "", g->origin);
+    if (st != MR_OK)
+        mr_fail_where(what, g->open_block >= 0 ? g->blocks.at[g->open_block].name : "", g->origin);
     return st;
 }
 
@@ -202,8 +244,10 @@ mr_status mr_graph_slice(mr_graph *g, mr_ref x, int axis, int64_t start, int64_t
     mr_desc desc;
     int64_t at = 0;
     MR_TRY(view_of(g, "slice", &x));
-    MR_TRY(blame(g, mr_desc_slice(&g->values.at[x].pub.desc, axis, start, stop, &desc, &at), "slice"));
-    return add_view(g, x, &desc, at, (value){.view = VIEW_SLICE, .axis = axis, .start = start, .stop = stop}, out);
+    MR_TRY(
+        blame(g, mr_desc_slice(&g->values.at[x].pub.desc, axis, start, stop, &desc, &at), "slice"));
+    return add_view(g, x, &desc, at,
+                    (value){.view = VIEW_SLICE, .axis = axis, .start = start, .stop = stop}, out);
 }
 
 mr_status mr_graph_permute(mr_graph *g, mr_ref x, const int *order, mr_ref *out)
@@ -226,10 +270,12 @@ mr_status mr_graph_expand(mr_graph *g, mr_ref x, int rank, const int64_t *dim, m
 
 mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int axis, mr_ref *out)
 {
-    if (n < 1) return mr_fail(MR_E_USAGE, "concat: expected at least one value, got none");
+    if (n < 1)
+        return mr_fail(MR_E_USAGE, "concat: expected at least one value, got none");
     // the row takes MR_MAX_IN parts: longer lists join in groups
     mr_ref joined[MR_MAX_IN], *list = mr_alloc(sizeof *list * (size_t)n);
-    if (!list) return mr_fail_memory(sizeof *list * (size_t)n);
+    if (!list)
+        return mr_fail_memory(sizeof *list * (size_t)n);
     memcpy(list, parts, sizeof *list * (size_t)n);
     mr_status st = MR_OK;
     while (st == MR_OK && n > MR_MAX_IN) {
@@ -241,32 +287,40 @@ mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int axis, mr_
         }
         n = m;
     }
-    if (st == MR_OK) st = n == 1 ? (*out = list[0], MR_OK) : mr_graph_add(g, "concat", MR_ATTRS({"axis", .i = axis}), list, n, out);
+    if (st == MR_OK)
+        st = n == 1 ? (*out = list[0], MR_OK)
+                    : mr_graph_add(g, "concat", MR_ATTRS({"axis", .i = axis}), list, n, out);
     mr_free(list);
     return st;
 }
 
-/* ---- outputs and blocks -------------------------------------------------------------------------- */
+/* ---- outputs and blocks ---- */
 
 mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x)
 {
     MR_TRY(graph_check_open(g, name));
     MR_TRY(graph_check_ref(g, x, name));
-    if (mr_graph_output_find(g, name) != MR_NONE) return mr_fail(MR_E_USAGE, "output '%s' exists already; try: another name", name);
+    if (mr_graph_output_find(g, name) != MR_NONE)
+        return mr_fail(MR_E_USAGE, "output '%s' exists already; try: another name", name);
     // the host reads whole, dense, kept tensors
     const value *v = &g->values.at[x];
     mr_class kind = g->storages.at[v->pub.storage].kind;
-    if (!mr_desc_is_dense(&v->pub.desc) || kind == MR_INPUT || kind == MR_CONST || v->setup) MR_TRY(dense_copy(g, x, &x));
+    if (!mr_desc_is_dense(&v->pub.desc) || kind == MR_INPUT || kind == MR_CONST || v->setup)
+        MR_TRY(dense_copy(g, x, &x));
     output o = {keep_text(g, name), x};
-    if (!o.name) return mr_fail_memory(strlen(name));
+    if (!o.name)
+        return mr_fail_memory(strlen(name));
     return VEC_PUSH(g->outputs, o);
 }
 
 mr_status mr_graph_block_begin(mr_graph *g, const char *name, bool recompute)
 {
-    if (g->open_block >= 0) return mr_fail(MR_E_USAGE, "block '%s' inside block '%s': blocks do not nest", name, g->blocks.at[g->open_block].name);
+    if (g->open_block >= 0)
+        return mr_fail(MR_E_USAGE, "block '%s' inside block '%s': blocks do not nest", name,
+                       g->blocks.at[g->open_block].name);
     block b = {keep_text(g, name), recompute};
-    if (!b.name) return mr_fail_memory(strlen(name));
+    if (!b.name)
+        return mr_fail_memory(strlen(name));
     MR_TRY(VEC_PUSH(g->blocks, b));
     g->open_block = g->blocks.n - 1;
     return MR_OK;
@@ -274,9 +328,13 @@ mr_status mr_graph_block_begin(mr_graph *g, const char *name, bool recompute)
 
 mr_status mr_graph_block_end(mr_graph *g)
 {
-    if (g->open_block < 0) return mr_fail(MR_E_USAGE, "end of a block: none is open");
+    if (g->open_block < 0)
+        return mr_fail(MR_E_USAGE, "end of a block: none is open");
     g->open_block = -1;
     return MR_OK;
 }
 
-void mr_graph_save(mr_graph *g, mr_ref x) { g->values.at[g->values.at[x].root].pub.save = true; }
+void mr_graph_save(mr_graph *g, mr_ref x)
+{
+    g->values.at[g->values.at[x].root].pub.save = true;
+}

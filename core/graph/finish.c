@@ -6,16 +6,19 @@
 
 typedef struct pass {
     mr_graph *g;
-    bool *live;                  /* per node */
-    int *last_read;              /* per storage: last node that reads a value on it; INT32_MAX for outputs */
+    bool *live; /* per node */
+    /* per storage: last node that reads a value on it; INT32_MAX for outputs */
+    int *last_read;
 } pass;
 
 /* A node that changes a persistent region is wanted for its effect. */
 static bool has_effect(const mr_graph *g, const mr_node *node)
 {
     for (int i = 0; i < node->n_out; i++) {
-        if (node->out[i] == MR_NONE || !node->op->out[i].must) continue;
-        if (g->storages.at[g->values.at[node->out[i]].pub.storage].kind == MR_REGION) return true;
+        if (node->out[i] == MR_NONE || !node->op->out[i].must)
+            continue;
+        if (g->storages.at[g->values.at[node->out[i]].pub.storage].kind == MR_REGION)
+            return true;
     }
     return false;
 }
@@ -23,17 +26,22 @@ static bool has_effect(const mr_graph *g, const mr_node *node)
 static mr_status mark_live(pass *p)
 {
     mr_graph *g = p->g;
-    bool *wanted = mr_calloc((size_t)g->storages.n + 1, 1);  // storages somebody reads later
-    if (!wanted) return mr_fail_memory((size_t)g->storages.n);
-    for (int i = 0; i < g->outputs.n; i++) wanted[g->values.at[g->outputs.at[i].value].pub.storage] = true;
+    bool *wanted = mr_calloc((size_t)g->storages.n + 1, 1); // storages somebody reads later
+    if (!wanted)
+        return mr_fail_memory((size_t)g->storages.n);
+    for (int i = 0; i < g->outputs.n; i++)
+        wanted[g->values.at[g->outputs.at[i].value].pub.storage] = true;
     for (int i = g->nodes.n - 1; i >= 0; i--) {
         const mr_node *node = &g->nodes.at[i];
         p->live[i] = has_effect(g, node);
         for (int k = 0; k < node->n_out; k++)
-            p->live[i] = p->live[i] || (node->out[k] != MR_NONE && wanted[g->values.at[node->out[k]].pub.storage]);
-        if (!p->live[i]) continue;
+            p->live[i] = p->live[i] || (node->out[k] != MR_NONE &&
+                                        wanted[g->values.at[node->out[k]].pub.storage]);
+        if (!p->live[i])
+            continue;
         for (int k = 0; k < node->n_in; k++)
-            if (node->in[k] != MR_NONE) wanted[g->values.at[node->in[k]].pub.storage] = true;
+            if (node->in[k] != MR_NONE)
+                wanted[g->values.at[node->in[k]].pub.storage] = true;
     }
     mr_free(wanted);
     return MR_OK;
@@ -44,10 +52,12 @@ static mr_status compact(pass *p)
 {
     mr_graph *g = p->g;
     int *to = mr_alloc(sizeof *to * (size_t)(g->nodes.n + 1)), n = 0;
-    if (!to) return mr_fail_memory(sizeof *to * (size_t)g->nodes.n);
+    if (!to)
+        return mr_fail_memory(sizeof *to * (size_t)g->nodes.n);
     for (int i = 0; i < g->nodes.n; i++) {
         to[i] = p->live[i] ? n : -1;
-        if (p->live[i]) g->nodes.at[n++] = g->nodes.at[i];
+        if (p->live[i])
+            g->nodes.at[n++] = g->nodes.at[i];
     }
     for (int i = 0; i < n; i++) {
         int of = g->nodes.at[i].recompute_of;
@@ -55,7 +65,8 @@ static mr_status compact(pass *p)
     }
     for (int i = 0; i < g->values.n; i++) {
         int node = g->values.at[i].pub.node;
-        if (node >= 0) g->values.at[i].pub.node = to[node];
+        if (node >= 0)
+            g->values.at[i].pub.node = to[node];
     }
     g->nodes.n = n;
     mr_free(to);
@@ -65,26 +76,33 @@ static mr_status compact(pass *p)
 static void count_reads(pass *p)
 {
     mr_graph *g = p->g;
-    for (int i = 0; i < g->storages.n; i++) p->last_read[i] = -1;
+    for (int i = 0; i < g->storages.n; i++)
+        p->last_read[i] = -1;
     for (int i = 0; i < g->nodes.n; i++)
         for (int k = 0; k < g->nodes.at[i].n_in; k++) {
             mr_ref x = g->nodes.at[i].in[k];
-            if (x == MR_NONE) continue;
+            if (x == MR_NONE)
+                continue;
             int s = g->values.at[x].pub.storage;
             p->last_read[s] = i;
         }
-    for (int i = 0; i < g->outputs.n; i++) p->last_read[g->values.at[g->outputs.at[i].value].pub.storage] = INT32_MAX;
+    for (int i = 0; i < g->outputs.n; i++)
+        p->last_read[g->values.at[g->outputs.at[i].value].pub.storage] = INT32_MAX;
 }
 
-/* ---- joins ------------------------------------------------------------------------------------------- */
+/* ---- joins ---- */
 
 /* A is a dense-in-some-order cover of its storage; `slot` has A's dims with the strides of the
- * place in the joined buffer. Map one stride of another value on that storage; -1: not expressible. */
+ * place in the joined buffer. Map one stride of another value on that storage; -1: not
+ * expressible. */
 static int64_t map_stride(const mr_desc *a, const mr_desc *slot, int64_t stride, int64_t dim)
 {
-    if (stride == 0 || dim == 1) return stride ? 1 : 0;
+    if (stride == 0 || dim == 1)
+        return stride ? 1 : 0;
     for (int i = 0; i < a->rank; i++) {
-        if (a->dim[i] == 1 || stride < a->stride[i] || stride >= a->stride[i] * a->dim[i] || stride % a->stride[i]) continue;
+        if (a->dim[i] == 1 || stride < a->stride[i] || stride >= a->stride[i] * a->dim[i] ||
+            stride % a->stride[i])
+            continue;
         int64_t step = stride / a->stride[i];
         return (dim - 1) * step < a->dim[i] ? step * slot->stride[i] : -1;
     }
@@ -93,7 +111,8 @@ static int64_t map_stride(const mr_desc *a, const mr_desc *slot, int64_t stride,
 
 static bool covers(const mr_desc *d, size_t storage_bytes)
 {
-    return mr_desc_span_bytes(d) == storage_bytes && (size_t)mr_desc_count(d) * mr_dtype_bytes(d->dtype) == storage_bytes;
+    return mr_desc_span_bytes(d) == storage_bytes &&
+           (size_t)mr_desc_count(d) * mr_dtype_bytes(d->dtype) == storage_bytes;
 }
 
 /* Can every value on the part's storage move into the slot? If so move them all. */
@@ -102,17 +121,23 @@ static bool place_part(pass *p, mr_ref x, int target, int64_t slot_offset, const
     mr_graph *g = p->g;
     int s = g->values.at[x].pub.storage;
     const mr_desc a = g->values.at[x].pub.desc;
-    if (g->storages.at[s].kind != MR_ARENA || g->values.at[x].pub.offset || !covers(&a, g->storages.at[s].bytes)) return false;
-    if (p->last_read[s] == INT32_MAX || g->values.at[x].setup) return false;
+    if (g->storages.at[s].kind != MR_ARENA || g->values.at[x].pub.offset ||
+        !covers(&a, g->storages.at[s].bytes))
+        return false;
+    if (p->last_read[s] == INT32_MAX || g->values.at[x].setup)
+        return false;
     for (int pass_no = 0; pass_no < 2; pass_no++) {
         for (int i = 0; i < g->values.n; i++) {
             value *v = &g->values.at[i];
-            if (v->pub.storage != s) continue;
+            if (v->pub.storage != s)
+                continue;
             mr_desc moved = v->pub.desc;
-            if (v->pub.offset) return false;
+            if (v->pub.offset)
+                return false;
             for (int k = 0; k < moved.rank; k++) {
                 moved.stride[k] = map_stride(&a, slot, moved.stride[k], moved.dim[k]);
-                if (moved.stride[k] < 0) return false;
+                if (moved.stride[k] < 0)
+                    return false;
             }
             if (pass_no == 1) {
                 v->pub.desc = moved, v->pub.storage = target, v->pub.offset = slot_offset;
@@ -122,9 +147,13 @@ static bool place_part(pass *p, mr_ref x, int target, int64_t slot_offset, const
             for (int n = 0; n < g->nodes.n; n++) {
                 const mr_node *node = &g->nodes.at[n];
                 for (int k = 0; k < node->n_out; k++)
-                    if (node->out[k] == i && (node->op->out[k].must || !graph_strides_fit(node->op->out[k].access, &moved))) return false;
+                    if (node->out[k] == i && (node->op->out[k].must ||
+                                              !graph_strides_fit(node->op->out[k].access, &moved)))
+                        return false;
                 for (int k = 0; k < node->n_in; k++)
-                    if (node->in[k] == i && strcmp(node->op->name, "concat") && !graph_strides_fit(node->op->in[k].access, &moved)) return false;
+                    if (node->in[k] == i && strcmp(node->op->name, "concat") &&
+                        !graph_strides_fit(node->op->in[k].access, &moved))
+                        return false;
             }
         }
     }
@@ -132,7 +161,10 @@ static bool place_part(pass *p, mr_ref x, int target, int64_t slot_offset, const
 }
 
 /* A part of join node `at` that could not be placed: a copy that writes its slot. */
-typedef struct slot_copy { int at; mr_node node; } slot_copy;
+typedef struct slot_copy {
+    int at;
+    mr_node node;
+} slot_copy;
 typedef VEC(slot_copy) slot_copies;
 
 static mr_status place_join(pass *p, int id, slot_copies *copies)
@@ -142,19 +174,23 @@ static mr_status place_join(pass *p, int id, slot_copies *copies)
     int64_t axis, at = 0;
     memcpy(&axis, join.attr + join.op->attr[0].at, sizeof axis);
     const value whole = g->values.at[join.out[0]];
-    g->values.at[join.out[0]].pub.node = -1;  // from here on the parts write it
+    g->values.at[join.out[0]].pub.node = -1; // from here on the parts write it
     for (int i = 0; i < join.n_in && join.in[i] != MR_NONE; i++) {
         mr_desc slot = whole.pub.desc;
         slot.dim[axis] = g->values.at[join.in[i]].pub.desc.dim[axis];
-        int64_t offset = whole.pub.offset + at * slot.stride[axis] * (int64_t)mr_dtype_bytes(slot.dtype);
+        int64_t offset =
+            whole.pub.offset + at * slot.stride[axis] * (int64_t)mr_dtype_bytes(slot.dtype);
         at += slot.dim[axis];
-        bool again = false;  // the same value twice can lie in one slot only
-        for (int k = 0; k < i; k++) again = again || g->values.at[join.in[k]].root == g->values.at[join.in[i]].root;
-        if (!again && !whole.setup && place_part(p, join.in[i], whole.pub.storage, offset, &slot)) continue;
+        bool again = false; // the same value twice can lie in one slot only
+        for (int k = 0; k < i; k++)
+            again = again || g->values.at[join.in[k]].root == g->values.at[join.in[i]].root;
+        if (!again && !whole.setup && place_part(p, join.in[i], whole.pub.storage, offset, &slot))
+            continue;
         slot_copy c = {.at = id, .node = join};
         c.node.op = mr_op_find("copy"), c.node.n_in = c.node.n_out = 1;
         memset(c.node.attr, 0, sizeof c.node.attr);
-        for (int k = 1; k < MR_MAX_IN; k++) c.node.in[k] = MR_NONE;
+        for (int k = 1; k < MR_MAX_IN; k++)
+            c.node.in[k] = MR_NONE;
         c.node.in[0] = join.in[i];
         value v = {.pub = whole.pub, .parent = MR_NONE, .setup = whole.setup};
         v.pub.desc = slot, v.pub.offset = offset, v.pub.alias = true;
@@ -173,7 +209,8 @@ static mr_status place_joins(pass *p)
     mr_node *nodes = NULL;
     int *to = NULL, n = 0;
     for (int id = 0; id < g->nodes.n; id++)
-        if (strcmp(g->nodes.at[id].op->name, "concat") == 0) MR_TRY_GOTO(place_join(p, id, &copies));
+        if (strcmp(g->nodes.at[id].op->name, "concat") == 0)
+            MR_TRY_GOTO(place_join(p, id, &copies));
     // rebuild the list: a join becomes its copies, possibly none
     int cap = g->nodes.n + copies.n + 1;
     nodes = mr_alloc(sizeof *nodes * (size_t)cap), to = mr_alloc(sizeof *to * (size_t)cap);
@@ -183,16 +220,19 @@ static mr_status place_joins(pass *p)
     }
     for (int id = 0, c = 0; id < g->nodes.n; id++) {
         to[id] = n;
-        if (strcmp(g->nodes.at[id].op->name, "concat")) nodes[n++] = g->nodes.at[id];
+        if (strcmp(g->nodes.at[id].op->name, "concat"))
+            nodes[n++] = g->nodes.at[id];
         for (; c < copies.n && copies.at[c].at == id; c++) {
             g->values.at[copies.at[c].node.out[0]].pub.node = id;
             nodes[n++] = copies.at[c].node;
         }
     }
     for (int i = 0; i < n; i++)
-        if (nodes[i].recompute_of >= 0) nodes[i].recompute_of = to[nodes[i].recompute_of];
+        if (nodes[i].recompute_of >= 0)
+            nodes[i].recompute_of = to[nodes[i].recompute_of];
     for (int i = 0; i < g->values.n; i++)
-        if (g->values.at[i].pub.node >= 0) g->values.at[i].pub.node = to[g->values.at[i].pub.node];
+        if (g->values.at[i].pub.node >= 0)
+            g->values.at[i].pub.node = to[g->values.at[i].pub.node];
     mr_free(g->nodes.at);
     g->nodes.at = nodes, g->nodes.n = n, g->nodes.cap = cap;
     nodes = NULL;
@@ -201,12 +241,13 @@ out:
     return st;
 }
 
-/* ---- in place ------------------------------------------------------------------------------------------ */
+/* ---- in place ---- */
 
 static void move_values(mr_graph *g, int from, int to)
 {
     for (int i = 0; i < g->values.n; i++)
-        if (g->values.at[i].pub.storage == from) g->values.at[i].pub.storage = to;
+        if (g->values.at[i].pub.storage == from)
+            g->values.at[i].pub.storage = to;
 }
 
 static void take_places(pass *p)
@@ -216,17 +257,27 @@ static void take_places(pass *p)
         const mr_node *node = &g->nodes.at[id];
         for (int o = 0; o < node->n_out; o++) {
             int i = node->op->out[o].inplace - 1;
-            if (i < 0 || node->op->out[o].must || node->out[o] == MR_NONE || node->in[i] == MR_NONE || node->setup) continue;
+            if (i < 0 || node->op->out[o].must || node->out[o] == MR_NONE ||
+                node->in[i] == MR_NONE || node->setup)
+                continue;
             const value *x = &g->values.at[node->in[i]], *y = &g->values.at[node->out[o]];
-            const mr_storage *sx = &g->storages.at[x->pub.storage], *sy = &g->storages.at[y->pub.storage];
-            if (sx->kind != MR_ARENA || sy->kind != MR_ARENA || sx->bytes != sy->bytes || x->pub.storage == y->pub.storage) continue;
-            if (x->pub.offset || y->pub.offset || p->last_read[x->pub.storage] != id) continue;
-            if (!mr_desc_same_shape(&x->pub.desc, &y->pub.desc) || !mr_desc_is_dense(&x->pub.desc) || !mr_desc_is_dense(&y->pub.desc)) continue;
+            const mr_storage *sx = &g->storages.at[x->pub.storage],
+                             *sy = &g->storages.at[y->pub.storage];
+            if (sx->kind != MR_ARENA || sy->kind != MR_ARENA || sx->bytes != sy->bytes ||
+                x->pub.storage == y->pub.storage)
+                continue;
+            if (x->pub.offset || y->pub.offset || p->last_read[x->pub.storage] != id)
+                continue;
+            if (!mr_desc_same_shape(&x->pub.desc, &y->pub.desc) ||
+                !mr_desc_is_dense(&x->pub.desc) || !mr_desc_is_dense(&y->pub.desc))
+                continue;
             // no other input of this node may lie on that storage
             int uses = 0;
             for (int k = 0; k < node->n_in; k++)
-                uses += node->in[k] != MR_NONE && g->values.at[node->in[k]].pub.storage == x->pub.storage;
-            if (uses > 1) continue;
+                uses += node->in[k] != MR_NONE &&
+                        g->values.at[node->in[k]].pub.storage == x->pub.storage;
+            if (uses > 1)
+                continue;
             int from = y->pub.storage, to = x->pub.storage;
             p->last_read[to] = p->last_read[from];
             g->values.at[node->out[o]].pub.alias = true;
@@ -237,8 +288,11 @@ static void take_places(pass *p)
 
 mr_status mr_graph_finish(mr_graph *g)
 {
-    if (g->finished) return MR_OK;
-    if (g->open_block >= 0) return mr_fail(MR_E_USAGE, "finish: block '%s' is still open", g->blocks.at[g->open_block].name);
+    if (g->finished)
+        return MR_OK;
+    if (g->open_block >= 0)
+        return mr_fail(MR_E_USAGE, "finish: block '%s' is still open",
+                       g->blocks.at[g->open_block].name);
     pass p = {.g = g};
     mr_status st = MR_OK;
     p.live = mr_calloc((size_t)g->nodes.n + 1, 1);
@@ -252,10 +306,12 @@ mr_status mr_graph_finish(mr_graph *g)
     count_reads(&p);
     MR_TRY_GOTO(place_joins(&p));
     count_reads(&p);
-    if (!g->options.no_inplace) take_places(&p);
+    if (!g->options.no_inplace)
+        take_places(&p);
     for (int i = 0; i < g->nodes.n; i++)
         for (int k = 0; g->nodes.at[i].setup && k < g->nodes.at[i].n_out; k++)
-            if (g->nodes.at[i].out[k] != MR_NONE) g->storages.at[g->values.at[g->nodes.at[i].out[k]].pub.storage].kind = MR_CONST;
+            if (g->nodes.at[i].out[k] != MR_NONE)
+                g->storages.at[g->values.at[g->nodes.at[i].out[k]].pub.storage].kind = MR_CONST;
     g->finished = true;
 out:
     mr_free(p.live), mr_free(p.last_read);

@@ -11,28 +11,46 @@ typedef enum view_kind { VIEW_NONE, VIEW_RESHAPE, VIEW_SLICE, VIEW_PERMUTE, VIEW
 typedef struct value {
     mr_value pub;
     view_kind view;
-    mr_ref parent;               /* of a view */
-    mr_ref root;                 /* the value the chain of views starts from; itself when no view */
+    mr_ref parent; /* of a view */
+    /* the value the chain of views starts from; itself when no view */
+    mr_ref root;
     int axis, order[MR_MAX_RANK];
-    int64_t start, stop;         /* slice */
-    bool setup;                  /* depends on constants only */
-    bool forward;                /* made before the backward pass began */
+    int64_t start, stop; /* slice */
+    bool setup;          /* depends on constants only */
+    bool forward;        /* made before the backward pass began */
 } value;
 
 /* Building order of nodes, views and leaves: the backward pass walks it in reverse. */
-typedef struct tape_entry { int node; mr_ref value; } tape_entry;   /* node >= 0, else a leaf or view */
+/* node >= 0, else a leaf or view */
+typedef struct tape_entry {
+    int node;
+    mr_ref value;
+} tape_entry;
 
-typedef struct block { const char *name; bool recompute; } block;
-typedef struct output { const char *name; mr_ref value; } output;
+typedef struct block {
+    const char *name;
+    bool recompute;
+} block;
+typedef struct output {
+    const char *name;
+    mr_ref value;
+} output;
 
 /* A growing array; elements move, so hold indices across calls. */
-#define VEC(T) struct { T *at; int n, cap; }
-#define VEC_PUSH(v, item) (vec_room((void **)&(v).at, &(v).cap, (v).n, sizeof *(v).at) == MR_OK ? ((v).at[(v).n++] = (item), MR_OK) : MR_E_MEMORY)
+#define VEC(T)                                                                                     \
+    struct {                                                                                       \
+        T *at;                                                                                     \
+        int n, cap;                                                                                \
+    }
+#define VEC_PUSH(v, item)                                                                          \
+    (vec_room((void **)&(v).at, &(v).cap, (v).n, sizeof *(v).at) == MR_OK                          \
+         ? ((v).at[(v).n++] = (item), MR_OK)                                                       \
+         : MR_E_MEMORY)
 
 struct mr_graph {
     mr_params *params;
     mr_graph_options options;
-    mr_arena arena;              /* names, origins, constants */
+    mr_arena arena; /* names, origins, constants */
     VEC(mr_node) nodes;
     VEC(value) values;
     VEC(mr_storage) storages;
@@ -41,9 +59,10 @@ struct mr_graph {
     VEC(output) outputs;
     const char *origin;
     int open_block;
-    bool backward;               /* nodes added now belong to the backward pass */
+    bool backward; /* nodes added now belong to the backward pass */
     bool finished;
-    int *clones;                 /* forward node -> its repetition in the backward part, -1 none */
+    /* forward node -> its repetition in the backward part, -1 none */
+    int *clones;
     int n_forward;
 };
 
@@ -53,7 +72,8 @@ mr_status graph_new_storage(mr_graph *g, mr_class kind, size_t bytes, int *out);
 mr_status graph_new_value(mr_graph *g, const value *v, mr_ref *out);
 /* Append a node with inferred outputs; no copies inserted, no tape entry beyond its own. */
 mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs);
-/* In the backward pass: the value to read instead of forward value x (a repetition where x is not kept). */
+/* In the backward pass: the value to read instead of forward value x (a repetition where x is not
+ * kept). */
 mr_status graph_available(mr_graph *g, mr_ref x, mr_ref *out);
 /* Before a backward pass: mark what leaves its recompute block, and the outputs, as kept. */
 void graph_save_results(mr_graph *g);

@@ -4,24 +4,27 @@
 #include <math.h>
 #include <string.h>
 
-#define ALIGN 64  /* elements: one cache line of f32 four times over, a whole line of bf16 twice */
+/* elements: one cache line of f32 four times over, a whole line of bf16 twice */
+#define ALIGN 64
 
 struct mr_params {
     mr_dtype compute;
     mr_arena arena;
     mr_param *rows;
     int n, cap;
-    int *slots, n_slots;         /* hash table of names: row + 1, 0 free */
+    int *slots, n_slots; /* hash table of names: row + 1, 0 free */
     bool sealed;
-    int64_t elements[2];         /* trainable, frozen */
+    int64_t elements[2]; /* trainable, frozen */
 };
 
 mr_status mr_params_new(mr_dtype compute, mr_params **out)
 {
     if (compute != MR_F32 && compute != MR_BF16)
-        return mr_fail(MR_E_USAGE, "compute dtype is %s, expected f32 or bf16", mr_dtype_name(compute));
+        return mr_fail(MR_E_USAGE, "compute dtype is %s, expected f32 or bf16",
+                       mr_dtype_name(compute));
     mr_params *p;
-    if (!MR_NEW(p)) return mr_fail_memory(sizeof *p);
+    if (!MR_NEW(p))
+        return mr_fail_memory(sizeof *p);
     p->compute = compute;
     mr_arena_init(&p->arena);
     *out = p;
@@ -30,7 +33,8 @@ mr_status mr_params_new(mr_dtype compute, mr_params **out)
 
 void mr_params_free(mr_params *p)
 {
-    if (!p) return;
+    if (!p)
+        return;
     mr_arena_fini(&p->arena);
     mr_free(p->rows);
     mr_free(p->slots);
@@ -39,10 +43,12 @@ void mr_params_free(mr_params *p)
 
 static int *slot_of(const mr_params *p, const char *name)
 {
-    if (!p->n_slots) return NULL;
+    if (!p->n_slots)
+        return NULL;
     for (uint64_t h = mr_name_word(name);; h++) {
         int *slot = &p->slots[h % (uint64_t)p->n_slots];
-        if (!*slot || strcmp(p->rows[*slot - 1].name, name) == 0) return slot;
+        if (!*slot || strcmp(p->rows[*slot - 1].name, name) == 0)
+            return slot;
     }
 }
 
@@ -54,16 +60,20 @@ int mr_params_find(const mr_params *p, const char *name)
 
 static mr_status grow(mr_params *p)
 {
-    if (p->n < p->cap) return MR_OK;
+    if (p->n < p->cap)
+        return MR_OK;
     int cap = p->cap ? p->cap * 2 : 256;
     mr_param *rows = mr_realloc(p->rows, sizeof *rows * (size_t)cap);
-    if (!rows) return mr_fail_memory(sizeof *rows * (size_t)cap);
+    if (!rows)
+        return mr_fail_memory(sizeof *rows * (size_t)cap);
     p->rows = rows, p->cap = cap;
     int *slots = mr_calloc((size_t)cap * 4, sizeof *slots);
-    if (!slots) return mr_fail_memory((size_t)cap * 16);
+    if (!slots)
+        return mr_fail_memory((size_t)cap * 16);
     mr_free(p->slots);
     p->slots = slots, p->n_slots = cap * 4;
-    for (int i = 0; i < p->n; i++) *slot_of(p, p->rows[i].name) = i + 1;
+    for (int i = 0; i < p->n; i++)
+        *slot_of(p, p->rows[i].name) = i + 1;
     return MR_OK;
 }
 
@@ -74,21 +84,26 @@ mr_status mr_params_add(mr_params *p, const mr_param *param, int *id)
     if (have >= 0) {
         if (!mr_desc_same_shape(&p->rows[have].desc, &param->desc))
             return mr_fail(MR_E_SHAPE, "parameter '%s' is declared twice: %s and %s", param->name,
-                           mr_desc_text(&p->rows[have].desc, a, sizeof a), mr_desc_text(&param->desc, b, sizeof b));
+                           mr_desc_text(&p->rows[have].desc, a, sizeof a),
+                           mr_desc_text(&param->desc, b, sizeof b));
         *id = have;
         return MR_OK;
     }
     if (p->sealed)
-        return mr_fail(MR_E_USAGE, "parameter '%s' %s comes after the table was sealed; declare it with the model", param->name,
-                       mr_desc_text(&param->desc, a, sizeof a));
+        return mr_fail(
+            MR_E_USAGE,
+            "parameter '%s' %s comes after the table was sealed; declare it with the model",
+            param->name, mr_desc_text(&param->desc, a, sizeof a));
     MR_TRY(grow(p));
     mr_param row = *param;
     row.desc = mr_desc_dense(p->compute, param->desc.rank, param->desc.dim);
-    if (!(row.name = mr_arena_strdup(&p->arena, param->name))) return mr_fail_memory(strlen(param->name));
+    if (!(row.name = mr_arena_strdup(&p->arena, param->name)))
+        return mr_fail_memory(strlen(param->name));
     if (param->init.kind == MR_INIT_VALUES) {
         size_t bytes = (size_t)mr_desc_count(&row.desc) * 4;
         float *copy = mr_arena_alloc(&p->arena, bytes);
-        if (!copy) return mr_fail_memory(bytes);
+        if (!copy)
+            return mr_fail_memory(bytes);
         row.init.values = memcpy(copy, param->init.values, bytes);
     }
     int *slot = slot_of(p, row.name);
@@ -100,7 +115,8 @@ mr_status mr_params_add(mr_params *p, const mr_param *param, int *id)
 
 mr_status mr_params_seal(mr_params *p)
 {
-    if (p->sealed) return MR_OK;
+    if (p->sealed)
+        return MR_OK;
     for (int i = 0; i < p->n; i++) {
         int64_t *end = &p->elements[p->rows[i].frozen];
         p->rows[i].offset = *end;
@@ -110,11 +126,26 @@ mr_status mr_params_seal(mr_params *p)
     return MR_OK;
 }
 
-bool mr_params_sealed(const mr_params *p) { return p->sealed; }
-int mr_params_count(const mr_params *p) { return p->n; }
-const mr_param *mr_params_at(const mr_params *p, int id) { return id >= 0 && id < p->n ? &p->rows[id] : NULL; }
-mr_dtype mr_params_compute(const mr_params *p) { return p->compute; }
-int64_t mr_params_elements(const mr_params *p, bool frozen) { return p->elements[frozen]; }
+bool mr_params_sealed(const mr_params *p)
+{
+    return p->sealed;
+}
+int mr_params_count(const mr_params *p)
+{
+    return p->n;
+}
+const mr_param *mr_params_at(const mr_params *p, int id)
+{
+    return id >= 0 && id < p->n ? &p->rows[id] : NULL;
+}
+mr_dtype mr_params_compute(const mr_params *p)
+{
+    return p->compute;
+}
+int64_t mr_params_elements(const mr_params *p, bool frozen)
+{
+    return p->elements[frozen];
+}
 
 mr_status mr_params_init(const mr_params *p, int id, uint64_t seed, float *out)
 {
@@ -124,20 +155,27 @@ mr_status mr_params_init(const mr_params *p, int id, uint64_t seed, float *out)
     double bound = row->init.scale;
     switch (row->init.kind) {
     case MR_INIT_ZEROS: memset(out, 0, (size_t)n * 4); break;
-    case MR_INIT_ONES: for (int64_t i = 0; i < n; i++) out[i] = 1; break;
+    case MR_INIT_ONES:
+        for (int64_t i = 0; i < n; i++)
+            out[i] = 1;
+        break;
     case MR_INIT_VALUES: memcpy(out, row->init.values, (size_t)n * 4); break;
     case MR_INIT_NORMAL:
         mr_random_fill_normal(out, n, seed, purpose, key, 0, 0);
-        for (int64_t i = 0; i < n; i++) out[i] *= (float)row->init.scale;
+        for (int64_t i = 0; i < n; i++)
+            out[i] *= (float)row->init.scale;
         break;
     case MR_INIT_XAVIER:
         // Glorot & Bengio 2010: fan out is the first dimension, fan in the product of the others
-        if (row->desc.rank < 2) return mr_fail(MR_E_USAGE, "parameter '%s': xavier init needs two dimensions", row->name);
+        if (row->desc.rank < 2)
+            return mr_fail(MR_E_USAGE, "parameter '%s': xavier init needs two dimensions",
+                           row->name);
         bound = sqrt(6.0 / ((double)row->desc.dim[0] + (double)(n / row->desc.dim[0])));
         // fall through
     case MR_INIT_UNIFORM:
         mr_random_fill_uniform(out, n, seed, purpose, key, 0, 0);
-        for (int64_t i = 0; i < n; i++) out[i] = (2 * out[i] - 1) * (float)bound;
+        for (int64_t i = 0; i < n; i++)
+            out[i] = (2 * out[i] - 1) * (float)bound;
         break;
     }
     return MR_OK;

@@ -4,25 +4,51 @@
 #include <stdio.h>
 #include <string.h>
 
-int mr_graph_nodes(const mr_graph *g) { return g->nodes.n; }
-const mr_node *mr_graph_node(const mr_graph *g, int i) { return &g->nodes.at[i]; }
-const mr_value *mr_graph_value(const mr_graph *g, mr_ref x) { return &g->values.at[x].pub; }
-int mr_graph_storages(const mr_graph *g) { return g->storages.n; }
-const mr_storage *mr_graph_storage(const mr_graph *g, int i) { return &g->storages.at[i]; }
-int mr_graph_outputs(const mr_graph *g) { return g->outputs.n; }
-mr_params *mr_graph_params(const mr_graph *g) { return g->params; }
-const char *mr_graph_block_name(const mr_graph *g, int block) { return block < 0 ? "" : g->blocks.at[block].name; }
+int mr_graph_nodes(const mr_graph *g)
+{
+    return g->nodes.n;
+}
+const mr_node *mr_graph_node(const mr_graph *g, int i)
+{
+    return &g->nodes.at[i];
+}
+const mr_value *mr_graph_value(const mr_graph *g, mr_ref x)
+{
+    return &g->values.at[x].pub;
+}
+int mr_graph_storages(const mr_graph *g)
+{
+    return g->storages.n;
+}
+const mr_storage *mr_graph_storage(const mr_graph *g, int i)
+{
+    return &g->storages.at[i];
+}
+int mr_graph_outputs(const mr_graph *g)
+{
+    return g->outputs.n;
+}
+mr_params *mr_graph_params(const mr_graph *g)
+{
+    return g->params;
+}
+const char *mr_graph_block_name(const mr_graph *g, int block)
+{
+    return block < 0 ? "" : g->blocks.at[block].name;
+}
 
 mr_ref mr_graph_output_at(const mr_graph *g, int i, const char **name)
 {
-    if (name) *name = g->outputs.at[i].name;
+    if (name)
+        *name = g->outputs.at[i].name;
     return g->outputs.at[i].value;
 }
 
 mr_ref mr_graph_output_find(const mr_graph *g, const char *name)
 {
     for (int i = 0; i < g->outputs.n; i++)
-        if (strcmp(g->outputs.at[i].name, name) == 0) return g->outputs.at[i].value;
+        if (strcmp(g->outputs.at[i].name, name) == 0)
+            return g->outputs.at[i].value;
     return MR_NONE;
 }
 
@@ -31,7 +57,8 @@ mr_ref mr_graph_input_find(const mr_graph *g, const char *name)
     for (int i = 0; i < g->values.n; i++) {
         const value *v = &g->values.at[i];
         const mr_storage *s = &g->storages.at[v->pub.storage];
-        if (s->kind == MR_INPUT && v->view == VIEW_NONE && strcmp(s->name, name) == 0) return i;
+        if (s->kind == MR_INPUT && v->view == VIEW_NONE && strcmp(s->name, name) == 0)
+            return i;
     }
     return MR_NONE;
 }
@@ -41,14 +68,22 @@ void mr_graph_call(const mr_graph *g, int i, mr_call *call)
     const mr_node *node = &g->nodes.at[i];
     *call = (mr_call){.n_in = node->n_in, .n_out = node->n_out, .attr = node->attr, .threads = 1};
     for (int k = 0; k < MR_MAX_IN; k++)
-        if (k < node->n_in && node->in[k] != MR_NONE) call->in[k].desc = g->values.at[node->in[k]].pub.desc;
-        else call->in[k].desc.rank = -1;
+        if (k < node->n_in && node->in[k] != MR_NONE)
+            call->in[k].desc = g->values.at[node->in[k]].pub.desc;
+        else
+            call->in[k].desc.rank = -1;
     for (int k = 0; k < MR_MAX_OUT; k++)
-        if (k < node->n_out && node->out[k] != MR_NONE) call->out[k].desc = g->values.at[node->out[k]].pub.desc;
-        else call->out[k].desc.rank = -1;
+        if (k < node->n_out && node->out[k] != MR_NONE)
+            call->out[k].desc = g->values.at[node->out[k]].pub.desc;
+        else
+            call->out[k].desc.rank = -1;
 }
 
-typedef struct text { char *at; size_t n, cap; bool bad; } text;
+typedef struct text {
+    char *at;
+    size_t n, cap;
+    bool bad;
+} text;
 
 static void put(text *t, const char *fmt, ...) MR_PRINTF(2, 3);
 static void put(text *t, const char *fmt, ...)
@@ -79,10 +114,14 @@ static void put_value(text *t, const mr_graph *g, mr_ref x)
     const mr_storage *s = &g->storages.at[v->storage];
     static const char *const kinds[] = {"", "in:", "const:", ""};
     put(t, " %%%d", (int)x);
-    if (s->kind == MR_REGION) put(t, "=%s%s%s", s->region, s->name ? ":" : "", s->name ? s->name : "");
-    else if (s->kind != MR_ARENA) put(t, "=%s%s", kinds[s->kind], s->name ? s->name : "");
-    else put(t, "@s%d", v->storage);
-    put(t, "%s%s", mr_desc_text(&v->desc, shape, sizeof shape), mr_desc_is_dense(&v->desc) ? "" : " strided");
+    if (s->kind == MR_REGION)
+        put(t, "=%s%s%s", s->region, s->name ? ":" : "", s->name ? s->name : "");
+    else if (s->kind != MR_ARENA)
+        put(t, "=%s%s", kinds[s->kind], s->name ? s->name : "");
+    else
+        put(t, "@s%d", v->storage);
+    put(t, "%s%s", mr_desc_text(&v->desc, shape, sizeof shape),
+        mr_desc_is_dense(&v->desc) ? "" : " strided");
 }
 
 mr_status mr_graph_print(const mr_graph *g, char **out)
@@ -94,24 +133,33 @@ mr_status mr_graph_print(const mr_graph *g, char **out)
         const mr_node *node = &g->nodes.at[i];
         if (node->block != block) {
             block = node->block;
-            put(&t, "-- %s%s\n", block < 0 ? "(no block)" : g->blocks.at[block].name, node->backward ? ", backward" : "");
+            put(&t, "-- %s%s\n", block < 0 ? "(no block)" : g->blocks.at[block].name,
+                node->backward ? ", backward" : "");
         }
         put(&t, "%5d %-24s", i, node->op->name);
         for (int k = 0; k < node->n_out; k++)
-            if (node->out[k] != MR_NONE) put_value(&t, g, node->out[k]);
+            if (node->out[k] != MR_NONE)
+                put_value(&t, g, node->out[k]);
         put(&t, " <-");
         for (int k = 0; k < node->n_in; k++)
-            if (node->in[k] != MR_NONE) put_value(&t, g, node->in[k]);
-        if (node->recompute_of >= 0) put(&t, "  recompute_of %d", node->recompute_of);
-        if (node->setup) put(&t, "  setup");
+            if (node->in[k] != MR_NONE)
+                put_value(&t, g, node->in[k]);
+        if (node->recompute_of >= 0)
+            put(&t, "  recompute_of %d", node->recompute_of);
+        if (node->setup)
+            put(&t, "  setup");
         for (int k = 0; k < node->n_out; k++)
-            if (node->op->out[k].inplace && node->out[k] != MR_NONE && node->in[node->op->out[k].inplace - 1] != MR_NONE
-                && g->values.at[node->out[k]].pub.storage == g->values.at[node->in[node->op->out[k].inplace - 1]].pub.storage)
+            if (node->op->out[k].inplace && node->out[k] != MR_NONE &&
+                node->in[node->op->out[k].inplace - 1] != MR_NONE &&
+                g->values.at[node->out[k]].pub.storage ==
+                    g->values.at[node->in[node->op->out[k].inplace - 1]].pub.storage)
                 put(&t, "  in place");
-        if (*node->origin) put(&t, "  (%s)", node->origin);
+        if (*node->origin)
+            put(&t, "  (%s)", node->origin);
         put(&t, "\n");
     }
-    for (int i = 0; i < g->outputs.n; i++) put(&t, "output %s = %%%d\n", g->outputs.at[i].name, (int)g->outputs.at[i].value);
+    for (int i = 0; i < g->outputs.n; i++)
+        put(&t, "output %s = %%%d\n", g->outputs.at[i].name, (int)g->outputs.at[i].value);
     if (t.bad) {
         mr_free(t.at);
         return mr_fail_memory(t.cap);

@@ -1,28 +1,35 @@
 /* graph: which forward values the backward pass repeats instead of keeping.
  *
  * A value inside a recompute block, or of a cheap row, is repeated by cloning its producer at its
- * first reader; clones are ordinary nodes with the same attributes, keys and origin. Licence: Apache-2.0 */
+ * first reader; clones are ordinary nodes with the same attributes, keys and origin. Licence:
+ * Apache-2.0 */
 #include "internal.h"
 
-/* What leaves a recompute block is kept: it is the next block's input. So are the host's outputs. */
+/* What leaves a recompute block is kept: it is the next block's input. So are the host's
+ * outputs. */
 void graph_save_results(mr_graph *g)
 {
     for (int i = 0; i < g->nodes.n; i++)
         for (int k = 0; k < g->nodes.at[i].n_in; k++) {
-            if (g->nodes.at[i].in[k] == MR_NONE) continue;
+            if (g->nodes.at[i].in[k] == MR_NONE)
+                continue;
             value *root = &g->values.at[g->values.at[g->nodes.at[i].in[k]].root];
             int block = root->pub.node < 0 ? -1 : g->nodes.at[root->pub.node].block;
-            if (block >= 0 && g->blocks.at[block].recompute && block != g->nodes.at[i].block) root->pub.save = true;
+            if (block >= 0 && g->blocks.at[block].recompute && block != g->nodes.at[i].block)
+                root->pub.save = true;
         }
-    for (int i = 0; i < g->outputs.n; i++) g->values.at[g->values.at[g->outputs.at[i].value].root].pub.save = true;
+    for (int i = 0; i < g->outputs.n; i++)
+        g->values.at[g->values.at[g->outputs.at[i].value].root].pub.save = true;
 }
 
 /* May the producer of root value r be repeated instead of kept? */
 static bool repeats(const mr_graph *g, const value *r)
 {
-    if (!r->forward || r->pub.node < 0 || r->setup || r->pub.save || r->pub.node >= g->n_forward) return false;
+    if (!r->forward || r->pub.node < 0 || r->setup || r->pub.save || r->pub.node >= g->n_forward)
+        return false;
     const mr_node *node = &g->nodes.at[r->pub.node];
-    if (node->block >= 0 && g->blocks.at[node->block].recompute) return true;
+    if (node->block >= 0 && g->blocks.at[node->block].recompute)
+        return true;
     return node->op->cheap && !g->options.no_cheap;
 }
 
@@ -44,18 +51,21 @@ mr_status graph_available(mr_graph *g, mr_ref x, mr_ref *out)
 {
     *out = x;
     mr_ref root = g->values.at[x].root;
-    if (!repeats(g, &g->values.at[root])) return MR_OK;
+    if (!repeats(g, &g->values.at[root]))
+        return MR_OK;
     int id = g->values.at[root].pub.node, which = 0;
     if (g->clones[id] < 0) {
         mr_node copy = g->nodes.at[id];
         for (int i = 0; i < copy.n_in; i++)
-            if (copy.in[i] != MR_NONE) MR_TRY(graph_available(g, copy.in[i], &copy.in[i]));
+            if (copy.in[i] != MR_NONE)
+                MR_TRY(graph_available(g, copy.in[i], &copy.in[i]));
         copy.recompute_of = id, copy.backward = true;
         mr_ref outs[MR_MAX_OUT];
         MR_TRY(graph_append(g, &copy, outs));
         g->clones[id] = g->nodes.n - 1;
     }
-    while (g->nodes.at[id].out[which] != root) which++;
+    while (g->nodes.at[id].out[which] != root)
+        which++;
     mr_ref made = g->nodes.at[g->clones[id]].out[which];
     if (x == root) {
         *out = made;

@@ -6,10 +6,12 @@
 
 mr_status vec_room(void **at, int *cap, int n, size_t size)
 {
-    if (n < *cap) return MR_OK;
+    if (n < *cap)
+        return MR_OK;
     int bigger = *cap ? *cap * 2 : 64;
     void *p = mr_realloc(*at, size * (size_t)bigger);
-    if (!p) return mr_fail_memory(size * (size_t)bigger);
+    if (!p)
+        return mr_fail_memory(size * (size_t)bigger);
     *at = p, *cap = bigger;
     return MR_OK;
 }
@@ -21,12 +23,15 @@ bool graph_strides_fit(mr_access access, const mr_desc *d)
 
 mr_status graph_check_open(const mr_graph *g, const char *what)
 {
-    return g->finished ? mr_fail(MR_E_USAGE, "%s: the graph is finished; build a new one", what) : MR_OK;
+    return g->finished ? mr_fail(MR_E_USAGE, "%s: the graph is finished; build a new one", what)
+                       : MR_OK;
 }
 
 mr_status graph_check_ref(const mr_graph *g, mr_ref x, const char *what)
 {
-    return x >= 0 && x < g->values.n ? MR_OK : mr_fail(MR_E_USAGE, "%s: value %d is not of this graph", what, (int)x);
+    return x >= 0 && x < g->values.n
+               ? MR_OK
+               : mr_fail(MR_E_USAGE, "%s: value %d is not of this graph", what, (int)x);
 }
 
 mr_status graph_new_storage(mr_graph *g, mr_class kind, size_t bytes, int *out)
@@ -43,7 +48,8 @@ mr_status graph_new_value(mr_graph *g, const value *v, mr_ref *out)
     *out = g->values.n - 1;
     value *added = &g->values.at[*out];
     added->forward = !g->backward;
-    if (added->view == VIEW_NONE) added->root = *out;
+    if (added->view == VIEW_NONE)
+        added->root = *out;
     return MR_OK;
 }
 
@@ -54,11 +60,15 @@ static void name_shapes(const mr_op *op, const mr_infer *c)
     char list[512] = "", text[128];
     size_t n = 0;
     for (int i = 0; i < c->n_in; i++) {
-        if (!c->in[i] || strstr(e.text, mr_desc_text(c->in[i], text, sizeof text))) continue;
-        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s is %s", n ? ", " : "", op->in[i].name, text);
-        if (n >= sizeof list) break;
+        if (!c->in[i] || strstr(e.text, mr_desc_text(c->in[i], text, sizeof text)))
+            continue;
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s is %s", n ? ", " : "",
+                              op->in[i].name, text);
+        if (n >= sizeof list)
+            break;
     }
-    if (n) mr_fail_at(e.code, e.file, e.line, "%s; %s", e.text, list);
+    if (n)
+        mr_fail_at(e.code, e.file, e.line, "%s; %s", e.text, list);
 }
 
 mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
@@ -66,14 +76,17 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
     mr_infer ctx = {.n_in = node->n_in, .attr = node->attr};
     bool setup = true;
     for (int i = 0; i < node->n_in; i++) {
-        if (node->in[i] == MR_NONE) continue;
+        if (node->in[i] == MR_NONE)
+            continue;
         ctx.in[i] = &g->values.at[node->in[i]].pub.desc;
         setup = setup && g->values.at[node->in[i]].setup;
     }
-    for (int i = 0; i < MR_MAX_OUT; i++) ctx.out[i].rank = -1;
+    for (int i = 0; i < MR_MAX_OUT; i++)
+        ctx.out[i].rank = -1;
     mr_status st = node->op->infer(&ctx);
     if (st != MR_OK) {
-        if (st == MR_E_SHAPE) name_shapes(node->op, &ctx);
+        if (st == MR_E_SHAPE)
+            name_shapes(node->op, &ctx);
         mr_fail_where(node->op->name, node->name, node->origin);
         return st;
     }
@@ -88,8 +101,10 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
         }
         // a row that leaves the strides alone gets dense ones
         bool strided = false;
-        for (int k = 0; k < desc.rank; k++) strided = strided || desc.stride[k];
-        if (!strided) desc = mr_desc_dense(desc.dtype, desc.rank, desc.dim);
+        for (int k = 0; k < desc.rank; k++)
+            strided = strided || desc.stride[k];
+        if (!strided)
+            desc = mr_desc_dense(desc.dtype, desc.rank, desc.dim);
         value v = {.pub = {.desc = desc, .node = id, .param = -1}, .parent = MR_NONE};
         const mr_out_row *row = &node->op->out[i];
         if (row->must && node->in[row->inplace - 1] != MR_NONE) {
@@ -107,9 +122,11 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
     }
     made.setup = setup && node->n_in > 0 && !g->backward;
     for (int i = 0; i < made.n_out; i++)
-        if (made.out[i] != MR_NONE) g->values.at[made.out[i]].setup = made.setup;
+        if (made.out[i] != MR_NONE)
+            g->values.at[made.out[i]].setup = made.setup;
     MR_TRY(VEC_PUSH(g->nodes, made));
     MR_TRY(VEC_PUSH(g->tape, ((tape_entry){id, MR_NONE})));
-    for (int i = 0; i < made.n_out; i++) outs[i] = made.out[i];
+    for (int i = 0; i < made.n_out; i++)
+        outs[i] = made.out[i];
     return MR_OK;
 }

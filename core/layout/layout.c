@@ -3,12 +3,15 @@
 
 static void touch(mr_layout *l, mr_ref x, int node)
 {
-    if (x == MR_NONE) return;
+    if (x == MR_NONE)
+        return;
     int s = mr_graph_value(l->graph, x)->storage;
-    if (mr_graph_storage(l->graph, s)->kind != MR_ARENA) return;
+    if (mr_graph_storage(l->graph, s)->kind != MR_ARENA)
+        return;
     if (l->of_storage[s] < 0) {
         l->of_storage[s] = l->n;
-        l->entry[l->n++] = (mr_layout_entry){.storage = s, .first = node, .bytes = mr_graph_storage(l->graph, s)->bytes};
+        l->entry[l->n++] = (mr_layout_entry){
+            .storage = s, .first = node, .bytes = mr_graph_storage(l->graph, s)->bytes};
     }
     l->entry[l->of_storage[s]].last = node;
 }
@@ -19,11 +22,15 @@ static void lifetimes(mr_layout *l, const size_t *workspace)
     int nodes = mr_graph_nodes(l->graph);
     for (int i = 0; i < nodes; i++) {
         const mr_node *node = mr_graph_node(l->graph, i);
-        for (int k = 0; k < node->n_in; k++) touch(l, node->in[k], i);
-        for (int k = 0; k < node->n_out; k++) touch(l, node->out[k], i);
-        if (!workspace || !workspace[i] || node->setup) continue;
+        for (int k = 0; k < node->n_in; k++)
+            touch(l, node->in[k], i);
+        for (int k = 0; k < node->n_out; k++)
+            touch(l, node->out[k], i);
+        if (!workspace || !workspace[i] || node->setup)
+            continue;
         l->of_node[i] = l->n;
-        l->entry[l->n++] = (mr_layout_entry){.storage = -1, .first = i, .last = i, .bytes = workspace[i]};
+        l->entry[l->n++] =
+            (mr_layout_entry){.storage = -1, .first = i, .last = i, .bytes = workspace[i]};
     }
     for (int i = 0; i < mr_graph_outputs(l->graph); i++)
         touch(l, mr_graph_output_at(l->graph, i, NULL), nodes ? nodes - 1 : 0);
@@ -42,11 +49,13 @@ static void spread(mr_layout *l)
 mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options, mr_layout **out)
 {
     static const mr_layout_options none;
-    if (!options) options = &none;
+    if (!options)
+        options = &none;
     mr_status st = MR_OK;
     int nodes = mr_graph_nodes(g), storages = mr_graph_storages(g);
     mr_layout *l;
-    if (!MR_NEW(l)) return mr_fail_memory(sizeof *l);
+    if (!MR_NEW(l))
+        return mr_fail_memory(sizeof *l);
     l->graph = g;
     l->entry = mr_calloc((size_t)(nodes + storages), sizeof *l->entry);
     l->of_storage = mr_alloc((size_t)storages * sizeof *l->of_storage);
@@ -55,14 +64,18 @@ mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options, mr_
         st = mr_fail_memory((size_t)(nodes + storages) * sizeof *l->entry);
         goto out;
     }
-    for (int i = 0; i < storages; i++) l->of_storage[i] = -1;
-    for (int i = 0; i < nodes; i++) l->of_node[i] = -1;
+    for (int i = 0; i < storages; i++)
+        l->of_storage[i] = -1;
+    for (int i = 0; i < nodes; i++)
+        l->of_node[i] = -1;
     lifetimes(l, options->workspace);
     MR_TRY_GOTO(mr_layout_place(l->entry, l->n, &l->peak, &l->bound, &l->bound_at));
-    if (options->no_reuse) spread(l);
+    if (options->no_reuse)
+        spread(l);
     // setup nodes have the arena to themselves
     for (int i = 0; options->workspace && i < nodes; i++)
-        if (mr_graph_node(g, i)->setup) l->peak = MR_MAX(l->peak, mr_granules(options->workspace[i]));
+        if (mr_graph_node(g, i)->setup)
+            l->peak = MR_MAX(l->peak, mr_granules(options->workspace[i]));
     *out = l;
     return MR_OK;
 out:
@@ -72,17 +85,30 @@ out:
 
 void mr_layout_free(mr_layout *l)
 {
-    if (!l) return;
+    if (!l)
+        return;
     mr_free(l->entry);
     mr_free(l->of_storage);
     mr_free(l->of_node);
     mr_free(l);
 }
 
-size_t mr_layout_peak(const mr_layout *l) { return l->peak; }
-size_t mr_layout_bound(const mr_layout *l) { return l->bound; }
-int mr_layout_entries(const mr_layout *l) { return l->n; }
-const mr_layout_entry *mr_layout_at(const mr_layout *l, int i) { return &l->entry[i]; }
+size_t mr_layout_peak(const mr_layout *l)
+{
+    return l->peak;
+}
+size_t mr_layout_bound(const mr_layout *l)
+{
+    return l->bound;
+}
+int mr_layout_entries(const mr_layout *l)
+{
+    return l->n;
+}
+const mr_layout_entry *mr_layout_at(const mr_layout *l, int i)
+{
+    return &l->entry[i];
+}
 
 size_t mr_layout_offset(const mr_layout *l, int storage)
 {

@@ -10,27 +10,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUDGET = 200 * 1000 * 1000 };     /* comparisons, under half a second */
-enum { REPAIR = 40 * 1000 * 1000, TRIES = 2000 };   /* of which repair may use so many; graphs are compiled often */
+enum { BUDGET = 200 * 1000 * 1000 }; /* comparisons, under half a second */
+/* of which repair may use so many; graphs are compiled often */
+enum { REPAIR = 40 * 1000 * 1000, TRIES = 2000 };
 
-typedef struct slot { size_t lo, hi; int first, last; } slot;
+typedef struct slot {
+    size_t lo, hi;
+    int first, last;
+} slot;
 
-typedef struct rank { double a, b; int index; } rank;   /* ascending a, then b, then index */
+typedef struct rank {
+    double a, b;
+    int index;
+} rank; /* ascending a, then b, then index */
 
 typedef struct placer {
     mr_layout_entry *entry;
-    int n, times, low, bound_at;         /* `low`: smallest time */
+    int n, times, low, bound_at; /* `low`: smallest time */
     size_t bound, best;
     size_t *best_offset, *offset;
-    slot *slots;                         /* placed so far, by offset; in a sweep the holes */
+    slot *slots; /* placed so far, by offset; in a sweep the holes */
     int *order, *best_order, *by_end;
     struct rank *rank;
-    size_t *live;                        /* bytes live at each time */
+    size_t *live; /* bytes live at each time */
     int64_t work;
     uint64_t random;
 } placer;
 
-/* ---- one order --------------------------------------------------------------------------------- */
+/* ---- one order ---- */
 
 static void keep(placer *p, size_t peak)
 {
@@ -44,8 +51,10 @@ static void insert(placer *p, int *n_slots, slot s)
     int lo = 0, hi = *n_slots;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (p->slots[mid].lo < s.lo) lo = mid + 1;
-        else hi = mid;
+        if (p->slots[mid].lo < s.lo)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     memmove(p->slots + lo + 1, p->slots + lo, (size_t)(*n_slots - lo) * sizeof *p->slots);
     p->slots[lo] = s;
@@ -62,13 +71,18 @@ static void place(placer *p)
         size_t cur = 0, at = SIZE_MAX, least = SIZE_MAX;
         for (int j = 0; j < n_slots; j++) {
             const slot *s = &p->slots[j];
-            if (s->first > e->last || s->last < e->first) continue;
-            if (s->lo > cur && s->lo - cur >= e->bytes && s->lo - cur < least) least = s->lo - cur, at = cur;
-            if (s->hi > cur) cur = s->hi;
+            if (s->first > e->last || s->last < e->first)
+                continue;
+            if (s->lo > cur && s->lo - cur >= e->bytes && s->lo - cur < least)
+                least = s->lo - cur, at = cur;
+            if (s->hi > cur)
+                cur = s->hi;
         }
         p->work += n_slots + 16;
-        if (at == SIZE_MAX) at = cur;
-        if (at + e->bytes > p->best || p->work > BUDGET) return;
+        if (at == SIZE_MAX)
+            at = cur;
+        if (at + e->bytes > p->best || p->work > BUDGET)
+            return;
         p->offset[p->order[i]] = at;
         peak = MR_MAX(peak, at + e->bytes);
         insert(p, &n_slots, (slot){at, at + e->bytes, e->first, e->last});
@@ -76,7 +90,7 @@ static void place(placer *p)
     keep(p, peak);
 }
 
-/* ---- in the order of time ------------------------------------------------------------------------ */
+/* ---- in the order of time ---- */
 
 /* Give [lo, hi) back to the holes (in p->slots, by offset); a hole at the top lowers the top. */
 static int give_back(placer *p, int holes, size_t lo, size_t hi, size_t *top)
@@ -84,23 +98,30 @@ static int give_back(placer *p, int holes, size_t lo, size_t hi, size_t *top)
     int a = 0, b = holes;
     while (a < b) {
         int mid = (a + b) / 2;
-        if (p->slots[mid].lo < lo) a = mid + 1;
-        else b = mid;
+        if (p->slots[mid].lo < lo)
+            a = mid + 1;
+        else
+            b = mid;
     }
     bool below = a > 0 && p->slots[a - 1].hi == lo, above = a < holes && p->slots[a].lo == hi;
-    if (below) p->slots[a - 1].hi = above ? p->slots[a].hi : hi;
-    else if (above) p->slots[a].lo = lo;
-    if (below && above) memmove(p->slots + a, p->slots + a + 1, (size_t)(--holes - a) * sizeof *p->slots);
+    if (below)
+        p->slots[a - 1].hi = above ? p->slots[a].hi : hi;
+    else if (above)
+        p->slots[a].lo = lo;
+    if (below && above)
+        memmove(p->slots + a, p->slots + a + 1, (size_t)(--holes - a) * sizeof *p->slots);
     if (!below && !above) {
         memmove(p->slots + a + 1, p->slots + a, (size_t)(holes++ - a) * sizeof *p->slots);
         p->slots[a] = (slot){.lo = lo, .hi = hi};
     }
-    if (holes && p->slots[holes - 1].hi == *top) *top = p->slots[--holes].lo;
+    if (holes && p->slots[holes - 1].hi == *top)
+        *top = p->slots[--holes].lo;
     return holes;
 }
 
 /* As an allocator would: ranges come in p->order (by first node, or by last when time runs
- * backwards), the smallest hole that fits is taken, the dead give theirs back. Fast for any size. */
+ * backwards), the smallest hole that fits is taken, the dead give theirs back. Fast for any
+ * size. */
 static void sweep(placer *p, bool backward)
 {
     int holes = 0, dead = 0;
@@ -109,36 +130,56 @@ static void sweep(placer *p, bool backward)
         const mr_layout_entry *e = &p->entry[p->order[i]];
         for (; dead < p->n; dead++) {
             int k = p->by_end[dead];
-            if (backward ? p->entry[k].first <= e->last : p->entry[k].last >= e->first) break;
+            if (backward ? p->entry[k].first <= e->last : p->entry[k].last >= e->first)
+                break;
             holes = give_back(p, holes, p->offset[k], p->offset[k] + p->entry[k].bytes, &top);
         }
         int best = -1;
         for (int j = 0; j < holes; j++) {
             size_t room = p->slots[j].hi - p->slots[j].lo;
-            if (room >= e->bytes && (best < 0 || room < p->slots[best].hi - p->slots[best].lo)) best = j;
+            if (room >= e->bytes && (best < 0 || room < p->slots[best].hi - p->slots[best].lo))
+                best = j;
         }
         size_t at = best < 0 ? top : p->slots[best].lo;
-        if (best < 0) top += e->bytes;
+        if (best < 0)
+            top += e->bytes;
         else if ((p->slots[best].lo += e->bytes) == p->slots[best].hi)
-            memmove(p->slots + best, p->slots + best + 1, (size_t)(--holes - best) * sizeof *p->slots);
+            memmove(p->slots + best, p->slots + best + 1,
+                    (size_t)(--holes - best) * sizeof *p->slots);
         p->offset[p->order[i]] = at;
         peak = MR_MAX(peak, at + e->bytes);
         p->work += holes + 16;
     }
-    if (peak <= p->best) keep(p, peak);
+    if (peak <= p->best)
+        keep(p, peak);
 }
 
-/* ---- the orders -------------------------------------------------------------------------------- */
+/* ---- the orders ---- */
 
 static int by_rank(const void *x, const void *y)
 {
     const rank *a = x, *b = y;
-    if (a->a != b->a) return a->a < b->a ? -1 : 1;
-    if (a->b != b->b) return a->b < b->b ? -1 : 1;
+    if (a->a != b->a)
+        return a->a < b->a ? -1 : 1;
+    if (a->b != b->b)
+        return a->b < b->b ? -1 : 1;
     return a->index - b->index;
 }
 
-typedef enum order { FORWARD, BACKWARD, BY_SIZE, BY_AREA, BY_LENGTH, PEAK_SIZE, PEAK_LENGTH, PEAK_START, BREADTH, ORDERS, BY_FIRST, BY_LAST } order;
+typedef enum order {
+    FORWARD,
+    BACKWARD,
+    BY_SIZE,
+    BY_AREA,
+    BY_LENGTH,
+    PEAK_SIZE,
+    PEAK_LENGTH,
+    PEAK_START,
+    BREADTH,
+    ORDERS,
+    BY_FIRST,
+    BY_LAST
+} order;
 
 static rank rank_of(const placer *p, int i, order how)
 {
@@ -149,7 +190,8 @@ static rank rank_of(const placer *p, int i, order how)
     switch (how) {
     case FORWARD: return (rank){e->first, -size, i};
     case BACKWARD: return (rank){-(double)e->last, -size, i};
-    case BY_FIRST: return (rank){-(double)e->first, 0, i};   // those that end first when time runs backwards
+    // those that end first when time runs backwards
+    case BY_FIRST: return (rank){-(double)e->first, 0, i};
     case BY_LAST: return (rank){e->last, 0, i};
     case BY_SIZE: return (rank){-size, -length, i};
     case BY_AREA: return (rank){-size * length, -size, i};
@@ -157,20 +199,24 @@ static rank rank_of(const placer *p, int i, order how)
     // what lives at the peak first, longest lowest: their stack has no hole there
     case PEAK_SIZE: return at_peak ? (rank){-1e300, -length, i} : (rank){-size, -length, i};
     case PEAK_LENGTH: return at_peak ? (rank){-1e300, -length, i} : (rank){-length, -size, i};
-    case PEAK_START: return at_peak ? (rank){-1e300, e->first, i} : (rank){-size * length, -size, i};
+    case PEAK_START:
+        return at_peak ? (rank){-1e300, e->first, i} : (rank){-size * length, -size, i};
     default:
         // fullest moments first; the scan is bounded, long ranges are known to be crowded
         for (int t = e->first, n = 0; t <= e->last && n < 64; t++, n++)
-            if (p->live[t - p->low] > most) most = p->live[t - p->low];
+            if (p->live[t - p->low] > most)
+                most = p->live[t - p->low];
         return (rank){-(double)most, -size, i};
     }
 }
 
 static void sort_by(placer *p, order how, int *to)
 {
-    for (int i = 0; i < p->n; i++) p->rank[i] = rank_of(p, i, how);
+    for (int i = 0; i < p->n; i++)
+        p->rank[i] = rank_of(p, i, how);
     qsort(p->rank, (size_t)p->n, sizeof *p->rank, by_rank);
-    for (int i = 0; i < p->n; i++) to[i] = p->rank[i].index;
+    for (int i = 0; i < p->n; i++)
+        to[i] = p->rank[i].index;
 }
 
 static void try_order(placer *p, order how)
@@ -184,7 +230,7 @@ static void try_order(placer *p, order how)
     }
 }
 
-/* ---- repair ------------------------------------------------------------------------------------ */
+/* ---- repair ---- */
 
 static uint32_t draw(placer *p, uint32_t below)
 {
@@ -197,19 +243,23 @@ static uint32_t draw(placer *p, uint32_t below)
 static void repair(placer *p)
 {
     int64_t until = MR_MIN(p->work + REPAIR, (int64_t)BUDGET);
-    if ((int64_t)p->n * p->n / 4 > REPAIR) return;
+    if ((int64_t)p->n * p->n / 4 > REPAIR)
+        return;
     for (int t = 0; t < TRIES && p->work < until && p->best > p->bound + p->bound / 400; t++) {
         int top = 0, from = 0;
         for (int i = 0; i < p->n; i++)
-            if (p->best_offset[i] + p->entry[i].bytes == p->best) top = i;
+            if (p->best_offset[i] + p->entry[i].bytes == p->best)
+                top = i;
         int pick = top;
         for (int k = 0; t % 2 && k < 32; k++) {
             int i = p->best_order[draw(p, (uint32_t)p->n)];
-            if (p->entry[i].first > p->entry[top].last || p->entry[i].last < p->entry[top].first) continue;
+            if (p->entry[i].first > p->entry[top].last || p->entry[i].last < p->entry[top].first)
+                continue;
             pick = i;
             break;
         }
-        while (p->best_order[from] != pick) from++;
+        while (p->best_order[from] != pick)
+            from++;
         int to = from ? (int)draw(p, (uint32_t)from) : 0;
         memcpy(p->order, p->best_order, (size_t)p->n * sizeof *p->order);
         memmove(p->order + to + 1, p->order + to, (size_t)(from - to) * sizeof *p->order);
@@ -219,7 +269,7 @@ static void repair(placer *p)
     }
 }
 
-/* ---- the whole --------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 static void find_bound(placer *p)
 {
@@ -229,9 +279,10 @@ static void find_bound(placer *p)
     }
     size_t sum = 0;
     for (int t = 0; t < p->times; t++) {
-        sum += p->live[t];      // differences wrap, their sum does not
+        sum += p->live[t]; // differences wrap, their sum does not
         p->live[t] = sum;
-        if (sum > p->bound) p->bound = sum, p->bound_at = t + p->low;
+        if (sum > p->bound)
+            p->bound = sum, p->bound_at = t + p->low;
     }
 }
 
@@ -241,14 +292,18 @@ mr_status mr_layout_place(mr_layout_entry *entry, int n, size_t *peak, size_t *b
     int high = 0;
     for (int i = 0; i < n; i++) {
         entry[i].bytes = mr_granules(entry[i].bytes);
-        if (i == 0 || entry[i].first < p.low) p.low = entry[i].first;
-        if (i == 0 || entry[i].last > high) high = entry[i].last;
+        if (i == 0 || entry[i].first < p.low)
+            p.low = entry[i].first;
+        if (i == 0 || entry[i].last > high)
+            high = entry[i].last;
     }
     p.times = n ? high - p.low + 1 : 0, p.bound_at = p.low;
-    size_t need = (size_t)n * (2 * sizeof *p.offset + sizeof *p.slots + 3 * sizeof *p.order + sizeof *p.rank) +
+    size_t need = (size_t)n * (2 * sizeof *p.offset + sizeof *p.slots + 3 * sizeof *p.order +
+                               sizeof *p.rank) +
                   (size_t)(p.times + 1) * sizeof *p.live;
     char *memory = mr_calloc(1, need);
-    if (!memory) return mr_fail_memory(need);
+    if (!memory)
+        return mr_fail_memory(need);
     p.slots = (slot *)memory;
     p.rank = (rank *)(p.slots + n);
     p.offset = (size_t *)(p.rank + n);
@@ -261,15 +316,21 @@ mr_status mr_layout_place(mr_layout_entry *entry, int n, size_t *peak, size_t *b
     find_bound(&p);
     // one above another always works; every order must beat it
     size_t total = 0;
-    for (int i = 0; i < n; i++) p.best_offset[i] = total, p.best_order[i] = i, total += entry[i].bytes;
+    for (int i = 0; i < n; i++)
+        p.best_offset[i] = total, p.best_order[i] = i, total += entry[i].bytes;
     p.best = total;
-    for (order how = FORWARD; how < ORDERS && p.best > p.bound; how++) try_order(&p, how);
-    if (n) repair(&p);
+    for (order how = FORWARD; how < ORDERS && p.best > p.bound; how++)
+        try_order(&p, how);
+    if (n)
+        repair(&p);
 
-    for (int i = 0; i < n; i++) entry[i].offset = p.best_offset[i];
+    for (int i = 0; i < n; i++)
+        entry[i].offset = p.best_offset[i];
     *peak = p.best;
-    if (bound) *bound = p.bound;
-    if (bound_at) *bound_at = p.bound_at;
+    if (bound)
+        *bound = p.bound;
+    if (bound_at)
+        *bound_at = p.bound_at;
     mr_free(memory);
     return MR_OK;
 }

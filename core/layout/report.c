@@ -7,32 +7,45 @@
 enum { LINES = 24 };
 
 /* Where the bytes at the peak come from. */
-typedef struct share { size_t kept, workspace, gradient, other; } share;
+typedef struct share {
+    size_t kept, workspace, gradient, other;
+} share;
 
 /* The node that first writes an entry, and its part of the peak. */
 static const mr_node *maker(const mr_layout *l, const mr_layout_entry *e, share *s)
 {
-    const mr_node *node = mr_graph_node(l->graph, e->first), *last = mr_graph_node(l->graph, e->last);
-    if (e->storage < 0) s->workspace += e->bytes;
-    else if (node->backward) s->gradient += e->bytes;
-    else if (last->backward) s->kept += e->bytes;
-    else s->other += e->bytes;
+    const mr_node *node = mr_graph_node(l->graph, e->first),
+                  *last = mr_graph_node(l->graph, e->last);
+    if (e->storage < 0)
+        s->workspace += e->bytes;
+    else if (node->backward)
+        s->gradient += e->bytes;
+    else if (last->backward)
+        s->kept += e->bytes;
+    else
+        s->other += e->bytes;
     return node;
 }
 
 static int by_bytes(const void *x, const void *y)
 {
-    const mr_layout_entry *a = *(const mr_layout_entry *const *)x, *b = *(const mr_layout_entry *const *)y;
-    if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
+    const mr_layout_entry *a = *(const mr_layout_entry *const *)x,
+                          *b = *(const mr_layout_entry *const *)y;
+    if (a->bytes != b->bytes)
+        return a->bytes > b->bytes ? -1 : 1;
     return a < b ? -1 : a > b;
 }
 
-static double mib(size_t bytes) { return (double)bytes / (1 << 20); }
+static double mib(size_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
 
 static const char *advice(const share *s)
 {
     if (s->kept >= s->workspace && s->kept >= s->gradient && s->kept >= s->other)
-        return "values kept for the backward pass are the largest part; try: recompute the blocks named "
+        return "values kept for the backward pass are the largest part; try: recompute the blocks "
+               "named "
                "above, or a smaller batch";
     if (s->workspace >= s->gradient && s->workspace >= s->other)
         return "workspace of one node is the largest part; try: a smaller batch or fewer threads";
@@ -44,10 +57,12 @@ static const char *advice(const share *s)
 mr_status mr_layout_report(const mr_layout *l, char **text)
 {
     const mr_layout_entry **live = mr_alloc((size_t)(l->n + 1) * sizeof *live);
-    if (!live) return mr_fail_memory((size_t)(l->n + 1) * sizeof *live);
+    if (!live)
+        return mr_fail_memory((size_t)(l->n + 1) * sizeof *live);
     int n = 0;
     for (int i = 0; i < l->n; i++)
-        if (l->entry[i].first <= l->bound_at && l->bound_at <= l->entry[i].last) live[n++] = &l->entry[i];
+        if (l->entry[i].first <= l->bound_at && l->bound_at <= l->entry[i].last)
+            live[n++] = &l->entry[i];
     qsort(live, (size_t)n, sizeof *live, by_bytes);
 
     mr_text t = {0};
@@ -55,7 +70,8 @@ mr_status mr_layout_report(const mr_layout *l, char **text)
                 l->bound ? 100.0 * ((double)l->peak / (double)l->bound - 1) : 0.0);
     if (n) {
         const mr_node *at = mr_graph_node(l->graph, l->bound_at);
-        mr_text_add(&t, "; most lives at node %d, %s '%s' %s\n", l->bound_at, at->op->name, at->name, at->origin);
+        mr_text_add(&t, "; most lives at node %d, %s '%s' %s\n", l->bound_at, at->op->name,
+                    at->name, at->origin);
     } else {
         mr_text_add(&t, "; nothing lives in the arena\n");
     }
@@ -68,11 +84,14 @@ mr_status mr_layout_report(const mr_layout *l, char **text)
             continue;
         }
         const char *block = node->block < 0 ? "-" : mr_graph_block_name(l->graph, node->block);
-        mr_text_add(&t, "  %10.3f MiB  %-24s %s%s '%s' %s\n", mib(live[i]->bytes), block, node->op->name,
-                    live[i]->storage < 0 ? " workspace" : "", node->name, node->origin);
+        mr_text_add(&t, "  %10.3f MiB  %-24s %s%s '%s' %s\n", mib(live[i]->bytes), block,
+                    node->op->name, live[i]->storage < 0 ? " workspace" : "", node->name,
+                    node->origin);
     }
-    if (n > LINES) mr_text_add(&t, "  %10.3f MiB  in %d smaller ranges\n", mib(rest), n - LINES);
-    if (n) mr_text_add(&t, "  %s\n", advice(&s));
+    if (n > LINES)
+        mr_text_add(&t, "  %10.3f MiB  in %d smaller ranges\n", mib(rest), n - LINES);
+    if (n)
+        mr_text_add(&t, "  %s\n", advice(&s));
     mr_free(live);
     return mr_text_end(&t, text);
 }

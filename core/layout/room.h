@@ -5,15 +5,18 @@
 #include "moonreel/layout.h"
 
 #define MR_GRANULE ((size_t)64)
-static inline size_t mr_granules(size_t bytes) { return (bytes + MR_GRANULE - 1) & ~(MR_GRANULE - 1); }
+static inline size_t mr_granules(size_t bytes)
+{
+    return (bytes + MR_GRANULE - 1) & ~(MR_GRANULE - 1);
+}
 
 struct mr_layout {
     const mr_graph *graph;
     mr_layout_entry *entry;
     int n, bound_at;
     size_t peak, bound;
-    int *of_storage;             /* entry of a storage, -1 when it is not in the arena */
-    int *of_node;                /* entry of a node's workspace, -1 when none */
+    int *of_storage; /* entry of a storage, -1 when it is not in the arena */
+    int *of_node;    /* entry of a node's workspace, -1 when none */
 };
 
 #endif

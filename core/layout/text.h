@@ -27,15 +27,18 @@ MR_PRINTF(2, 3) static inline void mr_text_add(mr_text *t, const char *fmt, ...)
         }
         size_t cap = t->cap * 2 + n + 256;
         char *data = mr_realloc(t->data, cap);
-        if (!data) t->failed = true;
-        else t->data = data, t->cap = cap;
+        if (!data)
+            t->failed = true;
+        else
+            t->data = data, t->cap = cap;
     }
 }
 
 /* Hands the text over (free with mr_free), or fails with MR_E_MEMORY. */
 static inline mr_status mr_text_end(mr_text *t, char **out)
 {
-    if (!t->data) mr_text_add(t, "%s", "");
+    if (!t->data)
+        mr_text_add(t, "%s", "");
     if (t->failed) {
         mr_free(t->data);
         return mr_fail_memory(t->cap * 2 + 256);

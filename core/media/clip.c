@@ -1,5 +1,6 @@
 /* media: one opened clip: demuxer over our own I/O, one decoder with one thread. A clip is opened
- * anew for every use; that costs half a millisecond and leaves nothing stale. Licence: Apache-2.0 */
+ * anew for every use; that costs half a millisecond and leaves nothing stale. Licence:
+ * Apache-2.0 */
 #include "media/media.h"
 
 #include <errno.h>
@@ -27,8 +28,10 @@ mr_status media_clip_fail(media_clip *c, mr_fault fault, int err, const char *ve
         *out = MR_FAULT_IO;
         return mr_fail(MR_E_IO, "%s: cannot read: %s", c->path, strerror(c->file.err));
     }
-    if (err == AVERROR(ENOMEM)) return mr_fail_memory(0);
-    if (err == AVERROR_EXIT) fault = MR_FAULT_STALL;
+    if (err == AVERROR(ENOMEM))
+        return mr_fail_memory(0);
+    if (err == AVERROR_EXIT)
+        fault = MR_FAULT_STALL;
     *out = fault;
     return mr_fail(MR_E_DECODE, "%s: %s: cannot %s%s%s%s%s", c->path, mr_fault_name(fault), verb,
                    err < 0 ? ": " : "", err < 0 ? av_make_error_string(why, sizeof why, err) : "",
@@ -41,7 +44,8 @@ static bool header_suffices(const AVFormatContext *demux, const AVStream *st)
     const AVCodecParameters *p = st->codecpar;
     if (!strstr(demux->iformat->name, "mp4") && !strstr(demux->iformat->name, "matroska"))
         return false;
-    if (p->width < 1 || p->height < 1) return false;
+    if (p->width < 1 || p->height < 1)
+        return false;
     switch (p->codec_id) {
     case AV_CODEC_ID_H264:
     case AV_CODEC_ID_HEVC:
@@ -60,23 +64,28 @@ static mr_status open_demuxer(media_clip *c, mr_fault *fault)
         return st;
     }
     c->file.deadline_ns = c->deadline_ns;
-    if (!(c->demux = avformat_alloc_context())) return mr_fail_memory(0);
+    if (!(c->demux = avformat_alloc_context()))
+        return mr_fail_memory(0);
     c->demux->pb = c->io;
     c->demux->io_open = refuse_open;
     c->demux->interrupt_callback = (AVIOInterruptCB){past_deadline, c};
     // no file name is told: formats are known by content, and names hold no patterns
     int err = avformat_open_input(&c->demux, NULL, NULL, NULL);
-    if (err < 0) return media_clip_fail(c, MR_FAULT_OPEN, err, "open", fault);
+    if (err < 0)
+        return media_clip_fail(c, MR_FAULT_OPEN, err, "open", fault);
     int best = av_find_best_stream(c->demux, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
     if (best >= 0 && header_suffices(c->demux, c->demux->streams[best])) {
-        // packets are whole frames with their times: parsing them again would cost more than reading
+        // packets are whole frames with their times: parsing them again would cost more than
+        // reading
         c->demux->flags |= AVFMT_FLAG_NOPARSE | AVFMT_FLAG_NOFILLIN;
     } else {
         err = avformat_find_stream_info(c->demux, NULL);
-        if (err < 0) return media_clip_fail(c, MR_FAULT_OPEN, err, "find its streams", fault);
+        if (err < 0)
+            return media_clip_fail(c, MR_FAULT_OPEN, err, "find its streams", fault);
         best = av_find_best_stream(c->demux, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
     }
-    if (best < 0) return media_clip_fail(c, MR_FAULT_OPEN, 0, "find a video stream in it", fault);
+    if (best < 0)
+        return media_clip_fail(c, MR_FAULT_OPEN, 0, "find a video stream in it", fault);
     for (unsigned i = 0; i < c->demux->nb_streams; i++)
         c->demux->streams[i]->discard = (int)i == best ? AVDISCARD_DEFAULT : AVDISCARD_ALL;
     c->stream = c->demux->streams[best];
@@ -99,16 +108,20 @@ mr_status media_clip_open(media_clip *c, const char *path, double deadline_s, in
                        p->width, p->height, MEDIA_SIDE_MAX);
     }
     const AVCodec *decoder = avcodec_find_decoder(p->codec_id);
-    if (!decoder) return media_clip_fail(c, MR_FAULT_CODEC, 0, "find a decoder for it", fault);
-    if (!(c->codec = avcodec_alloc_context3(decoder))) return mr_fail_memory(0);
+    if (!decoder)
+        return media_clip_fail(c, MR_FAULT_CODEC, 0, "find a decoder for it", fault);
+    if (!(c->codec = avcodec_alloc_context3(decoder)))
+        return mr_fail_memory(0);
     int err = avcodec_parameters_to_context(c->codec, p);
-    if (err < 0) return media_clip_fail(c, MR_FAULT_CODEC, err, "set up its decoder", fault);
+    if (err < 0)
+        return media_clip_fail(c, MR_FAULT_CODEC, err, "set up its decoder", fault);
     c->codec->thread_count = 1;
     c->codec->pkt_timebase = c->stream->time_base;
     // damage is an error where it is met, not a guess at what was there
     c->codec->err_recognition = AV_EF_EXPLODE | AV_EF_CRCCHECK | AV_EF_BITSTREAM | AV_EF_BUFFER;
     // a decoder that learns its delay on the way drops frames
-    if (reorder > c->codec->has_b_frames) c->codec->has_b_frames = reorder;
+    if (reorder > c->codec->has_b_frames)
+        c->codec->has_b_frames = reorder;
     err = avcodec_open2(c->codec, decoder, NULL);
     return err < 0 ? media_clip_fail(c, MR_FAULT_CODEC, err, "open its decoder", fault) : MR_OK;
 }
@@ -126,12 +139,16 @@ int media_clip_packet(media_clip *c, AVPacket *packet)
         int err = av_read_frame(c->demux, packet);
         if (err < 0) {
             // a failed read of the file may look like its end
-            if (c->file.err) return AVERROR(c->file.err);
-            if (past_deadline(c)) return AVERROR_EXIT;
+            if (c->file.err)
+                return AVERROR(c->file.err);
+            if (past_deadline(c))
+                return AVERROR_EXIT;
             return err == AVERROR_EOF ? 0 : err;
         }
-        if (packet->stream_index == c->stream->index) return 1;
+        if (packet->stream_index == c->stream->index)
+            return 1;
         av_packet_unref(packet);
-        if (past_deadline(c)) return AVERROR_EXIT;
+        if (past_deadline(c))
+            return AVERROR_EXIT;
     }
 }

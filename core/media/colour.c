@@ -7,8 +7,10 @@ void media_colour_set(struct SwsContext *sws, int matrix, bool full_range, bool 
     const int *yuv = sws_getCoefficients(matrix);
     enum { ONE = 1 << 16 };
     // fails for conversions without YUV on a side, where there is nothing to set
-    if (to_rgb) sws_setColorspaceDetails(sws, yuv, full_range, yuv, 1, 0, ONE, ONE);
-    else sws_setColorspaceDetails(sws, yuv, 1, yuv, full_range, 0, ONE, ONE);
+    if (to_rgb)
+        sws_setColorspaceDetails(sws, yuv, full_range, yuv, 1, 0, ONE, ONE);
+    else
+        sws_setColorspaceDetails(sws, yuv, 1, yuv, full_range, 0, ONE, ONE);
 }
 
 int media_colour_matrix(const AVFrame *frame, enum AVCodecID codec, int coded_height)
@@ -24,7 +26,8 @@ int media_colour_matrix(const AVFrame *frame, enum AVCodecID codec, int coded_he
     default: break;
     }
     // VP8 and WebP are BT.601 by their own definition
-    if (codec == AV_CODEC_ID_VP8 || codec == AV_CODEC_ID_WEBP) return SWS_CS_ITU601;
+    if (codec == AV_CODEC_ID_VP8 || codec == AV_CODEC_ID_WEBP)
+        return SWS_CS_ITU601;
     return coded_height >= 720 ? SWS_CS_ITU709 : SWS_CS_ITU601;
 }
 

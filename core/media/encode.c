@@ -12,7 +12,7 @@ struct mr_encoder {
     char path[4096], tmp[4200];
     media_file file;
     AVIOContext *io;
-    AVFormatContext *mux;       // NULL for a picture: its packet is the file
+    AVFormatContext *mux; // NULL for a picture: its packet is the file
     AVCodecContext *ctx;
     AVStream *stream;
     AVFrame *frame;
@@ -27,7 +27,8 @@ static mr_status fail_av(const mr_encoder *e, mr_status code, const char *verb, 
     char why[AV_ERROR_MAX_STRING_SIZE];
     if (e->file.err)
         return mr_fail(MR_E_IO, "%s: cannot write: %s", e->path, strerror(e->file.err));
-    if (err == AVERROR(ENOMEM)) return mr_fail_memory(0);
+    if (err == AVERROR(ENOMEM))
+        return mr_fail_memory(0);
     return mr_fail(code, "%s: cannot %s: %s: %s", e->path, verb,
                    av_make_error_string(why, sizeof why, err), media_log_text());
 }
@@ -49,14 +50,18 @@ static const char *const by_name[][5] = {
 static const AVCodec *find_encoder(const char *name, const char *ext, int width, int height)
 {
     const AVCodec *codec = name ? avcodec_find_encoder_by_name(name) : NULL;
-    if (codec && codec->type == AVMEDIA_TYPE_VIDEO) return codec;
+    if (codec && codec->type == AVMEDIA_TYPE_VIDEO)
+        return codec;
     for (size_t i = 0; i < MR_COUNT(by_name); i++) {
         const char *key = by_name[i][0];
-        if (name ? strcmp(key, name) != 0 : strcmp(key, ext) != 0 && *key) continue;
+        if (name ? strcmp(key, name) != 0 : strcmp(key, ext) != 0 && *key)
+            continue;
         for (int j = 1; j < 5 && by_name[i][j]; j++) {
             // libsvtav1 refuses pictures below 64 x 64
-            if (strcmp(by_name[i][j], "libsvtav1") == 0 && (width < 64 || height < 64)) continue;
-            if ((codec = avcodec_find_encoder_by_name(by_name[i][j]))) return codec;
+            if (strcmp(by_name[i][j], "libsvtav1") == 0 && (width < 64 || height < 64))
+                continue;
+            if ((codec = avcodec_find_encoder_by_name(by_name[i][j])))
+                return codec;
         }
         return NULL;
     }
@@ -100,15 +105,18 @@ static void set_defaults(AVCodecContext *ctx, int quality, AVDictionary **dict)
     if (strcmp(name, "libx264") == 0 || strcmp(name, "libx265") == 0) {
         snprintf(q, sizeof q, "%d", quality ? quality : 16);
         av_dict_set(dict, "crf", q, 0);
-        // with macroblock trees x264 writes other bytes from call to call (seen in 164 with frames of 32 x 32)
-        if (strcmp(name, "libx264") == 0) av_dict_set(dict, "x264-params", "mbtree=0", 0);
+        // with macroblock trees x264 writes other bytes from call to call (seen in 164 with frames
+        // of 32 x 32)
+        if (strcmp(name, "libx264") == 0)
+            av_dict_set(dict, "x264-params", "mbtree=0", 0);
         if (strcmp(name, "libx265") == 0)
             av_dict_set(dict, "x265-params", "log-level=none:pools=none:frame-threads=1", 0);
     } else if (strncmp(name, "libvpx", 6) == 0 || strcmp(name, "libaom-av1") == 0) {
         snprintf(q, sizeof q, "%d", quality ? quality : 16);
         av_dict_set(dict, "crf", q, 0);
         av_dict_set(dict, "cpu-used", "4", 0);
-        if (strcmp(name, "libvpx") == 0) ctx->qmin = 0;
+        if (strcmp(name, "libvpx") == 0)
+            ctx->qmin = 0;
         // VP8 reads crf as a bound of a target rate, the others as constant quality
         ctx->bit_rate =
             strcmp(name, "libvpx") == 0 ? (int64_t)ctx->width * ctx->height * 24 + 200000 : 0;
@@ -175,7 +183,8 @@ static mr_status open_codec(mr_encoder *e, const mr_encode_options *o, const cha
     AVDictionary *dict = NULL;
     set_defaults(ctx, o->quality, &dict);
     int err = av_dict_parse_string(&dict, o->options, "=", ":", 0);
-    if (err >= 0) err = avcodec_open2(ctx, codec, &dict);
+    if (err >= 0)
+        err = avcodec_open2(ctx, codec, &dict);
     const AVDictionaryEntry *left =
         err < 0 ? NULL : av_dict_get(dict, "", NULL, AV_DICT_IGNORE_SUFFIX);
     mr_status st = err < 0 ? fail_av(e, MR_E_UNSUPPORTED, codec->name, err)
@@ -193,16 +202,20 @@ static mr_status open_codec(mr_encoder *e, const mr_encode_options *o, const cha
     e->sws = sws_getContext(o->width, o->height, AV_PIX_FMT_GBRP, o->width, o->height, pix,
                             SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT,
                             NULL, NULL, NULL);
-    if (!e->sws) return mr_fail(MR_E_UNSUPPORTED, "%s: cannot convert RGB to %s", e->path, format);
-    if (!rgb) media_colour_set(e->sws, matrix, full, false);
+    if (!e->sws)
+        return mr_fail(MR_E_UNSUPPORTED, "%s: cannot convert RGB to %s", e->path, format);
+    if (!rgb)
+        media_colour_set(e->sws, matrix, full, false);
     return MR_OK;
 }
 
 static mr_status open_stream(mr_encoder *e, const mr_encode_options *o)
 {
-    if (!(e->stream = avformat_new_stream(e->mux, NULL))) return mr_fail_memory(0);
+    if (!(e->stream = avformat_new_stream(e->mux, NULL)))
+        return mr_fail_memory(0);
     int err = avcodec_parameters_from_context(e->stream->codecpar, e->ctx);
-    if (err < 0) return fail_av(e, MR_E_MEMORY, "describe the stream", err);
+    if (err < 0)
+        return fail_av(e, MR_E_MEMORY, "describe the stream", err);
     e->stream->time_base = e->ctx->time_base;
     e->stream->avg_frame_rate = e->ctx->framerate;
     e->stream->sample_aspect_ratio = e->ctx->sample_aspect_ratio;
@@ -210,18 +223,21 @@ static mr_status open_stream(mr_encoder *e, const mr_encode_options *o)
         int32_t *m;
 #if LIBAVCODEC_VERSION_INT >= AV_VERSION_INT(60, 31, 100)
         AVPacketSideData *sd = av_packet_side_data_new(&e->stream->codecpar->coded_side_data,
-            &e->stream->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX, 9 * sizeof *m, 0);
+                                                       &e->stream->codecpar->nb_coded_side_data,
+                                                       AV_PKT_DATA_DISPLAYMATRIX, 9 * sizeof *m, 0);
         m = sd ? (int32_t *)(void *)sd->data : NULL;
 #else
         m = (int32_t *)(void *)av_stream_new_side_data(e->stream, AV_PKT_DATA_DISPLAYMATRIX,
                                                        9 * sizeof *m);
 #endif
-        if (!m) return mr_fail_memory(36);
+        if (!m)
+            return mr_fail_memory(36);
         media_orient_to_matrix(o->orient, m);
     }
     AVDictionary *dict = NULL;
     err = av_dict_parse_string(&dict, o->mux_options, "=", ":", 0);
-    if (err >= 0) err = avformat_write_header(e->mux, &dict);
+    if (err >= 0)
+        err = avformat_write_header(e->mux, &dict);
     const AVDictionaryEntry *left =
         err < 0 ? NULL : av_dict_get(dict, "", NULL, AV_DICT_IGNORE_SUFFIX);
     e->header_written = err >= 0;
@@ -249,7 +265,8 @@ static mr_status encoder_start(mr_encoder *e, const mr_encode_options *o)
     MR_TRY(media_file_open(&e->file, e->tmp, true, &e->io));
     if (format) {
         int err = avformat_alloc_output_context2(&e->mux, format, NULL, NULL);
-        if (err < 0) return fail_av(e, MR_E_MEMORY, "make the container", err);
+        if (err < 0)
+            return fail_av(e, MR_E_MEMORY, "make the container", err);
         e->mux->pb = e->io;
         e->mux->flags |= AVFMT_FLAG_BITEXACT | AVFMT_FLAG_CUSTOM_IO;
     }
@@ -261,7 +278,8 @@ mr_status media_encoder_open(const char *path, const mr_encode_options *options,
 {
     media_log_clear();
     mr_encoder *e;
-    if (!MR_NEW(e)) return mr_fail_memory(sizeof *e);
+    if (!MR_NEW(e))
+        return mr_fail_memory(sizeof *e);
     e->file.fd = -1;
     if ((size_t)snprintf(e->path, sizeof e->path, "%s", path) >= sizeof e->path) {
         mr_free(e);
@@ -269,8 +287,10 @@ mr_status media_encoder_open(const char *path, const mr_encode_options *options,
     }
     snprintf(e->tmp, sizeof e->tmp, "%s.tmp-%ld", path, (long)getpid());
     mr_status st = encoder_start(e, options);
-    if (st == MR_OK) *out = e;
-    else media_encoder_free(e);
+    if (st == MR_OK)
+        *out = e;
+    else
+        media_encoder_free(e);
     return st;
 }
 
@@ -278,10 +298,13 @@ static mr_status drain(mr_encoder *e)
 {
     for (;;) {
         int err = avcodec_receive_packet(e->ctx, e->packet);
-        if (err == AVERROR(EAGAIN) || err == AVERROR_EOF) return MR_OK;
-        if (err < 0) return fail_av(e, MR_E_FAIL, "encode", err);
+        if (err == AVERROR(EAGAIN) || err == AVERROR_EOF)
+            return MR_OK;
+        if (err < 0)
+            return fail_av(e, MR_E_FAIL, "encode", err);
         if (e->mux) {
-            if (!e->packet->duration) e->packet->duration = 1;
+            if (!e->packet->duration)
+                e->packet->duration = 1;
             av_packet_rescale_ts(e->packet, e->ctx->time_base, e->stream->time_base);
             e->packet->stream_index = 0;
             err = av_interleaved_write_frame(e->mux, e->packet);
@@ -289,21 +312,24 @@ static mr_status drain(mr_encoder *e)
             avio_write(e->io, e->packet->data, e->packet->size);
             av_packet_unref(e->packet);
         }
-        if (err < 0 || e->file.err) return fail_av(e, MR_E_IO, "write", err);
+        if (err < 0 || e->file.err)
+            return fail_av(e, MR_E_IO, "write", err);
     }
 }
 
 mr_status media_encoder_frame(mr_encoder *e, const uint8_t *rgb, int64_t pts)
 {
     media_log_clear();
-    if (pts < 0) pts = e->next_pts;
+    if (pts < 0)
+        pts = e->next_pts;
     if (pts < e->next_pts)
         return mr_fail(MR_E_USAGE, "%s: frame at %lld after %lld; expected ascending", e->path,
                        (long long)pts, (long long)e->next_pts - 1);
     if (!e->mux && e->frames)
         return mr_fail(MR_E_USAGE, "%s: a picture holds one frame; try: .mp4 or .webm", e->path);
     int err = av_frame_make_writable(e->frame);
-    if (err < 0) return fail_av(e, MR_E_MEMORY, "copy a frame", err);
+    if (err < 0)
+        return fail_av(e, MR_E_MEMORY, "copy a frame", err);
     size_t plane = (size_t)e->ctx->width * (size_t)e->ctx->height;
     // FFmpeg's planar RGB is stored as G, B, R
     const uint8_t *const src[4] = {rgb + plane, rgb + 2 * plane, rgb, NULL};
@@ -319,14 +345,18 @@ mr_status media_encoder_frame(mr_encoder *e, const uint8_t *rgb, int64_t pts)
 mr_status media_encoder_finish(mr_encoder *e)
 {
     media_log_clear();
-    if (!e->frames) return mr_fail(MR_E_USAGE, "%s: no frame was written", e->path);
+    if (!e->frames)
+        return mr_fail(MR_E_USAGE, "%s: no frame was written", e->path);
     int err = avcodec_send_frame(e->ctx, NULL);
-    if (err < 0) return fail_av(e, MR_E_FAIL, "encode", err);
+    if (err < 0)
+        return fail_av(e, MR_E_FAIL, "encode", err);
     MR_TRY(drain(e));
     // done with, also when it fails: a second trailer would find freed memory
     e->header_written = false;
-    if (e->mux && (err = av_write_trailer(e->mux)) < 0) return fail_av(e, MR_E_IO, "finish", err);
-    if (media_file_close(&e->file, &e->io)) return fail_av(e, MR_E_IO, "finish", 0);
+    if (e->mux && (err = av_write_trailer(e->mux)) < 0)
+        return fail_av(e, MR_E_IO, "finish", err);
+    if (media_file_close(&e->file, &e->io))
+        return fail_av(e, MR_E_IO, "finish", 0);
     if (mr_io_table()->rename(e->tmp, e->path)) {
         e->file.err = errno;
         return fail_av(e, MR_E_IO, "finish", 0);
@@ -337,19 +367,22 @@ mr_status media_encoder_finish(mr_encoder *e)
 
 void media_encoder_free(mr_encoder *e)
 {
-    if (!e) return;
+    if (!e)
+        return;
     avcodec_free_context(&e->ctx);
     av_frame_free(&e->frame);
     av_packet_free(&e->packet);
     sws_freeContext(e->sws);
     if (e->mux) {
         // a started muxer frees its own memory only in the trailer
-        if (e->header_written) av_write_trailer(e->mux);
+        if (e->header_written)
+            av_write_trailer(e->mux);
         e->mux->pb = NULL;
         avformat_free_context(e->mux);
     }
     bool opened = e->file.fd >= 0 || e->io;
     media_file_close(&e->file, &e->io);
-    if (e->tmp[0] && (opened || mr_path_exists(e->tmp))) mr_io_table()->unlink(e->tmp);
+    if (e->tmp[0] && (opened || mr_path_exists(e->tmp)))
+        mr_io_table()->unlink(e->tmp);
     mr_free(e);
 }

@@ -14,8 +14,10 @@ static int file_read(void *user, uint8_t *buf, int n)
 {
     media_file *f = user;
     ssize_t got;
-    if (mr_interrupt_get() || (f->deadline_ns && mr_clock_table()->monotonic_ns() > f->deadline_ns)) return AVERROR_EXIT;
-    do got = mr_io_table()->pread(f->fd, buf, (size_t)n, f->at);
+    if (mr_interrupt_get() || (f->deadline_ns && mr_clock_table()->monotonic_ns() > f->deadline_ns))
+        return AVERROR_EXIT;
+    do
+        got = mr_io_table()->pread(f->fd, buf, (size_t)n, f->at);
     while (got < 0 && errno == EINTR);
     if (got < 0) {
         f->err = errno;
@@ -35,14 +37,16 @@ static int file_write(void *user, uint8_t *buf, int n)
     media_file *f = user;
     for (int done = 0; done < n;) {
         ssize_t put = mr_io_table()->pwrite(f->fd, buf + done, (size_t)(n - done), f->at);
-        if (put < 0 && errno == EINTR) continue;
+        if (put < 0 && errno == EINTR)
+            continue;
         if (put <= 0) {
             f->err = put ? errno : ENOSPC;
             return AVERROR(f->err);
         }
         done += (int)put, f->at += put;
     }
-    if (f->at > f->size) f->size = f->at;
+    if (f->at > f->size)
+        f->size = f->at;
     return n;
 }
 
@@ -56,7 +60,8 @@ static int64_t file_seek(void *user, int64_t offset, int whence)
     case SEEK_END: offset += f->size; break;
     default: return AVERROR(EINVAL);
     }
-    if (offset < 0) return AVERROR(EINVAL);
+    if (offset < 0)
+        return AVERROR(EINVAL);
     return f->at = offset;
 }
 
@@ -77,11 +82,14 @@ mr_status media_file_open(media_file *f, const char *path, bool writes, AVIOCont
         f->fd = -1;
         return mr_fail(MR_E_IO, "%s: cannot open: is no regular file", path);
     }
-    if (!writes) f->size = about.st_size;
+    if (!writes)
+        f->size = about.st_size;
     uint8_t *buf = av_malloc(BUFFER_BYTES);
     *io = buf ? avio_alloc_context(buf, BUFFER_BYTES, writes, f, writes ? NULL : file_read,
-                                   writes ? file_write : NULL, file_seek) : NULL;
-    if (*io) return MR_OK;
+                                   writes ? file_write : NULL, file_seek)
+              : NULL;
+    if (*io)
+        return MR_OK;
     av_free(buf);
     mr_io_table()->close(f->fd);
     f->fd = -1;
@@ -91,11 +99,13 @@ mr_status media_file_open(media_file *f, const char *path, bool writes, AVIOCont
 int media_file_close(media_file *f, AVIOContext **io)
 {
     if (*io) {
-        if (f->writes) avio_flush(*io);
+        if (f->writes)
+            avio_flush(*io);
         av_freep(&(*io)->buffer);
         avio_context_free(io);
     }
-    if (f->fd >= 0 && mr_io_table()->close(f->fd) && !f->err) f->err = errno;
+    if (f->fd >= 0 && mr_io_table()->close(f->fd) && !f->err)
+        f->err = errno;
     f->fd = -1;
     return f->err;
 }

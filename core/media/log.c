@@ -24,14 +24,17 @@ static void drop_addresses(char *line)
 
 static void keep(void *object, int level, const char *fmt, va_list ap)
 {
-    if (level > AV_LOG_WARNING) return;
+    if (level > AV_LOG_WARNING)
+        return;
     int prefix = 1;
     char *line = ring[next % LINES];
     av_log_format_line2(object, level, fmt, ap, line, LINE_BYTES, &prefix);
     drop_addresses(line);
     size_t n = strlen(line);
-    while (n && (line[n - 1] == '\n' || line[n - 1] == ' ')) line[--n] = 0;
-    if (n) next++;
+    while (n && (line[n - 1] == '\n' || line[n - 1] == ' '))
+        line[--n] = 0;
+    if (n)
+        next++;
 }
 
 static void install(void)

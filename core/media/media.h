@@ -10,27 +10,28 @@
 #include <libavutil/pixdesc.h>
 #include <libswscale/swscale.h>
 
-/* ---- file.c: AVIO over the I/O table ------------------------------------------------------- */
+/* ---- file.c: AVIO over the I/O table ---- */
 
 typedef struct media_file {
     int fd;
     int64_t at, size;
-    int err;                /* errno of a failed system call, 0 when none */
-    int64_t deadline_ns;    /* reads fail after this moment of the monotonic clock; 0: never */
+    int err;             /* errno of a failed system call, 0 when none */
+    int64_t deadline_ns; /* reads fail after this moment of the monotonic clock; 0: never */
     bool writes;
 } media_file;
 
 /* Open `path` and wrap it. *io is freed by media_file_close, with the descriptor. */
 mr_status media_file_open(media_file *f, const char *path, bool writes, AVIOContext **io);
-int media_file_close(media_file *f, AVIOContext **io); /* errno of the first failure, 0 when none */
+/* errno of the first failure, 0 when none */
+int media_file_close(media_file *f, AVIOContext **io);
 
-/* ---- log.c: library messages of this thread ------------------------------------------------ */
+/* ---- log.c: library messages of this thread ---- */
 
-void media_log_install(void);           /* once; nothing reaches the terminal afterwards */
+void media_log_install(void); /* once; nothing reaches the terminal afterwards */
 void media_log_clear(void);
-const char *media_log_text(void);       /* the last lines, joined by "; "; lent, per thread */
+const char *media_log_text(void); /* the last lines, joined by "; "; lent, per thread */
 
-/* ---- orient.c: eight orientations ---------------------------------------------------------- */
+/* ---- orient.c: eight orientations ---- */
 
 /* orient: bit 2 transpose the stored picture, then bit 0 mirror x, then bit 1 mirror y. */
 int media_orient_of_matrix(const int32_t matrix[9]);
@@ -41,15 +42,16 @@ void media_orient_apply(int orient, const uint8_t *src, int sh, int sw, uint8_t 
 /* The display matrix of a stream, NULL when it has none; lent. */
 const int32_t *media_stream_matrix(const AVStream *st);
 
-/* ---- colour.c ------------------------------------------------------------------------------ */
+/* ---- colour.c ---- */
 
-/* Give `sws` matrix and range of the YUV side; the RGB side is full range. to_rgb says which side is YUV. */
+/* Give `sws` matrix and range of the YUV side; the RGB side is full range. to_rgb says which side
+ * is YUV. */
 void media_colour_set(struct SwsContext *sws, int matrix, bool full_range, bool to_rgb);
 /* The matrix to use for a frame: its tag, or the codec's or the size's default. */
 int media_colour_matrix(const AVFrame *frame, enum AVCodecID codec, int coded_height);
 bool media_colour_full(const AVFrame *frame);
 
-/* ---- clip.c: an opened file with its decoder ------------------------------------------------ */
+/* ---- clip.c: an opened file with its decoder ---- */
 
 typedef struct media_clip {
     const char *path;
@@ -59,7 +61,7 @@ typedef struct media_clip {
     AVCodecContext *codec;
     AVStream *stream;
     int64_t deadline_ns;
-    bool keeps_no_index;    /* GIF and APNG: frames build on all earlier ones */
+    bool keeps_no_index; /* GIF and APNG: frames build on all earlier ones */
 } media_clip;
 
 /* Open `path`, pick the best video stream, open its decoder (reorder: frames it must hold back, -1
@@ -72,7 +74,7 @@ mr_status media_clip_fail(media_clip *c, mr_fault fault, int err, const char *ve
 /* Next packet of the video stream: 1, 0 at the end, negative AVERROR. */
 int media_clip_packet(media_clip *c, AVPacket *packet);
 
-/* ---- scale.c: crop, scale, convert ---------------------------------------------------------- */
+/* ---- scale.c: crop, scale, convert ---- */
 
 enum { MEDIA_SCALERS = 6, MEDIA_SIDE_MAX = 8192 };
 
@@ -86,7 +88,7 @@ struct mr_media_worker {
     AVFrame *frame, *held;
     media_scaler scalers[MEDIA_SCALERS];
     unsigned next_scaler;
-    uint8_t *turn;          /* scratch for transposed or mirrored pictures */
+    uint8_t *turn; /* scratch for transposed or mirrored pictures */
     size_t turn_bytes;
 };
 
@@ -95,7 +97,7 @@ mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID c
                       AVRational sar, int orient, mr_filter filter, int height, int width,
                       uint8_t *out);
 
-/* ---- the table's functions ----------------------------------------------------------------- */
+/* ---- the table's functions ---- */
 
 mr_status media_worker_new(mr_media_worker **out);
 void media_worker_free(mr_media_worker *w);

@@ -9,23 +9,29 @@ int media_orient_of_matrix(const int32_t m[9])
 {
     int a = (m[0] > 0) - (m[0] < 0), b = (m[1] > 0) - (m[1] < 0);
     int c = (m[3] > 0) - (m[3] < 0), d = (m[4] > 0) - (m[4] < 0);
-    if (a && d && !b && !c) return (a < 0 ? 1 : 0) | (d < 0 ? 2 : 0);
-    if (b && c && !a && !d) return 4 | (c < 0 ? 1 : 0) | (b < 0 ? 2 : 0);
+    if (a && d && !b && !c)
+        return (a < 0 ? 1 : 0) | (d < 0 ? 2 : 0);
+    if (b && c && !a && !d)
+        return 4 | (c < 0 ? 1 : 0) | (b < 0 ? 2 : 0);
     return 0;
 }
 
 void media_orient_to_matrix(int orient, int32_t m[9])
 {
     int x = orient & 1 ? -65536 : 65536, y = orient & 2 ? -65536 : 65536;
-    for (int i = 0; i < 9; i++) m[i] = 0;
-    if (orient & 4) m[3] = x, m[1] = y;
-    else m[0] = x, m[4] = y;
+    for (int i = 0; i < 9; i++)
+        m[i] = 0;
+    if (orient & 4)
+        m[3] = x, m[1] = y;
+    else
+        m[0] = x, m[4] = y;
     m[8] = 1 << 30;
 }
 
 int media_orient_of_exif(int orientation)
 {
-    // 1 upright, 2 mirrored, 3 turned by 180, 4 upside down, 5 transposed, 6 turn right, 7 transverse, 8 turn left
+    // 1 upright, 2 mirrored, 3 turned by 180, 4 upside down, 5 transposed, 6 turn right, 7
+    // transverse, 8 turn left
     static const uint8_t of[9] = {0, 0, 1, 3, 2, 4, 5, 7, 6};
     return orientation >= 1 && orientation <= 8 ? of[orientation] : 0;
 }
@@ -47,8 +53,8 @@ void media_orient_apply(int orient, const uint8_t *src, int sh, int sw, uint8_t 
 const int32_t *media_stream_matrix(const AVStream *st)
 {
 #if LIBAVCODEC_VERSION_INT >= AV_VERSION_INT(60, 31, 100)
-    const AVPacketSideData *sd = av_packet_side_data_get(st->codecpar->coded_side_data,
-        st->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+    const AVPacketSideData *sd = av_packet_side_data_get(
+        st->codecpar->coded_side_data, st->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
     return sd && sd->size >= 36 ? (const int32_t *)(const void *)sd->data : NULL;
 #else
     size_t n = 0;

@@ -11,10 +11,10 @@
 
 typedef enum outcome {
     DONE,
-    LATE,       // the first frame out is later than the first wanted
-    HOLE,       // a wanted frame did not come, or the file ended early
-    DAMAGED,    // decode errors
-    FAILED,     // error record and fault are set
+    LATE,    // the first frame out is later than the first wanted
+    HOLE,    // a wanted frame did not come, or the file ended early
+    DAMAGED, // decode errors
+    FAILED,  // error record and fault are set
 } outcome;
 
 typedef struct reading {
@@ -25,13 +25,13 @@ typedef struct reading {
     mr_fault *fault;
     mr_status st;
     media_clip clip;
-    bool by_count, by_time;     // else by the number that a timestamp stands for
-    double per_tick;            // frames per time base unit
-    int64_t from_pts;           // the key frame of this try
-    int64_t counted;            // frames out so far in this try
-    int64_t end_ns;             // the deadline of all tries together
-    int32_t done;               // wanted frames written
-    bool held;                  // w->held holds the frame shown last (by time)
+    bool by_count, by_time; // else by the number that a timestamp stands for
+    double per_tick;        // frames per time base unit
+    int64_t from_pts;       // the key frame of this try
+    int64_t counted;        // frames out so far in this try
+    int64_t end_ns;         // the deadline of all tries together
+    int32_t done;           // wanted frames written
+    bool held;              // w->held holds the frame shown last (by time)
     char damage[160];
 } reading;
 
@@ -66,9 +66,11 @@ static outcome take_by_time(reading *r, AVFrame *f, double at)
 {
     // moments are met with a hundredth of a frame of grace for rounded timestamps
     while (r->done < r->req->frames && at > (double)wanted(r, r->done) + 0.01) {
-        if (!r->held) return LATE;
+        if (!r->held)
+            return LATE;
         outcome o = put(r, r->w->held);
-        if (o != DONE) return o;
+        if (o != DONE)
+            return o;
     }
     av_frame_unref(r->w->held);
     av_frame_move_ref(r->w->held, f);
@@ -90,12 +92,15 @@ static outcome take(reading *r, AVFrame *f)
         return DAMAGED;
     }
     if (!r->by_count) {
-        if (pts == AV_NOPTS_VALUE) return HOLE;
-        if (r->by_time) return take_by_time(r, f, position(r, pts));
+        if (pts == AV_NOPTS_VALUE)
+            return HOLE;
+        if (r->by_time)
+            return take_by_time(r, f, position(r, pts));
         n = llround(position(r, pts));
     }
     int64_t want = wanted(r, r->done);
-    if (n > want) return r->done || r->by_count ? HOLE : LATE;
+    if (n > want)
+        return r->done || r->by_count ? HOLE : LATE;
     return n == want ? put(r, f) : DONE;
 }
 
@@ -119,9 +124,11 @@ static outcome receive(reading *r, int *idle)
 {
     for (;;) {
         int err = avcodec_receive_frame(r->clip.codec, r->w->frame);
-        if (err == AVERROR(EAGAIN) || err == AVERROR_EOF) return DONE;
+        if (err == AVERROR(EAGAIN) || err == AVERROR_EOF)
+            return DONE;
         if (err < 0) {
-            if (err == AVERROR(ENOMEM)) return fail(r, MR_FAULT_CORRUPT, err, "decode");
+            if (err == AVERROR(ENOMEM))
+                return fail(r, MR_FAULT_CORRUPT, err, "decode");
             snprintf(r->damage, sizeof r->damage, "the decoder failed near frame %lld",
                      (long long)wanted(r, r->done));
             return DAMAGED;
@@ -129,7 +136,8 @@ static outcome receive(reading *r, int *idle)
         *idle = 0;
         outcome o = take(r, r->w->frame);
         av_frame_unref(r->w->frame);
-        if (o != DONE || r->done == r->req->frames) return o;
+        if (o != DONE || r->done == r->req->frames)
+            return o;
     }
 }
 
@@ -140,7 +148,8 @@ static outcome decode(reading *r, int64_t most_frames)
     AVCodecContext *codec = r->clip.codec;
     for (int idle = 0;;) {
         int got = media_clip_packet(&r->clip, p);
-        if (got < 0) return fail(r, MR_FAULT_CORRUPT, got, "read its packets");
+        if (got < 0)
+            return fail(r, MR_FAULT_CORRUPT, got, "read its packets");
         bool torn = got && p->flags & AV_PKT_FLAG_CORRUPT;
         if (torn && r->counted) {
             av_packet_unref(p);
@@ -151,18 +160,23 @@ static outcome decode(reading *r, int64_t most_frames)
         codec->skip_frame = got && is_spare(r, p) ? AVDISCARD_NONREF : AVDISCARD_DEFAULT;
         int err = avcodec_send_packet(codec, got ? p : NULL);
         av_packet_unref(p);
-        if (err == AVERROR(ENOMEM)) return fail(r, MR_FAULT_CORRUPT, err, "decode");
+        if (err == AVERROR(ENOMEM))
+            return fail(r, MR_FAULT_CORRUPT, err, "decode");
         if (err < 0 && err != AVERROR_EOF) {
             snprintf(r->damage, sizeof r->damage, "the decoder refused a packet near frame %lld",
                      (long long)wanted(r, r->done));
             // before the first frame it may be a start in mid stream: what comes out decides
-            if (r->counted) return DAMAGED;
+            if (r->counted)
+                return DAMAGED;
         }
         idle++;
         outcome o = receive(r, &idle);
-        if (o != DONE || r->done == r->req->frames) return o;
-        if (!got) break;
-        if (idle > 600) return fail(r, MR_FAULT_STALL, 0, "decode: 600 packets without a frame");
+        if (o != DONE || r->done == r->req->frames)
+            return o;
+        if (!got)
+            break;
+        if (idle > 600)
+            return fail(r, MR_FAULT_STALL, 0, "decode: 600 packets without a frame");
         if (r->counted > most_frames)
             return fail(r, MR_FAULT_STALL, 0,
                         "decode: more frames came out than lie before the wanted ones");
@@ -173,7 +187,8 @@ static outcome decode(reading *r, int64_t most_frames)
     if (r->by_time && r->held)
         while (r->done < r->req->frames && wanted(r, r->done) < r->info->frames) {
             outcome o = put(r, r->w->held);
-            if (o != DONE) return o;
+            if (o != DONE)
+                return o;
         }
     return r->done == r->req->frames ? DONE : HOLE;
 }
@@ -186,7 +201,8 @@ static outcome attempt(reading *r, int32_t key)
     media_log_clear();
     double left_s = (double)(r->end_ns - mr_clock_table()->monotonic_ns()) * 1e-9;
     r->st = media_clip_open(&r->clip, r->req->path, fmax(left_s, 1e-3), r->info->reorder, r->fault);
-    if (r->st != MR_OK) return FAILED;
+    if (r->st != MR_OK)
+        return FAILED;
     int64_t first = 0;
     r->from_pts = INT64_MIN;
     if (key >= 0) {
@@ -201,8 +217,10 @@ static outcome attempt(reading *r, int32_t key)
 
 static mr_status conclude(reading *r, outcome o)
 {
-    if (o == DONE) return MR_OK;
-    if (o == FAILED) return r->st;
+    if (o == DONE)
+        return MR_OK;
+    if (o == FAILED)
+        return r->st;
     const char *path = r->req->path, *log = media_log_text();
     if (o == DAMAGED || r->damage[0]) {
         *r->fault = MR_FAULT_CORRUPT;
@@ -219,10 +237,11 @@ static mr_status check_request(const mr_clip_request *q, mr_fault *fault)
     // the scaler writes past the end of rows shorter than its vectors' halves
     if (q->frames < 1 || q->step < 1 || q->start < 0 || q->height < MR_CLIP_SIDE_MIN ||
         q->width < MR_CLIP_SIDE_MIN)
-        return mr_fail(
-            MR_E_USAGE,
-            "%s: %d frames from %lld, step %d, at %d x %d; expected positive numbers and at least %d pixels a side",
-            q->path, q->frames, (long long)q->start, q->step, q->height, q->width, MR_CLIP_SIDE_MIN);
+        return mr_fail(MR_E_USAGE,
+                       "%s: %d frames from %lld, step %d, at %d x %d; expected positive numbers "
+                       "and at least %d pixels a side",
+                       q->path, q->frames, (long long)q->start, q->step, q->height, q->width,
+                       MR_CLIP_SIDE_MIN);
     int64_t last = q->start + (int64_t)(q->frames - 1) * q->step;
     if (last >= info->frames) {
         *fault = MR_FAULT_SHORT;
@@ -272,19 +291,23 @@ mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *ou
         while (key + 1 < info->n_keys &&
                position(&r, info->key_pts[key + 1]) <= (double)req->start + 0.01 + 0.4 * !r.by_time)
             key++;
-    if (key == 0) key = -1;
+    if (key == 0)
+        key = -1;
     outcome o;
     for (;;) {
         o = attempt(&r, key);
         media_clip_close(&r.clip);
-        if (o == DONE || o == FAILED || key < 0 || mr_interrupt_get()) break;
+        if (o == DONE || o == FAILED || key < 0 || mr_interrupt_get())
+            break;
         // too late: further back; anything else is checked once more from the start
         key = o == LATE ? key - back : -1;
         back *= 2;
-        if (key < 1) key = -1;
+        if (key < 1)
+            key = -1;
     }
     mr_status st = conclude(&r, o);
-    if (st != MR_OK && mr_interrupt_get()) st = mr_interrupt_check();  // not the clip's fault
+    if (st != MR_OK && mr_interrupt_get())
+        st = mr_interrupt_check(); // not the clip's fault
     av_packet_unref(w->packet);
     av_frame_unref(w->frame);
     av_frame_unref(w->held);

@@ -8,7 +8,8 @@ static struct SwsContext *scaler(mr_media_worker *w, const media_scaler *want)
 {
     for (int i = 0; i < MEDIA_SCALERS; i++) {
         media_scaler *s = &w->scalers[i];
-        if (s->sws && memcmp(s, want, offsetof(media_scaler, sws)) == 0) return s->sws;
+        if (s->sws && memcmp(s, want, offsetof(media_scaler, sws)) == 0)
+            return s->sws;
     }
     static const int filters[] = {SWS_BILINEAR, SWS_AREA, SWS_BICUBIC, SWS_LANCZOS};
     media_scaler *s = &w->scalers[w->next_scaler++ % MEDIA_SCALERS];
@@ -18,7 +19,8 @@ static struct SwsContext *scaler(mr_media_worker *w, const media_scaler *want)
         sws_getContext(s->src_w, s->src_h, s->src_format, s->dst_w, s->dst_h, AV_PIX_FMT_GBRP,
                        filters[s->filter] | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_BITEXACT,
                        NULL, NULL, NULL);
-    if (s->sws) media_colour_set(s->sws, s->matrix, s->full, true);
+    if (s->sws)
+        media_colour_set(s->sws, s->matrix, s->full, true);
     return s->sws;
 }
 
@@ -26,12 +28,16 @@ static struct SwsContext *scaler(mr_media_worker *w, const media_scaler *want)
 static void move_planes(const AVFrame *f, const AVPixFmtDescriptor *desc, int x, int y,
                         const uint8_t *out[4])
 {
-    for (int p = 0; p < 4; p++) out[p] = f->data[p];
+    for (int p = 0; p < 4; p++)
+        out[p] = f->data[p];
     for (int p = 0; p < 4 && f->data[p]; p++) {
-        if (desc->flags & AV_PIX_FMT_FLAG_PAL && p == 1) break;  // the palette stays
+        if (desc->flags & AV_PIX_FMT_FLAG_PAL && p == 1)
+            break; // the palette stays
         int c = 0;
-        while (c < desc->nb_components && desc->comp[c].plane != p) c++;
-        if (c == desc->nb_components) break;
+        while (c < desc->nb_components && desc->comp[c].plane != p)
+            c++;
+        if (c == desc->nb_components)
+            break;
         bool chroma = (c == 1 || c == 2) && !(desc->flags & AV_PIX_FMT_FLAG_RGB);
         int px = chroma ? x >> desc->log2_chroma_w : x, py = chroma ? y >> desc->log2_chroma_h : y;
         // steps of bit streams count bits
@@ -47,8 +53,10 @@ static void crop(int w, int h, AVRational sar, int tw, int th, int *cw, int *ch)
     // compare w * sar / h with tw / th
     double shown = (double)w * sar.num / sar.den / h, want = (double)tw / th;
     *cw = w, *ch = h;
-    if (shown > want) *cw = (int)(h * want * sar.den / sar.num + 0.5);
-    else *ch = (int)(w * (double)sar.num / sar.den / want + 0.5);
+    if (shown > want)
+        *cw = (int)(h * want * sar.den / sar.num + 0.5);
+    else
+        *ch = (int)(w * (double)sar.num / sar.den / want + 0.5);
     *cw = av_clip(*cw, 1, w), *ch = av_clip(*ch, 1, h);
 }
 
@@ -64,7 +72,8 @@ mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID c
         frame->height > MEDIA_SIDE_MAX)
         return mr_fail(MR_E_DECODE, "geometry: a frame of %d x %d; expected at most %d a side",
                        frame->width, frame->height, MEDIA_SIDE_MAX);
-    if (sar.num < 1 || sar.den < 1) sar = (AVRational){1, 1};
+    if (sar.num < 1 || sar.den < 1)
+        sar = (AVRational){1, 1};
     // the target in the orientation of the stored picture
     int tw = orient & 4 ? height : width, th = orient & 4 ? width : height, cw, ch;
     crop(frame->width, frame->height, sar, tw, th, &cw, &ch);
@@ -94,7 +103,8 @@ mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID c
         if (w->turn_bytes < 3 * plane) {
             mr_free(w->turn);
             w->turn_bytes = 0;
-            if (!(w->turn = mr_alloc(3 * plane))) return mr_fail_memory(3 * plane);
+            if (!(w->turn = mr_alloc(3 * plane)))
+                return mr_fail_memory(3 * plane);
             w->turn_bytes = 3 * plane;
         }
         rgb = w->turn;
@@ -103,15 +113,18 @@ mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID c
     uint8_t *const dst[4] = {rgb + plane, rgb + 2 * plane, rgb, NULL};
     const int stride[4] = {tw, tw, tw, 0};
     int rows = sws_scale(sws, src, frame->linesize, 0, ch, dst, stride);
-    if (rows != th) return mr_fail(MR_E_DECODE, "the scaler made %d rows of %d", rows, th);
-    if (orient) media_orient_apply(orient, rgb, th, tw, out);
+    if (rows != th)
+        return mr_fail(MR_E_DECODE, "the scaler made %d rows of %d", rows, th);
+    if (orient)
+        media_orient_apply(orient, rgb, th, tw, out);
     return MR_OK;
 }
 
 mr_status media_worker_new(mr_media_worker **out)
 {
     mr_media_worker *w;
-    if (!MR_NEW(w)) return mr_fail_memory(sizeof *w);
+    if (!MR_NEW(w))
+        return mr_fail_memory(sizeof *w);
     w->packet = av_packet_alloc(), w->frame = av_frame_alloc(), w->held = av_frame_alloc();
     if (!w->packet || !w->frame || !w->held) {
         media_worker_free(w);
@@ -123,17 +136,19 @@ mr_status media_worker_new(mr_media_worker **out)
 
 void media_worker_free(mr_media_worker *w)
 {
-    if (!w) return;
+    if (!w)
+        return;
     av_packet_free(&w->packet);
     av_frame_free(&w->frame);
     av_frame_free(&w->held);
-    for (int i = 0; i < MEDIA_SCALERS; i++) sws_freeContext(w->scalers[i].sws);
+    for (int i = 0; i < MEDIA_SCALERS; i++)
+        sws_freeContext(w->scalers[i].sws);
     mr_free(w->turn);
     mr_free(w);
 }
 
 const char *media_worker_log(mr_media_worker *w)
 {
-    (void)w;  // the ring belongs to the thread that runs the worker
+    (void)w; // the ring belongs to the thread that runs the worker
     return media_log_text();
 }

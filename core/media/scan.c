@@ -7,10 +7,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-typedef struct stamps {         // displayable packets
+typedef struct stamps { // displayable packets
     int64_t *pts;
     int64_t n, cap;
-    int64_t missing;            // without a timestamp
+    int64_t missing; // without a timestamp
     int64_t discarded;
     int reorder;
 } stamps;
@@ -20,7 +20,8 @@ static mr_status push(int64_t **list, int64_t *n, int64_t *cap, int64_t value)
     if (*n == *cap) {
         int64_t more = *cap ? *cap * 2 : 256;
         int64_t *p = mr_realloc(*list, (size_t)more * sizeof *p);
-        if (!p) return mr_fail_memory((size_t)more * sizeof *p);
+        if (!p)
+            return mr_fail_memory((size_t)more * sizeof *p);
         *list = p, *cap = more;
     }
     (*list)[(*n)++] = value;
@@ -62,10 +63,12 @@ static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_cli
             st = push(&info->key_pts, &keys, &keys_cap, pts);
         s->discarded += !!(flags & AV_PKT_FLAG_DISCARD);
         if (st == MR_OK && shown) {
-            if (pts == AV_NOPTS_VALUE) s->missing++;
+            if (pts == AV_NOPTS_VALUE)
+                s->missing++;
             // how many earlier ones are shown after this one; delays beyond 16 do not exist
             int later = 0;
-            for (int64_t i = s->n - 1; i >= 0 && i >= s->n - 32; i--) later += s->pts[i] > pts;
+            for (int64_t i = s->n - 1; i >= 0 && i >= s->n - 32; i--)
+                later += s->pts[i] > pts;
             s->reorder = MR_MAX(s->reorder, MR_MIN(later, 16));
             st = push(&s->pts, &s->n, &s->cap, pts);
         }
@@ -114,17 +117,21 @@ static bool find_rate(const media_clip *c, const stamps *s, int64_t n, AVRationa
 static int64_t without_torn_end(const stamps *s)
 {
     int64_t n = s->n;
-    if (n < 4) return n;
+    if (n < 4)
+        return n;
     int64_t step = s->pts[1] - s->pts[0];
-    for (int64_t i = 2; i < MR_MIN(n, 16); i++) step = MR_MIN(step, s->pts[i] - s->pts[i - 1]);
+    for (int64_t i = 2; i < MR_MIN(n, 16); i++)
+        step = MR_MIN(step, s->pts[i] - s->pts[i - 1]);
     for (int64_t i = MR_MAX(n - 16, 2); i < n; i++)
-        if (s->pts[i] - s->pts[i - 1] > step + step * 3 / 4) return i;
+        if (s->pts[i] - s->pts[i - 1] > step + step * 3 / 4)
+            return i;
     return n;
 }
 
 static mr_status set_timing(media_clip *c, stamps *s, mr_clip_info *info, mr_fault *fault)
 {
-    if (!s->n) return media_clip_fail(c, MR_FAULT_SHORT, 0, "find a frame in it", fault);
+    if (!s->n)
+        return media_clip_fail(c, MR_FAULT_SHORT, 0, "find a frame in it", fault);
     AVRational tb = c->stream->time_base, rate = {0, 1};
     info->tb_num = tb.num, info->tb_den = tb.den;
     info->reorder = s->reorder;
@@ -132,7 +139,8 @@ static mr_status set_timing(media_clip *c, stamps *s, mr_clip_info *info, mr_fau
     bool counted = s->missing > 0 && s->n > 1;
     if (!counted) {
         qsort(s->pts, (size_t)s->n, sizeof *s->pts, ascending);
-        for (int64_t i = 1; i < s->n; i++) counted |= s->pts[i] == s->pts[i - 1];
+        for (int64_t i = 1; i < s->n; i++)
+            counted |= s->pts[i] == s->pts[i - 1];
     }
     if (counted) {
         info->flags |= MR_CLIP_NO_PTS;
@@ -141,8 +149,10 @@ static mr_status set_timing(media_clip *c, stamps *s, mr_clip_info *info, mr_fau
     } else {
         int64_t n = s->n, whole = without_torn_end(s);
         bool even = find_rate(c, s, n, &rate);
-        if (!even && whole < n && find_rate(c, s, whole, &rate)) n = whole, even = true;
-        if (!even) info->flags |= MR_CLIP_VFR;
+        if (!even && whole < n && find_rate(c, s, whole, &rate))
+            n = whole, even = true;
+        if (!even)
+            info->flags |= MR_CLIP_VFR;
         info->frames = n, info->first_pts = s->pts[0] == AV_NOPTS_VALUE ? 0 : s->pts[0];
     }
     info->rate_num = rate.num, info->rate_den = rate.den;
@@ -154,8 +164,10 @@ static int frame_orient(const media_clip *c, const AVFrame *f)
 {
     const int32_t *m = media_stream_matrix(c->stream);
     const AVFrameSideData *sd = av_frame_get_side_data(f, AV_FRAME_DATA_DISPLAYMATRIX);
-    if (!m && sd && sd->size >= 36) m = (const int32_t *)(const void *)sd->data;
-    if (m) return media_orient_of_matrix(m);
+    if (!m && sd && sd->size >= 36)
+        m = (const int32_t *)(const void *)sd->data;
+    if (m)
+        return media_orient_of_matrix(m);
     const AVDictionaryEntry *exif = av_dict_get(f->metadata, "Orientation", NULL, 0);
     return exif ? media_orient_of_exif(atoi(exif->value)) : 0;
 }
@@ -172,7 +184,8 @@ static bool is_interlaced(const AVFrame *f)
 static void set_picture(media_clip *c, AVFrame *f, mr_clip_info *info)
 {
     AVRational sar = av_guess_sample_aspect_ratio(c->demux, c->stream, f);
-    if (sar.num < 1 || sar.den < 1) sar = (AVRational){1, 1};
+    if (sar.num < 1 || sar.den < 1)
+        sar = (AVRational){1, 1};
     info->coded_width = f->width, info->coded_height = f->height;
     info->sar_num = sar.num, info->sar_den = sar.den;
     info->orient = frame_orient(c, f);
@@ -181,7 +194,8 @@ static void set_picture(media_clip *c, AVFrame *f, mr_clip_info *info)
     info->matrix = (uint8_t)f->colorspace, info->transfer = (uint8_t)f->color_trc,
     info->primaries = (uint8_t)f->color_primaries;
     info->range = media_colour_full(f) ? 2 : 1;
-    if (is_interlaced(f)) info->flags |= MR_CLIP_INTERLACED;
+    if (is_interlaced(f))
+        info->flags |= MR_CLIP_INTERLACED;
     if (f->color_trc == AVCOL_TRC_SMPTE2084 || f->color_trc == AVCOL_TRC_ARIB_STD_B67)
         info->flags |= MR_CLIP_HDR;
     const char *demuxer = c->demux->iformat->name;
@@ -201,7 +215,8 @@ static bool decode_first(media_clip *c, mr_media_worker *w, mr_clip_info *info)
                avcodec_send_packet(c->codec, NULL) >= 0 &&
                avcodec_receive_frame(c->codec, w->frame) >= 0 && !w->frame->decode_error_flags;
     av_packet_unref(w->packet);
-    if (out) set_picture(c, w->frame, info);
+    if (out)
+        set_picture(c, w->frame, info);
     av_frame_unref(w->frame);
     return out;
 }
@@ -213,23 +228,27 @@ static mr_status decode_some(media_clip *c, mr_media_worker *w, bool all, mr_cli
     int64_t frames = 0;
     for (int idle = 0, ended = 0; !ended;) {
         int got = media_clip_packet(c, w->packet);
-        if (got < 0) return media_clip_fail(c, MR_FAULT_CORRUPT, got, "read its packets", fault);
+        if (got < 0)
+            return media_clip_fail(c, MR_FAULT_CORRUPT, got, "read its packets", fault);
         ended = !got;
         int err = avcodec_send_packet(c->codec, ended ? NULL : w->packet);
         av_packet_unref(w->packet);
         if (err == AVERROR(ENOMEM))
             return media_clip_fail(c, MR_FAULT_CORRUPT, err, "decode", fault);
         while ((err = avcodec_receive_frame(c->codec, w->frame)) >= 0) {
-            if (!frames++) set_picture(c, w->frame, info);
+            if (!frames++)
+                set_picture(c, w->frame, info);
             av_frame_unref(w->frame);
             idle = 0;
-            if (!all) return MR_OK;
+            if (!all)
+                return MR_OK;
         }
         if (++idle > 600)
             return media_clip_fail(c, MR_FAULT_STALL, 0, "decode: 600 packets without a frame",
                                    fault);
     }
-    if (!frames) return media_clip_fail(c, MR_FAULT_CORRUPT, 0, "decode a single frame", fault);
+    if (!frames)
+        return media_clip_fail(c, MR_FAULT_CORRUPT, 0, "decode a single frame", fault);
     info->frames = frames;
     return MR_OK;
 }
@@ -257,7 +276,8 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
     *fault = MR_FAULT_NONE;
     media_log_clear();
     mr_status st = media_clip_open(&c, path, deadline_s, 0, fault);
-    if (st == MR_OK) st = scan_open_file(&c, w, &s, &info, fault);
+    if (st == MR_OK)
+        st = scan_open_file(&c, w, &s, &info, fault);
     media_clip_close(&c);
     // opened again: the packets are behind us, and now the decoder's delay is known
     for (int attempt = info.flags & MR_CLIP_NO_PTS ? 1 : 0; attempt < 2 && st == MR_OK; attempt++) {
@@ -267,13 +287,17 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
         if (st == MR_OK && attempt == 1)
             st = decode_some(&c, w, info.flags & MR_CLIP_NO_PTS, &info, fault);
         media_clip_close(&c);
-        if (done) break;
+        if (done)
+            break;
     }
     av_packet_unref(w->packet);
     av_frame_unref(w->frame);
     mr_free(s.pts);
-    if (st != MR_OK && mr_interrupt_get()) st = mr_interrupt_check();  // not the clip's fault
-    if (st == MR_OK) *out = info;
-    else mr_clip_info_fini(&info);
+    if (st != MR_OK && mr_interrupt_get())
+        st = mr_interrupt_check(); // not the clip's fault
+    if (st == MR_OK)
+        *out = info;
+    else
+        mr_clip_info_fini(&info);
     return st;
 }

@@ -1,12 +1,16 @@
-/* adamw: clip, AdamW, average of weights, write-back to the compute dtype and zeroing of the gradient,
- * in one pass over ranges of the flat buffers.
+/* adamw: clip, AdamW, average of weights, write-back to the compute dtype and zeroing of the
+ * gradient, in one pass over ranges of the flat buffers.
  *
- *   master, grad, m, v [n] f32; ema [n] f32 and w [n] bf16 may be absent; sumsq [1] f64 over all gradients
- *   hyper [12] f64 = lr, beta1, beta2, eps, weight_decay, max_norm (0 off), ema_decay, step k (1-based),
+ *   master, grad, m, v [n] f32; ema [n] f32 and w [n] bf16 may be absent; sumsq [1] f64 over all
+ * gradients
+ *   hyper [12] f64 = lr, beta1, beta2, eps, weight_decay, max_norm (0 off), ema_decay, step k
+ * (1-based),
  *                    grad_scale, 0, 0, 0
- *   g = grad * grad_scale; norm = sqrt(sumsq) * grad_scale; q = (norm + 1e-6) / max_norm; g /= q when q > 1
+ *   g = grad * grad_scale; norm = sqrt(sumsq) * grad_scale; q = (norm + 1e-6) / max_norm; g /= q
+ * when q > 1
  *   m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2
- *   master -= lr lr_factor ((m / (1 - beta1^k)) / (sqrt(v / (1 - beta2^k)) + eps) + weight_decay decay master)
+ *   master -= lr lr_factor ((m / (1 - beta1^k)) / (sqrt(v / (1 - beta2^k)) + eps) + weight_decay
+ * decay master)
  *   ema = d ema + (1 - d) master; w = round(master); grad = 0
  * A norm that is not finite, or grad_scale 0, leaves everything but grad, which becomes 0.
  * Betas are rounded to f32 first, powers are double, the rest is f32 (as the reference's kernel).
@@ -15,20 +19,28 @@
 #include "op/row.h"
 
 enum { PIECE = 8192 };
-typedef struct attr { double decay, lr_factor; } attr;
+typedef struct attr {
+    double decay, lr_factor;
+} attr;
 enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, MAX_NORM, EMA_DECAY, STEP, GRAD_SCALE, HYPERS = 12 };
 
 static mr_status infer(mr_infer *c)
 {
     const mr_desc *p = c->in[0];
-    if (p->rank != 1) return mr_fail(MR_E_SHAPE, "master must be [n]");
+    if (p->rank != 1)
+        return mr_fail(MR_E_SHAPE, "master must be [n]");
     for (int i = 1; i < 6; i++)
-        if (c->in[i] && !mr_desc_same_shape(p, c->in[i])) return mr_fail(MR_E_SHAPE, "grad, m, v, ema and w must be [n] as master");
-    if (c->in[6]->rank != 1 || c->in[6]->dim[0] != HYPERS) return mr_fail(MR_E_SHAPE, "hyper must be [12]");
-    if (c->in[7]->rank != 1 || c->in[7]->dim[0] != 1) return mr_fail(MR_E_SHAPE, "sumsq must be [1]");
+        if (c->in[i] && !mr_desc_same_shape(p, c->in[i]))
+            return mr_fail(MR_E_SHAPE, "grad, m, v, ema and w must be [n] as master");
+    if (c->in[6]->rank != 1 || c->in[6]->dim[0] != HYPERS)
+        return mr_fail(MR_E_SHAPE, "hyper must be [12]");
+    if (c->in[7]->rank != 1 || c->in[7]->dim[0] != 1)
+        return mr_fail(MR_E_SHAPE, "sumsq must be [1]");
     for (int i = 0; i < 6; i++) {
-        if (c->in[i]) c->out[i] = *c->in[i];
-        else c->out[i].rank = -1;
+        if (c->in[i])
+            c->out[i] = *c->in[i];
+        else
+            c->out[i].rank = -1;
     }
     return MR_OK;
 }
@@ -36,22 +48,27 @@ static mr_status infer(mr_infer *c)
 static void cost(const mr_call *c, mr_cost *cost)
 {
     double n = (double)mr_desc_count(&c->in[0].desc);
-    *cost = (mr_cost){14 * n, n * (32 + (mr_given(&c->in[4]) ? 8 : 0) + (mr_given(&c->in[5]) ? 2 : 0))};
+    *cost =
+        (mr_cost){14 * n, n * (32 + (mr_given(&c->in[4]) ? 8 : 0) + (mr_given(&c->in[5]) ? 2 : 0))};
 }
 
 // what all elements share; false: only zero the gradient
-typedef struct terms { double scale, b1, b2, c1, c2, eps, lr, wd, d; } terms;
+typedef struct terms {
+    double scale, b1, b2, c1, c2, eps, lr, wd, d;
+} terms;
 static bool prepare(const mr_call *c, terms *t)
 {
     const attr *a = c->attr;
     const double *h = c->in[6].data;
     double norm = sqrt(*(const double *)c->in[7].data) * h[GRAD_SCALE];
-    if (!isfinite(norm) || h[GRAD_SCALE] == 0) return false;
+    if (!isfinite(norm) || h[GRAD_SCALE] == 0)
+        return false;
     double q = h[MAX_NORM] > 0 ? (norm + 1e-6) / h[MAX_NORM] : 1;
     t->scale = q > 1 ? h[GRAD_SCALE] / q : h[GRAD_SCALE];
     t->b1 = (float)h[BETA1], t->b2 = (float)h[BETA2];
     t->c1 = 1 - pow(t->b1, h[STEP]), t->c2 = 1 - pow(t->b2, h[STEP]);
-    t->eps = h[EPS], t->lr = h[LR] * a->lr_factor, t->wd = h[WEIGHT_DECAY] * a->decay, t->d = h[EMA_DECAY];
+    t->eps = h[EPS], t->lr = h[LR] * a->lr_factor, t->wd = h[WEIGHT_DECAY] * a->decay,
+    t->d = h[EMA_DECAY];
     return true;
 }
 
@@ -61,7 +78,8 @@ static mr_status naive(const mr_call *c)
     bool go = prepare(c, &t);
     for (int64_t i = 0; i < c->in[0].desc.dim[0]; i++) {
         double x[6] = {0};
-        for (int k = 0; k < 6; k++) x[k] = mr_given(&c->in[k]) ? ((const double *)c->in[k].data)[i] : 0;
+        for (int k = 0; k < 6; k++)
+            x[k] = mr_given(&c->in[k]) ? ((const double *)c->in[k].data)[i] : 0;
         double g = go ? x[1] * t.scale : 0;
         x[1] = 0;
         if (go) {
@@ -72,12 +90,17 @@ static mr_status naive(const mr_call *c)
             x[5] = x[0];
         }
         for (int k = 0; k < 6; k++)
-            if (mr_given(&c->out[k])) ((double *)c->out[k].data)[i] = x[k];
+            if (mr_given(&c->out[k]))
+                ((double *)c->out[k].data)[i] = x[k];
     }
     return MR_OK;
 }
 
-typedef struct job { const mr_call *call; terms t; bool go; } job;
+typedef struct job {
+    const mr_call *call;
+    terms t;
+    bool go;
+} job;
 
 // elements begin .. end; absent ema and w are known at compile time of each variant
 VF_INLINE void update(const job *j, int64_t begin, int64_t end, bool ema, bool w)
@@ -85,8 +108,10 @@ VF_INLINE void update(const job *j, int64_t begin, int64_t end, bool ema, bool w
     const mr_call *c = j->call;
     const terms *t = &j->t;
     float *p = c->out[0].data, *g = c->out[1].data, *m = c->out[2].data, *v = c->out[3].data;
-    vf scale = vf_set((float)t->scale), b1 = vf_set((float)t->b1), b2 = vf_set((float)t->b2), one = vf_set(1.0f);
-    vf d = vf_set((float)t->d), lr = vf_set((float)t->lr), wd = vf_set((float)t->wd), eps = vf_set((float)t->eps);
+    vf scale = vf_set((float)t->scale), b1 = vf_set((float)t->b1), b2 = vf_set((float)t->b2),
+       one = vf_set(1.0f);
+    vf d = vf_set((float)t->d), lr = vf_set((float)t->lr), wd = vf_set((float)t->wd),
+       eps = vf_set((float)t->eps);
     vf c1 = vf_set((float)(1 / t->c1)), c2 = vf_set((float)(1 / t->c2));
     for (int64_t i = begin; i < end; i += VF_LANES) {
         int64_t n = MR_MIN(end - i, (int64_t)VF_LANES);
@@ -98,8 +123,11 @@ VF_INLINE void update(const job *j, int64_t begin, int64_t end, bool ema, bool w
         vf_stx(v, i, 1, vi, n, MR_F32);
         vf_stx(p, i, 1, pi, n, MR_F32);
         vf_stx(g, i, 1, vf_zero(), n, MR_F32);
-        if (ema) vf_stx(c->out[4].data, i, 1, vf_fma(d, vf_ldx(c->out[4].data, i, 1, n, MR_F32), (one - d) * pi), n, MR_F32);
-        if (w) vf_stx(c->out[5].data, i, 1, pi, n, MR_BF16);
+        if (ema)
+            vf_stx(c->out[4].data, i, 1,
+                   vf_fma(d, vf_ldx(c->out[4].data, i, 1, n, MR_F32), (one - d) * pi), n, MR_F32);
+        if (w)
+            vf_stx(c->out[5].data, i, 1, pi, n, MR_BF16);
     }
 }
 
@@ -108,11 +136,16 @@ static void part(void *user, int64_t begin, int64_t end, int worker)
     const job *j = user;
     bool ema = mr_given(&j->call->out[4]), w = mr_given(&j->call->out[5]);
     (void)worker;
-    if (!j->go) memset((float *)j->call->out[1].data + begin, 0, (size_t)(end - begin) * 4);
-    else if (ema && w) update(j, begin, end, true, true);
-    else if (ema) update(j, begin, end, true, false);
-    else if (w) update(j, begin, end, false, true);
-    else update(j, begin, end, false, false);
+    if (!j->go)
+        memset((float *)j->call->out[1].data + begin, 0, (size_t)(end - begin) * 4);
+    else if (ema && w)
+        update(j, begin, end, true, true);
+    else if (ema)
+        update(j, begin, end, true, false);
+    else if (w)
+        update(j, begin, end, false, true);
+    else
+        update(j, begin, end, false, false);
 }
 
 MR_KERNEL(adamw)
@@ -129,27 +162,48 @@ static mr_status kernel_prepare(const mr_call *call, const mr_facts *facts, void
     (void)facts;
     *state = NULL;
     for (int i = 0; i < 5; i++)
-        if (mr_given(&call->in[i]) && call->in[i].desc.dtype != MR_F32) return mr_fail(MR_E_UNSUPPORTED, "f64 runs on the naive row");
-    if (mr_given(&call->in[5]) && call->in[5].desc.dtype != MR_BF16) return mr_fail(MR_E_UNSUPPORTED, "w must be bf16 here");
+        if (mr_given(&call->in[i]) && call->in[i].desc.dtype != MR_F32)
+            return mr_fail(MR_E_UNSUPPORTED, "f64 runs on the naive row");
+    if (mr_given(&call->in[5]) && call->in[5].desc.dtype != MR_BF16)
+        return mr_fail(MR_E_UNSUPPORTED, "w must be bf16 here");
     return MR_OK;
 }
 
 MR_OP(adamw) = {
     .name = "adamw",
-    .doc = "One optimizer step over a range: clip, AdamW, weight average, write-back, zeroed gradient.",
-    .ref = "Loshchilov & Hutter 2017, arXiv:1711.05101; ColossalAI HybridAdam and clipping at 4f9953be",
-    .in = {{"master", "[n] f32", MR_CONTIG, MR_NO_GRAD}, {"grad", "[n] f32", MR_CONTIG, MR_NO_GRAD}, {"m", "[n] f32", MR_CONTIG, MR_NO_GRAD},
-           {"v", "[n] f32", MR_CONTIG, MR_NO_GRAD}, {"ema", "[n] f32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD},
-           {"w", "[n] bf16", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD}, {"hyper", "[12] f64", MR_CONTIG, MR_NO_GRAD},
+    .doc = "One optimizer step over a range: clip, AdamW, weight average, write-back, zeroed "
+           "gradient.",
+    .ref = "Loshchilov & Hutter 2017, arXiv:1711.05101; ColossalAI HybridAdam and clipping at "
+           "4f9953be",
+    .in = {{"master", "[n] f32", MR_CONTIG, MR_NO_GRAD},
+           {"grad", "[n] f32", MR_CONTIG, MR_NO_GRAD},
+           {"m", "[n] f32", MR_CONTIG, MR_NO_GRAD},
+           {"v", "[n] f32", MR_CONTIG, MR_NO_GRAD},
+           {"ema", "[n] f32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD},
+           {"w", "[n] bf16", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD},
+           {"hyper", "[12] f64", MR_CONTIG, MR_NO_GRAD},
            {"sumsq", "[1] f64", MR_CONTIG, MR_NO_GRAD}},
-    .out = {{"master", "[n] f32", 1, true, MR_CONTIG}, {"grad", "[n] f32", 2, true, MR_CONTIG}, {"m", "[n] f32", 3, true, MR_CONTIG},
-            {"v", "[n] f32", 4, true, MR_CONTIG}, {"ema", "[n] f32", 5, true, MR_CONTIG}, {"w", "[n] bf16", 6, true, MR_CONTIG}},
-    .attr = {{"decay", MR_ATTR_F64, offsetof(attr, decay), .def = 1, .doc = "factor on hyper's weight_decay"},
-             {"lr_factor", MR_ATTR_F64, offsetof(attr, lr_factor), .def = 1, .doc = "factor on hyper's lr"}},
-    .infer = infer, .cost = cost, .naive = naive, .cpu = {.run = MR_CPU(adamw), .prepare = kernel_prepare},
+    .out = {{"master", "[n] f32", 1, true, MR_CONTIG},
+            {"grad", "[n] f32", 2, true, MR_CONTIG},
+            {"m", "[n] f32", 3, true, MR_CONTIG},
+            {"v", "[n] f32", 4, true, MR_CONTIG},
+            {"ema", "[n] f32", 5, true, MR_CONTIG},
+            {"w", "[n] bf16", 6, true, MR_CONTIG}},
+    .attr = {{"decay", MR_ATTR_F64, offsetof(attr, decay), .def = 1,
+              .doc = "factor on hyper's weight_decay"},
+             {"lr_factor", MR_ATTR_F64, offsetof(attr, lr_factor), .def = 1,
+              .doc = "factor on hyper's lr"}},
+    .infer = infer,
+    .cost = cost,
+    .naive = naive,
+    .cpu = {.run = MR_CPU(adamw), .prepare = kernel_prepare},
     .hidden = true,
-    .cases = MR_CASES("master=[77] f32 grad=[77] f32 m=[77] f32 v=[77] f32 0..1 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0..9",
-                      "master=[9001] f32 grad=[9001] f32 m=[9001] f32 v=[9001] f32 0..1 ema=[9001] f32 w=[9001] bf16 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0..0.1",
-                      "master=[64] f32 grad=[64] f32 m=[64] f32 v=[64] f32 0..1 ema=[64] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 1..9 decay=0.5 lr_factor=0.1",
-                      "master=[33] f32 grad=[33] f32 m=[33] f32 v=[33] f32 0..1 w=[33] bf16 hyper=[12] f64 0..0 sumsq=[1] f64 1..1"),
+    .cases = MR_CASES("master=[77] f32 grad=[77] f32 m=[77] f32 v=[77] f32 0..1 hyper=[12] f64 "
+                      "0.2..0.9 sumsq=[1] f64 0..9",
+                      "master=[9001] f32 grad=[9001] f32 m=[9001] f32 v=[9001] f32 0..1 ema=[9001] "
+                      "f32 w=[9001] bf16 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0..0.1",
+                      "master=[64] f32 grad=[64] f32 m=[64] f32 v=[64] f32 0..1 ema=[64] f32 "
+                      "hyper=[12] f64 0.2..0.9 sumsq=[1] f64 1..9 decay=0.5 lr_factor=0.1",
+                      "master=[33] f32 grad=[33] f32 m=[33] f32 v=[33] f32 0..1 w=[33] bf16 "
+                      "hyper=[12] f64 0..0 sumsq=[1] f64 1..1"),
 };

@@ -14,7 +14,10 @@ MR_OP(add) = {
     .doc = "a + b, elementwise over equal shapes.",
     .in = {{"a", "[...] f32|bf16", MR_ANY, 0}, {"b", "like a", MR_ANY, 0}},
     .out = {{"y", "like a", 1, false, MR_ANY}},
-    .infer = mr_row_infer_like, .grad = grad, .naive = add_naive,
+    .infer = mr_row_infer_like,
+    .grad = grad,
+    .naive = add_naive,
     .cpu = {.run = MR_CPU(add), .prepare = mr_row_prepare},
-    .cases = MR_CASES("a=[3,5,17] f32 b=[3,5,17] f32", "a=[3,40000] f32 b=[3,40000]/any f32", "a=[] f32 b=[] f32", "a=[4,65]/any bf16 b=[4,65] bf16"),
+    .cases = MR_CASES("a=[3,5,17] f32 b=[3,5,17] f32", "a=[3,40000] f32 b=[3,40000]/any f32",
+                      "a=[] f32 b=[] f32", "a=[4,65]/any bf16 b=[4,65] bf16"),
 };

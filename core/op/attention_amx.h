@@ -14,37 +14,51 @@
 enum { AMX_ROWS = 64, AMX_KEYS = 256, AMX_LD = AMX_KEYS + 32, AMX_TILE = 512 /* elements */ };
 
 /* Bytes of one worker's areas, in the order they lie. */
-typedef struct amx_sizes { int64_t dk, dp, mp, gp, bytes; } amx_sizes;
+typedef struct amx_sizes {
+    int64_t dk, dp, mp, gp, bytes;
+} amx_sizes;
 MR_ROW_FN amx_sizes amx_scratch(const mr_call *c, bool backward)
 {
     int64_t d = c->in[0].desc.dim[4], R = AMX_ROWS;
-    amx_sizes s = {.dk = attention_pad(d, 32), .dp = attention_pad(d, 16), .mp = attention_pad(c->in[1].desc.dim[2], 32)};
-    // rows of turned gradients: their step must not be a power of two, or a tile's rows share cache sets
+    amx_sizes s = {.dk = attention_pad(d, 32),
+                   .dp = attention_pad(d, 16),
+                   .mp = attention_pad(c->in[1].desc.dim[2], 32)};
+    // rows of turned gradients: their step must not be a power of two, or a tile's rows share cache
+    // sets
     s.gp = s.mp + 16;
     if (backward)
-        s.bytes = 2 * (2 * s.mp * s.dk + s.mp * s.dp) + 8 * s.dp * s.gp + 4 * R * s.dk + 4 * R * s.dp + 4 * R * AMX_KEYS
-            + 2 * R * AMX_LD + 4 * R * s.dp + 8 * 32 * 32 + 8 * R;
+        s.bytes = 2 * (2 * s.mp * s.dk + s.mp * s.dp) + 8 * s.dp * s.gp + 4 * R * s.dk +
+                  4 * R * s.dp + 4 * R * AMX_KEYS + 2 * R * AMX_LD + 4 * R * s.dp + 8 * 32 * 32 +
+                  8 * R;
     else
         s.bytes = 2 * s.mp * (s.dk + s.dp) + 2 * R * s.dk + 6 * R * AMX_LD + 4 * R * s.dp + 8 * R;
     return s;
 }
 
 #if defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__)
-/* c[16 or 32, 16 or 32] (+)= a b over `steps` of 32. a: row-major, lda; b: tile (s, n) at s * bs + n * bn tiles. */
-AMX_INLINE void amx_block(bool r2, bool c2, int64_t steps, const uint16_t *a, int64_t lda, const uint16_t *b, int64_t bs, int64_t bn,
-                          float *c, int64_t ldc, bool add)
+/* c[16 or 32, 16 or 32] (+)= a b over `steps` of 32. a: row-major, lda; b: tile (s, n) at s * bs +
+ * n * bn tiles. */
+AMX_INLINE void amx_block(bool r2, bool c2, int64_t steps, const uint16_t *a, int64_t lda,
+                          const uint16_t *b, int64_t bs, int64_t bn, float *c, int64_t ldc,
+                          bool add)
 {
     float *low = c + 16 * ldc;
     if (add) {
         AMX_LOAD(0, c, ldc * 4);
-        if (c2) AMX_LOAD(1, c + 16, ldc * 4);
-        if (r2) AMX_LOAD(2, low, ldc * 4);
-        if (r2 && c2) AMX_LOAD(3, low + 16, ldc * 4);
+        if (c2)
+            AMX_LOAD(1, c + 16, ldc * 4);
+        if (r2)
+            AMX_LOAD(2, low, ldc * 4);
+        if (r2 && c2)
+            AMX_LOAD(3, low + 16, ldc * 4);
     } else {
         AMX_CLEAR(0);
-        if (c2) AMX_CLEAR(1);
-        if (r2) AMX_CLEAR(2);
-        if (r2 && c2) AMX_CLEAR(3);
+        if (c2)
+            AMX_CLEAR(1);
+        if (r2)
+            AMX_CLEAR(2);
+        if (r2 && c2)
+            AMX_CLEAR(3);
     }
     for (int64_t s = 0; s < steps; s++) {
         AMX_LOAD(6, b + s * bs * AMX_TILE, 64);
@@ -57,32 +71,44 @@ AMX_INLINE void amx_block(bool r2, bool c2, int64_t steps, const uint16_t *a, in
         if (r2) {
             AMX_LOAD(5, a + 16 * lda + 32 * s, lda * 2);
             AMX_DOT(2, 5, 6);
-            if (c2) AMX_DOT(3, 5, 7);
+            if (c2)
+                AMX_DOT(3, 5, 7);
         }
     }
     AMX_STORE(0, c, ldc * 4);
-    if (c2) AMX_STORE(1, c + 16, ldc * 4);
-    if (r2) AMX_STORE(2, low, ldc * 4);
-    if (r2 && c2) AMX_STORE(3, low + 16, ldc * 4);
+    if (c2)
+        AMX_STORE(1, c + 16, ldc * 4);
+    if (r2)
+        AMX_STORE(2, low, ldc * 4);
+    if (r2 && c2)
+        AMX_STORE(3, low + 16, ldc * 4);
 }
 
-/* The same for m rows and n columns, both multiples of 16; columns outside, so that b stays near. */
-AMX_FN void amx_product(int64_t m, int64_t n, int64_t steps, const uint16_t *a, int64_t lda, const uint16_t *b, int64_t bs, int64_t bn,
-                        float *c, int64_t ldc, bool add)
+/* The same for m rows and n columns, both multiples of 16; columns outside, so that b stays
+ * near. */
+AMX_FN void amx_product(int64_t m, int64_t n, int64_t steps, const uint16_t *a, int64_t lda,
+                        const uint16_t *b, int64_t bs, int64_t bn, float *c, int64_t ldc, bool add)
 {
     for (int64_t j = 0; j < n; j += 32)
         for (int64_t i = 0; i < m; i += 32) {
             const uint16_t *ai = a + i * lda, *bj = b + j / 16 * bn * AMX_TILE;
             float *cij = c + i * ldc + j;
-            if (i + 16 < m && j + 16 < n) amx_block(true, true, steps, ai, lda, bj, bs, bn, cij, ldc, add);
-            else if (i + 16 < m) amx_block(true, false, steps, ai, lda, bj, bs, bn, cij, ldc, add);
-            else if (j + 16 < n) amx_block(false, true, steps, ai, lda, bj, bs, bn, cij, ldc, add);
-            else amx_block(false, false, steps, ai, lda, bj, bs, bn, cij, ldc, add);
+            if (i + 16 < m && j + 16 < n)
+                amx_block(true, true, steps, ai, lda, bj, bs, bn, cij, ldc, add);
+            else if (i + 16 < m)
+                amx_block(true, false, steps, ai, lda, bj, bs, bn, cij, ldc, add);
+            else if (j + 16 < n)
+                amx_block(false, true, steps, ai, lda, bj, bs, bn, cij, ldc, add);
+            else
+                amx_block(false, false, steps, ai, lda, bj, bs, bn, cij, ldc, add);
         }
 }
 
 /* One head of a bf16 argument whose head dimension is dense. */
-typedef struct amx_head { uint16_t *at; int64_t step; } amx_head;
+typedef struct amx_head {
+    uint16_t *at;
+    int64_t step;
+} amx_head;
 MR_ROW_FN amx_head amx_head_of(const mr_view *v, int64_t b, int64_t g, int64_t h)
 {
     const int64_t *s = v->desc.stride;
@@ -90,33 +116,42 @@ MR_ROW_FN amx_head amx_head_of(const mr_view *v, int64_t b, int64_t g, int64_t h
 }
 
 /* dst[to, ld] = rows first .. first + rows, zeros around. */
-MR_ROW_FN void amx_rows(const amx_head *h, int64_t first, int64_t rows, int64_t d, uint16_t *dst, int64_t ld, int64_t to)
+MR_ROW_FN void amx_rows(const amx_head *h, int64_t first, int64_t rows, int64_t d, uint16_t *dst,
+                        int64_t ld, int64_t to)
 {
     for (int64_t r = 0; r < to; r++) {
         int64_t n = r < rows ? d : 0;
-        if (n) memcpy(dst + r * ld, h->at + (first + r) * h->step, (size_t)n * 2);
+        if (n)
+            memcpy(dst + r * ld, h->at + (first + r) * h->step, (size_t)n * 2);
         memset(dst + r * ld + n, 0, (size_t)(ld - n) * 2);
     }
 }
 
-/* Right side of a product with the transpose: tile (s, n), at n * steps + s, holds pairs of elements
- * 32 s .. of rows 16 n .. as columns. */
-MR_ROW_FN void amx_pack_transposed(const amx_head *h, int64_t rows, int64_t d, uint16_t *dst, int64_t steps, int64_t to)
+/* Right side of a product with the transpose: tile (s, n), at n * steps + s, holds pairs of
+ * elements 32 s .. of rows 16 n .. as columns. */
+MR_ROW_FN void amx_pack_transposed(const amx_head *h, int64_t rows, int64_t d, uint16_t *dst,
+                                   int64_t steps, int64_t to)
 {
     for (int64_t n = 0; n < to; n += 16)
         for (int64_t s = 0; s < steps; s++, dst += AMX_TILE) {
             vf r[VF_LANES];
             int64_t pairs = MR_MIN((d - 32 * s) / 2, 16);
             for (int l = 0; l < 16; l++)
-                r[l] = n + l < rows ? vf_loadn((const float *)(const void *)(h->at + (n + l) * h->step + 32 * s), pairs) : vf_zero();
+                r[l] = n + l < rows
+                           ? vf_loadn(
+                                 (const float *)(const void *)(h->at + (n + l) * h->step + 32 * s),
+                                 pairs)
+                           : vf_zero();
             vf_transpose(r);
-            for (int l = 0; l < 16; l++) vf_store((float *)(void *)dst + 16 * l, r[l]);
+            for (int l = 0; l < 16; l++)
+                vf_store((float *)(void *)dst + 16 * l, r[l]);
         }
 }
 
 /* Right side of a product with the rows themselves: tile (s, e), at s * columns + e, holds rows
  * 32 s .. in pairs, elements 16 e .. */
-MR_ROW_FN void amx_pack_pairs(const amx_head *h, int64_t rows, int64_t d, uint16_t *dst, int64_t columns, int64_t to)
+MR_ROW_FN void amx_pack_pairs(const amx_head *h, int64_t rows, int64_t d, uint16_t *dst,
+                              int64_t columns, int64_t to)
 {
     for (int64_t s = 0; s < to; s += 32)
         for (int64_t e = 0; e < columns; e++, dst += AMX_TILE)
@@ -124,8 +159,10 @@ MR_ROW_FN void amx_pack_pairs(const amx_head *h, int64_t rows, int64_t d, uint16
                 int64_t i = s + 2 * r, m = MR_MIN(d - 16 * e, 16);
                 const uint16_t *x = h->at + i * h->step + 16 * e;
                 __m512i lo = _mm512_setzero_si512(), hi = lo;
-                if (i < rows) lo = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vf_mask(m), x));
-                if (i + 1 < rows) hi = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vf_mask(m), x + h->step));
+                if (i < rows)
+                    lo = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vf_mask(m), x));
+                if (i + 1 < rows)
+                    hi = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vf_mask(m), x + h->step));
                 _mm512_storeu_si512(dst + 32 * r, _mm512_or_si512(lo, _mm512_slli_epi32(hi, 16)));
             }
 }
@@ -136,9 +173,12 @@ AMX_FN void amx_turn(const uint16_t *src, int64_t src_ld, int64_t dp, uint16_t *
     for (int64_t i = 0; i < ld; i += 16)
         for (int64_t e = 0; e < dp; e += 16) {
             vf r[VF_LANES];
-            for (int l = 0; l < 16; l++) r[l] = vf_bload(src + (i + l) * src_ld + e);
+            for (int l = 0; l < 16; l++)
+                r[l] = vf_bload(src + (i + l) * src_ld + e);
             vf_transpose(r);
-            for (int l = 0; l < 16; l++) _mm256_storeu_si256((__m256i *)(void *)(dst + (e + l) * ld + i), (__m256i)_mm512_cvtneps_pbh(r[l]));
+            for (int l = 0; l < 16; l++)
+                _mm256_storeu_si256((__m256i *)(void *)(dst + (e + l) * ld + i),
+                                    (__m256i)_mm512_cvtneps_pbh(r[l]));
         }
 }
 
@@ -155,7 +195,8 @@ VF_INLINE vf amx_exp2(vf x)
 }
 
 /* Softmax of one row of scores under an online maximum: p[0 .. padded) bf16, zeros past n. */
-AMX_INLINE float amx_softmax(const float *s, uint16_t *p, int64_t n, int64_t padded, vf factor, float *max)
+AMX_INLINE float amx_softmax(const float *s, uint16_t *p, int64_t n, int64_t padded, vf factor,
+                             float *max)
 {
     vf top = vf_set(*max), sum = vf_zero();
     for (int64_t j = 0; j < n; j += 16) {
@@ -166,7 +207,8 @@ AMX_INLINE float amx_softmax(const float *s, uint16_t *p, int64_t n, int64_t pad
     vf low = vf_set(-*max);
     for (int64_t j = 0; j < padded; j += 32) {
         int64_t left = n - j;
-        vf a = amx_exp2(vf_fma(vf_load(s + j), factor, low)), b = amx_exp2(vf_fma(vf_load(s + j + 16), factor, low));
+        vf a = amx_exp2(vf_fma(vf_load(s + j), factor, low)),
+           b = amx_exp2(vf_fma(vf_load(s + j + 16), factor, low));
         if (left < 32) {
             a = _mm512_maskz_mov_ps(vf_mask(MR_MIN(left, 16)), a);
             b = _mm512_maskz_mov_ps(vf_mask(MR_MAX(left - 16, 0)), b);
@@ -178,15 +220,18 @@ AMX_INLINE float amx_softmax(const float *s, uint16_t *p, int64_t n, int64_t pad
 }
 
 /* Queries first .. last of one head. */
-AMX_FN void amx_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int64_t first, int64_t last, void *scratch)
+AMX_FN void amx_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int64_t first,
+                        int64_t last, void *scratch)
 {
     const mr_call *c = jb->call;
     const int64_t d = c->in[0].desc.dim[4], keys = attention_keys(c, b);
     amx_sizes z = amx_scratch(c, false);
-    amx_head q = amx_head_of(&c->in[0], b, g, h), k = amx_head_of(&c->in[1], b, g, h), v = amx_head_of(&c->in[2], b, g, h);
+    amx_head q = amx_head_of(&c->in[0], b, g, h), k = amx_head_of(&c->in[1], b, g, h),
+             v = amx_head_of(&c->in[2], b, g, h);
     amx_head o = amx_head_of(&c->out[0], b, g, h);
     float *lse = (float *)c->out[1].data + attention_stat(c, b, g, h), max[AMX_ROWS], sum[AMX_ROWS];
-    uint16_t *kt = scratch, *vp = kt + z.mp * z.dk, *qr = vp + z.mp * z.dp, *p = qr + AMX_ROWS * z.dk;
+    uint16_t *kt = scratch, *vp = kt + z.mp * z.dk, *qr = vp + z.mp * z.dp,
+             *p = qr + AMX_ROWS * z.dk;
     float *s = (float *)(void *)(p + AMX_ROWS * AMX_LD), *ot = s + AMX_ROWS * AMX_LD;
     int64_t steps = z.dk / 32, columns = z.dp / 16, all = attention_pad(keys, 32);
     vf factor = vf_set(jb->scale * 1.44269504f);
@@ -195,80 +240,103 @@ AMX_FN void amx_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h
     for (int64_t i = first; i < last; i += AMX_ROWS) {
         int64_t rows = MR_MIN(last - i, AMX_ROWS), padded = attention_pad(rows, 16);
         amx_rows(&q, i, rows, d, qr, z.dk, padded);
-        for (int64_t r = 0; r < padded; r++) max[r] = -INFINITY, sum[r] = 0;
+        for (int64_t r = 0; r < padded; r++)
+            max[r] = -INFINITY, sum[r] = 0;
         for (int64_t j = 0; j < keys; j += AMX_KEYS) {
             int64_t m = MR_MIN(keys - j, AMX_KEYS), mp = attention_pad(m, 32);
             amx_product(padded, mp, steps, qr, z.dk, kt + j * z.dk, 1, steps, s, AMX_LD, false);
             for (int64_t r = 0; r < padded; r++) {
-                float old = max[r], add = amx_softmax(s + r * AMX_LD, p + r * AMX_LD, m, mp, factor, &max[r]);
+                float old = max[r],
+                      add = amx_softmax(s + r * AMX_LD, p + r * AMX_LD, m, mp, factor, &max[r]);
                 float fade = j ? exp2f(old - max[r]) : 0;
                 sum[r] = sum[r] * fade + add;
-                for (int64_t e = 0; j && fade != 1 && e < z.dp; e += 16) vf_store(ot + r * z.dp + e, vf_load(ot + r * z.dp + e) * vf_set(fade));
+                for (int64_t e = 0; j && fade != 1 && e < z.dp; e += 16)
+                    vf_store(ot + r * z.dp + e, vf_load(ot + r * z.dp + e) * vf_set(fade));
             }
-            amx_product(padded, z.dp, mp / 32, p, AMX_LD, vp + j * z.dp, columns, 1, ot, z.dp, j > 0);
+            amx_product(padded, z.dp, mp / 32, p, AMX_LD, vp + j * z.dp, columns, 1, ot, z.dp,
+                        j > 0);
         }
         for (int64_t r = 0; r < rows; r++) {
             lse[i + r] = keys ? (max[r] + log2f(sum[r])) * 0.693147181f : -INFINITY;
             vf share = vf_set(keys ? 1 / sum[r] : 0);
             for (int64_t e = 0; e < d; e += 16) {
                 vf x = vf_zero();
-                if (keys) x = vf_load(ot + r * z.dp + e) * share;
+                if (keys)
+                    x = vf_load(ot + r * z.dp + e) * share;
                 vf_bstoren(o.at + (i + r) * o.step + e, x, MR_MIN(d - e, 16));
             }
         }
     }
 }
 
-/* Probabilities and score gradients of 32 queries and 32 keys: as packed right sides (tiles n, n + 1
- * of one step), score gradients also row-major. */
-AMX_INLINE void amx_backward_block(const float *s, const float *dp, const float *low, const float *D, float factor, float scale,
-                                   uint16_t *pt, uint16_t *dst, uint16_t *dsr)
+/* Probabilities and score gradients of 32 queries and 32 keys: as packed right sides (tiles n, n +
+ * 1 of one step), score gradients also row-major. */
+AMX_INLINE void amx_backward_block(const float *s, const float *dp, const float *low,
+                                   const float *D, float factor, float scale, uint16_t *pt,
+                                   uint16_t *dst, uint16_t *dsr)
 {
-    const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
-                                         23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
+                                         8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     vf f = vf_set(factor), sc = vf_set(scale);
     for (int64_t r = 0; r < 32; r += 2) {
-        vf low0 = vf_set(low[r]), low1 = vf_set(low[r + 1]), D0 = vf_set(D[r]), D1 = vf_set(D[r + 1]);
+        vf low0 = vf_set(low[r]), low1 = vf_set(low[r + 1]), D0 = vf_set(D[r]),
+           D1 = vf_set(D[r + 1]);
         for (int64_t n = 0; n < 2; n++) {
-            vf p0 = amx_exp2(vf_fma(vf_load(s + r * 32 + n * 16), f, low0)), p1 = amx_exp2(vf_fma(vf_load(s + (r + 1) * 32 + n * 16), f, low1));
-            vf g0 = p0 * vf_fma(vf_load(dp + r * 32 + n * 16), sc, D0), g1 = p1 * vf_fma(vf_load(dp + (r + 1) * 32 + n * 16), sc, D1);
-            __m512i p = (__m512i)_mm512_cvtne2ps_pbh(p1, p0), g = (__m512i)_mm512_cvtne2ps_pbh(g1, g0);
+            vf p0 = amx_exp2(vf_fma(vf_load(s + r * 32 + n * 16), f, low0)),
+               p1 = amx_exp2(vf_fma(vf_load(s + (r + 1) * 32 + n * 16), f, low1));
+            vf g0 = p0 * vf_fma(vf_load(dp + r * 32 + n * 16), sc, D0),
+               g1 = p1 * vf_fma(vf_load(dp + (r + 1) * 32 + n * 16), sc, D1);
+            __m512i p = (__m512i)_mm512_cvtne2ps_pbh(p1, p0),
+                    g = (__m512i)_mm512_cvtne2ps_pbh(g1, g0);
             _mm512_storeu_si512(pt + n * AMX_TILE + r * 16, _mm512_permutexvar_epi16(zip, p));
             _mm512_storeu_si512(dst + n * AMX_TILE + r * 16, _mm512_permutexvar_epi16(zip, g));
-            _mm256_storeu_si256((__m256i *)(void *)(dsr + r * AMX_LD + n * 16), _mm512_castsi512_si256(g));
-            _mm256_storeu_si256((__m256i *)(void *)(dsr + (r + 1) * AMX_LD + n * 16), _mm512_extracti64x4_epi64(g, 1));
+            _mm256_storeu_si256((__m256i *)(void *)(dsr + r * AMX_LD + n * 16),
+                                _mm512_castsi512_si256(g));
+            _mm256_storeu_si256((__m256i *)(void *)(dsr + (r + 1) * AMX_LD + n * 16),
+                                _mm512_extracti64x4_epi64(g, 1));
         }
     }
 }
 
 /* head[0 .. keys) = transpose of src[d, ld], the rows after it 0. */
-MR_ROW_FN void amx_scatter_turned(const amx_head *h, int64_t keys, int64_t M, int64_t d, const float *src, int64_t ld)
+MR_ROW_FN void amx_scatter_turned(const amx_head *h, int64_t keys, int64_t M, int64_t d,
+                                  const float *src, int64_t ld)
 {
     for (int64_t j = 0; j < keys; j += 16)
         for (int64_t e = 0; e < d; e += 16) {
             vf r[VF_LANES];
-            for (int l = 0; l < 16; l++) r[l] = vf_load(src + (e + l) * ld + j);
+            for (int l = 0; l < 16; l++)
+                r[l] = vf_load(src + (e + l) * ld + j);
             vf_transpose(r);
-            for (int64_t l = 0; l < MR_MIN(keys - j, 16); l++) vf_bstoren(h->at + (j + l) * h->step + e, r[l], MR_MIN(d - e, 16));
+            for (int64_t l = 0; l < MR_MIN(keys - j, 16); l++)
+                vf_bstoren(h->at + (j + l) * h->step + e, r[l], MR_MIN(d - e, 16));
         }
-    for (int64_t j = keys; j < M; j++) memset(h->at + j * h->step, 0, (size_t)d * 2);
+    for (int64_t j = keys; j < M; j++)
+        memset(h->at + j * h->step, 0, (size_t)d * 2);
 }
 
 /* One whole head. */
 AMX_FN void amx_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h, void *scratch)
 {
     const mr_call *c = jb->call;
-    const int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4], keys = attention_keys(c, b);
+    const int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4],
+                  keys = attention_keys(c, b);
     amx_sizes z = amx_scratch(c, true);
-    amx_head q = amx_head_of(&c->in[0], b, g, h), k = amx_head_of(&c->in[1], b, g, h), v = amx_head_of(&c->in[2], b, g, h);
+    amx_head q = amx_head_of(&c->in[0], b, g, h), k = amx_head_of(&c->in[1], b, g, h),
+             v = amx_head_of(&c->in[2], b, g, h);
     amx_head o = amx_head_of(&c->in[4], b, g, h), dy = amx_head_of(&c->in[6], b, g, h);
-    amx_head dq = amx_head_of(&c->out[0], b, g, h), dk = amx_head_of(&c->out[1], b, g, h), dv = amx_head_of(&c->out[2], b, g, h);
+    amx_head dq = amx_head_of(&c->out[0], b, g, h), dk = amx_head_of(&c->out[1], b, g, h),
+             dv = amx_head_of(&c->out[2], b, g, h);
     const float *lse = (const float *)c->in[5].data + attention_stat(c, b, g, h);
-    const float *dlse = c->in[7].data ? (const float *)c->in[7].data + attention_stat(c, b, g, h) : NULL;
-    uint16_t *kt = scratch, *vt = kt + z.mp * z.dk, *kp = vt + z.mp * z.dk, *qr = kp + z.mp * z.dp, *yr = qr + AMX_ROWS * z.dk;
-    uint16_t *qc = yr + AMX_ROWS * z.dk, *yc = qc + AMX_ROWS * z.dp, *pt = yc + AMX_ROWS * z.dp, *dst = pt + AMX_ROWS * AMX_KEYS;
+    const float *dlse =
+        c->in[7].data ? (const float *)c->in[7].data + attention_stat(c, b, g, h) : NULL;
+    uint16_t *kt = scratch, *vt = kt + z.mp * z.dk, *kp = vt + z.mp * z.dk, *qr = kp + z.mp * z.dp,
+             *yr = qr + AMX_ROWS * z.dk;
+    uint16_t *qc = yr + AMX_ROWS * z.dk, *yc = qc + AMX_ROWS * z.dp, *pt = yc + AMX_ROWS * z.dp,
+             *dst = pt + AMX_ROWS * AMX_KEYS;
     uint16_t *dsr = dst + AMX_ROWS * AMX_KEYS;
-    float *gk = (float *)(void *)(dsr + AMX_ROWS * AMX_LD), *gv = gk + z.dp * z.gp, *gq = gv + z.dp * z.gp, *s = gq + AMX_ROWS * z.dp;
+    float *gk = (float *)(void *)(dsr + AMX_ROWS * AMX_LD), *gv = gk + z.dp * z.gp,
+          *gq = gv + z.dp * z.gp, *s = gq + AMX_ROWS * z.dp;
     float *dp = s + 32 * 32, *low = dp + 32 * 32, *D = low + AMX_ROWS;
     int64_t steps = z.dk / 32, columns = z.dp / 16, all = attention_pad(keys, 32);
     amx_pack_transposed(&k, keys, d, kt, steps, all);
@@ -284,7 +352,8 @@ AMX_FN void amx_backward(const attention_job *jb, int64_t b, int64_t g, int64_t 
         for (int64_t r = 0; r < padded; r++) {
             vf dot = vf_zero();
             for (int64_t e = 0; r < rows && e < d; e += 16)
-                dot = vf_fma(vf_bload(yr + r * z.dk + e), vf_bloadn(o.at + (i + r) * o.step + e, MR_MIN(d - e, 16)), dot);
+                dot = vf_fma(vf_bload(yr + r * z.dk + e),
+                             vf_bloadn(o.at + (i + r) * o.step + e, MR_MIN(d - e, 16)), dot);
             low[r] = r < rows && keys ? lse[i + r] * -1.44269504f : 0;
             D[r] = -jb->scale * (vf_sum(dot) - (dlse && r < rows ? dlse[i + r] : 0));
         }
@@ -292,18 +361,23 @@ AMX_FN void amx_backward(const attention_job *jb, int64_t b, int64_t g, int64_t 
             int64_t mp = attention_pad(MR_MIN(keys - j, AMX_KEYS), 32);
             for (int64_t n = 0; n < mp; n += 32)
                 for (int64_t r = 0; r < padded; r += 32) {
-                    amx_block(true, true, steps, qr + r * z.dk, z.dk, kt + (j + n) * z.dk, 1, steps, s, 32, false);
-                    amx_block(true, true, steps, yr + r * z.dk, z.dk, vt + (j + n) * z.dk, 1, steps, dp, 32, false);
+                    amx_block(true, true, steps, qr + r * z.dk, z.dk, kt + (j + n) * z.dk, 1, steps,
+                              s, 32, false);
+                    amx_block(true, true, steps, yr + r * z.dk, z.dk, vt + (j + n) * z.dk, 1, steps,
+                              dp, 32, false);
                     int64_t tile = (r / 32 * (mp / 16) + n / 16) * AMX_TILE;
-                    amx_backward_block(s, dp, low + r, D + r, jb->scale * 1.44269504f, jb->scale, pt + tile, dst + tile, dsr + r * AMX_LD + n);
+                    amx_backward_block(s, dp, low + r, D + r, jb->scale * 1.44269504f, jb->scale,
+                                       pt + tile, dst + tile, dsr + r * AMX_LD + n);
                 }
-            amx_product(padded, z.dp, mp / 32, dsr, AMX_LD, kp + j * z.dp, columns, 1, gq, z.dp, j > 0);
+            amx_product(padded, z.dp, mp / 32, dsr, AMX_LD, kp + j * z.dp, columns, 1, gq, z.dp,
+                        j > 0);
             amx_product(z.dp, mp, padded / 32, yc, padded, pt, mp / 16, 1, gv + j, z.gp, true);
             amx_product(z.dp, mp, padded / 32, qc, padded, dst, mp / 16, 1, gk + j, z.gp, true);
         }
         for (int64_t r = 0; r < rows; r++)
             for (int64_t e = 0; e < d; e += 16)
-                vf_bstoren(dq.at + (i + r) * dq.step + e, keys ? vf_load(gq + r * z.dp + e) : vf_zero(), MR_MIN(d - e, 16));
+                vf_bstoren(dq.at + (i + r) * dq.step + e,
+                           keys ? vf_load(gq + r * z.dp + e) : vf_zero(), MR_MIN(d - e, 16));
     }
     amx_scatter_turned(&dk, keys, M, d, gk, z.gp);
     amx_scatter_turned(&dv, keys, M, d, gv, z.gp);

@@ -11,38 +11,44 @@
 
 enum { LANES_ROWS = 32, LANES_NI = 2, LANES_NC = 6 };
 
-/* c(i, j) = sum over r of a(i, r) * b(r, j) in each lane; steps in vectors. ni, nc are constants. */
-VF_INLINE void lanes_block(int ni, int nc, int64_t n, const float *a, int64_t ai, int64_t ar, const float *b, int64_t br, int64_t bc,
-                           float *c, int64_t ci, int64_t cc)
+/* c(i, j) = sum over r of a(i, r) * b(r, j) in each lane; steps in vectors. ni, nc are
+ * constants. */
+VF_INLINE void lanes_block(int ni, int nc, int64_t n, const float *a, int64_t ai, int64_t ar,
+                           const float *b, int64_t br, int64_t bc, float *c, int64_t ci, int64_t cc)
 {
     vf acc[LANES_NI][LANES_NC];
 #pragma GCC unroll 2
     for (int i = 0; i < ni; i++)
 #pragma GCC unroll 6
-        for (int j = 0; j < nc; j++) acc[i][j] = vf_zero();
+        for (int j = 0; j < nc; j++)
+            acc[i][j] = vf_zero();
     for (int64_t r = 0; r < n; r++) {
         vf x[LANES_NI];
 #pragma GCC unroll 2
-        for (int i = 0; i < ni; i++) x[i] = vf_load(a + (i * ai + r * ar) * VF_LANES);
+        for (int i = 0; i < ni; i++)
+            x[i] = vf_load(a + (i * ai + r * ar) * VF_LANES);
 #pragma GCC unroll 6
         for (int j = 0; j < nc; j++) {
             vf y = vf_load(b + (r * br + j * bc) * VF_LANES);
 #pragma GCC unroll 2
-            for (int i = 0; i < ni; i++) acc[i][j] = vf_fma(x[i], y, acc[i][j]);
+            for (int i = 0; i < ni; i++)
+                acc[i][j] = vf_fma(x[i], y, acc[i][j]);
         }
     }
 #pragma GCC unroll 2
     for (int i = 0; i < ni; i++)
 #pragma GCC unroll 6
-        for (int j = 0; j < nc; j++) vf_store(c + (i * ci + j * cc) * VF_LANES, acc[i][j]);
+        for (int j = 0; j < nc; j++)
+            vf_store(c + (i * ci + j * cc) * VF_LANES, acc[i][j]);
 }
 
-VF_INLINE void lanes_rows(int ni, int64_t n_c, int64_t n, const float *a, int64_t ai, int64_t ar, const float *b, int64_t br, int64_t bc,
-                          float *c, int64_t ci, int64_t cc)
+VF_INLINE void lanes_rows(int ni, int64_t n_c, int64_t n, const float *a, int64_t ai, int64_t ar,
+                          const float *b, int64_t br, int64_t bc, float *c, int64_t ci, int64_t cc)
 {
     int64_t j = 0;
     for (; j + LANES_NC <= n_c; j += LANES_NC)
-        lanes_block(ni, LANES_NC, n, a, ai, ar, b + j * bc * VF_LANES, br, bc, c + j * cc * VF_LANES, ci, cc);
+        lanes_block(ni, LANES_NC, n, a, ai, ar, b + j * bc * VF_LANES, br, bc,
+                    c + j * cc * VF_LANES, ci, cc);
     b += j * bc * VF_LANES, c += j * cc * VF_LANES;
     switch (n_c - j) {
     case 5: lanes_block(ni, 5, n, a, ai, ar, b, br, bc, c, ci, cc); break;
@@ -55,18 +61,28 @@ VF_INLINE void lanes_rows(int ni, int64_t n_c, int64_t n, const float *a, int64_
 }
 
 /* c[m, n_c] = a[m, n] b[n, n_c], strides in vectors. */
-static __attribute__((noinline, unused)) void lanes_product(int64_t m, int64_t n_c, int64_t n, const float *a, int64_t ai, int64_t ar,
-                                                            const float *b, int64_t br, int64_t bc, float *c, int64_t ci, int64_t cc)
+static __attribute__((noinline, unused)) void lanes_product(int64_t m, int64_t n_c, int64_t n,
+                                                            const float *a, int64_t ai, int64_t ar,
+                                                            const float *b, int64_t br, int64_t bc,
+                                                            float *c, int64_t ci, int64_t cc)
 {
     int64_t i = 0;
     for (; i + LANES_NI <= m; i += LANES_NI)
-        lanes_rows(LANES_NI, n_c, n, a + i * ai * VF_LANES, ai, ar, b, br, bc, c + i * ci * VF_LANES, ci, cc);
-    if (i < m) lanes_rows(1, n_c, n, a + i * ai * VF_LANES, ai, ar, b, br, bc, c + i * ci * VF_LANES, ci, cc);
+        lanes_rows(LANES_NI, n_c, n, a + i * ai * VF_LANES, ai, ar, b, br, bc,
+                   c + i * ci * VF_LANES, ci, cc);
+    if (i < m)
+        lanes_rows(1, n_c, n, a + i * ai * VF_LANES, ai, ar, b, br, bc, c + i * ci * VF_LANES, ci,
+                   cc);
 }
 
 /* Where each lane's head begins in an argument [B, G, N, h, d]; lanes past the last repeat it. */
-typedef struct lanes_head { void *data; int64_t at[VF_LANES], row_step, step; mr_dtype dtype; } lanes_head;
-static inline __attribute__((unused)) lanes_head lanes_of(const mr_view *v, int64_t unit, int64_t count)
+typedef struct lanes_head {
+    void *data;
+    int64_t at[VF_LANES], row_step, step;
+    mr_dtype dtype;
+} lanes_head;
+static inline __attribute__((unused)) lanes_head lanes_of(const mr_view *v, int64_t unit,
+                                                          int64_t count)
 {
     const int64_t *s = v->desc.stride, *n = v->desc.dim;
     lanes_head h = {.data = v->data, .row_step = s[2], .step = s[4], .dtype = v->desc.dtype};
@@ -77,27 +93,34 @@ static inline __attribute__((unused)) lanes_head lanes_of(const mr_view *v, int6
     return h;
 }
 
-VF_INLINE void lanes_gather_as(const lanes_head *h, int64_t rows, int64_t d, float *dst, int64_t step, mr_dtype t)
+VF_INLINE void lanes_gather_as(const lanes_head *h, int64_t rows, int64_t d, float *dst,
+                               int64_t step, mr_dtype t)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < d; k += VF_LANES) {
             int64_t m = MR_MIN(d - k, (int64_t)VF_LANES), at = i * h->row_step + k * step;
             vf r[VF_LANES];
-            for (int l = 0; l < VF_LANES; l++) r[l] = vf_ldx(h->data, h->at[l] + at, step, m, t);
+            for (int l = 0; l < VF_LANES; l++)
+                r[l] = vf_ldx(h->data, h->at[l] + at, step, m, t);
             vf_transpose(r);
             float *to = dst + (i * d + k) * VF_LANES;
             if (m == VF_LANES)
-                for (int l = 0; l < VF_LANES; l++) vf_store(to + l * VF_LANES, r[l]);
+                for (int l = 0; l < VF_LANES; l++)
+                    vf_store(to + l * VF_LANES, r[l]);
             else
-                for (int64_t l = 0; l < m; l++) vf_store(to + l * VF_LANES, r[l]);
+                for (int64_t l = 0; l < m; l++)
+                    vf_store(to + l * VF_LANES, r[l]);
         }
 }
 /* dst[(row * d + k)] = the vector of element (row, k) of all lanes. */
-static inline __attribute__((unused)) void lanes_gather(const lanes_head *h, int64_t rows, int64_t d, float *dst)
+static inline __attribute__((unused)) void lanes_gather(const lanes_head *h, int64_t rows,
+                                                        int64_t d, float *dst)
 {
     if (h->step != 1) {
-        if (h->dtype == MR_BF16) lanes_gather_as(h, rows, d, dst, h->step, MR_BF16);
-        else lanes_gather_as(h, rows, d, dst, h->step, MR_F32);
+        if (h->dtype == MR_BF16)
+            lanes_gather_as(h, rows, d, dst, h->step, MR_BF16);
+        else
+            lanes_gather_as(h, rows, d, dst, h->step, MR_F32);
     } else if (h->dtype == MR_BF16) {
         lanes_gather_as(h, rows, d, dst, 1, MR_BF16);
     } else {
@@ -105,29 +128,37 @@ static inline __attribute__((unused)) void lanes_gather(const lanes_head *h, int
     }
 }
 
-VF_INLINE void lanes_scatter_as(const lanes_head *h, int64_t count, int64_t rows, int64_t d, const float *src, int64_t step, mr_dtype t)
+VF_INLINE void lanes_scatter_as(const lanes_head *h, int64_t count, int64_t rows, int64_t d,
+                                const float *src, int64_t step, mr_dtype t)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < d; k += VF_LANES) {
             int64_t m = MR_MIN(d - k, (int64_t)VF_LANES), at = i * h->row_step + k * step;
             vf r[VF_LANES];
             const float *from = src + (i * d + k) * VF_LANES;
-            for (int l = 0; l < VF_LANES; l++) r[l] = l < m ? vf_load(from + l * VF_LANES) : vf_zero();
+            for (int l = 0; l < VF_LANES; l++)
+                r[l] = l < m ? vf_load(from + l * VF_LANES) : vf_zero();
             vf_transpose(r);
             if (m == VF_LANES && count == VF_LANES && step == 1)
-                for (int l = 0; l < VF_LANES; l++) vf_st(h->data, h->at[l] + at, r[l], t);
+                for (int l = 0; l < VF_LANES; l++)
+                    vf_st(h->data, h->at[l] + at, r[l], t);
             else
-                for (int64_t l = 0; l < count; l++) vf_stx(h->data, h->at[l] + at, step, r[l], m, t);
+                for (int64_t l = 0; l < count; l++)
+                    vf_stx(h->data, h->at[l] + at, step, r[l], m, t);
         }
 }
 /* The way back, for the first `count` lanes. */
-static inline __attribute__((unused)) void lanes_scatter(const lanes_head *h, int64_t count, int64_t rows, int64_t d, const float *src)
+static inline __attribute__((unused)) void lanes_scatter(const lanes_head *h, int64_t count,
+                                                         int64_t rows, int64_t d, const float *src)
 {
-    if (h->dtype == MR_BF16) lanes_scatter_as(h, count, rows, d, src, h->step, MR_BF16);
-    else lanes_scatter_as(h, count, rows, d, src, h->step, MR_F32);
+    if (h->dtype == MR_BF16)
+        lanes_scatter_as(h, count, rows, d, src, h->step, MR_BF16);
+    else
+        lanes_scatter_as(h, count, rows, d, src, h->step, MR_F32);
 }
 
-VF_INLINE vf lanes_dot_as(const lanes_head *x, const lanes_head *y, int64_t row, int64_t d, int64_t step_x, int64_t step_y, mr_dtype t)
+VF_INLINE vf lanes_dot_as(const lanes_head *x, const lanes_head *y, int64_t row, int64_t d,
+                          int64_t step_x, int64_t step_y, mr_dtype t)
 {
     vf sum[VF_LANES];
     for (int l = 0; l < VF_LANES; l++) {
@@ -135,25 +166,31 @@ VF_INLINE vf lanes_dot_as(const lanes_head *x, const lanes_head *y, int64_t row,
         int64_t at_x = x->at[l] + row * x->row_step, at_y = y->at[l] + row * y->row_step;
         for (int64_t k = 0; k < d; k += VF_LANES) {
             int64_t m = MR_MIN(d - k, (int64_t)VF_LANES);
-            sum[l] = vf_fma(vf_ldx(x->data, at_x + k * step_x, step_x, m, t), vf_ldx(y->data, at_y + k * step_y, step_y, m, t), sum[l]);
+            sum[l] = vf_fma(vf_ldx(x->data, at_x + k * step_x, step_x, m, t),
+                            vf_ldx(y->data, at_y + k * step_y, step_y, m, t), sum[l]);
         }
     }
     vf_transpose(sum);
-    for (int l = 1; l < VF_LANES; l++) sum[0] = sum[0] + sum[l];
+    for (int l = 1; l < VF_LANES; l++)
+        sum[0] = sum[0] + sum[l];
     return sum[0];
 }
 /* The product of row `row` of two heads, per lane, straight from memory. */
-static inline __attribute__((unused)) vf lanes_dot(const lanes_head *x, const lanes_head *y, int64_t row, int64_t d)
+static inline __attribute__((unused)) vf lanes_dot(const lanes_head *x, const lanes_head *y,
+                                                   int64_t row, int64_t d)
 {
     if (x->step != 1 || y->step != 1)
-        return x->dtype == MR_BF16 ? lanes_dot_as(x, y, row, d, x->step, y->step, MR_BF16) : lanes_dot_as(x, y, row, d, x->step, y->step, MR_F32);
-    return x->dtype == MR_BF16 ? lanes_dot_as(x, y, row, d, 1, 1, MR_BF16) : lanes_dot_as(x, y, row, d, 1, 1, MR_F32);
+        return x->dtype == MR_BF16 ? lanes_dot_as(x, y, row, d, x->step, y->step, MR_BF16)
+                                   : lanes_dot_as(x, y, row, d, x->step, y->step, MR_F32);
+    return x->dtype == MR_BF16 ? lanes_dot_as(x, y, row, d, 1, 1, MR_BF16)
+                               : lanes_dot_as(x, y, row, d, 1, 1, MR_F32);
 }
 
 /* This form serves short sequences of equal length. */
 MR_ROW_FN bool lanes_fit(const mr_call *c)
 {
-    return !mr_given(&c->in[3]) && c->in[0].desc.dim[2] <= LANES_ROWS && c->in[1].desc.dim[2] <= LANES_ROWS;
+    return !mr_given(&c->in[3]) && c->in[0].desc.dim[2] <= LANES_ROWS &&
+           c->in[1].desc.dim[2] <= LANES_ROWS;
 }
 /* Floats of one worker: q, k, v, the output side, scores (two in backward) of the widest lanes. */
 MR_ROW_FN int64_t lanes_scratch(const mr_call *c, bool backward)
@@ -163,13 +200,16 @@ MR_ROW_FN int64_t lanes_scratch(const mr_call *c, bool backward)
 }
 
 /* Heads unit .. unit + count of [B * G * h], count <= VF_LANES. */
-static inline __attribute__((unused)) void lanes_forward(const attention_job *jb, int64_t unit, int64_t count, float *at)
+static inline __attribute__((unused)) void lanes_forward(const attention_job *jb, int64_t unit,
+                                                         int64_t count, float *at)
 {
     const mr_call *c = jb->call;
     const int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4];
-    lanes_head q = lanes_of(&c->in[0], unit, count), k = lanes_of(&c->in[1], unit, count), v = lanes_of(&c->in[2], unit, count);
+    lanes_head q = lanes_of(&c->in[0], unit, count), k = lanes_of(&c->in[1], unit, count),
+               v = lanes_of(&c->in[2], unit, count);
     lanes_head o = lanes_of(&c->out[0], unit, count);
-    float *lq = at, *lk = lq + N * d * VF_LANES, *lv = lk + M * d * VF_LANES, *lo = lv + M * d * VF_LANES, *s = lo + N * d * VF_LANES;
+    float *lq = at, *lk = lq + N * d * VF_LANES, *lv = lk + M * d * VF_LANES,
+          *lo = lv + M * d * VF_LANES, *s = lo + N * d * VF_LANES;
     lanes_gather(&q, N, d, lq);
     lanes_gather(&k, M, d, lk);
     lanes_gather(&v, M, d, lv);
@@ -178,32 +218,39 @@ static inline __attribute__((unused)) void lanes_forward(const attention_job *jb
     for (int64_t i = 0; i < N; i++) {
         float *row = s + i * M * VF_LANES, lse[VF_LANES];
         vf max = vf_set(-INFINITY), sum = vf_zero();
-        for (int64_t j = 0; j < M; j++) max = vf_max(max, vf_load(row + j * VF_LANES) * scale);
+        for (int64_t j = 0; j < M; j++)
+            max = vf_max(max, vf_load(row + j * VF_LANES) * scale);
         for (int64_t j = 0; j < M; j++) {
             vf p = vf_exp(vf_fma(vf_load(row + j * VF_LANES), scale, vf_zero() - max));
             sum = sum + p;
             vf_store(row + j * VF_LANES, p);
         }
         vf share = vf_set(1.0f) / sum;
-        for (int64_t j = 0; j < M; j++) vf_store(row + j * VF_LANES, vf_load(row + j * VF_LANES) * share);
+        for (int64_t j = 0; j < M; j++)
+            vf_store(row + j * VF_LANES, vf_load(row + j * VF_LANES) * share);
         vf_store(lse, sum);
         float top[VF_LANES];
         vf_store(top, max);
-        for (int64_t l = 0; l < count; l++) ((float *)c->out[1].data)[(unit + l) * N + i] = M ? top[l] + logf(lse[l]) : -INFINITY;
+        for (int64_t l = 0; l < count; l++)
+            ((float *)c->out[1].data)[(unit + l) * N + i] = M ? top[l] + logf(lse[l]) : -INFINITY;
     }
     lanes_product(N, d, M, s, M, 1, lv, d, 1, lo, d, 1);
     lanes_scatter(&o, count, N, d, lo);
 }
 
-static inline __attribute__((unused)) void lanes_backward(const attention_job *jb, int64_t unit, int64_t count, float *at)
+static inline __attribute__((unused)) void lanes_backward(const attention_job *jb, int64_t unit,
+                                                          int64_t count, float *at)
 {
     const mr_call *c = jb->call;
     const float *lse = c->in[5].data, *dlse = c->in[7].data;
     const int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4];
-    lanes_head q = lanes_of(&c->in[0], unit, count), k = lanes_of(&c->in[1], unit, count), v = lanes_of(&c->in[2], unit, count);
-    lanes_head dy = lanes_of(&c->in[6], unit, count), dq = lanes_of(&c->out[0], unit, count), dk = lanes_of(&c->out[1], unit, count);
+    lanes_head q = lanes_of(&c->in[0], unit, count), k = lanes_of(&c->in[1], unit, count),
+               v = lanes_of(&c->in[2], unit, count);
+    lanes_head dy = lanes_of(&c->in[6], unit, count), dq = lanes_of(&c->out[0], unit, count),
+               dk = lanes_of(&c->out[1], unit, count);
     lanes_head dv = lanes_of(&c->out[2], unit, count), o = lanes_of(&c->in[4], unit, count);
-    float *lq = at, *lk = lq + N * d * VF_LANES, *lv = lk + M * d * VF_LANES, *ly = lv + M * d * VF_LANES;
+    float *lq = at, *lk = lq + N * d * VF_LANES, *lv = lk + M * d * VF_LANES,
+          *ly = lv + M * d * VF_LANES;
     float *p = ly + N * d * VF_LANES, *ds = p + N * M * VF_LANES;
     lanes_gather(&q, N, d, lq);
     lanes_gather(&k, M, d, lk);
@@ -215,10 +262,14 @@ static inline __attribute__((unused)) void lanes_backward(const attention_job *j
     for (int64_t i = 0; i < N; i++) {
         float *row = p + i * M * VF_LANES, *drow = ds + i * M * VF_LANES;
         vf log = vf_ldx(lse, unit * N + i, N, count, MR_F32), D;
-        // one key has the weight 1 whatever the scores: its gradient is exactly zero, so do o must cancel do v
-        if (M > 1) D = lanes_dot(&o, &dy, i, d);
-        else D = vf_load(drow);
-        if (dlse) D = D - vf_ldx(dlse, unit * N + i, N, count, MR_F32);
+        // one key has the weight 1 whatever the scores: its gradient is exactly zero, so do o must
+        // cancel do v
+        if (M > 1)
+            D = lanes_dot(&o, &dy, i, d);
+        else
+            D = vf_load(drow);
+        if (dlse)
+            D = D - vf_ldx(dlse, unit * N + i, N, count, MR_F32);
         for (int64_t j = 0; j < M; j++) {
             vf pj = vf_exp(vf_fma(vf_load(row + j * VF_LANES), scale, vf_zero() - log));
             vf_store(row + j * VF_LANES, pj);

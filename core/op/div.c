@@ -8,7 +8,8 @@ static mr_status grad(mr_grad *ctx)
     mr_ref da, prod;
     MR_TRY(mr_grad_op(ctx, "div", MR_NO_ATTRS, (mr_ref[]){ctx->dout[0], ctx->in[1]}, 2, &da));
     ctx->din[0] = da;
-    if (!ctx->need[1]) return MR_OK;
+    if (!ctx->need[1])
+        return MR_OK;
     MR_TRY(mr_grad_op(ctx, "mul", MR_NO_ATTRS, (mr_ref[]){da, ctx->out[0]}, 2, &prod));
     return mr_grad_op(ctx, "affine", MR_ATTRS({"scale", .f = -1}), &prod, 1, &ctx->din[1]);
 }
@@ -18,7 +19,10 @@ MR_OP(div) = {
     .doc = "a / b, elementwise over equal shapes.",
     .in = {{"a", "[...] f32|bf16", MR_ANY, 0}, {"b", "like a", MR_ANY, 0}},
     .out = {{"y", "like a", 1, false, MR_ANY}},
-    .infer = mr_row_infer_like, .grad = grad, .naive = div_naive,
+    .infer = mr_row_infer_like,
+    .grad = grad,
+    .naive = div_naive,
     .cpu = {.run = MR_CPU(div), .prepare = mr_row_prepare},
-    .cases = MR_CASES("a=[3,5,17] f32 b=[3,5,17]/any f32 0.5..2", "a=[4,65] bf16 b=[4,65] bf16 1..3"),
+    .cases = MR_CASES("a=[3,5,17] f32 b=[3,5,17]/any f32 0.5..2",
+                      "a=[4,65] bf16 b=[4,65] bf16 1..3"),
 };

@@ -1,22 +1,28 @@
-/* embedding: y[i] = sum over k of table[ids[i, k]], id -1 adds nothing; the gradient adds rows of dy
- * to acc in the order of the ids, in f32. A team member owns a range of table rows, so the order does
- * not depend on the team. Licence: Apache-2.0 */
+/* embedding: y[i] = sum over k of table[ids[i, k]], id -1 adds nothing; the gradient adds rows of
+ * dy to acc in the order of the ids, in f32. A team member owns a range of table rows, so the order
+ * does not depend on the team. Licence: Apache-2.0 */
 #include "op/row.h"
 
-typedef struct job { const mr_call *call; const int32_t *ids; int64_t k, c, n, rows; } job;
+typedef struct job {
+    const mr_call *call;
+    const int32_t *ids;
+    int64_t k, c, n, rows;
+} job;
 
 static job job_of(const mr_call *call, const mr_desc *table)
 {
     const mr_desc *ids = &call->in[0].desc;
     int64_t k = ids->rank ? ids->dim[ids->rank - 1] : 1;
-    return (job){call, call->in[0].data, k, table->dim[1], mr_desc_count(ids) / MR_MAX(k, 1), table->dim[0]};
+    return (job){
+        call, call->in[0].data, k, table->dim[1], mr_desc_count(ids) / MR_MAX(k, 1), table->dim[0]};
 }
 
 static mr_status check_ids(const job *j)
 {
     for (int64_t i = 0; i < j->n * j->k; i++)
         if (j->ids[i] < -1 || j->ids[i] >= j->rows)
-            return mr_fail(MR_E_RANGE, "id %d, expected -1 (none) to %lld", j->ids[i], (long long)j->rows - 1);
+            return mr_fail(MR_E_RANGE, "id %d, expected -1 (none) to %lld", j->ids[i],
+                           (long long)j->rows - 1);
     return MR_OK;
 }
 
@@ -27,7 +33,8 @@ VF_INLINE void look_up(const job *j, int64_t begin, int64_t end, mr_dtype t)
             int64_t m = MR_MIN((int64_t)VF_LANES, j->c - c);
             vf total = vf_zero();
             for (int64_t k = 0; k < j->k; k++)
-                if (j->ids[i * j->k + k] >= 0) total += vf_ldx(j->call->in[1].data, j->ids[i * j->k + k] * j->c + c, 1, m, t);
+                if (j->ids[i * j->k + k] >= 0)
+                    total += vf_ldx(j->call->in[1].data, j->ids[i * j->k + k] * j->c + c, 1, m, t);
             vf_stx(j->call->out[0].data, i * j->c + c, 1, total, m, t);
         }
 }
@@ -35,14 +42,17 @@ static void look_up_part(void *user, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
     const job *j = user;
-    if (j->call->in[1].desc.dtype == MR_BF16) look_up(j, begin, end, MR_BF16);
-    else look_up(j, begin, end, MR_F32);
+    if (j->call->in[1].desc.dtype == MR_BF16)
+        look_up(j, begin, end, MR_BF16);
+    else
+        look_up(j, begin, end, MR_F32);
 }
 MR_KERNEL(embedding)
 {
     job j = job_of(call, &call->in[1].desc);
     MR_TRY(check_ids(&j));
-    mr_cpu_for(j.n, MR_MAX(1, MR_LOOP_PIECE / MR_MAX(j.c * j.k, 1)), call->threads, look_up_part, &j);
+    mr_cpu_for(j.n, MR_MAX(1, MR_LOOP_PIECE / MR_MAX(j.c * j.k, 1)), call->threads, look_up_part,
+               &j);
     return MR_OK;
 }
 
@@ -51,10 +61,14 @@ VF_INLINE void add_rows(const job *j, int64_t begin, int64_t end, mr_dtype t)
     float *acc = j->call->out[0].data;
     for (int64_t i = 0; i < j->n * j->k; i++) {
         int64_t row = j->ids[i];
-        if (row < begin || row >= end) continue;
+        if (row < begin || row >= end)
+            continue;
         for (int64_t c = 0; c < j->c; c += VF_LANES) {
             int64_t m = MR_MIN((int64_t)VF_LANES, j->c - c);
-            vf_stx(acc, row * j->c + c, 1, vf_ldx(acc, row * j->c + c, 1, m, MR_F32) + vf_ldx(j->call->in[1].data, i / j->k * j->c + c, 1, m, t), m, MR_F32);
+            vf_stx(acc, row * j->c + c, 1,
+                   vf_ldx(acc, row * j->c + c, 1, m, MR_F32) +
+                       vf_ldx(j->call->in[1].data, i / j->k * j->c + c, 1, m, t),
+                   m, MR_F32);
         }
     }
 }
@@ -62,8 +76,10 @@ static void add_rows_part(void *user, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
     const job *j = user;
-    if (j->call->in[1].desc.dtype == MR_BF16) add_rows(j, begin, end, MR_BF16);
-    else add_rows(j, begin, end, MR_F32);
+    if (j->call->in[1].desc.dtype == MR_BF16)
+        add_rows(j, begin, end, MR_BF16);
+    else
+        add_rows(j, begin, end, MR_F32);
 }
 MR_KERNEL(embedding_grad)
 {
@@ -79,7 +95,8 @@ static mr_status infer(mr_infer *c)
     MR_TRY(mr_row_dtype(ids, "ids", MR_I32));
     MR_TRY(mr_row_float(table, "table"));
     MR_TRY(mr_row_rank(table, "table", 2));
-    if (ids->rank < 1) return mr_fail(MR_E_SHAPE, "ids is a scalar, expected [..., K]");
+    if (ids->rank < 1)
+        return mr_fail(MR_E_SHAPE, "ids is a scalar, expected [..., K]");
     mr_desc y = *ids;
     y.dtype = table->dtype, y.dim[y.rank - 1] = table->dim[1];
     mr_row_like(c, 0, &y);
@@ -92,7 +109,8 @@ static mr_status grad_infer(mr_infer *c)
     MR_TRY(mr_row_float(dy, "dy"));
     MR_TRY(mr_row_f32(acc, "acc"));
     MR_TRY(mr_row_rank(acc, "acc", 2));
-    if (ids->rank < 1) return mr_fail(MR_E_SHAPE, "ids is a scalar, expected [..., K]");
+    if (ids->rank < 1)
+        return mr_fail(MR_E_SHAPE, "ids is a scalar, expected [..., K]");
     mr_desc want = *ids;
     want.dtype = dy->dtype, want.dim[want.rank - 1] = acc->dim[1];
     MR_TRY(mr_row_same_shape(dy, "dy", &want, "the looked-up value"));
@@ -118,7 +136,8 @@ static mr_status naive(const mr_call *call)
         for (int64_t c = 0; c < j.c; c++) {
             y[i * j.c + c] = 0;
             for (int64_t k = 0; k < j.k; k++)
-                if (j.ids[i * j.k + k] >= 0) y[i * j.c + c] += table[j.ids[i * j.k + k] * j.c + c];
+                if (j.ids[i * j.k + k] >= 0)
+                    y[i * j.c + c] += table[j.ids[i * j.k + k] * j.c + c];
         }
     return MR_OK;
 }
@@ -128,9 +147,11 @@ static mr_status grad_naive(const mr_call *call)
     const double *dy = call->in[1].data, *acc = call->in[2].data;
     double *out = call->out[0].data;
     MR_TRY(check_ids(&j));
-    for (int64_t e = 0; e < j.rows * j.c; e++) out[e] = acc[e];
+    for (int64_t e = 0; e < j.rows * j.c; e++)
+        out[e] = acc[e];
     for (int64_t i = 0; i < j.n * j.k; i++)
-        for (int64_t c = 0; c < j.c && j.ids[i] >= 0; c++) out[j.ids[i] * j.c + c] += dy[i / j.k * j.c + c];
+        for (int64_t c = 0; c < j.c && j.ids[i] >= 0; c++)
+            out[j.ids[i] * j.c + c] += dy[i / j.k * j.c + c];
     return MR_OK;
 }
 /* Only rows that are named move. */
@@ -144,19 +165,30 @@ static void cost(const mr_call *call, mr_cost *cost)
 MR_OP(embedding) = {
     .name = "embedding",
     .doc = "Sum of the table's rows named by the last dimension of ids; -1 names none.",
-    .in = {{"ids", "[..., K] i32", MR_CONTIG, MR_NO_GRAD}, {"table", "[R, C] f32|bf16", MR_CONTIG, 0}},
+    .in = {{"ids", "[..., K] i32", MR_CONTIG, MR_NO_GRAD},
+           {"table", "[R, C] f32|bf16", MR_CONTIG, 0}},
     .out = {{"y", "[..., C] like table", 0, false, MR_CONTIG}},
-    .infer = infer, .grad = grad, .cost = cost, .naive = naive,
+    .infer = infer,
+    .grad = grad,
+    .cost = cost,
+    .naive = naive,
     .cpu = {.run = MR_CPU(embedding), .prepare = mr_row_prepare},
-    .cases = MR_CASES("ids=[2,7,3] i32 -1..10 table=[11,24] f32", "ids=[30,1] i32 -1..4 table=[5,33] f32", "ids=[2,9,2] i32 0..10 table=[11,65] bf16"),
+    .cases = MR_CASES("ids=[2,7,3] i32 -1..10 table=[11,24] f32",
+                      "ids=[30,1] i32 -1..4 table=[5,33] f32",
+                      "ids=[2,9,2] i32 0..10 table=[11,65] bf16"),
 };
 MR_OP(embedding_grad) = {
     .name = "embedding_grad",
     .doc = "Gradient of embedding for the table: adds the rows of dy to acc.",
-    .in = {{"ids", "[..., K] i32", MR_CONTIG, 0}, {"dy", "[..., C] f32|bf16", MR_CONTIG, 0}, {"acc", "[R, C] f32", MR_CONTIG, 0}},
+    .in = {{"ids", "[..., K] i32", MR_CONTIG, 0},
+           {"dy", "[..., C] f32|bf16", MR_CONTIG, 0},
+           {"acc", "[R, C] f32", MR_CONTIG, 0}},
     .out = {{"acc", "like acc", 3, true, MR_CONTIG}},
-    .infer = grad_infer, .cost = cost, .naive = grad_naive,
+    .infer = grad_infer,
+    .cost = cost,
+    .naive = grad_naive,
     .cpu = {.run = MR_CPU(embedding_grad), .prepare = mr_row_prepare},
     .hidden = true,
-    .cases = MR_CASES("ids=[2,7,3] i32 -1..10 dy=[2,7,24] f32 acc=[11,24] f32", "ids=[40,2] i32 -1..4 dy=[40,33] bf16 acc=[5,33] f32"),
+    .cases = MR_CASES("ids=[2,7,3] i32 -1..10 dy=[2,7,24] f32 acc=[11,24] f32",
+                      "ids=[40,2] i32 -1..4 dy=[40,33] bf16 acc=[5,33] f32"),
 };

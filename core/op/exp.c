@@ -3,14 +3,19 @@
 
 MR_ELEMENTWISE(exp, 1, vf_exp(x[0]), exp(x[0]))
 
-static mr_status grad(mr_grad *ctx) { return mr_row_grad1(ctx, 0, "mul", ctx->dout[0], ctx->out[0]); }
+static mr_status grad(mr_grad *ctx)
+{
+    return mr_row_grad1(ctx, 0, "mul", ctx->dout[0], ctx->out[0]);
+}
 
 MR_OP(exp) = {
     .name = "exp",
     .doc = "e to the power x, elementwise.",
     .in = {{"x", "[...] f32|bf16", MR_ANY, 0}},
     .out = {{"y", "like x", 1, false, MR_ANY}},
-    .infer = mr_row_infer_like, .grad = grad, .naive = exp_naive,
+    .infer = mr_row_infer_like,
+    .grad = grad,
+    .naive = exp_naive,
     .cpu = {.run = MR_CPU(exp), .prepare = mr_row_prepare},
     .cases = MR_CASES("x=[3,5,17] f32 -3..3", "x=[2,4001] f32 -80..80", "x=[4,65]/any bf16 -3..3"),
 };

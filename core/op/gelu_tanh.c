@@ -1,19 +1,28 @@
-/* gelu_tanh: y = x / 2 (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3). With s = 1 / (1 + e^-2u) this
- * is x s, and dx = dy (s + 2 x s (1 - s) u'). Both forms are exact; s keeps its relative precision
- * in the left tail. Memory-bound: every element is read and written once. Licence: Apache-2.0 */
+/* gelu_tanh: y = x / 2 (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3). With s = 1 / (1 + e^-2u)
+ * this is x s, and dx = dy (s + 2 x s (1 - s) u'). Both forms are exact; s keeps its relative
+ * precision in the left tail. Memory-bound: every element is read and written once. Licence:
+ * Apache-2.0 */
 #include "op/row.h"
 
 enum { FLOP = 30 };
 #define ROOT 0.7978845608028654
 #define CUBE 0.044715
 
-VF_INLINE vf gate(vf x) { return vf_sigmoid(x * vf_fma(x * x, vf_set((float)(2 * ROOT * CUBE)), vf_set((float)(2 * ROOT)))); }
+VF_INLINE vf gate(vf x)
+{
+    return vf_sigmoid(x *
+                      vf_fma(x * x, vf_set((float)(2 * ROOT * CUBE)), vf_set((float)(2 * ROOT))));
+}
 VF_INLINE vf slope(vf x)
 {
-    vf s = gate(x), du2 = vf_fma(x * x, vf_set((float)(6 * ROOT * CUBE)), vf_set((float)(2 * ROOT)));
+    vf s = gate(x),
+       du2 = vf_fma(x * x, vf_set((float)(6 * ROOT * CUBE)), vf_set((float)(2 * ROOT)));
     return vf_fma(x * s * (vf_set(1.0f) - s), du2, s);
 }
-MR_ROW_FN double value_naive(double x) { return 0.5 * x * (1 + tanh(ROOT * (x + CUBE * x * x * x))); }
+MR_ROW_FN double value_naive(double x)
+{
+    return 0.5 * x * (1 + tanh(ROOT * (x + CUBE * x * x * x)));
+}
 MR_ROW_FN double slope_naive(double x)
 {
     double t = tanh(ROOT * (x + CUBE * x * x * x));
@@ -22,7 +31,10 @@ MR_ROW_FN double slope_naive(double x)
 MR_ELEMENTWISE(gelu_tanh, 1, x[0] * gate(x[0]), value_naive(x[0]))
 MR_ELEMENTWISE(gelu_tanh_grad, 2, slope(x[0]) * x[1], slope_naive(x[0]) * x[1])
 
-static mr_status grad(mr_grad *ctx) { return mr_row_grad1(ctx, 0, "gelu_tanh_grad", ctx->in[0], ctx->dout[0]); }
+static mr_status grad(mr_grad *ctx)
+{
+    return mr_row_grad1(ctx, 0, "gelu_tanh_grad", ctx->in[0], ctx->dout[0]);
+}
 static void cost(const mr_call *call, mr_cost *cost)
 {
     (void)call;
@@ -35,18 +47,25 @@ MR_OP(gelu_tanh) = {
     .ref = "Hendrycks & Gimpel 2016, arXiv:1606.08415; torch 2.2 GELU(approximate='tanh')",
     .in = {{"x", "[...] f32|bf16", MR_ANY, 0}},
     .out = {{"y", "like x", 1, false, MR_ANY}},
-    .infer = mr_row_infer_like, .grad = grad, .cost = cost, .naive = gelu_tanh_naive,
+    .infer = mr_row_infer_like,
+    .grad = grad,
+    .cost = cost,
+    .naive = gelu_tanh_naive,
     .cpu = {.run = MR_CPU(gelu_tanh), .prepare = mr_row_prepare},
     .cheap = true,
-    .cases = MR_CASES("x=[2,7,64] f32 -4..4", "x=[3,30001] f32 -20..20", "x=[5,33]/any f32", "x=[2,7,65] bf16 -4..4"),
+    .cases = MR_CASES("x=[2,7,64] f32 -4..4", "x=[3,30001] f32 -20..20", "x=[5,33]/any f32",
+                      "x=[2,7,65] bf16 -4..4"),
 };
 MR_OP(gelu_tanh_grad) = {
     .name = "gelu_tanh_grad",
     .doc = "Gradient of gelu_tanh: dy * gelu_tanh'(x).",
     .in = {{"x", "[...] f32|bf16", MR_ANY, 0}, {"dy", "like x", MR_ANY, 0}},
     .out = {{"dx", "like x", 2, false, MR_ANY}},
-    .infer = mr_row_infer_like, .cost = cost, .naive = gelu_tanh_grad_naive,
+    .infer = mr_row_infer_like,
+    .cost = cost,
+    .naive = gelu_tanh_grad_naive,
     .cpu = {.run = MR_CPU(gelu_tanh_grad), .prepare = mr_row_prepare},
     .hidden = true,
-    .cases = MR_CASES("x=[2,7,64] f32 -6..6 dy=[2,7,64] f32", "x=[5,33]/any f32 dy=[5,33] f32", "x=[2,7,65] bf16 -4..4 dy=[2,7,65] bf16"),
+    .cases = MR_CASES("x=[2,7,64] f32 -6..6 dy=[2,7,64] f32", "x=[5,33]/any f32 dy=[5,33] f32",
+                      "x=[2,7,65] bf16 -4..4 dy=[2,7,65] bf16"),
 };

@@ -2,17 +2,20 @@
  *
  *   x, y [..., C]   w, b [C], each may be absent
  * Backward, with n the normalised x and g = dy * w:
- *   dx = rsqrt(var + eps) * (g - mean(g) - n * mean(g n)); dw += sum dy n (layer_norm_dw); db += sum dy
- * Sums over rows run in PIECES fixed pieces, in order: independent of threads. */
+ *   dx = rsqrt(var + eps) * (g - mean(g) - n * mean(g n)); dw += sum dy n (layer_norm_dw); db +=
+ * sum dy Sums over rows run in PIECES fixed pieces, in order: independent of threads. */
 #include "cpu/rows.h"
 #include "op/norm.h"
 
 enum { PIECES = 64 };
-typedef struct attr { double eps; } attr;
+typedef struct attr {
+    double eps;
+} attr;
 
 static mr_status check_weight(const mr_desc *x, const mr_desc *w, const char *name)
 {
-    if (x->rank < 1) return mr_fail(MR_E_SHAPE, "x must be [..., C]");
+    if (x->rank < 1)
+        return mr_fail(MR_E_SHAPE, "x must be [..., C]");
     if (w && (w->rank != 1 || w->dim[0] != x->dim[x->rank - 1] || w->dtype != x->dtype))
         return mr_fail(MR_E_SHAPE, "%s must be [C] of x's last dimension and dtype", name);
     return MR_OK;
@@ -33,35 +36,43 @@ static mr_status grad(mr_grad *g)
         MR_TRY(mr_grad_op(g, "layer_norm_grad", MR_ATTRS({"eps", .f = a->eps}),
                           (mr_ref[]){g->in[0], g->in[1], g->dout[0]}, 3, &g->din[0]));
     for (int i = 1; i < 3; i++) {
-        if (g->in[i] == MR_NONE || !g->need[i]) continue;
+        if (g->in[i] == MR_NONE || !g->need[i])
+            continue;
         mr_ref acc;
         MR_TRY(mr_grad_acc(g, i, &acc));
         if (i == 1)
             MR_TRY(mr_grad_op(g, "layer_norm_dw", MR_ATTRS({"eps", .f = a->eps}),
                               (mr_ref[]){g->in[0], g->dout[0], acc}, 3, &g->din[1]));
         else
-            MR_TRY(mr_grad_op(g, "linear_db", MR_NO_ATTRS, (mr_ref[]){g->dout[0], acc}, 2, &g->din[2]));
+            MR_TRY(mr_grad_op(g, "linear_db", MR_NO_ATTRS, (mr_ref[]){g->dout[0], acc}, 2,
+                              &g->din[2]));
         g->accumulated[i] = true;
     }
     return MR_OK;
 }
 
-static void cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 8, 2); }
+static void cost(const mr_call *c, mr_cost *cost)
+{
+    *cost = mr_norm_cost(c, 8, 2);
+}
 
 // mean and 1 / deviation of a row of doubles
 static void stats(const double *x, int64_t C, double eps, double *mean, double *rstd)
 {
     double sum = 0, var = 0;
-    for (int64_t k = 0; k < C; k++) sum += x[k];
+    for (int64_t k = 0; k < C; k++)
+        sum += x[k];
     *mean = sum / (double)C;
-    for (int64_t k = 0; k < C; k++) var += (x[k] - *mean) * (x[k] - *mean);
+    for (int64_t k = 0; k < C; k++)
+        var += (x[k] - *mean) * (x[k] - *mean);
     *rstd = 1 / sqrt(var / (double)C + eps);
 }
 
 static mr_status naive(const mr_call *c)
 {
     const attr *at = c->attr;
-    const double *w = mr_given(&c->in[1]) ? c->in[1].data : NULL, *b = mr_given(&c->in[2]) ? c->in[2].data : NULL;
+    const double *w = mr_given(&c->in[1]) ? c->in[1].data : NULL,
+                 *b = mr_given(&c->in[2]) ? c->in[2].data : NULL;
     int64_t C = c->in[0].desc.dim[c->in[0].desc.rank - 1];
     mr_rows rows;
     mr_rows_pos p;
@@ -71,7 +82,8 @@ static mr_status naive(const mr_call *c)
         double *y = (double *)c->out[0].data + p.at[0], mean, rstd;
         const double *x = (const double *)c->in[0].data + p.at[1];
         stats(x, C, at->eps, &mean, &rstd);
-        for (int64_t k = 0; k < C; k++) y[k] = (x[k] - mean) * rstd * (w ? w[k] : 1) + (b ? b[k] : 0);
+        for (int64_t k = 0; k < C; k++)
+            y[k] = (x[k] - mean) * rstd * (w ? w[k] : 1) + (b ? b[k] : 0);
     }
     return MR_OK;
 }
@@ -85,7 +97,10 @@ static mr_status grad_infer(mr_infer *c)
     return MR_OK;
 }
 
-static void grad_cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 14, 3); }
+static void grad_cost(const mr_call *c, mr_cost *cost)
+{
+    *cost = mr_norm_cost(c, 14, 3);
+}
 
 static mr_status grad_naive(const mr_call *c)
 {
@@ -98,7 +113,8 @@ static mr_status grad_naive(const mr_call *c)
     mr_rows_seek(&rows, 0, &p);
     for (int64_t i = 0; i < rows.count; i++, mr_rows_next(&rows, &p)) {
         double *dx = (double *)c->out[0].data + p.at[0], mean, rstd, g1 = 0, gn = 0;
-        const double *x = (const double *)c->in[0].data + p.at[1], *dy = (const double *)c->in[2].data + p.at[2];
+        const double *x = (const double *)c->in[0].data + p.at[1],
+                     *dy = (const double *)c->in[2].data + p.at[2];
         stats(x, C, at->eps, &mean, &rstd);
         for (int64_t k = 0; k < C; k++) {
             double g = dy[k] * (w ? w[k] : 1);
@@ -115,13 +131,17 @@ static mr_status dw_infer(mr_infer *c)
     const mr_desc *x = c->in[0], *acc = c->in[2];
     if (x->rank < 1 || !mr_desc_same_shape(x, c->in[1]) || c->in[1]->dtype != x->dtype)
         return mr_fail(MR_E_SHAPE, "x must be [..., C] and dy like x");
-    if (acc->rank != 1 || acc->dim[0] != x->dim[x->rank - 1] || !(acc->dtype == MR_F32 || acc->dtype == MR_F64))
+    if (acc->rank != 1 || acc->dim[0] != x->dim[x->rank - 1] ||
+        !(acc->dtype == MR_F32 || acc->dtype == MR_F64))
         return mr_fail(MR_E_SHAPE, "acc must be [C] f32");
     c->out[0] = *acc;
     return MR_OK;
 }
 
-static void dw_cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 8, 2); }
+static void dw_cost(const mr_call *c, mr_cost *cost)
+{
+    *cost = mr_norm_cost(c, 8, 2);
+}
 
 static mr_status dw_naive(const mr_call *c)
 {
@@ -132,12 +152,15 @@ static mr_status dw_naive(const mr_call *c)
     mr_rows_pos p;
     mr_rows_init(&rows, (const mr_desc *[]){&c->in[0].desc, &c->in[1].desc}, 2);
     mr_rows_seek(&rows, 0, &p);
-    for (int64_t k = 0; k < C; k++) dw[k] = ((const double *)c->in[2].data)[k];
+    for (int64_t k = 0; k < C; k++)
+        dw[k] = ((const double *)c->in[2].data)[k];
     for (int64_t i = 0; i < rows.count; i++, mr_rows_next(&rows, &p)) {
-        const double *x = (const double *)c->in[0].data + p.at[0], *dy = (const double *)c->in[1].data + p.at[1];
+        const double *x = (const double *)c->in[0].data + p.at[0],
+                     *dy = (const double *)c->in[1].data + p.at[1];
         double mean, rstd;
         stats(x, C, at->eps, &mean, &rstd);
-        for (int64_t k = 0; k < C; k++) dw[k] += dy[k] * (x[k] - mean) * rstd;
+        for (int64_t k = 0; k < C; k++)
+            dw[k] += dy[k] * (x[k] - mean) * rstd;
     }
     return MR_OK;
 }
@@ -157,8 +180,10 @@ VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dty
         for (int64_t k = 0; k < C; k += VF_LANES) {
             int64_t m = MR_MIN(C - k, (int64_t)VF_LANES);
             vf y = (vf_ldx(c->in[0].data, p.at[1] + k, 1, m, t) - vf_set(mean)) * vf_set(rstd);
-            if (c->in[1].data) y = y * vf_ldx(c->in[1].data, k, 1, m, t);
-            if (c->in[2].data) y = y + vf_ldx(c->in[2].data, k, 1, m, t);
+            if (c->in[1].data)
+                y = y * vf_ldx(c->in[1].data, k, 1, m, t);
+            if (c->in[2].data)
+                y = y + vf_ldx(c->in[2].data, k, 1, m, t);
             vf_stx(c->out[0].data, p.at[0] + k, 1, y, m, t);
         }
     }
@@ -168,16 +193,26 @@ static void forward_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const mr_call *c = user;
     (void)worker;
-    if (c->in[0].desc.dtype == MR_BF16) forward_rows(c, begin, end, MR_BF16);
-    else forward_rows(c, begin, end, MR_F32);
+    if (c->in[0].desc.dtype == MR_BF16)
+        forward_rows(c, begin, end, MR_BF16);
+    else
+        forward_rows(c, begin, end, MR_F32);
 }
 
-static int64_t width(const mr_call *c) { return c->in[0].desc.dim[c->in[0].desc.rank - 1]; }
-static int64_t row_count(const mr_call *c) { return width(c) ? mr_desc_count(&c->in[0].desc) / width(c) : 0; }
+static int64_t width(const mr_call *c)
+{
+    return c->in[0].desc.dim[c->in[0].desc.rank - 1];
+}
+static int64_t row_count(const mr_call *c)
+{
+    return width(c) ? mr_desc_count(&c->in[0].desc) / width(c) : 0;
+}
 
 MR_KERNEL(layer_norm)
 {
-    if (width(call) > 0) mr_cpu_for(row_count(call), MR_MAX(16384 / width(call), 1), call->threads, forward_part, (void *)call);
+    if (width(call) > 0)
+        mr_cpu_for(row_count(call), MR_MAX(16384 / width(call), 1), call->threads, forward_part,
+                   (void *)call);
     return MR_OK;
 }
 
@@ -197,14 +232,17 @@ VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype 
         for (int64_t k = 0; k < C; k += VF_LANES) {
             int64_t m = MR_MIN(C - k, (int64_t)VF_LANES);
             vf g = vf_ldx(dy, p.at[2] + k, 1, m, t);
-            if (w) g = g * vf_ldx(w, k, 1, m, t);
+            if (w)
+                g = g * vf_ldx(w, k, 1, m, t);
             g1 = g1 + g, gn = vf_fma(g, (vf_ldx(x, p.at[1] + k, 1, m, t) - vm) * vr, gn);
         }
         vf v1 = vf_set(vf_sum(g1) / (float)C), vn = vf_set(vf_sum(gn) / (float)C);
         for (int64_t k = 0; k < C; k += VF_LANES) {
             int64_t m = MR_MIN(C - k, (int64_t)VF_LANES);
-            vf g = vf_ldx(dy, p.at[2] + k, 1, m, t), norm = (vf_ldx(x, p.at[1] + k, 1, m, t) - vm) * vr;
-            if (w) g = g * vf_ldx(w, k, 1, m, t);
+            vf g = vf_ldx(dy, p.at[2] + k, 1, m, t),
+               norm = (vf_ldx(x, p.at[1] + k, 1, m, t) - vm) * vr;
+            if (w)
+                g = g * vf_ldx(w, k, 1, m, t);
             vf_stx(c->out[0].data, p.at[0] + k, 1, vr * (g - v1 - norm * vn), m, t);
         }
     }
@@ -214,17 +252,24 @@ static void grad_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const mr_call *c = user;
     (void)worker;
-    if (c->in[0].desc.dtype == MR_BF16) grad_rows(c, begin, end, MR_BF16);
-    else grad_rows(c, begin, end, MR_F32);
+    if (c->in[0].desc.dtype == MR_BF16)
+        grad_rows(c, begin, end, MR_BF16);
+    else
+        grad_rows(c, begin, end, MR_F32);
 }
 
 MR_KERNEL(layer_norm_grad)
 {
-    if (width(call) > 0) mr_cpu_for(row_count(call), MR_MAX(16384 / width(call), 1), call->threads, grad_part, (void *)call);
+    if (width(call) > 0)
+        mr_cpu_for(row_count(call), MR_MAX(16384 / width(call), 1), call->threads, grad_part,
+                   (void *)call);
     return MR_OK;
 }
 
-static int64_t per_piece(const mr_call *c) { return MR_MAX((row_count(c) + PIECES - 1) / PIECES, 1); }
+static int64_t per_piece(const mr_call *c)
+{
+    return MR_MAX((row_count(c) + PIECES - 1) / PIECES, 1);
+}
 
 // one piece's sum of dy * normalised x
 VF_INLINE void dw_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
@@ -243,7 +288,8 @@ VF_INLINE void dw_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
         for (int64_t k = 0; k < C; k += VF_LANES) {
             int64_t m = MR_MIN(C - k, (int64_t)VF_LANES);
             vf norm = (vf_ldx(c->in[0].data, p.at[0] + k, 1, m, t) - vf_set(mean)) * vf_set(rstd);
-            vf sum = vf_fma(vf_ldx(c->in[1].data, p.at[1] + k, 1, m, t), norm, vf_ldx(part, k, 1, m, MR_F32));
+            vf sum = vf_fma(vf_ldx(c->in[1].data, p.at[1] + k, 1, m, t), norm,
+                            vf_ldx(part, k, 1, m, MR_F32));
             vf_stx(part, k, 1, sum, m, MR_F32);
         }
     }
@@ -253,15 +299,18 @@ static void dw_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const mr_call *c = user;
     (void)worker;
-    if (c->in[0].desc.dtype == MR_BF16) dw_rows(c, begin, end, MR_BF16);
-    else dw_rows(c, begin, end, MR_F32);
+    if (c->in[0].desc.dtype == MR_BF16)
+        dw_rows(c, begin, end, MR_BF16);
+    else
+        dw_rows(c, begin, end, MR_F32);
 }
 
 MR_KERNEL(layer_norm_dw)
 {
     int64_t per = per_piece(call), rows = row_count(call), C = width(call);
     mr_cpu_for(rows, per, call->threads, dw_part, (void *)call);
-    mr_add_pieces(call->workspace, (rows + per - 1) / per, C, C, call->in[2].data, call->out[0].data, 0, MR_F32);
+    mr_add_pieces(call->workspace, (rows + per - 1) / per, C, C, call->in[2].data,
+                  call->out[0].data, 0, MR_F32);
     return MR_OK;
 }
 
@@ -271,39 +320,61 @@ static size_t dw_workspace(const mr_call *c, const mr_facts *facts)
     return (size_t)(PIECES * width(c)) * 4;
 }
 
-#define EPS {"eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-5, .min = 0, .max = 1, .doc = "added to the variance"}
+#define EPS                                                                                        \
+    {                                                                                              \
+        "eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-5, .min = 0, .max = 1,                  \
+                                                 .doc = "added to the variance"                    \
+    }
 MR_OP(layer_norm) = {
     .name = "layer_norm",
     .doc = "Normalise each row to zero mean and unit variance, then scale by w and add b.",
     .ref = "Ba et al. 2016, arXiv:1607.06450",
-    .in = {{"x", "[..., C] f32|bf16", MR_ROWS, 0}, {"w", "[C] like x", MR_CONTIG, MR_OPTIONAL}, {"b", "[C] like x", MR_CONTIG, MR_OPTIONAL}},
+    .in = {{"x", "[..., C] f32|bf16", MR_ROWS, 0},
+           {"w", "[C] like x", MR_CONTIG, MR_OPTIONAL},
+           {"b", "[C] like x", MR_CONTIG, MR_OPTIONAL}},
     .out = {{"y", "like x", 1, false, MR_ROWS}},
     .attr = {EPS},
-    .infer = infer, .grad = grad, .cost = cost, .naive = naive,
+    .infer = infer,
+    .grad = grad,
+    .cost = cost,
+    .naive = naive,
     .cpu = {.run = MR_CPU(layer_norm), .prepare = mr_row_prepare},
     .cheap = true,
-    .cases = MR_CASES("x=[2,5,7] f32", "x=[3,64] f32 w=[64] f32 b=[64] f32 eps=1e-6", "x=[3,4,33]/rows f32 2..3 w=[33] f32",
+    .cases = MR_CASES("x=[2,5,7] f32", "x=[3,64] f32 w=[64] f32 b=[64] f32 eps=1e-6",
+                      "x=[3,4,33]/rows f32 2..3 w=[33] f32",
                       "x=[2,9,72] bf16 w=[72] bf16 b=[72] bf16"),
 };
 MR_OP(layer_norm_grad) = {
     .name = "layer_norm_grad",
     .doc = "Gradient of layer_norm with respect to x.",
-    .in = {{"x", "[..., C] f32|bf16", MR_ROWS, 0}, {"w", "[C] like x", MR_CONTIG, MR_OPTIONAL}, {"dy", "like x", MR_ROWS, 0}},
+    .in = {{"x", "[..., C] f32|bf16", MR_ROWS, 0},
+           {"w", "[C] like x", MR_CONTIG, MR_OPTIONAL},
+           {"dy", "like x", MR_ROWS, 0}},
     .out = {{"dx", "like x", 3, false, MR_ROWS}},
     .attr = {EPS},
-    .infer = grad_infer, .cost = grad_cost, .naive = grad_naive,
+    .infer = grad_infer,
+    .cost = grad_cost,
+    .naive = grad_naive,
     .cpu = {.run = MR_CPU(layer_norm_grad), .prepare = mr_row_prepare},
     .hidden = true,
-    .cases = MR_CASES("x=[2,5,7] f32 dy=[2,5,7] f32", "x=[3,4,33]/rows f32 w=[33] f32 dy=[3,4,33] f32", "x=[2,9,72] bf16 w=[72] bf16 dy=[2,9,72] bf16"),
+    .cases = MR_CASES("x=[2,5,7] f32 dy=[2,5,7] f32",
+                      "x=[3,4,33]/rows f32 w=[33] f32 dy=[3,4,33] f32",
+                      "x=[2,9,72] bf16 w=[72] bf16 dy=[2,9,72] bf16"),
 };
 MR_OP(layer_norm_dw) = {
     .name = "layer_norm_dw",
     .doc = "Add the gradient of layer_norm's weight to acc.",
-    .in = {{"x", "[..., C] f32|bf16", MR_ROWS, 0}, {"dy", "like x", MR_ROWS, 0}, {"acc", "[C] f32", MR_CONTIG, 0}},
+    .in = {{"x", "[..., C] f32|bf16", MR_ROWS, 0},
+           {"dy", "like x", MR_ROWS, 0},
+           {"acc", "[C] f32", MR_CONTIG, 0}},
     .out = {{"acc", "[C] f32", 3, true, MR_CONTIG}},
     .attr = {EPS},
-    .infer = dw_infer, .cost = dw_cost, .naive = dw_naive,
+    .infer = dw_infer,
+    .cost = dw_cost,
+    .naive = dw_naive,
     .cpu = {.run = MR_CPU(layer_norm_dw), .prepare = mr_row_prepare, .workspace = dw_workspace},
     .hidden = true,
-    .cases = MR_CASES("x=[2,5,7] f32 dy=[2,5,7] f32 acc=[7] f32", "x=[100,4,33]/rows f32 dy=[100,4,33] f32 acc=[33] f32", "x=[2,9,72] bf16 dy=[2,9,72] bf16 acc=[72] f32"),
+    .cases = MR_CASES("x=[2,5,7] f32 dy=[2,5,7] f32 acc=[7] f32",
+                      "x=[100,4,33]/rows f32 dy=[100,4,33] f32 acc=[33] f32",
+                      "x=[2,9,72] bf16 dy=[2,9,72] bf16 acc=[72] f32"),
 };

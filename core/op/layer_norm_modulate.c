@@ -10,14 +10,18 @@
 #include "op/norm.h"
 
 enum { SPAN = 128 };
-typedef struct attr { double eps; } attr;
+typedef struct attr {
+    double eps;
+} attr;
 
 static mr_status check(const mr_desc *x, const mr_desc *m, const char *name)
 {
-    if (x->rank != 4) return mr_fail(MR_E_SHAPE, "x must be [B, T, S, C], it has rank %d", x->rank);
+    if (x->rank != 4)
+        return mr_fail(MR_E_SHAPE, "x must be [B, T, S, C], it has rank %d", x->rank);
     if (m->rank != 3 || m->dim[0] != x->dim[0] || m->dim[1] != x->dim[1] || m->dim[2] != x->dim[3])
         return mr_fail(MR_E_SHAPE, "%s must be [B, T, C] of x's B, T, C", name);
-    if (m->dtype != x->dtype) return mr_fail(MR_E_SHAPE, "%s must have x's dtype", name);
+    if (m->dtype != x->dtype)
+        return mr_fail(MR_E_SHAPE, "%s must have x's dtype", name);
     return MR_OK;
 }
 
@@ -35,18 +39,24 @@ static mr_status grad(mr_grad *g)
     mr_ref out[3];
     MR_TRY(mr_grad_op(g, "layer_norm_modulate_grad", MR_ATTRS({"eps", .f = a->eps}),
                       (mr_ref[]){g->in[0], g->in[2], g->dout[0]}, 3, out));
-    for (int i = 0; i < 3; i++) g->din[i] = out[i];
+    for (int i = 0; i < 3; i++)
+        g->din[i] = out[i];
     return MR_OK;
 }
 
-static void cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 8, 2); }
+static void cost(const mr_call *c, mr_cost *cost)
+{
+    *cost = mr_norm_cost(c, 8, 2);
+}
 
 // mean and 1 / deviation of a row of doubles
-static void stats(const mr_view *x, int64_t b, int64_t t, int64_t s, double eps, double *mean, double *rstd)
+static void stats(const mr_view *x, int64_t b, int64_t t, int64_t s, double eps, double *mean,
+                  double *rstd)
 {
     int64_t C = x->desc.dim[3];
     double sum = 0, var = 0;
-    for (int64_t k = 0; k < C; k++) sum += *mr_el(x, b, t, s, k, 0);
+    for (int64_t k = 0; k < C; k++)
+        sum += *mr_el(x, b, t, s, k, 0);
     *mean = sum / (double)C;
     for (int64_t k = 0; k < C; k++) {
         double d = *mr_el(x, b, t, s, k, 0) - *mean;
@@ -65,8 +75,10 @@ static mr_status naive(const mr_call *c)
                 double mean, rstd;
                 stats(&c->in[0], b, t, s, at->eps, &mean, &rstd);
                 for (int64_t k = 0; k < n[3]; k++)
-                    *mr_el(&c->out[0], b, t, s, k, 0) = (*mr_el(&c->in[0], b, t, s, k, 0) - mean) * rstd
-                        * (1 + *mr_el(&c->in[2], b, t, k, 0, 0)) + *mr_el(&c->in[1], b, t, k, 0, 0);
+                    *mr_el(&c->out[0], b, t, s, k, 0) = (*mr_el(&c->in[0], b, t, s, k, 0) - mean) *
+                                                            rstd *
+                                                            (1 + *mr_el(&c->in[2], b, t, k, 0, 0)) +
+                                                        *mr_el(&c->in[1], b, t, k, 0, 0);
             }
     return MR_OK;
 }
@@ -75,13 +87,17 @@ static mr_status grad_infer(mr_infer *c)
 {
     const mr_desc *x = c->in[0], *dy = c->in[2];
     MR_TRY(check(x, c->in[1], "scale"));
-    if (!mr_desc_same_shape(x, dy) || dy->dtype != x->dtype) return mr_fail(MR_E_SHAPE, "dy must be like x");
+    if (!mr_desc_same_shape(x, dy) || dy->dtype != x->dtype)
+        return mr_fail(MR_E_SHAPE, "dy must be like x");
     c->out[0] = *x;
     c->out[1] = c->out[2] = mr_desc_dense(x->dtype, 3, c->in[1]->dim);
     return MR_OK;
 }
 
-static void grad_cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 16, 3); }
+static void grad_cost(const mr_call *c, mr_cost *cost)
+{
+    *cost = mr_norm_cost(c, 16, 3);
+}
 
 static mr_status grad_naive(const mr_call *c)
 {
@@ -90,12 +106,14 @@ static mr_status grad_naive(const mr_call *c)
     const int64_t *n = x->desc.dim;
     for (int64_t b = 0; b < n[0]; b++)
         for (int64_t t = 0; t < n[1]; t++) {
-            for (int64_t k = 0; k < n[3]; k++) *mr_el(&c->out[1], b, t, k, 0, 0) = *mr_el(&c->out[2], b, t, k, 0, 0) = 0;
+            for (int64_t k = 0; k < n[3]; k++)
+                *mr_el(&c->out[1], b, t, k, 0, 0) = *mr_el(&c->out[2], b, t, k, 0, 0) = 0;
             for (int64_t s = 0; s < n[2]; s++) {
                 double mean, rstd, g1 = 0, gn = 0;
                 stats(x, b, t, s, at->eps, &mean, &rstd);
                 for (int64_t k = 0; k < n[3]; k++) {
-                    double norm = (*mr_el(x, b, t, s, k, 0) - mean) * rstd, d = *mr_el(dy, b, t, s, k, 0);
+                    double norm = (*mr_el(x, b, t, s, k, 0) - mean) * rstd,
+                           d = *mr_el(dy, b, t, s, k, 0);
                     double g = d * (1 + *mr_el(scale, b, t, k, 0, 0));
                     g1 += g / (double)n[3], gn += g * norm / (double)n[3];
                     *mr_el(&c->out[1], b, t, k, 0, 0) += d;
@@ -112,7 +130,10 @@ static mr_status grad_naive(const mr_call *c)
 }
 
 // a row of modulation begins here
-static int64_t mod_at(const mr_desc *m, int64_t bt, int64_t T) { return bt / T * m->stride[0] + bt % T * m->stride[1]; }
+static int64_t mod_at(const mr_desc *m, int64_t bt, int64_t T)
+{
+    return bt / T * m->stride[0] + bt % T * m->stride[1];
+}
 
 // rows begin .. end of [B * T * S]
 VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
@@ -138,18 +159,25 @@ static void forward_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const mr_call *c = user;
     (void)worker;
-    if (c->in[0].desc.dtype == MR_BF16) forward_rows(c, begin, end, MR_BF16);
-    else forward_rows(c, begin, end, MR_F32);
+    if (c->in[0].desc.dtype == MR_BF16)
+        forward_rows(c, begin, end, MR_BF16);
+    else
+        forward_rows(c, begin, end, MR_F32);
 }
 
 MR_KERNEL(layer_norm_modulate)
 {
     const int64_t *n = call->in[0].desc.dim;
-    if (n[3] > 0) mr_cpu_for(n[0] * n[1] * n[2], MR_MAX(16384 / n[3], 1), call->threads, forward_part, (void *)call);
+    if (n[3] > 0)
+        mr_cpu_for(n[0] * n[1] * n[2], MR_MAX(16384 / n[3], 1), call->threads, forward_part,
+                   (void *)call);
     return MR_OK;
 }
 
-static int64_t pieces_of(const mr_call *c) { return (c->in[0].desc.dim[2] + SPAN - 1) / SPAN; }
+static int64_t pieces_of(const mr_call *c)
+{
+    return (c->in[0].desc.dim[2] + SPAN - 1) / SPAN;
+}
 
 // dx of one piece of SPAN rows of a frame, and its share of dshift and dscale
 VF_INLINE void backward_piece(const mr_call *c, int64_t i, mr_dtype t)
@@ -158,7 +186,8 @@ VF_INLINE void backward_piece(const mr_call *c, int64_t i, mr_dtype t)
     const void *x = c->in[0].data, *dy = c->in[2].data;
     const mr_desc *sc = &c->in[1].desc;
     const int64_t *n = c->in[0].desc.dim, C = n[3], step = sc->stride[2], pieces = pieces_of(c);
-    int64_t bt = i / pieces, first = i % pieces * SPAN, last = MR_MIN(first + SPAN, n[2]), scale = mod_at(sc, bt, n[1]);
+    int64_t bt = i / pieces, first = i % pieces * SPAN, last = MR_MIN(first + SPAN, n[2]),
+            scale = mod_at(sc, bt, n[1]);
     float *dshift = (float *)c->workspace + i * 2 * C, *dscale = dshift + C;
     memset(dshift, 0, (size_t)C * 8);
     for (int64_t s = first; s < last; s++) {
@@ -179,7 +208,8 @@ VF_INLINE void backward_piece(const mr_call *c, int64_t i, mr_dtype t)
         for (int64_t k = 0; k < C; k += VF_LANES) {
             int64_t m = MR_MIN(C - k, (int64_t)VF_LANES);
             vf norm = (vf_ldx(x, at + k, 1, m, t) - vm) * vr;
-            vf g = vf_ldx(dy, at + k, 1, m, t) * (one + vf_ldx(c->in[1].data, scale + k * step, step, m, t));
+            vf g = vf_ldx(dy, at + k, 1, m, t) *
+                   (one + vf_ldx(c->in[1].data, scale + k * step, step, m, t));
             vf_stx(c->out[0].data, at + k, 1, vr * (g - v1 - norm * vn), m, t);
         }
     }
@@ -190,8 +220,10 @@ static void backward_part(void *user, int64_t begin, int64_t end, int worker)
     const mr_call *c = user;
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
-        if (c->in[0].desc.dtype == MR_BF16) backward_piece(c, i, MR_BF16);
-        else backward_piece(c, i, MR_F32);
+        if (c->in[0].desc.dtype == MR_BF16)
+            backward_piece(c, i, MR_BF16);
+        else
+            backward_piece(c, i, MR_F32);
     }
 }
 
@@ -202,8 +234,8 @@ MR_KERNEL(layer_norm_modulate_grad)
     const float *part = call->workspace;
     for (int64_t bt = 0; bt < n[0] * n[1]; bt++)
         for (int o = 0; o < 2; o++)
-            mr_add_pieces(part + (bt * pieces * 2 + o) * C, pieces, 2 * C, C, NULL, call->out[1 + o].data, bt * C,
-                          call->out[1 + o].desc.dtype);
+            mr_add_pieces(part + (bt * pieces * 2 + o) * C, pieces, 2 * C, C, NULL,
+                          call->out[1 + o].data, bt * C, call->out[1 + o].desc.dtype);
     return MR_OK;
 }
 
@@ -218,13 +250,20 @@ MR_OP(layer_norm_modulate) = {
     .name = "layer_norm_modulate",
     .doc = "Layer norm without affine, then scale and shift per sample, frame and channel.",
     .ref = "Peebles & Xie 2022, arXiv:2212.09748 (adaLN); Open-Sora 1.2 STDiT3 block",
-    .in = {{"x", "[B, T, S, C] f32|bf16", MR_CONTIG, 0}, {"shift", "[B, T, C] like x", MR_ANY, 0}, {"scale", "[B, T, C] like x", MR_ANY, 0}},
+    .in = {{"x", "[B, T, S, C] f32|bf16", MR_CONTIG, 0},
+           {"shift", "[B, T, C] like x", MR_ANY, 0},
+           {"scale", "[B, T, C] like x", MR_ANY, 0}},
     .out = {{"y", "like x", 0, false, MR_CONTIG}},
-    .attr = {{"eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-6, .min = 0, .max = 1, .doc = "added to the variance"}},
-    .infer = infer, .grad = grad, .cost = cost, .naive = naive,
+    .attr = {{"eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-6, .min = 0, .max = 1,
+              .doc = "added to the variance"}},
+    .infer = infer,
+    .grad = grad,
+    .cost = cost,
+    .naive = naive,
     .cpu = {.run = MR_CPU(layer_norm_modulate), .prepare = mr_row_prepare},
     .cheap = true,
-    .cases = MR_CASES("x=[2,3,5,7] f32 shift=[2,3,7] f32 scale=[2,3,7] f32", "x=[1,2,3,64] f32 shift=[1,2,64]/any f32 scale=[1,2,64]/any f32",
+    .cases = MR_CASES("x=[2,3,5,7] f32 shift=[2,3,7] f32 scale=[2,3,7] f32",
+                      "x=[1,2,3,64] f32 shift=[1,2,64]/any f32 scale=[1,2,64]/any f32",
                       "x=[2,1,130,33] f32 3..5 shift=[2,1,33] f32 scale=[2,1,33] f32 eps=1e-5",
                       "x=[1,1,2,1152] f32 shift=[1,1,1152] f32 scale=[1,1,1152] f32",
                       "x=[2,2,9,72] bf16 shift=[2,2,72] bf16 scale=[2,2,72] bf16"),
@@ -232,13 +271,23 @@ MR_OP(layer_norm_modulate) = {
 MR_OP(layer_norm_modulate_grad) = {
     .name = "layer_norm_modulate_grad",
     .doc = "Gradients of x, shift and scale of layer_norm_modulate.",
-    .in = {{"x", "[B, T, S, C] f32|bf16", MR_CONTIG, 0}, {"scale", "[B, T, C] like x", MR_ANY, 0}, {"dy", "like x", MR_CONTIG, 0}},
-    .out = {{"dx", "like x", 3, false, MR_CONTIG}, {"dshift", "[B, T, C] like x", 0, false, MR_CONTIG}, {"dscale", "[B, T, C] like x", 0, false, MR_CONTIG}},
-    .attr = {{"eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-6, .min = 0, .max = 1, .doc = "added to the variance"}},
-    .infer = grad_infer, .cost = grad_cost, .naive = grad_naive,
-    .cpu = {.run = MR_CPU(layer_norm_modulate_grad), .prepare = mr_row_prepare, .workspace = grad_workspace},
+    .in = {{"x", "[B, T, S, C] f32|bf16", MR_CONTIG, 0},
+           {"scale", "[B, T, C] like x", MR_ANY, 0},
+           {"dy", "like x", MR_CONTIG, 0}},
+    .out = {{"dx", "like x", 3, false, MR_CONTIG},
+            {"dshift", "[B, T, C] like x", 0, false, MR_CONTIG},
+            {"dscale", "[B, T, C] like x", 0, false, MR_CONTIG}},
+    .attr = {{"eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-6, .min = 0, .max = 1,
+              .doc = "added to the variance"}},
+    .infer = grad_infer,
+    .cost = grad_cost,
+    .naive = grad_naive,
+    .cpu = {.run = MR_CPU(layer_norm_modulate_grad),
+            .prepare = mr_row_prepare,
+            .workspace = grad_workspace},
     .hidden = true,
-    .cases = MR_CASES("x=[2,3,5,7] f32 scale=[2,3,7] f32 dy=[2,3,5,7] f32", "x=[1,2,3,64] f32 scale=[1,2,64]/any f32 dy=[1,2,3,64] f32",
+    .cases = MR_CASES("x=[2,3,5,7] f32 scale=[2,3,7] f32 dy=[2,3,5,7] f32",
+                      "x=[1,2,3,64] f32 scale=[1,2,64]/any f32 dy=[1,2,3,64] f32",
                       "x=[2,1,260,33] f32 3..5 scale=[2,1,33] f32 dy=[2,1,260,33] f32 eps=1e-5",
                       "x=[2,2,9,72] bf16 scale=[2,2,72] bf16 dy=[2,2,9,72] bf16"),
 };

@@ -3,38 +3,43 @@
  *   linear_dx   dx = dy w                       linear_dw   acc += dy^T x   (f32, also from bf16)
  *   linear_db   acc += sum of the rows of dy
  *
- * Products go through cpu/product.h and are made once per node. Rows whose leading dimensions do not
- * join into one stride pass through the workspace. Sums are f32. Licence: Apache-2.0 */
+ * Products go through cpu/product.h and are made once per node. Rows whose leading dimensions do
+ * not join into one stride pass through the workspace. Sums are f32. Licence: Apache-2.0 */
 #include "cpu/product.h"
 #include "op/row.h"
 
-/* ---- rows ------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 /* [..., C] seen as rows x C. */
 typedef struct rows {
-    int64_t n, c, step;          /* rows, row length, elements between rows */
-    bool split;                  /* no single step: rows are gathered or scattered */
+    int64_t n, c, step; /* rows, row length, elements between rows */
+    bool split;         /* no single step: rows are gathered or scattered */
 } rows;
 
 static rows rows_of(const mr_desc *d)
 {
     rows r = {1, d->rank ? d->dim[d->rank - 1] : 1, 0, false};
     for (int i = 0; i < d->rank - 1; i++) {
-        if (d->dim[i] != 1 && r.n > 1 && r.step != d->stride[i] * d->dim[i]) r.split = true;
-        if (d->dim[i] != 1) r.step = d->stride[i];
+        if (d->dim[i] != 1 && r.n > 1 && r.step != d->stride[i] * d->dim[i])
+            r.split = true;
+        if (d->dim[i] != 1)
+            r.step = d->stride[i];
         r.n *= d->dim[i];
     }
     // one row, or repeated rows: only a dense row step is passed on
-    if (r.n <= 1) r.step = r.c;
-    if (r.step < r.c) r.split = true;
-    if (r.split) r.step = r.c;
+    if (r.n <= 1)
+        r.step = r.c;
+    if (r.step < r.c)
+        r.split = true;
+    if (r.split)
+        r.step = r.c;
     return r;
 }
 
 typedef struct state {
     mr_product *product;
     rows in[2], out;
-    size_t at[3], bytes;         /* workspace: gathered in[0], in[1], out, then the product's */
+    size_t at[3], bytes; /* workspace: gathered in[0], in[1], out, then the product's */
 } state;
 
 static size_t aside(state *s, const rows *r, mr_dtype t, int which)
@@ -43,7 +48,8 @@ static size_t aside(state *s, const rows *r, mr_dtype t, int which)
     return r->split ? ((size_t)(r->n * r->c) * mr_dtype_bytes(t) + 63) & ~(size_t)63 : 0;
 }
 
-static mr_status finish_state(state *s, const mr_product_spec *spec, const mr_facts *facts, void **out)
+static mr_status finish_state(state *s, const mr_product_spec *spec, const mr_facts *facts,
+                              void **out)
 {
     mr_status st = mr_product_new(spec, facts, &s->product);
     if (st != MR_OK) {
@@ -57,7 +63,8 @@ static mr_status finish_state(state *s, const mr_product_spec *spec, const mr_fa
 static void release(void *state_of)
 {
     state *s = state_of;
-    if (s) mr_product_free(s->product);
+    if (s)
+        mr_product_free(s->product);
     mr_free(s);
 }
 static size_t workspace(const mr_call *call, const mr_facts *facts)
@@ -67,7 +74,12 @@ static size_t workspace(const mr_call *call, const mr_facts *facts)
     return s->bytes + mr_product_workspace(s->product);
 }
 
-typedef struct mover { char *dense; const mr_view *view; int64_t row_bytes; bool in; } mover;
+typedef struct mover {
+    char *dense;
+    const mr_view *view;
+    int64_t row_bytes;
+    bool in;
+} mover;
 
 /* Move rows between a view and dense memory. */
 static void move_part(void *user, int64_t begin, int64_t end, int worker)
@@ -78,7 +90,8 @@ static void move_part(void *user, int64_t begin, int64_t end, int worker)
     size_t w = mr_dtype_bytes(d->dtype);
     for (int64_t i = begin; i < end; i++) {
         int64_t at = 0, rest = i;
-        for (int k = d->rank - 2; k >= 0; k--) at += rest % d->dim[k] * d->stride[k], rest /= d->dim[k];
+        for (int k = d->rank - 2; k >= 0; k--)
+            at += rest % d->dim[k] * d->stride[k], rest /= d->dim[k];
         char *there = (char *)m->view->data + (size_t)at * w, *here = m->dense + i * m->row_bytes;
         memcpy(m->in ? here : there, m->in ? there : here, (size_t)m->row_bytes);
     }
@@ -90,7 +103,8 @@ static void move_rows(const rows *r, char *dense, const mr_view *v, bool in, int
 }
 static void *gather(const mr_call *call, const state *s, int which, const mr_view *v)
 {
-    if (!s->in[which].split) return v->data;
+    if (!s->in[which].split)
+        return v->data;
     char *dense = (char *)call->workspace + s->at[which];
     move_rows(&s->in[which], dense, v, true, call->threads);
     return dense;
@@ -102,36 +116,53 @@ static mr_status run_rows(const mr_call *call, const void *bias)
     state *s = call->state;
     char *work = call->workspace, *dense = work + s->at[2];
     const mr_view *y = &call->out[0];
-    MR_TRY(mr_product_run(s->product, gather(call, s, 0, &call->in[0]), call->in[1].data, bias, s->out.split ? dense : y->data, work + s->bytes));
-    if (s->out.split) move_rows(&s->out, dense, y, false, call->threads);
+    MR_TRY(mr_product_run(s->product, gather(call, s, 0, &call->in[0]), call->in[1].data, bias,
+                          s->out.split ? dense : y->data, work + s->bytes));
+    if (s->out.split)
+        move_rows(&s->out, dense, y, false, call->threads);
     return MR_OK;
 }
 
-static mr_status prepare_rows(const mr_call *call, const mr_facts *facts, void **out, bool transposed, bool bias)
+static mr_status prepare_rows(const mr_call *call, const mr_facts *facts, void **out,
+                              bool transposed, bool bias)
 {
     const mr_desc *x = &call->in[0].desc, *w = &call->in[1].desc, *y = &call->out[0].desc;
     state *s;
-    if (!MR_NEW(s)) return mr_fail_memory(sizeof *s);
+    if (!MR_NEW(s))
+        return mr_fail_memory(sizeof *s);
     s->in[0] = rows_of(x), s->out = rows_of(y);
     s->bytes += aside(s, &s->in[0], x->dtype, 0);
     s->bytes += aside(s, &s->out, y->dtype, 2);
     int64_t ld = w->dim[1];
-    mr_product_spec spec = {.batch = 1, .m = s->in[0].n, .k = s->in[0].c, .n = s->out.c, .a_row = s->in[0].step, .a_col = 1,
-                            .b_row = transposed ? 1 : ld, .b_col = transposed ? ld : 1, .c_row = s->out.step,
-                            .in = x->dtype, .out = y->dtype, .bias = bias};
+    mr_product_spec spec = {.batch = 1,
+                            .m = s->in[0].n,
+                            .k = s->in[0].c,
+                            .n = s->out.c,
+                            .a_row = s->in[0].step,
+                            .a_col = 1,
+                            .b_row = transposed ? 1 : ld,
+                            .b_col = transposed ? ld : 1,
+                            .c_row = s->out.step,
+                            .in = x->dtype,
+                            .out = y->dtype,
+                            .bias = bias};
     return finish_state(s, &spec, facts, out);
 }
 
-/* ---- linear ---------------------------------------------------------------------------------------- */
+/* ---- linear ---- */
 
 static mr_status weight_fits(const mr_desc *x, const char *name, const mr_desc *w, int axis)
 {
     char tx[128], tw[128];
     MR_TRY(mr_row_float(x, name));
     MR_TRY(mr_row_rank(w, "w", 2));
-    if (x->rank >= 1 && x->dim[x->rank - 1] == w->dim[axis] && x->dtype == w->dtype) return MR_OK;
-    return mr_fail(MR_E_SHAPE, "%s is %s, w is %s; expected the last dimension of %s to be dimension %d of w, and equal dtypes",
-                   name, mr_desc_text(x, tx, sizeof tx), mr_desc_text(w, tw, sizeof tw), name, axis);
+    if (x->rank >= 1 && x->dim[x->rank - 1] == w->dim[axis] && x->dtype == w->dtype)
+        return MR_OK;
+    return mr_fail(MR_E_SHAPE,
+                   "%s is %s, w is %s; expected the last dimension of %s to be dimension %d of w, "
+                   "and equal dtypes",
+                   name, mr_desc_text(x, tx, sizeof tx), mr_desc_text(w, tw, sizeof tw), name,
+                   axis);
 }
 
 static mr_status linear_infer(mr_infer *c)
@@ -140,7 +171,8 @@ static mr_status linear_infer(mr_infer *c)
     const mr_desc *x = c->in[0], *w = c->in[1], *b = c->in[2];
     MR_TRY(weight_fits(x, "x", w, 1));
     if (b && (b->rank != 1 || b->dim[0] != w->dim[0] || b->dtype != w->dtype))
-        return mr_fail(MR_E_SHAPE, "b is %s, expected [%lld] %s", mr_desc_text(b, tb, sizeof tb), (long long)w->dim[0], mr_dtype_name(w->dtype));
+        return mr_fail(MR_E_SHAPE, "b is %s, expected [%lld] %s", mr_desc_text(b, tb, sizeof tb),
+                       (long long)w->dim[0], mr_dtype_name(w->dtype));
     mr_desc y = *x;
     y.dim[y.rank - 1] = w->dim[0];
     mr_row_like(c, 0, &y);
@@ -151,12 +183,16 @@ static mr_status linear_prepare(const mr_call *call, const mr_facts *facts, void
 {
     return prepare_rows(call, facts, out, true, call->in[2].desc.rank >= 0);
 }
-MR_KERNEL(linear) { return run_rows(call, call->in[2].data); }
+MR_KERNEL(linear)
+{
+    return run_rows(call, call->in[2].data);
+}
 
 static mr_status linear_grad(mr_grad *ctx)
 {
     mr_ref dy = ctx->dout[0], acc;
-    if (ctx->need[0]) MR_TRY(mr_row_grad1(ctx, 0, "linear_dx", dy, ctx->in[1]));
+    if (ctx->need[0])
+        MR_TRY(mr_row_grad1(ctx, 0, "linear_dx", dy, ctx->in[1]));
     if (ctx->need[1]) {
         MR_TRY(mr_grad_acc(ctx, 1, &acc));
         MR_TRY(mr_row_grad1(ctx, 1, "linear_dw", dy, ctx->in[0], acc));
@@ -174,17 +210,19 @@ static mr_status linear_naive(const mr_call *call)
 {
     const double *x = call->in[0].data, *w = call->in[1].data, *b = call->in[2].data;
     double *y = call->out[0].data;
-    int64_t n = call->in[1].desc.dim[0], k = call->in[1].desc.dim[1], m = mr_desc_count(&call->out[0].desc) / MR_MAX(n, 1);
+    int64_t n = call->in[1].desc.dim[0], k = call->in[1].desc.dim[1],
+            m = mr_desc_count(&call->out[0].desc) / MR_MAX(n, 1);
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
             double total = b ? b[j] : 0;
-            for (int64_t p = 0; p < k; p++) total += x[i * k + p] * w[j * k + p];
+            for (int64_t p = 0; p < k; p++)
+                total += x[i * k + p] * w[j * k + p];
             y[i * n + j] = total;
         }
     return MR_OK;
 }
 
-/* ---- linear_dx ------------------------------------------------------------------------------------- */
+/* ---- linear_dx ---- */
 
 static mr_status dx_infer(mr_infer *c)
 {
@@ -194,23 +232,32 @@ static mr_status dx_infer(mr_infer *c)
     mr_row_like(c, 0, &dx);
     return MR_OK;
 }
-static mr_status dx_prepare(const mr_call *call, const mr_facts *facts, void **out) { return prepare_rows(call, facts, out, false, false); }
-MR_KERNEL(linear_dx) { return run_rows(call, NULL); }
+static mr_status dx_prepare(const mr_call *call, const mr_facts *facts, void **out)
+{
+    return prepare_rows(call, facts, out, false, false);
+}
+MR_KERNEL(linear_dx)
+{
+    return run_rows(call, NULL);
+}
 
 static mr_status dx_naive(const mr_call *call)
 {
     const double *dy = call->in[0].data, *w = call->in[1].data;
     double *dx = call->out[0].data;
-    int64_t n = call->in[1].desc.dim[0], k = call->in[1].desc.dim[1], m = mr_desc_count(&call->in[0].desc) / MR_MAX(n, 1);
+    int64_t n = call->in[1].desc.dim[0], k = call->in[1].desc.dim[1],
+            m = mr_desc_count(&call->in[0].desc) / MR_MAX(n, 1);
     for (int64_t i = 0; i < m; i++) {
-        for (int64_t p = 0; p < k; p++) dx[i * k + p] = 0;
+        for (int64_t p = 0; p < k; p++)
+            dx[i * k + p] = 0;
         for (int64_t j = 0; j < n; j++)
-            for (int64_t p = 0; p < k; p++) dx[i * k + p] += dy[i * n + j] * w[j * k + p];
+            for (int64_t p = 0; p < k; p++)
+                dx[i * k + p] += dy[i * n + j] * w[j * k + p];
     }
     return MR_OK;
 }
 
-/* ---- linear_dw ------------------------------------------------------------------------------------- */
+/* ---- linear_dw ---- */
 
 static mr_status dw_infer(mr_infer *c)
 {
@@ -219,11 +266,14 @@ static mr_status dw_infer(mr_infer *c)
     MR_TRY(mr_row_float(dy, "dy"));
     MR_TRY(mr_row_f32(acc, "acc"));
     bool ok = dy->rank >= 1 && dy->rank == x->rank && dy->dtype == x->dtype && acc->rank == 2;
-    for (int i = 0; ok && i < x->rank - 1; i++) ok = dy->dim[i] == x->dim[i];
+    for (int i = 0; ok && i < x->rank - 1; i++)
+        ok = dy->dim[i] == x->dim[i];
     ok = ok && acc->dim[0] == dy->dim[dy->rank - 1] && acc->dim[1] == x->dim[x->rank - 1];
     if (!ok)
-        return mr_fail(MR_E_SHAPE, "dy is %s, x is %s, acc is %s; expected [..., N], [..., K] and [N, K]", mr_desc_text(dy, td, sizeof td),
-                       mr_desc_text(x, tx, sizeof tx), mr_desc_text(acc, ta, sizeof ta));
+        return mr_fail(MR_E_SHAPE,
+                       "dy is %s, x is %s, acc is %s; expected [..., N], [..., K] and [N, K]",
+                       mr_desc_text(dy, td, sizeof td), mr_desc_text(x, tx, sizeof tx),
+                       mr_desc_text(acc, ta, sizeof ta));
     mr_row_like(c, 0, acc);
     return MR_OK;
 }
@@ -232,20 +282,33 @@ static mr_status dw_prepare(const mr_call *call, const mr_facts *facts, void **o
 {
     const mr_desc *dy = &call->in[0].desc, *x = &call->in[1].desc;
     state *s;
-    if (call->in[2].desc.dtype != MR_F32) return mr_fail(MR_E_UNSUPPORTED, "f64 runs on the naive row");
-    if (!MR_NEW(s)) return mr_fail_memory(sizeof *s);
+    if (call->in[2].desc.dtype != MR_F32)
+        return mr_fail(MR_E_UNSUPPORTED, "f64 runs on the naive row");
+    if (!MR_NEW(s))
+        return mr_fail_memory(sizeof *s);
     for (int i = 0; i < 2; i++) {
         s->in[i] = rows_of(&call->in[i].desc);
         s->bytes += aside(s, &s->in[i], call->in[i].desc.dtype, i);
     }
-    mr_product_spec spec = {.batch = 1, .m = s->in[0].c, .n = s->in[1].c, .k = s->in[0].n, .a_row = 1, .a_col = s->in[0].step,
-                            .b_row = s->in[1].step, .b_col = 1, .c_row = x->dim[x->rank - 1], .in = dy->dtype, .out = MR_F32, .accumulate = true};
+    mr_product_spec spec = {.batch = 1,
+                            .m = s->in[0].c,
+                            .n = s->in[1].c,
+                            .k = s->in[0].n,
+                            .a_row = 1,
+                            .a_col = s->in[0].step,
+                            .b_row = s->in[1].step,
+                            .b_col = 1,
+                            .c_row = x->dim[x->rank - 1],
+                            .in = dy->dtype,
+                            .out = MR_F32,
+                            .accumulate = true};
     return finish_state(s, &spec, facts, out);
 }
 MR_KERNEL(linear_dw)
 {
     state *s = call->state;
-    return mr_product_run(s->product, gather(call, s, 0, &call->in[0]), gather(call, s, 1, &call->in[1]), NULL, call->out[0].data,
+    return mr_product_run(s->product, gather(call, s, 0, &call->in[0]),
+                          gather(call, s, 1, &call->in[1]), NULL, call->out[0].data,
                           (char *)call->workspace + s->bytes);
 }
 
@@ -253,11 +316,14 @@ static mr_status dw_naive(const mr_call *call)
 {
     const double *dy = call->in[0].data, *x = call->in[1].data, *acc = call->in[2].data;
     double *dw = call->out[0].data;
-    int64_t n = call->out[0].desc.dim[0], k = call->out[0].desc.dim[1], m = mr_desc_count(&call->in[0].desc) / MR_MAX(n, 1);
-    for (int64_t e = 0; e < n * k; e++) dw[e] = acc[e];
+    int64_t n = call->out[0].desc.dim[0], k = call->out[0].desc.dim[1],
+            m = mr_desc_count(&call->in[0].desc) / MR_MAX(n, 1);
+    for (int64_t e = 0; e < n * k; e++)
+        dw[e] = acc[e];
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++)
-            for (int64_t p = 0; p < k; p++) dw[j * k + p] += dy[i * n + j] * x[i * k + p];
+            for (int64_t p = 0; p < k; p++)
+                dw[j * k + p] += dy[i * n + j] * x[i * k + p];
     return MR_OK;
 }
 
@@ -268,10 +334,15 @@ static void product_cost(const mr_call *call, mr_cost *cost)
     cost->flop = 2.0 * (double)mr_desc_count(&call->in[0].desc) * (double)last->dim[last->rank - 1];
 }
 
-/* ---- linear_db ------------------------------------------------------------------------------------- */
+/* ---- linear_db ---- */
 
 /* At most 64 pieces of rows, fixed by the shape; partial sums [pieces, N] are added in order. */
-typedef struct db { const mr_call *call; rows dy; int64_t piece, pieces; float *partial; } db;
+typedef struct db {
+    const mr_call *call;
+    rows dy;
+    int64_t piece, pieces;
+    float *partial;
+} db;
 
 static db db_of(const mr_call *call)
 {
@@ -293,14 +364,19 @@ VF_INLINE void db_rows(const db *d, int64_t piece, mr_dtype t)
             int64_t at = i * d->dy.step;
             if (d->dy.split) {
                 at = 0;
-                for (int64_t k = dy->desc.rank - 2, rest = i; k >= 0; k--) at += rest % dy->desc.dim[k] * dy->desc.stride[k], rest /= dy->desc.dim[k];
+                for (int64_t k = dy->desc.rank - 2, rest = i; k >= 0; k--)
+                    at += rest % dy->desc.dim[k] * dy->desc.stride[k], rest /= dy->desc.dim[k];
             }
             if (n == WIDE)
-                for (int v = 0; v < 4; v++) acc[v] += vf_ld(dy->data, at + j + v * VF_LANES, t);
+                for (int v = 0; v < 4; v++)
+                    acc[v] += vf_ld(dy->data, at + j + v * VF_LANES, t);
             else
-                for (int64_t v = 0; v * VF_LANES < n; v++) acc[v] += vf_ldx(dy->data, at + j + v * VF_LANES, 1, MR_MIN((int64_t)VF_LANES, n - v * VF_LANES), t);
+                for (int64_t v = 0; v * VF_LANES < n; v++)
+                    acc[v] += vf_ldx(dy->data, at + j + v * VF_LANES, 1,
+                                     MR_MIN((int64_t)VF_LANES, n - v * VF_LANES), t);
         }
-        for (int64_t v = 0; v * VF_LANES < n; v++) vf_storen(to + j + v * VF_LANES, acc[v], MR_MIN((int64_t)VF_LANES, n - v * VF_LANES));
+        for (int64_t v = 0; v * VF_LANES < n; v++)
+            vf_storen(to + j + v * VF_LANES, acc[v], MR_MIN((int64_t)VF_LANES, n - v * VF_LANES));
     }
 }
 static void db_part(void *user, int64_t begin, int64_t end, int worker)
@@ -308,16 +384,20 @@ static void db_part(void *user, int64_t begin, int64_t end, int worker)
     (void)worker;
     const db *d = user;
     for (int64_t i = begin; i < end; i++)
-        if (d->call->in[0].desc.dtype == MR_BF16) db_rows(d, i, MR_BF16);
-        else db_rows(d, i, MR_F32);
+        if (d->call->in[0].desc.dtype == MR_BF16)
+            db_rows(d, i, MR_BF16);
+        else
+            db_rows(d, i, MR_F32);
 }
 MR_KERNEL(linear_db)
 {
     db d = db_of(call);
     float *acc = call->out[0].data;
-    mr_cpu_for(d.pieces, MR_MAX(1, 32768 / MR_MAX(d.piece * d.dy.c, 1)), call->threads, db_part, &d);
+    mr_cpu_for(d.pieces, MR_MAX(1, 32768 / MR_MAX(d.piece * d.dy.c, 1)), call->threads, db_part,
+               &d);
     for (int64_t i = 0; i < d.pieces; i++)
-        for (int64_t j = 0; j < d.dy.c; j++) acc[j] += d.partial[i * d.dy.c + j];
+        for (int64_t j = 0; j < d.dy.c; j++)
+            acc[j] += d.partial[i * d.dy.c + j];
     return MR_OK;
 }
 static size_t db_workspace(const mr_call *call, const mr_facts *facts)
@@ -333,7 +413,8 @@ static mr_status db_infer(mr_infer *c)
     MR_TRY(mr_row_float(dy, "dy"));
     MR_TRY(mr_row_f32(acc, "acc"));
     if (dy->rank < 1 || acc->rank != 1 || acc->dim[0] != dy->dim[dy->rank - 1])
-        return mr_fail(MR_E_SHAPE, "dy is %s, acc is %s; expected [..., N] and [N]", mr_desc_text(dy, td, sizeof td), mr_desc_text(acc, ta, sizeof ta));
+        return mr_fail(MR_E_SHAPE, "dy is %s, acc is %s; expected [..., N] and [N]",
+                       mr_desc_text(dy, td, sizeof td), mr_desc_text(acc, ta, sizeof ta));
     mr_row_like(c, 0, acc);
     return MR_OK;
 }
@@ -344,60 +425,99 @@ static mr_status db_naive(const mr_call *call)
     int64_t n = call->out[0].desc.dim[0], m = mr_desc_count(&call->in[0].desc) / MR_MAX(n, 1);
     for (int64_t j = 0; j < n; j++) {
         double total = acc[j];
-        for (int64_t i = 0; i < m; i++) total += dy[i * n + j];
+        for (int64_t i = 0; i < m; i++)
+            total += dy[i * n + j];
         out[j] = total;
     }
     return MR_OK;
 }
-static void db_cost(const mr_call *call, mr_cost *cost) { cost->flop = (double)mr_desc_count(&call->in[0].desc); }
+static void db_cost(const mr_call *call, mr_cost *cost)
+{
+    cost->flop = (double)mr_desc_count(&call->in[0].desc);
+}
 
-/* ---- rows of the table ------------------------------------------------------------------------------- */
+/* ---- rows of the table ---- */
 
 #define PRODUCT_TOL .tol_f32 = 5e-6, .tol_reason = "f32 sums over k in the library's order"
 
 MR_OP(linear) = {
     .name = "linear",
     .doc = "x times the transpose of w, plus b.",
-    .in = {{"x", "[..., K] f32|bf16", MR_ROWS, 0}, {"w", "[N, K] like x", MR_CONTIG, 0}, {"b", "[N] like x", MR_CONTIG, MR_OPTIONAL}},
+    .in = {{"x", "[..., K] f32|bf16", MR_ROWS, 0},
+           {"w", "[N, K] like x", MR_CONTIG, 0},
+           {"b", "[N] like x", MR_CONTIG, MR_OPTIONAL}},
     .out = {{"y", "[..., N] like x", 0, false, MR_ROWS}},
-    .infer = linear_infer, .grad = linear_grad, .cost = product_cost, .naive = linear_naive,
-    .cpu = {.run = MR_CPU(linear), .prepare = linear_prepare, .release = release, .workspace = workspace},
+    .infer = linear_infer,
+    .grad = linear_grad,
+    .cost = product_cost,
+    .naive = linear_naive,
+    .cpu = {.run = MR_CPU(linear),
+            .prepare = linear_prepare,
+            .release = release,
+            .workspace = workspace},
     PRODUCT_TOL,
-    .cases = MR_CASES("x=[3,7,33]/rows f32 w=[20,33] f32 b=[20] f32", "x=[150,64] f32 w=[48,64] f32", "x=[2,3,4,16]/rows f32 w=[8,16] f32 b=[8] f32",
-                      "x=[1,5] f32 w=[3,5] f32", "x=[7] f32 w=[1,7] f32 b=[1] f32", "x=[0,8] f32 w=[4,8] f32", "x=[130,96] bf16 w=[72,96] bf16 b=[72] bf16",
-                      "x=[3,9,40]/rows bf16 w=[24,40] bf16", "x=[512,1952] bf16 w=[256,1952] bf16 b=[256] bf16"),
+    .cases = MR_CASES("x=[3,7,33]/rows f32 w=[20,33] f32 b=[20] f32",
+                      "x=[150,64] f32 w=[48,64] f32",
+                      "x=[2,3,4,16]/rows f32 w=[8,16] f32 b=[8] f32", "x=[1,5] f32 w=[3,5] f32",
+                      "x=[7] f32 w=[1,7] f32 b=[1] f32", "x=[0,8] f32 w=[4,8] f32",
+                      "x=[130,96] bf16 w=[72,96] bf16 b=[72] bf16",
+                      "x=[3,9,40]/rows bf16 w=[24,40] bf16",
+                      "x=[512,1952] bf16 w=[256,1952] bf16 b=[256] bf16"),
 };
 MR_OP(linear_dx) = {
     .name = "linear_dx",
     .doc = "Gradient of linear for x: dy times w.",
     .in = {{"dy", "[..., N] f32|bf16", MR_ROWS, 0}, {"w", "[N, K] like dy", MR_CONTIG, 0}},
     .out = {{"dx", "[..., K] like dy", 0, false, MR_ROWS}},
-    .infer = dx_infer, .cost = product_cost, .naive = dx_naive,
-    .cpu = {.run = MR_CPU(linear_dx), .prepare = dx_prepare, .release = release, .workspace = workspace},
+    .infer = dx_infer,
+    .cost = product_cost,
+    .naive = dx_naive,
+    .cpu = {.run = MR_CPU(linear_dx),
+            .prepare = dx_prepare,
+            .release = release,
+            .workspace = workspace},
     .hidden = true,
     PRODUCT_TOL,
-    .cases = MR_CASES("dy=[3,7,20]/rows f32 w=[20,33] f32", "dy=[150,48] f32 w=[48,64] f32", "dy=[130,72]/rows bf16 w=[72,96] bf16", "dy=[513,1990] bf16 w=[1990,260] bf16"),
+    .cases = MR_CASES("dy=[3,7,20]/rows f32 w=[20,33] f32", "dy=[150,48] f32 w=[48,64] f32",
+                      "dy=[130,72]/rows bf16 w=[72,96] bf16",
+                      "dy=[513,1990] bf16 w=[1990,260] bf16"),
 };
 MR_OP(linear_dw) = {
     .name = "linear_dw",
     .doc = "Gradient of linear for w: adds the transpose of dy times x to acc, in f32.",
-    .in = {{"dy", "[..., N] f32|bf16", MR_ROWS, 0}, {"x", "[..., K] like dy", MR_ROWS, 0}, {"acc", "[N, K] f32", MR_CONTIG, 0}},
+    .in = {{"dy", "[..., N] f32|bf16", MR_ROWS, 0},
+           {"x", "[..., K] like dy", MR_ROWS, 0},
+           {"acc", "[N, K] f32", MR_CONTIG, 0}},
     .out = {{"acc", "like acc", 3, true, MR_CONTIG}},
-    .infer = dw_infer, .cost = product_cost, .naive = dw_naive,
-    .cpu = {.run = MR_CPU(linear_dw), .prepare = dw_prepare, .release = release, .workspace = workspace},
+    .infer = dw_infer,
+    .cost = product_cost,
+    .naive = dw_naive,
+    .cpu = {.run = MR_CPU(linear_dw),
+            .prepare = dw_prepare,
+            .release = release,
+            .workspace = workspace},
     .hidden = true,
-    PRODUCT_TOL, .tol_bf16 = 1e-5,
-    .cases = MR_CASES("dy=[3,7,20]/rows f32 x=[3,7,33]/rows f32 acc=[20,33] f32", "dy=[150,48] f32 x=[150,64] f32 acc=[48,64] f32",
-                      "dy=[130,72]/rows bf16 x=[130,96] bf16 acc=[72,96] f32", "dy=[1100,512] bf16 x=[1100,260] bf16 acc=[512,260] f32", "dy=[40,512] bf16 x=[40,2304] bf16 acc=[512,2304] f32"),
+    PRODUCT_TOL,
+    .tol_bf16 = 1e-5,
+    .cases = MR_CASES("dy=[3,7,20]/rows f32 x=[3,7,33]/rows f32 acc=[20,33] f32",
+                      "dy=[150,48] f32 x=[150,64] f32 acc=[48,64] f32",
+                      "dy=[130,72]/rows bf16 x=[130,96] bf16 acc=[72,96] f32",
+                      "dy=[1100,512] bf16 x=[1100,260] bf16 acc=[512,260] f32",
+                      "dy=[40,512] bf16 x=[40,2304] bf16 acc=[512,2304] f32"),
 };
 MR_OP(linear_db) = {
     .name = "linear_db",
     .doc = "Gradient of linear for b: adds the rows of dy to acc, in f32.",
     .in = {{"dy", "[..., N] f32|bf16", MR_ROWS, 0}, {"acc", "[N] f32", MR_CONTIG, 0}},
     .out = {{"acc", "like acc", 2, true, MR_CONTIG}},
-    .infer = db_infer, .cost = db_cost, .naive = db_naive,
+    .infer = db_infer,
+    .cost = db_cost,
+    .naive = db_naive,
     .cpu = {.run = MR_CPU(linear_db), .prepare = mr_row_prepare, .workspace = db_workspace},
     .hidden = true,
-    .tol_f32 = 1e-5, .tol_bf16 = 1e-5, .tol_reason = "sums of values of both signs cancel",
-    .cases = MR_CASES("dy=[3,7,20]/rows f32 acc=[20] f32", "dy=[2600,129] f32 acc=[129] f32", "dy=[700,72]/rows bf16 acc=[72] f32"),
+    .tol_f32 = 1e-5,
+    .tol_bf16 = 1e-5,
+    .tol_reason = "sums of values of both signs cancel",
+    .cases = MR_CASES("dy=[3,7,20]/rows f32 acc=[20] f32", "dy=[2600,129] f32 acc=[129] f32",
+                      "dy=[700,72]/rows bf16 acc=[72] f32"),
 };

@@ -5,8 +5,10 @@ MR_ELEMENTWISE(mul, 2, x[0] * x[1], x[0] * x[1])
 
 static mr_status grad(mr_grad *ctx)
 {
-    if (ctx->need[0]) MR_TRY(mr_row_grad1(ctx, 0, "mul", ctx->dout[0], ctx->in[1]));
-    if (ctx->need[1]) MR_TRY(mr_row_grad1(ctx, 1, "mul", ctx->dout[0], ctx->in[0]));
+    if (ctx->need[0])
+        MR_TRY(mr_row_grad1(ctx, 0, "mul", ctx->dout[0], ctx->in[1]));
+    if (ctx->need[1])
+        MR_TRY(mr_row_grad1(ctx, 1, "mul", ctx->dout[0], ctx->in[0]));
     return MR_OK;
 }
 
@@ -15,7 +17,9 @@ MR_OP(mul) = {
     .doc = "a * b, elementwise over equal shapes.",
     .in = {{"a", "[...] f32|bf16", MR_ANY, 0}, {"b", "like a", MR_ANY, 0}},
     .out = {{"y", "like a", 1, false, MR_ANY}},
-    .infer = mr_row_infer_like, .grad = grad, .naive = mul_naive,
+    .infer = mr_row_infer_like,
+    .grad = grad,
+    .naive = mul_naive,
     .cpu = {.run = MR_CPU(mul), .prepare = mr_row_prepare},
     .cases = MR_CASES("a=[3,5,17] f32 b=[3,5,17]/any f32", "a=[4,65] bf16 b=[4,65] bf16"),
 };

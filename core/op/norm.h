@@ -16,8 +16,10 @@ MR_ROW_FN mr_cost mr_norm_cost(const mr_call *c, double flop, double moved)
 MR_ROW_FN mr_status mr_norm_grad_infer(mr_infer *c, const mr_desc *dy, const mr_desc *acc)
 {
     const mr_desc *x = c->in[0];
-    if (!mr_desc_same_shape(x, dy) || dy->dtype != x->dtype) return mr_fail(MR_E_SHAPE, "dy must be like x");
-    if (acc->rank != 1 || acc->dim[0] != x->dim[x->rank - 1]) return mr_fail(MR_E_SHAPE, "acc must be [d] f32");
+    if (!mr_desc_same_shape(x, dy) || dy->dtype != x->dtype)
+        return mr_fail(MR_E_SHAPE, "dy must be like x");
+    if (acc->rank != 1 || acc->dim[0] != x->dim[x->rank - 1])
+        return mr_fail(MR_E_SHAPE, "acc must be [d] f32");
     MR_TRY(mr_row_f32(acc, "acc"));
     c->out[0] = *x;
     mr_desc_dense_like(x, &c->out[0]);
@@ -34,7 +36,8 @@ VF_INLINE vf vf_keep(vf x, int64_t n)
 }
 
 /* Sum and centred second moment of row[at .. at + n): mean, and 1 / sqrt(var + eps). */
-VF_INLINE void mr_row_moments(const void *row, int64_t at, int64_t n, float eps, mr_dtype t, float *mean, float *rstd)
+VF_INLINE void mr_row_moments(const void *row, int64_t at, int64_t n, float eps, mr_dtype t,
+                              float *mean, float *rstd)
 {
     int64_t pair = n - n % (2 * VF_LANES);
     vf a = vf_zero(), b = vf_zero();
@@ -42,7 +45,8 @@ VF_INLINE void mr_row_moments(const void *row, int64_t at, int64_t n, float eps,
         a = a + vf_ld(row, at + k, t);
         b = b + vf_ld(row, at + k + VF_LANES, t);
     }
-    for (int64_t k = pair; k < n; k += VF_LANES) a = a + vf_ldx(row, at + k, 1, MR_MIN(n - k, (int64_t)VF_LANES), t);
+    for (int64_t k = pair; k < n; k += VF_LANES)
+        a = a + vf_ldx(row, at + k, 1, MR_MIN(n - k, (int64_t)VF_LANES), t);
     *mean = vf_sum(a + b) / (float)n;
     vf m = vf_set(*mean);
     a = b = vf_zero();
@@ -60,7 +64,8 @@ VF_INLINE void mr_row_moments(const void *row, int64_t at, int64_t n, float eps,
 }
 
 /* 1 / sqrt(mean(x^2) + eps) of n elements that lie `step` apart. */
-VF_INLINE float mr_row_rms(const void *row, int64_t at, int64_t step, int64_t n, float eps, mr_dtype t)
+VF_INLINE float mr_row_rms(const void *row, int64_t at, int64_t step, int64_t n, float eps,
+                           mr_dtype t)
 {
     vf a = vf_zero();
     for (int64_t k = 0; k < n; k += VF_LANES) {
@@ -74,13 +79,16 @@ VF_INLINE float mr_row_rms(const void *row, int64_t at, int64_t step, int64_t n,
  * that come from bf16 are. */
 VF_INLINE vf vf_round(vf x, mr_dtype t)
 {
-    if (t != MR_BF16) return x;
+    if (t != MR_BF16)
+        return x;
 #if defined(__AVX512F__)
-    __m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i u = _mm512_castps_si512(x),
+            odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     u = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
     return _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000)));
 #elif defined(__AVX2__) && defined(__FMA__)
-    __m256i u = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i u = _mm256_castps_si256(x),
+            odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     u = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
     return _mm256_castsi256_ps(_mm256_and_si256(u, _mm256_set1_epi32((int)0xffff0000)));
 #else
@@ -104,8 +112,11 @@ VF_INLINE vf vf_swap(vf x)
 
 /* One row of angles, spread to pairs: rotating x is x * c + vf_swap(x) * s, turning back has -s. */
 enum { MR_ROTARY_MAX = 512 };
-typedef struct mr_turn { float c[MR_ROTARY_MAX], s[MR_ROTARY_MAX]; } mr_turn;
-VF_INLINE void mr_turn_set(mr_turn *t, const float *cos, const float *sin, int64_t half, bool inverse)
+typedef struct mr_turn {
+    float c[MR_ROTARY_MAX], s[MR_ROTARY_MAX];
+} mr_turn;
+VF_INLINE void mr_turn_set(mr_turn *t, const float *cos, const float *sin, int64_t half,
+                           bool inverse)
 {
     for (int64_t k = 0; k < half; k++) {
         float s = inverse ? -sin[k] : sin[k];
@@ -114,13 +125,16 @@ VF_INLINE void mr_turn_set(mr_turn *t, const float *cos, const float *sin, int64
     }
 }
 
-/* out[k] = (add ? add[k] : 0) + sum over p < pieces of part[p * stride + k], in order, stored as t. */
-VF_INLINE void mr_add_pieces(const float *part, int64_t pieces, int64_t stride, int64_t n, const float *add, void *out, int64_t at, mr_dtype t)
+/* out[k] = (add ? add[k] : 0) + sum over p < pieces of part[p * stride + k], in order, stored as
+ * t. */
+VF_INLINE void mr_add_pieces(const float *part, int64_t pieces, int64_t stride, int64_t n,
+                             const float *add, void *out, int64_t at, mr_dtype t)
 {
     for (int64_t k = 0; k < n; k += VF_LANES) {
         int64_t left = MR_MIN(n - k, (int64_t)VF_LANES);
         vf sum = add ? vf_ldx(add, k, 1, left, MR_F32) : vf_zero();
-        for (int64_t p = 0; p < pieces; p++) sum = sum + vf_ldx(part, p * stride + k, 1, left, MR_F32);
+        for (int64_t p = 0; p < pieces; p++)
+            sum = sum + vf_ldx(part, p * stride + k, 1, left, MR_F32);
         vf_stx(out, at + k, 1, sum, left, t);
     }
 }

@@ -1,22 +1,28 @@
 /* qk_norm: rms_norm of each head, then, with cos and sin given, rotary: one pass over q or k.
  *
- *   x any strides [B, G, N, h, d], y dense in the order of x's strides   w [d]   cos, sin [N, d/2] f32
+ *   x any strides [B, G, N, h, d], y dense in the order of x's strides   w [d]   cos, sin [N, d/2]
+ * f32
  *   n = round(x r), r = rsqrt(mean(x^2) + eps); y = turn(n w)
  * Backward, with z = turn back(dy): dw += sum z n; dx = r (z w - n mean(z w n)).
- * Moves 2 elements per element forward, 3 backward. dw: PIECES fixed pieces of rows in f32, added in
- * order: independent of threads. */
+ * Moves 2 elements per element forward, 3 backward. dw: PIECES fixed pieces of rows in f32, added
+ * in order: independent of threads. */
 #include "cpu/rows.h"
 #include "op/norm.h"
 
 enum { PIECES = 64 };
-typedef struct attr { double eps; } attr;
+typedef struct attr {
+    double eps;
+} attr;
 
 static mr_status check(const mr_desc *const *in)
 {
     const mr_desc *x = in[0], *w = in[1];
-    if (x->rank != 5 || x->dim[4] > MR_ROTARY_MAX) return mr_fail(MR_E_SHAPE, "x must be [B, G, N, h, d] with d at most %d", MR_ROTARY_MAX);
-    if (w->rank != 1 || w->dim[0] != x->dim[4] || w->dtype != x->dtype) return mr_fail(MR_E_SHAPE, "w must be [d] of x's d and dtype");
-    if (!in[2] != !in[3]) return mr_fail(MR_E_SHAPE, "cos and sin come together");
+    if (x->rank != 5 || x->dim[4] > MR_ROTARY_MAX)
+        return mr_fail(MR_E_SHAPE, "x must be [B, G, N, h, d] with d at most %d", MR_ROTARY_MAX);
+    if (w->rank != 1 || w->dim[0] != x->dim[4] || w->dtype != x->dtype)
+        return mr_fail(MR_E_SHAPE, "w must be [d] of x's d and dtype");
+    if (!in[2] != !in[3])
+        return mr_fail(MR_E_SHAPE, "cos and sin come together");
     for (int i = 2; in[2] && i < 4; i++)
         if (in[i]->rank != 2 || in[i]->dim[0] != x->dim[2] || in[i]->dim[1] * 2 != x->dim[4])
             return mr_fail(MR_E_SHAPE, "cos and sin must be [N, d/2] of x's N and d");
@@ -42,20 +48,29 @@ static mr_status grad(mr_grad *g)
     return MR_OK;
 }
 
-static void cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 7, 2); }
-
-// z = turn(x, angle of position p, backwards when sign < 0) for element k of a pair; x(k) by pointer
-static double turned(const mr_call *c, const double *x, int64_t step, int64_t p, int64_t k, double sign)
+static void cost(const mr_call *c, mr_cost *cost)
 {
-    if (!mr_given(&c->in[2])) return x[k * step];
-    double co = *mr_el(&c->in[2], p, k / 2, 0, 0, 0), si = sign * *mr_el(&c->in[3], p, k / 2, 0, 0, 0);
-    return k % 2 ? x[k * step] * co + x[(k - 1) * step] * si : x[k * step] * co - x[(k + 1) * step] * si;
+    *cost = mr_norm_cost(c, 7, 2);
+}
+
+// z = turn(x, angle of position p, backwards when sign < 0) for element k of a pair; x(k) by
+// pointer
+static double turned(const mr_call *c, const double *x, int64_t step, int64_t p, int64_t k,
+                     double sign)
+{
+    if (!mr_given(&c->in[2]))
+        return x[k * step];
+    double co = *mr_el(&c->in[2], p, k / 2, 0, 0, 0),
+           si = sign * *mr_el(&c->in[3], p, k / 2, 0, 0, 0);
+    return k % 2 ? x[k * step] * co + x[(k - 1) * step] * si
+                 : x[k * step] * co - x[(k + 1) * step] * si;
 }
 
 static double rms(const double *x, int64_t step, int64_t d, double eps)
 {
     double ss = 0;
-    for (int64_t k = 0; k < d; k++) ss += x[k * step] * x[k * step];
+    for (int64_t k = 0; k < d; k++)
+        ss += x[k * step] * x[k * step];
     return 1 / sqrt(ss / (double)d + eps);
 }
 
@@ -66,11 +81,14 @@ static mr_status naive(const mr_call *c)
     const double *w = c->in[1].data;
     double z[MR_ROTARY_MAX];
     for (int64_t i = 0; i < n[0] * n[1] * n[2] * n[3]; i++) {
-        int64_t h = i % n[3], p = i / n[3] % n[2], g = i / n[3] / n[2] % n[1], b = i / n[3] / n[2] / n[1];
+        int64_t h = i % n[3], p = i / n[3] % n[2], g = i / n[3] / n[2] % n[1],
+                b = i / n[3] / n[2] / n[1];
         const double *x = mr_el(&c->in[0], b, g, p, h, 0);
         double r = rms(x, sx, n[4], at->eps);
-        for (int64_t k = 0; k < n[4]; k++) z[k] = x[k * sx] * r * w[k];
-        for (int64_t k = 0; k < n[4]; k++) *mr_el(&c->out[0], b, g, p, h, k) = turned(c, z, 1, p, k, 1);
+        for (int64_t k = 0; k < n[4]; k++)
+            z[k] = x[k * sx] * r * w[k];
+        for (int64_t k = 0; k < n[4]; k++)
+            *mr_el(&c->out[0], b, g, p, h, k) = turned(c, z, 1, p, k, 1);
     }
     return MR_OK;
 }
@@ -81,17 +99,23 @@ static mr_status grad_infer(mr_infer *c)
     return mr_norm_grad_infer(c, c->in[4], c->in[5]);
 }
 
-static void grad_cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 16, 3); }
+static void grad_cost(const mr_call *c, mr_cost *cost)
+{
+    *cost = mr_norm_cost(c, 16, 3);
+}
 
 static mr_status grad_naive(const mr_call *c)
 {
     const attr *at = c->attr;
-    const int64_t *n = c->in[0].desc.dim, sx = c->in[0].desc.stride[4], sg = c->in[4].desc.stride[4];
+    const int64_t *n = c->in[0].desc.dim, sx = c->in[0].desc.stride[4],
+                  sg = c->in[4].desc.stride[4];
     const double *w = c->in[1].data;
     double *dw = c->out[1].data;
-    for (int64_t k = 0; k < n[4]; k++) dw[k] = ((const double *)c->in[5].data)[k];
+    for (int64_t k = 0; k < n[4]; k++)
+        dw[k] = ((const double *)c->in[5].data)[k];
     for (int64_t i = 0; i < n[0] * n[1] * n[2] * n[3]; i++) {
-        int64_t h = i % n[3], p = i / n[3] % n[2], g = i / n[3] / n[2] % n[1], b = i / n[3] / n[2] / n[1];
+        int64_t h = i % n[3], p = i / n[3] % n[2], g = i / n[3] / n[2] % n[1],
+                b = i / n[3] / n[2] / n[1];
         const double *x = mr_el(&c->in[0], b, g, p, h, 0), *dy = mr_el(&c->in[4], b, g, p, h, 0);
         double r = rms(x, sx, n[4], at->eps), mean = 0;
         for (int64_t k = 0; k < n[4]; k++) {
@@ -100,7 +124,8 @@ static mr_status grad_naive(const mr_call *c)
             dw[k] += z * x[k * sx] * r;
         }
         for (int64_t k = 0; k < n[4]; k++)
-            *mr_el(&c->out[0], b, g, p, h, k) = r * (turned(c, dy, sg, p, k, -1) * w[k] - x[k * sx] * r * mean);
+            *mr_el(&c->out[0], b, g, p, h, k) =
+                r * (turned(c, dy, sg, p, k, -1) * w[k] - x[k * sx] * r * mean);
     }
     return MR_OK;
 }
@@ -109,7 +134,8 @@ static mr_status grad_naive(const mr_call *c)
 static mr_desc table_desc(const mr_desc *x)
 {
     mr_desc t = *x;
-    for (int k = 0; k < 5; k++) t.stride[k] = k == 2 ? x->dim[4] / 2 : 0;
+    for (int k = 0; k < 5; k++)
+        t.stride[k] = k == 2 ? x->dim[4] / 2 : 0;
     return t;
 }
 
@@ -118,7 +144,8 @@ VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, bool d
 {
     const attr *a = c->attr;
     const mr_desc *x = &c->in[0].desc, table = table_desc(x);
-    int64_t d = x->dim[4], sx = dense ? 1 : x->stride[4], sy = dense ? 1 : c->out[0].desc.stride[4], angles = -1;
+    int64_t d = x->dim[4], sx = dense ? 1 : x->stride[4], sy = dense ? 1 : c->out[0].desc.stride[4],
+            angles = -1;
     bool turns = c->in[2].data != NULL;
     mr_turn turn;
     mr_rows rows;
@@ -128,13 +155,17 @@ VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, bool d
     for (int64_t i = begin; i < end; i++, mr_rows_next(&rows, &p)) {
         if (turns && p.at[2] != angles) {
             angles = p.at[2];
-            mr_turn_set(&turn, (const float *)c->in[2].data + angles, (const float *)c->in[3].data + angles, d / 2, false);
+            mr_turn_set(&turn, (const float *)c->in[2].data + angles,
+                        (const float *)c->in[3].data + angles, d / 2, false);
         }
         vf r = vf_set(mr_row_rms(c->in[0].data, p.at[1], sx, d, (float)a->eps, t));
         for (int64_t k = 0; k < d; k += VF_LANES) {
             int64_t m = MR_MIN(d - k, (int64_t)VF_LANES);
-            vf y = vf_round(vf_ldx(c->in[0].data, p.at[1] + k * sx, sx, m, t) * r, t) * vf_ldx(c->in[1].data, k, 1, m, t);
-            if (turns) y = vf_fma(y, vf_ldx(turn.c, k, 1, m, MR_F32), vf_swap(y) * vf_ldx(turn.s, k, 1, m, MR_F32));
+            vf y = vf_round(vf_ldx(c->in[0].data, p.at[1] + k * sx, sx, m, t) * r, t) *
+                   vf_ldx(c->in[1].data, k, 1, m, t);
+            if (turns)
+                y = vf_fma(y, vf_ldx(turn.c, k, 1, m, MR_F32),
+                           vf_swap(y) * vf_ldx(turn.s, k, 1, m, MR_F32));
             vf_stx(c->out[0].data, p.at[0] + k * sy, sy, y, m, t);
         }
     }
@@ -145,8 +176,12 @@ static void forward_part(void *user, int64_t begin, int64_t end, int worker)
     const mr_call *c = user;
     (void)worker;
     bool dense = c->in[0].desc.stride[4] == 1 && c->out[0].desc.stride[4] == 1;
-    if (c->in[0].desc.dtype == MR_BF16) dense ? forward_rows(c, begin, end, true, MR_BF16) : forward_rows(c, begin, end, false, MR_BF16);
-    else dense ? forward_rows(c, begin, end, true, MR_F32) : forward_rows(c, begin, end, false, MR_F32);
+    if (c->in[0].desc.dtype == MR_BF16)
+        dense ? forward_rows(c, begin, end, true, MR_BF16)
+              : forward_rows(c, begin, end, false, MR_BF16);
+    else
+        dense ? forward_rows(c, begin, end, true, MR_F32)
+              : forward_rows(c, begin, end, false, MR_F32);
 }
 
 static int64_t row_count(const mr_call *c)
@@ -161,7 +196,10 @@ MR_KERNEL(qk_norm)
     return MR_OK;
 }
 
-static int64_t per_piece(const mr_call *c) { return MR_MAX((row_count(c) + PIECES - 1) / PIECES, 1); }
+static int64_t per_piece(const mr_call *c)
+{
+    return MR_MAX((row_count(c) + PIECES - 1) / PIECES, 1);
+}
 
 VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, bool dense, mr_dtype t)
 {
@@ -169,8 +207,10 @@ VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, bool dens
     const void *w = c->in[1].data;
     const mr_desc *x = &c->in[0].desc, *g = &c->in[4].desc, table = table_desc(x);
     int64_t d = x->dim[4], angles = -1;
-    int64_t sx = dense ? 1 : x->stride[4], sg = dense ? 1 : g->stride[4], so = dense ? 1 : c->out[0].desc.stride[4];
-    float *part = (float *)c->workspace + begin / per_piece(c) * d, z[MR_ROTARY_MAX], norm[MR_ROTARY_MAX];
+    int64_t sx = dense ? 1 : x->stride[4], sg = dense ? 1 : g->stride[4],
+            so = dense ? 1 : c->out[0].desc.stride[4];
+    float *part = (float *)c->workspace + begin / per_piece(c) * d, z[MR_ROTARY_MAX],
+          norm[MR_ROTARY_MAX];
     bool turns = c->in[2].data != NULL;
     mr_turn turn;
     mr_rows rows;
@@ -181,13 +221,17 @@ VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, bool dens
     for (int64_t i = begin; i < end; i++, mr_rows_next(&rows, &p)) {
         if (turns && p.at[3] != angles) {
             angles = p.at[3];
-            mr_turn_set(&turn, (const float *)c->in[2].data + angles, (const float *)c->in[3].data + angles, d / 2, true);
+            mr_turn_set(&turn, (const float *)c->in[2].data + angles,
+                        (const float *)c->in[3].data + angles, d / 2, true);
         }
-        vf r = vf_set(mr_row_rms(c->in[0].data, p.at[1], sx, d, (float)a->eps, t)), mean = vf_zero();
+        vf r = vf_set(mr_row_rms(c->in[0].data, p.at[1], sx, d, (float)a->eps, t)),
+           mean = vf_zero();
         for (int64_t k = 0; k < d; k += VF_LANES) {
             int64_t m = MR_MIN(d - k, (int64_t)VF_LANES);
             vf zk = vf_ldx(c->in[4].data, p.at[2] + k * sg, sg, m, t);
-            if (turns) zk = vf_fma(zk, vf_ldx(turn.c, k, 1, m, MR_F32), vf_swap(zk) * vf_ldx(turn.s, k, 1, m, MR_F32));
+            if (turns)
+                zk = vf_fma(zk, vf_ldx(turn.c, k, 1, m, MR_F32),
+                            vf_swap(zk) * vf_ldx(turn.s, k, 1, m, MR_F32));
             vf nk = vf_ldx(c->in[0].data, p.at[1] + k * sx, sx, m, t) * r;
             vf_stx(part, k, 1, vf_fma(zk, nk, vf_ldx(part, k, 1, m, MR_F32)), m, MR_F32);
             zk = zk * vf_ldx(w, k, 1, m, t);
@@ -208,16 +252,20 @@ static void grad_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const mr_call *c = user;
     (void)worker;
-    bool dense = c->in[0].desc.stride[4] == 1 && c->in[4].desc.stride[4] == 1 && c->out[0].desc.stride[4] == 1;
-    if (c->in[0].desc.dtype == MR_BF16) dense ? grad_rows(c, begin, end, true, MR_BF16) : grad_rows(c, begin, end, false, MR_BF16);
-    else dense ? grad_rows(c, begin, end, true, MR_F32) : grad_rows(c, begin, end, false, MR_F32);
+    bool dense = c->in[0].desc.stride[4] == 1 && c->in[4].desc.stride[4] == 1 &&
+                 c->out[0].desc.stride[4] == 1;
+    if (c->in[0].desc.dtype == MR_BF16)
+        dense ? grad_rows(c, begin, end, true, MR_BF16) : grad_rows(c, begin, end, false, MR_BF16);
+    else
+        dense ? grad_rows(c, begin, end, true, MR_F32) : grad_rows(c, begin, end, false, MR_F32);
 }
 
 MR_KERNEL(qk_norm_grad)
 {
     int64_t per = per_piece(call), rows = row_count(call), d = call->in[0].desc.dim[4];
     mr_cpu_for(rows, per, call->threads, grad_part, (void *)call);
-    mr_add_pieces(call->workspace, (rows + per - 1) / per, d, d, call->in[5].data, call->out[1].data, 0, MR_F32);
+    mr_add_pieces(call->workspace, (rows + per - 1) / per, d, d, call->in[5].data,
+                  call->out[1].data, 0, MR_F32);
     return MR_OK;
 }
 
@@ -227,33 +275,51 @@ static size_t grad_workspace(const mr_call *c, const mr_facts *facts)
     return (size_t)(PIECES * c->in[0].desc.dim[4]) * 4;
 }
 
-#define EPS {"eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-6, .min = 0, .max = 1, .doc = "added to the mean square"}
+#define EPS                                                                                        \
+    {                                                                                              \
+        "eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-6, .min = 0, .max = 1,                  \
+                                                 .doc = "added to the mean square"                 \
+    }
 MR_OP(qk_norm) = {
     .name = "qk_norm",
     .doc = "RMS norm of each head of q or k, then the rotary turn when cos and sin are given.",
     .ref = "Henry et al. 2020, arXiv:2010.04245; Open-Sora 1.2 STDiT3 attention",
-    .in = {{"x", "[B, G, N, h, d] f32|bf16", MR_ANY, 0}, {"w", "[d] like x", MR_CONTIG, 0},
-           {"cos", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD}, {"sin", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD}},
+    .in = {{"x", "[B, G, N, h, d] f32|bf16", MR_ANY, 0},
+           {"w", "[d] like x", MR_CONTIG, 0},
+           {"cos", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD},
+           {"sin", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD}},
     .out = {{"y", "like x", 0, false, MR_ANY}},
     .attr = {EPS},
-    .infer = infer, .grad = grad, .cost = cost, .naive = naive,
+    .infer = infer,
+    .grad = grad,
+    .cost = cost,
+    .naive = naive,
     .cpu = {.run = MR_CPU(qk_norm), .prepare = mr_row_prepare},
     .cheap = true,
-    .cases = MR_CASES("x=[2,3,5,2,16] f32 w=[16] f32", "x=[1,4,3,2,18]/any f32 w=[18] f32 cos=[3,9] f32 sin=[3,9] f32",
+    .cases = MR_CASES("x=[2,3,5,2,16] f32 w=[16] f32",
+                      "x=[1,4,3,2,18]/any f32 w=[18] f32 cos=[3,9] f32 sin=[3,9] f32",
                       "x=[2,2,3,2,72]/any f32 w=[72] f32 cos=[3,36] f32 sin=[3,36] f32 eps=1e-5",
                       "x=[2,2,3,2,72]/any bf16 w=[72] bf16 cos=[3,36] f32 sin=[3,36] f32"),
 };
 MR_OP(qk_norm_grad) = {
     .name = "qk_norm_grad",
     .doc = "Gradient of qk_norm with respect to x; adds the gradient of w to acc.",
-    .in = {{"x", "[B, G, N, h, d] f32|bf16", MR_ANY, 0}, {"w", "[d] like x", MR_CONTIG, 0}, {"cos", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL},
-           {"sin", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL}, {"dy", "like x", MR_ANY, 0}, {"acc", "[d] f32", MR_CONTIG, 0}},
+    .in = {{"x", "[B, G, N, h, d] f32|bf16", MR_ANY, 0},
+           {"w", "[d] like x", MR_CONTIG, 0},
+           {"cos", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL},
+           {"sin", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL},
+           {"dy", "like x", MR_ANY, 0},
+           {"acc", "[d] f32", MR_CONTIG, 0}},
     .out = {{"dx", "like x", 0, false, MR_ANY}, {"acc", "[d] f32", 6, true, MR_CONTIG}},
     .attr = {EPS},
-    .infer = grad_infer, .cost = grad_cost, .naive = grad_naive,
+    .infer = grad_infer,
+    .cost = grad_cost,
+    .naive = grad_naive,
     .cpu = {.run = MR_CPU(qk_norm_grad), .prepare = mr_row_prepare, .workspace = grad_workspace},
     .hidden = true,
     .cases = MR_CASES("x=[2,3,5,2,16] f32 w=[16] f32 dy=[2,3,5,2,16] f32 acc=[16] f32",
-                      "x=[1,4,30,2,18]/any f32 w=[18] f32 cos=[30,9] f32 sin=[30,9] f32 dy=[1,4,30,2,18]/any f32 acc=[18] f32",
-                      "x=[2,2,3,2,72]/any bf16 w=[72] bf16 cos=[3,36] f32 sin=[3,36] f32 dy=[2,2,3,2,72] bf16 acc=[72] f32"),
+                      "x=[1,4,30,2,18]/any f32 w=[18] f32 cos=[30,9] f32 sin=[30,9] f32 "
+                      "dy=[1,4,30,2,18]/any f32 acc=[18] f32",
+                      "x=[2,2,3,2,72]/any bf16 w=[72] bf16 cos=[3,36] f32 sin=[3,36] f32 "
+                      "dy=[2,2,3,2,72] bf16 acc=[72] f32"),
 };

@@ -1,9 +1,16 @@
-/* random_normal: standard normals keyed by (seed, purpose, sample key, epoch), equal on every device, at
- * every world size and in every batch position. Ref: Salmon et al. 2011 (Philox). Licence: Apache-2.0 */
+/* random_normal: standard normals keyed by (seed, purpose, sample key, epoch), equal on every
+ * device, at every world size and in every batch position. Ref: Salmon et al. 2011 (Philox).
+ * Licence: Apache-2.0 */
 #include "op/row.h"
 
-typedef struct attrs { int64_t purpose; mr_ints dims; } attrs;
-typedef struct job { const mr_call *call; int64_t each; } job;
+typedef struct attrs {
+    int64_t purpose;
+    mr_ints dims;
+} attrs;
+typedef struct job {
+    const mr_call *call;
+    int64_t each;
+} job;
 enum { PIECE = 4096 };
 
 static void pieces(void *user, int64_t begin, int64_t end, int worker)
@@ -14,9 +21,11 @@ static void pieces(void *user, int64_t begin, int64_t end, int worker)
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
         int64_t b = i / per_sample, first = i % per_sample * PIECE;
-        mr_random_fill_normal((float *)j->call->out[0].data + b * j->each + first, MR_MIN(PIECE, j->each - first),
-                              (uint64_t)*(const int64_t *)j->call->in[0].data, (uint64_t)a->purpose,
-                              (uint64_t)((const int64_t *)j->call->in[1].data)[b], (uint32_t)*(const int32_t *)j->call->in[2].data, (uint64_t)first);
+        mr_random_fill_normal(
+            (float *)j->call->out[0].data + b * j->each + first, MR_MIN(PIECE, j->each - first),
+            (uint64_t) * (const int64_t *)j->call->in[0].data, (uint64_t)a->purpose,
+            (uint64_t)((const int64_t *)j->call->in[1].data)[b],
+            (uint32_t) * (const int32_t *)j->call->in[2].data, (uint64_t)first);
     }
 }
 
@@ -34,8 +43,10 @@ static mr_status naive(const mr_call *call)
     int64_t b = call->in[1].desc.dim[0], n = mr_desc_count(&call->out[0].desc) / MR_MAX(b, 1);
     for (int64_t i = 0; i < b; i++)
         for (int64_t e = 0; e < n; e++)
-            ((double *)call->out[0].data)[i * n + e] = mr_random_normal((uint64_t)*(const int64_t *)call->in[0].data, (uint64_t)a->purpose,
-                (uint64_t)((const int64_t *)call->in[1].data)[i], (uint32_t)*(const int32_t *)call->in[2].data, (uint64_t)e);
+            ((double *)call->out[0].data)[i * n + e] = mr_random_normal(
+                (uint64_t) * (const int64_t *)call->in[0].data, (uint64_t)a->purpose,
+                (uint64_t)((const int64_t *)call->in[1].data)[i],
+                (uint32_t) * (const int32_t *)call->in[2].data, (uint64_t)e);
     return MR_OK;
 }
 
@@ -47,10 +58,14 @@ static mr_status infer(mr_infer *c)
     MR_TRY(mr_row_dtype(c->in[1], "keys", MR_I64));
     MR_TRY(mr_row_dtype(c->in[2], "epoch", MR_I32));
     MR_TRY(mr_row_rank(c->in[1], "keys", 1));
-    if (mr_desc_count(c->in[0]) != 1 || mr_desc_count(c->in[2]) != 1) return mr_fail(MR_E_SHAPE, "seed and epoch must hold one number each");
-    if (a->dims.n >= MR_MAX_RANK) return mr_fail(MR_E_SHAPE, "dims has %lld numbers, at most %d", (long long)a->dims.n, MR_MAX_RANK - 1);
+    if (mr_desc_count(c->in[0]) != 1 || mr_desc_count(c->in[2]) != 1)
+        return mr_fail(MR_E_SHAPE, "seed and epoch must hold one number each");
+    if (a->dims.n >= MR_MAX_RANK)
+        return mr_fail(MR_E_SHAPE, "dims has %lld numbers, at most %d", (long long)a->dims.n,
+                       MR_MAX_RANK - 1);
     dim[0] = c->in[1]->dim[0];
-    for (int64_t i = 0; i < a->dims.n; i++) dim[i + 1] = a->dims.v[i];
+    for (int64_t i = 0; i < a->dims.n; i++)
+        dim[i + 1] = a->dims.v[i];
     mr_row_out(c, 0, MR_F32, (int)a->dims.n + 1, dim);
     return MR_OK;
 }
@@ -64,11 +79,18 @@ MR_OP(random_normal) = {
     .name = "random_normal",
     .doc = "Standard normals per sample, a pure function of seed, purpose, sample key and epoch.",
     .ref = "Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3; Box & Muller 1958",
-    .in = {{"seed", "[1] i64", MR_CONTIG, MR_NO_GRAD}, {"keys", "[B] i64", MR_CONTIG, MR_NO_GRAD}, {"epoch", "[1] i32", MR_CONTIG, MR_NO_GRAD}},
+    .in = {{"seed", "[1] i64", MR_CONTIG, MR_NO_GRAD},
+           {"keys", "[B] i64", MR_CONTIG, MR_NO_GRAD},
+           {"epoch", "[1] i32", MR_CONTIG, MR_NO_GRAD}},
     .out = {{"y", "[B, dims] f32", 0, false, MR_CONTIG}},
-    .attr = {{"purpose", MR_ATTR_I64, offsetof(attrs, purpose), 0, 0, 0, false, "what the numbers are for: one stream each"},
+    .attr = {{"purpose", MR_ATTR_I64, offsetof(attrs, purpose), 0, 0, 0, false,
+              "what the numbers are for: one stream each"},
              {"dims", MR_ATTR_INTS, offsetof(attrs, dims), 0, 0, 0, true, "shape of one sample"}},
-    .infer = infer, .cost = cost, .naive = naive, .cpu = {.run = MR_CPU(random_normal)},
-    .cases = MR_CASES("seed=[1] i64 0..99 keys=[3] i64 0..100000 epoch=[1] i32 0..5 purpose=7 dims={4,3,5,7}",
-                      "seed=[1] i64 0..99 keys=[1] i64 0..100000 epoch=[1] i32 0..5 dims={9001}"),
+    .infer = infer,
+    .cost = cost,
+    .naive = naive,
+    .cpu = {.run = MR_CPU(random_normal)},
+    .cases = MR_CASES(
+        "seed=[1] i64 0..99 keys=[3] i64 0..100000 epoch=[1] i32 0..5 purpose=7 dims={4,3,5,7}",
+        "seed=[1] i64 0..99 keys=[1] i64 0..100000 epoch=[1] i32 0..5 dims={9001}"),
 };

@@ -1,20 +1,23 @@
-/* rms_norm: y = round(x * rsqrt(mean(x^2) + eps)) * w over the last dimension (the T5 and Llama form:
- * normalise in f32, round to the storage dtype, then multiply).
+/* rms_norm: y = round(x * rsqrt(mean(x^2) + eps)) * w over the last dimension (the T5 and Llama
+ * form: normalise in f32, round to the storage dtype, then multiply).
  *
  *   x any strides [..., d], y dense in the order of x's strides   w [d]
  * Backward, with r the reciprocal root, n = x r, g = dy w:
  *   dx = r (g - n mean(g n)); dw += sum over rows of dy n
- * Moves 2 elements per element forward, 3 backward. dw: PIECES fixed pieces of rows in f32, added in
- * order: independent of threads. */
+ * Moves 2 elements per element forward, 3 backward. dw: PIECES fixed pieces of rows in f32, added
+ * in order: independent of threads. */
 #include "cpu/rows.h"
 #include "op/norm.h"
 
 enum { PIECES = 64 };
-typedef struct attr { double eps; } attr;
+typedef struct attr {
+    double eps;
+} attr;
 
 static mr_status check(const mr_desc *x, const mr_desc *w)
 {
-    if (x->rank < 1) return mr_fail(MR_E_SHAPE, "x must be [..., d]");
+    if (x->rank < 1)
+        return mr_fail(MR_E_SHAPE, "x must be [..., d]");
     if (w->rank != 1 || w->dim[0] != x->dim[x->rank - 1] || w->dtype != x->dtype)
         return mr_fail(MR_E_SHAPE, "w must be [d] of x's last dimension and dtype");
     return MR_OK;
@@ -39,7 +42,10 @@ static mr_status grad(mr_grad *g)
     return MR_OK;
 }
 
-static void cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 4, 2); }
+static void cost(const mr_call *c, mr_cost *cost)
+{
+    *cost = mr_norm_cost(c, 4, 2);
+}
 
 static mr_status naive(const mr_call *c)
 {
@@ -54,8 +60,10 @@ static mr_status naive(const mr_call *c)
     for (int64_t i = 0; i < rows.count; i++, mr_rows_next(&rows, &p)) {
         const double *in = (const double *)c->in[0].data + p.at[1];
         double *out = (double *)c->out[0].data + p.at[0], ss = 0;
-        for (int64_t k = 0; k < d; k++) ss += in[k * sx] * in[k * sx];
-        for (int64_t k = 0; k < d; k++) out[k * sy] = in[k * sx] / sqrt(ss / (double)d + at->eps) * w[k];
+        for (int64_t k = 0; k < d; k++)
+            ss += in[k * sx] * in[k * sx];
+        for (int64_t k = 0; k < d; k++)
+            out[k * sy] = in[k * sx] / sqrt(ss / (double)d + at->eps) * w[k];
     }
     return MR_OK;
 }
@@ -66,7 +74,10 @@ static mr_status grad_infer(mr_infer *c)
     return mr_norm_grad_infer(c, c->in[2], c->in[3]);
 }
 
-static void grad_cost(const mr_call *c, mr_cost *cost) { *cost = mr_norm_cost(c, 12, 3); }
+static void grad_cost(const mr_call *c, mr_cost *cost)
+{
+    *cost = mr_norm_cost(c, 12, 3);
+}
 
 static mr_status grad_naive(const mr_call *c)
 {
@@ -80,13 +91,17 @@ static mr_status grad_naive(const mr_call *c)
     mr_rows_pos p;
     mr_rows_init(&rows, (const mr_desc *[]){o, x, g}, 3);
     mr_rows_seek(&rows, 0, &p);
-    for (int64_t k = 0; k < d; k++) dw[k] = ((const double *)c->in[3].data)[k];
+    for (int64_t k = 0; k < d; k++)
+        dw[k] = ((const double *)c->in[3].data)[k];
     for (int64_t i = 0; i < rows.count; i++, mr_rows_next(&rows, &p)) {
-        const double *in = (const double *)c->in[0].data + p.at[1], *dy = (const double *)c->in[2].data + p.at[2];
+        const double *in = (const double *)c->in[0].data + p.at[1],
+                     *dy = (const double *)c->in[2].data + p.at[2];
         double *dx = (double *)c->out[0].data + p.at[0], ss = 0, gn = 0;
-        for (int64_t k = 0; k < d; k++) ss += in[k * sx] * in[k * sx];
+        for (int64_t k = 0; k < d; k++)
+            ss += in[k * sx] * in[k * sx];
         double r = 1 / sqrt(ss / (double)d + at->eps);
-        for (int64_t k = 0; k < d; k++) gn += dy[k * sg] * w[k] * in[k * sx] * r / (double)d;
+        for (int64_t k = 0; k < d; k++)
+            gn += dy[k * sg] * w[k] * in[k * sx] * r / (double)d;
         for (int64_t k = 0; k < d; k++) {
             dw[k] += dy[k * sg] * in[k * sx] * r;
             dx[k * so] = r * (dy[k * sg] * w[k] - in[k * sx] * r * gn);
@@ -95,9 +110,18 @@ static mr_status grad_naive(const mr_call *c)
     return MR_OK;
 }
 
-static int64_t width(const mr_call *c) { return c->in[0].desc.dim[c->in[0].desc.rank - 1]; }
-static int64_t last_step(const mr_view *v) { return v->desc.stride[v->desc.rank - 1]; }
-static int64_t row_count(const mr_call *c) { return width(c) ? mr_desc_count(&c->in[0].desc) / width(c) : 0; }
+static int64_t width(const mr_call *c)
+{
+    return c->in[0].desc.dim[c->in[0].desc.rank - 1];
+}
+static int64_t last_step(const mr_view *v)
+{
+    return v->desc.stride[v->desc.rank - 1];
+}
+static int64_t row_count(const mr_call *c)
+{
+    return width(c) ? mr_desc_count(&c->in[0].desc) / width(c) : 0;
+}
 
 VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
@@ -112,7 +136,8 @@ VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dty
         for (int64_t k = 0; k < d; k += VF_LANES) {
             int64_t m = MR_MIN(d - k, (int64_t)VF_LANES);
             vf norm = vf_round(vf_ldx(c->in[0].data, p.at[1] + k * sx, sx, m, t) * r, t);
-            vf_stx(c->out[0].data, p.at[0] + k * sy, sy, norm * vf_ldx(c->in[1].data, k, 1, m, t), m, t);
+            vf_stx(c->out[0].data, p.at[0] + k * sy, sy, norm * vf_ldx(c->in[1].data, k, 1, m, t),
+                   m, t);
         }
     }
 }
@@ -121,23 +146,31 @@ static void forward_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const mr_call *c = user;
     (void)worker;
-    if (c->in[0].desc.dtype == MR_BF16) forward_rows(c, begin, end, MR_BF16);
-    else forward_rows(c, begin, end, MR_F32);
+    if (c->in[0].desc.dtype == MR_BF16)
+        forward_rows(c, begin, end, MR_BF16);
+    else
+        forward_rows(c, begin, end, MR_F32);
 }
 
 MR_KERNEL(rms_norm)
 {
-    if (width(call) > 0) mr_cpu_for(row_count(call), MR_MAX(16384 / width(call), 1), call->threads, forward_part, (void *)call);
+    if (width(call) > 0)
+        mr_cpu_for(row_count(call), MR_MAX(16384 / width(call), 1), call->threads, forward_part,
+                   (void *)call);
     return MR_OK;
 }
 
-static int64_t per_piece(const mr_call *c) { return MR_MAX((row_count(c) + PIECES - 1) / PIECES, 1); }
+static int64_t per_piece(const mr_call *c)
+{
+    return MR_MAX((row_count(c) + PIECES - 1) / PIECES, 1);
+}
 
 VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
     const attr *a = c->attr;
     const void *x = c->in[0].data, *w = c->in[1].data, *dy = c->in[2].data;
-    int64_t d = width(c), sx = last_step(&c->in[0]), sg = last_step(&c->in[2]), so = last_step(&c->out[0]);
+    int64_t d = width(c), sx = last_step(&c->in[0]), sg = last_step(&c->in[2]),
+            so = last_step(&c->out[0]);
     float *part = (float *)c->workspace + begin / per_piece(c) * d;
     mr_rows rows;
     mr_rows_pos p;
@@ -148,7 +181,8 @@ VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype 
         vf r = vf_set(mr_row_rms(x, p.at[1], sx, d, (float)a->eps, t)), gn = vf_zero();
         for (int64_t k = 0; k < d; k += VF_LANES) {
             int64_t m = MR_MIN(d - k, (int64_t)VF_LANES);
-            vf g = vf_ldx(dy, p.at[2] + k * sg, sg, m, t), gx = g * vf_ldx(x, p.at[1] + k * sx, sx, m, t) * r;
+            vf g = vf_ldx(dy, p.at[2] + k * sg, sg, m, t),
+               gx = g * vf_ldx(x, p.at[1] + k * sx, sx, m, t) * r;
             gn = vf_fma(gx, vf_ldx(w, k, 1, m, t), gn);
             vf_stx(part, k, 1, vf_ldx(part, k, 1, m, MR_F32) + gx, m, MR_F32);
         }
@@ -166,15 +200,18 @@ static void grad_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const mr_call *c = user;
     (void)worker;
-    if (c->in[0].desc.dtype == MR_BF16) grad_rows(c, begin, end, MR_BF16);
-    else grad_rows(c, begin, end, MR_F32);
+    if (c->in[0].desc.dtype == MR_BF16)
+        grad_rows(c, begin, end, MR_BF16);
+    else
+        grad_rows(c, begin, end, MR_F32);
 }
 
 MR_KERNEL(rms_norm_grad)
 {
     int64_t per = per_piece(call), rows = row_count(call), d = width(call);
     mr_cpu_for(rows, per, call->threads, grad_part, (void *)call);
-    mr_add_pieces(call->workspace, (rows + per - 1) / per, d, d, call->in[3].data, call->out[1].data, 0, MR_F32);
+    mr_add_pieces(call->workspace, (rows + per - 1) / per, d, d, call->in[3].data,
+                  call->out[1].data, 0, MR_F32);
     return MR_OK;
 }
 
@@ -184,7 +221,11 @@ static size_t grad_workspace(const mr_call *c, const mr_facts *facts)
     return (size_t)(PIECES * width(c)) * 4;
 }
 
-#define EPS {"eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-6, .min = 0, .max = 1, .doc = "added to the mean square"}
+#define EPS                                                                                        \
+    {                                                                                              \
+        "eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-6, .min = 0, .max = 1,                  \
+                                                 .doc = "added to the mean square"                 \
+    }
 MR_OP(rms_norm) = {
     .name = "rms_norm",
     .doc = "Scale each row of x to unit root mean square, then multiply by w.",
@@ -192,20 +233,30 @@ MR_OP(rms_norm) = {
     .in = {{"x", "[..., d] f32|bf16", MR_ANY, 0}, {"w", "[d] like x", MR_CONTIG, 0}},
     .out = {{"y", "like x", 0, false, MR_ANY}},
     .attr = {EPS},
-    .infer = infer, .grad = grad, .cost = cost, .naive = naive,
+    .infer = infer,
+    .grad = grad,
+    .cost = cost,
+    .naive = naive,
     .cpu = {.run = MR_CPU(rms_norm), .prepare = mr_row_prepare},
     .cheap = true,
-    .cases = MR_CASES("x=[2,7,64] f32 w=[64] f32", "x=[3,5,33]/any f32 w=[33] f32 eps=1e-5", "x=[1152] f32 w=[1152] f32", "x=[2,7,72]/any bf16 w=[72] bf16"),
+    .cases = MR_CASES("x=[2,7,64] f32 w=[64] f32", "x=[3,5,33]/any f32 w=[33] f32 eps=1e-5",
+                      "x=[1152] f32 w=[1152] f32", "x=[2,7,72]/any bf16 w=[72] bf16"),
 };
 MR_OP(rms_norm_grad) = {
     .name = "rms_norm_grad",
     .doc = "Gradient of rms_norm with respect to x; adds the gradient of w to acc.",
-    .in = {{"x", "[..., d] f32|bf16", MR_ANY, 0}, {"w", "[d] like x", MR_CONTIG, 0}, {"dy", "like x", MR_ANY, 0}, {"acc", "[d] f32", MR_CONTIG, 0}},
+    .in = {{"x", "[..., d] f32|bf16", MR_ANY, 0},
+           {"w", "[d] like x", MR_CONTIG, 0},
+           {"dy", "like x", MR_ANY, 0},
+           {"acc", "[d] f32", MR_CONTIG, 0}},
     .out = {{"dx", "like x", 0, false, MR_ANY}, {"acc", "[d] f32", 4, true, MR_CONTIG}},
     .attr = {EPS},
-    .infer = grad_infer, .cost = grad_cost, .naive = grad_naive,
+    .infer = grad_infer,
+    .cost = grad_cost,
+    .naive = grad_naive,
     .cpu = {.run = MR_CPU(rms_norm_grad), .prepare = mr_row_prepare, .workspace = grad_workspace},
     .hidden = true,
-    .cases = MR_CASES("x=[2,7,64] f32 w=[64] f32 dy=[2,7,64] f32 acc=[64] f32", "x=[30,5,33]/any f32 w=[33] f32 dy=[30,5,33]/any f32 acc=[33] f32 eps=1e-5",
+    .cases = MR_CASES("x=[2,7,64] f32 w=[64] f32 dy=[2,7,64] f32 acc=[64] f32",
+                      "x=[30,5,33]/any f32 w=[33] f32 dy=[30,5,33]/any f32 acc=[33] f32 eps=1e-5",
                       "x=[2,7,72]/any bf16 w=[72] bf16 dy=[2,7,72] bf16 acc=[72] f32"),
 };

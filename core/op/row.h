@@ -9,20 +9,24 @@
 
 #define MR_ROW_FN __attribute__((unused)) static inline
 
-/* ---- infer ------------------------------------------------------------------------------------ */
+/* ---- infer ---- */
 
 MR_ROW_FN mr_status mr_row_float(const mr_desc *d, const char *name)
 {
     char text[128];
-    if (mr_dtype_is_float(d->dtype)) return MR_OK;
-    return mr_fail(MR_E_SHAPE, "%s is %s, expected f32 or bf16", name, mr_desc_text(d, text, sizeof text));
+    if (mr_dtype_is_float(d->dtype))
+        return MR_OK;
+    return mr_fail(MR_E_SHAPE, "%s is %s, expected f32 or bf16", name,
+                   mr_desc_text(d, text, sizeof text));
 }
 
 MR_ROW_FN mr_status mr_row_dtype(const mr_desc *d, const char *name, mr_dtype dtype)
 {
     char text[128];
-    if (d->dtype == dtype) return MR_OK;
-    return mr_fail(MR_E_SHAPE, "%s is %s, expected %s", name, mr_desc_text(d, text, sizeof text), mr_dtype_name(dtype));
+    if (d->dtype == dtype)
+        return MR_OK;
+    return mr_fail(MR_E_SHAPE, "%s is %s, expected %s", name, mr_desc_text(d, text, sizeof text),
+                   mr_dtype_name(dtype));
 }
 
 /* f32 arguments (accumulators, statistics) may be f64 in the world of the naive rows. */
@@ -34,22 +38,30 @@ MR_ROW_FN mr_status mr_row_f32(const mr_desc *d, const char *name)
 MR_ROW_FN mr_status mr_row_rank(const mr_desc *d, const char *name, int rank)
 {
     char text[128];
-    if (d->rank == rank) return MR_OK;
-    return mr_fail(MR_E_SHAPE, "%s is %s, expected rank %d", name, mr_desc_text(d, text, sizeof text), rank);
+    if (d->rank == rank)
+        return MR_OK;
+    return mr_fail(MR_E_SHAPE, "%s is %s, expected rank %d", name,
+                   mr_desc_text(d, text, sizeof text), rank);
 }
 
-MR_ROW_FN mr_status mr_row_same_shape(const mr_desc *a, const char *a_name, const mr_desc *b, const char *b_name)
+MR_ROW_FN mr_status mr_row_same_shape(const mr_desc *a, const char *a_name, const mr_desc *b,
+                                      const char *b_name)
 {
     char ta[128], tb[128];
-    if (mr_desc_same_shape(a, b)) return MR_OK;
-    return mr_fail(MR_E_SHAPE, "%s is %s, %s is %s; expected equal shapes", a_name, mr_desc_text(a, ta, sizeof ta), b_name, mr_desc_text(b, tb, sizeof tb));
+    if (mr_desc_same_shape(a, b))
+        return MR_OK;
+    return mr_fail(MR_E_SHAPE, "%s is %s, %s is %s; expected equal shapes", a_name,
+                   mr_desc_text(a, ta, sizeof ta), b_name, mr_desc_text(b, tb, sizeof tb));
 }
 
-MR_ROW_FN mr_status mr_row_same(const mr_desc *a, const char *a_name, const mr_desc *b, const char *b_name)
+MR_ROW_FN mr_status mr_row_same(const mr_desc *a, const char *a_name, const mr_desc *b,
+                                const char *b_name)
 {
     char ta[128], tb[128];
-    if (mr_desc_same_shape(a, b) && a->dtype == b->dtype) return MR_OK;
-    return mr_fail(MR_E_SHAPE, "%s is %s, %s is %s; expected equal shapes and dtypes", a_name, mr_desc_text(a, ta, sizeof ta), b_name, mr_desc_text(b, tb, sizeof tb));
+    if (mr_desc_same_shape(a, b) && a->dtype == b->dtype)
+        return MR_OK;
+    return mr_fail(MR_E_SHAPE, "%s is %s, %s is %s; expected equal shapes and dtypes", a_name,
+                   mr_desc_text(a, ta, sizeof ta), b_name, mr_desc_text(b, tb, sizeof tb));
 }
 
 MR_ROW_FN void mr_row_out(mr_infer *c, int out, mr_dtype dtype, int rank, const int64_t *dim)
@@ -57,19 +69,24 @@ MR_ROW_FN void mr_row_out(mr_infer *c, int out, mr_dtype dtype, int rank, const 
     c->out[out] = mr_desc_dense(dtype, rank, dim);
 }
 
-MR_ROW_FN void mr_row_like(mr_infer *c, int out, const mr_desc *d) { mr_row_out(c, out, d->dtype, d->rank, d->dim); }
+MR_ROW_FN void mr_row_like(mr_infer *c, int out, const mr_desc *d)
+{
+    mr_row_out(c, out, d->dtype, d->rank, d->dim);
+}
 
 /* infer of rows whose float arguments all look like the first and give one output like it */
 MR_ROW_FN mr_status mr_row_infer_like(mr_infer *c)
 {
-    static const char *const names[] = {"the first argument", "the second", "the third", "the fourth"};
+    static const char *const names[] = {"the first argument", "the second", "the third",
+                                        "the fourth"};
     MR_TRY(mr_row_float(c->in[0], names[0]));
-    for (int i = 1; i < c->n_in; i++) MR_TRY(mr_row_same(c->in[0], names[0], c->in[i], names[i]));
+    for (int i = 1; i < c->n_in; i++)
+        MR_TRY(mr_row_same(c->in[0], names[0], c->in[i], names[i]));
     mr_row_like(c, 0, c->in[0]);
     return MR_OK;
 }
 
-/* ---- prepare ----------------------------------------------------------------------------------- */
+/* ---- prepare ---- */
 
 /* For rows whose kernels know f32 and bf16 only: f64 arguments are left to the naive row. */
 MR_ROW_FN mr_status mr_row_prepare(const mr_call *call, const mr_facts *facts, void **state)
@@ -82,69 +99,79 @@ MR_ROW_FN mr_status mr_row_prepare(const mr_call *call, const mr_facts *facts, v
     return MR_OK;
 }
 
-/* ---- grad ----------------------------------------------------------------------------------------- */
+/* ---- grad ---- */
 
 /* din[i] = op(in...), one output, no attributes. */
-#define mr_row_grad1(ctx, i, op, ...)                                                                     \
-    mr_grad_op((ctx), (op), MR_NO_ATTRS, (const mr_ref[]){__VA_ARGS__},                                   \
+#define mr_row_grad1(ctx, i, op, ...)                                                              \
+    mr_grad_op((ctx), (op), MR_NO_ATTRS, (const mr_ref[]){__VA_ARGS__},                            \
                (int)MR_COUNT(((const mr_ref[]){__VA_ARGS__})), &(ctx)->din[i])
 
-/* ---- elementwise rows ------------------------------------------------------------------------------ */
+/* ---- elementwise rows ---- */
 
 /* MR_ELEMENTWISE(id, n, vec_expr, naive_expr): kernel and naive row (id_naive) of y = expr over n
- * inputs. vec_expr sees vectors x[0] to x[n-1], naive_expr doubles of the same name; both see `attr`,
- * the row's struct. Inputs and output share one dtype and may have any strides. */
-#define MR_ELEMENTWISE(id, n, vec_expr, naive_expr)                                                         \
-    VF_INLINE void id##_at(void *const *p, const int64_t *at, int64_t i, int64_t m, const int64_t *step,    \
-                           const void *attr, mr_dtype t)                                                    \
-    {                                                                                                       \
-        (void)attr;                                                                                         \
-        vf x[n];                                                                                            \
-        for (int a = 0; a < n; a++) x[a] = vf_ldx(p[a + 1], at[a + 1] + i * step[a + 1], step[a + 1], m, t);\
-        vf_stx(p[0], at[0] + i * step[0], step[0], (vec_expr), m, t);                                       \
-    }                                                                                                       \
-    VF_INLINE void id##_run(void *const *p, const int64_t *at, int64_t count, const int64_t *step,          \
-                            const void *attr, mr_dtype t)                                                   \
-    {                                                                                                       \
-        int64_t i = 0;                                                                                      \
-        for (; i + VF_LANES <= count; i += VF_LANES) id##_at(p, at, i, VF_LANES, step, attr, t);            \
-        if (i < count) id##_at(p, at, i, count - i, step, attr, t);                                         \
-    }                                                                                                       \
-    static void id##_part(void *user, const int64_t *at, int64_t count, const int64_t *step)               \
-    {                                                                                                       \
-        static const int64_t ones[MR_LOOP_ARGS] = {1, 1, 1, 1};                                             \
-        const mr_call *call = user;                                                                         \
-        void *p[MR_LOOP_ARGS] = {call->out[0].data};                                                        \
-        bool plain = step[0] == 1;                                                                          \
-        for (int a = 0; a < n; a++) p[a + 1] = call->in[a].data, plain &= step[a + 1] == 1;                 \
-        if (call->out[0].desc.dtype == MR_BF16) {                                                           \
-            if (plain) id##_run(p, at, count, ones, call->attr, MR_BF16);                                   \
-            else id##_run(p, at, count, step, call->attr, MR_BF16);                                         \
-        } else {                                                                                            \
-            if (plain) id##_run(p, at, count, ones, call->attr, MR_F32);                                    \
-            else id##_run(p, at, count, step, call->attr, MR_F32);                                          \
-        }                                                                                                   \
-    }                                                                                                       \
-    MR_KERNEL(id)                                                                                           \
-    {                                                                                                       \
-        const mr_desc *d[MR_LOOP_ARGS] = {&call->out[0].desc};                                              \
-        for (int a = 0; a < n; a++) d[a + 1] = &call->in[a].desc;                                           \
-        mr_loop loop;                                                                                       \
-        mr_loop_init(&loop, d, n + 1);                                                                      \
-        mr_loop_run(&loop, call->threads, id##_part, (void *)call);                                         \
-        return MR_OK;                                                                                       \
-    }                                                                                                       \
-    MR_ROW_FN mr_status id##_naive(const mr_call *call)                                                     \
-    {                                                                                                       \
-        const void *attr = call->attr;                                                                      \
-        (void)attr;                                                                                         \
-        double *y = call->out[0].data;                                                                      \
-        for (int64_t i = 0, end = mr_desc_count(&call->out[0].desc); i < end; i++) {                        \
-            double x[n];                                                                                    \
-            for (int a = 0; a < n; a++) x[a] = ((const double *)call->in[a].data)[i];                       \
-            y[i] = (naive_expr);                                                                            \
-        }                                                                                                   \
-        return MR_OK;                                                                                       \
+ * inputs. vec_expr sees vectors x[0] to x[n-1], naive_expr doubles of the same name; both see
+ * `attr`, the row's struct. Inputs and output share one dtype and may have any strides. */
+#define MR_ELEMENTWISE(id, n, vec_expr, naive_expr)                                                \
+    VF_INLINE void id##_at(void *const *p, const int64_t *at, int64_t i, int64_t m,                \
+                           const int64_t *step, const void *attr, mr_dtype t)                      \
+    {                                                                                              \
+        (void)attr;                                                                                \
+        vf x[n];                                                                                   \
+        for (int a = 0; a < n; a++)                                                                \
+            x[a] = vf_ldx(p[a + 1], at[a + 1] + i * step[a + 1], step[a + 1], m, t);               \
+        vf_stx(p[0], at[0] + i * step[0], step[0], (vec_expr), m, t);                              \
+    }                                                                                              \
+    VF_INLINE void id##_run(void *const *p, const int64_t *at, int64_t count, const int64_t *step, \
+                            const void *attr, mr_dtype t)                                          \
+    {                                                                                              \
+        int64_t i = 0;                                                                             \
+        for (; i + VF_LANES <= count; i += VF_LANES)                                               \
+            id##_at(p, at, i, VF_LANES, step, attr, t);                                            \
+        if (i < count)                                                                             \
+            id##_at(p, at, i, count - i, step, attr, t);                                           \
+    }                                                                                              \
+    static void id##_part(void *user, const int64_t *at, int64_t count, const int64_t *step)       \
+    {                                                                                              \
+        static const int64_t ones[MR_LOOP_ARGS] = {1, 1, 1, 1};                                    \
+        const mr_call *call = user;                                                                \
+        void *p[MR_LOOP_ARGS] = {call->out[0].data};                                               \
+        bool plain = step[0] == 1;                                                                 \
+        for (int a = 0; a < n; a++)                                                                \
+            p[a + 1] = call->in[a].data, plain &= step[a + 1] == 1;                                \
+        if (call->out[0].desc.dtype == MR_BF16) {                                                  \
+            if (plain)                                                                             \
+                id##_run(p, at, count, ones, call->attr, MR_BF16);                                 \
+            else                                                                                   \
+                id##_run(p, at, count, step, call->attr, MR_BF16);                                 \
+        } else {                                                                                   \
+            if (plain)                                                                             \
+                id##_run(p, at, count, ones, call->attr, MR_F32);                                  \
+            else                                                                                   \
+                id##_run(p, at, count, step, call->attr, MR_F32);                                  \
+        }                                                                                          \
+    }                                                                                              \
+    MR_KERNEL(id)                                                                                  \
+    {                                                                                              \
+        const mr_desc *d[MR_LOOP_ARGS] = {&call->out[0].desc};                                     \
+        for (int a = 0; a < n; a++)                                                                \
+            d[a + 1] = &call->in[a].desc;                                                          \
+        mr_loop loop;                                                                              \
+        mr_loop_init(&loop, d, n + 1);                                                             \
+        mr_loop_run(&loop, call->threads, id##_part, (void *)call);                                \
+        return MR_OK;                                                                              \
+    }                                                                                              \
+    MR_ROW_FN mr_status id##_naive(const mr_call *call)                                            \
+    {                                                                                              \
+        const void *attr = call->attr;                                                             \
+        (void)attr;                                                                                \
+        double *y = call->out[0].data;                                                             \
+        for (int64_t i = 0, end = mr_desc_count(&call->out[0].desc); i < end; i++) {               \
+            double x[n];                                                                           \
+            for (int a = 0; a < n; a++)                                                            \
+                x[a] = ((const double *)call->in[a].data)[i];                                      \
+            y[i] = (naive_expr);                                                                   \
+        }                                                                                          \
+        return MR_OK;                                                                              \
     }
 
 #endif

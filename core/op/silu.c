@@ -16,7 +16,10 @@ MR_ROW_FN double slope_naive(double x)
 }
 MR_ELEMENTWISE(silu_grad, 2, slope(x[0]) * x[1], slope_naive(x[0]) * x[1])
 
-static mr_status grad(mr_grad *ctx) { return mr_row_grad1(ctx, 0, "silu_grad", ctx->in[0], ctx->dout[0]); }
+static mr_status grad(mr_grad *ctx)
+{
+    return mr_row_grad1(ctx, 0, "silu_grad", ctx->in[0], ctx->dout[0]);
+}
 static void cost(const mr_call *call, mr_cost *cost)
 {
     (void)call;
@@ -29,18 +32,25 @@ MR_OP(silu) = {
     .ref = "Elfwing et al. 2017, arXiv:1702.03118; Ramachandran et al. 2017, arXiv:1710.05941",
     .in = {{"x", "[...] f32|bf16", MR_ANY, 0}},
     .out = {{"y", "like x", 1, false, MR_ANY}},
-    .infer = mr_row_infer_like, .grad = grad, .cost = cost, .naive = silu_naive,
+    .infer = mr_row_infer_like,
+    .grad = grad,
+    .cost = cost,
+    .naive = silu_naive,
     .cpu = {.run = MR_CPU(silu), .prepare = mr_row_prepare},
     .cheap = true,
-    .cases = MR_CASES("x=[2,7,64] f32 -4..4", "x=[3,50001] f32 -90..90", "x=[5,33]/any f32", "x=[2,7,65] bf16 -4..4"),
+    .cases = MR_CASES("x=[2,7,64] f32 -4..4", "x=[3,50001] f32 -90..90", "x=[5,33]/any f32",
+                      "x=[2,7,65] bf16 -4..4"),
 };
 MR_OP(silu_grad) = {
     .name = "silu_grad",
     .doc = "Gradient of silu: dy * silu'(x).",
     .in = {{"x", "[...] f32|bf16", MR_ANY, 0}, {"dy", "like x", MR_ANY, 0}},
     .out = {{"dx", "like x", 2, false, MR_ANY}},
-    .infer = mr_row_infer_like, .cost = cost, .naive = silu_grad_naive,
+    .infer = mr_row_infer_like,
+    .cost = cost,
+    .naive = silu_grad_naive,
     .cpu = {.run = MR_CPU(silu_grad), .prepare = mr_row_prepare},
     .hidden = true,
-    .cases = MR_CASES("x=[2,7,64] f32 -4..4 dy=[2,7,64] f32", "x=[5,33]/any f32 dy=[5,33] f32", "x=[2,7,65] bf16 -4..4 dy=[2,7,65] bf16"),
+    .cases = MR_CASES("x=[2,7,64] f32 -4..4 dy=[2,7,64] f32", "x=[5,33]/any f32 dy=[5,33] f32",
+                      "x=[2,7,65] bf16 -4..4 dy=[2,7,65] bf16"),
 };

@@ -15,7 +15,9 @@ MR_OP(sqrt) = {
     .doc = "Square root, elementwise.",
     .in = {{"x", "[...] f32|bf16", MR_ANY, 0}},
     .out = {{"y", "like x", 1, false, MR_ANY}},
-    .infer = mr_row_infer_like, .grad = grad, .naive = sqrt_naive,
+    .infer = mr_row_infer_like,
+    .grad = grad,
+    .naive = sqrt_naive,
     .cpu = {.run = MR_CPU(sqrt), .prepare = mr_row_prepare},
     .cases = MR_CASES("x=[3,5,17] f32 0.5..9", "x=[4,65]/any bf16 0.25..3"),
 };

@@ -10,7 +10,8 @@ enum { PIECE = 16384 };
 
 static mr_status infer(mr_infer *c)
 {
-    if (c->in[0]->rank != 1) return mr_fail(MR_E_SHAPE, "x must be [n]");
+    if (c->in[0]->rank != 1)
+        return mr_fail(MR_E_SHAPE, "x must be [n]");
     c->out[0] = mr_desc_dense(MR_F64, 1, (const int64_t[]){1});
     return MR_OK;
 }
@@ -25,12 +26,16 @@ static mr_status naive(const mr_call *c)
 {
     const double *x = c->in[0].data;
     double sum = 0;
-    for (int64_t i = 0; i < c->in[0].desc.dim[0]; i++) sum += x[i] * x[i];
+    for (int64_t i = 0; i < c->in[0].desc.dim[0]; i++)
+        sum += x[i] * x[i];
     *(double *)c->out[0].data = sum;
     return MR_OK;
 }
 
-static int64_t pieces_of(const mr_call *c) { return (c->in[0].desc.dim[0] + PIECE - 1) / PIECE; }
+static int64_t pieces_of(const mr_call *c)
+{
+    return (c->in[0].desc.dim[0] + PIECE - 1) / PIECE;
+}
 
 static void part(void *user, int64_t begin, int64_t end, int worker)
 {
@@ -41,9 +46,12 @@ static void part(void *user, int64_t begin, int64_t end, int worker)
     double s[8] = {0};
     int64_t i = begin;
     for (; i + 8 <= end; i += 8)
-        for (int k = 0; k < 8; k++) s[k] += (double)x[i + k] * (double)x[i + k];
-    for (int k = 0; i < end; i++, k++) s[k] += (double)x[i] * (double)x[i];
-    ((double *)c->workspace)[begin / PIECE] = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+        for (int k = 0; k < 8; k++)
+            s[k] += (double)x[i + k] * (double)x[i + k];
+    for (int k = 0; i < end; i++, k++)
+        s[k] += (double)x[i] * (double)x[i];
+    ((double *)c->workspace)[begin / PIECE] =
+        ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
 MR_KERNEL(sum_squares)
@@ -51,7 +59,8 @@ MR_KERNEL(sum_squares)
     const double *sums = call->workspace;
     double sum = 0;
     mr_cpu_for(call->in[0].desc.dim[0], PIECE, call->threads, part, (void *)call);
-    for (int64_t i = 0; i < pieces_of(call); i++) sum += sums[i];
+    for (int64_t i = 0; i < pieces_of(call); i++)
+        sum += sums[i];
     *(double *)call->out[0].data = sum;
     return MR_OK;
 }
@@ -68,9 +77,12 @@ MR_OP(sum_squares) = {
     .ref = "global gradient norm, Open-Sora 1.2 training",
     .in = {{"x", "[n] f32", MR_CONTIG, MR_NO_GRAD}},
     .out = {{"sum", "[1] f64", 0, false, MR_CONTIG}},
-    .infer = infer, .cost = cost, .naive = naive,
+    .infer = infer,
+    .cost = cost,
+    .naive = naive,
     .cpu = {.run = MR_CPU(sum_squares), .prepare = mr_row_prepare, .workspace = workspace},
     .hidden = true,
     .cases = MR_CASES("x=[1] f32", "x=[37] f32", "x=[50001] f32"),
-    .tol_f32 = 1e-12, .tol_reason = "double sums of exact squares",
+    .tol_f32 = 1e-12,
+    .tol_reason = "double sums of exact squares",
 };

@@ -1,25 +1,30 @@
 /* where: y = mask ? a : b. Licence: Apache-2.0 */
 #include "op/row.h"
 
-VF_INLINE void run(const mr_call *call, const int64_t *at, int64_t n, const int64_t *step, mr_dtype t)
+VF_INLINE void run(const mr_call *call, const int64_t *at, int64_t n, const int64_t *step,
+                   mr_dtype t)
 {
     const uint8_t *mask = call->in[0].data;
     for (int64_t i = 0; i < n; i++) {
         int from = mask[at[1] + i * step[1]] ? 1 : 2;
-        vf_put(call->out[0].data, at[0] + i * step[0], vf_get(call->in[from].data, at[from + 1] + i * step[from + 1], t), t);
+        vf_put(call->out[0].data, at[0] + i * step[0],
+               vf_get(call->in[from].data, at[from + 1] + i * step[from + 1], t), t);
     }
 }
 
 static void part(void *user, const int64_t *at, int64_t n, const int64_t *step)
 {
     const mr_call *call = user;
-    if (call->out[0].desc.dtype == MR_BF16) run(call, at, n, step, MR_BF16);
-    else run(call, at, n, step, MR_F32);
+    if (call->out[0].desc.dtype == MR_BF16)
+        run(call, at, n, step, MR_BF16);
+    else
+        run(call, at, n, step, MR_F32);
 }
 
 MR_KERNEL(where)
 {
-    const mr_desc *d[] = {&call->out[0].desc, &call->in[0].desc, &call->in[1].desc, &call->in[2].desc};
+    const mr_desc *d[] = {&call->out[0].desc, &call->in[0].desc, &call->in[1].desc,
+                          &call->in[2].desc};
     mr_loop loop;
     mr_loop_init(&loop, d, 4);
     mr_loop_run(&loop, call->threads, part, (void *)call);
@@ -40,8 +45,10 @@ static mr_status grad(mr_grad *ctx)
 {
     mr_ref none;
     MR_TRY(mr_grad_op(ctx, "affine", MR_ATTRS({"scale", .f = 0}), &ctx->dout[0], 1, &none));
-    if (ctx->need[1]) MR_TRY(mr_row_grad1(ctx, 1, "where", ctx->in[0], ctx->dout[0], none));
-    if (ctx->need[2]) MR_TRY(mr_row_grad1(ctx, 2, "where", ctx->in[0], none, ctx->dout[0]));
+    if (ctx->need[1])
+        MR_TRY(mr_row_grad1(ctx, 1, "where", ctx->in[0], ctx->dout[0], none));
+    if (ctx->need[2])
+        MR_TRY(mr_row_grad1(ctx, 2, "where", ctx->in[0], none, ctx->dout[0]));
     return MR_OK;
 }
 
@@ -50,16 +57,22 @@ static mr_status naive(const mr_call *call)
     const uint8_t *mask = call->in[0].data;
     const double *a = call->in[1].data, *b = call->in[2].data;
     double *y = call->out[0].data;
-    for (int64_t i = 0, n = mr_desc_count(&call->out[0].desc); i < n; i++) y[i] = mask[i] ? a[i] : b[i];
+    for (int64_t i = 0, n = mr_desc_count(&call->out[0].desc); i < n; i++)
+        y[i] = mask[i] ? a[i] : b[i];
     return MR_OK;
 }
 
 MR_OP(where) = {
     .name = "where",
     .doc = "a where the mask is true, else b; equal shapes.",
-    .in = {{"mask", "[...] bool", MR_ANY, 0}, {"a", "[...] f32|bf16", MR_ANY, 0}, {"b", "like a", MR_ANY, 0}},
+    .in = {{"mask", "[...] bool", MR_ANY, 0},
+           {"a", "[...] f32|bf16", MR_ANY, 0},
+           {"b", "like a", MR_ANY, 0}},
     .out = {{"y", "like a", 0, false, MR_ANY}},
-    .infer = infer, .grad = grad, .naive = naive,
+    .infer = infer,
+    .grad = grad,
+    .naive = naive,
     .cpu = {.run = MR_CPU(where), .prepare = mr_row_prepare},
-    .cases = MR_CASES("mask=[3,5,17]/any bool a=[3,5,17] f32 b=[3,5,17]/any f32", "mask=[4,65] bool a=[4,65] bf16 b=[4,65] bf16"),
+    .cases = MR_CASES("mask=[3,5,17]/any bool a=[3,5,17] f32 b=[3,5,17]/any f32",
+                      "mask=[4,65] bool a=[4,65] bf16 b=[4,65] bf16"),
 };

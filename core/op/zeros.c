@@ -1,7 +1,10 @@
 /* zeros: a new value, all zero. Licence: Apache-2.0 */
 #include "op/row.h"
 
-typedef struct zeros { int64_t dtype; mr_ints dims; } zeros;
+typedef struct zeros {
+    int64_t dtype;
+    mr_ints dims;
+} zeros;
 
 static void part(void *user, int64_t begin, int64_t end, int worker)
 {
@@ -11,7 +14,8 @@ static void part(void *user, int64_t begin, int64_t end, int worker)
 
 MR_KERNEL(zeros)
 {
-    mr_cpu_for((int64_t)mr_desc_span_bytes(&call->out[0].desc), 1 << 18, call->threads, part, call->out[0].data);
+    mr_cpu_for((int64_t)mr_desc_span_bytes(&call->out[0].desc), 1 << 18, call->threads, part,
+               call->out[0].data);
     return MR_OK;
 }
 
@@ -19,7 +23,9 @@ static mr_status infer(mr_infer *c)
 {
     const zeros *a = c->attr;
     for (int64_t i = 0; i < a->dims.n; i++)
-        if (a->dims.v[i] < 0) return mr_fail(MR_E_SHAPE, "dims has %lld, expected 0 or more", (long long)a->dims.v[i]);
+        if (a->dims.v[i] < 0)
+            return mr_fail(MR_E_SHAPE, "dims has %lld, expected 0 or more",
+                           (long long)a->dims.v[i]);
     mr_row_out(c, 0, (mr_dtype)a->dtype, (int)a->dims.n, a->dims.v);
     return MR_OK;
 }
@@ -38,9 +44,12 @@ MR_OP(zeros) = {
     .name = "zeros",
     .doc = "A value of the given shape, all zero.",
     .out = {{"y", "[dims] of the asked dtype", 0, false, MR_CONTIG}},
-    .attr = {{"dtype", MR_ATTR_I64, offsetof(zeros, dtype), .def = MR_F32, .min = 0, .max = MR_DTYPE_COUNT - 1, .doc = "dtype code"},
+    .attr = {{"dtype", MR_ATTR_I64, offsetof(zeros, dtype), .def = MR_F32, .min = 0,
+              .max = MR_DTYPE_COUNT - 1, .doc = "dtype code"},
              {"dims", MR_ATTR_INTS, offsetof(zeros, dims), .doc = "the shape; empty for a scalar"}},
-    .infer = infer, .cost = cost, .naive = naive,
+    .infer = infer,
+    .cost = cost,
+    .naive = naive,
     .cpu = {.run = MR_CPU(zeros)},
     .cases = MR_CASES("dtype=f32 dims={3,5}", "dtype=bf16 dims={700,1001}", "dtype=i32"),
 };

@@ -52,22 +52,26 @@ static void store(mr_dtype dtype, char *p, double x)
 static int64_t element(const mr_desc *d, const int64_t *index)
 {
     int64_t at = 0;
-    for (int i = 0; i < d->rank; i++) at += index[i] * d->stride[i];
+    for (int i = 0; i < d->rank; i++)
+        at += index[i] * d->stride[i];
     return at;
 }
 
 double mr_view_get(const mr_view *v, const int64_t *index)
 {
-    return load(v->desc.dtype, (const char *)v->data + element(&v->desc, index) * (int64_t)mr_dtype_bytes(v->desc.dtype));
+    return load(v->desc.dtype, (const char *)v->data + element(&v->desc, index) *
+                                                           (int64_t)mr_dtype_bytes(v->desc.dtype));
 }
 
 void mr_view_set(const mr_view *v, const int64_t *index, double x)
 {
-    store(v->desc.dtype, (char *)v->data + element(&v->desc, index) * (int64_t)mr_dtype_bytes(v->desc.dtype), x);
+    store(v->desc.dtype,
+          (char *)v->data + element(&v->desc, index) * (int64_t)mr_dtype_bytes(v->desc.dtype), x);
 }
 
 /* Copy one innermost run of n elements. */
-static void copy_run(mr_dtype od, char *o, int64_t os, mr_dtype id, const char *i, int64_t is, int64_t n)
+static void copy_run(mr_dtype od, char *o, int64_t os, mr_dtype id, const char *i, int64_t is,
+                     int64_t n)
 {
     size_t ob = mr_dtype_bytes(od), ib = mr_dtype_bytes(id);
     if (od == id && os == 1 && is == 1) {
@@ -77,24 +81,30 @@ static void copy_run(mr_dtype od, char *o, int64_t os, mr_dtype id, const char *
     if (od == MR_F32 && id == MR_BF16 && os == 1 && is == 1) {
         const uint16_t *src = (const void *)i;
         float *dst = (void *)o;
-        for (int64_t k = 0; k < n; k++) dst[k] = mr_bf16_to_f32(src[k]);
+        for (int64_t k = 0; k < n; k++)
+            dst[k] = mr_bf16_to_f32(src[k]);
         return;
     }
     if (od == MR_BF16 && id == MR_F32 && os == 1 && is == 1) {
         const float *src = (const void *)i;
         uint16_t *dst = (void *)o;
-        for (int64_t k = 0; k < n; k++) dst[k] = mr_f32_to_bf16(src[k]);
+        for (int64_t k = 0; k < n; k++)
+            dst[k] = mr_f32_to_bf16(src[k]);
         return;
     }
     for (int64_t k = 0; k < n; k++) {
         char *to = o + k * os * (int64_t)ob;
         const char *from = i + k * is * (int64_t)ib;
-        if (od == id) memmove(to, from, ob);
+        if (od == id)
+            memmove(to, from, ob);
         else if (od == MR_I64) {
             int64_t x = load_int(id, from);
-            if (mr_dtype_is_float(id)) store(od, to, load(id, from));
-            else memcpy(to, &x, 8);
-        } else store(od, to, load(id, from));
+            if (mr_dtype_is_float(id))
+                store(od, to, load(id, from));
+            else
+                memcpy(to, &x, 8);
+        } else
+            store(od, to, load(id, from));
     }
 }
 
@@ -106,7 +116,8 @@ mr_status mr_view_copy(const mr_view *out, const mr_view *in)
                        mr_desc_text(&in->desc, a, sizeof a), mr_desc_text(&out->desc, b, sizeof b));
     }
     const mr_desc *o = &out->desc, *i = &in->desc;
-    if (mr_desc_count(o) == 0) return MR_OK;
+    if (mr_desc_count(o) == 0)
+        return MR_OK;
     if (mr_desc_is_dense(o) && mr_desc_is_dense(i)) {
         copy_run(o->dtype, out->data, 1, i->dtype, in->data, 1, mr_desc_count(o));
         return MR_OK;
@@ -115,14 +126,18 @@ mr_status mr_view_copy(const mr_view *out, const mr_view *in)
     int last = o->rank - 1;
     int64_t index[MR_MAX_RANK] = {0};
     for (;;) {
-        copy_run(o->dtype, (char *)out->data + element(o, index) * (int64_t)mr_dtype_bytes(o->dtype), last < 0 ? 1 : o->stride[last],
-                 i->dtype, (const char *)in->data + element(i, index) * (int64_t)mr_dtype_bytes(i->dtype), last < 0 ? 1 : i->stride[last],
-                 last < 0 ? 1 : o->dim[last]);
+        copy_run(o->dtype,
+                 (char *)out->data + element(o, index) * (int64_t)mr_dtype_bytes(o->dtype),
+                 last < 0 ? 1 : o->stride[last], i->dtype,
+                 (const char *)in->data + element(i, index) * (int64_t)mr_dtype_bytes(i->dtype),
+                 last < 0 ? 1 : i->stride[last], last < 0 ? 1 : o->dim[last]);
         int k = last - 1;
         for (; k >= 0; k--) {
-            if (++index[k] < o->dim[k]) break;
+            if (++index[k] < o->dim[k])
+                break;
             index[k] = 0;
         }
-        if (k < 0) return MR_OK;
+        if (k < 0)
+            return MR_OK;
     }
 }

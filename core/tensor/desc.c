@@ -7,13 +7,15 @@
 static void dense_strides(mr_desc *d)
 {
     int64_t step = 1;
-    for (int i = d->rank - 1; i >= 0; i--) d->stride[i] = step, step *= d->dim[i];
+    for (int i = d->rank - 1; i >= 0; i--)
+        d->stride[i] = step, step *= d->dim[i];
 }
 
 mr_desc mr_desc_dense(mr_dtype dtype, int rank, const int64_t *dim)
 {
     mr_desc d = {.dtype = dtype, .rank = rank};
-    for (int i = 0; i < rank; i++) d.dim[i] = dim[i];
+    for (int i = 0; i < rank; i++)
+        d.dim[i] = dim[i];
     dense_strides(&d);
     return d;
 }
@@ -21,7 +23,8 @@ mr_desc mr_desc_dense(mr_dtype dtype, int rank, const int64_t *dim)
 int64_t mr_desc_count(const mr_desc *d)
 {
     int64_t n = d->rank >= 0;
-    for (int i = 0; i < d->rank; i++) n *= d->dim[i];
+    for (int i = 0; i < d->rank; i++)
+        n *= d->dim[i];
     return n;
 }
 
@@ -29,7 +32,8 @@ bool mr_desc_is_dense(const mr_desc *d)
 {
     int64_t step = 1;
     for (int i = d->rank - 1; i >= 0; i--) {
-        if (d->dim[i] != 1 && d->stride[i] != step) return false;
+        if (d->dim[i] != 1 && d->stride[i] != step)
+            return false;
         step *= d->dim[i];
     }
     return true;
@@ -42,9 +46,11 @@ bool mr_desc_is_rows(const mr_desc *d)
 
 bool mr_desc_same_shape(const mr_desc *a, const mr_desc *b)
 {
-    if (a->rank != b->rank) return false;
+    if (a->rank != b->rank)
+        return false;
     for (int i = 0; i < a->rank; i++)
-        if (a->dim[i] != b->dim[i]) return false;
+        if (a->dim[i] != b->dim[i])
+            return false;
     return true;
 }
 
@@ -52,7 +58,8 @@ size_t mr_desc_span_bytes(const mr_desc *d)
 {
     int64_t last = 0;
     for (int i = 0; i < d->rank; i++) {
-        if (d->dim[i] == 0) return 0;
+        if (d->dim[i] == 0)
+            return 0;
         last += (d->dim[i] - 1) * d->stride[i];
     }
     return d->rank < 0 ? 0 : (size_t)(last + 1) * mr_dtype_bytes(d->dtype);
@@ -62,48 +69,60 @@ const char *mr_desc_text(const mr_desc *d, char *buf, size_t cap)
 {
     size_t n = 0;
 #define PUT(...) n += (size_t)snprintf(n < cap ? buf + n : NULL, n < cap ? cap - n : 0, __VA_ARGS__)
-    if (d->rank < 0) PUT("none");
+    if (d->rank < 0)
+        PUT("none");
     else {
         PUT("[");
-        for (int i = 0; i < d->rank; i++) PUT(i ? ", %lld" : "%lld", (long long)d->dim[i]);
+        for (int i = 0; i < d->rank; i++)
+            PUT(i ? ", %lld" : "%lld", (long long)d->dim[i]);
         PUT("] %s", mr_dtype_name(d->dtype));
     }
 #undef PUT
     return buf;
 }
 
-static mr_status misfit(const mr_desc *d, const char *verb, int rank, const int64_t *dim, const char *why)
+static mr_status misfit(const mr_desc *d, const char *verb, int rank, const int64_t *dim,
+                        const char *why)
 {
     char a[128], b[128];
     mr_desc want = mr_desc_dense(d->dtype, rank, dim);
-    return mr_fail(MR_E_SHAPE, "cannot %s %s to %s: %s", verb, mr_desc_text(d, a, sizeof a), mr_desc_text(&want, b, sizeof b), why);
+    return mr_fail(MR_E_SHAPE, "cannot %s %s to %s: %s", verb, mr_desc_text(d, a, sizeof a),
+                   mr_desc_text(&want, b, sizeof b), why);
 }
 
 mr_status mr_desc_reshape(const mr_desc *d, int rank, const int64_t *dim, mr_desc *out)
 {
-    if (rank < 0 || rank > MR_MAX_RANK) return mr_fail(MR_E_SHAPE, "rank %d is above %d", rank, MR_MAX_RANK);
+    if (rank < 0 || rank > MR_MAX_RANK)
+        return mr_fail(MR_E_SHAPE, "rank %d is above %d", rank, MR_MAX_RANK);
     int64_t full[MR_MAX_RANK], known = 1, have = mr_desc_count(d);
     int hole = -1;
     for (int i = 0; i < rank; i++) {
         full[i] = dim[i];
-        if (dim[i] == -1 && hole < 0) hole = i;
-        else if (dim[i] < 0) return misfit(d, "reshape", rank, dim, "only one dimension may be -1");
-        else known *= dim[i];
+        if (dim[i] == -1 && hole < 0)
+            hole = i;
+        else if (dim[i] < 0)
+            return misfit(d, "reshape", rank, dim, "only one dimension may be -1");
+        else
+            known *= dim[i];
     }
     if (hole >= 0) {
-        if (known == 0 || have % known) return misfit(d, "reshape", rank, dim, "the number of elements does not divide");
+        if (known == 0 || have % known)
+            return misfit(d, "reshape", rank, dim, "the number of elements does not divide");
         full[hole] = have / known, known = have;
     }
-    if (known != have) return misfit(d, "reshape", rank, dim, "the number of elements differs");
+    if (known != have)
+        return misfit(d, "reshape", rank, dim, "the number of elements differs");
     mr_desc r = mr_desc_dense(d->dtype, rank, full);
     if (have == 0 || mr_desc_is_dense(d)) {
         *out = r;
         return MR_OK;
     }
-    // match groups of old and new dimensions of equal product; inside a group the old one must be dense
+    // match groups of old and new dimensions of equal product; inside a group the old one must be
+    // dense
     mr_desc s = {.dtype = d->dtype, .rank = 0};
     for (int i = 0; i < d->rank; i++)
-        if (d->dim[i] != 1) s.dim[s.rank] = d->dim[i], s.stride[s.rank++] = d->stride[i];
+        if (d->dim[i] != 1)
+            s.dim[s.rank] = d->dim[i], s.stride[s.rank++] = d->stride[i];
     int i = 0, j = 0;
     while (j < rank) {
         if (r.dim[j] == 1) {
@@ -114,26 +133,33 @@ mr_status mr_desc_reshape(const mr_desc *d, int rank, const int64_t *dim, mr_des
         int i0 = i, j0 = j;
         int64_t a = s.dim[i++], b = r.dim[j++];
         while (a != b) {
-            if (a < b) a *= s.dim[i++];
-            else b *= r.dim[j++];
+            if (a < b)
+                a *= s.dim[i++];
+            else
+                b *= r.dim[j++];
         }
         for (int k = i0; k + 1 < i; k++)
-            if (s.stride[k] != s.stride[k + 1] * s.dim[k + 1]) return misfit(d, "view", rank, full, "strides need a copy");
+            if (s.stride[k] != s.stride[k + 1] * s.dim[k + 1])
+                return misfit(d, "view", rank, full, "strides need a copy");
         int64_t step = s.stride[i - 1];
-        for (int k = j - 1; k >= j0; k--) r.stride[k] = step, step *= r.dim[k];
+        for (int k = j - 1; k >= j0; k--)
+            r.stride[k] = step, step *= r.dim[k];
     }
     *out = r;
     return MR_OK;
 }
 
-mr_status mr_desc_slice(const mr_desc *d, int axis, int64_t start, int64_t stop, mr_desc *out, int64_t *offset)
+mr_status mr_desc_slice(const mr_desc *d, int axis, int64_t start, int64_t stop, mr_desc *out,
+                        int64_t *offset)
 {
     char text[128];
     if (axis < 0 || axis >= d->rank)
-        return mr_fail(MR_E_SHAPE, "slice of %s: axis %d is not in 0..%d", mr_desc_text(d, text, sizeof text), axis, d->rank - 1);
+        return mr_fail(MR_E_SHAPE, "slice of %s: axis %d is not in 0..%d",
+                       mr_desc_text(d, text, sizeof text), axis, d->rank - 1);
     if (start < 0 || stop < start || stop > d->dim[axis])
-        return mr_fail(MR_E_SHAPE, "slice of %s: %lld:%lld is not inside 0:%lld of axis %d", mr_desc_text(d, text, sizeof text),
-                       (long long)start, (long long)stop, (long long)d->dim[axis], axis);
+        return mr_fail(MR_E_SHAPE, "slice of %s: %lld:%lld is not inside 0:%lld of axis %d",
+                       mr_desc_text(d, text, sizeof text), (long long)start, (long long)stop,
+                       (long long)d->dim[axis], axis);
     *offset += start * d->stride[axis];
     *out = *d;
     out->dim[axis] = stop - start;
@@ -146,7 +172,8 @@ mr_status mr_desc_permute(const mr_desc *d, const int *order, mr_desc *out)
     mr_desc r = *d;
     for (int i = 0; i < d->rank; i++) {
         if (order[i] < 0 || order[i] >= d->rank || seen & 1u << order[i])
-            return mr_fail(MR_E_SHAPE, "permute of rank %d: axes must be 0..%d once each", d->rank, d->rank - 1);
+            return mr_fail(MR_E_SHAPE, "permute of rank %d: axes must be 0..%d once each", d->rank,
+                           d->rank - 1);
         seen |= 1u << order[i];
         r.dim[i] = d->dim[order[i]], r.stride[i] = d->stride[order[i]];
     }
@@ -156,12 +183,15 @@ mr_status mr_desc_permute(const mr_desc *d, const int *order, mr_desc *out)
 
 mr_status mr_desc_expand(const mr_desc *d, int rank, const int64_t *dim, mr_desc *out)
 {
-    if (rank < d->rank || rank > MR_MAX_RANK) return misfit(d, "expand", rank > MR_MAX_RANK ? 0 : rank, dim, "the rank may only grow, to 8");
+    if (rank < d->rank || rank > MR_MAX_RANK)
+        return misfit(d, "expand", rank > MR_MAX_RANK ? 0 : rank, dim,
+                      "the rank may only grow, to 8");
     mr_desc r = {.dtype = d->dtype, .rank = rank};
     for (int i = 0; i < rank; i++) {
         int k = i - (rank - d->rank);
         int64_t have = k < 0 ? 1 : d->dim[k];
-        if (have != dim[i] && have != 1) return misfit(d, "expand", rank, dim, "only dimensions of length 1 repeat");
+        if (have != dim[i] && have != 1)
+            return misfit(d, "expand", rank, dim, "only dimensions of length 1 repeat");
         r.dim[i] = dim[i];
         r.stride[i] = have == dim[i] && k >= 0 ? d->stride[k] : 0;
     }

@@ -18,19 +18,23 @@ struct mr_tensor {
 static mr_tensor *tensor_over(storage *s, const mr_desc *desc, void *data)
 {
     mr_tensor *t = mr_alloc(sizeof *t);
-    if (!t) return NULL;
+    if (!t)
+        return NULL;
     t->storage = s, t->view = (mr_view){data, *desc};
     return t;
 }
 
 static void storage_unref(storage *s)
 {
-    if (atomic_fetch_sub(&s->refs, 1) > 1) return;
-    if (s->release) s->release(s->user);
+    if (atomic_fetch_sub(&s->refs, 1) > 1)
+        return;
+    if (s->release)
+        s->release(s->user);
     mr_free(s);
 }
 
-mr_status mr_tensor_wrap(const mr_desc *desc, void *data, void (*release)(void *user), void *user, mr_tensor **out)
+mr_status mr_tensor_wrap(const mr_desc *desc, void *data, void (*release)(void *user), void *user,
+                         mr_tensor **out)
 {
     storage *s = mr_alloc(sizeof *s);
     mr_tensor *t = s ? tensor_over(s, desc, data) : NULL;
@@ -46,20 +50,24 @@ mr_status mr_tensor_wrap(const mr_desc *desc, void *data, void (*release)(void *
 
 mr_status mr_tensor_new(mr_dtype dtype, int rank, const int64_t *dim, mr_tensor **out)
 {
-    if (rank < 0 || rank > MR_MAX_RANK) return mr_fail(MR_E_SHAPE, "rank %d is not in 0..%d", rank, MR_MAX_RANK);
+    if (rank < 0 || rank > MR_MAX_RANK)
+        return mr_fail(MR_E_SHAPE, "rank %d is not in 0..%d", rank, MR_MAX_RANK);
     size_t bytes = mr_dtype_bytes(dtype);
     for (int i = 0; i < rank; i++)
         if (dim[i] < 0 || __builtin_mul_overflow(bytes, (size_t)dim[i], &bytes))
             return mr_fail(MR_E_SHAPE, "dimension %d of a tensor is %lld", i, (long long)dim[i]);
-    if (bytes > SIZE_MAX / 2) return mr_fail_memory(bytes);
+    if (bytes > SIZE_MAX / 2)
+        return mr_fail_memory(bytes);
     // over-allocate to align: the block's own address is what gets freed
     char *block = mr_alloc(bytes + 64);
-    if (!block) return mr_fail_memory(bytes);
+    if (!block)
+        return mr_fail_memory(bytes);
     char *data = (char *)(((uintptr_t)block + 63) & ~(uintptr_t)63);
     memset(data, 0, bytes);
     mr_desc desc = mr_desc_dense(dtype, rank, dim);
     mr_status st = mr_tensor_wrap(&desc, data, mr_free, block, out);
-    if (st != MR_OK) mr_free(block);
+    if (st != MR_OK)
+        mr_free(block);
     return st;
 }
 
@@ -67,7 +75,8 @@ mr_status mr_tensor_view_new(mr_tensor *t, const mr_desc *desc, int64_t offset, 
 {
     char *data = (char *)t->view.data + offset * (int64_t)mr_dtype_bytes(desc->dtype);
     mr_tensor *v = tensor_over(t->storage, desc, data);
-    if (!v) return mr_fail_memory(sizeof *v);
+    if (!v)
+        return mr_fail_memory(sizeof *v);
     atomic_fetch_add(&t->storage->refs, 1);
     *out = v;
     return MR_OK;
@@ -75,9 +84,13 @@ mr_status mr_tensor_view_new(mr_tensor *t, const mr_desc *desc, int64_t offset, 
 
 void mr_tensor_unref(mr_tensor *t)
 {
-    if (!t) return;
+    if (!t)
+        return;
     storage_unref(t->storage);
     mr_free(t);
 }
 
-const mr_view *mr_tensor_view(const mr_tensor *t) { return &t->view; }
+const mr_view *mr_tensor_view(const mr_tensor *t)
+{
+    return &t->view;
+}

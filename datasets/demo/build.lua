@@ -1,6 +1,7 @@
 --- Renders the demo's clips into real files: `moonreel datasets/demo/build.lua OUT [SEED]`.
--- OUT/demo.csv lists them (path from OUT, text, num_frames, height, width, aspect_ratio, fps) and is written last.
--- Half of the clips are MP4 (libx264), half WebM (libvpx), stills are PNG. Same seed, same libraries: same bytes.
+-- OUT/demo.csv lists them (path from OUT, text, num_frames, height, width, aspect_ratio, fps) and
+-- is written last. Half of the clips are MP4 (libx264), half WebM (libvpx), stills are PNG. Same
+-- seed, same libraries: same bytes.
 package.path = (arg[0]:match("^(.*/)") or "./") .. "../../?.lua;" .. package.path
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
@@ -21,7 +22,9 @@ local function csv_field(text)
 end
 
 local out, seed = arg[1], math.tointeger(tonumber(arg[2] or 1))
-if not out or not seed then base.raise("MR_E_USAGE", "build.lua: expected OUT [SEED], a folder and an integer") end
+if not out or not seed then
+  base.raise("MR_E_USAGE", "build.lua: expected OUT [SEED], a folder and an integer")
+end
 
 base.make_dir(out)
 local rows = { "path,text,num_frames,height,width,aspect_ratio,fps" }
@@ -36,11 +39,14 @@ for _, scene in ipairs(world.scenes(seed, CLIPS, STILLS)) do
     local encoder = encoders[scene.id % #encoders + 1]
     name = ("clip-%03d.%s"):format(scene.id, encoder.extension)
     data.encode(out .. "/" .. name, pixels, {
-      frames = frames, height = SIDE, width = SIDE, fps = FPS, codec = encoder.codec, quality = encoder.quality,
+      frames = frames, height = SIDE, width = SIDE, fps = FPS, codec = encoder.codec,
+        quality = encoder.quality,
     })
   end
   local row = { name, scene.text, frames, SIDE, SIDE, 1.0, frames > 1 and FPS or "" }
-  for i, value in ipairs(row) do row[i] = csv_field(value) end
+  for i, value in ipairs(row) do
+    row[i] = csv_field(value)
+  end
   rows[#rows + 1] = table.concat(row, ",")
 end
 base.replace_file(out .. "/demo.csv", table.concat(rows, "\n") .. "\n")

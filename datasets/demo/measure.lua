@@ -1,15 +1,19 @@
 --- The measuring program: finds colour and direction of a moving shape, from pixels alone.
--- It knows no caption, no file and no training. A clip in which nothing is found gives nil and the reason.
+-- It knows no caption, no file and no training. A clip in which nothing is found gives nil and the
+-- reason.
 -- @module datasets.demo.measure
 local measure = {}
 
--- below this distance from the background (0..441) a pixel is background: codec noise and blur stay under it
+-- below this distance from the background (0..441) a pixel is background: codec noise and blur stay
+-- under it
 local NEAR = 56
--- fewer foreground pixels than this share of the frame is no shape; more than the other is no background
+-- fewer foreground pixels than this share of the frame is no shape; more than the other is no
+-- background
 local LEAST, MOST = 0.01, 0.60
 -- a colour weaker than this (largest minus smallest channel, 0..255) is a grey
 local GREY = 48
--- a shape that moves less than this share of the frame rests; a direction leads the other axis by the factor
+-- a shape that moves less than this share of the frame rests; a direction leads the other axis by
+-- the factor
 local REST, LEAD = 0.10, 1.5
 
 -- hue in degrees -> name; each reaches 30 degrees to both sides
@@ -20,7 +24,8 @@ local function median(values)
   return values[(#values + 1) // 2]
 end
 
--- channel medians over the outermost two pixels of all frames: the shape is there at most for a moment
+-- channel medians over the outermost two pixels of all frames: the shape is there at most for a
+-- moment
 local function background_of(frames, T, H, W)
   local colour = {}
   for c = 0, 2 do
@@ -29,7 +34,9 @@ local function background_of(frames, T, H, W)
       local plane = (t * 3 + c) * H * W
       for y = 0, H - 1 do
         for x = 0, W - 1 do
-          if y < 2 or y >= H - 2 or x < 2 or x >= W - 2 then ring[#ring + 1] = frames:byte(plane + y * W + x + 1) end
+          if y < 2 or y >= H - 2 or x < 2 or x >= W - 2 then
+            ring[#ring + 1] = frames:byte(plane + y * W + x + 1)
+          end
         end
       end
     end
@@ -58,7 +65,9 @@ local function largest_group(far, H, W)
           end
         end
       end
-      if weight > best_weight then best, best_weight = group, weight end
+      if weight > best_weight then
+        best, best_weight = group, weight
+      end
     end
   end
   return best
@@ -77,7 +86,9 @@ local function shape_of(frames, t, H, W, back)
     far[i] = d > NEAR and d or 0
   end
   local group = largest_group(far, H, W)
-  if #group < LEAST * n or #group > MOST * n then return nil end
+  if #group < LEAST * n or #group > MOST * n then
+    return nil
+  end
   local shape = { weight = 0, x = 0, y = 0, rgb = { 0, 0, 0 }, rgb_weight = 0 }
   for _, i in ipairs(group) do
     local d = far[i]
@@ -85,7 +96,9 @@ local function shape_of(frames, t, H, W, back)
     shape.x = shape.x + d * ((i - 1) % W + 0.5)
     shape.y = shape.y + d * ((i - 1) // W + 0.5)
     -- the squared distance lets the shape's inside speak louder than its blended edge
-    for c = 1, 3 do shape.rgb[c] = shape.rgb[c] + d * d * frames:byte(first + (c - 1) * n + i) end
+    for c = 1, 3 do
+      shape.rgb[c] = shape.rgb[c] + d * d * frames:byte(first + (c - 1) * n + i)
+    end
     shape.rgb_weight = shape.rgb_weight + d * d
   end
   shape.x, shape.y = shape.x / shape.weight, shape.y / shape.weight
@@ -113,11 +126,17 @@ end
 function measure.colour_name(r, g, b)
   local high, low = math.max(r, g, b), math.min(r, g, b)
   local chroma = high - low
-  if chroma < GREY then return nil end
+  if chroma < GREY then
+    return nil
+  end
   local hue
-  if high == r then hue = (g - b) / chroma % 6
-  elseif high == g then hue = (b - r) / chroma + 2
-  else hue = (r - g) / chroma + 4 end
+  if high == r then
+    hue = (g - b) / chroma % 6
+  elseif high == g then
+    hue = (b - r) / chroma + 2
+  else
+    hue = (r - g) / chroma + 4
+  end
   return hues[math.floor(hue + 0.5) % 6]
 end
 
@@ -126,12 +145,14 @@ end
 ---@param T integer frames; with one frame there is no direction
 ---@param H integer
 ---@param W integer
----@return table|nil found  colour (name or nil), direction (name or nil: rests, or no clear axis), dx, dy (pixels
+---@return table|nil found  colour (name or nil), direction (name or nil: rests, or no clear axis),
+---   dx, dy (pixels
 ---                         over the whole clip, y downwards), rgb
 ---@return string|nil why   when nothing is found
 function measure.find(frames, T, H, W)
   if #frames ~= T * 3 * H * W then
-    error(("measure.find: %d bytes, expected %d for [%d][3][%d][%d]"):format(#frames, T * 3 * H * W, T, H, W), 2)
+    error(("measure.find: %d bytes, expected %d for [%d][3][%d][%d]"):format(#frames,
+      T * 3 * H * W, T, H, W), 2)
   end
   local back = background_of(frames, T, H, W)
   local found = {}
@@ -142,14 +163,20 @@ function measure.find(frames, T, H, W)
       found[#found + 1] = shape
     end
   end
-  if #found * 2 <= T then return nil, ("a shape stands out in %d of %d frames"):format(#found, T) end
+  if #found * 2 <= T then
+    return nil, ("a shape stands out in %d of %d frames"):format(#found, T)
+  end
 
   local rgb, weight = { 0, 0, 0 }, 0
   for _, f in ipairs(found) do
-    for c = 1, 3 do rgb[c] = rgb[c] + f.rgb[c] end
+    for c = 1, 3 do
+      rgb[c] = rgb[c] + f.rgb[c]
+    end
     weight = weight + f.rgb_weight
   end
-  for c = 1, 3 do rgb[c] = rgb[c] / weight end
+  for c = 1, 3 do
+    rgb[c] = rgb[c] / weight
+  end
 
   local dx, dy = slope(found, "x") * (T - 1), slope(found, "y") * (T - 1)
   local direction
@@ -158,7 +185,8 @@ function measure.find(frames, T, H, W)
   elseif math.abs(dy) >= REST * H and math.abs(dy) >= LEAD * math.abs(dx) then
     direction = dy > 0 and "down" or "up"
   end
-  return { colour = measure.colour_name(rgb[1], rgb[2], rgb[3]), direction = direction, dx = dx, dy = dy, rgb = rgb }
+  return { colour = measure.colour_name(rgb[1], rgb[2], rgb[3]), direction = direction,
+    dx = dx, dy = dy, rgb = rgb }
 end
 
 return measure

@@ -17,7 +17,9 @@ local inside = {
 
 local function lookup(rows, name)
   for _, row in ipairs(rows) do
-    if row[1] == name then return row[2] end
+    if row[1] == name then
+      return row[2]
+    end
   end
   error(("datasets.demo.render: unknown name '%s'"):format(tostring(name)), 2)
 end
@@ -33,7 +35,9 @@ end
 function render.coverage(shape, cx, cy, half, H, W)
   local test = assert(inside[shape], "unknown shape")
   local cover = {}
-  for i = 1, H * W do cover[i] = 0 end
+  for i = 1, H * W do
+    cover[i] = 0
+  end
   local y0, y1 = math.max(0, math.floor(cy - half)), math.min(H - 1, math.ceil(cy + half))
   local x0, x1 = math.max(0, math.floor(cx - half)), math.min(W - 1, math.ceil(cx + half))
   for y = y0, y1 do
@@ -42,7 +46,9 @@ function render.coverage(shape, cx, cy, half, H, W)
       for sy = 0, SUB - 1 do
         local py = (y + (sy + 0.5) / SUB - cy) / half
         for sx = 0, SUB - 1 do
-          if test((x + (sx + 0.5) / SUB - cx) / half, py) then hits = hits + 1 end
+          if test((x + (sx + 0.5) / SUB - cx) / half, py) then
+            hits = hits + 1
+          end
         end
       end
       cover[y * W + x + 1] = hits / (SUB * SUB)
@@ -56,24 +62,31 @@ end
 ---@param seed integer
 ---@param H integer
 ---@param W integer
----@return table  size, cx, cy (middle of the path), dx, dy (whole travel), colour, background; pixels and 0..255
+---@return table  size, cx, cy (middle of the path), dx, dy (whole travel), colour, background;
+---   pixels and 0..255
 function render.path(scene, seed, H, W)
-  local function between(low, high, what) return low + (high - low) * world.draw(seed, what, scene.id) end
+  local function between(low, high, what)
+    return low + (high - low) * world.draw(seed, what, scene.id)
+  end
   local colour, background = {}, {}
   local shade = between(-8, 8, "shade")
   for c, v in ipairs(lookup(world.colours, scene.colour)) do
     colour[c] = math.max(0, math.min(255, v + between(-8, 8, "colour" .. c)))
   end
-  for c, v in ipairs(lookup(world.backgrounds, scene.background)) do background[c] = v + shade end
+  for c, v in ipairs(lookup(world.backgrounds, scene.background)) do
+    background[c] = v + shade
+  end
   local side = math.min(H, W)
   local step = scene.direction and lookup(world.directions, scene.direction) or { 0, 0 }
-  -- shapes of 10 to 14 pixels at 32, crossing near the centre over 36 to 50 % of the frame; the path's middle lies
-  -- closer to the frame's along the way, so that the shape never leaves
+  -- shapes of 10 to 14 pixels at 32, crossing near the centre over 36 to 50 % of the frame; the
+  -- path's middle lies closer to the frame's along the way, so that the shape never leaves
   local off_x, off_y = step[1] ~= 0 and 1 or 2, step[2] ~= 0 and 1 or 2
   return {
     size = between(10, 14, "size") * side / 32,
-    cx = W / 2 + between(-off_x, off_x, "x") * side / 32, cy = H / 2 + between(-off_y, off_y, "y") * side / 32,
-    dx = step[1] * between(0.36, 0.50, "travel") * W, dy = step[2] * between(0.36, 0.50, "travel") * H,
+    cx = W / 2 + between(-off_x, off_x, "x") * side / 32,
+      cy = H / 2 + between(-off_y, off_y, "y") * side / 32,
+    dx = step[1] * between(0.36, 0.50, "travel") * W,
+      dy = step[2] * between(0.36, 0.50, "travel") * H,
     colour = colour, background = background,
   }
 end
@@ -90,7 +103,8 @@ function render.frames(scene, seed, T, H, W)
   local out = {}
   for t = 0, T - 1 do
     local along = T > 1 and t / (T - 1) - 0.5 or 0
-    local cover = render.coverage(scene.shape, path.cx + along * path.dx, path.cy + along * path.dy, path.size / 2, H, W)
+    local cover = render.coverage(scene.shape, path.cx + along * path.dx,
+      path.cy + along * path.dy, path.size / 2, H, W)
     for c = 1, 3 do
       local back, front = path.background[c], path.colour[c]
       for y = 0, H - 1 do

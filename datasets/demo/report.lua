@@ -23,8 +23,12 @@ function report.count(rows)
   for _, row in ipairs(rows) do
     for _, found in ipairs(row.found) do
       n.of = n.of + 1
-      if found and found.colour == row.asked.colour then n.colour = n.colour + 1 end
-      if found and found.direction == row.asked.direction then n.direction = n.direction + 1 end
+      if found and found.colour == row.asked.colour then
+        n.colour = n.colour + 1
+      end
+      if found and found.direction == row.asked.direction then
+        n.direction = n.direction + 1
+      end
     end
   end
   return n
@@ -39,13 +43,16 @@ function report.table(title, rows)
   for _, row in ipairs(rows) do
     local words = {}
     for i, found in ipairs(row.found) do
-      words[i] = found and ("%s %s"):format(found.colour or "grey", found.direction or "-") or "nothing"
+      words[i] = found and ("%s %s"):format(found.colour or "grey", found.direction or "-")
+        or "nothing"
     end
     local n = report.count { row }
-    lines[#lines + 1] = ("%-52s %-64s %4d/%d %7d/%d"):format(row.prompt, table.concat(words, ", "), n.colour, n.of, n.direction, n.of)
+    lines[#lines + 1] = ("%-52s %-64s %4d/%d %7d/%d"):format(row.prompt,
+      table.concat(words, ", "), n.colour, n.of, n.direction, n.of)
   end
   local n = report.count(rows)
-  lines[#lines + 1] = ("%s: %d of %d show the asked colour, %d of %d the asked direction"):format(title, n.colour, n.of, n.direction, n.of)
+  lines[#lines + 1] = ("%s: %d of %d show the asked colour, %d of %d the asked direction"):format(
+    title, n.colour, n.of, n.direction, n.of)
   return table.concat(lines, "\n")
 end
 
@@ -57,7 +64,9 @@ end
 function report.loss_ends(losses, window)
   window = math.min(window, #losses)
   local first, last = 0, 0
-  for i = 1, window do first, last = first + losses[i], last + losses[#losses - i + 1] end
+  for i = 1, window do
+    first, last = first + losses[i], last + losses[#losses - i + 1]
+  end
   return first / window, last / window
 end
 
@@ -70,9 +79,11 @@ end
 function report.verdict(first, last, held_out)
   local p = report.promise
   local checks = {
-    { last < p.loss_ratio * first, ("loss fell from %.4f (first 50 steps) to %.4f (last 50): to %.0f %%, promised below %.0f %%")
+    { last < p.loss_ratio * first, ("loss fell from %.4f (first 50 steps) to %.4f (last 50): to "
+      .. "%.0f %%, promised below %.0f %%")
       :format(first, last, 100 * last / first, 100 * p.loss_ratio) },
-    { held_out.colour >= p.colour, ("held-out colour %d of %d, promised %d"):format(held_out.colour, held_out.of, p.colour) },
+    { held_out.colour >= p.colour, ("held-out colour %d of %d, promised %d"):format(held_out.colour,
+      held_out.of, p.colour) },
     { held_out.direction >= p.direction, ("held-out direction %d of %d, promised %d")
       :format(held_out.direction, held_out.of, p.direction) },
   }

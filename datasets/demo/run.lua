@@ -1,7 +1,8 @@
---- The demonstration: `moonreel datasets/demo/run.lua [--out DIR] [--run RUN] [--json] [key=value ...]`.
--- Trains recipes/tiny/demo (or takes --run), renders held-out and seen prompts, measures them, prints tables and the
--- verdict, and leaves clips, sheet.png and result.json in DIR. Exit code 1 when a promise is broken. With --json the
--- last line is the content of result.json, in place of the tables.
+--- The demonstration: `moonreel datasets/demo/run.lua [--out DIR] [--run RUN] [--json] [key=value
+-- ...]`. Trains recipes/tiny/demo (or takes --run), renders held-out and seen prompts, measures
+-- them, prints tables and the verdict, and leaves clips, sheet.png and result.json in DIR. Exit
+-- code 1 when a promise is broken. With --json the last line is the content of result.json, in
+-- place of the tables.
 package.path = (arg[0]:match("^(.*/)") or "./") .. "../../?.lua;" .. package.path
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
@@ -25,7 +26,8 @@ local function read_arguments(words)
   while i <= #words do
     local word = words[i]
     if word == "--out" or word == "--run" then
-      o[word:sub(3)] = words[i + 1] or base.raise("MR_E_USAGE", word .. ": expected a folder, got nothing")
+      o[word:sub(3)] = words[i + 1] or base.raise("MR_E_USAGE", word .. ": expected a folder, got "
+        .. "nothing")
       i = i + 1
     elseif word == "--json" then
       o.json = true
@@ -41,7 +43,9 @@ end
 local function word_in(text, list)
   for _, row in ipairs(list) do
     local name = type(row) == "table" and row[1] or row
-    if text:find("%f[%a]" .. name .. "%f[%A]") then return name end
+    if text:find("%f[%a]" .. name .. "%f[%A]") then
+      return name
+    end
   end
 end
 
@@ -53,17 +57,24 @@ local function check_measure(d)
     local row = index:row(i)
     local pixels, facts = data.decode(row.file)
     local found = measure.find(pixels, facts.frames, facts.height, facts.width) or {}
-    if found.colour == word_in(row.text, world.colours) then n.colour = n.colour + 1 end
-    if found.direction == word_in(row.text, world.directions) then n.direction = n.direction + 1 end
+    if found.colour == word_in(row.text, world.colours) then
+      n.colour = n.colour + 1
+    end
+    if found.direction == word_in(row.text, world.directions) then
+      n.direction = n.direction + 1
+    end
   end
   d.measured = n
-  say("measuring program on the training clips: colour right in %d of %d, direction in %d", n.colour, n.clips, n.direction)
+  say("measuring program on the training clips: colour right in %d of %d, direction in %d",
+    n.colour, n.clips, n.direction)
 end
 
 local function train(d)
   if not d.run then
     local code, facts = require("moonreel.trainer").run(d.settings)
-    if code ~= 0 then return code end
+    if code ~= 0 then
+      return code
+    end
     d.run = facts.dir
   end
   local losses, first_wall, last_wall = {}, nil, nil
@@ -75,7 +86,8 @@ local function train(d)
   end
   d.steps, d.train_s = #losses, last_wall - first_wall
   d.loss_first, d.loss_last = report.loss_ends(losses, 50)
-  say("loss: %.4f over the first 50 steps, %.4f over the last 50 of %d (%.0f s)", d.loss_first, d.loss_last, d.steps, d.train_s)
+  say("loss: %.4f over the first 50 steps, %.4f over the last 50 of %d (%.0f s)",
+    d.loss_first, d.loss_last, d.steps, d.train_s)
 end
 
 -- {set, prompt, asked} for both sets of triples
@@ -85,7 +97,8 @@ local function questions()
     for i, triple in ipairs(set[2]) do
       local scene = { colour = triple[1], shape = triple[2], direction = triple[3],
         background = world.backgrounds[(i - 1) % #world.backgrounds + 1][1] }
-      out[#out + 1] = { set = set[1], prompt = world.caption(scene, 1), asked = scene, found = {}, clips = {} }
+      out[#out + 1] = { set = set[1], prompt = world.caption(scene, 1), asked = scene,
+        found = {}, clips = {} }
     end
   end
   return out
@@ -95,7 +108,9 @@ local function render(d)
   local started = base.now_s()
   d.rows = questions()
   local prompts = {}
-  for i, row in ipairs(d.rows) do prompts[i] = row.prompt end
+  for i, row in ipairs(d.rows) do
+    prompts[i] = row.prompt
+  end
   local sampler <close> = require("moonreel.sample").open(d.run, { threads = d.settings.threads })
   local clips = sampler:render { prompts = prompts }
   local per_prompt = #clips // #prompts
@@ -122,8 +137,10 @@ local function write_files(d)
     lines[i] = row.clips
     for _, clip in ipairs(row.clips) do
       local a = row.asked
-      data.encode(("%s/%s-%s-%s-%s-%d.mp4"):format(d.out, row.set, a.colour, a.shape, a.direction, clip.seed),
-        sheet.enlarge(clip.pixels, clip.width, ENLARGE), { frames = clip.frames, height = clip.height * ENLARGE,
+      data.encode(("%s/%s-%s-%s-%s-%d.mp4"):format(d.out, row.set, a.colour,
+        a.shape, a.direction, clip.seed),
+        sheet.enlarge(clip.pixels, clip.width, ENLARGE),
+          { frames = clip.frames, height = clip.height * ENLARGE,
           width = clip.width * ENLARGE, fps = clip.fps })
     end
   end
@@ -134,36 +151,51 @@ end
 
 -- tables, verdict, result.json
 local function conclude(d)
-  local sets, result = { "held-out", "seen" }, { run = d.run, steps = d.steps, loss_first = d.loss_first,
-    loss_last = d.loss_last, train_s = d.train_s, render_s = d.render_s, measure_on_training = d.measured, prompts = {} }
+  local sets, result = { "held-out", "seen" },
+    { run = d.run, steps = d.steps, loss_first = d.loss_first,
+    loss_last = d.loss_last, train_s = d.train_s, render_s = d.render_s,
+      measure_on_training = d.measured, prompts = {} }
   for _, set in ipairs(sets) do
     local rows = {}
-    for _, row in ipairs(d.rows) do if row.set == set then rows[#rows + 1] = row end end
+    for _, row in ipairs(d.rows) do
+      if row.set == set then
+        rows[#rows + 1] = row
+      end
+    end
     result[set] = report.count(rows)
     say("\n%s", report.table(set, rows))
   end
   for i, row in ipairs(d.rows) do
     local found = {}
     for k, f in ipairs(row.found) do
-      found[k] = f and { colour = f.colour, direction = f.direction, dx = f.dx, dy = f.dy } or json.null
+      found[k] = f and { colour = f.colour, direction = f.direction, dx = f.dx, dy = f.dy }
+        or json.null
     end
-    result.prompts[i] = { set = row.set, prompt = row.prompt, colour = row.asked.colour, direction = row.asked.direction, found = found }
+    result.prompts[i] = { set = row.set, prompt = row.prompt, colour = row.asked.colour,
+      direction = row.asked.direction, found = found }
   end
   local ok, sentences = report.verdict(d.loss_first, d.loss_last, result["held-out"])
   result.ok = ok
   base.replace_file(d.out .. "/result.json", json.encode(result) .. "\n")
   say("\n%s", table.concat(sentences, "\n"))
-  say("trained %.0f s, rendered %.0f s; clips, sheet.png and result.json are in %s", d.train_s, d.render_s, d.out)
-  if d.json then print(json.encode(result)) end
+  say("trained %.0f s, rendered %.0f s; clips, sheet.png and result.json are in %s",
+    d.train_s, d.render_s, d.out)
+  if d.json then
+    print(json.encode(result))
+  end
   return ok and 0 or 1
 end
 
 local d = read_arguments(arg)
 -- the tables are in the JSON too
-if d.json then say = function() end end
+if d.json then
+  say = function() end
+end
 d.settings = require("moonreel.settings").bake("tiny/demo", d.overrides)
 for _, step in ipairs { check_measure, train, render, measure_all, write_files, conclude } do
   local code = step(d)
-  if code and code ~= 0 then return code end
+  if code and code ~= 0 then
+    return code
+  end
 end
 return 0

@@ -8,7 +8,8 @@ local PAPER = { 30, 30, 34 }
 local marks = { right = { 60, 180, 80 }, half = { 230, 170, 40 }, wrong = { 200, 50, 50 } }
 
 --- Put clips on one picture.
----@param rows table[][]  rows of {pixels = u8 [T][3][H][W] string, mark = "right" | "half" | "wrong"}
+---@param rows table[][]  rows of {pixels = u8 [T][3][H][W] string, mark = "right" | "half" |
+---   "wrong"}
 ---@param T integer
 ---@param H integer
 ---@param W integer
@@ -17,14 +18,20 @@ local marks = { right = { 60, 180, 80 }, half = { 230, 170, 40 }, wrong = { 200,
 ---@return integer width
 function sheet.compose(rows, T, H, W)
   local columns = 0
-  for _, row in ipairs(rows) do columns = math.max(columns, #row) end
+  for _, row in ipairs(rows) do
+    columns = math.max(columns, #row)
+  end
   local clip_width = BAR + T * W + GAP
   local width, height = GAP + columns * clip_width, GAP + #rows * (H + GAP)
   local planes = {}
   for c = 1, 3 do
     local paper = string.char(PAPER[c])
     local lines = {}
-    local function blank() for _ = 1, GAP do lines[#lines + 1] = paper:rep(width) end end
+    local function blank()
+      for _ = 1, GAP do
+        lines[#lines + 1] = paper:rep(width)
+      end
+    end
     blank()
     for _, row in ipairs(rows) do
       for y = 0, H - 1 do
@@ -60,7 +67,9 @@ function sheet.enlarge(pixels, W, times)
   local out = {}
   for first = 1, #pixels, W do
     local line = pixels:sub(first, first + W - 1):gsub(".", function(p) return p:rep(times) end)
-    for _ = 1, times do out[#out + 1] = line end
+    for _ = 1, times do
+      out[#out + 1] = line
+    end
   end
   return table.concat(out)
 end

@@ -1,5 +1,6 @@
---- What the demo's little world holds: things, captions, and which combinations are never shown in training.
--- The stream starts here: world -> render -> build (files, CSV) -> index. Nothing here knows pixels or files.
+--- What the demo's little world holds: things, captions, and which combinations are never shown in
+-- training. The stream starts here: world -> render -> build (files, CSV) -> index. Nothing here
+-- knows pixels or files.
 -- @module datasets.demo.world
 local base = require "moonreel.core.base"
 
@@ -12,8 +13,10 @@ world.colours = {
 }
 world.shapes = { "circle", "square", "triangle" }
 --- Name -> unit step (x to the right, y downwards).
-world.directions = { { "right", { 1, 0 } }, { "left", { -1, 0 } }, { "up", { 0, -1 } }, { "down", { 0, 1 } } }
-world.backgrounds = { { "black", { 18, 18, 18 } }, { "grey", { 128, 128, 128 } }, { "white", { 238, 238, 238 } } }
+world.directions = { { "right", { 1, 0 } }, { "left", { -1, 0 } }, { "up", { 0, -1 } },
+  { "down", { 0, 1 } } }
+world.backgrounds = { { "black", { 18, 18, 18 } }, { "grey", { 128, 128, 128 } },
+  { "white", { 238, 238, 238 } } }
 
 --- Triples that no training clip shows, though each of their parts is shown: two per direction.
 world.held_out = {
@@ -56,7 +59,9 @@ end
 ---@return integer[]
 function world.shuffled(n, seed, ...)
   local order = {}
-  for i = 1, n do order[i] = i end
+  for i = 1, n do
+    order[i] = i
+  end
   for i = n, 2, -1 do
     local j = 1 + math.floor(world.draw(seed, "shuffle", i, ...) * i)
     order[i], order[j] = order[j], order[i]
@@ -64,7 +69,8 @@ function world.shuffled(n, seed, ...)
   return order
 end
 
---- Caption number `variant` (counted from 1, wraps around) of a scene; without a direction it is a still.
+--- Caption number `variant` (counted from 1, wraps around) of a scene; without a direction it is a
+-- still.
 ---@param scene {colour: string, shape: string, background: string, direction: string|nil}
 ---@param variant integer
 ---@return string
@@ -75,7 +81,9 @@ end
 
 local function is_held_out(colour, shape, direction)
   for _, t in ipairs(world.held_out) do
-    if t[1] == colour and t[2] == shape and t[3] == direction then return true end
+    if t[1] == colour and t[2] == shape and t[3] == direction then
+      return true
+    end
   end
   return false
 end
@@ -96,7 +104,8 @@ function world.training_triples()
   return out
 end
 
---- The training set: scenes with captions. Triples, backgrounds and caption texts are spread evenly.
+--- The training set: scenes with captions. Triples, backgrounds and caption texts are spread
+-- evenly.
 ---@param seed integer
 ---@param clips integer   moving scenes
 ---@param stills integer  scenes without a direction
@@ -105,7 +114,8 @@ function world.scenes(seed, clips, stills)
   local out = {}
   local triples = world.training_triples()
   local function add(colour, shape, direction, background, variant)
-    local scene = { id = #out + 1, colour = colour, shape = shape, direction = direction, background = background }
+    local scene = { id = #out + 1, colour = colour, shape = shape, direction = direction,
+      background = background }
     scene.text = world.caption(scene, variant)
     out[#out + 1] = scene
   end
@@ -123,7 +133,8 @@ function world.scenes(seed, clips, stills)
     local k = world.shuffled(pairs_n, seed, "pairs", pass)[place] - 1
     local background = world.backgrounds[(k + pass) % #world.backgrounds + 1][1]
     local variant = 1 + math.floor(world.draw(seed, "still caption", i) * #still)
-    add(world.colours[k // #world.shapes + 1][1], world.shapes[k % #world.shapes + 1], nil, background, variant)
+    add(world.colours[k // #world.shapes + 1][1], world.shapes[k % #world.shapes + 1],
+      nil, background, variant)
   end
   return out
 end

@@ -1,5 +1,6 @@
---- Bakes the recipes that it is given and tells what each child used: a list of {exit, message, output | settings, cpu_s, peak_bytes}.
--- A program of its own, because Linux counts what the starting process had in memory as the child's.
+--- Bakes the recipes that it is given and tells what each child used: a list of {exit, message,
+-- output | settings, cpu_s, peak_bytes}. A program of its own, because Linux counts what the
+-- starting process had in memory as the child's.
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
@@ -13,7 +14,9 @@ end
 local out = json.array()
 for i = 1, #arg do
   local ok, result = pcall(settings.bake, arg[i])
-  out[i] = { exit = ok and 0 or type(result) == "table" and result.exit or -1, message = not ok and tostring(result) or nil,
-    settings = ok and json.decode(result:to_json()).settings or nil, output = not ok and done.output or nil, cpu_s = done.cpu_s, peak_bytes = done.peak_bytes }
+  out[i] = { exit = ok and 0 or type(result) == "table" and result.exit or -1,
+    message = not ok and tostring(result) or nil,
+    settings = ok and json.decode(result:to_json()).settings or nil,
+      output = not ok and done.output or nil, cpu_s = done.cpu_s, peak_bytes = done.peak_bytes }
 end
 print(json.encode(out))

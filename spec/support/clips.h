@@ -27,14 +27,16 @@ static inline int bars_read(const uint8_t *rgb, int h, int w)
     int n = 0;
     for (int bit = 0; bit < BAR_BITS; bit++) {
         int v = rgb[(h + h / 5) * w + (2 * bit + 1) * w / (2 * BAR_BITS)];
-        if (v > 80 && v < 175) return -1;
+        if (v > 80 && v < 175)
+            return -1;
         n |= (v >= 175) << bit;
     }
     return n;
 }
 
 /* Write `frames` numbered frames; pts NULL: one after the other. */
-static inline mr_status bars_write(const mr_media *m, const char *path, mr_encode_options o, int frames, const int64_t *pts)
+static inline mr_status bars_write(const mr_media *m, const char *path, mr_encode_options o,
+                                   int frames, const int64_t *pts)
 {
     mr_encoder *e;
     uint8_t rgb[BAR_BYTES];
@@ -45,19 +47,25 @@ static inline mr_status bars_write(const mr_media *m, const char *path, mr_encod
         bars_draw(rgb, i);
         st = m->encoder_frame(e, rgb, pts ? pts[i] : -1);
     }
-    if (st == MR_OK) st = m->encoder_finish(e);
+    if (st == MR_OK)
+        st = m->encoder_finish(e);
     m->encoder_free(e);
     return st;
 }
 
 static char clips_folder[64];
-static inline void clips_clean(void) { mr_dir_remove(clips_folder); }
+static inline void clips_clean(void)
+{
+    mr_dir_remove(clips_folder);
+}
 /* A fresh folder, removed at exit. */
 static inline const char *clips_dir(void)
 {
-    if (clips_folder[0]) return clips_folder;
+    if (clips_folder[0])
+        return clips_folder;
     snprintf(clips_folder, sizeof clips_folder, "/tmp/moonreel-spec-XXXXXX");
-    if (!mkdtemp(clips_folder)) exit(99);
+    if (!mkdtemp(clips_folder))
+        exit(99);
     atexit(clips_clean);
     return clips_folder;
 }
@@ -66,8 +74,10 @@ static inline int clips_count(const char *start)
 {
     char **names;
     int n, count = 0;
-    if (mr_dir_list(clips_dir(), &names, &n) != MR_OK) return -1;
-    for (int i = 0; i < n; i++) count += strncmp(names[i], start, strlen(start)) == 0;
+    if (mr_dir_list(clips_dir(), &names, &n) != MR_OK)
+        return -1;
+    for (int i = 0; i < n; i++)
+        count += strncmp(names[i], start, strlen(start)) == 0;
     mr_dir_list_free(names, n);
     return count;
 }

@@ -1,4 +1,5 @@
---- The demo's clips and index in a scratch directory, made once per process: demo_data.path() -> NAME.mrx.
+--- The demo's clips and index in a scratch directory, made once per process: demo_data.path() ->
+-- NAME.mrx.
 local base = require "moonreel.core.base"
 local process = require "moonreel.core.process"
 
@@ -9,8 +10,12 @@ local made
 --- Run this program with arguments; raises when it fails.
 ---@return string output
 function demo_data.moonreel(...)
-  local result = process.run({process.program(), ...}, "", {deadline_s = 300, output_bytes = 1 << 24})
-  if result.exit ~= 0 then error(("%s: exit %s\n%s"):format(table.concat({...}, " "), tostring(result.exit), result.output), 2) end
+  local result = process.run({process.program(), ...}, "",
+    {deadline_s = 300, output_bytes = 1 << 24})
+  if result.exit ~= 0 then
+    error(("%s: exit %s\n%s"):format(table.concat({...}, " "), tostring(result.exit),
+      result.output), 2)
+  end
   return result.output
 end
 
@@ -35,14 +40,18 @@ end
 function demo_data.run_dir(outputs, name)
   local found
   for _, entry in ipairs(base.list_dir(outputs)) do
-    if entry:match("^%d+%-(.*)$") == name then found = outputs .. "/" .. entry end
+    if entry:match("^%d+%-(.*)$") == name then
+      found = outputs .. "/" .. entry
+    end
   end
   return found
 end
 
 --- Remove what path() made.
 function demo_data.remove()
-  if made then os.execute("rm -r '" .. made .. "'") end
+  if made then
+    os.execute("rm -r '" .. made .. "'")
+  end
   made = nil
 end
 

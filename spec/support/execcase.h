@@ -20,7 +20,10 @@ static inline mr_graph *small_graph(int64_t n, double k)
     return g;
 }
 
-typedef struct model { mr_params *params; int w, b, frozen; } model;
+typedef struct model {
+    mr_params *params;
+    int w, b, frozen;
+} model;
 
 static inline model model_of(mr_dtype compute)
 {
@@ -28,9 +31,22 @@ static inline model model_of(mr_dtype compute)
     float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     int64_t eight = 8, five = 5;
     OK(mr_params_new(compute, &m.params));
-    OK(mr_params_add(m.params, &(mr_param){.name = "b", .desc = mr_desc_dense(compute, 1, &five), .init = {.kind = MR_INIT_ONES}}, &m.b));
-    OK(mr_params_add(m.params, &(mr_param){.name = "w", .desc = mr_desc_dense(compute, 1, &eight), .init = {MR_INIT_VALUES, 1, values}}, &m.w));
-    OK(mr_params_add(m.params, &(mr_param){.name = "f", .desc = mr_desc_dense(compute, 1, &eight), .init = {MR_INIT_VALUES, 1, values}, .frozen = true}, &m.frozen));
+    OK(mr_params_add(m.params,
+                     &(mr_param){.name = "b",
+                                 .desc = mr_desc_dense(compute, 1, &five),
+                                 .init = {.kind = MR_INIT_ONES}},
+                     &m.b));
+    OK(mr_params_add(m.params,
+                     &(mr_param){.name = "w",
+                                 .desc = mr_desc_dense(compute, 1, &eight),
+                                 .init = {MR_INIT_VALUES, 1, values}},
+                     &m.w));
+    OK(mr_params_add(m.params,
+                     &(mr_param){.name = "f",
+                                 .desc = mr_desc_dense(compute, 1, &eight),
+                                 .init = {MR_INIT_VALUES, 1, values},
+                                 .frozen = true},
+                     &m.frozen));
     OK(mr_params_seal(m.params));
     return m;
 }

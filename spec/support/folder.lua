@@ -17,7 +17,9 @@ end
 function Folder:write(name, text)
   local path = self.path .. "/" .. name
   local parent = name:match("^(.*)/[^/]*$")
-  if parent then base.make_dir(self.path .. "/" .. parent) end
+  if parent then
+    base.make_dir(self.path .. "/" .. parent)
+  end
   base.replace_file(path, text)
   return path
 end
@@ -26,17 +28,22 @@ end
 ---@param text string
 ---@param overrides table|nil
 function Folder:bake(text, overrides)
-  return require("moonreel.settings").bake(self:write("main.lua", text), overrides, { child = false })
+  return require("moonreel.settings").bake(self:write("main.lua", text),
+    overrides, { child = false })
 end
 
 --- The error that baking a text gives: code and text, the folder's path left out.
 function Folder:fault(text, overrides)
   local ok, problem = pcall(self.bake, self, text, overrides)
-  if ok then return nil, "baked without an error" end
+  if ok then
+    return nil, "baked without an error"
+  end
   local story = tostring(problem)
   while true do
     local from, to = story:find(self.path .. "/", 1, true)
-    if not from then break end
+    if not from then
+      break
+    end
     story = story:sub(1, from - 1) .. story:sub(to + 1)
   end
   return type(problem) == "table" and problem.exit or "no code", story
@@ -53,7 +60,9 @@ end
 function folder.moonreel(words, before)
   local process = require "moonreel.core.process"
   local errors = os.tmpname()
-  local done = process.run({ "/bin/sh", "-c", ("%s '%s' %s 2>'%s'"):format(before or "", process.program(), words, errors) }, "", { deadline_s = 60 })
+  local done = process.run({ "/bin/sh", "-c",
+    ("%s '%s' %s 2>'%s'"):format(before or "", process.program(), words, errors) },
+      "", { deadline_s = 60 })
   local text = base.read_file(errors)
   os.remove(errors)
   return done.output, text, done.exit

@@ -7,7 +7,8 @@
 #define OK(call) CHECK_OK(call)
 enum { B = 2, C = 48, LAYERS = 8 };
 
-/* A small trained stack: x -> (silu(x) mul w-like input, sums), with blocks, backward and constants. */
+/* A small trained stack: x -> (silu(x) mul w-like input, sums), with blocks, backward and
+ * constants. */
 static inline mr_graph *stack(bool recompute)
 {
     mr_graph *g = NULL;

@@ -1,5 +1,6 @@
 /* Contract cases of op rows: "x=[2,7,64]/any f32 -4..4 w=[64] f32 eps=1e-5 axes={0,1} rtol=1e-5"
- * becomes descs, value ranges and attributes; buffers with awkward strides and guards around them. */
+ * becomes descs, value ranges and attributes; buffers with awkward strides and guards around
+ * them. */
 #ifndef MR_OPCASE_H
 #define MR_OPCASE_H
 #include "check.h"
@@ -9,7 +10,7 @@
 typedef enum { LAY_DENSE, LAY_ROWS, LAY_ANY } lay;
 typedef struct case_arg {
     bool given;
-    mr_desc desc;                /* dense */
+    mr_desc desc; /* dense */
     lay kind;
     double lo, hi;
 } case_arg;
@@ -25,11 +26,15 @@ typedef struct op_case {
 } op_case;
 
 static uint64_t case_seed = 1;
-static inline double case_uniform(void) { return mr_fraction(MR_MIX(case_seed++, 0x0a)); }
+static inline double case_uniform(void)
+{
+    return mr_fraction(MR_MIX(case_seed++, 0x0a));
+}
 
 static inline bool case_attr(op_case *c, const char *name, const char *value)
 {
-    if (c->n_attr == MR_MAX_ATTR) return false;
+    if (c->n_attr == MR_MAX_ATTR)
+        return false;
     snprintf(c->names[c->n_attr], sizeof c->names[0], "%s", name);
     mr_attr *a = &c->attr[c->n_attr];
     a->name = c->names[c->n_attr];
@@ -62,46 +67,59 @@ static inline bool case_parse(const mr_op *op, const char *text, op_case *c)
         char *eq = strchr(tok, '=');
         if (!eq) {
             char *dots = strstr(tok, "..");
-            if (!last) return false;
-            if (dots) last->lo = atof(tok), last->hi = atof(dots + 2);
-            else if (mr_dtype_from_name(tok) == MR_DTYPE_COUNT) return false;
+            if (!last)
+                return false;
+            if (dots)
+                last->lo = atof(tok), last->hi = atof(dots + 2);
+            else if (mr_dtype_from_name(tok) == MR_DTYPE_COUNT)
+                return false;
             else {
-                last->desc = mr_desc_dense(mr_dtype_from_name(tok), last->desc.rank, last->desc.dim);
-                if (!mr_dtype_is_float(last->desc.dtype)) last->lo = 0, last->hi = 3;
+                last->desc =
+                    mr_desc_dense(mr_dtype_from_name(tok), last->desc.rank, last->desc.dim);
+                if (!mr_dtype_is_float(last->desc.dtype))
+                    last->lo = 0, last->hi = 3;
             }
             continue;
         }
         *eq = 0;
         if (eq[1] != '[') {
-            if (strcmp(tok, "rtol") == 0) c->rtol = atof(eq + 1);
-            else if (!case_attr(c, tok, eq + 1)) return false;
+            if (strcmp(tok, "rtol") == 0)
+                c->rtol = atof(eq + 1);
+            else if (!case_attr(c, tok, eq + 1))
+                return false;
             continue;
         }
         last = NULL;
         for (int i = 0; i < mr_op_n_in(op); i++)
-            if (strcmp(op->in[i].name, tok) == 0) last = &c->in[i];
-        if (!last) return false;
+            if (strcmp(op->in[i].name, tok) == 0)
+                last = &c->in[i];
+        if (!last)
+            return false;
         int64_t dim[MR_MAX_RANK];
         int rank = 0;
         char *p = eq + 2;
         while (*p && *p != ']' && rank < MR_MAX_RANK) {
             dim[rank++] = strtoll(p, &p, 10);
-            if (*p == ',') p++;
+            if (*p == ',')
+                p++;
         }
         *last = (case_arg){true, mr_desc_dense(MR_F32, rank, dim), LAY_DENSE, -1, 1};
-        if (strstr(p, "/rows")) last->kind = LAY_ROWS;
-        if (strstr(p, "/any")) last->kind = LAY_ANY;
+        if (strstr(p, "/rows"))
+            last->kind = LAY_ROWS;
+        if (strstr(p, "/any"))
+            last->kind = LAY_ANY;
     }
     for (int i = 0; i < mr_op_n_in(op); i++)
-        if (!c->in[i].given && !(op->in[i].flags & MR_OPTIONAL)) return false;
+        if (!c->in[i].given && !(op->in[i].flags & MR_OPTIONAL))
+            return false;
     return true;
 }
 
-/* ---- buffers ---------------------------------------------------------------------------------- */
+/* ---- buffers ---- */
 
 enum { GUARD = 128, CANARY = 0xA5 };
 typedef struct buf {
-    unsigned char *mem, *touched;    /* whole block; touched[i] = byte i belongs to an element */
+    unsigned char *mem, *touched; /* whole block; touched[i] = byte i belongs to an element */
     size_t bytes;
     mr_view view;
 } buf;
@@ -110,7 +128,8 @@ typedef struct buf {
 static inline mr_desc lay_out(const mr_desc *d, lay kind)
 {
     mr_desc out = *d;
-    if (kind == LAY_DENSE) return out;
+    if (kind == LAY_DENSE)
+        return out;
     int64_t step = kind == LAY_ANY ? 2 : 1;
     for (int k = 0; k < d->rank; k++) {
         int i = kind == LAY_ANY ? k : d->rank - 1 - k;
@@ -123,7 +142,8 @@ static inline mr_desc lay_out(const mr_desc *d, lay kind)
 static inline void touch(buf *b, const mr_desc *d, int at, size_t offset)
 {
     if (at < d->rank) {
-        for (int64_t i = 0; i < d->dim[at]; i++) touch(b, d, at + 1, offset + (size_t)(i * d->stride[at]));
+        for (int64_t i = 0; i < d->dim[at]; i++)
+            touch(b, d, at + 1, offset + (size_t)(i * d->stride[at]));
         return;
     }
     size_t w = mr_dtype_bytes(d->dtype), first = (size_t)((unsigned char *)b->view.data - b->mem);
@@ -143,12 +163,16 @@ static inline buf buf_new(const mr_desc *d, lay kind)
     touch(&b, &l, 0, 0);
     return b;
 }
-static inline void buf_free(buf *b) { free(b->mem), free(b->touched), *b = (buf){0}; }
+static inline void buf_free(buf *b)
+{
+    free(b->mem), free(b->touched), *b = (buf){0};
+}
 /* No byte outside the elements was written. */
 static inline bool buf_intact(const buf *b)
 {
     for (size_t i = 0; i < b->bytes; i++)
-        if (!b->touched[i] && b->mem[i] != CANARY) return false;
+        if (!b->touched[i] && b->mem[i] != CANARY)
+            return false;
     return true;
 }
 
@@ -175,13 +199,16 @@ static inline mr_view dense_f64(const mr_desc *d, double *values)
     return (mr_view){values, mr_desc_dense(MR_F64, d->rank, d->dim)};
 }
 
-/* sqrt(sum (a-b)^2 / sum b^2); equal infinities count as equal, any other non-finite value as 1e30. */
+/* sqrt(sum (a-b)^2 / sum b^2); equal infinities count as equal, any other non-finite value as
+ * 1e30. */
 static inline double rel_error(const double *a, const double *b, int64_t n)
 {
     double diff = 0, norm = 0;
     for (int64_t i = 0; i < n; i++) {
-        if (isinf(a[i]) && a[i] == b[i]) continue;
-        if (!isfinite(a[i]) || !isfinite(b[i])) return 1e30;
+        if (isinf(a[i]) && a[i] == b[i])
+            continue;
+        if (!isfinite(a[i]) || !isfinite(b[i]))
+            return 1e30;
         diff += (a[i] - b[i]) * (a[i] - b[i]), norm += b[i] * b[i];
     }
     return diff == 0 ? 0 : sqrt(diff / MR_MAX(norm, 1e-30));

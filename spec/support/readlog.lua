@@ -1,12 +1,14 @@
---- What a reader takes from settings: readlog.watch(settings) -> stand-in, log (path -> value as text).
--- A part that is copied whole (`plain`, `pairs`) counts as read.
+--- What a reader takes from settings: readlog.watch(settings) -> stand-in, log (path -> value as
+-- text). A part that is copied whole (`plain`, `pairs`) counts as read.
 local frozen = require "moonreel.settings.frozen"
 local kinds = require "moonreel.recipe.kinds"
 
 local readlog = {}
 
 local function note(log, path, value)
-  if type(value) == "function" then return end
+  if type(value) == "function" then
+    return
+  end
   log[path] = kinds.show(value)
 end
 
@@ -21,9 +23,13 @@ end
 
 -- everything below a path, as a reader that copies it sees it
 local function note_all(log, path, value)
-  if type(value) ~= "table" then return note(log, path, value) end
+  if type(value) ~= "table" then
+    return note(log, path, value)
+  end
   note(log, path, value)
-  for key, item in pairs(value) do note_all(log, path .. "." .. tostring(key), item) end
+  for key, item in pairs(value) do
+    note_all(log, path .. "." .. tostring(key), item)
+  end
 end
 
 function stand_in(log, path, part)
@@ -32,10 +38,14 @@ function stand_in(log, path, part)
     __name = "mr.Settings",
     __index = function(_, key)
       local value = part[key]
-      if type(value) ~= "function" then return seen(log, at(key), value) end
+      if type(value) ~= "function" then
+        return seen(log, at(key), value)
+      end
       return function(_, ...)
         local result = value(part, ...)
-        if key == "plain" or key == "get" then note_all(log, (...) or "", result) end
+        if key == "plain" or key == "get" then
+          note_all(log, (...) or "", result)
+        end
         return result
       end
     end,

@@ -1,14 +1,21 @@
---- busted helper: after all specs one line `N passed, N failed` (a spec that raises outside `it` counts as failed).
+--- busted helper: after all specs one line `N passed, N failed` (a spec that raises outside `it`
+-- counts as failed).
 local busted = require "busted"
 local passed, failed = 0, 0
 
 busted.subscribe({ "test", "end" }, function(_, _, status)
-  if status == "success" then passed = passed + 1 elseif status ~= "pending" then failed = failed + 1 end
+  if status == "success" then
+    passed = passed + 1
+  elseif status ~= "pending" then
+    failed = failed + 1
+  end
   return nil, true
 end)
 
 busted.subscribe({ "error" }, function(element)
-  if element.descriptor ~= "it" then failed = failed + 1 end
+  if element.descriptor ~= "it" then
+    failed = failed + 1
+  end
   return nil, true
 end)
 

@@ -1,11 +1,12 @@
 /* amx_gemm: products of bf16 on AMX tiles, C = A B (+ C) (+ bias).
  *
- * B is packed once (team) into panels of 32 columns of tiles, blocks of KB along the sum; then blocks of
- * rows go to the team: each packs its rows of A, and multiplies 32 x 32 of C at a time, two by two tiles,
- * over one block of the sum. f32 results grow in C itself, bf16 ones in a block of f32 of the worker when
- * the sum has several blocks. Sums run over k in blocks of KB, always in the same order: the bits do not
- * depend on the team. Against oneDNN 2.6 in the same minute, one core, [2560, 4608] by [4608, 1152]:
- * 1.06 against 0.77 TFLOP/s; transposed A, accumulating: 0.91 against 0.68. Licence: Apache-2.0 */
+ * B is packed once (team) into panels of 32 columns of tiles, blocks of KB along the sum; then
+ * blocks of rows go to the team: each packs its rows of A, and multiplies 32 x 32 of C at a time,
+ * two by two tiles, over one block of the sum. f32 results grow in C itself, bf16 ones in a block
+ * of f32 of the worker when the sum has several blocks. Sums run over k in blocks of KB, always in
+ * the same order: the bits do not depend on the team. Against oneDNN 2.6 in the same minute, one
+ * core, [2560, 4608] by [4608, 1152]: 1.06 against 0.77 TFLOP/s; transposed A, accumulating: 0.91
+ * against 0.68. Licence: Apache-2.0 */
 #include "cpu/cpu.h"
 #include "cpu/product.h"
 
@@ -15,11 +16,17 @@
 #endif
 
 enum { KB = 1152, NC = 1152, MB = 256, TILE = 512 /* elements */ };
-__attribute__((unused)) static int64_t up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+__attribute__((unused)) static int64_t up(int64_t x, int64_t to)
+{
+    return (x + to - 1) / to * to;
+}
 
 #if defined(MR_ISA_base)
 /* Rows per task; fewer when there would be too few tasks for the team. */
-static int64_t rows_per_task(int64_t m, int threads) { return MR_MAX(32, MR_MIN((int64_t)MB, up((m + 2 * threads - 1) / (2 * threads), 32))); }
+static int64_t rows_per_task(int64_t m, int threads)
+{
+    return MR_MAX(32, MR_MIN((int64_t)MB, up((m + 2 * threads - 1) / (2 * threads), 32)));
+}
 
 static size_t own_bytes(int64_t rows, int64_t n, int64_t k)
 {
@@ -36,13 +43,15 @@ bool mr_gemm_amx_fits(const mr_product_spec *s)
     const double least = 2e7;
 #endif
     double flop = 2.0 * (double)s->m * (double)s->n * (double)s->k;
-    return mr_cpu_amx() && s->in == MR_BF16 && s->batch == 1 && (s->a_col == 1 || s->a_row == 1) && (s->b_col == 1 || s->b_row == 1) &&
-           s->m >= 32 && s->n >= 32 && s->k >= 32 && flop >= least;
+    return mr_cpu_amx() && s->in == MR_BF16 && s->batch == 1 && (s->a_col == 1 || s->a_row == 1) &&
+           (s->b_col == 1 || s->b_row == 1) && s->m >= 32 && s->n >= 32 && s->k >= 32 &&
+           flop >= least;
 }
 
 mr_gemm_amx_sizes mr_gemm_amx_plan(int64_t m, int64_t n, int64_t k, int threads)
 {
-    mr_gemm_amx_sizes z = {.rows = rows_per_task(m, threads), .b_bytes = (size_t)(up(k, 32) * up(n, 32)) * 2};
+    mr_gemm_amx_sizes z = {.rows = rows_per_task(m, threads),
+                           .b_bytes = (size_t)(up(k, 32) * up(n, 32)) * 2};
     z.own_bytes = own_bytes(z.rows, n, k);
     return z;
 }
@@ -52,29 +61,38 @@ typedef struct job {
     const mr_gemm *g;
     mr_gemm_amx_sizes size;
     uint16_t *b;
-    int64_t np;                  /* columns of B, padded */
+    int64_t np; /* columns of B, padded */
 } job;
 
 /* 16 x 16 words, row l from at + l * step: turned. `rows` and `pairs` of them exist. */
-VF_INLINE void turn_tile(const uint16_t *at, int64_t step, int64_t rows, int64_t elements, uint16_t *dst)
+VF_INLINE void turn_tile(const uint16_t *at, int64_t step, int64_t rows, int64_t elements,
+                         uint16_t *dst)
 {
     __mmask32 mask = elements >= 32 ? 0xffffffffu : (1u << MR_MAX(elements, 0)) - 1;
     vf r[16];
     for (int64_t l = 0; l < 16; l++)
-        r[l] = l < rows ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, at + l * step)) : vf_zero();
+        r[l] = l < rows ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, at + l * step))
+                        : vf_zero();
     vf_transpose(r);
-    for (int l = 0; l < 16; l++) vf_store((float *)(void *)dst + 16 * l, r[l]);
+    for (int l = 0; l < 16; l++)
+        vf_store((float *)(void *)dst + 16 * l, r[l]);
 }
 
 /* Words of pairs of rows (2r, 2r + 1) and 16 columns; `rows` and `cols` of them exist. */
-VF_INLINE __m512i pair_row(const uint16_t *at, int64_t step, int64_t r, int64_t rows, __mmask16 mask)
+VF_INLINE __m512i pair_row(const uint16_t *at, int64_t step, int64_t r, int64_t rows,
+                           __mmask16 mask)
 {
     __m512i lo = _mm512_setzero_si512(), hi = lo;
-    if (2 * r < rows) lo = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at + 2 * r * step));
-    if (2 * r + 1 < rows) hi = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at + (2 * r + 1) * step));
+    if (2 * r < rows)
+        lo = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at + 2 * r * step));
+    if (2 * r + 1 < rows)
+        hi = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, at + (2 * r + 1) * step));
     return _mm512_or_si512(lo, _mm512_slli_epi32(hi, 16));
 }
-static __mmask16 columns_mask(int64_t cols) { return cols >= 16 ? 0xffff : (__mmask16)((1u << MR_MAX(cols, 0)) - 1); }
+static __mmask16 columns_mask(int64_t cols)
+{
+    return cols >= 16 ? 0xffff : (__mmask16)((1u << MR_MAX(cols, 0)) - 1);
+}
 
 /* Panels of 32 columns: block of the sum by block, step by step, two tiles of 16 columns. */
 static void pack_b_part(void *user, int64_t begin, int64_t end, int worker)
@@ -86,7 +104,8 @@ static void pack_b_part(void *user, int64_t begin, int64_t end, int worker)
         int64_t kb = up(MR_MIN(g->k - k0, (int64_t)KB), 32), steps = kb / 32, panels = end - begin;
         // the inner loop follows memory: along the sum where that is dense, else across the panels
         for (int64_t i = 0; i < steps * panels; i++) {
-            int64_t step = g->b_row == 1 ? i % steps : i / panels, panel = begin + (g->b_row == 1 ? i / steps : i % panels);
+            int64_t step = g->b_row == 1 ? i % steps : i / panels,
+                    panel = begin + (g->b_row == 1 ? i / steps : i % panels);
             int64_t k = k0 + 32 * step;
             uint16_t *dst = j->b + k0 * j->np + panel * 32 * kb + step * 2 * TILE;
             for (int64_t n = panel * 32; n < panel * 32 + 32; n += 16, dst += TILE) {
@@ -96,7 +115,8 @@ static void pack_b_part(void *user, int64_t begin, int64_t end, int worker)
                     continue;
                 }
                 __mmask16 mask = columns_mask(g->n - n);
-                for (int64_t r = 0; r < 16; r++) _mm512_storeu_si512(dst + 32 * r, pair_row(at, g->b_row, r, g->k - k, mask));
+                for (int64_t r = 0; r < 16; r++)
+                    _mm512_storeu_si512(dst + 32 * r, pair_row(at, g->b_row, r, g->k - k, mask));
             }
         }
     }
@@ -110,24 +130,30 @@ VF_INLINE void pack_a_tile(const mr_gemm *g, int64_t m, int64_t k, uint16_t *dst
     if (g->a_col == 1) {
         __mmask32 mask = left >= 32 ? 0xffffffffu : (1u << left) - 1;
         for (int64_t r = 0; r < 16; r++)
-            _mm512_storeu_si512(dst + 32 * r, m + r < g->m ? _mm512_maskz_loadu_epi16(mask, at + r * g->a_row) : _mm512_setzero_si512());
+            _mm512_storeu_si512(dst + 32 * r,
+                                m + r < g->m ? _mm512_maskz_loadu_epi16(mask, at + r * g->a_row)
+                                             : _mm512_setzero_si512());
         return;
     }
     // words of pairs along the sum, then turned: rows of pairs
     __mmask16 mask = columns_mask(g->m - m);
     vf r[16];
-    for (int64_t l = 0; l < 16; l++) r[l] = _mm512_castsi512_ps(pair_row(at, g->a_col, l, left, mask));
+    for (int64_t l = 0; l < 16; l++)
+        r[l] = _mm512_castsi512_ps(pair_row(at, g->a_col, l, left, mask));
     vf_transpose(r);
-    for (int l = 0; l < 16; l++) vf_store((float *)(void *)dst + 16 * l, r[l]);
+    for (int l = 0; l < 16; l++)
+        vf_store((float *)(void *)dst + 16 * l, r[l]);
 }
 
-/* Rows row .. row + rows of A: block of the sum by block, 32 rows by 32 rows, step by step, two tiles of 16 rows. */
+/* Rows row .. row + rows of A: block of the sum by block, 32 rows by 32 rows, step by step, two
+ * tiles of 16 rows. */
 static void pack_a(const mr_gemm *g, int64_t row, int64_t rows, uint16_t *to)
 {
     for (int64_t k0 = 0; k0 < g->k; k0 += KB) {
         int64_t kb = up(MR_MIN(g->k - k0, (int64_t)KB), 32), steps = kb / 32, strips = rows / 32;
         for (int64_t i = 0; i < steps * strips; i++) {
-            int64_t step = g->a_col == 1 ? i % steps : i / strips, strip = g->a_col == 1 ? i / steps : i % strips;
+            int64_t step = g->a_col == 1 ? i % steps : i / strips,
+                    strip = g->a_col == 1 ? i / steps : i % strips;
             uint16_t *dst = to + k0 * rows + strip * 32 * kb + step * 2 * TILE;
             pack_a_tile(g, row + strip * 32, k0 + 32 * step, dst);
             pack_a_tile(g, row + strip * 32 + 16, k0 + 32 * step, dst + TILE);
@@ -136,7 +162,8 @@ static void pack_a(const mr_gemm *g, int64_t row, int64_t rows, uint16_t *to)
 }
 
 /* c[32, 32] (+)= a b over `steps` of 32; packed operands. */
-AMX_FN void block(int64_t steps, const uint16_t *a, const uint16_t *b, float *c, int64_t ldc, bool add)
+AMX_FN void block(int64_t steps, const uint16_t *a, const uint16_t *b, float *c, int64_t ldc,
+                  bool add)
 {
     float *low = c + 16 * ldc;
     if (add) {
@@ -167,14 +194,17 @@ AMX_FN void block(int64_t steps, const uint16_t *a, const uint16_t *b, float *c,
 }
 
 /* C[row + r, col + i] = src[r, i] (+ C) (+ bias), rows x cols of it. */
-static void finish(const mr_gemm *g, int64_t row, int64_t col, int64_t rows, int64_t cols, const float *src, int64_t ld, bool add, bool bias)
+static void finish(const mr_gemm *g, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                   const float *src, int64_t ld, bool add, bool bias)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < cols; i += VF_LANES) {
             int64_t n = MR_MIN(cols - i, (int64_t)VF_LANES), at = (row + r) * g->c_row + col + i;
             vf x = vf_loadn(src + r * ld + i, n);
-            if (add) x = x + vf_loadn((const float *)g->c + at, n);
-            if (bias) x = x + vf_ldn(g->bias, col + i, n, g->in);
+            if (add)
+                x = x + vf_loadn((const float *)g->c + at, n);
+            if (bias)
+                x = x + vf_ldn(g->bias, col + i, n, g->in);
             vf_stn(g->c, at, x, n, g->out);
         }
 }
@@ -186,8 +216,10 @@ static void rows_part(void *user, int64_t begin, int64_t end, int worker)
     char *own = (char *)g->workspace + j->size.b_bytes + (size_t)worker * j->size.own_bytes;
     int64_t rows = up(end - begin, 32), ld = up(MR_MIN(g->n, (int64_t)NC), 32);
     uint16_t *a = (uint16_t *)(void *)own;
-    float *wide = (float *)(void *)(own + j->size.rows * up(g->k, 32) * 2), *one = wide + j->size.rows * ld;
-    // results of several blocks of the sum grow in `wide`: C itself would be read and written for each
+    float *wide = (float *)(void *)(own + j->size.rows * up(g->k, 32) * 2),
+          *one = wide + j->size.rows * ld;
+    // results of several blocks of the sum grow in `wide`: C itself would be read and written for
+    // each
     bool apart = g->k > KB;
     amx_begin();
     pack_a(g, begin, rows, a);
@@ -210,14 +242,18 @@ static void rows_part(void *user, int64_t begin, int64_t end, int worker)
                     }
                 }
         }
-        if (apart) finish(g, begin, n0, end - begin, n1 - n0, wide, ld, g->accumulate, g->bias != NULL);
+        if (apart)
+            finish(g, begin, n0, end - begin, n1 - n0, wide, ld, g->accumulate, g->bias != NULL);
     }
     amx_end();
 }
 
 void mr_gemm_amx(const mr_gemm *g)
 {
-    job j = {.g = g, .size = mr_gemm_amx_plan(g->m, g->n, g->k, g->threads), .b = g->workspace, .np = up(g->n, 32)};
+    job j = {.g = g,
+             .size = mr_gemm_amx_plan(g->m, g->n, g->k, g->threads),
+             .b = g->workspace,
+             .np = up(g->n, 32)};
     mr_cpu_for(j.np / 32, 4, g->threads, pack_b_part, &j);
     mr_cpu_for(g->m, j.size.rows, g->threads, rows_part, &j);
 }

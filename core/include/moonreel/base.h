@@ -17,14 +17,14 @@
 extern "C" {
 #endif
 
-#define MR_API __attribute__((visibility("default")))
+#define MR_API               __attribute__((visibility("default")))
 #define MR_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#define MR_COUNT(a) (sizeof(a) / sizeof((a)[0]))
-#define MR_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MR_MAX(a, b) ((a) > (b) ? (a) : (b))
-#define MR_VERSION "0.1.0"
+#define MR_COUNT(a)          (sizeof(a) / sizeof((a)[0]))
+#define MR_MIN(a, b)         ((a) < (b) ? (a) : (b))
+#define MR_MAX(a, b)         ((a) > (b) ? (a) : (b))
+#define MR_VERSION           "0.1.0"
 
-/* ---- status and error record ------------------------------------------------------------- */
+/* ---- status and error record ---- */
 
 typedef enum mr_status {
 #define MR_STATUS(name, text, exit) MR_##name,
@@ -36,37 +36,40 @@ typedef enum mr_status {
 /* One failure. Plain data; `cause` is the failure beneath it or NULL. */
 typedef struct mr_error {
     mr_status code;
-    char text[1024];        /* what came, what was expected, what to try */
-    char op[64];            /* op name or empty */
-    char node[96];          /* graph node or empty */
-    char origin[256];       /* recipe or model file:line or empty */
-    const char *file;       /* C source file */
+    char text[1024];  /* what came, what was expected, what to try */
+    char op[64];      /* op name or empty */
+    char node[96];    /* graph node or empty */
+    char origin[256]; /* recipe or model file:line or empty */
+    const char *file; /* C source file */
     int line;
     struct mr_error *cause;
 } mr_error;
 
-MR_API const char *mr_status_name(mr_status code);  /* "MR_E_DATA"; lent, static */
-MR_API int mr_status_exit(mr_status code);          /* exit code of the program */
+MR_API const char *mr_status_name(mr_status code);      /* "MR_E_DATA"; lent, static */
+MR_API int mr_status_exit(mr_status code);              /* exit code of the program */
 MR_API mr_status mr_status_from_name(const char *name); /* MR_STATUS_COUNT when unknown */
 
 /* Start a failure: replaces this thread's record. Returns `code`.
  * mr_fail_note wraps the present record as the cause of a new one with the same code. */
 #define mr_fail(code, ...) mr_fail_at((code), __FILE__, __LINE__, __VA_ARGS__)
-#define mr_fail_note(...) mr_fail_note_at(__FILE__, __LINE__, __VA_ARGS__)
-MR_API mr_status mr_fail_at(mr_status code, const char *file, int line, const char *fmt, ...) MR_PRINTF(4, 5);
+#define mr_fail_note(...)  mr_fail_note_at(__FILE__, __LINE__, __VA_ARGS__)
+MR_API mr_status mr_fail_at(mr_status code, const char *file, int line, const char *fmt, ...)
+    MR_PRINTF(4, 5);
 MR_API mr_status mr_fail_note_at(const char *file, int line, const char *fmt, ...) MR_PRINTF(3, 4);
 /* Fill op, node and origin of the newest record where they are still empty. NULL leaves a field. */
 MR_API void mr_fail_where(const char *op, const char *node, const char *origin);
 
-#define MR_TRY(call)                                   \
-    do {                                               \
-        mr_status mr_try_status_ = (call);             \
-        if (mr_try_status_ != MR_OK) return mr_try_status_; \
+#define MR_TRY(call)                                                                               \
+    do {                                                                                           \
+        mr_status mr_try_status_ = (call);                                                         \
+        if (mr_try_status_ != MR_OK)                                                               \
+            return mr_try_status_;                                                                 \
     } while (0)
 /* The same inside functions that free at a label `out` and keep `mr_status st`. */
-#define MR_TRY_GOTO(call)                   \
-    do {                                    \
-        if ((st = (call)) != MR_OK) goto out; \
+#define MR_TRY_GOTO(call)                                                                          \
+    do {                                                                                           \
+        if ((st = (call)) != MR_OK)                                                                \
+            goto out;                                                                              \
     } while (0)
 
 /* Lend this thread's newest record; NULL when none. Valid until the thread's next mr_fail. */
@@ -81,7 +84,7 @@ MR_API void mr_error_free(mr_error *err);
 /* Make a carried record this thread's newest; copies, borrows `err`. Returns its code. */
 MR_API mr_status mr_error_adopt(const mr_error *err);
 
-/* ---- log ----------------------------------------------------------------------------------- */
+/* ---- log ---- */
 
 typedef enum mr_log_level { MR_LOG_DEBUG, MR_LOG_INFO, MR_LOG_WARN, MR_LOG_ERROR } mr_log_level;
 /* Receives complete lines without a newline; called from any thread, one at a time. */
@@ -90,16 +93,16 @@ MR_API void mr_log(mr_log_level level, const char *fmt, ...) MR_PRINTF(2, 3);
 /* NULL restores the default (warnings and errors to stderr; MOONREEL_LOG=debug|info lowers it). */
 MR_API void mr_log_set_sink(mr_log_sink *sink, void *user);
 
-/* ---- interruption -------------------------------------------------------------------------- */
+/* ---- interruption ---- */
 
-/* A person at the prompt asks to stop what runs (Ctrl-C there; nothing else sets it). Long loops poll
- * the flag: scans, decoding, kernels, whole-file reads. Setting it is safe inside a signal handler.
- * mr_interrupt_check fails with MR_E_STOPPED while it is set. Threads: any. */
+/* A person at the prompt asks to stop what runs (Ctrl-C there; nothing else sets it). Long loops
+ * poll the flag: scans, decoding, kernels, whole-file reads. Setting it is safe inside a signal
+ * handler. mr_interrupt_check fails with MR_E_STOPPED while it is set. Threads: any. */
 MR_API void mr_interrupt_set(bool on);
 MR_API bool mr_interrupt_get(void);
 MR_API mr_status mr_interrupt_check(void);
 
-/* ---- memory -------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 /* All heap memory of moonreel's own code comes from here. A failing allocation returns NULL.
  * Sizes in bytes. mr_alloc is not cleared, mr_calloc is. Threads: any. */
@@ -113,27 +116,34 @@ MR_API void mr_alloc_fail_at(int64_t n);
 /* Number of mr_alloc/mr_calloc/mr_realloc calls of this process so far. */
 MR_API int64_t mr_alloc_count(void);
 #define MR_NEW(ptr) ((ptr) = mr_calloc(1, sizeof *(ptr)))
-#define mr_fail_memory(bytes) \
-    mr_fail(MR_E_MEMORY, "cannot allocate %zu bytes; try: a smaller batch or fewer workers", (size_t)(bytes))
+#define mr_fail_memory(bytes)                                                                      \
+    mr_fail(MR_E_MEMORY, "cannot allocate %zu bytes; try: a smaller batch or fewer workers",       \
+            (size_t)(bytes))
 
 /* A growing block of small allocations that die together. Pointers stay valid until release. */
 typedef struct mr_arena {
     struct mr_arena_block *block;
     size_t used;
 } mr_arena;
-typedef struct mr_arena_mark { struct mr_arena_block *block; size_t used; } mr_arena_mark;
+typedef struct mr_arena_mark {
+    struct mr_arena_block *block;
+    size_t used;
+} mr_arena_mark;
 MR_API void mr_arena_init(mr_arena *arena);
 MR_API void mr_arena_fini(mr_arena *arena);
-MR_API void *mr_arena_alloc(mr_arena *arena, size_t bytes);  /* 16-byte aligned, cleared; NULL when out of memory */
+/* 16-byte aligned, cleared; NULL when out of memory */
+MR_API void *mr_arena_alloc(mr_arena *arena, size_t bytes);
 MR_API char *mr_arena_strdup(mr_arena *arena, const char *s);
 MR_API mr_arena_mark mr_arena_get_mark(const mr_arena *arena);
 MR_API void mr_arena_release(mr_arena *arena, mr_arena_mark mark);
 
-/* ---- hashes -------------------------------------------------------------------------------- */
+/* ---- hashes ---- */
 
-typedef struct mr_hash128 { uint64_t lo, hi; } mr_hash128;
-MR_API uint64_t mr_hash64(const void *data, size_t bytes);         /* XXH3-64 */
-MR_API mr_hash128 mr_hash128_of(const void *data, size_t bytes);   /* XXH3-128 */
+typedef struct mr_hash128 {
+    uint64_t lo, hi;
+} mr_hash128;
+MR_API uint64_t mr_hash64(const void *data, size_t bytes);       /* XXH3-64 */
+MR_API mr_hash128 mr_hash128_of(const void *data, size_t bytes); /* XXH3-128 */
 MR_API void mr_hash128_hex(mr_hash128 h, char out[33]);
 /* Streaming XXH3-128. _new returns NULL when out of memory. */
 typedef struct mr_hasher mr_hasher;
@@ -143,13 +153,17 @@ MR_API mr_hash128 mr_hasher_digest(const mr_hasher *h);
 MR_API void mr_hasher_free(mr_hasher *h);
 /* mix(...): XXH3-64 of the words as little-endian u64 (reference: dataplane 4.1). */
 MR_API uint64_t mr_mix(const uint64_t *words, size_t n);
-#define MR_MIX(...) mr_mix((const uint64_t[]){__VA_ARGS__}, MR_COUNT(((const uint64_t[]){__VA_ARGS__})))
+#define MR_MIX(...)                                                                                \
+    mr_mix((const uint64_t[]){__VA_ARGS__}, MR_COUNT(((const uint64_t[]){__VA_ARGS__})))
 /* The hash of a short text as one word of a mix. */
 MR_API uint64_t mr_name_word(const char *name);
 /* 53-bit fraction in [0, 1). */
-static inline double mr_fraction(uint64_t word) { return (double)(word >> 11) * 0x1.0p-53; }
+static inline double mr_fraction(uint64_t word)
+{
+    return (double)(word >> 11) * 0x1.0p-53;
+}
 
-/* ---- random numbers ------------------------------------------------------------------------ */
+/* ---- random numbers ---- */
 
 /* Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
  * mr_philox fills out[4] from counter[4] and key[2]. */
@@ -158,16 +172,20 @@ MR_API void mr_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t
  * block), key = mix(seed, purpose). Element e of a tensor is word e % 4 of block e / 4. */
 MR_API void mr_random_block(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch,
                             uint32_t block, uint32_t out[4]);
-/* Uniform in (0, 1) and standard normal for element `element`; own polynomials with explicit fma, so equal
- * on every device. A normal uses words of blocks of its pair: elements 2i, 2i+1 share one
+/* Uniform in (0, 1) and standard normal for element `element`; own polynomials with explicit fma,
+ * so equal on every device. A normal uses words of blocks of its pair: elements 2i, 2i+1 share one
  * Box-Muller pair. */
-MR_API float mr_random_uniform(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch, uint64_t element);
-MR_API float mr_random_normal(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch, uint64_t element);
+MR_API float mr_random_uniform(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch,
+                               uint64_t element);
+MR_API float mr_random_normal(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch,
+                              uint64_t element);
 /* The same for n consecutive elements from `first`. */
-MR_API void mr_random_fill_uniform(float *out, int64_t n, uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch, uint64_t first);
-MR_API void mr_random_fill_normal(float *out, int64_t n, uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch, uint64_t first);
+MR_API void mr_random_fill_uniform(float *out, int64_t n, uint64_t seed, uint64_t purpose,
+                                   uint64_t sample_key, uint32_t epoch, uint64_t first);
+MR_API void mr_random_fill_normal(float *out, int64_t n, uint64_t seed, uint64_t purpose,
+                                  uint64_t sample_key, uint32_t epoch, uint64_t first);
 
-/* ---- files and clocks ---------------------------------------------------------------------- */
+/* ---- files and clocks ---- */
 
 /* Every system call on files goes through this table; tests replace it. Semantics are POSIX:
  * -1 and errno on failure. */
@@ -187,23 +205,26 @@ typedef struct mr_io {
     int (*mkdir)(const char *path, int mode);
     int64_t (*free_bytes)(const char *path);
 } mr_io;
-MR_API const mr_io *mr_io_table(void);            /* the table in force; lent */
-MR_API void mr_io_replace(const mr_io *table);    /* NULL restores the real one; borrows `table` */
+MR_API const mr_io *mr_io_table(void); /* the table in force; lent */
+/* NULL restores the real one; borrows `table` */
+MR_API void mr_io_replace(const mr_io *table);
 typedef struct mr_clock {
     int64_t (*monotonic_ns)(void);
-    int64_t (*wall_ns)(void);                     /* since 1970, for display only */
+    int64_t (*wall_ns)(void); /* since 1970, for display only */
     void (*sleep_ns)(int64_t ns);
 } mr_clock;
 MR_API const mr_clock *mr_clock_table(void);
 MR_API void mr_clock_replace(const mr_clock *table);
-MR_API double mr_now_s(void);                     /* monotonic seconds */
+MR_API double mr_now_s(void); /* monotonic seconds */
 
 /* Whole operations on top of the table: loop over short counts, repeat on EINTR.
  * Errors: MR_E_IO with path and reason. */
-MR_API mr_status mr_file_read_all(const char *path, char **data, size_t *bytes);  /* owns: caller frees *data with mr_free; zero-terminated */
+/* owns: caller frees *data with mr_free; zero-terminated */
+MR_API mr_status mr_file_read_all(const char *path, char **data, size_t *bytes);
 MR_API mr_status mr_file_write_full(int fd, const void *data, size_t bytes, const char *path);
 MR_API mr_status mr_file_read_at(int fd, void *data, size_t bytes, int64_t at, const char *path);
-/* Write a small file so that it is there whole or not at all: temporary name, sync, rename, sync of the directory. */
+/* Write a small file so that it is there whole or not at all: temporary name, sync, rename, sync of
+ * the directory. */
 MR_API mr_status mr_file_replace(const char *path, const void *data, size_t bytes);
 MR_API mr_status mr_dir_sync(const char *path);
 MR_API mr_status mr_dir_make(const char *path);   /* with parents; existing is fine */

@@ -1,6 +1,7 @@
 /* bench: limits of this machine, measured in the same process as what is compared with them.
  *
- * Knows products and memory, no models. Times are wall times of the clock table. Licence: Apache-2.0 */
+ * Knows products and memory, no models. Times are wall times of the clock table. Licence:
+ * Apache-2.0 */
 #ifndef MOONREEL_BENCH_H
 #define MOONREEL_BENCH_H
 
@@ -13,15 +14,17 @@ extern "C" {
 /* The fastest product y = x w' seen over a fixed list of shapes. */
 typedef struct mr_bench_peak {
     double tflops;
-    int64_t m, n, k;             /* of the best shape */
-    char how[96];                /* implementation: "onednn brg:avx512_core_amx_bf16", "own avx2" */
+    int64_t m, n, k; /* of the best shape */
+    char how[96];    /* implementation: "onednn brg:avx512_core_amx_bf16", "own avx2" */
 } mr_bench_peak;
 
 /* Measure the product peak of `dtype` (MR_F32, MR_BF16): weights packed beforehand in the layout
- * oneDNN chooses; without oneDNN the own kernels. `seconds` is spent per shape, at least three runs.
+ * oneDNN chooses; without oneDNN the own kernels. `seconds` is spent per shape, at least three
+ * runs.
  * Errors: MR_E_MEMORY; MR_E_UNSUPPORTED when the processor has no such products.
  * Threads: one call at a time. */
-MR_API mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double seconds, mr_bench_peak *out);
+MR_API mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double seconds,
+                                       mr_bench_peak *out);
 
 /* Bytes per second of y[i] = x[i] + 1 over f32 buffers far larger than the caches of most machines
  * (2 x 64 MiB); bytes read and written are counted. Best of several runs. Errors: MR_E_MEMORY. */
@@ -30,8 +33,9 @@ MR_API mr_status mr_bench_memory_rate(int threads, double seconds, double *bytes
 /* Largest resident size of this process so far, bytes. */
 MR_API size_t mr_bench_max_resident(void);
 
-/* Let the page cache forget a file, so that the next reader finds it on the disk alone; what is not written back yet is
- * written first. File systems in memory keep their pages. Errors: MR_E_IO. Threads: any. */
+/* Let the page cache forget a file, so that the next reader finds it on the disk alone; what is not
+ * written back yet is written first. File systems in memory keep their pages. Errors: MR_E_IO.
+ * Threads: any. */
 MR_API mr_status mr_bench_forget_file(const char *path);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
-/* ckpt: safetensors files, checkpoints (write while training goes on, verify, find, read), retention.
+/* ckpt: safetensors files, checkpoints (write while training goes on, verify, find, read),
+ * retention.
  *
  * A checkpoint is a directory <run>/ckpt/step-<12 digits>/ with one safetensors shard per rank and
  * MANIFEST.json: what was saved, by whom, and XXH3-128 hashes of every file and every MiB of it. It
@@ -20,60 +21,88 @@
 extern "C" {
 #endif
 
-/* ---- element types ------------------------------------------------------------------------- */
+/* ---- element types ---- */
 
-/* Closed list of what a safetensors file may hold; wider than mr_dtype, which lists what ops compute on. */
+/* Closed list of what a safetensors file may hold; wider than mr_dtype, which lists what ops
+ * compute on. */
 typedef enum mr_st_dtype {
-    MR_ST_F64, MR_ST_F32, MR_ST_F16, MR_ST_BF16, MR_ST_F8_E4M3, MR_ST_F8_E5M2, MR_ST_I64, MR_ST_I32, MR_ST_I16,
-    MR_ST_I8, MR_ST_U64, MR_ST_U32, MR_ST_U16, MR_ST_U8, MR_ST_BOOL, MR_ST_DTYPE_COUNT
+    MR_ST_F64,
+    MR_ST_F32,
+    MR_ST_F16,
+    MR_ST_BF16,
+    MR_ST_F8_E4M3,
+    MR_ST_F8_E5M2,
+    MR_ST_I64,
+    MR_ST_I32,
+    MR_ST_I16,
+    MR_ST_I8,
+    MR_ST_U64,
+    MR_ST_U32,
+    MR_ST_U16,
+    MR_ST_U8,
+    MR_ST_BOOL,
+    MR_ST_DTYPE_COUNT
 } mr_st_dtype;
 
-MR_API const char *mr_st_dtype_name(mr_st_dtype dtype);        /* "bf16"; lent, static */
-MR_API const char *mr_st_dtype_file_name(mr_st_dtype dtype);   /* "BF16", as in files; lent, static */
-MR_API mr_st_dtype mr_st_dtype_from_name(const char *name);    /* either spelling; MR_ST_DTYPE_COUNT when unknown */
+MR_API const char *mr_st_dtype_name(mr_st_dtype dtype);      /* "bf16"; lent, static */
+MR_API const char *mr_st_dtype_file_name(mr_st_dtype dtype); /* "BF16", as in files; lent, static */
+/* either spelling; MR_ST_DTYPE_COUNT when unknown */
+MR_API mr_st_dtype mr_st_dtype_from_name(const char *name);
 MR_API size_t mr_st_dtype_bytes(mr_st_dtype dtype);
 /* n elements as doubles (bool and integers by value). Borrows both. */
 MR_API void mr_st_to_f64(mr_st_dtype dtype, const void *src, int64_t n, double *out);
 
-enum { MR_ST_RANK_MAX = 8, MR_ST_NAME_MAX = 512, MR_ST_HEADER_MAX = 16 << 20, MR_ST_HEADER_MAX_LARGE = 100000000 };
+enum {
+    MR_ST_RANK_MAX = 8,
+    MR_ST_NAME_MAX = 512,
+    MR_ST_HEADER_MAX = 16 << 20,
+    MR_ST_HEADER_MAX_LARGE = 100000000
+};
 
 /* One tensor of a file or checkpoint. */
 typedef struct mr_st_tensor {
-    const char *name;                /* lent by the file or checkpoint it came from */
+    const char *name; /* lent by the file or checkpoint it came from */
     mr_st_dtype dtype;
-    int rank;                        /* 0 = scalar */
+    int rank; /* 0 = scalar */
     int64_t shape[MR_ST_RANK_MAX];
-    int64_t bytes;                   /* elements x element size */
-    int64_t offset;                  /* of the first byte, from the start of its file */
-    int file;                        /* index of its file; 0 in a single file */
+    int64_t bytes;  /* elements x element size */
+    int64_t offset; /* of the first byte, from the start of its file */
+    int file;       /* index of its file; 0 in a single file */
 } mr_st_tensor;
 
 /* Bytes of a tensor of this shape. Errors: MR_E_FORMAT negative or overflowing. */
-MR_API mr_status mr_st_shape_bytes(mr_st_dtype dtype, int rank, const int64_t *shape, int64_t *bytes);
+MR_API mr_status mr_st_shape_bytes(mr_st_dtype dtype, int rank, const int64_t *shape,
+                                   int64_t *bytes);
 
-/* ---- safetensors files ---------------------------------------------------------------------- */
+/* ---- safetensors files ---- */
 
 typedef struct mr_safetensors mr_safetensors;
 
 /* Open `path` and check its header: length, UTF-8 JSON, unique names, known dtypes, offsets that
- * follow each other without gap and end at the file's end. Tensor data is not read. The file is not trusted
- * and never mapped.
+ * follow each other without gap and end at the file's end. Tensor data is not read. The file is not
+ * trusted and never mapped.
  *
  * header_max   bytes; 0 = MR_ST_HEADER_MAX; at most MR_ST_HEADER_MAX_LARGE
  * Owns:    caller owns *out
  * Errors:  MR_E_FORMAT with file and key; MR_E_IO; MR_E_MEMORY */
 MR_API mr_status mr_safetensors_open(const char *path, int64_t header_max, mr_safetensors **out);
-MR_API void mr_safetensors_close(mr_safetensors *st);                                 /* NULL is fine */
+/* NULL is fine */
+MR_API void mr_safetensors_close(mr_safetensors *st);
 MR_API int mr_safetensors_count(const mr_safetensors *st);
-MR_API const mr_st_tensor *mr_safetensors_at(const mr_safetensors *st, int i);        /* in the order of the file; lent */
-MR_API const mr_st_tensor *mr_safetensors_find(const mr_safetensors *st, const char *name);  /* NULL when absent; lent */
+/* in the order of the file; lent */
+MR_API const mr_st_tensor *mr_safetensors_at(const mr_safetensors *st, int i);
+/* NULL when absent; lent */
+MR_API const mr_st_tensor *mr_safetensors_find(const mr_safetensors *st, const char *name);
 /* The __metadata__ of the file: value of `key` or NULL; the i-th pair in sorted order. Lent. */
 MR_API const char *mr_safetensors_meta(const mr_safetensors *st, const char *key);
 MR_API int mr_safetensors_meta_count(const mr_safetensors *st);
-MR_API void mr_safetensors_meta_at(const mr_safetensors *st, int i, const char **key, const char **value);
-/* Read bytes [offset, offset + n) of a tensor. Errors: MR_E_RANGE outside it; MR_E_IO; MR_E_FORMAT file cut.
+MR_API void mr_safetensors_meta_at(const mr_safetensors *st, int i, const char **key,
+                                   const char **value);
+/* Read bytes [offset, offset + n) of a tensor. Errors: MR_E_RANGE outside it; MR_E_IO; MR_E_FORMAT
+ * file cut.
  * Threads: any. */
-MR_API mr_status mr_safetensors_read(const mr_safetensors *st, const mr_st_tensor *t, void *dst, int64_t offset, int64_t n);
+MR_API mr_status mr_safetensors_read(const mr_safetensors *st, const mr_st_tensor *t, void *dst,
+                                     int64_t offset, int64_t n);
 
 /* One tensor to write: in host memory (`data`), or behind a copy function that puts its bytes
  * [offset, offset + n) at dst. The memory is borrowed during the call that takes the item. */
@@ -87,50 +116,65 @@ typedef struct mr_ckpt_item {
     void *user;
 } mr_ckpt_item;
 
-typedef struct mr_st_pair { const char *key, *value; } mr_st_pair;
+typedef struct mr_st_pair {
+    const char *key, *value;
+} mr_st_pair;
 
 /* The first bytes of a safetensors file that holds `items` in this order: length word and JSON,
  * padded with spaces so that data starts at a multiple of 8. offsets[i] (may be NULL) receives
  * where item i starts in the file, *total the size of the file.
  * Owns:    caller frees *header with mr_free
- * Errors:  MR_E_USAGE name empty, too long, not UTF-8 or twice, bad shape, header over MR_ST_HEADER_MAX_LARGE */
-MR_API mr_status mr_safetensors_header(const mr_ckpt_item *items, int n, const mr_st_pair *meta, int n_meta,
-                                       char **header, int64_t *header_bytes, int64_t *offsets, int64_t *total);
+ * Errors:  MR_E_USAGE name empty, too long, not UTF-8 or twice, bad shape, header over
+ * MR_ST_HEADER_MAX_LARGE */
+MR_API mr_status mr_safetensors_header(const mr_ckpt_item *items, int n, const mr_st_pair *meta,
+                                       int n_meta, char **header, int64_t *header_bytes,
+                                       int64_t *offsets, int64_t *total);
 /* Write a whole file: temporary name, stream, sync, rename, sync of the directory. */
-MR_API mr_status mr_safetensors_write(const char *path, const mr_ckpt_item *items, int n, const mr_st_pair *meta, int n_meta);
+MR_API mr_status mr_safetensors_write(const char *path, const mr_ckpt_item *items, int n,
+                                      const mr_st_pair *meta, int n_meta);
 
-/* ---- saving --------------------------------------------------------------------------------- */
+/* ---- saving ---- */
 
 typedef struct mr_saver mr_saver;
 
 typedef struct mr_saver_options {
-    mr_run_lock *lock;       /* names the run directory, run id and fencing number; the saver keeps a reference */
-    int keep;                /* newest checkpoints to keep; 0 = 3 */
-    int64_t keep_every;      /* steps that are multiples of this stay for good; 0 = none */
-    int attempts;            /* tries per save, each under a new name; 0 = 3 */
-    int intervals_max;       /* saves in a row without a commit before mr_saver_save fails; 0 = 3 */
+    /* names the run directory, run id and fencing number; the saver keeps a reference */
+    mr_run_lock *lock;
+    int keep;           /* newest checkpoints to keep; 0 = 3 */
+    int64_t keep_every; /* steps that are multiples of this stay for good; 0 = none */
+    int attempts;       /* tries per save, each under a new name; 0 = 3 */
+    /* saves in a row without a commit before mr_saver_save fails; 0 = 3 */
+    int intervals_max;
 } mr_saver_options;
 
-typedef enum mr_saver_kind { MR_SAVER_COMMIT, MR_SAVER_RETRY, MR_SAVER_SKIP, MR_SAVER_FAIL, MR_SAVER_NOTE } mr_saver_kind;
+typedef enum mr_saver_kind {
+    MR_SAVER_COMMIT,
+    MR_SAVER_RETRY,
+    MR_SAVER_SKIP,
+    MR_SAVER_FAIL,
+    MR_SAVER_NOTE
+} mr_saver_kind;
 
 /* What happened to a save, told once. */
 typedef struct mr_saver_event {
-    mr_saver_kind kind;      /* committed; attempt failed and is tried again; not tried (full disk, both buffers busy); given up;
-                                something the user may want to know */
-    int64_t step;            /* of the save; a note carries that of the commit it came up after */
-    int64_t bytes;           /* of the shard */
-    double copy_s, write_s;  /* stall of the caller; from the end of the copy to the commit */
-    char text[512];          /* directory (commit) or reason */
+    mr_saver_kind kind; /* committed; attempt failed and is tried again; not tried (full disk, both
+                           buffers busy); given up; something the user may want to know */
+    int64_t step;       /* of the save; a note carries that of the commit it came up after */
+    int64_t bytes;      /* of the shard */
+    double copy_s, write_s; /* stall of the caller; from the end of the copy to the commit */
+    char text[512];         /* directory (commit) or reason */
 } mr_saver_event;
 
 typedef struct mr_saver_status {
-    int64_t commits, failures;      /* of this saver: saves committed, saves that ended without a commit */
+    /* of this saver: saves committed, saves that ended without a commit */
+    int64_t commits, failures;
     int failures_in_row;
-    int pending;                    /* saves copied and not yet ended: 0 to 2 */
-    int64_t last_commit;            /* step, -1 = none */
+    int pending;         /* saves copied and not yet ended: 0 to 2 */
+    int64_t last_commit; /* step, -1 = none */
 } mr_saver_status;
 
-MR_API const char *mr_saver_kind_name(mr_saver_kind kind);   /* "commit" "retry" "skip" "fail" "note"; lent, static */
+MR_API const char *mr_saver_kind_name(
+    mr_saver_kind kind); /* "commit" "retry" "skip" "fail" "note"; lent, static */
 
 /* Start a saver with its writer thread. Removes temporary and trash directories of earlier launches
  * of this run, whose death the lock has proven.
@@ -138,30 +182,32 @@ MR_API const char *mr_saver_kind_name(mr_saver_kind kind);   /* "commit" "retry"
  * Errors:  MR_E_IO; MR_E_MEMORY; MR_E_LOCK the lock is no longer ours */
 MR_API mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out);
 
-/* Allocate both host buffers for items of these names and shapes (no data is read), so that no later
- * save of the same layout allocates. Errors: MR_E_USAGE, MR_E_MEMORY. */
+/* Allocate both host buffers for items of these names and shapes (no data is read), so that no
+ * later save of the same layout allocates. Errors: MR_E_USAGE, MR_E_MEMORY. */
 MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, int n);
 
-/* Take a snapshot of all items (copied and hashed before return) and let the writer thread commit it
- * as ckpt/step-<step>/. A save that cannot be done now (disk full, both buffers still being written)
- * is skipped and reported by mr_saver_poll; where skipping it would be the last of intervals_max saves
- * in a row, it waits up to 600 s for a buffer first. Every commit has been read back and compared with the
- * hashes of the snapshot. A directory that exists for this step is replaced. The run's journal.jsonl,
- * where there is one, is durable up to the snapshot before the checkpoint is.
+/* Take a snapshot of all items (copied and hashed before return) and let the writer thread commit
+ * it as ckpt/step-<step>/. A save that cannot be done now (disk full, both buffers still being
+ * written) is skipped and reported by mr_saver_poll; where skipping it would be the last of
+ * intervals_max saves in a row, it waits up to 600 s for a buffer first. Every commit has been read
+ * back and compared with the hashes of the snapshot. A directory that exists for this step is
+ * replaced. The run's journal.jsonl, where there is one, is durable up to the snapshot before the
+ * checkpoint is.
  *
  * meta_json    object; members `recipe_hash`, `dataset_fingerprint`, `sampler` (texts), `seed`
  *              (integer) and `machine` (object) are required, all are kept in the manifest
  * wait         true: wait for a free buffer instead of skipping (the last save of a run)
  * Owns:    borrows everything during the call
- * Errors:  MR_E_USAGE bad items or meta; what `copy` of an item returns; MR_E_CKPT and MR_E_LOCK as mr_saver_check
+ * Errors:  MR_E_USAGE bad items or meta; what `copy` of an item returns; MR_E_CKPT and MR_E_LOCK as
+ * mr_saver_check
  * Threads: one caller */
 MR_API mr_status mr_saver_save(mr_saver *saver, int64_t step, const mr_ckpt_item *items, int n,
                                const char *meta_json, bool wait);
-/* Wait until nothing is pending. Errors: MR_E_CKPT not done after timeout_s, or the newest save ended
- * without a commit (reason in the text). */
+/* Wait until nothing is pending. Errors: MR_E_CKPT not done after timeout_s, or the newest save
+ * ended without a commit (reason in the text). */
 MR_API mr_status mr_saver_wait(mr_saver *saver, double timeout_s);
-/* MR_E_CKPT when intervals_max saves in a row ended without a commit, MR_E_LOCK when another launch has
- * taken the run over, else MR_OK. Cheap: call it each step. */
+/* MR_E_CKPT when intervals_max saves in a row ended without a commit, MR_E_LOCK when another launch
+ * has taken the run over, else MR_OK. Cheap: call it each step. */
 MR_API mr_status mr_saver_check(mr_saver *saver);
 MR_API void mr_saver_get_status(mr_saver *saver, mr_saver_status *out);
 /* The next event not yet told; false when there is none. The oldest are dropped beyond 64. */
@@ -169,48 +215,58 @@ MR_API bool mr_saver_poll(mr_saver *saver, mr_saver_event *out);
 /* Wait for what is pending, stop the thread, free. NULL is fine. */
 MR_API void mr_saver_close(mr_saver *saver);
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 typedef struct mr_ckpt mr_ckpt;
 
 /* Open a checkpoint directory (manifest with the right self hash, all files, right sizes), a
- * .safetensors file, an index file (*.safetensors.index.json, pytorch_model.bin.index.json), weights saved by torch
- * (.pth, .bin, .pt: read as data, nothing in them is run), or a directory that holds one of these.
- * Hashes of a checkpoint are checked as bytes are read.
+ * .safetensors file, an index file (*.safetensors.index.json, pytorch_model.bin.index.json),
+ * weights saved by torch (.pth, .bin, .pt: read as data, nothing in them is run), or a directory
+ * that holds one of these. Hashes of a checkpoint are checked as bytes are read.
  * Errors:  MR_E_FORMAT damaged, MR_E_IO, MR_E_USAGE nothing of the kind there */
 MR_API mr_status mr_ckpt_open(const char *path, mr_ckpt **out);
-MR_API void mr_ckpt_close(mr_ckpt *ckpt);                                        /* NULL is fine */
+/* NULL is fine */
+MR_API void mr_ckpt_close(mr_ckpt *ckpt);
 MR_API int mr_ckpt_count(const mr_ckpt *ckpt);
-MR_API const mr_st_tensor *mr_ckpt_at(const mr_ckpt *ckpt, int i);               /* file order; lent */
-MR_API const mr_st_tensor *mr_ckpt_find(const mr_ckpt *ckpt, const char *name);  /* NULL when absent; lent */
-/* Read bytes [offset, offset + n) of the tensor `name`, host memory. On failure dst holds no promise.
- * Errors:  MR_E_RANGE unknown name or outside the tensor; MR_E_FORMAT hash differs (file and byte in the text); MR_E_IO
+/* file order; lent */
+MR_API const mr_st_tensor *mr_ckpt_at(const mr_ckpt *ckpt, int i);
+/* NULL when absent; lent */
+MR_API const mr_st_tensor *mr_ckpt_find(const mr_ckpt *ckpt, const char *name);
+/* Read bytes [offset, offset + n) of the tensor `name`, host memory. On failure dst holds no
+ * promise.
+ * Errors:  MR_E_RANGE unknown name or outside the tensor; MR_E_FORMAT hash differs (file and byte
+ * in the text); MR_E_IO
  * Threads: one call at a time per checkpoint */
-MR_API mr_status mr_ckpt_read(mr_ckpt *ckpt, const char *name, void *dst, int64_t offset, int64_t n);
-/* Read every byte and compare all hashes. Errors: as mr_ckpt_read; MR_E_USAGE a plain file has no hashes. */
+MR_API mr_status mr_ckpt_read(mr_ckpt *ckpt, const char *name, void *dst, int64_t offset,
+                              int64_t n);
+/* Read every byte and compare all hashes. Errors: as mr_ckpt_read; MR_E_USAGE a plain file has no
+ * hashes. */
 MR_API mr_status mr_ckpt_verify(mr_ckpt *ckpt);
-MR_API const char *mr_ckpt_path(const mr_ckpt *ckpt);       /* lent */
-MR_API const char *mr_ckpt_manifest(const mr_ckpt *ckpt);   /* the JSON text; NULL for plain files; lent */
-MR_API int64_t mr_ckpt_step(const mr_ckpt *ckpt);           /* -1 for plain files */
-MR_API int64_t mr_ckpt_bytes(const mr_ckpt *ckpt);          /* size of all files together */
-MR_API int mr_ckpt_meta_count(const mr_ckpt *ckpt);         /* __metadata__ of a plain file */
+MR_API const char *mr_ckpt_path(const mr_ckpt *ckpt); /* lent */
+/* the JSON text; NULL for plain files; lent */
+MR_API const char *mr_ckpt_manifest(const mr_ckpt *ckpt);
+MR_API int64_t mr_ckpt_step(const mr_ckpt *ckpt);   /* -1 for plain files */
+MR_API int64_t mr_ckpt_bytes(const mr_ckpt *ckpt);  /* size of all files together */
+MR_API int mr_ckpt_meta_count(const mr_ckpt *ckpt); /* __metadata__ of a plain file */
 MR_API void mr_ckpt_meta_at(const mr_ckpt *ckpt, int i, const char **key, const char **value);
 
 /* Numbers of one tensor. */
 typedef struct mr_ckpt_stats {
     int64_t n, zeros, nonfinite;
-    double min, max, mean, rms;      /* over the finite elements; 0 when there are none */
+    double min, max, mean, rms; /* over the finite elements; 0 when there are none */
 } mr_ckpt_stats;
 MR_API mr_status mr_ckpt_stats_of(mr_ckpt *ckpt, const char *name, mr_ckpt_stats *out);
 
 /* Compare two tensors of equal dtype and shape, each of its checkpoint, bit for bit. */
 typedef struct mr_ckpt_delta {
-    int64_t n, differing, first;     /* elements; first differing one or -1 */
-    double max_abs;                  /* largest difference of finite elements */
+    int64_t n, differing, first; /* elements; first differing one or -1 */
+    double max_abs;              /* largest difference of finite elements */
 } mr_ckpt_delta;
-MR_API mr_status mr_ckpt_compare(mr_ckpt *a, const char *name_a, mr_ckpt *b, const char *name_b, mr_ckpt_delta *out);
+MR_API mr_status mr_ckpt_compare(mr_ckpt *a, const char *name_a, mr_ckpt *b, const char *name_b,
+                                 mr_ckpt_delta *out);
 
-/* Steps committed in a run directory, newest first. Owns: caller frees *steps with mr_free. No ckpt/: n = 0. */
+/* Steps committed in a run directory, newest first. Owns: caller frees *steps with mr_free. No
+ * ckpt/: n = 0. */
 MR_API mr_status mr_ckpt_steps(const char *run_dir, int64_t **steps, int *n);
 /* "<run_dir>/ckpt/step-<12 digits>" into buf; returns buf. */
 MR_API const char *mr_ckpt_dir(const char *run_dir, int64_t step, char *buf, size_t cap);
@@ -218,11 +274,13 @@ MR_API const char *mr_ckpt_dir(const char *run_dir, int64_t step, char *buf, siz
 /* Open the newest valid checkpoint of a run: newest first, each read whole and compared with its
  * hashes; a damaged one is passed over for the next older one.
  *
- * lock     the run's lock: a damaged directory is renamed .bad-<name> and kept; NULL: nothing is renamed
+ * lock     the run's lock: a damaged directory is renamed .bad-<name> and kept; NULL: nothing is
+ * renamed
  * told     called once per checkpoint passed over, with the reason; may be NULL
  * Errors:  MR_E_CKPT none is valid (*out NULL); MR_E_USAGE there is none at all; MR_E_MEMORY */
 typedef void mr_ckpt_told(void *user, const char *line);
-MR_API mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_ckpt_told *told, void *user, mr_ckpt **out);
+MR_API mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock,
+                                     mr_ckpt_told *told, void *user, mr_ckpt **out);
 
 #ifdef __cplusplus
 }

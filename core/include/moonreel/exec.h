@@ -13,37 +13,46 @@
 extern "C" {
 #endif
 
-/* ---- devices ------------------------------------------------------------------------------------ */
+/* ---- devices ---- */
 
 typedef enum mr_space { MR_SPACE_DEVICE, MR_SPACE_PINNED } mr_space;
-typedef uintptr_t mr_dptr;       /* an address of the device; host code never dereferences it */
+typedef uintptr_t mr_dptr; /* an address of the device; host code never dereferences it */
 
 /* One step of a program as a device sees it. OP runs a kernel; COPY moves `bytes` from in[0] to
  * out[0] (equal strides). */
 typedef enum mr_step_kind { MR_STEP_OP, MR_STEP_COPY } mr_step_kind;
-typedef struct mr_span { mr_dptr at; size_t bytes; } mr_span;
-typedef struct mr_step_clock { double start_s, seconds; } mr_step_clock;
+typedef struct mr_span {
+    mr_dptr at;
+    size_t bytes;
+} mr_span;
+typedef struct mr_step_clock {
+    double start_s, seconds;
+} mr_step_clock;
 typedef struct mr_step {
     mr_step_kind kind;
-    const mr_op *op;             /* COPY: NULL */
-    mr_kernel_fn *run;           /* chosen by `resolve` */
-    mr_call call;                /* data pointers are device addresses */
+    const mr_op *op;   /* COPY: NULL */
+    mr_kernel_fn *run; /* chosen by `resolve` */
+    mr_call call;      /* data pointers are device addresses */
     size_t workspace_bytes;
-    size_t bytes;                /* COPY */
+    size_t bytes; /* COPY */
     mr_queue queue;
-    const mr_node *node;         /* for messages and times; NULL when none */
-    int wait_n, wait[MR_QUEUE_COUNT];   /* earlier steps of this run, on other queues, that must have finished */
-    bool naive;                  /* served by the naive row */
-    const mr_span *born, *dead;  /* arena ranges that nobody reads before / after this step (checking devices) */
+    const mr_node *node; /* for messages and times; NULL when none */
+    /* earlier steps of this run, on other queues, that must have finished */
+    int wait_n, wait[MR_QUEUE_COUNT];
+    bool naive; /* served by the naive row */
+    /* arena ranges that nobody reads before / after this step (checking devices) */
+    const mr_span *born, *dead;
     int born_n, dead_n;
-    mr_step_clock *clock;        /* NULL: not timed */
+    mr_step_clock *clock; /* NULL: not timed */
 } mr_step;
 
 /* Every call is ordered after what was enqueued before it; `copy_in`, `copy_out`, `fill` and `sync`
- * return when they are done. A failed step ends its run; `run` or the next other call reports it. */
+ * return when they are done. A failed step ends its run; `run` or the next other call reports
+ * it. */
 typedef struct mr_device mr_device;
 typedef struct mr_device_ops {
-    mr_status (*alloc)(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out);   /* 4096-byte aligned, cleared */
+    /* 4096-byte aligned, cleared */
+    mr_status (*alloc)(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out);
     void (*free)(mr_device *dev, mr_dptr p, size_t bytes, mr_space space);
     mr_status (*copy_in)(mr_device *dev, mr_dptr dst, const void *src, size_t bytes);
     mr_status (*copy_out)(mr_device *dev, void *dst, mr_dptr src, size_t bytes);
@@ -55,21 +64,24 @@ typedef struct mr_device_ops {
     /* Enqueue all steps in order; returns before they ran where the device is asynchronous. The
      * array stays as it is until `sync`. */
     mr_status (*run)(mr_device *dev, const mr_step *steps, int n);
-    mr_status (*sync)(mr_device *dev);       /* wait; reports the first failed step */
+    mr_status (*sync)(mr_device *dev); /* wait; reports the first failed step */
     void (*close)(mr_device *dev);
 } mr_device_ops;
 /* Measured once per device: operations per second of each probed row (core/exec/rates.c), bytes per
  * second, seconds that every step takes. */
-typedef struct mr_rates { double flop_s[6], bytes_s, step_s; } mr_rates;
+typedef struct mr_rates {
+    double flop_s[6], bytes_s, step_s;
+} mr_rates;
 struct mr_device {
     const mr_device_ops *ops;
     mr_facts facts;
-    mr_rates rates[2];           /* f32, bf16; step_s == 0: not measured yet */
-    bool checks;                 /* wants born and dead ranges with each step */
-    bool host;                   /* its addresses are the host's */
-    void *eager;                 /* programs kept by mr_eager */
+    mr_rates rates[2]; /* f32, bf16; step_s == 0: not measured yet */
+    bool checks;       /* wants born and dead ranges with each step */
+    bool host;         /* its addresses are the host's */
+    void *eager;       /* programs kept by mr_eager */
 };
-/* Open "cpu" or "shadow" (later "cuda"). threads 0 = all cores of this process. Owns: caller closes. */
+/* Open "cpu" or "shadow" (later "cuda"). threads 0 = all cores of this process. Owns: caller
+ * closes. */
 MR_API mr_status mr_device_open(const char *name, int threads, mr_device **out);
 MR_API void mr_device_close(mr_device *dev);
 /* The compute dtype to use when a recipe wishes `wish`: bf16 only where its products are fast, else
@@ -78,68 +90,81 @@ MR_API mr_dtype mr_device_compute(const mr_device *dev, mr_dtype wish);
 /* The rates for compute in f32 or bf16, measured at the first call (some 30 ms). */
 MR_API mr_status mr_device_rates(mr_device *dev, mr_dtype compute, mr_rates *out);
 
-/* ---- executor ------------------------------------------------------------------------------------- */
+/* ---- executor ---- */
 
 typedef struct mr_exec mr_exec;
 typedef struct mr_program mr_program;
 typedef struct mr_exec_options {
-    bool training;               /* regions grad, master, adam_m, adam_v; else only w and frozen */
-    bool ema;                    /* region ema */
-    bool no_moments;             /* forward and backward only: no master, moments or ema */
-    bool poison;                 /* fill the arena before each run (specs) */
-    bool no_reuse;               /* every storage its own range of the arena (specs) */
+    /* regions grad, master, adam_m, adam_v; else only w and frozen */
+    bool training;
+    bool ema;        /* region ema */
+    bool no_moments; /* forward and backward only: no master, moments or ema */
+    bool poison;     /* fill the arena before each run (specs) */
+    bool no_reuse;   /* every storage its own range of the arena (specs) */
 } mr_exec_options;
 
 /* `params` sealed or NULL; both borrowed for life. Regions are allocated and cleared here. */
-MR_API mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_options *options, mr_exec **out);
+MR_API mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_options *options,
+                             mr_exec **out);
 MR_API void mr_exec_free(mr_exec *exec);
 /* Lay out and compile a finished graph (kept by reference: must outlive the program), run its
  * setup nodes once, grow the arena if needed. Programs stay valid when the arena grows. */
 MR_API mr_status mr_exec_compile(mr_exec *exec, const mr_graph *g, mr_program **out);
 MR_API void mr_program_free(mr_program *prog);
-/* Host copies into an input slot / out of an output; whole tensors, dtype converted when it differs.
- * Outputs are results of the last run of this program; runs of others do not touch them. One that
- * lies in a region is read from there, as it is now.
+/* Host copies into an input slot / out of an output; whole tensors, dtype converted when it
+ * differs. Outputs are results of the last run of this program; runs of others do not touch them.
+ * One that lies in a region is read from there, as it is now.
  * Errors: MR_E_SHAPE naming the input and both shapes, MR_E_USAGE for an unknown name. */
 MR_API mr_status mr_program_set(mr_program *prog, const char *input, const mr_view *data);
 MR_API mr_status mr_program_get(mr_program *prog, const char *output, const mr_view *out);
-/* May return before it finished. Allocates nothing. Errors: MR_E_USAGE naming an input that was never
- * set; what a step reports. */
+/* May return before it finished. Allocates nothing. Errors: MR_E_USAGE naming an input that was
+ * never set; what a step reports. */
 MR_API mr_status mr_program_run(mr_program *prog);
 MR_API mr_status mr_exec_sync(mr_exec *exec);
 
 /* Regions: address, bytes, existence. `mr_exec_read/write` move host bytes in and out. */
 MR_API bool mr_exec_has(const mr_exec *exec, const char *region);
 MR_API size_t mr_exec_region_bytes(const mr_exec *exec, const char *region);
-/* The bytes of a region where the device keeps them, or NULL: no such region, or not in host memory. The
- * executor's own; to be read after mr_exec_sync and before the next run. */
+/* The bytes of a region where the device keeps them, or NULL: no such region, or not in host
+ * memory. The executor's own; to be read after mr_exec_sync and before the next run. */
 MR_API const void *mr_exec_host(const mr_exec *exec, const char *region);
-MR_API mr_status mr_exec_read(mr_exec *exec, const char *region, size_t at, void *dst, size_t bytes);
-MR_API mr_status mr_exec_write(mr_exec *exec, const char *region, size_t at, const void *src, size_t bytes);
+MR_API mr_status mr_exec_read(mr_exec *exec, const char *region, size_t at, void *dst,
+                              size_t bytes);
+MR_API mr_status mr_exec_write(mr_exec *exec, const char *region, size_t at, const void *src,
+                               size_t bytes);
 /* Write the initial values of every parameter: master (f32) and w, or w alone; ema = master. */
 MR_API mr_status mr_exec_init_params(mr_exec *exec, uint64_t seed);
 /* w := round(master), for instance after a load. */
 MR_API mr_status mr_exec_refresh(mr_exec *exec);
 
-/* ---- facts of a program --------------------------------------------------------------------------- */
+/* ---- facts of a program ---- */
 
 typedef struct mr_memory {
-    size_t arena, bound, params, state, inputs, consts, library;  /* bytes; library = reserve for oneDNN's own */
+    /* bytes; library = reserve for oneDNN's own */
+    size_t arena, bound, params, state, inputs, consts, library;
 } mr_memory;
 MR_API mr_memory mr_program_memory(const mr_program *prog);
 MR_API const mr_layout *mr_program_layout(const mr_program *prog);
-MR_API mr_cost mr_program_cost(const mr_program *prog);       /* of one run, recomputation included */
+/* of one run, recomputation included */
+MR_API mr_cost mr_program_cost(const mr_program *prog);
 /* What a run will take by the device's rates, before it runs. */
 MR_API mr_status mr_program_seconds(const mr_program *prog, double *seconds);
 /* Highest arena byte written in the last run (needs options.poison). */
 MR_API size_t mr_program_measured(mr_program *prog);
 /* Per-step timing: on, run, then read. */
 MR_API void mr_program_time(mr_program *prog, bool on);
-typedef struct mr_step_time { const mr_node *node; double seconds; mr_cost cost; bool naive; } mr_step_time;
-MR_API int mr_program_times(const mr_program *prog, mr_step_time *out, int cap);  /* returns the number of steps */
-MR_API mr_status mr_program_trace(const mr_program *prog, const char *path);      /* Chrome trace file of the last timed run */
+typedef struct mr_step_time {
+    const mr_node *node;
+    double seconds;
+    mr_cost cost;
+    bool naive;
+} mr_step_time;
+/* returns the number of steps */
+MR_API int mr_program_times(const mr_program *prog, mr_step_time *out, int cap);
+/* Chrome trace file of the last timed run */
+MR_API mr_status mr_program_trace(const mr_program *prog, const char *path);
 
-/* ---- eager ------------------------------------------------------------------------------------------ */
+/* ---- eager ---- */
 
 /* Run one op on host tensors: a graph of one node. outs receives new tensors (caller unrefs). */
 MR_API mr_status mr_eager(mr_device *dev, const char *op, const mr_attr *attrs, int n_attrs,

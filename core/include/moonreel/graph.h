@@ -13,28 +13,35 @@
 extern "C" {
 #endif
 
-/* ---- parameters ------------------------------------------------------------------------------ */
+/* ---- parameters ---- */
 
 /* One table per model, in forward use order, shared by all its graphs. Trainable parameters form
- * one range of elements, aligned to 64 each; frozen ones and buffers a range of their own. Regions over the
- * trainable range: "w" (compute dtype), "master" f32, "grad" f32, "adam_m", "adam_v", "ema" f32. With
- * compute dtype f32, "w" is "master". Frozen: "frozen" in compute dtype. */
+ * one range of elements, aligned to 64 each; frozen ones and buffers a range of their own. Regions
+ * over the trainable range: "w" (compute dtype), "master" f32, "grad" f32, "adam_m", "adam_v",
+ * "ema" f32. With compute dtype f32, "w" is "master". Frozen: "frozen" in compute dtype. */
 typedef struct mr_params mr_params;
 
-typedef enum mr_init_kind { MR_INIT_ZEROS, MR_INIT_ONES, MR_INIT_NORMAL, MR_INIT_UNIFORM, MR_INIT_XAVIER, MR_INIT_VALUES } mr_init_kind;
+typedef enum mr_init_kind {
+    MR_INIT_ZEROS,
+    MR_INIT_ONES,
+    MR_INIT_NORMAL,
+    MR_INIT_UNIFORM,
+    MR_INIT_XAVIER,
+    MR_INIT_VALUES
+} mr_init_kind;
 typedef struct mr_init {
     mr_init_kind kind;
-    double scale;                /* NORMAL: deviation; UNIFORM: bound */
-    const float *values;         /* VALUES: copied by mr_params_add */
+    double scale;        /* NORMAL: deviation; UNIFORM: bound */
+    const float *values; /* VALUES: copied by mr_params_add */
 } mr_init;
 
 typedef struct mr_param {
-    const char *name;            /* released name */
-    mr_desc desc;                /* dense, compute dtype */
+    const char *name; /* released name */
+    mr_desc desc;     /* dense, compute dtype */
     mr_init init;
-    bool frozen, buffer;         /* buffer: saved, never trained, not counted as a parameter */
-    float decay, lr_factor;      /* weight decay factor and learning-rate factor of its group */
-    int64_t offset;              /* elements, within its range; valid after seal */
+    bool frozen, buffer;    /* buffer: saved, never trained, not counted as a parameter */
+    float decay, lr_factor; /* weight decay factor and learning-rate factor of its group */
+    int64_t offset;         /* elements, within its range; valid after seal */
 } mr_param;
 
 /* compute: MR_BF16 or MR_F32. Owns: caller frees, after all graphs over it. Errors: MR_E_MEMORY */
@@ -43,42 +50,46 @@ MR_API void mr_params_free(mr_params *params);
 /* Declare the next parameter; name and init values are copied. Errors: MR_E_USAGE on a second use
  * of a name with another shape (the same shape returns the first id: weights may be shared). */
 MR_API mr_status mr_params_add(mr_params *params, const mr_param *param, int *id);
-MR_API mr_status mr_params_seal(mr_params *params);     /* fixes offsets; further adds of new names fail */
+/* fixes offsets; further adds of new names fail */
+MR_API mr_status mr_params_seal(mr_params *params);
 MR_API bool mr_params_sealed(const mr_params *params);
 MR_API int mr_params_count(const mr_params *params);
-MR_API const mr_param *mr_params_at(const mr_params *params, int id);   /* lent; NULL when there is no such id */
-MR_API int mr_params_find(const mr_params *params, const char *name);   /* -1 when unknown */
+/* lent; NULL when there is no such id */
+MR_API const mr_param *mr_params_at(const mr_params *params, int id);
+MR_API int mr_params_find(const mr_params *params, const char *name); /* -1 when unknown */
 MR_API mr_dtype mr_params_compute(const mr_params *params);
-MR_API int64_t mr_params_elements(const mr_params *params, bool frozen); /* of the whole range, pads included */
-/* The initial values of one parameter, drawn with its name's hash as sample key: out [its shape] f32, dense. */
+/* of the whole range, pads included */
+MR_API int64_t mr_params_elements(const mr_params *params, bool frozen);
+/* The initial values of one parameter, drawn with its name's hash as sample key: out [its shape]
+ * f32, dense. */
 MR_API mr_status mr_params_init(const mr_params *params, int id, uint64_t seed, float *out);
 
-/* ---- building ---------------------------------------------------------------------------------- */
+/* ---- building ---- */
 
 typedef enum mr_class {
-    MR_ARENA,                    /* lives inside one run of the graph; placed by layout */
-    MR_INPUT,                    /* slot written by the host before a run */
-    MR_CONST,                    /* filled once per compiled graph: constants and setup nodes */
-    MR_REGION                    /* range of a persistent region ("w", "grad", "master", ...) */
+    MR_ARENA, /* lives inside one run of the graph; placed by layout */
+    MR_INPUT, /* slot written by the host before a run */
+    MR_CONST, /* filled once per compiled graph: constants and setup nodes */
+    MR_REGION /* range of a persistent region ("w", "grad", "master", ...) */
 } mr_class;
 
 typedef struct mr_storage {
     mr_class kind;
     size_t bytes;
-    const char *region;          /* MR_REGION: its name */
-    int64_t region_offset;       /* bytes */
-    const void *data;            /* MR_CONST with host data (owned by the graph), else NULL */
-    const char *name;            /* inputs: the name */
+    const char *region;    /* MR_REGION: its name */
+    int64_t region_offset; /* bytes */
+    const void *data;      /* MR_CONST with host data (owned by the graph), else NULL */
+    const char *name;      /* inputs: the name */
 } mr_storage;
 
 typedef struct mr_value {
     int storage;
-    int64_t offset;              /* bytes from the storage's start */
+    int64_t offset; /* bytes from the storage's start */
     mr_desc desc;
-    int node;                    /* producer; -1 for inputs, constants, regions */
-    int param;                   /* parameter id of a "w"/"frozen" value, else -1 */
-    bool alias;                  /* a view, or the in-place successor, of another value */
-    bool save;                   /* kept by recomputation */
+    int node;   /* producer; -1 for inputs, constants, regions */
+    int param;  /* parameter id of a "w"/"frozen" value, else -1 */
+    bool alias; /* a view, or the in-place successor, of another value */
+    bool save;  /* kept by recomputation */
 } mr_value;
 
 typedef enum mr_queue { MR_Q_COMPUTE, MR_Q_COMM, MR_Q_H2D, MR_Q_D2H, MR_QUEUE_COUNT } mr_queue;
@@ -88,74 +99,90 @@ typedef struct mr_node {
     mr_ref in[MR_MAX_IN], out[MR_MAX_OUT];
     int n_in, n_out;
     unsigned char attr[MR_ATTR_BYTES];
-    const char *origin;          /* "file:line" or "" */
-    const char *name;            /* "spatial_blocks.3/linear" */
-    int block;                   /* -1 outside blocks */
-    int recompute_of;            /* node it repeats, or -1 */
-    bool backward, setup;        /* setup: depends on constants only, runs once per compiled graph */
+    const char *origin; /* "file:line" or "" */
+    const char *name;   /* "spatial_blocks.3/linear" */
+    int block;          /* -1 outside blocks */
+    int recompute_of;   /* node it repeats, or -1 */
+    /* setup: depends on constants only, runs once per compiled graph */
+    bool backward, setup;
     mr_queue queue;
 } mr_node;
 
 typedef struct mr_graph mr_graph;
 typedef struct mr_graph_options {
-    bool no_inplace;             /* specs: every output gets its own place */
-    bool no_cheap;               /* keep also what rows call cheap */
+    bool no_inplace; /* specs: every output gets its own place */
+    bool no_cheap;   /* keep also what rows call cheap */
 } mr_graph_options;
 
-/* `params` may be NULL; borrowed, must outlive the graph. Owns: caller frees. Errors: MR_E_MEMORY */
+/* `params` may be NULL; borrowed, must outlive the graph. Owns: caller frees. Errors:
+ * MR_E_MEMORY */
 MR_API mr_status mr_graph_new(mr_params *params, const mr_graph_options *options, mr_graph **out);
 MR_API void mr_graph_free(mr_graph *g);
 
-/* All functions below up to mr_graph_finish: texts, dims and data are copied, *out is a new value of this graph.
- * Errors: MR_E_USAGE on a finished graph, a value that is not of this graph, a name taken twice; MR_E_SHAPE with
- * shapes, node and origin; MR_E_MEMORY. */
+/* All functions below up to mr_graph_finish: texts, dims and data are copied, *out is a new value
+ * of this graph.
+ * Errors: MR_E_USAGE on a finished graph, a value that is not of this graph, a name taken twice;
+ * MR_E_SHAPE with shapes, node and origin; MR_E_MEMORY. */
 
 /* A dense slot that the host fills before a run. */
-MR_API mr_status mr_graph_input(mr_graph *g, const char *name, mr_dtype dtype, int rank, const int64_t *dim, mr_ref *out);
-MR_API mr_status mr_graph_const(mr_graph *g, const mr_view *data, mr_ref *out);     /* copies the data */
-MR_API mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out);                  /* of a sealed table, compute dtype */
+MR_API mr_status mr_graph_input(mr_graph *g, const char *name, mr_dtype dtype, int rank,
+                                const int64_t *dim, mr_ref *out);
+/* copies the data */
+MR_API mr_status mr_graph_const(mr_graph *g, const mr_view *data, mr_ref *out);
+/* of a sealed table, compute dtype */
+MR_API mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out);
 /* A value over a persistent region: `offset` in elements of `dtype`. Update graphs use it. */
-MR_API mr_status mr_graph_region(mr_graph *g, const char *region, mr_dtype dtype, int64_t offset, int rank, const int64_t *dim, mr_ref *out);
-/* Add one node of the row `op`. in [n_in]: MR_NONE = absent optional, as are those beyond n_in; outs: room for all
- * outputs of the row. Errors also: MR_E_USAGE unknown op (with the nearest), missing input, attribute out of range */
-MR_API mr_status mr_graph_add(mr_graph *g, const char *op, const mr_attr *attrs, int n_attrs, const mr_ref *in, int n_in, mr_ref *outs);
+MR_API mr_status mr_graph_region(mr_graph *g, const char *region, mr_dtype dtype, int64_t offset,
+                                 int rank, const int64_t *dim, mr_ref *out);
+/* Add one node of the row `op`. in [n_in]: MR_NONE = absent optional, as are those beyond n_in;
+ * outs: room for all outputs of the row. Errors also: MR_E_USAGE unknown op (with the nearest),
+ * missing input, attribute out of range */
+MR_API mr_status mr_graph_add(mr_graph *g, const char *op, const mr_attr *attrs, int n_attrs,
+                              const mr_ref *in, int n_in, mr_ref *outs);
 /* Views, as mr_desc_* says. reshape inserts a copy when strides demand it. */
 MR_API mr_status mr_graph_reshape(mr_graph *g, mr_ref x, int rank, const int64_t *dim, mr_ref *out);
-MR_API mr_status mr_graph_slice(mr_graph *g, mr_ref x, int axis, int64_t start, int64_t stop, mr_ref *out);
+MR_API mr_status mr_graph_slice(mr_graph *g, mr_ref x, int axis, int64_t start, int64_t stop,
+                                mr_ref *out);
 MR_API mr_status mr_graph_permute(mr_graph *g, mr_ref x, const int *order, mr_ref *out);
 MR_API mr_status mr_graph_expand(mr_graph *g, mr_ref x, int rank, const int64_t *dim, mr_ref *out);
-/* Join along an axis; where a producer can write strided rows it writes in place and no copy is made. */
+/* Join along an axis; where a producer can write strided rows it writes in place and no copy is
+ * made. */
 MR_API mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int axis, mr_ref *out);
 
 /* Name a result the host reads after a run; copied where x is no dense value of its own. */
 MR_API mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x);
-MR_API void mr_graph_set_origin(mr_graph *g, const char *origin);   /* copied; "" for none */
+MR_API void mr_graph_set_origin(mr_graph *g, const char *origin); /* copied; "" for none */
 /* A block whose inside may be recomputed in the backward pass. Blocks do not nest. With
  * recompute = true inner values are dropped and redone; else they are kept. */
 MR_API mr_status mr_graph_block_begin(mr_graph *g, const char *name, bool recompute);
 MR_API mr_status mr_graph_block_end(mr_graph *g);
-MR_API void mr_graph_save(mr_graph *g, mr_ref x);                    /* keep across recomputation */
+/* keep across recomputation */
+MR_API void mr_graph_save(mr_graph *g, mr_ref x);
 /* Gradients of the scalar f32 `loss` with respect to all trainable parameters in use (added into
  * region "grad") and of wrt[] (returned as values in dwrt[], MR_NONE = zero). */
-MR_API mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt, mr_ref *dwrt);
+MR_API mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt,
+                                   mr_ref *dwrt);
 /* No more nodes: drops what nothing needs, decides in-place, fixes order. */
 MR_API mr_status mr_graph_finish(mr_graph *g);
 
-/* ---- helpers for grad functions ------------------------------------------------------------------ */
+/* ---- helpers for grad functions ---- */
 
 /* mr_graph_add for the gradient of a row. */
-MR_API mr_status mr_grad_op(mr_grad *ctx, const char *op, const mr_attr *attrs, int n_attrs, const mr_ref *in, int n_in, mr_ref *outs);
+MR_API mr_status mr_grad_op(mr_grad *ctx, const char *op, const mr_attr *attrs, int n_attrs,
+                            const mr_ref *in, int n_in, mr_ref *outs);
 /* The f32 accumulator for input i: the gradient so far of a parameter, else zeros. Pass it to a
- * row whose output must lie in its place, then set din[i] to that output and accumulated[i] = true. */
+ * row whose output must lie in its place, then set din[i] to that output and accumulated[i] =
+ * true. */
 MR_API mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc);
 MR_API const mr_desc *mr_grad_desc(const mr_grad *ctx, mr_ref x);
 
-/* ---- reading --------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
-/* All is lent and lives as long as the graph; indices are not checked. *_find: MR_NONE when there is none. */
+/* All is lent and lives as long as the graph; indices are not checked. *_find: MR_NONE when there
+ * is none. */
 
 MR_API int mr_graph_nodes(const mr_graph *g);
-MR_API const mr_node *mr_graph_node(const mr_graph *g, int i);       /* in running order */
+MR_API const mr_node *mr_graph_node(const mr_graph *g, int i); /* in running order */
 MR_API const mr_value *mr_graph_value(const mr_graph *g, mr_ref x);
 MR_API int mr_graph_storages(const mr_graph *g);
 MR_API const mr_storage *mr_graph_storage(const mr_graph *g, int i);

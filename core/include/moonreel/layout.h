@@ -12,14 +12,14 @@ extern "C" {
 
 typedef struct mr_layout mr_layout;
 typedef struct mr_layout_options {
-    const size_t *workspace;     /* bytes per node, mr_graph_nodes long; NULL = none */
-    bool no_reuse;               /* specs: every entry its own range */
+    const size_t *workspace; /* bytes per node, mr_graph_nodes long; NULL = none */
+    bool no_reuse;           /* specs: every entry its own range */
 } mr_layout_options;
 
 typedef struct mr_layout_entry {
-    int storage;                 /* -1: workspace of node `first` */
-    int first, last;             /* nodes, both included; outputs live to the end */
-    size_t bytes;                /* multiple of 64 */
+    int storage;     /* -1: workspace of node `first` */
+    int first, last; /* nodes, both included; outputs live to the end */
+    size_t bytes;    /* multiple of 64 */
     size_t offset;
 } mr_layout_entry;
 
@@ -28,23 +28,28 @@ typedef struct mr_layout_entry {
  * sum live at once and the node where it is reached. Best fit in several orders, then repair of the
  * best one within a fixed number of comparisons: deterministic.
  * Errors: MR_E_MEMORY. Threads: any. */
-MR_API mr_status mr_layout_place(mr_layout_entry *entries, int n, size_t *peak, size_t *bound, int *bound_at);
+MR_API mr_status mr_layout_place(mr_layout_entry *entries, int n, size_t *peak, size_t *bound,
+                                 int *bound_at);
 
 /* Lifetimes of a finished graph's arena storages and workspaces, placed. A storage lives from the
  * first write to the last read of any value on it, outputs to the end; a workspace at its node.
  * Setup nodes run alone, so their workspaces lie at 0 and have no entry.
  * Owns: borrows g for life, copies options. Errors: MR_E_MEMORY. */
-MR_API mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options, mr_layout **out);
+MR_API mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options,
+                               mr_layout **out);
 MR_API void mr_layout_free(mr_layout *layout);
-MR_API size_t mr_layout_peak(const mr_layout *layout);        /* arena bytes needed */
-MR_API size_t mr_layout_bound(const mr_layout *layout);       /* largest sum of storages live at once */
-/* Bytes from the arena's start: of a storage (0 when it is not in the arena), of a node's workspace (0 when it has none). */
+MR_API size_t mr_layout_peak(const mr_layout *layout); /* arena bytes needed */
+/* largest sum of storages live at once */
+MR_API size_t mr_layout_bound(const mr_layout *layout);
+/* Bytes from the arena's start: of a storage (0 when it is not in the arena), of a node's workspace
+ * (0 when it has none). */
 MR_API size_t mr_layout_offset(const mr_layout *layout, int storage);
 MR_API size_t mr_layout_workspace(const mr_layout *layout, int node);
 /* Entries in order of their first node; lent. */
 MR_API int mr_layout_entries(const mr_layout *layout);
 MR_API const mr_layout_entry *mr_layout_at(const mr_layout *layout, int i);
-/* Who lives at the node where the bound is reached: block, op, bytes, largest first, and what to do about it.
+/* Who lives at the node where the bound is reached: block, op, bytes, largest first, and what to do
+ * about it.
  * Owns: caller frees with mr_free. Errors: MR_E_MEMORY */
 MR_API mr_status mr_layout_report(const mr_layout *layout, char **text);
 

@@ -20,27 +20,27 @@ extern "C" {
 /* Why a clip could not be used. Names are those of the quarantine records. */
 typedef enum mr_fault {
     MR_FAULT_NONE,
-    MR_FAULT_OPEN,      /* cannot be opened, no header, no video stream */
-    MR_FAULT_CODEC,     /* no decoder for it, or a profile the decoder lacks */
-    MR_FAULT_SHORT,     /* fewer displayable frames than asked for */
-    MR_FAULT_CORRUPT,   /* decode errors on a used frame or in its window */
-    MR_FAULT_NO_PTS,    /* timestamps missing and counting from the start failed */
-    MR_FAULT_SEEK,      /* wanted frames not found, not even from the start */
-    MR_FAULT_STALL,     /* deadline or effort bound reached */
-    MR_FAULT_IO,        /* the file system failed; not a property of the clip */
-    MR_FAULT_STALE,     /* size or time of the file differs from the index */
-    MR_FAULT_HDR,       /* PQ or HLG transfer: excluded */
-    MR_FAULT_GEOMETRY,  /* size out of policy */
+    MR_FAULT_OPEN,     /* cannot be opened, no header, no video stream */
+    MR_FAULT_CODEC,    /* no decoder for it, or a profile the decoder lacks */
+    MR_FAULT_SHORT,    /* fewer displayable frames than asked for */
+    MR_FAULT_CORRUPT,  /* decode errors on a used frame or in its window */
+    MR_FAULT_NO_PTS,   /* timestamps missing and counting from the start failed */
+    MR_FAULT_SEEK,     /* wanted frames not found, not even from the start */
+    MR_FAULT_STALL,    /* deadline or effort bound reached */
+    MR_FAULT_IO,       /* the file system failed; not a property of the clip */
+    MR_FAULT_STALE,    /* size or time of the file differs from the index */
+    MR_FAULT_HDR,      /* PQ or HLG transfer: excluded */
+    MR_FAULT_GEOMETRY, /* size out of policy */
     MR_FAULT_COUNT
 } mr_fault;
-MR_API const char *mr_fault_name(mr_fault fault);  /* "short"; lent, static */
+MR_API const char *mr_fault_name(mr_fault fault); /* "short"; lent, static */
 
-enum {                          /* mr_clip_info.flags */
-    MR_CLIP_VFR = 1,            /* frames are not evenly spaced */
-    MR_CLIP_NO_PTS = 2,         /* timestamps missing or repeated: read by counting */
-    MR_CLIP_INTERLACED = 4,
-    MR_CLIP_HDR = 8,
-    MR_CLIP_IMAGE = 16,         /* one picture */
+enum {                     /* mr_clip_info.flags */
+       MR_CLIP_VFR = 1,    /* frames are not evenly spaced */
+       MR_CLIP_NO_PTS = 2, /* timestamps missing or repeated: read by counting */
+       MR_CLIP_INTERLACED = 4,
+       MR_CLIP_HDR = 8,
+       MR_CLIP_IMAGE = 16, /* one picture */
 };
 
 /* What a packet scan and the first frame tell about a file. Plain data but for key_pts. */
@@ -51,50 +51,60 @@ typedef struct mr_clip_info {
     int32_t rate_num, rate_den; /* frames per second; 0/1 for an image */
     int64_t duration_ms;
     int32_t coded_width, coded_height;
-    int32_t width, height;      /* display: sample aspect ratio and orientation applied */
-    int32_t sar_num, sar_den;   /* 1/1 when unknown */
-    int32_t orient;             /* 0..7: bit 2 transpose, then bit 0 mirror x, then bit 1 mirror y */
-    int32_t reorder;            /* frames the decoder must hold back */
-    uint32_t flags;             /* MR_CLIP_* */
-    uint8_t matrix, range, transfer, primaries;  /* ISO/IEC 23091-2 code points; range 1 limited, 2 full */
-    uint64_t bytes;             /* file size */
-    int64_t mtime_ns;           /* file time */
+    int32_t width, height;    /* display: sample aspect ratio and orientation applied */
+    int32_t sar_num, sar_den; /* 1/1 when unknown */
+    /* 0..7: bit 2 transpose, then bit 0 mirror x, then bit 1 mirror y */
+    int32_t orient;
+    int32_t reorder; /* frames the decoder must hold back */
+    uint32_t flags;  /* MR_CLIP_* */
+    /* ISO/IEC 23091-2 code points; range 1 limited, 2 full */
+    uint8_t matrix, range, transfer, primaries;
+    uint64_t bytes;   /* file size */
+    int64_t mtime_ns; /* file time */
     char codec[24];
     int32_t n_keys;
-    int64_t *key_pts;           /* [n_keys] ascending; mr_alloc memory of the owner */
+    int64_t *key_pts; /* [n_keys] ascending; mr_alloc memory of the owner */
 } mr_clip_info;
-MR_API void mr_clip_info_fini(mr_clip_info *info);  /* frees key_pts */
+MR_API void mr_clip_info_fini(mr_clip_info *info); /* frees key_pts */
 
-typedef enum mr_filter { MR_FILTER_BILINEAR, MR_FILTER_AREA, MR_FILTER_BICUBIC, MR_FILTER_LANCZOS } mr_filter;
+typedef enum mr_filter {
+    MR_FILTER_BILINEAR,
+    MR_FILTER_AREA,
+    MR_FILTER_BICUBIC,
+    MR_FILTER_LANCZOS
+} mr_filter;
 
 enum { MR_CLIP_SIDE_MIN = 8 };
 /* Which frames of which file, at which size. */
 typedef struct mr_clip_request {
     const char *path;
-    const mr_clip_info *info;   /* from a scan or the index */
-    int64_t start;              /* frame_idx of the first frame */
-    int32_t step;               /* frames between two wanted ones, >= 1 */
-    int32_t frames;             /* how many, >= 1 */
-    int32_t height, width;      /* of the result, >= MR_CLIP_SIDE_MIN; the largest centred crop of that aspect is scaled */
+    const mr_clip_info *info; /* from a scan or the index */
+    int64_t start;            /* frame_idx of the first frame */
+    int32_t step;             /* frames between two wanted ones, >= 1 */
+    int32_t frames;           /* how many, >= 1 */
+    /* of the result, >= MR_CLIP_SIDE_MIN; the largest centred crop of that aspect is scaled */
+    int32_t height, width;
     mr_filter filter;
-    double deadline_s;          /* 0: 60 s */
+    double deadline_s; /* 0: 60 s */
 } mr_clip_request;
 
 /* How to write a clip or a picture. Zero is a default everywhere. */
 typedef struct mr_encode_options {
     int32_t width, height;
     int32_t rate_num, rate_den; /* 24/1 */
-    const char *codec;          /* "h264", "vp9", "vp8", "av1", "hevc", ... or an encoder's name; by container */
-    const char *pixel_format;   /* "yuv420p" */
-    int32_t quality;            /* constant quality, the encoder's scale; 0: its good default */
-    int32_t gop;                /* frames between key frames at most; 0: 48 */
-    int32_t orient;             /* written as a display matrix (containers that can): as mr_clip_info */
+    const char
+        *codec; /* "h264", "vp9", "vp8", "av1", "hevc", ... or an encoder's name; by container */
+    const char *pixel_format; /* "yuv420p" */
+    int32_t quality;          /* constant quality, the encoder's scale; 0: its good default */
+    int32_t gop;              /* frames between key frames at most; 0: 48 */
+    /* written as a display matrix (containers that can): as mr_clip_info */
+    int32_t orient;
     int32_t sar_num, sar_den;
-    const char *matrix;         /* "bt709" (default), "bt601", "smpte240m", "bt2020" */
+    const char *matrix; /* "bt709" (default), "bt601", "smpte240m", "bt2020" */
     bool full_range;
-    bool untagged;              /* leave colour tags out */
-    const char *options;        /* more encoder options, "name=value:name=value" */
-    const char *mux_options;    /* more container options */
+    bool untagged;           /* leave colour tags out */
+    const char *options;     /* more encoder options, "name=value:name=value" */
+    const char *mux_options; /* more container options */
 } mr_encode_options;
 
 typedef struct mr_media_worker mr_media_worker;
@@ -107,14 +117,16 @@ typedef struct mr_media {
     /* A worker belongs to one thread at a time. Errors: MR_E_MEMORY. */
     mr_status (*worker_new)(mr_media_worker **out);
     void (*worker_free)(mr_media_worker *w);
-    /* Last messages of the libraries since the last scan or read began; lent until the next call. */
+    /* Last messages of the libraries since the last scan or read began; lent until the next
+     * call. */
     const char *(*worker_log)(mr_media_worker *w);
 
     /* Read every packet header of `path` and decode its first frame.
      * out      filled on MR_OK only; the caller owns key_pts (mr_clip_info_fini)
      * fault    the class on failure
      * Errors:  MR_E_DECODE, MR_E_IO, MR_E_MEMORY */
-    mr_status (*scan)(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out, mr_fault *fault);
+    mr_status (*scan)(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out,
+                      mr_fault *fault);
 
     /* Decode the frames start + i * step of a file, crop, scale and convert them.
      * out      [frames][3][height][width] u8 RGB, host memory; undefined after a failure
@@ -123,17 +135,19 @@ typedef struct mr_media {
      * average frame durations), files without timestamps by counting from the start.
      * Errors:  MR_E_RANGE past the end (fault short), MR_E_USAGE, MR_E_DECODE, MR_E_IO, MR_E_MEMORY
      * Threads: one call per worker at a time */
-    mr_status (*read)(mr_media_worker *w, const mr_clip_request *req, uint8_t *out, mr_fault *fault);
+    mr_status (*read)(mr_media_worker *w, const mr_clip_request *req, uint8_t *out,
+                      mr_fault *fault);
 
-    /* Write frames to `path`; the container follows the extension (mp4, mov, webm, mkv, avi, ts, ...;
-     * png, jpg: one picture). Equal frames and options make equal bytes with equal libraries. The file
-     * appears under its name in encoder_finish; encoder_free before that leaves nothing behind.
+    /* Write frames to `path`; the container follows the extension (mp4, mov, webm, mkv, avi, ts,
+     * ...; png, jpg: one picture). Equal frames and options make equal bytes with equal libraries.
+     * The file appears under its name in encoder_finish; encoder_free before that leaves nothing
+     * behind.
      * Errors:  MR_E_UNSUPPORTED no such container or encoder; MR_E_USAGE options; MR_E_IO */
     mr_status (*encoder_open)(const char *path, const mr_encode_options *options, mr_encoder **out);
     /* rgb [3][height][width] u8, borrowed; pts in frame durations, ascending, or -1: the next */
     mr_status (*encoder_frame)(mr_encoder *enc, const uint8_t *rgb, int64_t pts);
     mr_status (*encoder_finish)(mr_encoder *enc);
-    void (*encoder_free)(mr_encoder *enc);  /* NULL is fine */
+    void (*encoder_free)(mr_encoder *enc); /* NULL is fine */
 } mr_media;
 
 /* The table, opening the plug-in on the first call: $MOONREEL_PLUGINS, the program's directory,

@@ -12,25 +12,28 @@
 extern "C" {
 #endif
 
-#define MR_MAX_IN 12
-#define MR_MAX_OUT 6
-#define MR_MAX_ATTR 8
+#define MR_MAX_IN     12
+#define MR_MAX_OUT    6
+#define MR_MAX_ATTR   8
 #define MR_ATTR_BYTES 256
 
-typedef int32_t mr_ref;          /* a value of a graph; MR_NONE = absent */
+typedef int32_t mr_ref; /* a value of a graph; MR_NONE = absent */
 #define MR_NONE ((mr_ref)-1)
 struct mr_graph;
 
-/* ---- attributes ---------------------------------------------------------------------------- */
+/* ---- attributes ---- */
 
 typedef enum mr_attr_kind { MR_ATTR_F64, MR_ATTR_I64, MR_ATTR_BOOL, MR_ATTR_INTS } mr_attr_kind;
-typedef struct mr_ints { int64_t n, v[MR_MAX_RANK]; } mr_ints;   /* a short list of integers */
-/* One attribute of a row: stored in the row's plain struct at `at` as double, int64_t, bool, mr_ints. */
+typedef struct mr_ints {
+    int64_t n, v[MR_MAX_RANK];
+} mr_ints; /* a short list of integers */
+/* One attribute of a row: stored in the row's plain struct at `at` as double, int64_t, bool,
+ * mr_ints. */
 typedef struct mr_attr_row {
     const char *name;
     mr_attr_kind kind;
     size_t at;
-    double def, min, max;        /* min == max == 0: no limits; INTS defaults to an empty list */
+    double def, min, max; /* min == max == 0: no limits; INTS defaults to an empty list */
     bool required;
     const char *doc;
 } mr_attr_row;
@@ -41,51 +44,55 @@ typedef struct mr_attr {
     int64_t i;
     const mr_ints *ints;
 } mr_attr;
-#define MR_ATTRS(...) (const mr_attr[]){__VA_ARGS__}, (int)MR_COUNT(((const mr_attr[]){__VA_ARGS__}))
+#define MR_ATTRS(...)                                                                              \
+    (const mr_attr[]){__VA_ARGS__}, (int)MR_COUNT(((const mr_attr[]){__VA_ARGS__}))
 #define MR_NO_ATTRS NULL, 0
 
-/* ---- calls ----------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 
 /* What a kernel sees, flat. It allocates nothing, looks nothing up, reads nothing else.
  * An absent optional input has data == NULL and desc.rank == -1. */
 typedef struct mr_call {
     mr_view in[MR_MAX_IN], out[MR_MAX_OUT];
     int n_in, n_out;
-    const void *attr;            /* the row's plain struct */
-    void *workspace;             /* workspace() bytes, 64-byte aligned, contents undefined */
-    void *state;                 /* what prepare() made, or NULL */
-    int threads;                 /* team size; 1 <= threads */
+    const void *attr; /* the row's plain struct */
+    void *workspace;  /* workspace() bytes, 64-byte aligned, contents undefined */
+    void *state;      /* what prepare() made, or NULL */
+    int threads;      /* team size; 1 <= threads */
 } mr_call;
 
 typedef mr_status mr_kernel_fn(const mr_call *call);
-typedef struct mr_cost { double flop, bytes; } mr_cost;
+typedef struct mr_cost {
+    double flop, bytes;
+} mr_cost;
 
 /* What planning knows of a device; no device is needed to fill it. */
 typedef struct mr_facts {
-    char device[16];             /* "cpu", "shadow", "cuda" */
-    char isa[16];                /* "base", "avx2", "avx512"; compute capability on CUDA */
+    char device[16]; /* "cpu", "shadow", "cuda" */
+    char isa[16];    /* "base", "avx2", "avx512"; compute capability on CUDA */
     int threads;
-    bool bf16;                   /* bf16 products are fast here */
+    bool bf16; /* bf16 products are fast here */
 } mr_facts;
 
 /* Kernels of one device. `run` holds one function per instruction set on the CPU. `prepare` is
  * called once per compiled node with shapes and no data, may create primitives, and may answer
  * MR_E_UNSUPPORTED: the naive row then serves. `workspace` may look at `state`. */
 typedef struct mr_kernel {
-    mr_kernel_fn *run[3];        /* base, avx2, avx512; a NULL takes the one before */
+    mr_kernel_fn *run[3]; /* base, avx2, avx512; a NULL takes the one before */
     mr_status (*prepare)(const mr_call *call, const mr_facts *facts, void **state);
     void (*release)(void *state);
     size_t (*workspace)(const mr_call *call, const mr_facts *facts);
 } mr_kernel;
 
-/* ---- rows ------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
-typedef enum mr_access { MR_CONTIG, MR_ROWS, MR_ANY } mr_access;  /* strides an argument may have */
+/* strides an argument may have */
+typedef enum mr_access { MR_CONTIG, MR_ROWS, MR_ANY } mr_access;
 enum { MR_OPTIONAL = 1, MR_NO_GRAD = 2 };
 
 typedef struct mr_arg_row {
     const char *name;
-    const char *type;            /* "[..., C] f32|bf16": for people and for the Lua argument check */
+    const char *type; /* "[..., C] f32|bf16": for people and for the Lua argument check */
     mr_access access;
     unsigned flags;
 } mr_arg_row;
@@ -97,13 +104,15 @@ typedef struct mr_out_row {
      * accumulators ("acc" in, "acc" out) and in-place updates of persistent regions. */
     int inplace;
     bool must;
-    mr_access access;            /* strides the kernel can write; a concat places producers by it */
+    /* strides the kernel can write; a concat places producers by it */
+    mr_access access;
 } mr_out_row;
 
 /* infer: fill out[].dtype, rank, dim (dense strides are set for you; set stride[] only when the
- * output keeps a permuted order). Fail with mr_fail(MR_E_SHAPE, ...): op, node and origin are added. */
+ * output keeps a permuted order). Fail with mr_fail(MR_E_SHAPE, ...): op, node and origin are
+ * added. */
 typedef struct mr_infer {
-    const mr_desc *in[MR_MAX_IN];    /* NULL = absent */
+    const mr_desc *in[MR_MAX_IN]; /* NULL = absent */
     int n_in;
     const void *attr;
     mr_desc out[MR_MAX_OUT];
@@ -115,62 +124,77 @@ typedef struct mr_grad {
     const void *attr;
     int n_in, n_out;
     mr_ref in[MR_MAX_IN], out[MR_MAX_OUT];
-    mr_ref dout[MR_MAX_OUT];         /* MR_NONE: nothing flows back here */
-    bool need[MR_MAX_IN];            /* a gradient of this input is wanted */
-    mr_ref din[MR_MAX_IN];           /* fill; MR_NONE = zero */
-    bool accumulated[MR_MAX_IN];     /* din[i] came out of the accumulator mr_grad_acc(i) */
+    mr_ref dout[MR_MAX_OUT];     /* MR_NONE: nothing flows back here */
+    bool need[MR_MAX_IN];        /* a gradient of this input is wanted */
+    mr_ref din[MR_MAX_IN];       /* fill; MR_NONE = zero */
+    bool accumulated[MR_MAX_IN]; /* din[i] came out of the accumulator mr_grad_acc(i) */
 } mr_grad;
 
 typedef struct mr_op {
     const char *name;
-    const char *doc, *ref;           /* one sentence; paper or reference code and version */
+    const char *doc, *ref; /* one sentence; paper or reference code and version */
     mr_arg_row in[MR_MAX_IN];
     mr_out_row out[MR_MAX_OUT];
     mr_attr_row attr[MR_MAX_ATTR];
     mr_status (*infer)(mr_infer *ctx);
-    mr_status (*grad)(mr_grad *ctx);              /* NULL: no gradient (backward rows, integer ops) */
-    void (*cost)(const mr_call *call, mr_cost *cost);  /* NULL: 1 FLOP per output element, bytes of all arguments */
-    mr_kernel_fn *naive;                          /* every floating argument is f64 (dense or as given); the truth */
+    /* NULL: no gradient (backward rows, integer ops) */
+    mr_status (*grad)(mr_grad *ctx);
+    /* NULL: 1 FLOP per output element, bytes of all arguments */
+    void (*cost)(const mr_call *call, mr_cost *cost);
+    /* every floating argument is f64 (dense or as given); the truth */
+    mr_kernel_fn *naive;
     mr_kernel cpu;
-    bool cheap;                      /* memory-bound: a backward pass may redo it instead of keeping its output */
-    bool hidden;                     /* not offered at the prompt (backward and update rows) */
+    /* memory-bound: a backward pass may redo it instead of keeping its output */
+    bool cheap;
+    bool hidden; /* not offered at the prompt (backward and update rows) */
     /* Contract cases: "x=[2,7,64] f32 w=[64] f32 eps=1e-5 rtol=1e-5". Arguments NAME=[dims] DTYPE
      * with optional /rows or /any after the bracket (awkward strides) and LO..HI after the dtype
-     * (range of values, both ends included); attributes NAME=VALUE, lists as {0,2,1}; rtol= overrides the tolerance. */
+     * (range of values, both ends included); attributes NAME=VALUE, lists as {0,2,1}; rtol=
+     * overrides the tolerance. */
     const char *const *cases;
-    double tol_f32, tol_bf16;        /* relative L2 error allowed against naive; 0: 2e-6 and 1e-2 */
+    /* relative L2 error allowed against naive; 0: 2e-6 and 1e-2 */
+    double tol_f32, tol_bf16;
     const char *tol_reason;
 } mr_op;
 
-/* Kernel definition: MR_KERNEL(rms_norm) { ... uses call ... return MR_OK; } in every instruction set. */
+/* Kernel definition: MR_KERNEL(rms_norm) { ... uses call ... return MR_OK; } in every instruction
+ * set. */
 #define MR_CAT3_(a, b, c) a##b##c
-#define MR_CAT3(a, b, c) MR_CAT3_(a, b, c)
-#define MR_KERNEL(id)                                                                          \
-    mr_kernel_fn mr_k_##id##_base, mr_k_##id##_avx2, mr_k_##id##_avx512;                       \
+#define MR_CAT3(a, b, c)  MR_CAT3_(a, b, c)
+#define MR_KERNEL(id)                                                                              \
+    mr_kernel_fn mr_k_##id##_base, mr_k_##id##_avx2, mr_k_##id##_avx512;                           \
     mr_status MR_CAT3(mr_k_##id, _, MR_ISA)(const mr_call *call)
-#define MR_CPU(id) {mr_k_##id##_base, mr_k_##id##_avx2, mr_k_##id##_avx512}
+#define MR_CPU(id)                                                                                 \
+    {                                                                                              \
+        mr_k_##id##_base, mr_k_##id##_avx2, mr_k_##id##_avx512                                     \
+    }
 
 /* MR_OP(rms_norm) = { .doc = ..., }; lands in the table once, from the base build of the file. */
 #ifdef MR_ISA_base
-#define MR_OP(id)                                                                              \
-    static const mr_op mr_op_##id;                                                             \
-    static const mr_op *const mr_op_ptr_##id __attribute__((used, section("mr_ops"))) = &mr_op_##id; \
+#define MR_OP(id)                                                                                  \
+    static const mr_op mr_op_##id;                                                                 \
+    static const mr_op *const mr_op_ptr_##id __attribute__((used, section("mr_ops"))) =            \
+        &mr_op_##id;                                                                               \
     static const mr_op mr_op_##id
 #else
 #define MR_OP(id) __attribute__((unused)) static const mr_op mr_op_##id
 #endif
-#define MR_CASES(...) (const char *const[]){__VA_ARGS__, NULL}
+#define MR_CASES(...)                                                                              \
+    (const char *const[])                                                                          \
+    {                                                                                              \
+        __VA_ARGS__, NULL                                                                          \
+    }
 
-/* ---- the table --------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
-MR_API const mr_op *mr_op_find(const char *name);             /* NULL when unknown */
+MR_API const mr_op *mr_op_find(const char *name); /* NULL when unknown */
 MR_API int mr_op_count(void);
-MR_API const mr_op *mr_op_at(int i);                          /* sorted by name */
-MR_API const char *mr_op_nearest(const char *name);           /* for "did you mean" */
+MR_API const mr_op *mr_op_at(int i);                /* sorted by name */
+MR_API const char *mr_op_nearest(const char *name); /* for "did you mean" */
 MR_API int mr_op_n_in(const mr_op *op);
 MR_API int mr_op_n_out(const mr_op *op);
-/* Defaults, then `attrs`, into the plain struct `dst` (MR_ATTR_BYTES). Errors: MR_E_USAGE naming the
- * attribute: unknown (with the nearest), missing, out of range. */
+/* Defaults, then `attrs`, into the plain struct `dst` (MR_ATTR_BYTES). Errors: MR_E_USAGE naming
+ * the attribute: unknown (with the nearest), missing, out of range. */
 MR_API mr_status mr_op_attrs(const mr_op *op, const mr_attr *attrs, int n, void *dst);
 /* Cost by the row or the default. */
 MR_API mr_cost mr_op_cost(const mr_op *op, const mr_call *call);

@@ -1,7 +1,7 @@
 /* The arithmetic of mr_philox and mr_random_*, in one source for C and CUDA.
  *
- * Everything is integers, additions, multiplications and fmaf: no libm, no contraction left to the compiler,
- * so the bits are equal on every device and instruction set. Licence: Apache-2.0 */
+ * Everything is integers, additions, multiplications and fmaf: no libm, no contraction left to the
+ * compiler, so the bits are equal on every device and instruction set. Licence: Apache-2.0 */
 #ifndef MOONREEL_RANDOM_INLINE_H
 #define MOONREEL_RANDOM_INLINE_H
 
@@ -18,7 +18,8 @@
 /* Ref: Salmon et al. 2011, Philox4x32, 10 rounds. */
 MR_HD void mr_philox_inline(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0],
+             k1 = key[1];
     for (int r = 0; r < 10; r++) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
         uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
@@ -29,7 +30,10 @@ MR_HD void mr_philox_inline(const uint32_t counter[4], const uint32_t key[2], ui
 }
 
 /* (0, 1): the middle of 2^23 equal cells, so neither end is reached. */
-MR_HD float mr_word_uniform(uint32_t w) { return fmaf((float)(w >> 9), 0x1.0p-23f, 0x1.0p-24f); }
+MR_HD float mr_word_uniform(uint32_t w)
+{
+    return fmaf((float)(w >> 9), 0x1.0p-23f, 0x1.0p-24f);
+}
 
 /* Natural logarithm of u in (0, 1]; error below 2 units in the last place. u = m * 2^e with m in
  * [sqrt(1/2), sqrt(2)); log m by the series of 2 artanh(s), s = (m-1)/(m+1), |s| < 0.1716. */

@@ -2,8 +2,8 @@
  * truth (journal.jsonl), and the making of the directory itself.
  *
  * `outputs/NNN-name/` holds recipe.lua, settings.json, journal.jsonl, ckpt/, samples/, log/ and the
- * file `lock`; a run of several stages holds settings.json, `lock` and stages/NAME/, each of these laid out
- * like a run. Checkpoints themselves: moonreel/ckpt.h.
+ * file `lock`; a run of several stages holds settings.json, `lock` and stages/NAME/, each of these
+ * laid out like a run. Checkpoints themselves: moonreel/ckpt.h.
  *
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_RUN_H
@@ -23,12 +23,13 @@ extern "C" {
  * path     receives the new directory; `cap` bytes
  * Errors:  MR_E_USAGE bad name; MR_E_IO
  * Threads: any */
-MR_API mr_status mr_run_create(const char *outputs, const char *name, bool staged, char *path, size_t cap);
-/* Make run_dir/stages/name with ckpt/, samples/ and log/, durably; an existing one is taken as it is. Arguments, errors and
- * threads as above. */
+MR_API mr_status mr_run_create(const char *outputs, const char *name, bool staged, char *path,
+                               size_t cap);
+/* Make run_dir/stages/name with ckpt/, samples/ and log/, durably; an existing one is taken as it
+ * is. Arguments, errors and threads as above. */
 MR_API mr_status mr_run_stage(const char *run_dir, const char *name, char *path, size_t cap);
 
-/* ---- lock ---------------------------------------------------------------------------------- */
+/* ---- lock ---- */
 
 /* One writer per run directory. The file `lock` records run id, fencing number and owner; it stays
  * when the owner leaves, so that the fencing number grows with every launch. */
@@ -36,61 +37,65 @@ typedef struct mr_run_lock mr_run_lock;
 enum { MR_RUN_DIR_MAX = 3500 };
 
 typedef struct mr_run_owner {
-    char run[40];       /* run id: 16 hex digits, made with the first lock */
-    int64_t fence;      /* grows with every launch */
-    bool owned;         /* false: nobody holds it; the fields below are empty */
-    bool dead;          /* the owner is provably gone: same boot, no such process; or same machine, older boot */
+    char run[40];  /* run id: 16 hex digits, made with the first lock */
+    int64_t fence; /* grows with every launch */
+    bool owned;    /* false: nobody holds it; the fields below are empty */
+    /* the owner is provably gone: same boot, no such process; or same machine, older boot */
+    bool dead;
     char host[72], machine[40], boot[40], pidns[40];
-    int64_t pid, start;  /* process id and its start time in clock ticks since boot */
+    int64_t pid, start; /* process id and its start time in clock ticks since boot */
 } mr_run_owner;
 
 /* Become the writer of `run_dir` (which exists). The fencing number is larger than that of every
  * lock and every checkpoint seen there before.
  *
  * Owns:    caller owns *out
- * Errors:  MR_E_USAGE run_dir longer than MR_RUN_DIR_MAX; MR_E_LOCK another owner lives, or its death cannot be proven (the text names host, pid and
+ * Errors:  MR_E_USAGE run_dir longer than MR_RUN_DIR_MAX; MR_E_LOCK another owner lives, or its
+ * death cannot be proven (the text names host, pid and
  *          what to try), or the lock file is damaged; MR_E_IO
  * Threads: any */
 MR_API mr_status mr_run_lock_take(const char *run_dir, mr_run_lock **out);
 /* One more holder of the same lock (a saver); returns `lock`. */
 MR_API mr_run_lock *mr_run_lock_ref(mr_run_lock *lock);
-/* Let go; the last holder gives the run back and frees `lock`. NULL is fine. A lock that another launch
- * has taken stays as it is. */
+/* Let go; the last holder gives the run back and frees `lock`. NULL is fine. A lock that another
+ * launch has taken stays as it is. */
 MR_API void mr_run_lock_release(mr_run_lock *lock);
-/* MR_OK while this lock is the one in force, else MR_E_LOCK: the caller stops writing. Threads: any. */
+/* MR_OK while this lock is the one in force, else MR_E_LOCK: the caller stops writing. Threads:
+ * any. */
 MR_API mr_status mr_run_lock_check(const mr_run_lock *lock);
-MR_API const char *mr_run_lock_id(const mr_run_lock *lock);      /* run id; lent */
+MR_API const char *mr_run_lock_id(const mr_run_lock *lock); /* run id; lent */
 MR_API int64_t mr_run_lock_fence(const mr_run_lock *lock);
-MR_API const char *mr_run_lock_dir(const mr_run_lock *lock);     /* lent */
+MR_API const char *mr_run_lock_dir(const mr_run_lock *lock); /* lent */
 /* Who holds `run_dir`? Takes nothing. No lock file: owned = false, fence = 0, run = "". */
 MR_API mr_status mr_run_lock_peek(const char *run_dir, mr_run_owner *out);
 
-/* ---- journal -------------------------------------------------------------------------------- */
+/* ---- journal ---- */
 
-/* Append-only JSON lines; one write with O_APPEND per line. A process killed at any moment leaves at
- * most one cut line at the end: opening for append cuts it off, readers skip it. */
+/* Append-only JSON lines; one write with O_APPEND per line. A process killed at any moment leaves
+ * at most one cut line at the end: opening for append cuts it off, readers skip it. */
 typedef struct mr_journal mr_journal;
 enum { MR_JOURNAL_LINE_MAX = 1 << 20 };
 
 /* Open or create `path` for append. Owns: caller owns *out. Errors: MR_E_IO. */
 MR_API mr_status mr_journal_open(const char *path, mr_journal **out);
-/* Append one line: `n` bytes of JSON without a line break. The journal is whole after a failure too:
- * what was written of the line is cut off again.
+/* Append one line: `n` bytes of JSON without a line break. The journal is whole after a failure
+ * too: what was written of the line is cut off again.
  * Errors:  MR_E_USAGE a line break inside or longer than MR_JOURNAL_LINE_MAX; MR_E_IO
  * Threads: any, one call at a time per journal */
 MR_API mr_status mr_journal_append(mr_journal *journal, const char *line, size_t n);
 /* Make everything appended so far durable. Errors: MR_E_IO. */
 MR_API mr_status mr_journal_sync(mr_journal *journal);
-MR_API void mr_journal_close(mr_journal *journal);  /* NULL is fine */
+MR_API void mr_journal_close(mr_journal *journal); /* NULL is fine */
 
 typedef struct mr_journal_reader mr_journal_reader;
 /* Read from the start. Owns: caller owns *out. Errors: MR_E_IO. */
 MR_API mr_status mr_journal_read_open(const char *path, mr_journal_reader **out);
 /* The next whole line, without its line break, zero-terminated; lent until the next call. *line is
- * NULL at the end; calling again later sees what was appended meanwhile. A cut last line is not given.
+ * NULL at the end; calling again later sees what was appended meanwhile. A cut last line is not
+ * given.
  * Errors:  MR_E_FORMAT a line longer than MR_JOURNAL_LINE_MAX; MR_E_IO; MR_E_MEMORY */
 MR_API mr_status mr_journal_read_next(mr_journal_reader *reader, const char **line, size_t *n);
-MR_API void mr_journal_read_close(mr_journal_reader *reader);  /* NULL is fine */
+MR_API void mr_journal_read_close(mr_journal_reader *reader); /* NULL is fine */
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
---- How long a user waits at the command line: each figure is of the program started anew, as a user starts it.
+--- How long a user waits at the command line: each figure is of the program started anew, as a user
+-- starts it.
 -- @module moonreel.bench.cli
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.bench"
@@ -12,10 +13,13 @@ local STARTS = 7  -- of the program per figure, as far as there is time; the bes
 -- seconds of one start of the program, its processor seconds, and what it printed
 local function start(words, input)
   local began = base.now_s()
-  local done = process.run({process.program(), table.unpack(words)}, input or "", {deadline_s = 60, quiet = true})
+  local done = process.run({process.program(), table.unpack(words)}, input or "",
+    {deadline_s = 60, quiet = true})
   local took = base.now_s() - began
   if done.exit ~= 0 then
-    base.raise("MR_E_INTERNAL", ("bench: moonreel %s ended with %s"):format(table.concat(words, " "), done.exit or done.signal))
+    base.raise("MR_E_INTERNAL",
+      ("bench: moonreel %s ended with %s"):format(table.concat(words, " "),
+      done.exit or done.signal))
   end
   return took, done.cpu_s, done.output
 end
@@ -24,9 +28,13 @@ end
 local function best(seconds, once)
   local began, least, cpu, output = base.now_s(), math.huge, nil, nil
   for i = 1, STARTS do
-    if i > 1 and base.now_s() - began > seconds then break end
+    if i > 1 and base.now_s() - began > seconds then
+      break
+    end
     local took, cpu_s, text = once()
-    if took < least then least, cpu, output = took, cpu_s, text end
+    if took < least then
+      least, cpu, output = took, cpu_s, text
+    end
   end
   return least, cpu, output
 end
@@ -38,12 +46,15 @@ function cli.largest_recipe()
   for _, one in ipairs(require("moonreel.recipe.files").shipped_names()) do
     local ok, s = pcall(settings.bake, one)  -- helpers are no recipes
     local count = ok and #s:leaves() or 0
-    if count > most then name, most = one, count end
+    if count > most then
+      name, most = one, count
+    end
   end
   return name, most
 end
 
--- seconds that a bake takes in a program that has its fields ready; the first bake of a process reads them
+-- seconds that a bake takes in a program that has its fields ready; the first bake of a process
+-- reads them
 local bake_code = [[
   local base, settings = require "moonreel.core.base", require "moonreel.settings"
   require "moonreel.settings.bake"
@@ -68,11 +79,14 @@ local function open_large(dir, seconds)
   local rows = {}
   for _, row in ipairs{{"one file", one}, {"seven files", many}} do
     local took, cpu_s, text = best(seconds, function()
-      for _, path in ipairs(files) do core.forget_file(path) end
+      for _, path in ipairs(files) do
+        core.forget_file(path)
+      end
       return start({"repl", row[2]}, look)
     end)
     local kb = tonumber(text:match("private kB\t(%d+)"))
-    rows[#rows + 1] = {what = "open 11.9 G weights in " .. row[1] .. ", list them, look into one", seconds = took, cpu_s = cpu_s, aim_s = 1,
+    rows[#rows + 1] = {what = "open 11.9 G weights in " .. row[1] .. ", list them, look into one",
+      seconds = took, cpu_s = cpu_s, aim_s = 1,
       private_bytes = kb * 1024, aim_bytes = 100e6}
   end
   return rows
@@ -101,7 +115,9 @@ function cli.measure(options)
   base.make_dir(dir)
   local ok, large = pcall(open_large, dir, options.seconds)
   base.remove_dir(dir)
-  if not ok then error(large, 0) end
+  if not ok then
+    error(large, 0)
+  end
   return table.move(large, 1, #large, #rows + 1, rows)
 end
 

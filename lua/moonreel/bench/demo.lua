@@ -10,8 +10,10 @@ local step = require "moonreel.bench.step"
 local demo = {}
 
 local CAPTIONS = {
-  "a red circle moving left on a black background", "a blue square moving right on a white background",
-  "a green triangle moving up on a grey background", "a yellow circle moving down on a black background",
+  "a red circle moving left on a black background",
+    "a blue square moving right on a white background",
+  "a green triangle moving up on a grey background",
+    "a yellow circle moving down on a black background",
 }
 
 -- the bucket with most work per step: {frames, batch, height, width}
@@ -22,7 +24,8 @@ local function bucket(settings)
       F = math.tointeger(tonumber(F))
       local size = settings:plain("resolutions")[name].aspects[1]
       if not best or F * row[2] * size[2] * size[3] > best.work then
-        best = {frames = F, batch = row[2], height = size[2], width = size[3], work = F * row[2] * size[2] * size[3]}
+        best = {frames = F, batch = row[2], height = size[2], width = size[3],
+          work = F * row[2] * size[2] * size[3]}
       end
     end
   end
@@ -31,13 +34,16 @@ end
 
 local function repeated(n, f)
   local out = {}
-  for i = 1, n do out[i] = f(i) end
+  for i = 1, n do
+    out[i] = f(i)
+  end
   return out
 end
 
 --- Measure.
 ---@param options table  threads, dtype, seconds, recipe
----@return table  isa, dtype, threads, tokens_per_s, tokens, seconds, tflops, ops; shape: what a peer needs to do the same
+---@return table  isa, dtype, threads, tokens_per_s, tokens, seconds, tflops, ops; shape: what a
+---   peer needs to do the same
 function demo.measure(options)
   local settings = require("moonreel.settings").bake(options.recipe)
   local s = settings
@@ -49,9 +55,14 @@ function demo.measure(options)
   local update = optim.new(run, pipe.params, {ema = true, dtype = dtype})
   local size = bucket(s)
   local B, text = size.batch, pipe.text.max_length
-  local micro = program.new(run, pipe, {frames = size.frames, height = size.height, width = size.width, batch = B, text = text}, {})
-  local pixels = repeated(B * size.frames * 3 * size.height * size.width, function(i) return (i * 7919) % 256 end)
-  local batch = {seed = 1, epoch = 0, keys = repeated(B, function(i) return i end), weight = repeated(B, function() return 1 / B end),
+  local micro = program.new(run, pipe, {frames = size.frames, height = size.height,
+    width = size.width, batch = B, text = text}, {})
+  local pixels = repeated(B * size.frames * 3 * size.height * size.width, function(i)
+    return (i * 7919) % 256
+  end)
+  local batch = {seed = 1, epoch = 0, keys = repeated(B, function(i)
+    return i
+  end), weight = repeated(B, function() return 1 / B end),
     fps = repeated(B, function() return 8 end),
     t = repeated(B, function(i) return 1000 * i / (B + 1) end),
     drop = repeated(B, function() return false end),
@@ -70,11 +81,15 @@ function demo.measure(options)
   local model = s:plain("model")
   local frames, rows_n, cols = pipe.model:grid(latent[2], latent[3], latent[4])
   local tokens, encoder = B * frames * rows_n * cols, pipe.text.config
-  return {isa = device:facts().isa, dtype = dtype, threads = device:facts().threads, tokens = tokens, tokens_per_s = tokens / seconds,
-    seconds = seconds, tflops = step.useful_flop(rows) / seconds * 1e-12, ops = step.by_op(rows), loss = one(),
-    shape = {batch = B, frames = frames, rows = rows_n, cols = cols, channels = latent[1], width = model.hidden_size,
+  return {isa = device:facts().isa, dtype = dtype, threads = device:facts().threads,
+    tokens = tokens, tokens_per_s = tokens / seconds,
+    seconds = seconds, tflops = step.useful_flop(rows) / seconds * 1e-12,
+      ops = step.by_op(rows), loss = one(),
+    shape = {batch = B, frames = frames, rows = rows_n, cols = cols, channels = latent[1],
+      width = model.hidden_size,
       heads = model.num_heads,
-      depth = model.depth, sigma = model.pred_sigma ~= false, text = text, text_width = pipe.text.width, text_heads = encoder.num_heads,
+      depth = model.depth, sigma = model.pred_sigma ~= false, text = text,
+        text_width = pipe.text.width, text_heads = encoder.num_heads,
       text_rows = encoder.rows, ngram = encoder.ngrams, block = size.height // latent[3],
       height = size.height, pixel_width = size.width}}
 end

@@ -1,5 +1,6 @@
 --- Single ops at the sizes of the fixed step, against the machine's limits.
--- A row is a graph of one node; its rate is bytes or FLOP of the op's own cost formula per second of its best run.
+-- A row is a graph of one node; its rate is bytes or FLOP of the op's own cost formula per second
+-- of its best run.
 -- @module moonreel.bench.kernels
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -20,7 +21,8 @@ kernels.rows = {
   {op = "attention", inputs = {H, H, H, false}, limit = "flop"},
   {op = "attention_grad", inputs = {H, H, H, false, H, LSE, H, false}, limit = "flop"},
   {op = "attention", inputs = {SHORT, SHORT, SHORT, false}, limit = "bytes"},
-  {op = "attention_grad", inputs = {SHORT, SHORT, SHORT, false, SHORT, {"f32", 2, 256, 16, 5}, SHORT, false}, limit = "bytes"},
+  {op = "attention_grad", inputs = {SHORT, SHORT, SHORT, false, SHORT, {"f32", 2, 256, 16, 5},
+    SHORT, false}, limit = "bytes"},
   {op = "layer_norm_modulate", inputs = {X, M, M}, limit = "bytes"},
   {op = "layer_norm_modulate_grad", inputs = {X, M, X}, limit = "bytes"},
   {op = "qk_norm", inputs = {H, {"", 72}, false, false}, limit = "bytes"},
@@ -49,19 +51,24 @@ local function one(device, row, dtype, seconds)
   g:finish()
   local run <close> = E.new(device, nil, {})
   local prog = run:compile(g)
-  for name, tensor in pairs(set) do prog:set(name, tensor) end
+  for name, tensor in pairs(set) do
+    prog:set(name, tensor)
+  end
   local _, rows = step.best(function()
     prog:run()
     run:sync()
   end, seconds, prog)
   for _, t in ipairs(rows) do
-    if t.op == row.op then return t end
+    if t.op == row.op then
+      return t
+    end
   end
 end
 
 --- Measure every row.
 ---@param options table  threads, dtype, seconds
----@return table rows    op, shape, seconds, gb_per_s, tflops, of_limit (share of the limit that bounds it)
+---@return table rows    op, shape, seconds, gb_per_s, tflops, of_limit (share of the limit that
+---   bounds it)
 ---@return table limits  product_tflops, memory_gb_per_s
 function kernels.measure(options)
   local device <close> = E.device("cpu", options.threads or 0)
@@ -75,8 +82,10 @@ function kernels.measure(options)
     local t = one(device, row, dtype, options.seconds / 20)
     local rate = {gb_per_s = t.bytes / t.seconds * 1e-9, tflops = t.flop / t.seconds * 1e-12}
     local shape = table.concat(row.inputs[1], ",", 2)
-    out[#out + 1] = {op = row.op, shape = "[" .. shape .. "]", seconds = t.seconds, gb_per_s = rate.gb_per_s, tflops = rate.tflops,
-      of_limit = row.limit == "flop" and rate.tflops / limits.product_tflops or rate.gb_per_s / limits.memory_gb_per_s, limit = row.limit}
+    out[#out + 1] = {op = row.op, shape = "[" .. shape .. "]", seconds = t.seconds,
+      gb_per_s = rate.gb_per_s, tflops = rate.tflops,
+      of_limit = row.limit == "flop" and rate.tflops / limits.product_tflops
+        or rate.gb_per_s / limits.memory_gb_per_s, limit = row.limit}
   end
   return out, limits
 end

@@ -1,5 +1,5 @@
---- A checkpoint as large as Open-Sora 2.0's released model: its names and shapes over a hole in the file.
--- Ref: hpcaitech/Open-Sora 7ad6a96, 11,891,390,528 weights.
+--- A checkpoint as large as Open-Sora 2.0's released model: its names and shapes over a hole in the
+-- file. Ref: hpcaitech/Open-Sora 7ad6a96, 11,891,390,528 weights.
 -- @module moonreel.bench.large
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -11,13 +11,16 @@ local MLP = 4 * W
 
 -- linear layers by name -> {outputs, inputs}, each with a bias
 local outside = {
-  img_in = {W, 64}, cond_in = {W, 68}, txt_in = {W, 4096}, ["time_in.in_layer"] = {W, 256}, ["time_in.out_layer"] = {W, W},
+  img_in = {W, 64}, cond_in = {W, 68}, txt_in = {W, 4096}, ["time_in.in_layer"] = {W, 256},
+    ["time_in.out_layer"] = {W, W},
   ["vector_in.in_layer"] = {W, 768}, ["vector_in.out_layer"] = {W, W},
   ["final_layer.linear"] = {64, W}, ["final_layer.adaLN_modulation.1"] = {2 * W, W},
 }
-local double = {["mod.lin"] = {6 * W, W}, ["attn.q_proj"] = {W, W}, ["attn.k_proj"] = {W, W}, ["attn.v_proj"] = {W, W},
+local double = {["mod.lin"] = {6 * W, W}, ["attn.q_proj"] = {W, W}, ["attn.k_proj"] = {W, W},
+  ["attn.v_proj"] = {W, W},
   ["attn.proj"] = {W, W}, ["mlp.0"] = {MLP, W}, ["mlp.2"] = {W, MLP}}
-local single = {q_proj = {W, W}, k_proj = {W, W}, v_mlp = {W + MLP, W}, linear2 = {W, W + MLP}, ["modulation.lin"] = {3 * W, W}}
+local single = {q_proj = {W, W}, k_proj = {W, W}, v_mlp = {W + MLP, W}, linear2 = {W, W + MLP},
+  ["modulation.lin"] = {3 * W, W}}
 
 --- Names and shapes of the model, in order of name.
 ---@return table[] tensors  {name, shape, n}
@@ -36,7 +39,9 @@ function large.tensors()
     end
   end
   local function norms(prefix)
-    for _, part in ipairs{"query_norm", "key_norm"} do add(prefix .. part .. ".scale", 128) end
+    for _, part in ipairs{"query_norm", "key_norm"} do
+      add(prefix .. part .. ".scale", 128)
+    end
   end
   layers("", outside)
   for i = 0, 18 do
@@ -57,7 +62,8 @@ end
 local function write(path, list)
   local parts, at = {}, 0
   for i, t in ipairs(list) do
-    parts[i] = ('"%s":{"dtype":"BF16","shape":[%s],"data_offsets":[%d,%d]}'):format(t.name, table.concat(t.shape, ","), at, at + 2 * t.n)
+    parts[i] = ('"%s":{"dtype":"BF16","shape":[%s],"data_offsets":[%d,%d]}'):format(t.name,
+      table.concat(t.shape, ","), at, at + 2 * t.n)
     at = at + 2 * t.n
   end
   local head = "{" .. table.concat(parts, ",") .. "}"
@@ -68,7 +74,8 @@ local function write(path, list)
   file:write("\0")
 end
 
---- Write the model into a folder, as one file and as `shards` files with their index; kilobytes on the disk.
+--- Write the model into a folder, as one file and as `shards` files with their index; kilobytes on
+-- the disk.
 ---@param dir string
 ---@param shards integer
 ---@return string one, string many, string[] files  what a user opens; all files with data

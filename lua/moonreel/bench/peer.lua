@@ -1,4 +1,5 @@
---- The same work in PyTorch, where it is installed: core/bench/peer_torch.py run by python3 or by the interpreter named.
+--- The same work in PyTorch, where it is installed: core/bench/peer_torch.py run by python3 or by
+-- the interpreter named.
 -- @module moonreel.bench.peer
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
@@ -7,14 +8,17 @@ local peer = {}
 
 local PYTHONS = {"python3", "/usr/bin/python3"}
 
-peer.deadline_s = 90   -- for one step, PyTorch's start included; peer_torch.py ends on its own before
+-- for one step, PyTorch's start included; peer_torch.py ends on its own before
+peer.deadline_s = 90
 
 --- An interpreter that can import torch, or nil.
 ---@param named string|nil  the only one to try
 function peer.python(named)
   for _, name in ipairs(named and {named} or PYTHONS) do
     local ok, result = pcall(process.run, {name, "-c", "import torch"}, "", {deadline_s = 60})
-    if ok and result.exit == 0 then return name end
+    if ok and result.exit == 0 then
+      return name
+    end
   end
 end
 
@@ -22,18 +26,29 @@ end
 ---@param python string|nil  of `peer.python`
 ---@param what string        "step" or "demo-step"
 ---@param request table      threads, flop, seconds, isa and the sizes; passed as JSON
----@return table|nil result  name, version, dtype, seconds, runs, tflops, product_tflops (of its BLAS), peak_bytes
+---@return table|nil result  name, version, dtype, seconds, runs, tflops, product_tflops (of its
+---   BLAS), peak_bytes
 ---@return string|nil reason  why there is none
 function peer.run(python, what, request)
-  if not python then return nil, "PyTorch is not installed" end
+  if not python then
+    return nil, "PyTorch is not installed"
+  end
   local script = require("moonreel.app").embedded("core/bench/peer_torch.py")
-  local result = process.run({python, "-", what, json.encode(request)}, script, {deadline_s = peer.deadline_s})
-  if result.timed_out then return nil, ("PyTorch did not finish in %g s"):format(peer.deadline_s) end
+  local result = process.run({python, "-", what, json.encode(request)}, script,
+    {deadline_s = peer.deadline_s})
+  if result.timed_out then
+    return nil, ("PyTorch did not finish in %g s"):format(peer.deadline_s)
+  end
   local line = result.output:match("({[^\n]*})%s*$")
-  if result.exit ~= 0 or not line then return nil, "the PyTorch step failed" end
+  if result.exit ~= 0 or not line then
+    return nil, "the PyTorch step failed"
+  end
   local answer = json.decode(line)
-  if not answer.least_seconds then return answer end
-  return nil, ("%s %s would need at least %.0f s for one step (its BLAS is slow)"):format(answer.name, answer.version, answer.least_seconds)
+  if not answer.least_seconds then
+    return answer
+  end
+  return nil, ("%s %s would need at least %.0f s for one step (its BLAS is slow)"):format(
+    answer.name, answer.version, answer.least_seconds)
 end
 
 return peer

@@ -1,5 +1,5 @@
---- What a save takes from training: the call of an asynchronous save against a plain copy of the same state.
--- Ref: reliability.md, promise P7.
+--- What a save takes from training: the call of an asynchronous save against a plain copy of the
+-- same state. Ref: reliability.md, promise P7.
 -- @module moonreel.bench.save
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -18,10 +18,13 @@ local function stalls(saver, run, params, seconds)
   local best, began = math.huge, base.now_s()
   state.with_rows(run, params, "f32", function(rows) saver:prepare(rows) end)
   for step = 1, SAVES do
-    if step > 1 and base.now_s() - began > seconds then break end
+    if step > 1 and base.now_s() - began > seconds then
+      break
+    end
     local at = base.now_s()
     state.with_rows(run, params, "f32", function(rows)
-      saver:save{step = step, tensors = rows, meta = {recipe_hash = "", dataset_fingerprint = "", sampler = "", seed = 0,
+      saver:save{step = step, tensors = rows,
+        meta = {recipe_hash = "", dataset_fingerprint = "", sampler = "", seed = 0,
         machine = {isa = "", threads = 0, libraries = {}}}}
     end)
     best = math.min(best, base.now_s() - at)
@@ -44,11 +47,14 @@ end
 
 --- Measure.
 ---@param options table  seconds: time to spend on the saves
----@return table  bytes, copy_s (one thread, both sides touched), stall_s, limit_s (1.3 x copy + 5 ms)
+---@return table  bytes, copy_s (one thread, both sides touched), stall_s, limit_s (1.3 x copy + 5
+---   ms)
 function save.measure(options)
   local device <close> = E.device("cpu", options.threads or 0)
   local params = G.params("f32")
-  for i = 1, TENSORS do params:add{name = ("t%03d"):format(i), shape = {ELEMENTS}, init = {kind = "zeros"}} end
+  for i = 1, TENSORS do
+    params:add{name = ("t%03d"):format(i), shape = {ELEMENTS}, init = {kind = "zeros"}}
+  end
   params:seal()
   local run <close> = E.new(device, params, {training = true, ema = true})
   run:init(1)
@@ -61,8 +67,11 @@ function save.measure(options)
     return stalls(saver, run, params, options.seconds)
   end)
   base.remove_dir(dir)
-  if not ok then error(result, 0) end
-  return {bytes = TENSORS * ELEMENTS * 16, copy_s = copy_s, stall_s = result, limit_s = 1.3 * copy_s + 0.005}
+  if not ok then
+    error(result, 0)
+  end
+  return {bytes = TENSORS * ELEMENTS * 16, copy_s = copy_s, stall_s = result,
+    limit_s = 1.3 * copy_s + 0.005}
 end
 
 return save

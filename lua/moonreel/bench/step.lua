@@ -1,5 +1,6 @@
 --- The fixed step: forward and backward of a cut of STDiT3-XL/2 on random latents.
--- Width 1152, 16 heads, 2 pairs, latent [2, 4, 5, 32, 32], text 64 x 512; bf16 where the processor has it.
+-- Width 1152, 16 heads, 2 pairs, latent [2, 4, 5, 32, 32], text 64 x 512; bf16 where the processor
+-- has it.
 -- @module moonreel.bench.step
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -11,13 +12,16 @@ local stdit3 = require "moonreel.models.stdit3"
 
 local step = {}
 
-step.model = {depth = 2, hidden_size = 1152, num_heads = 16, caption_channels = 512, model_max_length = 64}
+step.model = {depth = 2, hidden_size = 1152, num_heads = 16, caption_channels = 512,
+  model_max_length = 64}
 step.latent = {2, 4, 5, 32, 32}
 
 --- Normal numbers of a shape, the same in every run.
 function step.normal(name, shape)
   local v = {}
-  for i = 1, T.count(shape) do v[i] = base.random_normal(1, name, 0, 0, i - 1) end
+  for i = 1, T.count(shape) do
+    v[i] = base.random_normal(1, name, 0, 0, i - 1)
+  end
   return T.from(shape, v)
 end
 
@@ -26,9 +30,13 @@ local function build(params, net, config)
   local g = G.graph(params)
   local B, text = step.latent[1], {step.latent[1], config.model_max_length, config.caption_channels}
   local io = {height = 8 * step.latent[4], width = 8 * step.latent[5]}
-  local set = {x = step.normal("x", step.latent), x0 = step.normal("x0", step.latent), noise = step.normal("noise", step.latent),
-    y = step.normal("y", text), t = T.from({B}, {731, 250}), fps = T.from({B}, {24, 24}), weight = T.from({B}, {1 / B, 1 / B})}
-  for name, tensor in pairs(set) do io[name] = g:input(name, tensor.dtype, tensor.shape) end
+  local set = {x = step.normal("x", step.latent), x0 = step.normal("x0", step.latent),
+    noise = step.normal("noise", step.latent),
+    y = step.normal("y", text), t = T.from({B}, {731, 250}), fps = T.from({B}, {24, 24}),
+      weight = T.from({B}, {1 / B, 1 / B})}
+  for name, tensor in pairs(set) do
+    io[name] = g:input(name, tensor.dtype, tensor.shape)
+  end
   local loss = ops.flow_loss(net:forward(g, io), io.x0, io.noise, io.weight, false)
   g:output("loss", loss)
   g:backward(loss, {})
@@ -36,13 +44,15 @@ local function build(params, net, config)
   return g, set
 end
 
---- FLOP of one run that count: products and attention; what attention does twice in its gradient counts once.
+--- FLOP of one run that count: products and attention; what attention does twice in its gradient
+-- counts once.
 ---@param rows table  of mr.Program times()
 ---@return number
 function step.useful_flop(rows)
   local flop = 0
   for _, row in ipairs(rows) do
-    if row.op == "linear" or row.op == "linear_dx" or row.op == "linear_dw" or row.op == "matmul" or row.op == "attention" then
+    if row.op == "linear" or row.op == "linear_dx" or row.op == "linear_dw"
+        or row.op == "matmul" or row.op == "attention" then
       flop = flop + row.flop
     elseif row.op == "attention_grad" then
       flop = flop + row.flop * 4 / 5
@@ -54,11 +64,14 @@ end
 --- Times of repeated runs: the best, after one to warm up.
 ---@param run function           one run, complete when it returns
 ---@param seconds number         to spend, at least four runs
----@param prog mr.Program|nil    timed node by node: of each its best, so that other programs' work blames no op
+---@param prog mr.Program|nil    timed node by node: of each its best, so that other programs' work
+---   blames no op
 ---@return number seconds        of the best run
 ---@return table|nil rows        of prog:times()
 function step.best(run, seconds, prog)
-  if prog then prog:time(true) end
+  if prog then
+    prog:time(true)
+  end
   run()
   local best, rows, start, n = math.huge, nil, base.now_s(), 0
   while n < 4 or base.now_s() - start < seconds do
@@ -66,7 +79,9 @@ function step.best(run, seconds, prog)
     run()
     best, n = math.min(best, base.now_s() - from), n + 1
     local new = prog and prog:times()
-    for i, row in ipairs(rows or {}) do row.seconds = math.min(row.seconds, new[i].seconds) end
+    for i, row in ipairs(rows or {}) do
+      row.seconds = math.min(row.seconds, new[i].seconds)
+    end
     rows = rows or new
   end
   return best, rows
@@ -82,7 +97,8 @@ function step.by_op(rows)
       e = {op = key, calls = 0, seconds = 0, flop = 0, bytes = 0}
       by[key], list[#list + 1] = e, e
     end
-    e.calls, e.seconds, e.flop, e.bytes = e.calls + 1, e.seconds + row.seconds, e.flop + row.flop, e.bytes + row.bytes
+    e.calls, e.seconds, e.flop, e.bytes = e.calls + 1, e.seconds + row.seconds,
+      e.flop + row.flop, e.bytes + row.bytes
   end
   table.sort(list, function(a, b) return a.seconds > b.seconds end)
   return list
@@ -90,7 +106,8 @@ end
 
 --- Measure.
 ---@param options table  threads, dtype (nil: the device's best), seconds
----@return table         isa, dtype, threads, tflops, peak_tflops, ratio, seconds, peak_bytes, arena_bytes, flop, peak_shape, ops
+---@return table         isa, dtype, threads, tflops, peak_tflops, ratio, seconds, peak_bytes,
+---   arena_bytes, flop, peak_shape, ops
 function step.measure(options)
   local device <close> = E.device("cpu", options.threads or 0)
   local facts = device:facts()
@@ -103,7 +120,9 @@ function step.measure(options)
   local run <close> = E.new(device, params, {training = true, no_moments = true})
   run:init(1)
   local prog = run:compile(g)
-  for name, tensor in pairs(set) do prog:set(name, tensor) end
+  for name, tensor in pairs(set) do
+    prog:set(name, tensor)
+  end
   local seconds, rows = step.best(function()
     prog:run()
     run:sync()
@@ -113,9 +132,12 @@ function step.measure(options)
   local flop = step.useful_flop(rows)
   local peak = core.product_peak(dtype, facts.threads, options.seconds / 20)
   local tflops = flop / seconds * 1e-12
-  return {isa = facts.isa, dtype = dtype, threads = facts.threads, tflops = tflops, peak_tflops = peak.tflops,
-    ratio = tflops / peak.tflops, seconds = seconds, peak_bytes = resident, arena_bytes = prog:memory().arena, flop = flop,
-    peak_shape = ("%d x %d x %d, %s"):format(peak.m, peak.n, peak.k, peak.how), ops = step.by_op(rows),
+  return {isa = facts.isa, dtype = dtype, threads = facts.threads, tflops = tflops,
+    peak_tflops = peak.tflops,
+    ratio = tflops / peak.tflops, seconds = seconds, peak_bytes = resident,
+      arena_bytes = prog:memory().arena, flop = flop,
+    peak_shape = ("%d x %d x %d, %s"):format(peak.m, peak.n, peak.k, peak.how),
+      ops = step.by_op(rows),
     loss = prog:get("loss"):item()}
 end
 

@@ -8,8 +8,10 @@ local compare = {}
 local function same(a, b) return table.concat(a, ",") == table.concat(b, ",") end
 
 --- What differs between two checkpoints. Reads both.
----@param options table|nil  map = function(name) or {pattern = replacement} over the names of b; pattern
----@return table rows         {name, problem; only = "a" or "b"; a, b: shape and dtype; differing, of, first, max_abs}
+---@param options table|nil  map = function(name) or {pattern = replacement} over the names of b;
+---   pattern
+---@return table rows         {name, problem; only = "a" or "b"; a, b: shape and dtype; differing,
+---   of, first, max_abs}
 ---@return integer compared   tensors
 function compare.diff(a, b, options)
   local map = options and options.map
@@ -19,16 +21,24 @@ function compare.diff(a, b, options)
     if type(map) == "function" then
       as = map(name) or name
     elseif map then
-      for pattern, replacement in pairs(map) do as = as:gsub(pattern, replacement) end
+      for pattern, replacement in pairs(map) do
+        as = as:gsub(pattern, replacement)
+      end
     end
     renamed[as] = name
   end
   local function add(name)
-    if not seen[name] then list[#list + 1] = name end
+    if not seen[name] then
+      list[#list + 1] = name
+    end
     seen[name] = true
   end
-  for _, name in ipairs(a:names()) do add(name) end
-  for name in pairs(renamed) do add(name) end
+  for _, name in ipairs(a:names()) do
+    add(name)
+  end
+  for name in pairs(renamed) do
+    add(name)
+  end
   list = names.matching(names.sort(list), options and options.pattern)
   for _, name in ipairs(list) do
     local x, y = a:info(name), renamed[name] and b:info(renamed[name])
@@ -36,21 +46,26 @@ function compare.diff(a, b, options)
       local only = x and "a" or "b"
       rows[#rows + 1] = { name = name, problem = "only in " .. only, only = only }
     elseif x.dtype ~= y.dtype or not same(x.shape, y.shape) then
-      local is, other = listing.shape(x.shape) .. " " .. x.dtype, listing.shape(y.shape) .. " " .. y.dtype
+      local is, other = listing.shape(x.shape) .. " " .. x.dtype,
+        listing.shape(y.shape) .. " " .. y.dtype
       rows[#rows + 1] = { name = name, problem = is .. " / " .. other, a = is, b = other }
     else
       local d = a:compare(b, name, renamed[name])
       if d.differing > 0 then
-        rows[#rows + 1] = { name = name, problem = "differs", differing = d.differing, of = d.n, max_abs = d.max_abs, first = d.first }
+        rows[#rows + 1] = { name = name, problem = "differs", differing = d.differing,
+          of = d.n, max_abs = d.max_abs, first = d.first }
       end
     end
   end
-  return listing.new(rows, { { key = "name" }, { key = "problem" }, { key = "differing", right = true }, { key = "of", right = true },
+  return listing.new(rows, { { key = "name" }, { key = "problem" },
+    { key = "differing", right = true }, { key = "of", right = true },
     { key = "max_abs", title = "largest", right = true } }, #rows == 0
-      and ("equal: %d tensors, bit for bit"):format(#list) or ("%d of %d tensors differ"):format(#rows, #list)), #list
+      and ("equal: %d tensors, bit for bit"):format(#list)
+        or ("%d of %d tensors differ"):format(#rows, #list)), #list
 end
 
---- Does the model of a recipe find its weights here? Rows: missing, unexpected, and shapes that differ.
+--- Does the model of a recipe find its weights here? Rows: missing, unexpected, and shapes that
+-- differ.
 ---@param ckpt mr.Checkpoint
 ---@param recipe string|table  a recipe's name, or settings
 function compare.fits(ckpt, recipe)
@@ -69,11 +84,14 @@ function compare.fits(ckpt, recipe)
   end
   for _, name in ipairs(names.sort(ckpt:names())) do
     local _, parameter = names.kind(name)
-    if not known[parameter] then rows[#rows + 1] = { name = name, problem = "unexpected", file = ckpt:info(name).shape } end
+    if not known[parameter] then
+      rows[#rows + 1] = { name = name, problem = "unexpected", file = ckpt:info(name).shape }
+    end
   end
   local note = #rows == 0 and ("fits: %d parameters"):format(#parts.params:list())
     or ("%d problems; the model has %d parameters"):format(#rows, #parts.params:list())
-  return listing.new(rows, { { key = "name" }, { key = "problem" }, { key = "model", format = listing.shape },
+  return listing.new(rows, { { key = "name" }, { key = "problem" },
+    { key = "model", format = listing.shape },
     { key = "file", format = listing.shape } }, note)
 end
 

@@ -12,16 +12,21 @@ local listing = require "moonreel.text.listing"
 local Entry = { __name = "moonreel.Entry" }
 local own = {}
 
-local direct = { f64 = true, f32 = true, bf16 = true, i64 = true, i32 = true, u8 = true, bool = true }
+local direct = { f64 = true, f32 = true, bf16 = true, i64 = true, i32 = true,
+  u8 = true, bool = true }
 
 --- The tensor, read now; dtypes that nothing computes with (f16, f8, ...) become f32.
 ---@return mr.Tensor
 function own:tensor()
-  if self.kept then return self.kept end
+  if self.kept then
+    return self.kept
+  end
   local t
   if direct[self.dtype] then
     t = T.new(self.dtype, self.shape)
-    if T.count(self.shape) > 0 then self.ckpt:read(self.name, t:ptr()) end
+    if T.count(self.shape) > 0 then
+      self.ckpt:read(self.name, t:ptr())
+    end
   else
     t = T.new("f32", self.shape)
     self.ckpt.handle:read_f32(self.name, t)
@@ -38,7 +43,9 @@ function own:stats() return self.ckpt:stats(self.name) end
 function own:hist(bins)
   local at, n, piece = 0, T.count(self.shape), 1 << 20
   return require("moonreel.look.tensor").histogram(function()
-    if at >= n then return nil end
+    if at >= n then
+      return nil
+    end
     local t = T.new("f32", { math.min(piece, n - at) })
     self.ckpt.handle:read_f32(self.name, t, at)
     at = at + piece
@@ -52,14 +59,19 @@ function own:save(path) return require("moonreel.look.tensor").save(self:tensor(
 
 -- positions and whatever else a tensor can do
 function Entry.__index(self, key)
-  if own[key] then return own[key] end
-  if math.type(key) == "integer" or type(key) == "string" and key:find("^%s*[%d:-]") then return self:tensor()[key] end
+  if own[key] then
+    return own[key]
+  end
+  if math.type(key) == "integer" or type(key) == "string" and key:find("^%s*[%d:-]") then
+    return self:tensor()[key]
+  end
   local method = T.methods[key]
   return method and function(_, ...) return method(self:tensor(), ...) end
 end
 
 function Entry.__tostring(self)
-  return ("%s  %s %s  %s"):format(clean(self.name), listing.shape(self.shape), self.dtype, listing.size(self.bytes))
+  return ("%s  %s %s  %s"):format(clean(self.name), listing.shape(self.shape),
+    self.dtype, listing.size(self.bytes))
 end
 
 --- A tensor by name, not read yet; nil when there is none.
@@ -68,7 +80,9 @@ end
 ---@return moonreel.Entry|nil
 return function(ckpt, name)
   local info = ckpt:info(name)
-  if not info then return nil end
+  if not info then
+    return nil
+  end
   info.ckpt = ckpt
   return setmetatable(info, Entry)
 end

@@ -40,15 +40,20 @@ function Checkpoint:info(name) return self.handle:info(name) end
 -- at a lightuserdata, which must be the whole tensor. Bytes of a checkpoint are compared with their
 -- hash first.
 function Checkpoint:read(name, where, n)
-  if type(where) == "userdata" then return self.handle:read_into(name, where, n) end
+  if type(where) == "userdata" then
+    return self.handle:read_into(name, where, n)
+  end
   return self.handle:read(name, where, n)
 end
 
 --- {n, zeros, nonfinite, min, max, mean, rms} of one tensor, over its finite elements.
 function Checkpoint:stats(name) return self.handle:stats(name) end
 
---- {n, differing, first, max_abs} between a tensor and one of another checkpoint (of the same name unless told), bit for bit.
-function Checkpoint:compare(other, name, name_there) return self.handle:compare(other.handle, name, name_there) end
+--- {n, differing, first, max_abs} between a tensor and one of another checkpoint (of the same name
+-- unless told), bit for bit.
+function Checkpoint:compare(other, name, name_there)
+  return self.handle:compare(other.handle, name, name_there)
+end
 
 --- Read every byte and compare all hashes; raises when one differs.
 function Checkpoint:verify() self.handle:verify() end
@@ -59,10 +64,15 @@ Checkpoint.__close = Checkpoint.close
 
 function Checkpoint:__tostring() return ("mr.Checkpoint: %s"):format(self.path) end
 
--- what looks into it (ls, tree, settings, a tensor by name) comes from moonreel.ckpt.look, on first use
+-- what looks into it (ls, tree, settings, a tensor by name) comes from moonreel.ckpt.look, on first
+-- use
 function Checkpoint:__index(key)
-  if Checkpoint[key] ~= nil then return Checkpoint[key] end
-  if type(key) ~= "string" or not rawget(self, "handle") or key == "manifest" or key == "step" then return nil end
+  if Checkpoint[key] ~= nil then
+    return Checkpoint[key]
+  end
+  if type(key) ~= "string" or not rawget(self, "handle") or key == "manifest" or key == "step" then
+    return nil
+  end
   local look = require "moonreel.ckpt.look"
   return look.methods[key] or look.field(self, key)
 end
@@ -99,21 +109,22 @@ Saver.__index = Saver
 Saver.__name = "mr.Saver"
 
 --- Start a saver for a run directory.
--- opts: lock (of moonreel.run; else the saver takes one itself), keep (newest to keep, 3), keep_every (steps that
--- are multiples stay for good), attempts (per save, 3), intervals_max (saves in a row without a
--- commit before check() raises, 3).
+-- opts: lock (of moonreel.run; else the saver takes one itself), keep (newest to keep, 3),
+-- keep_every (steps that are multiples stay for good), attempts (per save, 3), intervals_max (saves
+-- in a row without a commit before check() raises, 3).
 ---@return mr.Saver
 function ckpt.saver(run_dir, opts)
   opts = opts or {}
   local own = not opts.lock and core_run.lock(run_dir) or nil
-  return setmetatable({ handle = core.saver(opts.lock or own, opts), lock = own, run = run_dir }, Saver)
+  return setmetatable({ handle = core.saver(opts.lock or own, opts), lock = own, run = run_dir },
+    Saver)
 end
 
 --- Take a snapshot and let the writer thread commit it.
--- req: step; tensors = rows {name=, dtype=, shape=, ptr= lightuserdata or raw bytes, bytes=}; meta = table with
--- recipe_hash, dataset_fingerprint, sampler (texts), seed (integer), machine (table: isa,
--- threads, libraries) and whatever else the manifest shall keep; wait = true for the last save of a run.
--- Memory is free again when this returns.
+-- req: step; tensors = rows {name=, dtype=, shape=, ptr= lightuserdata or raw bytes, bytes=}; meta
+-- = table with recipe_hash, dataset_fingerprint, sampler (texts), seed (integer), machine (table:
+-- isa, threads, libraries) and whatever else the manifest shall keep; wait = true for the last save
+-- of a run. Memory is free again when this returns.
 function Saver:save(req)
   self.handle:save(req.step, req.tensors, json.encode(req.meta), req.wait)
 end
@@ -124,42 +135,54 @@ function Saver:prepare(tensors) self.handle:prepare(tensors) end
 --- Wait until nothing is pending; raises when the newest save ended without a commit.
 function Saver:wait(timeout_s) self.handle:wait(timeout_s) end
 
---- Raise MR_E_CKPT (exit 8) after three saves in a row without a commit, MR_E_LOCK when the run was taken over.
+--- Raise MR_E_CKPT (exit 8) after three saves in a row without a commit, MR_E_LOCK when the run was
+-- taken over.
 function Saver:check() self.handle:check() end
 
 --- {commits, failures, failures_in_row, pending, last_commit}
 function Saver:status() return self.handle:status() end
 
---- The next event not yet told, or nil: {kind = "commit" | "retry" | "skip" | "fail" | "note", step, bytes, copy_s, write_s, text}.
+--- The next event not yet told, or nil: {kind = "commit" | "retry" | "skip" | "fail" | "note",
+-- step, bytes, copy_s, write_s, text}.
 function Saver:poll() return self.handle:poll() end
 
 --- Finish what is pending and stop the thread; harmless twice.
 function Saver:close()
   self.handle:close()
-  if self.lock then self.lock:close() end
+  if self.lock then
+    self.lock:close()
+  end
 end
 Saver.__close = Saver.close
 
---- What differs between the machine that wrote a checkpoint and this one; empty: a resumed run is the
--- same bit for bit.
+--- What differs between the machine that wrote a checkpoint and this one; empty: a resumed run is
+-- the same bit for bit.
 ---@param manifest table
 ---@param machine table  {isa=, threads=, libraries = {name = version}}
 ---@return string[]
 function ckpt.machine_differences(manifest, machine)
   local lines = {}
   local function compare(name, was, now)
-    if was ~= now then lines[#lines + 1] = ("%s: %s then, %s now"):format(name, tostring(was), tostring(now)) end
+    if was ~= now then
+      lines[#lines + 1] = ("%s: %s then, %s now"):format(name, tostring(was), tostring(now))
+    end
   end
   local was = manifest.machine
   compare("instruction set", was.isa, machine.isa)
   compare("threads", was.threads, machine.threads)
   local then_libs, now_libs, names = was.libraries or {}, machine.libraries or {}, {}
-  for name in pairs(then_libs) do names[#names + 1] = name end
+  for name in pairs(then_libs) do
+    names[#names + 1] = name
+  end
   for name in pairs(now_libs) do
-    if then_libs[name] == nil then names[#names + 1] = name end
+    if then_libs[name] == nil then
+      names[#names + 1] = name
+    end
   end
   table.sort(names)
-  for _, name in ipairs(names) do compare(name, then_libs[name], now_libs[name]) end
+  for _, name in ipairs(names) do
+    compare(name, then_libs[name], now_libs[name])
+  end
   return lines
 end
 
@@ -184,7 +207,9 @@ end
 ---@return mr.Checkpoint
 ---@return string[] notes  checkpoints passed over and why
 function ckpt.load(found, lock)
-  if found.fallback and found.run then return ckpt.newest(found.run, lock) end
+  if found.fallback and found.run then
+    return ckpt.newest(found.run, lock)
+  end
   local notes, last = {}, nil
   for _, path in ipairs(found.candidates) do
     local ok, result = pcall(function()
@@ -198,14 +223,21 @@ function ckpt.load(found, lock)
       end
       return c
     end)
-    if ok then return result, notes end
+    if ok then
+      return result, notes
+    end
     last = result
-    if not found.fallback then break end
+    if not found.fallback then
+      break
+    end
     notes[#notes + 1] = ("%s passed over: %s"):format(path, tostring(result))
   end
   if type(last) == "table" and last.code then
     local run = last.code == "MR_E_FORMAT" and found.candidates[1]:match("^(.*)/ckpt/step%-%d+$")
-    if run then base.raise(last.code, ("%s\n  try: another step; moonreel ckpt ls %s"):format(last.message, run)) end
+    if run then
+      base.raise(last.code, ("%s\n  try: another step; moonreel ckpt ls %s"):format(last.message,
+        run))
+    end
     error(last, 0)
   end
   base.raise("MR_E_CKPT", ("%s: nothing to load: %s"):format(found.spec, tostring(last)))

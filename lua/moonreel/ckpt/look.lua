@@ -1,5 +1,6 @@
---- Looking into a checkpoint: lists, trees, a tensor by its name, where it comes from. Nothing is read before it is asked for.
--- Methods of mr.Checkpoint; results are lists of rows that print as tables.
+--- Looking into a checkpoint: lists, trees, a tensor by its name, where it comes from. Nothing is
+-- read before it is asked for. Methods of mr.Checkpoint; results are lists of rows that print as
+-- tables.
 -- @module moonreel.ckpt.look
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -12,10 +13,12 @@ local names = require "moonreel.ckpt.names"
 local numbers = require "moonreel.ckpt.numbers"
 
 local look = {}
-local methods = { find = numbers.find, ema_gap = numbers.ema_gap, moments = numbers.moments, fits = compare.fits }
+local methods = { find = numbers.find, ema_gap = numbers.ema_gap, moments = numbers.moments,
+  fits = compare.fits }
 look.methods = methods
 
--- ---- lists -------------------------------------------------------------------------------------------------
+-- ---- lists
+-- -------------------------------------------------------------------------------------------------
 
 local columns = { { key = "name" }, { key = "shape", format = listing.shape }, { key = "dtype" },
   { key = "bytes", title = "size", right = true, format = listing.size } }
@@ -42,9 +45,11 @@ function methods:count(pattern)
       rows[#rows + 1] = sums[kind]
     end
     local s = sums[kind]
-    s.tensors, s.elements, s.bytes = s.tensors + 1, s.elements + T.count(info.shape), s.bytes + info.bytes
+    s.tensors, s.elements, s.bytes = s.tensors + 1, s.elements + T.count(info.shape),
+      s.bytes + info.bytes
   end
-  return listing.new(rows, { { key = "kind" }, { key = "tensors", right = true }, { key = "elements", right = true },
+  return listing.new(rows, { { key = "kind" }, { key = "tensors", right = true },
+    { key = "elements", right = true },
     { key = "bytes", title = "size", right = true, format = listing.size } })
 end
 
@@ -56,22 +61,28 @@ function methods:tree(depth)
     local info, path, level = self:info(name), "", 0
     for part in name:gmatch("[^.]+") do
       level = level + 1
-      if level > (depth or 2) then break end
+      if level > (depth or 2) then
+        break
+      end
       path = path == "" and part or path .. "." .. part
       local row = by_path[path]
       if not row then
-        row = { path = path, shown = ("  "):rep(level - 1) .. part, tensors = 0, elements = 0, bytes = 0 }
+        row = { path = path, shown = ("  "):rep(level - 1) .. part, tensors = 0,
+          elements = 0, bytes = 0 }
         by_path[path] = row
         rows[#rows + 1] = row
       end
-      row.tensors, row.elements, row.bytes = row.tensors + 1, row.elements + T.count(info.shape), row.bytes + info.bytes
+      row.tensors, row.elements, row.bytes = row.tensors + 1, row.elements + T.count(info.shape),
+        row.bytes + info.bytes
     end
   end
-  return listing.new(rows, { { key = "shown", title = "name" }, { key = "tensors", right = true }, { key = "elements", right = true },
+  return listing.new(rows, { { key = "shown", title = "name" }, { key = "tensors", right = true },
+    { key = "elements", right = true },
     { key = "bytes", title = "size", right = true, format = listing.size } })
 end
 
--- ---- where it comes from ------------------------------------------------------------------------------------------
+-- ---- where it comes from
+-- ------------------------------------------------------------------------------------------
 
 local function run_dir(ckpt) return ckpt.manifest and ckpt.path:match("^(.*)/ckpt/[^/]+$") end
 
@@ -81,7 +92,9 @@ local fields = {}
 function fields.settings(ckpt)
   local run = run_dir(ckpt)
   local path = run and run .. "/settings.json"
-  if path and base.exists(path) then return require("moonreel.settings").load(path) end
+  if path and base.exists(path) then
+    return require("moonreel.settings").load(path)
+  end
   return nil
 end
 
@@ -90,19 +103,30 @@ function fields.lineage(ckpt)
   local rows = {}
   if not ckpt.manifest then
     rows[1] = { key = "file", value = ckpt.path }
-    for key, value in pairs(ckpt.metadata or {}) do rows[#rows + 1] = { key = clean(key), value = clean(value) } end
-    return listing.new(rows, { { key = "key" }, { key = "value" } }, "plain weights, not verified: no hashes")
+    for key, value in pairs(ckpt.metadata or {}) do
+      rows[#rows + 1] = { key = clean(key), value = clean(value) }
+    end
+    return listing.new(rows, { { key = "key" }, { key = "value" } },
+      "plain weights, not verified: no hashes")
   end
-  for _, key in ipairs { "step", "run", "fence", "written", "recipe_hash", "dataset_fingerprint", "seed", "parent", "code", "machine" } do
+  for _, key in ipairs { "step", "run", "fence", "written", "recipe_hash",
+      "dataset_fingerprint", "seed", "parent", "code", "machine" } do
     local value = ckpt.manifest[key]
-    if value ~= nil then rows[#rows + 1] = { key = key, value = clean(type(value) == "table" and json.encode(value) or value) } end
+    if value ~= nil then
+      rows[#rows + 1] = { key = key,
+        value = clean(type(value) == "table" and json.encode(value) or value) }
+    end
   end
-  return listing.new(rows, { { key = "key" }, { key = "value" } }, "not verified: ckpt:verify() compares all hashes")
+  return listing.new(rows, { { key = "key" }, { key = "value" } },
+    "not verified: ckpt:verify() compares all hashes")
 end
 
---- A field of a checkpoint that is found when asked for: settings, lineage, or a tensor by its name.
+--- A field of a checkpoint that is found when asked for: settings, lineage, or a tensor by its
+-- name.
 function look.field(ckpt, key)
-  if fields[key] then return fields[key](ckpt) end
+  if fields[key] then
+    return fields[key](ckpt)
+  end
   return type(key) == "string" and entry(ckpt, key) or nil
 end
 
@@ -110,10 +134,13 @@ end
 function look.text(ckpt)
   local n, elems = 0, 0
   for _, name in ipairs(ckpt:names()) do
-    if names.kind(name) == "weights" then elems = elems + T.count(ckpt:info(name).shape) end
+    if names.kind(name) == "weights" then
+      elems = elems + T.count(ckpt:info(name).shape)
+    end
     n = n + 1
   end
-  return ("checkpoint %s: %s%d tensors, %.4g weights, %s, not verified"):format(clean(ckpt.path), ckpt.step
+  return ("checkpoint %s: %s%d tensors, %.4g weights, %s, not verified"):format(clean(ckpt.path),
+    ckpt.step
     and ("step %d, "):format(ckpt.step) or "",
     n, elems, listing.size(ckpt.bytes))
 end

@@ -12,7 +12,9 @@ end
 ---@return string[] list
 function names.sort(list)
   local keys = {}
-  for _, name in ipairs(list) do keys[name] = names.key(name) end
+  for _, name in ipairs(list) do
+    keys[name] = names.key(name)
+  end
   table.sort(list, function(a, b) return keys[a] < keys[b] end)
   return list
 end
@@ -22,11 +24,16 @@ end
 ---@param pattern string|nil
 ---@return string[]
 function names.matching(list, pattern)
-  if not pattern then return list end
-  local lua_pattern = "^" .. pattern:gsub("[%^%$%(%)%%%.%[%]%+%-%?]", "%%%0"):gsub("%*", ".*") .. "$"
+  if not pattern then
+    return list
+  end
+  local lua_pattern = "^" .. pattern:gsub("[%^%$%(%)%%%.%[%]%+%-%?]", "%%%0"):gsub("%*", ".*")
+    .. "$"
   local out = {}
   for _, name in ipairs(list) do
-    if name:match(lua_pattern) then out[#out + 1] = name end
+    if name:match(lua_pattern) then
+      out[#out + 1] = name
+    end
   end
   return out
 end
@@ -37,7 +44,9 @@ local prefixes = { "master.", "ema.", "adam_m.", "adam_v." }
 ---@return string kind, string parameter
 function names.kind(name)
   for _, prefix in ipairs(prefixes) do
-    if name:sub(1, #prefix) == prefix then return prefix:sub(1, -2), name:sub(#prefix + 1) end
+    if name:sub(1, #prefix) == prefix then
+      return prefix:sub(1, -2), name:sub(#prefix + 1)
+    end
   end
   return "weights", name
 end

@@ -1,4 +1,5 @@
---- Numbers of many tensors: norms by layer, averages against weights, moments, what is not finite, trends of a run.
+--- Numbers of many tensors: norms by layer, averages against weights, moments, what is not finite,
+-- trends of a run.
 -- @module moonreel.ckpt.numbers
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -10,7 +11,8 @@ local numbers = {}
 
 local function norm_of(s) return s.rms * math.sqrt(s.n - s.nonfinite) end
 
---- Norms by layer: of weights, masters, the EMA and the optimizer's moments, where they are there. Reads all.
+--- Norms by layer: of weights, masters, the EMA and the optimizer's moments, where they are there.
+-- Reads all.
 ---@param ckpt mr.Checkpoint
 ---@param pattern string|nil  of parameter names
 function numbers.norms(ckpt, pattern)
@@ -28,15 +30,22 @@ function numbers.norms(ckpt, pattern)
       local s = ckpt:stats(name)
       used[kind] = true
       row.squares[kind] = (row.squares[kind] or 0) + norm_of(s) ^ 2
-      if kind == "weights" then row.parameters, row.elements = row.parameters + 1, row.elements + s.n end
+      if kind == "weights" then
+        row.parameters, row.elements = row.parameters + 1, row.elements + s.n
+      end
     end
   end
-  local shown = { { key = "layer" }, { key = "parameters", right = true }, { key = "elements", right = true } }
+  local shown = { { key = "layer" }, { key = "parameters", right = true },
+    { key = "elements", right = true } }
   for _, kind in ipairs { "weights", "master", "ema", "adam_m", "adam_v" } do
-    if used[kind] then shown[#shown + 1] = { key = kind, right = true } end
+    if used[kind] then
+      shown[#shown + 1] = { key = kind, right = true }
+    end
   end
   for _, row in ipairs(rows) do
-    for kind, sum in pairs(row.squares) do row[kind] = math.sqrt(sum) end
+    for kind, sum in pairs(row.squares) do
+      row[kind] = math.sqrt(sum)
+    end
     row.squares = nil
   end
   return listing.new(rows, shown)
@@ -46,7 +55,8 @@ end
 local function distance(ckpt, a, b)
   local n, piece, sum, at = T.count(ckpt:info(a).shape), 1 << 18, 0, 0
   while at < n do
-    local x, y = T.new("f32", { math.min(piece, n - at) }), T.new("f32", { math.min(piece, n - at) })
+    local x, y = T.new("f32", { math.min(piece, n - at) }),
+      T.new("f32", { math.min(piece, n - at) })
     ckpt.handle:read_f32(a, x, at)
     ckpt.handle:read_f32(b, y, at)
     local s = summary(x - y)
@@ -55,7 +65,8 @@ local function distance(ckpt, a, b)
   return math.sqrt(sum)
 end
 
---- How far the averaged weights are from the trained ones, by parameter: |ema - w| and relative to |w|. Reads both.
+--- How far the averaged weights are from the trained ones, by parameter: |ema - w| and relative to
+-- |w|. Reads both.
 ---@param ckpt mr.Checkpoint
 ---@param pattern string|nil
 function numbers.ema_gap(ckpt, pattern)
@@ -70,7 +81,8 @@ function numbers.ema_gap(ckpt, pattern)
       end
     end
   end
-  return listing.new(rows, { { key = "name" }, { key = "gap", right = true }, { key = "relative", right = true } },
+  return listing.new(rows, { { key = "name" }, { key = "gap", right = true },
+    { key = "relative", right = true } },
     #rows == 0 and "no averaged weights in it" or nil)
 end
 
@@ -81,48 +93,63 @@ function numbers.moments(ckpt, pattern)
   local rows = {}
   for _, name in ipairs(names.sort(ckpt:names())) do
     local kind, parameter = names.kind(name)
-    if kind == "adam_m" and ckpt:info("adam_v." .. parameter) and #names.matching({ parameter }, pattern) == 1 then
+    if kind == "adam_m" and ckpt:info("adam_v." .. parameter)
+        and #names.matching({ parameter }, pattern) == 1 then
       local m, v = ckpt:stats(name), ckpt:stats("adam_v." .. parameter)
-      rows[#rows + 1] = { name = parameter, m = m.rms, v = v.mean, step = v.mean > 0 and m.rms / math.sqrt(v.mean) or 0 }
+      rows[#rows + 1] = { name = parameter, m = m.rms, v = v.mean,
+        step = v.mean > 0 and m.rms / math.sqrt(v.mean) or 0 }
     end
   end
-  return listing.new(rows, { { key = "name" }, { key = "m", title = "rms m", right = true }, { key = "v", title = "mean v", right = true },
-    { key = "step", title = "rms m / sqrt(mean v)", right = true } }, #rows == 0 and "no moments in it" or nil)
+  return listing.new(rows, { { key = "name" }, { key = "m", title = "rms m", right = true },
+    { key = "v", title = "mean v", right = true },
+    { key = "step", title = "rms m / sqrt(mean v)", right = true } },
+      #rows == 0 and "no moments in it" or nil)
 end
 
---- Tensors with something in them: {nonfinite = true}, {zeros = true} (all zero), {above = x} (|value| > x). Reads all.
+--- Tensors with something in them: {nonfinite = true}, {zeros = true} (all zero), {above = x}
+-- (|value| > x). Reads all.
 ---@param ckpt mr.Checkpoint
 ---@param want table  with pattern = "..." only those
 function numbers.find(ckpt, want)
   local known, rows = { nonfinite = true, zeros = true, above = true, pattern = true }, {}
   for key in pairs(want) do
     if not known[key] then
-      base.raise("MR_E_USAGE", ("find: no test '%s'; expected nonfinite, zeros, above or pattern"):format(tostring(key)))
+      base.raise("MR_E_USAGE",
+        ("find: no test '%s'; expected nonfinite, zeros, above or pattern"):format(tostring(key)))
     end
   end
   local list = names.matching(names.sort(ckpt:names()), want.pattern)
   for _, name in ipairs(list) do
     local s = ckpt:stats(name)
     local largest = math.max(math.abs(s.min), math.abs(s.max))
-    if want.nonfinite and s.nonfinite > 0 or want.zeros and s.zeros == s.n or want.above and largest > want.above then
-      rows[#rows + 1] = { name = name, n = s.n, nonfinite = s.nonfinite, zeros = s.zeros, largest = largest }
+    if want.nonfinite and s.nonfinite > 0 or want.zeros and s.zeros == s.n
+        or want.above and largest > want.above then
+      rows[#rows + 1] = { name = name, n = s.n, nonfinite = s.nonfinite,
+        zeros = s.zeros, largest = largest }
     end
   end
-  return listing.new(rows, { { key = "name" }, { key = "n", right = true }, { key = "nonfinite", right = true },
-    { key = "zeros", right = true }, { key = "largest", right = true } }, ("%d of %d tensors"):format(#rows, #list))
+  return listing.new(rows, { { key = "name" }, { key = "n", right = true },
+    { key = "nonfinite", right = true },
+    { key = "zeros", right = true }, { key = "largest", right = true } },
+      ("%d of %d tensors"):format(#rows, #list))
 end
 
 local quantities = { norm = norm_of }
-for _, key in ipairs { "min", "max", "mean", "rms", "nonfinite", "zeros" } do quantities[key] = function(s) return s[key] end end
+for _, key in ipairs { "min", "max", "mean", "rms", "nonfinite", "zeros" } do
+  quantities[key] = function(s) return s[key] end
+end
 
 --- A number of tensors over the checkpoints of a run, oldest first.
 ---@param run string      run directory
 ---@param what string     "norm", "min", "max", "mean", "rms", "nonfinite" or "zeros"
----@param pattern string  names; several tensors count as one (norm, rms: together; the rest: the mean)
+---@param pattern string  names; several tensors count as one (norm, rms: together; the rest: the
+---   mean)
 function numbers.trend(run, what, pattern)
   local ckpt = require "moonreel.ckpt"
-  if not quantities[what] then base.raise("MR_E_USAGE",
-    ("trend: no number '%s'; expected norm, min, max, mean, rms, nonfinite or zeros"):format(tostring(what))) end
+  if not quantities[what] then
+    base.raise("MR_E_USAGE",
+    ("trend: no number '%s'; expected norm, min, max, mean, rms, nonfinite or zeros"):format(
+      tostring(what))) end
   local steps, rows = ckpt.steps(type(run) == "table" and run.path or run), {}
   for i = #steps, 1, -1 do
     local c <close> = ckpt.open(ckpt.dir(type(run) == "table" and run.path or run, steps[i]))
@@ -134,12 +161,16 @@ function numbers.trend(run, what, pattern)
       n = n + (joined and s.n or 1)
     end
     if #list > 0 then
-      rows[#rows + 1] = { step = steps[i], value = what == "norm" and math.sqrt(sum) or what == "rms"
+      rows[#rows + 1] = { step = steps[i], value = what == "norm" and math.sqrt(sum)
+        or what == "rms"
         and math.sqrt(sum / n) or sum / n, tensors = #list }
     end
   end
-  if #rows == 0 then base.raise("MR_E_USAGE", ("trend: no checkpoint with a tensor '%s'"):format(tostring(pattern))) end
-  return listing.new(rows, { { key = "step", right = true }, { key = "value", title = what, right = true },
+  if #rows == 0 then
+    base.raise("MR_E_USAGE", ("trend: no checkpoint with a tensor '%s'"):format(tostring(pattern)))
+  end
+  return listing.new(rows, { { key = "step", right = true },
+    { key = "value", title = what, right = true },
     { key = "tensors", right = true } })
 end
 

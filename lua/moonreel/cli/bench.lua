@@ -7,28 +7,37 @@ local printer = require "moonreel.text.table"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|kernels|save|cli] [--threads N] [--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE]"
+  usage = "bench [step|demo-step|kernels|save|cli] [--threads N] [--dtype f32|bf16] [--seconds S] "
+    .. "[--no-peer] [--python FILE]"
     .. " [--ops] [--json]",
   options = {
-    {"step", "forward and backward of a cut of STDiT3-XL/2: TFLOP/s, share of the product peak, memory"},
+    {"step", "forward and backward of a cut of STDiT3-XL/2: TFLOP/s, share of the product peak, "
+      .. "memory"},
     {"demo-step", "a whole training step of recipes/tiny/demo.lua: tokens per second"},
     {"kernels", "single ops at the sizes of `step`"},
-    {"save", "what a checkpoint takes from training: the stall of a save beside a plain copy of the state"},
-    {"cli", "what a user waits for: bake, prompt, show, a large checkpoint from a cold cache; each beside its aim"},
+    {"save", "what a checkpoint takes from training: the stall of a save beside a plain copy of "
+      .. "the state"},
+    {"cli", "what a user waits for: bake, prompt, show, a large checkpoint from a cold cache; each "
+      .. "beside its aim"},
     {"--threads N", "team size (default: all cores)", least = 1},
-    {"--dtype TYPE", "f32 or bf16 (default: bf16 where the processor has it; demo-step: the recipe's)"},
+    {"--dtype TYPE", "f32 or bf16 (default: bf16 where the processor has it; demo-step: the "
+      .. "recipe's)"},
     {"--seconds S", "time to spend per measurement (default 5); cli: at most 7 starts"},
     {"--peer", "run the same in PyTorch when it is installed (default; --no-peer leaves it out)"},
-    {"--python FILE", "interpreter whose PyTorch is the peer (default: python3); it gets 90 s, a slow step is measured once"},
+    {"--python FILE", "interpreter whose PyTorch is the peer (default: python3); it gets 90 s, a "
+      .. "slow step is measured once"},
     {"--ops", "time per op of the step"},
     {"--json", "one JSON object"},
   },
-  details = "Without a name the first three run, one after the other. Rates are of the best run; the product peak is the best packed "
+  details = "Without a name the first three run, one after the other. Rates are of the best run; "
+    .. "the product peak is the best packed "
     .. "product of a fixed list of shapes, same dtype and threads, in the same run.",
 }
 
 local function clean(value)
-  if value ~= value or value == math.huge then return json.null end
+  if value ~= value or value == math.huge then
+    return json.null
+  end
   return value
 end
 
@@ -41,27 +50,37 @@ local function compare(what, result, request, python)
   end
   result.peer = peer
   result.speedup = peer.seconds / result.seconds
-  if result.peak_bytes and peer.peak_bytes then result.memory_share = result.peak_bytes / peer.peak_bytes end
+  if result.peak_bytes and peer.peak_bytes then
+    result.memory_share = result.peak_bytes / peer.peak_bytes
+  end
 end
 
 local function print_ops(result, show)
-  if not show then return end
+  if not show then
+    return
+  end
   local total = 0
-  for _, e in ipairs(result.ops) do total = total + e.seconds end
   for _, e in ipairs(result.ops) do
-    e.share, e.tflops, e.gb_per_s = e.seconds / total, e.flop / e.seconds * 1e-12, e.bytes / e.seconds * 1e-9
+    total = total + e.seconds
+  end
+  for _, e in ipairs(result.ops) do
+    e.share, e.tflops, e.gb_per_s = e.seconds / total, e.flop / e.seconds * 1e-12,
+      e.bytes / e.seconds * 1e-9
   end
   local function digits(f) return function(v) return (f):format(v) end end
-  printer.print({{key = "op"}, {key = "calls", right = true}, {key = "seconds", right = true, format = digits("%.5f")},
+  printer.print({{key = "op"}, {key = "calls", right = true},
+    {key = "seconds", right = true, format = digits("%.5f")},
     {key = "share", right = true, format = function(v) return ("%.1f %%"):format(100 * v) end},
     {key = "tflops", title = "TFLOP/s", right = true, format = digits("%.3f")},
     {key = "gb_per_s", title = "GB/s", right = true, format = digits("%.1f")}}, result.ops)
 end
 
 local function say_peer(result, text)
-  if result.peer_missing then print("  peer: " .. result.peer_missing)
+  if result.peer_missing then
+    print("  peer: " .. result.peer_missing)
   elseif result.peer then
-    print(("  %s %s, %s (its products: %.3f TFLOP/s)%s: %s"):format(result.peer.name, result.peer.version, result.peer.dtype,
+    print(("  %s %s, %s (its products: %.3f TFLOP/s)%s: %s"):format(result.peer.name,
+      result.peer.version, result.peer.dtype,
       result.peer.product_tflops, result.peer.runs == 1 and ", one run" or "", text(result.peer)))
   end
 end
@@ -72,15 +91,20 @@ function runs.step(o)
   local step = require "moonreel.bench.step"
   local r = step.measure(o)
   if o.peer then
-    local request = {threads = r.threads, flop = r.flop, seconds = o.seconds, isa = r.isa, latent = step.latent, model = step.model}
+    local request = {threads = r.threads, flop = r.flop, seconds = o.seconds,
+      isa = r.isa, latent = step.latent, model = step.model}
     compare("step", r, request, o.python)
   end
   return r, function()
-    print(("step: %s, %s, %d threads: %.3f s, %.3f TFLOP/s of %.3f (%s): ratio %.2f"):format(r.isa, r.dtype, r.threads,
+    print(("step: %s, %s, %d threads: %.3f s, %.3f TFLOP/s of %.3f (%s): ratio %.2f"):format(r.isa,
+      r.dtype, r.threads,
       r.seconds, r.tflops, r.peak_tflops, r.peak_shape, r.ratio))
-    print(("  resident %.0f MB at most, arena %.0f MB"):format(r.peak_bytes * 1e-6, r.arena_bytes * 1e-6))
+    print(("  resident %.0f MB at most, arena %.0f MB"):format(r.peak_bytes * 1e-6,
+      r.arena_bytes * 1e-6))
     say_peer(r, function(p)
-      return ("%.3f s, %.3f TFLOP/s, %.0f MB; moonreel: %.2f x the speed, %.2f x the memory"):format(p.seconds, p.tflops,
+      return (
+        "%.3f s, %.3f TFLOP/s, %.0f MB; moonreel: %.2f x the speed, %.2f x the memory"):format(
+        p.seconds, p.tflops,
         p.peak_bytes * 1e-6, r.speedup, r.memory_share)
     end)
     print_ops(r, o.ops)
@@ -88,17 +112,22 @@ function runs.step(o)
 end
 
 runs["demo-step"] = function(o)
-  local r = require("moonreel.bench.demo").measure(setmetatable({recipe = "recipes/tiny/demo.lua"}, {__index = o}))
+  local r = require("moonreel.bench.demo").measure(setmetatable({recipe = "recipes/tiny/demo.lua"},
+    {__index = o}))
   if o.peer then
     local request = {threads = r.threads, seconds = o.seconds, isa = r.isa, shape = r.shape}
     compare("demo-step", r, request, o.python)
-    if r.peer then r.peer.tokens_per_s = r.tokens / r.peer.seconds end
+    if r.peer then
+      r.peer.tokens_per_s = r.tokens / r.peer.seconds
+    end
   end
   return r, function()
-    print(("demo-step: %s, %s, %d threads: %.4f s, %.0f tokens/s, %.3f TFLOP/s"):format(r.isa, r.dtype, r.threads, r.seconds,
+    print(("demo-step: %s, %s, %d threads: %.4f s, %.0f tokens/s, %.3f TFLOP/s"):format(r.isa,
+      r.dtype, r.threads, r.seconds,
       r.tokens_per_s, r.tflops))
     say_peer(r, function(p)
-      return ("%.4f s, %.0f tokens/s; moonreel: %.2f x the speed"):format(p.seconds, p.tokens_per_s, r.speedup)
+      return ("%.4f s, %.0f tokens/s; moonreel: %.2f x the speed"):format(p.seconds,
+        p.tokens_per_s, r.speedup)
     end)
     print_ops(r, o.ops)
   end
@@ -107,12 +136,17 @@ end
 function runs.kernels(o)
   local rows, limits = require("moonreel.bench.kernels").measure(o)
   return {kernels = rows, limits = limits}, function()
-    print(("kernels: %s, %s, %d threads; limits: %.3f TFLOP/s, %.1f GB/s"):format(limits.isa, limits.dtype, limits.threads,
+    print(("kernels: %s, %s, %d threads; limits: %.3f TFLOP/s, %.1f GB/s"):format(limits.isa,
+      limits.dtype, limits.threads,
       limits.product_tflops, limits.memory_gb_per_s))
     printer.print({{key = "op"}, {key = "shape"},
       {key = "seconds", right = true, format = function(v) return ("%.5f"):format(v) end},
-      {key = "tflops", title = "TFLOP/s", right = true, format = function(v) return ("%.3f"):format(v) end},
-      {key = "gb_per_s", title = "GB/s", right = true, format = function(v) return ("%.1f"):format(v) end},
+      {key = "tflops", title = "TFLOP/s", right = true, format = function(v)
+        return ("%.3f"):format(v)
+      end},
+      {key = "gb_per_s", title = "GB/s", right = true, format = function(v)
+        return ("%.1f"):format(v)
+      end},
       {key = "of_limit", title = "of the limit", right = true,
         format = function(v, row) return ("%.2f of %s"):format(v, row.limit) end}}, rows)
   end
@@ -121,8 +155,10 @@ end
 function runs.save(o)
   local r = require("moonreel.bench.save").measure(o)
   return r, function()
-    print(("save: %d MiB: the step waits %.1f ms; a copy takes %.1f ms, the limit is 1.3 copies + 5 ms = %.1f ms: %s"):format(
-      r.bytes >> 20, r.stall_s * 1e3, r.copy_s * 1e3, r.limit_s * 1e3, r.stall_s <= r.limit_s and "met" or "MISSED"))
+    print(("save: %d MiB: the step waits %.1f ms; a copy takes %.1f ms, the limit is 1.3 copies + "
+      .. "5 ms = %.1f ms: %s"):format(
+      r.bytes >> 20, r.stall_s * 1e3, r.copy_s * 1e3, r.limit_s * 1e3,
+        r.stall_s <= r.limit_s and "met" or "MISSED"))
   end
 end
 
@@ -130,14 +166,19 @@ function runs.cli(o)
   local rows = require("moonreel.bench.cli").measure(o)
   return {cli = rows}, function()
     for _, row in ipairs(rows) do
-      row.met = row.seconds < row.aim_s and (not row.private_bytes or row.private_bytes < row.aim_bytes)
+      row.met = row.seconds < row.aim_s
+        and (not row.private_bytes or row.private_bytes < row.aim_bytes)
     end
     local function of(key, aim, title, unit, scale)
       return {title = title, key = key, right = true,
-        format = function(v, row) return ("%.1f of %.0f %s"):format(v * scale, row[aim] * scale, unit) end}
+        format = function(v, row)
+          return ("%.1f of %.0f %s"):format(v * scale, row[aim] * scale, unit)
+        end}
     end
     printer.print({{key = "what", title = "cli"}, of("seconds", "aim_s", "takes", "ms", 1e3),
-      {key = "cpu_s", title = "processor", right = true, format = function(v) return ("%.1f ms"):format(v * 1e3) end},
+      {key = "cpu_s", title = "processor", right = true, format = function(v)
+        return ("%.1f ms"):format(v * 1e3)
+      end},
       of("private_bytes", "aim_bytes", "private memory", "MB", 1e-6),
       {key = "met", title = "", format = function(v) return v and "met" or "MISSED" end}}, rows)
   end
@@ -145,9 +186,13 @@ end
 
 -- strings, numbers and tables of them as JSON takes them
 local function plain(value)
-  if type(value) ~= "table" then return clean(value) end
+  if type(value) ~= "table" then
+    return clean(value)
+  end
   local out = {}
-  for k, v in pairs(value) do out[k] = plain(v) end
+  for k, v in pairs(value) do
+    out[k] = plain(v)
+  end
   return #value > 0 and json.array(out) or out
 end
 
@@ -155,31 +200,47 @@ function command.run(args)
   local fault = require "moonreel.recipe.fault"
   local parsed = words_of.parse(args, command)
   local names, o = parsed.positional, parsed.options
-  if #names == 0 then names = {"step", "demo-step", "kernels"} end
-  for _, name in ipairs(names) do
-    if not runs[name] then fault.usage("bench: '%s': expected step, demo-step, kernels, save or cli", name) end
+  if #names == 0 then
+    names = {"step", "demo-step", "kernels"}
   end
-  if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then fault.usage("bench: --dtype: expected f32 or bf16, got '%s'", o.dtype) end
+  for _, name in ipairs(names) do
+    if not runs[name] then
+      fault.usage("bench: '%s': expected step, demo-step, kernels, save or cli", name)
+    end
+  end
+  if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then
+    fault.usage("bench: --dtype: expected f32 or bf16, got '%s'", o.dtype)
+  end
   local seconds = tonumber(o.seconds or 5)
-  if not (seconds and seconds >= 0.01) then fault.usage("bench: --seconds: expected a number from 0.01 on, got '%s'", o.seconds) end
-  local settings = {threads = o.threads or 0, dtype = o.dtype, seconds = seconds, peer = o.peer ~= false, ops = o.ops}
+  if not (seconds and seconds >= 0.01) then
+    fault.usage("bench: --seconds: expected a number from 0.01 on, got '%s'", o.seconds)
+  end
+  local settings = {threads = o.threads or 0, dtype = o.dtype, seconds = seconds,
+    peer = o.peer ~= false, ops = o.ops}
   local has_peer = false
-  for _, name in ipairs(names) do has_peer = has_peer or name:match("step$") ~= nil end
+  for _, name in ipairs(names) do
+    has_peer = has_peer or name:match("step$") ~= nil
+  end
   if settings.peer and has_peer then
     settings.python = require("moonreel.bench.peer").python(o.python)
-    if o.python and not settings.python then fault.usage("bench: --python: '%s' does not run `import torch`", o.python) end
+    if o.python and not settings.python then
+      fault.usage("bench: --python: '%s' does not run `import torch`", o.python)
+    end
   end
   local all = {}
   for _, name in ipairs(names) do
     local result, show = runs[name](settings)
-    if o.json then all[name] = plain(result)
+    if o.json then
+      all[name] = plain(result)
     else
       show()
       io.stdout:flush()
     end
   end
   -- one measurement is the object itself, several are named
-  if o.json then print(json.encode(#names == 1 and all[names[1]] or all)) end
+  if o.json then
+    print(json.encode(#names == 1 and all[names[1]] or all))
+  end
   return 0
 end
 

@@ -1,18 +1,22 @@
 --- moonreel ckpt: list, inspect, compare, verify, convert and prune checkpoints.
--- A part is a row of options and the file of its name in ckpt/, a function of the options and its words.
+-- A part is a row of options and the file of its name in ckpt/, a function of the options and its
+-- words.
 -- @module moonreel.cli.ckpt
 local base = require "moonreel.core.base"
 
 local command = {
   name = "ckpt",
   summary = "list, inspect, compare, verify, convert and prune checkpoints",
-  usage = "ckpt ls [RUN|DIR] | inspect CKPT|RUN [NAME] | diff A B | verify CKPT|RUN | convert CKPT OUT.safetensors | prune RUN --keep N",
+  usage = "ckpt ls [RUN|DIR] | inspect CKPT|RUN [NAME] | diff A B | verify CKPT|RUN | convert CKPT "
+    .. "OUT.safetensors | prune RUN --keep N",
   options = {
     { "ls [RUN|DIR]", "checkpoints of a run, or of every run in a directory (default: outputs)" },
-    { "inspect CKPT|RUN [NAME]", "what is in it; NAME: one tensor with its numbers, or a pattern with *" },
+    { "inspect CKPT|RUN [NAME]", "what is in it; NAME: one tensor with its numbers, or a pattern "
+      .. "with *" },
     { "diff A B", "parameters, moments, EMA, sampler state, bit for bit; exit 1 when they differ" },
     { "verify CKPT|RUN", "read everything; compare all hashes where there are any" },
-    { "convert CKPT OUT.safetensors", "weights alone under their released names; also from .pth and .bin" },
+    { "convert CKPT OUT.safetensors", "weights alone under their released names; also from .pth "
+      .. "and .bin" },
     { "prune RUN --keep N", "remove all but the newest N checkpoints" },
     { "--ema", "convert: the averaged weights" },
     { "--keep N", "prune: how many stay", least = 1 },
@@ -21,7 +25,8 @@ local command = {
     { "--outputs DIR", "where runs named by folder or number are looked up (default: outputs)" },
     { "--json", "print JSON" },
   },
-  details = "A checkpoint is a directory step-N, a run (its newest one), RUN@STEP, or a safetensors file.",
+  details = "A checkpoint is a directory step-N, a run (its newest one), RUN@STEP, or a "
+    .. "safetensors file.",
 }
 
 local function usage(form, ...)
@@ -45,11 +50,17 @@ end
 function command.run(args)
   local parsed = require("moonreel.settings.words").parse(args, command)
   local part = table.remove(parsed.positional, 1)
-  if not part then usage("nothing to do") end
+  if not part then
+    usage("nothing to do")
+  end
   local words, least, most = words_of(part)
-  if not words then usage("'%s' is no part of 'ckpt'", part) end
+  if not words then
+    usage("'%s' is no part of 'ckpt'", part)
+  end
   local n = #parsed.positional
-  if n < least or n > most then usage("%s: expected %s, got %d words", part, words, n) end
+  if n < least or n > most then
+    usage("%s: expected %s, got %d words", part, words, n)
+  end
   parsed.options.outputs = parsed.options.outputs or "outputs"
   return require("moonreel.cli.ckpt." .. part)(parsed.options, table.unpack(parsed.positional))
 end

@@ -5,11 +5,16 @@ local nearest = require "moonreel.text.nearest"
 
 local dispatch = {}
 
--- frame files of this room that are no commands are the ones whose module has no `run` and `summary`
+-- frame files of this room that are no commands are the ones whose module has no `run` and
+-- `summary`
 local function load_command(name)
-  if not name:match("^[a-z][a-z0-9_]*$") then return nil end
+  if not name:match("^[a-z][a-z0-9_]*$") then
+    return nil
+  end
   local app = require "moonreel.app"
-  if not app.embedded("lua/moonreel/cli/" .. name .. ".lua") then return nil end
+  if not app.embedded("lua/moonreel/cli/" .. name .. ".lua") then
+    return nil
+  end
   local command = require("moonreel.cli." .. name)
   return type(command) == "table" and command.summary and command.run and command or nil
 end
@@ -21,7 +26,9 @@ function dispatch.commands()
   for _, path in ipairs(require("moonreel.app").embedded_list()) do
     local name = path:match("^lua/moonreel/cli/([a-z][a-z0-9_]*)%.lua$")
     local command = name and load_command(name)
-    if command then found[#found + 1] = command end
+    if command then
+      found[#found + 1] = command
+    end
   end
   table.sort(found, function(a, b) return a.name < b.name end)
   return found
@@ -42,24 +49,36 @@ end
 ---@return integer exit code
 function dispatch.run(args)
   local name = args[1]
-  if not name or name == "--help" or name == "-h" then name = "help" end
+  if not name or name == "--help" or name == "-h" then
+    name = "help"
+  end
   local command = load_command(name)
   if not command then
     local names = {}
-    for _, other in ipairs(dispatch.commands()) do names[#names + 1] = other.name end
+    for _, other in ipairs(dispatch.commands()) do
+      names[#names + 1] = other.name
+    end
     local hint = nearest(name, names)
-    return usage_error(("'%s' is no command%s; try: moonreel help"):format(name, hint and (", did you mean '" .. hint .. "'?") or ""))
+    return usage_error(("'%s' is no command%s; try: moonreel help"):format(name,
+      hint and (", did you mean '" .. hint .. "'?") or ""))
   end
   local rest = {}
-  for i = 2, #args do rest[#rest + 1] = args[i] end
+  for i = 2, #args do
+    rest[#rest + 1] = args[i]
+  end
   for _, word in ipairs(rest) do
-    if word == "--" then break end
+    if word == "--" then
+      break
+    end
     if word == "--help" or word == "-h" then
       return require("moonreel.cli.help").show_command(command)
     end
   end
-  local ok, result = xpcall(command.run, failure.handler, rest, { program = args[0], command = command })
-  if not ok then return failure.report(result) end
+  local ok, result = xpcall(command.run, failure.handler, rest,
+    { program = args[0], command = command })
+  if not ok then
+    return failure.report(result)
+  end
   return result or 0
 end
 

@@ -6,7 +6,9 @@ local failure = {}
 ---@param value any
 ---@return any
 function failure.handler(value)
-  if type(value) == "table" and value.exit then return value end
+  if type(value) == "table" and value.exit then
+    return value
+  end
   local text = type(value) == "string" and value or "error value: " .. tostring(value)
   return { code = "MR_E_FAIL", exit = 1, message = debug.traceback(text, 2) }
 end
@@ -15,7 +17,9 @@ end
 ---@param value table|string  {code, message, exit} or text
 ---@return integer exit code
 function failure.report(value)
-  if type(value) ~= "table" then value = { message = tostring(value), exit = 1 } end
+  if type(value) ~= "table" then
+    value = { message = tostring(value), exit = 1 }
+  end
   io.stdout:flush()
   io.stderr:write("moonreel: ", tostring(value.message), "\n")
   return value.exit or 1

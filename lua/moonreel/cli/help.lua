@@ -8,7 +8,8 @@ help.usage = "help [COMMAND | fields | recipe | recipes | FIELD] [--json]"
 help.options = {
   { "COMMAND", "one command's page; the same as moonreel COMMAND --help" },
   { "fields", "all fields of recipes" },
-  { "FIELD", "one field: kind, default, range, help, spellings; of a record, as optim, all its fields" },
+  { "FIELD", "one field: kind, default, range, help, spellings; of a record, as optim, all its "
+    .. "fields" },
   { "recipe", "the language, and what a recipe can reach" },
   { "recipes", "the recipes that ship with moonreel" },
   { "--json", "tables as JSON" },
@@ -22,11 +23,16 @@ function help.show_command(command)
   local lines = { "usage: moonreel " .. command.usage, "", command.summary }
   -- options are the command's own; `fields` are fields of the recipe that its users need most
   for _, rows in ipairs { command.options or {}, command.fields or {} } do
-    if #rows > 0 then lines[#lines + 1] = "" end
-    for _, row in ipairs(rows) do lines[#lines + 1] = ("  %-28s %s"):format(row[1], row[2]) end
+    if #rows > 0 then
+      lines[#lines + 1] = ""
+    end
+    for _, row in ipairs(rows) do
+      lines[#lines + 1] = ("  %-28s %s"):format(row[1], row[2])
+    end
   end
   if command.overrides then
-    lines[#lines + 1] = "\nFields of the recipe: key=value, --key value or --key=value; moonreel help fields lists them."
+    lines[#lines + 1] = "\nFields of the recipe: key=value, --key value or --key=value; moonreel "
+      .. "help fields lists them."
   end
   if command.details then
     lines[#lines + 1] = ""
@@ -44,11 +50,15 @@ local function show_fields(options, record)
   end
   local columns = { { key = "field" }, { key = "kind" }, { key = "default" }, { key = "help" } }
   if options.json then
-    for _, key in ipairs { "spellings", "affects", "resume", "reader", "unit" } do columns[#columns + 1] = { key = key } end
+    for _, key in ipairs { "spellings", "affects", "resume", "reader", "unit" } do
+      columns[#columns + 1] = { key = key }
+    end
   end
   local rows = {}
   for _, row in ipairs(require("moonreel.recipe.describe").fields()) do
-    if not record or row.field:sub(1, #record + 1) == record .. "." then rows[#rows + 1] = row end
+    if not record or row.field:sub(1, #record + 1) == record .. "." then
+      rows[#rows + 1] = row
+    end
   end
   require("moonreel.text.table").print(columns, rows, options)
   return 0
@@ -61,26 +71,42 @@ local function show_field(keys)
   local kinds = require "moonreel.recipe.kinds"
   local path, shown = table.concat(keys, "."), nil
   for _, one in ipairs(require("moonreel.recipe.describe").fields(true)) do
-    local entry = path:sub(1, #one.field + 1) == one.field .. "." and entries_of(one.row)[keys[#keys]]
+    local entry = path:sub(1, #one.field + 1) == one.field .. "."
+      and entries_of(one.row)[keys[#keys]]
     if entry then
-      if type(entry) == "string" then print(path .. ": " .. entry) end
+      if type(entry) == "string" then
+        print(path .. ": " .. entry)
+      end
       path = one.field
     end
     if one.field == path then
       local row = one.row
       print(("%s: %s"):format(path, row.help))
-      if row.types then print("  of         " .. table.concat(row.types, ", ")) end
-      print("  expects    " .. kinds.expected(kinds.schema(row[2], row)) .. (row.unit and " (" .. row.unit .. ")" or ""))
+      if row.types then
+        print("  of         " .. table.concat(row.types, ", "))
+      end
+      print("  expects    " .. kinds.expected(kinds.schema(row[2], row))
+        .. (row.unit and " (" .. row.unit .. ")" or ""))
       print("  default    " .. one.default)
-      if one.spellings then print("  also       " .. one.spellings) end
+      if one.spellings then
+        print("  also       " .. one.spellings)
+      end
       print("  read by    " .. one.reader)
       print("  affects    " .. one.affects .. "; a resume with another value: " .. one.resume
         .. (row.position and ", but with --start-from-scratch free" or ""))
-      if row.when then print(("  only when  %s is %s"):format(row.when[1], kinds.show(row.when[2]))) end
-      if row.no_meaning then print("  note       " .. row.no_meaning) end
+      if row.when then
+        print(("  only when  %s is %s"):format(row.when[1], kinds.show(row.when[2])))
+      end
+      if row.no_meaning then
+        print("  note       " .. row.no_meaning)
+      end
       local names, rows = require("moonreel.recipe.environment").sorted_keys(entries_of(row)), {}
-      for i, name in ipairs(names) do rows[i] = { name = name, help = entries_of(row)[name] } end
-      if #rows > 0 and not entry then require("moonreel.text.table").print({ { key = "name" }, { key = "help" } }, rows) end
+      for i, name in ipairs(names) do
+        rows[i] = { name = name, help = entries_of(row)[name] }
+      end
+      if #rows > 0 and not entry then
+        require("moonreel.text.table").print({ { key = "name" }, { key = "help" } }, rows)
+      end
       shown = 0
     end
   end
@@ -115,7 +141,9 @@ A recipe reaches only:]]
 end
 
 local function show_recipes()
-  for _, name in ipairs(require("moonreel.recipe.files").shipped_names()) do print(name) end
+  for _, name in ipairs(require("moonreel.recipe.files").shipped_names()) do
+    print(name)
+  end
   return 0
 end
 
@@ -133,15 +161,26 @@ local topics = { fields = show_fields, recipe = show_recipe, recipes = show_reci
 function help.run(args)
   local parsed = require("moonreel.settings.words").parse(args, help)
   local word = parsed.positional[1]
-  if not word then return show_commands() end
+  if not word then
+    return show_commands()
+  end
   local command = require("moonreel.cli.dispatch").find(word)
-  if command then return help.show_command(command) end
-  if topics[word] then return topics[word](parsed.options) end
+  if command then
+    return help.show_command(command)
+  end
+  if topics[word] then
+    return topics[word](parsed.options)
+  end
   local target, problem = require("moonreel.recipe.override").target(word)
   local shown = target and show_field(target.keys)
-  if shown then return shown end
-  if target and target.schema.tag == "record" then return show_fields(parsed.options, table.concat(target.keys, ".")) end
-  require("moonreel.recipe.fault").usage("help: '%s' is no command, topic or field%s; try: moonreel help", word,
+  if shown then
+    return shown
+  end
+  if target and target.schema.tag == "record" then
+    return show_fields(parsed.options, table.concat(target.keys, "."))
+  end
+  require("moonreel.recipe.fault").usage("help: '%s' is no command, topic or field%s; try: "
+    .. "moonreel help", word,
     problem and problem:match(", did you mean.*") or "")
 end
 

@@ -5,12 +5,14 @@ local command = {
   summary = "a prompt: look at checkpoints, data, recipes and tensors",
   usage = "repl [CKPT|RUN|RECIPE|NAME.mrx]",
   options = {
-    { "CKPT|RUN", "opened as `ckpt` (a run also as `run`): step-N, RUN@STEP, a .safetensors file, an index file, .pth" },
+    { "CKPT|RUN", "opened as `ckpt` (a run also as `run`): step-N, RUN@STEP, a .safetensors file, "
+      .. "an index file, .pth" },
     { "RECIPE", "baked as `r`" },
     { "NAME.mrx", "opened as `index`" },
     { "--outputs DIR", "where runs named by folder or number are looked up (default: outputs)" },
   },
-  details = "Input may come from a file or a pipe: then nothing but the results is printed. docs/prompt.md is a first hour.",
+  details = "Input may come from a file or a pipe: then nothing but the results is printed. "
+    .. "docs/prompt.md is a first hour.",
 }
 
 ---@param args string[]
@@ -18,13 +20,15 @@ local command = {
 function command.run(args)
   local parsed = require("moonreel.settings.words").parse(args, command)
   if #parsed.positional > 1 then
-    require("moonreel.recipe.fault").usage("repl: expected one thing to open, got %d; try: moonreel repl, then open(\"...\")",
+    require("moonreel.recipe.fault").usage("repl: expected one thing to open, got %d; try: "
+      .. "moonreel repl, then open(\"...\")",
       #parsed.positional)
   end
   local repl = require "moonreel.repl"
   local session = repl.new()
   if parsed.positional[1] then
-    print(require("moonreel.repl.names").open_into(session.env, parsed.positional[1], parsed.options.outputs))
+    print(require("moonreel.repl.names").open_into(session.env, parsed.positional[1],
+      parsed.options.outputs))
   end
   return repl.run(session)
 end

@@ -7,7 +7,9 @@ local script = {}
 
 -- what the program returns is its exit code: nothing and true are 0, false is 1
 local function exit_code(value)
-  if math.type(value) == "integer" then return value & 255 end
+  if math.type(value) == "integer" then
+    return value & 255
+  end
   return value == false and 1 or 0
 end
 
@@ -17,28 +19,41 @@ function script.run(args)
   local is_text = args[1] == "-e"
   local count = is_text and 2 or 1
   if is_text and not args[2] then
-    return failure.report { code = "MR_E_USAGE", exit = 2, message = "-e: expected Lua code, got nothing; try: moonreel -e 'print(1 + 1)'" }
+    return failure.report { code = "MR_E_USAGE", exit = 2, message = "-e: expected Lua code, got "
+      .. "nothing; try: moonreel -e 'print(1 + 1)'" }
   end
   -- arg as the stand-alone interpreter has it: the program at 0, its arguments from 1
   local global_arg = { [0] = is_text and "-e" or args[1], [-1] = args[0] }
-  for i = count + 1, #args do global_arg[i - count] = args[i] end
+  for i = count + 1, #args do
+    global_arg[i - count] = args[i]
+  end
   _G.arg = global_arg
 
   local chunk, problem
   if is_text then
     chunk = load("return " .. args[2], "=-e", "t")
-    if not chunk then chunk, problem = load(args[2], "=-e", "t") end
+    if not chunk then
+      chunk, problem = load(args[2], "=-e", "t")
+    end
   else
     chunk, problem = loadfile(args[1], "t")
   end
-  if not chunk then return failure.report { code = "MR_E_USAGE", exit = 2, message = problem } end
+  if not chunk then
+    return failure.report { code = "MR_E_USAGE", exit = 2, message = problem }
+  end
 
   local results = table.pack(xpcall(chunk, failure.handler, table.unpack(global_arg)))
-  if not results[1] then return failure.report(results[2]) end
-  if not is_text then return exit_code(results[2]) end
+  if not results[1] then
+    return failure.report(results[2])
+  end
+  if not is_text then
+    return exit_code(results[2])
+  end
   -- an expression prints its values
   if results.n > 1 then
-    for i = 2, results.n do results[i] = tostring(results[i]) end
+    for i = 2, results.n do
+      results[i] = tostring(results[i])
+    end
     print(table.concat(results, "\t", 2, results.n))
   end
   return 0

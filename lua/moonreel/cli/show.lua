@@ -5,7 +5,8 @@ local printer = require "moonreel.text.table"
 local show = {
   name = "show",
   summary = "print a recipe resolved, with the line that set each value",
-  usage = "show RECIPE [key=value ...] [--changed] [--stage NAME] [--json|--lua|--tree|--diff OTHER|--as SYSTEM]",
+  usage = "show RECIPE [key=value ...] [--changed] [--stage NAME] [--json|--lua|--tree|--diff "
+    .. "OTHER|--as SYSTEM]",
   overrides = true,
   options = {
     { "--json", "{hash, settings, origin}" },
@@ -18,14 +19,23 @@ local show = {
   },
 }
 
-local columns = { { key = "field" }, { key = "value", format = printer.short }, { key = "set_by", title = "set by" } }
+local columns = { { key = "field" }, { key = "value", format = printer.short },
+  { key = "set_by", title = "set by" } }
 
 -- does a line go on where another one stands: the next number of the same list, written alike?
 local function goes_on(run, line)
   local keys, n = line.keys, #line.keys
-  local step = math.type(keys[n]) == "integer" and math.type(run.to) == "integer" and keys[n] - run.to
-  if not step or (run.step or step) ~= step or line.value ~= run.value or line.at ~= run.at or n ~= #run.keys then return false end
-  for i = 1, n - 1 do if keys[i] ~= run.keys[i] then return false end end
+  local step = math.type(keys[n]) == "integer" and math.type(run.to) == "integer"
+    and keys[n] - run.to
+  if not step or (run.step or step) ~= step or line.value ~= run.value or line.at ~= run.at
+      or n ~= #run.keys then
+    return false
+  end
+  for i = 1, n - 1 do
+    if keys[i] ~= run.keys[i] then
+      return false
+    end
+  end
   return true
 end
 
@@ -38,7 +48,8 @@ local function lines_of(settings, changed)
     local set = link and link.set
     -- the shipped table of resolutions is long and known by its name
     if set or not (changed or leaf.row.path == "resolutions") then
-      local line = { keys = leaf.keys, value = kinds.show(leaf.raw), at = link and link.at or "default", to = leaf.keys[#leaf.keys] }
+      local line = { keys = leaf.keys, value = kinds.show(leaf.raw),
+        at = link and link.at or "default", to = leaf.keys[#leaf.keys] }
       local run = runs[#runs]
       if run and goes_on(run, line) then
         run.step, run.to, run.count = line.to - run.to, line.to, (run.count or 1) + 1
@@ -50,7 +61,9 @@ local function lines_of(settings, changed)
   for _, run in ipairs(runs) do
     local from = run.keys[#run.keys]
     run.name = not run.step and tostring(from) or ("%d, %d"):format(from, from + run.step)
-    if (run.count or 0) > 2 then run.name = run.name .. " .. " .. run.to end
+    if (run.count or 0) > 2 then
+      run.name = run.name .. " .. " .. run.to
+    end
   end
   return runs
 end
@@ -59,7 +72,9 @@ local function rows_of(settings, changed)
   local rows = {}
   for i, line in ipairs(lines_of(settings, changed)) do
     local path = {}
-    for k = 1, #line.keys - 1 do path[k] = tostring(line.keys[k]) end
+    for k = 1, #line.keys - 1 do
+      path[k] = tostring(line.keys[k])
+    end
     path[#line.keys] = line.name
     rows[i] = { field = table.concat(path, "."), value = line.value, set_by = line.at }
   end
@@ -75,11 +90,16 @@ local function print_tree(settings, changed)
       if open[i] ~= line.keys[i] then
         print(("  "):rep(i - 1) .. tostring(line.keys[i]))
         open[i] = line.keys[i]
-        for j = i + 1, #open do open[j] = nil end
+        for j = i + 1, #open do
+          open[j] = nil
+        end
       end
     end
-    for j = #line.keys, #open do open[j] = nil end
-    local text = ("%s%s = %s"):format(("  "):rep(#line.keys - 1), line.name, printer.short(line.value))
+    for j = #line.keys, #open do
+      open[j] = nil
+    end
+    local text = ("%s%s = %s"):format(("  "):rep(#line.keys - 1), line.name,
+      printer.short(line.value))
     print(("%-56s -- %s"):format(text, line.at))
   end
   return 0
@@ -90,9 +110,12 @@ local function print_as(settings, system, options)
   local kinds = require "moonreel.recipe.kinds"
   local reference = require "moonreel.settings.reference_names"
   local known = false
-  for _, name in ipairs(reference.systems) do known = known or name == system end
+  for _, name in ipairs(reference.systems) do
+    known = known or name == system
+  end
   if not known then
-    require("moonreel.recipe.fault").usage("show: --as: expected %s, got '%s'", table.concat(reference.systems, " or "), system)
+    require("moonreel.recipe.fault").usage("show: --as: expected %s, got '%s'",
+      table.concat(reference.systems, " or "), system)
   end
   local rows = {}
   for _, leaf in ipairs(settings:leaves()) do
@@ -102,7 +125,8 @@ local function print_as(settings, system, options)
       if name then
         rows[#rows + 1] = { field = name, value = kinds.show(leaf.raw), set_by = link.at }
       else
-        io.stderr:write(("note: %s = %s has no name in %s\n"):format(leaf.path, kinds.show(leaf.raw), system))
+        io.stderr:write(("note: %s = %s has no name in %s\n"):format(leaf.path,
+          kinds.show(leaf.raw), system))
       end
     end
   end
@@ -120,14 +144,24 @@ end
 function show.run(args)
   local parsed = require("moonreel.settings.words").parse(args, show)
   local fault = require "moonreel.recipe.fault"
-  if #parsed.positional ~= 1 then fault.usage("show: expected one recipe, got %d; try: moonreel show RECIPE", #parsed.positional) end
+  if #parsed.positional ~= 1 then
+    fault.usage("show: expected one recipe, got %d; try: moonreel show RECIPE", #parsed.positional)
+  end
   local bake = require("moonreel.settings").bake
   local options = parsed.options
   local settings = bake(parsed.positional[1], parsed.overrides, { stage = options.stage })
-  for _, note in ipairs(settings.notes) do io.stderr:write("note: ", note, "\n") end
-  if options.diff then return print_difference(settings, bake(options.diff, parsed.overrides), options) end
-  if options.as then return print_as(settings, options.as, options) end
-  if options.tree then return print_tree(settings, options.changed) end
+  for _, note in ipairs(settings.notes) do
+    io.stderr:write("note: ", note, "\n")
+  end
+  if options.diff then
+    return print_difference(settings, bake(options.diff, parsed.overrides), options)
+  end
+  if options.as then
+    return print_as(settings, options.as, options)
+  end
+  if options.tree then
+    return print_tree(settings, options.changed)
+  end
   if options.json then
     io.write(settings:to_json())
   elseif options.lua then

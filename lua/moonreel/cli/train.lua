@@ -8,15 +8,19 @@ local train = {
   short_fields = { n = "nproc_per_node" },
   options = { { "--stage NAME", "of a recipe of stages: begin with this one" } },
   fields = {
-    { "--load RUN", "continue: weights, averages, optimizer, schedule, position; RUN@STEP, a checkpoint, or latest" },
+    { "--load RUN", "continue: weights, averages, optimizer, schedule, position; RUN@STEP, a "
+      .. "checkpoint, or latest" },
     { "--start-from-scratch", "with --load: all but epoch, step and data position" },
     { "--ckpt-path PATH", "start from weights alone" },
-    { "key=value", "any field of the recipe, also as --key value; stages.NAME.key=value: of one stage" },
+    { "key=value", "any field of the recipe, also as --key value; stages.NAME.key=value: of one "
+      .. "stage" },
   },
-  details = "SIGINT or SIGTERM saves a checkpoint and ends with 130 or 143; a second one ends at once.",
+  details = "SIGINT or SIGTERM saves a checkpoint and ends with 130 or 143; a second one ends at "
+    .. "once.",
 }
 
--- the recipe's variables stand before the libraries that read them: the program starts over with them, once
+-- the recipe's variables stand before the libraries that read them: the program starts over with
+-- them, once
 local function enter_environment(list, args)
   local process = require "moonreel.core.process"
   local wanted, missing = {}, {}
@@ -24,14 +28,20 @@ local function enter_environment(list, args)
     for name, value in pairs(one.settings:plain("env") or {}) do
       local other = wanted[name]
       if other and other.value ~= value then
-        require("moonreel.recipe.fault").recipe("stages %s and %s want env.%s = %q and %q, and one process trains both; "
-          .. "try: env.%s in the outer recipe", other.stage, one.name, name, other.value, value, name)
+        require("moonreel.recipe.fault").recipe(
+          "stages %s and %s want env.%s = %q and %q, and one process trains both; "
+          .. "try: env.%s in the outer recipe", other.stage, one.name, name,
+            other.value, value, name)
       end
       wanted[name] = { value = value, stage = one.name }
-      if not process.variable(name) then missing[name] = value end
+      if not process.variable(name) then
+        missing[name] = value
+      end
     end
   end
-  if next(missing) then process.restart({ "moonreel", "train", table.unpack(args) }, missing) end
+  if next(missing) then
+    process.restart({ "moonreel", "train", table.unpack(args) }, missing)
+  end
 end
 
 -- what baking had to say; of all stages once
@@ -39,7 +49,9 @@ local function tell_notes(list)
   local told = {}
   for _, one in ipairs(list) do
     for _, note in ipairs(one.settings.notes) do
-      if not told[note] then io.stderr:write("note: ", note, "\n") end
+      if not told[note] then
+        io.stderr:write("note: ", note, "\n")
+      end
       told[note] = true
     end
   end
@@ -51,16 +63,21 @@ function train.run(args)
     require("moonreel.core.base").raise("MR_E_USAGE",
       ("train: expected one recipe, got %d; try: moonreel train RECIPE"):format(#parsed.positional))
   end
-  local bake, recipe, from = require("moonreel.settings").bake, parsed.positional[1], parsed.options.stage
+  local bake, recipe, from = require("moonreel.settings").bake, parsed.positional[1],
+    parsed.options.stage
   local settings = bake(recipe, parsed.overrides)
-  if from and not settings.stages then require("moonreel.recipe.fault").usage("--stage %s: the recipe has no stages", from) end
+  if from and not settings.stages then
+    require("moonreel.recipe.fault").usage("--stage %s: the recipe has no stages", from)
+  end
   local list = { { settings = settings } }
   for i, one in ipairs(settings.stages or {}) do
     list[i] = { name = one.name, settings = bake(recipe, parsed.overrides, { stage = one.name }) }
   end
   enter_environment(list, args)
   tell_notes(list)
-  if settings.stages then return require("moonreel.trainer.stages").run(settings, list, { from = from }) end
+  if settings.stages then
+    return require("moonreel.trainer.stages").run(settings, list, { from = from })
+  end
   return (require("moonreel.trainer").run(settings))
 end
 

@@ -14,7 +14,9 @@ local frame_names = { ["1x"] = 51, ["2x"] = 102, ["4x"] = 204, ["8x"] = 408, ["1
 
 local function sorted_keys(t, less)
   local keys = {}
-  for k in pairs(t) do keys[#keys + 1] = k end
+  for k in pairs(t) do
+    keys[#keys + 1] = k
+  end
   table.sort(keys, less)
   return keys
 end
@@ -22,17 +24,24 @@ end
 -- aspects come as a list {ratio, height, width} or as ratio = {height, width}
 local function aspect_list(name, aspects)
   local list = {}
-  if type(aspects) ~= "table" then recipe_error("resolutions.%s: no aspects; expected { [\"1.00\"] = { height, width } }", name) end
+  if type(aspects) ~= "table" then
+    recipe_error("resolutions.%s: no aspects; expected { [\"1.00\"] = { height, width } }", name)
+  end
   if aspects[1] then
-    for i, a in ipairs(aspects) do list[i] = { tonumber(a[1]), a[2], a[3] } end
+    for i, a in ipairs(aspects) do
+      list[i] = { tonumber(a[1]), a[2], a[3] }
+    end
   else
-    for _, key in ipairs(sorted_keys(aspects, function(a, b) return (tonumber(a) or 0) < (tonumber(b) or 0) end)) do
+    for _, key in ipairs(sorted_keys(aspects, function(a, b)
+      return (tonumber(a) or 0) < (tonumber(b) or 0)
+    end)) do
       list[#list + 1] = { tonumber(key), aspects[key][1], aspects[key][2] }
     end
   end
   for _, a in ipairs(list) do
     if not (a[1] and math.tointeger(a[2]) and math.tointeger(a[3])) then
-      recipe_error("resolutions.%s: an aspect is not ratio = { height, width } in whole pixels", name)
+      recipe_error("resolutions.%s: an aspect is not ratio = { height, width } in whole pixels",
+        name)
     end
   end
   return list
@@ -45,48 +54,71 @@ local function named(resolutions)
     by_name[r.name] = { place = place, pixels = r.pixels, aspects = r.aspects }
   end
   for name, r in pairs(resolutions or {}) do
-    by_name[name] = { place = by_name[name] and by_name[name].place or 1000, pixels = r.pixels, aspects = r.aspects }
+    by_name[name] = { place = by_name[name] and by_name[name].place or 1000,
+      pixels = r.pixels, aspects = r.aspects }
   end
   return by_name
 end
 
 local function length_row(name, frames, entry)
   local count = frame_names[frames] or math.tointeger(tonumber(frames))
-  if not count then recipe_error("bucket_config.%s: '%s' is no number of frames", name, tostring(frames)) end
+  if not count then
+    recipe_error("bucket_config.%s: '%s' is no number of frames", name, tostring(frames))
+  end
   if type(entry) ~= "table" then
-    recipe_error("bucket_config.%s[%s]: expected { probability, batch size }, got %s", name, tostring(frames), type(entry))
+    recipe_error("bucket_config.%s[%s]: expected { probability, batch size }, got %s",
+      name, tostring(frames), type(entry))
   end
   local p, batch = entry[1], entry[2]
   local keep, try = p, 1.0
-  if type(p) == "table" then keep, try = p[1], p[2] end
-  if type(keep) ~= "number" or type(try) ~= "number" or (batch ~= nil and not math.tointeger(batch)) then
-    recipe_error("bucket_config.%s[%s]: expected { probability, batch size } or { { keep, try }, batch size }", name, tostring(frames))
+  if type(p) == "table" then
+    keep, try = p[1], p[2]
+  end
+  if type(keep) ~= "number" or type(try) ~= "number"
+      or (batch ~= nil and not math.tointeger(batch)) then
+    recipe_error("bucket_config.%s[%s]: expected { probability, batch size } or { { keep, try }, "
+      .. "batch size }", name, tostring(frames))
   end
   return { count, keep + 0.0, try + 0.0, math.tointeger(batch or 0) }
 end
 
---- The core's form: a list of {name, pixels, aspects = {{ratio, height, width}}, lengths = {{frames, keep, try, batch}}},
--- resolutions from high to low.
+--- The core's form: a list of {name, pixels, aspects = {{ratio, height, width}}, lengths =
+-- {{frames, keep, try, batch}}}, resolutions from high to low.
 ---@param bucket_config table  resolution name -> frames -> {probability | {keep, try}, batch size}
----@param resolutions? table   further names: name -> {pixels, aspects}; those of Open-Sora 1.2 are known
+---@param resolutions? table   further names: name -> {pixels, aspects}; those of Open-Sora 1.2 are
+---   known
 ---@return table[]
 function buckets.resolve(bucket_config, resolutions)
-  if type(bucket_config) ~= "table" then recipe_error("bucket_config: expected a table, got %s", type(bucket_config)) end
+  if type(bucket_config) ~= "table" then
+    recipe_error("bucket_config: expected a table, got %s", type(bucket_config))
+  end
   local known, list = named(resolutions), {}
-  for _, name in ipairs(sorted_keys(bucket_config, function(a, b) return tostring(a) < tostring(b) end)) do
+  for _, name in ipairs(sorted_keys(bucket_config, function(a, b)
+    return tostring(a) < tostring(b)
+  end)) do
     local r, lengths = known[name], {}
     if not r then
-      recipe_error("bucket_config: no resolution '%s'; known: %s", tostring(name), table.concat(sorted_keys(known), ", "))
+      recipe_error("bucket_config: no resolution '%s'; known: %s", tostring(name),
+        table.concat(sorted_keys(known), ", "))
     end
-    if type(r.pixels) ~= "number" then recipe_error("resolutions.%s: pixels is no number", name) end
-    for _, frames in ipairs(sorted_keys(bucket_config[name], function(a, b) return tostring(a) < tostring(b) end)) do
+    if type(r.pixels) ~= "number" then
+      recipe_error("resolutions.%s: pixels is no number", name)
+    end
+    for _, frames in ipairs(sorted_keys(bucket_config[name], function(a, b)
+      return tostring(a) < tostring(b)
+    end)) do
       lengths[#lengths + 1] = length_row(name, frames, bucket_config[name][frames])
     end
-    list[#list + 1] = { name = name, pixels = r.pixels + 0.0, place = r.place, aspects = aspect_list(name, r.aspects), lengths = lengths }
+    list[#list + 1] = { name = name, pixels = r.pixels + 0.0, place = r.place,
+      aspects = aspect_list(name, r.aspects), lengths = lengths }
   end
   table.sort(list, function(a, b)
-    if a.pixels ~= b.pixels then return a.pixels > b.pixels end
-    if a.place ~= b.place then return a.place < b.place end
+    if a.pixels ~= b.pixels then
+      return a.pixels > b.pixels
+    end
+    if a.place ~= b.place then
+      return a.place < b.place
+    end
     return a.name < b.name
   end)
   return list

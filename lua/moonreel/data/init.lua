@@ -8,9 +8,12 @@ local data = {}
 
 --- Write frames as a clip; the container follows the extension (.mp4, .webm, .mkv, ...).
 ---@param path string
----@param pixels string|lightuserdata  u8 [frames][3][height][width]; a light userdata needs options.bytes
----@param options table  frames, height, width; fps 24, codec ("h264" in .mp4, "vp9" in .webm; "vp8", "av1", ...),
---- quality (the encoder's constant quality, smaller is better), gop 48, pixel_format "yuv420p", matrix "bt709"
+---@param pixels string|lightuserdata  u8 [frames][3][height][width]; a light userdata needs
+---   options.bytes
+---@param options table  frames, height, width; fps 24, codec ("h264" in .mp4, "vp9" in .webm;
+---   "vp8", "av1", ...),
+--- quality (the encoder's constant quality, smaller is better), gop 48, pixel_format "yuv420p",
+-- matrix "bt709"
 function data.encode(path, pixels, options)
   media.encode(path, pixels, options)
 end
@@ -23,7 +26,8 @@ function data.png(path, pixels, options)
   media.encode(path, pixels, options)
 end
 
---- Open an encoder for a clip too long to hold: encoder:frame(pixels [3][H][W]), then encoder:finish().
+--- Open an encoder for a clip too long to hold: encoder:frame(pixels [3][H][W]), then
+-- encoder:finish().
 --- Closed before finish(), nothing is left on disk.
 ---@param path string
 ---@param options table  as data.encode, without frames
@@ -52,16 +56,20 @@ end
 --- Build an index from a folder of clips, a CSV or a JSON lines file.
 ---@param input string
 ---@param output string  NAME.mrx; replaced only when the new index is sealed
----@param options? table  captions, root, source, threads, deadline_s; resume: go on where a killed ingest of the
+---@param options? table  captions, root, source, threads, deadline_s; resume: go on where a killed
+---   ingest of the
 --- same input stopped, if there is one; commit_rows: what a kill costs at most
----@param progress? fun(p: table)  called some times a second with {total, done, written, refused, resumed, finished}
+---@param progress? fun(p: table)  called some times a second with {total, done, written, refused,
+---   resumed, finished}
 ---@return table result  {total, written, refused, without_caption, resumed}
 function data.ingest(input, output, options, progress)
   local ingest <close> = core_index.ingest(input, output, options)
   local p
   repeat
     p = ingest:step(0.1)
-    if progress then progress(p) end
+    if progress then
+      progress(p)
+    end
   until p.finished
   return p
 end
@@ -87,14 +95,16 @@ end
 --- Open a sealed index.
 ---@param path string
 ---@param options? table  verify: check every block of the file
----@return moonreel.Index index  #index, index:row(i), index.meta {rows, fp_order, fp_set, path, roots, sources}
+---@return moonreel.Index index  #index, index:row(i), index.meta {rows, fp_order, fp_set, path,
+---   roots, sources}
 function data.open(path, options)
   local core = core_index.open(path, options)
   return setmetatable({ core = core, meta = core:facts() }, Index)
 end
 
 --- Start decode threads on an index; see moonreel.data.loader.
----@param options table  index, bucket_config, resolutions, frame_interval, seed, threads, prefetch, epochs, state, quarantine
+---@param options table  index, bucket_config, resolutions, frame_interval, seed, threads, prefetch,
+---   epochs, state, quarantine
 ---@return moonreel.Loader
 function data.loader(options)
   return require("moonreel.data.loader").new(options)

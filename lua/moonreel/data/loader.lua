@@ -13,16 +13,19 @@ Batch.__name = "moonreel.Batch"
 ---@return lightuserdata pointer
 ---@return integer bytes
 function Batch:pixels()
-  if self.released then base.raise("MR_E_USAGE", "batch: it was released") end
+  if self.released then
+    base.raise("MR_E_USAGE", "batch: it was released")
+  end
   return self.pointer, self.bytes
 end
 
---- The pixels as a tensor, u8 [size, frames, 3, height, width], over the same memory: not to be used once the
--- batch is released.
+--- The pixels as a tensor, u8 [size, frames, 3, height, width], over the same memory: not to be
+-- used once the batch is released.
 ---@return mr.Tensor
 function Batch:tensor()
   local pointer, bytes = self:pixels()
-  return tensor.wrap(pointer, bytes, "u8", { self.size, self.frames, 3, self.height, self.width }, self)
+  return tensor.wrap(pointer, bytes, "u8", { self.size, self.frames, 3, self.height, self.width },
+    self)
 end
 
 local Loader = {}
@@ -30,13 +33,16 @@ Loader.__index = Loader
 Loader.__name = "moonreel.Loader"
 Loader.__close = function(self) self:close() end
 
---- The next batch, or nil after the last epoch. Fields: epoch, draw (its number in the epoch), last (of the
--- epoch), bucket, resolution, frames, height, width, size (B, static), n (filled slots), weights, ids, keys,
--- starts, fps, native_fps, native_heights, native_widths, captions: lists of `size`; wait_s.
+--- The next batch, or nil after the last epoch. Fields: epoch, draw (its number in the epoch), last
+-- (of the epoch), bucket, resolution, frames, height, width, size (B, static), n (filled slots),
+-- weights, ids, keys, starts, fps, native_fps, native_heights, native_widths, captions: lists of
+-- `size`; wait_s.
 ---@return table|nil batch
 function Loader:next()
   local batch = self.core:next()
-  if not batch then return nil end
+  if not batch then
+    return nil
+  end
   batch.loader = self.core  -- the memory lives at least as long as the batch is known
   return setmetatable(batch, Batch)
 end
@@ -44,7 +50,9 @@ end
 --- Give a batch's memory back; its pixels may no longer be read.
 ---@param batch table
 function Loader:release(batch)
-  if batch.released then return end
+  if batch.released then
+    return
+  end
   batch.released = true
   self.core:release(batch.handle)
 end
@@ -62,14 +70,17 @@ function Loader:order(n)
   return self.core:order(n)
 end
 
---- What the epoch the loader began in holds: samples, batches, dropped {rule = rows}, and used buckets
+--- What the epoch the loader began in holds: samples, batches, dropped {rule = rows}, and used
+-- buckets
 -- {resolution, frames, height, width, batch, samples, batches}; slabs, slab_bytes, threads.
 ---@return table
 function Loader:plan()
   local facts = self.core:facts()
   local used = {}
   for _, b in ipairs(facts.buckets) do
-    if b.samples > 0 then used[#used + 1] = b end
+    if b.samples > 0 then
+      used[#used + 1] = b
+    end
   end
   facts.all_buckets, facts.buckets = facts.buckets, used
   return facts
@@ -90,18 +101,25 @@ end
 local loader = {}
 
 --- Start decode threads.
----@param options table  index (moonreel.Index), bucket_config, resolutions, frame_interval 1, compat (Open-Sora 1.2's
---- length test: true or "opensora-1.2"), seed 0, threads (one per processor), prefetch 2, epochs (0: without end),
+---@param options table  index (moonreel.Index), bucket_config, resolutions, frame_interval 1,
+---   compat (Open-Sora 1.2's
+--- length test: true or "opensora-1.2"), seed 0, threads (one per processor), prefetch 2, epochs
+-- (0: without end),
 --- state (text of loader:state()), quarantine (path of quarantine.jsonl), deadline_s 60,
 --- allow_empty_buckets (a length that no sample can enter is refused otherwise)
 ---@return moonreel.Loader
 function loader.new(options)
   local index = options.index
-  if not index then base.raise("MR_E_USAGE", "data.loader: index is missing; try: data.open(path)") end
+  if not index then
+    base.raise("MR_E_USAGE", "data.loader: index is missing; try: data.open(path)")
+  end
   return setmetatable({ core = core.new(index.core, {
-    buckets = buckets.resolve(options.bucket_config, options.resolutions), frame_interval = options.frame_interval,
-    compat = options.compat == true or options.compat == "opensora-1.2", seed = options.seed, threads = options.threads,
-    prefetch = options.prefetch, epochs = options.epochs, state = options.state, quarantine = options.quarantine,
+    buckets = buckets.resolve(options.bucket_config, options.resolutions),
+      frame_interval = options.frame_interval,
+    compat = options.compat == true or options.compat == "opensora-1.2",
+      seed = options.seed, threads = options.threads,
+    prefetch = options.prefetch, epochs = options.epochs, state = options.state,
+      quarantine = options.quarantine,
     deadline_s = options.deadline_s, allow_empty = options.allow_empty_buckets }) }, Loader)
 end
 

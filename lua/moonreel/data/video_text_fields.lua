@@ -3,10 +3,13 @@ return {
   record = "dataset",
   types = { VariableVideoTextDataset = { help = "clips and stills of any size with captions" } },
   fields = {
-    { "transform_name", "text", default = "resize_crop", choices = { "resize_crop", "center" }, reader = false,
+    { "transform_name", "text", default = "resize_crop", choices = { "resize_crop", "center" },
+      reader = false,
       help = "how a frame is brought to the bucket's size" },
-    { "frame_interval", "integer", default = 1, min = 1, unit = "frames", reader = "data", resume = "refuse", position = true,
+    { "frame_interval", "integer", default = 1, min = 1, unit = "frames",
+      reader = "data", resume = "refuse", position = true,
       help = "take every n-th frame" },
-    { "dummy_text_feature", "boolean", none = true, reader = false, help = "text features are made up" },
+    { "dummy_text_feature", "boolean", none = true, reader = false, help = "text features are made "
+      .. "up" },
   },
 }

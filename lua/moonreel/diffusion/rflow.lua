@@ -1,6 +1,7 @@
 --- Rectified flow: times, their transform, the loss, and the sampling steps.
--- t runs from 0 (clean) to 1000 (noise); x_t = (1 - t/1000) x0 + (t/1000) noise; the model predicts x0 - noise.
--- Ref: Liu et al. 2022, arXiv:2209.03003; conventions of reference opensora-1.2, section 2.
+-- t runs from 0 (clean) to 1000 (noise); x_t = (1 - t/1000) x0 + (t/1000) noise; the model predicts
+-- x0 - noise. Ref: Liu et al. 2022, arXiv:2209.03003; conventions of reference opensora-1.2,
+-- section 2.
 -- @module moonreel.diffusion.rflow
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
@@ -12,13 +13,15 @@ local rflow = {}
 rflow.T = 1000
 local TINY, NEARLY_ONE = 2.0 ^ -126, 1 - 2.0 ^ -23
 
--- ---- times --------------------------------------------------------------------------------------
+-- ---- times ----
 
 --- A time of the uniform method.
 ---@param u number            uniform in [0, 1)
 ---@param discrete boolean|nil integers 0..999
 function rflow.uniform_t(u, discrete)
-  if discrete then return math.floor(u * rflow.T) end
+  if discrete then
+    return math.floor(u * rflow.T)
+  end
   return u * rflow.T
 end
 
@@ -34,16 +37,20 @@ local function exact(x) return x end
 --- A number as bf16 rounds it (to even).
 function rflow.round_bf16(x)
   local bits = string.unpack("<I4", string.pack("<f", x))
-  if x ~= x then return x end
+  if x ~= x then
+    return x
+  end
   bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000
   return (string.unpack("<f", string.pack("<I4", bits)))
 end
 
 --- Ratio of the timestep transform for one sample.
 ---@param size table      height, width in pixels; frames: pixel frames; latent_frames
----@param options table   scale (1); compat: frames are counted as the reference does, with its zero below 17;
+---@param options table   scale (1); compat: frames are counted as the reference does, with its zero
+---   below 17;
 --   round: the reference holds sizes in bf16, and each product of them (rflow.round_bf16)
----@param first_frames integer|nil  pixel frames of sample 0: in compat it decides between image and video for the batch
+---@param first_frames integer|nil  pixel frames of sample 0: in compat it decides between image and
+---   video for the batch
 function rflow.ratio(size, options, first_frames)
   local r, frames = options.round or exact, size.latent_frames
   if options.compat then
@@ -85,10 +92,11 @@ function rflow.schedule(n, ratio)
   return t
 end
 
--- ---- training -----------------------------------------------------------------------------------
+-- ---- training ----
 
 --- Add the loss of a batch.
----@param io table   x0, noise f32 [B, C, T, H, W]; t, weight f32 [B]; mask bool [B, T] or nil (true = noised);
+---@param io table   x0, noise f32 [B, C, T, H, W]; t, weight f32 [B]; mask bool [B, T] or nil (true
+---   = noised);
 --   predict(x_t): the model
 ---@return mr.Value loss         f32 [], sum of weight x per-sample loss
 ---@return mr.Value per_sample   f32 [B]
@@ -101,7 +109,7 @@ function rflow.loss(io)
   return loss, per_sample, {x_t = x_t, pred = pred}
 end
 
--- ---- sampling -----------------------------------------------------------------------------------
+-- ---- sampling ----
 
 --- Add one Euler step with guidance: the graph of a sampling run.
 -- Inputs it declares: z, noise (masked only) f32 [B, C, T, H, W]; t, dt f32 [B];
@@ -130,7 +138,9 @@ function rflow.sample_step(g, options)
     v = null + (cond - null) * cfg
   end
   local moved = start + v * nn.spread(dt, {0}, dims)
-  if active then moved = (ops.where(nn.spread(active, {0, 2}, dims), moved, z)) end
+  if active then
+    moved = (ops.where(nn.spread(active, {0, 2}, dims), moved, z))
+  end
   g:output("z_start", start)
   g:output("z", moved)
 end
@@ -159,14 +169,17 @@ function rflow.noised(mask)
   local out = {}
   for b, row in ipairs(mask) do
     out[b] = {}
-    for f, m in ipairs(row) do out[b][f] = m == 1 end
+    for f, m in ipairs(row) do
+      out[b][f] = m == 1
+    end
   end
   return out
 end
 
 --- Run the steps of a compiled sampling graph.
 ---@param prog mr.Program     of a graph made with rflow.sample_step, other inputs already set
----@param io table            z: tensor [B, ...]; times: list of steps, each a list [B]; mask: rows or nil;
+---@param io table            z: tensor [B, ...]; times: list of steps, each a list [B]; mask: rows
+---   or nil;
 --   noise(step): tensor of fresh noise (masked only); watch(step, prog): called after each step
 ---@return mr.Tensor z
 function rflow.sample(prog, io)
@@ -175,7 +188,9 @@ function rflow.sample(prog, io)
   local noised = io.mask and rflow.noised(io.mask)
   for i, t in ipairs(io.times) do
     local dt = {}
-    for b = 1, B do dt[b] = (t[b] - (i < n and io.times[i + 1][b] or 0)) / rflow.T end
+    for b = 1, B do
+      dt[b] = (t[b] - (i < n and io.times[i + 1][b] or 0)) / rflow.T
+    end
     prog:set("z", z)
     prog:set("t", T.from({B}, t))
     prog:set("dt", T.from({B}, dt))
@@ -188,7 +203,9 @@ function rflow.sample(prog, io)
     end
     prog:run()
     z = prog:get("z")
-    if io.watch then io.watch(i, prog) end
+    if io.watch then
+      io.watch(i, prog)
+    end
   end
   return z
 end

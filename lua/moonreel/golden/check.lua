@@ -10,14 +10,17 @@ local Check = {}
 Check.__index = Check
 
 function check.new()
-  return setmetatable({count = 0, worst = -1, error = 0, tolerance = 0, name = "nothing compared"}, Check)
+  return setmetatable({count = 0, worst = -1, error = 0, tolerance = 0, name = "nothing compared"},
+    Check)
 end
 
 --- Add one error.
 function Check:add(name, err, tolerance)
   self.count = self.count + 1
   local units = err == 0 and 0 or err / tolerance
-  if units ~= units then units, err = math.huge, math.huge end
+  if units ~= units then
+    units, err = math.huge, math.huge
+  end
   if units > self.worst then
     self.worst, self.name, self.error, self.tolerance = units, name, err, tolerance
   end
@@ -62,7 +65,9 @@ function Check:absolute(name, got, want, tolerance)
   local worst = #got == #want and 0 or math.huge
   for i, w in ipairs(want) do
     local d = math.abs(got[i] - w)
-    if d > worst or d ~= d then worst = d ~= d and math.huge or d end
+    if d > worst or d ~= d then
+      worst = d ~= d and math.huge or d
+    end
   end
   self:add(name, worst, tolerance)
 end
@@ -73,14 +78,20 @@ function Check:relative(name, got, want, tolerance)
   for i, w in ipairs(want) do
     local g = got[i]
     local d
-    if w ~= w then d = g ~= g and 0 or math.huge
-    else d = g == w and 0 or math.abs(g - w) / math.max(math.abs(w), 1e-30) end
-    if d > worst or d ~= d then worst = d ~= d and math.huge or d end
+    if w ~= w then
+      d = g ~= g and 0 or math.huge
+    else
+      d = g == w and 0 or math.abs(g - w) / math.max(math.abs(w), 1e-30)
+    end
+    if d > worst or d ~= d then
+      worst = d ~= d and math.huge or d
+    end
   end
   self:add(name, worst, tolerance)
 end
 
---- Gradients: L2(a - b) / max(L2(b), 1e-6 x RMS of all gradients of the file x sqrt(n)); some are exactly zero.
+--- Gradients: L2(a - b) / max(L2(b), 1e-6 x RMS of all gradients of the file x sqrt(n)); some are
+-- exactly zero.
 ---@param rows table  list of {name, got, want}
 function Check:gradients(rows, tolerance)
   local squares, n = 0, 0

@@ -1,6 +1,7 @@
---- The reference's recipe language, case by case: value conversion, command line, arguments, inheritance.
--- Runs on a registry made from the file's own `merge_base`. Every case has a verdict: the same value, the right value
--- where the reference has a defect, or an error whose text is named (config_verdicts.lua). Ref: opensora-2.0.md 7.
+--- The reference's recipe language, case by case: value conversion, command line, arguments,
+-- inheritance. Runs on a registry made from the file's own `merge_base`. Every case has a verdict:
+-- the same value, the right value where the reference has a defect, or an error whose text is named
+-- (config_verdicts.lua). Ref: opensora-2.0.md 7.
 -- @module moonreel.golden.config_cases
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -12,25 +13,46 @@ local verdicts = require "moonreel.golden.config_verdicts"
 
 local cases = {}
 
---- Values of the reference's JSON: tuples are lists, dictionaries with other keys are tables, null is nil.
+--- Values of the reference's JSON: tuples are lists, dictionaries with other keys are tables, null
+-- is nil.
 function cases.plain(value)
-  if value == json.null or value == marker.none then return nil end
-  if type(value) ~= "table" then return value end
-  if value.__tuple__ then return cases.plain(value.__tuple__) end
+  if value == json.null or value == marker.none then
+    return nil
+  end
+  if type(value) ~= "table" then
+    return value
+  end
+  if value.__tuple__ then
+    return cases.plain(value.__tuple__)
+  end
   local out = {}
   if value.__dict__ then
-    for _, pair in ipairs(value.__dict__) do out[pair[1]] = cases.plain(pair[2]) end
+    for _, pair in ipairs(value.__dict__) do
+      out[pair[1]] = cases.plain(pair[2])
+    end
     return out
   end
-  for key, item in pairs(value) do out[key] = cases.plain(item) end
+  for key, item in pairs(value) do
+    out[key] = cases.plain(item)
+  end
   return out
 end
 
 --- Equal data; 4 and 4.0 are one value.
 function cases.same(a, b)
-  if type(a) ~= "table" or type(b) ~= "table" then return a == b end
-  for key, value in pairs(a) do if not cases.same(value, b[key]) then return false end end
-  for key in pairs(b) do if a[key] == nil then return false end end
+  if type(a) ~= "table" or type(b) ~= "table" then
+    return a == b
+  end
+  for key, value in pairs(a) do
+    if not cases.same(value, b[key]) then
+      return false
+    end
+  end
+  for key in pairs(b) do
+    if a[key] == nil then
+      return false
+    end
+  end
   return true
 end
 
@@ -38,7 +60,8 @@ end
 local function rows_of(tree, prefix, rows)
   for key, value in pairs(tree) do
     local path = prefix .. key
-    local row = { path, none = true, default = value, help = "of the reference file", reader = "golden" }
+    local row = { path, none = true, default = value, help = "of the reference file",
+      reader = "golden" }
     if path == "bucket_config" then
       row[2], row.default = { map = { map = "bucket", key = "integer" } }, cases.plain(value)
     elseif value == json.null then
@@ -49,7 +72,8 @@ local function rows_of(tree, prefix, rows)
       rows_of(value, path .. ".", rows)
       row = nil
     else
-      row[2] = math.type(value) == "integer" and "integer" or math.type(value) == "float" and "number"
+      row[2] = math.type(value) == "integer" and "integer" or math.type(value) == "float"
+        and "number"
         or type(value) == "boolean" and "boolean" or "text"
     end
     rows[#rows + 1] = row
@@ -62,8 +86,12 @@ local function contents(s)
   local function pruned(t)
     local out = {}
     for key, value in pairs(t) do
-      if type(value) == "table" then value = pruned(value) end
-      if type(value) ~= "table" or next(value) ~= nil then out[key] = value end
+      if type(value) == "table" then
+        value = pruned(value)
+      end
+      if type(value) ~= "table" or next(value) ~= nil then
+        out[key] = value
+      end
     end
     return out
   end
@@ -74,12 +102,17 @@ end
 local function judge(name, verdict, reference_ok, want, got, problem, result)
   local fault
   if type(verdict) == "string" then
-    if not problem then fault = "no error"
-    elseif not problem:find(verdict, 1, true) then fault = "another error: " .. problem end
+    if not problem then
+      fault = "no error"
+    elseif not problem:find(verdict, 1, true) then
+      fault = "another error: " .. problem
+    end
   elseif problem then
     fault = problem
   elseif verdict ~= nil then
-    if not cases.same(got, verdict.value) then fault = "not the value of its verdict" end
+    if not cases.same(got, verdict.value) then
+      fault = "not the value of its verdict"
+    end
   elseif not reference_ok then
     fault = "the reference has an error here, and no verdict says what we do"
   elseif not cases.same(got, want) then
@@ -90,7 +123,9 @@ end
 
 local function attempt(f, ...)
   local ok, value = pcall(f, ...)
-  if ok then return value end
+  if ok then
+    return value
+  end
   return nil, tostring(value)
 end
 
@@ -98,7 +133,8 @@ local function convert(decoded, result)
   local free = { tag = "free", none = true }
   for _, case in ipairs(decoded.auto_convert) do
     local got = override.value(free, case.input)
-    judge("convert " .. case.input, verdicts.convert[case.input], case.ok, cases.plain(case.value), cases.plain(got), nil, result)
+    judge("convert " .. case.input, verdicts.convert[case.input], case.ok,
+      cases.plain(case.value), cases.plain(got), nil, result)
   end
 end
 
@@ -112,10 +148,14 @@ local function merge(decoded, result)
   registry.with(rows_of(decoded.merge_base, "", {}), function()
     for _, case in ipairs(decoded.merge) do
       local want = cases.plain(decoded.merge_base)
-      for key, value in pairs(case.changed_top_level or {}) do want[key] = cases.plain(value) end
+      for key, value in pairs(case.changed_top_level or {}) do
+        want[key] = cases.plain(value)
+      end
       local got, problem = attempt(function()
         local parsed = parse(case.args)
-        if #parsed.positional > 0 then require("moonreel.recipe.fault").usage("'%s' is no option", parsed.positional[1]) end
+        if #parsed.positional > 0 then
+          require("moonreel.recipe.fault").usage("'%s' is no option", parsed.positional[1])
+        end
         return contents(require("moonreel.settings.bake").bake(file, parsed.overrides))
       end)
       local name = table.concat(case.args, " ")
@@ -123,7 +163,9 @@ local function merge(decoded, result)
       -- a verdict states what changes
       if type(verdict) == "table" then
         local whole = cases.plain(decoded.merge_base)
-        for key, value in pairs(verdict.value) do whole[key] = value end
+        for key, value in pairs(verdict.value) do
+          whole[key] = value
+        end
         verdict = { value = whole }
       end
       judge("merge " .. name, verdict, case.ok, want, got, problem, result)
@@ -134,13 +176,16 @@ end
 local function argv(decoded, result)
   local rows = {}
   for _, name in ipairs { "lr", "a", "b" } do
-    rows[#rows + 1] = { name, "free", none = true, help = "of the reference file", reader = "golden" }
+    rows[#rows + 1] = { name, "free", none = true, help = "of the reference file",
+      reader = "golden" }
   end
   registry.with(rows, function()
     for _, case in ipairs(decoded.argv) do
       local got, problem = attempt(function()
         local parsed = parse(case.argv)
-        if #parsed.positional ~= 1 then require("moonreel.recipe.fault").usage("expected one recipe, got %d", #parsed.positional) end
+        if #parsed.positional ~= 1 then
+          require("moonreel.recipe.fault").usage("expected one recipe, got %d", #parsed.positional)
+        end
         local out = { config = parsed.positional[1], rest = {} }
         for _, one in ipairs(parsed.overrides) do
           table.insert(out.rest, "--" .. one.key)
@@ -168,7 +213,9 @@ local function inherit(decoded, result)
       local written = {}
       for name, text in pairs(twin.files) do
         local path = folder .. "/" .. name
-        if name:find("/") then base.make_dir(path:match("^(.*)/")) end
+        if name:find("/") then
+          base.make_dir(path:match("^(.*)/"))
+        end
         base.replace_file(path, text == "base" and verdicts.base or text)
         written[#written + 1] = path
       end
@@ -177,18 +224,24 @@ local function inherit(decoded, result)
           return contents(settings.bake(folder .. "/" .. twin.entry, nil, { child = false }))
         end)
         local verdict = twin.error or twin.value and { value = twin.value } or nil
-        judge(("inheritance %d"):format(i), verdict, case.ok, cases.plain(case.result), got, problem, result)
+        judge(("inheritance %d"):format(i), verdict, case.ok, cases.plain(case.result),
+          got, problem, result)
       end)
-      for _, path in ipairs(written) do os.remove(path) end
+      for _, path in ipairs(written) do
+        os.remove(path)
+      end
     end
   end
-  for _, name in ipairs { "/s", "/p", "" } do os.remove(folder .. name) end
+  for _, name in ipairs { "/s", "/p", "" } do
+    os.remove(folder .. name)
+  end
 end
 
 --- Check the text of config_cases.json.
 function cases.run(text, result)
   -- Python's integers have no end; beyond ours they are read as floats
-  local decoded = json.decode((text:gsub("([%s%[:,])(%-?" .. ("%d"):rep(19) .. "%d*)([%s%],}])", "%1%2.0%3")), "config_cases")
+  local decoded = json.decode((text:gsub("([%s%[:,])(%-?" .. ("%d"):rep(19) .. "%d*)([%s%],}])",
+    "%1%2.0%3")), "config_cases")
   convert(decoded, result)
   merge(decoded, result)
   argv(decoded, result)

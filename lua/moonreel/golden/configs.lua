@@ -1,4 +1,5 @@
---- The references' own recipes, resolved, against the shipped ones: every leaf, and nothing unlisted besides.
+--- The references' own recipes, resolved, against the shipped ones: every leaf, and nothing
+-- unlisted besides.
 -- @module moonreel.golden.configs
 local cases = require "moonreel.golden.config_cases"
 local json = require "moonreel.core.json"
@@ -14,21 +15,25 @@ local other_value = {
   ["opensora-1.2/stage2 vae.from_pretrained"] = "a folder of the reference's own machines",
   ["opensora-1.2/stage3 vae.from_pretrained"] = "a folder of the reference's own machines",
 }
-for _, name in ipairs { "image", "stage1", "demo", "stage1_i2v", "stage2", "stage2_i2v", "high_compression" } do
+for _, name in ipairs { "image", "stage1", "demo", "stage1_i2v", "stage2",
+    "stage2_i2v", "high_compression" } do
   for _, path in ipairs { "t5.cache_dir", "clip.cache_dir" } do
-    other_value["opensora-2.0/train/" .. name .. " " .. path] = "a folder of the reference's own machines, and nothing is downloaded"
+    other_value["opensora-2.0/train/" .. name .. " " .. path] =
+      "a folder of the reference's own machines, and nothing is downloaded"
   end
 end
 
 -- leaves that only ours set, with the reason
 local ours = { compat = "the reference's quirks are asked for by name",
-  ["batch_search.spread.240p.1"] = "the reference writes guess and spread as one pair; our buckets hold the guess" }
+  ["batch_search.spread.240p.1"] = "the reference writes guess and spread as one pair; our buckets "
+    .. "hold the guess" }
 
 --- Name of our twin of a file of Open-Sora 2.0.
 ---@param path string  configs/diffusion/train/image.py
 ---@return string name, as settings.bake takes it
 function configs.twin(path)
-  return require("moonreel.recipe.twins").of(path, require("moonreel.recipe.files").shipped_names())[1]
+  return require("moonreel.recipe.twins").of(path,
+    require("moonreel.recipe.files").shipped_names())[1]
 end
 
 -- lengths of buckets are text in JSON objects
@@ -36,7 +41,9 @@ local function bucket_keys(value)
   local out = {}
   for resolution, entries in pairs(value) do
     out[resolution] = {}
-    for frames, entry in pairs(entries) do out[resolution][math.tointeger(tonumber(frames))] = entry end
+    for frames, entry in pairs(entries) do
+      out[resolution][math.tointeger(tonumber(frames))] = entry
+    end
   end
   return out
 end
@@ -65,7 +72,9 @@ function configs.differences(name, reference)
   local function differ(form, ...) texts[#texts + 1] = name .. " " .. form:format(...) end
   each_leaf(reference, "", function(path, value, target)
     count = count + 1
-    if not target then return differ("%s is no field of ours", path) end
+    if not target then
+      return differ("%s is no field of ours", path)
+    end
     local canonical = table.concat(target.keys, ".")
     seen[canonical] = true
     if target.schema.tag == "record" then
@@ -73,23 +82,33 @@ function configs.differences(name, reference)
       for _, leaf in ipairs(leaves) do
         if leaf.path:sub(1, #canonical + 1) == canonical .. "." then
           seen[leaf.path] = true
-          if leaf.value ~= leaf.row.default then differ("%s = %s, the reference has no %s", leaf.path, kinds.show(leaf.raw), path) end
+          if leaf.value ~= leaf.row.default then
+            differ("%s = %s, the reference has no %s", leaf.path, kinds.show(leaf.raw), path)
+          end
         end
       end
       return
     end
     local want = cases.plain(value)
-    if path == "bucket_config" then want = bucket_keys(want) end
+    if path == "bucket_config" then
+      want = bucket_keys(want)
+    end
     local same = cases.same(s:get(path), want)
     local listed = other_value[name .. " " .. path]
-    if listed and same then differ("%s: the exception is none any more: %s", path, listed) end
-    if not listed and not same then differ("%s = %s, the reference has %s", path, kinds.show(s:get(path)), kinds.show(want)) end
+    if listed and same then
+      differ("%s: the exception is none any more: %s", path, listed)
+    end
+    if not listed and not same then
+      differ("%s = %s, the reference has %s", path, kinds.show(s:get(path)), kinds.show(want))
+    end
   end)
   for _, leaf in ipairs(leaves) do
     local link = leaf.chain[#leaf.chain]
-    if link and link.set and not seen[leaf.path] and not seen[leaf.path:match("^[^.]+")] and not ours[leaf.path]
+    if link and link.set and not seen[leaf.path] and not seen[leaf.path:match("^[^.]+")]
+        and not ours[leaf.path]
       and not cases.same(leaf.value, leaf.row.default) then
-      differ("%s = %s at %s, which the reference does not set", leaf.path, kinds.show(leaf.raw), link.at)
+      differ("%s = %s at %s, which the reference does not set", leaf.path,
+        kinds.show(leaf.raw), link.at)
     end
   end
   table.sort(texts)
@@ -101,7 +120,9 @@ function configs.run(text, result)
   for path, config in pairs(json.decode(text, "configs_resolved").configs) do
     local texts, count = configs.differences(configs.twin(path), config.values)
     result:exact(texts[1] or path, #texts)
-    if count == 0 then result:exact(path .. ": no leaves", 1) end
+    if count == 0 then
+      result:exact(path .. ": no leaves", 1)
+    end
   end
 end
 

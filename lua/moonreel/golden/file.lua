@@ -15,18 +15,27 @@ File.__index = File
 ---@return mr.GoldenFile
 function file.open(path)
   local source = ckpt.open(path)
-  local self = setmetatable({path = path, source = source, names = source:names(), has = {}, meta = {}}, File)
-  for _, name in ipairs(self.names) do self.has[name] = source:info(name) end
-  for key, text in pairs(source.metadata) do self.meta[key] = file.value(text) end
+  local self = setmetatable({path = path, source = source, names = source:names(),
+    has = {}, meta = {}}, File)
+  for _, name in ipairs(self.names) do
+    self.has[name] = source:info(name)
+  end
+  for key, text in pairs(source.metadata) do
+    self.meta[key] = file.value(text)
+  end
   return self
 end
 
 --- A metadata text as a value: JSON where it parses, Python's True, False and None, else the text.
 function file.value(text)
   local words = {True = true, False = false}
-  if words[text] ~= nil then return words[text] end
+  if words[text] ~= nil then
+    return words[text]
+  end
   local ok, value = pcall(json.decode, text)
-  if ok then return value end
+  if ok then
+    return value
+  end
   return text
 end
 
@@ -54,7 +63,9 @@ end
 --- A metadata value that must be there.
 function File:need(key)
   local v = self.meta[key]
-  if v == nil then base.raise("MR_E_DATA", string.format("%s: metadata lacks '%s'", self.path, key)) end
+  if v == nil then
+    base.raise("MR_E_DATA", string.format("%s: metadata lacks '%s'", self.path, key))
+  end
   return v
 end
 

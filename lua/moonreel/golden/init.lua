@@ -1,6 +1,7 @@
---- Golden runner: takes a directory of reference files, reads from each what it describes, checks it.
--- The kind of a file is its stem; models, sizes and weights come from its metadata, so other files of the
--- same form need no new code. One line per file: PASS name max-error tolerance, FAIL ..., SKIP name reason.
+--- Golden runner: takes a directory of reference files, reads from each what it describes, checks
+-- it. The kind of a file is its stem; models, sizes and weights come from its metadata, so other
+-- files of the same form need no new code. One line per file: PASS name max-error tolerance, FAIL
+-- ..., SKIP name reason.
 -- @module moonreel.golden
 local base = require "moonreel.core.base"
 local check = require "moonreel.golden.check"
@@ -8,14 +9,17 @@ local file = require "moonreel.golden.file"
 
 local golden = {}
 
--- kinds in order of trial: a Lua pattern over the stem, and a function (file, check) or the reason for a skip
+-- kinds in order of trial: a Lua pattern over the stem, and a function (file, check) or the reason
+-- for a skip
 local kinds = {}
 local function kind(pattern, run) kinds[#kinds + 1] = {pattern = pattern, run = run} end
 
 kind("_weights$", "weights for other files")
 kind("^stdit3_sp_pad", "sequence parallel padding is not built yet")
 for _, room in ipairs{"model", "flow", "update", "masks"} do
-  for _, row in ipairs(require("moonreel.golden." .. room)) do kind(row[1], row[2]) end
+  for _, row in ipairs(require("moonreel.golden." .. room)) do
+    kind(row[1], row[2])
+  end
 end
 
 -- JSON files: a Lua pattern over the stem, and a function (text, check)
@@ -23,13 +27,17 @@ local json_kinds = require "moonreel.golden.recipes"
 
 local function find_json(stem)
   for _, row in ipairs(json_kinds) do
-    if stem:find(row[1]) then return row[2] end
+    if stem:find(row[1]) then
+      return row[2]
+    end
   end
 end
 
 local function find(stem)
   for _, k in ipairs(kinds) do
-    if stem:find(k.pattern) then return k.run end
+    if stem:find(k.pattern) then
+      return k.run
+    end
   end
 end
 
@@ -37,8 +45,12 @@ end
 local function judge(dir, name)
   local stem, ext = name:match("^(.*)%.([^.]+)$")
   local run = (ext == "json" and find_json or find)(stem)
-  if run == nil then return "SKIP", "not built yet" end
-  if type(run) == "string" then return "SKIP", run end
+  if run == nil then
+    return "SKIP", "not built yet"
+  end
+  if type(run) == "string" then
+    return "SKIP", run
+  end
   local result = check.new()
   local ok, err = xpcall(function()
     if ext == "json" then
@@ -51,9 +63,13 @@ local function judge(dir, name)
     return type(e) == "string" and debug.traceback(e, 2) or e
   end)
   collectgarbage()
-  if not ok then return "FAIL", (tostring(err):gsub("%s*\n%s*", " | ")) end
+  if not ok then
+    return "FAIL", (tostring(err):gsub("%s*\n%s*", " | "))
+  end
   local numbers = string.format("%.3g %.3g", result.error, result.tolerance)
-  if result:passed() then return "PASS", numbers end
+  if result:passed() then
+    return "PASS", numbers
+  end
   return "FAIL", numbers .. " (" .. result.name .. ")"
 end
 

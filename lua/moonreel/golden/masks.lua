@@ -14,7 +14,8 @@ local function recorded(f, case, unit, ints, ratio, rand)
       local at = used * 3
       used = used + 1
       if ints[at + 1] ~= lo or ints[at + 2] ~= hi then
-        base.raise("MR_E_DATA", string.format("%s: case %d draws %d..%d, the reference %d..%d", f.path, case, lo, hi,
+        base.raise("MR_E_DATA", string.format("%s: case %d draws %d..%d, the reference %d..%d",
+          f.path, case, lo, hi,
           ints[at + 1] or -1, ints[at + 2] or -1))
       end
       return ints[at + 3]
@@ -31,15 +32,21 @@ end
 
 local function mask_generator(f, result)
   local lists = {}
-  for i, config in ipairs(f:need("configs")) do lists[i] = mask.new(config) end
-  local case, ints, rand, want = rows(f, "case"), rows(f, "draw_int"), rows(f, "draw_rand"), rows(f, "mask")
+  for i, config in ipairs(f:need("configs")) do
+    lists[i] = mask.new(config)
+  end
+  local case, ints, rand, want = rows(f, "case"), rows(f, "draw_int"), rows(f, "draw_rand"),
+    rows(f, "mask")
   local unit, ratio = f:list("draw_type"), f:list("draw_ratio")
   local different = 0
   for i = 0, #unit - 1 do
     local config, T = table.unpack(case(i), 1, 2)
-    local m = mask.draw(lists[config + 1], T, recorded(f, i, unit[i + 1], ints(i), ratio[i + 1], rand(i)))
+    local m = mask.draw(lists[config + 1], T,
+      recorded(f, i, unit[i + 1], ints(i), ratio[i + 1], rand(i)))
     for k, w in ipairs(want(i)) do
-      if w ~= (m[k] or PADDING) then different = different + 1 end
+      if w ~= (m[k] or PADDING) then
+        different = different + 1
+      end
     end
   end
   result:exact("mask", different)

@@ -14,8 +14,12 @@ local VALUES, GRADIENTS = 1e-5, 1e-4
 
 -- an intermediate as the reference lays it out
 local function arrange(name, value, order)
-  if name:find("^temporal_blocks%.%d+%.attn$") then return value:permute{0, 2, 1, 3} end
-  if name == "y_embedder" then return text.unpack(value, order) end
+  if name:find("^temporal_blocks%.%d+%.attn$") then
+    return value:permute{0, 2, 1, 3}
+  end
+  if name == "y_embedder" then
+    return text.unpack(value, order)
+  end
   return value
 end
 
@@ -25,7 +29,9 @@ local function build_graph(f, m, inputs)
   local set = {x = f:tensor("in.x"), y = inputs.y, fps = inputs.fps, t = f:tensor("in.timestep"),
     loss_weight = f:tensor("in.loss_weight"), len = inputs.len, x_mask = f:find("in.x_mask")}
   local io = {height = inputs.height, width = inputs.width}
-  for name, tensor in pairs(set) do io[name] = g:input(name, tensor.dtype, tensor.shape) end
+  for name, tensor in pairs(set) do
+    io[name] = g:input(name, tensor.dtype, tensor.shape)
+  end
   io.text_len = io.len
   local seen = {}
   io.tap = function(name, value)
@@ -51,7 +57,9 @@ local function forward_backward(f, result)
   local inputs = build.inputs(f, "in.", "y", "mask")
   local g, set, seen = build_graph(f, m, inputs)
   local prog = m.run:compile(g)
-  for name, tensor in pairs(set) do prog:set(name, tensor) end
+  for name, tensor in pairs(set) do
+    prog:set(name, tensor)
+  end
   prog:run()
 
   local want, weight = f:tensor("out"), set.loss_weight
@@ -69,9 +77,13 @@ local function forward_backward(f, result)
       result:l2(name, arrange(inter, prog:get(name), inputs.order), f:tensor(name), VALUES)
     elseif grad then
       local got
-      if grad == "x" then got = prog:get(name)
-      elseif grad == "y" then got = text.unpack(prog:get(name), inputs.order)
-      else got = m.run:param("grad", grad) end
+      if grad == "x" then
+        got = prog:get(name)
+      elseif grad == "y" then
+        got = text.unpack(prog:get(name), inputs.order)
+      else
+        got = m.run:param("grad", grad)
+      end
       rows[#rows + 1] = {name, got, f:tensor(name)}
     end
   end
@@ -82,7 +94,9 @@ end
 local function evaluate(params_run, g, set)
   g:finish()
   local prog = params_run:compile(g)
-  for name, tensor in pairs(set or {}) do prog:set(name, tensor) end
+  for name, tensor in pairs(set or {}) do
+    prog:set(name, tensor)
+  end
   prog:run()
   return function(name) return prog:get(name) end
 end
@@ -93,18 +107,21 @@ local function embeddings(f, result)
     if name:find("^pos%.%d+$") then
       local args, shape = f:list(name .. ".args"), f.has[name].shape
       if args[1] * args[2] * D ~= T.count(shape) then
-        base.raise("MR_E_DATA", string.format("%s: %s is [%s], a grid of %d x %d has other sizes", f.path, name,
+        base.raise("MR_E_DATA", string.format("%s: %s is [%s], a grid of %d x %d has other sizes",
+          f.path, name,
           table.concat(shape, ", "), args[1], args[2]))
       end
       local g = G.graph()
-      g:output("pos", stdit3.position_table(g, args[1], args[2], f:list(name .. ".scale")[1], args[5], D))
+      g:output("pos", stdit3.position_table(g, args[1], args[2], f:list(name .. ".scale")[1],
+        args[5], D))
       result:absolute(name, evaluate(run, g)("pos"):totable(), f:list(name), VALUES)
     end
   end
   if f.has["timestep.in"] then
     local g, t = G.graph(), f:tensor("timestep.in")
     g:output("wave", (ops.sincos(g:input("t", "f32", t.shape), {dim = 256})))
-    result:absolute("timestep.embedding", evaluate(run, g, {t = t})("wave"):totable(), f:list("timestep.embedding"), VALUES)
+    result:absolute("timestep.embedding", evaluate(run, g, {t = t})("wave"):totable(),
+      f:list("timestep.embedding"), VALUES)
   end
 end
 
@@ -114,7 +131,9 @@ local function caption_drop(f, result)
   local B, L, C = y.shape[1], y.shape[#y.shape - 1], y.shape[#y.shape]
   local g = G.graph(m.params)
   local drop = {}
-  for i, id in ipairs(f:list("in.drop_ids")) do drop[i] = id == 1 and 1 or 0 end
+  for i, id in ipairs(f:list("in.drop_ids")) do
+    drop[i] = id == 1 and 1 or 0
+  end
   local kept = m.net:drop_caption(g, g:input("y", "f32", {B, L, C}), g:input("drop", "bool", {B}))
   g:output("dropped", kept)
   g:output("projected", m.net.y_proj(g, kept))
@@ -123,4 +142,5 @@ local function caption_drop(f, result)
   result:l2("out.projected", get("projected"), f:tensor("out.projected"), VALUES)
 end
 
-return {{"^stdit3_", forward_backward}, {"^embeddings", embeddings}, {"^caption_drop", caption_drop}}
+return {{"^stdit3_", forward_backward}, {"^embeddings", embeddings},
+  {"^caption_drop", caption_drop}}

@@ -6,9 +6,12 @@ local edit = require "moonreel.core.edit"
 local chart = {}
 
 -- digits of tick labels, 3 x 5, rows from the top as bits
-local glyphs = { ["0"] = { 7, 5, 5, 5, 7 }, ["1"] = { 2, 6, 2, 2, 7 }, ["2"] = { 7, 1, 7, 4, 7 }, ["3"] = { 7, 1, 7, 1, 7 },
-  ["4"] = { 5, 5, 7, 1, 1 }, ["5"] = { 7, 4, 7, 1, 7 }, ["6"] = { 7, 4, 7, 5, 7 }, ["7"] = { 7, 1, 1, 1, 1 },
-  ["8"] = { 7, 5, 7, 5, 7 }, ["9"] = { 7, 5, 7, 1, 7 }, ["-"] = { 0, 0, 7, 0, 0 }, ["."] = { 0, 0, 0, 0, 2 },
+local glyphs = { ["0"] = { 7, 5, 5, 5, 7 }, ["1"] = { 2, 6, 2, 2, 7 }, ["2"] = { 7, 1, 7, 4, 7 },
+  ["3"] = { 7, 1, 7, 1, 7 },
+  ["4"] = { 5, 5, 7, 1, 1 }, ["5"] = { 7, 4, 7, 1, 7 }, ["6"] = { 7, 4, 7, 5, 7 },
+    ["7"] = { 7, 1, 1, 1, 1 },
+  ["8"] = { 7, 5, 7, 5, 7 }, ["9"] = { 7, 5, 7, 1, 7 }, ["-"] = { 0, 0, 7, 0, 0 },
+    ["."] = { 0, 0, 0, 0, 2 },
   ["+"] = { 0, 2, 7, 2, 0 }, ["e"] = { 0, 7, 7, 4, 7 } }
 
 local function label(x) return ("%.4g"):format(x) end
@@ -17,9 +20,13 @@ local function label(x) return ("%.4g"):format(x) end
 local function range(values)
   local lo, hi = math.huge, -math.huge
   for _, v in ipairs(values) do
-    if v == v and v > -math.huge and v < math.huge then lo, hi = math.min(lo, v), math.max(hi, v) end
+    if v == v and v > -math.huge and v < math.huge then
+      lo, hi = math.min(lo, v), math.max(hi, v)
+    end
   end
-  if lo > hi then return 0, 1 end
+  if lo > hi then
+    return 0, 1
+  end
   if lo == hi then
     local room = lo == 0 and 1 or math.abs(lo) * 0.1
     return lo - room, hi + room
@@ -31,7 +38,9 @@ end
 local function draw(c, width, height, set)
   local n = #c.values
   local span = c.hi - c.lo
-  local function row_of(v) return math.min(height - 1, math.max(0, math.floor((v - c.lo) / span * (height - 1) + 0.5))) end
+  local function row_of(v)
+    return math.min(height - 1, math.max(0, math.floor((v - c.lo) / span * (height - 1) + 0.5)))
+  end
   local last
   local values = c.values
   if not c.bars and n > 1 and n < width then
@@ -58,13 +67,21 @@ local function draw(c, width, height, set)
     if low and c.bars then
       -- an empty bar stays empty
       if high > 0 or values[from] > 0 then
-        for y = 0, high do set(x, y) end
+        for y = 0, high do
+          set(x, y)
+        end
       end
     elseif low then
       local a, b = low, high
       -- the line goes on from the column before
-      if last and last < low then a = math.min(low, last + 1) elseif last and last > high then b = math.max(high, last - 1) end
-      for y = a, b do set(x, y) end
+      if last and last < low then
+        a = math.min(low, last + 1)
+      elseif last and last > high then
+        b = math.max(high, last - 1)
+      end
+      for y = a, b do
+        set(x, y)
+      end
       last = values[math.min(to, n)]
       last = last == last and row_of(math.max(c.lo, math.min(c.hi, last))) or high
     else
@@ -77,10 +94,14 @@ end
 ---@param values number[]
 ---@param options table|nil  title, bars, from and to (what the x axis spans)
 function chart.new(values, options)
-  local c = { values = values, bars = options and options.bars, title = options and options.title or "",
-    from = options and options.from or 0, to = options and options.to or math.max(1, #values - (options and options.bars and 0 or 1)) }
+  local c = { values = values, bars = options and options.bars, title = options
+    and options.title or "",
+    from = options and options.from or 0, to = options and options.to
+      or math.max(1, #values - (options and options.bars and 0 or 1)) }
   c.lo, c.hi = range(values)
-  if c.bars then c.lo = 0 end
+  if c.bars then
+    c.lo = 0
+  end
   return c
 end
 
@@ -101,10 +122,12 @@ function chart.text(c)
       cells[x + 1] = up and down and "█" or up and "▀" or down and "▄" or " "
     end
     local name = row == height // 2 - 1 and names[1] or row == 0 and names[2] or ""
-    lines[#lines + 1] = ((" "):rep(margin - #name) .. name .. " ▏" .. table.concat(cells)):gsub("%s+$", "")
+    lines[#lines + 1] = ((" "):rep(margin - #name) .. name .. " ▏"
+      .. table.concat(cells)):gsub("%s+$", "")
   end
   local left, right = label(c.from), label(c.to)
-  lines[#lines + 1] = (" "):rep(margin + 2) .. left .. (" "):rep(math.max(1, width - #left - #right)) .. right
+  lines[#lines + 1] = (" "):rep(margin + 2) .. left
+    .. (" "):rep(math.max(1, width - #left - #right)) .. right
   return table.concat(lines, "\n") .. "\n"
 end
 
@@ -119,7 +142,9 @@ function chart.picture(c)
   end
   local ink = {}
   local function put(x, y, what)
-    if x >= 0 and x < width and y >= 0 and y < height then ink[y * width + x] = what end
+    if x >= 0 and x < width and y >= 0 and y < height then
+      ink[y * width + x] = what
+    end
   end
   local function write(text, x, y)
     for k = 1, #text do
@@ -127,7 +152,9 @@ function chart.picture(c)
       for r = 1, rows and 5 or 0 do
         for b = 0, 2 do
           if rows[r] >> (2 - b) & 1 == 1 then
-            for d = 0, 3 do put(x + (k - 1) * 8 + b * 2 + d % 2, y + (r - 1) * 2 + d // 2, "text") end
+            for d = 0, 3 do
+              put(x + (k - 1) * 8 + b * 2 + d % 2, y + (r - 1) * 2 + d // 2, "text")
+            end
           end
         end
       end
@@ -136,20 +163,28 @@ function chart.picture(c)
   local inner_w, inner_h = width - left - edge, height - bottom - edge
   for k = 0, 4 do
     local y = edge + (inner_h - 1) * k // 4
-    for x = left, width - edge - 1 do put(x, y, "grid") end
+    for x = left, width - edge - 1 do
+      put(x, y, "grid")
+    end
     write(labels[k], left - 8 - #labels[k] * 8, math.max(0, y - 5))
     local x_text = label(c.from + (c.to - c.from) * k / 4)
     local x = left + (inner_w - 1) * k // 4
-    for gy = edge, height - bottom - 1 do put(x, gy, "grid") end
+    for gy = edge, height - bottom - 1 do
+      put(x, gy, "grid")
+    end
     write(x_text, math.min(x - #x_text * 4, width - #x_text * 8), height - bottom + 12)
   end
   draw(c, inner_w, inner_h, function(x, y)
-    for d = 0, c.bars and 0 or 1 do put(left + x, edge + inner_h - 1 - y - d, "line") end
+    for d = 0, c.bars and 0 or 1 do
+      put(left + x, edge + inner_h - 1 - y - d, "line")
+    end
   end)
   local colours = { text = { 60, 60, 60 }, grid = { 225, 225, 225 }, line = { 31, 90, 180 } }
   return picture.from(width, height, function(x, y)
     local what = ink[y * width + x]
-    if what then return table.unpack(colours[what]) end
+    if what then
+      return table.unpack(colours[what])
+    end
     return 255, 255, 255
   end)
 end

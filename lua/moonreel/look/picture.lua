@@ -1,5 +1,5 @@
---- Pictures: shown in a terminal (half blocks, or sixel or kitty graphics where the terminal has them), saved as PNG.
--- A picture is {width, height, rgb = text of bytes, rows of RGB from the top}.
+--- Pictures: shown in a terminal (half blocks, or sixel or kitty graphics where the terminal has
+-- them), saved as PNG. A picture is {width, height, rgb = text of bytes, rows of RGB from the top}.
 -- @module moonreel.look.picture
 local base = require "moonreel.core.base"
 local edit = require "moonreel.core.edit"
@@ -12,17 +12,23 @@ function picture.from(width, height, at)
   local rows = {}
   for y = 0, height - 1 do
     local row = {}
-    for x = 0, width - 1 do row[x + 1] = string.char(at(x, y)) end
+    for x = 0, width - 1 do
+      row[x + 1] = string.char(at(x, y))
+    end
     rows[y + 1] = table.concat(row)
   end
   return { width = width, height = height, rgb = table.concat(rows) }
 end
 
-local function pixel(p, x, y) return p.rgb:byte((y * p.width + x) * 3 + 1, (y * p.width + x) * 3 + 3) end
+local function pixel(p, x, y)
+  return p.rgb:byte((y * p.width + x) * 3 + 1, (y * p.width + x) * 3 + 3)
+end
 
 -- nearest pixels: what is shown is what is there
 local function resized(p, width, height)
-  if width == p.width and height == p.height then return p end
+  if width == p.width and height == p.height then
+    return p
+  end
   return picture.from(width, height, function(x, y)
     return pixel(p, (x * p.width + p.width // 2) // width, (y * p.height + p.height // 2) // height)
   end)
@@ -36,7 +42,9 @@ function picture.save(p, path)
     local row = p.rgb:sub(y * p.width * 3 + 1, (y + 1) * p.width * 3)
     for c = 1, 3 do
       local out = {}
-      for x = 0, p.width - 1 do out[x + 1] = row:sub(x * 3 + c, x * 3 + c) end
+      for x = 0, p.width - 1 do
+        out[x + 1] = row:sub(x * 3 + c, x * 3 + c)
+      end
       planes[c][y + 1] = table.concat(out)
     end
   end
@@ -44,24 +52,36 @@ function picture.save(p, path)
   require("moonreel.data").png(path, pixels, { width = p.width, height = p.height })
 end
 
--- ---- the terminal ---------------------------------------------------------------------------------
+-- ---- the terminal
+-- ---------------------------------------------------------------------------------
 
 local found
 
---- What the terminal says it can draw: "kitty", "sixel" or "blocks". MOONREEL_GRAPHICS decides where it is set.
+--- What the terminal says it can draw: "kitty", "sixel" or "blocks". MOONREEL_GRAPHICS decides
+-- where it is set.
 function picture.graphics()
   local wish = os.getenv "MOONREEL_GRAPHICS"
-  if wish == "kitty" or wish == "sixel" or wish == "blocks" then return wish end
-  if found then return found end
+  if wish == "kitty" or wish == "sixel" or wish == "blocks" then
+    return wish
+  end
+  if found then
+    return found
+  end
   found = "blocks"
-  if not base.is_terminal(1) then return found end
+  if not base.is_terminal(1) then
+    return found
+  end
   local program = os.getenv "TERM_PROGRAM" or ""
-  if os.getenv "KITTY_WINDOW_ID" or os.getenv "TERM" == "xterm-kitty" or program == "ghostty" or program == "WezTerm" then
+  if os.getenv "KITTY_WINDOW_ID" or os.getenv "TERM" == "xterm-kitty" or program == "ghostty"
+      or program == "WezTerm" then
     found = "kitty"
   else
     -- primary device attributes: 4 stands for sixel
     local answer = edit.ask("\27[c", "c", 0.2)
-    if answer and (answer:match("%[%?([%d;]*)c") or ""):gsub("%d+", ";%0;"):find(";4;", 1, true) then found = "sixel" end
+    if answer and (answer:match("%[%?([%d;]*)c") or ""):gsub("%d+", ";%0;"):find(";4;",
+        1, true) then
+      found = "sixel"
+    end
   end
   return found
 end
@@ -85,7 +105,8 @@ local function kitty(p)
   local out, text = {}, base64(p.rgb)
   for i = 1, #text, 4096 do
     local head = i == 1 and ("a=T,f=24,s=%d,v=%d,"):format(p.width, p.height) or ""
-    out[#out + 1] = ("\27_G%sm=%d;%s\27\\"):format(head, i + 4096 <= #text and 1 or 0, text:sub(i, i + 4095))
+    out[#out + 1] = ("\27_G%sm=%d;%s\27\\"):format(head, i + 4096 <= #text and 1 or 0,
+      text:sub(i, i + 4095))
   end
   return table.concat(out) .. "\n"
 end
@@ -93,7 +114,9 @@ end
 -- sixel: bands of six rows, a palette of 6 x 6 x 6
 local function sixel(p)
   local out = { "\27Pq" }
-  for i = 0, 215 do out[#out + 1] = ("#%d;2;%d;%d;%d"):format(i, i // 36 * 20, i // 6 % 6 * 20, i % 6 * 20) end
+  for i = 0, 215 do
+    out[#out + 1] = ("#%d;2;%d;%d;%d"):format(i, i // 36 * 20, i // 6 % 6 * 20, i % 6 * 20)
+  end
   for band = 0, p.height - 1, 6 do
     local lines = {}
     for x = 0, p.width - 1 do
@@ -108,7 +131,9 @@ local function sixel(p)
       out[#out + 1] = "#" .. colour
       local run, last = 0, nil
       local function flush()
-        if last then out[#out + 1] = run > 3 and ("!%d%s"):format(run, last) or last:rep(run) end
+        if last then
+          out[#out + 1] = run > 3 and ("!%d%s"):format(run, last) or last:rep(run)
+        end
       end
       for x = 0, p.width - 1 do
         local c = string.char(63 + (line[x] or 0))
@@ -128,7 +153,8 @@ end
 
 local shades = { " ", "░", "▒", "▓", "█" }
 
--- two pixels to a cell: the upper half in the letter's colour, the lower behind it; shades without colours
+-- two pixels to a cell: the upper half in the letter's colour, the lower behind it; shades without
+-- colours
 local function blocks(p, colours)
   local lines = {}
   for y = 0, p.height - 1, 2 do
@@ -136,7 +162,9 @@ local function blocks(p, colours)
     for x = 0, p.width - 1 do
       local r, g, b = pixel(p, x, y)
       local r2, g2, b2 = 0, 0, 0
-      if y + 1 < p.height then r2, g2, b2 = pixel(p, x, y + 1) end
+      if y + 1 < p.height then
+        r2, g2, b2 = pixel(p, x, y + 1)
+      end
       if colours then
         cells[x + 1] = ("\27[38;2;%d;%d;%d;48;2;%d;%d;%dm▀"):format(r, g, b, r2, g2, b2)
       else
@@ -155,11 +183,16 @@ end
 ---@return string
 function picture.text(p, how)
   how = how or picture.graphics()
-  if how == "kitty" then return kitty(p) end
-  if how == "sixel" then return sixel(p) end
+  if how == "kitty" then
+    return kitty(p)
+  end
+  if how == "sixel" then
+    return sixel(p)
+  end
   local columns, rows = edit.size()
   local scale = math.min((columns - 1) / p.width, 2 * math.max(8, rows - 4) / p.height, 1)
-  local width, height = math.max(1, p.width * scale // 1 | 0), math.max(1, p.height * scale // 1 | 0)
+  local width, height = math.max(1, p.width * scale // 1 | 0),
+    math.max(1, p.height * scale // 1 | 0)
   return blocks(resized(p, width, height), require("moonreel.text.table").colours())
 end
 

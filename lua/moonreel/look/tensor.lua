@@ -1,4 +1,5 @@
---- What people see of a tensor: text, stats(), hist(), save(); plot, hist and imshow of anything number-like.
+--- What people see of a tensor: text, stats(), hist(), save(); plot, hist and imshow of anything
+-- number-like.
 -- @module moonreel.look.tensor
 local T = require "moonreel.core.tensor"
 local look = require "moonreel.core.look"
@@ -7,7 +8,9 @@ local listing = require "moonreel.text.listing"
 
 local tensor = {}
 
-local function is_tensor(x) return type(x) == "userdata" and (debug.getmetatable(x) or {}).__name == "mr.Tensor" end
+local function is_tensor(x)
+  return type(x) == "userdata" and (debug.getmetatable(x) or {}).__name == "mr.Tensor"
+end
 
 local ticks = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }
 
@@ -15,7 +18,9 @@ local ticks = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }
 ---@param counts number[]
 function tensor.sparkline(counts)
   local most, out = 0, {}
-  for _, c in ipairs(counts) do most = math.max(most, c) end
+  for _, c in ipairs(counts) do
+    most = math.max(most, c)
+  end
   for i, c in ipairs(counts) do
     out[i] = c == 0 and " " or ticks[1 + math.min(7, (c * 8 // math.max(1, most)) | 0)]
   end
@@ -28,7 +33,9 @@ local function number(x) return math.type(x) == "integer" and tostring(x) or ("%
 local function edges(n)
   if n <= 8 then
     local out = {}
-    for i = 1, n do out[i] = i - 1 end
+    for i = 1, n do
+      out[i] = i - 1
+    end
     return out
   end
   return { 0, 1, 2, false, n - 3, n - 2, n - 1 }
@@ -38,7 +45,9 @@ end
 local function corners(t)
   local shape = t.shape
   local lead, rows, columns = {}, #shape >= 2 and shape[#shape - 1] or 1, shape[#shape] or 1
-  for i = 1, #shape - 2 do lead[i] = "0" end
+  for i = 1, #shape - 2 do
+    lead[i] = "0"
+  end
   local cells, widths = {}, {}
   for r, row in ipairs(edges(rows)) do
     cells[r] = {}
@@ -46,19 +55,28 @@ local function corners(t)
       local text = "..."
       if row and column then
         local at = table.move(lead, 1, #lead, 1, {})
-        if #shape >= 2 then at[#at + 1] = tostring(row) end
-        if #shape >= 1 then at[#at + 1] = tostring(column) end
+        if #shape >= 2 then
+          at[#at + 1] = tostring(row)
+        end
+        if #shape >= 1 then
+          at[#at + 1] = tostring(column)
+        end
         local value = #at > 0 and t[table.concat(at, ", ")] or t:item()
-        text = t.dtype:match("^[iu]") and ("%d"):format(math.tointeger(value) or value) or number(value)
+        text = t.dtype:match("^[iu]") and ("%d"):format(math.tointeger(value) or value)
+          or number(value)
       end
       cells[r][c] = text
       widths[c] = math.max(widths[c] or 0, #text)
     end
   end
   local lines = {}
-  if #lead > 0 then lines[1] = ("  at [%s, :, :]"):format(table.concat(lead, ", ")) end
+  if #lead > 0 then
+    lines[1] = ("  at [%s, :, :]"):format(table.concat(lead, ", "))
+  end
   for _, row in ipairs(cells) do
-    for c, text in ipairs(row) do row[c] = (" "):rep(widths[c] - #text) .. text end
+    for c, text in ipairs(row) do
+      row[c] = (" "):rep(widths[c] - #text) .. text
+    end
     lines[#lines + 1] = "  " .. table.concat(row, "  ")
   end
   return table.concat(lines, "\n")
@@ -70,18 +88,22 @@ local most_looked_at = 1 << 24
 function tensor.text(t)
   local n = T.count(t.shape)
   local lines = { ("tensor [%s] %s cpu"):format(table.concat(t.shape, ", "), t.dtype) }
-  if n == 0 then return lines[1] .. " (empty)" end
+  if n == 0 then
+    return lines[1] .. " (empty)"
+  end
   lines[2] = corners(t)
   if n > 8 and n <= most_looked_at then
     local s = look.summary(t)
     local counts = look.histogram(t, s.min, s.max, 24)
-    lines[3] = ("  %s ▕%s▏ %s   mean %s  rms %s%s"):format(number(s.min), tensor.sparkline(counts), number(s.max), number(s.mean),
+    lines[3] = ("  %s ▕%s▏ %s   mean %s  rms %s%s"):format(number(s.min),
+      tensor.sparkline(counts), number(s.max), number(s.mean),
       number(s.rms), s.nonfinite > 0 and ("  %d not finite"):format(s.nonfinite) or "")
   end
   return table.concat(lines, "\n")
 end
 
--- ---- methods ----------------------------------------------------------------------------------------
+-- ---- methods
+-- ----------------------------------------------------------------------------------------
 
 --- Numbers of a tensor: n, zeros, nonfinite, and min, max, mean, rms of the finite values.
 ---@return table
@@ -95,7 +117,8 @@ end
 
 --- The histogram as a chart.
 function Hist:chart()
-  return require("moonreel.look.chart").new(self.counts, { bars = true, from = self.min, to = self.max,
+  return require("moonreel.look.chart").new(self.counts,
+    { bars = true, from = self.min, to = self.max,
     title = ("%d values in %d bins"):format(self.n, #self.counts) })
 end
 
@@ -104,7 +127,9 @@ end
 function tensor.histogram(pieces, stats, bins)
   local h = setmetatable({ min = stats.min, max = stats.max, n = stats.n, counts = {} }, Hist)
   for piece in pieces do
-    for i, c in ipairs(look.histogram(piece, stats.min, stats.max, bins)) do h.counts[i] = (h.counts[i] or 0) + c end
+    for i, c in ipairs(look.histogram(piece, stats.min, stats.max, bins)) do
+      h.counts[i] = (h.counts[i] or 0) + c
+    end
   end
   return h
 end
@@ -114,25 +139,33 @@ end
 function tensor.hist(t, bins)
   local done = false
   return tensor.histogram(function()
-    if done then return nil end
+    if done then
+      return nil
+    end
     done = true
     return t
   end, look.summary(t), bins or 32)
 end
 
--- ---- pictures ------------------------------------------------------------------------------------------
+-- ---- pictures
+-- ------------------------------------------------------------------------------------------
 
 -- reads one value of a dense copy without making a table of all
 local function reader(t)
   local kinds = { u8 = "B", bool = "B", i32 = "<i4", i64 = "<i8", f32 = "<f", f64 = "<d" }
-  if not kinds[t.dtype] then t = t:to("f32") end
+  if not kinds[t.dtype] then
+    t = t:to("f32")
+  end
   local bytes, form = t:bytes(), kinds[t.dtype]
   local size = string.packsize(form)
-  if size == 1 then return function(i) return bytes:byte(i + 1) end end
+  if size == 1 then
+    return function(i) return bytes:byte(i + 1) end
+  end
   return function(i) return (string.unpack(form, bytes, i * size + 1)) end
 end
 
---- A picture of a tensor [H, W], [3, H, W], [H, W, 3] or [1, H, W]; u8 as it is, -1..1 or 0..1 or any range scaled.
+--- A picture of a tensor [H, W], [3, H, W], [H, W, 3] or [1, H, W]; u8 as it is, -1..1 or 0..1 or
+-- any range scaled.
 ---@return table picture
 function tensor.picture(t)
   local shape = t.shape
@@ -147,23 +180,36 @@ function tensor.picture(t)
   local colour = #shape == 3 and (shape[1] == 3 and "first" or shape[3] == 3 and "last") or nil
   if not (#shape == 2 or colour) then
     base.raise("MR_E_SHAPE",
-      ("imshow: expected [H, W], [3, H, W] or [H, W, 3], got [%s]; try: imshow(x[0])"):format(table.concat(shape, ", ")))
+      ("imshow: expected [H, W], [3, H, W] or [H, W, 3], got [%s]; try: imshow(x[0])"):format(
+        table.concat(shape, ", ")))
   end
   local height, width = shape[colour == "first" and 2 or 1], shape[colour == "first" and 3 or 2]
-  if height * width > 1 << 24 then base.raise("MR_E_SHAPE", ("imshow: %d x %d pixels, at most 16 million"):format(height, width)) end
+  if height * width > 1 << 24 then
+    base.raise("MR_E_SHAPE", ("imshow: %d x %d pixels, at most 16 million"):format(height, width))
+  end
   local get, s = reader(t), look.summary(t)
   local lo, hi = s.min, s.max
-  if t.dtype == "u8" then lo, hi = 0, 255
-  elseif lo >= 0 and hi <= 1 then lo, hi = 0, 1
-  elseif lo >= -1 and hi <= 1 then lo, hi = -1, 1 end
+  if t.dtype == "u8" then
+    lo, hi = 0, 255
+  elseif lo >= 0 and hi <= 1 then
+    lo, hi = 0, 1
+  elseif lo >= -1 and hi <= 1 then
+    lo, hi = -1, 1
+  end
   local function byte(v)
-    if v ~= v then return 255 end
+    if v ~= v then
+      return 255
+    end
     return math.max(0, math.min(255, ((v - lo) / math.max(hi - lo, 1e-300) * 255 + 0.5) // 1)) | 0
   end
   return require("moonreel.look.picture").from(width, height, function(x, y)
     local i = y * width + x
-    if colour == "first" then return byte(get(i)), byte(get(i + height * width)), byte(get(i + 2 * height * width)) end
-    if colour == "last" then return byte(get(3 * i)), byte(get(3 * i + 1)), byte(get(3 * i + 2)) end
+    if colour == "first" then
+      return byte(get(i)), byte(get(i + height * width)), byte(get(i + 2 * height * width))
+    end
+    if colour == "last" then
+      return byte(get(3 * i)), byte(get(3 * i + 1)), byte(get(3 * i + 2))
+    end
     local v = byte(get(i))
     return v, v, v
   end)
@@ -173,19 +219,30 @@ end
 ---@return number[]
 function tensor.numbers(x, field)
   if is_tensor(x) then
-    if T.count(x.shape) > 1 << 22 then base.raise("MR_E_SHAPE", "plot: more than 4 million values; try: plot(x[0]) or hist(x)") end
+    if T.count(x.shape) > 1 << 22 then
+      base.raise("MR_E_SHAPE", "plot: more than 4 million values; try: plot(x[0]) or hist(x)")
+    end
     return x:to("f64"):totable()
   end
-  if type(x) == "table" and x.tensor then return tensor.numbers(x:tensor(), field) end
+  if type(x) == "table" and x.tensor then
+    return tensor.numbers(x:tensor(), field)
+  end
   local out = {}
   if type(x) == "table" then
     for i, v in ipairs(x) do
-      if type(v) == "table" then v = v[field or "value"] end
-      if type(v) ~= "number" then base.raise("MR_E_USAGE", ("plot: item %d: expected a number, got %s"):format(i, type(v))) end
+      if type(v) == "table" then
+        v = v[field or "value"]
+      end
+      if type(v) ~= "number" then
+        base.raise("MR_E_USAGE", ("plot: item %d: expected a number, got %s"):format(i, type(v)))
+      end
       out[i] = v
     end
   end
-  if #out == 0 then base.raise("MR_E_USAGE", ("plot: expected a tensor or a list of numbers, got %s"):format(type(x))) end
+  if #out == 0 then
+    base.raise("MR_E_USAGE",
+      ("plot: expected a tensor or a list of numbers, got %s"):format(type(x)))
+  end
   return out
 end
 
@@ -211,7 +268,8 @@ end
 ---@param x any
 ---@param options table|nil  png = "f.png" saves instead of drawing; field
 function tensor.plot(x, options)
-  draw_chart(require("moonreel.look.chart").new(tensor.numbers(x, options and options.field), options), options)
+  draw_chart(require("moonreel.look.chart").new(tensor.numbers(x, options and options.field),
+    options), options)
 end
 
 --- Draw how values are spread.
@@ -230,12 +288,17 @@ end
 ---@param t mr.Tensor        [H, W], [3, H, W] or [H, W, 3]
 ---@param options table|nil  png = "f.png"
 function tensor.imshow(t, options)
-  if type(t) == "table" and t.tensor then t = t:tensor() end
-  if not is_tensor(t) then base.raise("MR_E_USAGE", ("imshow: expected a tensor, got %s"):format(type(t))) end
+  if type(t) == "table" and t.tensor then
+    t = t:tensor()
+  end
+  if not is_tensor(t) then
+    base.raise("MR_E_USAGE", ("imshow: expected a tensor, got %s"):format(type(t)))
+  end
   draw(options, nil, function() return tensor.picture(t) end)
 end
 
--- ---- saving ----------------------------------------------------------------------------------------------
+-- ---- saving
+-- ----------------------------------------------------------------------------------------------
 
 local savers = {}
 
@@ -245,14 +308,17 @@ function savers.csv(t, path)
   local get, lines = reader(t), {}
   for row = 0, T.count(shape) // math.max(1, columns) - 1 do
     local cells = {}
-    for c = 0, columns - 1 do cells[c + 1] = ("%.9g"):format(get(row * columns + c)) end
+    for c = 0, columns - 1 do
+      cells[c + 1] = ("%.9g"):format(get(row * columns + c))
+    end
     lines[#lines + 1] = table.concat(cells, ",")
   end
   base.replace_file(path, table.concat(lines, "\n") .. "\n")
 end
 
 function savers.safetensors(t, path)
-  require("moonreel.core.ckpt").write(path, { { name = "tensor", dtype = t.dtype, shape = t.shape, ptr = t:clone():bytes() } })
+  require("moonreel.core.ckpt").write(path,
+    { { name = "tensor", dtype = t.dtype, shape = t.shape, ptr = t:clone():bytes() } })
 end
 
 function savers.png(t, path) require("moonreel.look.picture").save(tensor.picture(t), path) end
@@ -260,23 +326,31 @@ function savers.png(t, path) require("moonreel.look.picture").save(tensor.pictur
 function savers.mp4(t, path)
   local shape = t.shape
   if #shape ~= 4 or shape[2] ~= 3 or t.dtype ~= "u8" then
-    base.raise("MR_E_SHAPE", ("save: .mp4 takes u8 [T, 3, H, W], got %s [%s]"):format(t.dtype, table.concat(shape, ", ")))
+    base.raise("MR_E_SHAPE", ("save: .mp4 takes u8 [T, 3, H, W], got %s [%s]"):format(t.dtype,
+      table.concat(shape, ", ")))
   end
-  require("moonreel.data").encode(path, t:bytes(), { frames = shape[1], height = shape[3], width = shape[4] })
+  require("moonreel.data").encode(path, t:bytes(),
+    { frames = shape[1], height = shape[3], width = shape[4] })
 end
 
---- Write a tensor to a file; its extension says how: .csv (rows of the last dimension), .safetensors, .png, .mp4.
+--- Write a tensor to a file; its extension says how: .csv (rows of the last dimension),
+-- .safetensors, .png, .mp4.
 ---@param path string
 function tensor.save(t, path)
   local saver = savers[path:match("%.(%a%w*)$") or ""]
-  if not saver then base.raise("MR_E_USAGE", ("save: '%s': expected a name that ends in .csv, .safetensors, .png or .mp4"):format(path)) end
+  if not saver then
+    base.raise("MR_E_USAGE", ("save: '%s': expected a name that ends in .csv, .safetensors, .png "
+      .. "or .mp4"):format(path))
+  end
   saver(t, path)
   return listing.new({ { saved = path } }, { { key = "saved" } })
 end
 
 --- Give these methods to all tensors; harmless twice.
 function tensor.install()
-  for _, name in ipairs { "stats", "hist", "save" } do T.methods[name] = tensor[name] end
+  for _, name in ipairs { "stats", "hist", "save" } do
+    T.methods[name] = tensor[name]
+  end
 end
 
 return tensor

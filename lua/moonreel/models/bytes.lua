@@ -16,10 +16,16 @@ Encoder.__index = Encoder
 ---@param config table  fields of bytes.defaults
 function bytes.new(params, config)
   local c = {}
-  for k, v in pairs(bytes.defaults) do c[k] = v end
-  for k, v in pairs(config) do c[k] = v end
+  for k, v in pairs(bytes.defaults) do
+    c[k] = v
+  end
+  for k, v in pairs(config) do
+    c[k] = v
+  end
   if c.width % (2 * c.num_heads) ~= 0 then
-    base.raise("MR_E_RECIPE", ("text_encoder.width %d is not an even multiple of num_heads %d"):format(c.width, c.num_heads))
+    base.raise("MR_E_RECIPE",
+      ("text_encoder.width %d is not an even multiple of num_heads %d"):format(c.width,
+      c.num_heads))
   end
   local scope = nn.scope(params, "text_encoder")
   local self = setmetatable({
@@ -62,7 +68,9 @@ function Encoder:tokens(captions)
     local one = self.cache[caption]
     if not one then
       -- a full cache starts anew: captions of one epoch come once each
-      if self.cached >= CACHE then self.cache, self.cached = {}, 0 end
+      if self.cached >= CACHE then
+        self.cache, self.cached = {}, 0
+      end
       one = encode(c, caption)
       self.cache[caption], self.cached = one, self.cached + 1
     end
@@ -78,7 +86,8 @@ end
 --- Declare the inputs of a batch of B captions.
 function Encoder:inputs(g, B)
   local c = self.config
-  return {ids = g:input("text_ids", "i32", {B, c.max_length, 1}), grams = g:input("text_grams", "i32", {B, c.max_length, c.ngrams}),
+  return {ids = g:input("text_ids", "i32", {B, c.max_length, 1}),
+    grams = g:input("text_grams", "i32", {B, c.max_length, c.ngrams}),
     len = g:input("text_len", "i32", {B})}
 end
 

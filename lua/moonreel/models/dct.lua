@@ -1,7 +1,8 @@
 --- Autoencoder "dct": block DCT of each frame in YCbCr, the lowest coefficients as latent channels.
--- 8 x 8 blocks, 16 luma (4 x 4) and 4 + 4 chroma (2 x 2) of 192 numbers; nothing is learned but the mean and
--- deviation of each channel, measured once over the training set and kept in frozen buffers.
--- Sizes and normalisation: reference demo. Ref: ITU-R BT.601 (colour), Ahmed et al. 1974 (DCT).
+-- 8 x 8 blocks, 16 luma (4 x 4) and 4 + 4 chroma (2 x 2) of 192 numbers; nothing is learned but the
+-- mean and deviation of each channel, measured once over the training set and kept in frozen
+-- buffers. Sizes and normalisation: reference demo. Ref: ITU-R BT.601 (colour), Ahmed et al. 1974
+-- (DCT).
 -- @module moonreel.models.dct
 local T = require "moonreel.core.tensor"
 local nn = require "moonreel.nn"
@@ -9,7 +10,8 @@ local ops = require "moonreel.core.op"
 
 local dct = {}
 
--- sides: of a block, of the kept square of Y, Cb and Cr; share of the overall deviation added to each
+-- sides: of a block, of the kept square of Y, Cb and Cr; share of the overall deviation added to
+-- each
 local BLOCK, KEPT, FLOOR = 8, {4, 2, 2}, 0.02
 local CHANNELS = 4 * 4 + 2 * 2 + 2 * 2
 
@@ -21,11 +23,14 @@ local function basis(n, u, x)
   return (u == 0 and (1 / n) ^ 0.5 or (2 / n) ^ 0.5) * math.cos((2 * x + 1) * u * math.pi / (2 * n))
 end
 
--- call f(plane, u, v) for each latent channel in order; `kept`: side of the kept square of Y, Cb, Cr
+-- call f(plane, u, v) for each latent channel in order; `kept`: side of the kept square of Y, Cb,
+-- Cr
 local function channels(kept, f)
   for plane, side in ipairs(kept) do
     for u = 0, side - 1 do
-      for v = 0, side - 1 do f(plane, u, v) end
+      for v = 0, side - 1 do
+        f(plane, u, v)
+      end
     end
   end
 end
@@ -36,7 +41,9 @@ local function forward_matrix(n, kept, C)
   channels(kept, function(plane, u, v)
     for c = 1, 3 do
       for y = 0, n - 1 do
-        for x = 0, n - 1 do m[#m + 1] = TO_YCC[plane][c] * basis(n, u, y) * basis(n, v, x) end
+        for x = 0, n - 1 do
+          m[#m + 1] = TO_YCC[plane][c] * basis(n, u, y) * basis(n, v, x)
+        end
       end
     end
   end)
@@ -49,7 +56,9 @@ local function inverse_matrix(n, kept, C)
   for y = 0, n - 1 do
     for x = 0, n - 1 do
       for c = 1, 3 do
-        channels(kept, function(plane, u, v) m[#m + 1] = TO_RGB[c][plane] * basis(n, u, y) * basis(n, v, x) end)
+        channels(kept, function(plane, u, v)
+          m[#m + 1] = TO_RGB[c][plane] * basis(n, u, y) * basis(n, v, x)
+        end)
       end
     end
   end
@@ -104,7 +113,8 @@ function Autoencoder:decode(g, z, height, width)
   local c = z:permute{0, 2, 3, 4, 1}:reshape{B, frames, rows * cols, CHANNELS}
   c = c * nn.cast(g:param(self.deviation), "f32") + nn.cast(g:param(self.mean), "f32")
   local blocks = ops.linear(c, g:const(inverse_matrix(BLOCK, KEPT, CHANNELS)))
-  return (ops.unpatchify(blocks, {pt = 1, ph = BLOCK, pw = BLOCK, dims = {3, frames, height, width}}))
+  return (ops.unpatchify(blocks, {pt = 1, ph = BLOCK, pw = BLOCK,
+    dims = {3, frames, height, width}}))
 end
 
 --- Sums over the values of each channel of a batch, for the mean and deviation.
@@ -115,7 +125,8 @@ function Autoencoder.moments(_, g, pixels)
   return (ops.sum(c, {axes = {0, 1, 2}})), (ops.sum(c * c, {axes = {0, 1, 2}}))
 end
 
---- Mean and deviation per channel from sums over n values; a share of the overall deviation keeps quiet channels quiet.
+--- Mean and deviation per channel from sums over n values; a share of the overall deviation keeps
+-- quiet channels quiet.
 ---@return table mean, table deviation
 function Autoencoder.normalisation(_, sums, squares, n)
   local C, mean, deviation, overall = CHANNELS, {}, {}, 0
@@ -126,7 +137,9 @@ function Autoencoder.normalisation(_, sums, squares, n)
   end
   -- a data set of one colour has no deviation at all
   local floor = math.max(FLOOR * overall ^ 0.5, 1e-6)
-  for k = 1, C do deviation[k] = deviation[k] + floor end
+  for k = 1, C do
+    deviation[k] = deviation[k] + floor
+  end
   return mean, deviation
 end
 

@@ -16,13 +16,18 @@ local function part(record, type)
       local name = file:sub(#"lua/" + 1):gsub("/", ".")
       local declared = require(name .. "_fields")
       if declared.record == record then
-        if declared.types[type] then return require(name) end
-        for other in pairs(declared.types) do known[#known + 1] = other end
+        if declared.types[type] then
+          return require(name)
+        end
+        for other in pairs(declared.types) do
+          known[#known + 1] = other
+        end
       end
     end
   end
   table.sort(known)
-  base.raise("MR_E_RECIPE", ("%s.type is '%s', built so far: %s"):format(record, tostring(type), table.concat(known, ", ")))
+  base.raise("MR_E_RECIPE", ("%s.type is '%s', built so far: %s"):format(record,
+    tostring(type), table.concat(known, ", ")))
 end
 
 local Pipeline = {}
@@ -38,10 +43,14 @@ function pipeline.new(config, dtype)
   self.autoencoder = part("vae", config.vae.type).new(params, config.vae)
   self.text = part("text_encoder", config.text_encoder.type).new(params, config.text_encoder)
   local model = {compat = config.compat}
-  for k, v in pairs(config.model) do model[k] = v end
+  for k, v in pairs(config.model) do
+    model[k] = v
+  end
   -- what the parts decide; a recipe that says otherwise is wrong
   local function agree(field, mine, theirs)
-    if model[field] == nil then model[field] = mine end
+    if model[field] == nil then
+      model[field] = mine
+    end
     if model[field] ~= mine then
       base.raise("MR_E_RECIPE", ("model.%s is %s, %s gives %d; try: model.%s = %d"):format(field,
         tostring(model[field]), theirs, mine, field, mine))
@@ -60,7 +69,8 @@ end
 ---@param dtype string    compute dtype of the run, see pipeline.dtype
 ---@return mr.Pipeline
 function pipeline.of(settings, dtype)
-  return pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"), text_encoder = settings:plain("text_encoder"),
+  return pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"),
+    text_encoder = settings:plain("text_encoder"),
     compat = settings.compat ~= nil}, dtype)
 end
 
@@ -68,7 +78,9 @@ end
 ---@param settings table
 ---@param device mr.Device
 ---@return string  "f32" or "bf16"
-function pipeline.dtype(settings, device) return device:compute(settings.dtype == "fp32" and "f32" or "bf16") end
+function pipeline.dtype(settings, device)
+  return device:compute(settings.dtype == "fp32" and "f32" or "bf16")
+end
 
 --- Number of trained and of all parameters.
 function Pipeline:counts()
@@ -76,7 +88,9 @@ function Pipeline:counts()
   for _, p in ipairs(self.params:list()) do
     if not p.buffer then
       all = all + p.count
-      if not p.frozen then trained = trained + p.count end
+      if not p.frozen then
+        trained = trained + p.count
+      end
     end
   end
   return trained, all
@@ -87,15 +101,21 @@ end
 --   drop: bool [B] or nil: captions replaced by the null caption
 function Pipeline:predict(g, io)
   local y = self.text:forward(g, io.text)
-  if io.drop then y = self.model:drop_caption(g, y, io.drop) end
+  if io.drop then
+    y = self.model:drop_caption(g, y, io.drop)
+  end
   return self.model:forward(g, setmetatable({y = y, text_len = io.text.len}, {__index = io}))
 end
 
---- One pass with guidance: text of the first half of the batch from the encoder, the null caption for the rest.
----@param io table  as predict; copies 1 or 2; text_len: i32 [copies x B], tokens in use of both halves
+--- One pass with guidance: text of the first half of the batch from the encoder, the null caption
+-- for the rest.
+---@param io table  as predict; copies 1 or 2; text_len: i32 [copies x B], tokens in use of both
+---   halves
 function Pipeline:predict_guided(g, io)
   local y = self.text:forward(g, io.text)
-  if io.copies == 2 then y = G.concat({y, self.model:null_caption(g, y.shape[1], y.shape[2])}, 0) end
+  if io.copies == 2 then
+    y = G.concat({y, self.model:null_caption(g, y.shape[1], y.shape[2])}, 0)
+  end
   return self.model:forward(g, setmetatable({y = y}, {__index = io}))
 end
 

@@ -1,6 +1,6 @@
---- STDiT3: pairs of spatial and temporal transformer blocks over latent video, conditioned on time, rate and text.
--- Sizes, names, initialisation and quirks: reference opensora-1.2, section 1. `temporal_pos` is a field of ours.
--- Ref: hpcaitech/Open-Sora v1.2 (bde3c420), model STDiT3.
+--- STDiT3: pairs of spatial and temporal transformer blocks over latent video, conditioned on time,
+-- rate and text. Sizes, names, initialisation and quirks: reference opensora-1.2, section 1.
+-- `temporal_pos` is a field of ours. Ref: hpcaitech/Open-Sora v1.2 (bde3c420), model STDiT3.
 -- @module moonreel.models.stdit3
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -24,7 +24,7 @@ stdit3.sizes = {
   ["STDiT3-3B/2"] = {depth = 28, hidden_size = 1872, num_heads = 26, patch_size = {1, 2, 2}},
 }
 
--- ---- block --------------------------------------------------------------------------------------
+-- ---- block ----
 
 local Block = {}
 Block.__index = Block
@@ -36,7 +36,8 @@ local function new_block(scope, c, temporal)
   return setmetatable({
     temporal = temporal, name = scope.prefix, width = D,
     table = scope:add("scale_shift_table", {6, D}, {kind = "normal", scale = D ^ -0.5}),
-    attn = nn.SelfAttention(scope, "attn", D, {heads = c.num_heads, qk_norm = c.qk_norm, proj_init = out}),
+    attn = nn.SelfAttention(scope, "attn", D,
+      {heads = c.num_heads, qk_norm = c.qk_norm, proj_init = out}),
     cross_attn = nn.CrossAttention(scope, "cross_attn", D, {heads = c.num_heads, proj_init = out}),
     mlp = nn.Mlp(scope, "mlp", D, math.floor(D * c.mlp_ratio), D, {fc2_init = out}),
   }, Block)
@@ -50,7 +51,9 @@ local function modulation(g, name, n, rows, rows0, x_mask, B, frames, D)
     all = (ops.where(nn.spread(x_mask, {0, 1}, {B, frames, n, D}), all, per_frame(rows0)))
   end
   local out = {}
-  for i, value in ipairs{all:split(2, n)} do out[i] = value:reshape{B, frames, D} end
+  for i, value in ipairs{all:split(2, n)} do
+    out[i] = value:reshape{B, frames, D}
+  end
   return out
 end
 
@@ -69,7 +72,7 @@ function Block:forward(g, x, io)
   return x
 end
 
--- ---- model --------------------------------------------------------------------------------------
+-- ---- model ----
 
 local Model = {}
 Model.__index = Model
@@ -79,7 +82,9 @@ local function check(c)
   if c.hidden_size % c.num_heads ~= 0 then
     refuse("hidden_size %d is not a multiple of num_heads %d", c.hidden_size, c.num_heads)
   end
-  if c.hidden_size % 4 ~= 0 then refuse("hidden_size %d is not a multiple of 4", c.hidden_size) end
+  if c.hidden_size % 4 ~= 0 then
+    refuse("hidden_size %d is not a multiple of 4", c.hidden_size)
+  end
   if (c.hidden_size // c.num_heads) % 2 ~= 0 then
     refuse("head size %d is odd, the rotation needs pairs", c.hidden_size // c.num_heads)
   end
@@ -95,9 +100,15 @@ end
 ---@return mr.STDiT3
 function stdit3.new(params, config, prefix)
   local c = {}
-  for k, v in pairs(stdit3.defaults) do c[k] = v end
-  for k, v in pairs(stdit3.sizes[config.type] or {}) do c[k] = v end
-  for k, v in pairs(config) do c[k] = v end
+  for k, v in pairs(stdit3.defaults) do
+    c[k] = v
+  end
+  for k, v in pairs(stdit3.sizes[config.type] or {}) do
+    c[k] = v
+  end
+  for k, v in pairs(config) do
+    c[k] = v
+  end
   check(c)
   local D, P = c.hidden_size, c.patch_size
   local scope = nn.scope(params, prefix, {frozen = c.only_train_temporal})
@@ -116,14 +127,19 @@ function stdit3.new(params, config, prefix)
   self.y_embedding = y_scope:add("y_embedding", {c.model_max_length, c.caption_channels},
     {kind = "normal", scale = c.caption_channels ^ -0.5}, {buffer = true, frozen = true})
   self.y_proj = nn.Mlp(y_scope, "y_proj", c.caption_channels, D, D)
-  -- the rotation uses the same numbers computed once per shape; the parameter is kept for the file format
+  -- the rotation uses the same numbers computed once per shape; the parameter is kept for the file
+  -- format
   local d = D // c.num_heads
   local freqs = {}
-  for k = 0, d // 2 - 1 do freqs[k + 1] = 10000.0 ^ (-2 * k / d) end
-  scope:add("rope.freqs", {d // 2}, {kind = "values", values = T.from({d // 2}, freqs)}, {frozen = true})
+  for k = 0, d // 2 - 1 do
+    freqs[k + 1] = 10000.0 ^ (-2 * k / d)
+  end
+  scope:add("rope.freqs", {d // 2}, {kind = "values", values = T.from({d // 2}, freqs)},
+    {frozen = true})
   for i = 0, c.depth - 1 do
     self.blocks[2 * i + 1] = new_block(scope:child("spatial_blocks." .. i), c, false)
-    self.blocks[2 * i + 2] = new_block(scope:child("temporal_blocks." .. i, {frozen = false}), c, true)
+    self.blocks[2 * i + 2] = new_block(scope:child("temporal_blocks." .. i, {frozen = false}),
+      c, true)
   end
   local final = scope:child("final_layer")
   self.final_table = final:add("scale_shift_table", {2, D}, {kind = "normal", scale = D ^ -0.5})
@@ -140,7 +156,9 @@ end
 -- round half to even, as the reference does
 local function round_even(x)
   local r = math.floor(x + 0.5)
-  if r - x == 0.5 and r % 2 == 1 then r = r - 1 end
+  if r - x == 0.5 and r % 2 == 1 then
+    r = r - 1
+  end
   return r
 end
 
@@ -169,9 +187,13 @@ function Model:positions(g, frames, rows, cols, io)
   local scale = (io.height * io.width) ^ 0.5 / self.config.input_sq_size
   local space = stdit3.position_table(g, rows, cols, scale, round_even((rows * cols) ^ 0.5), D)
   io.tap("pos_embed", space)
-  if not self.config.temporal_pos then return space end
+  if not self.config.temporal_pos then
+    return space
+  end
   local at = {}
-  for i = 0, frames - 1 do at[i + 1] = i * 8 / frames end
+  for i = 0, frames - 1 do
+    at[i + 1] = i * 8 / frames
+  end
   return space, (ops.sincos(g:const(T.from({frames}, at)), {dim = D, sin_first = true}))
 end
 
@@ -179,7 +201,9 @@ end
 function Model:rope(g, frames)
   local d = self.config.hidden_size // self.config.num_heads
   local at = {}
-  for i = 0, frames - 1 do at[i + 1] = i end
+  for i = 0, frames - 1 do
+    at[i + 1] = i
+  end
   local both = (ops.sincos(g:const(T.from({frames}, at)), {dim = d}))
   return {cos = both:slice(1, 0, d // 2), sin = both:slice(1, d // 2, d)}
 end
@@ -195,7 +219,8 @@ end
 function Model:null_caption(g, B, L)
   local c = self.config
   if L > c.model_max_length then
-    base.raise("MR_E_SHAPE", string.format("text has %d tokens, the model knows %d; try: model.model_max_length = %d",
+    base.raise("MR_E_SHAPE", string.format("text has %d tokens, the model knows %d; try: "
+      .. "model.model_max_length = %d",
       L, c.model_max_length, L))
   end
   local rows = g:param(self.y_embedding):slice(0, 0, L):reshape{1, L, c.caption_channels}
@@ -224,11 +249,14 @@ function Model:forward(g, io)
   io = setmetatable({tap = tap}, {__index = io})
 
   -- tokens and positions
-  local x = self.x_embedder(g, (ops.patchify(nn.cast(io.x, dtype), {pt = P[1], ph = P[2], pw = P[3]})))
+  local x = self.x_embedder(g,
+    (ops.patchify(nn.cast(io.x, dtype), {pt = P[1], ph = P[2], pw = P[3]})))
   tap("x_embedder", x)
   local space, time = self:positions(g, frames, rows, cols, io)
   x = x + nn.cast(space, dtype)
-  if time then x = x + nn.cast(time, dtype):reshape{frames, 1, D} end
+  if time then
+    x = x + nn.cast(time, dtype):reshape{frames, 1, D}
+  end
 
   -- time and rate; with a frame mask also the modulation of time 0
   local function condition(t, suffix)

@@ -19,7 +19,8 @@ local function reorder(x, order)
   return T.from({B, L, C}, to, x.dtype)
 end
 
---- Move the tokens whose mask is not zero to the front, keeping their order. Masks need not be prefixes.
+--- Move the tokens whose mask is not zero to the front, keeping their order. Masks need not be
+-- prefixes.
 ---@param y mr.Tensor      [B, L, C]
 ---@param mask mr.Tensor   [M, L], B a multiple of M: it is repeated as a whole
 ---@return mr.Tensor packed
@@ -41,11 +42,15 @@ function text.pack(y, mask)
     end
     len[b] = #used
     table.move(unused, 1, #unused, #used + 1, used)
-    for i = 1, L do moved = moved or used[i] ~= i end
+    for i = 1, L do
+      moved = moved or used[i] ~= i
+    end
     order[b] = used
   end
   len = T.from({B}, len, "i32")
-  if not moved then return y, len end
+  if not moved then
+    return y, len
+  end
   return reorder(y, order), len, order
 end
 
@@ -53,11 +58,15 @@ end
 ---@param y mr.Tensor  [B, L, C]
 ---@param order table|nil of pack
 function text.unpack(y, order)
-  if not order then return y end
+  if not order then
+    return y
+  end
   local back = {}
   for b, row in ipairs(order) do
     back[b] = {}
-    for i, at in ipairs(row) do back[b][at] = i end
+    for i, at in ipairs(row) do
+      back[b][at] = i
+    end
   end
   return reorder(y, back)
 end

@@ -1,6 +1,7 @@
---- Layers. A constructor declares parameters in a table, a call adds nodes to a graph; nothing is computed here.
--- Every layer is called as layer(g, x, ...): `g` is the graph that is being built.
--- Names and initialisation follow the released models (reference opensora-1.2, sections 1.2 and 1.3).
+--- Layers. A constructor declares parameters in a table, a call adds nodes to a graph; nothing is
+-- computed here. Every layer is called as layer(g, x, ...): `g` is the graph that is being built.
+-- Names and initialisation follow the released models (reference opensora-1.2, sections 1.2 and
+-- 1.3).
 -- @module moonreel.nn
 local ops = require "moonreel.core.op"
 
@@ -14,7 +15,7 @@ local function class()
   return c
 end
 
--- ---- scopes -------------------------------------------------------------------------------------
+-- ---- scopes ----
 
 local Scope = {}
 Scope.__index = Scope
@@ -33,8 +34,12 @@ end
 ---@param group table|nil     replaces fields of the group
 function Scope:child(name, group)
   local merged = {}
-  for k, v in pairs(self.group) do merged[k] = v end
-  for k, v in pairs(group or {}) do merged[k] = v end
+  for k, v in pairs(self.group) do
+    merged[k] = v
+  end
+  for k, v in pairs(group or {}) do
+    merged[k] = v
+  end
   return nn.scope(self.params, self:name(name), merged)
 end
 
@@ -52,12 +57,14 @@ function Scope:add(name, shape, init, extra)
   local full = self:name(name)
   local row = {name = full, shape = shape, init = init, frozen = self.group.frozen,
     decay = self.group.decay, lr_factor = self.group.lr_factor}
-  for k, v in pairs(extra or {}) do row[k] = v end
+  for k, v in pairs(extra or {}) do
+    row[k] = v
+  end
   self.params:add(row)
   return full
 end
 
--- ---- layers -------------------------------------------------------------------------------------
+-- ---- layers ----
 
 local Linear = class()
 
@@ -66,19 +73,25 @@ local Linear = class()
 ---@param name string
 ---@param inputs integer
 ---@param outputs integer
----@param options table|nil   init (of the weight), bias_init, bias = false, shape (of the stored weight)
+---@param options table|nil   init (of the weight), bias_init, bias = false, shape (of the stored
+---   weight)
 function nn.Linear(scope, name, inputs, outputs, options)
   options = options or {}
   local s = scope:child(name)
   local self = setmetatable({inputs = inputs, outputs = outputs}, Linear)
-  self.weight = s:add("weight", options.shape or {outputs, inputs}, options.init or {kind = "xavier"})
-  if options.bias ~= false then self.bias = s:add("bias", {outputs}, options.bias_init or {kind = "zeros"}) end
+  self.weight = s:add("weight", options.shape or {outputs, inputs},
+    options.init or {kind = "xavier"})
+  if options.bias ~= false then
+    self.bias = s:add("bias", {outputs}, options.bias_init or {kind = "zeros"})
+  end
   return self
 end
 
 function Linear:forward(g, x)
   local w = g:param(self.weight)
-  if #w.shape ~= 2 then w = w:reshape{self.outputs, self.inputs} end
+  if #w.shape ~= 2 then
+    w = w:reshape{self.outputs, self.inputs}
+  end
   return (ops.linear(x, w, self.bias and g:param(self.bias) or false))
 end
 
@@ -111,7 +124,8 @@ end
 
 local SelfAttention = class()
 
---- Self attention over one axis of [B, T, S, D], heads side by side in D; q and k normalised per head.
+--- Self attention over one axis of [B, T, S, D], heads side by side in D; q and k normalised per
+-- head.
 ---@param options table  heads, qk_norm (true), proj_init
 function nn.SelfAttention(scope, name, width, options)
   local s = scope:child(name)
@@ -129,9 +143,15 @@ end
 -- norm and rotation of queries or keys; either may be absent
 local function prepare(g, x, norm, rope)
   local cos, sin = false, false
-  if rope then cos, sin = rope.cos, rope.sin end
-  if norm then return (ops.qk_norm(x, g:param(norm), cos, sin, {eps = 1e-6})) end
-  if rope then return (ops.rotary(x, cos, sin)) end
+  if rope then
+    cos, sin = rope.cos, rope.sin
+  end
+  if norm then
+    return (ops.qk_norm(x, g:param(norm), cos, sin, {eps = 1e-6}))
+  end
+  if rope then
+    return (ops.rotary(x, cos, sin))
+  end
   return x
 end
 
@@ -153,7 +173,9 @@ function SelfAttention:forward(g, x, options)
   local o, lse = ops.attention(q, k, part[3], options.len or false)
   g:save(o)
   g:save(lse)
-  if options.temporal then o = o:permute{0, 2, 1, 3, 4} end
+  if options.temporal then
+    o = o:permute{0, 2, 1, 3, 4}
+  end
   return self.proj(g, o:reshape{B, T, S, self.width})
 end
 
@@ -163,7 +185,8 @@ local CrossAttention = class()
 ---@param options table  heads, proj_init
 function nn.CrossAttention(scope, name, width, options)
   local s = scope:child(name)
-  local self = setmetatable({width = width, heads = options.heads, d = width // options.heads}, CrossAttention)
+  local self = setmetatable({width = width, heads = options.heads, d = width // options.heads},
+    CrossAttention)
   self.q_linear = nn.Linear(s, "q_linear", width, width)
   self.kv_linear = nn.Linear(s, "kv_linear", width, 2 * width)
   self.proj = nn.Linear(s, "proj", width, width, {init = options.proj_init})
@@ -187,7 +210,8 @@ end
 
 local ScalarEmbedder = class()
 
---- A number per sample to [B, D]: sinusoid of 256 values (cosines first), Linear, SiLU, Linear ("mlp.0", "mlp.2").
+--- A number per sample to [B, D]: sinusoid of 256 values (cosines first), Linear, SiLU, Linear
+-- ("mlp.0", "mlp.2").
 ---@param options table|nil   first_init, second_init: of the weights
 function nn.ScalarEmbedder(scope, name, width, options)
   options = options or {}
@@ -206,7 +230,8 @@ local Embedding = class()
 
 --- Rows of a table, summed over the last axis of the ids; id -1 adds nothing.
 function nn.Embedding(scope, name, rows, width, scale)
-  return setmetatable({weight = scope:child(name):add("weight", {rows, width}, {kind = "normal", scale = scale or 0.02})}, Embedding)
+  return setmetatable({weight = scope:child(name):add("weight", {rows, width},
+    {kind = "normal", scale = scale or 0.02})}, Embedding)
 end
 
 ---@param ids mr.Value  i32 [..., K]
@@ -214,22 +239,29 @@ function Embedding:forward(g, ids)
   return (ops.embedding(ids, g:param(self.weight)))
 end
 
--- ---- helpers ------------------------------------------------------------------------------------
+-- ---- helpers ----
 
 --- The value in another dtype; itself when it has it already.
 function nn.cast(x, dtype)
-  if x.dtype == dtype then return x end
+  if x.dtype == dtype then
+    return x
+  end
   return (ops.cast(x, {dtype = dtype}))
 end
 
---- Give a value of shape [.., C] new axes of length 1 at `axes` of the result (counted from 0) and expand it to `shape`.
+--- Give a value of shape [.., C] new axes of length 1 at `axes` of the result (counted from 0) and
+-- expand it to `shape`.
 ---@param x mr.Value
 ---@param keep table   for each axis of x, its axis in the result
 ---@param shape table
 function nn.spread(x, keep, shape)
   local with_ones = {}
-  for i = 1, #shape do with_ones[i] = 1 end
-  for i, axis in ipairs(keep) do with_ones[axis + 1] = x.shape[i] end
+  for i = 1, #shape do
+    with_ones[i] = 1
+  end
+  for i, axis in ipairs(keep) do
+    with_ones[axis + 1] = x.shape[i]
+  end
   return x:reshape(with_ones):expand(shape)
 end
 

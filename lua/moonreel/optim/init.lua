@@ -1,6 +1,6 @@
 --- The update of a step: one graph over ranges of the flat buffers (reference core, section 2).
--- Global norm, clip, AdamW, EMA, write-back to compute dtype and zeroing of the gradients; formulas of
--- reference opensora-1.2, sections 7.2 and 7.4.
+-- Global norm, clip, AdamW, EMA, write-back to compute dtype and zeroing of the gradients; formulas
+-- of reference opensora-1.2, sections 7.2 and 7.4.
 -- @module moonreel.optim
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -60,7 +60,8 @@ end
 --   grad_scale: 1 / (sum of the weights of the samples); 0 makes this a step that changes nothing
 ---@return number  gradient norm before the clip; not finite: nothing but the gradients was changed
 function Update:step(h)
-  self.prog:set("hyper", T.from({12}, {h.lr, h.beta1, h.beta2, h.eps, h.weight_decay, h.max_norm or 0,
+  self.prog:set("hyper",
+    T.from({12}, {h.lr, h.beta1, h.beta2, h.eps, h.weight_decay, h.max_norm or 0,
     h.ema_decay or 0, h.step, h.grad_scale, 0, 0, 0}, "f64"))
   self.prog:run()
   local sumsq = self.prog:get("sumsq"):totable()[1]

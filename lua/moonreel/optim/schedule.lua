@@ -1,10 +1,13 @@
---- Learning rates: the value used by optimizer step k = 0, 1, 2, ... (reference opensora-1.2, section 7.3).
+--- Learning rates: the value used by optimizer step k = 0, 1, 2, ... (reference opensora-1.2,
+-- section 7.3).
 -- @module moonreel.optim.schedule
 local base = require "moonreel.core.base"
 
 local schedule = {}
 
-local function cosine(from, to, s, n) return to + (from - to) / 2 * (math.cos(math.pi * s / n) + 1) end
+local function cosine(from, to, s, n)
+  return to + (from - to) / 2 * (math.cos(math.pi * s / n) + 1)
+end
 local function linear(from, to, s, n) return from + (to - from) * (s / n) end
 -- the reference's linear anneal starts at its end: a saw-tooth, kept under compat
 local function backwards(from, to, s, n) return to + (from - to) * (s / n) end
@@ -22,10 +25,16 @@ end
 kinds["1cycle"] = function(c)
   local U, D = c.warmup_steps or 0, c.cooldown_steps or 0
   local anneal = cosine
-  if c.anneal_strategy ~= nil and c.anneal_strategy ~= "cos" then anneal = c.compat and backwards or linear end
+  if c.anneal_strategy ~= nil and c.anneal_strategy ~= "cos" then
+    anneal = c.compat and backwards or linear
+  end
   return function(k)
-    if k < U then return anneal(c.min_lr, c.max_lr, k, U) end
-    if k < U + D then return anneal(c.max_lr, c.lr, k - U, D) end
+    if k < U then
+      return anneal(c.min_lr, c.max_lr, k, U)
+    end
+    if k < U + D then
+      return anneal(c.max_lr, c.lr, k - U, D)
+    end
     return c.lr
   end
 end
@@ -34,20 +43,25 @@ end
 function kinds.cosine(c)
   local W, N = c.warmup_steps or 0, c.total_steps
   return function(k)
-    if k < W then return c.lr * (k + 1) / (W + 1) end
+    if k < W then
+      return c.lr * (k + 1) / (W + 1)
+    end
     return cosine(c.lr, c.min_lr or 0, math.min(k, N) - math.min(W, N), math.max(N - W, 1))
   end
 end
 
 --- A schedule.
----@param config table  kind ("constant", "cosine", "1cycle"), lr, warmup_steps, cooldown_steps, min_lr, max_lr,
+---@param config table  kind ("constant", "cosine", "1cycle"), lr, warmup_steps, cooldown_steps,
+---   min_lr, max_lr,
 --   anneal_strategy, total_steps, compat
 ---@return function     k -> learning rate
 function schedule.new(config)
   local kind = kinds[config.kind or "constant"]
   if not kind then
     local names = {}
-    for name in pairs(kinds) do names[#names + 1] = name end
+    for name in pairs(kinds) do
+      names[#names + 1] = name
+    end
     table.sort(names)
     base.raise("MR_E_RECIPE", string.format("lr_schedule is '%s', expected one of %s",
       tostring(config.kind), table.concat(names, ", ")))

@@ -6,33 +6,47 @@ local registry = require "moonreel.recipe.registry"
 local describe = {}
 
 local function kind_text(schema)
-  if schema.tag == "list" then return "list of " .. kind_text(schema.element) end
-  if schema.tag == "map" then return (schema.key == "integer" and "integer" or "name") .. " -> " .. kind_text(schema.value) end
-  if schema.tag == "record" then return "record" end
+  if schema.tag == "list" then
+    return "list of " .. kind_text(schema.element)
+  end
+  if schema.tag == "map" then
+    return (schema.key == "integer" and "integer" or "name") .. " -> " .. kind_text(schema.value)
+  end
+  if schema.tag == "record" then
+    return "record"
+  end
   return schema.tag
 end
 
 local function default_text(row)
-  if type(row.default) == "function" then return "computed" end
+  if type(row.default) == "function" then
+    return "computed"
+  end
   local text = kinds.show(row.default)
   return #text > 60 and "(a table)" or text
 end
 
 --- All fields by path; one that several types have appears once, unless each is asked for.
 ---@param each boolean|nil
----@return table[]  {field, kind, default, spellings, affects, resume, reader, help, unit: texts; row: of the registry}
+---@return table[]  {field, kind, default, spellings, affects, resume, reader, help, unit: texts;
+---   row: of the registry}
 function describe.fields(each)
   local seen, rows = {}, {}
   for _, row in ipairs(registry.get().rows) do
     if each or not seen[row.path] then
       seen[row.path] = true
-      rows[#rows + 1] = { field = row.path, kind = kind_text(kinds.schema(row[2], row)), default = default_text(row),
-        spellings = row.spellings and table.concat(row.spellings, ", ") or nil, affects = row.affects, resume = row.resume,
-        reader = row.no_meaning and "no meaning here" or row.reader or "not built yet", help = row.help, unit = row.unit, row = row }
+      rows[#rows + 1] = { field = row.path, kind = kind_text(kinds.schema(row[2], row)),
+        default = default_text(row),
+        spellings = row.spellings and table.concat(row.spellings, ", ") or nil,
+          affects = row.affects, resume = row.resume,
+        reader = row.no_meaning and "no meaning here" or row.reader or "not built yet",
+          help = row.help, unit = row.unit, row = row }
     end
   end
   table.sort(rows, function(a, b)
-    if a.field ~= b.field then return a.field < b.field end
+    if a.field ~= b.field then
+      return a.field < b.field
+    end
     return table.concat(a.row.types or {}, " ") < table.concat(b.row.types or {}, " ")
   end)
   return rows
@@ -43,17 +57,22 @@ local function values_text(row)
   local schema = kinds.schema(row[2], row)
   if schema.choices then
     local choices = {}
-    for i, choice in ipairs(schema.choices) do choices[i] = "`" .. choice .. "`" end
+    for i, choice in ipairs(schema.choices) do
+      choices[i] = "`" .. choice .. "`"
+    end
     return table.concat(choices, " ")
   end
-  return type(row[2]) == "string" and kinds.expected(kinds.schema(row[2], { min = row.min, max = row.max })) or kind_text(schema)
+  return type(row[2]) == "string"
+    and kinds.expected(kinds.schema(row[2], { min = row.min, max = row.max })) or kind_text(schema)
 end
 
 -- other names of a whole record
 local function record_names(record)
   local names = {}
   for spelling, keys in pairs(registry.get().spellings) do
-    if table.concat(keys, ".") == record then names[#names + 1] = "`" .. spelling .. "`" end
+    if table.concat(keys, ".") == record then
+      names[#names + 1] = "`" .. spelling .. "`"
+    end
   end
   table.sort(names)
   return #names > 0 and ", also " .. table.concat(names, ", ") or ""
@@ -63,27 +82,37 @@ end
 ---@return string
 function describe.markdown()
   local section
-  local lines = { "# Fields of recipes\n\nMade from the registry: `moonreel help fields --markdown`. *Resume*: what a restart with "
-    .. "another value does. *Not built*: `show` works,\n`train` refuses. Fields of a record with a `type` belong to some of its types; "
+  local lines = { "# Fields of recipes\n\nMade from the registry: `moonreel help fields "
+    .. "--markdown`. *Resume*: what a restart with "
+    .. "another value does. *Not built*: `show` works,\n`train` refuses. Fields of a record with a "
+      .. "`type` belong to some of its types; "
     .. "`moonreel help FIELD` tells more." }
   local rows = describe.fields()
   local function record_of(one) return one.field:match("^(.-)%.") or "" end
   table.sort(rows, function(a, b)
-    if record_of(a) ~= record_of(b) then return record_of(a) < record_of(b) end
+    if record_of(a) ~= record_of(b) then
+      return record_of(a) < record_of(b)
+    end
     return a.field < b.field
   end)
   for _, one in ipairs(rows) do
     local record = record_of(one)
     if record ~= section then
       section = record
-      lines[#lines + 1] = "\n## " .. (section == "" and "the run" or section .. record_names(section))
-      lines[#lines + 1] = "\n| field | values | default | also | resume | |\n|---|---|---|---|---|---|"
+      lines[#lines + 1] = "\n## " .. (section == "" and "the run" or section
+        .. record_names(section))
+      lines[#lines + 1] = "\n| field | values | default | also | resume | "
+        .. "|\n|---|---|---|---|---|---|"
     end
     local row = one.row
-    local cells = { "`" .. one.field .. "`", values_text(row), "`" .. one.default .. "`", one.spellings or "", one.resume,
+    local cells = { "`" .. one.field .. "`", values_text(row), "`" .. one.default .. "`",
+      one.spellings or "", one.resume,
       one.help .. (one.unit and " (" .. one.unit .. ")" or "")
-        .. (row.no_meaning and "; no meaning here: " .. row.no_meaning or row.reader == false and "; **not built**" or "") }
-    for i, cell in ipairs(cells) do cells[i] = cell:gsub("|", "\\|") end
+        .. (row.no_meaning and "; no meaning here: " .. row.no_meaning or row.reader == false
+          and "; **not built**" or "") }
+    for i, cell in ipairs(cells) do
+      cells[i] = cell:gsub("|", "\\|")
+    end
     lines[#lines + 1] = "| " .. table.concat(cells, " | ") .. " |"
   end
   return table.concat(lines, "\n") .. "\n"

@@ -1,10 +1,12 @@
 --- What a recipe can reach: an allow-list, and budgets that it cannot swallow.
--- No pcall, coroutine, load, metatables, files, clock or chance. `pairs` runs in key order, so that equal recipes
--- give equal bytes. The list is printed by `moonreel help recipe`. Ref: recipes.md 5 and 6.
+-- No pcall, coroutine, load, metatables, files, clock or chance. `pairs` runs in key order, so that
+-- equal recipes give equal bytes. The list is printed by `moonreel help recipe`. Ref: recipes.md 5
+-- and 6.
 -- @module moonreel.recipe.environment
 local environment = {}
 
-environment.instructions = 20 * 1000 * 1000   -- budget of one bake; the largest shipped recipe takes one million
+-- budget of one bake; the largest shipped recipe takes one million
+environment.instructions = 20 * 1000 * 1000
 environment.text_bytes = 16 * 1024 * 1024     -- longest text that a recipe may build
 
 local function fail(text) error(text, 3) end
@@ -13,34 +15,48 @@ local function fail(text) error(text, 3) end
 local rank = { number = 1, string = 2, boolean = 3 }
 local function key_before(a, b)
   local x, y = rank[type(a)], rank[type(b)]
-  if x ~= y then return x < y end
-  if x == 3 then return a == false and b == true end
+  if x ~= y then
+    return x < y
+  end
+  if x == 3 then
+    return a == false and b == true
+  end
   return a < b
 end
 local function sorted_keys(t)
   local keys, n, numbers, texts, listed = {}, 0, true, true, true
   for key in next, t do
     local of = rank[type(key)]
-    if not of then fail("pairs: a key of type " .. type(key) .. " has no order; use numbers or text") end
+    if not of then
+      fail("pairs: a key of type " .. type(key) .. " has no order; use numbers or text")
+    end
     n = n + 1
     keys[n] = key
     numbers, texts, listed = numbers and of == 1, texts and of == 2, listed and key == n
   end
   -- keys of one kind have their own order; those of a list come in it
-  if not listed then table.sort(keys, not (numbers or texts) and key_before or nil) end
+  if not listed then
+    table.sort(keys, not (numbers or texts) and key_before or nil)
+  end
   return keys
 end
 environment.sorted_keys = sorted_keys
 
 local function ordered_pairs(t)
   local meta = type(t) == "table" and debug.getmetatable(t)
-  if meta and meta.__pairs then return meta.__pairs(t) end
-  if type(t) ~= "table" then fail("pairs: expected a table, got " .. type(t)) end
+  if meta and meta.__pairs then
+    return meta.__pairs(t)
+  end
+  if type(t) ~= "table" then
+    fail("pairs: expected a table, got " .. type(t))
+  end
   local keys, i = sorted_keys(t), 0
   return function()
     i = i + 1
     local key = keys[i]
-    if key ~= nil then return key, t[key] end
+    if key ~= nil then
+      return key, t[key]
+    end
   end, t, nil
 end
 
@@ -49,18 +65,26 @@ local function plain_tostring(value)
   local kind = type(value)
   if kind == "table" or kind == "function" or kind == "userdata" then
     local meta = debug.getmetatable(value)
-    if meta and meta.__name then return meta.__name end
+    if meta and meta.__name then
+      return meta.__name
+    end
     fail("tostring: a " .. kind .. " has no text form in a recipe")
   end
   return tostring(value)
 end
 
 local function plain_format(form, ...)
-  if type(form) ~= "string" then fail("string.format: expected text, got " .. type(form)) end
-  if form:gsub("%%%%", ""):find("%%[^%a]*p") then fail("string.format: %p prints an address, which differs from bake to bake") end
+  if type(form) ~= "string" then
+    fail("string.format: expected text, got " .. type(form))
+  end
+  if form:gsub("%%%%", ""):find("%%[^%a]*p") then
+    fail("string.format: %p prints an address, which differs from bake to bake")
+  end
   local args = table.pack(...)
   for i = 1, args.n do
-    if type(args[i]) == "table" or type(args[i]) == "function" then args[i] = plain_tostring(args[i]) end
+    if type(args[i]) == "table" or type(args[i]) == "function" then
+      args[i] = plain_tostring(args[i])
+    end
   end
   return string.format(form, table.unpack(args, 1, args.n))
 end
@@ -68,15 +92,21 @@ end
 local function capped_rep(text, n, separator)
   text = tostring(text)
   n = math.tointeger(n) or fail("string.rep: expected a count")
-  if n > 0 and (#text + #(separator or "")) * n > environment.text_bytes then fail("string.rep: the text would pass 16 MiB") end
+  if n > 0 and (#text + #(separator or "")) * n > environment.text_bytes then
+    fail("string.rep: the text would pass 16 MiB")
+  end
   return string.rep(text, n, separator)
 end
 
 -- ranges of table functions run outside the instruction count, so their length is capped
 local function span(name, from, to)
   from, to = math.tointeger(from), math.tointeger(to)
-  if not from or not to then fail(name .. ": expected integers") end
-  if to - from > 1000 * 1000 or to - from < 0 and to > from then fail(name .. ": more than a million elements") end
+  if not from or not to then
+    fail(name .. ": expected integers")
+  end
+  if to - from > 1000 * 1000 or to - from < 0 and to > from then
+    fail(name .. ": more than a million elements")
+  end
 end
 
 local function capped_move(a, from, to, at, b)
@@ -96,18 +126,22 @@ end
 
 local function take(from, names)
   local out = {}
-  for name in names:gmatch("%S+") do out[name] = from[name] end
+  for name in names:gmatch("%S+") do
+    out[name] = from[name]
+  end
   return out
 end
 
 local allowed = take(_G, "assert error ipairs select tonumber type")
 allowed.pairs, allowed.tostring = ordered_pairs, plain_tostring
-allowed.math = take(math, "abs ceil cos deg exp floor fmod huge log max maxinteger min mininteger modf pi rad sin sqrt " ..
+allowed.math = take(math, "abs ceil cos deg exp floor fmod huge log max maxinteger min mininteger "
+  .. "modf pi rad sin sqrt " ..
   "tan tointeger type ult")
 allowed.string = take(string, "byte char len lower reverse sub upper")
 allowed.string.format, allowed.string.rep = plain_format, capped_rep
 allowed.table = take(table, "insert pack remove sort")
-allowed.table.move, allowed.table.unpack, allowed.table.concat = capped_move, capped_unpack, capped_concat
+allowed.table.move, allowed.table.unpack, allowed.table.concat = capped_move,
+  capped_unpack, capped_concat
 
 --- A fresh allow-list. `recipe` and `require` are added by the loader.
 ---@return table
@@ -118,7 +152,9 @@ function environment.new()
     env[name] = value
     if type(value) == "table" then
       env[name] = {}
-      for inner, f in next, value do env[name][inner] = f end
+      for inner, f in next, value do
+        env[name][inner] = f
+      end
     end
   end
   return env
@@ -127,22 +163,28 @@ end
 -- chunk names of recipes, to tell their code from ours
 local sources = {}
 
---- Call recipe code. Texts share one metatable, through which ("x"):find would go around the allow-list: while
--- a recipe runs, its own lines see the allowed string functions there.
+--- Call recipe code. Texts share one metatable, through which ("x"):find would go around the
+-- allow-list: while a recipe runs, its own lines see the allowed string functions there.
 ---@param source string|nil  chunk name of the recipe, remembered
 ---@param f function
 ---@return boolean ok
 ---@return any ...  results or the error
 function environment.guarded(source, f, ...)
-  if source then sources[source] = true end
+  if source then
+    sources[source] = true
+  end
   local meta = debug.getmetatable("")
   local before = meta.__index
-  if type(before) == "function" then return pcall(f, ...) end
+  if type(before) == "function" then
+    return pcall(f, ...)
+  end
   meta.__index = function(_, name)
     local caller = debug.getinfo(2, "S")
     if caller and sources[caller.source] then
       local value = allowed.string[name]
-      if value == nil then fail(("text has no method '%s' in a recipe"):format(tostring(name))) end
+      if value == nil then
+        fail(("text has no method '%s' in a recipe"):format(tostring(name)))
+      end
       return value
     end
     return before[name]
@@ -171,7 +213,9 @@ function environment.names()
   local names = { "recipe", "require" }
   for name, value in pairs(environment.new()) do
     if type(value) == "table" then
-      for inner in pairs(value) do names[#names + 1] = name .. "." .. inner end
+      for inner in pairs(value) do
+        names[#names + 1] = name .. "." .. inner
+      end
     else
       names[#names + 1] = name
     end
@@ -190,13 +234,20 @@ function environment.within_budget(f, ...)
     left = left - step
     if left < 0 then
       -- sticky: every further count raises again
-      error({ code = "MR_E_RECIPE", exit = 3, message = ("recipe: more than %d instructions; a recipe is data, " ..
+      error({ code = "MR_E_RECIPE", exit = 3, message = ("recipe: more than %d instructions; a "
+        .. "recipe is data, " ..
         "not a program; try: look for a loop without end"):format(environment.instructions) }, 0)
     end
   end, "", step)
   local results = table.pack(pcall(f, ...))
-  if old_hook then debug.sethook(old_hook, old_mask, old_count) else debug.sethook() end
-  if not results[1] then error(results[2], 0) end
+  if old_hook then
+    debug.sethook(old_hook, old_mask, old_count)
+  else
+    debug.sethook()
+  end
+  if not results[1] then
+    error(results[2], 0)
+  end
   return table.unpack(results, 2, results.n)
 end
 

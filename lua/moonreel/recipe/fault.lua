@@ -1,5 +1,6 @@
---- Errors of this room: values with a code, as moonreel.core.base.raise makes them, but with a text that already
--- says where (the file:line that the loader recorded), so no frame of the stack is blamed.
+--- Errors of this room: values with a code, as moonreel.core.base.raise makes them, but with a text
+-- that already says where (the file:line that the loader recorded), so no frame of the stack is
+-- blamed.
 -- @module moonreel.recipe.fault
 local base = require "moonreel.core.base"
 
@@ -41,7 +42,8 @@ function fault.adopt(value)
   end
   local text = tostring(value)
   if text:find("not enough memory", 1, true) then
-    text = "recipe: out of memory; a recipe may use 256 MiB; try: look for a table or a text that grows"
+    text = "recipe: out of memory; a recipe may use 256 MiB; try: look for a table or a text that "
+      .. "grows"
   end
   return fault.new("MR_E_RECIPE", text)
 end

@@ -1,5 +1,5 @@
---- Recipe names to files. A file is {id, shown, text, shipped}: the id is the real path, `shown` what messages print.
--- Ref: recipes.md 1.
+--- Recipe names to files. A file is {id, shown, text, shipped}: the id is the real path, `shown`
+-- what messages print. Ref: recipes.md 1.
 -- @module moonreel.recipe.files
 local base = require "moonreel.core.base"
 local process = require "moonreel.core.process"
@@ -27,15 +27,21 @@ end
 
 local function on_disk(path)
   path = clean(with_extension(path))
-  if not base.exists(path) then return nil end
+  if not base.exists(path) then
+    return nil
+  end
   local ok, text = pcall(base.read_file, path)
-  if not ok then return nil end
+  if not ok then
+    return nil
+  end
   return { id = process.real_path(path), shown = path, text = text, shipped = false }
 end
 
 local function shipped(path)
   path = clean(with_extension(path))
-  if path:sub(1, 8) ~= "recipes/" then return nil end
+  if path:sub(1, 8) ~= "recipes/" then
+    return nil
+  end
   local text = app.embedded(path)
   return text and { id = "shipped:" .. path, shown = path, text = text, shipped = true }
 end
@@ -44,7 +50,9 @@ end
 local function by_name(name)
   for folder in (os.getenv("MOONREEL_RECIPES") or ""):gmatch("[^:]+") do
     local found = on_disk(folder .. "/" .. name)
-    if found then return found end
+    if found then
+      return found
+    end
   end
   return shipped("recipes/" .. name) or shipped(name)
 end
@@ -59,9 +67,12 @@ end
 files.shipped_names = shipped_names
 
 local function not_found(name, where)
-  local near = require("moonreel.text.nearest")(name:gsub("%.lua$", ""):gsub("^recipes/", ""), shipped_names())
-  return fault.new("MR_E_RECIPE", ("%sno recipe '%s'%s; tried: %s, MOONREEL_RECIPES, the shipped recipes"):format(
-    where and where .. ": " or "", name, near and (", did you mean '" .. near .. "'?") or "", with_extension(name)))
+  local near = require("moonreel.text.nearest")(name:gsub("%.lua$", ""):gsub("^recipes/", ""),
+    shipped_names())
+  return fault.new("MR_E_RECIPE", ("%sno recipe '%s'%s; tried: %s, MOONREEL_RECIPES, the shipped "
+    .. "recipes"):format(
+    where and where .. ": " or "", name, near and (", did you mean '" .. near .. "'?") or "",
+      with_extension(name)))
 end
 
 --- The file that a recipe or helper names.
@@ -73,14 +84,21 @@ function files.from(name, from, where)
     local folder = from.shown:match("^(.*)/[^/]*$") or "."
     local path = folder .. "/" .. name
     local found
-    if from.shipped then found = shipped(path) else found = on_disk(path) end
+    if from.shipped then
+      found = shipped(path)
+    else
+      found = on_disk(path)
+    end
     if not found then
-      fault.recipe("%s: no file %s; './' and '../' count from the recipe itself", where, clean(with_extension(path)))
+      fault.recipe("%s: no file %s; './' and '../' count from the recipe itself",
+        where, clean(with_extension(path)))
     end
     return found
   end
   local found = name:sub(1, 1) == "/" and on_disk(name) or by_name(name)
-  if not found then error(not_found(name, where), 0) end
+  if not found then
+    error(not_found(name, where), 0)
+  end
   return found
 end
 
@@ -94,7 +112,9 @@ function files.root(name)
       #names > 0 and "; try: " .. table.concat(names, ", ") or "; try: moonreel help recipes")
   end
   local found = on_disk(name) or by_name(name)
-  if not found then error(not_found(name), 0) end
+  if not found then
+    error(not_found(name), 0)
+  end
   return found
 end
 

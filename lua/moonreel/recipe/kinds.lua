@@ -1,6 +1,7 @@
 --- Kinds of values: how each is checked, compared, written. The registry's rows name them.
--- A leaf schema is {tag = integer|number|boolean|text|list|free|<own kind>, min, max, choices, none, element, count}.
--- `check(schema, value)` gives the value in normal form or nil and what was expected.
+-- A leaf schema is {tag = integer|number|boolean|text|list|free|<own kind>, min, max, choices,
+-- none, element, count}. `check(schema, value)` gives the value in normal form or nil and what was
+-- expected.
 -- @module moonreel.recipe.kinds
 local marker = require "moonreel.recipe.marker"
 
@@ -10,23 +11,38 @@ local kinds = {}
 ---@param value any
 ---@return string
 function kinds.show(value)
-  if value == nil or value == marker.none then return "none" end
-  if value == marker.previous then return "recipe.previous" end
-  if type(value) == "string" then return (("%q"):format(value):gsub("\\\n", "\\n")) end
-  if type(value) == "number" then return kinds.number_text(value) end
+  if value == nil or value == marker.none then
+    return "none"
+  end
+  if value == marker.previous then
+    return "recipe.previous"
+  end
+  if type(value) == "string" then
+    return (("%q"):format(value):gsub("\\\n", "\\n"))
+  end
+  if type(value) == "number" then
+    return kinds.number_text(value)
+  end
   if type(value) == "table" then
     local parts = {}
-    for i, item in ipairs(value) do parts[i] = kinds.show(item) end
+    for i, item in ipairs(value) do
+      parts[i] = kinds.show(item)
+    end
     local keys = {}
     for key in next, value do
-      if not (math.type(key) == "integer" and key >= 1 and key <= #parts) then keys[#keys + 1] = key end
+      if not (math.type(key) == "integer" and key >= 1 and key <= #parts) then
+        keys[#keys + 1] = key
+      end
     end
     table.sort(keys, function(a, b)
-      if type(a) ~= type(b) then return type(a) == "number" end
+      if type(a) ~= type(b) then
+        return type(a) == "number"
+      end
       return a < b
     end)
     for _, key in ipairs(keys) do
-      local name = type(key) == "string" and key:match("^[%a_][%w_]*$") and key or "[" .. kinds.show(key) .. "]"
+      local name = type(key) == "string" and key:match("^[%a_][%w_]*$") and key
+        or "[" .. kinds.show(key) .. "]"
       parts[#parts + 1] = name .. " = " .. kinds.show(value[key])
     end
     return "{" .. (#parts > 0 and " " .. table.concat(parts, ", ") .. " " or "") .. "}"
@@ -38,9 +54,17 @@ end
 ---@param x number
 ---@return string
 function kinds.number_text(x)
-  if math.type(x) == "integer" then return ("%d"):format(x) end
-  if x ~= x then return "nan" end
-  if x == math.huge then return "inf" elseif x == -math.huge then return "-inf" end
+  if math.type(x) == "integer" then
+    return ("%d"):format(x)
+  end
+  if x ~= x then
+    return "nan"
+  end
+  if x == math.huge then
+    return "inf"
+  elseif x == -math.huge then
+    return "-inf"
+  end
   for digits = 1, 17 do
     local text = ("%." .. digits .. "g"):format(x)
     if tonumber(text) == x then
@@ -49,19 +73,30 @@ function kinds.number_text(x)
   end
 end
 
-local type_words = { string = "text", table = "a table", ["function"] = "a function", boolean = "boolean", number = "number" }
+local type_words = { string = "text", table = "a table", ["function"] = "a function",
+  boolean = "boolean", number = "number" }
 
 --- What came, for messages: kind and value.
 function kinds.came(value)
-  if value == nil or value == marker.none then return "none" end
-  if type(value) == "table" then return "a table" end
+  if value == nil or value == marker.none then
+    return "none"
+  end
+  if type(value) == "table" then
+    return "a table"
+  end
   return (type_words[type(value)] or type(value)) .. " " .. kinds.show(value)
 end
 
 local function range_text(schema)
-  if schema.min and schema.max then return (" from %s to %s"):format(kinds.show(schema.min), kinds.show(schema.max)) end
-  if schema.min then return " of at least " .. kinds.show(schema.min) end
-  if schema.max then return " of at most " .. kinds.show(schema.max) end
+  if schema.min and schema.max then
+    return (" from %s to %s"):format(kinds.show(schema.min), kinds.show(schema.max))
+  end
+  if schema.min then
+    return " of at least " .. kinds.show(schema.min)
+  end
+  if schema.max then
+    return " of at most " .. kinds.show(schema.max)
+  end
   return ""
 end
 
@@ -73,23 +108,37 @@ local check = {}
 
 function check.integer(schema, value)
   local whole = type(value) == "number" and math.tointeger(value)
-  if whole and in_range(schema, whole) then return whole end
+  if whole and in_range(schema, whole) then
+    return whole
+  end
 end
 
 function check.number(schema, value)
-  if type(value) ~= "number" then return nil end
+  if type(value) ~= "number" then
+    return nil
+  end
   value = value + 0.0
-  if value == value and math.abs(value) ~= math.huge and in_range(schema, value) then return value end
+  if value == value and math.abs(value) ~= math.huge and in_range(schema, value) then
+    return value
+  end
 end
 
 function check.boolean(_, value)
-  if type(value) == "boolean" then return value end
+  if type(value) == "boolean" then
+    return value
+  end
 end
 
 function check.text(schema, value)
-  if type(value) ~= "string" or not utf8.len(value) then return nil end
+  if type(value) ~= "string" or not utf8.len(value) then
+    return nil
+  end
   if schema.choices then
-    for _, choice in ipairs(schema.choices) do if choice == value then return value end end
+    for _, choice in ipairs(schema.choices) do
+      if choice == value then
+        return value
+      end
+    end
     return nil
   end
   return value
@@ -97,7 +146,9 @@ end
 
 -- a file, or recipe.previous: the last checkpoint of the stage before
 function check.checkpoint(schema, value)
-  if value == marker.previous then return value end
+  if value == marker.previous then
+    return value
+  end
   return check.text(schema, value)
 end
 
@@ -105,25 +156,37 @@ end
 local function list_length(value)
   local n = 0
   for key in next, value do
-    if math.type(key) ~= "integer" or key < 1 then return nil end
-    if key > n then n = key end
+    if math.type(key) ~= "integer" or key < 1 then
+      return nil
+    end
+    if key > n then
+      n = key
+    end
   end
   return n
 end
 
 function check.list(schema, value)
-  if type(value) ~= "table" or getmetatable(value) then return nil end
+  if type(value) ~= "table" or getmetatable(value) then
+    return nil
+  end
   local n = list_length(value)
-  if not n or (schema.count and n ~= schema.count) then return nil end
+  if not n or (schema.count and n ~= schema.count) then
+    return nil
+  end
   local out = {}
   for i = 1, n do
     local item = value[i]
     if item == marker.none or item == nil then
-      if not schema.element.none then return nil end
+      if not schema.element.none then
+        return nil
+      end
       out[i] = marker.none
     else
       out[i] = kinds.check(schema.element, item)
-      if out[i] == nil then return nil, i end
+      if out[i] == nil then
+        return nil, i
+      end
     end
   end
   return out
@@ -133,37 +196,64 @@ end
 function check.free(_, value, depth)
   depth = depth or 0
   if type(value) ~= "table" then
-    if type(value) == "function" or type(value) == "userdata" then return nil end
+    if type(value) == "function" or type(value) == "userdata" then
+      return nil
+    end
     return value
   end
-  if value == marker.none then return value end
-  if getmetatable(value) or depth > 64 then return nil end
+  if value == marker.none then
+    return value
+  end
+  if getmetatable(value) or depth > 64 then
+    return nil
+  end
   local out, n = {}, #value
   for key, item in next, value do
-    if n == 0 and type(key) ~= "string" then return nil end
-    if n > 0 and not (math.type(key) == "integer" and key >= 1 and key <= n) then return nil end
+    if n == 0 and type(key) ~= "string" then
+      return nil
+    end
+    if n > 0 and not (math.type(key) == "integer" and key >= 1 and key <= n) then
+      return nil
+    end
     out[key] = check.free(nil, item, depth + 1)
-    if out[key] == nil then return nil end
+    if out[key] == nil then
+      return nil
+    end
   end
   return out
 end
 
--- {keep, batch} or {{keep, try}, batch}: shares of samples, clips per step; batch none only with keep 0
+-- {keep, batch} or {{keep, try}, batch}: shares of samples, clips per step; batch none only with
+-- keep 0
 function check.bucket(_, value)
-  if type(value) ~= "table" or getmetatable(value) then return nil end
+  if type(value) ~= "table" or getmetatable(value) then
+    return nil
+  end
   local share = { tag = "number", min = 0, max = 1 }
   local keep, batch = value[1], value[2]
-  for key in next, value do if key ~= 1 and key ~= 2 then return nil end end
+  for key in next, value do
+    if key ~= 1 and key ~= 2 then
+      return nil
+    end
+  end
   if type(keep) == "table" then
-    if getmetatable(keep) or #keep ~= 2 then return nil end
+    if getmetatable(keep) or #keep ~= 2 then
+      return nil
+    end
     keep = { kinds.check(share, keep[1]), kinds.check(share, keep[2]) }
-    if #keep ~= 2 then return nil end
+    if #keep ~= 2 then
+      return nil
+    end
   else
     keep = kinds.check(share, keep)
-    if not keep then return nil end
+    if not keep then
+      return nil
+    end
   end
   if batch == marker.none or batch == nil then
-    if (type(keep) == "table" and keep[1] or keep) ~= 0 then return nil end
+    if (type(keep) == "table" and keep[1] or keep) ~= 0 then
+      return nil
+    end
     return { keep, marker.none }
   end
   batch = kinds.check({ tag = "integer", min = 1 }, batch)
@@ -183,10 +273,14 @@ end
 -- {ratio, height, width}
 function check.aspect(_, value)
   local out = check.list({ count = 3, element = { tag = "number", min = 0 } }, value)
-  if not out then return nil end
+  if not out then
+    return nil
+  end
   for i = 2, 3 do
     out[i] = math.tointeger(out[i])
-    if not out[i] or out[i] < 1 then return nil end
+    if not out[i] or out[i] < 1 then
+      return nil
+    end
   end
   return out
 end
@@ -196,20 +290,31 @@ local expected = {
   number = function(s) return "number" .. range_text(s) end,
   boolean = function() return "true or false" end,
   text = function(s)
-    if not s.choices then return "text" end
+    if not s.choices then
+      return "text"
+    end
     local shown = {}
-    for i, choice in ipairs(s.choices) do shown[i] = kinds.show(choice) end
+    for i, choice in ipairs(s.choices) do
+      shown[i] = kinds.show(choice)
+    end
     return "one of " .. table.concat(shown, ", ")
   end,
   checkpoint = function() return "a file, folder or pattern" end,
-  list = function(s) return (s.count and "a list of " .. s.count or "a list, each") .. " " .. kinds.expected(s.element) end,
+  list = function(s)
+    return (s.count and "a list of " .. s.count or "a list, each") .. " "
+      .. kinds.expected(s.element)
+  end,
   free = function() return "plain data: a value, a list, or a table with text keys" end,
-  bucket = function() return "{keep, batch} or {{keep, try}, batch} with shares from 0 to 1 and a batch of at least 1" end,
+  bucket = function()
+    return "{keep, batch} or {{keep, try}, batch} with shares from 0 to 1 and a batch of at least 1"
+  end,
   stages = function() return "a list of {name = ..., recipe = ..., fields}" end,
   either = function() return "what its type wants" end,
   aspect = function() return "{ratio, height, width}" end,
   record = function() return "a table of fields" end,
-  map = function(s) return s.key == "integer" and "a table with integer keys" or "a table with text keys" end,
+  map = function(s)
+    return s.key == "integer" and "a table with integer keys" or "a table with text keys"
+  end,
 }
 
 --- What a schema wants, in words.
@@ -225,7 +330,8 @@ function kinds.check(schema, value)
   return check[schema.tag](schema, value)
 end
 
---- Make a schema of a row's kind: "integer", {list = kind, count = n}, {map = kind, key = "text"|"integer"},
+--- Make a schema of a row's kind: "integer", {list = kind, count = n}, {map = kind, key =
+-- "text"|"integer"},
 -- {record = rows}; the row's own limits apply to the outermost leaf.
 ---@param kind string|table
 ---@param row table
@@ -233,16 +339,22 @@ end
 function kinds.schema(kind, row)
   if type(kind) == "string" then
     assert(check[kind], "unknown kind " .. kind)
-    return { tag = kind, min = row.min, max = row.max, choices = row.choices, none = row.none, row = row }
+    return { tag = kind, min = row.min, max = row.max, choices = row.choices,
+      none = row.none, row = row }
   elseif kind.list then
     return { tag = "list", count = kind.count, none = row.none, row = row,
-      element = kinds.schema(kind.list, { min = row.min, max = row.max, choices = row.choices, none = kind.holes }) }
+      element = kinds.schema(kind.list, { min = row.min, max = row.max, choices = row.choices,
+        none = kind.holes }) }
   elseif kind.map then
-    local value = kinds.schema(kind.map, { min = row.min, max = row.max, choices = row.choices, none = kind.holes })
-    return { tag = "map", key = kind.key or "text", keys = kind.keys, value = value, none = row.none, row = row }
+    local value = kinds.schema(kind.map, { min = row.min, max = row.max,
+      choices = row.choices, none = kind.holes })
+    return { tag = "map", key = kind.key or "text", keys = kind.keys, value = value,
+      none = row.none, row = row }
   end
   local record = { tag = "record", fields = {}, none = row.none, row = row }
-  for _, inner in ipairs(kind.record) do record.fields[inner[1]] = kinds.schema(inner[2], inner) end
+  for _, inner in ipairs(kind.record) do
+    record.fields[inner[1]] = kinds.schema(inner[2], inner)
+  end
   return record
 end
 

@@ -1,5 +1,6 @@
---- Late-bound values: f(r, inherited) is called once, when its value is first needed, and reads other final values.
--- `fold` is the fold (moonreel.recipe.fold) that asks; a function that needs its own value is told the circle.
+--- Late-bound values: f(r, inherited) is called once, when its value is first needed, and reads
+-- other final values. `fold` is the fold (moonreel.recipe.fold) that asks; a function that needs
+-- its own value is told the circle.
 -- @module moonreel.recipe.late
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"
@@ -18,10 +19,18 @@ local late = {}
 function late.call(fold, write, keys, count, f, inherited)
   if write.busy then
     local chain, from = {}, 1
-    for i, call in ipairs(fold.calls) do if call.write == write then from = i end end
-    for i = from, #fold.calls do chain[#chain + 1] = ("%s (%s)"):format(fold.calls[i].path, place.text(fold.calls[i].write.place)) end
+    for i, call in ipairs(fold.calls) do
+      if call.write == write then
+        from = i
+      end
+    end
+    for i = from, #fold.calls do
+      chain[#chain + 1] = ("%s (%s)"):format(fold.calls[i].path,
+        place.text(fold.calls[i].write.place))
+    end
     chain[#chain + 1] = registry.path(keys, count)
-    fault.at(write.place, "%s needs its own value: %s", registry.path(keys, count), table.concat(chain, " -> "))
+    fault.at(write.place, "%s needs its own value: %s", registry.path(keys, count),
+      table.concat(chain, " -> "))
   end
   write.busy = true
   write.reads = write.reads or {}
@@ -32,14 +41,18 @@ function late.call(fold, write, keys, count, f, inherited)
   fold.calls[#fold.calls] = nil
   write.busy = false
   if not ok then
-    if type(result) == "table" then error(result, 0) end
+    if type(result) == "table" then
+      error(result, 0)
+    end
     fault.at(write.place, "%s: %s", call.path, tostring(result))
   end
   if result == nil then
-    fault.at(write.place, "%s: the function returned nil; try: recipe.none for no value, recipe.remove for the default", call.path)
+    fault.at(write.place, "%s: the function returned nil; try: recipe.none for no value, "
+      .. "recipe.remove for the default", call.path)
   end
   if type(result) == "function" then
-    fault.at(write.place, "%s: the function returned a function; no setting has a function as its value", call.path)
+    fault.at(write.place, "%s: the function returned a function; no setting has a function as its "
+      .. "value", call.path)
   end
   return result
 end
@@ -47,11 +60,17 @@ end
 --- A late write turned into the write that its result stands for; called once.
 ---@return table|nil write
 function late.resolve(fold, write, keys, count, index)
-  if not write or write.tag ~= "late" then return write end
-  if write.result then return write.result end
+  if not write or write.tag ~= "late" then
+    return write
+  end
+  if write.result then
+    return write.result
+  end
   local schema = fold:schema(keys, count)
   local inherited
-  if not write.busy then inherited = plain(fold:value(keys, count, index - 1)) end
+  if not write.busy then
+    inherited = plain(fold:value(keys, count, index - 1))
+  end
   local value = late.call(fold, write, keys, count, write.f, inherited)
   write.result = layer.of_result(schema, value, write.place, registry.path(keys, count))
   write.result.late = write
@@ -68,10 +87,14 @@ function late.list_items(fold, write, value, old, keys)
       write.items = write.items or {}
       write.items[value] = inner
     end
-    if inner.value == nil then inner.value = late.call(fold, inner, keys, #keys, value, plain(old)) end
+    if inner.value == nil then
+      inner.value = late.call(fold, inner, keys, #keys, value, plain(old))
+    end
     return inner.value
   end
-  if type(value) ~= "table" or getmetatable(value) ~= nil then return value end
+  if type(value) ~= "table" or getmetatable(value) ~= nil then
+    return value
+  end
   local out = {}
   for key, item in next, value do
     out[key] = late.list_items(fold, write, item, type(old) == "table" and old[key] or nil, keys)

@@ -1,6 +1,7 @@
 --- One source of values as a tree of writes on canonical paths.
--- A write is {tag, place} with tag = leaf (value) | late (f) | remove | none | table (children, replace) | element
--- (index, write). Spellings are mapped here, layer by layer, before anything merges. Ref: recipes.md 2 and 3.
+-- A write is {tag, place} with tag = leaf (value) | late (f) | remove | none | table (children,
+-- replace) | element (index, write). Spellings are mapped here, layer by layer, before anything
+-- merges. Ref: recipes.md 2 and 3.
 -- @module moonreel.recipe.layer
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"
@@ -27,7 +28,8 @@ local function put(node, keys, from, write, spelled, prefix)
       child = { tag = "table", place = write.place, children = {} }
       node.children[keys[i]] = child
     elseif child.tag ~= "table" then
-      fault.at(write.place, "'%s' sets a part of %s, which is written whole at %s; write one of the two", spelled,
+      fault.at(write.place, "'%s' sets a part of %s, which is written whole at %s; write one of "
+        .. "the two", spelled,
         table.concat(keys, ".", 1, i), at(child.place))
     end
     node = child
@@ -37,7 +39,9 @@ local function put(node, keys, from, write, spelled, prefix)
   if not old then
     node.children[last] = write
   elseif old.tag == "table" and write.tag == "table" and not (old.replace or write.replace) then
-    for key, child in pairs(write.children) do put(old, { key }, 1, child, spelled, (prefix or "") .. table.concat(keys, ".") .. ".") end
+    for key, child in pairs(write.children) do
+      put(old, { key }, 1, child, spelled, (prefix or "") .. table.concat(keys, ".") .. ".")
+    end
   else
     fault.at(write.place, "%s is written twice, here as '%s', and at %s; write one of the two",
       (prefix or "") .. table.concat(keys, "."), spelled, at(old.place))
@@ -45,7 +49,11 @@ local function put(node, keys, from, write, spelled, prefix)
 end
 
 local function common_prefix(keys, base)
-  for i = 1, #base do if keys[i] ~= base[i] then return false end end
+  for i = 1, #base do
+    if keys[i] ~= base[i] then
+      return false
+    end
+  end
   return #keys > #base
 end
 
@@ -67,7 +75,8 @@ local function record_write(root, schema, t, p)
       keys = { key }
     end
     if not keys then
-      fault.at(key_place, "%s is not a field%s", shown, schema.path and registry.hint(schema, key) or "")
+      fault.at(key_place, "%s is not a field%s", shown, schema.path and registry.hint(schema, key)
+        or "")
     end
     if not schema.path then
       node.children[key] = write_of(root, schema.fields[key], t[key], key_place)
@@ -79,9 +88,14 @@ local function record_write(root, schema, t, p)
       end
       put(node, keys, #base + 1, write_of(root, inner, t[key], key_place), shown)
     else
-      if not root then fault.at(key_place, "%s stands for %s and cannot be set from here", shown, table.concat(keys, ".")) end
+      if not root then
+        fault.at(key_place, "%s stands for %s and cannot be set from here",
+          shown, table.concat(keys, "."))
+      end
       local target = registry.get().root
-      for i = 1, #keys do target = registry.field(target, keys[i]) end
+      for i = 1, #keys do
+        target = registry.field(target, keys[i])
+      end
       put(root, keys, 1, write_of(root, target, t[key], key_place), shown)
     end
   end
@@ -95,42 +109,63 @@ local function map_write(root, schema, t, p, path)
     local name = key
     if schema.key == "integer" then
       name = type(key) == "number" and math.tointeger(key)
-      if not name then fault.at(key_place, "%s: expected integer keys, got %s", path, kinds.show(key)) end
+      if not name then
+        fault.at(key_place, "%s: expected integer keys, got %s", path, kinds.show(key))
+      end
     elseif type(key) ~= "string" then
-      fault.at(key_place, '%s: expected text keys, got [%s]; write ["%s"]', path, kinds.show(key), tostring(key))
+      fault.at(key_place, '%s: expected text keys, got [%s]; write ["%s"]',
+        path, kinds.show(key), tostring(key))
     end
     if schema.keys and not schema.keys[name] then
       local names = environment.sorted_keys(schema.keys)
       local near = require("moonreel.text.nearest")(name, names)
-      fault.at(key_place, "%s.%s is not known%s; there are %s", path, name, near and (", did you mean '" .. near .. "'?") or "",
+      fault.at(key_place, "%s.%s is not known%s; there are %s", path, name,
+        near and (", did you mean '" .. near .. "'?") or "",
         table.concat(names, ", "))
     end
-    node.children[name] = write_of(root, schema.value, t[key], key_place, path .. "." .. tostring(name))
+    node.children[name] = write_of(root, schema.value, t[key], key_place,
+      path .. "." .. tostring(name))
   end
   return node
 end
 
 -- private copy of list data: functions and markers inside stay, tables are copied
 local function copy(value, depth)
-  if type(value) ~= "table" or getmetatable(value) ~= nil then return value end
-  if (depth or 0) > 64 then return value end
+  if type(value) ~= "table" or getmetatable(value) ~= nil then
+    return value
+  end
+  if (depth or 0) > 64 then
+    return value
+  end
   local out = {}
-  for key, item in next, value do out[key] = copy(item, (depth or 0) + 1) end
+  for key, item in next, value do
+    out[key] = copy(item, (depth or 0) + 1)
+  end
   return out
 end
 
 function write_of(root, schema, value, p, path)
   path = path or schema.path
-  if type(value) == "function" then return { tag = "late", f = value, place = p } end
-  if value == marker.none then return { tag = "none", place = p } end
-  if value == marker.remove then return { tag = "remove", place = p } end
+  if type(value) == "function" then
+    return { tag = "late", f = value, place = p }
+  end
+  if value == marker.none then
+    return { tag = "none", place = p }
+  end
+  if value == marker.remove then
+    return { tag = "remove", place = p }
+  end
   local contents = marker.replacement(value)
   if schema.tag == "record" or schema.tag == "map" then
     local t = contents or value
-    if type(t) ~= "table" or (getmetatable(t) ~= nil and not contents) then kind_error(p, path, schema, value) end
+    if type(t) ~= "table" or (getmetatable(t) ~= nil and not contents) then
+      kind_error(p, path, schema, value)
+    end
     local node
     if schema.tag == "record" then
-      if schema.path == nil then schema = setmetatable({ shown = path }, { __index = schema }) end
+      if schema.path == nil then
+        schema = setmetatable({ shown = path }, { __index = schema })
+      end
       node = record_write(root, schema, t, p)
     else
       node = map_write(root, schema, t, p, path)
@@ -140,7 +175,9 @@ function write_of(root, schema, value, p, path)
     return node
   end
   -- entries of `stages` are recipes of their own and keep their places (settings/stages.lua)
-  if schema.tag == "stages" then return { tag = "leaf", value = value, place = p } end
+  if schema.tag == "stages" then
+    return { tag = "leaf", value = value, place = p }
+  end
   return { tag = "leaf", value = copy(contents or value), place = p }
 end
 
@@ -150,10 +187,14 @@ end
 ---@return table write  tag = table
 function layer.of_recipe(body, file)
   local p = place.of_table(body) or { file = file, line = 1 }
-  if p.file ~= file then p = { file = file, line = 1 } end
+  if p.file ~= file then
+    p = { file = file, line = 1 }
+  end
   local root = { tag = "table", place = p, children = {} }
   local node = record_write(root, registry.get().root, body, p)
-  for key, child in pairs(node.children) do put(root, { key }, 1, child, key) end
+  for key, child in pairs(node.children) do
+    put(root, { key }, 1, child, key)
+  end
   return root
 end
 

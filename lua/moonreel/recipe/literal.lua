@@ -1,11 +1,14 @@
---- One reader for Lua, Python and JSON literals: `{4,6,6}`, `[4,6,6]`, `(4, 50)`, `{1: (1.0, 2)}`. Evaluates nothing.
+--- One reader for Lua, Python and JSON literals: `{4,6,6}`, `[4,6,6]`, `(4, 50)`, `{1: (1.0, 2)}`.
+-- Evaluates nothing.
 -- @module moonreel.recipe.literal
 local marker = require "moonreel.recipe.marker"
 
 local literal = {}
 
-local words = { ["true"] = true, ["false"] = false, none = marker.none, null = marker.none, ["nil"] = marker.none }
-local escapes = { n = "\n", t = "\t", r = "\r", b = "\b", f = "\f", a = "\a", v = "\v", ["0"] = "\0",
+local words = { ["true"] = true, ["false"] = false, none = marker.none, null = marker.none,
+  ["nil"] = marker.none }
+local escapes = { n = "\n", t = "\t", r = "\r", b = "\b", f = "\f", a = "\a",
+  v = "\v", ["0"] = "\0",
   ["\\"] = "\\", ["'"] = "'", ['"'] = '"', ["/"] = "/" }
 local closing = { ["{"] = "}", ["["] = "]", ["("] = ")" }
 
@@ -17,19 +20,27 @@ function literal.number(text)
   local sign, rest = body:match("^([+-]?)(.*)$")
   -- underscores only between digits
   if rest:find("_") then
-    if rest:find("^_") or rest:find("_$") or rest:find("[^%x]_") or rest:find("_[^%x]") then return nil end
+    if rest:find("^_") or rest:find("_$") or rest:find("[^%x]_") or rest:find("_[^%x]") then
+      return nil
+    end
     rest = rest:gsub("_", "")
   end
   local value
   local bits, octal = rest:match("^0[bB]([01]+)$"), rest:match("^0[oO]([0-7]+)$")
-  if bits then value = tonumber(bits, 2)
-  elseif octal then value = tonumber(octal, 8)
-  elseif rest:match("^%d+$") or rest:match("^0[xX]%x+$") then value = math.tointeger(tonumber(rest)) or tonumber(rest)
-  elseif rest:match("^%d+%.?%d*[eE][+-]?%d+$") or rest:match("^%.%d+[eE][+-]?%d+$") or rest:match("^%d+%.%d*$")
+  if bits then
+    value = tonumber(bits, 2)
+  elseif octal then
+    value = tonumber(octal, 8)
+  elseif rest:match("^%d+$") or rest:match("^0[xX]%x+$") then
+    value = math.tointeger(tonumber(rest)) or tonumber(rest)
+  elseif rest:match("^%d+%.?%d*[eE][+-]?%d+$") or rest:match("^%.%d+[eE][+-]?%d+$")
+      or rest:match("^%d+%.%d*$")
     or rest:match("^%.%d+$") then
     value = tonumber(rest)
   end
-  if value and value == value and math.abs(value) ~= math.huge then return sign == "-" and -value or value end
+  if value and value == value and math.abs(value) ~= math.huge then
+    return sign == "-" and -value or value
+  end
 end
 
 local Reader = {}
@@ -48,8 +59,12 @@ function Reader:quoted(quote)
   local out, at = {}, self.at + 1
   while true do
     local c = self.text:sub(at, at)
-    if c == "" then self:fail("text without its closing %s", quote) end
-    if c == quote then break end
+    if c == "" then
+      self:fail("text without its closing %s", quote)
+    end
+    if c == quote then
+      break
+    end
     if c == "\\" then
       local e = self.text:sub(at + 1, at + 1)
       local code = self.text:match("^u(%x%x%x%x)", at + 1)
@@ -80,26 +95,36 @@ function Reader:bare()
   end
   self.at = self.at + #piece
   local number = literal.number(piece)
-  if number then return number end
+  if number then
+    return number
+  end
   local word = words[piece:lower()]
-  if word ~= nil then return word, piece end
+  if word ~= nil then
+    return word, piece
+  end
   return nil, piece
 end
 
 function Reader:table(open, depth)
-  if depth > 32 then self:fail("nested deeper than 32") end
+  if depth > 32 then
+    self:fail("nested deeper than 32")
+  end
   local out, position, close = {}, 0, closing[open]
   self.at = self.at + 1
   while true do
     local c = self:blank()
-    if c == close then break end
+    if c == close then
+      break
+    end
     local key, value
     if c == "[" and open == "{" and self.text:find("^%[[^%[%]]*%]%s*=", self.at) then
       -- [key] = value
       self.at = self.at + 1
       self:blank()
       key = self:value(depth)
-      if self:blank() ~= "]" then self:fail("expected ]") end
+      if self:blank() ~= "]" then
+        self:fail("expected ]")
+      end
       self.at = self.at + 1
     else
       local from, word = self.at
@@ -114,17 +139,25 @@ function Reader:table(open, depth)
     end
     if key ~= nil then
       local sep = self:blank()
-      if sep ~= ":" and sep ~= "=" then self:fail("expected = or : after a key") end
+      if sep ~= ":" and sep ~= "=" then
+        self:fail("expected = or : after a key")
+      end
       self.at = self.at + 1
       self:blank()
       value = self:value(depth)
-      if math.type(key) == "float" then key = math.tointeger(key) or key end
-      if type(key) ~= "string" and math.type(key) ~= "integer" then self:fail("a key is text or an integer") end
+      if math.type(key) == "float" then
+        key = math.tointeger(key) or key
+      end
+      if type(key) ~= "string" and math.type(key) ~= "integer" then
+        self:fail("a key is text or an integer")
+      end
     else
       position = position + 1
       key = position
     end
-    if out[key] ~= nil then self:fail("key %s twice", tostring(key)) end
+    if out[key] ~= nil then
+      self:fail("key %s twice", tostring(key))
+    end
     out[key] = value
     local c2 = self:blank()
     if c2 == "," or (c2 == ";" and open == "{") then
@@ -139,8 +172,12 @@ end
 
 function Reader:value(depth, word_allowed)
   local c = self:blank()
-  if closing[c] then return self:table(c, depth + 1) end
-  if c == '"' or c == "'" then return self:quoted(c) end
+  if closing[c] then
+    return self:table(c, depth + 1)
+  end
+  if c == '"' or c == "'" then
+    return self:quoted(c)
+  end
   local value, word = self:bare()
   if value == nil and not word_allowed then
     self.at = self.at - #word
@@ -157,11 +194,17 @@ function literal.read(text)
   local reader = setmetatable({ text = text, at = 1 }, Reader)
   local ok, value = pcall(function()
     local value = reader:value(0)
-    if reader:blank() ~= "" then reader:fail("unexpected '%s'", reader.text:sub(reader.at, reader.at)) end
+    if reader:blank() ~= "" then
+      reader:fail("unexpected '%s'", reader.text:sub(reader.at, reader.at))
+    end
     return value
   end)
-  if ok then return value end
-  if type(value) == "table" and value.literal then return nil, value.literal end
+  if ok then
+    return value
+  end
+  if type(value) == "table" and value.literal then
+    return nil, value.literal
+  end
   error(value, 0)
 end
 

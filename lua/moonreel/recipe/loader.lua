@@ -1,5 +1,6 @@
 --- Runs recipe files and puts ancestors in order: name -> layers, weakest first.
--- Each file runs once per bake, in a closed environment, its table constructors wrapped (rewrite.lua). Ref: recipes.md 1, 2, 4.
+-- Each file runs once per bake, in a closed environment, its table constructors wrapped
+-- (rewrite.lua). Ref: recipes.md 1, 2, 4.
 -- @module moonreel.recipe.loader
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"
@@ -21,7 +22,8 @@ local function key_text(key)
   return type(key) == "number" and "element [" .. key .. "]" or "'" .. tostring(key) .. "'"
 end
 
--- one run of a constructor: its keys in order, their lines (nil when all stand on its own), the key that may be nil
+-- one run of a constructor: its keys in order, their lines (nil when all stand on its own), the key
+-- that may be nil
 local function written(constructor, computed, at)
   local keys, lines, position, k, one_line, open_ended = {}, {}, 0, 0, true, nil
   for _, item in ipairs(constructor.items) do
@@ -34,17 +36,21 @@ local function written(constructor, computed, at)
       key = computed[k].key
     end
     if lines[key] then
-      fault.recipe("%s: %s is written twice in one table, first at line %d; the last one would win without a word",
+      fault.recipe("%s: %s is written twice in one table, first at line %d; the last one would win "
+        .. "without a word",
         at(line), key_text(key), lines[key])
     end
-    if item.open_ended then open_ended = key end
+    if item.open_ended then
+      open_ended = key
+    end
     one_line = one_line and line == constructor.line
     keys[#keys + 1], lines[key] = key, line
   end
   return { keys = keys, lines = not one_line and lines or nil, open_ended = open_ended }
 end
 
--- what the rewritten constructors call: checks for values that plain Lua would drop, then remembers the lines
+-- what the rewritten constructors call: checks for values that plain Lua would drop, then remembers
+-- the lines
 local function hooks(file, constructors)
   local open = {}
   local function at(line) return ("%s:%d"):format(file.shown, line) end
@@ -53,20 +59,28 @@ local function hooks(file, constructors)
   local frames = {}
   for id, constructor in ipairs(constructors) do
     local computed = false
-    for _, item in ipairs(constructor.items) do computed = computed or item.computed end
+    for _, item in ipairs(constructor.items) do
+      computed = computed or item.computed
+    end
     frames[id] = { constructor = constructor, computed = {}, varies = computed }
   end
   env.__open = function(id)
     local frame = frames[id]
-    if frame.varies then frame = { constructor = frame.constructor, computed = {}, varies = true } end
+    if frame.varies then
+      frame = { constructor = frame.constructor, computed = {}, varies = true }
+    end
     open[#open + 1] = frame
     return frame
   end
   env.__key = function(n, key)
     local frame = open[#open]
     local line = frame.constructor.items[n].line
-    if key == nil then fault.recipe("%s: a key is nil", at(line)) end
-    if math.type(key) == "float" and math.tointeger(key) then key = math.tointeger(key) end
+    if key == nil then
+      fault.recipe("%s: a key is nil", at(line))
+    end
+    if math.type(key) == "float" and math.tointeger(key) then
+      key = math.tointeger(key)
+    end
     frame.computed[#frame.computed + 1] = { key = key, line = line }
     return key
   end
@@ -74,12 +88,14 @@ local function hooks(file, constructors)
     open[#open] = nil
     local line = frame.constructor.line
     frame.written = frame.written or written(frame.constructor, frame.computed, at)
-    local keys, lines, open_ended = frame.written.keys, frame.written.lines, frame.written.open_ended
+    local keys, lines, open_ended = frame.written.keys, frame.written.lines,
+      frame.written.open_ended
     for i = 1, #keys do
       local key = keys[i]
       if t[key] == nil and key ~= open_ended then
         fault.recipe("%s: %s is nil, which Lua drops without a word; " ..
-          "try: recipe.none for no value, recipe.remove for the default", at(lines and lines[key] or line), key_text(key))
+          "try: recipe.none for no value, recipe.remove for the default",
+            at(lines and lines[key] or line), key_text(key))
       end
     end
     place.remember(t, file.shown, line, lines)
@@ -91,18 +107,25 @@ end
 -- the environment of one file: the allow-list, `recipe`, `require`, no new names
 function Loader:environment(file, constructors)
   local env = environment.new()
-  for name, hook in pairs(hooks(file, constructors)) do env[name] = hook end
+  for name, hook in pairs(hooks(file, constructors)) do
+    env[name] = hook
+  end
   local function here()
     -- the line of the recipe that calls us
     local level = 2
     while true do
       local info = debug.getinfo(level, "Sl")
-      if not info then return file.shown end
-      if info.source == "@" .. file.shown then return ("%s:%d"):format(file.shown, info.currentline) end
+      if not info then
+        return file.shown
+      end
+      if info.source == "@" .. file.shown then
+        return ("%s:%d"):format(file.shown, info.currentline)
+      end
       level = level + 1
     end
   end
-  local api = { none = marker.none, remove = marker.remove, previous = marker.previous, replace = marker.replace }
+  local api = { none = marker.none, remove = marker.remove, previous = marker.previous,
+    replace = marker.replace }
   function api.extend(...)
     local parents = table.pack(...)
     for i = 1, parents.n do
@@ -110,7 +133,9 @@ function Loader:environment(file, constructors)
         fault.recipe("%s: recipe.extend: expected names, got %s", here(), type(parents[i]))
       end
     end
-    if parents.n == 0 then fault.recipe("%s: recipe.extend: names no parent; try: recipe {...}", here()) end
+    if parents.n == 0 then
+      fault.recipe("%s: recipe.extend: names no parent; try: recipe {...}", here())
+    end
     local where = here()
     return function(body)
       if type(body) ~= "table" then
@@ -121,31 +146,42 @@ function Loader:environment(file, constructors)
   end
   env.recipe = setmetatable({}, {
     __call = function(_, body)
-      if type(body) ~= "table" then fault.recipe("%s: recipe: expected a table, got %s", here(), type(body)) end
+      if type(body) ~= "table" then
+        fault.recipe("%s: recipe: expected a table, got %s", here(), type(body))
+      end
       return marker.declare({}, body)
     end,
     __index = function(_, name)
-      if api[name] ~= nil then return api[name] end
-      fault.recipe("%s: recipe.%s is not known; there are none, remove, replace, extend, previous", here(), tostring(name))
+      if api[name] ~= nil then
+        return api[name]
+      end
+      fault.recipe("%s: recipe.%s is not known; there are none, remove, replace, extend, previous",
+        here(), tostring(name))
     end,
     __newindex = function() fault.recipe("%s: recipe is fixed", here()) end,
     __metatable = false, __name = "recipe",
   })
   env.require = function(name)
-    if type(name) ~= "string" then fault.recipe("%s: require: expected a name, got %s", here(), type(name)) end
+    if type(name) ~= "string" then
+      fault.recipe("%s: require: expected a name, got %s", here(), type(name))
+    end
     local where = here()
-    return environment.unguarded(function() return self:run(files.from(name, file, where), where) end)
+    return environment.unguarded(function()
+      return self:run(files.from(name, file, where), where)
+    end)
   end
   return setmetatable({}, {
     __index = function(_, name)
       local value = env[name]
       if value == nil then
-        fault.recipe("%s: '%s' is not defined here; what a recipe reaches: moonreel help recipe", here(), tostring(name))
+        fault.recipe("%s: '%s' is not defined here; what a recipe reaches: moonreel help recipe",
+          here(), tostring(name))
       end
       return value
     end,
     __newindex = function(_, name)
-      fault.recipe("%s: '%s' is assigned as a global; try: local %s", here(), tostring(name), tostring(name))
+      fault.recipe("%s: '%s' is assigned as a global; try: local %s", here(),
+        tostring(name), tostring(name))
     end,
     __metatable = false,
   })
@@ -160,9 +196,12 @@ function Loader:run(file, where)
   if entry then
     if entry.running then
       local chain = {}
-      for i = entry.depth, #self.order do chain[#chain + 1] = self.order[i].shown end
+      for i = entry.depth, #self.order do
+        chain[#chain + 1] = self.order[i].shown
+      end
       chain[#chain + 1] = file.shown
-      fault.recipe("%s: files go round in a circle: %s", where or file.shown, table.concat(chain, " -> "))
+      fault.recipe("%s: files go round in a circle: %s", where or file.shown,
+        table.concat(chain, " -> "))
     end
     return entry.value
   end
@@ -171,12 +210,18 @@ function Loader:run(file, where)
   self.order[entry.depth] = file
   -- syntax errors are those of the text as written
   local chunk, problem = load(file.text, "@" .. file.shown, "t", {})
-  if not chunk then fault.recipe("%s", problem) end
+  if not chunk then
+    fault.recipe("%s", problem)
+  end
   local code, constructors = rewrite.source(file.text)
   chunk, problem = load(code, "@" .. file.shown, "t", self:environment(file, constructors))
-  if not chunk then fault.recipe("%s", problem) end
+  if not chunk then
+    fault.recipe("%s", problem)
+  end
   local ok, value = environment.guarded("@" .. file.shown, chunk)
-  if not ok then error(value, 0) end
+  if not ok then
+    error(value, 0)
+  end
   entry.value = value
   entry.running = false
   self.order[entry.depth] = nil
@@ -188,22 +233,37 @@ local function merge(lists, name)
   local out = {}
   while true do
     local live = {}
-    for _, list in ipairs(lists) do if #list > 0 then live[#live + 1] = list end end
-    if #live == 0 then return out end
+    for _, list in ipairs(lists) do
+      if #list > 0 then
+        live[#live + 1] = list
+      end
+    end
+    if #live == 0 then
+      return out
+    end
     local chosen
     for _, list in ipairs(live) do
       local head, blocked = list[1], false
       for _, other in ipairs(live) do
-        for i = 2, #other do blocked = blocked or other[i] == head end
+        for i = 2, #other do
+          blocked = blocked or other[i] == head
+        end
       end
       if not blocked then
         chosen = head
         break
       end
     end
-    if not chosen then fault.recipe("%s: its parents ask for opposite orders of %s and %s", name, live[1][1].shown, live[2][1].shown) end
+    if not chosen then
+      fault.recipe("%s: its parents ask for opposite orders of %s and %s",
+        name, live[1][1].shown, live[2][1].shown)
+    end
     out[#out + 1] = chosen
-    for _, list in ipairs(live) do if list[1] == chosen then table.remove(list, 1) end end
+    for _, list in ipairs(live) do
+      if list[1] == chosen then
+        table.remove(list, 1)
+      end
+    end
   end
 end
 
@@ -212,28 +272,39 @@ function Loader:declare(file, path, where)
   for i, other in ipairs(path) do
     if other.id == file.id then
       local chain = {}
-      for j = i, #path do chain[#chain + 1] = path[j].shown end
-      fault.recipe("%s: recipes extend each other in a circle: %s -> %s", where, table.concat(chain, " -> "), file.shown)
+      for j = i, #path do
+        chain[#chain + 1] = path[j].shown
+      end
+      fault.recipe("%s: recipes extend each other in a circle: %s -> %s",
+        where, table.concat(chain, " -> "), file.shown)
     end
   end
   self.declared = self.declared or {}
   local known = self.declared[file.id]
-  if known then return known end
+  if known then
+    return known
+  end
   local declaration = marker.declaration(self:run(file, where))
   if not declaration then
-    fault.recipe("%s: a recipe returns `recipe {...}` or `recipe.extend(...) {...}`; this file returns something else", file.shown)
+    fault.recipe("%s: a recipe returns `recipe {...}` or `recipe.extend(...) {...}`; this file "
+      .. "returns something else", file.shown)
   end
   path[#path + 1] = file
   local layer = { file = file, id = file.id, shown = file.shown, body = declaration.body }
   local lists, direct = {}, {}
   -- strongest parent first
   for i = #declaration.parents, 1, -1 do
-    local parent = self:declare(files.from(declaration.parents[i], file, declaration.parents.where), path, declaration.parents.where)
+    local parent = self:declare(files.from(declaration.parents[i], file, declaration.parents.where),
+      path, declaration.parents.where)
     lists[#lists + 1] = table.move(parent.line, 1, #parent.line, 1, {})
     -- one file under two names is one parent
     local known_parent = false
-    for _, other in ipairs(direct) do known_parent = known_parent or other == parent.layer end
-    if not known_parent then direct[#direct + 1] = parent.layer end
+    for _, other in ipairs(direct) do
+      known_parent = known_parent or other == parent.layer
+    end
+    if not known_parent then
+      direct[#direct + 1] = parent.layer
+    end
   end
   lists[#lists + 1] = direct
   path[#path] = nil
@@ -250,7 +321,9 @@ end
 function Loader:layers(file)
   local line = self:declare(file, {}, file.shown).line
   local out = {}
-  for i = #line, 1, -1 do out[#out + 1] = line[i] end
+  for i = #line, 1, -1 do
+    out[#out + 1] = line[i]
+  end
   return out
 end
 

@@ -1,16 +1,20 @@
---- The values that are no data: none, remove, previous, replace{...} and what `recipe {...}` declares.
+--- The values that are no data: none, remove, previous, replace{...} and what `recipe {...}`
+-- declares.
 -- @module moonreel.recipe.marker
 local marker = {}
 
 local function named(name)
-  return setmetatable({}, { __name = name, __metatable = false, __newindex = function() error(name .. " is fixed", 2) end })
+  return setmetatable({}, { __name = name, __metatable = false, __newindex = function()
+    error(name .. " is fixed", 2)
+  end })
 end
 
 marker.none = named "recipe.none"          -- the value none
 marker.remove = named "recipe.remove"      -- back to the default
 marker.previous = named "recipe.previous"  -- the last checkpoint of the stage before
 
-marker.absent = named "absent"             -- an entry that an open map does not have; recipes never see it
+-- an entry that an open map does not have; recipes never see it
+marker.absent = named "absent"
 
 local replaced = setmetatable({}, { __mode = "k" })
 local declared = setmetatable({}, { __mode = "k" })
@@ -19,7 +23,9 @@ local declared = setmetatable({}, { __mode = "k" })
 ---@param t table
 ---@return table
 function marker.replace(t)
-  if type(t) ~= "table" then error("recipe.replace: expected a table, got " .. type(t), 2) end
+  if type(t) ~= "table" then
+    error("recipe.replace: expected a table, got " .. type(t), 2)
+  end
   local box = named "recipe.replace"
   replaced[box] = t
   return box

@@ -1,5 +1,5 @@
---- The command line as layers: `key=value`, `--key value`, `--key=value`, `--flag`, `--no-flag`. Ref: recipes.md 7.
--- An argument is {key, text | nil, argument}; text nil is a bare flag.
+--- The command line as layers: `key=value`, `--key value`, `--key=value`, `--flag`, `--no-flag`.
+-- Ref: recipes.md 7. An argument is {key, text | nil, argument}; text nil is a bare flag.
 -- @module moonreel.recipe.override
 local fault = require "moonreel.recipe.fault"
 local kinds = require "moonreel.recipe.kinds"
@@ -23,7 +23,9 @@ function override.target(key)
   local record = registry.get().root
   local keys, schema, indices = {}, record, {}
   local parts = registry.split(key)
-  if #parts == 0 or key:find("%.%.") or key:match("^%.") or key:match("%.$") then return nil, ("'%s' is no field name"):format(key) end
+  if #parts == 0 or key:find("%.%.") or key:match("^%.") or key:match("%.$") then
+    return nil, ("'%s' is no field name"):format(key)
+  end
   for i, part in ipairs(parts) do
     if schema.tag == "record" then
       local resolved
@@ -35,12 +37,15 @@ function override.target(key)
       end
       if not resolved then
         local shown = table.concat(parts, ".", 1, i)
-        return nil, ("%s is not a field%s"):format(shown, schema.path and registry.hint(schema, part) or "")
+        return nil, ("%s is not a field%s"):format(shown, schema.path
+          and registry.hint(schema, part) or "")
       end
       if #resolved ~= #keys + 1 or schema.path then
         -- a spelling may lead elsewhere: walk again from the root
         keys, schema = resolved, record
-        for _, name in ipairs(resolved) do schema = registry.field(schema, name) end
+        for _, name in ipairs(resolved) do
+          schema = registry.field(schema, name)
+        end
       else
         keys, schema = resolved, schema.fields[part]
       end
@@ -48,17 +53,23 @@ function override.target(key)
       local name = part
       if schema.key == "integer" then
         name = whole(part)
-        if not name then return nil, ("%s: expected an integer key, got '%s'"):format(table.concat(parts, ".", 1, i - 1), part) end
+        if not name then
+          return nil, ("%s: expected an integer key, got '%s'"):format(
+            table.concat(parts, ".", 1, i - 1), part)
+        end
       elseif schema.keys and not schema.keys[name] then
-        local near = require("moonreel.text.nearest")(name, require("moonreel.recipe.environment").sorted_keys(schema.keys))
-        return nil, ("%s is not known%s"):format(table.concat(parts, ".", 1, i), near and (", did you mean '" .. near .. "'?") or "")
+        local near = require("moonreel.text.nearest")(name,
+          require("moonreel.recipe.environment").sorted_keys(schema.keys))
+        return nil, ("%s is not known%s"):format(table.concat(parts, ".", 1, i),
+          near and (", did you mean '" .. near .. "'?") or "")
       end
       keys[#keys + 1] = name
       schema = schema.value
     elseif schema.tag == "list" or schema.tag == "bucket" or schema.tag == "aspect" then
       indices[#indices + 1] = whole(part)
       if not indices[#indices] then
-        return nil, ("%s is a list; expected an element counted from 1, got '%s'"):format(table.concat(parts, ".", 1, i - 1), part)
+        return nil, ("%s is a list; expected an element counted from 1, got '%s'"):format(
+          table.concat(parts, ".", 1, i - 1), part)
       end
     else
       return nil, ("%s has no fields of its own"):format(table.concat(parts, ".", 1, i - 1))
@@ -74,27 +85,41 @@ local truths = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false
 ---@return string|nil problem
 function override.value(schema, text)
   local tag = schema.tag
-  if text:lower() == "none" and schema.none then return marker.none end
-  if tag == "text" or tag == "checkpoint" then return text end
+  if text:lower() == "none" and schema.none then
+    return marker.none
+  end
+  if tag == "text" or tag == "checkpoint" then
+    return text
+  end
   if tag == "boolean" then
     local value = truths[text:lower()]
-    if value == nil then return nil, "got '" .. text .. "'" end
+    if value == nil then
+      return nil, "got '" .. text .. "'"
+    end
     return value
   end
   if text == "" then
-    if tag == "free" then return text end
+    if tag == "free" then
+      return text
+    end
     return nil, "the value is missing"
   end
   if tag == "integer" or tag == "number" then
     local value = literal.number(text)
-    if not value then return nil, "got '" .. text .. "'" end
+    if not value then
+      return nil, "got '" .. text .. "'"
+    end
     return value
   end
   -- one text stands for a list of it
-  if tag == "list" and schema.element.tag == "text" and not text:match("^%s*[%[{(]") then return { text } end
+  if tag == "list" and schema.element.tag == "text" and not text:match("^%s*[%[{(]") then
+    return { text }
+  end
   local value, problem = literal.read(text)
   if value == nil and problem then
-    if tag == "free" or tag == "either" then return text end
+    if tag == "free" or tag == "either" then
+      return text
+    end
     return nil, problem
   end
   return value
@@ -102,11 +127,15 @@ end
 
 -- integer keys may come as text (JSON has no others), and text keys as integers
 local function fit_keys(schema, value)
-  if type(value) ~= "table" or getmetatable(value) ~= nil then return value end
+  if type(value) ~= "table" or getmetatable(value) ~= nil then
+    return value
+  end
   if schema.tag == "map" then
     local out = {}
     for key, item in pairs(value) do
-      if schema.key == "integer" and type(key) == "string" then key = whole(key) or key end
+      if schema.key == "integer" and type(key) == "string" then
+        key = whole(key) or key
+      end
       out[key] = fit_keys(schema.value, item)
     end
     return out
@@ -124,7 +153,9 @@ end
 -- element of a list or of a bucket entry: literal or text
 local function element_value(text)
   local value = literal.read(text)
-  if value == nil then return text end
+  if value == nil then
+    return text
+  end
   return value
 end
 
@@ -138,27 +169,36 @@ function override.layer(argument)
   -- `--no-x` for booleans
   if not target and text == nil and key:match("^no[-_]") then
     local positive = override.target(key:sub(4))
-    if positive and positive.schema.tag == "boolean" then target, text = positive, "false" end
+    if positive and positive.schema.tag == "boolean" then
+      target, text = positive, "false"
+    end
   end
-  if not target then fault.usage("%s: %s", argument.argument, problem) end
+  if not target then
+    fault.usage("%s: %s", argument.argument, problem)
+  end
   local schema = target.schema
   local path = table.concat(target.keys, ".")
   if text == nil then
     if schema.tag ~= "boolean" then
-      fault.usage("%s: %s: expected %s, got nothing; try: %s=VALUE", argument.argument, path, kinds.expected(schema), key)
+      fault.usage("%s: %s: expected %s, got nothing; try: %s=VALUE", argument.argument,
+        path, kinds.expected(schema), key)
     end
     text = "true"
   end
   local write
   if target.indices then
-    write = { tag = "element", indices = target.indices, value = element_value(text), place = place }
+    write = { tag = "element", indices = target.indices, value = element_value(text),
+      place = place }
   else
     local value
     value, problem = override.value(schema, text)
     if value == nil then
-      fault.usage("%s: %s: expected %s, %s", argument.argument, path, kinds.expected(schema), problem)
+      fault.usage("%s: %s: expected %s, %s", argument.argument, path, kinds.expected(schema),
+        problem)
     end
-    if schema.tag == "record" or schema.tag == "map" then value = fit_keys(schema, value) end
+    if schema.tag == "record" or schema.tag == "map" then
+      value = fit_keys(schema, value)
+    end
     write = layer.of_result(schema, value, place, path)
     if write.tag == "leaf" and kinds.check(schema, value) == nil then
       fault.at(place, "%s: expected %s, got %s", path, kinds.expected(schema),
@@ -172,7 +212,8 @@ function override.layer(argument)
     node = node.children[target.keys[i]]
   end
   node.children[target.keys[#target.keys]] = write
-  return { write = root, shown = "command line", argument = argument.argument, keys = target.keys, on_command_line = true }
+  return { write = root, shown = "command line", argument = argument.argument,
+    keys = target.keys, on_command_line = true }
 end
 
 --- `key=value` of the Lua face as an argument.
@@ -182,7 +223,9 @@ function override.parse(text)
   local key, value = text:match("^%-?%-?([^=]+)=(.*)$")
   if not key then
     key = text:match("^%-%-(.+)$")
-    if not key then fault.usage("'%s': expected key=value", text) end
+    if not key then
+      fault.usage("'%s': expected key=value", text)
+    end
   end
   return { key = key, text = value, argument = text }
 end

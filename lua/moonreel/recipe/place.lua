@@ -3,8 +3,8 @@
 -- @module moonreel.recipe.place
 local place = {}
 
--- table -> {file, line, lines = {key -> line}, values = {key -> value}}, without the last two when all stand on one line;
--- the tables live as long as their recipe
+-- table -> {file, line, lines = {key -> line}, values = {key -> value}}, without the last two when
+-- all stand on one line; the tables live as long as their recipe
 local known = setmetatable({}, { __mode = "k" })
 
 --- Remember a constructor's table.
@@ -14,7 +14,9 @@ local known = setmetatable({}, { __mode = "k" })
 ---@param lines table|nil  key -> line; nil: all keys stand on the constructor's line
 function place.remember(t, file, line, lines)
   local values = lines and {}
-  for key in next, lines or {} do values[key] = t[key] end
+  for key in next, lines or {} do
+    values[key] = t[key]
+  end
   known[t] = { file = file, line = line, lines = lines, values = values }
 end
 
@@ -25,7 +27,9 @@ end
 function place.without(t, left_out)
   local copy = {}
   for key, value in next, t do
-    if not left_out[key] then copy[key] = value end
+    if not left_out[key] then
+      copy[key] = value
+    end
   end
   known[copy] = known[t]
   return copy
@@ -46,12 +50,16 @@ end
 ---@return table place
 function place.of_key(t, key, outer)
   local entry = known[t]
-  if not entry then return outer end
+  if not entry then
+    return outer
+  end
   local line = entry.line
   if entry.lines then
     local written = entry.values[key]
     -- a key set later by code has the constructor's line (a NaN equals nothing, itself included)
-    if rawequal(written, t[key]) or written ~= written then line = entry.lines[key] or line end
+    if rawequal(written, t[key]) or written ~= written then
+      line = entry.lines[key] or line
+    end
   end
   if outer.file ~= entry.file then
     return { file = outer.file, line = outer.line, built = { file = entry.file, line = line } }
@@ -63,9 +71,13 @@ end
 ---@param p table
 ---@return string
 function place.text(p)
-  if p.argument then return p.argument end
+  if p.argument then
+    return p.argument
+  end
   local text = ("%s:%d"):format(p.file, p.line)
-  if p.built then text = ("%s (built at %s:%d)"):format(text, p.built.file, p.built.line) end
+  if p.built then
+    text = ("%s (built at %s:%d)"):format(text, p.built.file, p.built.line)
+  end
   return text
 end
 

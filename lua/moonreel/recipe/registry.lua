@@ -1,6 +1,7 @@
 --- All fields of recipes: one tree of schemas, gathered from files.
--- recipe/fields/*.lua return {rows}; any module named *_fields.lua returns {record, types, fields}: rows of one
--- record that `type` selects (a model, dataset, objective, autoencoder, text encoder). See README.md for a row.
+-- recipe/fields/*.lua return {rows}; any module named *_fields.lua returns {record, types, fields}:
+-- rows of one record that `type` selects (a model, dataset, objective, autoencoder, text encoder).
+-- See README.md for a row.
 -- @module moonreel.recipe.registry
 local kinds = require "moonreel.recipe.kinds"
 local nearest = require "moonreel.text.nearest"
@@ -10,7 +11,9 @@ local registry = {}
 -- a path text as keys: "optim.lr" -> {"optim", "lr"}
 local function split(path)
   local keys = {}
-  for key in path:gmatch("[^.]+") do keys[#keys + 1] = key end
+  for key in path:gmatch("[^.]+") do
+    keys[#keys + 1] = key
+  end
   return keys
 end
 registry.split = split
@@ -21,7 +24,9 @@ registry.split = split
 ---@return string
 function registry.path(keys, count)
   local shown = {}
-  for i = 1, count or #keys do shown[i] = tostring(keys[i]) end
+  for i = 1, count or #keys do
+    shown[i] = tostring(keys[i])
+  end
   return table.concat(shown, ".")
 end
 
@@ -42,7 +47,9 @@ end
 
 -- a default as bakes use it, without a further check; maps are written in normal form
 local function normal(schema, value)
-  if value == nil or type(value) == "function" or schema.tag == "map" then return value end
+  if value == nil or type(value) == "function" or schema.tag == "map" then
+    return value
+  end
   local good = kinds.check(schema, value)
   assert(good ~= nil, "the default does not fit: " .. schema.path)
   return good
@@ -77,8 +84,11 @@ end
 -- two types may give one name different kinds; which of them holds is known only when `type` is
 local function either(a, b)
   local function inner(schema) return schema.tag == "record" or schema.tag == "map" end
-  assert(inner(a) == inner(b) and (a.tag == b.tag or not inner(a)), "kinds of " .. a.path .. " differ too much between types")
-  if a.tag == b.tag then return a end
+  assert(inner(a) == inner(b) and (a.tag == b.tag or not inner(a)),
+    "kinds of " .. a.path .. " differ too much between types")
+  if a.tag == b.tag then
+    return a
+  end
   return { tag = "either", none = a.none or b.none, row = a.row, path = a.path }
 end
 
@@ -88,28 +98,39 @@ local function add_types(self, module, record_path)
   record.types = record.types or {}
   record.all = record.all or {}
   local fields, types = {}, {}
-  for name in pairs(module.types) do types[#types + 1] = name end
+  for name in pairs(module.types) do
+    types[#types + 1] = name
+  end
   table.sort(types)
   for _, template in ipairs(module.fields) do
     local row = { types = types }
-    for key, value in pairs(template) do row[key] = value end
+    for key, value in pairs(template) do
+      row[key] = value
+    end
     local schema = row_schema(row, record_path .. "." .. row[1])
     local other = record.all[row[1]]
     assert(not record.fields[row[1]], "a row of a type hides a common row: " .. row.path)
     fields[row[1]] = schema
     record.all[row[1]] = other and either(other, schema) or schema
     self.rows[#self.rows + 1] = row
-    if not other then add_spellings(self, row) end
+    if not other then
+      add_spellings(self, row)
+    end
   end
   for name, type_row in pairs(module.types) do
     assert(not record.types[name], "type declared twice: " .. record_path .. " " .. name)
     local preset = {}
-    for field, value in pairs(type_row.preset or {}) do preset[field] = normal(fields[field], value) end
-    record.types[name] = { fields = fields, preset = preset, reader = type_row.reader, help = type_row.help }
+    for field, value in pairs(type_row.preset or {}) do
+      preset[field] = normal(fields[field], value)
+    end
+    record.types[name] = { fields = fields, preset = preset, reader = type_row.reader,
+      help = type_row.help }
   end
   -- `type` is one choice among all that files declare
   local choices = {}
-  for name in pairs(record.types) do choices[#choices + 1] = name end
+  for name in pairs(record.types) do
+    choices[#choices + 1] = name
+  end
   table.sort(choices)
   local type_schema = assert(record.fields.type, "record without a row `type`: " .. record_path)
   type_schema.choices = choices
@@ -133,18 +154,27 @@ end
 local function build(plain, typed)
   local self = { root = { tag = "record", fields = {}, path = "" }, rows = {}, spellings = {} }
   for _, rows in ipairs(plain) do
-    for _, row in ipairs(rows) do add_row(self, row) end
+    for _, row in ipairs(rows) do
+      add_row(self, row)
+    end
     -- whole records under another name: {ae = "vae"}
-    for spelling, path in pairs(rows.records or {}) do self.spellings[spelling] = split(path) end
+    for spelling, path in pairs(rows.records or {}) do
+      self.spellings[spelling] = split(path)
+    end
   end
   -- one kind of part may stand in several records: {"vae", "model"}
   for _, module in ipairs(typed) do
-    for _, record in ipairs(type(module.record) == "table" and module.record or { module.record }) do add_types(self, module, record) end
+    for _, record in ipairs(type(module.record) == "table" and module.record
+        or { module.record }) do
+      add_types(self, module, record)
+    end
   end
   -- a spelling such as lr_scheduler.warmup_steps stands in a record that has no fields of its own
   for spelling in pairs(self.spellings) do
     local keys = split(spelling)
-    if #keys > 1 and not self.spellings[keys[1]] then record_at(self.root, keys, #keys - 1) end
+    if #keys > 1 and not self.spellings[keys[1]] then
+      record_at(self.root, keys, #keys - 1)
+    end
   end
   return self
 end
@@ -166,7 +196,9 @@ function registry.with(rows, f, ...)
   built = build({ rows }, {})
   local results = table.pack(pcall(f, ...))
   built = before
-  if not results[1] then error(results[2], 0) end
+  if not results[1] then
+    error(results[2], 0)
+  end
   return table.unpack(results, 2, results.n)
 end
 
@@ -177,8 +209,12 @@ end
 ---@return table|nil schema
 function registry.field(record, name, type_name)
   local own = record.fields[name]
-  if own or not record.types then return own end
-  if type_name == nil then return record.all[name] end
+  if own or not record.types then
+    return own
+  end
+  if type_name == nil then
+    return record.all[name]
+  end
   local of_type = record.types[type_name]
   return of_type and of_type.fields[name]
 end
@@ -196,14 +232,19 @@ function registry.names(record, type_name)
   end
   add(record.fields)
   if record.types then
-    if type_name then add((record.types[type_name] or { fields = {} }).fields) else add(record.all) end
+    if type_name then
+      add((record.types[type_name] or { fields = {} }).fields)
+    else
+      add(record.all)
+    end
   end
   table.sort(names)
   return names
 end
 
 --- Where a written name leads: keys of the canonical path, or nil.
--- `-` equals `_`; a name that the record lacks may be another spelling, at the root or inside records.
+-- `-` equals `_`; a name that the record lacks may be another spelling, at the root or inside
+-- records.
 ---@param record table   schema of the record in which the name is written
 ---@param name string
 ---@return string[]|nil keys  from the root
@@ -226,12 +267,16 @@ function registry.hint(record, name)
     end
   end
   local near = nearest(name, names)
-  if near then return (", did you mean '%s%s'?"):format(prefix, near) end
+  if near then
+    return (", did you mean '%s%s'?"):format(prefix, near)
+  end
   -- the last part may be the name of a field elsewhere
   local elsewhere, all = nil, {}
   for _, row in ipairs(registry.get().rows) do
     local last = row.path:match("[^.]*$")
-    if last == name:gsub("-", "_") then elsewhere = row.path end
+    if last == name:gsub("-", "_") then
+      elsewhere = row.path
+    end
     all[#all + 1] = row.path
   end
   elsewhere = elsewhere or nearest(prefix .. name, all)

@@ -1,9 +1,12 @@
---- Resolutions of Open-Sora 1.2 as a recipe writes them: name -> pixels and aspects {height over width, height, width}.
--- Made of the data room's table; its order decides between equally near ratios. Ref: opensora-1.2.md 4.4.
+--- Resolutions of Open-Sora 1.2 as a recipe writes them: name -> pixels and aspects {height over
+-- width, height, width}. Made of the data room's table; its order decides between equally near
+-- ratios. Ref: opensora-1.2.md 4.4.
 local named = {}
 for _, r in ipairs(require "moonreel.data.resolutions") do
   local aspects = {}
-  for i, a in ipairs(r.aspects) do aspects[i] = { tonumber(a[1]) + 0.0, a[2], a[3] } end
+  for i, a in ipairs(r.aspects) do
+    aspects[i] = { tonumber(a[1]) + 0.0, a[2], a[3] }
+  end
   named[r.name] = { pixels = r.pixels, aspects = aspects }
 end
 return named

@@ -1,14 +1,15 @@
 --- Recipe source made to remember its places: every table constructor tells its lines.
--- `{ ... }` becomes `__table(__open(id), { ... })` and a computed key `[k]` becomes `[__key(n, k)]`, on the same
--- lines, so that line numbers of messages stay right. Only the source knows the place of a value:
--- a tail call leaves no frame of the recipe on the stack, and a line hook misplaces list elements.
--- Ref: recipes.md 4.
+-- `{ ... }` becomes `__table(__open(id), { ... })` and a computed key `[k]` becomes `[__key(n,
+-- k)]`, on the same lines, so that line numbers of messages stay right. Only the source knows the
+-- place of a value: a tail call leaves no frame of the recipe on the stack, and a line hook
+-- misplaces list elements. Ref: recipes.md 4.
 -- @module moonreel.recipe.rewrite
 local lexer = require "moonreel.recipe.lexer"
 
 local rewrite = {}
 
-local opens = { ["("] = ")", ["["] = "]", ["{"] = "}", ["function"] = "end", ["if"] = "end", ["do"] = "end", ["repeat"] = "until" }
+local opens = { ["("] = ")", ["["] = "]", ["{"] = "}", ["function"] = "end",
+  ["if"] = "end", ["do"] = "end", ["repeat"] = "until" }
 local closes = { [")"] = true, ["]"] = true, ["}"] = true, ["end"] = true, ["until"] = true }
 
 local keywords = {}
@@ -19,15 +20,22 @@ end
 
 -- `f{...}`: a constructor right after a value is the argument of a call
 local function is_argument(before)
-  return before and ((before.kind == "name" and not keywords[before.text]) or before.text == ")" or before.text == "]")
+  return before and ((before.kind == "name" and not keywords[before.text])
+    or before.text == ")" or before.text == "]")
 end
 
 -- the value of a literal key inside [ ]: text or number; nil when it is computed
 local function literal_key(word)
-  if word.kind == "number" then return tonumber(word.text) end
-  if word.kind ~= "text" then return nil end
+  if word.kind == "number" then
+    return tonumber(word.text)
+  end
+  if word.kind ~= "text" then
+    return nil
+  end
   local simple = word.text:match("^[\"']([^\\]*)[\"']$")
-  if simple then return simple end
+  if simple then
+    return simple
+  end
   local chunk = load("return " .. word.text, "=key", "t", {})
   return chunk and chunk()
 end
@@ -41,8 +49,12 @@ local function item_head(words, i)
   if word.text == "[" and word.kind == "mark" then
     local closing = words[i + 2]
     local key = closing and closing.text == "]" and literal_key(after)
-    if math.type(key) == "float" and math.tointeger(key) then key = math.tointeger(key) end
-    if key ~= nil and key ~= false then return { line = word.line, key = key } end
+    if math.type(key) == "float" and math.tointeger(key) then
+      key = math.tointeger(key)
+    end
+    if key ~= nil and key ~= false then
+      return { line = word.line, key = key }
+    end
     return { line = word.line, computed = true }
   end
   return { line = word.line, positional = true }
@@ -51,7 +63,8 @@ end
 --- Rewrite one source text.
 ---@param text string
 ---@return string code
----@return table[] constructors  id -> {line, items = {{line, key | computed | positional, open_ended}}}
+---@return table[] constructors  id -> {line, items = {{line, key | computed | positional,
+---   open_ended}}}
 function rewrite.source(text)
   local words = lexer.words(text)
   local edits, constructors = {}, {}
@@ -67,7 +80,9 @@ function rewrite.source(text)
       top.fresh = false
       local item = item_head(words, i)
       top.items[#top.items + 1] = item
-      if item.computed then top.computed_from = #top.items end
+      if item.computed then
+        top.computed_from = #top.items
+      end
     end
     if mark and opens[mark] then
       local entry = { mark = mark, closer = opens[mark], from = word.from, line = word.line }
@@ -87,11 +102,15 @@ function rewrite.source(text)
     elseif mark and closes[mark] then
       if top and top.closer == mark then
         stack[#stack] = nil
-        if top.is_key then insert(word.from, ")") end
+        if top.is_key then
+          insert(word.from, ")")
+        end
         if mark == "}" then
           -- a call or `...` at the end may give any number of values
           local last, item = words[i - 1], top.items[#top.items]
-          if item and item.positional and last and (last.text == "..." or last.text == ")" or last.text == "}" or last.kind == "text") then
+          if item and item.positional and last
+              and (last.text == "..." or last.text == ")" or last.text == "}"
+              or last.kind == "text") then
             item.open_ended = true
           end
           insert(word.to + 1, top.argument and "))" or ")")

@@ -2,11 +2,13 @@
 -- @module moonreel.recipe.twins
 local twins = {}
 
-local renamed = { ["vae/inference/hunyuanvideo_vae"] = "vae/hunyuan", ["vae/inference/video_dc_ae"] = "vae/dc_ae",
-  ["vae/train/video_dc_ae_disc"] = "vae/train_dc_ae_disc", ["vae/train/video_dc_ae"] = "vae/train_dc_ae" }
+local renamed = { ["vae/inference/hunyuanvideo_vae"] = "vae/hunyuan",
+  ["vae/inference/video_dc_ae"] = "vae/dc_ae",
+  ["vae/train/video_dc_ae_disc"] = "vae/train_dc_ae_disc",
+    ["vae/train/video_dc_ae"] = "vae/train_dc_ae" }
 
---- Names of the shipped recipes that a reference file stands for. Open-Sora 1.2 and its Lambda reproduction give one path to
--- two recipes; a path that neither has means any recipe of its name.
+--- Names of the shipped recipes that a reference file stands for. Open-Sora 1.2 and its Lambda
+-- reproduction give one path to two recipes; a path that neither has means any recipe of its name.
 ---@param path string      configs/diffusion/train/image.py
 ---@param shipped string[]  names of the shipped recipes
 ---@return string[]
@@ -15,12 +17,18 @@ function twins.of(path, shipped)
   local of_1_2 = stem:match("^opensora%-v1%-2/(.*)$")
   local wanted = { ["opensora-2.0/" .. (renamed[stem] or stem:gsub("^diffusion/", ""))] = true }
   for _, folder in ipairs { "opensora-1.2/", "opensora-1.2/lambda/" } do
-    if of_1_2 then wanted[folder .. of_1_2], wanted[folder .. of_1_2:gsub("^%a+/", "")] = true, true end
+    if of_1_2 then
+      wanted[folder .. of_1_2], wanted[folder .. of_1_2:gsub("^%a+/", "")] = true, true
+    end
   end
   local exact, same_name = {}, {}
   for _, name in ipairs(shipped) do
-    if wanted[name] then exact[#exact + 1] = name end
-    if name:match("[^/]*$") == stem:match("[^/]*$") then same_name[#same_name + 1] = name end
+    if wanted[name] then
+      exact[#exact + 1] = name
+    end
+    if name:match("[^/]*$") == stem:match("[^/]*$") then
+      same_name[#same_name + 1] = name
+    end
   end
   return #exact > 0 and exact or same_name
 end

@@ -1,4 +1,5 @@
---- The final recipe as late-bound functions see it: read only, under every spelling, each value worked out when asked.
+--- The final recipe as late-bound functions see it: read only, under every spelling, each value
+-- worked out when asked.
 -- @module moonreel.recipe.view
 local marker = require "moonreel.recipe.marker"
 local registry = require "moonreel.recipe.registry"
@@ -9,21 +10,33 @@ local view = {}
 ---@param value any
 ---@return any
 function view.plain(value)
-  if value == marker.none or value == marker.absent then return nil end
-  if type(value) ~= "table" or getmetatable(value) ~= nil then return value end
+  if value == marker.none or value == marker.absent then
+    return nil
+  end
+  if type(value) ~= "table" or getmetatable(value) ~= nil then
+    return value
+  end
   local out = {}
-  for key, item in next, value do out[key] = view.plain(item) end
+  for key, item in next, value do
+    out[key] = view.plain(item)
+  end
   return out
 end
 
 -- remember who reads what, for `why`
 local function note_read(fold, keys)
   local call = fold.calls[#fold.calls]
-  if call then call.reads[registry.path(keys)] = true end
+  if call then
+    call.reads[registry.path(keys)] = true
+  end
 end
 
 local function contains(list, wanted)
-  for _, one in ipairs(list) do if one == wanted then return true end end
+  for _, one in ipairs(list) do
+    if one == wanted then
+      return true
+    end
+  end
   return false
 end
 
@@ -32,16 +45,23 @@ local function child_of(fold, keys, schema, name)
   local path = table.move(keys, 1, #keys, 1, {})
   if schema.tag == "map" then
     path[#path + 1] = name
-    if contains(fold:map_keys(keys, #keys), name) then return path, schema.value end
+    if contains(fold:map_keys(keys, #keys), name) then
+      return path, schema.value
+    end
     return nil
   end
   local target = schema.path and type(name) == "string" and registry.resolve(schema, name)
-  if target then path = target else path[#path + 1] = name end
+  if target then
+    path = target
+  else
+    path[#path + 1] = name
+  end
   local inner = fold:schema(path)
   if not inner then
     local hint = schema.path and registry.hint(schema, tostring(name)) or ""
     -- 1 here, 2 the view's __index, 3 the recipe's line
-    error(("%s is not a field%s"):format(table.concat(path, "."), target and " of the present type" or hint), 3)
+    error(("%s is not a field%s"):format(table.concat(path, "."),
+      target and " of the present type" or hint), 3)
   end
   return path, inner
 end
@@ -58,11 +78,15 @@ function view.of(fold, keys, schema)
   end
   if schema.tag == "map" then
     note_read(fold, keys)
-    if not fold:map_keys(keys, #keys) then return nil end
+    if not fold:map_keys(keys, #keys) then
+      return nil
+    end
   end
   keys = table.move(keys, 1, #keys, 1, {})
   local function names()
-    if schema.tag == "map" then return fold:map_keys(keys, #keys) end
+    if schema.tag == "map" then
+      return fold:map_keys(keys, #keys)
+    end
     return registry.names(schema, schema.types and (fold:type_name(keys, #keys) or "\0"))
   end
   local function index(_, name)
@@ -76,7 +100,9 @@ function view.of(fold, keys, schema)
       local list, i = names(), 0
       return function()
         i = i + 1
-        if list[i] ~= nil then return list[i], index(nil, list[i]) end
+        if list[i] ~= nil then
+          return list[i], index(nil, list[i])
+        end
       end
     end,
     __len = function() return #names() end,

@@ -1,27 +1,36 @@
---- Turns what a person types into something that runs: expressions need no `return`, input may take several
--- lines, and a `local` of the top level lives on.
+--- Turns what a person types into something that runs: expressions need no `return`, input may take
+-- several lines, and a `local` of the top level lives on.
 --
--- A local lives on as the very same variable, so that closures made earlier see later changes: each chunk is compiled
--- inside a frame that declares the session's locals it mentions, and these are joined with the cells of the chunk that
--- made them.
+-- A local lives on as the very same variable, so that closures made earlier see later changes: each
+-- chunk is compiled inside a frame that declares the session's locals it mentions, and these are
+-- joined with the cells of the chunk that made them.
 -- @module moonreel.repl.chunk
 local lexer = require "moonreel.recipe.lexer"
 
 local chunk = {}
 chunk.__index = chunk
 
-local openers = { ["function"] = true, ["do"] = true, ["then"] = true, ["repeat"] = true, ["("] = true, ["{"] = true, ["["] = true }
-local closers = { ["end"] = true, ["until"] = true, ["elseif"] = true, [")"] = true, ["}"] = true, ["]"] = true }
+local openers = { ["function"] = true, ["do"] = true, ["then"] = true, ["repeat"] = true,
+  ["("] = true, ["{"] = true, ["["] = true }
+local closers = { ["end"] = true, ["until"] = true, ["elseif"] = true, [")"] = true,
+  ["}"] = true, ["]"] = true }
 
--- names that `local` declares outside every block, all names that are mentioned, the text without their <const>
+-- names that `local` declares outside every block, all names that are mentioned, the text without
+-- their <const>
 local function scan(text)
   local words, declared, mentioned, constants, depth = lexer.words(text), {}, {}, {}, 0
   local i = 1
   while i <= #words do
     local word = words[i]
-    if word.kind == "name" then mentioned[word.text] = true end
-    if word.kind ~= "text" and closers[word.text] then depth = depth - 1 end
-    if word.kind ~= "text" and openers[word.text] then depth = depth + 1 end
+    if word.kind == "name" then
+      mentioned[word.text] = true
+    end
+    if word.kind ~= "text" and closers[word.text] then
+      depth = depth - 1
+    end
+    if word.kind ~= "text" and openers[word.text] then
+      depth = depth + 1
+    end
     if word.kind == "name" and word.text == "local" and depth == 0 then
       local next_word = words[i + 1]
       if next_word and next_word.text == "function" then
@@ -33,10 +42,14 @@ local function scan(text)
           at = at + 1
           if words[at] and words[at].text == "<" then
             -- a constant would be folded away and could not live on
-            if words[at + 1] and words[at + 1].text == "const" then constants[#constants + 1] = words[at] end
+            if words[at + 1] and words[at + 1].text == "const" then
+              constants[#constants + 1] = words[at]
+            end
             at = at + 3
           end
-          if not (words[at] and words[at].text == ",") then break end
+          if not (words[at] and words[at].text == ",") then
+            break
+          end
           at = at + 1
         end
       end
@@ -62,7 +75,9 @@ end
 ---@return string[]
 function chunk:locals()
   local out = {}
-  for name in pairs(self.cells) do out[#out + 1] = name end
+  for name in pairs(self.cells) do
+    out[#out + 1] = name
+  end
   table.sort(out)
   return out
 end
@@ -74,7 +89,9 @@ local function value_of(cell) return select(2, debug.getupvalue(cell[1], cell[2]
 ---@return any value, boolean known
 function chunk:get(name)
   local cell = self.cells[name]
-  if cell then return value_of(cell), true end
+  if cell then
+    return value_of(cell), true
+  end
   return nil, false
 end
 
@@ -82,8 +99,12 @@ end
 function chunk:keep(f)
   for i = 1, 255 do
     local name = debug.getupvalue(f, i)
-    if not name then return end
-    if name ~= "_ENV" then self.cells[name] = { f, i } end
+    if not name then
+      return
+    end
+    if name ~= "_ENV" then
+      self.cells[name] = { f, i }
+    end
   end
 end
 
@@ -91,19 +112,28 @@ end
 function chunk:frame(body, mentioned)
   local names = {}
   for name in pairs(mentioned) do
-    if self.cells[name] then names[#names + 1] = name end
+    if self.cells[name] then
+      names[#names + 1] = name
+    end
   end
   table.sort(names)
   -- the frame sets every local, so that the joined function surely has it as an upvalue
   local head = #names > 0 and ("local %s; "):format(table.concat(names, ", ")) or ""
-  local maker, problem = load(("%sreturn function(__keep) %s\nend"):format(head, body), "=prompt", "t", self.env)
-  if not maker then return nil, problem end
+  local maker, problem = load(("%sreturn function(__keep) %s\nend"):format(head, body),
+    "=prompt", "t", self.env)
+  if not maker then
+    return nil, problem
+  end
   local f = maker()
   for i = 1, 255 do
     local name = debug.getupvalue(f, i)
-    if not name then break end
+    if not name then
+      break
+    end
     local cell = self.cells[name]
-    if cell then debug.upvaluejoin(f, i, cell[1], cell[2]) end
+    if cell then
+      debug.upvaluejoin(f, i, cell[1], cell[2])
+    end
   end
   return f
 end
@@ -116,7 +146,9 @@ function chunk:compile(text)
   local plain, problem = load(text, "=prompt", "t", self.env)
   local is_expression = load("return " .. text .. "\n", "=prompt", "t", self.env)
   if not plain and not is_expression then
-    if problem:match("near '?<eof>'?$") then return nil, "more" end
+    if problem:match("near '?<eof>'?$") then
+      return nil, "more"
+    end
     return nil, problem
   end
   local declared, mentioned, kept = scan(text)
@@ -127,11 +159,14 @@ function chunk:compile(text)
   end
   local f
   if #declared > 0 then
-    f, problem = self:frame(("%s\n__keep(function() return %s end)"):format(kept, table.concat(declared, ", ")), mentioned)
+    f, problem = self:frame(("%s\n__keep(function() return %s end)"):format(kept,
+      table.concat(declared, ", ")), mentioned)
   end
   -- a last `return` leaves no place to keep from
   f = f or self:frame(text, mentioned)
-  if not f then return nil, problem end
+  if not f then
+    return nil, problem
+  end
   return function() return f(function(cells) self:keep(cells) end) end
 end
 

@@ -1,4 +1,5 @@
---- What Tab offers: names, fields, methods, ops, and inside quotes the tensors of the open checkpoint.
+--- What Tab offers: names, fields, methods, ops, and inside quotes the tensors of the open
+-- checkpoint.
 -- @module moonreel.repl.complete
 local help = require "moonreel.repl.help"
 
@@ -11,12 +12,16 @@ local function value_at(session, path)
     if value == nil then
       local known
       value, known = session.chunk:get(part)
-      if not known then value = session.env[part] end
+      if not known then
+        value = session.env[part]
+      end
     else
       local ok, inner = pcall(function() return value[part] end)
       value = ok and inner or nil
     end
-    if value == nil then return nil end
+    if value == nil then
+      return nil
+    end
   end
   return value
 end
@@ -24,7 +29,9 @@ end
 local function starting_with(list, prefix, head)
   local out = {}
   for _, word in ipairs(list) do
-    if word:sub(1, #prefix) == prefix then out[#out + 1] = head .. word end
+    if word:sub(1, #prefix) == prefix then
+      out[#out + 1] = head .. word
+    end
   end
   table.sort(out)
   return out
@@ -35,27 +42,37 @@ local function quoted(before)
   local open
   for i = 1, #before do
     local c = before:sub(i, i)
-    if c == open and before:sub(i - 1, i - 1) ~= "\\" then open = nil
-    elseif not open and (c == '"' or c == "'") then open = c end
+    if c == open and before:sub(i - 1, i - 1) ~= "\\" then
+      open = nil
+    elseif not open and (c == '"' or c == "'") then
+      open = c
+    end
   end
   return open and before:match("([%w_.:]+)%s*[%(%[]?%s*[\"'][^\"']*$") or open
 end
 
-local keywords = { "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in", "local", "nil", "not",
+local keywords = { "and", "break", "do", "else", "elseif", "end", "false",
+  "for", "function", "goto", "if", "in", "local", "nil", "not",
   "or", "repeat", "return", "then", "true", "until", "while" }
 
 -- words inside quotes: tensors of the checkpoint that is meant, ops and fields for help
 local function texts(session, call, word)
   if call == "help" or call == "why" then
     local list = call == "help" and help.op_names() or {}
-    for _, row in ipairs(require("moonreel.recipe.describe").fields()) do list[#list + 1] = row.field end
+    for _, row in ipairs(require("moonreel.recipe.describe").fields()) do
+      list[#list + 1] = row.field
+    end
     return starting_with(list, word, "")
   end
   local owner = call and call:match("^([%a_][%w_.]*)") or nil
   local value = owner and value_at(session, owner)
   local meta = value and debug.getmetatable(value)
-  if not (type(meta) == "table" and meta.__name == "mr.Checkpoint") then value = session.env.ckpt end
-  if not value then return {} end
+  if not (type(meta) == "table" and meta.__name == "mr.Checkpoint") then
+    value = session.env.ckpt
+  end
+  if not value then
+    return {}
+  end
   local list, out, seen = value:names(), {}, {}
   for _, name in ipairs(list) do
     if name:sub(1, #word) == word then
@@ -68,7 +85,9 @@ local function texts(session, call, word)
       end
     end
   end
-  if #out == 1 and out[1]:sub(-1) == "." then return texts(session, call, out[1]) end
+  if #out == 1 and out[1]:sub(-1) == "." then
+    return texts(session, call, out[1])
+  end
   return require("moonreel.ckpt.names").sort(out)
 end
 
@@ -77,16 +96,22 @@ end
 function complete.words(session, line, from, to)
   local before, word = line:sub(1, from - 1), line:sub(from, to)
   local call = quoted(before)
-  if call then return texts(session, call, word) end
+  if call then
+    return texts(session, call, word)
+  end
   local path, mark, prefix = word:match("^([%a_][%w_.]*)([.:])([%w_]*)$")
   if path then
     -- the last dot parts owner and field
     local value = value_at(session, path)
-    if value == nil then return {} end
+    if value == nil then
+      return {}
+    end
     local list = {}
     for _, name in ipairs(help.members(value)) do
       local ok, member = pcall(function() return value[name] end)
-      if mark == "." or ok and type(member) == "function" then list[#list + 1] = name end
+      if mark == "." or ok and type(member) == "function" then
+        list[#list + 1] = name
+      end
     end
     return starting_with(list, prefix, path .. mark)
   end
@@ -97,10 +122,18 @@ function complete.words(session, line, from, to)
       list[#list + 1] = name
     end
   end
-  for name in pairs(session.env) do add(name) end
-  for name in pairs(_G) do add(name) end
-  for _, name in ipairs(session.chunk:locals()) do add(name) end
-  for _, name in ipairs(keywords) do add(name) end
+  for name in pairs(session.env) do
+    add(name)
+  end
+  for name in pairs(_G) do
+    add(name)
+  end
+  for _, name in ipairs(session.chunk:locals()) do
+    add(name)
+  end
+  for _, name in ipairs(keywords) do
+    add(name)
+  end
   return starting_with(list, word, "")
 end
 

@@ -7,7 +7,8 @@ local listing = require "moonreel.text.listing"
 
 local data = {}
 
--- ---- clips -----------------------------------------------------------------------------------------
+-- ---- clips
+-- -----------------------------------------------------------------------------------------
 
 --- Decoded pixels: a tensor u8 [T, 3, H, W] with show() and save(); clip[3] is frame 3.
 ---@class moonreel.Clip
@@ -18,14 +19,17 @@ function Clip.__index(self, key) return clip_methods[key] or rawget(self, "pixel
 function Clip.__len(self) return self.pixels.shape[1] end
 function Clip.__tostring(self)
   local s = self.pixels.shape
-  return ("clip %s: %d frames, %d x %d, %.3g fps"):format(clean(self.facts.path or ""), s[1], s[4], s[3], self.facts.fps)
+  return ("clip %s: %d frames, %d x %d, %.3g fps"):format(clean(self.facts.path or ""),
+    s[1], s[4], s[3], self.facts.fps)
 end
 
 --- Draw a frame in the terminal, or save it.
 ---@param frame integer|nil  from 0, default 0
 ---@param options table|nil  png = "f.png"
 function clip_methods:show(frame, options)
-  if type(frame) == "table" then frame, options = 0, frame end
+  if type(frame) == "table" then
+    frame, options = 0, frame
+  end
   require("moonreel.look.tensor").imshow(self.pixels[frame or 0], options)
 end
 
@@ -41,18 +45,23 @@ function clip_methods:tensor() return self.pixels end
 ---@return moonreel.Clip
 function data.decode(path, options)
   local facts = require("moonreel.data").scan(path)
-  local frames, interval, start = options and options.frames, options and options.interval or 1, options and options.start or 0
-  local height, width = options and options.height or facts.height, options and options.width or facts.width
+  local frames, interval, start = options and options.frames, options and options.interval or 1,
+    options and options.start or 0
+  local height, width = options and options.height or facts.height,
+    options and options.width or facts.width
   -- fewer when the clip is shorter; a prompt shows what there is
   local left = math.max(1, (facts.frames - start + interval - 1) // interval)
   frames = math.min(frames or left, left)
-  local pixels = require("moonreel.data").decode(path, { frames = frames, height = height, width = width,
+  local pixels = require("moonreel.data").decode(path,
+    { frames = frames, height = height, width = width,
     start = start, interval = interval })
   facts.path = path
-  return setmetatable({ pixels = T.from({ frames, 3, height, width }, pixels, "u8"), facts = facts }, Clip)
+  return setmetatable({ pixels = T.from({ frames, 3, height, width }, pixels, "u8"),
+    facts = facts }, Clip)
 end
 
--- ---- samples -----------------------------------------------------------------------------------------
+-- ---- samples
+-- -----------------------------------------------------------------------------------------
 
 --- A row of an index; sample.text, sample.file, ...
 ---@class moonreel.Sample
@@ -66,9 +75,12 @@ function sample_methods:decode(options) return data.decode(self.file, options) e
 
 function Sample.__tostring(self)
   local lines = { ("sample %d: %s"):format(self.id, clean(self.path)),
-    ("  %d frames, %d x %d, %.4g fps, %s, %s"):format(self.frames, self.width, self.height, self.fps,
+    ("  %d frames, %d x %d, %.4g fps, %s, %s"):format(self.frames, self.width,
+      self.height, self.fps,
       clean(self.codec), listing.size(self.bytes)) }
-  for _, text in ipairs(self.captions) do lines[#lines + 1] = ("  %s"):format(clean(text)) end
+  for _, text in ipairs(self.captions) do
+    lines[#lines + 1] = ("  %s"):format(clean(text))
+  end
   return table.concat(lines, "\n")
 end
 
@@ -79,21 +91,27 @@ local Index = { __name = "moonreel.PromptIndex" }
 local index_methods = {}
 
 function Index.__index(self, key)
-  if math.type(key) == "integer" then return self:sample(key) end
+  if math.type(key) == "integer" then
+    return self:sample(key)
+  end
   return index_methods[key]
 end
 function Index.__len(self) return #self.index end
 function Index.__tostring(self)
-  return ("index %s: %d samples; index[0], index:where(\"frames > 50\")"):format(clean(self.path), #self.index)
+  return ("index %s: %d samples; index[0], index:where(\"frames > 50\")"):format(clean(self.path),
+    #self.index)
 end
 
 --- One sample, from 0.
 function index_methods:sample(i)
-  if i < 0 or i >= #self.index then base.raise("MR_E_RANGE", ("sample %d is not inside 0:%d"):format(i, #self.index)) end
+  if i < 0 or i >= #self.index then
+    base.raise("MR_E_RANGE", ("sample %d is not inside 0:%d"):format(i, #self.index))
+  end
   return setmetatable(self.index:row(i + 1), Sample)
 end
 
---- Samples for which a condition holds: "num_frames > 50 and width >= 512", with the fields of a sample.
+--- Samples for which a condition holds: "num_frames > 50 and width >= 512", with the fields of a
+-- sample.
 ---@param condition string|function
 ---@param most integer|nil  stop after so many
 function index_methods:where(condition, most)
@@ -102,11 +120,15 @@ function index_methods:where(condition, most)
     local row
     local env = setmetatable({ string = string, math = math }, { __index = function(_, key)
       local value = row[spellings[key] or key]
-      if value == nil then error(("a sample has no field '%s'"):format(tostring(key)), 0) end
+      if value == nil then
+        error(("a sample has no field '%s'"):format(tostring(key)), 0)
+      end
       return value
     end })
     local f, problem = load("return " .. condition, "=where", "t", env)
-    if not f then base.raise("MR_E_USAGE", ("where: %s; try: index:where(\"num_frames > 50\")"):format(problem)) end
+    if not f then
+      base.raise("MR_E_USAGE", ("where: %s; try: index:where(\"num_frames > 50\")"):format(problem))
+    end
     test = function(r)
       row = r
       return f()
@@ -115,20 +137,29 @@ function index_methods:where(condition, most)
   local rows = {}
   for i = 0, #self.index - 1 do
     local sample = self:sample(i)
-    if test(sample) then rows[#rows + 1] = sample end
-    if most and #rows >= most then break end
+    if test(sample) then
+      rows[#rows + 1] = sample
+    end
+    if most and #rows >= most then
+      break
+    end
   end
-  return listing.new(rows, { { key = "id", right = true }, { key = "frames", right = true }, { key = "width", right = true },
-    { key = "height", right = true }, { key = "fps", right = true }, { key = "path" }, { key = "text", format = function(text)
+  return listing.new(rows, { { key = "id", right = true }, { key = "frames", right = true },
+    { key = "width", right = true },
+    { key = "height", right = true }, { key = "fps", right = true }, { key = "path" },
+      { key = "text", format = function(text)
       return #text > 60 and text:sub(1, (utf8.offset(text, 0, 58) or 58) - 1) .. "..." or text
     end } }, ("%d of %d samples"):format(#rows, #self.index))
 end
 
 --- Open an index.
 ---@param path string
-function data.index(path) return setmetatable({ index = require("moonreel.data").open(path), path = path }, Index) end
+function data.index(path)
+  return setmetatable({ index = require("moonreel.data").open(path), path = path }, Index)
+end
 
--- ---- runs and recipes -------------------------------------------------------------------------------------
+-- ---- runs and recipes
+-- -------------------------------------------------------------------------------------
 
 --- Where a value of settings comes from.
 ---@param settings table

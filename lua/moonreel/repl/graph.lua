@@ -1,4 +1,5 @@
---- Small graphs at the prompt: build from a function, run, read a gradient; and one block of a model.
+--- Small graphs at the prompt: build from a function, run, read a gradient; and one block of a
+-- model.
 -- @module moonreel.repl.graph
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -15,8 +16,13 @@ Graph.__index = Graph
 ---@return moonreel.SmallGraph
 function graph.new(f)
   local names = {}
-  for i = 1, debug.getinfo(f, "u").nparams do names[i] = debug.getlocal(f, i) end
-  if #names == 0 then base.raise("MR_E_USAGE", "graph: expected a function with inputs; try: graph(function(x) return ops.silu(x) end)") end
+  for i = 1, debug.getinfo(f, "u").nparams do
+    names[i] = debug.getlocal(f, i)
+  end
+  if #names == 0 then
+    base.raise("MR_E_USAGE", "graph: expected a function with inputs; try: graph(function(x) "
+      .. "return ops.silu(x) end)")
+  end
   return setmetatable({ f = f, names = names }, Graph)
 end
 
@@ -29,7 +35,10 @@ local function key_of(inputs, names)
   local parts = {}
   for i, name in ipairs(names) do
     local t = inputs[name]
-    if t == nil then base.raise("MR_E_USAGE", ("graph: no input '%s' given; it takes %s"):format(name, table.concat(names, ", "))) end
+    if t == nil then
+      base.raise("MR_E_USAGE", ("graph: no input '%s' given; it takes %s"):format(name,
+        table.concat(names, ", ")))
+    end
     parts[i] = t.dtype .. ":" .. table.concat(t.shape, ",")
   end
   return table.concat(parts, " ")
@@ -48,13 +57,21 @@ local function build(self, inputs, gradients)
   if outs.n == 0 or type(outs[1]) ~= "userdata" then
     base.raise("MR_E_USAGE", "graph: the function returns no value; try: return ops.silu(x)")
   end
-  for i = 1, outs.n do g:output("y" .. i, outs[i]) end
+  for i = 1, outs.n do
+    g:output("y" .. i, outs[i])
+  end
   if gradients and #wanted > 0 then
     local loss, axes = outs[1], {}
-    for i = 1, #loss.shape do axes[i] = i - 1 end
-    if #axes > 0 then loss = (ops.sum(loss, { axes = axes })) end
+    for i = 1, #loss.shape do
+      axes[i] = i - 1
+    end
+    if #axes > 0 then
+      loss = (ops.sum(loss, { axes = axes }))
+    end
     for i, grad in ipairs(g:backward(loss, list)) do
-      if grad then g:output("d" .. wanted[i], grad) end
+      if grad then
+        g:output("d" .. wanted[i], grad)
+      end
     end
   end
   g:finish()
@@ -65,7 +82,9 @@ local function compile(self, inputs)
   -- an op without a gradient still runs forward
   local ok, g, n = pcall(build, self, inputs, true)
   self.no_grad = not ok and tostring(g) or nil
-  if not ok then g, n = build(self, inputs, false) end
+  if not ok then
+    g, n = build(self, inputs, false)
+  end
   self.graph, self.outs, self.text = g, n, g:print()
   self.exec = self.exec or E.new(E.device(), nil, {})
   return self.exec:compile(g)
@@ -76,40 +95,58 @@ end
 ---@return mr.Tensor ...
 function Graph:run(inputs)
   local key = key_of(inputs, self.names)
-  if key ~= self.key then self.program, self.key = compile(self, inputs), key end
-  for _, name in ipairs(self.names) do self.program:set(name, inputs[name]) end
+  if key ~= self.key then
+    self.program, self.key = compile(self, inputs), key
+  end
+  for _, name in ipairs(self.names) do
+    self.program:set(name, inputs[name])
+  end
   self.program:run()
   local out = {}
-  for i = 1, self.outs do out[i] = self.program:get("y" .. i) end
+  for i = 1, self.outs do
+    out[i] = self.program:get("y" .. i)
+  end
   return table.unpack(out)
 end
 
---- The gradient of the sum of the first output with respect to an input, at the inputs of the last run.
+--- The gradient of the sum of the first output with respect to an input, at the inputs of the last
+-- run.
 ---@param name string
 ---@return mr.Tensor
 function Graph:grad(name)
-  if not self.program then base.raise("MR_E_USAGE", "grad: nothing has run yet; try: g:run{...} first") end
-  if self.no_grad then base.raise("MR_E_USAGE", "grad: " .. self.no_grad) end
-  for _, known in ipairs(self.graph:outputs()) do
-    if known == "d" .. name then return self.program:get(known) end
+  if not self.program then
+    base.raise("MR_E_USAGE", "grad: nothing has run yet; try: g:run{...} first")
   end
-  base.raise("MR_E_USAGE", ("grad: the output does not depend on '%s'; inputs are %s"):format(tostring(name),
+  if self.no_grad then
+    base.raise("MR_E_USAGE", "grad: " .. self.no_grad)
+  end
+  for _, known in ipairs(self.graph:outputs()) do
+    if known == "d" .. name then
+      return self.program:get(known)
+    end
+  end
+  base.raise("MR_E_USAGE",
+    ("grad: the output does not depend on '%s'; inputs are %s"):format(tostring(name),
     table.concat(self.names, ", ")))
 end
 
 --- Run one block of the diffusion model with the weights of a checkpoint.
 ---@param ckpt mr.Checkpoint
 ---@param name string          "spatial_blocks.0", "temporal_blocks.3"
----@param inputs table|nil     x [B, T, S, D], t_mlp [B, 6, D], y [B, L, D]: f32, drawn from a normal where absent;
+---@param inputs table|nil     x [B, T, S, D], t_mlp [B, 6, D], y [B, L, D]: f32, drawn from a
+---   normal where absent;
 ---  recipe: a name or settings (default: what the checkpoint's run stored); device
 ---@return mr.Tensor           what the block puts out, f32 [B, T, S, D]
 function graph.block(ckpt, name, inputs)
   local nn, T = require "moonreel.nn", require "moonreel.core.tensor"
   inputs = inputs or {}
   local settings = inputs.recipe or ckpt.settings
-  if type(settings) == "string" then settings = require("moonreel.settings").bake(settings) end
+  if type(settings) == "string" then
+    settings = require("moonreel.settings").bake(settings)
+  end
   if not settings then
-    base.raise("MR_E_USAGE", ("block: %s knows no recipe; try: block(ckpt, name, {recipe = \"NAME\"})"):format(ckpt.path))
+    base.raise("MR_E_USAGE", ("block: %s knows no recipe; try: block(ckpt, name, {recipe = "
+      .. "\"NAME\"})"):format(ckpt.path))
   end
   local device = E.device(inputs.device or settings.device)
   local pipeline = require "moonreel.models.pipeline"
@@ -118,9 +155,14 @@ function graph.block(ckpt, name, inputs)
   local chosen, known = nil, {}
   for _, one in ipairs(pipe.model.blocks) do
     known[#known + 1] = one.name
-    if one.name == name then chosen = one end
+    if one.name == name then
+      chosen = one
+    end
   end
-  if not chosen then base.raise("MR_E_USAGE", ("block: no '%s'; the model has %s"):format(tostring(name), table.concat(known, ", "))) end
+  if not chosen then
+    base.raise("MR_E_USAGE", ("block: no '%s'; the model has %s"):format(tostring(name),
+      table.concat(known, ", ")))
+  end
   local exec <close> = E.new(device, pipe.params, {})
   require("moonreel.trainer.state").load_weights(exec, pipe.params, ckpt)
   local D, g, given = chosen.width, G.graph(pipe.params), {}
@@ -130,12 +172,15 @@ function graph.block(ckpt, name, inputs)
   end
   local x = input("x", { 1, 4, 16, D })
   local B, frames = x.shape[1], x.shape[2]
-  local out = chosen:forward(g, x, { tap = function() end, t_mlp = input("t_mlp", { B, 6, D }), y = input("y", { B, 8, D }),
+  local out = chosen:forward(g, x, { tap = function()
+  end, t_mlp = input("t_mlp", { B, 6, D }), y = input("y", { B, 8, D }),
     rope = pipe.model:rope(g, frames) })
   g:output("out", nn.cast(out, "f32"))
   g:finish()
   local program = exec:compile(g)
-  for key, t in pairs(given) do program:set(key, t) end
+  for key, t in pairs(given) do
+    program:set(key, t)
+  end
   program:run()
   return program:get("out")
 end

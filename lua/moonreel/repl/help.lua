@@ -4,7 +4,8 @@ local clean = require "moonreel.text.clean"
 
 local help = {}
 
--- ---- ops ------------------------------------------------------------------------------------------------
+-- ---- ops
+-- ------------------------------------------------------------------------------------------------
 
 local op_rows
 
@@ -12,7 +13,9 @@ local op_rows
 function help.op(name)
   if not op_rows then
     op_rows = {}
-    for _, row in ipairs(require("moonreel.core.look").ops()) do op_rows[row.name] = row end
+    for _, row in ipairs(require("moonreel.core.look").ops()) do
+      op_rows[row.name] = row
+    end
   end
   return op_rows[name]
 end
@@ -20,29 +23,44 @@ end
 --- Names of all ops, sorted.
 function help.op_names()
   local out = {}
-  for _, row in ipairs(require("moonreel.core.look").ops()) do out[#out + 1] = row.name end
+  for _, row in ipairs(require("moonreel.core.look").ops()) do
+    out[#out + 1] = row.name
+  end
   return out
 end
 
 local function op_text(row)
   local function list(rows)
     local out = {}
-    for i, one in ipairs(rows) do out[i] = one.name end
+    for i, one in ipairs(rows) do
+      out[i] = one.name
+    end
     return table.concat(out, ", ")
   end
   local attrs = {}
-  for i, a in ipairs(row.attrs) do attrs[i] = a.name end
-  local lines = { ("ops.%s(%s%s) -> %s"):format(row.name, list(row.inputs), #attrs > 0 and ", {" .. table.concat(attrs, ", ") .. "}" or "",
+  for i, a in ipairs(row.attrs) do
+    attrs[i] = a.name
+  end
+  local lines = { ("ops.%s(%s%s) -> %s"):format(row.name, list(row.inputs),
+    #attrs > 0 and ", {" .. table.concat(attrs, ", ") .. "}" or "",
     list(row.outputs)), "  " .. row.doc }
-  if row.ref then lines[#lines + 1] = "  Ref: " .. row.ref end
-  for _, one in ipairs(row.inputs) do lines[#lines + 1] = ("  %-12s %s"):format(one.name, one.type) end
-  for _, one in ipairs(row.outputs) do lines[#lines + 1] = ("  -> %-9s %s"):format(one.name, one.type) end
-  for _, a in ipairs(row.attrs) do lines[#lines + 1] = ("  %-12s %s(default %s)"):format(a.name, a.doc
+  if row.ref then
+    lines[#lines + 1] = "  Ref: " .. row.ref
+  end
+  for _, one in ipairs(row.inputs) do
+    lines[#lines + 1] = ("  %-12s %s"):format(one.name, one.type)
+  end
+  for _, one in ipairs(row.outputs) do
+    lines[#lines + 1] = ("  -> %-9s %s"):format(one.name, one.type)
+  end
+  for _, a in ipairs(row.attrs) do
+    lines[#lines + 1] = ("  %-12s %s(default %s)"):format(a.name, a.doc
     and a.doc .. " " or "", ("%g"):format(a.default)) end
   return table.concat(lines, "\n")
 end
 
--- ---- functions ------------------------------------------------------------------------------------------
+-- ---- functions
+-- ------------------------------------------------------------------------------------------
 
 -- source lines of a module of ours, or of the user's file
 local function source_lines(info)
@@ -56,9 +74,13 @@ local function source_lines(info)
       file:close()
     end
   end
-  if not text then return nil end
+  if not text then
+    return nil
+  end
   local lines = {}
-  for line in (text .. "\n"):gmatch("(.-)\r?\n") do lines[#lines + 1] = line end
+  for line in (text .. "\n"):gmatch("(.-)\r?\n") do
+    lines[#lines + 1] = line
+  end
   return lines
 end
 
@@ -66,9 +88,13 @@ end
 ---@return string|nil
 function help.of_function(f)
   local info = debug.getinfo(f, "S")
-  if info.what == "C" then return nil end
+  if info.what == "C" then
+    return nil
+  end
   local lines = source_lines(info)
-  if not lines then return ("function, %s:%d"):format(info.short_src, info.linedefined) end
+  if not lines then
+    return ("function, %s:%d"):format(info.short_src, info.linedefined)
+  end
   local out, at = {}, info.linedefined - 1
   while at >= 1 and lines[at]:match("^%s*%-%-") do
     table.insert(out, 1, "  " .. lines[at]:gsub("^%s*%-+%s?", ""))
@@ -79,7 +105,8 @@ function help.of_function(f)
   return table.concat(out, "\n")
 end
 
--- ---- modules, methods, fields -----------------------------------------------------------------------------
+-- ---- modules, methods, fields
+-- -----------------------------------------------------------------------------
 
 --- Names of the methods and fields of a value, sorted.
 function help.members(value)
@@ -94,34 +121,50 @@ function help.members(value)
   local name = type(meta) == "table" and rawget(meta, "__name")
   if type(value) == "table" then
     if name == "mr.Settings" then
-      for key in pairs(value) do add(key) end
+      for key in pairs(value) do
+        add(key)
+      end
     else
-      for key in next, value do add(key) end
+      for key in next, value do
+        add(key)
+      end
     end
     if value == require "moonreel.core.op" then
-      for _, op in ipairs(help.op_names()) do add(op) end
+      for _, op in ipairs(help.op_names()) do
+        add(op)
+      end
     end
   end
   if type(meta) == "table" then
     local index = rawget(meta, "__index")
-    for key in pairs(type(index) == "table" and index or {}) do add(key) end
+    for key in pairs(type(index) == "table" and index or {}) do
+      add(key)
+    end
     if type(index) == "function" then
       -- own types whose lookup is a function keep their methods within reach of it
       for i = 1, 20 do
         local upvalue_name, upvalue = debug.getupvalue(index, i)
-        if not upvalue_name then break end
+        if not upvalue_name then
+          break
+        end
         if type(upvalue) == "table" and (upvalue_name == "" or upvalue_name == "own"
           or upvalue_name:match("[Mm]ethods$") or upvalue_name == "Checkpoint") then
-          for key in next, upvalue do add(key) end
+          for key in next, upvalue do
+            add(key)
+          end
         end
       end
     end
     if name == "mr.Checkpoint" then
-      for key in pairs(require("moonreel.ckpt.look").methods) do add(key) end
+      for key in pairs(require("moonreel.ckpt.look").methods) do
+        add(key)
+      end
       add "settings"
       add "lineage"
     elseif name == "mr.Tensor" then
-      for _, key in ipairs { "shape", "dtype" } do add(key) end
+      for _, key in ipairs { "shape", "dtype" } do
+        add(key)
+      end
     end
   end
   table.sort(out)
@@ -142,22 +185,30 @@ local function wrapped(list, indent)
 end
 
 local function general()
-  local lines = { "An expression prints its value; _ is the last one. A local lives on. Ctrl-C stops what runs, Ctrl-D leaves.", "" }
-  for _, row in ipairs(require("moonreel.repl.names").rows) do lines[#lines + 1] = ("  %-8s %s"):format(row[1], row[2]) end
+  local lines = { "An expression prints its value; _ is the last one. A local lives on. Ctrl-C "
+    .. "stops what runs, Ctrl-D leaves.", "" }
+  for _, row in ipairs(require("moonreel.repl.names").rows) do
+    lines[#lines + 1] = ("  %-8s %s"):format(row[1], row[2])
+  end
   lines[#lines + 1] = ""
-  lines[#lines + 1] = "  Positions of tensors, frames and samples count from 0: t[0], t[\"0, :, 3:16\"], index[17]; Lua lists from 1."
-  lines[#lines + 1] = "  help(\"linear\"), help(\"optim.lr\"), help(ckpt), help(nn.Linear): more about one thing."
+  lines[#lines + 1] = "  Positions of tensors, frames and samples count from 0: t[0], t[\"0, :, "
+    .. "3:16\"], index[17]; Lua lists from 1."
+  lines[#lines + 1] = "  help(\"linear\"), help(\"optim.lr\"), help(ckpt), help(nn.Linear): more "
+    .. "about one thing."
   return table.concat(lines, "\n")
 end
 
 -- a field of recipes, from its row
 local function field_text(name)
   local target = require("moonreel.recipe.override").target(name)
-  if not target then return nil end
+  if not target then
+    return nil
+  end
   local path = table.concat(target.keys, ".")
   for _, row in ipairs(require("moonreel.recipe.describe").fields()) do
     if row.field == path then
-      return ("%s: %s\n  kind %s, default %s%s\n  read by %s; affects %s; on resume: %s"):format(path, row.help, row.kind, row.default,
+      return ("%s: %s\n  kind %s, default %s%s\n  read by %s; affects %s; on resume: %s"):format(
+        path, row.help, row.kind, row.default,
         row.spellings and ", also " .. row.spellings or "", row.reader, row.affects, row.resume)
     end
   end
@@ -171,16 +222,25 @@ function help.text(env, x)
   if type(x) == "string" then
     local found = {}
     for _, row in ipairs(require("moonreel.repl.names").rows) do
-      if row[1] == x then found[#found + 1] = ("%s: %s"):format(row[1], row[2]) end
+      if row[1] == x then
+        found[#found + 1] = ("%s: %s"):format(row[1], row[2])
+      end
     end
     local op = help.op(x)
-    if op then found[#found + 1] = op_text(op) end
+    if op then
+      found[#found + 1] = op_text(op)
+    end
     local field = field_text(x)
-    if field then found[#found + 1] = field end
-    if #found == 0 and env[x] ~= nil then return help.text(env, env[x]) end
+    if field then
+      found[#found + 1] = field
+    end
+    if #found == 0 and env[x] ~= nil then
+      return help.text(env, env[x])
+    end
     if #found == 0 then
       local near = require("moonreel.text.nearest")(x, help.op_names())
-      return ("no op, field or name '%s'%s"):format(clean(x), near and (", did you mean '" .. near .. "'?") or "")
+      return ("no op, field or name '%s'%s"):format(clean(x),
+        near and (", did you mean '" .. near .. "'?") or "")
     end
     return table.concat(found, "\n")
   end
@@ -188,12 +248,16 @@ function help.text(env, x)
     for name, f in pairs(env) do
       if f == x then
         for _, row in ipairs(require("moonreel.repl.names").rows) do
-          if row[1] == name then return row[2] end
+          if row[1] == name then
+            return row[2]
+          end
         end
       end
     end
     for _, name in ipairs(help.op_names()) do
-      if rawget(require "moonreel.core.op", name) == x then return op_text(help.op(name)) end
+      if rawget(require "moonreel.core.op", name) == x then
+        return op_text(help.op(name))
+      end
     end
     return help.of_function(x) or "a function written in C"
   end

@@ -20,14 +20,17 @@ function repl.new()
 end
 
 local function message_of(value)
-  if type(value) == "table" and value.message then return tostring(value.message) end
+  if type(value) == "table" and value.message then
+    return tostring(value.message)
+  end
   return type(value) == "string" and value or "error value: " .. tostring(value)
 end
 
 -- keeps the call stack for trace()
 local function handler(session)
   return function(value)
-    session.last_trace = debug.traceback(message_of(value), 2):gsub("\n\t%[C%]: in function 'moonreel.core.edit.guard'.*", "")
+    session.last_trace = debug.traceback(message_of(value), 2):gsub("\n\t%[C%]: in function "
+      .. "'moonreel.core.edit.guard'.*", "")
     return value
   end
 end
@@ -54,22 +57,31 @@ function Session:feed(line)
   -- printing belongs to the guarded part: it may read a large file
   local results = table.pack(edit.guard(function()
     local out = table.pack(run())
-    if out.n > 0 then self.env._ = out[1] end
+    if out.n > 0 then
+      self.env._ = out[1]
+    end
     show.results(out)
   end, handler(self)))
-  if results[1] then return "done" end
+  if results[1] then
+    return "done"
+  end
   local failure = results[2]
-  print(require "moonreel.text.clean"(message_of(failure)):gsub("\\x0a", "\n"):gsub("\\x09", "  ") .. "")
+  print(require "moonreel.text.clean"(message_of(failure)):gsub("\\x0a", "\n"):gsub("\\x09", "  ")
+    .. "")
   return type(failure) == "table" and failure.code == "MR_E_STOPPED" and "stopped" or "failed"
 end
 
 -- where input is remembered: MOONREEL_HISTORY, or the state folder of the user; nil: nowhere
 local function history_path()
   local path = os.getenv "MOONREEL_HISTORY"
-  if path then return path ~= "" and path or nil end
+  if path then
+    return path ~= "" and path or nil
+  end
   local home = os.getenv "HOME"
   local state = os.getenv "XDG_STATE_HOME" or home and home .. "/.local/state"
-  if not state then return nil end
+  if not state then
+    return nil
+  end
   local ok = pcall(base.make_dir, state .. "/moonreel")
   return ok and state .. "/moonreel/history" or nil
 end
@@ -87,18 +99,27 @@ function repl.run(session)
       path = nil
     end
   end
-  edit.complete(function(line, from, to) return require("moonreel.repl.complete").words(session, line, from, to) end)
-  if terminal then print(("moonreel %s   help() for help, Ctrl-D to leave"):format(require("moonreel.app").version)) end
+  edit.complete(function(line, from, to)
+    return require("moonreel.repl.complete").words(session, line, from, to)
+  end)
+  if terminal then
+    print(("moonreel %s   help() for help, Ctrl-D to leave"):format(
+      require("moonreel.app").version))
+  end
   while true do
     io.stdout:flush()
     local line, why = edit.line(session.pending and ".. " or "> ")
     if line then
-      if terminal and line:find("%S") then pcall(edit.remember, path, line) end
+      if terminal and line:find("%S") then
+        pcall(edit.remember, path, line)
+      end
       session:feed(line)
     elseif why == "stopped" then
       session.pending = nil
     else
-      if terminal then print() end
+      if terminal then
+        print()
+      end
       return 0
     end
   end

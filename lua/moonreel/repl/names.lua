@@ -7,8 +7,10 @@ local names = {}
 
 --- What the prompt offers: {name, help, module or function}.
 names.rows = {
-  { "open", 'open("CKPT|RUN|RECIPE|NAME.mrx|CLIP"): a checkpoint, settings, an index or a decoded clip' },
-  { "help", "help(): this page; help(x), help(\"name\"): an op, a field of recipes, a function, a method, a module" },
+  { "open", 'open("CKPT|RUN|RECIPE|NAME.mrx|CLIP"): a checkpoint, settings, an index or a decoded '
+    .. 'clip' },
+  { "help", "help(): this page; help(x), help(\"name\"): an op, a field of recipes, a function, a "
+    .. "method, a module" },
   { "trace", "the call stack of the last failure" },
   { "plot", "plot(x, {png =, field =}): numbers as a line" },
   { "hist", "hist(x, {bins =, png =}): how values are spread" },
@@ -19,7 +21,8 @@ names.rows = {
   { "trend", 'trend(run, "norm", "spatial_blocks.*"): a number over the checkpoints of a run' },
   { "why", 'why("optim.lr") or why(settings, "optim.lr"): where a value comes from' },
   { "graph", "graph(function(x) ... end): a small graph; g:run{x = t}, g:grad(\"x\")" },
-  { "block", 'block(ckpt, "spatial_blocks.0", {x =}): one block of the model with the weights of a checkpoint' },
+  { "block", 'block(ckpt, "spatial_blocks.0", {x =}): one block of the model with the weights of a '
+    .. 'checkpoint' },
   { "T", "tensors: T.new(dtype, dims), T.from(dims, numbers, dtype)", "moonreel.core.tensor" },
   { "ops", "ops.NAME(x, ..., {attributes}) on tensors and graph values", "moonreel.core.op" },
   { "G", "graphs and parameter tables", "moonreel.core.graph" },
@@ -29,7 +32,8 @@ names.rows = {
 }
 
 -- files that begin like a picture or a clip are decoded
-local clips = { mp4 = true, mkv = true, webm = true, mov = true, avi = true, gif = true, png = true, jpg = true, jpeg = true }
+local clips = { mp4 = true, mkv = true, webm = true, mov = true, avi = true,
+  gif = true, png = true, jpg = true, jpeg = true }
 local weights = { safetensors = true, json = true, pth = true, bin = true, pt = true }
 
 --- Open what a user names.
@@ -37,18 +41,26 @@ local weights = { safetensors = true, json = true, pth = true, bin = true, pt = 
 ---@param outputs string|nil  directory of the runs
 ---@return any value, string name  the value and the name it has at the prompt
 function names.open(spec, outputs)
-  if type(spec) ~= "string" then base.raise("MR_E_USAGE", ("open: expected a name, got %s"):format(type(spec))) end
+  if type(spec) ~= "string" then
+    base.raise("MR_E_USAGE", ("open: expected a name, got %s"):format(type(spec)))
+  end
   local path = spec:gsub("(.)/+$", "%1")
   local extension = (path:match("%.(%w+)$") or ""):lower()
-  if extension == "mrx" or base.exists(path .. "/data.sum") then return require("moonreel.repl.data").index(path), "index" end
-  if clips[extension] then return require("moonreel.repl.data").decode(path), "clip" end
+  if extension == "mrx" or base.exists(path .. "/data.sum") then
+    return require("moonreel.repl.data").index(path), "index"
+  end
+  if clips[extension] then
+    return require("moonreel.repl.data").decode(path), "clip"
+  end
   local is_file = base.exists(path) and not base.exists(path .. "/.")
-  if extension == "lua" or (not is_file and not base.exists(path) and pcall(require("moonreel.recipe.files").root, path)) then
+  if extension == "lua" or (not is_file and not base.exists(path)
+      and pcall(require("moonreel.recipe.files").root, path)) then
     return require("moonreel.settings").bake(path), "r"
   end
   if is_file and not weights[extension] then
     base.raise("MR_E_USAGE",
-      ("%s: no checkpoint, recipe, index or clip; expected .safetensors, .index.json, .pth, .bin, .lua, .mrx or a clip"):format(spec))
+      ("%s: no checkpoint, recipe, index or clip; expected .safetensors, .index.json, .pth, .bin, "
+        .. ".lua, .mrx or a clip"):format(spec))
   end
   local c, found = require("moonreel.ckpt").find(path, outputs)
   return c, "ckpt", found.run
@@ -59,7 +71,9 @@ end
 function names.open_into(env, spec, outputs)
   local value, name, run = names.open(spec, outputs)
   env[name] = value
-  if run then env.run = { path = run, name = run:match("[^/]+$") } end
+  if run then
+    env.run = { path = run, name = run:match("[^/]+$") }
+  end
   return ("%s = %s"):format(name, require("moonreel.repl.show").text(value))
 end
 
@@ -73,7 +87,9 @@ function names.environment()
   local env = setmetatable({}, { __index = _G })
   env._G = env
   for _, row in ipairs(names.rows) do
-    if row[3] then env[row[1]] = require(row[3]) end
+    if row[3] then
+      env[row[1]] = require(row[3])
+    end
   end
   local tensor, show = require "moonreel.look.tensor", require "moonreel.repl.show"
   tensor.install()
@@ -82,23 +98,33 @@ function names.environment()
   show.printer("mr.Settings", function(s)
     -- the whole of it has a hash, a part is its values
     local whole, hash = pcall(function() return s.hash end)
-    if whole and hash then return ("settings of %s, hash %s"):format(clean(s.recipe), hash) end
+    if whole and hash then
+      return ("settings of %s, hash %s"):format(clean(s.recipe), hash)
+    end
     return show.text(require("moonreel.settings.frozen").copy(s))
   end)
   env.plot, env.hist, env.imshow = tensor.plot, tensor.draw_hist, tensor.imshow
   env.open = function(spec)
     local value, name, run = names.open(spec)
     env[name] = value
-    if run then env.run = { path = run, name = run:match("[^/]+$") } end
+    if run then
+      env.run = { path = run, name = run:match("[^/]+$") }
+    end
     return value
   end
   env.decode = lazily("moonreel.repl.data", "decode")
-  env.diff, env.norms = lazily("moonreel.ckpt.compare", "diff"), lazily("moonreel.ckpt.numbers", "norms")
+  env.diff, env.norms = lazily("moonreel.ckpt.compare", "diff"),
+    lazily("moonreel.ckpt.numbers", "norms")
   env.trend = lazily("moonreel.ckpt.numbers", "trend")
-  env.graph, env.block = lazily("moonreel.repl.graph", "new"), lazily("moonreel.repl.graph", "block")
+  env.graph, env.block = lazily("moonreel.repl.graph", "new"),
+    lazily("moonreel.repl.graph", "block")
   env.why = function(settings, key)
-    if key == nil then settings, key = env.r or env.ckpt and env.ckpt.settings, settings end
-    if not settings then base.raise("MR_E_USAGE", 'why: no recipe is open; try: open("RECIPE"), then why("optim.lr")') end
+    if key == nil then
+      settings, key = env.r or env.ckpt and env.ckpt.settings, settings
+    end
+    if not settings then
+      base.raise("MR_E_USAGE", 'why: no recipe is open; try: open("RECIPE"), then why("optim.lr")')
+    end
     return require("moonreel.repl.data").why(settings, key)
   end
   env.help = function(...) return require("moonreel.repl.help").print(env, ...) end
@@ -115,7 +141,9 @@ function names.environment()
       edit.watch(co)
       return function(...)
         local out = table.pack(coroutine.resume(co, ...))
-        if not out[1] then error(out[2], 0) end
+        if not out[1] then
+          error(out[2], 0)
+        end
         return table.unpack(out, 2, out.n)
       end
     end,

@@ -20,8 +20,12 @@ local function key_text(key)
 end
 
 local function order(a, b)
-  if type(a) ~= type(b) then return type(a) == "number" end
-  if type(a) == "number" or type(a) == "string" then return a < b end
+  if type(a) ~= type(b) then
+    return type(a) == "number"
+  end
+  if type(a) == "number" or type(a) == "string" then
+    return a < b
+  end
   return tostring(a) < tostring(b)
 end
 
@@ -33,17 +37,25 @@ local function type_name(value)
 end
 
 local function table_text(value, indent, seen)
-  if seen[value] then return "{...}" end
+  if seen[value] then
+    return "{...}"
+  end
   seen[value] = true
   local parts, keys, n, wide = {}, {}, 0, 0
   for i, item in ipairs(value) do
     n = i
-    if i > 100 then break end
+    if i > 100 then
+      break
+    end
     parts[#parts + 1] = text_of(item, indent + 2, seen)
   end
-  if n > 100 then parts[#parts] = ("... %d in all"):format(#value) end
+  if n > 100 then
+    parts[#parts] = ("... %d in all"):format(#value)
+  end
   for key in pairs(value) do
-    if not (math.type(key) == "integer" and key >= 1 and key <= #value) then keys[#keys + 1] = key end
+    if not (math.type(key) == "integer" and key >= 1 and key <= #value) then
+      keys[#keys + 1] = key
+    end
   end
   table.sort(keys, order)
   for i, key in ipairs(keys) do
@@ -54,11 +66,19 @@ local function table_text(value, indent, seen)
     parts[#parts + 1] = key_text(key) .. " = " .. text_of(value[key], indent + 2, seen)
   end
   seen[value] = nil
-  for _, part in ipairs(parts) do wide = wide + #part + 2 end
-  if #parts == 0 then return "{}" end
+  for _, part in ipairs(parts) do
+    wide = wide + #part + 2
+  end
+  if #parts == 0 then
+    return "{}"
+  end
   local many_lines = wide + indent > 100
-  for _, part in ipairs(parts) do many_lines = many_lines or part:find("\n", 1, true) ~= nil end
-  if not many_lines then return "{ " .. table.concat(parts, ", ") .. " }" end
+  for _, part in ipairs(parts) do
+    many_lines = many_lines or part:find("\n", 1, true) ~= nil
+  end
+  if not many_lines then
+    return "{ " .. table.concat(parts, ", ") .. " }"
+  end
   local pad = (" "):rep(indent + 2)
   return "{\n" .. pad .. table.concat(parts, ",\n" .. pad) .. ",\n" .. (" "):rep(indent) .. "}"
 end
@@ -73,14 +93,21 @@ function text_of(value, indent, seen)
     -- only the quotes and what a terminal must not see are escaped, so captions stay readable
     return '"' .. clean((value:gsub('[\\"]', "\\%0"):gsub("\n", "\\n"))) .. '"'
   end
-  if type(value) == "table" and not (debug.getmetatable(value) and debug.getmetatable(value).__tostring) then
+  if type(value) == "table" and not (debug.getmetatable(value)
+      and debug.getmetatable(value).__tostring) then
     return table_text(value, indent, seen)
   end
-  if math.type(value) == "float" then return ("%.10g"):format(value):gsub("^(%-?%d+)$", "%1.0") .. "" end
+  if math.type(value) == "float" then
+    return ("%.10g"):format(value):gsub("^(%-?%d+)$", "%1.0") .. ""
+  end
   local text = tostring(value)
-  if listing.is(value) then return text end
+  if listing.is(value) then
+    return text
+  end
   local lines = {}
-  for line in (text .. "\n"):gmatch("(.-)\n") do lines[#lines + 1] = clean(line) end
+  for line in (text .. "\n"):gmatch("(.-)\n") do
+    lines[#lines + 1] = clean(line)
+  end
   return table.concat(lines, "\n")
 end
 
@@ -92,9 +119,13 @@ function show.text(value) return text_of(value, 0, {}) end
 --- Print the results of one input; nothing for nothing.
 ---@param results table  packed
 function show.results(results)
-  if results.n == 0 or (results.n == 1 and results[1] == nil) then return end
+  if results.n == 0 or (results.n == 1 and results[1] == nil) then
+    return
+  end
   local parts = {}
-  for i = 1, results.n do parts[i] = show.text(results[i]) end
+  for i = 1, results.n do
+    parts[i] = show.text(results[i])
+  end
   print(table.concat(parts, results.n > 1 and "\t" or ""))
 end
 

@@ -1,6 +1,6 @@
 --- Run directories: make them, lock them, write and read their journal.
--- outputs/NNN-name/ holds recipe.lua, settings.json, journal.jsonl, ckpt/, samples/, log/; a run of several stages holds
--- settings.json and stages/NAME/, each laid out so.
+-- outputs/NNN-name/ holds recipe.lua, settings.json, journal.jsonl, ckpt/, samples/, log/; a run of
+-- several stages holds settings.json and stages/NAME/, each laid out so.
 -- @module moonreel.run
 local core = require "moonreel.core.run"
 local core_journal = require "moonreel.core.journal"
@@ -9,7 +9,8 @@ local json = require "moonreel.core.json"
 
 local run = {}
 
---- Make outputs/NNN-name, NNN = 1 + the largest number there, with ckpt/, samples/ and log/, or with stages/ alone.
+--- Make outputs/NNN-name, NNN = 1 + the largest number there, with ckpt/, samples/ and log/, or
+-- with stages/ alone.
 ---@param staged boolean|nil
 ---@return string path
 function run.create(outputs, name, staged) return core.create(outputs, name, staged) end
@@ -18,16 +19,23 @@ function run.create(outputs, name, staged) return core.create(outputs, name, sta
 ---@return string path
 function run.stage(path, name) return core.stage(path, name) end
 
---- The stages of a run that have begun, oldest first, as {name, path}; nil for a run without stages.
+--- The stages of a run that have begun, oldest first, as {name, path}; nil for a run without
+-- stages.
 ---@return table[]|nil
 function run.stages(path)
-  if not base.exists(path .. "/stages/.") then return nil end
+  if not base.exists(path .. "/stages/.") then
+    return nil
+  end
   local file, begun = path .. "/settings.json", {}
   -- a launch killed at once may have made the directory alone
-  if not base.exists(file) then return begun end
+  if not base.exists(file) then
+    return begun
+  end
   for _, one in ipairs(json.decode(base.read_file(file), file).settings.stages) do
     local dir = path .. "/stages/" .. one.name
-    if base.exists(dir .. "/.") then begun[#begun + 1] = { name = one.name, path = dir } end
+    if base.exists(dir .. "/.") then
+      begun[#begun + 1] = { name = one.name, path = dir }
+    end
   end
   return begun
 end
@@ -35,7 +43,9 @@ end
 --- The run that a directory is a stage of, and the stage's name; nil when it is none.
 function run.outer(path)
   local outer, name = path:match("^(.*)/stages/([^/]+)$")
-  if outer and base.exists(outer .. "/settings.json") then return outer, name end
+  if outer and base.exists(outer .. "/settings.json") then
+    return outer, name
+  end
 end
 
 --- Become the one writer of a run directory; raises MR_E_LOCK naming the owner.
@@ -66,8 +76,8 @@ function Journal:sync() self.handle:sync() end
 function Journal:close() self.handle:close() end
 Journal.__close = Journal.close
 
---- Iterate over the entries of a journal file or run directory, oldest first. A cut last line is not given; a line
--- that is not JSON is skipped.
+--- Iterate over the entries of a journal file or run directory, oldest first. A cut last line is
+-- not given; a line that is not JSON is skipped.
 ---@param path string  run directory or file
 ---@return fun(): table?
 function run.entries(path)
@@ -81,7 +91,9 @@ function run.entries(path)
         return nil
       end
       local ok, entry = pcall(json.decode, line)
-      if ok then return entry end
+      if ok then
+        return entry
+      end
     end
   end
 end

@@ -20,8 +20,10 @@ Sampler.__index = Sampler
 
 --- Load the models of a checkpoint.
 ---@param spec string         a checkpoint, a run, RUN@STEP, or weights when `settings` are given
----@param options table|nil    ema (averaged weights; default sampling.ema), device, threads, outputs ("outputs"), settings: a baked
---   recipe instead of the checkpoint's own; defaults: a baked recipe whose `sampling` and `scheduler` say how to render
+---@param options table|nil    ema (averaged weights; default sampling.ema), device, threads,
+---   outputs ("outputs"), settings: a baked
+--   recipe instead of the checkpoint's own; defaults: a baked recipe whose `sampling` and
+-- `scheduler` say how to render
 ---@return mr.Sampler         with settings, path, step, notes
 function sample.open(spec, options)
   options = options or {}
@@ -30,22 +32,27 @@ function sample.open(spec, options)
   local settings = options.settings
   if not settings then
     if not (source.manifest and source.manifest.settings) then
-      base.raise("MR_E_USAGE", ("%s: these are weights without settings; try: moonreel sample RECIPE --ckpt-path %s"):format(
+      base.raise("MR_E_USAGE", ("%s: these are weights without settings; try: moonreel sample "
+        .. "RECIPE --ckpt-path %s"):format(
         source.path, source.path))
     end
     settings = require("moonreel.settings").from_json(source.manifest.settings, source.path)
   end
-  local self = setmetatable({settings = settings, defaults = options.defaults or settings, path = source.path, step = source.step,
+  local self = setmetatable({settings = settings, defaults = options.defaults or settings,
+    path = source.path, step = source.step,
     notes = notes, programs = {}}, Sampler)
   self.device = E.device(options.device or settings.device, options.threads or settings.threads)
   self.pipe = pipeline.of(settings, pipeline.dtype(settings, self.device))
   self.exec = E.new(self.device, self.pipe.params, {})
   local ema = options.ema
-  if ema == nil then ema = self.defaults.sampling.ema end
+  if ema == nil then
+    ema = self.defaults.sampling.ema
+  end
   local report = state.load_weights(self.exec, self.pipe.params, source, ema and "ema." or nil)
   if #report.missing > 0 then
     self:close()
-    base.raise("MR_E_CKPT", ("%s: %d tensors are missing, the first is '%s'"):format(source.path, #report.missing, report.missing[1]))
+    base.raise("MR_E_CKPT", ("%s: %d tensors are missing, the first is '%s'"):format(source.path,
+      #report.missing, report.missing[1]))
   end
   return self
 end
@@ -67,34 +74,41 @@ local function build(self, shape)
   local text, fps = pipe.text:inputs(g, B), g:input("fps", "f32", {copies * B})
   local len = g:input("len", "i32", {copies * B})
   rflow.sample_step(g, {dims = dims, guidance = shape.guidance, predict = function(x, t)
-    return pipe:predict_guided(g, {x = x, t = t, fps = fps, text = text, text_len = len, copies = copies,
+    return pipe:predict_guided(g, {x = x, t = t, fps = fps, text = text,
+      text_len = len, copies = copies,
       height = shape.height, width = shape.width})
   end})
   g:finish()
   local d = G.graph(pipe.params)
   d:output("pixels", pipe:decode(d, d:input("z", "f32", dims), shape.height, shape.width))
   d:finish()
-  return {step = self.exec:compile(g), decode = self.exec:compile(d), graphs = {g, d}, dims = dims, copies = copies}
+  return {step = self.exec:compile(g), decode = self.exec:compile(d), graphs = {g, d},
+    dims = dims, copies = copies}
 end
 
 local function programs_of(self, shape)
-  local key = ("%dx%dx%d b%d g%.17g"):format(shape.frames, shape.height, shape.width, shape.batch, shape.guidance)
+  local key = ("%dx%dx%d b%d g%.17g"):format(shape.frames, shape.height,
+    shape.width, shape.batch, shape.guidance)
   self.programs[key] = self.programs[key] or build(self, shape)
   return self.programs[key]
 end
 
 -- times of a run: one list for all renderings, they have one size
 local function times_of(self, shape, steps, B)
-  local s, latent = self.settings.scheduler, self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
+  local s, latent = self.settings.scheduler,
+    self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
   local ratio = s.shift
   if not ratio and s.use_timestep_transform then
-    ratio = rflow.ratio({height = shape.height, width = shape.width, frames = shape.frames, latent_frames = latent[2]},
+    ratio = rflow.ratio({height = shape.height, width = shape.width, frames = shape.frames,
+      latent_frames = latent[2]},
       {scale = s.transform_scale, compat = self.settings.compat ~= nil})
   end
   local times = {}
   for i, t in ipairs(rflow.schedule(steps, ratio)) do
     times[i] = {}
-    for b = 1, B do times[i][b] = t end
+    for b = 1, B do
+      times[i][b] = t
+    end
   end
   return times
 end
@@ -107,7 +121,8 @@ local function render_batch(self, items, shape, options)
     local item = items[math.min(b, #items)]
     prompts[b] = item.prompt
     -- noise belongs to the seed alone: the same whatever is rendered beside it
-    local one = T.new("f32", {p.dims[2], p.dims[3], p.dims[4], p.dims[5]}):fill_normal(item.seed, "sample_noise")
+    local one = T.new("f32", {p.dims[2], p.dims[3], p.dims[4], p.dims[5]}):fill_normal(item.seed,
+      "sample_noise")
     noise:slice(0, b - 1, b):reshape(one.shape):copy_from(one)
   end
   local tokens = self.pipe.text:tokens(prompts)
@@ -116,17 +131,22 @@ local function render_batch(self, items, shape, options)
     -- the null caption has all its tokens; the reference cuts it to the prompt's
     len[B + b] = self.settings.compat and len[b] or self.pipe.text.max_length
   end
-  for b = 1, p.copies * B do fps[b] = shape.frames == 1 and IMAGE_FPS or options.fps end
+  for b = 1, p.copies * B do
+    fps[b] = shape.frames == 1 and IMAGE_FPS or options.fps
+  end
   self.pipe.text:set(p.step, tokens)
   p.step:set("len", T.from({p.copies * B}, len, "i32"))
   p.step:set("fps", T.from({p.copies * B}, fps))
-  local z = rflow.sample(p.step, {z = noise, times = times_of(self, shape, options.steps, B), watch = options.watch})
+  local z = rflow.sample(p.step, {z = noise, times = times_of(self, shape, options.steps, B),
+    watch = options.watch})
   p.decode:set("z", z)
   p.decode:run()
   local pixels, clips = p.decode:get("pixels"), {}
   for b, item in ipairs(items) do
-    local one = pixels:slice(0, b - 1, b):reshape{3, shape.frames, shape.height, shape.width}:permute{1, 0, 2, 3}
-    clips[b] = {prompt = item.prompt, seed = item.seed, frames = shape.frames, height = shape.height, width = shape.width,
+    local one = pixels:slice(0, b - 1, b):reshape{3, shape.frames, shape.height,
+      shape.width}:permute{1, 0, 2, 3}
+    clips[b] = {prompt = item.prompt, seed = item.seed, frames = shape.frames,
+      height = shape.height, width = shape.width,
       fps = options.save_fps or options.fps, pixels = one:to("u8"):bytes()}
   end
   return clips
@@ -135,43 +155,58 @@ end
 -- pixels of sampling.resolution at sampling.aspect_ratio, height before width
 local function named_size(s)
   local name, aspect = s.sampling.resolution, s.sampling.aspect_ratio or "1:1"
-  if not name then base.raise("MR_E_USAGE", "sample: no size; try: --size 256x256, or --resolution 240p --aspect-ratio 9:16") end
+  if not name then
+    base.raise("MR_E_USAGE", "sample: no size; try: --size 256x256, or --resolution 240p "
+      .. "--aspect-ratio 9:16")
+  end
   local resolution = s:plain("resolutions")[name]
   if not resolution then
-    base.raise("MR_E_USAGE", ("%s: sampling.resolution: no resolution '%s'"):format(s:origin("sampling.resolution"), name))
+    base.raise("MR_E_USAGE",
+      ("%s: sampling.resolution: no resolution '%s'"):format(s:origin("sampling.resolution"), name))
   end
   local high, wide = aspect:match("^(%d+):(%d+)$")
   if not high or tonumber(wide) == 0 then
-    base.raise("MR_E_USAGE", ("%s: sampling.aspect_ratio: expected HEIGHT:WIDTH as 9:16, got '%s'"):format(
+    base.raise("MR_E_USAGE",
+      ("%s: sampling.aspect_ratio: expected HEIGHT:WIDTH as 9:16, got '%s'"):format(
       s:origin("sampling.aspect_ratio"), aspect))
   end
   local nearest
   for _, one in ipairs(resolution.aspects) do
     local distance = math.abs(one[1] - high / wide)
-    if not nearest or distance < nearest.distance then nearest = {distance = distance, height = one[2], width = one[3]} end
+    if not nearest or distance < nearest.distance then
+      nearest = {distance = distance, height = one[2], width = one[3]}
+    end
   end
   return nearest.height, nearest.width
 end
 
 --- Render every prompt with every seed.
----@param options table  prompts; the rest defaults to the settings' `sampling` and `scheduler`: seeds, frames, height, width,
+---@param options table  prompts; the rest defaults to the settings' `sampling` and `scheduler`:
+---   seeds, frames, height, width,
 --   fps, save_fps, steps, guidance, batch_size; watch(step): called after each Euler step
----@return table  clips, prompts slowest: {prompt, seed, frames, height, width, fps, pixels = u8 [T][3][H][W]}
+---@return table  clips, prompts slowest: {prompt, seed, frames, height, width, fps, pixels = u8
+---   [T][3][H][W]}
 function Sampler:render(options)
   local s = self.defaults
   local function pick(name, fallback)
-    if options[name] ~= nil then return options[name] end
+    if options[name] ~= nil then
+      return options[name]
+    end
     return fallback
   end
   local height, width = pick("height", s.sampling.height), pick("width", s.sampling.width)
-  if not (height and width) then height, width = named_size(s) end
+  if not (height and width) then
+    height, width = named_size(s)
+  end
   local o = {fps = pick("fps", s.sampling.fps), save_fps = pick("save_fps", s.sampling.save_fps),
     steps = pick("steps", s.scheduler.num_sampling_steps), watch = options.watch}
   local shape = {frames = pick("frames", s.sampling.frames), height = height, width = width,
     guidance = pick("guidance", s.scheduler.cfg_scale)}
   local items, clips = {}, {}
   for _, prompt in ipairs(options.prompts) do
-    for _, seed in ipairs(pick("seeds", s:plain("sampling.seeds"))) do items[#items + 1] = {prompt = prompt, seed = seed} end
+    for _, seed in ipairs(pick("seeds", s:plain("sampling.seeds"))) do
+      items[#items + 1] = {prompt = prompt, seed = seed}
+    end
   end
   shape.batch = math.min(pick("batch_size", s.sampling.batch_size), math.max(#items, 1))
   for first = 1, #items, shape.batch do
@@ -190,7 +225,8 @@ function sample.write(clip, stem)
     data.png(stem .. ".png", clip.pixels, {height = clip.height, width = clip.width})
     return stem .. ".png"
   end
-  data.encode(stem .. ".mp4", clip.pixels, {frames = clip.frames, height = clip.height, width = clip.width, fps = clip.fps})
+  data.encode(stem .. ".mp4", clip.pixels,
+    {frames = clip.frames, height = clip.height, width = clip.width, fps = clip.fps})
   return stem .. ".mp4"
 end
 

@@ -18,14 +18,19 @@ local stages = require "moonreel.settings.stages"
 local bake = {}
 
 local function has_function(value)
-  if type(value) ~= "table" or getmetatable(value) ~= nil then return type(value) == "function" end
+  if type(value) ~= "table" or getmetatable(value) ~= nil then
+    return type(value) == "function"
+  end
   for _, item in pairs(value) do
-    if has_function(item) then return true end
+    if has_function(item) then
+      return true
+    end
   end
   return false
 end
 
--- values that are computed from the final recipe: each stage has one, their outer recipe alone has none
+-- values that are computed from the final recipe: each stage has one, their outer recipe alone has
+-- none
 local function drop_late(write)
   for key, child in pairs(write.children) do
     if child.tag == "table" then
@@ -40,13 +45,17 @@ end
 local function load_files(job)
   job.layers = {}
   for _, part in ipairs(job.loader:layers(job.file)) do
-    job.layers[#job.layers + 1] = { write = layer.of_recipe(part.body, part.shown), shown = part.shown, file = part.file }
+    job.layers[#job.layers + 1] = { write = layer.of_recipe(part.body, part.shown),
+      shown = part.shown, file = part.file }
   end
   job.stages = stages.take(job.layers)
   if job.stage then
-    job.layers = stages.layers(job.loader, job.layers, stages.find(job.stages, job.stage, "--stage " .. job.stage))
+    job.layers = stages.layers(job.loader, job.layers,
+      stages.find(job.stages, job.stage, "--stage " .. job.stage))
   elseif job.stages then
-    for _, one in ipairs(job.layers) do drop_late(one.write) end
+    for _, one in ipairs(job.layers) do
+      drop_late(one.write)
+    end
   end
 end
 
@@ -56,26 +65,34 @@ local function add_overrides(job)
   for _, argument in ipairs(job.arguments) do
     local name, key = stages.split(argument.key)
     if argument.key == "stages" then
-      fault.usage("%s: stages are the recipe's own; try: stages.NAME.key=value, or --stage NAME", argument.argument)
+      fault.usage("%s: stages are the recipe's own; try: stages.NAME.key=value, or --stage NAME",
+        argument.argument)
     elseif not name then
       local one = override.layer(argument)
-      if job.stage then one.write.children.load = nil end
+      if job.stage then
+        one.write.children.load = nil
+      end
       job.layers[#job.layers + 1] = one
     else
       stages.find(job.stages, name, argument.argument)
       local one = override.layer { key = key, text = argument.text, argument = argument.argument }
-      if name == job.stage then late[#late + 1] = one end
+      if name == job.stage then
+        late[#late + 1] = one
+      end
     end
   end
   table.move(late, 1, #late, #job.layers + 1, job.layers)
 end
 
--- the first layer whose writes below a path still count: later replace, remove or none take the earlier ones back
+-- the first layer whose writes below a path still count: later replace, remove or none take the
+-- earlier ones back
 local function first_live(job, keys)
   local first = 1
   for index = 1, #job.layers do
     local reset, write = job.fold:effect(index, keys, #keys)
-    if reset or (write and (write.replace or write.tag == "remove" or write.tag == "none")) then first = index end
+    if reset or (write and (write.replace or write.tag == "remove" or write.tag == "none")) then
+      first = index
+    end
   end
   return first
 end
@@ -87,7 +104,8 @@ local function add_environment(job)
     local present = name and process.variable(name)
     if present and present ~= leaf.value then
       leaf.value = present
-      leaf.chain[#leaf.chain + 1] = { at = "variable " .. name .. " of the environment", raw = present, set = true }
+      leaf.chain[#leaf.chain + 1] = { at = "variable " .. name .. " of the environment",
+        raw = present, set = true }
     end
   end
 end
@@ -97,32 +115,47 @@ local function is_outer(job) return job.stages and not job.stage end
 
 -- 5. every write fits its field under the final types, also those that a stronger layer hides
 local function check_writes(job)
-  if is_outer(job) then return end
+  if is_outer(job) then
+    return
+  end
   local function walk(index, write, keys, schema)
-    if write.tag == "late" then write = write.result end
-    if not write then return end
-    if write.tag == "leaf" then
-      if not has_function(write.value) then job.fold:checked(schema, keys, write.value, write.place) end
-    elseif write.tag == "none" and not schema.none then
-      fault.at(write.place, "%s: expected %s, got none", registry.path(keys), kinds.expected(schema))
+    if write.tag == "late" then
+      write = write.result
     end
-    if write.tag ~= "table" then return end
+    if not write then
+      return
+    end
+    if write.tag == "leaf" then
+      if not has_function(write.value) then
+        job.fold:checked(schema, keys, write.value, write.place)
+      end
+    elseif write.tag == "none" and not schema.none then
+      fault.at(write.place, "%s: expected %s, got none", registry.path(keys),
+        kinds.expected(schema))
+    end
+    if write.tag ~= "table" then
+      return
+    end
     for _, key in ipairs(environment.sorted_keys(write.children)) do
-      -- a field of a type counts unless a stronger layer has replaced the record, perhaps by one of another type
+      -- a field of a type counts unless a stronger layer has replaced the record, perhaps by one of
+      -- another type
       local of_type = schema.types and not schema.fields[key]
       if not of_type or index >= first_live(job, keys) then
         keys[#keys + 1] = key
         local child, inner = write.children[key], job.fold:schema(keys)
         if not inner then
           local shown = registry.path(keys, #keys - 1)
-          fault.at(child.place, "%s.%s: %s has no such field; %s", shown, key, shown, job.fold:type_note(keys, #keys - 1))
+          fault.at(child.place, "%s.%s: %s has no such field; %s", shown,
+            key, shown, job.fold:type_note(keys, #keys - 1))
         end
         walk(index, child, keys, inner)
         keys[#keys] = nil
       end
     end
   end
-  for index, one in ipairs(job.layers) do walk(index, one.write, {}, registry.get().root) end
+  for index, one in ipairs(job.layers) do
+    walk(index, one.write, {}, registry.get().root)
+  end
 end
 
 -- 4. every leaf with its chain
@@ -142,22 +175,29 @@ local function collect(job)
     end
     local shown_chain = {}
     for _, link in ipairs(chain) do
-      local reads = link.reads and next(link.reads) ~= nil and environment.sorted_keys(link.reads) or nil
-      shown_chain[#shown_chain + 1] = { at = link.place and place.text(link.place) or link.source, raw = link.value, reads = reads,
-        command_line = link.place and link.place.argument ~= nil or nil, set = link.place ~= nil or nil,
+      local reads = link.reads and next(link.reads) ~= nil and environment.sorted_keys(link.reads)
+        or nil
+      shown_chain[#shown_chain + 1] = { at = link.place and place.text(link.place) or link.source,
+        raw = link.value, reads = reads,
+        command_line = link.place and link.place.argument ~= nil or nil,
+          set = link.place ~= nil or nil,
         replace = link.replace }
     end
-    job.leaves[#job.leaves + 1] = { path = registry.path(keys), keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row,
+    job.leaves[#job.leaves + 1] = { path = registry.path(keys),
+      keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row,
       affects = row.affects, value = value, chain = shown_chain }
   end)
 end
 
 -- 6. the outer settings know their stages by name and hash
 local function add_stages(job)
-  if not is_outer(job) then return end
+  if not is_outer(job) then
+    return
+  end
   local list = {}
   for i, entry in ipairs(job.stages) do
-    list[i] = { name = entry.name, hash = bake.bake(job.file, job.arguments, entry.name, job.loader).hash }
+    list[i] = { name = entry.name, hash = bake.bake(job.file, job.arguments,
+      entry.name, job.loader).hash }
   end
   for _, leaf in ipairs(job.leaves) do
     if leaf.path == "stages" then
@@ -170,23 +210,31 @@ end
 -- 7. fields that mean nothing here, or that nothing reads under these settings
 local function note_unread(job)
   job.notes = {}
-  if is_outer(job) then return end
+  if is_outer(job) then
+    return
+  end
   for _, leaf in ipairs(job.leaves) do
     local link = leaf.chain[#leaf.chain]
     if link.set then
       if leaf.row.no_meaning and kinds.show(leaf.value) ~= kinds.show(leaf.row.default) then
-        job.notes[#job.notes + 1] = ("%s: %s has no meaning here: %s"):format(link.at, leaf.path, leaf.row.no_meaning)
+        job.notes[#job.notes + 1] = ("%s: %s has no meaning here: %s"):format(link.at,
+          leaf.path, leaf.row.no_meaning)
       end
       local when = leaf.row.when
       if when and leaf.value ~= marker.none then
         local other = job.fold:leaf(registry.split(when[1]))
         local read = false
-        for i = 2, #when do read = read or other == when[i] end
+        for i = 2, #when do
+          read = read or other == when[i]
+        end
         if not read then
-          local text = ("%s: %s is read only when %s is %s, and it is %s"):format(link.at, leaf.path, when[1],
+          local text = ("%s: %s is read only when %s is %s, and it is %s"):format(link.at,
+            leaf.path, when[1],
             kinds.show(when[2]), kinds.show(other))
           -- an argument for all stages may mean something in another one
-          if link.command_line and (not job.stage or stages.split(link.at:gsub("^%-+", ""))) then fault.usage("%s", text) end
+          if link.command_line and (not job.stage or stages.split(link.at:gsub("^%-+", ""))) then
+            fault.usage("%s", text)
+          end
           job.notes[#job.notes + 1] = text
         end
       end
@@ -197,7 +245,8 @@ end
 -- 3. values on demand
 local function start_fold(job) job.fold = fold.new(job.layers) end
 
-local steps = { load_files, add_overrides, start_fold, collect, add_environment, check_writes, add_stages, note_unread }
+local steps = { load_files, add_overrides, start_fold, collect, add_environment,
+  check_writes, add_stages, note_unread }
 
 --- Bake in this process.
 ---@param file table      from files.root
@@ -206,15 +255,21 @@ local steps = { load_files, add_overrides, start_fold, collect, add_environment,
 ---@param files_so_far table|nil  loader of a bake that has read the same files
 ---@return table settings
 function bake.bake(file, arguments, stage, files_so_far)
-  local job = { file = file, arguments = arguments, stage = stage, loader = files_so_far or loader.new() }
+  local job = { file = file, arguments = arguments, stage = stage,
+    loader = files_so_far or loader.new() }
   -- short-lived tables: collecting them all the time costs a fifth of a bake
   local pause = collectgarbage("setpause", 1000)
   local ok, problem = pcall(environment.within_budget, function()
-    for _, step in ipairs(steps) do step(job) end
+    for _, step in ipairs(steps) do
+      step(job)
+    end
   end)
   collectgarbage("setpause", pause)
-  if not ok then error(fault.adopt(problem), 0) end
-  return frozen.new(job.leaves, { notes = job.notes, recipe = file.shown, hash = hash.of(job.leaves) })
+  if not ok then
+    error(fault.adopt(problem), 0)
+  end
+  return frozen.new(job.leaves, { notes = job.notes, recipe = file.shown,
+    hash = hash.of(job.leaves) })
 end
 
 return bake

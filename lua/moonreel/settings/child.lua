@@ -1,5 +1,5 @@
---- Bakes recipes that did not ship with moonreel in a child process: limited memory, limited time, plain data back.
--- Functions never cross, only settings do. Ref: recipes.md 6.
+--- Bakes recipes that did not ship with moonreel in a child process: limited memory, limited time,
+-- plain data back. Functions never cross, only settings do. Ref: recipes.md 6.
 -- @module moonreel.settings.child
 local fault = require "moonreel.recipe.fault"
 local json = require "moonreel.core.json"
@@ -7,7 +7,8 @@ local process = require "moonreel.core.process"
 
 local child = {}
 
-child.memory_bytes = 240 * 1024 * 1024  -- address space beyond what the program maps: with it the peak is below 256 MiB
+-- address space beyond what the program maps: with it the peak is below 256 MiB
+child.memory_bytes = 240 * 1024 * 1024
 child.cpu_s = 0.9
 child.deadline_s = 20                   -- wall clock, for a machine that is busy with other things
 
@@ -18,18 +19,27 @@ child.deadline_s = 20                   -- wall clock, for a machine that is bus
 ---@return table settings
 function child.bake(name, arguments, stage)
   local request = json.encode { name = name, arguments = json.array(arguments), stage = stage }
-  local done = process.run({ process.program(), "-e", 'require("moonreel.settings.child").serve()' }, request,
+  local done = process.run({ process.program(), "-e",
+    'require("moonreel.settings.child").serve()' }, request,
     { deadline_s = child.deadline_s, output_bytes = 64 * 1024 * 1024 })
   if done.timed_out or done.signal then
     -- SIGPROF and SIGXCPU are the limits of processor time
     local too_long = done.timed_out or done.signal == 27 or done.signal == 24
-    fault.recipe("%s: stopped: %s; a recipe is data, not a program; try: look for a loop without end", name,
+    fault.recipe("%s: stopped: %s; a recipe is data, not a program; try: look for a loop without "
+      .. "end", name,
       too_long and ("more than %.1f s of work"):format(child.cpu_s) or "signal " .. done.signal)
   end
-  if done.too_long then fault.recipe("%s: its settings are larger than 64 MiB", name) end
+  if done.too_long then
+    fault.recipe("%s: its settings are larger than 64 MiB", name)
+  end
   local ok, answer = pcall(json.decode, done.output, name)
-  if not ok then fault.recipe("%s: the child process that bakes it ended early (exit %s)", name, tostring(done.exit)) end
-  if answer.error then error(fault.new(answer.error.code, answer.error.message), 0) end
+  if not ok then
+    fault.recipe("%s: the child process that bakes it ended early (exit %s)",
+      name, tostring(done.exit))
+  end
+  if answer.error then
+    error(fault.new(answer.error.code, answer.error.message), 0)
+  end
   return require("moonreel.settings").from_json(answer.settings, name)
 end
 

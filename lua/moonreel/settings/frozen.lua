@@ -8,11 +8,19 @@ local frozen = {}
 local methods = {}
 
 local function plain(value)
-  if value == marker.none then return nil end
-  if value == marker.previous then return "recipe.previous" end
-  if type(value) ~= "table" then return value end
+  if value == marker.none then
+    return nil
+  end
+  if value == marker.previous then
+    return "recipe.previous"
+  end
+  if type(value) ~= "table" then
+    return value
+  end
   local out = {}
-  for key, item in pairs(value) do out[key] = plain(item) end
+  for key, item in pairs(value) do
+    out[key] = plain(item)
+  end
   return out
 end
 
@@ -26,15 +34,20 @@ local function view(t, path, names)
     local value = t[key]
     if type(value) == "table" and not store[value] then
       local part = below[key] or plain(value)
-      if part ~= below[key] and type(part) == "table" then part = view(part, path .. "." .. tostring(key)) end
+      if part ~= below[key] and type(part) == "table" then
+        part = view(part, path .. "." .. tostring(key))
+      end
       below[key] = part
       return part
     elseif value == nil and names and not names[key] then
       local known = {}
-      for name in pairs(names) do known[#known + 1] = name end
+      for name in pairs(names) do
+        known[#known + 1] = name
+      end
       local near = require("moonreel.text.nearest")(tostring(key), known)
       local shown = (path .. "." .. tostring(key)):gsub("^%.", "")
-      error(("settings have no field '%s'%s"):format(shown, near and (", did you mean '" .. near .. "'?") or ""), 2)
+      error(("settings have no field '%s'%s"):format(shown,
+        near and (", did you mean '" .. near .. "'?") or ""), 2)
     end
     return value
   end
@@ -45,7 +58,9 @@ local function view(t, path, names)
       local keys, i = environment.sorted_keys(t), 0
       return function()
         i = i + 1
-        if keys[i] ~= nil then return keys[i], at(self, keys[i]) end
+        if keys[i] ~= nil then
+          return keys[i], at(self, keys[i])
+        end
       end
     end,
     __len = function() return #t end,
@@ -64,7 +79,9 @@ local function shown_chain(leaf)
     if link.value == nil then
       local raw = link.raw
       link.value = texts[raw] or kinds.show(raw)
-      if type(raw) == "table" then texts[raw] = link.value end
+      if type(raw) == "table" then
+        texts[raw] = link.value
+      end
       link.raw = nil
     end
   end
@@ -76,7 +93,9 @@ end
 ---@return table
 function frozen.copy(part)
   local out = {}
-  for key, value in pairs(store[part] or part) do out[key] = store[value] and frozen.copy(value) or plain(value) end
+  for key, value in pairs(store[part] or part) do
+    out[key] = store[value] and frozen.copy(value) or plain(value)
+  end
   return out
 end
 
@@ -84,26 +103,37 @@ end
 ---@param path string
 function methods:get(path)
   local leaf = self.by_path[path]
-  if leaf then return plain(leaf.value) end
+  if leaf then
+    return plain(leaf.value)
+  end
   local target, problem = require("moonreel.recipe.override").target(path)
-  if not target then error("settings: " .. problem, 3) end
+  if not target then
+    error("settings: " .. problem, 3)
+  end
   local at = self.values
   for _, key in ipairs(target.keys) do
-    if type(at) ~= "table" then return nil end
+    if type(at) ~= "table" then
+      return nil
+    end
     at = at[key]
   end
-  for _, index in ipairs(target.indices or {}) do at = type(at) == "table" and at[index] or nil end
+  for _, index in ipairs(target.indices or {}) do
+    at = type(at) == "table" and at[index] or nil
+  end
   return plain(at)
 end
 
---- Where a value comes from, oldest first: {{at = "file:line" | "default" | argument, value = text, reads}, ...}.
+--- Where a value comes from, oldest first: {{at = "file:line" | "default" | argument, value = text,
+-- reads}, ...}.
 ---@param path string
 ---@return table[] chain
 function methods:chain(path)
   local leaf = self.by_path[path]
   if not leaf then
     local target, problem = require("moonreel.recipe.override").target(path)
-    if not target then error("settings: " .. problem, 3) end
+    if not target then
+      error("settings: " .. problem, 3)
+    end
     leaf = self.by_path[table.concat(target.keys, ".")]
   end
   return leaf and shown_chain(leaf) or {}
@@ -121,7 +151,8 @@ end
 function methods:leaves()
   local out = {}
   for i, leaf in ipairs(self.list) do
-    out[i] = { path = leaf.path, value = plain(leaf.value), chain = shown_chain(leaf), row = leaf.row, keys = leaf.keys,
+    out[i] = { path = leaf.path, value = plain(leaf.value), chain = shown_chain(leaf),
+      row = leaf.row, keys = leaf.keys,
       raw = leaf.value, schema = leaf.schema }
   end
   return out
@@ -129,7 +160,9 @@ end
 
 --- A plain copy of everything, or of what lies below a path.
 function methods:plain(path)
-  if path then return methods.get(self, path) end
+  if path then
+    return methods.get(self, path)
+  end
   return plain(self.values)
 end
 
@@ -143,14 +176,17 @@ function methods:to_recipe()
   return require("moonreel.settings.store").to_recipe(self)
 end
 
---- Raise when a set field has no reader yet: `train` refuses what would be ignored. Names field and line.
----@param record string|nil  only fields below it: `sample` refuses what it would ignore of `sampling`
+--- Raise when a set field has no reader yet: `train` refuses what would be ignored. Names field and
+-- line.
+---@param record string|nil  only fields below it: `sample` refuses what it would ignore of
+---   `sampling`
 function methods:require_readers(record)
   require("moonreel.settings.readers").check(self, record)
 end
 
 --- Make settings from leaves.
----@param leaves table[]  {path, keys, value, chain, row, schema}, in path order; lengths of buckets by number
+---@param leaves table[]  {path, keys, value, chain, row, schema}, in path order; lengths of buckets
+---   by number
 ---@param facts table     {hash, recipe, notes}
 ---@return table
 function frozen.new(leaves, facts)
@@ -162,17 +198,23 @@ function frozen.new(leaves, facts)
       at[leaf.keys[i]] = at[leaf.keys[i]] or {}
       at = at[leaf.keys[i]]
     end
-    if leaf.value ~= marker.none then at[leaf.keys[#leaf.keys]] = leaf.value end
+    if leaf.value ~= marker.none then
+      at[leaf.keys[#leaf.keys]] = leaf.value
+    end
   end
   -- records know their fields, so that a mistyped one is an error and a none one is nil
   local registry = require "moonreel.recipe.registry"
   local function tree(schema, values, path)
-    if schema.tag ~= "record" then return values end
+    if schema.tag ~= "record" then
+      return values
+    end
     local t, names = {}, {}
     for _, name in ipairs(registry.names(schema)) do
       names[name] = true
       local inner = registry.field(schema, name, schema.types and values.type)
-      if inner and values[name] ~= nil then t[name] = tree(inner, values[name], path .. "." .. name) end
+      if inner and values[name] ~= nil then
+        t[name] = tree(inner, values[name], path .. "." .. name)
+      end
     end
     if path == "" then
       for name, value in pairs(facts) do
@@ -186,8 +228,12 @@ function frozen.new(leaves, facts)
     end
     return view(t, path, names)
   end
-  for name, value in pairs(facts) do self[name] = value end
-  for name, method in pairs(methods) do self[name] = method end
+  for name, value in pairs(facts) do
+    self[name] = value
+  end
+  for name, method in pairs(methods) do
+    self[name] = method
+  end
   return tree(registry.get().root, self.values, "")
 end
 

@@ -1,6 +1,7 @@
 --- The hash of settings: every leaf with affects = "run" in canonical form.
--- Equal over processes, key orders, splits into parents, spellings, 4 and 4.0. Ref: recipes.md 5. A leaf that is none
--- is left out, so that a version with one more optional field gives old recipes their old hashes.
+-- Equal over processes, key orders, splits into parents, spellings, 4 and 4.0. Ref: recipes.md 5. A
+-- leaf that is none is left out, so that a version with one more optional field gives old recipes
+-- their old hashes.
 -- @module moonreel.settings.hash
 local base = require "moonreel.core.base"
 local marker = require "moonreel.recipe.marker"
@@ -10,21 +11,35 @@ local hash = {}
 
 -- one text per value: type, then content of known length or fixed form
 local function canonical(value)
-  if value == marker.none then return "none" end
-  if type(value) == "boolean" then return tostring(value) end
+  if value == marker.none then
+    return "none"
+  end
+  if type(value) == "boolean" then
+    return tostring(value)
+  end
   if type(value) == "number" then
     -- 4 and 4.0 are one value
     local whole = math.tointeger(value)
     return whole and whole .. "" or ("%.17g"):format(value)
   end
-  if type(value) == "string" then return ("%d:%s"):format(#value, value) end
-  if value == marker.previous then return "previous" end
+  if type(value) == "string" then
+    return ("%d:%s"):format(#value, value)
+  end
+  if value == marker.previous then
+    return "previous"
+  end
   local parts, count = {}, 0
-  for _ in next, value do count = count + 1 end
+  for _ in next, value do
+    count = count + 1
+  end
   if count == #value then
-    for i = 1, count do parts[i] = i .. "=" .. canonical(value[i]) end
+    for i = 1, count do
+      parts[i] = i .. "=" .. canonical(value[i])
+    end
   else
-    for i, key in ipairs(sorted_keys(value)) do parts[i] = canonical(key) .. "=" .. canonical(value[key]) end
+    for i, key in ipairs(sorted_keys(value)) do
+      parts[i] = canonical(key) .. "=" .. canonical(value[key])
+    end
   end
   return "{" .. table.concat(parts, ",") .. "}"
 end
@@ -33,7 +48,9 @@ end
 local texts = setmetatable({}, { __mode = "k" })
 
 local function text_of(value)
-  if type(value) ~= "table" or value == marker.previous then return canonical(value) end
+  if type(value) ~= "table" or value == marker.previous then
+    return canonical(value)
+  end
   texts[value] = texts[value] or canonical(value)
   return texts[value]
 end

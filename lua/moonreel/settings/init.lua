@@ -1,5 +1,6 @@
 --- Settings: a recipe resolved and frozen, each value knowing the line that set it.
--- bake() runs a list of named steps; nothing downstream reads a recipe. Ref: recipes.md 3 to 6, design.md 2.1.
+-- bake() runs a list of named steps; nothing downstream reads a recipe. Ref: recipes.md 3 to 6,
+-- design.md 2.1.
 -- @module moonreel.settings
 local fault = require "moonreel.recipe.fault"
 local files = require "moonreel.recipe.files"
@@ -21,9 +22,12 @@ end
 ---@param overrides table|nil  "key=value" texts or {key, text, argument}, weakest first
 ---@param options table|nil  {stage = NAME: one stage of a recipe that has stages,
 --   child = false: bake in this process even a recipe that is not shipped}
----@return table settings    frozen; s.optim.lr, s:get("optim.lr"), s:origin("optim.lr"), s.hash, s:to_json()
+---@return table settings    frozen; s.optim.lr, s:get("optim.lr"), s:origin("optim.lr"), s.hash,
+---   s:to_json()
 function settings.bake(name, overrides, options)
-  if type(name) ~= "string" then error("settings.bake: expected the name of a recipe, got " .. type(name), 2) end
+  if type(name) ~= "string" then
+    error("settings.bake: expected the name of a recipe, got " .. type(name), 2)
+  end
   local file = files.root(name)
   local arguments = arguments_of(overrides)
   -- a recipe from outside runs in a child process with limits; only settings come back
@@ -47,7 +51,9 @@ end
 ---@return table settings
 function settings.load(path)
   local base = require "moonreel.core.base"
-  if not base.exists(path) then fault.recipe("%s: no such file; expected the settings.json of a run", path) end
+  if not base.exists(path) then
+    fault.recipe("%s: no such file; expected the settings.json of a run", path)
+  end
   return settings.from_json(base.read_file(path), path)
 end
 

@@ -15,9 +15,13 @@ local function readers_of(settings, path)
     for _, link in ipairs(leaf.chain) do
       -- a plain value takes the place of what was computed before; a computed one may build on it
       follows = follows and link.reads ~= nil
-      for _, read in ipairs(link.reads or {}) do follows = follows or read == path or path:sub(1, #read + 1) == read .. "." end
+      for _, read in ipairs(link.reads or {}) do
+        follows = follows or read == path or path:sub(1, #read + 1) == read .. "."
+      end
     end
-    if follows and leaf.path ~= path then out[#out + 1] = leaf.path end
+    if follows and leaf.path ~= path then
+      out[#out + 1] = leaf.path
+    end
   end
   return out
 end
@@ -25,18 +29,26 @@ end
 -- the leaf of a key, or all leaves below it
 local function leaves_at(settings, key)
   local target, problem = override.target(key)
-  if not target then fault.usage("why: %s", problem) end
+  if not target then
+    fault.usage("why: %s", problem)
+  end
   local path = registry.path(target.keys)
   local out = {}
   for _, leaf in ipairs(settings:leaves()) do
-    if leaf.path == path or leaf.path:sub(1, #path + 1) == path .. "." then out[#out + 1] = leaf end
+    if leaf.path == path or leaf.path:sub(1, #path + 1) == path .. "." then
+      out[#out + 1] = leaf
+    end
   end
-  if #out == 0 then fault.usage("why: %s: the recipe has no such entry", path) end
+  if #out == 0 then
+    fault.usage("why: %s: the recipe has no such entry", path)
+  end
   return out
 end
 
-provenance.columns = { { key = "field" }, { key = "value", format = printer.short }, { key = "set_by", title = "set by" },
-  { key = "replaced", format = printer.short }, { key = "from", title = "computed from" }, { key = "followers", title = "what follows" } }
+provenance.columns = { { key = "field" }, { key = "value", format = printer.short },
+  { key = "set_by", title = "set by" },
+  { key = "replaced", format = printer.short }, { key = "from", title = "computed from" },
+    { key = "followers", title = "what follows" } }
 
 --- Where the value of a key, or every value below it, comes from: one row per link, oldest first.
 ---@param settings table
@@ -47,11 +59,15 @@ function provenance.rows(settings, key, whole)
   local rows = {}
   for _, leaf in ipairs(leaves_at(settings, key)) do
     for i, link in ipairs(leaf.chain) do
-      rows[#rows + 1] = { field = (i == 1 or whole) and leaf.path or "", set_by = link.at, value = link.value,
-        replaced = i > 1 and leaf.chain[i - 1].value or nil, from = link.reads and table.concat(link.reads, ", ") or nil }
+      rows[#rows + 1] = { field = (i == 1 or whole) and leaf.path or "",
+        set_by = link.at, value = link.value,
+        replaced = i > 1 and leaf.chain[i - 1].value or nil, from = link.reads
+          and table.concat(link.reads, ", ") or nil }
     end
     local followers = readers_of(settings, leaf.path)
-    if #followers > 0 and #rows > 0 then rows[#rows].followers = table.concat(followers, ", ") end
+    if #followers > 0 and #rows > 0 then
+      rows[#rows].followers = table.concat(followers, ", ")
+    end
   end
   return rows
 end

@@ -1,4 +1,5 @@
---- Refuses settings that nothing reads yet: a value that would be ignored is named before a run starts.
+--- Refuses settings that nothing reads yet: a value that would be ignored is named before a run
+-- starts.
 -- @module moonreel.settings.readers
 local fault = require "moonreel.recipe.fault"
 local kinds = require "moonreel.recipe.kinds"
@@ -8,7 +9,8 @@ local readers = {}
 
 -- off values ask nothing of a reader
 local function asks(value, default)
-  return value ~= nil and value ~= false and value ~= default and not (type(value) == "table" and next(value) == nil)
+  return value ~= nil and value ~= false and value ~= default
+    and not (type(value) == "table" and next(value) == nil)
 end
 
 --- Fields that are set and have no reader: {{path, value, at, what}, ...}.
@@ -22,12 +24,16 @@ function readers.missing(settings)
     if leaf.path:match("%.type$") then
       local record = registry.get().root.fields[leaf.path:match("^(.*)%.type$")]
       local of_type = record and record.types and record.types[leaf.value]
-      if of_type and of_type.reader == false then what = ("%s %s"):format(leaf.path:match("^(.*)%.type$"), leaf.value) end
-    elseif row.reader == false and link and link.set and not row.no_meaning and asks(leaf.value, row.default) then
+      if of_type and of_type.reader == false then
+        what = ("%s %s"):format(leaf.path:match("^(.*)%.type$"), leaf.value)
+      end
+    elseif row.reader == false and link and link.set and not row.no_meaning
+        and asks(leaf.value, row.default) then
       what = leaf.path
     end
     if what then
-      missing[#missing + 1] = { path = leaf.path, value = leaf.value, what = what, at = link and link.at or "default" }
+      missing[#missing + 1] = { path = leaf.path, value = leaf.value, what = what,
+        at = link and link.at or "default" }
     end
   end
   return missing
@@ -39,10 +45,13 @@ function readers.check(settings, record)
   local lines = {}
   for _, one in ipairs(readers.missing(settings)) do
     if not record or one.path:sub(1, #record + 1) == record .. "." then
-      lines[#lines + 1] = ("%s: %s = %s: this version has no reader for %s"):format(one.at, one.path, kinds.show(one.value), one.what)
+      lines[#lines + 1] = ("%s: %s = %s: this version has no reader for %s"):format(one.at,
+        one.path, kinds.show(one.value), one.what)
     end
   end
-  if #lines == 0 then return end
+  if #lines == 0 then
+    return
+  end
   lines[#lines + 1] = "  try: moonreel show, which needs no readers; or leave these fields out"
   fault.recipe("%s", table.concat(lines, "\n"))
 end

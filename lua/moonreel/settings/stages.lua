@@ -1,7 +1,8 @@
 --- Recipes in a row: `stages = { {name = "a", recipe = "./a", fields...}, ... }`.
--- Weakest first: the stage's recipe, the outer recipe, the stage's entry, key=value, stages.NAME.key=value. Each stage
--- bakes to settings of its own; the outer settings hold their names and hashes. Only `load` is not passed on: in the outer
--- recipe and as key=value it says where the whole row goes on. Ref: recipes.md 8.
+-- Weakest first: the stage's recipe, the outer recipe, the stage's entry, key=value,
+-- stages.NAME.key=value. Each stage bakes to settings of its own; the outer settings hold their
+-- names and hashes. Only `load` is not passed on: in the outer recipe and as key=value it says
+-- where the whole row goes on. Ref: recipes.md 8.
 -- @module moonreel.settings.stages
 local fault = require "moonreel.recipe.fault"
 local files = require "moonreel.recipe.files"
@@ -18,14 +19,18 @@ local function read_entry(i, entry, list_place, seen)
   end
   local name = entry.name
   if type(name) ~= "string" or not name:match("^[%w_-]+$") then
-    fault.at(p, "stages[%d].name: expected text of letters, digits, - and _, got %s", i, tostring(name))
+    fault.at(p, "stages[%d].name: expected text of letters, digits, - and _, got %s",
+      i, tostring(name))
   end
-  if seen[name] then fault.at(p, "stages[%d].name: '%s' is the name of an earlier stage", i, name) end
+  if seen[name] then
+    fault.at(p, "stages[%d].name: '%s' is the name of an earlier stage", i, name)
+  end
   seen[name] = true
   if entry.recipe ~= nil and type(entry.recipe) ~= "string" then
     fault.at(p, "stages[%d].recipe: expected the name of a recipe, got %s", i, type(entry.recipe))
   end
-  return { name = name, recipe = entry.recipe, place = p, body = place.without(entry, { name = true, recipe = true }) }
+  return { name = name, recipe = entry.recipe, place = p,
+    body = place.without(entry, { name = true, recipe = true }) }
 end
 
 --- Take the list out of a recipe's layers.
@@ -39,7 +44,8 @@ function stages.take(layers)
     if write and (write.tag == "none" or write.tag == "remove") then
       entries = nil
     elseif write then
-      if write.tag ~= "leaf" or type(write.value) ~= "table" or getmetatable(write.value) ~= nil then
+      if write.tag ~= "leaf" or type(write.value) ~= "table"
+          or getmetatable(write.value) ~= nil then
         fault.at(write.place, "stages: expected a list of {name = ..., recipe = ..., fields}")
       end
       local seen = {}
@@ -48,7 +54,9 @@ function stages.take(layers)
         entries[i] = read_entry(i, entry, write.place, seen)
         entries[i].file = one.file
       end
-      if #entries == 0 then fault.at(write.place, "stages: the list is empty; try: leave it out") end
+      if #entries == 0 then
+        fault.at(write.place, "stages: the list is empty; try: leave it out")
+      end
     end
   end
   return entries
@@ -63,11 +71,14 @@ end
 function stages.find(entries, name, argument)
   local names = {}
   for i, entry in ipairs(entries or {}) do
-    if entry.name == name then return entry end
+    if entry.name == name then
+      return entry
+    end
     names[i] = entry.name
   end
   local near = require("moonreel.text.nearest")(name, names)
-  fault.usage("%s: no stage '%s'%s; %s", argument, name, near and (", did you mean '" .. near .. "'?") or "",
+  fault.usage("%s: no stage '%s'%s; %s", argument, name,
+    near and (", did you mean '" .. near .. "'?") or "",
     #names > 0 and "there are " .. table.concat(names, ", ") or "the recipe has none")
 end
 
@@ -81,15 +92,19 @@ function stages.layers(loader, outer, entry)
   if entry.recipe then
     local file = files.from(entry.recipe, entry.file, place.text(entry.place))
     for _, part in ipairs(loader:layers(file)) do
-      out[#out + 1] = { write = layer.of_recipe(part.body, part.shown), shown = part.shown, file = part.file }
+      out[#out + 1] = { write = layer.of_recipe(part.body, part.shown), shown = part.shown,
+        file = part.file }
     end
-    if stages.take(out) then fault.at(entry.place, "stages: '%s' has stages of its own; stages do not nest", entry.recipe) end
+    if stages.take(out) then
+      fault.at(entry.place, "stages: '%s' has stages of its own; stages do not nest", entry.recipe)
+    end
   end
   for _, one in ipairs(outer) do
     one.write.children.load = nil
     out[#out + 1] = one
   end
-  out[#out + 1] = { write = layer.of_recipe(entry.body, entry.place.file), shown = entry.place.file, file = entry.file }
+  out[#out + 1] = { write = layer.of_recipe(entry.body, entry.place.file),
+    shown = entry.place.file, file = entry.file }
   return out
 end
 

@@ -1,4 +1,5 @@
---- Settings as text: settings.json with provenance, and a flattened recipe; both bake to the same hash.
+--- Settings as text: settings.json with provenance, and a flattened recipe; both bake to the same
+-- hash.
 -- @module moonreel.settings.store
 local base = require "moonreel.core.base"
 local environment = require "moonreel.recipe.environment"
@@ -14,12 +15,22 @@ local store = {}
 
 -- one value for JSON; lists stay lists when they are empty
 local function to_value(value, schema)
-  if value == nil or value == marker.none then return json.null end
-  if value == marker.previous then return "recipe.previous" end
-  if type(value) ~= "table" then return value end
+  if value == nil or value == marker.none then
+    return json.null
+  end
+  if value == marker.previous then
+    return "recipe.previous"
+  end
+  if type(value) ~= "table" then
+    return value
+  end
   local out = {}
-  for key, item in pairs(value) do out[key] = to_value(item) end
-  if schema and schema.tag == "list" then return json.array(out) end
+  for key, item in pairs(value) do
+    out[key] = to_value(item)
+  end
+  if schema and schema.tag == "list" then
+    return json.array(out)
+  end
   return out
 end
 
@@ -54,7 +65,8 @@ function store.origins(leaves)
   return origins
 end
 
--- tells an edited file, whatever fields this version has: the values as they stand there, and the hash they had when written
+-- tells an edited file, whatever fields this version has: the values as they stand there, and the
+-- hash they had when written
 local function sum_of(tree, settings_hash)
   return base.hash128(settings_hash .. json.encode(tree))
 end
@@ -66,16 +78,23 @@ function store.to_json(settings)
   local tree = store.tree(leaves)
   return json.encode({
     hash = settings.hash, sum = sum_of(tree, settings.hash), recipe = settings.recipe,
-    notes = json.array(table.move(settings.notes, 1, #settings.notes, 1, {})), settings = tree, origin = store.origins(leaves),
+    notes = json.array(table.move(settings.notes, 1, #settings.notes, 1, {})),
+      settings = tree, origin = store.origins(leaves),
   }, { indent = 2 }) .. "\n"
 end
 
 -- JSON's null and arrays back to what leaves hold
 local function from_value(value)
-  if value == json.null then return marker.none end
-  if type(value) ~= "table" then return value end
+  if value == json.null then
+    return marker.none
+  end
+  if type(value) ~= "table" then
+    return value
+  end
   local out = {}
-  for key, item in pairs(value) do out[key] = from_value(item) end
+  for key, item in pairs(value) do
+    out[key] = from_value(item)
+  end
   return out
 end
 
@@ -87,24 +106,30 @@ end
 -- somebody has set a field, or one below it
 local function is_set_below(origin, path)
   for other, chain in pairs(origin) do
-    if (other == path or other:sub(1, #path + 1) == path .. ".") and is_set(chain) then return true end
+    if (other == path or other:sub(1, #path + 1) == path .. ".") and is_set(chain) then
+      return true
+    end
   end
 end
 
--- leaves of a decoded tree, checked against the registry; what this version lacks is left out where nobody has set it
+-- leaves of a decoded tree, checked against the registry; what this version lacks is left out where
+-- nobody has set it
 local function leaves_of(tree, origin, where)
   local leaves = {}
   local function leaf(keys, schema, value, row)
     local path = registry.path(keys)
     local chain = origin[path] or {}
-    leaves[#leaves + 1] = { path = path, keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row,
+    leaves[#leaves + 1] = { path = path, keys = table.move(keys, 1, #keys, 1, {}),
+      schema = schema, row = row,
       affects = row.affects, value = value, chain = chain }
   end
   local function walk(keys, schema, value, row)
     row = schema.row and schema.row.path and schema.row or row
     local path = table.concat(keys, ".")
     if schema.tag == "record" then
-      if type(value) ~= "table" then fault.recipe("%s: %s: expected an object", where, path) end
+      if type(value) ~= "table" then
+        fault.recipe("%s: %s: expected an object", where, path)
+      end
       for _, name in ipairs(environment.sorted_keys(value)) do
         local inner = registry.field(schema, name, schema.types and (value.type or "\0"))
         keys[#keys + 1] = name
@@ -118,7 +143,9 @@ local function leaves_of(tree, origin, where)
     elseif schema.tag == "map" and type(value) == "table" and next(value) ~= nil then
       -- JSON's keys are text; lengths of buckets come by number
       local entries = {}
-      for name, item in pairs(value) do entries[schema.key == "integer" and math.tointeger(tonumber(name)) or name] = item end
+      for name, item in pairs(value) do
+        entries[schema.key == "integer" and math.tointeger(tonumber(name)) or name] = item
+      end
       for _, name in ipairs(environment.sorted_keys(entries)) do
         keys[#keys + 1] = name
         walk(keys, schema.value, entries[name], row)
@@ -128,10 +155,15 @@ local function leaves_of(tree, origin, where)
       leaf(keys, schema, value == json.null and marker.none or {}, row)
     else
       local plain = from_value(value)
-      if schema.tag == "checkpoint" and plain == "recipe.previous" then plain = marker.previous end
+      if schema.tag == "checkpoint" and plain == "recipe.previous" then
+        plain = marker.previous
+      end
       if plain ~= marker.none then
         local good = kinds.check(schema, plain)
-        if good == nil then fault.recipe("%s: %s: expected %s, got %s", where, path, kinds.expected(schema), kinds.show(plain)) end
+        if good == nil then
+          fault.recipe("%s: %s: expected %s, got %s", where, path, kinds.expected(schema),
+            kinds.show(plain))
+        end
         plain = good
       end
       leaf(keys, schema, plain, row)
@@ -146,19 +178,23 @@ local function add_new(leaves, tree)
   local known, types = {}, { tag = "table", children = {} }
   for _, leaf in ipairs(leaves) do
     known[leaf.path] = true
-    if leaf.row then known[leaf.row.path] = true end
+    if leaf.row then
+      known[leaf.row.path] = true
+    end
   end
   for name, record in pairs(tree) do
     local schema = registry.get().root.fields[name]
     local type_name = schema and schema.types and record.type
     if type_name then
-      types.children[name] = { tag = "table", children = { type = { tag = "leaf", value = from_value(type_name), place = {} } } }
+      types.children[name] = { tag = "table",
+        children = { type = { tag = "leaf", value = from_value(type_name), place = {} } } }
     end
   end
   fold.new({ { write = types } }):each(function(keys, schema, value)
     local path = registry.path(keys)
     if not known[path] and not known[schema.row and schema.row.path or path] then
-      leaves[#leaves + 1] = { path = path, keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = schema.row,
+      leaves[#leaves + 1] = { path = path, keys = table.move(keys, 1, #keys, 1, {}),
+        schema = schema, row = schema.row,
         affects = schema.row.affects, value = value, chain = {} }
     end
   end)
@@ -169,28 +205,43 @@ end
 ---@return table settings
 function store.from_json(text, where)
   local decoded = json.decode(text, where)
-  if type(decoded) ~= "table" or type(decoded.settings) ~= "table" or type(decoded.hash) ~= "string" then
+  if type(decoded) ~= "table" or type(decoded.settings) ~= "table"
+      or type(decoded.hash) ~= "string" then
     fault.recipe("%s: no settings: expected an object with hash and settings", where)
   end
-  local leaves = leaves_of(decoded.settings, type(decoded.origin) == "table" and decoded.origin or {}, where)
+  local leaves = leaves_of(decoded.settings, type(decoded.origin) == "table"
+    and decoded.origin or {}, where)
   -- files of older versions have no sum
-  local good = decoded.sum == sum_of(decoded.settings, decoded.hash) or (decoded.sum == nil and decoded.hash == hash.of(leaves))
+  local good = decoded.sum == sum_of(decoded.settings, decoded.hash)
+    or (decoded.sum == nil and decoded.hash == hash.of(leaves))
   if not good then
-    fault.recipe("%s: the values are not those that were written: it was changed by hand; try: the recipe.lua beside it", where)
+    fault.recipe("%s: the values are not those that were written: it was changed by hand; try: the "
+      .. "recipe.lua beside it", where)
   end
   add_new(leaves, decoded.settings)
-  return require("moonreel.settings.frozen").new(leaves, { hash = decoded.hash, recipe = decoded.recipe,
+  return require("moonreel.settings.frozen").new(leaves,
+    { hash = decoded.hash, recipe = decoded.recipe,
     notes = from_value(decoded.notes or {}) })
 end
 
 -- Lua source of a value
 local function source(value)
-  if value == nil or value == marker.none then return "recipe.none" end
-  if value == marker.previous then return "recipe.previous" end
-  if type(value) == "string" then return kinds.show(value) end
-  if type(value) ~= "table" then return kinds.show(value) end
+  if value == nil or value == marker.none then
+    return "recipe.none"
+  end
+  if value == marker.previous then
+    return "recipe.previous"
+  end
+  if type(value) == "string" then
+    return kinds.show(value)
+  end
+  if type(value) ~= "table" then
+    return kinds.show(value)
+  end
   local parts, n = {}, #value
-  for i = 1, n do parts[i] = source(value[i]) end
+  for i = 1, n do
+    parts[i] = source(value[i])
+  end
   for _, key in ipairs(environment.sorted_keys(value)) do
     if not (math.type(key) == "integer" and key >= 1 and key <= n) then
       parts[#parts + 1] = ("[%s] = %s"):format(kinds.show(key), source(value[key]))
@@ -205,13 +256,19 @@ end
 function store.to_recipe(settings)
   local root, whole, leaves = {}, {}, settings:leaves()
   -- a map with a default is written whole as soon as one of its leaves is set
-  local function in_map_with_default(leaf) return leaf.row.default ~= nil and leaf.row.path ~= leaf.path end
+  local function in_map_with_default(leaf)
+    return leaf.row.default ~= nil and leaf.row.path ~= leaf.path
+  end
   for _, leaf in ipairs(leaves) do
-    if in_map_with_default(leaf) and is_set(leaf.chain) then whole[leaf.row.path] = true end
+    if in_map_with_default(leaf) and is_set(leaf.chain) then
+      whole[leaf.row.path] = true
+    end
   end
   for _, leaf in ipairs(leaves) do
     local wanted = is_set(leaf.chain)
-    if in_map_with_default(leaf) then wanted = whole[leaf.row.path] end
+    if in_map_with_default(leaf) then
+      wanted = whole[leaf.row.path]
+    end
     if wanted then
       local at = root
       for i = 1, #leaf.keys - 1 do
@@ -225,7 +282,8 @@ function store.to_recipe(settings)
   local function write(children, indent, path)
     for _, key in ipairs(environment.sorted_keys(children)) do
       local child = children[key]
-      local name = type(key) == "string" and key:match("^[%a_][%w_]*$") and key or "[" .. kinds.show(key) .. "]"
+      local name = type(key) == "string" and key:match("^[%a_][%w_]*$") and key
+        or "[" .. kinds.show(key) .. "]"
       if child.text then
         lines[#lines + 1] = indent .. name .. " = " .. child.text .. ","
       else

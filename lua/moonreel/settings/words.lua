@@ -1,8 +1,9 @@
---- Words of a command line: options of the command, fields of the recipe and the rest. Ref: recipes.md 7.
--- A command declares rows {"--name", help}, {"--name FILE", help} or {"-n, --name N", help}; `many = true` collects
--- values, `least = N` asks for a whole number of at least N. A row that does not begin with `-` is only help, and so are
--- the rows of `fields`. With `overrides = true` the command takes a recipe: then every field of the registry is an option
--- as well; `short_fields` = {n = "path"} gives some a letter. Abbreviations do not exist.
+--- Words of a command line: options of the command, fields of the recipe and the rest. Ref:
+-- recipes.md 7. A command declares rows {"--name", help}, {"--name FILE", help} or {"-n, --name N",
+-- help}; `many = true` collects values, `least = N` asks for a whole number of at least N. A row
+-- that does not begin with `-` is only help, and so are the rows of `fields`. With `overrides =
+-- true` the command takes a recipe: then every field of the registry is an option as well;
+-- `short_fields` = {n = "path"} gives some a letter. Abbreviations do not exist.
 -- @module moonreel.settings.words
 local fault = require "moonreel.recipe.fault"
 
@@ -19,7 +20,8 @@ function words.rows(rows)
     local short, rest = row[1]:match("^%-(%a), (.*)$")
     local name, value = (rest or row[1]):match("^%-%-([%w_-]+)%s*(.*)$")
     if name then
-      out[#out + 1] = { name = name:gsub("_", "-"), short = short, value = value ~= "" and value or nil, many = row.many,
+      out[#out + 1] = { name = name:gsub("_", "-"), short = short,
+        value = value ~= "" and value or nil, many = row.many,
         least = row.least }
     end
   end
@@ -29,22 +31,30 @@ end
 local function find(rows, name)
   name = name:gsub("_", "-")
   for _, row in ipairs(rows) do
-    if row.name == name then return row end
+    if row.name == name then
+      return row
+    end
   end
 end
 
 local function unknown(command, name, problem)
   local names = {}
-  for _, row in ipairs(words.rows(command.options)) do names[#names + 1] = row.name end
+  for _, row in ipairs(words.rows(command.options)) do
+    names[#names + 1] = row.name
+  end
   local near = require("moonreel.text.nearest")(name:gsub("_", "-"), names)
-  if near then problem = ("no such option, did you mean '--%s'?"):format(near) end
-  fault.usage("%s: --%s: %s", command.name, name, problem or ("no such option; try: moonreel " .. command.name .. " --help"))
+  if near then
+    problem = ("no such option, did you mean '--%s'?"):format(near)
+  end
+  fault.usage("%s: --%s: %s", command.name, name,
+    problem or ("no such option; try: moonreel " .. command.name .. " --help"))
 end
 
 --- Split the words of a command.
 ---@param args string[]
 ---@param command table  {name, options, overrides, short_fields}
----@return table parsed  {positional = {...}, options = {name = value}, overrides = {{key, text, argument}}}
+---@return table parsed  {positional = {...}, options = {name = value}, overrides = {{key, text,
+---   argument}}}
 function words.parse(args, command)
   local rows = words.rows(command.options)
   local parsed = { positional = {}, options = {}, overrides = {} }
@@ -54,7 +64,8 @@ function words.parse(args, command)
   local function next_value(option, wanted)
     local word = args[i + 1]
     if word == nil or word:match("^%-%-") then
-      fault.usage("%s: %s: expected %s, got nothing; try: %s%s%s", command.name, option, wanted, option,
+      fault.usage("%s: %s: expected %s, got nothing; try: %s%s%s", command.name,
+        option, wanted, option,
         option:match("^%-%-") and "=" or " ", wanted)
     end
     i = i + 1
@@ -66,7 +77,8 @@ function words.parse(args, command)
     if row.least then
       local n = math.tointeger(tonumber(value))
       if not n or n < row.least then
-        fault.usage("%s: --%s: expected a whole number of at least %d, got '%s'", command.name, row.name, row.least, value)
+        fault.usage("%s: --%s: expected a whole number of at least %d, got '%s'",
+          command.name, row.name, row.least, value)
       end
       value = n
     end
@@ -90,28 +102,36 @@ function words.parse(args, command)
   local function own_option(name, given)
     local row = find(rows, name)
     if row and row.value then
-      if given == "" then fault.usage("%s: --%s: expected %s, got nothing", command.name, name, row.value) end
+      if given == "" then
+        fault.usage("%s: --%s: expected %s, got nothing", command.name, name, row.value)
+      end
       set(row, given or next_value("--" .. name, row.value))
     elseif row then
       local text = flag_value(given)
       local value = truths[(text or "true"):lower()]
-      if value == nil then fault.usage("%s: --%s: expected true or false, got '%s'", command.name, name, text) end
+      if value == nil then
+        fault.usage("%s: --%s: expected true or false, got '%s'", command.name, name, text)
+      end
       set(row, value)
     else
       local positive = name:match("^no%-(.+)")
       row = positive and find(rows, positive)
-      if not row or row.value or given then return false end
+      if not row or row.value or given then
+        return false
+      end
       set(row, false)
     end
     return true
   end
 
-  -- a pattern that the shell has expanded: further paths of the same depth belong to the value, which lists them
+  -- a pattern that the shell has expanded: further paths of the same depth belong to the value,
+  -- which lists them
   local function whole_pattern(first)
     local base = require "moonreel.core.base"
     local function depth(path) return select(2, path:gsub("[^/]+", "")) end
     local paths = { first }
-    while args[i + 1] and base.exists(first) and base.exists(args[i + 1]) and depth(args[i + 1]) == depth(first)
+    while args[i + 1] and base.exists(first) and base.exists(args[i + 1])
+        and depth(args[i + 1]) == depth(first)
       and not args[i + 1]:match("%.lua$") and not base.exists(args[i + 1] .. ".lua") do
       i = i + 1
       paths[#paths + 1] = args[i]
@@ -126,40 +146,60 @@ function words.parse(args, command)
     if not target then
       local positive = (of_stage or name):match("^no[-_](.+)")
       target = positive and override.target(positive)
-      if not target or target.schema.tag ~= "boolean" or given then unknown(command, name, problem) end
+      if not target or target.schema.tag ~= "boolean" or given then
+        unknown(command, name, problem)
+      end
     elseif target.schema.tag == "boolean" then
       given = flag_value(given)
     else
       local taken = given == nil
       given = given or next_value("--" .. name, "VALUE")
-      if taken and target.schema.tag == "checkpoint" then given = whole_pattern(given) end
+      if taken and target.schema.tag == "checkpoint" then
+        given = whole_pattern(given)
+      end
     end
     local argument = word
-    if given and not word:find("=", 1, true) then argument = word .. " " .. given end
+    if given and not word:find("=", 1, true) then
+      argument = word .. " " .. given
+    end
     table.insert(parsed.overrides, { key = name, text = given, argument = argument })
   end
 
   while i <= #args do
     local word = args[i]
     if word == "--" then
-      for j = i + 1, #args do table.insert(parsed.positional, args[j]) end
+      for j = i + 1, #args do
+        table.insert(parsed.positional, args[j])
+      end
       break
     elseif word:match("^%-%-.") then
       local name, given = word:match("^%-%-([^=]*)=(.*)$")
       name = name or word:sub(3)
       if not own_option(name, given) then
-        if not command.overrides then unknown(command, name) end
+        if not command.overrides then
+          unknown(command, name)
+        end
         field(name, given, word)
       end
     elseif word:match("^%-%a") then
       local row
-      for _, other in ipairs(rows) do if other.short == word:sub(2, 2) then row = other end end
+      for _, other in ipairs(rows) do
+        if other.short == word:sub(2, 2) then
+          row = other
+        end
+      end
       local short_field = (command.short_fields or {})[word:sub(2, 2)]
-      if short_field then row = { name = short_field, value = "N", is_field = true } end
-      if not row then fault.usage("%s: %s: no such option; try: moonreel %s --help", command.name, word, command.name) end
+      if short_field then
+        row = { name = short_field, value = "N", is_field = true }
+      end
+      if not row then
+        fault.usage("%s: %s: no such option; try: moonreel %s --help", command.name,
+          word, command.name)
+      end
       local given = #word > 2 and word:sub(3) or not row.value or next_value(word, row.value)
       if row.is_field then
-        table.insert(parsed.overrides, { key = row.name, text = given, argument = ("-%s %s"):format(word:sub(2, 2), given) })
+        table.insert(parsed.overrides, { key = row.name, text = given,
+          argument = ("-%s %s"):format(word:sub(2, 2), given) })
       else
         set(row, given)
       end

@@ -14,7 +14,9 @@ local hidden = setmetatable({}, { __mode = "k" })  -- listing -> {columns, note}
 ---@return string
 function listing.size(bytes)
   for _, row in ipairs { { 1e9, "GB" }, { 1e6, "MB" }, { 1e3, "kB" } } do
-    if bytes >= row[1] then return ("%.1f %s"):format(bytes / row[1], row[2]) end
+    if bytes >= row[1] then
+      return ("%.1f %s"):format(bytes / row[1], row[2])
+    end
   end
   return ("%d B"):format(bytes)
 end
@@ -43,9 +45,13 @@ function Listing:where(want)
     if type(want) == "function" then
       good = want(row)
     else
-      for key, value in pairs(want) do good = good and row[key] == value end
+      for key, value in pairs(want) do
+        good = good and row[key] == value
+      end
     end
-    if good then out[#out + 1] = row end
+    if good then
+      out[#out + 1] = row
+    end
   end
   return listing.new(out, hidden[self].columns, ("%d of %d"):format(#out, #self))
 end
@@ -56,8 +62,12 @@ function Listing:by(key)
   local out = { table.unpack(self) }
   table.sort(out, function(a, b)
     local x, y = a[key], b[key]
-    if type(x) ~= type(y) then return type(x) == "number" end
-    if type(x) == "string" then return x < y end
+    if type(x) ~= type(y) then
+      return type(x) == "number"
+    end
+    if type(x) == "string" then
+      return x < y
+    end
     return x ~= nil and y ~= nil and x > y
   end)
   return listing.new(out, hidden[self].columns, hidden[self].note)
@@ -67,10 +77,16 @@ Listing.most_rows = 60
 
 local function text_of(self, most)
   local facts, rows = hidden[self], {}
-  for i = 1, math.min(#self, most) do rows[i] = self[i] end
+  for i = 1, math.min(#self, most) do
+    rows[i] = self[i]
+  end
   local lines = { (require("moonreel.text.table").text(facts.columns, rows):gsub("\n$", "")) }
-  if #rows < #self then lines[#lines + 1] = ("... %d more; x:all() prints every one"):format(#self - #rows) end
-  if facts.note then lines[#lines + 1] = clean(facts.note) end
+  if #rows < #self then
+    lines[#lines + 1] = ("... %d more; x:all() prints every one"):format(#self - #rows)
+  end
+  if facts.note then
+    lines[#lines + 1] = clean(facts.note)
+  end
   return table.concat(lines, "\n")
 end
 

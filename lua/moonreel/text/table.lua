@@ -5,8 +5,12 @@ local clean = require "moonreel.text.clean"
 local printer = {}
 
 local function text_of(value)
-  if value == nil then return "-" end
-  if math.type(value) == "float" then return ("%.6g"):format(value) end
+  if value == nil then
+    return "-"
+  end
+  if math.type(value) == "float" then
+    return ("%.6g"):format(value)
+  end
   return tostring(value)
 end
 
@@ -17,7 +21,9 @@ local function width(text) return utf8.len(text) or #text end
 ---@param text string
 ---@return string
 function printer.short(text)
-  if width(text) <= 76 then return text end
+  if width(text) <= 76 then
+    return text
+  end
   return text:sub(1, (utf8.offset(text, 74) or 74) - 1) .. "..."
 end
 
@@ -40,12 +46,15 @@ end
 ---@return string text  with a line end, "" without rows and titles
 function printer.text(columns, rows)
   local cells, widths = {}, {}
-  for c, column in ipairs(columns) do widths[c] = width(column.title or column.key) end
+  for c, column in ipairs(columns) do
+    widths[c] = width(column.title or column.key)
+  end
   for r, row in ipairs(rows) do
     cells[r] = {}
     for c, column in ipairs(columns) do
       local value = row[column.key]
-      local text = clean(column.format and value ~= nil and column.format(value, row) or text_of(value))
+      local text = clean(column.format and value ~= nil and column.format(value, row)
+        or text_of(value))
       cells[r][c] = text
       widths[c] = math.max(widths[c], width(text))
     end
@@ -55,14 +64,22 @@ function printer.text(columns, rows)
     local parts = {}
     for c, column in ipairs(columns) do
       local pad = (" "):rep(widths[c] - width(texts[c]))
-      if column.right then parts[c] = pad .. texts[c] else parts[c] = c < #columns and texts[c] .. pad or texts[c] end
+      if column.right then
+        parts[c] = pad .. texts[c]
+      else
+        parts[c] = c < #columns and texts[c] .. pad or texts[c]
+      end
     end
     lines[#lines + 1] = style((table.concat(parts, "  "):gsub("%s+$", "")))
   end
   local titles = {}
-  for c, column in ipairs(columns) do titles[c] = column.title or column.key end
+  for c, column in ipairs(columns) do
+    titles[c] = column.title or column.key
+  end
   line(titles, printer.bold)
-  for r = 1, #rows do line(cells[r], function(text) return text end) end
+  for r = 1, #rows do
+    line(cells[r], function(text) return text end)
+  end
   return table.concat(lines, "\n") .. "\n"
 end
 
@@ -79,7 +96,9 @@ function printer.print(columns, rows, options)
       for _, column in ipairs(columns) do
         local value = row[column.key]
         -- JSON has no such numbers
-        if value ~= value or value == math.huge or value == -math.huge then value = nil end
+        if value ~= value or value == math.huge or value == -math.huge then
+          value = nil
+        end
         out[r][column.key] = value == nil and json.null or value
       end
     end

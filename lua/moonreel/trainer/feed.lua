@@ -1,5 +1,6 @@
 --- From a decoded batch to what a micro-step takes: times, caption drop, frame masks, text ids.
--- Every draw is a function of (seed, purpose, sample key, epoch): equal after any restart (reference dataplane 4.6).
+-- Every draw is a function of (seed, purpose, sample key, epoch): equal after any restart
+-- (reference dataplane 4.6).
 -- @module moonreel.trainer.feed
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -17,7 +18,8 @@ Feed.__index = Feed
 ---@return mr.Feed
 function feed.new(settings, pipe)
   return setmetatable({
-    seed = settings.seed, pipe = pipe, scheduler = settings.scheduler, compat = settings.compat ~= nil,
+    seed = settings.seed, pipe = pipe, scheduler = settings.scheduler,
+      compat = settings.compat ~= nil,
     drop = settings.model.class_dropout_prob,
     masks = settings.mask_ratios and mask.from_map(settings:plain("mask_ratios")) or nil,
     -- the reference holds sizes in the compute dtype
@@ -28,16 +30,22 @@ end
 --- The graph shape of a bucket.
 ---@param bucket table  frames, height, width, batch
 function Feed:shape(bucket)
-  return {frames = bucket.frames, height = bucket.height, width = bucket.width, batch = bucket.batch,
+  return {frames = bucket.frames, height = bucket.height, width = bucket.width,
+    batch = bucket.batch,
     text = self.pipe.text.max_length, masked = self.masks ~= nil}
 end
 
 -- ratio of the timestep transform for a bucket; nil: no transform
 local function ratio_of(self, shape)
-  if self.scheduler.shift then return self.scheduler.shift end
-  if not self.scheduler.use_timestep_transform then return nil end
+  if self.scheduler.shift then
+    return self.scheduler.shift
+  end
+  if not self.scheduler.use_timestep_transform then
+    return nil
+  end
   local latent = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
-  return rflow.ratio({height = shape.height, width = shape.width, frames = shape.frames, latent_frames = latent[2]},
+  return rflow.ratio({height = shape.height, width = shape.width, frames = shape.frames,
+    latent_frames = latent[2]},
     {scale = self.scheduler.transform_scale, compat = self.compat, round = self.round})
 end
 
@@ -49,8 +57,10 @@ function Feed:prepare(batch, shape)
   local B, seed, epoch = shape.batch, self.seed, batch.epoch
   local ratio = ratio_of(self, shape)
   local frames = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)[2]
-  local out = {seed = seed, epoch = epoch, keys = batch.keys, weight = batch.weights, fps = batch.fps,
-    t = {}, drop = {}, mask = self.masks and {} or nil, tokens = self.pipe.text:tokens(batch.captions)}
+  local out = {seed = seed, epoch = epoch, keys = batch.keys, weight = batch.weights,
+    fps = batch.fps,
+    t = {}, drop = {}, mask = self.masks and {} or nil,
+      tokens = self.pipe.text:tokens(batch.captions)}
   local len = out.tokens.len:totable()
   for b = 1, B do
     local key = batch.keys[b]
@@ -59,9 +69,12 @@ function Feed:prepare(batch, shape)
     local dropped = base.random_uniform(seed, "caption_drop", key, epoch) < self.drop
     out.drop[b] = dropped
     -- the null caption has all its tokens; the reference cuts it to the caption's
-    if dropped and not self.compat then len[b] = shape.text end
+    if dropped and not self.compat then
+      len[b] = shape.text
+    end
     if self.masks then
-      table.move(mask.draw(self.masks, frames, mask.draws(seed, key, epoch)), 1, frames, #out.mask + 1, out.mask)
+      table.move(mask.draw(self.masks, frames, mask.draws(seed, key, epoch)),
+        1, frames, #out.mask + 1, out.mask)
     end
   end
   out.tokens.len = T.from({B}, len, "i32")

@@ -19,7 +19,8 @@ local function micro_step(r, shape)
   local found = r.programs[key]
   if not found then
     local s = r.settings
-    found = program.new(r.exec, r.pipe, shape, {grad_checkpoint = s.grad_checkpoint, grad_ckpt_settings = s:plain("grad_ckpt_settings")})
+    found = program.new(r.exec, r.pipe, shape,
+      {grad_checkpoint = s.grad_checkpoint, grad_ckpt_settings = s:plain("grad_ckpt_settings")})
     found.prog:time(s.record_time)
     r.programs[key] = found
   end
@@ -29,34 +30,46 @@ end
 --- Say what each bucket will cost, and what the run is.
 function loop.predict(r)
   local trained, all = r.pipe:counts()
-  for _, note in ipairs(r.notes) do r.progress:say(note) end
-  r.progress:say(("run %s: %d of %d parameters train, %s on %s (%s, %d threads)"):format(r.dir, trained, all, r.dtype,
+  for _, note in ipairs(r.notes) do
+    r.progress:say(note)
+  end
+  r.progress:say(("run %s: %d of %d parameters train, %s on %s (%s, %d threads)"):format(r.dir,
+    trained, all, r.dtype,
     r.facts.device, r.facts.isa, r.facts.threads))
   local rows = {}
   for _, bucket in ipairs(r.plan.buckets) do
     local plan = micro_step(r, r.feed:shape(bucket)).prog:plan()
-    local row = {bucket = ("%s %dx%dx%d"):format(bucket.resolution, bucket.frames, bucket.height, bucket.width), batch = bucket.batch,
+    local row = {bucket = ("%s %dx%dx%d"):format(bucket.resolution, bucket.frames,
+      bucket.height, bucket.width), batch = bucket.batch,
       samples = bucket.samples, peak_bytes = plan.total, seconds = plan.seconds}
     rows[#rows + 1] = row
-    r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(row.bucket, row.batch, row.samples,
+    r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(
+      row.bucket, row.batch, row.samples,
       progress.bytes(row.peak_bytes), row.seconds * 1000))
   end
   for rule, rows_out in pairs(r.plan.dropped or {}) do
-    if rows_out > 0 then r.progress:say(("left out: %d samples, %s"):format(rows_out, rule)) end
+    if rows_out > 0 then
+      r.progress:say(("left out: %d samples, %s"):format(rows_out, rule))
+    end
   end
-  r.journal:append{kind = "start", step = r.step, updates = r.updates, run = r.lock:id(), branch = r.lock:fence(), parent = r.parent,
+  r.journal:append{kind = "start", step = r.step, updates = r.updates, run = r.lock:id(),
+    branch = r.lock:fence(), parent = r.parent,
     settings = r.settings.hash, machine = r.machine, buckets = rows, wall = base.wall_s()}
 end
 
--- ---- checkpoints -----------------------------------------------------------------------------------
+-- ---- checkpoints
+-- -----------------------------------------------------------------------------------
 
 -- put what happened to saves into journal and log
 local function tell_saves(r)
   local event = r.saver:poll()
   while event do
-    r.journal:append{kind = "save", event = event.kind, step = event.step, bytes = event.bytes, copy_s = event.copy_s,
+    r.journal:append{kind = "save", event = event.kind, step = event.step,
+      bytes = event.bytes, copy_s = event.copy_s,
       write_s = event.write_s, text = event.text, wall = base.wall_s()}
-    if event.kind ~= "commit" then r.progress:say(("save of step %d: %s: %s"):format(event.step, event.kind, event.text)) end
+    if event.kind ~= "commit" then
+      r.progress:say(("save of step %d: %s: %s"):format(event.step, event.kind, event.text))
+    end
     event = r.saver:poll()
   end
 end
@@ -64,29 +77,40 @@ end
 --- Snapshot of everything; `wait` returns only when it is committed.
 function loop.save(r, wait)
   if r.saved_step == r.step then
-    if wait then r.saver:wait(SAVE_DEADLINE_S) end
+    if wait then
+      r.saver:wait(SAVE_DEADLINE_S)
+    end
     return
   end
   state.with_rows(r.exec, r.pipe.params, r.dtype, function(rows)
     r.saver:save{step = r.step, tensors = rows, wait = wait, meta = {
-      recipe_hash = r.settings.hash, dataset_fingerprint = r.index.meta.fp_order, sampler = r.sampler, seed = r.settings.seed,
-      machine = r.machine, settings = r.settings:to_json(), name = r.name, dtype = r.dtype, parent = r.parent,
+      recipe_hash = r.settings.hash, dataset_fingerprint = r.index.meta.fp_order,
+        sampler = r.sampler, seed = r.settings.seed,
+      machine = r.machine, settings = r.settings:to_json(), name = r.name,
+        dtype = r.dtype, parent = r.parent,
       run_state = {step = r.step, updates = r.updates}}}
   end)
   r.saved_step = r.step
-  if wait then r.saver:wait(SAVE_DEADLINE_S) end
+  if wait then
+    r.saver:wait(SAVE_DEADLINE_S)
+  end
   tell_saves(r)
 end
 
--- ---- one step ----------------------------------------------------------------------------------------
+-- ---- one step
+-- ----------------------------------------------------------------------------------------
 
 local function finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
 
 -- the next batch; a limit of bad samples is raised after a checkpoint
 local function next_batch(r)
   local ok, batch = pcall(r.loader.next, r.loader)
-  if ok then return batch end
-  if r.sampler and r.step > 0 then loop.save(r, true) end
+  if ok then
+    return batch
+  end
+  if r.sampler and r.step > 0 then
+    loop.save(r, true)
+  end
   error(batch, 0)
 end
 
@@ -95,12 +119,17 @@ end
 local function micro_batch(r, sum)
   local started = base.now_s()
   local batch = next_batch(r)
-  if not batch then return false end
+  if not batch then
+    return false
+  end
   sum.data_wait_s = sum.data_wait_s + base.now_s() - started
-  local shape = r.feed:shape{frames = batch.frames, height = batch.height, width = batch.width, batch = batch.size}
+  local shape = r.feed:shape{frames = batch.frames, height = batch.height,
+    width = batch.width, batch = batch.size}
   local micro = micro_step(r, shape)
   local input = r.feed:prepare(batch, shape)
-  for b, w in ipairs(input.weight) do sum.weight, sum.t = sum.weight + w, sum.t + w * input.t[b] end
+  for b, w in ipairs(input.weight) do
+    sum.weight, sum.t = sum.weight + w, sum.t + w * input.t[b]
+  end
   sum.loss = sum.loss + micro:run(input)
   sum.bytes = sum.bytes + select(2, batch:pixels())
   sum.samples, sum.epoch, sum.bucket = sum.samples + batch.n, batch.epoch, micro.key
@@ -108,39 +137,54 @@ local function micro_batch(r, sum)
   r.sampler = r.loader:state()
   local failed = r.loader:stats().failed
   if failed > r.failed then
-    r.progress:say(("%d samples could not be read, they weigh nothing; see %s/quarantine.jsonl"):format(failed - r.failed, r.dir))
+    r.progress:say(
+      ("%d samples could not be read, they weigh nothing; see %s/quarantine.jsonl"):format(
+      failed - r.failed, r.dir))
     r.failed = failed
   end
   return true
 end
 
---- One optimizer step: micro-batches forward and backward, then the update. Returns false after the last epoch.
+--- One optimizer step: micro-batches forward and backward, then the update. Returns false after the
+-- last epoch.
 function loop.step(r)
   local started, s = base.now_s(), r.settings
   local sum = {loss = 0, weight = 0, t = 0, bytes = 0, samples = 0, data_wait_s = 0}
   local n = 0
-  while n < s.accumulate and micro_batch(r, sum) do n = n + 1 end
-  if n == 0 then return false end
+  while n < s.accumulate and micro_batch(r, sum) do
+    n = n + 1
+  end
+  if n == 0 then
+    return false
+  end
 
-  -- a loss that is not finite must not reach the parameters: the update then only clears the gradients
+  -- a loss that is not finite must not reach the parameters: the update then only clears the
+  -- gradients
   local o, weight = s.optim, sum.weight
   local usable = weight > 0 and finite(sum.loss)
   local lr = r.lr_at(r.updates)
-  local norm = r.update:step{lr = lr, beta1 = o.betas[1], beta2 = o.betas[2], eps = o.eps, weight_decay = o.weight_decay,
-    max_norm = o.grad_clip, ema_decay = o.ema_decay or 0, step = r.updates + 1, grad_scale = usable and 1 / weight or 0}
+  local norm = r.update:step{lr = lr, beta1 = o.betas[1], beta2 = o.betas[2],
+    eps = o.eps, weight_decay = o.weight_decay,
+    max_norm = o.grad_clip, ema_decay = o.ema_decay or 0, step = r.updates + 1,
+      grad_scale = usable and 1 / weight or 0}
   r.step = r.step + 1
   local good = usable and finite(norm)
-  if good then r.updates = r.updates + 1 end
+  if good then
+    r.updates = r.updates + 1
+  end
   r.bad = (good or weight == 0) and 0 or r.bad + 1
 
-  local line = {step = r.step, epoch = sum.epoch, bucket = sum.bucket, lr = lr, samples = sum.samples, weight = weight,
-    data_wait_s = sum.data_wait_s, bytes = sum.bytes, time_s = base.now_s() - started, wall = base.wall_s()}
+  local line = {step = r.step, epoch = sum.epoch, bucket = sum.bucket, lr = lr,
+    samples = sum.samples, weight = weight,
+    data_wait_s = sum.data_wait_s, bytes = sum.bytes, time_s = base.now_s() - started,
+      wall = base.wall_s()}
   if good then
     line.kind, line.loss, line.grad_norm, line.t = "step", sum.loss / weight, norm, sum.t / weight
     r.last_loss = line.loss
     r.progress:step(line)
   else
-    line.kind, line.reason = "skip", weight == 0 and "no good sample" or ("loss %s, gradient norm %s"):format(sum.loss, norm)
+    line.kind, line.reason = "skip", weight == 0 and "no good sample" or ("loss %s, gradient norm "
+      .. "%s"):format(sum.loss, norm)
     r.progress:say(("step %d skipped: %s"):format(r.step, line.reason))
   end
   r.journal:append(line)
@@ -151,10 +195,14 @@ end
 local function roll_back(r)
   -- a save that fails now leaves the one before it
   pcall(r.saver.wait, r.saver, SAVE_DEADLINE_S)
-  if #ckpt.steps(r.dir) == 0 then return false end
+  if #ckpt.steps(r.dir) == 0 then
+    return false
+  end
   local source <close> = ckpt.newest(r.dir, r.lock)
   local m = source.manifest
-  r.progress:say(("step %d: %d steps in a row without a finite loss and gradient: back to step %d"):format(r.step, r.bad, m.run_state.step))
+  r.progress:say(
+    ("step %d: %d steps in a row without a finite loss and gradient: back to step %d"):format(
+    r.step, r.bad, m.run_state.step))
   r.journal:append{kind = "rollback", step = m.run_state.step, from = r.step, wall = base.wall_s()}
   state.load(r.exec, r.pipe.params, r.dtype, source)
   setup.loader(r, m.sampler)
@@ -165,13 +213,19 @@ end
 
 --- Go back on a run of bad steps; stop where that was in vain.
 local function check_bad(r)
-  if r.bad < BAD_STEPS_MAX then return end
+  if r.bad < BAD_STEPS_MAX then
+    return
+  end
   local first_time = r.step > (r.rolled_back_at or 0)
   r.rolled_back_at = r.step
-  if first_time and roll_back(r) then return end
+  if first_time and roll_back(r) then
+    return
+  end
   loop.save(r, true)
-  base.raise("MR_E_NONFINITE", ("step %d: %d steps in a row without a finite loss and gradient; parameters are those of step %d\n"
-    .. "  try: a smaller lr, grad_clip = 1, dtype = \"fp32\""):format(r.step, r.bad, r.step - r.bad))
+  base.raise("MR_E_NONFINITE", ("step %d: %d steps in a row without a finite loss and gradient; "
+    .. "parameters are those of step %d\n"
+    .. "  try: a smaller lr, grad_clip = 1, dtype = \"fp32\""):format(r.step,
+      r.bad, r.step - r.bad))
 end
 
 -- seconds per op of the last step, and its trace for chrome://tracing and Perfetto
@@ -184,7 +238,8 @@ local function tell_times(r)
         op = {name = row.op, n = 0, seconds = 0, flop = 0, bytes = 0}
         by_op[row.op], list[#list + 1] = op, op
       end
-      op.n, op.seconds, op.flop, op.bytes = op.n + 1, op.seconds + row.seconds, op.flop + row.flop, op.bytes + row.bytes
+      op.n, op.seconds, op.flop, op.bytes = op.n + 1, op.seconds + row.seconds,
+        op.flop + row.flop, op.bytes + row.bytes
       total = total + row.seconds
     end
     -- a bucket that was never run has no times
@@ -192,7 +247,8 @@ local function tell_times(r)
       table.sort(list, function(a, b) return a.seconds > b.seconds end)
       r.progress:say(("times of %s: %.2f ms"):format(key, total * 1000))
       for _, op in ipairs(list) do
-        r.progress:say(("  %-26s %4d  %8.3f ms %5.1f %%  %7.2f GFLOP/s %7.2f GB/s"):format(op.name, op.n, op.seconds * 1000,
+        r.progress:say(("  %-26s %4d  %8.3f ms %5.1f %%  %7.2f GFLOP/s %7.2f GB/s"):format(op.name,
+          op.n, op.seconds * 1000,
           100 * op.seconds / total, op.flop / op.seconds * 1e-9, op.bytes / op.seconds * 1e-9))
       end
       micro.prog:trace(("%s/log/trace-%s.json"):format(r.dir, key:gsub("%W", "-")))
@@ -206,7 +262,9 @@ function loop.run(r)
   local s = r.settings
   r.bad, r.failed, r.started = 0, 0, true
   while s.steps == 0 or r.step < s.steps do
-    if not loop.step(r) then break end
+    if not loop.step(r) then
+      break
+    end
     check_bad(r)
     tell_saves(r)
     -- what a run goes back to is not saved between bad steps
@@ -216,16 +274,22 @@ function loop.run(r)
     end
     local stop = signal.pending()
     if stop then
-      r.progress:say(("stop requested: saving step %d; a second signal stops at once"):format(r.step))
+      r.progress:say(("stop requested: saving step %d; a second signal stops at once"):format(
+        r.step))
       loop.save(r, true)
       r.journal:append{kind = "stop", signal = stop, step = r.step, wall = base.wall_s()}
       return 128 + stop
     end
   end
-  if r.sampler then loop.save(r, true) end
-  if s.record_time then tell_times(r) end
+  if r.sampler then
+    loop.save(r, true)
+  end
+  if s.record_time then
+    tell_times(r)
+  end
   r.journal:append{kind = "end", step = r.step, loss = r.last_loss, wall = base.wall_s()}
-  r.progress:say(("done: step %d, loss %s, %s"):format(r.step, r.last_loss and ("%.4f"):format(r.last_loss) or "-", r.dir))
+  r.progress:say(("done: step %d, loss %s, %s"):format(r.step, r.last_loss
+    and ("%.4f"):format(r.last_loss) or "-", r.dir))
   return 0
 end
 

@@ -12,7 +12,8 @@ local program = {}
 --- The cache key of a bucket shape (reference core, section 5).
 ---@param shape table  frames, height, width, batch, text, masked
 function program.key(shape)
-  return ("%dx%dx%d b%d l%d%s"):format(shape.frames, shape.height, shape.width, shape.batch, shape.text,
+  return ("%dx%dx%d b%d l%d%s"):format(shape.frames, shape.height, shape.width,
+    shape.batch, shape.text,
     shape.masked and " mask" or "")
 end
 
@@ -37,13 +38,16 @@ Step.__index = Step
 function program.graph(pipe, shape, config)
   local B = shape.batch
   -- without checkpointing nothing is done twice
-  local g = G.graph(pipe.params, {no_cheap = not (config.grad_checkpoint or config.grad_ckpt_settings)})
+  local g = G.graph(pipe.params,
+    {no_cheap = not (config.grad_checkpoint or config.grad_ckpt_settings)})
   local pixels = g:input("pixels", "u8", {B, shape.frames, 3, shape.height, shape.width})
-  local t, fps, weight = g:input("t", "f32", {B}), g:input("fps", "f32", {B}), g:input("weight", "f32", {B})
+  local t, fps, weight = g:input("t", "f32", {B}), g:input("fps", "f32", {B}),
+    g:input("weight", "f32", {B})
   local x0 = pipe.autoencoder:encode(g, pixels)
   local size = x0.shape
   local mask = shape.masked and g:input("mask", "bool", {B, size[3]}) or nil
-  local noise = ops.random_normal(g:input("seed", "i64", {1}), g:input("keys", "i64", {B}), g:input("epoch", "i32", {1}),
+  local noise = ops.random_normal(g:input("seed", "i64", {1}), g:input("keys", "i64", {B}),
+    g:input("epoch", "i32", {1}),
     {purpose = base.name_word("noise"), dims = {size[2], size[3], size[4], size[5]}})
   local text, drop = pipe.text:inputs(g, B), g:input("drop", "bool", {B})
   local loss, per_sample = rflow.loss{x0 = x0, noise = noise, t = t, weight = weight, mask = mask,
@@ -64,11 +68,13 @@ end
 ---@return mr.MicroStep  with prog, shape, key
 function program.new(run, pipe, shape, config)
   local g = program.graph(pipe, shape, config)
-  return setmetatable({graph = g, prog = run:compile(g), shape = shape, key = program.key(shape), pipe = pipe}, Step)
+  return setmetatable({graph = g, prog = run:compile(g), shape = shape, key = program.key(shape),
+    pipe = pipe}, Step)
 end
 
 --- Run on one batch.
----@param batch table  pixels (tensor u8), keys, t, fps, weight, drop (lists), mask (flat list or nil), tokens
+---@param batch table  pixels (tensor u8), keys, t, fps, weight, drop (lists), mask (flat list or
+---   nil), tokens
 --   (of the text encoder), seed, epoch
 ---@return number loss        sum over samples of weight x loss
 ---@return table per_sample   list
@@ -82,7 +88,9 @@ function Step:run(batch)
   prog:set("keys", T.from({B}, batch.keys, "i64"))
   prog:set("seed", T.from({1}, {batch.seed}, "i64"))
   prog:set("epoch", T.from({1}, {batch.epoch}, "i32"))
-  if batch.mask then prog:set("mask", T.from({B, #batch.mask // B}, batch.mask, "bool")) end
+  if batch.mask then
+    prog:set("mask", T.from({B, #batch.mask // B}, batch.mask, "bool"))
+  end
   self.pipe.text:set(prog, batch.tokens)
   prog:run()
   return prog:get("loss"):item(), prog:get("per_sample"):totable()

@@ -9,8 +9,12 @@ Progress.__index = Progress
 
 --- Seconds as people read them: 42s, 3m10s, 2h05m.
 function progress.duration(s)
-  if s < 60 then return ("%.0fs"):format(s) end
-  if s < 3600 then return ("%dm%02ds"):format(s // 60, s % 60 // 1) end
+  if s < 60 then
+    return ("%.0fs"):format(s)
+  end
+  if s < 3600 then
+    return ("%dm%02ds"):format(s // 60, s % 60 // 1)
+  end
   return ("%dh%02dm"):format(s // 3600, s % 3600 // 60)
 end
 
@@ -18,16 +22,20 @@ end
 function progress.bytes(n)
   local units = {"B", "KiB", "MiB", "GiB", "TiB"}
   local i = 1
-  while n >= 1024 and i < #units do n, i = n / 1024, i + 1 end
+  while n >= 1024 and i < #units do
+    n, i = n / 1024, i + 1
+  end
   return (i == 1 and "%d %s" or "%.1f %s"):format(n, units[i])
 end
 
 --- What tells of a run.
 ---@param total integer    steps of the run; 0: not known
 ---@param every integer    steps between plain lines
----@param write function|nil takes each line; nil: standard output, where a terminal gets a line that is rewritten
+---@param write function|nil takes each line; nil: standard output, where a terminal gets a line
+---   that is rewritten
 function progress.new(total, every, write)
-  return setmetatable({total = total, every = every, live = not write and base.is_terminal(1), shown = false,
+  return setmetatable({total = total, every = every, live = not write and base.is_terminal(1),
+    shown = false,
     write = write or function(line)
       io.stdout:write(line, "\n")
       io.stdout:flush()
@@ -36,11 +44,14 @@ end
 
 -- the line for a step
 local function text(self, s)
-  local parts = {("step %d%s"):format(s.step, self.total > 0 and "/" .. self.total or ""), ("loss %.4f"):format(s.loss),
+  local parts = {("step %d%s"):format(s.step, self.total > 0 and "/" .. self.total or ""),
+    ("loss %.4f"):format(s.loss),
     ("norm %.3g"):format(s.grad_norm), ("lr %.3g"):format(s.lr)}
   if self.rate then
     parts[#parts + 1] = ("%.2f steps/s"):format(self.rate)
-    if self.total > 0 then parts[#parts + 1] = progress.duration((self.total - s.step) / self.rate) .. " left" end
+    if self.total > 0 then
+      parts[#parts + 1] = progress.duration((self.total - s.step) / self.rate) .. " left"
+    end
   end
   parts[#parts + 1] = ("data wait %.1f ms"):format(s.data_wait_s * 1000)
   return table.concat(parts, "  ")
@@ -74,7 +85,9 @@ end
 
 --- Leave the cursor on a fresh line.
 function Progress:finish()
-  if self.shown then io.stdout:write("\n") end
+  if self.shown then
+    io.stdout:write("\n")
+  end
   self.shown = false
 end
 

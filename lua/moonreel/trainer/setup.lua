@@ -32,7 +32,8 @@ function setup.check(r)
   r.name = setup.name(s)
   s:require_readers()
   if s.stages then
-    base.raise("MR_E_USAGE", "a recipe of stages trains by moonreel.trainer.stages; try: moonreel train, or bake one of them")
+    base.raise("MR_E_USAGE", "a recipe of stages trains by moonreel.trainer.stages; try: moonreel "
+      .. "train, or bake one of them")
   end
   if not s.vae.type or not s.text_encoder.type then
     base.raise("MR_E_RECIPE", "training needs vae.type and text_encoder.type; "
@@ -41,10 +42,13 @@ function setup.check(r)
   if not s.dataset.data_path then
     base.raise("MR_E_RECIPE", "dataset.data_path is none; try: --data-path NAME.mrx")
   end
-  if not s.bucket_config then base.raise("MR_E_RECIPE", "bucket_config is none: nothing says which clips to take; try: bucket_config = "
+  if not s.bucket_config then
+    base.raise("MR_E_RECIPE", "bucket_config is none: nothing says which clips to take; try: "
+      .. "bucket_config = "
       .. "{ [\"240p\"] = { [16] = { 1.0, 4 } } }") end
   if s.lr_schedule == "1cycle" and not (s.min_lr and s.max_lr) then
-    base.raise("MR_E_RECIPE", ("%s: lr_schedule = \"1cycle\" needs min_lr and max_lr, %s is none; try: min_lr = 1e-5, max_lr = 1e-4")
+    base.raise("MR_E_RECIPE", ("%s: lr_schedule = \"1cycle\" needs min_lr and max_lr, %s is none; "
+      .. "try: min_lr = 1e-5, max_lr = 1e-4")
       :format(s:origin("lr_schedule"), s.min_lr and "max_lr" or "min_lr"))
   end
 end
@@ -52,9 +56,14 @@ end
 -- what `load` or `ckpt_path` names; recipe.previous is the newest checkpoint of the stage before
 local function source_of(r, field)
   local spec = r.settings[field]
-  if spec ~= "recipe.previous" then return spec end
-  if r.stage and r.stage.previous then return r.stage.previous end
-  base.raise("MR_E_USAGE", ("%s: %s = recipe.previous: there is no checkpoint of a stage before this one; "
+  if spec ~= "recipe.previous" then
+    return spec
+  end
+  if r.stage and r.stage.previous then
+    return r.stage.previous
+  end
+  base.raise("MR_E_USAGE", ("%s: %s = recipe.previous: there is no checkpoint of a stage before "
+    .. "this one; "
     .. "try: --load RUN, or another %s"):format(r.settings:origin(field), field, field))
 end
 
@@ -68,24 +77,33 @@ function setup.find(r)
   end
   local load, weights = source_of(r, "load"), source_of(r, "ckpt_path")
   if load and weights then
-    base.raise("MR_E_USAGE", "load and ckpt_path are both set; load takes everything, ckpt_path weights alone")
+    base.raise("MR_E_USAGE", "load and ckpt_path are both set; load takes everything, ckpt_path "
+      .. "weights alone")
   end
   r.scratch = s.start_from_scratch or (s.start_step == 0 and s.start_epoch == 0)
   if not r.scratch and (s.start_step or s.start_epoch) then
-    base.raise("MR_E_USAGE", "start_step and start_epoch can only both be 0; try: --start-from-scratch")
+    base.raise("MR_E_USAGE", "start_step and start_epoch can only both be 0; try: "
+      .. "--start-from-scratch")
   end
   if load then
     local found, reason = ckpt.resolve(load, s.outputs, r.name)
-    if found then r.found = found else r.notes[#r.notes + 1] = reason end
+    if found then
+      r.found = found
+    else
+      r.notes[#r.notes + 1] = reason
+    end
   elseif weights then
     r.found_weights = ckpt.resolve(weights, s.outputs, r.name)
   end
 end
 
--- the directory of a fresh run: the next number, or the stage's own, which a killed launch may have left without a checkpoint
+-- the directory of a fresh run: the next number, or the stage's own, which a killed launch may have
+-- left without a checkpoint
 local function fresh_directory(r)
   local s = r.settings
-  if not r.stage then return run.create(s.outputs, r.name), true end
+  if not r.stage then
+    return run.create(s.outputs, r.name), true
+  end
   local made = not base.exists(r.stage.dir)
   local dir = run.stage(r.stage.outer, r.stage.name)
   os.remove(dir .. "/quarantine.jsonl")
@@ -112,12 +130,17 @@ end
 --- Open what is loaded, now that damaged checkpoints of our own directory may be set aside.
 function setup.source(r)
   local found = r.found or r.found_weights
-  if not found then return end
+  if not found then
+    return
+  end
   local source, notes = ckpt.load(found, r.continues and r.lock or nil)
   r.source = r:keep(source)
-  for _, note in ipairs(notes) do r.notes[#r.notes + 1] = note end
+  for _, note in ipairs(notes) do
+    r.notes[#r.notes + 1] = note
+  end
   if r.found and not source.manifest then
-    base.raise("MR_E_USAGE", ("%s: these are weights alone; try: --ckpt-path %s"):format(source.path, source.path))
+    base.raise("MR_E_USAGE",
+      ("%s: these are weights alone; try: --ckpt-path %s"):format(source.path, source.path))
   end
 end
 
@@ -127,8 +150,10 @@ local function compare_settings(r, text)
   local refused, only_position = {}, true
   for _, row in ipairs(require "moonreel.settings.difference"(then_settings, r.settings)) do
     local resume = row.position and r.scratch and "free" or row.resume
-    local effect = resume == "refuse" and row.position and "the position in the data counts by it" or resume
-    local line = ("%s: %s when the checkpoint was made, %s now by %s: %s"):format(row.path, row.was or "absent", row.now or "absent",
+    local effect = resume == "refuse" and row.position and "the position in the data counts by it"
+      or resume
+    local line = ("%s: %s when the checkpoint was made, %s now by %s: %s"):format(row.path,
+      row.was or "absent", row.now or "absent",
       row.at, effect)
     if resume == "refuse" then
       refused[#refused + 1] = line
@@ -138,17 +163,23 @@ local function compare_settings(r, text)
     end
   end
   if #refused > 0 then
-    local path, leave = r.source.path, only_position and "--start-from-scratch to leave the position, or " or ""
-    base.raise("MR_E_RECIPE", ("%s does not continue under this recipe:\n  %s\n  try: %s--ckpt-path %s for weights alone"):format(path,
+    local path, leave = r.source.path, only_position and "--start-from-scratch to leave the "
+      .. "position, or " or ""
+    base.raise("MR_E_RECIPE", ("%s does not continue under this recipe:\n  %s\n  try: "
+      .. "%s--ckpt-path %s for weights alone"):format(path,
       table.concat(refused, "\n  "), leave, path))
   end
 end
 
 --- Compare the recipe with the one the checkpoint was made with.
 function setup.compare(r)
-  if not r.found then return end
+  if not r.found then
+    return
+  end
   local meta = r.source.manifest
-  if meta.settings then compare_settings(r, meta.settings) end
+  if meta.settings then
+    compare_settings(r, meta.settings)
+  end
 end
 
 --- Open the device, declare the models, allocate their state.
@@ -160,7 +191,8 @@ function setup.models(r)
   r.dtype, r.pipe = dtype, pipeline.of(s, dtype)
   r.exec = r:keep(E.new(r.device, r.pipe.params, {training = true, ema = s.optim.ema_decay ~= nil}))
   r.update = optim.new(r.exec, r.pipe.params, {ema = s.optim.ema_decay ~= nil, dtype = dtype})
-  r.machine = {isa = r.facts.isa, threads = r.facts.threads, libraries = {device = r.facts.device, dtype = dtype}}
+  r.machine = {isa = r.facts.isa, threads = r.facts.threads,
+    libraries = {device = r.facts.device, dtype = dtype}}
   if r.found then
     for _, line in ipairs(ckpt.machine_differences(r.source.manifest, r.machine)) do
       r.notes[#r.notes + 1] = "not bit for bit: " .. line
@@ -168,11 +200,16 @@ function setup.models(r)
   end
 end
 
--- the index a data path means: itself, or the one beside a table of clips; and the table when the index is yet to be built
+-- the index a data path means: itself, or the one beside a table of clips; and the table when the
+-- index is yet to be built
 local function index_of(path)
-  if path:find("%.mrx/?$") or base.exists(path .. "/data.sum") then return path end
+  if path:find("%.mrx/?$") or base.exists(path .. "/data.sum") then
+    return path
+  end
   local beside = path:gsub("/+$", ""):gsub("%.[%w]+$", "") .. ".mrx"
-  if base.exists(beside) then return beside end
+  if base.exists(beside) then
+    return beside
+  end
   return beside, path
 end
 
@@ -188,23 +225,33 @@ end
 -- a refused entry of bucket_config: with the line that set it
 local function blame_line(s, refusal)
   local name, frames = tostring(refusal):match("^bucket_config%.(.-)%[(%w+)%]: ")
-  if not name then error(refusal, 0) end
-  base.raise(refusal.code, ("%s: %s"):format(s:origin(("bucket_config.%s.%s"):format(name, frames)), refusal.message))
+  if not name then
+    error(refusal, 0)
+  end
+  base.raise(refusal.code, ("%s: %s"):format(s:origin(("bucket_config.%s.%s"):format(name, frames)),
+    refusal.message))
 end
 
 local function open_loader(r, options)
   local s = r.settings
-  local good, loader = pcall(data.loader, {index = r.index, bucket_config = s:plain("bucket_config"), resolutions = s:plain("resolutions"),
-    frame_interval = s.dataset.frame_interval, compat = s.compat, seed = s.seed, threads = s.num_workers,
-    prefetch = s.prefetch, epochs = options.epochs, state = options.state, quarantine = options.quarantine,
+  local good, loader = pcall(data.loader,
+    {index = r.index, bucket_config = s:plain("bucket_config"),
+    resolutions = s:plain("resolutions"),
+    frame_interval = s.dataset.frame_interval, compat = s.compat, seed = s.seed,
+      threads = s.num_workers,
+    prefetch = s.prefetch, epochs = options.epochs, state = options.state,
+      quarantine = options.quarantine,
     allow_empty_buckets = s.allow_empty_buckets})
   return good and loader or blame_line(s, loader)
 end
 
 --- Start decoding at a state of the sampler; nil: the first epoch.
 function setup.loader(r, sampler)
-  if r.loader then r.loader:close() end
-  r.loader = r:keep(open_loader(r, {epochs = r.settings.epochs, quarantine = r.dir .. "/quarantine.jsonl", state = sampler}))
+  if r.loader then
+    r.loader:close()
+  end
+  r.loader = r:keep(open_loader(r,
+    {epochs = r.settings.epochs, quarantine = r.dir .. "/quarantine.jsonl", state = sampler}))
 end
 
 --- Open the index and start decoding where the run stands.
@@ -217,14 +264,19 @@ function setup.data(r)
   r.feed = feed.new(s, r.pipe)
 end
 
---- All that can be known of a stage before it begins, without writing: fields, weights, models, data, buckets.
+--- All that can be known of a stage before it begins, without writing: fields, weights, models,
+-- data, buckets.
 ---@param settings table  baked
----@param stage table     as trainer.run takes it; previous = true: the stage before will leave a checkpoint
+---@param stage table     as trainer.run takes it; previous = true: the stage before will leave a
+---   checkpoint
 function setup.rehearse(settings, stage)
   local r = {settings = settings, stage = stage, notes = {}}
   setup.check(r)
-  local waits = stage.previous == true and (settings.load == "recipe.previous" or settings.ckpt_path == "recipe.previous")
-  if not waits then setup.find(r) end
+  local waits = stage.previous == true and (settings.load == "recipe.previous"
+    or settings.ckpt_path == "recipe.previous")
+  if not waits then
+    setup.find(r)
+  end
   pipeline.of(settings, "f32")
   local path, input = index_of(settings.dataset.data_path)
   if not input then
@@ -256,25 +308,34 @@ function setup.fill(r)
     if r.source then
       local report = state.load_weights(r.exec, r.pipe.params, r.source)
       r.parent = r.source.path
-      r.notes[#r.notes + 1] = ("%s: %d tensors loaded, %d missing, %d unexpected"):format(r.source.path,
+      r.notes[#r.notes + 1] = ("%s: %d tensors loaded, %d missing, %d unexpected"):format(
+        r.source.path,
         #report.loaded, #report.missing, #report.unexpected)
-      if #report.loaded == 0 then base.raise("MR_E_CKPT", r.source.path .. ": no tensor of it fits this model") end
+      if #report.loaded == 0 then
+        base.raise("MR_E_CKPT", r.source.path .. ": no tensor of it fits this model")
+      end
       r.journal:append{kind = "weights", path = r.source.path,
         missing = json.array(report.missing), unexpected = json.array(report.unexpected)}
     end
   end
   local total = s.steps
-  if total == 0 then total = -(-r.plan.batches * s.epochs // s.accumulate) end
+  if total == 0 then
+    total = -(-r.plan.batches * s.epochs // s.accumulate)
+  end
   r.total_steps = total
   r.progress.total = total
-  r.lr_at = schedule.new{kind = s.lr_schedule, lr = s.optim.lr, warmup_steps = s.warmup_steps, cooldown_steps = s.cooldown_steps,
-    min_lr = s.min_lr, max_lr = s.max_lr, anneal_strategy = s.anneal_strategy, total_steps = total, compat = s.compat ~= nil}
+  r.lr_at = schedule.new{kind = s.lr_schedule, lr = s.optim.lr, warmup_steps = s.warmup_steps,
+    cooldown_steps = s.cooldown_steps,
+    min_lr = s.min_lr, max_lr = s.max_lr, anneal_strategy = s.anneal_strategy,
+      total_steps = total, compat = s.compat ~= nil}
 end
 
 --- Start the checkpoint writer, with its buffers where it will save on the way.
 function setup.saver(r)
   r.saver = r:keep(ckpt.saver(r.dir, {lock = r.lock}))
-  if r.settings.ckpt_every == 0 then return end
+  if r.settings.ckpt_every == 0 then
+    return
+  end
   state.with_rows(r.exec, r.pipe.params, r.dtype, function(rows) r.saver:prepare(rows) end)
 end
 

@@ -1,6 +1,7 @@
---- Recipes in a row: outputs/NNN-name/stages/NAME/ is a run of its own for each stage. Ref: recipes.md 8.
--- Where a row stands is read from the disk alone: a stage begins when the one before it is over, so the newest stage with a
--- checkpoint is the one to go on in, also when it has nothing left to do; all before it are over, none after it has begun.
+--- Recipes in a row: outputs/NNN-name/stages/NAME/ is a run of its own for each stage. Ref:
+-- recipes.md 8. Where a row stands is read from the disk alone: a stage begins when the one before
+-- it is over, so the newest stage with a checkpoint is the one to go on in, also when it has
+-- nothing left to do; all before it are over, none after it has begun.
 -- @module moonreel.trainer.stages
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
@@ -15,9 +16,12 @@ local stages = {}
 -- the run that `load` names; nil: a new one
 local function find_outer(row)
   local s = row.settings
-  if not s.load then return nil end
+  if not s.load then
+    return nil
+  end
   if s.start_from_scratch or s.start_step or s.start_epoch then
-    base.raise("MR_E_USAGE", "load: a row of stages goes on where it was; --start-from-scratch, --start-step and --start-epoch are for "
+    base.raise("MR_E_USAGE", "load: a row of stages goes on where it was; --start-from-scratch, "
+      .. "--start-step and --start-epoch are for "
       .. "one stage; try: stages.NAME.start_from_scratch=true")
   end
   local found, reason = ckpt.resolve(s.load, s.outputs, setup.name(s))
@@ -27,10 +31,13 @@ local function find_outer(row)
   end
   local outer, name = run.outer(found.run or "")
   if not outer then
-    base.raise("MR_E_USAGE", ("load: %s is no run with stages; try: stages.NAME.load=%s"):format(found.run or found.spec, found.spec))
+    base.raise("MR_E_USAGE",
+      ("load: %s is no run with stages; try: stages.NAME.load=%s"):format(found.run or found.spec,
+      found.spec))
   end
   if not found.continues or found.run ~= ckpt.resolve(outer).run then
-    base.raise("MR_E_USAGE", ("load: %s is not the newest checkpoint of %s; try: --load %s, or --stage %s stages.%s.load=%s for a new run")
+    base.raise("MR_E_USAGE", ("load: %s is not the newest checkpoint of %s; try: --load %s, or "
+      .. "--stage %s stages.%s.load=%s for a new run")
       :format(found.candidates[1], outer, outer, name, name, found.candidates[1]))
   end
   return outer
@@ -42,22 +49,31 @@ local function find_first(row)
   local number = {}
   for i, one in ipairs(row.list) do
     number[one.name] = i
-    if one.name == row.from then wanted = i end
+    if one.name == row.from then
+      wanted = i
+    end
   end
   for _, begun in ipairs(row.outer and run.stages(row.outer) or {}) do
     if not number[begun.name] then
-      base.raise("MR_E_RECIPE", ("%s: the recipe has no stage '%s' any more; try: its old name, or a new run"):format(begun.path,
+      base.raise("MR_E_RECIPE", ("%s: the recipe has no stage '%s' any more; try: its old name, or "
+        .. "a new run"):format(begun.path,
         begun.name))
     end
-    if #ckpt.steps(begun.path) > 0 then newest = math.max(newest or 0, number[begun.name]) end
+    if #ckpt.steps(begun.path) > 0 then
+      newest = math.max(newest or 0, number[begun.name])
+    end
   end
   if row.from and not wanted then
     local names = {}
-    for i, one in ipairs(row.list) do names[i] = one.name end
-    base.raise("MR_E_USAGE", ("--stage %s: no such stage; there are %s"):format(row.from, table.concat(names, ", ")))
+    for i, one in ipairs(row.list) do
+      names[i] = one.name
+    end
+    base.raise("MR_E_USAGE", ("--stage %s: no such stage; there are %s"):format(row.from,
+      table.concat(names, ", ")))
   end
   if wanted and newest and wanted < newest then
-    base.raise("MR_E_USAGE", ("--stage %s: %s has gone on to '%s'; try: --load without --stage, or a new run without --load"):format(
+    base.raise("MR_E_USAGE", ("--stage %s: %s has gone on to '%s'; try: --load without --stage, or "
+      .. "a new run without --load"):format(
       row.from, row.outer, row.list[newest].name))
   end
   return wanted or newest or 1
@@ -65,7 +81,9 @@ end
 
 -- what trainer.run needs to know of a stage as things stand now
 local function stage_of(row, i)
-  local function dir(k) return row.outer and row.list[k] and ("%s/stages/%s"):format(row.outer, row.list[k].name) end
+  local function dir(k)
+    return row.outer and row.list[k] and ("%s/stages/%s"):format(row.outer, row.list[k].name)
+  end
   local function newest(k)
     local step = dir(k) and ckpt.steps(dir(k))[1]
     return step and ckpt.dir(dir(k), step)
@@ -80,7 +98,8 @@ local function check_weights(row)
   local chain = row.settings:chain("ckpt_path")
   local last = chain[#chain]
   if last and last.command_line then
-    base.raise("MR_E_USAGE", ("%s: every stage would start from these weights; try: stages.%s.ckpt_path=%s"):format(
+    base.raise("MR_E_USAGE", ("%s: every stage would start from these weights; try: "
+      .. "stages.%s.ckpt_path=%s"):format(
       last.at, row.list[1].name, row.settings.ckpt_path or "none"))
   end
 end
@@ -88,19 +107,25 @@ end
 -- call f; what it raises names the stage
 local function named(name, f, ...)
   local ok, result = xpcall(f, function(problem)
-    local text = ("stage %s: %s"):format(name, type(problem) == "table" and problem.message or tostring(problem))
-    if type(problem) ~= "table" then return debug.traceback(text, 2) end
+    local text = ("stage %s: %s"):format(name, type(problem) == "table" and problem.message
+      or tostring(problem))
+    if type(problem) ~= "table" then
+      return debug.traceback(text, 2)
+    end
     problem.message = text
     return problem
   end, ...)
-  if not ok then error(result, 0) end
+  if not ok then
+    error(result, 0)
+  end
   return result
 end
 
 -- say which stage it is, and train it
 local function train(row, i)
   local one, stage = row.list[i], stage_of(row, i)
-  row.progress:say(("stage %s (%d of %d): %s"):format(one.name, i, #row.list, stage.begun and "goes on in " .. stage.dir
+  row.progress:say(("stage %s (%d of %d): %s"):format(one.name, i, #row.list,
+    stage.begun and "goes on in " .. stage.dir
     or stage.previous and "follows " .. stage.previous or "begins in " .. stage.dir))
   return named(one.name, trainer.run, one.settings, {write = row.write, stage = stage})
 end
@@ -108,20 +133,28 @@ end
 local Row = {}
 
 function Row:__close()
-  if self.catches then signal.release() end
-  if self.lock then self.lock:close() end
+  if self.catches then
+    signal.release()
+  end
+  if self.lock then
+    self.lock:close()
+  end
   -- like a run that fails before its first step
-  if self.made and #base.list_dir(self.outer .. "/stages") == 0 then base.remove_dir(self.outer) end
+  if self.made and #base.list_dir(self.outer .. "/stages") == 0 then
+    base.remove_dir(self.outer)
+  end
 end
 
 --- Train stages one after the other.
 ---@param settings table  of the outer recipe
 ---@param list table[]    {name, settings} of each stage
----@param options table|nil  from: name of the stage to begin with; write: takes each line of the log instead of standard output
+---@param options table|nil  from: name of the stage to begin with; write: takes each line of the
+---   log instead of standard output
 ---@return integer exit code
 function stages.run(settings, list, options)
   options = options or {}
-  local row <close> = setmetatable({settings = settings, list = list, from = options.from, write = options.write,
+  local row <close> = setmetatable({settings = settings, list = list, from = options.from,
+    write = options.write,
     progress = progress.new(0, 1, options.write), catches = signal.catch()}, Row)
   check_weights(row)
   row.outer = find_outer(row)
@@ -129,7 +162,9 @@ function stages.run(settings, list, options)
   local first = find_first(row)
   for i = first, #list do
     local stage = stage_of(row, i)
-    if i > first then stage.previous = true end
+    if i > first then
+      stage.previous = true
+    end
     named(list[i].name, setup.rehearse, list[i].settings, stage)
   end
   if not row.outer then
@@ -141,8 +176,12 @@ function stages.run(settings, list, options)
     local code = train(row, i)
     -- a request that came too late for the stage's own loop
     local stop = signal.pending()
-    if code == 0 and stop then code = 128 + stop end
-    if code ~= 0 then return code end
+    if code == 0 and stop then
+      code = 128 + stop
+    end
+    if code ~= 0 then
+      return code
+    end
     collectgarbage()
   end
   return 0

@@ -1,4 +1,5 @@
---- What an autoencoder without learned scales must know of the data: mean and deviation of its latents' channels.
+--- What an autoencoder without learned scales must know of the data: mean and deviation of its
+-- latents' channels.
 -- @module moonreel.trainer.statistics
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -7,17 +8,22 @@ local statistics = {}
 
 local BATCHES = 48
 
---- Measure mean and deviation of the latents' channels over the first batches, and set them as frozen parameters.
+--- Measure mean and deviation of the latents' channels over the first batches, and set them as
+-- frozen parameters.
 ---@param exec mr.Exec
 ---@param pipe mr.Pipeline  whose autoencoder has `moments` and `normalisation`
 ---@param loader table      at the beginning of epoch 0
 function statistics.measure(exec, pipe, loader)
   local auto, sums, squares, count = pipe.autoencoder, {}, {}, 0
-  for k = 1, auto.channels do sums[k], squares[k] = 0, 0 end
+  for k = 1, auto.channels do
+    sums[k], squares[k] = 0, 0
+  end
   local programs = {}
   for _ = 1, BATCHES do
     local batch = loader:next()
-    if not batch then break end
+    if not batch then
+      break
+    end
     local dims = {batch.size, batch.frames, 3, batch.height, batch.width}
     local key = table.concat(dims, "x")
     if not programs[key] then
@@ -34,7 +40,9 @@ function statistics.measure(exec, pipe, loader)
     prog:run()
     local size = auto:latent(batch.frames, batch.height, batch.width)
     local a, b = prog:get("sum"):totable(), prog:get("square"):totable()
-    for k = 1, auto.channels do sums[k], squares[k] = sums[k] + a[k], squares[k] + b[k] end
+    for k = 1, auto.channels do
+      sums[k], squares[k] = sums[k] + a[k], squares[k] + b[k]
+    end
     count = count + batch.size * size[2] * size[3] * size[4]
     loader:release(batch)
   end

@@ -1,4 +1,5 @@
--- Search of batch sizes: those whose step takes just less than that of 408 frames at 512. Ref: configs/opensora-v1-2/misc/bs.
+-- Search of batch sizes: those whose step takes just less than that of 408 frames at 512. Ref:
+-- configs/opensora-v1-2/misc/bs.
 return recipe.extend("../base") {
   bucket_config = require("../buckets").search,
   batch_search = { base = { "512", "408" }, step_time = 12, spread = { ["240p"] = { [1] = 200 } } },

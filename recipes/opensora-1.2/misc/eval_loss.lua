@@ -1,4 +1,5 @@
--- Loss at ten fixed times, bucket by bucket; uniform times, every sample kept. Ref: configs/opensora-v1-2/misc/eval_loss.
+-- Loss at ten fixed times, bucket by bucket; uniform times, every sample kept. Ref:
+-- configs/opensora-v1-2/misc/eval_loss.
 return recipe {
   compat = "opensora-1.2",
   num_eval_timesteps = 10,
@@ -6,6 +7,7 @@ return recipe {
   num_workers = 8,
   model = { enable_flash_attn = true, enable_layernorm_kernel = true },
   vae = { type = "OpenSoraVAE_V1_2", from_pretrained = "hpcai-tech/OpenSora-VAE-v1.2" },
-  text_encoder = { type = "t5", from_pretrained = "DeepFloyd/t5-v1_1-xxl", local_files_only = true },
+  text_encoder = { type = "t5", from_pretrained = "DeepFloyd/t5-v1_1-xxl",
+    local_files_only = true },
   seed = 42,
 }

@@ -1,4 +1,5 @@
--- Latents and text features of a whole data set into files. Ref: configs/opensora-v1-2/misc/extract.
+-- Latents and text features of a whole data set into files. Ref:
+-- configs/opensora-v1-2/misc/extract.
 return recipe.extend("./eval_loss") {
   num_eval_timesteps = recipe.remove,
   bucket_config = recipe.replace(require("../buckets").stage1),

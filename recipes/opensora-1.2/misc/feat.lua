@@ -1,4 +1,5 @@
--- Training with made-up text features: what does the step cost without T5? Ref: configs/opensora-v1-2/misc/feat.
+-- Training with made-up text features: what does the step cost without T5? Ref:
+-- configs/opensora-v1-2/misc/feat.
 return recipe.extend("../base") {
   dataset = { dummy_text_feature = true },
   bucket_config = require("../buckets").stage1,

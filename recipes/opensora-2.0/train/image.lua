@@ -1,4 +1,5 @@
--- Images only; all training recipes of Open-Sora 2.0 begin here. Ref: hpcaitech/Open-Sora 7ad6a96, configs/diffusion.
+-- Images only; all training recipes of Open-Sora 2.0 begin here. Ref: hpcaitech/Open-Sora 7ad6a96,
+-- configs/diffusion.
 local parts = require "../parts"
 
 return recipe {
@@ -9,8 +10,10 @@ return recipe {
   grad_checkpoint = true, grad_ckpt_settings = { 8, 100 },
   dropout_ratio = { t5 = 0.31622777, clip = 0.31622777 },
   vae = parts.hunyuan, is_causal_vae = true,
-  text_encoder = { type = "text_embedder", from_pretrained = "google/t5-v1_1-xxl", shardformer = true },
-  clip = { type = "text_embedder", from_pretrained = "openai/clip-vit-large-patch14", max_length = 77 },
+  text_encoder = { type = "text_embedder", from_pretrained = "google/t5-v1_1-xxl",
+    shardformer = true },
+  clip = { type = "text_embedder", from_pretrained = "openai/clip-vit-large-patch14",
+    max_length = 77 },
   optim = { type = "HybridAdam", lr = 1e-5, eps = 1e-15, grad_clip = 1.0, ema_decay = recipe.none },
   warmup_steps = 0, update_warmup_steps = true,
   num_workers = 12, num_bucket_build_workers = 64,

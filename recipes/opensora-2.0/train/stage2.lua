@@ -6,7 +6,8 @@ return recipe.extend("./image") {
   plugin = "hybrid",
   plugin_config = {
     tp_size = 1, pp_size = 1, sp_size = 4, zero_stage = 2,
-    enable_sequence_parallelism = true, sequence_parallelism_mode = "ring_attn", static_graph = true,
+    enable_sequence_parallelism = true, sequence_parallelism_mode = "ring_attn",
+      static_graph = true,
   },
   ckpt_every = 200,
 }

@@ -7,12 +7,13 @@
 
 static mr_io faulty;
 static const mr_io *real;
-static int budget;       /* calls until the fault */
-static int fault_errno;  /* 0: short counts only */
+static int budget;      /* calls until the fault */
+static int fault_errno; /* 0: short counts only */
 
 static ssize_t faulty_write(int fd, const void *buf, size_t n)
 {
-    if (!fault_errno) return real->write(fd, buf, n > 3 ? 3 : n);
+    if (!fault_errno)
+        return real->write(fd, buf, n > 3 ? 3 : n);
     if (--budget == 0) {
         errno = fault_errno;
         return -1;
@@ -76,7 +77,8 @@ int main(void)
 {
     char dir[] = "/tmp/mr-spec-XXXXXX", deep[128], *data;
     size_t n;
-    if (!mkdtemp(dir)) return 1;
+    if (!mkdtemp(dir))
+        return 1;
     replace_under_faults(dir);
     snprintf(deep, sizeof deep, "%s/a/b/c", dir);
     CHECK_OK(mr_dir_make(deep));

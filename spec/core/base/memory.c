@@ -34,7 +34,7 @@ int main(void)
     CHECK(MR_MIX(1, 2) != MR_MIX(2, 1));
     char hex[33], hex2[33];
     mr_hash128_hex(mr_hash128_of("", 0), hex);
-    CHECK_STR(hex, "99aa06d3014798d86001c324468d497f");  // published XXH3-128 of nothing
+    CHECK_STR(hex, "99aa06d3014798d86001c324468d497f"); // published XXH3-128 of nothing
     mr_hasher *h = mr_hasher_new();
     mr_hasher_add(h, "moon", 4);
     mr_hasher_add(h, "reel", 4);

@@ -4,15 +4,20 @@
 static void known_vectors(void)
 {
     // Random123 1.x kat_vectors, philox4x32 10
-    static const struct { uint32_t c[4], k[2], out[4]; } rows[] = {
+    static const struct {
+        uint32_t c[4], k[2], out[4];
+    } rows[] = {
         {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
         {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         uint32_t out[4];
         mr_philox(rows[i].c, rows[i].k, out);
-        for (int j = 0; j < 4; j++) CHECK_INT(out[j], rows[i].out[j]);
+        for (int j = 0; j < 4; j++)
+            CHECK_INT(out[j], rows[i].out[j]);
     }
 }
 
@@ -22,12 +27,14 @@ static void normal_moments(void)
     static float x[n];
     mr_random_fill_normal(x, n, 42, 7, 123456789, 0, 0);
     double m1 = 0, m2 = 0, m4 = 0;
-    for (int i = 0; i < n; i++) m1 += x[i], m2 += (double)x[i] * x[i], m4 += pow(x[i], 4);
+    for (int i = 0; i < n; i++)
+        m1 += x[i], m2 += (double)x[i] * x[i], m4 += pow(x[i], 4);
     CHECK_NEAR(m1 / n, 0, 0.005);
     CHECK_NEAR(m2 / n, 1, 0.01);
     CHECK_NEAR(m4 / n, 3, 0.06);
     // the value at an element does not depend on where a fill starts
-    for (int e = 0; e < 9; e++) CHECK(mr_random_normal(42, 7, 123456789, 0, (uint64_t)e) == x[e]);
+    for (int e = 0; e < 9; e++)
+        CHECK(mr_random_normal(42, 7, 123456789, 0, (uint64_t)e) == x[e]);
 }
 
 static void uniform_open(void)
@@ -37,7 +44,8 @@ static void uniform_open(void)
     mr_random_fill_uniform(x, n, 1, 2, 3, 4, 5);
     double m = 0;
     float lo = 1, hi = 0;
-    for (int i = 0; i < n; i++) m += x[i], lo = fminf(lo, x[i]), hi = fmaxf(hi, x[i]);
+    for (int i = 0; i < n; i++)
+        m += x[i], lo = fminf(lo, x[i]), hi = fmaxf(hi, x[i]);
     CHECK_NEAR(m / n, 0.5, 0.003);
     CHECK(lo > 0);
     CHECK(hi < 1);

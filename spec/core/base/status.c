@@ -4,7 +4,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-static mr_status deepest(void) { return mr_fail(MR_E_DATA, "clip '%s' has %d frames", "a.mp4", 3); }
+static mr_status deepest(void)
+{
+    return mr_fail(MR_E_DATA, "clip '%s' has %d frames", "a.mp4", 3);
+}
 static mr_status middle(void)
 {
     mr_status st = deepest();
@@ -17,7 +20,9 @@ static void chain(void)
     CHECK_INT(middle(), MR_E_DATA);
     mr_fail_where("decode", "loader", "recipe.lua:4");
     mr_error_format(mr_error_last(), text, sizeof text);
-    CHECK_STR(text, "recipe.lua:4: decode 'loader': sample 17 could not be read\n  clip 'a.mp4' has 3 frames");
+    CHECK_STR(
+        text,
+        "recipe.lua:4: decode 'loader': sample 17 could not be read\n  clip 'a.mp4' has 3 frames");
     CHECK_INT(mr_status_exit(mr_error_last()->code), 4);
     CHECK(strstr(mr_error_last()->file, "status.c") != NULL);
     // what a hostile name does to a terminal is taken out
@@ -31,9 +36,11 @@ static void chain(void)
     CHECK_STR(text, "no s");
     // many notes: the newest survive, the chain ends
     mr_fail(MR_E_IO, "first");
-    for (int i = 0; i < 50; i++) mr_fail_note("note %d", i);
+    for (int i = 0; i < 50; i++)
+        mr_fail_note("note %d", i);
     int n = 0;
-    for (const mr_error *e = mr_error_last(); e; e = e->cause) n++;
+    for (const mr_error *e = mr_error_last(); e; e = e->cause)
+        n++;
     CHECK(n >= 2 && n <= 8);
     CHECK_STR(mr_error_last()->text, "note 49");
     mr_error_clear();
@@ -54,7 +61,7 @@ static void carried(void)
     mr_error_clear();
     pthread_create(&t, NULL, on_thread, &err);
     pthread_join(t, NULL);
-    CHECK(mr_error_last() == NULL);  // records are per thread
+    CHECK(mr_error_last() == NULL); // records are per thread
     CHECK_INT(mr_error_adopt(err), MR_E_DATA);
     mr_error_free(err);
     CHECK_STR(mr_error_last()->text, "sample 17 could not be read");
@@ -63,7 +70,8 @@ static void carried(void)
 
 static void names(void)
 {
-    for (int i = 0; i < MR_STATUS_COUNT; i++) CHECK_INT(mr_status_from_name(mr_status_name((mr_status)i)), i);
+    for (int i = 0; i < MR_STATUS_COUNT; i++)
+        CHECK_INT(mr_status_from_name(mr_status_name((mr_status)i)), i);
     CHECK_INT(mr_status_from_name("MR_E_NOBODY"), MR_STATUS_COUNT);
     CHECK_INT(mr_status_exit(MR_E_RECIPE), 3);
     CHECK_INT(mr_status_exit(MR_E_LOCK), 8);

@@ -1,4 +1,5 @@
-/* mr_bench_forget_file: what was written stays, what cannot be opened is told. Licence: Apache-2.0 */
+/* mr_bench_forget_file: what was written stays, what cannot be opened is told. Licence:
+ * Apache-2.0 */
 #include "moonreel/bench.h"
 #include "check.h"
 

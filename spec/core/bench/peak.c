@@ -14,7 +14,7 @@ int main(void)
     CHECK_OK(mr_bench_memory_rate(1, 0, &rate));
     CHECK(rate > 1e8 && rate < 1e13);
     size_t before = mr_bench_max_resident();
-    CHECK(before > 128u << 20);  // the buffers of the memory rate were touched
+    CHECK(before > 128u << 20); // the buffers of the memory rate were touched
 
     // the n-th allocation fails: an error, no crash
     for (int64_t n = 1; n <= 5; n++) {

@@ -1,5 +1,6 @@
-/* ckpt/attempt: every file operation of a save may fail or be the last one: what was acknowledged is
- * there, what is loaded is exact, nothing is left lying about (reference: reliability 8, I/O count-down). */
+/* ckpt/attempt: every file operation of a save may fail or be the last one: what was acknowledged
+ * is there, what is loaded is exact, nothing is left lying about (reference: reliability 8, I/O
+ * count-down). */
 #define _DEFAULT_SOURCE
 #include "ckptcase.h"
 
@@ -29,7 +30,9 @@ static void judge(int64_t least, const char *what, long i)
     CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock}, &saver));
     CHECK_OK(mr_ckpt_open_newest(dir, lock, NULL, NULL, &c));
     bool good = c && mr_ckpt_step(c) >= least && case_exact(c);
-    if (!good) printf("%s at operation %ld: newest is %lld, expected at least %lld and exact\n", what, i, c ? (long long)mr_ckpt_step(c) : -1, (long long)least);
+    if (!good)
+        printf("%s at operation %ld: newest is %lld, expected at least %lld and exact\n", what, i,
+               c ? (long long)mr_ckpt_step(c) : -1, (long long)least);
     CHECK(good);
     mr_ckpt_close(c);
     CHECK_INT(case_count(dir, ".tmp-"), 0);
@@ -76,8 +79,10 @@ static void sweep(long n, fault_kind kind, int err, const char *what)
     }
     printf("%s: %d of %ld saves committed in spite of it\n", what, acknowledged, n);
     // one failing operation is survived by a new attempt; a full disk skips this save
-    if (kind == FAULT_FULL) CHECK(acknowledged < n);
-    else if (err != ENOSPC) CHECK(acknowledged >= n - 3);
+    if (kind == FAULT_FULL)
+        CHECK(acknowledged < n);
+    else if (err != ENOSPC)
+        CHECK(acknowledged >= n - 3);
 }
 
 static void die_sweep(long n, fault_kind kind, const char *what)
@@ -116,27 +121,32 @@ static void kill_sweep(unsigned seed, int rounds)
             mr_run_lock *lock;
             mr_saver *saver;
             begin(&lock, &saver);
-            for (int64_t step = 1; ; step++) {
-                if (step > 1 && case_save(saver, step) != MR_OK) _exit(1);
-                if (write(tell[1], &step, sizeof step) != sizeof step) _exit(1);
+            for (int64_t step = 1;; step++) {
+                if (step > 1 && case_save(saver, step) != MR_OK)
+                    _exit(1);
+                if (write(tell[1], &step, sizeof step) != sizeof step)
+                    _exit(1);
             }
         }
         close(tell[1]);
         int64_t told = 0, step;
-        if (read(tell[0], &step, sizeof step) == sizeof step) told = step;
+        if (read(tell[0], &step, sizeof step) == sizeof step)
+            told = step;
         seed = seed * 1664525u + 1013904223u;
         struct timespec pause = {0, (long)(seed >> 8) % 40000000};
         nanosleep(&pause, NULL);
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
-        while (read(tell[0], &step, sizeof step) == sizeof step) told = step;
+        while (read(tell[0], &step, sizeof step) == sizeof step)
+            told = step;
         close(tell[0]);
         CHECK(told >= 1);
         judge(told, "SIGKILL", round);
     }
 }
 
-/* Three saves in a row without a commit are reported so that the caller stops; then room comes back. */
+/* Three saves in a row without a commit are reported so that the caller stops; then room comes
+ * back. */
 static void full_disk(void)
 {
     mr_run_lock *lock;
@@ -147,11 +157,12 @@ static void full_disk(void)
     fault_at(1, FAULT_FULL, 0);
     CHECK_FAILS(case_save(saver, 2), MR_E_CKPT, "No space left");
     CHECK(mr_saver_poll(saver, &event));
-    CHECK_INT(event.kind, MR_SAVER_FAIL);  // not tried again at once: the disk is full
+    CHECK_INT(event.kind, MR_SAVER_FAIL); // not tried again at once: the disk is full
     CHECK_OK(mr_saver_check(saver));
     CHECK_FAILS(case_save(saver, 3), MR_E_CKPT, "No space left");
     CHECK_FAILS(case_save(saver, 4), MR_E_CKPT, "No space left");
-    CHECK_FAILS(mr_saver_check(saver), MR_E_CKPT, "no checkpoint was committed in 3 saves in a row");
+    CHECK_FAILS(mr_saver_check(saver), MR_E_CKPT,
+                "no checkpoint was committed in 3 saves in a row");
     CHECK_FAILS(case_save(saver, 5), MR_E_CKPT, "3 saves in a row");
     CHECK_INT(mr_status_exit(MR_E_CKPT), 8);
     fault_clear();
@@ -200,7 +211,8 @@ static const mr_io *honest;
 static int lies;
 static ssize_t lying_write(int fd, const void *data, size_t n)
 {
-    if (lies <= 0 || n < 100000) return honest->write(fd, data, n);
+    if (lies <= 0 || n < 100000)
+        return honest->write(fd, data, n);
     lies--;
     char *copy = malloc(n);
     memcpy(copy, data, n);

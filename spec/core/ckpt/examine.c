@@ -8,14 +8,20 @@ int main(void)
     snprintf(a, sizeof a, "%s/a.safetensors", case_dir("examine"));
     snprintf(b, sizeof b, "%s/b.safetensors", case_dir("examine"));
     static float x[200000];
-    for (int i = 0; i < 200000; i++) x[i] = (float)(i % 100) - 50;
+    for (int i = 0; i < 200000; i++)
+        x[i] = (float)(i % 100) - 50;
     x[7] = NAN, x[9] = INFINITY, x[11] = -0.0f;
     uint16_t half[3] = {0x3f80, 0x4000, 0xc000};
-    mr_ckpt_item items[] = {{.name = "x", .dtype = MR_ST_F32, .rank = 1, .shape = {200000}, .data = x},
-                            {.name = "h", .dtype = MR_ST_BF16, .rank = 1, .shape = {3}, .data = half},
-                            {.name = "none", .dtype = MR_ST_F64, .rank = 1, .shape = {0}},
-                            {.name = "huge", .dtype = MR_ST_F64, .rank = 1, .shape = {2}, .data = (double[]){1e300, -1e300}},
-                            {.name = "only_a", .dtype = MR_ST_U8, .rank = 0, .data = "q"}};
+    mr_ckpt_item items[] = {
+        {.name = "x", .dtype = MR_ST_F32, .rank = 1, .shape = {200000}, .data = x},
+        {.name = "h", .dtype = MR_ST_BF16, .rank = 1, .shape = {3}, .data = half},
+        {.name = "none", .dtype = MR_ST_F64, .rank = 1, .shape = {0}},
+        {.name = "huge",
+         .dtype = MR_ST_F64,
+         .rank = 1,
+         .shape = {2},
+         .data = (double[]){1e300, -1e300}},
+        {.name = "only_a", .dtype = MR_ST_U8, .rank = 0, .data = "q"}};
     CHECK_OK(mr_safetensors_write(a, items, 5, NULL, 0));
     mr_ckpt *ca, *cb;
     mr_ckpt_stats s;
@@ -48,7 +54,8 @@ int main(void)
     CHECK_OK(mr_ckpt_compare(ca, "huge", cb, "huge", &d));
     CHECK(d.differing == 0 && d.first == -1 && d.max_abs == 0);
     CHECK_FAILS(mr_ckpt_compare(ca, "h", cb, "h", &d), MR_E_SHAPE, "another shape or dtype");
-    CHECK_FAILS(mr_ckpt_compare(ca, "only_a", cb, "only_a", &d), MR_E_RANGE, "b.safetensors: no tensor 'only_a'");
+    CHECK_FAILS(mr_ckpt_compare(ca, "only_a", cb, "only_a", &d), MR_E_RANGE,
+                "b.safetensors: no tensor 'only_a'");
     for (int i = 1; i <= 2; i++) {
         mr_alloc_fail_at(i);
         CHECK_FAILS(mr_ckpt_compare(ca, "x", cb, "x", &d), MR_E_MEMORY, "cannot allocate");

@@ -17,7 +17,8 @@ static int count_lines(char last[4096])
     CHECK_OK(mr_journal_read_open(path, &r));
     for (;;) {
         CHECK_OK(mr_journal_read_next(r, &line, &n));
-        if (!line) break;
+        if (!line)
+            break;
         CHECK_INT(strlen(line), n);
         snprintf(last, 4096, "%s", line);
         count++;
@@ -53,7 +54,8 @@ static void cut_line(void)
     CHECK_STR(last, "{\"d\":4}");
     // nothing but a cut line
     FILE *f = fopen(path, "wb");
-    for (int i = 0; i < 10000; i++) fputc('x', f);
+    for (int i = 0; i < 10000; i++)
+        fputc('x', f);
     fclose(f);
     CHECK_OK(mr_journal_open(path, &j));
     CHECK_OK(mr_journal_append(j, "1", 1));
@@ -63,7 +65,7 @@ static void cut_line(void)
 
 static void long_lines(void)
 {
-    static char line[MR_JOURNAL_LINE_MAX + 1];  // zero-terminated
+    static char line[MR_JOURNAL_LINE_MAX + 1]; // zero-terminated
     mr_journal *j;
     mr_journal_reader *r;
     const char *got;
@@ -107,7 +109,7 @@ static void full_disk(void)
     CHECK_OK(mr_journal_open(path, &j));
     CHECK_OK(mr_journal_append(j, "{\"n\":1}", 7));
     fault_at(1, FAULT_SHORT, 0);
-    CHECK_OK(mr_journal_append(j, "{\"n\":2}", 7));  // finished by a second write
+    CHECK_OK(mr_journal_append(j, "{\"n\":2}", 7)); // finished by a second write
     fault_at(1, FAULT_FULL, 0);
     CHECK_FAILS(mr_journal_append(j, "{\"n\":3}", 7), MR_E_IO, "No space left");
     fault_at(1, FAULT_ERRNO, EINTR);
@@ -129,15 +131,21 @@ static void killed(void)
         if (child == 0) {
             mr_journal *j;
             char line[300];
-            if (mr_journal_open(path, &j) != MR_OK) _exit(1);
-            for (int i = 0; ; i++) mr_journal_append(j, line, (size_t)snprintf(line, sizeof line, "{\"i\":%d,\"pad\":\"%0*d\"}", i, i % 200, 0));
+            if (mr_journal_open(path, &j) != MR_OK)
+                _exit(1);
+            for (int i = 0;; i++)
+                mr_journal_append(j, line,
+                                  (size_t)snprintf(line, sizeof line, "{\"i\":%d,\"pad\":\"%0*d\"}",
+                                                   i, i % 200, 0));
         }
         usleep(3000 + (useconds_t)round * 1700);
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
-        if (!mr_path_exists(path)) continue;
+        if (!mr_path_exists(path))
+            continue;
         int n = count_lines(last), i = -1;
-        if (n) CHECK(sscanf(last, "{\"i\":%d,", &i) == 1);
+        if (n)
+            CHECK(sscanf(last, "{\"i\":%d,", &i) == 1);
         CHECK_INT(i, n - 1);
     }
 }

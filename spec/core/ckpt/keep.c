@@ -11,7 +11,8 @@ static void check_steps(int n, const int64_t *want)
     int got;
     CHECK_OK(mr_ckpt_steps(dir, &steps, &got));
     CHECK_INT(got, n);
-    for (int i = 0; i < got && i < n; i++) CHECK_INT(steps[i], want[i]);
+    for (int i = 0; i < got && i < n; i++)
+        CHECK_INT(steps[i], want[i]);
     mr_free(steps);
 }
 
@@ -24,7 +25,8 @@ static void fresh(int n)
     mr_dir_make(dir);
     CHECK_OK(mr_run_lock_take(dir, &lock));
     CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock, .keep = 100}, &saver));
-    for (int64_t step = 1; step <= n; step++) CHECK_OK(case_save(saver, step));
+    for (int64_t step = 1; step <= n; step++)
+        CHECK_OK(case_save(saver, step));
     mr_saver_close(saver);
 }
 
@@ -82,11 +84,13 @@ static void sweep(void)
     fresh(1);
     const char *run = mr_run_lock_id(lock);
     long long fence = mr_run_lock_fence(lock);
-    touch_dir("step-000000000005.tmp-%s-%lld.1", run, fence);        // ours
-    touch_dir("step-000000000006.tmp-%s-%lld.1", run, fence + 1);    // of a later launch: it is alive
-    touch_dir("step-000000000007.tmp-%s-%lld.1", "ffff", fence);     // of another run: nothing is proven
+    touch_dir("step-000000000005.tmp-%s-%lld.1", run, fence); // ours
+    // of a later launch: it is alive
+    touch_dir("step-000000000006.tmp-%s-%lld.1", run, fence + 1);
+    // of another run: nothing is proven
+    touch_dir("step-000000000007.tmp-%s-%lld.1", "ffff", fence);
     touch_dir(".trash-step-000000000002%.0s%.0lld", "", 0);
-    touch_dir(".replaced-step-000000000001%.0s-%lld.1", "", fence);  // its replacement is there
+    touch_dir(".replaced-step-000000000001%.0s-%lld.1", "", fence); // its replacement is there
     CHECK_OK(mr_save_sweep(lock));
     CHECK_INT(case_count(dir, ".tmp-"), 2);
     CHECK_INT(case_count(dir, "step-000000000006.tmp-"), 1);
@@ -115,7 +119,8 @@ static void stopped_retention(void)
         char path[700];
         CHECK_OK(mr_ckpt_steps(dir, &steps, &count));
         CHECK(count >= 3);
-        for (int k = 0; k < count; k++) CHECK_OK(mr_save_verify(mr_ckpt_dir(dir, steps[k], path, sizeof path)));
+        for (int k = 0; k < count; k++)
+            CHECK_OK(mr_save_verify(mr_ckpt_dir(dir, steps[k], path, sizeof path)));
         mr_free(steps);
     }
     mr_io_replace(NULL);

@@ -1,4 +1,5 @@
-/* ckpt/lock: one writer per run, also between processes; who is dead loses it, who only seems so does not. */
+/* ckpt/lock: one writer per run, also between processes; who is dead loses it, who only seems so
+ * does not. */
 #define _DEFAULT_SOURCE
 #include "ckptcase.h"
 
@@ -44,8 +45,10 @@ static pid_t holder(void)
     if (child == 0) {
         mr_run_lock *lock;
         c = mr_run_lock_take(dir, &lock) == MR_OK ? 'y' : 'n';
-        if (write(ready[1], &c, 1) != 1) _exit(1);
-        for (;;) pause();
+        if (write(ready[1], &c, 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
     }
     CHECK(read(ready[0], &c, 1) == 1);
     CHECK_INT(c, 'y');
@@ -88,10 +91,13 @@ static void race(void)
             char c;
             mr_run_lock *lock;
             close(go[1]);
-            if (read(go[0], &c, 1) < 0) _exit(1);
+            if (read(go[0], &c, 1) < 0)
+                _exit(1);
             c = mr_run_lock_take(dir, &lock) == MR_OK;
-            if (write(told[1], &c, 1) != 1) _exit(1);
-            for (;;) pause();
+            if (write(told[1], &c, 1) != 1)
+                _exit(1);
+            for (;;)
+                pause();
         }
     }
     close(go[1]);
@@ -138,8 +144,10 @@ static void read_line(const char *path, char *out, size_t cap)
 {
     FILE *f = fopen(path, "r");
     out[0] = 0;
-    if (f && fgets(out, (int)cap, f)) out[strcspn(out, "\n")] = 0;
-    if (f) fclose(f);
+    if (f && fgets(out, (int)cap, f))
+        out[strcspn(out, "\n")] = 0;
+    if (f)
+        fclose(f);
 }
 
 static void proof_of_death(void)
@@ -150,7 +158,8 @@ static void proof_of_death(void)
     read_line("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
     read_line("/etc/machine-id", machine, sizeof machine);
     gethostname(host, sizeof host);
-    static const char form[] = "{\"run\": \"abc\", \"fence\": 41, \"owner\": {\"host\": \"%s\", \"machine\": \"%s\", \"boot\": \"%s\", "
+    static const char form[] = "{\"run\": \"abc\", \"fence\": 41, \"owner\": {\"host\": \"%s\", "
+                               "\"machine\": \"%s\", \"boot\": \"%s\", "
                                "\"pidns\": \"%s\", \"pid\": %d, \"start\": 12}}";
     // another host: cannot be proven, whatever its pid
     snprintf(text, sizeof text, form, "far-away", "m", "b", "p", 999999999);
@@ -185,8 +194,12 @@ static void proof_of_death(void)
 static void damaged(void)
 {
     mr_run_lock *lock;
-    static const char *const texts[] = {"{", "[]", "{\"run\": \"\", \"fence\": 1, \"owner\": null}", "{\"run\": \"a\", \"fence\": 0, \"owner\": null}",
-                                        "{\"run\": \"a\", \"owner\": null}", "\xff\xff"};
+    static const char *const texts[] = {"{",
+                                        "[]",
+                                        "{\"run\": \"\", \"fence\": 1, \"owner\": null}",
+                                        "{\"run\": \"a\", \"fence\": 0, \"owner\": null}",
+                                        "{\"run\": \"a\", \"owner\": null}",
+                                        "\xff\xff"};
     for (size_t i = 0; i < MR_COUNT(texts); i++) {
         write_lock(texts[i]);
         CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK, "the lock file is damaged");
@@ -212,7 +225,8 @@ static void lost_file(void)
     mr_dir_make(dir);
     for (int i = 0; i < 3; i++) {
         CHECK_OK(mr_run_lock_take(dir, &lock));
-        if (i < 2) mr_run_lock_release(lock);
+        if (i < 2)
+            mr_run_lock_release(lock);
     }
     snprintf(id, sizeof id, "%s", mr_run_lock_id(lock));
     CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock}, &saver));
@@ -241,11 +255,15 @@ static void failing_files(void)
         fault_at(i, FAULT_ERRNO, EIO);
         mr_status st = mr_run_lock_take(dir, &lock);
         fault_clear();
-        if (st == MR_OK) CHECK_OK(mr_run_lock_check(lock));
-        else CHECK(!lock);
+        if (st == MR_OK)
+            CHECK_OK(mr_run_lock_check(lock));
+        else
+            CHECK(!lock);
         // whatever failed, the run is not lost: the owner on record is this process, or nobody
-        if (st == MR_OK) mr_run_lock_release(lock);
-        else write_lock("");
+        if (st == MR_OK)
+            mr_run_lock_release(lock);
+        else
+            write_lock("");
         CHECK_OK(mr_run_lock_take(dir, &lock));
         mr_run_lock_release(lock);
     }
@@ -254,9 +272,12 @@ static void failing_files(void)
         mr_status st = mr_run_lock_take(dir, &lock);
         bool fired = st != MR_OK;
         mr_alloc_fail_at(0);
-        if (st == MR_OK) mr_run_lock_release(lock);
-        else CHECK_INT(st, MR_E_MEMORY);
-        if (!fired && i > 20) break;
+        if (st == MR_OK)
+            mr_run_lock_release(lock);
+        else
+            CHECK_INT(st, MR_E_MEMORY);
+        if (!fired && i > 20)
+            break;
     }
     char far[4000];
     memset(far, 'p', sizeof far);

@@ -1,4 +1,5 @@
-/* ckpt/newest: damaged checkpoints are set aside by the owner of the run only, errors of input are not damage. */
+/* ckpt/newest: damaged checkpoints are set aside by the owner of the run only, errors of input are
+ * not damage. */
 #include "ckptcase.h"
 
 static char dir[600];
@@ -20,7 +21,8 @@ int main(void)
     CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, NULL, NULL, &c), MR_E_USAGE, "no checkpoint in it");
     CHECK_OK(mr_run_lock_take(dir, &lock));
     CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock}, &saver));
-    for (int64_t step = 1; step <= 3; step++) CHECK_OK(case_save(saver, step));
+    for (int64_t step = 1; step <= 3; step++)
+        CHECK_OK(case_save(saver, step));
     mr_saver_close(saver);
 
     // a reader without the lock passes over and renames nothing
@@ -58,7 +60,8 @@ int main(void)
     // all damaged: an error that says so
     case_flip_last_byte(dir, 1);
     case_flip_last_byte(dir, 2);
-    CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, NULL, NULL, &c), MR_E_CKPT, "none of its 2 checkpoints is valid");
+    CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, NULL, NULL, &c), MR_E_CKPT,
+                "none of its 2 checkpoints is valid");
     CHECK_INT(mr_status_exit(MR_E_CKPT), 8);
     mr_run_lock_release(lock);
     mr_dir_remove(dir);

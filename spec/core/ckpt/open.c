@@ -1,4 +1,5 @@
-/* ckpt/open: bytes come out exactly or not at all: bit flips, cuts, zeroed blocks, missing and swapped files. */
+/* ckpt/open: bytes come out exactly or not at all: bit flips, cuts, zeroed blocks, missing and
+ * swapped files. */
 #define _DEFAULT_SOURCE
 #include "ckptcase.h"
 
@@ -45,7 +46,8 @@ static bool older_taken(const char *what)
     told_lines = 0;
     CHECK_OK(mr_ckpt_open_newest(dir, NULL, told, NULL, &c));
     bool exact = c && case_exact(c), older = c && mr_ckpt_step(c) == 1;
-    if (!exact || told_lines != older) printf("%s: step %lld\n", what, c ? (long long)mr_ckpt_step(c) : -1);
+    if (!exact || told_lines != older)
+        printf("%s: step %lld\n", what, c ? (long long)mr_ckpt_step(c) : -1);
     CHECK(exact);
     CHECK_INT(told_lines, older);
     mr_ckpt_close(c);
@@ -102,7 +104,8 @@ static void files_gone(void)
     snprintf(other, sizeof other, "%s/ckpt/step-000000000001/r00000-of-00001.safetensors", dir);
     CHECK(rename(shard, aside) == 0 && rename(other, shard) == 0 && rename(aside, other) == 0);
     mr_ckpt *c;
-    CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, told, NULL, &c), MR_E_CKPT, "none of its 2 checkpoints is valid");
+    CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, told, NULL, &c), MR_E_CKPT,
+                "none of its 2 checkpoints is valid");
     CHECK(!c);
     CHECK(rename(shard, aside) == 0 && rename(other, shard) == 0 && rename(aside, other) == 0);
     // a whole directory under another step's name
@@ -178,7 +181,8 @@ static void failing_reads(void)
         bool good = st == MR_OK && case_exact(c);
         fault_clear();
         // the older one, or the failure of one read, never other bytes
-        if (st == MR_OK && !good) CHECK_INT(mr_error_last()->code, MR_E_IO);
+        if (st == MR_OK && !good)
+            CHECK_INT(mr_error_last()->code, MR_E_IO);
         mr_ckpt_close(c);
     }
     mr_io_replace(NULL);
@@ -187,10 +191,13 @@ static void failing_reads(void)
         mr_alloc_fail_at(i);
         mr_status st = mr_ckpt_open_newest(dir, NULL, NULL, NULL, &c);
         mr_alloc_fail_at(0);
-        if (st == MR_OK) CHECK_INT(mr_ckpt_step(c), 2);
-        else CHECK_INT(st, MR_E_MEMORY);
+        if (st == MR_OK)
+            CHECK_INT(mr_ckpt_step(c), 2);
+        else
+            CHECK_INT(st, MR_E_MEMORY);
         mr_ckpt_close(c);
-        if (st == MR_OK) break;
+        if (st == MR_OK)
+            break;
     }
     CHECK(i > 10 && i < 500);
 }

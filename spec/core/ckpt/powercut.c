@@ -1,7 +1,7 @@
 /* Promise: a checkpoint that was acknowledged survives a power cut at any moment (reference:
- * reliability 8, power cut). A save with retention is logged call by call; for every prefix of the log
- * legal disks are built: any subset of unsynced writes in pieces of 512 bytes, any subset of unsynced
- * changes of names. From each of them the newest checkpoint is opened. */
+ * reliability 8, power cut). A save with retention is logged call by call; for every prefix of the
+ * log legal disks are built: any subset of unsynced writes in pieces of 512 bytes, any subset of
+ * unsynced changes of names. From each of them the newest checkpoint is opened. */
 #define _DEFAULT_SOURCE
 #include "ckptcase.h"
 
@@ -9,10 +9,26 @@
 
 enum { N = 50000, NODES = 400, OPS = 4000, ENTRIES = 64, SECTOR = 512 };
 
-/* ---- the log ------------------------------------------------------------------------------------- */
+/* ---- the log ---- */
 
-typedef enum op_kind { OP_OPEN, OP_WRITE, OP_SIZE, OP_SYNC, OP_CLOSE, OP_RENAME, OP_UNLINK, OP_MKDIR } op_kind;
-typedef struct op { op_kind kind; int fd; bool trunc, create; int64_t at; size_t n; char *data, a[300], b[300]; } op;
+typedef enum op_kind {
+    OP_OPEN,
+    OP_WRITE,
+    OP_SIZE,
+    OP_SYNC,
+    OP_CLOSE,
+    OP_RENAME,
+    OP_UNLINK,
+    OP_MKDIR
+} op_kind;
+typedef struct op {
+    op_kind kind;
+    int fd;
+    bool trunc, create;
+    int64_t at;
+    size_t n;
+    char *data, a[300], b[300];
+} op;
 static op ops[OPS];
 static _Atomic int n_ops;
 static int64_t at_of[1024];
@@ -21,7 +37,8 @@ static char dir[300], copy_dir[400];
 
 static op *log_op(op_kind kind, int fd, const char *a, const char *b)
 {
-    if (n_ops == OPS) abort();
+    if (n_ops == OPS)
+        abort();
     op *o = &ops[n_ops++];
     *o = (op){.kind = kind, .fd = fd};
     snprintf(o->a, sizeof o->a, "%s", a ? a : "");
@@ -47,13 +64,15 @@ static void log_write(int fd, const void *data, size_t n, int64_t at)
 static ssize_t l_write(int fd, const void *data, size_t n)
 {
     ssize_t done = real.write(fd, data, n);
-    if (done > 0) log_write(fd, data, (size_t)done, at_of[fd]), at_of[fd] += done;
+    if (done > 0)
+        log_write(fd, data, (size_t)done, at_of[fd]), at_of[fd] += done;
     return done;
 }
 static ssize_t l_pwrite(int fd, const void *data, size_t n, int64_t at)
 {
     ssize_t done = real.pwrite(fd, data, n, at);
-    if (done > 0) log_write(fd, data, (size_t)done, at);
+    if (done > 0)
+        log_write(fd, data, (size_t)done, at);
     return done;
 }
 static int l_fallocate(int fd, int64_t n)
@@ -74,37 +93,48 @@ static int l_close(int fd)
 static int l_rename(const char *a, const char *b)
 {
     int r = real.rename(a, b);
-    if (!r) log_op(OP_RENAME, -1, a, b);
+    if (!r)
+        log_op(OP_RENAME, -1, a, b);
     return r;
 }
 static int l_unlink(const char *p)
 {
     int r = real.unlink(p);
-    if (!r) log_op(OP_UNLINK, -1, p, NULL);
+    if (!r)
+        log_op(OP_UNLINK, -1, p, NULL);
     return r;
 }
 static int l_rmdir(const char *p)
 {
     int r = real.rmdir(p);
-    if (!r) log_op(OP_UNLINK, -1, p, NULL);
+    if (!r)
+        log_op(OP_UNLINK, -1, p, NULL);
     return r;
 }
 static int l_mkdir(const char *p, int mode)
 {
     int r = real.mkdir(p, mode);
-    if (!r) log_op(OP_MKDIR, -1, p, NULL);
+    if (!r)
+        log_op(OP_MKDIR, -1, p, NULL);
     return r;
 }
 
-/* ---- a disk: what is durable, and what is only in memory ----------------------------------------------- */
+/* ---- a disk: what is durable, and what is only in memory ---- */
 
-typedef struct names { int n; char name[ENTRIES][64]; int node[ENTRIES]; } names;
-typedef struct change { char from[64], to[64]; int node; } change;  /* from "" = added, to "" = removed */
+typedef struct names {
+    int n;
+    char name[ENTRIES][64];
+    int node[ENTRIES];
+} names;
+typedef struct change {
+    char from[64], to[64];
+    int node;
+} change; /* from "" = added, to "" = removed */
 typedef struct node {
     bool is_dir;
-    char *now, *kept;       /* file: bytes */
+    char *now, *kept; /* file: bytes */
     size_t n_now, n_kept;
-    names cur, dur;         /* directory */
+    names cur, dur; /* directory */
     change pending[ENTRIES];
     int n_pending;
 } node;
@@ -114,21 +144,25 @@ static int n_nodes, node_of[1024];
 static int find(const names *l, const char *name)
 {
     for (int i = 0; i < l->n; i++)
-        if (strcmp(l->name[i], name) == 0) return i;
+        if (strcmp(l->name[i], name) == 0)
+            return i;
     return -1;
 }
 static void set(names *l, const char *name, int id)
 {
     int i = find(l, name);
-    if (i < 0) i = l->n++;
-    if (l->n > ENTRIES) abort();
+    if (i < 0)
+        i = l->n++;
+    if (l->n > ENTRIES)
+        abort();
     snprintf(l->name[i], sizeof l->name[i], "%s", name);
     l->node[i] = id;
 }
 static void drop(names *l, const char *name)
 {
     int i = find(l, name);
-    if (i < 0) return;
+    if (i < 0)
+        return;
     l->n--;
     memmove(l->name[i], l->name[l->n], sizeof l->name[i]);
     l->node[i] = l->node[l->n];
@@ -136,23 +170,28 @@ static void drop(names *l, const char *name)
 static void apply(names *l, const change *c)
 {
     // a rename whose source is not there (its creation was lost) does nothing
-    if (c->from[0] && find(l, c->from) < 0) return;
-    if (c->from[0]) drop(l, c->from);
-    if (c->to[0]) set(l, c->to, c->node);
+    if (c->from[0] && find(l, c->from) < 0)
+        return;
+    if (c->from[0])
+        drop(l, c->from);
+    if (c->to[0])
+        set(l, c->to, c->node);
 }
 
 /* The directory node of a path below `dir` and its last name; -1 outside. */
 static int locate(const char *path, char last[64])
 {
     size_t n = strlen(dir);
-    if (strncmp(path, dir, n) || (path[n] && path[n] != '/')) return -1;
+    if (strncmp(path, dir, n) || (path[n] && path[n] != '/'))
+        return -1;
     int at = 0;
     char rest[300], *part = rest;
     snprintf(rest, sizeof rest, "%s", path + n + (path[n] == '/'));
     for (char *slash; (slash = strchr(part, '/')); part = slash + 1) {
         *slash = 0;
         int i = find(&nodes[at].cur, part);
-        if (i < 0) return -1;
+        if (i < 0)
+            return -1;
         at = nodes[at].cur.node[i];
     }
     snprintf(last, 64, "%.63s", part);
@@ -162,7 +201,8 @@ static int lookup(const char *path)
 {
     char last[64];
     int at = locate(path, last);
-    if (at < 0 || !last[0]) return at;
+    if (at < 0 || !last[0])
+        return at;
     int i = find(&nodes[at].cur, last);
     return i < 0 ? -1 : nodes[at].cur.node[i];
 }
@@ -172,18 +212,21 @@ static void alter(int at, const char *from, const char *to, int id)
     snprintf(c.from, sizeof c.from, "%s", from);
     snprintf(c.to, sizeof c.to, "%s", to);
     apply(&nodes[at].cur, &c);
-    if (nodes[at].n_pending == ENTRIES) abort();
+    if (nodes[at].n_pending == ENTRIES)
+        abort();
     nodes[at].pending[nodes[at].n_pending++] = c;
 }
 static int new_node(bool is_dir)
 {
-    if (n_nodes == NODES) abort();
+    if (n_nodes == NODES)
+        abort();
     nodes[n_nodes].is_dir = is_dir;
     return n_nodes++;
 }
 static void resize(node *f, size_t n)
 {
-    if (n <= f->n_now) return;
+    if (n <= f->n_now)
+        return;
     f->now = realloc(f->now, n);
     memset(f->now + f->n_now, 0, n - f->n_now);
     f->n_now = n;
@@ -195,7 +238,8 @@ static void keep(node *f)
         return;
     }
     f->kept = realloc(f->kept, f->n_now + 1);
-    if (f->n_now) memcpy(f->kept, f->now, f->n_now);
+    if (f->n_now)
+        memcpy(f->kept, f->now, f->n_now);
     f->n_kept = f->n_now;
 }
 
@@ -219,7 +263,8 @@ static int load_tree(const char *path)
         size_t n;
         mr_file_read_all(path, &data, &n);
         resize(&nodes[id], n);
-        if (n) memcpy(nodes[id].now, data, n);
+        if (n)
+            memcpy(nodes[id].now, data, n);
         mr_free(data);
     }
     keep(&nodes[id]);
@@ -233,29 +278,45 @@ static void replay(const op *o)
     switch (o->kind) {
     case OP_OPEN:
         id = lookup(o->a);
-        if (id < 0 && o->create && (at = locate(o->a, last)) >= 0) alter(at, "", last, id = new_node(false));
-        else if (id >= 0 && o->trunc) nodes[id].n_now = 0;
+        if (id < 0 && o->create && (at = locate(o->a, last)) >= 0)
+            alter(at, "", last, id = new_node(false));
+        else if (id >= 0 && o->trunc)
+            nodes[id].n_now = 0;
         node_of[o->fd] = id;
         return;
     case OP_WRITE:
-        if ((id = node_of[o->fd]) < 0) return;
+        if ((id = node_of[o->fd]) < 0)
+            return;
         resize(&nodes[id], (size_t)o->at + o->n);
         memcpy(nodes[id].now + o->at, o->data, o->n);
         return;
-    case OP_SIZE: if ((id = node_of[o->fd]) >= 0) resize(&nodes[id], (size_t)o->at); return;
-    case OP_SYNC: if ((id = node_of[o->fd]) >= 0) keep(&nodes[id]); return;
+    case OP_SIZE:
+        if ((id = node_of[o->fd]) >= 0)
+            resize(&nodes[id], (size_t)o->at);
+        return;
+    case OP_SYNC:
+        if ((id = node_of[o->fd]) >= 0)
+            keep(&nodes[id]);
+        return;
     case OP_CLOSE: node_of[o->fd] = -1; return;
     case OP_RENAME:
         id = lookup(o->a), at = locate(o->a, last);
-        if (locate(o->b, to) != at || id < 0) abort();  // all of ours stay in their directory
+        if (locate(o->b, to) != at || id < 0)
+            abort(); // all of ours stay in their directory
         alter(at, last, to, id);
         return;
-    case OP_UNLINK: if ((at = locate(o->a, last)) >= 0) alter(at, last, "", -1); return;
-    case OP_MKDIR: if ((at = locate(o->a, last)) >= 0) alter(at, "", last, new_node(true)); return;
+    case OP_UNLINK:
+        if ((at = locate(o->a, last)) >= 0)
+            alter(at, last, "", -1);
+        return;
+    case OP_MKDIR:
+        if ((at = locate(o->a, last)) >= 0)
+            alter(at, "", last, new_node(true));
+        return;
     }
 }
 
-/* ---- disks after the cut ---------------------------------------------------------------------------------- */
+/* ---- disks after the cut ---- */
 
 static unsigned seed;
 static unsigned draw(unsigned n)
@@ -273,8 +334,10 @@ static void put_node(int id, const char *path, int mode)
         char *bytes = calloc(1, n + 1);
         for (size_t at = 0; at < n; at += SECTOR) {
             const char *from = mode == 0 ? f->kept : mode == 1 || draw(2) ? f->now : f->kept;
-            size_t have = from == f->now ? f->n_now : f->n_kept, want = MR_MIN(n - at, (size_t)SECTOR);
-            if (at < have) memcpy(bytes + at, from + at, MR_MIN(want, have - at));
+            size_t have = from == f->now ? f->n_now : f->n_kept,
+                   want = MR_MIN(n - at, (size_t)SECTOR);
+            if (at < have)
+                memcpy(bytes + at, from + at, MR_MIN(want, have - at));
         }
         FILE *out = fopen(path, "wb");
         fwrite(bytes, 1, n, out);
@@ -284,7 +347,8 @@ static void put_node(int id, const char *path, int mode)
     }
     names l = mode == 1 ? f->cur : f->dur;
     for (int i = 0; i < f->n_pending && mode == 2; i++)
-        if (draw(2)) apply(&l, &f->pending[i]);
+        if (draw(2))
+            apply(&l, &f->pending[i]);
     mkdir(path, 0755);
     for (int i = 0; i < l.n; i++) {
         char child[600];
@@ -297,9 +361,11 @@ static bool exact(mr_ckpt *c)
 {
     static float x[N];
     int64_t step = mr_ckpt_step(c);
-    if (mr_ckpt_read(c, "w", x, 0, sizeof x)) return false;
+    if (mr_ckpt_read(c, "w", x, 0, sizeof x))
+        return false;
     for (int i = 0; i < N; i++)
-        if (x[i] != case_value(step, 0, i)) return false;
+        if (x[i] != case_value(step, 0, i))
+            return false;
     return true;
 }
 
@@ -310,7 +376,9 @@ static void judge(int ops_done, int mode, int64_t least)
     put_node(0, copy_dir, mode);
     mr_status st = mr_ckpt_open_newest(copy_dir, NULL, NULL, NULL, &c);
     bool good = st == MR_OK && mr_ckpt_step(c) >= least && exact(c);
-    if (!good) printf("after %d operations, mode %d: step %lld, expected at least %lld\n", ops_done, mode, c ? (long long)mr_ckpt_step(c) : -1, (long long)least);
+    if (!good)
+        printf("after %d operations, mode %d: step %lld, expected at least %lld\n", ops_done, mode,
+               c ? (long long)mr_ckpt_step(c) : -1, (long long)least);
     CHECK(good);
     mr_ckpt_close(c);
 }
@@ -318,7 +386,8 @@ static void judge(int ops_done, int mode, int64_t least)
 static void save(mr_saver *saver, int64_t step)
 {
     static float x[N];
-    for (int i = 0; i < N; i++) x[i] = case_value(step, 0, i);
+    for (int i = 0; i < N; i++)
+        x[i] = case_value(step, 0, i);
     mr_ckpt_item item = {.name = "w", .dtype = MR_ST_F32, .rank = 1, .shape = {N}, .data = x};
     CHECK_OK(mr_saver_save(saver, step, &item, 1, CASE_META, true));
     CHECK_OK(mr_saver_wait(saver, 30));
@@ -328,11 +397,14 @@ static void save(mr_saver *saver, int64_t step)
 static void cut_everywhere(mr_saver *saver, int64_t step, int random_disks)
 {
     load_tree(dir);
-    for (int i = 0; i < 1024; i++) node_of[i] = -1;
+    for (int i = 0; i < 1024; i++)
+        node_of[i] = -1;
     real = *mr_io_table();
     mr_io table = real;
-    table.open = l_open, table.write = l_write, table.pwrite = l_pwrite, table.fallocate = l_fallocate, table.fsync = l_fsync;
-    table.close = l_close, table.rename = l_rename, table.unlink = l_unlink, table.rmdir = l_rmdir, table.mkdir = l_mkdir;
+    table.open = l_open, table.write = l_write, table.pwrite = l_pwrite,
+    table.fallocate = l_fallocate, table.fsync = l_fsync;
+    table.close = l_close, table.rename = l_rename, table.unlink = l_unlink, table.rmdir = l_rmdir,
+    table.mkdir = l_mkdir;
     mr_io_replace(&table);
     save(saver, step);
     mr_saver_close(saver);
@@ -346,8 +418,10 @@ static void cut_everywhere(mr_saver *saver, int64_t step, int random_disks)
     for (int i = 0; i < n_ops; i++) {
         replay(&ops[i]);
         renamed = renamed || (ops[i].kind == OP_RENAME && strcmp(ops[i].b, final) == 0);
-        if (renamed && ops[i].kind == OP_SYNC) least = step;
-        for (int mode = 0; mode < 2 + random_disks; mode++) judge(i + 1, MR_MIN(mode, 2), least);
+        if (renamed && ops[i].kind == OP_SYNC)
+            least = step;
+        for (int mode = 0; mode < 2 + random_disks; mode++)
+            judge(i + 1, MR_MIN(mode, 2), least);
     }
     CHECK_INT(least, step);
 }
@@ -365,8 +439,10 @@ int main(void)
     save(saver, 2);
     cut_everywhere(saver, 3, 10);
     mr_run_lock_release(lock);
-    for (int i = 0; i < n_ops; i++) free(ops[i].data);
-    for (int i = 0; i < n_nodes; i++) free(nodes[i].now), free(nodes[i].kept);
+    for (int i = 0; i < n_ops; i++)
+        free(ops[i].data);
+    for (int i = 0; i < n_nodes; i++)
+        free(nodes[i].now), free(nodes[i].kept);
     mr_dir_remove(dir);
     mr_dir_remove(copy_dir);
     return check_done();

@@ -27,9 +27,12 @@ int main(void)
     CHECK_OK(mr_run_create(outputs, "big", false, path, sizeof path));
     CHECK(strstr(path, "/1000-big"));
     static const char *const bad[] = {"", ".x", "a/b", "a b", "\xc3\xa4", "a\nb"};
-    for (size_t i = 0; i < MR_COUNT(bad); i++) CHECK_FAILS(mr_run_create(outputs, bad[i], false, path, sizeof path), MR_E_USAGE, "run name");
+    for (size_t i = 0; i < MR_COUNT(bad); i++)
+        CHECK_FAILS(mr_run_create(outputs, bad[i], false, path, sizeof path), MR_E_USAGE,
+                    "run name");
     CHECK_FAILS(mr_run_create(outputs, "x", false, path, 10), MR_E_USAGE, "too long");
-    CHECK_FAILS(mr_run_create("/proc/no/such", "x", false, path, sizeof path), MR_E_IO, "cannot create directory");
+    CHECK_FAILS(mr_run_create("/proc/no/such", "x", false, path, sizeof path), MR_E_IO,
+                "cannot create directory");
     // stages: made when they begin, taken as they are later
     char outer[4096];
     CHECK_OK(mr_run_create(outputs, "row", true, outer, sizeof outer));
@@ -46,7 +49,8 @@ int main(void)
     CHECK_FAILS(mr_run_stage(outer, "one", path, 10), MR_E_USAGE, "too long");
     // six processes at once
     for (int i = 0; i < 6; i++)
-        if (fork() == 0) _exit(mr_run_create(outputs, "race", false, path, sizeof path) == MR_OK ? 0 : 1);
+        if (fork() == 0)
+            _exit(mr_run_create(outputs, "race", false, path, sizeof path) == MR_OK ? 0 : 1);
     for (int i = 0; i < 6; i++) {
         int status;
         wait(&status);
@@ -55,7 +59,8 @@ int main(void)
     char **names;
     int n, races = 0;
     CHECK_OK(mr_dir_list(outputs, &names, &n));
-    for (int i = 0; i < n; i++) races += strstr(names[i], "-race") != NULL;
+    for (int i = 0; i < n; i++)
+        races += strstr(names[i], "-race") != NULL;
     mr_dir_list_free(names, n);
     CHECK_INT(races, 6);
     mr_dir_remove(case_dir("rundir"));

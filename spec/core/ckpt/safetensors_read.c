@@ -1,4 +1,5 @@
-/* ckpt/safetensors_read: hostile and damaged files are refused with file and key, never read past. */
+/* ckpt/safetensors_read: hostile and damaged files are refused with file and key, never read
+ * past. */
 #include "ckptcase.h"
 
 static char path[600];
@@ -9,7 +10,8 @@ static void put(const char *header, size_t length, const void *data, size_t byte
     uint64_t word = length;
     fwrite(&word, 8, 1, f);
     fwrite(header, 1, strlen(header), f);
-    if (bytes) fwrite(data, 1, bytes, f);
+    if (bytes)
+        fwrite(data, 1, bytes, f);
     fclose(f);
 }
 
@@ -20,7 +22,8 @@ static void refused(const char *header, size_t bytes, const char *part)
     mr_safetensors *st = NULL;
     put(header, strlen(header), zeros, bytes);
     CHECK_FAILS(mr_safetensors_open(path, 0, &st), MR_E_FORMAT, part);
-    if (mr_error_last()) CHECK(strstr(mr_error_last()->text, "probe.safetensors") || mr_error_last()->cause);
+    if (mr_error_last())
+        CHECK(strstr(mr_error_last()->text, "probe.safetensors") || mr_error_last()->cause);
     CHECK(!st);
 }
 
@@ -31,40 +34,68 @@ static void hostile(void)
     refused("{\"", 0, "safetensors: line 1");
     refused("{} x", 0, "safetensors: line 1");
     refused("{\"a\": 1}", 0, "tensor 'a': expected exactly dtype, shape and data_offsets");
-    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4], \"more\": 1}}", 4, "expected exactly");
-    refused("{\"a\": {\"dtype\": \"F31\", \"shape\": [1], \"data_offsets\": [0, 4]}}", 4, "unknown dtype 'F31'");
-    refused("{\"a\": {\"dtype\": \"f32\", \"shape\": [1], \"data_offsets\": [0, 4]}}", 4, "unknown dtype");
-    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1.0], \"data_offsets\": [0, 4]}}", 4, "not a natural number");
-    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [-1], \"data_offsets\": [0, 4]}}", 4, "not a natural number");
-    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1,1,1,1,1,1,1,1,1], \"data_offsets\": [0, 4]}}", 4, "at most 8");
-    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 4]}}", 4, "its shape needs 8 bytes");
-    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 0]}}", 4, "not [begin, end]");
-    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4, 8]}}", 4, "not [begin, end]");
+    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4], \"more\": 1}}",
+            4, "expected exactly");
+    refused("{\"a\": {\"dtype\": \"F31\", \"shape\": [1], \"data_offsets\": [0, 4]}}", 4,
+            "unknown dtype 'F31'");
+    refused("{\"a\": {\"dtype\": \"f32\", \"shape\": [1], \"data_offsets\": [0, 4]}}", 4,
+            "unknown dtype");
+    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1.0], \"data_offsets\": [0, 4]}}", 4,
+            "not a natural number");
+    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [-1], \"data_offsets\": [0, 4]}}", 4,
+            "not a natural number");
+    refused(
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [1,1,1,1,1,1,1,1,1], \"data_offsets\": [0, 4]}}",
+        4, "at most 8");
+    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 4]}}", 4,
+            "its shape needs 8 bytes");
+    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 0]}}", 4,
+            "not [begin, end]");
+    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4, 8]}}", 4,
+            "not [begin, end]");
     // products that overflow
-    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [4611686018427387904, 4], \"data_offsets\": [0, 0]}}", 0, "overflows");
-    refused("{\"a\": {\"dtype\": \"F64\", \"shape\": [4611686018427387904], \"data_offsets\": [0, 0]}}", 0, "overflows");
-    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [9223372036854775807], \"data_offsets\": [0, 9223372036854775807]}}", 4, "the file has 4");
-    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [9223372036854775808], \"data_offsets\": [0, 4]}}", 4, "safetensors: line 1");
+    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [4611686018427387904, 4], \"data_offsets\": "
+            "[0, 0]}}",
+            0, "overflows");
+    refused(
+        "{\"a\": {\"dtype\": \"F64\", \"shape\": [4611686018427387904], \"data_offsets\": [0, 0]}}",
+        0, "overflows");
+    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [9223372036854775807], \"data_offsets\": [0, "
+            "9223372036854775807]}}",
+            4, "the file has 4");
+    refused(
+        "{\"a\": {\"dtype\": \"U8\", \"shape\": [9223372036854775808], \"data_offsets\": [0, 4]}}",
+        4, "safetensors: line 1");
     // gaps, overlaps, uncovered data, data missing
-    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [4, 8]}}", 8, "starts at byte 4 of the data, expected 0");
-    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]}, \"b\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [2, 6]}}",
+    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [4, 8]}}", 8,
+            "starts at byte 4 of the data, expected 0");
+    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]}, \"b\": "
+            "{\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [2, 6]}}",
             6, "tensor 'b' starts at byte 2 of the data, expected 4");
-    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]}, \"b\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]}}",
+    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]}, \"b\": "
+            "{\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]}}",
             4, "starts at byte 0");
-    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]}}", 5, "the file has 5 for them");
-    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]}}", 3, "the file has 3 for them");
+    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]}}", 5,
+            "the file has 5 for them");
+    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]}}", 3,
+            "the file has 3 for them");
     // names
-    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}, \"a\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [1, 2]}}",
+    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}, \"a\": "
+            "{\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [1, 2]}}",
             2, "duplicate");
-    refused("{\"\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}}", 1, "expected 1 to 512 bytes");
-    refused("{\"\xff\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}}", 1, "safetensors: line 1");
-    refused("{\"a\\u0000b\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}}", 1, "safetensors: line 1");
+    refused("{\"\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}}", 1,
+            "expected 1 to 512 bytes");
+    refused("{\"\xff\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}}", 1,
+            "safetensors: line 1");
+    refused("{\"a\\u0000b\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}}", 1,
+            "safetensors: line 1");
     refused("{\"__metadata__\": {\"a\": 1}}", 0, "'a' is not text");
     refused("{\"__metadata__\": []}", 0, "not an object");
     char deep[3000];
     size_t n = 0;
     n += (size_t)snprintf(deep, sizeof deep, "{\"a\": ");
-    for (int i = 0; i < 1000; i++) deep[n++] = '[';
+    for (int i = 0; i < 1000; i++)
+        deep[n++] = '[';
     deep[n] = 0;
     refused(deep, 0, "safetensors: line 1");
     char named[1200] = "{\"";
@@ -81,7 +112,8 @@ static void length_word(void)
     CHECK_INT(mr_safetensors_count(st), 0);
     mr_safetensors_close(st);
     put("{}", 3, NULL, 0);
-    CHECK_FAILS(mr_safetensors_open(path, 0, &st), MR_E_FORMAT, "the header ends at byte 11, the file at 10");
+    CHECK_FAILS(mr_safetensors_open(path, 0, &st), MR_E_FORMAT,
+                "the header ends at byte 11, the file at 10");
     put("{}", (size_t)-1, NULL, 0);
     CHECK_FAILS(mr_safetensors_open(path, 0, &st), MR_E_FORMAT, "at most 16777216");
     put("{}", (size_t)1 << 63, NULL, 0);
@@ -103,8 +135,11 @@ static void length_word(void)
 static void good(void)
 {
     // written out of order, with an empty tensor, a scalar, padding and metadata
-    static const char header[] = "{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[4,12]},\"__metadata__\":{\"z\":\"1\",\"a\":\"2\"},"
-                                 "\"s\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},\"e\":{\"dtype\":\"F8_E4M3\",\"shape\":[0,3],\"data_offsets\":[4,4]}}   ";
+    static const char header[] =
+        "{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[4,12]},\"__metadata__\":{"
+        "\"z\":\"1\",\"a\":\"2\"},"
+        "\"s\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},\"e\":{\"dtype\":\"F8_"
+        "E4M3\",\"shape\":[0,3],\"data_offsets\":[4,4]}}   ";
     static const unsigned char data[12] = {0, 0, 0x80, 0x3f, 1, 2, 3, 4, 5, 6, 7, 8};
     mr_safetensors *st;
     put(header, strlen(header), data, sizeof data);
@@ -127,16 +162,22 @@ static void good(void)
     CHECK(s == 1.0f);
     CHECK_OK(mr_safetensors_read(st, mr_safetensors_find(st, "b"), b, 2, 6));
     CHECK(memcmp(b, data + 6, 6) == 0);
-    CHECK_FAILS(mr_safetensors_read(st, mr_safetensors_find(st, "b"), b, 4, 5), MR_E_RANGE, "5 bytes from byte 4 on; it has 8");
-    CHECK_FAILS(mr_safetensors_read(st, mr_safetensors_find(st, "b"), b, -1, 1), MR_E_RANGE, "from byte -1");
-    CHECK_FAILS(mr_safetensors_read(st, mr_safetensors_find(st, "b"), b, INT64_MAX, 1), MR_E_RANGE, "it has 8");
+    CHECK_FAILS(mr_safetensors_read(st, mr_safetensors_find(st, "b"), b, 4, 5), MR_E_RANGE,
+                "5 bytes from byte 4 on; it has 8");
+    CHECK_FAILS(mr_safetensors_read(st, mr_safetensors_find(st, "b"), b, -1, 1), MR_E_RANGE,
+                "from byte -1");
+    CHECK_FAILS(mr_safetensors_read(st, mr_safetensors_find(st, "b"), b, INT64_MAX, 1), MR_E_RANGE,
+                "it has 8");
     mr_safetensors_close(st);
 }
 
-/* Any byte of a good header changed: refused or read, never out of bounds (run under the sanitizers). */
+/* Any byte of a good header changed: refused or read, never out of bounds (run under the
+ * sanitizers). */
 static void mutations(unsigned seed)
 {
-    static const char header[] = "{\"ab\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]},\"c\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[16,19]}}";
+    static const char header[] =
+        "{\"ab\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]},\"c\":{\"dtype\":"
+        "\"U8\",\"shape\":[3],\"data_offsets\":[16,19]}}";
     char text[sizeof header];
     printf("mutations: seed %u\n", seed);
     int refusals = 0;
@@ -146,7 +187,8 @@ static void mutations(unsigned seed)
             seed = seed * 1664525u + 1013904223u;
             static const char likely[] = "0123456789{}[],:\"-. e";
             size_t at = (seed >> 8) % (sizeof header - 1);
-            text[at] = round % 2 ? likely[(seed >> 4) % (sizeof likely - 1)] : (char)(1 + (seed >> 16) % 255);
+            text[at] = round % 2 ? likely[(seed >> 4) % (sizeof likely - 1)]
+                                 : (char)(1 + (seed >> 16) % 255);
         }
         char data[19] = {0}, out[64];
         put(text, strlen(text), data, sizeof data);
@@ -158,7 +200,8 @@ static void mutations(unsigned seed)
         int64_t total = 0;
         for (int i = 0; i < mr_safetensors_count(st); i++) {
             total += mr_safetensors_at(st, i)->bytes;
-            CHECK_OK(mr_safetensors_read(st, mr_safetensors_at(st, i), out, 0, mr_safetensors_at(st, i)->bytes));
+            CHECK_OK(mr_safetensors_read(st, mr_safetensors_at(st, i), out, 0,
+                                         mr_safetensors_at(st, i)->bytes));
         }
         CHECK_INT(total, 19);
         mr_safetensors_close(st);

@@ -1,4 +1,5 @@
-/* ckpt/safetensors_write: what is written reads back; bad lists are refused; half a file never stays. */
+/* ckpt/safetensors_write: what is written reads back; bad lists are refused; half a file never
+ * stays. */
 #include "ckptcase.h"
 
 static char path[600];
@@ -49,11 +50,13 @@ static void header(void)
 
 static void refused(const char *name, const char *part)
 {
-    mr_ckpt_item items[2] = {{.name = name, .dtype = MR_ST_U8, .rank = 1, .shape = {1}, .data = "x"},
-                             {.name = "other", .dtype = MR_ST_U8, .rank = 1, .shape = {1}, .data = "x"}};
+    mr_ckpt_item items[2] = {
+        {.name = name, .dtype = MR_ST_U8, .rank = 1, .shape = {1}, .data = "x"},
+        {.name = "other", .dtype = MR_ST_U8, .rank = 1, .shape = {1}, .data = "x"}};
     char *text;
     int64_t bytes, total;
-    CHECK_FAILS(mr_safetensors_header(items, 2, NULL, 0, &text, &bytes, NULL, &total), MR_E_USAGE, part);
+    CHECK_FAILS(mr_safetensors_header(items, 2, NULL, 0, &text, &bytes, NULL, &total), MR_E_USAGE,
+                part);
 }
 
 static void bad_lists(void)
@@ -68,9 +71,11 @@ static void bad_lists(void)
     mr_ckpt_item item = {.name = "a", .dtype = MR_ST_F32, .rank = 2, .shape = {INT64_MAX, 2}};
     char *text;
     int64_t bytes, total;
-    CHECK_FAILS(mr_safetensors_header(&item, 1, NULL, 0, &text, &bytes, NULL, &total), MR_E_FORMAT, "tensor 'a'");
+    CHECK_FAILS(mr_safetensors_header(&item, 1, NULL, 0, &text, &bytes, NULL, &total), MR_E_FORMAT,
+                "tensor 'a'");
     item.rank = 9;
-    CHECK_FAILS(mr_safetensors_header(&item, 1, NULL, 0, &text, &bytes, NULL, &total), MR_E_USAGE, "out of range");
+    CHECK_FAILS(mr_safetensors_header(&item, 1, NULL, 0, &text, &bytes, NULL, &total), MR_E_USAGE,
+                "out of range");
 }
 
 static mr_status no_copy(void *user, void *dst, int64_t offset, int64_t n)
@@ -93,14 +98,16 @@ static void failures(void)
         fault_at(i, FAULT_ERRNO, EIO);
         mr_status got = mr_safetensors_write(path, items, CASE_ITEMS, NULL, 0);
         fault_clear();
-        CHECK_INT(got, i < n ? MR_E_IO : MR_OK);  // the last one only closes the synced directory
+        CHECK_INT(got, i < n ? MR_E_IO : MR_OK); // the last one only closes the synced directory
         // the old file or the new one, whole
         CHECK_OK(mr_safetensors_open(path, 0, &st));
         mr_safetensors_close(st);
     }
-    CHECK_INT(n, 1 + 5 + 3 + 3);  // create; header, a tensor in two pieces, two small ones; sync, close, rename; directory
+    // create; header, a tensor in two pieces, two small ones; sync, close, rename; directory
+    CHECK_INT(n, 1 + 5 + 3 + 3);
     items[0].copy = no_copy;
-    CHECK_FAILS(mr_safetensors_write(path, items, CASE_ITEMS, NULL, 0), MR_E_NODE, "the device is gone");
+    CHECK_FAILS(mr_safetensors_write(path, items, CASE_ITEMS, NULL, 0), MR_E_NODE,
+                "the device is gone");
     char **names;
     int count;
     char dir[600];

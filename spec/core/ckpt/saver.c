@@ -1,4 +1,5 @@
-/* ckpt/saver: training goes on while a snapshot is written; buffers, waiting, counting, failing memory. */
+/* ckpt/saver: training goes on while a snapshot is written; buffers, waiting, counting, failing
+ * memory. */
 #define _DEFAULT_SOURCE
 #include "ckptcase.h"
 
@@ -71,7 +72,7 @@ static void two_buffers(void)
     mr_io_replace(&slow);
     pthread_mutex_lock(&gate);
     CHECK_OK(start_save(1, false));
-    CHECK_OK(start_save(2, false));  // overwrites what step 1 was taken from
+    CHECK_OK(start_save(2, false)); // overwrites what step 1 was taken from
     mr_saver_get_status(saver, &s);
     CHECK_INT(s.pending, 2);
     CHECK_INT(s.commits, 0);
@@ -81,12 +82,14 @@ static void two_buffers(void)
     CHECK_INT(e.kind, MR_SAVER_SKIP);
     CHECK_INT(e.step, 3);
     CHECK(strstr(e.text, "still being written"));
-    CHECK_FAILS(mr_saver_wait(saver, 0.05), MR_E_CKPT, "the save of step 1 did not end within 0.05 s");
+    CHECK_FAILS(mr_saver_wait(saver, 0.05), MR_E_CKPT,
+                "the save of step 1 did not end within 0.05 s");
     CHECK_INT(case_count(dir, "step-000000000001.tmp-"), 1);
     CHECK_OK(start_save(4, false));
     CHECK(mr_saver_poll(saver, &e));
     CHECK_INT(e.kind, MR_SAVER_SKIP);
-    // a third skip in a row would stop the run: this one waits for the disk, as the last save of a run does
+    // a third skip in a row would stop the run: this one waits for the disk, as the last save of a
+    // run does
     pthread_t thread;
     atomic_bool ended = false;
     CHECK_INT(pthread_create(&thread, NULL, save_fifth, &ended), 0);
@@ -109,7 +112,8 @@ static void two_buffers(void)
         CHECK_INT(e.kind, MR_SAVER_COMMIT);
         CHECK_INT(e.step, order[i]);
         CHECK(e.copy_s >= 0 && e.write_s > 0 && e.bytes > CASE_A * 4);
-        if (i) expect(order[i]);  // three are kept
+        if (i)
+            expect(order[i]); // three are kept
     }
     CHECK(!mr_saver_poll(saver, &e));
     mr_io_replace(honest);
@@ -124,13 +128,15 @@ static int watched_fsync(int fd)
 {
     struct stat st;
     bool journal = fstat(fd, &st) == 0 && st.st_ino == journal_inode;
-    if (journal && journal_broken) return errno = EIO, -1;
+    if (journal && journal_broken)
+        return errno = EIO, -1;
     journal_synced = journal_synced || journal;
     return honest->fsync(fd);
 }
 static int watched_rename(const char *from, const char *to)
 {
-    if (strstr(to, "/ckpt/step-") && !strstr(to, ".tmp-")) synced_at_commit = journal_synced;
+    if (strstr(to, "/ckpt/step-") && !strstr(to, ".tmp-"))
+        synced_at_commit = journal_synced;
     return honest->rename(from, to);
 }
 
@@ -205,15 +211,19 @@ static void wrong_use(void)
     mr_saver_status s;
     begin();
     case_items(items);
-    CHECK_FAILS(mr_saver_save(saver, -1, items, CASE_ITEMS, CASE_META, false), MR_E_USAGE, "checkpoint step -1");
+    CHECK_FAILS(mr_saver_save(saver, -1, items, CASE_ITEMS, CASE_META, false), MR_E_USAGE,
+                "checkpoint step -1");
     CHECK_FAILS(mr_saver_save(saver, 1, items, 0, CASE_META, false), MR_E_USAGE, "0 tensors");
-    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, "{", false), MR_E_USAGE, "checkpoint meta: line 1");
+    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, "{", false), MR_E_USAGE,
+                "checkpoint meta: line 1");
     CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, "{}", false), MR_E_USAGE, "recipe_hash");
     items[1].name = items[0].name;
-    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, CASE_META, false), MR_E_USAGE, "'x.weight' comes twice");
+    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, CASE_META, false), MR_E_USAGE,
+                "'x.weight' comes twice");
     case_items(items);
     items[0].copy = no_copy;
-    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, CASE_META, false), MR_E_NODE, "the device is gone");
+    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, CASE_META, false), MR_E_NODE,
+                "the device is gone");
     mr_saver_get_status(saver, &s);
     CHECK_INT(s.pending, 0);
     CHECK_OK(case_save(saver, 1));
@@ -239,16 +249,19 @@ static void fenced_off(void)
     end();
 }
 
-/* A damaged older checkpoint that retention comes across is told, with the step that was just saved. */
+/* A damaged older checkpoint that retention comes across is told, with the step that was just
+ * saved. */
 static void damage_is_told(void)
 {
     char path[800], base[700];
     mr_saver_event e;
     begin();
-    for (int64_t step = 1; step <= 3; step++) CHECK_OK(case_save(saver, step));
+    for (int64_t step = 1; step <= 3; step++)
+        CHECK_OK(case_save(saver, step));
     end();
     for (int64_t step = 2; step <= 3; step++) {
-        snprintf(path, sizeof path, "%s/r00000-of-00001.safetensors", mr_ckpt_dir(dir, step, base, sizeof base));
+        snprintf(path, sizeof path, "%s/r00000-of-00001.safetensors",
+                 mr_ckpt_dir(dir, step, base, sizeof base));
         FILE *f = fopen(path, "r+b");
         fputc('!', f);
         fclose(f);
@@ -264,11 +277,13 @@ static void damage_is_told(void)
     snprintf(path, sizeof path, "%s/MANIFEST.json", mr_ckpt_dir(dir, 4, base, sizeof base));
     CHECK(truncate(path, 100) == 0);
     CHECK_OK(case_save(saver, 5));
-    for (int i = 0; i < 200 && case_count(dir, ".bad-") < 3; i++) mr_clock_table()->sleep_ns(10000000);
+    for (int i = 0; i < 200 && case_count(dir, ".bad-") < 3; i++)
+        mr_clock_table()->sleep_ns(10000000);
     CHECK(mr_saver_poll(saver, &e));
     CHECK_INT(e.kind, MR_SAVER_COMMIT);
     mr_saver_status status;
-    for (int i = 0; i < 200 && !mr_saver_poll(saver, &e); i++) mr_clock_table()->sleep_ns(10000000);
+    for (int i = 0; i < 200 && !mr_saver_poll(saver, &e); i++)
+        mr_clock_table()->sleep_ns(10000000);
     CHECK_INT(e.kind, MR_SAVER_NOTE);
     CHECK_INT(e.step, 5);
     CHECK(strstr(e.text, "set aside as .bad-step-000000000004"));
@@ -280,7 +295,8 @@ static void damage_is_told(void)
 static void retention_runs(void)
 {
     begin();
-    for (int64_t step = 1; step <= 6; step++) CHECK_OK(case_save(saver, step));
+    for (int64_t step = 1; step <= 6; step++)
+        CHECK_OK(case_save(saver, step));
     end();
     int64_t *steps;
     int n;
@@ -290,7 +306,8 @@ static void retention_runs(void)
     mr_free(steps);
 }
 
-/* The i-th allocation fails, in whichever thread: no crash, no leak, and a success that is told is true. */
+/* The i-th allocation fails, in whichever thread: no crash, no leak, and a success that is told is
+ * true. */
 static void no_memory(void)
 {
     int i = 1, failed = 0;
@@ -301,16 +318,22 @@ static void no_memory(void)
         mr_alloc_fail_at(i);
         mr_status st = mr_run_lock_take(dir, &lock);
         saver = NULL;
-        if (st == MR_OK) st = mr_saver_open(&(mr_saver_options){.lock = lock}, &saver);
-        if (st == MR_OK) st = case_save(saver, 1);
+        if (st == MR_OK)
+            st = mr_saver_open(&(mr_saver_options){.lock = lock}, &saver);
+        if (st == MR_OK)
+            st = case_save(saver, 1);
         mr_saver_close(saver);
         bool done = mr_alloc_count() - before < i;
         mr_alloc_fail_at(0);
-        if (st == MR_OK) expect(1);
-        else failed++;
-        if (lock) mr_run_lock_release(lock);
+        if (st == MR_OK)
+            expect(1);
+        else
+            failed++;
+        if (lock)
+            mr_run_lock_release(lock);
         lock = NULL;
-        if (done) break;
+        if (done)
+            break;
     }
     printf("%d allocations, %d of them end the save\n", i - 1, failed);
     CHECK(i > 50 && i < 3000);
@@ -320,7 +343,7 @@ int main(void)
 {
     // jansson's memory fails too
     json_set_alloc_funcs(mr_alloc, mr_free);
-    fault_install();  // syncs are counted, not done
+    fault_install(); // syncs are counted, not done
     snprintf(dir, sizeof dir, "%s", case_dir("saver"));
     two_buffers();
     journal_first();

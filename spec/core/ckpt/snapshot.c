@@ -1,13 +1,15 @@
-/* ckpt/snapshot: the image is the file, byte for byte, and its block hashes are right, with helpers or without. */
+/* ckpt/snapshot: the image is the file, byte for byte, and its block hashes are right, with helpers
+ * or without. */
 #include "ckpt/snapshot.h"
 #include "ckptcase.h"
 
-enum { BIG = 20 * (1 << 18) + 11 };  /* f32 elements: 20 blocks and a bit, so helpers run */
+enum { BIG = 20 * (1 << 18) + 11 }; /* f32 elements: 20 blocks and a bit, so helpers run */
 static float big[BIG];
 
 static mr_status fail_late(void *user, void *dst, int64_t offset, int64_t n)
 {
-    if (offset > 15 << 20) return mr_fail(MR_E_NODE, "the device is gone");
+    if (offset > 15 << 20)
+        return mr_fail(MR_E_NODE, "the device is gone");
     memcpy(dst, (const char *)user + offset, (size_t)n);
     return MR_OK;
 }
@@ -23,7 +25,9 @@ static void check_image(const mr_ckpt_item *items, int n)
     mr_hash128 *blocks = mr_calloc((size_t)mr_ckpt_blocks(l.total), sizeof *blocks);
     CHECK_OK(mr_snapshot_copy(&l, items, image, blocks));
     for (int64_t b = 0; b < mr_ckpt_blocks(l.total); b++) {
-        mr_hash128 h = mr_hash128_of(image + b * MR_CKPT_BLOCK, (size_t)MR_MIN(l.total - b * MR_CKPT_BLOCK, (int64_t)MR_CKPT_BLOCK));
+        mr_hash128 h =
+            mr_hash128_of(image + b * MR_CKPT_BLOCK,
+                          (size_t)MR_MIN(l.total - b * MR_CKPT_BLOCK, (int64_t)MR_CKPT_BLOCK));
         CHECK(h.lo == blocks[b].lo && h.hi == blocks[b].hi);
     }
     // the same bytes as the writer of whole files makes
@@ -46,13 +50,19 @@ int main(void)
     case_fill(3);
     case_items(items);
     check_image(items, CASE_ITEMS);
-    check_image(items + 2, 1);  // one empty tensor: a header only
-    for (int i = 0; i < BIG; i++) big[i] = (float)(i % 7919);
-    mr_ckpt_item many[] = {items[0], items[2], {.name = "big", .dtype = MR_ST_F32, .rank = 1, .shape = {BIG}, .data = big}, items[1], items[3]};
-    check_image(many, 5);      // helpers hash what a copy function has put there
+    check_image(items + 2, 1); // one empty tensor: a header only
+    for (int i = 0; i < BIG; i++)
+        big[i] = (float)(i % 7919);
+    mr_ckpt_item many[] = {
+        items[0],
+        items[2],
+        {.name = "big", .dtype = MR_ST_F32, .rank = 1, .shape = {BIG}, .data = big},
+        items[1],
+        items[3]};
+    check_image(many, 5); // helpers hash what a copy function has put there
     case_fill(3);
     many[0].copy = NULL, many[0].data = case_a;
-    check_image(many, 5);      // helpers copy too
+    check_image(many, 5); // helpers copy too
 
     // a copy function that fails in the middle ends the helpers too
     mr_snapshot_layout l;

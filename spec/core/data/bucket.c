@@ -4,14 +4,17 @@
 
 static mr_bucket_aspect wide[] = {{0.56, 36, 64}, {1.0, 48, 48}, {1.78, 64, 36}};
 
-static mr_status rule_of(const mr_bucket_length *low, int n_low, const mr_bucket_length *high, int n_high, int interval, bool compat, mr_bucket_rule **out)
+static mr_status rule_of(const mr_bucket_length *low, int n_low, const mr_bucket_length *high,
+                         int n_high, int interval, bool compat, mr_bucket_rule **out)
 {
     // given from low to high: the rule sorts
-    mr_bucket_resolution r[] = {{"low", 10000, wide, 3, low, n_low}, {"high", 100000, wide, 3, high, n_high}};
+    mr_bucket_resolution r[] = {{"low", 10000, wide, 3, low, n_low},
+                                {"high", 100000, wide, 3, high, n_high}};
     return mr_bucket_rule_new(r, 2, interval, compat, out);
 }
 
-static int frames_of(const mr_bucket_rule *rule, uint64_t key, uint32_t frames, int w, int h, const char **resolution, mr_drop *why)
+static int frames_of(const mr_bucket_rule *rule, uint64_t key, uint32_t frames, int w, int h,
+                     const char **resolution, mr_drop *why)
 {
     mr_hot hot = {.key_lo = key, .frames = frames, .width = (uint16_t)w, .height = (uint16_t)h};
     int32_t b = mr_bucket_rule_assign(rule, 1, 0, &hot, why);
@@ -21,11 +24,13 @@ static int frames_of(const mr_bucket_rule *rule, uint64_t key, uint32_t frames, 
 
 static void high_to_low(void)
 {
-    const mr_bucket_length low[] = {{1, 1, 1, 8}, {16, 1, 1, 4}, {51, 1, 1, 2}}, high[] = {{17, 1, 1, 2}, {120, 0, 1, 0}};
+    const mr_bucket_length low[] = {{1, 1, 1, 8}, {16, 1, 1, 4}, {51, 1, 1, 2}},
+                           high[] = {{17, 1, 1, 2}, {120, 0, 1, 0}};
     mr_bucket_rule *r;
     const char *name;
     mr_drop why;
-    if (!CHECK_OK(rule_of(low, 3, high, 2, 1, false, &r))) return;
+    if (!CHECK_OK(rule_of(low, 3, high, 2, 1, false, &r)))
+        return;
     CHECK_INT(frames_of(r, 1, 17, 400, 300, &name, &why), 17);
     CHECK_STR(name, "high");
     CHECK_INT(frames_of(r, 1, 16, 400, 300, &name, &why), 16);
@@ -41,7 +46,8 @@ static void high_to_low(void)
     CHECK_INT(frames_of(r, 1, 60, 90, 90, &name, &why), 51);
     mr_bucket_rule_free(r);
     const mr_bucket_length moving[] = {{16, 1, 1, 4}};
-    if (!CHECK_OK(rule_of(moving, 1, moving, 1, 1, false, &r))) return;
+    if (!CHECK_OK(rule_of(moving, 1, moving, 1, 1, false, &r)))
+        return;
     CHECK_INT(frames_of(r, 1, 1, 400, 300, &name, &why), -1);
     CHECK_INT(why, MR_DROP_IMAGE);
     mr_bucket_rule_free(r);
@@ -50,14 +56,19 @@ static void high_to_low(void)
 static void spans(void)
 {
     const mr_bucket_length low[] = {{51, 1, 1, 2}};
-    const struct { int interval; bool compat; uint32_t frames; int fits; } rows[] = {
-        {1, false, 51, 51}, {1, false, 50, -1}, {2, false, 101, 51}, {2, false, 100, -1},
-        {1, true, 51, -1}, {1, true, 52, 51}, {2, true, 102, -1}, {2, true, 103, 51}};
+    const struct {
+        int interval;
+        bool compat;
+        uint32_t frames;
+        int fits;
+    } rows[] = {{1, false, 51, 51}, {1, false, 50, -1}, {2, false, 101, 51}, {2, false, 100, -1},
+                {1, true, 51, -1},  {1, true, 52, 51},  {2, true, 102, -1},  {2, true, 103, 51}};
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         mr_bucket_rule *r;
         const char *name;
         mr_drop why;
-        if (!CHECK_OK(rule_of(low, 1, low, 1, rows[i].interval, rows[i].compat, &r))) return;
+        if (!CHECK_OK(rule_of(low, 1, low, 1, rows[i].interval, rows[i].compat, &r)))
+            return;
         CHECK_INT(frames_of(r, 1, rows[i].frames, 400, 300, &name, &why), rows[i].fits);
         mr_bucket_rule_free(r);
     }
@@ -66,14 +77,18 @@ static void spans(void)
 static void aspects(void)
 {
     const mr_bucket_length one[] = {{1, 1, 1, 2}};
-    static const struct { int w, h, want; } rows[] = {{1280, 720, 36}, {720, 1280, 64}, {500, 500, 48}, {500, 390, 36}, {500, 391, 48}};
+    static const struct {
+        int w, h, want;
+    } rows[] = {{1280, 720, 36}, {720, 1280, 64}, {500, 500, 48}, {500, 390, 36}, {500, 391, 48}};
     mr_bucket_rule *r;
-    if (!CHECK_OK(rule_of(one, 1, one, 1, 1, false, &r))) return;
+    if (!CHECK_OK(rule_of(one, 1, one, 1, 1, false, &r)))
+        return;
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         mr_hot hot = {.frames = 1, .width = (uint16_t)rows[i].w, .height = (uint16_t)rows[i].h};
         mr_drop why;
         int32_t b = mr_bucket_rule_assign(r, 0, 0, &hot, &why);
-        if (CHECK(b >= 0)) CHECK_INT(mr_bucket_rule_get(r, b).height, rows[i].want);
+        if (CHECK(b >= 0))
+            CHECK_INT(mr_bucket_rule_get(r, b).height, rows[i].want);
     }
     mr_bucket_rule_free(r);
 }
@@ -83,16 +98,22 @@ static void chances(void)
 {
     const mr_bucket_length low[] = {{16, 0.5, 1, 4}}, high[] = {{16, 0.3, 0.8, 2}};
     mr_bucket_rule *r, *more;
-    if (!CHECK_OK(rule_of(low, 1, high, 1, 1, false, &r))) return;
+    if (!CHECK_OK(rule_of(low, 1, high, 1, 1, false, &r)))
+        return;
     const mr_bucket_length high_more[] = {{16, 0.3, 0.8, 2}, {200, 1, 1, 1}};
-    if (!CHECK_OK(rule_of(low, 1, high_more, 2, 1, false, &more))) return;
+    if (!CHECK_OK(rule_of(low, 1, high_more, 2, 1, false, &more)))
+        return;
     int in_high = 0, in_low = 0, moved = 0, differs = 0;
     for (uint64_t key = 0; key < 40000; key++) {
         mr_hot hot = {.key_lo = MR_MIX(key), .frames = 20, .width = 400, .height = 300};
         mr_drop why;
-        int32_t a = mr_bucket_rule_assign(r, 7, 0, &hot, &why), b = mr_bucket_rule_assign(r, 7, 1, &hot, &why), c = mr_bucket_rule_assign(more, 7, 0, &hot, &why);
-        const char *name = a < 0 ? "" : mr_bucket_rule_get(r, a).resolution, *other = c < 0 ? "" : mr_bucket_rule_get(more, c).resolution;
-        in_high += *name == 'h', in_low += *name == 'l', moved += a != b, differs += strcmp(name, other) != 0;
+        int32_t a = mr_bucket_rule_assign(r, 7, 0, &hot, &why),
+                b = mr_bucket_rule_assign(r, 7, 1, &hot, &why),
+                c = mr_bucket_rule_assign(more, 7, 0, &hot, &why);
+        const char *name = a < 0 ? "" : mr_bucket_rule_get(r, a).resolution,
+                   *other = c < 0 ? "" : mr_bucket_rule_get(more, c).resolution;
+        in_high += *name == 'h', in_low += *name == 'l', moved += a != b,
+            differs += strcmp(name, other) != 0;
     }
     // tried with 0.8 and kept with 0.3; the rest goes on to low, kept there with 0.5
     CHECK_NEAR(in_high / 40000.0, 0.24, 0.01);
@@ -105,7 +126,8 @@ static void chances(void)
 
 static void hashes(void)
 {
-    const mr_bucket_length a[] = {{16, 0.5, 1, 4}}, batch[] = {{16, 0.5, 1, 9}}, keep[] = {{16, 0.6, 1, 4}};
+    const mr_bucket_length a[] = {{16, 0.5, 1, 4}}, batch[] = {{16, 0.5, 1, 9}},
+                           keep[] = {{16, 0.6, 1, 4}};
     mr_bucket_rule *r[4];
     CHECK_OK(rule_of(a, 1, a, 1, 1, false, &r[0]));
     CHECK_OK(rule_of(batch, 1, a, 1, 1, false, &r[1]));
@@ -114,28 +136,35 @@ static void hashes(void)
     CHECK(mr_bucket_rule_hash(r[0]) == mr_bucket_rule_hash(r[1]));
     CHECK(mr_bucket_rule_hash(r[0]) != mr_bucket_rule_hash(r[2]));
     CHECK(mr_bucket_rule_hash(r[0]) != mr_bucket_rule_hash(r[3]));
-    for (int i = 0; i < 4; i++) mr_bucket_rule_free(r[i]);
+    for (int i = 0; i < 4; i++)
+        mr_bucket_rule_free(r[i]);
 }
 
 static void refusals(void)
 {
-    const mr_bucket_length twice[] = {{16, 1, 1, 4}, {16, 1, 1, 2}}, odd[] = {{16, 1.5, 1, 4}}, none[] = {{16, 1, 1, 0}}, good[] = {{16, 1, 1, 1}};
+    const mr_bucket_length twice[] = {{16, 1, 1, 4}, {16, 1, 1, 2}}, odd[] = {{16, 1.5, 1, 4}},
+                           none[] = {{16, 1, 1, 0}}, good[] = {{16, 1, 1, 1}};
     mr_bucket_rule *r;
-    CHECK_FAILS(rule_of(twice, 2, good, 1, 1, false, &r), MR_E_RECIPE, "bucket_config.low: length 16 is given twice");
+    CHECK_FAILS(rule_of(twice, 2, good, 1, 1, false, &r), MR_E_RECIPE,
+                "bucket_config.low: length 16 is given twice");
     CHECK_FAILS(rule_of(odd, 1, good, 1, 1, false, &r), MR_E_RECIPE, "probability 1.5");
     CHECK_FAILS(rule_of(none, 1, good, 1, 1, false, &r), MR_E_RECIPE, "batch size 0");
-    CHECK_FAILS(rule_of(good, 1, good, 0, 1, false, &r), MR_E_RECIPE, "bucket_config.high: no lengths");
+    CHECK_FAILS(rule_of(good, 1, good, 0, 1, false, &r), MR_E_RECIPE,
+                "bucket_config.high: no lengths");
     CHECK_FAILS(rule_of(good, 1, good, 1, 0, false, &r), MR_E_RECIPE, "frame_interval is 0");
     mr_bucket_aspect flat = {0.1, 7, 70};
     mr_bucket_resolution res = {"flat", 490, &flat, 1, good, 1};
-    CHECK_FAILS(mr_bucket_rule_new(&res, 1, 1, false, &r), MR_E_RECIPE, "resolutions.flat: aspect 0.1 is 7 x 70; expected 8 pixels");
+    CHECK_FAILS(mr_bucket_rule_new(&res, 1, 1, false, &r), MR_E_RECIPE,
+                "resolutions.flat: aspect 0.1 is 7 x 70; expected 8 pixels");
     CHECK_FAILS(mr_bucket_rule_new(NULL, 0, 1, false, &r), MR_E_RECIPE, "bucket_config is empty");
     for (int n = 1; n < 12; n++) {
         mr_alloc_fail_at(n);
         mr_status st = rule_of(good, 1, good, 1, 1, false, &r);
         mr_alloc_fail_at(0);
-        if (st == MR_OK) mr_bucket_rule_free(r);
-        else CHECK_INT(st, MR_E_MEMORY);
+        if (st == MR_OK)
+            mr_bucket_rule_free(r);
+        else
+            CHECK_INT(st, MR_E_MEMORY);
     }
 }
 

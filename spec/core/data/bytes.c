@@ -1,4 +1,5 @@
-/* data/bytes: what was put comes back; input that ends early and memory that fails are remembered. */
+/* data/bytes: what was put comes back; input that ends early and memory that fails are
+ * remembered. */
 #include "check.h"
 #include "data/data.h"
 
@@ -6,7 +7,7 @@ int main(void)
 {
     data_pack p = {0};
     data_put_int(&p, 0x0102030405060708, 8);
-    CHECK_INT(p.bytes[0], 8);  // little endian
+    CHECK_INT(p.bytes[0], 8); // little endian
     data_put_varint(&p, 300), data_put_varint(&p, UINT64_MAX);
     data_put_text(&p, "word", 2);
     data_view v = {.at = p.bytes, .end = p.bytes + p.n};
@@ -25,7 +26,8 @@ int main(void)
     v = (data_view){.at = endless, .end = endless + sizeof endless};
     data_get_varint(&v);
     CHECK(v.failed);
-    for (int64_t i = -3; i <= 3; i++) CHECK_INT(data_unzigzag(data_zigzag(i)), i);
+    for (int64_t i = -3; i <= 3; i++)
+        CHECK_INT(data_unzigzag(data_zigzag(i)), i);
     CHECK(data_unzigzag(data_zigzag(INT64_MIN)) == INT64_MIN);
 
     // after a failed allocation nothing more is put

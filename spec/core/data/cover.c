@@ -4,15 +4,18 @@
 
 static mr_bucket_aspect one[] = {{1.0, 64, 64}};
 
-static mr_status start(const mr_bucket_length *low, int n_low, const mr_bucket_length *high, int n_high, bool allow, mr_loader **out)
+static mr_status start(const mr_bucket_length *low, int n_low, const mr_bucket_length *high,
+                       int n_high, bool allow, mr_loader **out)
 {
-    mr_bucket_resolution r[] = {{"low", 4096, one, 1, low, n_low}, {"high", 200000, one, 1, high, n_high}};
+    mr_bucket_resolution r[] = {{"low", 4096, one, 1, low, n_low},
+                                {"high", 200000, one, 1, high, n_high}};
     mr_bucket_rule *rule;
     mr_index *ix;
     *out = NULL;
     MR_TRY(mr_bucket_rule_new(r, n_high ? 2 : 1, 1, false, &rule));
     MR_TRY(mr_index_open(clips_path("cover.mrx"), false, &ix));
-    mr_status st = mr_loader_new(ix, rule, &(mr_loader_options){.threads = 1, .allow_empty = allow}, out);
+    mr_status st =
+        mr_loader_new(ix, rule, &(mr_loader_options){.threads = 1, .allow_empty = allow}, out);
     mr_index_unref(ix);
     return st;
 }
@@ -21,22 +24,26 @@ int main(void)
 {
     mr_loader *l;
     // lengths 1 to 300, sizes from 100 x 90 to 1280 x 720
-    if (!CHECK_OK(rows_build(clips_path("cover.mrx"), 1, 400, 0))) return check_done();
-    const mr_bucket_length fine[] = {{1, 1, 1, 1}, {16, 1, 1, 1}}, never[] = {{16, 1, 1, 1}, {400, 1, 1, 1}}, all[] = {{4, 1, 1, 1}};
+    if (!CHECK_OK(rows_build(clips_path("cover.mrx"), 1, 400, 0)))
+        return check_done();
+    const mr_bucket_length fine[] = {{1, 1, 1, 1}, {16, 1, 1, 1}},
+                           never[] = {{16, 1, 1, 1}, {400, 1, 1, 1}}, all[] = {{4, 1, 1, 1}};
     CHECK_OK(start(fine, 2, NULL, 0, false, &l));
     mr_loader_free(l);
-    CHECK_FAILS(start(never, 2, NULL, 0, false, &l), MR_E_DATA, "bucket_config.low[400]: no sample fits");
+    CHECK_FAILS(start(never, 2, NULL, 0, false, &l), MR_E_DATA,
+                "bucket_config.low[400]: no sample fits");
     CHECK(strstr(mr_error_last()->text, "400 rows: shorter, or pictures") != NULL);
     CHECK(strstr(mr_error_last()->text, "allow_empty_buckets") != NULL);
     CHECK_OK(start(never, 2, NULL, 0, true, &l));
     mr_loader_free(l);
 
     // what a higher resolution takes for certain does not reach a lower one
-    const mr_bucket_length shadowed[] = {{16, 1, 1, 1}}, chance[] = {{4, 0.99, 1, 1}}, rarely[] = {{4, 0.0001, 1, 1}}, zero[] = {{300, 0, 1, 0}, {4, 1, 1, 1}};
-    CHECK_OK(start(shadowed, 1, all, 1, false, &l));  // small pictures still get there
+    const mr_bucket_length shadowed[] = {{16, 1, 1, 1}}, chance[] = {{4, 0.99, 1, 1}},
+                           rarely[] = {{4, 0.0001, 1, 1}}, zero[] = {{300, 0, 1, 0}, {4, 1, 1, 1}};
+    CHECK_OK(start(shadowed, 1, all, 1, false, &l)); // small pictures still get there
     mr_loader_free(l);
     mr_bucket_length longer[] = {{300, 1, 1, 1}, {120, 1, 0.5, 1}};
-    CHECK_OK(start(longer, 2, zero, 2, false, &l));   // probability 0 is no empty length
+    CHECK_OK(start(longer, 2, zero, 2, false, &l)); // probability 0 is no empty length
     mr_loader_free(l);
     // a length that only chance left empty in this epoch is fine
     CHECK_OK(start(all, 1, rarely, 1, false, &l));
@@ -59,12 +66,14 @@ int main(void)
     }
     CHECK_OK(mr_index_builder_finish(b));
     mr_index_builder_free(b);
-    CHECK_FAILS(start(shadowed, 1, all, 1, false, &l), MR_E_DATA, "bucket_config.low[16]: no sample fits");
+    CHECK_FAILS(start(shadowed, 1, all, 1, false, &l), MR_E_DATA,
+                "bucket_config.low[16]: no sample fits");
     CHECK(strstr(mr_error_last()->text, "30 rows: always taken by higher resolutions") != NULL);
     CHECK_OK(start(shadowed, 1, chance, 1, false, &l));
     mr_loader_free(l);
     mr_bucket_length pictures[] = {{1, 1, 1, 1}, {16, 1, 1, 1}};
-    CHECK_FAILS(start(pictures, 2, NULL, 0, false, &l), MR_E_DATA, "bucket_config.low[1]: no sample fits");
+    CHECK_FAILS(start(pictures, 2, NULL, 0, false, &l), MR_E_DATA,
+                "bucket_config.low[1]: no sample fits");
     CHECK(strstr(mr_error_last()->text, "30 rows: no pictures") != NULL);
     return check_done();
 }

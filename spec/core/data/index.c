@@ -1,4 +1,5 @@
-/* data/index, builder, sum, pack: what goes in comes out; kills, cuts and flipped bits are found. */
+/* data/index, builder, sum, pack: what goes in comes out; kills, cuts and flipped bits are
+ * found. */
 #include "check.h"
 #include "rows.h"
 
@@ -17,13 +18,15 @@ static void round_trip(void)
     mr_index *ix;
     mr_index_reader *reader;
     // a map that has to grow on the way
-    if (!CHECK_OK(rows_build(path, 1, N, 256 << 10)) || !CHECK_OK(mr_index_open(path, true, &ix))) return;
+    if (!CHECK_OK(rows_build(path, 1, N, 256 << 10)) || !CHECK_OK(mr_index_open(path, true, &ix)))
+        return;
     mr_index_facts f = mr_index_get_facts(ix);
     CHECK_INT(f.rows, N);
     CHECK_INT(f.n_roots, 1);
     CHECK_STR(mr_index_root(ix, 0), "/nowhere");
     CHECK_STR(mr_index_meta(ix, "state"), "sealed");
-    if (!CHECK_OK(mr_index_reader_new(ix, &reader))) return;
+    if (!CHECK_OK(mr_index_reader_new(ix, &reader)))
+        return;
     uint64_t mismatches = 0;
     for (uint64_t i = 0; i < N; i += 7) {
         char p[64], text[64], file[200];
@@ -33,14 +36,20 @@ static void round_trip(void)
         uint64_t id = 0;
         const mr_hot *hot;
         int32_t n;
-        if (!CHECK_OK(mr_index_row(reader, i, &got)) || !CHECK_OK(mr_index_file(ix, &got, file, sizeof file))) break;
-        mismatches += strcmp(got.path, p) || strcmp(got.captions[0].text, text) || got.info.frames != want.info.frames || got.info.width != want.info.width ||
-            got.info.bytes != want.info.bytes || got.info.n_keys != 4 || memcmp(got.info.key_pts, keys, sizeof keys) || got.key.lo != want.key.lo ||
-            got.key.hi != want.key.hi || strcmp(got.info.codec, "h264") || got.end_us != -1 || strncmp(file, "/nowhere/clips/", 15);
+        if (!CHECK_OK(mr_index_row(reader, i, &got)) ||
+            !CHECK_OK(mr_index_file(ix, &got, file, sizeof file)))
+            break;
+        mismatches += strcmp(got.path, p) || strcmp(got.captions[0].text, text) ||
+                      got.info.frames != want.info.frames || got.info.width != want.info.width ||
+                      got.info.bytes != want.info.bytes || got.info.n_keys != 4 ||
+                      memcmp(got.info.key_pts, keys, sizeof keys) || got.key.lo != want.key.lo ||
+                      got.key.hi != want.key.hi || strcmp(got.info.codec, "h264") ||
+                      got.end_us != -1 || strncmp(file, "/nowhere/clips/", 15);
         CHECK_OK(mr_index_find(reader, want.key, &id));
         mismatches += id != i;
         CHECK_OK(mr_index_hot(reader, i / MR_HOT_ROWS, &hot, &n));
-        mismatches += hot[i % MR_HOT_ROWS].key_lo != want.key.lo || hot[i % MR_HOT_ROWS].frames != (uint32_t)want.info.frames;
+        mismatches += hot[i % MR_HOT_ROWS].key_lo != want.key.lo ||
+                      hot[i % MR_HOT_ROWS].frames != (uint32_t)want.info.frames;
     }
     CHECK_INT(mismatches, 0);
     mr_row row;
@@ -62,7 +71,8 @@ static void fingerprints(void)
         mr_index_builder *b;
         uint16_t root;
         mr_index *ix;
-        if (!CHECK_OK(mr_index_builder_new(clips_path("fp.mrx"), NULL, &b))) return;
+        if (!CHECK_OK(mr_index_builder_new(clips_path("fp.mrx"), NULL, &b)))
+            return;
         // the place on disk is no part of it
         CHECK_OK(mr_index_builder_root(b, round == 1 ? "/elsewhere" : "/nowhere", &root));
         for (uint64_t i = 0; i < 50; i++) {
@@ -89,12 +99,15 @@ static void duplicates(void)
     char p[64], text[64];
     mr_caption caption;
     int64_t keys[4];
-    if (!CHECK_OK(mr_index_builder_new(clips_path("dup.mrx"), NULL, &b))) return;
+    if (!CHECK_OK(mr_index_builder_new(clips_path("dup.mrx"), NULL, &b)))
+        return;
     for (uint64_t i = 0; i < 20; i++) {
         mr_row row = rows_make(1, i == 17 ? 3 : i, p, text, &caption, keys);
         CHECK_OK(mr_index_builder_add(b, &row));
     }
-    CHECK_FAILS(mr_index_builder_finish(b), MR_E_DATA, "two rows are the same sample: clips/000003.mp4 (row 3) and clips/000003.mp4 (row 17)");
+    CHECK_FAILS(
+        mr_index_builder_finish(b), MR_E_DATA,
+        "two rows are the same sample: clips/000003.mp4 (row 3) and clips/000003.mp4 (row 17)");
     mr_index_builder_free(b);
     CHECK_INT(mr_path_exists(clips_path("dup.mrx")), 0);
     CHECK_FAILS(rows_build(clips_path("none.mrx"), 1, 0, 0), MR_E_DATA, "no rows");
@@ -105,23 +118,27 @@ static void killed(void)
 {
     char path[300];
     snprintf(path, sizeof path, "%s", clips_path("kill.mrx"));
-    if (!CHECK_OK(rows_build(path, 1, 500, 0))) return;
+    if (!CHECK_OK(rows_build(path, 1, 500, 0)))
+        return;
     int before = clips_count(""), finished = 0, old = 0;
     for (int round = 0; round < 12; round++) {
         pid_t child = fork();
-        if (child == 0) _exit(rows_build(path, 2, 3000, 0) != MR_OK);
+        if (child == 0)
+            _exit(rows_build(path, 2, 3000, 0) != MR_OK);
         struct timespec t = {0, 1000000L + 6000000L * round};
         nanosleep(&t, NULL);
         kill(child, SIGKILL);
         int status;
         waitpid(child, &status, 0);
         mr_index *ix;
-        if (!CHECK_OK(mr_index_open(path, true, &ix))) return;
+        if (!CHECK_OK(mr_index_open(path, true, &ix)))
+            return;
         uint64_t rows = mr_index_get_facts(ix).rows;
         CHECK(rows == 500 || rows == 3000);
         finished += rows == 3000, old += rows == 500;
         mr_index_unref(ix);
-        if (rows == 3000) CHECK_OK(rows_build(path, 1, 500, 0));
+        if (rows == 3000)
+            CHECK_OK(rows_build(path, 1, 500, 0));
     }
     printf("killed builders: %d before the rename, %d after it\n", old, finished);
     CHECK_OK(rows_build(path, 1, 500, 0));
@@ -134,7 +151,8 @@ static void change(const char *index, const char *name, int64_t at, int64_t leng
     size_t n;
     snprintf(file, sizeof file, "%s/%s", index, name);
     CHECK_OK(mr_file_read_all(file, &data, &n));
-    if (at >= 0) data[(size_t)at % n] ^= 0x10;
+    if (at >= 0)
+        data[(size_t)at % n] ^= 0x10;
     int fd = open(file, O_WRONLY | O_TRUNC);
     CHECK(fd >= 0 && write(fd, data, length >= 0 ? n - (size_t)length : n) > 0);
     close(fd);
@@ -148,7 +166,8 @@ static void damage(void)
     mr_index *ix;
     uint64_t seed = 3;
     for (int round = 0; round < 8; round++) {
-        if (!CHECK_OK(rows_build(path, 1, 3000, 0))) return;
+        if (!CHECK_OK(rows_build(path, 1, 3000, 0)))
+            return;
         change(path, "data.mdb", (int64_t)((seed = MR_MIX(seed)) >> 8), -1);
         // the file's time differs from the noted one: all blocks are looked at
         CHECK_FAILS(mr_index_open(path, false, &ix), MR_E_DATA, "damaged between bytes");
@@ -170,7 +189,8 @@ static void damage(void)
     mr_index_unref(ix);
     snprintf(sum, sizeof sum, "%s/data.seen", path);
     CHECK(mr_path_exists(sum));
-    CHECK_FAILS(mr_index_open(clips_path("missing.mrx"), false, &ix), MR_E_DATA, "no such index; try: moonreel data ingest");
+    CHECK_FAILS(mr_index_open(clips_path("missing.mrx"), false, &ix), MR_E_DATA,
+                "no such index; try: moonreel data ingest");
 }
 
 // an index cut off while it is open ends the program with a word, not with a signal
@@ -178,7 +198,8 @@ static void cut_while_open(void)
 {
     char path[300];
     snprintf(path, sizeof path, "%s", clips_path("cut.mrx"));
-    if (!CHECK_OK(rows_build(path, 1, 6000, 0))) return;
+    if (!CHECK_OK(rows_build(path, 1, 6000, 0)))
+        return;
     int out[2];
     CHECK_INT(pipe(out), 0);
     pid_t child = fork();
@@ -188,17 +209,21 @@ static void cut_while_open(void)
         mr_row row;
         char file[400];
         dup2(out[1], 2);
-        if (mr_index_open(path, false, &ix) || mr_index_reader_new(ix, &reader)) _exit(90);
+        if (mr_index_open(path, false, &ix) || mr_index_reader_new(ix, &reader))
+            _exit(90);
         snprintf(file, sizeof file, "%s/data.mdb", path);
-        if (truncate(file, 8192)) _exit(91);
+        if (truncate(file, 8192))
+            _exit(91);
         for (uint64_t i = 0; i < 6000; i++)
-            if (mr_index_row(reader, i, &row)) _exit(92);
+            if (mr_index_row(reader, i, &row))
+                _exit(92);
         _exit(93);
     }
     close(out[1]);
     char text[1000];
-    ssize_t n, used = 0;  // the message comes in pieces
-    while ((n = read(out[0], text + used, sizeof text - 1 - (size_t)used)) > 0) used += n;
+    ssize_t n, used = 0; // the message comes in pieces
+    while ((n = read(out[0], text + used, sizeof text - 1 - (size_t)used)) > 0)
+        used += n;
     text[used] = 0;
     close(out[0]);
     int status;
@@ -211,7 +236,8 @@ static void cut_while_open(void)
 static int writes_left;
 static ssize_t full_write(int fd, const void *data, size_t n)
 {
-    if (writes_left-- > 0) return write(fd, data, n);
+    if (writes_left-- > 0)
+        return write(fd, data, n);
     errno = ENOSPC;
     return -1;
 }
@@ -238,7 +264,8 @@ static void failing_memory(void)
         mr_alloc_fail_at(n);
         mr_status st = rows_build(clips_path("mem.mrx"), 1, 5, 0);
         mr_alloc_fail_at(0);
-        if (st == MR_OK) break;
+        if (st == MR_OK)
+            break;
         CHECK_INT(st, MR_E_MEMORY);
         failures++;
     }
@@ -252,12 +279,14 @@ static void failing_memory(void)
         mr_status st = mr_index_open(clips_path("mem.mrx"), false, &ix);
         if (st == MR_OK) {
             st = mr_index_reader_new(ix, &reader);
-            if (st == MR_OK) st = mr_index_row(reader, 2, &row);
+            if (st == MR_OK)
+                st = mr_index_row(reader, 2, &row);
             mr_index_reader_free(reader);
             mr_index_unref(ix);
         }
         mr_alloc_fail_at(0);
-        if (st == MR_OK) break;
+        if (st == MR_OK)
+            break;
         CHECK_INT(st, MR_E_MEMORY);
     }
 }

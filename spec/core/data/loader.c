@@ -1,5 +1,5 @@
-/* data/loader, quarantine, ingest: equal batches for any number of threads, right frames, samples that
- * fail, limits, restarts, ends at any moment. */
+/* data/loader, quarantine, ingest: equal batches for any number of threads, right frames, samples
+ * that fail, limits, restarts, ends at any moment. */
 #include "check.h"
 #include "rows.h"
 
@@ -24,7 +24,8 @@ static mr_status ingest(const char *from, const char *to, int threads, mr_ingest
     mr_ingest_options o = {.threads = threads};
     MR_TRY(mr_ingest_new(from, to, &o, &g));
     mr_status st;
-    do st = mr_ingest_step(g, 1, p);
+    do
+        st = mr_ingest_step(g, 1, p);
     while (st == MR_OK && !p->finished);
     mr_ingest_free(g);
     return st;
@@ -36,8 +37,15 @@ static bool make_clips(const mr_media *m)
     CHECK_OK(mr_dir_make(clips_path("set/stills")));
     for (int i = 0; i < CLIPS; i++) {
         bool still = i % 6 == 5;
-        snprintf(name, sizeof name, still ? "set/stills/%02d.png" : i % 2 ? "set/%02d.mp4" : "set/%02d.webm", i);
-        if (!CHECK_OK(bars_write(m, clips_path(name), (mr_encode_options){.gop = 8, .rate_num = 24, .quality = 10}, still ? 1 : 8 + i, NULL))) return false;
+        snprintf(name, sizeof name,
+                 still   ? "set/stills/%02d.png"
+                 : i % 2 ? "set/%02d.mp4"
+                         : "set/%02d.webm",
+                 i);
+        if (!CHECK_OK(bars_write(m, clips_path(name),
+                                 (mr_encode_options){.gop = 8, .rate_num = 24, .quality = 10},
+                                 still ? 1 : 8 + i, NULL)))
+            return false;
         snprintf(text, sizeof text, "clip number %d\n", i);
         strcpy(strrchr(name, '.'), ".txt");
         CHECK_OK(mr_file_replace(clips_path(name), text, strlen(text)));
@@ -45,7 +53,10 @@ static bool make_clips(const mr_media *m)
     return true;
 }
 
-typedef struct opened { mr_index *index; mr_loader *l; } opened;
+typedef struct opened {
+    mr_index *index;
+    mr_loader *l;
+} opened;
 
 static mr_status start(opened *o, const char *index, const mr_loader_options *options, int interval)
 {
@@ -68,38 +79,53 @@ static void stop(opened *o)
 
 static uint64_t hash_batch(const mr_batch *b)
 {
-    uint64_t h = MR_MIX(b->epoch, b->draw, (uint64_t)b->bucket, (uint64_t)b->n, mr_hash64(b->pixels, b->bytes));
+    uint64_t h = MR_MIX(b->epoch, b->draw, (uint64_t)b->bucket, (uint64_t)b->n,
+                        mr_hash64(b->pixels, b->bytes));
     size_t n = (size_t)b->size;
-    h = MR_MIX(h, mr_hash64(b->weights, n * 4), mr_hash64(b->ids, n * 8), mr_hash64(b->starts, n * 8), mr_hash64(b->fps, n * 4));
-    for (int i = 0; i < b->size; i++) h = MR_MIX(h, mr_name_word(b->captions[i]));
+    h = MR_MIX(h, mr_hash64(b->weights, n * 4), mr_hash64(b->ids, n * 8),
+               mr_hash64(b->starts, n * 8), mr_hash64(b->fps, n * 4));
+    for (int i = 0; i < b->size; i++)
+        h = MR_MIX(h, mr_name_word(b->captions[i]));
     return h;
 }
 
 static void frames_are_right(const mr_batch *b, int interval)
 {
     size_t one = 3 * H * W;
-    if (b->shape.height != H) return;
+    if (b->shape.height != H)
+        return;
     for (int i = 0; i < b->n; i++)
         for (int t = 0; t < b->shape.frames; t++)
-            CHECK_INT(bars_read(b->pixels + ((size_t)i * (size_t)b->shape.frames + (size_t)t) * one, H, W), b->starts[i] + t * interval);
+            CHECK_INT(bars_read(b->pixels + ((size_t)i * (size_t)b->shape.frames + (size_t)t) * one,
+                                H, W),
+                      b->starts[i] + t * interval);
 }
 
 // two epochs; returns the hash of everything that came out
-static uint64_t run_all(const char *index, int threads, int prefetch, int interval, int64_t *samples)
+static uint64_t run_all(const char *index, int threads, int prefetch, int interval,
+                        int64_t *samples)
 {
     opened o;
     uint64_t h = 0;
     const mr_batch *b;
     *samples = 0;
-    if (!CHECK_OK(start(&o, index, &(mr_loader_options){.seed = 5, .threads = threads, .prefetch = prefetch, .epochs = 2}, interval))) return 0;
+    if (!CHECK_OK(start(
+            &o, index,
+            &(mr_loader_options){.seed = 5, .threads = threads, .prefetch = prefetch, .epochs = 2},
+            interval)))
+        return 0;
     uint64_t ids[200];
     int64_t coming;
     CHECK_OK(mr_loader_peek(o.l, ids, 200, &coming));
     while (mr_loader_next(o.l, &b) == MR_OK && b) {
-        if (threads == 2) frames_are_right(b, interval);
-        for (int i = 0; i < b->n; i++, ++*samples) CHECK(*samples < coming && ids[*samples] == b->ids[i]);
-        for (int i = 0; i < b->size; i++) CHECK_NEAR(b->weights[i], i < b->n, 0);
-        for (int i = 0; i < b->n; i++) CHECK_NEAR(b->fps[i], b->shape.frames == 1 ? 120 : 24 / interval, 0);
+        if (threads == 2)
+            frames_are_right(b, interval);
+        for (int i = 0; i < b->n; i++, ++*samples)
+            CHECK(*samples < coming && ids[*samples] == b->ids[i]);
+        for (int i = 0; i < b->size; i++)
+            CHECK_NEAR(b->weights[i], i < b->n, 0);
+        for (int i = 0; i < b->n; i++)
+            CHECK_NEAR(b->fps[i], b->shape.frames == 1 ? 120 : 24 / interval, 0);
         h = MR_MIX(h, hash_batch(b));
         mr_loader_release(o.l, b);
     }
@@ -113,7 +139,9 @@ static void any_number_of_threads(void)
 {
     mr_ingest_progress p;
     mr_index *ix[2];
-    if (!CHECK_OK(ingest(clips_path("set"), clips_path("one.mrx"), 1, &p)) || !CHECK_OK(ingest(clips_path("set"), clips_path("set.mrx"), 4, &p))) return;
+    if (!CHECK_OK(ingest(clips_path("set"), clips_path("one.mrx"), 1, &p)) ||
+        !CHECK_OK(ingest(clips_path("set"), clips_path("set.mrx"), 4, &p)))
+        return;
     CHECK_INT(p.written, CLIPS);
     CHECK_INT(p.refused, 0);
     CHECK_INT(p.without_caption, 0);
@@ -143,25 +171,30 @@ static void restarts(void)
     uint64_t h[BATCHES];
     char *state[BATCHES];
     mr_loader_options options = {.seed = 8, .threads = 2, .prefetch = 6};
-    if (!CHECK_OK(start(&o, clips_path("set.mrx"), &options, 1))) return;
+    if (!CHECK_OK(start(&o, clips_path("set.mrx"), &options, 1)))
+        return;
     for (int i = 0; i < BATCHES; i++) {
         CHECK_OK(mr_loader_state(o.l, &state[i]));
-        if (!CHECK_OK(mr_loader_next(o.l, &b))) return;
+        if (!CHECK_OK(mr_loader_next(o.l, &b)))
+            return;
         h[i] = hash_batch(b);
         mr_loader_release(o.l, b);
     }
     stop(&o);
     for (int cut = 0; cut < BATCHES; cut += 3) {
         options.state = state[cut], options.threads = 1 + cut % 3;
-        if (!CHECK_OK(start(&o, clips_path("set.mrx"), &options, 1))) return;
+        if (!CHECK_OK(start(&o, clips_path("set.mrx"), &options, 1)))
+            return;
         for (int i = cut; i < BATCHES && i < cut + 6; i++) {
-            if (!CHECK_OK(mr_loader_next(o.l, &b))) return;
+            if (!CHECK_OK(mr_loader_next(o.l, &b)))
+                return;
             CHECK(hash_batch(b) == h[i]);
             mr_loader_release(o.l, b);
         }
         stop(&o);
     }
-    for (int i = 0; i < BATCHES; i++) mr_free(state[i]);
+    for (int i = 0; i < BATCHES; i++)
+        mr_free(state[i]);
 }
 
 // overwrite pictures of a clip behind the index's back: size and time stay
@@ -173,7 +206,8 @@ static void hurt(const char *name)
     const char *path = clips_path(name);
     CHECK_INT(stat(path, &s), 0);
     CHECK_OK(mr_file_read_all(path, &data, &n));
-    for (size_t i = 60; i < n / 3; i++) data[i] = (char)MR_MIX(i);
+    for (size_t i = 60; i < n / 3; i++)
+        data[i] = (char)MR_MIX(i);
     int fd = open(path, O_WRONLY);
     CHECK_INT(write(fd, data, n), (long long)n);
     struct timespec times[2] = {s.st_atim, s.st_mtim};
@@ -187,8 +221,10 @@ static int count_lines(const char *path, const char *what)
     char *text;
     size_t n;
     int count = 0;
-    if (mr_file_read_all(path, &text, &n) != MR_OK) return -1;
-    for (char *p = text; (p = strstr(p, what)); p++) count++;
+    if (mr_file_read_all(path, &text, &n) != MR_OK)
+        return -1;
+    for (char *p = text; (p = strstr(p, what)); p++)
+        count++;
     mr_free(text);
     return count;
 }
@@ -205,25 +241,32 @@ static void samples_that_fail(void)
     hurt("set/03.mp4");
     CHECK_OK(mr_file_replace(clips_path("set/07.mp4"), "another file", 12));
     mr_loader_options options = {.seed = 5, .threads = 3, .epochs = 3, .quarantine = list};
-    if (!CHECK_OK(start(&o, clips_path("set.mrx"), &options, 1))) return;
+    if (!CHECK_OK(start(&o, clips_path("set.mrx"), &options, 1)))
+        return;
     int bad[3] = {0}, samples[3] = {0};
     uint64_t tail = 0;
     while (CHECK_OK(mr_loader_next(o.l, &b)) && b) {
         size_t one = b->bytes / (size_t)b->size;
         int good = -1;
         for (int i = 0; i < b->n; i++)
-            if (b->weights[i] > 0) good = i;
+            if (b->weights[i] > 0)
+                good = i;
         for (int i = 0; i < b->size; i++) {
             samples[b->epoch] += i < b->n, bad[b->epoch] += i < b->n && b->weights[i] == 0;
-            if (b->weights[i] > 0) continue;
+            if (b->weights[i] > 0)
+                continue;
             int same = 0;
-            for (int k = 0; k < b->n; k++) same |= b->weights[k] > 0 && memcmp(b->pixels + (size_t)i * one, b->pixels + (size_t)k * one, one) == 0;
+            for (int k = 0; k < b->n; k++)
+                same |= b->weights[k] > 0 &&
+                        memcmp(b->pixels + (size_t)i * one, b->pixels + (size_t)k * one, one) == 0;
             CHECK(same || good < 0);
         }
-        if (b->epoch == 2) tail = MR_MIX(tail, hash_batch(b));
+        if (b->epoch == 2)
+            tail = MR_MIX(tail, hash_batch(b));
         bool at_border = b->last && b->epoch == 1;
         mr_loader_release(o.l, b);
-        if (at_border) CHECK_OK(mr_loader_state(o.l, &state));
+        if (at_border)
+            CHECK_OK(mr_loader_state(o.l, &state));
     }
     // the lost clip fails again and again, the other two are left out after their first epoch
     CHECK(bad[0] >= 1 && bad[0] <= 3);
@@ -258,9 +301,12 @@ static void lost_disk(void)
     opened o;
     const mr_batch *b;
     CHECK_INT(rename(clips_path("set"), clips_path("unmounted")), 0);
-    if (!CHECK_OK(start(&o, clips_path("set.mrx"), &(mr_loader_options){.seed = 5, .threads = 4}, 1))) return;
+    if (!CHECK_OK(
+            start(&o, clips_path("set.mrx"), &(mr_loader_options){.seed = 5, .threads = 4}, 1)))
+        return;
     mr_status st;
-    while ((st = mr_loader_next(o.l, &b)) == MR_OK) mr_loader_release(o.l, b);
+    while ((st = mr_loader_next(o.l, &b)) == MR_OK)
+        mr_loader_release(o.l, b);
     CHECK_FAILS(st, MR_E_DATA, "samples in a row cannot be read from");
     CHECK_FAILS(mr_loader_next(o.l, &b), MR_E_DATA, "No such file");
     CHECK_INT(mr_status_exit(st), 4);
@@ -273,8 +319,13 @@ static void ends_at_any_moment(void)
     for (int round = 0; round < 30; round++) {
         opened o;
         const mr_batch *b;
-        if (!CHECK_OK(start(&o, clips_path("set.mrx"), &(mr_loader_options){.seed = 1, .threads = 1 + round % 5, .prefetch = 1 + round % 7}, 1))) return;
-        for (int i = 0; i < round % 4; i++) CHECK_OK(mr_loader_next(o.l, &b));
+        if (!CHECK_OK(start(&o, clips_path("set.mrx"),
+                            &(mr_loader_options){
+                                .seed = 1, .threads = 1 + round % 5, .prefetch = 1 + round % 7},
+                            1)))
+            return;
+        for (int i = 0; i < round % 4; i++)
+            CHECK_OK(mr_loader_next(o.l, &b));
         struct timespec t = {0, 300000L * (round % 9)};
         nanosleep(&t, NULL);
         stop(&o);
@@ -282,8 +333,11 @@ static void ends_at_any_moment(void)
     // every slab given out: a word instead of waiting for ever
     opened o;
     const mr_batch *b;
-    if (!CHECK_OK(start(&o, clips_path("set.mrx"), &(mr_loader_options){.seed = 1, .threads = 2}, 1))) return;
-    for (int i = 0; i < 4; i++) CHECK_OK(mr_loader_next(o.l, &b));
+    if (!CHECK_OK(
+            start(&o, clips_path("set.mrx"), &(mr_loader_options){.seed = 1, .threads = 2}, 1)))
+        return;
+    for (int i = 0; i < 4; i++)
+        CHECK_OK(mr_loader_next(o.l, &b));
     CHECK_FAILS(mr_loader_next(o.l, &b), MR_E_USAGE, "release batches first");
     stop(&o);
 }
@@ -295,12 +349,15 @@ static void failing_memory(void)
         opened o = {0};
         const mr_batch *b;
         mr_alloc_fail_at(n);
-        mr_status st = start(&o, clips_path("set.mrx"), &(mr_loader_options){.seed = 1, .threads = 2}, 1);
+        mr_status st =
+            start(&o, clips_path("set.mrx"), &(mr_loader_options){.seed = 1, .threads = 2}, 1);
         for (int i = 0; i < 3 && st == MR_OK; i++)
-            if ((st = mr_loader_next(o.l, &b)) == MR_OK) mr_loader_release(o.l, b);
+            if ((st = mr_loader_next(o.l, &b)) == MR_OK)
+                mr_loader_release(o.l, b);
         mr_alloc_fail_at(0);
         stop(&o);
-        if (st != MR_OK) CHECK_INT(st, MR_E_MEMORY);
+        if (st != MR_OK)
+            CHECK_INT(st, MR_E_MEMORY);
         failures += st != MR_OK;
     }
     CHECK(failures > 20);
@@ -314,7 +371,9 @@ static void ingest_refusals(void)
     CHECK_OK(mr_dir_make(clips_path("hollow")));
     CHECK_FAILS(ingest(clips_path("hollow"), out, 2, &p), MR_E_DATA, "no samples in it");
     CHECK_FAILS(ingest(clips_path("nothing"), out, 2, &p), MR_E_DATA, "No such file");
-    const struct { const char *text, *part; } rows[] = {
+    const struct {
+        const char *text, *part;
+    } rows[] = {
         {"file,text\na,b\n", "no column 'path'; columns found: file, text"},
         {"path,caption\na,b\n", "no column 'text'; columns found: path, caption"},
         {"", "no column 'path'; columns found: none"},
@@ -329,9 +388,12 @@ static void ingest_refusals(void)
     }
     CHECK_INT(mr_path_exists(out), 0);
     // a list with quotes, line breaks, a byte order mark and a row that cannot be read
-    const char *good = "\xef\xbb\xbfnum,path,text\r\n1,set/00.webm,\"a \"\"red\"\" ball,\r\nrolling\"\r\n2,lost.mp4,x\r\n\r\n3,set/05.png,\r\n4,set/stills/05.png,still\r\n";
+    const char *good =
+        "\xef\xbb\xbfnum,path,text\r\n1,set/00.webm,\"a \"\"red\"\" "
+        "ball,\r\nrolling\"\r\n2,lost.mp4,x\r\n\r\n3,set/05.png,\r\n4,set/stills/05.png,still\r\n";
     CHECK_OK(mr_file_replace(clips_path("list.csv"), good, strlen(good)));
-    if (!CHECK_OK(ingest(clips_path("list.csv"), out, 2, &p))) return;
+    if (!CHECK_OK(ingest(clips_path("list.csv"), out, 2, &p)))
+        return;
     CHECK_INT(p.written, 2);
     CHECK_INT(p.refused, 2);
     mr_index *ix;
@@ -348,8 +410,10 @@ static void ingest_refusals(void)
     char refused[400];
     snprintf(refused, sizeof refused, "%s/refused.jsonl", out);
     CHECK_INT(count_lines(refused, "\"class\":\"io\""), 2);
-    CHECK_OK(mr_file_replace(clips_path("list.jsonl"), "{\"path\":\"set/00.webm\",\"text\":\"x\"}\n{\"path\":3}\n", 45));
-    CHECK_FAILS(ingest(clips_path("list.jsonl"), out, 2, &p), MR_E_DATA, "list.jsonl:2: no text value 'path'");
+    CHECK_OK(mr_file_replace(clips_path("list.jsonl"),
+                             "{\"path\":\"set/00.webm\",\"text\":\"x\"}\n{\"path\":3}\n", 45));
+    CHECK_FAILS(ingest(clips_path("list.jsonl"), out, 2, &p), MR_E_DATA,
+                "list.jsonl:2: no text value 'path'");
     // stopped half way: nothing remains of the new one, the old one stays
     mr_ingest *g;
     if (CHECK_OK(mr_ingest_new(clips_path("set"), out, &(mr_ingest_options){.threads = 2}, &g))) {
@@ -364,7 +428,8 @@ static void ingest_refusals(void)
 int main(void)
 {
     const mr_media *m;
-    if (!CHECK_OK(mr_media_get(&m)) || !make_clips(m)) return check_done();
+    if (!CHECK_OK(mr_media_get(&m)) || !make_clips(m))
+        return check_done();
     any_number_of_threads();
     restarts();
     ends_at_any_moment();

@@ -2,7 +2,10 @@
 #include "check.h"
 #include "rows.h"
 
-static uint64_t draw(uint64_t *state) { return *state = MR_MIX(*state, 9); }
+static uint64_t draw(uint64_t *state)
+{
+    return *state = MR_MIX(*state, 9);
+}
 
 static void permutation(void)
 {
@@ -34,29 +37,42 @@ static void permutation(void)
     CHECK(same < 3);
 }
 
-static mr_bucket_aspect square[] = {{1.0, 64, 64}}, both[] = {{0.56, 36, 64}, {1.0, 48, 48}, {1.78, 64, 36}};
+static mr_bucket_aspect square[] = {{1.0, 64, 64}},
+                        both[] = {{0.56, 36, 64}, {1.0, 48, 48}, {1.78, 64, 36}};
 
 static mr_status make_rule(const int batches[5], mr_bucket_rule **out)
 {
-    mr_bucket_length low[] = {{1, 1, 1, batches[0]}, {16, 0.7, 1, batches[1]}, {51, 1, 0.6, batches[2]}};
-    mr_bucket_length high[] = {{120, 0.5, 1, batches[3]}, {32, 0.9, 0.8, batches[4]}, {300, 0, 1, 0}};
-    mr_bucket_resolution r[] = {{"low", 4096, both, 3, low, 3}, {"high", 200000, square, 1, high, 3}};
+    mr_bucket_length low[] = {
+        {1, 1, 1, batches[0]}, {16, 0.7, 1, batches[1]}, {51, 1, 0.6, batches[2]}};
+    mr_bucket_length high[] = {
+        {120, 0.5, 1, batches[3]}, {32, 0.9, 0.8, batches[4]}, {300, 0, 1, 0}};
+    mr_bucket_resolution r[] = {{"low", 4096, both, 3, low, 3},
+                                {"high", 200000, square, 1, high, 3}};
     return mr_bucket_rule_new(r, 2, 1, false, out);
 }
 
 static void sizes(uint64_t *seed, int batches[5])
 {
-    for (int i = 0; i < 5; i++) batches[i] = 1 + (int)(draw(seed) % 9);
+    for (int i = 0; i < 5; i++)
+        batches[i] = 1 + (int)(draw(seed) % 9);
 }
 
-typedef struct run { mr_index *index; mr_bucket_rule *rule; mr_order *order; uint64_t ids[16], keys[16]; mr_draw d; } run;
+typedef struct run {
+    mr_index *index;
+    mr_bucket_rule *rule;
+    mr_order *order;
+    uint64_t ids[16], keys[16];
+    mr_draw d;
+} run;
 
 static bool start(run *r, const char *path, const int batches[5], uint64_t seed, const char *state)
 {
     memset(r, 0, sizeof *r);
     r->d.ids = r->ids, r->d.keys = r->keys;
-    return CHECK_OK(mr_index_open(path, false, &r->index)) && CHECK_OK(make_rule(batches, &r->rule)) &&
-           CHECK_OK(mr_order_new(r->index, r->rule, seed, &r->order)) && (!state || CHECK_OK(mr_order_restore(r->order, state, NULL, 0)));
+    return CHECK_OK(mr_index_open(path, false, &r->index)) &&
+           CHECK_OK(make_rule(batches, &r->rule)) &&
+           CHECK_OK(mr_order_new(r->index, r->rule, seed, &r->order)) &&
+           (!state || CHECK_OK(mr_order_restore(r->order, state, NULL, 0)));
 }
 
 static void stop(run *r)
@@ -74,10 +90,12 @@ static void once_each(uint64_t seed)
     sizes(&seed, batches);
     char path[300];
     snprintf(path, sizeof path, "%s", clips_path("order.mrx"));
-    if (!CHECK_OK(rows_build(path, seed, n, 0))) return;
+    if (!CHECK_OK(rows_build(path, seed, n, 0)))
+        return;
     run r;
     mr_index *index;
-    if (!CHECK_OK(mr_index_open(path, false, &index))) return;
+    if (!CHECK_OK(mr_index_open(path, false, &index)))
+        return;
     mr_bucket_rule *rule;
     mr_order *order = NULL;
     CHECK_OK(make_rule(batches, &rule));
@@ -89,13 +107,16 @@ static void once_each(uint64_t seed)
         CHECK_INT(empty, MR_E_DATA);
         return;
     }
-    if (!start(&r, path, batches, s, NULL)) return;
+    if (!start(&r, path, batches, s, NULL))
+        return;
     uint8_t *seen = calloc(n, 1);
     uint64_t planned = 0, taken = 0, batches_left = mr_order_batches(r.order);
     bool resized = false;
-    for (int32_t b = 0; b < mr_bucket_rule_count(r.rule); b++) planned += mr_order_samples(r.order, b);
+    for (int32_t b = 0; b < mr_bucket_rule_count(r.rule); b++)
+        planned += mr_order_samples(r.order, b);
     uint64_t dropped = 0;
-    for (int why = 0; why < MR_DROP_COUNT; why++) dropped += mr_order_dropped(r.order, why);
+    for (int why = 0; why < MR_DROP_COUNT; why++)
+        dropped += mr_order_dropped(r.order, why);
     CHECK_INT(planned + dropped, n);
     for (int epoch = 0; epoch < 2;) {
         if (mr_order_next(r.order, &r.d) != MR_OK) {
@@ -104,27 +125,34 @@ static void once_each(uint64_t seed)
             break;
         }
         CHECK_INT(r.d.epoch, epoch);
-        for (int i = 0; i < r.d.n; i++) CHECK(r.d.ids[i] < n && !seen[r.d.ids[i]]++);
+        for (int i = 0; i < r.d.n; i++)
+            CHECK(r.d.ids[i] < n && !seen[r.d.ids[i]]++);
         taken += (uint64_t)r.d.n;
-        if (!resized) batches_left--;
+        if (!resized)
+            batches_left--;
         if (r.d.last) {
-            if (epoch == 0) CHECK_INT(taken, planned);
-            if (!resized) CHECK_INT(batches_left, 0);
+            if (epoch == 0)
+                CHECK_INT(taken, planned);
+            if (!resized)
+                CHECK_INT(batches_left, 0);
             memset(seen, 0, n);
             epoch++;
             resized = true;
         }
-        if (draw(&seed) % 40) continue;
+        if (draw(&seed) % 40)
+            continue;
         mr_position p;
         char *state;
         CHECK_OK(mr_position_init(&p, r.order));
         CHECK_OK(mr_position_text(&p, r.order, &state));
         mr_position_fini(&p);
-        if (draw(&seed) % 2) sizes(&seed, batches), resized = true;
+        if (draw(&seed) % 2)
+            sizes(&seed, batches), resized = true;
         stop(&r);
         bool ok = start(&r, path, batches, s, state);
         mr_free(state);
-        if (!ok) break;
+        if (!ok)
+            break;
     }
     free(seen);
     stop(&r);
@@ -136,18 +164,22 @@ static void same_after_restart(void)
     char path[300];
     snprintf(path, sizeof path, "%s", clips_path("order.mrx"));
     const int batches[5] = {3, 4, 2, 5, 1};
-    if (!CHECK_OK(rows_build(path, 4, 5000, 0))) return;
+    if (!CHECK_OK(rows_build(path, 4, 5000, 0)))
+        return;
     run a, b;
-    if (!start(&a, path, batches, 11, NULL)) return;
+    if (!start(&a, path, batches, 11, NULL))
+        return;
     mr_position moved;
     CHECK_OK(mr_position_init(&moved, a.order));
     for (int i = 0; i < 1500; i++) {
         CHECK_OK(mr_order_next(a.order, &a.d));
         mr_position_advance(&moved, &a.d);
-        if (i % 97) continue;
+        if (i % 97)
+            continue;
         char *state;
         CHECK_OK(mr_position_text(&moved, a.order, &state));
-        if (!start(&b, path, batches, 11, state)) return;
+        if (!start(&b, path, batches, 11, state))
+            return;
         mr_free(state);
         mr_position p;
         CHECK_OK(mr_position_init(&p, b.order));
@@ -176,22 +208,27 @@ static void what_is_refused(void)
     run a;
     CHECK_OK(rows_build(path, 4, 3000, 0));
     CHECK_OK(rows_build(other, 5, 3000, 0));
-    if (!start(&a, path, batches, 11, NULL)) return;
+    if (!start(&a, path, batches, 11, NULL))
+        return;
     mr_position p;
     char *state;
     CHECK_OK(mr_position_init(&p, a.order));
     CHECK_OK(mr_position_text(&p, a.order, &state));
     mr_position_fini(&p);
     stop(&a);
-    if (!start(&a, other, batches, 11, NULL)) return;
+    if (!start(&a, other, batches, 11, NULL))
+        return;
     CHECK_FAILS(mr_order_restore(a.order, state, NULL, 0), MR_E_DATA, "holds other samples");
     stop(&a);
-    if (!start(&a, path, batches, 12, NULL)) return;
+    if (!start(&a, path, batches, 12, NULL))
+        return;
     CHECK_FAILS(mr_order_restore(a.order, state, NULL, 0), MR_E_DATA, "seed is 12");
-    CHECK_FAILS(mr_order_restore(a.order, "moonreel order 1\nepoch 2\n", NULL, 0), MR_E_FORMAT, "moonreel order 1");
+    CHECK_FAILS(mr_order_restore(a.order, "moonreel order 1\nepoch 2\n", NULL, 0), MR_E_FORMAT,
+                "moonreel order 1");
     CHECK_FAILS(mr_order_restore(a.order, "", NULL, 0), MR_E_FORMAT, "state");
     stop(&a);
-    if (!start(&a, path, batches, 11, NULL)) return;
+    if (!start(&a, path, batches, 11, NULL))
+        return;
     uint64_t key = 5;
     CHECK_FAILS(mr_order_restore(a.order, state, &key, 1), MR_E_DATA, "quarantine");
     stop(&a);
@@ -226,14 +263,16 @@ static void exclusion(void)
     const int batches[5] = {8, 8, 8, 8, 8};
     run a;
     CHECK_OK(rows_build(path, 4, 2000, 0));
-    if (!start(&a, path, batches, 3, NULL)) return;
+    if (!start(&a, path, batches, 3, NULL))
+        return;
     CHECK_OK(mr_order_next(a.order, &a.d));
     uint64_t gone = a.keys[0];
     CHECK_OK(mr_order_exclude(a.order, &gone, 1));
     int met = 0;
     while (a.d.epoch < 2) {
         CHECK_OK(mr_order_next(a.order, &a.d));
-        for (int i = 0; i < a.d.n; i++) met += a.keys[i] == gone;
+        for (int i = 0; i < a.d.n; i++)
+            met += a.keys[i] == gone;
     }
     CHECK_INT(met, 0);
     CHECK_INT(mr_order_dropped(a.order, MR_DROP_QUARANTINE), 1);
@@ -243,9 +282,11 @@ static void exclusion(void)
 static void state_is_small(void)
 {
     enum { LENGTHS = 40 };
-    mr_bucket_aspect five[5] = {{0.5, 32, 64}, {0.8, 32, 40}, {1, 32, 32}, {1.25, 40, 32}, {2, 64, 32}};
+    mr_bucket_aspect five[5] = {
+        {0.5, 32, 64}, {0.8, 32, 40}, {1, 32, 32}, {1.25, 40, 32}, {2, 64, 32}};
     mr_bucket_length lengths[LENGTHS];
-    for (int i = 0; i < LENGTHS; i++) lengths[i] = (mr_bucket_length){1 + i, 1, 1, 1};
+    for (int i = 0; i < LENGTHS; i++)
+        lengths[i] = (mr_bucket_length){1 + i, 1, 1, 1};
     mr_bucket_resolution res = {"low", 1024, five, 5, lengths, LENGTHS};
     mr_bucket_rule *rule;
     mr_index *index;
@@ -258,7 +299,8 @@ static void state_is_small(void)
     CHECK_OK(mr_order_new(index, rule, 1, &order));
     mr_position p;
     CHECK_OK(mr_position_init(&p, order));
-    for (int b = 0; b < 200; b++) p.taken[b] = 12345678;  // ten million samples a bucket
+    for (int b = 0; b < 200; b++)
+        p.taken[b] = 12345678; // ten million samples a bucket
     CHECK_OK(mr_position_text(&p, order, &text));
     CHECK(strlen(text) < 4096);
     mr_free(text);
@@ -271,7 +313,8 @@ static void state_is_small(void)
 int main(void)
 {
     permutation();
-    for (uint64_t seed = 1; seed <= 12; seed++) once_each(seed);
+    for (uint64_t seed = 1; seed <= 12; seed++)
+        once_each(seed);
     same_after_restart();
     what_is_refused();
     exclusion();

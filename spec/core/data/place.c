@@ -1,4 +1,5 @@
-/* data/place: an index on a network file system is read into memory, or refused when it is large. */
+/* data/place: an index on a network file system is read into memory, or refused when it is
+ * large. */
 #include "check.h"
 #include "data/data.h"
 #include "rows.h"
@@ -27,7 +28,8 @@ static void read_all(const char *path)
 {
     mr_index *ix;
     mr_index_reader *reader;
-    if (!CHECK_OK(mr_index_open(path, false, &ix)) || !CHECK_OK(mr_index_reader_new(ix, &reader))) return;
+    if (!CHECK_OK(mr_index_open(path, false, &ix)) || !CHECK_OK(mr_index_reader_new(ix, &reader)))
+        return;
     CHECK(mapped("moonreel-index"));
     CHECK(!mapped("far.mrx"));
     CHECK_STR(mr_index_path(ix), path);
@@ -36,7 +38,8 @@ static void read_all(const char *path)
     uint64_t good = 0;
     for (uint64_t i = 0; i < 3000; i++) {
         mr_row row;
-        if (!CHECK_OK(mr_index_row(reader, i, &row))) break;
+        if (!CHECK_OK(mr_index_row(reader, i, &row)))
+            break;
         good += strncmp(row.path, "clips/", 6) == 0;
     }
     CHECK_INT(good, 3000);
@@ -70,7 +73,8 @@ int main(void)
     snprintf(large, sizeof large, "%s", clips_path("large"));
     CHECK(data_network(clips_dir()) == NULL || strlen(data_network(clips_dir())) > 1);
     data_network = everywhere;
-    if (!CHECK_OK(rows_build(path, 1, 3000, 0))) return check_done();
+    if (!CHECK_OK(rows_build(path, 1, 3000, 0)))
+        return check_done();
     read_all(path);
     CHECK_OK(rows_build(path, 1, 3000, 0));
     damaged(path);

@@ -1,4 +1,5 @@
-/* data/quarantine: who is left out from the next epoch on; the list survives restarts and torn lines. */
+/* data/quarantine: who is left out from the next epoch on; the list survives restarts and torn
+ * lines. */
 #include "check.h"
 #include "clips.h"
 #include "data/quarantine.h"
@@ -16,7 +17,8 @@ static int64_t excluded(const quarantine *q, uint64_t epoch, uint64_t *first)
 {
     uint64_t *keys, n;
     CHECK_OK(quarantine_excluded(q, epoch, &keys, &n));
-    if (n && first) *first = keys[0];
+    if (n && first)
+        *first = keys[0];
     mr_free(keys);
     return (int64_t)n;
 }
@@ -27,7 +29,8 @@ static int lines(const char *path)
     size_t n;
     int count = 0;
     CHECK_OK(mr_file_read_all(path, &text, &n));
-    for (char *p = text; *p; p++) count += *p == '\n';
+    for (char *p = text; *p; p++)
+        count += *p == '\n';
     mr_free(text);
     return count;
 }
@@ -38,12 +41,14 @@ int main(void)
     quarantine *q;
     uint64_t first = 0;
     snprintf(path, sizeof path, "%s", clips_path("q.jsonl"));
-    if (!CHECK_OK(quarantine_open(path, order, &q))) return check_done();
+    if (!CHECK_OK(quarantine_open(path, order, &q)))
+        return check_done();
     add(q, 50, 0, 1, MR_FAULT_CORRUPT);
     add(q, 50, 0, 2, MR_FAULT_CORRUPT);
     add(q, 20, 1, 1, MR_FAULT_SHORT);
     add(q, 20, 2, 1, MR_FAULT_SHORT);
-    for (int i = 0; i < 5; i++) add(q, 70, (uint64_t)i, 1, MR_FAULT_IO);
+    for (int i = 0; i < 5; i++)
+        add(q, 70, (uint64_t)i, 1, MR_FAULT_IO);
     // never inside the epoch of the failure, and never for a failing file system
     CHECK_INT(excluded(q, 0, NULL), 0);
     CHECK_INT(excluded(q, 1, &first), 1);
@@ -88,8 +93,10 @@ int main(void)
         mr_alloc_fail_at(k);
         mr_status st = quarantine_open(path, order, &q);
         mr_alloc_fail_at(0);
-        if (st == MR_OK) quarantine_close(q);
-        else CHECK_INT(st, MR_E_MEMORY);
+        if (st == MR_OK)
+            quarantine_close(q);
+        else
+            CHECK_INT(st, MR_E_MEMORY);
     }
     return check_done();
 }

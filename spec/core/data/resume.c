@@ -1,4 +1,5 @@
-/* data/resume: builders killed at any moment go on after their last commit, and end as if never killed. */
+/* data/resume: builders killed at any moment go on after their last commit, and end as if never
+ * killed. */
 #include "check.h"
 #include "fault.h"
 #include "rows.h"
@@ -23,7 +24,8 @@ static mr_hash128 contents(const char *index)
     mr_hash128 hash = {0};
     mdb_env_create(&env);
     mdb_env_set_maxdbs(env, 16);
-    if (!CHECK_INT(mdb_env_open(env, index, MDB_RDONLY | MDB_NOLOCK, 0), 0)) return hash;
+    if (!CHECK_INT(mdb_env_open(env, index, MDB_RDONLY | MDB_NOLOCK, 0), 0))
+        return hash;
     mdb_txn_begin(env, NULL, MDB_RDONLY, &txn);
     mdb_dbi_open(txn, NULL, 0, &main_table);
     mdb_cursor_open(txn, main_table, &names);
@@ -53,10 +55,13 @@ static bool same(const char *a, const char *b)
     size_t n[2];
     mr_hash128 x = contents(a), y = contents(b);
     snprintf(file, sizeof file, "%s/refused.jsonl", a);
-    if (!CHECK_OK(mr_file_read_all(file, &text[0], &n[0]))) return false;
+    if (!CHECK_OK(mr_file_read_all(file, &text[0], &n[0])))
+        return false;
     snprintf(file, sizeof file, "%s/refused.jsonl", b);
-    if (!CHECK_OK(mr_file_read_all(file, &text[1], &n[1]))) return false;
-    bool equal = memcmp(&x, &y, sizeof x) == 0 && n[0] == n[1] && memcmp(text[0], text[1], n[0]) == 0;
+    if (!CHECK_OK(mr_file_read_all(file, &text[1], &n[1])))
+        return false;
+    bool equal =
+        memcmp(&x, &y, sizeof x) == 0 && n[0] == n[1] && memcmp(text[0], text[1], n[0]) == 0;
     mr_free(text[0]);
     mr_free(text[1]);
     return equal;
@@ -70,22 +75,27 @@ static mr_status build(const char *name, bool resume, uint64_t kill_at, uint64_t
     mr_caption caption;
     int64_t keys[4];
     uint16_t root;
-    MR_TRY(mr_index_builder_new(name, &(mr_index_options){.map_bytes = MAP, .commit_rows = STEP, .resume = resume}, &b));
+    MR_TRY(mr_index_builder_new(
+        name, &(mr_index_options){.map_bytes = MAP, .commit_rows = STEP, .resume = resume}, &b));
     mr_index_built had = mr_index_builder_built(b);
     mr_status st = mr_index_builder_root(b, "/nowhere", &root);
     *began = had.rows + had.refused;
     for (uint64_t i = *began; i < ITEMS && st == MR_OK; i++) {
-        if (i == kill_at) raise(SIGKILL);
+        if (i == kill_at)
+            raise(SIGKILL);
         snprintf(line, sizeof line, "{\"row\":%llu}", (unsigned long long)i);
         mr_row row = rows_make(1, i, path, text, &caption, keys);
-        if (i % 11 == 0) *text = 0;
+        if (i % 11 == 0)
+            *text = 0;
         st = i % 7 == 2 ? mr_index_builder_refuse(b, line) : mr_index_builder_add(b, &row);
     }
-    if (st == MR_OK) st = mr_index_builder_finish(b);
+    if (st == MR_OK)
+        st = mr_index_builder_finish(b);
     mr_index_built built = mr_index_builder_built(b);
-    if (st == MR_OK && (built.rows != 7714 || built.refused != 1286 || built.without_caption != 702))
-        st = mr_fail(MR_E_INTERNAL, "%d rows, %d refused, %d without caption", (int)built.rows, (int)built.refused,
-                     (int)built.without_caption);
+    if (st == MR_OK &&
+        (built.rows != 7714 || built.refused != 1286 || built.without_caption != 702))
+        st = mr_fail(MR_E_INTERNAL, "%d rows, %d refused, %d without caption", (int)built.rows,
+                     (int)built.refused, (int)built.without_caption);
     mr_index_builder_free(b);
     return st;
 }
@@ -94,7 +104,8 @@ static bool killed(const char *name, bool resume, uint64_t at)
 {
     uint64_t began;
     pid_t child = fork();
-    if (child == 0) _exit(build(name, resume, at, &began) != MR_OK);
+    if (child == 0)
+        _exit(build(name, resume, at, &began) != MR_OK);
     int status;
     waitpid(child, &status, 0);
     return WIFSIGNALED(status);
@@ -107,7 +118,8 @@ static void leftover(char out[400], const char *name)
     int n;
     CHECK_OK(mr_dir_list(clips_dir(), &names, &n));
     for (int i = 0; i < n; i++)
-        if (strncmp(names[i], "rows.mrx.tmp-", 13) == 0) snprintf(out, 400, "%s/%s%s", clips_dir(), names[i], name);
+        if (strncmp(names[i], "rows.mrx.tmp-", 13) == 0)
+            snprintf(out, 400, "%s/%s%s", clips_dir(), names[i], name);
     mr_dir_list_free(names, n);
 }
 
@@ -120,15 +132,17 @@ static void killed_at_rows(const char *whole)
         CHECK(killed(path, false, points[i]));
         CHECK_INT(mr_path_exists(path), 0);
         CHECK_INT(clips_count("rows.mrx"), 1);
-        if (!CHECK_OK(build(path, true, ITEMS, &began))) return;
-          // what lies behind the last commit is read again, no more
+        if (!CHECK_OK(build(path, true, ITEMS, &began)))
+            return;
+        // what lies behind the last commit is read again, no more
         CHECK(began <= points[i] && began + STEP * 2 >= points[i]);
         CHECK(same(path, whole));
         CHECK_INT(clips_count("rows.mrx"), 1);
         mr_dir_remove(path);
     }
     // again and again; then without: from the start
-    for (uint64_t at = 700; at < ITEMS; at += 1500) CHECK(killed(path, true, at));
+    for (uint64_t at = 700; at < ITEMS; at += 1500)
+        CHECK(killed(path, true, at));
     CHECK_OK(build(path, true, ITEMS, &began));
     CHECK(began > 7000);
     CHECK(same(path, whole));
@@ -149,7 +163,8 @@ static void killed_at_rows(const char *whole)
     for (size_t i = 0; i < MR_COUNT(lengths); i++) {
         leftover(torn, "/data.mdb");
         CHECK_INT(truncate(torn, lengths[i]), 0);
-        CHECK_FAILS(build(path, true, ITEMS, &began), MR_E_DATA, i < 3 ? "cut off; try: without --continue" : "rows.mrx.tmp-");
+        CHECK_FAILS(build(path, true, ITEMS, &began), MR_E_DATA,
+                    i < 3 ? "cut off; try: without --continue" : "rows.mrx.tmp-");
     }
     CHECK_OK(build(path, false, ITEMS, &began));
     CHECK_INT(clips_count("rows.mrx"), 1);
@@ -171,10 +186,12 @@ static void killed_at_operations(const char *whole)
         }
         int status;
         waitpid(child, &status, 0);
-        if (!CHECK_OK(build(path, true, ITEMS, &began)) || !CHECK(same(path, whole))) return;
+        if (!CHECK_OK(build(path, true, ITEMS, &began)) || !CHECK(same(path, whole)))
+            return;
         CHECK_INT(clips_count("operations.mrx"), 1);
         mr_dir_remove(path);
-        if (WEXITSTATUS(status) != FAULT_EXIT) break;
+        if (WEXITSTATUS(status) != FAULT_EXIT)
+            break;
         kills++;
     }
     CHECK(kills > 15);
@@ -216,7 +233,8 @@ static void failing_memory(const char *whole)
         mr_alloc_fail_at(n);
         mr_status st = build(path, true, ITEMS, &began);
         mr_alloc_fail_at(0);
-        if (st == MR_OK) break;
+        if (st == MR_OK)
+            break;
         CHECK_INT(st, MR_E_MEMORY);
         CHECK_INT(clips_count("memory.mrx"), 1);
         failures++;
@@ -249,16 +267,19 @@ static void living(void)
     CHECK_INT(clips_count("living.mrx"), 1);
 }
 
-/* ---- a whole ingest, killed at random moments ------------------------------------------------- */
+/* ---- a whole ingest, killed at random moments ---- */
 
 enum { CLIPS = 120 };
 
 static mr_status ingest(const char *output, bool resume, mr_ingest_progress *p)
 {
     mr_ingest *g;
-    MR_TRY(mr_ingest_new(clips_path("set"), output, &(mr_ingest_options){.threads = 2, .resume = resume, .commit_rows = 5}, &g));
+    MR_TRY(mr_ingest_new(clips_path("set"), output,
+                         &(mr_ingest_options){.threads = 2, .resume = resume, .commit_rows = 5},
+                         &g));
     mr_status st;
-    do st = mr_ingest_step(g, 1, p);
+    do
+        st = mr_ingest_step(g, 1, p);
     while (st == MR_OK && !p->finished);
     mr_ingest_free(g);
     return st;
@@ -268,20 +289,25 @@ static void killed_at_random(void)
 {
     const mr_media *m;
     char clip[300], file[400], whole[300], path[300];
-    if (!CHECK_OK(mr_media_get(&m))) return;
+    if (!CHECK_OK(mr_media_get(&m)))
+        return;
     snprintf(clip, sizeof clip, "%s", clips_path("clip.mp4"));
-    CHECK_OK(bars_write(m, clip, (mr_encode_options){.gop = 8, .rate_num = 24, .quality = 10}, 4, NULL));
+    CHECK_OK(
+        bars_write(m, clip, (mr_encode_options){.gop = 8, .rate_num = 24, .quality = 10}, 4, NULL));
     CHECK_OK(mr_dir_make(clips_path("set")));
     for (int i = 0; i < CLIPS; i++) {
         snprintf(file, sizeof file, "%s/%03d.mp4", clips_path("set"), i);
-        if (i % 9 == 4) CHECK_OK(mr_file_replace(file, "damaged", 7));
-        else CHECK_INT(link(clip, file), 0);
+        if (i % 9 == 4)
+            CHECK_OK(mr_file_replace(file, "damaged", 7));
+        else
+            CHECK_INT(link(clip, file), 0);
     }
     snprintf(whole, sizeof whole, "%s", clips_path("whole.mrx"));
     snprintf(path, sizeof path, "%s", clips_path("random.mrx"));
     mr_ingest_progress p;
     double began_s = mr_now_s();
-    if (!CHECK_OK(ingest(whole, false, &p))) return;
+    if (!CHECK_OK(ingest(whole, false, &p)))
+        return;
     double takes_s = mr_now_s() - began_s;
     CHECK_INT(p.written, 107);
     CHECK_INT(p.refused, 13);
@@ -294,7 +320,8 @@ static void killed_at_random(void)
             mr_status st = ingest(path, true, &p);
             _exit(st ? 1 : p.resumed ? 2 : 3);
         }
-        mr_clock_table()->sleep_ns((int64_t)(mr_fraction(MR_MIX(seed, (uint64_t)round)) * 2 * takes_s * 1e9));
+        mr_clock_table()->sleep_ns(
+            (int64_t)(mr_fraction(MR_MIX(seed, (uint64_t)round)) * 2 * takes_s * 1e9));
         kill(child, SIGKILL);
         int status;
         waitpid(child, &status, 0);
@@ -325,24 +352,29 @@ static void changed_input(void)
     CHECK_OK(mr_file_replace(list, lines, strlen(lines)));
     pid_t child = fork();
     if (child == 0) {
-        if (mr_ingest_new(list, path, &o, &g)) _exit(1);
-        do mr_ingest_step(g, 0, &p);
+        if (mr_ingest_new(list, path, &o, &g))
+            _exit(1);
+        do
+            mr_ingest_step(g, 0, &p);
         while (p.done < 3);
         raise(SIGKILL);
     }
     waitpid(child, NULL, 0);
     o.source = "other";
-    CHECK_FAILS(mr_ingest_new(list, path, &o, &g), MR_E_DATA, "source was \"main\", is \"other\"; try: without --continue");
+    CHECK_FAILS(mr_ingest_new(list, path, &o, &g), MR_E_DATA,
+                "source was \"main\", is \"other\"; try: without --continue");
     o.source = NULL;
     CHECK_OK(mr_file_replace(list, lines, strlen(lines) - 2));
-    CHECK_FAILS(mr_ingest_new(list, path, &o, &g), MR_E_DATA, "the input has changed since the build began: hash was");
+    CHECK_FAILS(mr_ingest_new(list, path, &o, &g), MR_E_DATA,
+                "the input has changed since the build began: hash was");
     // what was built is still there
     CHECK_OK(mr_file_replace(list, lines, strlen(lines)));
     o.root = "/elsewhere";
     CHECK_FAILS(mr_ingest_new(list, path, &o, &g), MR_E_DATA, "root was");
     CHECK_INT(clips_count("changed.mrx"), 1);
     o.root = NULL, o.resume = false;
-    if (!CHECK_OK(mr_ingest_new(list, path, &o, &g))) return;
+    if (!CHECK_OK(mr_ingest_new(list, path, &o, &g)))
+        return;
     CHECK_OK(mr_ingest_step(g, 20, &p));
     CHECK_INT(p.resumed, 0);
     CHECK_INT(p.written, 3);
@@ -355,7 +387,8 @@ int main(void)
     char whole[300];
     uint64_t began;
     snprintf(whole, sizeof whole, "%s", clips_path("uncut.mrx"));
-    if (!CHECK_OK(build(whole, false, ITEMS, &began))) return check_done();
+    if (!CHECK_OK(build(whole, false, ITEMS, &began)))
+        return check_done();
     killed_at_rows(whole);
     killed_at_operations(whole);
     full_disk(whole);

@@ -3,13 +3,17 @@
 #include "data/data.h"
 #include "rows.h"
 
-static const char *const words[] = {"a", "red", "blue", "small", "ball", "square", "rolls", "moves", "slowly", "quickly", "to", "the",
-                                    "left", "right", "of", "picture", "on", "green", "ground", "while", "camera", "stands", "still"};
+static const char *const words[] = {"a",      "red",   "blue",   "small",   "ball", "square",
+                                    "rolls",  "moves", "slowly", "quickly", "to",   "the",
+                                    "left",   "right", "of",     "picture", "on",   "green",
+                                    "ground", "while", "camera", "stands",  "still"};
 
 static void make_caption(uint64_t i, char *text, size_t cap)
 {
     size_t n = 0;
-    for (int w = 0; w < 45; w++) n += (size_t)snprintf(text + n, cap - n, "%s%s", w ? " " : "", words[MR_MIX(i, (uint64_t)w) % MR_COUNT(words)]);
+    for (int w = 0; w < 45; w++)
+        n += (size_t)snprintf(text + n, cap - n, "%s%s", w ? " " : "",
+                              words[MR_MIX(i, (uint64_t)w) % MR_COUNT(words)]);
 }
 
 int main(void)
@@ -25,17 +29,20 @@ int main(void)
     }
     data_pack dict = {0};
     CHECK_OK(data_dict_train(inputs, 100, &dict));
-    CHECK_INT(dict.n, 0);  // small lists stay plain
+    CHECK_INT(dict.n, 0); // small lists stay plain
     CHECK_OK(data_dict_train(inputs, N, &dict));
-    if (!CHECK(dict.n > 1000)) return check_done();
+    if (!CHECK(dict.n > 1000))
+        return check_done();
 
     mr_index_facts facts[2];
     for (int squeezed = 0; squeezed < 2; squeezed++) {
         mr_index_builder *b;
         uint16_t root;
-        if (!CHECK_OK(mr_index_builder_new(clips_path("s.mrx"), NULL, &b))) return check_done();
+        if (!CHECK_OK(mr_index_builder_new(clips_path("s.mrx"), NULL, &b)))
+            return check_done();
         CHECK_OK(mr_index_builder_root(b, "/nowhere", &root));
-        if (squeezed) CHECK_OK(mr_index_builder_dictionary(b, dict.bytes, dict.n));
+        if (squeezed)
+            CHECK_OK(mr_index_builder_dictionary(b, dict.bytes, dict.n));
         for (uint64_t i = 0; i < N; i++) {
             char path[64], short_text[64];
             mr_caption caption[2];
@@ -44,16 +51,21 @@ int main(void)
             caption[0].text = texts[i], caption[1] = (mr_caption){"short", ""}, row.n_captions = 2;
             CHECK_OK(mr_index_builder_add(b, &row));
         }
-        if (squeezed) CHECK_FAILS(mr_index_builder_dictionary(b, dict.bytes, dict.n), MR_E_USAGE, "before the first");
+        if (squeezed)
+            CHECK_FAILS(mr_index_builder_dictionary(b, dict.bytes, dict.n), MR_E_USAGE,
+                        "before the first");
         CHECK_OK(mr_index_builder_finish(b));
         mr_index_builder_free(b);
         mr_index *ix;
         mr_index_reader *reader;
         mr_row row;
-        if (!CHECK_OK(mr_index_open(clips_path("s.mrx"), true, &ix)) || !CHECK_OK(mr_index_reader_new(ix, &reader))) return check_done();
+        if (!CHECK_OK(mr_index_open(clips_path("s.mrx"), true, &ix)) ||
+            !CHECK_OK(mr_index_reader_new(ix, &reader)))
+            return check_done();
         facts[squeezed] = mr_index_get_facts(ix);
         for (uint64_t i = 0; i < N; i += 13) {
-            if (!CHECK_OK(mr_index_row(reader, i, &row))) break;
+            if (!CHECK_OK(mr_index_row(reader, i, &row)))
+                break;
             CHECK_INT(row.n_captions, 2);
             CHECK_STR(row.captions[0].text, texts[i]);
             CHECK_STR(row.captions[1].text, "");
@@ -83,7 +95,8 @@ int main(void)
         CHECK_OK(data_unsqueeze_get(u, context, &v, &arena, &text));
         CHECK_STR(text, texts[i]);
         v = (data_view){p.bytes, p.bytes + p.n, false};
-        CHECK_FAILS(data_unsqueeze_get(NULL, context, &v, &arena, &text), MR_E_DATA, "no dictionary");
+        CHECK_FAILS(data_unsqueeze_get(NULL, context, &v, &arena, &text), MR_E_DATA,
+                    "no dictionary");
         memset(p.bytes + 4, 0xff, p.n - 4);
         v = (data_view){p.bytes, p.bytes + p.n, false};
         CHECK_INT(data_unsqueeze_get(u, context, &v, &arena, &text), MR_E_DATA);

@@ -1,4 +1,5 @@
-/* exec/device: opening by name, facts, memory, the compute dtype and its one warning. (cpu.c too.) */
+/* exec/device: opening by name, facts, memory, the compute dtype and its one warning. (cpu.c
+ * too.) */
 #include "check.h"
 #include "moonreel/exec.h"
 
@@ -7,7 +8,8 @@ static char warning[256];
 static void listen(void *user, mr_log_level level, const char *line)
 {
     (void)user;
-    if (level == MR_LOG_WARN) warnings++, snprintf(warning, sizeof warning, "%s", line);
+    if (level == MR_LOG_WARN)
+        warnings++, snprintf(warning, sizeof warning, "%s", line);
 }
 
 static void memory(mr_device *dev)
@@ -21,8 +23,9 @@ static void memory(mr_device *dev)
         CHECK_OK(ops->alloc(dev, n, i % 2 ? MR_SPACE_PINNED : MR_SPACE_DEVICE, &p));
         CHECK_INT(p % 4096, 0);
         CHECK_OK(ops->copy_out(dev, host, p, n));
-        CHECK(memcmp(host, back, n) == 0);      // cleared
-        for (size_t k = 0; k < n; k++) host[k] = (unsigned char)(k * 7 + i);
+        CHECK(memcmp(host, back, n) == 0); // cleared
+        for (size_t k = 0; k < n; k++)
+            host[k] = (unsigned char)(k * 7 + i);
         CHECK_OK(ops->copy_in(dev, p, host, n));
         CHECK_OK(ops->copy_out(dev, back, p, n));
         CHECK(memcmp(host, back, n) == 0);
@@ -56,14 +59,16 @@ int main(void)
     }
     mr_device_close(NULL);
     mr_device *none = NULL;
-    CHECK_FAILS(mr_device_open("tpu", 1, &none), MR_E_USAGE, "unknown device 'tpu'; expected cpu or shadow");
+    CHECK_FAILS(mr_device_open("tpu", 1, &none), MR_E_USAGE,
+                "unknown device 'tpu'; expected cpu or shadow");
 
     mr_device plain = {.facts = {.isa = "avx2"}}, fast = {.facts = {.isa = "avx512", .bf16 = true}};
     mr_log_set_sink(listen, NULL);
     CHECK_INT(mr_device_compute(&fast, MR_BF16), MR_BF16);
     CHECK_INT(mr_device_compute(&plain, MR_F32), MR_F32);
     CHECK_INT(warnings, 0);
-    for (int i = 0; i < 3; i++) CHECK_INT(mr_device_compute(&plain, MR_BF16), MR_F32);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(mr_device_compute(&plain, MR_BF16), MR_F32);
     CHECK_INT(warnings, 1);
     CHECK(strstr(warning, "avx2") && strstr(warning, "computing in f32"));
     mr_log_set_sink(NULL, NULL);

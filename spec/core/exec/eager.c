@@ -1,9 +1,12 @@
-/* exec/eager: programs are kept by shape and give way to new ones; refusals; memory that runs out, on
- * both devices. (Every row over all its cases: exec/ops.) */
+/* exec/eager: programs are kept by shape and give way to new ones; refusals; memory that runs out,
+ * on both devices. (Every row over all its cases: exec/ops.) */
 #include "check.h"
 #include "moonreel/exec.h"
 
-static float first_of(mr_tensor *t) { return ((float *)mr_tensor_view(t)->data)[0]; }
+static float first_of(mr_tensor *t)
+{
+    return ((float *)mr_tensor_view(t)->data)[0];
+}
 
 static void kept_programs(mr_device *dev, int run_allocations)
 {
@@ -32,7 +35,8 @@ static void kept_programs(mr_device *dev, int run_allocations)
     for (int64_t n = 1; n <= 150; n++) {
         mr_tensor *v = NULL;
         CHECK_OK(mr_tensor_new(MR_F32, 1, &n, &v));
-        for (int64_t i = 0; i < n; i++) ((float *)mr_tensor_view(v)->data)[i] = (float)n;
+        for (int64_t i = 0; i < n; i++)
+            ((float *)mr_tensor_view(v)->data)[i] = (float)n;
         CHECK_OK(mr_eager(dev, "affine", MR_ATTRS({"shift", .f = 1}), &v, 1, y));
         CHECK(first_of(y[0]) == (float)(n + 1));
         mr_tensor_unref(y[0]), mr_tensor_unref(v);
@@ -47,7 +51,8 @@ static void refusals(mr_device *dev)
     CHECK_OK(mr_tensor_new(MR_F32, 1, (int64_t[]){5}, &z));
     CHECK_FAILS(mr_eager(dev, "afine", MR_NO_ATTRS, &x, 1, y), MR_E_USAGE, "did you mean 'affine'");
     CHECK_FAILS(mr_eager(dev, "affine", MR_ATTRS({"scal", .f = 2}), &x, 1, y), MR_E_USAGE, "scal");
-    CHECK_FAILS(mr_eager(dev, "add", MR_NO_ATTRS, (mr_tensor *[]){x, z}, 2, y), MR_E_SHAPE, "[5] f32");
+    CHECK_FAILS(mr_eager(dev, "add", MR_NO_ATTRS, (mr_tensor *[]){x, z}, 2, y), MR_E_SHAPE,
+                "[5] f32");
     // every allocation of a first call fails once; the device is usable afterwards
     int failures = 0;
     for (int64_t n = 1; n < 200; n++) {
@@ -69,9 +74,10 @@ static void refusals(mr_device *dev)
 int main(void)
 {
     mr_device *cpu, *shadow;
-    if (mr_device_open("cpu", 2, &cpu) != MR_OK || mr_device_open("shadow", 2, &shadow) != MR_OK) return 1;
+    if (mr_device_open("cpu", 2, &cpu) != MR_OK || mr_device_open("shadow", 2, &shadow) != MR_OK)
+        return 1;
     kept_programs(cpu, 0);
-    kept_programs(shadow, 1);    // its queue entry
+    kept_programs(shadow, 1); // its queue entry
     refusals(cpu);
     refusals(shadow);
     mr_device_close(cpu);

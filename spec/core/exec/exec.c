@@ -6,10 +6,12 @@ static void regions(mr_device *dev)
     model m = model_of(MR_BF16);
     mr_exec *e = NULL;
     OK(mr_exec_new(dev, m.params, &(mr_exec_options){.training = true, .ema = true}, &e));
-    size_t n = (size_t)mr_params_elements(m.params, false), at = (size_t)mr_params_at(m.params, m.w)->offset;
+    size_t n = (size_t)mr_params_elements(m.params, false),
+           at = (size_t)mr_params_at(m.params, m.w)->offset;
     CHECK_INT(mr_exec_region_bytes(e, "w"), n * 2);
     static const char *const f32[] = {"grad", "master", "adam_m", "adam_v", "ema"};
-    for (size_t i = 0; i < MR_COUNT(f32); i++) CHECK_INT(mr_exec_region_bytes(e, f32[i]), n * 4);
+    for (size_t i = 0; i < MR_COUNT(f32); i++)
+        CHECK_INT(mr_exec_region_bytes(e, f32[i]), n * 4);
     CHECK(!mr_exec_has(e, "moments"));
     CHECK_INT(mr_exec_region_bytes(e, "moments"), 0);
     OK(mr_exec_init_params(e, 3));

@@ -1,6 +1,6 @@
-/* exec/program: random graphs give the same bits with and without in-place and reuse, poisoned or not,
- * on both devices and again; the measured peak is the predicted one; runs allocate nothing; memory
- * that runs out leaves everything usable. */
+/* exec/program: random graphs give the same bits with and without in-place and reuse, poisoned or
+ * not, on both devices and again; the measured peak is the predicted one; runs allocate nothing;
+ * memory that runs out leaves everything usable. */
 #include "execcase.h"
 
 static uint64_t state;
@@ -12,7 +12,7 @@ static int draw(int below)
 
 enum { ROWS = 6, COLS = 40, OPS = 60 };
 
-/* ---- a random graph: two inputs, elementwise rows, slices and joins, four outputs ------------------- */
+/* ---- a random graph: two inputs, elementwise rows, slices and joins, four outputs ---- */
 
 static mr_graph *random_graph(uint64_t seed, bool no_inplace)
 {
@@ -31,15 +31,20 @@ static mr_graph *random_graph(uint64_t seed, bool no_inplace)
         switch (draw(6)) {
         case 0: OK(mr_graph_add(g, "add", MR_NO_ATTRS, (mr_ref[]){a, b}, 2, &y)); break;
         case 1: OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &a, 1, &y)); break;
-        case 2: OK(mr_graph_add(g, "affine", MR_ATTRS({"scale", .f = 0.5}, {"shift", .f = 0.125}), &a, 1, &y)); break;
-        case 3: OK(mr_graph_add(g, "spec_blend", MR_ATTRS({"k", .f = -0.25}), (mr_ref[]){a, b}, 2, &y)); break;
-        case 4:  // rows of a over rows of b
+        case 2:
+            OK(mr_graph_add(g, "affine", MR_ATTRS({"scale", .f = 0.5}, {"shift", .f = 0.125}), &a,
+                            1, &y));
+            break;
+        case 3:
+            OK(mr_graph_add(g, "spec_blend", MR_ATTRS({"k", .f = -0.25}), (mr_ref[]){a, b}, 2, &y));
+            break;
+        case 4: // rows of a over rows of b
             OK(mr_graph_slice(g, a, 0, 0, at, &parts[0]));
             OK(mr_graph_slice(g, b, 0, at, ROWS, &parts[1]));
             OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &parts[0], 1, &parts[0]));
             OK(mr_graph_concat(g, parts, 2, 0, &y));
             break;
-        default:  // columns, so that parts are strided
+        default: // columns, so that parts are strided
             OK(mr_graph_slice(g, b, 1, 0, 8, &parts[0]));
             OK(mr_graph_slice(g, a, 1, 8, COLS, &parts[1]));
             OK(mr_graph_add(g, "affine", MR_ATTRS({"scale", .f = -0.5}), &parts[1], 1, &parts[1]));
@@ -58,14 +63,20 @@ static mr_graph *random_graph(uint64_t seed, bool no_inplace)
 }
 
 static const char *const names[] = {"last", "corner", "middle", "early"};
-typedef struct answer { float v[4][ROWS * COLS]; } answer;
+typedef struct answer {
+    float v[4][ROWS * COLS];
+} answer;
 
-static mr_view view_of(float *data, int cols) { return (mr_view){data, mr_desc_dense(MR_F32, 2, (int64_t[]){ROWS, cols})}; }
+static mr_view view_of(float *data, int cols)
+{
+    return (mr_view){data, mr_desc_dense(MR_F32, 2, (int64_t[]){ROWS, cols})};
+}
 
 static void set_inputs(mr_program *p)
 {
     float x[ROWS * COLS], z[ROWS * COLS];
-    for (int i = 0; i < ROWS * COLS; i++) x[i] = sinf((float)i), z[i] = cosf(3 * (float)i);
+    for (int i = 0; i < ROWS * COLS; i++)
+        x[i] = sinf((float)i), z[i] = cosf(3 * (float)i);
     mr_view vx = view_of(x, COLS), vz = view_of(z, COLS);
     OK(mr_program_set(p, "x", &vx));
     OK(mr_program_set(p, "z", &vz));
@@ -82,7 +93,8 @@ static void get_outputs(mr_program *p, answer *a)
 
 static size_t above, checked;
 
-static void solve(mr_device *dev, uint64_t seed, bool no_inplace, const mr_exec_options *options, answer *out)
+static void solve(mr_device *dev, uint64_t seed, bool no_inplace, const mr_exec_options *options,
+                  answer *out)
 {
     mr_graph *g = random_graph(seed, no_inplace);
     mr_exec *e = NULL;
@@ -97,7 +109,8 @@ static void solve(mr_device *dev, uint64_t seed, bool no_inplace, const mr_exec_
     set_inputs(p);
     OK(mr_program_run(p));
     get_outputs(p, &again);
-    if (!dev->checks) CHECK_INT(mr_alloc_count() - before, 0);
+    if (!dev->checks)
+        CHECK_INT(mr_alloc_count() - before, 0);
     CHECK(memcmp(out, &again, sizeof again) == 0);
     mr_memory m = mr_program_memory(p);
     CHECK(m.bound <= m.arena);
@@ -105,7 +118,8 @@ static void solve(mr_device *dev, uint64_t seed, bool no_inplace, const mr_exec_
         CHECK((double)m.arena <= 1.05 * (double)m.bound);
         above += m.arena > m.bound, checked++;
     }
-    if (options->poison) CHECK_INT((mr_program_measured(p) + 63) / 64 * 64, m.arena);
+    if (options->poison)
+        CHECK_INT((mr_program_measured(p) + 63) / 64 * 64, m.arena);
     mr_program_free(p);
     mr_exec_free(e);
     mr_graph_free(g);
@@ -113,20 +127,24 @@ static void solve(mr_device *dev, uint64_t seed, bool no_inplace, const mr_exec_
 
 static void same_bits(mr_device *cpu, mr_device *shadow, uint64_t seed)
 {
-    static const struct { bool no_inplace, no_reuse, poison, shadow; } ways[] = {
-        {true, true, false, false}, {true, false, true, false}, {false, true, true, false}, {false, false, false, false},
-        {false, false, true, false}, {false, false, false, true}, {false, false, true, true}, {true, false, false, true}};
+    static const struct {
+        bool no_inplace, no_reuse, poison, shadow;
+    } ways[] = {{true, true, false, false},  {true, false, true, false},
+                {false, true, true, false},  {false, false, false, false},
+                {false, false, true, false}, {false, false, false, true},
+                {false, false, true, true},  {true, false, false, true}};
     answer first, other;
     for (size_t i = 0; i < MR_COUNT(ways); i++) {
         mr_exec_options o = {.no_reuse = ways[i].no_reuse, .poison = ways[i].poison};
         solve(ways[i].shadow ? shadow : cpu, seed, ways[i].no_inplace, &o, i ? &other : &first);
         bool equal = !i || memcmp(&first, &other, sizeof first) == 0;
         CHECK(equal);
-        if (!equal) printf("seed %llu, way %zu\n", (unsigned long long)seed, i);
+        if (!equal)
+            printf("seed %llu, way %zu\n", (unsigned long long)seed, i);
     }
 }
 
-/* ---- memory that runs out ---------------------------------------------------------------------------- */
+/* ---- memory that runs out ---- */
 
 static mr_status whole(mr_device *dev, const model *m, const mr_graph *g, float *y0)
 {
@@ -135,12 +153,18 @@ static mr_status whole(mr_device *dev, const model *m, const mr_graph *g, float 
     float x[8] = {2, 2, 2, 2, 2, 2, 2, 2}, y[8] = {0};
     int64_t n = 8;
     mr_view vx = {x, mr_desc_dense(MR_F32, 1, &n)}, vy = {y, mr_desc_dense(MR_F32, 1, &n)};
-    mr_status st = mr_exec_new(dev, m->params, &(mr_exec_options){.training = true, .ema = true}, &e);
-    if (st == MR_OK) st = mr_exec_init_params(e, 1);
-    if (st == MR_OK) st = mr_exec_compile(e, g, &p);
-    if (st == MR_OK) st = mr_program_set(p, "x", &vx);
-    if (st == MR_OK) st = mr_program_run(p);
-    if (st == MR_OK) st = mr_program_get(p, "y", &vy);
+    mr_status st =
+        mr_exec_new(dev, m->params, &(mr_exec_options){.training = true, .ema = true}, &e);
+    if (st == MR_OK)
+        st = mr_exec_init_params(e, 1);
+    if (st == MR_OK)
+        st = mr_exec_compile(e, g, &p);
+    if (st == MR_OK)
+        st = mr_program_set(p, "x", &vx);
+    if (st == MR_OK)
+        st = mr_program_run(p);
+    if (st == MR_OK)
+        st = mr_program_get(p, "y", &vy);
     *y0 = y[0];
     mr_exec_free(e);
     return st;
@@ -156,7 +180,8 @@ static void running_out(mr_device *dev)
         mr_alloc_fail_at(n);
         mr_status st = whole(dev, &m, g, &y);
         mr_alloc_fail_at(0);
-        if (st == MR_OK) break;
+        if (st == MR_OK)
+            break;
         CHECK_INT(st, MR_E_MEMORY);
         failures++;
     }
@@ -178,7 +203,8 @@ static void running_out(mr_device *dev)
         mr_status st = mr_exec_compile(e, gl, &large);
         mr_alloc_fail_at(0);
         char text[2048] = "";
-        if (st == MR_OK) break;
+        if (st == MR_OK)
+            break;
         mr_error_format(mr_error_last(), text, sizeof text);
         told |= strstr(text, "arena of ") != NULL;
         OK(mr_program_run(small));
@@ -196,7 +222,8 @@ int main(void)
 {
     mr_device *both[2];
     open_both(both);
-    for (uint64_t seed = 1; seed <= 12; seed++) same_bits(both[0], both[1], seed);
+    for (uint64_t seed = 1; seed <= 12; seed++)
+        same_bits(both[0], both[1], seed);
     printf("%zu of %zu layouts above the bound, seeds 1 to 12\n", above, checked);
     for (int i = 0; i < 2; i++) {
         running_out(both[i]);

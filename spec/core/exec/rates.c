@@ -33,7 +33,8 @@ static double predict(mr_device *dev, int64_t rows, double *measured)
         double t = mr_now_s();
         OK(mr_program_run(p));
         t = mr_now_s() - t;
-        if (!i || t < *measured) *measured = t;
+        if (!i || t < *measured)
+            *measured = t;
     }
     mr_tensor_unref(x), mr_tensor_unref(w);
     mr_exec_free(e);
@@ -47,7 +48,8 @@ int main(void)
     OK(mr_device_open("cpu", 1, &dev));
     mr_rates first, again;
     OK(mr_device_rates(dev, MR_F32, &first));
-    for (size_t i = 0; i < MR_COUNT(first.flop_s); i++) CHECK(isfinite(first.flop_s[i]) && first.flop_s[i] > 0);
+    for (size_t i = 0; i < MR_COUNT(first.flop_s); i++)
+        CHECK(isfinite(first.flop_s[i]) && first.flop_s[i] > 0);
     CHECK(isfinite(first.bytes_s) && first.bytes_s > 0 && first.step_s > 0);
     int64_t before = mr_alloc_count();
     OK(mr_device_rates(dev, MR_F32, &again));
@@ -55,7 +57,8 @@ int main(void)
     CHECK_INT(mr_alloc_count() - before, 0);
     double small_measured = 0, large_measured = 0;
     double small = predict(dev, 64, &small_measured), large = predict(dev, 2048, &large_measured);
-    printf("64 rows: %.3g s predicted, %.3g measured; 2048 rows: %.3g predicted, %.3g measured\n", small, small_measured, large, large_measured);
+    printf("64 rows: %.3g s predicted, %.3g measured; 2048 rows: %.3g predicted, %.3g measured\n",
+           small, small_measured, large, large_measured);
     CHECK(large > 8 * small);
     CHECK(large > large_measured / 10 && large < large_measured * 10);
     mr_device_close(dev);

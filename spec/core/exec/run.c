@@ -1,5 +1,5 @@
-/* exec/run: programs that share an arena keep their results; inputs and outputs are checked and converted;
- * failures name op, node and line; times. */
+/* exec/run: programs that share an arena keep their results; inputs and outputs are checked and
+ * converted; failures name op, node and line; times. */
 #include "execcase.h"
 #include <stdlib.h>
 
@@ -13,7 +13,8 @@ static void sharing(mr_device *dev)
     float x[4] = {1, 2, 3, 4}, y[4];
     double wide[4] = {5, 6, 7, 8};
     int64_t n = 4;
-    mr_view vx = {x, mr_desc_dense(MR_F32, 1, &n)}, vy = {y, mr_desc_dense(MR_F32, 1, &n)}, vw = {wide, mr_desc_dense(MR_F64, 1, &n)};
+    mr_view vx = {x, mr_desc_dense(MR_F32, 1, &n)}, vy = {y, mr_desc_dense(MR_F32, 1, &n)},
+            vw = {wide, mr_desc_dense(MR_F64, 1, &n)};
     CHECK_FAILS(mr_program_run(small), MR_E_USAGE, "input 'x' was never set");
     OK(mr_program_set(small, "x", &vx));
     OK(mr_program_run(small));
@@ -21,7 +22,8 @@ static void sharing(mr_device *dev)
     OK(mr_exec_compile(e, gl, &large));
     float *big = calloc(100000, 4);
     mr_view vb = {big, mr_desc_dense(MR_F32, 1, (int64_t[]){100000})};
-    for (int i = 0; i < 100000; i++) big[i] = 7;
+    for (int i = 0; i < 100000; i++)
+        big[i] = 7;
     OK(mr_program_set(large, "x", &vb));
     OK(mr_program_run(large));
     OK(mr_program_get(small, "y", &vy));
@@ -35,7 +37,8 @@ static void sharing(mr_device *dev)
     CHECK(wide[0] == 15 && wide[3] == 24);
     int64_t three = 3;
     mr_view bad = {x, mr_desc_dense(MR_F32, 1, &three)};
-    CHECK_FAILS(mr_program_set(small, "x", &bad), MR_E_SHAPE, "input 'x' is [4] f32, the tensor given is [3] f32");
+    CHECK_FAILS(mr_program_set(small, "x", &bad), MR_E_SHAPE,
+                "input 'x' is [4] f32, the tensor given is [3] f32");
     CHECK_FAILS(mr_program_get(small, "y", &bad), MR_E_SHAPE, "output 'y' is [4] f32");
     CHECK_FAILS(mr_program_set(small, "q", &vx), MR_E_USAGE, "no input 'q'");
     CHECK_FAILS(mr_program_get(small, "q", &vx), MR_E_USAGE, "no output 'q'");
@@ -52,7 +55,8 @@ static void sharing(mr_device *dev)
     OK(mr_exec_compile(e, gf, &fails));
     OK(mr_program_set(fails, "x", &vx));
     mr_status st = mr_program_run(fails);
-    if (st == MR_OK) st = mr_exec_sync(e);
+    if (st == MR_OK)
+        st = mr_exec_sync(e);
     CHECK_FAILS(st, MR_E_DATA, "model.lua:99: spec_fail");
     OK(mr_program_run(small));
     OK(mr_exec_sync(e));
@@ -65,7 +69,7 @@ static void sharing(mr_device *dev)
     CHECK(row.seconds > 0 && row.seconds < 1);
     CHECK(row.cost.bytes > 0 && mr_program_cost(small).bytes == row.cost.bytes);
     CHECK_FAILS(mr_program_trace(large, "/tmp/none"), MR_E_USAGE, "was not timed");
-    mr_exec_free(e);             // takes its programs along
+    mr_exec_free(e); // takes its programs along
     mr_graph_free(gs), mr_graph_free(gl), mr_graph_free(gf);
     free(big);
 }

@@ -43,11 +43,15 @@ static void host_access(void)
         if (pid == 0) {
             mr_device *dev;
             mr_dptr p = 0;
-            if (mr_device_open("shadow", 1, &dev) != MR_OK) _exit(1);
-            if (dev->ops->alloc(dev, 4096, MR_SPACE_DEVICE, &p) != MR_OK) _exit(2);
+            if (mr_device_open("shadow", 1, &dev) != MR_OK)
+                _exit(1);
+            if (dev->ops->alloc(dev, 4096, MR_SPACE_DEVICE, &p) != MR_OK)
+                _exit(2);
             signal(SIGSEGV, SIG_DFL);
-            if (write) *(volatile char *)p = 1;
-            else write = *(volatile char *)p;
+            if (write)
+                *(volatile char *)p = 1;
+            else
+                write = *(volatile char *)p;
             _exit(3);
         }
         int status = 0;
@@ -60,9 +64,11 @@ static void unwritten_read(mr_device *dev)
 {
     mr_dptr x = block(dev, N * 4), y = block(dev, N * 4);
     mr_step s = step_of(dev, "spec_move", MR_F32, x, y);
-    CHECK_OK(run(dev, &s, 1));   // memory from alloc is cleared: it counts as written
+    CHECK_OK(run(dev, &s, 1)); // memory from alloc is cleared: it counts as written
     CHECK_OK(dev->ops->fill(dev, x + 16, 0, 4));
-    CHECK_FAILS(run(dev, &s, 1), MR_E_INTERNAL, "model.lua:7: spec_move 'blocks.3/odd': reads 'x' [24] f32, whose byte 16 nobody wrote");
+    CHECK_FAILS(
+        run(dev, &s, 1), MR_E_INTERNAL,
+        "model.lua:7: spec_move 'blocks.3/odd': reads 'x' [24] f32, whose byte 16 nobody wrote");
     float one = 1;
     CHECK_OK(dev->ops->copy_in(dev, x + 16, &one, 4));
     CHECK_OK(run(dev, &s, 1));
@@ -85,9 +91,11 @@ static void unfinished_write(mr_device *dev)
     for (size_t i = 0; i < MR_COUNT(dtypes); i++) {
         size_t bytes = N * mr_dtype_bytes(dtypes[i]);
         mr_dptr x = block(dev, bytes), y = block(dev, bytes);
-        mr_step bad = step_of(dev, "spec_partial", dtypes[i], x, y), good = step_of(dev, "spec_move", dtypes[i], x, y);
+        mr_step bad = step_of(dev, "spec_partial", dtypes[i], x, y),
+                good = step_of(dev, "spec_move", dtypes[i], x, y);
         char want[64];
-        snprintf(want, sizeof want, "unwritten from byte %zu on", (N - 1) * mr_dtype_bytes(dtypes[i]));
+        snprintf(want, sizeof want, "unwritten from byte %zu on",
+                 (N - 1) * mr_dtype_bytes(dtypes[i]));
         CHECK_FAILS(run(dev, &bad, 1), MR_E_INTERNAL, want);
         // values that look like poison are no offence: all bits set in an integer
         unsigned char ones[N * 8];
@@ -108,7 +116,8 @@ static void queues(mr_device *dev)
     for (int other = MR_Q_COMM; other < MR_QUEUE_COUNT; other++) {
         float values[N] = {(float)other}, got[N];
         mr_span born = {y, N * 4};
-        mr_step s[2] = {step_of(dev, "spec_move", MR_F32, x, y), step_of(dev, "spec_move", MR_F32, y, z)};
+        mr_step s[2] = {step_of(dev, "spec_move", MR_F32, x, y),
+                        step_of(dev, "spec_move", MR_F32, y, z)};
         s[1].queue = (mr_queue)other;
         CHECK_OK(dev->ops->copy_in(dev, x, values, sizeof values));
         CHECK_OK(dev->ops->fill(dev, y, 0xff, born.bytes));
@@ -129,16 +138,18 @@ static void queues(mr_device *dev)
 static void late(mr_device *dev)
 {
     mr_dptr x = block(dev, N * 4), y = block(dev, N * 4);
-    mr_step s = step_of(dev, "spec_move", MR_F32, x, y), bad = step_of(dev, "spec_fail", MR_F32, x, y);
+    mr_step s = step_of(dev, "spec_move", MR_F32, x, y),
+            bad = step_of(dev, "spec_fail", MR_F32, x, y);
     mr_step_clock clock = {0};
     s.clock = &clock;
     int before = spec_moves;
     double asked = mr_now_s();
     CHECK_OK(dev->ops->run(dev, &s, 1));
-    for (int i = 0; i < 250 && spec_moves == before; i++) mr_clock_table()->sleep_ns(20000000);
-    CHECK_INT(spec_moves - before, 1);       // by itself
+    for (int i = 0; i < 250 && spec_moves == before; i++)
+        mr_clock_table()->sleep_ns(20000000);
+    CHECK_INT(spec_moves - before, 1); // by itself
     CHECK_OK(dev->ops->sync(dev));
-    CHECK(clock.start_s >= asked + 0.015);   // and late
+    CHECK(clock.start_s >= asked + 0.015); // and late
     asked = mr_now_s();
     CHECK_OK(dev->ops->run(dev, &s, 1));
     CHECK_OK(dev->ops->sync(dev));
@@ -148,7 +159,7 @@ static void late(mr_device *dev)
     clock.start_s = 0;
     CHECK_OK(dev->ops->run(dev, order, 2));
     CHECK_FAILS(dev->ops->sync(dev), MR_E_DATA, "this row always fails");
-    CHECK(clock.start_s == 0);   // nothing ran behind the failure
+    CHECK(clock.start_s == 0); // nothing ran behind the failure
     CHECK_OK(dev->ops->sync(dev));
     CHECK_OK(run(dev, &s, 1));
     dev->ops->free(dev, x, N * 4, MR_SPACE_DEVICE);
@@ -159,7 +170,8 @@ int main(void)
 {
     host_access();
     mr_device *dev;
-    if (mr_device_open("shadow", 1, &dev) != MR_OK) return 1;
+    if (mr_device_open("shadow", 1, &dev) != MR_OK)
+        return 1;
     unwritten_read(dev);
     unfinished_write(dev);
     queues(dev);

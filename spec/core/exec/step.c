@@ -7,19 +7,27 @@ static mr_status triple_naive(const mr_call *c)
 {
     const double *x = c->in[0].data;
     double *y = c->out[0].data;
-    for (int64_t i = 0, n = spec_count(c); i < n; i++) y[i] = 3 * x[i];
+    for (int64_t i = 0, n = spec_count(c); i < n; i++)
+        y[i] = 3 * x[i];
     return MR_OK;
 }
 MR_OP(spec_triple) = {
-    .name = "spec_triple", .doc = "y = 3 x", .hidden = true, .in = {{"x", "[...] f32|bf16", MR_CONTIG, 0}},
-    .out = {{"y", "like x", 0, false, MR_CONTIG}}, .infer = spec_like, .naive = triple_naive,
+    .name = "spec_triple",
+    .doc = "y = 3 x",
+    .hidden = true,
+    .in = {{"x", "[...] f32|bf16", MR_CONTIG, 0}},
+    .out = {{"y", "like x", 0, false, MR_CONTIG}},
+    .infer = spec_like,
+    .naive = triple_naive,
 };
 static int prepared, released;
 static mr_status choosy_prepare(const mr_call *c, const mr_facts *f, void **state)
 {
     CHECK(f->threads >= 1 && c->in[0].data == NULL);
-    if (spec_count(c) == 13) return mr_fail(MR_E_DATA, "thirteen is refused");
-    if (spec_count(c) % 2) return mr_fail(MR_E_UNSUPPORTED, "odd sizes are not served");
+    if (spec_count(c) == 13)
+        return mr_fail(MR_E_DATA, "thirteen is refused");
+    if (spec_count(c) % 2)
+        return mr_fail(MR_E_UNSUPPORTED, "odd sizes are not served");
     *state = &prepared;
     prepared++;
     return MR_OK;
@@ -32,24 +40,32 @@ static void choosy_release(void *state)
 static mr_status choosy_run(const mr_call *c)
 {
     float *y = c->out[0].data;
-    for (int64_t i = 0, n = spec_count(c); i < n; i++) y[i] = c->state == &prepared ? -1 : -2;
+    for (int64_t i = 0, n = spec_count(c); i < n; i++)
+        y[i] = c->state == &prepared ? -1 : -2;
     return MR_OK;
 }
 MR_OP(spec_choosy) = {
-    .name = "spec_choosy", .doc = "y = 3 x, or -1 by its kernel", .hidden = true, .in = {{"x", "[...] f32|bf16", MR_CONTIG, 0}},
-    .out = {{"y", "like x", 0, false, MR_CONTIG}}, .infer = spec_like, .naive = triple_naive,
+    .name = "spec_choosy",
+    .doc = "y = 3 x, or -1 by its kernel",
+    .hidden = true,
+    .in = {{"x", "[...] f32|bf16", MR_CONTIG, 0}},
+    .out = {{"y", "like x", 0, false, MR_CONTIG}},
+    .infer = spec_like,
+    .naive = triple_naive,
     .cpu = {.run = {choosy_run}, .prepare = choosy_prepare, .release = choosy_release},
 };
 
 /* First element of op(x = 2 ...), n elements of dtype; *naive from the step. */
-static mr_status first_of(mr_device *dev, const char *op, mr_dtype dtype, int64_t n, float *out, bool *naive)
+static mr_status first_of(mr_device *dev, const char *op, mr_dtype dtype, int64_t n, float *out,
+                          bool *naive)
 {
     mr_graph *g = NULL;
     mr_exec *e = NULL;
     mr_program *p = NULL;
     mr_ref x;
     float two[64], y[64] = {0};
-    for (int i = 0; i < 64; i++) two[i] = 2;
+    for (int i = 0; i < 64; i++)
+        two[i] = 2;
     mr_view vx = {two, mr_desc_dense(MR_F32, 1, &n)}, vy = {y, mr_desc_dense(MR_F32, 1, &n)};
     OK(mr_graph_new(NULL, NULL, &g));
     mr_graph_set_origin(g, "model.lua:5");
@@ -89,8 +105,10 @@ int main(void)
         CHECK_INT(prepared - before, 1);
         OK(first_of(both[i], "spec_choosy", MR_F32, 9, &y, &naive));
         CHECK(naive && y == 6);
-        CHECK_FAILS(first_of(both[i], "spec_choosy", MR_F32, 13, &y, &naive), MR_E_DATA, "model.lua:5: spec_choosy");
-        CHECK_FAILS(first_of(both[i], "spec_choosy", MR_F32, 13, &y, &naive), MR_E_DATA, "thirteen is refused");
+        CHECK_FAILS(first_of(both[i], "spec_choosy", MR_F32, 13, &y, &naive), MR_E_DATA,
+                    "model.lua:5: spec_choosy");
+        CHECK_FAILS(first_of(both[i], "spec_choosy", MR_F32, 13, &y, &naive), MR_E_DATA,
+                    "thirteen is refused");
         // a real row in f64 is the truth itself
         OK(first_of(both[i], "silu", MR_F64, 8, &y, &naive));
         CHECK(naive);

@@ -1,4 +1,5 @@
-/* exec/trace: the Chrome trace file of a timed run. (That it is JSON: spec/lua/core/exec_spec.lua.) */
+/* exec/trace: the Chrome trace file of a timed run. (That it is JSON:
+ * spec/lua/core/exec_spec.lua.) */
 #include "check.h"
 #include "moonreel/exec.h"
 #include <stdlib.h>
@@ -23,7 +24,8 @@ int main(void)
     mr_graph_set_origin(g, "a \"quoted\\path\".lua:3");
     OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
     OK(mr_graph_block_begin(g, "blocks.0", false));
-    for (int i = 0; i < 3; i++) OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &x, 1, &x));
+    for (int i = 0; i < 3; i++)
+        OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &x, 1, &x));
     OK(mr_graph_block_end(g));
     OK(mr_graph_output(g, "y", x));
     OK(mr_graph_finish(g));
@@ -37,7 +39,8 @@ int main(void)
     OK(mr_program_trace(p, path));
     OK(mr_file_read_all(path, &text, &bytes));
     int rows = 0;
-    for (const char *at = text; (at = strstr(at, "\"name\":\"silu\"")); at++) rows++;
+    for (const char *at = text; (at = strstr(at, "\"name\":\"silu\"")); at++)
+        rows++;
     CHECK_INT(rows, 3);
     CHECK(strstr(text, "\"cat\":\"blocks.0\""));
     CHECK(strstr(text, "a \\\"quoted\\\\path\\\".lua:3"));
@@ -45,7 +48,8 @@ int main(void)
     CHECK(strstr(text, "\"flop\":"));
     mr_step_time rows3[3];
     CHECK_INT(mr_program_times(p, rows3, 3), 3);
-    for (int i = 0; i < 3; i++) CHECK(rows3[i].seconds > 0 && rows3[i].node->block == 0);
+    for (int i = 0; i < 3; i++)
+        CHECK(rows3[i].seconds > 0 && rows3[i].node->block == 0);
     CHECK_FAILS(mr_program_trace(p, "/no/such/folder/t.json"), MR_E_IO, "/no/such/folder");
     unlink(path);
     mr_free(text);

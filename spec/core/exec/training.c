@@ -1,7 +1,7 @@
-/* exec/training: ten steps of a small transformer block, forward, backward and update - the same bits
- * on both devices, kept or recomputed; moonreel's own code allocates nothing in a step, the
+/* exec/training: ten steps of a small transformer block, forward, backward and update - the same
+ * bits on both devices, kept or recomputed; moonreel's own code allocates nothing in a step, the
  * libraries' stay within their reserve, and the process does not grow. */
-#define _GNU_SOURCE             /* dladdr, __libc_malloc by name */
+#define _GNU_SOURCE /* dladdr, __libc_malloc by name */
 #include "check.h"
 #include "moonreel/exec.h"
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 
 #define OK(call) CHECK_OK(call)
 
-/* ---- allocations by caller --------------------------------------------------------------------------- */
+/* ---- allocations by caller ---- */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HOOKED 0
@@ -31,29 +31,46 @@ static int n_callers;
 static size_t live, most_live;
 
 #if HOOKED
-extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
+    *__libc_memalign(size_t, size_t);
 extern void __libc_free(void *);
 
 /* What was allocated while watching carries no mark, so live bytes are the heap's own count. */
 static void *seen(void *p, void *caller)
 {
-    if (!watching || !p) return p;
+    if (!watching || !p)
+        return p;
     int i = __atomic_fetch_add(&n_callers, 1, __ATOMIC_RELAXED);
-    if (i < (int)MR_COUNT(callers)) callers[i] = caller;
+    if (i < (int)MR_COUNT(callers))
+        callers[i] = caller;
     size_t now = __atomic_add_fetch(&live, malloc_usable_size(p), __ATOMIC_RELAXED);
-    if (now > most_live) most_live = now;
+    if (now > most_live)
+        most_live = now;
     return p;
 }
 #define SEEN(call) seen((call), __builtin_return_address(0))
-void *malloc(size_t n) { return SEEN(__libc_malloc(n)); }
-void *calloc(size_t n, size_t m) { return SEEN(__libc_calloc(n, m)); }
+void *malloc(size_t n)
+{
+    return SEEN(__libc_malloc(n));
+}
+void *calloc(size_t n, size_t m)
+{
+    return SEEN(__libc_calloc(n, m));
+}
 void *realloc(void *p, size_t n)
 {
-    if (watching && p) __atomic_sub_fetch(&live, malloc_usable_size(p), __ATOMIC_RELAXED);
+    if (watching && p)
+        __atomic_sub_fetch(&live, malloc_usable_size(p), __ATOMIC_RELAXED);
     return SEEN(__libc_realloc(p, n));
 }
-void *memalign(size_t a, size_t n) { return SEEN(__libc_memalign(a, n)); }
-void *aligned_alloc(size_t a, size_t n) { return SEEN(__libc_memalign(a, n)); }
+void *memalign(size_t a, size_t n)
+{
+    return SEEN(__libc_memalign(a, n));
+}
+void *aligned_alloc(size_t a, size_t n)
+{
+    return SEEN(__libc_memalign(a, n));
+}
 int posix_memalign(void **p, size_t a, size_t n)
 {
     *p = SEEN(__libc_memalign(a, n));
@@ -61,7 +78,8 @@ int posix_memalign(void **p, size_t a, size_t n)
 }
 void free(void *p)
 {
-    if (watching && p) __atomic_sub_fetch(&live, malloc_usable_size(p), __ATOMIC_RELAXED);
+    if (watching && p)
+        __atomic_sub_fetch(&live, malloc_usable_size(p), __ATOMIC_RELAXED);
     __libc_free(p);
 }
 #endif
@@ -73,8 +91,10 @@ static int own_allocations(void)
     Dl_info self, info;
     CHECK(dladdr(&n_callers, &self));
     for (int i = 0; i < MR_MIN(n_callers, (int)MR_COUNT(callers)); i++) {
-        if (!dladdr(callers[i], &info)) continue;
-        if (strcmp(info.dli_fname, self.dli_fname) && !strstr(info.dli_fname, "libc.so")) continue;
+        if (!dladdr(callers[i], &info))
+            continue;
+        if (strcmp(info.dli_fname, self.dli_fname) && !strstr(info.dli_fname, "libc.so"))
+            continue;
         printf("allocation by %s %s\n", info.dli_fname, info.dli_sname ? info.dli_sname : "?");
         own++;
     }
@@ -85,17 +105,25 @@ static long resident(void)
 {
     FILE *f = fopen("/proc/self/statm", "r");
     long pages = 0;
-    if (!f || fscanf(f, "%*d %ld", &pages) != 1) pages = 0;
-    if (f) fclose(f);
+    if (!f || fscanf(f, "%*d %ld", &pages) != 1)
+        pages = 0;
+    if (f)
+        fclose(f);
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* ---- the model ----------------------------------------------------------------------------------------- */
+/* ---- the model ---- */
 
 enum { B = 2, T = 3, S = 20, H = 2, D = 36, C = H * D, LAYERS = 3, STEPS = 10 };
 
-typedef struct layer { int qkv, qkv_b, out, up, up_b, down; } layer;
-typedef struct model { mr_params *params; mr_dtype dtype; layer layer[LAYERS]; } model;
+typedef struct layer {
+    int qkv, qkv_b, out, up, up_b, down;
+} layer;
+typedef struct model {
+    mr_params *params;
+    mr_dtype dtype;
+    layer layer[LAYERS];
+} model;
 
 static int weight(model *m, int layer, const char *name, int64_t rows, int64_t cols)
 {
@@ -103,7 +131,11 @@ static int weight(model *m, int layer, const char *name, int64_t rows, int64_t c
     int id = -1;
     snprintf(full, sizeof full, "blocks.%d.%s", layer, name);
     mr_desc d = mr_desc_dense(m->dtype, cols ? 2 : 1, (int64_t[]){rows, cols});
-    mr_param p = {.name = full, .desc = d, .init = {.kind = cols ? MR_INIT_XAVIER : MR_INIT_ZEROS}, .decay = 1, .lr_factor = 1};
+    mr_param p = {.name = full,
+                  .desc = d,
+                  .init = {.kind = cols ? MR_INIT_XAVIER : MR_INIT_ZEROS},
+                  .decay = 1,
+                  .lr_factor = 1};
     OK(mr_params_add(m->params, &p, &id));
     return id;
 }
@@ -113,8 +145,9 @@ static model model_new(mr_dtype dtype)
     model m = {.dtype = dtype};
     OK(mr_params_new(dtype, &m.params));
     for (int i = 0; i < LAYERS; i++)
-        m.layer[i] = (layer){weight(&m, i, "qkv", 3 * C, C), weight(&m, i, "qkv_b", 3 * C, 0), weight(&m, i, "out", C, C),
-                             weight(&m, i, "up", 4 * C, C), weight(&m, i, "up_b", 4 * C, 0), weight(&m, i, "down", C, 4 * C)};
+        m.layer[i] = (layer){weight(&m, i, "qkv", 3 * C, C),  weight(&m, i, "qkv_b", 3 * C, 0),
+                             weight(&m, i, "out", C, C),      weight(&m, i, "up", 4 * C, C),
+                             weight(&m, i, "up_b", 4 * C, 0), weight(&m, i, "down", C, 4 * C)};
     OK(mr_params_seal(m.params));
     return m;
 }
@@ -130,13 +163,15 @@ static mr_ref linear(mr_graph *g, mr_ref x, int w, int b)
 {
     mr_ref in[3] = {x, MR_NONE, MR_NONE};
     OK(mr_graph_param(g, w, &in[1]));
-    if (b >= 0) OK(mr_graph_param(g, b, &in[2]));
+    if (b >= 0)
+        OK(mr_graph_param(g, b, &in[2]));
     return op(g, "linear", in, 3);
 }
 
 static mr_ref block(mr_graph *g, const layer *l, mr_ref x, mr_ref shift, mr_ref scale, mr_ref gate)
 {
-    mr_ref q[3], h = linear(g, op(g, "layer_norm_modulate", (mr_ref[]){x, shift, scale}, 3), l->qkv, l->qkv_b);
+    mr_ref q[3], h = linear(g, op(g, "layer_norm_modulate", (mr_ref[]){x, shift, scale}, 3), l->qkv,
+                            l->qkv_b);
     for (int i = 0; i < 3; i++) {
         OK(mr_graph_slice(g, h, 3, i * C, (i + 1) * C, &q[i]));
         OK(mr_graph_reshape(g, q[i], 5, (int64_t[]){B, T, S, H, D}, &q[i]));
@@ -144,7 +179,10 @@ static mr_ref block(mr_graph *g, const layer *l, mr_ref x, mr_ref shift, mr_ref 
     h = op(g, "attention", (mr_ref[]){q[0], q[1], q[2], MR_NONE}, 4);
     OK(mr_graph_reshape(g, h, 4, (int64_t[]){B, T, S, C}, &h));
     x = op(g, "gated_residual", (mr_ref[]){x, gate, linear(g, h, l->out, -1)}, 3);
-    h = op(g, "gelu_tanh", (mr_ref[]){linear(g, op(g, "layer_norm_modulate", (mr_ref[]){x, shift, scale}, 3), l->up, l->up_b)}, 1);
+    h = op(g, "gelu_tanh",
+           (mr_ref[]){linear(g, op(g, "layer_norm_modulate", (mr_ref[]){x, shift, scale}, 3), l->up,
+                             l->up_b)},
+           1);
     return op(g, "gated_residual", (mr_ref[]){x, gate, linear(g, h, l->down, -1)}, 3);
 }
 
@@ -155,7 +193,8 @@ static mr_graph *step_graph(const model *m, bool recompute)
     OK(mr_graph_new(m->params, NULL, &g));
     OK(mr_graph_input(g, "x", m->dtype, 4, (int64_t[]){B, T, S, C}, &x));
     static const char *const names[] = {"shift", "scale", "gate"};
-    for (int i = 0; i < 3; i++) OK(mr_graph_input(g, names[i], m->dtype, 3, (int64_t[]){B, T, C}, &mod[i]));
+    for (int i = 0; i < 3; i++)
+        OK(mr_graph_input(g, names[i], m->dtype, 3, (int64_t[]){B, T, C}, &mod[i]));
     for (int i = 0; i < LAYERS; i++) {
         char name[16];
         snprintf(name, sizeof name, "blocks.%d", i);
@@ -182,7 +221,8 @@ static mr_graph *update_graph(const model *m)
     OK(mr_graph_new(m->params, NULL, &g));
     for (int i = 0; i < 6; i++) {
         in[i] = MR_NONE;
-        if (i < 5 || m->dtype == MR_BF16) OK(mr_graph_region(g, regions[i], i < 5 ? MR_F32 : MR_BF16, 0, 1, &n, &in[i]));
+        if (i < 5 || m->dtype == MR_BF16)
+            OK(mr_graph_region(g, regions[i], i < 5 ? MR_F32 : MR_BF16, 0, 1, &n, &in[i]));
     }
     OK(mr_graph_input(g, "hyper", MR_F64, 1, (int64_t[]){12}, &in[6]));
     in[7] = op(g, "sum_squares", &in[1], 1);
@@ -192,43 +232,48 @@ static mr_graph *update_graph(const model *m)
     return g;
 }
 
-/* The highest byte written is the highest one planned; only a workspace at the top may keep its last
- * bytes: those of a thread's part that met no full tile. */
+/* The highest byte written is the highest one planned; only a workspace at the top may keep its
+ * last bytes: those of a thread's part that met no full tile. */
 static void check_measured(const mr_graph *g, const mr_layout *l, size_t measured)
 {
     size_t storage = 0, peak = mr_layout_peak(l);
     for (int i = 0; i < mr_layout_entries(l); i++) {
         const mr_layout_entry *e = mr_layout_at(l, i);
-        if (e->storage >= 0) storage = MR_MAX(storage, e->offset + e->bytes);
+        if (e->storage >= 0)
+            storage = MR_MAX(storage, e->offset + e->bytes);
         else if (e->offset + e->bytes > measured + 63)
-            printf("top workspace: %s, %zu bytes at %zu, written to %zu\n", mr_graph_node(g, e->first)->op->name, e->bytes, e->offset, measured);
+            printf("top workspace: %s, %zu bytes at %zu, written to %zu\n",
+                   mr_graph_node(g, e->first)->op->name, e->bytes, e->offset, measured);
     }
     CHECK(measured <= peak);
     CHECK((measured + 63) / 64 * 64 >= storage);
     CHECK((double)measured >= 0.98 * (double)peak);
 }
 
-/* ---- ten steps ------------------------------------------------------------------------------------------- */
+/* ---- ten steps ---- */
 
 typedef struct result {
     float loss[STEPS];
     double sumsq[STEPS];
     float dshift[B * T * C];
-    void *state[6];              /* master, grad, adam_m, adam_v, ema, w */
+    void *state[6]; /* master, grad, adam_m, adam_v, ema, w */
     size_t bytes[6], arena;
 } result;
 
-static void set(mr_program *p, const char *name, int seed, double scale, int rank, const int64_t *dim)
+static void set(mr_program *p, const char *name, int seed, double scale, int rank,
+                const int64_t *dim)
 {
     mr_tensor *t = NULL;
     OK(mr_tensor_new(MR_F32, rank, dim, &t));
     const mr_view *v = mr_tensor_view(t);
-    for (int64_t i = 0, n = mr_desc_count(&v->desc); i < n; i++) ((float *)v->data)[i] = (float)(scale * sin(seed + 1.7 * (double)i));
+    for (int64_t i = 0, n = mr_desc_count(&v->desc); i < n; i++)
+        ((float *)v->data)[i] = (float)(scale * sin(seed + 1.7 * (double)i));
     OK(mr_program_set(p, name, v));
     mr_tensor_unref(t);
 }
 
-static void steps(mr_device *dev, const model *m, bool recompute, const mr_exec_options *more, result *r)
+static void steps(mr_device *dev, const model *m, bool recompute, const mr_exec_options *more,
+                  result *r)
 {
     *r = (result){0};
     mr_graph *gs = step_graph(m, recompute), *gu = update_graph(m);
@@ -246,8 +291,10 @@ static void steps(mr_device *dev, const model *m, bool recompute, const mr_exec_
     set(step, "gate", 4, 0.5, 3, (int64_t[]){B, T, C});
     double hyper[12] = {1e-3, 0.9, 0.999, 1e-8, 0.01, 1.0, 0.99, 0, 1};
     int64_t twelve = 12, one = 1, dshift[] = {B, T, C};
-    mr_view vh = {hyper, mr_desc_dense(MR_F64, 1, &twelve)}, vs = {NULL, mr_desc_dense(MR_F64, 1, &one)};
-    mr_view vl = {NULL, mr_desc_dense(MR_F32, 0, NULL)}, vd = {r->dshift, mr_desc_dense(MR_F32, 3, dshift)};
+    mr_view vh = {hyper, mr_desc_dense(MR_F64, 1, &twelve)},
+            vs = {NULL, mr_desc_dense(MR_F64, 1, &one)};
+    mr_view vl = {NULL, mr_desc_dense(MR_F32, 0, NULL)},
+            vd = {r->dshift, mr_desc_dense(MR_F32, 3, dshift)};
     long grown = 0;
     int64_t counted = 0;
     for (int i = 0; i < STEPS; i++) {
@@ -271,7 +318,9 @@ static void steps(mr_device *dev, const model *m, bool recompute, const mr_exec_
         CHECK_INT(own_allocations(), 0);
         CHECK(most_live <= mem.library);
         CHECK(grown <= (long)mem.library);
-        printf("%d allocations by libraries in %d steps, at most %zu bytes at once; grown by %ld bytes\n", n_callers, STEPS - 2, most_live, grown);
+        printf("%d allocations by libraries in %d steps, at most %zu bytes at once; grown by %ld "
+               "bytes\n",
+               n_callers, STEPS - 2, most_live, grown);
     }
     if (o.poison) {
         OK(mr_program_run(step));
@@ -294,12 +343,14 @@ static void same(const result *a, const result *b)
     CHECK(memcmp(a->loss, b->loss, sizeof a->loss) == 0);
     CHECK(memcmp(a->sumsq, b->sumsq, sizeof a->sumsq) == 0);
     CHECK(memcmp(a->dshift, b->dshift, sizeof a->dshift) == 0);
-    for (int i = 0; i < 6 && a->state[i] && b->state[i]; i++) CHECK(memcmp(a->state[i], b->state[i], a->bytes[i]) == 0);
+    for (int i = 0; i < 6 && a->state[i] && b->state[i]; i++)
+        CHECK(memcmp(a->state[i], b->state[i], a->bytes[i]) == 0);
 }
 
 static void drop(result *r)
 {
-    for (int i = 0; i < 6; i++) mr_free(r->state[i]);
+    for (int i = 0; i < 6; i++)
+        mr_free(r->state[i]);
 }
 
 static void train(mr_device *cpu, mr_device *shadow, mr_dtype dtype)
@@ -313,7 +364,8 @@ static void train(mr_device *cpu, mr_device *shadow, mr_dtype dtype)
     steps(cpu, &m, true, &plain, &redone);
     same(&kept, &redone);
     CHECK(redone.arena < kept.arena);
-    printf("%s: loss %g to %g, arena %zu kept, %zu recomputed\n", mr_dtype_name(dtype), (double)kept.loss[0], (double)kept.loss[STEPS - 1], kept.arena, redone.arena);
+    printf("%s: loss %g to %g, arena %zu kept, %zu recomputed\n", mr_dtype_name(dtype),
+           (double)kept.loss[0], (double)kept.loss[STEPS - 1], kept.arena, redone.arena);
     drop(&redone);
     for (int recompute = 0; recompute < 2; recompute++) {
         steps(shadow, &m, recompute, &plain, &other);
@@ -338,10 +390,13 @@ int main(void)
     CHECK(most_live >= 1000);
     free(seen_by_hook);
 #endif
-    if (mr_device_open("cpu", 2, &cpu) != MR_OK || mr_device_open("shadow", 2, &shadow) != MR_OK) return 1;
+    if (mr_device_open("cpu", 2, &cpu) != MR_OK || mr_device_open("shadow", 2, &shadow) != MR_OK)
+        return 1;
     train(cpu, shadow, MR_F32);
-    if (cpu->facts.bf16) train(cpu, shadow, MR_BF16);
-    else printf("bf16: skipped, this processor has no fast bf16 products\n");
+    if (cpu->facts.bf16)
+        train(cpu, shadow, MR_BF16);
+    else
+        printf("bf16: skipped, this processor has no fast bf16 products\n");
     mr_device_close(cpu);
     mr_device_close(shadow);
     return check_done();

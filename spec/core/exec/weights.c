@@ -18,7 +18,8 @@ static void weights(mr_device *dev)
     OK(mr_program_set(b, "x", &vx));
     OK(mr_program_run(b));
     OK(mr_program_get(b, "y", &vy));
-    for (int i = 0; i < 8; i++) CHECK_NEAR(y[i], (i + 1) * (i + 1), 0);
+    for (int i = 0; i < 8; i++)
+        CHECK_NEAR(y[i], (i + 1) * (i + 1), 0);
     // after an update program
     mr_ref w, dw;
     OK(mr_graph_new(NULL, NULL, &gu));
@@ -32,11 +33,13 @@ static void weights(mr_device *dev)
         OK(mr_program_run(update));
         OK(mr_program_run(a));
         OK(mr_program_get(a, "y", &vy));
-        for (int i = 0; i < 8; i++) CHECK_NEAR(y[i], (i + 1 + round) * (i + 1), 0);
+        for (int i = 0; i < 8; i++)
+            CHECK_NEAR(y[i], (i + 1 + round) * (i + 1), 0);
     }
     // after a write from the host
     float zero[8] = {0};
-    OK(mr_exec_write(e, "frozen", (size_t)mr_params_at(m.params, m.frozen)->offset * 4, zero, sizeof zero));
+    OK(mr_exec_write(e, "frozen", (size_t)mr_params_at(m.params, m.frozen)->offset * 4, zero,
+                     sizeof zero));
     OK(mr_program_run(b));
     OK(mr_program_get(b, "y", &vy));
     CHECK(y[0] == 0 && y[7] == 0);
@@ -51,10 +54,12 @@ static void weights(mr_device *dev)
         OK(mr_graph_output(bad[i], "w", w));
         OK(mr_graph_finish(bad[i]));
     }
-    CHECK_FAILS(mr_exec_compile(e, bad[0], &update), MR_E_USAGE, "region 'grad', this executor has none");
+    CHECK_FAILS(mr_exec_compile(e, bad[0], &update), MR_E_USAGE,
+                "region 'grad', this executor has none");
     CHECK_FAILS(mr_exec_compile(e, bad[1], &update), MR_E_RANGE, "of region 'w', which has");
     mr_exec_free(e);
-    for (int i = 0; i < 2; i++) mr_graph_free(bad[i]);
+    for (int i = 0; i < 2; i++)
+        mr_graph_free(bad[i]);
     mr_graph_free(g), mr_graph_free(g2), mr_graph_free(gu);
     mr_params_free(m.params);
 }

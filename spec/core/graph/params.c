@@ -4,7 +4,11 @@
 
 static mr_param row(const char *name, mr_init_kind kind, double scale, int rank, const int64_t *dim)
 {
-    return (mr_param){.name = name, .desc = mr_desc_dense(MR_F32, rank, dim), .init = {.kind = kind, .scale = scale}, .decay = 1, .lr_factor = 1};
+    return (mr_param){.name = name,
+                      .desc = mr_desc_dense(MR_F32, rank, dim),
+                      .init = {.kind = kind, .scale = scale},
+                      .decay = 1,
+                      .lr_factor = 1};
 }
 
 static void ranges(void)
@@ -21,13 +25,13 @@ static void ranges(void)
     CHECK_OK(mr_params_add(p, &table, &c));
     CHECK_OK(mr_params_add(p, &second, &b));
     CHECK_OK(mr_params_add(p, &first, &d));
-    CHECK_INT(d, a);  // shared weights
+    CHECK_INT(d, a); // shared weights
     mr_param other = row("a", MR_INIT_XAVIER, 0, 2, (int64_t[]){3, 100});
     CHECK_FAILS(mr_params_add(p, &other, &d), MR_E_SHAPE, "[100, 3]");
     CHECK_OK(mr_params_seal(p));
     CHECK_INT(mr_params_at(p, a)->offset, 0);
-    CHECK_INT(mr_params_at(p, b)->offset, 320);  // 300 rounded up to 64s
-    CHECK_INT(mr_params_at(p, c)->offset, 0);    // the frozen range counts for itself
+    CHECK_INT(mr_params_at(p, b)->offset, 320); // 300 rounded up to 64s
+    CHECK_INT(mr_params_at(p, c)->offset, 0);   // the frozen range counts for itself
     CHECK_INT(mr_params_elements(p, false), 384);
     CHECK_INT(mr_params_elements(p, true), 64);
     CHECK_INT(mr_params_at(p, a)->desc.dtype, MR_BF16);
@@ -52,16 +56,18 @@ static void initial_values(void)
     CHECK_OK(mr_params_add(p, &w, &id));
     CHECK_OK(mr_params_init(p, id, 42, x));
     double bound = sqrt(6.0 / 250), worst = 0, square = 0;
-    for (int i = 0; i < 10000; i++) worst = fmax(worst, fabs(x[i])), square += (double)x[i] * x[i];
+    for (int i = 0; i < 10000; i++)
+        worst = fmax(worst, fabs(x[i])), square += (double)x[i] * x[i];
     CHECK(worst <= bound && worst > 0.99 * bound);
     CHECK_NEAR(square / 10000, bound * bound / 3, 0.03 * bound * bound);
     float again = x[7];
     CHECK_OK(mr_params_init(p, id, 43, x));
-    CHECK(x[7] != again);  // another seed, other values
+    CHECK(x[7] != again); // another seed, other values
     CHECK_OK(mr_params_add(p, &n, &id));
     CHECK_OK(mr_params_init(p, id, 42, x));
     square = 0;
-    for (int i = 0; i < 10000; i++) square += (double)x[i] * x[i];
+    for (int i = 0; i < 10000; i++)
+        square += (double)x[i] * x[i];
     CHECK_NEAR(sqrt(square / 10000), 0.02, 0.0006);
     CHECK_OK(mr_params_add(p, &v, &id));
     CHECK_OK(mr_params_init(p, id, 1, x));
@@ -78,7 +84,8 @@ static void many_names(void)
     for (int i = 0; i < 2000; i++) {
         snprintf(name, sizeof name, "blocks.%d.weight", i);
         mr_param w = row(name, MR_INIT_ZEROS, 0, 1, (int64_t[]){i % 7 + 1});
-        if (mr_params_add(p, &w, &id) != MR_OK || id != i) CHECK(!"added in order");
+        if (mr_params_add(p, &w, &id) != MR_OK || id != i)
+            CHECK(!"added in order");
     }
     CHECK_INT(mr_params_find(p, "blocks.1234.weight"), 1234);
     mr_params_free(p);
@@ -92,7 +99,8 @@ static void failing_memory(void)
         mr_alloc_fail_at(i);
         mr_status st = mr_params_new(MR_F32, &p);
         mr_param w = row("w", MR_INIT_ZEROS, 0, 1, (int64_t[]){4});
-        if (st == MR_OK) st = mr_params_add(p, &w, &id);
+        if (st == MR_OK)
+            st = mr_params_add(p, &w, &id);
         mr_alloc_fail_at(0);
         CHECK(st == MR_OK || st == MR_E_MEMORY);
         mr_params_free(p);

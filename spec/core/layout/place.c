@@ -29,20 +29,25 @@ static int overlaps(const mr_layout_entry *e, int n)
  * placement pushed down is of this kind. */
 static size_t brute(mr_layout_entry *e, int n, int placed, unsigned used, size_t peak, size_t best)
 {
-    if (peak >= best) return best;
-    if (placed == n) return peak;
+    if (peak >= best)
+        return best;
+    if (placed == n)
+        return peak;
     for (int i = 0; i < n; i++) {
-        if (used >> i & 1) continue;
+        if (used >> i & 1)
+            continue;
         // lowest fitting offset among candidates 0 and ends of contemporaries
         size_t at = SIZE_MAX;
         for (int c = -1; c < n; c++) {
-            if (c >= 0 && (!(used >> c & 1) || !live_together(&e[i], &e[c]))) continue;
+            if (c >= 0 && (!(used >> c & 1) || !live_together(&e[i], &e[c])))
+                continue;
             size_t lo = c < 0 ? 0 : e[c].offset + e[c].bytes;
             bool fits = true;
             for (int j = 0; j < n && fits; j++)
-                fits = !(used >> j & 1) || !live_together(&e[i], &e[j]) || lo >= e[j].offset + e[j].bytes ||
-                       lo + e[i].bytes <= e[j].offset;
-            if (fits && lo < at) at = lo;
+                fits = !(used >> j & 1) || !live_together(&e[i], &e[j]) ||
+                       lo >= e[j].offset + e[j].bytes || lo + e[i].bytes <= e[j].offset;
+            if (fits && lo < at)
+                at = lo;
         }
         e[i].offset = at;
         best = brute(e, n, placed + 1, used | 1u << i, MR_MAX(peak, at + e[i].bytes), best);
@@ -59,7 +64,8 @@ static void small_sets(uint64_t seed)
         int n = 2 + draw(6);
         for (int i = 0; i < n; i++) {
             int first = draw(10);
-            e[i] = (mr_layout_entry){.first = first, .last = first + draw(6), .bytes = (size_t)(1 + draw(9)) * 64};
+            e[i] = (mr_layout_entry){
+                .first = first, .last = first + draw(6), .bytes = (size_t)(1 + draw(9)) * 64};
         }
         memcpy(copy, e, sizeof e);
         size_t peak, bound;
@@ -69,7 +75,8 @@ static void small_sets(uint64_t seed)
         size_t top = 0, sum = 0;
         for (int i = 0; i < n; i++) {
             top = MR_MAX(top, e[i].offset + e[i].bytes);
-            if (e[i].first <= at && at <= e[i].last) sum += e[i].bytes;
+            if (e[i].first <= at && at <= e[i].last)
+                sum += e[i].bytes;
             CHECK_INT(e[i].offset % 64, 0);
         }
         CHECK_INT(top, peak);
@@ -77,7 +84,9 @@ static void small_sets(uint64_t seed)
         CHECK(bound <= peak);
         size_t least = brute(copy, n, 0, 0, 0, SIZE_MAX);
         optimal += peak == least;
-        if (peak > least + least / 20) printf("round %d of seed %llu: peak %zu, least %zu\n", round, (unsigned long long)seed, peak, least);
+        if (peak > least + least / 20)
+            printf("round %d of seed %llu: peak %zu, least %zu\n", round, (unsigned long long)seed,
+                   peak, least);
         CHECK(peak <= least + least / 20);
     }
     printf("%d of %d small sets optimal\n", optimal, total);
@@ -94,7 +103,9 @@ static int training(mr_layout_entry *e, int layers, int ops, int keep_one_in)
         bool kept = i < nodes / 2 && draw(keep_one_in) == 0;
         int last = kept ? nodes - 1 - i : i + 1 + draw(5);
         e[n++] = (mr_layout_entry){.first = i, .last = MR_MIN(last, nodes - 1), .bytes = bytes};
-        if (draw(3) == 0) e[n++] = (mr_layout_entry){.storage = -1, .first = i, .last = i, .bytes = bytes / 2 + 1};
+        if (draw(3) == 0)
+            e[n++] =
+                (mr_layout_entry){.storage = -1, .first = i, .last = i, .bytes = bytes / 2 + 1};
     }
     return n;
 }
@@ -109,14 +120,16 @@ static void large(int layers, int ops, int keep_one_in, double above)
     double t = mr_now_s();
     CHECK_OK(mr_layout_place(e, n, &peak, &bound, NULL));
     t = mr_now_s() - t;
-    printf("%d nodes, %d ranges: %.2f %% above the bound, %.3f s\n", 2 * layers * ops, n, 100.0 * ((double)peak / (double)bound - 1), t);
+    printf("%d nodes, %d ranges: %.2f %% above the bound, %.3f s\n", 2 * layers * ops, n,
+           100.0 * ((double)peak / (double)bound - 1), t);
     CHECK((double)peak <= above * (double)bound);
     // a thousand of them against all others
     int bad = 0;
     for (int k = 0; k < 1000; k++) {
         const mr_layout_entry *a = &e[draw(n)];
         for (const mr_layout_entry *b = e; b < e + n; b++)
-            bad += a != b && live_together(a, b) && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+            bad += a != b && live_together(a, b) && a->offset < b->offset + b->bytes &&
+                   b->offset < a->offset + a->bytes;
     }
     CHECK_INT(bad, 0);
     if (n < 12000) {
@@ -135,7 +148,7 @@ int main(void)
     state = 7;
     large(20, 10, 3, 1.05);
     large(56, 40, 4, 1.05);
-    large(500, 50, 4, 1.05);  // 50,000 nodes
+    large(500, 50, 4, 1.05); // 50,000 nodes
     size_t peak = 1;
     CHECK_OK(mr_layout_place(NULL, 0, &peak, NULL, NULL));
     CHECK_INT(peak, 0);

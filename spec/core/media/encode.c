@@ -1,4 +1,5 @@
-/* media/encode, file, log: files appear whole or not at all, equal frames make equal bytes, options are checked. */
+/* media/encode, file, log: files appear whole or not at all, equal frames make equal bytes, options
+ * are checked. */
 #include "check.h"
 #include "clips.h"
 
@@ -13,11 +14,13 @@ static void equal_bytes(void)
         char *first, *second;
         size_t n, k;
         mr_status st = bars_write(m, clips_path(names[i]), (mr_encode_options){.gop = 8}, 20, NULL);
-        if (!CHECK_OK(st)) continue;
+        if (!CHECK_OK(st))
+            continue;
         CHECK_OK(mr_file_read_all(clips_path(names[i]), &first, &n));
         CHECK_OK(bars_write(m, clips_path(names[i]), (mr_encode_options){.gop = 8}, 20, NULL));
         CHECK_OK(mr_file_read_all(clips_path(names[i]), &second, &k));
-        if (!CHECK(n == k && memcmp(first, second, n) == 0)) printf("  in %s\n", names[i]);
+        if (!CHECK(n == k && memcmp(first, second, n) == 0))
+            printf("  in %s\n", names[i]);
         mr_free(first);
         mr_free(second);
     }
@@ -26,7 +29,8 @@ static void equal_bytes(void)
 static int writes_left;
 static ssize_t full_pwrite(int fd, const void *data, size_t n, int64_t at)
 {
-    if (writes_left-- > 0) return pwrite(fd, data, n > 999 ? 999 : n, at);
+    if (writes_left-- > 0)
+        return pwrite(fd, data, n > 999 ? 999 : n, at);
     errno = ENOSPC;
     return -1;
 }
@@ -46,14 +50,17 @@ static void whole_or_not_at_all(void)
     for (int n = 0; n < 6; n++) {
         static const char *const names[] = {"full.mp4", "full.webm", "full.mkv"};
         writes_left = n;
-        CHECK_FAILS(bars_write(m, clips_path(names[n % 3]), (mr_encode_options){.quality = 1}, 40, NULL), MR_E_IO, "No space left on device");
+        CHECK_FAILS(
+            bars_write(m, clips_path(names[n % 3]), (mr_encode_options){.quality = 1}, 40, NULL),
+            MR_E_IO, "No space left on device");
     }
     io.pwrite = mr_io_table()->pwrite;
     mr_io_replace(NULL);
     io = *mr_io_table();
     io.rename = no_rename;
     mr_io_replace(&io);
-    CHECK_FAILS(bars_write(m, clips_path("named.mp4"), (mr_encode_options){0}, 3, NULL), MR_E_IO, "Permission denied");
+    CHECK_FAILS(bars_write(m, clips_path("named.mp4"), (mr_encode_options){0}, 3, NULL), MR_E_IO,
+                "Permission denied");
     mr_io_replace(NULL);
     // left in the middle, and before the first frame
     mr_encoder *e;
@@ -61,8 +68,10 @@ static void whole_or_not_at_all(void)
     bars_draw(rgb, 1);
     for (int frames = 0; frames < 3; frames++) {
         mr_encode_options o = {.width = BAR_W, .height = BAR_H};
-        if (!CHECK_OK(m->encoder_open(clips_path("left.mp4"), &o, &e))) return;
-        for (int i = 0; i < frames; i++) CHECK_OK(m->encoder_frame(e, rgb, -1));
+        if (!CHECK_OK(m->encoder_open(clips_path("left.mp4"), &o, &e)))
+            return;
+        for (int i = 0; i < frames; i++)
+            CHECK_OK(m->encoder_frame(e, rgb, -1));
         m->encoder_free(e);
     }
     m->encoder_free(NULL);
@@ -74,20 +83,43 @@ static void wrong_use(void)
     int before = clips_count("");
     mr_encoder *e;
     uint8_t rgb[BAR_BYTES] = {0};
-    const struct { const char *name; mr_encode_options o; mr_status code; const char *part; } rows[] = {
+    const struct {
+        const char *name;
+        mr_encode_options o;
+        mr_status code;
+        const char *part;
+    } rows[] = {
         {"x.mp4", {.width = 0, .height = 32}, MR_E_USAGE, "frame size 0 x 32"},
         {"x.nothing", {.width = 32, .height = 32}, MR_E_UNSUPPORTED, "no container for '.nothing'"},
         {"x", {.width = 32, .height = 32}, MR_E_UNSUPPORTED, "no container for ''"},
-        {"x.mp4", {.width = 32, .height = 32, .codec = "spoons"}, MR_E_UNSUPPORTED, "no encoder 'spoons'"},
+        {"x.mp4",
+         {.width = 32, .height = 32, .codec = "spoons"},
+         MR_E_UNSUPPORTED,
+         "no encoder 'spoons'"},
         {"x.mp4", {.width = 32, .height = 32, .matrix = "bt1"}, MR_E_USAGE, "unknown matrix 'bt1'"},
-        {"x.mp4", {.width = 32, .height = 32, .pixel_format = "yuv1"}, MR_E_USAGE, "unknown pixel format 'yuv1'"},
-        {"x.mp4", {.width = 32, .height = 32, .options = "nonsense=1"}, MR_E_USAGE, "has no option 'nonsense'"},
-        {"x.mp4", {.width = 32, .height = 32, .mux_options = "nonsense=1"}, MR_E_USAGE, "container mp4 has no option 'nonsense'"},
-        {"x.webm", {.width = 32, .height = 32, .codec = "mpeg4"}, MR_E_UNSUPPORTED, "start the container"},
+        {"x.mp4",
+         {.width = 32, .height = 32, .pixel_format = "yuv1"},
+         MR_E_USAGE,
+         "unknown pixel format 'yuv1'"},
+        {"x.mp4",
+         {.width = 32, .height = 32, .options = "nonsense=1"},
+         MR_E_USAGE,
+         "has no option 'nonsense'"},
+        {"x.mp4",
+         {.width = 32, .height = 32, .mux_options = "nonsense=1"},
+         MR_E_USAGE,
+         "container mp4 has no option 'nonsense'"},
+        {"x.webm",
+         {.width = 32, .height = 32, .codec = "mpeg4"},
+         MR_E_UNSUPPORTED,
+         "start the container"},
         {"none/x.mp4", {.width = 32, .height = 32}, MR_E_IO, "cannot create: No such file"}};
-    for (size_t i = 0; i < MR_COUNT(rows); i++) CHECK_FAILS(m->encoder_open(clips_path(rows[i].name), &rows[i].o, &e), rows[i].code, rows[i].part);
+    for (size_t i = 0; i < MR_COUNT(rows); i++)
+        CHECK_FAILS(m->encoder_open(clips_path(rows[i].name), &rows[i].o, &e), rows[i].code,
+                    rows[i].part);
     mr_encode_options o = {.width = BAR_W, .height = BAR_H};
-    if (!CHECK_OK(m->encoder_open(clips_path("x.mp4"), &o, &e))) return;
+    if (!CHECK_OK(m->encoder_open(clips_path("x.mp4"), &o, &e)))
+        return;
     CHECK_FAILS(m->encoder_finish(e), MR_E_USAGE, "no frame was written");
     CHECK_OK(m->encoder_frame(e, rgb, 5));
     CHECK_FAILS(m->encoder_frame(e, rgb, 5), MR_E_USAGE, "frame at 5 after 5; expected ascending");
@@ -103,8 +135,10 @@ static void failing_memory(void)
         mr_alloc_fail_at(n);
         mr_status st = m->encoder_open(clips_path("memory.mp4"), &o, &e);
         mr_alloc_fail_at(0);
-        if (st == MR_OK) m->encoder_free(e);
-        else CHECK_INT(st, MR_E_MEMORY);
+        if (st == MR_OK)
+            m->encoder_free(e);
+        else
+            CHECK_INT(st, MR_E_MEMORY);
     }
     mr_media_worker *w;
     mr_alloc_fail_at(1);
@@ -114,7 +148,8 @@ static void failing_memory(void)
 
 int main(void)
 {
-    if (!CHECK_OK(mr_media_get(&m))) return check_done();
+    if (!CHECK_OK(mr_media_get(&m)))
+        return check_done();
     equal_bytes();
     whole_or_not_at_all();
     wrong_use();

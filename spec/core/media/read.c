@@ -1,4 +1,5 @@
-/* media/read: wanted frames equal those of a sequential decode, in every container and codec at hand. */
+/* media/read: wanted frames equal those of a sequential decode, in every container and codec at
+ * hand. */
 #include "check.h"
 #include "clips.h"
 #include <errno.h>
@@ -7,8 +8,14 @@
 /* x265 keeps its parameters for ever; that is its own affair. */
 MR_API const char *__lsan_default_suppressions(void);
 MR_API const char *__lsan_default_options(void);
-const char *__lsan_default_options(void) { return "print_suppressions=0"; }
-const char *__lsan_default_suppressions(void) { return "leak:libx265\n"; }
+const char *__lsan_default_options(void)
+{
+    return "print_suppressions=0";
+}
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libx265\n";
+}
 
 static const mr_media *m;
 static mr_media_worker *w;
@@ -17,7 +24,7 @@ typedef struct subject {
     const char *file;
     mr_encode_options o;
     int frames;
-    uint32_t flags;     /* that the scan must find */
+    uint32_t flags; /* that the scan must find */
 } subject;
 
 static const subject subjects[] = {
@@ -29,10 +36,18 @@ static const subject subjects[] = {
     {"open.ts", {.gop = 15, .options = "x264-params=open-gop=1"}, 90, 0},
     {"mpeg4.avi", {.codec = "mpeg4", .gop = 12}, 80, 0},
     {"h264.avi", {.gop = 12}, 60, MR_CLIP_NO_PTS},
-    {"program.mpg", {.codec = "mpeg2video", .gop = 12, .options = "bf=2", .rate_num = 25}, 80, MR_CLIP_NO_PTS},
+    {"program.mpg",
+     {.codec = "mpeg2video", .gop = 12, .options = "bf=2", .rate_num = 25},
+     80,
+     MR_CLIP_NO_PTS},
     {"hevc.mp4", {.codec = "hevc", .gop = 12}, 60, 0},
     {"hevc10.mkv", {.codec = "hevc", .gop = 12, .pixel_format = "yuv420p10le"}, 60, 0},
-    {"hevc_closed.mp4", {.codec = "hevc", .gop = 12, .options = "x265-params=log-level=none\\:pools=none\\:open-gop=0"}, 60, 0},
+    {"hevc_closed.mp4",
+     {.codec = "hevc",
+      .gop = 12,
+      .options = "x265-params=log-level=none\\:pools=none\\:open-gop=0"},
+     60,
+     0},
     {"vp9.webm", {.gop = 20}, 60, 0},
     {"vp8.webm", {.codec = "vp8", .gop = 20}, 60, 0},
     {"av1.mkv", {.codec = "av1", .gop = 20}, 60, 0},
@@ -43,7 +58,10 @@ static const subject subjects[] = {
     {"still.jpg", {0}, 1, MR_CLIP_IMAGE},
 };
 
-static uint64_t draw(uint64_t *state) { return *state = MR_MIX(*state, 1); }
+static uint64_t draw(uint64_t *state)
+{
+    return *state = MR_MIX(*state, 1);
+}
 
 // random reads against all frames decoded in one go
 static void compare(const char *name, const mr_clip_info *info, int first, uint64_t seed)
@@ -52,7 +70,12 @@ static void compare(const char *name, const mr_clip_info *info, int first, uint6
     size_t all_bytes = (size_t)info->frames * BAR_BYTES;
     uint8_t *all = malloc(all_bytes), *part = malloc(64 * (size_t)BAR_BYTES);
     mr_fault fault;
-    mr_clip_request q = {.path = path, .info = info, .step = 1, .frames = (int32_t)info->frames, .height = BAR_H, .width = BAR_W};
+    mr_clip_request q = {.path = path,
+                         .info = info,
+                         .step = 1,
+                         .frames = (int32_t)info->frames,
+                         .height = BAR_H,
+                         .width = BAR_W};
     if (!CHECK_OK(m->read(w, &q, all, &fault))) {
         printf("  in %s\n", name);
         goto out;
@@ -69,15 +92,20 @@ static void compare(const char *name, const mr_clip_info *info, int first, uint6
         q.step = (int)(draw(&seed) % 3) + 1;
         int most = (int)((info->frames - 1) / q.step + 1);
         q.frames = 1 + (int)(draw(&seed) % (uint64_t)(most < 12 ? most : 12));
-        q.start = (int64_t)(draw(&seed) % (uint64_t)(info->frames - (int64_t)(q.frames - 1) * q.step));
+        q.start =
+            (int64_t)(draw(&seed) % (uint64_t)(info->frames - (int64_t)(q.frames - 1) * q.step));
         if (!CHECK_OK(m->read(w, &q, part, &fault))) {
-            printf("  in %s: %d frames from %lld step %d\n", name, q.frames, (long long)q.start, q.step);
+            printf("  in %s: %d frames from %lld step %d\n", name, q.frames, (long long)q.start,
+                   q.step);
             continue;
         }
         for (int i = 0; i < q.frames; i++) {
             int64_t at = q.start + (int64_t)i * q.step;
-            if (CHECK(memcmp(part + (size_t)i * BAR_BYTES, all + (size_t)at * BAR_BYTES, BAR_BYTES) == 0)) continue;
-            printf("  in %s: frame %lld of a read from %lld step %d shows %d\n", name, (long long)at, (long long)q.start, q.step,
+            if (CHECK(memcmp(part + (size_t)i * BAR_BYTES, all + (size_t)at * BAR_BYTES,
+                             BAR_BYTES) == 0))
+                continue;
+            printf("  in %s: frame %lld of a read from %lld step %d shows %d\n", name,
+                   (long long)at, (long long)q.start, q.step,
                    bars_read(part + (size_t)i * BAR_BYTES, BAR_H, BAR_W));
             break;
         }
@@ -96,11 +124,15 @@ static void every_container(void)
             printf("SKIP %s: %s\n", s->file, mr_error_last()->text);
             continue;
         }
-        if (!CHECK_OK(st)) continue;
+        if (!CHECK_OK(st))
+            continue;
         mr_clip_info info;
         mr_fault fault;
-        if (!CHECK_OK(m->scan(w, clips_path(s->file), 0, &info, &fault))) continue;
-        if (info.frames != s->frames || (info.flags & (MR_CLIP_VFR | MR_CLIP_NO_PTS | MR_CLIP_IMAGE)) != s->flags) printf("in %s: flags %u\n", s->file, info.flags);
+        if (!CHECK_OK(m->scan(w, clips_path(s->file), 0, &info, &fault)))
+            continue;
+        if (info.frames != s->frames ||
+            (info.flags & (MR_CLIP_VFR | MR_CLIP_NO_PTS | MR_CLIP_IMAGE)) != s->flags)
+            printf("in %s: flags %u\n", s->file, info.flags);
         CHECK_INT(info.frames, s->frames);
         CHECK_INT(info.flags & (MR_CLIP_VFR | MR_CLIP_NO_PTS | MR_CLIP_IMAGE), s->flags);
         compare(s->file, &info, 0, 1000 + i);
@@ -113,23 +145,34 @@ static void uneven_times(void)
 {
     int64_t pts[40], at = 0;
     uint64_t seed = 77;
-    for (int i = 0; i < 40; i++) pts[i] = at, at += 1 + (int64_t)(draw(&seed) % 4);
-    if (!CHECK_OK(bars_write(m, clips_path("uneven.mp4"), (mr_encode_options){.gop = 12, .rate_num = 50}, 40, pts))) return;
+    for (int i = 0; i < 40; i++)
+        pts[i] = at, at += 1 + (int64_t)(draw(&seed) % 4);
+    if (!CHECK_OK(bars_write(m, clips_path("uneven.mp4"),
+                             (mr_encode_options){.gop = 12, .rate_num = 50}, 40, pts)))
+        return;
     mr_clip_info info;
     mr_fault fault;
-    if (!CHECK_OK(m->scan(w, clips_path("uneven.mp4"), 0, &info, &fault))) return;
+    if (!CHECK_OK(m->scan(w, clips_path("uneven.mp4"), 0, &info, &fault)))
+        return;
     CHECK_INT(info.flags & MR_CLIP_VFR, MR_CLIP_VFR);
     CHECK_INT(info.frames, 40);
     uint8_t *part = malloc(16 * (size_t)BAR_BYTES);
-    double ticks = 50.0 * info.rate_den / info.rate_num;  // of 1/50 s per average frame
+    double ticks = 50.0 * info.rate_den / info.rate_num; // of 1/50 s per average frame
     for (int t = 0; t < 40; t++) {
-        mr_clip_request q = {.path = clips_path("uneven.mp4"), .info = &info, .step = 1 + t % 3, .frames = 1 + (int)(draw(&seed) % 10), .height = BAR_H, .width = BAR_W};
+        mr_clip_request q = {.path = clips_path("uneven.mp4"),
+                             .info = &info,
+                             .step = 1 + t % 3,
+                             .frames = 1 + (int)(draw(&seed) % 10),
+                             .height = BAR_H,
+                             .width = BAR_W};
         q.start = (int64_t)(draw(&seed) % (uint64_t)(40 - (q.frames - 1) * q.step));
-        if (!CHECK_OK(m->read(w, &q, part, &fault))) continue;
+        if (!CHECK_OK(m->read(w, &q, part, &fault)))
+            continue;
         for (int i = 0; i < q.frames; i++) {
             double moment = ((double)q.start + i * q.step) * ticks;
             int want = 0;
-            while (want + 1 < 40 && (double)pts[want + 1] <= moment + 0.011 * ticks) want++;
+            while (want + 1 < 40 && (double)pts[want + 1] <= moment + 0.011 * ticks)
+                want++;
             CHECK_INT(bars_read(part + (size_t)i * BAR_BYTES, BAR_H, BAR_W), want);
         }
     }
@@ -137,7 +180,10 @@ static void uneven_times(void)
     mr_clip_info_fini(&info);
 }
 
-static bool have_ffmpeg(void) { return system("command -v ffmpeg >/dev/null 2>&1") == 0; }
+static bool have_ffmpeg(void)
+{
+    return system("command -v ffmpeg >/dev/null 2>&1") == 0;
+}
 
 // an edit list that begins within a group of pictures: its first frames are not displayed
 static void edit_list(void)
@@ -147,13 +193,24 @@ static void edit_list(void)
         printf("SKIP edit list: no ffmpeg command to cut a clip with\n");
         return;
     }
-    snprintf(command, sizeof command, "ffmpeg -v error -y -ss 1.0 -i %s -c copy %s", clips_path("bframes.mkv"), clips_path("cut.mp4"));
-    if (!CHECK_INT(bars_write(m, clips_path("bframes.mkv"), (mr_encode_options){.gop = 48}, 120, NULL), MR_OK) || !CHECK_INT(system(command), 0)) return;
+    snprintf(command, sizeof command, "ffmpeg -v error -y -ss 1.0 -i %s -c copy %s",
+             clips_path("bframes.mkv"), clips_path("cut.mp4"));
+    if (!CHECK_INT(
+            bars_write(m, clips_path("bframes.mkv"), (mr_encode_options){.gop = 48}, 120, NULL),
+            MR_OK) ||
+        !CHECK_INT(system(command), 0))
+        return;
     mr_clip_info info;
     mr_fault fault;
-    if (!CHECK_OK(m->scan(w, clips_path("cut.mp4"), 0, &info, &fault))) return;
+    if (!CHECK_OK(m->scan(w, clips_path("cut.mp4"), 0, &info, &fault)))
+        return;
     uint8_t rgb[BAR_BYTES];
-    mr_clip_request q = {.path = clips_path("cut.mp4"), .info = &info, .step = 1, .frames = 1, .height = BAR_H, .width = BAR_W};
+    mr_clip_request q = {.path = clips_path("cut.mp4"),
+                         .info = &info,
+                         .step = 1,
+                         .frames = 1,
+                         .height = BAR_H,
+                         .width = BAR_W};
     CHECK_OK(m->read(w, &q, rgb, &fault));
     int first = bars_read(rgb, BAR_H, BAR_W);
     CHECK_INT(info.frames, 120 - first);
@@ -167,7 +224,8 @@ static void copy_damaged(const char *from, const char *to, size_t keep, int hits
     char *data;
     size_t n;
     CHECK_OK(mr_file_read_all(clips_path(from), &data, &n));
-    for (int i = 0; i < hits; i++) data[n / 5 + draw(&seed) % (n * 3 / 5)] ^= (char)(1 + draw(&seed) % 255);
+    for (int i = 0; i < hits; i++)
+        data[n / 5 + draw(&seed) % (n * 3 / 5)] ^= (char)(1 + draw(&seed) % 255);
     CHECK_OK(mr_file_replace(clips_path(to), data, keep ? n * keep / 100 : n));
     mr_free(data);
 }
@@ -187,8 +245,15 @@ static void damage(void)
             continue;
         }
         for (int t = 0; t < 8; t++) {
-            mr_clip_request q = {.path = clips_path("hurt.mp4"), .info = &info, .step = 1 + t % 3, .frames = 8, .height = BAR_H, .width = BAR_W, .deadline_s = 5};
-            if (info.frames < 8 * q.step) continue;
+            mr_clip_request q = {.path = clips_path("hurt.mp4"),
+                                 .info = &info,
+                                 .step = 1 + t % 3,
+                                 .frames = 8,
+                                 .height = BAR_H,
+                                 .width = BAR_W,
+                                 .deadline_s = 5};
+            if (info.frames < 8 * q.step)
+                continue;
             q.start = (int64_t)(draw(&seed) % (uint64_t)(info.frames - 7 * q.step));
             if (m->read(w, &q, part, &fault) != MR_OK) {
                 CHECK(fault != MR_FAULT_NONE);
@@ -201,15 +266,19 @@ static void damage(void)
             all.start = 0, all.step = 1, all.frames = (int32_t)(q.start + 7 * q.step + 1);
             bool known = m->read(w, &all, whole, &fault) == MR_OK;
             for (int i = 0; i < 8; i++) {
-                const uint8_t *got = part + (size_t)i * BAR_BYTES, *want = whole + (size_t)(q.start + i * q.step) * BAR_BYTES;
-                if (known) wrong += memcmp(got, want, BAR_BYTES) != 0;
-                else unnoticed += bars_read(got, BAR_H, BAR_W) != q.start + i * q.step;
+                const uint8_t *got = part + (size_t)i * BAR_BYTES,
+                              *want = whole + (size_t)(q.start + i * q.step) * BAR_BYTES;
+                if (known)
+                    wrong += memcmp(got, want, BAR_BYTES) != 0;
+                else
+                    unnoticed += bars_read(got, BAR_H, BAR_W) != q.start + i * q.step;
             }
         }
         mr_clip_info_fini(&info);
     }
     // slices of 30 bytes hold damage that is legal syntax: no decoder reports it
-    printf("damaged: %d reads refused, %d done, %d frames wrong, %d unnoticed\n", refused, fine, wrong, unnoticed);
+    printf("damaged: %d reads refused, %d done, %d frames wrong, %d unnoticed\n", refused, fine,
+           wrong, unnoticed);
     CHECK_INT(wrong, 0);
     CHECK(unnoticed < fine * 8 / 20);
     CHECK(refused > 0);
@@ -227,7 +296,8 @@ static void truncation(void)
     CHECK_FAILS(m->scan(w, clips_path("torn.mp4"), 0, &info, &fault), MR_E_DECODE, "open");
     CHECK_INT(fault, MR_FAULT_OPEN);
     char command[700];
-    snprintf(command, sizeof command, "ffmpeg -v error -y -i %s -c copy -movflags faststart %s", clips_path("closed.mp4"), clips_path("front.mp4"));
+    snprintf(command, sizeof command, "ffmpeg -v error -y -i %s -c copy -movflags faststart %s",
+             clips_path("closed.mp4"), clips_path("front.mp4"));
     static const char *const from[] = {"fragments.mp4", "bframes.mkv", "stream.ts", "front.mp4"};
     for (size_t i = 0; i < MR_COUNT(from); i++) {
         char name[64];
@@ -237,13 +307,21 @@ static void truncation(void)
         }
         snprintf(name, sizeof name, "torn_%s", from[i]);
         copy_damaged(from[i], name, 60, 0, 1);
-        if (!CHECK_OK(m->scan(w, clips_path(name), 0, &info, &fault))) continue;
+        if (!CHECK_OK(m->scan(w, clips_path(name), 0, &info, &fault)))
+            continue;
         CHECK(info.frames > 20 && info.frames < 100);
         // what the scan counted can be read; the very last ones may be torn
         uint8_t rgb[BAR_BYTES];
         for (int64_t at = 0; at < info.frames - 4; at += 7) {
-            mr_clip_request q = {.path = clips_path(name), .info = &info, .start = at, .step = 1, .frames = 1, .height = BAR_H, .width = BAR_W};
-            if (CHECK_OK(m->read(w, &q, rgb, &fault))) CHECK_INT(bars_read(rgb, BAR_H, BAR_W), at);
+            mr_clip_request q = {.path = clips_path(name),
+                                 .info = &info,
+                                 .start = at,
+                                 .step = 1,
+                                 .frames = 1,
+                                 .height = BAR_H,
+                                 .width = BAR_W};
+            if (CHECK_OK(m->read(w, &q, rgb, &fault)))
+                CHECK_INT(bars_read(rgb, BAR_H, BAR_W), at);
         }
         mr_clip_info_fini(&info);
     }
@@ -265,10 +343,18 @@ static void refusals(void)
     CHECK_INT(mkfifo(clips_path("pipe.mp4"), 0600), 0);
     CHECK_FAILS(m->scan(w, clips_path("pipe.mp4"), 0, &info, &fault), MR_E_IO, "no regular file");
     // a playlist does not reach other files
-    CHECK_OK(mr_file_replace(clips_path("list.m3u8"), "#EXTM3U\n#EXTINF:1,\nclosed.mp4\n#EXT-X-ENDLIST\n", 45));
+    CHECK_OK(mr_file_replace(clips_path("list.m3u8"),
+                             "#EXTM3U\n#EXTINF:1,\nclosed.mp4\n#EXT-X-ENDLIST\n", 45));
     CHECK(m->scan(w, clips_path("list.m3u8"), 0, &info, &fault) != MR_OK);
-    if (!CHECK_OK(m->scan(w, clips_path("closed.mp4"), 0, &info, &fault))) return;
-    mr_clip_request q = {.path = clips_path("closed.mp4"), .info = &info, .start = 99, .step = 1, .frames = 2, .height = BAR_H, .width = BAR_W};
+    if (!CHECK_OK(m->scan(w, clips_path("closed.mp4"), 0, &info, &fault)))
+        return;
+    mr_clip_request q = {.path = clips_path("closed.mp4"),
+                         .info = &info,
+                         .start = 99,
+                         .step = 1,
+                         .frames = 2,
+                         .height = BAR_H,
+                         .width = BAR_W};
     CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_RANGE, "frame 100 is wanted, the file has 100");
     CHECK_INT(fault, MR_FAULT_SHORT);
     // the header promises more than there is
@@ -280,18 +366,30 @@ static void refusals(void)
     mr_clip_info_fini(&info);
 }
 
-static int64_t far_future(void) { static int64_t now; return now += 1000000000; }
+static int64_t far_future(void)
+{
+    static int64_t now;
+    return now += 1000000000;
+}
 
 static void deadline(void)
 {
     mr_clip_info info;
     mr_fault fault;
     uint8_t rgb[BAR_BYTES];
-    if (!CHECK_OK(m->scan(w, clips_path("closed.mp4"), 0, &info, &fault))) return;
+    if (!CHECK_OK(m->scan(w, clips_path("closed.mp4"), 0, &info, &fault)))
+        return;
     mr_clock clock = *mr_clock_table();
-    clock.monotonic_ns = far_future;  // a second passes with every look at the clock
+    clock.monotonic_ns = far_future; // a second passes with every look at the clock
     mr_clock_replace(&clock);
-    mr_clip_request q = {.path = clips_path("closed.mp4"), .info = &info, .start = 90, .step = 1, .frames = 1, .height = BAR_H, .width = BAR_W, .deadline_s = 3};
+    mr_clip_request q = {.path = clips_path("closed.mp4"),
+                         .info = &info,
+                         .start = 90,
+                         .step = 1,
+                         .frames = 1,
+                         .height = BAR_H,
+                         .width = BAR_W,
+                         .deadline_s = 3};
     CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stall");
     CHECK_INT(fault, MR_FAULT_STALL);
     mr_clock_replace(NULL);
@@ -312,15 +410,24 @@ static void broken_disk(void)
     mr_clip_info info;
     mr_fault fault;
     uint8_t rgb[BAR_BYTES];
-    if (!CHECK_OK(m->scan(w, clips_path("still.png"), 0, &info, &fault))) return;
+    if (!CHECK_OK(m->scan(w, clips_path("still.png"), 0, &info, &fault)))
+        return;
     mr_clip_info_fini(&info);
     // longer than one read
-    CHECK_OK(bars_write(m, clips_path("long.mkv"), (mr_encode_options){.gop = 1, .quality = 1}, 300, NULL));
-    if (!CHECK_OK(m->scan(w, clips_path("long.mkv"), 0, &info, &fault))) return;
+    CHECK_OK(bars_write(m, clips_path("long.mkv"), (mr_encode_options){.gop = 1, .quality = 1}, 300,
+                        NULL));
+    if (!CHECK_OK(m->scan(w, clips_path("long.mkv"), 0, &info, &fault)))
+        return;
     mr_io io = *mr_io_table();
     io.pread = broken_pread;
     mr_io_replace(&io);
-    mr_clip_request q = {.path = clips_path("long.mkv"), .info = &info, .start = 280, .step = 1, .frames = 1, .height = BAR_H, .width = BAR_W};
+    mr_clip_request q = {.path = clips_path("long.mkv"),
+                         .info = &info,
+                         .start = 280,
+                         .step = 1,
+                         .frames = 1,
+                         .height = BAR_H,
+                         .width = BAR_W};
     CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_IO, "Input/output error");
     CHECK_INT(fault, MR_FAULT_IO);
     mr_io_replace(NULL);
@@ -330,13 +437,26 @@ static void broken_disk(void)
 // clips of other readers' test folders, beside the repository
 static void foreign_clips(void)
 {
-    static const struct { const char *name; int frames, width, height; uint32_t flags; } rows[] = {
-        {"av1_video.mkv", 125, 640, 360, 0}, {"bigbuckbunny.mp4", 132, 1280, 720, 0}, {"discard_first_keyframe.mp4", 25, 64, 64, 0},
-        {"h264_10bits.mp4", 30, 200, 200, 0}, {"h265_video.mp4", 10, 128, 128, 0}, {"nasa_13013.mp4", 390, 480, 270, 0},
-        {"nasa_13013_rotated.mp4", 17, 270, 480, 0}, {"nasa_13013_hdr.mp4", 325, 320, 180, MR_CLIP_HDR}, {"animated.gif", 4, 64, 48, 0},
-        {"testsrc2_mpeg4.avi", 30, 1280, 720, 0}, {"testsrc2_odd_height_and_width_vp9.mp4", 25, 321, 241, 0},
-        {"testsrc2_odd_width_mpeg2.mp4", 10, 121, 80, 0}, {"testsrc2_vp8.webm", 30, 1280, 720, 0}, {"unordered.mov", 4, 50, 50, 0},
-        {"video_90.mov", 3, 320, 568, 0}, {"video_180.mov", 3, 568, 320, 0}};
+    static const struct {
+        const char *name;
+        int frames, width, height;
+        uint32_t flags;
+    } rows[] = {{"av1_video.mkv", 125, 640, 360, 0},
+                {"bigbuckbunny.mp4", 132, 1280, 720, 0},
+                {"discard_first_keyframe.mp4", 25, 64, 64, 0},
+                {"h264_10bits.mp4", 30, 200, 200, 0},
+                {"h265_video.mp4", 10, 128, 128, 0},
+                {"nasa_13013.mp4", 390, 480, 270, 0},
+                {"nasa_13013_rotated.mp4", 17, 270, 480, 0},
+                {"nasa_13013_hdr.mp4", 325, 320, 180, MR_CLIP_HDR},
+                {"animated.gif", 4, 64, 48, 0},
+                {"testsrc2_mpeg4.avi", 30, 1280, 720, 0},
+                {"testsrc2_odd_height_and_width_vp9.mp4", 25, 321, 241, 0},
+                {"testsrc2_odd_width_mpeg2.mp4", 10, 121, 80, 0},
+                {"testsrc2_vp8.webm", 30, 1280, 720, 0},
+                {"unordered.mov", 4, 50, 50, 0},
+                {"video_90.mov", 3, 320, 568, 0},
+                {"video_180.mov", 3, 568, 320, 0}};
     const char *folder = "../shared/clips";
     if (!mr_path_exists(folder)) {
         printf("SKIP %s: not there\n", folder);
@@ -347,21 +467,28 @@ static void foreign_clips(void)
         snprintf(path, sizeof path, "%s/%s", folder, rows[i].name);
         mr_clip_info info;
         mr_fault fault;
-        if (!CHECK_OK(m->scan(w, path, 0, &info, &fault))) continue;
+        if (!CHECK_OK(m->scan(w, path, 0, &info, &fault)))
+            continue;
         CHECK_INT(info.frames, rows[i].frames);
         CHECK_INT(info.width, rows[i].width);
         CHECK_INT(info.height, rows[i].height);
         CHECK_INT(info.flags & (MR_CLIP_HDR | MR_CLIP_VFR | MR_CLIP_NO_PTS), rows[i].flags);
         enum { H = 48, W = 64, ONE = 3 * H * W };
         uint8_t *all = malloc((size_t)info.frames * ONE), part[ONE];
-        mr_clip_request q = {.path = path, .info = &info, .step = 1, .frames = (int32_t)info.frames, .height = H, .width = W};
+        mr_clip_request q = {.path = path,
+                             .info = &info,
+                             .step = 1,
+                             .frames = (int32_t)info.frames,
+                             .height = H,
+                             .width = W};
         if (rows[i].flags & MR_CLIP_HDR) {
             CHECK_FAILS(m->read(w, &q, all, &fault), MR_E_DECODE, "hdr");
         } else if (CHECK_OK(m->read(w, &q, all, &fault))) {
             uint64_t seed = i;
             for (int t = 0; t < 6; t++) {
                 q.frames = 1, q.start = (int64_t)(draw(&seed) % (uint64_t)info.frames);
-                if (CHECK_OK(m->read(w, &q, part, &fault))) CHECK(memcmp(part, all + (size_t)q.start * ONE, ONE) == 0);
+                if (CHECK_OK(m->read(w, &q, part, &fault)))
+                    CHECK(memcmp(part, all + (size_t)q.start * ONE, ONE) == 0);
             }
         }
         free(all);
@@ -372,7 +499,12 @@ static void foreign_clips(void)
     mr_fault fault;
     uint8_t *all = malloc(60 * 3 * 48 * 64);
     if (CHECK_OK(m->scan(w, "../shared/clips/corrupted.mp4", 0, &info, &fault))) {
-        mr_clip_request q = {.path = "../shared/clips/corrupted.mp4", .info = &info, .step = 1, .frames = (int32_t)info.frames, .height = 48, .width = 64};
+        mr_clip_request q = {.path = "../shared/clips/corrupted.mp4",
+                             .info = &info,
+                             .step = 1,
+                             .frames = (int32_t)info.frames,
+                             .height = 48,
+                             .width = 64};
         CHECK_FAILS(m->read(w, &q, all, &fault), MR_E_DECODE, "corrupt");
         CHECK_INT(fault, MR_FAULT_CORRUPT);
         mr_clip_info_fini(&info);
@@ -382,7 +514,8 @@ static void foreign_clips(void)
 
 int main(void)
 {
-    if (!CHECK_OK(mr_media_get(&m)) || !CHECK_OK(m->worker_new(&w))) return check_done();
+    if (!CHECK_OK(mr_media_get(&m)) || !CHECK_OK(m->worker_new(&w)))
+        return check_done();
     every_container();
     uneven_times();
     edit_list();

@@ -6,19 +6,24 @@ static const mr_media *m;
 static mr_media_worker *w;
 
 enum { PATCH = 32, PATCH_W = 8 * PATCH, PATCH_H = 64 };
-static const uint8_t colours[8][3] = {{255, 0, 0}, {0, 255, 0}, {0, 0, 255}, {255, 255, 255}, {0, 0, 0}, {200, 120, 40}, {30, 90, 160}, {128, 128, 128}};
+static const uint8_t colours[8][3] = {{255, 0, 0}, {0, 255, 0},    {0, 0, 255},   {255, 255, 255},
+                                      {0, 0, 0},   {200, 120, 40}, {30, 90, 160}, {128, 128, 128}};
 
 static void write_patches(const char *name, mr_encode_options o, int width, int height)
 {
     uint8_t *rgb = malloc((size_t)width * (size_t)height * 3);
     for (int c = 0; c < 3; c++)
         for (int y = 0; y < height; y++)
-            for (int x = 0; x < width; x++) rgb[((size_t)c * (size_t)height + (size_t)y) * (size_t)width + (size_t)x] = colours[x * 8 / width][c];
+            for (int x = 0; x < width; x++)
+                rgb[((size_t)c * (size_t)height + (size_t)y) * (size_t)width + (size_t)x] =
+                    colours[x * 8 / width][c];
     mr_encoder *e = NULL;
     o.width = width, o.height = height, o.quality = 1;
     mr_status st = m->encoder_open(clips_path(name), &o, &e);
-    for (int i = 0; i < 3 && st == MR_OK; i++) st = m->encoder_frame(e, rgb, -1);
-    if (st == MR_OK) st = m->encoder_finish(e);
+    for (int i = 0; i < 3 && st == MR_OK; i++)
+        st = m->encoder_frame(e, rgb, -1);
+    if (st == MR_OK)
+        st = m->encoder_finish(e);
     m->encoder_free(e);
     CHECK_OK(st);
     free(rgb);
@@ -31,12 +36,20 @@ static int worst_patch(const char *name, int width, int height)
     int worst = 256;
     uint8_t *rgb = malloc((size_t)width * (size_t)height * 3);
     if (CHECK_OK(m->scan(w, clips_path(name), 0, &info, &fault))) {
-        mr_clip_request q = {.path = clips_path(name), .info = &info, .start = 1, .step = 1, .frames = 1, .height = height, .width = width};
+        mr_clip_request q = {.path = clips_path(name),
+                             .info = &info,
+                             .start = 1,
+                             .step = 1,
+                             .frames = 1,
+                             .height = height,
+                             .width = width};
         if (CHECK_OK(m->read(w, &q, rgb, &fault))) {
             worst = 0;
             for (int p = 0; p < 8; p++)
                 for (int c = 0; c < 3; c++) {
-                    int got = rgb[((size_t)c * (size_t)height + (size_t)height / 2) * (size_t)width + (size_t)(width * (2 * p + 1) / 16)];
+                    int got =
+                        rgb[((size_t)c * (size_t)height + (size_t)height / 2) * (size_t)width +
+                            (size_t)(width * (2 * p + 1) / 16)];
                     worst = MR_MAX(worst, abs(got - colours[p][c]));
                 }
         }
@@ -48,21 +61,31 @@ static int worst_patch(const char *name, int width, int height)
 
 static void colours_survive(void)
 {
-    static const struct { const char *name; mr_encode_options o; int w, h; } rows[] = {
+    static const struct {
+        const char *name;
+        mr_encode_options o;
+        int w, h;
+    } rows[] = {
         {"tagged709.mp4", {.matrix = "bt709"}, PATCH_W, PATCH_H},
         {"tagged601.mp4", {.matrix = "bt601"}, PATCH_W, PATCH_H},
         {"full709.mp4", {.matrix = "bt709", .full_range = true}, PATCH_W, PATCH_H},
         {"full601.mkv", {.matrix = "bt601", .full_range = true}, PATCH_W, PATCH_H},
         {"m240.mkv", {.matrix = "smpte240m"}, PATCH_W, PATCH_H},
         {"m2020.mkv", {.matrix = "bt2020", .pixel_format = "yuv444p"}, PATCH_W, PATCH_H},
-        {"low.mp4", {.matrix = "bt601", .untagged = true}, PATCH_W, PATCH_H},         // small and untagged is 601
-        {"high.mp4", {.matrix = "bt709", .untagged = true}, 1280, 720},               // large and untagged is 709
-        {"v8.webm", {.codec = "vp8", .matrix = "bt601", .options = "cpu-used=1:b=8M"}, PATCH_W, PATCH_H},
+        // small and untagged is 601
+        {"low.mp4", {.matrix = "bt601", .untagged = true}, PATCH_W, PATCH_H},
+        // large and untagged is 709
+        {"high.mp4", {.matrix = "bt709", .untagged = true}, 1280, 720},
+        {"v8.webm",
+         {.codec = "vp8", .matrix = "bt601", .options = "cpu-used=1:b=8M"},
+         PATCH_W,
+         PATCH_H},
     };
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         write_patches(rows[i].name, rows[i].o, rows[i].w, rows[i].h);
         int worst = worst_patch(rows[i].name, rows[i].w, rows[i].h);
-        if (worst > 2) printf("in %s: off by %d\n", rows[i].name, worst);
+        if (worst > 2)
+            printf("in %s: off by %d\n", rows[i].name, worst);
         CHECK(worst <= 2);
     }
     CHECK_INT(mr_path_exists(clips_path("v8.webm.tmp")), 0);
@@ -73,19 +96,27 @@ static void pictures_are_exact(void)
 {
     enum { W = 37, H = 23 };
     uint8_t rgb[3 * H * W], back[3 * H * W];
-    for (size_t i = 0; i < sizeof rgb; i++) rgb[i] = (uint8_t)MR_MIX(i);
+    for (size_t i = 0; i < sizeof rgb; i++)
+        rgb[i] = (uint8_t)MR_MIX(i);
     mr_encoder *e;
     mr_encode_options o = {.width = W, .height = H};
-    if (!CHECK_OK(m->encoder_open(clips_path("exact.png"), &o, &e))) return;
+    if (!CHECK_OK(m->encoder_open(clips_path("exact.png"), &o, &e)))
+        return;
     CHECK_OK(m->encoder_frame(e, rgb, -1));
     CHECK_FAILS(m->encoder_frame(e, rgb, -1), MR_E_USAGE, "a picture holds one frame");
     CHECK_OK(m->encoder_finish(e));
     m->encoder_free(e);
     mr_clip_info info;
     mr_fault fault;
-    if (!CHECK_OK(m->scan(w, clips_path("exact.png"), 0, &info, &fault))) return;
+    if (!CHECK_OK(m->scan(w, clips_path("exact.png"), 0, &info, &fault)))
+        return;
     CHECK(info.flags & MR_CLIP_IMAGE);
-    mr_clip_request q = {.path = clips_path("exact.png"), .info = &info, .step = 1, .frames = 1, .height = H, .width = W};
+    mr_clip_request q = {.path = clips_path("exact.png"),
+                         .info = &info,
+                         .step = 1,
+                         .frames = 1,
+                         .height = H,
+                         .width = W};
     CHECK_OK(m->read(w, &q, back, &fault));
     CHECK(memcmp(rgb, back, sizeof rgb) == 0);
     mr_clip_info_fini(&info);
@@ -97,26 +128,35 @@ static void orientations(void)
     enum { W = 64, H = 32 };
     uint8_t rgb[3 * H * W];
     memset(rgb, 0, sizeof rgb);
-    for (int y = 0; y < H / 2; y++) memset(rgb + y * W, 255, W / 2);  // red, upper left
+    for (int y = 0; y < H / 2; y++)
+        memset(rgb + y * W, 255, W / 2); // red, upper left
     for (int orient = 0; orient < 8; orient++) {
         mr_encoder *e;
         mr_encode_options o = {.width = W, .height = H, .orient = orient, .quality = 1};
-        if (!CHECK_OK(m->encoder_open(clips_path("turned.mp4"), &o, &e))) return;
+        if (!CHECK_OK(m->encoder_open(clips_path("turned.mp4"), &o, &e)))
+            return;
         CHECK_OK(m->encoder_frame(e, rgb, -1));
         CHECK_OK(m->encoder_finish(e));
         m->encoder_free(e);
         mr_clip_info info;
         mr_fault fault;
-        if (!CHECK_OK(m->scan(w, clips_path("turned.mp4"), 0, &info, &fault))) return;
+        if (!CHECK_OK(m->scan(w, clips_path("turned.mp4"), 0, &info, &fault)))
+            return;
         CHECK_INT(info.orient, orient);
         CHECK_INT(info.width, orient & 4 ? H : W);
         CHECK_INT(info.height, orient & 4 ? W : H);
         uint8_t back[3 * H * W];
-        mr_clip_request q = {.path = clips_path("turned.mp4"), .info = &info, .step = 1, .frames = 1, .height = info.height, .width = info.width};
+        mr_clip_request q = {.path = clips_path("turned.mp4"),
+                             .info = &info,
+                             .step = 1,
+                             .frames = 1,
+                             .height = info.height,
+                             .width = info.width};
         if (CHECK_OK(m->read(w, &q, back, &fault)))
             for (int y = 0; y < 2; y++)
                 for (int x = 0; x < 2; x++) {
-                    int red = back[(info.height * (2 * y + 1) / 4) * info.width + info.width * (2 * x + 1) / 4];
+                    int red = back[(info.height * (2 * y + 1) / 4) * info.width +
+                                   info.width * (2 * x + 1) / 4];
                     // the corner goes where the mirrors send it; transposing leaves it in place
                     CHECK_INT(red > 128, x == (orient & 1) && y == (orient >> 1 & 1));
                 }
@@ -131,19 +171,24 @@ static void exif_orientations(void)
     static const int orient_of[9] = {0, 0, 1, 3, 2, 4, 5, 7, 6};
     uint8_t rgb[3 * H * W], back[3 * H * W];
     memset(rgb, 0, sizeof rgb);
-    for (int y = 0; y < H / 2; y++) memset(rgb + y * W, 255, W / 2);
+    for (int y = 0; y < H / 2; y++)
+        memset(rgb + y * W, 255, W / 2);
     mr_encoder *e;
     mr_encode_options o = {.width = W, .height = H};
     char *jpeg;
     size_t n;
-    if (!CHECK_OK(m->encoder_open(clips_path("plain.jpg"), &o, &e))) return;
+    if (!CHECK_OK(m->encoder_open(clips_path("plain.jpg"), &o, &e)))
+        return;
     CHECK_OK(m->encoder_frame(e, rgb, -1));
     CHECK_OK(m->encoder_finish(e));
     m->encoder_free(e);
-    if (!CHECK_OK(mr_file_read_all(clips_path("plain.jpg"), &jpeg, &n))) return;
+    if (!CHECK_OK(mr_file_read_all(clips_path("plain.jpg"), &jpeg, &n)))
+        return;
     for (int note = 1; note <= 8; note++) {
         // an APP1 segment after the start marker: TIFF header, one entry, tag 0x112
-        uint8_t app1[] = {0xff, 0xe1, 0, 34, 'E', 'x', 'i', 'f', 0, 0, 'I', 'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, (uint8_t)note, 0, 0, 0, 0, 0, 0, 0};
+        uint8_t app1[] = {
+            0xff, 0xe1, 0,    34, 'E', 'x', 'i', 'f', 0, 0, 'I',           'I', 42, 0, 8, 0, 0, 0,
+            1,    0,    0x12, 1,  3,   0,   1,   0,   0, 0, (uint8_t)note, 0,   0,  0, 0, 0, 0, 0};
         char *noted = malloc(n + sizeof app1);
         memcpy(noted, jpeg, 2);
         memcpy(noted + 2, app1, sizeof app1);
@@ -152,12 +197,19 @@ static void exif_orientations(void)
         free(noted);
         mr_clip_info info;
         mr_fault fault;
-        if (!CHECK_OK(m->scan(w, clips_path("noted.jpg"), 0, &info, &fault))) break;
+        if (!CHECK_OK(m->scan(w, clips_path("noted.jpg"), 0, &info, &fault)))
+            break;
         CHECK_INT(info.orient, orient_of[note]);
         CHECK_INT(info.width, note >= 5 ? H : W);
-        mr_clip_request q = {.path = clips_path("noted.jpg"), .info = &info, .step = 1, .frames = 1, .height = info.height, .width = info.width};
+        mr_clip_request q = {.path = clips_path("noted.jpg"),
+                             .info = &info,
+                             .step = 1,
+                             .frames = 1,
+                             .height = info.height,
+                             .width = info.width};
         if (CHECK_OK(m->read(w, &q, back, &fault))) {
-            int x = info.orient & 1 ? info.width * 3 / 4 : info.width / 4, y = info.orient & 2 ? info.height * 3 / 4 : info.height / 4;
+            int x = info.orient & 1 ? info.width * 3 / 4 : info.width / 4,
+                y = info.orient & 2 ? info.height * 3 / 4 : info.height / 4;
             CHECK(back[y * info.width + x] > 200);
             CHECK(back[(info.height - 1 - y) * info.width + info.width - 1 - x] < 50);
         }
@@ -171,20 +223,35 @@ static void crops(void)
 {
     enum { W = 256, H = 64 };
     static uint8_t rgb[3 * H * W], back[3 * 64 * 64];
-    for (int i = 0; i < 3 * H * W; i++) rgb[i] = (uint8_t)(i % W);
-    static const struct { int sar_num, sar_den, first, last; } rows[] = {{1, 1, 96, 159}, {2, 1, 112, 143}, {1, 2, 64, 191}};
+    for (int i = 0; i < 3 * H * W; i++)
+        rgb[i] = (uint8_t)(i % W);
+    static const struct {
+        int sar_num, sar_den, first, last;
+    } rows[] = {{1, 1, 96, 159}, {2, 1, 112, 143}, {1, 2, 64, 191}};
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         mr_encoder *e;
-        mr_encode_options o = {.width = W, .height = H, .sar_num = rows[i].sar_num, .sar_den = rows[i].sar_den, .quality = 1, .pixel_format = "yuv444p"};
-        if (!CHECK_OK(m->encoder_open(clips_path("wide.mkv"), &o, &e))) return;
+        mr_encode_options o = {.width = W,
+                               .height = H,
+                               .sar_num = rows[i].sar_num,
+                               .sar_den = rows[i].sar_den,
+                               .quality = 1,
+                               .pixel_format = "yuv444p"};
+        if (!CHECK_OK(m->encoder_open(clips_path("wide.mkv"), &o, &e)))
+            return;
         CHECK_OK(m->encoder_frame(e, rgb, -1));
         CHECK_OK(m->encoder_finish(e));
         m->encoder_free(e);
         mr_clip_info info;
         mr_fault fault;
-        if (!CHECK_OK(m->scan(w, clips_path("wide.mkv"), 0, &info, &fault))) return;
+        if (!CHECK_OK(m->scan(w, clips_path("wide.mkv"), 0, &info, &fault)))
+            return;
         CHECK_INT(info.width, W * rows[i].sar_num / rows[i].sar_den);
-        mr_clip_request q = {.path = clips_path("wide.mkv"), .info = &info, .step = 1, .frames = 1, .height = 64, .width = 64};
+        mr_clip_request q = {.path = clips_path("wide.mkv"),
+                             .info = &info,
+                             .step = 1,
+                             .frames = 1,
+                             .height = 64,
+                             .width = 64};
         if (CHECK_OK(m->read(w, &q, back, &fault))) {
             CHECK_NEAR(back[32 * 64], rows[i].first, 3);
             CHECK_NEAR(back[32 * 64 + 63], rows[i].last, 3);
@@ -198,22 +265,37 @@ static void stray_writes(void)
 {
     mr_clip_info info;
     mr_fault fault;
-    if (!CHECK_OK(bars_write(m, clips_path("bars.mp4"), (mr_encode_options){.gop = 4}, 6, NULL))) return;
-    if (!CHECK_OK(m->scan(w, clips_path("bars.mp4"), 0, &info, &fault))) return;
+    if (!CHECK_OK(bars_write(m, clips_path("bars.mp4"), (mr_encode_options){.gop = 4}, 6, NULL)))
+        return;
+    if (!CHECK_OK(m->scan(w, clips_path("bars.mp4"), 0, &info, &fault)))
+        return;
     enum { GUARD = 256 };
     uint8_t small[64 * 3];
-    mr_clip_request tiny = {.path = clips_path("bars.mp4"), .info = &info, .step = 1, .frames = 1, .height = 8, .width = 7};
+    mr_clip_request tiny = {.path = clips_path("bars.mp4"),
+                            .info = &info,
+                            .step = 1,
+                            .frames = 1,
+                            .height = 8,
+                            .width = 7};
     CHECK_FAILS(m->read(w, &tiny, small, &fault), MR_E_USAGE, "at least 8 pixels");
     for (int width = 8; width <= 70; width += width < 40 ? 1 : 7) {
         int height = 17 + width % 5;
         size_t n = (size_t)width * (size_t)height * 3 * 2;
         uint8_t *buf = malloc(n + 2 * GUARD + 1), *again = malloc(n + 2 * GUARD + 1);
-        mr_clip_request q = {.path = clips_path("bars.mp4"), .info = &info, .start = 1, .step = 2, .frames = 2, .height = height, .width = width};
+        mr_clip_request q = {.path = clips_path("bars.mp4"),
+                             .info = &info,
+                             .start = 1,
+                             .step = 2,
+                             .frames = 2,
+                             .height = height,
+                             .width = width};
         memset(buf, 0x5a, n + 2 * GUARD + 1);
         CHECK_OK(m->read(w, &q, buf + GUARD, &fault));
         int stray = 0;
-        for (int i = 0; i < GUARD; i++) stray += buf[i] != 0x5a || buf[GUARD + n + (size_t)i] != 0x5a;
-        if (!CHECK_INT(stray, 0)) printf("  at width %d\n", width);
+        for (int i = 0; i < GUARD; i++)
+            stray += buf[i] != 0x5a || buf[GUARD + n + (size_t)i] != 0x5a;
+        if (!CHECK_INT(stray, 0))
+            printf("  at width %d\n", width);
         CHECK_OK(m->read(w, &q, again + GUARD + 1, &fault));
         CHECK(memcmp(buf + GUARD, again + GUARD + 1, n) == 0);
         free(buf);
@@ -224,7 +306,8 @@ static void stray_writes(void)
 
 int main(void)
 {
-    if (!CHECK_OK(mr_media_get(&m)) || !CHECK_OK(m->worker_new(&w))) return check_done();
+    if (!CHECK_OK(mr_media_get(&m)) || !CHECK_OK(m->worker_new(&w)))
+        return check_done();
     colours_survive();
     pictures_are_exact();
     orientations();

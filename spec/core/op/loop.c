@@ -5,13 +5,18 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-typedef struct seen { _Atomic int visits[5000]; _Atomic int bad; } seen;
+typedef struct seen {
+    _Atomic int visits[5000];
+    _Atomic int bad;
+} seen;
 
 static void chunk(void *user, int64_t begin, int64_t end, int worker)
 {
     seen *s = user;
-    if (begin % 7 != 0 || end - begin > 7 || worker < 0 || worker > 2) s->bad++;
-    for (int64_t i = begin; i < end; i++) s->visits[i]++;
+    if (begin % 7 != 0 || end - begin > 7 || worker < 0 || worker > 2)
+        s->bad++;
+    for (int64_t i = begin; i < end; i++)
+        s->visits[i]++;
 }
 
 static void chunks(void)
@@ -20,7 +25,8 @@ static void chunks(void)
         seen *s = calloc(1, sizeof *s);
         mr_cpu_for(4999, 7, threads, chunk, s);
         int once = 0;
-        for (int i = 0; i < 5000; i++) once += s->visits[i] == 1;
+        for (int i = 0; i < 5000; i++)
+            once += s->visits[i] == 1;
         CHECK_INT(once, 4999);
         CHECK_INT(s->bad, 0);
         mr_cpu_for(0, 7, threads, chunk, s);
@@ -32,7 +38,8 @@ static void add_up(void *user, const int64_t *at, int64_t n, const int64_t *step
 {
     // argument 0 is the index, argument 1 the value to find there
     int **data = user;
-    for (int64_t i = 0; i < n; i++) data[0][at[0] + i * step[0]] += data[1][at[1] + i * step[1]];
+    for (int64_t i = 0; i < n; i++)
+        data[0][at[0] + i * step[0]] += data[1][at[1] + i * step[1]];
 }
 
 static void strided(void)
@@ -45,12 +52,14 @@ static void strided(void)
     for (int a = 0; a < 3; a++)
         for (int b = 0; b < 4; b++)
             for (int c = 0; c < 5; c++)
-                for (int d = 0; d < 6; d++) from[a + 3 * b + 12 * c + 60 * d] = ((a * 4 + b) * 5 + c) * 6 + d;
+                for (int d = 0; d < 6; d++)
+                    from[a + 3 * b + 12 * c + 60 * d] = ((a * 4 + b) * 5 + c) * 6 + d;
     mr_loop loop;
     mr_loop_init(&loop, (const mr_desc *[]){&y, &x}, 2);
     mr_loop_run(&loop, 3, add_up, (int *[]){to, from});
     int right = 0;
-    for (int i = 0; i < 360; i++) right += to[i] == i;
+    for (int i = 0; i < 360; i++)
+        right += to[i] == i;
     CHECK_INT(right, 360);
     // dense neighbours join
     mr_loop_init(&loop, (const mr_desc *[]){&y, &y}, 2);

@@ -3,31 +3,45 @@
 #include "productcase.h"
 
 /* Relative L2 error of c against c0 + a b + bias. */
-static double error(const mr_product_spec *s, const void *a, const void *b, const void *bias, const float *c0, const void *c)
+static double error(const mr_product_spec *s, const void *a, const void *b, const void *bias,
+                    const float *c0, const void *c)
 {
     double diff = 0, norm = 0;
     for (int64_t i = 0; i < s->batch; i++)
         for (int64_t r = 0; r < s->m; r++)
             for (int64_t j = 0; j < s->n; j++) {
-                double want = (s->bias ? get(bias, j, s->in) : 0) + (s->accumulate ? (double)c0[i * s->c_batch + r * s->c_row + j] : 0);
+                double want = (s->bias ? get(bias, j, s->in) : 0) +
+                              (s->accumulate ? (double)c0[i * s->c_batch + r * s->c_row + j] : 0);
                 for (int64_t p = 0; p < s->k; p++)
-                    want += get(a, i * s->a_batch + r * s->a_row + p * s->a_col, s->in) * get(b, i * s->b_batch + p * s->b_row + j * s->b_col, s->in);
+                    want += get(a, i * s->a_batch + r * s->a_row + p * s->a_col, s->in) *
+                            get(b, i * s->b_batch + p * s->b_row + j * s->b_col, s->in);
                 double d = get(c, i * s->c_batch + r * s->c_row + j, s->out) - want;
                 diff += d * d, norm += want * want;
             }
     return sqrt(diff / MR_MAX(norm, 1e-30));
 }
 
-typedef struct shape { int64_t batch, m, n, k; bool ta, tb, bias, accumulate; mr_dtype in, out; } shape;
+typedef struct shape {
+    int64_t batch, m, n, k;
+    bool ta, tb, bias, accumulate;
+    mr_dtype in, out;
+} shape;
 
 static const shape shapes[] = {
-    {1, 1, 1, 1, 0, 0, 0, 0, MR_F32, MR_F32},          {1, 73, 33, 385, 0, 1, 1, 0, MR_F32, MR_F32},
-    {1, 145, 65, 40, 1, 0, 0, 1, MR_F32, MR_F32},      {3, 17, 31, 9, 0, 0, 0, 0, MR_F32, MR_F32},
-    {1, 72, 64, 800, 0, 1, 1, 0, MR_BF16, MR_BF16},    {1, 80, 100, 50, 1, 0, 0, 1, MR_BF16, MR_F32},
-    {1, 513, 256, 700, 1, 0, 0, 1, MR_BF16, MR_F32},   {1, 512, 257, 2000, 0, 0, 1, 0, MR_BF16, MR_BF16},
-    {2, 30, 40, 50, 1, 1, 0, 0, MR_BF16, MR_BF16},     {1, 5, 7, 0, 0, 0, 1, 0, MR_F32, MR_F32},
-    {1, 512, 2304, 30, 1, 0, 0, 1, MR_BF16, MR_F32},    {1, 75, 1190, 390, 0, 1, 1, 0, MR_BF16, MR_BF16},
-    {1, 80, 1170, 800, 0, 1, 1, 0, MR_F32, MR_F32},     {1, 1160, 70, 769, 1, 0, 0, 1, MR_F32, MR_F32},
+    {1, 1, 1, 1, 0, 0, 0, 0, MR_F32, MR_F32},
+    {1, 73, 33, 385, 0, 1, 1, 0, MR_F32, MR_F32},
+    {1, 145, 65, 40, 1, 0, 0, 1, MR_F32, MR_F32},
+    {3, 17, 31, 9, 0, 0, 0, 0, MR_F32, MR_F32},
+    {1, 72, 64, 800, 0, 1, 1, 0, MR_BF16, MR_BF16},
+    {1, 80, 100, 50, 1, 0, 0, 1, MR_BF16, MR_F32},
+    {1, 513, 256, 700, 1, 0, 0, 1, MR_BF16, MR_F32},
+    {1, 512, 257, 2000, 0, 0, 1, 0, MR_BF16, MR_BF16},
+    {2, 30, 40, 50, 1, 1, 0, 0, MR_BF16, MR_BF16},
+    {1, 5, 7, 0, 0, 0, 1, 0, MR_F32, MR_F32},
+    {1, 512, 2304, 30, 1, 0, 0, 1, MR_BF16, MR_F32},
+    {1, 75, 1190, 390, 0, 1, 1, 0, MR_BF16, MR_BF16},
+    {1, 80, 1170, 800, 0, 1, 1, 0, MR_F32, MR_F32},
+    {1, 1160, 70, 769, 1, 0, 0, 1, MR_F32, MR_F32},
 };
 
 static void run(const shape *x, const char *isa, int threads)
@@ -35,10 +49,24 @@ static void run(const shape *x, const char *isa, int threads)
     mr_facts facts = {.device = "cpu", .threads = threads, .bf16 = mr_cpu_bf16()};
     snprintf(facts.isa, sizeof facts.isa, "%s", isa);
     // rows of C are padded by 3 elements
-    mr_product_spec s = {.batch = x->batch, .m = x->m, .n = x->n, .k = x->k, .a_row = x->ta ? 1 : x->k, .a_col = x->ta ? x->m : 1,
-                         .b_row = x->tb ? 1 : x->n, .b_col = x->tb ? x->k : 1, .a_batch = x->m * x->k, .b_batch = x->k * x->n,
-                         .c_row = x->n + 3, .c_batch = x->m * (x->n + 3), .in = x->in, .out = x->out, .bias = x->bias, .accumulate = x->accumulate};
-    void *a = fill(x->batch * x->m * x->k, x->in, 1), *b = fill(x->batch * x->k * x->n, x->in, 2), *bias = fill(x->n, x->in, 3);
+    mr_product_spec s = {.batch = x->batch,
+                         .m = x->m,
+                         .n = x->n,
+                         .k = x->k,
+                         .a_row = x->ta ? 1 : x->k,
+                         .a_col = x->ta ? x->m : 1,
+                         .b_row = x->tb ? 1 : x->n,
+                         .b_col = x->tb ? x->k : 1,
+                         .a_batch = x->m * x->k,
+                         .b_batch = x->k * x->n,
+                         .c_row = x->n + 3,
+                         .c_batch = x->m * (x->n + 3),
+                         .in = x->in,
+                         .out = x->out,
+                         .bias = x->bias,
+                         .accumulate = x->accumulate};
+    void *a = fill(x->batch * x->m * x->k, x->in, 1), *b = fill(x->batch * x->k * x->n, x->in, 2),
+         *bias = fill(x->n, x->in, 3);
     void *c = fill(x->batch * s.c_batch, x->out, 4);
     float *c0 = fill(x->batch * s.c_batch, MR_F32, 4);
     mr_product *p = NULL;
@@ -47,10 +75,12 @@ static void run(const shape *x, const char *isa, int threads)
     CHECK_OK(mr_product_run(p, a, b, bias, c, work));
     double e = error(&s, a, b, bias, c0, c), tol = x->out == MR_BF16 ? 5e-3 : 5e-6;
     if (!check_note(e <= tol))
-        printf("%s, %d threads (%s): [%lld, %lld, %lld] off by %.3g, allowed %.3g\n", isa, threads, mr_product_how(p), (long long)x->m, (long long)x->n, (long long)x->k, e, tol);
+        printf("%s, %d threads (%s): [%lld, %lld, %lld] off by %.3g, allowed %.3g\n", isa, threads,
+               mr_product_how(p), (long long)x->m, (long long)x->n, (long long)x->k, e, tol);
     // the gap between rows keeps its bytes
     void *before = fill(x->batch * s.c_batch, x->out, 4);
-    for (int64_t r = 0; r < x->m; r++) CHECK(get(c, r * s.c_row + x->n, x->out) == get(before, r * s.c_row + x->n, x->out));
+    for (int64_t r = 0; r < x->m; r++)
+        CHECK(get(c, r * s.c_row + x->n, x->out) == get(before, r * s.c_row + x->n, x->out));
     mr_product_free(p);
     free(a), free(b), free(bias), free(c), free(c0), free(work), free(before);
 }
@@ -61,9 +91,21 @@ static void large(int threads)
     enum { B = 4, M = 990, N = 1001, K = 2100 };
     mr_facts facts = {.device = "cpu", .threads = threads, .bf16 = mr_cpu_bf16()};
     snprintf(facts.isa, sizeof facts.isa, "%s", mr_isa_name(mr_isa()));
-    mr_product_spec s = {.batch = B, .m = M, .n = N, .k = K, .a_row = K, .a_col = 1, .b_row = N, .b_col = 1, .b_batch = K * N,
-                         .c_row = N, .c_batch = M * N, .in = MR_F32, .out = MR_F32};
-    float *a = fill(M * K, MR_F32, 1), *b = fill(B * K * N, MR_F32, 2), *c = calloc(B * M * N, sizeof *c);
+    mr_product_spec s = {.batch = B,
+                         .m = M,
+                         .n = N,
+                         .k = K,
+                         .a_row = K,
+                         .a_col = 1,
+                         .b_row = N,
+                         .b_col = 1,
+                         .b_batch = K * N,
+                         .c_row = N,
+                         .c_batch = M * N,
+                         .in = MR_F32,
+                         .out = MR_F32};
+    float *a = fill(M * K, MR_F32, 1), *b = fill(B * K * N, MR_F32, 2),
+          *c = calloc(B * M * N, sizeof *c);
     mr_product *p = NULL;
     CHECK_OK(mr_product_new(&s, &facts, &p));
     void *work = aligned_alloc(64, (mr_product_workspace(p) + 127) & ~(size_t)63);
@@ -75,7 +117,8 @@ static void large(int threads)
     for (int64_t at = 0; at < B * M * N; at += 99991) {
         int64_t i = at / (M * N), r = at / N % M, j = at % N;
         double want = 0;
-        for (int64_t q = 0; q < K; q++) want += (double)a[r * K + q] * b[(i * K + q) * N + j];
+        for (int64_t q = 0; q < K; q++)
+            want += (double)a[r * K + q] * b[(i * K + q) * N + j];
         CHECK_NEAR(c[at], want, 1e-4);
     }
     mr_product_free(p);
@@ -94,7 +137,8 @@ static void large(int threads)
 
 int main(void)
 {
-    if (mr_isa() > 0) large(2);
+    if (mr_isa() > 0)
+        large(2);
     for (size_t i = 0; i < MR_COUNT(shapes); i++) {
         run(&shapes[i], "base", 3);
         run(&shapes[i], mr_isa_name(mr_isa()), 1);
@@ -102,10 +146,12 @@ int main(void)
     }
     mr_product *p = NULL;
     mr_product_spec wide = {.batch = 1, .m = 2, .n = 2, .k = 2, .in = MR_F64, .out = MR_F64};
-    CHECK_FAILS(mr_product_new(&wide, &(mr_facts){.isa = "base", .threads = 1}, &p), MR_E_UNSUPPORTED, "naive row");
+    CHECK_FAILS(mr_product_new(&wide, &(mr_facts){.isa = "base", .threads = 1}, &p),
+                MR_E_UNSUPPORTED, "naive row");
     mr_product_free(NULL);
     wide.in = wide.out = MR_F32;
     mr_alloc_fail_at(1);
-    CHECK_FAILS(mr_product_new(&wide, &(mr_facts){.isa = "base", .threads = 1}, &p), MR_E_MEMORY, "cannot allocate");
+    CHECK_FAILS(mr_product_new(&wide, &(mr_facts){.isa = "base", .threads = 1}, &p), MR_E_MEMORY,
+                "cannot allocate");
     return check_done();
 }

@@ -5,7 +5,8 @@
 int main(void)
 {
     // [2, 3, 4, 5] with reversed strides, beside a dense view of another row length
-    mr_desc a = mr_desc_dense(MR_F32, 4, (int64_t[]){2, 3, 4, 5}), b = mr_desc_dense(MR_F32, 4, (int64_t[]){2, 3, 4, 7});
+    mr_desc a = mr_desc_dense(MR_F32, 4, (int64_t[]){2, 3, 4, 5}),
+            b = mr_desc_dense(MR_F32, 4, (int64_t[]){2, 3, 4, 7});
     a.stride[0] = 5, a.stride[1] = 10, a.stride[2] = 30, a.stride[3] = 1;
     mr_rows rows;
     mr_rows_init(&rows, (const mr_desc *[]){&a, &b}, 2);
@@ -17,13 +18,14 @@ int main(void)
         mr_rows_seek(&rows, i, &at);
         CHECK_INT(step.at[0], at.at[0]);
         CHECK_INT(step.at[1], at.at[1]);
-        CHECK_INT(at.at[0], 5 * i);  // memory order of the first view
+        CHECK_INT(at.at[0], 5 * i); // memory order of the first view
         CHECK(at.at[1] % 7 == 0 && !seen[at.at[1] / 7]);
         seen[at.at[1] / 7] = true;
     }
 
     // a single row, and none
-    mr_desc one = mr_desc_dense(MR_F32, 1, (int64_t[]){9}), none = mr_desc_dense(MR_F32, 2, (int64_t[]){0, 9});
+    mr_desc one = mr_desc_dense(MR_F32, 1, (int64_t[]){9}),
+            none = mr_desc_dense(MR_F32, 2, (int64_t[]){0, 9});
     mr_rows_init(&rows, (const mr_desc *[]){&one}, 1);
     CHECK_INT(rows.count, 1);
     mr_rows_init(&rows, (const mr_desc *[]){&none}, 1);

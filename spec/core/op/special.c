@@ -2,11 +2,13 @@
 #include "check.h"
 #include "moonreel/op.h"
 
-static void run(const char *name, int isa, mr_dtype from, const void *x, mr_dtype to, void *y, int64_t n)
+static void run(const char *name, int isa, mr_dtype from, const void *x, mr_dtype to, void *y,
+                int64_t n)
 {
     const mr_op *op = mr_op_find(name);
     _Alignas(16) unsigned char attr[MR_ATTR_BYTES] = {0};
-    if (strcmp(name, "cast") == 0) CHECK_OK(mr_op_attrs(op, MR_ATTRS({"dtype", .i = to}), attr));
+    if (strcmp(name, "cast") == 0)
+        CHECK_OK(mr_op_attrs(op, MR_ATTRS({"dtype", .i = to}), attr));
     mr_call call = {.n_in = 1, .n_out = 1, .attr = attr, .threads = 1};
     call.in[0] = (mr_view){(void *)(uintptr_t)x, mr_desc_dense(from, 1, &n)};
     call.out[0] = (mr_view){y, mr_desc_dense(to, 1, &n)};
@@ -17,7 +19,8 @@ enum { N = 33 };
 
 static void exponentials(int isa)
 {
-    static const float in[] = {-INFINITY, -200, -104, -103, -87.5f, 0, 1, 88, 88.7f, 89, 200, INFINITY, NAN};
+    static const float in[] = {-INFINITY, -200,  -104, -103, -87.5f,   0,  1,
+                               88,        88.7f, 89,   200,  INFINITY, NAN};
     float x[N] = {0}, y[N];
     memcpy(x, in, sizeof in);
     run("exp", isa, MR_F32, x, MR_F32, y, N);
@@ -31,9 +34,11 @@ static void exponentials(int isa)
     CHECK(isnan(y[12]));
     double worst = 0;
     for (int k = 0; k < 2000; k++) {
-        for (int i = 0; i < N; i++) x[i] = -87.0f + (float)(k * N + i) * (175.0f / (2000 * N));
+        for (int i = 0; i < N; i++)
+            x[i] = -87.0f + (float)(k * N + i) * (175.0f / (2000 * N));
         run("exp", isa, MR_F32, x, MR_F32, y, N);
-        for (int i = 0; i < N; i++) worst = fmax(worst, fabs(y[i] / exp((double)x[i]) - 1));
+        for (int i = 0; i < N; i++)
+            worst = fmax(worst, fabs(y[i] / exp((double)x[i]) - 1));
     }
     // two units in the last place
     CHECK_NEAR(worst, 0, 2.4e-7);
@@ -59,19 +64,25 @@ static void rounding(int isa)
 {
     float x[N], back[N];
     uint16_t y[N];
-    uint32_t bits[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x7f800000, 0xff800000, 0x7f800001, 0xffc00000, 0x7f7fffff, 0x00000001, 0x80000000, 0x7fbfffff};
-    for (int i = 0; i < N; i++) memcpy(&x[i], &bits[i % (int)MR_COUNT(bits)], 4);
+    uint32_t bits[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x7f800000, 0xff800000, 0x7f800001,
+                       0xffc00000, 0x7f7fffff, 0x00000001, 0x80000000, 0x7fbfffff};
+    for (int i = 0; i < N; i++)
+        memcpy(&x[i], &bits[i % (int)MR_COUNT(bits)], 4);
     run("cast", isa, MR_F32, x, MR_BF16, y, N);
     for (int i = 0; i < N; i++) {
-        if (isnan(x[i])) CHECK(isnan(mr_bf16_to_f32(y[i])));
-        else CHECK_INT(y[i], mr_f32_to_bf16(x[i]));
+        if (isnan(x[i]))
+            CHECK(isnan(mr_bf16_to_f32(y[i])));
+        else
+            CHECK_INT(y[i], mr_f32_to_bf16(x[i]));
     }
     run("cast", isa, MR_BF16, y, MR_F32, back, N);
-    for (int i = 0; i < N; i++) CHECK(isnan(x[i]) ? isnan(back[i]) : back[i] == mr_bf16_to_f32(y[i]));
+    for (int i = 0; i < N; i++)
+        CHECK(isnan(x[i]) ? isnan(back[i]) : back[i] == mr_bf16_to_f32(y[i]));
 }
 
 int main(void)
 {
-    for (int isa = 0; isa <= mr_isa(); isa++) exponentials(isa), gates(isa), rounding(isa);
+    for (int isa = 0; isa <= mr_isa(); isa++)
+        exponentials(isa), gates(isa), rounding(isa);
     return check_done();
 }

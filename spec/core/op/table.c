@@ -2,12 +2,13 @@
 #include "check.h"
 #include "moonreel/op.h"
 
-
 static void names(void)
 {
     CHECK(mr_op_count() > 40);
-    for (int i = 1; i < mr_op_count(); i++) CHECK(strcmp(mr_op_at(i - 1)->name, mr_op_at(i)->name) < 0);
-    for (int i = 0; i < mr_op_count(); i++) CHECK(mr_op_find(mr_op_at(i)->name) == mr_op_at(i));
+    for (int i = 1; i < mr_op_count(); i++)
+        CHECK(strcmp(mr_op_at(i - 1)->name, mr_op_at(i)->name) < 0);
+    for (int i = 0; i < mr_op_count(); i++)
+        CHECK(mr_op_find(mr_op_at(i)->name) == mr_op_at(i));
     CHECK(mr_op_find("no_such_op") == NULL);
     CHECK(mr_op_at(-1) == NULL);
     CHECK(mr_op_at(mr_op_count()) == NULL);
@@ -22,18 +23,23 @@ static void names(void)
 static void attributes(void)
 {
     _Alignas(16) unsigned char dst[MR_ATTR_BYTES];
-    const mr_op *affine = mr_op_find("affine"), *cast = mr_op_find("cast"), *sum = mr_op_find("sum"), *add = mr_op_find("add");
+    const mr_op *affine = mr_op_find("affine"), *cast = mr_op_find("cast"),
+                *sum = mr_op_find("sum"), *add = mr_op_find("add");
     double x[2];
     CHECK_OK(mr_op_attrs(affine, MR_ATTRS({"shift", .f = 0.5}), dst));
     memcpy(x, dst, sizeof x);
     CHECK_NEAR(x[0], 1, 0);
     CHECK_NEAR(x[1], 0.5, 0);
-    CHECK_FAILS(mr_op_attrs(affine, MR_ATTRS({"scal", .f = 1}), dst), MR_E_USAGE, "did you mean 'scale'");
-    CHECK_FAILS(mr_op_attrs(add, MR_ATTRS({"scale", .f = 1}), dst), MR_E_USAGE, "takes no attributes");
+    CHECK_FAILS(mr_op_attrs(affine, MR_ATTRS({"scal", .f = 1}), dst), MR_E_USAGE,
+                "did you mean 'scale'");
+    CHECK_FAILS(mr_op_attrs(add, MR_ATTRS({"scale", .f = 1}), dst), MR_E_USAGE,
+                "takes no attributes");
     CHECK_FAILS(mr_op_attrs(cast, MR_NO_ATTRS, dst), MR_E_USAGE, "'dtype' is missing");
-    CHECK_FAILS(mr_op_attrs(cast, MR_ATTRS({"dtype", .i = 99}), dst), MR_E_USAGE, "'dtype' is 99, expected 0 to 6");
+    CHECK_FAILS(mr_op_attrs(cast, MR_ATTRS({"dtype", .i = 99}), dst), MR_E_USAGE,
+                "'dtype' is 99, expected 0 to 6");
     mr_ints many = {.n = MR_MAX_RANK + 1};
-    CHECK_FAILS(mr_op_attrs(sum, MR_ATTRS({"axes", .ints = &many}), dst), MR_E_USAGE, "expected at most 8");
+    CHECK_FAILS(mr_op_attrs(sum, MR_ATTRS({"axes", .ints = &many}), dst), MR_E_USAGE,
+                "expected at most 8");
 }
 
 static void instruction_sets(void)
@@ -51,7 +57,8 @@ static void instruction_sets(void)
 static void costs(void)
 {
     mr_call call = {.n_in = 2, .n_out = 1};
-    call.in[0].desc = call.in[1].desc = call.out[0].desc = mr_desc_dense(MR_F32, 2, (int64_t[]){3, 5});
+    call.in[0].desc = call.in[1].desc = call.out[0].desc =
+        mr_desc_dense(MR_F32, 2, (int64_t[]){3, 5});
     mr_cost cost = mr_op_cost(mr_op_find("add"), &call);
     CHECK_NEAR(cost.flop, 15, 0);
     CHECK_NEAR(cost.bytes, 180, 0);

@@ -48,11 +48,15 @@ static void conversions(void)
     // round to nearest even at the half way point
     CHECK_INT(mr_f32_to_bf16(1.00390625f), 0x3f80);
     CHECK_INT(mr_f32_to_bf16(1.01171875f), 0x3f82);
-    for (int i = 0; i < MR_DTYPE_COUNT; i++) CHECK_INT(mr_dtype_from_name(mr_dtype_name((mr_dtype)i)), i);
+    for (int i = 0; i < MR_DTYPE_COUNT; i++)
+        CHECK_INT(mr_dtype_from_name(mr_dtype_name((mr_dtype)i)), i);
 }
 
 static int released;
-static void release(void *user) { released += *(int *)user; }
+static void release(void *user)
+{
+    released += *(int *)user;
+}
 
 static void sharing(void)
 {
@@ -76,7 +80,8 @@ static void sharing(void)
         mr_status st = mr_tensor_new(MR_BF16, 2, (int64_t[]){4, 4}, &x);
         mr_alloc_fail_at(0);
         CHECK(st == MR_OK ? x != NULL : st == MR_E_MEMORY);
-        if (st == MR_OK) mr_tensor_unref(x);
+        if (st == MR_OK)
+            mr_tensor_unref(x);
     }
     CHECK_FAILS(mr_tensor_new(MR_F32, 1, (int64_t[]){-1}, &t), MR_E_SHAPE, "-1");
 }

@@ -1,4 +1,5 @@
-/* Numbers of many values: dense and strided views, values that are not finite, ranges as wide as f64. */
+/* Numbers of many values: dense and strided views, values that are not finite, ranges as wide as
+ * f64. */
 #include "check.h"
 #include "moonreel/tensor.h"
 
@@ -10,7 +11,8 @@ static float values[40000];
 int main(void)
 {
     // more than one chunk, one value of each kind
-    for (int i = 0; i < 40000; i++) values[i] = (float)(i % 5);
+    for (int i = 0; i < 40000; i++)
+        values[i] = (float)(i % 5);
     values[17] = INFINITY, values[39999] = NAN;
     int64_t n = 40000, grid[2] = {200, 200};
     mr_view flat = {values, mr_desc_dense(MR_F32, 1, &n)};

@@ -1,4 +1,5 @@
---- Rooms know their left neighbours alone: no circle between them, and nothing named that is not there.
+--- Rooms know their left neighbours alone: no circle between them, and nothing named that is not
+-- there.
 local base = require "moonreel.core.base"
 
 -- files below a folder with an ending, as paths
@@ -6,8 +7,11 @@ local function files(folder, ending, into)
   into = into or {}
   for _, name in ipairs(base.list_dir(folder)) do
     local path = folder .. "/" .. name
-    if base.exists(path .. "/.") then files(path, ending, into)
-    elseif name:match(ending) then into[#into + 1] = path end
+    if base.exists(path .. "/.") then
+      files(path, ending, into)
+    elseif name:match(ending) then
+      into[#into + 1] = path
+    end
   end
   return into
 end
@@ -19,17 +23,23 @@ local function lines(path)
   return function()
     at = at + 1
     local line = next_line()
-    if line then return at, line end
+    if line then
+      return at, line
+    end
   end
 end
 
 -- is there a way along the arrows?
 local function reaches(arrows, from, to, seen)
-  if from == to then return true end
+  if from == to then
+    return true
+  end
   seen = seen or {}
   seen[from] = true
   for other in pairs(arrows[from] or {}) do
-    if not seen[other] and reaches(arrows, other, to, seen) then return true end
+    if not seen[other] and reaches(arrows, other, to, seen) then
+      return true
+    end
   end
   return false
 end
@@ -39,7 +49,9 @@ local function circles(arrows)
   local out = {}
   for room, needs in pairs(arrows) do
     for other, place in pairs(needs) do
-      if reaches(arrows, other, room) then out[#out + 1] = ("%s -> %s at %s"):format(room, other, place) end
+      if reaches(arrows, other, room) then
+        out[#out + 1] = ("%s -> %s at %s"):format(room, other, place)
+      end
     end
   end
   table.sort(out)
@@ -49,13 +61,16 @@ end
 describe("a circle", function()
   it("is found, with the lines that close it", function()
     assert.equal("", circles { a = { b = "a:1", c = "a:2" }, b = { c = "b:1" }, c = {} })
-    assert.equal("a -> b at a:1\nb -> a at b:1", circles { a = { b = "a:1" }, b = { a = "b:1", c = "b:2" }, c = {}, d = { a = "d:1" } })
+    assert.equal("a -> b at a:1\nb -> a at b:1",
+      circles { a = { b = "a:1" }, b = { a = "b:1", c = "b:2" }, c = {}, d = { a = "d:1" } })
   end)
 end)
 
 describe("Lua rooms", function()
   local arrows, missing = {}, {}
-  for _, room in ipairs(base.list_dir("lua/moonreel")) do arrows[room] = {} end
+  for _, room in ipairs(base.list_dir("lua/moonreel")) do
+    arrows[room] = {}
+  end
   for _, path in ipairs(files("lua/moonreel", "%.lua$")) do
     local room = path:match("^lua/moonreel/([^/]+)/")
     for at, line in lines(path) do
@@ -64,8 +79,11 @@ describe("Lua rooms", function()
         local other = module:match("^[^.]+")
         local file = "lua/moonreel/" .. module:gsub("%.", "/")
         local whole = module:sub(-1) ~= "."
-        if arrows[other] and other ~= room then arrows[room][other] = arrows[room][other] or path .. ":" .. at end
-        if arrows[other] and whole and not base.exists(file .. ".lua") and not base.exists(file .. "/init.lua") then
+        if arrows[other] and other ~= room then
+          arrows[room][other] = arrows[room][other] or path .. ":" .. at
+        end
+        if arrows[other] and whole and not base.exists(file .. ".lua")
+            and not base.exists(file .. "/init.lua") then
           missing[#missing + 1] = ("%s:%d: no module moonreel.%s"):format(path, at, module)
         end
       end
@@ -83,7 +101,9 @@ describe("C rooms", function()
     -- a plug-in takes base from the program that opens it
     plugins[room] = kind == "plugin"
     links[room] = kind == "plugin" and { base = "CMakeLists.txt" } or {}
-    for other in words:gmatch("mr_(%l+)") do links[room][other] = "CMakeLists.txt" end
+    for other in words:gmatch("mr_(%l+)") do
+      links[room][other] = "CMakeLists.txt"
+    end
   end
   -- op.h declares what core/cpu gives out and core/op only fills in; run.h is of core/ckpt
   local owner = { op = "cpu", run = "ckpt", random_inline = "base", status = "base" }
@@ -91,7 +111,9 @@ describe("C rooms", function()
   for _, path in ipairs(files("core", "%.[ch]$")) do
     local room = path:match("^core/(%l+)/")
     local header = path:match("^core/include/moonreel/([%l_]+)")
-    if header then room = owner[header] or header end
+    if header then
+      room = owner[header] or header
+    end
     arrows[room] = arrows[room] or {}
     for at, line in lines(path) do
       local folder, name = line:match('^%s*#%s*include "([%l_]+)/([%l_]+)%.')
@@ -99,14 +121,17 @@ describe("C rooms", function()
       if other and other ~= room then
         arrows[room][other] = arrows[room][other] or path .. ":" .. at
         if links[room] and not plugins[other] and not reaches(links, room, other) then
-          unlinked[#unlinked + 1] = ("%s:%d: mr_%s does not link mr_%s"):format(path, at, room, other)
+          unlinked[#unlinked + 1] = ("%s:%d: mr_%s does not link mr_%s"):format(path,
+            at, room, other)
         end
       end
     end
   end
 
   it("stand in CMakeLists.txt", function()
-    for room in pairs(arrows) do assert.is_true(links[room] ~= nil or room == "app", room) end
+    for room in pairs(arrows) do
+      assert.is_true(links[room] ~= nil or room == "app", room)
+    end
   end)
   it("need each other one way", function()
     assert.equal("", circles(arrows))

@@ -5,7 +5,9 @@ local rooms = {}
 for _, above in ipairs { "core", "lua/moonreel", "datasets" } do
   for _, name in ipairs(base.list_dir(above)) do
     local room = above .. "/" .. name
-    if room ~= "core/include" then rooms[#rooms + 1] = room end
+    if room ~= "core/include" then
+      rooms[#rooms + 1] = room
+    end
   end
 end
 
@@ -20,7 +22,9 @@ describe("a room's README", function()
 
     it("names every file: " .. room, function()
       -- ops are their files: no list
-      if room == "core/op" then return end
+      if room == "core/op" then
+        return
+      end
       for _, file in ipairs(base.list_dir(room)) do
         local stem, ending = file:match("^(.*)%.([%a]+)$")
         if ending == "c" or ending == "h" or ending == "lua" or ending == "py" then

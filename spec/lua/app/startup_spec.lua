@@ -12,7 +12,8 @@ describe("the program", function()
   it("loads no FFmpeg library but libavutil at start", function()
     local libraries = output("ldd '" .. program .. "'")
     assert.matches("liblua", libraries)
-    for _, name in ipairs { "libavcodec", "libavformat", "libswscale", "libavfilter", "libavdevice" } do
+    for _, name in ipairs { "libavcodec", "libavformat", "libswscale", "libavfilter",
+        "libavdevice" } do
       assert.is_nil(libraries:find(name, 1, true), name .. " is loaded at start")
     end
   end)
@@ -25,7 +26,8 @@ describe("the program", function()
 
   it("runs code given with -e and passes failures on as exit codes", function()
     assert.are.equal("3\n", (output("'" .. program .. "' -e 'print(1 + 2)'")))
-    local text, code = output("'" .. program .. [[' -e 'require("moonreel.core.base").raise("MR_E_DATA", "no clips")']])
+    local text, code = output("'" .. program
+      .. [[' -e 'require("moonreel.core.base").raise("MR_E_DATA", "no clips")']])
     assert.matches("no clips", text)
     assert.are.equal(4, code)
   end)

@@ -1,4 +1,5 @@
--- The measurements themselves are not asserted: machines differ. What they say, and their order, is.
+-- The measurements themselves are not asserted: machines differ. What they say, and their order,
+-- is.
 local core = require "moonreel.core.bench"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
@@ -25,7 +26,8 @@ describe("moonreel bench", function()
 
   it("times each node by its best run", function()
     local n = 0
-    local prog = {time = function() end, times = function() return {{op = "a", seconds = n}, {op = "b", seconds = 9 - n}} end}
+    local prog = {time = function()
+    end, times = function() return {{op = "a", seconds = n}, {op = "b", seconds = 9 - n}} end}
     local _, rows = require("moonreel.bench.step").best(function() n = n + 1 end, 0, prog)
     assert.same({{op = "a", seconds = 2}, {op = "b", seconds = 4}}, rows)
   end)
@@ -42,10 +44,12 @@ describe("moonreel bench", function()
     teardown(function() os.remove(python) end)
 
     it("compares with the PyTorch of that interpreter", function()
-      answers([[echo '{"name": "PyTorch", "version": "9.9", "dtype": "float32", "seconds": 1000, "runs": 1, "product_tflops": 1, "peak_bytes": 1}']])
+      answers(
+        [[echo '{"name": "PyTorch", "version": "9.9", "dtype": "float32", "seconds": 1000, "runs": 1, "product_tflops": 1, "peak_bytes": 1}']])
       local text, exit = run("demo-step", "--python", python, "--seconds=0.01", "--threads=1")
       assert.equal(0, exit)
-      assert.matches("PyTorch 9.9, float32 %(its products: 1.000 TFLOP/s%), one run: 1000.0000 s", text)
+      assert.matches("PyTorch 9.9, float32 %(its products: 1.000 TFLOP/s%), one run: 1000.0000 s",
+        text)
     end)
 
     it("says why there is no comparison", function()
@@ -88,11 +92,14 @@ describe("moonreel bench", function()
     local text, exit = run("cli", "--json", "--seconds=0.01")
     assert.equal(0, exit)
     local rows = json.decode(text).cli
-    assert.same({0.01, 0.05, 0.1, 1, 1}, {rows[1].aim_s, rows[2].aim_s, rows[3].aim_s, rows[4].aim_s, rows[5].aim_s})
+    assert.same({0.01, 0.05, 0.1, 1, 1}, {rows[1].aim_s, rows[2].aim_s, rows[3].aim_s,
+      rows[4].aim_s, rows[5].aim_s})
     for i, row in ipairs(rows) do
       assert.is_true(row.seconds > 0 and row.seconds < 30 and row.cpu_s > 0, row.what)
       assert.equal(i > 3, row.private_bytes ~= nil)
-      if row.private_bytes then assert.is_true(row.private_bytes < row.aim_bytes, row.private_bytes) end
+      if row.private_bytes then
+        assert.is_true(row.private_bytes < row.aim_bytes, row.private_bytes)
+      end
     end
     assert.matches("^bake opensora%-2%.0/train/stage2_i2v %(%d+ values%)$", rows[1].what)
   end)
@@ -116,7 +123,9 @@ describe("moonreel bench", function()
   it("has a row for each kernel whose op exists", function()
     local ops = require "moonreel.core.op"
     local named = {}
-    for _, row in ipairs(require("moonreel.bench.kernels").rows) do named[row.op] = row.limit end
+    for _, row in ipairs(require("moonreel.bench.kernels").rows) do
+      named[row.op] = row.limit
+    end
     assert.equal("bytes", named.layer_norm_modulate)
     assert.is_function(ops.attention)
   end)

@@ -6,14 +6,18 @@ local base = require "moonreel.core.base"
 local function meta(extra)
   local m = { recipe_hash = "r1", dataset_fingerprint = "d1", sampler = '{"epoch":0}', seed = 42,
     machine = { isa = "avx2", threads = 2, libraries = { dnnl = "2.6.3" } } }
-  for k, v in pairs(extra or {}) do m[k] = v end
+  for k, v in pairs(extra or {}) do
+    m[k] = v
+  end
   return m
 end
 
 local function tensors(x)
   return {
-    { name = "x_embedder.weight", dtype = "f32", shape = { 2, 3 }, ptr = string.pack("<ffffff", x, 1, 2, 3, 4, 5) },
-    { name = "master.x_embedder.weight", dtype = "f32", shape = { 2, 3 }, ptr = string.pack("<ffffff", x, 1, 2, 3, 4, 5) },
+    { name = "x_embedder.weight", dtype = "f32", shape = { 2, 3 },
+      ptr = string.pack("<ffffff", x, 1, 2, 3, 4, 5) },
+    { name = "master.x_embedder.weight", dtype = "f32", shape = { 2, 3 },
+      ptr = string.pack("<ffffff", x, 1, 2, 3, 4, 5) },
     { name = "step", dtype = "i64", shape = {}, ptr = string.pack("<i8", 7) },
     { name = "empty", dtype = "bf16", shape = { 0, 4 }, ptr = "" },
   }
@@ -55,14 +59,20 @@ describe("checkpoints", function()
   it("come back as they were saved", function()
     save(10, 0.5, { epoch = 3 })
     local c <close> = ckpt.open(ckpt.dir(dir, 10))
-    assert.same({ "x_embedder.weight", "master.x_embedder.weight", "step", "empty" }, (function(names)
+    assert.same({ "x_embedder.weight", "master.x_embedder.weight", "step", "empty" },
+      (function(names)
       local out = {}
       for _, want in ipairs { "x_embedder.weight", "master.x_embedder.weight", "step", "empty" } do
-        for _, name in ipairs(names) do if name == want then out[#out + 1] = name end end
+        for _, name in ipairs(names) do
+          if name == want then
+            out[#out + 1] = name
+          end
+        end
       end
       return out
     end)(c:names()))
-    assert.same({ name = "x_embedder.weight", dtype = "f32", shape = { 2, 3 }, bytes = 24 }, c:info "x_embedder.weight")
+    assert.same({ name = "x_embedder.weight", dtype = "f32", shape = { 2, 3 }, bytes = 24 },
+      c:info "x_embedder.weight")
     assert.equal(string.pack("<ffffff", 0.5, 1, 2, 3, 4, 5), c:read "x_embedder.weight")
     assert.equal(string.pack("<f", 1), c:read("x_embedder.weight", 4, 4))
     assert.equal("", c:read "empty")
@@ -72,7 +82,8 @@ describe("checkpoints", function()
     assert.equal(3, c.manifest.epoch)
     assert.equal('{"epoch":0}', c.manifest.sampler)
     assert.equal(1, c.manifest.world.ranks)
-    assert.same({ n = 6, zeros = 0, nonfinite = 0, min = 0.5, max = 5.0, mean = 15.5 / 6, rms = math.sqrt(55.25 / 6) },
+    assert.same({ n = 6, zeros = 0, nonfinite = 0, min = 0.5, max = 5.0,
+      mean = 15.5 / 6, rms = math.sqrt(55.25 / 6) },
       c:stats "x_embedder.weight")
     c:verify()
   end)
@@ -84,13 +95,16 @@ describe("checkpoints", function()
     assert.equal(1, event.step)
     assert.matches("step%-000000000001$", event.text)
     assert.is_nil(saver:poll())
-    assert.same({ commits = 1, failures = 0, failures_in_row = 0, pending = 0, last_commit = 1 }, saver:status())
+    assert.same({ commits = 1, failures = 0, failures_in_row = 0, pending = 0, last_commit = 1 },
+      saver:status())
   end)
 
   it("keep the newest three and every tenth", function()
     saver:close()
     saver = ckpt.saver(dir, { keep_every = 10 })
-    for _, step in ipairs { 10, 12, 14, 16, 18, 20 } do save(step) end
+    for _, step in ipairs { 10, 12, 14, 16, 18, 20 } do
+      save(step)
+    end
     saver:close()
     assert.same({ 20, 18, 16, 10 }, ckpt.steps(dir))
   end)
@@ -120,12 +134,17 @@ describe("checkpoints", function()
   end)
 
   it("refuse meta without what a resume needs, and wrong sizes", function()
-    local err = fails(saver.save, saver, { step = 1, tensors = tensors(1), meta = meta { seed = "x" } })
+    local err = fails(saver.save, saver, { step = 1, tensors = tensors(1),
+      meta = meta { seed = "x" } })
     assert.equal("MR_E_USAGE", err.code)
     assert.matches("seed: expected an integer", tostring(err))
-    err = fails(saver.save, saver, { step = 1, tensors = { { name = "a", dtype = "f32", shape = { 2 }, ptr = "xyz" } }, meta = meta() })
+    err = fails(saver.save, saver,
+      { step = 1, tensors = { { name = "a", dtype = "f32", shape = { 2 }, ptr = "xyz" } },
+      meta = meta() })
     assert.matches("tensor 'a': its shape needs 8 bytes, 3 are given", tostring(err))
-    err = fails(saver.save, saver, { step = 1, tensors = { { name = "a", dtype = "f31", shape = { 2 }, ptr = "" } }, meta = meta() })
+    err = fails(saver.save, saver,
+      { step = 1, tensors = { { name = "a", dtype = "f31", shape = { 2 }, ptr = "" } },
+      meta = meta() })
     assert.matches("unknown dtype 'f31'", tostring(err))
   end)
 
@@ -180,9 +199,11 @@ describe("checkpoints", function()
     local c <close> = ckpt.open(folder)
     assert.equal(3, #c:names())
     assert.equal(string.pack("<i8", 7), c:read "step")
-    base.replace_file(folder .. "/model.safetensors.index.json", '{"weight_map": {"step": "model-1.safetensors"}}')
+    base.replace_file(folder .. "/model.safetensors.index.json",
+      '{"weight_map": {"step": "model-1.safetensors"}}')
     assert.matches("tensor 'step' is not in model%-1", tostring(fails(ckpt.open, folder)))
-    base.replace_file(folder .. "/model.safetensors.index.json", '{"weight_map": {"step": "../x.safetensors"}}')
+    base.replace_file(folder .. "/model.safetensors.index.json",
+      '{"weight_map": {"step": "../x.safetensors"}}')
     assert.matches("not a plain name", tostring(fails(ckpt.open, folder)))
   end)
 
@@ -190,7 +211,9 @@ describe("checkpoints", function()
     save(1)
     local c <close> = ckpt.open(ckpt.dir(dir, 1))
     assert.same({}, ckpt.machine_differences(c.manifest, meta().machine))
-    assert.same({ "instruction set: avx2 then, avx512 now", "threads: 2 then, 8 now", "dnnl: 2.6.3 then, 3.7.2 now" },
-      ckpt.machine_differences(c.manifest, { isa = "avx512", threads = 8, libraries = { dnnl = "3.7.2" } }))
+    assert.same({ "instruction set: avx2 then, avx512 now", "threads: 2 then, 8 now",
+      "dnnl: 2.6.3 then, 3.7.2 now" },
+      ckpt.machine_differences(c.manifest,
+        { isa = "avx512", threads = 8, libraries = { dnnl = "3.7.2" } }))
   end)
 end)

@@ -18,7 +18,9 @@ describe("ckpt.resolve", function()
   local function save(dir, steps)
     local saver <close> = ckpt.saver(dir, { keep = 100 })
     for _, step in ipairs(steps) do
-      saver:save { step = step, tensors = { { name = "w", dtype = "i64", shape = { 1 }, ptr = string.pack("<i8", step) } }, meta = meta }
+      saver:save { step = step,
+        tensors = { { name = "w", dtype = "i64", shape = { 1 }, ptr = string.pack("<i8", step) } },
+        meta = meta }
       saver:wait(20)
     end
   end

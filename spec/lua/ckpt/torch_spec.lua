@@ -6,9 +6,12 @@ local torch_file = require "spec.support.torch_file"
 local zip, text, tuple, ints = torch_file.zip, torch_file.text, torch_file.tuple, torch_file.ints
 local tensor, dict, pickle = torch_file.tensor, torch_file.dict, torch_file.pickle
 local data0 = string.pack("<ffffff", 1, 2, 3, 4, 5, 6)
-local good = dict(text "net", "ccollections\nOrderedDict\n)R(" .. text "w" .. tensor("FloatStorage", "0", 6, 2, ints(2, 2), ints(2, 1))
-  .. text "h" .. tensor("HalfStorage", "1", 2, 0, ints(2), ints(1)) .. "u" .. "}(" .. text "_metadata" .. "}ub",
-  text "step", "K\7", text "scalar", tensor("LongStorage", "2", 1, 0, ")", ")"), text "tied", tensor("FloatStorage", "0", 6, 0, ints(6), ints(1)))
+local good = dict(text "net", "ccollections\nOrderedDict\n)R(" .. text "w"
+  .. tensor("FloatStorage", "0", 6, 2, ints(2, 2), ints(2, 1))
+  .. text "h" .. tensor("HalfStorage", "1", 2, 0, ints(2), ints(1)) .. "u"
+    .. "}(" .. text "_metadata" .. "}ub",
+  text "step", "K\7", text "scalar", tensor("LongStorage", "2", 1, 0, ")", ")"),
+    text "tied", tensor("FloatStorage", "0", 6, 0, ints(6), ints(1)))
 
 describe("weights of torch", function()
   local path
@@ -20,9 +23,12 @@ describe("weights of torch", function()
   after_each(function() os.remove(path) end)
 
   local function write(value, extra, index)
-    local entries = { index or { "archive/data.pkl", pickle(value) }, { "archive/byteorder", "little" }, { "archive/data/0", data0 },
+    local entries = { index or { "archive/data.pkl", pickle(value) },
+      { "archive/byteorder", "little" }, { "archive/data/0", data0 },
       { "archive/data/1", "\0\x3c\0\xc0" }, { "archive/data/2", string.pack("<i8", -7) } }
-    for _, e in ipairs(extra or {}) do entries[#entries + 1] = e end
+    for _, e in ipairs(extra or {}) do
+      entries[#entries + 1] = e
+    end
     zip(path, entries)
   end
 
@@ -46,7 +52,8 @@ describe("weights of torch", function()
   end)
 
   it("never look up or call anything beyond the list", function()
-    for _, code in ipairs { "cos\nsystem\n" .. tuple(text "touch /tmp/moonreel-pickled") .. "R", "c__builtin__\neval\n(" .. text "1" .. "tR",
+    for _, code in ipairs { "cos\nsystem\n" .. tuple(text "touch /tmp/moonreel-pickled") .. "R",
+        "c__builtin__\neval\n(" .. text "1" .. "tR",
       text "posix" .. text "system" .. "\x93)R", "ctorch._utils\n_rebuild_tensor\n)R" } do
       write(dict(text "x", code))
       refused "is not on the list of names that weights need; nothing was run"
@@ -74,7 +81,8 @@ describe("weights of torch", function()
     refused "strided view"
     write(dict(text "x", tensor("FloatStorage", "0", 6, 0, ints(-2), ints(1))))
     refused "strange arguments"
-    write(dict(text "x", tensor("FloatStorage", "0", 6, 0, ints(0x7fffffff, 0x7fffffff, 0x7fffffff), ints(1, 1, 1))))
+    write(dict(text "x", tensor("FloatStorage", "0", 6, 0, ints(0x7fffffff, 0x7fffffff, 0x7fffffff),
+      ints(1, 1, 1))))
     refused "overflows"
     write(good, nil, { "archive/data.pkl", pickle(good):sub(1, 60) })
     refused "cut off"
@@ -90,10 +98,12 @@ describe("weights of torch", function()
     refused "not a zip of torch"
   end)
 
-  it("stop at the limits: opcodes, stack, depth, a dictionary in itself, an index too long", function()
+  it("stop at the limits: opcodes, stack, depth, a dictionary in itself, an index too long",
+    function()
     write(("N"):rep(100001))
     refused "stack deeper than 100000"
-    write(("}0"):rep(2):gsub("0", "") .. ("]N" .. "a"):rep(1) .. ("Nq\0"):rep(1) .. ("(t"):rep(50000) .. ("\x85"):rep(900001))
+    write(("}0"):rep(2):gsub("0", "") .. ("]N" .. "a"):rep(1) .. ("Nq\0"):rep(1)
+      .. ("(t"):rep(50000) .. ("\x85"):rep(900001))
     refused "more than 1000000 opcodes"
     write("}q\0(" .. text "x" .. "h\0u")
     refused "or in themselves"

@@ -1,4 +1,5 @@
---- --load, --ckpt-path and --model.from_pretrained: a file, a folder, a pattern, expanded by the shell or not (recipes.md 7).
+--- --load, --ckpt-path and --model.from_pretrained: a file, a folder, a pattern, expanded by the
+-- shell or not (recipes.md 7).
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
@@ -38,8 +39,11 @@ describe("a checkpoint on the command line", function()
   local function opened(flag, value, shell)
     local words = {}
     if shell then
-      local text = process.run({ "/bin/sh", "-c", ("cd '%s' && printf '%%s\n' %s"):format(dir.path, value) }).output
-      for word in text:gmatch("[^\n]+") do words[#words + 1] = dir.path .. "/" .. word end
+      local text = process.run({ "/bin/sh", "-c",
+        ("cd '%s' && printf '%%s\n' %s"):format(dir.path, value) }).output
+      for word in text:gmatch("[^\n]+") do
+        words[#words + 1] = dir.path .. "/" .. word
+      end
     else
       words[1] = dir.path .. "/" .. value
     end
@@ -72,7 +76,9 @@ describe("a checkpoint on the command line", function()
       for value, want in pairs(forms) do
         assert.equal(want, opened(flag, value), flag .. " " .. value)
         -- the shell knows nothing of what our folders are also called
-        if not value:find("epoch*-global_step3", 1, true) then assert.equal(want, opened(flag, value, true), flag .. " " .. value) end
+        if not value:find("epoch*-global_step3", 1, true) then
+          assert.equal(want, opened(flag, value, true), flag .. " " .. value)
+        end
       end
     end)
   end
@@ -80,23 +86,28 @@ describe("a checkpoint on the command line", function()
   it("leaves the recipe behind it alone", function()
     dir:write("out/mine.lua", "return recipe {}")
     for _, recipe in ipairs { dir.path .. "/mine.lua", dir.path .. "/out/mine", "tiny/demo" } do
-      local parsed = words_of.parse({ "--load", out .. "/001-x", out .. "/002-x", recipe, "lr=1" }, require "moonreel.cli.train")
+      local parsed = words_of.parse({ "--load", out .. "/001-x", out .. "/002-x", recipe, "lr=1" },
+        require "moonreel.cli.train")
       assert.same({ recipe }, parsed.positional)
     end
   end)
 
   it("is named by train, and a damaged one gives way to the one before", function()
     local function train(words)
-      local output, errors, code = folder.moonreel(("train tiny/demo data_path='%s' outputs='%s' name=y threads=1 model.depth=1 ckpt_every=1 "
+      local output, errors, code = folder.moonreel(("train tiny/demo data_path='%s' outputs='%s' "
+        .. "name=y threads=1 model.depth=1 ckpt_every=1 "
         .. "log_every=100 %s"):format(demo_data.path(), out, words))
       assert.equal(0, code, errors)
       return output
     end
     train "steps=2"
     local at = out .. "/003-y/ckpt/step-00000000000"
-    for flag, want in pairs { ["--load"] = "continues [^\n]*%s at step %%d", ["--ckpt-path"] = "%s: %%d+ tensors loaded, 0 missing" } do
-      assert.matches(want:format("003%-y/ckpt/step%-000000000002"), train(("steps=2 %s '%s*'"):format(flag, at)))
-      assert.matches(want:format("003%-y/ckpt/step%-000000000001"), train(("steps=2 %s %s1"):format(flag, at)))
+    for flag, want in pairs { ["--load"] = "continues [^\n]*%s at step %%d",
+        ["--ckpt-path"] = "%s: %%d+ tensors loaded, 0 missing" } do
+      assert.matches(want:format("003%-y/ckpt/step%-000000000002"),
+        train(("steps=2 %s '%s*'"):format(flag, at)))
+      assert.matches(want:format("003%-y/ckpt/step%-000000000001"),
+        train(("steps=2 %s %s1"):format(flag, at)))
     end
     local file = assert(io.open(at .. "2/r00000-of-00001.safetensors", "r+b"))
     file:seek("end", -3)
@@ -111,11 +122,13 @@ end)
 describe("a recipe of the references", function()
   it("is answered with the names of ours", function()
     for path, want in pairs {
-      ["configs/opensora-v1-2/train/stage1.py"] = "try: opensora-1.2/lambda/stage1, opensora-1.2/stage1\n",
+      ["configs/opensora-v1-2/train/stage1.py"] =
+        "try: opensora-1.2/lambda/stage1, opensora-1.2/stage1\n",
       ["configs/opensora-v1-2/train/demo_480p.py"] = "try: opensora-1.2/lambda/demo_480p\n",
       ["configs/opensora-v1-2/inference/sample.py"] = "try: opensora-1.2/sample\n",
       ["/somewhere/configs/diffusion/train/stage2_i2v.py"] = "try: opensora-2.0/train/stage2_i2v\n",
-      ["configs/diffusion/inference/plugins/t2i2v.py"] = "try: opensora-2.0/inference/plugins/t2i2v\n",
+      ["configs/diffusion/inference/plugins/t2i2v.py"] =
+        "try: opensora-2.0/inference/plugins/t2i2v\n",
       ["configs/vae/train/video_dc_ae.py"] = "try: opensora-2.0/vae/train_dc_ae\n",
       ["stage7.py"] = "try: opensora-1.2/lambda/stage7\n",
       ["nothing.py"] = "try: moonreel help recipes\n",

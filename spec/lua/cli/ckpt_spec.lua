@@ -7,7 +7,9 @@ local printed = require "spec.support.printed"
 
 local function meta(extra)
   local m = { recipe_hash = "r", dataset_fingerprint = "d", sampler = "s0", seed = 1, machine = {} }
-  for k, v in pairs(extra or {}) do m[k] = v end
+  for k, v in pairs(extra or {}) do
+    m[k] = v
+  end
   return m
 end
 
@@ -62,8 +64,11 @@ describe("moonreel ckpt", function()
     local rows = json.decode(text)
     assert.equal(5, #rows)
     local states = {}
-    for i, row in ipairs(rows) do states[i] = row.step .. " " .. row.state end
-    assert.same({ "1 committed", "2 committed", "3 damaged", "4 left over", "9 set aside: damaged" }, states)
+    for i, row in ipairs(rows) do
+      states[i] = row.step .. " " .. row.state
+    end
+    assert.same({ "1 committed", "2 committed", "3 damaged", "4 left over",
+      "9 set aside: damaged" }, states)
     assert.equal(4, rows[1].tensors)
     code, text = call("ls", "1")
     assert.equal(0, code)
@@ -137,7 +142,8 @@ ema.blocks.2.w  [2]    bf16    4 B
 
   it("never prints control characters from a file", function()
     local path = outputs .. "/evil.safetensors"
-    ckpt.write(path, { { name = "a\27[2Jb", dtype = "u8", shape = { 1 }, ptr = "x" } }, { ["k\7"] = "v\n" })
+    ckpt.write(path, { { name = "a\27[2Jb", dtype = "u8", shape = { 1 }, ptr = "x" } },
+      { ["k\7"] = "v\n" })
     local _, text = call("inspect", path)
     assert.is_nil(text:find("[\27\7]"))
     assert.matches("a\\x1b%[2Jb", text)
@@ -150,9 +156,12 @@ ema.blocks.2.w  [2]    bf16    4 B
       assert.equal("MR_E_USAGE", err.code)
       assert.matches("usage: moonreel ckpt ls", tostring(err))
     end
-    assert.matches("diff: expected A B, got 1 words", tostring(select(2, pcall(command.run, { "diff", "1" }))))
-    assert.matches("ckpt: %-%-frob: no such option; try: moonreel ckpt %-%-help", tostring(fails("ls", "--frob")))
-    assert.matches("ckpt: %-%-keep: expected N, got nothing", tostring(fails("prune", "1", "--keep", "--json")))
+    assert.matches("diff: expected A B, got 1 words",
+      tostring(select(2, pcall(command.run, { "diff", "1" }))))
+    assert.matches("ckpt: %-%-frob: no such option; try: moonreel ckpt %-%-help",
+      tostring(fails("ls", "--frob")))
+    assert.matches("ckpt: %-%-keep: expected N, got nothing",
+      tostring(fails("prune", "1", "--keep", "--json")))
   end)
 
   it("verifies all hashes, and says when there are none", function()
@@ -180,7 +189,8 @@ ema.blocks.2.w  [2]    bf16    4 B
 
   it("prunes a run to its newest checkpoints, and only says so when asked", function()
     save(dir, 3, tensors(2))
-    assert.matches("1 checkpoints stay, 2 would go", (select(2, call("prune", dir, "--keep", "1", "--dry-run"))))
+    assert.matches("1 checkpoints stay, 2 would go",
+      (select(2, call("prune", dir, "--keep", "1", "--dry-run"))))
     assert.same({ 3, 2, 1 }, ckpt.steps(dir))
     local told = json.decode((select(2, call("prune", dir, "--keep=1", "--every=2", "--json"))))
     assert.same({ 1, 2, false }, { #told.removed, #told.kept, told.dry_run })

@@ -34,7 +34,9 @@ describe("moonreel", function()
   end)
 
   it("starts within 20 ms", function()
-    if require("moonreel.core.process").program():find("/asan/", 1, true) then return pending("sanitizers start slower") end
+    if require("moonreel.core.process").program():find("/asan/", 1, true) then
+      return pending("sanitizers start slower")
+    end
     local base = require "moonreel.core.base"
     local best = math.huge
     for _ = 1, 10 do
@@ -52,7 +54,8 @@ describe("moonreel show", function()
   local dir
   setup(function()
     dir = folder.new()
-    dir:write("a.lua", 'return recipe {\n  lr = 1e-3,\n  optim = { eps = 0.5 },\n  name = "esc\\27[31m" }')
+    dir:write("a.lua", 'return recipe {\n  lr = 1e-3,\n  optim = { eps = 0.5 },\n  name = '
+      .. '"esc\\27[31m" }')
     dir:write("b.lua", 'return recipe.extend("./a") { seed = 3 }')
   end)
   teardown(function() dir:remove() end)
@@ -80,13 +83,15 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
     assert.matches("\nbucket_config%.a%.34 +{ 1%.0, 4 } ", out)
     assert.matches("\nbucket_config%.b%.1, 2 +{ 1%.0, 8 } ", out)
     local tree = moonreel("show --tree --changed " .. dir.path .. "/buckets")
-    assert.matches("^bucket_config\n  a\n    5, 9 %.%. 17 = { 1%.0, 8 } +%-%- [^\n]+buckets%.lua:1.-\n  b\n    1, 2 = { 1%.0, 8 } ", tree)
+    assert.matches("^bucket_config\n  a\n    5, 9 %.%. 17 = { 1%.0, 8 } +%-%- "
+      .. "[^\n]+buckets%.lua:1.-\n  b\n    1, 2 = { 1%.0, 8 } ", tree)
   end)
 
   it("prints the names of a reference system", function()
     local out, err, code = moonreel("show --as opensora-2.0 opensora-2.0/train/stage2_i2v")
     assert.equal(0, code)
-    for _, line in ipairs { "optim%.cls +\"HybridAdam\"", "ae%.type +\"hunyuan_vae\"", "t5%.from_pretrained", "grad_clip +1%.0" } do
+    for _, line in ipairs { "optim%.cls +\"HybridAdam\"", "ae%.type +\"hunyuan_vae\"",
+        "t5%.from_pretrained", "grad_clip +1%.0" } do
       assert.matches("\n" .. line, out)
     end
     assert.matches('note: compat = "opensora%-2%.0" has no name in opensora%-2%.0', err)
@@ -100,7 +105,8 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
     assert.matches("a%.lua:2$", decoded.origin["optim.lr"][2].at)
     assert.equal(json.null, decoded.settings.warmup_steps)
     dir:write("flat.lua", (moonreel("show --lua " .. dir.path .. "/b")))
-    assert.equal(decoded.hash, json.decode((moonreel("show --json " .. dir.path .. "/flat.lua"))).hash)
+    assert.equal(decoded.hash,
+      json.decode((moonreel("show --json " .. dir.path .. "/flat.lua"))).hash)
   end)
 
   it("prints only what was set, or what differs, with exit 1 when anything does", function()
@@ -137,7 +143,8 @@ describe("moonreel why", function()
   local dir
   setup(function()
     dir = folder.new()
-    dir:write("a.lua", "return recipe {\n  lr = 1e-3, epochs = 2,\n  warmup_steps = function(r) return r.epochs * 80 end }")
+    dir:write("a.lua", "return recipe {\n  lr = 1e-3, epochs = 2,\n  warmup_steps = function(r) "
+      .. "return r.epochs * 80 end }")
     dir:write("b.lua", 'return recipe.extend("./a") {\n  lr = 2e-3 }')
   end)
   teardown(function() dir:remove() end)
@@ -146,20 +153,25 @@ describe("moonreel why", function()
     local out, err, code = moonreel("why " .. dir.path .. "/b lr --lr 3e-3")
     assert.equal(0, code, err)
     local lines = {}
-    for line in out:gmatch("[^\n]+") do lines[#lines + 1] = line end
+    for line in out:gmatch("[^\n]+") do
+      lines[#lines + 1] = line
+    end
     assert.equal(5, #lines)
     assert.matches("^optim%.lr +0%.0001 +default", lines[2])
     assert.matches("a%.lua:2 +0%.0001", lines[3])
     assert.matches("b%.lua:2 +0%.001", lines[4])
     assert.matches("0%.003 +%-%-lr 3e%-3 +0%.002", lines[5])
-    assert.matches("\n +2 +/.-/a%.lua:2 +1000 +%- +warmup_steps\n$", (moonreel("why " .. dir.path .. "/b epochs")))
-    assert.matches("160 +/.-/a%.lua:3 +none +epochs", (moonreel("why " .. dir.path .. "/b warmup-steps")))
+    assert.matches("\n +2 +/.-/a%.lua:2 +1000 +%- +warmup_steps\n$",
+      (moonreel("why " .. dir.path .. "/b epochs")))
+    assert.matches("160 +/.-/a%.lua:3 +none +epochs",
+      (moonreel("why " .. dir.path .. "/b warmup-steps")))
   end)
 
   it("does not say that a value follows which has been replaced since", function()
     local out = moonreel("why opensora-1.2/lambda/stage6 lr")
     -- bump.lua writes min_lr itself, over the mixin's function
-    assert.matches("8e%-05 +recipes/opensora%-1%.2/lambda/stage6%.lua:2 +0%.00016 +%- +max_lr\n$", out)
+    assert.matches("8e%-05 +recipes/opensora%-1%.2/lambda/stage6%.lua:2 +0%.00016 +%- +max_lr\n$",
+      out)
   end)
 
   it("has a JSON form and names unknown keys", function()
@@ -178,15 +190,19 @@ describe("moonreel help", function()
     assert.matches("\noptim%.lr +number +0%.0001 +learning rate", out)
     local rows = json.decode((moonreel("help fields --json")))
     assert.is_true(#rows > 80)
-    for _, row in ipairs(rows) do assert.is_true(type(row.help) == "string" and #row.help > 5, row.field) end
+    for _, row in ipairs(rows) do
+      assert.is_true(type(row.help) == "string" and #row.help > 5, row.field)
+    end
   end)
 
   it("makes a page of all fields", function()
     local out = moonreel("help fields --markdown")
     assert.matches("\n## optim\n\n| field | values", out)
-    assert.matches("\n| `optim%.lr` | number of at least 0 | `0%.0001` | lr | warn | learning rate", out)
+    assert.matches("\n| `optim%.lr` | number of at least 0 | `0%.0001` | lr | warn | learning rate",
+      out)
     assert.matches("\n## vae, also `ae`, `autoencoder`\n", out)
-    assert.matches("\n| `async_io` | true or false | `false` |  | free | .-; no meaning here: checkpoints are always written", out)
+    assert.matches("\n| `async_io` | true or false | `false` |  | free | .-; no meaning here: "
+      .. "checkpoints are always written", out)
     -- the page in the tree is this one
     assert.is_true(out == require("moonreel.core.base").read_file("docs/fields.md"),
       "fields have changed: moonreel help fields --markdown > docs/fields.md")

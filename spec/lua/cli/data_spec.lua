@@ -9,7 +9,8 @@ setup(function()
   os.remove(folder)
   base.make_dir(folder .. "/set")
   base.make_dir(folder .. "/hollow")
-  data.encode(folder .. "/set/a.mp4", string.char(90):rep(4 * 3 * 32 * 32), { frames = 4, height = 32, width = 32 })
+  data.encode(folder .. "/set/a.mp4", string.char(90):rep(4 * 3 * 32 * 32),
+    { frames = 4, height = 32, width = 32 })
   base.replace_file(folder .. "/set/b.mp4", "damaged")
   base.replace_file(folder .. "/list.csv", "file,text\na,b\n")
   base.replace_file(folder .. "/bad.csv", "path,text\nset/b.mp4,x\n")
@@ -33,7 +34,8 @@ describe("moonreel data verify", function()
     assert.equal(0, code)
     assert.matches('"rows":1', text)
     -- damage under an unchanged file time
-    os.execute(("cd %s/v.mrx && touch -r data.mdb time && printf x | dd of=data.mdb bs=1 seek=20000 conv=notrunc 2>/dev/null && touch -r time data.mdb"):format(folder))
+    os.execute(("cd %s/v.mrx && touch -r data.mdb time && printf x | dd of=data.mdb bs=1 "
+      .. "seek=20000 conv=notrunc 2>/dev/null && touch -r time data.mdb"):format(folder))
     code, text = run("verify @/v.mrx")
     assert.equal(4, code)
     assert.matches("data.mdb: damaged between bytes 0 and", text)
@@ -62,20 +64,28 @@ describe("moonreel data ingest", function()
       assert.equal(4, code)
       assert.matches(pattern, text)
     end
-    for _, name in ipairs(base.list_dir(folder)) do assert.is_nil(name:match("^x%.mrx")) end
+    for _, name in ipairs(base.list_dir(folder)) do
+      assert.is_nil(name:match("^x%.mrx"))
+    end
   end)
 
   it("leaves nothing behind when a signal stops it", function()
     base.make_dir(folder .. "/many")
-    for i = 1, 400 do os.execute(("ln %s/set/a.mp4 %s/many/%03d.mp4"):format(folder, folder, i)) end
+    for i = 1, 400 do
+      os.execute(("ln %s/set/a.mp4 %s/many/%03d.mp4"):format(folder, folder, i))
+    end
     for number, code in pairs { INT = 130, TERM = 143 } do
-      local pipe = io.popen(("%s data ingest %s/many -o %s/s.mrx --threads 1 2>&1 & sleep 0.2; kill -%s $! 2>/dev/null; wait $!; echo exit $?"):format(program, folder, folder, number))
+      local pipe = io.popen(("%s data ingest %s/many -o %s/s.mrx --threads 1 2>&1 & sleep 0.2; "
+        .. "kill -%s $! 2>/dev/null; wait $!; echo exit $?"):format(program,
+        folder, folder, number))
       local text = pipe:read("a")
       pipe:close()
       -- a quick machine may have finished
       if text:match("exit " .. code) then
         assert.matches("nothing was written", text)
-        for _, name in ipairs(base.list_dir(folder)) do assert.is_nil(name:match("^s%.mrx")) end
+        for _, name in ipairs(base.list_dir(folder)) do
+          assert.is_nil(name:match("^s%.mrx"))
+        end
       else
         assert.matches("exit 0", text)
         os.execute("rm -r " .. folder .. "/s.mrx")
@@ -83,13 +93,18 @@ describe("moonreel data ingest", function()
     end
   end)
 
-  it("goes on after SIGKILL with --continue, and keeps what it has when a signal stops it", function()
+  it("goes on after SIGKILL with --continue, and keeps what it has when a signal stops it",
+    function()
     base.make_dir(folder .. "/more")
-    for i = 1, 400 do os.execute(("ln %s/set/%s.mp4 %s/more/%03d.mp4"):format(folder, i % 8 == 0 and "b" or "a", folder, i)) end
+    for i = 1, 400 do
+      os.execute(("ln %s/set/%s.mp4 %s/more/%03d.mp4"):format(folder, i % 8 == 0 and "b" or "a",
+        folder, i))
+    end
     local code, text = run("ingest @/more -o @/whole.mrx --json")
     assert.equal(0, code)
     local whole = text:match('"fp_order":"(%x+)"')
-    local command = ("%s data ingest %s/more -o %s/c.mrx --threads 1 --continue --commit 5 >%s/out 2>&1"):format(program, folder, folder, folder)
+    local command = ("%s data ingest %s/more -o %s/c.mrx --threads 1 --continue --commit 5 >%s/out "
+      .. "2>&1"):format(program, folder, folder, folder)
     for _, name in ipairs { "KILL", "TERM" } do
       os.execute(("{ %s & sleep 0.2; kill -%s $!; wait $!; } 2>/dev/null"):format(command, name))
     end
@@ -99,10 +114,14 @@ describe("moonreel data ingest", function()
     end
     code, text = run("ingest @/more -o @/c.mrx --continue --json")
     assert.equal(0, code)
-    assert.is_truthy(text:find("continues after %d+ of 400 files") or text:find("nothing to continue, begins with the first file", 1, true))
+    assert.is_truthy(text:find("continues after %d+ of 400 files")
+      or text:find("nothing to continue, begins with the first file", 1, true))
     assert.equal(whole, text:match('"fp_order":"(%x+)"'))
-    assert.equal(base.read_file(folder .. "/whole.mrx/refused.jsonl"), base.read_file(folder .. "/c.mrx/refused.jsonl"))
-    for _, name in ipairs(base.list_dir(folder)) do assert.is_nil(name:match("^c%.mrx%.")) end
+    assert.equal(base.read_file(folder .. "/whole.mrx/refused.jsonl"),
+      base.read_file(folder .. "/c.mrx/refused.jsonl"))
+    for _, name in ipairs(base.list_dir(folder)) do
+      assert.is_nil(name:match("^c%.mrx%."))
+    end
   end)
 
   it("ends with 2 on wrong use", function()
@@ -112,8 +131,10 @@ describe("moonreel data ingest", function()
       assert.matches("usage: moonreel data ingest", text)
     end
     for args, problem in pairs { ["ingest @/set -o"] = "%-o: expected NAME%.mrx, got nothing",
-      ["ingest @/set -o x --threads none"] = "%-%-threads: expected a whole number of at least 1, got 'none'",
-      ["ingest @/set -o x --commit 0"] = "%-%-commit: expected a whole number of at least 1, got '0'",
+      ["ingest @/set -o x --threads none"] = "%-%-threads: expected a whole number of at least 1, "
+        .. "got 'none'",
+      ["ingest @/set -o x --commit 0"] = "%-%-commit: expected a whole number of at least 1, got "
+        .. "'0'",
       ["ingest @/set --wrong"] = "%-%-wrong: no such option" } do
       local code, text = run(args)
       assert.equal(2, code)

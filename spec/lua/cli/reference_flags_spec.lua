@@ -1,4 +1,5 @@
---- Every flag of the two reference training documents is accepted and sets its field; what nothing reads yet is refused by name.
+--- Every flag of the two reference training documents is accepted and sets its field; what nothing
+-- reads yet is refused by name.
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local words_of = require "moonreel.settings.words"
@@ -11,7 +12,8 @@ describe("flags of the references' training documents", function()
   -- words as they are typed -> path and value
   local flags = {
     { "--load outputs/008/epoch4-global_step2210", "load", "outputs/008/epoch4-global_step2210" },
-    { "--ckpt-path pretrained_models/PixArt-Sigma-XL-2-2K-MS.pth", "ckpt_path", "pretrained_models/PixArt-Sigma-XL-2-2K-MS.pth" },
+    { "--ckpt-path pretrained_models/PixArt-Sigma-XL-2-2K-MS.pth", "ckpt_path",
+      "pretrained_models/PixArt-Sigma-XL-2-2K-MS.pth" },
     { "--start-from-scratch", "start_from_scratch", true },
     { "--start-step 0", "start_step", 0 },
     { "--start-epoch 0", "start_epoch", 0 },
@@ -60,44 +62,57 @@ describe("flags of the references' training documents", function()
   for _, flag in ipairs(flags) do
     it(flag[1], function()
       local words = {}
-      for word in flag[1]:gmatch("%S+") do words[#words + 1] = word end
+      for word in flag[1]:gmatch("%S+") do
+        words[#words + 1] = word
+      end
       local parsed = words_of.parse(words, require "moonreel.cli.train")
-      local recipe = flag[1]:find("memory_efficient", 1, true) and 'return recipe { dataset = { type = "video_text" } }' or "return recipe {}"
+      local recipe = flag[1]:find("memory_efficient", 1, true) and 'return recipe { dataset = { '
+        .. 'type = "video_text" } }' or "return recipe {}"
       assert.same(flag[3], dir:bake(recipe, parsed.overrides):get(flag[2]))
     end)
   end
 
   it("are heard in one command line, as a shell passes them", function()
     local recipe = dir:write("all.lua", 'return recipe { dataset = { type = "video_text" } }')
-    local out, err, code = folder.moonreel("show --json " .. recipe .. [[ --load outputs/008 --ckpt-path a.pth --start-from-scratch --start-step 0 ]]
+    local out, err, code = folder.moonreel("show --json " .. recipe
+      .. [[ --load outputs/008 --ckpt-path a.pth --start-from-scratch --start-step 0 ]]
       .. [[--start-epoch 0 --data-path X.csv --lr 1e-5 --outputs out --save-dir s --prompt "raining, sea" --wandb True --async-io True ]]
       .. [[--record-time True --dataset.memory_efficient True --hostfile nodes.txt --nproc_per_node 8 --standalone --num_workers 3]])
     assert.equal(0, code, err)
     local s = json.decode(out).settings
-    assert.same({ "outputs/008", "a.pth", true, 0, 0, "X.csv", 1e-5, "out", "s", { "raining, sea" }, true, true, true, true, "nodes.txt", 8, true, 3 },
-      { s.load, s.ckpt_path, s.start_from_scratch, s.start_step, s.start_epoch, s.dataset.data_path, s.optim.lr, s.outputs, s.sampling.save_dir,
-        s.sampling.prompts, s.wandb, s.async_io, s.record_time, s.dataset.memory_efficient, s.hostfile, s.nproc_per_node, s.standalone, s.num_workers })
+    assert.same({ "outputs/008", "a.pth", true, 0, 0, "X.csv", 1e-5, "out",
+      "s", { "raining, sea" }, true, true, true, true, "nodes.txt", 8, true, 3 },
+      { s.load, s.ckpt_path, s.start_from_scratch, s.start_step, s.start_epoch,
+        s.dataset.data_path, s.optim.lr, s.outputs, s.sampling.save_dir,
+        s.sampling.prompts, s.wandb, s.async_io, s.record_time, s.dataset.memory_efficient,
+          s.hostfile, s.nproc_per_node, s.standalone, s.num_workers })
   end)
 
   it("take a prompt whole, also where a rendering takes several", function()
-    assert.same({ "raining, sea" }, words_of.parse({ "--prompt", "raining, sea" }, require "moonreel.cli.sample").options.prompt)
-    assert.same({ "a", "b" }, dir:bake("return recipe {}", { "--prompt=['a', 'b']" }):get("sampling.prompts"))
+    assert.same({ "raining, sea" }, words_of.parse({ "--prompt", "raining, sea" },
+      require "moonreel.cli.sample").options.prompt)
+    assert.same({ "a", "b" },
+      dir:bake("return recipe {}", { "--prompt=['a', 'b']" }):get("sampling.prompts"))
   end)
 
   it("are refused by train when nothing reads them, by name and argument", function()
     local recipe = dir:write("refused.lua", "return recipe {}")
-    for flag, field in pairs { ["--wandb True"] = "wandb", ["--hostfile nodes.txt"] = "hostfile", ["--nproc_per_node 8"] = "nproc_per_node",
+    for flag, field in pairs { ["--wandb True"] = "wandb", ["--hostfile nodes.txt"] = "hostfile",
+        ["--nproc_per_node 8"] = "nproc_per_node",
       ["-n 8"] = "nproc_per_node", ["--sp-size 2"] = "plugin_config.sp_size" } do
       local out, err, code = folder.moonreel(("train %s %s"):format(recipe, flag))
       assert.equal(3, code, out)
-      assert.matches("moonreel: " .. flag:gsub("%p", "%%%0") .. ": " .. field:gsub("%p", "%%%0") .. " = .-: this version has no reader for "
+      assert.matches("moonreel: " .. flag:gsub("%p", "%%%0") .. ": " .. field:gsub("%p", "%%%0")
+        .. " = .-: this version has no reader for "
         .. field:gsub("%p", "%%%0"), err)
     end
     -- and a rendering refuses what it would not heed
-    local s = dir:bake("return recipe {}", { { key = "aes", text = "6.5", argument = "--aes 6.5" } })
+    local s = dir:bake("return recipe {}",
+      { { key = "aes", text = "6.5", argument = "--aes 6.5" } })
     local ok, problem = pcall(s.require_readers, s, "sampling")
     assert.is_false(ok)
-    assert.matches("^%-%-aes 6%.5: sampling%.aes = 6%.5: this version has no reader for sampling%.aes", problem.message)
+    assert.matches("^%-%-aes 6%.5: sampling%.aes = 6%.5: this version has no reader for "
+      .. "sampling%.aes", problem.message)
     assert.is_true((pcall(s.require_readers, s, "scheduler")))
   end)
 end)

@@ -7,17 +7,24 @@ describe("moonreel repl", function()
   setup(function() dir = folder.new() end)
   teardown(function() dir:remove() end)
 
-  local function typed(thing, line) return folder.moonreel("repl " .. thing, ("printf '%%s\\n' '%s' |"):format(line)) end
+  local function typed(thing, line)
+    return folder.moonreel("repl " .. thing, ("printf '%%s\\n' '%s' |"):format(line))
+  end
 
   it("opens a recipe as r, weights as ckpt, an index as index", function()
-    assert.matches("^r = settings of recipes/tiny/demo%.lua, hash %x+\n0%.002\n$", (typed("tiny/demo", "r.optim.lr")))
+    assert.matches("^r = settings of recipes/tiny/demo%.lua, hash %x+\n0%.002\n$",
+      (typed("tiny/demo", "r.optim.lr")))
     local file = dir.path .. "/w.safetensors"
-    ckpt.write(file, { { name = "x", dtype = "f32", shape = { 2 }, ptr = string.pack("<ff", 1, 2) } })
-    assert.matches("^ckpt = checkpoint .-1 tensors, .-not verified\n1%.5\n$", (typed(file, "ckpt.x:stats().mean")))
+    ckpt.write(file, { { name = "x", dtype = "f32", shape = { 2 },
+      ptr = string.pack("<ff", 1, 2) } })
+    assert.matches("^ckpt = checkpoint .-1 tensors, .-not verified\n1%.5\n$",
+      (typed(file, "ckpt.x:stats().mean")))
     require("moonreel.core.base").make_dir(dir.path .. "/clips")
-    require("moonreel.data").encode(dir.path .. "/clips/a.mp4", ("\96"):rep(4 * 3 * 32 * 32), { frames = 4, height = 32, width = 32, fps = 8 })
+    require("moonreel.data").encode(dir.path .. "/clips/a.mp4", ("\96"):rep(4 * 3 * 32 * 32),
+      { frames = 4, height = 32, width = 32, fps = 8 })
     require("moonreel.data").ingest(dir.path .. "/clips", dir.path .. "/clips.mrx")
-    assert.matches("^index = index .-1 samples.-\n4\n$", (typed(dir.path .. "/clips.mrx", "index[0].frames")))
+    assert.matches("^index = index .-1 samples.-\n4\n$",
+      (typed(dir.path .. "/clips.mrx", "index[0].frames")))
   end)
 
   it("refuses with exit 2 what is none of them, and two things at once", function()

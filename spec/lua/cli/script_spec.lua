@@ -17,7 +17,8 @@ describe("moonreel -e", function()
   end)
 
   it("runs statements with the whole runtime", function()
-    local out = shell(program .. " -e 'local b = require \"moonreel.core.base\" print(type(b.pid()), ...)' one")
+    local out = shell(program .. " -e 'local b = require \"moonreel.core.base\" "
+      .. "print(type(b.pid()), ...)' one")
     assert.equal("number\tone\n", out)
   end)
 
@@ -34,7 +35,8 @@ describe("moonreel -e", function()
   end)
 
   it("exits with the code that a named error carries", function()
-    local out, code = shell(program .. " -e 'require(\"moonreel.core.base\").raise(\"MR_E_DATA\", \"no rows\")'")
+    local out, code = shell(program .. " -e 'require(\"moonreel.core.base\").raise(\"MR_E_DATA\", "
+      .. "\"no rows\")'")
     assert.equal(4, code)
     assert.equal("moonreel: no rows\n", (out:gsub("^moonreel: .*: no rows", "moonreel: no rows")))
   end)
@@ -46,7 +48,8 @@ describe("require", function()
     dir:write("moonreel/cli.lua", "error 'foreign'")
     dir:write("moonreel/settings/init.lua", "error 'foreign'")
     dir:write("mine.lua", "return 42")
-    local out, code = shell(("cd %s && %s -e 'type(require(\"moonreel.settings\").bake), (require(\"mine\"))'"):format(dir.path,
+    local out, code = shell(("cd %s && %s -e 'type(require(\"moonreel.settings\").bake), "
+      .. "(require(\"mine\"))'"):format(dir.path,
       require("moonreel.core.process").program()))
     dir:remove()
     assert.equal("function\t42\n", out)

@@ -12,7 +12,8 @@ describe("train", function()
 
   local function train(text, before)
     local recipe = dir:write("mine.lua", text)
-    return folder.moonreel(("train '%s' data_path='%s' outputs='%s' model.depth=1 steps=1"):format(recipe, demo_data.path(), dir.path .. "/out"),
+    return folder.moonreel(("train '%s' data_path='%s' outputs='%s' model.depth=1 steps=1"):format(
+      recipe, demo_data.path(), dir.path .. "/out"),
       before)
   end
 
@@ -29,6 +30,7 @@ describe("train", function()
       { name = "b", recipe = "tiny/demo", env = { OMP_PROC_BIND = "close" } } } }]]
     local _, errors, code = train(text)
     assert.equal(3, code)
-    assert.matches('stages a and b want env.OMP_PROC_BIND = "true" and "close", and one process trains both', errors)
+    assert.matches('stages a and b want env.OMP_PROC_BIND = "true" and "close", and one process '
+      .. 'trains both', errors)
   end)
 end)

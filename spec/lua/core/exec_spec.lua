@@ -65,7 +65,8 @@ describe("exec programs", function()
   it("say what is wrong with an input", function()
     local prog = E.new(E.device()):compile(double_graph(3))
     fails("input 'x' was never set", prog.run, prog)
-    local err = fails("input 'x' is [3] f32, the tensor given is [4] f32", prog.set, prog, "x", T.new("f32", { 4 }))
+    local err = fails("input 'x' is [3] f32, the tensor given is [4] f32",
+      prog.set, prog, "x", T.new("f32", { 4 }))
     assert.equal("MR_E_SHAPE", err.code)
     fails("no output 'z'", prog.get, prog, "z")
   end)
@@ -101,7 +102,9 @@ describe("exec programs", function()
     os.remove(path)
     local seen
     for _, e in ipairs(events) do
-      if e.name == "silu" then seen = e end
+      if e.name == "silu" then
+        seen = e
+      end
     end
     assert.equal("X", seen.ph)
     assert.equal("blocks.7", seen.cat)
@@ -145,7 +148,9 @@ describe("exec regions", function()
     assert.equal("bf16", run:param("w", "w").dtype)
     assert.same(params:initial("w", 11):to("bf16"):totable(), run:param("w", "w"):totable())
     assert.same({ 1, 1, 1, 1, 1 }, run:param("master", "null"):totable())
-    for _, v in ipairs(run:param("adam_v", "w"):totable()) do assert.equal(0, v) end
+    for _, v in ipairs(run:param("adam_v", "w"):totable()) do
+      assert.equal(0, v)
+    end
     fails("is frozen", run.param, run, "grad", "null")
     fails("no parameter 'q'", run.param, run, "w", "q")
   end)
@@ -164,6 +169,7 @@ describe("exec regions", function()
     assert.is_false(run:has("ema"))
     assert.equal(run:bytes("w") * 2, run:bytes("master"))
     fails("parameter 'w' is [3, 4]", run.set_param, run, "master", "w", T.new("f32", { 4, 3 }))
-    assert.equal("MR_E_RANGE", fails("region 'w'", run.read, run, "w", "bf16", run:bytes("w") // 2, { 1 }).code)
+    assert.equal("MR_E_RANGE", fails("region 'w'", run.read, run, "w", "bf16",
+      run:bytes("w") // 2, { 1 }).code)
   end)
 end)

@@ -41,7 +41,8 @@ describe("json.decode", function()
 
   it("refuses duplicate keys, cut texts, trailing text and integers that do not fit", function()
     assert.matches("duplicate", tostring(fails(json.decode, '{"a":1,"a":2}')))
-    for _, text in ipairs { '{"a":', "", "[1,2", "[1] x", '"\\ud800"', "99999999999999999999", "nan" } do
+    for _, text in ipairs { '{"a":', "", "[1,2", "[1] x", '"\\ud800"', "99999999999999999999",
+        "nan" } do
       assert.equal("MR_E_DATA", fails(json.decode, text).code)
     end
   end)
@@ -59,7 +60,8 @@ describe("json.encode", function()
   end)
 
   it("indents on request", function()
-    assert.equal('{\n  "a": [\n    1\n  ],\n  "b": {}\n}', json.encode({ a = { 1 }, b = {} }, { indent = 2 }))
+    assert.equal('{\n  "a": [\n    1\n  ],\n  "b": {}\n}',
+      json.encode({ a = { 1 }, b = {} }, { indent = 2 }))
   end)
 
   it("writes floats that read back to the same bits", function()
@@ -92,7 +94,8 @@ describe("json.encode", function()
   end)
 
   it("names the path of a value without a JSON form", function()
-    assert.matches("value%.a%[2%]%.loss: NaN", tostring(fails(json.encode, { a = { 1, { loss = 0 / 0 } } })))
+    assert.matches("value%.a%[2%]%.loss: NaN",
+      tostring(fails(json.encode, { a = { 1, { loss = 0 / 0 } } })))
     assert.matches("value%.x: infinity", tostring(fails(json.encode, { x = math.huge })))
     assert.matches("value%.f: a function", tostring(fails(json.encode, { f = print })))
     assert.matches("value%.t: text is not UTF%-8", tostring(fails(json.encode, { t = "\xff" })))

@@ -16,7 +16,8 @@ describe("process.run", function()
     assert.is_true(done.timed_out)
     assert.equal(9, done.signal)
     assert.is_true(os.time() - started < 10)
-    done = process.run({ "/bin/sh", "-c", "while :; do echo xxxxxxxxxxxxxxxx; done" }, "", { output_bytes = 10000 })
+    done = process.run({ "/bin/sh", "-c", "while :; do echo xxxxxxxxxxxxxxxx; done" },
+      "", { output_bytes = 10000 })
     assert.is_true(done.too_long)
   end)
 
@@ -32,11 +33,14 @@ describe("process.run", function()
 
   it("leaves no open file behind", function()
     local function count()
-      return select(2, process.run({ "/bin/ls", ("/proc/%d/fd"):format(require("moonreel.core.base").pid()) }).output:gsub("\n", ""))
+      return select(2, process.run({ "/bin/ls",
+        ("/proc/%d/fd"):format(require("moonreel.core.base").pid()) }).output:gsub("\n", ""))
     end
     process.run({ "/bin/true" })
     local before = count()
-    for _ = 1, 20 do process.run({ "/bin/cat" }, "x") end
+    for _ = 1, 20 do
+      process.run({ "/bin/cat" }, "x")
+    end
     pcall(process.run, { "/nowhere/program" })
     assert.is_true(count() <= before)
   end)
@@ -44,7 +48,9 @@ end)
 
 describe("process.limit", function()
   local function limited(code, limits)
-    return process.run({ process.program(), "-e", ('require("moonreel.core.process").limit(%s) %s'):format(limits, code) }, "", { deadline_s = 30 })
+    return process.run({ process.program(), "-e",
+      ('require("moonreel.core.process").limit(%s) %s'):format(limits, code) },
+        "", { deadline_s = 30 })
   end
 
   it("ends a program that uses its processor time", function()
@@ -64,7 +70,8 @@ describe("process.real_path", function()
     local dir = require("spec.support.folder").new()
     dir:write("a/b.txt", "x")
     os.execute(("ln -s '%s/a' '%s/c'"):format(dir.path, dir.path))
-    assert.equal(process.real_path(dir.path .. "/a/b.txt"), process.real_path(dir.path .. "/c/../c/b.txt"))
+    assert.equal(process.real_path(dir.path .. "/a/b.txt"),
+      process.real_path(dir.path .. "/c/../c/b.txt"))
     assert.is_nil(process.real_path(dir.path .. "/nothing"))
     dir:remove()
   end)
@@ -77,8 +84,10 @@ describe("process.restart", function()
     if p.variable "NCCL_DEBUG" then return print(arg[1], p.variable "NCCL_DEBUG", p.variable "GOMP_SPINCOUNT", os.getenv "GOMP_SPINCOUNT") end
     p.restart({ "moonreel", "-e", os.getenv "CODE", "word" }, { NCCL_DEBUG = "INFO", GOMP_SPINCOUNT = os.getenv "ROUNDS" })]]
 
-  it("begins the program again with further variables; what it sets for itself is no one's", function()
-    local clean = ("unset GOMP_SPINCOUNT OMP_WAIT_POLICY MOONREEL_OWN; CODE='%s'; export CODE;"):format(code)
+  it("begins the program again with further variables; what it sets for itself is no one's",
+    function()
+    local clean =
+      ("unset GOMP_SPINCOUNT OMP_WAIT_POLICY MOONREEL_OWN; CODE='%s'; export CODE;"):format(code)
     local output, errors = folder.moonreel('-e "$CODE"', clean)
     assert.equal("word\tINFO\tnil\t2000\n", output, errors)
     output, errors = folder.moonreel('-e "$CODE"', clean .. " ROUNDS=77")

@@ -5,23 +5,30 @@ local resolutions = require "moonreel.data.resolutions"
 describe("resolutions", function()
   it("hold the sizes of Open-Sora 1.2", function()
     local by_name = {}
-    for _, r in ipairs(resolutions) do by_name[r.name] = r end
+    for _, r in ipairs(resolutions) do
+      by_name[r.name] = r
+    end
     assert.equal(36864, by_name["144p"].pixels)
     assert.equal(8294400, by_name["4k"].pixels)
     local found = {}
-    for _, a in ipairs(by_name["240p"].aspects) do found[a[1]] = a[2] .. "x" .. a[3] end
+    for _, a in ipairs(by_name["240p"].aspects) do
+      found[a[1]] = a[2] .. "x" .. a[3]
+    end
     assert.equal("240x426", found["0.56"])
     assert.equal("426x240", found["1.78"])
     -- the key is height / width, but for one size of 2880 that is named 4.0 and has 4.09
     for _, r in ipairs(resolutions) do
-      for _, a in ipairs(r.aspects) do assert.is_true(math.abs(a[2] / a[3] - tonumber(a[1])) < (a[2] == 5760 and 0.1 or 0.02)) end
+      for _, a in ipairs(r.aspects) do
+        assert.is_true(math.abs(a[2] / a[3] - tonumber(a[1])) < (a[2] == 5760 and 0.1 or 0.02))
+      end
     end
   end)
 end)
 
 describe("buckets.resolve", function()
   it("orders resolutions from high to low and keeps the table's aspects", function()
-    local list = buckets.resolve { ["144p"] = { [1] = { 1.0, 8 } }, ["720p"] = { [51] = { { 0.5, 0.2 }, 2 } }, ["240p"] = { ["2x"] = { 1.0, 1 } } }
+    local list = buckets.resolve { ["144p"] = { [1] = { 1.0, 8 } },
+      ["720p"] = { [51] = { { 0.5, 0.2 }, 2 } }, ["240p"] = { ["2x"] = { 1.0, 1 } } }
     assert.same({ "720p", "240p", "144p" }, { list[1].name, list[2].name, list[3].name })
     assert.same({ { 51, 0.5, 0.2, 2 } }, list[1].lengths)
     assert.same({ { 102, 1.0, 1.0, 1 } }, list[2].lengths)
@@ -29,11 +36,13 @@ describe("buckets.resolve", function()
   end)
 
   it("takes a probability of 0 without a batch size", function()
-    assert.same({ 102, 0.0, 1.0, 0 }, buckets.resolve { ["480p"] = { ["4s"] = { 0.0 } } }[1].lengths[1])
+    assert.same({ 102, 0.0, 1.0, 0 },
+      buckets.resolve { ["480p"] = { ["4s"] = { 0.0 } } }[1].lengths[1])
   end)
 
   it("lets a recipe's own resolution win", function()
-    local list = buckets.resolve({ ["144p"] = { [1] = { 1.0, 8 } } }, { ["144p"] = { pixels = 100, aspects = { ["2.00"] = { 20, 10 }, ["0.50"] = { 10, 20 } } } })
+    local list = buckets.resolve({ ["144p"] = { [1] = { 1.0, 8 } } },
+      { ["144p"] = { pixels = 100, aspects = { ["2.00"] = { 20, 10 }, ["0.50"] = { 10, 20 } } } })
     assert.equal(100.0, list[1].pixels)
     assert.same({ { 0.5, 10, 20 }, { 2.0, 20, 10 } }, list[1].aspects)
   end)

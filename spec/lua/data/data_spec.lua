@@ -30,7 +30,8 @@ describe("data.encode and data.decode", function()
       assert.equal(6, facts.frames)
       assert.equal(12.0, facts.fps)
       assert.equal(48, facts.width)
-      local pixels, same = data.decode(path, { frames = 2, start = 1, interval = 3, height = 16, width = 24 })
+      local pixels, same = data.decode(path,
+        { frames = 2, start = 1, interval = 3, height = 16, width = 24 })
       assert.equal(facts.frames, same.frames)
       assert.equal(2 * 3 * 16 * 24, #pixels)
       assert.is_true(math.abs(pixels:byte(1) - 230) < 8)                    -- frame 1
@@ -40,13 +41,17 @@ describe("data.encode and data.decode", function()
 
   it("make equal files of equal frames", function()
     local a, b = folder .. "/a.mp4", folder .. "/b.mp4"
-    for _, path in ipairs { a, b } do data.encode(path, colour_frames(5, 32, 32), { frames = 5, height = 32, width = 32 }) end
+    for _, path in ipairs { a, b } do
+      data.encode(path, colour_frames(5, 32, 32), { frames = 5, height = 32, width = 32 })
+    end
     assert.equal(base.hash128(base.read_file(a)), base.hash128(base.read_file(b)))
   end)
 
   it("keep a picture exactly", function()
     local bytes = {}
-    for i = 1, 3 * 9 * 11 do bytes[i] = string.char(i * 37 % 256) end
+    for i = 1, 3 * 9 * 11 do
+      bytes[i] = string.char(i * 37 % 256)
+    end
     local picture = table.concat(bytes)
     data.png(folder .. "/p.png", picture, { height = 9, width = 11 })
     assert.equal(picture, (data.decode(folder .. "/p.png")))
@@ -55,14 +60,20 @@ describe("data.encode and data.decode", function()
 
   it("say what is wrong", function()
     local px = colour_frames(2, 8, 8)
-    fails("MR_E_SHAPE", "384 bytes came, expected 576", data.encode, folder .. "/x.mp4", px, { frames = 3, height = 8, width = 8 })
-    fails("MR_E_UNSUPPORTED", "no container for '%.xyz'", data.encode, folder .. "/x.xyz", px, { frames = 2, height = 8, width = 8 })
-    fails("MR_E_UNSUPPORTED", "no encoder 'nothing'", data.encode, folder .. "/x.mp4", px, { frames = 2, height = 8, width = 8, codec = "nothing" })
-    fails("MR_E_USAGE", "no option 'colour'", data.encode, folder .. "/x.mp4", px, { frames = 2, height = 8, width = 8, options = "colour=1" })
+    fails("MR_E_SHAPE", "384 bytes came, expected 576", data.encode, folder .. "/x.mp4",
+      px, { frames = 3, height = 8, width = 8 })
+    fails("MR_E_UNSUPPORTED", "no container for '%.xyz'", data.encode, folder .. "/x.xyz",
+      px, { frames = 2, height = 8, width = 8 })
+    fails("MR_E_UNSUPPORTED", "no encoder 'nothing'", data.encode, folder .. "/x.mp4",
+      px, { frames = 2, height = 8, width = 8, codec = "nothing" })
+    fails("MR_E_USAGE", "no option 'colour'", data.encode, folder .. "/x.mp4",
+      px, { frames = 2, height = 8, width = 8, options = "colour=1" })
     fails("MR_E_USAGE", "height: 0", data.encode, folder .. "/x.mp4", px, { frames = 2, width = 8 })
-    fails("MR_E_IO", "cannot create", data.encode, folder .. "/none/x.mp4", px, { frames = 2, height = 8, width = 8 })
+    fails("MR_E_IO", "cannot create", data.encode, folder .. "/none/x.mp4",
+      px, { frames = 2, height = 8, width = 8 })
     fails("MR_E_IO", "No such file", data.decode, folder .. "/none.mp4")
-    fails("MR_E_RANGE", "frame 9 is wanted, the file has 5", data.decode, folder .. "/a.mp4", { frames = 1, start = 9 })
+    fails("MR_E_RANGE", "frame 9 is wanted, the file has 5", data.decode,
+      folder .. "/a.mp4", { frames = 1, start = 9 })
     fails("MR_E_USAGE", "filter", data.decode, folder .. "/a.mp4", { filter = "magic" })
     assert.is_false(base.exists(folder .. "/x.mp4"))
   end)
@@ -77,12 +88,16 @@ describe("data.encoder", function()
     end
     assert.is_false(base.exists(path))
     local encoder <close> = data.encoder(path, { height = 32, width = 32, fps = 29.97 })
-    for _ = 1, 3 do encoder:frame(colour_frames(1, 32, 32)) end
+    for _ = 1, 3 do
+      encoder:frame(colour_frames(1, 32, 32))
+    end
     encoder:finish()
     local facts = data.scan(path)
     assert.equal(3, facts.frames)
     assert.equal(30000, facts.rate_num)
-    for _, name in ipairs(base.list_dir(folder)) do assert.is_nil(name:match("tmp%-%d")) end
+    for _, name in ipairs(base.list_dir(folder)) do
+      assert.is_nil(name:match("tmp%-%d"))
+    end
   end)
 end)
 
@@ -91,7 +106,8 @@ describe("data.ingest and data.open", function()
     local set = folder .. "/set"
     base.make_dir(set .. "/deep")
     for i, name in ipairs { "one", "deep/two", "three" } do
-      data.encode(set .. "/" .. name .. ".mp4", colour_frames(i + 3, 32, 32), { frames = i + 3, height = 32, width = 32 })
+      data.encode(set .. "/" .. name .. ".mp4", colour_frames(i + 3, 32, 32),
+        { frames = i + 3, height = 32, width = 32 })
     end
     base.replace_file(set .. "/one.txt", "a red square\n")
     base.replace_file(set .. "/deep/two.json", '{"caption": "two of them"}')
@@ -121,8 +137,12 @@ describe("data.ingest and data.open", function()
   it("gives the same reasons in every run", function()
     local cut = folder .. "/cut"
     base.make_dir(cut)
-    data.encode(cut .. "/good.mp4", colour_frames(4, 32, 32), { frames = 4, height = 32, width = 32 })
-    for _, name in ipairs { "a", "b", "c" } do base.replace_file(cut .. "/" .. name .. ".mp4", base.read_file(cut .. "/good.mp4"):sub(1, 700)) end
+    data.encode(cut .. "/good.mp4", colour_frames(4, 32, 32),
+      { frames = 4, height = 32, width = 32 })
+    for _, name in ipairs { "a", "b", "c" } do
+      base.replace_file(cut .. "/" .. name .. ".mp4",
+        base.read_file(cut .. "/good.mp4"):sub(1, 700))
+    end
     local seen
     for i = 1, 3 do
       data.ingest(cut, folder .. "/cut.mrx", { threads = i })
@@ -134,7 +154,8 @@ describe("data.ingest and data.open", function()
   end)
 
   it("moves with its folder", function()
-    os.execute(("mkdir -p %s/moved && cp -r %s/set %s/set.mrx %s/moved"):format(folder, folder, folder, folder))
+    os.execute(("mkdir -p %s/moved && cp -r %s/set %s/set.mrx %s/moved"):format(folder,
+      folder, folder, folder))
     local index <close> = data.open(folder .. "/moved/set.mrx")
     assert.equal(folder .. "/moved/set/one.mp4", index:row(2).file)
   end)

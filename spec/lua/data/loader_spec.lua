@@ -4,7 +4,8 @@ local data = require "moonreel.data"
 local fails = require "spec.support.fails"
 
 local folder, index
-local resolutions = { tiny = { pixels = 32 * 32, aspects = { ["1.00"] = { 32, 32 }, ["0.50"] = { 24, 48 } } } }
+local resolutions = { tiny = { pixels = 32 * 32,
+  aspects = { ["1.00"] = { 32, 32 }, ["0.50"] = { 24, 48 } } } }
 local bucket_config = { tiny = { [1] = { 1.0, 3 }, [4] = { { 1.0, 0.8 }, 2 } } }
 
 setup(function()
@@ -14,7 +15,8 @@ setup(function()
   for i = 1, 9 do
     local wide, frames = i % 3 == 0, i % 4 == 0 and 1 or 3 + i
     local h, w = wide and 32 or 48, wide and 64 or 48
-    data.encode(("%s/%d.%s"):format(folder, i, frames == 1 and "png" or "mp4"), string.char(20 * i):rep(frames * 3 * h * w),
+    data.encode(("%s/%d.%s"):format(folder, i, frames == 1 and "png" or "mp4"),
+      string.char(20 * i):rep(frames * 3 * h * w),
       { frames = frames, height = h, width = w, fps = 24 })
     base.replace_file(("%s/%d.txt"):format(folder, i), "number " .. i)
   end
@@ -27,8 +29,11 @@ teardown(function()
 end)
 
 local function options(more)
-  local o = { index = index, bucket_config = bucket_config, resolutions = resolutions, seed = 3, threads = 2, epochs = 2 }
-  for k, v in pairs(more or {}) do o[k] = v end
+  local o = { index = index, bucket_config = bucket_config, resolutions = resolutions,
+    seed = 3, threads = 2, epochs = 2 }
+  for k, v in pairs(more or {}) do
+    o[k] = v
+  end
   return o
 end
 
@@ -39,7 +44,9 @@ describe("loader", function()
       local loader <close> = data.loader(options { threads = threads })
       local coming, ids = loader:order(1000), {}
       for batch in function() return loader:next() end do
-        for i = 1, batch.n do ids[#ids + 1] = batch.ids[i] end
+        for i = 1, batch.n do
+          ids[#ids + 1] = batch.ids[i]
+        end
         loader:release(batch)
       end
       assert.same(coming, ids)
@@ -65,10 +72,16 @@ describe("loader", function()
         assert.equal(batch.frames == 1 and 120.0 or 24.0, batch.fps[i])
         assert.equal(row.width, batch.native_widths[i])
       end
-      for i = batch.n + 1, batch.size do assert.equal(0.0, batch.weights[i]) end
+      for i = batch.n + 1, batch.size do
+        assert.equal(0.0, batch.weights[i])
+      end
       local number = tonumber(batch.captions[1]:match("%d+"))
       assert.is_true(math.abs(t:bytes():byte(1) - 20 * number) < 8)
-      if batch.frames == 1 then pictures = pictures + batch.n else moving = moving + batch.n end
+      if batch.frames == 1 then
+        pictures = pictures + batch.n
+      else
+        moving = moving + batch.n
+      end
       loader:release(batch)
       fails("MR_E_USAGE", "was released", batch.pixels, batch)
     end
@@ -81,9 +94,13 @@ describe("loader", function()
     local loader <close> = data.loader(options())
     for i = 1, 6 do
       local batch = loader:next()
-      if i > 3 then ids[#ids + 1] = table.concat(batch.ids, " ") end
+      if i > 3 then
+        ids[#ids + 1] = table.concat(batch.ids, " ")
+      end
       loader:release(batch)
-      if i == 3 then state = loader:state() end
+      if i == 3 then
+        state = loader:state()
+      end
     end
     assert.is_true(#state < 4096)
     local again <close> = data.loader(options { state = state, threads = 3 })
@@ -101,25 +118,37 @@ describe("loader", function()
     local loader <close> = data.loader(options())
     local plan = loader:plan()
     local samples, batches = 0, 0
-    for _, b in ipairs(plan.buckets) do samples, batches = samples + b.samples, batches + b.batches end
+    for _, b in ipairs(plan.buckets) do
+      samples, batches = samples + b.samples, batches + b.batches
+    end
     assert.equal(plan.samples, samples)
     assert.equal(plan.batches, batches)
     local dropped = 0
-    for _, n in pairs(plan.dropped) do dropped = dropped + n end
+    for _, n in pairs(plan.dropped) do
+      dropped = dropped + n
+    end
     assert.equal(9, samples + dropped)
   end)
 
   it("says which rule removed the rows when no sample fits", function()
-    fails("MR_E_DATA", "9 rows: below 0.8 of the pixels", data.loader, options { bucket_config = { ["720p"] = { [1] = { 1.0, 1 } } } })
-    fails("MR_E_DATA", "7 rows: shorter than every length", data.loader, options { bucket_config = { tiny = { [51] = { 1.0, 1 } } } })
+    fails("MR_E_DATA", "9 rows: below 0.8 of the pixels", data.loader,
+      options { bucket_config = { ["720p"] = { [1] = { 1.0, 1 } } } })
+    fails("MR_E_DATA", "7 rows: shorter than every length", data.loader,
+      options { bucket_config = { tiny = { [51] = { 1.0, 1 } } } })
   end)
 
   it("blames the entry of a bucket table", function()
-    fails("MR_E_RECIPE", "no resolution '9p'; known: 1024, 1080p", data.loader, options { bucket_config = { ["9p"] = { [1] = { 1.0, 1 } } } })
-    fails("MR_E_RECIPE", "bucket_config.tiny%[4%]", data.loader, options { bucket_config = { tiny = { [4] = 3 } } })
-    fails("MR_E_RECIPE", "'many' is no number of frames", data.loader, options { bucket_config = { tiny = { many = { 1.0, 3 } } } })
-    fails("MR_E_RECIPE", "batch size 0", data.loader, options { bucket_config = { tiny = { [4] = { 1.0, 0 } } } })
-    fails("MR_E_RECIPE", "resolutions.odd", data.loader, options { bucket_config = { odd = { [4] = { 1.0, 1 } } }, resolutions = { odd = { pixels = 9, aspects = { ["1.00"] = { 3 } } } } })
+    fails("MR_E_RECIPE", "no resolution '9p'; known: 1024, 1080p", data.loader,
+      options { bucket_config = { ["9p"] = { [1] = { 1.0, 1 } } } })
+    fails("MR_E_RECIPE", "bucket_config.tiny%[4%]", data.loader,
+      options { bucket_config = { tiny = { [4] = 3 } } })
+    fails("MR_E_RECIPE", "'many' is no number of frames", data.loader,
+      options { bucket_config = { tiny = { many = { 1.0, 3 } } } })
+    fails("MR_E_RECIPE", "batch size 0", data.loader,
+      options { bucket_config = { tiny = { [4] = { 1.0, 0 } } } })
+    fails("MR_E_RECIPE", "resolutions.odd", data.loader,
+      options { bucket_config = { odd = { [4] = { 1.0, 1 } } },
+      resolutions = { odd = { pixels = 9, aspects = { ["1.00"] = { 3 } } } } })
     fails("MR_E_RECIPE", "bucket_config is empty", data.loader, options { bucket_config = {} })
     fails("MR_E_USAGE", "index is missing", data.loader, { bucket_config = bucket_config })
   end)

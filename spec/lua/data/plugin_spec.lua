@@ -1,4 +1,5 @@
---- The media plug-in: opened on first use, looked for in known places, absent from the program itself.
+--- The media plug-in: opened on first use, looked for in known places, absent from the program
+-- itself.
 local base = require "moonreel.core.base"
 
 local function output(command)
@@ -14,7 +15,9 @@ describe("the program", function()
   it("links no FFmpeg library but libavutil", function()
     local linked = output("ldd " .. program)
     assert.matches("liblua5%.4", linked)
-    for _, library in ipairs { "avcodec", "avformat", "swscale", "avfilter" } do assert.is_nil(linked:find("lib" .. library, 1, true)) end
+    for _, library in ipairs { "avcodec", "avformat", "swscale", "avfilter" } do
+      assert.is_nil(linked:find("lib" .. library, 1, true))
+    end
   end)
 
   it("opens the plug-in at the first clip", function()
@@ -29,11 +32,13 @@ describe("the program", function()
     os.remove(folder)
     base.make_dir(folder)
     assert.equal("", output(("cp %s %s/moonreel"):format(program, folder)))
-    local text = output(("%s/moonreel -e 'require(\"moonreel.data\").scan(\"/nothing.mp4\")'"):format(folder))
+    local text = output(
+      ("%s/moonreel -e 'require(\"moonreel.data\").scan(\"/nothing.mp4\")'"):format(folder))
     assert.matches("libmoonreel_media.so is not in " .. folder, text, 1, true)
     assert.matches("MOONREEL_PLUGINS=DIR", text, 1, true)
     local dir = program:match("^(.*)/")
-    text = output(("MOONREEL_PLUGINS=%s %s/moonreel -e 'require(\"moonreel.data\").scan(\"/nothing.mp4\")'"):format(dir, folder))
+    text = output(("MOONREEL_PLUGINS=%s %s/moonreel -e "
+      .. "'require(\"moonreel.data\").scan(\"/nothing.mp4\")'"):format(dir, folder))
     assert.matches("/nothing.mp4: cannot open", text, 1, true)
     os.execute("rm -rf '" .. folder .. "'")
   end)

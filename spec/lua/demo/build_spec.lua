@@ -14,7 +14,9 @@ describe("datasets.demo.build", function()
     _G.arg, _G.print = { [0] = "datasets/demo/build.lua", out, seed }, function() end
     local ok, err = pcall(dofile, "datasets/demo/build.lua")
     _G.arg, _G.print = outer, print_outer
-    if not ok then error(err, 0) end
+    if not ok then
+      error(err, 0)
+    end
     return out
   end
 
@@ -23,7 +25,9 @@ describe("datasets.demo.build", function()
     assert.same(base.list_dir(a), base.list_dir(b))
     local out = {}
     for _, name in ipairs(base.list_dir(a)) do
-      if base.read_file(a .. "/" .. name) ~= base.read_file(b .. "/" .. name) then out[#out + 1] = name end
+      if base.read_file(a .. "/" .. name) ~= base.read_file(b .. "/" .. name) then
+        out[#out + 1] = name
+      end
     end
     return out
   end
@@ -31,13 +35,16 @@ describe("datasets.demo.build", function()
   teardown(function()
     for _, folder in ipairs(folders) do
       if base.exists(folder) then
-        for _, name in ipairs(base.list_dir(folder)) do os.remove(folder .. "/" .. name) end
+        for _, name in ipairs(base.list_dir(folder)) do
+          os.remove(folder .. "/" .. name)
+        end
         os.remove(folder)
       end
     end
   end)
 
-  it("writes the same bytes from the same seed, and every clip shows what its caption says", function()
+  it("writes the same bytes from the same seed, and every clip shows what its caption says",
+    function()
     local first, second = build("1"), build("1")
     assert.same({}, differences(first, second))
     local kinds, right, lines = {}, 0, 0
@@ -50,11 +57,19 @@ describe("datasets.demo.build", function()
         assert.same({ 32, 32 }, { facts.height, facts.width })
         local found = measure.find(pixels, facts.frames, 32, 32)
         local words = {}
-        for word in text:gmatch("%a+") do words[word] = true end
+        for word in text:gmatch("%a+") do
+          words[word] = true
+        end
         local direction
-        for _, row in ipairs(world.directions) do if words[row[1]] then direction = row[1] end end
+        for _, row in ipairs(world.directions) do
+          if words[row[1]] then
+            direction = row[1]
+          end
+        end
         assert.equal(direction and 6 or 1, facts.frames)
-        if found and words[found.colour] and found.direction == direction then right = right + 1 end
+        if found and words[found.colour] and found.direction == direction then
+          right = right + 1
+        end
       end
     end
     assert.same({ mp4 = 125, webm = 125, png = 50 }, kinds)

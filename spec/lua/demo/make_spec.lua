@@ -10,14 +10,16 @@ describe("make demo-data", function()
 
   local function make()
     local target = dir.path .. "/demo.mrx/data.sum"
-    local done = process.run({ "/bin/sh", "-c", 'exec make -s "$@" 2>&1', "sh", "DEMO=" .. dir.path, "MOONREEL=" .. process.program(), target },
+    local done = process.run({ "/bin/sh", "-c", 'exec make -s "$@" 2>&1',
+      "sh", "DEMO=" .. dir.path, "MOONREEL=" .. process.program(), target },
       "", { deadline_s = 100 })
     assert.equal(0, done.exit, done.output)
     local index <close> = data.open(dir.path .. "/demo.mrx")
     return index:row(1).file, index.meta.fp_order
   end
 
-  it("draws them once, into a folder of that version, and trades the index under a reader", function()
+  it("draws them once, into a folder of that version, and trades the index under a reader",
+    function()
     local file, fingerprint = make()
     assert.matches("/clips%-%d+/", file)
     local open <close> = data.open(dir.path .. "/demo.mrx")

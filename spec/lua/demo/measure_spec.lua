@@ -51,7 +51,8 @@ describe("datasets.demo.measure", function()
     assert.is_true(found == nil or found.direction == nil)
   end)
 
-  it("gives no direction to a shape that rests, jumps to and fro or goes along the diagonal", function()
+  it("gives no direction to a shape that rests, jumps to and fro or goes along the diagonal",
+    function()
     local function clip(places)
       local s = { id = 1, colour = "red", shape = "square", background = "black" }
       local frames = {}
@@ -61,7 +62,9 @@ describe("datasets.demo.measure", function()
         local bytes = {}
         for c = 1, 3 do
           for k = 1, #cover do
-            bytes[#bytes + 1] = string.char(math.floor(path.background[c] * (1 - cover[k]) + path.colour[c] * cover[k]))
+            bytes[#bytes + 1] =
+              string.char(math.floor(path.background[c] * (1 - cover[k])
+              + path.colour[c] * cover[k]))
           end
         end
         frames[i] = table.concat(bytes)

@@ -2,7 +2,8 @@ local render = require "datasets.demo.render"
 local world = require "datasets.demo.world"
 
 describe("datasets.demo.render", function()
-  local scene = { id = 3, colour = "green", shape = "triangle", direction = "up", background = "white" }
+  local scene = { id = 3, colour = "green", shape = "triangle", direction = "up",
+    background = "white" }
 
   it("draws the same bytes from the same seed, others from another", function()
     local first = render.frames(scene, 1, 6, 32, 32)
@@ -20,7 +21,8 @@ describe("datasets.demo.render", function()
       end
       assert.is_true(p.size >= 10 and p.size <= 14)
       local travel = math.abs(p.dx) + math.abs(p.dy)
-      assert.is_true(s.direction == nil and travel == 0 or travel >= 0.36 * 32 and travel <= 0.50 * 32)
+      assert.is_true(s.direction == nil and travel == 0 or travel >= 0.36 * 32
+        and travel <= 0.50 * 32)
     end
   end)
 
@@ -29,7 +31,9 @@ describe("datasets.demo.render", function()
     local area, partly = 0, 0
     for _, c in ipairs(cover) do
       area = area + c
-      if c > 0 and c < 1 then partly = partly + 1 end
+      if c > 0 and c < 1 then
+        partly = partly + 1
+      end
     end
     -- 4 x 4 points per pixel: about one hundredth of the area
     assert.is_true(math.abs(area - math.pi * 36) < 1.2)
@@ -37,7 +41,8 @@ describe("datasets.demo.render", function()
   end)
 
   it("names the word it does not know", function()
-    local ok, err = pcall(render.frames, { id = 1, colour = "mauve", shape = "circle", background = "white" }, 1, 1, 32, 32)
+    local ok, err = pcall(render.frames, { id = 1, colour = "mauve", shape = "circle",
+      background = "white" }, 1, 1, 32, 32)
     assert.is_false(ok)
     assert.matches("unknown name 'mauve'", tostring(err))
   end)

@@ -4,12 +4,15 @@ describe("datasets.demo.report", function()
   local asked = { colour = "red", direction = "up" }
   local rows = { {
     prompt = "a red square moving up on a black background", asked = asked,
-    found = { { colour = "red", direction = "up" }, { colour = "red" }, { direction = "up" }, false },
+    found = { { colour = "red", direction = "up" }, { colour = "red" }, { direction = "up" },
+      false },
   } }
 
   it("marks a rendering by how much of the question it answers", function()
     local marks = {}
-    for i, found in ipairs(rows[1].found) do marks[i] = report.mark(asked, found or nil) end
+    for i, found in ipairs(rows[1].found) do
+      marks[i] = report.mark(asked, found or nil)
+    end
     assert.same({ "right", "half", "half", "wrong" }, marks)
   end)
 
@@ -25,7 +28,9 @@ describe("datasets.demo.report", function()
 
   it("compares the ends of the loss", function()
     local losses = {}
-    for i = 1, 200 do losses[i] = i <= 50 and 4 or i > 150 and 1 or 100 end
+    for i = 1, 200 do
+      losses[i] = i <= 50 and 4 or i > 150 and 1 or 100
+    end
     assert.same({ 4, 1 }, { report.loss_ends(losses, 50) })
   end)
 

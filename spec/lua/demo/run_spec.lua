@@ -12,7 +12,9 @@ describe("datasets.demo.run", function()
     _G.arg = { [0] = "datasets/demo/" .. name, ... }
     local ok, text, result = pcall(printed, dofile, "datasets/demo/" .. name)
     _G.arg = outer
-    if not ok then error(text, 0) end
+    if not ok then
+      error(text, 0)
+    end
     return result, text
   end
 
@@ -22,8 +24,10 @@ describe("datasets.demo.run", function()
     base.make_dir(here)
     script("build.lua", here .. "/clips")
     require("moonreel.data").ingest(here .. "/clips/demo.csv", here .. "/demo.mrx")
-    local code, told = script("run.lua", "--json", "--out", here .. "/result", "outputs=" .. here .. "/outputs",
-      "data_path=" .. here .. "/demo.mrx", "steps=8", "threads=1", "num_sampling_steps=2", "cfg_scale=1", "sampling.seeds=[5]")
+    local code, told = script("run.lua", "--json", "--out", here .. "/result",
+      "outputs=" .. here .. "/outputs",
+      "data_path=" .. here .. "/demo.mrx", "steps=8", "threads=1", "num_sampling_steps=2",
+        "cfg_scale=1", "sampling.seeds=[5]")
     assert.equal(1, code)
     local result = json.decode(told)
     assert.is_false(result.ok)
@@ -32,7 +36,9 @@ describe("datasets.demo.run", function()
     assert.equal(16, #result.prompts)
     assert.equal(8, result["held-out"].of)
     local files = {}
-    for _, name in ipairs(base.list_dir(here .. "/result")) do files[name:match("%w+$")] = (files[name:match("%w+$")] or 0) + 1 end
+    for _, name in ipairs(base.list_dir(here .. "/result")) do
+      files[name:match("%w+$")] = (files[name:match("%w+$")] or 0) + 1
+    end
     assert.same({ mp4 = 16, png = 1, json = 1 }, files)
     local facts = require("moonreel.data").scan(here .. "/result/held-out-red-circle-right-5.mp4")
     assert.same({ 6, 128, 128 }, { facts.frames, facts.height, facts.width })

@@ -18,25 +18,36 @@ describe("datasets.demo.world", function()
         count[k] = (count[k] or 0) + 1
       end
     end
-    for _, triple in ipairs(world.held_out) do assert.is_nil(count[key(triple)]) end
+    for _, triple in ipairs(world.held_out) do
+      assert.is_nil(count[key(triple)])
+    end
     local triples = 0
     for _, n in pairs(count) do
       triples = triples + 1
       assert.is_true(n >= 3)
     end
     assert.equal(#world.colours * #world.shapes * #world.directions - #world.held_out, triples)
-    for _, triple in ipairs(world.seen) do assert.is_true(count[key(triple)] >= 3) end
+    for _, triple in ipairs(world.seen) do
+      assert.is_true(count[key(triple)] >= 3)
+    end
   end)
 
   it("shows every pair of words of a held-out triple", function()
     for _, t in ipairs(world.held_out) do
       local pairs_seen = {}
       for _, s in ipairs(scenes) do
-        if s.colour == t[1] and s.shape == t[2] then pairs_seen.colour_shape = true end
-        if s.colour == t[1] and s.direction == t[3] then pairs_seen.colour_direction = true end
-        if s.shape == t[2] and s.direction == t[3] then pairs_seen.shape_direction = true end
+        if s.colour == t[1] and s.shape == t[2] then
+          pairs_seen.colour_shape = true
+        end
+        if s.colour == t[1] and s.direction == t[3] then
+          pairs_seen.colour_direction = true
+        end
+        if s.shape == t[2] and s.direction == t[3] then
+          pairs_seen.shape_direction = true
+        end
       end
-      assert.same({ colour_shape = true, colour_direction = true, shape_direction = true }, pairs_seen)
+      assert.same({ colour_shape = true, colour_direction = true, shape_direction = true },
+        pairs_seen)
     end
   end)
 
@@ -48,7 +59,9 @@ describe("datasets.demo.world", function()
         per_direction[t[3]] = (per_direction[t[3]] or 0) + 1
       end
       local n = 0
-      for _ in pairs(distinct) do n = n + 1 end
+      for _ in pairs(distinct) do
+        n = n + 1
+      end
       assert.equal(8, n)
       assert.same({ right = 2, left = 2, up = 2, down = 2 }, per_direction)
     end
@@ -67,9 +80,15 @@ describe("datasets.demo.world", function()
     local backgrounds, directions = {}, {}
     for _, s in ipairs(scenes) do
       backgrounds[s.background] = (backgrounds[s.background] or 0) + 1
-      if s.direction then directions[s.direction] = (directions[s.direction] or 0) + 1 end
+      if s.direction then
+        directions[s.direction] = (directions[s.direction] or 0) + 1
+      end
     end
-    for _, n in pairs(backgrounds) do assert.is_true(math.abs(n - 100) <= 10) end
-    for _, n in pairs(directions) do assert.is_true(math.abs(n - 62) <= 6) end
+    for _, n in pairs(backgrounds) do
+      assert.is_true(math.abs(n - 100) <= 10)
+    end
+    for _, n in pairs(directions) do
+      assert.is_true(math.abs(n - 62) <= 6)
+    end
   end)
 end)

@@ -9,7 +9,9 @@ end
 
 describe("diffusion.mask", function()
   it("clears the frames a strategy names", function()
-    local function one(name, T) return table.concat(mask.draw(mask.new{{name, 1}}, T, draws{0.3})) end
+    local function one(name, T)
+      return table.concat(mask.draw(mask.new{{name, 1}}, T, draws{0.3}))
+    end
     assert.equal("11111111", one("identity", 8))
     assert.equal("00111111", one("quarter_head", 8))
     assert.equal("11111100", one("quarter_tail", 8))
@@ -33,7 +35,8 @@ describe("diffusion.mask", function()
 
   it("refuses unknown names and sums above one", function()
     assert.matches("unknown strategy 'tail'", tostring(select(2, pcall(mask.new, {{"tail", 0.1}}))))
-    assert.matches("add up to 1.2", tostring(select(2, pcall(mask.new, {{"image_head", 0.6}, {"random", 0.6}}))))
+    assert.matches("add up to 1.2",
+      tostring(select(2, pcall(mask.new, {{"image_head", 0.6}, {"random", 0.6}}))))
   end)
 
   it("is a pure function of seed, key and epoch, with frequencies near the mapping", function()
@@ -41,7 +44,9 @@ describe("diffusion.mask", function()
     for key = 1, 2000 do
       local a = table.concat(mask.draw(list, 8, mask.draws(7, key, 0)))
       assert.equal(a, table.concat(mask.draw(list, 8, mask.draws(7, key, 0))))
-      if a == "01111111" then n = n + 1 end
+      if a == "01111111" then
+        n = n + 1
+      end
     end
     assert.near(1000, n, 100)
   end)

@@ -5,7 +5,9 @@ local cases = require "moonreel.golden.config_cases"
 local function recorder()
   return { count = 0, bad = {}, exact = function(self, name, differing)
     self.count = self.count + 1
-    if differing > 0 then table.insert(self.bad, name) end
+    if differing > 0 then
+      table.insert(self.bad, name)
+    end
   end }
 end
 
@@ -25,7 +27,8 @@ describe("config_cases", function()
       cases.run(text:sub(1, at - 1) .. to .. text:sub(stop + 1), result)
       return result.bad
     end
-    assert.same({ "convert  5 : another value, and no verdict says why" }, { bad('"value": 5', '"value": 6')[1] })
+    assert.same({ "convert  5 : another value, and no verdict says why" },
+      { bad('"value": 5', '"value": 6')[1] })
     assert.equal(1, #bad('"5e-5"', '"5e-6"'))
     assert.equal(1, #bad('"config": "cfg.py"', '"config": "other.py"'))
   end)

@@ -15,7 +15,8 @@ local function directory(files)
   os.remove(dir)
   base.make_dir(dir)
   for name, change in pairs(files) do
-    base.replace_file(dir .. "/" .. name .. ".safetensors", change(base.read_file(DIR .. "/" .. name .. ".safetensors")))
+    base.replace_file(dir .. "/" .. name .. ".safetensors",
+      change(base.read_file(DIR .. "/" .. name .. ".safetensors")))
   end
   return dir
 end
@@ -44,7 +45,8 @@ describe("golden", function()
 
   it("fails a file that lies about its sizes, without building them", function()
     local dir = directory{stdit3_weights = same, caption_drop = function(bytes)
-      return (bytes:gsub('"hidden_size":"64"', '"hidden_size":"99"', 1):gsub('"hidden_size": "64"', '"hidden_size": "99"', 1))
+      return (bytes:gsub('"hidden_size":"64"', '"hidden_size":"99"', 1):gsub('"hidden_size": "64"',
+        '"hidden_size": "99"', 1))
     end}
     local sum, lines = run(dir)
     assert.equal(1, sum.failed)

@@ -6,7 +6,8 @@ local ops = require "moonreel.core.op"
 
 local device = os.getenv("MOONREEL_DEVICE") or "cpu"
 
---- A small network with views, a join, broadcasting, a shared weight and blocks. Returns outputs by name.
+--- A small network with views, a join, broadcasting, a shared weight and blocks. Returns outputs by
+-- name.
 local function run(options, recompute, micro_steps)
   local dev <close> = E.device(device, 2)
   local params <close> = G.params("f32")
@@ -22,7 +23,8 @@ local function run(options, recompute, micro_steps)
     local h = ops.linear(x, g:param "w1", g:param "b1")
     local qkv = h:reshape { 2, 3, 3, 4 }
     local q, k, v = qkv:split(2, 3)
-    q, k, v = ops.silu(q:reshape { 2, 3, 4 }), k:reshape { 2, 3, 4 }:permute { 1, 0, 2 }, v:reshape { 2, 3, 4 }
+    q, k, v = ops.silu(q:reshape { 2, 3, 4 }), k:reshape { 2, 3, 4 }:permute { 1, 0, 2 },
+      v:reshape { 2, 3, 4 }
     local t = g:param("table"):reshape { 2, 1, 4 }
     local mixed = q * t + ops.gelu_tanh(k:permute { 1, 0, 2 })
     return G.concat({ mixed, v }, 1)
@@ -42,8 +44,11 @@ local function run(options, recompute, micro_steps)
   exec:init(7)
   local prog <close> = exec:compile(g)
   prog:set("x", T.new("f32", { 2, 3, 6 }):fill_normal(1, "x"))
-  for _ = 1, micro_steps or 1 do prog:run() end
-  local out = { loss = prog:get("loss"):item(), z = prog:get("z"):bytes(), dx = prog:get("dx"):totable(), text = g:print() }
+  for _ = 1, micro_steps or 1 do
+    prog:run()
+  end
+  local out = { loss = prog:get("loss"):item(), z = prog:get("z"):bytes(),
+    dx = prog:get("dx"):totable(), text = g:print() }
   out.grad = exec:read("grad", "f32", 0, { params:elements() }):totable()
   out.peak = prog:memory().arena
   return out
@@ -91,7 +96,8 @@ describe("graph.backward", function()
 
   it("gives the same bits with and without recomputation, in-place and cheap rows", function()
     local plain = run({ no_inplace = true, no_cheap = true }, false)
-    for _, case in ipairs { { { no_cheap = true }, false }, { {}, false }, { {}, true }, { { no_inplace = true }, true } } do
+    for _, case in ipairs { { { no_cheap = true }, false }, { {}, false },
+        { {}, true }, { { no_inplace = true }, true } } do
       local other = run(case[1], case[2])
       assert.are.equal(plain.loss, other.loss)
       assert.are.equal(plain.z, other.z)
@@ -105,7 +111,9 @@ describe("graph.backward", function()
   it("adds micro-steps into the gradient", function()
     local once, twice = run({}, false, 1), run({}, false, 2)
     local worst = 0
-    for i, v in ipairs(once.grad) do worst = math.max(worst, math.abs(2 * v - twice.grad[i])) end
+    for i, v in ipairs(once.grad) do
+      worst = math.max(worst, math.abs(2 * v - twice.grad[i]))
+    end
     assert.is_true(worst < 1e-4)
   end)
 
@@ -147,6 +155,7 @@ describe("a shape error", function()
     local w = g:input("w", "f32", { 4 })
     ok, err = pcall(function() return ops.rms_norm(x, w) end)
     assert.is_false(ok)
-    assert.matches("backward_spec.lua:%d+: rms_norm 'rms_norm#%d': w must be .*; x is %[2, 3%] f32, w is %[4%] f32", tostring(err))
+    assert.matches("backward_spec.lua:%d+: rms_norm 'rms_norm#%d': w must be .*; x is %[2, 3%] "
+      .. "f32, w is %[4%] f32", tostring(err))
   end)
 end)

@@ -17,13 +17,16 @@ describe("a tensor", function()
   end)
 
   it("has as many elements as its dimensions multiply to, of any rank", function()
-    assert.same({ 1, 6, 0, 2 }, { T.count {}, T.count { 2, 3 }, T.count { 4, 0 }, T.count { 1, 1, 1, 1, 1, 1, 1, 1, 2 } })
+    assert.same({ 1, 6, 0, 2 }, { T.count {}, T.count { 2, 3 }, T.count { 4, 0 },
+      T.count { 1, 1, 1, 1, 1, 1, 1, 1, 2 } })
     assert.is_false(pcall(T.count, { 1, "x" }))
   end)
 
   it("says its shape, dtype and corners, and how many values are no numbers", function()
     local values = {}
-    for i = 1, 20 do values[i] = i end
+    for i = 1, 20 do
+      values[i] = i
+    end
     values[20] = 0 / 0
     local text = look.text(T.from({ 2, 10 }, values))
     assert.matches("^tensor %[2, 10%] f32 cpu\n", text)
@@ -35,6 +38,7 @@ describe("a tensor", function()
   it("refuses shapes that are no picture", function()
     local ok, problem = pcall(look.picture, T.new("f32", { 2, 4, 4 }))
     assert.is_false(ok)
-    assert.matches("expected %[H, W%], %[3, H, W%] or %[H, W, 3%], got %[2, 4, 4%]; try: imshow%(x%[0%]%)", tostring(problem))
+    assert.matches("expected %[H, W%], %[3, H, W%] or %[H, W, 3%], got %[2, 4, 4%]; try: "
+      .. "imshow%(x%[0%]%)", tostring(problem))
   end)
 end)

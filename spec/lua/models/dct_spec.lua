@@ -9,7 +9,9 @@ local function clip(frames, H, W)
   for f = 0, frames - 1 do
     for c = 0, 2 do
       for y = 0, H - 1 do
-        for x = 0, W - 1 do v[#v + 1] = math.floor(128 + 100 * math.sin(0.08 * (x + 2 * f) + c) * math.cos(0.06 * y)) end
+        for x = 0, W - 1 do
+          v[#v + 1] = math.floor(128 + 100 * math.sin(0.08 * (x + 2 * f) + c) * math.cos(0.06 * y))
+        end
       end
     end
   end
@@ -56,7 +58,9 @@ describe("models.dct", function()
   it("normalises by mean, deviation and a share of the overall deviation", function()
     local auto = dct.new(G.params("f32"))
     local sums, squares = {}, {}
-    for k = 1, 24 do sums[k], squares[k] = 10 * k, 10 * (k * k + 4) end
+    for k = 1, 24 do
+      sums[k], squares[k] = 10 * k, 10 * (k * k + 4)
+    end
     local mean, deviation = auto:normalisation(sums, squares, 10)
     assert.near(7, mean[7], 1e-9)
     assert.near(2 + 0.02 * 2, deviation[7], 1e-9)

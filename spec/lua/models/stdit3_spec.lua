@@ -11,24 +11,35 @@ local function declare(config)
   local by_name, trained, all = {}, 0, 0
   for _, p in ipairs(params:list()) do
     by_name[p.name] = p
-    if not p.buffer then all = all + p.count end
-    if not p.frozen then trained = trained + p.count end
+    if not p.buffer then
+      all = all + p.count
+    end
+    if not p.frozen then
+      trained = trained + p.count
+    end
   end
   return params, by_name, trained, all
 end
 
-local TINY = {depth = 1, hidden_size = 16, num_heads = 2, in_channels = 4, caption_channels = 8, model_max_length = 6}
+local TINY = {depth = 1, hidden_size = 16, num_heads = 2, in_channels = 4,
+  caption_channels = 8, model_max_length = 6}
 
 local function tiny(change)
   local c = {}
-  for k, v in pairs(TINY) do c[k] = v end
-  for k, v in pairs(change or {}) do c[k] = v end
+  for k, v in pairs(TINY) do
+    c[k] = v
+  end
+  for k, v in pairs(change or {}) do
+    c[k] = v
+  end
   return c
 end
 
 local function rms(params, name)
   local sum, n = 0, 0
-  for _, v in ipairs(params:initial(name, 1):totable()) do sum, n = sum + v * v, n + 1 end
+  for _, v in ipairs(params:initial(name, 1):totable()) do
+    sum, n = sum + v * v, n + 1
+  end
   return (sum / n) ^ 0.5
 end
 
@@ -44,11 +55,16 @@ describe("models.stdit3", function()
 
   it("has the released names and shapes", function()
     local _, p = declare(tiny())
-    local shapes = {["x_embedder.proj.weight"] = "16,4,1,2,2", ["t_embedder.mlp.0.weight"] = "16,256", ["fps_embedder.mlp.2.bias"] = "16",
-      ["t_block.1.weight"] = "96,16", ["y_embedder.y_embedding"] = "6,8", ["y_embedder.y_proj.fc1.weight"] = "16,8", ["rope.freqs"] = "4",
-      ["spatial_blocks.0.scale_shift_table"] = "6,16", ["temporal_blocks.0.attn.qkv.weight"] = "48,16",
-      ["temporal_blocks.0.attn.q_norm.weight"] = "8", ["spatial_blocks.0.cross_attn.kv_linear.bias"] = "32",
-      ["spatial_blocks.0.mlp.fc1.weight"] = "64,16", ["final_layer.scale_shift_table"] = "2,16", ["final_layer.linear.weight"] = "32,16"}
+    local shapes = {["x_embedder.proj.weight"] = "16,4,1,2,2",
+      ["t_embedder.mlp.0.weight"] = "16,256", ["fps_embedder.mlp.2.bias"] = "16",
+      ["t_block.1.weight"] = "96,16", ["y_embedder.y_embedding"] = "6,8",
+        ["y_embedder.y_proj.fc1.weight"] = "16,8", ["rope.freqs"] = "4",
+      ["spatial_blocks.0.scale_shift_table"] = "6,16",
+        ["temporal_blocks.0.attn.qkv.weight"] = "48,16",
+      ["temporal_blocks.0.attn.q_norm.weight"] = "8",
+        ["spatial_blocks.0.cross_attn.kv_linear.bias"] = "32",
+      ["spatial_blocks.0.mlp.fc1.weight"] = "64,16", ["final_layer.scale_shift_table"] = "2,16",
+        ["final_layer.linear.weight"] = "32,16"}
     for name, shape in pairs(shapes) do
       assert.truthy(p[name], name)
       assert.equal(shape, table.concat(p[name].shape, ","), name)
@@ -56,9 +72,11 @@ describe("models.stdit3", function()
     assert.is_nil(p["spatial_blocks.0.cross_attn.q_norm.weight"])
   end)
 
-  it("starts as the reference: fresh temporal blocks are the identity, the rate embedder is silent", function()
+  it("starts as the reference: fresh temporal blocks are the identity, the rate embedder is silent",
+    function()
     local params = declare(tiny())
-    for _, name in ipairs{"temporal_blocks.0.attn.proj.weight", "temporal_blocks.0.cross_attn.proj.weight", "temporal_blocks.0.mlp.fc2.weight",
+    for _, name in ipairs{"temporal_blocks.0.attn.proj.weight",
+        "temporal_blocks.0.cross_attn.proj.weight", "temporal_blocks.0.mlp.fc2.weight",
       "fps_embedder.mlp.2.weight", "fps_embedder.mlp.2.bias", "spatial_blocks.0.attn.qkv.bias"} do
       assert.equal(0, rms(params, name), name)
     end
@@ -81,8 +99,10 @@ describe("models.stdit3", function()
   end)
 
   it("refuses sizes that do not divide, by field", function()
-    assert.matches("hidden_size 18 is not a multiple of num_heads 4", tostring(select(2, pcall(declare, tiny{hidden_size = 18, num_heads = 4}))))
-    assert.matches("temporal_pos is 'learned'", tostring(select(2, pcall(declare, tiny{temporal_pos = "learned"}))))
+    assert.matches("hidden_size 18 is not a multiple of num_heads 4",
+      tostring(select(2, pcall(declare, tiny{hidden_size = 18, num_heads = 4}))))
+    assert.matches("temporal_pos is 'learned'",
+      tostring(select(2, pcall(declare, tiny{temporal_pos = "learned"}))))
   end)
 
   -- output of a model with random weights; `change` of the config
@@ -94,25 +114,33 @@ describe("models.stdit3", function()
     run:init(1)
     -- nothing may hide behind a zero
     for i, p in ipairs(params:list()) do
-      if not p.frozen then run:set_param("w", p.name, T.new("f32", p.shape):fill_normal(2, "w", i) * 0.2) end
+      if not p.frozen then
+        run:set_param("w", p.name, T.new("f32", p.shape):fill_normal(2, "w", i) * 0.2)
+      end
     end
     local g = G.graph(params)
-    g:output("out", net:forward(g, {x = g:input("x", "f32", {1, 4, 3, 4, 4}), t = g:input("t", "f32", {1}), fps = g:input("fps", "f32", {1}),
-      y = g:input("y", "f32", {1, 6, 8}), x_mask = x_mask and g:input("x_mask", "bool", {1, 3}) or nil, height = 32, width = 32}))
+    g:output("out", net:forward(g, {x = g:input("x", "f32", {1, 4, 3, 4, 4}),
+      t = g:input("t", "f32", {1}), fps = g:input("fps", "f32", {1}),
+      y = g:input("y", "f32", {1, 6, 8}), x_mask = x_mask and g:input("x_mask", "bool", {1, 3})
+        or nil, height = 32, width = 32}))
     g:finish()
     local prog = run:compile(g)
     prog:set("x", T.new("f32", {1, 4, 3, 4, 4}):fill_normal(3, "x"))
     prog:set("t", T.from({1}, {500}))
     prog:set("fps", T.from({1}, {24}))
     prog:set("y", T.new("f32", {1, 6, 8}):fill_normal(3, "y"))
-    if x_mask then prog:set("x_mask", T.from({1, 3}, x_mask, "bool")) end
+    if x_mask then
+      prog:set("x_mask", T.from({1, 3}, x_mask, "bool"))
+    end
     prog:run()
     return prog:get("out")
   end
 
   local function differs(a, b)
     local x, y, worst = a:totable(), b:totable(), 0
-    for i = 1, #x do worst = math.max(worst, math.abs(x[i] - y[i])) end
+    for i = 1, #x do
+      worst = math.max(worst, math.abs(x[i] - y[i]))
+    end
     return worst > 1e-4
   end
 
@@ -127,7 +155,8 @@ describe("models.stdit3", function()
     assert.is_true(differs(output{}, output{temporal_pos = "sincos"}))
   end)
 
-  -- slope of the loss along a random direction of all weights: from the gradient, and from two losses
+  -- slope of the loss along a random direction of all weights: from the gradient, and from two
+  -- losses
   local function slopes(change, dims)
     local params = G.params("f32")
     local net = stdit3.new(params, tiny(change))
@@ -135,11 +164,14 @@ describe("models.stdit3", function()
     local run = E.new(E.device("cpu", 1), params, {training = true, no_moments = true})
     run:init(1)
     local n = params:elements(false)
-    local at, way = T.new("f32", {n}):fill_normal(2, "w") * 0.2, T.new("f32", {n}):fill_normal(2, "way")
+    local at, way = T.new("f32", {n}):fill_normal(2, "w") * 0.2,
+      T.new("f32", {n}):fill_normal(2, "way")
     local g = G.graph(params)
     local x = g:input("x", "f32", dims)
-    local mask = change.masked and g:input("x_mask", "bool", {dims[1], -(-dims[3] // change.patch_size[1])}) or nil
-    local out = net:forward(g, {x = x, t = g:input("t", "f32", {dims[1]}), fps = g:input("fps", "f32", {dims[1]}),
+    local mask = change.masked and g:input("x_mask", "bool",
+      {dims[1], -(-dims[3] // change.patch_size[1])}) or nil
+    local out = net:forward(g, {x = x, t = g:input("t", "f32", {dims[1]}),
+      fps = g:input("fps", "f32", {dims[1]}),
       y = g:input("y", "f32", {dims[1], 6, 8}), x_mask = mask, height = 32, width = 48})
     local loss = ops.mean(out * out, {axes = {0, 1, 2, 3, 4}})
     g:output("loss", loss)
@@ -152,7 +184,9 @@ describe("models.stdit3", function()
     prog:set("y", T.new("f32", {dims[1], 6, 8}):fill_normal(3, "y"))
     if mask then
       local flags = {}
-      for i = 1, mask.shape[1] * mask.shape[2] do flags[i] = i % 2 end
+      for i = 1, mask.shape[1] * mask.shape[2] do
+        flags[i] = i % 2
+      end
       prog:set("x_mask", T.from(mask.shape, flags, "bool"))
     end
     local function loss_at(weights)
@@ -167,9 +201,12 @@ describe("models.stdit3", function()
     return ops.sum(run:read("grad", "f32", 0, {n}) * way, {axes = {0}}):item(), numeric
   end
 
-  it("has the slope of its loss as gradient, with and without q/k norm, patches in time, frame masks", function()
-    for _, case in ipairs{{{}, {2, 4, 3, 4, 6}}, {{qk_norm = false}, {2, 4, 3, 4, 6}}, {{patch_size = {2, 2, 2}, masked = true}, {2, 4, 5, 5, 3}},
-      {{patch_size = {1, 1, 1}, mlp_ratio = 2.5, pred_sigma = false, temporal_pos = "sincos"}, {2, 4, 2, 3, 5}}} do
+  it("has the slope of its loss as gradient, with and without q/k norm, patches in time, frame "
+    .. "masks", function()
+    for _, case in ipairs{{{}, {2, 4, 3, 4, 6}}, {{qk_norm = false}, {2, 4, 3, 4, 6}},
+        {{patch_size = {2, 2, 2}, masked = true}, {2, 4, 5, 5, 3}},
+      {{patch_size = {1, 1, 1}, mlp_ratio = 2.5, pred_sigma = false, temporal_pos = "sincos"},
+        {2, 4, 2, 3, 5}}} do
       local analytic, numeric = slopes(case[1], case[2])
       -- two f32 losses leave about three digits
       assert.near(1, analytic / numeric, 2e-2)
@@ -181,8 +218,10 @@ describe("models.stdit3", function()
     local net = stdit3.new(params, tiny())
     params:seal()
     local g = G.graph(params)
-    local ok, err = pcall(net.forward, net, g, {x = g:input("x", "f32", {1, 4, 3, 4, 4}), t = g:input("t", "f32", {1}),
-      fps = g:input("fps", "f32", {1}), y = g:input("y", "f32", {1, 6, 9}), height = 32, width = 32})
+    local ok, err = pcall(net.forward, net, g,
+      {x = g:input("x", "f32", {1, 4, 3, 4, 4}), t = g:input("t", "f32", {1}),
+      fps = g:input("fps", "f32", {1}), y = g:input("y", "f32", {1, 6, 9}),
+        height = 32, width = 32})
     assert.is_false(ok)
     assert.equal("MR_E_SHAPE", err.code)
     assert.matches("linear", err.message)

@@ -28,7 +28,8 @@ describe("models.text", function()
 end)
 
 describe("models.bytes", function()
-  local encoder = bytes.new(G.params("f32"), {width = 16, rows = 32, ngrams = 3, max_length = 5, num_heads = 2})
+  local encoder = bytes.new(G.params("f32"),
+    {width = 16, rows = 32, ngrams = 3, max_length = 5, num_heads = 2})
 
   it("gives bytes and the n-grams that end at each of them", function()
     local t = encoder:tokens{"ab", "", "abcdefgh"}

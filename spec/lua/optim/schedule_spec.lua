@@ -10,7 +10,8 @@ describe("optim.schedule", function()
   end)
 
   it("makes a bump with 1cycle", function()
-    local at = schedule.new{kind = "1cycle", lr = 2, min_lr = 1, max_lr = 8, warmup_steps = 4, cooldown_steps = 4}
+    local at = schedule.new{kind = "1cycle", lr = 2, min_lr = 1, max_lr = 8,
+      warmup_steps = 4, cooldown_steps = 4}
     assert.near(1, at(0), 1e-12)
     assert.near(4.5, at(2), 1e-12)
     assert.near(8, at(4), 1e-12)
@@ -19,14 +20,16 @@ describe("optim.schedule", function()
   end)
 
   it("runs the linear anneal forwards, and backwards only under compat", function()
-    local c = {kind = "1cycle", lr = 2, min_lr = 1, max_lr = 8, warmup_steps = 4, cooldown_steps = 4, anneal_strategy = "linear"}
+    local c = {kind = "1cycle", lr = 2, min_lr = 1, max_lr = 8, warmup_steps = 4,
+      cooldown_steps = 4, anneal_strategy = "linear"}
     assert.near(1, schedule.new(c)(0), 1e-12)
     c.compat = true
     assert.near(8, schedule.new(c)(0), 1e-12)
   end)
 
   it("ends a cosine at min_lr", function()
-    local at = schedule.new{kind = "cosine", lr = 1, min_lr = 0.1, warmup_steps = 5, total_steps = 105}
+    local at = schedule.new{kind = "cosine", lr = 1, min_lr = 0.1, warmup_steps = 5,
+      total_steps = 105}
     assert.near(1 / 6, at(0), 1e-12)
     assert.near(1, at(5), 1e-12)
     assert.near(0.55, at(55), 1e-12)

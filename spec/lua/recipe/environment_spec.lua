@@ -1,4 +1,5 @@
---- What a recipe reaches. Each text is baked as a user's file is: in a child process; attacks stand in sandbox_spec.lua.
+--- What a recipe reaches. Each text is baked as a user's file is: in a child process; attacks stand
+-- in sandbox_spec.lua.
 local folder = require "spec.support.folder"
 local settings = require "moonreel.settings"
 
@@ -6,7 +7,9 @@ local settings = require "moonreel.settings"
 local function attempt(dir, text)
   local path = dir:write("attack.lua", text)
   local ok, result = pcall(settings.bake, path)
-  if ok then return nil, result end
+  if ok then
+    return nil, result
+  end
   return tostring(result), result
 end
 
@@ -51,7 +54,8 @@ describe("a recipe", function()
   end)
 
   it("cannot change what the next one sees", function()
-    all_fail(dir, { "string.format = nil return recipe {} , x.y", "recipe.none = 1 return recipe {}", "recipe.x = 1 return recipe {}" })
+    all_fail(dir, { "string.format = nil return recipe {} , x.y",
+      "recipe.none = 1 return recipe {}", "recipe.x = 1 return recipe {}" })
     attempt(dir, "math.abs = nil string.rep = nil table.insert = nil return recipe {}")
     assert.equal(3, math.abs(-3))
     dir:bake("math.abs = nil table.insert = nil return recipe {}")
@@ -63,7 +67,8 @@ describe("a recipe", function()
       local base = require "moonreel.core.base"
       local path = "recipes/" .. name .. ".lua"
       if base.exists(path) and base.read_file(path):find("return recipe", 1, true) then
-        assert.equal(settings.bake(name, nil, { child = false }).hash, settings.bake(path).hash, name)
+        assert.equal(settings.bake(name, nil, { child = false }).hash, settings.bake(path).hash,
+          name)
       end
     end
   end)
@@ -72,10 +77,12 @@ end)
 describe("environment.names", function()
   it("lists the whole allow-list and nothing that is not there", function()
     local names = table.concat(require("moonreel.recipe.environment").names(), " ")
-    for _, name in ipairs { "math.abs", "string.format", "table.concat", "pairs", "recipe", "require" } do
+    for _, name in ipairs { "math.abs", "string.format", "table.concat",
+        "pairs", "recipe", "require" } do
       assert.is_truthy((" " .. names .. " "):find(" " .. name .. " ", 1, true))
     end
-    for _, name in ipairs { "pcall", "load", "next", "random", "gsub", "find", "coroutine", "getmetatable", "rawget", "print" } do
+    for _, name in ipairs { "pcall", "load", "next", "random", "gsub", "find",
+        "coroutine", "getmetatable", "rawget", "print" } do
       assert.is_nil(names:find(name, 1, true), name)
     end
   end)

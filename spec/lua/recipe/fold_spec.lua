@@ -17,16 +17,19 @@ describe("merging", function()
   end
 
   it("merges records by field and open maps by key, replaces lists whole", function()
-    local s = over('{ optim = { lr = 1, betas = { 0.8, 0.9 } }, bucket_config = { ["256"] = { [1] = { 1.0, 4 }, [51] = { 0.5, 2 } } } }',
+    local s = over('{ optim = { lr = 1, betas = { 0.8, 0.9 } }, bucket_config = { ["256"] = { [1] '
+      .. '= { 1.0, 4 }, [51] = { 0.5, 2 } } } }',
       '{ optim = { eps = 2, betas = { 0.1, 0.2 } }, bucket_config = { ["256"] = { [51] = { 0.25, 1 } }, ["512"] = { [1] = { 1, 1 } } } }')
     assert.equal(1.0, s.optim.lr)
     assert.equal(2.0, s.optim.eps)
     assert.same({ 0.1, 0.2 }, s:get("optim.betas"))
-    assert.same({ ["256"] = { [1] = { 1.0, 4 }, [51] = { 0.25, 1 } }, ["512"] = { [1] = { 1.0, 1 } } }, s:get("bucket_config"))
+    assert.same({ ["256"] = { [1] = { 1.0, 4 }, [51] = { 0.25, 1 } },
+      ["512"] = { [1] = { 1.0, 1 } } }, s:get("bucket_config"))
   end)
 
   it("recipe.remove goes back to the default, or takes an entry out", function()
-    local s = over('{ lr = 1, mask_ratios = { random = 0.5, identity = 0.5 }, bucket_config = { a = { [1] = { 1, 1 } }, b = { [1] = { 1, 1 } } } }',
+    local s = over('{ lr = 1, mask_ratios = { random = 0.5, identity = 0.5 }, bucket_config = { a '
+      .. '= { [1] = { 1, 1 } }, b = { [1] = { 1, 1 } } } }',
       "{ lr = recipe.remove, mask_ratios = recipe.remove, bucket_config = { a = recipe.remove } }")
     assert.equal(1e-4, s.optim.lr)
     assert.is_nil(s.mask_ratios)
@@ -38,7 +41,8 @@ describe("merging", function()
       "{ warmup_steps = recipe.none, bucket_config = { a = { [1] = { 0.0, recipe.none } } } }")
     assert.is_nil(s.warmup_steps)
     assert.same({ 0.0 }, s:get("bucket_config.a.1"))
-    assert.is_nil(over('{ mask_ratios = { random = 1 } }', "{ mask_ratios = recipe.none }").mask_ratios)
+    assert.is_nil(over('{ mask_ratios = { random = 1 } }',
+      "{ mask_ratios = recipe.none }").mask_ratios)
     local code, story = fault_over("{}", "{ lr = recipe.none }")
     assert.equal(3, code)
     assert.equal("main.lua:1: optim.lr: expected number of at least 0, got none", story)
@@ -49,18 +53,22 @@ describe("merging", function()
     assert.same({ random = 1.0 }, s:get("mask_ratios"))
   end)
 
-  it("recipe.replace drops what is inherited: maps start empty, records at their defaults", function()
-    local s = over('{ optim = { lr = 1, eps = 3 }, mask_ratios = { random = 0.5, image_head = 0.1 } }',
+  it("recipe.replace drops what is inherited: maps start empty, records at their defaults",
+    function()
+    local s = over('{ optim = { lr = 1, eps = 3 }, mask_ratios = { random = 0.5, image_head = 0.1 '
+      .. '} }',
       "{ optim = recipe.replace { lr = 2 }, mask_ratios = recipe.replace { identity = 1 } }")
     assert.same({ 2.0, 1e-8 }, { s.optim.lr, s.optim.eps })
     assert.same({ identity = 1.0 }, s:get("mask_ratios"))
     -- a default map is dropped as well
     assert.same({ small = { pixels = 4, aspects = { { 1.0, 2, 2 } } } },
-      dir:bake("return recipe { resolutions = recipe.replace { small = { pixels = 4, aspects = { { 1, 2, 2 } } } } }"):get("resolutions"))
+      dir:bake("return recipe { resolutions = recipe.replace { small = { pixels = 4, aspects = { { "
+        .. "1, 2, 2 } } } } }"):get("resolutions"))
   end)
 
   it("entries merge over a default map", function()
-    local s = dir:bake('return recipe { resolutions = { small = { pixels = 4, aspects = { { 1, 2, 2 } } } } }')
+    local s = dir:bake('return recipe { resolutions = { small = { pixels = 4, aspects = { { 1, 2, '
+      .. '2 } } } } }')
     assert.equal(4, s.resolutions.small.pixels)
     assert.equal(36864, s.resolutions["144p"].pixels)
   end)
@@ -69,7 +77,8 @@ describe("merging", function()
     local base = '{ vae = { type = "OpenSoraVAE_V1_2", micro_frame_size = 17 } }'
     local code, story = fault_over(base, '{ vae = { type = "dct" } }')
     assert.equal(3, code)
-    assert.equal('base.lua:1: vae.micro_frame_size: vae has no such field; its type is "dct" by main.lua:1\n' ..
+    assert.equal('base.lua:1: vae.micro_frame_size: vae has no such field; its type is "dct" by '
+      .. 'main.lua:1\n' ..
       '  try: vae = recipe.replace { type = "dct", ... }, which drops inherited fields', story)
     local s = over(base, '{ vae = recipe.replace { type = "dct" } }')
     assert.equal("dct", s.vae.type)
@@ -79,16 +88,19 @@ describe("merging", function()
   it("changing type over an inherited field of another kind proposes replace as well", function()
     local base = '{ model = { type = "STDiT3",\n patch_size = { 1, 1, 1 } } }'
     local _, story = fault_over(base, '{ model = { type = "flux" } }')
-    assert.equal('base.lua:2: model.patch_size: expected integer of at least 1, got { 1, 1, 1 }; its type is "flux" by main.lua:1\n' ..
+    assert.equal('base.lua:2: model.patch_size: expected integer of at least 1, got { 1, 1, 1 }; '
+      .. 'its type is "flux" by main.lua:1\n' ..
       '  try: model = recipe.replace { type = "flux", ... }, which drops inherited fields', story)
     assert.equal(2, over(base, '{ model = recipe.replace { type = "flux" } }').model.patch_size)
     -- no such advice where the same file says both
     local _, own = fault_over("{}", '{ model = { type = "flux", patch_size = { 1, 1, 1 } } }')
-    assert.equal("main.lua:1: model.patch_size: expected integer of at least 1, got { 1, 1, 1 }", own)
+    assert.equal("main.lua:1: model.patch_size: expected integer of at least 1, got { 1, 1, 1 }",
+      own)
   end)
 
   it("the defaults of a record follow its type", function()
-    assert.equal(1872, dir:bake('return recipe { model = { type = "STDiT3-3B/2" } }').model.hidden_size)
+    assert.equal(1872,
+      dir:bake('return recipe { model = { type = "STDiT3-3B/2" } }').model.hidden_size)
     assert.equal(1152, dir:bake("return recipe {}").model.hidden_size)
     assert.equal(1872, dir:bake("return recipe {}", { "model.type=STDiT3-3B/2" }).model.hidden_size)
   end)
@@ -123,22 +135,31 @@ describe("kinds", function()
       ['grad_checkpoint = "yes"'] = 'grad_checkpoint: expected true or false, got text "yes"',
       ['dtype = "fp16"'] = 'dtype: expected one of "bf16", "fp32", got text "fp16"',
       ["outputs = 3"] = "outputs: expected text, got number 3",
-      ["optim = { betas = { 0.9 } }"] = "optim.betas: expected a list of 2 number from 0 to 1, got { 0.9 }",
-      ["optim = { betas = { 0.9, 2 } }"] = "optim.betas: expected a list of 2 number from 0 to 1, got { 0.9, 2 }",
+      ["optim = { betas = { 0.9 } }"] = "optim.betas: expected a list of 2 number from 0 to 1, got "
+        .. "{ 0.9 }",
+      ["optim = { betas = { 0.9, 2 } }"] = "optim.betas: expected a list of 2 number from 0 to 1, "
+        .. "got { 0.9, 2 }",
       ["optim = 5"] = "optim: expected a table of fields, got number 5",
       ["optim = { 5 }"] = "optim: a record has named fields, got element [1]",
-      ["bucket_config = 3"] = "bucket_config: expected a table with text keys, or none, got number 3",
-      ["bucket_config = { [256] = {} }"] = 'bucket_config: expected text keys, got [256]; write ["256"]',
-      ['bucket_config = { a = { x = { 1, 1 } } }'] = 'bucket_config.a: expected integer keys, got "x"',
-      ["bucket_config = { a = { [1] = { 2, 1 } } }"] = "bucket_config.a.1: expected {keep, batch} or {{keep, try}, batch} with shares from 0 to 1 and a batch of at least 1, got { 2, 1 }",
-      ["bucket_config = { a = { [1] = { 0.5 } } }"] = "bucket_config.a.1: expected {keep, batch} or {{keep, try}, batch} with shares from 0 to 1 and a batch of at least 1, got { 0.5 }",
+      ["bucket_config = 3"] = "bucket_config: expected a table with text keys, or none, got number "
+        .. "3",
+      ["bucket_config = { [256] = {} }"] = 'bucket_config: expected text keys, got [256]; write '
+        .. '["256"]',
+      ['bucket_config = { a = { x = { 1, 1 } } }'] =
+        'bucket_config.a: expected integer keys, got "x"',
+      ["bucket_config = { a = { [1] = { 2, 1 } } }"] = "bucket_config.a.1: expected {keep, batch} "
+        .. "or {{keep, try}, batch} with shares from 0 to 1 and a batch of at least 1, got { 2, 1 }",
+      ["bucket_config = { a = { [1] = { 0.5 } } }"] = "bucket_config.a.1: expected {keep, batch} "
+        .. "or {{keep, try}, batch} with shares from 0 to 1 and a batch of at least 1, got { 0.5 }",
       ["mask_ratios = { randon = 1 }"] = "mask_ratios.randon is not known, did you mean 'random'?",
       ["lrr = 1"] = "lrr is not a field, did you mean 'lr'?",
       ["learning_rate = 1"] = "learning_rate is not a field",
       ["model = { dept = 3 }"] = "model.dept is not a field, did you mean 'model.depth'?",
       ["depth = 3"] = "depth is not a field, did you mean 'model.depth'?",
-      ['lr = 1, ["optim"] = { lr = 2 }'] = "optim.lr is written twice, here as 'optim', and at main.lua:2; write one of the two",
-      ["lr = 1, adam_eps = 2, optim = function() return {} end"] = "optim is written twice, here as 'optim', and at main.lua:2",
+      ['lr = 1, ["optim"] = { lr = 2 }'] = "optim.lr is written twice, here as 'optim', and at "
+        .. "main.lua:2; write one of the two",
+      ["lr = 1, adam_eps = 2, optim = function() return {} end"] =
+        "optim is written twice, here as 'optim', and at main.lua:2",
     } do
       local code, story = dir:fault("return recipe {\n  " .. text .. ",\n}")
       assert.equal(3, code, text .. story)
@@ -149,11 +170,13 @@ describe("kinds", function()
 
   it("map spellings layer by layer, so the later layer wins whatever its spelling", function()
     dir:write("base.lua", "return recipe { optim = { lr = 1, eps = 1 } }")
-    local s = dir:bake('return recipe.extend("./base") { lr = 2, ["adam-eps"] = 3, dataset = { ["data-path"] = "x" }, grad_ckpt_setting = { 1, 2 } }')
+    local s = dir:bake('return recipe.extend("./base") { lr = 2, ["adam-eps"] = 3, dataset = { '
+      .. '["data-path"] = "x" }, grad_ckpt_setting = { 1, 2 } }')
     assert.same({ 2.0, 3.0, "x" }, { s.optim.lr, s.optim.eps, s.dataset.data_path })
     assert.same({ 1, 2 }, s:get("grad_ckpt_settings"))
     assert.equal(2.0, s:get("lr"))
-    assert.equal("x.pth", dir:bake('return recipe { model = { from_pretrained = "x.pth" } }').ckpt_path)
+    assert.equal("x.pth",
+      dir:bake('return recipe { model = { from_pretrained = "x.pth" } }').ckpt_path)
     assert.equal("dct", dir:bake('return recipe { ae = { type = "dct" } }').vae.type)
   end)
 end)
@@ -164,14 +187,16 @@ describe("late-bound values", function()
   after_each(function() dir:remove() end)
 
   it("see the final recipe, after all overrides, under every spelling", function()
-    local text = "return recipe { lr = 1, epochs = 2, warmup_steps = function(r) return r.epochs * 80 + r.lr + r.optim.lr end }"
+    local text = "return recipe { lr = 1, epochs = 2, warmup_steps = function(r) return r.epochs * "
+      .. "80 + r.lr + r.optim.lr end }"
     assert.equal(162, dir:bake(text).warmup_steps)
     assert.equal(330, dir:bake(text, { "epochs=4", "lr=5" }).warmup_steps)
     assert.equal(7, dir:bake(text, { "warmup_steps=7" }).warmup_steps)
   end)
 
   it("get a private copy of what they replace", function()
-    dir:write("base.lua", "local e = { 1, 8 }\nreturn recipe { bucket_config = { a = { [1] = e, [2] = e } } }")
+    dir:write("base.lua", "local e = { 1, 8 }\nreturn recipe { bucket_config = { a = { [1] = e, "
+      .. "[2] = e } } }")
     local s = dir:bake([[return recipe.extend("./base") { bucket_config = { a = function(r, inherited)
       for _, entry in pairs(inherited) do entry[2] = entry[2] // 2 end
       inherited[3] = { 1, 1 }
@@ -187,8 +212,10 @@ describe("late-bound values", function()
     assert.equal(12.0, s.optim.lr)
   end)
 
-  it("of maps and records merge as tables do, command-line keys beneath them apply afterwards", function()
-    dir:write("a.lua", "return recipe { optim = { lr = 1, eps = 7 }, mask_ratios = { random = 0.5, image_head = 0.5 } }")
+  it("of maps and records merge as tables do, command-line keys beneath them apply afterwards",
+    function()
+    dir:write("a.lua", "return recipe { optim = { lr = 1, eps = 7 }, mask_ratios = { random = 0.5, "
+      .. "image_head = 0.5 } }")
     local s = dir:bake([[return recipe.extend("./a") {
       optim = function(r, was) return { lr = was.lr + 1 } end,
       mask_ratios = function(r, was) return { random = was.random / 2, image_head = recipe.remove } end }]], { "optim.eps=9", "mask_ratios.identity=0.75" })
@@ -214,7 +241,8 @@ describe("late-bound values", function()
   end)
 
   it("stand inside lists too", function()
-    assert.same({ 0.5, 0.75 }, dir:bake("return recipe { lr = 0.5, optim = { betas = { function(r) return r.lr end, 0.75 } } }"):get("optim.betas"))
+    assert.same({ 0.5, 0.75 }, dir:bake("return recipe { lr = 0.5, optim = { betas = { function(r) "
+      .. "return r.lr end, 0.75 } } }"):get("optim.betas"))
   end)
 
   it("walk maps in key order and cannot change the final recipe", function()
@@ -228,12 +256,15 @@ describe("late-bound values", function()
   end)
 
   it("that go round in a circle print it", function()
-    local code, story = dir:fault("return recipe {\n  steps = function(r) return r.epochs end,\n  epochs = function(r) return r.seed end,\n  seed = function(r) return r.steps end }")
+    local code, story = dir:fault("return recipe {\n  steps = function(r) return r.epochs end,\n  "
+      .. "epochs = function(r) return r.seed end,\n  seed = function(r) return r.steps end }")
     assert.equal(3, code)
-    assert.matches("epochs %(main%.lua:3%) %-> seed %(main%.lua:4%) %-> steps %(main%.lua:2%) %-> epochs$", story)
+    assert.matches("epochs %(main%.lua:3%) %-> seed %(main%.lua:4%) %-> steps %(main%.lua:2%) %-> "
+      .. "epochs$", story)
     code, story = dir:fault("return recipe { lr = function(r) return r.lr * 2 end }")
     assert.equal(3, code)
-    assert.matches("^main%.lua:1: optim%.lr needs its own value: optim%.lr %(main%.lua:1%) %-> optim%.lr$", story)
+    assert.matches("^main%.lua:1: optim%.lr needs its own value: optim%.lr %(main%.lua:1%) %-> "
+      .. "optim%.lr$", story)
   end)
 
   it("refuse nil, functions and wrong kinds as results", function()

@@ -3,7 +3,9 @@ local lexer = require "moonreel.recipe.lexer"
 
 local function texts(source)
   local out = {}
-  for i, word in ipairs(lexer.words(source)) do out[i] = word.text end
+  for i, word in ipairs(lexer.words(source)) do
+    out[i] = word.text
+  end
   return table.concat(out, " ")
 end
 
@@ -16,7 +18,9 @@ describe("lexer.words", function()
     assert.same({ [["a}\"--"]], [['{']], "[[ ] ]]", "[=[ ]] ]=]" },
       (function()
         local out = {}
-        for _, word in ipairs(lexer.words([["a}\"--" '{' [[ ] ]] .. "]] [=[ ]] ]=]")) do out[#out + 1] = word.text end
+        for _, word in ipairs(lexer.words([["a}\"--" '{' [[ ] ]] .. "]] [=[ ]] ]=]")) do
+          out[#out + 1] = word.text
+        end
         return out
       end)())
   end)
@@ -24,7 +28,9 @@ describe("lexer.words", function()
   it("counts lines through long texts, comments and escaped line ends", function()
     local words = lexer.words("a = [[\n\n]]\nb = 'x\\\ny' --[[\n]] c\n'\\z\n  q' d")
     local lines = {}
-    for _, word in ipairs(words) do lines[word.text] = word.line end
+    for _, word in ipairs(words) do
+      lines[word.text] = word.line
+    end
     assert.equal(1, lines.a)
     assert.equal(4, lines.b)
     assert.equal(6, lines.c)

@@ -28,19 +28,24 @@ describe("literal.read", function()
   end)
 
   it("reads numbers of the three languages", function()
-    for text, value in pairs { ["+7"] = 7, ["-1"] = -1, ["1_000"] = 1000, ["007"] = 7, ["0x10"] = 16, ["0b11"] = 3, ["0o17"] = 15,
+    for text, value in pairs { ["+7"] = 7, ["-1"] = -1, ["1_000"] = 1000,
+        ["007"] = 7, ["0x10"] = 16, ["0b11"] = 3, ["0o17"] = 15,
       ["1."] = 1.0, [".5"] = 0.5, ["-.5e-3"] = -0.0005, ["1e5"] = 1e5, [" 5 "] = 5 } do
       assert.equal(value, literal.number(text), text)
     end
-    for _, text in ipairs { "1__0", "_1", "1_", "0x", "nan", "inf", "1e400", "1.2.3", "", "-", "1e", "0b12", "0o8", "1,5" } do
+    for _, text in ipairs { "1__0", "_1", "1_", "0x", "nan", "inf", "1e400",
+        "1.2.3", "", "-", "1e", "0b12", "0o8", "1,5" } do
       assert.is_nil(literal.number(text), text)
     end
   end)
 
   it("evaluates nothing and says where it stopped", function()
-    for text, problem in pairs { ["2^10"] = "unexpected '^' at character 2", ["os.exit()"] = "text needs quotes: 'os.exit' at character 1",
-      ["{1, 2"] = "missing } at character 6", ["{1 2}"] = "expected , or } at character 4", ["{a=1, a=2}"] = "key a twice",
-      ['"abc'] = "text without its closing", ["[1] x"] = "unexpected 'x'", ["{1.5 = 2}"] = "a key is text or an integer", [""] = "a value is missing",
+    for text, problem in pairs { ["2^10"] = "unexpected '^' at character 2",
+        ["os.exit()"] = "text needs quotes: 'os.exit' at character 1",
+      ["{1, 2"] = "missing } at character 6", ["{1 2}"] = "expected , or } at character 4",
+        ["{a=1, a=2}"] = "key a twice",
+      ['"abc'] = "text without its closing", ["[1] x"] = "unexpected 'x'",
+        ["{1.5 = 2}"] = "a key is text or an integer", [""] = "a value is missing",
       ["(1, lambda: 2)"] = "text needs quotes: 'lambda'", ["{'a' 'b'}"] = "expected ," } do
       local value, found = literal.read(text)
       assert.is_nil(value)

@@ -14,7 +14,8 @@ describe("recipe files", function()
   end)
 
   it("come once each, after their own ancestors", function()
-    -- a diamond: left sets seed, right inherits it from the root and must not bring the root's value back
+    -- a diamond: left sets seed, right inherits it from the root and must not bring the root's
+    -- value back
     dir:write("root.lua", "return recipe { seed = 1, epochs = 1 }")
     dir:write("left.lua", 'return recipe.extend("./root") { seed = 2 }')
     dir:write("right.lua", 'return recipe.extend("./root") { epochs = 3 }')
@@ -28,7 +29,8 @@ describe("recipe files", function()
     dir:write("top.lua", "return recipe { seed = 4, epochs = 9 }")
     dir:write("lib/n.lua", "return { nine = 9 }")
     os.execute(("ln -s '%s/x' '%s/y'"):format(dir.path, dir.path))
-    local s = dir:bake('return recipe.extend("./top", "./x/base", "./y/base") { steps = require("./lib/n").nine }')
+    local s = dir:bake('return recipe.extend("./top", "./x/base", "./y/base") { steps = '
+      .. 'require("./lib/n").nine }')
     assert.same({ 5, 9, 9 }, { s.seed, s.epochs, s.steps })
     -- one file under two names is one ancestor
     assert.equal(3, #s:chain("seed"))
@@ -59,7 +61,8 @@ describe("recipe files", function()
   it("that do not exist are named, with what was tried and a near name", function()
     local code, story = dir:fault('return recipe.extend("./nothing") {}')
     assert.equal(3, code)
-    assert.matches("main%.lua:1: no file nothing%.lua; '%./' and '%.%./' count from the recipe itself", story)
+    assert.matches("main%.lua:1: no file nothing%.lua; '%./' and '%.%./' count from the recipe "
+      .. "itself", story)
     code, story = dir:fault('return recipe.extend("tiny/demoo") {}')
     assert.equal(3, code)
     assert.matches("main%.lua:1: no recipe 'tiny/demoo', did you mean 'tiny/demo'%?", story)
@@ -67,9 +70,11 @@ describe("recipe files", function()
 
   it("return a recipe or are refused", function()
     local _, story = dir:fault("return { lr = 1 }")
-    assert.equal("main.lua: a recipe returns `recipe {...}` or `recipe.extend(...) {...}`; this file returns something else", story)
+    assert.equal("main.lua: a recipe returns `recipe {...}` or `recipe.extend(...) {...}`; this "
+      .. "file returns something else", story)
     _, story = dir:fault("return recipe 5")
-    assert.matches("recipe: expected a table, got number", (dir:fault("return recipe(5)") and select(2, dir:fault("return recipe(5)"))))
+    assert.matches("recipe: expected a table, got number",
+      (dir:fault("return recipe(5)") and select(2, dir:fault("return recipe(5)"))))
     assert.matches("main%.lua:1:", story)
   end)
 end)
@@ -82,7 +87,8 @@ describe("recipe tables", function()
   it("refuse a field written nil", function()
     local code, story = dir:fault("return recipe {\n  seed = 1,\n  steps = ({}).x,\n}")
     assert.equal(3, code)
-    assert.matches("^main%.lua:3: 'steps' is nil, which Lua drops without a word; try: recipe%.none", story)
+    assert.matches(
+      "^main%.lua:3: 'steps' is nil, which Lua drops without a word; try: recipe%.none", story)
   end)
 
   it("refuse a list element written nil, at both ends", function()
@@ -129,14 +135,16 @@ describe("places", function()
   end
 
   it("are those of the key, whatever stands around it", function()
-    local s = dir:bake("return recipe {\n  seed = 1, epochs = 2,\n  optim = {\n    lr = 1,\n    betas = {\n      0.9,\n      0.99 },\n  },\n}")
+    local s = dir:bake("return recipe {\n  seed = 1, epochs = 2,\n  optim = {\n    lr = 1,\n    "
+      .. "betas = {\n      0.9,\n      0.99 },\n  },\n}")
     assert.equal("main.lua:2", origin(s, "epochs"))
     assert.equal("main.lua:4", origin(s, "optim.lr"))
     assert.equal("main.lua:5", origin(s, "optim.betas"))
   end)
 
   it("of keys set by code are the constructor's", function()
-    local s = dir:bake("local t = {\n  lr = 1,\n  eps = 2 }\nt.lr = 5\nt.weight_decay = 0.1\nreturn recipe {\n  optim = t }")
+    local s = dir:bake("local t = {\n  lr = 1,\n  eps = 2 }\nt.lr = 5\nt.weight_decay = "
+      .. "0.1\nreturn recipe {\n  optim = t }")
     assert.equal("main.lua:1", origin(s, "optim.lr"))
     assert.equal("main.lua:3", origin(s, "optim.eps"))
     assert.equal("main.lua:1", origin(s, "optim.weight_decay"))

@@ -27,7 +27,8 @@ describe("overrides", function()
   end)
 
   it("reach into maps, records and lists", function()
-    assert.same({ 0.5, 3 }, get("bucket_config.144px_ar1:1.1", "bucket_config.144px_ar1:1.1={0.5, 3}"))
+    assert.same({ 0.5, 3 }, get("bucket_config.144px_ar1:1.1",
+      "bucket_config.144px_ar1:1.1={0.5, 3}"))
     assert.same({ 1.0, 8 }, get("bucket_config.144px_ar1:1.1", "bucket_config.144px_ar1:1.1.2=8"))
     assert.same({ 0.9, 0.7 }, get("optim.betas", "optim.betas.2=0.7"))
     local s = dir:bake(plain, { 'bucket_config={"a": {1: (1.0, 2)}}', "optim={eps = 2, lr: 3}" })
@@ -40,7 +41,8 @@ describe("overrides", function()
     local s = dir:bake(plain, { "lr=1", "optim.lr=2", "lr=3" })
     assert.equal(3.0, s.optim.lr)
     local chain = s:chain("lr")
-    assert.same({ "default", "lr=1", "optim.lr=2", "lr=3" }, { chain[1].at, chain[2].at, chain[3].at, chain[4].at })
+    assert.same({ "default", "lr=1", "optim.lr=2", "lr=3" },
+      { chain[1].at, chain[2].at, chain[3].at, chain[4].at })
   end)
 
   it("name what is wrong and exit 2", function()
@@ -60,12 +62,14 @@ describe("overrides", function()
       ["optim.betas=[0.5]"] = "optim.betas: expected a list of 2 number from 0 to 1, got { 0.5 }",
       ["optim.betas.3=1"] = "optim.betas.3: the list has 2 elements, counted from 1",
       ["optim.betas.x=1"] = "optim.betas is a list; expected an element counted from 1, got 'x'",
-      ["optim.betas.1=often"] = "optim.betas: expected a list of 2 number from 0 to 1, got { \"often\"",
+      ["optim.betas.1=often"] = "optim.betas: expected a list of 2 number from 0 to 1, got { "
+        .. "\"often\"",
       ["optim.lr.x=1"] = "optim.lr has no fields of its own",
       ["bucket_config.a.x=1"] = "bucket_config.a: expected an integer key, got 'x'",
       ["bucket_config.a.1={2, 1}"] = "bucket_config.a.1: expected {keep, batch}",
       ["mask_ratios.rando=1"] = "mask_ratios.rando is not known, did you mean 'random'?",
-      ["min_lr=1"] = 'min_lr=1: min_lr is read only when lr_schedule is "1cycle", and it is "constant"',
+      ["min_lr=1"] = 'min_lr=1: min_lr is read only when lr_schedule is "1cycle", and it is '
+        .. '"constant"',
       ["vae.micro_frame_size=17"] = "vae.micro_frame_size",
       ["a..b=1"] = "'a..b' is no field name",
       ["word"] = "'word': expected key=value",

@@ -16,9 +16,14 @@ describe("registry", function()
 
   it("has only row keys that something reads", function()
     local known = {}
-    for word in ("default help unit min max choices none reader spellings affects resume position when no_meaning path types"):gmatch("%S+") do known[word] = true end
+    for word in ("default help unit min max choices none reader spellings affects resume position "
+        .. "when no_meaning path types"):gmatch("%S+") do
+      known[word] = true
+    end
     for _, row in ipairs(all.rows) do
-      for key in pairs(row) do assert.is_true(math.type(key) == "integer" or known[key], row.path .. ": " .. tostring(key)) end
+      for key in pairs(row) do
+        assert.is_true(math.type(key) == "integer" or known[key], row.path .. ": " .. tostring(key))
+      end
     end
   end)
 
@@ -28,13 +33,15 @@ describe("registry", function()
       if row.default ~= nil and type(row.default) ~= "function" and schema.tag ~= "map" then
         assert.is_not_nil(kinds.check(schema, row.default), row.path)
       end
-      assert.is_true(row.default ~= nil or row.none or schema.tag == "map", row.path .. " has neither a default nor none")
+      assert.is_true(row.default ~= nil or row.none or schema.tag == "map",
+        row.path .. " has neither a default nor none")
     end
     for name, record in pairs(all.root.fields) do
       for type_name, of_type in pairs(record.types or {}) do
         for field, value in pairs(of_type.preset) do
           local schema = registry.field(record, field, type_name)
-          assert.is_not_nil(schema and kinds.check(schema, value), name .. "." .. field .. " of " .. type_name)
+          assert.is_not_nil(schema and kinds.check(schema, value),
+            name .. "." .. field .. " of " .. type_name)
         end
       end
     end
@@ -43,12 +50,18 @@ describe("registry", function()
   it("has spellings that lead to fields and hide none", function()
     for spelling, keys in pairs(all.spellings) do
       local at = all.root
-      for _, key in ipairs(keys) do at = registry.field(at, key) end
+      for _, key in ipairs(keys) do
+        at = registry.field(at, key)
+      end
       assert.is_not_nil(at, spelling)
       local record = all.root
       local parts = registry.split(spelling)
-      for i = 1, #parts - 1 do record = record and registry.field(record, parts[i]) end
-      if record and record.fields then assert.is_nil(registry.field(record, parts[#parts]), spelling .. " hides a field") end
+      for i = 1, #parts - 1 do
+        record = record and registry.field(record, parts[i])
+      end
+      if record and record.fields then
+        assert.is_nil(registry.field(record, parts[#parts]), spelling .. " hides a field")
+      end
     end
   end)
 
@@ -56,14 +69,19 @@ describe("registry", function()
     for _, row in ipairs(all.rows) do
       if row.when then
         local at = all.root
-        for _, key in ipairs(registry.split(row.when[1])) do at = registry.field(at, key) end
-        for i = 2, #row.when do assert.is_not_nil(kinds.check(at, row.when[i]), row.path) end
+        for _, key in ipairs(registry.split(row.when[1])) do
+          at = registry.field(at, key)
+        end
+        for i = 2, #row.when do
+          assert.is_not_nil(kinds.check(at, row.when[i]), row.path)
+        end
       end
     end
   end)
 
   it("names no field as the settings object names its methods", function()
-    for _, name in ipairs { "get", "origin", "chain", "leaves", "plain", "to_json", "to_recipe", "require_readers", "hash", "recipe", "notes" } do
+    for _, name in ipairs { "get", "origin", "chain", "leaves", "plain",
+        "to_json", "to_recipe", "require_readers", "hash", "recipe", "notes" } do
       assert.is_nil(registry.field(all.root, name))
     end
   end)

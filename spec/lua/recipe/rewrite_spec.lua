@@ -42,14 +42,17 @@ describe("rewrite.source", function()
   end)
 
   it("knows line and key of every item, also behind functions with commas", function()
-    local _, constructors = run("return {\n  a = 1,\n  [\"b c\"] = function(x, y)\n    local p, q = x, y\n    return p\n  end,\n  5, [3] = 1,\n  [1 + 1] = 0,\n}")
+    local _, constructors = run("return {\n  a = 1,\n  [\"b c\"] = function(x, y)\n    local p, q "
+      .. "= x, y\n    return p\n  end,\n  5, [3] = 1,\n  [1 + 1] = 0,\n}")
     local items = constructors[1].items
-    assert.same({ { line = 2, key = "a" }, { line = 3, key = "b c" }, { line = 7, positional = true }, { line = 7, key = 3 },
+    assert.same({ { line = 2, key = "a" }, { line = 3, key = "b c" },
+      { line = 7, positional = true }, { line = 7, key = 3 },
       { line = 8, computed = true } }, items)
   end)
 
   it("knows that a call or ... at the end may give any number of values", function()
-    local _, constructors = run("local function f() end local t = { f() } local u = { 1 } return { t, u, { select(2, 1) } }")
+    local _, constructors = run("local function f() end local t = { f() } local u = { 1 } return { "
+      .. "t, u, { select(2, 1) } }")
     assert.is_true(constructors[1].items[1].open_ended)
     assert.is_nil(constructors[2].items[1].open_ended)
   end)

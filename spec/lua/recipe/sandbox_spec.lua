@@ -1,5 +1,6 @@
---- What a recipe cannot do. Each attempt bakes as a user's file does: in a child process with limits. It ends with the
--- recipe's error (exit 3), within a second of processor time and 256 MiB, and no canary file is read.
+--- What a recipe cannot do. Each attempt bakes as a user's file does: in a child process with
+-- limits. It ends with the recipe's error (exit 3), within a second of processor time and 256 MiB,
+-- and no canary file is read.
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
@@ -140,7 +141,8 @@ describe("a recipe's attempt on", function()
   local function bake(texts)
     local words = { process.program(), "spec/support/attempts.lua" }
     for i, text in ipairs(texts) do
-      words[i + 2] = dir:write(("attempt%d.lua"):format(i), (text:gsub("CANARY%f[^%u_]", dir.path .. "/canary.txt")))
+      words[i + 2] = dir:write(("attempt%d.lua"):format(i),
+        (text:gsub("CANARY%f[^%u_]", dir.path .. "/canary.txt")))
     end
     local done = process.run(words, "", { deadline_s = 120 })
     assert.equal(0, done.exit)
@@ -155,7 +157,8 @@ describe("a recipe's attempt on", function()
         assert.equal(3, done.exit, text .. ": " .. tostring(done.message))
         assert.is_nil((done.message .. done.output):find("canary-content", 1, true), text)
         assert.is_true(done.cpu_s < 1 * OWN, ("%.2f s: %s"):format(done.cpu_s, text))
-        assert.is_true(done.peak_bytes < 256 * MIB * OWN, ("%d MiB: %s"):format(done.peak_bytes // MIB, text))
+        assert.is_true(done.peak_bytes < 256 * MIB * OWN,
+          ("%d MiB: %s"):format(done.peak_bytes // MIB, text))
       end
     end)
   end
@@ -171,21 +174,26 @@ describe("a recipe's attempt on", function()
       end
       return buckets]])
     dir:write("a.lua", 'return recipe { bucket_config = require("./lib/table"), lr = 1e-4 }')
-    dir:write("b.lua", 'return recipe.extend("./a") { warmup_steps = function(r) return r.epochs * 80 end }')
+    dir:write("b.lua", 'return recipe.extend("./a") { warmup_steps = function(r) return r.epochs * '
+      .. '80 end }')
     dir:write("c.lua", [[return recipe.extend("./b") {
       bucket_config = { ["256"] = function(r, was) for _, e in pairs(was) do e[2] = e[2] + r.seed end return was end } }]])
     local legal = {}
     for n = 1, 30 do
-      legal[n] = ('return recipe.extend("./c") { epochs = %d, seed = %d, user = { text = ("x"):rep(1000) } }'):format(n, n)
+      legal[n] = ('return recipe.extend("./c") { epochs = %d, seed = %d, user = { text = '
+        .. '("x"):rep(1000) } }'):format(n, n)
     end
     for n, done in ipairs(bake(legal)) do
       assert.equal(n * 80, done.settings.warmup_steps)
       local count = 0
       for _, lengths in pairs(done.settings.bucket_config) do
-        for _ in pairs(lengths) do count = count + 1 end
+        for _ in pairs(lengths) do
+          count = count + 1
+        end
       end
       assert.equal(200, count)
-      assert.is_true(done.cpu_s < 0.5 * OWN and done.peak_bytes < 64 * MIB * OWN, ("%.2f s, %d MiB"):format(done.cpu_s, done.peak_bytes // MIB))
+      assert.is_true(done.cpu_s < 0.5 * OWN and done.peak_bytes < 64 * MIB * OWN,
+        ("%.2f s, %d MiB"):format(done.cpu_s, done.peak_bytes // MIB))
     end
   end)
 end)

@@ -1,8 +1,9 @@
---- Overrides made from the registry, for every leaf of every shipped recipe: a valid value changes its leaf and what
--- derives from it, and the hash when the run is another; an invalid one is refused by name.
+--- Overrides made from the registry, for every leaf of every shipped recipe: a valid value changes
+-- its leaf and what derives from it, and the hash when the run is another; an invalid one is
+-- refused by name.
 --
--- A leaf that comes from the same lines and has the same followers in several recipes is tried in one of them;
--- MOONREEL_EVERY_LEAF=1 tries it in each.
+-- A leaf that comes from the same lines and has the same followers in several recipes is tried in
+-- one of them; MOONREEL_EVERY_LEAF=1 tries it in each.
 local app = require "moonreel.app"
 local bake = require "moonreel.settings.bake"
 local files = require "moonreel.recipe.files"
@@ -16,15 +17,19 @@ local OPEN_LIST, NO_TEXT = "[1", "\xff"
 
 local function number_list(value, schema)
   local items = {}
-  for i = 1, math.max(#value, schema.count or 1) do items[i] = kinds.number_text(value[i] or 1) end
-  items[1] = schema.element.tag == "integer" and tostring(math.tointeger((value[1] or 1) + 1)) or kinds.number_text((value[1] or 1) * 0.5)
+  for i = 1, math.max(#value, schema.count or 1) do
+    items[i] = kinds.number_text(value[i] or 1)
+  end
+  items[1] = schema.element.tag == "integer" and tostring(math.tointeger((value[1] or 1) + 1))
+    or kinds.number_text((value[1] or 1) * 0.5)
   return "[" .. table.concat(items, ", ") .. "]"
 end
 
 local function entry_of_map(schema)
   local key = schema.keys and next(schema.keys) or schema.key == "integer" and "7" or "x"
   local inner = schema.value
-  local value = inner.tag == "map" and entry_of_map(inner) or inner.tag == "bucket" and "(0.5, 2)" or inner.tag == "number" and "0.5"
+  local value = inner.tag == "map" and entry_of_map(inner) or inner.tag == "bucket"
+    and "(0.5, 2)" or inner.tag == "number" and "0.5"
     or inner.tag == "integer" and "3" or '"y"'
   return ("{%q: %s}"):format(key, value)
 end
@@ -35,16 +40,22 @@ local function others(leaf)
   local tag = schema.tag
   if schema.choices then
     for _, choice in ipairs(schema.choices) do
-      if choice ~= value then return choice, "no-such-choice" end
+      if choice ~= value then
+        return choice, "no-such-choice"
+      end
     end
     return nil, "no-such-choice"
   elseif tag == "integer" then
     local other = (value or schema.min or 0) + 1
-    if schema.max and other > schema.max then other = other - 2 end
+    if schema.max and other > schema.max then
+      other = other - 2
+    end
     return tostring(other), "1.5"
   elseif tag == "number" then
     local other = (value or 0) == 0 and 0.125 or value * 0.5
-    if other < (schema.min or other) then other = value + 1 end
+    if other < (schema.min or other) then
+      other = value + 1
+    end
     return kinds.number_text(other), "often"
   elseif tag == "boolean" then
     return tostring(not value), "maybe"
@@ -58,7 +69,9 @@ local function others(leaf)
     return "[[2.5, 80, 32]]", "[[1.0, 32]]"
   elseif tag == "list" and schema.element.tag == "text" then
     local items = {}
-    for i = 1, schema.count or 1 do items[i] = ('"new %d"'):format(i) end
+    for i = 1, schema.count or 1 do
+      items[i] = ('"new %d"'):format(i)
+    end
     return "[" .. table.concat(items, ", ") .. "]", OPEN_LIST
   elseif tag == "list" then
     return number_list(value or {}, schema), OPEN_LIST
@@ -66,14 +79,18 @@ local function others(leaf)
 end
 
 -- does a path lie at or below another one?
-local function within(path, outer) return path == outer or path:sub(1, #outer + 1) == outer .. "." end
+local function within(path, outer)
+  return path == outer or path:sub(1, #outer + 1) == outer .. "."
+end
 
 -- leaves that were computed: {{path, reads}, ...}
 local function computed(leaves)
   local out = {}
   for _, leaf in ipairs(leaves) do
     for _, link in ipairs(leaf.chain) do
-      for _, read in ipairs(link.reads or {}) do out[#out + 1] = { path = leaf.path, read = read } end
+      for _, read in ipairs(link.reads or {}) do
+        out[#out + 1] = { path = leaf.path, read = read }
+      end
     end
   end
   return out
@@ -96,19 +113,29 @@ local function dependants(reads, path)
   return out
 end
 
-local function same(a, b) return a == b or type(a) == "table" and type(b) == "table" and kinds.show(a) == kinds.show(b) end
+local function same(a, b)
+  return a == b or type(a) == "table" and type(b) == "table" and kinds.show(a) == kinds.show(b)
+end
 
 local function chain_text(leaf)
   local parts = { leaf.path }
-  for _, link in ipairs(leaf.chain) do parts[#parts + 1] = link.at .. "=" .. link.value end
+  for _, link in ipairs(leaf.chain) do
+    parts[#parts + 1] = link.at .. "=" .. link.value
+  end
   return table.concat(parts, "|")
 end
 
 -- is it read only under another field's value? One of several stages may have that
 local function unread(leaf, values)
   local when = leaf.row.when
-  if not when or values.stages ~= marker.none then return false end
-  for i = 2, #when do if values[when[1]] == when[i] then return false end end
+  if not when or values.stages ~= marker.none then
+    return false
+  end
+  for i = 2, #when do
+    if values[when[1]] == when[i] then
+      return false
+    end
+  end
   return true
 end
 
@@ -118,7 +145,9 @@ describe("overrides of shipped recipes", function()
     if app.embedded("recipes/" .. name .. ".lua"):find("return recipe", 1, true) then
       -- all bakes of a recipe read its files once
       local recipe = { file = files.root(name), loader = loader.new() }
-      function recipe.bake(text) return bake.bake(recipe.file, { text and override.parse(text) }, nil, recipe.loader) end
+      function recipe.bake(text)
+        return bake.bake(recipe.file, { text and override.parse(text) }, nil, recipe.loader)
+      end
       local settings = recipe.bake()
       recipe.hash, recipe.leaves, recipe.values = settings.hash, settings:leaves(), {}
       local chains, reads = {}, computed(recipe.leaves)
@@ -128,7 +157,9 @@ describe("overrides of shipped recipes", function()
       end
       for _, leaf in ipairs(recipe.leaves) do
         local key = { chains[leaf.path], tostring(unread(leaf, recipe.values)) }
-        for follower in pairs(dependants(reads, leaf.path)) do key[#key + 1] = chains[follower] end
+        for follower in pairs(dependants(reads, leaf.path)) do
+          key[#key + 1] = chains[follower]
+        end
         table.sort(key)
         key = table.concat(key, "\n")
         if not seen[key] or os.getenv "MOONREEL_EVERY_LEAF" then
@@ -143,12 +174,16 @@ describe("overrides of shipped recipes", function()
     assert.is_true(#cases > 1200, #cases)
     for _, case in ipairs(cases) do
       local valid, invalid = others(case.leaf)
-      assert.is_true(valid ~= nil or case.leaf.path == "stages" or case.leaf.schema.choices ~= nil, case.leaf.path .. " has no other value")
-      assert.is_true(invalid ~= nil or case.leaf.path == "stages", case.leaf.path .. " has no wrong value")
+      assert.is_true(valid ~= nil or case.leaf.path == "stages" or case.leaf.schema.choices ~= nil,
+        case.leaf.path .. " has no other value")
+      assert.is_true(invalid ~= nil or case.leaf.path == "stages",
+        case.leaf.path .. " has no wrong value")
     end
   end)
 
-  it("with a valid value change exactly the leaf, what derives from it, and the hash of another run", function()
+  it(
+    "with a valid value change exactly the leaf, what derives from it, and the hash of another run",
+    function()
     local count = 0
     for _, case in ipairs(cases) do
       local recipe, leaf = case.recipe, case.leaf
@@ -156,18 +191,24 @@ describe("overrides of shipped recipes", function()
       local argument = leaf.path .. "=" .. tostring(valid)
       local where = case.name .. " " .. argument
       local ok, now
-      if valid then ok, now = pcall(recipe.bake, argument) end
+      if valid then
+        ok, now = pcall(recipe.bake, argument)
+      end
       if valid and unread(leaf, recipe.values) then
         -- nothing would read it: an error, as it is given on the command line
         assert.is_false(ok, where)
         assert.equal(2, now.exit)
-        assert.equal(1, (now.message:find(argument .. ": " .. leaf.path .. " is read only when ", 1, true)), now.message)
+        assert.equal(1, (now.message:find(argument .. ": " .. leaf.path .. " is read only when ",
+          1, true)), now.message)
       elseif valid and not ok then
         -- another type lacks what is inherited, or wants another kind of it
         local record = leaf.path:match("^(.*)%.type$")
         assert.is_truthy(record, where .. ": " .. tostring(now.message))
-        local lacks = ("its type is .- by %s\n  try: .- = recipe.replace { type = "):format((argument:gsub("%p", "%%%0")))
-        assert.is_truthy(now.message:find(lacks) or now.message:find("^recipes/[^:]+:%d+: " .. record .. "%.[%w_]+: expected "), now.message)
+        local lacks = ("its type is .- by %s\n  try: .- = recipe.replace { type = "):format(
+          (argument:gsub("%p", "%%%0")))
+        assert.is_truthy(now.message:find(lacks)
+          or now.message:find("^recipes/[^:]+:%d+: " .. record .. "%.[%w_]+: expected "),
+          now.message)
       elseif valid then
         local leaves = now:leaves()
         local allowed = dependants(computed(leaves), leaf.path)
@@ -178,14 +219,16 @@ describe("overrides of shipped recipes", function()
           found[new.path] = true
           if not same(new.raw, recipe.values[new.path]) then
             local own = within(new.path, leaf.path) or record and within(new.path, record)
-            assert.is_true(own or allowed[new.path] or false, where .. " changed " .. new.path .. " too")
+            assert.is_true(own or allowed[new.path] or false,
+              where .. " changed " .. new.path .. " too")
             changed = changed or within(new.path, leaf.path)
             another_run = another_run or new.row.affects == "run"
           end
         end
         for _, old in ipairs(recipe.leaves) do
           if not found[old.path] then
-            assert.is_true(within(old.path, leaf.path) or record ~= nil and within(old.path, record), where .. " took " .. old.path .. " away")
+            assert.is_true(within(old.path, leaf.path) or record ~= nil
+              and within(old.path, record), where .. " took " .. old.path .. " away")
             another_run = another_run or old.row.affects == "run" and old.raw ~= marker.none
           end
         end
@@ -206,7 +249,8 @@ describe("overrides of shipped recipes", function()
         local ok, problem = pcall(case.recipe.bake, argument)
         assert.is_false(ok, case.name .. " " .. argument)
         assert.equal(2, problem.exit, problem.message)
-        assert.equal(1, (problem.message:find(argument .. ": " .. case.leaf.path .. ": expected ", 1, true)), problem.message)
+        assert.equal(1, (problem.message:find(argument .. ": " .. case.leaf.path .. ": expected ",
+          1, true)), problem.message)
         count = count + 1
       end
     end

@@ -1,4 +1,5 @@
---- The read log of built readers: a field of which the registry says that something reads it is read, and with the new value.
+--- The read log of built readers: a field of which the registry says that something reads it is
+-- read, and with the new value.
 local app = require "moonreel.app"
 local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
@@ -8,27 +9,39 @@ local settings = require "moonreel.settings"
 
 -- another value for every field that a small training run and a rendering can do with
 local values = {
-  "accumulate=2", "allow_empty_buckets=true", "anneal_strategy=linear", "lr_schedule=1cycle", "cooldown_steps=3", "min_lr=1e-4", "max_lr=2e-3",
-  "warmup_steps=1", "bucket_config={'32px': {1: (1.0, 3), 6: (0.5, 2)}}", "ckpt_every=2", "dtype=fp32", "epochs=2", "grad_checkpoint=true",
-  "grad_ckpt_settings=[1, 1]", "log_every=3", "mask_ratios={'image_head': 0.5}", "compat=opensora-1.2", "device=cpu", "threads=1",
-  "dataset.frame_interval=2", "num_workers=1", "prefetch=3", "name=log", "seed=3", "steps=2", "record_time=true",
-  "optim.betas=[0.5, 0.75]", "optim.ema_decay=0.5", "optim.eps=1e-6", "optim.grad_clip=2", "optim.lr=1e-3", "optim.weight_decay=0.5",
+  "accumulate=2", "allow_empty_buckets=true", "anneal_strategy=linear", "lr_schedule=1cycle",
+    "cooldown_steps=3", "min_lr=1e-4", "max_lr=2e-3",
+  "warmup_steps=1", "bucket_config={'32px': {1: (1.0, 3), 6: (0.5, 2)}}",
+    "ckpt_every=2", "dtype=fp32", "epochs=2", "grad_checkpoint=true",
+  "grad_ckpt_settings=[1, 1]", "log_every=3", "mask_ratios={'image_head': 0.5}",
+    "compat=opensora-1.2", "device=cpu", "threads=1",
+  "dataset.frame_interval=2", "num_workers=1", "prefetch=3", "name=log",
+    "seed=3", "steps=2", "record_time=true",
+  "optim.betas=[0.5, 0.75]", "optim.ema_decay=0.5", "optim.eps=1e-6", "optim.grad_clip=2",
+    "optim.lr=1e-3", "optim.weight_decay=0.5",
   "optim.type=HybridAdam",
-  "model.class_dropout_prob=0.5", "model.depth=2", "model.hidden_size=32", "model.num_heads=2", "model.input_sq_size=256", "model.mlp_ratio=2",
-  "model.caption_channels=32", "model.model_max_length=24", "model.patch_size=[1, 2, 2]", "model.pred_sigma=true", "model.qk_norm=false",
+  "model.class_dropout_prob=0.5", "model.depth=2", "model.hidden_size=32",
+    "model.num_heads=2", "model.input_sq_size=256", "model.mlp_ratio=2",
+  "model.caption_channels=32", "model.model_max_length=24", "model.patch_size=[1, 2, 2]",
+    "model.pred_sigma=true", "model.qk_norm=false",
   "model.freeze_y_embedder=true", "model.only_train_temporal=true",
-  "text_encoder.max_length=24", "text_encoder.ngrams=3", "text_encoder.num_heads=2", "text_encoder.rows=64", "text_encoder.width=32",
-  "scheduler.loc=0.5", "scheduler.scale=2", "scheduler.shift=none", "scheduler.use_timestep_transform=true",
+  "text_encoder.max_length=24", "text_encoder.ngrams=3", "text_encoder.num_heads=2",
+    "text_encoder.rows=64", "text_encoder.width=32",
+  "scheduler.loc=0.5", "scheduler.scale=2", "scheduler.shift=none",
+    "scheduler.use_timestep_transform=true",
   "scheduler.transform_scale=2", "scheduler.num_sampling_steps=2", "scheduler.cfg_scale=2",
-  "sampling.prompts=none", "sampling.batch_size=1", "sampling.fps=4", "sampling.save_fps=3", "sampling.frames=2",
-  "resolutions={'32px': {'pixels': 600, 'aspects': [[1.5, 30, 20], [0.66, 20, 30]]}}", "sampling.resolution=32px", "sampling.aspect_ratio=2:3",
+  "sampling.prompts=none", "sampling.batch_size=1", "sampling.fps=4", "sampling.save_fps=3",
+    "sampling.frames=2",
+  "resolutions={'32px': {'pixels': 600, 'aspects': [[1.5, 30, 20], [0.66, 20, 30]]}}",
+    "sampling.resolution=32px", "sampling.aspect_ratio=2:3",
   "sampling.height=none", "sampling.width=none", "sampling.seeds=[5]", "sampling.ema=false",
   "sampling.save_dir=SCRATCH/out", "sampling.prompt_path=SCRATCH/prompts.txt",
 }
 
 -- fields that such a run does not come to, with the reason
 local elsewhere = {
-  ["optim.type"] = "one optimizer under two names", ["dataset.type"] = "the registry's, it has one built type", ["model.type"] = "one built type", ["scheduler.type"] = "one built type",
+  ["optim.type"] = "one optimizer under two names", ["dataset.type"] = "the registry's, it has one "
+    .. "built type", ["model.type"] = "one built type", ["scheduler.type"] = "one built type",
   ["vae.type"] = "one built type", ["text_encoder.type"] = "one built type",
 }
 
@@ -36,7 +49,9 @@ describe("readers", function()
   local dir, parts, bake = folder.new(), {}, settings.bake
   teardown(function()
     settings.bake = bake
-    for module, new in pairs(parts) do module.new = new end
+    for module, new in pairs(parts) do
+      module.new = new
+    end
     dir:remove()
     demo_data.remove()
   end)
@@ -44,7 +59,9 @@ describe("readers", function()
   it("read every field that they are said to read, with the value of the command line", function()
     local recipe = dir:write("log.lua", 'return recipe.extend("tiny/demo") {}')
     local arguments = { "data_path=" .. demo_data.path(), "outputs=" .. dir.path .. "/runs" }
-    for i, text in ipairs(values) do arguments[i + 2] = text:gsub("SCRATCH", dir.path) end
+    for i, text in ipairs(values) do
+      arguments[i + 2] = text:gsub("SCRATCH", dir.path)
+    end
     dir:write("prompts.txt", "a red circle\na blue square\n")
     local baked = settings.bake(recipe, arguments, { child = false })
     local watched, log = readlog.watch(baked)
@@ -68,10 +85,14 @@ describe("readers", function()
     local missed = {}
     for _, leaf in ipairs(baked:leaves()) do
       local row = leaf.row
-      local read_here = row.reader and row.reader ~= "user" and row.reader ~= "cli" and not row.no_meaning and leaf.path ~= "stages"
-      if row.when and baked:get(row.when[1]) ~= row.when[2] then read_here = false end
+      local read_here = row.reader and row.reader ~= "user" and row.reader ~= "cli"
+        and not row.no_meaning and leaf.path ~= "stages"
+      if row.when and baked:get(row.when[1]) ~= row.when[2] then
+        read_here = false
+      end
       if read_here and not elsewhere[leaf.path] and log[leaf.path] ~= kinds.show(leaf.raw) then
-        missed[#missed + 1] = ("%s is %s, read %s"):format(leaf.path, kinds.show(leaf.raw), log[leaf.path])
+        missed[#missed + 1] = ("%s is %s, read %s"):format(leaf.path, kinds.show(leaf.raw),
+          log[leaf.path])
       end
     end
     assert.equal("", table.concat(missed, "\n"))

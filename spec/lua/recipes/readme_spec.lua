@@ -19,8 +19,11 @@ describe("recipes/README.md", function()
       for stage, path, want in block:gmatch("%-%-> ([^\n=]-)(%S+) = ([^\n]+)") do
         stated = stated + 1
         local value = "absent"
-        for _, leaf in ipairs(settings.bake(file, nil, { stage = stage:match("^stage (%S+): $") }):leaves()) do
-          if leaf.path == path then value = kinds.show(leaf.raw) end
+        for _, leaf in ipairs(settings.bake(file, nil,
+            { stage = stage:match("^stage (%S+): $") }):leaves()) do
+          if leaf.path == path then
+            value = kinds.show(leaf.raw)
+          end
         end
         assert.equal(want, value, stage .. path)
       end

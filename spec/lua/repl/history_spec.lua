@@ -21,7 +21,8 @@ describe("the history of the prompt", function()
     for i, name in ipairs { "first", "second" } do
       words[i] = ("'%s' -e '%s' &"):format(process.program(), code:format(path, path, name))
     end
-    local done = process.run({ "/bin/sh", "-c", table.concat(words, "\n") .. "\nwait" }, "", { deadline_s = 60 })
+    local done = process.run({ "/bin/sh", "-c", table.concat(words, "\n") .. "\nwait" },
+      "", { deadline_s = 60 })
     assert.equal(0, done.exit)
     local last = { first = 0, second = 0 }
     for name, i, rest in base.read_file(path):gmatch("(%l+) line (%d+)([^\n]*)\n") do

@@ -1,4 +1,5 @@
---- The 11B parameter table of Open-Sora 2.0 as sparse bf16 files: opened, listed and looked into lazily.
+--- The 11B parameter table of Open-Sora 2.0 as sparse bf16 files: opened, listed and looked into
+-- lazily.
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.bench"
 local large = require "moonreel.bench.large"
@@ -21,8 +22,11 @@ describe("11.89 billion weights", function()
   end)
 
   for _, name in ipairs { "one.safetensors", "sharded", "sharded/model.safetensors.index.json" } do
-    it(("open, list and give numbers of one tensor from a cold cache in under a second: %s"):format(name), function()
-      for _, path in ipairs(files) do core.forget_file(path) end
+    it(("open, list and give numbers of one tensor from a cold cache in under a second: %s"):format(
+      name), function()
+      for _, path in ipairs(files) do
+        core.forget_file(path)
+      end
       local code = ([[
         local began = require("moonreel.core.base").now_s()
         local s = require("moonreel.repl").new()
@@ -36,7 +40,8 @@ describe("11.89 billion weights", function()
         print(s.env.n, s.env.x.n, s.env.ckpt:count()[1].elements, private, require("moonreel.core.base").now_s() - began)]]):format(dir .. "/" .. name)
       local result = process.run({ process.program(), "-e", code }, "", { deadline_s = 60 })
       assert.equal(0, result.exit)
-      local n, elements, all, private_kb, took_s = result.output:match("(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)")
+      local n, elements, all, private_kb,
+        took_s = result.output:match("(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)")
       assert.equal("190", n)
       assert.equal("9437184", elements)
       assert.equal("11891390528", all)

@@ -1,4 +1,5 @@
---- What a person looks at: a run's checkpoints, files of others, data, one block of a model. As typed at the prompt.
+--- What a person looks at: a run's checkpoints, files of others, data, one block of a model. As
+-- typed at the prompt.
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -13,7 +14,9 @@ describe("looking at", function()
   -- feed lines; what was printed, one text
   local function feed(...)
     return (printed(function(...)
-      for _, line in ipairs { ... } do session:feed((line:gsub("DIR", dir.path))) end
+      for _, line in ipairs { ... } do
+        session:feed((line:gsub("DIR", dir.path)))
+      end
     end, ...))
   end
 
@@ -27,21 +30,25 @@ describe("looking at", function()
   end)
 
   describe("a run", function()
-    local small = { "steps=4", "ckpt_every=2", "warmup_steps=0", "threads=1", "dtype=fp32", "model.depth=11", "model.hidden_size=32", "model.num_heads=2",
+    local small = { "steps=4", "ckpt_every=2", "warmup_steps=0", "threads=1",
+      "dtype=fp32", "model.depth=11", "model.hidden_size=32", "model.num_heads=2",
       "text_encoder.width=32", "model.caption_channels=32", "text_encoder.rows=64" }
     setup(function()
-      demo_data.moonreel("train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(), "outputs=" .. dir.path .. "/runs",
+      demo_data.moonreel("train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(),
+        "outputs=" .. dir.path .. "/runs",
         table.unpack(small))
       feed('ckpt = open("DIR/runs/001-demo")')
     end)
 
     it("says what it is, and that nothing was verified", function()
-      assert.matches("^checkpoint .-/step%-0+4: step 4, %d+ tensors, .- weights, .-, not verified$", feed "ckpt")
+      assert.matches("^checkpoint .-/step%-0+4: step 4, %d+ tensors, .- weights, .-, not verified$",
+        feed "ckpt")
     end)
 
     it("lists names in natural order, * crosses dots, trees add up", function()
       local list = feed 'ckpt:ls("spatial_blocks.*.attn.q_norm.weight")'
-      assert.is_true(list:find("spatial_blocks.2.attn", 1, true) < list:find("spatial_blocks.10.attn", 1, true))
+      assert.is_true(list:find("spatial_blocks.2.attn", 1, true)
+        < list:find("spatial_blocks.10.attn", 1, true))
       assert.equal("11", feed '#ckpt:ls("spatial_blocks.*.attn.q_norm.weight")')
       assert.matches("\nspatial_blocks +%d+ +%d+ +.-\n  0 +%d+ +%d+", feed "ckpt:tree(2)")
       assert.is_nil(feed("ckpt:tree(1)"):find("\n  0 ", 1, true))
@@ -56,30 +63,46 @@ describe("looking at", function()
 
     it("fits the recipe that made it; another one misses, has too much, or other shapes", function()
       local change = {}
-      for i = 6, #small do change[#change + 1] = ("%q"):format(small[i]) end
-      feed(('same = require("moonreel.settings").bake("tiny/demo", {%s})'):format(table.concat(change, ", ")))
+      for i = 6, #small do
+        change[#change + 1] = ("%q"):format(small[i])
+      end
+      feed(('same = require("moonreel.settings").bake("tiny/demo", {%s})'):format(
+        table.concat(change, ", ")))
       assert.matches("fits: %d+ parameters", feed "ckpt:fits(same)")
       assert.equal("0", feed "#ckpt:fits(same)")
-      feed(('deeper = require("moonreel.settings").bake("tiny/demo", {%s, "model.depth=12", "model.mlp_ratio=2"})'):format(table.concat(change, ", ")))
+      feed(('deeper = require("moonreel.settings").bake("tiny/demo", {%s, "model.depth=12", '
+        .. '"model.mlp_ratio=2"})'):format(table.concat(change, ", ")))
       assert.equal("true", feed '#ckpt:fits(deeper):where{problem = "missing"} > 0')
-      assert.matches("mlp%.fc1%.weight +shape +%[64,32%] +%[128,32%]", feed 'ckpt:fits(deeper):where{problem = "shape"}')
-      feed(('flatter = require("moonreel.settings").bake("tiny/demo", {%s, "model.depth=10"})'):format(table.concat(change, ", ")))
-      assert.matches("spatial_blocks%.10%..- +unexpected", feed 'ckpt:fits(flatter):where{problem = "unexpected"}')
+      assert.matches("mlp%.fc1%.weight +shape +%[64,32%] +%[128,32%]",
+        feed 'ckpt:fits(deeper):where{problem = "shape"}')
+      feed(
+        ('flatter = require("moonreel.settings").bake("tiny/demo", {%s, "model.depth=10"})'):format(
+        table.concat(change, ", ")))
+      assert.matches("spatial_blocks%.10%..- +unexpected",
+        feed 'ckpt:fits(flatter):where{problem = "unexpected"}')
     end)
 
-    it("shows how its numbers move: norms by layer, the averages' gap, moments by parameter, trends", function()
+    it(
+      "shows how its numbers move: norms by layer, the averages' gap, moments by parameter, trends",
+      function()
       assert.matches("\nspatial_blocks%.10 +%d+ +%d+ +.-\n", feed "norms(ckpt)")
-      assert.matches("^name +gap +relative\nspatial_blocks%.0%.attn%.qkv%.weight +[%d.e-]+ +[%d.e-]+$", feed 'ckpt:ema_gap("spatial_blocks.0.attn.qkv.weight")')
-      assert.matches("spatial_blocks%.0%.attn%.qkv%.weight +%S+ +%S+ +%S+", feed 'ckpt:moments("spatial_blocks.0.attn.qkv.weight")')
+      assert.matches("^name +gap +relative\nspatial_blocks%.0%.attn%.qkv%.weight +[%d.e-]+ "
+        .. "+[%d.e-]+$", feed 'ckpt:ema_gap("spatial_blocks.0.attn.qkv.weight")')
+      assert.matches("spatial_blocks%.0%.attn%.qkv%.weight +%S+ +%S+ +%S+",
+        feed 'ckpt:moments("spatial_blocks.0.attn.qkv.weight")')
       assert.equal("true", feed 'ckpt:ema_gap("final_layer.linear.weight")[1].gap > 0')
-      assert.matches("^ *step +norm +tensors\n *2 +%S+ +%d+\n *4 +%S+ +%d+$", feed 'trend(run, "norm", "spatial_blocks.*")')
+      assert.matches("^ *step +norm +tensors\n *2 +%S+ +%d+\n *4 +%S+ +%d+$",
+        feed 'trend(run, "norm", "spatial_blocks.*")')
       assert.matches("▏", feed 'plot(trend(run, "rms", "spatial_blocks.*"))')
     end)
 
     it("is compared with another one, tensor by tensor", function()
-      feed('older = open("DIR/runs/001-demo/ckpt/step-000000000002")', 'ckpt = open("DIR/runs/001-demo")')
-      assert.matches("final_layer%.linear%.weight +differs +%d+ +%d+", feed "diff(older, ckpt, {pattern = 'final_layer.linear.weight'})")
-      assert.matches("equal: %d+ tensors, bit for bit", feed "diff(ckpt, ckpt, {pattern = 'x_embedder.*'})")
+      feed('older = open("DIR/runs/001-demo/ckpt/step-000000000002")',
+        'ckpt = open("DIR/runs/001-demo")')
+      assert.matches("final_layer%.linear%.weight +differs +%d+ +%d+",
+        feed "diff(older, ckpt, {pattern = 'final_layer.linear.weight'})")
+      assert.matches("equal: %d+ tensors, bit for bit",
+        feed "diff(ckpt, ckpt, {pattern = 'x_embedder.*'})")
     end)
 
     it("lends one block its weights", function()
@@ -88,8 +111,10 @@ describe("looking at", function()
       -- its own weights, the given input
       assert.equal("false", feed 'block(ckpt, "spatial_blocks.10"):bytes() == out:bytes()')
       assert.equal("true", feed 'block(ckpt, "spatial_blocks.3"):bytes() == out:bytes()')
-      assert.equal("{ 1, 2, 4, 32 }", feed 'block(ckpt, "temporal_blocks.0", {x = T.new("f32", {1, 2, 4, 32})}).shape')
-      assert.matches("no 'spatial_blocks.11'; the model has spatial_blocks.0, ", feed 'block(ckpt, "spatial_blocks.11")')
+      assert.equal("{ 1, 2, 4, 32 }",
+        feed 'block(ckpt, "temporal_blocks.0", {x = T.new("f32", {1, 2, 4, 32})}).shape')
+      assert.matches("no 'spatial_blocks.11'; the model has spatial_blocks.0, ",
+        feed 'block(ckpt, "spatial_blocks.11")')
     end)
   end)
 
@@ -98,7 +123,8 @@ describe("looking at", function()
     local function write(name, rows, metadata)
       local parts, data, at = { metadata and '"__metadata__":' .. metadata }, {}, 0
       for _, row in ipairs(rows) do
-        parts[#parts + 1] = ('"%s":{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}'):format(row[1], row[2], table.concat(row[3], ","), at, at + #row[4])
+        parts[#parts + 1] = ('"%s":{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}'):format(
+          row[1], row[2], table.concat(row[3], ","), at, at + #row[4])
         data[#data + 1], at = row[4], at + #row[4]
       end
       local head = "{" .. table.concat(parts, ",") .. "}"
@@ -108,36 +134,45 @@ describe("looking at", function()
 
     it("reads every dtype: f64, f32, f16, bf16, f8 and integers", function()
       write("kinds.safetensors", {
-        { "f64", "F64", { 2 }, string.pack("<dd", 1.5, -2) }, { "f32", "F32", { 2 }, string.pack("<ff", 1.5, -2) },
+        { "f64", "F64", { 2 }, string.pack("<dd", 1.5, -2) },
+          { "f32", "F32", { 2 }, string.pack("<ff", 1.5, -2) },
         { "f16", "F16", { 2 }, "\0\x3e\0\xc0" }, { "bf16", "BF16", { 2 }, "\xc0\x3f\0\xc0" },
         { "e4m3", "F8_E4M3", { 2 }, "\x3c\xc0" }, { "e5m2", "F8_E5M2", { 2 }, "\x3e\xc0" },
-        { "i64", "I64", { 2 }, string.pack("<i8i8", 1, -2) }, { "i32", "I32", { 2 }, string.pack("<i4i4", 1, -2) },
-        { "i16", "I16", { 2 }, string.pack("<i2i2", 1, -2) }, { "i8", "I8", { 2 }, "\1\xfe" }, { "u8", "U8", { 2 }, "\1\2" },
+        { "i64", "I64", { 2 }, string.pack("<i8i8", 1, -2) },
+          { "i32", "I32", { 2 }, string.pack("<i4i4", 1, -2) },
+        { "i16", "I16", { 2 }, string.pack("<i2i2", 1, -2) }, { "i8", "I8", { 2 }, "\1\xfe" },
+          { "u8", "U8", { 2 }, "\1\2" },
         { "bool", "BOOL", { 2 }, "\1\0" },
       })
       feed 'k = open("DIR/kinds.safetensors")'
       for _, kind in ipairs { "f64", "f32", "f16", "bf16", "e4m3", "e5m2" } do
         assert.equal("{ 1.5, -2.0 }", feed(('k["%s"]:tensor():totable()'):format(kind)), kind)
-        assert.equal("-2.0\t1.5", feed(('s = k["%s"]:stats(); return s.min, s.max'):format(kind)), kind)
+        assert.equal("-2.0\t1.5", feed(('s = k["%s"]:stats(); return s.min, s.max'):format(kind)),
+          kind)
       end
       for _, kind in ipairs { "i64", "i32", "i16", "i8" } do
-        assert.equal("-2.0\t1.0", feed(('s = k["%s"]:stats(); return s.min, s.max'):format(kind)), kind)
+        assert.equal("-2.0\t1.0", feed(('s = k["%s"]:stats(); return s.min, s.max'):format(kind)),
+          kind)
       end
       assert.equal("3.0\t1", feed 'return k["u8"]:stats().mean * 2, k["bool"]:stats().zeros')
     end)
 
     it("finds what is not finite, zero or large", function()
-      write("bad.safetensors", { { "blocks.2.w", "F32", { 2 }, string.pack("<ff", 1, 0 / 0) }, { "blocks.10.w", "F32", { 2 }, string.pack("<ff", 0, 0) },
+      write("bad.safetensors", { { "blocks.2.w", "F32", { 2 }, string.pack("<ff", 1, 0 / 0) },
+        { "blocks.10.w", "F32", { 2 }, string.pack("<ff", 0, 0) },
         { "head", "F32", { 3 }, string.pack("<fff", 1, -1 / 0, 40) } })
       feed 'bad = open("DIR/bad.safetensors")'
-      assert.matches("^name +n +nonfinite .-\nblocks%.2%.w +2 +1 .-\nhead +3 +1 .-\n2 of 3 tensors$", feed "bad:find{nonfinite = true}")
+      assert.matches(
+        "^name +n +nonfinite .-\nblocks%.2%.w +2 +1 .-\nhead +3 +1 .-\n2 of 3 tensors$",
+        feed "bad:find{nonfinite = true}")
       assert.matches("blocks%.10%.w.*\n1 of 3 tensors$", feed "bad:find{zeros = true}")
       assert.matches("head.*\n1 of 3 tensors$", feed "bad:find{above = 30}")
       assert.matches("no test 'nan'; expected nonfinite", feed "bad:find{nan = true}")
     end)
 
     it("compares under other names", function()
-      write("net.safetensors", { { "net.blocks.2.w", "F32", { 2 }, string.pack("<ff", 1, 0 / 0) }, { "net.head", "F32", { 3 }, string.pack("<fff", 1, 2, 40) } })
+      write("net.safetensors", { { "net.blocks.2.w", "F32", { 2 }, string.pack("<ff", 1, 0 / 0) },
+        { "net.head", "F32", { 3 }, string.pack("<fff", 1, 2, 40) } })
       feed 'net = open("DIR/net.safetensors")'
       local text = feed 'diff(bad, net, {map = {["^net%."] = ""}})'
       assert.matches("blocks%.10%.w +only in a", text)
@@ -147,9 +182,11 @@ describe("looking at", function()
     end)
 
     it("shows names and metadata of a stranger without their control characters", function()
-      write("strange.safetensors", { { "a\\u001b[31mred", "F32", { 1 }, string.pack("<f", 1) } }, '{"made\\u0007by":"\\u001b]0;title\\u0007"}')
+      write("strange.safetensors", { { "a\\u001b[31mred", "F32", { 1 }, string.pack("<f", 1) } },
+        '{"made\\u0007by":"\\u001b]0;title\\u0007"}')
       feed 'strange = open("DIR/strange.safetensors")'
-      local text = feed("strange", "strange:ls()", "strange:tree()", "strange.lineage", "strange:find{above = 0}", 'help(strange["nosuch"])')
+      local text = feed("strange", "strange:ls()", "strange:tree()", "strange.lineage",
+        "strange:find{above = 0}", 'help(strange["nosuch"])')
       assert.is_nil(text:find("[%z\1-\8\11-\31\127]"))
       assert.matches("a\\x1b%[31mred", text)
       assert.matches("\\x1b%]0;title\\x07", text)
@@ -157,9 +194,12 @@ describe("looking at", function()
 
     it("opens .bin and .pth as data", function()
       for _, name in ipairs { "weights.bin", "weights.pth" } do
-        torch_file.zip(dir.path .. "/" .. name, { { "archive/data.pkl", torch_file.pickle(torch_file.dict(torch_file.text "w",
-          torch_file.tensor("FloatStorage", "0", 4, 0, torch_file.ints(2, 2), torch_file.ints(2, 1)))) },
-          { "archive/byteorder", "little" }, { "archive/data/0", string.pack("<ffff", 1, 2, 3, 4) } })
+        torch_file.zip(dir.path .. "/" .. name,
+          { { "archive/data.pkl", torch_file.pickle(torch_file.dict(torch_file.text "w",
+          torch_file.tensor("FloatStorage", "0", 4, 0, torch_file.ints(2, 2),
+            torch_file.ints(2, 1)))) },
+          { "archive/byteorder", "little" },
+            { "archive/data/0", string.pack("<ffff", 1, 2, 3, 4) } })
         feed(('w = open("DIR/%s")'):format(name))
         assert.equal("10.0", feed "w.w:stats().mean * 4")
         assert.matches("plain weights, not verified: no hashes", feed "w.lineage")
@@ -168,7 +208,8 @@ describe("looking at", function()
   end)
 
   it("tensors: saved as csv, safetensors, png and mp4, and read back", function()
-    feed('x = T.from({2, 2}, {1, 2.5, 3, 4})', 'x:save("DIR/x.csv")', 'x:save("DIR/x.safetensors")', 'T.new("u8", {3, 16, 24}):save("DIR/x.png")')
+    feed('x = T.from({2, 2}, {1, 2.5, 3, 4})', 'x:save("DIR/x.csv")', 'x:save("DIR/x.safetensors")',
+      'T.new("u8", {3, 16, 24}):save("DIR/x.png")')
     feed('T.new("u8", {5, 3, 32, 48}):save("DIR/x.mp4")')
     assert.equal("1,2.5\n3,4\n", base.read_file(dir.path .. "/x.csv"))
     assert.same({ 1, 2.5, 3, 4 }, ckpt.open(dir.path .. "/x.safetensors").tensor:tensor():totable())
@@ -181,7 +222,8 @@ describe("looking at", function()
     setup(function()
       base.make_dir(dir.path .. "/clips")
       for i = 0, 17 do
-        require("moonreel.data").encode(("%s/clips/%02d.mp4"):format(dir.path, i), ("\x60"):rep((i == 17 and 60 or 4) * 3 * 32 * 32),
+        require("moonreel.data").encode(("%s/clips/%02d.mp4"):format(dir.path, i),
+          ("\x60"):rep((i == 17 and 60 or 4) * 3 * 32 * 32),
           { frames = i == 17 and 60 or 4, height = 32, width = 32, fps = 8 })
       end
       require("moonreel.data").ingest(dir.path .. "/clips", dir.path .. "/clips.mrx")

@@ -11,7 +11,9 @@ describe("the prompt", function()
   local function feed(...)
     local text, state = printed(function(...)
       local state
-      for _, line in ipairs { ... } do state = session:feed(line) end
+      for _, line in ipairs { ... } do
+        state = session:feed(line)
+      end
       return state
     end, ...)
     return state, text
@@ -24,11 +26,13 @@ describe("the prompt", function()
   end)
 
   it("keeps top-level locals as the same variables that closures see", function()
-    local _, text = feed("local n, m <const> = 1, 7", "function bump() n = n + 1 end", "bump()", "bump()", "n", "n = 10", "bump()", "n + m",
+    local _, text = feed("local n, m <const> = 1, 7", "function bump() n = n + 1 end",
+      "bump()", "bump()", "n", "n = 10", "bump()", "n + m",
       "local function twice(x) return 2 * x end", "twice(n)")
     assert.equal("3\n18\n22", text)
     -- a block's own local stays its own
-    assert.equal("nil", (select(2, feed("do local inner = 3 end", "tostring(inner)")):gsub('"', "")))
+    assert.equal("nil",
+      (select(2, feed("do local inner = 3 end", "tostring(inner)")):gsub('"', "")))
   end)
 
   it("goes on over lines until the input is complete", function()
@@ -51,7 +55,8 @@ describe("the prompt", function()
   end)
 
   it("never sends control characters of a text to the terminal", function()
-    local _, text = feed([[("\27]0;title\7\u{202e}x\u{9b}31m\xff")]], [[error("a\27[31mb")]], [[{["\27k"] = "\8"}]])
+    local _, text = feed([[("\27]0;title\7\u{202e}x\u{9b}31m\xff")]], [[error("a\27[31mb")]],
+      [[{["\27k"] = "\8"}]])
     assert.is_nil(text:find("[%z\1-\8\11-\31\127]"))
     assert.is_nil(text:find("\u{202e}", 1, true))
     assert.is_nil(text:find("\u{9b}", 1, true))
@@ -61,7 +66,8 @@ describe("the prompt", function()
   end)
 
   it("prints tensors with shape, dtype, corners and how they are spread", function()
-    local _, text = feed('t = T.from({2, 10, 3}, (function() local x = {} for i = 1, 60 do x[i] = i end return x end)())', "t")
+    local _, text = feed('t = T.from({2, 10, 3}, (function() local x = {} for i = 1, 60 do x[i] = '
+      .. 'i end return x end)())', "t")
     assert.matches("tensor %[2, 10, 3%] f32 cpu", text)
     assert.matches("at %[0, :, :%]", text)
     assert.matches(" 28   29   30", text)
@@ -80,7 +86,8 @@ describe("the prompt", function()
     local dir = os.tmpname()
     os.remove(dir)
     base.make_dir(dir)
-    for _, call in ipairs { "plot({1, 5, 2}, {png = %q})", "hist({1, 2, 2}, {png = %q})", "imshow(T.new('u8', {3, 20, 30}), {png = %q})",
+    for _, call in ipairs { "plot({1, 5, 2}, {png = %q})", "hist({1, 2, 2}, {png = %q})",
+        "imshow(T.new('u8', {3, 20, 30}), {png = %q})",
       "T.new('f32', {20, 30}):save(%q)" } do
       local path = dir .. "/x.png"
       assert.equal("done", (feed(call:format(path))))
@@ -91,13 +98,16 @@ describe("the prompt", function()
     feed(("T.from({2, 2}, {1, 2.5, 3, 4}):save(%q)"):format(dir .. "/x.csv"))
     assert.equal("1,2.5\n3,4\n", base.read_file(dir .. "/x.csv"))
     feed(("T.from({2, 2}, {1, 2.5, 3, 4}, 'bf16'):save(%q)"):format(dir .. "/x.safetensors"))
-    assert.same({ 1, 2.5, 3, 4 }, require("moonreel.ckpt").open(dir .. "/x.safetensors").tensor:tensor():totable())
-    assert.matches("expected a name that ends in", (select(2, feed("T.new('f32', {1}):save('x.doc')"))))
+    assert.same({ 1, 2.5, 3, 4 },
+      require("moonreel.ckpt").open(dir .. "/x.safetensors").tensor:tensor():totable())
+    assert.matches("expected a name that ends in",
+      (select(2, feed("T.new('f32', {1}):save('x.doc')"))))
     base.remove_dir(dir)
   end)
 
   it("builds a small graph, runs it and reads a gradient", function()
-    local _, text = feed("g = graph(function(x, w) return ops.linear(x, w) end)", "y = g:run{x = T.from({1, 2}, {1, 2}), w = T.from({1, 2}, {3, 4})}",
+    local _, text = feed("g = graph(function(x, w) return ops.linear(x, w) end)",
+      "y = g:run{x = T.from({1, 2}, {1, 2}), w = T.from({1, 2}, {3, 4})}",
       "y:item()", "g:grad('w'):totable()", "g:grad('x'):totable()")
     assert.equal("11.0\n{ 1.0, 2.0 }\n{ 3.0, 4.0 }", text)
     assert.matches("no input 'w' given", (select(2, feed("g:run{x = y}"))))
@@ -130,7 +140,9 @@ describe("the prompt", function()
     assert.equal("linear", words 'help("linea')
     assert.equal("optim.lr", words 'why("optim.lr')
     assert.equal("", words "nosuch.f")
-    session.env.ckpt = setmetatable({ names = function() return { "blocks.10.w", "blocks.2.w", "blocks.2.b", "head" } end }, { __name = "mr.Checkpoint" })
+    session.env.ckpt = setmetatable({ names = function()
+      return { "blocks.10.w", "blocks.2.w", "blocks.2.b", "head" }
+    end }, { __name = "mr.Checkpoint" })
     assert.equal("blocks.2. blocks.10.", words 'ckpt:stats("blocks.')
     assert.equal("blocks.2.b blocks.2.w", words 'ckpt["blocks.2')
   end)

@@ -1,4 +1,5 @@
---- The prompt in a real terminal (tmux): what stands on the screen. Skipped where tmux or libedit is missing. #terminal
+--- The prompt in a real terminal (tmux): what stands on the screen. Skipped where tmux or libedit
+-- is missing. #terminal
 local base = require "moonreel.core.base"
 local process = require "moonreel.core.process"
 
@@ -13,8 +14,11 @@ describe("the prompt in a terminal #terminal", function()
 
   local function tmux(...)
     local words = {}
-    for i, word in ipairs { ... } do words[i] = "'" .. tostring(word):gsub("'", "'\\''") .. "'" end
-    local pipe = io.popen(("tmux -S '%s' -f /dev/null %s 2>&1"):format(socket, table.concat(words, " ")))
+    for i, word in ipairs { ... } do
+      words[i] = "'" .. tostring(word):gsub("'", "'\\''") .. "'"
+    end
+    local pipe = io.popen(("tmux -S '%s' -f /dev/null %s 2>&1"):format(socket,
+      table.concat(words, " ")))
     local text = pipe:read("a")
     pipe:close()
     return text
@@ -27,7 +31,9 @@ describe("the prompt in a terminal #terminal", function()
     local began = base.now_s()
     repeat
       local shown = screen()
-      if shown:find(text, 1, true) then return base.now_s() - began, shown end
+      if shown:find(text, 1, true) then
+        return base.now_s() - began, shown
+      end
       os.execute("sleep 0.05")
     until base.now_s() - began > (most_s or 10)
     error(("not on the screen: %s\n%s"):format(text, screen()), 2)
@@ -42,7 +48,8 @@ describe("the prompt in a terminal #terminal", function()
 
   local function start(...)
     local words = { ... }
-    words[#words + 1] = ("env MOONREEL_LUA=%s MOONREEL_HISTORY=%s/history NO_COLOR=1 %s repl; sleep 60"):format(
+    words[#words + 1] = ("env MOONREEL_LUA=%s MOONREEL_HISTORY=%s/history NO_COLOR=1 %s repl; "
+      .. "sleep 60"):format(
       os.getenv "MOONREEL_LUA" or "", dir, process.program())
     tmux(table.unpack(words))
     see "help() for help"
@@ -54,7 +61,8 @@ describe("the prompt in a terminal #terminal", function()
     base.make_dir(dir)
     socket = dir .. "/tmux"
     -- a tensor of 1 GB, in a hole
-    local head = '{"big":{"dtype":"F32","shape":[250000000],"data_offsets":[0,1000000000]},"blocks.0.w":{"dtype":"F32","shape":[1],"data_offsets":[1000000000,1000000004]}}'
+    local head =
+      '{"big":{"dtype":"F32","shape":[250000000],"data_offsets":[0,1000000000]},"blocks.0.w":{"dtype":"F32","shape":[1],"data_offsets":[1000000000,1000000004]}}'
     head = head .. (" "):rep(-#head % 8)
     local file = assert(io.open(dir .. "/big.safetensors", "wb"))
     file:write(string.pack("<I8", #head), head)

@@ -25,9 +25,13 @@ describe("run", function()
     -- killed right here, it is a run without stages
     assert.same({}, run.stages(outer))
     assert.is_nil((require("moonreel.ckpt").resolve("latest", outputs, "row")))
-    base.replace_file(outer .. "/settings.json", '{"settings": {"stages": [{"name": "z"}, {"name": "m"}, {"name": "a"}]}}')
-    for _, name in ipairs { "a", "z" } do assert.equal(outer .. "/stages/" .. name, run.stage(outer, name)) end
-    assert.same({ { name = "z", path = outer .. "/stages/z" }, { name = "a", path = outer .. "/stages/a" } }, run.stages(outer))
+    base.replace_file(outer .. "/settings.json",
+      '{"settings": {"stages": [{"name": "z"}, {"name": "m"}, {"name": "a"}]}}')
+    for _, name in ipairs { "a", "z" } do
+      assert.equal(outer .. "/stages/" .. name, run.stage(outer, name))
+    end
+    assert.same({ { name = "z", path = outer .. "/stages/z" },
+      { name = "a", path = outer .. "/stages/a" } }, run.stages(outer))
     assert.same({ outer, "z" }, { run.outer(outer .. "/stages/z") })
     assert.is_nil(run.outer(outer))
     assert.is_nil(run.stages(outer .. "/stages/z"))
@@ -44,7 +48,9 @@ describe("run", function()
     journal:close()
     journal:close()
     local entries = {}
-    for entry in run.entries(dir) do entries[#entries + 1] = entry end
+    for entry in run.entries(dir) do
+      entries[#entries + 1] = entry
+    end
     assert.equal(2, #entries)
     assert.equal(0.1, entries[1].loss)
     assert.equal("integer", math.type(entries[1].bytes))
@@ -57,12 +63,16 @@ describe("run", function()
     f:write('{"a":1}\n', "garbage\n", '{"a":2}\n', '{"a":')
     f:close()
     local seen = {}
-    for entry in run.entries(dir .. "/journal.jsonl") do seen[#seen + 1] = entry.a end
+    for entry in run.entries(dir .. "/journal.jsonl") do
+      seen[#seen + 1] = entry.a
+    end
     assert.same({ 1, 2 }, seen)
     local journal <close> = run.journal(dir)
     journal:append { a = 3 }
     seen = {}
-    for entry in run.entries(dir) do seen[#seen + 1] = entry.a end
+    for entry in run.entries(dir) do
+      seen[#seen + 1] = entry.a
+    end
     assert.same({ 1, 2, 3 }, seen)
   end)
 

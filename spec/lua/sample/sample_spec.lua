@@ -10,8 +10,10 @@ local run
 
 local function train()
   if not run then
-    demo_data.moonreel("train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(), "outputs=" .. out .. "/runs", "threads=1",
-      "steps=4", "warmup_steps=0", "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
+    demo_data.moonreel("train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(),
+      "outputs=" .. out .. "/runs", "threads=1",
+      "steps=4", "warmup_steps=0", "model.depth=1", "model.hidden_size=32",
+        "model.num_heads=2", "text_encoder.width=32",
       "model.caption_channels=32")
     run = out .. "/runs/001-demo"
   end
@@ -23,7 +25,9 @@ local PROMPTS = {"a red circle moving left", "a blue square"}
 local function render(options, change)
   local sampler <close> = sample.open(train(), options)
   local r = {prompts = PROMPTS, seeds = {1, 2}, steps = 3, batch_size = 2}
-  for k, v in pairs(change or {}) do r[k] = v end
+  for k, v in pairs(change or {}) do
+    r[k] = v
+  end
   return sampler:render(r)
 end
 
@@ -55,16 +59,19 @@ describe("sample", function()
 
   it("takes its size from a resolution at an aspect ratio", function()
     local function size(...)
-      local defaults = require("moonreel.settings").bake("tiny/demo", {"sampling.height=none", "sampling.width=none", "sampling.frames=1", ...})
+      local defaults = require("moonreel.settings").bake("tiny/demo",
+        {"sampling.height=none", "sampling.width=none", "sampling.frames=1", ...})
       local ok, clips = pcall(render, {defaults = defaults}, {seeds = {5}, prompts = {"a"}})
       return ok and clips[1].height .. "x" .. clips[1].width or tostring(clips)
     end
-    local small = "resolutions={'s': {'pixels': 600, 'aspects': [[1.5, 30, 20], [0.67, 20, 30], [1.0, 24, 24]]}}"
+    local small = "resolutions={'s': {'pixels': 600, 'aspects': [[1.5, 30, 20], [0.67, 20, 30], "
+      .. "[1.0, 24, 24]]}}"
     assert.equal("20x30", size("resolution=s", "aspect-ratio=2:3", small))
     assert.equal("24x24", size("resolution=s", small))
     assert.matches("no size; try: %-%-size", size())
     assert.matches("resolution=x: sampling.resolution: no resolution 'x'$", size("resolution=x"))
-    assert.matches("expected HEIGHT:WIDTH as 9:16, got 'wide'$", size("resolution=s", small, "aspect_ratio=wide"))
+    assert.matches("expected HEIGHT:WIDTH as 9:16, got 'wide'$",
+      size("resolution=s", small, "aspect_ratio=wide"))
   end)
 
   it("renders other sizes and lengths than it was trained on", function()
@@ -75,12 +82,14 @@ describe("sample", function()
   it("needs nothing but the checkpoint, anywhere, and writes MP4 and PNG", function()
     local moved = out .. "/elsewhere"
     os.execute(("cp -r '%s/ckpt/step-000000000004' '%s'"):format(train(), moved))
-    local text = demo_data.moonreel("sample", moved, "--prompt", "a red circle", "--seed", "3", "--steps", "2", "--out", out .. "/files", "--json")
+    local text = demo_data.moonreel("sample", moved, "--prompt", "a red circle",
+      "--seed", "3", "--steps", "2", "--out", out .. "/files", "--json")
     local files = json.decode(text).files
     assert.equal(1, #files)
     assert.equal(out .. "/files/sample_0000.mp4", files[1].path)
     assert.equal(6, require("moonreel.data").scan(files[1].path).frames)
-    demo_data.moonreel("sample", moved, "--prompt", "a red circle", "--seed", "1", "--frames", "1", "--size", "16x24", "--steps", "2", "--out", out .. "/still")
+    demo_data.moonreel("sample", moved, "--prompt", "a red circle", "--seed",
+      "1", "--frames", "1", "--size", "16x24", "--steps", "2", "--out", out .. "/still")
     local facts = require("moonreel.data").scan(out .. "/still/sample_0000.png")
     assert.equal(16, facts.height)
     assert.equal(24, facts.width)
@@ -88,18 +97,22 @@ describe("sample", function()
 
   it("takes a recipe for its newest run, and refuses odd values by name", function()
     train()
-    demo_data.moonreel("sample", "recipes/tiny/demo.lua", "outputs=" .. out .. "/runs", "--prompt", "x", "--seed", "1", "--steps", "1",
+    demo_data.moonreel("sample", "recipes/tiny/demo.lua", "outputs=" .. out .. "/runs",
+      "--prompt", "x", "--seed", "1", "--steps", "1",
       "--out", out .. "/recipe")
     local function fails(pattern, ...)
-      local r = process.run({"/bin/sh", "-c", '"$@" 2>&1', "sh", process.program(), "sample", ...}, "", {deadline_s = 60, output_bytes = 1 << 20})
+      local r = process.run({"/bin/sh", "-c", '"$@" 2>&1', "sh", process.program(), "sample", ...},
+        "", {deadline_s = 60, output_bytes = 1 << 20})
       assert.equal(2, r.exit, r.output)
       assert.matches(pattern, r.output)
     end
     fails("%-%-size: expected HxW in pixels, got '16'", train(), "--prompt", "x", "--size", "16")
-    fails("%-%-steps: expected a whole number of at least 1, got '0'", train(), "--prompt", "x", "--steps", "0")
+    fails("%-%-steps: expected a whole number of at least 1, got '0'", train(),
+      "--prompt", "x", "--steps", "0")
     fails("no prompt", train())
     fails("%-%-raw and %-%-ema exclude each other", train(), "--prompt", "x", "--raw", "--ema")
-    fails("no checkpoint of 'demo'", "recipes/tiny/demo.lua", "outputs=" .. out .. "/none", "--prompt", "x")
+    fails("no checkpoint of 'demo'", "recipes/tiny/demo.lua", "outputs=" .. out .. "/none",
+      "--prompt", "x")
     assert.is_false(base.exists("samples"))
   end)
 end)

@@ -32,7 +32,9 @@ describe("settings", function()
 
   it("cannot be changed, at any depth", function()
     local s = dir:bake(body)
-    for _, f in ipairs { function() s.seed = 1 end, function() s.optim.lr = 1 end, function() s.model.patch_size[1] = 2 end,
+    for _, f in ipairs { function()
+      s.seed = 1
+    end, function() s.optim.lr = 1 end, function() s.model.patch_size[1] = 2 end,
       function() s.bucket_config["256"][1][2] = 9 end, function() s.bucket_config.new = {} end } do
       local ok, story = pcall(f)
       assert.is_false(ok)
@@ -52,7 +54,9 @@ describe("settings", function()
 
   it("can be walked in order", function()
     local keys = {}
-    for key in pairs(dir:bake(body).bucket_config["256"]) do keys[#keys + 1] = key end
+    for key in pairs(dir:bake(body).bucket_config["256"]) do
+      keys[#keys + 1] = key
+    end
     assert.same({ 1, 51, 102 }, keys)
   end)
 
@@ -85,11 +89,14 @@ describe("settings", function()
 
   it("refuse a settings.json that was changed by hand, cut, or is something else", function()
     local text = dir:bake(body):to_json()
-    local ok, problem = pcall(settings.from_json, (text:gsub('"epochs": 4', '"epochs": 5')), "s.json")
+    local ok, problem = pcall(settings.from_json, (text:gsub('"epochs": 4', '"epochs": 5')),
+      "s.json")
     assert.is_false(ok)
     assert.equal(3, problem.exit)
-    assert.matches("s%.json: the values are not those that were written: it was changed by hand", problem.message)
-    ok, problem = pcall(settings.from_json, (text:gsub('"epochs": 4', '"epochs": "four"')), "s.json")
+    assert.matches("s%.json: the values are not those that were written: it was changed by hand",
+      problem.message)
+    ok, problem = pcall(settings.from_json, (text:gsub('"epochs": 4', '"epochs": "four"')),
+      "s.json")
     assert.is_false(ok)
     assert.matches("s%.json: epochs: expected integer", problem.message)
     ok, problem = pcall(settings.from_json, (text:gsub('"epochs"', '"epocs"')), "s.json")
@@ -138,7 +145,8 @@ describe("settings", function()
     assert.is_false(ok)
     assert.equal("old.json: lr is not a field of this version", problem.message)
     -- edited all the same
-    for _, edit in ipairs { { '"lr": 2.0', '"lr": 3.0' }, { '"seed": 3\n', '"seed": 4\n' }, { '"hash": "%x%x', '"hash": "00' } } do
+    for _, edit in ipairs { { '"lr": 2.0', '"lr": 3.0' }, { '"seed": 3\n', '"seed": 4\n' },
+        { '"hash": "%x%x', '"hash": "00' } } do
       local edited, n = text:gsub(edit[1], edit[2])
       assert.equal(1, n, edit[1] .. text)
       ok, problem = pcall(reads, more, edited)
@@ -150,11 +158,15 @@ describe("settings", function()
   end)
 
   it("warn of an inherited field that nothing reads, and of one without a meaning here", function()
-    local s = dir:bake("return recipe {\n  min_lr = 1e-5,\n  model = { enable_flash_attn = true } }")
+    local s = dir:bake(
+      "return recipe {\n  min_lr = 1e-5,\n  model = { enable_flash_attn = true } }")
     assert.equal(2, #s.notes)
-    assert.matches('min_lr is read only when lr_schedule is "1cycle", and it is "constant"', s.notes[1])
-    assert.matches("main%.lua:3: model%.enable_flash_attn has no meaning here: attention is always tiled", s.notes[2])
-    assert.equal(0, #dir:bake('return recipe { lr_schedule = "1cycle", min_lr = 1, max_lr = 2 }').notes)
+    assert.matches('min_lr is read only when lr_schedule is "1cycle", and it is "constant"',
+      s.notes[1])
+    assert.matches("main%.lua:3: model%.enable_flash_attn has no meaning here: attention is always "
+      .. "tiled", s.notes[2])
+    assert.equal(0, #dir:bake(
+      'return recipe { lr_schedule = "1cycle", min_lr = 1, max_lr = 2 }').notes)
   end)
 end)
 
@@ -164,9 +176,11 @@ describe("env", function()
   after_each(function() dir:remove() end)
 
   it("gives way to variables that the environment has already, and why says so", function()
-    local recipe = dir:write("main.lua", 'return recipe { env = { NCCL_DEBUG = "WARN", NCCL_ALGO = "Ring", NCCL_PROTO = "LL" } }')
+    local recipe = dir:write("main.lua", 'return recipe { env = { NCCL_DEBUG = "WARN", NCCL_ALGO = '
+      .. '"Ring", NCCL_PROTO = "LL" } }')
     local function why(name)
-      local output, errors, code = folder.moonreel(("why '%s' env.%s --json"):format(recipe, name), "NCCL_DEBUG=INFO NCCL_ALGO=Ring")
+      local output, errors, code = folder.moonreel(("why '%s' env.%s --json"):format(recipe, name),
+        "NCCL_DEBUG=INFO NCCL_ALGO=Ring")
       assert.equal(0, code, errors)
       return require("moonreel.core.json").decode(output, "why")
     end
@@ -195,16 +209,20 @@ describe("settings:require_readers", function()
   after_each(function() dir:remove() end)
 
   it("names fields and types that nothing reads yet, with their lines", function()
-    local s = dir:bake('return recipe {\n  batch_size = 3,\n  vae = { type = "OpenSoraVAE_V1_2" } }')
+    local s = dir:bake(
+      'return recipe {\n  batch_size = 3,\n  vae = { type = "OpenSoraVAE_V1_2" } }')
     local ok, problem = pcall(s.require_readers, s)
     assert.is_false(ok)
     assert.equal(3, problem.exit)
-    assert.matches("main%.lua:2: batch_size = 3: this version has no reader for batch_size", problem.message)
-    assert.matches('main%.lua:3: vae%.type = "OpenSoraVAE_V1_2": this version has no reader for vae OpenSoraVAE_V1_2', problem.message)
+    assert.matches("main%.lua:2: batch_size = 3: this version has no reader for batch_size",
+      problem.message)
+    assert.matches('main%.lua:3: vae%.type = "OpenSoraVAE_V1_2": this version has no reader for '
+      .. 'vae OpenSoraVAE_V1_2', problem.message)
   end)
 
   it("is content with everything that has one, and with fields that are off", function()
-    local s = dir:bake('return recipe { model = { drop_path = 0 }, vae = { type = "dct" }, text_encoder = { type = "bytes" } }')
+    local s = dir:bake('return recipe { model = { drop_path = 0 }, vae = { type = "dct" }, '
+      .. 'text_encoder = { type = "bytes" } }')
     s:require_readers()
     settings.bake("tiny/demo"):require_readers()
   end)

@@ -17,9 +17,13 @@ describe("provenance of settings", function()
 
   it("covers all values below a record", function()
     local fields = {}
-    for _, row in ipairs(provenance.rows(baked, "optim", true)) do fields[row.field] = true end
+    for _, row in ipairs(provenance.rows(baked, "optim", true)) do
+      fields[row.field] = true
+    end
     assert.is_true(fields["optim.lr"])
-    for field in pairs(fields) do assert.matches("^optim%.", field) end
+    for field in pairs(fields) do
+      assert.matches("^optim%.", field)
+    end
   end)
 
   it("names the nearest field for one that is none", function()

@@ -25,16 +25,23 @@ describe("reference_names.of", function()
     for _, row in ipairs(require("moonreel.recipe.registry").get().rows) do
       for system, list in pairs(spelled) do
         local name = names.of(system, row.path)
-        if name then list[name:match("^[^.]+")] = true end
+        if name then
+          list[name:match("^[^.]+")] = true
+        end
       end
     end
-    for _, recipe in pairs(json.decode(base.read_file("spec/golden/recipes/opensora-1.2.json")).recipes) do
-      for key in pairs(recipe) do assert.is_true(spelled["opensora-1.2"][key], key) end
+    for _, recipe in pairs(
+        json.decode(base.read_file("spec/golden/recipes/opensora-1.2.json")).recipes) do
+      for key in pairs(recipe) do
+        assert.is_true(spelled["opensora-1.2"][key], key)
+      end
     end
     -- lr and eps stand twice in 2.0: at the root and inside optim
-    for _, config in pairs(json.decode(base.read_file("spec/golden/recipes/opensora-2.0.json")).configs) do
+    for _, config in pairs(
+        json.decode(base.read_file("spec/golden/recipes/opensora-2.0.json")).configs) do
       for key in pairs(config.values) do
-        assert.is_true(spelled["opensora-2.0"][key] or key == "lr" or key == "eps" or key == "lr_scheduler", key)
+        assert.is_true(spelled["opensora-2.0"][key] or key == "lr" or key == "eps"
+          or key == "lr_scheduler", key)
       end
     end
   end)
@@ -56,7 +63,8 @@ describe("moonreel show", function()
 
   it("prints records as blocks with --tree", function()
     local out = folder.moonreel("show tiny/demo --tree --changed")
-    assert.matches("\nmodel\n  caption_channels = 128 +%-%- recipes/tiny/demo%.lua:%d+\n  depth = 3", out)
+    assert.matches(
+      "\nmodel\n  caption_channels = 128 +%-%- recipes/tiny/demo%.lua:%d+\n  depth = 3", out)
     assert.matches("\nbucket_config\n  32px\n    1 = ", "\n" .. out)
   end)
 end)

@@ -24,8 +24,10 @@ describe("stages", function()
 
   it("stand over their recipe and the outer one, below the command line", function()
     local a, b, c = stage "a", stage "b", stage "c"
-    assert.same({ 1.0, 10, 9, "a.csv", 10.0 }, { a.optim.lr, a.epochs, a.seed, a.dataset.data_path, a.optim.grad_clip })
-    assert.same({ 2.0, 3, 9, "recipe.previous", 20.0 }, { b.optim.lr, b.epochs, b.seed, b.ckpt_path, b.optim.grad_clip })
+    assert.same({ 1.0, 10, 9, "a.csv", 10.0 },
+      { a.optim.lr, a.epochs, a.seed, a.dataset.data_path, a.optim.grad_clip })
+    assert.same({ 2.0, 3, 9, "recipe.previous", 20.0 },
+      { b.optim.lr, b.epochs, b.seed, b.ckpt_path, b.optim.grad_clip })
     assert.same({ 1000.0, 1000, "recipe.previous" }, { c.optim.lr, c.epochs, c.load })
     local over = { "epochs=4", "stages.b.epochs=5", "stages.b.seed=6", "seed=7" }
     assert.same({ 4, 7 }, { stage("a", over).epochs, stage("a", over).seed })
@@ -58,8 +60,10 @@ describe("stages", function()
       ["stages = { 'a' }"] = "stages[1]: expected {name = ..., recipe = ..., fields}, got string",
       ["stages = { { lr = 1 } }"] = "stages[1].name: expected text of letters",
       ["stages = { { name = 'a b' } }"] = "stages[1].name: expected text of letters",
-      ["stages = { { name = 'a' }, { name = 'a' } }"] = "stages[2].name: 'a' is the name of an earlier stage",
-      ["stages = { { name = 'a', recipe = 1 } }"] = "stages[1].recipe: expected the name of a recipe",
+      ["stages = { { name = 'a' }, { name = 'a' } }"] =
+        "stages[2].name: 'a' is the name of an earlier stage",
+      ["stages = { { name = 'a', recipe = 1 } }"] =
+        "stages[1].recipe: expected the name of a recipe",
       ["stages = { { name = 'a', recipe = './nothing' } }"] = "no file nothing.lua",
       ["stages = { { name = 'a', lrr = 1 } }"] = "lrr is not a field, did you mean 'lr'?",
     } do
@@ -68,7 +72,8 @@ describe("stages", function()
       assert.is_truthy(story:find("main.lua:2: ", 1, true), story)
       assert.is_truthy(story:find(want, 1, true), text .. ": " .. story)
     end
-    local code, story = dir:fault(outer:gsub("%./one", dir.path .. "/one"):gsub("%./two", dir.path .. "/two"), { "stages.d.lr=1" })
+    local code, story = dir:fault(outer:gsub("%./one", dir.path .. "/one"):gsub("%./two",
+      dir.path .. "/two"), { "stages.d.lr=1" })
     assert.equal(2, code)
     assert.equal("stages.d.lr=1: no stage 'd', did you mean 'a'?; there are a, b, c", story)
     local ok, problem = pcall(stage, "d")
@@ -78,7 +83,8 @@ describe("stages", function()
 
   it("do not nest", function()
     dir:write("inner.lua", "return recipe { stages = { { name = 'x' } } }")
-    local code, story = dir:fault("return recipe { stages = { { name = 'a', recipe = './inner' } } }")
+    local code, story = dir:fault("return recipe { stages = { { name = 'a', recipe = './inner' } } "
+      .. "}")
     assert.equal(3, code)
     assert.matches("'%./inner' has stages of its own; stages do not nest", story)
   end)
@@ -93,11 +99,13 @@ describe("stages", function()
     assert.is_nil(load_of("b", "load=two"))
     assert.equal("recipe.previous", load_of("c", "load=two"))
     assert.equal("three", load_of("b", "load=two", "stages.b.load=three"))
-    assert.equal("two", settings.bake(dir.path .. "/outer.lua", { "load=two" }, { child = false }).load)
+    assert.equal("two", settings.bake(dir.path .. "/outer.lua", { "load=two" },
+      { child = false }).load)
   end)
 
   it("compute what the outer recipe computes, each from its own values", function()
-    dir:write("deep.lua", 'return recipe { bucket_config = { ["32px"] = { [6] = { 1.0, 8 } } }, model = { depth = 2 } }')
+    dir:write("deep.lua", 'return recipe { bucket_config = { ["32px"] = { [6] = { 1.0, 8 } } }, '
+      .. 'model = { depth = 2 } }')
     dir:write("outer.lua", [[return recipe {
       bucket_config = { ["32px"] = function(r, inherited) inherited[6][2] = inherited[6][2] // 2 return inherited end },
       warmup_steps = function(r) return r.bucket_config["32px"][6][2] * r.model.depth end, optim = { betas = { 0.5, function(r) return r.lr end } },
@@ -106,15 +114,19 @@ describe("stages", function()
       local s = settings.bake(dir.path .. "/outer.lua", {}, { child = false, stage = name })
       assert.same(want, { s.bucket_config["32px"][6][2], s.warmup_steps, s.optim.betas[2] })
     end
-    local code, story = dir:fault("return recipe { warmup_steps = function(r) return r.nothing.at end,\n stages = { { name = 'a' } } }")
+    local code, story = dir:fault("return recipe { warmup_steps = function(r) return r.nothing.at "
+      .. "end,\n stages = { { name = 'a' } } }")
     assert.equal(3, code)
     assert.matches("main.lua:1: .*nothing", story)
   end)
 
-  it("note an argument for all that one of them does not read; one for a stage is refused", function()
+  it("note an argument for all that one of them does not read; one for a stage is refused",
+    function()
     local s = stage("a", { "max_lr=1" })
-    assert.matches("max_lr=1: max_lr is read only when lr_schedule is", table.concat(s.notes, "\n", 1, #s.notes))
-    local code, story = dir:fault("return recipe { stages = { { name = 'a' } } }", { "stages.a.max_lr=1" })
+    assert.matches("max_lr=1: max_lr is read only when lr_schedule is",
+      table.concat(s.notes, "\n", 1, #s.notes))
+    local code, story = dir:fault("return recipe { stages = { { name = 'a' } } }",
+      { "stages.a.max_lr=1" })
     assert.equal(2, code)
     assert.matches("stages.a.max_lr=1: max_lr is read only when lr_schedule is", story)
   end)
@@ -134,7 +146,8 @@ describe("opensora-1.2/lambda/tutorial", function()
     for i, one in ipairs(s:plain("stages")) do
       local stage = settings.bake("opensora-1.2/lambda/tutorial", nil, { stage = one.name })
       epochs[i] = stage.epochs
-      assert.equal(i == 1 and "pretrained_models/PixArt-Sigma-XL-2-2K-MS.pth" or "recipe.previous", stage.ckpt_path)
+      assert.equal(i == 1 and "pretrained_models/PixArt-Sigma-XL-2-2K-MS.pth" or "recipe.previous",
+        stage.ckpt_path)
     end
     assert.same({ 5, 5, 5, 3, 1, 1, 3 }, epochs)
   end)

@@ -1,7 +1,8 @@
 --- Words of a command line: options, fields, the rest.
 local words_of = require "moonreel.settings.words"
 
-local command = { name = "try", overrides = true, options = { { "--json", "" }, { "--out FILE", "" }, { "--tag WORD", "", many = true },
+local command = { name = "try", overrides = true,
+  options = { { "--json", "" }, { "--out FILE", "" }, { "--tag WORD", "", many = true },
   { "-n, --nproc_per_node N", "" }, { "--keep N", "", least = 1 }, { "RECIPE", "only help" } } }
 
 local function parse(...) return words_of.parse({ ... }, command) end
@@ -15,20 +16,24 @@ end
 
 describe("words.parse", function()
   it("tells options, fields and positional words apart, in any order", function()
-    local p = parse("--json", "--out", "f", "recipe.lua", "lr=1", "--epochs", "3", "--optim.eps=4", "other")
+    local p = parse("--json", "--out", "f", "recipe.lua", "lr=1", "--epochs",
+      "3", "--optim.eps=4", "other")
     assert.same({ json = true, out = "f" }, p.options)
     assert.same({ "recipe.lua", "other" }, p.positional)
-    assert.same({ { key = "lr", text = "1", argument = "lr=1" }, { key = "epochs", text = "3", argument = "--epochs 3" },
+    assert.same({ { key = "lr", text = "1", argument = "lr=1" },
+      { key = "epochs", text = "3", argument = "--epochs 3" },
       { key = "optim.eps", text = "4", argument = "--optim.eps=4" } }, p.overrides)
   end)
 
   it("splits at the first =, takes negative numbers as values", function()
     local p = parse("name=a=b", "--lr", "-1", "--outputs=x=y")
-    assert.same({ "a=b", "-1", "x=y" }, { p.overrides[1].text, p.overrides[2].text, p.overrides[3].text })
+    assert.same({ "a=b", "-1", "x=y" }, { p.overrides[1].text, p.overrides[2].text,
+      p.overrides[3].text })
   end)
 
   it("gives a bare flag the next word only when it is a truth", function()
-    local p = parse("--grad_checkpoint", "recipe", "--start-from-scratch", "false", "--no-grad_checkpoint", "--json", "false")
+    local p = parse("--grad_checkpoint", "recipe", "--start-from-scratch",
+      "false", "--no-grad_checkpoint", "--json", "false")
     assert.same({ "recipe" }, p.positional)
     assert.is_nil(p.overrides[1].text)
     assert.equal("false", p.overrides[2].text)
@@ -74,7 +79,8 @@ describe("words.parse", function()
 
   it("names what is missing or unknown", function()
     assert.equal("try: --lr: expected VALUE, got nothing; try: --lr=VALUE", fails("--lr"))
-    assert.equal("try: --lr: expected VALUE, got nothing; try: --lr=VALUE", fails("--lr", "--epochs", "3"))
+    assert.equal("try: --lr: expected VALUE, got nothing; try: --lr=VALUE",
+      fails("--lr", "--epochs", "3"))
     assert.equal("try: --out: expected FILE, got nothing; try: --out=FILE", fails("--out"))
     assert.equal("try: --jsno: no such option, did you mean '--json'?", fails("--jsno"))
     assert.equal("try: --lrr: lrr is not a field, did you mean 'lr'?", fails("--lrr", "3"))
@@ -94,7 +100,8 @@ end)
 
 describe("options and fields", function()
   -- a rendering has a seed, steps and so on of its own: there the short name means the rendering's
-  local renderings = { prompt = true, seed = true, steps = true, fps = true, frames = true, threads = true }
+  local renderings = { prompt = true, seed = true, steps = true, fps = true,
+    frames = true, threads = true }
 
   it("share one name space without a clash", function()
     local override = require "moonreel.recipe.override"
@@ -102,7 +109,8 @@ describe("options and fields", function()
       if one.overrides then
         for _, row in ipairs(words_of.rows(one.options)) do
           local listed = one.name == "sample" and renderings[row.name]
-          assert.is_true(listed or override.target(row.name) == nil, one.name .. " --" .. row.name .. " is a field as well")
+          assert.is_true(listed or override.target(row.name) == nil,
+            one.name .. " --" .. row.name .. " is a field as well")
         end
       end
     end

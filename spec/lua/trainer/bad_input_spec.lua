@@ -17,15 +17,18 @@ describe("moonreel train", function()
 
   -- runs it; gives all it said and the exit code
   local function train(recipe, words, before)
-    local out, err, code = folder.moonreel(("train '%s/%s.lua' %s"):format(dir.path, recipe, words or ""), before)
+    local out, err, code = folder.moonreel(("train '%s/%s.lua' %s"):format(dir.path,
+      recipe, words or ""), before)
     return out .. err, code
   end
 
   it("refuses a bucket that no sample fits, with what removed the rows", function()
-    dir:write("long.lua", 'return recipe.extend("./small") {\n  bucket_config = { ["32px"] = { [500] = { 1.0, 2 } } } }')
+    dir:write("long.lua", 'return recipe.extend("./small") {\n  bucket_config = { ["32px"] = { '
+      .. '[500] = { 1.0, 2 } } } }')
     local text, code = train("long")
     assert.equal(4, code, text)
-    assert.matches("long%.lua:2: bucket_config%.32px%[500%]: no sample fits; what removed them:\n  300 rows: shorter", text)
+    assert.matches("long%.lua:2: bucket_config%.32px%[500%]: no sample fits; what removed them:\n  "
+      .. "300 rows: shorter", text)
     assert.matches("try: leave it out", text)
     assert.is_false(base.exists(dir.path .. "/out/001-long"))
   end)
@@ -35,8 +38,11 @@ describe("moonreel train", function()
     local text, code = train("small", "name=full steps=20", "trap '' XFSZ; ulimit -f 40000;")
     assert.equal(8, code, text)
     assert.matches("save of step 2: ", text)
-    assert.matches("no checkpoint was committed in 3 saves in a row; the last one: .*File too large", text)
-    for _, name in ipairs(base.list_dir(dir.path .. "/out/001-full/ckpt")) do assert.is_nil(name:match("step"), name) end
+    assert.matches(
+      "no checkpoint was committed in 3 saves in a row; the last one: .*File too large", text)
+    for _, name in ipairs(base.list_dir(dir.path .. "/out/001-full/ckpt")) do
+      assert.is_nil(name:match("step"), name)
+    end
   end)
 
   it("takes the older checkpoint when the newest is cut off, and says so", function()
@@ -48,8 +54,10 @@ describe("moonreel train", function()
     -- asked for by name it is refused
     text, code = train("small", ("name=cut load='%s@4'"):format(run))
     assert.equal(8, code, text)
-    assert.matches("has %d+ bytes, the manifest says %d+\n  try: another step; moonreel ckpt ls ", text)
-    local shown = select(2, folder.moonreel(("sample '%s/small.lua' load='%s' --prompt x --steps 1 --out '%s/clips'"):format(dir.path, run, dir.path)))
+    assert.matches("has %d+ bytes, the manifest says %d+\n  try: another step; moonreel ckpt ls ",
+      text)
+    local shown = select(2, folder.moonreel(("sample '%s/small.lua' load='%s' --prompt x --steps 1 "
+      .. "--out '%s/clips'"):format(dir.path, run, dir.path)))
     assert.matches("note: checkpoint step 4 passed over", shown)
     text, code = train("small", "name=cut load=latest steps=6")
     assert.equal(0, code, text)

@@ -2,26 +2,34 @@ local T = require "moonreel.core.tensor"
 local feed = require "moonreel.trainer.feed"
 local pipeline = require "moonreel.models.pipeline"
 
-local pipe = pipeline.new({vae = {type = "dct"}, text_encoder = {type = "bytes", width = 32, rows = 64, max_length = 24, num_heads = 2},
-  model = {depth = 1, hidden_size = 32, num_heads = 2, patch_size = {1, 1, 1}, pred_sigma = false}}, "f32")
+local pipe = pipeline.new({vae = {type = "dct"},
+  text_encoder = {type = "bytes", width = 32, rows = 64, max_length = 24, num_heads = 2},
+  model = {depth = 1, hidden_size = 32, num_heads = 2, patch_size = {1, 1, 1}, pred_sigma = false}},
+    "f32")
 
 local function settings(change)
-  local s = {seed = 9, scheduler = {sample_method = "logit-normal", use_timestep_transform = false}, model = {class_dropout_prob = 0.5}}
-  for k, v in pairs(change or {}) do s[k] = v end
+  local s = {seed = 9, scheduler = {sample_method = "logit-normal", use_timestep_transform = false},
+    model = {class_dropout_prob = 0.5}}
+  for k, v in pairs(change or {}) do
+    s[k] = v
+  end
   function s.plain(_, name) return s[name] end
   return s
 end
 
 local function batch(keys)
   local n, list = #keys, {keys = keys, epoch = 1, weights = {}, fps = {}, captions = {}}
-  for i = 1, n do list.weights[i], list.fps[i], list.captions[i] = 1, 24, "caption " .. keys[i] end
+  for i = 1, n do
+    list.weights[i], list.fps[i], list.captions[i] = 1, 24, "caption " .. keys[i]
+  end
   local pixels = T.new("u8", {n, 8, 3, 16, 16})
   function list.pixels() return pixels:ptr() end
   return list
 end
 
 local function prepare(s, keys)
-  return feed.new(s, pipe):prepare(batch(keys), {frames = 8, height = 16, width = 16, batch = #keys, text = 24})
+  return feed.new(s, pipe):prepare(batch(keys),
+    {frames = 8, height = 16, width = 16, batch = #keys, text = 24})
 end
 
 describe("trainer.feed", function()
@@ -32,13 +40,18 @@ describe("trainer.feed", function()
     assert.equal(a.drop[1], b.drop[2])
   end)
 
-  it("gives a dropped caption all tokens of the null caption, and under compat its own number", function()
+  it("gives a dropped caption all tokens of the null caption, and under compat its own number",
+    function()
     local keys = {}
-    for i = 1, 64 do keys[i] = i end
+    for i = 1, 64 do
+      keys[i] = i
+    end
     local a, c = prepare(settings(), keys), prepare(settings{compat = "opensora-1.2"}, keys)
     local len_a, len_c, dropped = a.tokens.len:totable(), c.tokens.len:totable(), 0
     for i = 1, 64 do
-      if a.drop[i] then dropped = dropped + 1 end
+      if a.drop[i] then
+        dropped = dropped + 1
+      end
       assert.equal(a.drop[i] and 24 or #("caption " .. i), len_a[i])
       assert.equal(#("caption " .. i), len_c[i])
     end

@@ -9,8 +9,10 @@ local trainer = require "moonreel.trainer"
 local out = demo_data.scratch()
 
 local function bake(...)
-  return settings.bake("recipes/tiny/demo.lua", {"dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "threads=1", "warmup_steps=2",
-    "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32", "model.caption_channels=32", ...})
+  return settings.bake("recipes/tiny/demo.lua",
+    {"dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "threads=1", "warmup_steps=2",
+    "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
+      "model.caption_channels=32", ...})
 end
 
 -- train with a function put before the last step; returns ok, result, lines, run directory
@@ -18,7 +20,9 @@ local function train(s, before)
   local lines, dir = {}, nil
   table.insert(trainer.steps, #trainer.steps, {"spec", function(r)
     dir = r.dir
-    if before then before(r) end
+    if before then
+      before(r)
+    end
   end})
   local ok, result = pcall(trainer.run, s, {write = function(line) lines[#lines + 1] = line end})
   table.remove(trainer.steps, #trainer.steps - 1)
@@ -28,7 +32,9 @@ end
 local function entries(dir, kind)
   local list = {}
   for entry in run.entries(dir) do
-    if entry.kind == kind then list[#list + 1] = entry end
+    if entry.kind == kind then
+      list[#list + 1] = entry
+    end
   end
   return list
 end
@@ -39,7 +45,9 @@ local function spoil(bad)
     local prepare = r.feed.prepare
     r.feed.prepare = function(self, batch, shape)
       local input = prepare(self, batch, shape)
-      if bad(r.step + 1) then input.t[1] = 0 / 0 end
+      if bad(r.step + 1) then
+        input.t[1] = 0 / 0
+      end
       return input
     end
   end
@@ -68,10 +76,12 @@ describe("trainer.loop", function()
       end
     end
     assert.equal(6, entries(dir, "end")[1].step)
-    assert.matches("^bucket 32px 6x32x32: batch 8, 250 samples, peak [%d.]+ MiB, about [%d.]+ ms a step$", lines[2])
+    assert.matches("^bucket 32px 6x32x32: batch 8, 250 samples, peak [%d.]+ MiB, about [%d.]+ ms a "
+      .. "step$", lines[2])
   end)
 
-  it("has the checkpoint writer's buffers before the first step, where it saves on the way", function()
+  it("has the checkpoint writer's buffers before the first step, where it saves on the way",
+    function()
     local probe <close> = require("moonreel.ckpt").saver(run.create(out, "probe"))
     local Saver, prepared = getmetatable(probe), nil
     local prepare = Saver.prepare
@@ -82,7 +92,9 @@ describe("trainer.loop", function()
     for every, wanted in pairs{[0] = 0, [2] = 1} do
       local at_first_step
       prepared = 0
-      local ok, code = train(bake("steps=4", "name=buffers", "ckpt_every=" .. every), function() at_first_step = prepared end)
+      local ok, code = train(bake("steps=4", "name=buffers", "ckpt_every=" .. every), function()
+        at_first_step = prepared
+      end)
       assert.is_true(ok, tostring(code))
       assert.equal(wanted, at_first_step)
     end
@@ -95,10 +107,16 @@ describe("trainer.loop", function()
       spoil(function(step) return step == 3 end)(r)
       local step = r.update.step
       r.update.step = function(self, h)
-        local function bytes() return r.exec:read("master", "f32", 0, {r.pipe.params:elements(false)}):bytes() end
-        if r.step == 2 then before = bytes() end
+        local function bytes()
+          return r.exec:read("master", "f32", 0, {r.pipe.params:elements(false)}):bytes()
+        end
+        if r.step == 2 then
+          before = bytes()
+        end
         local norm = step(self, h)
-        if r.step == 2 then after = bytes() end
+        if r.step == 2 then
+          after = bytes()
+        end
         return norm
       end
     end)
@@ -110,7 +128,9 @@ describe("trainer.loop", function()
   end)
 
   it("stops with exit 7 after three of them, with a checkpoint", function()
-    local ok, err, _, dir = train(bake("steps=20", "name=bad"), spoil(function(step) return step > 2 end))
+    local ok, err, _, dir = train(bake("steps=20", "name=bad"), spoil(function(step)
+      return step > 2
+    end))
     assert.is_false(ok)
     assert.equal("MR_E_NONFINITE", err.code)
     assert.equal(7, err.exit)
@@ -118,10 +138,12 @@ describe("trainer.loop", function()
     assert.same({5}, require("moonreel.ckpt").steps(dir))
   end)
 
-  it("goes back to the last checkpoint, and ends with the bits of a run that never had them", function()
+  it("goes back to the last checkpoint, and ends with the bits of a run that never had them",
+    function()
     local _, _, _, clean = train(bake("steps=12", "name=clean", "ckpt_every=4"))
     local first = true
-    local ok, code, lines, dir = train(bake("steps=12", "name=back", "ckpt_every=4"), spoil(function(step)
+    local ok, code, lines, dir = train(bake("steps=12", "name=back", "ckpt_every=4"),
+      spoil(function(step)
       local bad = first and step > 5
       first = first and step < 8
       return bad
@@ -131,12 +153,17 @@ describe("trainer.loop", function()
     local back = entries(dir, "rollback")
     assert.equal(1, #back)
     assert.same({4, 8}, {back[1].step, back[1].from})
-    assert.matches("step 8: 3 steps in a row without a finite loss and gradient: back to step 4", table.concat(lines, "\n"))
-    assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff", clean, dir))
+    assert.matches("step 8: 3 steps in a row without a finite loss and gradient: back to step 4",
+      table.concat(lines, "\n"))
+    assert.matches("equal: %d+ tensors, bit for bit",
+      demo_data.moonreel("ckpt", "diff", clean, dir))
   end)
 
   it("stops with exit 7 where going back was in vain", function()
-    local ok, err, _, dir = train(bake("steps=20", "name=vain", "ckpt_every=4"), spoil(function(step) return step > 5 end))
+    local ok, err, _, dir = train(bake("steps=20", "name=vain", "ckpt_every=4"),
+      spoil(function(step)
+      return step > 5
+    end))
     assert.is_false(ok)
     assert.equal(7, err.exit)
     assert.matches("step 8: 3 steps in a row", err.message)
@@ -158,8 +185,10 @@ describe("trainer.loop", function()
 
   it("commits a checkpoint on SIGTERM and SIGINT, and ends with 143 and 130", function()
     for signal, code in pairs{TERM = 143, INT = 130} do
-      local r = process.run({"/usr/bin/timeout", "--preserve-status", "-s", signal, "2.5", process.program(), "train", "recipes/tiny/demo.lua",
-        "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. signal, "threads=1"}, "", {deadline_s = 60, output_bytes = 1 << 20})
+      local r = process.run({"/usr/bin/timeout", "--preserve-status", "-s",
+        signal, "2.5", process.program(), "train", "recipes/tiny/demo.lua",
+        "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. signal,
+          "threads=1"}, "", {deadline_s = 60, output_bytes = 1 << 20})
       assert.equal(code, r.exit, r.output)
       local dir = r.output:match("run (%S+):")
       local last = entries(dir, "stop")[1].step
@@ -191,7 +220,8 @@ describe("trainer.loop", function()
     assert.matches("step%-000000000002$", entries(dir, "start")[1].parent)
     assert.equal(3, entries(dir, "step")[1].step)
     -- everything but the position: steps from 1, the optimizer goes on
-    ok, code, _, dir = train(bake("steps=2", "name=load", "load=" .. first, "start_from_scratch=true"))
+    ok, code, _, dir = train(bake("steps=2", "name=load", "load=" .. first,
+      "start_from_scratch=true"))
     assert.is_true(ok, tostring(code))
     assert.equal(1, entries(dir, "step")[1].step)
     assert.equal(6, entries(dir, "start")[1].updates)
@@ -203,7 +233,8 @@ describe("trainer.loop", function()
 
   it("leaves nothing behind when it cannot start", function()
     local empty = out .. "/empty"
-    for _, change in ipairs{"dataset.data_path=" .. out .. "/none.mrx", "model.num_heads=3", "resolutions.32px.pixels=99999"} do
+    for _, change in ipairs{"dataset.data_path=" .. out .. "/none.mrx", "model.num_heads=3",
+        "resolutions.32px.pixels=99999"} do
       local ok, err = train(bake("steps=2", "outputs=" .. empty, change))
       assert.is_false(ok)
       assert.is_true(err.exit >= 3)

@@ -10,17 +10,23 @@ local settings = require "moonreel.settings"
 local SHAPE = {frames = 3, height = 16, width = 16, batch = 4, text = 24, masked = true}
 
 local function new_pipe()
-  return pipeline.new({vae = {type = "dct"}, text_encoder = {type = "bytes", width = 32, rows = 64, max_length = 24, num_heads = 2},
-    model = {depth = 1, hidden_size = 32, num_heads = 2, patch_size = {1, 1, 1}, pred_sigma = false, temporal_pos = "sincos"}}, "f32")
+  return pipeline.new({vae = {type = "dct"},
+    text_encoder = {type = "bytes", width = 32, rows = 64, max_length = 24, num_heads = 2},
+    model = {depth = 1, hidden_size = 32, num_heads = 2, patch_size = {1, 1, 1},
+      pred_sigma = false, temporal_pos = "sincos"}}, "f32")
 end
 
 -- a fixed batch: the same pixels, noise and times whenever it is used
 local function new_batch(pipe)
   local n, values = 4 * 3 * 3 * 16 * 16, {}
-  for i = 1, n do values[i] = math.floor(255 * base.random_uniform(5, "pixels", 0, 0, i)) end
-  return {pixels = T.from({4, 3, 3, 16, 16}, values, "u8"), keys = {11, 12, 13, 14}, seed = 5, epoch = 0,
+  for i = 1, n do
+    values[i] = math.floor(255 * base.random_uniform(5, "pixels", 0, 0, i))
+  end
+  return {pixels = T.from({4, 3, 3, 16, 16}, values, "u8"), keys = {11, 12, 13, 14},
+    seed = 5, epoch = 0,
     t = {150, 400, 600, 850}, fps = {8, 8, 24, 24}, weight = {1, 1, 1, 1}, drop = {0, 0, 0, 1},
-    mask = {1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 0}, tokens = pipe.text:tokens{"a red circle", "blue", "", "a green square going up"}}
+    mask = {1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 0},
+      tokens = pipe.text:tokens{"a red circle", "blue", "", "a green square going up"}}
 end
 
 local function gradient(device, config)
@@ -44,7 +50,8 @@ describe("trainer.program", function()
       last = step:run(batch) / 4
       first = first or last
       -- a falling rate settles what a constant one keeps shaking
-      update:step{lr = 4e-3 * (1 - k / 601), beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0, max_norm = 1, step = k, grad_scale = 1 / 4}
+      update:step{lr = 4e-3 * (1 - k / 601), beta1 = 0.9, beta2 = 0.99, eps = 1e-8,
+        weight_decay = 0, max_norm = 1, step = k, grad_scale = 1 / 4}
     end
     assert.is_true(first > 1, "first loss " .. first)
     assert.is_true(last < 0.01, "last loss " .. last)
@@ -63,22 +70,31 @@ describe("trainer.program", function()
     assert.is_true(gradient(E.device("cpu", 1), {}) == gradient(E.device("shadow", 1), {}))
   end)
 
-  it("makes a demo step whose weights, moments and averages have the same bits on the shadow device", function()
+  it(
+    "makes a demo step whose weights, moments and averages have the same bits on the shadow device",
+    function()
     local s = settings.bake("recipes/tiny/demo.lua")
     local function step_on(name)
-      local pipe = pipeline.new({model = s:plain("model"), vae = s:plain("vae"), text_encoder = s:plain("text_encoder")}, "f32")
+      local pipe = pipeline.new({model = s:plain("model"), vae = s:plain("vae"),
+        text_encoder = s:plain("text_encoder")}, "f32")
       local run = E.new(E.device(name, 1), pipe.params, {training = true, ema = true})
       run:init(s.seed)
       local update = optim.new(run, pipe.params, {ema = true, dtype = "f32"})
-      local step = program.new(run, pipe, {frames = 6, height = 32, width = 32, batch = 2, text = 56}, {})
+      local step = program.new(run, pipe,
+        {frames = 6, height = 32, width = 32, batch = 2, text = 56}, {})
       -- the layout wastes nothing: within 5 % of the largest sum of what lives at once
       local memory = step.prog:memory()
       assert.is_true(memory.arena <= 1.05 * memory.bound)
       local values = {}
-      for i = 1, 2 * 6 * 3 * 32 * 32 do values[i] = i * 7919 % 256 end
-      step:run{pixels = T.from({2, 6, 3, 32, 32}, values, "u8"), keys = {1, 2}, seed = s.seed, epoch = 0, t = {300, 700}, fps = {8, 8},
-        weight = {1, 1}, drop = {0, 1}, tokens = pipe.text:tokens{"a red circle moving left on black", "blue square"}}
-      update:step{lr = 2e-3, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.01, max_norm = 1, ema_decay = 0.99, step = 1, grad_scale = 0.5}
+      for i = 1, 2 * 6 * 3 * 32 * 32 do
+        values[i] = i * 7919 % 256
+      end
+      step:run{pixels = T.from({2, 6, 3, 32, 32}, values, "u8"), keys = {1, 2},
+        seed = s.seed, epoch = 0, t = {300, 700}, fps = {8, 8},
+        weight = {1, 1}, drop = {0, 1}, tokens = pipe.text:tokens{"a red circle moving left on "
+          .. "black", "blue square"}}
+      update:step{lr = 2e-3, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.01,
+        max_norm = 1, ema_decay = 0.99, step = 1, grad_scale = 0.5}
       local all = {}
       for i, region in ipairs{"master", "adam_m", "adam_v", "ema"} do
         all[i] = run:read(region, "f32", 0, {pipe.params:elements(false)}):bytes()

@@ -13,11 +13,15 @@ describe("a restart", function()
 
   -- train to a step; returns ok, code or error, lines of the log
   local function train(steps, ...)
-    local s = settings.bake("recipes/tiny/demo.lua", { "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "threads=1", "warmup_steps=2",
-      "name=run", "steps=" .. steps, "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
+    local s = settings.bake("recipes/tiny/demo.lua",
+      { "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "threads=1", "warmup_steps=2",
+      "name=run", "steps=" .. steps, "model.depth=1", "model.hidden_size=32",
+        "model.num_heads=2", "text_encoder.width=32",
       "model.caption_channels=32", ... })
     local lines = {}
-    local ok, result = pcall(trainer.run, s, { write = function(line) lines[#lines + 1] = line end })
+    local ok, result = pcall(trainer.run, s, { write = function(line)
+      lines[#lines + 1] = line
+    end })
     return ok, result, table.concat(lines, "\n")
   end
 
@@ -36,24 +40,33 @@ describe("a restart", function()
   for change, line in pairs {
     ["num_workers=1"] = false, ["prefetch=5"] = false, ["log_every=3"] = false,
     ["steps=4"] = "steps: 2 when the checkpoint was made, 4 now by steps=4: free",
-    ["optim.lr=1e-3"] = "optim.lr: 0.002 when the checkpoint was made, 0.001 now by optim.lr=1e-3: warn",
+    ["optim.lr=1e-3"] = "optim.lr: 0.002 when the checkpoint was made, 0.001 now by optim.lr=1e-3: "
+      .. "warn",
     ["accumulate=2"] = "accumulate: 1 when the checkpoint was made, 2 now by accumulate=2: warn",
-    ["bucket_config.32px.6.2=4"] = "bucket_config.32px.6: { 1.0, 8 } when the checkpoint was made, { 1.0, 4 } now by bucket_config.32px.6.2=4: warn",
+    ["bucket_config.32px.6.2=4"] = "bucket_config.32px.6: { 1.0, 8 } when the checkpoint was made, "
+      .. "{ 1.0, 4 } now by bucket_config.32px.6.2=4: warn",
   } do
     it("goes on with " .. change .. (line and ", and says so" or ""), function()
       local ok, code, log = restart(change)
       assert.is_true(ok, tostring(code))
-      assert.equal(line or nil, log:match("[^\n]* when the checkpoint was made, [^\n]* now by " .. change:gsub("%W", "%%%0") .. "[^\n]*"))
+      assert.equal(line or nil,
+        log:match("[^\n]* when the checkpoint was made, [^\n]* now by " .. change:gsub("%W", "%%%0")
+        .. "[^\n]*"))
       assert.matches("at step 2\n", log)
     end)
   end
 
   for change, wants in pairs {
-    ["seed=8"] = { "MR_E_RECIPE", "seed: 7 when the checkpoint was made, 8 now by seed=8: the position in the data counts by it\n  try: %-%-start%-from%-scratch" },
-    ["resolutions.32px.pixels=1000"] = { "MR_E_RECIPE", "resolutions.32px.pixels: 1024 .*: the position in the data counts by it" },
-    ["dataset.frame_interval=2"] = { "MR_E_RECIPE", "dataset.frame_interval: 1 .*: the position in the data counts by it" },
-    ["bucket_config.32px.6.1=0.5"] = { "MR_E_DATA", "the bucket rule .* differs .*only batch sizes may change within an epoch; try: .*start%-from%-scratch" },
-    ["model.mlp_ratio=2"] = { "MR_E_RECIPE", "model.mlp_ratio: 4.0 .* 2.0 now by model.mlp_ratio=2: refuse\n  try: %-%-ckpt%-path" },
+    ["seed=8"] = { "MR_E_RECIPE", "seed: 7 when the checkpoint was made, 8 now by seed=8: the "
+      .. "position in the data counts by it\n  try: %-%-start%-from%-scratch" },
+    ["resolutions.32px.pixels=1000"] = { "MR_E_RECIPE",
+      "resolutions.32px.pixels: 1024 .*: the position in the data counts by it" },
+    ["dataset.frame_interval=2"] = { "MR_E_RECIPE",
+      "dataset.frame_interval: 1 .*: the position in the data counts by it" },
+    ["bucket_config.32px.6.1=0.5"] = { "MR_E_DATA", "the bucket rule .* differs .*only batch sizes "
+      .. "may change within an epoch; try: .*start%-from%-scratch" },
+    ["model.mlp_ratio=2"] = { "MR_E_RECIPE", "model.mlp_ratio: 4.0 .* 2.0 now by "
+      .. "model.mlp_ratio=2: refuse\n  try: %-%-ckpt%-path" },
   } do
     it("refuses " .. change .. ", with the reason and what to do", function()
       local ok, problem = restart(change)
@@ -64,7 +77,8 @@ describe("a restart", function()
   end
 
   it("leaves the position behind with --start-from-scratch, whatever counted by it", function()
-    for _, change in ipairs { "seed=8", "bucket_config.32px.6.1=0.5", "resolutions.32px.pixels=1000" } do
+    for _, change in ipairs { "seed=8", "bucket_config.32px.6.1=0.5",
+        "resolutions.32px.pixels=1000" } do
       local ok, code, log = restart(change, "start_from_scratch=true")
       assert.is_true(ok, tostring(code))
       assert.matches("at step 0\n", log)
@@ -74,17 +88,22 @@ describe("a restart", function()
   it("refuses another data set, and says when only the order is another", function()
     local lines = {}
     local folder = demo_data.path():gsub("[^/]*$", "clips/")
-    for line in io.lines(folder .. "demo.csv") do lines[#lines + 1] = line end
+    for line in io.lines(folder .. "demo.csv") do
+      lines[#lines + 1] = line
+    end
     local function index(name, first, last, by)
       local file = assert(io.open(folder .. name .. ".csv", "w"))
       file:write(lines[1], "\n")
-      for i = first, last, by do file:write(lines[i], "\n") end
+      for i = first, last, by do
+        file:write(lines[i], "\n")
+      end
       file:close()
       data.ingest(folder .. name .. ".csv", out .. "/" .. name .. ".mrx")
       return "dataset.data_path=" .. out .. "/" .. name .. ".mrx"
     end
     for change, want in pairs {
-      [index("fewer", 2, #lines - 1, 1)] = "holds other samples, the state is of 300 rows; try: the index of that run, or %-%-start%-from%-scratch",
+      [index("fewer", 2, #lines - 1, 1)] = "holds other samples, the state is of 300 rows; try: "
+        .. "the index of that run, or %-%-start%-from%-scratch",
       [index("turned", #lines, 2, -1)] = "holds the same samples in another order",
     } do
       local ok, problem = restart(change)

@@ -8,12 +8,15 @@ local SEED = math.tointeger(os.getenv("MOONREEL_SEED")) or 20
 
 -- a busy disk takes longer than two steps for a save, and three skipped in a row stop a run
 local function arguments(out, name, ...)
-  return {process.program(), "train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(), "outputs=" .. out,
-    "name=" .. name, "steps=" .. STEPS, "warmup_steps=3", "ckpt_every=5", "threads=2", "log_every=60", ...}
+  return {process.program(), "train", "recipes/tiny/demo.lua",
+    "dataset.data_path=" .. demo_data.path(), "outputs=" .. out,
+    "name=" .. name, "steps=" .. STEPS, "warmup_steps=3", "ckpt_every=5",
+      "threads=2", "log_every=60", ...}
 end
 
 local function train(out, name, ...)
-  local result = process.run(arguments(out, name, ...), "", {deadline_s = 300, output_bytes = 1 << 20})
+  local result = process.run(arguments(out, name, ...), "",
+    {deadline_s = 300, output_bytes = 1 << 20})
   assert.equal(0, result.exit, result.output)
 end
 
@@ -27,7 +30,9 @@ describe("trainer, resumed", function()
   it("gives the same bits in two uninterrupted runs", function()
     train(out, "first")
     train(out, "second")
-    assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff", demo_data.run_dir(out, "first"), demo_data.run_dir(out, "second")))
+    assert.matches("equal: %d+ tensors, bit for bit",
+      demo_data.moonreel("ckpt", "diff", demo_data.run_dir(out, "first"),
+      demo_data.run_dir(out, "second")))
   end)
 
   it("gives the same bits after " .. KILLS .. " kills at random moments", function()
@@ -38,14 +43,23 @@ describe("trainer, resumed", function()
     local start_s = base.now_s() - begin
     local kills = 0
     for i = 1, 4 * KILLS do
-      if kills == KILLS then break end
+      if kills == KILLS then
+        break
+      end
       local life = start_s * (0.1 + 1.5 * base.random_uniform(SEED, "kill", i, 0))
-      local result = process.run(arguments(out, "killed", "load=latest"), "", {deadline_s = life, output_bytes = 1 << 20})
-      if result.timed_out then kills = kills + 1 else assert.equal(0, result.exit, result.output) end
+      local result = process.run(arguments(out, "killed", "load=latest"),
+        "", {deadline_s = life, output_bytes = 1 << 20})
+      if result.timed_out then
+        kills = kills + 1
+      else
+        assert.equal(0, result.exit, result.output)
+      end
     end
     assert.equal(KILLS, kills)
     train(out, "killed", "load=latest")
-    assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff", demo_data.run_dir(out, "first"), demo_data.run_dir(out, "killed")))
+    assert.matches("equal: %d+ tensors, bit for bit",
+      demo_data.moonreel("ckpt", "diff", demo_data.run_dir(out, "first"),
+      demo_data.run_dir(out, "killed")))
     assert.equal(STEPS, require("moonreel.ckpt").steps(demo_data.run_dir(out, "killed"))[1])
   end)
 end)

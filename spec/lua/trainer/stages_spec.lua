@@ -1,4 +1,5 @@
--- Recipes in a row: killed on both sides of each boundary they end with the same bits (recipes.md 8, reliability P3).
+-- Recipes in a row: killed on both sides of each boundary they end with the same bits (recipes.md
+-- 8, reliability P3).
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -9,7 +10,8 @@ local run = require "moonreel.run"
 local SEED = math.tointeger(os.getenv("MOONREEL_SEED")) or 20
 local RANDOM_KILLS = 5
 
--- trains like the command; at MOONREEL_SPEC_AT = "stage: point" it gets the signal MOONREEL_SPEC_SIGNAL
+-- trains like the command; at MOONREEL_SPEC_AT = "stage: point" it gets the signal
+-- MOONREEL_SPEC_SIGNAL
 local KILLER = [[
 local loop, trainer = require "moonreel.trainer.loop", require "moonreel.trainer"
 local function at(r, point)
@@ -53,13 +55,15 @@ local RECIPE = [[return recipe {
 }]]
 -- around the boundary from one stage to the next
 local BEFORE = { "before the last save", "after the last save", "after train" }
-local AFTER = { "before find what to start from", "after take the run directory", "before train", "after step %d", "after a save" }
+local AFTER = { "before find what to start from", "after take the run directory",
+  "before train", "after step %d", "after a save" }
 
 describe("trainer.stages", function()
   local dir, recipe, out, killer
   setup(function()
     dir = folder.new()
-    recipe, killer, out = dir:write("row.lua", RECIPE), dir:write("killer.lua", KILLER), dir.path .. "/out"
+    recipe, killer, out = dir:write("row.lua", RECIPE), dir:write("killer.lua", KILLER),
+      dir.path .. "/out"
   end)
   teardown(function()
     dir:remove()
@@ -67,9 +71,13 @@ describe("trainer.stages", function()
   end)
 
   local function launch(name, options, ...)
-    local words = { "/usr/bin/env", "MOONREEL_SPEC_AT=" .. (options.at or ""), "MOONREEL_SPEC_SIGNAL=" .. (options.signal or "KILL"),
-      process.program(), killer, "train", options.recipe or recipe, "data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. name }
-    for _, word in ipairs { ... } do words[#words + 1] = word end
+    local words = { "/usr/bin/env", "MOONREEL_SPEC_AT=" .. (options.at or ""),
+      "MOONREEL_SPEC_SIGNAL=" .. (options.signal or "KILL"),
+      process.program(), killer, "train", options.recipe or recipe,
+        "data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. name }
+    for _, word in ipairs { ... } do
+      words[#words + 1] = word
+    end
     return process.run(words, "", { deadline_s = options.life or 120, output_bytes = 1 << 20 })
   end
 
@@ -84,7 +92,8 @@ describe("trainer.stages", function()
   local function assert_same(a, b)
     for _, stage in ipairs { "a", "b", "c" } do
       assert.matches("equal: %d+ tensors, bit for bit",
-        demo_data.moonreel("ckpt", "diff", run_dir(a) .. "/stages/" .. stage, run_dir(b) .. "/stages/" .. stage))
+        demo_data.moonreel("ckpt", "diff", run_dir(a) .. "/stages/" .. stage,
+          run_dir(b) .. "/stages/" .. stage))
     end
   end
 
@@ -96,9 +105,12 @@ describe("trainer.stages", function()
     whole_s = base.now_s() - begin
     local outer = run_dir("whole")
     local names = {}
-    for i, stage in ipairs(run.stages(outer)) do names[i] = stage.name end
+    for i, stage in ipairs(run.stages(outer)) do
+      names[i] = stage.name
+    end
     assert.same({ "a", "b", "c" }, names)
-    for _, line in ipairs { "stage a %(1 of 3%): begins in .-/stages/a\n", "stage b %(2 of 3%): follows .-/stages/a/ckpt/step%-%d+\n",
+    for _, line in ipairs { "stage a %(1 of 3%): begins in .-/stages/a\n",
+        "stage b %(2 of 3%): follows .-/stages/a/ckpt/step%-%d+\n",
       "stage c %(3 of 3%): follows .-/stages/b/ckpt/step%-000000000006\n" } do
       assert.matches(line, output)
     end
@@ -123,8 +135,12 @@ describe("trainer.stages", function()
   it("ends with the same bits when it was killed on both sides of each boundary", function()
     local points = {}
     for i, stages in ipairs { { "a", "b" }, { "b", "c" } } do
-      for _, point in ipairs(BEFORE) do points[#points + 1] = stages[1] .. ": " .. point end
-      for _, point in ipairs(AFTER) do points[#points + 1] = stages[2] .. ": " .. point:format(i == 1 and 1 or 7) end
+      for _, point in ipairs(BEFORE) do
+        points[#points + 1] = stages[1] .. ": " .. point
+      end
+      for _, point in ipairs(AFTER) do
+        points[#points + 1] = stages[2] .. ": " .. point:format(i == 1 and 1 or 7)
+      end
     end
     for _, point in ipairs(points) do
       local result = launch("killed", { at = point }, "load=latest")
@@ -138,13 +154,15 @@ describe("trainer.stages", function()
   it("ends with the same bits after kills at random moments", function()
     print("stages_spec: seed " .. SEED .. " (MOONREEL_SEED)")
     for i = 1, RANDOM_KILLS do
-      launch("random", { life = whole_s * (0.1 + 0.8 * base.random_uniform(SEED, "kill", i, 0)) }, "load=latest")
+      launch("random", { life = whole_s * (0.1 + 0.8 * base.random_uniform(SEED, "kill", i, 0)) },
+        "load=latest")
     end
     train("random", "load=latest")
     assert_same("whole", "random")
   end)
 
-  it("stops between stages on a signal, with a committed checkpoint, and goes on from there", function()
+  it("stops between stages on a signal, with a committed checkpoint, and goes on from there",
+    function()
     local result = launch("stopped", { at = "a: after train", signal = "TERM" })
     assert.equal(143, result.exit, result.output)
     result = launch("stopped", { at = "b: after step 2", signal = "INT" }, "load=latest")
@@ -155,25 +173,32 @@ describe("trainer.stages", function()
   end)
 
   it("gives arguments to all stages, and stages.NAME.key=value to one; it wins", function()
-    local output = train("over", "steps=2", "epochs=1000", "stages.c.steps=4", "--stages.b.steps", "3", "--stages.c.no-grad_checkpoint")
+    local output = train("over", "steps=2", "epochs=1000", "stages.c.steps=4",
+      "--stages.b.steps", "3", "--stages.c.no-grad_checkpoint")
     local steps = {}
-    for step in output:gmatch("done: step (%d+)") do steps[#steps + 1] = step end
+    for step in output:gmatch("done: step (%d+)") do
+      steps[#steps + 1] = step
+    end
     assert.same({ "2", "3", "4" }, steps)
   end)
 
   -- the story of a launch that fails
   local function fails(exit, words, with)
-    local output, errors, code = folder.moonreel(("train '%s' data_path='%s' outputs='%s' %s"):format(with or recipe,
+    local output, errors,
+      code = folder.moonreel(("train '%s' data_path='%s' outputs='%s' %s"):format(with or recipe,
       demo_data.path(), out .. "/fails", words))
     assert.equal(exit, code, output .. errors)
     return errors:gsub("note: [^\n]*\n", "")
   end
 
-  it("begins with --stage NAME: in a run that has got there, or from weights that are named", function()
+  it("begins with --stage NAME: in a run that has got there, or from weights that are named",
+    function()
     train("at", "stages.a.steps=2", "stages.b.steps=2", "stages.c.steps=4")
     local at = run_dir("at")
-    assert.matches("ckpt_path = recipe.previous: there is no checkpoint of a stage before this one", fails(2, "--stage b"))
-    assert.matches("%-%-stage b: .-at has gone on to 'c'; try: ", fails(2, "--stage b --load " .. at))
+    assert.matches("ckpt_path = recipe.previous: there is no checkpoint of a stage before this one",
+      fails(2, "--stage b"))
+    assert.matches("%-%-stage b: .-at has gone on to 'c'; try: ",
+      fails(2, "--stage b --load " .. at))
     assert.matches("%-%-stage x: no such stage; there are a, b, c", fails(2, "--stage x"))
     assert.matches("%-%-stage b: the recipe has no stages", fails(2, "--stage b", "tiny/demo"))
     -- b without the end of a
@@ -183,41 +208,53 @@ describe("trainer.stages", function()
     assert.equal(2, begun)
     assert.equal(5, ckpt.steps(run_dir("early") .. "/stages/a")[1])
     -- a new run of the last two
-    assert.matches("stage b %(2 of 3%): begins in", train("late", "--stage", "b", "stages.b.ckpt_path=" .. at .. "/stages/a"))
-    assert.same({ "b", "c" }, { run.stages(run_dir("late"))[1].name, run.stages(run_dir("late"))[2].name })
+    assert.matches("stage b %(2 of 3%): begins in",
+      train("late", "--stage", "b", "stages.b.ckpt_path=" .. at .. "/stages/a"))
+    assert.same({ "b", "c" }, { run.stages(run_dir("late"))[1].name,
+      run.stages(run_dir("late"))[2].name })
   end)
 
   it("checks all stages before the first one begins, and leaves nothing behind", function()
     for words, want in pairs {
       ["stages.c.wandb=true"] = { 3, "^moonreel: stage c: .*no reader for wandb" },
-      ["stages.c.data_path=/nowhere.csv"] = { 4, "^moonreel: stage c: /nowhere.csv: no such file or folder, and no index /nowhere.mrx" },
-      ["stages.c.data_path=/nowhere.mrx"] = { 4, "^moonreel: stage c: /nowhere.mrx: no such index" },
+      ["stages.c.data_path=/nowhere.csv"] = { 4, "^moonreel: stage c: /nowhere.csv: no such file "
+        .. "or folder, and no index /nowhere.mrx" },
+      ["stages.c.data_path=/nowhere.mrx"] = { 4,
+        "^moonreel: stage c: /nowhere.mrx: no such index" },
       ["stages.b.ckpt_path=/nowhere"] = { 2, "^moonreel: stage b: /nowhere: no such run" },
       ["stages.a.load=/nowhere"] = { 2, "^moonreel: stage a: /nowhere: no such run" },
       ["stages.c.model.num_heads=3"] = { 3, "^moonreel: stage c: " },
       ["stages.c.bucket_config.32px.7='{1.0, 4}'"] = { 4, "^moonreel: stage c: " },
       ["stages.d.lr=1"] = { 2, "stages.d.lr=1: no stage 'd'" },
-      ["--ckpt-path /x"] = { 2, "every stage would start from these weights; try: stages.a.ckpt_path=/x" },
+      ["--ckpt-path /x"] = { 2, "every stage would start from these weights; try: "
+        .. "stages.a.ckpt_path=/x" },
       ["--load latest --start-from-scratch"] = { 2, "try: stages.NAME.start_from_scratch=true" },
     } do
       assert.matches(want[2], fails(want[1], words))
-      assert.is_true(not base.exists(out .. "/fails") or #base.list_dir(out .. "/fails") == 0, words)
+      assert.is_true(not base.exists(out .. "/fails") or #base.list_dir(out .. "/fails") == 0,
+        words)
     end
   end)
 
   it("refuses to go on from what is not the newest of a run with stages", function()
     local at = run_dir("at")
-    assert.matches("/stages/a/ckpt/step%-000000000002 is not the newest checkpoint of .-at; try: ", fails(2, "--load " .. at .. "/stages/a"))
+    assert.matches("/stages/a/ckpt/step%-000000000002 is not the newest checkpoint of .-at; try: ",
+      fails(2, "--load " .. at .. "/stages/a"))
     assert.matches("done: step 4", train("plain", "--load", at .. "/stages/c", "stages.c.steps=4"))
-    demo_data.moonreel("train", "tiny/demo", "steps=1", "name=flat", "model.depth=1", "data_path=" .. demo_data.path(), "outputs=" .. out)
-    assert.matches("is no run with stages; try: stages.NAME.load=", fails(2, "--load " .. run_dir("flat")))
+    demo_data.moonreel("train", "tiny/demo", "steps=1", "name=flat", "model.depth=1",
+      "data_path=" .. demo_data.path(), "outputs=" .. out)
+    assert.matches("is no run with stages; try: stages.NAME.load=",
+      fails(2, "--load " .. run_dir("flat")))
     local fewer = dir:write("fewer.lua", (RECIPE:gsub('    { name = "c"[^\n]*\n', "")))
-    assert.matches("/stages/c: the recipe has no stage 'c' any more", fails(3, "--load " .. at, fewer))
+    assert.matches("/stages/c: the recipe has no stage 'c' any more",
+      fails(3, "--load " .. at, fewer))
   end)
 
   it("names the stage that fails on its way", function()
-    local result, errors, code = folder.moonreel(("train '%s' data_path='%s' outputs='%s' name=torn stages.a.steps=2 stages.b.model.mlp_ratio=2 "
-      .. "stages.b.ckpt_path=none stages.b.load='%s'"):format(recipe, demo_data.path(), out, run_dir("at") .. "/stages/a"))
+    local result, errors, code = folder.moonreel(("train '%s' data_path='%s' outputs='%s' "
+      .. "name=torn stages.a.steps=2 stages.b.model.mlp_ratio=2 "
+      .. "stages.b.ckpt_path=none stages.b.load='%s'"):format(recipe, demo_data.path(),
+        out, run_dir("at") .. "/stages/a"))
     assert.equal(3, code, result)
     assert.matches("^moonreel: stage b: .*model.mlp_ratio", errors)
     assert.equal(1, #run.stages(run_dir("torn")))
@@ -238,8 +275,10 @@ describe("trainer.stages", function()
     assert.matches("stages/a/ckpt.*stages/b/ckpt.*stages/c/ckpt", listed)
     assert.is_nil(demo_data.moonreel("ckpt", "ls", at .. "/stages/b"):match("stages/a"))
     for _, spec in ipairs { at, at .. "/stages/a", recipe } do
-      local output, errors, code = folder.moonreel(("sample '%s' %s --prompt x --frames 1 --size 32x32 --steps 1 --out '%s' --json"):format(
-        spec, spec == recipe and ("outputs='%s' name=at"):format(out) or "", dir.path .. "/samples"))
+      local output, errors, code = folder.moonreel(("sample '%s' %s --prompt x --frames 1 --size "
+        .. "32x32 --steps 1 --out '%s' --json"):format(
+        spec, spec == recipe and ("outputs='%s' name=at"):format(out) or "",
+          dir.path .. "/samples"))
       assert.equal(0, code, errors)
       assert.matches(spec:match("stages/a") or "stages/c", output)
     end

@@ -6,20 +6,23 @@ local listing = require "moonreel.text.listing"
 
 return function(opts, spec, path)
   if not path:match("%.safetensors$") then
-    base.raise("MR_E_USAGE", ("ckpt convert: '%s': expected a name that ends in .safetensors"):format(path))
+    base.raise("MR_E_USAGE",
+      ("ckpt convert: '%s': expected a name that ends in .safetensors"):format(path))
   end
   local ckpt = require "moonreel.ckpt"
   local c <close> = ckpt.find(spec, opts.outputs)
   local rows = {}
   for _, name in ipairs(names.sort(c:names())) do
     if names.kind(name) == "weights" then
-      rows[#rows + 1] = { name = name, from = opts.ema and c:info("ema." .. name) and "ema." .. name or name }
+      rows[#rows + 1] = { name = name, from = opts.ema and c:info("ema." .. name)
+        and "ema." .. name or name }
     end
   end
   c.handle:convert(path, rows)
   local written <close> = ckpt.open(path)
   if opts.json then
-    print(require("moonreel.core.json").encode({ from = c.path, path = path, tensors = #rows, bytes = written.bytes }, { indent = 2 }))
+    print(require("moonreel.core.json").encode({ from = c.path, path = path,
+      tensors = #rows, bytes = written.bytes }, { indent = 2 }))
   else
     print(("%s: %d tensors, %s"):format(path, #rows, listing.size(written.bytes)))
   end

@@ -1,4 +1,5 @@
---- moonreel ckpt diff: what differs between two checkpoints, bit for bit; exit 1 when anything does.
+--- moonreel ckpt diff: what differs between two checkpoints, bit for bit; exit 1 when anything
+-- does.
 -- @module moonreel.cli.ckpt.diff
 local json = require "moonreel.core.json"
 local clean = require "moonreel.text.clean"
@@ -31,19 +32,26 @@ return function(opts, first, second)
   local b <close> = ckpt.find(second, opts.outputs)
   local found = json.array()
   for _, key in ipairs(a.manifest and b.manifest and compared_facts or {}) do
-    if a.manifest[key] ~= b.manifest[key] then found[#found + 1] = { kind = key, a = a.manifest[key], b = b.manifest[key] } end
+    if a.manifest[key] ~= b.manifest[key] then
+      found[#found + 1] = { kind = key, a = a.manifest[key], b = b.manifest[key] }
+    end
   end
   local rows, compared = require("moonreel.ckpt.compare").diff(a, b)
   for _, row in ipairs(rows) do
-    found[#found + 1] = { kind = "tensor", name = row.name, only = row.only, a = row.a, b = row.b, differing = row.differing,
+    found[#found + 1] = { kind = "tensor", name = row.name, only = row.only,
+      a = row.a, b = row.b, differing = row.differing,
       of = row.of, first = row.first, max_abs = row.max_abs }
   end
   if opts.json then
-    print(json.encode({ a = a.path, b = b.path, equal = #found == 0, tensors = compared, differences = found }, { indent = 2 }))
+    print(json.encode({ a = a.path, b = b.path, equal = #found == 0, tensors = compared,
+      differences = found }, { indent = 2 }))
   else
     print(("a: %s\nb: %s"):format(a.path, b.path))
-    for _, d in ipairs(found) do print_difference(d) end
-    print(#found == 0 and ("equal: %d tensors, bit for bit"):format(compared) or ("%d differences"):format(#found))
+    for _, d in ipairs(found) do
+      print_difference(d)
+    end
+    print(#found == 0 and ("equal: %d tensors, bit for bit"):format(compared)
+      or ("%d differences"):format(#found))
   end
   return #found == 0 and 0 or 1
 end

@@ -9,7 +9,9 @@ local listing = require "moonreel.text.listing"
 local function facts(c)
   local out = {}
   for key, value in pairs(c.manifest or {}) do
-    if key ~= "files" and key ~= "tensors" then out[key] = value end
+    if key ~= "files" and key ~= "tensors" then
+      out[key] = value
+    end
   end
   return out
 end
@@ -21,7 +23,8 @@ local function show_one(c, info, opts)
     print(json.encode(info, { indent = 2 }))
     return 0
   end
-  print(("%s  %s %s  %s"):format(clean(info.name), listing.shape(info.shape), info.dtype, listing.size(info.bytes)))
+  print(("%s  %s %s  %s"):format(clean(info.name), listing.shape(info.shape),
+    info.dtype, listing.size(info.bytes)))
   print(("  %d elements, %d zero, %d not finite"):format(s.n, s.zeros, s.nonfinite))
   print(("  min %.6g  max %.6g  mean %.6g  rms %.6g"):format(s.min, s.max, s.mean, s.rms))
   return 0
@@ -33,26 +36,35 @@ local function print_facts(c)
     print("  plain weights, not verified: no hashes")
   else
     local m = c.manifest
-    print(("  step %d, written %s by run %s, launch %d"):format(m.step, clean(m.written), clean(m.run), m.fence))
-    print(("  recipe %s, data set %s, seed %d"):format(clean(m.recipe_hash), clean(m.dataset_fingerprint), m.seed))
+    print(("  step %d, written %s by run %s, launch %d"):format(m.step, clean(m.written),
+      clean(m.run), m.fence))
+    print(("  recipe %s, data set %s, seed %d"):format(clean(m.recipe_hash),
+      clean(m.dataset_fingerprint), m.seed))
   end
-  for key, value in pairs(c.metadata) do print(("  %s = %s"):format(clean(key), clean(value))) end
+  for key, value in pairs(c.metadata) do
+    print(("  %s = %s"):format(clean(key), clean(value)))
+  end
 end
 
 return function(opts, spec, pattern)
   local c <close> = require("moonreel.ckpt").find(spec, opts.outputs)
   local exact = pattern and c:info(pattern)
-  if exact then return show_one(c, exact, opts) end
+  if exact then
+    return show_one(c, exact, opts)
+  end
   local tensors = c:ls(pattern)
   if pattern and #tensors == 0 then
-    base.raise("MR_E_USAGE", ("%s: no tensor matches '%s'; try: moonreel ckpt inspect %s"):format(c.path, pattern, spec))
+    base.raise("MR_E_USAGE",
+      ("%s: no tensor matches '%s'; try: moonreel ckpt inspect %s"):format(c.path, pattern, spec))
   end
   if opts.json then
     local rows = json.array()
     for i, one in ipairs(tensors) do
-      rows[i] = { name = one.name, dtype = one.dtype, shape = json.array(one.shape), bytes = one.bytes }
+      rows[i] = { name = one.name, dtype = one.dtype, shape = json.array(one.shape),
+        bytes = one.bytes }
     end
-    print(json.encode({ path = c.path, step = c.step, bytes = c.bytes, manifest = c.manifest and facts(c), metadata = c.metadata,
+    print(json.encode({ path = c.path, step = c.step, bytes = c.bytes,
+      manifest = c.manifest and facts(c), metadata = c.metadata,
       tensors = rows }, { indent = 2 }))
     return 0
   end

@@ -1,4 +1,5 @@
---- moonreel ckpt ls: the checkpoints of runs, also those that are damaged, left over or on their way.
+--- moonreel ckpt ls: the checkpoints of runs, also those that are damaged, left over or on their
+-- way.
 -- @module moonreel.cli.ckpt.ls
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -16,7 +17,9 @@ local function describe(run, name)
   local ckpt = require "moonreel.ckpt"
   local path = run .. "/ckpt/" .. name
   local row = { run = run, path = path, step = math.tointeger(tonumber(name:match("step%-(%d+)"))) }
-  if not row.step then return nil end
+  if not row.step then
+    return nil
+  end
   if name:match("^%.bad%-") then
     row.state = "set aside: damaged"
   elseif name:match("%.tmp%-") then
@@ -32,7 +35,9 @@ local function describe(run, name)
       return row
     end
     row.state, row.bytes, row.tensors = "committed", c.bytes, #c:names()
-    if c.manifest then row.written, row.launch = c.manifest.written, c.manifest.fence end
+    if c.manifest then
+      row.written, row.launch = c.manifest.written, c.manifest.fence
+    end
     c:close()
   end
   return row
@@ -40,15 +45,23 @@ end
 
 -- add a run, or its stages
 local function add_run(runs, dir)
-  if base.exists(dir .. "/ckpt/.") then runs[#runs + 1] = dir end
-  for _, stage in ipairs(require("moonreel.run").stages(dir) or {}) do runs[#runs + 1] = stage.path end
+  if base.exists(dir .. "/ckpt/.") then
+    runs[#runs + 1] = dir
+  end
+  for _, stage in ipairs(require("moonreel.run").stages(dir) or {}) do
+    runs[#runs + 1] = stage.path
+  end
   return runs
 end
 
 local function runs_below(dir)
   local runs = add_run({}, dir)
-  if #runs > 0 then return runs end
-  for _, name in ipairs(natural_sort(names_in(dir))) do add_run(runs, dir .. "/" .. name) end
+  if #runs > 0 then
+    return runs
+  end
+  for _, name in ipairs(natural_sort(names_in(dir))) do
+    add_run(runs, dir .. "/" .. name)
+  end
   return runs
 end
 
@@ -59,21 +72,29 @@ local function find_runs(where, opts)
   end
   if not base.exists(where .. "/.") then
     local ok, found = pcall(require("moonreel.ckpt").resolve, where, opts.outputs)
-    if not ok or not found.run then base.raise("MR_E_USAGE", ("%s: no such directory or run"):format(where)) end
+    if not ok or not found.run then
+      base.raise("MR_E_USAGE", ("%s: no such directory or run"):format(where))
+    end
     where = require("moonreel.run").outer(found.run) or found.run
   end
   return runs_below(where)
 end
 
-local columns = { { key = "step", right = true }, { key = "state" }, { key = "bytes", title = "size", right = true, format = listing.size },
-  { key = "tensors", right = true }, { key = "launch", right = true }, { key = "written" }, { key = "path", title = "where" } }
+local columns = { { key = "step", right = true }, { key = "state" },
+  { key = "bytes", title = "size", right = true, format = listing.size },
+  { key = "tensors", right = true }, { key = "launch", right = true }, { key = "written" },
+    { key = "path", title = "where" } }
 
 return function(opts, where)
   local rows = json.array()
   for _, run in ipairs(find_runs(where, opts)) do
     local of_run = {}
-    for _, name in ipairs(names_in(run .. "/ckpt")) do of_run[#of_run + 1] = describe(run, name) end
-    table.sort(of_run, function(a, b) return a.step < b.step or (a.step == b.step and a.path < b.path) end)
+    for _, name in ipairs(names_in(run .. "/ckpt")) do
+      of_run[#of_run + 1] = describe(run, name)
+    end
+    table.sort(of_run, function(a, b)
+      return a.step < b.step or (a.step == b.step and a.path < b.path)
+    end)
     table.move(of_run, 1, #of_run, #rows + 1, rows)
   end
   if opts.json then
@@ -83,7 +104,9 @@ return function(opts, where)
   else
     listing.new(rows, columns):all()
     for _, r in ipairs(rows) do
-      if r.reason then print(clean(r.reason)) end
+      if r.reason then
+        print(clean(r.reason))
+      end
     end
   end
   return 0

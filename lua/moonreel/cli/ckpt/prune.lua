@@ -5,10 +5,14 @@ local json = require "moonreel.core.json"
 local size = require("moonreel.text.listing").size
 
 return function(opts, spec)
-  if not opts.keep then base.raise("MR_E_USAGE", "ckpt prune: needs --keep N; try: moonreel ckpt prune RUN --keep 3") end
+  if not opts.keep then
+    base.raise("MR_E_USAGE", "ckpt prune: needs --keep N; try: moonreel ckpt prune RUN --keep 3")
+  end
   local ckpt = require "moonreel.ckpt"
   local run = ckpt.resolve(spec, opts.outputs).run
-  if not run then base.raise("MR_E_USAGE", ("ckpt prune: %s is no run"):format(spec)) end
+  if not run then
+    base.raise("MR_E_USAGE", ("ckpt prune: %s is no run"):format(spec))
+  end
   local removed, kept, bytes = json.array(), json.array(), 0
   -- nobody else may write to the run meanwhile
   local _ <close> = require("moonreel.core.run").lock(run)
@@ -28,16 +32,20 @@ return function(opts, spec)
       if not opts.dry_run then
         local trash = dir:gsub("/step%-(%d+)$", "/.trash-step-%1")
         local moved, problem = os.rename(dir, trash)
-        if not moved then base.raise("MR_E_IO", ("%s: cannot remove: %s"):format(dir, problem)) end
+        if not moved then
+          base.raise("MR_E_IO", ("%s: cannot remove: %s"):format(dir, problem))
+        end
         base.remove_dir(trash)
       end
     end
     table.insert(stays and kept or removed, step)
   end
   if opts.json then
-    print(json.encode({ run = run, kept = kept, removed = removed, bytes = bytes, dry_run = opts.dry_run or false }, { indent = 2 }))
+    print(json.encode({ run = run, kept = kept, removed = removed, bytes = bytes,
+      dry_run = opts.dry_run or false }, { indent = 2 }))
   else
-    print(("%s: %d checkpoints stay, %d %s, %s"):format(run, #kept, #removed, opts.dry_run and "would go" or "removed", size(bytes)))
+    print(("%s: %d checkpoints stay, %d %s, %s"):format(run, #kept, #removed,
+      opts.dry_run and "would go" or "removed", size(bytes)))
   end
   return 0
 end

@@ -3,7 +3,9 @@ local rows = {}
 
 local function add(path, kind, rest)
   rest[1], rest[2], rest.affects, rest.none = path, kind, "speed", rest.none ~= false or nil
-  if rest.reader == nil and not rest.no_meaning then rest.reader = false end
+  if rest.reader == nil and not rest.no_meaning then
+    rest.reader = false
+  end
   rows[#rows + 1] = rest
 end
 
@@ -15,16 +17,25 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
   add(record .. ".pp_size", "integer", { min = 1, help = "ranks that share the depth" .. whose })
   add(record .. ".sp_size", "integer", { min = 1, spellings = top and { "sp_size" } or nil,
     help = "ranks that share the tokens" .. whose })
-  add(record .. ".zero_stage", "integer", { min = 0, max = 3, help = "what is sharded over ranks" .. whose })
-  add(record .. ".enable_sequence_parallelism", "boolean", { help = "share tokens over ranks" .. whose })
-  add(record .. ".sequence_parallelism_mode", "text", { help = "how attention is shared: ring_attn, all_to_all, split_gather" })
-  add(record .. ".overlap_allgather", "boolean", { no_meaning = "overlap is always scheduled", help = "overlap gathers with the update" })
-  add(record .. ".static_graph", "boolean", { no_meaning = "every graph is static", help = "the graph never changes" })
-  add(record .. ".reduce_bucket_size_in_m", "integer", { min = 1, spellings = top and { "reduce_bucket_size_in_m" } or nil,
-    no_meaning = "communication buckets are chosen by the layout", help = "million elements of a communication bucket" })
+  add(record .. ".zero_stage", "integer",
+    { min = 0, max = 3, help = "what is sharded over ranks" .. whose })
+  add(record .. ".enable_sequence_parallelism", "boolean",
+    { help = "share tokens over ranks" .. whose })
+  add(record .. ".sequence_parallelism_mode", "text", { help = "how attention is shared: "
+    .. "ring_attn, all_to_all, split_gather" })
+  add(record .. ".overlap_allgather", "boolean",
+    { no_meaning = "overlap is always scheduled", help = "overlap gathers with the update" })
+  add(record .. ".static_graph", "boolean",
+    { no_meaning = "every graph is static", help = "the graph never changes" })
+  add(record .. ".reduce_bucket_size_in_m", "integer",
+    { min = 1, spellings = top and { "reduce_bucket_size_in_m" } or nil,
+    no_meaning = "communication buckets are chosen by the layout", help = "million elements of a "
+      .. "communication bucket" })
 end
-add("grad_ckpt_buffer_size", "integer", { min = 0, unit = "bytes", help = "host memory that kept activations may move to" })
-add("pin_memory_cache_pre_alloc_numels", { list = "integer" }, { min = 0, no_meaning = "slots are allocated once, before the first step",
+add("grad_ckpt_buffer_size", "integer", { min = 0, unit = "bytes", help = "host memory that kept "
+  .. "activations may move to" })
+add("pin_memory_cache_pre_alloc_numels", { list = "integer" },
+  { min = 0, no_meaning = "slots are allocated once, before the first step",
   help = "sizes of pinned buffers" })
 
 return rows
