@@ -1,7 +1,7 @@
 # Write OUT: every lua/**.lua, recipes/**.lua and core/bench/*.py below ROOT as rows of mr_embedded[] (path, bytes).
 file(GLOB_RECURSE files RELATIVE ${ROOT} ${ROOT}/lua/*.lua ${ROOT}/recipes/*.lua ${ROOT}/core/bench/*.py)
 list(SORT files)
-set(text "/* Made from lua/ and recipes/ by cmake/embed.cmake. */\n#include \"app/embedded.h\"\n")
+set(text "/* Made from lua/ and recipes/ by cmake/embed.cmake. */\n#include \"app/room.h\"\n")
 set(rows "")
 set(i 0)
 foreach(f IN LISTS files)

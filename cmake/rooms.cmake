@@ -104,7 +104,7 @@ function(mr_program name dir)
   mr_target(${name})
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON INSTALL_RPATH "$ORIGIN/../lib/moonreel")
   # and so are the rooms whose symbols plug-ins use
-  target_link_libraries(${name} PRIVATE -Wl,--whole-archive mr_bind mr_data mr_tensor mr_base -Wl,--no-whole-archive ${A_LINK})
+  target_link_libraries(${name} PRIVATE -Wl,--whole-archive mr_bind mr_data mr_index mr_tensor mr_base -Wl,--no-whole-archive ${A_LINK})
   install(TARGETS ${name} RUNTIME DESTINATION bin)
 endfunction()
 
@@ -114,13 +114,17 @@ function(mr_test room source)
   add_executable(spec_${room}_${stem} ${source})
   mr_target(spec_${room}_${stem})
   target_include_directories(spec_${room}_${stem} PRIVATE ${PROJECT_SOURCE_DIR}/spec/support)
-  if(room STREQUAL "media" OR room STREQUAL "data")
+  if(room MATCHES "^(media|index|data)$")
     # the plug-in takes moonreel's own symbols from the program that opens it
     set_target_properties(spec_${room}_${stem} PROPERTIES ENABLE_EXPORTS ON)
-    target_link_libraries(spec_${room}_${stem} PRIVATE -Wl,--whole-archive mr_data mr_base -Wl,--no-whole-archive)
+    target_link_libraries(spec_${room}_${stem} PRIVATE -Wl,--whole-archive mr_data mr_index mr_base -Wl,--no-whole-archive)
     add_dependencies(spec_${room}_${stem} moonreel_media)
   else()
     target_link_libraries(spec_${room}_${stem} PRIVATE mr_${room})
+  endif()
+  if(room STREQUAL "run")
+    # what a lost lock does to a writer
+    target_link_libraries(spec_${room}_${stem} PRIVATE mr_ckpt)
   endif()
   if(room STREQUAL "graph" OR room STREQUAL "layout")
     # a graph knows rows by name alone; these specs build some

@@ -1,6 +1,6 @@
 /* app: start Lua, hand over to moonreel.cli. Licence: Apache-2.0 */
-#include "app/embedded.h"
-#include "bind/bind.h"
+#include "app/room.h"
+#include "bind/room.h"
 
 #include <lualib.h>
 #include <locale.h>

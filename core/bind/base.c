@@ -1,6 +1,6 @@
 /* bind: moonreel.core.base - hashes, files, clock, process facts for the Lua side. Licence:
  * Apache-2.0 */
-#include "bind.h"
+#include "bind/room.h"
 
 #include <stdlib.h>
 #include <unistd.h>

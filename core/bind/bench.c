@@ -5,7 +5,7 @@
  * max_resident() -> bytes
  * cpu_s() -> processor seconds of this process so far
  * forget_file(path): the page cache drops what it has of a file */
-#include "bind.h"
+#include "bind/room.h"
 #include "moonreel/bench.h"
 
 #include <time.h>

@@ -1,5 +1,5 @@
 /* bind: helpers shared by the binding files. Licence: Apache-2.0 */
-#include "bind.h"
+#include "bind/room.h"
 
 #include <stdio.h>
 #include <string.h>

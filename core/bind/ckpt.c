@@ -4,8 +4,7 @@
  * open(path) -> ckpt; open_newest(run_dir, lock or nil, told or nil) -> ckpt, lines; steps(run_dir)
  * -> list; write(path, tensors, meta); dtypes -> list of {name, bytes}; saver(lock, options) ->
  * saver. */
-#include "bind/saver.h"
-#include "bind/tensor.h"
+#include "bind/room.h"
 #include "moonreel/ckpt.h"
 
 #include <string.h>

@@ -15,7 +15,7 @@
  * the terminal
  *   answers to a control sequence, or nil. */
 #define _DEFAULT_SOURCE
-#include "bind.h"
+#include "bind/room.h"
 
 #include <errno.h>
 #include <fcntl.h>

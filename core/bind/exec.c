@@ -1,7 +1,7 @@
 /* bind: moonreel.core.exec - devices, executors, programs. Objects may be closed in any order: a
  * device lives as long as its executors, closing an executor closes its programs. Licence:
  * Apache-2.0 */
-#include "exec.h"
+#include "bind/room.h"
 
 #include <stdlib.h>
 #include <string.h>

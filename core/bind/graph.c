@@ -1,6 +1,6 @@
 /* bind: moonreel.core.graph - build graphs; parameter tables and values are in files of their own.
  * Licence: Apache-2.0 */
-#include "value.h"
+#include "bind/room.h"
 
 mr_graph *mr_bind_graph(lua_State *L, int arg)
 {

@@ -1,5 +1,5 @@
 /* bind: moonreel.core.index - open a sample index, read rows, ingest. Licence: Apache-2.0 */
-#include "bind.h"
+#include "bind/room.h"
 
 #include "moonreel/data.h"
 

@@ -2,7 +2,7 @@
  *
  * open(path) -> journal: journal:append(text), journal:sync(), journal:close().
  * read(path) -> reader: reader:next() -> the next whole line or nil, reader:close(). */
-#include "bind.h"
+#include "bind/room.h"
 #include "moonreel/run.h"
 
 static const char journal_type[] = "mr.Journal", reader_type[] = "mr.JournalReader";

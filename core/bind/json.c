@@ -11,7 +11,7 @@
  * other types.
  *
  * json.array(t) marks and returns t; json.is_array(t); json.null. */
-#include "bind.h"
+#include "bind/room.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* bind: moonreel.core.loader - batches of decoded clips. Bucket rules come in the form that
  * moonreel.data.buckets makes. Licence: Apache-2.0 */
-#include "bind.h"
+#include "bind/room.h"
 
 #include "moonreel/data.h"
 

@@ -3,7 +3,7 @@
  * summary(t) -> {n, zeros, nonfinite, min, max, mean, rms}; histogram(t, lo, hi, bins) -> list of
  * counts; ops() -> list of {name, doc, ref, inputs, outputs, attrs} of the op table, in name
  * order. */
-#include "tensor.h"
+#include "bind/room.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* bind: moonreel.core.media - encode and decode for Lua. Pixels are u8 planar RGB [T][3][H][W] in a
  * string, or behind a light userdata with the option `bytes`. Licence: Apache-2.0 */
-#include "bind.h"
+#include "bind/room.h"
 
 #include "moonreel/media.h"
 

@@ -1,7 +1,7 @@
 /* bind: moonreel.core.op - ops on values and on eager tensors through one door, arithmetic among
  * them.
  * Licence: Apache-2.0 */
-#include "value.h"
+#include "bind/room.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* bind: parameter tables. Licence: Apache-2.0 */
-#include "value.h"
+#include "bind/room.h"
 
 #include <string.h>
 

@@ -17,7 +17,7 @@
  *   resident size; Linux counts what this process had at the start as well, so measure from a small
  * one. */
 #define _DEFAULT_SOURCE
-#include "bind.h"
+#include "bind/room.h"
 
 #include <errno.h>
 #include <fcntl.h>

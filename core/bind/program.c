@@ -1,6 +1,6 @@
 /* bind: programs: a graph compiled for an executor; set, run, get, costs and times. Licence:
  * Apache-2.0 */
-#include "exec.h"
+#include "bind/room.h"
 
 static void free_program(void *object)
 {

@@ -3,7 +3,7 @@
  * create(outputs, name, staged) -> path. stage(run, name) -> path. lock(path) -> lock: lock:id(),
  * lock:fence(), lock:dir(), lock:check(), lock:close(). owner(path) -> {run, fence, owned, dead,
  * host, pid}. */
-#include "bind/run.h"
+#include "bind/room.h"
 
 const char mr_bind_lock_type[] = "mr.RunLock";
 

@@ -1,6 +1,6 @@
 /* bind: writing checkpoints: tensors of Lua as items, one file of them, the saver of a run.
  * Licence: Apache-2.0 */
-#include "bind/saver.h"
+#include "bind/room.h"
 
 static const char saver_type[] = "mr.Saver";
 

@@ -4,7 +4,7 @@
  * remembered, the second ends the process at once.
  * pending() -> 2, 15 or nil: the signal that came first. release(): the former handling is back. */
 #define _XOPEN_SOURCE 700
-#include "bind.h"
+#include "bind/room.h"
 
 #include <signal.h>
 #include <string.h>

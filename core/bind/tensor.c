@@ -1,6 +1,6 @@
 /* bind: moonreel.core.tensor - eager host tensors at the prompt and in scripts. Licence:
  * Apache-2.0 */
-#include "tensor.h"
+#include "bind/room.h"
 
 #include <ctype.h>
 #include <stdio.h>

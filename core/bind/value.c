@@ -1,5 +1,5 @@
 /* bind: values of a graph: views, shape, text. Licence: Apache-2.0 */
-#include "value.h"
+#include "bind/room.h"
 
 #include <stdio.h>
 #include <string.h>

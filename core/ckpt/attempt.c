@@ -3,7 +3,7 @@
  * repeated on the same file: the attempt is given up and the next one starts under a new name.
  * Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
-#include "save.h"
+#include "ckpt/room.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* ckpt: care of the ckpt/ directory: leftovers of dead launches, retention (reference: reliability
  * 3.4).
  * Licence: Apache-2.0 */
-#include "save.h"
+#include "ckpt/room.h"
 
 #include <stdio.h>
 #include <stdlib.h>

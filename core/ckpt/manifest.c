@@ -1,6 +1,6 @@
 /* ckpt: MANIFEST.json: what a checkpoint holds and the hashes that prove it (reference: reliability
  * 3.1). The last member, "self", is the hash of all bytes before it. Licence: Apache-2.0 */
-#include "manifest.h"
+#include "ckpt/room.h"
 
 #include <stdio.h>
 #include <stdlib.h>

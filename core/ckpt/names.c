@@ -1,6 +1,6 @@
 /* ckpt: names in ckpt/ (reference: reliability 3.4): step-N committed, step-N.tmp-RUN-FENCE.K in
  * work, .replaced- and .trash- on their way out, .bad- damaged and kept. Licence: Apache-2.0 */
-#include "save.h"
+#include "ckpt/room.h"
 
 #include <stdio.h>
 #include <stdlib.h>

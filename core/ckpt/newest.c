@@ -1,6 +1,6 @@
 /* ckpt: find the newest checkpoint that proves itself (reference: reliability 3.3). Licence:
  * Apache-2.0 */
-#include "save.h"
+#include "ckpt/room.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,6 @@
 /* ckpt: open a checkpoint directory or released weights, and read tensors; bytes of a checkpoint
  * are handed out only after their block matched its hash. Licence: Apache-2.0 */
-#include "save.h"
-#include "torch.h"
+#include "ckpt/room.h"
 
 #include <errno.h>
 #include <fcntl.h>

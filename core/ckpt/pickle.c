@@ -5,7 +5,7 @@
  * name. Limits (reference reliability, section 6): 1e6 opcodes, stack 1e5, memo 1e6, depth 64, with
  * 8 MiB of pickle: together below 80 MiB.
  * Licence: Apache-2.0 */
-#include "pickle.h"
+#include "ckpt/room.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* ckpt: read safetensors files under strict rules (reference: reliability 6). The file: u64 length
  * of the header, JSON header, data; everything is checked before the first tensor is handed out.
  * Licence: Apache-2.0 */
-#include "manifest.h"
+#include "ckpt/room.h"
 
 #include <errno.h>
 #include <fcntl.h>

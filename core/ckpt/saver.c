@@ -1,8 +1,7 @@
 /* ckpt: saving while training goes on: the caller's step stops only for a copy into one of two host
  * buffers, hashed block by block on the way; a writer thread does the rest (reference: reliability
  * 3.2). A buffer is used again only when its save has ended. Licence: Apache-2.0 */
-#include "save.h"
-#include "snapshot.h"
+#include "ckpt/room.h"
 
 #include <errno.h>
 #include <fcntl.h>

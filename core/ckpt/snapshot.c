@@ -2,7 +2,7 @@
  * Hashing a block costs about as much as copying it, so helper threads share the work (promise P7
  * of reliability: 1.3 x the copy). Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
-#include "snapshot.h"
+#include "ckpt/room.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,11 +1,9 @@
 /* ckpt: weights saved by torch (.pth, .bin, .pt), read as data: a zip of raw storages and one
  * pickle that names them.
  * Licence: Apache-2.0 */
-#include "torch.h"
+#include "ckpt/room.h"
 
 #ifdef MR_HAVE_MINIZIP
-#include "pickle.h"
-#include "zip.h"
 
 #include <stdio.h>
 #include <string.h>

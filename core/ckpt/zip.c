@@ -1,5 +1,5 @@
 /* ckpt: the zips that torch writes: stored entries, read at their places. Licence: Apache-2.0 */
-#include "zip.h"
+#include "ckpt/room.h"
 
 #ifdef MR_HAVE_MINIZIP
 #include <errno.h>

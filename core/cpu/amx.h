@@ -13,8 +13,11 @@
 #define AMX_INLINE                                                                                 \
     __attribute__((target("amx-tile,amx-bf16,avx512bf16"), always_inline, unused)) static inline
 #define AMX_LOAD(t, p, stride)                                                                     \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((int64_t)(stride)) : "memor"  \
-                                                                                          "y")
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t                                               \
+                     :                                                                             \
+                     : "r"(p), "r"((int64_t)(stride))                                              \
+                     : "memor"                                                                     \
+                       "y")
 #define AMX_STORE(t, p, stride)                                                                    \
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)"                                           \
                      :                                                                             \

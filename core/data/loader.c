@@ -6,7 +6,7 @@
  * neither the number of threads nor their speed shows in the result. Ref: dataplane 4.6, 5, 6.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "data/loader.h"
+#include "data/room.h"
 
 #include <string.h>
 #include <sys/mman.h>

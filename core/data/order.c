@@ -1,6 +1,6 @@
 /* data: the order of micro-batches, a pure function of index, rule, seed, epoch and draw number.
  * Ref: dataplane 4.1 to 4.4. Licence: Apache-2.0 */
-#include "data/order.h"
+#include "data/room.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* data: where a stream of draws stands, as text and back. Ref: dataplane 4.7. Licence:
  * Apache-2.0 */
-#include "data/order.h"
+#include "data/room.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -38,24 +38,24 @@ void mr_position_advance(mr_position *p, const mr_draw *d)
 mr_status mr_position_text(const mr_position *p, const mr_order *o, char **text)
 {
     char order[33], set[33], line[256];
-    data_pack out = {0};
+    index_pack out = {0};
     mr_hash128_hex(o->facts.fp_order, order);
     mr_hash128_hex(o->facts.fp_set, set);
     int n =
         snprintf(line, sizeof line, "moonreel order 1\nrows %" PRIu64 "\nfp_order %s\nfp_set %s\n",
                  o->facts.rows, order, set);
-    data_put(&out, line, (size_t)n);
+    index_put(&out, line, (size_t)n);
     n = snprintf(line, sizeof line,
                  "rule %016" PRIx64 "\nseed %" PRIu64 "\nepoch %" PRIu64 "\ndraw %" PRIu64
                  "\ndigest %016" PRIx64 "\nexcluded %" PRIu64 " %016" PRIx64 "\ntaken",
                  mr_bucket_rule_hash(o->rule), o->seed, p->epoch, p->number, p->digest,
                  p->excluded_n, p->excluded_hash);
-    data_put(&out, line, (size_t)n);
+    index_put(&out, line, (size_t)n);
     for (int32_t b = 0; b < p->n_buckets; b++)
         if (p->taken[b])
-            data_put(&out, line,
-                     (size_t)snprintf(line, sizeof line, " %d:%" PRIu64, b, p->taken[b]));
-    data_put(&out, "\n", 2);
+            index_put(&out, line,
+                      (size_t)snprintf(line, sizeof line, " %d:%" PRIu64, b, p->taken[b]));
+    index_put(&out, "\n", 2);
     if (out.failed) {
         mr_free(out.bytes);
         return mr_fail_memory(out.cap * 2);

@@ -1,6 +1,6 @@
 /* data: quarantine.jsonl. Ref: dataplane 5. An event is told apart by key, epoch and attempt: a run
  * that repeats a part of an epoch after a restart adds nothing new. Licence: Apache-2.0 */
-#include "data/quarantine.h"
+#include "data/room.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* data: decode threads of a loader: take the oldest empty slot, plan the next draw when none is
  * left, complete a batch with its last slot. Ref: dataplane 4.6, 5. Licence: Apache-2.0 */
-#include "data/loader.h"
+#include "data/room.h"
 
 #include <math.h>
 #include <string.h>

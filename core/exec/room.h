@@ -6,7 +6,7 @@
 
 #define MR_POISON 0xff /* all bits set: a NaN in every floating dtype */
 
-/* ---- steps on the host: shared by the cpu and shadow devices (step.c) ---- */
+/* Steps on the host: shared by the cpu and shadow devices (step.c). */
 
 /* Kernel of this processor, its state and workspace; the naive row where there is none. */
 mr_status mr_step_resolve(mr_step *step, const mr_facts *facts);

@@ -3,7 +3,7 @@
  * A value's gradient is complete when the walk reaches the entry that made it: every reader comes
  * later on the tape. Slices of one parent are gathered and joined once. Forward values are read
  * as recompute.c offers them. Licence: Apache-2.0 */
-#include "internal.h"
+#include "graph/room.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* graph: adding inputs, constants, nodes and views. Licence: Apache-2.0 */
-#include "internal.h"
+#include "graph/room.h"
 
 #include <stdio.h>
 #include <string.h>

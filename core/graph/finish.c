@@ -1,6 +1,6 @@
 /* graph: closing a graph - dropping what nothing needs, placing joins, deciding in-place.
  * Licence: Apache-2.0 */
-#include "internal.h"
+#include "graph/room.h"
 
 #include <string.h>
 

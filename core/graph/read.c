@@ -1,5 +1,5 @@
 /* graph: reading a graph, and printing it. Licence: Apache-2.0 */
-#include "internal.h"
+#include "graph/room.h"
 
 #include <stdio.h>
 #include <string.h>

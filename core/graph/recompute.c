@@ -3,7 +3,7 @@
  * A value inside a recompute block, or of a cheap row, is repeated by cloning its producer at its
  * first reader; clones are ordinary nodes with the same attributes, keys and origin. Licence:
  * Apache-2.0 */
-#include "internal.h"
+#include "graph/room.h"
 
 /* What leaves a recompute block is kept: it is the next block's input. So are the host's
  * outputs. */

@@ -1,5 +1,5 @@
 /* graph: growing the lists of a graph - storages, values, inferred nodes. Licence: Apache-2.0 */
-#include "internal.h"
+#include "graph/room.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* media: one opened clip: demuxer over our own I/O, one decoder with one thread. A clip is opened
  * anew for every use; that costs half a millisecond and leaves nothing stale. Licence:
  * Apache-2.0 */
-#include "media/media.h"
+#include "media/room.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* media: which YUV matrix and range a frame has, told to the scaler. Ref: dataplane 1.4.
  * Licence: Apache-2.0 */
-#include "media/media.h"
+#include "media/room.h"
 
 void media_colour_set(struct SwsContext *sws, int matrix, bool full_range, bool to_rgb)
 {

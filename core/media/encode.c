@@ -1,6 +1,6 @@
 /* media: write frames as a clip (FFmpeg's muxers and encoders) or as one picture, reproducibly.
  * A file takes its name only when it is finished. Licence: Apache-2.0 */
-#include "media/media.h"
+#include "media/room.h"
 
 #include <libavutil/opt.h>
 #include <errno.h>

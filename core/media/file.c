@@ -1,6 +1,6 @@
 /* media: AVIO over moonreel's I/O table, so that tests can break it and no protocol is reachable.
  * Licence: Apache-2.0 */
-#include "media/media.h"
+#include "media/room.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* media: what the libraries log is kept per thread, for error texts, and never printed.
  * Licence: Apache-2.0 */
-#include "media/media.h"
+#include "media/room.h"
 
 #include <libavutil/log.h>
 #include <pthread.h>

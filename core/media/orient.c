@@ -1,5 +1,5 @@
 /* media: the eight orientations of a stored picture (rotations and mirrors). Licence: Apache-2.0 */
-#include "media/media.h"
+#include "media/room.h"
 
 #include <libavcodec/packet.h>
 

@@ -1,6 +1,6 @@
 /* media: one scaler call per frame, from the cropped source rectangle straight into the result.
  * Ref: dataplane 1.4. Licence: Apache-2.0 */
-#include "media/media.h"
+#include "media/room.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* media: what ingest needs to know of a file: one pass over packet headers and the first frame.
  * Ref: dataplane 1.3. Licence: Apache-2.0 */
-#include "media/media.h"
+#include "media/room.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* media: the table of functions the program takes from the plug-in. Licence: Apache-2.0 */
-#include "media/media.h"
+#include "media/room.h"
 
 MR_API mr_media_entry_fn mr_media_entry;
 

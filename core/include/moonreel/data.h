@@ -1,167 +1,17 @@
-/* data: samples in an index, their order, and batches of decoded clips.
+/* data: the order of an index's samples, and batches of decoded clips.
  *
- * Stream: folder, CSV or JSON lines -> ingest -> index (LMDB) -> order (a pure function of index,
- * bucket rule, seed and epoch) -> loader (decode threads, slabs) -> batch. An index is sealed and
- * never changes afterwards; training opens nothing but the index and the clips themselves.
- * Formats and rules: reference dataplane, sections 2, 4 and 5.
+ * Stream: index -> order (a pure function of index, bucket rule, seed and epoch) -> loader (decode
+ * threads, slabs) -> batch. Rules: reference dataplane, sections 4 and 5.
  *
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_DATA_H
 #define MOONREEL_DATA_H
 
-#include "moonreel/base.h"
-#include "moonreel/media.h"
+#include "moonreel/index.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- index ---- */
-
-/* What sampling reads of a row: 32 bytes, packed in chunks of MR_HOT_ROWS, as they lie in the
- * file. */
-typedef struct mr_hot {
-    uint64_t key_lo; /* low half of the sample key */
-    uint32_t frames;
-    uint32_t fps_milli; /* 0 for an image */
-    uint32_t duration_ms;
-    uint16_t width, height; /* as displayed */
-    uint16_t flags;         /* MR_CLIP_* */
-    uint16_t source;        /* number of the root folder */
-    uint16_t text_tokens;   /* 0: not counted */
-    uint16_t spare;
-} mr_hot;
-enum { MR_HOT_ROWS = 4096 };
-
-typedef struct mr_caption {
-    const char *tag, *text;
-} mr_caption;
-
-/* A whole row. Texts and the key frame list are lent by the reader until its next call. */
-typedef struct mr_row {
-    uint64_t id; /* dense from 0 */
-    /* of source name, relative path, clip start and end: stays over rebuilds */
-    mr_hash128 key;
-    uint16_t root;
-    const char *path;         /* relative to its root, or absolute */
-    int64_t start_us, end_us; /* part of the file; -1: to its end */
-    mr_clip_info info;
-    int32_t n_captions;
-    const mr_caption *captions;
-} mr_row;
-
-typedef struct mr_index mr_index;
-typedef struct mr_index_reader mr_index_reader;
-
-typedef struct mr_index_facts {
-    uint64_t rows;
-    mr_hash128 fp_order; /* of all rows in id order */
-    mr_hash128 fp_set;   /* of all rows in any order */
-    int32_t n_roots;
-} mr_index_facts;
-
-/* Open a sealed index directory NAME.mrx for reading. Compares the length with data.sum; when the
- * file's time is not the one noted there, or `verify` is set, also every block.
- * Errors:  MR_E_DATA missing, not sealed, damaged (names file and block); MR_E_FORMAT another
- * version
- * Threads: opening any; a reader belongs to one thread at a time. Shared: _ref, _unref */
-MR_API mr_status mr_index_open(const char *path, bool verify, mr_index **out);
-MR_API mr_index *mr_index_ref(mr_index *index);
-MR_API void mr_index_unref(mr_index *index);
-MR_API mr_index_facts mr_index_get_facts(const mr_index *index);
-MR_API const char *mr_index_path(const mr_index *index);               /* lent */
-MR_API const char *mr_index_root(const mr_index *index, int32_t root); /* lent; absolute */
-/* A text of table meta: "sources", "schema", ...; lent; NULL when absent. */
-MR_API const char *mr_index_meta(const mr_index *index, const char *name);
-
-/* A reader keeps a reference of the index. Errors: MR_E_MEMORY, MR_E_DATA */
-MR_API mr_status mr_index_reader_new(mr_index *index, mr_index_reader **out);
-MR_API void mr_index_reader_free(mr_index_reader *reader);
-MR_API mr_index *mr_index_reader_index(const mr_index_reader *reader); /* lent */
-/* Records of chunk c (rows c * MR_HOT_ROWS ...); lent until the reader's next call of this, checked
- * against their hash. Errors: MR_E_RANGE, MR_E_DATA */
-MR_API mr_status mr_index_hot(mr_index_reader *reader, uint64_t chunk, const mr_hot **out,
-                              int32_t *n);
-/* Errors: MR_E_RANGE no such id; MR_E_DATA damaged */
-MR_API mr_status mr_index_row(mr_index_reader *reader, uint64_t id, mr_row *out);
-/* Id of the sample with this key; MR_E_RANGE when there is none. */
-MR_API mr_status mr_index_find(mr_index_reader *reader, mr_hash128 key, uint64_t *id);
-/* The file of a row: root joined with path. */
-MR_API mr_status mr_index_file(const mr_index *index, const mr_row *row, char *out, size_t cap);
-
-/* ---- building ---- */
-
-typedef struct mr_index_builder mr_index_builder;
-typedef struct mr_index_options {
-    size_t map_bytes;     /* room in the file at first; it grows. 0: 1 GiB */
-    uint64_t commit_rows; /* rows between two commits, a minute at most; 0: 262,144 */
-    /* go on after the last commit of a builder that was killed or failed */
-    bool resume;
-} mr_index_options;
-/* What a builder holds: not 0 at the start when it resumes. Rows and refused ones come in one
- * order, so their sum is the place in the input. */
-typedef struct mr_index_built {
-    uint64_t rows, refused, without_caption;
-} mr_index_built;
-
-/* Start the index `path` in a temporary directory beside it. What killed builders left there goes,
- * unless `resume`; then rows, meta texts and dictionary of the last commit are there again, or
- * nothing when there is none. Replaces an index of that name only when sealed. options NULL: all 0.
- * Errors: MR_E_IO, MR_E_MEMORY; resuming: MR_E_USAGE another process builds it, MR_E_DATA
- * damaged */
-MR_API mr_status mr_index_builder_new(const char *path, const mr_index_options *options,
-                                      mr_index_builder **out);
-MR_API mr_index_built mr_index_builder_built(const mr_index_builder *b);
-/* Register a root folder (absolute); its number goes into rows. */
-MR_API mr_status mr_index_builder_root(mr_index_builder *b, const char *folder, uint16_t *root);
-MR_API mr_status mr_index_builder_meta(mr_index_builder *b, const char *name, const char *text);
-/* A meta text back; owns: caller frees with mr_free. Errors: MR_E_DATA none of that name */
-MR_API mr_status mr_index_builder_text(mr_index_builder *b, const char *name, char **text);
-/* A zstd dictionary for the captions, before the first row. Without it they are plain. */
-MR_API mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, size_t bytes);
-/* Append a row: key, root, path, times, info (with key_pts) and captions are read, id is set
- * here. */
-MR_API mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *row);
-/* Note a row of the input that is left out; `line` (JSON) becomes one of refused.jsonl. */
-MR_API mr_status mr_index_builder_refuse(mr_index_builder *b, const char *line);
-/* Fingerprints, key map, seal, checksums, rename.
- * Errors: MR_E_DATA no rows, or two rows with one key (named); MR_E_IO */
-MR_API mr_status mr_index_builder_finish(mr_index_builder *b);
-/* Unfinished: removes what was written; with `resume` committed rows stay, for the next one. */
-MR_API void mr_index_builder_free(mr_index_builder *b);
-
-MR_API mr_hash128 mr_sample_key(const char *source, const char *path, int64_t start_us,
-                                int64_t end_us);
-
-/* ---- ingest ---- */
-
-typedef struct mr_ingest mr_ingest;
-typedef struct mr_ingest_options {
-    const char *captions; /* CSV or JSON lines with path and text, for folders */
-    /* folder that relative paths start from; default: the folder, or the list's folder */
-    const char *root;
-    const char *source; /* name in the sample keys; default "main" */
-    int32_t threads;    /* 0: one per processor */
-    double deadline_s;  /* per file; 0: 60 */
-    /* go on where a killed ingest of the same input stopped, if there is one */
-    bool resume;
-    uint64_t commit_rows; /* as of the builder */
-} mr_ingest_options;
-typedef struct mr_ingest_progress {
-    uint64_t total, done, written, refused, without_caption;
-    uint64_t resumed; /* of `done`: by an earlier, killed ingest */
-    bool finished;
-} mr_ingest_progress;
-/* Read the list of samples from a folder, a .csv or a .jsonl file and start scanning threads.
- * Errors: MR_E_DATA no such input, missing column (names those found), nothing in it */
-MR_API mr_status mr_ingest_new(const char *input, const char *output,
-                               const mr_ingest_options *options, mr_ingest **out);
-/* Write what is scanned by now, for at most `seconds`; sets finished once the index is sealed.
- * Equal input gives equal fingerprints for any number of threads.
- * Errors: MR_E_DATA when no row remains (first reasons in the text), duplicate keys; MR_E_IO */
-MR_API mr_status mr_ingest_step(mr_ingest *ingest, double seconds, mr_ingest_progress *progress);
-/* Stops threads; an unfinished index is removed, with `resume` what is committed of it stays. */
-MR_API void mr_ingest_free(mr_ingest *ingest);
 
 /* ---- buckets ---- */
 

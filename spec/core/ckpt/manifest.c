@@ -1,5 +1,5 @@
 /* ckpt/manifest: everything a resume needs is in it, and no byte of it can change unnoticed. */
-#include "ckpt/manifest.h"
+#include "ckpt/room.h"
 #include "ckptcase.h"
 
 static char dir[600], path[700];

@@ -2,7 +2,7 @@
  * lines. */
 #include "check.h"
 #include "clips.h"
-#include "data/quarantine.h"
+#include "data/room.h"
 
 static const mr_hash128 order = {1, 2}, foreign = {3, 4};
 

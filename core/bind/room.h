@@ -1,0 +1,160 @@
+/* bind, inside: what the files of the room share. Licence: Apache-2.0 */
+#ifndef MR_BIND_ROOM_H
+#define MR_BIND_ROOM_H
+
+#include "moonreel/base.h"
+#include "moonreel/ckpt.h"
+#include "moonreel/exec.h"
+#include "moonreel/run.h"
+
+#include <lauxlib.h>
+#include <lua.h>
+
+/* What every binding file shares. Only this room raises Lua errors.  A failure of the C side becomes a Lua error value: a table with metatable "mr.Error" and fields `code` ("MR_E_DATA"), `message` (the whole story) and `exit`; tostring() gives the message. Order in a binding: check all arguments, call the core, push. Scratch memory that must survive a raise sits in a to-be-closed userdata (mr_bind_scratch). */
+
+/* Raise this thread's error record when st is not MR_OK. With an empty origin it blames the
+ * nearest Lua frame outside moonreel's own modules. */
+void mr_bind_check(lua_State *L, mr_status st);
+/* Raise an error of `code` with a printf text, blaming the same way. */
+int mr_bind_raise(lua_State *L, mr_status code, const char *fmt, ...) MR_PRINTF(3, 4);
+/* "file:line" of the nearest Lua frame whose source is not a moonreel module; "" when none.
+ * Own modules have chunk names that start with "@moonreel/". */
+void mr_bind_origin(lua_State *L, char *buf, size_t cap);
+/* Push the present record as an mr.Error value without raising. */
+void mr_bind_push_error(lua_State *L);
+
+/* A block freed when it is closed, collected or left by an error; pushes one stack slot. */
+void *mr_bind_scratch(lua_State *L, size_t bytes);
+
+/* Box an opaque C object: userdata with the pointer, `free` runs from close(), __close and __gc,
+ * once. `type` is the metatable name ("mr.Index"). */
+typedef void mr_bind_free(void *object);
+void **mr_bind_box(lua_State *L, const char *type); /* pushes an empty box */
+/* raises when closed or of another type */
+void *mr_bind_unbox(lua_State *L, int arg, const char *type);
+/* Register `type`: methods (with __index), free function, tostring "mr.Index: 0x..." unless
+ * given. */
+void mr_bind_type(lua_State *L, const char *type, const luaL_Reg *methods, const luaL_Reg *meta,
+                  mr_bind_free *free_object);
+
+/* Fields of an options table at `arg` (nil table = all defaults); errors name the field. */
+int64_t mr_bind_opt_int(lua_State *L, int arg, const char *field, int64_t def);
+double mr_bind_opt_num(lua_State *L, int arg, const char *field, double def);
+bool mr_bind_opt_bool(lua_State *L, int arg, const char *field, bool def);
+/* lent while the table lives */
+const char *mr_bind_opt_str(lua_State *L, int arg, const char *field, const char *def);
+
+/* One opener per room; each leaves one table on the stack: moonreel.core.<room>. The list is
+ * gathered from files core/bind/<room>.c that hold MR_BIND_ROOM(<room>). */
+typedef struct mr_bind_room {
+    const char *name;
+    lua_CFunction open;
+} mr_bind_room;
+#define MR_BIND_ROOM(room)                                                                         \
+    static int open_##room(lua_State *L);                                                          \
+    static const mr_bind_room room_##room = {#room, open_##room};                                  \
+    static const mr_bind_room *const room_ptr_##room __attribute__((used, section("mr_rooms"))) =  \
+        &room_##room;                                                                              \
+    static int open_##room(lua_State *L)
+
+/* Preload every room as "moonreel.core.<room>". */
+void mr_bind_open_all(lua_State *L);
+
+/* Tensors, values, graphs and parameter tables as other binding files see them. */
+
+/* lent; raises when arg is no tensor */
+mr_tensor *mr_bind_tensor(lua_State *L, int arg);
+/* takes the reference; lost when Lua is out of memory */
+void mr_bind_push_tensor(lua_State *L, mr_tensor *t);
+mr_dtype mr_bind_dtype(lua_State *L, int arg); /* "f32" ...; raises naming the choices */
+/* A list of integers at `arg` (table) into dim[MR_MAX_RANK]; returns its length. */
+int mr_bind_dims(lua_State *L, int arg, int64_t *dim);
+
+mr_graph *mr_bind_graph(lua_State *L, int arg);   /* type "mr.Graph" */
+mr_params *mr_bind_params(lua_State *L, int arg); /* type "mr.Params" */
+/* Device of prompt arithmetic: MOONREEL_DEVICE or "cpu", opened at first use; lent. */
+mr_device *mr_bind_eager_device(lua_State *L);
+
+/* Call op `name` on the arguments first..last (tensors, values, false or nil for an absent input;
+ * a last plain table holds attributes). Pushes the outputs, returns their number. */
+int mr_bind_call_op(lua_State *L, const char *name, int first, int last);
+
+/* mr_bind_type for what ops work on, tensors and values: with arithmetic, and `index` as __index,
+ * whose first upvalue is the table of methods. */
+void mr_bind_operand_type(lua_State *L, const char *type, const luaL_Reg *methods,
+                          const luaL_Reg *meta, mr_bind_free *free_object, lua_CFunction index);
+
+/* Shared by tensors and values: "0, :, 3:16" or an integer at `arg`; calls slice for each part. */
+typedef struct mr_bind_range {
+    bool drop;
+    int64_t start, stop;
+} mr_bind_range;
+int mr_bind_ranges(lua_State *L, int arg, const mr_desc *d, mr_bind_range *ranges);
+
+/* Values of a graph as the files about graphs, values, parameters and ops see them. */
+
+/* A value at the Lua side: its graph is kept alive in user value 1. */
+typedef struct mr_bind_value {
+    mr_graph *graph;
+    mr_ref ref;
+} mr_bind_value;
+#define MR_VALUE "mr.Value"
+
+/* `graph_at` is the stack index of the graph userdata. */
+void mr_bind_push_value(lua_State *L, int graph_at, mr_graph *g, mr_ref ref);
+/* lent; raises when the graph was closed */
+mr_bind_value *mr_bind_value_at(lua_State *L, int arg);
+/* The value at `arg` for graph g: itself, or an eager tensor as a constant. */
+mr_ref mr_bind_ref(lua_State *L, mr_graph *g, int arg);
+/* What a new node of g remembers: file:line of the nearest frame that is a model or the user's
+ * own. */
+void mr_bind_set_origin(lua_State *L, mr_graph *g);
+
+/* Lua: params(dtype), op(name, {inputs}, {attrs}) */
+int mr_bind_params_new(lua_State *L);
+int mr_bind_op_by_name(lua_State *L);
+/* Register the types mr.Value and mr.Params. */
+void mr_bind_value_type(lua_State *L);
+void mr_bind_params_type(lua_State *L);
+
+/* Executors and their programs as exec.c and program.c see them. */
+
+typedef struct device {
+    mr_device *dev;
+    int refs;
+} device;
+typedef struct executor executor;
+typedef struct program {
+    mr_program *prog; /* NULL once the executor is closed */
+    executor *of;
+    struct program *next;
+} program;
+struct executor {
+    mr_exec *exec;
+    device *dev;
+    program *programs;
+};
+
+/* User values of a box: 1 = the object it was made from (device, executor), 2 = params or graph. */
+
+/* the executor at `arg`; its parameter table is still open */
+mr_exec *mr_bind_exec(lua_State *L, int arg);
+/* Lua: executor:compile(graph) */
+int mr_bind_program_new(lua_State *L);
+/* Register mr.Program. */
+void mr_bind_program_type(lua_State *L);
+
+/* The lock type, shared by moonreel.core.run and moonreel.core.ckpt. */
+
+extern const char mr_bind_lock_type[];
+
+/* ---- what moonreel.core.ckpt has of saver.c ---- */
+
+/* Lua: write(path, tensors [, {key = text}]); saver(lock, {keep=, keep_every=, attempts=,
+ * intervals_max=}) */
+int mr_bind_ckpt_write(lua_State *L);
+int mr_bind_saver_new(lua_State *L);
+/* Register mr.Saver. */
+void mr_bind_saver_type(lua_State *L);
+
+#endif

@@ -1,0 +1,151 @@
+/* data, inside: what the files of the room share. Licence: Apache-2.0 */
+#ifndef MR_DATA_ROOM_H
+#define MR_DATA_ROOM_H
+
+#include "index/room.h"
+#include "moonreel/data.h"
+
+#include <stdio.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* ---- the inside of a bucket rule ---- */
+
+typedef struct bucket_length {
+    int32_t frames, batch, first; /* first: bucket number of the first aspect */
+    double keep, tries;
+    uint64_t try_word, keep_word; /* purposes of the two draws */
+} bucket_length;
+
+typedef struct bucket_resolution {
+    const char *name;
+    double pixels;
+    mr_bucket_aspect *aspects;
+    int32_t n_aspects, n_lengths;
+    bucket_length *lengths; /* long to short */
+} bucket_resolution;
+
+struct mr_bucket_rule {
+    mr_arena arena;
+    bucket_resolution *resolutions; /* high to low */
+    int32_t n, interval, count;
+    bool compat;
+    mr_bucket *buckets;
+    uint64_t hash;
+};
+
+/* Does a clip of `have` frames fit a length? Pictures fit lengths of 1 only. */
+bool bucket_fits(const mr_bucket_rule *r, const bucket_length *l, int64_t have);
+
+/* ---- the inside of an order ---- */
+
+enum { ORDER_STRIDE = 64, ORDER_CACHE = 64 };
+
+struct mr_order {
+    mr_index *index;
+    mr_index_reader *reader;
+    const mr_bucket_rule *rule;
+    uint64_t seed;
+    mr_index_facts facts;
+    uint64_t chunks, strides;
+    uint16_t *counts;  /* [bucket][chunk] */
+    uint64_t *prefix;  /* [bucket][stride]: samples before every ORDER_STRIDE-th chunk */
+    uint64_t *samples; /* [bucket] */
+    uint64_t dropped[MR_DROP_COUNT];
+    uint64_t in_epoch, batches, expected; /* samples, micro-batches, digest of this epoch */
+    mr_position at;
+    uint64_t *excluded, n_excluded;
+    uint64_t *next_excluded, n_next_excluded; /* from the next epoch on, when has_next */
+    bool has_next;
+    uint16_t (*cache)[MR_HOT_ROWS]; /* evaluated chunks, by chunk % ORDER_CACHE */
+    uint64_t cached[ORDER_CACHE];
+    int32_t known[ORDER_CACHE]; /* rows of it whose bucket is there */
+};
+
+/* Plan `epoch` from its beginning. */
+mr_status order_begin_epoch(mr_order *o, uint64_t epoch);
+
+/* MR_E_DATA when a length of the rule can get no sample, whatever the draws; cover.c. */
+mr_status order_check_cover(mr_order *o);
+
+/* Samples that failed, and who is left out from the next epoch on. */
+
+typedef struct quarantine quarantine;
+typedef struct quarantine_event {
+    uint64_t key_lo, epoch;
+    int32_t attempt;
+    mr_fault fault;
+} quarantine_event;
+
+/* path NULL: in memory only. Reads the events of this index from an existing file. */
+mr_status quarantine_open(const char *path, mr_hash128 fp_order, quarantine **out);
+void quarantine_close(quarantine *q);
+/* One line, one write. */
+mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row *row,
+                         const char *detail);
+/* Keys with two failed attempts of permanent classes in epochs before `epoch`; caller frees. */
+mr_status quarantine_excluded(const quarantine *q, uint64_t epoch, uint64_t **keys, uint64_t *n);
+
+/* ---- the inside of a loader, shared by its workers and its front ---- */
+
+enum { LOADER_THREADS = 256, LOADER_WINDOW = 1000 };
+
+typedef enum slab_state { FREE, FILLING, READY, OUT } slab_state;
+
+typedef struct slab {
+    mr_batch batch;
+    slab_state state;
+    mr_draw draw;
+    uint64_t excluded_n, excluded_hash; /* in force in its epoch */
+    int32_t started, done;              /* slots */
+    uint8_t *pixels;
+    float *weights, *fps, *native_fps;
+    uint64_t *ids, *keys;
+    int64_t *starts;
+    int32_t *native_height, *native_width;
+    mr_fault *faults; /* [slot] NONE: good */
+    uint16_t *roots;
+    char **captions; /* [slot] grown buffers */
+    size_t *caption_cap;
+} slab;
+
+struct mr_loader {
+    mr_index *index;
+    mr_bucket_rule *rule;
+    mr_order *order;      /* runs ahead */
+    mr_position position; /* after the batch given out last */
+    quarantine *bad;
+    const mr_media *media;
+    mr_loader_options options;
+    mr_loader_facts facts;
+    uint64_t *plan; /* [bucket] samples of the first epoch */
+    slab *slabs;
+    int32_t n_slabs, batch_max;
+    uint8_t *pool;
+    size_t pool_bytes;
+
+    pthread_mutex_t lock;
+    pthread_cond_t work, ready;
+    pthread_t threads[LOADER_THREADS];
+    int32_t n_threads;
+    uint64_t planned, delivered;  /* batches */
+    bool epoch_over, all_planned; /* the last planned draw ended an epoch; ended the last one */
+    atomic_bool stop;
+    mr_error *error; /* why it failed for good */
+    mr_status failed;
+
+    uint8_t window[LOADER_WINDOW]; /* failures among the last samples given out */
+    uint64_t seen;
+    int32_t window_failures;
+    int32_t row_of[64]; /* failures in a row, by root */
+    char why[1024];     /* the newest failure */
+};
+
+/* worker.c: a thread's life; `user` is the loader. */
+void *loader_worker(void *user);
+/* With the lock held: the first failure stays, everyone is woken. */
+void loader_fail(mr_loader *l, mr_status st);
+/* Tell `order` who is left out from its next planned epoch on: failures before `epoch`. */
+mr_status loader_exclude(const mr_loader *l, mr_order *order, uint64_t epoch);
+
+#endif

@@ -1,0 +1,383 @@
+/* index: build an index: append rows in id order, then fingerprints, seal, checksums, rename.
+ * Ref: dataplane 2.2, 2.3. Licence: Apache-2.0 */
+#define _GNU_SOURCE
+#include "index/room.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { COMMIT_ROWS = 262144, COMMIT_S = 60 };
+
+static mr_status put(mr_index_builder *b, int table, const void *key, size_t key_bytes,
+                     const void *value, size_t bytes, unsigned flags)
+{
+    MDB_val k = {key_bytes, (void *)(uintptr_t)key}, v = {bytes, (void *)(uintptr_t)value};
+    int err = mdb_put(b->txn, b->tables[table], &k, &v, flags);
+    // a page holds the value with its header; large ones take whole pages
+    b->used_bytes += bytes > 1024 ? (bytes + 8191) / 4096 * 4096 : bytes * 2 + 64;
+    return err ? index_fail_mdb(b->tmp, "write", err) : MR_OK;
+}
+
+static mr_status begin(mr_index_builder *b)
+{
+    int err = mdb_txn_begin(b->env, NULL, 0, &b->txn);
+    for (int t = 0; !err && t < DATA_BUILD_TABLES; t++)
+        err = mdb_dbi_open(b->txn, index_table_names[t], MDB_CREATE | index_table_flags(t),
+                           &b->tables[t]);
+    b->committed_rows = b->built.rows, b->committed_s = mr_now_s();
+    b->kept |= b->resume && b->built.rows;
+    return err ? index_fail_mdb(b->tmp, "begin writing", err) : MR_OK;
+}
+
+static mr_status commit(mr_index_builder *b)
+{
+    int err = mdb_txn_commit(b->txn);
+    b->txn = NULL;
+    return err ? index_fail_mdb(b->tmp, "commit", err) : MR_OK;
+}
+
+// the map holds `more` bytes and a share for what LMDB keeps beside them
+static bool fits(const mr_index_builder *b, size_t more)
+{
+    size_t need = b->used_bytes + more + (1 << 20);
+    return need + need / 4 < b->map_bytes;
+}
+
+// before a row: the map grows between transactions, so that none ever finds it full. All tables
+// hold the same rows at each commit.
+static mr_status reserve(mr_index_builder *b, size_t more)
+{
+    if (b->built.rows - b->committed_rows < b->commit_rows &&
+        mr_now_s() - b->committed_s < COMMIT_S && fits(b, more))
+        return MR_OK;
+    MR_TRY(commit(b));
+    while (!fits(b, more))
+        b->map_bytes *= 2;
+    int err = mdb_env_set_mapsize(b->env, b->map_bytes);
+    if (err)
+        return index_fail_mdb(b->tmp, "enlarge", err);
+    return begin(b);
+}
+
+mr_status mr_index_builder_meta(mr_index_builder *b, const char *name, const char *text)
+{
+    return put(b, DATA_META, name, strlen(name), text, strlen(text), 0);
+}
+
+mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, size_t n)
+{
+    if (!n || b->built.rows || b->squeeze)
+        return mr_fail(
+            MR_E_USAGE,
+            "%s: a dictionary of %zu bytes after %llu rows; expected one before the first", b->path,
+            n, (unsigned long long)b->built.rows);
+    MR_TRY(reserve(b, n));
+    MR_TRY(put(b, DATA_META, "dict", 4, dict, n, 0));
+    return index_squeeze_new(dict, n, &b->squeeze);
+}
+
+static mr_status builder_open(mr_index_builder *b)
+{
+    b->ours = true;
+    MR_TRY(mr_dir_make(b->tmp));
+    while (!fits(b, 0))
+        b->map_bytes *= 2;
+    int err = mdb_env_create(&b->env);
+    if (!err)
+        err = mdb_env_set_maxdbs(b->env, 64);
+    if (!err)
+        err = mdb_env_set_mapsize(b->env, b->map_bytes);
+    // nobody else knows this directory: no lock file
+    if (!err)
+        err = mdb_env_open(b->env, b->tmp, MDB_NOLOCK, 0644);
+    if (err)
+        return index_fail_mdb(b->tmp, "create", err);
+    bool taken = b->used_bytes > 0;
+    if (taken)
+        MR_TRY(index_builder_whole(b));
+    MR_TRY(begin(b));
+    if (taken)
+        MR_TRY(index_builder_reload(b));
+    MR_TRY(mr_index_builder_meta(b, "format", DATA_FORMAT));
+    MR_TRY(mr_index_builder_meta(b, "state", "building"));
+    return mr_index_builder_meta(
+        b, "schema",
+        "hot: key_lo u64, frames u32, fps_milli u32, dur_ms u32, width u16, height u16, "
+        "flags u16, source u16, text_tokens u16, spare u16; 4096 rows a chunk, then xxh3-64");
+}
+
+mr_status mr_index_builder_new(const char *path, const mr_index_options *options,
+                               mr_index_builder **out)
+{
+    const mr_index_options o = options ? *options : (mr_index_options){0};
+    mr_index_builder *b;
+    if (!MR_NEW(b))
+        return mr_fail_memory(sizeof *b);
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    b->map_bytes = o.map_bytes ? o.map_bytes : (size_t)1 << 30;
+    b->commit_rows = o.commit_rows ? o.commit_rows : COMMIT_ROWS;
+    b->resume = o.resume;
+    mr_status st = (size_t)snprintf(b->path, sizeof b->path, "%.*s", (int)n, path) < sizeof b->path
+                       ? MR_OK
+                       : mr_fail(MR_E_IO, "%s: path is too long", path);
+    snprintf(b->tmp, sizeof b->tmp, "%s.tmp-%ld", b->path, (long)getpid());
+    if (st == MR_OK && !(b->chunk = mr_calloc(MR_HOT_ROWS, sizeof *b->chunk)))
+        st = mr_fail_memory(MR_HOT_ROWS * sizeof *b->chunk);
+    if (st == MR_OK)
+        st = index_builder_leftovers(b);
+    if (st == MR_OK)
+        st = builder_open(b);
+    if (st == MR_OK)
+        *out = b;
+    else
+        mr_index_builder_free(b);
+    return st;
+}
+
+mr_index_built mr_index_builder_built(const mr_index_builder *b)
+{
+    return b->built;
+}
+
+mr_status mr_index_builder_text(mr_index_builder *b, const char *name, char **text)
+{
+    MDB_val k = {strlen(name), (void *)(uintptr_t)name}, v;
+    int err = mdb_get(b->txn, b->tables[DATA_META], &k, &v);
+    if (err)
+        return index_fail_mdb(b->tmp, name, err);
+    if (!(*text = mr_alloc(v.mv_size + 1)))
+        return mr_fail_memory(v.mv_size);
+    memcpy(*text, v.mv_data, v.mv_size);
+    (*text)[v.mv_size] = 0;
+    return MR_OK;
+}
+
+mr_status mr_index_builder_root(mr_index_builder *b, const char *folder, uint16_t *root)
+{
+    for (int i = 0; i < b->n_roots; i++)
+        if (strcmp(b->roots[i], folder) == 0) {
+            *root = (uint16_t)i;
+            return MR_OK;
+        }
+    if (b->n_roots == (int)MR_COUNT(b->roots))
+        return mr_fail(MR_E_DATA, "more than %d root folders", b->n_roots);
+    snprintf(b->roots[b->n_roots], sizeof b->roots[0], "%s", folder);
+    *root = (uint16_t)b->n_roots++;
+    return MR_OK;
+}
+
+static mr_status put_chunk(mr_index_builder *b, uint32_t chunk, size_t n)
+{
+    size_t bytes = n * sizeof *b->chunk;
+    index_pack *p = &b->pack;
+    p->n = 0, p->failed = false;
+    index_put(p, b->chunk, bytes);
+    index_put_int(p, mr_hash64(b->chunk, bytes), 8);
+    if (p->failed)
+        return mr_fail_memory(bytes);
+    return put(b, DATA_HOT, &chunk, sizeof chunk, p->bytes, p->n, MDB_APPEND);
+}
+
+mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *given)
+{
+    mr_row row = *given;
+    row.id = b->built.rows;
+    size_t texts = strlen(row.path) + 512 + (size_t)row.info.n_keys * 10;
+    for (int32_t c = 0; c < row.n_captions; c++)
+        texts += strlen(row.captions[c].text) + 300;
+    MR_TRY(reserve(b, texts * 2 + (MR_HOT_ROWS * sizeof(mr_hot))));
+    MR_TRY(index_pack_row(&b->pack, &row));
+    MR_TRY(put(b, DATA_ROW, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
+    MR_TRY(index_pack_text(&b->pack, &row, b->squeeze));
+    MR_TRY(put(b, DATA_TEXT, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
+    MR_TRY(index_pack_keys(&b->pack, &row));
+    MR_TRY(put(b, DATA_KF, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
+    MR_TRY(index_builder_note(b, &row));
+    return b->built.rows % MR_HOT_ROWS
+               ? MR_OK
+               : put_chunk(b, (uint32_t)(b->built.rows / MR_HOT_ROWS - 1), MR_HOT_ROWS);
+}
+
+mr_status mr_index_builder_refuse(mr_index_builder *b, const char *line)
+{
+    MR_TRY(reserve(b, strlen(line) * 2));
+    MR_TRY(put(b, DATA_REFUSED, &b->built.refused, sizeof b->built.refused, line, strlen(line),
+               MDB_APPEND));
+    b->built.refused++;
+    return MR_OK;
+}
+
+// rows with one key: name both files
+static mr_status fail_duplicate(mr_index_builder *b, uint64_t first, uint64_t second)
+{
+    char path[2][4096] = {"?", "?"};
+    uint64_t id[2] = {first, second};
+    mr_arena arena;
+    mr_arena_init(&arena);
+    for (int i = 0; i < 2; i++) {
+        MDB_val k = {sizeof id[i], &id[i]}, v;
+        mr_row row;
+        if (mdb_get(b->txn, b->tables[DATA_ROW], &k, &v) == 0 &&
+            index_unpack_row(v, &arena, &row) == MR_OK)
+            snprintf(path[i], sizeof path[i], "%s", row.path);
+    }
+    mr_arena_fini(&arena);
+    return mr_fail(
+        MR_E_DATA,
+        "two rows are the same sample: %s (row %llu) and %s (row %llu); try: remove one of them",
+        path[0], (unsigned long long)first, path[1], (unsigned long long)second);
+}
+
+static mr_status put_keymap(mr_index_builder *b)
+{
+    qsort(b->keymap, b->built.rows, sizeof *b->keymap, index_keymap_compare);
+    for (uint64_t i = 1; i < b->built.rows; i++)
+        if (b->keymap[i].hi == b->keymap[i - 1].hi && b->keymap[i].lo == b->keymap[i - 1].lo)
+            return fail_duplicate(b, b->keymap[i - 1].id, b->keymap[i].id);
+    for (uint64_t i = 0; i < b->built.rows; i += DATA_KEYMAP_ROWS) {
+        uint32_t chunk = (uint32_t)(i / DATA_KEYMAP_ROWS);
+        size_t bytes =
+            (size_t)MR_MIN((uint64_t)DATA_KEYMAP_ROWS, b->built.rows - i) * sizeof *b->keymap;
+        MR_TRY(reserve(b, bytes));
+        MR_TRY(put(b, DATA_KEYMAP, &chunk, sizeof chunk, b->keymap + i, bytes, MDB_APPEND));
+    }
+    return MR_OK;
+}
+
+// a root inside the folder of the index is kept relative to it, so that both can move together
+static mr_status put_roots(mr_index_builder *b)
+{
+    char beside[4096];
+    index_pack p = {0};
+    MR_TRY(index_path_absolute(b->path, beside));
+    char *slash = strrchr(beside, '/');
+    if (slash)
+        *slash = 0;
+    size_t n = strlen(beside);
+    for (int i = 0; i < b->n_roots; i++) {
+        const char *root = b->roots[i];
+        if (strcmp(root, beside) == 0)
+            root = ".";
+        else if (strncmp(root, beside, n) == 0 && root[n] == '/')
+            root += n + 1;
+        index_put(&p, root, strlen(root));
+        index_put(&p, "\n", 1);
+    }
+    index_put(&p, "", 1);
+    mr_status st =
+        p.failed ? mr_fail_memory(p.cap) : mr_index_builder_meta(b, "roots", (const char *)p.bytes);
+    mr_free(p.bytes);
+    return st;
+}
+
+static mr_status seal(mr_index_builder *b, char order[33], char set[33])
+{
+    char rows[24];
+    if (b->built.rows % MR_HOT_ROWS)
+        MR_TRY(put_chunk(b, (uint32_t)(b->built.rows / MR_HOT_ROWS), b->built.rows % MR_HOT_ROWS));
+    MR_TRY(put_keymap(b));
+    MR_TRY(put_roots(b));
+    snprintf(rows, sizeof rows, "%llu", (unsigned long long)b->built.rows);
+    mr_hash128_hex(mr_hash128_of(b->order_hashes.bytes, b->order_hashes.n), order);
+    mr_hash128_hex(b->set, set);
+    MR_TRY(mr_index_builder_meta(b, "rows", rows));
+    MR_TRY(mr_index_builder_meta(b, "fp_order", order));
+    MR_TRY(mr_index_builder_meta(b, "fp_set", set));
+    MR_TRY(mr_index_builder_meta(b, "state", "sealed"));
+    MR_TRY(commit(b));
+    int err = mdb_env_sync(b->env, 1);
+    if (err)
+        return index_fail_mdb(b->tmp, "sync", err);
+    mdb_env_close(b->env);
+    b->env = NULL;
+    return MR_OK;
+}
+
+// in one step: an index of that name is there all the time, the old one or the new one
+static mr_status take_name(mr_index_builder *b)
+{
+    const mr_io *io = mr_io_table();
+    char dir[4096];
+    bool had = mr_path_exists(b->path);
+    // the two trade names; file systems without that need a moment between
+    bool traded = had && renameat2(AT_FDCWD, b->tmp, AT_FDCWD, b->path, RENAME_EXCHANGE) == 0;
+    if (had && !traded)
+        MR_TRY(mr_dir_remove(b->path));
+    if (!traded && io->rename(b->tmp, b->path))
+        return mr_fail(MR_E_IO, "%s: cannot create: %s", b->path, strerror(errno));
+    if (traded)
+        MR_TRY(mr_dir_remove(b->tmp));
+    MR_TRY(index_path_absolute(b->path, dir));
+    char *slash = strrchr(dir, '/');
+    if (slash)
+        slash[slash == dir] = 0;
+    return mr_dir_sync(dir);
+}
+
+// the refused rows as text, a line each
+static mr_status write_refused(mr_index_builder *b)
+{
+    char path[4300];
+    index_pack *p = &b->pack;
+    p->n = 0, p->failed = false;
+    for (uint64_t i = 0; i < b->built.refused; i++) {
+        MDB_val k = {sizeof i, &i}, v;
+        int err = mdb_get(b->txn, b->tables[DATA_REFUSED], &k, &v);
+        if (err)
+            return index_fail_mdb(b->tmp, "read", err);
+        index_put(p, v.mv_data, v.mv_size);
+        index_put(p, "\n", 1);
+    }
+    if (p->failed)
+        return mr_fail_memory(p->cap * 2);
+    snprintf(path, sizeof path, "%s/refused.jsonl", b->tmp);
+    return p->n ? mr_file_replace(path, p->bytes, p->n) : MR_OK;
+}
+
+mr_status mr_index_builder_finish(mr_index_builder *b)
+{
+    char order[33], set[33], path[4300], info[512];
+    if (!b->built.rows)
+        return mr_fail(MR_E_DATA, "%s: no rows", b->path);
+    MR_TRY(write_refused(b));
+    MR_TRY(seal(b, order, set));
+    snprintf(info, sizeof info, DATA_FORMAT "\nrows %llu\nfp_order %s\nfp_set %s\n",
+             (unsigned long long)b->built.rows, order, set);
+    snprintf(path, sizeof path, "%s/info.txt", b->tmp);
+    MR_TRY(mr_file_replace(path, info, strlen(info)));
+    MR_TRY(index_sum_write(b->tmp));
+    MR_TRY(mr_dir_sync(b->tmp));
+    MR_TRY(take_name(b));
+    b->finished = true;
+    return MR_OK;
+}
+
+void mr_index_builder_free(mr_index_builder *b)
+{
+    if (!b)
+        return;
+    if (b->txn)
+        mdb_txn_abort(b->txn);
+    if (b->env)
+        mdb_env_close(b->env);
+    // keeps the record of what went wrong
+    if (b->ours && !b->finished && !b->kept) {
+        mr_error *kept = mr_error_copy(mr_error_last());
+        mr_dir_remove(b->tmp);
+        if (kept)
+            mr_error_adopt(kept);
+        mr_error_free(kept);
+    }
+    index_squeeze_free(b->squeeze);
+    mr_free(b->chunk);
+    mr_free(b->keymap);
+    mr_free(b->order_hashes.bytes);
+    mr_free(b->pack.bytes);
+    mr_free(b);
+}

@@ -1,0 +1,415 @@
+/* index: reading a sealed index. One LMDB environment per index, one read transaction per reader.
+ * Ref: dataplane 2. Licence: Apache-2.0 */
+#define _GNU_SOURCE
+#include "index/room.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *const index_table_names[] = {"meta", "hot", "row", "text", "kf", "keymap", "refused"};
+
+unsigned index_table_flags(int table)
+{
+    return table == DATA_META ? 0 : MDB_INTEGERKEY;
+}
+
+mr_status index_fail_mdb(const char *path, const char *verb, int err)
+{
+    if (err == ENOMEM)
+        return mr_fail_memory(0);
+    // a write that the end of the disk cut short is EIO to LMDB
+    bool full = err == ENOSPC || err == EDQUOT || err == EFBIG || err == EIO;
+    return mr_fail(full || err == EACCES || err == EROFS ? MR_E_IO : MR_E_DATA,
+                   "%s: cannot %s: %s%s", path, verb, mdb_strerror(err),
+                   full ? "; try: make room on the disk, or take another" : "");
+}
+
+int index_keymap_compare(const void *a, const void *b)
+{
+    const index_keymap_entry *x = a, *y = b;
+    if (x->hi != y->hi)
+        return x->hi < y->hi ? -1 : 1;
+    if (x->lo != y->lo)
+        return x->lo < y->lo ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+struct mr_index {
+    atomic_int refs;
+    char *path, *file;
+    MDB_env *env;
+    MDB_txn *txn; // of the opener; meta texts are lent from copies
+    MDB_dbi tables[DATA_TABLES];
+    mr_index_facts facts;
+    mr_arena arena; // meta texts and roots
+    const char **roots;
+    struct {
+        const char *name, *text;
+    } * meta;
+    int n_meta;
+    index_unsqueeze *unsqueeze; // NULL: captions are plain
+    bool watched;
+};
+
+struct mr_index_reader {
+    mr_index *index;
+    MDB_txn *txn;
+    mr_arena arena; // of a row; `fresh` keeps its first block
+    mr_arena_mark fresh;
+    mr_hot *aligned; // a small chunk, which LMDB keeps at even addresses only
+    void *zstd;
+};
+
+// copy >= 0: the file to map instead
+static mr_status open_env(mr_index *ix, int copy)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", copy);
+    int err = mdb_env_create(&ix->env);
+    if (!err)
+        err = mdb_env_set_maxdbs(ix->env, 64);
+    // sealed files never change: no locks, and read-ahead would only evict
+    unsigned flags = MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS | MDB_NORDAHEAD;
+    if (!err)
+        err = copy < 0 ? mdb_env_open(ix->env, ix->path, flags, 0)
+                       : mdb_env_open(ix->env, path, flags | MDB_NOSUBDIR, 0);
+    if (!err)
+        err = mdb_txn_begin(ix->env, NULL, MDB_RDONLY, &ix->txn);
+    for (int t = 0; !err && t < DATA_TABLES; t++)
+        err = mdb_dbi_open(ix->txn, index_table_names[t], index_table_flags(t), &ix->tables[t]);
+    if (err)
+        return index_fail_mdb(ix->file, "open", err);
+    // the handles stay valid once this transaction has ended well
+    if ((err = mdb_txn_commit(ix->txn)))
+        return index_fail_mdb(ix->file, "open", err);
+    ix->txn = NULL;
+    return MR_OK;
+}
+
+static mr_status read_meta(mr_index *ix)
+{
+    MDB_cursor *cursor = NULL;
+    MDB_val key, value;
+    int err = mdb_txn_begin(ix->env, NULL, MDB_RDONLY, &ix->txn), n = 0;
+    if (!err)
+        err = mdb_cursor_open(ix->txn, ix->tables[DATA_META], &cursor);
+    if (err)
+        return index_fail_mdb(ix->file, "read", err);
+    ix->meta = mr_arena_alloc(&ix->arena, sizeof *ix->meta * 32);
+    mr_status st = ix->meta ? MR_OK : mr_fail_memory(0);
+    for (int op = MDB_FIRST;
+         st == MR_OK && n < 32 && (err = mdb_cursor_get(cursor, &key, &value, op)) == 0;
+         op = MDB_NEXT) {
+        char *name = mr_arena_alloc(&ix->arena, key.mv_size + 1),
+             *text = mr_arena_alloc(&ix->arena, value.mv_size + 1);
+        if (!name || !text) {
+            st = mr_fail_memory(value.mv_size);
+            break;
+        }
+        memcpy(name, key.mv_data, key.mv_size);
+        memcpy(text, value.mv_data, value.mv_size);
+        ix->meta[n].name = name, ix->meta[n++].text = text;
+        if (strcmp(name, "dict") == 0 &&
+            (st = index_unsqueeze_new(value.mv_data, value.mv_size, &ix->unsqueeze)) != MR_OK)
+            break;
+        if (!ix->watched) {
+            index_bus_watch(value.mv_data, ix->file);
+            ix->watched = true;
+        }
+    }
+    mdb_cursor_close(cursor);
+    mdb_txn_abort(ix->txn);
+    ix->txn = NULL, ix->n_meta = n;
+    if (st == MR_OK && err && err != MDB_NOTFOUND)
+        st = index_fail_mdb(ix->file, "read", err);
+    return st;
+}
+
+const char *mr_index_meta(const mr_index *ix, const char *name)
+{
+    for (int i = 0; i < ix->n_meta; i++)
+        if (strcmp(ix->meta[i].name, name) == 0)
+            return ix->meta[i].text;
+    return NULL;
+}
+
+static bool get_hash(const char *hex, mr_hash128 *out)
+{
+    unsigned long long hi, lo;
+    if (!hex || sscanf(hex, "%16llx%16llx", &hi, &lo) != 2)
+        return false;
+    *out = (mr_hash128){lo, hi};
+    return true;
+}
+
+// roots are absolute, or relative to the folder the index lies in
+static mr_status read_roots(mr_index *ix)
+{
+    const char *text = mr_index_meta(ix, "roots");
+    char beside[4096], full[8300];
+    MR_TRY(index_path_absolute(ix->path, beside));
+    char *slash = strrchr(beside, '/');
+    if (slash)
+        *slash = 0;
+    int n = 0;
+    for (const char *p = text ? text : ""; *p; p++)
+        n += *p == '\n';
+    if (!(ix->roots = mr_arena_alloc(&ix->arena, sizeof *ix->roots * (size_t)(n + 1))))
+        return mr_fail_memory(0);
+    for (const char *p = text; n && *p; p = strchr(p, '\n') + 1) {
+        int len = (int)strcspn(p, "\n");
+        if (*p == '/')
+            snprintf(full, sizeof full, "%.*s", len, p);
+        else if (len == 1 && *p == '.')
+            snprintf(full, sizeof full, "%s", beside);
+        else
+            snprintf(full, sizeof full, "%s/%.*s", beside, len, p);
+        if (!(ix->roots[ix->facts.n_roots++] = mr_arena_strdup(&ix->arena, full)))
+            return mr_fail_memory(0);
+    }
+    return MR_OK;
+}
+
+static mr_status open_index(mr_index *ix, bool verify)
+{
+    int copy;
+    MR_TRY(index_place(ix->file, &copy));
+    mr_status st = index_sum_check(ix->path, verify, copy);
+    if (st == MR_OK)
+        st = open_env(ix, copy);
+    if (copy >= 0)
+        close(copy);
+    MR_TRY(st);
+    MR_TRY(read_meta(ix));
+    const char *format = mr_index_meta(ix, "format"), *state = mr_index_meta(ix, "state"),
+               *rows = mr_index_meta(ix, "rows");
+    if (!format || strcmp(format, DATA_FORMAT) != 0)
+        return mr_fail(MR_E_FORMAT, "%s: format '%s', expected '%s'", ix->path,
+                       format ? format : "none", DATA_FORMAT);
+    if (!state || strcmp(state, "sealed") != 0)
+        return mr_fail(MR_E_DATA,
+                       "%s: is not sealed; try: build it again with 'moonreel data ingest'",
+                       ix->path);
+    if (!rows || !get_hash(mr_index_meta(ix, "fp_order"), &ix->facts.fp_order) ||
+        !get_hash(mr_index_meta(ix, "fp_set"), &ix->facts.fp_set))
+        return mr_fail(MR_E_DATA, "%s: table meta lacks rows or fingerprints", ix->path);
+    ix->facts.rows = strtoull(rows, NULL, 10);
+    return read_roots(ix);
+}
+
+mr_status mr_index_open(const char *path, bool verify, mr_index **out)
+{
+    mr_index *ix;
+    if (!MR_NEW(ix))
+        return mr_fail_memory(sizeof *ix);
+    atomic_init(&ix->refs, 1);
+    mr_arena_init(&ix->arena);
+    size_t n = strlen(path);
+    // without final slashes, so that the folder it lies in is known
+    if ((ix->path = mr_strdup(path)) && (ix->file = mr_alloc(n + 16))) {
+        while (n > 1 && ix->path[n - 1] == '/')
+            ix->path[--n] = 0;
+        snprintf(ix->file, n + 16, "%s/data.mdb", ix->path);
+    }
+    mr_status st =
+        !ix->file ? mr_fail_memory(n)
+        : !mr_path_exists(ix->path)
+            ? mr_fail(MR_E_DATA, "%s: no such index; try: moonreel data ingest DIR|CSV -o %s", path,
+                      path)
+            : open_index(ix, verify);
+    if (st == MR_OK)
+        *out = ix;
+    else
+        mr_index_unref(ix);
+    return st;
+}
+
+mr_index *mr_index_ref(mr_index *ix)
+{
+    atomic_fetch_add(&ix->refs, 1);
+    return ix;
+}
+
+void mr_index_unref(mr_index *ix)
+{
+    if (!ix || atomic_fetch_sub(&ix->refs, 1) != 1)
+        return;
+    if (ix->txn)
+        mdb_txn_abort(ix->txn);
+    if (ix->watched)
+        index_bus_forget(ix->file);
+    if (ix->env)
+        mdb_env_close(ix->env);
+    index_unsqueeze_free(ix->unsqueeze);
+    mr_arena_fini(&ix->arena);
+    mr_free(ix->path);
+    mr_free(ix->file);
+    mr_free(ix);
+}
+
+mr_index_facts mr_index_get_facts(const mr_index *ix)
+{
+    return ix->facts;
+}
+const char *mr_index_path(const mr_index *ix)
+{
+    return ix->path;
+}
+const char *mr_index_root(const mr_index *ix, int32_t root)
+{
+    return root >= 0 && root < ix->facts.n_roots ? ix->roots[root] : "";
+}
+
+mr_status mr_index_reader_new(mr_index *ix, mr_index_reader **out)
+{
+    mr_index_reader *r;
+    if (!MR_NEW(r))
+        return mr_fail_memory(sizeof *r);
+    int err = mdb_txn_begin(ix->env, NULL, MDB_RDONLY, &r->txn);
+    if (err) {
+        mr_free(r);
+        return index_fail_mdb(ix->file, "read", err);
+    }
+    r->index = mr_index_ref(ix);
+    mr_arena_init(&r->arena);
+    bool good = mr_arena_alloc(&r->arena, 1) != NULL;
+    r->fresh = mr_arena_get_mark(&r->arena);
+    if (!good || (ix->unsqueeze && !(r->zstd = index_unsqueeze_context()))) {
+        mr_index_reader_free(r);
+        return mr_fail_memory(0);
+    }
+    *out = r;
+    return MR_OK;
+}
+
+void mr_index_reader_free(mr_index_reader *r)
+{
+    if (!r)
+        return;
+    mdb_txn_abort(r->txn);
+    mr_arena_fini(&r->arena);
+    mr_free(r->aligned);
+    index_unsqueeze_context_free(r->zstd);
+    mr_index_unref(r->index);
+    mr_free(r);
+}
+
+mr_index *mr_index_reader_index(const mr_index_reader *r)
+{
+    return r->index;
+}
+
+mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
+                         const index_unsqueeze *u, void *context, mr_row *out)
+{
+    MDB_val k = {sizeof id, &id}, v[DATA_TABLES];
+    memset(out, 0, sizeof *out);
+    out->id = id;
+    for (int t = DATA_ROW; t <= DATA_KF; t++) {
+        int err = mdb_get(txn, tables[t], &k, &v[t]);
+        if (err)
+            return index_fail_mdb(index_table_names[t], "read", err);
+    }
+    MR_TRY(index_unpack_row(v[DATA_ROW], arena, out));
+    MR_TRY(index_unpack_text(v[DATA_TEXT], arena, out, u, context));
+    return index_unpack_keys(v[DATA_KF], arena, out);
+}
+
+// a value by integer key
+static mr_status get(mr_index_reader *r, int table, void *key, size_t key_bytes, MDB_val *value)
+{
+    MDB_val k = {key_bytes, key};
+    int err = mdb_get(r->txn, r->index->tables[table], &k, value);
+    return err ? index_fail_mdb(r->index->file, index_table_names[table], err) : MR_OK;
+}
+
+mr_status mr_index_hot(mr_index_reader *r, uint64_t chunk, const mr_hot **out, int32_t *n)
+{
+    uint64_t rows = r->index->facts.rows, hash;
+    if (chunk * MR_HOT_ROWS >= rows)
+        return mr_fail(MR_E_RANGE, "chunk %llu of an index of %llu rows", (unsigned long long)chunk,
+                       (unsigned long long)rows);
+    uint32_t key = (uint32_t)chunk;
+    MDB_val v;
+    MR_TRY(get(r, DATA_HOT, &key, sizeof key, &v));
+    *n = (int32_t)MR_MIN((uint64_t)MR_HOT_ROWS, rows - chunk * MR_HOT_ROWS);
+    size_t bytes = (size_t)*n * sizeof(mr_hot);
+    if (v.mv_size == bytes + 8) {
+        memcpy(&hash, (const char *)v.mv_data + bytes, 8);
+        *out = v.mv_data;
+        if ((uintptr_t)v.mv_data % _Alignof(mr_hot)) {
+            if (!r->aligned && !(r->aligned = mr_alloc(sizeof *r->aligned * MR_HOT_ROWS)))
+                return mr_fail_memory(sizeof *r->aligned * MR_HOT_ROWS);
+            *out = memcpy(r->aligned, v.mv_data, bytes);
+        }
+        if (hash == mr_hash64(v.mv_data, bytes))
+            return MR_OK;
+    }
+    return mr_fail(MR_E_DATA,
+                   "%s: table hot, chunk %llu is damaged; try: copy or build the index again",
+                   r->index->file, (unsigned long long)chunk);
+}
+
+mr_status mr_index_row(mr_index_reader *r, uint64_t id, mr_row *out)
+{
+    if (id >= r->index->facts.rows)
+        return mr_fail(MR_E_RANGE, "row %llu of an index of %llu rows", (unsigned long long)id,
+                       (unsigned long long)r->index->facts.rows);
+    // the last row's texts go, one block stays for the next
+    mr_arena_release(&r->arena, r->fresh);
+    mr_status st =
+        index_read_row(r->txn, r->index->tables, id, &r->arena, r->index->unsqueeze, r->zstd, out);
+    if (st == MR_E_DATA)
+        mr_fail_note("%s: row %llu is damaged; try: copy or build the index again", r->index->file,
+                     (unsigned long long)id);
+    return st;
+}
+
+mr_status mr_index_find(mr_index_reader *r, mr_hash128 key, uint64_t *id)
+{
+    index_keymap_entry want = {key.hi, key.lo, 0}, e;
+    uint32_t chunks = (uint32_t)((r->index->facts.rows + DATA_KEYMAP_ROWS - 1) / DATA_KEYMAP_ROWS),
+             lo = 0, hi = chunks;
+    MDB_val v;
+    // last chunk whose first key is not above the wanted one
+    while (hi - lo > 1) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        MR_TRY(get(r, DATA_KEYMAP, &mid, sizeof mid, &v));
+        memcpy(&e, v.mv_data, sizeof e);
+        e.id = 0;
+        if (index_keymap_compare(&e, &want) <= 0)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    MR_TRY(get(r, DATA_KEYMAP, &lo, sizeof lo, &v));
+    size_t a = 0, b = v.mv_size / sizeof e;
+    while (a < b) {
+        size_t mid = a + (b - a) / 2;
+        memcpy(&e, (const char *)v.mv_data + mid * sizeof e, sizeof e);
+        *id = e.id, e.id = 0;
+        int c = index_keymap_compare(&e, &want);
+        if (c == 0)
+            return MR_OK;
+        if (c < 0)
+            a = mid + 1;
+        else
+            b = mid;
+    }
+    char hex[33];
+    mr_hash128_hex(key, hex);
+    return mr_fail(MR_E_RANGE, "%s: no sample with key %s", r->index->path, hex);
+}
+
+mr_status mr_index_file(const mr_index *ix, const mr_row *row, char *out, size_t cap)
+{
+    int n = row->path[0] == '/'
+                ? snprintf(out, cap, "%s", row->path)
+                : snprintf(out, cap, "%s/%s", mr_index_root(ix, row->root), row->path);
+    return n < 0 || (size_t)n >= cap ? mr_fail(MR_E_DATA, "%s: path is too long", row->path)
+                                     : MR_OK;
+}

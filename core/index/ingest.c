@@ -1,0 +1,283 @@
+/* index: ingest: scan files on several threads, write rows in the order of the input.
+ * Licence: Apache-2.0 */
+#include "index/room.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { AHEAD = 256, THREADS_MAX = 64 };
+
+typedef struct scanned {
+    bool ready, good;
+    mr_clip_info info;
+    mr_fault fault;
+    char why[1024];
+} scanned;
+
+struct mr_ingest {
+    index_source source;
+    mr_index_builder *builder;
+    const mr_media *media;
+    char source_name[128];
+    double deadline_s;
+    uint16_t root;
+    char first_reasons[1024];
+    int n_reasons;
+    mr_ingest_progress progress;
+
+    pthread_mutex_t lock;
+    pthread_cond_t can_scan, can_write;
+    pthread_t threads[THREADS_MAX];
+    int n_threads;
+    uint64_t next;    // row to scan
+    uint64_t written; // rows before it are dealt with
+    bool stop;
+    mr_status worker_status;
+    mr_error *worker_error;
+    scanned ring[AHEAD]; // row r at r % AHEAD
+};
+
+static void input_file(const mr_ingest *g, const char *path, char out[8300])
+{
+    snprintf(out, 8300, path[0] == '/' ? "%.0s%s" : "%s/%s", g->source.root, path);
+}
+
+static void scan_one(const mr_ingest *g, mr_media_worker *w, const index_input *in, scanned *s)
+{
+    char file[8300];
+    const char *path = in->path;
+    if (in->fault) {
+        s->fault = MR_FAULT_OPEN;
+        snprintf(s->why, sizeof s->why, "%s", in->fault);
+        return;
+    }
+    input_file(g, path, file);
+    mr_status st = g->media->scan(w, file, g->deadline_s, &s->info, &s->fault);
+    // a file system may have a bad moment: three more tries, further and further apart
+    for (int i = 0; i < 3 && st == MR_E_IO && mr_path_exists(file); i++) {
+        mr_clock_table()->sleep_ns((int64_t)100000000 << i);
+        st = g->media->scan(w, file, g->deadline_s, &s->info, &s->fault);
+    }
+    s->good = st == MR_OK;
+    if (st == MR_OK && s->info.flags & MR_CLIP_HDR) {
+        mr_clip_info_fini(&s->info);
+        s->good = false, s->fault = MR_FAULT_HDR;
+        snprintf(s->why, sizeof s->why, "%s: hdr: PQ or HLG transfer is not mapped", path);
+    } else if (st != MR_OK) {
+        snprintf(s->why, sizeof s->why, "%s", mr_error_last() ? mr_error_last()->text : "?");
+    }
+}
+
+static void *scan_thread(void *user)
+{
+    mr_ingest *g = user;
+    mr_media_worker *w = NULL;
+    mr_status st = g->media->worker_new(&w);
+    pthread_mutex_lock(&g->lock);
+    while (!g->stop && st == MR_OK) {
+        if (g->next >= g->source.n || g->next >= g->written + AHEAD) {
+            pthread_cond_wait(&g->can_scan, &g->lock);
+            continue;
+        }
+        uint64_t row = g->next++;
+        pthread_mutex_unlock(&g->lock);
+        scanned s = {0};
+        scan_one(g, w, &g->source.rows[row], &s);
+        bool fatal = !s.good && s.fault == MR_FAULT_NONE;
+        pthread_mutex_lock(&g->lock);
+        if (fatal)
+            st = mr_error_last() ? mr_error_last()->code : MR_E_INTERNAL;
+        s.ready = true;
+        g->ring[row % AHEAD] = s;
+        pthread_cond_signal(&g->can_write);
+    }
+    // what is not the file's fault stops everything
+    if (st != MR_OK && g->worker_status == MR_OK) {
+        g->worker_status = st;
+        g->worker_error = mr_error_copy(mr_error_last());
+        pthread_cond_signal(&g->can_write);
+    }
+    pthread_mutex_unlock(&g->lock);
+    g->media->worker_free(w);
+    return NULL;
+}
+
+static mr_status begin(mr_ingest *g)
+{
+    MR_TRY(mr_index_builder_meta(g->builder, "sources", g->source.described));
+    index_pack dict = {0};
+    mr_status st = index_dict_train(g->source.rows, g->source.n, &dict);
+    if (st == MR_OK && dict.n)
+        st = mr_index_builder_dictionary(g->builder, dict.bytes, dict.n);
+    mr_free(dict.bytes);
+    return st;
+}
+
+// a row of the input is in the index or among the refused ones: their number says where to go on
+static mr_status resume(mr_ingest *g, mr_index_built had)
+{
+    char *described;
+    MR_TRY(mr_index_builder_text(g->builder, "sources", &described));
+    mr_status st = index_source_same(&g->source, described);
+    mr_free(described);
+    g->written = g->next = g->progress.resumed = g->progress.done = had.rows + had.refused;
+    return st;
+}
+
+static mr_status start(mr_ingest *g, const char *input, const char *output,
+                       const mr_ingest_options *o)
+{
+    MR_TRY(mr_media_get(&g->media));
+    MR_TRY(index_source_read(&g->source, input, o));
+    const mr_index_options options = {.commit_rows = o->commit_rows, .resume = o->resume};
+    MR_TRY(mr_index_builder_new(output, &options, &g->builder));
+    MR_TRY(mr_index_builder_root(g->builder, g->source.root, &g->root));
+    mr_index_built had = mr_index_builder_built(g->builder);
+    MR_TRY(had.rows ? resume(g, had) : begin(g));
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    int threads = o->threads > 0 ? o->threads : (int)MR_MAX(processors, 1);
+    g->progress.total = g->source.n;
+    for (threads = MR_MIN(threads, THREADS_MAX); g->n_threads < threads; g->n_threads++)
+        if (pthread_create(&g->threads[g->n_threads], NULL, scan_thread, g))
+            break;
+    return g->n_threads ? MR_OK : mr_fail(MR_E_FAIL, "cannot start a thread");
+}
+
+mr_status mr_ingest_new(const char *input, const char *output, const mr_ingest_options *o,
+                        mr_ingest **out)
+{
+    mr_ingest *g;
+    if (!MR_NEW(g))
+        return mr_fail_memory(sizeof *g);
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->can_scan, NULL);
+    pthread_cond_init(&g->can_write, NULL);
+    snprintf(g->source_name, sizeof g->source_name, "%s", o->source ? o->source : "main");
+    g->deadline_s = o->deadline_s;
+    mr_status st = start(g, input, output, o);
+    if (st == MR_OK)
+        *out = g;
+    else
+        mr_ingest_free(g);
+    return st;
+}
+
+static mr_status refuse(mr_ingest *g, const index_input *in, const scanned *s)
+{
+    json_t *o = json_pack("{s:I, s:s, s:s, s:s}", "row", (json_int_t)in->line, "path", in->path,
+                          "class", mr_fault_name(s->fault), "detail", s->why);
+    // texts that are not UTF-8 are named by their line alone
+    if (!o)
+        o = json_pack("{s:I, s:s, s:s}", "row", (json_int_t)in->line, "path", "(not UTF-8)",
+                      "class", mr_fault_name(s->fault));
+    char *line = o ? json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+    json_decref(o);
+    if (!line)
+        return mr_fail_memory(0);
+    mr_status st = mr_index_builder_refuse(g->builder, line);
+    free(line);
+    if (g->n_reasons++ < 3) {
+        size_t n = strlen(g->first_reasons);
+        snprintf(g->first_reasons + n, sizeof g->first_reasons - n, "\n  %s", s->why);
+    }
+    return st;
+}
+
+static mr_status write_row(mr_ingest *g, const index_input *in, scanned *s)
+{
+    g->progress.done++;
+    if (!s->good)
+        return refuse(g, in, s);
+    // below the root the path is relative, "./" and ".." resolved: it is part of the key
+    char file[8300], absolute[4096];
+    input_file(g, in->path, file);
+    MR_TRY(index_path_absolute(file, absolute));
+    size_t n = strlen(g->source.root);
+    bool below = strncmp(absolute, g->source.root, n) == 0 && absolute[n] == '/';
+    mr_caption caption = {"", in->text ? in->text : ""};
+    mr_row row = {.root = g->root,
+                  .path = below ? absolute + n + 1 : absolute,
+                  .end_us = -1,
+                  .info = s->info,
+                  .n_captions = 1,
+                  .captions = &caption};
+    row.key = mr_sample_key(g->source_name, row.path, row.start_us, row.end_us);
+    return mr_index_builder_add(g->builder, &row);
+}
+
+static mr_status finish(mr_ingest *g)
+{
+    if (!mr_index_builder_built(g->builder).rows)
+        return mr_fail(MR_E_DATA, "none of %llu rows can be read; the first reasons:%s",
+                       (unsigned long long)g->progress.total, g->first_reasons);
+    MR_TRY(mr_index_builder_finish(g->builder));
+    g->progress.finished = true;
+    return MR_OK;
+}
+
+mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progress)
+{
+    double end = mr_now_s() + seconds;
+    mr_status st = MR_OK;
+    while (st == MR_OK && !g->progress.finished) {
+        if (g->written == g->source.n) {
+            st = finish(g);
+            break;
+        }
+        pthread_mutex_lock(&g->lock);
+        scanned *slot = &g->ring[g->written % AHEAD];
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 50000000;
+        until.tv_sec += until.tv_nsec / 1000000000, until.tv_nsec %= 1000000000;
+        if (!slot->ready && g->worker_status == MR_OK)
+            pthread_cond_timedwait(&g->can_write, &g->lock, &until);
+        scanned s = *slot;
+        bool failed = g->worker_status != MR_OK;
+        if (s.ready && !failed)
+            *slot = (scanned){0};
+        pthread_mutex_unlock(&g->lock);
+        if (failed)
+            return mr_error_adopt(g->worker_error);
+        if (s.ready) {
+            st = write_row(g, &g->source.rows[g->written], &s);
+            mr_clip_info_fini(&s.info);
+            pthread_mutex_lock(&g->lock);
+            g->written++;
+            pthread_cond_broadcast(&g->can_scan);
+            pthread_mutex_unlock(&g->lock);
+        }
+        if (mr_now_s() >= end)
+            break;
+    }
+    mr_index_built built = mr_index_builder_built(g->builder);
+    *progress = g->progress;
+    progress->written = built.rows, progress->refused = built.refused;
+    progress->without_caption = built.without_caption;
+    return st;
+}
+
+void mr_ingest_free(mr_ingest *g)
+{
+    if (!g)
+        return;
+    pthread_mutex_lock(&g->lock);
+    g->stop = true;
+    pthread_cond_broadcast(&g->can_scan);
+    pthread_mutex_unlock(&g->lock);
+    for (int i = 0; i < g->n_threads; i++)
+        pthread_join(g->threads[i], NULL);
+    for (int i = 0; i < AHEAD; i++)
+        mr_clip_info_fini(&g->ring[i].info);
+    mr_index_builder_free(g->builder);
+    index_source_fini(&g->source);
+    mr_error_free(g->worker_error);
+    pthread_cond_destroy(&g->can_scan);
+    pthread_cond_destroy(&g->can_write);
+    pthread_mutex_destroy(&g->lock);
+    mr_free(g);
+}

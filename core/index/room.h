@@ -1,0 +1,173 @@
+/* index, inside: what the files of the room share. Licence: Apache-2.0 */
+#ifndef MR_INDEX_ROOM_H
+#define MR_INDEX_ROOM_H
+
+#include "moonreel/index.h"
+
+#include <lmdb.h>
+
+/* ---- bytes.c: growing output, checked input, little endian ---- */
+
+typedef struct index_pack {
+    uint8_t *bytes;
+    size_t n, cap;
+    bool failed;
+} index_pack; /* growing output */
+typedef struct index_view {
+    const uint8_t *at, *end;
+    bool failed;
+} index_view; /* checked input */
+
+void index_put(index_pack *p, const void *bytes, size_t n);
+void index_put_int(index_pack *p, uint64_t value, int bytes);
+void index_put_varint(index_pack *p, uint64_t value);
+void index_put_text(index_pack *p, const char *text, int length_bytes);
+uint64_t index_get_int(index_view *v, int bytes);
+uint64_t index_get_varint(index_view *v);
+const uint8_t *index_get(index_view *v, size_t n);
+static inline uint64_t index_zigzag(int64_t v)
+{
+    return ((uint64_t)v << 1) ^ (uint64_t)(v >> 63);
+}
+static inline int64_t index_unzigzag(uint64_t v)
+{
+    return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
+}
+
+/* ---- list.c: samples to be ---- */
+
+/* text NULL: no caption; fault: why the row is refused before its file is looked at, or NULL */
+typedef struct index_input {
+    const char *path, *text, *fault;
+    uint64_t line;
+} index_input;
+typedef struct index_source {
+    mr_arena arena;
+    index_input *rows;
+    uint64_t n, cap;
+    char root[4096];      /* absolute */
+    char described[8192]; /* the meta text "sources" */
+} index_source;
+/* Append a sample; texts are copied. Errors: MR_E_MEMORY */
+mr_status index_source_add(index_source *s, const char *path, const char *text, uint64_t line);
+void index_source_fini(index_source *s);
+
+/* Squeeze.c: captions compressed against a dictionary of the index. */
+
+typedef struct index_squeeze index_squeeze;     /* a builder's */
+typedef struct index_unsqueeze index_unsqueeze; /* an index's, shared by its readers */
+/* A dictionary for the captions of a list; empty for small lists. */
+mr_status index_dict_train(const index_input *rows, uint64_t n, index_pack *dict);
+mr_status index_squeeze_new(const void *dict, size_t n, index_squeeze **out);
+void index_squeeze_free(index_squeeze *s);
+mr_status index_squeeze_put(index_squeeze *s, index_pack *p, const char *text);
+mr_status index_unsqueeze_new(const void *dict, size_t n, index_unsqueeze **out);
+void index_unsqueeze_free(index_unsqueeze *u);
+/* u NULL: the index has no dictionary. `context` is the reader's. */
+mr_status index_unsqueeze_get(const index_unsqueeze *u, void *context, index_view *v, mr_arena *arena,
+                             const char **text);
+void *index_unsqueeze_context(void);
+void index_unsqueeze_context_free(void *context);
+
+/* ---- pack.c: rows as bytes ---- */
+
+/* Values of the tables row, text and kf; `p` is emptied first. The last 4 bytes are a checksum. */
+mr_status index_pack_row(index_pack *p, const mr_row *row);
+mr_status index_pack_text(index_pack *p, const mr_row *row,
+                         index_squeeze *squeeze); /* squeeze NULL: plain */
+mr_status index_pack_keys(index_pack *p, const mr_row *row);
+/* The reverse; texts and lists are put in `arena`. MR_E_DATA when damaged. */
+mr_status index_unpack_row(MDB_val v, mr_arena *arena, mr_row *row);
+mr_status index_unpack_text(MDB_val v, mr_arena *arena, mr_row *row, const index_unsqueeze *u,
+                           void *context);
+mr_status index_unpack_keys(MDB_val v, mr_arena *arena, mr_row *row);
+mr_hot index_hot_of(const mr_row *row);
+/* Hash of key, hot fields, file size and captions. */
+mr_hash128 index_row_hash(const mr_row *row);
+
+/* ---- tables ---- */
+
+#define DATA_FORMAT "moonreel index 1"
+enum { DATA_META, DATA_HOT, DATA_ROW, DATA_TEXT, DATA_KF, DATA_KEYMAP, DATA_TABLES };
+enum { DATA_KEYMAP_ROWS = 65536 };
+extern const char *const index_table_names[]; /* a builder's too */
+unsigned index_table_flags(int table);
+mr_status index_fail_mdb(const char *path, const char *verb, int err);
+/* A whole row; texts and lists are put in `arena`. Errors: MR_E_DATA damaged */
+mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
+                        const index_unsqueeze *u, void *context, mr_row *out);
+
+typedef struct index_keymap_entry {
+    uint64_t hi, lo, id;
+} index_keymap_entry;
+int index_keymap_compare(const void *a, const void *b); /* by key, then id */
+
+/* ---- sum.c: checksums of the file, and its sudden end ---- */
+
+mr_status index_sum_write(const char *dir);
+/* Length always; blocks when `verify` or the time differs from the noted one. With copy >= 0 every
+ * block is checked and written there. */
+mr_status index_sum_check(const char *dir, bool verify, int copy);
+/* Name the file on SIGBUS inside the mapping that holds `inside`; forget it before unmapping. */
+void index_bus_watch(const void *inside, const char *file);
+void index_bus_forget(const char *file);
+
+/* ---- place.c ---- */
+
+/* A file that must not be mapped where it lies gets an empty one in memory: its descriptor, the
+ * caller closes it; -1: map it. Errors: MR_E_DATA too large for that */
+mr_status index_place(const char *file, int *copy);
+/* The network file system that holds `path`, or NULL; lent. Specs replace it. */
+extern const char *(*index_network)(const char *path);
+
+/* ---- source.c, table.c: folders and lists of samples ---- */
+
+/* What an unfinished index was built from must be the same. Errors: MR_E_DATA, with what changed */
+mr_status index_source_same(const index_source *s, const char *described);
+mr_status index_source_read(index_source *s, const char *input, const mr_ingest_options *options);
+/* Rows of a CSV or JSON lines file; `want_text` makes a missing text column an error. */
+mr_status index_table_read(index_source *s, const char *file, bool want_text);
+mr_status index_path_absolute(const char *path, char out[4096]);
+
+/* ---- a builder as its files see it ---- */
+
+// refused rows wait in a table of their own: they are committed together with the rows between them
+enum { DATA_REFUSED = DATA_TABLES, DATA_BUILD_TABLES };
+
+struct mr_index_builder {
+    char path[4096], tmp[4200];
+    MDB_env *env;
+    MDB_txn *txn;
+    MDB_dbi tables[DATA_BUILD_TABLES];
+    size_t map_bytes, used_bytes; // used: an upper bound of what the tables hold
+    uint64_t commit_rows, committed_rows;
+    double committed_s;
+    mr_index_built built;
+    mr_hot *chunk; // the unfinished one
+    index_keymap_entry *keymap;
+    uint64_t keymap_cap;
+    index_pack order_hashes, pack; // row hashes in id order; scratch
+    index_squeeze *squeeze;        // NULL: captions stay plain
+    mr_hash128 set;
+    char roots[16][4096];
+    int n_roots;
+    bool resume, finished;
+    bool ours, kept; // tmp: made or taken up by us; holds rows for the next one
+};
+
+/* ---- note.c: what memory keeps of rows ---- */
+
+/* Take note of the next row, added or read again. Errors: MR_E_MEMORY */
+mr_status index_builder_note(mr_index_builder *b, const mr_row *row);
+
+/* ---- resume.c: what killed builders left ---- */
+
+/* Remove it; with b->resume the newest one becomes b->tmp instead, when it is no whole index. */
+mr_status index_builder_leftovers(mr_index_builder *b);
+/* Before anything is read: the file is as long as it says. */
+mr_status index_builder_whole(const mr_index_builder *b);
+/* Take up the rows of the last commit, in the first transaction: again as if they had just been
+ * added. */
+mr_status index_builder_reload(mr_index_builder *b);
+
+#endif

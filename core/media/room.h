@@ -1,0 +1,113 @@
+/* media, inside: what the files of the room share. Licence: Apache-2.0 */
+#ifndef MR_MEDIA_ROOM_H
+#define MR_MEDIA_ROOM_H
+
+#include "moonreel/media.h"
+
+#include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+#include <libavutil/display.h>
+#include <libavutil/pixdesc.h>
+#include <libswscale/swscale.h>
+
+/* ---- file.c: AVIO over the I/O table ---- */
+
+typedef struct media_file {
+    int fd;
+    int64_t at, size;
+    int err;             /* errno of a failed system call, 0 when none */
+    int64_t deadline_ns; /* reads fail after this moment of the monotonic clock; 0: never */
+    bool writes;
+} media_file;
+
+/* Open `path` and wrap it. *io is freed by media_file_close, with the descriptor. */
+mr_status media_file_open(media_file *f, const char *path, bool writes, AVIOContext **io);
+/* errno of the first failure, 0 when none */
+int media_file_close(media_file *f, AVIOContext **io);
+
+/* ---- log.c: library messages of this thread ---- */
+
+void media_log_install(void); /* once; nothing reaches the terminal afterwards */
+void media_log_clear(void);
+const char *media_log_text(void); /* the last lines, joined by "; "; lent, per thread */
+
+/* ---- orient.c: eight orientations ---- */
+
+/* orient: bit 2 transpose the stored picture, then bit 0 mirror x, then bit 1 mirror y. */
+int media_orient_of_matrix(const int32_t matrix[9]);
+int media_orient_of_exif(int orientation);
+void media_orient_to_matrix(int orient, int32_t matrix[9]);
+/* src [3][sh][sw] to dst [3][h][w], where (h, w) is (sw, sh) for transposing orientations */
+void media_orient_apply(int orient, const uint8_t *src, int sh, int sw, uint8_t *dst);
+/* The display matrix of a stream, NULL when it has none; lent. */
+const int32_t *media_stream_matrix(const AVStream *st);
+
+/* ---- colour.c ---- */
+
+/* Give `sws` matrix and range of the YUV side; the RGB side is full range. to_rgb says which side
+ * is YUV. */
+void media_colour_set(struct SwsContext *sws, int matrix, bool full_range, bool to_rgb);
+/* The matrix to use for a frame: its tag, or the codec's or the size's default. */
+int media_colour_matrix(const AVFrame *frame, enum AVCodecID codec, int coded_height);
+bool media_colour_full(const AVFrame *frame);
+
+/* ---- clip.c: an opened file with its decoder ---- */
+
+typedef struct media_clip {
+    const char *path;
+    media_file file;
+    AVIOContext *io;
+    AVFormatContext *demux;
+    AVCodecContext *codec;
+    AVStream *stream;
+    int64_t deadline_ns;
+    bool keeps_no_index; /* GIF and APNG: frames build on all earlier ones */
+} media_clip;
+
+/* Open `path`, pick the best video stream, open its decoder (reorder: frames it must hold back, -1
+ * unknown). Call media_clip_close after failures too. */
+mr_status media_clip_open(media_clip *c, const char *path, double deadline_s, int reorder,
+                          mr_fault *fault);
+void media_clip_close(media_clip *c);
+/* A failure of FFmpeg while reading or decoding, as an error record and a class. */
+mr_status media_clip_fail(media_clip *c, mr_fault fault, int err, const char *verb, mr_fault *out);
+/* Next packet of the video stream: 1, 0 at the end, negative AVERROR. */
+int media_clip_packet(media_clip *c, AVPacket *packet);
+
+/* ---- scale.c: crop, scale, convert ---- */
+
+enum { MEDIA_SCALERS = 6, MEDIA_SIDE_MAX = 8192 };
+
+typedef struct media_scaler {
+    int src_w, src_h, src_format, matrix, full, dst_w, dst_h, filter;
+    struct SwsContext *sws;
+} media_scaler;
+
+struct mr_media_worker {
+    AVPacket *packet;
+    AVFrame *frame, *held;
+    media_scaler scalers[MEDIA_SCALERS];
+    unsigned next_scaler;
+    uint8_t *turn; /* scratch for transposed or mirrored pictures */
+    size_t turn_bytes;
+};
+
+/* frame to out [3][height][width]: largest centred rectangle of the target's aspect as displayed */
+mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID codec,
+                      AVRational sar, int orient, mr_filter filter, int height, int width,
+                      uint8_t *out);
+
+/* ---- the table's functions ---- */
+
+mr_status media_worker_new(mr_media_worker **out);
+void media_worker_free(mr_media_worker *w);
+const char *media_worker_log(mr_media_worker *w);
+mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out,
+                     mr_fault *fault);
+mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *out, mr_fault *fault);
+mr_status media_encoder_open(const char *path, const mr_encode_options *options, mr_encoder **out);
+mr_status media_encoder_frame(mr_encoder *enc, const uint8_t *rgb, int64_t pts);
+mr_status media_encoder_finish(mr_encoder *enc);
+void media_encoder_free(mr_encoder *enc);
+
+#endif

@@ -1,0 +1,113 @@
+/* data/squeeze: captions through a dictionary, in an index, and damaged. */
+#include "check.h"
+#include "index/room.h"
+#include "rows.h"
+
+static const char *const words[] = {"a",      "red",   "blue",   "small",   "ball", "square",
+                                    "rolls",  "moves", "slowly", "quickly", "to",   "the",
+                                    "left",   "right", "of",     "picture", "on",   "green",
+                                    "ground", "while", "camera", "stands",  "still"};
+
+static void make_caption(uint64_t i, char *text, size_t cap)
+{
+    size_t n = 0;
+    for (int w = 0; w < 45; w++)
+        n += (size_t)snprintf(text + n, cap - n, "%s%s", w ? " " : "",
+                              words[MR_MIX(i, (uint64_t)w) % MR_COUNT(words)]);
+}
+
+int main(void)
+{
+    enum { N = 3000 };
+    static char texts[N][600];
+    static index_input inputs[N];
+    size_t plain = 0;
+    for (uint64_t i = 0; i < N; i++) {
+        make_caption(i, texts[i], sizeof texts[i]);
+        inputs[i] = (index_input){.path = "x", .text = texts[i]};
+        plain += strlen(texts[i]);
+    }
+    index_pack dict = {0};
+    CHECK_OK(index_dict_train(inputs, 100, &dict));
+    CHECK_INT(dict.n, 0); // small lists stay plain
+    CHECK_OK(index_dict_train(inputs, N, &dict));
+    if (!CHECK(dict.n > 1000))
+        return check_done();
+
+    mr_index_facts facts[2];
+    for (int squeezed = 0; squeezed < 2; squeezed++) {
+        mr_index_builder *b;
+        uint16_t root;
+        if (!CHECK_OK(mr_index_builder_new(clips_path("s.mrx"), NULL, &b)))
+            return check_done();
+        CHECK_OK(mr_index_builder_root(b, "/nowhere", &root));
+        if (squeezed)
+            CHECK_OK(mr_index_builder_dictionary(b, dict.bytes, dict.n));
+        for (uint64_t i = 0; i < N; i++) {
+            char path[64], short_text[64];
+            mr_caption caption[2];
+            int64_t keys[4];
+            mr_row row = rows_make(1, i, path, short_text, caption, keys);
+            caption[0].text = texts[i], caption[1] = (mr_caption){"short", ""}, row.n_captions = 2;
+            CHECK_OK(mr_index_builder_add(b, &row));
+        }
+        if (squeezed)
+            CHECK_FAILS(mr_index_builder_dictionary(b, dict.bytes, dict.n), MR_E_USAGE,
+                        "before the first");
+        CHECK_OK(mr_index_builder_finish(b));
+        mr_index_builder_free(b);
+        mr_index *ix;
+        mr_index_reader *reader;
+        mr_row row;
+        if (!CHECK_OK(mr_index_open(clips_path("s.mrx"), true, &ix)) ||
+            !CHECK_OK(mr_index_reader_new(ix, &reader)))
+            return check_done();
+        facts[squeezed] = mr_index_get_facts(ix);
+        for (uint64_t i = 0; i < N; i += 13) {
+            if (!CHECK_OK(mr_index_row(reader, i, &row)))
+                break;
+            CHECK_INT(row.n_captions, 2);
+            CHECK_STR(row.captions[0].text, texts[i]);
+            CHECK_STR(row.captions[1].text, "");
+            CHECK_STR(row.captions[1].tag, "short");
+        }
+        mr_index_reader_free(reader);
+        mr_index_unref(ix);
+    }
+    // how captions are stored is no part of what they are
+    CHECK(memcmp(&facts[0], &facts[1], sizeof facts[0]) == 0);
+
+    // a value on its own: smaller, and damage inside its checksum is told
+    index_squeeze *s;
+    index_unsqueeze *u;
+    void *context = index_unsqueeze_context();
+    CHECK_OK(index_squeeze_new(dict.bytes, dict.n, &s));
+    CHECK_OK(index_unsqueeze_new(dict.bytes, dict.n, &u));
+    size_t packed = 0;
+    mr_arena arena;
+    mr_arena_init(&arena);
+    for (uint64_t i = 0; i < 200; i++) {
+        index_pack p = {0};
+        CHECK_OK(index_squeeze_put(s, &p, texts[i]));
+        packed += p.n;
+        const char *text = NULL;
+        index_view v = {p.bytes, p.bytes + p.n, false};
+        CHECK_OK(index_unsqueeze_get(u, context, &v, &arena, &text));
+        CHECK_STR(text, texts[i]);
+        v = (index_view){p.bytes, p.bytes + p.n, false};
+        CHECK_FAILS(index_unsqueeze_get(NULL, context, &v, &arena, &text), MR_E_DATA,
+                    "no dictionary");
+        memset(p.bytes + 4, 0xff, p.n - 4);
+        v = (index_view){p.bytes, p.bytes + p.n, false};
+        CHECK_INT(index_unsqueeze_get(u, context, &v, &arena, &text), MR_E_DATA);
+        mr_free(p.bytes);
+    }
+    printf("captions: %zu bytes plain, %zu packed\n", plain * 200 / N, packed);
+    CHECK(packed * 2 < plain * 200 / N);
+    mr_arena_fini(&arena);
+    index_squeeze_free(s);
+    index_unsqueeze_free(u);
+    index_unsqueeze_context_free(context);
+    mr_free(dict.bytes);
+    return check_done();
+}
