@@ -149,15 +149,26 @@ mr_status mr_file_read_at(int fd, void *data, size_t bytes, int64_t at, const ch
     return MR_OK;
 }
 
-mr_status mr_file_read_all(const char *path, char **data, size_t *bytes)
+// the size of a regular file is known beforehand; what grows while it is read is cut off here too
+static mr_status check_small(int fd, const char *path, size_t most)
 {
-    int fd = io->open(path, O_RDONLY, 0);
-    if (fd < 0)
-        return fail_io("open", path);
+    struct stat about;
+    if (fstat(fd, &about))
+        return fail_io("look at", path);
+    if (!S_ISREG(about.st_mode))
+        return mr_fail(MR_E_IO, "%s: is no regular file", path);
+    return (uint64_t)about.st_size <= most
+               ? MR_OK
+               : mr_fail(MR_E_FORMAT, "%s: has %lld bytes, expected at most %zu", path,
+                         (long long)about.st_size, most);
+}
+
+static mr_status read_whole(int fd, const char *path, size_t most, char **data, size_t *bytes)
+{
     size_t used = 0, cap = 65536;
     char *buf = mr_alloc(cap);
     mr_status st = MR_OK;
-    while (buf) {
+    while (buf && used <= most) {
         ssize_t n = io->read(fd, buf + used, cap - used - 1);
         if (n < 0 && errno == EINTR)
             continue;
@@ -173,9 +184,10 @@ mr_status mr_file_read_all(const char *path, char **data, size_t *bytes)
             buf = more, cap *= 2;
         }
     }
-    io->close(fd);
     if (!buf)
         return mr_fail_memory(cap);
+    if (st == MR_OK && used > most)
+        st = mr_fail(MR_E_FORMAT, "%s: has more than the expected %zu bytes", path, most);
     if (st != MR_OK) {
         mr_free(buf);
         return st;
@@ -183,6 +195,29 @@ mr_status mr_file_read_all(const char *path, char **data, size_t *bytes)
     buf[used] = 0;
     *data = buf, *bytes = used;
     return MR_OK;
+}
+
+mr_status mr_file_read_all(const char *path, char **data, size_t *bytes)
+{
+    int fd = io->open(path, O_RDONLY, 0);
+    if (fd < 0)
+        return fail_io("open", path);
+    mr_status st = read_whole(fd, path, SIZE_MAX, data, bytes);
+    io->close(fd);
+    return st;
+}
+
+mr_status mr_file_read_small(const char *path, size_t most, char **data, size_t *bytes)
+{
+    // opening a pipe that nobody writes to would wait for ever
+    int fd = io->open(path, O_RDONLY | O_NONBLOCK, 0);
+    if (fd < 0)
+        return fail_io("open", path);
+    mr_status st = check_small(fd, path, most);
+    if (st == MR_OK)
+        st = read_whole(fd, path, most, data, bytes);
+    io->close(fd);
+    return st;
 }
 
 mr_status mr_dir_sync(const char *path)

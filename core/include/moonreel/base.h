@@ -221,6 +221,9 @@ MR_API double mr_now_s(void); /* monotonic seconds */
  * Errors: MR_E_IO with path and reason. */
 /* owns: caller frees *data with mr_free; zero-terminated */
 MR_API mr_status mr_file_read_all(const char *path, char **data, size_t *bytes);
+/* The same for a regular file of at most `most` bytes: pipes and devices are refused at once, and a
+ * larger file is never read. Errors: MR_E_IO, MR_E_FORMAT too large, MR_E_MEMORY */
+MR_API mr_status mr_file_read_small(const char *path, size_t most, char **data, size_t *bytes);
 MR_API mr_status mr_file_write_full(int fd, const void *data, size_t bytes, const char *path);
 MR_API mr_status mr_file_read_at(int fd, void *data, size_t bytes, int64_t at, const char *path);
 /* Write a small file so that it is there whole or not at all: temporary name, sync, rename, sync of

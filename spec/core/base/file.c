@@ -2,7 +2,9 @@
 #include "check.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static mr_io faulty;
@@ -73,6 +75,45 @@ static void replace_under_faults(const char *dir)
     mr_free(data);
 }
 
+// appends a byte to the file that is read: it grows after its size was looked at
+static ssize_t growing_read(int fd, void *buf, size_t n)
+{
+    char path[64], name[256] = "";
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    CHECK(readlink(path, name, sizeof name - 1) > 0);
+    int more = open(name, O_WRONLY | O_APPEND);
+    CHECK_INT(write(more, "+", 1), 1);
+    close(more);
+    return real->read(fd, buf, n);
+}
+
+static void small_files(const char *dir)
+{
+    char path[256], *data;
+    size_t n;
+    snprintf(path, sizeof path, "%s/f", dir);
+    CHECK_OK(mr_file_replace(path, "seven b", 7));
+    CHECK_OK(mr_file_read_small(path, 7, &data, &n));
+    CHECK_STR(data, "seven b");
+    mr_free(data);
+    CHECK_FAILS(mr_file_read_small(path, 6, &data, &n), MR_E_FORMAT,
+                "f: has 7 bytes, expected at most 6");
+    real = mr_io_table();
+    faulty = *real;
+    faulty.read = growing_read;
+    mr_io_replace(&faulty);
+    CHECK_FAILS(mr_file_read_small(path, 7, &data, &n), MR_E_FORMAT,
+                "f: has more than the expected 7 bytes");
+    mr_io_replace(NULL);
+    // a pipe that nobody writes to is refused, not waited for
+    CHECK_OK(mr_dir_remove(path));
+    CHECK_INT(mkfifo(path, 0600), 0);
+    CHECK_FAILS(mr_file_read_small(path, 7, &data, &n), MR_E_IO, "f: is no regular file");
+    CHECK_FAILS(mr_file_read_small("/dev/zero", 7, &data, &n), MR_E_IO, "is no regular file");
+    CHECK_FAILS(mr_file_read_small(dir, 7, &data, &n), MR_E_IO, "is no regular file");
+    CHECK_OK(mr_dir_remove(path));
+}
+
 int main(void)
 {
     char dir[] = "/tmp/mr-spec-XXXXXX", deep[128], *data;
@@ -80,6 +121,7 @@ int main(void)
     if (!mkdtemp(dir))
         return 1;
     replace_under_faults(dir);
+    small_files(dir);
     snprintf(deep, sizeof deep, "%s/a/b/c", dir);
     CHECK_OK(mr_dir_make(deep));
     CHECK_OK(mr_dir_make(deep));
