@@ -1,0 +1,187 @@
+--- Breaks the sources on purpose and sees whether a spec notices: scripts/README.md tells how to
+-- use it.
+local base = require "moonreel.core.base"
+local breakages = dofile "spec/support/breakages.lua"
+local process = require "moonreel.core.process"
+
+local COPY, BUILD = "build/mutate", "build/mutate/build/cpu"
+local DEADLINE_S, OUTPUT_BYTES = 900, 64 << 20
+
+local function shell(command)
+  return process.run({ "/bin/sh", "-c", command .. " 2>&1" }, "",
+    { deadline_s = DEADLINE_S, output_bytes = OUTPUT_BYTES })
+end
+
+local function need(command)
+  local done = shell(command)
+  if done.exit ~= 0 then
+    error(("mutate: %s failed:\n%s"):format(command, done.output), 0)
+  end
+  return done.output
+end
+
+local function lines(text)
+  local list = {}
+  for line in text:gmatch("[^\n]+") do
+    list[#list + 1] = line
+  end
+  return list
+end
+
+-- ---- the copy ----
+
+-- Make the copy equal to the tree. Only what differs is written, and it gets a fresh time: a file
+-- that an interrupted call left broken is mended and built again, all others keep what was built
+-- from them.
+local function synchronise()
+  local wanted = {}
+  for _, path in ipairs(lines(need("git ls-files --cached --others --exclude-standard"))) do
+    wanted[path] = base.exists(path) or nil
+  end
+  need("mkdir -p " .. COPY)
+  local known = need(("cd %s && find . -path ./build -prune -o -type f -print"):format(COPY))
+  for _, path in ipairs(lines(known)) do
+    if not wanted[path:sub(3)] then
+      os.remove(COPY .. "/" .. path)
+    end
+  end
+  local changed = {}
+  for path in pairs(wanted) do
+    local there = COPY .. "/" .. path
+    if not base.exists(there) or base.read_file(there) ~= base.read_file(path) then
+      changed[#changed + 1] = ("'%s'"):format(path)
+    end
+  end
+  for first = 1, #changed, 200 do
+    local part = table.concat(changed, " ", first, math.min(first + 199, #changed))
+    need(("cp --parents %s %s"):format(part, COPY))
+  end
+end
+
+-- names of the C specs that a pattern of ctest means
+local function programs(pattern)
+  local names = {}
+  for name in need(("ctest --test-dir %s -N -R '%s'"):format(BUILD, pattern))
+      :gmatch("Test +#%d+: core/(%S+)") do
+    names[#names + 1] = "spec_" .. name:gsub("/", "_")
+  end
+  return table.concat(names, " ")
+end
+
+-- build what the specs of a breakage need; false and the output when that fails
+local function build(specs)
+  local targets = "moonreel"
+  for _, spec in ipairs(specs) do
+    targets = targets .. (spec.kind == "ctest" and " " .. programs(spec.words) or "")
+  end
+  local done = shell(("cmake --build %s --target %s"):format(BUILD, targets))
+  return done.exit == 0, done.output
+end
+
+-- ---- specs ----
+
+-- run specs until one is red; true and the output when all are green
+local function green(specs)
+  local output = {}
+  for _, spec in ipairs(specs) do
+    local command = spec.kind == "ctest"
+      and "ctest --test-dir build/cpu --output-on-failure --timeout 300 -R '%s'"
+      or "MOONREEL_LUA=$PWD build/cpu/moonreel spec/support/busted.lua %s"
+    local done = shell(("cd %s && { %s; }"):format(COPY, command:format(spec.words)))
+    output[#output + 1] = done.output
+    if done.exit ~= 0 then
+      return false, table.concat(output)
+    end
+  end
+  return true, table.concat(output)
+end
+
+local sound = {}
+
+-- what is red already notices nothing
+local function require_green(specs)
+  for _, spec in ipairs(specs) do
+    local key = spec.kind .. " " .. spec.words
+    if not sound[key] then
+      local built, output = build { spec }
+      local passed = built
+      if built then
+        passed, output = green { spec }
+      end
+      if not passed then
+        error(("mutate: %s is red without any breakage:\n%s"):format(key, output), 0)
+      end
+      sound[key] = true
+    end
+  end
+end
+
+-- ---- breakages ----
+
+-- build and test what is in the copy; the verdict, and the output behind it
+local function try(breakage, broken)
+  local built, output
+  if breakage.file:find("%.lua$") then
+    -- Lua is read from the copy
+    built, output = load(broken, "@" .. breakage.file)
+  else
+    built, output = build(breakage.specs)
+  end
+  if not built then
+    return "does not build", output
+  end
+  local passed, story = green(breakage.specs)
+  return passed and "SURVIVED" or "killed", story
+end
+
+-- the verdict about one breakage, and the output behind it
+local function judge(breakage)
+  local path = COPY .. "/" .. breakage.file
+  if not base.exists(path) then
+    return "does not apply", breakage.file .. ": no such file"
+  end
+  local text = base.read_file(path)
+  local broken, count = breakages.apply(text, breakage)
+  if not broken then
+    return "does not apply", ("%s: the text stands %d times"):format(breakage.file, count)
+  end
+  require_green(breakage.specs)
+  base.replace_file(path, broken)
+  local ok, verdict, output = pcall(try, breakage, broken)
+  base.replace_file(path, text)
+  if not ok then
+    error(verdict, 0)
+  end
+  return verdict, output
+end
+
+local function run(rooms, only)
+  synchronise()
+  local launcher = os.getenv "CMAKE_C_COMPILER_LAUNCHER"
+    or shell("command -v ccache").exit == 0 and "ccache" or ""
+  need(("cd %s && CMAKE_C_COMPILER_LAUNCHER=%s make"):format(COPY, launcher))
+  local total, killed = 0, 0
+  for _, room in ipairs(rooms) do
+    for i, breakage in ipairs(breakages.read(room)) do
+      if not only or i == only then
+        local verdict, output = judge(breakage)
+        total, killed = total + 1, killed + (verdict == "killed" and 1 or 0)
+        print(("%-14s %s %d: %s"):format(verdict, room, i, breakage.title))
+        if only or verdict:find("^does") then
+          print(output)
+        end
+        io.stdout:flush()
+      end
+    end
+  end
+  print(("%d of %d killed"):format(killed, total))
+  return total > 0 and killed == total
+end
+
+local room, only = arg[1], tonumber(arg[2])
+if not room or #arg > 2 or arg[2] and not only then
+  io.stderr:write("usage: scripts/mutate ROOM [N] | all; rooms with a list: ",
+    table.concat(breakages.rooms(), ", "), "\n")
+  os.exit(2)
+end
+os.exit(run(room == "all" and breakages.rooms() or { room }, only) and 0 or 1)

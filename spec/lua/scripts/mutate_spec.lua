@@ -1,0 +1,69 @@
+--- Lists of breakages: how they are read, and that each still applies to the sources.
+local base = require "moonreel.core.base"
+local breakages = dofile "spec/support/breakages.lua"
+
+local LIST = [[
+# two lines become one
+file: core/x.c
+- a = 1;
+-   b = 2;
++ a = 2;
+spec: ctest core/x
+spec: lua spec/lua/x_spec.lua --filter=b
+
+# a text goes
+file: lua/y.lua
+- , 7
+spec: lua spec/lua/y_spec.lua
+]]
+
+describe("a list of breakages", function()
+  it("is read block by block", function()
+    local list = breakages.parse(LIST, "LIST")
+    assert.same({ {
+      title = "two lines become one", file = "core/x.c", old = "a = 1;\n  b = 2;", new = "a = 2;",
+      specs = { { kind = "ctest", words = "core/x" },
+        { kind = "lua", words = "spec/lua/x_spec.lua --filter=b" } },
+    }, {
+      title = "a text goes", file = "lua/y.lua", old = ", 7", new = "",
+      specs = { { kind = "lua", words = "spec/lua/y_spec.lua" } },
+    } }, list)
+  end)
+
+  it("names the line of what it cannot read", function()
+    for text, story in pairs {
+      ["# a\nfile: b\nold text\n"] = "LIST:3: expected .* got 'old text'",
+      ["# a\nfile: b\n- c\nspec: make test\n"] = "LIST:4: spec 'make test': expected",
+      ["# a\nfile: b\n- c\n\n"] = "LIST:4: the block before this line lacks",
+      ["# a\n- c\nspec: lua d\n"] = "LIST:4: the block before this line lacks",
+    } do
+      local ok, problem = pcall(breakages.parse, text, "LIST")
+      assert.is_false(ok)
+      assert.matches(story, problem)
+    end
+  end)
+
+  it("applies where its text stands exactly once", function()
+    local block = { old = "a.b(", new = "c(" }
+    assert.equal("x = c(1)", breakages.apply("x = a.b(1)", block))
+    assert.same({ nil, 0 }, { breakages.apply("x = a_b(1)", block) })
+    assert.same({ nil, 2 }, { breakages.apply("a.b(a.b(1))", block) })
+    -- places may overlap
+    assert.same({ nil, 2 }, { breakages.apply("aaa", { old = "aa", new = "" }) })
+  end)
+
+  for _, room in ipairs(breakages.rooms()) do
+    it("still applies to the sources: " .. room, function()
+      for i, block in ipairs(breakages.read(room)) do
+        local name = ("%s %d (%s)"):format(room, i, block.title)
+        local _, count = breakages.apply(base.read_file(block.file), block)
+        assert.equal(1, count, ("%s: times that its text stands in %s"):format(name, block.file))
+        for _, spec in ipairs(block.specs) do
+          local path = spec.kind == "lua" and spec.words:match("%S*spec/%S+")
+            or "spec/" .. spec.words:gsub("[%^%$]", "")
+          assert.is_true(base.exists(path) or base.exists(path .. ".c"), name .. ": " .. path)
+        end
+      end
+    end)
+  end
+end)

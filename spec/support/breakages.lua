@@ -1,0 +1,94 @@
+--- The lists of breakages in scripts/mutate.d: read one, apply a breakage to a text. The form of a
+-- list is told in scripts/README.md.
+local base = require "moonreel.core.base"
+
+local breakages = {}
+
+--- Rooms that have a list, in order.
+---@return string[]
+function breakages.rooms()
+  local rooms = {}
+  for _, name in ipairs(base.list_dir("scripts/mutate.d")) do
+    rooms[#rooms + 1] = name:match("^(.*)%.txt$")
+  end
+  return rooms
+end
+
+--- The breakages of a list.
+---@param text string  the list
+---@param name string  what errors call it
+---@return table[]  title, file, old, new (texts), specs: list of {kind = "lua" or "ctest", words}
+function breakages.parse(text, name)
+  local list, block, line_number = {}, nil, 0
+  local function refuse(...)
+    error(("%s:%d: %s"):format(name, line_number, string.format(...)), 0)
+  end
+
+  local function finish()
+    if not block then
+      return
+    end
+    if not block.title or not block.file or #block.old == 0 or #block.specs == 0 then
+      refuse("the block before this line lacks its title, file, text or spec")
+    end
+    block.old, block.new = table.concat(block.old, "\n"), table.concat(block.new, "\n")
+    list[#list + 1], block = block, nil
+  end
+
+  for line in (text:gsub("\n*$", "\n\n")):gmatch("([^\n]*)\n") do
+    line_number = line_number + 1
+    if line == "" then
+      finish()
+    else
+      block = block or { old = {}, new = {}, specs = {} }
+      local sign, rest = line:match("^([-+#]) ?(.*)$")
+      local key, value = line:match("^(%a+): *(.-) *$")
+      if sign == "#" then
+        block.title = block.title and block.title .. " " .. rest or rest
+      elseif sign then
+        table.insert(sign == "-" and block.old or block.new, rest)
+      elseif key == "file" then
+        block.file = value
+      elseif key == "spec" then
+        local kind, words = value:match("^(%a+) +(.+)$")
+        if kind ~= "lua" and kind ~= "ctest" then
+          refuse("spec '%s': expected lua FILE or ctest PATTERN", value)
+        end
+        table.insert(block.specs, { kind = kind, words = words })
+      else
+        refuse("expected '# title', 'file:', '- text', '+ text' or 'spec:', got '%s'", line)
+      end
+    end
+  end
+  return list
+end
+
+--- The list of a room.
+---@param room string
+---@return table[]  as of breakages.parse
+function breakages.read(room)
+  local path = ("scripts/mutate.d/%s.txt"):format(room)
+  return breakages.parse(base.read_file(path), path)
+end
+
+--- A text with a breakage in it.
+---@param text string
+---@param breakage table  of breakages.parse
+---@return string|nil  nil when the text to replace does not stand exactly once
+---@return integer     how often it stands
+function breakages.apply(text, breakage)
+  local count, from, start, stop = 0, 1, nil, nil
+  while true do
+    local first, last = text:find(breakage.old, from, true)
+    if not first then
+      break
+    end
+    count, from, start, stop = count + 1, first + 1, first, last
+  end
+  if count ~= 1 then
+    return nil, count
+  end
+  return text:sub(1, start - 1) .. breakage.new .. text:sub(stop + 1), 1
+end
+
+return breakages
