@@ -90,7 +90,7 @@ describe("configs.differences", function()
     assert.same({
       "opensora-1.2/lambda/stage1 lr = 0.00016, the reference has 0.5",
       "opensora-1.2/lambda/stage1 lrr is no field of ours",
-      "opensora-1.2/lambda/stage1 wandb = true at recipes/opensora-1.2/lambda/speedrun.lua:5, which the reference does not set",
+      "opensora-1.2/lambda/stage1 wandb = true at recipes/opensora-1.2/lambda/speedrun.lua:6, which the reference does not set",
     }, (configs.differences("opensora-1.2/lambda/stage1", changed)))
   end)
 end)
