@@ -1,6 +1,7 @@
 --- Runs recipe files and puts ancestors in order: name -> layers, weakest first.
--- Each file runs once per bake, in a closed environment, its table constructors wrapped
--- (rewrite.lua). Ref: recipes.md 1, 2, 4.
+-- A recipe runs once per bake, in a closed environment, its table constructors wrapped
+-- (rewrite.lua). What it requires runs once for it alone: a file that changes a table of a helper
+-- changes its own copy. Ref: recipes.md 1, 2, 4.
 -- @module moonreel.recipe.loader
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"
@@ -15,7 +16,7 @@ Loader.__index = Loader
 
 --- A loader keeps the files of one bake.
 function loader.new()
-  return setmetatable({ loaded = {}, order = {} }, Loader)
+  return setmetatable({ running = {}, compiled = {}, declared = {} }, Loader)
 end
 
 local function key_text(key)
@@ -161,13 +162,18 @@ function Loader:environment(file, constructors)
     __newindex = function() fault.recipe("%s: recipe is fixed", here()) end,
     __metatable = false, __name = "recipe",
   })
+  local required = {}
   env.require = function(name)
     if type(name) ~= "string" then
       fault.recipe("%s: require: expected a name, got %s", here(), type(name))
     end
     local where = here()
     return environment.unguarded(function()
-      return self:run(files.from(name, file, where), where)
+      local helper = files.from(name, file, where)
+      if not required[helper.id] then
+        required[helper.id] = { value = self:run(helper, where) }
+      end
+      return required[helper.id].value
     end)
   end
   return setmetatable({}, {
@@ -187,49 +193,58 @@ function Loader:environment(file, constructors)
   })
 end
 
---- Run a file once; a second request gets the first result.
+-- the code of a file with its constructors wrapped; compiled by each run for its own environment
+function Loader:compile(file)
+  local entry = self.compiled[file.id]
+  if not entry then
+    -- syntax errors are those of the text as written
+    local chunk, problem = load(file.text, "@" .. file.shown, "t", {})
+    if not chunk then
+      fault.recipe("%s", problem)
+    end
+    entry = {}
+    entry.code, entry.constructors = rewrite.source(file.text)
+    self.compiled[file.id] = entry
+  end
+  return entry
+end
+
+--- Run a file.
 ---@param file table
 ---@param where string|nil  who asks
 ---@return any value  what the file returned
 function Loader:run(file, where)
-  local entry = self.loaded[file.id]
-  if entry then
-    if entry.running then
-      local chain = {}
-      for i = entry.depth, #self.order do
-        chain[#chain + 1] = self.order[i].shown
+  for i, other in ipairs(self.running) do
+    if other.id == file.id then
+      local circle = {}
+      for j = i, #self.running do
+        circle[#circle + 1] = self.running[j].shown
       end
-      chain[#chain + 1] = file.shown
+      circle[#circle + 1] = file.shown
       fault.recipe("%s: files go round in a circle: %s", where or file.shown,
-        table.concat(chain, " -> "))
+        table.concat(circle, " -> "))
     end
-    return entry.value
   end
-  entry = { running = true, depth = #self.order + 1 }
-  self.loaded[file.id] = entry
-  self.order[entry.depth] = file
-  -- syntax errors are those of the text as written
-  local chunk, problem = load(file.text, "@" .. file.shown, "t", {})
+  local compiled = self:compile(file)
+  local chunk, problem = load(compiled.code, "@" .. file.shown, "t",
+    self:environment(file, compiled.constructors))
   if not chunk then
     fault.recipe("%s", problem)
   end
-  local code, constructors = rewrite.source(file.text)
-  chunk, problem = load(code, "@" .. file.shown, "t", self:environment(file, constructors))
-  if not chunk then
-    fault.recipe("%s", problem)
-  end
+  self.running[#self.running + 1] = file
   local ok, value = environment.guarded("@" .. file.shown, chunk)
   if not ok then
     error(value, 0)
   end
-  entry.value = value
-  entry.running = false
-  self.order[entry.depth] = nil
-  return entry.value
+  self.running[#self.running] = nil
+  return value
 end
 
--- C3: ancestors strongest first, each once, in the order that every file asks for
-local function merge(lists, name)
+--- C3: the members of all lists, each once, in an order that keeps the order of every list.
+---@param lists table[]  strongest first; emptied
+---@param name string    who asks, for messages
+---@return table[]  strongest first
+function loader.merge(lists, name)
   local out = {}
   while true do
     local live = {}
@@ -279,7 +294,6 @@ function Loader:declare(file, path, where)
         where, table.concat(chain, " -> "), file.shown)
     end
   end
-  self.declared = self.declared or {}
   local known = self.declared[file.id]
   if known then
     return known
@@ -308,7 +322,7 @@ function Loader:declare(file, path, where)
   end
   lists[#lists + 1] = direct
   path[#path] = nil
-  local line = merge(lists, file.shown)
+  local line = loader.merge(lists, file.shown)
   table.insert(line, 1, layer)
   known = { layer = layer, line = line }
   self.declared[file.id] = known

@@ -50,7 +50,7 @@ local function load_files(job)
   end
   job.stages = stages.take(job.layers)
   if job.stage then
-    job.layers = stages.layers(job.loader, job.layers,
+    job.layers = stages.layers(job.loader, job.layers, job.stages,
       stages.find(job.stages, job.stage, "--stage " .. job.stage))
   elseif job.stages then
     for _, one in ipairs(job.layers) do

@@ -1,12 +1,14 @@
 --- Recipes in a row: `stages = { {name = "a", recipe = "./a", fields...}, ... }`.
--- Weakest first: the stage's recipe, the outer recipe, the stage's entry, key=value,
--- stages.NAME.key=value. Each stage bakes to settings of its own; the outer settings hold their
--- names and hashes. Only `load` is not passed on: in the outer recipe and as key=value it says
--- where the whole row goes on. Ref: recipes.md 8.
+-- Weakest first: what the file with the list inherits, the stage's recipe, the file with the list
+-- and the recipes that extend it, the stage's entry, key=value, stages.NAME.key=value. A file that
+-- the stage's recipe inherits too counts once, below that recipe. Each stage bakes to settings of
+-- its own; the outer settings hold their names and hashes. Only `load` is not passed on: in the
+-- outer recipe and as key=value it says where the whole row goes on. Ref: recipes.md 8.
 -- @module moonreel.settings.stages
 local fault = require "moonreel.recipe.fault"
 local files = require "moonreel.recipe.files"
 local layer = require "moonreel.recipe.layer"
+local loader = require "moonreel.recipe.loader"
 local place = require "moonreel.recipe.place"
 
 local stages = {}
@@ -35,12 +37,14 @@ end
 
 --- Take the list out of a recipe's layers.
 ---@param layers table[]  {write, shown, file}
----@return table[]|nil entries  {name, recipe, place, body, file}
+---@return table[]|nil entries  {name, recipe, place, body, file}; place: of the list, layer: that
+---   holds it
 function stages.take(layers)
   local entries
   for _, one in ipairs(layers) do
     local write = one.write.children.stages
     one.write.children.stages = nil
+    one.names_stages = write ~= nil
     if write and (write.tag == "none" or write.tag == "remove") then
       entries = nil
     elseif write then
@@ -49,7 +53,7 @@ function stages.take(layers)
         fault.at(write.place, "stages: expected a list of {name = ..., recipe = ..., fields}")
       end
       local seen = {}
-      entries = { place = write.place }
+      entries = { place = write.place, layer = one }
       for i, entry in ipairs(write.value) do
         entries[i] = read_entry(i, entry, write.place, seen)
         entries[i].file = one.file
@@ -82,29 +86,64 @@ function stages.find(entries, name, argument)
     #names > 0 and "there are " .. table.concat(names, ", ") or "the recipe has none")
 end
 
---- Layers of one stage.
----@param loader table    of this bake
----@param outer table[]   layers of the outer recipe, without `stages`
----@param entry table
----@return table[] layers
-function stages.layers(loader, outer, entry)
-  local out = {}
-  if entry.recipe then
-    local file = files.from(entry.recipe, entry.file, place.text(entry.place))
-    for _, part in ipairs(loader:layers(file)) do
-      out[#out + 1] = { write = layer.of_recipe(part.body, part.shown), shown = part.shown,
-        file = part.file }
-    end
-    if stages.take(out) then
-      fault.at(entry.place, "stages: '%s' has stages of its own; stages do not nest", entry.recipe)
-    end
-  end
+-- layers of the recipe that an entry names, strongest first; a file that the outer recipe has read
+-- too keeps its layer
+local function recipe_layers(files_read, outer, entry)
+  local known = {}
   for _, one in ipairs(outer) do
-    one.write.children.load = nil
-    out[#out + 1] = one
+    known[one.file.id] = one
   end
-  out[#out + 1] = { write = layer.of_recipe(entry.body, entry.place.file),
-    shown = entry.place.file, file = entry.file }
+  local file = files.from(entry.recipe, entry.file, place.text(entry.place))
+  local line = {}
+  for _, part in ipairs(files_read:layers(file)) do
+    local one = known[part.id]
+    if not one then
+      one = { write = layer.of_recipe(part.body, part.shown), shown = part.shown, file = part.file }
+      stages.take { one }
+    end
+    if one.names_stages then
+      fault.at(entry.place, "stages: '%s' has stages of its own; stages do not nest",
+        entry.recipe)
+    end
+    table.insert(line, 1, one)
+  end
+  return line
+end
+
+--- Layers of one stage.
+---@param files_read table   the loader of this bake
+---@param outer table[]   layers of the outer recipe, without `stages`
+---@param entries table   from stages.take
+---@param entry table     one of them
+---@return table[] layers  weakest first
+function stages.layers(files_read, outer, entries, entry)
+  local line = entry.recipe and recipe_layers(files_read, outer, entry) or {}
+  local inherited = {}
+  for _, one in ipairs(line) do
+    inherited[one] = true
+  end
+  -- strongest first: the outer recipe down to the file with the list, and what that file inherits
+  local above, below = {}, {}
+  local part = above
+  for i = #outer, 1, -1 do
+    local one = outer[i]
+    one.write.children.load = nil
+    if part == below or not inherited[one] then
+      part[#part + 1] = one
+    end
+    if one == entries.layer then
+      part = below
+    end
+  end
+  local out = { { write = layer.of_recipe(entry.body, entry.place.file),
+    shown = entry.place.file, file = entry.file } }
+  table.move(above, 1, #above, 2, out)
+  local rest = loader.merge({ line, below }, place.text(entry.place))
+  table.move(rest, 1, #rest, #out + 1, out)
+  -- weakest first, as all layers
+  for i = 1, #out // 2 do
+    out[i], out[#out + 1 - i] = out[#out + 1 - i], out[i]
+  end
   return out
 end
 

@@ -36,6 +36,20 @@ describe("recipe files", function()
     assert.equal(3, #s:chain("seed"))
   end)
 
+  it("have what they require for themselves: nobody sees what another one changes", function()
+    dir:write("lib.lua", "local t = { lr = 1, betas = { 0.5, 0.5 } }\n"
+      .. "return { optim = t, change = function(x) t.lr = x end }")
+    dir:write("base.lua", 'local lib = require("./lib")\nlib.optim.betas[1] = 0.25\nlib.change(2)\n'
+      .. "return recipe { optim = lib.optim }")
+    dir:write("other.lua", 'local lib = require("./lib")\nreturn recipe { optim = lib.optim, '
+      .. 'name = require("./lib").optim == lib.optim and "one" or "two" }')
+    local s = dir:bake('return recipe.extend("./base", "./other") {}')
+    assert.same({ 1.0, 0.5, "one" }, { s.optim.lr, s.optim.betas[1], s.name })
+    local chain = s:chain("lr")
+    assert.equal("other.lua:2 (built at lib.lua:1)", chain[#chain].at:gsub(dir.path .. "/", ""))
+    assert.equal("2.0", chain[#chain - 1].value)
+  end)
+
   it("go round in a circle with an error that prints it", function()
     dir:write("a.lua", 'return recipe.extend("./b") {}')
     dir:write("b.lua", 'return recipe.extend("./a") {}')

@@ -34,6 +34,49 @@ describe("stages", function()
     assert.same({ 5, 6 }, { stage("b", over).epochs, stage("b", over).seed })
   end)
 
+  -- lr, seed and epochs of stage a, and how many places spoke of lr
+  local function stage_a(text)
+    local s = settings.bake(dir:write("outer.lua", text), {}, { child = false, stage = "a" })
+    return { s.optim.lr, s.seed, s.epochs, #s:chain("lr") }
+  end
+
+  it("have their recipe over what the outer one inherits; a common ancestor counts once",
+    function()
+    dir:write("base.lua", "return recipe { lr = 1, seed = 1, epochs = 1 }")
+    dir:write("part.lua", 'return recipe.extend("./base") { lr = 2 }')
+    local list = " { epochs = 4, stages = { { name = 'a', recipe = './part' } } }"
+    assert.same({ 2.0, 1, 4, 3 }, stage_a('return recipe.extend("./base")' .. list))
+    -- one that only the outer recipe has
+    dir:write("common.lua", "return recipe { lr = 7, seed = 7 }")
+    assert.same({ 2.0, 1, 4, 4 }, stage_a('return recipe.extend("./common")' .. list))
+    dir:write("alone.lua", "return recipe { epochs = 2 }")
+    assert.same({ 7.0, 7, 4, 2 },
+      stage_a('return recipe.extend("./common")' .. list:gsub("part", "alone")))
+    -- over the common ancestor where the outer recipe has it so
+    dir:write("mix.lua", "return recipe { seed = 8 }")
+    assert.same({ 2.0, 8, 4, 3 }, stage_a('return recipe.extend("./base", "./mix")' .. list))
+  end)
+
+  it("stay below a recipe that extends the outer one, and below its parents", function()
+    dir:write("tutorial.lua", "return recipe { lr = 3, stages = { { name = 'a', recipe = './one' "
+      .. "} } }")
+    dir:write("mix.lua", "return recipe { seed = 8 }")
+    assert.same({ 3.0, 8, 5, 3 }, stage_a('return recipe.extend("./tutorial", "./mix") '
+      .. "{ epochs = 5 }"))
+    -- also one that the stage's recipe inherits goes below that
+    assert.same({ 3.0, 1, 10, 3 }, stage_a('return recipe.extend("./tutorial", "./one") {}'))
+  end)
+
+  it("refuse parents in opposite orders", function()
+    dir:write("x.lua", "return recipe {}")
+    dir:write("y.lua", "return recipe {}")
+    dir:write("yx.lua", 'return recipe.extend("./y", "./x") {}')
+    local code, story = dir:fault('return recipe.extend("./x", "./y") {\n'
+      .. "stages = { { name = 'a', recipe = './yx' } } }")
+    assert.equal(3, code)
+    assert.matches("^main%.lua:2: .*opposite orders of", story)
+  end)
+
   it("keep the lines of their entries", function()
     assert.matches("outer%.lua:3$", stage("b"):origin("epochs"))
     assert.matches("two%.lua:1$", stage("b"):origin("lr"))
@@ -87,6 +130,10 @@ describe("stages", function()
       .. "}")
     assert.equal(3, code)
     assert.matches("'%./inner' has stages of its own; stages do not nest", story)
+    -- not even their own
+    dir:write("self.lua", 'return recipe.extend("./main") { lr = 1 }')
+    local _, again = dir:fault("return recipe { stages = { { name = 'a', recipe = './self' } } }")
+    assert.matches("'%./self' has stages of its own; stages do not nest", again)
   end)
 
   it("do not get `load` of the outer recipe and of key=value, which is the row's", function()
