@@ -7,6 +7,7 @@
 #   make bench      run the benchmarks
 #   make golden     compare with reference numbers: GOLDEN=DIR (default: the ones in spec/golden)
 #   make asan       every spec with address and undefined-behaviour sanitizers
+#   make tsan       C specs of the rooms that start threads with the thread sanitizer: ROOMS="data ckpt exec"
 #   make install    to PREFIX (default /usr/local); DESTDIR is respected
 #   make setup      install missing Debian packages (packages/debian.txt)
 #   make clean      remove build/
@@ -14,9 +15,11 @@
 PRESET ?= cpu
 PREFIX ?= /usr/local
 GOLDEN ?= spec/golden
+ROOMS ?= data ckpt exec
 BUILD = build/$(PRESET)
 MOONREEL = $(BUILD)/moonreel
 DEMO = build/demo
+SPACE = $() $()
 
 build: $(BUILD)/build.ninja
 	@cmake --build $(BUILD)
@@ -39,6 +42,16 @@ test: setup
 asan: setup
 	@$(MAKE) --no-print-directory build PRESET=asan
 	@ASAN_OPTIONS=allocator_may_return_null=1:$$ASAN_OPTIONS scripts/test build/asan
+
+# OpenMP and oneDNN are left out: their thread libraries are not built for the sanitizer, which would call
+# every hand-over between their threads a race. Fixed addresses, where the system grants them, because the
+# sanitizer has its own plan of memory.
+tsan: setup
+	@$(MAKE) --no-print-directory build/tsan/build.ninja PRESET=tsan
+	@cmake --build build/tsan --target $(ROOMS:%=specs_%)
+	@TSAN_OPTIONS=allocator_may_return_null=1:$$TSAN_OPTIONS $$(setarch -R true 2>/dev/null && echo setarch -R) \
+	    ctest --test-dir build/tsan -j 2 --output-on-failure --no-tests=error --timeout 600 \
+	    -R '^core/($(subst $(SPACE),|,$(strip $(ROOMS))))/'
 
 demo: setup
 	@$(MAKE) --no-print-directory demo-data
@@ -72,5 +85,5 @@ cuda:
 clean:
 	@rm -rf build
 
-.PHONY: build setup test asan demo demo-data bench golden install cuda clean
+.PHONY: build setup test asan tsan demo demo-data bench golden install cuda clean
 .DEFAULT_GOAL := build

@@ -108,10 +108,15 @@ function(mr_program name dir)
   install(TARGETS ${name} RUNTIME DESTINATION bin)
 endfunction()
 
-# mr_test(data spec/core/data/order.c): one small program, run by ctest as core/data/order.
+# mr_test(data spec/core/data/order.c): one small program, run by ctest as core/data/order. The target specs_data
+# builds all those of a room.
 function(mr_test room source)
   get_filename_component(stem ${source} NAME_WE)
   add_executable(spec_${room}_${stem} ${source})
+  if(NOT TARGET specs_${room})
+    add_custom_target(specs_${room})
+  endif()
+  add_dependencies(specs_${room} spec_${room}_${stem})
   mr_target(spec_${room}_${stem})
   target_include_directories(spec_${room}_${stem} PRIVATE ${PROJECT_SOURCE_DIR}/spec/support)
   if(room MATCHES "^(media|index|data)$")
