@@ -222,11 +222,15 @@ mr_status mr_loader_next(mr_loader *l, const mr_batch **out)
         return mr_fail(MR_E_USAGE, "all %d slabs are given out; release batches first", l->n_slabs);
     }
     // woken by the worker that completes a batch, or by a failure; `ready` is only waited for here
-    while (l->failed == MR_OK && s->state != READY &&
-           !(l->all_planned && l->delivered == l->planned))
-        pthread_cond_wait(&l->ready, &l->lock);
     mr_status st = MR_OK;
-    if (l->failed != MR_OK) {
+    while (st == MR_OK && l->failed == MR_OK && s->state != READY &&
+           !(l->all_planned && l->delivered == l->planned)) {
+        index_wait(&l->ready, &l->lock);
+        st = mr_interrupt_check();
+    }
+    if (st != MR_OK) {
+        // the loader goes on with this batch the next time
+    } else if (l->failed != MR_OK) {
         st = mr_error_adopt(l->error);
     } else if (s->state == READY) {
         if ((st = count_failures(l, s)) != MR_OK) {

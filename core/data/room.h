@@ -6,8 +6,6 @@
 #include "moonreel/data.h"
 
 #include <stdio.h>
-#include <pthread.h>
-#include <stdatomic.h>
 
 /* ---- the inside of a bucket rule ---- */
 
@@ -130,7 +128,7 @@ struct mr_loader {
     int32_t n_threads;
     uint64_t planned, delivered;  /* batches */
     bool epoch_over, all_planned; /* the last planned draw ended an epoch; ended the last one */
-    atomic_bool stop;
+    bool stop;
     mr_error *error; /* why it failed for good */
     mr_status failed;
 

@@ -66,6 +66,17 @@ static mr_status note(mr_loader *l, const slab *s, int32_t slot, const mr_row *r
     return st;
 }
 
+// wait before another try; false: the loader is being freed
+static bool pause_s(mr_loader *l, double seconds)
+{
+    pthread_mutex_lock(&l->lock);
+    bool stop = l->stop;
+    pthread_mutex_unlock(&l->lock);
+    if (!stop)
+        mr_clock_table()->sleep_ns((int64_t)(seconds * 1e9));
+    return !stop;
+}
+
 // MR_OK also for a sample that failed by its own fault; others are failures of the loader
 static mr_status fill_slot(worker *w, slab *s, int32_t slot)
 {
@@ -91,11 +102,14 @@ static mr_status fill_slot(worker *w, slab *s, int32_t slot)
             l->media->read(w->media, &q, s->pixels + (size_t)slot * bytes, &s->faults[slot]);
         if (st == MR_OK)
             return MR_OK;
+        // a person interrupts what waits for a batch; the batch itself is decoded again
+        if (st == MR_E_STOPPED && pause_s(l, 0.01))
+            continue;
         if (s->faults[slot] == MR_FAULT_NONE)
             return st;
         // a file system may have a bad moment: three more tries, further and further apart
-        if (s->faults[slot] == MR_FAULT_IO && io_tries < 3 && !l->stop) {
-            mr_clock_table()->sleep_ns((int64_t)50000000 << io_tries++);
+        if (s->faults[slot] == MR_FAULT_IO && io_tries < 3 && pause_s(l, 0.05 * (1 << io_tries))) {
+            io_tries++;
             continue;
         }
         MR_TRY(note(l, s, slot, &row, attempt));

@@ -3,7 +3,6 @@
 #include "index/room.h"
 
 #include <jansson.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,8 +88,10 @@ static void *scan_thread(void *user)
         scan_one(g, w, &g->source.rows[row], &s);
         bool fatal = !s.good && s.fault == MR_FAULT_NONE;
         pthread_mutex_lock(&g->lock);
-        if (fatal)
+        if (fatal) {
             st = mr_error_last() ? mr_error_last()->code : MR_E_INTERNAL;
+            break;
+        }
         s.ready = true;
         g->ring[row % AHEAD] = s;
         pthread_cond_signal(&g->can_write);
@@ -219,6 +220,15 @@ static mr_status finish(mr_ingest *g)
     return MR_OK;
 }
 
+void index_wait(pthread_cond_t *cond, pthread_mutex_t *lock)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 50000000;
+    until.tv_sec += until.tv_nsec / 1000000000, until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(cond, lock, &until);
+}
+
 mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progress)
 {
     double end = mr_now_s() + seconds;
@@ -230,18 +240,14 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
         }
         pthread_mutex_lock(&g->lock);
         scanned *slot = &g->ring[g->written % AHEAD];
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += 50000000;
-        until.tv_sec += until.tv_nsec / 1000000000, until.tv_nsec %= 1000000000;
         if (!slot->ready && g->worker_status == MR_OK)
-            pthread_cond_timedwait(&g->can_write, &g->lock, &until);
+            index_wait(&g->can_write, &g->lock);
         scanned s = *slot;
         bool failed = g->worker_status != MR_OK;
-        if (s.ready && !failed)
-            *slot = (scanned){0};
+        *slot = (scanned){0};
         pthread_mutex_unlock(&g->lock);
-        if (failed)
+        // what was scanned before the failure is written first
+        if (failed && !s.ready)
             return mr_error_adopt(g->worker_error);
         if (s.ready) {
             st = write_row(g, &g->source.rows[g->written], &s);

@@ -5,6 +5,7 @@
 #include "moonreel/index.h"
 
 #include <lmdb.h>
+#include <pthread.h>
 
 /* ---- bytes.c: growing output, checked input, little endian ---- */
 
@@ -64,8 +65,8 @@ mr_status index_squeeze_put(index_squeeze *s, index_pack *p, const char *text);
 mr_status index_unsqueeze_new(const void *dict, size_t n, index_unsqueeze **out);
 void index_unsqueeze_free(index_unsqueeze *u);
 /* u NULL: the index has no dictionary. `context` is the reader's. */
-mr_status index_unsqueeze_get(const index_unsqueeze *u, void *context, index_view *v, mr_arena *arena,
-                             const char **text);
+mr_status index_unsqueeze_get(const index_unsqueeze *u, void *context, index_view *v,
+                              mr_arena *arena, const char **text);
 void *index_unsqueeze_context(void);
 void index_unsqueeze_context_free(void *context);
 
@@ -74,12 +75,12 @@ void index_unsqueeze_context_free(void *context);
 /* Values of the tables row, text and kf; `p` is emptied first. The last 4 bytes are a checksum. */
 mr_status index_pack_row(index_pack *p, const mr_row *row);
 mr_status index_pack_text(index_pack *p, const mr_row *row,
-                         index_squeeze *squeeze); /* squeeze NULL: plain */
+                          index_squeeze *squeeze); /* squeeze NULL: plain */
 mr_status index_pack_keys(index_pack *p, const mr_row *row);
 /* The reverse; texts and lists are put in `arena`. MR_E_DATA when damaged. */
 mr_status index_unpack_row(MDB_val v, mr_arena *arena, mr_row *row);
 mr_status index_unpack_text(MDB_val v, mr_arena *arena, mr_row *row, const index_unsqueeze *u,
-                           void *context);
+                            void *context);
 mr_status index_unpack_keys(MDB_val v, mr_arena *arena, mr_row *row);
 mr_hot index_hot_of(const mr_row *row);
 /* Hash of key, hot fields, file size and captions. */
@@ -95,7 +96,7 @@ unsigned index_table_flags(int table);
 mr_status index_fail_mdb(const char *path, const char *verb, int err);
 /* A whole row; texts and lists are put in `arena`. Errors: MR_E_DATA damaged */
 mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
-                        const index_unsqueeze *u, void *context, mr_row *out);
+                         const index_unsqueeze *u, void *context, mr_row *out);
 
 typedef struct index_keymap_entry {
     uint64_t hi, lo, id;
@@ -128,6 +129,12 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
 /* Rows of a CSV or JSON lines file; `want_text` makes a missing text column an error. */
 mr_status index_table_read(index_source *s, const char *file, bool want_text);
 mr_status index_path_absolute(const char *path, char out[4096]);
+
+/* ---- ingest.c ---- */
+
+/* Wait for a condition, but no longer than 50 ms: an interruption or the end of the caller's time
+ * signals nothing and is looked for afterwards. */
+void index_wait(pthread_cond_t *cond, pthread_mutex_t *lock);
 
 /* ---- a builder as its files see it ---- */
 

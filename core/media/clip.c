@@ -8,8 +8,8 @@
 
 static int past_deadline(void *user)
 {
-    const media_clip *c = user;
-    return mr_interrupt_get() || mr_clock_table()->monotonic_ns() > c->deadline_ns;
+    media_clip *c = user;
+    return media_file_over(&c->file);
 }
 
 // playlists and references to other files are never followed
@@ -24,6 +24,10 @@ mr_status media_clip_fail(media_clip *c, mr_fault fault, int err, const char *ve
 {
     char why[AV_ERROR_MAX_STRING_SIZE];
     const char *log = media_log_text();
+    if (c->file.stopped) {
+        *out = MR_FAULT_NONE;
+        return mr_fail(MR_E_STOPPED, "%s: stopped by Ctrl-C", c->path);
+    }
     if (c->file.err) {
         *out = MR_FAULT_IO;
         return mr_fail(MR_E_IO, "%s: cannot read: %s", c->path, strerror(c->file.err));
@@ -56,14 +60,15 @@ static bool header_suffices(const AVFormatContext *demux, const AVStream *st)
     }
 }
 
-static mr_status open_demuxer(media_clip *c, mr_fault *fault)
+static mr_status open_demuxer(media_clip *c, double deadline_s, mr_fault *fault)
 {
+    int64_t began_ns = mr_clock_table()->monotonic_ns();
     mr_status st = media_file_open(&c->file, c->path, false, &c->io);
     if (st != MR_OK) {
         *fault = MR_FAULT_IO;
         return st;
     }
-    c->file.deadline_ns = c->deadline_ns;
+    c->file.deadline_ns = began_ns + (int64_t)((deadline_s > 0 ? deadline_s : 60) * 1e9);
     if (!(c->demux = avformat_alloc_context()))
         return mr_fail_memory(0);
     c->demux->pb = c->io;
@@ -98,9 +103,7 @@ mr_status media_clip_open(media_clip *c, const char *path, double deadline_s, in
                           mr_fault *fault)
 {
     *c = (media_clip){.path = path, .file.fd = -1};
-    c->deadline_ns =
-        mr_clock_table()->monotonic_ns() + (int64_t)((deadline_s > 0 ? deadline_s : 60) * 1e9);
-    MR_TRY(open_demuxer(c, fault));
+    MR_TRY(open_demuxer(c, deadline_s, fault));
     const AVCodecParameters *p = c->stream->codecpar;
     if (p->width > MEDIA_SIDE_MAX || p->height > MEDIA_SIDE_MAX) {
         *fault = MR_FAULT_GEOMETRY;

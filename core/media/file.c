@@ -10,11 +10,17 @@
 
 enum { BUFFER_BYTES = 128 << 10 };
 
+bool media_file_over(media_file *f)
+{
+    f->stopped |= mr_interrupt_get();
+    return f->stopped || (f->deadline_ns && mr_clock_table()->monotonic_ns() > f->deadline_ns);
+}
+
 static int file_read(void *user, uint8_t *buf, int n)
 {
     media_file *f = user;
     ssize_t got;
-    if (mr_interrupt_get() || (f->deadline_ns && mr_clock_table()->monotonic_ns() > f->deadline_ns))
+    if (media_file_over(f))
         return AVERROR_EXIT;
     do
         got = mr_io_table()->pread(f->fd, buf, (size_t)n, f->at);

@@ -180,7 +180,7 @@ static outcome decode(reading *r, int64_t most_frames)
         if (r->counted > most_frames)
             return fail(r, MR_FAULT_STALL, 0,
                         "decode: more frames came out than lie before the wanted ones");
-        if (mr_interrupt_get() || mr_clock_table()->monotonic_ns() > r->clip.deadline_ns)
+        if (media_file_over(&r->clip.file))
             return fail(r, MR_FAULT_STALL, 0, "decode in time");
     }
     // the last frame stays on show to the end
@@ -217,6 +217,9 @@ static outcome attempt(reading *r, int32_t key)
 
 static mr_status conclude(reading *r, outcome o)
 {
+    // an interrupted read looks like a torn file: whatever came of it is not the clip's fault
+    if (r->clip.file.stopped)
+        return media_clip_fail(&r->clip, MR_FAULT_NONE, 0, "read", r->fault);
     if (o == DONE)
         return MR_OK;
     if (o == FAILED)
@@ -297,7 +300,7 @@ mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *ou
     for (;;) {
         o = attempt(&r, key);
         media_clip_close(&r.clip);
-        if (o == DONE || o == FAILED || key < 0 || mr_interrupt_get())
+        if (o == DONE || o == FAILED || key < 0 || r.clip.file.stopped)
             break;
         // too late: further back; anything else is checked once more from the start
         key = o == LATE ? key - back : -1;
@@ -306,8 +309,6 @@ mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *ou
             key = -1;
     }
     mr_status st = conclude(&r, o);
-    if (st != MR_OK && mr_interrupt_get())
-        st = mr_interrupt_check(); // not the clip's fault
     av_packet_unref(w->packet);
     av_frame_unref(w->frame);
     av_frame_unref(w->held);

@@ -17,11 +17,15 @@ typedef struct media_file {
     int64_t at, size;
     int err;             /* errno of a failed system call, 0 when none */
     int64_t deadline_ns; /* reads fail after this moment of the monotonic clock; 0: never */
+    bool stopped;        /* a person interrupted it: what came of it is nobody's fault */
     bool writes;
 } media_file;
 
 /* Open `path` and wrap it. *io is freed by media_file_close, with the descriptor. */
 mr_status media_file_open(media_file *f, const char *path, bool writes, AVIOContext **io);
+/* Work on the file has to end: it is past its deadline, or a person asked for it, which stays
+ * noted in f->stopped. */
+bool media_file_over(media_file *f);
 /* errno of the first failure, 0 when none */
 int media_file_close(media_file *f, AVIOContext **io);
 
@@ -60,7 +64,6 @@ typedef struct media_clip {
     AVFormatContext *demux;
     AVCodecContext *codec;
     AVStream *stream;
-    int64_t deadline_ns;
     bool keeps_no_index; /* GIF and APNG: frames build on all earlier ones */
 } media_clip;
 
@@ -69,7 +72,8 @@ typedef struct media_clip {
 mr_status media_clip_open(media_clip *c, const char *path, double deadline_s, int reorder,
                           mr_fault *fault);
 void media_clip_close(media_clip *c);
-/* A failure of FFmpeg while reading or decoding, as an error record and a class. */
+/* A failure of FFmpeg while reading or decoding, as an error record and a class. When a person
+ * interrupted it: MR_E_STOPPED, and no class. */
 mr_status media_clip_fail(media_clip *c, mr_fault fault, int err, const char *verb, mr_fault *out);
 /* Next packet of the video stream: 1, 0 at the end, negative AVERROR. */
 int media_clip_packet(media_clip *c, AVPacket *packet);

@@ -267,6 +267,13 @@ static mr_status scan_open_file(media_clip *c, mr_media_worker *w, stamps *s, mr
     return set_timing(c, s, info, fault);
 }
 
+// an interrupted read looks like a torn file: what was learned from it is dropped
+static mr_status close_clip(media_clip *c, mr_status st, mr_fault *fault)
+{
+    media_clip_close(c);
+    return c->file.stopped ? media_clip_fail(c, MR_FAULT_NONE, 0, "read", fault) : st;
+}
+
 mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out,
                      mr_fault *fault)
 {
@@ -278,7 +285,7 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
     mr_status st = media_clip_open(&c, path, deadline_s, 0, fault);
     if (st == MR_OK)
         st = scan_open_file(&c, w, &s, &info, fault);
-    media_clip_close(&c);
+    st = close_clip(&c, st, fault);
     // opened again: the packets are behind us, and now the decoder's delay is known
     for (int attempt = info.flags & MR_CLIP_NO_PTS ? 1 : 0; attempt < 2 && st == MR_OK; attempt++) {
         media_log_clear();
@@ -286,15 +293,13 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
         bool done = st == MR_OK && attempt == 0 && decode_first(&c, w, &info);
         if (st == MR_OK && attempt == 1)
             st = decode_some(&c, w, info.flags & MR_CLIP_NO_PTS, &info, fault);
-        media_clip_close(&c);
+        st = close_clip(&c, st, fault);
         if (done)
             break;
     }
     av_packet_unref(w->packet);
     av_frame_unref(w->frame);
     mr_free(s.pts);
-    if (st != MR_OK && mr_interrupt_get())
-        st = mr_interrupt_check(); // not the clip's fault
     if (st == MR_OK)
         *out = info;
     else

@@ -174,7 +174,7 @@ MR_API mr_status mr_loader_new(mr_index *index, mr_bucket_rule *rule,
 MR_API void mr_loader_free(mr_loader *loader);
 /* The next batch, in draw order, valid until it is released; *out NULL after the last epoch.
  * Errors: MR_E_DATA too many failed samples (dataplane 5), damaged index; MR_E_MEMORY. A failed
- * loader keeps failing.
+ * loader keeps failing. MR_E_STOPPED a person interrupted the wait: the next call goes on.
  * Threads: one caller at a time */
 MR_API mr_status mr_loader_next(mr_loader *loader, const mr_batch **out);
 MR_API void mr_loader_release(mr_loader *loader, const mr_batch *batch);

@@ -156,7 +156,8 @@ MR_API mr_status mr_ingest_new(const char *input, const char *output,
                                const mr_ingest_options *options, mr_ingest **out);
 /* Write what is scanned by now, for at most `seconds`; sets finished once the index is sealed.
  * Equal input gives equal fingerprints for any number of threads.
- * Errors: MR_E_DATA when no row remains (first reasons in the text), duplicate keys; MR_E_IO */
+ * Errors: MR_E_DATA when no row remains (first reasons in the text), duplicate keys; MR_E_IO;
+ * MR_E_STOPPED a person interrupted it, which refuses no file */
 MR_API mr_status mr_ingest_step(mr_ingest *ingest, double seconds, mr_ingest_progress *progress);
 /* Stops threads; an unfinished index is removed, with `resume` what is committed of it stays. */
 MR_API void mr_ingest_free(mr_ingest *ingest);

@@ -123,17 +123,18 @@ typedef struct mr_media {
 
     /* Read every packet header of `path` and decode its first frame.
      * out      filled on MR_OK only; the caller owns key_pts (mr_clip_info_fini)
-     * fault    the class on failure
-     * Errors:  MR_E_DECODE, MR_E_IO, MR_E_MEMORY */
+     * fault    the class on failure; MR_FAULT_NONE when it is not the file's fault
+     * Errors:  MR_E_DECODE, MR_E_IO, MR_E_MEMORY; MR_E_STOPPED a person interrupted it */
     mr_status (*scan)(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out,
                       mr_fault *fault);
 
     /* Decode the frames start + i * step of a file, crop, scale and convert them.
      * out      [frames][3][height][width] u8 RGB, host memory; undefined after a failure
-     * fault    the class on failure
+     * fault    the class on failure; MR_FAULT_NONE when it is not the file's fault
      * Evenly spaced files are read by frame number, VFR files by time (start and step counted in
      * average frame durations), files without timestamps by counting from the start.
-     * Errors:  MR_E_RANGE past the end (fault short), MR_E_USAGE, MR_E_DECODE, MR_E_IO, MR_E_MEMORY
+     * Errors:  MR_E_RANGE past the end (fault short), MR_E_USAGE, MR_E_DECODE, MR_E_IO,
+     *          MR_E_MEMORY; MR_E_STOPPED a person interrupted it
      * Threads: one call per worker at a time */
     mr_status (*read)(mr_media_worker *w, const mr_clip_request *req, uint8_t *out,
                       mr_fault *fault);

@@ -4,6 +4,7 @@
 #include "rows.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -295,6 +296,92 @@ static void samples_that_fail(void)
     mr_free(state);
 }
 
+static atomic_int reads;
+static ssize_t interrupting_pread(int fd, void *buf, size_t n, int64_t at)
+{
+    // further and further apart, so that the work comes to an end
+    int now = ++reads;
+    if (now >= 8 && (now & (now - 1)) == 0)
+        mr_interrupt_set(true);
+    return pread(fd, buf, n < 500 ? n : 500, at);
+}
+
+// Ctrl-C ends the wait for a batch; no sample is blamed, and the next call gives the same batch
+static void interruptions(void)
+{
+    opened o;
+    const mr_batch *b;
+    char list[300];
+    snprintf(list, sizeof list, "%s", clips_path("untouched.jsonl"));
+    mr_io io = *mr_io_table();
+    io.pread = interrupting_pread;
+    uint64_t h[2] = {0};
+    int stopped = 0;
+    reads = 0;
+    for (int round = 0; round < 2; round++) {
+        mr_loader_options options = {.seed = 5, .threads = 3, .epochs = 1, .quarantine = list};
+        if (!CHECK_OK(start(&o, clips_path("set.mrx"), &options, 1)))
+            return;
+        mr_io_replace(round ? &io : NULL);
+        for (;;) {
+            mr_status st = mr_loader_next(o.l, &b);
+            if (st == MR_E_STOPPED) {
+                stopped++;
+                mr_interrupt_set(false);
+                continue;
+            }
+            if (!CHECK_OK(st) || !b)
+                break;
+            h[round] = MR_MIX(h[round], hash_batch(b));
+            mr_loader_release(o.l, b);
+        }
+        CHECK_INT(mr_loader_get_facts(o.l).failed, 0);
+        stop(&o);
+        mr_io_replace(NULL);
+        mr_interrupt_set(false);
+    }
+    CHECK(stopped > 2);
+    CHECK(h[0] == h[1]);
+    CHECK_INT(mr_path_exists(list), 0);
+}
+
+// Ctrl-C ends an ingest; what was committed is gone on with, and nothing was refused
+static void interrupted_ingest(void)
+{
+    mr_ingest *g;
+    mr_ingest_progress p = {0};
+    mr_index *ix[2];
+    char out[300];
+    snprintf(out, sizeof out, "%s", clips_path("interrupted.mrx"));
+    mr_io io = *mr_io_table();
+    io.pread = interrupting_pread;
+    int stopped = 0;
+    reads = 0;
+    for (mr_status st = MR_E_STOPPED; st == MR_E_STOPPED && stopped < 100;) {
+        mr_ingest_options options = {.threads = 1, .resume = true, .commit_rows = 1};
+        if (!CHECK_OK(mr_ingest_new(clips_path("set"), out, &options, &g)))
+            return;
+        mr_io_replace(&io);
+        do
+            st = mr_ingest_step(g, 1, &p);
+        while (st == MR_OK && !p.finished);
+        mr_ingest_free(g);
+        mr_io_replace(NULL);
+        mr_interrupt_set(false);
+        stopped += st == MR_E_STOPPED;
+    }
+    CHECK(stopped > 2 && stopped < 100);
+    CHECK_INT(p.written, CLIPS);
+    CHECK_INT(p.refused, 0);
+    if (!CHECK_OK(mr_index_open(clips_path("set.mrx"), false, &ix[0])) ||
+        !CHECK_OK(mr_index_open(out, false, &ix[1])))
+        return;
+    mr_index_facts f[2] = {mr_index_get_facts(ix[0]), mr_index_get_facts(ix[1])};
+    CHECK(memcmp(&f[0].fp_order, &f[1].fp_order, 16) == 0);
+    mr_index_unref(ix[0]);
+    mr_index_unref(ix[1]);
+}
+
 // a folder that goes away stops the run instead of burning data
 static void lost_disk(void)
 {
@@ -435,6 +522,8 @@ int main(void)
     ends_at_any_moment();
     failing_memory();
     ingest_refusals();
+    interruptions();
+    interrupted_ingest();
     samples_that_fail();
     lost_disk();
     return check_done();

@@ -434,6 +434,59 @@ static void broken_disk(void)
     mr_clip_info_fini(&info);
 }
 
+static int reads_left, interrupts_stay;
+static ssize_t interrupting_pread(int fd, void *buf, size_t n, int64_t at)
+{
+    // Ctrl-C at one moment; the flag may be gone again when the next piece is read
+    reads_left--;
+    mr_interrupt_set(reads_left == 0 || (interrupts_stay && reads_left < 0));
+    return pread(fd, buf, n < 500 ? n : 500, at);
+}
+
+// Ctrl-C is no fault of the clip, at whatever moment it comes
+static void interrupted(void)
+{
+    mr_clip_info whole, info;
+    mr_fault fault;
+    static uint8_t want[2 * BAR_BYTES], got[2 * BAR_BYTES];
+    char path[256];
+    snprintf(path, sizeof path, "%s", clips_path("long.mkv"));
+    mr_clip_request q = {.path = path,
+                         .info = &whole,
+                         .start = 150,
+                         .step = 3,
+                         .frames = 2,
+                         .height = BAR_H,
+                         .width = BAR_W};
+    if (!CHECK_OK(m->scan(w, path, 0, &whole, &fault)) || !CHECK_OK(m->read(w, &q, want, &fault)))
+        return;
+    mr_io io = *mr_io_table();
+    io.pread = interrupting_pread;
+    mr_io_replace(&io);
+    int stopped = 0;
+    for (int i = 0; i < 400; i++) {
+        bool scans = i % 2;
+        interrupts_stay = i / 2 % 2, reads_left = 1 + i / 4;
+        mr_status st = scans ? m->scan(w, path, 0, &info, &fault) : m->read(w, &q, got, &fault);
+        mr_interrupt_set(false);
+        stopped += st != MR_OK;
+        if (st != MR_OK) {
+            CHECK_INT(st, MR_E_STOPPED);
+            CHECK_INT(fault, MR_FAULT_NONE);
+        } else if (scans) {
+            CHECK_INT(info.frames, whole.frames);
+            CHECK_INT(info.n_keys, whole.n_keys);
+            mr_clip_info_fini(&info);
+        } else {
+            CHECK(memcmp(got, want, sizeof want) == 0);
+        }
+    }
+    mr_io_replace(NULL);
+    printf("interrupted: %d of 400\n", stopped);
+    CHECK(stopped > 100);
+    mr_clip_info_fini(&whole);
+}
+
 // clips of other readers' test folders, beside the repository
 static void foreign_clips(void)
 {
@@ -524,6 +577,7 @@ int main(void)
     refusals();
     deadline();
     broken_disk();
+    interrupted();
     foreign_clips();
     m->worker_free(w);
     return check_done();
