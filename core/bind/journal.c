@@ -1,6 +1,7 @@
 /* bind: moonreel.core.journal - append-only JSON lines. Licence: Apache-2.0
  *
- * open(path) -> journal: journal:append(text), journal:sync(), journal:close().
+ * open(path) -> journal: journal:append(text), journal:sync(), journal:close(), journal:waiting()
+ * -> lines that wait for the disk, why, lines left out for good.
  * read(path) -> reader: reader:next() -> the next whole line or nil, reader:close(). */
 #include "bind/room.h"
 #include "moonreel/run.h"
@@ -41,6 +42,16 @@ static int j_sync(lua_State *L)
     return 0;
 }
 
+static int j_waiting(lua_State *L)
+{
+    int64_t left_out;
+    const char *reason;
+    lua_pushinteger(L, mr_journal_waiting(mr_bind_unbox(L, 1, journal_type), &left_out, &reason));
+    lua_pushstring(L, reason);
+    lua_pushinteger(L, left_out);
+    return 3;
+}
+
 static int j_read(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -65,7 +76,8 @@ static int j_next(lua_State *L)
 MR_BIND_ROOM(journal)
 {
     static const luaL_Reg rows[] = {{"open", j_open}, {"read", j_read}, {NULL, NULL}};
-    static const luaL_Reg journal_rows[] = {{"append", j_append}, {"sync", j_sync}, {NULL, NULL}};
+    static const luaL_Reg journal_rows[] = {
+        {"append", j_append}, {"sync", j_sync}, {"waiting", j_waiting}, {NULL, NULL}};
     static const luaL_Reg reader_rows[] = {{"next", j_next}, {NULL, NULL}};
     mr_bind_type(L, journal_type, journal_rows, NULL, free_journal);
     mr_bind_type(L, reader_type, reader_rows, NULL, free_reader);

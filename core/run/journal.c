@@ -1,4 +1,5 @@
-/* ckpt: journal.jsonl, append-only lines that survive a kill at any moment. Licence: Apache-2.0 */
+/* run: journal.jsonl, append-only lines that survive a kill at any moment and a disk that is full
+ * for a while. Licence: Apache-2.0 */
 #include "moonreel/run.h"
 
 #include <errno.h>
@@ -7,10 +8,17 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* Lines that the file cannot take yet wait in `waiting`; its first bytes may be the rest of a line
+ * whose beginning is written. So the file is at every moment the beginning of what was appended. */
 struct mr_journal {
     int fd;
-    int64_t bytes; // length of whole lines
     char *path;
+    char *waiting;
+    size_t bytes, cap;
+    int64_t lines;    // in `waiting`, a partly written one included
+    int64_t gap;      // lines left out since the buffer was full, not yet told in the journal
+    int64_t left_out; // lines left out, of all time
+    int why;          // errno of the last write that failed
 };
 
 /* Length of the file up to and with its last line break. */
@@ -63,8 +71,9 @@ mr_status mr_journal_open(const char *path, mr_journal **out)
     struct stat s;
     if (j->fd < 0 || fstat(j->fd, &s))
         MR_TRY_GOTO(mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno)));
-    MR_TRY_GOTO(whole_lines(j->fd, path, s.st_size, &j->bytes));
-    if (j->bytes != s.st_size && io->ftruncate(j->fd, j->bytes))
+    int64_t whole;
+    MR_TRY_GOTO(whole_lines(j->fd, path, s.st_size, &whole));
+    if (whole != s.st_size && io->ftruncate(j->fd, whole))
         MR_TRY_GOTO(mr_fail(MR_E_IO, "%s: cannot cut off the unfinished last line: %s", path,
                             strerror(errno)));
     if (!s.st_size)
@@ -76,34 +85,89 @@ out:
     return st;
 }
 
+/* Put a line at the end of what waits. */
+static mr_status keep(mr_journal *j, const char *line, size_t n)
+{
+    if (j->bytes + n + 1 > j->cap) {
+        size_t cap = MR_MAX(2 * j->cap, MR_MAX((size_t)4096, j->bytes + n + 1));
+        char *more = mr_realloc(j->waiting, cap);
+        if (!more)
+            return mr_fail_memory(cap);
+        j->waiting = more, j->cap = cap;
+    }
+    memcpy(j->waiting + j->bytes, line, n);
+    j->bytes += n;
+    j->waiting[j->bytes++] = '\n';
+    j->lines++;
+    return MR_OK;
+}
+
+/* Write what waits, as far as the file takes it. True when nothing waits any more. */
+static bool write_waiting(mr_journal *j)
+{
+    size_t done = 0;
+    while (done < j->bytes) {
+        ssize_t n = mr_io_table()->write(j->fd, j->waiting + done, j->bytes - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            j->why = n < 0 ? errno : ENOSPC;
+            break;
+        }
+        for (ssize_t i = 0; i < n; i++)
+            j->lines -= j->waiting[done + (size_t)i] == '\n';
+        done += (size_t)n;
+    }
+    j->bytes -= done;
+    if (done && j->bytes)
+        memmove(j->waiting, j->waiting + done, j->bytes);
+    return !j->bytes;
+}
+
+/* Write what waits; when nothing does any more, also the line that tells of a gap. */
+static mr_status flush(mr_journal *j)
+{
+    if (!write_waiting(j) || !j->gap)
+        return MR_OK;
+    char line[64];
+    int n = snprintf(line, sizeof line, "{\"kind\":\"gap\",\"lines\":%lld}", (long long)j->gap);
+    MR_TRY(keep(j, line, (size_t)n));
+    j->gap = 0;
+    write_waiting(j);
+    return MR_OK;
+}
+
 mr_status mr_journal_append(mr_journal *j, const char *line, size_t n)
 {
-    const mr_io *io = mr_io_table();
     if (n >= MR_JOURNAL_LINE_MAX)
         return mr_fail(MR_E_USAGE, "%s: a line of %zu bytes; at most %d", j->path, n,
                        MR_JOURNAL_LINE_MAX - 1);
     if (memchr(line, '\n', n))
         return mr_fail(MR_E_USAGE, "%s: a line break inside a line", j->path);
-    char small[4096], *text = n < sizeof small ? small : mr_alloc(n + 1);
-    if (!text)
-        return mr_fail_memory(n + 1);
-    memcpy(text, line, n);
-    text[n] = '\n';
-    mr_status st = mr_file_write_full(j->fd, text, n + 1, j->path);
-    if (text != small)
-        mr_free(text);
-    if (st == MR_OK) {
-        j->bytes += (int64_t)n + 1;
+    if (j->bytes)
+        MR_TRY(flush(j));
+    // lines after a gap stay out until the gap is told, so that the order is kept
+    if (j->gap || j->bytes + n + 1 > MR_JOURNAL_WAIT_MAX) {
+        j->gap++, j->left_out++;
         return MR_OK;
     }
-    // whatever part of the line is there goes, so that the next line starts on its own
-    if (io->ftruncate(j->fd, j->bytes))
-        return mr_fail_note("and its unfinished line cannot be cut off: %s", strerror(errno));
-    return st;
+    MR_TRY(keep(j, line, n));
+    return flush(j);
+}
+
+int64_t mr_journal_waiting(const mr_journal *j, int64_t *left_out, const char **reason)
+{
+    *left_out = j->left_out;
+    *reason = j->why ? strerror(j->why) : "";
+    return j->lines;
 }
 
 mr_status mr_journal_sync(mr_journal *j)
 {
+    MR_TRY(flush(j));
+    if (j->bytes)
+        return mr_fail(MR_E_IO, "%s: cannot write: %s; %lld lines wait", j->path, strerror(j->why),
+                       (long long)j->lines);
     if (mr_io_table()->fsync(j->fd))
         return mr_fail(MR_E_IO, "%s: cannot sync: %s", j->path, strerror(errno));
     return MR_OK;
@@ -113,8 +177,12 @@ void mr_journal_close(mr_journal *j)
 {
     if (!j)
         return;
-    if (j->fd >= 0)
+    if (j->fd >= 0) {
+        if (flush(j) != MR_OK)
+            mr_error_clear();
         mr_io_table()->close(j->fd);
+    }
+    mr_free(j->waiting);
     mr_free(j->path);
     mr_free(j);
 }

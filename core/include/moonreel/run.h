@@ -72,20 +72,31 @@ MR_API mr_status mr_run_lock_peek(const char *run_dir, mr_run_owner *out);
 /* ---- journal ---- */
 
 /* Append-only JSON lines; one write with O_APPEND per line. A process killed at any moment leaves
- * at most one cut line at the end: opening for append cuts it off, readers skip it. */
+ * at most one cut line at the end: opening for append cuts it off, readers skip it.
+ *
+ * A line that the disk does not take (full, over quota, failing) waits in memory and is written
+ * before the next one, so the file is always the beginning of what was appended. At most
+ * MR_JOURNAL_WAIT_MAX bytes wait: later lines are left out and counted, and when the disk has taken
+ * what waits, one line {"kind":"gap","lines":N} stands in their place. */
 typedef struct mr_journal mr_journal;
-enum { MR_JOURNAL_LINE_MAX = 1 << 20 };
+enum { MR_JOURNAL_LINE_MAX = 1 << 20, MR_JOURNAL_WAIT_MAX = 16 << 20 };
 
 /* Open or create `path` for append. Owns: caller owns *out. Errors: MR_E_IO. */
 MR_API mr_status mr_journal_open(const char *path, mr_journal **out);
-/* Append one line: `n` bytes of JSON without a line break. The journal is whole after a failure
- * too: what was written of the line is cut off again.
- * Errors:  MR_E_USAGE a line break inside or longer than MR_JOURNAL_LINE_MAX; MR_E_IO
+/* Append one line: `n` bytes of JSON without a line break. A disk that does not take it is no
+ * error: see mr_journal_waiting.
+ * Errors:  MR_E_USAGE a line break inside or longer than MR_JOURNAL_LINE_MAX; MR_E_MEMORY
  * Threads: any, one call at a time per journal */
 MR_API mr_status mr_journal_append(mr_journal *journal, const char *line, size_t n);
-/* Make everything appended so far durable. Errors: MR_E_IO. */
+/* How many lines wait in memory. *left_out: lines of all time that did not fit there; *reason: why
+ * the last write failed, "" when none did; lent until the next call. Threads: as append. */
+MR_API int64_t mr_journal_waiting(const mr_journal *journal, int64_t *left_out,
+                                  const char **reason);
+/* Write what waits and make everything appended so far durable. Errors: MR_E_IO, also when lines go
+ * on waiting. */
 MR_API mr_status mr_journal_sync(mr_journal *journal);
-MR_API void mr_journal_close(mr_journal *journal); /* NULL is fine */
+/* Write what waits, as far as the disk takes it, and free. NULL is fine. */
+MR_API void mr_journal_close(mr_journal *journal);
 
 typedef struct mr_journal_reader mr_journal_reader;
 /* Read from the start. Owns: caller owns *out. Errors: MR_E_IO. */

@@ -66,10 +66,18 @@ function run.journal(path)
   return setmetatable({ handle = core_journal.open(path .. "/journal.jsonl") }, Journal)
 end
 
---- Append one entry: a table of JSON values.
+--- Append one entry: a table of JSON values. Where the disk does not take it, it waits in memory
+-- and is written before the next one.
 function Journal:append(entry) self.handle:append(json.encode(entry)) end
 
---- Make all entries so far durable.
+--- Entries that wait for the disk: their number, why, and how many were left out for good because
+-- too many waited.
+---@return integer waiting
+---@return string reason
+---@return integer left_out
+function Journal:waiting() return self.handle:waiting() end
+
+--- Make all entries so far durable; raises MR_E_IO, also while entries wait.
 function Journal:sync() self.handle:sync() end
 
 --- Close; harmless twice.

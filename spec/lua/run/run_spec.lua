@@ -44,6 +44,7 @@ describe("run", function()
     local journal = run.journal(dir)
     journal:append { kind = "step", step = 1, loss = 0.1, bytes = 2 ^ 53 | 1 }
     journal:append { kind = "save", step = 1, ids = { 1, 2, 3 } }
+    assert.same({ 0, "", 0 }, { journal:waiting() })
     journal:sync()
     journal:close()
     journal:close()
