@@ -72,6 +72,15 @@ static int b_wall(lua_State *L)
     return 1;
 }
 
+/* sleep(seconds): of this thread. */
+static int b_sleep(lua_State *L)
+{
+    double seconds = luaL_checknumber(L, 1);
+    luaL_argcheck(L, seconds >= 0 && seconds <= 1e6, 1, "0 to 1e6 seconds");
+    mr_clock_table()->sleep_ns((int64_t)(seconds * 1e9));
+    return 0;
+}
+
 static int b_read_file(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -153,6 +162,7 @@ MR_BIND_ROOM(base)
                                     {"hash128", b_hash128},
                                     {"now_s", b_now},
                                     {"wall_s", b_wall},
+                                    {"sleep", b_sleep},
                                     {"read_file", b_read_file},
                                     {"replace_file", b_replace_file},
                                     {"make_dir", b_make_dir},

@@ -2,6 +2,8 @@
  * Licence: Apache-2.0 */
 #include "bind/room.h"
 
+#include <math.h>
+
 static const char saver_type[] = "mr.Saver";
 
 /* One {name=, dtype=, shape=, ptr= lightuserdata or text, bytes=} at the top of the stack. Texts
@@ -95,7 +97,8 @@ int mr_bind_saver_new(lua_State *L)
                             .keep = (int)mr_bind_opt_int(L, 2, "keep", 0),
                             .keep_every = mr_bind_opt_int(L, 2, "keep_every", 0),
                             .attempts = (int)mr_bind_opt_int(L, 2, "attempts", 0),
-                            .intervals_max = (int)mr_bind_opt_int(L, 2, "intervals_max", 0)};
+                            .intervals_max = (int)mr_bind_opt_int(L, 2, "intervals_max", 0),
+                            .deadline_s = mr_bind_opt_num(L, 2, "deadline_s", 0)};
     void **box = mr_bind_box(L, saver_type);
     mr_saver *saver;
     mr_bind_check(L, mr_saver_open(&opt, &saver));
@@ -103,7 +106,7 @@ int mr_bind_saver_new(lua_State *L)
     return 1;
 }
 
-/* save(step, tensors, meta_json [, wait]) */
+/* save(step, tensors, meta_json [, wait]) -> true where the snapshot was taken */
 static int s_save(lua_State *L)
 {
     mr_saver *s = mr_bind_unbox(L, 1, saver_type);
@@ -112,8 +115,10 @@ static int s_save(lua_State *L)
     bool wait = lua_toboolean(L, 5);
     int n;
     mr_ckpt_item *items = read_items(L, 3, &n);
-    mr_bind_check(L, mr_saver_save(s, step, items, n, meta, wait));
-    return 0;
+    bool taken;
+    mr_bind_check(L, mr_saver_save(s, step, items, n, meta, wait, &taken));
+    lua_pushboolean(L, taken);
+    return 1;
 }
 
 static int s_prepare(lua_State *L)
@@ -127,7 +132,8 @@ static int s_prepare(lua_State *L)
 
 static int s_wait(lua_State *L)
 {
-    mr_bind_check(L, mr_saver_wait(mr_bind_unbox(L, 1, saver_type), luaL_optnumber(L, 2, 600)));
+    mr_bind_check(L,
+                  mr_saver_wait(mr_bind_unbox(L, 1, saver_type), luaL_optnumber(L, 2, INFINITY)));
     return 0;
 }
 

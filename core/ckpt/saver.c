@@ -1,10 +1,15 @@
 /* ckpt: saving while training goes on: the caller's step stops only for a copy into one of two host
  * buffers, hashed block by block on the way; a writer thread does the rest (reference: reliability
- * 3.2). A buffer is used again only when its save has ended. Licence: Apache-2.0 */
+ * 3.2). A buffer is used again only when its save has ended. Licence: Apache-2.0
+ *
+ * Whoever waits for the writer thread waits until a save has run for longer than its deadline: such
+ * a save is stuck, its disk does not answer, and nobody can take the thread out of the system call
+ * it is in. A saver that is closed then is left to that thread, which frees it if it comes back. */
 #include "ckpt/room.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,9 +24,10 @@ typedef struct buffer {
     mr_hash128 *blocks;
     int64_t cap_blocks;
     bool busy;
-    int64_t step;
+    int64_t step, number; // of the save: its step, and its place in the row of all saves
     json_t *meta;
     double copy_s, copied_at;
+    double began; // when its write could begin
 } buffer;
 
 struct mr_saver {
@@ -32,11 +38,13 @@ struct mr_saver {
     pthread_mutex_t mutex; // guards all below
     pthread_cond_t changed;
     bool stop, fenced;
+    bool left_behind; // closed while a save was stuck: the writer thread frees the saver
     buffer buffers[BUFFERS];
     buffer *queue[BUFFERS]; // oldest first; [0] is being written
     int queued;
-    bool newest_failed;
-    char reason[512]; // why the last save without a commit ended
+    int64_t newest;     // number of the newest save, written or skipped
+    bool newest_failed; // that save ended without a commit
+    char reason[512];   // why the last save without a commit ended
     mr_saver_status status;
     mr_saver_event events[EVENTS];
     int first_event, n_events;
@@ -65,13 +73,13 @@ static mr_saver_event *add_event(mr_saver *s, mr_saver_kind kind, int64_t step)
 }
 
 /* A save ended without a commit: count it and keep the thread's error as the reason. */
-static void add_failure(mr_saver *s, mr_saver_kind kind, int64_t step)
+static void add_failure(mr_saver *s, mr_saver_kind kind, int64_t step, int64_t number)
 {
     mr_saver_event *e = add_event(s, kind, step);
     mr_error_format(mr_error_last(), e->text, sizeof e->text);
     snprintf(s->reason, sizeof s->reason, "%s", e->text);
     s->status.failures++, s->status.failures_in_row++;
-    s->newest_failed = true;
+    s->newest_failed = s->newest_failed || number == s->newest;
 }
 
 static mr_status verdict(const mr_saver *s)
@@ -82,6 +90,48 @@ static mr_status verdict(const mr_saver *s)
         return MR_OK;
     return mr_fail(MR_E_CKPT, "no checkpoint was committed in %d saves in a row; the last one: %s",
                    s->status.failures_in_row, s->reason);
+}
+
+/* ---- waiting; the mutex is held ---- */
+
+static bool idle(const mr_saver *s)
+{
+    return s->queued == 0;
+}
+
+static bool has_room(const mr_saver *s)
+{
+    return s->queued < BUFFERS;
+}
+
+static bool stuck(const mr_saver *s)
+{
+    return s->queued && mr_now_s() >= s->queue[0]->began + s->opt.deadline_s;
+}
+
+/* Wait until `done` holds: true; or until a save is stuck or `timeout_s` have passed: false. */
+static bool wait_until(mr_saver *s, bool (*done)(const mr_saver *), double timeout_s)
+{
+    for (double limit = mr_now_s() + timeout_s; !done(s);) {
+        if (mr_now_s() >= limit || stuck(s))
+            return false;
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        t.tv_nsec += 50000000;
+        if (t.tv_nsec >= 1000000000)
+            t.tv_sec++, t.tv_nsec -= 1000000000;
+        pthread_cond_timedwait(&s->changed, &s->mutex, &t);
+    }
+    return true;
+}
+
+static mr_status fail_stuck(const mr_saver *s)
+{
+    return mr_fail(MR_E_CKPT,
+                   "the save of step %lld has not ended after %.3g s; try: see whether the disk of "
+                   "%s still answers",
+                   (long long)s->queue[0]->step, mr_now_s() - s->queue[0]->began,
+                   mr_run_lock_dir(s->opt.lock));
 }
 
 /* ---- writer thread ---- */
@@ -164,14 +214,28 @@ static void write_one(mr_saver *s, buffer *b)
         mr_ckpt_dir(mr_run_lock_dir(s->opt.lock), b->step, e->text, sizeof e->text);
         e->copy_s = b->copy_s, e->write_s = mr_now_s() - b->copied_at;
         s->status.commits++, s->status.failures_in_row = 0, s->status.last_commit = b->step;
-        s->newest_failed = false;
     } else {
-        add_failure(s, MR_SAVER_FAIL, b->step);
+        add_failure(s, MR_SAVER_FAIL, b->step, b->number);
         s->fenced = s->fenced || st == MR_E_LOCK;
     }
     pthread_mutex_unlock(&s->mutex);
     if (st == MR_OK)
         tend(s, b->step);
+}
+
+/* The lock goes last: who sees it released knows that nothing of the saver is left. */
+static void destroy(mr_saver *s)
+{
+    mr_run_lock *lock = s->opt.lock;
+    for (int i = 0; i < BUFFERS; i++) {
+        mr_free(s->buffers[i].image);
+        mr_free(s->buffers[i].blocks);
+    }
+    mr_snapshot_drop(&s->layout);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->mutex);
+    mr_free(s);
+    mr_run_lock_release(lock);
 }
 
 static void *writer(void *arg)
@@ -192,9 +256,14 @@ static void *writer(void *arg)
         s->queue[0] = s->queue[1];
         s->queued--;
         b->busy = false;
+        if (s->queued)
+            s->queue[0]->began = mr_now_s();
         pthread_cond_broadcast(&s->changed);
     }
+    bool left_behind = s->left_behind;
     pthread_mutex_unlock(&s->mutex);
+    if (left_behind)
+        destroy(s);
     return NULL;
 }
 
@@ -215,6 +284,8 @@ mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
         s->opt.attempts = 3;
     if (s->opt.intervals_max <= 0)
         s->opt.intervals_max = 3;
+    if (!(s->opt.deadline_s > 0))
+        s->opt.deadline_s = 600;
     s->status.last_commit = -1;
     mr_snapshot_init(&s->layout);
     pthread_mutex_init(&s->mutex, NULL);
@@ -245,18 +316,17 @@ void mr_saver_close(mr_saver *s)
     pthread_mutex_lock(&s->mutex);
     s->stop = true;
     pthread_cond_broadcast(&s->changed);
+    s->left_behind = !wait_until(s, idle, INFINITY);
+    bool left_behind = s->left_behind, started = s->started;
+    pthread_t thread = s->thread;
     pthread_mutex_unlock(&s->mutex);
-    if (s->started)
-        pthread_join(s->thread, NULL);
-    for (int i = 0; i < BUFFERS; i++) {
-        mr_free(s->buffers[i].image);
-        mr_free(s->buffers[i].blocks);
+    if (left_behind) {
+        pthread_detach(thread);
+        return;
     }
-    mr_snapshot_drop(&s->layout);
-    mr_run_lock_release(s->opt.lock);
-    pthread_cond_destroy(&s->changed);
-    pthread_mutex_destroy(&s->mutex);
-    mr_free(s);
+    if (started)
+        pthread_join(thread, NULL);
+    destroy(s);
 }
 
 /* ---- layout and buffers ---- */
@@ -275,41 +345,13 @@ static bool fit(buffer *b, int64_t bytes)
     return b->image && b->blocks;
 }
 
-/* Wait until `done` holds or the deadline passes; the mutex is held. */
-static bool wait_until(mr_saver *s, bool (*done)(const mr_saver *), double timeout_s)
-{
-    for (double limit = mr_now_s() + timeout_s; !done(s);) {
-        if (mr_now_s() >= limit)
-            return false;
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        t.tv_nsec += 50000000;
-        if (t.tv_nsec >= 1000000000)
-            t.tv_sec++, t.tv_nsec -= 1000000000;
-        pthread_cond_timedwait(&s->changed, &s->mutex, &t);
-    }
-    return true;
-}
-
-static bool idle(const mr_saver *s)
-{
-    return s->queued == 0;
-}
-static bool has_room(const mr_saver *s)
-{
-    return s->queued < BUFFERS;
-}
-static const double layout_wait_s = 600, buffer_wait_s = 600;
-
 static mr_status take_layout(mr_saver *s, const mr_ckpt_item *items, int n)
 {
     if (mr_snapshot_fits(&s->layout, items, n))
         return MR_OK;
     pthread_mutex_lock(&s->mutex);
-    bool ready = wait_until(s, idle, layout_wait_s);
-    mr_status st = ready ? mr_snapshot_make(&s->layout, items, n)
-                         : mr_fail(MR_E_CKPT, "the save before this one did not end within %g s",
-                                   layout_wait_s);
+    bool ready = wait_until(s, idle, INFINITY);
+    mr_status st = ready ? mr_snapshot_make(&s->layout, items, n) : fail_stuck(s);
     if (st != MR_OK && ready)
         mr_snapshot_drop(&s->layout);
     pthread_mutex_unlock(&s->mutex);
@@ -320,7 +362,9 @@ mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n)
 {
     MR_TRY(take_layout(s, items, n));
     pthread_mutex_lock(&s->mutex);
-    bool good = wait_until(s, idle, layout_wait_s);
+    bool ready = wait_until(s, idle, INFINITY), good = ready;
+    if (!ready)
+        fail_stuck(s);
     for (int i = 0; i < BUFFERS && good; i++) {
         good = fit(&s->buffers[i], s->layout.total);
         // touch the pages now, not during the first save
@@ -328,6 +372,8 @@ mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n)
             memset(s->buffers[i].image, 0, (size_t)s->layout.total);
     }
     pthread_mutex_unlock(&s->mutex);
+    if (!ready)
+        return MR_E_CKPT;
     return good ? MR_OK
                 : mr_fail(MR_E_MEMORY, "cannot allocate two snapshot buffers of %.1f MB each",
                           (double)s->layout.total * 1e-6);
@@ -344,7 +390,7 @@ static buffer *take_buffer(mr_saver *s, bool wait)
     pthread_mutex_lock(&s->mutex);
     bool last_chance = s->status.failures_in_row + 1 >= s->opt.intervals_max;
     if (wait || last_chance)
-        wait_until(s, has_room, buffer_wait_s);
+        wait_until(s, has_room, INFINITY);
     for (int i = 0; i < BUFFERS && !b; i++)
         if (!s->buffers[i].busy)
             b = &s->buffers[i];
@@ -360,10 +406,17 @@ static buffer *take_buffer(mr_saver *s, bool wait)
     return b;
 }
 
+/* The number of a save that begins; the mutex is held. */
+static int64_t number_save(mr_saver *s)
+{
+    s->newest_failed = false;
+    return ++s->newest;
+}
+
 static mr_status skip(mr_saver *s, int64_t step)
 {
     pthread_mutex_lock(&s->mutex);
-    add_failure(s, MR_SAVER_SKIP, step);
+    add_failure(s, MR_SAVER_SKIP, step, number_save(s));
     mr_status st = verdict(s);
     pthread_mutex_unlock(&s->mutex);
     return st;
@@ -384,9 +437,10 @@ static mr_status parse_meta(const char *text, json_t **out)
 }
 
 mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, int n,
-                        const char *meta_json, bool wait)
+                        const char *meta_json, bool wait, bool *taken)
 {
     double start = mr_now_s();
+    *taken = false;
     if (step < 0 || step > 999999999999)
         return mr_fail(MR_E_USAGE, "checkpoint step %lld: expected 0 to 999999999999",
                        (long long)step);
@@ -412,10 +466,12 @@ mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, in
     }
     pthread_mutex_lock(&s->mutex);
     b->busy = true, b->step = step, b->meta = meta;
-    b->copied_at = mr_now_s(), b->copy_s = b->copied_at - start;
+    b->number = number_save(s);
+    b->copied_at = b->began = mr_now_s(), b->copy_s = b->copied_at - start;
     s->queue[s->queued++] = b;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->mutex);
+    *taken = true;
     return MR_OK;
 }
 
@@ -424,8 +480,7 @@ mr_status mr_saver_wait(mr_saver *s, double timeout_s)
     pthread_mutex_lock(&s->mutex);
     mr_status st = MR_OK;
     if (!wait_until(s, idle, timeout_s))
-        st = mr_fail(MR_E_CKPT, "the save of step %lld did not end within %g s",
-                     (long long)s->queue[0]->step, timeout_s);
+        st = fail_stuck(s);
     else if (s->newest_failed)
         st = mr_fail(s->fenced ? MR_E_LOCK : MR_E_CKPT,
                      "the newest save ended without a commit: %s", s->reason);

@@ -59,9 +59,10 @@ static inline void case_items(mr_ckpt_item items[CASE_ITEMS])
 static inline mr_status case_save(mr_saver *saver, int64_t step)
 {
     mr_ckpt_item items[CASE_ITEMS];
+    bool taken;
     case_fill(step);
     case_items(items);
-    MR_TRY(mr_saver_save(saver, step, items, CASE_ITEMS, CASE_META, true));
+    MR_TRY(mr_saver_save(saver, step, items, CASE_ITEMS, CASE_META, true, &taken));
     return mr_saver_wait(saver, 30);
 }
 

@@ -145,6 +145,9 @@ typedef struct mr_saver_options {
     int attempts;       /* tries per save, each under a new name; 0 = 3 */
     /* saves in a row without a commit before mr_saver_save fails; 0 = 3 */
     int intervals_max;
+    /* how long one save may take before it counts as stuck; 0 = 600. Whoever waits for the writer
+     * waits no longer than that. */
+    double deadline_s;
 } mr_saver_options;
 
 typedef enum mr_saver_kind {
@@ -189,22 +192,25 @@ MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, in
 /* Take a snapshot of all items (copied and hashed before return) and let the writer thread commit
  * it as ckpt/step-<step>/. A save that cannot be done now (disk full, both buffers still being
  * written) is skipped and reported by mr_saver_poll; where skipping it would be the last of
- * intervals_max saves in a row, it waits up to 600 s for a buffer first. Every commit has been read
- * back and compared with the hashes of the snapshot. A directory that exists for this step is
- * replaced. The run's journal.jsonl, where there is one, is durable up to the snapshot before the
+ * intervals_max saves in a row, it waits for a buffer first. Every commit has been read back and
+ * compared with the hashes of the snapshot. A directory that exists for this step is replaced. What
+ * the run's journal.jsonl, where there is one, holds before the snapshot is durable before the
  * checkpoint is.
  *
  * meta_json    object; members `recipe_hash`, `dataset_fingerprint`, `sampler` (texts), `seed`
  *              (integer) and `machine` (object) are required, all are kept in the manifest
  * wait         true: wait for a free buffer instead of skipping (the last save of a run)
+ * taken        receives whether there is a snapshot that the writer will try to commit; false after
+ *              a failure and where the save was skipped
  * Owns:    borrows everything during the call
  * Errors:  MR_E_USAGE bad items or meta; what `copy` of an item returns; MR_E_CKPT and MR_E_LOCK as
  * mr_saver_check
  * Threads: one caller */
 MR_API mr_status mr_saver_save(mr_saver *saver, int64_t step, const mr_ckpt_item *items, int n,
-                               const char *meta_json, bool wait);
-/* Wait until nothing is pending. Errors: MR_E_CKPT not done after timeout_s, or the newest save
- * ended without a commit (reason in the text). */
+                               const char *meta_json, bool wait, bool *taken);
+/* Wait until nothing is pending. Errors: MR_E_CKPT not done after timeout_s (INFINITY is fine) or
+ * stuck, or the newest save was skipped or ended without a commit (reason in the text), whatever
+ * became of older ones; MR_E_LOCK. */
 MR_API mr_status mr_saver_wait(mr_saver *saver, double timeout_s);
 /* MR_E_CKPT when intervals_max saves in a row ended without a commit, MR_E_LOCK when another launch
  * has taken the run over, else MR_OK. Cheap: call it each step. */
@@ -212,7 +218,8 @@ MR_API mr_status mr_saver_check(mr_saver *saver);
 MR_API void mr_saver_get_status(mr_saver *saver, mr_saver_status *out);
 /* The next event not yet told; false when there is none. The oldest are dropped beyond 64. */
 MR_API bool mr_saver_poll(mr_saver *saver, mr_saver_event *out);
-/* Wait for what is pending, stop the thread, free. NULL is fine. */
+/* Wait for what is pending, stop the thread, free. A save that is stuck is not waited for: its
+ * thread keeps the lock and frees the saver when its disk answers again. NULL is fine. */
 MR_API void mr_saver_close(mr_saver *saver);
 
 /* ---- reading ---- */

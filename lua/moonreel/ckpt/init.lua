@@ -111,7 +111,8 @@ Saver.__name = "mr.Saver"
 --- Start a saver for a run directory.
 -- opts: lock (of moonreel.run; else the saver takes one itself), keep (newest to keep, 3),
 -- keep_every (steps that are multiples stay for good), attempts (per save, 3), intervals_max (saves
--- in a row without a commit before check() raises, 3).
+-- in a row without a commit before check() raises, 3), deadline_s (how long one save may take
+-- before it counts as stuck and nobody waits for it any more, 600).
 ---@return mr.Saver
 function ckpt.saver(run_dir, opts)
   opts = opts or {}
@@ -125,14 +126,17 @@ end
 -- = table with recipe_hash, dataset_fingerprint, sampler (texts), seed (integer), machine (table:
 -- isa, threads, libraries) and whatever else the manifest shall keep; wait = true for the last save
 -- of a run. Memory is free again when this returns.
+---@return boolean taken  false: the save was skipped, poll() tells why
 function Saver:save(req)
-  self.handle:save(req.step, req.tensors, json.encode(req.meta), req.wait)
+  return self.handle:save(req.step, req.tensors, json.encode(req.meta), req.wait)
 end
 
 --- Allocate the snapshot buffers for these tensors now, so that no save does.
 function Saver:prepare(tensors) self.handle:prepare(tensors) end
 
---- Wait until nothing is pending; raises when the newest save ended without a commit.
+--- Wait until nothing is pending; raises when that takes longer than timeout_s, when a save is
+-- stuck, and when the newest save was skipped or ended without a commit.
+---@param timeout_s number|nil  without end
 function Saver:wait(timeout_s) self.handle:wait(timeout_s) end
 
 --- Raise MR_E_CKPT (exit 8) after three saves in a row without a commit, MR_E_LOCK when the run was

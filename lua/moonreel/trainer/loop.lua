@@ -11,7 +11,7 @@ local state = require "moonreel.trainer.state"
 local loop = {}
 
 local BAD_STEPS_MAX = 3
-local SAVE_DEADLINE_S = 600
+local PAUSE_S = 1 -- before a last save that failed is tried again
 
 -- the compiled micro-step of a shape, built once
 local function micro_step(r, shape)
@@ -74,27 +74,65 @@ local function tell_saves(r)
   end
 end
 
---- Snapshot of everything; `wait` returns only when it is committed.
-function loop.save(r, wait)
+-- say when the disk stops and begins again to take the journal's lines, and what was left out
+local function tell_journal(r)
+  local waiting, reason, left_out = r.journal:waiting()
+  if waiting > 0 and not r.journal_waits then
+    r.progress:say(("the journal cannot be written: %s; its lines wait in memory"):format(reason))
+  elseif waiting == 0 and r.journal_waits then
+    r.progress:say(left_out == 0 and "the journal is written again, no line is missing"
+      or ("the journal is written again; %d lines did not fit into memory and are missing")
+        :format(left_out))
+  end
+  r.journal_waits = waiting > 0
+end
+
+-- the last line of the journal, and all before it, on the disk; a run whose checkpoint is committed
+-- does not fail by it
+local function end_journal(r, line)
+  r.journal:append(line)
+  local good, problem = pcall(r.journal.sync, r.journal)
+  if not good then
+    r.progress:say("the end of the journal is not on the disk: " .. tostring(problem))
+  end
+end
+
+--- Take a snapshot of everything, unless there is one of this step: the writer commits it while
+-- training goes on. A save that is skipped leaves no snapshot.
+---@param last boolean|nil  wait for a free buffer instead of skipping
+function loop.save(r, last)
   if r.saved_step == r.step then
-    if wait then
-      r.saver:wait(SAVE_DEADLINE_S)
-    end
     return
   end
   state.with_rows(r.exec, r.pipe.params, r.dtype, function(rows)
-    r.saver:save{step = r.step, tensors = rows, wait = wait, meta = {
+    local taken = r.saver:save{step = r.step, tensors = rows, wait = last, meta = {
       recipe_hash = r.settings.hash, dataset_fingerprint = r.index.meta.fp_order,
         sampler = r.sampler, seed = r.settings.seed,
       machine = r.machine, settings = r.settings:to_json(), name = r.name,
         dtype = r.dtype, parent = r.parent,
       run_state = {step = r.step, updates = r.updates}}}
+    r.saved_step = taken and r.step or nil
   end)
-  r.saved_step = r.step
-  if wait then
-    r.saver:wait(SAVE_DEADLINE_S)
-  end
   tell_saves(r)
+end
+
+--- Return when the step that the run stands at is committed. A save that fails is tried again until
+-- the saver has counted too many in a row; then, and when a save is stuck, this raises MR_E_CKPT.
+function loop.commit(r)
+  while true do
+    loop.save(r, true)
+    local committed, problem = pcall(r.saver.wait, r.saver)
+    tell_saves(r)
+    if committed then
+      return
+    end
+    r.saved_step = nil
+    if r.saver:status().pending > 0 then
+      error(problem, 0)
+    end
+    r.saver:check()
+    base.sleep(PAUSE_S)
+  end
 end
 
 -- ---- one step
@@ -109,7 +147,7 @@ local function next_batch(r)
     return batch
   end
   if r.sampler and r.step > 0 then
-    loop.save(r, true)
+    loop.commit(r)
   end
   error(batch, 0)
 end
@@ -194,7 +232,7 @@ end
 -- back to the newest checkpoint of this run, in place; false when there is none
 local function roll_back(r)
   -- a save that fails now leaves the one before it
-  pcall(r.saver.wait, r.saver, SAVE_DEADLINE_S)
+  pcall(r.saver.wait, r.saver)
   if #ckpt.steps(r.dir) == 0 then
     return false
   end
@@ -221,7 +259,7 @@ local function check_bad(r)
   if first_time and roll_back(r) then
     return
   end
-  loop.save(r, true)
+  loop.commit(r)
   base.raise("MR_E_NONFINITE", ("step %d: %d steps in a row without a finite loss and gradient; "
     .. "parameters are those of step %d\n"
     .. "  try: a smaller lr, grad_clip = 1, dtype = \"fp32\""):format(r.step,
@@ -267,27 +305,28 @@ function loop.run(r)
     end
     check_bad(r)
     tell_saves(r)
+    tell_journal(r)
     -- what a run goes back to is not saved between bad steps
     if s.ckpt_every > 0 and r.step % s.ckpt_every == 0 and r.bad == 0 then
-      loop.save(r, false)
+      loop.save(r)
       r.saver:check()
     end
     local stop = signal.pending()
     if stop then
       r.progress:say(("stop requested: saving step %d; a second signal stops at once"):format(
         r.step))
-      loop.save(r, true)
-      r.journal:append{kind = "stop", signal = stop, step = r.step, wall = base.wall_s()}
+      loop.commit(r)
+      end_journal(r, {kind = "stop", signal = stop, step = r.step, wall = base.wall_s()})
       return 128 + stop
     end
   end
   if r.sampler then
-    loop.save(r, true)
+    loop.commit(r)
   end
   if s.record_time then
     tell_times(r)
   end
-  r.journal:append{kind = "end", step = r.step, loss = r.last_loss, wall = base.wall_s()}
+  end_journal(r, {kind = "end", step = r.step, loss = r.last_loss, wall = base.wall_s()})
   r.progress:say(("done: step %d, loss %s, %s"):format(r.step, r.last_loss
     and ("%.4f"):format(r.last_loss) or "-", r.dir))
   return 0

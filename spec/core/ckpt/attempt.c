@@ -192,7 +192,9 @@ static void shortage(void)
     case_fill(2);
     mr_ckpt_item items[CASE_ITEMS];
     case_items(items);
-    CHECK_OK(mr_saver_save(saver, 2, items, CASE_ITEMS, CASE_META, false));
+    bool taken = true;
+    CHECK_OK(mr_saver_save(saver, 2, items, CASE_ITEMS, CASE_META, false, &taken));
+    CHECK(!taken);
     CHECK(mr_saver_poll(saver, &event));
     CHECK_INT(event.kind, MR_SAVER_SKIP);
     CHECK(strstr(event.text, "1.0 MB are free, a checkpoint needs 1.4"));

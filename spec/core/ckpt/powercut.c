@@ -389,7 +389,8 @@ static void save(mr_saver *saver, int64_t step)
     for (int i = 0; i < N; i++)
         x[i] = case_value(step, 0, i);
     mr_ckpt_item item = {.name = "w", .dtype = MR_ST_F32, .rank = 1, .shape = {N}, .data = x};
-    CHECK_OK(mr_saver_save(saver, step, &item, 1, CASE_META, true));
+    bool taken;
+    CHECK_OK(mr_saver_save(saver, step, &item, 1, CASE_META, true, &taken));
     CHECK_OK(mr_saver_wait(saver, 30));
 }
 

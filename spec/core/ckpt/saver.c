@@ -37,12 +37,20 @@ static ssize_t gated_write(int fd, const void *data, size_t n)
     return honest->write(fd, data, n);
 }
 
+static int refuse_step_4(const char *path, int mode)
+{
+    if (strstr(path, "/step-000000000004"))
+        return errno = EIO, -1;
+    return honest->mkdir(path, mode);
+}
+
+static bool taken; // by the last start_save
 static mr_status start_save(int64_t step, bool wait)
 {
     mr_ckpt_item items[CASE_ITEMS];
     case_fill(step);
     case_items(items);
-    return mr_saver_save(saver, step, items, CASE_ITEMS, CASE_META, wait);
+    return mr_saver_save(saver, step, items, CASE_ITEMS, CASE_META, wait, &taken);
 }
 
 static void expect(int64_t step)
@@ -77,13 +85,15 @@ static void two_buffers(void)
     CHECK_INT(s.pending, 2);
     CHECK_INT(s.commits, 0);
     // a third one finds no buffer: skipped and told, not waited for
+    CHECK(taken);
     CHECK_OK(start_save(3, false));
+    CHECK(!taken);
     CHECK(mr_saver_poll(saver, &e));
     CHECK_INT(e.kind, MR_SAVER_SKIP);
     CHECK_INT(e.step, 3);
     CHECK(strstr(e.text, "still being written"));
     CHECK_FAILS(mr_saver_wait(saver, 0.05), MR_E_CKPT,
-                "the save of step 1 did not end within 0.05 s");
+                "the save of step 1 has not ended after 0.0");
     CHECK_INT(case_count(dir, "step-000000000001.tmp-"), 1);
     CHECK_OK(start_save(4, false));
     CHECK(mr_saver_poll(saver, &e));
@@ -116,6 +126,39 @@ static void two_buffers(void)
             expect(order[i]); // three are kept
     }
     CHECK(!mr_saver_poll(saver, &e));
+    mr_io_replace(honest);
+    end();
+}
+
+/* The newest save is what wait() judges: an older one that commits after the newest was skipped
+ * does not make up for it, and an older one that fails does not spoil a newest one that commits. */
+static void the_newest_counts(void)
+{
+    begin();
+    honest = mr_io_table();
+    mr_io slow = *honest;
+    slow.write = gated_write;
+    mr_io_replace(&slow);
+    pthread_mutex_lock(&gate);
+    for (int64_t step = 1; step <= 3; step++)
+        CHECK_OK(start_save(step, false));
+    CHECK(!taken);
+    pthread_mutex_unlock(&gate);
+    CHECK_FAILS(mr_saver_wait(saver, INFINITY), MR_E_CKPT,
+                "the newest save ended without a commit: the two saves before this one");
+    expect(2);
+    CHECK_OK(start_save(3, true));
+    CHECK_OK(mr_saver_wait(saver, INFINITY));
+    expect(3);
+    // the older of two fails: its directory cannot be made
+    slow.mkdir = refuse_step_4;
+    pthread_mutex_lock(&gate);
+    CHECK_OK(start_save(4, false));
+    CHECK_OK(start_save(5, false));
+    pthread_mutex_unlock(&gate);
+    CHECK_OK(mr_saver_wait(saver, INFINITY));
+    CHECK_INT(case_count(dir, "step-000000000004"), 0);
+    expect(5);
     mr_io_replace(honest);
     end();
 }
@@ -169,6 +212,40 @@ static void journal_first(void)
     end();
 }
 
+/* A disk that does not answer: nobody waits longer than the deadline, the lock stays taken, and the
+ * thread frees everything when the disk answers again. */
+static void dead_disk(void)
+{
+    mr_run_owner owner;
+    mr_run_lock *other;
+    mr_dir_remove(dir);
+    mr_dir_make(dir);
+    CHECK_OK(mr_run_lock_take(dir, &lock));
+    CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock, .deadline_s = 0.05}, &saver));
+    honest = mr_io_table();
+    mr_io slow = *honest;
+    slow.write = gated_write;
+    mr_io_replace(&slow);
+    pthread_mutex_lock(&gate);
+    for (int64_t step = 1; step <= 4; step++)
+        CHECK_OK(start_save(step, false));
+    // the third skip in a row waits for a buffer before it gives up
+    CHECK_FAILS(start_save(5, false), MR_E_CKPT, "no checkpoint was committed in 3 saves in a row");
+    CHECK_FAILS(mr_saver_wait(saver, INFINITY), MR_E_CKPT, "try: see whether the disk of");
+    end();
+    CHECK_OK(mr_run_lock_peek(dir, &owner));
+    CHECK(owner.owned);
+    CHECK_FAILS(mr_run_lock_take(dir, &other), MR_E_LOCK, "this very process");
+    pthread_mutex_unlock(&gate);
+    while (owner.owned) {
+        CHECK_OK(mr_run_lock_peek(dir, &owner));
+        mr_clock_table()->sleep_ns(1000000);
+    }
+    expect(1);
+    expect(2);
+    mr_io_replace(honest);
+}
+
 /* close() finishes what was taken. */
 static void close_finishes(void)
 {
@@ -187,7 +264,7 @@ static void layouts(void)
     CHECK_OK(case_save(saver, 1));
     // other tensors in the next save
     case_fill(2);
-    CHECK_OK(mr_saver_save(saver, 2, items + 1, 2, CASE_META, false));
+    CHECK_OK(mr_saver_save(saver, 2, items + 1, 2, CASE_META, false, &taken));
     CHECK_OK(mr_saver_wait(saver, 30));
     char path[700];
     mr_ckpt *c;
@@ -211,18 +288,20 @@ static void wrong_use(void)
     mr_saver_status s;
     begin();
     case_items(items);
-    CHECK_FAILS(mr_saver_save(saver, -1, items, CASE_ITEMS, CASE_META, false), MR_E_USAGE,
+    CHECK_FAILS(mr_saver_save(saver, -1, items, CASE_ITEMS, CASE_META, false, &taken), MR_E_USAGE,
                 "checkpoint step -1");
-    CHECK_FAILS(mr_saver_save(saver, 1, items, 0, CASE_META, false), MR_E_USAGE, "0 tensors");
-    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, "{", false), MR_E_USAGE,
+    CHECK_FAILS(mr_saver_save(saver, 1, items, 0, CASE_META, false, &taken), MR_E_USAGE,
+                "0 tensors");
+    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, "{", false, &taken), MR_E_USAGE,
                 "checkpoint meta: line 1");
-    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, "{}", false), MR_E_USAGE, "recipe_hash");
+    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, "{}", false, &taken), MR_E_USAGE,
+                "recipe_hash");
     items[1].name = items[0].name;
-    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, CASE_META, false), MR_E_USAGE,
+    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, CASE_META, false, &taken), MR_E_USAGE,
                 "'x.weight' comes twice");
     case_items(items);
     items[0].copy = no_copy;
-    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, CASE_META, false), MR_E_NODE,
+    CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, CASE_META, false, &taken), MR_E_NODE,
                 "the device is gone");
     mr_saver_get_status(saver, &s);
     CHECK_INT(s.pending, 0);
@@ -346,6 +425,8 @@ int main(void)
     fault_install(); // syncs are counted, not done
     snprintf(dir, sizeof dir, "%s", case_dir("saver"));
     two_buffers();
+    the_newest_counts();
+    dead_disk();
     journal_first();
     close_finishes();
     layouts();

@@ -183,6 +183,74 @@ describe("trainer.loop", function()
     assert.matches("save of step 2", table.concat(lines, "\n"))
   end)
 
+  it("saves the last step again when its save was skipped", function()
+    local skipped
+    local ok, code, _, dir = train(bake("steps=4", "ckpt_every=2", "name=skipped"), function(r)
+      local save = r.saver.save
+      r.saver.save = function(self, request)
+        if request.step == 4 and not skipped then
+          skipped = true
+          return false
+        end
+        return save(self, request)
+      end
+    end)
+    assert.is_true(ok, tostring(code))
+    assert.is_true(skipped)
+    assert.same({4, 2}, require("moonreel.ckpt").steps(dir))
+  end)
+
+  -- a file where the directory was: no checkpoint can be begun; returns how to undo it
+  local function break_saves(r)
+    os.execute(("mv '%s/ckpt' '%s/away' && touch '%s/ckpt'"):format(r.dir, r.dir, r.dir))
+    return function()
+      os.execute(("rm '%s/ckpt' && mv '%s/away' '%s/ckpt'"):format(r.dir, r.dir, r.dir))
+    end
+  end
+
+  it("ends with exit 8 when the last step cannot be committed", function()
+    local ok, err, lines, dir = train(bake("steps=2", "name=last"), break_saves)
+    assert.is_false(ok)
+    assert.equal("MR_E_CKPT", err.code)
+    assert.equal(8, err.exit)
+    assert.matches("no checkpoint was committed in 3 saves in a row", err.message)
+    assert.matches("save of step 2: fail: ", table.concat(lines, "\n"))
+    assert.same({}, entries(dir, "end"))
+  end)
+
+  it("tries the last step again, and ends well when that helps", function()
+    local ok, code, lines, dir = train(bake("steps=2", "name=again"), function(r)
+      local mend, wait = break_saves(r), r.saver.wait
+      r.saver.wait = function(self)
+        local good, problem = pcall(wait, self)
+        if mend then
+          mend()
+          mend = nil
+        end
+        return good or error(problem, 0)
+      end
+    end)
+    assert.is_true(ok, tostring(code))
+    assert.equal(0, code)
+    assert.matches("save of step 2: fail: ", table.concat(lines, "\n"))
+    assert.same({2}, require("moonreel.ckpt").steps(dir))
+  end)
+
+  it("ends with exit 8 when the disk does not answer", function()
+    local journal
+    local ok, err = train(bake("steps=2", "name=dead"), function(r)
+      r.saver:close()
+      r.saver = r:keep(require("moonreel.ckpt").saver(r.dir, {lock = r.lock, deadline_s = 0.1}))
+      -- the writer opens the journal to sync it, and a pipe lets nobody in whom no one answers
+      journal = r.dir .. "/journal.jsonl"
+      os.execute(("mv '%s' '%s.away' && mkfifo '%s'"):format(journal, journal, journal))
+    end)
+    os.execute((": > '%s'"):format(journal))
+    assert.is_false(ok)
+    assert.equal("MR_E_CKPT", err.code)
+    assert.matches("the save of step 2 has not ended after %S+ s", err.message)
+  end)
+
   it("commits a checkpoint on SIGTERM and SIGINT, and ends with 143 and 130", function()
     for signal, code in pairs{TERM = 143, INT = 130} do
       local r = process.run({"/usr/bin/timeout", "--preserve-status", "-s",
