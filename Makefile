@@ -3,6 +3,7 @@
 #   make            build build/cpu/moonreel
 #   make demo       set up, build, train the tiny model, render and measure: build/demo/result
 #   make test       set up, build, run every spec; last line: N passed, N failed
+#   make lint       is the text in the house's form? (the first part of make test)
 #   make demo-data  render the demo clips and index them: build/demo/demo.mrx
 #   make bench      run the benchmarks
 #   make golden     compare with reference numbers: GOLDEN=DIR (default: the ones in spec/golden)
@@ -37,6 +38,9 @@ setup:
 test: setup
 	@$(MAKE) --no-print-directory build
 	@scripts/test $(BUILD)
+
+lint:
+	@scripts/lint
 
 # specs ask for impossible sizes on purpose: they expect NULL, as from malloc
 asan: setup
@@ -85,5 +89,5 @@ cuda:
 clean:
 	@rm -rf build
 
-.PHONY: build setup test asan tsan demo demo-data bench golden install cuda clean
+.PHONY: build setup test lint asan tsan demo demo-data bench golden install cuda clean
 .DEFAULT_GOAL := build

@@ -10,7 +10,11 @@
 #include <lauxlib.h>
 #include <lua.h>
 
-/* What every binding file shares. Only this room raises Lua errors.  A failure of the C side becomes a Lua error value: a table with metatable "mr.Error" and fields `code` ("MR_E_DATA"), `message` (the whole story) and `exit`; tostring() gives the message. Order in a binding: check all arguments, call the core, push. Scratch memory that must survive a raise sits in a to-be-closed userdata (mr_bind_scratch). */
+/* What every binding file shares. Only this room raises Lua errors.  A failure of the C side
+ * becomes a Lua error value: a table with metatable "mr.Error" and fields `code` ("MR_E_DATA"),
+ * `message` (the whole story) and `exit`; tostring() gives the message. Order in a binding: check
+ * all arguments, call the core, push. Scratch memory that must survive a raise sits in a
+ * to-be-closed userdata (mr_bind_scratch). */
 
 /* Raise this thread's error record when st is not MR_OK. With an empty origin it blames the
  * nearest Lua frame outside moonreel's own modules. */

@@ -7,7 +7,8 @@
 
 #include <jansson.h>
 
-/* The manifest of a checkpoint directory: built by the writer, parsed by readers. Inside the room. */
+/* The manifest of a checkpoint directory: built by the writer, parsed by readers. Inside the room.
+ */
 
 enum { MR_CKPT_SCHEMA = 1, MR_CKPT_BLOCK = 1 << 20 };
 #define MR_CKPT_MANIFEST "MANIFEST.json"

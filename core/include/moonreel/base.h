@@ -3,6 +3,8 @@
  * The left-most room: knows no other. Functions that can fail return mr_status; the story of a
  * failure (text, where, cause beneath it) is kept per thread and read by mr_error_last().
  *
+ * Threads: status codes, logs, memory, hashes, random numbers and files may be used by any thread;
+ * an arena belongs to one thread at a time. The error record is per thread.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_BASE_H
 #define MOONREEL_BASE_H

@@ -1,7 +1,9 @@
 /* bench: limits of this machine, measured in the same process as what is compared with them.
  *
- * Knows products and memory, no models. Times are wall times of the clock table. Licence:
- * Apache-2.0 */
+ * Knows products and memory, no models. Times are wall times of the clock table.
+ *
+ * Threads: one call at a time, on an otherwise idle process: these functions measure the machine.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_BENCH_H
 #define MOONREEL_BENCH_H
 

@@ -10,6 +10,8 @@
  * Weights carry the released name, the others master.NAME, ema.NAME, adam_m.NAME, adam_v.NAME.
  * One rank so far: one shard, each tensor whole. The lock of a run directory: moonreel/run.h.
  *
+ * Threads: any, where a function says nothing else; one caller at a time per saver and per open
+ * checkpoint.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CKPT_H
 #define MOONREEL_CKPT_H

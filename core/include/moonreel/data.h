@@ -3,6 +3,8 @@
  * Stream: index -> order (a pure function of index, bucket rule, seed and epoch) -> loader (decode
  * threads, slabs) -> batch. Rules: reference dataplane, sections 4 and 5.
  *
+ * Threads: an order and a position belong to one thread at a time, a finished bucket rule to any;
+ * a loader has worker threads of its own and one caller.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_DATA_H
 #define MOONREEL_DATA_H

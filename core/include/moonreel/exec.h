@@ -3,6 +3,9 @@
  * An executor owns, on one device: the regions of a parameter table, one arena as large as the
  * largest compiled graph needs, and the compiled programs. A program is an array of steps with
  * resolved kernels and fixed addresses: running it allocates nothing and decides nothing.
+ *
+ * Threads: one thread at a time per device, its executors and programs; devices do not share
+ * state. A program's kernels use the device's own team of threads.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_EXEC_H
 #define MOONREEL_EXEC_H

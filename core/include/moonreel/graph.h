@@ -3,7 +3,11 @@
  * A value is (storage, desc, offset), assigned once. View functions add no node. Building infers
  * shapes at once, inserts `copy` nodes where a row wants denser strides, and records the origin
  * (file:line) in force. Single-threaded while building; immutable after mr_graph_finish.
- * Decisions: reference core 1 to 6. Licence: Apache-2.0 */
+ * Decisions: reference core 1 to 6.
+ *
+ * Threads: a parameter table and a graph belong to one thread while they are built; sealed and
+ * finished ones may be read by any.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_GRAPH_H
 #define MOONREEL_GRAPH_H
 

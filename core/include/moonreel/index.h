@@ -3,6 +3,8 @@
  * Stream: folder, CSV or JSON lines -> ingest -> builder -> index -> reader. Training opens nothing
  * but the index and the clips themselves. Formats: reference dataplane, section 2.
  *
+ * Threads: an open index may be shared, a reader, builder or ingest belongs to one thread at a
+ * time; an ingest has scanning threads of its own.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_INDEX_H
 #define MOONREEL_INDEX_H

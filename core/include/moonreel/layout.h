@@ -1,6 +1,9 @@
 /* layout: fixed offsets for every arena storage of a finished graph; the peak before the run.
  *
- * Knows graphs and facts, no device. Licence: Apache-2.0 */
+ * Knows graphs and facts, no device.
+ *
+ * Threads: any; a layout is immutable once made, and reads a finished graph.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_LAYOUT_H
 #define MOONREEL_LAYOUT_H
 

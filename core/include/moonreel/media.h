@@ -7,6 +7,8 @@
  * A worker is one thread's long-lived workspace (packet, frame, scalers, log ring); each clip gets
  * its own demuxer and codec context, with one codec thread. Pixels are always u8 planar RGB.
  *
+ * Threads: a worker or an encoder belongs to one thread at a time; different ones run side by
+ * side.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_MEDIA_H
 #define MOONREEL_MEDIA_H

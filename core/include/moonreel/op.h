@@ -2,7 +2,11 @@
  *
  * One file core/op/NAME.c holds all of an op: its row (MR_OP), its backward rows, its naive f64
  * truth and its CPU kernels (MR_KERNEL, compiled once per instruction set). The linker gathers the
- * rows; no list is edited. Licence: Apache-2.0 */
+ * rows; no list is edited.
+ *
+ * Threads: rows are constant and may be read by any; a kernel runs on the caller's team, and one
+ * prepared state serves one call at a time.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_OP_H
 #define MOONREEL_OP_H
 

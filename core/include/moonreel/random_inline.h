@@ -1,7 +1,10 @@
 /* The arithmetic of mr_philox and mr_random_*, in one source for C and CUDA.
  *
  * Everything is integers, additions, multiplications and fmaf: no libm, no contraction left to the
- * compiler, so the bits are equal on every device and instruction set. Licence: Apache-2.0 */
+ * compiler, so the bits are equal on every device and instruction set.
+ *
+ * Threads: any; nothing here has state.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_RANDOM_INLINE_H
 #define MOONREEL_RANDOM_INLINE_H
 

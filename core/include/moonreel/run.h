@@ -5,6 +5,7 @@
  * file `lock`; a run of several stages holds settings.json, `lock` and stages/NAME/, each of these
  * laid out like a run. Checkpoints themselves: moonreel/ckpt.h.
  *
+ * Threads: any for making and looking; a lock and a journal take one call at a time.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_RUN_H
 #define MOONREEL_RUN_H

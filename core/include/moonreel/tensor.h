@@ -2,7 +2,11 @@
  *
  * A desc says dtype, shape and strides (in elements); a view adds the first element's address. A
  * tensor is a counted reference to storage plus a view on it; slicing shares storage. Everything
- * here is host memory: device memory belongs to exec. Licence: Apache-2.0 */
+ * here is host memory: device memory belongs to exec.
+ *
+ * Threads: counts of storage are atomic, so tensors may be handed between threads; one tensor is
+ * changed by one thread at a time.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_TENSOR_H
 #define MOONREEL_TENSOR_H
 

@@ -5,7 +5,7 @@ local rooms = {}
 for _, above in ipairs { "core", "lua/moonreel", "datasets" } do
   for _, name in ipairs(base.list_dir(above)) do
     local room = above .. "/" .. name
-    if room ~= "core/include" then
+    if room ~= "core/include" and name ~= "README.md" then
       rooms[#rooms + 1] = room
     end
   end
