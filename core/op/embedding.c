@@ -190,5 +190,6 @@ MR_OP(embedding_grad) = {
     .cpu = {.run = MR_CPU(embedding_grad), .prepare = mr_row_prepare},
     .hidden = true,
     .cases = MR_CASES("ids=[2,7,3] i32 -1..10 dy=[2,7,24] f32 acc=[11,24] f32",
-                      "ids=[40,2] i32 -1..4 dy=[40,33] bf16 acc=[5,33] f32"),
+                      "ids=[40,2] i32 -1..4 dy=[40,33] bf16 acc=[5,33] f32",
+                      "ids=[1500,3] i32 -1..6 dy=[1500,33] bf16 acc=[7,33] f32"),
 };

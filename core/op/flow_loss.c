@@ -262,7 +262,11 @@ MR_OP(flow_loss) = {
         "bool",
         "pred=[1,2,1,40,60] f32 x0=[1,1,1,40,60] f32 noise=[1,1,1,40,60] f32 weight=[1] f32 0..0",
         "pred=[2,8,3,5,7] bf16 x0=[2,4,3,5,7] f32 noise=[2,4,3,5,7] f32 weight=[2] f32 0..1 "
-        "mask=[2,3] bool"),
+        "mask=[2,3] bool",
+        // several runs of 1024 per plane; equal shapes of pred and x0, all the weights of one sign
+        "pred=[2,1,2,40,60] f32 x0=[2,1,2,40,60] f32 noise=[2,1,2,40,60] f32 weight=[2] f32 0.5..2",
+        "pred=[2,2,2,40,60] bf16 x0=[2,1,2,40,60] f32 noise=[2,1,2,40,60] f32 weight=[2] f32 "
+        "0.5..2"),
 };
 MR_OP(flow_loss_grad) = {
     .name = "flow_loss_grad",

@@ -54,7 +54,8 @@ MR_OP(gelu_tanh) = {
     .cpu = {.run = MR_CPU(gelu_tanh), .prepare = mr_row_prepare},
     .cheap = true,
     .cases = MR_CASES("x=[2,7,64] f32 -4..4", "x=[3,30001] f32 -20..20", "x=[5,33]/any f32",
-                      "x=[2,7,65] bf16 -4..4"),
+                      "x=[2,7,65] bf16 -4..4", "x=[3,333] f32 -300..300",
+                      "x=[3,333] bf16 -300..300"),
 };
 MR_OP(gelu_tanh_grad) = {
     .name = "gelu_tanh_grad",
@@ -67,5 +68,6 @@ MR_OP(gelu_tanh_grad) = {
     .cpu = {.run = MR_CPU(gelu_tanh_grad), .prepare = mr_row_prepare},
     .hidden = true,
     .cases = MR_CASES("x=[2,7,64] f32 -6..6 dy=[2,7,64] f32", "x=[5,33]/any f32 dy=[5,33] f32",
-                      "x=[2,7,65] bf16 -4..4 dy=[2,7,65] bf16"),
+                      "x=[2,7,65] bf16 -4..4 dy=[2,7,65] bf16",
+                      "x=[3,333] f32 -300..300 dy=[3,333] f32"),
 };

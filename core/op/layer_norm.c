@@ -342,7 +342,8 @@ MR_OP(layer_norm) = {
     .cheap = true,
     .cases = MR_CASES("x=[2,5,7] f32", "x=[3,64] f32 w=[64] f32 b=[64] f32 eps=1e-6",
                       "x=[3,4,33]/rows f32 2..3 w=[33] f32",
-                      "x=[2,9,72] bf16 w=[72] bf16 b=[72] bf16"),
+                      "x=[2,9,72] bf16 w=[72] bf16 b=[72] bf16",
+                      "x=[2,9,33] f32 -0.005..0.005 w=[33] f32 b=[33] f32"),
 };
 MR_OP(layer_norm_grad) = {
     .name = "layer_norm_grad",
@@ -359,7 +360,8 @@ MR_OP(layer_norm_grad) = {
     .hidden = true,
     .cases = MR_CASES("x=[2,5,7] f32 dy=[2,5,7] f32",
                       "x=[3,4,33]/rows f32 w=[33] f32 dy=[3,4,33] f32",
-                      "x=[2,9,72] bf16 w=[72] bf16 dy=[2,9,72] bf16"),
+                      "x=[2,9,72] bf16 w=[72] bf16 dy=[2,9,72] bf16",
+                      "x=[2,9,33] f32 -0.005..0.005 w=[33] f32 dy=[2,9,33] f32"),
 };
 MR_OP(layer_norm_dw) = {
     .name = "layer_norm_dw",
@@ -376,5 +378,7 @@ MR_OP(layer_norm_dw) = {
     .hidden = true,
     .cases = MR_CASES("x=[2,5,7] f32 dy=[2,5,7] f32 acc=[7] f32",
                       "x=[100,4,33]/rows f32 dy=[100,4,33] f32 acc=[33] f32",
-                      "x=[2,9,72] bf16 dy=[2,9,72] bf16 acc=[72] f32"),
+                      "x=[2,9,72] bf16 dy=[2,9,72] bf16 acc=[72] f32",
+                      "x=[2,9,33] f32 -0.005..0.005 dy=[2,9,33] f32 acc=[33] f32",
+                      "x=[1300,40] bf16 dy=[1300,40] bf16 acc=[40] f32"),
 };

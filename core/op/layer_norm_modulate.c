@@ -266,7 +266,8 @@ MR_OP(layer_norm_modulate) = {
                       "x=[1,2,3,64] f32 shift=[1,2,64]/any f32 scale=[1,2,64]/any f32",
                       "x=[2,1,130,33] f32 3..5 shift=[2,1,33] f32 scale=[2,1,33] f32 eps=1e-5",
                       "x=[1,1,2,1152] f32 shift=[1,1,1152] f32 scale=[1,1,1152] f32",
-                      "x=[2,2,9,72] bf16 shift=[2,2,72] bf16 scale=[2,2,72] bf16"),
+                      "x=[2,2,9,72] bf16 shift=[2,2,72] bf16 scale=[2,2,72] bf16",
+                      "x=[1,2,9,33] f32 -0.002..0.002 shift=[1,2,33] f32 scale=[1,2,33] f32"),
 };
 MR_OP(layer_norm_modulate_grad) = {
     .name = "layer_norm_modulate_grad",
@@ -289,5 +290,8 @@ MR_OP(layer_norm_modulate_grad) = {
     .cases = MR_CASES("x=[2,3,5,7] f32 scale=[2,3,7] f32 dy=[2,3,5,7] f32",
                       "x=[1,2,3,64] f32 scale=[1,2,64]/any f32 dy=[1,2,3,64] f32",
                       "x=[2,1,260,33] f32 3..5 scale=[2,1,33] f32 dy=[2,1,260,33] f32 eps=1e-5",
-                      "x=[2,2,9,72] bf16 scale=[2,2,72] bf16 dy=[2,2,9,72] bf16"),
+                      "x=[2,2,9,72] bf16 scale=[2,2,72] bf16 dy=[2,2,9,72] bf16",
+                      "x=[1,2,9,33] f32 -0.002..0.002 scale=[1,2,33] f32 dy=[1,2,9,33] f32",
+                      "x=[1,2,1100,24] bf16 scale=[1,2,24] bf16 dy=[1,2,1100,24] bf16",
+                      "x=[1,1,1100,24] f32 scale=[1,1,24] f32 dy=[1,1,1100,24] f32"),
 };

@@ -498,12 +498,12 @@ MR_OP(linear_dw) = {
             .workspace = workspace},
     .hidden = true,
     PRODUCT_TOL,
-    .tol_bf16 = 1e-5,
     .cases = MR_CASES("dy=[3,7,20]/rows f32 x=[3,7,33]/rows f32 acc=[20,33] f32",
                       "dy=[150,48] f32 x=[150,64] f32 acc=[48,64] f32",
                       "dy=[130,72]/rows bf16 x=[130,96] bf16 acc=[72,96] f32",
                       "dy=[1100,512] bf16 x=[1100,260] bf16 acc=[512,260] f32",
-                      "dy=[40,512] bf16 x=[40,2304] bf16 acc=[512,2304] f32"),
+                      "dy=[40,512] bf16 x=[40,2304] bf16 acc=[512,2304] f32",
+                      "dy=[2,650,40]/rows bf16 x=[2,650,24]/rows bf16 acc=[40,24] f32"),
 };
 MR_OP(linear_db) = {
     .name = "linear_db",
@@ -516,8 +516,8 @@ MR_OP(linear_db) = {
     .cpu = {.run = MR_CPU(linear_db), .prepare = mr_row_prepare, .workspace = db_workspace},
     .hidden = true,
     .tol_f32 = 1e-5,
-    .tol_bf16 = 1e-5,
     .tol_reason = "sums of values of both signs cancel",
     .cases = MR_CASES("dy=[3,7,20]/rows f32 acc=[20] f32", "dy=[2600,129] f32 acc=[129] f32",
-                      "dy=[700,72]/rows bf16 acc=[72] f32"),
+                      "dy=[700,72]/rows bf16 acc=[72] f32",
+                      "dy=[3,5,500,33]/rows bf16 acc=[33] f32"),
 };

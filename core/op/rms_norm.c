@@ -240,7 +240,8 @@ MR_OP(rms_norm) = {
     .cpu = {.run = MR_CPU(rms_norm), .prepare = mr_row_prepare},
     .cheap = true,
     .cases = MR_CASES("x=[2,7,64] f32 w=[64] f32", "x=[3,5,33]/any f32 w=[33] f32 eps=1e-5",
-                      "x=[1152] f32 w=[1152] f32", "x=[2,7,72]/any bf16 w=[72] bf16"),
+                      "x=[1152] f32 w=[1152] f32", "x=[2,7,72]/any bf16 w=[72] bf16",
+                      "x=[2,7,33] f32 -0.002..0.002 w=[33] f32"),
 };
 MR_OP(rms_norm_grad) = {
     .name = "rms_norm_grad",
@@ -258,5 +259,7 @@ MR_OP(rms_norm_grad) = {
     .hidden = true,
     .cases = MR_CASES("x=[2,7,64] f32 w=[64] f32 dy=[2,7,64] f32 acc=[64] f32",
                       "x=[30,5,33]/any f32 w=[33] f32 dy=[30,5,33]/any f32 acc=[33] f32 eps=1e-5",
-                      "x=[2,7,72]/any bf16 w=[72] bf16 dy=[2,7,72] bf16 acc=[72] f32"),
+                      "x=[2,7,72]/any bf16 w=[72] bf16 dy=[2,7,72] bf16 acc=[72] f32",
+                      "x=[2,7,33] f32 -0.002..0.002 w=[33] f32 dy=[2,7,33] f32 acc=[33] f32",
+                      "x=[1300,40] bf16 w=[40] bf16 dy=[1300,40] bf16 acc=[40] f32"),
 };

@@ -39,7 +39,8 @@ MR_OP(silu) = {
     .cpu = {.run = MR_CPU(silu), .prepare = mr_row_prepare},
     .cheap = true,
     .cases = MR_CASES("x=[2,7,64] f32 -4..4", "x=[3,50001] f32 -90..90", "x=[5,33]/any f32",
-                      "x=[2,7,65] bf16 -4..4"),
+                      "x=[2,7,65] bf16 -4..4", "x=[3,333] f32 -300..300",
+                      "x=[3,333] bf16 -300..300"),
 };
 MR_OP(silu_grad) = {
     .name = "silu_grad",
@@ -52,5 +53,6 @@ MR_OP(silu_grad) = {
     .cpu = {.run = MR_CPU(silu_grad), .prepare = mr_row_prepare},
     .hidden = true,
     .cases = MR_CASES("x=[2,7,64] f32 -4..4 dy=[2,7,64] f32", "x=[5,33]/any f32 dy=[5,33] f32",
-                      "x=[2,7,65] bf16 -4..4 dy=[2,7,65] bf16"),
+                      "x=[2,7,65] bf16 -4..4 dy=[2,7,65] bf16",
+                      "x=[3,333] f32 -300..300 dy=[3,333] f32"),
 };

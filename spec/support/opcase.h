@@ -124,17 +124,20 @@ typedef struct buf {
     mr_view view;
 } buf;
 
-/* `d` with memory laid out by `kind`: rows padded, or dimensions in reverse order with gaps. */
-static inline mr_desc lay_out(const mr_desc *d, lay kind)
+/* `d` with memory laid out by `kind`: rows padded, or dimensions in another order with gaps.
+ * `which` numbers the arguments of a call: each gets strides of its own, so that a kernel that
+ * walks one argument with the strides of another is seen. */
+static inline mr_desc lay_out(const mr_desc *d, lay kind, int which)
 {
     mr_desc out = *d;
     if (kind == LAY_DENSE)
         return out;
-    int64_t step = kind == LAY_ANY ? 2 : 1;
+    int64_t step = kind == LAY_ANY ? 2 + which % 3 : 1;
     for (int k = 0; k < d->rank; k++) {
-        int i = kind == LAY_ANY ? k : d->rank - 1 - k;
+        // from the last dimension, from the first, or from one in the middle
+        int i = kind == LAY_ROWS ? d->rank - 1 - k : (k + which / 3) % d->rank;
         out.stride[i] = step;
-        step = step * MR_MAX(d->dim[i], 1) + (k == 0 ? 3 : 0);
+        step = step * MR_MAX(d->dim[i], 1) + (k == 0 ? 3 + 2 * which : 0);
     }
     return out;
 }
@@ -150,17 +153,21 @@ static inline void touch(buf *b, const mr_desc *d, int at, size_t offset)
     memset(b->touched + first + offset * w, 1, w);
 }
 
-/* Elements start off the 64-byte grid unless the layout is dense. */
-static inline buf buf_new(const mr_desc *d, lay kind)
+/* Elements start off the 64-byte grid unless the layout is dense, and hold no number: whoever reads
+ * one before it is written shows it. `which` as in lay_out. */
+static inline buf buf_new(const mr_desc *d, lay kind, int which)
 {
     buf b = {0};
-    mr_desc l = lay_out(d, kind);
+    mr_desc l = lay_out(d, kind, which);
     size_t lead = GUARD + (kind == LAY_DENSE ? 0 : mr_dtype_bytes(d->dtype));
     b.bytes = (lead + mr_desc_span_bytes(&l) + GUARD + 63) & ~(size_t)63;
     b.mem = aligned_alloc(64, b.bytes), b.touched = calloc(1, b.bytes);
     memset(b.mem, CANARY, b.bytes);
     b.view = (mr_view){b.mem + lead, l};
     touch(&b, &l, 0, 0);
+    for (size_t i = 0; i < b.bytes; i++)
+        if (b.touched[i])
+            b.mem[i] = 0xFF;
     return b;
 }
 static inline void buf_free(buf *b)

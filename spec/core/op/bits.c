@@ -21,7 +21,7 @@ static bool run(const op_case *c, double *const *values, int isa, int threads, b
         call.in[i].desc.rank = -1;
         if (!c->in[i].given)
             continue;
-        in[i] = buf_new(&c->in[i].desc, LAY_DENSE);
+        in[i] = buf_new(&c->in[i].desc, LAY_DENSE, i);
         mr_view from = dense_f64(&c->in[i].desc, values[i]);
         mr_view_copy(&in[i].view, &from);
         call.in[i] = in[i].view, ctx.in[i] = &c->in[i].desc;
@@ -35,7 +35,7 @@ static bool run(const op_case *c, double *const *values, int isa, int threads, b
         if (ctx.out[k].rank < 0)
             continue;
         mr_desc dense = mr_desc_dense(ctx.out[k].dtype, ctx.out[k].rank, ctx.out[k].dim);
-        out[k] = buf_new(&dense, LAY_DENSE);
+        out[k] = buf_new(&dense, LAY_DENSE, k);
         // accumulators lie in the place of their input: its values go along
         int place = op->out[k].inplace - 1;
         if (op->out[k].must && c->in[place].given) {
