@@ -1,7 +1,16 @@
 /* cpu/isa/amx_gemm: products on AMX tiles against f64 sums: tails of every dimension, several
  * blocks of the sum and chunks of columns, both layouts of both operands, all kinds of results;
- * bits for any team. */
+ * bits for any team. With the processor's tiles where it has them, and with tiles in plain C. */
+#include "tiles.h"
+
 #include "productcase.h"
+
+#ifdef SPEC_TILES
+#define MR_ISA_avx512 1
+#define mr_gemm_amx   gemm_on_tiles_in_c
+#include "cpu/isa/amx_gemm.c"
+#undef mr_gemm_amx
+#endif
 
 typedef struct shape {
     int64_t m, n, k;
@@ -16,7 +25,7 @@ static const shape shapes[] = {
     {36, 34, 33, 1, 1, 1, 1, MR_F32},
 };
 
-static void run(const shape *x)
+static void run(const shape *x, void (*multiply)(const mr_gemm *))
 {
     int64_t c_row = x->n + 3;
     void *a = fill(x->m * x->k, MR_BF16, 1), *b = fill(x->n * x->k, MR_BF16, 2),
@@ -45,7 +54,7 @@ static void run(const shape *x)
                      .out = x->out,
                      .accumulate = x->accumulate,
                      .threads = threads};
-        mr_gemm_amx(&g);
+        multiply(&g);
         for (int i = 0; i < 64; i++)
             CHECK_INT(work[bytes + (size_t)i], 0xff);
         double diff = 0, norm = 0;
@@ -87,13 +96,16 @@ int main(void)
     CHECK(!mr_gemm_amx_fits(&far));
     far.in = MR_F32, far.a_col = 1;
     CHECK(!mr_gemm_amx_fits(&far));
-    if (!mr_cpu_amx()) {
-        printf("this processor has no AMX: nothing to run\n");
-        return check_done();
-    }
     far.in = MR_BF16;
-    CHECK(mr_gemm_amx_fits(&far));
-    for (size_t i = 0; i < MR_COUNT(shapes); i++)
-        run(&shapes[i]);
+    CHECK_INT(mr_gemm_amx_fits(&far), mr_cpu_amx());
+    for (size_t i = 0; i < MR_COUNT(shapes); i++) {
+        if (mr_cpu_amx())
+            run(&shapes[i], mr_gemm_amx);
+#ifdef SPEC_TILES
+        if (tiles_usable())
+            run(&shapes[i], gemm_on_tiles_in_c);
+#endif
+    }
+    printf("AMX %s run here\n", mr_cpu_amx() ? "is" : "is not");
     return check_done();
 }

@@ -1,43 +1,7 @@
-/* op/attention: what no oracle comparison shows: samples without keys, keys past the end that are
- * not numbers, sequences that meet several tiles, in every form (short, tiled, AMX). */
-#include "check.h"
+/* op/attention, in every form (short, tiled, AMX): forward and gradients against sums in f64,
+ * samples without keys, keys past the end that are not numbers. */
+#include "attentioncase.h"
 #include "cpu/cpu.h"
-#include "moonreel/op.h"
-
-#include <stdlib.h>
-
-enum { B = 2, H = 2, D = 24 };
-typedef struct set {
-    int64_t N, M;
-    mr_dtype dtype;
-    void *q, *k, *v, *o, *dq, *dk, *dv;
-    float *lse;
-} set;
-
-static void *room(int64_t n, mr_dtype t, float from)
-{
-    size_t w = mr_dtype_bytes(t);
-    char *p = aligned_alloc(64, ((size_t)n * w + 63) & ~(size_t)63);
-    for (int64_t i = 0; i < n; i++) {
-        float x = from * (float)((i * 37) % 19 - 9) / 9.0f;
-        if (t == MR_BF16)
-            ((uint16_t *)(void *)p)[i] = mr_f32_to_bf16(x);
-        else
-            ((float *)(void *)p)[i] = x;
-    }
-    return p;
-}
-static float at(const void *p, int64_t i, mr_dtype t)
-{
-    return t == MR_BF16 ? mr_bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
-}
-static void put(void *p, int64_t i, float x, mr_dtype t)
-{
-    if (t == MR_BF16)
-        ((uint16_t *)p)[i] = mr_f32_to_bf16(x);
-    else
-        ((float *)p)[i] = x;
-}
 
 static void call_op(const char *name, int isa, mr_call *call)
 {
@@ -51,9 +15,11 @@ static void call_op(const char *name, int isa, mr_call *call)
     free(call->workspace);
 }
 
-static void run(set *s, int isa, const int32_t *len)
+/* scale 0: the row's default */
+static void run(set *s, int isa, const int32_t *len, double scale)
 {
     _Alignas(16) unsigned char attr[MR_ATTR_BYTES] = {0};
+    CHECK_OK(mr_op_attrs(mr_op_find("attention"), MR_ATTRS({"scale", .f = scale}), attr));
     mr_desc q = mr_desc_dense(s->dtype, 5, (int64_t[]){B, 1, s->N, H, D}),
             k = mr_desc_dense(s->dtype, 5, (int64_t[]){B, 1, s->M, H, D});
     mr_desc lse = mr_desc_dense(MR_F32, 4, (int64_t[]){B, 1, H, s->N}),
@@ -67,7 +33,7 @@ static void run(set *s, int isa, const int32_t *len)
                    .threads = 2};
     call_op("attention", isa, &fwd);
     mr_call bwd = {
-        .in = {{s->q, q}, {s->k, k}, {s->v, k}, vl, {s->o, q}, {s->lse, lse}, {s->q, q}, none},
+        .in = {{s->q, q}, {s->k, k}, {s->v, k}, vl, {s->o, q}, {s->lse, lse}, {s->dy, q}, none},
         .out = {{s->dq, q}, {s->dk, k}, {s->dv, k}},
         .n_in = 8,
         .n_out = 3,
@@ -85,6 +51,7 @@ static void check_form(int64_t N, int64_t M, mr_dtype t, int isa)
              room(nq, t, 1),
              room(nk, t, 1),
              room(nk, t, 1),
+             room(nq, t, 1),
              room(nq, t, 0),
              room(nq, t, 0),
              room(nk, t, 0),
@@ -95,7 +62,7 @@ static void check_form(int64_t N, int64_t M, mr_dtype t, int isa)
     for (int64_t b = 0; b < B; b++)
         for (int64_t i = len[b] * row; i < M * row; i++)
             put(s.k, b * M * row + i, NAN, t), put(s.v, b * M * row + i, INFINITY, t);
-    run(&s, isa, len);
+    run(&s, isa, len, 0);
     int bad = 0;
     for (int64_t i = 0; i < nq; i++)
         bad += !isfinite(at(s.o, i, t)) || !isfinite(at(s.dq, i, t));
@@ -115,18 +82,17 @@ static void check_form(int64_t N, int64_t M, mr_dtype t, int isa)
     // equal values at every key: the output is that value, whatever the scores and tiles
     for (int64_t i = 0; i < nk; i++)
         put(s.k, i, (float)(i % 23) - 11, t), put(s.v, i, (float)(i % D), t);
-    run(&s, isa, NULL);
+    run(&s, isa, NULL, 0);
     double worst = 0;
     for (int64_t i = 0; i < nq; i++)
         worst = fmax(worst, fabs(at(s.o, i, t) - (double)(i % D)) / D);
     CHECK_NEAR(worst, 0, t == MR_BF16 ? 1e-2 : 1e-5);
-    void *all[] = {s.q, s.k, s.v, s.o, s.dq, s.dk, s.dv, s.lse};
-    for (size_t i = 0; i < MR_COUNT(all); i++)
-        free(all[i]);
+    set_free(&s);
 }
 
 int main(void)
 {
+    printf("AMX %s run here\n", mr_cpu_amx() ? "is" : "is not");
     for (int isa = 0; isa <= mr_isa(); isa++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             mr_dtype t = bf16 ? MR_BF16 : MR_F32;
@@ -134,6 +100,7 @@ int main(void)
             check_form(33, 40, t, isa);
             check_form(70, 257, t, isa);
             check_form(200, 600, t, isa);
+            check_all_values(run, isa, mr_isa_name(isa), t);
         }
     return check_done();
 }
