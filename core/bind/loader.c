@@ -87,8 +87,8 @@ static mr_bucket_rule *make_rule(lua_State *L, int arg)
     return rule;
 }
 
-// new(index, {buckets, frame_interval, compat, seed, threads, prefetch, epochs, state, quarantine,
-// deadline_s, allow_empty})
+// new(index, {buckets, frame_interval, compat, seed, threads, prefetch, epochs, state, excluded,
+// quarantine, deadline_s, allow_empty})
 static int l_new(lua_State *L)
 {
     mr_index_reader *reader = mr_bind_unbox(L, 1, "mr.Index");
@@ -99,6 +99,7 @@ static int l_new(lua_State *L)
                            .prefetch = (int32_t)mr_bind_opt_int(L, 2, "prefetch", 0),
                            .epochs = mr_bind_opt_int(L, 2, "epochs", 0),
                            .state = mr_bind_opt_str(L, 2, "state", NULL),
+                           .excluded = mr_bind_opt_str(L, 2, "excluded", NULL),
                            .quarantine = mr_bind_opt_str(L, 2, "quarantine", NULL),
                            .deadline_s = mr_bind_opt_num(L, 2, "deadline_s", 0),
                            .allow_empty = mr_bind_opt_bool(L, 2, "allow_empty", false)};
@@ -198,6 +199,16 @@ static int loader_state(lua_State *L)
     return 1;
 }
 
+// loader:excluded() -> text
+static int loader_excluded(lua_State *L)
+{
+    char *text;
+    mr_bind_check(L, mr_loader_excluded(mr_bind_unbox(L, 1, LOADER), &text));
+    lua_pushstring(L, text); // an out-of-memory raise here loses the text
+    mr_free(text);
+    return 1;
+}
+
 // loader:order(n) -> ids of the next n samples
 static int loader_order(lua_State *L)
 {
@@ -270,9 +281,13 @@ static int loader_facts(lua_State *L)
 
 MR_BIND_ROOM(loader)
 {
-    static const luaL_Reg methods[] = {{"next", loader_next},   {"release", loader_release},
-                                       {"state", loader_state}, {"order", loader_order},
-                                       {"facts", loader_facts}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"next", loader_next},
+                                       {"release", loader_release},
+                                       {"state", loader_state},
+                                       {"order", loader_order},
+                                       {"excluded", loader_excluded},
+                                       {"facts", loader_facts},
+                                       {NULL, NULL}};
     static const luaL_Reg rows[] = {{"new", l_new}, {NULL, NULL}};
     mr_bind_type(L, LOADER, methods, NULL, free_loader);
     luaL_newlib(L, rows);

@@ -91,6 +91,8 @@ static mr_status restore(mr_loader *l, mr_order *order, const char *text)
 {
     uint64_t epoch, *keys, n;
     MR_TRY(mr_position_epoch(text, &epoch));
+    if (l->options.excluded)
+        MR_TRY(quarantine_take(l->bad, epoch, l->options.excluded));
     MR_TRY(quarantine_excluded(l->bad, epoch, &keys, &n));
     mr_status st = mr_order_restore(order, text, keys, n);
     mr_free(keys);
@@ -148,7 +150,7 @@ mr_status mr_loader_new(mr_index *index, mr_bucket_rule *rule, const mr_loader_o
     pthread_cond_init(&l->ready, NULL);
     mr_status st = start(l);
     // texts of the caller are not kept
-    l->options.state = l->options.quarantine = NULL;
+    l->options.state = l->options.excluded = l->options.quarantine = NULL;
     if (st == MR_OK)
         *out = l;
     else
@@ -263,6 +265,14 @@ mr_status mr_loader_state(mr_loader *l, char **text)
 {
     pthread_mutex_lock(&l->lock);
     mr_status st = mr_position_text(&l->position, l->order, text);
+    pthread_mutex_unlock(&l->lock);
+    return st;
+}
+
+mr_status mr_loader_excluded(mr_loader *l, char **text)
+{
+    pthread_mutex_lock(&l->lock);
+    mr_status st = quarantine_text(l->bad, l->position.epoch, text);
     pthread_mutex_unlock(&l->lock);
     return st;
 }

@@ -10,10 +10,20 @@
 #include <string.h>
 #include <unistd.h>
 
+// keys of a checkpoint, ascending
+typedef struct key_list {
+    uint64_t *keys, n;
+} key_list;
+
 struct quarantine {
     quarantine_event *events;
     uint64_t n, cap;
+    // of the checkpoint: left out in its epoch, and from the next one on
+    key_list in_force, coming;
+    uint64_t taken_epoch;
+    bool taken;
     int fd;
+    bool torn; // the file ends within a line
     char *path, order[33], host[64];
 };
 
@@ -94,6 +104,7 @@ static mr_status read_all(quarantine *q)
         st = read_line(q, p, len);
         p += len + (p[len] == '\n');
     }
+    q->torn = n && text[n - 1] != '\n';
     mr_free(text);
     // sorted, each event once
     if (q->n)
@@ -132,8 +143,32 @@ void quarantine_close(quarantine *q)
     if (q->fd >= 0)
         mr_io_table()->close(q->fd);
     mr_free(q->events);
+    mr_free(q->in_force.keys);
+    mr_free(q->coming.keys);
     mr_free(q->path);
     mr_free(q);
+}
+
+// a line, in one write; after a torn one it begins on a line of its own
+static mr_status append(quarantine *q, const char *line)
+{
+    size_t n = strlen(line), from = !q->torn;
+    char *whole = mr_alloc(n + 3);
+    if (!whole)
+        return mr_fail_memory(n);
+    snprintf(whole, n + 3, "\n%s\n", line);
+    const mr_io *io = mr_io_table();
+    if (q->fd < 0)
+        q->fd = io->open(q->path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+    ssize_t bytes = (ssize_t)(n + 2 - from),
+            put = q->fd < 0 ? -1 : io->write(q->fd, whole + from, (size_t)bytes);
+    // the run goes on without the line: the event is remembered, and checkpoints keep it
+    if (put != bytes)
+        mr_log(MR_LOG_WARN, "%s: cannot write: %s", q->path, strerror(put < 0 ? errno : ENOSPC));
+    if (put >= 0)
+        q->torn = put < bytes;
+    mr_free(whole);
+    return MR_OK;
 }
 
 mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row *row,
@@ -156,24 +191,32 @@ mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row 
     json_decref(o);
     if (!line)
         return mr_fail_memory(0);
-    size_t n = strlen(line);
-    line[n++] = '\n'; // over the final zero: the length is known
-    const mr_io *io = mr_io_table();
-    if (q->fd < 0)
-        q->fd = io->open(q->path, O_WRONLY | O_CREAT | O_APPEND, 0644);
-    // the run goes on without the line: the event is remembered
-    if (q->fd < 0 || io->write(q->fd, line, n) != (ssize_t)n)
-        mr_log(MR_LOG_WARN, "%s: cannot write: %s", q->path, strerror(errno));
+    mr_status st = append(q, line);
     free(line);
-    return MR_OK;
+    return st;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
 }
 
 mr_status quarantine_excluded(const quarantine *q, uint64_t epoch, uint64_t **keys, uint64_t *n)
 {
-    *keys = mr_alloc(sizeof **keys * MR_MAX(q->n, 1));
+    uint64_t most = q->in_force.n + q->coming.n + q->n;
+    bool later = !q->taken || epoch > q->taken_epoch;
+    *keys = mr_alloc(sizeof **keys * MR_MAX(most, 1));
     if (!*keys)
-        return mr_fail_memory(sizeof **keys * q->n);
-    *n = 0;
+        return mr_fail_memory(sizeof **keys * most);
+    if (q->in_force.n)
+        memcpy(*keys, q->in_force.keys, sizeof **keys * q->in_force.n);
+    *n = q->in_force.n;
+    if (!later)
+        return MR_OK;
+    if (q->coming.n)
+        memcpy(*keys + *n, q->coming.keys, sizeof **keys * q->coming.n);
+    *n += q->coming.n;
     // events of a key lie together
     for (uint64_t i = 0, end; i < q->n; i = end) {
         int attempts = 0;
@@ -182,5 +225,61 @@ mr_status quarantine_excluded(const quarantine *q, uint64_t epoch, uint64_t **ke
         if (attempts >= 2)
             (*keys)[(*n)++] = q->events[i].key_lo;
     }
+    qsort(*keys, *n, sizeof **keys, compare_keys);
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < *n; i++)
+        if (!i || (*keys)[i] != (*keys)[i - 1])
+            (*keys)[kept++] = (*keys)[i];
+    *n = kept;
+    return MR_OK;
+}
+
+/* As text: 16 hexadecimal digits a key, ascending, parted by spaces; "+" before those that are left
+ * out from the next epoch on. */
+
+mr_status quarantine_text(const quarantine *q, uint64_t epoch, char **text)
+{
+    uint64_t *now, *all = NULL, n_now, n_all = 0;
+    enum { KEY_BYTES = 18 };
+    MR_TRY(quarantine_excluded(q, epoch, &now, &n_now));
+    // what batches decoded ahead say of the next epoch is found again
+    mr_status st = quarantine_excluded(q, epoch + 1, &all, &n_all);
+    char *out = *text = st == MR_OK ? mr_calloc(n_all + 1, KEY_BYTES) : NULL;
+    if (st == MR_OK && !out)
+        st = mr_fail_memory(n_all * KEY_BYTES);
+    // both are ascending, and those in force are among all
+    for (uint64_t i = 0, at = 0; out && i < n_all; i++) {
+        bool in_force = at < n_now && now[at] == all[i];
+        at += in_force;
+        out += snprintf(out, KEY_BYTES + 1, "%s%s%016llx", i ? " " : "", in_force ? "" : "+",
+                        (unsigned long long)all[i]);
+    }
+    mr_free(now);
+    mr_free(all);
+    return st;
+}
+
+mr_status quarantine_take(quarantine *q, uint64_t epoch, const char *text)
+{
+    size_t most = strlen(text) / 16;
+    q->in_force.keys = mr_alloc(sizeof *q->in_force.keys * (most + 1));
+    q->coming.keys = mr_alloc(sizeof *q->coming.keys * (most + 1));
+    if (!q->in_force.keys || !q->coming.keys)
+        return mr_fail_memory(most * sizeof *q->in_force.keys);
+    for (const char *p = text; *p;) {
+        key_list *to = *p == '+' ? &q->coming : &q->in_force;
+        p += *p == '+';
+        size_t digits = strspn(p, "0123456789abcdef");
+        uint64_t key = strtoull(p, NULL, 16);
+        p += digits;
+        if (digits != 16 || (*p && *p != ' ') || (to->n && key <= to->keys[to->n - 1]))
+            return mr_fail(MR_E_FORMAT,
+                           "the list of samples left out is damaged at byte %td; try: "
+                           "an older checkpoint, or --start-from-scratch",
+                           p - text);
+        to->keys[to->n++] = key;
+        p += *p == ' ';
+    }
+    q->taken_epoch = epoch, q->taken = true;
     return MR_OK;
 }

@@ -77,11 +77,18 @@ typedef struct quarantine_event {
 
 /* path NULL: in memory only. Reads the events of this index from an existing file. */
 mr_status quarantine_open(const char *path, mr_hash128 fp_order, quarantine **out);
+/* What a checkpoint of `epoch` knows, as quarantine_text wrote it. It holds whatever became of the
+ * file since: up to `epoch` it alone decides, later what fails in addition. Errors: MR_E_FORMAT */
+mr_status quarantine_take(quarantine *q, uint64_t epoch, const char *text);
+/* Keys left out in `epoch`, and those that will be left out of the next, as a text for a
+ * checkpoint; caller frees with mr_free. */
+mr_status quarantine_text(const quarantine *q, uint64_t epoch, char **text);
 void quarantine_close(quarantine *q);
 /* One line, one write. */
 mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row *row,
                          const char *detail);
-/* Keys with two failed attempts of permanent classes in epochs before `epoch`; caller frees. */
+/* Keys left out in `epoch`, ascending: two failed attempts of permanent classes in epochs before
+ * it; caller frees. */
 mr_status quarantine_excluded(const quarantine *q, uint64_t epoch, uint64_t **keys, uint64_t *n);
 
 /* ---- the inside of a loader, shared by its workers and its front ---- */

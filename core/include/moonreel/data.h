@@ -132,10 +132,12 @@ MR_API mr_status mr_position_epoch(const char *text, uint64_t *epoch);
 
 typedef struct mr_loader_options {
     uint64_t seed;
-    int32_t threads;        /* decode workers; 0: one per processor */
-    int32_t prefetch;       /* batches decoded ahead; 0: 2 */
-    int64_t epochs;         /* end after this many in all; 0: never */
-    const char *state;      /* text of mr_loader_state, or NULL: from the start */
+    int32_t threads;   /* decode workers; 0: one per processor */
+    int32_t prefetch;  /* batches decoded ahead; 0: 2 */
+    int64_t epochs;    /* end after this many in all; 0: never */
+    const char *state; /* text of mr_loader_state, or NULL: from the start */
+    /* text of mr_loader_excluded at that state; NULL: what the quarantine file says */
+    const char *excluded;
     const char *quarantine; /* quarantine.jsonl to read and append to; NULL: kept in memory */
     double deadline_s;      /* per clip; 0: 60 */
     mr_filter filter;
@@ -183,6 +185,11 @@ MR_API void mr_loader_release(mr_loader *loader, const mr_batch *batch);
 /* State after the batch given out last; batches decoded ahead do not count. Caller frees with
  * mr_free. */
 MR_API mr_status mr_loader_state(mr_loader *loader, char **text);
+/* The samples that the quarantine leaves out where that state stands, and of the epoch after it.
+ * Belongs to the checkpoint beside the state, which knows only their number and hash: with it a
+ * damaged or lost quarantine file does no harm. 17 bytes a sample; usually empty. Caller frees with
+ * mr_free. */
+MR_API mr_status mr_loader_excluded(mr_loader *loader, char **text);
 /* Row ids of the samples to come, without decoding; fewer than n only at the end of the last
  * epoch. */
 MR_API mr_status mr_loader_peek(mr_loader *loader, uint64_t *ids, int64_t n, int64_t *got);

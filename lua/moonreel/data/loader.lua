@@ -63,6 +63,12 @@ function Loader:state()
   return self.core:state()
 end
 
+--- The samples left out where that state stands, as text; goes into a checkpoint beside the state.
+---@return string
+function Loader:excluded()
+  return self.core:excluded()
+end
+
 --- Row ids (from 0) of the next n samples, without decoding.
 ---@param n integer
 ---@return integer[]
@@ -105,7 +111,7 @@ local loader = {}
 ---   compat (Open-Sora 1.2's
 --- length test: true or "opensora-1.2"), seed 0, threads (one per processor), prefetch 2, epochs
 -- (0: without end),
---- state (text of loader:state()), quarantine (path of quarantine.jsonl), deadline_s 60,
+--- state (text of loader:state()), excluded (text of loader:excluded()), quarantine (path of quarantine.jsonl), deadline_s 60,
 --- allow_empty_buckets (a length that no sample can enter is refused otherwise)
 ---@return moonreel.Loader
 function loader.new(options)
@@ -119,7 +125,7 @@ function loader.new(options)
     compat = options.compat == true or options.compat == "opensora-1.2",
       seed = options.seed, threads = options.threads,
     prefetch = options.prefetch, epochs = options.epochs, state = options.state,
-      quarantine = options.quarantine,
+      excluded = options.excluded, quarantine = options.quarantine,
     deadline_s = options.deadline_s, allow_empty = options.allow_empty_buckets }) }, Loader)
 end
 

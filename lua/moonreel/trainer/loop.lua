@@ -107,7 +107,7 @@ function loop.save(r, last)
   state.with_rows(r.exec, r.pipe.params, r.dtype, function(rows)
     local taken = r.saver:save{step = r.step, tensors = rows, wait = last, meta = {
       recipe_hash = r.settings.hash, dataset_fingerprint = r.index.meta.fp_order,
-        sampler = r.sampler, seed = r.settings.seed,
+        sampler = r.sampler, excluded = r.loader:excluded(), seed = r.settings.seed,
       machine = r.machine, settings = r.settings:to_json(), name = r.name,
         dtype = r.dtype, parent = r.parent,
       run_state = {step = r.step, updates = r.updates}}}
@@ -243,7 +243,7 @@ local function roll_back(r)
     r.step, r.bad, m.run_state.step))
   r.journal:append{kind = "rollback", step = m.run_state.step, from = r.step, wall = base.wall_s()}
   state.load(r.exec, r.pipe.params, r.dtype, source)
-  setup.loader(r, m.sampler)
+  setup.loader(r, m)
   r.step, r.updates, r.sampler = m.run_state.step, m.run_state.updates, m.sampler
   r.bad, r.saved_step, r.failed = 0, r.step, 0
   return true

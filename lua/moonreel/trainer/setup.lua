@@ -240,18 +240,20 @@ local function open_loader(r, options)
     frame_interval = s.dataset.frame_interval, compat = s.compat, seed = s.seed,
       threads = s.num_workers,
     prefetch = s.prefetch, epochs = options.epochs, state = options.state,
-      quarantine = options.quarantine,
+      excluded = options.excluded, quarantine = options.quarantine,
     allow_empty_buckets = s.allow_empty_buckets})
   return good and loader or blame_line(s, loader)
 end
 
---- Start decoding at a state of the sampler; nil: the first epoch.
-function setup.loader(r, sampler)
+--- Start decoding where a checkpoint stands, whose manifest this is; nil: the first epoch.
+function setup.loader(r, manifest)
+  local m = manifest or {}
   if r.loader then
     r.loader:close()
   end
   r.loader = r:keep(open_loader(r,
-    {epochs = r.settings.epochs, quarantine = r.dir .. "/quarantine.jsonl", state = sampler}))
+    {epochs = r.settings.epochs, quarantine = r.dir .. "/quarantine.jsonl", state = m.sampler,
+      excluded = m.excluded}))
 end
 
 --- Open the index and start decoding where the run stands.
@@ -259,7 +261,7 @@ function setup.data(r)
   local s = r.settings
   r.index = r:keep(open_index(r, s.dataset.data_path))
   local resumed = r.found and not r.scratch and r.source.manifest
-  setup.loader(r, resumed and resumed.sampler or nil)
+  setup.loader(r, resumed or nil)
   r.plan = r.loader:plan()
   r.feed = feed.new(s, r.pipe)
 end

@@ -35,6 +35,82 @@ static int lines(const char *path)
     return count;
 }
 
+static const mr_io *real;
+static ssize_t short_write(int fd, const void *buf, size_t n)
+{
+    return real->write(fd, buf, n / 2);
+}
+
+// the disk is full within a line and has room again: only that line is lost
+static void torn_write(const char *path)
+{
+    quarantine *q;
+    real = mr_io_table();
+    mr_io io = *real;
+    io.write = short_write;
+    CHECK_OK(quarantine_open(path, order, &q));
+    mr_io_replace(&io);
+    add(q, 90, 2, 1, MR_FAULT_SHORT);
+    mr_io_replace(NULL);
+    add(q, 91, 2, 1, MR_FAULT_SHORT);
+    add(q, 91, 2, 2, MR_FAULT_SHORT);
+    // remembered all the same
+    add(q, 90, 2, 2, MR_FAULT_SHORT);
+    CHECK_INT(excluded(q, 3, NULL), 5);
+    quarantine_close(q);
+    CHECK_OK(quarantine_open(path, order, &q));
+    CHECK_INT(excluded(q, 3, NULL), 4);
+    quarantine_close(q);
+}
+
+// who is left out belongs to the checkpoint, whatever became of the file
+static void checkpoints(void)
+{
+    quarantine *q;
+    char *text;
+    if (!CHECK_OK(quarantine_open(NULL, order, &q)))
+        return;
+    CHECK_OK(quarantine_text(q, 0, &text));
+    CHECK_STR(text, "");
+    mr_free(text);
+    for (uint64_t key = 0xabc0; key < 0xabc3; key++)
+        for (int attempt = 1; attempt < 3; attempt++)
+            add(q, key, key - 0xabc0, attempt, MR_FAULT_CORRUPT);
+    // epoch 0 condemned one, epoch 1 another; what epoch 2 says is decoded ahead
+    CHECK_OK(quarantine_text(q, 1, &text));
+    quarantine_close(q);
+    CHECK_STR(text, "000000000000abc0 +000000000000abc1");
+    CHECK_OK(quarantine_open(NULL, order, &q));
+    CHECK_OK(quarantine_take(q, 1, text));
+    mr_free(text);
+    uint64_t first;
+    CHECK_INT(excluded(q, 1, &first), 1);
+    CHECK_INT(first, 0xabc0);
+    CHECK_INT(excluded(q, 2, NULL), 2);
+    // what fails later comes on top; what the checkpoint did not know of its own past does not
+    // count
+    add(q, 0xabc9, 0, 1, MR_FAULT_CORRUPT);
+    add(q, 0xabc9, 0, 2, MR_FAULT_CORRUPT);
+    add(q, 5, 2, 1, MR_FAULT_CORRUPT);
+    add(q, 5, 2, 2, MR_FAULT_CORRUPT);
+    CHECK_INT(excluded(q, 1, NULL), 1);
+    CHECK_INT(excluded(q, 3, &first), 4);
+    CHECK_INT(first, 5);
+    quarantine_close(q);
+    static const char *const damaged[] = {"00",
+                                          "000000000000abc0,",
+                                          "000000000000abc0 ++",
+                                          "000000000000abc1 000000000000abc0",
+                                          "000000000000ABC1",
+                                          "000000000000abc1 "
+                                          "00000000000000abc2"};
+    for (size_t i = 0; i < MR_COUNT(damaged); i++) {
+        CHECK_OK(quarantine_open(NULL, order, &q));
+        CHECK_FAILS(quarantine_take(q, 1, damaged[i]), MR_E_FORMAT, "samples left out is damaged");
+        quarantine_close(q);
+    }
+}
+
 int main(void)
 {
     char path[300];
@@ -78,6 +154,17 @@ int main(void)
     CHECK_OK(quarantine_open(path, foreign, &q));
     CHECK_INT(excluded(q, 3, NULL), 0);
     quarantine_close(q);
+
+    // a line after a torn one is a line of its own
+    CHECK_OK(quarantine_open(path, order, &q));
+    add(q, 21, 1, 1, MR_FAULT_SHORT);
+    add(q, 21, 1, 2, MR_FAULT_SHORT);
+    quarantine_close(q);
+    CHECK_OK(quarantine_open(path, order, &q));
+    CHECK_INT(excluded(q, 3, NULL), 3);
+    quarantine_close(q);
+    torn_write(path);
+    checkpoints();
 
     // without a file, and with many samples in any order
     CHECK_OK(quarantine_open(NULL, order, &q));

@@ -1,4 +1,6 @@
 -- What a restart may change: dataplane 4.8, and what each differing field does.
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
 local data = require "moonreel.data"
 local demo_data = dofile "spec/support/demo_data.lua"
 local settings = require "moonreel.settings"
@@ -75,6 +77,32 @@ describe("a restart", function()
       assert.matches(wants[2], problem.message)
     end)
   end
+
+  it("keeps who is left out of the next epoch in its checkpoints, whatever became of the list",
+    function()
+    local copy = out .. "/copy"
+    os.execute(("rm -rf '%s' && cp -r '%s' '%s'"):format(copy, dir, copy))
+    local index <close> = data.open(demo_data.path())
+    local lines, keys = {}, {}
+    for i = 1, 2 do
+      keys[i] = index:row(i).key
+      for attempt = 1, 2 do
+        lines[#lines + 1] = ('{"key":"%s","class":"corrupt","attempt":%d,"epoch":0,'
+          .. '"fp_order":"%s"}\n'):format(keys[i], attempt, index.meta.fp_order)
+      end
+    end
+    -- the second sample's last line is torn
+    base.replace_file(copy .. "/quarantine.jsonl", table.concat(lines):sub(1, -20))
+    local function excluded(steps)
+      assert(train(steps, "load=" .. copy))
+      local checkpoint <close> = ckpt.open(copy .. "/ckpt/step-00000000000" .. steps)
+      return checkpoint.manifest.excluded
+    end
+    local want = "+" .. keys[1]:sub(17)
+    assert.equal(want, excluded(3))
+    os.remove(copy .. "/quarantine.jsonl")
+    assert.equal(want, excluded(4))
+  end)
 
   it("leaves the position behind with --start-from-scratch, whatever counted by it", function()
     for _, change in ipairs { "seed=8", "bucket_config.32px.6.1=0.5",
