@@ -83,10 +83,11 @@ static int b_sleep(lua_State *L)
 
 static int b_read_file(lua_State *L)
 {
+    enum { FILE_MAX = 256 << 20 }; // recipes, settings, lists of prompts
     const char *path = luaL_checkstring(L, 1);
     char *data;
     size_t n;
-    mr_bind_check(L, mr_file_read_all(path, &data, &n));
+    mr_bind_check(L, mr_file_read_small(path, FILE_MAX, &data, &n));
     // an out-of-memory raise here loses `data`; files read so are small
     lua_pushlstring(L, data, n);
     mr_free(data);

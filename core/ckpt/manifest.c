@@ -139,11 +139,16 @@ mr_status mr_manifest_build(const char *run, int64_t fence, int64_t step, json_t
     return MR_OK;
 }
 
-mr_status mr_json_fail(mr_status code, const char *path, const json_error_t *err)
+mr_status mr_json_check_memory(const json_error_t *err)
 {
     // where jansson runs out of memory it often leaves no text at all
-    if (json_error_code(err) == json_error_out_of_memory || !err->text[0])
-        return mr_fail_memory(4096);
+    bool memory = json_error_code(err) == json_error_out_of_memory || !err->text[0];
+    return memory ? mr_fail_memory(4096) : MR_OK;
+}
+
+mr_status mr_json_fail(mr_status code, const char *path, const json_error_t *err)
+{
+    MR_TRY(mr_json_check_memory(err));
     return mr_fail(code, "%s: line %d, column %d: %s", path, err->line, err->column, err->text);
 }
 
@@ -263,7 +268,7 @@ mr_status mr_manifest_read(const char *dir, mr_manifest *m)
     *m = (mr_manifest){0};
     mr_arena_init(&m->arena);
     snprintf(path, sizeof path, "%s/" MR_CKPT_MANIFEST, dir);
-    MR_TRY(mr_file_read_all(path, &m->text, &m->text_bytes));
+    MR_TRY(mr_file_read_small(path, MR_CKPT_MANIFEST_MAX, &m->text, &m->text_bytes));
     const char *end = m->text + m->text_bytes;
     if (m->text_bytes < SELF_BYTES || memcmp(end - SELF_BYTES, self_head, sizeof self_head - 1) ||
         memcmp(end - 4, self_tail, 4))

@@ -160,57 +160,104 @@ static mr_status open_plain(mr_ckpt *c, const char *path)
     return take_tensors(c);
 }
 
-/* model.safetensors.index.json: {"weight_map": {tensor: file}}; the files stand beside it. */
-static mr_status open_index(mr_ckpt *c, const char *path)
-{
+/* ---- index files ---- */
+
+/* model.safetensors.index.json: {"metadata": {...}, "weight_map": {tensor: file}}; the files stand
+ * beside it. */
+typedef struct index_file {
+    mr_ckpt *ckpt;
     char *text;
-    size_t bytes;
-    json_error_t err;
-    MR_TRY(mr_file_read_all(path, &text, &bytes));
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &err);
-    mr_free(text);
-    if (!root)
-        return mr_json_fail(MR_E_FORMAT, path, &err);
-    json_t *map = json_object_get(root, "weight_map"), *files = json_object();
-    mr_status st = files ? MR_OK : mr_fail_memory(64);
-    if (st == MR_OK && !json_is_object(map))
-        MR_TRY_GOTO(mr_fail(MR_E_FORMAT, "%s: no weight_map in it", path));
-    if (st != MR_OK)
-        goto out;
-    const char *name, *file;
-    json_t *v;
-    json_object_foreach(map, name, v)
-    {
-        file = json_string_value(v);
-        if (!file || !*file || *file == '.' || strchr(file, '/'))
-            MR_TRY_GOTO(mr_fail(MR_E_FORMAT, "%s: tensor '%.100s': its file is not a plain name",
-                                path, name));
-        if (json_object_set_new(files, file, json_true()))
-            MR_TRY_GOTO(mr_fail_memory(64));
+    mr_json_part map; // the weight_map; .at is NULL when there is none
+    json_t *files;    // an object used as a set
+} index_file;
+
+static mr_status take_map(void *user, const char *key, mr_json_part value)
+{
+    index_file *x = user;
+    if (strcmp(key, "weight_map") == 0) {
+        if (x->map.at || *value.at != '{')
+            return mr_fail(MR_E_FORMAT, "%s: weight_map: expected one object", value.path);
+        x->map = value;
+        return MR_OK;
     }
-    MR_TRY_GOTO(room_for_parts(c, (int)json_object_size(files)));
+    // the rest is of no use here, but it has to be JSON
+    json_t *v;
+    MR_TRY(mr_json_parse(value, &v));
+    json_decref(v);
+    return MR_OK;
+}
+
+static mr_status note_file(void *user, const char *name, mr_json_part value)
+{
+    index_file *x = user;
+    json_t *v;
+    MR_TRY(mr_json_parse(value, &v));
+    const char *file = json_string_value(v);
+    mr_status st = MR_OK;
+    if (!file || !*file || *file == '.' || strchr(file, '/'))
+        st = mr_fail(MR_E_FORMAT, "%s: tensor '%.100s': its file is not a plain name", value.path,
+                     name);
+    else if (json_object_set_new(x->files, file, json_true()))
+        st = mr_fail_memory(64);
+    json_decref(v);
+    return st;
+}
+
+static mr_status check_place(void *user, const char *name, mr_json_part value)
+{
+    const index_file *x = user;
+    json_t *v;
+    MR_TRY(mr_json_parse(value, &v));
+    const mr_st_tensor *t = mr_ckpt_find(x->ckpt, name);
+    const char *at = t ? strrchr(x->ckpt->parts[t->file].path, '/') + 1 : NULL;
+    mr_status st = MR_OK;
+    if (!t || strcmp(at, json_string_value(v)))
+        st = mr_fail(MR_E_FORMAT, "%s: tensor '%.100s' is not in %s", value.path, name,
+                     json_string_value(v));
+    json_decref(v);
+    return st;
+}
+
+static mr_status open_files(mr_ckpt *c, const char *index_path, json_t *files)
+{
     char dir[MR_SAVE_PATH];
-    mr_save_path(dir, "%s", path);
+    mr_save_path(dir, "%s", index_path);
     char *slash = strrchr(dir, '/');
     if (slash)
         *slash = 0;
+    MR_TRY(room_for_parts(c, (int)json_object_size(files)));
     int i = 0;
+    const char *file;
+    json_t *v;
     json_object_foreach(files, file, v)
-        MR_TRY_GOTO(open_part(&c->parts[i++], join(slash ? dir : ".", file)));
-    MR_TRY_GOTO(take_tensors(c));
-    json_object_foreach(map, name, v)
-    {
-        const mr_st_tensor *t = mr_ckpt_find(c, name);
-        const char *at = t ? strrchr(c->parts[t->file].path, '/') + 1 : NULL;
-        if (!t || strcmp(at, json_string_value(v)))
-            MR_TRY_GOTO(mr_fail(MR_E_FORMAT, "%s: tensor '%.100s' is not in %s", path, name,
-                                json_string_value(v)));
-    }
-out:
-    json_decref(files);
-    json_decref(root);
+        MR_TRY(open_part(&c->parts[i++], join(slash ? dir : ".", file)));
+    return take_tensors(c);
+}
+
+static mr_status read_index(index_file *x, const char *path)
+{
+    size_t bytes;
+    MR_TRY(mr_file_read_small(path, MR_ST_HEADER_MAX, &x->text, &bytes));
+    MR_TRY(mr_json_members((mr_json_part){path, x->text, x->text, x->text + bytes}, take_map, x));
+    if (!x->map.at)
+        return mr_fail(MR_E_FORMAT, "%s: no weight_map in it", path);
+    if (!(x->files = json_object()))
+        return mr_fail_memory(64);
+    MR_TRY(mr_json_members(x->map, note_file, x));
+    MR_TRY(open_files(x->ckpt, path, x->files));
+    return mr_json_members(x->map, check_place, x);
+}
+
+static mr_status open_index(mr_ckpt *c, const char *path)
+{
+    index_file x = {.ckpt = c};
+    mr_status st = read_index(&x, path);
+    json_decref(x.files);
+    mr_free(x.text);
     return st;
 }
+
+/* ---- what a path means ---- */
 
 /* A folder without a manifest: its index file, or its only safetensors file. */
 static mr_status open_folder(mr_ckpt *c, const char *dir)

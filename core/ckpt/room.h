@@ -11,6 +11,8 @@
  */
 
 enum { MR_CKPT_SCHEMA = 1, MR_CKPT_BLOCK = 1 << 20 };
+/* A manifest holds 37 bytes per MiB of a checkpoint: this is enough for 800 GB. */
+enum { MR_CKPT_MANIFEST_MAX = 32 << 20 };
 #define MR_CKPT_MANIFEST "MANIFEST.json"
 
 static inline int64_t mr_ckpt_blocks(int64_t bytes)
@@ -18,8 +20,30 @@ static inline int64_t mr_ckpt_blocks(int64_t bytes)
     return (bytes + MR_CKPT_BLOCK - 1) / MR_CKPT_BLOCK;
 }
 
+/* After a json_load call that failed: MR_E_MEMORY if memory ran out, else MR_OK. */
+mr_status mr_json_check_memory(const json_error_t *err);
 /* The failure of a json_load call: memory, or what stands in the text of `path`. */
 mr_status mr_json_fail(mr_status code, const char *path, const json_error_t *err);
+
+/* JSON objects of untrusted files, read member by member, so that memory stays near their size. */
+
+/* The text of one value inside a larger text. */
+typedef struct mr_json_part {
+    const char *path;  /* of the file, for messages */
+    const char *whole; /* where the text of the file starts */
+    const char *at, *end;
+} mr_json_part;
+
+/* Called for each member of an object; everything is lent for the call. */
+typedef mr_status mr_json_member(void *user, const char *key, mr_json_part value);
+
+/* Tell the members of the object that `object` is, in the order of the file. The same name may come
+ * twice: the caller decides. Errors: MR_E_FORMAT damaged, nested deeper than 4; MR_E_MEMORY; those
+ * of `each` */
+mr_status mr_json_members(mr_json_part object, mr_json_member *each, void *user);
+/* Parse one value: a text of any length, or 64 KiB of anything else. Owns: caller drops *out.
+ * Errors: MR_E_FORMAT, MR_E_MEMORY */
+mr_status mr_json_parse(mr_json_part part, json_t **out);
 
 typedef struct mr_ckpt_file {
     const char *name; /* inside the directory */

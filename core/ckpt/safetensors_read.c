@@ -1,5 +1,9 @@
-/* ckpt: read safetensors files under strict rules (reference: reliability 6). The file: u64 length
- * of the header, JSON header, data; everything is checked before the first tensor is handed out.
+/* ckpt: read safetensors files under strict rules (reference: reliability 6).
+ *
+ * The file: a length word of 8 bytes, a header in JSON, the data of all tensors. The header is one
+ * object with a member for each tensor, {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+ * where offsets count from the start of the data, and a member __metadata__ with texts. Everything
+ * is checked before the first tensor is handed out.
  * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
@@ -16,12 +20,14 @@ struct mr_safetensors {
     mr_arena names;
     mr_st_tensor *tensors; // in the order of their data
     const mr_st_tensor **by_name;
-    int n;
+    int n, cap;
     mr_st_pair *meta; // sorted by key
-    int n_meta;
+    int n_meta, cap_meta;
+    bool has_meta;
 };
 
-/* Data order; empty tensors stand before what starts at the same byte, then by name. */
+/* The order of the data. An empty tensor stands before the one that starts at the same byte, and
+ * several empty ones are ordered by name. */
 static int by_offset(const void *pa, const void *pb)
 {
     const mr_st_tensor *a = pa, *b = pb;
@@ -43,39 +49,57 @@ static int by_key(const void *pa, const void *pb)
     return strcmp(((const mr_st_pair *)pa)->key, ((const mr_st_pair *)pb)->key);
 }
 
+/* ---- one member of the header ---- */
+
+/* The list with room for one more element behind the n that are there, perhaps moved; NULL when
+ * memory runs out, the list stays as it was. */
+static void *with_room(void *list, int n, int *cap, size_t bytes)
+{
+    if (n < *cap)
+        return list;
+    int more = *cap ? 2 * *cap : 64;
+    void *grown = mr_realloc(list, bytes * (size_t)more);
+    if (grown)
+        *cap = more;
+    else
+        mr_fail_memory(bytes * (size_t)more);
+    return grown;
+}
+
 static bool read_i64(const json_t *v, int64_t *out)
 {
     *out = json_integer_value(v);
     return json_is_integer(v) && *out >= 0;
 }
 
-/* One entry {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]} into *t, offsets still
- * relative to the data. */
-static mr_status read_entry(const char *path, const char *name, json_t *v, mr_st_tensor *t)
+static mr_status read_dtype(const char *path, const char *name, const json_t *v, mr_st_tensor *t)
 {
-    const json_t *dtype = json_object_get(v, "dtype"), *shape = json_object_get(v, "shape"),
-                 *offsets = json_object_get(v, "data_offsets");
-    if (!json_is_string(dtype) || !json_is_array(shape) || !json_is_array(offsets) ||
-        json_object_size(v) != 3)
-        return mr_fail(MR_E_FORMAT,
-                       "%s: tensor '%s': expected exactly dtype, shape and data_offsets", path,
-                       name);
-    t->dtype = mr_st_dtype_from_name(json_string_value(dtype));
-    if (t->dtype == MR_ST_DTYPE_COUNT ||
-        strcmp(mr_st_dtype_file_name(t->dtype), json_string_value(dtype)))
-        return mr_fail(MR_E_FORMAT, "%s: tensor '%s': unknown dtype '%.40s'", path, name,
-                       json_string_value(dtype));
-    if (json_array_size(shape) > MR_ST_RANK_MAX)
+    const char *text = json_string_value(v);
+    t->dtype = mr_st_dtype_from_name(text);
+    // our own spelling, "f32", is none of the file's
+    if (t->dtype == MR_ST_DTYPE_COUNT || strcmp(mr_st_dtype_file_name(t->dtype), text))
+        return mr_fail(MR_E_FORMAT, "%s: tensor '%s': unknown dtype '%.40s'", path, name, text);
+    return MR_OK;
+}
+
+static mr_status read_shape(const char *path, const char *name, const json_t *v, mr_st_tensor *t)
+{
+    if (json_array_size(v) > MR_ST_RANK_MAX)
         return mr_fail(MR_E_FORMAT, "%s: tensor '%s': %zu dimensions; at most %d", path, name,
-                       json_array_size(shape), MR_ST_RANK_MAX);
-    t->rank = (int)json_array_size(shape);
+                       json_array_size(v), MR_ST_RANK_MAX);
+    t->rank = (int)json_array_size(v);
     for (int i = 0; i < t->rank; i++)
-        if (!read_i64(json_array_get(shape, (size_t)i), &t->shape[i]))
+        if (!read_i64(json_array_get(v, (size_t)i), &t->shape[i]))
             return mr_fail(MR_E_FORMAT, "%s: tensor '%s': dimension %d is not a natural number",
                            path, name, i);
+    return MR_OK;
+}
+
+static mr_status read_offsets(const char *path, const char *name, const json_t *v, mr_st_tensor *t)
+{
     int64_t end, want;
-    if (json_array_size(offsets) != 2 || !read_i64(json_array_get(offsets, 0), &t->offset) ||
-        !read_i64(json_array_get(offsets, 1), &end) || end < t->offset)
+    if (json_array_size(v) != 2 || !read_i64(json_array_get(v, 0), &t->offset) ||
+        !read_i64(json_array_get(v, 1), &end) || end < t->offset)
         return mr_fail(MR_E_FORMAT, "%s: tensor '%s': data_offsets is not [begin, end]", path,
                        name);
     t->bytes = end - t->offset;
@@ -88,56 +112,118 @@ static mr_status read_entry(const char *path, const char *name, json_t *v, mr_st
     return MR_OK;
 }
 
-static mr_status read_meta(mr_safetensors *st, json_t *v)
+/* The description of one tensor into *t, its offset still relative to the data. */
+static mr_status read_tensor(const char *path, const char *name, const json_t *v, mr_st_tensor *t)
 {
-    const char *key;
-    json_t *text;
-    if (!json_is_object(v))
-        return mr_fail(MR_E_FORMAT, "%s: __metadata__ is not an object", st->path);
-    st->meta = mr_calloc(json_object_size(v), sizeof *st->meta);
-    if (!st->meta)
-        return mr_fail_memory(json_object_size(v) * sizeof *st->meta);
-    json_object_foreach(v, key, text)
-    {
-        if (!json_is_string(text))
-            return mr_fail(MR_E_FORMAT, "%s: __metadata__ '%.100s' is not text", st->path, key);
-        mr_st_pair *p = &st->meta[st->n_meta];
-        p->key = mr_arena_strdup(&st->names, key);
-        p->value = mr_arena_strdup(&st->names, json_string_value(text));
-        if (!p->key || !p->value)
-            return mr_fail_memory(json_string_length(text));
-        st->n_meta++;
-    }
-    qsort(st->meta, (size_t)st->n_meta, sizeof *st->meta, by_key);
+    const json_t *dtype = json_object_get(v, "dtype"), *shape = json_object_get(v, "shape"),
+                 *offsets = json_object_get(v, "data_offsets");
+    if (!json_is_string(dtype) || !json_is_array(shape) || !json_is_array(offsets) ||
+        json_object_size(v) != 3)
+        return mr_fail(MR_E_FORMAT,
+                       "%s: tensor '%s': expected exactly dtype, shape and data_offsets", path,
+                       name);
+    MR_TRY(read_dtype(path, name, dtype, t));
+    MR_TRY(read_shape(path, name, shape, t));
+    return read_offsets(path, name, offsets, t);
+}
+
+static mr_status add_tensor(mr_safetensors *st, const char *name, mr_json_part value)
+{
+    if (!*name || strlen(name) > MR_ST_NAME_MAX)
+        return mr_fail(MR_E_FORMAT, "%s: tensor name '%.80s': expected 1 to %d bytes", st->path,
+                       name, MR_ST_NAME_MAX);
+    mr_st_tensor *list = with_room(st->tensors, st->n, &st->cap, sizeof *list);
+    if (!list)
+        return MR_E_MEMORY;
+    st->tensors = list;
+    mr_st_tensor *t = &list[st->n];
+    json_t *v;
+    *t = (mr_st_tensor){.name = mr_arena_strdup(&st->names, name)};
+    if (!t->name)
+        return mr_fail_memory(strlen(name));
+    MR_TRY(mr_json_parse(value, &v));
+    mr_status status = read_tensor(st->path, name, v, t);
+    json_decref(v);
+    st->n += status == MR_OK;
+    return status;
+}
+
+/* Key and text share one allocation, for there may be millions of short ones. */
+static mr_status keep_pair(mr_safetensors *st, mr_st_pair *p, const char *key, const char *text)
+{
+    size_t key_bytes = strlen(key) + 1, text_bytes = strlen(text) + 1;
+    char *copy = mr_arena_alloc(&st->names, key_bytes + text_bytes);
+    if (!copy)
+        return mr_fail_memory(key_bytes + text_bytes);
+    p->key = memcpy(copy, key, key_bytes);
+    p->value = memcpy(copy + key_bytes, text, text_bytes);
+    st->n_meta++;
     return MR_OK;
 }
 
-static mr_status read_entries(mr_safetensors *st, json_t *root, int64_t data_at, int64_t data_bytes)
+static mr_status add_pair(void *user, const char *key, mr_json_part value)
 {
-    size_t cap = json_object_size(root);
-    const char *name;
+    mr_safetensors *st = user;
+    mr_st_pair *list = with_room(st->meta, st->n_meta, &st->cap_meta, sizeof *list);
+    if (!list)
+        return MR_E_MEMORY;
+    st->meta = list;
     json_t *v;
-    st->tensors = mr_calloc(cap, sizeof *st->tensors);
-    st->by_name = mr_calloc(cap, sizeof *st->by_name);
-    if (!st->tensors || !st->by_name)
-        return mr_fail_memory(cap * sizeof *st->tensors);
-    json_object_foreach(root, name, v)
-    {
-        if (strcmp(name, "__metadata__") == 0) {
-            MR_TRY(read_meta(st, v));
-            continue;
-        }
-        if (!*name || strlen(name) > MR_ST_NAME_MAX)
-            return mr_fail(MR_E_FORMAT, "%s: tensor name '%.80s': expected 1 to %d bytes", st->path,
-                           name, MR_ST_NAME_MAX);
-        mr_st_tensor *t = &st->tensors[st->n];
-        MR_TRY(read_entry(st->path, name, v, t));
-        if (!(t->name = mr_arena_strdup(&st->names, name)))
-            return mr_fail_memory(strlen(name));
-        st->n++;
-    }
-    // the data is covered without gap or overlap
-    qsort(st->tensors, (size_t)st->n, sizeof *st->tensors, by_offset);
+    MR_TRY(mr_json_parse(value, &v));
+    mr_status status =
+        json_is_string(v)
+            ? keep_pair(st, &list[st->n_meta], key, json_string_value(v))
+            : mr_fail(MR_E_FORMAT, "%s: __metadata__ '%.100s' is not text", st->path, key);
+    json_decref(v);
+    return status;
+}
+
+static mr_status add_member(void *user, const char *key, mr_json_part value)
+{
+    mr_safetensors *st = user;
+    if (strcmp(key, "__metadata__"))
+        return add_tensor(st, key, value);
+    if (st->has_meta)
+        return mr_fail(MR_E_FORMAT, "%s: __metadata__ comes twice", st->path);
+    if (*value.at != '{')
+        return mr_fail(MR_E_FORMAT, "%s: __metadata__ is not an object", st->path);
+    st->has_meta = true;
+    return mr_json_members(value, add_pair, st);
+}
+
+/* ---- the header as a whole ---- */
+
+static mr_status sort_meta(mr_safetensors *st)
+{
+    if (st->n_meta)
+        qsort(st->meta, (size_t)st->n_meta, sizeof *st->meta, by_key);
+    for (int i = 1; i < st->n_meta; i++)
+        if (strcmp(st->meta[i - 1].key, st->meta[i].key) == 0)
+            return mr_fail(MR_E_FORMAT, "%s: __metadata__ '%.100s' comes twice", st->path,
+                           st->meta[i].key);
+    return MR_OK;
+}
+
+/* The index by name. It points into the list of tensors, whose order is final by now. */
+static mr_status sort_names(mr_safetensors *st)
+{
+    st->by_name = mr_calloc((size_t)st->n + 1, sizeof *st->by_name);
+    if (!st->by_name)
+        return mr_fail_memory(sizeof *st->by_name * (size_t)st->n);
+    for (int i = 0; i < st->n; i++)
+        st->by_name[i] = &st->tensors[i];
+    qsort(st->by_name, (size_t)st->n, sizeof *st->by_name, by_name);
+    for (int i = 1; i < st->n; i++)
+        if (strcmp(st->by_name[i - 1]->name, st->by_name[i]->name) == 0)
+            return mr_fail(MR_E_FORMAT, "%s: tensor '%s' comes twice", st->path,
+                           st->by_name[i]->name);
+    return MR_OK;
+}
+
+/* The tensors, sorted by place, must cover the data without gap and without overlap. Their offsets
+ * count from the start of the file afterwards. */
+static mr_status check_cover(mr_safetensors *st, int64_t data_at, int64_t data_bytes)
+{
     int64_t at = 0;
     for (int i = 0; i < st->n; i++) {
         mr_st_tensor *t = &st->tensors[i];
@@ -145,47 +231,51 @@ static mr_status read_entries(mr_safetensors *st, json_t *root, int64_t data_at,
             return mr_fail(MR_E_FORMAT,
                            "%s: tensor '%s' starts at byte %lld of the data, expected %lld",
                            st->path, t->name, (long long)t->offset, (long long)at);
-        // no overflow: checked against the data below, and each end was a natural number
+        // this cannot overflow: it is the end that data_offsets gave
         at += t->bytes;
+        if (at > data_bytes)
+            break;
         t->offset += data_at;
-        st->by_name[i] = t;
     }
     if (at != data_bytes)
         return mr_fail(MR_E_FORMAT, "%s: the tensors hold %lld bytes, the file has %lld for them",
                        st->path, (long long)at, (long long)data_bytes);
-    qsort(st->by_name, (size_t)st->n, sizeof *st->by_name, by_name);
     return MR_OK;
 }
 
-static mr_status read_header(mr_safetensors *st, int64_t header_max, int64_t size)
+static mr_status read_header(mr_safetensors *st, const char *text, int64_t length, int64_t size)
 {
-    unsigned char word[8];
+    if (length < 2 || text[0] != '{')
+        return mr_fail(MR_E_FORMAT, "%s: the header is not a JSON object", st->path);
+    MR_TRY(mr_json_members((mr_json_part){st->path, text, text, text + length}, add_member, st));
+    MR_TRY(sort_meta(st));
+    if (st->n)
+        qsort(st->tensors, (size_t)st->n, sizeof *st->tensors, by_offset);
+    MR_TRY(sort_names(st));
+    return check_cover(st, 8 + length, size - 8 - length);
+}
+
+/* Read the length word and the header behind it, and check both. */
+static mr_status read_start(mr_safetensors *st, int64_t header_max, int64_t size)
+{
+    uint64_t length;
     if (size < 8)
         return mr_fail(MR_E_FORMAT, "%s: %lld bytes: too short for a safetensors file", st->path,
                        (long long)size);
-    MR_TRY(mr_file_read_at(st->fd, word, 8, 0, st->path));
-    uint64_t length;
-    memcpy(&length, word, 8);
+    MR_TRY(mr_file_read_at(st->fd, &length, sizeof length, 0, st->path));
     if (length > (uint64_t)header_max)
         return mr_fail(MR_E_FORMAT, "%s: a header of %llu bytes; at most %lld", st->path,
                        (unsigned long long)length, (long long)header_max);
     if ((int64_t)length > size - 8)
         return mr_fail(MR_E_FORMAT, "%s: the header ends at byte %llu, the file at %lld", st->path,
                        (unsigned long long)length + 8, (long long)size);
-    char *text = mr_alloc((size_t)length);
+    char *text = mr_alloc((size_t)length + 1);
     if (!text)
         return mr_fail_memory(length);
     mr_status status = mr_file_read_at(st->fd, text, (size_t)length, 8, st->path);
-    json_t *root = NULL;
-    json_error_t err;
-    if (status == MR_OK && (length < 2 || text[0] != '{'))
-        status = mr_fail(MR_E_FORMAT, "%s: the header is not a JSON object", st->path);
-    if (status == MR_OK && !(root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &err)))
-        status = mr_json_fail(MR_E_FORMAT, st->path, &err);
-    mr_free(text);
     if (status == MR_OK)
-        status = read_entries(st, root, 8 + (int64_t)length, size - 8 - (int64_t)length);
-    json_decref(root);
+        status = read_header(st, text, (int64_t)length, size);
+    mr_free(text);
     return status;
 }
 
@@ -201,14 +291,14 @@ mr_status mr_safetensors_open(const char *path, int64_t header_max, mr_safetenso
     struct stat s;
     if (!(st->path = mr_strdup(path)))
         status = mr_fail_memory(strlen(path));
-    // no wait on a pipe that somebody put in the place of a file
+    // opening a pipe that somebody put in the place of the file would wait for ever
     else if ((st->fd = mr_io_table()->open(path, O_RDONLY | O_NONBLOCK, 0)) < 0 ||
              fstat(st->fd, &s))
         status = mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno));
     else if (!S_ISREG(s.st_mode))
         status = mr_fail(MR_E_FORMAT, "%s: not a regular file", path);
     else
-        status = read_header(
+        status = read_start(
             st, header_max > 0 ? MR_MIN(header_max, MR_ST_HEADER_MAX_LARGE) : MR_ST_HEADER_MAX,
             s.st_size);
     if (status != MR_OK)

@@ -2,6 +2,7 @@
  * swapped files. */
 #define _DEFAULT_SOURCE
 #include "ckptcase.h"
+#include "peak.h"
 
 #include <sys/stat.h>
 
@@ -25,6 +26,8 @@ static void make(void)
 
 static void put_file(const char *path, const char *data, size_t n)
 {
+    // a fresh file each time: some file systems wait for the disk when one is written over
+    remove(path);
     FILE *f = fopen(path, "wb");
     fwrite(data, 1, n, f);
     fclose(f);
@@ -202,6 +205,110 @@ static void failing_reads(void)
     CHECK(i > 10 && i < 500);
 }
 
+/* ---- index files ---- */
+
+static char index_path[700];
+
+static bool opens(void *user)
+{
+    mr_ckpt *c = NULL;
+    (void)user;
+    bool ok = mr_ckpt_open(index_path, &c) == MR_OK;
+    mr_ckpt_close(c);
+    return ok;
+}
+
+static void refused_index(const char *text, const char *why)
+{
+    mr_ckpt *c;
+    put_file(index_path, text, strlen(text));
+    CHECK_FAILS(mr_ckpt_open(index_path, &c), MR_E_FORMAT, why);
+}
+
+static void index_files(void)
+{
+    static const float x[] = {1, 2};
+    char path[700];
+    mr_ckpt *c;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/part-%d.safetensors", dir, i);
+        mr_ckpt_item item = {.name = i ? "b" : "a", .dtype = MR_ST_F32, .rank = 1, .shape = {2}};
+        item.data = x;
+        CHECK_OK(mr_safetensors_write(path, &item, 1, NULL, 0));
+    }
+    snprintf(index_path, sizeof index_path, "%s/model.safetensors.index.json", dir);
+    static const char good[] =
+        "{\"metadata\": {\"total_size\": 16}, \"weight_map\": {\"a\": \"part-0.safetensors\", "
+        "\"b\": \"part-1.safetensors\"}}";
+    put_file(index_path, good, sizeof good - 1);
+    CHECK_OK(mr_ckpt_open(index_path, &c));
+    CHECK_INT(mr_ckpt_count(c), 2);
+    CHECK_INT(mr_ckpt_find(c, "b")->file, 1);
+    mr_ckpt_close(c);
+    refused_index("{}", "no weight_map");
+    refused_index("{\"weight_map\": []}", "weight_map: expected one object");
+    refused_index("{\"weight_map\": {}, \"weight_map\": {}}", "weight_map: expected one object");
+    refused_index("{\"metadata\": 1x, \"weight_map\": {}}", "damaged JSON: byte 15");
+    refused_index("{\"weight_map\": {\"a\": \"../part-0.safetensors\"}}", "not a plain name");
+    refused_index("{\"weight_map\": {\"a\": \".\"}}", "not a plain name");
+    refused_index("{\"weight_map\": {\"a\": 1}}", "not a plain name");
+    refused_index("{\"weight_map\": {\"b\": \"part-0.safetensors\"}}",
+                  "tensor 'b' is not in part-0.safetensors");
+    refused_index("{\"weight_map\": {\"a\": \"part-0.safetensors\", \"b\": "
+                  "\"part-1.safetensors\", \"b\": \"part-0.safetensors\"}}",
+                  "tensor 'b' is not in part-0.safetensors");
+}
+
+/* Neither an index that is too large nor a pipe, a device or a circle of links is read or waited
+ * for. */
+static void index_bounds(void)
+{
+    mr_ckpt *c;
+    bool ok;
+    char *text = malloc(MR_ST_HEADER_MAX + 1);
+    memset(text, ' ', MR_ST_HEADER_MAX + 1);
+    put_file(index_path, text, MR_ST_HEADER_MAX + 1);
+    CHECK_FAILS(mr_ckpt_open(index_path, &c), MR_E_FORMAT,
+                "has 16777217 bytes, expected at most 16777216");
+    // empty lists cost jansson forty times their text
+    static const char start[] = "{\"weight_map\": [";
+    memcpy(text, start, sizeof start - 1);
+    for (size_t i = sizeof start - 1; i + 3 < MR_ST_HEADER_MAX; i += 3)
+        memcpy(text + i, "[],", 3);
+    put_file(index_path, text, MR_ST_HEADER_MAX);
+    int64_t peak = peak_of(opens, NULL, &ok);
+    printf("index of empty lists: memory %.2f times the file\n", (double)peak / MR_ST_HEADER_MAX);
+    CHECK(!ok && (!PEAK_COUNTS || peak < 3 * (int64_t)MR_ST_HEADER_MAX));
+    free(text);
+    remove(index_path);
+    CHECK_INT(mkfifo(index_path, 0600), 0);
+    CHECK_FAILS(mr_ckpt_open(index_path, &c), MR_E_IO, "is no regular file");
+    remove(index_path);
+    CHECK_INT(symlink("/dev/zero", index_path), 0);
+    CHECK_FAILS(mr_ckpt_open(index_path, &c), MR_E_IO, "is no regular file");
+    remove(index_path);
+    CHECK_INT(symlink(index_path, index_path), 0);
+    CHECK_FAILS(mr_ckpt_open(index_path, &c), MR_E_IO, "cannot open");
+    remove(index_path);
+}
+
+/* A pipe in the place of a manifest is refused, and so is one that is too large. */
+static void manifest_bounds(void)
+{
+    char path[900], aside[900];
+    mr_ckpt *c;
+    mr_ckpt_dir(dir, 2, path, sizeof path);
+    snprintf(aside, sizeof aside, "%s/aside", dir);
+    CHECK(rename(manifest, aside) == 0);
+    CHECK_INT(mkfifo(manifest, 0600), 0);
+    CHECK_FAILS(mr_ckpt_open(path, &c), MR_E_IO, "is no regular file");
+    remove(manifest);
+    put_file(manifest, "x", 1);
+    CHECK_INT(truncate(manifest, (int64_t)1 << 40), 0);
+    CHECK_FAILS(mr_ckpt_open(path, &c), MR_E_FORMAT, "expected at most 33554432");
+    CHECK(rename(aside, manifest) == 0);
+}
+
 int main(void)
 {
     snprintf(dir, sizeof dir, "%s", case_dir("open"));
@@ -212,7 +319,10 @@ int main(void)
     damage_sweep(manifest, 99, 200);
     files_gone();
     changed_later();
+    manifest_bounds();
     failing_reads();
+    index_files();
+    index_bounds();
     mr_dir_remove(dir);
     return check_done();
 }

@@ -1,11 +1,16 @@
 /* ckpt/safetensors_read: hostile and damaged files are refused with file and key, never read
  * past. */
 #include "ckptcase.h"
+#include "peak.h"
+
+#include <sys/stat.h>
 
 static char path[600];
 
 static void put(const char *header, size_t length, const void *data, size_t bytes)
 {
+    // a fresh file each time: some file systems wait for the disk when one is written over
+    remove(path);
     FILE *f = fopen(path, "wb");
     uint64_t word = length;
     fwrite(&word, 8, 1, f);
@@ -31,8 +36,8 @@ static void hostile(void)
 {
     refused("[]", 0, "not a JSON object");
     refused("{", 0, "not a JSON object");
-    refused("{\"", 0, "safetensors: line 1");
-    refused("{} x", 0, "safetensors: line 1");
+    refused("{\"", 0, "safetensors: damaged JSON: byte 2");
+    refused("{} x", 0, "safetensors: damaged JSON: byte 3");
     refused("{\"a\": 1}", 0, "tensor 'a': expected exactly dtype, shape and data_offsets");
     refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4], \"more\": 1}}",
             4, "expected exactly");
@@ -65,7 +70,7 @@ static void hostile(void)
             4, "the file has 4");
     refused(
         "{\"a\": {\"dtype\": \"U8\", \"shape\": [9223372036854775808], \"data_offsets\": [0, 4]}}",
-        4, "safetensors: line 1");
+        4, "safetensors: damaged JSON: byte 51: too big integer");
     // gaps, overlaps, uncovered data, data missing
     refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [4, 8]}}", 8,
             "starts at byte 4 of the data, expected 0");
@@ -82,22 +87,28 @@ static void hostile(void)
     // names
     refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}, \"a\": "
             "{\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [1, 2]}}",
-            2, "duplicate");
+            2, "tensor 'a' comes twice");
     refused("{\"\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}}", 1,
             "expected 1 to 512 bytes");
     refused("{\"\xff\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}}", 1,
-            "safetensors: line 1");
+            "safetensors: damaged JSON: byte 2");
     refused("{\"a\\u0000b\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}}", 1,
-            "safetensors: line 1");
+            "safetensors: damaged JSON: byte 11");
     refused("{\"__metadata__\": {\"a\": 1}}", 0, "'a' is not text");
     refused("{\"__metadata__\": []}", 0, "not an object");
+    refused("{\"__metadata__\": {}, \"__metadata__\": {}}", 0, "__metadata__ comes twice");
+    refused("{\"__metadata__\": {\"k\": \"1\", \"\\u006b\": \"2\"}}", 0, "'k' comes twice");
+    // names that are equal only after their escapes are read
+    refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}, "
+            "\"\\u0061\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [1, 2]}}",
+            2, "tensor 'a' comes twice");
     char deep[3000];
     size_t n = 0;
     n += (size_t)snprintf(deep, sizeof deep, "{\"a\": ");
     for (int i = 0; i < 1000; i++)
         deep[n++] = '[';
     deep[n] = 0;
-    refused(deep, 0, "safetensors: line 1");
+    refused(deep, 0, "nested deeper than 4 at byte 9");
     char named[1200] = "{\"";
     memset(named + 2, 'n', 513);
     strcpy(named + 515, "\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}}");
@@ -209,6 +220,81 @@ static void mutations(unsigned seed)
     CHECK(refusals > 1000);
 }
 
+/* Pipes, devices and folders in the place of the file are refused at once, a circle of links too.
+ */
+static void no_file(void)
+{
+    mr_safetensors *st;
+    remove(path);
+    CHECK_INT(mkfifo(path, 0600), 0);
+    CHECK_FAILS(mr_safetensors_open(path, 0, &st), MR_E_FORMAT, "not a regular file");
+    remove(path);
+    CHECK_FAILS(mr_safetensors_open("/dev/zero", 0, &st), MR_E_FORMAT, "not a regular file");
+    CHECK_INT(symlink(path, path), 0);
+    CHECK_FAILS(mr_safetensors_open(path, 0, &st), MR_E_IO, "cannot open");
+    remove(path);
+}
+
+/* ---- memory ---- */
+
+/* A header close to the limit, made of the same piece again and again. */
+static int64_t large_header(const char *start, const char *piece, const char *end, bool numbered)
+{
+    FILE *f = fopen(path, "wb");
+    fwrite("12345678", 1, 8, f);
+    uint64_t n = (uint64_t)fprintf(f, "%s", start);
+    int64_t i = 0;
+    while (n < MR_ST_HEADER_MAX - 200) {
+        char text[200];
+        int used = numbered ? snprintf(text, sizeof text, piece, i ? "," : "", (long long)i,
+                                       (long long)i, (long long)i + 1)
+                            : snprintf(text, sizeof text, "%s%s", i ? "," : "", piece);
+        n += fwrite(text, 1, (size_t)used, f), i++;
+    }
+    n += fwrite(end, 1, strlen(end), f);
+    for (int64_t k = 0; numbered && k < i; k++)
+        fputc(0, f);
+    rewind(f);
+    fwrite(&n, 8, 1, f);
+    fclose(f);
+    return i;
+}
+
+static bool opens(void *user)
+{
+    mr_ckpt *c = NULL;
+    (void)user;
+    bool ok = mr_ckpt_open(path, &c) == MR_OK;
+    mr_ckpt_close(c);
+    return ok;
+}
+
+/* The peak of opening, as a multiple of the header, stays below `most`. */
+static void costs(const char *what, bool opened, double most)
+{
+    bool ok;
+    double factor = (double)peak_of(opens, NULL, &ok) / MR_ST_HEADER_MAX;
+    printf("%s: memory %.2f times the header\n", what, factor);
+    CHECK_INT(ok, opened);
+    CHECK(!PEAK_COUNTS || (factor > 0 && factor < most));
+}
+
+static void memory(void)
+{
+    int64_t n = large_header(
+        "{", "%s\"%llx\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[%lld,%lld]}", "}", true);
+    CHECK(n > 200000);
+    costs("small tensors", true, 5);
+    large_header("{\"a\":[", "[]", "]}", false);
+    costs("empty arrays", false, 1.2);
+    large_header("{", "\"a\":{}", "}", false);
+    costs("empty objects", false, 1.2);
+    large_header("{\"__metadata__\":{\"a\":\"", "xxxxxxxxxxxxxxxx", "\"}}", false);
+    costs("one long text", true, 4);
+    large_header("{\"__metadata__\":{", "\"a\":\"\"", "}}", false);
+    costs("many small texts", false, 7);
+}
+
 int main(void)
 {
     snprintf(path, sizeof path, "%s/probe.safetensors", case_dir("st-read"));
@@ -216,6 +302,8 @@ int main(void)
     hostile();
     good();
     mutations(7);
+    no_file();
+    memory();
     mr_dir_remove(case_dir("st-read"));
     return check_done();
 }

@@ -1,0 +1,149 @@
+/* ckpt: JSON objects of untrusted files, read member by member. A header of many MiB would cost
+ * forty times its size if jansson built the whole of it; here jansson sees one small value at a
+ * time. Licence: Apache-2.0 */
+#include "ckpt/room.h"
+
+#include <string.h>
+
+enum { DEPTH_MAX = 4, CONTAINER_MAX = 64 << 10 };
+
+/* Where the reading of an object stands. */
+typedef struct reader {
+    mr_json_part all;
+    const char *at;
+} reader;
+
+static mr_status damaged(const reader *r, const char *expected)
+{
+    return mr_fail(MR_E_FORMAT, "%s: damaged JSON: byte %lld: expected %s", r->all.path,
+                   (long long)(r->at - r->all.whole), expected);
+}
+
+static void skip_space(reader *r)
+{
+    while (r->at < r->all.end &&
+           (*r->at == ' ' || *r->at == '\t' || *r->at == '\n' || *r->at == '\r'))
+        r->at++;
+}
+
+static bool stands(const reader *r, char c)
+{
+    return r->at < r->all.end && *r->at == c;
+}
+
+static mr_status expect(reader *r, char c, const char *name)
+{
+    skip_space(r);
+    if (!stands(r, c))
+        return damaged(r, name);
+    r->at++;
+    return MR_OK;
+}
+
+/* Step over a text; what it holds is judged by whoever parses it. */
+static mr_status skip_text(reader *r)
+{
+    for (r->at++; r->at < r->all.end; r->at++) {
+        if (*r->at == '\\' && r->at + 1 < r->all.end)
+            r->at++;
+        else if (*r->at == '"') {
+            r->at++;
+            return MR_OK;
+        }
+    }
+    return damaged(r, "the end of a text");
+}
+
+/* Step over an array or object up to the bracket that closes it. */
+static mr_status skip_container(reader *r)
+{
+    // the object that is read is the first level itself
+    int depth = 1;
+    while (r->at < r->all.end) {
+        switch (*r->at) {
+        case '"': MR_TRY(skip_text(r)); continue;
+        case '[':
+        case '{':
+            if (++depth > DEPTH_MAX)
+                return mr_fail(MR_E_FORMAT, "%s: JSON nested deeper than %d at byte %lld",
+                               r->all.path, DEPTH_MAX, (long long)(r->at - r->all.whole));
+            break;
+        case ']':
+        case '}': depth--; break;
+        }
+        r->at++;
+        if (depth == 1)
+            return MR_OK;
+    }
+    return damaged(r, "a closing bracket");
+}
+
+static mr_status skip_value(reader *r)
+{
+    if (stands(r, '"'))
+        return skip_text(r);
+    if (stands(r, '{') || stands(r, '['))
+        return skip_container(r);
+    const char *from = r->at;
+    while (r->at < r->all.end && !memchr(",]} \t\r\n", *r->at, 7))
+        r->at++;
+    return r->at > from ? MR_OK : damaged(r, "a value");
+}
+
+static mr_json_part part_from(const reader *r, const char *from)
+{
+    return (mr_json_part){r->all.path, r->all.whole, from, r->at};
+}
+
+static mr_status read_member(reader *r, mr_json_member *each, void *user)
+{
+    skip_space(r);
+    const char *from = r->at;
+    if (!stands(r, '"'))
+        return damaged(r, "a name in quotes");
+    MR_TRY(skip_text(r));
+    json_t *key = NULL;
+    MR_TRY(mr_json_parse(part_from(r, from), &key));
+    mr_status st = expect(r, ':', "':'");
+    if (st == MR_OK) {
+        skip_space(r);
+        from = r->at;
+        st = skip_value(r);
+    }
+    if (st == MR_OK)
+        st = each(user, json_string_value(key), part_from(r, from));
+    json_decref(key);
+    return st;
+}
+
+mr_status mr_json_members(mr_json_part object, mr_json_member *each, void *user)
+{
+    reader r = {object, object.at};
+    MR_TRY(expect(&r, '{', "an object"));
+    skip_space(&r);
+    bool more = !stands(&r, '}');
+    while (more) {
+        MR_TRY(read_member(&r, each, user));
+        skip_space(&r);
+        more = stands(&r, ',');
+        r.at += more;
+    }
+    MR_TRY(expect(&r, '}', "',' or '}'"));
+    skip_space(&r);
+    return r.at == r.all.end ? MR_OK : damaged(&r, "nothing more");
+}
+
+mr_status mr_json_parse(mr_json_part part, json_t **out)
+{
+    size_t bytes = (size_t)(part.end - part.at);
+    json_error_t err;
+    if (*part.at != '"' && bytes > CONTAINER_MAX)
+        return mr_fail(MR_E_FORMAT, "%s: the value at byte %lld has %zu bytes; at most %d",
+                       part.path, (long long)(part.at - part.whole), bytes, CONTAINER_MAX);
+    *out = json_loadb(part.at, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &err);
+    if (*out)
+        return MR_OK;
+    MR_TRY(mr_json_check_memory(&err));
+    return mr_fail(MR_E_FORMAT, "%s: damaged JSON: byte %lld: %s", part.path,
+                   (long long)(part.at - part.whole) + err.position, err.text);
+}
