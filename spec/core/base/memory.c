@@ -1,4 +1,5 @@
-/* base/memory and hash: the fault switch, arenas with marks, mixing and streaming hashes. */
+/* base/memory and hash: the fault switch, arenas with marks, mixing and streaming hashes.
+ * Covers: core/base/hash.c */
 #include "check.h"
 
 int main(void)

@@ -1,4 +1,5 @@
-/* base/status: the error record, its cause chain, carrying it between threads. */
+/* base/status: the error record, its cause chain, carrying it between threads.
+ * Covers: core/base/log.c */
 #include "check.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
 /* data/loader, quarantine, ingest: equal batches for any number of threads, right frames, samples
- * that fail, limits, restarts, ends at any moment. */
+ * that fail, limits, restarts, ends at any moment.
+ * Covers: core/data/worker.c core/index/ingest.c */
 #include "check.h"
 #include "rows.h"
 

@@ -1,4 +1,5 @@
-/* data/order: every sample exactly once an epoch, whatever the restarts and micro-batch sizes. */
+/* data/order: every sample exactly once an epoch, whatever the restarts and micro-batch sizes.
+ * Covers: core/data/position.c */
 #include "check.h"
 #include "rows.h"
 

@@ -1,5 +1,6 @@
 /* exec/device: opening by name, facts, memory, the compute dtype and its one warning. (cpu.c
- * too.) */
+ * too.)
+ * Covers: core/exec/cpu.c */
 #include "check.h"
 #include "moonreel/exec.h"
 

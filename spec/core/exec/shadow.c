@@ -1,5 +1,6 @@
 /* exec/shadow: what the test device catches - host access, unwritten reads, unfinished and overlong
- * writes, missing waits between queues - and that work runs late but in order. */
+ * writes, missing waits between queues - and that work runs late but in order.
+ * Covers: core/exec/shadow_memory.c core/exec/shadow_step.c */
 #include "specops.h"
 #include "check.h"
 #include <signal.h>

@@ -1,4 +1,5 @@
-/* exec/bind: programs read weights where they lie, as they are when a run begins. */
+/* exec/bind: programs read weights where they lie, as they are when a run begins.
+ * Covers: core/exec/bind.c */
 #include "execcase.h"
 
 static void weights(mr_device *dev)

@@ -1,4 +1,5 @@
-/* graph/params: ranges, shared names, sealing, initial values. */
+/* graph/params: ranges, shared names, sealing, initial values.
+ * Covers: core/graph/store.c */
 #include "check.h"
 #include "moonreel/graph.h"
 

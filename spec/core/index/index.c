@@ -1,5 +1,6 @@
 /* data/index, builder, sum, pack: what goes in comes out; kills, cuts and flipped bits are
- * found. */
+ * found.
+ * Covers: core/index/builder.c core/index/note.c core/index/pack.c core/index/sum.c */
 #include "check.h"
 #include "rows.h"
 

@@ -1,5 +1,6 @@
 /* media/encode, file, log: files appear whole or not at all, equal frames make equal bytes, options
- * are checked. */
+ * are checked.
+ * Covers: core/media/file.c core/media/log.c */
 #include "check.h"
 #include "clips.h"
 

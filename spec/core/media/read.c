@@ -1,5 +1,6 @@
 /* media/read: wanted frames equal those of a sequential decode, in every container and codec at
- * hand. */
+ * hand.
+ * Covers: core/media/clip.c core/media/scan.c core/media/table.c */
 #include "check.h"
 #include "clips.h"
 #include <errno.h>

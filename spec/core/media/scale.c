@@ -1,4 +1,5 @@
-/* media/scale: colours within 2 levels, crops in display geometry, orientation, no stray writes. */
+/* media/scale: colours within 2 levels, crops in display geometry, orientation, no stray writes.
+ * Covers: core/media/colour.c core/media/orient.c */
 #include "check.h"
 #include "clips.h"
 

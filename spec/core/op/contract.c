@@ -4,7 +4,8 @@
  *             in place and not, against the naive row on the same (rounded) inputs; guards intact
  *   gradient  finite differences on the naive f64 row against the row's gradient, run in f64
  *   cost      bytes against counted bytes
- *   infer     a wrong argument is refused with a shape error */
+ *   infer     a wrong argument is refused with a shape error
+ * Covers: core/op/*.c core/cpu/naive.c */
 #include "opcase.h"
 #include "cpu/cpu.h"
 #include "moonreel/graph.h"

@@ -1,4 +1,5 @@
-/* op/loop: chunks and strided loops visit every element once; sums do not depend on the team. */
+/* op/loop: chunks and strided loops visit every element once; sums do not depend on the team.
+ * Covers: core/cpu/loop.c */
 #include "check.h"
 #include "cpu/cpu.h"
 

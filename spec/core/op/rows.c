@@ -1,4 +1,5 @@
-/* cpu/rows: positions by division and by carrying agree, orders are kept. */
+/* cpu/rows: positions by division and by carrying agree, orders are kept.
+ * Covers: core/cpu/rows.c */
 #include "check.h"
 #include "cpu/rows.h"
 

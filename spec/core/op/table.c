@@ -1,4 +1,5 @@
-/* op/table: rows by name, nearest names, attributes with defaults, limits and errors. */
+/* op/table: rows by name, nearest names, attributes with defaults, limits and errors.
+ * Covers: core/cpu/op_table.c */
 #include "check.h"
 #include "moonreel/op.h"
 

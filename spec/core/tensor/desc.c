@@ -1,4 +1,5 @@
-/* tensor/desc and dtype: view algebra, conversions, counted storage. */
+/* tensor/desc and dtype: view algebra, conversions, counted storage.
+ * Covers: core/tensor/dtype.c core/tensor/convert.c core/tensor/tensor.c */
 #include "check.h"
 #include "moonreel/tensor.h"
 

@@ -1,5 +1,6 @@
 -- The measurements themselves are not asserted: machines differ. What they say, and their order,
 -- is.
+-- Covers: core/bind/bench.c lua/moonreel/bench/*.lua lua/moonreel/cli/bench.lua
 local core = require "moonreel.core.bench"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"

@@ -1,4 +1,5 @@
 --- Checkpoints from Lua: what is saved comes back, what is damaged is passed over.
+-- Covers: core/bind/ckpt.c core/bind/saver.c lua/moonreel/ckpt/init.lua
 local ckpt = require "moonreel.ckpt"
 local run = require "moonreel.run"
 local base = require "moonreel.core.base"

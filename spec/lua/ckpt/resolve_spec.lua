@@ -1,4 +1,5 @@
 --- What --load and --ckpt-path mean.
+-- Covers: lua/moonreel/ckpt/names.lua
 local ckpt = require "moonreel.ckpt"
 local run = require "moonreel.run"
 local base = require "moonreel.core.base"

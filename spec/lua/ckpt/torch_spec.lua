@@ -1,4 +1,5 @@
 --- Weights saved by torch: read as data, and nothing else is accepted.
+-- Covers: core/ckpt/pickle.c core/ckpt/torch.c core/ckpt/zip.c
 local ckpt = require "moonreel.ckpt"
 local base = require "moonreel.core.base"
 local torch_file = require "spec.support.torch_file"

@@ -1,5 +1,6 @@
 --- --load, --ckpt-path and --model.from_pretrained: a file, a folder, a pattern, expanded by the
 -- shell or not (recipes.md 7).
+-- Covers: lua/moonreel/recipe/twins.lua
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"

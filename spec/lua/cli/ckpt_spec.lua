@@ -1,4 +1,6 @@
 --- moonreel ckpt: what it prints and how it exits.
+-- Covers: lua/moonreel/cli/ckpt/*.lua lua/moonreel/ckpt/compare.lua
+-- lua/moonreel/ckpt/numbers.lua lua/moonreel/text/listing.lua
 local command = require "moonreel.cli.ckpt"
 local ckpt = require "moonreel.ckpt"
 local run = require "moonreel.run"

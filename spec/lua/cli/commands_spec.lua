@@ -1,4 +1,5 @@
 --- show, why, help and the frame around commands, run as a user would.
+-- Covers: lua/moonreel/cli/help.lua lua/moonreel/cli/show.lua lua/moonreel/cli/why.lua
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local moonreel = folder.moonreel

@@ -1,4 +1,5 @@
 --- moonreel data ingest: results, exit codes, nothing half-written.
+-- Covers: core/index/list.c core/index/source.c core/index/table.c
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 

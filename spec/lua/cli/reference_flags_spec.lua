@@ -1,5 +1,6 @@
 --- Every flag of the two reference training documents is accepted and sets its field; what nothing
 -- reads yet is refused by name.
+-- Covers: lua/moonreel/cli/sample.lua
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local words_of = require "moonreel.settings.words"

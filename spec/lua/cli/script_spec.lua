@@ -1,4 +1,6 @@
 --- `moonreel FILE.lua` and `moonreel -e CODE`, run as a user would.
+-- Covers: core/app/main.c core/bind/bind.c core/bind/base.c lua/moonreel/cli/dispatch.lua
+-- lua/moonreel/cli/init.lua lua/moonreel/cli/failure.lua
 local program = arg[-1] or "build/cpu/moonreel"
 
 local function shell(command)

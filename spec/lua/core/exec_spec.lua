@@ -1,4 +1,5 @@
 --- moonreel.core.exec: devices, executors and programs from Lua; on the device of MOONREEL_DEVICE.
+-- Covers: core/bind/exec.c core/bind/params.c core/bind/program.c
 local T = require "moonreel.core.tensor"
 local G = require "moonreel.core.graph"
 local E = require "moonreel.core.exec"

@@ -1,4 +1,5 @@
 --- JSON binding: values that survive the round trip, errors that say where.
+-- Covers: core/bind/json.c
 local json = require "moonreel.core.json"
 
 local function fails(f, ...)

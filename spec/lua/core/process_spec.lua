@@ -1,4 +1,5 @@
 --- Children with a deadline, limits, paths.
+-- Covers: core/bind/process.c
 local process = require "moonreel.core.process"
 
 describe("process.run", function()

@@ -1,4 +1,5 @@
 --- moonreel.data: encode, scan, decode, ingest, open.
+-- Covers: core/bind/index.c core/bind/media.c lua/moonreel/data/init.lua
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local fails = require "spec.support.fails"

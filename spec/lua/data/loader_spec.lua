@@ -1,4 +1,5 @@
 --- moonreel.data.loader: batches, their order over thread counts, plans and refusals.
+-- Covers: core/bind/loader.c
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local fails = require "spec.support.fails"

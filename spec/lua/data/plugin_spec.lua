@@ -1,5 +1,6 @@
 --- The media plug-in: opened on first use, looked for in known places, absent from the program
 -- itself.
+-- Covers: core/index/plugin.c
 local base = require "moonreel.core.base"
 
 local function output(command)

@@ -1,3 +1,4 @@
+-- Covers: lua/moonreel/golden/*.lua lua/moonreel/cli/golden.lua
 local base = require "moonreel.core.base"
 local golden = require "moonreel.golden"
 

@@ -1,4 +1,5 @@
 --- Numbers of tensors for the eye.
+-- Covers: core/bind/look.c core/bind/tensor.c
 local T = require "moonreel.core.tensor"
 local look = require "moonreel.look.tensor"
 

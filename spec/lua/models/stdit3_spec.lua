@@ -1,3 +1,4 @@
+-- Covers: lua/moonreel/nn/init.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

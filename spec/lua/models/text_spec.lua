@@ -1,3 +1,4 @@
+-- Covers: lua/moonreel/models/bytes.lua
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local bytes = require "moonreel.models.bytes"

@@ -1,4 +1,6 @@
 --- Files, parents, and what plain Lua would drop without a word.
+-- Covers: lua/moonreel/recipe/fault.lua lua/moonreel/recipe/files.lua
+-- lua/moonreel/recipe/place.lua
 local folder = require "spec.support.folder"
 
 describe("recipe files", function()

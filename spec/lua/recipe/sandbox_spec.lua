@@ -1,6 +1,7 @@
 --- What a recipe cannot do. Each attempt bakes as a user's file does: in a child process with
 -- limits. It ends with the recipe's error (exit 3), within a second of processor time and 256 MiB,
 -- and no canary file is read.
+-- Covers: lua/moonreel/settings/child.lua
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"

@@ -1,5 +1,6 @@
 --- The read log of built readers: a field of which the registry says that something reads it is
 -- read, and with the new value.
+-- Covers: lua/moonreel/settings/readers.lua
 local app = require "moonreel.app"
 local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"

@@ -1,4 +1,6 @@
 --- The prompt without a terminal: input, results, tensors, help, completion.
+-- Covers: lua/moonreel/repl/chunk.lua lua/moonreel/repl/complete.lua lua/moonreel/repl/help.lua
+-- lua/moonreel/repl/init.lua lua/moonreel/repl/names.lua lua/moonreel/text/clean.lua
 local repl = require "moonreel.repl"
 local base = require "moonreel.core.base"
 local printed = require "spec.support.printed"

@@ -1,5 +1,6 @@
 --- The prompt in a real terminal (tmux): what stands on the screen. Skipped where tmux or libedit
 -- is missing. #terminal
+-- Covers: core/bind/edit.c core/bind/signal.c
 local base = require "moonreel.core.base"
 local process = require "moonreel.core.process"
 

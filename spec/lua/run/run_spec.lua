@@ -1,4 +1,5 @@
 --- Run directories and their journal.
+-- Covers: core/bind/journal.c core/bind/run.c lua/moonreel/run/init.lua
 local run = require "moonreel.run"
 local base = require "moonreel.core.base"
 

@@ -1,4 +1,5 @@
 -- Rendering from a checkpoint alone.
+-- Covers: lua/moonreel/sample/init.lua
 local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
 local json = require "moonreel.core.json"

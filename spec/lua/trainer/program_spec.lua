@@ -1,4 +1,5 @@
 -- One micro-step: overfitting, recomputation, devices.
+-- Covers: lua/moonreel/optim/init.lua
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

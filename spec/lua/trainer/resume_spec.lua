@@ -1,4 +1,5 @@
 -- A resumed run is the same run: design promise 3, reliability P3.
+-- Covers: lua/moonreel/trainer/state.lua lua/moonreel/trainer/statistics.lua
 local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
 local process = require "moonreel.core.process"

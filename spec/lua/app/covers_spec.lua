@@ -1,0 +1,82 @@
+--- Every source file has a spec: at the mirrored path (core/data/order.c: spec/core/data/order.c;
+-- lua/moonreel/text/table.lua: spec/lua/text/table_spec.lua), or one whose head says `Covers:` and
+-- names it. A star stands for any name.
+local base = require "moonreel.core.base"
+
+-- files below a folder with an ending, as paths
+local function files(folder, ending, into)
+  into = into or {}
+  for _, name in ipairs(base.list_dir(folder)) do
+    local path = folder .. "/" .. name
+    if base.exists(path .. "/.") then
+      files(path, ending, into)
+    elseif name:match(ending) then
+      into[#into + 1] = path
+    end
+  end
+  return into
+end
+
+-- paths that a spec's head comment names after `Covers:`
+local function named(path)
+  local text, list = base.read_file(path), {}
+  local head = text:match("^%s*(/%*.-%*/)") or text:match("^((%-%-[^\n]*\n)+)")
+    or text:match("^%-%-.-\n%f[^%-\n]") or ""
+  local rest = head:match("Covers:(.*)") or ""
+  for word in rest:gmatch("[%w_./*]+%.%a+") do
+    list[#list + 1] = word
+  end
+  return list
+end
+
+local specs = files("spec/core", "%.c$")
+for _, path in ipairs(files("spec/lua", "_spec%.lua$")) do
+  specs[#specs + 1] = path
+end
+local sources = files("core", "%.c$")
+for _, path in ipairs(files("lua/moonreel", "%.lua$")) do
+  sources[#sources + 1] = path
+end
+
+local function mirrored(path)
+  local lua = path:match("^lua/moonreel/(.*)%.lua$")
+  return lua and "spec/lua/" .. lua .. "_spec.lua" or "spec/" .. path
+end
+
+describe("a source file", function()
+  local patterns = {}
+  for _, spec in ipairs(specs) do
+    for _, word in ipairs(named(spec)) do
+      patterns[#patterns + 1] = { spec = spec, word = word,
+        pattern = "^" .. word:gsub("[%.%-]", "%%%0"):gsub("%*", "[^/]*") .. "$" }
+    end
+  end
+
+  it("has a spec of its own, or one that says it covers it", function()
+    local without = {}
+    for _, path in ipairs(sources) do
+      local found = base.exists(mirrored(path))
+      for _, p in ipairs(patterns) do
+        found = found or path:match(p.pattern) ~= nil
+      end
+      if not found then
+        without[#without + 1] = path
+      end
+    end
+    assert.same({}, without)
+  end)
+
+  it("is there where a spec says it covers it", function()
+    local gone = {}
+    for _, p in ipairs(patterns) do
+      local found = false
+      for _, path in ipairs(sources) do
+        found = found or path:match(p.pattern) ~= nil
+      end
+      if not found then
+        gone[#gone + 1] = p.spec .. ": " .. p.word
+      end
+    end
+    assert.same({}, gone)
+  end)
+end)
