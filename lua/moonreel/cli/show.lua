@@ -4,7 +4,7 @@ local printer = require "moonreel.text.table"
 
 local show = {
   name = "show",
-  summary = "print a recipe resolved, with the line that set each value",
+  summary = "print a recipe resolved: what is set first, each value with its line, then defaults",
   usage = "show RECIPE [key=value ...] [--changed] [--stage NAME] [--json|--lua|--tree|--diff "
     .. "OTHER|--as SYSTEM]",
   overrides = true,
@@ -14,7 +14,7 @@ local show = {
     { "--stage NAME", "one stage of a recipe that has stages" },
     { "--tree", "by record, with the line of each value as a comment" },
     { "--as SYSTEM", "what is set, under the names of opensora-1.2 or opensora-2.0" },
-    { "--changed", "only what is not at its default" },
+    { "--changed", "only what is set, without the defaults" },
     { "--diff OTHER", "only what differs from another recipe; exit 1 when anything does" },
   },
 }
@@ -39,15 +39,17 @@ local function goes_on(run, line)
   return true
 end
 
--- what people read: {keys, value, at, name}, one for a run of equal entries
-local function lines_of(settings, changed)
+-- What people read: {keys, value, at, name}, one for a run of equal entries. `which` is "set" for
+-- what a recipe, an argument or the environment has set, "default" for the rest, or "all".
+local function lines_of(settings, which)
   local kinds = require "moonreel.recipe.kinds"
   local runs = {}
   for _, leaf in ipairs(settings:leaves()) do
     local link = leaf.chain[#leaf.chain]
-    local set = link and link.set
+    local set = link ~= nil and link.set == true
     -- the shipped table of resolutions is long and known by its name
-    if set or not (changed or leaf.row.path == "resolutions") then
+    if set and which ~= "default"
+        or not set and which ~= "set" and leaf.row.path ~= "resolutions" then
       local line = { keys = leaf.keys, value = kinds.show(leaf.raw),
         at = link and link.at or "default", to = leaf.keys[#leaf.keys] }
       local run = runs[#runs]
@@ -68,9 +70,9 @@ local function lines_of(settings, changed)
   return runs
 end
 
-local function rows_of(settings, changed)
+local function rows_of(settings, which)
   local rows = {}
-  for i, line in ipairs(lines_of(settings, changed)) do
+  for i, line in ipairs(lines_of(settings, which)) do
     local path = {}
     for k = 1, #line.keys - 1 do
       path[k] = tostring(line.keys[k])
@@ -81,10 +83,20 @@ local function rows_of(settings, changed)
   return rows
 end
 
+-- what is set first, because that is what makes a recipe itself; then the defaults
+local function print_table(settings, changed)
+  printer.print(columns, rows_of(settings, "set"))
+  if not changed then
+    print("\nat their defaults:\n")
+    printer.print(columns, rows_of(settings, "default"))
+  end
+  print("\nhash " .. settings.hash)
+end
+
 -- records as indented blocks
 local function print_tree(settings, changed)
   local open = {}
-  for _, line in ipairs(lines_of(settings, changed)) do
+  for _, line in ipairs(lines_of(settings, changed and "set" or "all")) do
     -- headings of records that this line opens
     for i = 1, #line.keys - 1 do
       if open[i] ~= line.keys[i] then
@@ -167,8 +179,7 @@ function show.run(args)
   elseif options.lua then
     io.write(settings:to_recipe())
   else
-    printer.print(columns, rows_of(settings, options.changed))
-    print("hash " .. settings.hash)
+    print_table(settings, options.changed)
   end
   return 0
 end

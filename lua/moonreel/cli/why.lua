@@ -1,13 +1,31 @@
---- `moonreel why RECIPE KEY`: where a value comes from, oldest first.
+--- `moonreel why RECIPE KEY`: where a value comes from, oldest first; also a value of one stage,
+-- and of an entry that was taken out.
 -- @module moonreel.cli.why
 local why = {
   name = "why",
   summary = "print where a value comes from, what it replaced and what follows from it",
-  usage = "why RECIPE KEY [key=value ...] [--json]",
+  usage = "why RECIPE KEY|stages.NAME.KEY [key=value ...] [--json]",
   overrides = true,
-  options = { { "--stage NAME", "in one stage of a recipe that has stages" },
+  options = { { "--stage NAME", "in one stage of a recipe that has stages, as stages.NAME.KEY" },
     { "--json", "the chain as JSON" } },
 }
+
+-- one stage, or the recipe itself; and the key to look for there
+local function settings_for(recipe, key, parsed)
+  local fault = require "moonreel.recipe.fault"
+  local name, below = require("moonreel.settings.stages").split(key)
+  local stage = parsed.options.stage
+  if name and stage and stage ~= name then
+    fault.usage("why: %s is not of stage %s; try: leave --stage out", key, stage)
+  end
+  stage = stage or name
+  local settings = require("moonreel.settings").bake(recipe, parsed.overrides, { stage = stage })
+  if settings.stages and key ~= "stages" then
+    io.stderr:write(("note: this is what the recipe says for all of its stages; try: moonreel why "
+      .. "%s stages.%s.%s\n"):format(recipe, settings.stages[1].name, key))
+  end
+  return settings, below or key
+end
 
 function why.run(args)
   local parsed = require("moonreel.settings.words").parse(args, why)
@@ -16,12 +34,10 @@ function why.run(args)
       .. "moonreel why RECIPE lr",
       #parsed.positional)
   end
-  local settings = require("moonreel.settings").bake(parsed.positional[1],
-    parsed.overrides, { stage = parsed.options.stage })
+  local settings, key = settings_for(parsed.positional[1], parsed.positional[2], parsed)
   local provenance = require "moonreel.settings.provenance"
   require("moonreel.text.table").print(provenance.columns,
-    provenance.rows(settings, parsed.positional[2], parsed.options.json),
-    parsed.options)
+    provenance.rows(settings, key, parsed.options.json), parsed.options)
   return 0
 end
 

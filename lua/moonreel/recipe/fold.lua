@@ -1,7 +1,8 @@
---- Layers to values: folds the writes of every path from the weakest layer to the strongest, on
--- demand. On demand, because a late-bound value f(r, inherited) reads other final values; reading
--- in circles is an error that prints the circle. Ref: recipes.md 2.
+--- Layers to values: what the writes of all layers make of a path, from the weakest layer to the
+-- strongest. Values are worked out on demand, because a late-bound value f(r, inherited) reads
+-- other final values; reading in circles is an error that prints the circle. Ref: recipes.md 2.
 -- @module moonreel.recipe.fold
+local defaults = require "moonreel.recipe.defaults"
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"
 local kinds = require "moonreel.recipe.kinds"
@@ -23,13 +24,18 @@ local absent = marker.absent
 ---@param layers table[]  {write, shown}, weakest first
 ---@return table fold
 function fold.new(layers)
-  return setmetatable({ layers = layers, root = registry.get().root, memo = {},
-    calls = {}, chains = {}, writers_of = {} }, Fold)
+  return setmetatable({ layers = layers, root = registry.get().root, values = {}, chains = {},
+    calls = {}, computed_defaults = {}, writers_of = {} }, Fold)
 end
 
 local function key_of(keys, count) return table.concat(keys, "\0", 1, count) end
 
--- field keys[i] of a record, of its type only when it is no common one
+local function first_keys(keys, count) return table.move(keys, 1, count, 1, {}) end
+
+-- ---- schemas ----
+
+-- The field keys[i] of a record. The record's type is asked only for a field that is not common to
+-- all types, because asking for it folds the field `type`.
 function Fold:field(record, keys, i)
   return record.fields[keys[i]]
     or (record.types and registry.field(record, keys[i], self:type_name(keys, i - 1)))
@@ -53,82 +59,25 @@ function Fold:schema(keys, count)
   return schema
 end
 
---- Final value of `type` of the typed record at keys[1..count]; false when none.
+--- Final value of `type` of the typed record at keys[1..count]; false when it is none.
 function Fold:type_name(keys, count)
-  local path = table.move(keys, 1, count, 1, {})
+  local path = first_keys(keys, count)
   path[count + 1] = "type"
   local value = self:leaf(path)
   return value ~= marker.none and value or false
 end
 
--- default of a leaf or map entry: of the type, of the row, or none / absent
-function Fold:default(keys, schema)
-  local parent = self.root
-  local inside_map = false
-  for i = 1, #keys - 1 do
-    if parent.tag == "record" then
-      parent = self:field(parent, keys, i)
-    else
-      parent = parent.value
-    end
-    inside_map = inside_map or parent.tag == "map"
-    if parent.tag == "map" and parent.row and parent.row.default then
-      -- an entry of a map that has a default
-      local at = parent.row.default
-      for j = i + 1, #keys do
-        at = type(at) == "table" and at[keys[j]] or nil
-      end
-      if at ~= nil then
-        return at, "default"
-      end
-    end
-  end
-  if parent.tag == "map" then
-    return absent
-  end
-  if parent.types and not parent.fields[keys[#keys]] then
-    local type_name = self:type_name(keys, #keys - 1)
-    local of_type = type_name and parent.types[type_name]
-    if of_type and of_type.preset[keys[#keys]] ~= nil then
-      return of_type.preset[keys[#keys]], "default of " .. type_name
-    end
-  end
-  local row = schema.row
-  if inside_map and (not row or row.default == nil) then
-    return marker.none, "default"
-  end
-  if row and row.default ~= nil then
-    return row.default, "default"
-  end
-  return marker.none, "default"
-end
-
--- the effect of layer `index` on a path: a write, and whether something above took the path back
--- first
-function Fold:effect(index, keys, count)
-  local write, reset = self.layers[index].write, nil
-  for i = 1, count do
-    write = late.resolve(self, write, keys, i - 1, index)
-    if write.tag ~= "table" then
-      return reset or write.tag, nil, write
-    end
-    if write.replace then
-      reset = "replace"
-    end
-    local child = write.children[keys[i]]
-    if not child then
-      return reset, nil, write
-    end
-    write = child
-  end
-  return reset, late.resolve(self, write, keys, count, index), write
+-- Names of the fields that a record has under its final type.
+function Fold:field_names(record, keys, count)
+  local type_name = record.types and (self:type_name(keys, count) or "\0")
+  return registry.names(record, type_name)
 end
 
 --- Who gave the typed record at keys[1..count] its type, and what to try when a field does not suit
 -- it.
 ---@return string
 function Fold:type_note(keys, count)
-  local path = table.move(keys, 1, count, 1, {})
+  local path = first_keys(keys, count)
   path[count + 1] = "type"
   local name = kinds.show(self:leaf(path))
   local chain = self.chains[key_of(path, #path)]
@@ -137,6 +86,80 @@ function Fold:type_note(keys, count)
     .. "fields"):format(name,
     by and " by " .. place.text(by) or " by default", shown, name)
 end
+
+-- ---- what one layer says ----
+
+--- What layer `index` does to the value at keys[1..count].
+---@return table effect  {reset, write, passed}. reset: "remove", "replace" or "none" when the layer
+---   takes back what was inherited by writing that above the value; write: what it writes at the
+---   path itself, late-bound values called; passed: the writes from the root to the last one
+function Fold:effect(index, keys, count)
+  local write, effect = self.layers[index].write, { passed = {} }
+  for i = 0, count do
+    if i > 0 then
+      write = write.children[keys[i]]
+      if not write then
+        return effect
+      end
+    end
+    write = late.resolve(self, write, keys, i, index)
+    effect.passed[#effect.passed + 1] = write
+    if i < count and write.tag ~= "table" then
+      effect.reset = effect.reset or write.tag
+      return effect
+    elseif i < count and write.replace then
+      effect.reset = "replace"
+    end
+  end
+  effect.write = write
+  return effect
+end
+
+--- Does a layer drop everything that is inherited at and below a path?
+function Fold:drops(index, keys, count)
+  local effect = self:effect(index, keys, count)
+  local write = effect.write
+  return effect.reset ~= nil
+    or (write ~= nil and (write.replace or write.tag == "remove" or write.tag == "none"))
+end
+
+-- What the late-bound values on the way to an effect have read, as a set; nil when there are none.
+local function reads_of(effect)
+  local reads
+  for _, write in ipairs(effect.passed) do
+    for _, by in ipairs { write, write.late } do
+      for path in pairs(by.reads or {}) do
+        reads = reads or {}
+        reads[path] = true
+      end
+    end
+  end
+  return reads
+end
+
+-- The link of a chain that an effect stands for. `replace` tells a value that was written where the
+-- same layer had dropped the inherited one.
+local function link_of(effect, value)
+  return { value = value, place = effect.passed[#effect.passed].place, reads = reads_of(effect),
+    replace = effect.reset and effect.write and true or nil }
+end
+
+-- Layers that say something at or below a name of the root: most say nothing about most fields.
+function Fold:writers(name)
+  local list = self.writers_of[name]
+  if not list then
+    list = {}
+    for index, one in ipairs(self.layers) do
+      if one.write.children[name] then
+        list[#list + 1] = index
+      end
+    end
+    self.writers_of[name] = list
+  end
+  return list
+end
+
+-- ---- leaves ----
 
 --- Check a leaf's value against its schema; `p` is where it was written.
 -- @return the value in normal form
@@ -161,7 +184,7 @@ function Fold:checked(schema, keys, value, p)
   return good
 end
 
--- `betas.1=0.8`: one element of a list, counted from 1
+-- `betas.1=0.8`: the list that is inherited with one element changed, counted from 1.
 local function with_element(schema, keys, value, write)
   local path = path_of(keys) .. "." .. table.concat(write.indices, ".")
   local out = type(value) == "table" and value ~= marker.none and value ~= absent
@@ -185,29 +208,42 @@ local function with_element(schema, keys, value, write)
   return good
 end
 
--- layers that say something at or below a name of the root; most say nothing about most fields
-function Fold:writers(name)
-  local list = self.writers_of[name]
-  if not list then
-    list = {}
-    for index, one in ipairs(self.layers) do
-      if one.write.children[name] then
-        list[#list + 1] = index
-      end
-    end
-    self.writers_of[name] = list
-  end
-  return list
-end
-
--- was a typed record replaced after a layer?
+-- Was the typed record of a field replaced after a layer?
 function Fold:is_dropped(index, keys, upto)
   for later = index + 1, upto or #self.layers do
-    if self:effect(later, keys, #keys) then
+    if self:effect(later, keys, #keys).reset then
       return true
     end
   end
   return false
+end
+
+-- The value of a leaf after one layer has had its say. A leaf here is {keys, schema, default, bare,
+-- of_type}; `of_type` tells a field that not every type of its record has.
+function Fold:after(leaf, value, effect, index, upto)
+  local write = effect.write
+  if write and leaf.of_type and self:is_dropped(index, leaf.keys, upto) then
+    -- The record had another type then and was replaced since, so that nothing can be checked.
+    return write.tag == "leaf" and write.value or value
+  end
+  if effect.reset == "remove" then
+    value = leaf.default
+  elseif effect.reset == "replace" then
+    value = leaf.bare
+  elseif effect.reset == "none" then
+    value = absent
+  end
+  if not write then
+    return value
+  elseif write.tag == "remove" then
+    return leaf.default
+  elseif write.tag == "none" then
+    return self:checked(leaf.schema, leaf.keys, marker.none, write.place)
+  elseif write.tag == "element" then
+    return with_element(leaf.schema, leaf.keys, value, write)
+  end
+  return self:checked(leaf.schema, leaf.keys,
+    late.list_items(self, write, write.value, value, leaf.keys), write.place)
 end
 
 --- Value of a leaf after layers 1..upto (default all); marker.none, or `absent` for a missing map
@@ -216,202 +252,203 @@ end
 ---@param upto integer|nil
 ---@param schema table|nil  of the leaf, where the caller has it
 function Fold:leaf(keys, upto, schema)
-  local final = upto == nil
-  local memo_key = final and key_of(keys, #keys)
-  if final and self.memo[memo_key] ~= nil then
-    return self.memo[memo_key]
+  local memo = not upto and key_of(keys, #keys)
+  if memo and self.values[memo] ~= nil then
+    return self.values[memo]
   end
-  schema = schema or self:schema(keys)
-  local default, source = self:default(keys, schema)
-  if type(default) == "function" then
-    local write = { place = { argument = "default of " .. path_of(keys) } }
-    self.default_writes = self.default_writes or {}
-    write = self.default_writes[key_of(keys, #keys)] or write
-    self.default_writes[key_of(keys, #keys)] = write
-    if write.value == nil then
-      write.value = self:checked(schema, keys, late.call(self, write, keys, #keys, default, nil),
-        write.place)
-    end
-    default = write.value
-  end
-  local value = default
-  local chain = {}
-  if value ~= absent then
-    chain[1] = { value = value, source = source }
-  end
+  local leaf = { keys = keys, schema = schema or self:schema(keys) }
   local record = #keys > 1 and self:schema(keys, #keys - 1)
-  local of_type = record and record.types and not record.fields[keys[#keys]]
+  leaf.of_type = record and record.types and not record.fields[keys[#keys]]
+  local source
+  leaf.default, leaf.bare, source = defaults.of(self, keys, leaf.schema)
+  local value, chain = leaf.default, {}
+  if value ~= absent then
+    chain[1] = { value = value, source = source, reads = defaults.reads(self, keys) }
+  end
   for _, index in ipairs(self:writers(keys[1])) do
     if upto and index > upto then
       break
     end
-    local reset, write, holder = self:effect(index, keys, #keys)
-    local was = value
-    local tag = write and write.tag
-    if write and of_type and self:is_dropped(index, keys, upto) then
-      -- a record of another type, replaced since: what it held is of no kind here
-      tag, value = nil, tag == "leaf" and write.value or value
-    end
-    if reset == "remove" then
-      value = default
-    elseif reset == "replace" then
-      value = #keys > 1 and self:schema(keys, #keys - 1).tag == "map" and absent or default
-    elseif reset == "none" then
-      value = absent
-    end
-    if tag == "leaf" then
-      value = self:checked(schema, keys, late.list_items(self, write, write.value, value, keys),
-        write.place)
-    elseif tag == "element" then
-      value = with_element(schema, keys, value, write)
-    elseif tag == "none" then
-      value = self:checked(schema, keys, marker.none, write.place)
-    elseif tag == "remove" then
-      value = default
-    end
-    if write or (reset and not rawequal(was, value)) then
-      local by = write or holder
-      -- the inherited value was dropped before this one was written
-      local replace = reset and write and true or nil
-      chain[#chain + 1] = { value = value, place = by.place, reads = (by.late or by).reads,
-        replace = replace }
+    local effect = self:effect(index, keys, #keys)
+    local before = value
+    value = self:after(leaf, value, effect, index, upto)
+    if effect.write or not rawequal(before, value) then
+      chain[#chain + 1] = link_of(effect, value)
     end
   end
-  if final then
-    self.memo[memo_key] = value
-    self.chains[memo_key] = chain
+  if memo then
+    self.values[memo], self.chains[memo] = value, chain
   end
-  return value, chain
+  return value
+end
+
+-- ---- maps ----
+
+local function set_of_keys(value)
+  if type(value) ~= "table" or value == marker.none or value == absent then
+    return nil
+  end
+  local set = {}
+  for key in pairs(value) do
+    set[key] = true
+  end
+  return set
+end
+
+-- The keys of a map after one layer has written a table to it.
+function Fold:with_entries(present, write, index, path, count)
+  present = not write.replace and present or {}
+  for key in pairs(write.children) do
+    path[count + 1] = key
+    local entry = self:effect(index, path, count + 1).write
+    path[count + 1] = nil
+    present[key] = not (entry and entry.tag == "remove") or nil
+  end
+  return present
 end
 
 --- Keys of an open map after layers 1..upto, in order; nil when the map is none.
+---@return any[]|nil keys
+---@return any[] removed  keys that were there after some layer and are no more
 function Fold:map_keys(keys, count, upto)
-  local path = table.move(keys, 1, count, 1, {})
-  -- a map inside a map has its part of the outer one's default
-  local default = self:default(path, self:schema(path))
-  local has_default = default ~= marker.none and default ~= absent
-  local present = has_default
-  local found = {}
-  if present then
-    for key in pairs(default) do
-      found[key] = true
+  local path = first_keys(keys, count)
+  local schema = self:schema(path)
+  local default = defaults.of(self, path, schema)
+  local present = set_of_keys(default)
+  local seen = set_of_keys(default) or {}
+  for _, index in ipairs(self:writers(keys[1])) do
+    if upto and index > upto then
+      break
     end
-  end
-  for index = 1, upto or #self.layers do
-    local reset, write = self:effect(index, path, #path)
+    local effect = self:effect(index, path, count)
+    local write = effect.write
     local tag = write and write.tag
-    if reset == "none" or reset == "replace" or tag == "none" then
-      found, present = {}, false
+    if tag == "none" and not schema.none then
+      fault.at(write.place, "%s: expected %s, got none", path_of(path), kinds.expected(schema))
     end
-    if reset == "remove" or tag == "remove" then
-      found, present = {}, has_default
-      if present then
-        for key in pairs(default) do
-          found[key] = true
-        end
-      end
-    end
-    if tag == "none" and not self:schema(path).none then
-      fault.at(write.place, "%s: expected %s, got none", path_of(path),
-        kinds.expected(self:schema(path)))
+    if effect.reset == "remove" or tag == "remove" then
+      present = set_of_keys(default)
+    elseif effect.reset or tag == "none" then
+      present = nil
     end
     if tag == "table" then
-      if write.replace then
-        found = {}
-      end
-      present = true
-      for key in pairs(write.children) do
-        path[count + 1] = key
-        local _, child = self:effect(index, path, count + 1)
-        path[count + 1] = nil
-        if child and child.tag == "remove" then
-          found[key] = nil
-        else
-          found[key] = true
-        end
-      end
+      present = self:with_entries(present, write, index, path, count)
+    end
+    for key in pairs(present or {}) do
+      seen[key] = true
     end
   end
-  if not present then
-    return nil
+  local removed = {}
+  for _, key in ipairs(environment.sorted_keys(seen)) do
+    if not (present and present[key]) then
+      removed[#removed + 1] = key
+    end
   end
-  return environment.sorted_keys(found)
+  return present and environment.sorted_keys(present), removed
 end
 
---- Value at any path after layers 1..upto as plain data (markers inside).
-function Fold:value(keys, count, upto)
-  local path = table.move(keys, 1, count, 1, {})
-  local schema = self:schema(path)
-  if schema.tag == "record" then
-    local out = {}
-    if schema.types and not self:type_name(path, count) and not schema.fields.type then
-      return out
-    end
-    for _, name in ipairs(registry.names(schema, schema.types
-        and (self:type_name(path, count) or "\0"))) do
-      path[count + 1] = name
-      out[name] = self:value(path, count + 1, upto)
-    end
-    return out
-  elseif schema.tag == "map" then
-    local names = self:map_keys(path, count, upto)
-    if not names then
-      return marker.none
-    end
-    local out = {}
-    for _, name in ipairs(names) do
-      path[count + 1] = name
-      out[name] = self:value(path, count + 1, upto)
-    end
-    return out
-  end
-  return (self:leaf(path, upto))
-end
-
---- All leaves: visits each with its keys, schema, value and chain. Absent entries are left out.
----@param visit function  (keys, schema, value, chain)
-function Fold:each(visit)
-  local function walk(keys, schema)
-    if schema.tag == "record" then
-      for _, name in ipairs(registry.names(schema, schema.types
-          and (self:type_name(keys, #keys) or "\0"))) do
-        keys[#keys + 1] = name
-        walk(keys, self:field(schema, keys, #keys))
-        keys[#keys] = nil
-      end
-    elseif schema.tag == "map" then
-      local names = self:map_keys(keys, #keys)
-      if not names then
-        visit(keys, schema, marker.none, self:map_chain(keys))
-      elseif #names == 0 then
-        visit(keys, schema, {}, self:map_chain(keys))
-      end
-      for _, name in ipairs(names or {}) do
-        keys[#keys + 1] = name
-        walk(keys, schema.value)
-        keys[#keys] = nil
-      end
-    else
-      local value = self:leaf(keys, nil, schema)
-      if value ~= absent then
-        visit(keys, schema, value, self.chains[key_of(keys, #keys)])
-      end
-    end
-  end
-  walk({}, self.root)
-end
-
--- who made an open map none or empty
+-- Who made an open map none or empty.
 function Fold:map_chain(keys)
   local chain = { { value = marker.none, source = "default" } }
   for index = 1, #self.layers do
-    local reset, write, holder = self:effect(index, keys, #keys)
-    if reset or write then
-      chain[#chain + 1] = { value = write and write.tag == "table" and {} or marker.none,
-        place = (write or holder).place }
+    local effect = self:effect(index, keys, #keys)
+    if effect.reset or effect.write then
+      chain[#chain + 1] = link_of(effect,
+        effect.write and effect.write.tag == "table" and {} or marker.none)
     end
   end
   return chain
+end
+
+-- ---- everything ----
+
+--- Value at any path after layers 1..upto as plain data (markers inside).
+function Fold:value(keys, count, upto)
+  local path = first_keys(keys, count)
+  local schema = self:schema(path)
+  local names
+  if schema.tag == "record" then
+    names = self:field_names(schema, path, count)
+  elseif schema.tag == "map" then
+    names = self:map_keys(path, count, upto)
+    if not names then
+      return marker.none
+    end
+  else
+    return (self:leaf(path, upto))
+  end
+  local out = {}
+  for _, name in ipairs(names) do
+    path[count + 1] = name
+    out[name] = self:value(path, count + 1, upto)
+  end
+  return out
+end
+
+-- The effect that took the entry at `keys` out of its map.
+function Fold:remover(keys)
+  for index = #self.layers, 1, -1 do
+    if self:drops(index, keys, #keys) then
+      return self:effect(index, keys, #keys)
+    end
+  end
+end
+
+-- The chain of a leaf in an entry that was taken out: up to the link of who did it.
+local function removed_chain(chain, remover)
+  local out, last = {}, link_of(remover, absent)
+  for _, link in ipairs(chain) do
+    if link.place ~= last.place then
+      out[#out + 1] = link
+    end
+  end
+  out[#out + 1] = last
+  return out
+end
+
+--- All leaves: visits each with its keys, schema, value and chain. Entries that a map has no more
+-- come with the value `absent`, and the last link of their chain tells who took them out.
+---@param visit function  (keys, schema, value, chain)
+function Fold:each(visit)
+  local walk
+
+  local function walk_below(keys, names, step)
+    for _, name in ipairs(names or {}) do
+      keys[#keys + 1] = name
+      step(name)
+      keys[#keys] = nil
+    end
+  end
+
+  local function walk_map(keys, schema, remover)
+    local names, removed = self:map_keys(keys, #keys)
+    if not remover and (not names or #names == 0) then
+      visit(keys, schema, names and {} or marker.none, self:map_chain(keys))
+    end
+    walk_below(keys, names, function() walk(keys, schema.value, remover) end)
+    walk_below(keys, removed, function()
+      walk(keys, schema.value, remover or self:remover(keys))
+    end)
+  end
+
+  function walk(keys, schema, remover)
+    if schema.tag == "map" then
+      return walk_map(keys, schema, remover)
+    elseif schema.tag == "record" then
+      return walk_below(keys, self:field_names(schema, keys, #keys), function()
+        walk(keys, self:field(schema, keys, #keys), remover)
+      end)
+    end
+    local value = self:leaf(keys, nil, schema)
+    local chain = self.chains[key_of(keys, #keys)]
+    if remover then
+      visit(keys, schema, absent, removed_chain(chain, remover))
+    elseif value ~= absent then
+      visit(keys, schema, value, chain)
+    end
+  end
+
+  walk({}, self.root, nil)
 end
 
 return fold

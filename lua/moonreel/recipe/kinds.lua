@@ -17,6 +17,9 @@ function kinds.show(value)
   if value == marker.previous then
     return "recipe.previous"
   end
+  if value == marker.absent then
+    return "removed"
+  end
   if type(value) == "string" then
     return (("%q"):format(value):gsub("\\\n", "\\n"))
   end
@@ -64,6 +67,9 @@ function kinds.number_text(x)
     return "inf"
   elseif x == -math.huge then
     return "-inf"
+  end
+  if math.tointeger(x) and math.abs(x) < 1e15 then
+    return ("%.1f"):format(x)
   end
   for digits = 1, 17 do
     local text = ("%." .. digits .. "g"):format(x)

@@ -83,8 +83,9 @@ function late.list_items(fold, write, value, old, keys)
   if type(value) == "function" then
     local inner = write.items and write.items[value]
     if not inner then
-      inner = { place = write.place, f = value }
-      write.items = write.items or {}
+      -- `why` tells for the list as a whole what its items were computed from
+      write.reads, write.items = write.reads or {}, write.items or {}
+      inner = { place = write.place, f = value, reads = write.reads }
       write.items[value] = inner
     end
     if inner.value == nil then

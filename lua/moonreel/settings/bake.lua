@@ -84,13 +84,12 @@ local function add_overrides(job)
   table.move(late, 1, #late, #job.layers + 1, job.layers)
 end
 
--- the first layer whose writes below a path still count: later replace, remove or none take the
--- earlier ones back
+-- The first layer whose writes below a path still count: a later replace, remove or none takes the
+-- earlier ones back.
 local function first_live(job, keys)
   local first = 1
   for index = 1, #job.layers do
-    local reset, write = job.fold:effect(index, keys, #keys)
-    if reset or (write and (write.replace or write.tag == "remove" or write.tag == "none")) then
+    if job.fold:drops(index, keys, #keys) then
       first = index
     end
   end
@@ -158,10 +157,28 @@ local function check_writes(job)
   end
 end
 
--- 4. every leaf with its chain
+-- a chain of the fold as settings show it: places as text, what was read as a list
+local function shown_chain(chain)
+  local out = {}
+  for i, link in ipairs(chain) do
+    local reads = link.reads and next(link.reads) ~= nil and environment.sorted_keys(link.reads)
+      or nil
+    out[i] = { at = link.place and place.text(link.place) or link.source,
+      raw = link.value, reads = reads,
+      command_line = link.place and link.place.argument ~= nil or nil,
+      set = link.place ~= nil or nil, replace = link.replace }
+  end
+  return out
+end
+
+-- 4. every leaf with its chain, and those that a map has no more
 local function collect(job)
-  job.leaves = {}
+  job.leaves, job.removed = {}, {}
   job.fold:each(function(keys, schema, value, chain)
+    if value == marker.absent then
+      job.removed[#job.removed + 1] = { path = registry.path(keys), chain = shown_chain(chain) }
+      return
+    end
     local row = schema.row
     -- rows of entries inside maps are those of the map
     if not row or not row.path then
@@ -173,19 +190,9 @@ local function collect(job)
         end
       end
     end
-    local shown_chain = {}
-    for _, link in ipairs(chain) do
-      local reads = link.reads and next(link.reads) ~= nil and environment.sorted_keys(link.reads)
-        or nil
-      shown_chain[#shown_chain + 1] = { at = link.place and place.text(link.place) or link.source,
-        raw = link.value, reads = reads,
-        command_line = link.place and link.place.argument ~= nil or nil,
-          set = link.place ~= nil or nil,
-        replace = link.replace }
-    end
     job.leaves[#job.leaves + 1] = { path = registry.path(keys),
       keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row,
-      affects = row.affects, value = value, chain = shown_chain }
+      affects = row.affects, value = value, chain = shown_chain(chain) }
   end)
 end
 
@@ -269,7 +276,7 @@ function bake.bake(file, arguments, stage, files_so_far)
     error(fault.adopt(problem), 0)
   end
   return frozen.new(job.leaves, { notes = job.notes, recipe = file.shown,
-    hash = hash.of(job.leaves) })
+    hash = hash.of(job.leaves) }, job.removed)
 end
 
 return bake

@@ -158,6 +158,16 @@ function methods:leaves()
   return out
 end
 
+--- Leaves of map entries that a recipe or an argument took out: {path, chain}; the last link says
+-- who did.
+function methods:removed()
+  local out = {}
+  for i, leaf in ipairs(self.gone) do
+    out[i] = { path = leaf.path, chain = shown_chain(leaf) }
+  end
+  return out
+end
+
 --- A plain copy of everything, or of what lies below a path.
 function methods:plain(path)
   if path then
@@ -166,7 +176,7 @@ function methods:plain(path)
   return plain(self.values)
 end
 
---- Text of settings.json: {hash, recipe, settings, origin, notes}.
+--- Text of settings.json: {hash, recipe, settings, origin, removed, notes}.
 function methods:to_json()
   return require("moonreel.settings.store").to_json(self)
 end
@@ -188,9 +198,10 @@ end
 ---@param leaves table[]  {path, keys, value, chain, row, schema}, in path order; lengths of buckets
 ---   by number
 ---@param facts table     {hash, recipe, notes}
+---@param removed table[]  {path, chain}: leaves of entries that their maps have no more
 ---@return table
-function frozen.new(leaves, facts)
-  local self = { list = leaves, by_path = {}, values = {} }
+function frozen.new(leaves, facts, removed)
+  local self = { list = leaves, gone = removed, by_path = {}, values = {} }
   for _, leaf in ipairs(leaves) do
     self.by_path[leaf.path] = leaf
     local at = self.values

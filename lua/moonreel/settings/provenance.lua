@@ -26,7 +26,8 @@ local function readers_of(settings, path)
   return out
 end
 
--- the leaf of a key, or all leaves below it
+-- The leaf of a key, or all leaves below it; entries that were taken out are told where nothing is
+-- left.
 local function leaves_at(settings, key)
   local target, problem = override.target(key)
   if not target then
@@ -34,9 +35,11 @@ local function leaves_at(settings, key)
   end
   local path = registry.path(target.keys)
   local out = {}
-  for _, leaf in ipairs(settings:leaves()) do
-    if leaf.path == path or leaf.path:sub(1, #path + 1) == path .. "." then
-      out[#out + 1] = leaf
+  for _, list in ipairs { settings:leaves(), settings:removed() } do
+    for _, leaf in ipairs(list) do
+      if leaf.path == path or leaf.path:sub(1, #path + 1) == path .. "." then
+        out[#out + 1] = leaf
+      end
     end
   end
   if #out == 0 then

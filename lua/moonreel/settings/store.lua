@@ -78,6 +78,7 @@ function store.to_json(settings)
   local tree = store.tree(leaves)
   return json.encode({
     hash = settings.hash, sum = sum_of(tree, settings.hash), recipe = settings.recipe,
+    removed = store.origins(settings:removed()),
     notes = json.array(table.move(settings.notes, 1, #settings.notes, 1, {})),
       settings = tree, origin = store.origins(leaves),
   }, { indent = 2 }) .. "\n"
@@ -219,9 +220,13 @@ function store.from_json(text, where)
       .. "recipe.lua beside it", where)
   end
   add_new(leaves, decoded.settings)
+  local removed = {}
+  for _, path in ipairs(environment.sorted_keys(decoded.removed or {})) do
+    removed[#removed + 1] = { path = path, chain = decoded.removed[path] }
+  end
   return require("moonreel.settings.frozen").new(leaves,
-    { hash = decoded.hash, recipe = decoded.recipe,
-    notes = from_value(decoded.notes or {}) })
+    { hash = decoded.hash, recipe = decoded.recipe, notes = from_value(decoded.notes or {}) },
+    removed)
 end
 
 -- Lua source of a value

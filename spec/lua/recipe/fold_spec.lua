@@ -68,6 +68,12 @@ describe("merging", function()
         .. "1, 2, 2 } } } } }"):get("resolutions"))
   end)
 
+  it("an entry of a default map that was replaced has nothing of the default", function()
+    local s = dir:bake('return recipe { resolutions = recipe.replace { ["144p"] = { pixels = 5 } '
+      .. '} }')
+    assert.same({ ["144p"] = { pixels = 5 } }, s:get("resolutions"))
+  end)
+
   it("entries merge over a default map", function()
     local s = dir:bake('return recipe { resolutions = { small = { pixels = 4, aspects = { { 1, 2, '
       .. '2 } } } } }')

@@ -31,4 +31,58 @@ describe("provenance of settings", function()
     assert.is_false(ok)
     assert.matches("optim%.lr", tostring(problem))
   end)
+
+  local folder = require "spec.support.folder"
+
+  -- set by, value and computed from of every row about a key; the folder's path left out
+  local function told(text, key, files)
+    local dir = folder.new()
+    for name, content in pairs(files or {}) do
+      dir:write(name, content)
+    end
+    local s = dir:bake(text)
+    -- what a child process sends back tells the same
+    local again = settings.from_json(s:to_json(), "x")
+    local out = {}
+    for i, row in ipairs(provenance.rows(s, key, true)) do
+      local set_by = row.set_by:gsub(dir.path:gsub("%p", "%%%0") .. "/", "")
+      out[i] = ("%s %s %s%s"):format(set_by, row.field, row.value,
+        row.from and " from " .. row.from or "")
+      assert.same(row, provenance.rows(again, key, true)[i])
+    end
+    dir:remove()
+    return out
+  end
+
+  it("tells what a function that returns a table was computed from", function()
+    local text = "return recipe { epochs = 4, optim = function(r) return { lr = 10 * r.epochs, "
+      .. "eps = 1 } end }"
+    assert.same({ "default optim.lr 0.0001", "main.lua:1 optim.lr 40.0 from epochs" },
+      told(text, "lr"))
+    assert.equal("main.lua:1 optim.eps 1.0 from epochs", told(text, "optim.eps")[2])
+    -- also inside a map, and of a function inside a list
+    assert.same({ "main.lua:1 bucket_config.a.1 { 1.0, 4 } from epochs" },
+      told("return recipe { epochs = 4, bucket_config = { a = function(r) return { [1] = { 1, "
+        .. "r.epochs } } end } }", "bucket_config"))
+    assert.equal("main.lua:1 optim.betas { 0.5, 0.75 } from seed",
+      told("return recipe { seed = 2, optim = { betas = { function(r) return 1 / r.seed end, 0.75 "
+        .. "} } }", "optim.betas")[2])
+  end)
+
+  it("tells who took an entry out, also of a default map", function()
+    local base = { ["base.lua"] = "return recipe {\n mask_ratios = { random = 0.5, identity = 0.5 "
+      .. "} }" }
+    assert.same({ "base.lua:2 mask_ratios.random 0.5", "main.lua:2 mask_ratios.random removed" },
+      told('return recipe.extend("./base") {\n mask_ratios = { random = recipe.remove } }',
+        "mask_ratios.random", base))
+    assert.same({ "base.lua:2 mask_ratios.random 0.5", "main.lua:3 mask_ratios.random removed" },
+      told('return recipe.extend("./base") {\n\n mask_ratios = recipe.replace { identity = 1 } }',
+        "mask_ratios.random", base))
+    local gone = told('return recipe { resolutions = { ["144p"] = recipe.remove } }',
+      "resolutions.144p.pixels")
+    assert.same({ "default resolutions.144p.pixels 36864",
+      "main.lua:1 resolutions.144p.pixels removed" }, gone)
+    -- one that was never there is no entry
+    assert.is_false(pcall(told, "return recipe {}", "mask_ratios.random"))
+  end)
 end)
