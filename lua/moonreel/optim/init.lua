@@ -4,6 +4,7 @@
 -- @module moonreel.optim
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
 
 local optim = {}
@@ -35,10 +36,15 @@ Update.__index = Update
 ---@param run mr.Exec       with regions grad, master, adam_m, adam_v (and ema)
 ---@param params mr.Params  sealed
 ---@param options table      ema: keep averaged weights; dtype: compute dtype ("f32": no separate w)
----@return mr.Update
+---@return mr.Update        MR_E_RECIPE when every parameter is frozen
 function optim.new(run, params, options)
-  local g = G.graph(params)
   local list = ranges(params)
+  if #list == 0 then
+    base.raise("MR_E_RECIPE", ("nothing trains: all %d tensors of the models are frozen; try: "
+      .. "without model.only_train_temporal, or models that declare some without frozen = true")
+      :format(#params:list()))
+  end
+  local g = G.graph(params)
   local first, last = list[1], list[#list]
   local hyper = g:input("hyper", "f64", {12})
   local sumsq = (ops.sum_squares(g:region("grad", "f32", first.start, {last.stop - first.start})))
@@ -56,9 +62,10 @@ function optim.new(run, params, options)
 end
 
 --- Make one update from what the micro-steps added into the gradients, which become zero.
----@param h table  lr, beta1, beta2, eps, weight_decay, max_norm (0: off), ema_decay, step (from 1),
---   grad_scale: 1 / (sum of the weights of the samples); 0 makes this a step that changes nothing
----@return number  gradient norm before the clip; not finite: nothing but the gradients was changed
+---@param h table  lr, beta1, beta2, eps, weight_decay, max_norm (0: off), ema_decay, step (from 1);
+--   grad_scale: 1 / (sum of the weights of the samples), 0 makes this a step that changes nothing
+---@return number  gradient norm before the clip; where it is not finite, only the gradients were
+--   changed: they are zero
 function Update:step(h)
   self.prog:set("hyper",
     T.from({12}, {h.lr, h.beta1, h.beta2, h.eps, h.weight_decay, h.max_norm or 0,

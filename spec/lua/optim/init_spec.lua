@@ -1,0 +1,109 @@
+--- The update over ranges of parameters, against formulas in plain Lua doubles (reference
+-- opensora-1.2, sections 7.2 and 7.4).
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local nn = require "moonreel.nn"
+local optim = require "moonreel.optim"
+
+-- sizes that are no multiple of the alignment of ranges, groups that change between neighbours
+local GROUPS = {
+  {name = "quick", count = 9, lr_factor = 2},
+  {name = "plain", count = 70},
+  {name = "also_plain", count = 3},
+  {name = "no_decay", count = 130, decay = 0},
+  {name = "still", count = 5, frozen = true},
+  {name = "slow", count = 64, lr_factor = 0.25},
+  {name = "both", count = 7, decay = 0.5, lr_factor = 3},
+}
+
+local function values(count, stream)
+  return T.new("f32", {count}):fill_normal(4, stream, count)
+end
+
+local function new_update()
+  local params = G.params("f32")
+  for _, row in ipairs(GROUPS) do
+    local scope = nn.scope(params, nil,
+      {decay = row.decay, lr_factor = row.lr_factor, frozen = row.frozen})
+    scope:add(row.name, {row.count}, {kind = "zeros"})
+  end
+  params:seal()
+  local run = E.new(E.device("cpu", 1), params, {training = true, ema = true})
+  for _, row in ipairs(GROUPS) do
+    run:set_param(row.frozen and "frozen" or "master", row.name, values(row.count, "parameter"))
+    if not row.frozen then
+      run:set_param("grad", row.name, values(row.count, "gradient"))
+      run:set_param("ema", row.name, values(row.count, "average"))
+    end
+  end
+  return run, optim.new(run, params, {ema = true, dtype = "f32"})
+end
+
+-- one element after the first update: parameter and average
+local function oracle(h, row, p, g, average, norm)
+  local q = math.max((norm + 1e-6) / h.max_norm, 1)
+  g = g * h.grad_scale / q
+  -- after one step the moments without their bias are the gradient and its square
+  local direction = g / (math.abs(g) + h.eps) + h.weight_decay * (row.decay or 1) * p
+  p = p - h.lr * (row.lr_factor or 1) * direction
+  return p, h.ema_decay * average + (1 - h.ema_decay) * p
+end
+
+describe("optim", function()
+  it("moves each group with its own decay and share of the learning rate", function()
+    for _, max_norm in ipairs{1, 1e3} do
+      local h = {lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 0.02, weight_decay = 0.3,
+        max_norm = max_norm, ema_decay = 0.6, step = 1, grad_scale = 0.5}
+      local run, update = new_update()
+      local squares = 0
+      for _, row in ipairs(GROUPS) do
+        for _, g in ipairs(row.frozen and {} or values(row.count, "gradient"):totable()) do
+          squares = squares + (g * h.grad_scale) ^ 2
+        end
+      end
+      local norm = update:step(h)
+      assert.near(1, norm / squares ^ 0.5, 1e-6)
+      for _, row in ipairs(GROUPS) do
+        local before = values(row.count, "parameter"):totable()
+        if row.frozen then
+          assert.same(before, run:param("frozen", row.name):totable())
+        else
+          local g, average = values(row.count, "gradient"):totable(),
+            values(row.count, "average"):totable()
+          local got, got_average = run:param("master", row.name):totable(),
+            run:param("ema", row.name):totable()
+          for i = 1, row.count do
+            local p, e = oracle(h, row, before[i], g[i], average[i], norm)
+            assert.near(p, got[i], 1e-6, row.name)
+            assert.near(e, got_average[i], 1e-6, row.name)
+          end
+        end
+      end
+    end
+  end)
+
+  it("zeroes the gradients it has used, also where it changes nothing else", function()
+    for _, scale in ipairs{1, 0} do
+      local run, update = new_update()
+      update:step{lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.3,
+        ema_decay = 0.6, step = 1, grad_scale = scale}
+      for _, g in ipairs(run:param("grad", "both"):totable()) do
+        assert.equal(0, g)
+      end
+      local same = run:param("master", "both"):bytes() == values(7, "parameter"):bytes()
+      assert.equal(scale == 0, same)
+    end
+  end)
+
+  it("says what to do when nothing trains", function()
+    local params = G.params("f32")
+    params:add{name = "a", shape = {4}, init = {kind = "zeros"}, frozen = true}
+    params:seal()
+    local run = E.new(E.device("cpu", 1), params, {training = true})
+    local ok, problem = pcall(optim.new, run, params, {dtype = "f32"})
+    assert.is_false(ok)
+    assert.equal("MR_E_RECIPE", problem.code)
+    assert.matches("nothing trains: all 1 tensors of the models are frozen; try: ", problem.message)
+  end)
+end)
