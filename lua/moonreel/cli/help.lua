@@ -33,6 +33,8 @@ function help.show_command(command)
   if command.overrides then
     lines[#lines + 1] = "\nFields of the recipe: key=value, --key value or --key=value; moonreel "
       .. "help fields lists them."
+    lines[#lines + 1] = "key=none is no value, key=recipe.remove the default again, or an entry of "
+      .. "a map taken out;\n'key=recipe.replace{...}' replaces a record or a map instead of merging."
   end
   if command.details then
     lines[#lines + 1] = ""
@@ -122,6 +124,8 @@ A recipe is a Lua file that returns data and inherits:
 
   recipe.none       the value none            recipe.remove      back to the default
   recipe.replace{}  instead of merging        recipe.previous    the last checkpoint of the stage before
+
+The same words stand on the command line: lr=recipe.remove, 'mask_ratios=recipe.replace{random=1}'.
 
 A function is a late-bound value f(r, inherited): it is called once on the final recipe, after all overrides.
 ./x and ../x count from the file; other names are looked up in MOONREEL_RECIPES, then among the shipped recipes.

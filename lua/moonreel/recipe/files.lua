@@ -102,7 +102,9 @@ function files.from(name, from, where)
   return found
 end
 
---- The file that the user names: a path from the working directory, or a recipe's name.
+--- The file that the user names: a path from the working directory, or a recipe's name. What begins
+-- with ./, ../ or / is a path and nothing else: a file that is missing there is not looked for
+-- among the shipped recipes.
 ---@param name string
 ---@return table file
 function files.root(name)
@@ -111,7 +113,12 @@ function files.root(name)
     fault.usage("'%s' is a recipe of the reference; moonreel's are Lua%s", name,
       #names > 0 and "; try: " .. table.concat(names, ", ") or "; try: moonreel help recipes")
   end
-  local found = on_disk(name) or by_name(name)
+  local found = on_disk(name)
+  if not found and name:match("^%.?%.?/") then
+    fault.recipe("no file %s; a name without ./ is looked up among the shipped recipes as well",
+      with_extension(name))
+  end
+  found = found or by_name(name)
   if not found then
     error(not_found(name), 0)
   end

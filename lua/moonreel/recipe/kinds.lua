@@ -17,6 +17,9 @@ function kinds.show(value)
   if value == marker.previous then
     return "recipe.previous"
   end
+  if value == marker.remove then
+    return "recipe.remove"
+  end
   if value == marker.absent then
     return "removed"
   end
@@ -86,6 +89,9 @@ local type_words = { string = "text", table = "a table", ["function"] = "a funct
 function kinds.came(value)
   if value == nil or value == marker.none then
     return "none"
+  end
+  if value == marker.remove or value == marker.previous then
+    return kinds.show(value)
   end
   if type(value) == "table" then
     return "a table"

@@ -1,5 +1,5 @@
---- One reader for Lua, Python and JSON literals: `{4,6,6}`, `[4,6,6]`, `(4, 50)`, `{1: (1.0, 2)}`.
--- Evaluates nothing.
+--- One reader for Lua, Python and JSON literals: `{4,6,6}`, `[4,6,6]`, `(4, 50)`, `{1: (1.0, 2)}`,
+-- and for the markers of the recipe language. It evaluates nothing.
 -- @module moonreel.recipe.literal
 local marker = require "moonreel.recipe.marker"
 
@@ -7,10 +7,19 @@ local literal = {}
 
 local words = { ["true"] = true, ["false"] = false, none = marker.none, null = marker.none,
   ["nil"] = marker.none }
+local markers = { ["recipe.none"] = marker.none, ["recipe.remove"] = marker.remove,
+  ["recipe.previous"] = marker.previous }
 local escapes = { n = "\n", t = "\t", r = "\r", b = "\b", f = "\f", a = "\a",
   v = "\v", ["0"] = "\0",
   ["\\"] = "\\", ["'"] = "'", ['"'] = '"', ["/"] = "/" }
 local closing = { ["{"] = "}", ["["] = "]", ["("] = ")" }
+
+--- A marker as recipes write it: recipe.none, recipe.remove, recipe.previous.
+---@param text string
+---@return table|nil
+function literal.marker(text)
+  return markers[text]
+end
 
 --- A number of Lua, Python or JSON: 1_000, 0x10, 0b11, 0o17, 007, .5, 1e-3, +7.
 ---@param text string
@@ -86,8 +95,8 @@ function Reader:quoted(quote)
   return table.concat(out)
 end
 
--- a number or a word
-function Reader:bare()
+-- a number, a word or a marker
+function Reader:bare(depth)
   local piece = self.text:match("^[%w_%.+-]+", self.at)
   if not piece then
     local c = self.text:sub(self.at, self.at)
@@ -98,11 +107,14 @@ function Reader:bare()
   if number then
     return number
   end
-  local word = words[piece:lower()]
-  if word ~= nil then
-    return word, piece
+  if piece == "recipe.replace" and self:blank() == "{" then
+    return marker.replace(self:table("{", depth + 1))
   end
-  return nil, piece
+  local word = markers[piece]
+  if word == nil then
+    word = words[piece:lower()]
+  end
+  return word, piece
 end
 
 function Reader:table(open, depth)
@@ -178,7 +190,7 @@ function Reader:value(depth, word_allowed)
   if c == '"' or c == "'" then
     return self:quoted(c)
   end
-  local value, word = self:bare()
+  local value, word = self:bare(depth)
   if value == nil and not word_allowed then
     self.at = self.at - #word
     self:fail("text needs quotes: '%s'", word)

@@ -1,4 +1,5 @@
 --- The command line as layers: `key=value`, `--key value`, `--key=value`, `--flag`, `--no-flag`.
+-- The markers of the language are values here too: `key=recipe.remove`, `key=recipe.replace{...}`.
 -- Ref: recipes.md 7. An argument is {key, text | nil, argument}; text nil is a bare flag.
 -- @module moonreel.recipe.override
 local fault = require "moonreel.recipe.fault"
@@ -80,11 +81,27 @@ end
 
 local truths = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false }
 
+-- words that people write for a truth value, and what to try instead
+local near_truths = { yes = "true", on = "true", no = "false", off = "false" }
+
+--- Is a word meant as the value of a flag before it? Words that `override.value` refuses are among
+-- them, so that the refusal names the flag.
+---@param word string
+---@return boolean
+function override.is_flag_value(word)
+  word = word:lower()
+  return truths[word] ~= nil or near_truths[word] ~= nil or word == "none"
+    or literal.marker(word) ~= nil
+end
+
 --- A text from the command line as a value of a schema.
 ---@return any|nil value
 ---@return string|nil problem
 function override.value(schema, text)
   local tag = schema.tag
+  if literal.marker(text) then
+    return literal.marker(text)
+  end
   if text:lower() == "none" and schema.none then
     return marker.none
   end
@@ -94,7 +111,8 @@ function override.value(schema, text)
   if tag == "boolean" then
     local value = truths[text:lower()]
     if value == nil then
-      return nil, "got '" .. text .. "'"
+      local near = near_truths[text:lower()]
+      return nil, "got '" .. text .. "'" .. (near and "; try: " .. near or "")
     end
     return value
   end
@@ -127,6 +145,10 @@ end
 
 -- integer keys may come as text (JSON has no others), and text keys as integers
 local function fit_keys(schema, value)
+  local contents = marker.replacement(value)
+  if contents then
+    return marker.replace(fit_keys(schema, contents))
+  end
   if type(value) ~= "table" or getmetatable(value) ~= nil then
     return value
   end

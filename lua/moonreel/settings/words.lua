@@ -150,7 +150,10 @@ function words.parse(args, command)
         unknown(command, name, problem)
       end
     elseif target.schema.tag == "boolean" then
-      given = flag_value(given)
+      if given == nil and args[i + 1] and override.is_flag_value(args[i + 1]) then
+        i = i + 1
+        given = args[i]
+      end
     else
       local taken = given == nil
       given = given or next_value("--" .. name, "VALUE")

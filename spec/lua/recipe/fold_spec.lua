@@ -1,5 +1,6 @@
 --- Merge rules: what a stronger layer does to a weaker one.
--- Covers: lua/moonreel/recipe/late.lua lua/moonreel/recipe/layer.lua
+-- Covers: lua/moonreel/recipe/defaults.lua lua/moonreel/recipe/late.lua
+-- lua/moonreel/recipe/layer.lua
 -- lua/moonreel/recipe/marker.lua lua/moonreel/recipe/view.lua
 local folder = require "spec.support.folder"
 

@@ -74,6 +74,23 @@ describe("recipe files", function()
     assert.matches("opposite orders of", story)
   end)
 
+  it("of shipped names are read from a path that holds one, and from nowhere else when it is a "
+    .. "path", function()
+    dir:write("recipes/tiny/demo.lua", "return recipe { lr = 0.25 }")
+    for _, name in ipairs { "recipes/tiny/demo", "recipes/tiny/demo.lua", "./recipes/tiny/demo",
+        dir.path .. "/recipes/tiny/demo" } do
+      local out, err = folder.moonreel("why " .. name .. " lr", "cd '" .. dir.path .. "' &&")
+      assert.matches("\n +0%.25 +[^\n]*recipes/tiny/demo%.lua:1", out, err)
+    end
+    for _, name in ipairs { "./recipes/tiny/demo", dir.path .. "/recipes/tiny/demo",
+        "../recipes/tiny/demo" } do
+      local _, err, code = folder.moonreel("why " .. name .. " lr", "mkdir -p '" .. dir.path
+        .. "/x/y' && rm -rf '" .. dir.path .. "/recipes' && cd '" .. dir.path .. "/x/y' &&")
+      assert.equal(3, code)
+      assert.matches("^moonreel: no file .*recipes/tiny/demo%.lua; ", err)
+    end
+  end)
+
   it("that do not exist are named, with what was tried and a near name", function()
     local code, story = dir:fault('return recipe.extend("./nothing") {}')
     assert.equal(3, code)

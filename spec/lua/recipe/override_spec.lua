@@ -37,6 +37,38 @@ describe("overrides", function()
     assert.same({ 3.0, 2.0 }, { s.optim.lr, s.optim.eps })
   end)
 
+  it("remove and replace with the words of the language", function()
+    local base = "return recipe { lr = 1, name = 'x', grad_checkpoint = false, optim = { eps = 3 }, "
+      .. "mask_ratios = { random = 0.5, identity = 0.5 } }"
+    local function baked(...) return dir:bake(base, { ... }) end
+    assert.same({ 1e-4, "optim.lr=recipe.remove" }, { baked("optim.lr=recipe.remove").optim.lr,
+      baked("optim.lr=recipe.remove"):origin("lr") })
+    assert.is_nil(baked("name=recipe.remove").name)
+    assert.equal(baked("grad_checkpoint=recipe.remove").grad_checkpoint,
+      dir:bake("return recipe {}").grad_checkpoint)
+    assert.same({ identity = 0.5 }, baked("mask_ratios.random=recipe.remove"):get("mask_ratios"))
+    assert.same({ identity = 0.5, image_head = 1.0 },
+      baked("mask_ratios={random=recipe.remove, image_head=1}"):get("mask_ratios"))
+    assert.same({ image_head = 1.0 },
+      baked("mask_ratios=recipe.replace {image_head: 1}"):get("mask_ratios"))
+    assert.is_nil(baked("mask_ratios=recipe.remove").mask_ratios)
+    local s = baked("optim=recipe.replace{lr=2}")
+    assert.same({ 2.0, 1e-8 }, { s.optim.lr, s.optim.eps })
+    assert.same({ ["9"] = { [4] = { 1.0, 2 } } },
+      dir:bake(plain, { 'bucket_config=recipe.replace{"9": {"4": (1, 2)}}' }):get("bucket_config"))
+    assert.equal("recipe.previous", baked("ckpt_path=recipe.previous").ckpt_path)
+    -- a later argument goes on from there
+    assert.same({ 0.25 }, { baked("mask_ratios=recipe.remove", "mask_ratios.random=0.25")
+      .mask_ratios.random })
+    local code, story = dir:fault(base, { "optim.betas.1=recipe.remove" })
+    assert.equal(2, code)
+    assert.matches("optim%.betas: expected a list of 2 number from 0 to 1, got { recipe%.remove, ",
+      story)
+    code, story = dir:fault(base, { "lr=recipe.previous" })
+    assert.equal(2, code)
+    assert.matches("optim%.lr: expected number of at least 0, got recipe%.previous", story)
+  end)
+
   it("apply in order: the last one wins and both are in the chain", function()
     local s = dir:bake(plain, { "lr=1", "optim.lr=2", "lr=3" })
     assert.equal(3.0, s.optim.lr)
@@ -56,7 +88,8 @@ describe("overrides", function()
       ["lr=none"] = "optim.lr: expected number of at least 0, got 'none'",
       ["epochs=1.5"] = "epochs: expected integer of at least 0, got number 1.5",
       ["epochs=-1"] = "epochs: expected integer of at least 0, got number -1",
-      ["grad_checkpoint=yes"] = "grad_checkpoint: expected true or false, got 'yes'",
+      ["grad_checkpoint=yes"] = "grad_checkpoint: expected true or false, got 'yes'; try: true",
+      ["grad_checkpoint=none"] = "grad_checkpoint: expected true or false, got 'none'",
       ["dtype=fp8"] = 'dtype: expected one of "bf16", "fp32", got text "fp8"',
       ["optim.betas=[1"] = "optim.betas: expected a list of 2 number from 0 to 1, missing ]",
       ["optim.betas=[0.5]"] = "optim.betas: expected a list of 2 number from 0 to 1, got { 0.5 }",

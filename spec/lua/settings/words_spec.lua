@@ -72,6 +72,26 @@ describe("words.parse", function()
     dir:remove()
   end)
 
+  it("gives a flag the next word when it is meant as its value, also one that is refused",
+    function()
+    for _, word in ipairs { "true", "0", "none", "yes", "off", "recipe.remove" } do
+      local p = parse("--grad-checkpoint", word, "tiny/demo")
+      assert.same({ "tiny/demo" }, p.positional)
+      assert.equal(word, p.overrides[1].text)
+      assert.equal("--grad-checkpoint " .. word, p.overrides[1].argument)
+    end
+    assert.same({ "tiny/demo" }, parse("--grad-checkpoint", "tiny/demo").positional)
+    local folder = require "spec.support.folder"
+    local _, err, code = folder.moonreel("show --grad-checkpoint yes tiny/demo")
+    assert.equal(2, code)
+    assert.equal("moonreel: --grad-checkpoint yes: grad_checkpoint: expected true or false, got "
+      .. "'yes'; try: true\n", err)
+    _, err, code = folder.moonreel("show --grad-checkpoint none tiny/demo")
+    assert.equal(2, code)
+    assert.equal("moonreel: --grad-checkpoint none: grad_checkpoint: expected true or false, got "
+      .. "'none'\n", err)
+  end)
+
   it("ends options at --", function()
     local p = parse("--json", "--", "--out", "lr=1")
     assert.same({ "--out", "lr=1" }, p.positional)
