@@ -42,6 +42,17 @@ static int real_fallocate(int fd, int64_t bytes)
     return err ? -1 : 0;
 }
 
+static int real_exchange(const char *a, const char *b)
+{
+#ifdef RENAME_EXCHANGE
+    return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+#else
+    (void)a, (void)b;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
 static int64_t real_free_bytes(const char *path)
 {
     struct statvfs s;
@@ -59,6 +70,7 @@ static const mr_io real_io = {
     .fsync = fsync,
     .close = close,
     .rename = rename,
+    .exchange = real_exchange,
     .unlink = unlink,
     .rmdir = rmdir,
     .mkdir = real_mkdir,

@@ -117,33 +117,65 @@ static mr_status write_all(const mr_save_job *job, const char *dir, bool *shorta
     return st;
 }
 
-/* The rename that makes it a checkpoint. A directory that already has the name steps aside and
- * comes back when the commit fails. */
-static mr_status commit(const mr_save_job *job, const char *ckpt, const char *tmp, int attempt)
+/* The rename that makes it a checkpoint, where the name is free. */
+static mr_status commit_new(const char *ckpt, const char *tmp, const char *dir)
 {
     const mr_io *io = mr_io_table();
-    char dir[MR_SAVE_PATH], aside[MR_SAVE_PATH];
-    mr_ckpt_dir(mr_run_lock_dir(job->lock), job->step, dir, sizeof dir);
-    mr_save_path(aside, "%s/.replaced-step-%012lld-%lld.%d", ckpt, (long long)job->step,
-                 (long long)mr_run_lock_fence(job->lock), attempt);
-    MR_TRY(mr_run_lock_check(job->lock));
-    bool moved = mr_path_exists(dir);
-    if (moved && io->rename(dir, aside))
-        return fail_io("move aside", dir);
-    mr_status st = MR_OK;
-    if (io->rename(tmp, dir)) {
-        st = fail_io("commit as", dir);
-    } else if ((st = mr_dir_sync(ckpt)) != MR_OK) {
-        // nobody may be told that this name will last: take it back
-        if (io->rename(dir, tmp))
-            return mr_fail_note("%s: not acknowledged, though the directory is there", dir);
-    }
-    if (moved && st != MR_OK)
-        io->rename(aside, dir);
-    // the next sweep takes it
-    if (moved && st == MR_OK && mr_dir_remove(aside) != MR_OK)
+    if (io->rename(tmp, dir))
+        return fail_io("commit as", dir);
+    mr_status st = mr_dir_sync(ckpt);
+    // nobody may be told that this name will last: take it back
+    if (st != MR_OK && io->rename(dir, tmp))
+        return mr_fail_note("%s: not acknowledged, though the directory is there", dir);
+    return st;
+}
+
+/* The same where an older checkpoint of the step has the name: the two directories change places at
+ * once, and the old one leaves under the temporary name. Errors: also MR_E_UNSUPPORTED. */
+static mr_status commit_exchanged(const char *ckpt, const char *tmp, const char *dir)
+{
+    const mr_io *io = mr_io_table();
+    if (io->exchange(tmp, dir))
+        return errno == ENOSYS || errno == EINVAL || errno == EOPNOTSUPP
+                   ? mr_fail(MR_E_UNSUPPORTED, "%s: two names cannot change places here", dir)
+                   : fail_io("commit as", dir);
+    mr_status st = mr_dir_sync(ckpt);
+    if (st != MR_OK && io->exchange(dir, tmp))
+        return mr_fail_note("%s: not acknowledged, though the directory is there", dir);
+    // what cannot go now, the next sweep takes
+    if (st == MR_OK && mr_dir_remove(tmp) != MR_OK)
         mr_error_clear();
     return st;
+}
+
+/* The same on a file system that cannot do that: the old directory steps aside under a name by
+ * which readers still find it (mr_save_find) and comes back when the commit fails. */
+static mr_status commit_aside(const mr_save_job *job, const char *ckpt, const char *tmp,
+                              const char *dir, int attempt)
+{
+    char aside[MR_SAVE_PATH];
+    mr_save_path(aside, "%s/" MR_SAVE_ASIDE "step-%012lld-%lld.%d", ckpt, (long long)job->step,
+                 (long long)mr_run_lock_fence(job->lock), attempt);
+    if (mr_io_table()->rename(dir, aside))
+        return fail_io("move aside", dir);
+    mr_status st = commit_new(ckpt, tmp, dir);
+    if (st != MR_OK)
+        // where that fails too, the next sweep puts it back
+        mr_io_table()->rename(aside, dir);
+    else if (mr_dir_remove(aside) != MR_OK)
+        mr_error_clear();
+    return st;
+}
+
+static mr_status commit(const mr_save_job *job, const char *ckpt, const char *tmp, int attempt)
+{
+    char dir[MR_SAVE_PATH];
+    mr_ckpt_dir(mr_run_lock_dir(job->lock), job->step, dir, sizeof dir);
+    MR_TRY(mr_run_lock_check(job->lock));
+    if (!mr_path_exists(dir))
+        return commit_new(ckpt, tmp, dir);
+    mr_status st = commit_exchanged(ckpt, tmp, dir);
+    return st == MR_E_UNSUPPORTED ? commit_aside(job, ckpt, tmp, dir, attempt) : st;
 }
 
 mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *shortage)

@@ -3,6 +3,7 @@
  * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,32 +22,56 @@ static bool is_ours(const char *rest, const mr_run_lock *lock)
     return strtoll(rest + 6 + n, NULL, 10) <= mr_run_lock_fence(lock);
 }
 
-mr_status mr_save_sweep(const mr_run_lock *lock)
+/* One name in ckpt/: a checkpoint that was killed between stepping aside and the commit of its
+ * replacement takes its name again. One whose replacement is there goes. */
+static mr_status put_back(const mr_run_lock *lock, const char *name, const char *path)
 {
-    char ckpt[MR_SAVE_PATH], path[MR_SAVE_PATH], dir[MR_SAVE_PATH], **names;
+    char dir[MR_SAVE_PATH];
+    int64_t step = mr_save_step_aside(name);
+    if (step < 0)
+        return MR_OK;
+    mr_ckpt_dir(mr_run_lock_dir(lock), step, dir, sizeof dir);
+    if (mr_path_exists(dir))
+        return mr_dir_remove(path);
+    if (mr_io_table()->rename(path, dir))
+        return mr_fail(MR_E_IO, "%s: cannot be renamed back to %s: %s", path, dir, strerror(errno));
+    return MR_OK;
+}
+
+static mr_status remove_leftover(const mr_run_lock *lock, const char *name, const char *path)
+{
     const char *rest;
+    bool dead = mr_save_step_of(name, &rest) >= 0 && is_ours(rest, lock);
+    if (dead || strncmp(name, ".trash-", 7) == 0 || strncmp(name, "LATEST.tmp-", 11) == 0)
+        return mr_dir_remove(path);
+    return MR_OK;
+}
+
+/* Do `what` to each name in ckpt/, up to the first failure. */
+static mr_status for_each(const mr_run_lock *lock,
+                          mr_status (*what)(const mr_run_lock *, const char *, const char *))
+{
+    char ckpt[MR_SAVE_PATH], path[MR_SAVE_PATH], **names;
     int n;
     MR_TRY(mr_run_lock_check(lock));
     MR_TRY(mr_save_make_dir(mr_run_lock_dir(lock), ckpt));
     MR_TRY(mr_dir_list(ckpt, &names, &n));
     mr_status st = MR_OK;
-    for (int i = 0; i < n && st == MR_OK; i++) {
-        mr_save_path(path, "%s/%s", ckpt, names[i]);
-        if (mr_save_step_of(names[i], &rest) >= 0 && is_ours(rest, lock))
-            st = mr_dir_remove(path);
-        if (strncmp(names[i], ".trash-", 7) == 0 || strncmp(names[i], "LATEST.tmp-", 11) == 0)
-            st = mr_dir_remove(path);
-        // killed between stepping aside and the commit: the old one takes its name again
-        int64_t step =
-            strncmp(names[i], ".replaced-", 10) == 0 ? mr_save_step_of(names[i] + 10, &rest) : -1;
-        if (step < 0)
-            continue;
-        mr_ckpt_dir(mr_run_lock_dir(lock), step, dir, sizeof dir);
-        if (mr_path_exists(dir) || mr_io_table()->rename(path, dir))
-            st = mr_dir_remove(path);
-    }
+    for (int i = 0; i < n && st == MR_OK; i++)
+        st = what(lock, names[i], mr_save_path(path, "%s/%s", ckpt, names[i]));
     mr_dir_list_free(names, n);
     return st;
+}
+
+mr_status mr_save_repair(const mr_run_lock *lock)
+{
+    return for_each(lock, put_back);
+}
+
+mr_status mr_save_sweep(const mr_run_lock *lock)
+{
+    MR_TRY(mr_save_repair(lock));
+    return for_each(lock, remove_leftover);
 }
 
 void mr_save_condemn(const char *run_dir, int64_t step)

@@ -1,5 +1,6 @@
 /* ckpt: names in ckpt/ (reference: reliability 3.4): step-N committed, step-N.tmp-RUN-FENCE.K in
- * work, .replaced- and .trash- on their way out, .bad- damaged and kept. Licence: Apache-2.0 */
+ * work, .replaced- aside until its replacement is there, .trash- on its way out, .bad- damaged and
+ * kept. Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <stdio.h>
@@ -31,6 +32,34 @@ int64_t mr_save_step_of(const char *name, const char **rest)
     return strtoll(name + 5, NULL, 10);
 }
 
+int64_t mr_save_step_aside(const char *name)
+{
+    enum { PREFIX = sizeof MR_SAVE_ASIDE - 1 };
+    const char *rest;
+    return strncmp(name, MR_SAVE_ASIDE, PREFIX) ? -1 : mr_save_step_of(name + PREFIX, &rest);
+}
+
+const char *mr_save_find(const char *dir, char buf[MR_SAVE_PATH])
+{
+    const char *slash = strrchr(dir, '/'), *name = slash ? slash + 1 : dir, *rest;
+    int64_t step = mr_save_step_of(name, &rest);
+    if (step < 0 || *rest || mr_path_exists(dir))
+        return dir;
+    char **names, parent[MR_SAVE_PATH];
+    int n;
+    mr_save_path(parent, "%.*s", slash ? (int)(slash - dir) : 1, slash ? dir : ".");
+    if (mr_dir_list(parent, &names, &n) != MR_OK) {
+        mr_error_clear();
+        return dir;
+    }
+    const char *found = dir;
+    for (int i = 0; i < n && found == dir; i++)
+        if (mr_save_step_aside(names[i]) == step)
+            found = mr_save_path(buf, "%s/%s", parent, names[i]);
+    mr_dir_list_free(names, n);
+    return found;
+}
+
 static int newest_first(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -50,13 +79,21 @@ mr_status mr_ckpt_steps(const char *run_dir, int64_t **steps, int *n)
     for (int i = 0; i < count && list; i++) {
         const char *rest;
         int64_t step = mr_save_step_of(names[i], &rest);
-        if (step >= 0 && !*rest)
+        if (step < 0 || *rest)
+            step = mr_save_step_aside(names[i]);
+        if (step >= 0)
             list[(*n)++] = step;
     }
     mr_dir_list_free(names, count);
     if (!list)
         return mr_fail_memory(sizeof *list * (size_t)count);
     qsort(list, (size_t)*n, sizeof *list, newest_first);
+    // a step is one step, also while its old directory is still there
+    int kept = 0;
+    for (int i = 0; i < *n; i++)
+        if (!kept || list[kept - 1] != list[i])
+            list[kept++] = list[i];
+    *n = kept;
     *steps = list;
     return MR_OK;
 }

@@ -22,6 +22,9 @@ mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_c
     int64_t *steps;
     int n;
     *out = NULL;
+    // one that cannot be put back is found where it is; opening a saver says why
+    if (lock && mr_save_repair(lock) != MR_OK)
+        mr_error_clear();
     MR_TRY(mr_ckpt_steps(run_dir, &steps, &n));
     mr_status st = n ? MR_OK : mr_fail(MR_E_USAGE, "%s: no checkpoint in it", run_dir);
     bool found = false;

@@ -291,8 +291,10 @@ mr_status mr_ckpt_open(const char *path, mr_ckpt **out)
 {
     *out = NULL;
     struct stat s;
+    char aside[MR_SAVE_PATH];
     if (strlen(path) > MR_RUN_DIR_MAX)
         return mr_fail(MR_E_USAGE, "%.80s...: path is longer than %d bytes", path, MR_RUN_DIR_MAX);
+    path = mr_save_find(path, aside);
     if (stat(path, &s))
         return mr_fail(errno == ENOENT ? MR_E_USAGE : MR_E_IO, "%s: cannot open: %s", path,
                        strerror(errno));

@@ -86,6 +86,17 @@ const char *mr_save_path(char buf[MR_SAVE_PATH], const char *fmt, ...) MR_PRINTF
 /* The step of a name that starts with "step-<12 digits>", the rest in *rest; -1 for other names. */
 int64_t mr_save_step_of(const char *name, const char **rest);
 
+/* How the name of a directory begins that made way for a newer save of the same step, on a file
+ * system where two names cannot change places at once. */
+#define MR_SAVE_ASIDE ".replaced-"
+
+/* Where the checkpoint `dir` (<run>/ckpt/step-N) lies: there, or aside when its replacement never
+ * came; `dir` when there is none. The answer is `dir` or `buf`. */
+const char *mr_save_find(const char *dir, char buf[MR_SAVE_PATH]);
+
+/* The step of a directory that is aside; -1 for other names. */
+int64_t mr_save_step_aside(const char *name);
+
 /* <run_dir>/ckpt, made durably if it is not there; its path into `ckpt`. */
 mr_status mr_save_make_dir(const char *run_dir, char ckpt[MR_SAVE_PATH]);
 
@@ -113,8 +124,11 @@ mr_status mr_save_room(const char *run_dir, int64_t bytes, bool *shortage);
  * MR_E_MEMORY */
 mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *shortage);
 
-/* Remove what earlier launches of this run (proven dead by the lock) and earlier attempts of this
- * one left behind; put back a checkpoint whose replacement was not finished. */
+/* Put back checkpoints that made way for a replacement which never came. Errors: MR_E_IO one cannot
+ * be put back; it stays where it is; MR_E_LOCK. */
+mr_status mr_save_repair(const mr_run_lock *lock);
+/* Repair, then remove what earlier launches of this run (proven dead by the lock) and earlier
+ * attempts of this one left behind. */
 mr_status mr_save_sweep(const mr_run_lock *lock);
 
 /* Apply retention: keep the newest `keep`, multiples of keep_every (0 = none) and always two whose

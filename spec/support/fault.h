@@ -127,6 +127,10 @@ static int fault_rename(const char *a, const char *b)
 {
     FAULT_DO(false, int, fault_real.rename(a, b));
 }
+static int fault_exchange(const char *a, const char *b)
+{
+    FAULT_DO(false, int, fault_real.exchange(a, b));
+}
 static int fault_unlink(const char *p)
 {
     FAULT_DO(false, int, fault_real.unlink(p));
@@ -148,8 +152,8 @@ static inline void fault_install(void)
 {
     static const mr_io table = {fault_open,   fault_read,      fault_write,     fault_pread,
                                 fault_pwrite, fault_fallocate, fault_ftruncate, fault_fsync,
-                                fault_close,  fault_rename,    fault_unlink,    fault_rmdir,
-                                fault_mkdir,  fault_free_bytes};
+                                fault_close,  fault_rename,    fault_exchange,  fault_unlink,
+                                fault_rmdir,  fault_mkdir,     fault_free_bytes};
     if (!fault_real.open)
         fault_real = *mr_io_table();
     mr_io_replace(&table);

@@ -202,6 +202,8 @@ typedef struct mr_io {
     int (*fsync)(int fd);
     int (*close)(int fd);
     int (*rename)(const char *from, const char *to);
+    /* swap two names at once; ENOSYS or EINVAL where the system or the file system cannot */
+    int (*exchange)(const char *a, const char *b);
     int (*unlink)(const char *path);
     int (*rmdir)(const char *path);
     int (*mkdir)(const char *path, int mode);

@@ -100,6 +100,54 @@ static void sweep(void)
     check_steps(1, (int64_t[]){1});
 }
 
+/* A checkpoint that stepped aside: readers find it, the next launch puts it back, and one that
+ * cannot be put back stays where it is. */
+static int refuse_rename(const char *a, const char *b)
+{
+    (void)a, (void)b;
+    return errno = EACCES, -1;
+}
+
+static void put_back(void)
+{
+    char from[700], to[800], find[MR_SAVE_PATH];
+    mr_ckpt *c;
+    fresh(2);
+    mr_ckpt_dir(dir, 2, from, sizeof from);
+    snprintf(to, sizeof to, "%s/ckpt/.replaced-step-000000000002-1.2", dir);
+    CHECK_STR(mr_save_find(from, find), from);
+    CHECK_INT(rename(from, to), 0);
+    CHECK_STR(mr_save_find(from, find), to);
+    check_steps(2, (int64_t[]){2, 1});
+    CHECK_OK(mr_ckpt_open(from, &c));
+    CHECK(case_exact(c));
+    mr_ckpt_close(c);
+
+    mr_io stubborn = *mr_io_table();
+    stubborn.rename = refuse_rename;
+    mr_io_replace(&stubborn);
+    CHECK_FAILS(mr_save_sweep(lock), MR_E_IO, "cannot be renamed back to");
+    CHECK_OK(mr_ckpt_open_newest(dir, lock, NULL, NULL, &c));
+    CHECK_INT(mr_ckpt_step(c), 2);
+    mr_ckpt_close(c);
+    mr_io_replace(NULL);
+    CHECK(mr_path_exists(to));
+
+    CHECK_OK(mr_ckpt_open_newest(dir, lock, NULL, NULL, &c));
+    CHECK_STR(mr_ckpt_path(c), from);
+    mr_ckpt_close(c);
+    CHECK(!mr_path_exists(to));
+    // with both there, the step counts once and the replacement wins
+    CHECK_OK(mr_dir_make(to));
+    check_steps(2, (int64_t[]){2, 1});
+    CHECK_OK(mr_save_repair(lock));
+    CHECK(!mr_path_exists(to));
+    // a path without a folder, and names that are no step
+    CHECK_STR(mr_save_find("step-000000000009", find), "step-000000000009");
+    CHECK_STR(mr_save_find("/no/such/step-000000000009", find), "/no/such/step-000000000009");
+    CHECK_STR(mr_save_find("weights.pth", find), "weights.pth");
+}
+
 /* Retention stopped at any operation: nothing that is still listed is incomplete. */
 static void stopped_retention(void)
 {
@@ -131,6 +179,7 @@ int main(void)
     snprintf(dir, sizeof dir, "%s", case_dir("keep"));
     retention();
     sweep();
+    put_back();
     stopped_retention();
     mr_run_lock_release(lock);
     mr_dir_remove(dir);

@@ -18,6 +18,7 @@ typedef enum op_kind {
     OP_SYNC,
     OP_CLOSE,
     OP_RENAME,
+    OP_EXCHANGE,
     OP_UNLINK,
     OP_MKDIR
 } op_kind;
@@ -97,6 +98,13 @@ static int l_rename(const char *a, const char *b)
         log_op(OP_RENAME, -1, a, b);
     return r;
 }
+static int l_exchange(const char *a, const char *b)
+{
+    int r = real.exchange(a, b);
+    if (!r)
+        log_op(OP_EXCHANGE, -1, a, b);
+    return r;
+}
 static int l_unlink(const char *p)
 {
     int r = real.unlink(p);
@@ -129,7 +137,8 @@ typedef struct names {
 typedef struct change {
     char from[64], to[64];
     int node;
-} change; /* from "" = added, to "" = removed */
+    bool swap;
+} change; /* from "" = added, to "" = removed; swap: the two names change places */
 typedef struct node {
     bool is_dir;
     char *now, *kept; /* file: bytes */
@@ -172,6 +181,12 @@ static void apply(names *l, const change *c)
     // a rename whose source is not there (its creation was lost) does nothing
     if (c->from[0] && find(l, c->from) < 0)
         return;
+    if (c->swap) {
+        int i = find(l, c->from), k = find(l, c->to);
+        if (k >= 0)
+            l->node[i] ^= l->node[k], l->node[k] ^= l->node[i], l->node[i] ^= l->node[k];
+        return;
+    }
     if (c->from[0])
         drop(l, c->from);
     if (c->to[0])
@@ -206,9 +221,9 @@ static int lookup(const char *path)
     int i = find(&nodes[at].cur, last);
     return i < 0 ? -1 : nodes[at].cur.node[i];
 }
-static void alter(int at, const char *from, const char *to, int id)
+static void alter(int at, const char *from, const char *to, int id, bool swap)
 {
-    change c = {.node = id};
+    change c = {.node = id, .swap = swap};
     snprintf(c.from, sizeof c.from, "%s", from);
     snprintf(c.to, sizeof c.to, "%s", to);
     apply(&nodes[at].cur, &c);
@@ -279,7 +294,7 @@ static void replay(const op *o)
     case OP_OPEN:
         id = lookup(o->a);
         if (id < 0 && o->create && (at = locate(o->a, last)) >= 0)
-            alter(at, "", last, id = new_node(false));
+            alter(at, "", last, id = new_node(false), false);
         else if (id >= 0 && o->trunc)
             nodes[id].n_now = 0;
         node_of[o->fd] = id;
@@ -300,18 +315,19 @@ static void replay(const op *o)
         return;
     case OP_CLOSE: node_of[o->fd] = -1; return;
     case OP_RENAME:
+    case OP_EXCHANGE:
         id = lookup(o->a), at = locate(o->a, last);
         if (locate(o->b, to) != at || id < 0)
             abort(); // all of ours stay in their directory
-        alter(at, last, to, id);
+        alter(at, last, to, id, o->kind == OP_EXCHANGE);
         return;
     case OP_UNLINK:
         if ((at = locate(o->a, last)) >= 0)
-            alter(at, last, "", -1);
+            alter(at, last, "", -1, false);
         return;
     case OP_MKDIR:
         if ((at = locate(o->a, last)) >= 0)
-            alter(at, "", last, new_node(true));
+            alter(at, "", last, new_node(true), false);
         return;
     }
 }
@@ -394,28 +410,44 @@ static void save(mr_saver *saver, int64_t step)
     CHECK_OK(mr_saver_wait(saver, 30));
 }
 
-/* Save `step` with the log on, then cut the power after each operation of it. */
-static void cut_everywhere(mr_saver *saver, int64_t step, int random_disks)
+/* Neither a log nor a disk. */
+static void forget(void)
 {
+    for (int i = 0; i < n_ops; i++)
+        free(ops[i].data);
+    for (int i = 0; i < n_nodes; i++)
+        free(nodes[i].now), free(nodes[i].kept);
+    memset(nodes, 0, sizeof nodes);
+    n_ops = n_nodes = 0;
+}
+
+/* Save `step` with the log on, then cut the power after each operation of it. A step that is there
+ * already is there at every moment. */
+static void cut_everywhere(mr_run_lock *lock, int64_t step, int random_disks)
+{
+    mr_saver *saver;
+    CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock, .keep = 2}, &saver));
+    forget();
     load_tree(dir);
+    char final[400];
+    snprintf(final, sizeof final, "%s/ckpt/step-%012lld", dir, (long long)step);
     for (int i = 0; i < 1024; i++)
         node_of[i] = -1;
     real = *mr_io_table();
     mr_io table = real;
     table.open = l_open, table.write = l_write, table.pwrite = l_pwrite,
     table.fallocate = l_fallocate, table.fsync = l_fsync;
-    table.close = l_close, table.rename = l_rename, table.unlink = l_unlink, table.rmdir = l_rmdir,
-    table.mkdir = l_mkdir;
+    table.close = l_close, table.rename = l_rename, table.exchange = l_exchange;
+    table.unlink = l_unlink, table.rmdir = l_rmdir, table.mkdir = l_mkdir;
+    bool replaced = mr_path_exists(final);
     mr_io_replace(&table);
     save(saver, step);
     mr_saver_close(saver);
     mr_io_replace(NULL);
     printf("%d operations, seed %u\n", n_ops, seed);
-    char final[400];
-    snprintf(final, sizeof final, "%s/ckpt/step-%012lld", dir, (long long)step);
     // the commit is told after the sync that follows the rename to the final name, not before
     bool renamed = false;
-    int64_t least = step - 1;
+    int64_t least = replaced ? step : step - 1;
     for (int i = 0; i < n_ops; i++) {
         replay(&ops[i]);
         renamed = renamed || (ops[i].kind == OP_RENAME && strcmp(ops[i].b, final) == 0);
@@ -438,12 +470,11 @@ int main(void)
     CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock, .keep = 2}, &saver));
     save(saver, 1);
     save(saver, 2);
-    cut_everywhere(saver, 3, 10);
+    mr_saver_close(saver);
+    cut_everywhere(lock, 3, 10);
+    cut_everywhere(lock, 3, 10);
     mr_run_lock_release(lock);
-    for (int i = 0; i < n_ops; i++)
-        free(ops[i].data);
-    for (int i = 0; i < n_nodes; i++)
-        free(nodes[i].now), free(nodes[i].kept);
+    forget();
     mr_dir_remove(dir);
     mr_dir_remove(copy_dir);
     return check_done();
