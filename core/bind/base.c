@@ -142,6 +142,22 @@ static int b_raise(lua_State *L)
     return mr_bind_raise(L, code, "%s", luaL_checkstring(L, 2));
 }
 
+/* nearest(name, names): the one of a list that a mistyped name most likely means, or nil. */
+static int b_nearest(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    size_t n = lua_rawlen(L, 2), used = 0;
+    const char **names = mr_bind_scratch(L, (n + 1) * sizeof *names);
+    for (size_t i = 1; i <= n; i++) {
+        if (lua_rawgeti(L, 2, (lua_Integer)i) == LUA_TSTRING)
+            names[used++] = lua_tostring(L, -1); // alive in the list
+        lua_pop(L, 1);
+    }
+    lua_pushstring(L, mr_name_nearest(name, names));
+    return 1;
+}
+
 static int b_is_terminal(lua_State *L)
 {
     lua_pushboolean(L, isatty((int)luaL_optinteger(L, 1, 1)));
@@ -171,6 +187,7 @@ MR_BIND_ROOM(base)
                                     {"list_dir", b_list_dir},
                                     {"exists", b_exists},
                                     {"raise", b_raise},
+                                    {"nearest", b_nearest},
                                     {"is_terminal", b_is_terminal},
                                     {"pid", b_pid},
                                     {NULL, NULL}};

@@ -150,48 +150,28 @@ void mr_bind_type(lua_State *L, const char *type, const luaL_Reg *methods, const
     lua_pop(L, 1);
 }
 
-static int push_field(lua_State *L, int arg, const char *field)
+void mr_bind_set_int(lua_State *L, const char *field, int64_t x)
 {
-    if (lua_isnoneornil(L, arg))
-        return LUA_TNIL;
-    luaL_checktype(L, arg, LUA_TTABLE);
-    return lua_getfield(L, arg, field);
+    lua_pushinteger(L, x);
+    lua_setfield(L, -2, field);
 }
 
-#define OPT(test, want, convert)                                                                   \
-    int kind = push_field(L, arg, field);                                                          \
-    if (kind == LUA_TNIL) {                                                                        \
-        if (!lua_isnoneornil(L, arg))                                                              \
-            lua_pop(L, 1);                                                                         \
-        return def;                                                                                \
-    }                                                                                              \
-    if (!(test))                                                                                   \
-        mr_bind_raise(L, MR_E_USAGE, "%s: expected %s, got %s", field, want,                       \
-                      luaL_typename(L, -1));                                                       \
-    convert;                                                                                       \
-    lua_pop(L, 1);                                                                                 \
-    return value
-
-int64_t mr_bind_opt_int(lua_State *L, int arg, const char *field, int64_t def)
+void mr_bind_set_num(lua_State *L, const char *field, double x)
 {
-    int ok = 0;
-    OPT((lua_tointegerx(L, -1, &ok), ok && kind == LUA_TNUMBER), "integer",
-        int64_t value = lua_tointeger(L, -1));
+    lua_pushnumber(L, x);
+    lua_setfield(L, -2, field);
 }
 
-double mr_bind_opt_num(lua_State *L, int arg, const char *field, double def)
+void mr_bind_set_bool(lua_State *L, const char *field, bool x)
 {
-    OPT(kind == LUA_TNUMBER, "number", double value = lua_tonumber(L, -1));
+    lua_pushboolean(L, x);
+    lua_setfield(L, -2, field);
 }
 
-bool mr_bind_opt_bool(lua_State *L, int arg, const char *field, bool def)
+void mr_bind_set_str(lua_State *L, const char *field, const char *x)
 {
-    OPT(kind == LUA_TBOOLEAN, "boolean", bool value = lua_toboolean(L, -1));
-}
-
-const char *mr_bind_opt_str(lua_State *L, int arg, const char *field, const char *def)
-{
-    OPT(kind == LUA_TSTRING, "text", const char *value = lua_tostring(L, -1));
+    lua_pushstring(L, x);
+    lua_setfield(L, -2, field);
 }
 
 static int error_tostring(lua_State *L)

@@ -84,16 +84,24 @@ static int d_compute(lua_State *L)
 
 /* ---- executors ---- */
 
+static const mr_bind_field exec_fields[] = {
+    MR_BIND_BOOL("training", mr_exec_options, training,
+                 "Regions grad, master, adam_m and adam_v as well."),
+    MR_BIND_BOOL("ema", mr_exec_options, ema, "A region ema for averaged weights."),
+    MR_BIND_BOOL("no_moments", mr_exec_options, no_moments,
+                 "Gradients without master, moments and ema."),
+    MR_BIND_BOOL("poison", mr_exec_options, poison, "Fill the arena before each run; for tests."),
+    MR_BIND_BOOL("no_reuse", mr_exec_options, no_reuse,
+                 "A place of its own for every value; for tests."),
+    MR_BIND_END};
+
 static int e_new(lua_State *L)
 {
     device *d = check_device(L, 1);
     mr_params *params = lua_isnoneornil(L, 2) ? NULL : mr_bind_params(L, 2);
     lua_settop(L, 3);
-    mr_exec_options o = {.training = mr_bind_opt_bool(L, 3, "training", false),
-                         .ema = mr_bind_opt_bool(L, 3, "ema", false),
-                         .no_moments = mr_bind_opt_bool(L, 3, "no_moments", false),
-                         .poison = mr_bind_opt_bool(L, 3, "poison", false),
-                         .no_reuse = mr_bind_opt_bool(L, 3, "no_reuse", false)};
+    mr_exec_options o = {0};
+    mr_bind_options(L, 3, "exec.new", exec_fields, &o);
     void **box = mr_bind_box(L, "mr.Exec");
     executor *e;
     if (!MR_NEW(e))

@@ -7,11 +7,18 @@ mr_graph *mr_bind_graph(lua_State *L, int arg)
     return mr_bind_unbox(L, arg, "mr.Graph");
 }
 
+static const mr_bind_field graph_fields[] = {
+    MR_BIND_BOOL("no_inplace", mr_graph_options, no_inplace,
+                 "No op writes over its input; for tests."),
+    MR_BIND_BOOL("no_cheap", mr_graph_options, no_cheap,
+                 "Cheap values are kept, not computed twice."),
+    MR_BIND_END};
+
 static int g_new(lua_State *L)
 {
     mr_params *params = lua_isnoneornil(L, 1) ? NULL : mr_bind_params(L, 1);
-    mr_graph_options o = {.no_inplace = mr_bind_opt_bool(L, 2, "no_inplace", false),
-                          .no_cheap = mr_bind_opt_bool(L, 2, "no_cheap", false)};
+    mr_graph_options o = {0};
+    mr_bind_options(L, 2, "graph.graph", graph_fields, &o);
     void **box = mr_bind_box(L, "mr.Graph");
     mr_graph *g;
     mr_bind_check(L, mr_graph_new(params, &o, &g));

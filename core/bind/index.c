@@ -21,14 +21,23 @@ static void push_hex(lua_State *L, mr_hash128 h, const char *field)
     lua_setfield(L, -2, field);
 }
 
+typedef struct open_options {
+    bool verify;
+} open_options;
+
+static const mr_bind_field open_fields[] = {
+    MR_BIND_BOOL("verify", open_options, verify, "Check every block of the file first."),
+    MR_BIND_END};
+
 // open(path [, {verify}]) -> mr.Index. The box holds a reader, which keeps its index.
 static int i_open(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
-    bool verify = mr_bind_opt_bool(L, 2, "verify", false);
+    open_options o;
+    mr_bind_options(L, 2, "index.open", open_fields, &o);
     void **box = mr_bind_box(L, INDEX);
     mr_index *index;
-    mr_bind_check(L, mr_index_open(path, verify, &index));
+    mr_bind_check(L, mr_index_open(path, o.verify, &index));
     mr_index_reader *reader;
     mr_status st = mr_index_reader_new(index, &reader);
     mr_index_unref(index);
@@ -129,19 +138,27 @@ static void free_ingest(void *g)
     mr_ingest_free(g);
 }
 
+static const mr_bind_field ingest_fields[] = {
+    MR_BIND_STR("captions", mr_ingest_options, captions,
+                "A file of captions for a folder of clips."),
+    MR_BIND_STR("root", mr_ingest_options, root,
+                "The folder that paths of a list are relative to."),
+    MR_BIND_STR("source", mr_ingest_options, source, "The name of this source in the index."),
+    MR_BIND_INT("threads", mr_ingest_options, threads, 0, 0, "0: one per processor."),
+    MR_BIND_NUM("deadline_s", mr_ingest_options, deadline_s, 0, "Seconds for one clip; 0: 60."),
+    MR_BIND_BOOL("resume", mr_ingest_options, resume,
+                 "Go on where a killed ingest of this input stopped."),
+    MR_BIND_INT("commit_rows", mr_ingest_options, commit_rows, 0, 0,
+                "What a kill costs at most; 0: a default."),
+    MR_BIND_END};
+
 // ingest(input, output, {captions, root, source, threads, deadline_s, resume, commit_rows}) ->
 // mr.Ingest
 static int i_ingest(lua_State *L)
 {
     const char *input = luaL_checkstring(L, 1), *output = luaL_checkstring(L, 2);
-    lua_Integer commit_rows = mr_bind_opt_int(L, 3, "commit_rows", 0);
-    mr_ingest_options o = {.captions = mr_bind_opt_str(L, 3, "captions", NULL),
-                           .root = mr_bind_opt_str(L, 3, "root", NULL),
-                           .source = mr_bind_opt_str(L, 3, "source", NULL),
-                           .threads = (int32_t)mr_bind_opt_int(L, 3, "threads", 0),
-                           .deadline_s = mr_bind_opt_num(L, 3, "deadline_s", 0),
-                           .resume = mr_bind_opt_bool(L, 3, "resume", false),
-                           .commit_rows = (uint64_t)MR_MAX(commit_rows, 0)};
+    mr_ingest_options o = {0};
+    mr_bind_options(L, 3, "index.ingest", ingest_fields, &o);
     void **box = mr_bind_box(L, INGEST);
     mr_ingest *g;
     mr_bind_check(L, mr_ingest_new(input, output, &o, &g));

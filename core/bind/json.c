@@ -342,18 +342,28 @@ static void put(out *o, int t, int depth)
     }
 }
 
+typedef struct encode_options {
+    int indent;
+} encode_options;
+
+static const mr_bind_field encode_fields[] = {
+    MR_BIND_INT("indent", encode_options, indent, 0, 0,
+                "Spaces per level, at most 16; 0: all on one line."),
+    MR_BIND_END};
+
 static int j_encode(lua_State *L)
 {
     luaL_checkany(L, 1);
-    int indent = (int)mr_bind_opt_int(L, 2, "indent", 0);
-    luaL_argcheck(L, indent >= 0 && indent <= 16, 2, "indent: expected 0 to 16");
+    encode_options opt;
+    mr_bind_options(L, 2, "json.encode", encode_fields, &opt);
+    luaL_argcheck(L, opt.indent <= 16, 2, "indent: expected 0 to 16");
     void **box = mr_bind_box(L, "mr.JsonOut");
     lua_toclose(L, -1);
     out *o = mr_calloc(1, sizeof *o);
     if (!o)
         mr_bind_check(L, mr_fail_memory(sizeof *o));
     *box = o;
-    o->L = L, o->indent = indent;
+    o->L = L, o->indent = opt.indent;
     put(o, 1, 0);
     lua_pushlstring(L, o->data, o->used);
     return 1;

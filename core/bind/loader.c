@@ -1,5 +1,8 @@
-/* bind: moonreel.core.loader - batches of decoded clips. Bucket rules come in the form that
- * moonreel.data.buckets makes. Licence: Apache-2.0 */
+/* bind: moonreel.core.loader - batches of decoded clips, for moonreel.data.loader. Licence:
+ * Apache-2.0
+ *
+ * The bucket rule comes as moonreel.data.buckets makes it: a list of tables {name, pixels,
+ * aspects = {{ratio, height, width}, ...}, lengths = {{frames, keep, try, batch}, ...}}. */
 #include "bind/room.h"
 
 #include "moonreel/data.h"
@@ -13,7 +16,9 @@ static void free_loader(void *l)
     mr_loader_free(l);
 }
 
-// t[i] of the table on top as a number
+/* ---- the bucket rule ---- */
+
+/* Number `i` of the list on top of the stack. */
 static double number_at(lua_State *L, int i)
 {
     int ok;
@@ -25,164 +30,200 @@ static double number_at(lua_State *L, int i)
     return v;
 }
 
-static int list_field(lua_State *L, const char *name)
+/* Push list `name` of the table on top of the stack; its length. */
+static int32_t push_list(lua_State *L, const char *name)
 {
     if (lua_getfield(L, -1, name) != LUA_TTABLE)
         mr_bind_raise(L, MR_E_RECIPE, "bucket rule: no list '%s'", name);
-    return (int)lua_rawlen(L, -1);
+    return (int32_t)lua_rawlen(L, -1);
 }
 
-// the resolution table on top; its arrays are scratch that dies with the caller's frame
-static void read_resolution(lua_State *L, mr_bucket_resolution *r, void *memory)
+/* Push row `i` (from 0) of the list on top of the stack. */
+static void push_row(lua_State *L, int32_t i)
 {
-    lua_getfield(L, -1, "name");
-    r->name = lua_tostring(L, -1); // lent by the table
-    lua_pop(L, 1);
-    if (!r->name)
+    if (lua_rawgeti(L, -1, i + 1) != LUA_TTABLE)
+        mr_bind_raise(L, MR_E_RECIPE, "bucket rule: row %d is no table", (int)i + 1);
+}
+
+/* The two lists of the resolution on top of the stack, into memory that the caller's frame closes:
+ * it stays on the stack above the resolution. */
+static void read_aspects(lua_State *L, mr_bucket_resolution *r)
+{
+    r->n_aspects = push_list(L, "aspects");
+    mr_bucket_aspect *rows = mr_bind_scratch(L, sizeof *rows * (size_t)(r->n_aspects + 1));
+    lua_pushvalue(L, -2);
+    for (int32_t i = 0; i < r->n_aspects; i++) {
+        push_row(L, i);
+        rows[i] = (mr_bucket_aspect){.ratio = number_at(L, 1),
+                                     .height = (int32_t)number_at(L, 2),
+                                     .width = (int32_t)number_at(L, 3)};
+        lua_pop(L, 1);
+    }
+    r->aspects = rows;
+}
+
+static void read_lengths(lua_State *L, mr_bucket_resolution *r)
+{
+    r->n_lengths = push_list(L, "lengths");
+    mr_bucket_length *rows = mr_bind_scratch(L, sizeof *rows * (size_t)(r->n_lengths + 1));
+    lua_pushvalue(L, -2);
+    for (int32_t i = 0; i < r->n_lengths; i++) {
+        push_row(L, i);
+        rows[i] = (mr_bucket_length){.frames = (int32_t)number_at(L, 1),
+                                     .keep = number_at(L, 2),
+                                     .tries = number_at(L, 3),
+                                     .batch = (int32_t)number_at(L, 4)};
+        lua_pop(L, 1);
+    }
+    r->lengths = rows;
+}
+
+static void read_resolution(lua_State *L, int at, mr_bucket_resolution *r)
+{
+    if (lua_getfield(L, at, "name") != LUA_TSTRING)
         mr_bind_raise(L, MR_E_RECIPE, "bucket rule: a resolution without a name");
-    r->pixels = mr_bind_opt_num(L, -1, "pixels", 0);
-    mr_bucket_aspect *aspects = memory;
-    r->n_aspects = list_field(L, "aspects");
-    for (int i = 0; i < r->n_aspects; i++) {
-        lua_rawgeti(L, -1, i + 1);
-        aspects[i] =
-            (mr_bucket_aspect){number_at(L, 1), (int32_t)number_at(L, 2), (int32_t)number_at(L, 3)};
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
-    mr_bucket_length *lengths = (void *)(aspects + r->n_aspects);
-    r->n_lengths = list_field(L, "lengths");
-    for (int i = 0; i < r->n_lengths; i++) {
-        lua_rawgeti(L, -1, i + 1);
-        lengths[i] = (mr_bucket_length){(int32_t)number_at(L, 1), number_at(L, 2), number_at(L, 3),
-                                        (int32_t)number_at(L, 4)};
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
-    r->aspects = aspects, r->lengths = lengths;
+    r->name = lua_tostring(L, -1); // lent by the table
+    if (lua_getfield(L, at, "pixels") != LUA_TNUMBER)
+        mr_bind_raise(L, MR_E_RECIPE, "bucket rule: resolution '%s' without pixels", r->name);
+    r->pixels = lua_tonumber(L, -1);
+    lua_pushvalue(L, at);
+    read_aspects(L, r);
+    lua_pushvalue(L, at);
+    read_lengths(L, r);
 }
 
-// options.buckets -> rule
-static mr_bucket_rule *make_rule(lua_State *L, int arg)
+/* The list at `list` as a rule, which the caller owns. What it leaves on the stack goes with the
+ * caller's frame. */
+static mr_bucket_rule *make_rule(lua_State *L, int list, int32_t interval, bool compat)
 {
-    lua_getfield(L, arg, "buckets");
-    luaL_checktype(L, -1, LUA_TTABLE);
-    int list = lua_gettop(L), n = (int)lua_rawlen(L, list);
-    mr_bucket_resolution *res = mr_bind_scratch(L, sizeof *res * (size_t)(n + 1));
-    for (int i = 0; i < n; i++) {
+    luaL_checktype(L, list, LUA_TTABLE);
+    int32_t n = (int32_t)lua_rawlen(L, list);
+    mr_bucket_resolution *resolutions = mr_bind_scratch(L, sizeof *resolutions * (size_t)(n + 1));
+    for (int32_t i = 0; i < n; i++) {
+        luaL_checkstack(L, 16, "too many resolutions");
         lua_rawgeti(L, list, i + 1);
         luaL_checktype(L, -1, LUA_TTABLE);
-        size_t rows = (size_t)list_field(L, "aspects");
-        lua_pop(L, 1);
-        rows += (size_t)list_field(L, "lengths");
-        lua_pop(L, 1);
-        void *memory = mr_bind_scratch(L, rows * sizeof(mr_bucket_length) + 64);
-        lua_rawgeti(L, list, i + 1);
-        read_resolution(L, &res[i], memory);
+        read_resolution(L, lua_gettop(L), &resolutions[i]);
     }
     mr_bucket_rule *rule;
-    mr_bind_check(L,
-                  mr_bucket_rule_new(res, n, (int32_t)mr_bind_opt_int(L, arg, "frame_interval", 1),
-                                     mr_bind_opt_bool(L, arg, "compat", false), &rule));
+    mr_bind_check(L, mr_bucket_rule_new(resolutions, n, interval, compat, &rule));
     return rule;
 }
 
-// new(index, {buckets, frame_interval, compat, seed, threads, prefetch, epochs, state, excluded,
-// quarantine, deadline_s, allow_empty})
+/* ---- making one ---- */
+
+typedef struct loader_options {
+    mr_loader_options core;
+    int32_t frame_interval;
+    bool compat;
+} loader_options;
+
+static const mr_bind_field loader_fields[] = {
+    MR_BIND_ANY("buckets", "table", "The bucket rule, required."),
+    MR_BIND_INT("frame_interval", loader_options, frame_interval, 1, 1,
+                "Frames from one to the next."),
+    MR_BIND_BOOL("compat", loader_options, compat, "The length test of Open-Sora 1.2."),
+    MR_BIND_INT("seed", loader_options, core.seed, 0, INT64_MIN, "Of the order."),
+    MR_BIND_INT("threads", loader_options, core.threads, 0, 0,
+                "Of decoding; 0: one per processor."),
+    MR_BIND_INT("prefetch", loader_options, core.prefetch, 0, 0, "Batches decoded ahead; 0: 2."),
+    MR_BIND_INT("epochs", loader_options, core.epochs, 0, 0, "End after so many in all; 0: never."),
+    MR_BIND_STR("state", loader_options, core.state, "Go on from this loader:state()."),
+    MR_BIND_STR("excluded", loader_options, core.excluded, "Left out there: loader:excluded()."),
+    MR_BIND_STR("quarantine", loader_options, core.quarantine, "The run's quarantine.jsonl."),
+    MR_BIND_NUM("deadline_s", loader_options, core.deadline_s, 0, "Seconds for one clip; 0: 60."),
+    MR_BIND_BOOL("allow_empty", loader_options, core.allow_empty,
+                 "Lengths that no sample can enter are left out, not refused."),
+    MR_BIND_END};
+
 static int l_new(lua_State *L)
 {
     mr_index_reader *reader = mr_bind_unbox(L, 1, "mr.Index");
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
-    mr_loader_options o = {.seed = (uint64_t)mr_bind_opt_int(L, 2, "seed", 0),
-                           .threads = (int32_t)mr_bind_opt_int(L, 2, "threads", 0),
-                           .prefetch = (int32_t)mr_bind_opt_int(L, 2, "prefetch", 0),
-                           .epochs = mr_bind_opt_int(L, 2, "epochs", 0),
-                           .state = mr_bind_opt_str(L, 2, "state", NULL),
-                           .excluded = mr_bind_opt_str(L, 2, "excluded", NULL),
-                           .quarantine = mr_bind_opt_str(L, 2, "quarantine", NULL),
-                           .deadline_s = mr_bind_opt_num(L, 2, "deadline_s", 0),
-                           .allow_empty = mr_bind_opt_bool(L, 2, "allow_empty", false)};
+    loader_options o = {0};
+    mr_bind_options(L, 2, "loader.new", loader_fields, &o);
     void **box = mr_bind_box(L, LOADER);
-    int at = lua_gettop(L);
-    mr_bucket_rule *rule = make_rule(L, 2);
+    int box_at = lua_gettop(L);
+    lua_getfield(L, 2, "buckets");
+    mr_bucket_rule *rule = make_rule(L, lua_gettop(L), o.frame_interval, o.compat);
     mr_loader *l;
-    mr_bind_check(L, mr_loader_new(mr_index_reader_index(reader), rule, &o, &l));
+    mr_bind_check(L, mr_loader_new(mr_index_reader_index(reader), rule, &o.core, &l));
     *box = l;
-    lua_pushvalue(L, at);
+    lua_pushvalue(L, box_at);
     return 1;
 }
 
-static void push_numbers(lua_State *L, const char *field, int32_t n, const void *values, char kind)
+/* ---- a batch ---- */
+
+/* Field `name` of the table on top: a list of n integers (i64 or i32) or numbers (f32). Ids and
+ * keys are unsigned in the core: all their bits are kept. */
+static void set_list(lua_State *L, const char *name, mr_dtype kind, const void *values, int32_t n)
 {
     lua_createtable(L, n, 0);
     for (int32_t i = 0; i < n; i++) {
-        if (kind == 'u')
-            lua_pushinteger(L, (lua_Integer)((const uint64_t *)values)[i]);
-        else if (kind == 'l')
+        if (kind == MR_I64)
             lua_pushinteger(L, ((const int64_t *)values)[i]);
-        else if (kind == 'i')
+        else if (kind == MR_I32)
             lua_pushinteger(L, ((const int32_t *)values)[i]);
         else
             lua_pushnumber(L, ((const float *)values)[i]);
         lua_rawseti(L, -2, i + 1);
     }
-    lua_setfield(L, -2, field);
+    lua_setfield(L, -2, name);
 }
 
-// loader:next() -> table, or nil after the last epoch
-static int loader_next(lua_State *L)
+static void set_texts(lua_State *L, const char *name, const char *const *texts, int32_t n)
+{
+    lua_createtable(L, n, 0);
+    for (int32_t i = 0; i < n; i++) {
+        lua_pushstring(L, texts[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, name);
+}
+
+static void push_batch(lua_State *L, const mr_batch *b)
+{
+    lua_createtable(L, 0, 28);
+    mr_bind_set_int(L, "epoch", (int64_t)b->epoch);
+    mr_bind_set_int(L, "draw", (int64_t)b->draw);
+    mr_bind_set_bool(L, "last", b->last);
+    mr_bind_set_int(L, "bucket", b->bucket + 1);
+    mr_bind_set_str(L, "resolution", b->shape.resolution);
+    mr_bind_set_int(L, "frames", b->shape.frames);
+    mr_bind_set_int(L, "height", b->shape.height);
+    mr_bind_set_int(L, "width", b->shape.width);
+    mr_bind_set_int(L, "size", b->size);
+    mr_bind_set_int(L, "n", b->n);
+    mr_bind_set_int(L, "bytes", (int64_t)b->bytes);
+    mr_bind_set_num(L, "wait_s", b->wait_s);
+    lua_pushlightuserdata(L, b->pixels);
+    lua_setfield(L, -2, "pointer");
+    lua_pushlightuserdata(L, (void *)(uintptr_t)b);
+    lua_setfield(L, -2, "handle");
+    set_list(L, "weights", MR_F32, b->weights, b->size);
+    set_list(L, "ids", MR_I64, b->ids, b->size);
+    set_list(L, "keys", MR_I64, b->keys, b->size);
+    set_list(L, "starts", MR_I64, b->starts, b->size);
+    set_list(L, "fps", MR_F32, b->fps, b->size);
+    set_list(L, "native_fps", MR_F32, b->native_fps, b->size);
+    set_list(L, "native_heights", MR_I32, b->native_height, b->size);
+    set_list(L, "native_widths", MR_I32, b->native_width, b->size);
+    set_texts(L, "captions", b->captions, b->size);
+}
+
+static int l_next(lua_State *L)
 {
     const mr_batch *b;
     mr_bind_check(L, mr_loader_next(mr_bind_unbox(L, 1, LOADER), &b));
     if (!b)
         return 0;
-    const struct {
-        const char *name;
-        int64_t value;
-    } rows[] = {{"epoch", (int64_t)b->epoch},
-                {"draw", (int64_t)b->draw},
-                {"bucket", b->bucket + 1},
-                {"size", b->size},
-                {"n", b->n},
-                {"frames", b->shape.frames},
-                {"height", b->shape.height},
-                {"width", b->shape.width},
-                {"bytes", (int64_t)b->bytes}};
-    lua_createtable(L, 0, 28);
-    for (size_t i = 0; i < MR_COUNT(rows); i++) {
-        lua_pushinteger(L, rows[i].value);
-        lua_setfield(L, -2, rows[i].name);
-    }
-    lua_pushstring(L, b->shape.resolution);
-    lua_setfield(L, -2, "resolution");
-    lua_pushboolean(L, b->last);
-    lua_setfield(L, -2, "last");
-    lua_pushnumber(L, b->wait_s);
-    lua_setfield(L, -2, "wait_s");
-    lua_pushlightuserdata(L, b->pixels);
-    lua_setfield(L, -2, "pointer");
-    lua_pushlightuserdata(L, (void *)(uintptr_t)b);
-    lua_setfield(L, -2, "handle");
-    push_numbers(L, "weights", b->size, b->weights, 'f');
-    push_numbers(L, "ids", b->size, b->ids, 'u');
-    push_numbers(L, "keys", b->size, b->keys, 'u');
-    push_numbers(L, "starts", b->size, b->starts, 'l');
-    push_numbers(L, "fps", b->size, b->fps, 'f');
-    push_numbers(L, "native_fps", b->size, b->native_fps, 'f');
-    push_numbers(L, "native_heights", b->size, b->native_height, 'i');
-    push_numbers(L, "native_widths", b->size, b->native_width, 'i');
-    lua_createtable(L, b->size, 0);
-    for (int32_t i = 0; i < b->size; i++) {
-        lua_pushstring(L, b->captions[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_setfield(L, -2, "captions");
+    push_batch(L, b);
     return 1;
 }
 
-// loader:release(handle)
-static int loader_release(lua_State *L)
+static int l_release(lua_State *L)
 {
     mr_loader *l = mr_bind_unbox(L, 1, LOADER);
     luaL_checktype(L, 2, LUA_TLIGHTUSERDATA);
@@ -190,27 +231,27 @@ static int loader_release(lua_State *L)
     return 0;
 }
 
-static int loader_state(lua_State *L)
+/* ---- what it knows ---- */
+
+static int l_state(lua_State *L)
 {
     char *text;
     mr_bind_check(L, mr_loader_state(mr_bind_unbox(L, 1, LOADER), &text));
-    lua_pushstring(L, text); // an out-of-memory raise here loses 4 KB
+    lua_pushstring(L, text); // when Lua is out of memory here, 4 KB are lost
     mr_free(text);
     return 1;
 }
 
-// loader:excluded() -> text
-static int loader_excluded(lua_State *L)
+static int l_excluded(lua_State *L)
 {
     char *text;
     mr_bind_check(L, mr_loader_excluded(mr_bind_unbox(L, 1, LOADER), &text));
-    lua_pushstring(L, text); // an out-of-memory raise here loses the text
+    lua_pushstring(L, text); // when Lua is out of memory here, the text is lost
     mr_free(text);
     return 1;
 }
 
-// loader:order(n) -> ids of the next n samples
-static int loader_order(lua_State *L)
+static int l_order(lua_State *L)
 {
     mr_loader *l = mr_bind_unbox(L, 1, LOADER);
     int64_t n = luaL_checkinteger(L, 2), got;
@@ -225,69 +266,65 @@ static int loader_order(lua_State *L)
     return 1;
 }
 
-// loader:facts() -> counters, plan per bucket, dropped rows by rule
-static int loader_facts(lua_State *L)
+/* Rows that enter no bucket, by the rule that keeps them out. */
+static void push_dropped(lua_State *L, const uint64_t *dropped)
+{
+    lua_createtable(L, 0, MR_DROP_COUNT);
+    for (int why = MR_DROP_NONE + 1; why < MR_DROP_COUNT; why++)
+        if (dropped[why])
+            mr_bind_set_int(L, mr_drop_text(why), (int64_t)dropped[why]);
+}
+
+/* One bucket of the rule, and how many samples and batches the epoch has of it. */
+static void push_bucket(lua_State *L, const mr_loader *l, int32_t i)
+{
+    uint64_t samples;
+    mr_bucket b = mr_loader_bucket(l, i, &samples);
+    uint64_t size = (uint64_t)b.batch, batches = size ? (samples + size - 1) / size : 0;
+    lua_createtable(L, 0, 8);
+    mr_bind_set_int(L, "bucket", i + 1);
+    mr_bind_set_str(L, "resolution", b.resolution);
+    mr_bind_set_int(L, "frames", b.frames);
+    mr_bind_set_int(L, "height", b.height);
+    mr_bind_set_int(L, "width", b.width);
+    mr_bind_set_int(L, "batch", b.batch);
+    mr_bind_set_int(L, "samples", (int64_t)samples);
+    mr_bind_set_int(L, "batches", (int64_t)batches);
+}
+
+static int l_facts(lua_State *L)
 {
     mr_loader *l = mr_bind_unbox(L, 1, LOADER);
     mr_loader_facts f = mr_loader_get_facts(l);
-    const struct {
-        const char *name;
-        uint64_t value;
-    } rows[] = {{"epoch", f.epoch},           {"samples", f.samples},
-                {"batches", f.batches},       {"slab_bytes", f.slab_bytes},
-                {"slabs", (uint64_t)f.slabs}, {"threads", (uint64_t)f.threads},
-                {"delivered", f.delivered},   {"failed", f.failed}};
-    lua_createtable(L, 0, 12);
-    for (size_t i = 0; i < MR_COUNT(rows); i++) {
-        lua_pushinteger(L, (lua_Integer)rows[i].value);
-        lua_setfield(L, -2, rows[i].name);
-    }
-    lua_pushnumber(L, f.wait_s);
-    lua_setfield(L, -2, "wait_s");
-    lua_createtable(L, 0, MR_DROP_COUNT);
-    for (int why = 1; why < MR_DROP_COUNT; why++) {
-        if (!f.dropped[why])
-            continue;
-        lua_pushinteger(L, (lua_Integer)f.dropped[why]);
-        lua_setfield(L, -2, mr_drop_text(why));
-    }
+    lua_createtable(L, 0, 11);
+    // of the epoch the loader began in
+    mr_bind_set_int(L, "epoch", (int64_t)f.epoch);
+    mr_bind_set_int(L, "samples", (int64_t)f.samples);
+    mr_bind_set_int(L, "batches", (int64_t)f.batches);
+    push_dropped(L, f.dropped);
     lua_setfield(L, -2, "dropped");
     lua_newtable(L);
-    for (int32_t b = 0; b < mr_loader_buckets(l); b++) {
-        uint64_t n;
-        mr_bucket k = mr_loader_bucket(l, b, &n);
-        lua_createtable(L, 0, 8);
-        const struct {
-            const char *name;
-            uint64_t value;
-        } cells[] = {{"bucket", (uint64_t)b + 1},
-                     {"frames", (uint64_t)k.frames},
-                     {"height", (uint64_t)k.height},
-                     {"width", (uint64_t)k.width},
-                     {"batch", (uint64_t)k.batch},
-                     {"samples", n},
-                     {"batches", k.batch ? (n + (uint64_t)k.batch - 1) / (uint64_t)k.batch : 0}};
-        for (size_t i = 0; i < MR_COUNT(cells); i++) {
-            lua_pushinteger(L, (lua_Integer)cells[i].value);
-            lua_setfield(L, -2, cells[i].name);
-        }
-        lua_pushstring(L, k.resolution);
-        lua_setfield(L, -2, "resolution");
-        lua_rawseti(L, -2, b + 1);
+    for (int32_t i = 0; i < mr_loader_buckets(l); i++) {
+        push_bucket(L, l, i);
+        lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, "buckets");
+    // what it holds
+    mr_bind_set_int(L, "slabs", f.slabs);
+    mr_bind_set_int(L, "slab_bytes", (int64_t)f.slab_bytes);
+    mr_bind_set_int(L, "threads", f.threads);
+    // counted so far
+    mr_bind_set_int(L, "delivered", (int64_t)f.delivered);
+    mr_bind_set_int(L, "failed", (int64_t)f.failed);
+    mr_bind_set_num(L, "wait_s", f.wait_s);
     return 1;
 }
 
 MR_BIND_ROOM(loader)
 {
-    static const luaL_Reg methods[] = {{"next", loader_next},
-                                       {"release", loader_release},
-                                       {"state", loader_state},
-                                       {"order", loader_order},
-                                       {"excluded", loader_excluded},
-                                       {"facts", loader_facts},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"next", l_next},         {"release", l_release}, {"state", l_state}, {"order", l_order},
+        {"excluded", l_excluded}, {"facts", l_facts},     {NULL, NULL}};
     static const luaL_Reg rows[] = {{"new", l_new}, {NULL, NULL}};
     mr_bind_type(L, LOADER, methods, NULL, free_loader);
     luaL_newlib(L, rows);

@@ -23,8 +23,8 @@ static void free_encoder(void *enc)
         m->encoder_free(enc);
 }
 
-// pixels at `arg`: a string, or a light userdata whose size the options at `opts` tell
-static const uint8_t *check_pixels(lua_State *L, int arg, int opts, size_t want)
+// pixels at `arg`: a string, or a light userdata of `bytes`
+static const uint8_t *check_pixels(lua_State *L, int arg, int64_t bytes, size_t want)
 {
     size_t n = 0;
     const uint8_t *p = NULL;
@@ -33,7 +33,7 @@ static const uint8_t *check_pixels(lua_State *L, int arg, int opts, size_t want)
     } else {
         luaL_checktype(L, arg, LUA_TLIGHTUSERDATA);
         p = lua_touserdata(L, arg);
-        n = (size_t)mr_bind_opt_int(L, opts, "bytes", 0);
+        n = (size_t)bytes;
     }
     if (n != want)
         mr_bind_raise(L, MR_E_SHAPE,
@@ -42,41 +42,58 @@ static const uint8_t *check_pixels(lua_State *L, int arg, int opts, size_t want)
     return p;
 }
 
-static int32_t opt_size(lua_State *L, int arg, const char *field, int32_t def, int32_t least)
-{
-    int64_t v = mr_bind_opt_int(L, arg, field, def);
-    if (v < least || v > INT32_MAX)
-        mr_bind_raise(L, MR_E_USAGE, "%s: %lld; expected %d or more", field, (long long)v, least);
-    return (int32_t)v;
-}
+typedef struct encode_options {
+    mr_encode_options how;
+    double fps;
+    int32_t frames;
+    int64_t bytes;
+} encode_options;
 
-static mr_encode_options encode_options(lua_State *L, int arg)
+static const mr_bind_field encode_fields[] = {
+    MR_BIND_INT("frames", encode_options, frames, 1, 1,
+                "How many the pixels hold; encode() alone."),
+    MR_BIND_INT("height", encode_options, how.height, 0, 1, "Rows of a frame, required."),
+    MR_BIND_INT("width", encode_options, how.width, 0, 1, "Columns of a frame, required."),
+    MR_BIND_NUM("fps", encode_options, fps, 24, "Frames per second, at most 1000."),
+    MR_BIND_INT("rate_num", encode_options, how.rate_num, 0, 0,
+                "The rate as a fraction, in place of fps; 0: from fps."),
+    MR_BIND_INT("rate_den", encode_options, how.rate_den, 1, 1, "Its lower half."),
+    MR_BIND_STR("codec", encode_options, how.codec,
+                "h264, vp9, vp8, av1, hevc, ...; by container where absent."),
+    MR_BIND_STR("pixel_format", encode_options, how.pixel_format, "yuv420p where absent."),
+    MR_BIND_INT("quality", encode_options, how.quality, 0, 0,
+                "The encoder's constant quality, smaller is better; 0: a good one."),
+    MR_BIND_INT("gop", encode_options, how.gop, 0, 0, "Frames between key frames at most; 0: 48."),
+    MR_BIND_INT("orient", encode_options, how.orient, 0, 0,
+                "Turned when shown, 0 to 7: a display matrix."),
+    MR_BIND_INT("sar_num", encode_options, how.sar_num, 1, 1, "Width of a pixel."),
+    MR_BIND_INT("sar_den", encode_options, how.sar_den, 1, 1, "Height of a pixel."),
+    MR_BIND_STR("matrix", encode_options, how.matrix,
+                "bt709 where absent; bt601, smpte240m or bt2020."),
+    MR_BIND_BOOL("full_range", encode_options, how.full_range,
+                 "Values of 0 to 255 instead of 16 to 235."),
+    MR_BIND_BOOL("untagged", encode_options, how.untagged, "Leave the colour tags out."),
+    MR_BIND_STR("options", encode_options, how.options,
+                "More options of the encoder, name=value:name=value."),
+    MR_BIND_STR("mux_options", encode_options, how.mux_options, "More options of the container."),
+    MR_BIND_INT("bytes", encode_options, bytes, 0, 0,
+                "Size of the pixels behind a light userdata."),
+    MR_BIND_END};
+
+static encode_options read_encode_options(lua_State *L, int arg, const char *who)
 {
-    luaL_checktype(L, arg, LUA_TTABLE);
-    mr_encode_options o = {.width = opt_size(L, arg, "width", 0, 1),
-                           .height = opt_size(L, arg, "height", 0, 1),
-                           .rate_num = opt_size(L, arg, "rate_num", 0, 0),
-                           .rate_den = opt_size(L, arg, "rate_den", 1, 1),
-                           .codec = mr_bind_opt_str(L, arg, "codec", NULL),
-                           .pixel_format = mr_bind_opt_str(L, arg, "pixel_format", NULL),
-                           .quality = opt_size(L, arg, "quality", 0, 0),
-                           .gop = opt_size(L, arg, "gop", 0, 0),
-                           .orient = opt_size(L, arg, "orient", 0, 0) & 7,
-                           .sar_num = opt_size(L, arg, "sar_num", 1, 1),
-                           .sar_den = opt_size(L, arg, "sar_den", 1, 1),
-                           .matrix = mr_bind_opt_str(L, arg, "matrix", NULL),
-                           .full_range = mr_bind_opt_bool(L, arg, "full_range", false),
-                           .untagged = mr_bind_opt_bool(L, arg, "untagged", false),
-                           .options = mr_bind_opt_str(L, arg, "options", NULL),
-                           .mux_options = mr_bind_opt_str(L, arg, "mux_options", NULL)};
-    double fps = mr_bind_opt_num(L, arg, "fps", 24);
-    if (!(fps > 0 && fps <= 1000))
-        mr_bind_raise(L, MR_E_USAGE, "fps: %g; expected above 0, at most 1000", fps);
-    if (!o.rate_num) {
-        bool whole = fps == (int32_t)fps;
-        o.rate_num = whole ? (int32_t)fps : (int32_t)(fps * 1001 + 0.5),
-        o.rate_den = whole ? 1 : 1001;
+    encode_options o = {0};
+    mr_bind_options(L, arg, who, encode_fields, &o);
+    if (!o.how.height || !o.how.width)
+        mr_bind_raise(L, MR_E_USAGE, "%s: %s is missing", who, o.how.height ? "width" : "height");
+    if (!(o.fps > 0 && o.fps <= 1000))
+        mr_bind_raise(L, MR_E_USAGE, "%s: fps: %g; expected above 0, at most 1000", who, o.fps);
+    if (!o.how.rate_num) {
+        bool whole = o.fps == (int32_t)o.fps;
+        o.how.rate_num = whole ? (int32_t)o.fps : (int32_t)(o.fps * 1001 + 0.5);
+        o.how.rate_den = whole ? 1 : 1001;
     }
+    o.how.orient &= 7;
     return o;
 }
 
@@ -84,7 +101,7 @@ static mr_encode_options encode_options(lua_State *L, int arg)
 static int m_encoder(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
-    mr_encode_options o = encode_options(L, 2);
+    mr_encode_options o = read_encode_options(L, 2, "encoder").how;
     const mr_media *m = media(L);
     void **box = mr_bind_box(L, ENCODER);
     // kept with the box: each frame is checked against it
@@ -122,13 +139,12 @@ static int encoder_finish(lua_State *L)
 static int m_encode(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
-    mr_encode_options o = encode_options(L, 3);
-    size_t frames = (size_t)opt_size(L, 3, "frames", 1, 1),
-           one = (size_t)o.width * (size_t)o.height * 3;
-    const uint8_t *rgb = check_pixels(L, 2, 3, one * frames);
+    encode_options o = read_encode_options(L, 3, "encode");
+    size_t frames = (size_t)o.frames, one = (size_t)o.how.width * (size_t)o.how.height * 3;
+    const uint8_t *rgb = check_pixels(L, 2, o.bytes, one * frames);
     const mr_media *m = media(L);
     mr_encoder *enc;
-    mr_status st = m->encoder_open(path, &o, &enc);
+    mr_status st = m->encoder_open(path, &o.how, &enc);
     if (st == MR_OK) {
         for (size_t i = 0; i < frames && st == MR_OK; i++)
             st = m->encoder_frame(enc, rgb + i * one, -1);
@@ -231,24 +247,41 @@ static int m_scan(lua_State *L)
     return 1;
 }
 
+typedef struct decode_options {
+    int64_t start;
+    int32_t interval, frames, height, width;
+    double deadline_s;
+    const char *filter;
+} decode_options;
+
+static const mr_bind_field decode_fields[] = {
+    MR_BIND_INT("frames", decode_options, frames, 0, 0,
+                "How many; 0: all there are from `start` on."),
+    MR_BIND_INT("height", decode_options, height, 0, 0, "Rows; 0: as the clip is shown."),
+    MR_BIND_INT("width", decode_options, width, 0, 0, "Columns; 0: as the clip is shown."),
+    MR_BIND_INT("start", decode_options, start, 0, INT64_MIN, "The first frame, counted from 0."),
+    MR_BIND_INT("interval", decode_options, interval, 1, 1, "Frames from one wanted to the next."),
+    MR_BIND_STR("filter", decode_options, filter,
+                "bilinear where absent; area, bicubic or lanczos."),
+    MR_BIND_NUM("deadline_s", decode_options, deadline_s, 0, "Seconds; 0: 60."),
+    MR_BIND_END};
+
 // decode(path, {frames, height, width, start, interval}) -> pixels [T][3][H][W], facts
 static int m_decode(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
     static const char *const filters[] = {"bilinear", "area", "bicubic", "lanczos", NULL};
     lua_settop(L, 2);
-    if (lua_isnil(L, 2)) {
-        lua_newtable(L);
-        lua_replace(L, 2);
-    }
+    decode_options o;
+    mr_bind_options(L, 2, "decode", decode_fields, &o);
     mr_clip_request q = {.path = path,
-                         .start = mr_bind_opt_int(L, 2, "start", 0),
-                         .step = opt_size(L, 2, "interval", 1, 1),
-                         .frames = opt_size(L, 2, "frames", 0, 0),
-                         .height = opt_size(L, 2, "height", 0, 0),
-                         .width = opt_size(L, 2, "width", 0, 0),
-                         .deadline_s = mr_bind_opt_num(L, 2, "deadline_s", 0)};
-    const char *filter = mr_bind_opt_str(L, 2, "filter", "bilinear");
+                         .start = o.start,
+                         .step = o.interval,
+                         .frames = o.frames,
+                         .height = o.height,
+                         .width = o.width,
+                         .deadline_s = o.deadline_s};
+    const char *filter = o.filter ? o.filter : filters[0];
     while (filters[q.filter] && strcmp(filters[q.filter], filter))
         q.filter++;
     if (!filters[q.filter])

@@ -18,17 +18,37 @@ int mr_bind_params_new(lua_State *L)
     return 1;
 }
 
+typedef struct init_options {
+    const char *kind;
+    double scale;
+} init_options;
+
+static const mr_bind_field param_fields[] = {
+    MR_BIND_STR("name", mr_param, name, "Its name, required."),
+    MR_BIND_ANY("shape", "integer[]", "Its dimensions, required."),
+    MR_BIND_ANY("init", "table", "How it begins, required: {kind =, scale =, values =}."),
+    MR_BIND_BOOL("frozen", mr_param, frozen, "No gradient and no update."),
+    MR_BIND_BOOL("buffer", mr_param, buffer,
+                 "Made anew from the recipe, not stored in checkpoints."),
+    MR_BIND_NUM("decay", mr_param, decay, 1, "Factor of the weight decay."),
+    MR_BIND_NUM("lr_factor", mr_param, lr_factor, 1, "Factor of the learning rate."),
+    MR_BIND_END};
+
+static const mr_bind_field init_fields[] = {
+    MR_BIND_STR("kind", init_options, kind,
+                "zeros, ones, normal, uniform, xavier or values; required."),
+    MR_BIND_NUM("scale", init_options, scale, 1, "Deviation of normal, half the range of uniform."),
+    MR_BIND_ANY("values", "mr.Tensor", "Of kind values: a dense f32 tensor of its size."),
+    MR_BIND_END};
+
 static int p_add(lua_State *L)
 {
     static const char *const kinds[] = {"zeros",  "ones",   "normal", "uniform",
                                         "xavier", "values", NULL};
     mr_params *p = mr_bind_params(L, 1);
     luaL_checktype(L, 2, LUA_TTABLE);
-    mr_param row = {.name = mr_bind_opt_str(L, 2, "name", NULL),
-                    .frozen = mr_bind_opt_bool(L, 2, "frozen", false),
-                    .buffer = mr_bind_opt_bool(L, 2, "buffer", false),
-                    .decay = (float)mr_bind_opt_num(L, 2, "decay", 1),
-                    .lr_factor = (float)mr_bind_opt_num(L, 2, "lr_factor", 1)};
+    mr_param row = {0};
+    mr_bind_options(L, 2, "params:add", param_fields, &row);
     if (!row.name)
         return mr_bind_raise(L, MR_E_USAGE, "params:add: a name is missing");
     int64_t dim[MR_MAX_RANK];
@@ -39,7 +59,9 @@ static int p_add(lua_State *L)
         return mr_bind_raise(L, MR_E_USAGE, "parameter '%s': init = {kind = ...} is missing",
                              row.name);
     int init = lua_gettop(L), kind = 0;
-    const char *name = mr_bind_opt_str(L, init, "kind", "");
+    init_options how;
+    mr_bind_options(L, init, "params:add, init", init_fields, &how);
+    const char *name = how.kind ? how.kind : "";
     while (kinds[kind] && strcmp(kinds[kind], name))
         kind++;
     if (!kinds[kind])
@@ -47,7 +69,7 @@ static int p_add(lua_State *L)
                              "parameter '%s': init kind '%s', expected zeros, ones, normal, "
                              "uniform, xavier or values",
                              row.name, name);
-    row.init = (mr_init){.kind = (mr_init_kind)kind, .scale = mr_bind_opt_num(L, init, "scale", 1)};
+    row.init = (mr_init){.kind = (mr_init_kind)kind, .scale = how.scale};
     if (kind == MR_INIT_VALUES) {
         lua_getfield(L, init, "values");
         const mr_view *v = mr_tensor_view(mr_bind_tensor(L, -1));

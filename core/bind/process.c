@@ -54,10 +54,23 @@ static int p_program(lua_State *L)
     return 1;
 }
 
+typedef struct limit_options {
+    int64_t memory_bytes;
+    double cpu_s;
+} limit_options;
+
+static const mr_bind_field limit_fields[] = {
+    MR_BIND_INT("memory_bytes", limit_options, memory_bytes, 0, 0,
+                "Address space; past it allocations fail."),
+    MR_BIND_NUM("cpu_s", limit_options, cpu_s, 0, "Processor time; past it the process is killed."),
+    MR_BIND_END};
+
 static int p_limit(lua_State *L)
 {
-    int64_t bytes = mr_bind_opt_int(L, 1, "memory_bytes", 0);
-    double cpu_s = mr_bind_opt_num(L, 1, "cpu_s", 0);
+    limit_options o;
+    mr_bind_options(L, 1, "process.limit", limit_fields, &o);
+    int64_t bytes = o.memory_bytes;
+    double cpu_s = o.cpu_s;
     struct rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
     if (bytes > 0) {
@@ -221,15 +234,26 @@ static mr_status talk(child *c, const char *input, size_t n, double deadline_s, 
     }
 }
 
+typedef struct run_options {
+    double deadline_s;
+    int64_t output_bytes;
+    bool quiet;
+} run_options;
+
+static const mr_bind_field run_fields[] = {
+    MR_BIND_NUM("deadline_s", run_options, deadline_s, 60, "Seconds until it is killed."),
+    MR_BIND_INT("output_bytes", run_options, output_bytes, 64 << 20, 0,
+                "More output than this ends it too."),
+    MR_BIND_BOOL("quiet", run_options, quiet, "Its error output goes nowhere."), MR_BIND_END};
+
 static int p_run(lua_State *L)
 {
     lua_settop(L, 3);
     char **argv = check_words(L, 1, "run");
     size_t n;
     const char *input = luaL_optlstring(L, 2, "", &n);
-    double deadline_s = mr_bind_opt_num(L, 3, "deadline_s", 60);
-    int64_t most = mr_bind_opt_int(L, 3, "output_bytes", 64 << 20);
-    bool quiet = mr_bind_opt_bool(L, 3, "quiet", false);
+    run_options o;
+    mr_bind_options(L, 3, "process.run", run_fields, &o);
 
     child c = {.in = -1, .out = -1};
     bool late = false, much = false;
@@ -238,9 +262,9 @@ static int p_run(lua_State *L)
     // a child that dies early must not kill us by SIGPIPE
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     sigaction(SIGPIPE, &ignore, &before);
-    mr_status st = start_child(&c, argv, quiet);
+    mr_status st = start_child(&c, argv, o.quiet);
     if (st == MR_OK)
-        st = talk(&c, input, n, deadline_s, (size_t)most, &late, &much);
+        st = talk(&c, input, n, o.deadline_s, (size_t)o.output_bytes, &late, &much);
     sigaction(SIGPIPE, &before, NULL);
     close_end(&c.in), close_end(&c.out);
     if (c.pid > 0) {

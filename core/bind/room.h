@@ -9,6 +9,7 @@
 
 #include <lauxlib.h>
 #include <lua.h>
+#include <stddef.h>
 
 /* What every binding file shares. Only this room raises Lua errors.  A failure of the C side
  * becomes a Lua error value: a table with metatable "mr.Error" and fields `code` ("MR_E_DATA"),
@@ -41,12 +42,65 @@ void *mr_bind_unbox(lua_State *L, int arg, const char *type);
 void mr_bind_type(lua_State *L, const char *type, const luaL_Reg *methods, const luaL_Reg *meta,
                   mr_bind_free *free_object);
 
-/* Fields of an options table at `arg` (nil table = all defaults); errors name the field. */
-int64_t mr_bind_opt_int(lua_State *L, int arg, const char *field, int64_t def);
-double mr_bind_opt_num(lua_State *L, int arg, const char *field, double def);
-bool mr_bind_opt_bool(lua_State *L, int arg, const char *field, bool def);
-/* lent while the table lives */
-const char *mr_bind_opt_str(lua_State *L, int arg, const char *field, const char *def);
+/* One field of an options table, declared once: mr_bind_options reads by it, help() and docs/api.md
+ * print it. */
+typedef enum mr_bind_kind {
+    MR_BIND_INTEGER,
+    MR_BIND_NUMBER,
+    MR_BIND_BOOLEAN,
+    MR_BIND_TEXT,
+    MR_BIND_OTHER /* a table or an object: the function reads it by itself */
+} mr_bind_kind;
+typedef struct mr_bind_field {
+    const char *name, *doc;
+    mr_bind_kind kind;
+    size_t at, bytes; /* where it goes in the struct of the options */
+    double def;       /* of numbers and booleans; an absent text is NULL */
+    int64_t least;    /* of integers; the most is what the member of the struct holds */
+    const char *type; /* of MR_BIND_OTHER, for people: "mr.Tensor" */
+} mr_bind_field;
+
+/* Rows of a list of fields, which MR_BIND_END ends: the field's name, the struct of the options and
+ * its member. */
+#define MR_BIND_PLACE(of, member) offsetof(of, member), sizeof((of *)0)->member
+#define MR_BIND_INT(name, of, member, def, least, doc)                                             \
+    {                                                                                              \
+        name, doc, MR_BIND_INTEGER, MR_BIND_PLACE(of, member), def, least, NULL                    \
+    }
+#define MR_BIND_NUM(name, of, member, def, doc)                                                    \
+    {                                                                                              \
+        name, doc, MR_BIND_NUMBER, MR_BIND_PLACE(of, member), def, 0, NULL                         \
+    }
+#define MR_BIND_BOOL(name, of, member, doc)                                                        \
+    {                                                                                              \
+        name, doc, MR_BIND_BOOLEAN, MR_BIND_PLACE(of, member), 0, 0, NULL                          \
+    }
+#define MR_BIND_STR(name, of, member, doc)                                                         \
+    {                                                                                              \
+        name, doc, MR_BIND_TEXT, MR_BIND_PLACE(of, member), 0, 0, NULL                             \
+    }
+#define MR_BIND_ANY(name, type, doc)                                                               \
+    {                                                                                              \
+        name, doc, MR_BIND_OTHER, 0, 0, 0, 0, type                                                 \
+    }
+#define MR_BIND_END                                                                                \
+    {                                                                                              \
+        NULL, NULL, MR_BIND_OTHER, 0, 0, 0, 0, NULL                                                \
+    }
+
+/* Read the options table at `arg` of function `who` ("exec.new") into the struct `out`: every
+ * member that `fields` name gets its value or its default, others stay. None and nil are an empty
+ * table. Texts are lent while the table lives.
+ * Errors: MR_E_USAGE a field that is not listed (names the nearest), of another type, or out of
+ * range. */
+void mr_bind_options(lua_State *L, int arg, const char *who, const mr_bind_field *fields,
+                     void *out);
+
+/* Set a field of the table on top of the stack. */
+void mr_bind_set_int(lua_State *L, const char *field, int64_t x);
+void mr_bind_set_num(lua_State *L, const char *field, double x);
+void mr_bind_set_bool(lua_State *L, const char *field, bool x);
+void mr_bind_set_str(lua_State *L, const char *field, const char *x); /* NULL: nil */
 
 /* One opener per room; each leaves one table on the stack: moonreel.core.<room>. The list is
  * gathered from files core/bind/<room>.c that hold MR_BIND_ROOM(<room>). */

@@ -91,14 +91,22 @@ int mr_bind_ckpt_write(lua_State *L)
     return 0;
 }
 
+static const mr_bind_field saver_fields[] = {
+    MR_BIND_ANY("lock", "mr.RunLock", "The lock of the run, where the caller holds it."),
+    MR_BIND_INT("keep", mr_saver_options, keep, 0, 0, "Newest checkpoints to keep; 0: 3."),
+    MR_BIND_INT("keep_every", mr_saver_options, keep_every, 0, 0,
+                "Multiples of this step stay for good."),
+    MR_BIND_INT("attempts", mr_saver_options, attempts, 0, 0, "Tries per save; 0: 3."),
+    MR_BIND_INT("intervals_max", mr_saver_options, intervals_max, 0, 0,
+                "Saves in a row without a commit before check() raises; 0: 3."),
+    MR_BIND_NUM("deadline_s", mr_saver_options, deadline_s, 0,
+                "Seconds of one save before it counts as stuck; 0: 600."),
+    MR_BIND_END};
+
 int mr_bind_saver_new(lua_State *L)
 {
-    mr_saver_options opt = {.lock = mr_bind_unbox(L, 1, mr_bind_lock_type),
-                            .keep = (int)mr_bind_opt_int(L, 2, "keep", 0),
-                            .keep_every = mr_bind_opt_int(L, 2, "keep_every", 0),
-                            .attempts = (int)mr_bind_opt_int(L, 2, "attempts", 0),
-                            .intervals_max = (int)mr_bind_opt_int(L, 2, "intervals_max", 0),
-                            .deadline_s = mr_bind_opt_num(L, 2, "deadline_s", 0)};
+    mr_saver_options opt = {.lock = mr_bind_unbox(L, 1, mr_bind_lock_type)};
+    mr_bind_options(L, 2, "ckpt.saver", saver_fields, &opt);
     void **box = mr_bind_box(L, saver_type);
     mr_saver *saver;
     mr_bind_check(L, mr_saver_open(&opt, &saver));

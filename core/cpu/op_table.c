@@ -52,30 +52,12 @@ const mr_op *mr_op_find(const char *name)
     return NULL;
 }
 
-/* Edit distance, cut off at names of 63 letters. */
-static int distance(const char *a, const char *b)
-{
-    int row[64], n = (int)strnlen(b, 63);
-    for (int j = 0; j <= n; j++)
-        row[j] = j;
-    for (int i = 0; a[i] && i < 63; i++) {
-        int corner = row[0];
-        row[0] = i + 1;
-        for (int j = 0; j < n; j++) {
-            int change = corner + (a[i] != b[j]);
-            corner = row[j + 1];
-            row[j + 1] = MR_MIN(change, MR_MIN(row[j], corner) + 1);
-        }
-    }
-    return row[n];
-}
-
 const char *mr_op_nearest(const char *name)
 {
     const char *best = NULL;
     int least = 1 << 20;
     for (int i = 0; i < mr_op_count(); i++) {
-        int d = distance(name, table[i]->name);
+        int d = mr_name_distance(name, table[i]->name, least);
         if (table[i]->hidden || d >= least)
             continue;
         least = d, best = table[i]->name;
@@ -148,7 +130,7 @@ static mr_status unknown_attr(const mr_op *op, const char *name)
     const char *near = NULL;
     int least = 1 << 20;
     for (int r = 0; r < MR_MAX_ATTR && op->attr[r].name; r++) {
-        int d = distance(name, op->attr[r].name);
+        int d = mr_name_distance(name, op->attr[r].name, least);
         if (d < least)
             least = d, near = op->attr[r].name;
     }

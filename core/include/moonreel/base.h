@@ -95,6 +95,17 @@ MR_API void mr_log(mr_log_level level, const char *fmt, ...) MR_PRINTF(2, 3);
 /* NULL restores the default (warnings and errors to stderr; MOONREEL_LOG=debug|info lowers it). */
 MR_API void mr_log_set_sink(mr_log_sink *sink, void *user);
 
+/* ---- names ---- */
+
+/* How many letters to add, drop, change or swap with their neighbour to make b of a: what "did you
+ * mean" goes by. Capitals count as small letters, `-` as `_`. Names count up to their 63rd byte;
+ * more than `limit` changes are told as limit + 1. Threads: any. */
+MR_API int mr_name_distance(const char *a, const char *b, int limit);
+/* The name of `names` (ended by NULL) that a mistyped one most likely meant, the first in the
+ * alphabet of equally near ones; NULL when more than a third of its letters would have to
+ * change. Threads: any. */
+MR_API const char *mr_name_nearest(const char *name, const char *const *names);
+
 /* ---- interruption ---- */
 
 /* A person at the prompt asks to stop what runs (Ctrl-C there; nothing else sets it). Long loops

@@ -2,19 +2,26 @@
 -- @module moonreel.ckpt.compare
 local names = require "moonreel.ckpt.names"
 local listing = require "moonreel.text.listing"
+local options = require "moonreel.text.options"
 
 local compare = {}
 
 local function same(a, b) return table.concat(a, ",") == table.concat(b, ",") end
 
+local read_options = options.declare("diff", {
+  { "map", "table|function", "renames the tensors of b: {pattern = replacement} or a function" },
+  { "pattern", "text", "only names that it matches; * stands for anything" },
+})
+
 --- What differs between two checkpoints. Reads both.
----@param options table|nil  map = function(name) or {pattern = replacement} over the names of b;
+---@param given table|nil    map = function(name) or {pattern = replacement} over the names of b;
 ---   pattern
 ---@return table rows         {name, problem; only = "a" or "b"; a, b: shape and dtype; differing,
 ---   of, first, max_abs}
 ---@return integer compared   tensors
-function compare.diff(a, b, options)
-  local map = options and options.map
+function compare.diff(a, b, given)
+  local o = read_options(given)
+  local map = o.map
   local renamed, list, seen, rows = {}, {}, {}, {}
   for _, name in ipairs(b:names()) do
     local as = name
@@ -39,7 +46,7 @@ function compare.diff(a, b, options)
   for name in pairs(renamed) do
     add(name)
   end
-  list = names.matching(names.sort(list), options and options.pattern)
+  list = names.matching(names.sort(list), o.pattern)
   for _, name in ipairs(list) do
     local x, y = a:info(name), renamed[name] and b:info(renamed[name])
     if not (x and y) then

@@ -5,6 +5,7 @@ local core = require "moonreel.core.ckpt"
 local core_run = require "moonreel.core.run"
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
+local options = require "moonreel.text.options"
 
 local ckpt = {}
 
@@ -109,10 +110,11 @@ Saver.__index = Saver
 Saver.__name = "mr.Saver"
 
 --- Start a saver for a run directory.
--- opts: lock (of moonreel.run; else the saver takes one itself), keep (newest to keep, 3),
--- keep_every (steps that are multiples stay for good), attempts (per save, 3), intervals_max (saves
--- in a row without a commit before check() raises, 3), deadline_s (how long one save may take
--- before it counts as stuck and nobody waits for it any more, 600).
+---@param run_dir string
+---@param opts table|nil  lock (of moonreel.run; else the saver takes one itself), keep (newest to
+---   keep, 3), keep_every (steps that are multiples stay for good), attempts (per save, 3),
+---   intervals_max (saves in a row without a commit before check() raises, 3), deadline_s (how long
+---   one save may take before it counts as stuck and nobody waits for it any more, 600)
 ---@return mr.Saver
 function ckpt.saver(run_dir, opts)
   opts = opts or {}
@@ -121,13 +123,19 @@ function ckpt.saver(run_dir, opts)
     Saver)
 end
 
---- Take a snapshot and let the writer thread commit it.
--- req: step; tensors = rows {name=, dtype=, shape=, ptr= lightuserdata or raw bytes, bytes=}; meta
--- = table with recipe_hash, dataset_fingerprint, sampler (texts), seed (integer), machine (table:
--- isa, threads, libraries) and whatever else the manifest shall keep; wait = true for the last save
--- of a run. Memory is free again when this returns.
+local read_request = options.declare("saver:save", {
+  { "step", "integer", "that is saved; required" },
+  { "tensors", "table", "rows {name =, dtype =, shape =, ptr = pointer or raw bytes, bytes =}" },
+  { "meta", "table", "recipe_hash, dataset_fingerprint, sampler (texts), seed (integer), machine "
+    .. "{isa, threads, libraries}, and whatever else the manifest shall keep" },
+  { "wait", "boolean", "for a free buffer: the last save of a run", default = false },
+})
+
+--- Take a snapshot and let the writer thread commit it. Memory is free again when this returns.
+---@param req table  step, tensors, meta, wait
 ---@return boolean taken  false: the save was skipped, poll() tells why
 function Saver:save(req)
+  req = read_request(req)
   return self.handle:save(req.step, req.tensors, json.encode(req.meta), req.wait)
 end
 

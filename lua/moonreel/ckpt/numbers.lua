@@ -5,6 +5,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local names = require "moonreel.ckpt.names"
 local listing = require "moonreel.text.listing"
+local options = require "moonreel.text.options"
 local summary = require("moonreel.core.look").summary
 
 local numbers = {}
@@ -106,18 +107,20 @@ function numbers.moments(ckpt, pattern)
       #rows == 0 and "no moments in it" or nil)
 end
 
+local read_find = options.declare("ckpt:find", {
+  { "nonfinite", "boolean", "some value is not finite" },
+  { "zeros", "boolean", "every value is zero" },
+  { "above", "number", "some value is larger, signs aside" },
+  { "pattern", "text", "only names that it matches; * stands for anything" },
+})
+
 --- Tensors with something in them: {nonfinite = true}, {zeros = true} (all zero), {above = x}
 -- (|value| > x). Reads all.
 ---@param ckpt mr.Checkpoint
 ---@param want table  with pattern = "..." only those
 function numbers.find(ckpt, want)
-  local known, rows = { nonfinite = true, zeros = true, above = true, pattern = true }, {}
-  for key in pairs(want) do
-    if not known[key] then
-      base.raise("MR_E_USAGE",
-        ("find: no test '%s'; expected nonfinite, zeros, above or pattern"):format(tostring(key)))
-    end
-  end
+  want = read_find(want)
+  local rows = {}
   local list = names.matching(names.sort(ckpt:names()), want.pattern)
   for _, name in ipairs(list) do
     local s = ckpt:stats(name)

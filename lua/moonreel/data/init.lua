@@ -103,8 +103,7 @@ function data.open(path, options)
 end
 
 --- Start decode threads on an index; see moonreel.data.loader.
----@param options table  index, bucket_config, resolutions, frame_interval, seed, threads, prefetch,
----   epochs, state, quarantine
+---@param options table  index, bucket_config, ...: help(data.loader) lists them
 ---@return moonreel.Loader
 function data.loader(options)
   return require("moonreel.data.loader").new(options)

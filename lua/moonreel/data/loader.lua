@@ -3,6 +3,7 @@
 local base = require "moonreel.core.base"
 local buckets = require "moonreel.data.buckets"
 local core = require "moonreel.core.loader"
+local options = require "moonreel.text.options"
 local tensor = require "moonreel.core.tensor"
 
 local Batch = {}
@@ -106,27 +107,38 @@ end
 
 local loader = {}
 
+local read_options = options.declare("data.loader", {
+  { "index", "moonreel.Index", "where the clips are; required" },
+  { "bucket_config", "table", "resolution -> frames -> {probability, batch size}; required" },
+  { "resolutions", "table", "further names: name -> {pixels, aspects}" },
+  { "frame_interval", "integer", "frames from one used to the next", default = 1 },
+  { "compat", "boolean|text", "the length test of Open-Sora 1.2: true or \"opensora-1.2\"" },
+  { "seed", "integer", "of the order", default = 0 },
+  { "threads", "integer", "of decoding; 0: one per processor", default = 0 },
+  { "prefetch", "integer", "batches decoded ahead", default = 2 },
+  { "epochs", "integer", "end after so many in all; 0: never", default = 0 },
+  { "state", "text", "go on from this loader:state()" },
+  { "excluded", "text", "left out where that state stands: loader:excluded()" },
+  { "quarantine", "text", "path of quarantine.jsonl: read, and appended to" },
+  { "deadline_s", "number", "seconds for one clip", default = 60 },
+  { "allow_empty_buckets", "boolean", "a length that no sample can enter is left out, not refused",
+    default = false },
+})
+
 --- Start decode threads.
----@param options table  index (moonreel.Index), bucket_config, resolutions, frame_interval 1,
----   compat (Open-Sora 1.2's
---- length test: true or "opensora-1.2"), seed 0, threads (one per processor), prefetch 2, epochs
--- (0: without end),
---- state (text of loader:state()), excluded (text of loader:excluded()), quarantine (path of quarantine.jsonl), deadline_s 60,
---- allow_empty_buckets (a length that no sample can enter is refused otherwise)
+---@param given table  options of data.loader, declared above
 ---@return moonreel.Loader
-function loader.new(options)
-  local index = options.index
-  if not index then
+function loader.new(given)
+  local o = read_options(given)
+  if not o.index then
     base.raise("MR_E_USAGE", "data.loader: index is missing; try: data.open(path)")
   end
-  return setmetatable({ core = core.new(index.core, {
-    buckets = buckets.resolve(options.bucket_config, options.resolutions),
-      frame_interval = options.frame_interval,
-    compat = options.compat == true or options.compat == "opensora-1.2",
-      seed = options.seed, threads = options.threads,
-    prefetch = options.prefetch, epochs = options.epochs, state = options.state,
-      excluded = options.excluded, quarantine = options.quarantine,
-    deadline_s = options.deadline_s, allow_empty = options.allow_empty_buckets }) }, Loader)
+  return setmetatable({ core = core.new(o.index.core, {
+    buckets = buckets.resolve(o.bucket_config, o.resolutions),
+    frame_interval = o.frame_interval, compat = o.compat == true or o.compat == "opensora-1.2",
+    seed = o.seed, threads = o.threads, prefetch = o.prefetch, epochs = o.epochs,
+    state = o.state, excluded = o.excluded, quarantine = o.quarantine,
+    deadline_s = o.deadline_s, allow_empty = o.allow_empty_buckets }) }, Loader)
 end
 
 return loader

@@ -7,6 +7,7 @@ local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
+local options = require "moonreel.text.options"
 
 local rflow = {}
 
@@ -44,20 +45,27 @@ function rflow.round_bf16(x)
   return (string.unpack("<f", string.pack("<I4", bits)))
 end
 
+local read_ratio = options.declare("rflow.ratio", {
+  { "scale", "number", "of the transform", default = 1 },
+  { "compat", "boolean", "frames are counted as the reference does, with its zero below 17" },
+  { "round", "function", "as the reference holds sizes and their products: rflow.round_bf16" },
+})
+
 --- Ratio of the timestep transform for one sample.
 ---@param size table      height, width in pixels; frames: pixel frames; latent_frames
----@param options table   scale (1); compat: frames are counted as the reference does, with its zero
----   below 17;
---   round: the reference holds sizes in bf16, and each product of them (rflow.round_bf16)
+---@param given table|nil  scale (1); compat: frames are counted as the reference does, with its
+---   zero below 17; round: the reference holds sizes in bf16, and each product of them
+---   (rflow.round_bf16)
 ---@param first_frames integer|nil  pixel frames of sample 0: in compat it decides between image and
 ---   video for the batch
-function rflow.ratio(size, options, first_frames)
-  local r, frames = options.round or exact, size.latent_frames
-  if options.compat then
+function rflow.ratio(size, given, first_frames)
+  local o = read_ratio(given)
+  local r, frames = o.round or exact, size.latent_frames
+  if o.compat then
     frames = (first_frames or size.frames) == 1 and 1 or r(r(size.frames) // 17 * 5)
   end
   local space = r(r(r(r(size.height) * r(size.width)) / (512 * 512)) ^ 0.5)
-  return r(r(space * r(frames ^ 0.5)) * (options.scale or 1))
+  return r(r(space * r(frames ^ 0.5)) * o.scale)
 end
 
 --- Move a time towards noise for large ratios.
@@ -111,26 +119,34 @@ end
 
 -- ---- sampling ----
 
+local read_step = options.declare("rflow.sample_step", {
+  { "dims", "table", "{B, C, T, H, W}; required" },
+  { "guidance", "number", "1: the text half alone; required" },
+  { "masked", "boolean", "a frame mask says what moves" },
+  { "predict", "function", "(z, t, x_mask, copies): the model; required" },
+})
+
 --- Add one Euler step with guidance: the graph of a sampling run.
 -- Inputs it declares: z, noise (masked only) f32 [B, C, T, H, W]; t, dt f32 [B];
 -- add, active bool [B, T] (masked only): frames that get noise now, frames that move.
 -- Outputs: z, pred (first C channels for [cond; null]), z_start (what the model saw).
 ---@param g mr.Graph
----@param options table  dims {B, C, T, H, W}, guidance (1: the text half alone), masked,
+---@param given table  dims {B, C, T, H, W}, guidance (1: the text half alone), masked,
 --   predict(z, t, x_mask, copies): the model on [copies x B, ...] samples
-function rflow.sample_step(g, options)
-  local dims, cfg = options.dims, options.guidance
+function rflow.sample_step(g, given)
+  local o = read_step(given)
+  local dims, cfg = o.dims, o.guidance
   local B, C, frames = dims[1], dims[2], dims[3]
   local copies = cfg == 1 and 1 or 2
   local z, t, dt = g:input("z", "f32", dims), g:input("t", "f32", {B}), g:input("dt", "f32", {B})
   local start, active, x_mask = z, nil, nil
   local function twice(v) return copies == 1 and v or G.concat({v, v}, 0) end
-  if options.masked then
+  if o.masked then
     active = g:input("active", "bool", {B, frames})
     start = (ops.flow_mix(z, g:input("noise", "f32", dims), t, g:input("add", "bool", {B, frames})))
     x_mask = twice(active)
   end
-  local pred = options.predict(twice(start), twice(t), x_mask, copies)
+  local pred = o.predict(twice(start), twice(t), x_mask, copies)
   local v = nn.cast(pred:slice(1, 0, C), "f32")
   g:output("pred", v)
   if copies == 2 then

@@ -2,6 +2,7 @@
 -- @module moonreel.look.chart
 local picture = require "moonreel.look.picture"
 local edit = require "moonreel.core.edit"
+local options = require "moonreel.text.options"
 
 local chart = {}
 
@@ -90,14 +91,20 @@ local function draw(c, width, height, set)
   end
 end
 
+local read_options = options.declare("chart", {
+  { "title", "text", "above it", default = "" },
+  { "bars", "boolean", "bars from zero in place of a line", default = false },
+  { "from", "number", "what the x axis begins with", default = 0 },
+  { "to", "number", "what it ends with; the number of the last value where absent" },
+})
+
 --- A chart.
 ---@param values number[]
----@param options table|nil  title, bars, from and to (what the x axis spans)
-function chart.new(values, options)
-  local c = { values = values, bars = options and options.bars, title = options
-    and options.title or "",
-    from = options and options.from or 0, to = options and options.to
-      or math.max(1, #values - (options and options.bars and 0 or 1)) }
+---@param given table|nil  title, bars, from and to (what the x axis spans)
+function chart.new(values, given)
+  local o = read_options(given)
+  local c = { values = values, bars = o.bars, title = o.title, from = o.from,
+    to = o.to or math.max(1, #values - (o.bars and 0 or 1)) }
   c.lo, c.hi = range(values)
   if c.bars then
     c.lo = 0

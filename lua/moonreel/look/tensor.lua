@@ -5,6 +5,7 @@ local T = require "moonreel.core.tensor"
 local look = require "moonreel.core.look"
 local base = require "moonreel.core.base"
 local listing = require "moonreel.text.listing"
+local options = require "moonreel.text.options"
 
 local tensor = {}
 
@@ -231,7 +232,7 @@ function tensor.numbers(x, field)
   if type(x) == "table" then
     for i, v in ipairs(x) do
       if type(v) == "table" then
-        v = v[field or "value"]
+        v = v[field]
       end
       if type(v) ~= "number" then
         base.raise("MR_E_USAGE", ("plot: item %d: expected a number, got %s"):format(i, type(v)))
@@ -246,12 +247,12 @@ function tensor.numbers(x, field)
   return out
 end
 
--- draw on the terminal, or save where options.png says
-local function draw(options, text, make_picture)
+-- draw on the terminal, or save as PNG where a path is given
+local function draw(png, text, make_picture)
   local picture = require "moonreel.look.picture"
-  if options and options.png then
-    picture.save(make_picture(), options.png)
-    print("saved " .. options.png)
+  if png then
+    picture.save(make_picture(), png)
+    print("saved " .. png)
   elseif text and picture.graphics() == "blocks" then
     io.write(text())
   else
@@ -259,42 +260,55 @@ local function draw(options, text, make_picture)
   end
 end
 
-local function draw_chart(c, options)
+local function draw_chart(c, png)
   local chart = require "moonreel.look.chart"
-  draw(options, function() return chart.text(c) end, function() return chart.picture(c) end)
+  draw(png, function() return chart.text(c) end, function() return chart.picture(c) end)
 end
+
+local png_field = { "png", "text", "a path: save it there instead of drawing" }
+local read_plot = options.declare("plot", { png_field,
+  { "field", "text", "of rows: the number to draw", default = "value" },
+  { "title", "text", "above it" },
+  { "from", "number", "what the x axis begins with" },
+  { "to", "number", "what it ends with" },
+})
+local read_hist = options.declare("hist", { png_field,
+  { "bins", "integer", "how many bars", default = 32 } })
+local read_imshow = options.declare("imshow", { png_field })
 
 --- Draw numbers as a line: a tensor, a list of numbers, or rows ({field = "rms"} names the number).
 ---@param x any
----@param options table|nil  png = "f.png" saves instead of drawing; field
-function tensor.plot(x, options)
-  draw_chart(require("moonreel.look.chart").new(tensor.numbers(x, options and options.field),
-    options), options)
+---@param given table|nil  png = "f.png" saves instead of drawing; field, title, from, to
+function tensor.plot(x, given)
+  local o = read_plot(given)
+  draw_chart(require("moonreel.look.chart").new(tensor.numbers(x, o.field),
+    { title = o.title, from = o.from, to = o.to }), o.png)
 end
 
 --- Draw how values are spread.
 ---@param x any             tensor, tensor of a checkpoint, list of numbers
----@param options table|nil  bins = 32, png = "f.png"
-function tensor.draw_hist(x, options)
-  local bins = options and options.bins or 32
+---@param given table|nil    bins = 32, png = "f.png"
+function tensor.draw_hist(x, given)
+  local o = read_hist(given)
   if type(x) == "table" and not x.hist then
     local list = tensor.numbers(x)
     x = T.from({ #list }, list, "f64")
   end
-  draw_chart(x:hist(bins):chart(), options)
+  draw_chart(x:hist(o.bins):chart(), o.png)
 end
 
 --- Draw a tensor as a picture.
 ---@param t mr.Tensor        [H, W], [3, H, W] or [H, W, 3]
----@param options table|nil  png = "f.png"
-function tensor.imshow(t, options)
+---@param given table|nil    png = "f.png"
+function tensor.imshow(t, given)
+  local o = read_imshow(given)
   if type(t) == "table" and t.tensor then
     t = t:tensor()
   end
   if not is_tensor(t) then
     base.raise("MR_E_USAGE", ("imshow: expected a tensor, got %s"):format(type(t)))
   end
-  draw(options, nil, function() return tensor.picture(t) end)
+  draw(o.png, nil, function() return tensor.picture(t) end)
 end
 
 -- ---- saving

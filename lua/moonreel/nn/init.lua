@@ -4,6 +4,7 @@
 -- 1.3).
 -- @module moonreel.nn
 local ops = require "moonreel.core.op"
+local options = require "moonreel.text.options"
 
 local nn = {}
 
@@ -20,13 +21,20 @@ end
 local Scope = {}
 Scope.__index = Scope
 
+local read_group = options.declare("nn.scope", {
+  { "frozen", "boolean", "no gradient and no update" },
+  { "decay", "number", "factor of the weight decay" },
+  { "lr_factor", "number", "factor of the learning rate" },
+})
+
 --- Where a layer's parameters go: a parameter table, a name prefix and the group they join.
 ---@param params mr.Params
 ---@param prefix string|nil   "" or "spatial_blocks.0"
 ---@param group table|nil     frozen, decay, lr_factor: for every parameter below
 ---@return mr.Scope
 function nn.scope(params, prefix, group)
-  return setmetatable({params = params, prefix = prefix or "", group = group or {}}, Scope)
+  return setmetatable({params = params, prefix = prefix or "",
+    group = read_group(group)}, Scope)
 end
 
 --- A scope below this one.
@@ -68,21 +76,27 @@ end
 
 local Linear = class()
 
+local read_linear = options.declare("nn.Linear", {
+  { "init", "table", "of the weight: {kind =, scale =}", default = { kind = "xavier" } },
+  { "bias_init", "table", "of the bias", default = { kind = "zeros" } },
+  { "bias", "boolean", "false: none", default = true },
+  { "shape", "table", "of the stored weight, where it is not [outputs, inputs]" },
+})
+
 --- y = x w' + b over the last axis. Xavier uniform weight, zero bias.
 ---@param scope mr.Scope
 ---@param name string
 ---@param inputs integer
 ---@param outputs integer
----@param options table|nil   init (of the weight), bias_init, bias = false, shape (of the stored
+---@param given table|nil     init (of the weight), bias_init, bias = false, shape (of the stored
 ---   weight)
-function nn.Linear(scope, name, inputs, outputs, options)
-  options = options or {}
+function nn.Linear(scope, name, inputs, outputs, given)
+  local o = read_linear(given)
   local s = scope:child(name)
   local self = setmetatable({inputs = inputs, outputs = outputs}, Linear)
-  self.weight = s:add("weight", options.shape or {outputs, inputs},
-    options.init or {kind = "xavier"})
-  if options.bias ~= false then
-    self.bias = s:add("bias", {outputs}, options.bias_init or {kind = "zeros"})
+  self.weight = s:add("weight", o.shape or {outputs, inputs}, o.init)
+  if o.bias then
+    self.bias = s:add("bias", {outputs}, o.bias_init)
   end
   return self
 end
@@ -110,12 +124,16 @@ end
 
 local Mlp = class()
 
+local read_mlp = options.declare("nn.Mlp", {
+  { "fc2_init", "table", "of the second weight: {kind =, scale =}" },
+})
+
 --- Linear, GELU (tanh form), Linear; parameters fc1 and fc2.
----@param options table|nil   fc2_init: initialisation of the second weight
-function nn.Mlp(scope, name, inputs, hidden, outputs, options)
-  local s = scope:child(name)
+---@param given table|nil     fc2_init: initialisation of the second weight
+function nn.Mlp(scope, name, inputs, hidden, outputs, given)
+  local s, o = scope:child(name), read_mlp(given)
   return setmetatable({fc1 = nn.Linear(s, "fc1", inputs, hidden),
-    fc2 = nn.Linear(s, "fc2", hidden, outputs, {init = (options or {}).fc2_init})}, Mlp)
+    fc2 = nn.Linear(s, "fc2", hidden, outputs, {init = o.fc2_init})}, Mlp)
 end
 
 function Mlp:forward(g, x)
@@ -124,19 +142,29 @@ end
 
 local SelfAttention = class()
 
+local function heads_of(who, o)
+  return o.heads or require("moonreel.core.base").raise("MR_E_USAGE", who .. ": heads is missing")
+end
+
+local read_self_attention = options.declare("nn.SelfAttention", {
+  { "heads", "integer", "they divide the width; required" },
+  { "qk_norm", "boolean", "RMS norm of queries and keys per head", default = true },
+  { "proj_init", "table", "of the last weight: {kind =, scale =}" },
+})
+
 --- Self attention over one axis of [B, T, S, D], heads side by side in D; q and k normalised per
 -- head.
----@param options table  heads, qk_norm (true), proj_init
-function nn.SelfAttention(scope, name, width, options)
-  local s = scope:child(name)
-  local d = width // options.heads
-  local self = setmetatable({width = width, heads = options.heads, d = d}, SelfAttention)
+---@param given table  heads, qk_norm (true), proj_init
+function nn.SelfAttention(scope, name, width, given)
+  local s, o = scope:child(name), read_self_attention(given)
+  local d = width // heads_of("nn.SelfAttention", o)
+  local self = setmetatable({width = width, heads = o.heads, d = d}, SelfAttention)
   self.qkv = nn.Linear(s, "qkv", width, 3 * width)
-  if options.qk_norm ~= false then
+  if o.qk_norm then
     self.q_norm = s:add("q_norm.weight", {d}, {kind = "ones"})
     self.k_norm = s:add("k_norm.weight", {d}, {kind = "ones"})
   end
-  self.proj = nn.Linear(s, "proj", width, width, {init = options.proj_init})
+  self.proj = nn.Linear(s, "proj", width, width, {init = o.proj_init})
   return self
 end
 
@@ -155,25 +183,31 @@ local function prepare(g, x, norm, rope)
   return x
 end
 
+local read_attend = options.declare("SelfAttention:forward", {
+  { "temporal", "boolean", "attend along T, not along S" },
+  { "rope", "table", "rotation {cos, sin}: f32 [N, d/2]" },
+  { "len", "mr.Value", "i32 [B]: keys in use" },
+})
+
 --- Attend along S ("spatial") or along T ("temporal": permuted views, no copies).
 ---@param x mr.Value          [B, T, S, D]
----@param options table|nil   temporal; rope {cos, sin} f32 [N, d/2]; len i32 [B]: keys in use
+---@param given table|nil     temporal; rope {cos, sin} f32 [N, d/2]; len i32 [B]: keys in use
 ---@return mr.Value           [B, T, S, D]
-function SelfAttention:forward(g, x, options)
-  options = options or {}
+function SelfAttention:forward(g, x, given)
+  local how = read_attend(given)
   local B, T, S = x.shape[1], x.shape[2], x.shape[3]
   local qkv = self.qkv(g, x):reshape{B, T, S, 3, self.heads, self.d}
   local part = {}
   for i, value in ipairs{qkv:split(3, 3)} do
     value = value:reshape{B, T, S, self.heads, self.d}
-    part[i] = options.temporal and value:permute{0, 2, 1, 3, 4} or value
+    part[i] = how.temporal and value:permute{0, 2, 1, 3, 4} or value
   end
-  local q = prepare(g, part[1], self.q_norm, options.rope)
-  local k = prepare(g, part[2], self.k_norm, options.rope)
-  local o, lse = ops.attention(q, k, part[3], options.len or false)
+  local q = prepare(g, part[1], self.q_norm, how.rope)
+  local k = prepare(g, part[2], self.k_norm, how.rope)
+  local o, lse = ops.attention(q, k, part[3], how.len or false)
   g:save(o)
   g:save(lse)
-  if options.temporal then
+  if how.temporal then
     o = o:permute{0, 2, 1, 3, 4}
   end
   return self.proj(g, o:reshape{B, T, S, self.width})
@@ -181,15 +215,20 @@ end
 
 local CrossAttention = class()
 
+local read_cross_attention = options.declare("nn.CrossAttention", {
+  { "heads", "integer", "they divide the width; required" },
+  { "proj_init", "table", "of the last weight: {kind =, scale =}" },
+})
+
 --- Every token of [B, T, S, D] attends to the text [B, L, D]. No norm of q and k, no rotation.
----@param options table  heads, proj_init
-function nn.CrossAttention(scope, name, width, options)
-  local s = scope:child(name)
-  local self = setmetatable({width = width, heads = options.heads, d = width // options.heads},
-    CrossAttention)
+---@param given table  heads, proj_init
+function nn.CrossAttention(scope, name, width, given)
+  local s, o = scope:child(name), read_cross_attention(given)
+  local self = setmetatable({width = width, heads = o.heads,
+    d = width // heads_of("nn.CrossAttention", o)}, CrossAttention)
   self.q_linear = nn.Linear(s, "q_linear", width, width)
   self.kv_linear = nn.Linear(s, "kv_linear", width, 2 * width)
-  self.proj = nn.Linear(s, "proj", width, width, {init = options.proj_init})
+  self.proj = nn.Linear(s, "proj", width, width, {init = o.proj_init})
   return self
 end
 
@@ -210,14 +249,18 @@ end
 
 local ScalarEmbedder = class()
 
+local read_embedder = options.declare("nn.ScalarEmbedder", {
+  { "first_init", "table", "of the first weight: {kind =, scale =}" },
+  { "second_init", "table", "of the second weight" },
+})
+
 --- A number per sample to [B, D]: sinusoid of 256 values (cosines first), Linear, SiLU, Linear
 -- ("mlp.0", "mlp.2").
----@param options table|nil   first_init, second_init: of the weights
-function nn.ScalarEmbedder(scope, name, width, options)
-  options = options or {}
-  local s = scope:child(name)
-  return setmetatable({first = nn.Linear(s, "mlp.0", 256, width, {init = options.first_init}),
-    second = nn.Linear(s, "mlp.2", width, width, {init = options.second_init})}, ScalarEmbedder)
+---@param given table|nil     first_init, second_init: of the weights
+function nn.ScalarEmbedder(scope, name, width, given)
+  local s, o = scope:child(name), read_embedder(given)
+  return setmetatable({first = nn.Linear(s, "mlp.0", 256, width, {init = o.first_init}),
+    second = nn.Linear(s, "mlp.2", width, width, {init = o.second_init})}, ScalarEmbedder)
 end
 
 ---@param v mr.Value  f32 [B]

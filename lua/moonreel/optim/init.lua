@@ -6,6 +6,7 @@ local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
+local options = require "moonreel.text.options"
 
 local optim = {}
 
@@ -32,12 +33,18 @@ end
 local Update = {}
 Update.__index = Update
 
+local read_options = options.declare("optim.new", {
+  { "ema", "boolean", "keep averaged weights" },
+  { "dtype", "text", "of compute; f32: no separate w", default = "f32" },
+})
+
 --- Build and compile the update of a run.
 ---@param run mr.Exec       with regions grad, master, adam_m, adam_v (and ema)
 ---@param params mr.Params  sealed
----@param options table      ema: keep averaged weights; dtype: compute dtype ("f32": no separate w)
+---@param given table|nil    ema: keep averaged weights; dtype: compute dtype ("f32": no separate w)
 ---@return mr.Update        MR_E_RECIPE when every parameter is frozen
-function optim.new(run, params, options)
+function optim.new(run, params, given)
+  local o = read_options(given)
   local list = ranges(params)
   if #list == 0 then
     base.raise("MR_E_RECIPE", ("nothing trains: all %d tensors of the models are frozen; try: "
@@ -52,8 +59,8 @@ function optim.new(run, params, options)
     local n = {r.stop - r.start}
     local function region(name, dtype) return g:region(name, dtype or "f32", r.start, n) end
     ops.adamw(region("master"), region("grad"), region("adam_m"), region("adam_v"),
-      options.ema and region("ema") or false,
-      options.dtype == "bf16" and region("w", "bf16") or false,
+      o.ema and region("ema") or false,
+      o.dtype == "bf16" and region("w", "bf16") or false,
       hyper, sumsq, {decay = r.decay, lr_factor = r.lr_factor})
   end
   g:output("sumsq", sumsq)
@@ -61,15 +68,28 @@ function optim.new(run, params, options)
   return setmetatable({run = run, graph = g, prog = run:compile(g)}, Update)
 end
 
+local read_step = options.declare("update:step", {
+  { "lr", "number", "learning rate; required" },
+  { "beta1", "number", "required" },
+  { "beta2", "number", "required" },
+  { "eps", "number", "required" },
+  { "weight_decay", "number", "required" },
+  { "max_norm", "number", "of the gradient; 0: no limit", default = 0 },
+  { "ema_decay", "number", "of the averaged weights", default = 0 },
+  { "step", "integer", "its number, from 1; required" },
+  { "grad_scale", "number", "1 / sum of the samples' weights; 0: nothing changes; required" },
+})
+
 --- Make one update from what the micro-steps added into the gradients, which become zero.
 ---@param h table  lr, beta1, beta2, eps, weight_decay, max_norm (0: off), ema_decay, step (from 1);
 --   grad_scale: 1 / (sum of the weights of the samples), 0 makes this a step that changes nothing
 ---@return number  gradient norm before the clip; where it is not finite, only the gradients were
 --   changed: they are zero
 function Update:step(h)
+  h = read_step(h)
   self.prog:set("hyper",
-    T.from({12}, {h.lr, h.beta1, h.beta2, h.eps, h.weight_decay, h.max_norm or 0,
-    h.ema_decay or 0, h.step, h.grad_scale, 0, 0, 0}, "f64"))
+    T.from({12}, {h.lr, h.beta1, h.beta2, h.eps, h.weight_decay, h.max_norm,
+    h.ema_decay, h.step, h.grad_scale, 0, 0, 0}, "f64"))
   self.prog:run()
   local sumsq = self.prog:get("sumsq"):totable()[1]
   return sumsq ^ 0.5 * h.grad_scale

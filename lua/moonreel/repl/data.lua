@@ -4,6 +4,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local clean = require "moonreel.text.clean"
 local listing = require "moonreel.text.listing"
+local options = require "moonreel.text.options"
 
 local data = {}
 
@@ -25,12 +26,12 @@ end
 
 --- Draw a frame in the terminal, or save it.
 ---@param frame integer|nil  from 0, default 0
----@param options table|nil  png = "f.png"
-function clip_methods:show(frame, options)
+---@param given table|nil    png = "f.png"
+function clip_methods:show(frame, given)
   if type(frame) == "table" then
-    frame, options = 0, frame
+    frame, given = 0, frame
   end
-  require("moonreel.look.tensor").imshow(self.pixels[frame or 0], options)
+  require("moonreel.look.tensor").imshow(self.pixels[frame or 0], given)
 end
 
 --- Write the clip: .mp4, or any name a tensor takes.
@@ -39,22 +40,27 @@ function clip_methods:save(path) return require("moonreel.look.tensor").save(sel
 --- The pixels, u8 [T, 3, H, W].
 function clip_methods:tensor() return self.pixels end
 
+local read_decode = options.declare("decode", {
+  { "frames", "integer", "at most so many; all of them where absent" },
+  { "height", "integer", "rows; as the clip is shown where absent" },
+  { "width", "integer", "columns; as height" },
+  { "start", "integer", "the first frame, counted from 0", default = 0 },
+  { "interval", "integer", "frames from one wanted to the next", default = 1 },
+})
+
 --- Decode a file.
 ---@param path string
----@param options table|nil  frames, height, width, start, interval
+---@param given table|nil  frames, height, width, start, interval
 ---@return moonreel.Clip
-function data.decode(path, options)
-  local facts = require("moonreel.data").scan(path)
-  local frames, interval, start = options and options.frames, options and options.interval or 1,
-    options and options.start or 0
-  local height, width = options and options.height or facts.height,
-    options and options.width or facts.width
+function data.decode(path, given)
+  local o, facts = read_decode(given), require("moonreel.data").scan(path)
+  local height, width = o.height or facts.height, o.width or facts.width
   -- fewer when the clip is shorter; a prompt shows what there is
-  local left = math.max(1, (facts.frames - start + interval - 1) // interval)
-  frames = math.min(frames or left, left)
+  local interval = math.max(1, o.interval)
+  local left = math.max(1, (facts.frames - o.start + interval - 1) // interval)
+  local frames = math.min(o.frames or left, left)
   local pixels = require("moonreel.data").decode(path,
-    { frames = frames, height = height, width = width,
-    start = start, interval = interval })
+    { frames = frames, height = height, width = width, start = o.start, interval = o.interval })
   facts.path = path
   return setmetatable({ pixels = T.from({ frames, 3, height, width }, pixels, "u8"),
     facts = facts }, Clip)
@@ -70,8 +76,8 @@ local sample_methods = {}
 Sample.__index = sample_methods
 
 --- Decode its clip.
----@param options table|nil  frames, height, width, start, interval
-function sample_methods:decode(options) return data.decode(self.file, options) end
+---@param given table|nil  frames, height, width, start, interval
+function sample_methods:decode(given) return data.decode(self.file, given) end
 
 function Sample.__tostring(self)
   local lines = { ("sample %d: %s"):format(self.id, clean(self.path)),

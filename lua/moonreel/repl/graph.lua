@@ -5,6 +5,7 @@ local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
+local options = require "moonreel.text.options"
 
 local graph = {}
 
@@ -130,6 +131,14 @@ function Graph:grad(name)
     table.concat(self.names, ", ")))
 end
 
+local read_inputs = options.declare("block", {
+  { "x", "mr.Tensor", "f32 [B, T, S, D]; drawn from a normal where absent" },
+  { "t_mlp", "mr.Tensor", "f32 [B, 6, D]; as x" },
+  { "y", "mr.Tensor", "f32 [B, L, D]; as x" },
+  { "recipe", "text|mr.Settings", "of the model; what the checkpoint's run stored where absent" },
+  { "device", "text", "where to compute" },
+})
+
 --- Run one block of the diffusion model with the weights of a checkpoint.
 ---@param ckpt mr.Checkpoint
 ---@param name string          "spatial_blocks.0", "temporal_blocks.3"
@@ -139,7 +148,7 @@ end
 ---@return mr.Tensor           what the block puts out, f32 [B, T, S, D]
 function graph.block(ckpt, name, inputs)
   local nn, T = require "moonreel.nn", require "moonreel.core.tensor"
-  inputs = inputs or {}
+  inputs = read_inputs(inputs)
   local settings = inputs.recipe or ckpt.settings
   if type(settings) == "string" then
     settings = require("moonreel.settings").bake(settings)

@@ -7,6 +7,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local data = require "moonreel.data"
+local options = require "moonreel.text.options"
 local pipeline = require "moonreel.models.pipeline"
 local rflow = require "moonreel.diffusion.rflow"
 local state = require "moonreel.trainer.state"
@@ -18,18 +19,24 @@ local IMAGE_FPS = 120   -- what the reference tells the model about a still
 local Sampler = {}
 Sampler.__index = Sampler
 
+local read_open = options.declare("sample.open", {
+  { "ema", "boolean", "the averaged weights; as sampling.ema where absent" },
+  { "device", "text", "where to compute; the settings' where absent" },
+  { "threads", "integer", "of the device; the settings' where absent" },
+  { "outputs", "text", "folder of the runs", default = "outputs" },
+  { "settings", "mr.Settings", "a baked recipe in place of the checkpoint's own" },
+  { "defaults", "mr.Settings", "a baked recipe whose sampling and scheduler say how to render" },
+})
+
 --- Load the models of a checkpoint.
----@param spec string         a checkpoint, a run, RUN@STEP, or weights when `settings` are given
----@param options table|nil    ema (averaged weights; default sampling.ema), device, threads,
----   outputs ("outputs"), settings: a baked
---   recipe instead of the checkpoint's own; defaults: a baked recipe whose `sampling` and
--- `scheduler` say how to render
----@return mr.Sampler         with settings, path, step, notes
-function sample.open(spec, options)
-  options = options or {}
-  local found = ckpt.resolve(spec, options.outputs or "outputs")
+---@param spec string       a checkpoint, a run, RUN@STEP, or weights when `settings` are given
+---@param given table|nil    ema, device, threads, outputs, settings, defaults
+---@return mr.Sampler       with settings, path, step, notes
+function sample.open(spec, given)
+  local o = read_open(given)
+  local found = ckpt.resolve(spec, o.outputs)
   local source <close>, notes = ckpt.load(found)
-  local settings = options.settings
+  local settings = o.settings
   if not settings then
     if not (source.manifest and source.manifest.settings) then
       base.raise("MR_E_USAGE", ("%s: these are weights without settings; try: moonreel sample "
@@ -38,13 +45,13 @@ function sample.open(spec, options)
     end
     settings = require("moonreel.settings").from_json(source.manifest.settings, source.path)
   end
-  local self = setmetatable({settings = settings, defaults = options.defaults or settings,
+  local self = setmetatable({settings = settings, defaults = o.defaults or settings,
     path = source.path, step = source.step,
     notes = notes, programs = {}}, Sampler)
-  self.device = E.device(options.device or settings.device, options.threads or settings.threads)
+  self.device = E.device(o.device or settings.device, o.threads or settings.threads)
   self.pipe = pipeline.of(settings, pipeline.dtype(settings, self.device))
   self.exec = E.new(self.device, self.pipe.params, {})
-  local ema = options.ema
+  local ema = o.ema
   if ema == nil then
     ema = self.defaults.sampling.ema
   end
@@ -114,7 +121,7 @@ local function times_of(self, shape, steps, B)
 end
 
 -- render at most B items; empty places repeat the last one
-local function render_batch(self, items, shape, options)
+local function render_batch(self, items, shape, how)
   local B, p = shape.batch, programs_of(self, shape)
   local prompts, noise = {}, T.new("f32", p.dims)
   for b = 1, B do
@@ -132,13 +139,13 @@ local function render_batch(self, items, shape, options)
     len[B + b] = self.settings.compat and len[b] or self.pipe.text.max_length
   end
   for b = 1, p.copies * B do
-    fps[b] = shape.frames == 1 and IMAGE_FPS or options.fps
+    fps[b] = shape.frames == 1 and IMAGE_FPS or how.fps
   end
   self.pipe.text:set(p.step, tokens)
   p.step:set("len", T.from({p.copies * B}, len, "i32"))
   p.step:set("fps", T.from({p.copies * B}, fps))
-  local z = rflow.sample(p.step, {z = noise, times = times_of(self, shape, options.steps, B),
-    watch = options.watch})
+  local z = rflow.sample(p.step, {z = noise, times = times_of(self, shape, how.steps, B),
+    watch = how.watch})
   p.decode:set("z", z)
   p.decode:run()
   local pixels, clips = p.decode:get("pixels"), {}
@@ -147,7 +154,7 @@ local function render_batch(self, items, shape, options)
       shape.width}:permute{1, 0, 2, 3}
     clips[b] = {prompt = item.prompt, seed = item.seed, frames = shape.frames,
       height = shape.height, width = shape.width,
-      fps = options.save_fps or options.fps, pixels = one:to("u8"):bytes()}
+      fps = how.save_fps or how.fps, pixels = one:to("u8"):bytes()}
   end
   return clips
 end
@@ -180,17 +187,30 @@ local function named_size(s)
   return nearest.height, nearest.width
 end
 
+local read_render = options.declare("sampler:render", {
+  { "prompts", "table", "texts; required" },
+  { "seeds", "table", "integers; sampling.seeds where absent" },
+  { "frames", "integer", "sampling.frames where absent" },
+  { "height", "integer", "sampling.height, or that of sampling.resolution, where absent" },
+  { "width", "integer", "as height" },
+  { "fps", "number", "what the model is told; sampling.fps where absent" },
+  { "save_fps", "number", "of the file; sampling.save_fps, then fps where absent" },
+  { "steps", "integer", "of Euler; scheduler.num_sampling_steps where absent" },
+  { "guidance", "number", "scheduler.cfg_scale where absent; 1: none" },
+  { "batch_size", "integer", "renderings at once; sampling.batch_size where absent" },
+  { "watch", "function", "called with the number of each Euler step" },
+})
+
 --- Render every prompt with every seed.
----@param options table  prompts; the rest defaults to the settings' `sampling` and `scheduler`:
----   seeds, frames, height, width,
---   fps, save_fps, steps, guidance, batch_size; watch(step): called after each Euler step
+---@param given table  prompts; the rest defaults to the settings: seeds, frames, height, width,
+---   fps, save_fps, steps, guidance, batch_size; watch
 ---@return table  clips, prompts slowest: {prompt, seed, frames, height, width, fps, pixels = u8
 ---   [T][3][H][W]}
-function Sampler:render(options)
-  local s = self.defaults
+function Sampler:render(given)
+  local s, o = self.defaults, read_render(given)
   local function pick(name, fallback)
-    if options[name] ~= nil then
-      return options[name]
+    if o[name] ~= nil then
+      return o[name]
     end
     return fallback
   end
@@ -198,12 +218,13 @@ function Sampler:render(options)
   if not (height and width) then
     height, width = named_size(s)
   end
-  local o = {fps = pick("fps", s.sampling.fps), save_fps = pick("save_fps", s.sampling.save_fps),
-    steps = pick("steps", s.scheduler.num_sampling_steps), watch = options.watch}
+  local how = {fps = pick("fps", s.sampling.fps),
+    save_fps = pick("save_fps", s.sampling.save_fps),
+    steps = pick("steps", s.scheduler.num_sampling_steps), watch = o.watch}
   local shape = {frames = pick("frames", s.sampling.frames), height = height, width = width,
     guidance = pick("guidance", s.scheduler.cfg_scale)}
   local items, clips = {}, {}
-  for _, prompt in ipairs(options.prompts) do
+  for _, prompt in ipairs(o.prompts or {}) do
     for _, seed in ipairs(pick("seeds", s:plain("sampling.seeds"))) do
       items[#items + 1] = {prompt = prompt, seed = seed}
     end
@@ -211,7 +232,7 @@ function Sampler:render(options)
   shape.batch = math.min(pick("batch_size", s.sampling.batch_size), math.max(#items, 1))
   for first = 1, #items, shape.batch do
     local part = table.move(items, first, math.min(first + shape.batch - 1, #items), 1, {})
-    table.move(render_batch(self, part, shape, o), 1, #part, #clips + 1, clips)
+    table.move(render_batch(self, part, shape, how), 1, #part, #clips + 1, clips)
   end
   return clips
 end

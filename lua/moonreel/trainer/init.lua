@@ -2,6 +2,7 @@
 -- @module moonreel.trainer
 local base = require "moonreel.core.base"
 local loop = require "moonreel.trainer.loop"
+local options = require "moonreel.text.options"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
 
@@ -66,18 +67,22 @@ function Run:close()
 end
 Run.__close = Run.close
 
+local read_options = options.declare("trainer.run", {
+  { "write", "function", "takes each line of the log instead of standard output" },
+  { "stage", "table", "of a run with stages: {outer, name, dir, begun, previous}" },
+})
+
 --- Train a recipe.
 ---@param settings table  baked
----@param options table|nil  write: takes each line of the log instead of standard output; stage: of
+---@param given table|nil    write: takes each line of the log instead of standard output; stage: of
 ---   a run with stages
 --   (moonreel.trainer.stages), {outer, name, dir, begun, previous}
 ---@return integer exit code
 ---@return table facts     dir, step, loss
-function trainer.run(settings, options)
-  options = options or {}
-  local r <close> = setmetatable({settings = settings, write = options.write,
-    stage = options.stage, catches = signal.catch(),
-    notes = {}, programs = {}, kept = {}}, Run)
+function trainer.run(settings, given)
+  local o = read_options(given)
+  local r <close> = setmetatable({settings = settings, write = o.write, stage = o.stage,
+    catches = signal.catch(), notes = {}, programs = {}, kept = {}}, Run)
   local result
   for _, step in ipairs(trainer.steps) do
     result = step[2](r)

@@ -5,6 +5,7 @@
 -- @module moonreel.trainer.stages
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
+local options = require "moonreel.text.options"
 local progress = require "moonreel.trainer.progress"
 local run = require "moonreel.run"
 local setup = require "moonreel.trainer.setup"
@@ -145,17 +146,22 @@ function Row:__close()
   end
 end
 
+local read_options = options.declare("stages.run", {
+  { "from", "text", "name of the stage to begin with" },
+  { "write", "function", "takes each line of the log instead of standard output" },
+})
+
 --- Train stages one after the other.
 ---@param settings table  of the outer recipe
 ---@param list table[]    {name, settings} of each stage
----@param options table|nil  from: name of the stage to begin with; write: takes each line of the
+---@param given table|nil    from: name of the stage to begin with; write: takes each line of the
 ---   log instead of standard output
 ---@return integer exit code
-function stages.run(settings, list, options)
-  options = options or {}
-  local row <close> = setmetatable({settings = settings, list = list, from = options.from,
-    write = options.write,
-    progress = progress.new(0, 1, options.write), catches = signal.catch()}, Row)
+function stages.run(settings, list, given)
+  local o = read_options(given)
+  local row <close> = setmetatable({settings = settings, list = list, from = o.from,
+    write = o.write,
+    progress = progress.new(0, 1, o.write), catches = signal.catch()}, Row)
   check_weights(row)
   row.outer = find_outer(row)
   row.lock = row.outer and run.lock(row.outer)

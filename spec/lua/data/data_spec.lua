@@ -69,7 +69,8 @@ describe("data.encode and data.decode", function()
       px, { frames = 2, height = 8, width = 8, codec = "nothing" })
     fails("MR_E_USAGE", "no option 'colour'", data.encode, folder .. "/x.mp4",
       px, { frames = 2, height = 8, width = 8, options = "colour=1" })
-    fails("MR_E_USAGE", "height: 0", data.encode, folder .. "/x.mp4", px, { frames = 2, width = 8 })
+    fails("MR_E_USAGE", "height is missing", data.encode, folder .. "/x.mp4", px,
+      { frames = 2, width = 8 })
     fails("MR_E_IO", "cannot create", data.encode, folder .. "/none/x.mp4",
       px, { frames = 2, height = 8, width = 8 })
     fails("MR_E_IO", "No such file", data.decode, folder .. "/none.mp4")

@@ -169,7 +169,7 @@ describe("looking at", function()
         feed "bad:find{nonfinite = true}")
       assert.matches("blocks%.10%.w.*\n1 of 3 tensors$", feed "bad:find{zeros = true}")
       assert.matches("head.*\n1 of 3 tensors$", feed "bad:find{above = 30}")
-      assert.matches("no test 'nan'; expected nonfinite", feed "bad:find{nan = true}")
+      assert.matches("ckpt:find: no option 'nan'; it takes nonfinite", feed "bad:find{nan = true}")
     end)
 
     it("compares under other names", function()
