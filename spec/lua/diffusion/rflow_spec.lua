@@ -1,3 +1,6 @@
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
 local rflow = require "moonreel.diffusion.rflow"
 
 describe("diffusion.rflow", function()
@@ -48,5 +51,32 @@ describe("diffusion.rflow", function()
     assert.same({1, 1, 0}, active)
     add = rflow.frame_state(mask, {200}, noised)
     assert.same({0, 0, 0}, add)
+  end)
+
+  -- three steps from z = 1, with a model that predicts `cond` for the text and `null` without
+  local function three_steps(guidance, cond, null)
+    local g, seen = G.graph(), {}
+    rflow.sample_step(g, {dims = {2, 1, 1, 1, 1}, guidance = guidance,
+      predict = function(x, _, _, copies)
+        seen.copies = copies
+        local list = copies == 2 and {cond, cond, null, null} or {cond, cond}
+        return x * 0 + g:const(T.from({2 * copies, 1, 1, 1, 1}, list))
+      end})
+    g:finish()
+    local prog = E.new(E.device("cpu", 1), nil, {}):compile(g)
+    local z = rflow.sample(prog, {z = T.from({2, 1, 1, 1, 1}, {1, 1}),
+      times = {{1000, 1000}, {600, 700}, {100, 300}}})
+    return z:totable(), seen.copies
+  end
+
+  it("moves by the guided velocity: null + guidance x (text - null), over all of the time",
+    function()
+    local z, copies = three_steps(3, 0.5, 0.125)
+    assert.equal(2, copies)
+    assert.near(1 + 0.125 + 3 * (0.5 - 0.125), z[1], 1e-6)
+    assert.near(z[1], z[2], 1e-6)
+    z, copies = three_steps(1, 0.5, 0.125)
+    assert.equal(1, copies)
+    assert.near(1.5, z[1], 1e-6)
   end)
 end)

@@ -65,4 +65,56 @@ describe("models.dct", function()
     assert.near(7, mean[7], 1e-9)
     assert.near(2 + 0.02 * 2, deviation[7], 1e-9)
   end)
+
+  -- coefficients of one 8 x 8 block whose colours `colour(c, y, x)` gives as 0..255
+  local function coefficients(colour)
+    local params, values = G.params("f32"), {}
+    local auto = dct.new(params)
+    params:seal()
+    local run = E.new(E.device("cpu", 1), params, {})
+    run:init(1)
+    for c = 0, 2 do
+      for y = 0, 7 do
+        for x = 0, 7 do
+          values[#values + 1] = colour(c, y, x)
+        end
+      end
+    end
+    local g = G.graph(params)
+    g:output("z", auto:encode(g, g:input("pixels", "u8", {1, 1, 3, 8, 8})))
+    g:finish()
+    local prog = run:compile(g)
+    prog:set("pixels", T.from({1, 1, 3, 8, 8}, values, "u8"))
+    prog:run()
+    return prog:get("z"):totable()
+  end
+
+  it("has as first coefficients eight times luma and colour differences of BT.601", function()
+    for _, rgb in ipairs{{255, 0, 0}, {0, 255, 0}, {0, 0, 255}, {200, 90, 40}} do
+      local z = coefficients(function(c) return rgb[c + 1] end)
+      local r, g, b = rgb[1] / 127.5 - 1, rgb[2] / 127.5 - 1, rgb[3] / 127.5 - 1
+      local luma = 0.299 * r + 0.587 * g + 0.114 * b
+      local want = {[1] = 8 * luma, [17] = 8 * (b - luma) / 1.772, [21] = 8 * (r - luma) / 1.402}
+      for k = 1, 24 do
+        assert.near(want[k] or 0, z[k], 1e-4)
+      end
+    end
+  end)
+
+  it("has the lowest coefficients of the orthonormal DCT-II, rows slower than columns", function()
+    local function wave(n, i)
+      return (n == 0 and (1 / 8) ^ 0.5 or 0.5) * math.cos((2 * i + 1) * n * math.pi / 16)
+    end
+    local function grey(_, y, x) return (37 * y + 101 * x + 13 * x * y) % 256 end
+    local z = coefficients(grey)
+    for k = 1, 24 do
+      local u, v, want = (k - 1) // 4, (k - 1) % 4, 0
+      -- grey has no colour differences: the other eight are zero
+      for at = 0, k <= 16 and 63 or -1 do
+        local y, x = at // 8, at % 8
+        want = want + (grey(0, y, x) / 127.5 - 1) * wave(u, y) * wave(v, x)
+      end
+      assert.near(want, z[k], 1e-4)
+    end
+  end)
 end)

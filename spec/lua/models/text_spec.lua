@@ -1,4 +1,5 @@
 -- Covers: lua/moonreel/models/bytes.lua
+local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local bytes = require "moonreel.models.bytes"
@@ -47,5 +48,42 @@ describe("models.bytes", function()
   it("refuses heads that do not divide the width", function()
     assert.matches("width 16 is not an even multiple of num_heads 3",
       tostring(select(2, pcall(bytes.new, G.params("f32"), {width = 16, num_heads = 3}))))
+  end)
+
+  -- features of two captions; `change` may write other tokens
+  local function features(change)
+    local params = G.params("f32")
+    local one = bytes.new(params, {width = 16, rows = 32, ngrams = 3, max_length = 5,
+      num_heads = 2})
+    params:seal()
+    local run = E.new(E.device("cpu", 1), params, {})
+    run:init(1)
+    local g = G.graph(params)
+    g:output("y", one:forward(g, one:inputs(g, 2)))
+    g:finish()
+    local prog, tokens = run:compile(g), one:tokens{"ab", "abcd"}
+    if change then
+      change(tokens)
+    end
+    one:set(prog, tokens)
+    prog:run()
+    return prog:get("y")
+  end
+
+  local function equal(a, b, sample, first, last)
+    local function part(t) return t:slice(0, sample, sample + 1):slice(1, first, last):clone() end
+    return part(a):bytes() == part(b):bytes()
+  end
+
+  it("reads no token behind the end of a caption", function()
+    local plain = features()
+    local longer = features(function(tokens)
+      local ids = tokens.ids:totable()
+      -- behind the end of the first caption, and inside the second
+      ids[3], ids[9] = 120, 120
+      tokens.ids = T.from({2, 5, 1}, ids, "i32")
+    end)
+    assert.is_true(equal(plain, longer, 0, 0, 2))
+    assert.is_false(equal(plain, longer, 1, 0, 2))
   end)
 end)

@@ -80,6 +80,57 @@ describe("sample", function()
     assert.equal(3 * 3 * 24 * 40, #clip.pixels)
   end)
 
+  -- what the model is given in each step of a rendering; `compat` of its settings
+  local function given(change, compat)
+    local sampler <close> = sample.open(train())
+    sampler.settings = setmetatable({compat = compat}, {__index = sampler.settings})
+    local predict, steps = sampler.pipe.predict_guided, {}
+    function sampler.pipe.predict_guided(self, g, io)
+      g:output("model.len", io.text_len)
+      g:output("model.fps", io.fps)
+      g:output("model.t", io.t)
+      return predict(self, g, io)
+    end
+    local r = {prompts = PROMPTS, seeds = {3}, steps = 4, batch_size = 2, fps = 10,
+      watch = function(i, prog)
+        steps[i] = {len = prog:get("model.len"):totable(), fps = prog:get("model.fps"):totable(),
+          t = prog:get("model.t"):totable(), z_start = prog:get("z_start")}
+      end}
+    for k, v in pairs(change or {}) do
+      r[k] = v
+    end
+    sampler:render(r)
+    return steps
+  end
+
+  it("tells the model how long each prompt is, and that the null caption is whole", function()
+    assert.same({24, 13, 56, 56}, given()[1].len)
+    assert.same({24, 13}, given{guidance = 1}[1].len)
+    -- the reference cuts the null caption to the prompt
+    assert.same({24, 13, 24, 13}, given(nil, "opensora-1.2")[1].len)
+  end)
+
+  it("tells the model the rate that was asked for, and 120 for a still", function()
+    assert.same({10, 10, 10, 10}, given()[1].fps)
+    assert.same({120, 120, 120, 120}, given{frames = 1}[1].fps)
+  end)
+
+  it("goes down the times that the recipe shifts, from the noise of the seed", function()
+    local steps = given()
+    assert.equal(4, #steps)
+    for i, step in ipairs(steps) do
+      local u = 1 - (i - 1) / 4
+      for b = 1, 4 do
+        assert.near(1000 * 2 * u / (1 + u), step.t[b], 1e-3)
+      end
+    end
+    local T = require "moonreel.core.tensor"
+    local noise = T.new("f32", {24, 6, 4, 4}):fill_normal(3, "sample_noise")
+    for b = 0, 1 do
+      assert.is_true(noise:bytes() == steps[1].z_start:slice(0, b, b + 1):clone():bytes())
+    end
+  end)
+
   it("needs nothing but the checkpoint, anywhere, and writes MP4 and PNG", function()
     local moved = out .. "/elsewhere"
     os.execute(("cp -r '%s/ckpt/step-000000000004' '%s'"):format(train(), moved))
