@@ -1,27 +1,31 @@
-/* ckpt: the lock of a run directory: one writer, known by host, boot, process and start time, with
- * a fencing number that grows with each launch (reference: reliability 3.4). Licence: Apache-2.0
+/* run: the lock of a run directory: one writer, known by host, boot, process and start time, with a
+ * fencing number that grows with each launch (reference: reliability 3.4). Licence: Apache-2.0
  *
  * The file <run>/lock is JSON padded with spaces to one fixed size, so that one positional write
- * replaces it whole. flock on it guards only the moment of reading and writing: a forked child that
- * outlives the trainer must not keep the run locked. */
-#define _DEFAULT_SOURCE
+ * replaces it whole. Two bytes far behind its end carry locks of open file descriptions. One guards
+ * the moment of reading and writing the record. The other is held by the owner for as long as it
+ * lives: on the same boot, where it can be taken the owner is dead, in whatever process namespace
+ * it was. It cannot prove life: a forked child may hold it longer. */
+#define _GNU_SOURCE
 #include "moonreel/run.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { FILE_BYTES = 512 };
+enum { FILE_BYTES = 512, GUARD_BYTE = 1 << 20, HOLD_BYTE };
 static const double guard_wait_s = 5;
 
 struct mr_run_lock {
     mr_run_owner me;
     char *dir;
+    int fd; // open for as long as we own the run: it holds HOLD_BYTE
     _Atomic int refs;
 };
 
@@ -40,27 +44,34 @@ static void read_word(const char *path, char *out, size_t cap)
     mr_free(text);
 }
 
-/* Start time of a process in clock ticks since boot; 0 when there is none or it is a zombie. */
-static int64_t process_start(int64_t pid)
+/* The line that /proc tells of a process: its id, name, state and start time in clock ticks since
+ * boot. */
+typedef struct process {
+    int64_t pid, start;
+    char state;
+} process;
+
+/* False: /proc does not tell, for whatever reason. */
+static bool read_process(const char *path, process *out)
 {
-    char path[64], *text;
+    char *text;
     size_t n;
-    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    *out = (process){0};
     if (mr_file_read_all(path, &text, &n) != MR_OK) {
         mr_error_clear();
-        return 0;
+        return false;
     }
     // the name in parentheses may hold anything; fields count from its end
     char *p = strrchr(text, ')');
-    int64_t start = 0;
-    if (p && p[1] == ' ' && p[2] != 'Z' && p[2] != 'X') {
+    if (p && p[1] == ' ') {
+        out->pid = strtoll(text, NULL, 10), out->state = p[2];
         int field = 2;
         for (p++; *p && field < 22; p++)
             if (*p == ' ' && ++field == 22)
-                start = strtoll(p + 1, NULL, 10);
+                out->start = strtoll(p + 1, NULL, 10);
     }
     mr_free(text);
-    return start;
+    return out->start > 0;
 }
 
 static void describe_self(mr_run_owner *o)
@@ -73,15 +84,66 @@ static void describe_self(mr_run_owner *o)
     read_word("/proc/sys/kernel/random/boot_id", o->boot, sizeof o->boot);
     ssize_t n = readlink("/proc/self/ns/pid", o->pidns, sizeof o->pidns - 1);
     o->pidns[n > 0 ? n : 0] = 0;
-    o->start = process_start(o->pid);
+    // a /proc of another process namespace numbers processes otherwise: it tells nothing
+    process self;
+    if (read_process("/proc/self/stat", &self) && self.pid == o->pid)
+        o->start = self.start;
 }
 
-/* Death is proven on the same boot and process-id namespace by the missing process, and on the same
- * machine by an older boot. Anything else proves nothing. */
-static bool provably_dead(const mr_run_owner *o, const mr_run_owner *me)
+static bool same_boot(const mr_run_owner *o, const mr_run_owner *me)
 {
-    if (me->boot[0] && strcmp(o->boot, me->boot) == 0)
-        return me->start && strcmp(o->pidns, me->pidns) == 0 && process_start(o->pid) != o->start;
+    return me->boot[0] && strcmp(o->boot, me->boot) == 0;
+}
+
+static bool same_numbers(const mr_run_owner *o, const mr_run_owner *me)
+{
+    return same_boot(o, me) && me->pidns[0] && strcmp(o->pidns, me->pidns) == 0;
+}
+
+/* A process that numbers as we do is gone when the kernel knows no such number, when only its exit
+ * status is left, or when another process has its number now. A failure to read /proc proves
+ * nothing. */
+static bool process_gone(const mr_run_owner *o, const mr_run_owner *me)
+{
+    char path[64];
+    process now;
+    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)o->pid);
+    if (!me->start || !read_process(path, &now))
+        return kill((pid_t)o->pid, 0) && errno == ESRCH;
+    return now.state == 'Z' || now.state == 'X' || (o->start && now.start != o->start);
+}
+
+/* Nobody holds `byte` of an open lock file. False also where the file system has no such locks. */
+static bool is_free(int fd, int byte)
+{
+    struct flock f = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    return fcntl(fd, F_OFD_GETLK, &f) == 0 && f.l_type == F_UNLCK;
+}
+
+static bool set_lock(int fd, int byte, short type)
+{
+    struct flock f = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    return fcntl(fd, F_OFD_SETLK, &f) == 0;
+}
+
+/* Guard the record; an old kernel without locks of open file descriptions has at least flock. */
+static bool guard(int fd)
+{
+    return set_lock(fd, GUARD_BYTE, F_WRLCK) || (errno == EINVAL && !flock(fd, LOCK_EX | LOCK_NB));
+}
+
+static void unguard(int fd)
+{
+    if (!set_lock(fd, GUARD_BYTE, F_UNLCK))
+        flock(fd, LOCK_UN);
+}
+
+/* The owner on record is dead: on this boot its held byte is free, or its process is gone; on this
+ * machine it is of an older boot. Anything else proves nothing. `fd` is the lock file. */
+static bool provably_dead(const mr_run_owner *o, const mr_run_owner *me, int fd)
+{
+    if (same_boot(o, me))
+        return (o->holds && is_free(fd, HOLD_BYTE)) || (same_numbers(o, me) && process_gone(o, me));
     return me->boot[0] && o->boot[0] && me->machine[0] && strcmp(o->machine, me->machine) == 0 &&
            strcmp(o->host, me->host) == 0;
 }
@@ -129,6 +191,7 @@ static mr_status read_record(int fd, const char *path, mr_run_owner *o)
         copy_field(owner, "pidns", o->pidns, sizeof o->pidns);
         o->pid = json_integer_value(json_object_get(owner, "pid"));
         o->start = json_integer_value(json_object_get(owner, "start"));
+        o->holds = json_is_true(json_object_get(owner, "holds"));
     }
     json_decref(v);
     return MR_OK;
@@ -140,8 +203,9 @@ static mr_status write_record(int fd, const char *path, const mr_run_owner *o)
     if (o->owned)
         snprintf(owner, sizeof owner,
                  "{\"host\": \"%s\", \"machine\": \"%s\", \"boot\": \"%s\", \"pidns\": \"%s\", "
-                 "\"pid\": %lld, \"start\": %lld}",
-                 o->host, o->machine, o->boot, o->pidns, (long long)o->pid, (long long)o->start);
+                 "\"pid\": %lld, \"start\": %lld, \"holds\": %s}",
+                 o->host, o->machine, o->boot, o->pidns, (long long)o->pid, (long long)o->start,
+                 o->holds ? "true" : "false");
     int n = snprintf(text, sizeof text, "{\"run\": \"%s\", \"fence\": %lld, \"owner\": %s}", o->run,
                      (long long)o->fence, owner);
     memset(text + n, ' ', (size_t)(FILE_BYTES - n));
@@ -176,9 +240,12 @@ static int open_guarded(const char *path, bool create, mr_status *st)
         return -1;
     }
     double limit = mr_now_s() + guard_wait_s;
-    while (flock(fd, LOCK_EX | LOCK_NB)) {
-        if ((errno != EWOULDBLOCK && errno != EINTR) || mr_now_s() > limit) {
-            *st = mr_fail(MR_E_LOCK, "%s: cannot guard the lock file: %s", path, strerror(errno));
+    while (!guard(fd)) {
+        if ((errno != EAGAIN && errno != EACCES && errno != EINTR) || mr_now_s() > limit) {
+            *st = mr_fail(MR_E_LOCK,
+                          "%s: cannot guard the lock file: %s; try: a file system with locks for "
+                          "the run directory",
+                          path, strerror(errno));
             io->close(fd);
             return -1;
         }
@@ -234,6 +301,30 @@ static mr_status new_run_id(char run[40])
     return st;
 }
 
+/* Why the run cannot be taken, and what to do about it. */
+static mr_status refuse(const char *run_dir, const char *path, const mr_run_owner *o,
+                        const mr_run_owner *me, int fd)
+{
+    bool self = same_numbers(o, me) && o->pid == me->pid;
+    char what[64], remedy[4200];
+    snprintf(what, sizeof what, self ? "this very process, %lld" : "process %lld",
+             (long long)o->pid);
+    if (self)
+        snprintf(remedy, sizeof remedy, "close what has it open");
+    else if (same_numbers(o, me))
+        snprintf(remedy, sizeof remedy, "stop that one first: kill %lld", (long long)o->pid);
+    else if (same_boot(o, me) && o->holds && !is_free(fd, HOLD_BYTE))
+        snprintf(remedy, sizeof remedy,
+                 "stop that one first, in its container (another process namespace of this host)");
+    else
+        snprintf(remedy, sizeof remedy,
+                 "stop that one first, or, if %s is gone for good, remove %s",
+                 same_boot(o, me) ? "its container" : "that host", path);
+    return mr_fail(MR_E_LOCK,
+                   "%s: this run is being written by %s on host %s (launch %lld); try: %s", run_dir,
+                   what, o->host, (long long)o->fence, remedy);
+}
+
 mr_status mr_run_lock_take(const char *run_dir, mr_run_lock **out)
 {
     *out = NULL;
@@ -257,19 +348,8 @@ mr_status mr_run_lock_take(const char *run_dir, mr_run_lock **out)
     mr_run_owner before, me;
     MR_TRY_GOTO(read_record(fd, path, &before));
     describe_self(&me);
-    if (before.owned && !provably_dead(&before, &me)) {
-        bool self =
-            before.pid == me.pid && before.start == me.start && !strcmp(before.boot, me.boot);
-        st = mr_fail(MR_E_LOCK,
-                     "%s: this run is being written by %s %lld on host %s (launch %lld); try: stop "
-                     "that one first%s%s",
-                     run_dir, self ? "this very process," : "process", (long long)before.pid,
-                     before.host, (long long)before.fence,
-                     strcmp(before.boot, me.boot) ? ", or, if that host is gone for good, remove "
-                                                  : "",
-                     strcmp(before.boot, me.boot) ? path : "");
-        goto out;
-    }
+    if (before.owned && !provably_dead(&before, &me, fd))
+        MR_TRY_GOTO(refuse(run_dir, path, &before, &me, fd));
     if (!before.fence)
         MR_TRY_GOTO(learn_from_checkpoints(run_dir, &before));
     if (before.run[0])
@@ -277,12 +357,16 @@ mr_status mr_run_lock_take(const char *run_dir, mr_run_lock **out)
     else
         MR_TRY_GOTO(new_run_id(me.run));
     me.fence = before.fence + 1;
+    // a child of the dead owner may still hold it: then this launch is known by its process alone
+    me.holds = set_lock(fd, HOLD_BYTE, F_WRLCK);
     MR_TRY_GOTO(write_record(fd, path, &me));
     MR_TRY_GOTO(mr_dir_sync(run_dir));
+    unguard(fd);
     lock->me = me;
+    lock->fd = fd;
     *out = lock;
 out:
-    if (fd >= 0)
+    if (fd >= 0 && st != MR_OK)
         mr_io_table()->close(fd);
     mr_free(path);
     if (st != MR_OK) {
@@ -349,6 +433,7 @@ void mr_run_lock_release(mr_run_lock *lock)
         write_record(fd, path, &left);
         mr_io_table()->close(fd);
     }
+    mr_io_table()->close(lock->fd);
     mr_free(path);
     mr_free(lock->dir);
     mr_free(lock);
@@ -376,16 +461,16 @@ mr_status mr_run_lock_peek(const char *run_dir, mr_run_owner *out)
         return mr_fail_memory(strlen(run_dir));
     int fd = mr_io_table()->open(path, O_RDONLY, 0);
     mr_status st = MR_OK;
-    if (fd >= 0) {
-        st = read_record(fd, path, out);
-        mr_io_table()->close(fd);
-    } else if (errno != ENOENT) {
+    if (fd < 0 && errno != ENOENT)
         st = mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno));
-    }
-    mr_free(path);
-    if (st == MR_OK && out->owned) {
+    if (fd >= 0)
+        st = read_record(fd, path, out);
+    if (fd >= 0 && st == MR_OK && out->owned) {
         describe_self(&me);
-        out->dead = provably_dead(out, &me);
+        out->dead = provably_dead(out, &me, fd);
     }
+    if (fd >= 0)
+        mr_io_table()->close(fd);
+    mr_free(path);
     return st;
 }

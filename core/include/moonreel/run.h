@@ -41,10 +41,12 @@ typedef struct mr_run_owner {
     char run[40];  /* run id: 16 hex digits, made with the first lock */
     int64_t fence; /* grows with every launch */
     bool owned;    /* false: nobody holds it; the fields below are empty */
-    /* the owner is provably gone: same boot, no such process; or same machine, older boot */
+    /* the owner is provably gone: same boot, and no such process or the byte of the lock file that
+     * it held is free; or same machine, older boot */
     bool dead;
     char host[72], machine[40], boot[40], pidns[40];
-    int64_t pid, start; /* process id and its start time in clock ticks since boot */
+    int64_t pid, start; /* process id and its start time in clock ticks since boot; 0 unknown */
+    bool holds;         /* it holds a lock on a byte of the file for as long as it lives */
 } mr_run_owner;
 
 /* Become the writer of `run_dir` (which exists). The fencing number is larger than that of every
@@ -52,8 +54,8 @@ typedef struct mr_run_owner {
  *
  * Owns:    caller owns *out
  * Errors:  MR_E_USAGE run_dir longer than MR_RUN_DIR_MAX; MR_E_LOCK another owner lives, or its
- * death cannot be proven (the text names host, pid and
- *          what to try), or the lock file is damaged; MR_E_IO
+ *          death cannot be proven (the text names host, pid and what to try), or the lock file is
+ *          damaged, or on a file system without locks; MR_E_IO
  * Threads: any */
 MR_API mr_status mr_run_lock_take(const char *run_dir, mr_run_lock **out);
 /* One more holder of the same lock (a saver); returns `lock`. */

@@ -1,9 +1,11 @@
-/* ckpt/lock: one writer per run, also between processes; who is dead loses it, who only seems so
+/* run/lock: one writer per run, also between processes; who is dead loses it, who only seems so
  * does not. */
-#define _DEFAULT_SOURCE
+#define _GNU_SOURCE
 #include "ckptcase.h"
 
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 static const char *dir;
@@ -35,8 +37,33 @@ static void take_and_release(void)
     mr_run_lock_release(a);
 }
 
-/* A child that holds the lock until it is killed; returns its pid. */
-static pid_t holder(void)
+/* A child, where asked for the first process of a namespace of its own; it ends with its parent.
+ * The /proc that it sees is still ours: there its own number belongs to somebody else. */
+static pid_t fork_child(bool apart)
+{
+    pid_t child;
+    if (apart && unshare(CLONE_NEWPID))
+        return -1;
+    child = fork();
+    if (child == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return child;
+}
+
+/* Who takes the lock says so ('y', 'n') and lives on until it is killed. */
+static void take_and_stay(int tell)
+{
+    mr_run_lock *lock;
+    char c = mr_run_lock_take(dir, &lock) == MR_OK ? 'y' : 'n';
+    if (write(tell, &c, 1) != 1)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+/* A child that holds the lock until it is killed; returns its pid. `orphan`: a child of its own,
+ * which inherits its open files, lives longer and receives the pid. */
+static pid_t holder(pid_t *orphan)
 {
     int ready[2];
     char c = 0;
@@ -45,12 +72,20 @@ static pid_t holder(void)
     if (child == 0) {
         mr_run_lock *lock;
         c = mr_run_lock_take(dir, &lock) == MR_OK ? 'y' : 'n';
-        if (write(ready[1], &c, 1) != 1)
+        pid_t other = orphan ? fork() : 0;
+        if (orphan && other == 0)
+            for (;;)
+                pause();
+        if (write(ready[1], &c, 1) != 1 || write(ready[1], &other, sizeof other) != sizeof other)
             _exit(1);
         for (;;)
             pause();
     }
+    pid_t other = 0;
     CHECK(read(ready[0], &c, 1) == 1);
+    CHECK(read(ready[0], &other, sizeof other) == sizeof other);
+    if (orphan)
+        *orphan = other;
     CHECK_INT(c, 'y');
     close(ready[0]);
     close(ready[1]);
@@ -61,10 +96,11 @@ static void two_processes(void)
 {
     mr_run_lock *lock;
     char part[64];
-    pid_t child = holder();
+    pid_t child = holder(NULL);
+    snprintf(part, sizeof part, "try: stop that one first: kill %ld", (long)child);
+    CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK, part);
     snprintf(part, sizeof part, "process %ld on host ", (long)child);
     CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK, part);
-    CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK, "stop that one first");
     // stopped is not dead
     kill(child, SIGSTOP);
     CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK, part);
@@ -78,8 +114,8 @@ static void two_processes(void)
     mr_run_lock_release(lock);
 }
 
-/* Eight processes at once: one gets it. */
-static void race(void)
+/* Eight processes at once, each in a process namespace of its own or all in ours: one gets it. */
+static void race(bool apart)
 {
     enum { N = 8 };
     int go[2], told[2], winners = 0;
@@ -89,22 +125,21 @@ static void race(void)
         child[i] = fork();
         if (child[i] == 0) {
             char c;
-            mr_run_lock *lock;
             close(go[1]);
+            pid_t inner = apart ? fork_child(true) : 0;
+            if (inner)
+                for (;;)
+                    pause();
             if (read(go[0], &c, 1) < 0)
                 _exit(1);
-            c = mr_run_lock_take(dir, &lock) == MR_OK;
-            if (write(told[1], &c, 1) != 1)
-                _exit(1);
-            for (;;)
-                pause();
+            take_and_stay(told[1]);
         }
     }
     close(go[1]);
     for (int i = 0; i < N; i++) {
         char c = 0;
         CHECK(read(told[0], &c, 1) == 1);
-        winners += c;
+        winners += c == 'y';
     }
     CHECK_INT(winners, 1);
     for (int i = 0; i < N; i++) {
@@ -129,6 +164,116 @@ static void forked_child(void)
     waitpid(child, NULL, 0);
     CHECK_OK(mr_run_lock_check(lock));
     mr_run_lock_release(lock);
+}
+
+/* An owner in another process namespace: alive it keeps the lock, dead it loses it, and its number,
+ * which in our namespace is another's, does not matter. */
+static void namespaces(void)
+{
+    mr_run_lock *lock;
+    mr_run_owner o;
+    int tell[2];
+    char c = 0;
+    CHECK(pipe(tell) == 0);
+    pid_t outer = fork();
+    if (outer == 0) {
+        if (fork_child(true) == 0)
+            take_and_stay(tell[1]);
+        for (;;)
+            pause();
+    }
+    CHECK(read(tell[0], &c, 1) == 1);
+    CHECK_INT(c, 'y');
+    CHECK_OK(mr_run_lock_peek(dir, &o));
+    CHECK(o.owned && !o.dead && o.holds);
+    CHECK_INT(o.pid, 1);
+    CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK,
+                "stop that one first, in its container (another process namespace of this host)");
+    kill(outer, SIGKILL);
+    waitpid(outer, NULL, 0);
+    // the inner one dies with it, but nobody tells when: then its byte is free
+    do {
+        CHECK_OK(mr_run_lock_peek(dir, &o));
+    } while (!o.dead);
+    CHECK_OK(mr_run_lock_take(dir, &lock));
+    CHECK_INT(mr_run_lock_fence(lock), o.fence + 1);
+    mr_run_lock_release(lock);
+    close(tell[0]);
+    close(tell[1]);
+    race(true);
+}
+
+/* A child that outlives its parent holds the parent's open files: the parent is dead all the same.
+ * The next owner cannot hold the byte then, and that the byte is free later proves nothing about
+ * it. */
+static void orphan(void)
+{
+    mr_run_lock *lock, *other;
+    mr_run_owner o;
+    prctl(PR_SET_CHILD_SUBREAPER, 1); // the orphan is ours to wait for
+    pid_t left, child = holder(&left);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    CHECK_OK(mr_run_lock_take(dir, &lock));
+    CHECK_OK(mr_run_lock_peek(dir, &o));
+    CHECK(o.owned && !o.dead && !o.holds);
+    kill(left, SIGKILL);
+    waitpid(left, NULL, 0); // now its files are closed
+    CHECK_OK(mr_run_lock_peek(dir, &o));
+    CHECK(!o.dead);
+    CHECK_FAILS(mr_run_lock_take(dir, &other), MR_E_LOCK, "this very process");
+    mr_run_lock_release(lock);
+}
+
+/* A /proc that cannot be read proves nothing: the kernel is asked whether the process is there. */
+static char hidden[64];
+static int hidden_errno;
+static const mr_io *open_io;
+static int hide_process(const char *path, int flags, int mode)
+{
+    if (strcmp(path, hidden))
+        return open_io->open(path, flags, mode);
+    if (!hidden_errno)
+        return open_io->open("/dev/null", flags, mode);
+    return errno = hidden_errno, -1;
+}
+
+static void write_lock(const char *text);
+static void unreadable_proc(void)
+{
+    static const int errors[] = {ENOENT, EACCES, EMFILE, ENOMEM, EIO, 0};
+    mr_run_lock *lock;
+    mr_run_owner o;
+    char text[600];
+    pid_t child = holder(NULL);
+    CHECK_OK(mr_run_lock_peek(dir, &o));
+    // an owner that holds no byte, as on a file system without locks
+    snprintf(text, sizeof text,
+             "{\"run\": \"abc\", \"fence\": 41, \"owner\": {\"host\": \"%s\", \"machine\": \"%s\", "
+             "\"boot\": \"%s\", \"pidns\": \"%s\", \"pid\": %d, \"start\": %lld}}",
+             o.host, o.machine, o.boot, o.pidns, (int)child, (long long)o.start);
+    snprintf(hidden, sizeof hidden, "/proc/%d/stat", (int)child);
+    open_io = mr_io_table();
+    mr_io hiding = *open_io;
+    hiding.open = hide_process;
+    mr_io_replace(&hiding);
+    for (int alive = 1; alive >= 0; alive--) {
+        for (size_t i = 0; i < MR_COUNT(errors); i++) {
+            hidden_errno = errors[i];
+            write_lock(text);
+            CHECK_OK(mr_run_lock_peek(dir, &o));
+            CHECK_INT(o.dead, !alive);
+            if (alive) {
+                CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK, "stop that one first: kill");
+                continue;
+            }
+            CHECK_OK(mr_run_lock_take(dir, &lock));
+            mr_run_lock_release(lock);
+        }
+        if (alive)
+            kill(child, SIGKILL), waitpid(child, NULL, 0);
+    }
+    mr_io_replace(open_io);
 }
 
 static void write_lock(const char *text)
@@ -166,10 +311,12 @@ static void proof_of_death(void)
     write_lock(text);
     CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK, "on host far-away (launch 41)");
     CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK, "if that host is gone for good, remove");
-    // this boot, but another container's process ids
+    // this boot, but another container's process ids, and no byte held
     snprintf(text, sizeof text, form, host, machine, boot, "pid:[1]", 999999999);
     write_lock(text);
     CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK, "999999999");
+    CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK,
+                "or, if its container is gone for good, remove ");
     // our own pid with another start time: the number was used again
     char ns[64];
     ssize_t n = readlink("/proc/self/ns/pid", ns, sizeof ns - 1);
@@ -293,8 +440,19 @@ int main(void)
     dir = text;
     take_and_release();
     two_processes();
-    race();
+    race(false);
     forked_child();
+    pid_t probe = fork();
+    if (probe == 0)
+        _exit(unshare(CLONE_NEWPID) != 0);
+    int status;
+    waitpid(probe, &status, 0);
+    if (status == 0)
+        namespaces();
+    else
+        printf("process namespaces: not allowed here, skipped\n");
+    orphan();
+    unreadable_proc();
     proof_of_death();
     damaged();
     lost_file();
