@@ -122,6 +122,9 @@ mr_status media_clip_open(media_clip *c, const char *path, double deadline_s, in
     c->codec->pkt_timebase = c->stream->time_base;
     // damage is an error where it is met, not a guess at what was there
     c->codec->err_recognition = AV_EF_EXPLODE | AV_EF_CRCCHECK | AV_EF_BITSTREAM | AV_EF_BUFFER;
+    // to the decoder of TIFF every tag it has no use for would be damage
+    if (p->codec_id == AV_CODEC_ID_TIFF)
+        c->codec->err_recognition &= ~AV_EF_EXPLODE;
     // a decoder that learns its delay on the way drops frames
     if (reorder > c->codec->has_b_frames)
         c->codec->has_b_frames = reorder;

@@ -258,17 +258,42 @@ static mr_status check_request(const mr_clip_request *q, mr_fault *fault)
             "%s: hdr: transfer %d (PQ or HLG) is not mapped to RGB; try: convert the clip first",
             q->path, info->transfer);
     }
-    struct stat about;
-    if (info->bytes && stat(q->path, &about) == 0) {
-        int64_t mtime = (int64_t)about.st_mtim.tv_sec * 1000000000 + about.st_mtim.tv_nsec;
-        if ((uint64_t)about.st_size != info->bytes || mtime != info->mtime_ns) {
-            *fault = MR_FAULT_STALE;
-            return mr_fail(MR_E_DECODE,
-                           "%s: stale: the file changed after it was indexed; try: ingest again",
-                           q->path);
-        }
-    }
     return MR_OK;
+}
+
+static bool same_clip(const mr_clip_info *a, const mr_clip_info *b)
+{
+    return a->frames == b->frames && a->first_pts == b->first_pts && a->n_keys == b->n_keys &&
+           strcmp(a->codec, b->codec) == 0 && a->width == b->width && a->height == b->height &&
+           (!a->n_keys ||
+            memcmp(a->key_pts, b->key_pts, sizeof *a->key_pts * (size_t)a->n_keys) == 0);
+}
+
+// The file is still the one of the index. Stores on a network round times, and copies have their
+// own: a file of the same size with another time is scanned again, and only what its packets say
+// decides.
+static mr_status check_fresh(mr_media_worker *w, const mr_clip_request *q, mr_fault *fault)
+{
+    const mr_clip_info *info = q->info;
+    struct stat about;
+    if (!info->bytes || stat(q->path, &about))
+        return MR_OK;
+    bool same = (uint64_t)about.st_size == info->bytes;
+    if (same && about.st_mtim.tv_sec != info->mtime_ns / 1000000000) {
+        mr_clip_info now;
+        mr_status st = media_scan(w, q->path, q->deadline_s, &now, fault);
+        // what it cannot read any more is not the file it was; other failures are told
+        if (st != MR_OK && st != MR_E_DECODE)
+            return st;
+        same = st == MR_OK && same_clip(info, &now);
+        if (st == MR_OK)
+            mr_clip_info_fini(&now);
+    }
+    if (same)
+        return MR_OK;
+    *fault = MR_FAULT_STALE;
+    return mr_fail(MR_E_DECODE,
+                   "%s: stale: the file changed after it was indexed; try: ingest again", q->path);
 }
 
 mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *out, mr_fault *fault)
@@ -276,6 +301,7 @@ mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *ou
     const mr_clip_info *info = req->info;
     *fault = MR_FAULT_NONE;
     MR_TRY(check_request(req, fault));
+    MR_TRY(check_fresh(w, req, fault));
     reading r = {.w = w,
                  .req = req,
                  .info = info,

@@ -12,6 +12,8 @@ typedef struct stamps { // displayable packets
     int64_t n, cap;
     int64_t missing; // without a timestamp
     int64_t discarded;
+    // decode times of the first and the last packet that has one, and which packets these are
+    int64_t first_dts, last_dts, first_at, last_at;
     int reorder;
 } stamps;
 
@@ -52,7 +54,7 @@ static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_cli
                        ? media_clip_fail(c, MR_FAULT_CORRUPT, got, "read its packets", fault)
                        : MR_OK;
         }
-        int64_t pts = packet->pts;
+        int64_t pts = packet->pts, dts = packet->dts;
         int flags = packet->flags;
         // a packet cut off by the end of the file shows nothing
         bool shown =
@@ -63,6 +65,10 @@ static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_cli
             st = push(&info->key_pts, &keys, &keys_cap, pts);
         s->discarded += !!(flags & AV_PKT_FLAG_DISCARD);
         if (st == MR_OK && shown) {
+            if (dts != AV_NOPTS_VALUE && s->first_dts == AV_NOPTS_VALUE)
+                s->first_dts = dts, s->first_at = s->n;
+            if (dts != AV_NOPTS_VALUE)
+                s->last_dts = dts, s->last_at = s->n;
             if (pts == AV_NOPTS_VALUE)
                 s->missing++;
             // how many earlier ones are shown after this one; delays beyond 16 do not exist
@@ -85,24 +91,53 @@ static double deviation(const stamps *s, int64_t n, AVRational tb, AVRational ra
     return worst;
 }
 
+static const AVRational common_rates[] = {
+    {24, 1}, {25, 1},       {30, 1},  {24000, 1001}, {30000, 1001}, {50, 1},
+    {60, 1}, {60000, 1001}, {48, 1},  {12, 1},       {15, 1},       {10, 1},
+    {8, 1},  {20, 1},       {120, 1}, {240, 1},      {6, 1},        {5, 1}};
+
+// the rates a file tells, then those that clips usually have
+static AVRational known_rate(const media_clip *c, size_t i)
+{
+    return i == 0   ? c->stream->avg_frame_rate
+           : i == 1 ? c->stream->r_frame_rate
+                    : common_rates[i - 2];
+}
+enum { KNOWN_RATES = 2 + MR_COUNT(common_rates), RATE_MAX = 1000 };
+
+// frames without times of their own: packets are decoded at a rate, whatever the header says of it
+static AVRational counted_rate(const media_clip *c, const stamps *s)
+{
+    double span = av_q2d(c->stream->time_base) * (double)(s->last_dts - s->first_dts),
+           mean =
+               s->last_at > s->first_at && span > 0 ? (double)(s->last_at - s->first_at) / span : 0;
+    AVRational best = {0, 1};
+    for (size_t i = 0; i < KNOWN_RATES; i++) {
+        AVRational r = known_rate(c, i);
+        if (r.num < 1 || r.den < 1 || av_q2d(r) > RATE_MAX)
+            continue; // the tick of a codec's clock, not a rate
+        // where no decode times lead to a known rate, the first that the file tells
+        bool near = fabs(av_q2d(r) - mean) < 0.01 * mean,
+             nearer = near && fabs(av_q2d(r) - mean) < fabs(av_q2d(best) - mean);
+        if (nearer || (i < 2 && !best.num))
+            best = r;
+    }
+    return best.num ? best : (AVRational){24, 1};
+}
+
 // the rate on whose grid all timestamps lie, or the mean rate; true: evenly spaced
 static bool find_rate(const media_clip *c, const stamps *s, int64_t n, AVRational *rate)
 {
-    static const AVRational common[] = {
-        {24, 1}, {25, 1},       {30, 1},  {24000, 1001}, {30000, 1001}, {50, 1},
-        {60, 1}, {60000, 1001}, {48, 1},  {12, 1},       {15, 1},       {10, 1},
-        {8, 1},  {20, 1},       {120, 1}, {240, 1},      {6, 1},        {5, 1}};
-    AVRational tb = c->stream->time_base,
-               told[2] = {c->stream->avg_frame_rate, c->stream->r_frame_rate};
+    AVRational tb = c->stream->time_base, told = c->stream->avg_frame_rate;
     if (n < 2) {
-        *rate = told[0].num > 0 && told[0].den > 0 ? told[0] : (AVRational){24, 1};
+        *rate = told.num > 0 && told.den > 0 ? told : (AVRational){24, 1};
         return true;
     }
     // a tick of rounding on both ends, and jitter of a tenth of a frame, still are even spacing
     double mean = (double)(s->pts[n - 1] - s->pts[0]) / (double)(n - 1),
            bound = fmin(1 / mean + 0.1, 0.45);
-    for (size_t i = 0; i < 2 + MR_COUNT(common); i++) {
-        AVRational r = i < 2 ? told[i] : common[i - 2];
+    for (size_t i = 0; i < KNOWN_RATES; i++) {
+        AVRational r = known_rate(c, i);
         if (r.num > 0 && r.den > 0 && deviation(s, n, tb, r) <= fmin(1 / mean + 0.01, bound)) {
             *rate = r;
             return true;
@@ -144,7 +179,7 @@ static mr_status set_timing(media_clip *c, stamps *s, mr_clip_info *info, mr_fau
     }
     if (counted) {
         info->flags |= MR_CLIP_NO_PTS;
-        rate = c->stream->avg_frame_rate.num > 0 ? c->stream->avg_frame_rate : (AVRational){24, 1};
+        rate = counted_rate(c, s);
         info->first_pts = 0, info->frames = s->n;
     } else {
         int64_t n = s->n, whole = without_torn_end(s);
@@ -189,7 +224,8 @@ static void set_picture(media_clip *c, AVFrame *f, mr_clip_info *info)
     info->coded_width = f->width, info->coded_height = f->height;
     info->sar_num = sar.num, info->sar_den = sar.den;
     info->orient = frame_orient(c, f);
-    int w = (int)(f->width * av_q2d(sar) + 0.5), h = f->height;
+    // a file may tell any aspect; check_shown refuses what is out of bounds
+    int w = (int)fmin(f->width * av_q2d(sar) + 0.5, INT32_MAX), h = f->height;
     info->width = info->orient & 4 ? h : w, info->height = info->orient & 4 ? w : h;
     info->matrix = (uint8_t)f->colorspace, info->transfer = (uint8_t)f->color_trc,
     info->primaries = (uint8_t)f->color_primaries;
@@ -274,11 +310,24 @@ static mr_status close_clip(media_clip *c, mr_status st, mr_fault *fault)
     return c->file.stopped ? media_clip_fail(c, MR_FAULT_NONE, 0, "read", fault) : st;
 }
 
+static mr_status check_shown(const char *path, const mr_clip_info *info, mr_fault *fault)
+{
+    if (MR_MIN(info->width, info->height) >= 1 &&
+        MR_MAX(info->width, info->height) <= MR_CLIP_SHOWN_MAX)
+        return MR_OK;
+    *fault = MR_FAULT_GEOMETRY;
+    return mr_fail(MR_E_DECODE,
+                   "%s: geometry: %d x %d, shown as %d x %d (pixel aspect %d:%d); expected 1 to %d "
+                   "a side",
+                   path, info->coded_width, info->coded_height, info->width, info->height,
+                   info->sar_num, info->sar_den, MR_CLIP_SHOWN_MAX);
+}
+
 mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out,
                      mr_fault *fault)
 {
     media_clip c;
-    stamps s = {0};
+    stamps s = {.first_dts = AV_NOPTS_VALUE, .last_dts = AV_NOPTS_VALUE};
     mr_clip_info info = {0};
     *fault = MR_FAULT_NONE;
     media_log_clear();
@@ -300,6 +349,8 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
     av_packet_unref(w->packet);
     av_frame_unref(w->frame);
     mr_free(s.pts);
+    if (st == MR_OK)
+        st = check_shown(path, &info, fault);
     if (st == MR_OK)
         *out = info;
     else

@@ -77,6 +77,8 @@ typedef enum mr_filter {
 } mr_filter;
 
 enum { MR_CLIP_SIDE_MIN = 8 };
+/* The largest side as displayed: what hot records of an index hold. */
+enum { MR_CLIP_SHOWN_MAX = 65535 };
 /* Which frames of which file, at which size. */
 typedef struct mr_clip_request {
     const char *path;

@@ -41,6 +41,14 @@ static const subject subjects[] = {
      {.codec = "mpeg2video", .gop = 12, .options = "bf=2", .rate_num = 25},
      80,
      MR_CLIP_NO_PTS},
+    {"mpeg4.mpg",
+     {.codec = "mpeg4", .gop = 12, .rate_num = 30000, .rate_den = 1001},
+     60,
+     MR_CLIP_NO_PTS},
+    {"packed.avi",
+     {.codec = "mpeg4", .gop = 12, .options = "bf=2", .rate_num = 15},
+     60,
+     MR_CLIP_NO_PTS},
     {"hevc.mp4", {.codec = "hevc", .gop = 12}, 60, 0},
     {"hevc10.mkv", {.codec = "hevc", .gop = 12, .pixel_format = "yuv420p10le"}, 60, 0},
     {"hevc_closed.mp4",
@@ -135,10 +143,69 @@ static void every_container(void)
             (info.flags & (MR_CLIP_VFR | MR_CLIP_NO_PTS | MR_CLIP_IMAGE)) != s->flags)
             printf("in %s: flags %u\n", s->file, info.flags);
         CHECK_INT(info.frames, s->frames);
+        if (!(info.flags & MR_CLIP_IMAGE)) {
+            CHECK_INT(info.rate_num, s->o.rate_num ? s->o.rate_num : 24);
+            CHECK_INT(info.rate_den, s->o.rate_den ? s->o.rate_den : 1);
+        }
         CHECK_INT(info.flags & (MR_CLIP_VFR | MR_CLIP_NO_PTS | MR_CLIP_IMAGE), s->flags);
         compare(s->file, &info, 0, 1000 + i);
         mr_clip_info_fini(&info);
     }
+}
+
+static size_t put_int(uint8_t *at, uint32_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        at[i] = (uint8_t)(value >> 8 * i);
+    return (size_t)bytes;
+}
+
+// pictures of TIFF, with a tag that FFmpeg does not know
+static void tiff(void)
+{
+    static uint8_t file[8 + BAR_BYTES + 2 + 12 * 10 + 4 + 6], rgb[BAR_BYTES], got[BAR_BYTES];
+    enum { PIXELS = 8, BITS = 8 + BAR_BYTES, DIRECTORY = BITS + 6 };
+    const struct {
+        uint32_t tag, type, count, value;
+    } entries[] = {{256, 3, 1, BAR_W}, {257, 3, 1, BAR_H}, {258, 3, 3, BITS},
+                   {259, 3, 1, 1},     {262, 3, 1, 2},     {273, 4, 1, PIXELS},
+                   {277, 3, 1, 3},     {278, 3, 1, BAR_H}, {279, 4, 1, BAR_BYTES},
+                   {65000, 3, 1, 7}};
+    size_t n = 0;
+    memcpy(file, "II*", 4);
+    put_int(file + 4, DIRECTORY, 4);
+    bars_draw(rgb, 1234);
+    for (int i = 0; i < BAR_BYTES; i++)
+        file[PIXELS + i] = rgb[i % 3 * BAR_H * BAR_W + i / 3];
+    for (int c = 0; c < 3; c++)
+        put_int(file + BITS + 2 * c, 8, 2);
+    n = DIRECTORY + put_int(file + DIRECTORY, MR_COUNT(entries), 2);
+    for (size_t e = 0; e < MR_COUNT(entries); e++) {
+        n += put_int(file + n, entries[e].tag, 2);
+        n += put_int(file + n, entries[e].type, 2);
+        n += put_int(file + n, entries[e].count, 4);
+        n += put_int(file + n, entries[e].value, 4);
+    }
+    n += put_int(file + n, 0, 4);
+    CHECK_OK(mr_file_replace(clips_path("still.tiff"), file, n));
+    mr_clip_info info;
+    mr_fault fault;
+    if (!CHECK_OK(m->scan(w, clips_path("still.tiff"), 0, &info, &fault)))
+        return;
+    CHECK_INT(info.frames, 1);
+    CHECK_INT(info.flags, MR_CLIP_IMAGE);
+    CHECK_INT(info.width, BAR_W);
+    mr_clip_request q = {.path = clips_path("still.tiff"),
+                         .info = &info,
+                         .step = 1,
+                         .frames = 1,
+                         .height = BAR_H,
+                         .width = BAR_W};
+    CHECK_OK(m->read(w, &q, got, &fault));
+    CHECK(memcmp(got, rgb, sizeof rgb) == 0);
+    mr_clip_info_fini(&info);
+    CHECK_OK(mr_file_replace(clips_path("still.tiff"), file, BITS));
+    CHECK_FAILS(m->scan(w, clips_path("still.tiff"), 0, &info, &fault), MR_E_DECODE, "still.tiff");
 }
 
 // frame i is shown from time pts[i] on; a read by time shows the frame of that moment
@@ -361,10 +428,81 @@ static void refusals(void)
     // the header promises more than there is
     q.start = 0, q.frames = 1, info.frames = 300, q.start = 200;
     CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "seek");
-    info.frames = 100, q.start = 0, info.mtime_ns++;
+    mr_clip_info_fini(&info);
+}
+
+// stores on a network round times and copies have their own; another clip is found all the same
+static void changed_files(void)
+{
+    mr_clip_info info;
+    mr_fault fault;
+    uint8_t rgb[BAR_BYTES];
+    char path[256];
+    snprintf(path, sizeof path, "%s", clips_path("closed.mp4"));
+    if (!CHECK_OK(m->scan(w, path, 0, &info, &fault)))
+        return;
+    mr_clip_request q = {
+        .path = path, .info = &info, .step = 1, .frames = 1, .height = BAR_H, .width = BAR_W};
+    const mr_clip_info true_info = info;
+    struct {
+        int64_t frames, first_pts;
+        int32_t keys, width;
+    } changes[] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, -1, 0}, {0, 0, 0, 1}};
+    for (int64_t later_ns = 1; later_ns < 10000000000000; later_ns *= 1000) {
+        info.mtime_ns = true_info.mtime_ns - later_ns;
+        CHECK_OK(m->read(w, &q, rgb, &fault));
+    }
+    info.mtime_ns = true_info.mtime_ns - 5000000000;
+    for (size_t i = 0; i < MR_COUNT(changes); i++) {
+        info.frames += changes[i].frames, info.first_pts += changes[i].first_pts;
+        info.n_keys += changes[i].keys, info.width += changes[i].width;
+        CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stale");
+        CHECK_INT(fault, MR_FAULT_STALE);
+        info = true_info, info.mtime_ns -= 5000000000;
+    }
+    info.key_pts[1]++;
+    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stale");
+    info.key_pts[1]--;
+    info = true_info, info.bytes++;
+    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stale");
+    info = true_info, info.mtime_ns -= 5000000000;
+    CHECK_OK(mr_file_replace(path, "no clip at all", info.bytes = 14));
     CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stale");
     CHECK_INT(fault, MR_FAULT_STALE);
     mr_clip_info_fini(&info);
+    CHECK_OK(bars_write(m, path, subjects[0].o, subjects[0].frames, NULL));
+}
+
+// sizes that an index cannot hold
+static void odd_aspects(void)
+{
+    static uint8_t rgb[3 * 4096 * 16];
+    const struct {
+        int width, num, den, shown;
+    } cases[] = {{4096, 16, 1, 0}, {4094, 16, 1, 65504}};
+    for (size_t i = 0; i < MR_COUNT(cases); i++) {
+        mr_encoder *e;
+        mr_clip_info info;
+        mr_fault fault = MR_FAULT_NONE;
+        mr_encode_options o = {.width = cases[i].width,
+                               .height = 16,
+                               .sar_num = cases[i].num,
+                               .sar_den = cases[i].den};
+        if (!CHECK_OK(m->encoder_open(clips_path("odd.mp4"), &o, &e)))
+            return;
+        CHECK_OK(m->encoder_frame(e, rgb, -1));
+        CHECK_OK(m->encoder_finish(e));
+        m->encoder_free(e);
+        mr_status st = m->scan(w, clips_path("odd.mp4"), 0, &info, &fault);
+        if (cases[i].shown) {
+            CHECK_OK(st);
+            CHECK_INT(info.width, cases[i].shown);
+            mr_clip_info_fini(&info);
+        } else {
+            CHECK_FAILS(st, MR_E_DECODE, "expected 1 to 65535 a side");
+            CHECK_INT(fault, MR_FAULT_GEOMETRY);
+        }
+    }
 }
 
 static int64_t far_future(void)
@@ -495,23 +633,25 @@ static void foreign_clips(void)
         const char *name;
         int frames, width, height;
         uint32_t flags;
-    } rows[] = {{"av1_video.mkv", 125, 640, 360, 0},
-                {"bigbuckbunny.mp4", 132, 1280, 720, 0},
-                {"discard_first_keyframe.mp4", 25, 64, 64, 0},
-                {"h264_10bits.mp4", 30, 200, 200, 0},
-                {"h265_video.mp4", 10, 128, 128, 0},
-                {"nasa_13013.mp4", 390, 480, 270, 0},
-                {"nasa_13013_rotated.mp4", 17, 270, 480, 0},
-                {"nasa_13013_hdr.mp4", 325, 320, 180, MR_CLIP_HDR},
-                {"animated.gif", 4, 64, 48, 0},
-                {"testsrc2_mpeg4.avi", 30, 1280, 720, 0},
-                {"testsrc2_odd_height_and_width_vp9.mp4", 25, 321, 241, 0},
-                {"testsrc2_odd_width_mpeg2.mp4", 10, 121, 80, 0},
-                {"testsrc2_vp8.webm", 30, 1280, 720, 0},
-                {"unordered.mov", 4, 50, 50, 0},
-                {"video_90.mov", 3, 320, 568, 0},
-                {"video_180.mov", 3, 568, 320, 0}};
-    const char *folder = "../shared/clips";
+        int rate_num, rate_den;
+    } rows[] = {{"av1_video.mkv", 125, 640, 360, 0, 25, 1},
+                {"bigbuckbunny.mp4", 132, 1280, 720, 0, 25, 1},
+                {"discard_first_keyframe.mp4", 25, 64, 64, 0, 25, 1},
+                {"h264_10bits.mp4", 30, 200, 200, 0, 30, 1},
+                {"h265_video.mp4", 10, 128, 128, 0, 10, 1},
+                {"nasa_13013.mp4", 390, 480, 270, 0, 30000, 1001},
+                {"nasa_13013_rotated.mp4", 17, 270, 480, 0, 30000, 1001},
+                {"nasa_13013_hdr.mp4", 325, 320, 180, MR_CLIP_HDR, 25, 1},
+                {"animated.gif", 4, 64, 48, 0, 10, 1},
+                {"testsrc2_mpeg4.avi", 30, 1280, 720, 0, 30, 1},
+                {"testsrc2_odd_height_and_width_vp9.mp4", 25, 321, 241, 0, 25, 1},
+                {"testsrc2_odd_width_mpeg2.mp4", 10, 121, 80, 0, 25, 1},
+                {"testsrc2_vp8.webm", 30, 1280, 720, 0, 30, 1},
+                {"unordered.mov", 4, 50, 50, 0, 32, 1},
+                {"video_90.mov", 3, 320, 568, 0, 30, 1},
+                {"video_180.mov", 3, 568, 320, 0, 30, 1}};
+    const char *folder = getenv("MOONREEL_CLIPS");
+    folder = folder ? folder : "../shared/clips";
     if (!mr_path_exists(folder)) {
         printf("SKIP %s: not there\n", folder);
         return;
@@ -526,6 +666,8 @@ static void foreign_clips(void)
         CHECK_INT(info.frames, rows[i].frames);
         CHECK_INT(info.width, rows[i].width);
         CHECK_INT(info.height, rows[i].height);
+        CHECK_INT(info.rate_num, rows[i].rate_num);
+        CHECK_INT(info.rate_den, rows[i].rate_den);
         CHECK_INT(info.flags & (MR_CLIP_HDR | MR_CLIP_VFR | MR_CLIP_NO_PTS), rows[i].flags);
         enum { H = 48, W = 64, ONE = 3 * H * W };
         uint8_t *all = malloc((size_t)info.frames * ONE), part[ONE];
@@ -552,8 +694,10 @@ static void foreign_clips(void)
     mr_clip_info info;
     mr_fault fault;
     uint8_t *all = malloc(60 * 3 * 48 * 64);
-    if (CHECK_OK(m->scan(w, "../shared/clips/corrupted.mp4", 0, &info, &fault))) {
-        mr_clip_request q = {.path = "../shared/clips/corrupted.mp4",
+    char path[256];
+    snprintf(path, sizeof path, "%s/corrupted.mp4", folder);
+    if (CHECK_OK(m->scan(w, path, 0, &info, &fault))) {
+        mr_clip_request q = {.path = path,
                              .info = &info,
                              .step = 1,
                              .frames = (int32_t)info.frames,
@@ -571,11 +715,14 @@ int main(void)
     if (!CHECK_OK(mr_media_get(&m)) || !CHECK_OK(m->worker_new(&w)))
         return check_done();
     every_container();
+    tiff();
     uneven_times();
     edit_list();
     damage();
     truncation();
     refusals();
+    changed_files();
+    odd_aspects();
     deadline();
     broken_disk();
     interrupted();
