@@ -162,14 +162,22 @@ static int x_host(lua_State *L)
     return 2;
 }
 
+/* A place of `at` elements of `size` bytes, in bytes. */
+static size_t bytes_at(lua_State *L, int64_t at, size_t size)
+{
+    if (at < 0 || (uint64_t)at > MR_BYTES_MAX / size)
+        mr_bind_raise(L, MR_E_RANGE, "no region has an element %lld", (long long)at);
+    return (size_t)at * size;
+}
+
 static void push_region(lua_State *L, mr_exec *exec, const char *region, int64_t at,
                         const mr_desc *d)
 {
+    size_t size = mr_dtype_bytes(d->dtype), from = bytes_at(L, at, size);
     mr_tensor *t;
     mr_bind_check(L, mr_tensor_new(d->dtype, d->rank, d->dim, &t));
     mr_bind_push_tensor(L, t);
-    size_t size = mr_dtype_bytes(d->dtype);
-    mr_bind_check(L, mr_exec_read(exec, region, (size_t)at * size, mr_tensor_view(t)->data,
+    mr_bind_check(L, mr_exec_read(exec, region, from, mr_tensor_view(t)->data,
                                   (size_t)mr_desc_count(d) * size));
 }
 
@@ -193,7 +201,7 @@ static int x_write(lua_State *L)
         return mr_bind_raise(L, MR_E_SHAPE, "write: the tensor is strided; try: t:clone()");
     size_t size = mr_dtype_bytes(v->desc.dtype);
     mr_bind_check(L, mr_exec_write(exec, luaL_checkstring(L, 2),
-                                   (size_t)luaL_checkinteger(L, 3) * size, v->data,
+                                   bytes_at(L, luaL_checkinteger(L, 3), size), v->data,
                                    (size_t)mr_desc_count(&v->desc) * size));
     return 0;
 }

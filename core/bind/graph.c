@@ -75,7 +75,7 @@ static int g_region(lua_State *L)
 static int g_output(lua_State *L)
 {
     mr_graph *g = mr_bind_graph(L, 1);
-    mr_bind_check(L, mr_graph_output(g, luaL_checkstring(L, 2), mr_bind_value_at(L, 3)->ref));
+    mr_bind_check(L, mr_graph_output(g, luaL_checkstring(L, 2), mr_bind_ref_of(L, g, 3)));
     lua_settop(L, 1);
     return 1;
 }
@@ -97,7 +97,8 @@ static int g_block(lua_State *L)
 
 static int g_save(lua_State *L)
 {
-    mr_graph_save(mr_bind_graph(L, 1), mr_bind_value_at(L, 2)->ref);
+    mr_graph *g = mr_bind_graph(L, 1);
+    mr_bind_check(L, mr_graph_save(g, mr_bind_ref_of(L, g, 2)));
     lua_settop(L, 2);
     return 1;
 }
@@ -106,17 +107,17 @@ static int g_save(lua_State *L)
 static int g_backward(lua_State *L)
 {
     mr_graph *g = mr_bind_graph(L, 1);
-    mr_bind_value *loss = mr_bind_value_at(L, 2);
+    mr_ref loss = mr_bind_ref_of(L, g, 2);
     mr_ref wrt[64], grad[64];
     int n = lua_isnoneornil(L, 3) ? 0 : (int)luaL_len(L, 3);
     luaL_argcheck(L, n <= 64, 3, "at most 64 values");
     for (int i = 0; i < n; i++) {
         lua_geti(L, 3, i + 1);
-        wrt[i] = mr_bind_value_at(L, -1)->ref;
+        wrt[i] = mr_bind_ref_of(L, g, lua_gettop(L));
         lua_pop(L, 1);
     }
     mr_bind_set_origin(L, g);
-    mr_bind_check(L, mr_graph_backward(g, loss->ref, wrt, n, grad));
+    mr_bind_check(L, mr_graph_backward(g, loss, wrt, n, grad));
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         if (grad[i] == MR_NONE)

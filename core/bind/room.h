@@ -162,6 +162,8 @@ typedef struct mr_bind_value {
 void mr_bind_push_value(lua_State *L, int graph_at, mr_graph *g, mr_ref ref);
 /* lent; raises when the graph was closed */
 mr_bind_value *mr_bind_value_at(lua_State *L, int arg);
+/* The value of g at `arg`; raises when it is of another graph. */
+mr_ref mr_bind_ref_of(lua_State *L, mr_graph *g, int arg);
 /* The value at `arg` for graph g: itself, or an eager tensor as a constant. */
 mr_ref mr_bind_ref(lua_State *L, mr_graph *g, int arg);
 /* What a new node of g remembers: file:line of the nearest frame that is a model or the user's

@@ -39,14 +39,18 @@ mr_bind_value *mr_bind_value_at(lua_State *L, int arg)
     return v;
 }
 
+mr_ref mr_bind_ref_of(lua_State *L, mr_graph *g, int arg)
+{
+    mr_bind_value *v = mr_bind_value_at(L, arg);
+    if (v->graph != g)
+        mr_bind_raise(L, MR_E_USAGE, "%s belongs to another graph", luaL_tolstring(L, arg, NULL));
+    return v->ref;
+}
+
 mr_ref mr_bind_ref(lua_State *L, mr_graph *g, int arg)
 {
-    mr_bind_value *v = luaL_testudata(L, arg, MR_VALUE);
-    if (v) {
-        if (v->graph != g)
-            mr_bind_raise(L, MR_E_USAGE, "argument %d belongs to another graph", arg);
-        return v->ref;
-    }
+    if (luaL_testudata(L, arg, MR_VALUE))
+        return mr_bind_ref_of(L, g, arg);
     mr_ref ref;
     mr_bind_check(L, mr_graph_const(g, mr_tensor_view(mr_bind_tensor(L, arg)), &ref));
     return ref;

@@ -70,7 +70,8 @@ static mr_status place_storages(mr_program *p)
                                "the graph uses region '%s', this executor has none; try: training, "
                                "moments or ema",
                                s->region);
-            if ((size_t)s->region_offset + s->bytes > r->bytes)
+            if ((size_t)s->region_offset > r->bytes ||
+                s->bytes > r->bytes - (size_t)s->region_offset)
                 return mr_fail(
                     MR_E_RANGE, "the graph uses bytes %lld to %lld of region '%s', which has %zu",
                     (long long)s->region_offset, (long long)s->region_offset + (long long)s->bytes,

@@ -53,21 +53,17 @@ static mr_status leaf(mr_graph *g, const mr_storage *storage, const mr_desc *des
     return VEC_PUSH(g->tape, ((tape_entry){-1, *out}));
 }
 
-static mr_status check_dims(const char *what, int rank, const int64_t *dim)
+static mr_status check_shape(const char *kind, const char *name, mr_dtype dtype, int rank,
+                             const int64_t *dim)
 {
-    if (rank < 0 || rank > MR_MAX_RANK)
-        return mr_fail(MR_E_SHAPE, "%s: rank %d is not in 0..%d", what, rank, MR_MAX_RANK);
-    for (int i = 0; i < rank; i++)
-        if (dim[i] < 0)
-            return mr_fail(MR_E_SHAPE, "%s: dimension %d is %lld", what, i, (long long)dim[i]);
-    return MR_OK;
+    return mr_desc_check(dtype, rank, dim) == MR_OK ? MR_OK : mr_fail_note("%s '%s'", kind, name);
 }
 
 mr_status mr_graph_input(mr_graph *g, const char *name, mr_dtype dtype, int rank,
                          const int64_t *dim, mr_ref *out)
 {
     MR_TRY(graph_check_open(g, name));
-    MR_TRY(check_dims(name, rank, dim));
+    MR_TRY(check_shape("input", name, dtype, rank, dim));
     if (mr_graph_input_find(g, name) != MR_NONE)
         return mr_fail(MR_E_USAGE, "input '%s' exists already; try: another name", name);
     mr_desc desc = mr_desc_dense(dtype, rank, dim);
@@ -95,7 +91,10 @@ mr_status mr_graph_region(mr_graph *g, const char *region, mr_dtype dtype, int64
                           const int64_t *dim, mr_ref *out)
 {
     MR_TRY(graph_check_open(g, region));
-    MR_TRY(check_dims(region, rank, dim));
+    MR_TRY(check_shape("region", region, dtype, rank, dim));
+    if (offset < 0 || (uint64_t)offset > MR_BYTES_MAX / mr_dtype_bytes(dtype))
+        return mr_fail(MR_E_RANGE, "region '%s': offset %lld is not inside it", region,
+                       (long long)offset);
     mr_desc desc = mr_desc_dense(dtype, rank, dim);
     mr_storage s = {.kind = MR_REGION,
                     .bytes = mr_desc_span_bytes(&desc),
@@ -334,7 +333,9 @@ mr_status mr_graph_block_end(mr_graph *g)
     return MR_OK;
 }
 
-void mr_graph_save(mr_graph *g, mr_ref x)
+mr_status mr_graph_save(mr_graph *g, mr_ref x)
 {
+    MR_TRY(graph_check_ref(g, x, "save"));
     g->values.at[g->values.at[x].root].pub.save = true;
+    return MR_OK;
 }

@@ -94,6 +94,8 @@ mr_status mr_params_add(mr_params *p, const mr_param *param, int *id)
             MR_E_USAGE,
             "parameter '%s' %s comes after the table was sealed; declare it with the model",
             param->name, mr_desc_text(&param->desc, a, sizeof a));
+    if (mr_desc_check(p->compute, param->desc.rank, param->desc.dim) != MR_OK)
+        return mr_fail_note("parameter '%s'", param->name);
     MR_TRY(grow(p));
     mr_param row = *param;
     row.desc = mr_desc_dense(p->compute, param->desc.rank, param->desc.dim);
@@ -170,7 +172,8 @@ mr_status mr_params_init(const mr_params *p, int id, uint64_t seed, float *out)
         if (row->desc.rank < 2)
             return mr_fail(MR_E_USAGE, "parameter '%s': xavier init needs two dimensions",
                            row->name);
-        bound = sqrt(6.0 / ((double)row->desc.dim[0] + (double)(n / row->desc.dim[0])));
+        bound = sqrt(
+            6.0 / ((double)row->desc.dim[0] + (double)(n / MR_MAX(row->desc.dim[0], (int64_t)1))));
         // fall through
     case MR_INIT_UNIFORM:
         mr_random_fill_uniform(out, n, seed, purpose, key, 0, 0);

@@ -4,6 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+bool mr_graph_finished(const mr_graph *g)
+{
+    return g->finished;
+}
 int mr_graph_nodes(const mr_graph *g)
 {
     return g->nodes.n;

@@ -71,6 +71,25 @@ static void name_shapes(const mr_op *op, const mr_infer *c)
         mr_fail_at(e.code, e.file, e.line, "%s; %s", e.text, list);
 }
 
+/* A row that writes over its input may do so to what the step computes, to regions, and to an input
+ * slot, which the host fills again. A constant holds for all runs. */
+static mr_status check_overwrites(const mr_graph *g, const mr_node *node)
+{
+    for (int i = 0; i < mr_op_n_out(node->op); i++) {
+        const mr_out_row *row = &node->op->out[i];
+        mr_ref over = row->must ? node->in[row->inplace - 1] : MR_NONE;
+        if (over == MR_NONE)
+            continue;
+        const value *v = &g->values.at[over];
+        if (v->setup)
+            return mr_fail(
+                MR_E_USAGE,
+                "'%s' is written over '%s', which is constant; try: an input or a region",
+                row->name, node->op->in[row->inplace - 1].name);
+    }
+    return MR_OK;
+}
+
 mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
 {
     mr_infer ctx = {.n_in = node->n_in, .attr = node->attr};
@@ -84,9 +103,14 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
     for (int i = 0; i < MR_MAX_OUT; i++)
         ctx.out[i].rank = -1;
     mr_status st = node->op->infer(&ctx);
+    if (st == MR_E_SHAPE)
+        name_shapes(node->op, &ctx);
+    for (int i = 0; st == MR_OK && i < mr_op_n_out(node->op); i++)
+        if (ctx.out[i].rank >= 0)
+            st = mr_desc_check(ctx.out[i].dtype, ctx.out[i].rank, ctx.out[i].dim);
+    if (st == MR_OK)
+        st = check_overwrites(g, node);
     if (st != MR_OK) {
-        if (st == MR_E_SHAPE)
-            name_shapes(node->op, &ctx);
         mr_fail_where(node->op->name, node->name, node->origin);
         return st;
     }

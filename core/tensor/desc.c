@@ -4,11 +4,37 @@
 #include <stdio.h>
 #include <string.h>
 
+// sizes that overflow wrap around: they are refused by mr_desc_check
+static int64_t times(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+
+mr_status mr_desc_check(mr_dtype dtype, int rank, const int64_t *dim)
+{
+    if (rank < 0 || rank > MR_MAX_RANK)
+        return mr_fail(MR_E_SHAPE, "rank %d is not in 0..%d", rank, MR_MAX_RANK);
+    size_t bytes = mr_dtype_bytes(dtype);
+    for (int i = 0; i < rank; i++) {
+        if (dim[i] < 0)
+            return mr_fail(MR_E_SHAPE, "dimension %d is %lld, expected 0 or more", i,
+                           (long long)dim[i]);
+        if ((uint64_t)dim[i] > MR_BYTES_MAX / bytes) {
+            mr_desc d = mr_desc_dense(dtype, rank, dim);
+            char text[256];
+            return mr_fail(MR_E_SHAPE, "%s is too large: more than %zu bytes",
+                           mr_desc_text(&d, text, sizeof text), MR_BYTES_MAX);
+        }
+        bytes *= (size_t)MR_MAX(dim[i], (int64_t)1);
+    }
+    return MR_OK;
+}
+
 static void dense_strides(mr_desc *d)
 {
     int64_t step = 1;
     for (int i = d->rank - 1; i >= 0; i--)
-        d->stride[i] = step, step *= d->dim[i];
+        d->stride[i] = step, step = times(step, d->dim[i]);
 }
 
 mr_desc mr_desc_dense(mr_dtype dtype, int rank, const int64_t *dim)
@@ -24,7 +50,7 @@ int64_t mr_desc_count(const mr_desc *d)
 {
     int64_t n = d->rank >= 0;
     for (int i = 0; i < d->rank; i++)
-        n *= d->dim[i];
+        n = times(n, d->dim[i]);
     return n;
 }
 
@@ -102,6 +128,8 @@ mr_status mr_desc_reshape(const mr_desc *d, int rank, const int64_t *dim, mr_des
             hole = i;
         else if (dim[i] < 0)
             return misfit(d, "reshape", rank, dim, "only one dimension may be -1");
+        else if (dim[i] && known > INT64_MAX / dim[i])
+            return misfit(d, "reshape", rank, dim, "there are not that many elements");
         else
             known *= dim[i];
     }
@@ -195,6 +223,7 @@ mr_status mr_desc_expand(const mr_desc *d, int rank, const int64_t *dim, mr_desc
         r.dim[i] = dim[i];
         r.stride[i] = have == dim[i] && k >= 0 ? d->stride[k] : 0;
     }
+    MR_TRY(mr_desc_check(d->dtype, rank, dim));
     *out = r;
     return MR_OK;
 }

@@ -50,21 +50,15 @@ mr_status mr_tensor_wrap(const mr_desc *desc, void *data, void (*release)(void *
 
 mr_status mr_tensor_new(mr_dtype dtype, int rank, const int64_t *dim, mr_tensor **out)
 {
-    if (rank < 0 || rank > MR_MAX_RANK)
-        return mr_fail(MR_E_SHAPE, "rank %d is not in 0..%d", rank, MR_MAX_RANK);
-    size_t bytes = mr_dtype_bytes(dtype);
-    for (int i = 0; i < rank; i++)
-        if (dim[i] < 0 || __builtin_mul_overflow(bytes, (size_t)dim[i], &bytes))
-            return mr_fail(MR_E_SHAPE, "dimension %d of a tensor is %lld", i, (long long)dim[i]);
-    if (bytes > SIZE_MAX / 2)
-        return mr_fail_memory(bytes);
+    MR_TRY(mr_desc_check(dtype, rank, dim));
+    mr_desc desc = mr_desc_dense(dtype, rank, dim);
+    size_t bytes = mr_desc_span_bytes(&desc);
     // over-allocate to align: the block's own address is what gets freed
     char *block = mr_alloc(bytes + 64);
     if (!block)
         return mr_fail_memory(bytes);
     char *data = (char *)(((uintptr_t)block + 63) & ~(uintptr_t)63);
     memset(data, 0, bytes);
-    mr_desc desc = mr_desc_dense(dtype, rank, dim);
     mr_status st = mr_tensor_wrap(&desc, data, mr_free, block, out);
     if (st != MR_OK)
         mr_free(block);

@@ -135,7 +135,8 @@ MR_API mr_status mr_graph_input(mr_graph *g, const char *name, mr_dtype dtype, i
 MR_API mr_status mr_graph_const(mr_graph *g, const mr_view *data, mr_ref *out);
 /* of a sealed table, compute dtype */
 MR_API mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out);
-/* A value over a persistent region: `offset` in elements of `dtype`. Update graphs use it. */
+/* A value over a persistent region: `offset` in elements of `dtype`. Update graphs use it. Errors
+ * also: MR_E_RANGE for an offset that no region has; its end is checked when compiled. */
 MR_API mr_status mr_graph_region(mr_graph *g, const char *region, mr_dtype dtype, int64_t offset,
                                  int rank, const int64_t *dim, mr_ref *out);
 /* Add one node of the row `op`. in [n_in]: MR_NONE = absent optional, as are those beyond n_in;
@@ -161,9 +162,11 @@ MR_API void mr_graph_set_origin(mr_graph *g, const char *origin); /* copied; "" 
 MR_API mr_status mr_graph_block_begin(mr_graph *g, const char *name, bool recompute);
 MR_API mr_status mr_graph_block_end(mr_graph *g);
 /* keep across recomputation */
-MR_API void mr_graph_save(mr_graph *g, mr_ref x);
+MR_API mr_status mr_graph_save(mr_graph *g, mr_ref x);
 /* Gradients of the scalar f32 `loss` with respect to all trainable parameters in use (added into
- * region "grad") and of wrt[] (returned as values in dwrt[], MR_NONE = zero). */
+ * region "grad") and of wrt[] (returned as values in dwrt[], MR_NONE = zero). wrt may name
+ * parameters, frozen ones too: their gradients come in f32, over all uses; what is not named and
+ * not trainable costs nothing. */
 MR_API mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt,
                                    mr_ref *dwrt);
 /* No more nodes: drops what nothing needs, decides in-place, fixes order. */
@@ -174,9 +177,8 @@ MR_API mr_status mr_graph_finish(mr_graph *g);
 /* mr_graph_add for the gradient of a row. */
 MR_API mr_status mr_grad_op(mr_grad *ctx, const char *op, const mr_attr *attrs, int n_attrs,
                             const mr_ref *in, int n_in, mr_ref *outs);
-/* The f32 accumulator for input i: the gradient so far of a parameter, else zeros. Pass it to a
- * row whose output must lie in its place, then set din[i] to that output and accumulated[i] =
- * true. */
+/* The f32 accumulator for input i: the place in "grad" of a parameter, else zeros. Pass it to a
+ * row whose output must lie in its place, then set din[i] to that output. */
 MR_API mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc);
 MR_API const mr_desc *mr_grad_desc(const mr_grad *ctx, mr_ref x);
 
@@ -185,6 +187,7 @@ MR_API const mr_desc *mr_grad_desc(const mr_grad *ctx, mr_ref x);
 /* All is lent and lives as long as the graph; indices are not checked. *_find: MR_NONE when there
  * is none. */
 
+MR_API bool mr_graph_finished(const mr_graph *g);
 MR_API int mr_graph_nodes(const mr_graph *g);
 MR_API const mr_node *mr_graph_node(const mr_graph *g, int i); /* in running order */
 MR_API const mr_value *mr_graph_value(const mr_graph *g, mr_ref x);

@@ -218,6 +218,43 @@ static void running_out(mr_device *dev)
     mr_params_free(m.params);
 }
 
+/* What a program may be made of, and where it may write. */
+static void limits(mr_device *dev)
+{
+    mr_graph *g = NULL;
+    mr_exec *e = NULL;
+    mr_program *p = NULL;
+    model m = model_of(MR_F32);
+    int64_t n = 8, elements = mr_params_elements(m.params, false);
+    mr_ref x, y, w;
+    OK(mr_exec_new(dev, m.params, &(mr_exec_options){.training = true}, &e));
+    OK(mr_graph_new(m.params, NULL, &g));
+    OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
+    OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &x, 1, &y));
+    OK(mr_graph_output(g, "y", y));
+    CHECK_FAILS(mr_exec_compile(e, g, &p), MR_E_USAGE, "not finished");
+    OK(mr_graph_finish(g));
+    OK(mr_exec_compile(e, g, &p));
+    mr_graph_free(g);
+    // the last elements of a region, and one further
+    for (int64_t past = 0; past < 2; past++) {
+        OK(mr_graph_new(m.params, NULL, &g));
+        OK(mr_graph_region(g, "grad", MR_F32, elements - n + past, 1, &n, &w));
+        OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
+        OK(mr_graph_add(g, "accumulate", MR_NO_ATTRS, (mr_ref[]){w, x}, 2, &y));
+        OK(mr_graph_finish(g));
+        if (past)
+            CHECK_FAILS(mr_exec_compile(e, g, &p), MR_E_RANGE, "of region 'grad'");
+        else
+            OK(mr_exec_compile(e, g, &p));
+        if (!past)
+            mr_program_free(p);
+        mr_graph_free(g);
+    }
+    mr_exec_free(e);
+    mr_params_free(m.params);
+}
+
 int main(void)
 {
     mr_device *both[2];
@@ -226,6 +263,7 @@ int main(void)
         same_bits(both[0], both[1], seed);
     printf("%zu of %zu layouts above the bound, seeds 1 to 12\n", above, checked);
     for (int i = 0; i < 2; i++) {
+        limits(both[i]);
         running_out(both[i]);
         mr_device_close(both[i]);
     }

@@ -108,8 +108,27 @@ static void failing_memory(void)
     }
 }
 
+static void impossible_shapes(void)
+{
+    mr_params *p;
+    int id;
+    float none[1];
+    CHECK_OK(mr_params_new(MR_F32, &p));
+    mr_param w = row("w", MR_INIT_ZEROS, 0, 1, (int64_t[]){-4});
+    CHECK_FAILS(mr_params_add(p, &w, &id), MR_E_SHAPE, "parameter 'w'");
+    w = row("w", MR_INIT_ZEROS, 0, 2, (int64_t[]){(int64_t)1 << 40, (int64_t)1 << 40});
+    CHECK_FAILS(mr_params_add(p, &w, &id), MR_E_SHAPE, "too large");
+    CHECK_INT(mr_params_count(p), 0);
+    // an empty one is a parameter, of no values
+    w = row("empty", MR_INIT_XAVIER, 0, 2, (int64_t[]){0, 4});
+    CHECK_OK(mr_params_add(p, &w, &id));
+    CHECK_OK(mr_params_init(p, id, 1, none));
+    mr_params_free(p);
+}
+
 int main(void)
 {
+    impossible_shapes();
     ranges();
     initial_values();
     many_names();

@@ -87,8 +87,31 @@ static void sharing(void)
     CHECK_FAILS(mr_tensor_new(MR_F32, 1, (int64_t[]){-1}, &t), MR_E_SHAPE, "-1");
 }
 
+/* Sizes that no tensor may have, and text about them. */
+static void sizes(void)
+{
+    const int64_t half = (int64_t)1 << 32, most = (int64_t)1 << 45;
+    mr_desc d = mr_desc_dense(MR_F32, 1, (int64_t[]){1}), v;
+    CHECK_OK(mr_desc_check(MR_F32, 1, &most));
+    CHECK_OK(mr_desc_check(MR_F32, 2, (int64_t[]){0, most}));
+    CHECK_FAILS(mr_desc_check(MR_F32, 1, (int64_t[]){most + 1}), MR_E_SHAPE,
+                "[35184372088833] f32 is too large");
+    CHECK_FAILS(mr_desc_check(MR_U8, 3, (int64_t[]){0, most, most}), MR_E_SHAPE, "too large");
+    CHECK_FAILS(mr_desc_check(MR_F32, -1, &most), MR_E_SHAPE, "rank -1");
+    CHECK_FAILS(mr_desc_check(MR_F32, 2, (int64_t[]){2, -3}), MR_E_SHAPE, "dimension 1 is -3");
+    // products that are 0 or 1 in 64 bits
+    CHECK_FAILS(mr_desc_expand(&d, 2, (int64_t[]){half, half}, &v), MR_E_SHAPE, "too large");
+    CHECK_FAILS(mr_desc_reshape(&d, 3, (int64_t[]){half, half, 1}, &v), MR_E_SHAPE,
+                "not that many elements");
+    CHECK_FAILS(mr_desc_reshape(&d, 3, (int64_t[]){half, half, -1}, &v), MR_E_SHAPE,
+                "not that many elements");
+    mr_tensor *t;
+    CHECK_FAILS(mr_tensor_new(MR_F32, 2, (int64_t[]){half, half}, &t), MR_E_SHAPE, "too large");
+}
+
 int main(void)
 {
+    sizes();
     views();
     conversions();
     sharing();

@@ -138,6 +138,47 @@ describe("exec programs", function()
   end)
 end)
 
+describe("what no executor takes", function()
+  it("places outside a region", function()
+    local run = E.new(E.device(), params_of("f32"), { training = true })
+    local one = T.new("f32", { 1 })
+    -- 2^62 elements of 4 bytes are 0 in 64 bits
+    for _, at in ipairs { 1 << 62, -1, 1 << 40, math.mininteger } do
+      assert.equal("MR_E_RANGE", fails("region", run.write, run, "w", at, one).code)
+      assert.equal("MR_E_RANGE", fails("region", run.read, run, "w", "f32", at, { 1 }).code)
+    end
+    fails("too large", run.read, run, "w", "f32", 0, { 1 << 32, 1 << 32 })
+    fails("dimension 1 is -4", run.read, run, "w", "f32", 0, { 3, -4 })
+  end)
+
+  it("a graph that is not finished", function()
+    local g = G.graph()
+    g:output("y", ops.silu(g:input("x", "f32", { 3 })))
+    local err = fails("not finished", function() E.new(E.device()):compile(g) end)
+    assert.equal("MR_E_USAGE", err.code)
+  end)
+
+  it("parameters of impossible shapes", function()
+    local p = G.params("f32")
+    local zeros = { kind = "zeros" }
+    fails("parameter 'a'", p.add, p, { name = "a", shape = { -1, 4 }, init = zeros })
+    fails("too large", p.add, p, { name = "b", shape = { 1 << 40, 1 << 40 }, init = zeros })
+    fails("too large", p.add, p, { name = "c", shape = { 1 << 32, 1 << 32 },
+      init = { kind = "values", values = T.new("f32", { 0 }) } })
+    assert.equal(0, p:count())
+  end)
+
+  it("values of another graph", function()
+    local g, other = G.graph(), G.graph()
+    local x, y = g:input("x", "f32", { 3 }), other:input("y", "f32", { 3 })
+    local loss = ops.sum(x, { axes = { 0 } })
+    fails("another graph", g.output, g, "y", y)
+    fails("another graph", g.save, g, y)
+    fails("another graph", g.backward, g, loss, { y })
+    fails("another graph", other.backward, other, loss)
+  end)
+end)
+
 describe("exec regions", function()
   it("hold initial weights in every form", function()
     local params = params_of("bf16")
