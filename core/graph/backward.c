@@ -56,7 +56,8 @@ static mr_status join_parts(walk *w, mr_ref x, int axis, part *list, int n)
         if (start > at) {
             mr_desc d = whole;
             d.dim[axis] = start - at;
-            MR_TRY_GOTO(zeros(g, whole.dtype, d.rank, d.dim, &gap));
+            d.dtype = g->values.at[list[0].grad].pub.desc.dtype;
+            MR_TRY_GOTO(zeros(g, d.dtype, d.rank, d.dim, &gap));
             MR_TRY_GOTO(VEC_PUSH(pieces, gap));
         }
         if (i == n)
@@ -149,6 +150,20 @@ static mr_status undo_view(walk *w, mr_ref x)
     return add_grad(w, v.parent, back);
 }
 
+/* Was this gradient added to region "grad" by the row that made it? */
+static bool in_grad(const mr_graph *g, mr_ref grad)
+{
+    return g->storages.at[g->values.at[grad].pub.storage].kind == MR_REGION;
+}
+
+/* What the gradient of x is kept in: of a parameter that somebody asked for in f32, as in region
+ * "grad". */
+static mr_dtype grad_dtype(const mr_graph *g, mr_ref x)
+{
+    const value *v = &g->values.at[x];
+    return g->values.at[v->root].asked ? MR_F32 : v->pub.desc.dtype;
+}
+
 /* Gradient of a parameter that no row accumulated itself. */
 static mr_status param_grad(walk *w, mr_ref x)
 {
@@ -192,13 +207,9 @@ static mr_status undo_node(walk *w, int id)
         return st;
     }
     for (int i = 0; i < node.n_in; i++) {
-        if (!ctx.need[i] || ctx.din[i] == MR_NONE)
+        if (!ctx.need[i] || ctx.din[i] == MR_NONE || in_grad(g, ctx.din[i]))
             continue;
-        bool is_param =
-            ctx.accumulated[i] && g->values.at[g->values.at[ctx.in[i]].root].pub.param >= 0;
-        if (is_param)
-            continue;
-        mr_dtype want = g->values.at[ctx.in[i]].pub.desc.dtype;
+        mr_dtype want = grad_dtype(g, ctx.in[i]);
         if (g->values.at[ctx.din[i]].pub.desc.dtype != want)
             MR_TRY(mr_graph_add(g, "cast", MR_ATTRS({"dtype", .i = want}), &ctx.din[i], 1,
                                 &ctx.din[i]));
@@ -224,11 +235,40 @@ mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc)
     const value *v = &g->values.at[ctx->in[i]], *root = &g->values.at[v->root];
     mr_desc desc = v->pub.desc;
     const mr_param *p = root->pub.param >= 0 ? mr_params_at(g->params, root->pub.param) : NULL;
-    if (!p || p->frozen || !mr_desc_is_dense(&desc))
+    if (!p || p->frozen || root->asked || !mr_desc_is_dense(&desc))
         return zeros(g, MR_F32, desc.rank, desc.dim, acc);
     // the same view, on the parameter's place in "grad"
     int64_t skip = (v->pub.offset - root->pub.offset) / (int64_t)mr_dtype_bytes(desc.dtype);
     return mr_graph_region(g, "grad", MR_F32, p->offset + skip, desc.rank, desc.dim, acc);
+}
+
+/* Parameters in wrt: the gradient is that of all their uses. */
+static void mark_asked(mr_graph *g, const mr_ref *wrt, int n_wrt)
+{
+    for (int i = 0; i < n_wrt; i++) {
+        int param = g->values.at[g->values.at[wrt[i]].root].pub.param;
+        for (int x = 0; param >= 0 && x < g->values.n; x++)
+            if (g->values.at[x].pub.param == param && g->values.at[x].view == VIEW_NONE)
+                g->values.at[x].asked = true;
+    }
+}
+
+/* The gradient of wrt value x: of a parameter the sum over its uses, else what arrived at x. */
+static mr_status result_of(walk *w, mr_ref x, mr_ref *out)
+{
+    mr_graph *g = w->g;
+    *out = w->grad[x];
+    for (int y = 0; y < w->n && g->values.at[x].view == VIEW_NONE; y++) {
+        int param = g->values.at[y].pub.param;
+        if (y == x || param < 0 || param != g->values.at[x].pub.param ||
+            g->values.at[y].view != VIEW_NONE || w->grad[y] == MR_NONE)
+            continue;
+        if (*out == MR_NONE)
+            *out = w->grad[y];
+        else
+            MR_TRY(mr_graph_add(g, "add", MR_NO_ATTRS, (mr_ref[]){*out, w->grad[y]}, 2, out));
+    }
+    return MR_OK;
 }
 
 /* need[x]: x depends on something trainable or on wrt. */
@@ -243,7 +283,8 @@ static void mark_need(walk *w, const mr_ref *wrt, int n_wrt)
             const value *v = &g->values.at[e.value];
             if (v->view != VIEW_NONE)
                 w->need[e.value] = w->need[e.value] || w->need[v->parent];
-            else if (v->pub.param >= 0 && !mr_params_at(g->params, v->pub.param)->frozen)
+            else if (v->asked ||
+                     (v->pub.param >= 0 && !mr_params_at(g->params, v->pub.param)->frozen))
                 w->need[e.value] = true;
             continue;
         }
@@ -292,6 +333,7 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
         w.grad[i] = MR_NONE;
     for (int i = 0; i <= g->nodes.n; i++)
         g->clones[i] = -1;
+    mark_asked(g, wrt, n_wrt);
     mark_need(&w, wrt, n_wrt);
     graph_save_results(g);
     g->n_forward = g->nodes.n;
@@ -318,7 +360,7 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
             MR_TRY_GOTO(param_grad(&w, e.value));
     }
     for (int i = 0; i < n_wrt; i++)
-        dwrt[i] = w.grad[wrt[i]];
+        MR_TRY_GOTO(result_of(&w, wrt[i], &dwrt[i]));
 out:
     g->origin = origin;
     mr_free(w.grad), mr_free(w.need), mr_free(w.parts.at);

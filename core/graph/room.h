@@ -18,6 +18,8 @@ typedef struct value {
     int64_t start, stop; /* slice */
     bool setup;          /* depends on constants only */
     bool forward;        /* made before the backward pass began */
+    /* a parameter whose gradient the caller wants as a value: no row adds it to "grad" unseen */
+    bool asked;
 } value;
 
 /* Building order of nodes, views and leaves: the backward pass walks it in reverse. */

@@ -122,7 +122,6 @@ static mr_status grad(mr_grad *ctx)
     mr_ref acc;
     MR_TRY(mr_grad_acc(ctx, 1, &acc));
     MR_TRY(mr_row_grad1(ctx, 1, "embedding_grad", ctx->in[0], ctx->dout[0], acc));
-    ctx->accumulated[1] = true;
     return MR_OK;
 }
 

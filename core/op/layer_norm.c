@@ -46,7 +46,6 @@ static mr_status grad(mr_grad *g)
         else
             MR_TRY(mr_grad_op(g, "linear_db", MR_NO_ATTRS, (mr_ref[]){g->dout[0], acc}, 2,
                               &g->din[2]));
-        g->accumulated[i] = true;
     }
     return MR_OK;
 }

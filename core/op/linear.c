@@ -196,12 +196,10 @@ static mr_status linear_grad(mr_grad *ctx)
     if (ctx->need[1]) {
         MR_TRY(mr_grad_acc(ctx, 1, &acc));
         MR_TRY(mr_row_grad1(ctx, 1, "linear_dw", dy, ctx->in[0], acc));
-        ctx->accumulated[1] = true;
     }
     if (ctx->need[2]) {
         MR_TRY(mr_grad_acc(ctx, 2, &acc));
         MR_TRY(mr_row_grad1(ctx, 2, "linear_db", dy, acc));
-        ctx->accumulated[2] = true;
     }
     return MR_OK;
 }

@@ -38,7 +38,7 @@ static mr_status grad(mr_grad *g)
     MR_TRY(mr_grad_acc(g, 1, &acc));
     MR_TRY(mr_grad_op(g, "rms_norm_grad", MR_ATTRS({"eps", .f = a->eps}),
                       (mr_ref[]){g->in[0], g->in[1], g->dout[0], acc}, 4, out));
-    g->din[0] = out[0], g->din[1] = out[1], g->accumulated[1] = true;
+    g->din[0] = out[0], g->din[1] = out[1];
     return MR_OK;
 }
 

@@ -128,10 +128,9 @@ typedef struct mr_grad {
     const void *attr;
     int n_in, n_out;
     mr_ref in[MR_MAX_IN], out[MR_MAX_OUT];
-    mr_ref dout[MR_MAX_OUT];     /* MR_NONE: nothing flows back here */
-    bool need[MR_MAX_IN];        /* a gradient of this input is wanted */
-    mr_ref din[MR_MAX_IN];       /* fill; MR_NONE = zero */
-    bool accumulated[MR_MAX_IN]; /* din[i] came out of the accumulator mr_grad_acc(i) */
+    mr_ref dout[MR_MAX_OUT]; /* MR_NONE: nothing flows back here */
+    bool need[MR_MAX_IN];    /* a gradient of this input is wanted */
+    mr_ref din[MR_MAX_IN];   /* fill; MR_NONE = zero */
 } mr_grad;
 
 typedef struct mr_op {
