@@ -28,6 +28,12 @@ void mr_device_close(mr_device *dev)
     dev->ops->close(dev);
 }
 
+void mr_device_guard(mr_device *dev, mr_dptr p, mr_guard guard)
+{
+    if (p && dev->ops->guard)
+        dev->ops->guard(dev, p, guard);
+}
+
 mr_dtype mr_device_compute(const mr_device *dev, mr_dtype wish)
 {
     static atomic_bool said;

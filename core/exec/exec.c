@@ -11,6 +11,7 @@ static mr_status add_region(mr_exec *e, const char *name, mr_dtype dtype, int64_
         mr_status st = e->dev->ops->alloc(e->dev, r->bytes, MR_SPACE_DEVICE, &r->at);
         if (st != MR_OK)
             return mr_fail_note("region '%s' of %lld elements", name, (long long)elements);
+        mr_device_guard(e->dev, r->at, MR_GUARD_NAMED);
     }
     e->n_regions++;
     return MR_OK;

@@ -113,6 +113,7 @@ static mr_status get_blocks(mr_program *p)
     mr_device *dev = p->exec->dev;
     if (p->inputs_bytes)
         MR_TRY(dev->ops->alloc(dev, p->inputs_bytes, MR_SPACE_DEVICE, &p->inputs));
+    mr_device_guard(dev, p->inputs, MR_GUARD_NAMED);
     if (p->consts_bytes)
         MR_TRY(dev->ops->alloc(dev, p->consts_bytes, MR_SPACE_DEVICE, &p->consts));
     if (p->results_bytes)
@@ -211,11 +212,14 @@ static mr_status build(mr_program *p)
     MR_TRY(dev->ops->sync(dev));
     for (int i = 0; i < p->n_setup; i++)
         dev->ops->release(dev, &p->steps[i]);
+    mr_device_guard(dev, p->consts, MR_GUARD_ALL);
     return MR_OK;
 }
 
 mr_status mr_exec_compile(mr_exec *e, const mr_graph *g, mr_program **out)
 {
+    if (!mr_graph_finished(g))
+        return mr_fail(MR_E_USAGE, "the graph is not finished; try: finish it, then compile");
     if (mr_graph_params(g) && mr_graph_params(g) != e->params)
         return mr_fail(MR_E_USAGE,
                        "the graph was built over another parameter table than this executor's");

@@ -21,6 +21,8 @@ int mr_team(int threads);
 mr_status mr_cpu_open(int threads, mr_device **out);
 mr_status mr_shadow_open(int threads, mr_device **out);
 void mr_eager_drop(mr_device *dev);
+/* Tell a checking device; 0 is no block. */
+void mr_device_guard(mr_device *dev, mr_dptr p, mr_guard guard);
 
 /* ---- executor ---- */
 

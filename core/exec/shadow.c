@@ -258,6 +258,15 @@ static mr_status run(mr_device *dev, const mr_step *steps, int n)
     return drain(s);
 }
 
+static void guard(mr_device *dev, mr_dptr p, mr_guard guard)
+{
+    shadow *s = (shadow *)dev;
+    shadow_block *b = NULL;
+    settle(s);
+    if (shadow_find(&s->memory, p, 0, "guard", &b) == MR_OK)
+        b->guard = guard;
+}
+
 static void close_device(mr_device *dev)
 {
     shadow *s = (shadow *)dev;
@@ -285,6 +294,7 @@ static const mr_device_ops ops = {
     .release = release,
     .run = run,
     .sync = sync,
+    .guard = guard,
     .close = close_device,
 };
 

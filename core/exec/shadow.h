@@ -12,6 +12,7 @@ typedef struct shadow_block {
     size_t bytes, room, mapped; /* room: whole pages; mapped: everything reserved */
     void *base;
     uint64_t *written; /* one bit per byte */
+    mr_guard guard;
 } shadow_block;
 
 typedef struct shadow_memory {

@@ -1,6 +1,6 @@
-/* exec: one step on the shadow device. Before it runs: inputs must be written, outputs and
- * workspace are poisoned. After it: every element of every output must be written, and nothing
- * beyond.
+/* exec: one step on the shadow device. Before it runs: inputs must be written, outputs must lie
+ * where steps may write, they and the workspace are poisoned. After it: every element of every
+ * output must be written, nothing beyond, and no input changed.
  *
  * An element counts as unwritten when it still is poison after a run, and after a second run over
  * another poison. Where an output lies in an input's place there is no poison to put: it was
@@ -61,7 +61,8 @@ typedef struct arg {
     shadow_block *block;
     size_t span;
     runs runs;
-    bool in_place; /* an output that touches the range of an input */
+    bool in_place; /* an output that touches the range of an input, and that input */
+    uint64_t hash; /* of an input before the step */
 } arg;
 
 static mr_status arg_of(const shadow_memory *m, const mr_view *v, const char *name, arg *a)
@@ -163,11 +164,12 @@ static mr_status open_frame(const shadow_memory *m, frame *f)
         MR_TRY(arg_of(m, &c->out[i], s->op ? s->op->out[i].name : "result", o));
         f->real.call.out[i].data = to_real(o->block, c->out[i].data);
         for (int k = 0; o->view && k < c->n_in; k++) {
-            const arg *in = &f->in[k];
-            o->in_place |= in->view && (char *)in->view->data < (char *)o->view->data + o->span &&
-                           (char *)o->view->data < (char *)in->view->data + in->span;
+            arg *in = &f->in[k];
+            if (!in->view || (char *)in->view->data >= (char *)o->view->data + o->span ||
+                (char *)o->view->data >= (char *)in->view->data + in->span)
+                continue;
+            in->in_place = o->in_place = f->any_in_place = true;
         }
-        f->any_in_place |= o->in_place;
     }
     if (c->workspace)
         MR_TRY(
@@ -176,11 +178,49 @@ static mr_status open_frame(const shadow_memory *m, frame *f)
     return MR_OK;
 }
 
-static mr_status check_inputs(const frame *f)
+static bool add_hash(void *user, shadow_block *b, mr_dptr at, size_t bytes)
+{
+    uint64_t *hash = user;
+    uint64_t both[2] = {*hash, mr_hash64(b->real + (at - b->at), bytes)};
+    *hash = mr_hash64(both, sizeof both);
+    return true;
+}
+
+static uint64_t hash_of(const arg *a)
+{
+    uint64_t hash = 0;
+    if (a->view)
+        each_run(&a->runs, 0, a->block, (mr_dptr)a->view->data, add_hash, &hash);
+    return hash;
+}
+
+static mr_status check_inputs(frame *f)
 {
     const mr_step *s = f->step;
-    for (int i = 0; i < s->call.n_in; i++)
+    for (int i = 0; i < s->call.n_in; i++) {
         MR_TRY(check_written(&f->in[i]));
+        f->in[i].hash = hash_of(&f->in[i]);
+    }
+    return MR_OK;
+}
+
+/* Outputs may lie where steps may write. */
+static mr_status check_guards(const frame *f)
+{
+    const mr_step *s = f->step;
+    for (int i = 0; i < s->call.n_out; i++) {
+        const arg *a = &f->out[i];
+        bool named = s->op && s->op->out[i].must;
+        char shape[128];
+        if (!a->view || a->block->guard == MR_GUARD_NONE ||
+            (a->block->guard == MR_GUARD_NAMED && named))
+            continue;
+        return mr_fail(MR_E_INTERNAL, "writes '%s' %s into %s", a->name,
+                       mr_desc_text(&a->view->desc, shape, sizeof shape),
+                       a->block->guard == MR_GUARD_ALL
+                           ? "constants"
+                           : "an input or a region, unnamed by its row");
+    }
     return MR_OK;
 }
 
@@ -231,6 +271,9 @@ static mr_status close_frame(frame *f)
             return mr_fail(MR_E_INTERNAL, "writes beyond the end of '%s'", f->out[i].name);
         each_run(&f->out[i].runs, 0, f->out[i].block, (mr_dptr)f->out[i].view->data, mark, NULL);
     }
+    for (int i = 0; i < s->call.n_in; i++)
+        if (!f->in[i].in_place && hash_of(&f->in[i]) != f->in[i].hash)
+            return mr_fail(MR_E_INTERNAL, "changes its input '%s'", f->in[i].name);
     if (f->workspace && !shadow_intact(f->workspace))
         return mr_fail(MR_E_INTERNAL, "writes beyond the end of its workspace");
     return MR_OK;
@@ -251,6 +294,7 @@ static mr_status checked(const shadow_memory *m, frame *f)
     const mr_step *s = f->step;
     MR_TRY(poison_spans(m, s->born, s->born_n));
     MR_TRY(open_frame(m, f));
+    MR_TRY(check_guards(f));
     MR_TRY(check_inputs(f));
     MR_TRY(run_over(f, MR_POISON));
     MR_TRY(check_outputs(f));

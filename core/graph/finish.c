@@ -124,7 +124,7 @@ static bool place_part(pass *p, mr_ref x, int target, int64_t slot_offset, const
     if (g->storages.at[s].kind != MR_ARENA || g->values.at[x].pub.offset ||
         !covers(&a, g->storages.at[s].bytes))
         return false;
-    if (p->last_read[s] == INT32_MAX || g->values.at[x].setup)
+    if (p->last_read[s] == INT32_MAX)
         return false;
     for (int pass_no = 0; pass_no < 2; pass_no++) {
         for (int i = 0; i < g->values.n; i++) {
@@ -184,7 +184,7 @@ static mr_status place_join(pass *p, int id, slot_copies *copies)
         bool again = false; // the same value twice can lie in one slot only
         for (int k = 0; k < i; k++)
             again = again || g->values.at[join.in[k]].root == g->values.at[join.in[i]].root;
-        if (!again && !whole.setup && place_part(p, join.in[i], whole.pub.storage, offset, &slot))
+        if (!again && place_part(p, join.in[i], whole.pub.storage, offset, &slot))
             continue;
         slot_copy c = {.at = id, .node = join};
         c.node.op = mr_op_find("copy"), c.node.n_in = c.node.n_out = 1;
@@ -257,8 +257,7 @@ static void take_places(pass *p)
         const mr_node *node = &g->nodes.at[id];
         for (int o = 0; o < node->n_out; o++) {
             int i = node->op->out[o].inplace - 1;
-            if (i < 0 || node->op->out[o].must || node->out[o] == MR_NONE ||
-                node->in[i] == MR_NONE || node->setup)
+            if (i < 0 || node->op->out[o].must || node->out[o] == MR_NONE || node->in[i] == MR_NONE)
                 continue;
             const value *x = &g->values.at[node->in[i]], *y = &g->values.at[node->out[o]];
             const mr_storage *sx = &g->storages.at[x->pub.storage],
@@ -286,6 +285,17 @@ static void take_places(pass *p)
     }
 }
 
+/* What setup nodes compute holds for all runs: nothing of a run may move onto it. */
+static void keep_setup(mr_graph *g)
+{
+    for (int i = 0; i < g->nodes.n; i++) {
+        const mr_node *node = &g->nodes.at[i];
+        for (int k = 0; node->setup && k < node->n_out; k++)
+            if (node->out[k] != MR_NONE)
+                g->storages.at[g->values.at[node->out[k]].pub.storage].kind = MR_CONST;
+    }
+}
+
 mr_status mr_graph_finish(mr_graph *g)
 {
     if (g->finished)
@@ -303,15 +313,12 @@ mr_status mr_graph_finish(mr_graph *g)
     }
     MR_TRY_GOTO(mark_live(&p));
     MR_TRY_GOTO(compact(&p));
+    keep_setup(g);
     count_reads(&p);
     MR_TRY_GOTO(place_joins(&p));
     count_reads(&p);
     if (!g->options.no_inplace)
         take_places(&p);
-    for (int i = 0; i < g->nodes.n; i++)
-        for (int k = 0; g->nodes.at[i].setup && k < g->nodes.at[i].n_out; k++)
-            if (g->nodes.at[i].out[k] != MR_NONE)
-                g->storages.at[g->values.at[g->nodes.at[i].out[k]].pub.storage].kind = MR_CONST;
     g->finished = true;
 out:
     mr_free(p.live), mr_free(p.last_read);

@@ -49,6 +49,10 @@ typedef struct mr_step {
     mr_step_clock *clock; /* NULL: not timed */
 } mr_step;
 
+/* What steps may write in a block: anything; only what a row's output must lie in (regions, input
+ * slots); nothing (constants). Host copies may always write. */
+typedef enum mr_guard { MR_GUARD_NONE, MR_GUARD_NAMED, MR_GUARD_ALL } mr_guard;
+
 /* Every call is ordered after what was enqueued before it; `copy_in`, `copy_out`, `fill` and `sync`
  * return when they are done. A failed step ends its run; `run` or the next other call reports
  * it. */
@@ -68,6 +72,8 @@ typedef struct mr_device_ops {
      * array stays as it is until `sync`. */
     mr_status (*run)(mr_device *dev, const mr_step *steps, int n);
     mr_status (*sync)(mr_device *dev); /* wait; reports the first failed step */
+    /* Refuse later steps' writes to the block that begins at `p`. NULL: not a checking device. */
+    void (*guard)(mr_device *dev, mr_dptr p, mr_guard guard);
     void (*close)(mr_device *dev);
 } mr_device_ops;
 /* Measured once per device: operations per second of each probed row (core/exec/rates.c), bytes per

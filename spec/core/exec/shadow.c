@@ -1,5 +1,6 @@
 /* exec/shadow: what the test device catches - host access, unwritten reads, unfinished and overlong
- * writes, missing waits between queues - and that work runs late but in order.
+ * writes, writes into inputs, constants and regions, missing waits between queues - and that work
+ * runs late but in order.
  * Covers: core/exec/shadow_memory.c core/exec/shadow_step.c */
 #include "specops.h"
 #include "check.h"
@@ -110,6 +111,54 @@ static void unfinished_write(mr_device *dev)
     }
 }
 
+static mr_status scribble_run(const mr_call *c)
+{
+    memset(c->in[0].data, 7, 4);
+    memset(c->out[0].data, 0, mr_desc_span_bytes(&c->out[0].desc));
+    return MR_OK;
+}
+MR_OP(spec_scribble) = {
+    .name = "spec_scribble",
+    .doc = "writes into its input",
+    .hidden = true,
+    .in = {{"x", "[...] f32", MR_CONTIG, 0}},
+    .out = {{"y", "like x", 0, false, MR_CONTIG}},
+    .infer = spec_like,
+    .cpu = {.run = {scribble_run}},
+};
+
+/* Inputs and regions change only where a row says so, constants never. */
+static void guards(mr_device *dev)
+{
+    mr_dptr x = block(dev, N * 4), y = block(dev, N * 4);
+    mr_step move = step_of(dev, "spec_move", MR_F32, x, y),
+            scribble = step_of(dev, "spec_scribble", MR_F32, x, y);
+    int64_t n = N;
+    mr_step update = {.op = mr_op_find("spec_update"), .node = &node_x};
+    update.call.n_in = 2, update.call.n_out = 1;
+    update.call.in[0].desc = update.call.in[1].desc = update.call.out[0].desc =
+        mr_desc_dense(MR_F32, 1, &n);
+    CHECK_OK(dev->ops->resolve(dev, &update));
+    update.call.in[0].data = update.call.out[0].data = (void *)y;
+    update.call.in[1].data = (void *)x;
+    float values[N] = {1}, got[N];
+    CHECK_OK(dev->ops->copy_in(dev, x, values, sizeof values));
+    CHECK_OK(run(dev, &move, 1));
+    dev->ops->guard(dev, y, MR_GUARD_NAMED);
+    CHECK_FAILS(run(dev, &move, 1), MR_E_INTERNAL,
+                "spec_move 'blocks.3/odd': writes 'y' [24] f32 into an input or a region");
+    CHECK_OK(run(dev, &update, 1));
+    dev->ops->guard(dev, y, MR_GUARD_ALL);
+    CHECK_FAILS(run(dev, &update, 1), MR_E_INTERNAL, "writes 'w' [24] f32 into constants");
+    CHECK_OK(dev->ops->copy_out(dev, got, y, sizeof got));
+    CHECK(got[0] == 2); // neither refused step wrote
+    CHECK_OK(dev->ops->copy_in(dev, y, values, sizeof values));
+    dev->ops->guard(dev, y, MR_GUARD_NONE);
+    CHECK_FAILS(run(dev, &scribble, 1), MR_E_INTERNAL, "changes its input 'x'");
+    dev->ops->free(dev, x, N * 4, MR_SPACE_DEVICE);
+    dev->ops->free(dev, y, N * 4, MR_SPACE_DEVICE);
+}
+
 /* y = x on the compute queue, z = y on another: without a wait it runs too early, every time. */
 static void queues(mr_device *dev)
 {
@@ -175,6 +224,7 @@ int main(void)
         return 1;
     unwritten_read(dev);
     unfinished_write(dev);
+    guards(dev);
     queues(dev);
     late(dev);
     mr_device_close(dev);

@@ -1,0 +1,79 @@
+--- What finishing a graph does to places: runs never write over what setup computed, joins and
+-- in-place decisions keep every value that somebody still reads.
+local T = require "moonreel.core.tensor"
+local G = require "moonreel.core.graph"
+local E = require "moonreel.core.exec"
+local ops = require "moonreel.core.op"
+
+local device = os.getenv("MOONREEL_DEVICE") or "cpu"
+
+--- Build with `make(g, x)` over an input x [4, 6] of 1 to 24, run three times; the outputs of each
+-- run, which must be equal, by name.
+local function three_runs(make, options)
+  local dev <close> = E.device(device, 1)
+  local g <close> = G.graph(nil, options)
+  local values = {}
+  for i = 1, 24 do
+    values[i] = i
+  end
+  make(g, g:input("x", "f32", { 4, 6 }))
+  g:finish()
+  local exec <close> = E.new(dev, nil, { poison = true })
+  local prog <close> = exec:compile(g)
+  prog:set("x", T.from({ 4, 6 }, values))
+  local first
+  for run = 1, 3 do
+    prog:run()
+    local now = {}
+    for _, name in ipairs(g:outputs()) do
+      now[name] = prog:get(name):totable()
+    end
+    first = first or now
+    assert.are.same(first, now, "run " .. run)
+  end
+  return first, g:print()
+end
+
+local function const(g, n)
+  local zeros = T.new("f32", n or { 4, 6 })
+  return g:const(zeros)
+end
+
+describe("a value computed in setup", function()
+  it("is the same in every run", function()
+    local out = three_runs(function(g, x) g:output("y", ops.exp(const(g)) + x) end)
+    assert.are.equal(2, out.y[1])
+    assert.are.equal(25, out.y[24])
+  end)
+
+  it("is not written over through a view", function()
+    local out = three_runs(function(g, x)
+      local one = ops.exp(const(g, { 24 }))
+      g:output("y", one:reshape { 4, 6 } + x)
+      g:output("z", ops.silu(one:reshape { 6, 4 }))
+    end)
+    assert.are.equal(2, out.y[1])
+    assert.is_near(1 / (1 + math.exp(-1)), out.z[24], 1e-6)
+  end)
+
+  it("keeps its place when it is part of a join", function()
+    local out, text = three_runs(function(g, x)
+      local one = ops.exp(const(g))
+      local y = G.concat({ one, ops.silu(x) }, 0)
+      g:output("y", ops.affine(y, { scale = 2 }))
+      g:output("one", one)
+    end)
+    assert.are.equal(2, out.y[1])
+    assert.are.equal(1, out.one[24])
+    assert.matches("copy .*%(spec/lua/graph/finish_spec", text)
+  end)
+
+  it("may be a join itself", function()
+    local out = three_runs(function(g, x)
+      local one = ops.exp(const(g, { 2, 6 }))
+      g:output("y", G.concat({ one, ops.exp(one) }, 0) + x)
+    end)
+    assert.is_near(2, out.y[1], 0)
+    assert.is_near(math.exp(1) + 24, out.y[24], 1e-5)
+  end)
+end)
