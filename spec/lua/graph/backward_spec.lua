@@ -143,8 +143,8 @@ describe("graph.backward", function()
   end)
 end)
 
---- A loss of trainable and frozen parameters in `dtype`; `wrt(g, used)` lists the
--- values asked for. Returns their gradients, region "grad", slopes, the table and the printed graph.
+--- A loss of trainable and frozen parameters in `dtype`; `wrt(g, used)` lists the values asked for.
+-- Returns their gradients, region "grad", slopes, the table and the printed graph.
 local function asked(dtype, wrt)
   local dev <close> = E.device(device, 1)
   local params <close> = G.params(dtype)
