@@ -170,27 +170,45 @@ static int b_pid(lua_State *L)
     return 1;
 }
 
+static const mr_bind_row base_rows[] = {
+    MR_ROW("mix", b_mix, "(...: integer|string): integer",
+           "One well mixed word of 1 to 16 integers or names."),
+    MR_ROW("name_word", b_name_word, "(name: string): integer",
+           "The word that a name stands for in mix() and in the streams of random numbers."),
+    MR_ROW("random_uniform", b_random_uniform,
+           "(seed: integer, purpose: integer|string, key: integer, epoch: integer, element?: "
+           "integer): number",
+           "A number in (0, 1), always the same for the same arguments."),
+    MR_ROW("random_normal", b_random_normal,
+           "(seed: integer, purpose: integer|string, key: integer, epoch: integer, element?: "
+           "integer): number",
+           "A standard normal number, always the same for the same arguments."),
+    MR_ROW("hash128", b_hash128, "(text: string): string",
+           "XXH3-128 of a text, 32 hexadecimal digits."),
+    MR_ROW("now_s", b_now, "(): number", "Seconds of a clock that only goes forward."),
+    MR_ROW("wall_s", b_wall, "(): number", "Seconds since 1970, by the wall clock."),
+    MR_ROW("sleep", b_sleep, "(seconds: number)", "Wait."),
+    MR_ROW("read_file", b_read_file, "(path: string): string", "A whole file of at most 256 MiB."),
+    MR_ROW("replace_file", b_replace_file, "(path: string, text: string)",
+           "Write a file so that it is there whole or not at all."),
+    MR_ROW("make_dir", b_make_dir, "(path: string)", "Make a folder, and those above it."),
+    MR_ROW("remove_dir", b_remove_dir, "(path: string)",
+           "Remove a folder with everything in it; a missing one is fine."),
+    MR_ROW("list_dir", b_list_dir, "(path: string): string[]", "Names in a folder, sorted."),
+    MR_ROW("exists", b_exists, "(path: string): boolean", "Is there something with this path?"),
+    MR_ROW("raise", b_raise, "(code: string, text: string)",
+           "Raise an error {code, message, exit} that blames the caller's line."),
+    MR_ROW("nearest", b_nearest, "(name: string, names: string[]): string?",
+           "The one of a list that a mistyped name most likely means."),
+    MR_ROW("is_terminal", b_is_terminal, "(fd?: integer): boolean",
+           "Is a file descriptor (1, standard output) a terminal?"),
+    MR_ROW("pid", b_pid, "(): integer", "The number of this process."),
+    MR_ROW_END};
+static const mr_bind_face base_face = {
+    "moonreel.core.base", "Hashes, random numbers, files, clocks, facts of this process.",
+    base_rows, NULL};
+
 MR_BIND_ROOM(base)
 {
-    static const luaL_Reg rows[] = {{"mix", b_mix},
-                                    {"name_word", b_name_word},
-                                    {"random_uniform", b_random_uniform},
-                                    {"random_normal", b_random_normal},
-                                    {"hash128", b_hash128},
-                                    {"now_s", b_now},
-                                    {"wall_s", b_wall},
-                                    {"sleep", b_sleep},
-                                    {"read_file", b_read_file},
-                                    {"replace_file", b_replace_file},
-                                    {"make_dir", b_make_dir},
-                                    {"remove_dir", b_remove_dir},
-                                    {"list_dir", b_list_dir},
-                                    {"exists", b_exists},
-                                    {"raise", b_raise},
-                                    {"nearest", b_nearest},
-                                    {"is_terminal", b_is_terminal},
-                                    {"pid", b_pid},
-                                    {NULL, NULL}};
-    luaL_newlib(L, rows);
-    return 1;
+    return mr_bind_module(L, &base_face);
 }

@@ -57,12 +57,22 @@ static int b_forget_file(lua_State *L)
     return 0;
 }
 
+static const mr_bind_row bench_rows[] = {
+    MR_ROW("product_peak", b_product_peak,
+           "(dtype: mr.Dtype, threads: integer, seconds?: number): table",
+           "The fastest product of matrices in f32 or bf16: {tflops, m, n, k, how}."),
+    MR_ROW("memory_rate", b_memory_rate, "(threads: integer, seconds?: number): number",
+           "Bytes per second that the threads read together."),
+    MR_ROW("max_resident", b_max_resident, "(): integer",
+           "The most memory that this process had, in bytes."),
+    MR_ROW("cpu_s", b_cpu_s, "(): number", "Processor seconds of this process so far."),
+    MR_ROW("forget_file", b_forget_file, "(path: string)",
+           "The page cache drops what it has of a file."),
+    MR_ROW_END};
+static const mr_bind_face bench_face = {"moonreel.core.bench", "Limits of this machine.",
+                                        bench_rows, NULL};
+
 MR_BIND_ROOM(bench)
 {
-    static const luaL_Reg rows[] = {
-        {"product_peak", b_product_peak}, {"memory_rate", b_memory_rate},
-        {"max_resident", b_max_resident}, {"cpu_s", b_cpu_s},
-        {"forget_file", b_forget_file},   {NULL, NULL}};
-    luaL_newlib(L, rows);
-    return 1;
+    return mr_bind_module(L, &bench_face);
 }

@@ -121,34 +121,87 @@ static int box_tostring(lua_State *L)
     return 1;
 }
 
-void mr_bind_type(lua_State *L, const char *type, const luaL_Reg *methods, const luaL_Reg *meta,
-                  mr_bind_free *free_object)
+/* ---- modules and types ---- */
+
+/* Remember a face for help and docs. */
+static void keep_face(lua_State *L, const mr_bind_face *face)
 {
-    luaL_newmetatable(L, type);
-    lua_pushstring(L, type);
-    lua_pushcclosure(L, box_tostring, 1);
-    lua_setfield(L, -2, "__tostring");
-    if (methods) {
-        lua_newtable(L);
-        luaL_setfuncs(L, methods, 0);
-    } else {
-        lua_newtable(L);
-    }
-    if (free_object) {
-        mr_bind_free **kept = lua_newuserdatauv(L, sizeof *kept, 0);
-        *kept = free_object;
-        lua_pushcclosure(L, box_close, 1);
-        lua_pushvalue(L, -1);
-        lua_setfield(L, -4, "__gc");
-        lua_pushvalue(L, -1);
-        lua_setfield(L, -4, "__close");
-        lua_setfield(L, -2, "close");
-    }
-    lua_setfield(L, -2, "__index");
-    if (meta)
-        luaL_setfuncs(L, meta, 0);
+    if (!face->doc)
+        return;
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, MR_BIND_FACES);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)face);
+    lua_setfield(L, -2, face->name);
     lua_pop(L, 1);
 }
+
+static bool is_meta(const mr_bind_row *row)
+{
+    return strncmp(row->name, "__", 2) == 0;
+}
+
+/* Set those functions of `rows` in the table on top that are metamethods, or those that are not. */
+static void set_functions(lua_State *L, const mr_bind_row *rows, bool meta)
+{
+    for (const mr_bind_row *row = rows; row && row->name; row++) {
+        if (!row->call || is_meta(row) != meta)
+            continue;
+        lua_pushcfunction(L, row->call);
+        lua_setfield(L, -2, row->name);
+    }
+}
+
+int mr_bind_module(lua_State *L, const mr_bind_face *face)
+{
+    keep_face(L, face);
+    lua_newtable(L);
+    set_functions(L, face->rows, false);
+    return 1;
+}
+
+/* Push the function that closes a box: of close(), __close and __gc. */
+static void push_close(lua_State *L, mr_bind_free *free_object)
+{
+    mr_bind_free **kept = lua_newuserdatauv(L, sizeof *kept, 0);
+    *kept = free_object;
+    lua_pushcclosure(L, box_close, 1);
+}
+
+/* The metatable on top looks keys up in the table of methods below it, or asks its own __index. */
+static void set_index(lua_State *L)
+{
+    lua_CFunction own = NULL;
+    if (lua_getfield(L, -1, "__index") == LUA_TFUNCTION)
+        own = lua_tocfunction(L, -1);
+    lua_pop(L, 1);
+    lua_pushvalue(L, -2);
+    if (own)
+        lua_pushcclosure(L, own, 1);
+    lua_setfield(L, -2, "__index");
+}
+
+void mr_bind_type(lua_State *L, const mr_bind_face *face)
+{
+    keep_face(L, face);
+    lua_newtable(L);
+    set_functions(L, face->rows, false);
+    luaL_newmetatable(L, face->name);
+    lua_pushstring(L, face->name);
+    lua_pushcclosure(L, box_tostring, 1);
+    lua_setfield(L, -2, "__tostring");
+    if (face->free_object) {
+        push_close(L, face->free_object);
+        lua_pushvalue(L, -1);
+        lua_setfield(L, -4, "close");
+        lua_pushvalue(L, -1);
+        lua_setfield(L, -3, "__close");
+        lua_setfield(L, -2, "__gc");
+    }
+    set_functions(L, face->rows, true);
+    set_index(L);
+    lua_pop(L, 2);
+}
+
+/* ---- fields of the table on top ---- */
 
 void mr_bind_set_int(lua_State *L, const char *field, int64_t x)
 {

@@ -296,22 +296,53 @@ static int k_convert(lua_State *L)
     return 0;
 }
 
+static const mr_bind_row ckpt_module_rows[] = {
+    MR_ROW("open", c_open, "(path: string): mr.Ckpt",
+           "Open a checkpoint folder, weights, or an index of weights. Reads no tensor."),
+    MR_ROW("open_newest", c_open_newest, "(run_dir: string, lock?: mr.RunLock): mr.Ckpt, string[]",
+           "The newest valid checkpoint of a run, and a line for each one passed over. With the "
+           "lock damaged ones are set aside."),
+    MR_ROW("steps", c_steps, "(run_dir: string): integer[]",
+           "Steps committed in a run, newest first."),
+    MR_ROW("write", mr_bind_ckpt_write, "(path: string, tensors: table[], metadata?: table)",
+           "Write rows {name, dtype, shape, ptr, bytes} to one safetensors file; ptr is a "
+           "pointer or the raw bytes."),
+    MR_ROW_OPTIONS("saver", mr_bind_saver_new, "(lock: mr.RunLock, options?: table): mr.Saver",
+                   "A thread that writes the checkpoints of a run.", mr_bind_saver_fields),
+    MR_ROW_END};
+static const mr_bind_face ckpt_module_face = {
+    "moonreel.core.ckpt", "Checkpoints: open, read, write; moonreel.ckpt is what people use.",
+    ckpt_module_rows, NULL};
+
+static const mr_bind_row ckpt_rows[] = {
+    MR_ROW("names", k_names, "(): string[]", "Names of all tensors, in file order."),
+    MR_ROW("info", k_info, "(name: string): table?",
+           "{name, dtype, shape, bytes} of a tensor; nil: there is none."),
+    MR_ROW("read", k_read, "(name: string, offset?: integer, n?: integer): string",
+           "Raw bytes of a tensor; those of a checkpoint are compared with their hash first."),
+    MR_ROW("read_into", k_read_into, "(name: string, pointer: lightuserdata, bytes: integer)",
+           "A whole tensor to a place in memory."),
+    MR_ROW("read_f32", k_read_f32, "(name: string, out: mr.Tensor, first?: integer)",
+           "Elements from first on as f32, as many as the dense f32 tensor holds."),
+    MR_ROW("verify", k_verify, "()",
+           "Read everything and compare all hashes; raises where one differs."),
+    MR_ROW("path", k_path, "(): string", "What was opened."),
+    MR_ROW("step", k_step, "(): integer?", "Its step; nil for plain weights."),
+    MR_ROW("bytes", k_bytes, "(): integer", "Size of all tensors."),
+    MR_ROW("manifest", k_manifest, "(): string?", "Its manifest, JSON; nil for plain weights."),
+    MR_ROW("metadata", k_metadata, "(): table", "Texts in the head of a plain file."),
+    MR_ROW("stats", k_stats, "(name: string): table",
+           "{n, zeros, nonfinite, min, max, mean, rms} of a tensor."),
+    MR_ROW("compare", k_compare, "(other: mr.Ckpt, name: string, name_there?: string): table",
+           "Bit for bit: {n, differing, first, max_abs}."),
+    MR_ROW("convert", k_convert, "(path: string, tensors: table[])",
+           "Tensors {name, from} under new names into one file, piece by piece."),
+    MR_ROW_END};
+static const mr_bind_face ckpt_face = {"mr.Ckpt", "An open checkpoint.", ckpt_rows, free_ckpt};
+
 MR_BIND_ROOM(ckpt)
 {
-    static const luaL_Reg rows[] = {{"open", c_open},
-                                    {"open_newest", c_open_newest},
-                                    {"steps", c_steps},
-                                    {"write", mr_bind_ckpt_write},
-                                    {"saver", mr_bind_saver_new},
-                                    {NULL, NULL}};
-    static const luaL_Reg ckpt_rows[] = {
-        {"names", k_names},         {"info", k_info},         {"read", k_read},
-        {"read_into", k_read_into}, {"read_f32", k_read_f32}, {"verify", k_verify},
-        {"path", k_path},           {"step", k_step},         {"bytes", k_bytes},
-        {"manifest", k_manifest},   {"metadata", k_metadata}, {"stats", k_stats},
-        {"convert", k_convert},     {"compare", k_compare},   {NULL, NULL}};
-    mr_bind_type(L, ckpt_type, ckpt_rows, NULL, free_ckpt);
+    mr_bind_type(L, &ckpt_face);
     mr_bind_saver_type(L);
-    luaL_newlib(L, rows);
-    return 1;
+    return mr_bind_module(L, &ckpt_module_face);
 }

@@ -265,26 +265,54 @@ static int x_set_param(lua_State *L)
     return 0;
 }
 
+static const mr_bind_row exec_module_rows[] = {
+    MR_ROW("device", e_device, "(name?: string, threads?: integer): mr.Device",
+           "Open a device: cpu or shadow; MOONREEL_DEVICE or cpu where absent. 0 threads: all."),
+    MR_ROW_OPTIONS("new", e_new,
+                   "(device: mr.Device, params?: mr.Params, options?: table): mr.Exec",
+                   "An executor: the memory of the parameters, and programs over it.", exec_fields),
+    MR_ROW_END};
+static const mr_bind_face exec_module_face = {"moonreel.core.exec",
+                                              "Devices, executors and programs: graphs that run.",
+                                              exec_module_rows, NULL};
+
+static const mr_bind_row device_rows[] = {
+    MR_ROW("facts", d_facts, "(): table", "{device, isa, threads, bf16}."),
+    MR_ROW("compute", d_compute, "(wish: mr.Dtype): mr.Dtype",
+           "The dtype to compute in: bf16 only where it is fast."),
+    MR_ROW_END};
+static const mr_bind_face device_face = {"mr.Device", "A place that computes.", device_rows,
+                                         unref_device};
+
+static const mr_bind_row exec_rows[] = {
+    MR_ROW("compile", mr_bind_program_new, "(graph: mr.Graph): mr.Program",
+           "A finished graph, ready to run here."),
+    MR_ROW("sync", x_sync, "()", "Wait for what still runs."),
+    MR_ROW("host", x_host, "(region: string): lightuserdata?, integer?",
+           "Where a region lies and its bytes; nothing when it is not in host memory."),
+    MR_ROW("init", x_init, "(seed: integer)", "Initial values of all parameters."),
+    MR_ROW("refresh", x_refresh, "()", "Compute weights from the masters."),
+    MR_ROW("has", x_has, "(region: string): boolean", "Is there such a region?"),
+    MR_ROW("bytes", x_bytes, "(region: string): integer", "Size of a region."),
+    MR_ROW("read", x_read,
+           "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[]): mr.Tensor",
+           "Elements from offset on, as they are."),
+    MR_ROW("write", x_write, "(region: string, offset: integer, values: mr.Tensor)",
+           "Elements from offset on; a dense tensor of the region's dtype."),
+    MR_ROW("param", x_param, "(region: string, name: string): mr.Tensor",
+           "One parameter: its weight, master, gradient, ..."),
+    MR_ROW("set_param", x_set_param, "(region: string, name: string, values: mr.Tensor)",
+           "Write one parameter; converted to the region's dtype."),
+    MR_ROW_END};
+static const mr_bind_face exec_face = {"mr.Exec",
+                                       "An executor. Regions of its memory: w, frozen; when "
+                                       "training grad, master, adam_m, adam_v, ema.",
+                                       exec_rows, free_executor};
+
 MR_BIND_ROOM(exec)
 {
-    static const luaL_Reg device_rows[] = {
-        {"facts", d_facts}, {"compute", d_compute}, {NULL, NULL}};
-    static const luaL_Reg exec_rows[] = {{"compile", mr_bind_program_new},
-                                         {"sync", x_sync},
-                                         {"host", x_host},
-                                         {"init", x_init},
-                                         {"refresh", x_refresh},
-                                         {"has", x_has},
-                                         {"bytes", x_bytes},
-                                         {"read", x_read},
-                                         {"write", x_write},
-                                         {"param", x_param},
-                                         {"set_param", x_set_param},
-                                         {NULL, NULL}};
-    mr_bind_type(L, "mr.Device", device_rows, NULL, unref_device);
-    mr_bind_type(L, "mr.Exec", exec_rows, NULL, free_executor);
+    mr_bind_type(L, &device_face);
+    mr_bind_type(L, &exec_face);
     mr_bind_program_type(L);
-    static const luaL_Reg rows[] = {{"device", e_device}, {"new", e_new}, {NULL, NULL}};
-    luaL_newlib(L, rows);
-    return 1;
+    return mr_bind_module(L, &exec_module_face);
 }

@@ -201,20 +201,49 @@ static void free_graph(void *g)
     mr_graph_free(g);
 }
 
+static const mr_bind_row graph_module_rows[] = {
+    MR_ROW("params", mr_bind_params_new, "(dtype: mr.Dtype): mr.Params",
+           "An empty table of parameters; dtype is that of compute."),
+    MR_ROW_OPTIONS("graph", g_new, "(params?: mr.Params, options?: table): mr.Graph",
+                   "An empty graph.", graph_fields),
+    MR_ROW("op", mr_bind_op_by_name, "(name: string, inputs: any[], attributes?: table): ...",
+           "Call an op by its name, as ops.NAME; inputs may have holes."),
+    MR_ROW("concat", g_concat, "(parts: any[], axis: integer): any",
+           "Tensors or values side by side along an axis."),
+    MR_ROW_END};
+static const mr_bind_face graph_module_face = {
+    "moonreel.core.graph", "Graphs: values, their gradients, tables of parameters.",
+    graph_module_rows, NULL};
+
+static const mr_bind_row graph_rows[] = {
+    MR_ROW("input", g_input, "(name: string, dtype: mr.Dtype, dims: integer[]): mr.Value",
+           "A value that program:set() gives."),
+    MR_ROW("param", g_param, "(name: string): mr.Value", "A parameter of the table."),
+    MR_ROW("const", g_const, "(values: mr.Tensor): mr.Value", "A value that stays as it is."),
+    MR_ROW("region", g_region,
+           "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[]): mr.Value",
+           "A range of an executor's memory."),
+    MR_ROW("output", g_output, "(name: string, value: mr.Value): mr.Graph",
+           "Name a value that program:get() reads."),
+    MR_ROW("block", g_block, "(name: string, recompute: boolean, f: fun(): ...): ...",
+           "What f adds is one block; recompute: made again in the backward pass. Returns what "
+           "f returns."),
+    MR_ROW("save", g_save, "(value: mr.Value): mr.Value", "Keep a value of a recomputed block."),
+    MR_ROW("backward", g_backward, "(loss: mr.Value, wrt?: mr.Value[]): (mr.Value|false)[]",
+           "Add the gradients of a scalar: into the parameters, and of the values asked for; "
+           "false: none."),
+    MR_ROW("finish", g_finish, "(): mr.Graph",
+           "No more nodes: check it and choose what is done in place."),
+    MR_ROW("print", g_print, "(): string", "The graph as text."),
+    MR_ROW("outputs", g_outputs, "(): string[]", "Names of the outputs."),
+    MR_ROW_END};
+static const mr_bind_face graph_face = {
+    "mr.Graph", "A graph in the making; finished, it can be compiled.", graph_rows, free_graph};
+
 MR_BIND_ROOM(graph)
 {
-    static const luaL_Reg graph[] = {
-        {"input", g_input},   {"param", g_param}, {"const", g_const},     {"region", g_region},
-        {"output", g_output}, {"block", g_block}, {"save", g_save},       {"backward", g_backward},
-        {"finish", g_finish}, {"print", g_print}, {"outputs", g_outputs}, {NULL, NULL}};
-    static const luaL_Reg rows[] = {{"params", mr_bind_params_new},
-                                    {"graph", g_new},
-                                    {"op", mr_bind_op_by_name},
-                                    {"concat", g_concat},
-                                    {NULL, NULL}};
-    mr_bind_type(L, "mr.Graph", graph, NULL, free_graph);
+    mr_bind_type(L, &graph_face);
     mr_bind_params_type(L);
     mr_bind_value_type(L);
-    luaL_newlib(L, rows);
-    return 1;
+    return mr_bind_module(L, &graph_module_face);
 }

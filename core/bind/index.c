@@ -190,15 +190,36 @@ static int ingest_step(lua_State *L)
     return 1;
 }
 
+static const mr_bind_row index_module_rows[] = {
+    MR_ROW_OPTIONS("open", i_open, "(path: string, options?: table): mr.Index",
+                   "Open a sealed index.", open_fields),
+    MR_ROW_OPTIONS(
+        "ingest", i_ingest, "(input: string, output: string, options?: table): mr.Ingest",
+        "Build an index from a folder of clips, a CSV or a JSON lines file.", ingest_fields),
+    MR_ROW_END};
+static const mr_bind_face index_module_face = {
+    "moonreel.core.index", "Indexes of samples: build and open.", index_module_rows, NULL};
+
+static const mr_bind_row index_rows[] = {
+    MR_ROW("row", index_row, "(i: integer): table",
+           "Sample i, from 1: id, key, path, file, text, captions, frames, fps, width, height, "
+           "..."),
+    MR_ROW("facts", index_facts, "(): table", "{rows, fp_order, fp_set, path, roots, sources}."),
+    MR_ROW("__len", index_len, "(): integer", "The number of samples."), MR_ROW_END};
+static const mr_bind_face index_face = {
+    "mr.Index", "A sealed index; #index is the number of its samples.", index_rows, free_reader};
+
+static const mr_bind_row ingest_rows[] = {
+    MR_ROW("step", ingest_step, "(seconds?: number): table",
+           "Work for so long: {total, done, written, refused, without_caption, resumed, "
+           "finished}."),
+    MR_ROW_END};
+static const mr_bind_face ingest_face = {"mr.Ingest", "An index in the making.", ingest_rows,
+                                         free_ingest};
+
 MR_BIND_ROOM(index)
 {
-    static const luaL_Reg index_methods[] = {
-        {"row", index_row}, {"facts", index_facts}, {NULL, NULL}};
-    static const luaL_Reg index_meta[] = {{"__len", index_len}, {NULL, NULL}};
-    static const luaL_Reg ingest_methods[] = {{"step", ingest_step}, {NULL, NULL}};
-    static const luaL_Reg rows[] = {{"open", i_open}, {"ingest", i_ingest}, {NULL, NULL}};
-    mr_bind_type(L, INDEX, index_methods, index_meta, free_reader);
-    mr_bind_type(L, INGEST, ingest_methods, NULL, free_ingest);
-    luaL_newlib(L, rows);
-    return 1;
+    mr_bind_type(L, &index_face);
+    mr_bind_type(L, &ingest_face);
+    return mr_bind_module(L, &index_module_face);
 }

@@ -389,18 +389,30 @@ static int j_is_array(lua_State *L)
     return 1;
 }
 
+static const mr_bind_row json_rows[] = {
+    MR_ROW_FIELD("null", "lightuserdata", "What stands for null."),
+    MR_ROW("decode", j_decode, "(text: string, name?: string): any",
+           "Objects become tables, arrays marked lists, null json.null; errors name `name`, "
+           "line and column."),
+    MR_ROW_OPTIONS("encode", j_encode, "(value: any, options?: table): string",
+                   "Keys are sorted, so equal values give equal text.", encode_fields),
+    MR_ROW("array", j_array, "(list?: table): table",
+           "Mark a list, also an empty one, as an array; returns it."),
+    MR_ROW("is_array", j_is_array, "(value: any): boolean", "Is it marked so, or a list 1..n?"),
+    MR_ROW_END};
+static const mr_bind_face json_face = {"moonreel.core.json", "JSON text to Lua values and back.",
+                                       json_rows, NULL};
+
+static const mr_bind_face tree_face = {"mr.Json", NULL, NULL, free_json};
+static const mr_bind_face out_face = {"mr.JsonOut", NULL, NULL, free_out};
+
 MR_BIND_ROOM(json)
 {
-    static const luaL_Reg rows[] = {{"decode", j_decode},
-                                    {"encode", j_encode},
-                                    {"array", j_array},
-                                    {"is_array", j_is_array},
-                                    {NULL, NULL}};
-    mr_bind_type(L, "mr.Json", NULL, NULL, free_json);
-    mr_bind_type(L, "mr.JsonOut", NULL, NULL, free_out);
+    mr_bind_type(L, &tree_face);
+    mr_bind_type(L, &out_face);
     luaL_newmetatable(L, array_type);
     lua_pop(L, 1);
-    luaL_newlib(L, rows);
+    mr_bind_module(L, &json_face);
     lua_pushlightuserdata(L, NULL);
     lua_setfield(L, -2, "null");
     return 1;

@@ -320,13 +320,30 @@ static int l_facts(lua_State *L)
     return 1;
 }
 
+static const mr_bind_row loader_module_rows[] = {
+    MR_ROW_OPTIONS("new", l_new, "(index: mr.Index, options: table): mr.Loader",
+                   "Start decode threads on an index.", loader_fields),
+    MR_ROW_END};
+static const mr_bind_face loader_module_face = {
+    "moonreel.core.loader", "Batches of decoded clips; moonreel.data.loader is what people use.",
+    loader_module_rows, NULL};
+
+static const mr_bind_row loader_rows[] = {
+    MR_ROW("next", l_next, "(): table?",
+           "The next batch; nil after the last epoch. Fields: moonreel.data.loader."),
+    MR_ROW("release", l_release, "(handle: lightuserdata)", "Give a batch's memory back."),
+    MR_ROW("state", l_state, "(): string",
+           "Where the order stands after the batch given out last."),
+    MR_ROW("excluded", l_excluded, "(): string", "The samples left out where that state stands."),
+    MR_ROW("order", l_order, "(n: integer): integer[]", "Row ids, from 0, of the next n samples."),
+    MR_ROW("facts", l_facts, "(): table",
+           "Of the epoch it began in: samples, batches, dropped by rule, buckets; and counters."),
+    MR_ROW_END};
+static const mr_bind_face loader_face = {"mr.Loader", "Decode threads on an index.", loader_rows,
+                                         free_loader};
+
 MR_BIND_ROOM(loader)
 {
-    static const luaL_Reg methods[] = {
-        {"next", l_next},         {"release", l_release}, {"state", l_state}, {"order", l_order},
-        {"excluded", l_excluded}, {"facts", l_facts},     {NULL, NULL}};
-    static const luaL_Reg rows[] = {{"new", l_new}, {NULL, NULL}};
-    mr_bind_type(L, LOADER, methods, NULL, free_loader);
-    luaL_newlib(L, rows);
-    return 1;
+    mr_bind_type(L, &loader_face);
+    return mr_bind_module(L, &loader_module_face);
 }

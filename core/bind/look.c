@@ -1,8 +1,4 @@
-/* bind: moonreel.core.look - numbers of tensors for people. Licence: Apache-2.0
- *
- * summary(t) -> {n, zeros, nonfinite, min, max, mean, rms}; histogram(t, lo, hi, bins) -> list of
- * counts; ops() -> list of {name, doc, ref, inputs, outputs, attrs} of the op table, in name
- * order. */
+/* bind: moonreel.core.look - numbers of tensors for people. Licence: Apache-2.0 */
 #include "bind/room.h"
 
 #include <stdlib.h>
@@ -45,62 +41,17 @@ static int l_histogram(lua_State *L)
     return 1;
 }
 
-static void set_text(lua_State *L, const char *field, const char *text)
-{
-    lua_pushstring(L, text);
-    lua_setfield(L, -2, field);
-}
-
-static void push_op(lua_State *L, const mr_op *op)
-{
-    lua_createtable(L, 0, 6);
-    set_text(L, "name", op->name);
-    set_text(L, "doc", op->doc);
-    set_text(L, "ref", op->ref);
-    lua_newtable(L);
-    for (int i = 0; i < mr_op_n_in(op); i++) {
-        lua_newtable(L);
-        set_text(L, "name", op->in[i].name);
-        set_text(L, "type", op->in[i].type);
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_setfield(L, -2, "inputs");
-    lua_newtable(L);
-    for (int i = 0; i < mr_op_n_out(op); i++) {
-        lua_newtable(L);
-        set_text(L, "name", op->out[i].name);
-        set_text(L, "type", op->out[i].type);
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_setfield(L, -2, "outputs");
-    lua_newtable(L);
-    for (int i = 0; i < MR_MAX_ATTR && op->attr[i].name; i++) {
-        lua_newtable(L);
-        set_text(L, "name", op->attr[i].name);
-        lua_pushnumber(L, op->attr[i].def), lua_setfield(L, -2, "default");
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_setfield(L, -2, "attrs");
-}
-
-static int l_ops(lua_State *L)
-{
-    int n = 0;
-    lua_newtable(L);
-    for (int i = 0; i < mr_op_count(); i++) {
-        const mr_op *op = mr_op_at(i);
-        if (op->hidden)
-            continue;
-        push_op(L, op);
-        lua_rawseti(L, -2, ++n);
-    }
-    return 1;
-}
+static const mr_bind_row look_rows[] = {
+    MR_ROW("summary", l_summary, "(t: mr.Tensor): table",
+           "{n, zeros, nonfinite, min, max, mean, rms}; the last four over the finite values."),
+    MR_ROW("histogram", l_histogram,
+           "(t: mr.Tensor, lo: number, hi: number, bins?: integer): integer[]",
+           "Counts of the finite values in equal bins."),
+    MR_ROW_END};
+static const mr_bind_face look_face = {"moonreel.core.look", "Numbers of tensors for people.",
+                                       look_rows, NULL};
 
 MR_BIND_ROOM(look)
 {
-    static const luaL_Reg rows[] = {
-        {"summary", l_summary}, {"histogram", l_histogram}, {"ops", l_ops}, {NULL, NULL}};
-    luaL_newlib(L, rows);
-    return 1;
+    return mr_bind_module(L, &look_face);
 }

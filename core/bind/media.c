@@ -316,17 +316,35 @@ static int m_decode(lua_State *L)
     return 2;
 }
 
+static const mr_bind_row media_rows[] = {
+    MR_ROW_OPTIONS("encoder", m_encoder, "(path: string, options: table): mr.Encoder",
+                   "Begin a clip that is given frame by frame.", encode_fields),
+    MR_ROW_OPTIONS("encode", m_encode,
+                   "(path: string, pixels: string|lightuserdata, options: table)",
+                   "Write a whole clip, or one picture.", encode_fields),
+    MR_ROW("scan", m_scan, "(path: string): table",
+           "Facts of a clip: frames, fps, width, height, codec, ..."),
+    MR_ROW_OPTIONS("decode", m_decode, "(path: string, options?: table): string, table",
+                   "Frames, and the facts of the clip.", decode_fields),
+    MR_ROW_END};
+static const mr_bind_face media_face = {
+    "moonreel.core.media",
+    "Clips: encode, scan, decode. Pixels are u8 planar RGB, [T][3][H][W], as text.", media_rows,
+    NULL};
+
+static const mr_bind_row encoder_rows[] = {
+    MR_ROW("frame", encoder_frame, "(pixels: string, pts?: integer)", "One frame [3][H][W]."),
+    MR_ROW("finish", encoder_finish, "()", "Write what is left and give the file its name."),
+    MR_ROW_END};
+static const mr_bind_face encoder_face = {
+    "mr.Encoder", "A clip in the making; closed before finish(), nothing of it is left.",
+    encoder_rows, free_encoder};
+
+static const mr_bind_face worker_face = {WORKER, NULL, NULL, free_worker};
+
 MR_BIND_ROOM(media)
 {
-    static const luaL_Reg methods[] = {
-        {"frame", encoder_frame}, {"finish", encoder_finish}, {NULL, NULL}};
-    static const luaL_Reg rows[] = {{"encoder", m_encoder},
-                                    {"encode", m_encode},
-                                    {"scan", m_scan},
-                                    {"decode", m_decode},
-                                    {NULL, NULL}};
-    mr_bind_type(L, WORKER, NULL, NULL, free_worker);
-    mr_bind_type(L, ENCODER, methods, NULL, free_encoder);
-    luaL_newlib(L, rows);
-    return 1;
+    mr_bind_type(L, &worker_face);
+    mr_bind_type(L, &encoder_face);
+    return mr_bind_module(L, &media_face);
 }

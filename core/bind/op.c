@@ -15,8 +15,8 @@ mr_device *mr_bind_eager_device(lua_State *L)
     static const char key = 0;
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &key) == LUA_TNIL) {
         lua_pop(L, 1);
-        static const luaL_Reg none[] = {{NULL, NULL}};
-        mr_bind_type(L, "mr.EagerDevice", none, NULL, close_device);
+        static const mr_bind_face face = {"mr.EagerDevice", NULL, NULL, close_device};
+        mr_bind_type(L, &face);
         void **box = mr_bind_box(L, "mr.EagerDevice");
         const char *name = getenv("MOONREEL_DEVICE");
         mr_device *dev;
@@ -214,40 +214,29 @@ static int arithmetic(lua_State *L, const char *op)
     return mr_bind_call_op(L, op, 1, 2);
 }
 
-static int m_add(lua_State *L)
+int mr_bind_add(lua_State *L)
 {
     return arithmetic(L, "add");
 }
-static int m_sub(lua_State *L)
+
+int mr_bind_sub(lua_State *L)
 {
     return arithmetic(L, "sub");
 }
-static int m_mul(lua_State *L)
+
+int mr_bind_mul(lua_State *L)
 {
     return arithmetic(L, "mul");
 }
-static int m_div(lua_State *L)
+
+int mr_bind_div(lua_State *L)
 {
     return arithmetic(L, "div");
 }
-static int m_unm(lua_State *L)
+
+int mr_bind_unm(lua_State *L)
 {
     return with_number(L, 1, -1, 0);
-}
-
-static const luaL_Reg operators[] = {{"__add", m_add}, {"__sub", m_sub}, {"__mul", m_mul},
-                                     {"__div", m_div}, {"__unm", m_unm}, {NULL, NULL}};
-
-void mr_bind_operand_type(lua_State *L, const char *type, const luaL_Reg *methods,
-                          const luaL_Reg *meta, mr_bind_free *free_object, lua_CFunction index)
-{
-    mr_bind_type(L, type, methods, meta, free_object);
-    luaL_getmetatable(L, type);
-    lua_getfield(L, -1, "__index");
-    lua_pushcclosure(L, index, 1);
-    lua_setfield(L, -2, "__index");
-    luaL_setfuncs(L, operators, 0);
-    lua_pop(L, 1);
 }
 
 MR_BIND_ROOM(op)

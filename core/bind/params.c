@@ -152,10 +152,22 @@ static void free_params(void *p)
     mr_params_free(p);
 }
 
+static const mr_bind_row params_rows[] = {
+    MR_ROW_OPTIONS("add", p_add, "(options: table): integer",
+                   "Declare one; its place in the list, from 0.", param_fields),
+    MR_ROW("seal", p_seal, "(): mr.Params", "No more parameters: places in memory are fixed."),
+    MR_ROW("list", p_list, "(): table[]",
+           "Rows {name, shape, frozen, buffer, offset, count, decay, lr_factor}."),
+    MR_ROW("elements", p_elements, "(frozen?: boolean): integer",
+           "Length of the range of trained or frozen ones, gaps included."),
+    MR_ROW("count", p_count, "(): integer", "How many there are."),
+    MR_ROW("initial", p_initial, "(name: string, seed: integer): mr.Tensor",
+           "Initial values, f32."),
+    MR_ROW_END};
+static const mr_bind_face params_face = {
+    "mr.Params", "A table of parameters: names, shapes, initial values.", params_rows, free_params};
+
 void mr_bind_params_type(lua_State *L)
 {
-    static const luaL_Reg params[] = {
-        {"add", p_add},     {"seal", p_seal},       {"list", p_list}, {"elements", p_elements},
-        {"count", p_count}, {"initial", p_initial}, {NULL, NULL}};
-    mr_bind_type(L, "mr.Params", params, NULL, free_params);
+    mr_bind_type(L, &params_face);
 }

@@ -294,15 +294,25 @@ static int p_run(lua_State *L)
     return 1;
 }
 
+static const mr_bind_row process_rows[] = {
+    MR_ROW("real_path", p_real_path, "(path: string): string?",
+           "The absolute path without links; nil: there is none."),
+    MR_ROW("program", p_program, "(): string", "Path of the running program."),
+    MR_ROW_OPTIONS("limit", p_limit, "(options: table)",
+                   "Lower this process's memory and processor time for good.", limit_fields),
+    MR_ROW("variable", p_variable, "(name: string): string?",
+           "A variable that the environment gives; nil for one that this program has set itself."),
+    MR_ROW("restart", p_restart, "(words: string[], variables: table)",
+           "This program from its start; returns only by raising."),
+    MR_ROW_OPTIONS(
+        "run", p_run, "(words: string[], input?: string, options?: table): table",
+        "Run a program: {output, exit or signal, timed_out, too_long, peak_bytes, cpu_s}.",
+        run_fields),
+    MR_ROW_END};
+static const mr_bind_face process_face = {
+    "moonreel.core.process", "This process, and children with a deadline.", process_rows, NULL};
+
 MR_BIND_ROOM(process)
 {
-    static const luaL_Reg rows[] = {{"real_path", p_real_path},
-                                    {"program", p_program},
-                                    {"limit", p_limit},
-                                    {"variable", p_variable},
-                                    {"restart", p_restart},
-                                    {"run", p_run},
-                                    {NULL, NULL}};
-    luaL_newlib(L, rows);
-    return 1;
+    return mr_bind_module(L, &process_face);
 }

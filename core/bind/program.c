@@ -186,11 +186,30 @@ static int p_measured(lua_State *L)
     return 1;
 }
 
+static const mr_bind_row program_rows[] = {
+    MR_ROW("set", p_set, "(name: string, values: mr.Tensor)",
+           "Give an input; kept until it is set again."),
+    MR_ROW("run", p_run, "()", "Run it once."),
+    MR_ROW("get", p_get, "(name: string): mr.Tensor", "A copy of an output of the last run."),
+    MR_ROW("memory", p_memory, "(): table",
+           "Bytes: {arena, bound, params, state, inputs, consts, library}."),
+    MR_ROW("cost", p_cost, "(): table", "{flop, bytes} of one run."),
+    MR_ROW("time", p_time, "(on?: boolean)",
+           "Measure each op of the runs to come; false: no more."),
+    MR_ROW("times", p_times, "(): table[]",
+           "Rows {op, node, block, origin, seconds, flop, bytes, naive, backward} of the last "
+           "timed run."),
+    MR_ROW("trace", p_trace, "(path: string)",
+           "Write the last timed run as a trace that browsers show."),
+    MR_ROW("plan", p_plan, "(): table",
+           "What a run will take, before it runs: {seconds, flop, bytes, memory, total}."),
+    MR_ROW("report", p_report, "(): string", "Who lives at the peak of memory, and what to do."),
+    MR_ROW("measured", p_measured, "(): integer", "Bytes of the arena that a run really touched."),
+    MR_ROW_END};
+static const mr_bind_face program_face = {"mr.Program", "A graph compiled for an executor.",
+                                          program_rows, free_program};
+
 void mr_bind_program_type(lua_State *L)
 {
-    static const luaL_Reg program_rows[] = {
-        {"set", p_set},   {"run", p_run},       {"get", p_get},           {"memory", p_memory},
-        {"cost", p_cost}, {"time", p_time},     {"times", p_times},       {"trace", p_trace},
-        {"plan", p_plan}, {"report", p_report}, {"measured", p_measured}, {NULL, NULL}};
-    mr_bind_type(L, "mr.Program", program_rows, NULL, free_program);
+    mr_bind_type(L, &program_face);
 }

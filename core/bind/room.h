@@ -37,11 +37,6 @@ typedef void mr_bind_free(void *object);
 void **mr_bind_box(lua_State *L, const char *type); /* pushes an empty box */
 /* raises when closed or of another type */
 void *mr_bind_unbox(lua_State *L, int arg, const char *type);
-/* Register `type`: methods (with __index), free function, tostring "mr.Index: 0x..." unless
- * given. */
-void mr_bind_type(lua_State *L, const char *type, const luaL_Reg *methods, const luaL_Reg *meta,
-                  mr_bind_free *free_object);
-
 /* One field of an options table, declared once: mr_bind_options reads by it, help() and docs/api.md
  * print it. */
 typedef enum mr_bind_kind {
@@ -96,6 +91,48 @@ typedef struct mr_bind_field {
 void mr_bind_options(lua_State *L, int arg, const char *who, const mr_bind_field *fields,
                      void *out);
 
+/* One function, method or field as Lua sees it: what help(), completion, docs/api.md and the stubs
+ * for editors print. */
+typedef struct mr_bind_row {
+    const char *name;   /* beginning with "__": a metamethod */
+    lua_CFunction call; /* NULL: a field, which the code of the module or type sets */
+    const char *type;   /* "(dtype: mr.Dtype, dims: integer[]): mr.Tensor", of a field its type */
+    const char *doc;    /* a sentence or two */
+    const mr_bind_field *options; /* of the argument `options`; NULL: it has none */
+} mr_bind_row;
+#define MR_ROW(name, call, type, doc)                                                              \
+    {                                                                                              \
+        name, call, type, doc, NULL                                                                \
+    }
+#define MR_ROW_OPTIONS(name, call, type, doc, options)                                             \
+    {                                                                                              \
+        name, call, type, doc, options                                                             \
+    }
+#define MR_ROW_FIELD(name, type, doc)                                                              \
+    {                                                                                              \
+        name, NULL, type, doc, NULL                                                                \
+    }
+#define MR_ROW_END                                                                                 \
+    {                                                                                              \
+        NULL, NULL, NULL, NULL, NULL                                                               \
+    }
+
+/* A module ("moonreel.core.tensor") or a type ("mr.Tensor"). Static: rows are read while Lua
+ * lives. */
+typedef struct mr_bind_face {
+    const char *name, *doc;    /* doc NULL: of no interest to people */
+    const mr_bind_row *rows;   /* NULL: none */
+    mr_bind_free *free_object; /* of a type of boxes; it then has close(), too */
+} mr_bind_face;
+
+/* Push a module's table with its functions; returns 1. */
+int mr_bind_module(lua_State *L, const mr_bind_face *face);
+/* Register a type. A row "__index" gets the table of methods as its first upvalue; without one the
+ * methods are looked up in it alone. tostring() is the type's name unless a row says more. */
+void mr_bind_type(lua_State *L, const mr_bind_face *face);
+/* Registry table of all faces so far that have a doc: name -> light userdata. */
+#define MR_BIND_FACES "mr.faces"
+
 /* Set a field of the table on top of the stack. */
 void mr_bind_set_int(lua_State *L, const char *field, int64_t x);
 void mr_bind_set_num(lua_State *L, const char *field, double x);
@@ -137,10 +174,19 @@ mr_device *mr_bind_eager_device(lua_State *L);
  * a last plain table holds attributes). Pushes the outputs, returns their number. */
 int mr_bind_call_op(lua_State *L, const char *name, int first, int last);
 
-/* mr_bind_type for what ops work on, tensors and values: with arithmetic, and `index` as __index,
- * whose first upvalue is the table of methods. */
-void mr_bind_operand_type(lua_State *L, const char *type, const luaL_Reg *methods,
-                          const luaL_Reg *meta, mr_bind_free *free_object, lua_CFunction index);
+/* Arithmetic of what ops work on, tensors and values of graphs; MR_ROW_OPERATORS are the rows of
+ * such a type. */
+int mr_bind_add(lua_State *L);
+int mr_bind_sub(lua_State *L);
+int mr_bind_mul(lua_State *L);
+int mr_bind_div(lua_State *L);
+int mr_bind_unm(lua_State *L);
+#define MR_ROW_OPERATORS(type)                                                                     \
+    MR_ROW("__add", mr_bind_add, "(other: number|" type "): " type, "Sum."),                       \
+        MR_ROW("__sub", mr_bind_sub, "(other: number|" type "): " type, "Difference."),            \
+        MR_ROW("__mul", mr_bind_mul, "(other: number|" type "): " type, "Product by element."),    \
+        MR_ROW("__div", mr_bind_div, "(other: number|" type "): " type, "Quotient by element."),   \
+        MR_ROW("__unm", mr_bind_unm, "(): " type, "The same with the other sign.")
 
 /* Shared by tensors and values: "0, :, 3:16" or an integer at `arg`; calls slice for each part. */
 typedef struct mr_bind_range {
@@ -210,10 +256,10 @@ extern const char mr_bind_lock_type[];
 
 /* ---- what moonreel.core.ckpt has of saver.c ---- */
 
-/* Lua: write(path, tensors [, {key = text}]); saver(lock, {keep=, keep_every=, attempts=,
- * intervals_max=}) */
+/* Lua: write(path, tensors [, {key = text}]); saver(lock, options) with its fields */
 int mr_bind_ckpt_write(lua_State *L);
 int mr_bind_saver_new(lua_State *L);
+extern const mr_bind_field mr_bind_saver_fields[];
 /* Register mr.Saver. */
 void mr_bind_saver_type(lua_State *L);
 

@@ -91,7 +91,7 @@ int mr_bind_ckpt_write(lua_State *L)
     return 0;
 }
 
-static const mr_bind_field saver_fields[] = {
+const mr_bind_field mr_bind_saver_fields[] = {
     MR_BIND_ANY("lock", "mr.RunLock", "The lock of the run, where the caller holds it."),
     MR_BIND_INT("keep", mr_saver_options, keep, 0, 0, "Newest checkpoints to keep; 0: 3."),
     MR_BIND_INT("keep_every", mr_saver_options, keep_every, 0, 0,
@@ -106,7 +106,7 @@ static const mr_bind_field saver_fields[] = {
 int mr_bind_saver_new(lua_State *L)
 {
     mr_saver_options opt = {.lock = mr_bind_unbox(L, 1, mr_bind_lock_type)};
-    mr_bind_options(L, 2, "ckpt.saver", saver_fields, &opt);
+    mr_bind_options(L, 2, "ckpt.saver", mr_bind_saver_fields, &opt);
     void **box = mr_bind_box(L, saver_type);
     mr_saver *saver;
     mr_bind_check(L, mr_saver_open(&opt, &saver));
@@ -185,10 +185,26 @@ static void free_saver(void *object)
     mr_saver_close(object);
 }
 
+static const mr_bind_row saver_rows[] = {
+    MR_ROW("save", s_save,
+           "(step: integer, tensors: table[], meta: string, wait?: boolean): boolean",
+           "Take a snapshot; the thread commits it. False: it was skipped, poll() tells why."),
+    MR_ROW("prepare", s_prepare, "(tensors: table[])",
+           "Allocate the buffers now, so that no save does."),
+    MR_ROW("wait", s_wait, "(timeout_s?: number)",
+           "Until nothing is pending; raises when the newest save has no commit."),
+    MR_ROW("check", s_check, "()",
+           "Raise when saves keep failing, or when another process took the run over."),
+    MR_ROW("status", s_status, "(): table",
+           "{commits, failures, failures_in_row, pending, last_commit}."),
+    MR_ROW("poll", s_poll, "(): table?",
+           "The next event not yet told: {kind, step, bytes, copy_s, write_s, text}."),
+    MR_ROW_END};
+static const mr_bind_face saver_face = {
+    "mr.Saver", "Takes snapshots of a run and commits them in a thread of its own.", saver_rows,
+    free_saver};
+
 void mr_bind_saver_type(lua_State *L)
 {
-    static const luaL_Reg saver_rows[] = {
-        {"save", s_save},     {"prepare", s_prepare}, {"wait", s_wait}, {"check", s_check},
-        {"status", s_status}, {"poll", s_poll},       {NULL, NULL}};
-    mr_bind_type(L, saver_type, saver_rows, NULL, free_saver);
+    mr_bind_type(L, &saver_face);
 }

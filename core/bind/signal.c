@@ -57,10 +57,16 @@ static int s_release(lua_State *L)
     return 0;
 }
 
+static const mr_bind_row signal_rows[] = {
+    MR_ROW("catch", s_catch, "(): boolean",
+           "From now on the first SIGINT or SIGTERM is remembered, the second ends the process; "
+           "false: that is so already."),
+    MR_ROW("pending", s_pending, "(): integer?", "The signal that came first, 2 or 15."),
+    MR_ROW("release", s_release, "()", "The former handling is back."), MR_ROW_END};
+static const mr_bind_face signal_face = {"moonreel.core.signal", "Stop requests from outside.",
+                                         signal_rows, NULL};
+
 MR_BIND_ROOM(signal)
 {
-    static const luaL_Reg rows[] = {
-        {"catch", s_catch}, {"pending", s_pending}, {"release", s_release}, {NULL, NULL}};
-    luaL_newlib(L, rows);
-    return 1;
+    return mr_bind_module(L, &signal_face);
 }

@@ -314,13 +314,14 @@ static int t_index(lua_State *L)
 {
     if (lua_type(L, 2) == LUA_TSTRING) {
         const char *key = lua_tostring(L, 2);
+        // methods first: close() is there after close(), too
+        if (lua_getfield(L, lua_upvalueindex(1), key) != LUA_TNIL)
+            return 1;
         const mr_view *v = view_at(L, 1);
         if (strcmp(key, "shape") == 0)
             return push_shape(L, &v->desc), 1;
         if (strcmp(key, "dtype") == 0)
             return lua_pushstring(L, mr_dtype_name(v->desc.dtype)), 1;
-        if (lua_getfield(L, lua_upvalueindex(1), key) != LUA_TNIL)
-            return 1;
         // nil: no such method
         if (!strpbrk(key, ":,") && !isdigit((unsigned char)*key))
             return 1;
@@ -411,6 +412,11 @@ static int t_fill_normal(lua_State *L)
 
 static int t_tostring(lua_State *L)
 {
+    void **box = luaL_checkudata(L, 1, TYPE);
+    if (!*box) {
+        lua_pushliteral(L, TYPE " (closed)");
+        return 1;
+    }
     const mr_view *v = view_at(L, 1);
     char shape[128];
     luaL_Buffer b;
@@ -440,24 +446,64 @@ static void free_tensor(void *t)
     mr_tensor_unref(t);
 }
 
+static const mr_bind_row tensor_module_rows[] = {
+    MR_ROW("new", t_new, "(dtype: mr.Dtype, dims: integer[]): mr.Tensor", "A tensor of zeros."),
+    MR_ROW("from", t_from,
+           "(dims: integer[], values: number[]|string, dtype?: mr.Dtype): mr.Tensor",
+           "A tensor of a flat list of numbers, or of raw bytes; f32 where dtype is absent."),
+    MR_ROW("wrap", t_wrap,
+           "(pointer: lightuserdata, bytes: integer, dtype: mr.Dtype, dims: integer[], owner?: "
+           "any): mr.Tensor",
+           "A tensor over memory of somebody else; owner is kept alive with it."),
+    MR_ROW("count", t_count, "(dims: integer[]): integer", "Elements of a shape."),
+    MR_ROW_FIELD("methods", "table", "Methods of all tensors; Lua modules add theirs."),
+    MR_ROW_END};
+static const mr_bind_face tensor_module_face = {"moonreel.core.tensor", "Tensors in host memory.",
+                                                tensor_module_rows, NULL};
+
+static const mr_bind_row tensor_rows[] = {
+    MR_ROW_FIELD("shape", "integer[]", "Its dimensions, outermost first."),
+    MR_ROW_FIELD("dtype", "mr.Dtype", "Of its elements."),
+    MR_ROW("to", t_to, "(dtype: mr.Dtype): mr.Tensor", "A dense copy in another dtype."),
+    MR_ROW("clone", t_clone, "(): mr.Tensor", "A dense copy."),
+    MR_ROW("reshape", t_reshape, "(dims: integer[]): mr.Tensor",
+           "The same elements in other dimensions, one may be -1; a view where the strides "
+           "allow it, else a copy."),
+    MR_ROW("slice", t_slice, "(axis: integer, start: integer, stop: integer): mr.Tensor",
+           "A view on positions start to stop - 1 of an axis."),
+    MR_ROW("permute", t_permute, "(axes: integer[]): mr.Tensor",
+           "A view with the axes in another order."),
+    MR_ROW("expand", t_expand, "(dims: integer[]): mr.Tensor",
+           "A view that repeats dimensions of length 1."),
+    MR_ROW("item", t_item, "(): number", "The value of a tensor with one element."),
+    MR_ROW("totable", t_totable, "(): any[]", "All values as a flat list."),
+    MR_ROW("bytes", t_bytes, "(): string", "All values as raw bytes."),
+    MR_ROW("ptr", t_ptr, "(): lightuserdata, integer",
+           "Address and bytes of a dense tensor; valid while it lives."),
+    MR_ROW("copy_from", t_copy_from, "(values: mr.Tensor): mr.Tensor",
+           "Copy another tensor of this shape into it; returns itself."),
+    MR_ROW("fill_normal", t_fill_normal,
+           "(seed: integer, purpose: string, key?: integer, epoch?: integer): mr.Tensor",
+           "Fill a dense f32 tensor with standard normal numbers; returns itself."),
+    MR_ROW("__index", t_index, "(key: integer|string): any",
+           "A view t[0], t[\"0, :, 3:16\"], a field or a method."),
+    MR_ROW("__tostring", t_tostring, "(): string", "Shape, dtype and the first values."),
+    MR_ROW_OPERATORS("mr.Tensor"),
+    MR_ROW_END};
+static const mr_bind_face tensor_face = {
+    "mr.Tensor",
+    "A tensor in host memory. t[0], t[\"0, :, 3:16\"] are views, counted from 0; arithmetic is by "
+    "element, as numpy broadcasts.",
+    tensor_rows, free_tensor};
+
 MR_BIND_ROOM(tensor)
 {
-    static const luaL_Reg methods[] = {
-        {"to", t_to},       {"clone", t_clone},         {"reshape", t_reshape},
-        {"slice", t_slice}, {"permute", t_permute},     {"expand", t_expand},
-        {"item", t_item},   {"totable", t_totable},     {"bytes", t_bytes},
-        {"ptr", t_ptr},     {"copy_from", t_copy_from}, {"fill_normal", t_fill_normal},
-        {NULL, NULL}};
-    static const luaL_Reg meta[] = {{"__tostring", t_tostring}, {NULL, NULL}};
-    mr_bind_operand_type(L, TYPE, methods, meta, free_tensor, t_index);
-    static const luaL_Reg rows[] = {
-        {"new", t_new}, {"from", t_from}, {"wrap", t_wrap}, {"count", t_count}, {NULL, NULL}};
-    luaL_newlib(L, rows);
-    // Lua modules add methods to it
+    mr_bind_type(L, &tensor_face);
+    mr_bind_module(L, &tensor_module_face);
     luaL_getmetatable(L, TYPE);
     lua_getfield(L, -1, "__index");
     lua_getupvalue(L, -1, 1);
     lua_setfield(L, -4, "methods");
-    lua_settop(L, -3);
+    lua_pop(L, 2);
     return 1;
 }

@@ -156,11 +156,27 @@ static int v_tostring(lua_State *L)
     return 1;
 }
 
+static const mr_bind_row value_rows[] = {
+    MR_ROW_FIELD("shape", "integer[]", "Its dimensions, outermost first."),
+    MR_ROW_FIELD("dtype", "mr.Dtype", "Of its elements."),
+    MR_ROW("reshape", v_reshape, "(dims: integer[]): mr.Value",
+           "The same elements in other dimensions; one may be -1."),
+    MR_ROW("expand", v_expand, "(dims: integer[]): mr.Value", "Dimensions of length 1 repeated."),
+    MR_ROW("slice", v_slice, "(axis: integer, start: integer, stop: integer): mr.Value",
+           "Positions start to stop - 1 of an axis."),
+    MR_ROW("permute", v_permute, "(axes: integer[]): mr.Value", "Axes in another order."),
+    MR_ROW("split", v_split, "(axis: integer, n: integer): mr.Value ...",
+           "n equal slices of an axis."),
+    MR_ROW("__index", v_index, "(key: string): any", "shape, dtype, or a method."),
+    MR_ROW("__tostring", v_tostring, "(): string", "Its number, shape and dtype."),
+    MR_ROW_OPERATORS("mr.Value"),
+    MR_ROW_END};
+static const mr_bind_face value_face = {"mr.Value",
+                                        "A value of a graph. Arithmetic with numbers, values and "
+                                        "tensors adds nodes, as numpy broadcasts.",
+                                        value_rows, NULL};
+
 void mr_bind_value_type(lua_State *L)
 {
-    static const luaL_Reg values[] = {{"reshape", v_reshape}, {"slice", v_slice},
-                                      {"permute", v_permute}, {"expand", v_expand},
-                                      {"split", v_split},     {NULL, NULL}};
-    static const luaL_Reg meta[] = {{"__tostring", v_tostring}, {NULL, NULL}};
-    mr_bind_operand_type(L, MR_VALUE, values, meta, NULL, v_index);
+    mr_bind_type(L, &value_face);
 }

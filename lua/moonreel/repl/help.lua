@@ -13,7 +13,7 @@ local op_rows
 function help.op(name)
   if not op_rows then
     op_rows = {}
-    for _, row in ipairs(require("moonreel.core.look").ops()) do
+    for _, row in ipairs(require("moonreel.core.api").ops()) do
       op_rows[row.name] = row
     end
   end
@@ -23,7 +23,7 @@ end
 --- Names of all ops, sorted.
 function help.op_names()
   local out = {}
-  for _, row in ipairs(require("moonreel.core.look").ops()) do
+  for _, row in ipairs(require("moonreel.core.api").ops()) do
     out[#out + 1] = row.name
   end
   return out
