@@ -3,13 +3,47 @@
 -- equal recipes give equal bytes. The list is printed by `moonreel help recipe`. Ref: recipes.md 5
 -- and 6.
 -- @module moonreel.recipe.environment
+local fault = require "moonreel.recipe.fault"
+
 local environment = {}
 
 -- budget of one bake; the largest shipped recipe takes one million
 environment.instructions = 20 * 1000 * 1000
 environment.text_bytes = 16 * 1024 * 1024     -- longest text that a recipe may build
 
-local function fail(text) error(text, 3) end
+-- chunk names of recipes, to tell their code from ours
+local sources = {}
+
+--- The line of recipe code that is running, or nil when none is.
+---@return string|nil  "file:line"
+function environment.here()
+  local level = 2
+  while true do
+    local info = debug.getinfo(level, "Sl")
+    if not info then
+      return nil
+    end
+    if sources[info.source] then
+      return ("%s:%d"):format(info.source:sub(2), info.currentline)
+    end
+    level = level + 1
+  end
+end
+
+-- raise with the recipe's line, however many functions of ours lie between
+local function fail(text)
+  local here = environment.here()
+  error(here and here .. ": " .. text or text, 0)
+end
+
+-- call a library function; its errors blame the recipe's line, not the lines here
+local function library(f, ...)
+  local results = table.pack(pcall(f, ...))
+  if not results[1] then
+    fail((tostring(results[2]):gsub("^moonreel/[%w_/]+%.lua:%d+: ", "")))
+  end
+  return table.unpack(results, 2, results.n)
+end
 
 -- keys in a fixed order: numbers first, then texts, then booleans; anything else has no order
 local rank = { number = 1, string = 2, boolean = 3 }
@@ -86,7 +120,7 @@ local function plain_format(form, ...)
       args[i] = plain_tostring(args[i])
     end
   end
-  return string.format(form, table.unpack(args, 1, args.n))
+  return library(string.format, form, table.unpack(args, 1, args.n))
 end
 
 local function capped_rep(text, n, separator)
@@ -95,33 +129,33 @@ local function capped_rep(text, n, separator)
   if n > 0 and (#text + #(separator or "")) * n > environment.text_bytes then
     fail("string.rep: the text would pass 16 MiB")
   end
-  return string.rep(text, n, separator)
+  return library(string.rep, text, n, separator)
 end
 
 -- ranges of table functions run outside the instruction count, so their length is capped
-local function span(name, from, to)
+local function span(name, from, to, most)
   from, to = math.tointeger(from), math.tointeger(to)
   if not from or not to then
     fail(name .. ": expected integers")
   end
-  if to - from > 1000 * 1000 or to - from < 0 and to > from then
-    fail(name .. ": more than a million elements")
+  if to - from > most or to - from < 0 and to > from then
+    fail(("%s: more than %d elements"):format(name, most))
   end
 end
 
 local function capped_move(a, from, to, at, b)
-  span("table.move", from, to)
-  return table.move(a, from, to, at, b)
+  span("table.move", from, to, 1000 * 1000)
+  return library(table.move, a, from, to, at, b)
 end
 
 local function capped_unpack(t, from, to)
-  span("table.unpack", from or 1, to or #t)
-  return table.unpack(t, from, to)
+  span("table.unpack", from or 1, to or #t, 100 * 1000)
+  return library(table.unpack, t, from, to)
 end
 
 local function capped_concat(t, separator, from, to)
-  span("table.concat", from or 1, to or #t)
-  return table.concat(t, separator, from, to)
+  span("table.concat", from or 1, to or #t, 1000 * 1000)
+  return library(table.concat, t, separator, from, to)
 end
 
 local function take(from, names)
@@ -159,9 +193,6 @@ function environment.new()
   end
   return env
 end
-
--- chunk names of recipes, to tell their code from ours
-local sources = {}
 
 --- Call recipe code. Texts share one metatable, through which ("x"):find would go around the
 -- allow-list: while a recipe runs, its own lines see the allowed string functions there.
@@ -233,10 +264,9 @@ function environment.within_budget(f, ...)
   debug.sethook(function()
     left = left - step
     if left < 0 then
-      -- sticky: every further count raises again
-      error({ code = "MR_E_RECIPE", exit = 3, message = ("recipe: more than %d instructions; a "
-        .. "recipe is data, " ..
-        "not a program; try: look for a loop without end"):format(environment.instructions) }, 0)
+      -- every further count raises again, so that nothing can swallow it
+      fault.recipe("%s: more than %d instructions; a recipe is data, not a program; try: look for "
+        .. "a loop without end", environment.here() or "recipe", environment.instructions)
     end
   end, "", step)
   local results = table.pack(pcall(f, ...))

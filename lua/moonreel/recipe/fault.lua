@@ -33,19 +33,30 @@ function fault.at(p, form, ...)
   error(fault.new(p.argument and "MR_E_USAGE" or "MR_E_RECIPE", text), 0)
 end
 
---- Give a plain Lua error (of recipe code) its code; stories pass unchanged.
+--- What recipe code has raised, as a text; nil for an error of ours, which passes as it is. A recipe
+-- can raise a table, but none with a metatable that answers.
+---@param value any
+---@return string|nil
+function fault.raised(value)
+  if type(value) == "table" and getmetatable(value) then
+    return nil
+  end
+  if type(value) ~= "string" then
+    return ("error: expected a text, got %s"):format(value == nil and "nil" or "a " .. type(value))
+  end
+  if value:find("not enough memory", 1, true) then
+    return (value:gsub("not enough memory.*", "out of memory; a recipe may use 256 MiB; try: look "
+      .. "for a table or a text that grows"))
+  end
+  return value
+end
+
+--- Give whatever baking has raised its code and text.
 ---@param value any
 ---@return table
 function fault.adopt(value)
-  if type(value) == "table" and value.code then
-    return getmetatable(value) and value or fault.new(value.code, value.message)
-  end
-  local text = tostring(value)
-  if text:find("not enough memory", 1, true) then
-    text = "recipe: out of memory; a recipe may use 256 MiB; try: look for a table or a text that "
-      .. "grows"
-  end
-  return fault.new("MR_E_RECIPE", text)
+  local text = fault.raised(value)
+  return text and fault.new("MR_E_RECIPE", text) or value
 end
 
 return fault

@@ -41,10 +41,11 @@ function late.call(fold, write, keys, count, f, inherited)
   fold.calls[#fold.calls] = nil
   write.busy = false
   if not ok then
-    if type(result) == "table" then
+    local text = fault.raised(result)
+    if not text then
       error(result, 0)
     end
-    fault.at(write.place, "%s: %s", call.path, tostring(result))
+    fault.at(write.place, "%s: %s", call.path, text)
   end
   if result == nil then
     fault.at(write.place, "%s: the function returned nil; try: recipe.none for no value, "

@@ -111,20 +111,7 @@ function Loader:environment(file, constructors)
   for name, hook in pairs(hooks(file, constructors)) do
     env[name] = hook
   end
-  local function here()
-    -- the line of the recipe that calls us
-    local level = 2
-    while true do
-      local info = debug.getinfo(level, "Sl")
-      if not info then
-        return file.shown
-      end
-      if info.source == "@" .. file.shown then
-        return ("%s:%d"):format(file.shown, info.currentline)
-      end
-      level = level + 1
-    end
-  end
+  local function here() return environment.here() or file.shown end
   local api = { none = marker.none, remove = marker.remove, previous = marker.previous,
     replace = marker.replace }
   function api.extend(...)
@@ -234,7 +221,13 @@ function Loader:run(file, where)
   self.running[#self.running + 1] = file
   local ok, value = environment.guarded("@" .. file.shown, chunk)
   if not ok then
-    error(value, 0)
+    local text = fault.raised(value)
+    if not text then
+      error(value, 0)
+    end
+    -- an error of Lua says its line; lack of memory and error(table) do not
+    fault.recipe("%s%s", text:sub(1, #file.shown + 1) == file.shown .. ":" and ""
+      or file.shown .. ": ", text)
   end
   self.running[#self.running] = nil
   return value

@@ -14,6 +14,7 @@ local place = require "moonreel.recipe.place"
 local process = require "moonreel.core.process"
 local registry = require "moonreel.recipe.registry"
 local stages = require "moonreel.settings.stages"
+local unknown_resolutions = require "moonreel.settings.resolutions"
 
 local bake = {}
 
@@ -249,11 +250,25 @@ local function note_unread(job)
   end
 end
 
+-- 8. names of resolutions that nobody has declared
+local function note_resolutions(job)
+  if is_outer(job) then
+    return
+  end
+  for _, one in ipairs(unknown_resolutions(job.leaves)) do
+    for _, leaf in ipairs(job.leaves) do
+      if leaf.path == one.path then
+        job.notes[#job.notes + 1] = ("%s: %s"):format(leaf.chain[#leaf.chain].at, one.text)
+      end
+    end
+  end
+end
+
 -- 3. values on demand
 local function start_fold(job) job.fold = fold.new(job.layers) end
 
 local steps = { load_files, add_overrides, start_fold, collect, add_environment,
-  check_writes, add_stages, note_unread }
+  check_writes, add_stages, note_unread, note_resolutions }
 
 --- Bake in this process.
 ---@param file table      from files.root

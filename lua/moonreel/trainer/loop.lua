@@ -320,7 +320,9 @@ function loop.run(r)
       return 128 + stop
     end
   end
-  if r.sampler then
+  -- a run that had nothing to do leaves what it started from, so that a stage after it finds that
+  if r.sampler or not r.continues then
+    r.sampler = r.sampler or r.loader:state()
     loop.commit(r)
   end
   if s.record_time then

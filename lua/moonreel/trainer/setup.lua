@@ -3,6 +3,7 @@
 -- @module moonreel.trainer.setup
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
 local data = require "moonreel.data"
 local feed = require "moonreel.trainer.feed"
@@ -35,21 +36,26 @@ function setup.check(r)
     base.raise("MR_E_USAGE", "a recipe of stages trains by moonreel.trainer.stages; try: moonreel "
       .. "train, or bake one of them")
   end
+  local function refuse(path, form, ...) blame.raise(s, path, "MR_E_RECIPE", form, ...) end
   if not s.vae.type or not s.text_encoder.type then
-    base.raise("MR_E_RECIPE", "training needs vae.type and text_encoder.type; "
+    refuse(s.vae.type and "text_encoder.type" or "vae.type",
+      "training needs vae.type and text_encoder.type; "
       .. "try: vae = { type = \"dct\" }, text_encoder = { type = \"bytes\" }")
   end
   if not s.dataset.data_path then
-    base.raise("MR_E_RECIPE", "dataset.data_path is none; try: --data-path NAME.mrx")
+    refuse("dataset.data_path", "dataset.data_path is none; try: --data-path NAME.mrx")
   end
   if not s.bucket_config then
-    base.raise("MR_E_RECIPE", "bucket_config is none: nothing says which clips to take; try: "
-      .. "bucket_config = "
-      .. "{ [\"240p\"] = { [16] = { 1.0, 4 } } }") end
+    refuse("bucket_config", "bucket_config is none: nothing says which clips to take; try: "
+      .. "bucket_config = { [\"240p\"] = { [16] = { 1.0, 4 } } }")
+  end
+  local unknown = require "moonreel.settings.resolutions"(s:leaves())[1]
+  if unknown then
+    refuse(unknown.path, "%s", unknown.text)
+  end
   if s.lr_schedule == "1cycle" and not (s.min_lr and s.max_lr) then
-    base.raise("MR_E_RECIPE", ("%s: lr_schedule = \"1cycle\" needs min_lr and max_lr, %s is none; "
-      .. "try: min_lr = 1e-5, max_lr = 1e-4")
-      :format(s:origin("lr_schedule"), s.min_lr and "max_lr" or "min_lr"))
+    refuse("lr_schedule", "lr_schedule = \"1cycle\" needs min_lr and max_lr, %s is none; "
+      .. "try: min_lr = 1e-5, max_lr = 1e-4", s.min_lr and "max_lr" or "min_lr")
   end
 end
 
@@ -67,6 +73,11 @@ local function source_of(r, field)
     .. "try: --load RUN, or another %s"):format(r.settings:origin(field), field, field))
 end
 
+-- without epoch, step and position in the data of what is loaded
+local function starts_from_scratch(s)
+  return s.start_from_scratch or (s.start_step == 0 and s.start_epoch == 0)
+end
+
 --- Find what the run starts from: nothing, weights alone, or a whole state.
 function setup.find(r)
   local s = r.settings
@@ -80,20 +91,20 @@ function setup.find(r)
     base.raise("MR_E_USAGE", "load and ckpt_path are both set; load takes everything, ckpt_path "
       .. "weights alone")
   end
-  r.scratch = s.start_from_scratch or (s.start_step == 0 and s.start_epoch == 0)
+  r.scratch = starts_from_scratch(s)
   if not r.scratch and (s.start_step or s.start_epoch) then
     base.raise("MR_E_USAGE", "start_step and start_epoch can only both be 0; try: "
       .. "--start-from-scratch")
   end
   if load then
-    local found, reason = ckpt.resolve(load, s.outputs, r.name)
+    local found, reason = blame.field(s, "load", ckpt.resolve, load, s.outputs, r.name)
     if found then
       r.found = found
     else
       r.notes[#r.notes + 1] = reason
     end
   elseif weights then
-    r.found_weights = ckpt.resolve(weights, s.outputs, r.name)
+    r.found_weights = blame.field(s, "ckpt_path", ckpt.resolve, weights, s.outputs, r.name)
   end
 end
 
@@ -102,7 +113,7 @@ end
 local function fresh_directory(r)
   local s = r.settings
   if not r.stage then
-    return run.create(s.outputs, r.name), true
+    return blame.field(s, "outputs", run.create, s.outputs, r.name), true
   end
   local made = not base.exists(r.stage.dir)
   local dir = run.stage(r.stage.outer, r.stage.name)
@@ -133,7 +144,8 @@ function setup.source(r)
   if not found then
     return
   end
-  local source, notes = ckpt.load(found, r.continues and r.lock or nil)
+  local source, notes = blame.field(r.settings, r.found and "load" or "ckpt_path", ckpt.load, found,
+    r.continues and r.lock or nil)
   r.source = r:keep(source)
   for _, note in ipairs(notes) do
     r.notes[#r.notes + 1] = note
@@ -182,13 +194,16 @@ function setup.compare(r)
   end
 end
 
+-- the models; what they refuse is told with the lines of the fields
+local function models_of(s, dtype) return blame.record(s, "model", pipeline.of, s, dtype) end
+
 --- Open the device, declare the models, allocate their state.
 function setup.models(r)
   local s = r.settings
-  r.device = r:keep(E.device(s.device, s.threads))
+  r.device = r:keep(blame.field(s, "device", E.device, s.device, s.threads))
   r.facts = r.device:facts()
   local dtype = pipeline.dtype(s, r.device)
-  r.dtype, r.pipe = dtype, pipeline.of(s, dtype)
+  r.dtype, r.pipe = dtype, models_of(s, dtype)
   r.exec = r:keep(E.new(r.device, r.pipe.params, {training = true, ema = s.optim.ema_decay ~= nil}))
   r.update = optim.new(r.exec, r.pipe.params, {ema = s.optim.ema_decay ~= nil, dtype = dtype})
   r.machine = {isa = r.facts.isa, threads = r.facts.threads,
@@ -213,8 +228,8 @@ local function index_of(path)
   return beside, path
 end
 
-local function open_index(r, path)
-  local index, input = index_of(path)
+local function open_index(r)
+  local index, input = index_of(r.settings.dataset.data_path)
   if input then
     r.progress:say(("building the index %s"):format(index))
     data.ingest(input, index)
@@ -222,14 +237,21 @@ local function open_index(r, path)
   return data.open(index)
 end
 
--- a refused entry of bucket_config: with the line that set it
-local function blame_line(s, refusal)
-  local name, frames = tostring(refusal):match("^bucket_config%.(.-)%[(%w+)%]: ")
-  if not name then
-    error(refusal, 0)
+-- the field that a refusal of the loader is about: the entry of bucket_config that it names, or the
+-- first one when it speaks of them all
+local function refused_field(s, refusal)
+  local text = tostring(refusal)
+  local name, frames = text:match("^bucket_config%.(.-)%[(%w+)%]: ")
+  if name then
+    return ("bucket_config.%s.%s"):format(name, frames)
+  elseif text:find("no sample fits any bucket", 1, true) then
+    for _, leaf in ipairs(s:leaves()) do
+      if leaf.keys[1] == "bucket_config" then
+        return leaf.path
+      end
+    end
   end
-  base.raise(refusal.code, ("%s: %s"):format(s:origin(("bucket_config.%s.%s"):format(name, frames)),
-    refusal.message))
+  return "dataset.data_path"
 end
 
 local function open_loader(r, options)
@@ -242,7 +264,10 @@ local function open_loader(r, options)
     prefetch = s.prefetch, epochs = options.epochs, state = options.state,
       excluded = options.excluded, quarantine = options.quarantine,
     allow_empty_buckets = s.allow_empty_buckets})
-  return good and loader or blame_line(s, loader)
+  if good then
+    return loader
+  end
+  return blame.field(s, refused_field(s, loader), error, loader, 0)
 end
 
 --- Start decoding where a checkpoint stands, whose manifest this is; nil: the first epoch.
@@ -259,34 +284,56 @@ end
 --- Open the index and start decoding where the run stands.
 function setup.data(r)
   local s = r.settings
-  r.index = r:keep(open_index(r, s.dataset.data_path))
+  r.index = r:keep(blame.field(s, "dataset.data_path", open_index, r))
   local resumed = r.found and not r.scratch and r.source.manifest
   setup.loader(r, resumed or nil)
   r.plan = r.loader:plan()
   r.feed = feed.new(s, r.pipe)
 end
 
+-- A stage that takes everything from the one before it also takes its position in the data, which
+-- counts in the samples of one index.
+local function check_swap(r, before)
+  local s = r.settings
+  local path, input = index_of(before.dataset.data_path)
+  if r.scratch or input then
+    return
+  end
+  local other <close> = data.open(path)
+  if other.meta.fp_order ~= r.index.meta.fp_order then
+    blame.raise(s, "dataset.data_path", "MR_E_DATA", "dataset.data_path = %q holds other samples "
+      .. "than %q of the stage before, whose position this stage goes on from by load = "
+      .. "recipe.previous (%s); try: start_from_scratch = true, or ckpt_path = recipe.previous",
+      s.dataset.data_path, before.dataset.data_path, blame.place(s, "load"))
+  end
+end
+
 --- All that can be known of a stage before it begins, without writing: fields, weights, models,
 -- data, buckets.
 ---@param settings table  baked
 ---@param stage table     as trainer.run takes it; previous = true: the stage before will leave a
----   checkpoint
+---   checkpoint, and `before` are its settings
 function setup.rehearse(settings, stage)
   local r = {settings = settings, stage = stage, notes = {}}
   setup.check(r)
   local waits = stage.previous == true and (settings.load == "recipe.previous"
     or settings.ckpt_path == "recipe.previous")
+  r.scratch = starts_from_scratch(settings)
   if not waits then
     setup.find(r)
   end
-  pipeline.of(settings, "f32")
+  models_of(settings, "f32")
   local path, input = index_of(settings.dataset.data_path)
   if not input then
-    local index <close> = data.open(path)
+    local index <close> = blame.field(settings, "dataset.data_path", data.open, path)
     r.index = index
     open_loader(r, {epochs = 1}):close()
+    if waits and settings.load then
+      check_swap(r, stage.before)
+    end
   elseif not base.exists(input) then
-    base.raise("MR_E_DATA", ("%s: no such file or folder, and no index %s"):format(input, path))
+    blame.raise(settings, "dataset.data_path", "MR_E_DATA",
+      "%s: no such file or folder, and no index %s", input, path)
   end
 end
 

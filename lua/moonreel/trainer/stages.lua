@@ -4,6 +4,7 @@
 -- nothing left to do; all before it are over, none after it has begun.
 -- @module moonreel.trainer.stages
 local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
 local options = require "moonreel.text.options"
 local progress = require "moonreel.trainer.progress"
@@ -25,7 +26,7 @@ local function find_outer(row)
       .. "--start-step and --start-epoch are for "
       .. "one stage; try: stages.NAME.start_from_scratch=true")
   end
-  local found, reason = ckpt.resolve(s.load, s.outputs, setup.name(s))
+  local found, reason = blame.field(s, "load", ckpt.resolve, s.load, s.outputs, setup.name(s))
   if not found then
     row.progress:say(reason)
     return nil
@@ -169,12 +170,13 @@ function stages.run(settings, list, given)
   for i = first, #list do
     local stage = stage_of(row, i)
     if i > first then
-      stage.previous = true
+      stage.previous, stage.before = true, list[i - 1].settings
     end
     named(list[i].name, setup.rehearse, list[i].settings, stage)
   end
   if not row.outer then
-    row.outer, row.made = run.create(settings.outputs, setup.name(settings), true), true
+    row.outer, row.made = blame.field(settings, "outputs", run.create, settings.outputs,
+      setup.name(settings), true), true
     row.lock = run.lock(row.outer)
   end
   base.replace_file(row.outer .. "/settings.json", settings:to_json())

@@ -53,6 +53,29 @@ describe("a recipe", function()
     assert.equal("1 3 k014 k07 k11 k1", s.name:sub(1, 19))
   end)
 
+  it("is told the line of what is refused", function()
+    for text, want in pairs {
+      ["local n = 0\nwhile true do n = n + 1 end"] = "attack.lua:2: more than 20000000 instructions",
+      ["return recipe { lr =\nfunction() while true do end end }"] = "attack.lua:2: more than",
+      ["local t = {}\nfor k in pairs({ [t] = 1 }) do end"] = "attack.lua:2: pairs: a key of type",
+      ["\nreturn recipe { name = table.concat({}, '', 1, 1e8) }"] = "attack.lua:2: table.concat: more "
+        .. "than 1000000 elements",
+      ["\nreturn recipe { name = table.concat({ {} }) }"] = "attack.lua:2: invalid value",
+      ["\nreturn recipe { seed = #table.pack(table.unpack({}, 1, 1e6)) }"] =
+        "attack.lua:2: table.unpack: more than 100000 elements",
+      ["\nreturn recipe { name = ('%d'):format('x') }"] = "attack.lua:2: bad argument",
+      ["\nreturn recipe { lr = function() error({}) end }"] =
+        "attack.lua:2: optim.lr: error: expected a text, got a table",
+      ["error({ code = 'MR_E_USAGE', exit = 0 })"] = "attack.lua: error: expected a text, got a table",
+      ["error(recipe)"] = "attack.lua: error: expected a text, got a table",
+      ["local s = 'x'\nfor i = 1, 100 do s = s .. s end"] = "attack.lua: out of memory",
+    } do
+      local story, problem = attempt(dir, text)
+      assert.equal(3, problem.exit, text)
+      assert.is_truthy(story:find("/" .. want, 1, true), text .. ": " .. story)
+    end
+  end)
+
   it("cannot change what the next one sees", function()
     all_fail(dir, { "string.format = nil return recipe {} , x.y",
       "recipe.none = 1 return recipe {}", "recipe.x = 1 return recipe {}" })

@@ -1,4 +1,5 @@
 --- What a user sees when something is wrong, and that nothing half-written remains.
+-- Covers: lua/moonreel/settings/blame.lua lua/moonreel/settings/resolutions.lua
 local base = require "moonreel.core.base"
 local demo_data = require "spec.support.demo_data"
 local folder = require "spec.support.folder"
@@ -31,6 +32,39 @@ describe("moonreel train", function()
       .. "300 rows: shorter", text)
     assert.matches("try: leave it out", text)
     assert.is_false(base.exists(dir.path .. "/out/001-long"))
+  end)
+
+  it("says which line or argument led to what it cannot open or build", function()
+    dir:write("wrong.lua", 'return recipe.extend("./small") {\n  dataset = { data_path = '
+      .. '"missing.mrx" },\n  outputs = "/proc/nope",\n  bucket_config = recipe.replace {\n'
+      .. '    ["77px"] = { [6] = { 1.0, 2 } } } }')
+    for _, case in ipairs {
+      { "wrong", "", 3, "wrong%.lua:5: bucket_config%.77px: there is no resolution of this name" },
+      { "wrong", "bucket_config=recipe.remove", 3, "bucket_config=recipe%.remove: bucket_config is "
+        .. "none" },
+      { "small", "data_path=missing.mrx", 4, "moonreel: data_path=missing%.mrx: missing%.mrx: no "
+        .. "such index" },
+      { "small", "outputs=/proc/nope", 8, "moonreel: outputs=/proc/nope: /proc/nope: cannot create "
+        .. "directory" },
+      { "small", "ckpt_path=/nope", 2, "moonreel: ckpt_path=/nope: /nope: no such run" },
+      { "small", "--load /nope", 2, "moonreel: %-%-load /nope: /nope: no such run" },
+      { "small", "device=cuda", 2, "moonreel: device=cuda: unknown device 'cuda'" },
+      { "small", "model.num_heads=3", 3, "moonreel: model%.num_heads=3: model: hidden_size 128 is "
+        .. "not a multiple of num_heads 3\n  model%.hidden_size = 128 set by "
+        .. "recipes/tiny/demo%.lua:%d+" },
+      { "small", "vae.type=none", 3, "moonreel: vae%.type=none: training needs vae%.type" },
+      { "small", "'bucket_config=recipe.replace{32px: {500: (1, 2)}}' allow_empty_buckets=true", 4,
+        "moonreel: bucket_config=recipe%.replace{32px: {500: %(1, 2%)}}: .*no sample fits any "
+        .. "bucket" },
+    } do
+      local text, code = train(case[1], case[2])
+      assert.equal(case[3], code, case[2] .. ": " .. text)
+      assert.matches(case[4], text)
+    end
+    local _, noted = folder.moonreel(("show '%s/wrong.lua'"):format(dir.path))
+    assert.matches("note: .-wrong%.lua:5: bucket_config%.77px: there is no resolution", noted)
+    local out = dir.path .. "/out"
+    assert.is_true(not base.exists(out) or #base.list_dir(out) == 0)
   end)
 
   it("stops with 8 when no checkpoint finds room, three saves in a row", function()

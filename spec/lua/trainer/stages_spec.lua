@@ -217,12 +217,15 @@ describe("trainer.stages", function()
   it("checks all stages before the first one begins, and leaves nothing behind", function()
     for words, want in pairs {
       ["stages.c.wandb=true"] = { 3, "^moonreel: stage c: .*no reader for wandb" },
-      ["stages.c.data_path=/nowhere.csv"] = { 4, "^moonreel: stage c: /nowhere.csv: no such file "
-        .. "or folder, and no index /nowhere.mrx" },
+      ["stages.c.data_path=/nowhere.csv"] = { 4, "^moonreel: stage c: "
+        .. "stages.c.data_path=/nowhere.csv: /nowhere.csv: no such file or folder, and no index "
+        .. "/nowhere.mrx" },
       ["stages.c.data_path=/nowhere.mrx"] = { 4,
-        "^moonreel: stage c: /nowhere.mrx: no such index" },
-      ["stages.b.ckpt_path=/nowhere"] = { 2, "^moonreel: stage b: /nowhere: no such run" },
-      ["stages.a.load=/nowhere"] = { 2, "^moonreel: stage a: /nowhere: no such run" },
+        "^moonreel: stage c: stages.c.data_path=/nowhere.mrx: /nowhere.mrx: no such index" },
+      ["stages.b.ckpt_path=/nowhere"] = { 2, "^moonreel: stage b: stages.b.ckpt_path=/nowhere: "
+        .. "/nowhere: no such run" },
+      ["stages.a.load=/nowhere"] = { 2, "^moonreel: stage a: stages.a.load=/nowhere: /nowhere: "
+        .. "no such run" },
       ["stages.c.model.num_heads=3"] = { 3, "^moonreel: stage c: " },
       ["stages.c.bucket_config.32px.7='{1.0, 4}'"] = { 4, "^moonreel: stage c: " },
       ["stages.d.lr=1"] = { 2, "stages.d.lr=1: no stage 'd'" },
@@ -234,6 +237,28 @@ describe("trainer.stages", function()
       assert.is_true(not base.exists(out .. "/fails") or #base.list_dir(out .. "/fails") == 0,
         words)
     end
+  end)
+
+  it("checks at launch that a stage which goes on from a position has the same samples", function()
+    local clips = demo_data.path():gsub("demo%.mrx$", "clips")
+    os.execute(("sed -n '1p;100,$p' '%s/demo.csv' >'%s/half.csv'"):format(clips, clips))
+    local half = dir.path .. "/half.mrx"
+    demo_data.moonreel("data", "ingest", clips .. "/half.csv", "-o", half)
+    local swap = "stages.c.data_path=" .. half
+    local text = fails(4, swap)
+    assert.matches("^moonreel: stage c: stages%.c%.data_path=[^\n]*half%.mrx: dataset%.data_path = "
+      .. "[^\n]* holds other samples than [^\n]* load = recipe%.previous %([^\n]*row%.lua:%d+%); "
+      .. "try: start_from_scratch = true, or ckpt_path = recipe%.previous\n$", text)
+    train("swapped", swap, "stages.c.start_from_scratch=true", "stages.a.steps=1",
+      "stages.b.steps=1", "stages.c.steps=2")
+  end)
+
+  it("with nothing to do hand on what they started from", function()
+    local output = train("idle", "stages.a.steps=2", "stages.b.load=recipe.previous",
+      "stages.b.ckpt_path=none", "stages.b.steps=2", "stages.c.steps=3")
+    assert.matches("stage c %(3 of 3%): follows .-/stages/b/ckpt/step%-000000000002\n", output)
+    assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff",
+      run_dir("idle") .. "/stages/a", run_dir("idle") .. "/stages/b"))
   end)
 
   it("refuses to go on from what is not the newest of a run with stages", function()

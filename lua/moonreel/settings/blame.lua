@@ -1,0 +1,99 @@
+--- Errors of other rooms told with the line of the recipe, or the argument, that led to them. A room
+-- that opens a file or builds a model knows nothing of recipes; who calls it with values of settings
+-- adds the place here.
+-- @module moonreel.settings.blame
+local base = require "moonreel.core.base"
+local kinds = require "moonreel.recipe.kinds"
+
+local blame = {}
+
+--- Who set a field; the recipe as a whole where nobody did.
+---@param settings table
+---@param path string
+---@return string
+function blame.place(settings, path)
+  local origin = settings:origin(path)
+  return origin:match("^default") and tostring(settings.recipe) or origin
+end
+
+--- Raise an error about a field, with its place.
+---@param settings table
+---@param path string
+---@param code string   "MR_E_..."
+---@param form string   of string.format
+function blame.raise(settings, path, code, form, ...)
+  base.raise(code, ("%s: %s"):format(blame.place(settings, path), form:format(...)))
+end
+
+-- Call f; `told` makes the text of what it raises. Requests to stop and lack of memory pass as they
+-- are: no line of a recipe is at fault.
+local function call(told, f, ...)
+  local results = table.pack(pcall(f, ...))
+  if results[1] then
+    return table.unpack(results, 2, results.n)
+  end
+  local problem = results[2]
+  if type(problem) == "table" and problem.message and problem.code ~= "MR_E_STOPPED"
+      and problem.code ~= "MR_E_MEMORY" then
+    problem.message = told(problem.message)
+  end
+  error(problem, 0)
+end
+
+--- Call f with the value of one field; an error gets the place of that field.
+---@param settings table
+---@param path string
+---@param f function
+---@return any ...  results of f
+function blame.field(settings, path, f, ...)
+  return call(function(message)
+    return ("%s: %s"):format(blame.place(settings, path), message)
+  end, f, ...)
+end
+
+-- Leaves of settings that a text names, in its order: by their paths, or by their names alone when
+-- they lie in the record `within`.
+local function named_in(settings, text, within)
+  local by_path, found, seen = {}, {}, {}
+  for _, leaf in ipairs(settings:leaves()) do
+    by_path[leaf.path] = leaf
+  end
+  for word in text:gmatch("[%a_][%w_.]*") do
+    word = word:gsub("%.+$", "")
+    local leaf = by_path[word:find(".", 1, true) and word or within .. "." .. word]
+    if leaf and not seen[leaf.path] then
+      seen[leaf.path] = true
+      found[#found + 1] = leaf
+    end
+  end
+  return found
+end
+
+--- Call f with the values of a record; an error gets the places of the fields that its text names,
+-- arguments before recipes, or the place of the record's type when it names none.
+---@param settings table
+---@param within string  the record
+---@param f function
+---@return any ...  results of f
+function blame.record(settings, within, f, ...)
+  return call(function(message)
+    local named = {}
+    for _, leaf in ipairs(named_in(settings, message, within)) do
+      local link = leaf.chain[#leaf.chain]
+      if link and link.command_line then
+        table.insert(named, 1, { leaf = leaf, at = link.at })
+      elseif link and link.set then
+        named[#named + 1] = { leaf = leaf, at = link.at }
+      end
+    end
+    local others = {}
+    for i = 2, #named do
+      local leaf = named[i].leaf
+      others[i - 1] = ("\n  %s = %s set by %s"):format(leaf.path, kinds.show(leaf.raw), named[i].at)
+    end
+    local at = named[1] and named[1].at or blame.place(settings, within .. ".type")
+    return ("%s: %s%s"):format(at, message, table.concat(others))
+  end, f, ...)
+end
+
+return blame

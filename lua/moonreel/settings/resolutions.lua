@@ -1,0 +1,28 @@
+--- Names in bucket_config that `resolutions` does not have: `show` notes them, `train` refuses them.
+-- @module moonreel.settings.resolutions
+local nearest = require "moonreel.text.nearest"
+
+--- What is wrong with the names in bucket_config.
+---@param leaves table[]  {path, keys, chain} of settings
+---@return table[]  {path of the first leaf below the name, text}, in path order
+return function(leaves)
+  local known, names, out = {}, {}, {}
+  for _, leaf in ipairs(leaves) do
+    local name = leaf.keys[1] == "resolutions" and leaf.keys[2]
+    if name and not known[name] then
+      known[name] = true
+      names[#names + 1] = name
+    end
+  end
+  for _, leaf in ipairs(leaves) do
+    local name = leaf.keys[1] == "bucket_config" and leaf.keys[2]
+    if name and not known[name] then
+      known[name] = true
+      local near = nearest(name, names)
+      out[#out + 1] = { path = leaf.path, text = ("bucket_config.%s: there is no resolution of this "
+        .. "name%s; try: resolutions = { [%q] = { pixels = ..., aspects = ... } }"):format(name,
+        near and (", did you mean '" .. near .. "'?") or "", name) }
+    end
+  end
+  return out
+end
