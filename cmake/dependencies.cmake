@@ -11,7 +11,7 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(EDIT IMPORTED_TARGET libedit)
-pkg_check_modules(MINIZIP IMPORTED_TARGET minizip)
+pkg_check_modules(MINIZIP IMPORTED_TARGET minizip zlib)
 if(NOT TARGET OpenMP::OpenMP_C)
   add_library(OpenMP::OpenMP_C INTERFACE IMPORTED)  # one thread
 endif()

@@ -107,11 +107,26 @@ static int k_info(lua_State *L)
     return 1;
 }
 
+/* refused() -> {{name, why}, ...}: tensors that are there and cannot be read */
+static int k_refused(lua_State *L)
+{
+    mr_ckpt *c = self(L);
+    lua_createtable(L, mr_ckpt_refused_count(c), 0);
+    for (int i = 0; i < mr_ckpt_refused_count(c); i++) {
+        const mr_st_refused *r = mr_ckpt_refused_at(c, i);
+        lua_createtable(L, 0, 2);
+        lua_pushstring(L, r->name), lua_setfield(L, -2, "name");
+        lua_pushstring(L, r->why), lua_setfield(L, -2, "why");
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
 static int64_t bytes_of(lua_State *L, mr_ckpt *c, const char *name)
 {
     const mr_st_tensor *t = mr_ckpt_find(c, name);
     if (!t)
-        mr_bind_raise(L, MR_E_RANGE, "%s: no tensor '%s' in it", mr_ckpt_path(c), name);
+        mr_bind_check(L, mr_ckpt_missing(c, name));
     return t->bytes;
 }
 
@@ -281,8 +296,7 @@ static int k_convert(lua_State *L)
         lua_getfield(L, -2, "from");
         const mr_st_tensor *t = mr_ckpt_find(c, luaL_checkstring(L, -1));
         if (!t)
-            return mr_bind_raise(L, MR_E_RANGE, "%s: no tensor '%s' in it", mr_ckpt_path(c),
-                                 lua_tostring(L, -1));
+            mr_bind_check(L, mr_ckpt_missing(c, lua_tostring(L, -1)));
         from[i] = (origin){c, t->name};
         items[i] = (mr_ckpt_item){.name = luaL_checkstring(L, -2),
                                   .dtype = t->dtype,
@@ -316,6 +330,8 @@ static const mr_bind_face ckpt_module_face = {
 
 static const mr_bind_row ckpt_rows[] = {
     MR_ROW("names", k_names, "(): string[]", "Names of all tensors, in file order."),
+    MR_ROW("refused", k_refused, "(): table[]",
+           "{name, why} of tensors that are in the file and cannot be read."),
     MR_ROW("info", k_info, "(name: string): table?",
            "{name, dtype, shape, bytes} of a tensor; nil: there is none."),
     MR_ROW("read", k_read, "(name: string, offset?: integer, n?: integer): string",
@@ -325,7 +341,7 @@ static const mr_bind_row ckpt_rows[] = {
     MR_ROW("read_f32", k_read_f32, "(name: string, out: mr.Tensor, first?: integer)",
            "Elements from first on as f32, as many as the dense f32 tensor holds."),
     MR_ROW("verify", k_verify, "()",
-           "Read everything and compare all hashes; raises where one differs."),
+           "Read everything and compare all hashes or CRCs; raises where one differs."),
     MR_ROW("path", k_path, "(): string", "What was opened."),
     MR_ROW("step", k_step, "(): integer?", "Its step; nil for plain weights."),
     MR_ROW("bytes", k_bytes, "(): integer", "Size of all tensors."),

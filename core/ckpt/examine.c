@@ -11,7 +11,7 @@ mr_status mr_ckpt_stats_of(mr_ckpt *c, const char *name, mr_ckpt_stats *out)
 {
     const mr_st_tensor *t = mr_ckpt_find(c, name);
     if (!t)
-        return mr_fail(MR_E_RANGE, "%s: no tensor '%s' in it", mr_ckpt_path(c), name);
+        return mr_ckpt_missing(c, name);
     *out = (mr_ckpt_stats){0};
     char *raw = mr_alloc(CHUNK_BYTES);
     double *x = mr_alloc(sizeof *x * CHUNK_ELEMENTS);
@@ -60,8 +60,7 @@ mr_status mr_ckpt_compare(mr_ckpt *ca, const char *name, mr_ckpt *cb, const char
 {
     const mr_st_tensor *a = mr_ckpt_find(ca, name), *b = mr_ckpt_find(cb, name_b);
     if (!a || !b)
-        return mr_fail(MR_E_RANGE, "%s: no tensor '%s' in it", mr_ckpt_path(a ? cb : ca),
-                       a ? name_b : name);
+        return mr_ckpt_missing(a ? cb : ca, a ? name_b : name);
     if (a->dtype != b->dtype || a->rank != b->rank ||
         memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->rank))
         return mr_fail(MR_E_SHAPE, "tensor '%s' has another shape or dtype in %s than in %s", name,

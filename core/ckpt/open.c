@@ -17,6 +17,7 @@ typedef struct part {
     const mr_ckpt_file *hashes; // NULL: plain
     mr_safetensors *plain;
     mr_torch *torch;
+    int first; // of a plain file: which of all tensors is its first
 } part;
 
 struct mr_ckpt {
@@ -135,12 +136,14 @@ static mr_status take_tensors(mr_ckpt *c)
     MR_TRY(room_for_tensors(c, n));
     if (!(c->plain = mr_calloc((size_t)n + 1, sizeof *c->plain)))
         return mr_fail_memory(sizeof *c->plain * (size_t)n);
-    for (int i = 0; i < c->n_parts; i++)
+    for (int i = 0; i < c->n_parts; i++) {
+        c->parts[i].first = at;
         for (int k = 0; k < count_of(&c->parts[i]); k++, at++) {
             c->plain[at] = *tensor_of(&c->parts[i], k);
             c->plain[at].file = i;
             c->tensors[at] = &c->plain[at];
         }
+    }
     return index_names(c);
 }
 
@@ -395,6 +398,36 @@ const mr_st_tensor *mr_ckpt_find(const mr_ckpt *c, const char *name)
     return NULL;
 }
 
+int mr_ckpt_refused_count(const mr_ckpt *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->n_parts; i++)
+        n += c->parts[i].torch ? mr_torch_refused_count(c->parts[i].torch) : 0;
+    return n;
+}
+
+const mr_st_refused *mr_ckpt_refused_at(const mr_ckpt *c, int i)
+{
+    const part *p = c->parts;
+    for (;; p++) {
+        int n = p->torch ? mr_torch_refused_count(p->torch) : 0;
+        if (i < n)
+            return mr_torch_refused_at(p->torch, i);
+        i -= n;
+    }
+}
+
+mr_status mr_ckpt_missing(const mr_ckpt *c, const char *name)
+{
+    for (int i = 0; i < mr_ckpt_refused_count(c); i++) {
+        const mr_st_refused *r = mr_ckpt_refused_at(c, i);
+        if (strcmp(r->name, name) == 0)
+            return mr_fail(MR_E_UNSUPPORTED, "%s: tensor '%s' cannot be read: %s", c->path, name,
+                           r->why);
+    }
+    return mr_fail(MR_E_RANGE, "%s: no tensor '%s' in it", c->path, name);
+}
+
 /* ---- read ---- */
 
 /* Read one whole block of a hashed file to dst and compare. */
@@ -413,7 +446,7 @@ mr_status mr_ckpt_read(mr_ckpt *c, const char *name, void *dst, int64_t offset, 
 {
     const mr_st_tensor *t = mr_ckpt_find(c, name);
     if (!t)
-        return mr_fail(MR_E_RANGE, "%s: no tensor '%s' in it", c->path, name);
+        return mr_ckpt_missing(c, name);
     if (offset < 0 || n < 0 || n > t->bytes || offset > t->bytes - n)
         return mr_fail(MR_E_RANGE, "%s: tensor '%s': %lld bytes from byte %lld on; it has %lld",
                        c->path, name, (long long)n, (long long)offset, (long long)t->bytes);
@@ -421,7 +454,7 @@ mr_status mr_ckpt_read(mr_ckpt *c, const char *name, void *dst, int64_t offset, 
     if (p->plain)
         return mr_safetensors_read(p->plain, t, dst, offset, n);
     if (p->torch)
-        return mr_torch_read(p->torch, t, dst, offset, n);
+        return mr_torch_read(p->torch, (int)(t - c->plain) - p->first, dst, offset, n);
     char *out = dst;
     for (int64_t at = t->offset + offset, end = at + n; at < end;) {
         int64_t first = at / MR_CKPT_BLOCK * MR_CKPT_BLOCK;
@@ -442,26 +475,31 @@ mr_status mr_ckpt_read(mr_ckpt *c, const char *name, void *dst, int64_t offset, 
     return MR_OK;
 }
 
+static mr_status verify_committed(mr_ckpt *c, const part *p)
+{
+    mr_hasher *whole = mr_hasher_new();
+    mr_status st = whole ? MR_OK : mr_fail_memory(64);
+    for (int64_t at = 0; at < p->bytes && st == MR_OK; at += MR_CKPT_BLOCK) {
+        st = read_block(p, at, c->block);
+        if (st == MR_OK)
+            mr_hasher_add(whole, c->block, (size_t)MR_MIN(p->bytes - at, (int64_t)MR_CKPT_BLOCK));
+    }
+    mr_hash128 h = st == MR_OK ? mr_hasher_digest(whole) : (mr_hash128){0};
+    mr_hasher_free(whole);
+    MR_TRY(st);
+    if (h.lo != p->hashes->whole.lo || h.hi != p->hashes->whole.hi)
+        return mr_fail(MR_E_FORMAT, "%s: damaged: the file does not match its hash", p->path);
+    return MR_OK;
+}
+
 mr_status mr_ckpt_verify(mr_ckpt *c)
 {
-    if (!c->manifest.text)
-        return mr_fail(MR_E_USAGE, "%s: a plain file has no hashes to verify", c->path);
     c->block_at = -1;
     for (int i = 0; i < c->n_parts; i++) {
         const part *p = &c->parts[i];
-        mr_hasher *whole = mr_hasher_new();
-        mr_status st = whole ? MR_OK : mr_fail_memory(64);
-        for (int64_t at = 0; at < p->bytes && st == MR_OK; at += MR_CKPT_BLOCK) {
-            st = read_block(p, at, c->block);
-            if (st == MR_OK)
-                mr_hasher_add(whole, c->block,
-                              (size_t)MR_MIN(p->bytes - at, (int64_t)MR_CKPT_BLOCK));
-        }
-        mr_hash128 h = st == MR_OK ? mr_hasher_digest(whole) : (mr_hash128){0};
-        mr_hasher_free(whole);
-        MR_TRY(st);
-        if (h.lo != p->hashes->whole.lo || h.hi != p->hashes->whole.hi)
-            return mr_fail(MR_E_FORMAT, "%s: damaged: the file does not match its hash", p->path);
+        if (p->plain)
+            return mr_fail(MR_E_USAGE, "%s: a plain file has no hashes to verify", p->path);
+        MR_TRY(p->torch ? mr_torch_verify(p->torch) : verify_committed(c, p));
     }
     return MR_OK;
 }

@@ -1,448 +1,406 @@
-/* ckpt: the pickle that names the tensors of a torch file, walked as data.
+/* ckpt: the stack machine of pickles, walked as data.
  *
- * A closed list of opcodes and a closed list of names, each mapped to a number; nothing is looked
- * up, built or called. What is not a tensor, a text, a number or a container of these is refused by
- * name. Limits (reference reliability, section 6): 1e6 opcodes, stack 1e5, memo 1e6, depth 64, with
- * 8 MiB of pickle: together below 80 MiB.
- * Licence: Apache-2.0 */
+ * A closed list of opcodes; nothing is looked up, built or called. Texts, numbers and containers
+ * become values here, what the names of torch mean is decided in rebuild.c. Anything else is
+ * refused by name. Limits (reference reliability, section 6): 1e6 opcodes, a stack of 1e5, a memo
+ * of 1e6, and 48 MiB for all values of a pickle of at most 8 MiB: together below 80 MiB. Licence:
+ * Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <string.h>
 
-enum { OPS_MAX = 1000000, STACK_MAX = 100000, MEMO_MAX = 1000000, DEPTH_MAX = 64 };
-
-typedef enum kind { NOTHING, NUMBER, TEXT, TUPLE, LIST, DICT, NAME, STORAGE, TENSOR, MARK } kind;
-typedef enum name_id { ORDERED_DICT, REBUILD_TENSOR, REBUILD_PARAMETER, STORAGE_TYPE } name_id;
-
-typedef struct item {
-    kind kind;
-    int64_t number;       /* NUMBER; of STORAGE its elements; of NAME a name_id */
-    mr_st_dtype dtype;    /* STORAGE, NAME of a storage */
-    const char *text;     /* TEXT; key of STORAGE and TENSOR */
-    struct item **items;  /* TUPLE, LIST; DICT: key, value, key, value */
-    mr_st_tensor *tensor; /* TENSOR: shape, bytes; offset inside its storage */
-    int n, cap;
-    bool walking;
-} item;
-
-static const struct {
-    const char *module, *name;
-    name_id id;
-    mr_st_dtype dtype;
-} allowed[] = {
-    {"collections", "OrderedDict", ORDERED_DICT, 0},
-    {"torch._utils", "_rebuild_tensor_v2", REBUILD_TENSOR, 0},
-    {"torch._utils", "_rebuild_parameter", REBUILD_PARAMETER, 0},
-    {"torch", "DoubleStorage", STORAGE_TYPE, MR_ST_F64},
-    {"torch", "FloatStorage", STORAGE_TYPE, MR_ST_F32},
-    {"torch", "HalfStorage", STORAGE_TYPE, MR_ST_F16},
-    {"torch", "BFloat16Storage", STORAGE_TYPE, MR_ST_BF16},
-    {"torch", "LongStorage", STORAGE_TYPE, MR_ST_I64},
-    {"torch", "IntStorage", STORAGE_TYPE, MR_ST_I32},
-    {"torch", "ShortStorage", STORAGE_TYPE, MR_ST_I16},
-    {"torch", "CharStorage", STORAGE_TYPE, MR_ST_I8},
-    {"torch", "ByteStorage", STORAGE_TYPE, MR_ST_U8},
-    {"torch", "BoolStorage", STORAGE_TYPE, MR_ST_BOOL},
-};
-
-typedef struct walker {
-    const char *path;
-    mr_pickle_found *found;
-    void *user;
-    const unsigned char *p, *end;
-    mr_arena arena; /* items and texts; dies with the walk */
-    item **stack, **memo;
-    int n_stack, n_memo;
-} walker;
+enum { OPS_MAX = 1000000, STACK_MAX = 100000, MEMO_MAX = 1000000, VALUES_MAX = 48 << 20 };
 
 #define BAD(...) mr_fail(MR_E_FORMAT, __VA_ARGS__)
 
-static item *new_item(walker *w, kind k)
+/* ---- values ---- */
+
+void *mr_pickle_alloc(mr_pickle *p, size_t bytes)
 {
-    item *x = mr_arena_alloc(&w->arena, sizeof *x);
+    p->used += (bytes + 15) / 16 * 16;
+    if (p->used > VALUES_MAX) {
+        BAD("%s: pickle: its values take more than %d MiB", p->path, VALUES_MAX >> 20);
+        return NULL;
+    }
+    void *memory = mr_arena_alloc(&p->arena, bytes);
+    if (!memory)
+        mr_fail_memory(bytes);
+    return memory;
+}
+
+mr_pickled *mr_pickle_new(mr_pickle *p, mr_pickled_kind kind)
+{
+    mr_pickled *x = mr_pickle_alloc(p, sizeof *x);
     if (x)
-        x->kind = k;
+        x->kind = (uint8_t)kind;
     return x;
 }
 
-static mr_status push(walker *w, item *x)
+bool mr_pickled_is(const mr_pickled *x, const char *text)
 {
-    if (!x)
-        return mr_fail_memory(sizeof *x);
-    if (w->n_stack == STACK_MAX)
-        return BAD("%s: pickle: stack deeper than %d", w->path, STACK_MAX);
-    w->stack[w->n_stack++] = x;
+    return x->kind == MR_P_TEXT && strlen(text) == (size_t)x->n &&
+           memcmp(x->text, text, (size_t)x->n) == 0;
+}
+
+/* The status of a value that may be NULL because mr_pickle_alloc failed and said why. */
+static mr_status made(const mr_pickled *x)
+{
+    return x ? MR_OK : mr_error_last()->code;
+}
+
+static mr_status push(mr_pickle *p, mr_pickled *x)
+{
+    MR_TRY(made(x));
+    if (p->n_stack == STACK_MAX)
+        return BAD("%s: pickle: stack deeper than %d", p->path, STACK_MAX);
+    p->stack[p->n_stack++] = x;
     return MR_OK;
 }
 
-static mr_status push_number(walker *w, int64_t number)
+/* Values that hold nothing of their own exist once. */
+static mr_status push_bare(mr_pickle *p, mr_pickled_kind kind)
 {
-    item *x = new_item(w, NUMBER);
+    if (!p->bare[kind])
+        p->bare[kind] = mr_pickle_new(p, kind);
+    return push(p, p->bare[kind]);
+}
+
+static mr_status push_number(mr_pickle *p, int64_t number)
+{
+    mr_pickled *x = mr_pickle_new(p, MR_P_NUMBER);
     if (x)
         x->number = number;
-    return push(w, x);
+    return push(p, x);
 }
 
-static mr_status pop(walker *w, item **out)
+static mr_status pop(mr_pickle *p, mr_pickled **out)
 {
-    if (w->n_stack == 0 || w->stack[w->n_stack - 1]->kind == MARK)
-        return BAD("%s: pickle: a value is missing", w->path);
-    *out = w->stack[--w->n_stack];
+    if (p->n_stack == 0 || p->stack[p->n_stack - 1]->kind == MR_P_MARK)
+        return BAD("%s: pickle: a value is missing", p->path);
+    *out = p->stack[--p->n_stack];
     return MR_OK;
 }
 
-static mr_status append(walker *w, item *to, item *x)
+/* Lists and dictionaries grow by doubling whenever their length is a power of two. */
+static mr_status append(mr_pickle *p, mr_pickled *to, mr_pickled *x)
 {
-    if (to->n == to->cap) {
-        int cap = to->cap ? 2 * to->cap : 4;
-        item **grown = mr_arena_alloc(&w->arena, sizeof *grown * (size_t)cap);
+    bool full = to->n == 0 || (to->n >= 4 && (to->n & (to->n - 1)) == 0);
+    if (full) {
+        size_t cap = to->n ? 2 * (size_t)to->n : 4;
+        mr_pickled **grown = mr_pickle_alloc(p, sizeof *grown * cap);
         if (!grown)
-            return mr_fail_memory(sizeof *grown * (size_t)cap);
+            return mr_error_last()->code;
         if (to->n)
             memcpy(grown, to->items, sizeof *grown * (size_t)to->n);
-        to->items = grown, to->cap = cap;
+        to->items = grown;
     }
     to->items[to->n++] = x;
     return MR_OK;
 }
 
-static mr_status take(walker *w, size_t n, const unsigned char **out)
+/* ---- the text of the pickle ---- */
+
+static mr_status take(mr_pickle *p, size_t n, const unsigned char **out)
 {
-    if ((size_t)(w->end - w->p) < n)
-        return BAD("%s: pickle: cut off", w->path);
-    *out = w->p, w->p += n;
+    if ((size_t)(p->end - p->at) < n)
+        return BAD("%s: pickle: cut off", p->path);
+    *out = p->at, p->at += n;
     return MR_OK;
 }
 
-static mr_status take_number(walker *w, int bytes, int64_t *out)
+static mr_status take_number(mr_pickle *p, int bytes, int64_t *out)
 {
-    const unsigned char *p = NULL;
+    const unsigned char *from = NULL;
     uint64_t x = 0;
-    MR_TRY(take(w, (size_t)bytes, &p));
+    MR_TRY(take(p, (size_t)bytes, &from));
     for (int i = 0; i < bytes; i++)
-        x |= (uint64_t)p[i] << (8 * i);
+        x |= (uint64_t)from[i] << (8 * i);
     *out = (int64_t)x;
     return MR_OK;
 }
 
-static mr_status push_text(walker *w, const unsigned char *from, size_t n)
+/* A value that lies in the pickle as it is: a text, or an integer too large for 8 bytes. */
+static mr_status push_bytes(mr_pickle *p, mr_pickled_kind kind, size_t n)
 {
-    if (memchr(from, 0, n))
-        return BAD("%s: pickle: a text holds a zero", w->path);
-    item *x = new_item(w, TEXT);
-    char *copy = mr_arena_alloc(&w->arena, n + 1);
-    if (!x || !copy)
-        return mr_fail_memory(n);
-    memcpy(copy, from, n);
-    x->text = copy;
-    return push(w, x);
+    const unsigned char *from = NULL;
+    MR_TRY(take(p, n, &from));
+    mr_pickled *x = mr_pickle_new(p, kind);
+    if (x)
+        x->text = (const char *)from, x->n = (int)n;
+    return push(p, x);
 }
 
-static mr_status counted_text(walker *w, int bytes)
+/* A text behind its length of `bytes` bytes. */
+static mr_status push_text(mr_pickle *p, int bytes)
 {
     int64_t n = 0;
-    const unsigned char *p = NULL;
-    MR_TRY(take_number(w, bytes, &n));
-    if (n < 0 || n > w->end - w->p)
-        return BAD("%s: pickle: cut off", w->path);
-    MR_TRY(take(w, (size_t)n, &p));
-    return push_text(w, p, (size_t)n);
+    MR_TRY(take_number(p, bytes, &n));
+    if (n < 0 || n > p->end - p->at)
+        return BAD("%s: pickle: cut off", p->path);
+    if (memchr(p->at, 0, (size_t)n))
+        return BAD("%s: pickle: a text holds a zero", p->path);
+    return push_bytes(p, MR_P_TEXT, (size_t)n);
 }
 
-static mr_status push_name(walker *w, const char *module, const char *name)
+/* An integer behind its length of one byte. */
+static mr_status push_integer(mr_pickle *p)
 {
-    for (size_t i = 0; i < MR_COUNT(allowed); i++) {
-        if (strcmp(allowed[i].module, module) || strcmp(allowed[i].name, name))
-            continue;
-        item *x = new_item(w, NAME);
-        if (x)
-            x->number = allowed[i].id, x->dtype = allowed[i].dtype;
-        return push(w, x);
-    }
-    return BAD(
-        "%s: pickle: '%.60s.%.60s' is not on the list of names that weights need; nothing was run",
-        w->path, module, name);
+    int64_t bytes = 0, x = 0;
+    MR_TRY(take_number(p, 1, &bytes));
+    if (bytes > 8)
+        return push_bytes(p, MR_P_BIG, (size_t)bytes);
+    MR_TRY(take_number(p, (int)bytes, &x));
+    if (bytes > 0 && bytes < 8 && x >> (8 * bytes - 1))
+        x -= (int64_t)1 << (8 * bytes);
+    return push_number(p, x);
 }
 
-static mr_status line_name(walker *w)
+/* ---- names ---- */
+
+static mr_status push_name(mr_pickle *p, const char *module, const char *name)
 {
-    char text[2][128];
+    mr_pickled *x = NULL;
+    MR_TRY(mr_torch_name(p, module, name, &x));
+    return push(p, x);
+}
+
+/* Module and name on two lines. */
+static mr_status line_name(mr_pickle *p)
+{
+    char text[2][MR_TORCH_NAME];
     for (int i = 0; i < 2; i++) {
-        const unsigned char *stop = memchr(w->p, '\n', (size_t)(w->end - w->p));
-        if (!stop || stop - w->p >= 128)
-            return BAD("%s: pickle: a name is cut off or too long", w->path);
-        memcpy(text[i], w->p, (size_t)(stop - w->p));
-        text[i][stop - w->p] = 0;
-        w->p = stop + 1;
+        const unsigned char *stop = memchr(p->at, '\n', (size_t)(p->end - p->at));
+        if (!stop || stop - p->at >= MR_TORCH_NAME)
+            return BAD("%s: pickle: a name is cut off or too long", p->path);
+        memcpy(text[i], p->at, (size_t)(stop - p->at));
+        text[i][stop - p->at] = 0;
+        p->at = stop + 1;
     }
-    return push_name(w, text[0], text[1]);
+    return push_name(p, text[0], text[1]);
 }
 
-static mr_status stack_name(walker *w)
+/* Module and name as the two newest values. */
+static mr_status stack_name(mr_pickle *p)
 {
-    item *name = NULL, *module = NULL;
-    MR_TRY(pop(w, &name));
-    MR_TRY(pop(w, &module));
-    if (name->kind != TEXT || module->kind != TEXT)
-        return BAD("%s: pickle: a name that is no text", w->path);
-    return push_name(w, module->text, name->text);
+    char text[2][MR_TORCH_NAME];
+    for (int i = 1; i >= 0; i--) {
+        mr_pickled *x = NULL;
+        MR_TRY(pop(p, &x));
+        if (x->kind != MR_P_TEXT || x->n >= MR_TORCH_NAME)
+            return BAD("%s: pickle: a name is no text or too long", p->path);
+        memcpy(text[i], x->text, (size_t)x->n);
+        text[i][x->n] = 0;
+    }
+    return push_name(p, text[0], text[1]);
 }
 
-/* The newest `n` values, or those above the mark (n < 0), as a tuple. */
-static mr_status collect(walker *w, int n, kind k)
-{
-    int from = w->n_stack - n;
-    if (n < 0) {
-        from = w->n_stack - 1;
-        while (from >= 0 && w->stack[from]->kind != MARK)
-            from--;
-        if (from++ < 0)
-            return BAD("%s: pickle: no mark", w->path);
-    }
-    if (from < 0)
-        return BAD("%s: pickle: a value is missing", w->path);
-    item *x = new_item(w, k);
-    if (!x)
-        return mr_fail_memory(sizeof *x);
-    for (int i = from; i < w->n_stack; i++) {
-        if (w->stack[i]->kind == MARK)
-            return BAD("%s: pickle: a mark inside a tuple", w->path);
-        MR_TRY(append(w, x, w->stack[i]));
-    }
-    w->n_stack = n < 0 ? from - 1 : from;
-    return push(w, x);
-}
+/* ---- containers ---- */
 
-/* Pairs or values above the mark (all) or the newest one, into the container beneath them. */
-static mr_status fill(walker *w, kind into, bool all)
+/* Where the values above the newest mark begin. */
+static mr_status above_mark(const mr_pickle *p, int *from)
 {
-    MR_TRY(collect(w, all ? -1 : into == DICT ? 2 : 1, TUPLE));
-    item *values = NULL, *to;
-    MR_TRY(pop(w, &values));
-    if (w->n_stack == 0)
-        return BAD("%s: pickle: nothing to fill", w->path);
-    to = w->stack[w->n_stack - 1];
-    if (to->kind != into || (into == DICT && values->n % 2))
-        return BAD("%s: pickle: filling something else than a container", w->path);
-    for (int i = 0; i < values->n; i++)
-        MR_TRY(append(w, to, values->items[i]));
+    int at = p->n_stack;
+    while (at > 0 && p->stack[at - 1]->kind != MR_P_MARK)
+        at--;
+    if (at == 0)
+        return BAD("%s: pickle: no mark", p->path);
+    *from = at;
     return MR_OK;
 }
 
-/* ('storage', type, key, place, elements) */
-static mr_status persistent(walker *w)
+/* The values from `from` on become one tuple; the stack ends at `keep` then. */
+static mr_status collect(mr_pickle *p, int from, int keep)
 {
-    item *id = NULL;
-    MR_TRY(pop(w, &id));
-    item **v = id->items;
-    if (id->kind != TUPLE || id->n != 5 || v[0]->kind != TEXT || strcmp(v[0]->text, "storage") ||
-        v[1]->kind != NAME || v[1]->number != STORAGE_TYPE || v[2]->kind != TEXT ||
-        v[4]->kind != NUMBER || v[4]->number < 0)
-        return BAD("%s: pickle: a reference that is no storage", w->path);
-    item *x = new_item(w, STORAGE);
-    if (x)
-        x->dtype = v[1]->dtype, x->text = v[2]->text, x->number = v[4]->number;
-    return push(w, x);
-}
-
-static bool numbers(const item *x, int most)
-{
-    if (x->kind != TUPLE || x->n > most)
-        return false;
-    for (int i = 0; i < x->n; i++)
-        if (x->items[i]->kind != NUMBER || x->items[i]->number < 0)
-            return false;
-    return true;
-}
-
-/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks): dense tensors alone */
-static mr_status rebuild_tensor(walker *w, const item *args)
-{
-    item **v = args->items;
-    if (args->n < 4 || v[0]->kind != STORAGE || v[1]->kind != NUMBER || v[1]->number < 0 ||
-        !numbers(v[2], MR_ST_RANK_MAX) || !numbers(v[3], MR_ST_RANK_MAX) || v[2]->n != v[3]->n)
-        return BAD("%s: pickle: a tensor with strange arguments", w->path);
-    item *x = new_item(w, TENSOR);
-    if (!x)
-        return mr_fail_memory(sizeof *x);
-    mr_st_tensor *t = x->tensor = mr_arena_alloc(&w->arena, sizeof *t);
-    if (!t)
-        return mr_fail_memory(sizeof *t);
-    x->text = v[0]->text, t->dtype = v[0]->dtype, t->rank = v[2]->n;
-    if (__builtin_mul_overflow(v[1]->number, (int64_t)mr_st_dtype_bytes(t->dtype), &t->offset))
-        return BAD("%s: pickle: a tensor starts too far out", w->path);
-    for (int i = 0; i < t->rank; i++)
-        t->shape[i] = v[2]->items[i]->number;
-    MR_TRY(mr_st_shape_bytes(t->dtype, t->rank, t->shape, &t->bytes));
-    int64_t dense = 1;
-    for (int i = t->rank - 1; i >= 0 && t->bytes; i--) {
-        if (t->shape[i] > 1 && v[3]->items[i]->number != dense)
-            return mr_fail(
-                MR_E_UNSUPPORTED,
-                "%s: a tensor of storage '%.40s' is a strided view; expected a dense one", w->path,
-                x->text);
-        dense *= t->shape[i];
+    int n = p->n_stack - from;
+    mr_pickled *x = mr_pickle_new(p, MR_P_TUPLE);
+    MR_TRY(made(x));
+    if (n && !(x->items = mr_pickle_alloc(p, sizeof *x->items * (size_t)n)))
+        return mr_error_last()->code;
+    for (int i = 0; i < n; i++) {
+        if (p->stack[from + i]->kind == MR_P_MARK)
+            return BAD("%s: pickle: a mark inside a tuple", p->path);
+        x->items[x->n++] = p->stack[from + i];
     }
-    return push(w, x);
+    p->n_stack = keep;
+    return push(p, x);
 }
 
-static mr_status reduce(walker *w)
+static mr_status marked_tuple(mr_pickle *p)
 {
-    item *args = NULL, *name = NULL;
-    MR_TRY(pop(w, &args));
-    MR_TRY(pop(w, &name));
-    if (name->kind != NAME || args->kind != TUPLE)
-        return BAD("%s: pickle: a call of something that is no name", w->path);
-    switch (name->number) {
-    case REBUILD_TENSOR: return rebuild_tensor(w, args);
-    case REBUILD_PARAMETER:
-        if (args->n < 1 || args->items[0]->kind != TENSOR)
-            return BAD("%s: pickle: a parameter without a tensor", w->path);
-        return push(w, args->items[0]);
-    case ORDERED_DICT:
-        if (args->n)
-            return BAD("%s: pickle: an ordered dictionary with arguments", w->path);
-        return push(w, new_item(w, DICT));
-    default: return BAD("%s: pickle: a call of a storage type", w->path);
+    int from = 0;
+    MR_TRY(above_mark(p, &from));
+    return collect(p, from, from - 1);
+}
+
+static mr_status counted_tuple(mr_pickle *p, int n)
+{
+    if (p->n_stack < n)
+        return BAD("%s: pickle: a value is missing", p->path);
+    return collect(p, p->n_stack - n, p->n_stack - n);
+}
+
+/* The values from `from` on go into the container at the stack's new end, `keep`. */
+static mr_status fill(mr_pickle *p, mr_pickled_kind into, int from, int keep)
+{
+    int n = p->n_stack - from;
+    if (keep <= 0 || p->stack[keep - 1]->kind != into || (into == MR_P_DICT && n % 2))
+        return BAD("%s: pickle: filling something else than a container", p->path);
+    mr_pickled *to = p->stack[keep - 1];
+    for (int i = 0; i < n; i++) {
+        if (p->stack[from + i]->kind == MR_P_MARK)
+            return BAD("%s: pickle: a mark inside a container", p->path);
+        MR_TRY(append(p, to, p->stack[from + i]));
     }
-}
-
-static mr_status remember(walker *w, int64_t at)
-{
-    if (w->n_stack == 0 || at < 0 || at >= MEMO_MAX)
-        return BAD("%s: pickle: memo %lld; at most %d", w->path, (long long)at, MEMO_MAX);
-    w->memo[at] = w->stack[w->n_stack - 1];
-    if (at >= w->n_memo)
-        w->n_memo = (int)at + 1;
+    p->n_stack = keep;
     return MR_OK;
 }
 
-static mr_status recall(walker *w, int64_t at)
+static mr_status fill_marked(mr_pickle *p, mr_pickled_kind into)
 {
-    if (at < 0 || at >= w->n_memo || !w->memo[at])
-        return BAD("%s: pickle: memo %lld is empty", w->path, (long long)at);
-    return push(w, w->memo[at]);
+    int from = 0;
+    MR_TRY(above_mark(p, &from));
+    return fill(p, into, from, from - 1);
 }
 
-static mr_status step(walker *w, int op)
+static mr_status fill_counted(mr_pickle *p, mr_pickled_kind into, int n)
+{
+    return fill(p, into, p->n_stack - n, p->n_stack - n);
+}
+
+/* ---- the memo ---- */
+
+static mr_status remember(mr_pickle *p, int64_t at)
+{
+    if (p->n_stack == 0 || at < 0 || at >= MEMO_MAX)
+        return BAD("%s: pickle: memo %lld; at most %d", p->path, (long long)at, MEMO_MAX);
+    while (p->n_memo <= at)
+        p->memo[p->n_memo++] = NULL;
+    p->memo[at] = p->stack[p->n_stack - 1];
+    return MR_OK;
+}
+
+static mr_status recall(mr_pickle *p, int64_t at)
+{
+    if (at < 0 || at >= p->n_memo || !p->memo[at])
+        return BAD("%s: pickle: memo %lld is empty", p->path, (long long)at);
+    return push(p, p->memo[at]);
+}
+
+/* ---- opcodes ---- */
+
+/* The two newest values, of which a call or an instance is made. */
+static mr_status apply(mr_pickle *p, mr_torch_made *make)
+{
+    mr_pickled *args = NULL, *what = NULL, *x = NULL;
+    MR_TRY(pop(p, &args));
+    MR_TRY(pop(p, &what));
+    MR_TRY(make(p, what, args, &x));
+    return push(p, x);
+}
+
+static mr_status reference(mr_pickle *p)
+{
+    mr_pickled *id = NULL, *x = NULL;
+    MR_TRY(pop(p, &id));
+    MR_TRY(mr_torch_reference(p, id, &x));
+    return push(p, x);
+}
+
+static mr_status build(mr_pickle *p)
+{
+    mr_pickled *state = NULL;
+    MR_TRY(pop(p, &state));
+    if (p->n_stack == 0)
+        return BAD("%s: pickle: a value is missing", p->path);
+    return mr_torch_build(p, p->stack[p->n_stack - 1], state);
+}
+
+static mr_status step(mr_pickle *p, int op)
 {
     int64_t x = 0;
-    const unsigned char *p = NULL;
-    item *gone = NULL;
+    const unsigned char *passed = NULL;
     switch (op) {
-    case 0x80: return take(w, 1, &p); // protocol
-    case 0x95: return take(w, 8, &p); // frame
-    case '(': return push(w, new_item(w, MARK));
-    case 'N': return push(w, new_item(w, NOTHING));
-    case 0x88: return push_number(w, 1);
-    case 0x89: return push_number(w, 0);
-    case 'K': MR_TRY(take_number(w, 1, &x)); return push_number(w, x);
-    case 'M': MR_TRY(take_number(w, 2, &x)); return push_number(w, x);
-    case 'J': MR_TRY(take_number(w, 4, &x)); return push_number(w, (int32_t)x);
-    // a float: of no use here
-    case 'G': MR_TRY(take(w, 8, &p)); return push(w, new_item(w, NOTHING));
-    // an integer of up to 8 bytes
-    case 0x8a:
-        MR_TRY(take_number(w, 1, &x));
-        if (x > 8)
-            return BAD("%s: pickle: an integer of %lld bytes", w->path, (long long)x);
-        int bytes = (int)x;
-        MR_TRY(take_number(w, bytes, &x));
-        if (bytes > 0 && bytes < 8 && x >> (8 * bytes - 1))
-            x -= (int64_t)1 << (8 * bytes);
-        return push_number(w, x);
-    case 'X': return counted_text(w, 4);
-    case 0x8c: return counted_text(w, 1);
-    case ')': return push(w, new_item(w, TUPLE));
-    case ']': return push(w, new_item(w, LIST));
-    case '}': return push(w, new_item(w, DICT));
-    case 't': return collect(w, -1, TUPLE);
-    case 0x85: return collect(w, 1, TUPLE);
-    case 0x86: return collect(w, 2, TUPLE);
-    case 0x87: return collect(w, 3, TUPLE);
-    case 's': return fill(w, DICT, false);
-    case 'u': return fill(w, DICT, true);
-    case 'a': return fill(w, LIST, false);
-    case 'e': return fill(w, LIST, true);
-    case 'q': MR_TRY(take_number(w, 1, &x)); return remember(w, x);
-    case 'r': MR_TRY(take_number(w, 4, &x)); return remember(w, x);
-    case 0x94: return remember(w, w->n_memo);
-    case 'h': MR_TRY(take_number(w, 1, &x)); return recall(w, x);
-    case 'j': MR_TRY(take_number(w, 4, &x)); return recall(w, x);
-    case 'c': return line_name(w);
-    case 0x93: return stack_name(w);
-    case 'Q': return persistent(w);
-    case 'R': return reduce(w);
-    // state of a dictionary: versions of modules
-    case 'b':
-        MR_TRY(pop(w, &gone));
-        if (w->n_stack == 0 || w->stack[w->n_stack - 1]->kind != DICT)
-            return BAD("%s: pickle: state for something else than a dictionary", w->path);
-        return MR_OK;
+    // protocol and frame say nothing that is needed here
+    case 0x80: return take(p, 1, &passed);
+    case 0x95: return take(p, 8, &passed);
+    // constants and numbers; the value of a float is of no use
+    case 'N': return push_bare(p, MR_P_NOTHING);
+    case 0x88: return push_number(p, 1);
+    case 0x89: return push_number(p, 0);
+    case 'K': MR_TRY(take_number(p, 1, &x)); return push_number(p, x);
+    case 'M': MR_TRY(take_number(p, 2, &x)); return push_number(p, x);
+    case 'J': MR_TRY(take_number(p, 4, &x)); return push_number(p, (int32_t)x);
+    case 'G': MR_TRY(take(p, 8, &passed)); return push_bare(p, MR_P_NOTHING);
+    case 0x8a: return push_integer(p);
+    // texts
+    case 'X': return push_text(p, 4);
+    case 0x8c: return push_text(p, 1);
+    // containers; a set is a list here
+    case '(': return push_bare(p, MR_P_MARK);
+    case ')': return counted_tuple(p, 0);
+    case ']':
+    case 0x8f: return push(p, mr_pickle_new(p, MR_P_LIST));
+    case '}': return push(p, mr_pickle_new(p, MR_P_DICT));
+    case 't': return marked_tuple(p);
+    case 0x85: return counted_tuple(p, 1);
+    case 0x86: return counted_tuple(p, 2);
+    case 0x87: return counted_tuple(p, 3);
+    case 's': return fill_counted(p, MR_P_DICT, 2);
+    case 'u': return fill_marked(p, MR_P_DICT);
+    case 'a': return fill_counted(p, MR_P_LIST, 1);
+    case 'e':
+    case 0x90: return fill_marked(p, MR_P_LIST);
+    // the memo
+    case 'q': MR_TRY(take_number(p, 1, &x)); return remember(p, x);
+    case 'r': MR_TRY(take_number(p, 4, &x)); return remember(p, x);
+    case 0x94: return remember(p, p->n_memo);
+    case 'h': MR_TRY(take_number(p, 1, &x)); return recall(p, x);
+    case 'j': MR_TRY(take_number(p, 4, &x)); return recall(p, x);
+    // what rebuild.c knows
+    case 'c': return line_name(p);
+    case 0x93: return stack_name(p);
+    case 'Q': return reference(p);
+    case 'R': return apply(p, mr_torch_call);
+    case 0x81: return apply(p, mr_torch_instance);
+    case 'b': return build(p);
     default:
         return BAD("%s: pickle: opcode 0x%02x is not one that weights need; nothing was run",
-                   w->path, (unsigned)op);
+                   p->path, (unsigned)op);
     }
 }
 
-/* Dictionaries in dictionaries join their keys with dots; what is no tensor is passed over. */
-static mr_status gather(walker *w, item *x, char *name, size_t used, int depth)
+mr_status mr_pickle_open(mr_pickle *p, const char *path, const void *text, size_t bytes)
 {
-    if (x->kind == TENSOR)
-        return w->found(w->user, name, x->text, x->tensor);
-    if (x->kind != DICT)
-        return MR_OK;
-    if (depth > DEPTH_MAX || x->walking)
-        return BAD("%s: pickle: dictionaries nested deeper than %d, or in themselves", w->path,
-                   DEPTH_MAX);
-    x->walking = true;
-    for (int i = 0; i < x->n; i += 2) {
-        if (x->items[i]->kind != TEXT)
-            continue;
-        const char *key = x->items[i]->text;
-        size_t k = strlen(key);
-        if (used + k + 2 > MR_ST_NAME_MAX)
-            return BAD("%s: a name of more than %d bytes", w->path, MR_ST_NAME_MAX);
-        if (used)
-            name[used] = '.';
-        memcpy(name + used + (used > 0), key, k + 1);
-        MR_TRY(gather(w, x->items[i + 1], name, used + (used > 0) + k, depth + 1));
-        name[used] = 0;
+    *p = (mr_pickle){.path = path, .at = text, .end = (const unsigned char *)text + bytes};
+    mr_arena_init(&p->arena);
+    p->stack = mr_alloc(sizeof *p->stack * STACK_MAX);
+    p->memo = mr_alloc(sizeof *p->memo * MEMO_MAX);
+    return p->stack && p->memo ? MR_OK : mr_fail_memory(sizeof *p->memo * MEMO_MAX);
+}
+
+mr_status mr_pickle_next(mr_pickle *p, mr_pickled **out)
+{
+    p->n_stack = p->n_memo = 0;
+    while (true) {
+        if (p->n_ops++ >= OPS_MAX)
+            return BAD("%s: pickle: more than %d opcodes", p->path, OPS_MAX);
+        const unsigned char *op = NULL;
+        MR_TRY(take(p, 1, &op));
+        if (*op == '.')
+            break;
+        MR_TRY(step(p, *op));
     }
-    x->walking = false;
+    MR_TRY(mr_torch_check_classes(p));
+    if (p->n_stack != 1 || p->stack[0]->kind == MR_P_MARK)
+        return BAD("%s: pickle: %d values at its end, expected one", p->path, p->n_stack);
+    *out = p->stack[0];
     return MR_OK;
 }
 
-mr_status mr_pickle_walk(const char *path, const void *pickle, size_t bytes, mr_pickle_found *found,
-                         void *user)
+void mr_pickle_close(mr_pickle *p)
 {
-    walker w = {.path = path,
-                .found = found,
-                .user = user,
-                .p = pickle,
-                .end = (const unsigned char *)pickle + bytes};
-    mr_arena_init(&w.arena);
-    w.stack = mr_alloc(sizeof *w.stack * STACK_MAX);
-    w.memo = mr_calloc(MEMO_MAX, sizeof *w.memo);
-    mr_status st = w.stack && w.memo ? MR_OK : mr_fail_memory(sizeof *w.memo * MEMO_MAX);
-    bool ended = false;
-    for (int n = 0; st == MR_OK && !ended; n++) {
-        if (n == OPS_MAX)
-            st = BAD("%s: pickle: more than %d opcodes", path, OPS_MAX);
-        else if (w.p == w.end)
-            st = BAD("%s: pickle: cut off", path);
-        else if (*w.p == '.')
-            ended = true;
-        else
-            st = step(&w, *w.p++);
-    }
-    if (st == MR_OK && (w.n_stack != 1 || w.stack[0]->kind != DICT))
-        st = BAD("%s: no dictionary of tensors", path);
-    char name[MR_ST_NAME_MAX + 2] = "";
-    if (st == MR_OK)
-        st = gather(&w, w.stack[0], name, 0, 0);
-    mr_free(w.stack);
-    mr_free(w.memo);
-    mr_arena_fini(&w.arena);
-    return st;
+    mr_arena_fini(&p->arena);
+    mr_free(p->stack);
+    mr_free(p->memo);
+    *p = (mr_pickle){0};
 }

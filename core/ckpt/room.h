@@ -166,61 +166,177 @@ mr_status mr_snapshot_make(mr_snapshot_layout *l, const mr_ckpt_item *items, int
 mr_status mr_snapshot_copy(const mr_snapshot_layout *l, const mr_ckpt_item *items, char *image,
                            mr_hash128 *blocks);
 
-/* The zips that torch writes: stored entries, read at their places. */
+/* ---- weights saved by torch, read as data ---- */
 
-enum { MR_ZIP_NAME = 256 }; /* room for an entry's name */
-
-/* at: in the file */
-typedef struct mr_zip_entry {
+/* A range of bytes in a file, by name: an entry of a zip, or a storage of an older file. */
+typedef struct mr_entry {
     char *name;
     int64_t at, bytes;
-} mr_zip_entry;
+    uint32_t crc;
+    bool has_sum; /* crc is the CRC-32 of the bytes */
+    bool proven;  /* and it was compared */
+} mr_entry;
 
-typedef struct mr_zip {
-    const char *path;
-    int fd;
-    int64_t at, size;
-    void *zip;
-    mr_zip_entry *entries; /* sorted by name */
+/* Sorted by name; released by mr_entries_free. */
+typedef struct mr_entries {
+    mr_entry *list;
     int n;
-} mr_zip;
+} mr_entries;
 
-/* List the entries: stored, plain, inside the file, no name twice. Borrows path until the close,
- * which is due after a failure too. Errors: MR_E_IO, MR_E_USAGE no file, MR_E_FORMAT,
+enum { MR_ENTRY_NAME = 256 }; /* room for an entry's name */
+
+/* Sort by name. Errors: MR_E_FORMAT a name comes twice */
+mr_status mr_entries_sort(const char *path, mr_entries *entries);
+mr_entry *mr_entries_find(const mr_entries *entries, const char *name); /* lent; NULL: none */
+void mr_entries_free(mr_entries *entries);
+
+/* The entries of a zip: stored, plain, inside the file, no name twice. `path` is for messages.
+ * Owns: caller frees *out, after a failure too. Errors: MR_E_FORMAT, MR_E_UNSUPPORTED a build
+ * without minizip, MR_E_MEMORY */
+mr_status mr_zip_list(const char *path, int fd, int64_t size, mr_entries *out);
+/* The whole of an entry into dst [bytes]; its CRC is compared unless it has none. Errors:
+ * MR_E_FORMAT damaged, MR_E_IO */
+mr_status mr_entry_read(const char *path, int fd, mr_entry *e, void *dst);
+/* Read all of an entry and compare its CRC; nothing to do when it has none. Errors: as above,
  * MR_E_MEMORY */
-mr_status mr_zip_open(mr_zip *z, const char *path);
-void mr_zip_close(mr_zip *z);
-const mr_zip_entry *mr_zip_find(const mr_zip *z, const char *name); /* lent; NULL: none */
-/* The whole of an entry into dst [bytes], its CRC compared. Errors: MR_E_FORMAT damaged */
-mr_status mr_zip_read(mr_zip *z, const mr_zip_entry *e, void *dst);
+mr_status mr_entry_check(const char *path, int fd, mr_entry *e);
 
-/* The pickle that names the tensors of a torch file, walked as data. */
+/* What a pickle holds. A value is lent by the mr_pickle that made it. */
+typedef enum mr_pickled_kind {
+    MR_P_NOTHING, /* None, and whatever is of no use here */
+    MR_P_NUMBER,
+    MR_P_BIG, /* an integer larger than 8 bytes: its bytes, in .text */
+    MR_P_TEXT,
+    MR_P_TUPLE,
+    MR_P_LIST, /* sets too */
+    MR_P_DICT,
+    MR_P_NAME,  /* one of the list in rebuild.c */
+    MR_P_CLASS, /* one that is not on it */
+    MR_P_MODULE,
+    MR_P_STORAGE,
+    MR_P_TENSOR,
+    MR_P_MARK,
+    MR_P_COUNT
+} mr_pickled_kind;
 
-/* A dense tensor `name` ("a.b.c", from nested dictionaries) inside the storage `key`;
- * tensor->offset in bytes from the storage's start, its name not set. All lent for the call. */
-typedef mr_status mr_pickle_found(void *user, const char *name, const char *key,
-                                  const mr_st_tensor *tensor);
+typedef struct mr_torch_row mr_torch_row;
 
-/* Walk a pickle and tell its tensors; `path` is for messages.
- * Errors: MR_E_FORMAT cut off, an opcode or name that weights do not need (named), a limit passed;
- * MR_E_UNSUPPORTED a strided view; MR_E_MEMORY; those of `found` */
-mr_status mr_pickle_walk(const char *path, const void *pickle, size_t bytes, mr_pickle_found *found,
-                         void *user);
+typedef struct mr_pickled {
+    uint8_t kind;
+    bool open, barren; /* of torch_names.c: being walked; leads to no tensor */
+    int n;             /* bytes of a text, items of a container */
+    union {
+        int64_t number;
+        const char *text;          /* inside the pickle, not terminated */
+        struct mr_pickled **items; /* of a dictionary: key, value, key, value */
+        const mr_torch_row *row;
+        struct mr_torch_class *class;
+        struct mr_torch_module *module;
+        struct mr_torch_storage *storage;
+        struct mr_torch_tensor *tensor;
+    };
+} mr_pickled;
 
-/* Weights saved by torch, read as data. Inside the room. */
+enum { MR_TORCH_NAME = 128 }; /* room for a module's or class's name in a pickle */
+
+typedef struct mr_torch_class {
+    char module[MR_TORCH_NAME], name[MR_TORCH_NAME];
+    bool is_module; /* an instance of it was filled as a module of torch */
+    int unfilled;   /* instances that are not filled yet */
+    struct mr_torch_class *next;
+} mr_torch_class;
+
+typedef struct mr_torch_module {
+    mr_torch_class *class;
+    mr_pickled *parameters, *buffers, *modules; /* dictionaries */
+    mr_pickled *unsaved;                        /* names of buffers that are not weights; or NULL */
+} mr_torch_module;
+
+typedef struct mr_torch_storage {
+    const mr_torch_row *row;
+    const mr_pickled *key;   /* a text */
+    int64_t elements, bytes; /* as the pickle says; the file may say otherwise */
+    int size;                /* bytes per element */
+    int64_t first, window;   /* elements that tensors may use */
+    struct mr_torch_storage *next;
+} mr_torch_storage;
+
+typedef struct mr_torch_tensor {
+    mr_st_tensor at;                       /* dtype, shape and bytes */
+    int64_t stride[MR_ST_RANK_MAX], first; /* in elements; inside the storage's window */
+    const mr_torch_storage *storage;
+    const char *why; /* it cannot be read; then nothing else is set. NULL: it can */
+} mr_torch_tensor;
+
+/* A walk over the pickles at the start of a text. */
+typedef struct mr_pickle {
+    const char *path;
+    const unsigned char *at, *end; /* what is not read yet */
+    mr_arena arena;                /* all values */
+    size_t used;
+    mr_pickled **stack, **memo, *bare[MR_P_COUNT];
+    int n_stack, n_memo, n_ops;
+    mr_torch_class *classes;
+    mr_torch_storage *storages; /* all that are named, newest first */
+} mr_pickle;
+
+/* Begin with `text`, which is borrowed until the close; that is due after a failure too. */
+mr_status mr_pickle_open(mr_pickle *p, const char *path, const void *text, size_t bytes);
+/* Read the next pickle; *out is its value. Errors: MR_E_FORMAT cut off, an opcode or name that
+ * weights do not need (named), a limit passed; MR_E_MEMORY */
+mr_status mr_pickle_next(mr_pickle *p, mr_pickled **out);
+void mr_pickle_close(mr_pickle *p);
+
+/* For rebuild.c: cleared memory of the walk, a value of a kind; NULL when they failed and said
+ * why. */
+void *mr_pickle_alloc(mr_pickle *p, size_t bytes);
+mr_pickled *mr_pickle_new(mr_pickle *p, mr_pickled_kind kind);
+bool mr_pickled_is(const mr_pickled *x, const char *text);
+
+/* For pickle.c: what names, references, calls, instances and states of torch mean. Errors:
+ * MR_E_FORMAT, MR_E_MEMORY */
+typedef mr_status mr_torch_made(mr_pickle *p, mr_pickled *what, mr_pickled *args, mr_pickled **out);
+mr_status mr_torch_name(mr_pickle *p, const char *module, const char *name, mr_pickled **out);
+mr_status mr_torch_reference(mr_pickle *p, mr_pickled *id, mr_pickled **out);
+mr_torch_made mr_torch_call, mr_torch_instance;
+mr_status mr_torch_build(mr_pickle *p, mr_pickled *object, mr_pickled *state);
+/* Every class that was named has turned out to be one of modules. */
+mr_status mr_torch_check_classes(const mr_pickle *p);
+
+/* Tell each tensor below `root` with its name ("a.b.c", from nested dictionaries and modules); all
+ * lent for the call. Errors: MR_E_FORMAT no dictionary, too deep, too many ways; those of `found`
+ */
+typedef mr_status mr_torch_found(void *user, const char *name, const mr_torch_tensor *tensor);
+mr_status mr_torch_names(const char *path, mr_pickled *root, mr_torch_found *found, void *user);
+
+/* Files of torch before 1.6: pickles in a row, then the storages. `p` is open at the start of the
+ * file; *root is the value that was saved, the storages become entries. Owns: caller frees *out,
+ * after a failure too. Errors: MR_E_FORMAT, MR_E_IO, MR_E_MEMORY */
+mr_status mr_legacy_read(mr_pickle *p, int fd, int64_t size, mr_pickled **root, mr_entries *out);
+
+/* Elements [from, from + n), counted in row-major order, of a tensor whose element (0, 0, ...) lies
+ * at `first`, strides in elements; into out [n * size] without a gap. */
+void mr_strided_gather(const void *first, size_t size, int rank, const int64_t *shape,
+                       const int64_t *stride, int64_t from, int64_t n, void *out);
 
 typedef struct mr_torch mr_torch;
 
-/* Open a zip of torch.save. The dictionaries inside are read as names, joined by dots; tensor data
- * is not read.
- * Errors: MR_E_FORMAT damaged or with anything that weights do not need; MR_E_UNSUPPORTED a strided
- * view, or a build without minizip; MR_E_IO; MR_E_MEMORY */
+/* Open what torch.save wrote. Tensor data is not read.
+ * Errors: MR_E_FORMAT damaged or with anything that weights do not need; MR_E_UNSUPPORTED a zip in
+ * a build without minizip; MR_E_IO; MR_E_MEMORY */
 mr_status mr_torch_open(const char *path, mr_torch **out);
 void mr_torch_close(mr_torch *torch); /* NULL is fine */
 int mr_torch_count(const mr_torch *torch);
 const mr_st_tensor *mr_torch_at(const mr_torch *torch, int i); /* lent */
-/* Bytes [offset, offset + n) of a tensor, inside it. Errors: MR_E_IO, MR_E_FORMAT file cut. */
-mr_status mr_torch_read(const mr_torch *torch, const mr_st_tensor *t, void *dst, int64_t offset,
-                        int64_t n);
+/* Tensors that are in the file and cannot be read, with the reason. Lent. */
+int mr_torch_refused_count(const mr_torch *torch);
+const mr_st_refused *mr_torch_refused_at(const mr_torch *torch, int i);
+/* Bytes [offset, offset + n) of the i-th tensor, inside it, in row-major order. A storage is
+ * compared with its CRC before its first byte is handed out; a strided tensor takes memory of its
+ * stretch of the storage until its last byte is read. Errors: MR_E_IO, MR_E_FORMAT, MR_E_MEMORY
+ * Threads: one call at a time */
+mr_status mr_torch_read(mr_torch *torch, int i, void *dst, int64_t offset, int64_t n);
+/* Compare every entry with its CRC. Errors: MR_E_USAGE the file has none; as above */
+mr_status mr_torch_verify(mr_torch *torch);
 
 #endif

@@ -1,94 +1,244 @@
-/* ckpt: weights saved by torch (.pth, .bin, .pt), read as data: a zip of raw storages and one
- * pickle that names them.
+/* ckpt: weights saved by torch (.pth, .bin, .pt), read as data: one pickle that names tensors, and
+ * raw storages. Since 1.6 such a file is a zip; the older form is read by legacy.c.
  * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
-#ifdef MR_HAVE_MINIZIP
-
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum { PICKLE_MAX = 8 << 20 };
+/* OVERLAP_MAX bounds tensors whose elements lie on each other: an expanded one may have any shape
+ * over few bytes. */
+enum { PICKLE_MAX = 8 << 20, NAMES_MAX = 16 << 20, OVERLAP_MAX = 64 << 20 };
 
 #define BAD(...) mr_fail(MR_E_FORMAT, __VA_ARGS__)
 
+/* A tensor with its place; at.offset is that of its first element in the file. */
+typedef struct placed {
+    mr_st_tensor at;
+    int64_t stride[MR_ST_RANK_MAX];
+    int64_t span; // bytes from the first element to the end of the last one in storage
+    mr_entry *storage;
+    bool dense;
+} placed;
+
 struct mr_torch {
     char *path;
-    mr_zip zip;
-    char folder[MR_ZIP_NAME]; /* of the entries */
-    mr_arena arena;           /* names of tensors */
-    mr_st_tensor *tensors;
-    int n, cap;
+    int fd;
+    int64_t size;
+    bool is_zip;
+    char folder[MR_ENTRY_NAME]; // of the entries of a zip
+    mr_entries entries;
+    mr_arena arena; // names
+    placed *tensors;
+    mr_st_refused *refused;
+    int n, cap, n_refused, cap_refused;
+    size_t names; // bytes of names and records so far
+    char *span;   // what the strided tensor `span_of` needs of its storage
+    int span_of;
 };
 
-static const mr_zip_entry *find(const mr_torch *t, const char *name)
+/* ---- tensors and their places ---- */
+
+static mr_entry *find(const mr_torch *t, const char *name)
 {
-    char full[2 * MR_ZIP_NAME];
+    char full[2 * MR_ENTRY_NAME + 2];
     snprintf(full, sizeof full, "%s/%s", t->folder, name);
-    return mr_zip_find(&t->zip, full);
+    return mr_entries_find(&t->entries, full);
 }
 
-static mr_status add_tensor(void *user, const char *name, const char *key, const mr_st_tensor *x)
+static mr_entry *find_storage(const mr_torch *t, const mr_pickled *key)
+{
+    char name[MR_ENTRY_NAME];
+    if (key->n >= MR_ENTRY_NAME - 8)
+        return NULL;
+    snprintf(name, sizeof name, "%s%.*s", t->is_zip ? "data/" : "", key->n, key->text);
+    return t->is_zip ? find(t, name) : mr_entries_find(&t->entries, name);
+}
+
+static bool is_dense(const mr_torch_tensor *x)
+{
+    int64_t dense = 1;
+    for (int i = x->at.rank - 1; i >= 0 && x->at.bytes; i--) {
+        if (x->at.shape[i] > 1 && x->stride[i] != dense)
+            return false;
+        dense *= x->at.shape[i];
+    }
+    return true;
+}
+
+/* Elements from the first one to the last one in storage, both counted; false: too many to count.
+ */
+static bool reach_of(const mr_torch_tensor *x, int64_t *reach)
+{
+    *reach = x->at.bytes > 0;
+    for (int i = 0; i < x->at.rank && x->at.bytes; i++) {
+        int64_t steps;
+        if (__builtin_mul_overflow(x->at.shape[i] - 1, x->stride[i], &steps) ||
+            __builtin_add_overflow(*reach, steps, reach))
+            return false;
+    }
+    return true;
+}
+
+/* Where the tensor lies in the file, with all bounds checked. */
+static mr_status place(const mr_torch *t, const char *name, const mr_torch_tensor *x, placed *out)
+{
+    const mr_torch_storage *s = x->storage;
+    int64_t size = (int64_t)mr_st_dtype_bytes(x->at.dtype), reach;
+    mr_entry *e = find_storage(t, s->key);
+    if (!e)
+        return BAD("%s: tensor '%.100s': its storage '%.*s' is not in the file", t->path, name,
+                   MR_MIN(s->key->n, 40), s->key->text);
+    if (e->bytes != s->bytes)
+        return BAD("%s: tensor '%.100s': its storage '%.*s' has %lld bytes, expected %lld", t->path,
+                   name, MR_MIN(s->key->n, 40), s->key->text, (long long)e->bytes,
+                   (long long)s->bytes);
+    // in elements of the tensor, whose storage may be one of plain bytes
+    int64_t window = s->window * s->size / size;
+    if (!reach_of(x, &reach) || reach > window || x->first > window - reach)
+        return BAD("%s: tensor '%.100s' reaches past its storage", t->path, name);
+    *out = (placed){.at = x->at, .storage = e, .span = reach * size, .dense = is_dense(x)};
+    out->at.offset = e->at + s->first * s->size + x->first * size;
+    memcpy(out->stride, x->stride, sizeof out->stride);
+    return MR_OK;
+}
+
+static mr_status keep_name(mr_torch *t, const char *name, const char **out)
+{
+    t->names += strlen(name) + sizeof(placed);
+    if (t->names > NAMES_MAX)
+        return BAD("%s: its names take more than %d MiB", t->path, NAMES_MAX >> 20);
+    *out = mr_arena_strdup(&t->arena, name);
+    return *out ? MR_OK : mr_fail_memory(strlen(name));
+}
+
+static mr_status add_refused(mr_torch *t, const char *name, const char *why)
+{
+    if (t->n_refused == t->cap_refused) {
+        int cap = t->cap_refused ? 2 * t->cap_refused : 16;
+        mr_st_refused *grown = mr_realloc(t->refused, sizeof *grown * (size_t)cap);
+        if (!grown)
+            return mr_fail_memory(sizeof *grown * (size_t)cap);
+        t->refused = grown, t->cap_refused = cap;
+    }
+    t->refused[t->n_refused++] = (mr_st_refused){name, why};
+    return MR_OK;
+}
+
+static mr_status add_tensor(void *user, const char *name, const mr_torch_tensor *x)
 {
     mr_torch *t = user;
-    char file[MR_ZIP_NAME];
-    snprintf(file, sizeof file, "data/%s", key);
-    const mr_zip_entry *e = strlen(key) < 100 ? find(t, file) : NULL;
-    if (!e)
-        return BAD("%s: tensor '%.100s': its storage '%.40s' is not in the file", t->path, name,
-                   key);
-    if (x->offset > e->bytes || x->bytes > e->bytes - x->offset)
-        return BAD("%s: tensor '%.100s' reaches past its storage", t->path, name);
+    const char *kept = NULL;
+    placed at;
+    MR_TRY(keep_name(t, name, &kept));
+    if (x->why)
+        return add_refused(t, kept, x->why);
+    MR_TRY(place(t, name, x, &at));
+    if (at.at.bytes > OVERLAP_MAX && at.at.bytes > at.span)
+        return add_refused(t, kept, "its elements lie on each other and would take over 64 MiB");
     if (t->n == t->cap) {
-        int cap = t->cap ? 2 * t->cap : 256;
-        mr_st_tensor *grown = mr_realloc(t->tensors, sizeof *grown * (size_t)cap);
+        int cap = t->cap ? 2 * t->cap : 64;
+        placed *grown = mr_realloc(t->tensors, sizeof *grown * (size_t)cap);
         if (!grown)
             return mr_fail_memory(sizeof *grown * (size_t)cap);
         t->tensors = grown, t->cap = cap;
     }
-    mr_st_tensor *out = &t->tensors[t->n];
-    *out = *x;
-    out->name = mr_arena_strdup(&t->arena, name), out->offset += e->at;
-    if (!out->name)
-        return mr_fail_memory(strlen(name));
-    t->n++;
+    at.at.name = kept;
+    t->tensors[t->n++] = at;
     return MR_OK;
 }
 
-// FOLDER/data.pkl, which names the folder of all others
+/* ---- the two forms of file ---- */
+
+/* Exactly one entry is called FOLDER/data.pkl; it names the folder of all others. */
 static mr_status find_folder(mr_torch *t)
 {
-    for (int i = 0; i < t->zip.n; i++) {
-        const char *name = t->zip.entries[i].name;
+    static const char tail[] = "/data.pkl";
+    size_t k = sizeof tail - 1;
+    for (int i = 0; i < t->entries.n; i++) {
+        const char *name = t->entries.list[i].name;
         size_t n = strlen(name);
-        if (n < 9 || strcmp(name + n - 9, "/data.pkl") || memchr(name, '/', n - 9))
+        if (n <= k || strcmp(name + n - k, tail) || memchr(name, '/', n - k))
             continue;
-        snprintf(t->folder, sizeof t->folder, "%.*s", (int)(n - 9), name);
+        if (*t->folder)
+            return BAD("%s: two pickles, '%s/data.pkl' and '%s'; expected one", t->path, t->folder,
+                       name);
+        snprintf(t->folder, sizeof t->folder, "%.*s", (int)(n - k), name);
     }
     return *t->folder ? MR_OK : BAD("%s: no data.pkl in it", t->path);
 }
 
-static mr_status open_zip(mr_torch *t)
+static mr_status check_byte_order(mr_torch *t)
 {
-    MR_TRY(mr_zip_open(&t->zip, t->path));
-    MR_TRY(find_folder(t));
-    const mr_zip_entry *index = find(t, "data.pkl"), *order = find(t, "byteorder");
-    if (index->bytes > PICKLE_MAX)
-        return BAD("%s: data.pkl has %lld bytes, at most %d", t->path, (long long)index->bytes,
-                   PICKLE_MAX);
-    char ending[16] = "";
-    if (order && order->bytes < (int64_t)sizeof ending) {
-        MR_TRY(mr_zip_read(&t->zip, order, ending));
-        if (strcmp(ending, "little"))
-            return BAD("%s: byte order '%s'; expected little", t->path, ending);
-    }
-    void *pickle = mr_alloc((size_t)index->bytes + 1);
-    if (!pickle)
-        return mr_fail_memory((size_t)index->bytes);
-    mr_status st = mr_zip_read(&t->zip, index, pickle);
+    char order[16] = "";
+    mr_entry *e = find(t, "byteorder");
+    if (!e)
+        return MR_OK; // older versions wrote none, and only on little-endian machines
+    if (e->bytes < (int64_t)sizeof order)
+        MR_TRY(mr_entry_read(t->path, t->fd, e, order));
+    return strcmp(order, "little") == 0
+               ? MR_OK
+               : BAD("%s: byte order '%s'; expected little", t->path, order);
+}
+
+/* The first bytes of the file that can hold pickles, or the one pickle of a zip. */
+static mr_status read_pickles(mr_torch *t, mr_entry *e, char **text, size_t *bytes)
+{
+    int64_t n = e ? e->bytes : MR_MIN(t->size, (int64_t)PICKLE_MAX);
+    if (n > PICKLE_MAX)
+        return BAD("%s: data.pkl has %lld bytes, at most %d", t->path, (long long)n, PICKLE_MAX);
+    if (!(*text = mr_alloc((size_t)n + 1)))
+        return mr_fail_memory((size_t)n);
+    *bytes = (size_t)n;
+    return e ? mr_entry_read(t->path, t->fd, e, *text)
+             : mr_file_read_at(t->fd, *text, (size_t)n, 0, t->path);
+}
+
+static mr_status read_tensors(mr_torch *t, const char *text, size_t bytes)
+{
+    mr_pickle p;
+    mr_pickled *root = NULL;
+    mr_status st = mr_pickle_open(&p, t->path, text, bytes);
     if (st == MR_OK)
-        st = mr_pickle_walk(t->path, pickle, (size_t)index->bytes, add_tensor, t);
-    mr_free(pickle);
+        st = t->is_zip ? mr_pickle_next(&p, &root)
+                       : mr_legacy_read(&p, t->fd, t->size, &root, &t->entries);
+    if (st == MR_OK)
+        st = mr_torch_names(t->path, root, add_tensor, t);
+    mr_pickle_close(&p);
+    return st;
+}
+
+static mr_status open_file(mr_torch *t)
+{
+    struct stat s;
+    char head[4], *text = NULL;
+    size_t bytes = 0;
+    // opening a pipe that somebody put in the place of the file would wait for ever
+    t->fd = mr_io_table()->open(t->path, O_RDONLY | O_NONBLOCK, 0);
+    if (t->fd < 0 || fstat(t->fd, &s))
+        return mr_fail(MR_E_IO, "%s: cannot open: %s", t->path, strerror(errno));
+    if (!S_ISREG(s.st_mode))
+        return BAD("%s: not a regular file", t->path);
+    t->size = s.st_size;
+    if (t->size < (int64_t)sizeof head)
+        return BAD("%s: %lld bytes: too short for a file of torch", t->path, (long long)t->size);
+    MR_TRY(mr_file_read_at(t->fd, head, sizeof head, 0, t->path));
+    t->is_zip = memcmp(head, "PK\3\4", 4) == 0;
+    if (!t->is_zip && head[0] != '\x80')
+        return BAD("%s: neither a zip nor a pickle of torch.save", t->path);
+    if (t->is_zip) {
+        MR_TRY(mr_zip_list(t->path, t->fd, t->size, &t->entries));
+        MR_TRY(find_folder(t));
+        MR_TRY(check_byte_order(t));
+    }
+    mr_status st = read_pickles(t, t->is_zip ? find(t, "data.pkl") : NULL, &text, &bytes);
+    if (st == MR_OK)
+        st = read_tensors(t, text, bytes);
+    mr_free(text);
     return st;
 }
 
@@ -99,8 +249,8 @@ mr_status mr_torch_open(const char *path, mr_torch **out)
     if (!MR_NEW(t))
         return mr_fail_memory(sizeof *t);
     mr_arena_init(&t->arena);
-    t->zip.fd = -1;
-    mr_status st = (t->path = mr_strdup(path)) ? open_zip(t) : mr_fail_memory(strlen(path));
+    t->fd = -1;
+    mr_status st = (t->path = mr_strdup(path)) ? open_file(t) : mr_fail_memory(strlen(path));
     if (st != MR_OK)
         mr_torch_close(t);
     else
@@ -112,8 +262,12 @@ void mr_torch_close(mr_torch *t)
 {
     if (!t)
         return;
-    mr_zip_close(&t->zip);
+    if (t->fd >= 0)
+        mr_io_table()->close(t->fd);
+    mr_entries_free(&t->entries);
     mr_free(t->tensors);
+    mr_free(t->refused);
+    mr_free(t->span);
     mr_arena_fini(&t->arena);
     mr_free(t->path);
     mr_free(t);
@@ -125,39 +279,93 @@ int mr_torch_count(const mr_torch *t)
 }
 const mr_st_tensor *mr_torch_at(const mr_torch *t, int i)
 {
-    return &t->tensors[i];
+    return &t->tensors[i].at;
+}
+int mr_torch_refused_count(const mr_torch *t)
+{
+    return t->n_refused;
+}
+const mr_st_refused *mr_torch_refused_at(const mr_torch *t, int i)
+{
+    return &t->refused[i];
 }
 
-mr_status mr_torch_read(const mr_torch *t, const mr_st_tensor *x, void *dst, int64_t offset,
-                        int64_t n)
+/* ---- reading ---- */
+
+static mr_status prove(const mr_torch *t, mr_entry *e)
 {
-    return mr_file_read_at(t->zip.fd, dst, (size_t)n, x->offset + offset, t->path);
+    return e->proven ? MR_OK : mr_entry_check(t->path, t->fd, e);
 }
-#else
-mr_status mr_torch_open(const char *path, mr_torch **out)
+
+static void drop_span(mr_torch *t)
 {
-    *out = NULL;
-    return mr_fail(
-        MR_E_UNSUPPORTED,
-        "%s: this build cannot read files of torch; try: libminizip-dev, or convert to safetensors",
-        path);
+    mr_free(t->span);
+    t->span = NULL;
 }
-void mr_torch_close(mr_torch *t)
+
+/* Read the stretch of storage that the strided tensor i lies in, once. */
+static mr_status hold_span(mr_torch *t, int i)
 {
-    (void)t;
+    const placed *x = &t->tensors[i];
+    if (t->span && t->span_of == i)
+        return MR_OK;
+    drop_span(t);
+    MR_TRY(prove(t, x->storage));
+    if (!(t->span = mr_alloc((size_t)x->span)))
+        return mr_fail_memory((size_t)x->span);
+    t->span_of = i;
+    mr_status st = mr_file_read_at(t->fd, t->span, (size_t)x->span, x->at.offset, t->path);
+    if (st != MR_OK)
+        drop_span(t);
+    return st;
 }
-int mr_torch_count(const mr_torch *t)
+
+static mr_status gather(const placed *x, const char *span, char *dst, int64_t offset, int64_t n)
 {
-    return (void)t, 0;
+    size_t size = mr_st_dtype_bytes(x->at.dtype);
+    int64_t from = offset / (int64_t)size, skip = offset % (int64_t)size;
+    int64_t elements = (skip + n + (int64_t)size - 1) / (int64_t)size;
+    if (skip == 0 && n % (int64_t)size == 0) {
+        mr_strided_gather(span, size, x->at.rank, x->at.shape, x->stride, from, elements, dst);
+        return MR_OK;
+    }
+    // a range that begins or ends inside an element
+    char *whole = mr_alloc((size_t)elements * size);
+    if (!whole)
+        return mr_fail_memory((size_t)elements * size);
+    mr_strided_gather(span, size, x->at.rank, x->at.shape, x->stride, from, elements, whole);
+    memcpy(dst, whole + skip, (size_t)n);
+    mr_free(whole);
+    return MR_OK;
 }
-const mr_st_tensor *mr_torch_at(const mr_torch *t, int i)
+
+mr_status mr_torch_read(mr_torch *t, int i, void *dst, int64_t offset, int64_t n)
 {
-    return (void)t, (void)i, NULL;
+    const placed *x = &t->tensors[i];
+    if (n == 0)
+        return MR_OK;
+    if (!x->dense) {
+        MR_TRY(hold_span(t, i));
+        mr_status st = gather(x, t->span, dst, offset, n);
+        if (offset + n == x->at.bytes)
+            drop_span(t);
+        return st;
+    }
+    // a storage that is wanted whole is read and compared in one go
+    if (n == x->storage->bytes)
+        return mr_entry_read(t->path, t->fd, x->storage, dst);
+    MR_TRY(prove(t, x->storage));
+    return mr_file_read_at(t->fd, dst, (size_t)n, x->at.offset + offset, t->path);
 }
-mr_status mr_torch_read(const mr_torch *t, const mr_st_tensor *x, void *dst, int64_t offset,
-                        int64_t n)
+
+mr_status mr_torch_verify(mr_torch *t)
 {
-    (void)t, (void)x, (void)dst, (void)offset, (void)n;
-    return mr_fail(MR_E_UNSUPPORTED, "this build cannot read files of torch");
+    int sums = 0;
+    for (int i = 0; i < t->entries.n; i++) {
+        sums += t->entries.list[i].has_sum;
+        MR_TRY(mr_entry_check(t->path, t->fd, &t->entries.list[i]));
+    }
+    return sums ? MR_OK
+                : mr_fail(MR_E_USAGE, "%s: a file of torch without sums: nothing to verify",
+                          t->path);
 }
-#endif

@@ -1,26 +1,35 @@
-/* ckpt: the zips that torch writes: stored entries, read at their places. Licence: Apache-2.0 */
+/* ckpt: the zips that torch writes: stored entries, listed by minizip and read at their places.
+ * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #ifdef MR_HAVE_MINIZIP
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unzip.h>
+#include <zlib.h>
 
-enum { ENTRIES_MAX = 200000 };
+enum { ENTRIES_MAX = 200000, PIECE = 1 << 20 };
 
-static voidpf zip_open(voidpf user, const void *name, int mode)
+#define BAD(...) mr_fail(MR_E_FORMAT, __VA_ARGS__)
+
+/* ---- a descriptor as minizip wants to see it ---- */
+
+typedef struct stream {
+    int fd;
+    int64_t at, size;
+} stream;
+
+static voidpf stream_open(voidpf user, const void *name, int mode)
 {
     (void)name;
     return mode & ZLIB_FILEFUNC_MODE_WRITE ? NULL : user;
 }
 
-static uLong zip_read(voidpf user, voidpf stream, void *buf, uLong n)
+static uLong stream_read(voidpf user, voidpf handle, void *buf, uLong n)
 {
     (void)user;
-    mr_zip *s = stream;
+    stream *s = handle;
     uLong got = 0;
     while (got < n && !mr_interrupt_get()) {
         ssize_t k = mr_io_table()->pread(s->fd, (char *)buf + got, n - got, s->at);
@@ -33,16 +42,16 @@ static uLong zip_read(voidpf user, voidpf stream, void *buf, uLong n)
     return got;
 }
 
-static ZPOS64_T zip_tell(voidpf user, voidpf stream)
+static ZPOS64_T stream_tell(voidpf user, voidpf handle)
 {
     (void)user;
-    return (ZPOS64_T)((mr_zip *)stream)->at;
+    return (ZPOS64_T)((stream *)handle)->at;
 }
 
-static long zip_seek(voidpf user, voidpf stream, ZPOS64_T offset, int origin)
+static long stream_seek(voidpf user, voidpf handle, ZPOS64_T offset, int origin)
 {
     (void)user;
-    mr_zip *s = stream;
+    stream *s = handle;
     int64_t from = origin == ZLIB_FILEFUNC_SEEK_CUR   ? s->at
                    : origin == ZLIB_FILEFUNC_SEEK_END ? s->size
                                                       : 0,
@@ -53,120 +62,134 @@ static long zip_seek(voidpf user, voidpf stream, ZPOS64_T offset, int origin)
     return 0;
 }
 
-static int zip_nothing(voidpf user, voidpf stream)
+static int stream_nothing(voidpf user, voidpf handle)
 {
-    (void)user, (void)stream;
+    (void)user, (void)handle;
     return 0;
 }
 
-static int entry_by_name(const void *a, const void *b)
+/* ---- the list ---- */
+
+/* The entry that minizip stands at. */
+static mr_status read_entry(const char *path, unzFile zip, int64_t size, mr_entry *e)
 {
-    return strcmp(((const mr_zip_entry *)a)->name, ((const mr_zip_entry *)b)->name);
+    unz_file_info64 info;
+    char name[MR_ENTRY_NAME];
+    if (unzGetCurrentFileInfo64(zip, &info, name, sizeof name, NULL, 0, NULL, 0) != UNZ_OK)
+        return BAD("%s: damaged list of entries", path);
+    if (info.size_filename >= MR_ENTRY_NAME || strlen(name) != info.size_filename)
+        return BAD("%s: an entry name is longer than %d bytes or holds a zero", path,
+                   MR_ENTRY_NAME - 1);
+    if (info.compression_method != 0 || info.flag & 1 ||
+        info.compressed_size != info.uncompressed_size)
+        return BAD("%s: entry '%s' is compressed or encrypted; expected stored data", path, name);
+    // opening compares the entry's own header with the list
+    if (unzOpenCurrentFile(zip) != UNZ_OK)
+        return BAD("%s: entry '%s': its two headers differ", path, name);
+    *e = (mr_entry){.at = (int64_t)unzGetCurrentFileZStreamPos64(zip),
+                    .bytes = (int64_t)info.uncompressed_size,
+                    .crc = (uint32_t)info.crc,
+                    // torch can be told to leave the sums out: zero stands in their place then
+                    .has_sum = info.crc != 0};
+    unzCloseCurrentFile(zip);
+    if (e->at <= 0 || e->at > size || e->bytes < 0 || e->bytes > size - e->at)
+        return BAD("%s: entry '%s' reaches past the end of the file", path, name);
+    e->name = mr_strdup(name);
+    return e->name ? MR_OK : mr_fail_memory(sizeof name);
 }
 
-/* The entries, sorted by name: stored, plain, inside the file, no name twice. */
-static mr_status list_entries(mr_zip *z)
+static mr_status list_entries(const char *path, unzFile zip, int64_t size, mr_entries *out)
 {
     unz_global_info64 all;
-    if (unzGetGlobalInfo64(z->zip, &all) != UNZ_OK || all.number_entry > ENTRIES_MAX)
-        return mr_fail(MR_E_FORMAT, "%s: not a readable zip, or more than %d entries", z->path,
-                       ENTRIES_MAX);
-    if (!(z->entries = mr_calloc((size_t)all.number_entry + 1, sizeof *z->entries)))
-        return mr_fail_memory(sizeof *z->entries);
-    int err = unzGoToFirstFile(z->zip);
-    for (ZPOS64_T i = 0; i < all.number_entry; i++, err = unzGoToNextFile(z->zip)) {
-        unz_file_info64 info;
-        char name[MR_ZIP_NAME];
-        if (err != UNZ_OK ||
-            unzGetCurrentFileInfo64(z->zip, &info, name, sizeof name, NULL, 0, NULL, 0) != UNZ_OK)
-            return mr_fail(MR_E_FORMAT, "%s: damaged list of entries", z->path);
-        if (info.size_filename >= MR_ZIP_NAME || strlen(name) != info.size_filename)
-            return mr_fail(MR_E_FORMAT, "%s: an entry name is longer than %d bytes or holds a zero",
-                           z->path, MR_ZIP_NAME - 1);
-        if (info.compression_method != 0 || info.flag & 1 ||
-            info.compressed_size != info.uncompressed_size)
-            return mr_fail(MR_E_FORMAT,
-                           "%s: entry '%s' is compressed or encrypted; expected stored data",
-                           z->path, name);
-        // opening compares the entry's own header with the list
-        if (unzOpenCurrentFile(z->zip) != UNZ_OK)
-            return mr_fail(MR_E_FORMAT, "%s: entry '%s': its two headers differ", z->path, name);
-        mr_zip_entry *e = &z->entries[z->n];
-        e->at = (int64_t)unzGetCurrentFileZStreamPos64(z->zip),
-        e->bytes = (int64_t)info.uncompressed_size;
-        unzCloseCurrentFile(z->zip);
-        if (e->at <= 0 || e->bytes < 0 || e->bytes > z->size - e->at)
-            return mr_fail(MR_E_FORMAT, "%s: entry '%s' reaches past the end of the file", z->path,
-                           name);
-        if (!(e->name = mr_strdup(name)))
-            return mr_fail_memory(sizeof name);
-        z->n++;
+    if (unzGetGlobalInfo64(zip, &all) != UNZ_OK || all.number_entry > ENTRIES_MAX)
+        return BAD("%s: not a readable zip, or more than %d entries", path, ENTRIES_MAX);
+    if (!(out->list = mr_calloc((size_t)all.number_entry + 1, sizeof *out->list)))
+        return mr_fail_memory(sizeof *out->list * (size_t)all.number_entry);
+    int err = unzGoToFirstFile(zip);
+    for (ZPOS64_T i = 0; i < all.number_entry; i++, err = unzGoToNextFile(zip)) {
+        MR_TRY(mr_interrupt_check());
+        if (err != UNZ_OK)
+            return BAD("%s: damaged list of entries", path);
+        MR_TRY(read_entry(path, zip, size, &out->list[out->n]));
+        out->n++;
     }
-    qsort(z->entries, (size_t)z->n, sizeof *z->entries, entry_by_name);
-    for (int i = 1; i < z->n; i++)
-        if (strcmp(z->entries[i - 1].name, z->entries[i].name) == 0)
-            return mr_fail(MR_E_FORMAT, "%s: entry '%s' comes twice", z->path, z->entries[i].name);
+    return mr_entries_sort(path, out);
+}
+
+mr_status mr_zip_list(const char *path, int fd, int64_t size, mr_entries *out)
+{
+    stream s = {.fd = fd, .size = size};
+    zlib_filefunc64_def functions = {.zopen64_file = stream_open,
+                                     .zread_file = stream_read,
+                                     .ztell64_file = stream_tell,
+                                     .zseek64_file = stream_seek,
+                                     .zclose_file = stream_nothing,
+                                     .zerror_file = stream_nothing,
+                                     .opaque = &s};
+    unzFile zip = unzOpen2_64(path, &functions);
+    MR_TRY(mr_interrupt_check());
+    if (!zip)
+        return BAD("%s: a damaged zip: its list of entries is not found", path);
+    mr_status st = list_entries(path, zip, size, out);
+    unzClose(zip);
+    return st;
+}
+
+/* ---- sums ---- */
+
+static mr_status compare(const char *path, mr_entry *e, uint32_t crc)
+{
+    if (crc != e->crc)
+        return BAD("%s: entry '%s' is damaged: its CRC is %08x, expected %08x", path, e->name,
+                   (unsigned)crc, (unsigned)e->crc);
+    e->proven = true;
     return MR_OK;
 }
 
-mr_status mr_zip_open(mr_zip *z, const char *path)
+mr_status mr_entry_read(const char *path, int fd, mr_entry *e, void *dst)
 {
-    *z = (mr_zip){.fd = mr_io_table()->open(path, O_RDONLY | O_NONBLOCK, 0), .path = path};
-    struct stat s;
-    if (z->fd < 0 || fstat(z->fd, &s))
-        return mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno));
-    if (!S_ISREG(s.st_mode))
-        return mr_fail(MR_E_USAGE, "%s: not a file", path);
-    z->size = s.st_size;
-    zlib_filefunc64_def functions = {.zopen64_file = zip_open,
-                                     .zread_file = zip_read,
-                                     .ztell64_file = zip_tell,
-                                     .zseek64_file = zip_seek,
-                                     .zclose_file = zip_nothing,
-                                     .zerror_file = zip_nothing,
-                                     .opaque = z};
-    if (!(z->zip = unzOpen2_64(path, &functions)))
-        return mr_fail(MR_E_FORMAT,
-                       "%s: not a zip of torch; older files of torch.save are not read, try: save "
-                       "it again with a newer torch",
-                       path);
-    return list_entries(z);
+    MR_TRY(mr_file_read_at(fd, dst, (size_t)e->bytes, e->at, path));
+    return e->proven || !e->has_sum ? MR_OK
+                                    : compare(path, e, (uint32_t)crc32_z(0, dst, (size_t)e->bytes));
 }
 
-const mr_zip_entry *mr_zip_find(const mr_zip *z, const char *name)
+mr_status mr_entry_check(const char *path, int fd, mr_entry *e)
 {
-    mr_zip_entry key = {.name = (char *)(uintptr_t)name};
-    return bsearch(&key, z->entries, (size_t)z->n, sizeof key, entry_by_name);
-}
-
-mr_status mr_zip_read(mr_zip *z, const mr_zip_entry *e, void *dst)
-{
-    size_t got = 0, bytes = (size_t)e->bytes;
-    if (unzLocateFile(z->zip, e->name, 1) != UNZ_OK || unzOpenCurrentFile(z->zip) != UNZ_OK)
-        return mr_fail(MR_E_FORMAT, "%s: no entry '%s'", z->path, e->name);
-    int n = 1;
-    while (got < bytes && n > 0) {
-        n = unzReadCurrentFile(z->zip, (char *)dst + got,
-                               (unsigned)MR_MIN(bytes - got, (size_t)1 << 20));
-        if (n > 0)
-            got += (size_t)n;
+    if (!e->has_sum)
+        return MR_OK;
+    unsigned char *piece = mr_alloc(PIECE);
+    uLong crc = crc32_z(0, NULL, 0);
+    mr_status st = piece ? MR_OK : mr_fail_memory(PIECE);
+    for (int64_t at = 0; at < e->bytes && st == MR_OK; at += PIECE) {
+        size_t n = (size_t)MR_MIN(e->bytes - at, (int64_t)PIECE);
+        st = mr_file_read_at(fd, piece, n, e->at + at, path);
+        if (st == MR_OK)
+            crc = crc32_z(crc, piece, n);
     }
-    int end = unzCloseCurrentFile(z->zip);
-    MR_TRY(mr_interrupt_check());
-    return got == bytes && end == UNZ_OK
-               ? MR_OK
-               : mr_fail(MR_E_FORMAT, "%s: entry '%s' is damaged: its CRC differs or it is cut off",
-                         z->path, e->name);
+    mr_free(piece);
+    return st == MR_OK ? compare(path, e, (uint32_t)crc) : st;
 }
 
-void mr_zip_close(mr_zip *z)
+#else
+
+mr_status mr_zip_list(const char *path, int fd, int64_t size, mr_entries *out)
 {
-    if (z->zip)
-        unzClose(z->zip);
-    if (z->fd >= 0)
-        mr_io_table()->close(z->fd);
-    for (int i = 0; i < z->n; i++)
-        mr_free(z->entries[i].name);
-    mr_free(z->entries);
+    (void)fd, (void)size, (void)out;
+    return mr_fail(MR_E_UNSUPPORTED,
+                   "%s: this build cannot read zips of torch; try: install libminizip-dev and "
+                   "build again, or convert the file to safetensors",
+                   path);
+}
+
+/* Without zips there are only entries of older files, which have no sums. */
+mr_status mr_entry_read(const char *path, int fd, mr_entry *e, void *dst)
+{
+    return mr_file_read_at(fd, dst, (size_t)e->bytes, e->at, path);
+}
+
+mr_status mr_entry_check(const char *path, int fd, mr_entry *e)
+{
+    (void)path, (void)fd, (void)e;
+    return MR_OK;
 }
 #endif

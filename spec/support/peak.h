@@ -39,6 +39,7 @@ static inline int64_t peak_of(bool (*call)(void *user), void *user, bool *ok)
         bool ok;
     } told = {-1, false};
     int ends[2], status;
+    *ok = false;
     if (pipe(ends))
         return -1;
     fflush(stdout);

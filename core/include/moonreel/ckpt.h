@@ -72,6 +72,11 @@ typedef struct mr_st_tensor {
     int file;       /* index of its file; 0 in a single file */
 } mr_st_tensor;
 
+/* A tensor that is in a file and cannot be read, with the reason. */
+typedef struct mr_st_refused {
+    const char *name, *why; /* lent by the file or checkpoint */
+} mr_st_refused;
+
 /* Bytes of a tensor of this shape. Errors: MR_E_FORMAT negative or overflowing. */
 MR_API mr_status mr_st_shape_bytes(mr_st_dtype dtype, int rank, const int64_t *shape,
                                    int64_t *bytes);
@@ -231,7 +236,8 @@ typedef struct mr_ckpt mr_ckpt;
 /* Open a checkpoint directory (manifest with the right self hash, all files, right sizes), a
  * .safetensors file, an index file (*.safetensors.index.json, pytorch_model.bin.index.json),
  * weights saved by torch (.pth, .bin, .pt: read as data, nothing in them is run), or a directory
- * that holds one of these. Hashes of a checkpoint are checked as bytes are read.
+ * that holds one of these. Hashes of a checkpoint are checked as bytes are read. Tensors of torch
+ * that lie strided come out dense.
  * Errors:  MR_E_FORMAT damaged, MR_E_IO, MR_E_USAGE nothing of the kind there */
 MR_API mr_status mr_ckpt_open(const char *path, mr_ckpt **out);
 /* NULL is fine */
@@ -241,15 +247,22 @@ MR_API int mr_ckpt_count(const mr_ckpt *ckpt);
 MR_API const mr_st_tensor *mr_ckpt_at(const mr_ckpt *ckpt, int i);
 /* NULL when absent; lent */
 MR_API const mr_st_tensor *mr_ckpt_find(const mr_ckpt *ckpt, const char *name);
-/* Read bytes [offset, offset + n) of the tensor `name`, host memory. On failure dst holds no
- * promise.
- * Errors:  MR_E_RANGE unknown name or outside the tensor; MR_E_FORMAT hash differs (file and byte
- * in the text); MR_E_IO
+/* Fail for a name that mr_ckpt_find does not find: MR_E_UNSUPPORTED with the reason when the file
+ * holds such a tensor and it cannot be read, MR_E_RANGE when there is none. */
+MR_API mr_status mr_ckpt_missing(const mr_ckpt *ckpt, const char *name);
+/* Tensors that cannot be read (complex or quantised ones in weights of torch); they are not among
+ * the others. Lent. */
+MR_API int mr_ckpt_refused_count(const mr_ckpt *ckpt);
+MR_API const mr_st_refused *mr_ckpt_refused_at(const mr_ckpt *ckpt, int i);
+/* Read bytes [offset, offset + n) of the tensor `name`, in row-major order, to host memory. Weights
+ * of torch are compared with the CRC of their storage first. On failure dst holds no promise.
+ * Errors:  MR_E_RANGE outside the tensor; as mr_ckpt_missing; MR_E_FORMAT hash differs (file and
+ * byte in the text); MR_E_IO; MR_E_MEMORY
  * Threads: one call at a time per checkpoint */
 MR_API mr_status mr_ckpt_read(mr_ckpt *ckpt, const char *name, void *dst, int64_t offset,
                               int64_t n);
-/* Read every byte and compare all hashes. Errors: as mr_ckpt_read; MR_E_USAGE a plain file has no
- * hashes. */
+/* Read every byte and compare all hashes, or the CRCs of weights of torch. Errors: as mr_ckpt_read;
+ * MR_E_USAGE other plain files have no sums. */
 MR_API mr_status mr_ckpt_verify(mr_ckpt *ckpt);
 MR_API const char *mr_ckpt_path(const mr_ckpt *ckpt); /* lent */
 /* the JSON text; NULL for plain files; lent */

@@ -1,6 +1,7 @@
 --- One tensor of a checkpoint, read when it is asked for; then it does what any tensor does.
 -- @module moonreel.ckpt.entry
 local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
 local clean = require "moonreel.text.clean"
 local listing = require "moonreel.text.listing"
 
@@ -74,15 +75,22 @@ function Entry.__tostring(self)
     self.dtype, listing.size(self.bytes))
 end
 
---- A tensor by name, not read yet; nil when there is none.
+--- A tensor by name, not read yet; nil when there is none. Raises when the file holds one that
+-- cannot be read.
 ---@param ckpt mr.Checkpoint
 ---@param name string
 ---@return moonreel.Entry|nil
 return function(ckpt, name)
   local info = ckpt:info(name)
-  if not info then
-    return nil
+  if info then
+    info.ckpt = ckpt
+    return setmetatable(info, Entry)
   end
-  info.ckpt = ckpt
-  return setmetatable(info, Entry)
+  for _, one in ipairs(ckpt:refused()) do
+    if one.name == name then
+      base.raise("MR_E_UNSUPPORTED", ("%s: tensor '%s' cannot be read: %s"):format(ckpt.path, name,
+        one.why))
+    end
+  end
+  return nil
 end

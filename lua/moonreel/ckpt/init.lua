@@ -36,6 +36,10 @@ function Checkpoint:names() return self.handle:names() end
 --- {name, dtype, shape, bytes} of one tensor, or nil.
 function Checkpoint:info(name) return self.handle:info(name) end
 
+--- {name, why} of tensors that are in the file and cannot be read.
+---@return table[]
+function Checkpoint:refused() return self.handle:refused() end
+
 --- Read a tensor: as raw bytes, or straight to a place in host memory.
 -- read(name) and read(name, offset, n) return text; read(name, pointer, bytes) fills `bytes` bytes
 -- at a lightuserdata, which must be the whole tensor. Bytes of a checkpoint are compared with their
@@ -56,7 +60,8 @@ function Checkpoint:compare(other, name, name_there)
   return self.handle:compare(other.handle, name, name_there)
 end
 
---- Read every byte and compare all hashes; raises when one differs.
+--- Read every byte and compare all hashes, or the CRCs of weights of torch; raises when one
+-- differs.
 function Checkpoint:verify() self.handle:verify() end
 
 --- Close the files; harmless twice.

@@ -54,6 +54,8 @@ return function(opts, spec, pattern)
   end
   local tensors = c:ls(pattern)
   if pattern and #tensors == 0 then
+    -- a tensor that is there and cannot be read raises with the reason
+    require("moonreel.ckpt.entry")(c, pattern)
     base.raise("MR_E_USAGE",
       ("%s: no tensor matches '%s'; try: moonreel ckpt inspect %s"):format(c.path, pattern, spec))
   end
@@ -65,7 +67,7 @@ return function(opts, spec, pattern)
     end
     print(json.encode({ path = c.path, step = c.step, bytes = c.bytes,
       manifest = c.manifest and facts(c), metadata = c.metadata,
-      tensors = rows }, { indent = 2 }))
+      tensors = rows, refused = json.array(c:refused()) }, { indent = 2 }))
     return 0
   end
   if not pattern then
@@ -73,5 +75,8 @@ return function(opts, spec, pattern)
     print(c:count())
   end
   tensors:all()
+  for _, one in ipairs(pattern and {} or c:refused()) do
+    print(("%s cannot be read: %s"):format(clean(one.name), one.why))
+  end
   return 0
 end

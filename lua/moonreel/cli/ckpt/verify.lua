@@ -2,27 +2,40 @@
 -- @module moonreel.cli.ckpt.verify
 local size = require("moonreel.text.listing").size
 
+-- whether there was something to compare; damage raises
+local function compare(c)
+  local ok, problem = pcall(c.verify, c)
+  if not ok and problem.code ~= "MR_E_USAGE" then
+    error(problem, 0)
+  end
+  return ok
+end
+
+-- weights have no hashes of values: what can be said is that every byte reads, and how many values
+-- are no numbers
+local function count_nonfinite(c)
+  local n = 0
+  for _, name in ipairs(c:names()) do
+    n = n + c:stats(name).nonfinite
+  end
+  return n
+end
+
 return function(opts, spec)
   local c <close> = require("moonreel.ckpt").find(spec, opts.outputs)
-  local nonfinite = 0
-  if c.manifest then
-    c:verify()
-  else
-    -- no hashes: what can be said is that every byte reads, and which values are numbers
-    for _, name in ipairs(c:names()) do
-      nonfinite = nonfinite + c:stats(name).nonfinite
-    end
-  end
+  local compared = compare(c)
+  local nonfinite = not c.manifest and count_nonfinite(c) or nil
   if opts.json then
     print(require("moonreel.core.json").encode({ path = c.path, tensors = #c:names(),
-      bytes = c.bytes, hashes = c.manifest ~= nil,
-      nonfinite = not c.manifest and nonfinite or nil }, { indent = 2 }))
-  elseif c.manifest then
-    print(("%s: %d tensors, %s: all hashes match"):format(c.path, #c:names(), size(c.bytes)))
+      bytes = c.bytes, hashes = compared, nonfinite = nonfinite }, { indent = 2 }))
+    return 0
+  end
+  local said = ("%s: %d tensors, %s: "):format(c.path, #c:names(), size(c.bytes))
+  if c.manifest then
+    print(said .. "all hashes match")
   else
-    print(("%s: %d tensors, %s: all read, no hashes to compare, %d values not finite"):format(
-      c.path, #c:names(),
-      size(c.bytes), nonfinite))
+    print(("%sall read, %s, %d values not finite"):format(said,
+      compared and "all CRCs match" or "no hashes to compare", nonfinite))
   end
   return 0
 end
