@@ -1,0 +1,63 @@
+--- Files that torch itself wrote (spec/golden/pth) give the tensors that torch reads from them.
+local ckpt = require "moonreel.ckpt"
+
+local folder = "spec/golden/pth/"
+local files = { "kinds.pth", "kinds_legacy.pth", "kinds_protocol4.pth", "legacy.pth", "module.pth",
+  "module_sd.bin", "nested.pth", "parameters.pth", "plain.pth", "pytorch_model-00001-of-00002.bin",
+  "pytorch_model-00002-of-00002.bin", "sequential.pth", "sequential_protocol4.pth", "two.pth",
+  "vae.pt", "without_sums.pth" }
+
+describe("files of torch.save", function()
+  local expected
+  setup(function() expected = ckpt.open(folder .. "expected.safetensors") end)
+  teardown(function() expected:close() end)
+
+  -- names of a file as expected.safetensors has them
+  local function names_of(file)
+    local names = {}
+    for _, name in ipairs(expected:names()) do
+      names[#names + 1] = name:sub(1, #file + 1) == file .. "/" and name:sub(#file + 2) or nil
+    end
+    table.sort(names)
+    return names
+  end
+
+  local function same(c, name, full)
+    local got, want = c:info(name), expected:info(full)
+    assert.same({ full, want.dtype, want.shape }, { full, got.dtype, got.shape })
+    assert.is_true(c:read(name) == expected:read(full), full)
+  end
+
+  for _, file in ipairs(files) do
+    it("give what torch reads: " .. file, function()
+      local c <close> = ckpt.open(folder .. file)
+      local names = c:names()
+      table.sort(names)
+      assert.same(names_of(file), names)
+      for _, name in ipairs(names) do
+        same(c, name, file .. "/" .. name)
+      end
+    end)
+  end
+
+  it("open together through their index", function()
+    local c <close> = ckpt.open(folder .. "pytorch_model.bin.index.json")
+    assert.equal(6, #c:names())
+    same(c, "blocks.2.w", "pytorch_model-00001-of-00002.bin/blocks.2.w")
+    same(c, "ids", "pytorch_model-00002-of-00002.bin/ids")
+    c:verify()
+  end)
+
+  it("name what cannot be read", function()
+    local c <close> = ckpt.open(folder .. "kinds.pth")
+    local why = {}
+    for _, one in ipairs(c:refused()) do
+      why[one.name] = one.why
+    end
+    assert.same({ complex = "its elements are complex64",
+      conjugated = "its elements are conjugated or negated when torch reads them",
+      negated = "its elements are conjugated or negated when torch reads them",
+      sparse = "it is sparse", quantised = "it is quantised",
+      nine = "it has more than 8 dimensions" }, why)
+  end)
+end)
