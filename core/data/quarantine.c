@@ -15,6 +15,8 @@ typedef struct key_list {
     uint64_t *keys, n;
 } key_list;
 
+enum { LIST_MAX = 1 << 30 };
+
 struct quarantine {
     quarantine_event *events;
     uint64_t n, cap;
@@ -97,7 +99,7 @@ static mr_status read_all(quarantine *q)
     size_t n;
     if (!mr_path_exists(q->path))
         return MR_OK;
-    MR_TRY(mr_file_read_all(q->path, &text, &n));
+    MR_TRY(mr_file_read_small(q->path, LIST_MAX, &text, &n));
     mr_status st = MR_OK;
     for (char *p = text; *p && st == MR_OK;) {
         size_t len = strcspn(p, "\n");

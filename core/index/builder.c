@@ -188,6 +188,10 @@ mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *given)
 {
     mr_row row = *given;
     row.id = b->built.rows;
+    if (MR_MIN(row.info.width, row.info.height) < 1 ||
+        MR_MAX(row.info.width, row.info.height) > MR_CLIP_SHOWN_MAX)
+        return mr_fail(MR_E_RANGE, "%s: shown as %d x %d; expected 1 to %d a side", row.path,
+                       row.info.width, row.info.height, MR_CLIP_SHOWN_MAX);
     size_t texts = strlen(row.path) + 512 + (size_t)row.info.n_keys * 10;
     for (int32_t c = 0; c < row.n_captions; c++)
         texts += strlen(row.captions[c].text) + 300;

@@ -14,6 +14,7 @@ typedef struct scanned {
     bool ready, good;
     mr_clip_info info;
     mr_fault fault;
+    const char *class; // of what is wrong with the file or its row; NULL: nothing
     char why[1024];
 } scanned;
 
@@ -40,31 +41,29 @@ struct mr_ingest {
     scanned ring[AHEAD]; // row r at r % AHEAD
 };
 
-static void input_file(const mr_ingest *g, const char *path, char out[8300])
-{
-    snprintf(out, 8300, path[0] == '/' ? "%.0s%s" : "%s/%s", g->source.root, path);
-}
-
 static void scan_one(const mr_ingest *g, mr_media_worker *w, const index_input *in, scanned *s)
 {
-    char file[8300];
-    const char *path = in->path;
+    char file[4096];
+    const char *path = in->path, *relative;
     if (in->fault) {
-        s->fault = MR_FAULT_OPEN;
+        s->class = in->class;
         snprintf(s->why, sizeof s->why, "%s", in->fault);
         return;
     }
-    input_file(g, path, file);
-    mr_status st = g->media->scan(w, file, g->deadline_s, &s->info, &s->fault);
+    mr_status st = index_source_path(&g->source, path, file, &relative);
+    if (st == MR_OK)
+        st = g->media->scan(w, file, g->deadline_s, &s->info, &s->fault);
     // a file system may have a bad moment: three more tries, further and further apart
     for (int i = 0; i < 3 && st == MR_E_IO && mr_path_exists(file); i++) {
         mr_clock_table()->sleep_ns((int64_t)100000000 << i);
         st = g->media->scan(w, file, g->deadline_s, &s->info, &s->fault);
     }
     s->good = st == MR_OK;
+    if (s->fault != MR_FAULT_NONE)
+        s->class = mr_fault_name(s->fault);
     if (st == MR_OK && s->info.flags & MR_CLIP_HDR) {
         mr_clip_info_fini(&s->info);
-        s->good = false, s->fault = MR_FAULT_HDR;
+        s->good = false, s->class = mr_fault_name(MR_FAULT_HDR);
         snprintf(s->why, sizeof s->why, "%s: hdr: PQ or HLG transfer is not mapped", path);
     } else if (st != MR_OK) {
         snprintf(s->why, sizeof s->why, "%s", mr_error_last() ? mr_error_last()->text : "?");
@@ -86,7 +85,7 @@ static void *scan_thread(void *user)
         pthread_mutex_unlock(&g->lock);
         scanned s = {0};
         scan_one(g, w, &g->source.rows[row], &s);
-        bool fatal = !s.good && s.fault == MR_FAULT_NONE;
+        bool fatal = !s.good && !s.class;
         pthread_mutex_lock(&g->lock);
         if (fatal) {
             st = mr_error_last() ? mr_error_last()->code : MR_E_INTERNAL;
@@ -134,6 +133,7 @@ static mr_status start(mr_ingest *g, const char *input, const char *output,
 {
     MR_TRY(mr_media_get(&g->media));
     MR_TRY(index_source_read(&g->source, input, o));
+    MR_TRY(index_source_vet(&g->source, g->source_name));
     const mr_index_options options = {.commit_rows = o->commit_rows, .resume = o->resume};
     MR_TRY(mr_index_builder_new(output, &options, &g->builder));
     MR_TRY(mr_index_builder_root(g->builder, g->source.root, &g->root));
@@ -169,12 +169,9 @@ mr_status mr_ingest_new(const char *input, const char *output, const mr_ingest_o
 
 static mr_status refuse(mr_ingest *g, const index_input *in, const scanned *s)
 {
-    json_t *o = json_pack("{s:I, s:s, s:s, s:s}", "row", (json_int_t)in->line, "path", in->path,
-                          "class", mr_fault_name(s->fault), "detail", s->why);
-    // texts that are not UTF-8 are named by their line alone
-    if (!o)
-        o = json_pack("{s:I, s:s, s:s}", "row", (json_int_t)in->line, "path", "(not UTF-8)",
-                      "class", mr_fault_name(s->fault));
+    json_t *o =
+        json_pack("{s:I, s:o, s:s, s:o}", "row", (json_int_t)in->line, "path",
+                  index_text_json(in->path), "class", s->class, "detail", index_text_json(s->why));
     char *line = o ? json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     json_decref(o);
     if (!line)
@@ -194,14 +191,12 @@ static mr_status write_row(mr_ingest *g, const index_input *in, scanned *s)
     if (!s->good)
         return refuse(g, in, s);
     // below the root the path is relative, "./" and ".." resolved: it is part of the key
-    char file[8300], absolute[4096];
-    input_file(g, in->path, file);
-    MR_TRY(index_path_absolute(file, absolute));
-    size_t n = strlen(g->source.root);
-    bool below = strncmp(absolute, g->source.root, n) == 0 && absolute[n] == '/';
+    char absolute[4096];
+    const char *relative;
+    MR_TRY(index_source_path(&g->source, in->path, absolute, &relative));
     mr_caption caption = {"", in->text ? in->text : ""};
     mr_row row = {.root = g->root,
-                  .path = below ? absolute + n + 1 : absolute,
+                  .path = relative,
                   .end_us = -1,
                   .info = s->info,
                   .n_captions = 1,
@@ -265,6 +260,11 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
     progress->written = built.rows, progress->refused = built.refused;
     progress->without_caption = built.without_caption;
     return st;
+}
+
+const char *mr_ingest_notes(const mr_ingest *g)
+{
+    return g->source.notes;
 }
 
 void mr_ingest_free(mr_ingest *g)

@@ -170,7 +170,9 @@ mr_hot index_hot_of(const mr_row *r)
     return (mr_hot){
         .key_lo = r->key.lo,
         .frames = (uint32_t)MR_MIN(i->frames, UINT32_MAX),
-        .fps_milli = i->rate_num ? (uint32_t)((double)i->rate_num * 1000 / i->rate_den + 0.5) : 0,
+        .fps_milli = i->rate_num ? (uint32_t)MR_MIN((double)i->rate_num * 1000 / i->rate_den + 0.5,
+                                                    UINT32_MAX)
+                                 : 0,
         .duration_ms = (uint32_t)MR_MIN(i->duration_ms, UINT32_MAX),
         .width = (uint16_t)i->width,
         .height = (uint16_t)i->height,

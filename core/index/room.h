@@ -4,6 +4,7 @@
 
 #include "moonreel/index.h"
 
+#include <jansson.h>
 #include <lmdb.h>
 #include <pthread.h>
 
@@ -37,17 +38,19 @@ static inline int64_t index_unzigzag(uint64_t v)
 
 /* ---- list.c: samples to be ---- */
 
-/* text NULL: no caption; fault: why the row is refused before its file is looked at, or NULL */
+/* text NULL: no caption; fault: why the row is refused before its file is looked at, or NULL, and
+ * the class of that */
 typedef struct index_input {
-    const char *path, *text, *fault;
+    const char *path, *text, *fault, *class;
     uint64_t line;
 } index_input;
 typedef struct index_source {
     mr_arena arena;
     index_input *rows;
     uint64_t n, cap;
-    char root[4096];      /* absolute */
-    char described[8192]; /* the meta text "sources" */
+    char root[4096];       /* absolute */
+    const char *described; /* the meta text "sources" */
+    const char *notes;     /* what was passed over in a folder, a line each; "" */
 } index_source;
 /* Append a sample; texts are copied. Errors: MR_E_MEMORY */
 mr_status index_source_add(index_source *s, const char *path, const char *text, uint64_t line);
@@ -129,6 +132,22 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
 /* Rows of a CSV or JSON lines file; `want_text` makes a missing text column an error. */
 mr_status index_table_read(index_source *s, const char *file, bool want_text);
 mr_status index_path_absolute(const char *path, char out[4096]);
+/* Where the file of a row lies, "." and ".." resolved by name; *relative points to its path below
+ * the root, or to the whole one. Errors: MR_E_IO too long */
+mr_status index_source_path(const index_source *s, const char *path, char full[4096],
+                            const char **relative);
+
+/* ---- text.c, vet.c: what is refused before any file is looked at ---- */
+
+enum { INDEX_CAPTION_MAX = 64 << 10, INDEX_WHY = 160 };
+/* Nothing should be trained on this caption, for the reason put into `why`: too long, not UTF-8, or
+ * with control characters other than tabs and line breaks. */
+bool index_caption_bad(const char *text, char why[INDEX_WHY]);
+/* Any bytes as a JSON text, those that are not UTF-8 as \xHH. Owns: the caller; NULL: no memory */
+json_t *index_text_json(const char *text);
+/* Set the fault of rows with a bad caption, with an impossible path, and of all but the first of
+ * rows that are one sample of `source`. Errors: MR_E_MEMORY */
+mr_status index_source_vet(index_source *s, const char *source);
 
 /* ---- ingest.c ---- */
 

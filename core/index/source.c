@@ -25,7 +25,7 @@ mr_status index_path_absolute(const char *path, char out[4096])
                 while (n && out[--n] != '/') {}
             } else if (len && !(len == 1 && p[0] == '.')) {
                 if (n + len + 2 > 4096)
-                    return mr_fail(MR_E_IO, "%s: path is too long", path);
+                    return mr_fail(MR_E_IO, "%.200s...: path is too long", path);
                 out[n++] = '/';
                 memcpy(out + n, p, len);
                 n += len;
@@ -38,39 +38,155 @@ mr_status index_path_absolute(const char *path, char out[4096])
     return MR_OK;
 }
 
+mr_status index_source_path(const index_source *s, const char *path, char full[4096],
+                            const char **relative)
+{
+    char file[8300];
+    if (path[0] != '/' && snprintf(file, sizeof file, "%s/%s", s->root, path) >= (int)sizeof file)
+        return mr_fail(MR_E_IO, "%.200s...: path is too long", path);
+    MR_TRY(index_path_absolute(path[0] == '/' ? path : file, full));
+    size_t n = strlen(s->root);
+    bool below = strncmp(full, s->root, n) == 0 && full[n] == '/';
+    *relative = below ? full + n + 1 : full;
+    return MR_OK;
+}
+
 /* ---- folders ---- */
 
-static bool is_media(const char *name)
+enum { CAPTION_JSON_MAX = 16 << 20, PASSED = 64, DEPTH_MAX = 64 };
+
+static bool ends_with(const char *text, const char *tail)
 {
-    static const char *const known[] = {".mp4",  ".avi", ".mov",  ".mkv", ".webm", ".m4v",  ".ts",
-                                        ".m2ts", ".mpg", ".mpeg", ".gif", ".jpg",  ".jpeg", ".png",
-                                        ".ppm",  ".bmp", ".pgm",  ".tif", ".tiff", ".webp"};
-    const char *dot = strrchr(name, '.');
-    for (size_t i = 0; dot && i < MR_COUNT(known); i++)
-        if (strcasecmp(dot, known[i]) == 0)
-            return true;
-    return false;
+    size_t n = strlen(text), m = strlen(tail);
+    return n >= m && strcasecmp(text + n - m, tail) == 0;
+}
+
+static bool has_ending(const char *name, const char *const *endings)
+{
+    while (*endings && !ends_with(name, *endings))
+        endings++;
+    return *endings != NULL;
+}
+
+static const char *const media_endings[] = {
+    ".mp4", ".avi",  ".mov", ".mkv", ".webm", ".m4v", ".ts",  ".m2ts", ".mpg",  ".mpeg", ".gif",
+    ".jpg", ".jpeg", ".png", ".ppm", ".bmp",  ".pgm", ".tif", ".tiff", ".webp", NULL};
+// captions and lists beside clips
+static const char *const text_endings[] = {".txt",   ".json",   ".csv", ".tsv",
+                                           ".jsonl", ".ndjson", NULL};
+
+// what is passed over, by kind
+typedef struct passed_kind {
+    char name[32];
+    uint64_t n;
+    const char *first;
+} passed_kind;
+
+typedef struct walker {
+    index_source *s;
+    bool want_captions;
+    passed_kind passed[PASSED];
+    int n_passed;
+    // folders that were read, as hashes in open addressing; 0: none
+    uint64_t *seen;
+    size_t n_seen, seen_cap;
+    // links to folders, followed when all real ones are read
+    const char **links;
+    size_t n_links, links_cap;
+} walker;
+
+static mr_status pass_over(walker *w, const char *kind, const char *path)
+{
+    int k = 0;
+    while (k < w->n_passed && strcasecmp(w->passed[k].name, kind))
+        k++;
+    if (k == PASSED) {
+        // more kinds than one wants to read of
+        k = PASSED - 1;
+        snprintf(w->passed[k].name, sizeof w->passed[k].name, "others");
+    } else if (k == w->n_passed) {
+        w->n_passed++;
+        snprintf(w->passed[k].name, sizeof w->passed[k].name, "%s", kind);
+        if (!(w->passed[k].first = mr_arena_strdup(&w->s->arena, path)))
+            return mr_fail_memory(strlen(path));
+    }
+    w->passed[k].n++;
+    return MR_OK;
+}
+
+static void put_seen(walker *w, uint64_t folder)
+{
+    size_t at = folder % w->seen_cap;
+    while (w->seen[at] && w->seen[at] != folder)
+        at = (at + 1) % w->seen_cap;
+    w->n_seen += !w->seen[at];
+    w->seen[at] = folder;
+}
+
+// note a folder; *again: it was read before, through whatever names
+static mr_status see_folder(walker *w, const struct stat *about, bool *again)
+{
+    if (w->n_seen * 2 >= w->seen_cap) {
+        uint64_t *old = w->seen;
+        size_t old_cap = w->seen_cap, cap = MR_MAX(old_cap * 2, 256);
+        uint64_t *more = mr_calloc(cap, sizeof *more);
+        if (!more)
+            return mr_fail_memory(cap * sizeof *more);
+        w->seen = more, w->seen_cap = cap, w->n_seen = 0;
+        for (size_t i = 0; i < old_cap; i++)
+            if (old[i])
+                put_seen(w, old[i]);
+        mr_free(old);
+    }
+    size_t before = w->n_seen;
+    put_seen(w, MR_MIX((uint64_t)about->st_dev, (uint64_t)about->st_ino) | 1);
+    *again = w->n_seen == before;
+    return MR_OK;
+}
+
+static mr_status add_link(walker *w, const char *path)
+{
+    if (w->n_links == w->links_cap) {
+        size_t cap = MR_MAX(w->links_cap * 2, 16);
+        const char **more = mr_realloc(w->links, cap * sizeof *more);
+        if (!more)
+            return mr_fail_memory(cap * sizeof *more);
+        w->links = more, w->links_cap = cap;
+    }
+    const char *copy = mr_arena_strdup(&w->s->arena, path);
+    if (!copy)
+        return mr_fail_memory(strlen(path));
+    w->links[w->n_links++] = copy;
+    return MR_OK;
 }
 
 // the caption beside a clip: NAME.txt, or "text" or "caption" of NAME.json
 static mr_status caption_beside(const char *file, char **out)
 {
-    char path[4200];
+    char path[8400];
     const char *dot = strrchr(file, '.');
     size_t n;
     *out = NULL;
     snprintf(path, sizeof path, "%.*s.txt", (int)(dot - file), file);
     if (mr_path_exists(path)) {
-        MR_TRY(mr_file_read_all(path, out, &n));
+        MR_TRY(mr_file_read_small(path, INDEX_CAPTION_MAX, out, &n));
+        if (strlen(*out) != n) {
+            mr_free(*out);
+            *out = NULL;
+            return mr_fail(MR_E_DATA, "%s: holds a zero byte; expected text in UTF-8", path);
+        }
         while (n && isspace((unsigned char)(*out)[n - 1]))
             (*out)[--n] = 0;
+        // a byte order mark
+        if (strncmp(*out, "\xef\xbb\xbf", 3) == 0)
+            memmove(*out, *out + 3, n - 2);
         return MR_OK;
     }
     snprintf(path, sizeof path, "%.*s.json", (int)(dot - file), file);
     if (!mr_path_exists(path))
         return MR_OK;
     char *text;
-    MR_TRY(mr_file_read_all(path, &text, &n));
+    MR_TRY(mr_file_read_small(path, CAPTION_JSON_MAX, &text, &n));
     json_error_t why;
     json_t *root = json_loadb(text, n, 0, &why),
            *value = root ? json_object_get(root, "text") : NULL;
@@ -86,40 +202,102 @@ static mr_status caption_beside(const char *file, char **out)
     return st;
 }
 
-static mr_status walk(index_source *s, const char *relative, bool want_captions, int depth)
+static mr_status add_clip(walker *w, const char *path, const char *file)
 {
-    char full[8300], child[4096], file[8300];
+    index_source *s = w->s;
+    char *text = NULL;
+    mr_status caption = w->want_captions ? caption_beside(file, &text) : MR_OK;
+    if (caption == MR_E_MEMORY)
+        return caption;
+    mr_status st = index_source_add(s, path, text, s->n + 1);
+    mr_free(text);
+    // a damaged caption file costs this row, not the whole set
+    if (st == MR_OK && caption != MR_OK) {
+        index_input *in = &s->rows[s->n - 1];
+        in->class = "caption";
+        if (!(in->fault = mr_arena_strdup(&s->arena, mr_error_last()->text)))
+            st = mr_fail_memory(0);
+    }
+    return st;
+}
+
+static mr_status walk(walker *w, const char *relative, int depth);
+
+static mr_status visit(walker *w, const char *child, const char *name, int depth)
+{
+    char file[8300];
+    struct stat about, link;
+    snprintf(file, sizeof file, "%s/%s", w->s->root, child);
+    if (stat(file, &about) || lstat(file, &link))
+        return pass_over(w, "link to nowhere", child);
+    if (S_ISDIR(about.st_mode)) {
+        // indexes and what killed ingests left of them hold no clips
+        if (ends_with(name, ".mrx") || strstr(name, ".mrx.tmp-"))
+            return MR_OK;
+        return S_ISLNK(link.st_mode) ? add_link(w, child) : walk(w, child, depth + 1);
+    }
+    if (has_ending(name, media_endings))
+        return add_clip(w, child, file);
+    const char *dot = strrchr(name, '.');
+    return has_ending(name, text_endings) ? MR_OK
+                                          : pass_over(w, dot ? dot : "without ending", child);
+}
+
+static mr_status walk(walker *w, const char *relative, int depth)
+{
+    char full[8300], child[4096];
     char **names;
     int n;
-    if (depth > 64)
-        return mr_fail(MR_E_DATA, "%s/%s: folders nest too deep", s->root, relative);
-    snprintf(full, sizeof full, *relative ? "%s/%s" : "%s", s->root, relative);
+    struct stat about;
+    bool again = false;
+    if (depth > DEPTH_MAX)
+        return mr_fail(MR_E_DATA, "%s/%s: folders nest too deep", w->s->root, relative);
+    snprintf(full, sizeof full, *relative ? "%s/%s" : "%s", w->s->root, relative);
+    if (stat(full, &about))
+        return mr_fail(MR_E_IO, "%s: cannot look at: %s", full, strerror(errno));
+    MR_TRY(see_folder(w, &about, &again));
+    if (again)
+        return pass_over(w, "link to a folder read already", relative);
     MR_TRY(mr_dir_list(full, &names, &n));
     mr_status st = MR_OK;
     for (int i = 0; i < n && st == MR_OK; i++) {
-        struct stat about;
         if (names[i][0] == '.')
             continue;
-        if (snprintf(child, sizeof child, *relative ? "%s/%s" : "%s%s", relative, names[i]) >=
-            (int)sizeof child)
-            continue;
-        snprintf(file, sizeof file, "%s/%s", s->root, child);
-        if (stat(file, &about))
-            continue; // a link to nowhere
-        if (S_ISDIR(about.st_mode)) {
-            st = walk(s, child, want_captions, depth + 1);
-        } else if (is_media(names[i])) {
-            char *text = NULL;
-            mr_status caption = want_captions ? caption_beside(file, &text) : MR_OK;
-            st = caption == MR_E_MEMORY ? caption : index_source_add(s, child, text, s->n + 1);
-            // a damaged caption file costs this row, not the whole set
-            if (st == MR_OK && caption != MR_OK &&
-                !(s->rows[s->n - 1].fault = mr_arena_strdup(&s->arena, mr_error_last()->text)))
-                st = mr_fail_memory(0);
-            mr_free(text);
-        }
+        int len = snprintf(child, sizeof child, *relative ? "%s/%s" : "%s%s", relative, names[i]);
+        st = len < (int)sizeof child ? visit(w, child, names[i], depth)
+                                     : pass_over(w, "path that is too long", relative);
     }
     mr_dir_list_free(names, n);
+    return st;
+}
+
+static mr_status make_notes(const walker *w)
+{
+    index_pack out = {0};
+    for (int k = 0; k < w->n_passed; k++) {
+        char line[4400];
+        const passed_kind *p = &w->passed[k];
+        index_put(&out, line,
+                  (size_t)snprintf(line, sizeof line, "%spassed over: %llu %s, the first: %s",
+                                   k ? "\n" : "", (unsigned long long)p->n, p->name, p->first));
+    }
+    index_put(&out, "", 1);
+    w->s->notes = out.failed ? NULL : mr_arena_strdup(&w->s->arena, (const char *)out.bytes);
+    mr_free(out.bytes);
+    return w->s->notes ? MR_OK : mr_fail_memory(out.cap);
+}
+
+// every folder is read once, whatever links lead to it; under its real name when it has one here
+static mr_status read_folder(index_source *s, bool want_captions)
+{
+    walker w = {.s = s, .want_captions = want_captions};
+    mr_status st = walk(&w, "", 0);
+    for (size_t i = 0; i < w.n_links && st == MR_OK; i++)
+        st = walk(&w, w.links[i], 0);
+    if (st == MR_OK)
+        st = make_notes(&w);
+    mr_free(w.seen);
+    mr_free(w.links);
     return st;
 }
 
@@ -154,12 +332,6 @@ static mr_status join_captions(index_source *s, const char *file)
 
 /* ---- the front ---- */
 
-static bool ends_with(const char *text, const char *tail)
-{
-    size_t n = strlen(text), m = strlen(tail);
-    return n >= m && strcasecmp(text + n - m, tail) == 0;
-}
-
 static mr_status describe(index_source *s, const char *input, const struct stat *about,
                           const mr_ingest_options *o)
 {
@@ -174,18 +346,21 @@ static mr_status describe(index_source *s, const char *input, const struct stat 
     char hex[33];
     mr_hash128_hex(mr_hasher_digest(h), hex);
     mr_hasher_free(h);
-    json_t *d = json_pack("{s:s, s:s, s:s, s:I, s:s}", "path", input, "root", s->root, "source",
-                          o->source ? o->source : "main", "rows", (json_int_t)s->n, "hash", hex);
+    json_t *d = json_pack("[{s:o, s:o, s:o, s:I, s:s}]", "path", index_text_json(input), "root",
+                          index_text_json(s->root), "source",
+                          index_text_json(o->source ? o->source : "main"), "rows", (json_int_t)s->n,
+                          "hash", hex);
     // size and time of a folder say nothing about what lies in it
     if (d && !S_ISDIR(about->st_mode)) {
-        json_object_set_new(d, "size", json_integer((json_int_t)about->st_size));
-        json_object_set_new(d, "mtime", json_integer((json_int_t)about->st_mtim.tv_sec));
+        json_t *file = json_array_get(d, 0);
+        json_object_set_new(file, "size", json_integer((json_int_t)about->st_size));
+        json_object_set_new(file, "mtime", json_integer((json_int_t)about->st_mtim.tv_sec));
     }
     char *text = d ? json_dumps(d, JSON_COMPACT) : NULL;
-    snprintf(s->described, sizeof s->described, "[%s]", text ? text : "");
+    s->described = text ? mr_arena_strdup(&s->arena, text) : NULL;
     free(text);
     json_decref(d);
-    return MR_OK;
+    return s->described ? MR_OK : mr_fail_memory(0);
 }
 
 mr_status index_source_same(const index_source *s, const char *described)
@@ -201,7 +376,7 @@ mr_status index_source_same(const index_source *s, const char *described)
             continue;
         char *a = json_dumps(old, JSON_ENCODE_ANY), *b = json_dumps(value, JSON_ENCODE_ANY);
         st = mr_fail(MR_E_DATA,
-                     "%s: the input has changed since the build began: %s was %s, is %s; try: "
+                     "%.300s: the input has changed since the build began: %s was %s, is %s; try: "
                      "without --continue, from the start",
                      json_string_value(json_object_get(now, "path")), name, a ? a : "not noted",
                      b ? b : "?");
@@ -218,6 +393,7 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
     struct stat about;
     memset(s, 0, sizeof *s);
     mr_arena_init(&s->arena);
+    s->notes = "";
     if (stat(input, &about))
         return mr_fail(MR_E_DATA, "%s: %s; expected a folder, a .csv or a .jsonl file", input,
                        strerror(errno));
@@ -227,7 +403,7 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
     if (!folder && !o->root && slash)
         slash[slash == s->root] = 0;
     if (folder) {
-        MR_TRY(walk(s, "", !o->captions, 0));
+        MR_TRY(read_folder(s, !o->captions));
         if (s->n)
             qsort(s->rows, s->n, sizeof *s->rows, by_path);
         if (o->captions && s->n)

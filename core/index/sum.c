@@ -12,7 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BLOCK = 4 << 20 };
+// checksums of 32 TB are enough
+enum { BLOCK = 4 << 20, SUM_MAX = 64 << 20 };
 
 typedef struct sum_head {
     char magic[8];
@@ -25,7 +26,8 @@ static mr_status open_file(const char *dir, const char *name, char path[4096], i
 {
     if (snprintf(path, 4096, "%s/%s", dir, name) >= 4096)
         return mr_fail(MR_E_IO, "%s: path is too long", dir);
-    *fd = mr_io_table()->open(path, O_RDONLY, 0);
+    // a pipe in its place is found out by look(), not waited for
+    *fd = mr_io_table()->open(path, O_RDONLY | O_NONBLOCK, 0);
     return *fd < 0
                ? mr_fail(MR_E_DATA,
                          "%s: cannot open; expected an index made by 'moonreel data ingest'", path)
@@ -37,6 +39,8 @@ static mr_status look(int fd, const char *path, sum_head *head)
     struct stat s;
     if (fstat(fd, &s))
         return mr_fail(MR_E_IO, "%s: cannot look at it", path);
+    if (!S_ISREG(s.st_mode))
+        return mr_fail(MR_E_DATA, "%s: is no regular file", path);
     head->bytes = (uint64_t)s.st_size;
     head->mtime_ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
     head->blocks = (head->bytes + BLOCK - 1) / BLOCK;
@@ -118,7 +122,7 @@ static bool was_seen(const char *dir, int64_t mtime_ns, bool note)
     }
     if (!mr_path_exists(path))
         return false;
-    if (mr_file_read_all(path, &seen, &n) != MR_OK) {
+    if (mr_file_read_small(path, sizeof text, &seen, &n) != MR_OK) {
         mr_error_clear();
         return false;
     }
@@ -134,7 +138,7 @@ mr_status index_sum_check(const char *dir, bool verify, int copy)
     int fd;
     MR_TRY(open_file(dir, "data.mdb", path, &fd));
     snprintf(sum, sizeof sum, "%s/data.sum", dir);
-    mr_status st = mr_file_read_all(sum, &text, &n);
+    mr_status st = mr_file_read_small(sum, SUM_MAX, &text, &n);
     if (st != MR_OK) {
         mr_io_table()->close(fd);
         return st == MR_E_MEMORY ? st
@@ -150,7 +154,7 @@ mr_status index_sum_check(const char *dir, bool verify, int copy)
         memcpy(&want, text, sizeof want);
         memcpy(&self, text + n - 8, 8);
         good = memcmp(want.magic, "MRSUM 1", 8) == 0 && self == mr_hash64(text, n - 8) &&
-               n == sizeof want + 8 * want.blocks + 8;
+               (n - sizeof want) % 8 == 0 && want.blocks == (n - sizeof want) / 8 - 1;
     }
     if (!good)
         st = mr_fail(MR_E_DATA, "%s: is damaged; try: copy or build the index again", sum);

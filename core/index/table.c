@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 typedef struct csv {
     char *at; /* fields are unquoted in place */
@@ -124,8 +125,15 @@ mr_status index_table_read(index_source *s, const char *file, bool want_text)
 {
     char *text;
     size_t n;
-    if (mr_file_read_all(file, &text, &n) != MR_OK)
-        return mr_fail(MR_E_DATA, "%s: cannot be read; expected a .csv or .jsonl file", file);
+    // a list lies in memory as a whole
+    size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    mr_status read = mr_file_read_small(file, memory / 2, &text, &n);
+    if (read != MR_OK)
+        return read == MR_E_MEMORY
+                   ? read
+                   : mr_fail(MR_E_DATA,
+                             "%s; expected a .csv or .jsonl file of at most half the memory",
+                             mr_error_last()->text);
     const char *dot = strrchr(file, '.');
     mr_status st;
     if (strlen(text) != n)

@@ -120,7 +120,7 @@ MR_API mr_status mr_index_builder_text(mr_index_builder *b, const char *name, ch
 /* A zstd dictionary for the captions, before the first row. Without it they are plain. */
 MR_API mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, size_t bytes);
 /* Append a row: key, root, path, times, info (with key_pts) and captions are read, id is set
- * here. */
+ * here. Errors: MR_E_RANGE sides beyond MR_CLIP_SHOWN_MAX, MR_E_IO, MR_E_MEMORY */
 MR_API mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *row);
 /* Note a row of the input that is left out; `line` (JSON) becomes one of refused.jsonl. */
 MR_API mr_status mr_index_builder_refuse(mr_index_builder *b, const char *line);
@@ -152,15 +152,20 @@ typedef struct mr_ingest_progress {
     uint64_t resumed; /* of `done`: by an earlier, killed ingest */
     bool finished;
 } mr_ingest_progress;
-/* Read the list of samples from a folder, a .csv or a .jsonl file and start scanning threads.
+/* Read the list of samples from a folder, a .csv or a .jsonl file and start scanning threads. Rows
+ * with a caption nobody should train on, and all but the first of rows that are one sample, are
+ * refused before their file is looked at.
  * Errors: MR_E_DATA no such input, missing column (names those found), nothing in it */
 MR_API mr_status mr_ingest_new(const char *input, const char *output,
                                const mr_ingest_options *options, mr_ingest **out);
 /* Write what is scanned by now, for at most `seconds`; sets finished once the index is sealed.
  * Equal input gives equal fingerprints for any number of threads.
- * Errors: MR_E_DATA when no row remains (first reasons in the text), duplicate keys; MR_E_IO;
+ * Errors: MR_E_DATA when no row remains (first reasons in the text); MR_E_IO;
  * MR_E_STOPPED a person interrupted it, which refuses no file */
 MR_API mr_status mr_ingest_step(mr_ingest *ingest, double seconds, mr_ingest_progress *progress);
+/* What was passed over while the folder was read, a line each; "" when nothing. Lent by the
+ * ingest. */
+MR_API const char *mr_ingest_notes(const mr_ingest *ingest);
 /* Stops threads; an unfinished index is removed, with `resume` what is committed of it stays. */
 MR_API void mr_ingest_free(mr_ingest *ingest);
 

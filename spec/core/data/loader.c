@@ -483,15 +483,13 @@ static void ingest_refusals(void)
     CHECK_FAILS(ingest(clips_path("nothing"), out, 2, &p), MR_E_DATA, "No such file");
     const struct {
         const char *text, *part;
-    } rows[] = {
-        {"file,text\na,b\n", "no column 'path'; columns found: file, text"},
-        {"path,caption\na,b\n", "no column 'text'; columns found: path, caption"},
-        {"", "no column 'path'; columns found: none"},
-        {"path,text\n", "no samples in it"},
-        {"path,text\nset/00.webm\n", ":2: 1 fields, expected 2"},
-        {"path,text\nset/00.webm,\"open\n", ":2: a quoted field does not end"},
-        {"path,text\nlost.mp4,x\nset/00.txt,y\n", "none of 2 rows can be read"},
-        {"path,text\nset/00.webm,x\n./set/../set/00.webm,y\n", "two rows are the same sample"}};
+    } rows[] = {{"file,text\na,b\n", "no column 'path'; columns found: file, text"},
+                {"path,caption\na,b\n", "no column 'text'; columns found: path, caption"},
+                {"", "no column 'path'; columns found: none"},
+                {"path,text\n", "no samples in it"},
+                {"path,text\nset/00.webm\n", ":2: 1 fields, expected 2"},
+                {"path,text\nset/00.webm,\"open\n", ":2: a quoted field does not end"},
+                {"path,text\nlost.mp4,x\nset/00.txt,y\n", "none of 2 rows can be read"}};
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         CHECK_OK(mr_file_replace(clips_path("list.csv"), rows[i].text, strlen(rows[i].text)));
         CHECK_FAILS(ingest(clips_path("list.csv"), out, 2, &p), MR_E_DATA, rows[i].part);
@@ -500,12 +498,13 @@ static void ingest_refusals(void)
     // a list with quotes, line breaks, a byte order mark and a row that cannot be read
     const char *good =
         "\xef\xbb\xbfnum,path,text\r\n1,set/00.webm,\"a \"\"red\"\" "
-        "ball,\r\nrolling\"\r\n2,lost.mp4,x\r\n\r\n3,set/05.png,\r\n4,set/stills/05.png,still\r\n";
+        "ball,\r\nrolling\"\r\n2,lost.mp4,x\r\n\r\n3,set/05.png,\r\n4,set/stills/05.png,still\r\n"
+        "5,./set/../set/00.webm,again\r\n6,set/02.webm,bell\a\r\n";
     CHECK_OK(mr_file_replace(clips_path("list.csv"), good, strlen(good)));
     if (!CHECK_OK(ingest(clips_path("list.csv"), out, 2, &p)))
         return;
     CHECK_INT(p.written, 2);
-    CHECK_INT(p.refused, 2);
+    CHECK_INT(p.refused, 4);
     mr_index *ix;
     mr_index_reader *reader;
     mr_row row;
@@ -520,6 +519,13 @@ static void ingest_refusals(void)
     char refused[400];
     snprintf(refused, sizeof refused, "%s/refused.jsonl", out);
     CHECK_INT(count_lines(refused, "\"class\":\"io\""), 2);
+    CHECK_INT(count_lines(refused, "\"class\":\"caption\",\"detail\":\"a caption with the control "
+                                   "character U+0007 at byte 4\""),
+              1);
+    CHECK_INT(count_lines(refused, "\"row\":8,\"path\":\"./set/../set/00.webm\",\"class\":"
+                                   "\"duplicate\",\"detail\":\"./set/../set/00.webm: the same "
+                                   "sample as row 2 (set/00.webm)\""),
+              1);
     CHECK_OK(mr_file_replace(clips_path("list.jsonl"),
                              "{\"path\":\"set/00.webm\",\"text\":\"x\"}\n{\"path\":3}\n", 45));
     CHECK_FAILS(ingest(clips_path("list.jsonl"), out, 2, &p), MR_E_DATA,
