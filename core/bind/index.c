@@ -190,6 +190,12 @@ static int ingest_step(lua_State *L)
     return 1;
 }
 
+static int ingest_notes(lua_State *L)
+{
+    lua_pushstring(L, mr_ingest_notes(mr_bind_unbox(L, 1, INGEST)));
+    return 1;
+}
+
 static const mr_bind_row index_module_rows[] = {
     MR_ROW_OPTIONS("open", i_open, "(path: string, options?: table): mr.Index",
                    "Open a sealed index.", open_fields),
@@ -213,6 +219,7 @@ static const mr_bind_row ingest_rows[] = {
     MR_ROW("step", ingest_step, "(seconds?: number): table",
            "Work for so long: {total, done, written, refused, without_caption, resumed, "
            "finished}."),
+    MR_ROW("notes", ingest_notes, "(): string", "What was passed over in a folder, a line each."),
     MR_ROW_END};
 static const mr_bind_face ingest_face = {"mr.Ingest", "An index in the making.", ingest_rows,
                                          free_ingest};

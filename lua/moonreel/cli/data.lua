@@ -82,9 +82,11 @@ local function run_ingest(input, opts)
   end
   local facts = data.open(opts.output).meta
   if opts.json then
-    print(require("moonreel.core.json").encode({ index = opts.output, rows = result.written,
+    local json = require "moonreel.core.json"
+    print(json.encode({ index = opts.output, rows = result.written,
       refused = result.refused,
-      without_caption = result.without_caption, fp_order = facts.fp_order, fp_set = facts.fp_set }))
+      without_caption = result.without_caption, fp_order = facts.fp_order, fp_set = facts.fp_set,
+      notes = json.array(result.notes) }))
     return 0
   end
   print(("%s: %d samples, fp_order %s"):format(opts.output, result.written, facts.fp_order))
@@ -94,6 +96,9 @@ local function run_ingest(input, opts)
   if result.refused > 0 then
     print(("  %d rows were refused, with reasons in %s/refused.jsonl"):format(result.refused,
       opts.output))
+  end
+  for _, note in ipairs(result.notes) do
+    print("  " .. note)
   end
   return 0
 end

@@ -61,7 +61,8 @@ end
 --- same input stopped, if there is one; commit_rows: what a kill costs at most
 ---@param progress? fun(p: table)  called some times a second with {total, done, written, refused,
 ---   resumed, finished}
----@return table result  {total, written, refused, without_caption, resumed}
+---@return table result  {total, written, refused, without_caption, resumed, notes: what was passed
+---   over in a folder, a line each}
 function data.ingest(input, output, options, progress)
   local ingest <close> = core_index.ingest(input, output, options)
   local p
@@ -71,6 +72,10 @@ function data.ingest(input, output, options, progress)
       progress(p)
     end
   until p.finished
+  p.notes = {}
+  for line in ingest:notes():gmatch("[^\n]+") do
+    p.notes[#p.notes + 1] = line
+  end
   return p
 end
 

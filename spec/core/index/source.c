@@ -1,4 +1,5 @@
-/* index/source, table, list: what is read of folders and lists, and what is passed over. */
+/* index/source: what is read of folders and lists, and what is passed over.
+ * Covers: core/index/list.c core/index/table.c */
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"

@@ -1,4 +1,5 @@
-/* index/vet, text: captions and rows that are refused before any file is looked at. */
+/* index/vet, text: captions and rows that are refused before any file is looked at.
+ * Covers: core/index/text.c */
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"

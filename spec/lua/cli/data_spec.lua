@@ -54,6 +54,27 @@ describe("moonreel data ingest", function()
     assert.matches('"refused":1', text)
   end)
 
+  it("names what it passed over, and rows that it refused before any scan", function()
+    base.make_dir(folder .. "/odd")
+    base.replace_file(folder .. "/odd/sound.flac", "")
+    os.execute(("ln %s/set/a.mp4 %s/odd/a.mp4; ln -s .. %s/odd/up"):format(folder, folder, folder))
+    base.replace_file(folder .. "/odd/list.csv",
+      "path,text\na.mp4,one\n./a.mp4,two\na.mp4,th\27ree\n")
+    local code, text = run("ingest @/odd/list.csv -o @/odd/l.mrx")
+    assert.equal(0, code)
+    assert.matches("1 samples, fp_order.*\n  2 rows were refused", text)
+    local refused = base.read_file(folder .. "/odd/l.mrx/refused.jsonl")
+    assert.matches('"class":"duplicate"', refused)
+    assert.matches('"class":"caption"', refused)
+    code, text = run("ingest @/odd -o @/odd/o.mrx")
+    assert.equal(0, code)
+    assert.matches("passed over: 1 .flac, the first: sound.flac", text)
+    assert.matches("passed over: %d link to a folder read already", text)
+    code, text = run("ingest @/odd -o @/odd/o.mrx --json")
+    assert.equal(0, code)
+    assert.matches('"notes":%[".*passed over: 1 .flac', text)
+  end)
+
   it("ends with 4 and a reason when there is nothing to train on", function()
     for args, pattern in pairs {
       ["ingest @/hollow -o @/x.mrx"] = "no samples in it",
