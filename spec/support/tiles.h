@@ -1,10 +1,10 @@
 /* The eight tile registers in plain C, in the place of core/cpu/amx.h: kernels written for AMX run
  * on any processor with AVX-512 BF16, so that all but the tile instructions themselves is judged
- * there. Include before every other header; ends with tiles_usable(). */
+ * there. Include before every other header, in a spec that CMakeLists.txt compiles for that
+ * processor; SPEC_TILES is defined where there is one, and main() asks tiles_usable() first. */
 #ifndef MR_AMX_H
 #define MR_AMX_H
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
-#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
+#if defined(__AVX512BF16__) && defined(__linux__)
 #define SPEC_TILES 1
 
 #include <stdbool.h>

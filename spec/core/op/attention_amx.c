@@ -57,7 +57,7 @@ int main(void)
 #else
 int main(void)
 {
-    printf("tiles in C need GCC on x86-64: nothing to run\n");
+    printf("the kernels under test need AVX-512: nothing to run\n");
     return check_done();
 }
 #endif
