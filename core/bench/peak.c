@@ -182,36 +182,87 @@ static mr_status trial_run(trial *t)
     return mr_product_run(t->own, t->x, t->w, NULL, t->y, t->work);
 }
 
-mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double seconds, mr_bench_peak *out)
+/* The team of the library is the calling thread's OpenMP setting: its own again afterwards. */
+static int team_begin(int threads)
 {
-    *out = (mr_bench_peak){0};
-    if (dtype == MR_BF16 && !mr_cpu_bf16())
-        return mr_fail(MR_E_UNSUPPORTED, "this processor has no products of bf16");
 #if defined(MR_HAVE_ONEDNN) && defined(_OPENMP)
     int before = omp_get_max_threads();
     omp_set_num_threads(threads);
+    return before;
+#else
+    return threads;
 #endif
+}
+static void team_end(int before)
+{
+#if defined(MR_HAVE_ONEDNN) && defined(_OPENMP)
+    omp_set_num_threads(before);
+#else
+    (void)before;
+#endif
+}
+
+static mr_status check_dtype(mr_dtype dtype)
+{
+    if (dtype == MR_BF16 && !mr_cpu_bf16())
+        return mr_fail(MR_E_UNSUPPORTED, "this processor has no products of bf16");
+    return MR_OK;
+}
+
+/* Run one shape for `seconds` after a run that warms up: rate of the best run and of all. */
+static mr_status measure(const shape *s, mr_dtype dtype, int threads, double seconds, int least,
+                         trial *t, double *best, double *mean)
+{
+    double flop = 2.0 * (double)s->m * (double)s->n * (double)s->k;
+    *best = *mean = 0;
+    MR_TRY(trial_init(t, s, dtype, threads));
+    MR_TRY(trial_run(t));
+    double start = mr_now_s(), now = start;
+    for (int runs = 1; runs <= least || now - start < seconds; runs++) {
+        double from = now;
+        MR_TRY(trial_run(t));
+        now = mr_now_s();
+        *best = MR_MAX(*best, flop / (now - from) * 1e-12);
+        *mean = flop * runs / (now - start) * 1e-12;
+    }
+    return MR_OK;
+}
+
+mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double seconds, mr_bench_peak *out)
+{
+    *out = (mr_bench_peak){0};
+    MR_TRY(check_dtype(dtype));
+    int before = team_begin(threads);
     mr_status st = MR_OK;
     for (size_t i = 0; i < MR_COUNT(shapes) && st == MR_OK; i++) {
         const shape *s = &shapes[i];
         trial t = {0};
-        st = trial_init(&t, s, dtype, threads);
-        double flop = 2.0 * (double)s->m * (double)s->n * (double)s->k, start = mr_now_s();
-        for (int run = 0; st == MR_OK && (run < 4 || mr_now_s() - start < seconds); run++) {
-            double from = mr_now_s();
-            st = trial_run(&t);
-            double rate = flop / (mr_now_s() - from) * 1e-12;
-            // the first run warms up
-            if (st != MR_OK || run == 0 || rate <= out->tflops)
-                continue;
-            out->tflops = rate, out->m = s->m, out->n = s->n, out->k = s->k;
+        double best, mean;
+        st = measure(s, dtype, threads, seconds, 3, &t, &best, &mean);
+        if (st == MR_OK && best > out->tflops) {
+            out->tflops = best, out->m = s->m, out->n = s->n, out->k = s->k;
             snprintf(out->how, sizeof out->how, "%s", t.how);
         }
         trial_fini(&t);
     }
-#if defined(MR_HAVE_ONEDNN) && defined(_OPENMP)
-    omp_set_num_threads(before);
-#endif
+    team_end(before);
+    return st;
+}
+
+mr_status mr_bench_product_rate(mr_dtype dtype, int threads, int64_t m, int64_t n, int64_t k,
+                                double seconds, double *tflops)
+{
+    trial t = {0};
+    double best;
+    *tflops = 0;
+    MR_TRY(check_dtype(dtype));
+    if (m < 1 || n < 1 || k < 1)
+        return mr_fail(MR_E_SHAPE, "a product of %lld x %lld x %lld, expected at least 1 each",
+                       (long long)m, (long long)n, (long long)k);
+    int before = team_begin(threads);
+    mr_status st = measure(&(shape){m, n, k}, dtype, threads, seconds, 1, &t, &best, tflops);
+    trial_fini(&t);
+    team_end(before);
     return st;
 }
 
@@ -226,21 +277,22 @@ static void pass_part(void *user, int64_t begin, int64_t end, int worker)
         p->y[i] = p->x[i] + 1.0f;
 }
 
-mr_status mr_bench_memory_rate(int threads, double seconds, double *bytes_per_s)
+mr_status mr_bench_memory_rate(int64_t bytes, int threads, double seconds, double *bytes_per_s)
 {
-    const int64_t n = 16 << 20;
+    const int64_t n = MR_MAX(bytes / 2 / (int64_t)sizeof(float), 1);
     pass p = {mr_calloc((size_t)n, sizeof(float)), mr_calloc((size_t)n, sizeof(float))};
-    double best = 0, start = mr_now_s();
-    for (int run = 0; p.x && p.y && (run < 4 || mr_now_s() - start < seconds); run++) {
-        double from = mr_now_s();
-        mr_cpu_for(n, 65536, threads, pass_part, &p);
-        double rate = (double)(2 * n * (int64_t)sizeof(float)) / (mr_now_s() - from);
-        if (run > 0 && rate > best)
-            best = rate;
-    }
     mr_status st = p.x && p.y ? MR_OK : mr_fail_memory((size_t)n * 2 * sizeof(float));
+    *bytes_per_s = 0;
+    if (st == MR_OK) {
+        mr_cpu_for(n, 65536, threads, pass_part, &p);
+        double start = mr_now_s(), spent = 0;
+        for (int64_t runs = 1; runs == 1 || spent < seconds; runs++) {
+            mr_cpu_for(n, 65536, threads, pass_part, &p);
+            spent = mr_now_s() - start;
+            *bytes_per_s = (double)(2 * n * runs * (int64_t)sizeof(float)) / spent;
+        }
+    }
     mr_free(p.x), mr_free(p.y);
-    *bytes_per_s = best;
     return st;
 }
 

@@ -1,7 +1,8 @@
 /* bind: moonreel.core.bench - limits of this machine. Licence: Apache-2.0
  *
  * product_peak(dtype, threads, seconds=0.2) -> {tflops=, m=, n=, k=, how=}
- * memory_rate(threads, seconds=0.2) -> bytes per second
+ * product_rate(dtype, threads, m, n, k, seconds=0.2) -> TFLOP/s, the mean of one shape
+ * memory_rate(bytes, threads, seconds=0.2) -> bytes per second, the mean over buffers of that size
  * max_resident() -> bytes
  * cpu_s() -> processor seconds of this process so far
  * forget_file(path): the page cache drops what it has of a file */
@@ -27,12 +28,30 @@ static int b_product_peak(lua_State *L)
     return 1;
 }
 
+static int b_product_rate(lua_State *L)
+{
+    mr_dtype dtype = mr_dtype_from_name(luaL_checkstring(L, 1));
+    lua_Integer threads = luaL_checkinteger(L, 2), m = luaL_checkinteger(L, 3),
+                n = luaL_checkinteger(L, 4), k = luaL_checkinteger(L, 5);
+    double tflops;
+    luaL_argcheck(L, dtype == MR_F32 || dtype == MR_BF16, 1, "expected f32 or bf16");
+    luaL_argcheck(L, threads >= 1 && threads <= 4096, 2, "expected 1 to 4096 threads");
+    luaL_argcheck(L, m >= 1 && m <= 1 << 20, 3, "expected 1 to 2^20 rows");
+    luaL_argcheck(L, n >= 1 && n <= 1 << 20, 4, "expected 1 to 2^20 columns");
+    luaL_argcheck(L, k >= 1 && k <= 1 << 20, 5, "expected sums of 1 to 2^20");
+    mr_bind_check(
+        L, mr_bench_product_rate(dtype, (int)threads, m, n, k, luaL_optnumber(L, 6, 0.2), &tflops));
+    lua_pushnumber(L, tflops);
+    return 1;
+}
+
 static int b_memory_rate(lua_State *L)
 {
-    lua_Integer threads = luaL_checkinteger(L, 1);
+    lua_Integer bytes = luaL_checkinteger(L, 1), threads = luaL_checkinteger(L, 2);
     double rate;
-    luaL_argcheck(L, threads >= 1 && threads <= 4096, 1, "expected 1 to 4096 threads");
-    mr_bind_check(L, mr_bench_memory_rate((int)threads, luaL_optnumber(L, 2, 0.2), &rate));
+    luaL_argcheck(L, bytes >= 1 && bytes <= (lua_Integer)1 << 40, 1, "expected 1 to 2^40 bytes");
+    luaL_argcheck(L, threads >= 1 && threads <= 4096, 2, "expected 1 to 4096 threads");
+    mr_bind_check(L, mr_bench_memory_rate(bytes, (int)threads, luaL_optnumber(L, 3, 0.2), &rate));
     lua_pushnumber(L, rate);
     return 1;
 }
@@ -61,8 +80,13 @@ static const mr_bind_row bench_rows[] = {
     MR_ROW("product_peak", b_product_peak,
            "(dtype: mr.Dtype, threads: integer, seconds?: number): table",
            "The fastest product of matrices in f32 or bf16: {tflops, m, n, k, how}."),
-    MR_ROW("memory_rate", b_memory_rate, "(threads: integer, seconds?: number): number",
-           "Bytes per second that the threads read together."),
+    MR_ROW("product_rate", b_product_rate,
+           "(dtype: mr.Dtype, threads: integer, m: integer, n: integer, k: integer, "
+           "seconds?: number): number",
+           "TFLOP/s of one product of [m, k] by [k, n], the mean over the time."),
+    MR_ROW("memory_rate", b_memory_rate,
+           "(bytes: integer, threads: integer, seconds?: number): number",
+           "Bytes per second of a pass over buffers of so many bytes, the mean over the time."),
     MR_ROW("max_resident", b_max_resident, "(): integer",
            "The most memory that this process had, in bytes."),
     MR_ROW("cpu_s", b_cpu_s, "(): number", "Processor seconds of this process so far."),

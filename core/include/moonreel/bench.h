@@ -28,9 +28,19 @@ typedef struct mr_bench_peak {
 MR_API mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double seconds,
                                        mr_bench_peak *out);
 
-/* Bytes per second of y[i] = x[i] + 1 over f32 buffers far larger than the caches of most machines
- * (2 x 64 MiB); bytes read and written are counted. Best of several runs. Errors: MR_E_MEMORY. */
-MR_API mr_status mr_bench_memory_rate(int threads, double seconds, double *bytes_per_s);
+/* TFLOP/s of the product [m, k] by [n, k]' over `seconds` and at least one run, after one to warm
+ * up: the mean, so that what else the machine does meanwhile counts as it does in a step that is
+ * measured in turn with it. Weights as above.
+ * Errors: MR_E_MEMORY; MR_E_SHAPE for a length below 1; MR_E_UNSUPPORTED as above.
+ * Threads: one call at a time. */
+MR_API mr_status mr_bench_product_rate(mr_dtype dtype, int threads, int64_t m, int64_t n, int64_t k,
+                                       double seconds, double *tflops);
+
+/* Bytes per second of y[i] = x[i] + 1 over two f32 buffers of `bytes` together; bytes read and
+ * written are counted. The mean over `seconds` and at least one run, after one to warm up. Small
+ * sizes stay in a cache: give the size of what is compared. Errors: MR_E_MEMORY. */
+MR_API mr_status mr_bench_memory_rate(int64_t bytes, int threads, double seconds,
+                                      double *bytes_per_s);
 
 /* Largest resident size of this process so far, bytes. */
 MR_API size_t mr_bench_max_resident(void);

@@ -1,12 +1,13 @@
 --- Single ops at the sizes of the fixed step, against the machine's limits.
--- A row is a graph of one node; its rate is bytes or FLOP of the op's own cost formula per second
--- of its best run.
+-- A row is a graph of one node; its rate is bytes or FLOP of the op's own cost formula per second.
+-- The limit is measured in turn with it: the product peak, or a plain pass over memory of the
+-- op's own size, which lies in the same caches.
 -- @module moonreel.bench.kernels
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local core = require "moonreel.core.bench"
-local step = require "moonreel.bench.step"
+local paired = require "moonreel.bench.paired"
 
 local kernels = {}
 
@@ -34,7 +35,8 @@ kernels.rows = {
   {op = "add", inputs = {X, X}, limit = "bytes"},
 }
 
-local function one(device, row, dtype, seconds)
+-- a function that runs one row once, and its cost; `use` gets them while the program lives
+local function with_program(device, row, dtype, use)
   local g = G.graph()
   local args, set = {}, {}
   for i, spec in ipairs(row.inputs) do
@@ -43,7 +45,7 @@ local function one(device, row, dtype, seconds)
       local dims = table.move(spec, 2, #spec, 1, {})
       local kind = spec[1] == "" and dtype or spec[1]
       args[i] = g:input("in" .. i, kind, dims)
-      -- zeros but for a slope: values do not change the work
+      -- zeros: values do not change the work
       set["in" .. i] = T.new(kind, dims)
     end
   end
@@ -54,40 +56,52 @@ local function one(device, row, dtype, seconds)
   for name, tensor in pairs(set) do
     prog:set(name, tensor)
   end
-  local _, rows = step.best(function()
-    prog:run()
-    run:sync()
-  end, seconds, prog)
-  for _, t in ipairs(rows) do
-    if t.op == row.op then
-      return t
+  for _, cost in ipairs(prog:times()) do
+    if cost.op == row.op then
+      return use(function()
+        prog:run()
+        run:sync()
+      end, cost)
     end
   end
 end
 
+-- what bounds a row, measured for `window` seconds: FLOP or bytes per second
+local function limit_of(row, cost, peak, dtype, threads, window)
+  if row.limit == "flop" then
+    return core.product_rate(dtype, threads, peak.m, peak.n, peak.k, window) * 1e12
+  end
+  return core.memory_rate(math.ceil(cost.bytes), threads, window)
+end
+
 --- Measure every row.
 ---@param options table  threads, dtype, seconds
----@return table rows    op, shape, seconds, gb_per_s, tflops, of_limit (share of the limit that
----   bounds it)
----@return table limits  product_tflops, memory_gb_per_s
+---@return table rows    op, shape, seconds, gb_per_s, tflops, limit (what bounds it), limit_rate
+---   (FLOP or bytes per second), of_limit (median over rounds of the share of it)
+---@return table machine isa, dtype, threads
 function kernels.measure(options)
   local device <close> = E.device("cpu", options.threads or 0)
   local facts = device:facts()
   local dtype = options.dtype or (facts.bf16 and "bf16" or "f32")
-  local limits = {isa = facts.isa, dtype = dtype, threads = facts.threads,
-    product_tflops = core.product_peak(dtype, facts.threads, options.seconds / 20).tflops,
-    memory_gb_per_s = core.memory_rate(facts.threads, options.seconds / 20) * 1e-9}
+  local peak = core.product_peak(dtype, facts.threads, options.seconds / 50)
   local out = {}
   for _, row in ipairs(kernels.rows) do
-    local t = one(device, row, dtype, options.seconds / 20)
-    local rate = {gb_per_s = t.bytes / t.seconds * 1e-9, tflops = t.flop / t.seconds * 1e-12}
-    local shape = table.concat(row.inputs[1], ",", 2)
-    out[#out + 1] = {op = row.op, shape = "[" .. shape .. "]", seconds = t.seconds,
-      gb_per_s = rate.gb_per_s, tflops = rate.tflops,
-      of_limit = row.limit == "flop" and rate.tflops / limits.product_tflops
-        or rate.gb_per_s / limits.memory_gb_per_s, limit = row.limit}
+    out[#out + 1] = with_program(device, row, dtype, function(run, cost)
+      local window = options.seconds / 100
+      run()
+      local got = paired.rounds({
+        function() return limit_of(row, cost, peak, dtype, facts.threads, window) end,
+        function() return paired.rate(run, window) end,
+      }, options.seconds / 20)
+      local runs_per_s = paired.median(got[2])
+      return {op = row.op, shape = "[" .. table.concat(row.inputs[1], ",", 2) .. "]",
+        seconds = 1 / runs_per_s, gb_per_s = cost.bytes * runs_per_s * 1e-9,
+        tflops = cost.flop * runs_per_s * 1e-12, limit = row.limit,
+        limit_rate = paired.median(got[1]),
+        of_limit = cost[row.limit] * paired.ratio(got[2], got[1])}
+    end)
   end
-  return out, limits
+  return out, {isa = facts.isa, dtype = dtype, threads = facts.threads}
 end
 
 return kernels

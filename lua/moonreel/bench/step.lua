@@ -1,4 +1,5 @@
---- The fixed step: forward and backward of a cut of STDiT3-XL/2 on random latents.
+--- The fixed step: forward and backward of a cut of STDiT3-XL/2 on random latents, as the trainer
+-- builds it, once with and once without `grad_checkpoint`.
 -- Width 1152, 16 heads, 2 pairs, latent [2, 4, 5, 32, 32], text 64 x 512; bf16 where the processor
 -- has it.
 -- @module moonreel.bench.step
@@ -8,6 +9,8 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.bench"
 local ops = require "moonreel.core.op"
+local paired = require "moonreel.bench.paired"
+local program = require "moonreel.trainer.program"
 local stdit3 = require "moonreel.models.stdit3"
 
 local step = {}
@@ -25,11 +28,15 @@ function step.normal(name, shape)
   return T.from(shape, v)
 end
 
+-- the settings of a recipe that decide what a step keeps and what it does twice
+step.settings = {{grad_checkpoint = false}, {grad_checkpoint = true}}
+
 -- graph from noised latents to gradients in region "grad"
-local function build(params, net, config)
-  local g = G.graph(params)
+local function build(params, net, config, settings)
+  local options, recompute = program.recomputation(settings)
+  local g = G.graph(params, options)
   local B, text = step.latent[1], {step.latent[1], config.model_max_length, config.caption_channels}
-  local io = {height = 8 * step.latent[4], width = 8 * step.latent[5]}
+  local io = {height = 8 * step.latent[4], width = 8 * step.latent[5], recompute = recompute}
   local set = {x = step.normal("x", step.latent), x0 = step.normal("x0", step.latent),
     noise = step.normal("noise", step.latent),
     y = step.normal("y", text), t = T.from({B}, {731, 250}), fps = T.from({B}, {24, 24}),
@@ -104,41 +111,87 @@ function step.by_op(rows)
   return list
 end
 
---- Measure.
----@param options table  threads, dtype (nil: the device's best), seconds
----@return table         isa, dtype, threads, tflops, peak_tflops, ratio, seconds, peak_bytes,
----   arena_bytes, flop, peak_shape, ops
-function step.measure(options)
-  local device <close> = E.device("cpu", options.threads or 0)
-  local facts = device:facts()
-  local dtype = options.dtype or (facts.bf16 and "bf16" or "f32")
-  local config = step.model
-  local params = G.params(dtype)
-  local net = stdit3.new(params, config)
-  params:seal()
-  local g, set = build(params, net, config)
-  local run <close> = E.new(device, params, {training = true, no_moments = true})
-  run:init(1)
+-- one program of the step, ready to run
+local function compile(run, params, net, settings)
+  local g, set = build(params, net, step.model, settings)
   local prog = run:compile(g)
   for name, tensor in pairs(set) do
     prog:set(name, tensor)
   end
-  local seconds, rows = step.best(function()
+  local one = {prog = prog, settings = settings, flop = step.useful_flop(prog:times())}
+  function one.run()
     prog:run()
     run:sync()
-  end, options.seconds, prog)
-  -- before the peak is measured: its buffers are not the step's
+  end
+  function one.seconds()
+    local from = base.now_s()
+    one.run()
+    return base.now_s() - from
+  end
+  -- memory is touched, what runs once has run
+  one.run()
+  return one
+end
+
+-- of each node its best time over all rounds
+local function keep_best(rows, new)
+  for i, row in ipairs(rows or {}) do
+    row.seconds = math.min(row.seconds, new[i].seconds)
+  end
+  return rows or new
+end
+
+--- Measure: in each round the product peak, then the step under each of `step.settings`.
+---@param options table  threads, dtype (nil: the device's best), seconds
+---@return table         isa, dtype, threads, flop (useful, of one step), rounds, peak_tflops,
+---   peak_shape; of the first settings tflops, seconds, ratio, peak_bytes (resident), arena_bytes,
+---   ops, loss; by_settings: of each settings, seconds, ratio, arena_bytes
+function step.measure(options)
+  local device <close> = E.device("cpu", options.threads or 0)
+  local facts = device:facts()
+  local dtype = options.dtype or (facts.bf16 and "bf16" or "f32")
+  local params = G.params(dtype)
+  local net = stdit3.new(params, step.model)
+  params:seal()
+  local run <close> = E.new(device, params, {training = true, no_moments = true})
+  run:init(1)
+  local kept = compile(run, params, net, step.settings[1])
+  -- before anything else takes memory: the second program, the buffers of the peak
   local resident = core.max_resident()
-  local flop = step.useful_flop(rows)
-  local peak = core.product_peak(dtype, facts.threads, options.seconds / 20)
-  local tflops = flop / seconds * 1e-12
-  return {isa = facts.isa, dtype = dtype, threads = facts.threads, tflops = tflops,
-    peak_tflops = peak.tflops,
-    ratio = tflops / peak.tflops, seconds = seconds, peak_bytes = resident,
-      arena_bytes = prog:memory().arena, flop = flop,
+  local again = compile(run, params, net, step.settings[2])
+  local peak = core.product_peak(dtype, facts.threads, options.seconds / 50)
+  local rows
+  kept.prog:time(true)
+  local got = paired.rounds({
+    -- as long as a step takes, where that is not long, so that both meet the same load
+    function()
+      return core.product_rate(dtype, facts.threads, peak.m, peak.n, peak.k,
+        math.min(kept.last or 0, 1))
+    end,
+    function()
+      kept.last = kept.seconds()
+      rows = keep_best(rows, kept.prog:times())
+      return kept.last
+    end,
+    again.seconds,
+  }, options.seconds)
+  local flop, by_settings = kept.flop, {}
+  for i, one in ipairs{kept, again} do
+    local rates = {}
+    for round, seconds in ipairs(got[i + 1]) do
+      -- what is done twice counts once
+      rates[round] = flop / seconds * 1e-12
+    end
+    by_settings[i] = {settings = one.settings, seconds = paired.median(got[i + 1]),
+      ratio = paired.ratio(rates, got[1]), arena_bytes = one.prog:memory().arena}
+  end
+  local first = by_settings[1]
+  return {isa = facts.isa, dtype = dtype, threads = facts.threads, flop = flop, rounds = #got[1],
+    peak_tflops = paired.median(got[1]),
     peak_shape = ("%d x %d x %d, %s"):format(peak.m, peak.n, peak.k, peak.how),
-      ops = step.by_op(rows),
-    loss = prog:get("loss"):item()}
+    tflops = flop / first.seconds * 1e-12, seconds = first.seconds, ratio = first.ratio,
+    peak_bytes = resident, arena_bytes = first.arena_bytes, ops = step.by_op(rows),
+    loss = kept.prog:get("loss"):item(), by_settings = by_settings}
 end
 
 return step

@@ -11,8 +11,8 @@ local command = {
     .. "[--no-peer] [--python FILE]"
     .. " [--ops] [--json]",
   options = {
-    {"step", "forward and backward of a cut of STDiT3-XL/2: TFLOP/s, share of the product peak, "
-      .. "memory"},
+    {"step", "forward and backward of a cut of STDiT3-XL/2, as the trainer builds it with and "
+      .. "without grad_checkpoint: TFLOP/s, share of the product peak, memory"},
     {"demo-step", "a whole training step of recipes/tiny/demo.lua: tokens per second"},
     {"kernels", "single ops at the sizes of `step`"},
     {"save", "what a checkpoint takes from training: the stall of a save beside a plain copy of "
@@ -29,9 +29,10 @@ local command = {
     {"--ops", "time per op of the step"},
     {"--json", "one JSON object"},
   },
-  details = "Without a name the first three run, one after the other. Rates are of the best run; "
-    .. "the product peak is the best packed "
-    .. "product of a fixed list of shapes, same dtype and threads, in the same run.",
+  details = "Without a name the first three run, one after the other. `step` and "
+    .. "`kernels` measure a limit and what is held against it in turn and give medians; the other "
+    .. "rates are of the best run. The product peak is the best packed product of a fixed list of "
+    .. "shapes, same dtype and threads.",
 }
 
 local function clean(value)
@@ -96,11 +97,14 @@ function runs.step(o)
     compare("step", r, request, o.python)
   end
   return r, function()
-    print(("step: %s, %s, %d threads: %.3f s, %.3f TFLOP/s of %.3f (%s): ratio %.2f"):format(r.isa,
-      r.dtype, r.threads,
-      r.seconds, r.tflops, r.peak_tflops, r.peak_shape, r.ratio))
-    print(("  resident %.0f MB at most, arena %.0f MB"):format(r.peak_bytes * 1e-6,
-      r.arena_bytes * 1e-6))
+    print(("step: %s, %s, %d threads: %.3f s, %.3f TFLOP/s of %.3f (%s)"):format(r.isa, r.dtype,
+      r.threads, r.seconds, r.tflops, r.peak_tflops, r.peak_shape))
+    print(("  resident %.0f MB at most; medians of %d rounds of peak and steps in turn"):format(
+      r.peak_bytes * 1e-6, r.rounds))
+    for _, one in ipairs(r.by_settings) do
+      print(("  grad_checkpoint = %-5s  %.3f s, ratio %.2f, arena %.0f MB"):format(
+        one.settings.grad_checkpoint, one.seconds, one.ratio, one.arena_bytes * 1e-6))
+    end
     say_peer(r, function(p)
       return (
         "%.3f s, %.3f TFLOP/s, %.0f MB; moonreel: %.2f x the speed, %.2f x the memory"):format(
@@ -134,11 +138,9 @@ runs["demo-step"] = function(o)
 end
 
 function runs.kernels(o)
-  local rows, limits = require("moonreel.bench.kernels").measure(o)
-  return {kernels = rows, limits = limits}, function()
-    print(("kernels: %s, %s, %d threads; limits: %.3f TFLOP/s, %.1f GB/s"):format(limits.isa,
-      limits.dtype, limits.threads,
-      limits.product_tflops, limits.memory_gb_per_s))
+  local rows, machine = require("moonreel.bench.kernels").measure(o)
+  return {kernels = rows, machine = machine}, function()
+    print(("kernels: %s, %s, %d threads"):format(machine.isa, machine.dtype, machine.threads))
     printer.print({{key = "op"}, {key = "shape"},
       {key = "seconds", right = true, format = function(v) return ("%.5f"):format(v) end},
       {key = "tflops", title = "TFLOP/s", right = true, format = function(v)
@@ -148,7 +150,11 @@ function runs.kernels(o)
         return ("%.1f"):format(v)
       end},
       {key = "of_limit", title = "of the limit", right = true,
-        format = function(v, row) return ("%.2f of %s"):format(v, row.limit) end}}, rows)
+        format = function(v, row)
+          local of = row.limit == "flop" and ("%.3f TFLOP/s"):format(row.limit_rate * 1e-12)
+            or ("%.1f GB/s"):format(row.limit_rate * 1e-9)
+          return ("%.2f of %s"):format(v, of)
+        end}}, rows)
   end
 end
 

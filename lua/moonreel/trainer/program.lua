@@ -17,14 +17,18 @@ function program.key(shape)
     shape.masked and " mask" or "")
 end
 
--- which blocks are done again in the backward pass
-local function recompute_rule(config)
-  local wanted = config.grad_ckpt_settings
+--- What a step does twice under the settings of a recipe, to keep less meanwhile.
+---@param config table       grad_checkpoint, grad_ckpt_settings
+---@return table options     of the graph: without checkpointing nothing is done twice
+---@return function recompute  of a block's number from 0: whether all of it is
+function program.recomputation(config)
+  local wanted, all = config.grad_ckpt_settings, config.grad_checkpoint or false
+  local options = {no_cheap = not (all or wanted)}
   if wanted then
     -- {n spatial, n temporal}: the first n pairs of each kind
-    return function(i) return i // 2 < (wanted[i % 2 + 1] or 0) end
+    return options, function(i) return i // 2 < (wanted[i % 2 + 1] or 0) end
   end
-  return function() return config.grad_checkpoint or false end
+  return options, function() return all end
 end
 
 local Step = {}
@@ -37,9 +41,8 @@ Step.__index = Step
 ---@return mr.Graph
 function program.graph(pipe, shape, config)
   local B = shape.batch
-  -- without checkpointing nothing is done twice
-  local g = G.graph(pipe.params,
-    {no_cheap = not (config.grad_checkpoint or config.grad_ckpt_settings)})
+  local options, recompute = program.recomputation(config)
+  local g = G.graph(pipe.params, options)
   local pixels = g:input("pixels", "u8", {B, shape.frames, 3, shape.height, shape.width})
   local t, fps, weight = g:input("t", "f32", {B}), g:input("fps", "f32", {B}),
     g:input("weight", "f32", {B})
@@ -53,7 +56,7 @@ function program.graph(pipe, shape, config)
   local loss, per_sample = rflow.loss{x0 = x0, noise = noise, t = t, weight = weight, mask = mask,
     predict = function(x_t)
       return pipe:predict(g, {x = x_t, t = t, fps = fps, x_mask = mask, text = text, drop = drop,
-        height = shape.height, width = shape.width, recompute = recompute_rule(config)})
+        height = shape.height, width = shape.width, recompute = recompute})
     end}
   g:output("loss", loss)
   g:output("per_sample", per_sample)

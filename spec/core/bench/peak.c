@@ -10,8 +10,15 @@ int main(void)
     CHECK(peak.m > 0 && peak.n > 0 && peak.k > 0 && peak.how[0]);
     CHECK_FAILS(mr_bench_product_peak(MR_I64, 1, 0, &peak), MR_E_UNSUPPORTED, "i64");
 
-    double rate = 0;
-    CHECK_OK(mr_bench_memory_rate(1, 0, &rate));
+    double rate = 0, tflops = 0;
+    CHECK_OK(mr_bench_product_rate(MR_F32, 1, 64, 48, 32, 0, &tflops));
+    CHECK(tflops > 1e-5 && tflops < 100);
+    CHECK_FAILS(mr_bench_product_rate(MR_F32, 1, 64, 0, 32, 0, &tflops), MR_E_SHAPE, "64 x 0 x 32");
+    CHECK_FAILS(mr_bench_product_rate(MR_I64, 1, 64, 48, 32, 0, &tflops), MR_E_UNSUPPORTED, "i64");
+
+    CHECK_OK(mr_bench_memory_rate(1, 1, 0, &rate));
+    CHECK(rate > 0);
+    CHECK_OK(mr_bench_memory_rate(128 << 20, 1, 0, &rate));
     CHECK(rate > 1e8 && rate < 1e13);
     size_t before = mr_bench_max_resident();
     CHECK(before > 128u << 20); // the buffers of the memory rate were touched
@@ -24,7 +31,10 @@ int main(void)
         CHECK(st == MR_E_MEMORY || (n == 5 && st == MR_OK));
     }
     mr_alloc_fail_at(2);
-    CHECK_FAILS(mr_bench_memory_rate(1, 0, &rate), MR_E_MEMORY, "cannot allocate");
+    CHECK_FAILS(mr_bench_product_rate(MR_F32, 1, 64, 48, 32, 0, &tflops), MR_E_MEMORY,
+                "cannot allocate");
+    mr_alloc_fail_at(2);
+    CHECK_FAILS(mr_bench_memory_rate(128 << 20, 1, 0, &rate), MR_E_MEMORY, "cannot allocate");
     mr_alloc_fail_at(0);
     return check_done();
 }

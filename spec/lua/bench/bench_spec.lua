@@ -33,6 +33,75 @@ describe("moonreel bench", function()
     assert.same({{op = "a", seconds = 2}, {op = "b", seconds = 4}}, rows)
   end)
 
+  describe("measurements in turn", function()
+    local paired = require "moonreel.bench.paired"
+
+    it("call every measure once per round, in order", function()
+      local calls = {}
+      local got = paired.rounds({
+        function()
+          calls[#calls + 1] = "a"
+          return #calls
+        end,
+        function()
+          calls[#calls + 1] = "b"
+          return 2 * #calls
+        end}, 0)
+      assert.equal(paired.least_rounds, #got[1])
+      assert.equal(("ab"):rep(paired.least_rounds), table.concat(calls))
+      assert.same({1, 3, 5}, got[1])
+      assert.same({4, 8, 12}, got[2])
+    end)
+
+    it("are compared round by round: what slows both leaves their ratio", function()
+      local slow = {1, 4, 1, 8, 2}
+      local step, peak = {}, {}
+      for i, by in ipairs(slow) do
+        step[i], peak[i] = 6 / by, 12 / by
+      end
+      step[1] = 5
+      assert.equal(0.5, paired.ratio(step, peak))
+    end)
+
+    it("give the middle one, or the mean of the two in the middle", function()
+      local list = {9, 1, 4}
+      assert.equal(4, paired.median(list))
+      assert.same({9, 1, 4}, list)
+      assert.equal(2.5, paired.median{4, 1, 2, 3})
+    end)
+  end)
+
+  it("measures the trainer's graph, with and without grad_checkpoint", function()
+    local step = require "moonreel.bench.step"
+    local model, latent = step.model, step.latent
+    finally(function() step.model, step.latent = model, latent end)
+    step.model = {depth = 2, hidden_size = 64, num_heads = 4, caption_channels = 32,
+      model_max_length = 8}
+    step.latent = {2, 4, 2, 8, 8}
+    local r = step.measure{threads = 1, dtype = "f32", seconds = 0.01}
+    local without, with = r.by_settings[1], r.by_settings[2]
+    assert.same({grad_checkpoint = false}, without.settings)
+    assert.same({grad_checkpoint = true}, with.settings)
+    assert.is_true(with.arena_bytes < without.arena_bytes)
+    assert.equal(without.arena_bytes, r.arena_bytes)
+    assert.is_true(r.rounds >= 3 and r.ratio > 0 and with.ratio > 0 and r.flop > 0)
+
+    -- the same choice as the trainer's: nothing is done twice unless blocks are
+    local program = require "moonreel.trainer.program"
+    local options, recompute = program.recomputation(without.settings)
+    assert.is_true(options.no_cheap)
+    assert.is_false(recompute(0))
+    options, recompute = program.recomputation(with.settings)
+    assert.is_false(options.no_cheap)
+    assert.is_true(recompute(3))
+    local calls = {}
+    for _, row in ipairs(r.ops) do
+      calls[row.op] = row.calls
+    end
+    -- two pairs of blocks: spatial, temporal and two across per pair
+    assert.equal(8, calls.attention)
+  end)
+
   describe("with --python", function()
     local peer = require "moonreel.bench.peer"
     local python = os.tmpname()
@@ -109,7 +178,8 @@ describe("moonreel bench", function()
     local peak = core.product_peak("f32", 1, 0.001)
     assert.is_true(peak.tflops > 0)
     assert.matches("^o", peak.how)
-    assert.is_true(core.memory_rate(1, 0.001) > 0)
+    assert.is_true(core.product_rate("f32", 1, 64, 64, 64, 0.001) > 0)
+    assert.is_true(core.memory_rate(1 << 20, 1, 0.001) > 0)
   end)
 
   it("refuses what it does not know", function()
