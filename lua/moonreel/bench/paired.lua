@@ -53,12 +53,13 @@ end
 ---@param seconds number   at least one run
 ---@return number          runs per second
 function paired.rate(run, seconds)
-  local start, runs, spent = base.now_s(), 0, 0
+  local start, runs = base.now_s(), 0
   repeat
     run()
-    runs, spent = runs + 1, base.now_s() - start
+    runs = runs + 1
+    local spent = base.now_s() - start
   until spent >= seconds
-  return runs / spent
+  return runs / (base.now_s() - start)
 end
 
 return paired
