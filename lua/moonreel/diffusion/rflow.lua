@@ -35,27 +35,17 @@ end
 
 local function exact(x) return x end
 
---- A number as bf16 rounds it (to even).
-function rflow.round_bf16(x)
-  local bits = string.unpack("<I4", string.pack("<f", x))
-  if x ~= x then
-    return x
-  end
-  bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000
-  return (string.unpack("<f", string.pack("<I4", bits)))
-end
-
 local read_ratio = options.declare("rflow.ratio", {
   { "scale", "number", "of the transform", default = 1 },
   { "compat", "boolean", "frames are counted as the reference does, with its zero below 17" },
-  { "round", "function", "as the reference holds sizes and their products: rflow.round_bf16" },
+  { "round", "function", "as the reference holds sizes and their products: nn.round_bf16" },
 })
 
 --- Ratio of the timestep transform for one sample.
 ---@param size table      height, width in pixels; frames: pixel frames; latent_frames
 ---@param given table|nil  scale (1); compat: frames are counted as the reference does, with its
 ---   zero below 17; round: the reference holds sizes in bf16, and each product of them
----   (rflow.round_bf16)
+---   (nn.round_bf16)
 ---@param first_frames integer|nil  pixel frames of sample 0: in compat it decides between image and
 ---   video for the batch
 function rflow.ratio(size, given, first_frames)
@@ -66,6 +56,24 @@ function rflow.ratio(size, given, first_frames)
   end
   local space = r(r(r(r(size.height) * r(size.width)) / (512 * 512)) ^ 0.5)
   return r(r(space * r(frames ^ 0.5)) * o.scale)
+end
+
+--- Ratio of the timestep transform for clips of one size, as settings ask for it.
+---@param settings table  scheduler, compat
+---@param dtype string     compute dtype of the run: under compat a bf16 run rounds sizes
+---@param size table       as rflow.ratio takes it
+---@return number|nil ratio    nil: no transform
+---@return function|nil round  as rflow.transform and rflow.schedule take it
+function rflow.ratio_of(settings, dtype, size)
+  local c, compat = settings.scheduler, settings.compat ~= nil
+  if c.shift then
+    return c.shift
+  end
+  if not c.use_timestep_transform then
+    return nil
+  end
+  local round = compat and dtype == "bf16" and nn.round_bf16 or nil
+  return rflow.ratio(size, {scale = c.transform_scale, compat = compat, round = round}), round
 end
 
 --- Move a time towards noise for large ratios.
@@ -91,11 +99,12 @@ end
 --- Times of a sampling run, from noise down: n values of 0 < t <= 1000.
 ---@param n integer
 ---@param ratio number|nil   of the timestep transform; nil: none
-function rflow.schedule(n, ratio)
+---@param round function|nil  as in rflow.ratio
+function rflow.schedule(n, ratio, round)
   local t = {}
   for i = 0, n - 1 do
     local v = (1 - i / n) * rflow.T
-    t[i + 1] = ratio and rflow.transform(v, ratio) or v
+    t[i + 1] = ratio and rflow.transform(v, ratio, round) or v
   end
   return t
 end

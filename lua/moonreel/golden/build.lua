@@ -40,18 +40,19 @@ local function config_of(f, weights)
   return c
 end
 
---- The model a file describes, with the weights it names, in f32.
+--- The model a file describes, with the weights it names.
 ---@param f mr.GoldenFile
 ---@param options table  of E.new
 ---@param change table|nil fields of the model
+---@param dtype string|nil compute dtype (f32); a device without it takes another
 ---@return table  net, params, run, config, weights
-function build.load(f, options, change)
+function build.load(f, options, change, dtype)
   local weights = f:weights()
   local config = config_of(f, weights)
   for k, v in pairs(change or {}) do
     config[k] = v
   end
-  local params = G.params("f32")
+  local params = G.params(build.device():compute(dtype or "f32"))
   local net = stdit3.new(params, config)
   params:seal()
   -- shapes first: a file that lies about its sizes must not cost memory

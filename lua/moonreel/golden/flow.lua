@@ -4,6 +4,7 @@ local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local build = require "moonreel.golden.build"
+local nn = require "moonreel.nn"
 local rflow = require "moonreel.diffusion.rflow"
 local text = require "moonreel.models.text"
 
@@ -47,7 +48,7 @@ local function timesteps(f, result)
       result:relative(name, transformed(f, {compat = true, scale = tonumber(scale)}),
         f:list(name), TIMES)
     elseif name == "transform.out_bf16meta" then
-      result:relative(name, transformed(f, {compat = true, round = rflow.round_bf16}),
+      result:relative(name, transformed(f, {compat = true, round = nn.round_bf16}),
         f:list(name), TIMES_BF16)
     elseif n and tonumber(n) == f.has[name].shape[1] then
       local size = {height = tonumber(height), width = tonumber(width), frames = tonumber(frames)}

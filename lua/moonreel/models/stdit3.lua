@@ -129,13 +129,9 @@ function stdit3.new(params, config, prefix)
   self.y_proj = nn.Mlp(y_scope, "y_proj", c.caption_channels, D, D)
   -- the rotation uses the same numbers computed once per shape; the parameter is kept for the file
   -- format
-  local d = D // c.num_heads
-  local freqs = {}
-  for k = 0, d // 2 - 1 do
-    freqs[k + 1] = 10000.0 ^ (-2 * k / d)
-  end
-  scope:add("rope.freqs", {d // 2}, {kind = "values", values = T.from({d // 2}, freqs)},
-    {frozen = true})
+  local pairs_of_head = D // c.num_heads // 2
+  scope:add("rope.freqs", {pairs_of_head}, {kind = "values",
+    values = T.from({pairs_of_head}, stdit3.frequencies(pairs_of_head))}, {frozen = true})
   for i = 0, c.depth - 1 do
     self.blocks[2 * i + 1] = new_block(scope:child("spatial_blocks." .. i), c, false)
     self.blocks[2 * i + 2] = new_block(scope:child("temporal_blocks." .. i, {frozen = false}),
@@ -153,6 +149,10 @@ function Model:grid(frames, height, width)
   return -(-frames // P[1]), -(-height // P[2]), -(-width // P[3])
 end
 
+-- ---- positions ----
+-- The reference holds sizes, frequencies and angles in the compute dtype (reference section 1.5).
+-- Under compat a bf16 model does the same; `rounded` below says so.
+
 -- round half to even, as the reference does
 local function round_even(x)
   local r = math.floor(x + 0.5)
@@ -162,30 +162,93 @@ local function round_even(x)
   return r
 end
 
+--- The falling frequencies 10000^(-k / n) of a sinusoid, k = 0 .. n - 1.
+---@param n integer
+---@param rounded boolean|nil  to bf16
+---@return number[]
+function stdit3.frequencies(n, rounded)
+  local list = {}
+  for k = 0, n - 1 do
+    local f = 10000.0 ^ (-k / n)
+    list[k + 1] = rounded and nn.round_bf16(f) or f
+  end
+  return list
+end
+
+-- the value as a dtype holds it, in f32
+local function held(x, dtype) return nn.cast(nn.cast(x, dtype), "f32") end
+
+-- Sinusoids [#at, dim] of positions. Options: sin_first; rounded: frequencies are bf16;
+-- round_angles: then angles are, too.
+local function waves(g, at, dim, options)
+  local n, half = #at, dim // 2
+  if not options.rounded then
+    return (ops.sincos(g:const(T.from({n}, at)), {dim = dim, sin_first = options.sin_first}))
+  end
+  local function spread(list, axis)
+    return nn.spread(g:const(T.from({#list}, list)), {axis}, {n, half})
+  end
+  local angles = spread(at, 0) * spread(stdit3.frequencies(half, true), 1)
+  if options.round_angles then
+    angles = held(angles, "bf16")
+  end
+  -- the wave of the first of two frequencies is that of the angle itself
+  local wave = ops.sincos(angles:reshape{n * half}, {dim = 2, sin_first = options.sin_first})
+  return wave:reshape{n, half, 2}:permute{0, 2, 1}:reshape{n, dim}
+end
+
+--- Scale of the position table: 1 for the size that the model was made for.
+---@param height number  pixels
+---@param width number
+---@param input_sq_size number
+---@param rounded boolean|nil  sizes are bf16
+function stdit3.position_scale(height, width, input_sq_size, rounded)
+  if rounded then
+    height, width = nn.round_bf16(height), nn.round_bf16(width)
+  end
+  return (height * width) ^ 0.5 / input_sq_size
+end
+
 --- Position table [H' W', D] of a token grid: the column's sinusoid first, then the row's.
 ---@param g mr.Graph
 ---@param rows integer      H'
 ---@param cols integer      W'
----@param scale number      sqrt(pixel height x pixel width) / input_sq_size
+---@param scale number      of stdit3.position_scale
 ---@param base_size number
 ---@param D integer
-function stdit3.position_table(g, rows, cols, scale, base_size, D)
+---@param rounded boolean|nil  frequencies are bf16
+function stdit3.position_table(g, rows, cols, scale, base_size, D, rounded)
   local r, c = {}, {}
   for i = 0, rows * cols - 1 do
     r[i + 1] = (i // cols) / scale * (base_size / rows)
     c[i + 1] = (i % cols) / scale * (base_size / cols)
   end
-  local function half(v)
-    return (ops.sincos(g:const(T.from({#v}, v)), {dim = D // 2, sin_first = true}))
+  local options = {sin_first = true, rounded = rounded}
+  return G.concat({waves(g, c, D // 2, options), waves(g, r, D // 2, options)}, 1)
+end
+
+--- Cosines and sines [frames, d/2] of the rotation of each frame.
+---@param d integer            width of a head
+---@param rounded boolean|nil  frequencies, angles, cosines and sines are bf16
+---@return mr.Value cos, mr.Value sin   f32
+function stdit3.rotation(g, frames, d, rounded)
+  local at = {}
+  for i = 0, frames - 1 do
+    at[i + 1] = i
   end
-  return G.concat({half(c), half(r)}, 1)
+  local both = waves(g, at, d, {rounded = rounded, round_angles = true})
+  if rounded then
+    both = held(both, "bf16")
+  end
+  return both:slice(1, 0, d // 2), both:slice(1, d // 2, d)
 end
 
 -- position embedding [S, D], and with temporal_pos a table over frames [T, D]
 function Model:positions(g, frames, rows, cols, io)
-  local D = self.config.hidden_size
-  local scale = (io.height * io.width) ^ 0.5 / self.config.input_sq_size
-  local space = stdit3.position_table(g, rows, cols, scale, round_even((rows * cols) ^ 0.5), D)
+  local D, rounded = self.config.hidden_size, io.rounded
+  local scale = stdit3.position_scale(io.height, io.width, self.config.input_sq_size, rounded)
+  local space = stdit3.position_table(g, rows, cols, scale, round_even((rows * cols) ^ 0.5), D,
+    rounded)
   io.tap("pos_embed", space)
   if not self.config.temporal_pos then
     return space
@@ -195,17 +258,6 @@ function Model:positions(g, frames, rows, cols, io)
     at[i + 1] = i * 8 / frames
   end
   return space, (ops.sincos(g:const(T.from({frames}, at)), {dim = D, sin_first = true}))
-end
-
--- cos and sin [N, d/2] of rotation angles; positions are frame numbers
-function Model:rope(g, frames)
-  local d = self.config.hidden_size // self.config.num_heads
-  local at = {}
-  for i = 0, frames - 1 do
-    at[i + 1] = i
-  end
-  local both = (ops.sincos(g:const(T.from({frames}, at)), {dim = d}))
-  return {cos = both:slice(1, 0, d // 2), sin = both:slice(1, d // 2, d)}
 end
 
 --- The caption after the drop: rows of the null caption where `drop` is true.
@@ -246,7 +298,11 @@ function Model:forward(g, io)
   local dtype = g:param(self.final_table).dtype
   local tap = io.tap or function() end
   local inner = {tap = tap, x_mask = io.x_mask, text_len = io.text_len}
-  io = setmetatable({tap = tap}, {__index = io})
+  local rounded = self.config.compat and dtype == "bf16"
+  io = setmetatable({tap = tap, rounded = rounded}, {__index = io})
+  if rounded then
+    io.t, io.fps = held(io.t, dtype), held(io.fps, dtype)
+  end
 
   -- tokens and positions
   local x = self.x_embedder(g,
@@ -281,7 +337,8 @@ function Model:forward(g, io)
   -- text
   inner.y = self.y_proj(g, nn.cast(io.y, dtype))
   tap("y_embedder", inner.y)
-  inner.rope = self:rope(g, frames)
+  local cos, sin = stdit3.rotation(g, frames, D // self.config.num_heads, rounded)
+  inner.rope = {cos = cos, sin = sin}
 
   for i, block in ipairs(self.blocks) do
     local recompute = io.recompute and io.recompute(i - 1, block.name) or false

@@ -292,6 +292,17 @@ function nn.cast(x, dtype)
   return (ops.cast(x, {dtype = dtype}))
 end
 
+--- A number as bf16 holds it: the nearest, of two the even one.
+---@param x number
+function nn.round_bf16(x)
+  local bits = string.unpack("<I4", string.pack("<f", x))
+  if x ~= x then
+    return x
+  end
+  bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000
+  return (string.unpack("<f", string.pack("<I4", bits)))
+end
+
 --- Give a value of shape [.., C] new axes of length 1 at `axes` of the result (counted from 0) and
 -- expand it to `shape`.
 ---@param x mr.Value

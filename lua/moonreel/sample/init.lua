@@ -102,16 +102,11 @@ end
 
 -- times of a run: one list for all renderings, they have one size
 local function times_of(self, shape, steps, B)
-  local s, latent = self.settings.scheduler,
-    self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
-  local ratio = s.shift
-  if not ratio and s.use_timestep_transform then
-    ratio = rflow.ratio({height = shape.height, width = shape.width, frames = shape.frames,
-      latent_frames = latent[2]},
-      {scale = s.transform_scale, compat = self.settings.compat ~= nil})
-  end
+  local latent = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
+  local ratio, round = rflow.ratio_of(self.settings, self.pipe.dtype, {height = shape.height,
+    width = shape.width, frames = shape.frames, latent_frames = latent[2]})
   local times = {}
-  for i, t in ipairs(rflow.schedule(steps, ratio)) do
+  for i, t in ipairs(rflow.schedule(steps, ratio, round)) do
     times[i] = {}
     for b = 1, B do
       times[i][b] = t

@@ -18,12 +18,9 @@ Feed.__index = Feed
 ---@return mr.Feed
 function feed.new(settings, pipe)
   return setmetatable({
-    seed = settings.seed, pipe = pipe, scheduler = settings.scheduler,
-      compat = settings.compat ~= nil,
+    settings = settings, seed = settings.seed, pipe = pipe, compat = settings.compat ~= nil,
     drop = settings.model.class_dropout_prob,
     masks = settings.mask_ratios and mask.from_map(settings:plain("mask_ratios")) or nil,
-    -- the reference holds sizes in the compute dtype
-    round = settings.compat and pipe.dtype == "bf16" and rflow.round_bf16 or nil,
   }, Feed)
 end
 
@@ -35,28 +32,15 @@ function Feed:shape(bucket)
     text = self.pipe.text.max_length, masked = self.masks ~= nil}
 end
 
--- ratio of the timestep transform for a bucket; nil: no transform
-local function ratio_of(self, shape)
-  if self.scheduler.shift then
-    return self.scheduler.shift
-  end
-  if not self.scheduler.use_timestep_transform then
-    return nil
-  end
-  local latent = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
-  return rflow.ratio({height = shape.height, width = shape.width, frames = shape.frames,
-    latent_frames = latent[2]},
-    {scale = self.scheduler.transform_scale, compat = self.compat, round = self.round})
-end
-
 --- Everything a micro-step needs for one decoded batch. The pixels stay the loader's.
 ---@param batch table  of the loader
 ---@param shape table  of Feed:shape
 ---@return table       as moonreel.trainer.program Step:run takes it
 function Feed:prepare(batch, shape)
   local B, seed, epoch = shape.batch, self.seed, batch.epoch
-  local ratio = ratio_of(self, shape)
   local frames = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)[2]
+  local ratio, round = rflow.ratio_of(self.settings, self.pipe.dtype, {height = shape.height,
+    width = shape.width, frames = shape.frames, latent_frames = frames})
   local out = {seed = seed, epoch = epoch, keys = batch.keys, weight = batch.weights,
     fps = batch.fps,
     t = {}, drop = {}, mask = self.masks and {} or nil,
@@ -64,8 +48,8 @@ function Feed:prepare(batch, shape)
   local len = out.tokens.len:totable()
   for b = 1, B do
     local key = batch.keys[b]
-    local t = rflow.draw_t(self.scheduler, seed, key, epoch)
-    out.t[b] = ratio and rflow.transform(t, ratio, self.round) or t
+    local t = rflow.draw_t(self.settings.scheduler, seed, key, epoch)
+    out.t[b] = ratio and rflow.transform(t, ratio, round) or t
     local dropped = base.random_uniform(seed, "caption_drop", key, epoch) < self.drop
     out.drop[b] = dropped
     -- the null caption has all its tokens; the reference cuts it to the caption's

@@ -30,10 +30,31 @@ describe("diffusion.rflow", function()
     assert.near(15 ^ 0.5, rflow.ratio(size, {compat = true}), 1e-12)
   end)
 
-  it("rounds to bf16 with ties to even", function()
-    assert.equal(856, rflow.round_bf16(854))
-    assert.equal(924, rflow.round_bf16(925))
-    assert.equal(1.0, rflow.round_bf16(1 + 2 ^ -9))
+  it("has the ratio that settings ask for; a bf16 run under compat rounds sizes", function()
+    local scheduler = {use_timestep_transform = true, transform_scale = 0.5}
+    local size = {height = 480, width = 854, frames = 51, latent_frames = 15}
+    local function ratio(compat, dtype)
+      local r, round = rflow.ratio_of({scheduler = scheduler, compat = compat}, dtype, size)
+      assert.equal(compat ~= nil and dtype == "bf16", round ~= nil)
+      return r
+    end
+    local exact = (480 * 854 / 512 ^ 2) ^ 0.5 * 15 ^ 0.5 * 0.5
+    assert.near(exact, ratio(nil, "bf16"), 1e-12)
+    assert.near(exact, ratio("opensora-1.2", "f32"), 1e-12)
+    -- 480 x 856 is 411,648 in bf16, 1.570 of the square 1.5703125, its root 1.25;
+    -- the root of 15 is 3.875, their product 4.84375
+    assert.equal(4.84375 / 2, ratio("opensora-1.2", "bf16"))
+    scheduler.shift = 2
+    assert.equal(2, ratio(nil, "f32"))
+    assert.is_nil((rflow.ratio_of({scheduler = {}}, "f32", size)))
+  end)
+
+  it("rounds in a schedule what it rounds in a time", function()
+    local function third(x) return math.floor(3 * x + 0.5) / 3 end
+    for i, t in ipairs(rflow.schedule(4, 2.2, third)) do
+      assert.equal(rflow.transform(1000 * (1 - (i - 1) / 4), 2.2, third), t)
+    end
+    assert.are_not.equal(rflow.schedule(4, 2.2, third)[2], rflow.schedule(4, 2.2)[2])
   end)
 
   it("runs from pure noise down", function()

@@ -2,6 +2,7 @@
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
+local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local stdit3 = require "moonreel.models.stdit3"
 
@@ -150,6 +151,93 @@ describe("models.stdit3", function()
     local right, quirk = output({}, mask), output({compat = true}, mask)
     assert.is_true(differs(right:slice(2, 1, 2), quirk:slice(2, 1, 2)))
     assert.is_false(differs(right:slice(2, 0, 1), quirk:slice(2, 0, 1)))
+  end)
+
+  -- bytes of the output of a bf16 model; `io`: t, fps, height, width
+  local function bf16_output(compat, io)
+    local params = G.params("bf16")
+    local net = stdit3.new(params, tiny{compat = compat})
+    params:seal()
+    local run = E.new(E.device("cpu", 1), params, {})
+    run:init(1)
+    for i, p in ipairs(params:list()) do
+      if not p.frozen then
+        run:set_param("w", p.name, T.new("f32", p.shape):fill_normal(2, "w", i) * 0.2)
+      end
+    end
+    local g = G.graph(params)
+    local function const(stream, shape)
+      return g:const(T.new("f32", shape):fill_normal(3, stream))
+    end
+    g:output("out", net:forward(g, {x = const("x", {1, 4, 2, 4, 4}), y = const("y", {1, 6, 8}),
+      t = g:const(T.from({1}, {io.t})), fps = g:const(T.from({1}, {io.fps})),
+      height = io.height, width = io.width}))
+    g:finish()
+    local prog = run:compile(g)
+    prog:run()
+    return prog:get("out"):bytes()
+  end
+
+  it("sees time, rate and size as bf16 under compat, when it computes in bf16", function()
+    -- spacing of bf16: 4 for t and sizes from 512 on, 1/8 for the rate
+    local given = {t = 731.25, fps = 23.97, height = 480, width = 854}
+    local held = {t = 732, fps = 24, height = 480, width = 856}
+    assert.is_true(bf16_output(true, given) == bf16_output(true, held))
+    assert.is_false(bf16_output(false, given) == bf16_output(false, held))
+    for _, one in ipairs{"t", "fps", "width"} do
+      local other = setmetatable({[one] = one == "fps" and 30 or 512}, {__index = given})
+      assert.is_false(bf16_output(true, given) == bf16_output(true, other), one)
+    end
+  end)
+
+  local function table_of(add)
+    local g = G.graph()
+    g:output("a", (add(g)))
+    g:output("b", (select(2, add(g)) or g:const(T.new("f32", {1}))))
+    g:finish()
+    local prog = E.new(E.device("cpu", 1), nil, {}):compile(g)
+    prog:run()
+    return prog:get("a"):totable(), prog:get("b"):totable()
+  end
+
+  it("has exact position tables, or such of bf16 sizes and frequencies", function()
+    assert.near((480 * 854) ^ 0.5 / 512, stdit3.position_scale(480, 854, 512), 1e-12)
+    assert.near((480 * 856) ^ 0.5 / 512, stdit3.position_scale(480, 854, 512, true), 1e-12)
+    for _, rounded in ipairs{false, true} do
+      local got = table_of(function(g)
+        return stdit3.position_table(g, 3, 5, 0.6, 4, 16, rounded)
+      end)
+      for cell = 0, 14 do
+        for k = 0, 3 do
+          local f = 10000 ^ (-k / 4)
+          f = rounded and nn.round_bf16(f) or f
+          local column, row = (cell % 5) / 0.6 * (4 / 5), (cell // 5) / 0.6 * (4 / 3)
+          local at = cell * 16 + k + 1
+          assert.near(math.sin(column * f), got[at], 1e-5)
+          assert.near(math.cos(column * f), got[at + 4], 1e-5)
+          assert.near(math.sin(row * f), got[at + 8], 1e-5)
+          assert.near(math.cos(row * f), got[at + 12], 1e-5)
+        end
+      end
+    end
+  end)
+
+  it("has exact rotations, or such of bf16 frequencies and angles, in bf16", function()
+    for _, rounded in ipairs{false, true} do
+      local function hold(x) return rounded and nn.round_bf16(x) or x end
+      local cos, sin = table_of(function(g) return stdit3.rotation(g, 40, 6, rounded) end)
+      for frame = 0, 39 do
+        for k = 0, 2 do
+          local angle = hold(frame * hold(10000 ^ (-k / 3)))
+          local at = frame * 3 + k + 1
+          -- one step of bf16 where the f32 cosine lies between two of them
+          local tolerance = rounded and 2 ^ -9 or 1e-5
+          assert.near(hold(math.cos(angle)), cos[at], tolerance)
+          assert.near(hold(math.sin(angle)), sin[at], tolerance)
+          assert.is_true(not rounded or cos[at] == nn.round_bf16(cos[at]))
+        end
+      end
+    end
   end)
 
   it("adds a frame index when temporal_pos says so", function()
