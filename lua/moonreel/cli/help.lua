@@ -34,7 +34,8 @@ function help.show_command(command)
     lines[#lines + 1] = "\nFields of the recipe: key=value, --key value or --key=value; moonreel "
       .. "help fields lists them."
     lines[#lines + 1] = "key=none is no value, key=recipe.remove the default again, or an entry of "
-      .. "a map taken out;\n'key=recipe.replace{...}' replaces a record or a map instead of merging."
+      .. "a map taken out;\n'key=recipe.replace{...}' replaces a record or a map instead of "
+      .. "merging."
   end
   if command.details then
     lines[#lines + 1] = ""

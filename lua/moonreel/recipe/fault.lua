@@ -33,8 +33,8 @@ function fault.at(p, form, ...)
   error(fault.new(p.argument and "MR_E_USAGE" or "MR_E_RECIPE", text), 0)
 end
 
---- What recipe code has raised, as a text; nil for an error of ours, which passes as it is. A recipe
--- can raise a table, but none with a metatable that answers.
+--- What recipe code has raised, as a text; nil for an error of ours, which passes as it is. A
+-- recipe can raise a table, but none with a metatable that answers.
 ---@param value any
 ---@return string|nil
 function fault.raised(value)

@@ -1,4 +1,4 @@
---- Names in bucket_config that `resolutions` does not have: `show` notes them, `train` refuses them.
+--- Names in bucket_config that `resolutions` does not have: `show` notes them, `train` refuses.
 -- @module moonreel.settings.resolutions
 local nearest = require "moonreel.text.nearest"
 
@@ -19,9 +19,10 @@ return function(leaves)
     if name and not known[name] then
       known[name] = true
       local near = nearest(name, names)
-      out[#out + 1] = { path = leaf.path, text = ("bucket_config.%s: there is no resolution of this "
-        .. "name%s; try: resolutions = { [%q] = { pixels = ..., aspects = ... } }"):format(name,
-        near and (", did you mean '" .. near .. "'?") or "", name) }
+      local text = ("bucket_config.%s: there is no resolution of this name%s; try: resolutions = { "
+        .. "[%q] = { pixels = ..., aspects = ... } }"):format(name,
+        near and (", did you mean '" .. near .. "'?") or "", name)
+      out[#out + 1] = { path = leaf.path, text = text }
     end
   end
   return out

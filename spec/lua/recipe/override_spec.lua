@@ -38,8 +38,8 @@ describe("overrides", function()
   end)
 
   it("remove and replace with the words of the language", function()
-    local base = "return recipe { lr = 1, name = 'x', grad_checkpoint = false, optim = { eps = 3 }, "
-      .. "mask_ratios = { random = 0.5, identity = 0.5 } }"
+    local base = "return recipe { lr = 1, name = 'x', grad_checkpoint = false, "
+      .. "optim = { eps = 3 }, mask_ratios = { random = 0.5, identity = 0.5 } }"
     local function baked(...) return dir:bake(base, { ... }) end
     assert.same({ 1e-4, "optim.lr=recipe.remove" }, { baked("optim.lr=recipe.remove").optim.lr,
       baked("optim.lr=recipe.remove"):origin("lr") })
