@@ -9,7 +9,7 @@ local train = {
   options = { { "--stage NAME", "of a recipe of stages: begin with this one" } },
   fields = {
     { "--load RUN", "continue: weights, averages, optimizer, schedule, position; RUN@STEP, a "
-      .. "checkpoint, or latest" },
+      .. "checkpoint, or latest; what its command line had set counts again" },
     { "--start-from-scratch", "with --load: all but epoch, step and data position" },
     { "--ckpt-path PATH", "start from weights alone" },
     { "key=value", "any field of the recipe, also as --key value; stages.NAME.key=value: of one "
@@ -57,6 +57,45 @@ local function tell_notes(list)
   end
 end
 
+-- settings of the run that `load` names, or nil where they cannot be read: what is wrong with it is
+-- said by the step that opens it
+local function settings_of_load(settings)
+  local good, earlier = pcall(function()
+    local name = require("moonreel.trainer.setup").name(settings)
+    local ckpt = require "moonreel.ckpt"
+    local found = ckpt.resolve(settings.load, settings.outputs, name)
+    local outer = found and require("moonreel.run").outer(found.run or "")
+    if outer then
+      return require("moonreel.settings").load(outer .. "/settings.json")
+    end
+    local source <close> = ckpt.open(found.candidates[1])
+    return require("moonreel.settings").from_json(source.manifest.settings, source.path)
+  end)
+  return good and earlier or nil
+end
+
+-- A launch that continues a run has the values of its command line too, below its own. Gives the
+-- arguments that count, and what to say about it.
+local function with_earlier_arguments(recipe, settings, overrides)
+  local earlier = settings.load and settings_of_load(settings)
+  local taken = earlier and require("moonreel.settings.resume").taken(earlier, settings, overrides,
+    train) or {}
+  if #taken == 0 then
+    return overrides
+  end
+  local texts, all = {}, {}
+  for i, one in ipairs(taken) do
+    texts[i], all[i] = one.argument, one
+  end
+  table.move(overrides, 1, #overrides, #all + 1, all)
+  local said = "note: the run that is continued was started with " .. table.concat(texts, " ")
+  local good, problem = pcall(require("moonreel.settings").bake, recipe, all)
+  if not good then
+    return overrides, ("%s, which does not count: %s\n"):format(said, tostring(problem))
+  end
+  return all, said .. ", which counts again below what is given now\n"
+end
+
 function train.run(args)
   local parsed = require("moonreel.settings.words").parse(args, train)
   if #parsed.positional ~= 1 then
@@ -66,14 +105,19 @@ function train.run(args)
   local bake, recipe, from = require("moonreel.settings").bake, parsed.positional[1],
     parsed.options.stage
   local settings = bake(recipe, parsed.overrides)
+  local overrides, note = with_earlier_arguments(recipe, settings, parsed.overrides)
+  if overrides ~= parsed.overrides then
+    settings = bake(recipe, overrides)
+  end
   if from and not settings.stages then
     require("moonreel.recipe.fault").usage("--stage %s: the recipe has no stages", from)
   end
   local list = { { settings = settings } }
   for i, one in ipairs(settings.stages or {}) do
-    list[i] = { name = one.name, settings = bake(recipe, parsed.overrides, { stage = one.name }) }
+    list[i] = { name = one.name, settings = bake(recipe, overrides, { stage = one.name }) }
   end
   enter_environment(list, args)
+  io.stderr:write(note or "")
   tell_notes(list)
   if settings.stages then
     return require("moonreel.trainer.stages").run(settings, list, { from = from })

@@ -290,8 +290,12 @@ function bake.bake(file, arguments, stage, files_so_far)
   if not ok then
     error(fault.adopt(problem), 0)
   end
+  local texts = {}
+  for i, argument in ipairs(arguments) do
+    texts[i] = argument.argument
+  end
   return frozen.new(job.leaves, { notes = job.notes, recipe = file.shown,
-    hash = hash.of(job.leaves) }, job.removed)
+    hash = hash.of(job.leaves), arguments = texts }, job.removed)
 end
 
 return bake

@@ -176,7 +176,7 @@ function methods:plain(path)
   return plain(self.values)
 end
 
---- Text of settings.json: {hash, recipe, settings, origin, removed, notes}.
+--- Text of settings.json: {hash, recipe, arguments, settings, origin, removed, notes}.
 function methods:to_json()
   return require("moonreel.settings.store").to_json(self)
 end
@@ -197,7 +197,7 @@ end
 --- Make settings from leaves.
 ---@param leaves table[]  {path, keys, value, chain, row, schema}, in path order; lengths of buckets
 ---   by number
----@param facts table     {hash, recipe, notes}
+---@param facts table     {hash, recipe, notes, arguments = what the command line set, as typed}
 ---@param removed table[]  {path, chain}: leaves of entries that their maps have no more
 ---@return table
 function frozen.new(leaves, facts, removed)

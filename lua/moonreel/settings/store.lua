@@ -71,6 +71,8 @@ local function sum_of(tree, settings_hash)
   return base.hash128(settings_hash .. json.encode(tree))
 end
 
+local function plain_list(list) return json.array(table.move(list, 1, #list, 1, {})) end
+
 ---@param settings table
 ---@return string text
 function store.to_json(settings)
@@ -78,9 +80,8 @@ function store.to_json(settings)
   local tree = store.tree(leaves)
   return json.encode({
     hash = settings.hash, sum = sum_of(tree, settings.hash), recipe = settings.recipe,
-    removed = store.origins(settings:removed()),
-    notes = json.array(table.move(settings.notes, 1, #settings.notes, 1, {})),
-      settings = tree, origin = store.origins(leaves),
+    removed = store.origins(settings:removed()), arguments = plain_list(settings.arguments),
+    notes = plain_list(settings.notes), settings = tree, origin = store.origins(leaves),
   }, { indent = 2 }) .. "\n"
 end
 
@@ -225,8 +226,8 @@ function store.from_json(text, where)
     removed[#removed + 1] = { path = path, chain = decoded.removed[path] }
   end
   return require("moonreel.settings.frozen").new(leaves,
-    { hash = decoded.hash, recipe = decoded.recipe, notes = from_value(decoded.notes or {}) },
-    removed)
+    { hash = decoded.hash, recipe = decoded.recipe, notes = from_value(decoded.notes or {}),
+      arguments = from_value(decoded.arguments or {}) }, removed)
 end
 
 -- Lua source of a value

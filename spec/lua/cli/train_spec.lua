@@ -34,4 +34,23 @@ describe("train", function()
     assert.matches('stages a and b want env.OMP_PROC_BIND = "true" and "close", and one process '
       .. 'trains both', errors)
   end)
+
+  it("takes the command line of a run that it continues, and says so", function()
+    dir:write("mine.lua", 'return recipe.extend("tiny/demo") { model = { depth = 1 } }')
+    local function launch(words)
+      return folder.moonreel(("train '%s/mine.lua' outputs='%s/again' %s"):format(dir.path,
+        dir.path, words))
+    end
+    local _, errors, code = launch(("data_path='%s' steps=1 lr=0.25"):format(demo_data.path()))
+    assert.equal(0, code, errors)
+    assert.is_nil(errors:find("started with", 1, true))
+    local output
+    output, errors, code = launch("--load latest steps=2")
+    assert.equal(0, code, errors)
+    assert.matches("note: the run that is continued was started with data_path=%S+ lr=0%.25, which "
+      .. "counts again below what is given now\n", errors)
+    assert.matches("done: step 2,", output)
+    output = launch("--load latest steps=3 lr=0.5")
+    assert.matches("optim%.lr: 0%.25 when the checkpoint was made, 0%.5 now by lr=0%.5", output)
+  end)
 end)

@@ -1,0 +1,69 @@
+--- What the command line of a run that is continued had set: `--load` takes it again, so that a
+-- resume needs to say only what is to be otherwise.
+-- @module moonreel.settings.resume
+local override = require "moonreel.recipe.override"
+local registry = require "moonreel.recipe.registry"
+local stages = require "moonreel.settings.stages"
+local words = require "moonreel.settings.words"
+
+local resume = {}
+
+-- fields that say where a launch starts from; each launch says that for itself
+local start = { load = true, ckpt_path = true, start_from_scratch = true, start_step = true,
+  start_epoch = true }
+
+-- What an argument decides alone, or nil: a table merges with what other arguments give.
+local function decides(argument)
+  local _, of_stage = stages.split(argument.key)
+  local target = override.target(of_stage or argument.key)
+  if target and target.schema.tag ~= "record" and target.schema.tag ~= "map"
+      and not target.indices then
+    return argument.key:match("^stages%.[^.]+%.") or "", registry.path(target.keys)
+  end
+end
+
+--- The arguments of an earlier launch as the present one takes them: without those that say where
+-- to start from, and those that it gives anew.
+---@param earlier table    settings of the run that is continued
+---@param now table        settings of the present launch; from another recipe nothing is taken
+---@param arguments table[]  {key, text, argument} of the present launch
+---@param command table    the command that both were given to
+---@return table[] taken   {key, text, argument}, weakest first
+function resume.taken(earlier, now, arguments, command)
+  local given, taken = {}, {}
+  local function note(argument)
+    local stage, path = decides(argument)
+    if stage then
+      given[stage .. path] = true
+    else
+      given[argument.argument] = true
+    end
+  end
+  local function is_given(argument)
+    local stage, path = decides(argument)
+    if stage == "" and start[path] then
+      return true
+    end
+    return given[stage and stage .. path or argument.argument]
+  end
+  if earlier.recipe ~= now.recipe then
+    return taken
+  end
+  for _, argument in ipairs(arguments) do
+    note(argument)
+  end
+  for i = #earlier.arguments, 1, -1 do
+    -- one argument may be two words: a flag and its value, which may hold blanks
+    local typed = earlier.arguments[i]
+    local flag, value = typed:match("^(%-[^%s=]*) (.*)$")
+    for _, one in ipairs(words.parse(flag and { flag, value } or { typed }, command).overrides) do
+      if not is_given(one) then
+        table.insert(taken, 1, one)
+        note(one)
+      end
+    end
+  end
+  return taken
+end
+
+return resume
