@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -325,6 +326,22 @@ static void fenced_off(void)
     CHECK_FAILS(mr_saver_check(saver), MR_E_LOCK, "launch 1 stops writing");
     CHECK_FAILS(start_save(3, false), MR_E_LOCK, "stops writing");
     CHECK_INT(case_count(dir, "step-000000000002"), 0);
+    end();
+    // taken over while the save is being written: it is not committed
+    begin();
+    honest = mr_io_table();
+    mr_io slow = *honest;
+    slow.write = gated_write;
+    mr_io_replace(&slow);
+    pthread_mutex_lock(&gate);
+    CHECK_OK(start_save(1, false));
+    while (!case_count(dir, ".tmp-"))
+        sched_yield();
+    remove(path);
+    pthread_mutex_unlock(&gate);
+    CHECK_FAILS(mr_saver_wait(saver, INFINITY), MR_E_LOCK, "the lock file is gone");
+    CHECK_INT(case_count(dir, "step-000000000001"), 0);
+    mr_io_replace(honest);
     end();
 }
 

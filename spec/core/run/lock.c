@@ -142,13 +142,42 @@ static void race(bool apart)
         winners += c == 'y';
     }
     CHECK_INT(winners, 1);
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < N; i++)
         kill(child[i], SIGKILL);
-        waitpid(child[i], NULL, 0);
-    }
+    while (wait(NULL) > 0) {}
     close(go[0]);
     close(told[0]);
     close(told[1]);
+}
+
+/* While somebody else reads and writes the record, nobody takes the lock; that wait has an end. */
+static int64_t guard_clock;
+static int64_t clock_now(void)
+{
+    return guard_clock;
+}
+static void clock_sleep(int64_t ns)
+{
+    guard_clock += ns;
+}
+
+static void guarded(void)
+{
+    char path[600];
+    mr_run_lock *lock;
+    mr_clock jumping = *mr_clock_table();
+    jumping.monotonic_ns = clock_now, jumping.sleep_ns = clock_sleep;
+    snprintf(path, sizeof path, "%s/lock", dir);
+    int fd = open(path, O_RDWR | O_CREAT, 0644);
+    struct flock f = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 << 20, .l_len = 1};
+    CHECK_INT(fcntl(fd, F_OFD_SETLK, &f), 0);
+    mr_clock_replace(&jumping);
+    CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK, "cannot guard the lock file");
+    CHECK_INT(guard_clock / 1000000000, 5);
+    mr_clock_replace(NULL);
+    close(fd);
+    CHECK_OK(mr_run_lock_take(dir, &lock));
+    mr_run_lock_release(lock);
 }
 
 /* A forked child that ends leaves the lock with its parent. */
@@ -190,11 +219,9 @@ static void namespaces(void)
     CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK,
                 "stop that one first, in its container (another process namespace of this host)");
     kill(outer, SIGKILL);
-    waitpid(outer, NULL, 0);
-    // the inner one dies with it, but nobody tells when: then its byte is free
-    do {
-        CHECK_OK(mr_run_lock_peek(dir, &o));
-    } while (!o.dead);
+    while (wait(NULL) > 0) {}
+    CHECK_OK(mr_run_lock_peek(dir, &o));
+    CHECK(o.dead);
     CHECK_OK(mr_run_lock_take(dir, &lock));
     CHECK_INT(mr_run_lock_fence(lock), o.fence + 1);
     mr_run_lock_release(lock);
@@ -210,7 +237,6 @@ static void orphan(void)
 {
     mr_run_lock *lock, *other;
     mr_run_owner o;
-    prctl(PR_SET_CHILD_SUBREAPER, 1); // the orphan is ours to wait for
     pid_t left, child = holder(&left);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
@@ -270,8 +296,17 @@ static void unreadable_proc(void)
             CHECK_OK(mr_run_lock_take(dir, &lock));
             mr_run_lock_release(lock);
         }
-        if (alive)
-            kill(child, SIGKILL), waitpid(child, NULL, 0);
+        if (!alive)
+            break;
+        // dead, and only its exit status is left: that is for /proc to tell
+        siginfo_t info;
+        kill(child, SIGKILL);
+        waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT);
+        mr_io_replace(open_io);
+        CHECK_OK(mr_run_lock_peek(dir, &o));
+        CHECK(o.dead);
+        mr_io_replace(&hiding);
+        waitpid(child, NULL, 0);
     }
     mr_io_replace(open_io);
 }
@@ -293,6 +328,25 @@ static void read_line(const char *path, char *out, size_t cap)
         out[strcspn(out, "\n")] = 0;
     if (f)
         fclose(f);
+}
+
+/* Another launch of the same process, even: whose fencing number is not in force stops. */
+static void fenced_off(void)
+{
+    char text[200];
+    mr_run_lock *lock;
+    CHECK_OK(mr_run_lock_take(dir, &lock));
+    for (int later = 1; later >= 0; later--) {
+        snprintf(text, sizeof text,
+                 "{\"run\": \"%s\", \"fence\": %lld, \"owner\": {\"host\": \"h\", \"pid\": %ld}}",
+                 mr_run_lock_id(lock), (long long)mr_run_lock_fence(lock) + later, (long)getpid());
+        write_lock(text);
+        if (later)
+            CHECK_FAILS(mr_run_lock_check(lock), MR_E_LOCK, "has taken this run over");
+        else
+            CHECK_OK(mr_run_lock_check(lock));
+    }
+    mr_run_lock_release(lock);
 }
 
 static void proof_of_death(void)
@@ -441,7 +495,10 @@ int main(void)
     take_and_release();
     two_processes();
     race(false);
+    guarded();
     forked_child();
+    fenced_off();
+    prctl(PR_SET_CHILD_SUBREAPER, 1); // children of children are ours to wait for
     pid_t probe = fork();
     if (probe == 0)
         _exit(unshare(CLONE_NEWPID) != 0);

@@ -3,6 +3,40 @@
 
 #include <sys/wait.h>
 
+/* Another launch makes the same directory between the look and the mkdir. */
+static const mr_io *honest;
+static int taken;
+static int late_mkdir(const char *path, int mode)
+{
+    if (strstr(path, "-late") && !strstr(path, "-late/") && taken < 2) {
+        taken++;
+        honest->mkdir(path, mode);
+    }
+    return honest->mkdir(path, mode);
+}
+
+static void taken_meanwhile(const char *outputs)
+{
+    char path[4096], first[4200];
+    honest = mr_io_table();
+    mr_io late = *honest;
+    late.mkdir = late_mkdir;
+    mr_io_replace(&late);
+    CHECK_OK(mr_run_create(outputs, "late", false, path, sizeof path));
+    mr_io_replace(honest);
+    CHECK_INT(taken, 2);
+    // nothing was put into the directories of the others
+    char **names;
+    int n, empty = 0;
+    CHECK_OK(mr_dir_list(outputs, &names, &n));
+    for (int i = 0; i < n; i++) {
+        snprintf(first, sizeof first, "%s/%s/ckpt", outputs, names[i]);
+        empty += strstr(names[i], "-late") && !mr_path_exists(first);
+    }
+    mr_dir_list_free(names, n);
+    CHECK_INT(empty, 2);
+}
+
 int main(void)
 {
     char outputs[600], path[4096], want[4200];
@@ -47,6 +81,7 @@ int main(void)
     }
     CHECK_FAILS(mr_run_stage(outer, "../x", path, sizeof path), MR_E_USAGE, "run name");
     CHECK_FAILS(mr_run_stage(outer, "one", path, 10), MR_E_USAGE, "too long");
+    taken_meanwhile(outputs);
     // six processes at once
     for (int i = 0; i < 6; i++)
         if (fork() == 0)

@@ -1,0 +1,61 @@
+--- Train a small model on the demo's clips, with trouble at given steps. A program of its own, so
+-- that specs can kill it, preload a bad disk or give it namespaces of its own.
+-- Arguments: the trouble as a Lua table, then key=value of the recipe. The trouble, each at the
+-- number of a step that is over: term and kill (signals to this process), run (a command whose
+-- output is said), fill and free (the file `filler` takes all room of its disk; it goes again).
+-- Also: mount (a directory to put a small disk in memory on, first of all), keep (where to copy it
+-- at the end).
+local base = require "moonreel.core.base"
+local settings = require "moonreel.settings"
+local trainer = require "moonreel.trainer"
+
+local trouble = assert(load("return " .. arg[1]))()
+
+local function shell(form, ...)
+  local command = form:format(...)
+  return assert(os.execute(command), command)
+end
+
+local at = {
+  term = function() shell("kill -TERM %d", base.pid()) end,
+  kill = function() shell("kill -KILL %d", base.pid()) end,
+  run = function()
+    local pipe <close> = io.popen(trouble.run.command .. " 2>&1; echo exit $?")
+    print(pipe:read("a"))
+  end,
+  fill = function() shell("cat /dev/zero > '%s' 2>/dev/null || true", trouble.filler) end,
+  free = function() shell("rm '%s'", trouble.filler) end,
+}
+local order = { "run", "fill", "free", "term", "kill" }
+
+local function step_of(name)
+  local value = trouble[name]
+  return type(value) == "table" and value.step or value
+end
+
+-- before the micro-batch that follows the step
+table.insert(trainer.steps, #trainer.steps, { "trouble", function(r)
+  local prepare, done = r.feed.prepare, {}
+  function r.feed.prepare(...)
+    for _, name in ipairs(order) do
+      if step_of(name) == r.step and not done[name] then
+        done[name] = true
+        at[name]()
+      end
+    end
+    return prepare(...)
+  end
+end })
+
+if trouble.mount then
+  shell("mount -t tmpfs -o size=%s moonreel '%s'", trouble.size, trouble.mount)
+end
+local overrides = table.move(arg, 2, #arg, 1, {})
+local ok, result = pcall(trainer.run, settings.bake("recipes/tiny/demo.lua", overrides))
+if not ok then
+  print(type(result) == "table" and result.message or result)
+end
+if trouble.keep then
+  shell("cp -r '%s' '%s'", trouble.mount, trouble.keep)
+end
+os.exit(ok and result or type(result) == "table" and result.exit or 1)
