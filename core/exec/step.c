@@ -46,7 +46,7 @@ static mr_status resolve(mr_step *s, const mr_facts *facts)
 {
     const mr_kernel *k = &s->op->cpu;
     s->call.threads = facts->threads;
-    s->run = mr_op_cpu(s->op, mr_isa());
+    s->run = mr_op_kernel_fits(s->op, &s->call) ? mr_op_cpu(s->op, mr_isa()) : NULL;
     if (s->run && k->prepare) {
         mr_status st = k->prepare(&s->call, facts, &s->call.state);
         if (st == MR_E_UNSUPPORTED)

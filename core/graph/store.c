@@ -102,7 +102,9 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
     }
     for (int i = 0; i < MR_MAX_OUT; i++)
         ctx.out[i].rank = -1;
-    mr_status st = node->op->infer(&ctx);
+    mr_status st = mr_op_check_dtypes(node->op, &ctx);
+    if (st == MR_OK)
+        st = node->op->infer(&ctx);
     if (st == MR_E_SHAPE)
         name_shapes(node->op, &ctx);
     for (int i = 0; st == MR_OK && i < mr_op_n_out(node->op); i++)

@@ -156,19 +156,6 @@ MR_KERNEL(adamw)
     return MR_OK;
 }
 
-// hyper and sumsq are f64 in any case; f64 buffers are left to the naive row
-static mr_status kernel_prepare(const mr_call *call, const mr_facts *facts, void **state)
-{
-    (void)facts;
-    *state = NULL;
-    for (int i = 0; i < 5; i++)
-        if (mr_given(&call->in[i]) && call->in[i].desc.dtype != MR_F32)
-            return mr_fail(MR_E_UNSUPPORTED, "f64 runs on the naive row");
-    if (mr_given(&call->in[5]) && call->in[5].desc.dtype != MR_BF16)
-        return mr_fail(MR_E_UNSUPPORTED, "w must be bf16 here");
-    return MR_OK;
-}
-
 MR_OP(adamw) = {
     .name = "adamw",
     .doc = "One optimizer step over a range: clip, AdamW, weight average, write-back, zeroed "
@@ -196,7 +183,7 @@ MR_OP(adamw) = {
     .infer = infer,
     .cost = cost,
     .naive = naive,
-    .cpu = {.run = MR_CPU(adamw), .prepare = kernel_prepare},
+    .cpu = {.run = MR_CPU(adamw)},
     .hidden = true,
     .cases = MR_CASES("master=[77] f32 grad=[77] f32 m=[77] f32 v=[77] f32 0..1 hyper=[12] f64 "
                       "0.2..0.9 sumsq=[1] f64 0..9",

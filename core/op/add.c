@@ -17,7 +17,7 @@ MR_OP(add) = {
     .infer = mr_row_infer_like,
     .grad = grad,
     .naive = add_naive,
-    .cpu = {.run = MR_CPU(add), .prepare = mr_row_prepare},
+    .cpu = {.run = MR_CPU(add)},
     .cases = MR_CASES("a=[3,5,17] f32 b=[3,5,17] f32", "a=[3,40000] f32 b=[3,40000]/any f32",
                       "a=[] f32 b=[] f32", "a=[4,65]/any bf16 b=[4,65] bf16"),
 };

@@ -27,6 +27,6 @@ MR_OP(affine) = {
     .infer = mr_row_infer_like,
     .grad = grad,
     .naive = affine_naive,
-    .cpu = {.run = MR_CPU(affine), .prepare = mr_row_prepare},
+    .cpu = {.run = MR_CPU(affine)},
     .cases = MR_CASES("x=[3,5,17]/any f32 scale=-2.5 shift=0.75", "x=[4,65] bf16 shift=1"),
 };

@@ -181,7 +181,6 @@ static form form_of(const mr_call *c)
 
 static mr_status prepare(const mr_call *c, const mr_facts *facts, void **state)
 {
-    MR_TRY(mr_row_prepare(c, facts, state));
     bool fit = facts->bf16 && c->in[0].desc.dtype == MR_BF16 && c->in[0].desc.dim[4] % 2 == 0 &&
                mr_cpu_amx();
     // the head dimension lies dense everywhere

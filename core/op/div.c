@@ -22,7 +22,7 @@ MR_OP(div) = {
     .infer = mr_row_infer_like,
     .grad = grad,
     .naive = div_naive,
-    .cpu = {.run = MR_CPU(div), .prepare = mr_row_prepare},
+    .cpu = {.run = MR_CPU(div)},
     .cases = MR_CASES("a=[3,5,17] f32 b=[3,5,17]/any f32 0.5..2",
                       "a=[4,65] bf16 b=[4,65] bf16 1..3"),
 };

@@ -16,7 +16,7 @@ MR_OP(exp) = {
     .infer = mr_row_infer_like,
     .grad = grad,
     .naive = exp_naive,
-    .cpu = {.run = MR_CPU(exp), .prepare = mr_row_prepare},
+    .cpu = {.run = MR_CPU(exp)},
     .cases = MR_CASES("x=[3,5,17] f32 -3..3", "x=[2,4001] f32 -80..80", "x=[4,65]/any bf16 -3..3",
                       "x=[3,333] f32 -300..300"),
 };

@@ -255,7 +255,7 @@ MR_OP(flow_loss) = {
     .grad = grad,
     .cost = cost,
     .naive = naive,
-    .cpu = {.run = MR_CPU(flow_loss), .prepare = mr_row_prepare, .workspace = loss_workspace},
+    .cpu = {.run = MR_CPU(flow_loss), .workspace = loss_workspace},
     .cases = MR_CASES(
         "pred=[2,8,3,5,7] f32 x0=[2,4,3,5,7] f32 noise=[2,4,3,5,7] f32 weight=[2] f32",
         "pred=[3,2,4,2,3] f32 x0=[3,2,4,2,3] f32 noise=[3,2,4,2,3] f32 weight=[3] f32 mask=[3,4] "
@@ -283,7 +283,7 @@ MR_OP(flow_loss_grad) = {
     .infer = grad_infer,
     .cost = grad_cost,
     .naive = grad_naive,
-    .cpu = {.run = MR_CPU(flow_loss_grad), .prepare = mr_row_prepare},
+    .cpu = {.run = MR_CPU(flow_loss_grad)},
     .hidden = true,
     .cases = MR_CASES(
         "pred=[2,8,3,5,7] f32 x0=[2,4,3,5,7] f32 noise=[2,4,3,5,7] f32 weight=[2] f32 dloss=[] f32",

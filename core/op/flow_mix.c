@@ -82,7 +82,7 @@ MR_OP(flow_mix) = {
     .infer = infer,
     .cost = cost,
     .naive = naive,
-    .cpu = {.run = MR_CPU(flow_mix), .prepare = mr_row_prepare},
+    .cpu = {.run = MR_CPU(flow_mix)},
     .cases =
         MR_CASES("x0=[2,4,3,5,7] f32 noise=[2,4,3,5,7] f32 t=[2] f32 0..1000",
                  "x0=[2,1,3,2,3] f32 noise=[2,1,3,2,3] f32 t=[2] f32 0..1000 mask=[2,3] bool",

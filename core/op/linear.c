@@ -154,7 +154,6 @@ static mr_status prepare_rows(const mr_call *call, const mr_facts *facts, void *
 static mr_status weight_fits(const mr_desc *x, const char *name, const mr_desc *w, int axis)
 {
     char tx[128], tw[128];
-    MR_TRY(mr_row_float(x, name));
     MR_TRY(mr_row_rank(w, "w", 2));
     if (x->rank >= 1 && x->dim[x->rank - 1] == w->dim[axis] && x->dtype == w->dtype)
         return MR_OK;
@@ -261,8 +260,6 @@ static mr_status dw_infer(mr_infer *c)
 {
     char tx[128], td[128], ta[128];
     const mr_desc *dy = c->in[0], *x = c->in[1], *acc = c->in[2];
-    MR_TRY(mr_row_float(dy, "dy"));
-    MR_TRY(mr_row_f32(acc, "acc"));
     bool ok = dy->rank >= 1 && dy->rank == x->rank && dy->dtype == x->dtype && acc->rank == 2;
     for (int i = 0; ok && i < x->rank - 1; i++)
         ok = dy->dim[i] == x->dim[i];
@@ -280,8 +277,6 @@ static mr_status dw_prepare(const mr_call *call, const mr_facts *facts, void **o
 {
     const mr_desc *dy = &call->in[0].desc, *x = &call->in[1].desc;
     state *s;
-    if (call->in[2].desc.dtype != MR_F32)
-        return mr_fail(MR_E_UNSUPPORTED, "f64 runs on the naive row");
     if (!MR_NEW(s))
         return mr_fail_memory(sizeof *s);
     for (int i = 0; i < 2; i++) {
@@ -408,8 +403,6 @@ static mr_status db_infer(mr_infer *c)
 {
     char td[128], ta[128];
     const mr_desc *dy = c->in[0], *acc = c->in[1];
-    MR_TRY(mr_row_float(dy, "dy"));
-    MR_TRY(mr_row_f32(acc, "acc"));
     if (dy->rank < 1 || acc->rank != 1 || acc->dim[0] != dy->dim[dy->rank - 1])
         return mr_fail(MR_E_SHAPE, "dy is %s, acc is %s; expected [..., N] and [N]",
                        mr_desc_text(dy, td, sizeof td), mr_desc_text(acc, ta, sizeof ta));
@@ -511,7 +504,7 @@ MR_OP(linear_db) = {
     .infer = db_infer,
     .cost = db_cost,
     .naive = db_naive,
-    .cpu = {.run = MR_CPU(linear_db), .prepare = mr_row_prepare, .workspace = db_workspace},
+    .cpu = {.run = MR_CPU(linear_db), .workspace = db_workspace},
     .hidden = true,
     .tol_f32 = 1e-5,
     .tol_reason = "sums of values of both signs cancel",

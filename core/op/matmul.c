@@ -96,7 +96,6 @@ static mr_status infer(mr_infer *c)
     char ta[128], tb[128];
     const matmul *at = c->attr;
     const mr_desc *a = c->in[0], *b = c->in[1];
-    MR_TRY(mr_row_float(a, "a"));
     bool ok = a->rank >= 2 && a->rank == b->rank && a->dtype == b->dtype;
     for (int i = 0; ok && i < a->rank - 2; i++)
         ok = a->dim[i] == b->dim[i];

@@ -20,6 +20,6 @@ MR_OP(mul) = {
     .infer = mr_row_infer_like,
     .grad = grad,
     .naive = mul_naive,
-    .cpu = {.run = MR_CPU(mul), .prepare = mr_row_prepare},
+    .cpu = {.run = MR_CPU(mul)},
     .cases = MR_CASES("a=[3,5,17] f32 b=[3,5,17]/any f32", "a=[4,65] bf16 b=[4,65] bf16"),
 };

@@ -294,7 +294,7 @@ MR_OP(qk_norm) = {
     .grad = grad,
     .cost = cost,
     .naive = naive,
-    .cpu = {.run = MR_CPU(qk_norm), .prepare = mr_row_prepare},
+    .cpu = {.run = MR_CPU(qk_norm)},
     .cheap = true,
     .cases = MR_CASES("x=[2,3,5,2,16] f32 w=[16] f32",
                       "x=[1,4,3,2,18]/any f32 w=[18] f32 cos=[3,9] f32 sin=[3,9] f32",
@@ -316,7 +316,7 @@ MR_OP(qk_norm_grad) = {
     .infer = grad_infer,
     .cost = grad_cost,
     .naive = grad_naive,
-    .cpu = {.run = MR_CPU(qk_norm_grad), .prepare = mr_row_prepare, .workspace = grad_workspace},
+    .cpu = {.run = MR_CPU(qk_norm_grad), .workspace = grad_workspace},
     .hidden = true,
     .cases = MR_CASES("x=[2,3,5,2,16] f32 w=[16] f32 dy=[2,3,5,2,16] f32 acc=[16] f32",
                       "x=[1,4,30,2,18]/any f32 w=[18] f32 cos=[30,9] f32 sin=[30,9] f32 "

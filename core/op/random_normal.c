@@ -54,9 +54,6 @@ static mr_status infer(mr_infer *c)
 {
     const attrs *a = c->attr;
     int64_t dim[MR_MAX_RANK] = {0};
-    MR_TRY(mr_row_dtype(c->in[0], "seed", MR_I64));
-    MR_TRY(mr_row_dtype(c->in[1], "keys", MR_I64));
-    MR_TRY(mr_row_dtype(c->in[2], "epoch", MR_I32));
     MR_TRY(mr_row_rank(c->in[1], "keys", 1));
     if (mr_desc_count(c->in[0]) != 1 || mr_desc_count(c->in[2]) != 1)
         return mr_fail(MR_E_SHAPE, "seed and epoch must hold one number each");

@@ -117,7 +117,7 @@ MR_OP(rotary) = {
     .grad = grad,
     .cost = cost,
     .naive = naive,
-    .cpu = {.run = MR_CPU(rotary), .prepare = mr_row_prepare},
+    .cpu = {.run = MR_CPU(rotary)},
     .cheap = true,
     .cases = MR_CASES("x=[2,3,5,2,16] f32 cos=[5,8] f32 sin=[5,8] f32",
                       "x=[1,4,3,2,18]/any f32 cos=[3,9] f32 sin=[3,9] f32 inverse=true",

@@ -11,30 +11,6 @@
 
 /* ---- infer ---- */
 
-MR_ROW_FN mr_status mr_row_float(const mr_desc *d, const char *name)
-{
-    char text[128];
-    if (mr_dtype_is_float(d->dtype))
-        return MR_OK;
-    return mr_fail(MR_E_SHAPE, "%s is %s, expected f32 or bf16", name,
-                   mr_desc_text(d, text, sizeof text));
-}
-
-MR_ROW_FN mr_status mr_row_dtype(const mr_desc *d, const char *name, mr_dtype dtype)
-{
-    char text[128];
-    if (d->dtype == dtype)
-        return MR_OK;
-    return mr_fail(MR_E_SHAPE, "%s is %s, expected %s", name, mr_desc_text(d, text, sizeof text),
-                   mr_dtype_name(dtype));
-}
-
-/* f32 arguments (accumulators, statistics) may be f64 in the world of the naive rows. */
-MR_ROW_FN mr_status mr_row_f32(const mr_desc *d, const char *name)
-{
-    return d->dtype == MR_F64 ? MR_OK : mr_row_dtype(d, name, MR_F32);
-}
-
 MR_ROW_FN mr_status mr_row_rank(const mr_desc *d, const char *name, int rank)
 {
     char text[128];
@@ -79,23 +55,9 @@ MR_ROW_FN mr_status mr_row_infer_like(mr_infer *c)
 {
     static const char *const names[] = {"the first argument", "the second", "the third",
                                         "the fourth"};
-    MR_TRY(mr_row_float(c->in[0], names[0]));
     for (int i = 1; i < c->n_in; i++)
         MR_TRY(mr_row_same(c->in[0], names[0], c->in[i], names[i]));
     mr_row_like(c, 0, c->in[0]);
-    return MR_OK;
-}
-
-/* ---- prepare ---- */
-
-/* For rows whose kernels know f32 and bf16 only: f64 arguments are left to the naive row. */
-MR_ROW_FN mr_status mr_row_prepare(const mr_call *call, const mr_facts *facts, void **state)
-{
-    (void)facts;
-    *state = NULL;
-    for (int i = 0; i < call->n_in; i++)
-        if (call->in[i].desc.rank >= 0 && call->in[i].desc.dtype == MR_F64)
-            return mr_fail(MR_E_UNSUPPORTED, "f64 runs on the naive row");
     return MR_OK;
 }
 

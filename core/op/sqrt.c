@@ -18,6 +18,6 @@ MR_OP(sqrt) = {
     .infer = mr_row_infer_like,
     .grad = grad,
     .naive = sqrt_naive,
-    .cpu = {.run = MR_CPU(sqrt), .prepare = mr_row_prepare},
+    .cpu = {.run = MR_CPU(sqrt)},
     .cases = MR_CASES("x=[3,5,17] f32 0.5..9", "x=[4,65]/any bf16 0.25..3"),
 };

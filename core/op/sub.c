@@ -19,6 +19,6 @@ MR_OP(sub) = {
     .infer = mr_row_infer_like,
     .grad = grad,
     .naive = sub_naive,
-    .cpu = {.run = MR_CPU(sub), .prepare = mr_row_prepare},
+    .cpu = {.run = MR_CPU(sub)},
     .cases = MR_CASES("a=[3,5,17] f32 b=[3,5,17]/any f32", "a=[4,65] bf16 b=[4,65] bf16"),
 };

@@ -211,7 +211,6 @@ static mr_status infer(mr_infer *c)
     const mr_desc *x = c->in[0];
     int64_t dim[MR_MAX_RANK];
     int rank = 0;
-    MR_TRY(mr_row_float(x, "x"));
     for (int i = 0; i < a->axes.n; i++)
         if (a->axes.v[i] < 0 || a->axes.v[i] >= x->rank)
             return mr_fail(MR_E_SHAPE, "axis %lld of a tensor of rank %d", (long long)a->axes.v[i],
@@ -297,13 +296,13 @@ MR_OP(sum) = {
     .name = "sum",
     .doc = "Sum over the listed axes.",
     .in = {{"x", "[...] f32|bf16", MR_ANY, 0}},
-    .out = {{"y", "x without the axes", 0, false, MR_CONTIG}},
+    .out = {{"y", "like x, without the axes", 0, false, MR_CONTIG}},
     .attr = AXES,
     .infer = infer,
     .grad = sum_grad,
     .cost = cost,
     .naive = sum_naive,
-    .cpu = {.run = MR_CPU(sum), .prepare = mr_row_prepare, .workspace = workspace},
+    .cpu = {.run = MR_CPU(sum), .workspace = workspace},
     .tol_f32 = 1e-5,
     .tol_reason = "sums of values of both signs cancel",
     .cases = MR_CASES("x=[3,5,17] f32 axes={1}", "x=[3,5,17]/any f32 axes={0,2} keep=1",
@@ -316,13 +315,13 @@ MR_OP(mean) = {
     .name = "mean",
     .doc = "Mean over the listed axes.",
     .in = {{"x", "[...] f32|bf16", MR_ANY, 0}},
-    .out = {{"y", "x without the axes", 0, false, MR_CONTIG}},
+    .out = {{"y", "like x, without the axes", 0, false, MR_CONTIG}},
     .attr = AXES,
     .infer = infer,
     .grad = mean_grad,
     .cost = cost,
     .naive = mean_naive,
-    .cpu = {.run = MR_CPU(mean), .prepare = mr_row_prepare, .workspace = workspace},
+    .cpu = {.run = MR_CPU(mean), .workspace = workspace},
     .tol_f32 = 1e-5,
     .tol_reason = "sums of values of both signs cancel",
     .cases = MR_CASES("x=[3,5,17] f32 axes={1}", "x=[9,4100] f32 0..1",

@@ -80,7 +80,7 @@ MR_OP(sum_squares) = {
     .infer = infer,
     .cost = cost,
     .naive = naive,
-    .cpu = {.run = MR_CPU(sum_squares), .prepare = mr_row_prepare, .workspace = workspace},
+    .cpu = {.run = MR_CPU(sum_squares), .workspace = workspace},
     .hidden = true,
     .cases = MR_CASES("x=[1] f32", "x=[37] f32", "x=[50001] f32"),
     .tol_f32 = 1e-12,

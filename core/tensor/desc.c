@@ -15,6 +15,8 @@ mr_status mr_desc_check(mr_dtype dtype, int rank, const int64_t *dim)
     if (rank < 0 || rank > MR_MAX_RANK)
         return mr_fail(MR_E_SHAPE, "rank %d is not in 0..%d", rank, MR_MAX_RANK);
     size_t bytes = mr_dtype_bytes(dtype);
+    if (!bytes)
+        return mr_fail(MR_E_SHAPE, "there is no dtype %d", (int)dtype);
     for (int i = 0; i < rank; i++) {
         if (dim[i] < 0)
             return mr_fail(MR_E_SHAPE, "dimension %d is %lld, expected 0 or more", i,

@@ -96,7 +96,8 @@ enum { MR_OPTIONAL = 1, MR_NO_GRAD = 2 };
 
 typedef struct mr_arg_row {
     const char *name;
-    const char *type; /* "[..., C] f32|bf16": for people and for the Lua argument check */
+    /* "[..., C] f32|bf16", "[N] like x", "[...] any dtype": for people, and its dtypes bind */
+    const char *type;
     mr_access access;
     unsigned flags;
 } mr_arg_row;
@@ -199,6 +200,14 @@ MR_API int mr_op_n_out(const mr_op *op);
 /* Defaults, then `attrs`, into the plain struct `dst` (MR_ATTR_BYTES). Errors: MR_E_USAGE naming
  * the attribute: unknown (with the nearest), missing, out of range. */
 MR_API mr_status mr_op_attrs(const mr_op *op, const mr_attr *attrs, int n, void *dst);
+/* The dtypes that an argument's type allows, one bit each (1 << MR_F32); 0: the type is not in the
+ * form that op_dtype.c reads. */
+MR_API unsigned mr_op_dtypes(const mr_op *op, const char *type);
+/* Inputs of other dtypes than declared fail with MR_E_SHAPE; f64 passes where a float is declared,
+ * for the naive row. Before infer, which therefore sees no others. */
+MR_API mr_status mr_op_check_dtypes(const mr_op *op, const mr_infer *ctx);
+/* Are all dtypes as declared, without that exception? If not, the naive row serves. */
+MR_API bool mr_op_kernel_fits(const mr_op *op, const mr_call *call);
 /* Cost by the row or the default. */
 MR_API mr_cost mr_op_cost(const mr_op *op, const mr_call *call);
 /* The CPU function for an instruction set index (0 base, 1 avx2, 2 avx512); NULL when none. */

@@ -1,5 +1,6 @@
 /* graph/build and store: shapes, offsets and places that no graph may have are refused where they
- * are asked for, with names. */
+ * are asked for, with names.
+ * Covers: core/graph/store.c */
 #include "check.h"
 #include "moonreel/graph.h"
 

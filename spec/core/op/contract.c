@@ -45,6 +45,7 @@ static mr_status infer(const mr_op *op, const mr_desc *const *in, const void *at
         ctx->in[i] = in[i];
     for (int i = 0; i < MR_MAX_OUT; i++)
         ctx->out[i].rank = -1;
+    MR_TRY(mr_op_check_dtypes(op, ctx));
     MR_TRY(op->infer(ctx));
     // strides all zero = left to us; a row that keeps a permuted order sets them itself
     for (int i = 0; i < mr_op_n_out(op); i++) {

@@ -97,6 +97,7 @@ static void sizes(void)
     CHECK_FAILS(mr_desc_check(MR_F32, 1, (int64_t[]){most + 1}), MR_E_SHAPE,
                 "[35184372088833] f32 is too large");
     CHECK_FAILS(mr_desc_check(MR_U8, 3, (int64_t[]){0, most, most}), MR_E_SHAPE, "too large");
+    CHECK_FAILS(mr_desc_check(MR_DTYPE_COUNT, 1, &most), MR_E_SHAPE, "no dtype");
     CHECK_FAILS(mr_desc_check(MR_F32, -1, &most), MR_E_SHAPE, "rank -1");
     CHECK_FAILS(mr_desc_check(MR_F32, 2, (int64_t[]){2, -3}), MR_E_SHAPE, "dimension 1 is -3");
     // products that are 0 or 1 in 64 bits
