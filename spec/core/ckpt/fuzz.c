@@ -1,0 +1,330 @@
+/* ckpt, hostile files: good safetensors headers, index files, pickles, zips and files before 1.6
+ * are changed at random thousands of times. Whatever comes out is refused with an error that names
+ * the file, or every tensor of it reads or says why it does not; memory stays bounded.
+ *
+ * MOONREEL_FUZZ=N runs N rounds per kind of file instead of 1500, MOONREEL_FUZZ_SEED=S starts
+ * elsewhere: a night of it, best built with -DMR_SANITIZE=address,undefined. A crash leaves the
+ * file that caused it. */
+#include "ckptcase.h"
+#include "ckpt/room.h"
+#include "peak.h"
+#include "torchcase.h"
+
+static char path[700];
+static const float six[] = {1, 2, 3, 4, 5, 6};
+
+/* ---- random numbers and changes ---- */
+
+static uint64_t state;
+static uint32_t draw(uint32_t below)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 33) % below;
+}
+
+/* Pieces that mean something to one of the readers. */
+static const char *const words[] = {"{",
+                                    "}",
+                                    "[",
+                                    "]",
+                                    "\"",
+                                    ",",
+                                    ":",
+                                    "\\",
+                                    "\\u0000",
+                                    "\xff",
+                                    "-1",
+                                    "0",
+                                    "1e9",
+                                    "F8_E4M3",
+                                    "U8",
+                                    "__metadata__",
+                                    "data_offsets",
+                                    "shape",
+                                    "(",
+                                    ")",
+                                    "t",
+                                    "u",
+                                    "s",
+                                    "R",
+                                    "Q",
+                                    "b",
+                                    "\x81",
+                                    "h\1",
+                                    "q\1",
+                                    "h\2",
+                                    "]",
+                                    "}",
+                                    "N",
+                                    "\x85",
+                                    "\x86",
+                                    "K\xff",
+                                    "e",
+                                    "a",
+                                    "\x8f",
+                                    "\x90",
+                                    "\x93",
+                                    "0",
+                                    ".",
+                                    "\x8a\x09",
+                                    "\x8c\xff",
+                                    "ctorch\nHalfStorage\n",
+                                    "ctorch\nuint64\n",
+                                    "cos\nsystem\n",
+                                    "ccollections\nOrderedDict\n)R",
+                                    "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f",
+                                    "PK\3\4",
+                                    "PK\1\2",
+                                    "PK\5\6"};
+static const uint64_t numbers[] = {0,           1,           7,          255,       0x7fffffff,
+                                   0x80000000u, 0xffffffffu, 1ull << 40, INT64_MAX, UINT64_MAX};
+
+static void splice(blob *b, size_t at, size_t drop, const void *data, size_t n)
+{
+    blob out = {0};
+    put(&out, b->data, at);
+    put(&out, data, n);
+    put(&out, b->data + at + drop, b->n - at - drop);
+    blob_free(b);
+    *b = out;
+}
+
+static void change(blob *b)
+{
+    if (b->n < 16)
+        return;
+    size_t at = draw((uint32_t)b->n), left = b->n - at, n = 1 + draw(16);
+    n = n < left ? n : left;
+    const char *word = words[draw(MR_COUNT(words))];
+    uint64_t number = numbers[draw(MR_COUNT(numbers))];
+    size_t wide = (size_t)1 << draw(4);
+    char copy[16];
+    switch (draw(8)) {
+    case 0: b->data[at] ^= (char)(1 << draw(8)); break;
+    case 1: b->data[at] = (char)draw(256); break;
+    case 2: splice(b, at, n, "", 0); break;
+    case 3: splice(b, at, 0, word, strlen(word)); break;
+    case 4: splice(b, at, strlen(word) < left ? strlen(word) : left, word, strlen(word)); break;
+    case 5: memcpy(b->data + at, &number, wide < left ? wide : left); break;
+    case 6: // a piece once more, elsewhere
+        memcpy(copy, b->data + at, n);
+        splice(b, draw((uint32_t)b->n), 0, copy, n);
+        break;
+    case 7: b->n = draw(8) ? b->n : at; break;
+    }
+}
+
+static void change_some(blob *b)
+{
+    for (uint32_t k = 1 + draw(4) * draw(3); k > 0; k--)
+        change(b);
+}
+
+/* ---- good files to start from ---- */
+
+static void pickle_seed(blob *b, bool legacy)
+{
+    static const tensor_case cases[] = {
+        {.type = "torch\nFloatStorage",
+         .key = "0",
+         .elements = 6,
+         .rank = 2,
+         .shape = {3, 2},
+         .stride = {1, 3}},
+        {.type = "torch\nFloatStorage",
+         .key = "0",
+         .elements = 6,
+         .first = 2,
+         .rank = 1,
+         .shape = {4},
+         .stride = {1}},
+        {.type = "torch.storage\nUntypedStorage",
+         .key = "1",
+         .elements = 24,
+         .rank = 1,
+         .shape = {12},
+         .stride = {1},
+         .more = "ctorch\nuint16\n"},
+        {.type = "torch\nComplexFloatStorage",
+         .key = "2",
+         .elements = 3,
+         .rank = 1,
+         .shape = {3},
+         .stride = {1}},
+    };
+    pickle_start(b);
+    puts_to(b, "}q\1(");
+    put_text(b, "state_dict");
+    puts_to(b, "ccollections\nOrderedDict\n)R(");
+    for (size_t i = 0; i < MR_COUNT(cases); i++) {
+        char name[] = "layer.0";
+        name[6] = (char)('0' + i);
+        put_text(b, name);
+        put_tensor(b, &cases[i], legacy);
+        puts_to(b, i == 0 ? "q\2" : "");
+    }
+    put_text(b, "tied");
+    puts_to(b, "h\2u}b");
+    put_text(b, "net");
+    puts_to(b, "cm\nNet\n)\x81}(");
+    put_text(b, "_parameters");
+    puts_to(b, "}");
+    put_text(b, "w");
+    puts_to(b, "h\2s");
+    put_text(b, "_buffers");
+    puts_to(b, "}");
+    put_text(b, "_modules");
+    puts_to(b, "}ub");
+    put_text(b, "epoch");
+    puts_to(b, "K\7u.");
+}
+
+static void make_safetensors(blob *b)
+{
+    static const char header[] =
+        "{\"__metadata__\":{\"format\":\"pt\",\"k\":\"\\u00e4\"},\"ab\":{\"dtype\":\"F32\","
+        "\"shape\":[2,2],"
+        "\"data_offsets\":[0,16]},\"c\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[16,19]},"
+        "\"e\":{\"dtype\":\"I64\",\"shape\":[0,4],\"data_offsets\":[19,19]}}";
+    blob text = {0};
+    puts_to(&text, header);
+    change_some(&text);
+    // mostly with the right length, so that the text is reached
+    put_int(b, draw(10) ? text.n : numbers[draw(MR_COUNT(numbers))], 8);
+    put(b, text.data, text.n);
+    put(b, six, 19);
+    blob_free(&text);
+}
+
+static void make_index(blob *b)
+{
+    puts_to(b, "{\"metadata\": {\"total_size\": 24}, \"weight_map\": {\"a\": "
+               "\"part.safetensors\", \"b\": \"part.safetensors\"}}");
+    change_some(b);
+}
+
+static void make_legacy(blob *b)
+{
+    static const char *const keys[] = {"0", "1", "2"};
+    blob pickle = {0};
+    legacy_start(b);
+    pickle_seed(&pickle, true);
+    put(b, pickle.data, pickle.n);
+    legacy_keys(b, 3, keys);
+    legacy_storage(b, 6, six, 24);
+    legacy_storage(b, 24, six, 24);
+    legacy_storage(b, 3, six, 24);
+    change_some(b);
+    blob_free(&pickle);
+}
+
+static void make_zip(blob *b, bool change_pickle)
+{
+    zip_case z = {0};
+    blob pickle = {0};
+    pickle_seed(&pickle, false);
+    if (change_pickle)
+        change_some(&pickle);
+    zip_add(&z, "arc/data.pkl", pickle.data, pickle.n);
+    zip_add(&z, "arc/byteorder", "little", 6);
+    zip_add(&z, "arc/data/0", six, 24);
+    zip_add(&z, "arc/data/1", six, 24);
+    zip_add(&z, "arc/data/2", six, 24);
+    zip_end(&z);
+    *b = z.body;
+    if (!change_pickle)
+        change_some(b);
+    blob_free(&pickle);
+}
+
+/* The sums of the entries are right here, so that every change reaches the pickle. */
+static void make_pickle(blob *b)
+{
+    make_zip(b, true);
+}
+static void make_container(blob *b)
+{
+    make_zip(b, false);
+}
+
+/* ---- what is asked of each file ---- */
+
+static void read_all(mr_ckpt *c)
+{
+    static char out[1 << 16];
+    mr_ckpt_stats stats;
+    for (int i = 0; i < mr_ckpt_count(c); i++) {
+        const mr_st_tensor *t = mr_ckpt_at(c, i);
+        int64_t want = 0, n = MR_MIN(t->bytes, (int64_t)sizeof out);
+        CHECK_OK(mr_st_shape_bytes(t->dtype, t->rank, t->shape, &want));
+        CHECK_INT(t->bytes, want);
+        mr_status st = mr_ckpt_read(c, t->name, out, t->bytes - n, n);
+        CHECK(st == MR_OK || st == MR_E_FORMAT);
+        if (t->bytes > 3 && mr_ckpt_read(c, t->name, out, 1, 2) == MR_OK && t->bytes < 1 << 16)
+            CHECK_OK(mr_ckpt_stats_of(c, t->name, &stats));
+    }
+    for (int i = 0; i < mr_ckpt_refused_count(c); i++)
+        CHECK(*mr_ckpt_refused_at(c, i)->why);
+    mr_status st = mr_ckpt_verify(c);
+    CHECK(st == MR_OK || st == MR_E_FORMAT || st == MR_E_USAGE);
+}
+
+/* One changed file; true when it opened. */
+static bool round_of(void (*make)(blob *b))
+{
+    char text[4096];
+    blob b = {0};
+    mr_ckpt *c = NULL;
+    make(&b);
+    write_blob(path, &b);
+    blob_free(&b);
+    mr_status st = mr_ckpt_open(path, &c);
+    if (st == MR_OK) {
+        read_all(c);
+        mr_ckpt_close(c);
+        return true;
+    }
+    // an index may name any file
+    CHECK(st == MR_E_FORMAT || st == MR_E_UNSUPPORTED || (make == make_index && st == MR_E_IO));
+    mr_error_format(mr_error_last(), text, sizeof text);
+    CHECK(strstr(text, "moonreel-fuzz-") && !c);
+    return false;
+}
+
+int main(void)
+{
+    static const struct {
+        const char *file;
+        void (*make)(blob *b);
+        int opened; // of a hundred, at least: the changes are no mere noise
+    } kinds[] = {{"header.safetensors", make_safetensors, 2},
+                 {"model.safetensors.index.json", make_index, 1},
+                 {"pickle.pth", make_pickle, 5},
+                 {"zip.pth", make_container, 5},
+                 {"legacy.pth", make_legacy, 5}};
+    const char *rounds_told = getenv("MOONREEL_FUZZ"), *seed_told = getenv("MOONREEL_FUZZ_SEED");
+    long rounds = rounds_told ? strtol(rounds_told, NULL, 10) : 1500;
+    uint64_t seed = seed_told ? strtoull(seed_told, NULL, 10) : 1;
+    const char *dir = case_dir("fuzz");
+    mr_ckpt_item items[] = {
+        {.name = "a", .dtype = MR_ST_F32, .rank = 1, .shape = {3}, .data = six},
+        {.name = "b", .dtype = MR_ST_F32, .rank = 1, .shape = {3}, .data = six}};
+    snprintf(path, sizeof path, "%s/part.safetensors", dir);
+    CHECK_OK(mr_safetensors_write(path, items, 2, NULL, 0));
+    long before = peak_status("VmRSS:");
+    for (size_t k = 0; k < MR_COUNT(kinds); k++) {
+        long opened = 0;
+        snprintf(path, sizeof path, "%s/%s", dir, kinds[k].file);
+        state = seed * 1000003 + k;
+        for (long i = 0; i < rounds; i++)
+            opened += round_of(kinds[k].make);
+        printf("%s: seed %llu, %ld rounds, %ld opened\n", kinds[k].file, (unsigned long long)seed,
+               rounds, opened);
+        CHECK(opened * 100 >= rounds * kinds[k].opened && opened < rounds * 9 / 10);
+    }
+    long grown = peak_status("VmHWM:") - before;
+    printf("memory: %ld KiB above the start\n", grown);
+    CHECK(!PEAK_COUNTS || grown < 80 << 10);
+    mr_dir_remove(dir);
+    return check_done();
+}
