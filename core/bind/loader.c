@@ -110,6 +110,106 @@ static mr_bucket_rule *make_rule(lua_State *L, int list, int32_t interval, bool 
     return rule;
 }
 
+#define RULE "mr.BucketRule"
+
+static void free_rule(void *rule)
+{
+    mr_bucket_rule_free(rule);
+}
+
+typedef struct rule_options {
+    int32_t frame_interval;
+    bool compat;
+} rule_options;
+
+static const mr_bind_field rule_fields[] = {
+    MR_BIND_ANY("buckets", "table", "The bucket rule, required."),
+    MR_BIND_INT("frame_interval", rule_options, frame_interval, 1, 1,
+                "Frames from one to the next."),
+    MR_BIND_BOOL("compat", rule_options, compat, "Lengths and frames as in Open-Sora 1.2."),
+    MR_BIND_END};
+
+static int l_rule(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    rule_options o = {0};
+    mr_bind_options(L, 1, "loader.rule", rule_fields, &o);
+    void **box = mr_bind_box(L, RULE);
+    int box_at = lua_gettop(L);
+    lua_getfield(L, 1, "buckets");
+    *box = make_rule(L, lua_gettop(L), o.frame_interval, o.compat);
+    lua_pushvalue(L, box_at);
+    return 1;
+}
+
+typedef struct rule_sample {
+    int64_t frames, height, width, key, seed, epoch;
+} rule_sample;
+
+static const mr_bind_field sample_fields[] = {
+    MR_BIND_INT("frames", rule_sample, frames, 1, 1, "Of the clip; 1: a picture."),
+    MR_BIND_INT("height", rule_sample, height, 1, 1, "As shown."),
+    MR_BIND_INT("width", rule_sample, width, 1, 1, "As shown."),
+    MR_BIND_INT("key", rule_sample, key, 0, INT64_MIN, "Low half of the sample's key."),
+    MR_BIND_INT("seed", rule_sample, seed, 0, INT64_MIN, "Of the order."),
+    MR_BIND_INT("epoch", rule_sample, epoch, 0, 0, "From 0."),
+    MR_BIND_END};
+
+static int rule_assign(lua_State *L)
+{
+    const mr_bucket_rule *rule = mr_bind_unbox(L, 1, RULE);
+    rule_sample s = {0};
+    mr_bind_options(L, 2, "rule:assign", sample_fields, &s);
+    luaL_argcheck(L, MR_MAX(s.height, s.width) <= MR_CLIP_SHOWN_MAX && s.frames <= UINT32_MAX, 2,
+                  "larger than an index holds");
+    mr_hot hot = {.key_lo = (uint64_t)s.key,
+                  .frames = (uint32_t)s.frames,
+                  .height = (uint16_t)s.height,
+                  .width = (uint16_t)s.width};
+    mr_drop why;
+    int32_t b = mr_bucket_rule_assign(rule, (uint64_t)s.seed, (uint64_t)s.epoch, &hot, &why);
+    if (b < 0) {
+        lua_pushnil(L);
+        lua_pushstring(L, mr_drop_text(why));
+        return 2;
+    }
+    mr_bucket bucket = mr_bucket_rule_get(rule, b);
+    lua_createtable(L, 0, 5);
+    lua_pushstring(L, bucket.resolution);
+    lua_setfield(L, -2, "resolution");
+    const struct {
+        const char *name;
+        int32_t value;
+    } cells[] = {{"frames", bucket.frames},
+                 {"height", bucket.height},
+                 {"width", bucket.width},
+                 {"batch", bucket.batch}};
+    for (size_t i = 0; i < MR_COUNT(cells); i++) {
+        lua_pushinteger(L, cells[i].value);
+        lua_setfield(L, -2, cells[i].name);
+    }
+    return 1;
+}
+
+static int rule_crop(lua_State *L)
+{
+    const mr_bucket_rule *rule = mr_bind_unbox(L, 1, RULE);
+    lua_Integer frames = luaL_checkinteger(L, 2), have = luaL_checkinteger(L, 3);
+    lua_Integer start = luaL_optinteger(L, 4, 0);
+    luaL_argcheck(L, frames >= 1 && frames <= 100000, 2, "expected 1 to 100000 frames");
+    luaL_argcheck(L, have >= 1 && have <= INT32_MAX, 3, "expected 1 or more");
+    mr_crop crop = mr_bucket_rule_crop(rule, (int32_t)frames, have);
+    luaL_argcheck(L, start >= 0 && start < crop.starts, 4, "is none of the possible starts");
+    lua_createtable(L, (int)frames, 0);
+    for (int32_t i = 0; i < frames; i++) {
+        lua_pushinteger(L, mr_crop_frame(&crop, start, i));
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_pushinteger(L, crop.starts);
+    return 2;
+}
+
 /* ---- making one ---- */
 
 typedef struct loader_options {
@@ -323,6 +423,9 @@ static int l_facts(lua_State *L)
 static const mr_bind_row loader_module_rows[] = {
     MR_ROW_OPTIONS("new", l_new, "(index: mr.Index, options: table): mr.Loader",
                    "Start decode threads on an index.", loader_fields),
+    MR_ROW_OPTIONS("rule", l_rule, "(options: table): mr.BucketRule",
+                   "A bucket rule by itself; moonreel.data.buckets.rule takes a recipe's tables.",
+                   rule_fields),
     MR_ROW_END};
 static const mr_bind_face loader_module_face = {
     "moonreel.core.loader", "Batches of decoded clips; moonreel.data.loader is what people use.",
@@ -342,8 +445,22 @@ static const mr_bind_row loader_rows[] = {
 static const mr_bind_face loader_face = {"mr.Loader", "Decode threads on an index.", loader_rows,
                                          free_loader};
 
+static const mr_bind_row rule_rows[] = {
+    MR_ROW_OPTIONS("assign", rule_assign, "(options: table): table?, string?",
+                   "The bucket that a sample enters: resolution, frames, height, width, batch; or "
+                   "nil and why it enters none.",
+                   sample_fields),
+    MR_ROW("crop", rule_crop,
+           "(frames: integer, have: integer, start?: integer): integer[], integer",
+           "The frames that a sample of so many takes from a clip, from 0; and how many starts "
+           "there are."),
+    MR_ROW_END};
+static const mr_bind_face rule_face = {"mr.BucketRule", "Which bucket a sample enters.", rule_rows,
+                                       free_rule};
+
 MR_BIND_ROOM(loader)
 {
+    mr_bind_type(L, &rule_face);
     mr_bind_type(L, &loader_face);
     return mr_bind_module(L, &loader_module_face);
 }

@@ -31,11 +31,10 @@ static mr_status set_facts(const mr_loader *l, slab *s, int32_t slot, const mr_r
     s->native_height[slot] = info->height, s->native_width[slot] = info->width;
     s->roots[slot] = row->root;
     // start and caption depend on seed, epoch and key alone
-    int64_t span = (int64_t)(s->batch.shape.frames - 1) * mr_bucket_rule_interval(l->rule) + 1,
-            room = MR_MAX(info->frames - span + 1, 1);
+    mr_crop crop = mr_bucket_rule_crop(l->rule, s->batch.shape.frames, info->frames);
     s->starts[slot] =
         (int64_t)(mr_fraction(MR_MIX(seed, epoch, key, mr_name_word("sample.start"))) *
-                  (double)room);
+                  (double)crop.starts);
     const char *text = "";
     if (row->n_captions > 0)
         text = row->captions[MR_MIX(seed, epoch, key, mr_name_word("sample.caption")) %
@@ -88,10 +87,12 @@ static mr_status fill_slot(worker *w, slab *s, int32_t slot)
     MR_TRY(set_facts(l, s, slot, &row));
     const mr_bucket *b = &s->batch.shape;
     size_t bytes = (size_t)b->frames * 3 * (size_t)b->height * (size_t)b->width;
+    mr_crop crop = mr_bucket_rule_crop(l->rule, b->frames, row.info.frames);
     mr_clip_request q = {.path = file,
                          .info = &row.info,
                          .start = s->starts[slot],
-                         .step = mr_bucket_rule_interval(l->rule),
+                         .step = crop.step,
+                         .spread = crop.spread,
                          .frames = b->frames,
                          .height = b->height,
                          .width = b->width,

@@ -37,7 +37,8 @@ typedef struct reading {
 
 static int64_t wanted(const reading *r, int32_t i)
 {
-    return r->req->start + (int64_t)i * r->req->step;
+    const mr_clip_request *q = r->req;
+    return mr_clip_frame(q->start, q->step, q->spread, q->frames, i);
 }
 
 // position of a timestamp in frames from the first one
@@ -117,6 +118,8 @@ static bool is_spare(const reading *r, const AVPacket *p)
         r->info->flags & MR_CLIP_INTERLACED)
         return false;
     int64_t n = llround(position(r, p->pts)) - r->req->start;
+    if (r->req->spread)
+        return n < 0 || n > r->req->spread;
     return n < 0 || n % r->req->step || n / r->req->step >= r->req->frames;
 }
 
@@ -238,14 +241,14 @@ static mr_status check_request(const mr_clip_request *q, mr_fault *fault)
 {
     const mr_clip_info *info = q->info;
     // the scaler writes past the end of rows shorter than its vectors' halves
-    if (q->frames < 1 || q->step < 1 || q->start < 0 || q->height < MR_CLIP_SIDE_MIN ||
-        q->width < MR_CLIP_SIDE_MIN)
+    if (q->frames < 1 || q->step < 1 || q->spread < 0 || q->start < 0 ||
+        q->height < MR_CLIP_SIDE_MIN || q->width < MR_CLIP_SIDE_MIN)
         return mr_fail(MR_E_USAGE,
                        "%s: %d frames from %lld, step %d, at %d x %d; expected positive numbers "
                        "and at least %d pixels a side",
                        q->path, q->frames, (long long)q->start, q->step, q->height, q->width,
                        MR_CLIP_SIDE_MIN);
-    int64_t last = q->start + (int64_t)(q->frames - 1) * q->step;
+    int64_t last = mr_clip_frame(q->start, q->step, q->spread, q->frames, q->frames - 1);
     if (last >= info->frames) {
         *fault = MR_FAULT_SHORT;
         return mr_fail(MR_E_RANGE, "%s: short: frame %lld is wanted, the file has %lld", q->path,

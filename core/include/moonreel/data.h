@@ -61,7 +61,7 @@ MR_API const char *mr_drop_text(
 
 typedef struct mr_bucket_rule mr_bucket_rule;
 /* interval    frames between two used ones: a clip of N frames needs (N-1)*interval+1
- * compat      as Open-Sora 1.2: it needs more than N*interval
+ * compat      as Open-Sora 1.2: it needs more than N*interval, and its frames are taken as there
  * Errors: MR_E_RECIPE for an empty or contradicting rule, MR_E_MEMORY. Copies everything. */
 MR_API mr_status mr_bucket_rule_new(const mr_bucket_resolution *resolutions, int32_t n,
                                     int32_t interval, bool compat, mr_bucket_rule **out);
@@ -73,6 +73,17 @@ MR_API uint64_t mr_bucket_rule_hash(const mr_bucket_rule *rule); /* of all but t
 /* The bucket of a sample in an epoch, or -1 and why. Threads: any. */
 MR_API int32_t mr_bucket_rule_assign(const mr_bucket_rule *rule, uint64_t seed, uint64_t epoch,
                                      const mr_hot *hot, mr_drop *why);
+
+/* Which frames of a clip of `have` frames a sample takes: the first one is one of `starts`, from 0
+ * on, and mr_clip_frame tells the others. Every interval-th frame; under compat as Open-Sora 1.2
+ * takes them: spread over frames * interval ones, the last possible start left out. */
+typedef struct mr_crop {
+    int64_t starts; /* >= 1 */
+    int32_t frames, step;
+    int64_t spread; /* as of mr_clip_request */
+} mr_crop;
+MR_API mr_crop mr_bucket_rule_crop(const mr_bucket_rule *rule, int32_t frames, int64_t have);
+MR_API int64_t mr_crop_frame(const mr_crop *crop, int64_t start, int32_t i);
 
 /* ---- order ---- */
 

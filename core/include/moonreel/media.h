@@ -85,7 +85,10 @@ typedef struct mr_clip_request {
     const mr_clip_info *info; /* from a scan or the index */
     int64_t start;            /* frame_idx of the first frame */
     int32_t step;             /* frames between two wanted ones, >= 1 */
-    int32_t frames;           /* how many, >= 1 */
+    /* 0; or from the first wanted frame to the last: the wanted ones are spread evenly over that
+     * many, each rounded down to a whole frame, and step is not used */
+    int64_t spread;
+    int32_t frames; /* how many, >= 1 */
     /* of the result, >= MR_CLIP_SIDE_MIN; the largest centred crop of that aspect is scaled */
     int32_t height, width;
     mr_filter filter;
@@ -110,6 +113,13 @@ typedef struct mr_encode_options {
     const char *options;     /* more encoder options, "name=value:name=value" */
     const char *mux_options; /* more container options */
 } mr_encode_options;
+
+/* The frame_idx of wanted frame i of n: what a request means by start, step and spread. */
+static inline int64_t mr_clip_frame(int64_t start, int32_t step, int64_t spread, int32_t n,
+                                    int32_t i)
+{
+    return spread && n > 1 ? start + i * spread / (n - 1) : start + (int64_t)i * step;
+}
 
 typedef struct mr_media_worker mr_media_worker;
 typedef struct mr_encoder mr_encoder;

@@ -1,6 +1,8 @@
 --- Bucket tables of a recipe, brought into the order and form the core takes.
 -- @module moonreel.data.buckets
 local base = require "moonreel.core.base"
+local core = require "moonreel.core.loader"
+local options = require "moonreel.text.options"
 
 local buckets = {}
 
@@ -122,6 +124,23 @@ function buckets.resolve(bucket_config, resolutions)
     return a.name < b.name
   end)
   return list
+end
+
+local read_options = options.declare("buckets.rule", {
+  { "bucket_config", "table", "resolution -> frames -> {probability, batch size}; required" },
+  { "resolutions", "table", "further names: name -> {pixels, aspects}" },
+  { "frame_interval", "integer", "frames from one used to the next", default = 1 },
+  { "compat", "boolean", "lengths and frames as in Open-Sora 1.2", default = false },
+})
+
+--- A recipe's tables as a rule that can be asked: rule:assign{frames, height, width, key, seed,
+-- epoch}, rule:crop(frames, have, start).
+---@param given table  options of buckets.rule, declared above
+---@return mr.BucketRule
+function buckets.rule(given)
+  local o = read_options(given)
+  return core.rule { buckets = buckets.resolve(o.bucket_config, o.resolutions),
+    frame_interval = o.frame_interval, compat = o.compat }
 end
 
 return buckets

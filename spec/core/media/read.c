@@ -103,13 +103,18 @@ static void compare(const char *name, const mr_clip_info *info, int first, uint6
         q.frames = 1 + (int)(draw(&seed) % (uint64_t)(most < 12 ? most : 12));
         q.start =
             (int64_t)(draw(&seed) % (uint64_t)(info->frames - (int64_t)(q.frames - 1) * q.step));
+        // every third read spreads its frames over what there is, or over less
+        int64_t even = (int64_t)(q.frames - 1) * q.step, room = info->frames - 1 - q.start - even;
+        q.spread = t % 3 == 2 && even ? even + (int64_t)(draw(&seed) % (uint64_t)(room + 1)) : 0;
         if (!CHECK_OK(m->read(w, &q, part, &fault))) {
             printf("  in %s: %d frames from %lld step %d\n", name, q.frames, (long long)q.start,
                    q.step);
             continue;
         }
         for (int i = 0; i < q.frames; i++) {
-            int64_t at = q.start + (int64_t)i * q.step;
+            int64_t at = q.spread
+                             ? q.start + (int64_t)((double)q.spread * i / (q.frames - 1) + 1e-9)
+                             : q.start + (int64_t)i * q.step;
             if (CHECK(memcmp(part + (size_t)i * BAR_BYTES, all + (size_t)at * BAR_BYTES,
                              BAR_BYTES) == 0))
                 continue;

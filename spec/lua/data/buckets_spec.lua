@@ -48,3 +48,44 @@ describe("buckets.resolve", function()
     assert.same({ { 0.5, 10, 20 }, { 2.0, 20, 10 } }, list[1].aspects)
   end)
 end)
+
+describe("buckets.rule", function()
+  local config = { ["144p"] = { [1] = { 1.0, 8 }, [17] = { 1.0, 2 } },
+    ["720p"] = { [17] = { 0.5, 1 } } }
+
+  it("says which bucket a sample enters, or why it enters none", function()
+    local rule = buckets.rule { bucket_config = config }
+    assert.same({ resolution = "144p", frames = 17, height = 144, width = 256, batch = 2 },
+      rule:assign { frames = 17, height = 144, width = 256 })
+    assert.equal(1, rule:assign { frames = 1, height = 720, width = 1280 }.frames)
+    local none, why = rule:assign { frames = 16, height = 720, width = 1280 }
+    assert.is_nil(none)
+    assert.equal("shorter than every length (frame_interval counted)", why)
+    -- half of the large ones are kept where they fit first
+    local kept = 0
+    for key = 1, 400 do
+      local bucket = rule:assign { frames = 17, height = 720, width = 1280, key = key, seed = 3 }
+      kept = kept + (bucket.resolution == "720p" and 1 or 0)
+    end
+    assert.is_true(kept > 150 and kept < 250)
+  end)
+
+  it("says which frames a sample takes", function()
+    local frames, starts = buckets.rule { bucket_config = config, frame_interval = 2 }
+      :crop(4, 20, 5)
+    assert.same({ 5, 7, 9, 11 }, frames)
+    assert.equal(14, starts)
+    frames, starts = buckets.rule { bucket_config = config, frame_interval = 2, compat = true }
+      :crop(4, 20, 5)
+    assert.same({ 5, 7, 9, 12 }, frames)
+    assert.equal(12, starts)
+  end)
+
+  it("refuses what cannot be", function()
+    local rule = buckets.rule { bucket_config = config }
+    assert.has_error(function() rule:assign { frames = 0, height = 1, width = 1 } end)
+    assert.has_error(function() rule:assign { frames = 1, height = 70000, width = 1 } end)
+    assert.has_error(function() rule:crop(4, 20, 17) end)
+    assert.has_error(function() buckets.rule { bucket_confi = config } end)
+  end)
+end)
