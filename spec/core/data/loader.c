@@ -319,11 +319,11 @@ static void samples_that_fail(void)
     mr_free(excluded);
 }
 
-static atomic_int reads;
+static atomic_int reads; // below 0: nothing is interrupted
 static ssize_t interrupting_pread(int fd, void *buf, size_t n, int64_t at)
 {
     // further and further apart, so that the work comes to an end
-    int now = ++reads;
+    int now = reads < 0 ? 0 : ++reads;
     if (now >= 8 && (now & (now - 1)) == 0)
         mr_interrupt_set(true);
     return pread(fd, buf, n < 500 ? n : 500, at);
@@ -340,12 +340,13 @@ static void interruptions(void)
     io.pread = interrupting_pread;
     uint64_t h[2] = {0};
     int stopped = 0;
-    reads = 0;
     for (int round = 0; round < 2; round++) {
         mr_loader_options options = {.seed = 5, .threads = 3, .epochs = 1, .quarantine = list};
+        reads = -1;
+        mr_io_replace(&io);
         if (!CHECK_OK(start(&o, clips_path("set.mrx"), &options, 1)))
             return;
-        mr_io_replace(round ? &io : NULL);
+        reads = round - 1;
         for (;;) {
             mr_status st = mr_loader_next(o.l, &b);
             if (st == MR_E_STOPPED) {
@@ -378,17 +379,19 @@ static void interrupted_ingest(void)
     snprintf(out, sizeof out, "%s", clips_path("interrupted.mrx"));
     mr_io io = *mr_io_table();
     io.pread = interrupting_pread;
-    int stopped = 0;
-    reads = 0;
+    int stopped = 0, count = 0;
     for (mr_status st = MR_E_STOPPED; st == MR_E_STOPPED && stopped < 100;) {
         mr_ingest_options options = {.threads = 1, .resume = true, .commit_rows = 1};
+        reads = -1;
+        mr_io_replace(&io);
         if (!CHECK_OK(mr_ingest_new(clips_path("set"), out, &options, &g)))
             return;
-        mr_io_replace(&io);
+        reads = count;
         do
             st = mr_ingest_step(g, 1, &p);
         while (st == MR_OK && !p.finished);
         mr_ingest_free(g);
+        count = reads;
         mr_io_replace(NULL);
         mr_interrupt_set(false);
         stopped += st == MR_E_STOPPED;
