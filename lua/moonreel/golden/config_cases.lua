@@ -1,7 +1,8 @@
 --- The reference's recipe language, case by case: value conversion, command line, arguments,
--- inheritance. Runs on a registry made from the file's own `merge_base`. Every case has a verdict:
--- the same value, the right value where the reference has a defect, or an error whose text is named
--- (config_verdicts.lua). Ref: opensora-2.0.md 7.
+-- inheritance. Registries and recipes are made from the cases themselves. What we do is compared
+-- with what our rules say (config_rules.lua, twins.lua); what the rules say is the reference's own
+-- result, or there is a reason why it is not. A file may hold any part of the cases. Ref:
+-- opensora-2.0.md 7.
 -- @module moonreel.golden.config_cases
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -9,7 +10,8 @@ local marker = require "moonreel.recipe.marker"
 local override = require "moonreel.recipe.override"
 local registry = require "moonreel.recipe.registry"
 local settings = require "moonreel.settings"
-local verdicts = require "moonreel.golden.config_verdicts"
+local rules = require "moonreel.golden.config_rules"
+local twins = require "moonreel.golden.twins"
 
 local cases = {}
 
@@ -98,25 +100,20 @@ local function contents(s)
   return pruned(s:plain())
 end
 
--- one verdict: `got` is a value, `problem` the error's text
-local function judge(name, verdict, reference_ok, want, got, problem, result)
+-- One case. got, problem: what we did; want, refusal: what the rules say; reference: {ok, value};
+-- why: the reason for which the rules may differ from the reference.
+local function judge(result, name, got, problem, want, refusal, reference, why)
   local fault
-  if type(verdict) == "string" then
-    if not problem then
-      fault = "no error"
-    elseif not problem:find(verdict, 1, true) then
-      fault = "another error: " .. problem
-    end
-  elseif problem then
+  if refusal and not problem then
+    fault = "no error, the rules say: " .. refusal
+  elseif refusal and not problem:find(refusal, 1, true) then
+    fault = ("another error: %s, the rules say: %s"):format(problem, refusal)
+  elseif problem and not refusal then
     fault = problem
-  elseif verdict ~= nil then
-    if not cases.same(got, verdict.value) then
-      fault = "not the value of its verdict"
-    end
-  elseif not reference_ok then
-    fault = "the reference has an error here, and no verdict says what we do"
-  elseif not cases.same(got, want) then
-    fault = "another value, and no verdict says why"
+  elseif not refusal and not cases.same(got, want) then
+    fault = "not the value of the rules"
+  elseif not why and not (reference.ok and not refusal and cases.same(want, reference.value)) then
+    fault = "the rules differ from the reference and no reason is known"
   end
   result:exact(fault and name .. ": " .. fault or name, fault and 1 or 0)
 end
@@ -129,12 +126,12 @@ local function attempt(f, ...)
   return nil, tostring(value)
 end
 
-local function convert(decoded, result)
+local function convert(list, result)
   local free = { tag = "free", none = true }
-  for _, case in ipairs(decoded.auto_convert) do
-    local got = override.value(free, case.input)
-    judge("convert " .. case.input, verdicts.convert[case.input], case.ok,
-      cases.plain(case.value), cases.plain(got), nil, result)
+  for _, case in ipairs(list) do
+    local want, why = rules.text(case.input, case.value)
+    judge(result, "convert " .. case.input, cases.plain(override.value(free, case.input)), nil,
+      cases.plain(want), nil, { ok = case.ok, value = cases.plain(case.value) }, why)
   end
 end
 
@@ -143,14 +140,33 @@ local function parse(words)
   return require("moonreel.settings.words").parse(words, { name = "train", overrides = true })
 end
 
-local function merge(decoded, result)
+-- rows as the rules know them: path -> kind
+local function fields_of(rows)
+  local fields = {}
+  for _, row in ipairs(rows) do
+    local kind = row[2]
+    fields[row[1]] = type(kind) == "table" and (kind.map and "map" or "list") or kind
+    local outer = row[1]:match("^(.*)%.")
+    while outer do
+      fields[outer] = "record"
+      outer = outer:match("^(.*)%.")
+    end
+  end
+  return fields
+end
+
+local function merge(list, tree, result)
   local file = { id = "case", shown = "case.lua", text = "return recipe {}", shipped = true }
-  registry.with(rows_of(decoded.merge_base, "", {}), function()
-    for _, case in ipairs(decoded.merge) do
-      local want = cases.plain(decoded.merge_base)
+  local rows = rows_of(tree, "", {})
+  local fields = fields_of(rows)
+  registry.with(rows, function()
+    for _, case in ipairs(list) do
+      local reference = cases.plain(tree)
       for key, value in pairs(case.changed_top_level or {}) do
-        want[key] = cases.plain(value)
+        reference[key] = cases.plain(value)
       end
+      local want = cases.plain(tree)
+      local refusal, why = rules.merge(fields, want, case.args)
       local got, problem = attempt(function()
         local parsed = parse(case.args)
         if #parsed.positional > 0 then
@@ -158,29 +174,29 @@ local function merge(decoded, result)
         end
         return contents(require("moonreel.settings.bake").bake(file, parsed.overrides))
       end)
-      local name = table.concat(case.args, " ")
-      local verdict = verdicts.merge[name]
-      -- a verdict states what changes
-      if type(verdict) == "table" then
-        local whole = cases.plain(decoded.merge_base)
-        for key, value in pairs(verdict.value) do
-          whole[key] = value
-        end
-        verdict = { value = whole }
-      end
-      judge("merge " .. name, verdict, case.ok, want, got, problem, result)
+      judge(result, "merge " .. table.concat(case.args, " "), got, problem, want, refusal,
+        { ok = case.ok, value = reference }, why)
     end
   end)
 end
 
-local function argv(decoded, result)
-  local rows = {}
-  for _, name in ipairs { "lr", "a", "b" } do
-    rows[#rows + 1] = { name, "free", none = true, help = "of the reference file",
-      reader = "golden" }
+local function argv(list, result)
+  -- every option of the cases is a field
+  local rows, seen = {}, {}
+  for _, case in ipairs(list) do
+    for _, word in ipairs(case.argv) do
+      local name = word:match("^%-%-([%w_]+)")
+      if name and not seen[name] then
+        seen[name] = true
+        rows[#rows + 1] = { name, "free", none = true, help = "of the reference file",
+          reader = "golden" }
+      end
+    end
   end
   registry.with(rows, function()
-    for _, case in ipairs(decoded.argv) do
+    for _, case in ipairs(list) do
+      local want, refusal = rules.argv(case.argv)
+      local why = refusal or want.why
       local got, problem = attempt(function()
         local parsed = parse(case.argv)
         if #parsed.positional ~= 1 then
@@ -193,47 +209,38 @@ local function argv(decoded, result)
         end
         return out
       end)
-      local name = table.concat(case.argv, " ")
-      judge("argv " .. name, verdicts.argv[name], not case.error,
-        { config = case.config, rest = case.rest and cases.plain(case.rest) }, got, problem, result)
+      judge(result, "argv " .. table.concat(case.argv, " "), got, problem,
+        want and { config = want.config, rest = want.rest }, refusal,
+        { ok = not case.error, value = { config = case.config, rest = cases.plain(case.rest) } },
+        why ~= "" and why or nil)
     end
   end)
 end
 
--- Lua twins of the reference's files, in a folder of their own
-local function inherit(decoded, result)
-  local folder = os.tmpname()
-  os.remove(folder)
-  base.make_dir(folder)
-  for i, case in ipairs(decoded.inheritance) do
-    local twin = verdicts.inheritance[i]
-    if not twin then
-      result:exact(("inheritance %d: no twin"):format(i), 1)
-    else
-      local written = {}
-      for name, text in pairs(twin.files) do
-        local path = folder .. "/" .. name
-        if name:find("/") then
-          base.make_dir(path:match("^(.*)/"))
-        end
-        base.replace_file(path, text == "base" and verdicts.base or text)
-        written[#written + 1] = path
+-- each case as Lua recipes, in a folder of its own
+local function inherit(list, result)
+  for i, case in ipairs(list) do
+    local folder = os.tmpname()
+    os.remove(folder)
+    base.make_dir(folder)
+    for name, text in pairs(twins.files(case)) do
+      local inner = name:match("^(.*)/")
+      if inner then
+        base.make_dir(folder .. "/" .. inner)
       end
-      registry.with(twin.rows or verdicts.rows, function()
-        local got, problem = attempt(function()
-          return contents(settings.bake(folder .. "/" .. twin.entry, nil, { child = false }))
-        end)
-        local verdict = twin.error or twin.value and { value = twin.value } or nil
-        judge(("inheritance %d"):format(i), verdict, case.ok, cases.plain(case.result),
-          got, problem, result)
-      end)
-      for _, path in ipairs(written) do
-        os.remove(path)
-      end
+      base.replace_file(folder .. "/" .. name, text)
     end
-  end
-  for _, name in ipairs { "/s", "/p", "" } do
-    os.remove(folder .. name)
+    local want, refusal, why = twins.expected(case)
+    local _, reason = next(why)
+    registry.with(twins.rows(case), function()
+      local got, problem = attempt(function()
+        local entry = case.entry:gsub("%.%w+$", "")
+        return contents(settings.bake(folder .. "/" .. entry, nil, { child = false }))
+      end)
+      judge(result, ("inheritance %d"):format(i), got, problem, cases.plain(want), refusal,
+        { ok = case.ok, value = cases.plain(case.result) }, reason)
+    end)
+    base.remove_dir(folder)
   end
 end
 
@@ -242,10 +249,12 @@ function cases.run(text, result)
   -- Python's integers have no end; beyond ours they are read as floats
   local decoded = json.decode((text:gsub("([%s%[:,])(%-?" .. ("%d"):rep(19) .. "%d*)([%s%],}])",
     "%1%2.0%3")), "config_cases")
-  convert(decoded, result)
-  merge(decoded, result)
-  argv(decoded, result)
-  inherit(decoded, result)
+  convert(decoded.auto_convert or {}, result)
+  if decoded.merge then
+    merge(decoded.merge, decoded.merge_base, result)
+  end
+  argv(decoded.argv or {}, result)
+  inherit(decoded.inheritance or {}, result)
 end
 
 return cases

@@ -1,4 +1,6 @@
---- The reference's recipe language: verdicts over a committed part of its cases.
+--- The reference's recipe language: what we do against our rules and the reference's own results.
+-- Covers: lua/moonreel/golden/config_rules.lua lua/moonreel/golden/python.lua
+-- lua/moonreel/golden/twins.lua
 local base = require "moonreel.core.base"
 local cases = require "moonreel.golden.config_cases"
 
@@ -12,7 +14,7 @@ local function recorder()
 end
 
 describe("config_cases", function()
-  it("all have the verdict of the table", function()
+  it("all have the value of the rules", function()
     local result = recorder()
     cases.run(base.read_file("spec/golden/recipes/config_cases.json"), result)
     assert.equal("", table.concat(result.bad, "\n"))
@@ -27,9 +29,66 @@ describe("config_cases", function()
       cases.run(text:sub(1, at - 1) .. to .. text:sub(stop + 1), result)
       return result.bad
     end
-    assert.same({ "convert  5 : another value, and no verdict says why" },
+    assert.same({ "convert  5 : not the value of the rules" },
       { bad('"value": 5', '"value": 6')[1] })
     assert.equal(1, #bad('"5e-5"', '"5e-6"'))
     assert.equal(1, #bad('"config": "cfg.py"', '"config": "other.py"'))
+    -- what the reference gives counts where no rule says otherwise
+    assert.equal(1, #bad('"lr": 5e-05', '"lr": 5e-06'))
+  end)
+
+  it("are made from the file: other names, values and parts of it need no new code", function()
+    local json = require "moonreel.core.json"
+    local tuple = function(...) return { __tuple__ = json.array { ... } } end
+    local function bad(content)
+      local result = recorder()
+      cases.run(json.encode(content), result)
+      return result.bad
+    end
+    local function convert(input, value) return { input = input, ok = true, value = value } end
+    local file = {
+      auto_convert = json.array {
+        convert("2e999", { __float__ = "inf" }), convert("0x1F", 31), convert("7, 8", tuple(7, 8)),
+        convert("(7)", 7), convert("(7, 8)", tuple(7, 8)), convert("b'q'", { __bytes__ = "q" }),
+        convert("3 # three", 3), convert("'a' 'b'", "ab"), convert("-  9", -9),
+        convert("tRUE", true),
+        convert("{3, 4}", { __set__ = json.array { "3", "4" } }), convert("word", "word"),
+        convert("[none, 1]", "[none, 1]"),
+      },
+      merge_base = { rate = 0.5, count = 3, on = true, title = "t", sizes = json.array { 1, 2 },
+        part = { width = 4, inner = { deep = { x = 1 } } }, empty = json.null },
+      merge = json.array {
+        { args = json.array { "--rate", "2" }, ok = true, changed_top_level = { rate = 2.0 } },
+        { args = json.array { "--count", "x" }, ok = false, error = "ValueError" },
+        { args = json.array { "--part.inner.deep.x", "9" }, ok = false, error = "AssertionError" },
+        { args = json.array { "--part.width", "6" }, ok = true, changed_top_level = {
+          part = { width = 6, inner = { deep = { x = 1 } } } } },
+        { args = json.array { "--sizes", "(3,)" }, ok = true, changed_top_level = {
+          sizes = json.array { "(", "3", ",", ")" } } },
+        { args = json.array { "--novel", "1" }, ok = true, changed_top_level = { novel = 1 } },
+        { args = json.array { "--on", "0" }, ok = true, changed_top_level = { on = 0 } },
+        { args = json.array { "--empty", "4" }, ok = false, error = "TypeError" },
+        { args = json.array { "--title" }, ok = true, changed_top_level = {} },
+      },
+      inheritance = json.array {
+        { files = { ["r.py"] = "x = 2\nz = x ** 3 - 1\nk = dict(a=(1, 2), b='s')\n",
+          ["s.py"] = '_base_ = "r.py"\nx = 5\nk = dict(_delete_=True, b="u")\n' },
+          entry = "s.py", ok = true, result = { x = 5, z = 7, k = { b = "u" } } },
+        { files = { ["q/r.py"] = "part = dict(v=dict(w=1))\n",
+          ["s.py"] = '_base_ = ["q/r.py"]\npart = dict(v=dict(w=_base_.part.v.w + 4), u=None)\n' },
+          entry = "s.py", ok = true, result = { part = { v = { w = 5 }, u = json.null } } },
+        { files = { ["r.py"] = "n = 1\n", ["t.py"] = "n = 2\n",
+          ["s.py"] = '_base_ = ["r.py", "t.py"]\n' }, entry = "s.py", ok = false },
+        { files = { ["s.py"] = '_base_ = ["gone.py"]\n' }, entry = "s.py", ok = false },
+      },
+    }
+    assert.same({}, bad(file))
+    -- and it sees what is wrong
+    file.inheritance[2].result.part.v.w = 6
+    file.merge[4].changed_top_level.part.width = 7
+    file.auto_convert[2].value = 30
+    local found = bad(file)
+    assert.same({ "convert 0x1F", "merge --part.width 6" },
+      { found[1]:match("^[^:]*"), found[2]:match("^[^:]*") })
   end)
 end)
