@@ -218,6 +218,33 @@ static void running_out(mr_device *dev)
     mr_params_free(m.params);
 }
 
+/* Each run begins with a poisoned arena, whatever another program left there. */
+static void poisoned(mr_device *dev)
+{
+    mr_exec *e = NULL;
+    mr_program *large = NULL, *small = NULL;
+    mr_graph *gl = small_graph(4000, 2), *gs = small_graph(16, 2);
+    float x[4000];
+    for (int i = 0; i < 4000; i++)
+        x[i] = 1;
+    OK(mr_exec_new(dev, NULL, &(mr_exec_options){.poison = true}, &e));
+    OK(mr_exec_compile(e, gl, &large));
+    OK(mr_exec_compile(e, gs, &small));
+    mr_view vl = {x, mr_desc_dense(MR_F32, 1, (int64_t[]){4000})},
+            vs = {x, mr_desc_dense(MR_F32, 1, (int64_t[]){16})};
+    OK(mr_program_set(large, "x", &vl));
+    OK(mr_program_set(small, "x", &vs));
+    for (int round = 0; round < 2; round++) {
+        OK(mr_program_run(large));
+        CHECK_INT((mr_program_measured(large) + 63) / 64 * 64, mr_program_memory(large).arena);
+        OK(mr_program_run(small));
+        CHECK_INT((mr_program_measured(small) + 63) / 64 * 64, mr_program_memory(small).arena);
+    }
+    CHECK(mr_program_memory(large).arena > mr_program_memory(small).arena);
+    mr_exec_free(e);
+    mr_graph_free(gl), mr_graph_free(gs);
+}
+
 /* What a program may be made of, and where it may write. */
 static void limits(mr_device *dev)
 {
@@ -264,6 +291,7 @@ int main(void)
     printf("%zu of %zu layouts above the bound, seeds 1 to 12\n", above, checked);
     for (int i = 0; i < 2; i++) {
         limits(both[i]);
+        poisoned(both[i]);
         running_out(both[i]);
         mr_device_close(both[i]);
     }

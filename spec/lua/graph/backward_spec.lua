@@ -110,6 +110,37 @@ describe("graph.backward", function()
     assert.is_nil(plain.text:match("recompute_of"))
   end)
 
+  it("repeats what is inside a block, and keeps what leaves it or is marked", function()
+    local function repeated(mark)
+      local params <close> = G.params("f32")
+      params:add { name = "w", shape = { 4, 4 }, init = { kind = "xavier" } }
+      params:seal()
+      local g <close> = G.graph(params, { no_cheap = true })
+      local x = g:input("x", "f32", { 3, 4 })
+      for b = 1, 2 do
+        x = g:block("block" .. b, true, function()
+          local h = ops.linear(x, g:param "w")
+          if mark then
+            g:save(h)
+          end
+          return ops.mul(ops.gelu_tanh(h), h)
+        end)
+      end
+      local loss = ops.sum(ops.mul(x, x), { axes = { 0, 1 } })
+      g:output("loss", loss)
+      g:backward(loss)
+      g:finish()
+      local ops_of = {}
+      for op in g:print():gmatch "%d+ (%a[%w_]*) +%%[^\n]*recompute_of" do
+        ops_of[#ops_of + 1] = op
+      end
+      table.sort(ops_of)
+      return ops_of
+    end
+    assert.are.same({ "gelu_tanh", "gelu_tanh", "linear", "linear" }, repeated(false))
+    assert.are.same({ "gelu_tanh", "gelu_tanh" }, repeated(true))
+  end)
+
   it("adds micro-steps into the gradient", function()
     local once, twice = run({}, false, 1), run({}, false, 2)
     local worst = 0

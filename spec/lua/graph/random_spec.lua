@@ -1,0 +1,117 @@
+--- Random graphs give the same bits however they are placed, from run to run, and gradients that
+-- agree with finite differences; on the device of MOONREEL_DEVICE.
+-- Covers: core/graph/finish.c core/graph/recompute.c core/graph/backward.c
+local T = require "moonreel.core.tensor"
+local E = require "moonreel.core.exec"
+local random_graph = dofile "spec/support/random_graph.lua"
+
+local device = os.getenv("MOONREEL_DEVICE") or "cpu"
+local SEEDS, DIFFERENCES, STEP = 120, 60, 2e-3
+
+--- Graph `seed` under options, run twice: all outputs and the gradients as one text, and the print.
+local function bits(dev, params, seed, graph_options, recompute, exec_options)
+  local g <close> = random_graph.build(params, seed, graph_options, recompute)
+  local exec <close> = E.new(dev, params, exec_options)
+  exec:init(7)
+  local prog <close> = exec:compile(g)
+  prog:set("x", random_graph.input "x")
+  prog:set("z", random_graph.input "z")
+  local runs = {}
+  for run = 1, 2 do
+    exec:write("grad", 0, T.new("f32", { params:elements() }))
+    prog:run()
+    local out = {}
+    for _, name in ipairs(g:outputs()) do
+      out[#out + 1] = name .. prog:get(name):bytes()
+    end
+    out[#out + 1] = exec:read("grad", "f32", 0, { params:elements() }):bytes()
+    runs[run] = table.concat(out)
+  end
+  local where = ("seed %d on %s:\n%s"):format(seed, device, g:print())
+  assert(runs[1] == runs[2], "the second run differs, " .. where)
+  return runs[1], where
+end
+
+describe("a random graph", function()
+  it(("gives the same bits under every option, seeds 1 to %d"):format(SEEDS), function()
+    local dev <close> = E.device(device, 1)
+    local params <close> = random_graph.params()
+    for seed = 1, SEEDS do
+      local plain = bits(dev, params, seed, { no_inplace = true, no_cheap = true }, false,
+        { training = true, no_reuse = true })
+      for i, case in ipairs {
+        { {}, false, { training = true, poison = true } },
+        { { no_cheap = true }, true, { training = true, poison = true } },
+        { { no_inplace = true }, true, { training = true } },
+        { {}, true, { training = true, no_reuse = true, poison = true } },
+        { {}, true, { training = true } },
+      } do
+        local other, where = bits(dev, params, seed, case[1], case[2], case[3])
+        assert(other == plain, ("option set %d differs from the plain build, %s"):format(i, where))
+      end
+    end
+  end)
+
+  it(("has the gradient of its loss, seeds 101 to %d"):format(100 + DIFFERENCES), function()
+    local dev <close> = E.device(device, 1)
+    local params <close> = random_graph.params()
+    local n = params:elements()
+    for seed = 101, 100 + DIFFERENCES do
+      local g <close>, asked = random_graph.build(params, seed, {}, true)
+      local exec <close> = E.new(dev, params, { training = true, poison = true })
+      exec:init(7)
+      local prog <close> = exec:compile(g)
+      prog:set("x", random_graph.input "x")
+      prog:set("z", random_graph.input "z")
+      prog:run()
+      local region = exec:read("grad", "f32", 0, { n }):totable()
+      local has = {}
+      for _, name in ipairs(g:outputs()) do
+        has[name] = true
+      end
+      local dw = has.dw and prog:get("dw"):reshape({ -1 }):totable() or {}
+      local dx = has.dx and prog:get("dx"):reshape({ -1 }):totable() or {}
+
+      -- along a random direction the loss rises as the gradient says, where `set` moves `value`
+      local function check(what, value, grad, set)
+        local at = value:reshape({ -1 }):totable()
+        local direction = T.new("f32", { #at }):fill_normal(seed, "direction"):totable()
+        local slope, size = 0, 0
+        for i = 1, #at do
+          slope = slope + direction[i] * (grad[i] or 0)
+          size = size + (grad[i] or 0) ^ 2
+        end
+        local function loss(length)
+          local moved = {}
+          for i, v in ipairs(at) do
+            moved[i] = v + length * direction[i]
+          end
+          set(T.from(value.shape, moved))
+          prog:run()
+          return prog:get("loss"):item()
+        end
+        local function rise(h)
+          return loss(h) - loss(-h)
+        end
+        local numeric = (8 * rise(STEP) - rise(2 * STEP)) / (12 * STEP)
+        local slack = 0.01 * math.abs(slope) + 0.01 * size ^ 0.5 + 1e-3 * math.max(1, loss(0))
+        assert(math.abs(numeric - slope) <= slack,
+          ("seed %d on %s: along %s the loss rises by %g, the gradient says %g\n%s")
+          :format(seed, device, what, numeric, slope, g:print()))
+      end
+
+      check("x", random_graph.input "x", dx, function(x) prog:set("x", x) end)
+      -- each parameter by itself: a wrong one is not drowned by the others
+      for _, row in ipairs(params:list()) do
+        local grad = table.move(region, row.offset + 1, row.offset + row.count, 1, {})
+        if row.name == asked and not row.frozen and has.dw then
+          assert.are.same(grad, dw)
+        end
+        if row.name == asked or not row.frozen then
+          check(row.name, exec:param("w", row.name), row.frozen and dw or grad,
+            function(w) exec:set_param("w", row.name, w) end)
+        end
+      end
+    end
+  end)
+end)

@@ -1,0 +1,194 @@
+--- Random graphs for specs: everything that decides where a value lies - views, joins, overlapping
+-- slices, shared and permuted weights, constants computed in setup, readers that want dense values,
+-- blocks that are recomputed. Equal seeds give equal graphs, whatever the options.
+local T = require "moonreel.core.tensor"
+local G = require "moonreel.core.graph"
+local ops = require "moonreel.core.op"
+
+local random_graph = {}
+
+--- Draws in 1..n from a seed: math.random is the runtime's, this one is the spec's.
+local function dice(seed)
+  local state = seed * 2654435769 + 97
+  return function(n)
+    state = state * 6364136223846793005 + 1442695040888963407
+    return (state >> 33) % n + 1
+  end
+end
+
+--- The parameters of all graphs: weights [4, 4], values [6, 4], one frozen of each kind.
+function random_graph.params()
+  local params = G.params("f32")
+  for i = 1, 3 do
+    params:add { name = "w" .. i, shape = { 4, 4 }, init = { kind = "xavier" } }
+    params:add { name = "v" .. i, shape = { 6, 4 }, init = { kind = "normal", scale = 1 } }
+  end
+  params:add { name = "fw", shape = { 4, 4 }, init = { kind = "xavier" }, frozen = true }
+  params:add { name = "fv", shape = { 6, 4 }, init = { kind = "normal" }, frozen = true }
+  params:seal()
+  return params
+end
+
+--- What a graph can grow by: each function gives a value [6, 4] made of what it draws: `pick()` any
+-- value so far, `w()` and `v()` parameters, `setup()` a constant; `keep(x)` offers x later on.
+local kinds = {
+  function(d) return ops.add(d.pick(), d.pick()) end,
+  function(d) return ops.mul(d.pick(), ops.gelu_tanh(d.pick())) end,
+  function(d) return ops.sub(d.pick(), d.pick()) end,
+  function(d) return ops.silu(d.pick()) end,
+  function(d) return ops.affine(d.pick(), { scale = 0.5, shift = 0.1 }) end,
+  function(d) return ops.linear(d.pick(), d.w()) end,
+  -- the same storage read in another order, beside itself and alone
+  function(d) return d.pick():reshape { 4, 6 }:permute { 1, 0 }:reshape { 6, 4 } end,
+  function(d) return ops.silu(d.pick():reshape { 4, 6 }:permute { 1, 0 }) end,
+  function(d)
+    local x = ops.silu(d.pick())
+    return ops.add(x, x:reshape { 4, 6 }:permute { 1, 0 })
+  end,
+  function(d)
+    local x = ops.silu(d.pick())
+    return ops.sub(ops.affine(x, { scale = 2 }):reshape { 4, 6 }:permute { 1, 0 }, x)
+  end,
+  -- joins of slices, in another order, twice the same, along both axes
+  function(d)
+    local a, b, c = d.pick():split(0, 3)
+    return G.concat({ c, ops.silu(a), b }, 0)
+  end,
+  function(d)
+    local a, b = d.pick():split(1, 2)
+    local c = d.pick():split(1, 2)
+    return G.concat({ ops.mul(a, c), ops.gelu_tanh(b) }, 1)
+  end,
+  function(d)
+    local m = ops.silu(d.pick()):slice(0, 0, 2)
+    return G.concat({ m, m, ops.exp(ops.affine(d.pick():slice(0, 4, 6), { scale = 0.1 })) }, 0)
+  end,
+  -- overlapping slices of one value, some of it read by nobody
+  function(d)
+    local x = d.pick()
+    return G.concat({ x:slice(0, 0, 3), x:slice(0, 2, 5) }, 0)
+  end,
+  function(d)
+    local x = ops.gelu_tanh(d.pick())
+    local y = ops.mul(x:slice(1, 0, 3), x:slice(1, 1, 4))
+    return G.concat({ y, x:slice(1, 1, 2) }, 1)
+  end,
+  -- a part of a join that others read too: dense, as a picked value, as an output
+  function(d)
+    local m = ops.affine(d.w(), { scale = 0.5 })
+    local wide = G.concat({ m, ops.silu(d.w()) }, 1)
+    return ops.linear(ops.linear(d.pick(), m), wide:slice(1, 2, 6))
+  end,
+  function(d)
+    local m = d.keep(ops.silu(d.pick()))
+    return G.concat({ m, ops.gelu_tanh(d.pick()) }, 1):slice(1, 2, 6)
+  end,
+  function(d)
+    local m = d.keep(ops.silu(d.pick()))
+    return ops.add(G.concat({ m, d.pick() }, 0):slice(0, 3, 9), m)
+  end,
+  -- constants, and what is computed from them alone
+  function(d) return ops.add(d.setup(), d.pick()) end,
+  function(d) return ops.mul(d.pick(), ops.exp(ops.affine(d.setup(), { scale = 0.1 }))) end,
+  function(d)
+    local c = d.keep(ops.silu(d.setup()))
+    return G.concat({ c:slice(0, 0, 3), d.pick():slice(0, 3, 6) }, 0)
+  end,
+  function(d)
+    local c = G.concat({ d.setup():slice(1, 0, 2), d.setup():slice(1, 2, 4) }, 1)
+    return ops.sub(c, d.pick())
+  end,
+  -- broadcasting, parameters in parts and turned
+  function(d) return ops.add(d.pick(), d.pick():slice(0, 1, 2):expand { 6, 4 }) end,
+  function(d) return ops.rms_norm(d.pick(), d.v():slice(0, 2, 3):reshape { 4 }) end,
+  function(d) return ops.linear(d.pick(), d.v():slice(0, 1, 5)) end,
+  function(d)
+    return ops.linear(d.pick(), d.v():slice(0, 2, 6), d.v():slice(0, 5, 6):reshape { 4 })
+  end,
+  function(d)
+    local w = d.w()
+    return ops.linear(ops.linear(d.pick(), w), w:permute { 1, 0 })
+  end,
+  function(d) return ops.linear(d.pick(), d.w():permute { 1, 0 }:slice(0, 0, 4)) end,
+  function(d)
+    local w = d.w()
+    local a, b = ops.linear(d.pick(), w:slice(0, 1, 3)), ops.linear(d.pick(), w:slice(0, 2, 4))
+    return G.concat({ a, b }, 1)
+  end,
+  function(d) return ops.layer_norm(d.pick(), d.v():slice(0, 1, 2):reshape { 4 }) end,
+}
+
+--- Build graph number `seed` over `params`: inputs "x" and "z" [6, 4], outputs "loss" and others,
+-- "dx" and "dw" where there are gradients of x and of one parameter; `recompute` repeats blocks in
+-- the backward part. Returns the finished graph and the name of that parameter.
+function random_graph.build(params, seed, options, recompute)
+  local n = dice(seed)
+  local g = G.graph(params, options)
+  local x, z = g:input("x", "f32", { 6, 4 }), g:input("z", "f32", { 6, 4 })
+  local pool = { x, z }
+  for i = 1, 3 do
+    pool[#pool + 1] = g:param("v" .. i)
+  end
+  pool[#pool + 1] = g:param("fv")
+  local const = g:const(T.new("f32", { 6, 4 }):fill_normal(seed, "const"))
+  local computed = { const, ops.silu(const) }
+  local d = { n = n }
+  function d.pick()
+    -- mostly what is new, so that values die
+    local low = n(10) <= 6 and math.max(1, #pool - 3) or 1
+    return pool[low + n(#pool - low + 1) - 1]
+  end
+  function d.keep(value)
+    pool[#pool + 1] = value
+    return value
+  end
+  function d.w()
+    return g:param(n(8) == 1 and "fw" or "w" .. n(3))
+  end
+  function d.v()
+    return g:param(n(8) == 1 and "fv" or "v" .. n(3))
+  end
+  function d.setup()
+    if n(3) == 1 then
+      computed[#computed + 1] = ops.gelu_tanh(computed[n(#computed)])
+    end
+    return computed[n(#computed)]
+  end
+  for block = 1, 3 do
+    local again = n(5) > 1
+    pool[#pool + 1] = g:block("block" .. block, recompute and again, function()
+      local last
+      for _ = 1, n(5) + 1 do
+        last = kinds[n(#kinds)](d)
+        pool[#pool + 1] = last
+      end
+      return last
+    end)
+  end
+  local sum = pool[#pool]
+  for _ = 1, 3 do
+    sum = sum + d.pick()
+  end
+  local s = ops.gelu_tanh(ops.affine(sum, { scale = 0.05 }))
+  local loss = ops.sum(ops.mul(s, s), { axes = { 0, 1 } })
+  g:output("loss", loss)
+  g:output("sum", sum)
+  g:output("middle", pool[n(#pool)])
+  g:output("part", pool[n(#pool)]:slice(0, 1, 4))
+  g:output("computed", computed[#computed])
+  local name = ({ "w1", "v2", "fw", "fv", "v3" })[n(5)]
+  local wrt = { x, g:param(name), pool[#pool - n(3)] }
+  for i, grad in ipairs(g:backward(loss, wrt)) do
+    if grad then
+      g:output(({ "dx", "dw", "dmiddle" })[i], grad)
+    end
+  end
+  return g:finish(), name
+end
+
+--- The values that inputs are set to.
+function random_graph.input(name)
+  return T.new("f32", { 6, 4 }):fill_normal(1, name)
+end
+
+return random_graph
