@@ -243,6 +243,18 @@ function stdit3.rotation(g, frames, d, rounded)
   return both:slice(1, 0, d // 2), both:slice(1, d // 2, d)
 end
 
+-- whether this run holds in bf16 what the reference holds so
+function Model:rounds(g)
+  return self.config.compat and g:param(self.final_table).dtype == "bf16"
+end
+
+--- The rotation of temporal blocks, as nn.SelfAttention takes it.
+function Model:rope(g, frames)
+  local d = self.config.hidden_size // self.config.num_heads
+  local cos, sin = stdit3.rotation(g, frames, d, self:rounds(g))
+  return {cos = cos, sin = sin}
+end
+
 -- position embedding [S, D], and with temporal_pos a table over frames [T, D]
 function Model:positions(g, frames, rows, cols, io)
   local D, rounded = self.config.hidden_size, io.rounded
@@ -298,7 +310,7 @@ function Model:forward(g, io)
   local dtype = g:param(self.final_table).dtype
   local tap = io.tap or function() end
   local inner = {tap = tap, x_mask = io.x_mask, text_len = io.text_len}
-  local rounded = self.config.compat and dtype == "bf16"
+  local rounded = self:rounds(g)
   io = setmetatable({tap = tap, rounded = rounded}, {__index = io})
   if rounded then
     io.t, io.fps = held(io.t, dtype), held(io.fps, dtype)
@@ -337,8 +349,7 @@ function Model:forward(g, io)
   -- text
   inner.y = self.y_proj(g, nn.cast(io.y, dtype))
   tap("y_embedder", inner.y)
-  local cos, sin = stdit3.rotation(g, frames, D // self.config.num_heads, rounded)
-  inner.rope = {cos = cos, sin = sin}
+  inner.rope = self:rope(g, frames)
 
   for i, block in ipairs(self.blocks) do
     local recompute = io.recompute and io.recompute(i - 1, block.name) or false
