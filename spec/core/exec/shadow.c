@@ -195,7 +195,7 @@ static void late(mr_device *dev)
     int before = spec_moves;
     double asked = mr_now_s();
     CHECK_OK(dev->ops->run(dev, &s, 1));
-    for (int i = 0; i < 250 && spec_moves == before; i++)
+    for (int i = 0; i < 3000 && spec_moves == before; i++)
         mr_clock_table()->sleep_ns(20000000);
     CHECK_INT(spec_moves - before, 1); // by itself
     CHECK_OK(dev->ops->sync(dev));

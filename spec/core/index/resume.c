@@ -333,6 +333,7 @@ static void killed_at_random(void)
         resumed += WEXITSTATUS(status) == 2;
         CHECK(same(path, whole));
         mr_dir_remove(path);
+        takes_s /= 2; // the machine has become faster than it was
     }
     CHECK_OK(ingest(path, true, &p));
     CHECK(same(path, whole));

@@ -2,6 +2,7 @@
 -- Covers: core/index/list.c core/index/source.c core/index/table.c
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
+local signalled = dofile "spec/support/signalled.lua"
 
 local program = arg and arg[-1] or "build/cpu/moonreel"
 local folder
@@ -17,6 +18,22 @@ setup(function()
   base.replace_file(folder .. "/bad.csv", "path,text\nset/b.mp4,x\n")
 end)
 teardown(function() os.execute("rm -rf '" .. folder .. "'") end)
+
+-- the signal comes when 100 files of an ingest are done
+local AT_100 = [[
+  local index = require "moonreel.core.index"
+  local open = index.ingest
+  function index.ingest(...)
+    local ingest = open(...)
+    local methods = getmetatable(ingest).__index
+    local step = methods.step
+    function methods.step(self)
+      local p = step(self, 0)
+      if p.done - p.resumed == 100 then send() end
+      return p
+    end
+    return ingest
+  end]]
 
 local function run(args)
   local pipe = io.popen(("%s data %s 2>&1; echo exit $?"):format(program, args:gsub("@", folder)))
@@ -96,21 +113,13 @@ describe("moonreel data ingest", function()
     for i = 1, 400 do
       os.execute(("ln %s/set/a.mp4 %s/many/%03d.mp4"):format(folder, folder, i))
     end
-    for number, code in pairs { INT = 130, TERM = 143 } do
-      local pipe = io.popen(("%s data ingest %s/many -o %s/s.mrx --threads 1 2>&1 & sleep 0.2; "
-        .. "kill -%s $! 2>/dev/null; wait $!; echo exit $?"):format(program,
-        folder, folder, number))
-      local text = pipe:read("a")
-      pipe:close()
-      -- a quick machine may have finished
-      if text:match("exit " .. code) then
-        assert.matches("nothing was written", text)
-        for _, name in ipairs(base.list_dir(folder)) do
-          assert.is_nil(name:match("^s%.mrx"))
-        end
-      else
-        assert.matches("exit 0", text)
-        os.execute("rm -r " .. folder .. "/s.mrx")
+    for signal, code in pairs { INT = 130, TERM = 143 } do
+      local done = signalled(signal, AT_100, { "data", "ingest",
+        folder .. "/many", "-o", folder .. "/s.mrx", "--threads", "1" })
+      assert.equal(code, done.exit, done.output)
+      assert.matches("nothing was written", done.output)
+      for _, name in ipairs(base.list_dir(folder)) do
+        assert.is_nil(name:match("^s%.mrx"))
       end
     end
   end)
@@ -125,19 +134,19 @@ describe("moonreel data ingest", function()
     local code, text = run("ingest @/more -o @/whole.mrx --json")
     assert.equal(0, code)
     local whole = text:match('"fp_order":"(%x+)"')
-    local command = ("%s data ingest %s/more -o %s/c.mrx --threads 1 --continue --commit 5 >%s/out "
-      .. "2>&1"):format(program, folder, folder, folder)
-    for _, name in ipairs { "KILL", "TERM" } do
-      os.execute(("{ %s & sleep 0.2; kill -%s $!; wait $!; } 2>/dev/null"):format(command, name))
+    local function interrupted(signal)
+      return signalled(signal, AT_100, { "data", "ingest",
+        folder .. "/more", "-o", folder .. "/c.mrx", "--threads", "1", "--continue",
+        "--commit", "5" })
     end
-    -- a quick machine may have finished
-    if not base.exists(folder .. "/c.mrx") then
-      assert.matches("what was committed waits for %-%-continue", base.read_file(folder .. "/out"))
-    end
+    assert.equal(9, interrupted("KILL").signal)
+    local stopped = interrupted("TERM")
+    assert.equal(143, stopped.exit, stopped.output)
+    assert.matches("continues after %d+ of 400 files", stopped.output)
+    assert.matches("what was committed waits for %-%-continue", stopped.output)
     code, text = run("ingest @/more -o @/c.mrx --continue --json")
     assert.equal(0, code)
-    assert.is_truthy(text:find("continues after %d+ of 400 files")
-      or text:find("nothing to continue, begins with the first file", 1, true))
+    assert.matches("continues after %d+ of 400 files", text)
     assert.equal(whole, text:match('"fp_order":"(%x+)"'))
     assert.equal(base.read_file(folder .. "/whole.mrx/refused.jsonl"),
       base.read_file(folder .. "/c.mrx/refused.jsonl"))

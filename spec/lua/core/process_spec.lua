@@ -12,11 +12,9 @@ describe("process.run", function()
   end)
 
   it("kills at the deadline, and when the child writes too much", function()
-    local started = os.time()
-    local done = process.run({ "/bin/sleep", "20" }, "", { deadline_s = 0.1 })
+    local done = process.run({ "/bin/sleep", "100000" }, "", { deadline_s = 0.1 })
     assert.is_true(done.timed_out)
     assert.equal(9, done.signal)
-    assert.is_true(os.time() - started < 10)
     done = process.run({ "/bin/sh", "-c", "while :; do echo xxxxxxxxxxxxxxxx; done" },
       "", { output_bytes = 10000 })
     assert.is_true(done.too_long)
@@ -33,10 +31,7 @@ describe("process.run", function()
   end)
 
   it("leaves no open file behind", function()
-    local function count()
-      return select(2, process.run({ "/bin/ls",
-        ("/proc/%d/fd"):format(require("moonreel.core.base").pid()) }).output:gsub("\n", ""))
-    end
+    local function count() return #require("moonreel.core.base").list_dir("/proc/self/fd") end
     process.run({ "/bin/true" })
     local before = count()
     for _ = 1, 20 do
@@ -51,7 +46,7 @@ describe("process.limit", function()
   local function limited(code, limits)
     return process.run({ process.program(), "-e",
       ('require("moonreel.core.process").limit(%s) %s'):format(limits, code) },
-        "", { deadline_s = 30 })
+        "", { deadline_s = 300 })
   end
 
   it("ends a program that uses its processor time", function()

@@ -150,16 +150,14 @@ describe("the prompt", function()
   end)
 
   it("stops a Lua loop, a pcall loop, a coroutine and a scan at Ctrl-C, and goes on", function()
-    local pid = base.pid()
+    -- the signal comes from outside, while the code runs, which would never end
+    function session.env.interrupt()
+      os.execute(("(sleep 0.1; kill -INT %d) &"):format(base.pid()))
+    end
     local function stopped(code)
-      -- the signal comes from outside, 0.3 s from now
-      os.execute(("(sleep 0.3; kill -INT %d) &"):format(pid))
-      local began = base.now_s()
-      local state, text = feed(code)
+      local state, text = feed("interrupt() " .. code)
       assert.equal("stopped", state)
       assert.matches("stopped by Ctrl%-C", text)
-      local took = base.now_s() - began
-      assert.is_true(took < 3)
       assert.equal("2", (select(2, feed("1 + 1"))))
     end
     stopped "while true do end"

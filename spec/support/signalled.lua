@@ -1,0 +1,19 @@
+--- A run of the program that gets a signal where a spec wants it, never after a time.
+local process = require "moonreel.core.process"
+
+-- os.execute would keep INT from this process
+local CODE = [[
+local function send() io.popen("kill -%s $PPID"):close() end
+%s
+os.exit(require("moonreel.cli.dispatch").run(arg), true)]]
+
+--- Run a command.
+---@param signal string  "TERM"
+---@param where string   Lua: changes modules so that they call send() in the right moment
+---@param words string[] the command line
+---@return table  as of process.run; output holds standard error too
+return function(signal, where, words)
+  return process.run({ "/bin/sh", "-c", 'exec "$@" 2>&1', "sh", process.program(), "-e",
+    CODE:format(signal, where), table.unpack(words) }, "",
+    { deadline_s = 300, output_bytes = 1 << 20 })
+end
