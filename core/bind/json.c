@@ -147,31 +147,6 @@ static void put_line(out *o, int depth)
         add(o, " ", 1);
 }
 
-/* Length of the UTF-8 sequence at s (n bytes left), 0 when it is none. */
-static size_t utf8_len(const unsigned char *s, size_t n)
-{
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t least;
-    } forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    for (size_t k = 0; k < 4; k++) {
-        if ((s[0] & forms[k].mask) != forms[k].lead)
-            continue;
-        if (k >= n)
-            return 0;
-        uint32_t code = s[0] & (unsigned char)~forms[k].mask;
-        for (size_t i = 1; i <= k; i++) {
-            if ((s[i] & 0xc0) != 0x80)
-                return 0;
-            code = code << 6 | (s[i] & 0x3f);
-        }
-        return code < forms[k].least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)
-                   ? 0
-                   : k + 1;
-    }
-    return 0;
-}
-
 static void put_text(out *o, const char *s, size_t n)
 {
     static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
@@ -188,7 +163,8 @@ static void put_text(out *o, const char *s, size_t n)
             add_text(o, hex);
             i++;
         } else {
-            size_t k = utf8_len((const unsigned char *)s + i, n - i);
+            uint32_t code;
+            size_t k = mr_utf8(s + i, n - i, &code);
             if (!k)
                 refuse(o, "text is not UTF-8");
             add(o, s + i, k);

@@ -12,26 +12,11 @@
 
 static bool is_utf8(const char *text)
 {
-    for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
-        int more = *s < 0x80                 ? 0
-                   : *s >= 0xc2 && *s < 0xe0 ? 1
-                   : *s >= 0xe0 && *s < 0xf0 ? 2
-                   : *s >= 0xf0 && *s < 0xf5 ? 3
-                                             : -1;
-        // the second byte's range shuts out overlong forms, surrogates and what lies past U+10FFFF
-        unsigned lo = *s == 0xe0   ? 0xa0
-                      : *s == 0xf0 ? 0x90
-                                   : 0x80,
-                 hi = *s == 0xed   ? 0x9f
-                      : *s == 0xf4 ? 0x8f
-                                   : 0xbf;
-        if (more < 0)
-            return false;
-        for (int i = 0; i < more; i++, lo = 0x80, hi = 0xbf)
-            if (*++s < lo || *s > hi)
-                return false;
-    }
-    return true;
+    size_t left = strlen(text), n;
+    uint32_t code;
+    while (left && (n = mr_utf8(text, left, &code)))
+        text += n, left -= n;
+    return !left;
 }
 
 static int by_text(const void *a, const void *b)

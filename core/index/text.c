@@ -4,23 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-// bytes of the UTF-8 sequence at p, its code point in *code; 0: there is none
-static int utf8(const unsigned char *p, uint32_t *code)
-{
-    int n = *p < 0x80 ? 1 : *p < 0xc2 ? 0 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : *p < 0xf5 ? 4 : 0;
-    *code = n == 1 ? *p : n == 2 ? *p & 0x1f : n == 3 ? *p & 0x0f : *p & 0x07;
-    for (int i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-        *code = *code << 6 | (p[i] & 0x3f);
-    }
-    // longer than needed, half of a pair of UTF-16, or beyond the last one
-    if ((n == 3 && *code < 0x800) || (n == 4 && (*code < 0x10000 || *code > 0x10ffff)) ||
-        (*code >= 0xd800 && *code < 0xe000))
-        return 0;
-    return n;
-}
-
 // tabs and line breaks are control characters that captions have
 static bool is_control(uint32_t code)
 {
@@ -38,7 +21,7 @@ bool index_caption_bad(const char *text, char why[INDEX_WHY])
     }
     for (size_t at = 0; at < bytes;) {
         uint32_t code;
-        int n = utf8((const unsigned char *)text + at, &code);
+        size_t n = mr_utf8(text + at, bytes - at, &code);
         if (!n || is_control(code)) {
             snprintf(why, INDEX_WHY,
                      n ? "a caption with the control character U+%04X at byte %zu"
@@ -46,7 +29,7 @@ bool index_caption_bad(const char *text, char why[INDEX_WHY])
                      n ? code : (unsigned char)text[at], at);
             return true;
         }
-        at += (size_t)n;
+        at += n;
     }
     return false;
 }
@@ -58,13 +41,14 @@ json_t *index_text_json(const char *text)
         return whole;
     // what is not UTF-8 is told byte by byte
     index_pack out = {0};
-    for (const unsigned char *p = (const unsigned char *)text; *p;) {
+    for (size_t left = strlen(text); left;) {
         uint32_t code;
         char hex[8];
-        int n = utf8(p, &code);
-        snprintf(hex, sizeof hex, "\\x%02X", *p);
-        index_put(&out, n ? (const void *)p : hex, n ? (size_t)n : 4);
-        p += n ? n : 1;
+        size_t n = mr_utf8(text, left, &code);
+        snprintf(hex, sizeof hex, "\\x%02X", (unsigned char)*text);
+        index_put(&out, n ? text : hex, n ? n : 4);
+        n = n ? n : 1;
+        text += n, left -= n;
     }
     if (!out.failed)
         whole = json_stringn((const char *)out.bytes, out.n);

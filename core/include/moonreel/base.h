@@ -200,6 +200,11 @@ MR_API void mr_random_fill_normal(float *out, int64_t n, uint64_t seed, uint64_t
 
 /* ---- files and clocks ---- */
 
+/* Bytes of the UTF-8 sequence at the start of text[n], its code point in *code; 0 when there is
+ * none: a byte that is astray or missing, a form longer than needed, half of a pair of UTF-16,
+ * beyond U+10FFFF, or n = 0. */
+MR_API size_t mr_utf8(const char *text, size_t n, uint32_t *code);
+
 /* Every system call on files goes through this table; tests replace it. Semantics are POSIX:
  * -1 and errno on failure. */
 typedef struct mr_io {
