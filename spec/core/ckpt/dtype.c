@@ -16,8 +16,14 @@ int main(void)
         CHECK_INT(mr_st_dtype_from_name(mr_st_dtype_file_name((mr_st_dtype)d)), d);
     }
     CHECK_INT(mr_st_dtype_from_name("f31"), MR_ST_DTYPE_COUNT);
-    CHECK_INT(mr_st_dtype_bytes(MR_ST_BF16), 2);
-    CHECK_INT(mr_st_dtype_bytes(MR_ST_F8_E5M2), 1);
+    static const unsigned char bytes_of[] = {
+        [MR_ST_F64] = 8,     [MR_ST_F32] = 4,     [MR_ST_F16] = 2, [MR_ST_BF16] = 2,
+        [MR_ST_F8_E4M3] = 1, [MR_ST_F8_E5M2] = 1, [MR_ST_I64] = 8, [MR_ST_I32] = 4,
+        [MR_ST_I16] = 2,     [MR_ST_I8] = 1,      [MR_ST_U64] = 8, [MR_ST_U32] = 4,
+        [MR_ST_U16] = 2,     [MR_ST_U8] = 1,      [MR_ST_BOOL] = 1};
+    CHECK_INT(MR_COUNT(bytes_of), MR_ST_DTYPE_COUNT);
+    for (int d = 0; d < MR_ST_DTYPE_COUNT; d++)
+        CHECK_INT(mr_st_dtype_bytes((mr_st_dtype)d), bytes_of[d]);
     // known bit patterns (IEEE 754 half; OCP 8-bit formats e4m3 and e5m2)
     CHECK(one(MR_ST_F16, 0x3c00) == 1 && one(MR_ST_F16, 0x7bff) == 65504 &&
           one(MR_ST_F16, 0x0001) == 0x1p-24);

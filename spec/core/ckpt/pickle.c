@@ -270,6 +270,7 @@ static void sharing(void)
     blob_free(&b);
     shared(&b, 40, true);
     CHECK_FAILS(walk(&b), MR_E_FORMAT, "more than 1000000 entries on all ways");
+    CHECK(tensors <= 1000000);
     blob_free(&b);
     for (int i = 0; i < 70; i++)
         puts_to(&b, "}"), put_text(&b, "x");

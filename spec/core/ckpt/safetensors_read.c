@@ -54,6 +54,8 @@ static void hostile(void)
         4, "at most 8");
     refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 4]}}", 4,
             "its shape needs 8 bytes");
+    refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 8]}}", 8,
+            "its shape needs 4 bytes, data_offsets hold 8");
     refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 0]}}", 4,
             "not [begin, end]");
     refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4, 8]}}", 4,
