@@ -1,7 +1,7 @@
---- One source of values as a tree of writes on canonical paths.
--- A write is {tag, place} with tag = leaf (value) | late (f) | remove | none | table (children,
--- replace) | element (index, write). Spellings are mapped here, layer by layer, before anything
--- merges. Ref: recipes.md 2 and 3.
+--- One source of values (a recipe's table, an argument) as a tree of writes on canonical paths.
+-- A write is {tag, place} and, by its tag: leaf {value}, late {f}, table {children, replace},
+-- element {indices, value}; remove and none have nothing more. Spellings are mapped here, layer by
+-- layer, before anything merges. Ref: recipes.md 2 and 3.
 -- @module moonreel.recipe.layer
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"
@@ -20,88 +20,88 @@ local function kind_error(p, path, schema, value)
   fault.at(p, "%s: expected %s, got %s", path, kinds.expected(schema), kinds.came(value))
 end
 
--- put `write` at keys[from..] below `node`; two writes of one field in one layer are an error
-local function put(node, keys, from, write, spelled, prefix)
-  for i = from, #keys - 1 do
+-- The write at keys below `node`; tables on the way that nobody wrote are made. Two writes of one
+-- field in one layer are an error, and so are a field and a part of it. `spelled` and `prefix` are
+-- for messages: what the recipe wrote, and the path of `node` with a dot behind it.
+local function put(node, keys, write, spelled, prefix)
+  for i = 1, #keys - 1 do
     local child = node.children[keys[i]]
     if not child then
       child = { tag = "table", place = write.place, children = {} }
       node.children[keys[i]] = child
     elseif child.tag ~= "table" then
       fault.at(write.place, "'%s' sets a part of %s, which is written whole at %s; write one of "
-        .. "the two", spelled,
-        table.concat(keys, ".", 1, i), at(child.place))
+        .. "the two", spelled, prefix .. table.concat(keys, ".", 1, i), at(child.place))
     end
     node = child
   end
   local last = keys[#keys]
   local old = node.children[last]
+  local path = prefix .. table.concat(keys, ".")
   if not old then
     node.children[last] = write
   elseif old.tag == "table" and write.tag == "table" and not (old.replace or write.replace) then
+    -- the same record under two spellings: fine as long as no field is in both
     for key, child in pairs(write.children) do
-      put(old, { key }, 1, child, spelled, (prefix or "") .. table.concat(keys, ".") .. ".")
+      put(old, { key }, child, spelled, path .. ".")
     end
   else
     fault.at(write.place, "%s is written twice, here as '%s', and at %s; write one of the two",
-      (prefix or "") .. table.concat(keys, "."), spelled, at(old.place))
+      path, spelled, at(old.place))
   end
 end
 
-local function common_prefix(keys, base)
-  for i = 1, #base do
-    if keys[i] ~= base[i] then
-      return false
+-- The field that `name` means in a record: its schema, its keys from the record on, and whether the
+-- spelling leads out of the record, so that the keys count from the root; nil for an unknown name.
+local function find_field(record, name)
+  if not record.path then
+    -- a record inside a map has no spellings
+    return record.fields[name], { name }, false
+  end
+  local keys = registry.resolve(record, name)
+  if not keys then
+    return nil
+  end
+  local field = registry.get().root
+  for _, key in ipairs(keys) do
+    field = registry.field(field, key)
+  end
+  local base = registry.split(record.path)
+  for i, key in ipairs(base) do
+    if keys[i] ~= key then
+      return field, keys, true
     end
   end
-  return #keys > #base
+  return field, table.move(keys, #base + 1, #keys, 1, {}), false
 end
 
--- children of a record; `root` receives what a spelling moves elsewhere
-local function record_write(root, schema, t, p)
+-- The write of a record's table. `root` is the layer's own write, which receives what a spelling
+-- such as `ema_decay` for `optim.ema_decay` moves out of the record; without it such a spelling is
+-- refused.
+local function record_write(root, record, t, p)
   local node = { tag = "table", place = p, children = {} }
-  local base = registry.split(schema.path or "")
-  for _, key in ipairs(environment.sorted_keys(t)) do
-    local key_place = place.of_key(t, key, p)
-    local shown = ((schema.path or "") ~= "" and schema.path .. "." or "") .. tostring(key)
-    if type(key) ~= "string" then
-      fault.at(key_place, "%s: a record has named fields, got element [%s]",
-        (schema.path or "") ~= "" and schema.path or "recipe", tostring(key))
+  local prefix = (record.path or "") ~= "" and record.path .. "." or ""
+  for _, name in ipairs(environment.sorted_keys(t)) do
+    local name_place = place.of_key(t, name, p)
+    if type(name) ~= "string" then
+      fault.at(name_place, "%s: a record has named fields, got element [%s]",
+        prefix ~= "" and record.path or "recipe", tostring(name))
     end
-    local keys
-    if schema.path then
-      keys = registry.resolve(schema, key)
-    elseif schema.fields[key] then
-      keys = { key }
+    local field, keys, leads_out = find_field(record, name)
+    if not field then
+      fault.at(name_place, "%s is not a field%s", prefix .. name,
+        record.path and registry.hint(record, name) or "")
+    elseif leads_out and not root then
+      fault.at(name_place, "%s stands for %s and cannot be set from here", prefix .. name,
+        table.concat(keys, "."))
     end
-    if not keys then
-      fault.at(key_place, "%s is not a field%s", shown, schema.path and registry.hint(schema, key)
-        or "")
-    end
-    if not schema.path then
-      node.children[key] = write_of(root, schema.fields[key], t[key], key_place)
-    elseif common_prefix(keys, base) then
-      local target, inner = schema, nil
-      for i = #base + 1, #keys do
-        inner = registry.field(target, keys[i])
-        target = inner
-      end
-      put(node, keys, #base + 1, write_of(root, inner, t[key], key_place), shown)
-    else
-      if not root then
-        fault.at(key_place, "%s stands for %s and cannot be set from here",
-          shown, table.concat(keys, "."))
-      end
-      local target = registry.get().root
-      for i = 1, #keys do
-        target = registry.field(target, keys[i])
-      end
-      put(root, keys, 1, write_of(root, target, t[key], key_place), shown)
-    end
+    put(leads_out and root or node, keys, write_of(root, field, t[name], name_place),
+      prefix .. name, leads_out and "" or prefix)
   end
   return node
 end
 
+-- The write of a map's table: every key is an entry.
 local function map_write(root, schema, t, p, path)
   local node = { tag = "table", place = p, children = {} }
   for _, key in ipairs(environment.sorted_keys(t)) do
@@ -129,7 +129,7 @@ local function map_write(root, schema, t, p, path)
   return node
 end
 
--- private copy of list data: functions and markers inside stay, tables are copied
+-- A private copy of list data: tables are copied, functions and markers inside stay what they are.
 local function copy(value, depth)
   if type(value) ~= "table" or getmetatable(value) ~= nil then
     return value
@@ -144,6 +144,7 @@ local function copy(value, depth)
   return out
 end
 
+-- The write that a value stands for where a field of this schema is expected.
 function write_of(root, schema, value, p, path)
   path = path or schema.path
   if type(value) == "function" then
@@ -163,9 +164,6 @@ function write_of(root, schema, value, p, path)
     end
     local node
     if schema.tag == "record" then
-      if schema.path == nil then
-        schema = setmetatable({ shown = path }, { __index = schema })
-      end
       node = record_write(root, schema, t, p)
     else
       node = map_write(root, schema, t, p, path)
@@ -192,8 +190,8 @@ function layer.of_recipe(body, file)
   end
   local root = { tag = "table", place = p, children = {} }
   local node = record_write(root, registry.get().root, body, p)
-  for key, child in pairs(node.children) do
-    put(root, { key }, 1, child, key)
+  for _, key in ipairs(environment.sorted_keys(node.children)) do
+    put(root, { key }, node.children[key], key, "")
   end
   return root
 end

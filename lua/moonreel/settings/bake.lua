@@ -113,7 +113,8 @@ end
 -- what only holds for something that trains: a recipe of stages leaves it to them
 local function is_outer(job) return job.stages and not job.stage end
 
--- 5. every write fits its field under the final types, also those that a stronger layer hides
+-- 5. every write has a field under the final types; that it fits there, collecting has checked,
+-- also for what a stronger layer hides
 local function check_writes(job)
   if is_outer(job) then
     return
@@ -122,18 +123,7 @@ local function check_writes(job)
     if write.tag == "late" then
       write = write.result
     end
-    if not write then
-      return
-    end
-    if write.tag == "leaf" then
-      if not has_function(write.value) then
-        job.fold:checked(schema, keys, write.value, write.place)
-      end
-    elseif write.tag == "none" and not schema.none then
-      fault.at(write.place, "%s: expected %s, got none", registry.path(keys),
-        kinds.expected(schema))
-    end
-    if write.tag ~= "table" then
+    if not write or write.tag ~= "table" then
       return
     end
     for _, key in ipairs(environment.sorted_keys(write.children)) do
@@ -195,6 +185,7 @@ local function collect(job)
       keys = table.move(keys, 1, #keys, 1, {}), schema = schema, row = row,
       affects = row.affects, value = value, chain = shown_chain(chain) }
   end)
+  table.sort(job.removed, function(a, b) return a.path < b.path end)
 end
 
 -- 6. the outer settings know their stages by name and hash

@@ -60,6 +60,8 @@ describe("a recipe", function()
       ["local t = {}\nfor k in pairs({ [t] = 1 }) do end"] = "attack.lua:2: pairs: a key of type",
       ["\nreturn recipe { name = table.concat({}, '', 1, 1e8) }"] =
         "attack.lua:2: table.concat: more than 1000000 elements",
+      ["\nreturn recipe { seed = #('x'):rep(1 << 25) }"] =
+        "attack.lua:2: string.rep: the text would pass 16 MiB",
       ["\nreturn recipe { name = table.concat({ {} }) }"] = "attack.lua:2: invalid value",
       ["\nreturn recipe { seed = #table.pack(table.unpack({}, 1, 1e6)) }"] =
         "attack.lua:2: table.unpack: more than 100000 elements",

@@ -39,6 +39,20 @@ describe("merging", function()
     assert.same({ b = { [1] = { 1.0, 1 } } }, s:get("bucket_config"))
   end)
 
+  it("recipe.remove of a record takes all of it back, and an entry that is out is not there for "
+    .. "functions either", function()
+    local s = over("{ optim = { lr = 1, eps = 3, betas = { 0.1, 0.2 } } }",
+      "{ optim = recipe.remove }")
+    assert.same({ 1e-4, 1e-8, 0.9 }, { s.optim.lr, s.optim.eps, s.optim.betas[1] })
+    s = over("{ bucket_config = { a = { [1] = { 1, 1 } }, b = { [1] = { 1, 1 }, [2] = { 1, 1 } } } }",
+      [[{ bucket_config = { a = recipe.remove, b = { [2] = recipe.remove } },
+      name = function(r) local n = "" for k, v in pairs(r.bucket_config) do
+        n = n .. k for f in pairs(v) do n = n .. f end end return n end }]])
+    assert.equal("b1", s.name)
+    assert.same({ "bucket_config.a.1", "bucket_config.b.2" },
+      { s:removed()[1].path, s:removed()[2].path })
+  end)
+
   it("recipe.none is none, where the field allows it, also inside lists", function()
     local s = over('{ warmup_steps = 5, bucket_config = { a = { [1] = { 1, 1 } } } }',
       "{ warmup_steps = recipe.none, bucket_config = { a = { [1] = { 0.0, recipe.none } } } }")
@@ -212,6 +226,11 @@ describe("late-bound values", function()
       return inherited
     end } }]])
     assert.same({ { 1.0, 4 }, { 1.0, 4 }, { 1.0, 1 } }, s:get("bucket_config.a"))
+  end)
+
+  it("cannot change a default by what they get", function()
+    dir:bake("return recipe { optim = function(r, was) was.betas[1] = 0.25 return { lr = 1 } end }")
+    assert.equal(0.9, dir:bake("return recipe {}").optim.betas[1])
   end)
 
   it("build on each other through the chain of layers", function()

@@ -189,6 +189,9 @@ describe("env", function()
     local rows = why "NCCL_DEBUG"
     assert.same({ '"WARN"', '"INFO"' }, { rows[#rows - 1].value, rows[#rows].value })
     assert.equal("variable NCCL_DEBUG of the environment", rows[#rows].set_by)
+    local shown = folder.moonreel(("show '%s' --json"):format(recipe), "NCCL_DEBUG=INFO")
+    shown = require("moonreel.core.json").decode(shown, "show")
+    assert.equal("INFO", shown.settings.env.NCCL_DEBUG)
     for _, name in ipairs { "NCCL_ALGO", "NCCL_PROTO" } do
       rows = why(name)
       assert.matches("main.lua:1$", rows[#rows].set_by)

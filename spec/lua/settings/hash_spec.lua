@@ -10,6 +10,22 @@ describe("settings.hash", function()
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
 
+  it("takes 4 and 4.0 for one value, and no two values of another kind or content for one",
+    function()
+    local hash = require "moonreel.settings.hash"
+    local function of(value)
+      return hash.of { { path = "user.x", value = value, affects = "run" } }
+    end
+    assert.equal(of(4), of(4.0))
+    assert.equal(of({ 1, { 2.0 } }), of({ 1.0, { 2 } }))
+    local seen = {}
+    for _, value in ipairs { 4, 4.5, "4", true, false, "true", "a", "b", { 4 }, { a = 4 }, { "4" },
+        { 4, 4 }, { { 4 } }, {} } do
+      assert.is_nil(seen[of(value)])
+      seen[of(value)] = true
+    end
+  end)
+
   it("does not depend on key order, spelling, number form or split into parents", function()
     local want = dir:bake('return recipe { optim = { lr = 4, eps = 0.5 }, seed = 3, epochs = 1024, '
       .. 'bucket_config = { a = { [1] = { 1, 4 }, [2] = { 1, 5 } } } }').hash

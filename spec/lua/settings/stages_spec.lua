@@ -29,6 +29,10 @@ describe("stages", function()
     assert.same({ 2.0, 3, 9, "recipe.previous", 20.0 },
       { b.optim.lr, b.epochs, b.seed, b.ckpt_path, b.optim.grad_clip })
     assert.same({ 1000.0, 1000, "recipe.previous" }, { c.optim.lr, c.epochs, c.load })
+    -- an entry is over the outer recipe's own keys
+    assert.same({ 6, 0.5 }, { stage("b", { "stages.b.seed=6" }).seed,
+      settings.bake(dir:write("entry.lua", "return recipe { lr = 3, stages = { { name = 'a', recipe "
+        .. "= './one', lr = 0.5 } } }"), {}, { child = false, stage = "a" }).optim.lr })
     local over = { "epochs=4", "stages.b.epochs=5", "stages.b.seed=6", "seed=7" }
     assert.same({ 4, 7 }, { stage("a", over).epochs, stage("a", over).seed })
     assert.same({ 5, 6 }, { stage("b", over).epochs, stage("b", over).seed })
