@@ -181,10 +181,8 @@ static mr_status place_join(pass *p, int id, slot_copies *copies)
         int64_t offset =
             whole.pub.offset + at * slot.stride[axis] * (int64_t)mr_dtype_bytes(slot.dtype);
         at += slot.dim[axis];
-        bool again = false; // the same value twice can lie in one slot only
-        for (int k = 0; k < i; k++)
-            again = again || g->values.at[join.in[k]].root == g->values.at[join.in[i]].root;
-        if (!again && place_part(p, join.in[i], whole.pub.storage, offset, &slot))
+        // the same value once more already lies in a slot, where it is no whole storage: copied
+        if (place_part(p, join.in[i], whole.pub.storage, offset, &slot))
             continue;
         slot_copy c = {.at = id, .node = join};
         c.node.op = mr_op_find("copy"), c.node.n_in = c.node.n_out = 1;

@@ -87,6 +87,34 @@ local kinds = {
     local m = d.keep(ops.silu(d.pick()))
     return ops.add(G.concat({ m, d.pick() }, 0):slice(0, 3, 9), m)
   end,
+  -- a part whose elements others count in another order, and one that repeats a row
+  function(d)
+    local m = ops.silu(d.pick())
+    local wide = G.concat({ m, ops.gelu_tanh(d.pick()) }, 1)
+    return ops.add(ops.silu(m:reshape { 4, 6 }):reshape { 6, 4 }, wide:slice(1, 4, 8))
+  end,
+  function(d)
+    local m = ops.silu(d.pick())
+    local wide = G.concat({ ops.gelu_tanh(d.pick()), m }, 1)
+    return ops.sub(ops.silu(m:reshape { 24 }):reshape { 6, 4 }, wide:slice(1, 0, 4))
+  end,
+  function(d)
+    local row = ops.silu(d.pick():slice(0, 0, 1))
+    return G.concat({ row:expand { 3, 4 }, ops.silu(d.pick()):slice(0, 0, 3) }, 0)
+  end,
+  -- three axes turned, so that turning back is another order; a row with two results
+  function(d)
+    return ops.gelu_tanh(d.pick():reshape { 2, 3, 4 }:permute { 1, 2, 0 }):reshape { 6, 4 }
+  end,
+  function(d)
+    local q, k, v = d.pick(), d.pick(), d.pick()
+    local function heads(x)
+      return x:reshape { 1, 1, 6, 2, 2 }
+    end
+    local o, lse = ops.attention(heads(q), heads(k), heads(v))
+    local first = lse:reshape { 2, 6 }:permute { 1, 0 }:slice(1, 0, 1)
+    return ops.add(o:reshape { 6, 4 }, first:expand { 6, 4 })
+  end,
   -- constants, and what is computed from them alone
   function(d) return ops.add(d.setup(), d.pick()) end,
   function(d) return ops.mul(d.pick(), ops.exp(ops.affine(d.setup(), { scale = 0.1 }))) end,

@@ -2,6 +2,7 @@
  * not, on both devices and again; the measured peak is the predicted one; runs allocate nothing;
  * memory that runs out leaves everything usable. */
 #include "execcase.h"
+#include "exec/room.h"
 
 static uint64_t state;
 static int draw(int below)
@@ -218,6 +219,52 @@ static void running_out(mr_device *dev)
     mr_params_free(m.params);
 }
 
+/* A step that is led astray into constants, inputs or weights is stopped on the shadow device. */
+static void places(mr_device *shadow)
+{
+    model m = model_of(MR_F32);
+    mr_graph *g = NULL;
+    mr_exec *e = NULL;
+    mr_program *p = NULL;
+    int64_t n = 8;
+    float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    mr_view v = {data, mr_desc_dense(MR_F32, 1, &n)};
+    mr_ref x, c, w, y;
+    OK(mr_exec_new(shadow, m.params, NULL, &e));
+    OK(mr_graph_new(m.params, NULL, &g));
+    OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
+    OK(mr_graph_const(g, &v, &c));
+    OK(mr_graph_param(g, m.w, &w));
+    OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &c, 1, &c));
+    OK(mr_graph_add(g, "mul", MR_NO_ATTRS, (mr_ref[]){x, w}, 2, &y));
+    OK(mr_graph_add(g, "add", MR_NO_ATTRS, (mr_ref[]){y, c}, 2, &y));
+    OK(mr_graph_output(g, "y", y));
+    OK(mr_graph_finish(g));
+    OK(mr_exec_compile(e, g, &p));
+    OK(mr_program_set(p, "x", &v));
+    mr_step *first = &p->steps[p->n_setup];
+    CHECK_STR(first->op->name, "mul");
+    void *right = first->call.out[0].data;
+    const struct {
+        mr_dptr at;
+        const char *told;
+    } wrong[] = {{p->consts, "into constants"},
+                 {p->inputs, "into an input or a region"},
+                 {mr_exec_region(e, "w")->at, "into an input or a region"},
+                 {mr_exec_region(e, "frozen")->at, "into an input or a region"}};
+    for (size_t i = 0; i < MR_COUNT(wrong); i++) {
+        first->call.out[0].data = (void *)wrong[i].at;
+        OK(mr_program_run(p));
+        CHECK_FAILS(mr_exec_sync(e), MR_E_INTERNAL, wrong[i].told);
+    }
+    first->call.out[0].data = right;
+    OK(mr_program_run(p));
+    OK(mr_exec_sync(e));
+    mr_exec_free(e);
+    mr_graph_free(g);
+    mr_params_free(m.params);
+}
+
 /* Each run begins with a poisoned arena, whatever another program left there. */
 static void poisoned(mr_device *dev)
 {
@@ -286,6 +333,7 @@ int main(void)
 {
     mr_device *both[2];
     open_both(both);
+    places(both[1]);
     for (uint64_t seed = 1; seed <= 12; seed++)
         same_bits(both[0], both[1], seed);
     printf("%zu of %zu layouts above the bound, seeds 1 to 12\n", above, checked);

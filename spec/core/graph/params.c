@@ -66,6 +66,15 @@ static void initial_values(void)
     CHECK(x[7] != again); // another seed, other values
     CHECK_OK(mr_params_add(p, &n, &id));
     CHECK_OK(mr_params_init(p, id, 42, x));
+    // another name, other values: element by element they have nothing to do with each other
+    static float y[200 * 50];
+    mr_param other = row("other", MR_INIT_NORMAL, 0.02, 2, (int64_t[]){200, 50});
+    CHECK_OK(mr_params_add(p, &other, &id));
+    CHECK_OK(mr_params_init(p, id, 42, y));
+    double both = 0;
+    for (int i = 0; i < 10000; i++)
+        both += (double)x[i] * y[i] / (0.02 * 0.02) / 10000;
+    CHECK_NEAR(both, 0, 0.05);
     square = 0;
     for (int i = 0; i < 10000; i++)
         square += (double)x[i] * x[i];
