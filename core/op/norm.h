@@ -12,17 +12,19 @@ MR_ROW_FN mr_cost mr_norm_cost(const mr_call *c, double flop, double moved)
     return (mr_cost){flop * n, moved * n * (double)mr_dtype_bytes(c->in[0].desc.dtype)};
 }
 
-/* infer of the gradients of rms rows: dx like x in x's order, acc [d] f32 like the given one. */
+/* infer of the gradients of rms rows: dx like x in x's order, acc [d] f32 like the given one,
+ * absent where nobody wants the gradient of w. */
 MR_ROW_FN mr_status mr_norm_grad_infer(mr_infer *c, const mr_desc *dy, const mr_desc *acc)
 {
     const mr_desc *x = c->in[0];
     if (!mr_desc_same_shape(x, dy) || dy->dtype != x->dtype)
         return mr_fail(MR_E_SHAPE, "dy must be like x");
-    if (acc->rank != 1 || acc->dim[0] != x->dim[x->rank - 1])
+    if (acc && (acc->rank != 1 || acc->dim[0] != x->dim[x->rank - 1]))
         return mr_fail(MR_E_SHAPE, "acc must be [d] f32");
     c->out[0] = *x;
     mr_desc_dense_like(x, &c->out[0]);
-    c->out[1] = *acc;
+    if (acc)
+        c->out[1] = *acc;
     return MR_OK;
 }
 

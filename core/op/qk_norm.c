@@ -40,8 +40,9 @@ static mr_status infer(mr_infer *c)
 static mr_status grad(mr_grad *g)
 {
     const attr *a = g->attr;
-    mr_ref acc, out[2];
-    MR_TRY(mr_grad_acc(g, 1, &acc));
+    mr_ref acc = MR_NONE, out[2];
+    if (g->need[1])
+        MR_TRY(mr_grad_acc(g, 1, &acc));
     MR_TRY(mr_grad_op(g, "qk_norm_grad", MR_ATTRS({"eps", .f = a->eps}),
                       (mr_ref[]){g->in[0], g->in[1], g->in[2], g->in[3], g->dout[0], acc}, 6, out));
     g->din[0] = out[0], g->din[1] = out[1];
@@ -111,7 +112,7 @@ static mr_status grad_naive(const mr_call *c)
                   sg = c->in[4].desc.stride[4];
     const double *w = c->in[1].data;
     double *dw = c->out[1].data;
-    for (int64_t k = 0; k < n[4]; k++)
+    for (int64_t k = 0; dw && k < n[4]; k++)
         dw[k] = ((const double *)c->in[5].data)[k];
     for (int64_t i = 0; i < n[0] * n[1] * n[2] * n[3]; i++) {
         int64_t h = i % n[3], p = i / n[3] % n[2], g = i / n[3] / n[2] % n[1],
@@ -121,7 +122,8 @@ static mr_status grad_naive(const mr_call *c)
         for (int64_t k = 0; k < n[4]; k++) {
             double z = turned(c, dy, sg, p, k, -1);
             mean += z * w[k] * x[k * sx] * r / (double)n[4];
-            dw[k] += z * x[k * sx] * r;
+            if (dw)
+                dw[k] += z * x[k * sx] * r;
         }
         for (int64_t k = 0; k < n[4]; k++)
             *mr_el(&c->out[0], b, g, p, h, k) =
@@ -209,13 +211,14 @@ VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, bool dens
     int64_t d = x->dim[4], angles = -1;
     int64_t sx = dense ? 1 : x->stride[4], sg = dense ? 1 : g->stride[4],
             so = dense ? 1 : c->out[0].desc.stride[4];
-    float *part = (float *)c->workspace + begin / per_piece(c) * d, z[MR_ROTARY_MAX],
-          norm[MR_ROTARY_MAX];
+    float *part = c->out[1].data ? (float *)c->workspace + begin / per_piece(c) * d : NULL;
+    float z[MR_ROTARY_MAX], norm[MR_ROTARY_MAX];
     bool turns = c->in[2].data != NULL;
     mr_turn turn;
     mr_rows rows;
     mr_rows_pos p;
-    memset(part, 0, (size_t)d * 4);
+    if (part)
+        memset(part, 0, (size_t)d * 4);
     mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, x, g, &table}, 4);
     mr_rows_seek(&rows, begin, &p);
     for (int64_t i = begin; i < end; i++, mr_rows_next(&rows, &p)) {
@@ -233,7 +236,8 @@ VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, bool dens
                 zk = vf_fma(zk, vf_ldx(turn.c, k, 1, m, MR_F32),
                             vf_swap(zk) * vf_ldx(turn.s, k, 1, m, MR_F32));
             vf nk = vf_ldx(c->in[0].data, p.at[1] + k * sx, sx, m, t) * r;
-            vf_stx(part, k, 1, vf_fma(zk, nk, vf_ldx(part, k, 1, m, MR_F32)), m, MR_F32);
+            if (part)
+                vf_stx(part, k, 1, vf_fma(zk, nk, vf_ldx(part, k, 1, m, MR_F32)), m, MR_F32);
             zk = zk * vf_ldx(w, k, 1, m, t);
             mean = vf_fma(zk, nk, mean);
             vf_stx(z, k, 1, zk, m, MR_F32);
@@ -264,8 +268,9 @@ MR_KERNEL(qk_norm_grad)
 {
     int64_t per = per_piece(call), rows = row_count(call), d = call->in[0].desc.dim[4];
     mr_cpu_for(rows, per, call->threads, grad_part, (void *)call);
-    mr_add_pieces(call->workspace, (rows + per - 1) / per, d, d, call->in[5].data,
-                  call->out[1].data, 0, MR_F32);
+    if (call->out[1].data)
+        mr_add_pieces(call->workspace, (rows + per - 1) / per, d, d, call->in[5].data,
+                      call->out[1].data, 0, MR_F32);
     return MR_OK;
 }
 
@@ -310,7 +315,7 @@ MR_OP(qk_norm_grad) = {
            {"cos", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL},
            {"sin", "[N, d/2] f32", MR_CONTIG, MR_OPTIONAL},
            {"dy", "like x", MR_ANY, 0},
-           {"acc", "[d] f32", MR_CONTIG, 0}},
+           {"acc", "[d] f32", MR_CONTIG, MR_OPTIONAL}},
     .out = {{"dx", "like x", 0, false, MR_ANY}, {"acc", "[d] f32", 6, true, MR_CONTIG}},
     .attr = {EPS},
     .infer = grad_infer,
@@ -319,6 +324,8 @@ MR_OP(qk_norm_grad) = {
     .cpu = {.run = MR_CPU(qk_norm_grad), .workspace = grad_workspace},
     .hidden = true,
     .cases = MR_CASES("x=[2,3,5,2,16] f32 w=[16] f32 dy=[2,3,5,2,16] f32 acc=[16] f32",
+                      "x=[2,2,3,2,18]/any f32 w=[18] f32 cos=[3,9] f32 sin=[3,9] f32 "
+                      "dy=[2,2,3,2,18] f32",
                       "x=[1,4,30,2,18]/any f32 w=[18] f32 cos=[30,9] f32 sin=[30,9] f32 "
                       "dy=[1,4,30,2,18]/any f32 acc=[18] f32",
                       "x=[2,2,3,2,72]/any bf16 w=[72] bf16 cos=[3,36] f32 sin=[3,36] f32 "

@@ -34,8 +34,9 @@ static mr_status infer(mr_infer *c)
 static mr_status grad(mr_grad *g)
 {
     const attr *a = g->attr;
-    mr_ref acc, out[2];
-    MR_TRY(mr_grad_acc(g, 1, &acc));
+    mr_ref acc = MR_NONE, out[2];
+    if (g->need[1])
+        MR_TRY(mr_grad_acc(g, 1, &acc));
     MR_TRY(mr_grad_op(g, "rms_norm_grad", MR_ATTRS({"eps", .f = a->eps}),
                       (mr_ref[]){g->in[0], g->in[1], g->dout[0], acc}, 4, out));
     g->din[0] = out[0], g->din[1] = out[1];
@@ -91,7 +92,7 @@ static mr_status grad_naive(const mr_call *c)
     mr_rows_pos p;
     mr_rows_init(&rows, (const mr_desc *[]){o, x, g}, 3);
     mr_rows_seek(&rows, 0, &p);
-    for (int64_t k = 0; k < d; k++)
+    for (int64_t k = 0; dw && k < d; k++)
         dw[k] = ((const double *)c->in[3].data)[k];
     for (int64_t i = 0; i < rows.count; i++, mr_rows_next(&rows, &p)) {
         const double *in = (const double *)c->in[0].data + p.at[1],
@@ -103,7 +104,8 @@ static mr_status grad_naive(const mr_call *c)
         for (int64_t k = 0; k < d; k++)
             gn += dy[k * sg] * w[k] * in[k * sx] * r / (double)d;
         for (int64_t k = 0; k < d; k++) {
-            dw[k] += dy[k * sg] * in[k * sx] * r;
+            if (dw)
+                dw[k] += dy[k * sg] * in[k * sx] * r;
             dx[k * so] = r * (dy[k * sg] * w[k] - in[k * sx] * r * gn);
         }
     }
@@ -171,10 +173,11 @@ VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype 
     const void *x = c->in[0].data, *w = c->in[1].data, *dy = c->in[2].data;
     int64_t d = width(c), sx = last_step(&c->in[0]), sg = last_step(&c->in[2]),
             so = last_step(&c->out[0]);
-    float *part = (float *)c->workspace + begin / per_piece(c) * d;
+    float *part = c->out[1].data ? (float *)c->workspace + begin / per_piece(c) * d : NULL;
     mr_rows rows;
     mr_rows_pos p;
-    memset(part, 0, (size_t)d * 4);
+    if (part)
+        memset(part, 0, (size_t)d * 4);
     mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, &c->in[0].desc, &c->in[2].desc}, 3);
     mr_rows_seek(&rows, begin, &p);
     for (int64_t i = begin; i < end; i++, mr_rows_next(&rows, &p)) {
@@ -184,7 +187,8 @@ VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype 
             vf g = vf_ldx(dy, p.at[2] + k * sg, sg, m, t),
                gx = g * vf_ldx(x, p.at[1] + k * sx, sx, m, t) * r;
             gn = vf_fma(gx, vf_ldx(w, k, 1, m, t), gn);
-            vf_stx(part, k, 1, vf_ldx(part, k, 1, m, MR_F32) + gx, m, MR_F32);
+            if (part)
+                vf_stx(part, k, 1, vf_ldx(part, k, 1, m, MR_F32) + gx, m, MR_F32);
         }
         vf mean = vf_set(vf_sum(gn) / (float)d);
         for (int64_t k = 0; k < d; k += VF_LANES) {
@@ -210,8 +214,9 @@ MR_KERNEL(rms_norm_grad)
 {
     int64_t per = per_piece(call), rows = row_count(call), d = width(call);
     mr_cpu_for(rows, per, call->threads, grad_part, (void *)call);
-    mr_add_pieces(call->workspace, (rows + per - 1) / per, d, d, call->in[3].data,
-                  call->out[1].data, 0, MR_F32);
+    if (call->out[1].data)
+        mr_add_pieces(call->workspace, (rows + per - 1) / per, d, d, call->in[3].data,
+                      call->out[1].data, 0, MR_F32);
     return MR_OK;
 }
 
@@ -249,7 +254,7 @@ MR_OP(rms_norm_grad) = {
     .in = {{"x", "[..., d] f32|bf16", MR_ANY, 0},
            {"w", "[d] like x", MR_CONTIG, 0},
            {"dy", "like x", MR_ANY, 0},
-           {"acc", "[d] f32", MR_CONTIG, 0}},
+           {"acc", "[d] f32", MR_CONTIG, MR_OPTIONAL}},
     .out = {{"dx", "like x", 0, false, MR_ANY}, {"acc", "[d] f32", 4, true, MR_CONTIG}},
     .attr = {EPS},
     .infer = grad_infer,
@@ -258,6 +263,7 @@ MR_OP(rms_norm_grad) = {
     .cpu = {.run = MR_CPU(rms_norm_grad), .workspace = grad_workspace},
     .hidden = true,
     .cases = MR_CASES("x=[2,7,64] f32 w=[64] f32 dy=[2,7,64] f32 acc=[64] f32",
+                      "x=[5,33] f32 w=[33] f32 dy=[5,33]/any f32",
                       "x=[30,5,33]/any f32 w=[33] f32 dy=[30,5,33]/any f32 acc=[33] f32 eps=1e-5",
                       "x=[2,7,72]/any bf16 w=[72] bf16 dy=[2,7,72] bf16 acc=[72] f32",
                       "x=[2,7,33] f32 -0.002..0.002 w=[33] f32 dy=[2,7,33] f32 acc=[33] f32",

@@ -292,6 +292,24 @@ describe("graph.backward with respect to a parameter", function()
     assert.are.equal(1, count "linear_dw") -- of w; turn is frozen
     assert.are.equal(1, count "zeros") -- of the row that nobody reads
   end)
+
+  it("leaves out what a fused row would add for a frozen weight", function()
+    for _, frozen in ipairs { true, false } do
+      local params <close> = G.params("f32")
+      params:add { name = "scale", shape = { 4 }, init = { kind = "ones" }, frozen = frozen }
+      params:seal()
+      local g <close> = G.graph(params)
+      local x = g:input("x", "f32", { 3, 4 })
+      local h = ops.qk_norm(x:reshape { 1, 1, 3, 1, 4 }, g:param "scale"):reshape { 3, 4 }
+      local y = ops.rms_norm(h, g:param "scale")
+      local loss = ops.sum(ops.mul(y, y), { axes = { 0, 1 } })
+      g:output("dx", g:backward(loss, { x })[1])
+      g:finish()
+      local text = g:print()
+      assert.is_nil(text:match " zeros ")
+      assert.are.equal(not frozen, text:match "=grad" ~= nil)
+    end
+  end)
 end)
 
 describe("a shape error", function()
