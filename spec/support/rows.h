@@ -38,6 +38,7 @@ static inline mr_row rows_make(uint64_t seed, uint64_t i, char *path, char *text
                            .n_keys = 4,
                            .key_pts = keys}};
     row.info.duration_ms = row.info.frames * 40;
+    row.info.flags = row.info.frames == 1 ? MR_CLIP_IMAGE : r >> 20 & MR_CLIP_VFR;
     row.key = mr_sample_key("spec", path, 0, -1);
     return row;
 }

@@ -200,6 +200,74 @@ static void same_after_restart(void)
     stop(&a);
 }
 
+// what the order is, said a second time and without any of its tables: members in row order, the
+// keyed permutation, and a bucket by its share of what is left (dataplane 4.3, 4.4)
+static void said_again(uint64_t rows, int draws, uint64_t seed)
+{
+    char path[300];
+    const int batches[5] = {3, 4, 2, 5, 1};
+    enum { BUCKETS_MAX = 64 };
+    static uint64_t n[BUCKETS_MAX], taken[BUCKETS_MAX];
+    snprintf(path, sizeof path, "%s", clips_path("again.mrx"));
+    run a;
+    if (!CHECK_OK(rows_build(path, 6, rows, 0)) || !start(&a, path, batches, seed, NULL))
+        return;
+    mr_index_facts f = mr_index_get_facts(a.index);
+    mr_index_reader *reader;
+    CHECK_OK(mr_index_reader_new(a.index, &reader));
+    int32_t nb = mr_bucket_rule_count(a.rule);
+    uint64_t *members = malloc(sizeof *members * rows * (size_t)nb), *keys = malloc(8 * rows);
+    uint64_t epoch = 0, number = 0;
+    bool fresh = true;
+    for (int i = 0; i < draws; i++, number++) {
+        if (fresh) {
+            memset(n, 0, sizeof n);
+            memset(taken, 0, sizeof taken);
+            const mr_hot *hot;
+            int32_t count;
+            for (uint64_t id = 0; id < rows; id++) {
+                mr_drop why;
+                if (id % MR_HOT_ROWS == 0)
+                    CHECK_OK(mr_index_hot(reader, id / MR_HOT_ROWS, &hot, &count));
+                const mr_hot *h = &hot[id % MR_HOT_ROWS];
+                int32_t b = mr_bucket_rule_assign(a.rule, seed, epoch, h, &why);
+                keys[id] = h->key_lo;
+                if (b >= 0)
+                    members[(uint64_t)b * rows + n[b]++] = id;
+            }
+            fresh = false, number = 0;
+        }
+        uint64_t left[BUCKETS_MAX], sum = 0;
+        for (int32_t b = 0; b < nb; b++) {
+            uint64_t m = (uint64_t)mr_bucket_rule_get(a.rule, b).batch;
+            left[b] = n[b] > taken[b] ? (n[b] - taken[b] + m - 1) / m : 0;
+            sum += left[b];
+        }
+        uint64_t u = MR_MIX(seed, epoch, number) % sum;
+        int32_t want = 0;
+        for (; u >= left[want]; want++)
+            u -= left[want];
+        CHECK_OK(mr_order_next(a.order, &a.d));
+        if (!CHECK_INT(a.d.bucket, want) || !CHECK_INT(a.d.epoch, epoch))
+            break;
+        uint64_t key = MR_MIX(seed, epoch, (uint64_t)want, f.fp_order.lo, f.fp_order.hi), wrong = 0;
+        for (int k = 0; k < a.d.n; k++) {
+            uint64_t id = members[(uint64_t)want * rows +
+                                  mr_permute(key, n[want], taken[want] + (uint64_t)k)];
+            wrong += a.d.ids[k] != id || a.d.keys[k] != keys[id];
+        }
+        if (!CHECK_INT(wrong, 0))
+            break;
+        taken[want] += (uint64_t)a.d.n;
+        if (a.d.last)
+            fresh = true, epoch++, number = UINT64_MAX;
+    }
+    free(members);
+    free(keys);
+    mr_index_reader_free(reader);
+    stop(&a);
+}
+
 static void what_is_refused(void)
 {
     char path[300], other[300];
@@ -317,6 +385,9 @@ int main(void)
     for (uint64_t seed = 1; seed <= 12; seed++)
         once_each(seed);
     same_after_restart();
+    said_again(3000, 2500, 11);
+    // more chunks than one stride of the tables of sums
+    said_again(300000, 250, 12);
     what_is_refused();
     exclusion();
     state_is_small();

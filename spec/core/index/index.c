@@ -49,8 +49,11 @@ static void round_trip(void)
         CHECK_OK(mr_index_find(reader, want.key, &id));
         mismatches += id != i;
         CHECK_OK(mr_index_hot(reader, i / MR_HOT_ROWS, &hot, &n));
-        mismatches += hot[i % MR_HOT_ROWS].key_lo != want.key.lo ||
-                      hot[i % MR_HOT_ROWS].frames != (uint32_t)want.info.frames;
+        const mr_hot *h = &hot[i % MR_HOT_ROWS];
+        mismatches += h->key_lo != want.key.lo || h->frames != (uint32_t)want.info.frames ||
+                      h->fps_milli != 25000 || h->width != want.info.width ||
+                      h->height != want.info.height || h->flags != want.info.flags ||
+                      h->duration_ms != (uint32_t)want.info.duration_ms || h->source != 0;
     }
     CHECK_INT(mismatches, 0);
     mr_row row;
