@@ -23,7 +23,7 @@ static void free_encoder(void *enc)
         m->encoder_free(enc);
 }
 
-// pixels at `arg`: a string, or a light userdata of `bytes`
+// the pixels at `arg` are a string, or a light userdata of `bytes`
 static const uint8_t *check_pixels(lua_State *L, int arg, int64_t bytes, size_t want)
 {
     size_t n = 0;
@@ -104,7 +104,7 @@ static int m_encoder(lua_State *L)
     mr_encode_options o = read_encode_options(L, 2, "encoder").how;
     const mr_media *m = media(L);
     void **box = mr_bind_box(L, ENCODER);
-    // kept with the box: each frame is checked against it
+    // the size is kept with the box, and each frame is checked against it
     lua_pushinteger(L, (lua_Integer)o.width * o.height * 3);
     lua_setiuservalue(L, -2, 1);
     mr_encoder *enc;
@@ -165,7 +165,7 @@ static void free_worker(void *w)
         m->worker_free(w);
 }
 
-// one worker for all calls of this state, kept in the registry; collected with it
+// one worker serves all calls of this state; it lies in the registry and is collected with it
 static mr_media_worker *worker(lua_State *L, const mr_media *m)
 {
     if (lua_getfield(L, LUA_REGISTRYINDEX, WORKER " in use") == LUA_TNIL) {
@@ -292,7 +292,7 @@ static int m_decode(lua_State *L)
     mr_clip_info *info = mr_bind_scratch(L, sizeof *info);
     mr_fault fault;
     mr_bind_check(L, m->scan(w, path, q.deadline_s, info, &fault));
-    // without sizes: everything from the start, as it is shown
+    // without sizes everything is decoded from the start, as it is shown
     q.info = info;
     int64_t left = info->frames - q.start;
     if (!q.frames)

@@ -20,7 +20,7 @@ const char *mr_drop_text(mr_drop why)
     return (unsigned)why < MR_DROP_COUNT ? texts[why] : "?";
 }
 
-// stable for equal sizes, like the table they come from
+// the order of equal sizes stays that of the table they come from
 static void sort_rule(mr_bucket_rule *r)
 {
     for (int32_t i = 1; i < r->n; i++)
@@ -82,7 +82,8 @@ static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *
             if (from->lengths[j].frames == l->frames)
                 return mr_fail(MR_E_RECIPE, "bucket_config.%s: length %d is given twice",
                                from->name, l->frames);
-        // named by what they are, so that other entries of the table do not change a sample's draws
+        // the draws are named by what they are for, so that other entries of the table do not
+        // change them
         uint64_t name = mr_name_word(from->name), frames = (uint64_t)l->frames;
         to->lengths[i] =
             (bucket_length){.frames = l->frames,
@@ -224,7 +225,8 @@ int32_t mr_bucket_rule_assign(const mr_bucket_rule *r, uint64_t seed, uint64_t e
             if (!bucket_fits(r, len, hot->frames))
                 continue;
             *why = MR_DROP_CHANCE;
-            // not tried: on to shorter ones; tried and not kept: on to the next resolution
+            // who is not tried goes on to shorter lengths, who is tried and not kept to the next
+            // resolution
             if (!below(seed, epoch, len->try_word, hot->key_lo, len->tries))
                 continue;
             if (below(seed, epoch, len->keep_word, hot->key_lo, len->keep))

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-// why rows cannot enter one length of one resolution, whatever the draws
+// counts why rows cannot enter one length of one resolution, whatever the draws
 typedef struct cover {
     uint64_t small, unfit, taken, open;
 } cover;
 
-// walk the rule as assignment does, but take every branch that a draw could take
+// walks the rule as assignment does, but takes every branch that a draw could take
 static void visit(const mr_bucket_rule *r, const mr_hot *hot, cover *covers)
 {
     double pixels = (double)hot->width * hot->height;
@@ -29,8 +29,8 @@ static void visit(const mr_bucket_rule *r, const mr_hot *hot, cover *covers)
                 c->taken++;
             else {
                 c->open++;
-                // surely looked at: no draw leads to shorter lengths; surely kept as well: nor to
-                // lower resolutions
+                // a row that is surely looked at here never comes to shorter lengths; one that is
+                // surely kept as well never comes to lower resolutions
                 walks = len->tries < 1;
                 if (len->tries >= 1 && len->keep >= 1)
                     reaches = false;
@@ -74,7 +74,7 @@ mr_status order_check_cover(mr_order *o)
                 samples += o->samples[len->first + a];
             empty += !samples && len->keep > 0 && len->tries > 0;
         }
-    // the usual case: everything has samples, no second pass
+    // usually everything has samples, and no second pass is needed
     if (!empty)
         return MR_OK;
     cover *covers = mr_calloc((size_t)entries, sizeof *covers);

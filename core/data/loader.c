@@ -48,7 +48,7 @@ static void free_slab(const mr_loader *l, slab *s)
         mr_free(all[i]);
 }
 
-// one mapping for all slabs, shared so that workers may become processes
+// all slabs lie in one mapping, which is shared so that workers may become processes
 static mr_status make_pool(mr_loader *l)
 {
     size_t largest = 0;
@@ -118,7 +118,7 @@ static mr_status start(mr_loader *l)
     for (int why = 0; why < MR_DROP_COUNT; why++)
         l->facts.dropped[why] = mr_order_dropped(l->order, why);
     l->facts.epoch = l->position.epoch, l->facts.batches = mr_order_batches(l->order);
-    // a state at the very end of an epoch, or past the last one
+    // the state may stand at the very end of an epoch, or past the last one
     bool used_up = true;
     for (int32_t b = 0; b < nb; b++)
         used_up &= l->position.taken[b] == l->plan[b];
@@ -149,7 +149,7 @@ mr_status mr_loader_new(mr_index *index, mr_bucket_rule *rule, const mr_loader_o
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
     mr_status st = start(l);
-    // texts of the caller are not kept
+    // the texts belong to the caller and are not kept
     l->options.state = l->options.excluded = l->options.quarantine = NULL;
     if (st == MR_OK)
         *out = l;
@@ -188,7 +188,7 @@ void mr_loader_free(mr_loader *l)
 
 /* ---- giving out ---- */
 
-// more than 1 % of the last 1,000 samples, or 8 in a row from one root, stop the run
+// failures of more than 1 % of the last 1,000 samples, or of 8 in a row from one root, stop the run
 static mr_status count_failures(mr_loader *l, const slab *s)
 {
     for (int32_t i = 0; i < s->draw.n; i++) {
@@ -291,7 +291,7 @@ mr_status mr_loader_peek(mr_loader *l, uint64_t *ids, int64_t n, int64_t *got)
     pthread_mutex_lock(&l->lock);
     if (st == MR_OK)
         st = restore(l, order, text);
-    // what fails until then is not known yet: the next epoch is told as it would be now
+    // nobody knows yet what fails until then, so the next epoch is told as it would be now
     if (st == MR_OK)
         st = loader_exclude(l, order, UINT64_MAX);
     pthread_mutex_unlock(&l->lock);

@@ -34,7 +34,7 @@ static int compare_u64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// bucket of a row in this epoch, or NO_BUCKET and why
+// tells the bucket of a row in this epoch, or NO_BUCKET and why
 static uint16_t bucket_of(const mr_order *o, const mr_hot *hot, mr_drop *why)
 {
     *why = MR_DROP_QUARANTINE;
@@ -60,7 +60,7 @@ static mr_status fail_empty(const mr_order *o)
                    (unsigned long long)o->facts.rows, text);
 }
 
-// one pass over all rows: how many of each chunk each bucket has
+// one pass over all rows counts how many of each chunk each bucket has
 static mr_status plan(mr_order *o)
 {
     int32_t nb = o->at.n_buckets;
@@ -102,7 +102,7 @@ static mr_status plan(mr_order *o)
     return o->in_epoch ? MR_OK : fail_empty(o);
 }
 
-// select(b, r): the row of the r-th member of bucket b
+// select(b, r) is the row of the r-th member of bucket b
 static mr_status select_row(mr_order *o, int32_t b, uint64_t r, uint64_t *id, uint64_t *key)
 {
     const uint64_t *prefix = o->prefix + (uint64_t)b * o->strides;
@@ -235,7 +235,7 @@ mr_status order_begin_epoch(mr_order *o, uint64_t epoch)
     return plan(o);
 }
 
-// micro-batches left in a bucket
+// counts the micro-batches that are left in a bucket
 static uint64_t remaining(const mr_order *o, int32_t b)
 {
     uint64_t left = o->samples[b] - o->at.taken[b],

@@ -25,7 +25,7 @@ void mr_position_fini(mr_position *p)
 
 void mr_position_advance(mr_position *p, const mr_draw *d)
 {
-    // the first draw of an epoch: everything before it is over
+    // this is the first draw of an epoch: everything before it is over
     if (d->epoch != p->epoch) {
         memset(p->taken, 0, sizeof *p->taken * (size_t)p->n_buckets);
         p->epoch = d->epoch, p->digest = 0;
@@ -64,7 +64,7 @@ mr_status mr_position_text(const mr_position *p, const mr_order *o, char **text)
     return MR_OK;
 }
 
-// the value of a line "name value", as text up to its end
+// finds the value of a line "name value"; *n is its length
 static const char *value_of(const char *text, const char *name, int *n)
 {
     size_t len = strlen(name);

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// keys of a checkpoint, ascending
+// keys that a checkpoint brought, ascending
 typedef struct key_list {
     uint64_t *keys, n;
 } key_list;
@@ -20,7 +20,7 @@ enum { LIST_MAX = 1 << 30 };
 struct quarantine {
     quarantine_event *events;
     uint64_t n, cap;
-    // of the checkpoint: left out in its epoch, and from the next one on
+    // the checkpoint says who is left out in its epoch, and who in addition from the next one on
     key_list in_force, coming;
     uint64_t taken_epoch;
     bool taken;
@@ -29,7 +29,7 @@ struct quarantine {
     char *path, order[33], host[64];
 };
 
-// by key, then epoch, then attempt
+// events are ordered by key, then epoch, then attempt
 static int compare(const void *a, const void *b)
 {
     const quarantine_event *x = a, *y = b;
@@ -55,7 +55,7 @@ static mr_status insert(quarantine *q, uint64_t at, const quarantine_event *e)
     return MR_OK;
 }
 
-// false: the event is known
+// *added is false when the event is known
 static mr_status remember(quarantine *q, const quarantine_event *e, bool *added)
 {
     uint64_t lo = 0, hi = q->n;
@@ -108,7 +108,7 @@ static mr_status read_all(quarantine *q)
     }
     q->torn = n && text[n - 1] != '\n';
     mr_free(text);
-    // sorted, each event once
+    // the list is sorted and holds each event once
     if (q->n)
         qsort(q->events, q->n, sizeof *q->events, compare);
     uint64_t kept = 0;
@@ -151,7 +151,7 @@ void quarantine_close(quarantine *q)
     mr_free(q);
 }
 
-// a line, in one write; after a torn one it begins on a line of its own
+// A line is written in one call; behind a torn one it begins on a line of its own.
 static mr_status append(quarantine *q, const char *line)
 {
     size_t n = strlen(line), from = !q->torn;

@@ -65,7 +65,7 @@ static mr_status note(mr_loader *l, const slab *s, int32_t slot, const mr_row *r
     return st;
 }
 
-// wait before another try; false: the loader is being freed
+// waits before another try; answers false when the loader is being freed
 static bool pause_s(mr_loader *l, double seconds)
 {
     pthread_mutex_lock(&l->lock);
@@ -76,7 +76,7 @@ static bool pause_s(mr_loader *l, double seconds)
     return !stop;
 }
 
-// MR_OK also for a sample that failed by its own fault; others are failures of the loader
+// A sample that failed by its own fault is MR_OK too; other errors are failures of the loader.
 static mr_status fill_slot(worker *w, slab *s, int32_t slot)
 {
     mr_loader *l = w->l;
@@ -108,7 +108,7 @@ static mr_status fill_slot(worker *w, slab *s, int32_t slot)
             continue;
         if (s->faults[slot] == MR_FAULT_NONE)
             return st;
-        // a file system may have a bad moment: three more tries, further and further apart
+        // a file system may have a bad moment: three more tries follow, further and further apart
         if (s->faults[slot] == MR_FAULT_IO && io_tries < 3 && pause_s(l, 0.05 * (1 << io_tries))) {
             io_tries++;
             continue;
@@ -151,8 +151,8 @@ static bool all_filled(const mr_loader *l)
     return true;
 }
 
-// the next draw may be planned: a free slab, and between epochs nobody at work, because who fails
-// in one epoch is left out of the next
+// The next draw may be planned when its slab is free, and between epochs when nobody is at work any
+// more, because who fails in one epoch is left out of the next.
 static bool can_plan(const mr_loader *l)
 {
     if (l->all_planned || l->slabs[l->planned % (uint64_t)l->n_slabs].state != FREE)

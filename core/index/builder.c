@@ -47,8 +47,8 @@ static bool fits(const mr_index_builder *b, size_t more)
     return need + need / 4 < b->map_bytes;
 }
 
-// before a row: the map grows between transactions, so that none ever finds it full. All tables
-// hold the same rows at each commit.
+// Called before each row: the map grows between transactions, so that none ever finds it full. All
+// tables hold the same rows at each commit.
 static mr_status reserve(mr_index_builder *b, size_t more)
 {
     if (b->built.rows - b->committed_rows < b->commit_rows &&
@@ -91,7 +91,7 @@ static mr_status builder_open(mr_index_builder *b)
         err = mdb_env_set_maxdbs(b->env, 64);
     if (!err)
         err = mdb_env_set_mapsize(b->env, b->map_bytes);
-    // nobody else knows this directory: no lock file
+    // nobody else knows this directory, so it needs no lock file
     if (!err)
         err = mdb_env_open(b->env, b->tmp, MDB_NOLOCK, 0644);
     if (err)
@@ -217,7 +217,7 @@ mr_status mr_index_builder_refuse(mr_index_builder *b, const char *line)
     return MR_OK;
 }
 
-// rows with one key: name both files
+// two rows have one key: the error names both files
 static mr_status fail_duplicate(mr_index_builder *b, uint64_t first, uint64_t second)
 {
     char path[2][4096] = {"?", "?"};
@@ -303,7 +303,8 @@ static mr_status seal(mr_index_builder *b, char order[33], char set[33])
     return MR_OK;
 }
 
-// in one step: an index of that name is there all the time, the old one or the new one
+// The name changes hands in one step: an index of that name is there all the time, the old one or
+// the new one.
 static mr_status take_name(mr_index_builder *b)
 {
     const mr_io *io = mr_io_table();
@@ -324,7 +325,7 @@ static mr_status take_name(mr_index_builder *b)
     return mr_dir_sync(dir);
 }
 
-// the refused rows as text, a line each
+// refused.jsonl holds the refused rows as text, a line each
 static mr_status write_refused(mr_index_builder *b)
 {
     char path[4300];
@@ -370,7 +371,7 @@ void mr_index_builder_free(mr_index_builder *b)
         mdb_txn_abort(b->txn);
     if (b->env)
         mdb_env_close(b->env);
-    // keeps the record of what went wrong
+    // removing must not replace the record of what went wrong
     if (b->ours && !b->finished && !b->kept) {
         mr_error *kept = mr_error_copy(mr_error_last());
         mr_dir_remove(b->tmp);

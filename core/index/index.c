@@ -64,7 +64,7 @@ struct mr_index_reader {
     void *zstd;
 };
 
-// copy >= 0: the file to map instead
+// copy is the descriptor of the file to map instead, or -1
 static mr_status open_env(mr_index *ix, int copy)
 {
     char path[64];
@@ -72,7 +72,7 @@ static mr_status open_env(mr_index *ix, int copy)
     int err = mdb_env_create(&ix->env);
     if (!err)
         err = mdb_env_set_maxdbs(ix->env, 64);
-    // sealed files never change: no locks, and read-ahead would only evict
+    // sealed files never change, so they need no locks; read-ahead would only evict other pages
     unsigned flags = MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS | MDB_NORDAHEAD;
     if (!err)
         err = copy < 0 ? mdb_env_open(ix->env, ix->path, flags, 0)
@@ -209,7 +209,7 @@ mr_status mr_index_open(const char *path, bool verify, mr_index **out)
     atomic_init(&ix->refs, 1);
     mr_arena_init(&ix->arena);
     size_t n = strlen(path);
-    // without final slashes, so that the folder it lies in is known
+    // final slashes are cut off, so that the folder it lies in is known
     if ((ix->path = mr_strdup(path)) && (ix->file = mr_alloc(n + 16))) {
         while (n > 1 && ix->path[n - 1] == '/')
             ix->path[--n] = 0;
@@ -319,7 +319,7 @@ mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_ar
     return index_unpack_keys(v[DATA_KF], arena, out);
 }
 
-// a value by integer key
+// looks up a value by its integer key
 static mr_status get(mr_index_reader *r, int table, void *key, size_t key_bytes, MDB_val *value)
 {
     MDB_val k = {key_bytes, key};
@@ -359,7 +359,7 @@ mr_status mr_index_row(mr_index_reader *r, uint64_t id, mr_row *out)
     if (id >= r->index->facts.rows)
         return mr_fail(MR_E_RANGE, "row %llu of an index of %llu rows", (unsigned long long)id,
                        (unsigned long long)r->index->facts.rows);
-    // the last row's texts go, one block stays for the next
+    // the texts of the last row are freed, and one block stays for those of the next
     mr_arena_release(&r->arena, r->fresh);
     mr_status st =
         index_read_row(r->txn, r->index->tables, id, &r->arena, r->index->unsqueeze, r->zstd, out);
@@ -375,7 +375,7 @@ mr_status mr_index_find(mr_index_reader *r, mr_hash128 key, uint64_t *id)
     uint32_t chunks = (uint32_t)((r->index->facts.rows + DATA_KEYMAP_ROWS - 1) / DATA_KEYMAP_ROWS),
              lo = 0, hi = chunks;
     MDB_val v;
-    // last chunk whose first key is not above the wanted one
+    // finds the last chunk whose first key is not above the wanted one
     while (hi - lo > 1) {
         uint32_t mid = lo + (hi - lo) / 2;
         MR_TRY(get(r, DATA_KEYMAP, &mid, sizeof mid, &v));

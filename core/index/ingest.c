@@ -53,7 +53,7 @@ static void scan_one(const mr_ingest *g, mr_media_worker *w, const index_input *
     mr_status st = index_source_path(&g->source, path, file, &relative);
     if (st == MR_OK)
         st = g->media->scan(w, file, g->deadline_s, &s->info, &s->fault);
-    // a file system may have a bad moment: three more tries, further and further apart
+    // a file system may have a bad moment: three more tries follow, further and further apart
     for (int i = 0; i < 3 && st == MR_E_IO && mr_path_exists(file); i++) {
         mr_clock_table()->sleep_ns((int64_t)100000000 << i);
         st = g->media->scan(w, file, g->deadline_s, &s->info, &s->fault);

@@ -15,7 +15,7 @@ static char *get_text(index_view *v, mr_arena *arena, int length_bytes)
     return copy;
 }
 
-// checksum behind the bytes
+// a checksum follows the bytes
 static mr_status close_value(index_pack *p)
 {
     index_put_int(p, XXH32(p->bytes, p->n, 0), 4);
@@ -95,7 +95,7 @@ mr_status index_unpack_row(MDB_val value, mr_arena *arena, mr_row *r)
 mr_status index_pack_text(index_pack *p, const mr_row *r, index_squeeze *squeeze)
 {
     p->n = 0, p->failed = false;
-    // codec 0: plain text, 1: zstd with the index's dictionary
+    // codec 0 is plain text, 1 is zstd with the dictionary of the index
     index_put_int(p, squeeze ? 1 : 0, 1);
     index_put_int(p, (uint64_t)r->n_captions, 1);
     for (int32_t c = 0; c < r->n_captions; c++) {
@@ -200,7 +200,7 @@ mr_hash128 index_row_hash(const mr_row *r)
 
 mr_hash128 mr_sample_key(const char *source, const char *path, int64_t start_us, int64_t end_us)
 {
-    // zero bytes between the parts: no two lists of parts look alike
+    // zero bytes stand between the parts, so that no two lists of parts look alike
     XXH3_state_t s;
     XXH3_128bits_reset(&s);
     XXH3_128bits_update(&s, source, strlen(source) + 1);

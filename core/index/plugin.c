@@ -25,7 +25,7 @@ void mr_clip_info_fini(mr_clip_info *info)
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const mr_media *table;
 
-// the folder of the running program, without a final slash
+// tells the folder of the running program, without a final slash
 static void program_dir(char out[4096])
 {
     ssize_t n = readlink("/proc/self/exe", out, 4095);

@@ -11,13 +11,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// the builder of NAME.tmp-PID: our own number can only be a dead one's
+// Does the builder of NAME.tmp-PID live? Our own number can only be that of a dead one.
 static bool is_alive(long pid)
 {
     return pid != (long)getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH);
 }
 
-// one of them: a build that was sealed is an index on its way out, nothing to go on with
+// Deals with one of them. A build that was sealed is an index on its way out: there is nothing to
+// go on with.
 static mr_status deal_with(mr_index_builder *b, const char *child, long pid, bool *taken)
 {
     char file[8500];
@@ -74,7 +75,7 @@ static mr_status fail_torn(const mr_index_builder *b, const char *what)
                    what);
 }
 
-// the dictionary that the captions were written with
+// takes up the dictionary that the captions were written with
 static mr_status reload_dictionary(mr_index_builder *b, index_unsqueeze **unsqueeze)
 {
     MDB_val k = {4, "dict"}, v;

@@ -56,7 +56,7 @@ typedef struct index_source {
 mr_status index_source_add(index_source *s, const char *path, const char *text, uint64_t line);
 void index_source_fini(index_source *s);
 
-/* Squeeze.c: captions compressed against a dictionary of the index. */
+/* ---- squeeze.c: captions compressed against a dictionary of the index ---- */
 
 typedef struct index_squeeze index_squeeze;     /* a builder's */
 typedef struct index_unsqueeze index_unsqueeze; /* an index's, shared by its readers */

@@ -16,7 +16,7 @@ mr_status index_path_absolute(const char *path, char out[4096])
     char cwd[4096] = "";
     if (path[0] != '/' && !getcwd(cwd, sizeof cwd))
         return mr_fail(MR_E_IO, "%s: the working directory is gone", path);
-    // part by part, dropping "." and resolving ".." by name
+    // the path is taken part by part: "." is dropped and ".." resolved by name
     size_t n = 0;
     for (int round = path[0] == '/'; round < 2; round++)
         for (const char *p = round ? path : cwd; *p;) {
@@ -71,11 +71,11 @@ static bool has_ending(const char *name, const char *const *endings)
 static const char *const media_endings[] = {
     ".mp4", ".avi",  ".mov", ".mkv", ".webm", ".m4v", ".ts",  ".m2ts", ".mpg",  ".mpeg", ".gif",
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp",  ".pgm", ".tif", ".tiff", ".webp", NULL};
-// captions and lists beside clips
+// files with these endings are captions and lists beside clips
 static const char *const text_endings[] = {".txt",   ".json",   ".csv", ".tsv",
                                            ".jsonl", ".ndjson", NULL};
 
-// what is passed over, by kind
+// counts what is passed over, by kind
 typedef struct passed_kind {
     char name[32];
     uint64_t n;
@@ -87,10 +87,10 @@ typedef struct walker {
     bool want_captions;
     passed_kind passed[PASSED];
     int n_passed;
-    // folders that were read, as hashes in open addressing; 0: none
+    // the folders that were read, as hashes in open addressing; 0 marks a free place
     uint64_t *seen;
     size_t n_seen, seen_cap;
-    // links to folders, followed when all real ones are read
+    // links to folders are followed when all real folders are read
     const char **links;
     size_t n_links, links_cap;
 } walker;
@@ -101,7 +101,7 @@ static mr_status pass_over(walker *w, const char *kind, const char *path)
     while (k < w->n_passed && strcasecmp(w->passed[k].name, kind))
         k++;
     if (k == PASSED) {
-        // more kinds than one wants to read of
+        // there are more kinds than one wants to read of
         k = PASSED - 1;
         snprintf(w->passed[k].name, sizeof w->passed[k].name, "others");
     } else if (k == w->n_passed) {
@@ -123,7 +123,7 @@ static void put_seen(walker *w, uint64_t folder)
     w->seen[at] = folder;
 }
 
-// note a folder; *again: it was read before, through whatever names
+// notes a folder; *again tells whether it was read before, under whatever name
 static mr_status see_folder(walker *w, const struct stat *about, bool *again)
 {
     if (w->n_seen * 2 >= w->seen_cap) {
@@ -160,7 +160,7 @@ static mr_status add_link(walker *w, const char *path)
     return MR_OK;
 }
 
-// the caption beside a clip: NAME.txt, or "text" or "caption" of NAME.json
+// the caption beside a clip is NAME.txt, or "text" or "caption" of NAME.json
 static mr_status caption_beside(const char *file, char **out)
 {
     char path[8400];
@@ -177,7 +177,7 @@ static mr_status caption_beside(const char *file, char **out)
         }
         while (n && isspace((unsigned char)(*out)[n - 1]))
             (*out)[--n] = 0;
-        // a byte order mark
+        // editors on some systems begin a text with a byte order mark
         if (strncmp(*out, "\xef\xbb\xbf", 3) == 0)
             memmove(*out, *out + 3, n - 2);
         return MR_OK;
@@ -287,7 +287,8 @@ static mr_status make_notes(const walker *w)
     return w->s->notes ? MR_OK : mr_fail_memory(out.cap);
 }
 
-// every folder is read once, whatever links lead to it; under its real name when it has one here
+// Every folder is read once, whatever links lead to it, and under its real name when it has one
+// here.
 static mr_status read_folder(index_source *s, bool want_captions)
 {
     walker w = {.s = s, .want_captions = want_captions};

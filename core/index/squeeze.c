@@ -20,7 +20,7 @@ struct index_unsqueeze {
 
 mr_status index_dict_train(const index_input *rows, uint64_t n, index_pack *dict)
 {
-    // an even choice of captions over the whole list
+    // captions are chosen evenly over the whole list
     uint64_t bytes = 0, taken = 0, stride = 1;
     for (uint64_t i = 0; i < n; i++)
         bytes += rows[i].text ? strlen(rows[i].text) : 0;
@@ -41,7 +41,7 @@ mr_status index_dict_train(const index_input *rows, uint64_t n, index_pack *dict
     }
     uint8_t *room = mr_alloc(DICT_BYTES);
     mr_status st = room && !samples.failed ? MR_OK : mr_fail_memory(samples.cap);
-    // texts without anything in common make no dictionary: they stay plain
+    // texts without anything in common make no dictionary and stay plain
     size_t made =
         st == MR_OK ? ZDICT_trainFromBuffer(room, DICT_BYTES, samples.bytes, sizes, (unsigned)taken)
                     : 0;

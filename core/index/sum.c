@@ -107,7 +107,7 @@ static mr_status check_blocks(int fd, const char *path, const sum_head *head,
     return st;
 }
 
-// a copy has its own file time: once its blocks are checked, that time is noted beside it
+// A copy has its own file time: once its blocks are checked, that time is noted beside it.
 static bool was_seen(const char *dir, int64_t mtime_ns, bool note)
 {
     char path[4096], text[32], *seen;
@@ -200,7 +200,7 @@ static void on_bus(int sig, siginfo_t *info, void *context)
     for (int i = 0; i < WATCHED; i++) {
         if (at < watched[i].from || at >= watched[i].to)
             continue;
-        // only calls that are safe here
+        // only calls that are safe in a signal handler follow
         char digits[24];
         int n = 23;
         digits[n] = 0;
@@ -214,12 +214,12 @@ static void on_bus(int sig, siginfo_t *info, void *context)
             "again\n");
         _exit(mr_status_exit(MR_E_DATA));
     }
-    // not ours: as if nobody listened
+    // the address is not ours: the signal does what it does when nobody listens
     signal(sig, SIG_DFL);
     raise(sig);
 }
 
-// bounds of the mapping around `inside`
+// finds the bounds of the mapping around `inside`
 static bool find_map(uintptr_t inside, uintptr_t *from, uintptr_t *to)
 {
     FILE *maps = fopen("/proc/self/maps", "re");

@@ -15,7 +15,7 @@ typedef struct csv {
     bool row_ended;
 } csv;
 
-// the next field of the row, zero-terminated in place
+// gives the next field of the row, terminated by zero where it stands
 static mr_status next_field(csv *c, char **out)
 {
     char *p = c->at, *to = p;

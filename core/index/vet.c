@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// the first reason stays
+// the first reason to refuse a row stays
 static mr_status refuse(index_source *s, index_input *in, const char *class, const char *why)
 {
     if (in->fault)
@@ -24,7 +24,7 @@ static mr_status vet_caption(index_source *s, index_input *in)
     return refuse(s, in, "caption", why);
 }
 
-// keys of all rows, sorted: rows of one sample lie together, the first of the list in front
+// In the sorted keys of all rows those of one sample lie together, the first of the list in front.
 static mr_status vet_keys(index_source *s, const char *source, index_keymap_entry *keys)
 {
     uint64_t n = 0;

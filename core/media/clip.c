@@ -42,7 +42,7 @@ mr_status media_clip_fail(media_clip *c, mr_fault fault, int err, const char *ve
                    *log ? "; " : "", log);
 }
 
-// size, codec and parameter sets in the header make probing superfluous
+// where the header tells size, codec and parameter sets, probing is superfluous
 static bool header_suffices(const AVFormatContext *demux, const AVStream *st)
 {
     const AVCodecParameters *p = st->codecpar;
@@ -74,7 +74,7 @@ static mr_status open_demuxer(media_clip *c, double deadline_s, mr_fault *fault)
     c->demux->pb = c->io;
     c->demux->io_open = refuse_open;
     c->demux->interrupt_callback = (AVIOInterruptCB){past_deadline, c};
-    // no file name is told: formats are known by content, and names hold no patterns
+    // FFmpeg is told no file name: it knows formats by their content, and finds no patterns in it
     int err = avformat_open_input(&c->demux, NULL, NULL, NULL);
     if (err < 0)
         return media_clip_fail(c, MR_FAULT_OPEN, err, "open", fault);
@@ -120,7 +120,7 @@ mr_status media_clip_open(media_clip *c, const char *path, double deadline_s, in
         return media_clip_fail(c, MR_FAULT_CODEC, err, "set up its decoder", fault);
     c->codec->thread_count = 1;
     c->codec->pkt_timebase = c->stream->time_base;
-    // damage is an error where it is met, not a guess at what was there
+    // damage shall be an error where it is met, not a guess at what was there
     c->codec->err_recognition = AV_EF_EXPLODE | AV_EF_CRCCHECK | AV_EF_BITSTREAM | AV_EF_BUFFER;
     // to the decoder of TIFF every tag it has no use for would be damage
     if (p->codec_id == AV_CODEC_ID_TIFF)

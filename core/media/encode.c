@@ -33,7 +33,7 @@ static mr_status fail_av(const mr_encoder *e, mr_status code, const char *verb, 
                    av_make_error_string(why, sizeof why, err), media_log_text());
 }
 
-// what to try, best first, for a codec's short name or a container's default
+// the encoders to try, best first, for a codec's short name or a container's default
 static const char *const by_name[][5] = {
     {"h264", "libx264", "libopenh264", NULL},
     {"vp9", "libvpx-vp9", NULL},
@@ -351,7 +351,7 @@ mr_status media_encoder_finish(mr_encoder *e)
     if (err < 0)
         return fail_av(e, MR_E_FAIL, "encode", err);
     MR_TRY(drain(e));
-    // done with, also when it fails: a second trailer would find freed memory
+    // the muxer is done with, also when this fails: a second trailer would find freed memory
     e->header_written = false;
     if (e->mux && (err = av_write_trailer(e->mux)) < 0)
         return fail_av(e, MR_E_IO, "finish", err);

@@ -41,7 +41,7 @@ static int64_t wanted(const reading *r, int32_t i)
     return mr_clip_frame(q->start, q->step, q->spread, q->frames, i);
 }
 
-// position of a timestamp in frames from the first one
+// tells the position of a timestamp, in frames from the first one
 static double position(const reading *r, int64_t pts)
 {
     return (double)(pts - r->info->first_pts) * r->per_tick;
@@ -62,7 +62,7 @@ static outcome put(reading *r, const AVFrame *f)
     return DONE;
 }
 
-// by time: the frame shown at a moment is the last one that began before or at it
+// when reading by time, the frame shown at a moment is the last one that began before or at it
 static outcome take_by_time(reading *r, AVFrame *f, double at)
 {
     // moments are met with a hundredth of a frame of grace for rounded timestamps
@@ -196,7 +196,7 @@ static outcome decode(reading *r, int64_t most_frames)
     return r->done == r->req->frames ? DONE : HOLE;
 }
 
-// one try from key frame number `key`; -1: from the start of the file
+// tries once from key frame number `key`, or with -1 from the start of the file
 static outcome attempt(reading *r, int32_t key)
 {
     r->counted = 0, r->done = 0, r->held = false, r->damage[0] = 0;

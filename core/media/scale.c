@@ -24,7 +24,8 @@ static struct SwsContext *scaler(mr_media_worker *w, const media_scaler *want)
     return s->sws;
 }
 
-// the first bytes of the rectangle at (x, y), by plane; x and y are multiples of the chroma grid
+// Finds the first bytes of the rectangle at (x, y), by plane; x and y are multiples of the chroma
+// grid.
 static void move_planes(const AVFrame *f, const AVPixFmtDescriptor *desc, int x, int y,
                         const uint8_t *out[4])
 {
@@ -47,7 +48,7 @@ static void move_planes(const AVFrame *f, const AVPixFmtDescriptor *desc, int x,
     }
 }
 
-// source rectangle for a target of tw x th stored pixels shown with the source's pixel aspect
+// finds the source rectangle for a target of tw x th pixels, shown with the source's pixel aspect
 static void crop(int w, int h, AVRational sar, int tw, int th, int *cw, int *ch)
 {
     // compare w * sar / h with tw / th
@@ -74,7 +75,7 @@ mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID c
                        frame->width, frame->height, MEDIA_SIDE_MAX);
     if (sar.num < 1 || sar.den < 1)
         sar = (AVRational){1, 1};
-    // the target in the orientation of the stored picture
+    // tw and th are the sides of the target in the orientation of the stored picture
     int tw = orient & 4 ? height : width, th = orient & 4 ? width : height, cw, ch;
     crop(frame->width, frame->height, sar, tw, th, &cw, &ch);
     int grid_x = desc->flags & AV_PIX_FMT_FLAG_BITSTREAM ? 8 : 1 << desc->log2_chroma_w,

@@ -71,7 +71,7 @@ static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_cli
                 s->last_dts = dts, s->last_at = s->n;
             if (pts == AV_NOPTS_VALUE)
                 s->missing++;
-            // how many earlier ones are shown after this one; delays beyond 16 do not exist
+            // count how many earlier ones are shown after this one; delays beyond 16 do not exist
             int later = 0;
             for (int64_t i = s->n - 1; i >= 0 && i >= s->n - 32; i--)
                 later += s->pts[i] > pts;
@@ -82,7 +82,7 @@ static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_cli
     }
 }
 
-// largest distance, in frames, of a timestamp from the even grid of `rate`
+// the largest distance, in frames, that a timestamp has from the even grid of `rate`
 static double deviation(const stamps *s, int64_t n, AVRational tb, AVRational rate)
 {
     double per_tick = av_q2d(tb) * av_q2d(rate), worst = 0;
@@ -105,7 +105,8 @@ static AVRational known_rate(const media_clip *c, size_t i)
 }
 enum { KNOWN_RATES = 2 + MR_COUNT(common_rates), RATE_MAX = 1000 };
 
-// frames without times of their own: packets are decoded at a rate, whatever the header says of it
+// Frames without times of their own have the rate at which their packets are decoded, whatever the
+// header says.
 static AVRational counted_rate(const media_clip *c, const stamps *s)
 {
     double span = av_q2d(c->stream->time_base) * (double)(s->last_dts - s->first_dts),
@@ -115,8 +116,8 @@ static AVRational counted_rate(const media_clip *c, const stamps *s)
     for (size_t i = 0; i < KNOWN_RATES; i++) {
         AVRational r = known_rate(c, i);
         if (r.num < 1 || r.den < 1 || av_q2d(r) > RATE_MAX)
-            continue; // the tick of a codec's clock, not a rate
-        // where no decode times lead to a known rate, the first that the file tells
+            continue; // this is the tick of a codec's clock, not a rate
+        // the first rate that the file tells holds where no decode times lead to a known one
         bool near = fabs(av_q2d(r) - mean) < 0.01 * mean,
              nearer = near && fabs(av_q2d(r) - mean) < fabs(av_q2d(best) - mean);
         if (nearer || (i < 2 && !best.num))
@@ -125,7 +126,8 @@ static AVRational counted_rate(const media_clip *c, const stamps *s)
     return best.num ? best : (AVRational){24, 1};
 }
 
-// the rate on whose grid all timestamps lie, or the mean rate; true: evenly spaced
+// Finds the rate on whose grid all timestamps lie, or the mean rate; answers whether they are
+// evenly spaced.
 static bool find_rate(const media_clip *c, const stamps *s, int64_t n, AVRational *rate)
 {
     AVRational tb = c->stream->time_base, told = c->stream->avg_frame_rate;
@@ -257,7 +259,7 @@ static bool decode_first(media_clip *c, mr_media_worker *w, mr_clip_info *info)
     return out;
 }
 
-// decode until the first frame is out; with `all`, to the end, counting
+// decodes until the first frame is out, or with `all` to the end, and counts
 static mr_status decode_some(media_clip *c, mr_media_worker *w, bool all, mr_clip_info *info,
                              mr_fault *fault)
 {
@@ -335,7 +337,7 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
     if (st == MR_OK)
         st = scan_open_file(&c, w, &s, &info, fault);
     st = close_clip(&c, st, fault);
-    // opened again: the packets are behind us, and now the decoder's delay is known
+    // the clip is opened again: its packets are behind us, and now the decoder's delay is known
     for (int attempt = info.flags & MR_CLIP_NO_PTS ? 1 : 0; attempt < 2 && st == MR_OK; attempt++) {
         media_log_clear();
         st = media_clip_open(&c, path, deadline_s, info.reorder, fault);

@@ -30,7 +30,7 @@ typedef enum mr_fault {
     MR_FAULT_SEEK,     /* wanted frames not found, not even from the start */
     MR_FAULT_STALL,    /* deadline or effort bound reached */
     MR_FAULT_IO,       /* the file system failed; not a property of the clip */
-    MR_FAULT_STALE,    /* size or time of the file differs from the index */
+    MR_FAULT_STALE,    /* not the file of the index any more */
     MR_FAULT_HDR,      /* PQ or HLG transfer: excluded */
     MR_FAULT_GEOMETRY, /* size out of policy */
     MR_FAULT_COUNT

@@ -27,7 +27,7 @@ local function usage(text)
   base.raise("MR_E_USAGE", text .. "; usage: moonreel " .. command.usage)
 end
 
--- one line that is redrawn on a terminal; elsewhere a line now and then
+-- Progress is one line that is redrawn on a terminal; elsewhere a line appears now and then.
 local function show_progress(p, began_s, last)
   local now = base.now_s()
   local terminal = base.is_terminal(2)
@@ -103,7 +103,7 @@ local function run_ingest(input, opts)
   return 0
 end
 
--- every block of the file against its checksum
+-- compares every block of the file with its checksum
 local function run_verify(path, opts)
   local index <close> = require("moonreel.data").open(path, { verify = true })
   local facts = index.meta

@@ -23,7 +23,7 @@ local function sorted_keys(t, less)
   return keys
 end
 
--- aspects come as a list {ratio, height, width} or as ratio = {height, width}
+-- Aspects come as a list {ratio, height, width} or as ratio = {height, width}.
 local function aspect_list(name, aspects)
   local list = {}
   if type(aspects) ~= "table" then
@@ -49,7 +49,7 @@ local function aspect_list(name, aspects)
   return list
 end
 
--- by name, with the place in the table for ties
+-- all resolutions by name, with their place in the table, which orders equal sizes
 local function named(resolutions)
   local by_name = {}
   for place, r in ipairs(require "moonreel.data.resolutions") do
