@@ -166,10 +166,13 @@ static void push_close(lua_State *L, mr_bind_free *free_object)
     lua_pushcclosure(L, box_close, 1);
 }
 
-/* The metatable on top looks keys up in the table of methods below it, or asks its own __index. */
+/* The metatable on top looks keys up in the table of methods below it, or asks its own __index.
+ * __methods says to help and completion which methods there are. */
 static void set_index(lua_State *L)
 {
     lua_CFunction own = NULL;
+    lua_pushvalue(L, -2);
+    lua_setfield(L, -2, "__methods");
     if (lua_getfield(L, -1, "__index") == LUA_TFUNCTION)
         own = lua_tocfunction(L, -1);
     lua_pop(L, 1);

@@ -174,6 +174,17 @@ mr_device *mr_bind_eager_device(lua_State *L);
  * a last plain table holds attributes). Pushes the outputs, returns their number. */
 int mr_bind_call_op(lua_State *L, const char *name, int first, int last);
 
+/* Lua: t:sum(axes, keep) and its like. */
+int mr_bind_reduce_sum(lua_State *L);
+int mr_bind_reduce_mean(lua_State *L);
+int mr_bind_reduce_max(lua_State *L);
+int mr_bind_reduce_min(lua_State *L);
+int mr_bind_reduce_norm(lua_State *L);
+
+/* The order of axes that swaps those at `arg` and arg + 1, the last two where both are absent;
+ * negative ones count from the end. Raises when there are none such. */
+void mr_bind_swap(lua_State *L, int arg, int rank, int *order);
+
 /* Arithmetic of what ops work on, tensors and values of graphs; MR_ROW_OPERATORS are the rows of
  * such a type. */
 int mr_bind_add(lua_State *L);

@@ -213,6 +213,32 @@ static int t_permute(lua_State *L)
     return push_view(L, &d, 0);
 }
 
+static int axis_at(lua_State *L, int arg, int rank, int def)
+{
+    int64_t axis = luaL_optinteger(L, arg, def), k = axis < 0 ? axis + rank : axis;
+    if (k < 0 || k >= rank)
+        mr_bind_raise(L, MR_E_RANGE, "transpose: axis %lld is not inside 0:%d", (long long)axis,
+                      rank);
+    return (int)k;
+}
+
+void mr_bind_swap(lua_State *L, int arg, int rank, int *order)
+{
+    int a = axis_at(L, arg, rank, -2), b = axis_at(L, arg + 1, rank, -1);
+    for (int i = 0; i < rank; i++)
+        order[i] = i == a ? b : i == b ? a : i;
+}
+
+static int t_transpose(lua_State *L)
+{
+    const mr_view *v = view_at(L, 1);
+    int order[MR_MAX_RANK];
+    mr_bind_swap(L, 2, v->desc.rank, order);
+    mr_desc d;
+    mr_bind_check(L, mr_desc_permute(&v->desc, order, &d));
+    return push_view(L, &d, 0);
+}
+
 static int t_expand(lua_State *L)
 {
     int64_t dim[MR_MAX_RANK];
@@ -261,7 +287,13 @@ int mr_bind_ranges(lua_State *L, int arg, const mr_desc *d, mr_bind_range *range
                                  lua_tostring(L, arg), d->rank);
         mr_bind_range *r = &ranges[n];
         int64_t len = d->dim[n++];
+        while (isspace((unsigned char)*s))
+            s++;
+        const char *part = s;
         r->start = range_number(L, &s, 0, len);
+        if (s == part && *s != ':')
+            return mr_bind_raise(L, MR_E_USAGE, "'%s': expected positions as \"0, :, 3:16\"",
+                                 lua_tostring(L, arg));
         r->drop = *s != ':';
         r->stop = r->drop ? r->start + 1 : (s++, range_number(L, &s, len, len));
         if (r->stop > len || r->start > r->stop)
@@ -312,21 +344,26 @@ static void push_shape(lua_State *L, const mr_desc *d)
 
 static int t_index(lua_State *L)
 {
-    if (lua_type(L, 2) == LUA_TSTRING) {
-        const char *key = lua_tostring(L, 2);
-        // methods first: close() is there after close(), too
-        if (lua_getfield(L, lua_upvalueindex(1), key) != LUA_TNIL)
-            return 1;
-        const mr_view *v = view_at(L, 1);
-        if (strcmp(key, "shape") == 0)
-            return push_shape(L, &v->desc), 1;
-        if (strcmp(key, "dtype") == 0)
-            return lua_pushstring(L, mr_dtype_name(v->desc.dtype)), 1;
-        // nil: no such method
-        if (!strpbrk(key, ":,") && !isdigit((unsigned char)*key))
-            return 1;
+    const char *key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
+    if (strcmp(key, "shape") == 0)
+        return push_shape(L, &view_at(L, 1)->desc), 1;
+    if (strcmp(key, "dtype") == 0)
+        return lua_pushstring(L, mr_dtype_name(view_at(L, 1)->desc.dtype)), 1;
+    // a name is a method or nil, also of a closed tensor; all else are positions
+    if (isalpha((unsigned char)*key) || *key == '_') {
+        lua_getfield(L, lua_upvalueindex(1), key);
+        return 1;
     }
     return index_ranges(L);
+}
+
+static int t_len(lua_State *L)
+{
+    const mr_view *v = view_at(L, 1);
+    if (v->desc.rank < 1)
+        return mr_bind_raise(L, MR_E_RANGE, "a scalar has no length");
+    lua_pushinteger(L, v->desc.dim[0]);
+    return 1;
 }
 
 static int t_item(lua_State *L)
@@ -461,6 +498,9 @@ static const mr_bind_row tensor_module_rows[] = {
 static const mr_bind_face tensor_module_face = {"moonreel.core.tensor", "Tensors in host memory.",
                                                 tensor_module_rows, NULL};
 
+// over all axes they give a number; keep = true leaves length 1 where an axis was
+#define REDUCED "(axes?: integer|integer[], keep?: boolean): number|mr.Tensor"
+
 static const mr_bind_row tensor_rows[] = {
     MR_ROW_FIELD("shape", "integer[]", "Its dimensions, outermost first."),
     MR_ROW_FIELD("dtype", "mr.Dtype", "Of its elements."),
@@ -473,8 +513,16 @@ static const mr_bind_row tensor_rows[] = {
            "A view on positions start to stop - 1 of an axis."),
     MR_ROW("permute", t_permute, "(axes: integer[]): mr.Tensor",
            "A view with the axes in another order."),
+    MR_ROW("transpose", t_transpose, "(a?: integer, b?: integer): mr.Tensor",
+           "A view with two axes swapped, the last two where none are named."),
     MR_ROW("expand", t_expand, "(dims: integer[]): mr.Tensor",
            "A view that repeats dimensions of length 1."),
+    MR_ROW("sum", mr_bind_reduce_sum, REDUCED, "Sum of all values, or over some axes."),
+    MR_ROW("mean", mr_bind_reduce_mean, REDUCED, "Mean of all values, or over some axes."),
+    MR_ROW("max", mr_bind_reduce_max, REDUCED, "Largest value of all, or over some axes."),
+    MR_ROW("min", mr_bind_reduce_min, REDUCED, "Smallest value of all, or over some axes."),
+    MR_ROW("norm", mr_bind_reduce_norm, REDUCED,
+           "Root of the sum of squares of all values, or over some axes."),
     MR_ROW("item", t_item, "(): number", "The value of a tensor with one element."),
     MR_ROW("totable", t_totable, "(): any[]", "All values as a flat list."),
     MR_ROW("bytes", t_bytes, "(): string", "All values as raw bytes."),
@@ -487,6 +535,7 @@ static const mr_bind_row tensor_rows[] = {
            "Fill a dense f32 tensor with standard normal numbers; returns itself."),
     MR_ROW("__index", t_index, "(key: integer|string): any",
            "A view t[0], t[\"0, :, 3:16\"], a field or a method."),
+    MR_ROW("__len", t_len, "(): integer", "Length of the first axis."),
     MR_ROW("__tostring", t_tostring, "(): string", "Shape, dtype and the first values."),
     MR_ROW_OPERATORS("mr.Tensor"),
     MR_ROW_END};
@@ -501,9 +550,8 @@ MR_BIND_ROOM(tensor)
     mr_bind_type(L, &tensor_face);
     mr_bind_module(L, &tensor_module_face);
     luaL_getmetatable(L, TYPE);
-    lua_getfield(L, -1, "__index");
-    lua_getupvalue(L, -1, 1);
-    lua_setfield(L, -4, "methods");
-    lua_pop(L, 2);
+    lua_getfield(L, -1, "__methods");
+    lua_setfield(L, -3, "methods");
+    lua_pop(L, 1);
     return 1;
 }

@@ -109,6 +109,16 @@ static int v_permute(lua_State *L)
     return view_result(L, v, mr_graph_permute(v->graph, v->ref, order, &out), &out);
 }
 
+static int v_transpose(lua_State *L)
+{
+    mr_bind_value *v = mr_bind_value_at(L, 1);
+    int order[MR_MAX_RANK];
+    mr_bind_swap(L, 2, mr_graph_value(v->graph, v->ref)->desc.rank, order);
+    mr_ref out;
+    mr_bind_set_origin(L, v->graph);
+    return view_result(L, v, mr_graph_permute(v->graph, v->ref, order, &out), &out);
+}
+
 /* split(axis, n) -> n equal slices */
 static int v_split(lua_State *L)
 {
@@ -165,6 +175,8 @@ static const mr_bind_row value_rows[] = {
     MR_ROW("slice", v_slice, "(axis: integer, start: integer, stop: integer): mr.Value",
            "Positions start to stop - 1 of an axis."),
     MR_ROW("permute", v_permute, "(axes: integer[]): mr.Value", "Axes in another order."),
+    MR_ROW("transpose", v_transpose, "(a?: integer, b?: integer): mr.Value",
+           "Two axes swapped, the last two where none are named."),
     MR_ROW("split", v_split, "(axis: integer, n: integer): mr.Value ...",
            "n equal slices of an axis."),
     MR_ROW("__index", v_index, "(key: string): any", "shape, dtype, or a method."),

@@ -138,6 +138,29 @@ MR_API mr_status mr_view_summary(const mr_view *v, mr_summary *s);
 MR_API mr_status mr_view_histogram(const mr_view *v, double lo, double hi, int bins,
                                    int64_t *counts);
 
+/* ---- reductions ---- */
+
+typedef enum mr_reduction {
+    MR_REDUCE_SUM,
+    MR_REDUCE_MEAN,
+    MR_REDUCE_MAX,
+    MR_REDUCE_MIN,
+    MR_REDUCE_NORM /* the root of the sum of squares */
+} mr_reduction;
+/* Of max and min: the dtype of x. Of the others: f64 of f64, f32 of other floats; of whole numbers
+ * i64 for a sum, else f64. */
+MR_API mr_dtype mr_reduction_dtype(mr_reduction kind, mr_dtype x);
+/* Reduce x over the axes for which over[axis] is true.
+ *
+ * x     any dtype and strides; values are added in its order, in long double: an i64 stays exact
+ * over  [rank of x]
+ * out   dense, of mr_reduction_dtype; as many elements as the other axes of x have positions
+ * A value that is not a number makes the result so. The mean of nothing is not a number.
+ * Errors: MR_E_SHAPE max or min of nothing; MR_E_MEMORY; MR_E_STOPPED at the prompt.
+ * Threads: any */
+MR_API mr_status mr_view_reduce(mr_reduction kind, const mr_view *x, const bool *over,
+                                const mr_view *out);
+
 #ifdef __cplusplus
 }
 #endif

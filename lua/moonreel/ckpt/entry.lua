@@ -56,7 +56,27 @@ end
 
 --- Write it to a file; see save of a tensor.
 ---@param path string
-function own:save(path) return require("moonreel.look.tensor").save(self:tensor(), path) end
+function own:save(path) return self:tensor():save(path) end
+
+-- arithmetic, length and positions are those of the tensor
+local function tensor_of(x)
+  return getmetatable(x) == Entry and x:tensor() or x
+end
+function Entry.__add(a, b) return tensor_of(a) + tensor_of(b) end
+function Entry.__sub(a, b) return tensor_of(a) - tensor_of(b) end
+function Entry.__mul(a, b) return tensor_of(a) * tensor_of(b) end
+function Entry.__div(a, b) return tensor_of(a) / tensor_of(b) end
+function Entry.__unm(a) return -tensor_of(a) end
+function Entry:__len() return #tensor_of(self) end
+
+-- what it offers: its own, its fields, and what tensors do
+function Entry.__methods()
+  local all = { name = true, dtype = true, shape = true, bytes = true }
+  for key in pairs(own) do
+    all[key] = true
+  end
+  return setmetatable(all, { __methods = T.methods })
+end
 
 -- positions and whatever else a tensor can do
 function Entry.__index(self, key)

@@ -83,6 +83,14 @@ function Checkpoint:__index(key)
   return look.methods[key] or look.field(self, key)
 end
 
+function Checkpoint.__methods()
+  local all = { settings = true, lineage = true }
+  for key in pairs(Checkpoint) do
+    all[key] = true
+  end
+  return setmetatable(all, { __methods = require("moonreel.ckpt.look").methods })
+end
+
 --- Open a checkpoint directory, a .safetensors file, its index file, or a folder with one of these.
 ---@return mr.Checkpoint
 function ckpt.open(path) return wrap(core.open(path)) end

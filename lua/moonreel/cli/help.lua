@@ -4,7 +4,7 @@ local help = {}
 
 help.name = "help"
 help.summary = "commands, fields and the recipe language"
-help.usage = "help [COMMAND | fields | recipe | recipes | FIELD] [--json]"
+help.usage = "help [COMMAND | fields | recipe | recipes | api | stubs DIR | FIELD] [--json]"
 help.options = {
   { "COMMAND", "one command's page; the same as moonreel COMMAND --help" },
   { "fields", "all fields of recipes" },
@@ -12,8 +12,10 @@ help.options = {
     .. "fields" },
   { "recipe", "the language, and what a recipe can reach" },
   { "recipes", "the recipes that ship with moonreel" },
+  { "api", "modules and types of the core, for scripts and the prompt" },
+  { "stubs DIR", "write what the Lua language server of an editor reads" },
   { "--json", "tables as JSON" },
-  { "--markdown", "with fields: a page of all of them" },
+  { "--markdown", "with fields and api: a page of all of them" },
 }
 
 --- Print one command's page.
@@ -161,7 +163,44 @@ local function show_commands()
   return 0
 end
 
-local topics = { fields = show_fields, recipe = show_recipe, recipes = show_recipes }
+local function show_api(options)
+  if options.markdown then
+    io.write(require("moonreel.api.page").markdown())
+    return 0
+  end
+  local api, rows = require "moonreel.api", {}
+  for _, kind in ipairs { "module", "type" } do
+    for _, name in ipairs(api.names(kind)) do
+      local face, functions = api.faces()[name], {}
+      for _, row in ipairs(face.rows) do
+        if not row.name:match("^__") then
+          functions[#functions + 1] = row.name
+        end
+      end
+      rows[#rows + 1] = { name = name, doc = face.doc, functions = table.concat(functions, " ") }
+    end
+  end
+  local columns = { { key = "name" }, { key = "doc" } }
+  if options.json then
+    columns[3] = { key = "functions" }
+  end
+  require("moonreel.text.table").print(columns, rows, options)
+  return 0
+end
+
+local function write_stubs(_, words)
+  if not words[2] then
+    require("moonreel.recipe.fault").usage("help stubs: expected a folder; try: moonreel help "
+      .. "stubs docs/stubs")
+  end
+  for _, path in ipairs(require("moonreel.api.stubs").write(words[2])) do
+    print(path)
+  end
+  return 0
+end
+
+local topics = { recipe = show_recipe, recipes = show_recipes, api = show_api,
+  stubs = write_stubs, fields = function(options) return show_fields(options) end }
 
 function help.run(args)
   local parsed = require("moonreel.settings.words").parse(args, help)
@@ -174,7 +213,7 @@ function help.run(args)
     return help.show_command(command)
   end
   if topics[word] then
-    return topics[word](parsed.options)
+    return topics[word](parsed.options, parsed.positional)
   end
   local target, problem = require("moonreel.recipe.override").target(word)
   local shown = target and show_field(target.keys)

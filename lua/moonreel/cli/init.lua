@@ -8,6 +8,11 @@ local cli = {}
 ---@param args string[]  args[0] is the program
 ---@return integer exit code
 function cli.main(args)
+  -- tensors have the methods of moonreel.look.tensor in scripts as at the prompt; it is loaded when
+  -- one is asked for
+  local function more() return require("moonreel.look.tensor").methods end
+  setmetatable(require("moonreel.core.tensor").methods, { __methods = more,
+    __index = function(_, name) return more()[name] end })
   local first = args[1]
   if first == "-e" or (first and first:match("%.lua$")) then
     return require("moonreel.cli.script").run(args)

@@ -3,6 +3,7 @@
 -- @module moonreel.data
 local core_index = require "moonreel.core.index"
 local media = require "moonreel.core.media"
+local options = require "moonreel.text.options"
 
 local data = {}
 
@@ -10,30 +11,30 @@ local data = {}
 ---@param path string
 ---@param pixels string|lightuserdata  u8 [frames][3][height][width]; a light userdata needs
 ---   options.bytes
----@param options table  frames, height, width; fps 24, codec ("h264" in .mp4, "vp9" in .webm;
+---@param given table  frames, height, width; fps 24, codec ("h264" in .mp4, "vp9" in .webm;
 ---   "vp8", "av1", ...),
 --- quality (the encoder's constant quality, smaller is better), gop 48, pixel_format "yuv420p",
 -- matrix "bt709"
-function data.encode(path, pixels, options)
-  media.encode(path, pixels, options)
+function data.encode(path, pixels, given)
+  media.encode(path, pixels, given)
 end
 
 --- Write one picture as PNG.
 ---@param path string
 ---@param pixels string|lightuserdata  u8 [3][height][width]
----@param options table  height, width
-function data.png(path, pixels, options)
-  media.encode(path, pixels, options)
+---@param given table  height, width
+function data.png(path, pixels, given)
+  media.encode(path, pixels, given)
 end
 
 --- Open an encoder for a clip too long to hold: encoder:frame(pixels [3][H][W]), then
 -- encoder:finish().
 --- Closed before finish(), nothing is left on disk.
 ---@param path string
----@param options table  as data.encode, without frames
+---@param given table  as data.encode, without frames
 ---@return mr.Encoder
-function data.encoder(path, options)
-  return media.encoder(path, options)
+function data.encoder(path, given)
+  return media.encoder(path, given)
 end
 
 --- Facts of a clip: frames, fps, width, height, codec, flags.
@@ -45,26 +46,26 @@ end
 
 --- Decode frames start + i * interval, cropped to the target's aspect and scaled.
 ---@param path string
----@param options? table  frames, height, width (default: all, as shown), start 0, interval 1,
+---@param given? table  frames, height, width (default: all, as shown), start 0, interval 1,
 --- filter "bilinear" | "area" | "bicubic" | "lanczos", deadline_s 60
 ---@return string pixels  u8 [frames][3][height][width]
 ---@return table facts    as data.scan
-function data.decode(path, options)
-  return media.decode(path, options)
+function data.decode(path, given)
+  return media.decode(path, given)
 end
 
 --- Build an index from a folder of clips, a CSV or a JSON lines file.
 ---@param input string
 ---@param output string  NAME.mrx; replaced only when the new index is sealed
----@param options? table  captions, root, source, threads, deadline_s; resume: go on where a killed
+---@param given? table  captions, root, source, threads, deadline_s; resume: go on where a killed
 ---   ingest of the
 --- same input stopped, if there is one; commit_rows: what a kill costs at most
 ---@param progress? fun(p: table)  called some times a second with {total, done, written, refused,
 ---   resumed, finished}
 ---@return table result  {total, written, refused, without_caption, resumed, notes: what was passed
 ---   over in a folder, a line each}
-function data.ingest(input, output, options, progress)
-  local ingest <close> = core_index.ingest(input, output, options)
+function data.ingest(input, output, given, progress)
+  local ingest <close> = core_index.ingest(input, output, given)
   local p
   repeat
     p = ingest:step(0.1)
@@ -99,19 +100,42 @@ end
 
 --- Open a sealed index.
 ---@param path string
----@param options? table  verify: check every block of the file
+---@param given? table  verify: check every block of the file
 ---@return moonreel.Index index  #index, index:row(i), index.meta {rows, fp_order, fp_set, path,
 ---   roots, sources}
-function data.open(path, options)
-  local core = core_index.open(path, options)
+function data.open(path, given)
+  local core = core_index.open(path, given)
   return setmetatable({ core = core, meta = core:facts() }, Index)
 end
 
+local read_loader = options.declare("data.loader", {
+  { "index", "moonreel.Index", "where the clips are; required" },
+  { "bucket_config", "table", "resolution -> frames -> {probability, batch size}; required" },
+  { "resolutions", "table", "further names: name -> {pixels, aspects}" },
+  { "frame_interval", "integer", "frames from one used to the next", default = 1 },
+  { "compat", "boolean|text", "the length test of Open-Sora 1.2: true or \"opensora-1.2\"" },
+  { "seed", "integer", "of the order", default = 0 },
+  { "threads", "integer", "of decoding; 0: one per processor", default = 0 },
+  { "prefetch", "integer", "batches decoded ahead", default = 2 },
+  { "epochs", "integer", "end after so many in all; 0: never", default = 0 },
+  { "state", "text", "go on from this loader:state()" },
+  { "excluded", "text", "left out where that state stands: loader:excluded()" },
+  { "quarantine", "text", "path of quarantine.jsonl: read, and appended to" },
+  { "deadline_s", "number", "seconds for one clip", default = 60 },
+  { "allow_empty_buckets", "boolean", "a length that no sample can enter is left out, not refused",
+    default = false },
+})
+
 --- Start decode threads on an index; see moonreel.data.loader.
----@param options table  index, bucket_config, ...: help(data.loader) lists them
+---@param given table  index, bucket_config, ...: what is declared above, help(data.loader) lists it
 ---@return moonreel.Loader
-function data.loader(options)
-  return require("moonreel.data.loader").new(options)
+function data.loader(given)
+  local o = read_loader(given)
+  if not o.index then
+    require("moonreel.core.base").raise("MR_E_USAGE",
+      "data.loader: index is missing; try: data.open(path)")
+  end
+  return require("moonreel.data.loader").new(o)
 end
 
 return data

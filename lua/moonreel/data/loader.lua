@@ -3,7 +3,6 @@
 local base = require "moonreel.core.base"
 local buckets = require "moonreel.data.buckets"
 local core = require "moonreel.core.loader"
-local options = require "moonreel.text.options"
 local tensor = require "moonreel.core.tensor"
 
 local Batch = {}
@@ -107,32 +106,10 @@ end
 
 local loader = {}
 
-local read_options = options.declare("data.loader", {
-  { "index", "moonreel.Index", "where the clips are; required" },
-  { "bucket_config", "table", "resolution -> frames -> {probability, batch size}; required" },
-  { "resolutions", "table", "further names: name -> {pixels, aspects}" },
-  { "frame_interval", "integer", "frames from one used to the next", default = 1 },
-  { "compat", "boolean|text", "the length test of Open-Sora 1.2: true or \"opensora-1.2\"" },
-  { "seed", "integer", "of the order", default = 0 },
-  { "threads", "integer", "of decoding; 0: one per processor", default = 0 },
-  { "prefetch", "integer", "batches decoded ahead", default = 2 },
-  { "epochs", "integer", "end after so many in all; 0: never", default = 0 },
-  { "state", "text", "go on from this loader:state()" },
-  { "excluded", "text", "left out where that state stands: loader:excluded()" },
-  { "quarantine", "text", "path of quarantine.jsonl: read, and appended to" },
-  { "deadline_s", "number", "seconds for one clip", default = 60 },
-  { "allow_empty_buckets", "boolean", "a length that no sample can enter is left out, not refused",
-    default = false },
-})
-
 --- Start decode threads.
----@param given table  options of data.loader, declared above
+---@param o table  the options of data.loader, read
 ---@return moonreel.Loader
-function loader.new(given)
-  local o = read_options(given)
-  if not o.index then
-    base.raise("MR_E_USAGE", "data.loader: index is missing; try: data.open(path)")
-  end
+function loader.new(o)
   return setmetatable({ core = core.new(o.index.core, {
     buckets = buckets.resolve(o.bucket_config, o.resolutions),
     frame_interval = o.frame_interval, compat = o.compat == true or o.compat == "opensora-1.2",

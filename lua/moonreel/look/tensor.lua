@@ -1,5 +1,5 @@
---- What people see of a tensor: text, stats(), hist(), save(); plot, hist and imshow of anything
--- number-like.
+--- What people see of a tensor: text, the methods stats(), hist() and save(); plot, hist and imshow
+-- of anything number-like.
 -- @module moonreel.look.tensor
 local T = require "moonreel.core.tensor"
 local look = require "moonreel.core.look"
@@ -106,10 +106,20 @@ end
 -- ---- methods
 -- ----------------------------------------------------------------------------------------
 
+--- What all tensors can do besides the methods of the binding; moonreel.cli hands it to them.
+---@class mr.Tensor
+local Tensor = {}
+tensor.methods = Tensor
+
 --- Numbers of a tensor: n, zeros, nonfinite, and min, max, mean, rms of the finite values.
 ---@return table
-function tensor.stats(t) return look.summary(t) end
+function Tensor:stats() return look.summary(self) end
 
+---@class moonreel.Histogram
+---@field min number
+---@field max number
+---@field n integer
+---@field counts integer[]
 local Hist = { __name = "moonreel.Histogram" }
 Hist.__index = Hist
 Hist.__tostring = function(self)
@@ -137,15 +147,14 @@ end
 
 --- Counts of the finite values in equal bins; prints as a chart.
 ---@param bins integer|nil  32
-function tensor.hist(t, bins)
-  local done = false
+---@return moonreel.Histogram
+function Tensor:hist(bins)
+  local rest = self
   return tensor.histogram(function()
-    if done then
-      return nil
-    end
-    done = true
-    return t
-  end, look.summary(t), bins or 32)
+    local piece = rest
+    rest = nil
+    return piece
+  end, look.summary(self), bins or 32)
 end
 
 -- ---- pictures
@@ -350,21 +359,14 @@ end
 --- Write a tensor to a file; its extension says how: .csv (rows of the last dimension),
 -- .safetensors, .png, .mp4.
 ---@param path string
-function tensor.save(t, path)
+function Tensor:save(path)
   local saver = savers[path:match("%.(%a%w*)$") or ""]
   if not saver then
     base.raise("MR_E_USAGE", ("save: '%s': expected a name that ends in .csv, .safetensors, .png "
       .. "or .mp4"):format(path))
   end
-  saver(t, path)
+  saver(self, path)
   return listing.new({ { saved = path } }, { { key = "saved" } })
-end
-
---- Give these methods to all tensors; harmless twice.
-function tensor.install()
-  for _, name in ipairs { "stats", "hist", "save" } do
-    T.methods[name] = tensor[name]
-  end
 end
 
 return tensor

@@ -77,8 +77,9 @@ end
 local Linear = class()
 
 local read_linear = options.declare("nn.Linear", {
-  { "init", "table", "of the weight: {kind =, scale =}", default = { kind = "xavier" } },
-  { "bias_init", "table", "of the bias", default = { kind = "zeros" } },
+  { "init", "table", "of the weight: {kind =, scale =}; xavier where absent",
+    default = { kind = "xavier" } },
+  { "bias_init", "table", "of the bias; zeros where absent", default = { kind = "zeros" } },
   { "bias", "boolean", "false: none", default = true },
   { "shape", "table", "of the stored weight, where it is not [outputs, inputs]" },
 })

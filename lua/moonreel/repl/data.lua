@@ -13,8 +13,8 @@ local data = {}
 
 --- Decoded pixels: a tensor u8 [T, 3, H, W] with show() and save(); clip[3] is frame 3.
 ---@class moonreel.Clip
-local Clip = { __name = "moonreel.Clip" }
 local clip_methods = {}
+local Clip = { __name = "moonreel.Clip", __methods = clip_methods }
 
 function Clip.__index(self, key) return clip_methods[key] or rawget(self, "pixels")[key] end
 function Clip.__len(self) return self.pixels.shape[1] end
@@ -35,7 +35,7 @@ function clip_methods:show(frame, given)
 end
 
 --- Write the clip: .mp4, or any name a tensor takes.
-function clip_methods:save(path) return require("moonreel.look.tensor").save(self.pixels, path) end
+function clip_methods:save(path) return self.pixels:save(path) end
 
 --- The pixels, u8 [T, 3, H, W].
 function clip_methods:tensor() return self.pixels end
@@ -93,8 +93,8 @@ end
 -- reference spellings of the fields that where() knows
 local spellings = { num_frames = "frames", caption = "text" }
 
-local Index = { __name = "moonreel.PromptIndex" }
 local index_methods = {}
+local Index = { __name = "moonreel.PromptIndex", __methods = index_methods }
 
 function Index.__index(self, key)
   if math.type(key) == "integer" then

@@ -1,11 +1,13 @@
 --- help(x): from op rows, field rows of recipes, and the comments above functions.
 -- @module moonreel.repl.help
+local api = require "moonreel.api"
 local clean = require "moonreel.text.clean"
+local options = require "moonreel.text.options"
 
 local help = {}
 
 -- ---- ops
--- ------------------------------------------------------------------------------------------------
+
 
 local op_rows
 
@@ -60,7 +62,7 @@ local function op_text(row)
 end
 
 -- ---- functions
--- ------------------------------------------------------------------------------------------
+
 
 -- source lines of a module of ours, or of the user's file
 local function source_lines(info)
@@ -106,66 +108,68 @@ function help.of_function(f)
 end
 
 -- ---- modules, methods, fields
--- -----------------------------------------------------------------------------
 
---- Names of the methods and fields of a value, sorted.
-function help.members(value)
-  local out, seen = {}, {}
-  local function add(key)
-    if type(key) == "string" and not key:match("^__") and not seen[key] then
-      seen[key] = true
-      out[#out + 1] = key
-    end
+
+local function add_name(names, key)
+  if type(key) == "string" and not key:match("^__") then
+    names[key] = true
   end
+end
+
+-- the keys of a table of methods, or of one that a function gives, and of the table behind it
+local function add_methods(names, methods)
+  if type(methods) == "function" then
+    methods = methods()
+  end
+  for key in next, methods do
+    add_name(names, key)
+  end
+  local behind = debug.getmetatable(methods)
+  if behind and behind.__methods then
+    add_methods(names, behind.__methods)
+  end
+end
+
+-- the name of a type: __name of its metatable
+local function type_name(value)
   local meta = debug.getmetatable(value)
   local name = type(meta) == "table" and rawget(meta, "__name")
-  if type(value) == "table" then
-    if name == "mr.Settings" then
-      for key in pairs(value) do
-        add(key)
-      end
-    else
-      for key in next, value do
-        add(key)
-      end
-    end
-    if value == require "moonreel.core.op" then
-      for _, op in ipairs(help.op_names()) do
-        add(op)
-      end
+  return type(name) == "string" and name or nil
+end
+
+--- Names of the methods and fields of a value, sorted. A type says what it offers: by the rows of
+-- its binding, by its table __index, or, where that is a function, by `__methods` in its metatable,
+-- a table with these names as keys or a function that gives one.
+---@param value any
+---@return string[]
+function help.members(value)
+  local names, meta = {}, debug.getmetatable(value)
+  local face = api.faces()[type_name(value) or ""]
+  for _, row in ipairs(face and face.rows or {}) do
+    add_name(names, row.name)
+  end
+  if value == require "moonreel.core.op" then
+    for _, op in ipairs(help.op_names()) do
+      add_name(names, op)
     end
   end
-  if type(meta) == "table" then
-    local index = rawget(meta, "__index")
-    for key in pairs(type(index) == "table" and index or {}) do
-      add(key)
+  if type_name(value) == "mr.Settings" then
+    -- its fields stand behind the table
+    for key in pairs(value) do
+      add_name(names, key)
     end
-    if type(index) == "function" then
-      -- own types whose lookup is a function keep their methods within reach of it
-      for i = 1, 20 do
-        local upvalue_name, upvalue = debug.getupvalue(index, i)
-        if not upvalue_name then
-          break
-        end
-        if type(upvalue) == "table" and (upvalue_name == "" or upvalue_name == "own"
-          or upvalue_name:match("[Mm]ethods$") or upvalue_name == "Checkpoint") then
-          for key in next, upvalue do
-            add(key)
-          end
-        end
-      end
+  elseif type(value) == "table" then
+    for key in next, value do
+      add_name(names, key)
     end
-    if name == "mr.Checkpoint" then
-      for key in pairs(require("moonreel.ckpt.look").methods) do
-        add(key)
-      end
-      add "settings"
-      add "lineage"
-    elseif name == "mr.Tensor" then
-      for _, key in ipairs { "shape", "dtype" } do
-        add(key)
-      end
-    end
+  end
+  local offers = type(meta) == "table" and (rawget(meta, "__methods") or rawget(meta, "__index"))
+  if type(offers) == "table" or offers and rawget(meta, "__methods") then
+    add_methods(names, offers)
+  end
+  local out = {}
+  for name in pairs(names) do
+    out[#out + 1] = name
   end
   table.sort(out)
   return out
@@ -214,6 +218,82 @@ local function field_text(name)
   end
 end
 
+-- the name of the prompt for a function or a module: "T.new", "data.loader", "plot"; nil
+local function name_at_prompt(env, f)
+  for _, row in ipairs(require("moonreel.repl.names").rows) do
+    local value = rawget(env, row[1])
+    if value == f then
+      return row[1]
+    end
+    if row[3] and type(f) == "function" then
+      for key, member in next, value do
+        if member == f then
+          return row[1] .. "." .. key
+        end
+      end
+    end
+  end
+end
+
+-- options that the function of this name declares, one a line
+local function options_text(name)
+  local lines = {}
+  for i, option in ipairs(options.declared[name] or {}) do
+    lines[i] = "\n" .. api.option_text(option)
+  end
+  return table.concat(lines)
+end
+
+-- what stands before the name of a row: "T.", "tensor:", "moonreel.core.base."
+local function owner_text(env, face)
+  local short = face.name:match("^mr%.(.*)$")
+  if short then
+    return short:lower() .. ":"
+  end
+  return (name_at_prompt(env, require(face.name)) or face.name) .. "."
+end
+
+local function function_text(env, f)
+  local row, face = api.find(f)
+  if row then
+    return api.text(owner_text(env, face), row)
+  end
+  for _, name in ipairs(help.op_names()) do
+    if rawget(require "moonreel.core.op", name) == f then
+      return op_text(help.op(name))
+    end
+  end
+  local name = name_at_prompt(env, f)
+  for _, one in ipairs(require("moonreel.repl.names").rows) do
+    if one[1] == name then
+      return one[2] .. options_text(name)
+    end
+  end
+  local text = help.of_function(f)
+  return text and text .. options_text(name) or "a function of Lua itself"
+end
+
+local function module_text(name, module)
+  local face, app = api.faces()[name], require "moonreel.app"
+  local path = "lua/" .. name:gsub("%.", "/")
+  local text = app.embedded(path .. ".lua") or app.embedded(path .. "/init.lua")
+  local head = face and face.doc or text and text:match("^%-%-%- (.-)\n")
+  return name .. (head and ": " .. head or "") .. "\n" .. wrapped(help.members(module), "  ")
+end
+
+-- the value of a path like "data.loader" or "ckpt.find"; nil
+local function value_of(env, path)
+  local value = env
+  for part in path:gmatch("[^.:]+") do
+    local ok, inner = pcall(function() return value[part] end)
+    value = ok and inner or nil
+    if value == nil then
+      return nil
+    end
+  end
+  return value
+end
+
 --- The page about a value or a name.
 ---@param env table
 ---@param x any
@@ -234,8 +314,9 @@ function help.text(env, x)
     if field then
       found[#found + 1] = field
     end
-    if #found == 0 and env[x] ~= nil then
-      return help.text(env, env[x])
+    local value = #found == 0 and value_of(env, x)
+    if value then
+      return help.text(env, value)
     end
     if #found == 0 then
       local near = require("moonreel.text.nearest")(x, help.op_names())
@@ -245,34 +326,17 @@ function help.text(env, x)
     return table.concat(found, "\n")
   end
   if type(x) == "function" then
-    for name, f in pairs(env) do
-      if f == x then
-        for _, row in ipairs(require("moonreel.repl.names").rows) do
-          if row[1] == name then
-            return row[2]
-          end
-        end
-      end
-    end
-    for _, name in ipairs(help.op_names()) do
-      if rawget(require "moonreel.core.op", name) == x then
-        return op_text(help.op(name))
-      end
-    end
-    return help.of_function(x) or "a function written in C"
+    return function_text(env, x)
   end
   for name, module in pairs(package.loaded) do
     if module == x and type(x) == "table" then
-      local text = require("moonreel.app").embedded("lua/" .. name:gsub("%.", "/") .. ".lua")
-        or require("moonreel.app").embedded("lua/" .. name:gsub("%.", "/") .. "/init.lua")
-      local head = text and text:match("^%-%-%- (.-)\n")
-      return name .. (head and ": " .. head or "") .. "\n" .. wrapped(help.members(x), "  ")
+      return module_text(name, x)
     end
   end
-  local meta = debug.getmetatable(x)
-  local name = type(meta) == "table" and rawget(meta, "__name") or type(x)
-  local members = help.members(x)
-  return #members > 0 and ("%s\n%s"):format(name, wrapped(members, "  ")) or name
+  local name, members = type_name(x) or type(x), help.members(x)
+  local face = api.faces()[name]
+  return name .. (face and ": " .. face.doc or "")
+    .. (#members > 0 and "\n" .. wrapped(members, "  ") or "")
 end
 
 --- help() and help(x) of the prompt.

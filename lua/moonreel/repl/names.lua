@@ -92,7 +92,6 @@ function names.environment()
     end
   end
   local tensor, show = require "moonreel.look.tensor", require "moonreel.repl.show"
-  tensor.install()
   show.printer("mr.Tensor", tensor.text)
   show.printer("mr.Checkpoint", function(c) return require("moonreel.ckpt.look").text(c) end)
   show.printer("mr.Settings", function(s)

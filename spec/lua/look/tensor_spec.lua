@@ -4,8 +4,6 @@ local T = require "moonreel.core.tensor"
 local look = require "moonreel.look.tensor"
 
 describe("a tensor", function()
-  look.install()
-
   it("counts what is not finite and puts every finite value in a bin", function()
     local t = T.from({ 2, 4 }, { 1, 2, 3, 4, 1 / 0, -1 / 0, 0 / 0, 0 })
     local s = t:stats()

@@ -121,7 +121,26 @@ describe("the prompt", function()
     assert.matches("ops%.silu", help "ops.silu")
     assert.matches("optim%.lr: ", help '"optim.lr"')
     assert.matches("Write one picture as PNG", help "data.png")
-    assert.matches("stats", help "T.new('f32', {1})")
+    assert.matches("^mr%.Tensor: .*\n.* hist .* shape .* stats .*transpose",
+      help "T.new('f32', {1})")
+    -- the rows of the bindings: of a module, of a method, of a device; by value and by name
+    assert.matches("^T%.new%(dtype, dims%) %-> mr%.Tensor\n  A tensor of zeros%.\n"
+      .. "  dtype +mr%.Dtype\n  dims +integer%[%]$", help "T.new")
+    assert.equal(help "T.new", help '"T.new"')
+    assert.matches("^tensor:slice%(axis, start, stop%) %-> mr%.Tensor", help "T.methods.slice")
+    assert.matches("^E%.device%(%[name %[, threads%]%]%) %-> mr%.Device", help "E.device")
+    assert.matches("moments +boolean = false +Gradients without master", help "E.new")
+    assert.matches("^moonreel%.core%.base%.hash128%(text%)",
+      help 'require("moonreel.core.base").hash128')
+    -- options that Lua functions declare
+    assert.matches("prefetch +integer = 2 +batches decoded ahead", help "data.loader")
+    assert.matches("bins +integer = 32", help "hist")
+    assert.matches("^function Tensor:hist%(bins%)", help "T.methods.hist")
+    assert.equal("a function of Lua itself", help "string.rep")
+    -- what a type offers is said by the type
+    local clip = setmetatable({}, { __name = "x.Y", __methods = { walk = true },
+      __index = function() end })
+    assert.same({ "walk" }, require("moonreel.repl.help").members(clip))
     assert.matches("did you mean 'linear'", help '"linaer"')
     assert.matches("plot%(x", help "plot")
     assert.matches("moonreel%.data: Clips", help "data")

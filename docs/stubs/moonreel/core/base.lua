@@ -1,0 +1,101 @@
+---@meta moonreel.core.base
+-- Made from the rows of the bindings: moonreel help stubs DIR
+
+--- Hashes, random numbers, files, clocks, facts of this process.
+---@class moonreel.core.base
+local base = {}
+
+--- One well mixed word of 1 to 16 integers or names.
+---@param ... integer|string
+---@return integer
+function base.mix(...) end
+
+--- The word that a name stands for in mix() and in the streams of random numbers.
+---@param name string
+---@return integer
+function base.name_word(name) end
+
+--- A number in (0, 1), always the same for the same arguments.
+---@param seed integer
+---@param purpose integer|string
+---@param key integer
+---@param epoch integer
+---@param element? integer
+---@return number
+function base.random_uniform(seed, purpose, key, epoch, element) end
+
+--- A standard normal number, always the same for the same arguments.
+---@param seed integer
+---@param purpose integer|string
+---@param key integer
+---@param epoch integer
+---@param element? integer
+---@return number
+function base.random_normal(seed, purpose, key, epoch, element) end
+
+--- XXH3-128 of a text, 32 hexadecimal digits.
+---@param text string
+---@return string
+function base.hash128(text) end
+
+--- Seconds of a clock that only goes forward.
+---@return number
+function base.now_s() end
+
+--- Seconds since 1970, by the wall clock.
+---@return number
+function base.wall_s() end
+
+--- Wait.
+---@param seconds number
+function base.sleep(seconds) end
+
+--- A whole file of at most 256 MiB.
+---@param path string
+---@return string
+function base.read_file(path) end
+
+--- Write a file so that it is there whole or not at all.
+---@param path string
+---@param text string
+function base.replace_file(path, text) end
+
+--- Make a folder, and those above it.
+---@param path string
+function base.make_dir(path) end
+
+--- Remove a folder with everything in it; a missing one is fine.
+---@param path string
+function base.remove_dir(path) end
+
+--- Names in a folder, sorted.
+---@param path string
+---@return string[]
+function base.list_dir(path) end
+
+--- Is there something with this path?
+---@param path string
+---@return boolean
+function base.exists(path) end
+
+--- Raise an error {code, message, exit} that blames the caller's line.
+---@param code string
+---@param text string
+function base.raise(code, text) end
+
+--- The one of a list that a mistyped name most likely means.
+---@param name string
+---@param names string[]
+---@return string?
+function base.nearest(name, names) end
+
+--- Is a file descriptor (1, standard output) a terminal?
+---@param fd? integer
+---@return boolean
+function base.is_terminal(fd) end
+
+--- The number of this process.
+---@return integer
+function base.pid() end
+
+return base

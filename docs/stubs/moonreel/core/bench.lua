@@ -1,0 +1,44 @@
+---@meta moonreel.core.bench
+-- Made from the rows of the bindings: moonreel help stubs DIR
+
+--- Limits of this machine.
+---@class moonreel.core.bench
+local bench = {}
+
+--- The fastest product of matrices in f32 or bf16: {tflops, m, n, k, how}.
+---@param dtype mr.Dtype
+---@param threads integer
+---@param seconds? number
+---@return table
+function bench.product_peak(dtype, threads, seconds) end
+
+--- TFLOP/s of one product of [m, k] by [k, n], the mean over the time.
+---@param dtype mr.Dtype
+---@param threads integer
+---@param m integer
+---@param n integer
+---@param k integer
+---@param seconds? number
+---@return number
+function bench.product_rate(dtype, threads, m, n, k, seconds) end
+
+--- Bytes per second of a pass over buffers of so many bytes, the mean over the time.
+---@param bytes integer
+---@param threads integer
+---@param seconds? number
+---@return number
+function bench.memory_rate(bytes, threads, seconds) end
+
+--- The most memory that this process had, in bytes.
+---@return integer
+function bench.max_resident() end
+
+--- Processor seconds of this process so far.
+---@return number
+function bench.cpu_s() end
+
+--- The page cache drops what it has of a file.
+---@param path string
+function bench.forget_file(path) end
+
+return bench

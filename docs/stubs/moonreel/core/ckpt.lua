@@ -1,0 +1,45 @@
+---@meta moonreel.core.ckpt
+-- Made from the rows of the bindings: moonreel help stubs DIR
+
+--- Checkpoints: open, read, write; moonreel.ckpt is what people use.
+---@class moonreel.core.ckpt
+local ckpt = {}
+
+--- Open a checkpoint folder, weights, or an index of weights. Reads no tensor.
+---@param path string
+---@return mr.Ckpt
+function ckpt.open(path) end
+
+--- The newest valid checkpoint of a run, and a line for each one passed over. With the lock damaged ones are set aside.
+---@param run_dir string
+---@param lock? mr.RunLock
+---@return mr.Ckpt
+---@return string[]
+function ckpt.open_newest(run_dir, lock) end
+
+--- Steps committed in a run, newest first.
+---@param run_dir string
+---@return integer[]
+function ckpt.steps(run_dir) end
+
+--- Write rows {name, dtype, shape, ptr, bytes} to one safetensors file; ptr is a pointer or the raw bytes.
+---@param path string
+---@param tensors table[]
+---@param metadata? table
+function ckpt.write(path, tensors, metadata) end
+
+---@class moonreel.core.ckpt.saver.options
+---@field lock? mr.RunLock The lock of the run, where the caller holds it.
+---@field keep? integer Newest checkpoints to keep; 0: 3. Default: 0.
+---@field keep_every? integer Multiples of this step stay for good. Default: 0.
+---@field attempts? integer Tries per save; 0: 3. Default: 0.
+---@field intervals_max? integer Saves in a row without a commit before check() raises; 0: 3. Default: 0.
+---@field deadline_s? number Seconds of one save before it counts as stuck; 0: 600. Default: 0.
+
+--- A thread that writes the checkpoints of a run.
+---@param lock mr.RunLock
+---@param options? moonreel.core.ckpt.saver.options
+---@return mr.Saver
+function ckpt.saver(lock, options) end
+
+return ckpt

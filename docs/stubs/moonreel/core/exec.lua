@@ -1,0 +1,28 @@
+---@meta moonreel.core.exec
+-- Made from the rows of the bindings: moonreel help stubs DIR
+
+--- Devices, executors and programs: graphs that run.
+---@class moonreel.core.exec
+local exec = {}
+
+--- Open a device: cpu or shadow; MOONREEL_DEVICE or cpu where absent. 0 threads: all.
+---@param name? string
+---@param threads? integer
+---@return mr.Device
+function exec.device(name, threads) end
+
+---@class moonreel.core.exec.new.options
+---@field training? boolean Regions grad, master, adam_m and adam_v as well. Default: false.
+---@field ema? boolean A region ema for averaged weights. Default: false.
+---@field no_moments? boolean Gradients without master, moments and ema. Default: false.
+---@field poison? boolean Fill the arena before each run; for tests. Default: false.
+---@field no_reuse? boolean A place of its own for every value; for tests. Default: false.
+
+--- An executor: the memory of the parameters, and programs over it.
+---@param device mr.Device
+---@param params? mr.Params
+---@param options? moonreel.core.exec.new.options
+---@return mr.Exec
+function exec.new(device, params, options) end
+
+return exec

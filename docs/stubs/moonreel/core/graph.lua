@@ -1,0 +1,36 @@
+---@meta moonreel.core.graph
+-- Made from the rows of the bindings: moonreel help stubs DIR
+
+--- Graphs: values, their gradients, tables of parameters.
+---@class moonreel.core.graph
+local graph = {}
+
+--- An empty table of parameters; dtype is that of compute.
+---@param dtype mr.Dtype
+---@return mr.Params
+function graph.params(dtype) end
+
+---@class moonreel.core.graph.graph.options
+---@field no_inplace? boolean No op writes over its input; for tests. Default: false.
+---@field no_cheap? boolean Cheap values are kept, not computed twice. Default: false.
+
+--- An empty graph.
+---@param params? mr.Params
+---@param options? moonreel.core.graph.graph.options
+---@return mr.Graph
+function graph.graph(params, options) end
+
+--- Call an op by its name, as ops.NAME; inputs may have holes.
+---@param name string
+---@param inputs any[]
+---@param attributes? table
+---@return any ...
+function graph.op(name, inputs, attributes) end
+
+--- Tensors or values side by side along an axis.
+---@param parts any[]
+---@param axis integer
+---@return any
+function graph.concat(parts, axis) end
+
+return graph

@@ -1,0 +1,33 @@
+---@meta moonreel.core.index
+-- Made from the rows of the bindings: moonreel help stubs DIR
+
+--- Indexes of samples: build and open.
+---@class moonreel.core.index
+local index = {}
+
+---@class moonreel.core.index.open.options
+---@field verify? boolean Check every block of the file first. Default: false.
+
+--- Open a sealed index.
+---@param path string
+---@param options? moonreel.core.index.open.options
+---@return mr.Index
+function index.open(path, options) end
+
+---@class moonreel.core.index.ingest.options
+---@field captions? string A file of captions for a folder of clips.
+---@field root? string The folder that paths of a list are relative to.
+---@field source? string The name of this source in the index.
+---@field threads? integer 0: one per processor. Default: 0.
+---@field deadline_s? number Seconds for one clip; 0: 60. Default: 0.
+---@field resume? boolean Go on where a killed ingest of this input stopped. Default: false.
+---@field commit_rows? integer What a kill costs at most; 0: a default. Default: 0.
+
+--- Build an index from a folder of clips, a CSV or a JSON lines file.
+---@param input string
+---@param output string
+---@param options? moonreel.core.index.ingest.options
+---@return mr.Ingest
+function index.ingest(input, output, options) end
+
+return index

@@ -1,0 +1,38 @@
+---@meta moonreel.core.loader
+-- Made from the rows of the bindings: moonreel help stubs DIR
+
+--- Batches of decoded clips; moonreel.data.loader is what people use.
+---@class moonreel.core.loader
+local loader = {}
+
+---@class moonreel.core.loader.new.options
+---@field buckets? table The bucket rule, required.
+---@field frame_interval? integer Frames from one to the next. Default: 1.
+---@field compat? boolean The length test of Open-Sora 1.2. Default: false.
+---@field seed? integer Of the order. Default: 0.
+---@field threads? integer Of decoding; 0: one per processor. Default: 0.
+---@field prefetch? integer Batches decoded ahead; 0: 2. Default: 0.
+---@field epochs? integer End after so many in all; 0: never. Default: 0.
+---@field state? string Go on from this loader:state().
+---@field excluded? string Left out there: loader:excluded().
+---@field quarantine? string The run's quarantine.jsonl.
+---@field deadline_s? number Seconds for one clip; 0: 60. Default: 0.
+---@field allow_empty? boolean Lengths that no sample can enter are left out, not refused. Default: false.
+
+--- Start decode threads on an index.
+---@param index mr.Index
+---@param options moonreel.core.loader.new.options
+---@return mr.Loader
+function loader.new(index, options) end
+
+---@class moonreel.core.loader.rule.options
+---@field buckets? table The bucket rule, required.
+---@field frame_interval? integer Frames from one to the next. Default: 1.
+---@field compat? boolean Lengths and frames as in Open-Sora 1.2. Default: false.
+
+--- A bucket rule by itself; moonreel.data.buckets.rule takes a recipe's tables.
+---@param options moonreel.core.loader.rule.options
+---@return mr.BucketRule
+function loader.rule(options) end
+
+return loader

@@ -1,0 +1,231 @@
+---@meta moonreel.core.op
+-- Made from the rows of the bindings: moonreel help stubs DIR
+
+--- Ops on tensors and on values of graphs.
+---@class moonreel.core.op
+local op = {}
+
+--- a + b, elementwise over equal shapes.
+---@param a? mr.Tensor|mr.Value|false
+---@param b? mr.Tensor|mr.Value|false
+---@return any
+function op.add(a, b) end
+
+--- scale * x + shift, elementwise.
+---@param x? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.affine(x, attributes) end
+
+--- Softmax attention per sample, group and head, with a key count per sample.
+---@param q? mr.Tensor|mr.Value|false
+---@param k? mr.Tensor|mr.Value|false
+---@param v? mr.Tensor|mr.Value|false
+---@param len? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+---@return any
+function op.attention(q, k, v, len, attributes) end
+
+--- The same values in another dtype.
+---@param x? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.cast(x, attributes) end
+
+--- Tensors joined along one axis.
+---@param x0? mr.Tensor|mr.Value|false
+---@param x1? mr.Tensor|mr.Value|false
+---@param x2? mr.Tensor|mr.Value|false
+---@param x3? mr.Tensor|mr.Value|false
+---@param x4? mr.Tensor|mr.Value|false
+---@param x5? mr.Tensor|mr.Value|false
+---@param x6? mr.Tensor|mr.Value|false
+---@param x7? mr.Tensor|mr.Value|false
+---@param x8? mr.Tensor|mr.Value|false
+---@param x9? mr.Tensor|mr.Value|false
+---@param x10? mr.Tensor|mr.Value|false
+---@param x11? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.concat(x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, attributes) end
+
+--- The same values in dense memory.
+---@param x? mr.Tensor|mr.Value|false
+---@return any
+function op.copy(x) end
+
+--- a / b, elementwise over equal shapes.
+---@param a? mr.Tensor|mr.Value|false
+---@param b? mr.Tensor|mr.Value|false
+---@return any
+function op.div(a, b) end
+
+--- Sum of the table's rows named by the last dimension of ids; -1 names none.
+---@param ids? mr.Tensor|mr.Value|false
+---@param table? mr.Tensor|mr.Value|false
+---@return any
+function op.embedding(ids, table) end
+
+--- e to the power x, elementwise.
+---@param x? mr.Tensor|mr.Value|false
+---@return any
+function op.exp(x) end
+
+--- Rectified flow loss: weighted sum over samples of the mean square velocity error of the noised frames.
+---@param pred? mr.Tensor|mr.Value|false
+---@param x0? mr.Tensor|mr.Value|false
+---@param noise? mr.Tensor|mr.Value|false
+---@param weight? mr.Tensor|mr.Value|false
+---@param mask? mr.Tensor|mr.Value|false
+---@return any
+---@return any
+function op.flow_loss(pred, x0, noise, weight, mask) end
+
+--- Mix clean latents with noise at time t on the straight line between them; masked-out frames stay clean.
+---@param x0? mr.Tensor|mr.Value|false
+---@param noise? mr.Tensor|mr.Value|false
+---@param t? mr.Tensor|mr.Value|false
+---@param mask? mr.Tensor|mr.Value|false
+---@return any
+function op.flow_mix(x0, noise, t, mask) end
+
+--- Add a branch to the residual stream, scaled by a gate per sample, frame and channel.
+---@param x? mr.Tensor|mr.Value|false
+---@param gate? mr.Tensor|mr.Value|false
+---@param a? mr.Tensor|mr.Value|false
+---@return any
+function op.gated_residual(x, gate, a) end
+
+--- Gaussian error linear unit, tanh form, elementwise.
+---@param x? mr.Tensor|mr.Value|false
+---@return any
+function op.gelu_tanh(x) end
+
+--- Normalise each row to zero mean and unit variance, then scale by w and add b.
+---@param x? mr.Tensor|mr.Value|false
+---@param w? mr.Tensor|mr.Value|false
+---@param b? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.layer_norm(x, w, b, attributes) end
+
+--- Layer norm without affine, then scale and shift per sample, frame and channel.
+---@param x? mr.Tensor|mr.Value|false
+---@param shift? mr.Tensor|mr.Value|false
+---@param scale? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.layer_norm_modulate(x, shift, scale, attributes) end
+
+--- x times the transpose of w, plus b.
+---@param x? mr.Tensor|mr.Value|false
+---@param w? mr.Tensor|mr.Value|false
+---@param b? mr.Tensor|mr.Value|false
+---@return any
+function op.linear(x, w, b) end
+
+--- Matrix product over the last two dimensions; leading dimensions are equal.
+---@param a? mr.Tensor|mr.Value|false
+---@param b? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.matmul(a, b, attributes) end
+
+--- Mean over the listed axes.
+---@param x? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.mean(x, attributes) end
+
+--- a * b, elementwise over equal shapes.
+---@param a? mr.Tensor|mr.Value|false
+---@param b? mr.Tensor|mr.Value|false
+---@return any
+function op.mul(a, b) end
+
+--- Cut [B, C, T, H, W] into tokens [B, T', H'*W', C*pt*ph*pw], zeros beyond the end.
+---@param x? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.patchify(x, attributes) end
+
+--- RMS norm of each head of q or k, then the rotary turn when cos and sin are given.
+---@param x? mr.Tensor|mr.Value|false
+---@param w? mr.Tensor|mr.Value|false
+---@param cos? mr.Tensor|mr.Value|false
+---@param sin? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.qk_norm(x, w, cos, sin, attributes) end
+
+--- Standard normals per sample, a pure function of seed, purpose, sample key and epoch.
+---@param seed? mr.Tensor|mr.Value|false
+---@param keys? mr.Tensor|mr.Value|false
+---@param epoch? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.random_normal(seed, keys, epoch, attributes) end
+
+--- Scale each row of x to unit root mean square, then multiply by w.
+---@param x? mr.Tensor|mr.Value|false
+---@param w? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.rms_norm(x, w, attributes) end
+
+--- Rotary position embedding on interleaved pairs of each head.
+---@param x? mr.Tensor|mr.Value|false
+---@param cos? mr.Tensor|mr.Value|false
+---@param sin? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.rotary(x, cos, sin, attributes) end
+
+--- x * sigmoid(x), elementwise.
+---@param x? mr.Tensor|mr.Value|false
+---@return any
+function op.silu(x) end
+
+--- Sinusoidal embedding of scalars: cosines then sines (or sines first) of v times falling frequencies.
+---@param v? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.sincos(v, attributes) end
+
+--- Square root, elementwise.
+---@param x? mr.Tensor|mr.Value|false
+---@return any
+function op.sqrt(x) end
+
+--- a - b, elementwise over equal shapes.
+---@param a? mr.Tensor|mr.Value|false
+---@param b? mr.Tensor|mr.Value|false
+---@return any
+function op.sub(a, b) end
+
+--- Sum over the listed axes.
+---@param x? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.sum(x, attributes) end
+
+--- Put tokens [B, T', H'*W', pt*ph*pw*C] back into [B, C, T, H, W], cropped.
+---@param x? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.unpatchify(x, attributes) end
+
+--- a where the mask is true, else b; equal shapes.
+---@param mask? mr.Tensor|mr.Value|false
+---@param a? mr.Tensor|mr.Value|false
+---@param b? mr.Tensor|mr.Value|false
+---@return any
+function op.where(mask, a, b) end
+
+--- A value of the given shape, all zero.
+---@param attributes? table
+---@return any
+function op.zeros(attributes) end
+
+return op

@@ -1,0 +1,47 @@
+---@meta moonreel.core.process
+-- Made from the rows of the bindings: moonreel help stubs DIR
+
+--- This process, and children with a deadline.
+---@class moonreel.core.process
+local process = {}
+
+--- The absolute path without links; nil: there is none.
+---@param path string
+---@return string?
+function process.real_path(path) end
+
+--- Path of the running program.
+---@return string
+function process.program() end
+
+---@class moonreel.core.process.limit.options
+---@field memory_bytes? integer Address space; past it allocations fail. Default: 0.
+---@field cpu_s? number Processor time; past it the process is killed. Default: 0.
+
+--- Lower this process's memory and processor time for good.
+---@param options moonreel.core.process.limit.options
+function process.limit(options) end
+
+--- A variable that the environment gives; nil for one that this program has set itself.
+---@param name string
+---@return string?
+function process.variable(name) end
+
+--- This program from its start; returns only by raising.
+---@param words string[]
+---@param variables table
+function process.restart(words, variables) end
+
+---@class moonreel.core.process.run.options
+---@field deadline_s? number Seconds until it is killed. Default: 60.
+---@field output_bytes? integer More output than this ends it too. Default: 67108864.
+---@field quiet? boolean Its error output goes nowhere. Default: false.
+
+--- Run a program: {output, exit or signal, timed_out, too_long, peak_bytes, cpu_s}.
+---@param words string[]
+---@param input? string
+---@param options? moonreel.core.process.run.options
+---@return table
+function process.run(words, input, options) end
+
+return process

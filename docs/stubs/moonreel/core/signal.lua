@@ -1,0 +1,19 @@
+---@meta moonreel.core.signal
+-- Made from the rows of the bindings: moonreel help stubs DIR
+
+--- Stop requests from outside.
+---@class moonreel.core.signal
+local signal = {}
+
+--- From now on the first SIGINT or SIGTERM is remembered, the second ends the process; false: that is so already.
+---@return boolean
+function signal.catch() end
+
+--- The signal that came first, 2 or 15.
+---@return integer?
+function signal.pending() end
+
+--- The former handling is back.
+function signal.release() end
+
+return signal

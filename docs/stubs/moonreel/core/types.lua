@@ -1,0 +1,682 @@
+---@meta
+-- Made from the rows of the bindings: moonreel help stubs DIR
+
+---@alias mr.Dtype "f64"|"f32"|"bf16"|"i64"|"i32"|"u8"|"bool"
+
+--- Which bucket a sample enters.
+---@class mr.BucketRule
+local BucketRule = {}
+
+---@class mr.BucketRule.assign.options
+---@field frames? integer Of the clip; 1: a picture. Default: 1.
+---@field height? integer As shown. Default: 1.
+---@field width? integer As shown. Default: 1.
+---@field key? integer Low half of the sample's key. Default: 0.
+---@field seed? integer Of the order. Default: 0.
+---@field epoch? integer From 0. Default: 0.
+
+--- The bucket that a sample enters: resolution, frames, height, width, batch; or nil and why it enters none.
+---@param options mr.BucketRule.assign.options
+---@return table?
+---@return string?
+function BucketRule:assign(options) end
+
+--- The frames that a sample of so many takes from a clip, from 0; and how many starts there are.
+---@param frames integer
+---@param have integer
+---@param start? integer
+---@return integer[]
+---@return integer
+function BucketRule:crop(frames, have, start) end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function BucketRule:close() end
+
+--- An open checkpoint.
+---@class mr.Ckpt
+local Ckpt = {}
+
+--- Names of all tensors, in file order.
+---@return string[]
+function Ckpt:names() end
+
+--- {name, why} of tensors that are in the file and cannot be read.
+---@return table[]
+function Ckpt:refused() end
+
+--- {name, dtype, shape, bytes} of a tensor; nil: there is none.
+---@param name string
+---@return table?
+function Ckpt:info(name) end
+
+--- Raw bytes of a tensor; those of a checkpoint are compared with their hash first.
+---@param name string
+---@param offset? integer
+---@param n? integer
+---@return string
+function Ckpt:read(name, offset, n) end
+
+--- A whole tensor to a place in memory.
+---@param name string
+---@param pointer lightuserdata
+---@param bytes integer
+function Ckpt:read_into(name, pointer, bytes) end
+
+--- Elements from first on as f32, as many as the dense f32 tensor holds.
+---@param name string
+---@param out mr.Tensor
+---@param first? integer
+function Ckpt:read_f32(name, out, first) end
+
+--- Read everything and compare all hashes or CRCs; raises where one differs.
+function Ckpt:verify() end
+
+--- What was opened.
+---@return string
+function Ckpt:path() end
+
+--- Its step; nil for plain weights.
+---@return integer?
+function Ckpt:step() end
+
+--- Size of all tensors.
+---@return integer
+function Ckpt:bytes() end
+
+--- Its manifest, JSON; nil for plain weights.
+---@return string?
+function Ckpt:manifest() end
+
+--- Texts in the head of a plain file.
+---@return table
+function Ckpt:metadata() end
+
+--- {n, zeros, nonfinite, min, max, mean, rms} of a tensor.
+---@param name string
+---@return table
+function Ckpt:stats(name) end
+
+--- Bit for bit: {n, differing, first, max_abs}.
+---@param other mr.Ckpt
+---@param name string
+---@param name_there? string
+---@return table
+function Ckpt:compare(other, name, name_there) end
+
+--- Tensors {name, from} under new names into one file, piece by piece.
+---@param path string
+---@param tensors table[]
+function Ckpt:convert(path, tensors) end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Ckpt:close() end
+
+--- A place that computes.
+---@class mr.Device
+local Device = {}
+
+--- {device, isa, threads, bf16}.
+---@return table
+function Device:facts() end
+
+--- The dtype to compute in: bf16 only where it is fast.
+---@param wish mr.Dtype
+---@return mr.Dtype
+function Device:compute(wish) end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Device:close() end
+
+--- A clip in the making; closed before finish(), nothing of it is left.
+---@class mr.Encoder
+local Encoder = {}
+
+--- One frame [3][H][W].
+---@param pixels string
+---@param pts? integer
+function Encoder:frame(pixels, pts) end
+
+--- Write what is left and give the file its name.
+function Encoder:finish() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Encoder:close() end
+
+--- An executor. Regions of its memory: w, frozen; when training grad, master, adam_m, adam_v, ema.
+---@class mr.Exec
+local Exec = {}
+
+--- A finished graph, ready to run here.
+---@param graph mr.Graph
+---@return mr.Program
+function Exec:compile(graph) end
+
+--- Wait for what still runs.
+function Exec:sync() end
+
+--- Where a region lies and its bytes; nothing when it is not in host memory.
+---@param region string
+---@return lightuserdata?
+---@return integer?
+function Exec:host(region) end
+
+--- Initial values of all parameters.
+---@param seed integer
+function Exec:init(seed) end
+
+--- Compute weights from the masters.
+function Exec:refresh() end
+
+--- Is there such a region?
+---@param region string
+---@return boolean
+function Exec:has(region) end
+
+--- Size of a region.
+---@param region string
+---@return integer
+function Exec:bytes(region) end
+
+--- Elements from offset on, as they are.
+---@param region string
+---@param dtype mr.Dtype
+---@param offset integer
+---@param dims integer[]
+---@return mr.Tensor
+function Exec:read(region, dtype, offset, dims) end
+
+--- Elements from offset on; a dense tensor of the region's dtype.
+---@param region string
+---@param offset integer
+---@param values mr.Tensor
+function Exec:write(region, offset, values) end
+
+--- One parameter: its weight, master, gradient, ...
+---@param region string
+---@param name string
+---@return mr.Tensor
+function Exec:param(region, name) end
+
+--- Write one parameter; converted to the region's dtype.
+---@param region string
+---@param name string
+---@param values mr.Tensor
+function Exec:set_param(region, name, values) end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Exec:close() end
+
+--- A graph in the making; finished, it can be compiled.
+---@class mr.Graph
+local Graph = {}
+
+--- A value that program:set() gives.
+---@param name string
+---@param dtype mr.Dtype
+---@param dims integer[]
+---@return mr.Value
+function Graph:input(name, dtype, dims) end
+
+--- A parameter of the table.
+---@param name string
+---@return mr.Value
+function Graph:param(name) end
+
+--- A value that stays as it is.
+---@param values mr.Tensor
+---@return mr.Value
+function Graph:const(values) end
+
+--- A range of an executor's memory.
+---@param region string
+---@param dtype mr.Dtype
+---@param offset integer
+---@param dims integer[]
+---@return mr.Value
+function Graph:region(region, dtype, offset, dims) end
+
+--- Name a value that program:get() reads.
+---@param name string
+---@param value mr.Value
+---@return mr.Graph
+function Graph:output(name, value) end
+
+--- What f adds is one block; recompute: made again in the backward pass. Returns what f returns.
+---@param name string
+---@param recompute boolean
+---@param f fun(): ...
+---@return any ...
+function Graph:block(name, recompute, f) end
+
+--- Keep a value of a recomputed block.
+---@param value mr.Value
+---@return mr.Value
+function Graph:save(value) end
+
+--- Add the gradients of a scalar: into the parameters, and of the values asked for; false: none.
+---@param loss mr.Value
+---@param wrt? mr.Value[]
+---@return (mr.Value|false)[]
+function Graph:backward(loss, wrt) end
+
+--- No more nodes: check it and choose what is done in place.
+---@return mr.Graph
+function Graph:finish() end
+
+--- The graph as text.
+---@return string
+function Graph:print() end
+
+--- Names of the outputs.
+---@return string[]
+function Graph:outputs() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Graph:close() end
+
+--- A sealed index; #index is the number of its samples.
+---@class mr.Index
+---@operator len: integer
+local Index = {}
+
+--- Sample i, from 1: id, key, path, file, text, captions, frames, fps, width, height, ...
+---@param i integer
+---@return table
+function Index:row(i) end
+
+--- {rows, fp_order, fp_set, path, roots, sources}.
+---@return table
+function Index:facts() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Index:close() end
+
+--- An index in the making.
+---@class mr.Ingest
+local Ingest = {}
+
+--- Work for so long: {total, done, written, refused, without_caption, resumed, finished}.
+---@param seconds? number
+---@return table
+function Ingest:step(seconds) end
+
+--- What was passed over in a folder, a line each.
+---@return string
+function Ingest:notes() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Ingest:close() end
+
+--- A journal that is written.
+---@class mr.Journal
+local Journal = {}
+
+--- One more line.
+---@param line string
+function Journal:append(line) end
+
+--- Make all lines so far durable.
+function Journal:sync() end
+
+--- Lines that wait for the disk, why, and how many were left out for good.
+---@return integer
+---@return string?
+---@return integer
+function Journal:waiting() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Journal:close() end
+
+--- A journal that is read.
+---@class mr.JournalReader
+local JournalReader = {}
+
+--- The next whole line; nil at the end.
+---@return string?
+function JournalReader:next() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function JournalReader:close() end
+
+--- Decode threads on an index.
+---@class mr.Loader
+local Loader = {}
+
+--- The next batch; nil after the last epoch. Fields: moonreel.data.loader.
+---@return table?
+function Loader:next() end
+
+--- Give a batch's memory back.
+---@param handle lightuserdata
+function Loader:release(handle) end
+
+--- Where the order stands after the batch given out last.
+---@return string
+function Loader:state() end
+
+--- The samples left out where that state stands.
+---@return string
+function Loader:excluded() end
+
+--- Row ids, from 0, of the next n samples.
+---@param n integer
+---@return integer[]
+function Loader:order(n) end
+
+--- Of the epoch it began in: samples, batches, dropped by rule, buckets; and counters.
+---@return table
+function Loader:facts() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Loader:close() end
+
+--- A table of parameters: names, shapes, initial values.
+---@class mr.Params
+local Params = {}
+
+---@class mr.Params.add.options
+---@field name? string Its name, required.
+---@field shape? integer[] Its dimensions, required.
+---@field init? table How it begins, required: {kind =, scale =, values =}.
+---@field frozen? boolean No gradient and no update. Default: false.
+---@field buffer? boolean Made anew from the recipe, not stored in checkpoints. Default: false.
+---@field decay? number Factor of the weight decay. Default: 1.
+---@field lr_factor? number Factor of the learning rate. Default: 1.
+
+--- Declare one; its place in the list, from 0.
+---@param options mr.Params.add.options
+---@return integer
+function Params:add(options) end
+
+--- No more parameters: places in memory are fixed.
+---@return mr.Params
+function Params:seal() end
+
+--- Rows {name, shape, frozen, buffer, offset, count, decay, lr_factor}.
+---@return table[]
+function Params:list() end
+
+--- Length of the range of trained or frozen ones, gaps included.
+---@param frozen? boolean
+---@return integer
+function Params:elements(frozen) end
+
+--- How many there are.
+---@return integer
+function Params:count() end
+
+--- Initial values, f32.
+---@param name string
+---@param seed integer
+---@return mr.Tensor
+function Params:initial(name, seed) end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Params:close() end
+
+--- A graph compiled for an executor.
+---@class mr.Program
+local Program = {}
+
+--- Give an input; kept until it is set again.
+---@param name string
+---@param values mr.Tensor
+function Program:set(name, values) end
+
+--- Run it once.
+function Program:run() end
+
+--- A copy of an output of the last run.
+---@param name string
+---@return mr.Tensor
+function Program:get(name) end
+
+--- Bytes: {arena, bound, params, state, inputs, consts, library}.
+---@return table
+function Program:memory() end
+
+--- {flop, bytes} of one run.
+---@return table
+function Program:cost() end
+
+--- Measure each op of the runs to come; false: no more.
+---@param on? boolean
+function Program:time(on) end
+
+--- Rows {op, node, block, origin, seconds, flop, bytes, naive, backward} of the last timed run.
+---@return table[]
+function Program:times() end
+
+--- Write the last timed run as a trace that browsers show.
+---@param path string
+function Program:trace(path) end
+
+--- What a run will take, before it runs: {seconds, flop, bytes, memory, total}.
+---@return table
+function Program:plan() end
+
+--- Who lives at the peak of memory, and what to do.
+---@return string
+function Program:report() end
+
+--- Bytes of the arena that a run really touched.
+---@return integer
+function Program:measured() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Program:close() end
+
+--- The lock of a run directory.
+---@class mr.RunLock
+local RunLock = {}
+
+--- The id of the run.
+---@return string
+function RunLock:id() end
+
+--- The number of this holding of the lock.
+---@return integer
+function RunLock:fence() end
+
+--- The run directory.
+---@return string
+function RunLock:dir() end
+
+--- Raise MR_E_LOCK when another process has taken it.
+function RunLock:check() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function RunLock:close() end
+
+--- Takes snapshots of a run and commits them in a thread of its own.
+---@class mr.Saver
+local Saver = {}
+
+--- Take a snapshot; the thread commits it. False: it was skipped, poll() tells why.
+---@param step integer
+---@param tensors table[]
+---@param meta string
+---@param wait? boolean
+---@return boolean
+function Saver:save(step, tensors, meta, wait) end
+
+--- Allocate the buffers now, so that no save does.
+---@param tensors table[]
+function Saver:prepare(tensors) end
+
+--- Until nothing is pending; raises when the newest save has no commit.
+---@param timeout_s? number
+function Saver:wait(timeout_s) end
+
+--- Raise when saves keep failing, or when another process took the run over.
+function Saver:check() end
+
+--- {commits, failures, failures_in_row, pending, last_commit}.
+---@return table
+function Saver:status() end
+
+--- The next event not yet told: {kind, step, bytes, copy_s, write_s, text}.
+---@return table?
+function Saver:poll() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Saver:close() end
+
+--- A tensor in host memory. t[0], t["0, :, 3:16"] are views, counted from 0; arithmetic is by element, as numpy broadcasts.
+---@class mr.Tensor
+---@field shape integer[] Its dimensions, outermost first.
+---@field dtype mr.Dtype Of its elements.
+---@field [integer|string] any A view t[0], t["0, :, 3:16"], a field or a method.
+---@operator len: integer
+---@operator add(number|mr.Tensor): mr.Tensor
+---@operator sub(number|mr.Tensor): mr.Tensor
+---@operator mul(number|mr.Tensor): mr.Tensor
+---@operator div(number|mr.Tensor): mr.Tensor
+---@operator unm: mr.Tensor
+local Tensor = {}
+
+--- A dense copy in another dtype.
+---@param dtype mr.Dtype
+---@return mr.Tensor
+function Tensor:to(dtype) end
+
+--- A dense copy.
+---@return mr.Tensor
+function Tensor:clone() end
+
+--- The same elements in other dimensions, one may be -1; a view where the strides allow it, else a copy.
+---@param dims integer[]
+---@return mr.Tensor
+function Tensor:reshape(dims) end
+
+--- A view on positions start to stop - 1 of an axis.
+---@param axis integer
+---@param start integer
+---@param stop integer
+---@return mr.Tensor
+function Tensor:slice(axis, start, stop) end
+
+--- A view with the axes in another order.
+---@param axes integer[]
+---@return mr.Tensor
+function Tensor:permute(axes) end
+
+--- A view with two axes swapped, the last two where none are named.
+---@param a? integer
+---@param b? integer
+---@return mr.Tensor
+function Tensor:transpose(a, b) end
+
+--- A view that repeats dimensions of length 1.
+---@param dims integer[]
+---@return mr.Tensor
+function Tensor:expand(dims) end
+
+--- Sum of all values, or over some axes.
+---@param axes? integer|integer[]
+---@param keep? boolean
+---@return number|mr.Tensor
+function Tensor:sum(axes, keep) end
+
+--- Mean of all values, or over some axes.
+---@param axes? integer|integer[]
+---@param keep? boolean
+---@return number|mr.Tensor
+function Tensor:mean(axes, keep) end
+
+--- Largest value of all, or over some axes.
+---@param axes? integer|integer[]
+---@param keep? boolean
+---@return number|mr.Tensor
+function Tensor:max(axes, keep) end
+
+--- Smallest value of all, or over some axes.
+---@param axes? integer|integer[]
+---@param keep? boolean
+---@return number|mr.Tensor
+function Tensor:min(axes, keep) end
+
+--- Root of the sum of squares of all values, or over some axes.
+---@param axes? integer|integer[]
+---@param keep? boolean
+---@return number|mr.Tensor
+function Tensor:norm(axes, keep) end
+
+--- The value of a tensor with one element.
+---@return number
+function Tensor:item() end
+
+--- All values as a flat list.
+---@return any[]
+function Tensor:totable() end
+
+--- All values as raw bytes.
+---@return string
+function Tensor:bytes() end
+
+--- Address and bytes of a dense tensor; valid while it lives.
+---@return lightuserdata
+---@return integer
+function Tensor:ptr() end
+
+--- Copy another tensor of this shape into it; returns itself.
+---@param values mr.Tensor
+---@return mr.Tensor
+function Tensor:copy_from(values) end
+
+--- Fill a dense f32 tensor with standard normal numbers; returns itself.
+---@param seed integer
+---@param purpose string
+---@param key? integer
+---@param epoch? integer
+---@return mr.Tensor
+function Tensor:fill_normal(seed, purpose, key, epoch) end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Tensor:close() end
+
+--- A value of a graph. Arithmetic with numbers, values and tensors adds nodes, as numpy broadcasts.
+---@class mr.Value
+---@field shape integer[] Its dimensions, outermost first.
+---@field dtype mr.Dtype Of its elements.
+---@field [integer|string] any shape, dtype, or a method.
+---@operator add(number|mr.Value): mr.Value
+---@operator sub(number|mr.Value): mr.Value
+---@operator mul(number|mr.Value): mr.Value
+---@operator div(number|mr.Value): mr.Value
+---@operator unm: mr.Value
+local Value = {}
+
+--- The same elements in other dimensions; one may be -1.
+---@param dims integer[]
+---@return mr.Value
+function Value:reshape(dims) end
+
+--- Dimensions of length 1 repeated.
+---@param dims integer[]
+---@return mr.Value
+function Value:expand(dims) end
+
+--- Positions start to stop - 1 of an axis.
+---@param axis integer
+---@param start integer
+---@param stop integer
+---@return mr.Value
+function Value:slice(axis, start, stop) end
+
+--- Axes in another order.
+---@param axes integer[]
+---@return mr.Value
+function Value:permute(axes) end
+
+--- Two axes swapped, the last two where none are named.
+---@param a? integer
+---@param b? integer
+---@return mr.Value
+function Value:transpose(a, b) end
+
+--- n equal slices of an axis.
+---@param axis integer
+---@param n integer
+---@return mr.Value ...
+function Value:split(axis, n) end

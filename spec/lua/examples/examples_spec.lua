@@ -1,0 +1,80 @@
+--- The scripts of examples/: each does what it says.
+local base = require "moonreel.core.base"
+local data = require "moonreel.data"
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
+local T = require "moonreel.core.tensor"
+
+local function run(...)
+  local result = process.run({ process.program(), ... }, "", { deadline_s = 120 })
+  return result.output, result.exit
+end
+
+describe("examples", function()
+  local dir
+  setup(function() dir = folder.new() end)
+  teardown(function() dir:remove() end)
+
+  it("are those that the README names", function()
+    local text, n = base.read_file "examples/README.md", 0
+    for _, name in ipairs(base.list_dir "examples") do
+      if name:match("%.lua$") then
+        assert.is_truthy(text:find(name, 1, true), name)
+        n = n + 1
+      end
+    end
+    assert.equal(3, n)
+  end)
+
+  it("train a model by hand: the loss falls a hundredfold", function()
+    local output, exit = run "examples/train_by_hand.lua"
+    assert.equal(0, exit, output)
+    local first = tonumber(output:match("step +1  loss (%S+)"))
+    local last = tonumber(output:match("step +400  loss (%S+)"))
+    assert.is_true(last * 100 < first, output)
+    local want, got = output:match("x = %S+ (%S+), the model says (%S+)")
+    assert.near(tonumber(want), tonumber(got), 0.1)
+  end)
+
+  it("loop over a loader: every sample once, with the pixels that were written", function()
+    for i = 1, 5 do
+      dir:write(("clips/%d.txt"):format(i), "clip number " .. i)
+      data.encode(("%s/clips/%d.mp4"):format(dir.path, i), ("\x60"):rep(4 * 3 * 32 * 32),
+        { frames = 4, height = 32, width = 32 })
+    end
+    data.encode(dir.path .. "/clips/short.mp4", ("\x60"):rep(3 * 32 * 32),
+      { frames = 1, height = 32, width = 32 })
+    data.ingest(dir.path .. "/clips", dir.path .. "/clips.mrx")
+    local output, exit = run("examples/loop_over_loader.lua", dir.path .. "/clips.mrx")
+    assert.equal(0, exit, output)
+    assert.matches("left out: 1 samples, pictures", output)
+    assert.matches("batch 0: %[2, 2, 3, 32, 32%], mean 9[5-7]", output)
+    assert.matches("\n5 samples\n$", output)
+    for i = 1, 5 do
+      assert.matches("clip number " .. i, output)
+    end
+    assert.equal(2, select(2, run "examples/loop_over_loader.lua"))
+  end)
+
+  it("tell statistics of a checkpoint", function()
+    local path = dir.path .. "/w.safetensors"
+    local function write(bad)
+      local rows = {}
+      for name, values in pairs { ["blocks.0.w"] = { 3, 4 }, ["blocks.10.w"] = { 0, -7 },
+          head = { 1, bad } } do
+        rows[#rows + 1] = { name = name, dtype = "f32", shape = { 2 },
+          ptr = T.from({ 2 }, values):bytes() }
+      end
+      require("moonreel.ckpt").write(path, rows)
+    end
+    write(2)
+    local output, exit = run("examples/checkpoint_statistics.lua", path)
+    assert.equal(0, exit, output)
+    assert.matches("blocks%.0 +1 +2 +5 +4\nblocks%.10 +1 +2 +7 +7\nhead", output)
+    assert.matches("3 layers, 0 values are not finite", output)
+    write(0 / 0)
+    output, exit = run("examples/checkpoint_statistics.lua", path, "head")
+    assert.equal(1, exit)
+    assert.matches("1 layers, 1 values are not finite", output)
+  end)
+end)
