@@ -265,6 +265,21 @@ static char *lock_path(const char *dir)
 
 /* ---- taking ---- */
 
+/* The manifest of a checkpoint; NULL where it is none, whatever stands in its place. */
+static json_t *read_manifest(const char *path)
+{
+    enum { MANIFEST_MAX = 32 << 20 };
+    char *text;
+    size_t n;
+    if (mr_file_read_small(path, MANIFEST_MAX, &text, &n) != MR_OK) {
+        mr_error_clear();
+        return NULL;
+    }
+    json_t *v = json_loadb(text, n, 0, NULL);
+    mr_free(text);
+    return v;
+}
+
 /* Without a lock file, checkpoints that are there tell the run id and the fencing numbers in
  * use. */
 static mr_status learn_from_checkpoints(const char *dir, mr_run_owner *o)
@@ -277,7 +292,7 @@ static mr_status learn_from_checkpoints(const char *dir, mr_run_owner *o)
     MR_TRY(mr_dir_list(path, &names, &n));
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s/ckpt/%s/MANIFEST.json", dir, names[i]);
-        json_t *v = strncmp(names[i], "step-", 5) == 0 ? json_load_file(path, 0, NULL) : NULL;
+        json_t *v = strncmp(names[i], "step-", 5) == 0 ? read_manifest(path) : NULL;
         int64_t fence = json_integer_value(json_object_get(v, "fence"));
         if (fence > o->fence && fence < INT64_MAX / 2) {
             o->fence = fence;

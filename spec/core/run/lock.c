@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static const char *dir;
@@ -439,6 +440,11 @@ static void lost_file(void)
     CHECK_FAILS(case_save(saver, 3), MR_E_LOCK, "is gone");
     mr_saver_close(saver);
     mr_run_lock_release(lock);
+    // a pipe in the place of a manifest is passed over, not waited for
+    snprintf(path, sizeof path, "%s/ckpt/step-000000000009", dir);
+    CHECK_OK(mr_dir_make(path));
+    snprintf(path, sizeof path, "%s/ckpt/step-000000000009/MANIFEST.json", dir);
+    CHECK_INT(mkfifo(path, 0600), 0);
     CHECK_OK(mr_run_lock_take(dir, &lock));
     CHECK_INT(mr_run_lock_fence(lock), 4);
     CHECK_STR(mr_run_lock_id(lock), id);
