@@ -1,6 +1,7 @@
 --- From a recipe to settings: the object, its text forms, its hash.
 -- Covers: lua/moonreel/settings/frozen.lua lua/moonreel/settings/init.lua
 -- lua/moonreel/settings/store.lua
+local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local settings = require "moonreel.settings"
 
@@ -157,6 +158,16 @@ describe("settings", function()
     end
     -- written before files had a sum
     assert.equal(hash, reads(more, (text:gsub('"sum": "%x*",', ""))).hash)
+  end)
+
+  it("come back from a file of an earlier version, with the hash they had then", function()
+    -- written once and never again: what the registry gains or loses must not make it unreadable
+    local text = base.read_file("spec/lua/settings/fixtures/stored.json")
+    local s = settings.from_json(text, "stored.json")
+    assert.equal("10c7f2f9a45f13f65a51d9681a7fe7b4", s.hash)
+    assert.equal(1e-3, s.optim.lr)
+    assert.equal(4, s.bucket_config["32px"][6][2])
+    assert.equal("STDiT3", s.model.type)
   end)
 
   it("warn of an inherited field that nothing reads, and of one without a meaning here", function()
