@@ -112,9 +112,8 @@ end
 -- ---- training ----
 
 --- Add the loss of a batch.
----@param io table   x0, noise f32 [B, C, T, H, W]; t, weight f32 [B]; mask bool [B, T] or nil (true
----   = noised);
---   predict(x_t): the model
+---@param io table   x0, noise: f32 [B, C, T, H, W]; t, weight: f32 [B]; mask: bool [B, T] or nil,
+---   true where a frame is noised; predict(x_t): the model
 ---@return mr.Value loss         f32 [], sum of weight x per-sample loss
 ---@return mr.Value per_sample   f32 [B]
 ---@return table                 x_t, pred
@@ -170,8 +169,8 @@ function rflow.sample_step(g, given)
   g:output("z", moved)
 end
 
---- Which frames get noise and which move at time t, with a frame mask of the sampler.
--- mask 1 = generate, 0 = keep, between: stays fixed until t falls to mask x 1000.
+--- Which frames get noise and which move at time t, with a frame mask of the sampler: a frame of 1
+-- is generated, one of 0 is kept, one between them stays as it is until t falls to mask x 1000.
 ---@param mask table     rows of numbers [B][T]
 ---@param t table        [B]
 ---@param noised table    rows of booleans, updated in place; start with rflow.noised(mask)
@@ -204,8 +203,8 @@ end
 --- Run the steps of a compiled sampling graph.
 ---@param prog mr.Program     of a graph made with rflow.sample_step, other inputs already set
 ---@param io table            z: tensor [B, ...]; times: list of steps, each a list [B]; mask: rows
----   or nil;
---   noise(step): tensor of fresh noise (masked only); watch(step, prog): called after each step
+---   or nil; noise(step): a tensor of fresh noise, only with a mask; watch(step, prog): called
+---   after each step
 ---@return mr.Tensor z
 function rflow.sample(prog, io)
   local T = require "moonreel.core.tensor"

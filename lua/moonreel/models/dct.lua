@@ -10,8 +10,8 @@ local ops = require "moonreel.core.op"
 
 local dct = {}
 
--- sides: of a block, of the kept square of Y, Cb and Cr; share of the overall deviation added to
--- each
+-- side of a block, sides of the kept squares of Y, Cb and Cr, and the share of the overall
+-- deviation that is added to the deviation of each channel
 local BLOCK, KEPT, FLOOR = 8, {4, 2, 2}, 0.02
 local CHANNELS = 4 * 4 + 2 * 2 + 2 * 2
 
@@ -23,8 +23,8 @@ local function basis(n, u, x)
   return (u == 0 and (1 / n) ^ 0.5 or (2 / n) ^ 0.5) * math.cos((2 * x + 1) * u * math.pi / (2 * n))
 end
 
--- call f(plane, u, v) for each latent channel in order; `kept`: side of the kept square of Y, Cb,
--- Cr
+-- call f(plane, u, v) for each latent channel in order; `kept` are the sides of the squares of Y,
+-- Cb and Cr
 local function channels(kept, f)
   for plane, side in ipairs(kept) do
     for u = 0, side - 1 do

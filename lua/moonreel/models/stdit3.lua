@@ -43,7 +43,8 @@ local function new_block(scope, c, temporal)
   }, Block)
 end
 
--- n rows of modulation as n values [B, T, D]; frames whose mask is false take the rows of time 0
+-- The n rows of a modulation as n values [B, T, D]. Frames whose mask is false take the rows of
+-- time 0.
 local function modulation(g, name, n, rows, rows0, x_mask, B, frames, D)
   local function per_frame(r) return nn.spread(g:param(name) + r, {0, 2, 3}, {B, frames, n, D}) end
   local all = per_frame(rows)
@@ -127,8 +128,7 @@ function stdit3.new(params, config, prefix)
   self.y_embedding = y_scope:add("y_embedding", {c.model_max_length, c.caption_channels},
     {kind = "normal", scale = c.caption_channels ^ -0.5}, {buffer = true, frozen = true})
   self.y_proj = nn.Mlp(y_scope, "y_proj", c.caption_channels, D, D)
-  -- the rotation uses the same numbers computed once per shape; the parameter is kept for the file
-  -- format
+  -- released files hold these numbers; the rotation computes them once per shape
   local pairs_of_head = D // c.num_heads // 2
   scope:add("rope.freqs", {pairs_of_head}, {kind = "values",
     values = T.from({pairs_of_head}, stdit3.frequencies(pairs_of_head))}, {frozen = true})
@@ -269,7 +269,7 @@ function Model:positions(g, frames, rows, cols, io)
   for i = 0, frames - 1 do
     at[i + 1] = i * 8 / frames
   end
-  return space, (ops.sincos(g:const(T.from({frames}, at)), {dim = D, sin_first = true}))
+  return space, waves(g, at, D, {sin_first = true})
 end
 
 --- The caption after the drop: rows of the null caption where `drop` is true.

@@ -23,23 +23,35 @@ trainer.steps = {
   {"train", loop.run},
 }
 
---- What the steps share, each from the step that makes it on.
+--- What the steps share. Each field is there from the step on that makes it.
 ---@class mr.Run
----@field settings table      baked; stage: of a run with stages, as in `run`; notes: lines to say
----   once the run has begun
----@field progress table      what the run says; journal, lock, dir: of its directory
----@field found table?        what ckpt.resolve found for `load`; found_weights: for `ckpt_path`;
----   source: that checkpoint, open
----@field continues boolean   it goes on in the directory of `found`; scratch: epoch, step and data
----   position are left behind
----@field device mr.Device    facts, dtype (compute), machine (as in manifests), pipe, exec, update:
----   what runs on it
----@field index mr.Index      loader, plan (buckets), feed, sampler (state of the loader after the
----   last batch)
----@field step integer        batches taken, also skipped ones; updates: optimizer steps; bad: bad
----   steps in a row; saved_step
----@field saver mr.Saver      lr_at(updates), total_steps, programs: micro-steps by shape, kept:
----   what closes with the run
+---@field settings table      the baked recipe
+---@field stage table?        the place of this run in a row of stages, as trainer.run takes it
+---@field notes string[]      lines to say once the run has begun
+---@field progress table      says what happens
+---@field found table?        what ckpt.resolve found for `load`
+---@field found_weights table? what it found for `ckpt_path`
+---@field source mr.Checkpoint? either of them, open
+---@field continues boolean   the run goes on in the directory of `found`
+---@field scratch boolean     epoch, step and data position of `found` are left behind
+---@field dir string          the run's directory; `lock` and `journal` are open in it
+---@field device mr.Device    what computes; `facts` are its own, `machine` is what manifests say
+---@field dtype string        compute dtype
+---@field pipe mr.Pipeline    the models
+---@field exec mr.Exec        their state
+---@field update mr.Update    the optimizer step
+---@field index mr.Index      the samples
+---@field loader mr.Loader    decodes them; `sampler` is its state after the last batch
+---@field plan table          the buckets
+---@field feed mr.Feed        makes inputs of batches
+---@field step integer        batches taken, also skipped ones
+---@field updates integer     optimizer steps made
+---@field bad integer         bad steps in a row
+---@field lr_at function      the learning rate of an update
+---@field total_steps integer steps that the run will make
+---@field saver mr.Saver      writes checkpoints
+---@field programs table      compiled micro-steps by the key of their shape
+---@field kept table          what closes with the run
 local Run = {}
 Run.__index = Run
 
@@ -74,9 +86,8 @@ local read_options = options.declare("trainer.run", {
 
 --- Train a recipe.
 ---@param settings table  baked
----@param given table|nil    write: takes each line of the log instead of standard output; stage: of
----   a run with stages
---   (moonreel.trainer.stages), {outer, name, dir, begun, previous}
+---@param given table|nil    write: takes each line of the log instead of standard output; stage:
+---   the place in a row of stages, {outer, name, dir, begun, previous} (moonreel.trainer.stages)
 ---@return integer exit code
 ---@return table facts     dir, step, loss
 function trainer.run(settings, given)

@@ -57,8 +57,7 @@ function loop.predict(r)
     settings = r.settings.hash, machine = r.machine, buckets = rows, wall = base.wall_s()}
 end
 
--- ---- checkpoints
--- -----------------------------------------------------------------------------------
+-- ---- checkpoints ----
 
 -- put what happened to saves into journal and log
 local function tell_saves(r)
@@ -135,8 +134,7 @@ function loop.commit(r)
   end
 end
 
--- ---- one step
--- ----------------------------------------------------------------------------------------
+-- ---- one step ----
 
 local function finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
 

@@ -76,9 +76,8 @@ function program.new(run, pipe, shape, config)
 end
 
 --- Run on one batch.
----@param batch table  pixels (tensor u8), keys, t, fps, weight, drop (lists), mask (flat list or
----   nil), tokens
---   (of the text encoder), seed, epoch
+---@param batch table  pixels: tensor u8; keys, t, fps, weight, drop: lists, one value per sample;
+---   mask: flat list of all frames, or nil; tokens: of the text encoder; seed; epoch
 ---@return number loss        sum over samples of weight x loss
 ---@return table per_sample   list
 function Step:run(batch)
