@@ -23,27 +23,27 @@ local columns = { { key = "field" }, { key = "value", format = printer.short },
   { key = "set_by", title = "set by" } }
 
 -- does a line go on where another one stands: the next number of the same list, written alike?
-local function goes_on(run, line)
+local function goes_on(span, line)
   local keys, n = line.keys, #line.keys
-  local step = math.type(keys[n]) == "integer" and math.type(run.to) == "integer"
-    and keys[n] - run.to
-  if not step or (run.step or step) ~= step or line.value ~= run.value or line.at ~= run.at
-      or n ~= #run.keys then
+  local step = math.type(keys[n]) == "integer" and math.type(span.to) == "integer"
+    and keys[n] - span.to
+  if not step or (span.step or step) ~= step or line.value ~= span.value or line.at ~= span.at
+      or n ~= #span.keys then
     return false
   end
   for i = 1, n - 1 do
-    if keys[i] ~= run.keys[i] then
+    if keys[i] ~= span.keys[i] then
       return false
     end
   end
   return true
 end
 
--- What people read: {keys, value, at, name}, one for a run of equal entries. `which` is "set" for
+-- What people read: {keys, value, at, name}, one for a span of equal entries. `which` is "set" for
 -- what a recipe, an argument or the environment has set, "default" for the rest, or "all".
 local function lines_of(settings, which)
   local kinds = require "moonreel.recipe.kinds"
-  local runs = {}
+  local spans = {}
   for _, leaf in ipairs(settings:leaves()) do
     local link = leaf.chain[#leaf.chain]
     local set = link ~= nil and link.set == true
@@ -52,22 +52,22 @@ local function lines_of(settings, which)
         or not set and which ~= "set" and leaf.row.path ~= "resolutions" then
       local line = { keys = leaf.keys, value = kinds.show(leaf.raw),
         at = link and link.at or "default", to = leaf.keys[#leaf.keys] }
-      local run = runs[#runs]
-      if run and goes_on(run, line) then
-        run.step, run.to, run.count = line.to - run.to, line.to, (run.count or 1) + 1
+      local span = spans[#spans]
+      if span and goes_on(span, line) then
+        span.step, span.to, span.count = line.to - span.to, line.to, (span.count or 1) + 1
       else
-        runs[#runs + 1] = line
+        spans[#spans + 1] = line
       end
     end
   end
-  for _, run in ipairs(runs) do
-    local from = run.keys[#run.keys]
-    run.name = not run.step and tostring(from) or ("%d, %d"):format(from, from + run.step)
-    if (run.count or 0) > 2 then
-      run.name = run.name .. " .. " .. run.to
+  for _, span in ipairs(spans) do
+    local from = span.keys[#span.keys]
+    span.name = not span.step and tostring(from) or ("%d, %d"):format(from, from + span.step)
+    if (span.count or 0) > 2 then
+      span.name = span.name .. " .. " .. span.to
     end
   end
-  return runs
+  return spans
 end
 
 local function rows_of(settings, which)
@@ -83,7 +83,7 @@ local function rows_of(settings, which)
   return rows
 end
 
--- what is set first, because that is what makes a recipe itself; then the defaults
+-- Prints what is set first, because that is what makes a recipe itself, then the defaults.
 local function print_table(settings, changed)
   printer.print(columns, rows_of(settings, "set"))
   if not changed then
@@ -93,7 +93,7 @@ local function print_table(settings, changed)
   print("\nhash " .. settings.hash)
 end
 
--- records as indented blocks
+-- Prints records as indented blocks.
 local function print_tree(settings, changed)
   local open = {}
   for _, line in ipairs(lines_of(settings, changed and "set" or "all")) do
@@ -117,7 +117,7 @@ local function print_tree(settings, changed)
   return 0
 end
 
--- what is set, as a reference system spells it
+-- Prints what is set, under the names of a reference system.
 local function print_as(settings, system, options)
   local kinds = require "moonreel.recipe.kinds"
   local reference = require "moonreel.settings.reference_names"

@@ -19,8 +19,8 @@ local train = {
     .. "once.",
 }
 
--- the recipe's variables stand before the libraries that read them: the program starts over with
--- them, once
+-- The recipe's variables must stand before the libraries that read them are loaded, so the program
+-- starts over with them, once.
 local function enter_environment(list, args)
   local process = require "moonreel.core.process"
   local wanted, missing = {}, {}
@@ -44,7 +44,7 @@ local function enter_environment(list, args)
   end
 end
 
--- what baking had to say; of all stages once
+-- Prints the notes of baking, each once even when several stages have it.
 local function tell_notes(list)
   local told = {}
   for _, one in ipairs(list) do

@@ -10,7 +10,7 @@ local why = {
     { "--json", "the chain as JSON" } },
 }
 
--- one stage, or the recipe itself; and the key to look for there
+-- The settings that a key is asked of (the recipe's, or those of one stage), and the key there.
 local function settings_for(recipe, key, parsed)
   local fault = require "moonreel.recipe.fault"
   local name, below = require("moonreel.settings.stages").split(key)

@@ -7,7 +7,7 @@ local fault = require "moonreel.recipe.fault"
 
 local environment = {}
 
--- budget of one bake; the largest shipped recipe takes one million
+-- The budget of one bake in instructions. The largest shipped recipe takes one million.
 environment.instructions = 20 * 1000 * 1000
 environment.text_bytes = 16 * 1024 * 1024     -- longest text that a recipe may build
 
@@ -30,13 +30,13 @@ function environment.here()
   end
 end
 
--- raise with the recipe's line, however many functions of ours lie between
+-- Raises with the recipe's line, however many functions of ours lie between.
 local function fail(text)
   local here = environment.here()
   error(here and here .. ": " .. text or text, 0)
 end
 
--- call a library function; its errors blame the recipe's line, not the lines here
+-- Calls a library function. Its errors blame the recipe's line, not the lines here.
 local function library(f, ...)
   local results = table.pack(pcall(f, ...))
   if not results[1] then
@@ -45,7 +45,7 @@ local function library(f, ...)
   return table.unpack(results, 2, results.n)
 end
 
--- keys in a fixed order: numbers first, then texts, then booleans; anything else has no order
+-- Keys have a fixed order: numbers first, then texts, then booleans. Anything else has none.
 local rank = { number = 1, string = 2, boolean = 3 }
 local function key_before(a, b)
   local x, y = rank[type(a)], rank[type(b)]
@@ -94,7 +94,7 @@ local function ordered_pairs(t)
   end, t, nil
 end
 
--- an address would make two bakes differ
+-- tostring() without addresses, which would make two bakes differ.
 local function plain_tostring(value)
   local kind = type(value)
   if kind == "table" or kind == "function" or kind == "userdata" then
@@ -132,7 +132,7 @@ local function capped_rep(text, n, separator)
   return library(string.rep, text, n, separator)
 end
 
--- ranges of table functions run outside the instruction count, so their length is capped
+-- The ranges of table functions run outside the instruction count, so their length is capped.
 local function span(name, from, to, most)
   from, to = math.tointeger(from), math.tointeger(to)
   if not from or not to then

@@ -8,7 +8,7 @@ local fault = require "moonreel.recipe.fault"
 
 local files = {}
 
--- "a/./b/../c" -> "a/c"; leading ".." stay
+-- The shortest form of a path: "a/./b/../c" becomes "a/c". Leading ".." stay.
 local function clean(path)
   local rooted, parts = path:sub(1, 1) == "/", {}
   for part in path:gmatch("[^/]+") do
@@ -46,7 +46,7 @@ local function shipped(path)
   return text and { id = "shipped:" .. path, shown = path, text = text, shipped = true }
 end
 
--- folders of MOONREEL_RECIPES, then the shipped recipes
+-- Looks a name up in the folders of MOONREEL_RECIPES, then among the shipped recipes.
 local function by_name(name)
   for folder in (os.getenv("MOONREEL_RECIPES") or ""):gmatch("[^:]+") do
     local found = on_disk(folder .. "/" .. name)

@@ -156,7 +156,7 @@ function check.text(schema, value)
   return value
 end
 
--- a file, or recipe.previous: the last checkpoint of the stage before
+-- A checkpoint is a path, or recipe.previous for the last one of the stage before.
 function check.checkpoint(schema, value)
   if value == marker.previous then
     return value
@@ -164,7 +164,7 @@ function check.checkpoint(schema, value)
   return check.text(schema, value)
 end
 
--- keys 1..n and nothing else
+-- The length of a table whose keys are positive integers; nil for any other table.
 local function list_length(value)
   local n = 0
   for key in next, value do
@@ -204,7 +204,7 @@ function check.list(schema, value)
   return out
 end
 
--- plain data as JSON knows it: a list, or a table with text keys
+-- Free data is what JSON knows: plain values, lists, and tables with text keys.
 function check.free(_, value, depth)
   depth = depth or 0
   if type(value) ~= "table" then
@@ -282,7 +282,7 @@ function check.either(_, value)
   return value
 end
 
--- {ratio, height, width}
+-- An aspect is {ratio, height, width}.
 function check.aspect(_, value)
   local out = check.list({ count = 3, element = { tag = "number", min = 0 } }, value)
   if not out then

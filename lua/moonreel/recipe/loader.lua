@@ -23,8 +23,8 @@ local function key_text(key)
   return type(key) == "number" and "element [" .. key .. "]" or "'" .. tostring(key) .. "'"
 end
 
--- one run of a constructor: its keys in order, their lines (nil when all stand on its own), the key
--- that may be nil
+-- What one call of a constructor has written: its keys in order, their lines (nil when all stand on
+-- its own line), and the last key when any number of values may stand there, none included.
 local function written(constructor, computed, at)
   local keys, lines, position, k, one_line, open_ended = {}, {}, 0, 0, true, nil
   for _, item in ipairs(constructor.items) do
@@ -50,13 +50,13 @@ local function written(constructor, computed, at)
   return { keys = keys, lines = not one_line and lines or nil, open_ended = open_ended }
 end
 
--- what the rewritten constructors call: checks for values that plain Lua would drop, then remembers
--- the lines
+-- The functions that rewritten constructors call. They refuse what plain Lua would drop without a
+-- word, and remember the lines.
 local function hooks(file, constructors)
   local open = {}
   local function at(line) return ("%s:%d"):format(file.shown, line) end
   local env = {}
-  -- keys that are all written out are the same at every run
+  -- A constructor without computed keys writes the same keys at every call.
   local frames = {}
   for id, constructor in ipairs(constructors) do
     local computed = false
@@ -105,7 +105,7 @@ local function hooks(file, constructors)
   return env
 end
 
--- the environment of one file: the allow-list, `recipe`, `require`, no new names
+-- The environment of one file: the allow-list, `recipe` and `require`. It takes no new names.
 function Loader:environment(file, constructors)
   local env = environment.new()
   for name, hook in pairs(hooks(file, constructors)) do
@@ -275,7 +275,8 @@ function loader.merge(lists, name)
   end
 end
 
--- the declaration of a file and of all its ancestors
+-- Runs a file and its ancestors. Gives its layer and its line: the file and all its ancestors,
+-- strongest first.
 function Loader:declare(file, path, where)
   for i, other in ipairs(path) do
     if other.id == file.id then
@@ -299,12 +300,12 @@ function Loader:declare(file, path, where)
   path[#path + 1] = file
   local layer = { file = file, id = file.id, shown = file.shown, body = declaration.body }
   local lists, direct = {}, {}
-  -- strongest parent first
+  -- The parent that is named last is the strongest.
   for i = #declaration.parents, 1, -1 do
     local parent = self:declare(files.from(declaration.parents[i], file, declaration.parents.where),
       path, declaration.parents.where)
     lists[#lists + 1] = table.move(parent.line, 1, #parent.line, 1, {})
-    -- one file under two names is one parent
+    -- A file that is named twice, perhaps under two names, is one parent.
     local known_parent = false
     for _, other in ipairs(direct) do
       known_parent = known_parent or other == parent.layer

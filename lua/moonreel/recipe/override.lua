@@ -42,7 +42,7 @@ function override.target(key)
           and registry.hint(schema, part) or "")
       end
       if #resolved ~= #keys + 1 or schema.path then
-        -- a spelling may lead elsewhere: walk again from the root
+        -- A spelling may lead into another record, so the schema is looked up from the root.
         keys, schema = resolved, record
         for _, name in ipairs(resolved) do
           schema = registry.field(schema, name)
@@ -129,7 +129,7 @@ function override.value(schema, text)
     end
     return value
   end
-  -- one text stands for a list of it
+  -- A bare text stands for a list that holds it.
   if tag == "list" and schema.element.tag == "text" and not text:match("^%s*[%[{(]") then
     return { text }
   end
@@ -143,7 +143,7 @@ function override.value(schema, text)
   return value
 end
 
--- integer keys may come as text (JSON has no others), and text keys as integers
+-- The value with the keys that its schema wants: JSON has only text for integer keys.
 local function fit_keys(schema, value)
   local contents = marker.replacement(value)
   if contents then
@@ -172,7 +172,7 @@ local function fit_keys(schema, value)
   return value
 end
 
--- element of a list or of a bucket entry: literal or text
+-- The value of one element of a list or of a bucket entry: a literal, or else the text itself.
 local function element_value(text)
   local value = literal.read(text)
   if value == nil then

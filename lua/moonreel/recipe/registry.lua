@@ -8,7 +8,7 @@ local nearest = require "moonreel.text.nearest"
 
 local registry = {}
 
--- a path text as keys: "optim.lr" -> {"optim", "lr"}
+-- The keys of a path text: "optim.lr" gives {"optim", "lr"}.
 local function split(path)
   local keys = {}
   for key in path:gmatch("[^.]+") do
@@ -30,7 +30,7 @@ function registry.path(keys, count)
   return table.concat(shown, ".")
 end
 
--- the record at `keys`, made when missing
+-- The record at `keys`, which is made when it is missing.
 local function record_at(root, keys, count)
   local at = root
   for i = 1, count do
@@ -92,7 +92,7 @@ local function either(a, b)
   return { tag = "either", none = a.none or b.none, row = a.row, path = a.path }
 end
 
--- rows that exist only under some types of one record
+-- Adds rows that exist only under some types of one record.
 local function add_types(self, module, record_path)
   local record = record_at(self.root, split(record_path), #split(record_path))
   record.types = record.types or {}
@@ -270,7 +270,7 @@ function registry.hint(record, name)
   if near then
     return (", did you mean '%s%s'?"):format(prefix, near)
   end
-  -- the last part may be the name of a field elsewhere
+  -- A field of this name may lie in another record.
   local elsewhere, all = nil, {}
   for _, row in ipairs(registry.get().rows) do
     local last = row.path:match("[^.]*$")

@@ -40,7 +40,8 @@ local function literal_key(word)
   return chunk and chunk()
 end
 
--- item head at words[i]: `name =` or `[literal] =` or `[expression] =` or positional
+-- How the item that begins at words[i] names its key: `name =`, `[literal] =`, `[expression] =`, or
+-- not at all.
 local function item_head(words, i)
   local word, after = words[i], words[i + 1]
   if word.kind == "name" and after and after.text == "=" then
@@ -69,7 +70,7 @@ function rewrite.source(text)
   local words = lexer.words(text)
   local edits, constructors = {}, {}
   local stack = {}
-  -- from left to right, as the words come
+  -- Edits are made from left to right, as the words come.
   local function insert(at, piece) edits[#edits + 1] = { at = at, piece = piece } end
 
   for i, word in ipairs(words) do

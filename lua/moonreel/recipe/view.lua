@@ -23,7 +23,7 @@ function view.plain(value)
   return out
 end
 
--- remember who reads what, for `why`
+-- Notes that the running late-bound value reads a path, for `why`.
 local function note_read(fold, keys)
   local call = fold.calls[#fold.calls]
   if call then
@@ -40,7 +40,7 @@ local function contains(list, wanted)
   return false
 end
 
--- keys of what lies below `name`, and its schema
+-- The keys of what a view has under `name`, and its schema; nil for an entry that a map lacks.
 local function child_of(fold, keys, schema, name)
   local path = table.move(keys, 1, #keys, 1, {})
   if schema.tag == "map" then

@@ -30,8 +30,8 @@ local function has_function(value)
   return false
 end
 
--- values that are computed from the final recipe: each stage has one, their outer recipe alone has
--- none
+-- Takes out what is computed from the final recipe: every stage has one, but the recipe around them
+-- has none.
 local function drop_late(write)
   for key, child in pairs(write.children) do
     if child.tag == "table" then
@@ -42,7 +42,7 @@ local function drop_late(write)
   end
 end
 
--- 1. the files, ancestors first; of one stage, or of the whole recipe
+-- Step 1: the files of the recipe, or of one of its stages, as layers, ancestors first.
 local function load_files(job)
   job.layers = {}
   for _, part in ipairs(job.loader:layers(job.file)) do
@@ -60,7 +60,7 @@ local function load_files(job)
   end
 end
 
--- 2. the command line over them: key=value, then stages.NAME.key=value
+-- Step 2: the command line over them, key=value below stages.NAME.key=value.
 local function add_overrides(job)
   local late = {}
   for _, argument in ipairs(job.arguments) do
@@ -97,7 +97,7 @@ local function first_live(job, keys)
   return first
 end
 
--- variables that the environment has already win over `env`
+-- Step 5: a variable that the environment has already wins over `env`.
 local function add_environment(job)
   for _, leaf in ipairs(job.leaves) do
     local name = leaf.keys[1] == "env" and leaf.keys[2]
@@ -110,11 +110,11 @@ local function add_environment(job)
   end
 end
 
--- what only holds for something that trains: a recipe of stages leaves it to them
+-- Is this the recipe around stages? What only holds for something that trains is left to them.
 local function is_outer(job) return job.stages and not job.stage end
 
--- 5. every write has a field under the final types; that it fits there, collecting has checked,
--- also for what a stronger layer hides
+-- Step 6: every write has a field under the final types. That it fits there, collecting has
+-- checked, also for what a stronger layer hides.
 local function check_writes(job)
   if is_outer(job) then
     return
@@ -148,7 +148,7 @@ local function check_writes(job)
   end
 end
 
--- a chain of the fold as settings show it: places as text, what was read as a list
+-- A chain of the fold as settings show it: places as texts, what was read as a list.
 local function shown_chain(chain)
   local out = {}
   for i, link in ipairs(chain) do
@@ -162,7 +162,7 @@ local function shown_chain(chain)
   return out
 end
 
--- 4. every leaf with its chain, and those that a map has no more
+-- Step 4: every leaf with its chain, and the leaves of entries that a map has no more.
 local function collect(job)
   job.leaves, job.removed = {}, {}
   job.fold:each(function(keys, schema, value, chain)
@@ -188,7 +188,7 @@ local function collect(job)
   table.sort(job.removed, function(a, b) return a.path < b.path end)
 end
 
--- 6. the outer settings know their stages by name and hash
+-- Step 7: the settings of a recipe with stages know these by name and hash.
 local function add_stages(job)
   if not is_outer(job) then
     return
@@ -206,7 +206,7 @@ local function add_stages(job)
   end
 end
 
--- 7. fields that mean nothing here, or that nothing reads under these settings
+-- Step 8: notes about fields that mean nothing here, or that nothing reads under these settings.
 local function note_unread(job)
   job.notes = {}
   if is_outer(job) then
@@ -241,7 +241,7 @@ local function note_unread(job)
   end
 end
 
--- 8. names of resolutions that nobody has declared
+-- Step 9: notes about resolutions that nobody has declared.
 local function note_resolutions(job)
   if is_outer(job) then
     return
@@ -255,7 +255,7 @@ local function note_resolutions(job)
   end
 end
 
--- 3. values on demand
+-- Step 3: from here on values are worked out on demand.
 local function start_fold(job) job.fold = fold.new(job.layers) end
 
 local steps = { load_files, add_overrides, start_fold, collect, add_environment,

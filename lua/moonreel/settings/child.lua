@@ -7,7 +7,7 @@ local process = require "moonreel.core.process"
 
 local child = {}
 
--- address space beyond what the program maps: with it the peak is below 256 MiB
+-- The address space beyond what the program maps; with it the peak stays below 256 MiB.
 child.memory_bytes = 240 * 1024 * 1024
 child.cpu_s = 0.9
 child.deadline_s = 20                   -- wall clock, for a machine that is busy with other things
@@ -43,7 +43,7 @@ function child.bake(name, arguments, stage)
   return require("moonreel.settings").from_json(answer.settings, name)
 end
 
--- bytes that this process maps before any recipe runs
+-- The bytes that this process maps before any recipe runs.
 local function mapped_bytes()
   local file = assert(io.open("/proc/self/statm"))
   local pages = file:read("n")

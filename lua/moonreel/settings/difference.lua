@@ -13,7 +13,7 @@ return function(was, now)
   for _, leaf in ipairs(was:leaves()) do
     old[leaf.path] = leaf
   end
-  local function row(path, a, b)
+  local function compare(path, a, b)
     local a_text, b_text = a and kinds.show(a.raw), b and kinds.show(b.raw)
     if a_text == b_text then
       return
@@ -26,11 +26,11 @@ return function(was, now)
   end
   for _, leaf in ipairs(now:leaves()) do
     seen[leaf.path] = true
-    row(leaf.path, old[leaf.path], leaf)
+    compare(leaf.path, old[leaf.path], leaf)
   end
   for path, leaf in pairs(old) do
     if not seen[path] then
-      row(path, leaf, nil)
+      compare(path, leaf, nil)
     end
   end
   table.sort(rows, function(a, b) return a.path < b.path end)

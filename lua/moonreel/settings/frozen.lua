@@ -73,7 +73,7 @@ end
 -- texts of lists and maps, which never change: defaults are the same tables in every bake
 local texts = setmetatable({}, { __mode = "k" })
 
--- a chain with its values as text; most are never asked for
+-- A chain with its values as texts, which are made when the chain is asked for: most never are.
 local function shown_chain(leaf)
   for _, link in ipairs(leaf.chain) do
     if link.value == nil then

@@ -9,7 +9,7 @@ local sorted_keys = require("moonreel.recipe.environment").sorted_keys
 
 local hash = {}
 
--- one text per value: type, then content of known length or fixed form
+-- One text for each value: its type, then its content in a fixed form or behind its length.
 local function canonical(value)
   if value == marker.none then
     return "none"

@@ -7,7 +7,7 @@ local registry = require "moonreel.recipe.registry"
 
 local readers = {}
 
--- off values ask nothing of a reader
+-- Does a value ask anything of a reader? What is off, or as by default, does not.
 local function asks(value, default)
   return value ~= nil and value ~= false and value ~= default
     and not (type(value) == "table" and next(value) == nil)

@@ -1,9 +1,9 @@
---- Recipes in a row: `stages = { {name = "a", recipe = "./a", fields...}, ... }`.
+--- Recipes one after the other: `stages = { {name = "a", recipe = "./a", fields...}, ... }`.
 -- Weakest first: what the file with the list inherits, the stage's recipe, the file with the list
 -- and the recipes that extend it, the stage's entry, key=value, stages.NAME.key=value. A file that
 -- the stage's recipe inherits too counts once, below that recipe. Each stage bakes to settings of
 -- its own; the outer settings hold their names and hashes. Only `load` is not passed on: in the
--- outer recipe and as key=value it says where the whole row goes on. Ref: recipes.md 8.
+-- outer recipe and as key=value it says where the whole series goes on. Ref: recipes.md 8.
 -- @module moonreel.settings.stages
 local fault = require "moonreel.recipe.fault"
 local files = require "moonreel.recipe.files"
@@ -13,7 +13,7 @@ local place = require "moonreel.recipe.place"
 
 local stages = {}
 
--- one entry of the list, checked
+-- Checks one entry of the list.
 local function read_entry(i, entry, list_place, seen)
   local p = type(entry) == "table" and place.of_table(entry) or list_place
   if type(entry) ~= "table" or getmetatable(entry) ~= nil then
@@ -140,7 +140,7 @@ function stages.layers(files_read, outer, entries, entry)
   table.move(above, 1, #above, 2, out)
   local rest = loader.merge({ line, below }, place.text(entry.place))
   table.move(rest, 1, #rest, #out + 1, out)
-  -- weakest first, as all layers
+  -- Layers go from the weakest to the strongest.
   for i = 1, #out // 2 do
     out[i], out[#out + 1 - i] = out[#out + 1 - i], out[i]
   end

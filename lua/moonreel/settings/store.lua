@@ -13,7 +13,7 @@ local registry = require "moonreel.recipe.registry"
 
 local store = {}
 
--- one value for JSON; lists stay lists when they are empty
+-- A value as JSON has it. An empty list stays a list.
 local function to_value(value, schema)
   if value == nil or value == marker.none then
     return json.null
@@ -65,8 +65,8 @@ function store.origins(leaves)
   return origins
 end
 
--- tells an edited file, whatever fields this version has: the values as they stand there, and the
--- hash they had when written
+-- A sum over the values as they stand in a file and the hash they had when written. It tells an
+-- edited file, whatever fields this version has.
 local function sum_of(tree, settings_hash)
   return base.hash128(settings_hash .. json.encode(tree))
 end
@@ -85,7 +85,7 @@ function store.to_json(settings)
   }, { indent = 2 }) .. "\n"
 end
 
--- JSON's null and arrays back to what leaves hold
+-- A value of JSON as leaves hold it.
 local function from_value(value)
   if value == json.null then
     return marker.none
@@ -105,7 +105,7 @@ local function is_set(chain)
   return link ~= nil and link.set == true
 end
 
--- somebody has set a field, or one below it
+-- Has somebody set a field, or one below it?
 local function is_set_below(origin, path)
   for other, chain in pairs(origin) do
     if (other == path or other:sub(1, #path + 1) == path .. ".") and is_set(chain) then
@@ -114,8 +114,8 @@ local function is_set_below(origin, path)
   end
 end
 
--- leaves of a decoded tree, checked against the registry; what this version lacks is left out where
--- nobody has set it
+-- The leaves of a decoded tree, checked against the registry. A field that this version lacks is
+-- left out where nobody has set it.
 local function leaves_of(tree, origin, where)
   local leaves = {}
   local function leaf(keys, schema, value, row)
@@ -175,7 +175,7 @@ local function leaves_of(tree, origin, where)
   return leaves
 end
 
--- fields that the file does not know take their default
+-- Adds the fields that the file does not know, at their defaults.
 local function add_new(leaves, tree)
   local known, types = {}, { tag = "table", children = {} }
   for _, leaf in ipairs(leaves) do
@@ -237,9 +237,6 @@ local function source(value)
   end
   if value == marker.previous then
     return "recipe.previous"
-  end
-  if type(value) == "string" then
-    return kinds.show(value)
   end
   if type(value) ~= "table" then
     return kinds.show(value)

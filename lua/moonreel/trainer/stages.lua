@@ -1,7 +1,7 @@
---- Recipes in a row: outputs/NNN-name/stages/NAME/ is a run of its own for each stage. Ref:
--- recipes.md 8. Where a row stands is read from the disk alone: a stage begins when the one before
--- it is over, so the newest stage with a checkpoint is the one to go on in, also when it has
--- nothing left to do; all before it are over, none after it has begun.
+--- Recipes one after the other: outputs/NNN-name/stages/NAME/ is a run of its own for each stage.
+-- Ref: recipes.md 8. Where the series stands is read from the disk alone: a stage begins when the
+-- one before it is over, so the newest stage with a checkpoint is the one to go on in, also when it
+-- has nothing left to do; all before it are over, none after it has begun.
 -- @module moonreel.trainer.stages
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
@@ -16,19 +16,19 @@ local trainer = require "moonreel.trainer"
 local stages = {}
 
 -- the run that `load` names; nil: a new one
-local function find_outer(row)
-  local s = row.settings
+local function find_outer(series)
+  local s = series.settings
   if not s.load then
     return nil
   end
   if s.start_from_scratch or s.start_step or s.start_epoch then
-    base.raise("MR_E_USAGE", "load: a row of stages goes on where it was; --start-from-scratch, "
+    base.raise("MR_E_USAGE", "load: a series of stages goes on where it was; --start-from-scratch, "
       .. "--start-step and --start-epoch are for "
       .. "one stage; try: stages.NAME.start_from_scratch=true")
   end
   local found, reason = blame.field(s, "load", ckpt.resolve, s.load, s.outputs, setup.name(s))
   if not found then
-    row.progress:say(reason)
+    series.progress:say(reason)
     return nil
   end
   local outer, name = run.outer(found.run or "")
@@ -46,16 +46,16 @@ local function find_outer(row)
 end
 
 -- number of the stage to begin with: the one asked for, the newest with a checkpoint, or the first
-local function find_first(row)
+local function find_first(series)
   local wanted, newest = nil, nil
   local number = {}
-  for i, one in ipairs(row.list) do
+  for i, one in ipairs(series.list) do
     number[one.name] = i
-    if one.name == row.from then
+    if one.name == series.from then
       wanted = i
     end
   end
-  for _, begun in ipairs(row.outer and run.stages(row.outer) or {}) do
+  for _, begun in ipairs(series.outer and run.stages(series.outer) or {}) do
     if not number[begun.name] then
       base.raise("MR_E_RECIPE", ("%s: the recipe has no stage '%s' any more; try: its old name, or "
         .. "a new run"):format(begun.path,
@@ -65,44 +65,46 @@ local function find_first(row)
       newest = math.max(newest or 0, number[begun.name])
     end
   end
-  if row.from and not wanted then
+  if series.from and not wanted then
     local names = {}
-    for i, one in ipairs(row.list) do
+    for i, one in ipairs(series.list) do
       names[i] = one.name
     end
-    base.raise("MR_E_USAGE", ("--stage %s: no such stage; there are %s"):format(row.from,
+    base.raise("MR_E_USAGE", ("--stage %s: no such stage; there are %s"):format(series.from,
       table.concat(names, ", ")))
   end
   if wanted and newest and wanted < newest then
     base.raise("MR_E_USAGE", ("--stage %s: %s has gone on to '%s'; try: --load without --stage, or "
       .. "a new run without --load"):format(
-      row.from, row.outer, row.list[newest].name))
+      series.from, series.outer, series.list[newest].name))
   end
   return wanted or newest or 1
 end
 
 -- what trainer.run needs to know of a stage as things stand now
-local function stage_of(row, i)
+local function stage_of(series, i)
   local function dir(k)
-    return row.outer and row.list[k] and ("%s/stages/%s"):format(row.outer, row.list[k].name)
+    local one = series.outer and series.list[k]
+    return one and ("%s/stages/%s"):format(series.outer, one.name)
   end
   local function newest(k)
     local step = dir(k) and ckpt.steps(dir(k))[1]
     return step and ckpt.dir(dir(k), step)
   end
-  local stage = {outer = row.outer, name = row.list[i].name, dir = dir(i), previous = newest(i - 1)}
+  local stage = {outer = series.outer, name = series.list[i].name, dir = dir(i),
+    previous = newest(i - 1)}
   stage.begun = newest(i) ~= nil
   return stage
 end
 
 -- a command-line value for all stages would break the chain without a word
-local function check_weights(row)
-  local chain = row.settings:chain("ckpt_path")
+local function check_weights(series)
+  local chain = series.settings:chain("ckpt_path")
   local last = chain[#chain]
   if last and last.command_line then
     base.raise("MR_E_USAGE", ("%s: every stage would start from these weights; try: "
       .. "stages.%s.ckpt_path=%s"):format(
-      last.at, row.list[1].name, row.settings.ckpt_path or "none"))
+      last.at, series.list[1].name, series.settings.ckpt_path or "none"))
   end
 end
 
@@ -124,17 +126,17 @@ local function named(name, f, ...)
 end
 
 -- say which stage it is, and train it
-local function train(row, i)
-  local one, stage = row.list[i], stage_of(row, i)
-  row.progress:say(("stage %s (%d of %d): %s"):format(one.name, i, #row.list,
+local function train(series, i)
+  local one, stage = series.list[i], stage_of(series, i)
+  series.progress:say(("stage %s (%d of %d): %s"):format(one.name, i, #series.list,
     stage.begun and "goes on in " .. stage.dir
     or stage.previous and "follows " .. stage.previous or "begins in " .. stage.dir))
-  return named(one.name, trainer.run, one.settings, {write = row.write, stage = stage})
+  return named(one.name, trainer.run, one.settings, {write = series.write, stage = stage})
 end
 
-local Row = {}
+local Series = {}
 
-function Row:__close()
+function Series:__close()
   if self.catches then
     signal.release()
   end
@@ -160,28 +162,28 @@ local read_options = options.declare("stages.run", {
 ---@return integer exit code
 function stages.run(settings, list, given)
   local o = read_options(given)
-  local row <close> = setmetatable({settings = settings, list = list, from = o.from,
+  local series <close> = setmetatable({settings = settings, list = list, from = o.from,
     write = o.write,
-    progress = progress.new(0, 1, o.write), catches = signal.catch()}, Row)
-  check_weights(row)
-  row.outer = find_outer(row)
-  row.lock = row.outer and run.lock(row.outer)
-  local first = find_first(row)
+    progress = progress.new(0, 1, o.write), catches = signal.catch()}, Series)
+  check_weights(series)
+  series.outer = find_outer(series)
+  series.lock = series.outer and run.lock(series.outer)
+  local first = find_first(series)
   for i = first, #list do
-    local stage = stage_of(row, i)
+    local stage = stage_of(series, i)
     if i > first then
       stage.previous, stage.before = true, list[i - 1].settings
     end
     named(list[i].name, setup.rehearse, list[i].settings, stage)
   end
-  if not row.outer then
-    row.outer, row.made = blame.field(settings, "outputs", run.create, settings.outputs,
+  if not series.outer then
+    series.outer, series.made = blame.field(settings, "outputs", run.create, settings.outputs,
       setup.name(settings), true), true
-    row.lock = run.lock(row.outer)
+    series.lock = run.lock(series.outer)
   end
-  base.replace_file(row.outer .. "/settings.json", settings:to_json())
+  base.replace_file(series.outer .. "/settings.json", settings:to_json())
   for i = first, #list do
-    local code = train(row, i)
+    local code = train(series, i)
     -- a request that came too late for the stage's own loop
     local stop = signal.pending()
     if code == 0 and stop then
