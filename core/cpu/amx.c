@@ -11,7 +11,7 @@
 static bool usable;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void look(void)
+static void ask_processor(void)
 {
     unsigned a, b, c, d, lo, hi;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
@@ -31,7 +31,7 @@ static void look(void)
 
 bool mr_cpu_amx(void)
 {
-    pthread_once(&once, look);
+    pthread_once(&once, ask_processor);
     return usable && mr_cpu_bf16();
 }
 #else

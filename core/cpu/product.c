@@ -1,22 +1,21 @@
 /* product: which way a product takes, and the oneDNN way. Licence: Apache-2.0
  *
- * bf16 on AMX goes to isa/amx_gemm.c where that fits. The rest of bf16:
- * Measured on bf16 with AMX (oneDNN 2.6, 2,560 rows, widths 1,152 to 4,608):
- * - B [k, n] in place reaches 0.56 to 0.85 of its packed form, a weight stored [n, k] 0.87 to 1.0;
- * packing
- *   into the workspace costs 3 to 5 % of the product, and no second copy of the weights stays
- * resident. At demo
- *   sizes (768 rows, widths 128 to 512) the packed form is 1.7 times as fast, but a weight is used
- * once between
- *   two updates and packing it takes what that gives, also when it is done after the update.
- * - a transposed A loses more than half on sums of 2,560, little on 512: a weight's gradient is
- * added up
- *   in parts of 512 rows, wide ones in passes over columns.
- * Measured on f32 (oneDNN 2.6, one core): with AVX2 the own product reaches 0.95 to 1.07 of
- * oneDNN's at demo sizes and is equal at 2,560 rows, but for few rows or columns; oneDNN's also
- * takes fresh memory in every call (the heap grew by 5 MB per demo step). With AVX-512 the own
- * product is 2 to 9 % slower at demo sizes, as fast or up to twice as fast (transposed sides) from
- * 1 GFLOP on. */
+ * bf16 goes to isa/amx_gemm.c where the processor has AMX and the shape fits, the rest of bf16 to
+ * oneDNN. What was measured there (oneDNN 2.6, AMX, 2,560 rows, widths of 1,152 to 4,608):
+ * - B [k, n] read in place reaches 0.56 to 0.85 of the speed of its packed form, a weight stored
+ *   [n, k] 0.87 to 1.0. Packing it into the workspace takes 3 to 5 % of the product, and no second
+ *   copy of the weights stays in memory. At demo sizes (768 rows, widths of 128 to 512) the packed
+ *   form is 1.7 times as fast, but there a weight is used once between two updates, and packing it
+ *   takes what that gives, also when it is done after the update.
+ * - A transposed A costs more than half of the speed on sums of 2,560 and little on 512: a weight's
+ *   gradient is therefore added up in parts of 512 rows, a wide one in passes over columns.
+ *
+ * f32 goes to oneDNN or to isa/gemm.c. What was measured there (oneDNN 2.6, one core):
+ * - With AVX2 the own product reaches 0.95 to 1.07 of oneDNN's speed at demo sizes and is equal at
+ *   2,560 rows, except where rows or columns are few. oneDNN's also takes fresh memory in every
+ *   call: the heap grew by 5 MB per demo step.
+ * - With AVX-512 the own product is 2 to 9 % slower at demo sizes, and as fast or up to twice as
+ *   fast (transposed operands) from 1 GFLOP on. */
 #include "cpu/product.h"
 #include "cpu/cpu.h"
 
@@ -30,7 +29,7 @@
 #include <pthread.h>
 #endif
 
-// PIECE_FLOP: oneDNN cannot be interrupted, so a product takes no more at once
+// oneDNN cannot be interrupted: a product of more than PIECE_FLOP is cut into several
 enum { SERIAL_FLOP = 1000000, LARGE_FLOP = 1000000000 };
 static const double PIECE_FLOP = 16e9;
 
@@ -75,7 +74,7 @@ static dnnl_engine_t engine;
 static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
 static void engine_start(void)
 {
-    // own kernels held back by MOONREEL_ISA hold oneDNN back too
+    // MOONREEL_ISA holds oneDNN back as it does the own kernels
     if (mr_isa() == 1)
         dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
     if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
@@ -229,8 +228,8 @@ static int64_t pass_width(const mr_product_spec *s)
     return wide && s->n % (passes * 32) == 0 ? s->n / passes : s->n;
 }
 
-/* B [k, n] is packed for less than its rows cost; a weight stored [n, k] only for many rows at
- * once. */
+/* Whether packing B costs less than reading it in place does: from few rows on for B [k, n], only
+ * for many rows for a weight stored [n, k]. */
 static bool pack_pays(const mr_product_spec *s)
 {
     if (s->in != MR_BF16 || s->batch != 1 || s->n < 256)
@@ -242,7 +241,8 @@ static bool onednn_init(mr_product *p)
 {
     const mr_product_spec *s = &p->spec;
     pthread_once(&engine_once, engine_start);
-    // one dimension of each matrix is dense, none is repeated; empty ones are the own kernel's
+    // oneDNN takes matrices with one dense dimension and none repeated; empty products are left to
+    // the own kernel
     bool plain = s->m > 0 && s->n > 0 && s->k > 0 && (s->a_col == 1 || s->a_row == 1) &&
                  (s->b_col == 1 || s->b_row == 1) && s->a_col > 0 && s->a_row > 0 && s->b_col > 0 &&
                  s->b_row > 0;
@@ -385,7 +385,7 @@ mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_
     p->threads = flop < SERIAL_FLOP ? 1 : facts->threads;
     *out = p;
     if (isa == 2 && facts->bf16 && mr_gemm_amx_fits(spec)) {
-        mr_gemm_amx_sizes z = mr_gemm_amx_plan(spec->m, spec->n, spec->k, p->threads);
+        mr_gemm_amx_sizes z = mr_gemm_amx_needs(spec->m, spec->n, spec->k, p->threads);
         p->amx = true, p->workspace = z.b_bytes + (size_t)p->threads * z.own_bytes;
         snprintf(p->how, sizeof p->how, "own amx");
         return MR_OK;

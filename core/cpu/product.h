@@ -47,14 +47,14 @@ mr_gemm_fn mr_gemm_base, mr_gemm_avx2, mr_gemm_avx512;
 size_t mr_gemm_workspace(const mr_product_spec *s, int threads);
 
 /* The own product of bf16 on AMX tiles (isa/amx_gemm.c), faster than oneDNN 2.6 where it fits: one
- * matrix, a dense dimension in each operand. workspace: b_bytes + threads * own_bytes of its
- * plan. */
+ * matrix, a dense dimension in each operand. workspace: b_bytes + threads * own_bytes of what it
+ * needs. */
 typedef struct mr_gemm_amx_sizes {
     int64_t rows;              /* of C per task */
     size_t b_bytes, own_bytes; /* packed B; scratch of one worker */
 } mr_gemm_amx_sizes;
 bool mr_gemm_amx_fits(const mr_product_spec *spec);
-mr_gemm_amx_sizes mr_gemm_amx_plan(int64_t m, int64_t n, int64_t k, int threads);
+mr_gemm_amx_sizes mr_gemm_amx_needs(int64_t m, int64_t n, int64_t k, int threads);
 mr_gemm_fn mr_gemm_amx;
 
 #endif

@@ -1,20 +1,24 @@
 /* adamw: clip, AdamW, average of weights, write-back to the compute dtype and zeroing of the
  * gradient, in one pass over ranges of the flat buffers.
  *
- *   master, grad, m, v [n] f32; ema [n] f32 and w [n] bf16 may be absent; sumsq [1] f64 over all
- * gradients
- *   hyper [12] f64 = lr, beta1, beta2, eps, weight_decay, max_norm (0 off), ema_decay, step k
- * (1-based),
- *                    grad_scale, 0, 0, 0
- *   g = grad * grad_scale; norm = sqrt(sumsq) * grad_scale; q = (norm + 1e-6) / max_norm; g /= q
- * when q > 1
- *   m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2
- *   master -= lr lr_factor ((m / (1 - beta1^k)) / (sqrt(v / (1 - beta2^k)) + eps) + weight_decay
- * decay master)
- *   ema = d ema + (1 - d) master; w = round(master); grad = 0
+ *   master, grad, m, v [n] f32    ema [n] f32 and w [n] bf16 may be absent
+ *   sumsq [1] f64, of all gradients
+ *   hyper [12] f64 = lr, beta1, beta2, eps, weight_decay, max_norm (0: no clip), ema_decay,
+ *                    step k (1-based), grad_scale, 0, 0, 0
+ *
+ *   g       = grad grad_scale, divided by q where q > 1
+ *   q       = (sqrt(sumsq) grad_scale + 1e-6) / max_norm
+ *   m       = beta1 m + (1 - beta1) g
+ *   v       = beta2 v + (1 - beta2) g^2
+ *   master -= lr lr_factor (m / (1 - beta1^k) / (sqrt(v / (1 - beta2^k)) + eps)
+ *                           + weight_decay decay master)
+ *   ema     = d ema + (1 - d) master
+ *   w       = round(master)
+ *   grad    = 0
+ *
  * A norm that is not finite, or grad_scale 0, leaves everything but grad, which becomes 0.
- * Betas are rounded to f32 first, powers are double, the rest is f32 (as the reference's kernel).
- * Reads 20 and writes 22 bytes per element with ema and w. */
+ * Betas are rounded to f32 first and powers are taken in double; the rest is f32, as in the
+ * reference's kernel. With ema and w, 20 bytes are read and 22 written per element. */
 #include "cpu/rows.h"
 #include "op/row.h"
 
@@ -52,7 +56,7 @@ static void cost(const mr_call *c, mr_cost *cost)
         (mr_cost){14 * n, n * (32 + (mr_given(&c->in[4]) ? 8 : 0) + (mr_given(&c->in[5]) ? 2 : 0))};
 }
 
-// what all elements share; false: only zero the gradient
+// What all elements share. False where only the gradient is set to zero.
 typedef struct terms {
     double scale, b1, b2, c1, c2, eps, lr, wd, d;
 } terms;
@@ -102,7 +106,7 @@ typedef struct job {
     bool go;
 } job;
 
-// elements begin .. end; absent ema and w are known at compile time of each variant
+// Elements begin .. end. `ema` and `w`, whether these are given, are constants of each variant.
 VF_INLINE void update(const job *j, int64_t begin, int64_t end, bool ema, bool w)
 {
     const mr_call *c = j->call;

@@ -1,17 +1,21 @@
-/* attention: o = softmax(scale q k^T) v per sample, group and head; keys at or past len[b] do not
+/* attention: o = softmax(scale q k^T) v per sample, group and head. Keys at or past len[b] do not
  * exist.
  *
- *   q, o [B, G, N, h, d]   k, v [B, G, M, h, d]   len [B] i32   lse [B, G, h, N] f32, the log of
- * the sum
- *   of exp(scale q k) of a row; any strides, o in the order of q's
- * len 0 gives o = 0, lse = -inf and zero gradients. scale 0 means d^-0.5. Backward, with D =
- * rowsum(do o) - dlse:
- *   p = exp(scale q k^T - lse); dv = p^T do; ds = p (do v^T - D); dq = scale ds k; dk = scale ds^T
- * q Three forms: attention_lanes.h for short sequences, attention_amx.h for bf16 where the
- * processor has tiles of it, attention_tile.h for all else. A task is one head of one sequence
- * (forward: a range of its queries) or a vector of short ones; nothing of size N x M is kept. A
- * row's result does not depend on the tasks, dk and dv are summed over query tiles in order: bits
- * are independent of threads.
+ *   q, o [B, G, N, h, d]    k, v [B, G, M, h, d]    any strides; o in the order of q's
+ *   len [B] i32             len 0 gives o = 0, lse = -inf and zero gradients
+ *   lse [B, G, h, N] f32    the log of the sum of exp(scale q k) of a row
+ *   scale                   0 means d^-0.5
+ *
+ * Backward, with D = rowsum(do o) - dlse:
+ *   p  = exp(scale q k^T - lse)
+ *   ds = p (do v^T - D)
+ *   dv = p^T do    dq = scale ds k    dk = scale ds^T q
+ *
+ * There are three forms: attention_lanes.h for short sequences, attention_amx.h for bf16 where the
+ * processor has AMX, attention_tile.h for all else. A task is one head of one sequence (in the
+ * forward pass a range of its queries), or a vector of short ones. Nothing of size N x M is kept.
+ * A row's result does not depend on the tasks, and dk and dv are summed over tiles of queries in
+ * order, so bits do not depend on the team.
  * Ref: Dao et al. 2022, arXiv:2205.14135. */
 #include "op/attention_amx.h"
 #include "op/attention_lanes.h"
@@ -192,8 +196,8 @@ static mr_status prepare(const mr_call *c, const mr_facts *facts, void **state)
     return MR_OK;
 }
 
-// bytes of one worker's scratch, for the form that needs most: the instruction set is not known
-// when planning
+// Bytes of one worker's scratch. Memory is laid out before the instruction set is chosen, so the
+// form that needs most decides.
 static size_t scratch_bytes(const mr_call *c, bool backward)
 {
     size_t bytes = lanes_fit(c) ? (size_t)lanes_scratch(c, backward) * 4
@@ -226,7 +230,7 @@ static int64_t units_of(const mr_call *c)
     return n[0] * n[1] * n[3];
 }
 
-// heads per chunk, so that short sequences do not pay for handing out work
+// Heads per chunk: short sequences are handed out many at a time, since handing out costs too.
 static int64_t grain_of(const mr_call *c)
 {
     const int64_t *n = c->in[0].desc.dim;
@@ -268,7 +272,7 @@ MR_KERNEL(attention)
 {
     int64_t units = units_of(call), N = call->in[0].desc.dim[2];
     attention_job jb = job_of(call, false);
-    // few long sequences: share their queries out too
+    // where sequences are few and long, their queries are shared out too
     if (units > 0 && units < 4 * call->threads && N > 2 * QUERIES) {
         jb.splits = MR_MIN((4 * call->threads + units - 1) / units, N / QUERIES);
         jb.split_rows = attention_pad((N + jb.splits - 1) / jb.splits, QUERIES);

@@ -70,7 +70,7 @@ static __attribute__((noinline, unused)) void tile_product(int64_t m, int64_t n,
                                                            int64_t ldc, bool add)
 {
     int64_t j = 0, wide = TILE_NV * VF_LANES;
-    // four vectors left are taken as two and two
+    // where four vectors are left, two and two are faster than three and one
     for (; j + wide <= n && j + wide + VF_LANES != n; j += wide)
         tile_columns(TILE_NV, m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
     for (; j + 2 * VF_LANES <= n; j += 2 * VF_LANES)
@@ -174,8 +174,8 @@ MR_ROW_FN tile_sizes tile_scratch(const mr_call *c, bool backward)
     return s;
 }
 
-// exponentials of a row of scores under the maximum `max`; pads beyond n become 0; returns their
-// sum
+// Replace a row of scores by its exponentials under the maximum `max`, and what pads it after n by
+// 0. Returns their sum.
 VF_INLINE float tile_exp(float *s, int64_t n, int64_t padded, float max)
 {
     vf m = vf_set(max), sum = vf_zero();
@@ -286,7 +286,7 @@ static inline __attribute__((unused)) void tile_backward(const attention_job *jb
     float *kr = at, *kt = kr + area, *vt = kt + area, *gk = vt + area, *gv = gk + area;
     float *qt = gv + area, *yt = qt + strip, *ot = yt + strip, *gq = ot + strip;
     float *p = gq + strip, *ds = p + size.rows * size.tile, *D = ds + size.rows * size.tile;
-    // values pass through gk, which is cleared afterwards
+    // gk is not needed yet: it holds the rows of v until they are transposed
     tile_keys(&v, keys, d, ld, gk, vt);
     tile_keys(&k, keys, d, ld, kr, kt);
     memset(gk, 0, (size_t)(attention_pad(M, 16) * ld) * 4);

@@ -148,7 +148,7 @@ static mr_status grad_naive(const mr_call *call)
             out[j.ids[i] * j.c + c] += dy[i / j.k * j.c + c];
     return MR_OK;
 }
-/* Only rows that are named move. */
+/* Of the table only the rows that are named are read. */
 static void cost(const mr_call *call, mr_cost *cost)
 {
     double rows = (double)mr_desc_count(&call->in[0].desc);

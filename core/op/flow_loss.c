@@ -1,12 +1,17 @@
 /* flow_loss: weighted mean square of the velocity error, per sample over the frames that were
  * noised.
  *
- *   pred [B, C2, T, H, W], first C channels used   x0, noise [B, C, T, H, W] f32   weight [B] f32
- *   mask [B, T] bool, absent = all true
- *   per_sample[b] = sum over masked-in (pred - (x0 - noise))^2 / (frames of b * C * H * W), 0
- * without frames
- *   loss = sum_b weight[b] * per_sample[b]; a sample of weight 0 adds nothing, whatever it holds
- * Sums: per (b, c, t) plane in f32 lanes, planes in double and in order: independent of threads. */
+ *   pred [B, C2, T, H, W]         its first C channels are used
+ *   x0, noise [B, C, T, H, W] f32
+ *   weight [B] f32                a sample of weight 0 adds nothing, whatever it holds
+ *   mask [B, T] bool              the frames that count; absent: all
+ *
+ *   per_sample[b] = sum over frames that count of (pred - (x0 - noise))^2 / (frames C H W);
+ *                   0 for a sample without such frames
+ *   loss          = sum over b of weight[b] per_sample[b]
+ *
+ * A plane (b, c, t) is summed in f32 vectors, planes are added in double and in order: bits do not
+ * depend on the team. */
 #include "cpu/rows.h"
 #include "op/row.h"
 
@@ -133,7 +138,7 @@ static mr_status grad_naive(const mr_call *c)
     return MR_OK;
 }
 
-// plane i of [B * C * T]: its sum of squares; 0 where the mask is false
+// The sum of squares of plane i of [B * C * T]; 0 where the mask is false.
 VF_INLINE double plane_sum(const mr_call *c, int64_t i, mr_dtype t)
 {
     const int64_t *n = c->in[1].desc.dim, *np = c->in[0].desc.dim, plane = n[3] * n[4];
@@ -142,7 +147,7 @@ VF_INLINE double plane_sum(const mr_call *c, int64_t i, mr_dtype t)
         return 0;
     int64_t pred = ((b * np[1] + k) * n[2] + frame) * plane, at = i * plane;
     double total = 0;
-    // short runs in f32 lanes, runs in double
+    // runs of 1,024 elements are summed in f32 vectors, the runs are added in double
     for (int64_t from = 0; from < plane; from += 1024) {
         int64_t to = MR_MIN(from + 1024, plane);
         vf sum = vf_zero();

@@ -1,9 +1,14 @@
 /* layer_norm: y = (x - mean) * rsqrt(var + eps) * w + b over the last dimension.
  *
  *   x, y [..., C]   w, b [C], each may be absent
+ *
  * Backward, with n the normalised x and g = dy * w:
- *   dx = rsqrt(var + eps) * (g - mean(g) - n * mean(g n)); dw += sum dy n (layer_norm_dw); db +=
- * sum dy Sums over rows run in PIECES fixed pieces, in order: independent of threads. */
+ *   dx  = rsqrt(var + eps) * (g - mean(g) - n * mean(g n))
+ *   dw += sum over rows of dy n, by the row layer_norm_dw
+ *   db += sum over rows of dy, by the row linear_db
+ *
+ * Sums over rows are formed in PIECES fixed pieces that are added in order: bits do not depend on
+ * the team. */
 #include "cpu/rows.h"
 #include "op/norm.h"
 

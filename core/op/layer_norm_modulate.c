@@ -129,7 +129,7 @@ static mr_status grad_naive(const mr_call *c)
     return MR_OK;
 }
 
-// a row of modulation begins here
+// The element where the row of `m` (shift or scale) for sample and frame bt begins.
 static int64_t mod_at(const mr_desc *m, int64_t bt, int64_t T)
 {
     return bt / T * m->stride[0] + bt % T * m->stride[1];
@@ -203,7 +203,7 @@ VF_INLINE void backward_piece(const mr_call *c, int64_t i, mr_dtype t)
             vf_stx(dshift, k, 1, vf_ldx(dshift, k, 1, m, MR_F32) + d, m, MR_F32);
             vf_stx(dscale, k, 1, vf_fma(d, norm, vf_ldx(dscale, k, 1, m, MR_F32)), m, MR_F32);
         }
-        // lanes past the row hold d = 0, so that both sums are exact
+        // vectors past the end of the row hold d = 0 and add nothing to either sum
         vf v1 = vf_set(vf_sum(g1) / (float)C), vn = vf_set(vf_sum(gn) / (float)C);
         for (int64_t k = 0; k < C; k += VF_LANES) {
             int64_t m = MR_MIN(C - k, (int64_t)VF_LANES);

@@ -13,7 +13,7 @@
 /* [..., C] seen as rows x C. */
 typedef struct rows {
     int64_t n, c, step; /* rows, row length, elements between rows */
-    bool split;         /* no single step: rows are gathered or scattered */
+    bool split;         /* no single step fits all rows: they are gathered or scattered */
 } rows;
 
 static rows rows_of(const mr_desc *d)
@@ -26,7 +26,7 @@ static rows rows_of(const mr_desc *d)
             r.step = d->stride[i];
         r.n *= d->dim[i];
     }
-    // one row, or repeated rows: only a dense row step is passed on
+    // the step of a single row says nothing; repeated rows (step 0) are gathered
     if (r.n <= 1)
         r.step = r.c;
     if (r.step < r.c)

@@ -76,8 +76,8 @@ VF_INLINE float mr_row_rms(const void *row, int64_t at, int64_t step, int64_t n,
     return 1.0f / sqrtf(vf_sum(a) / (float)n + eps);
 }
 
-/* x as it would come back from memory of dtype t; a NaN stays one when its low half is 0, as those
- * that come from bf16 are. */
+/* x as it would come back from memory of dtype t. A NaN stays one only where the low half of its
+ * bits is 0, as it is in those that come from bf16. */
 VF_INLINE vf vf_round(vf x, mr_dtype t)
 {
     if (t != MR_BF16)

@@ -1,11 +1,14 @@
-/* qk_norm: rms_norm of each head, then, with cos and sin given, rotary: one pass over q or k.
+/* qk_norm: rms_norm of each head, then rotary where cos and sin are given: one pass over q or k.
  *
- *   x any strides [B, G, N, h, d], y dense in the order of x's strides   w [d]   cos, sin [N, d/2]
- * f32
- *   n = round(x r), r = rsqrt(mean(x^2) + eps); y = turn(n w)
- * Backward, with z = turn back(dy): dw += sum z n; dx = r (z w - n mean(z w n)).
- * Moves 2 elements per element forward, 3 backward. dw: PIECES fixed pieces of rows in f32, added
- * in order: independent of threads. */
+ *   x [B, G, N, h, d], any strides; y dense in the order of x's strides
+ *   w [d]    cos, sin [N, d/2] f32
+ *
+ *   r = rsqrt(mean(x^2) + eps)    n = round(x r)    y = turn(n w)
+ * Backward, with z the gradient dy turned back:
+ *   dw += sum over rows of z n    dx = r (z w - n mean(z w n))
+ *
+ * Moves 2 elements per element forward, 3 backward. dw is formed in PIECES fixed pieces of rows in
+ * f32 that are added in order: bits do not depend on the team. */
 #include "cpu/rows.h"
 #include "op/norm.h"
 
@@ -54,8 +57,8 @@ static void cost(const mr_call *c, mr_cost *cost)
     *cost = mr_norm_cost(c, 7, 2);
 }
 
-// z = turn(x, angle of position p, backwards when sign < 0) for element k of a pair; x(k) by
-// pointer
+// Element k of x, turned by the angle of position p, or back where sign < 0. Elements of x lie
+// `step` apart.
 static double turned(const mr_call *c, const double *x, int64_t step, int64_t p, int64_t k,
                      double sign)
 {
@@ -132,7 +135,7 @@ static mr_status grad_naive(const mr_call *c)
     return MR_OK;
 }
 
-// the angle table as a view of x's rows: it steps with N only
+// The table of angles as a view with the shape of x: only N moves to another row of it.
 static mr_desc table_desc(const mr_desc *x)
 {
     mr_desc t = *x;

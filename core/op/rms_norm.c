@@ -1,11 +1,13 @@
 /* rms_norm: y = round(x * rsqrt(mean(x^2) + eps)) * w over the last dimension (the T5 and Llama
  * form: normalise in f32, round to the storage dtype, then multiply).
  *
- *   x any strides [..., d], y dense in the order of x's strides   w [d]
- * Backward, with r the reciprocal root, n = x r, g = dy w:
- *   dx = r (g - n mean(g n)); dw += sum over rows of dy n
- * Moves 2 elements per element forward, 3 backward. dw: PIECES fixed pieces of rows in f32, added
- * in order: independent of threads. */
+ *   x [..., d], any strides; y dense in the order of x's strides    w [d]
+ *
+ * Backward, with r the reciprocal root, n = x r and g = dy w:
+ *   dx = r (g - n mean(g n))    dw += sum over rows of dy n
+ *
+ * Moves 2 elements per element forward, 3 backward. dw is formed in PIECES fixed pieces of rows in
+ * f32 that are added in order: bits do not depend on the team. */
 #include "cpu/rows.h"
 #include "op/norm.h"
 

@@ -1,8 +1,11 @@
 /* rotary: turn interleaved pairs of each head by the angle of its position.
  *
- *   x any strides [B, G, N, h, d], y dense in the order of x's strides   cos, sin [N, d/2] f32
- *   (y[2k], y[2k+1]) = (a cos - b sin, b cos + a sin) with (a, b) = (x[2k], x[2k+1]) and k-th angle
- * of n The gradient is the turn back (inverse). Moves 2 elements per element. */
+ *   x [B, G, N, h, d], any strides; y dense in the order of x's strides    cos, sin [N, d/2] f32
+ *
+ *   (y[2k], y[2k+1]) = (a cos - b sin, b cos + a sin) with (a, b) = (x[2k], x[2k+1]) and the k-th
+ *   angle of the position
+ *
+ * The gradient is the turn back (attribute inverse). Moves 2 elements per element. */
 #include "cpu/rows.h"
 #include "op/norm.h"
 
@@ -60,7 +63,7 @@ VF_INLINE void turn_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype 
     const attr *a = c->attr;
     const mr_desc *x = &c->in[0].desc;
     int64_t d = x->dim[4], sx = x->stride[4], sy = c->out[0].desc.stride[4], angles = -1;
-    // the table as a view of x's rows: it steps with N only
+    // the table of angles as a view with the shape of x: only N moves to another row of it
     mr_desc table = *x;
     for (int k = 0; k < 5; k++)
         table.stride[k] = k == 2 ? d / 2 : 0;

@@ -13,7 +13,7 @@ typedef struct sum {
 enum { PIECES = 64, PIECE_MIN = 1024, COLUMNS = 4 * VF_LANES };
 
 /* Merged kept and reduced dimensions of x; each has rank >= 1. */
-typedef struct plan {
+typedef struct reduction {
     int n_kept, n_red;
     int64_t kept[MR_MAX_RANK], kept_stride[MR_MAX_RANK], red[MR_MAX_RANK], red_stride[MR_MAX_RANK];
     int64_t k, r, piece, pieces; /* kept and reduced elements; reduced elements per piece */
@@ -25,7 +25,7 @@ typedef struct plan {
     void *y;
     float *partial;
     mr_dtype t;
-} plan;
+} reduction;
 
 static void push(int *n, int64_t *dim, int64_t *stride, int64_t d, int64_t s)
 {
@@ -45,15 +45,15 @@ static bool reduced(const sum *a, int axis)
     return a->axes.n == 0;
 }
 
-static plan make_plan(const mr_call *call, bool mean)
+static reduction reduction_of(const mr_call *call, bool mean)
 {
     const mr_desc *d = &call->in[0].desc;
-    plan p = {.x = call->in[0].data,
-              .y = call->out[0].data,
-              .partial = call->workspace,
-              .t = d->dtype,
-              .k = 1,
-              .r = 1};
+    reduction p = {.x = call->in[0].data,
+                   .y = call->out[0].data,
+                   .partial = call->workspace,
+                   .t = d->dtype,
+                   .k = 1,
+                   .r = 1};
     for (int i = 0; i < d->rank; i++) {
         if (reduced(call->attr, i))
             push(&p.n_red, p.red, p.red_stride, d->dim[i], d->stride[i]), p.r *= d->dim[i];
@@ -85,7 +85,7 @@ VF_INLINE int64_t locate(int n, const int64_t *dim, const int64_t *stride, int64
 }
 
 /* One piece over COLUMNS neighbouring kept elements. */
-VF_INLINE void run_columns(const plan *p, int64_t at, int64_t begin, int64_t end, int64_t n,
+VF_INLINE void run_columns(const reduction *p, int64_t at, int64_t begin, int64_t end, int64_t n,
                            float *out, mr_dtype t)
 {
     int64_t index[MR_MAX_RANK], off = at + locate(p->n_red, p->red, p->red_stride, begin, index);
@@ -110,7 +110,7 @@ VF_INLINE void run_columns(const plan *p, int64_t at, int64_t begin, int64_t end
 }
 
 /* One piece of one kept element: rows of the innermost reduced dimension. */
-VF_INLINE float run_row(const plan *p, int64_t at, int64_t begin, int64_t end, mr_dtype t)
+VF_INLINE float run_row(const reduction *p, int64_t at, int64_t begin, int64_t end, mr_dtype t)
 {
     int in = p->n_red - 1;
     int64_t index[MR_MAX_RANK], off = at + locate(p->n_red, p->red, p->red_stride, begin, index),
@@ -132,7 +132,7 @@ VF_INLINE float run_row(const plan *p, int64_t at, int64_t begin, int64_t end, m
 static void part(void *user, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
-    const plan *p = user;
+    const reduction *p = user;
     int64_t inner = p->kept[p->n_kept - 1], blocks = (inner + COLUMNS - 1) / COLUMNS,
             index[MR_MAX_RANK];
     for (int64_t i = begin; i < end; i++) {
@@ -165,7 +165,7 @@ static void part(void *user, int64_t begin, int64_t end, int worker)
 static void join(void *user, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
-    const plan *p = user;
+    const reduction *p = user;
     for (int64_t k = begin; k < end; k++) {
         double total = 0;
         for (int64_t i = 0; i < p->pieces; i++)
@@ -176,7 +176,7 @@ static void join(void *user, int64_t begin, int64_t end, int worker)
 
 static void reduce(const mr_call *call, bool mean)
 {
-    plan p = make_plan(call, mean);
+    reduction p = reduction_of(call, mean);
     if (p.k == 0)
         return;
     mr_cpu_for(p.pieces * p.units,
@@ -201,7 +201,7 @@ MR_KERNEL(mean)
 static size_t workspace(const mr_call *call, const mr_facts *facts)
 {
     (void)facts;
-    plan p = make_plan(call, false);
+    reduction p = reduction_of(call, false);
     return p.pieces > 1 ? (size_t)(p.pieces * p.k) * sizeof(float) : 0;
 }
 

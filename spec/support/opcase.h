@@ -138,6 +138,9 @@ static inline mr_desc lay_out(const mr_desc *d, lay kind, int which)
         int i = kind == LAY_ROWS ? d->rank - 1 - k : (k + which / 3) % d->rank;
         out.stride[i] = step;
         step = step * MR_MAX(d->dim[i], 1) + (k == 0 ? 3 + 2 * which : 0);
+        // a row is left out after each group of rows, so that these do not join into one stride
+        if (kind == LAY_ROWS && k == 1)
+            step += out.stride[i];
     }
     return out;
 }

@@ -48,7 +48,7 @@ bool mr_gemm_amx_fits(const mr_product_spec *s)
            flop >= least;
 }
 
-mr_gemm_amx_sizes mr_gemm_amx_plan(int64_t m, int64_t n, int64_t k, int threads)
+mr_gemm_amx_sizes mr_gemm_amx_needs(int64_t m, int64_t n, int64_t k, int threads)
 {
     mr_gemm_amx_sizes z = {.rows = rows_per_task(m, threads),
                            .b_bytes = (size_t)(up(k, 32) * up(n, 32)) * 2};
@@ -251,7 +251,7 @@ static void rows_part(void *user, int64_t begin, int64_t end, int worker)
 void mr_gemm_amx(const mr_gemm *g)
 {
     job j = {.g = g,
-             .size = mr_gemm_amx_plan(g->m, g->n, g->k, g->threads),
+             .size = mr_gemm_amx_needs(g->m, g->n, g->k, g->threads),
              .b = g->workspace,
              .np = up(g->n, 32)};
     mr_cpu_for(j.np / 32, 4, g->threads, pack_b_part, &j);

@@ -1,242 +1,331 @@
-/* gemm: the own product, C = A B, of f32 and bf16 with any strides.
+/* gemm: the own product, C = A B (+ C) (+ bias), of f32 and bf16 with any strides.
  *
- * NC columns at a time: B is packed into panels [k][NR] of f32 (team), then the team takes blocks
- * of MC rows of C at most. A block goes through k in steps of KC, panel by panel in registers (MR
- * rows x 2 vectors). Dense rows of f32 are read where they lie, any other A is packed into panels
- * [kc][MR] first. f32 results are added up in C itself, bf16 ones in a scratch. Sums run over k in
- * the same order whatever the team, so bits do not depend on it. Packed B may come from memory
- * rather than a cache, so the next panel is fetched while one is used.
+ * Three levels, from the outside in:
+ *   pass    PASS_COLUMNS columns of C. The team packs the columns of B that it needs, as f32, into
+ *           panels of TILE_COLUMNS columns: [panel][k][TILE_COLUMNS].
+ *   block   at most BLOCK_ROWS rows of C within a pass, by one member of the team. It walks the sum
+ *           in steps of STEP elements. Dense rows of f32 are read where they lie; any other A is
+ *           packed, step by step, into panels of TILE_ROWS rows: [panel][STEP][TILE_ROWS].
+ *   tile    TILE_ROWS x TILE_COLUMNS of C, whose sums over one step stay in registers.
+ *
+ * Between the steps a block of C lies in C itself when that is f32, else in scratch memory of the
+ * worker. Each element is summed in the order of k whatever the team, so bits do not depend on it.
  * Licence: Apache-2.0 */
 #include "cpu/cpu.h"
 #include "cpu/product.h"
 #include "cpu/transpose.h"
 
+// as many rows as leave registers for two vectors of B and one of A
 #if defined(__AVX512F__)
-enum { MR = 12 };
+enum { TILE_ROWS = 12 };
 #elif defined(__AVX2__)
-enum { MR = 6 };
+enum { TILE_ROWS = 6 };
 #else
-enum { MR = 4 };
+enum { TILE_ROWS = 4 };
 #endif
-// UNROLL: a third step would not stay in the registers; AHEAD: of the next panel, per UNROLL steps
 enum {
-    NR = 2 * VF_LANES,
-    MC = 72,
-    NC = 1152,
-    KC = 384,
-    NR_MAX = 32,
+    TILE_COLUMNS = 2 * VF_LANES,
+    BLOCK_ROWS = 72,
+    PASS_COLUMNS = 1152,
+    STEP = 384,
+    // of the widest instruction set: the workspace is planned before one is chosen
+    WIDEST_TILE_ROWS = 12,
+    WIDEST_TILE_COLUMNS = 32,
+    WIDEST_LANES = 16,
+    // elements of the sum per turn of the inner loop: with three the sums would leave the registers
     UNROLL = 2,
-    AHEAD = UNROLL * NR * MR / MC + 1
+    // elements of the next panel of B that are fetched per turn: the tiles of a block, which all
+    // use the same panel, fetch a share each and together the whole of it
+    FETCH = UNROLL * TILE_COLUMNS * TILE_ROWS / BLOCK_ROWS + 1,
+    // floats of a block's packed A: each of its panels may be followed by a vector of rubbish
+    PACKED_A = (BLOCK_ROWS + TILE_ROWS) * STEP + (BLOCK_ROWS / TILE_ROWS + 1) * VF_LANES
 };
-enum { OWN_A = (MC + MR) * KC + (MC / MR + 1) * VF_LANES };
 
-static int64_t up(int64_t x, int64_t to)
+static int64_t round_up(int64_t x, int64_t to)
 {
     return (x + to - 1) / to * to;
 }
 
 typedef struct job {
     const mr_gemm *g;
-    float *b;               /* [panels][k][NR] */
-    float *own;             /* per worker: packed A, then a block of C unless it is f32 */
-    int64_t own_size, rows; /* of a block */
-    int64_t first, last;    /* columns of this pass */
+    float *b;            /* packed: [panels][k][TILE_COLUMNS] */
+    float *own;          /* per worker: packed A, then a block of C unless C is f32 */
+    int64_t own_size;    /* floats per worker */
+    int64_t block_rows;  /* at most BLOCK_ROWS, and even shares for the team */
+    int64_t first, last; /* columns of this pass */
 } job;
 
-VF_INLINE vf some(const void *x, int64_t at, int64_t n, mr_dtype t)
+/* ---- packing ---- */
+
+/* A vector from element `at` of x on, of which `n` elements exist (also none, or fewer). */
+VF_INLINE vf load_existing(const void *x, int64_t at, int64_t n, mr_dtype t)
 {
-    return n >= VF_LANES ? vf_ld(x, at, t) : n > 0 ? vf_ldn(x, at, n, t) : vf_zero();
+    if (n >= VF_LANES)
+        return vf_ld(x, at, t);
+    return n > 0 ? vf_ldn(x, at, n, t) : vf_zero();
 }
 
-/* `count` elements that lie `row` apart, each of `n` along `col`, as panels [n][width] that lie
- * `panel` apart; zeros from element `valid` on. A panel may be followed by VF_LANES elements of
- * rubbish. */
-VF_INLINE void pack(float *dst, int64_t width, int64_t panel, const void *x, int64_t at,
-                    int64_t row, int64_t col, int64_t count, int64_t valid, int64_t n, mr_dtype t)
+/* A matrix that is packed: element (i, p) lies at `at` + i * row + p * col. i runs along the
+ * panels' width and p along the sum; `valid` of the i exist, the others are packed as zeros. */
+typedef struct source {
+    const void *x;
+    int64_t at, row, col, valid;
+} source;
+
+/* Neighbours along i are neighbours in memory: vectors are copied as they lie. */
+VF_INLINE void pack_rows(float *dst, int64_t width, int64_t panel, const source *s, int64_t count,
+                         int64_t n, mr_dtype t)
 {
-    if (row == 1) {
-        bool whole = valid >= count + width + VF_LANES;
-        for (int64_t p = 0; p < n; p++, dst += width, at += col)
-            for (int64_t w = 0, to = 0; w < count; w += width, to += panel)
-                for (int64_t v = 0; v < width; v += VF_LANES)
-                    vf_store(dst + to + v, whole ? vf_ld(x, at + w + v, t)
-                                                 : some(x, at + w + v, valid - w - v, t));
-        return;
+    // far from the edge every vector exists, those of the last panel's surplus included
+    bool inside = s->valid >= count + width + VF_LANES;
+    for (int64_t p = 0; p < n; p++) {
+        int64_t at = s->at + p * s->col;
+        float *to = dst + p * width;
+        for (int64_t i = 0; i < count; i += width, to += panel)
+            for (int64_t v = 0; v < width; v += VF_LANES)
+                vf_store(to + v, inside ? vf_ld(s->x, at + i + v, t)
+                                        : load_existing(s->x, at + i + v, s->valid - i - v, t));
     }
-    for (int64_t w = 0; w < count; w += width, dst += panel)
+}
+
+/* Any other order. Where neighbours along p are neighbours in memory, squares of VF_LANES x
+ * VF_LANES are transposed in registers. */
+VF_INLINE void pack_columns(float *dst, int64_t width, int64_t panel, const source *s,
+                            int64_t count, int64_t n, mr_dtype t)
+{
+    for (int64_t i = 0; i < count; i += width, dst += panel)
         for (int64_t v = 0; v < width; v += VF_LANES) {
-            int64_t from = at + (w + v) * row, lanes = MR_MIN(valid - w - v, (int64_t)VF_LANES),
-                    p = 0;
-            for (; col == 1 && p + VF_LANES <= n; p += VF_LANES) {
+            int64_t from = s->at + (i + v) * s->row, p = 0,
+                    lanes = MR_MIN(s->valid - i - v, (int64_t)VF_LANES);
+            for (; s->col == 1 && p + VF_LANES <= n; p += VF_LANES) {
                 vf r[VF_LANES];
-                for (int i = 0; i < VF_LANES; i++)
-                    r[i] = i < lanes ? vf_ld(x, from + i * row + p, t) : vf_zero();
+                for (int l = 0; l < VF_LANES; l++)
+                    r[l] = l < lanes ? vf_ld(s->x, from + l * s->row + p, t) : vf_zero();
                 vf_transpose(r);
-                for (int i = 0; i < VF_LANES; i++)
-                    vf_store(dst + (p + i) * width + v, r[i]);
+                for (int l = 0; l < VF_LANES; l++)
+                    vf_store(dst + (p + l) * width + v, r[l]);
             }
             for (; p < n; p++)
                 vf_store(dst + p * width + v,
-                         lanes > 0 ? vf_ldx(x, from + p * col, row, lanes, t) : vf_zero());
+                         lanes > 0 ? vf_ldx(s->x, from + p * s->col, s->row, lanes, t) : vf_zero());
         }
 }
 
+/* `count` values of i and `n` of p, as panels [n][width] that lie `panel` floats apart. A vector of
+ * rubbish may follow each panel. */
+VF_INLINE void pack(float *dst, int64_t width, int64_t panel, const source *s, int64_t count,
+                    int64_t n, mr_dtype t)
+{
+    if (s->row == 1)
+        pack_rows(dst, width, panel, s, count, n, t);
+    else
+        pack_columns(dst, width, panel, s, count, n, t);
+}
+
+/* Panels begin .. end of this pass. */
 static void pack_b(void *user, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
     const job *j = user;
     const mr_gemm *g = j->g;
     for (int64_t i = begin; i < end; i++) {
-        int64_t first = j->first + i * NR;
-        float *dst = j->b + i * NR * g->k;
+        int64_t column = j->first + i * TILE_COLUMNS;
+        source s = {g->b, column * g->b_col, g->b_col, g->b_row, g->n - column};
+        float *dst = j->b + i * TILE_COLUMNS * g->k;
         if (g->in == MR_BF16)
-            pack(dst, NR, 0, g->b, first * g->b_col, g->b_col, g->b_row, NR, g->n - first, g->k,
-                 MR_BF16);
+            pack(dst, TILE_COLUMNS, 0, &s, TILE_COLUMNS, g->k, MR_BF16);
         else
-            pack(dst, NR, 0, g->b, first * g->b_col, g->b_col, g->b_row, NR, g->n - first, g->k,
-                 MR_F32);
+            pack(dst, TILE_COLUMNS, 0, &s, TILE_COLUMNS, g->k, MR_F32);
     }
 }
 
-/* c[MR][NR] = c, bias or 0, + A panel x B panel. Row i of A begins at a[i], its elements lie `step`
- * apart. next: what to fetch meanwhile. */
-VF_INLINE void multiply(const float *const *a, int64_t step, const float *b, const float *next,
-                        int64_t kc, float *c, int64_t ld, bool add, const float *bias)
+/* ---- one tile ---- */
+
+/* What a tile multiplies: row i of A begins at a[i], its elements lie `a_step` apart; `b` is a
+ * panel [depth][TILE_COLUMNS]. `next` is where the panel after it is fetched from meanwhile, since
+ * packed B may come from memory rather than a cache. */
+typedef struct operands {
+    const float *a[TILE_ROWS], *b, *next;
+    int64_t depth;
+} operands;
+
+/* c[TILE_ROWS][TILE_COLUMNS], rows `ld` apart, = the product, + c if `add`, else + bias if given.
+ */
+VF_INLINE void multiply(const operands *o, int64_t a_step, float *c, int64_t ld, bool add,
+                        const float *bias)
 {
-    vf acc[MR][2];
-    const float *row[MR];
-    for (int i = 0; i < MR; i++)
-        acc[i][0] = acc[i][1] = vf_zero(), row[i] = a[i];
-    int64_t p = 0;
-    for (; p + UNROLL <= kc; b += UNROLL * NR, next += AHEAD) {
+    vf sum[TILE_ROWS][2];
+    const float *a[TILE_ROWS], *b = o->b, *next = o->next;
+    int64_t depth = o->depth, p = 0;
+    for (int i = 0; i < TILE_ROWS; i++)
+        sum[i][0] = sum[i][1] = vf_zero(), a[i] = o->a[i];
+    for (; p + UNROLL <= depth; b += UNROLL * TILE_COLUMNS, next += FETCH) {
         __builtin_prefetch(next, 0, 2);
 #pragma GCC unroll 2
         for (int64_t u = 0; u < UNROLL; u++, p++) {
-            vf b0 = vf_load(b + u * NR), b1 = vf_load(b + u * NR + VF_LANES);
+            vf b0 = vf_load(b + u * TILE_COLUMNS), b1 = vf_load(b + u * TILE_COLUMNS + VF_LANES);
 #pragma GCC unroll 12
-            for (int i = 0; i < MR; i++) {
-                vf x = vf_set(row[i][p * step]);
-                acc[i][0] = vf_fma(x, b0, acc[i][0]);
-                acc[i][1] = vf_fma(x, b1, acc[i][1]);
+            for (int i = 0; i < TILE_ROWS; i++) {
+                vf x = vf_set(a[i][p * a_step]);
+                sum[i][0] = vf_fma(x, b0, sum[i][0]);
+                sum[i][1] = vf_fma(x, b1, sum[i][1]);
             }
         }
     }
-    for (; p < kc; p++, b += NR)
-        for (int i = 0; i < MR; i++) {
-            vf x = vf_set(row[i][p * step]);
-            acc[i][0] = vf_fma(x, vf_load(b), acc[i][0]);
-            acc[i][1] = vf_fma(x, vf_load(b + VF_LANES), acc[i][1]);
+    for (; p < depth; p++, b += TILE_COLUMNS)
+        for (int i = 0; i < TILE_ROWS; i++) {
+            vf x = vf_set(a[i][p * a_step]);
+            sum[i][0] = vf_fma(x, vf_load(b), sum[i][0]);
+            sum[i][1] = vf_fma(x, vf_load(b + VF_LANES), sum[i][1]);
         }
     for (int v = 0; v < 2; v++) {
-        vf base = bias ? vf_load(bias + v * VF_LANES) : vf_zero();
-        for (int i = 0; i < MR; i++) {
+        vf start = bias ? vf_load(bias + v * VF_LANES) : vf_zero();
+        for (int i = 0; i < TILE_ROWS; i++) {
             float *to = c + i * ld + v * VF_LANES;
-            vf_store(to, acc[i][v] + (add ? vf_load(to) : base));
+            vf_store(to, sum[i][v] + (add ? vf_load(to) : start));
         }
     }
 }
-// out of line: among the values of the loops around it the sums would not stay in registers
-#define MULTIPLY(name, step)                                                                       \
-    static __attribute__((noinline)) void name(const float *const *a, const float *b,              \
-                                               const float *next, int64_t kc, float *c,            \
-                                               int64_t ld, bool add, const float *bias)            \
-    {                                                                                              \
-        multiply(a, step, b, next, kc, c, ld, add, bias);                                          \
-    }
-MULTIPLY(multiply_dense, 1)
-MULTIPLY(multiply_packed, MR)
 
-/* c[rows][cols] = c or bias, + sum[MR][NR]; bias from element `at` on. */
-VF_INLINE void finish(const mr_gemm *g, const float *sum, float *c, int64_t ld, bool add,
-                      int64_t rows, int64_t cols, int64_t at, mr_dtype in)
+/* Both are out of line: among the values of the loops around them the sums would not stay in
+ * registers. */
+static __attribute__((noinline)) void multiply_dense(const operands *o, float *c, int64_t ld,
+                                                     bool add, const float *bias)
 {
-    for (int64_t v = 0; v < cols; v += VF_LANES) {
-        int64_t n = MR_MIN(cols - v, (int64_t)VF_LANES);
-        vf base = !add && g->bias ? vf_ldx(g->bias, at + v, 1, n, in) : vf_zero();
+    multiply(o, 1, c, ld, add, bias);
+}
+static __attribute__((noinline)) void multiply_packed(const operands *o, float *c, int64_t ld,
+                                                      bool add, const float *bias)
+{
+    multiply(o, TILE_ROWS, c, ld, add, bias);
+}
+
+/* The part of a tile that exists, rows x columns of it: c = sum, + c if `add`, else + the bias from
+ * element `column` on. */
+VF_INLINE void store_part(const mr_gemm *g, const float *sum, float *c, int64_t ld, bool add,
+                          int64_t rows, int64_t columns, int64_t column, mr_dtype in)
+{
+    for (int64_t v = 0; v < columns; v += VF_LANES) {
+        int64_t n = MR_MIN(columns - v, (int64_t)VF_LANES);
+        vf start = !add && g->bias ? vf_ldx(g->bias, column + v, 1, n, in) : vf_zero();
         for (int64_t i = 0; i < rows; i++) {
             float *to = c + i * ld + v;
-            vf_storen(to, vf_load(sum + i * NR + v) + (add ? vf_loadn(to, n) : base), n);
+            vf_storen(to, vf_load(sum + i * TILE_COLUMNS + v) + (add ? vf_loadn(to, n) : start), n);
         }
     }
 }
 
-/* Rows [row, row + rows) of this pass over one step of k; C is at `to`. */
-VF_INLINE void block(const job *j, float *packed, float *to, int64_t ld, int64_t row, int64_t rows,
-                     int64_t p, bool dense, mr_dtype in)
+/* rows x columns of C from `column` on, at c: at most a tile. */
+VF_INLINE void tile(const mr_gemm *g, const operands *o, float *c, int64_t ld, bool add,
+                    int64_t rows, int64_t columns, int64_t column, bool dense, mr_dtype in)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        __builtin_prefetch(c + r * ld, 1);
+        __builtin_prefetch(c + r * ld + columns - 1, 1);
+    }
+    const float *bias = add ? NULL : g->bias;
+    // multiply() stores whole tiles alone, and reads a bias of f32
+    bool direct = rows == TILE_ROWS && columns == TILE_COLUMNS && (in == MR_F32 || !bias);
+    float sum[TILE_ROWS * TILE_COLUMNS], *to = direct ? c : sum;
+    int64_t to_ld = direct ? ld : TILE_COLUMNS;
+    bias = direct && bias ? bias + column : NULL;
+    if (dense)
+        multiply_dense(o, to, to_ld, direct && add, bias);
+    else
+        multiply_packed(o, to, to_ld, direct && add, bias);
+    if (!direct)
+        store_part(g, sum, c, ld, add, rows, columns, column, in);
+}
+
+/* ---- a block of rows ---- */
+
+/* Rows row .. row + rows over the step of the sum that begins at p; C is at c. `dense`: rows of A
+ * are read where they lie; `dense` and `in` are constants of each variant. */
+VF_INLINE void block_step(const job *j, float *packed, float *c, int64_t ld, int64_t row,
+                          int64_t rows, int64_t p, bool dense, mr_dtype in)
 {
     const mr_gemm *g = j->g;
-    int64_t kc = MR_MIN(g->k - p, (int64_t)KC), panel = kc * MR + VF_LANES;
+    operands o = {.depth = MR_MIN(g->k - p, (int64_t)STEP)};
+    int64_t panel = o.depth * TILE_ROWS + VF_LANES;
     bool add = p > 0 || g->accumulate;
-    if (!dense)
-        pack(packed, MR, panel, g->a, row * g->a_row + p * g->a_col, g->a_row, g->a_col, rows,
-             g->m - row, kc, in);
-    for (int64_t q = 0; q < j->last - j->first; q += NR)
-        for (int64_t i = 0; i < rows; i += MR) {
-            const float *b = j->b + q * g->k + p * NR,
-                        *next = b + NR * g->k + i / MR * (kc / UNROLL * AHEAD), *a[MR];
-            for (int64_t r = 0; r < MR; r++)
-                a[r] = dense ? (const float *)g->a + (row + MR_MIN(i + r, rows - 1)) * g->a_row + p
-                             : packed + i / MR * panel + r;
-            int64_t height = MR_MIN(rows - i, (int64_t)MR),
-                    width = MR_MIN(j->last - j->first - q, (int64_t)NR);
-            bool whole = height == MR && width == NR && (in == MR_F32 || add || !g->bias);
-            float sum[MR * NR], *c = to + i * ld + q, *target = whole ? c : sum;
-            const float *bias =
-                whole && !add && g->bias ? (const float *)g->bias + j->first + q : NULL;
-            for (int64_t r = 0; r < height; r++)
-                __builtin_prefetch(c + r * ld, 1), __builtin_prefetch(c + r * ld + width - 1, 1);
-            if (dense)
-                multiply_dense(a, b, next, kc, target, whole ? ld : NR, whole && add, bias);
-            else
-                multiply_packed(a, b, next, kc, target, whole ? ld : NR, whole && add, bias);
-            if (!whole)
-                finish(g, sum, c, ld, add, height, width, j->first + q, in);
+    if (!dense) {
+        source s = {g->a, row * g->a_row + p * g->a_col, g->a_row, g->a_col, g->m - row};
+        pack(packed, TILE_ROWS, panel, &s, rows, o.depth, in);
+    }
+    for (int64_t q = 0; q < j->last - j->first; q += TILE_COLUMNS)
+        for (int64_t i = 0; i < rows; i += TILE_ROWS) {
+            int64_t columns = MR_MIN(j->last - j->first - q, (int64_t)TILE_COLUMNS);
+            o.b = j->b + q * g->k + p * TILE_COLUMNS;
+            o.next = o.b + TILE_COLUMNS * g->k + i / TILE_ROWS * (o.depth / UNROLL * FETCH);
+            // a tile past the last row computes it again, and does not store it
+            for (int64_t r = 0; r < TILE_ROWS; r++)
+                o.a[r] = dense
+                             ? (const float *)g->a + (row + MR_MIN(i + r, rows - 1)) * g->a_row + p
+                             : packed + i / TILE_ROWS * panel + r;
+            tile(g, &o, c + i * ld + q, ld, add, MR_MIN(rows - i, (int64_t)TILE_ROWS), columns,
+                 j->first + q, dense, in);
         }
 }
 
-static void block_of_rows(void *user, int64_t begin, int64_t end, int worker)
+/* Rows begin .. end of C in this pass. */
+static void block(void *user, int64_t begin, int64_t end, int worker)
 {
     const job *j = user;
     const mr_gemm *g = j->g;
-    float *packed = j->own + worker * j->own_size, *scratch = packed + OWN_A;
-    bool place = g->out == MR_F32;
-    float *to = place ? (float *)g->c + begin * g->c_row + j->first : scratch;
-    int64_t ld = place ? g->c_row : NC, rows = end - begin;
-    for (int64_t p = 0; p == 0 || p < g->k; p += KC)
+    float *packed = j->own + worker * j->own_size;
+    // where C grows: an output of bf16 would be rounded at every step
+    bool in_place = g->out == MR_F32;
+    float *c = in_place ? (float *)g->c + begin * g->c_row + j->first : packed + PACKED_A;
+    int64_t ld = in_place ? g->c_row : PASS_COLUMNS, rows = end - begin, p = 0;
+    // once also where k is 0: C = bias, or 0
+    do {
         if (g->in == MR_BF16)
-            block(j, packed, to, ld, begin, rows, p, false, MR_BF16);
+            block_step(j, packed, c, ld, begin, rows, p, false, MR_BF16);
         else if (g->a_col != 1)
-            block(j, packed, to, ld, begin, rows, p, false, MR_F32);
+            block_step(j, packed, c, ld, begin, rows, p, false, MR_F32);
         else
-            block(j, packed, to, ld, begin, rows, p, true, MR_F32);
-    for (int64_t r = 0; !place && r < rows; r++)
+            block_step(j, packed, c, ld, begin, rows, p, true, MR_F32);
+        p += STEP;
+    } while (p < g->k);
+    if (in_place)
+        return;
+    for (int64_t r = 0; r < rows; r++)
         for (int64_t q = j->first; q < j->last; q += VF_LANES)
-            vf_stx(g->c, (begin + r) * g->c_row + q, 1, vf_load(to + r * ld + q - j->first),
+            vf_stx(g->c, (begin + r) * g->c_row + q, 1, vf_load(c + r * ld + q - j->first),
                    MR_MIN(j->last - q, (int64_t)VF_LANES), MR_BF16);
 }
+
+/* ---- the product ---- */
 
 void MR_CAT3(mr_gemm, _, MR_ISA)(const mr_gemm *g)
 {
     // as many blocks of rows as the team takes evenly
-    int64_t even = up((g->m + MC - 1) / MC, MR_MAX(g->threads, 1));
+    int64_t blocks = round_up((g->m + BLOCK_ROWS - 1) / BLOCK_ROWS, MR_MAX(g->threads, 1));
+    int64_t rows = (g->m + blocks - 1) / MR_MAX(blocks, 1);
     job j = {.g = g,
              .b = g->workspace,
-             .own_size = OWN_A + (g->out == MR_F32 ? 0 : MC * NC),
-             .rows = MR_MAX(up((g->m + even - 1) / MR_MAX(even, 1), MR), MR)};
-    j.own = j.b + up(MR_MIN(g->n, (int64_t)NC), NR_MAX) * g->k;
+             .own_size = PACKED_A + (g->out == MR_F32 ? 0 : BLOCK_ROWS * PASS_COLUMNS),
+             .block_rows = MR_MAX(round_up(rows, TILE_ROWS), TILE_ROWS)};
+    int64_t packed_columns = round_up(MR_MIN(g->n, (int64_t)PASS_COLUMNS), WIDEST_TILE_COLUMNS);
+    j.own = j.b + packed_columns * g->k;
     for (; j.first < g->n; j.first = j.last) {
-        j.last = MR_MIN(g->n, j.first + NC);
-        mr_cpu_for(up(j.last - j.first, NR) / NR, 4, g->threads, pack_b, &j);
-        mr_cpu_for(g->m, j.rows, g->threads, block_of_rows, &j);
+        j.last = MR_MIN(g->n, j.first + PASS_COLUMNS);
+        int64_t panels = round_up(j.last - j.first, TILE_COLUMNS) / TILE_COLUMNS;
+        mr_cpu_for(panels, 4, g->threads, pack_b, &j);
+        mr_cpu_for(g->m, j.block_rows, g->threads, block, &j);
     }
 }
 
 #ifdef MR_ISA_base
 size_t mr_gemm_workspace(const mr_product_spec *s, int threads)
 {
-    // with MR and VF_LANES of the widest instruction set
-    int64_t team = MR_MAX(MR_MIN((int64_t)threads, (s->m + MR - 1) / MR), 1);
-    int64_t own = (MC + 12) * KC + (MC / MR + 1) * 16 + (s->out == MR_F32 ? 0 : MC * NC);
-    return (size_t)(up(MR_MIN(s->n, (int64_t)NC), NR_MAX) * s->k + team * own) * sizeof(float);
+    // packed B once; per worker what `own` holds, in the sizes of the widest instruction set but
+    // with the panels of the narrowest, which are the most
+    int64_t team = MR_MAX(MR_MIN((int64_t)threads, (s->m + TILE_ROWS - 1) / TILE_ROWS), 1);
+    int64_t b = round_up(MR_MIN(s->n, (int64_t)PASS_COLUMNS), WIDEST_TILE_COLUMNS) * s->k;
+    int64_t own = (BLOCK_ROWS + WIDEST_TILE_ROWS) * STEP +
+                  (BLOCK_ROWS / TILE_ROWS + 1) * WIDEST_LANES +
+                  (s->out == MR_F32 ? 0 : BLOCK_ROWS * PASS_COLUMNS);
+    return (size_t)(b + team * own) * sizeof(float);
 }
 #endif

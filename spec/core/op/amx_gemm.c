@@ -33,7 +33,7 @@ static void run(const shape *x, void (*multiply)(const mr_gemm *))
     float *c0 = fill(x->m * c_row, x->out, 4);
     for (int threads = 1; threads <= 3; threads += 2) {
         void *c = fill(x->m * c_row, x->out, 4);
-        mr_gemm_amx_sizes z = mr_gemm_amx_plan(x->m, x->n, x->k, threads);
+        mr_gemm_amx_sizes z = mr_gemm_amx_needs(x->m, x->n, x->k, threads);
         size_t bytes = z.b_bytes + (size_t)threads * z.own_bytes;
         unsigned char *work = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
         memset(work, 0xff, bytes + 64);
