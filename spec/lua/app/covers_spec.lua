@@ -1,6 +1,7 @@
 --- Every source file has a spec: at the mirrored path (core/data/order.c: spec/core/data/order.c;
 -- lua/moonreel/text/table.lua: spec/lua/text/table_spec.lua), or one whose head says `Covers:` and
--- names it. A star stands for any name.
+-- names it. A star stands for any name, and so does NAME: a star behind a slash would open a
+-- comment in C.
 local base = require "moonreel.core.base"
 
 -- files below a folder with an ending, as paths
@@ -48,7 +49,7 @@ describe("a source file", function()
   for _, spec in ipairs(specs) do
     for _, word in ipairs(named(spec)) do
       patterns[#patterns + 1] = { spec = spec, word = word,
-        pattern = "^" .. word:gsub("[%.%-]", "%%%0"):gsub("%*", "[^/]*") .. "$" }
+        pattern = "^" .. word:gsub("[%.%-]", "%%%0"):gsub("%*", "[^/]*"):gsub("NAME", "[^/]*") .. "$" }
     end
   end
 
