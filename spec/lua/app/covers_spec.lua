@@ -49,7 +49,8 @@ describe("a source file", function()
   for _, spec in ipairs(specs) do
     for _, word in ipairs(named(spec)) do
       patterns[#patterns + 1] = { spec = spec, word = word,
-        pattern = "^" .. word:gsub("[%.%-]", "%%%0"):gsub("%*", "[^/]*"):gsub("NAME", "[^/]*") .. "$" }
+        pattern = "^" .. word:gsub("NAME", "*"):gsub("[%.%-]", "%%%0"):gsub("%*", "[^/]*")
+          .. "$" }
     end
   end
 
