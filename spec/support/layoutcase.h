@@ -5,7 +5,7 @@
 #include "moonreel/layout.h"
 
 #define OK(call) CHECK_OK(call)
-enum { B = 2, C = 48, LAYERS = 8 };
+enum { B = 2, C = 24000, LAYERS = 8 };
 
 /* A small trained stack: x -> (silu(x) mul w-like input, sums), with blocks, backward and
  * constants. */

@@ -146,9 +146,10 @@ int main(void)
     small_sets(1);
     small_sets(20240615);
     state = 7;
-    large(20, 10, 3, 1.05);
-    large(56, 40, 4, 1.05);
-    large(500, 50, 4, 1.05); // 50,000 nodes
+    // a little above what is reached; the first order alone is at 0.5, 2.1 and 2.1 %
+    large(20, 10, 3, 1.002);
+    large(56, 40, 4, 1.002);
+    large(500, 50, 4, 1.025); // 50,000 nodes
     size_t peak = 1;
     CHECK_OK(mr_layout_place(NULL, 0, &peak, NULL, NULL));
     CHECK_INT(peak, 0);

@@ -1,15 +1,36 @@
 /* layout/report: who lives at the peak, and the advice. */
 #include "layoutcase.h"
 
+/* The lines of the list: largest first, together what lives at the peak. */
+static void listed(const char *text, size_t bound)
+{
+    double before = 1e9, sum = 0, mib = 0;
+    int lines = 0;
+    for (const char *at = strchr(text, '\n'); at && sscanf(at, "\n  %lf MiB", &mib) == 1;
+         at = strchr(at + 1, '\n')) {
+        bool rest = strncmp(strstr(at, "MiB"), "MiB  in ", 8) == 0;
+        CHECK(mib <= before || rest);
+        before = mib, sum += mib, lines++;
+    }
+    CHECK(lines > 3);
+    CHECK_NEAR(sum, (double)bound / (1 << 20), 0.0006 * lines);
+}
+
 static void report(void)
 {
     mr_graph *g = stack(false);
     mr_layout *l = NULL;
     char *text = NULL;
-    OK(mr_layout_new(g, NULL, &l));
+    int nodes = mr_graph_nodes(g);
+    size_t *workspace = mr_calloc((size_t)nodes, sizeof *workspace);
+    for (int i = 0; i < nodes; i++)
+        workspace[i] = (size_t)(i % 5) * 20000;
+    OK(mr_layout_new(g, &(mr_layout_options){.workspace = workspace}, &l));
+    mr_free(workspace);
     OK(mr_layout_report(l, &text));
     CHECK(strstr(text, "MiB") && strstr(text, "most lives at node"));
     CHECK(strstr(text, "layer.0"));
+    listed(text, mr_layout_bound(l));
     CHECK(strstr(text, "silu"));
     CHECK(strstr(text, "kept for the backward pass are the largest part; try: recompute"));
     mr_free(text);
