@@ -310,6 +310,11 @@ static void limits(mr_device *dev)
     OK(mr_graph_finish(g));
     OK(mr_exec_compile(e, g, &p));
     mr_graph_free(g);
+    model other = model_of(MR_F32);
+    g = scale_graph(&other);
+    CHECK_FAILS(mr_exec_compile(e, g, &p), MR_E_USAGE, "another parameter table");
+    mr_graph_free(g);
+    mr_params_free(other.params);
     // the last elements of a region, and one further
     for (int64_t past = 0; past < 2; past++) {
         OK(mr_graph_new(m.params, NULL, &g));

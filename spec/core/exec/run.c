@@ -35,6 +35,13 @@ static void sharing(mr_device *dev)
     OK(mr_program_run(small));
     OK(mr_program_get(small, "y", &vw));
     CHECK(wide[0] == 15 && wide[3] == 24);
+    // so are strided tensors
+    float pairs[8] = {1, -1, 2, -1, 3, -1, 4, -1};
+    mr_view every_other = {pairs, {MR_F32, 1, {4}, {2}}};
+    OK(mr_program_set(small, "x", &every_other));
+    OK(mr_program_run(small));
+    OK(mr_program_get(small, "y", &every_other));
+    CHECK(pairs[0] == 3 && pairs[6] == 12 && pairs[1] == -1 && pairs[7] == -1);
     int64_t three = 3;
     mr_view bad = {x, mr_desc_dense(MR_F32, 1, &three)};
     CHECK_FAILS(mr_program_set(small, "x", &bad), MR_E_SHAPE,

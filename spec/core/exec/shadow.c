@@ -81,8 +81,13 @@ static void unwritten_read(mr_device *dev)
     mr_span span = {x, 64};
     s.born = &span, s.born_n = 1;
     CHECK_FAILS(run(dev, &s, 1), MR_E_INTERNAL, "byte 0 nobody wrote");
+    float values[N] = {1};
+    CHECK_OK(dev->ops->copy_in(dev, x, values, sizeof values));
+    s.born_n = 0, s.dead = &span, s.dead_n = 1;
+    CHECK_OK(run(dev, &s, 1));
+    CHECK_FAILS(run(dev, &s, 1), MR_E_INTERNAL, "byte 0 nobody wrote");
+    s.dead_n = 0;
     dev->ops->free(dev, x, N * 4, MR_SPACE_DEVICE);
-    s.born_n = 0;
     CHECK_FAILS(run(dev, &s, 1), MR_E_INTERNAL, "lie in no allocation");
     dev->ops->free(dev, y, N * 4, MR_SPACE_DEVICE);
 }
