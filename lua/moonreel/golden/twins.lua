@@ -418,7 +418,7 @@ local TIMES = [[
 local function times(list, n)
   local out = {}
   for _ = 1, n do
-    for _, item in ipairs(list) do out[#out + 1] = item end
+    table.move(list, 1, #list, #out + 1, out)
   end
   return out
 end

@@ -113,8 +113,8 @@ end
 -- Is this the recipe around stages? What only holds for something that trains is left to them.
 local function is_outer(job) return job.stages and not job.stage end
 
--- Step 6: every write has a field under the final types. That it fits there, collecting has
--- checked, also for what a stronger layer hides.
+-- Step 6: every write has a field under the final types, and no record is none. That a leaf's
+-- value fits, collecting has checked, also for what a stronger layer hides.
 local function check_writes(job)
   if is_outer(job) then
     return
@@ -122,6 +122,10 @@ local function check_writes(job)
   local function walk(index, write, keys, schema)
     if write.tag == "late" then
       write = write.result
+    end
+    if write and write.tag == "none" and not schema.none then
+      fault.at(write.place, "%s: expected %s, got none", registry.path(keys),
+        kinds.expected(schema))
     end
     if not write or write.tag ~= "table" then
       return

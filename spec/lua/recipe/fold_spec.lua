@@ -63,6 +63,10 @@ describe("merging", function()
     local code, story = fault_over("{}", "{ lr = recipe.none }")
     assert.equal(3, code)
     assert.equal("main.lua:1: optim.lr: expected number of at least 0, got none", story)
+    -- a record always has its fields
+    code, story = fault_over("{}", "{ optim = recipe.none }")
+    assert.equal(3, code)
+    assert.equal("main.lua:1: optim: expected a table of fields, got none", story)
   end)
 
   it("a map that was none takes entries again", function()
