@@ -373,12 +373,12 @@ static void damage_is_told(void)
     snprintf(path, sizeof path, "%s/MANIFEST.json", mr_ckpt_dir(dir, 4, base, sizeof base));
     CHECK(truncate(path, 100) == 0);
     CHECK_OK(case_save(saver, 5));
-    for (int i = 0; i < 200 && case_count(dir, ".bad-") < 3; i++)
+    for (int i = 0; i < 6000 && case_count(dir, ".bad-") < 3; i++)
         mr_clock_table()->sleep_ns(10000000);
     CHECK(mr_saver_poll(saver, &e));
     CHECK_INT(e.kind, MR_SAVER_COMMIT);
     mr_saver_status status;
-    for (int i = 0; i < 200 && !mr_saver_poll(saver, &e); i++)
+    for (int i = 0; i < 6000 && !mr_saver_poll(saver, &e); i++)
         mr_clock_table()->sleep_ns(10000000);
     CHECK_INT(e.kind, MR_SAVER_NOTE);
     CHECK_INT(e.step, 5);
