@@ -186,9 +186,8 @@ mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row 
                           (json_int_t)row->id, "class", mr_fault_name(e->fault), "time",
                           (double)mr_clock_table()->wall_ns() * 1e-9, "host", q->host, "attempt",
                           e->attempt, "epoch", (json_int_t)e->epoch, "fp_order", q->order);
-    // a path that is not UTF-8 makes no JSON text and is left out
-    json_object_set_new(o, "path", json_string(row->path));
-    json_object_set_new(o, "detail", json_string(detail));
+    json_object_set_new(o, "path", index_text_json(row->path));
+    json_object_set_new(o, "detail", index_text_json(detail));
     char *line = o ? json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     json_decref(o);
     if (!line)

@@ -12,8 +12,6 @@ typedef struct stamps { // displayable packets
     int64_t n, cap;
     int64_t missing; // without a timestamp
     int64_t discarded;
-    // decode times of the first and the last packet that has one, and which packets these are
-    int64_t first_dts, last_dts, first_at, last_at;
     int reorder;
 } stamps;
 
@@ -54,7 +52,7 @@ static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_cli
                        ? media_clip_fail(c, MR_FAULT_CORRUPT, got, "read its packets", fault)
                        : MR_OK;
         }
-        int64_t pts = packet->pts, dts = packet->dts;
+        int64_t pts = packet->pts;
         int flags = packet->flags;
         // a packet cut off by the end of the file shows nothing
         bool shown =
@@ -65,10 +63,6 @@ static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_cli
             st = push(&info->key_pts, &keys, &keys_cap, pts);
         s->discarded += !!(flags & AV_PKT_FLAG_DISCARD);
         if (st == MR_OK && shown) {
-            if (dts != AV_NOPTS_VALUE && s->first_dts == AV_NOPTS_VALUE)
-                s->first_dts = dts, s->first_at = s->n;
-            if (dts != AV_NOPTS_VALUE)
-                s->last_dts = dts, s->last_at = s->n;
             if (pts == AV_NOPTS_VALUE)
                 s->missing++;
             // count how many earlier ones are shown after this one; delays beyond 16 do not exist
@@ -105,34 +99,26 @@ static AVRational known_rate(const media_clip *c, size_t i)
 }
 enum { KNOWN_RATES = 2 + MR_COUNT(common_rates), RATE_MAX = 1000 };
 
-// Frames without times of their own have the rate at which their packets are decoded, whatever the
-// header says.
-static AVRational counted_rate(const media_clip *c, const stamps *s)
+// Frames without times of their own have the rate that the file tells: the mean one, or where that
+// is missing the one of its stream.
+static AVRational told_rate(const media_clip *c)
 {
-    double span = av_q2d(c->stream->time_base) * (double)(s->last_dts - s->first_dts),
-           mean =
-               s->last_at > s->first_at && span > 0 ? (double)(s->last_at - s->first_at) / span : 0;
-    AVRational best = {0, 1};
-    for (size_t i = 0; i < KNOWN_RATES; i++) {
+    for (size_t i = 0; i < 2; i++) {
         AVRational r = known_rate(c, i);
-        if (r.num < 1 || r.den < 1 || av_q2d(r) > RATE_MAX)
-            continue; // this is the tick of a codec's clock, not a rate
-        // the first rate that the file tells holds where no decode times lead to a known one
-        bool near = fabs(av_q2d(r) - mean) < 0.01 * mean,
-             nearer = near && fabs(av_q2d(r) - mean) < fabs(av_q2d(best) - mean);
-        if (nearer || (i < 2 && !best.num))
-            best = r;
+        // a greater one is the tick of a codec's clock, not a rate
+        if (r.num > 0 && r.den > 0 && av_q2d(r) <= RATE_MAX)
+            return r;
     }
-    return best.num ? best : (AVRational){24, 1};
+    return (AVRational){24, 1};
 }
 
 // Finds the rate on whose grid all timestamps lie, or the mean rate; answers whether they are
 // evenly spaced.
 static bool find_rate(const media_clip *c, const stamps *s, int64_t n, AVRational *rate)
 {
-    AVRational tb = c->stream->time_base, told = c->stream->avg_frame_rate;
+    AVRational tb = c->stream->time_base;
     if (n < 2) {
-        *rate = told.num > 0 && told.den > 0 ? told : (AVRational){24, 1};
+        *rate = told_rate(c);
         return true;
     }
     // a tick of rounding on both ends, and jitter of a tenth of a frame, still are even spacing
@@ -172,7 +158,8 @@ static mr_status set_timing(media_clip *c, stamps *s, mr_clip_info *info, mr_fau
     AVRational tb = c->stream->time_base, rate = {0, 1};
     info->tb_num = tb.num, info->tb_den = tb.den;
     info->reorder = s->reorder;
-    qsort(info->key_pts, (size_t)info->n_keys, sizeof *info->key_pts, ascending);
+    if (info->n_keys)
+        qsort(info->key_pts, (size_t)info->n_keys, sizeof *info->key_pts, ascending);
     bool counted = s->missing > 0 && s->n > 1;
     if (!counted) {
         qsort(s->pts, (size_t)s->n, sizeof *s->pts, ascending);
@@ -181,7 +168,7 @@ static mr_status set_timing(media_clip *c, stamps *s, mr_clip_info *info, mr_fau
     }
     if (counted) {
         info->flags |= MR_CLIP_NO_PTS;
-        rate = counted_rate(c, s);
+        rate = told_rate(c);
         info->first_pts = 0, info->frames = s->n;
     } else {
         int64_t n = s->n, whole = without_torn_end(s);
@@ -329,7 +316,7 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
                      mr_fault *fault)
 {
     media_clip c;
-    stamps s = {.first_dts = AV_NOPTS_VALUE, .last_dts = AV_NOPTS_VALUE};
+    stamps s = {0};
     mr_clip_info info = {0};
     *fault = MR_FAULT_NONE;
     media_log_clear();

@@ -70,20 +70,27 @@ static void round_trip(void)
 // rows in another order: the same set, another order
 static void fingerprints(void)
 {
-    mr_index_facts f[3];
-    for (int round = 0; round < 3; round++) {
+    mr_index_facts f[5];
+    for (int round = 0; round < 5; round++) {
         mr_index_builder *b;
         uint16_t root;
         mr_index *ix;
         if (!CHECK_OK(mr_index_builder_new(clips_path("fp.mrx"), NULL, &b)))
             return;
-        // the place on disk is no part of it
+        // the place on disk is no part of it, nor the number of the root
+        if (round == 1)
+            CHECK_OK(mr_index_builder_root(b, "/first", &root));
         CHECK_OK(mr_index_builder_root(b, round == 1 ? "/elsewhere" : "/nowhere", &root));
         for (uint64_t i = 0; i < 50; i++) {
             char p[64], text[64];
             mr_caption caption;
             int64_t keys[4];
             mr_row row = rows_make(1, round == 2 ? 49 - i : i, p, text, &caption, keys);
+            row.root = root;
+            if (round == 3 && i == 20)
+                *text = '!';
+            if (round == 4 && i == 20)
+                row.info.bytes++;
             CHECK_OK(mr_index_builder_add(b, &row));
         }
         CHECK_OK(mr_index_builder_finish(b));
@@ -95,6 +102,11 @@ static void fingerprints(void)
     CHECK(memcmp(&f[0].fp_order, &f[1].fp_order, 16) == 0);
     CHECK(memcmp(&f[0].fp_set, &f[2].fp_set, 16) == 0);
     CHECK(memcmp(&f[0].fp_order, &f[2].fp_order, 16) != 0);
+    // captions and file sizes are part of it
+    for (int round = 3; round < 5; round++) {
+        CHECK(memcmp(&f[0].fp_order, &f[round].fp_order, 16) != 0);
+        CHECK(memcmp(&f[0].fp_set, &f[round].fp_set, 16) != 0);
+    }
 }
 
 static void duplicates(void)

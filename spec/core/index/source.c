@@ -61,6 +61,7 @@ static void what_is_passed_over(void)
     CHECK_OK(mr_dir_make(clips_path("mixed/old.mrx")));
     CHECK_OK(mr_dir_make(clips_path("mixed/old.mrx.tmp-12")));
     put("mixed/old.mrx/data.mdb", "");
+    put("mixed/old.mrx/1.mp4", "");
     put("mixed/old.mrx.tmp-12/data.mdb", "");
     static const char *const names[] = {"1.mp4",  "1.txt",  "list.csv", "a.npy", "b.NPY",
                                         "c.flac", "README", ".hidden",  "2.TIF", "2.json"};
