@@ -292,13 +292,6 @@ static mr_status scan_open_file(media_clip *c, mr_media_worker *w, stamps *s, mr
     return set_timing(c, s, info, fault);
 }
 
-// an interrupted read looks like a torn file: what was learned from it is dropped
-static mr_status close_clip(media_clip *c, mr_status st, mr_fault *fault)
-{
-    media_clip_close(c);
-    return c->file.stopped ? media_clip_fail(c, MR_FAULT_NONE, 0, "read", fault) : st;
-}
-
 static mr_status check_shown(const char *path, const mr_clip_info *info, mr_fault *fault)
 {
     if (MR_MIN(info->width, info->height) >= 1 &&
@@ -323,7 +316,7 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
     mr_status st = media_clip_open(&c, path, deadline_s, 0, fault);
     if (st == MR_OK)
         st = scan_open_file(&c, w, &s, &info, fault);
-    st = close_clip(&c, st, fault);
+    media_clip_close(&c);
     // the clip is opened again: its packets are behind us, and now the decoder's delay is known
     for (int attempt = info.flags & MR_CLIP_NO_PTS ? 1 : 0; attempt < 2 && st == MR_OK; attempt++) {
         media_log_clear();
@@ -331,7 +324,7 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
         bool done = st == MR_OK && attempt == 0 && decode_first(&c, w, &info);
         if (st == MR_OK && attempt == 1)
             st = decode_some(&c, w, info.flags & MR_CLIP_NO_PTS, &info, fault);
-        st = close_clip(&c, st, fault);
+        media_clip_close(&c);
         if (done)
             break;
     }
