@@ -71,7 +71,8 @@ typedef struct mr_view {
 /* No tensor is larger: the addresses of a process. Sums of thousands of sizes do not overflow. */
 #define MR_BYTES_MAX ((size_t)1 << 47)
 /* May a tensor have this shape? Errors: MR_E_SHAPE naming the unknown dtype, the rank over
- * MR_MAX_RANK, the negative dimension, or the shape of more than MR_BYTES_MAX bytes (a dimension of 0 counts as 1). */
+ * MR_MAX_RANK, the negative dimension, or the shape of more than MR_BYTES_MAX bytes (a dimension of
+ * 0 counts as 1). */
 MR_API mr_status mr_desc_check(mr_dtype dtype, int rank, const int64_t *dim);
 /* A desc with dense row-major strides; of a shape that mr_desc_check refuses it is good for
  * messages only. */

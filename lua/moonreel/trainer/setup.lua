@@ -53,6 +53,10 @@ function setup.check(r)
   if unknown then
     refuse(unknown.path, "%s", unknown.text)
   end
+  if s.steps == 0 and s.epochs == 0 then
+    refuse("epochs", "epochs = 0 and steps = 0: nothing says when to stop; "
+      .. "try: epochs = 1, or steps = 1000")
+  end
   if s.lr_schedule == "1cycle" and not (s.min_lr and s.max_lr) then
     refuse("lr_schedule", "lr_schedule = \"1cycle\" needs min_lr and max_lr, %s is none; "
       .. "try: min_lr = 1e-5, max_lr = 1e-4", s.min_lr and "max_lr" or "min_lr")

@@ -470,6 +470,29 @@ static double loss_of(const op_case *c, const truth *t, const grads *gr, double 
     return loss;
 }
 
+/* The call of a case by its shapes, and the bytes of its operands. */
+static mr_call shapes_of(const op_case *c, const truth *t, double *bytes)
+{
+    mr_call call = {.n_in = t->n_in, .n_out = t->n_out, .attr = t->attr, .threads = 1};
+    *bytes = 0;
+    for (int i = 0; i < t->n_in; i++) {
+        call.in[i].desc.rank = -1;
+        if (!c->in[i].given)
+            continue;
+        call.in[i].desc = c->in[i].desc;
+        *bytes += (double)mr_desc_span_bytes(&c->in[i].desc);
+    }
+    for (int k = 0; k < t->n_out; k++) {
+        call.out[k].desc = t->out_desc[k];
+        if (t->out_desc[k].rank >= 0)
+            *bytes += (double)mr_desc_span_bytes(&t->out_desc[k]);
+    }
+    return call;
+}
+
+/* Elements whose gradient was held against finite differences, over the cases of one row. */
+static int64_t gradients_checked, gradients_wanted;
+
 static void check_gradient(const op_case *c, const truth *t)
 {
     grads gr = {0};
@@ -481,16 +504,17 @@ static void check_gradient(const op_case *c, const truth *t)
     double allowed = 2e-5;
     mr_status st = graph_grads(c, t, &gr, &nothing, &allowed);
     EXPECT(st == MR_OK, "gradient: %s", last_error());
-    double start = mr_now_s();
-    (void)loss_of(c, t, &gr, t->in, out);
-    // as many elements as a fraction of a second allows; large cases leave this to small ones
-    double once = mr_now_s() - start;
-    int cap = once > 0.03 ? 0 : (int)MR_MAX(3.0, MR_MIN(32.0, 0.1 / MR_MAX(once, 1e-7)));
+    // as many elements as some ten million operations allow; large cases leave this to small ones
+    double bytes;
+    mr_call call = shapes_of(c, t, &bytes);
+    double work = mr_op_cost(c->op, &call).flop + 2 * bytes;
+    int cap = work > 3e6 ? 0 : (int)MR_MAX(3.0, MR_MIN(32.0, 1e7 / MR_MAX(work, 1)));
     for (int i = 0; st == MR_OK && !nothing && i < t->n_in; i++) {
         if (!c->in[i].given || !mr_dtype_is_float(c->in[i].desc.dtype) ||
             (c->op->in[i].flags & MR_NO_GRAD))
             continue;
         int64_t n = mr_desc_count(&c->in[i].desc);
+        gradients_wanted += n > 0, gradients_checked += n > 0 ? cap : 0;
         double diff = 0, norm = 0, size = 0;
         for (int s = 0; s < cap && n > 0; s++) {
             int64_t e = (int64_t)(case_uniform() * (double)n);
@@ -518,20 +542,8 @@ static void check_gradient(const op_case *c, const truth *t)
 
 static void check_cost(const op_case *c, const truth *t)
 {
-    mr_call call = {.n_in = t->n_in, .n_out = t->n_out, .attr = t->attr, .threads = 1};
-    double counted = 0;
-    for (int i = 0; i < t->n_in; i++) {
-        call.in[i].desc.rank = -1;
-        if (!c->in[i].given)
-            continue;
-        call.in[i].desc = c->in[i].desc;
-        counted += (double)mr_desc_span_bytes(&c->in[i].desc);
-    }
-    for (int k = 0; k < t->n_out; k++) {
-        call.out[k].desc = t->out_desc[k];
-        if (t->out_desc[k].rank >= 0)
-            counted += (double)mr_desc_span_bytes(&t->out_desc[k]);
-    }
+    double counted;
+    mr_call call = shapes_of(c, t, &counted);
     mr_cost cost = mr_op_cost(c->op, &call);
     EXPECT(isfinite(cost.flop) && cost.flop >= 0, "cost says %g FLOP", cost.flop);
     EXPECT(cost.bytes >= counted / 2 - 64 && cost.bytes <= counted * 2 + 64,
@@ -564,6 +576,7 @@ static void check_row(const mr_op *op)
     EXPECT(mr_op_find(op->name) == op, "is not found by its name");
     if (!op->infer || !op->naive || !op->cases)
         return;
+    gradients_checked = gradients_wanted = 0;
     for (int i = 0; op->cases[i]; i++) {
         snprintf(text, sizeof text, "%s \"%s\"", op->name, op->cases[i]);
         where = text;
@@ -583,6 +596,8 @@ static void check_row(const mr_op *op)
         }
         truth_free(&t);
     }
+    where = op->name;
+    EXPECT(!gradients_wanted || gradients_checked, "no case is small enough for its gradient");
 }
 
 int main(int argc, char **argv)
