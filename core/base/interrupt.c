@@ -2,6 +2,7 @@
 #include "moonreel/base.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 static atomic_bool asked; // lock-free, so a signal handler may set it
 
@@ -12,6 +13,23 @@ void mr_interrupt_set(bool on)
 bool mr_interrupt_get(void)
 {
     return atomic_load_explicit(&asked, memory_order_relaxed);
+}
+
+mr_status mr_interrupt_copy(void *dst, const void *src, size_t bytes)
+{
+    enum { PIECE = 16 << 20 };
+    if (bytes <= PIECE) {
+        memmove(dst, src, bytes);
+        return MR_OK;
+    }
+    // memory that overlaps is copied from the end that is not written over first
+    bool backwards = (char *)dst > (const char *)src;
+    for (size_t done = 0; done < bytes; done += PIECE) {
+        size_t n = MR_MIN(bytes - done, (size_t)PIECE), at = backwards ? bytes - done - n : done;
+        MR_TRY(mr_interrupt_check());
+        memmove((char *)dst + at, (const char *)src + at, n);
+    }
+    return MR_OK;
 }
 
 mr_status mr_interrupt_check(void)

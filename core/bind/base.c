@@ -2,6 +2,7 @@
  * Apache-2.0 */
 #include "bind/room.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -142,6 +143,60 @@ static int b_raise(lua_State *L)
     return mr_bind_raise(L, code, "%s", luaL_checkstring(L, 2));
 }
 
+/* What a terminal must not see: controls (C0, DEL, C1), marks that turn the direction of writing,
+ * the byte order mark. */
+static bool is_hidden(uint32_t code)
+{
+    static const struct {
+        uint32_t from, to;
+    } ranges[] = {{0, 31},          {127, 159},       {0x200e, 0x200f},
+                  {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfeff, 0xfeff}};
+    for (size_t i = 0; i < MR_COUNT(ranges); i++)
+        if (code >= ranges[i].from && code <= ranges[i].to)
+            return true;
+    return false;
+}
+
+static void add_hex(luaL_Buffer *b, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char hex[8];
+        snprintf(hex, sizeof hex, "\\x%02x", (unsigned)(unsigned char)bytes[i]);
+        luaL_addlstring(b, hex, 4);
+    }
+}
+
+static int b_printable(lua_State *L)
+{
+    enum { LOOK_EVERY = 1 << 16 };
+    size_t n;
+    const char *text = luaL_checklstring(L, 1, &n);
+    luaL_Buffer b;
+    luaL_buffinit(L, &b);
+    for (size_t at = 0, look = LOOK_EVERY; at < n;) {
+        if (at >= look) {
+            mr_bind_check(L, mr_interrupt_check());
+            look = at + LOOK_EVERY;
+        }
+        // plain letters go over together
+        size_t plain = at;
+        while (plain < n && plain < look && text[plain] >= ' ' && text[plain] < 127)
+            plain++;
+        luaL_addlstring(&b, text + at, plain - at);
+        if ((at = plain) >= n || at >= look)
+            continue;
+        uint32_t code = 0;
+        size_t bytes = mr_utf8(text + at, n - at, &code);
+        if (!bytes || is_hidden(code))
+            add_hex(&b, text + at, bytes = MR_MAX(bytes, 1));
+        else
+            luaL_addlstring(&b, text + at, bytes);
+        at += bytes;
+    }
+    luaL_pushresult(&b);
+    return 1;
+}
+
 /* nearest(name, names): the one of a list that a mistyped name most likely means, or nil. */
 static int b_nearest(lua_State *L)
 {
@@ -198,6 +253,9 @@ static const mr_bind_row base_rows[] = {
     MR_ROW("exists", b_exists, "(path: string): boolean", "Is there something with this path?"),
     MR_ROW("raise", b_raise, "(code: string, text: string)",
            "Raise an error {code, message, exit} that blames the caller's line."),
+    MR_ROW("printable", b_printable, "(text: string): string",
+           "What a terminal may see: controls, broken UTF-8 and marks that turn the direction of "
+           "writing as \\xHH."),
     MR_ROW("nearest", b_nearest, "(name: string, names: string[]): string?",
            "The one of a list that a mistyped name most likely means."),
     MR_ROW("is_terminal", b_is_terminal, "(fd?: integer): boolean",

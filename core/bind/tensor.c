@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define TYPE "mr.Tensor"
+enum { LOOK_EVERY = 1 << 16 }; /* values between two looks for Ctrl-C */
 
 mr_tensor *mr_bind_tensor(lua_State *L, int arg)
 {
@@ -110,6 +111,8 @@ static int t_from(lua_State *L)
                              (int)luaL_len(L, 2), (int)n);
     mr_view flat = {v->data, mr_desc_dense(dtype, 1, &n)};
     for (int64_t i = 0; i < n; i++) {
+        if (i % LOOK_EVERY == 0)
+            mr_bind_check(L, mr_interrupt_check());
         int kind = lua_geti(L, 2, i + 1);
         // all 64 bits
         if (dtype == MR_I64 && lua_isinteger(L, -1))
@@ -398,6 +401,8 @@ static int t_totable(lua_State *L)
     mr_view flat = {v->data, mr_desc_dense(v->desc.dtype, 1, &n)};
     lua_createtable(L, (int)MR_MIN(n, (int64_t)1 << 24), 0);
     for (int64_t i = 0; i < n; i++) {
+        if (i % LOOK_EVERY == 0)
+            mr_bind_check(L, mr_interrupt_check());
         if (v->desc.dtype == MR_I64)
             lua_pushinteger(L, ((int64_t *)v->data)[i]);
         else if (v->desc.dtype == MR_I32 || v->desc.dtype == MR_U8)
@@ -440,9 +445,17 @@ static int t_fill_normal(lua_State *L)
     const mr_view *v = view_at(L, 1);
     if (v->desc.dtype != MR_F32 || !mr_desc_is_dense(&v->desc))
         return mr_bind_raise(L, MR_E_SHAPE, "fill_normal: expected a dense f32 tensor");
-    mr_random_fill_normal(v->data, mr_desc_count(&v->desc), (uint64_t)luaL_checkinteger(L, 2),
-                          mr_name_word(luaL_checkstring(L, 3)), (uint64_t)luaL_optinteger(L, 4, 0),
-                          (uint32_t)luaL_optinteger(L, 5, 0), 0);
+    enum { PIECE = 1 << 18 };
+    uint64_t seed = (uint64_t)luaL_checkinteger(L, 2),
+             purpose = mr_name_word(luaL_checkstring(L, 3)),
+             key = (uint64_t)luaL_optinteger(L, 4, 0);
+    uint32_t epoch = (uint32_t)luaL_optinteger(L, 5, 0);
+    int64_t n = mr_desc_count(&v->desc);
+    for (int64_t at = 0; at < n; at += PIECE) {
+        mr_random_fill_normal((float *)v->data + at, MR_MIN(n - at, (int64_t)PIECE), seed, purpose,
+                              key, epoch, (uint64_t)at);
+        mr_bind_check(L, mr_interrupt_check());
+    }
     lua_settop(L, 1);
     return 1;
 }

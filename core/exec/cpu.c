@@ -50,15 +50,13 @@ static void release_memory(mr_device *dev, mr_dptr p, size_t bytes, mr_space spa
 static mr_status copy_in(mr_device *dev, mr_dptr dst, const void *src, size_t bytes)
 {
     (void)dev;
-    memcpy((void *)dst, src, bytes);
-    return MR_OK;
+    return mr_interrupt_copy((void *)dst, src, bytes);
 }
 
 static mr_status copy_out(mr_device *dev, void *dst, mr_dptr src, size_t bytes)
 {
     (void)dev;
-    memcpy(dst, (const void *)src, bytes);
-    return MR_OK;
+    return mr_interrupt_copy(dst, (const void *)src, bytes);
 }
 
 static mr_status fill(mr_device *dev, mr_dptr dst, int byte, size_t bytes)

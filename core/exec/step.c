@@ -85,7 +85,7 @@ mr_status mr_step_run(const mr_step *s)
     mr_status st = MR_OK;
     if (s->kind == MR_STEP_COPY) {
         if (s->bytes)
-            memcpy(s->call.out[0].data, s->call.in[0].data, s->bytes);
+            st = mr_interrupt_copy(s->call.out[0].data, s->call.in[0].data, s->bytes);
     } else {
         st = s->naive ? mr_op_run_naive(s->op, &s->call) : s->run(&s->call);
     }

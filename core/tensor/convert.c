@@ -108,6 +108,22 @@ static void copy_run(mr_dtype od, char *o, int64_t os, mr_dtype id, const char *
     }
 }
 
+enum { PIECE = 1 << 20, STRIDED_PIECE = 1 << 16 };
+
+/* Copy n elements, `os` and `is` apart, in pieces between which Ctrl-C is seen. */
+static mr_status copy_line(mr_dtype od, char *o, int64_t os, mr_dtype id, const char *i, int64_t is,
+                           int64_t n)
+{
+    int64_t step = os == 1 && is == 1 ? PIECE : STRIDED_PIECE;
+    for (int64_t at = 0; at < n; at += step) {
+        copy_run(od, o + at * os * (int64_t)mr_dtype_bytes(od), os, id,
+                 i + at * is * (int64_t)mr_dtype_bytes(id), is, MR_MIN(n - at, step));
+        if (n > step)
+            MR_TRY(mr_interrupt_check());
+    }
+    return MR_OK;
+}
+
 mr_status mr_view_copy(const mr_view *out, const mr_view *in)
 {
     if (!mr_desc_same_shape(&out->desc, &in->desc)) {
@@ -118,19 +134,23 @@ mr_status mr_view_copy(const mr_view *out, const mr_view *in)
     const mr_desc *o = &out->desc, *i = &in->desc;
     if (mr_desc_count(o) == 0)
         return MR_OK;
-    if (mr_desc_is_dense(o) && mr_desc_is_dense(i)) {
-        copy_run(o->dtype, out->data, 1, i->dtype, in->data, 1, mr_desc_count(o));
-        return MR_OK;
-    }
+    if (mr_desc_is_dense(o) && mr_desc_is_dense(i) && o->dtype == i->dtype)
+        return mr_interrupt_copy(out->data, in->data, mr_desc_span_bytes(o));
+    if (mr_desc_is_dense(o) && mr_desc_is_dense(i))
+        return copy_line(o->dtype, out->data, 1, i->dtype, in->data, 1, mr_desc_count(o));
     // walk all but the last dimension with a counter
     int last = o->rank - 1;
-    int64_t index[MR_MAX_RANK] = {0};
+    int64_t index[MR_MAX_RANK] = {0}, seen = 0, n = last < 0 ? 1 : o->dim[last];
     for (;;) {
-        copy_run(o->dtype,
-                 (char *)out->data + element(o, index) * (int64_t)mr_dtype_bytes(o->dtype),
-                 last < 0 ? 1 : o->stride[last], i->dtype,
-                 (const char *)in->data + element(i, index) * (int64_t)mr_dtype_bytes(i->dtype),
-                 last < 0 ? 1 : i->stride[last], last < 0 ? 1 : o->dim[last]);
+        MR_TRY(copy_line(
+            o->dtype, (char *)out->data + element(o, index) * (int64_t)mr_dtype_bytes(o->dtype),
+            last < 0 ? 1 : o->stride[last], i->dtype,
+            (const char *)in->data + element(i, index) * (int64_t)mr_dtype_bytes(i->dtype),
+            last < 0 ? 1 : i->stride[last], n));
+        if ((seen += n) >= STRIDED_PIECE) {
+            MR_TRY(mr_interrupt_check());
+            seen = 0;
+        }
         int k = last - 1;
         for (; k >= 0; k--) {
             if (++index[k] < o->dim[k])

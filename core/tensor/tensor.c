@@ -54,11 +54,11 @@ mr_status mr_tensor_new(mr_dtype dtype, int rank, const int64_t *dim, mr_tensor 
     mr_desc desc = mr_desc_dense(dtype, rank, dim);
     size_t bytes = mr_desc_span_bytes(&desc);
     // over-allocate to align: the block's own address is what gets freed
-    char *block = mr_alloc(bytes + 64);
+    // cleared by the system: large ones get their pages when they are first touched
+    char *block = mr_calloc(1, bytes + 64);
     if (!block)
         return mr_fail_memory(bytes);
     char *data = (char *)(((uintptr_t)block + 63) & ~(uintptr_t)63);
-    memset(data, 0, bytes);
     mr_status st = mr_tensor_wrap(&desc, data, mr_free, block, out);
     if (st != MR_OK)
         mr_free(block);

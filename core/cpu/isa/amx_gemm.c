@@ -225,7 +225,7 @@ static void rows_part(void *user, int64_t begin, int64_t end, int worker)
     pack_a(g, begin, rows, a);
     for (int64_t n0 = 0; n0 < g->n; n0 += NC) {
         int64_t n1 = MR_MIN(n0 + NC, g->n);
-        for (int64_t k0 = 0; k0 < g->k; k0 += KB) {
+        for (int64_t k0 = 0; k0 < g->k && !mr_interrupt_get(); k0 += KB) {
             int64_t kb = up(MR_MIN(g->k - k0, (int64_t)KB), 32);
             bool last = k0 + KB >= g->k, add = k0 > 0 || g->accumulate;
             for (int64_t n = n0; n < n1; n += 32)

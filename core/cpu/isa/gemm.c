@@ -277,7 +277,8 @@ static void block(void *user, int64_t begin, int64_t end, int worker)
     bool in_place = g->out == MR_F32;
     float *c = in_place ? (float *)g->c + begin * g->c_row + j->first : packed + PACKED_A;
     int64_t ld = in_place ? g->c_row : PASS_COLUMNS, rows = end - begin, p = 0;
-    // once also where k is 0: C = bias, or 0
+    // once also where k is 0: C = bias, or 0. A step takes a few milliseconds: Ctrl-C is seen
+    // between two
     do {
         if (g->in == MR_BF16)
             block_step(j, packed, c, ld, begin, rows, p, false, MR_BF16);
@@ -286,7 +287,7 @@ static void block(void *user, int64_t begin, int64_t end, int worker)
         else
             block_step(j, packed, c, ld, begin, rows, p, true, MR_F32);
         p += STEP;
-    } while (p < g->k);
+    } while (p < g->k && !mr_interrupt_get());
     if (in_place)
         return;
     for (int64_t r = 0; r < rows; r++)

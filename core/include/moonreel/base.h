@@ -114,6 +114,8 @@ MR_API const char *mr_name_nearest(const char *name, const char *const *names);
 MR_API void mr_interrupt_set(bool on);
 MR_API bool mr_interrupt_get(void);
 MR_API mr_status mr_interrupt_check(void);
+/* memmove in pieces, so that Ctrl-C is seen between them: MR_E_STOPPED leaves the rest undone. */
+MR_API mr_status mr_interrupt_copy(void *dst, const void *src, size_t bytes);
 
 /* ---- memory ---- */
 

@@ -126,6 +126,7 @@ function names.environment()
     end
     return require("moonreel.repl.data").why(settings, key)
   end
+  env.print = show.print
   env.help = function(...) return require("moonreel.repl.help").print(env, ...) end
   -- coroutines hear Ctrl-C too: their hook is their own
   local edit = require "moonreel.core.edit"

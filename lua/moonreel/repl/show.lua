@@ -5,6 +5,45 @@ local listing = require "moonreel.text.listing"
 
 local show = {}
 
+-- what is written at once, so that Ctrl-C is seen in between; what is shown of a text in a table
+local PIECE, SHOWN_INSIDE = 1 << 14, 1 << 12
+
+-- a text in pieces that end between two characters
+local function pieces(text)
+  local at = 1
+  return function()
+    if at > #text then
+      return nil
+    end
+    local stop = math.min(at + PIECE - 1, #text)
+    for _ = 1, 3 do
+      -- the next byte goes on with a character that began here
+      local byte = text:byte(stop + 1)
+      if not byte or byte < 0x80 or byte > 0xBF then
+        break
+      end
+      stop = stop - 1
+    end
+    local piece = text:sub(at, stop)
+    at = stop + 1
+    return piece
+  end
+end
+
+--- Write a text of any length; Ctrl-C stops it between two pieces.
+---@param text string
+function show.write(text)
+  for piece in pieces(text) do
+    io.write(piece)
+  end
+end
+
+-- the inside of a quoted text: only the quotes and what a terminal must not see are escaped, so
+-- captions stay readable
+local function escaped(text)
+  return clean((text:gsub('[\\"]', "\\%0"):gsub("\n", "\\n")))
+end
+
 local printers = {}  -- metatable __name -> function(value) -> text
 
 --- How values of a type print.
@@ -90,8 +129,10 @@ function text_of(value, indent, seen)
     return indent == 0 and text or (text:gsub("\n.*", " ..."))
   end
   if type(value) == "string" then
-    -- only the quotes and what a terminal must not see are escaped, so captions stay readable
-    return '"' .. clean((value:gsub('[\\"]', "\\%0"):gsub("\n", "\\n"))) .. '"'
+    if #value <= SHOWN_INSIDE then
+      return '"' .. escaped(value) .. '"'
+    end
+    return ('"%s" ... %d bytes'):format(escaped(value:sub(1, SHOWN_INSIDE)), #value)
   end
   if type(value) == "table" and not (debug.getmetatable(value)
       and debug.getmetatable(value).__tostring) then
@@ -122,11 +163,39 @@ function show.results(results)
   if results.n == 0 or (results.n == 1 and results[1] == nil) then
     return
   end
+  local only = results[1]
+  if results.n == 1 and type(only) == "string" and #only > SHOWN_INSIDE then
+    -- a long text is shown whole, piece by piece
+    io.write('"')
+    for piece in pieces(only) do
+      io.write(escaped(piece))
+    end
+    io.write('"\n')
+    return
+  end
   local parts = {}
   for i = 1, results.n do
     parts[i] = show.text(results[i])
   end
-  print(table.concat(parts, results.n > 1 and "\t" or ""))
+  show.print(table.concat(parts, results.n > 1 and "\t" or ""))
+end
+
+--- print() of the prompt: as Lua's, in pieces where a text is long.
+function show.print(...)
+  local values, long = table.pack(...), false
+  for i = 1, values.n do
+    values[i] = tostring(values[i])
+    long = long or #values[i] > PIECE
+  end
+  if not long then
+    print(table.unpack(values, 1, values.n))
+    return
+  end
+  for i = 1, values.n do
+    io.write(i > 1 and "\t" or "")
+    show.write(values[i])
+  end
+  io.write("\n")
 end
 
 return show

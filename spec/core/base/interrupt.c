@@ -5,8 +5,31 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+// bytes are copied in pieces: forwards and backwards over themselves, and not on after Ctrl-C
+static void copies(void)
+{
+    enum { N = (40 << 20) + 3 };
+    unsigned char *room = malloc(N + 7);
+    for (size_t shift = 0; shift < 2; shift++) {
+        for (size_t i = 0; i < N + 7; i++)
+            room[i] = (unsigned char)(i * 31 + i / 251);
+        unsigned char *to = room + (shift ? 7 : 0), *from = room + (shift ? 0 : 7);
+        CHECK_OK(mr_interrupt_copy(to, from, N));
+        size_t wrong = 0;
+        for (size_t i = 0, k; i < N; i++)
+            k = i + (shift ? 0 : 7), wrong += to[i] != (unsigned char)(k * 31 + k / 251);
+        CHECK_INT(wrong, 0);
+    }
+    memset(room, 0, N);
+    mr_interrupt_set(true);
+    CHECK_FAILS(mr_interrupt_copy(room, room + 7, N), MR_E_STOPPED, "stopped by Ctrl-C");
+    mr_interrupt_set(false);
+    free(room);
+}
+
 int main(void)
 {
+    copies();
     CHECK_OK(mr_interrupt_check());
     mr_interrupt_set(true);
     CHECK(mr_interrupt_get());

@@ -3,6 +3,8 @@
 #include "check.h"
 #include "moonreel/tensor.h"
 
+#include <stdlib.h>
+
 static void views(void)
 {
     mr_desc d = mr_desc_dense(MR_F32, 3, (int64_t[]){2, 3, 4}), v, w;
@@ -110,8 +112,41 @@ static void sizes(void)
     CHECK_FAILS(mr_tensor_new(MR_F32, 2, (int64_t[]){half, half}, &t), MR_E_SHAPE, "too large");
 }
 
+// copies of any kind stop at Ctrl-C, and give the same in pieces as at once
+static void long_copies(void)
+{
+    enum { N = (1 << 21) + 5 };
+    int64_t n = N, grid[2] = {3, N / 3};
+    float *from = malloc(sizeof *from * N);
+    double *to = malloc(sizeof *to * N);
+    for (int64_t i = 0; i < N; i++)
+        from[i] = (float)i, to[i] = 0;
+    mr_view x = {from, mr_desc_dense(MR_F32, 1, &n)}, y = {to, mr_desc_dense(MR_F64, 1, &n)};
+    CHECK_OK(mr_view_copy(&y, &x));
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < N; i++)
+        wrong += to[i] != (double)i;
+    CHECK_INT(wrong, 0);
+    // a transposed view, line by line
+    mr_view two = {from, mr_desc_dense(MR_F32, 2, grid)}, turned = two, out;
+    int order[2] = {1, 0};
+    CHECK_OK(mr_desc_permute(&two.desc, order, &turned.desc));
+    out = (mr_view){to, mr_desc_dense(MR_F32, 2, turned.desc.dim)};
+    CHECK_OK(mr_view_copy(&out, &turned));
+    for (int64_t i = 0; i < grid[1]; i++)
+        for (int64_t k = 0; k < 3; k++)
+            wrong += ((float *)to)[i * 3 + k] != from[k * grid[1] + i];
+    CHECK_INT(wrong, 0);
+    mr_interrupt_set(true);
+    CHECK_FAILS(mr_view_copy(&y, &x), MR_E_STOPPED, "stopped");
+    CHECK_FAILS(mr_view_copy(&out, &turned), MR_E_STOPPED, "stopped");
+    mr_interrupt_set(false);
+    free(from), free(to);
+}
+
 int main(void)
 {
+    long_copies();
     sizes();
     views();
     conversions();

@@ -184,5 +184,10 @@ describe("the prompt", function()
     stopped "coroutine.wrap(function() while true do end end)()"
     stopped "local a = T.new('f32', {1 << 22}) while true do a = a + a end"
     stopped "local a = T.new('f32', {1 << 24}) while true do a:stats() end"
+    -- one call alone: it ends before it is done
+    feed "big = T.new('f32', {6000, 6000})"
+    stopped "big:fill_normal(1, 'x')"
+    assert.equal("0.0\n", (select(2, feed 'big["-1, -1"]')) .. "\n")
+    feed "big:close()"
   end)
 end)

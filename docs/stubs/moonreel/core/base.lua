@@ -83,6 +83,11 @@ function base.exists(path) end
 ---@param text string
 function base.raise(code, text) end
 
+--- What a terminal may see: controls, broken UTF-8 and marks that turn the direction of writing as \xHH.
+---@param text string
+---@return string
+function base.printable(text) end
+
 --- The one of a list that a mistyped name most likely means.
 ---@param name string
 ---@param names string[]
