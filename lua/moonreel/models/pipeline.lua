@@ -34,7 +34,7 @@ local Pipeline = {}
 Pipeline.__index = Pipeline
 
 --- Declare all parameters.
----@param config table  model (fields of stdit3), vae {type}, text_encoder {type, ...}, compat
+---@param config table  model, vae, text_encoder: each its type and the fields of that type; compat
 ---@param dtype string   compute dtype of the run
 ---@return mr.Pipeline
 function pipeline.new(config, dtype)
@@ -59,7 +59,7 @@ function pipeline.new(config, dtype)
   agree("in_channels", self.autoencoder.channels, "the autoencoder")
   agree("caption_channels", self.text.width, "the text encoder")
   agree("model_max_length", self.text.max_length, "the text encoder")
-  self.model = require("moonreel.models.stdit3").new(params, model)
+  self.model = part("model", model.type).new(params, model)
   params:seal()
   return self
 end

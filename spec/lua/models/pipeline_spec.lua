@@ -5,10 +5,11 @@ local T = require "moonreel.core.tensor"
 local pipeline = require "moonreel.models.pipeline"
 
 describe("a pipeline", function()
-  local function parts(vae, text_encoder)
+  local function parts(vae, text_encoder, model)
     return pipeline.new({ vae = { type = vae },
       text_encoder = { type = text_encoder, width = 32, rows = 64, max_length = 24, ngrams = 2,
-      num_heads = 2 }, model = { depth = 1, hidden_size = 32, num_heads = 2 } }, "f32")
+        num_heads = 2 },
+      model = { type = model or "STDiT3", depth = 1, hidden_size = 32, num_heads = 2 } }, "f32")
   end
 
   it("finds its parts by the types that their fields declare", function()
@@ -16,13 +17,16 @@ describe("a pipeline", function()
   end)
 
   it("says which types are built where one has fields alone", function()
-    for _, case in ipairs { { "hunyuan_vae", "bytes",
-        "vae.type is 'hunyuan_vae', built so far: dct$" },
-      { "dct", "t5", "text_encoder.type is 't5', built so far: bytes$" } } do
-      local ok, problem = pcall(parts, case[1], case[2])
+    for _, case in ipairs {
+      { "hunyuan_vae", "bytes", "STDiT3", "vae.type is 'hunyuan_vae', built so far: dct$" },
+      { "dct", "t5", "STDiT3", "text_encoder.type is 't5', built so far: bytes$" },
+      { "dct", "bytes", "flux",
+        "model.type is 'flux', built so far: STDiT3, STDiT3%-3B/2, STDiT3%-XL/2$" },
+    } do
+      local ok, problem = pcall(parts, table.unpack(case, 1, 3))
       assert.is_false(ok)
       assert.equal("MR_E_RECIPE", problem.code)
-      assert.matches(case[3], tostring(problem))
+      assert.matches(case[4], tostring(problem))
     end
   end)
 

@@ -4,7 +4,8 @@ local pipeline = require "moonreel.models.pipeline"
 
 local pipe = pipeline.new({vae = {type = "dct"},
   text_encoder = {type = "bytes", width = 32, rows = 64, max_length = 24, num_heads = 2},
-  model = {depth = 1, hidden_size = 32, num_heads = 2, patch_size = {1, 1, 1}, pred_sigma = false}},
+  model = {type = "STDiT3", depth = 1, hidden_size = 32, num_heads = 2, patch_size = {1, 1, 1},
+    pred_sigma = false}},
     "f32")
 
 local function settings(change)

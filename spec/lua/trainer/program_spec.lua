@@ -13,7 +13,7 @@ local SHAPE = {frames = 3, height = 16, width = 16, batch = 4, text = 24, masked
 local function new_pipe()
   return pipeline.new({vae = {type = "dct"},
     text_encoder = {type = "bytes", width = 32, rows = 64, max_length = 24, num_heads = 2},
-    model = {depth = 1, hidden_size = 32, num_heads = 2, patch_size = {1, 1, 1},
+    model = {type = "STDiT3", depth = 1, hidden_size = 32, num_heads = 2, patch_size = {1, 1, 1},
       pred_sigma = false, temporal_pos = "sincos"}}, "f32")
 end
 

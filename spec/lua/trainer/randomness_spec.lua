@@ -15,7 +15,7 @@ local SHAPE = {frames = 1, height = 16, width = 16, batch = SAMPLES, text = 8, m
 local function open_step()
   local pipe = pipeline.new({vae = {type = "dct"},
     text_encoder = {type = "bytes", width = 16, rows = 16, max_length = 8, num_heads = 2},
-    model = {depth = 1, hidden_size = 16, num_heads = 2, patch_size = {1, 1, 1},
+    model = {type = "STDiT3", depth = 1, hidden_size = 16, num_heads = 2, patch_size = {1, 1, 1},
       pred_sigma = false}}, "f32")
   local loss, predict, noise = rflow.loss, pipe.predict, nil
   function rflow.loss(io)
