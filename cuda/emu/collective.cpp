@@ -1,0 +1,196 @@
+// Barriers of a block, and what the lanes of a warp or the threads of a warp group do together.
+#include "room.h"
+#include <algorithm>
+#include <tuple>
+
+namespace emu
+{
+
+struct Barrier {
+    int expected = 0, arrived = 0;
+    std::shared_ptr<Clock> clock;
+    std::vector<Fiber *> waiting;
+};
+
+struct Meet {
+    unsigned arrived = 0;
+    const char *what = NULL;
+    void *args[WARP_GROUP] = {};
+    std::vector<Fiber *> who;
+};
+
+static std::map<int, Barrier> barriers;
+static std::map<std::pair<unsigned, unsigned>, Meet> warp_meets; // by warp and mask
+static std::map<unsigned, Meet> group_meets;
+
+void collectives_begin()
+{
+    barriers.clear();
+    warp_meets.clear();
+    group_meets.clear();
+}
+
+void collectives_end()
+{
+    for (auto &b : barriers)
+        if (b.second.arrived)
+            report("barrier %d ends with %d of %d threads; expected all", b.first, b.second.arrived,
+                   b.second.expected);
+}
+
+// ---- barriers ----
+
+static void come_to(int id, int threads, bool wait)
+{
+    static const char *const names[] = {"__syncthreads", "bar.sync"};
+    Barrier &b = barriers[id];
+    Fiber *f = self();
+    if (b.arrived && b.expected != threads)
+        report("barrier %d: %d threads asked for, expected %d as the first to come asked", id,
+               threads, b.expected);
+    if (threads % 32 || threads > (int)((fibers.size() + 31) & ~(size_t)31))
+        report("barrier %d: %d threads asked for, expected a multiple of 32 in a block of %zu", id,
+               threads, fibers.size());
+    if (!b.clock)
+        b.clock = std::make_shared<Clock>(fibers.size(), 0);
+    b.expected = threads;
+    b.arrived++;
+    release_to(*b.clock, f);
+    if (wait)
+        b.waiting.push_back(f);
+    if (b.arrived < std::min<int>(threads, fibers.size())) {
+        if (wait)
+            wait_in(names[id != 0], State::waiting);
+        return;
+    }
+    Barrier full;
+    std::swap(full, b);
+    for (Fiber *x : full.waiting) {
+        x->known = full.clock;
+        x->state = State::ready;
+    }
+}
+
+void barrier_sync(int id, int threads)
+{
+    come_to(id, threads, true);
+}
+
+void barrier_arrive(int id, int threads)
+{
+    come_to(id, threads, false);
+}
+
+void sync_threads()
+{
+    come_to(0, (fibers.size() + 31) & ~(size_t)31, true);
+}
+
+// ---- meetings ----
+
+// all of them know what any of them knew
+static void order_all(const std::vector<Fiber *> &who)
+{
+    auto clock = std::make_shared<Clock>(*who[0]->known);
+    for (Fiber *f : who)
+        release_to(*clock, f);
+    for (Fiber *f : who)
+        f->known = clock;
+}
+
+static void come(Meet &m, unsigned full, unsigned slot, const char *what, void *arg, Meeting *act,
+                 bool order)
+{
+    static int nothing;
+    if (m.arrived && strcmp(m.what, what))
+        report(
+            "diverged: this thread is in %s, thread %u of the same warp or group in %s; expected "
+            "all in one",
+            what, m.who[0]->linear, m.what);
+    m.what = what;
+    m.args[slot] = arg ? arg : &nothing;
+    m.who.push_back(self());
+    if (++m.arrived < full) {
+        wait_in(what, State::waiting);
+        return;
+    }
+    Meet now;
+    std::swap(now, m);
+    if (act)
+        act(now.args);
+    if (order)
+        order_all(now.who);
+    for (Fiber *f : now.who)
+        f->state = State::ready;
+}
+
+static void come_to_warp(unsigned mask, const char *what, void *arg, Meeting *act, bool order)
+{
+    if (!(mask >> current->lane & 1)) {
+        report("%s: lane %u is not in its own mask %08x", what, current->lane, mask);
+        return;
+    }
+    come(warp_meets[{current->warp, mask}], __builtin_popcount(mask), current->lane, what, arg, act,
+         order);
+}
+
+void meet_warp(unsigned mask, const char *what, void *arg, Meeting *act)
+{
+    come_to_warp(mask, what, arg, act, false);
+}
+
+void sync_warp(unsigned mask)
+{
+    come_to_warp(mask, "__syncwarp", NULL, NULL, true);
+}
+
+void meet_group(const char *what, void *arg, Meeting *act)
+{
+    unsigned group = current->linear / WARP_GROUP;
+    come(group_meets[group], WARP_GROUP, current->linear % WARP_GROUP, what, arg, act, false);
+}
+
+// ---- what lanes exchange ----
+
+struct Exchange {
+    uint32_t in, out;
+    unsigned from;
+};
+
+uint32_t shuffle(unsigned mask, uint32_t value, unsigned from_lane, const char *what)
+{
+    Exchange mine = {value, 0, from_lane};
+    meet_warp(mask, what, &mine, [](void **args) {
+        for (int lane = 0; lane < 32; lane++) {
+            Exchange *e = (Exchange *)args[lane];
+            if (!e)
+                continue;
+            Exchange *source = e->from < 32 ? (Exchange *)args[e->from] : NULL;
+            if (!source)
+                report(
+                    "shuffle: lane %d reads lane %u, which takes no part; expected a lane of the "
+                    "mask",
+                    lane, e->from);
+            else
+                e->out = source->in;
+        }
+    });
+    return mine.out;
+}
+
+unsigned ballot(unsigned mask, bool vote)
+{
+    Exchange mine = {vote, 0, 0};
+    meet_warp(mask, "vote.ballot", &mine, [](void **args) {
+        uint32_t votes = 0;
+        for (int lane = 0; lane < 32; lane++)
+            if (args[lane] && ((Exchange *)args[lane])->in)
+                votes |= 1u << lane;
+        for (int lane = 0; lane < 32; lane++)
+            if (args[lane])
+                ((Exchange *)args[lane])->out = votes;
+    });
+    return mine.out;
+}
+
+} // namespace emu

@@ -1,0 +1,87 @@
+// Sectors of global memory and wavefronts of shared memory, by request: the lanes of a warp that
+// come by one place for the same time.
+#include "room.h"
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+namespace emu
+{
+
+struct Request {
+    bool shared;
+    std::vector<std::pair<uintptr_t, size_t>> lanes; // address and bytes
+};
+typedef std::tuple<unsigned, uintptr_t, bool, uint32_t> Key; // warp, place, write, visit
+static std::map<Key, Request> open_requests;
+
+static uint64_t pieces(const Request &r, size_t size)
+{
+    std::set<uintptr_t> touched;
+    for (auto &lane : r.lanes)
+        for (uintptr_t at = lane.first / size; at <= (lane.first + lane.second - 1) / size; at++)
+            touched.insert(at);
+    return touched.size();
+}
+
+/* Lanes are served in groups that move 128 bytes: 8 lanes of 16 bytes, 16 of 8, 32 of fewer. Two
+ * words of one bank in a group cost one more pass. */
+static uint64_t wavefronts(const Request &r)
+{
+    size_t bytes = r.lanes[0].second, group = bytes >= 16 ? 8 : bytes == 8 ? 16 : 32;
+    uint64_t passes = 0;
+    for (size_t first = 0; first < r.lanes.size(); first += group) {
+        std::set<uintptr_t> words[32];
+        size_t most = 1;
+        for (size_t i = first; i < std::min(first + group, r.lanes.size()); i++)
+            for (size_t b = 0; b < bytes; b += 4) {
+                uintptr_t word = (r.lanes[i].first + b) / 4;
+                words[word % 32].insert(word);
+                most = std::max(most, words[word % 32].size());
+            }
+        passes += most;
+    }
+    return passes;
+}
+
+static void close(const Request &r)
+{
+    if (r.shared) {
+        size_t bytes = r.lanes[0].second, group = bytes >= 16 ? 8 : bytes == 8 ? 16 : 32;
+        counts.wavefronts += wavefronts(r);
+        counts.ideal_wavefronts += (r.lanes.size() + group - 1) / group;
+        return;
+    }
+    counts.requests++;
+    counts.sectors += pieces(r, 32);
+    counts.ideal_sectors += (pieces(r, 1) + 31) / 32;
+}
+
+void count_begin()
+{
+    open_requests.clear();
+}
+
+void count(const Access &a, bool shared)
+{
+    Fiber *f = self();
+    uint32_t visit = f->visits[a.place * 2 + a.write]++;
+    Key key(f->warp, a.place, a.write, visit);
+    Request &r = open_requests[key];
+    r.shared = shared;
+    r.lanes.push_back({a.at, a.bytes});
+    if (r.lanes.size() == 32) {
+        close(r);
+        open_requests.erase(key);
+    }
+}
+
+// requests of fewer than 32 lanes are complete when the block is
+void count_end()
+{
+    for (auto &entry : open_requests)
+        close(entry.second);
+    open_requests.clear();
+}
+
+} // namespace emu

@@ -1,0 +1,201 @@
+/* emu: CUDA kernels on a CPU, for tests. What a kernel source sees in the place of the CUDA
+ * headers, and what a spec asks afterwards.
+ *
+ * The kernel source is compiled by g++ with -fsanitize=thread. Only the instrumentation is used:
+ * its load and store hooks are defined here (hooks.cpp), libtsan is not linked. Each CUDA thread is
+ * a fiber; blocks run one after the other in seeded order. Every access is checked against a
+ * shadow: bounds, first write before first read, and happens-before by vector clocks. Asynchronous
+ * copies and products land at once (eager) or as late as the program allows (late), their targets
+ * poisoned.
+ *
+ * A spec is: memory by emu::alloc, LAUNCH, then emu::reports() is empty and emu::counts is right.
+ *
+ * Threads: one host thread; a fiber never leaves it.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_EMU_H
+#define MOONREEL_CUDA_EMU_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+// ---- words of CUDA C++ ----
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n) __attribute__((aligned(n)))
+// functions that stand for the machine itself are not watched
+#define EMU_UNWATCHED __attribute__((no_sanitize("thread"), noinline))
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+struct __align__(16) uint4
+{
+    unsigned x, y, z, w;
+};
+typedef struct emu_stream *cudaStream_t;
+
+namespace emu
+{
+
+// ---- what a spec sets and asks ----
+
+// when an asynchronous copy or product takes effect
+enum class Async { eager, late };
+
+struct Options {
+    unsigned seed = 1;         // order of blocks and threads; 0: ascending
+    Async async = Async::late; // every asynchronous kernel is tested with both
+};
+extern Options options;
+
+/* Sums over launches until reset. A request is one access of the lanes of one warp; sectors are the
+ * 32-byte pieces of global memory that it touches, and ideal is the least that its bytes fit in.
+ * Wavefronts are the passes that the 32 banks of shared memory need. */
+struct Counts {
+    uint64_t launches, switches, product_flop;
+    uint64_t global_read, global_written;     // bytes asked for by threads
+    uint64_t distinct_read, distinct_written; // bytes of global memory touched, each once a launch
+    uint64_t shared_read, shared_written;
+    uint64_t requests, sectors, ideal_sectors;
+    uint64_t wavefronts, ideal_wavefronts;
+};
+extern Counts counts;
+
+// What was found, one text each: kernel, block, thread, file:line, what came, what was expected.
+const std::vector<std::string> &reports();
+void forget_reports();
+
+/* Device memory: guarded on both sides and unwritten until somebody writes it. */
+void *alloc(size_t bytes);
+void host_wrote(void *p, size_t bytes);
+bool all_written(const void *p, size_t bytes);
+
+void launch(const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+            const std::function<void()> &body);
+
+// ---- what a kernel and the instructions of cuda/prim call ----
+
+struct Thread {
+    dim3 index;
+    unsigned linear, lane, warp;
+};
+extern Thread *current;
+extern dim3 block_index, block_size, grid_size;
+extern unsigned char *shared_memory; // of the running block
+
+void report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+// barriers and collectives of a warp
+void sync_threads();
+void sync_warp(unsigned mask);
+void barrier_sync(int id, int threads);
+void barrier_arrive(int id, int threads);
+uint32_t shuffle(unsigned mask, uint32_t value, unsigned from_lane, const char *what);
+unsigned ballot(unsigned mask, bool vote);
+uint32_t atomic_add(uint32_t *p, uint32_t (*add)(uint32_t old, uint32_t value), uint32_t value);
+
+// sm_80: asynchronous copies of 16 bytes, matrix fragments, products of a warp
+uint32_t shared_address(const void *p);
+void copy16_async(void *shared, const void *global, int bytes);
+void copy_commit();
+void copy_wait(int pending);
+void load_matrix(uint32_t *out, int matrices, bool transposed, const void *row);
+void product_16x8(float *d, const uint32_t *a, const uint32_t *b, int k);
+
+// sm_90a: barriers in shared memory, tensor copies, products of a warp group
+void proxy_fence();
+void mbarrier_init(void *barrier, int arrivals);
+void mbarrier_arrive(void *barrier);
+void mbarrier_expect(void *barrier, int bytes);
+void mbarrier_wait(void *barrier, int parity);
+
+/* A tensor in global memory as the copy engine sees it, dimension 0 innermost. stride in bytes
+ * (stride[0] is the element size), swizzle 0, 32, 64 or 128 bytes. */
+struct TensorMap {
+    const void *base;
+    int rank;
+    uint64_t size[5], stride[5];
+    uint32_t box[5];
+    int swizzle, element_bytes;
+};
+void tensor_copy(void *shared, const TensorMap *map, void *barrier, const int *at);
+void group_product(float *d, int n, const uint32_t *a, uint64_t a_desc, uint64_t b_desc,
+                   bool b_transposed, bool accumulate);
+void group_commit();
+void group_wait(int pending);
+
+} // namespace emu
+
+// ---- built-in variables and functions of CUDA C++ ----
+
+#define threadIdx       (emu::current->index)
+#define blockIdx        (emu::block_index)
+#define blockDim        (emu::block_size)
+#define gridDim         (emu::grid_size)
+#define __syncthreads() emu::sync_threads()
+
+static inline void __syncwarp(unsigned mask = ~0u)
+{
+    emu::sync_warp(mask);
+}
+
+EMU_UNWATCHED inline float emu_shuffle(unsigned mask, float v, unsigned from, const char *what)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, 4);
+    bits = emu::shuffle(mask, bits, from, what);
+    memcpy(&v, &bits, 4);
+    return v;
+}
+
+static inline float __shfl_xor_sync(unsigned mask, float v, int lanes)
+{
+    return emu_shuffle(mask, v, emu::current->lane ^ (unsigned)lanes, "shfl.bfly");
+}
+
+static inline float __shfl_sync(unsigned mask, float v, int lane)
+{
+    return emu_shuffle(mask, v, (unsigned)lane & 31, "shfl.idx");
+}
+
+static inline unsigned __ballot_sync(unsigned mask, int vote)
+{
+    return emu::ballot(mask, vote != 0);
+}
+
+EMU_UNWATCHED inline float atomicAdd(float *p, float v)
+{
+    auto add = [](uint32_t old, uint32_t value) {
+        float x, y;
+        memcpy(&x, &old, 4);
+        memcpy(&y, &value, 4);
+        x += y;
+        memcpy(&old, &x, 4);
+        return old;
+    };
+    uint32_t bits;
+    memcpy(&bits, &v, 4);
+    bits = emu::atomic_add((uint32_t *)p, add, bits);
+    memcpy(&v, &bits, 4);
+    return v;
+}
+
+static inline float rsqrtf(float x)
+{
+    return 1.0f / sqrtf(x);
+}
+
+#endif

@@ -1,0 +1,320 @@
+// Shared and global memory with a shadow: bounds, first write before first read, order of accesses.
+#include "room.h"
+#include <algorithm>
+#include <stdio.h>
+#include <sys/mman.h>
+
+namespace emu
+{
+
+unsigned char *shared_memory;
+
+static const size_t ARENA_BYTES = 256 << 20, GUARD_BYTES = 4096;
+enum { POISON = 0xFF, FEW = 4 };
+enum Byte : unsigned char { OUTSIDE, ALLOCATED, WRITTEN }; // of global memory
+
+/* Two bytes of shared memory: its last write, and the reads since then. FEW readers have a place of
+ * their own; where more threads read, `crowd` names a clock that holds one moment for each. */
+struct SharedCell {
+    uint32_t written_at, crowd, read_at[FEW];
+    uint16_t writer, reader[FEW];
+    uint8_t readers;
+    bool written;
+    bool landing; // the target of an asynchronous copy that nobody has waited for
+    bool plain;   // written by an ordinary store, which the async proxy sees only after a fence
+};
+
+// Who came by two bytes of global memory last, in which launch and block.
+struct Visit {
+    uint32_t launch, block, when;
+    uint16_t thread;
+};
+struct GlobalCell {
+    Visit write, read;
+};
+static const uint32_t MANY = UINT32_MAX; // several blocks have read it
+
+static std::vector<SharedCell> cells;
+static std::vector<Clock> crowds; // crowds[0] is no crowd
+static unsigned char *arena, *bytes_of;
+static GlobalCell *global_cells;
+static uint32_t *counted_read, *counted_write; // by byte: the last launch that touched it
+static size_t used = GUARD_BYTES;
+
+static void *reserve(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    if (p == MAP_FAILED) {
+        perror("emu: address space");
+        abort();
+    }
+    return p;
+}
+
+static void map_once()
+{
+    if (arena)
+        return;
+    arena = (unsigned char *)reserve(ARENA_BYTES);
+    bytes_of = (unsigned char *)reserve(ARENA_BYTES);
+    counted_read = (uint32_t *)reserve(ARENA_BYTES * sizeof *counted_read);
+    counted_write = (uint32_t *)reserve(ARENA_BYTES * sizeof *counted_write);
+    global_cells = (GlobalCell *)reserve(ARENA_BYTES / 2 * sizeof *global_cells);
+    // tiles with the 128-byte swizzle begin at multiples of 1024
+    uintptr_t raw = (uintptr_t)reserve(SHARED_MAX + 2048);
+    shared_memory = (unsigned char *)((raw + 1023) & ~(uintptr_t)1023);
+    cells.resize(SHARED_MAX / 2 + 16);
+}
+
+void *alloc(size_t bytes)
+{
+    map_once();
+    if (bytes > ARENA_BYTES - used - 2 * GUARD_BYTES) {
+        fprintf(stderr, "emu: %zu bytes asked for, the arena holds %zu\n", bytes, ARENA_BYTES);
+        abort();
+    }
+    unsigned char *p = arena + used;
+    memset(p, POISON, bytes);
+    memset(bytes_of + used, ALLOCATED, bytes);
+    used = (used + bytes + GUARD_BYTES + 255) & ~(size_t)255;
+    return p;
+}
+
+static size_t arena_offset(const void *p)
+{
+    return (uintptr_t)p - (uintptr_t)arena;
+}
+
+void host_wrote(void *p, size_t bytes)
+{
+    memset(bytes_of + arena_offset(p), WRITTEN, bytes);
+}
+
+bool all_written(const void *p, size_t bytes)
+{
+    const unsigned char *first = bytes_of + arena_offset(p);
+    return std::all_of(first, first + bytes, [](unsigned char b) { return b == WRITTEN; });
+}
+
+void memory_begin(size_t shared)
+{
+    map_once();
+    memset(shared_memory, POISON, shared);
+    std::fill(cells.begin(), cells.begin() + (shared + 1) / 2, SharedCell());
+    crowds.assign(1, Clock());
+}
+
+// ---- shared memory ----
+
+static const int NOBODY = -1;
+
+// a thread that has read the cell with no order towards f
+static int unordered_reader(const SharedCell &c, const Fiber *f)
+{
+    if (c.crowd) {
+        for (unsigned i = 0; i < fibers.size(); i++)
+            if (crowds[c.crowd][i] && !ordered(f, i, crowds[c.crowd][i]))
+                return i;
+        return NOBODY;
+    }
+    for (int i = 0; i < c.readers; i++)
+        if (!ordered(f, c.reader[i], c.read_at[i]))
+            return c.reader[i];
+    return NOBODY;
+}
+
+static void remember_read(SharedCell &c, const Fiber *f)
+{
+    if (c.crowd) {
+        crowds[c.crowd][f->linear] = f->now;
+        return;
+    }
+    // a read that happened before this one needs no place any more
+    int i = 0;
+    while (i < c.readers && !ordered(f, c.reader[i], c.read_at[i]))
+        i++;
+    if (i < FEW) {
+        c.reader[i] = f->linear;
+        c.read_at[i] = f->now;
+        c.readers = std::max<int>(c.readers, i + 1);
+        return;
+    }
+    c.crowd = crowds.size();
+    crowds.push_back(Clock(fibers.size(), 0));
+    for (i = 0; i < FEW; i++)
+        crowds[c.crowd][c.reader[i]] = c.read_at[i];
+    crowds[c.crowd][f->linear] = f->now;
+}
+
+// Check one access to one cell and remember it. False: something was reported.
+static bool visit_shared(SharedCell &c, const Access &a, const Fiber *f)
+{
+    const char *kind = a.write ? "write" : "read";
+    unsigned from = (unsigned)(a.at - (uintptr_t)shared_memory), to = from + (unsigned)a.bytes;
+    if (c.landing) {
+        report_place(
+            "%s of shared memory [%u, %u) while an asynchronous copy into it is in flight; "
+            "expected a wait for the copy before",
+            kind, from, to);
+        return false;
+    }
+    if (!a.write && !c.written) {
+        report_place("read of unwritten shared memory [%u, %u); expected a write before", from, to);
+        return false;
+    }
+    if (c.written_at && !ordered(f, c.writer, c.written_at)) {
+        report_place(
+            "race: %s of shared memory [%u, %u), written by thread %u with nothing between; "
+            "expected a barrier",
+            kind, from, to, c.writer);
+        return false;
+    }
+    if (!a.write && a.proxy && c.plain && c.written_at > fibers[c.writer].fenced) {
+        report_place("asynchronous read of shared memory [%u, %u), stored by thread %u; expected "
+                     "fence.proxy.async in that thread after the store",
+                     from, to, c.writer);
+        return false;
+    }
+    if (!a.write) {
+        remember_read(c, f);
+        return true;
+    }
+    int reader = unordered_reader(c, f);
+    c.written_at = f->now;
+    c.writer = f->linear;
+    c.readers = 0;
+    c.crowd = 0;
+    c.written = true;
+    c.plain = !a.proxy;
+    if (reader != NOBODY)
+        report_place(
+            "race: write of shared memory [%u, %u), read by thread %d with nothing between; "
+            "expected a barrier",
+            from, to, reader);
+    return reader == NOBODY;
+}
+
+static void watch_shared(const Access &a, const Fiber *f)
+{
+    size_t from = a.at - (uintptr_t)shared_memory;
+    (a.write ? counts.shared_written : counts.shared_read) += a.bytes;
+    if (from + a.bytes > shared_bytes) {
+        report_place("%s of shared memory [%zu, %zu) out of bounds; the launch gave %zu bytes",
+                     a.write ? "write" : "read", from, from + a.bytes, shared_bytes);
+        return;
+    }
+    for (size_t cell = from / 2; cell < (from + a.bytes + 1) / 2; cell++)
+        if (!visit_shared(cells[cell], a, f))
+            return;
+}
+
+void set_landing(void *shared, size_t bytes, bool landing)
+{
+    size_t from = ((uintptr_t)shared - (uintptr_t)shared_memory) / 2;
+    for (size_t cell = from; cell < from + (bytes + 1) / 2 && cell < cells.size(); cell++)
+        cells[cell].landing = landing;
+}
+
+// ---- global memory ----
+
+static bool visit_bytes(size_t from, const Access &a)
+{
+    for (size_t i = from; i < from + a.bytes; i++) {
+        if (bytes_of[i] == OUTSIDE) {
+            report_place("%s of global memory %p, %zu bytes, out of bounds: byte %zu belongs to no "
+                         "allocation",
+                         a.write ? "write" : "read", (void *)a.at, a.bytes, i - from);
+            return false;
+        }
+        if (!a.write && bytes_of[i] == ALLOCATED) {
+            report_place("read of unwritten global memory %p, %zu bytes; expected a write before",
+                         (void *)a.at, a.bytes);
+            return false;
+        }
+        uint32_t *counted = a.write ? counted_write : counted_read;
+        if (counted[i] != launch_number) {
+            counted[i] = launch_number;
+            (a.write ? counts.distinct_written : counts.distinct_read)++;
+        }
+        if (a.write)
+            bytes_of[i] = WRITTEN;
+    }
+    return true;
+}
+
+// Does the access clash with an earlier one of this launch? The words say which block or thread.
+static bool clashes(const Visit &v, const char *before, const Access &a, const Fiber *f)
+{
+    const char *kind = a.write ? "write" : "read";
+    if (v.launch != launch_number)
+        return false;
+    if (v.block == MANY || v.block != block_number) {
+        report_place(
+            "race between blocks: %s of global memory %p, %s by %s in this launch; expected "
+            "one block alone",
+            kind, (void *)a.at, before,
+            v.block == MANY ? "several blocks" : ("block " + std::to_string(v.block)).c_str());
+        return true;
+    }
+    if (ordered(f, v.thread, v.when))
+        return false;
+    report_place(
+        "race: %s of global memory %p, %s by thread %u of this block with nothing between; "
+        "expected a barrier",
+        kind, (void *)a.at, before, v.thread);
+    return true;
+}
+
+static void watch_global(const Access &a, const Fiber *f)
+{
+    size_t from = arena_offset((void *)a.at);
+    (a.write ? counts.global_written : counts.global_read) += a.bytes;
+    if (a.at % std::min<size_t>(a.bytes, 16))
+        report_place("%s of global memory %p, %zu bytes; expected an aligned address",
+                     a.write ? "write" : "read", (void *)a.at, a.bytes);
+    if (!visit_bytes(from, a))
+        return;
+    for (size_t cell = from / 2; cell < (from + a.bytes + 1) / 2; cell++) {
+        GlobalCell &c = global_cells[cell];
+        if (clashes(c.write, "written", a, f) || (a.write && clashes(c.read, "read", a, f)))
+            return;
+        bool others = !a.write && c.read.launch == launch_number && c.read.block != block_number;
+        Visit now = {launch_number, others ? MANY : block_number, f->now, (uint16_t)f->linear};
+        (a.write ? c.write : c.read) = now;
+    }
+}
+
+uint32_t atomic_add(uint32_t *p, uint32_t (*add)(uint32_t, uint32_t), uint32_t value)
+{
+    // atomic accesses race with nobody: only bounds and first write are checked
+    Access a = {0, (uintptr_t)p, 4, false, false};
+    uint32_t old = *p;
+    bool shared = (uintptr_t)p - (uintptr_t)shared_memory < shared_bytes;
+    if (shared || visit_bytes(arena_offset(p), a))
+        *p = add(old, value);
+    return old;
+}
+
+void watch(const Access &a)
+{
+    Fiber *f = self();
+    bool shared = a.at - (uintptr_t)shared_memory < SHARED_MAX;
+    if (!shared && arena_offset((void *)a.at) >= ARENA_BYTES) {
+        // arguments, constants, the stack: only accumulators of products in flight matter there
+        for (auto &range : f->in_product)
+            if (a.at - range.first < range.second)
+                report_place("%s of an accumulator of a product in flight; expected "
+                             "wgmma.wait_group before",
+                             a.write ? "write" : "read");
+        return;
+    }
+    if (shared)
+        watch_shared(a, f);
+    else
+        watch_global(a, f);
+    if (!a.proxy)
+        count(a, shared);
+}
+
+} // namespace emu

@@ -1,0 +1,103 @@
+// What was found, in words: who, where, what came, what was expected.
+#include "room.h"
+#include <execinfo.h>
+#include <set>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+namespace emu
+{
+
+static std::vector<std::string> found;
+static std::set<std::string> places; // one report per place and kind, however many threads meet it
+
+const std::vector<std::string> &reports()
+{
+    return found;
+}
+
+void forget_reports()
+{
+    found.clear();
+    places.clear();
+}
+
+// Is this a line of a kernel, not of the emulator, the instructions or the C++ library?
+static bool of_kernel(const std::string &line)
+{
+    if (line.find("spec/cuda/") != std::string::npos)
+        return true;
+    for (const char *other : {"??", "cuda/emu/", "cuda/prim/", "/c++/", "/include/"})
+        if (line.find(other) != std::string::npos)
+            return false;
+    return line.find(':') != std::string::npos;
+}
+
+// "file.cu:12" of the innermost line of the kernel on this stack, or nothing where it is not known
+static std::string kernel_line()
+{
+    static std::map<std::string, std::string> known;
+    void *frames[16];
+    int n = backtrace(frames, 16);
+    std::string command = "addr2line -i -e /proc/" + std::to_string(getpid()) + "/exe";
+    for (int i = 1; i < n; i++) {
+        char address[32];
+        snprintf(address, sizeof address, " %lx", (unsigned long)frames[i] - 1);
+        command += address;
+    }
+    auto hit = known.find(command);
+    if (hit != known.end())
+        return hit->second;
+    std::string place;
+    FILE *out = popen((command + " 2>/dev/null").c_str(), "r");
+    char line[1024];
+    while (out && fgets(line, sizeof line, out)) {
+        std::string text(line);
+        if (place.empty() && of_kernel(text))
+            place =
+                text.substr(text.rfind('/') + 1, text.find_first_of(" \n") - text.rfind('/') - 1);
+    }
+    if (out)
+        pclose(out);
+    return known[command] = place;
+}
+
+static void add(const std::string &place, const char *text)
+{
+    char head[256];
+    snprintf(head, sizeof head,
+             "%s: block (%u,%u,%u) thread %u%s%s: ", kernel_name ? kernel_name : "no kernel",
+             block_index.x, block_index.y, block_index.z, current ? current->linear : 0,
+             place.empty() ? "" : " at ", place.c_str());
+    found.push_back(std::string(head) + text);
+}
+
+void report(const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    add(current ? kernel_line() : "", text);
+}
+
+void report_place(const char *fmt, ...)
+{
+    void *frames[4];
+    backtrace(frames, 4);
+    std::string key = fmt;
+    for (void *frame : frames)
+        key += "@" + std::to_string((uintptr_t)frame);
+    if (!places.insert(key).second)
+        return;
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    add(kernel_line(), text);
+}
+
+} // namespace emu

@@ -1,0 +1,203 @@
+/* PTX of sm_90a: named barriers, barriers in shared memory, tensor copies, products of a warp
+ * group. Each instruction is one function with two bodies, for nvcc and for the emulator.
+ *
+ * Threads: each function says who calls it; "the group" means 128 threads, four whole warps.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_PRIM_SM90A_CUH
+#define MOONREEL_CUDA_PRIM_SM90A_CUH
+
+#include "cuda/prim/sm80.cuh"
+
+#ifdef __CUDACC__
+#define MR_TWO_BODIES(ptx, emulated) MR_PTX ptx
+#else
+#define MR_TWO_BODIES(ptx, emulated) emulated
+#endif
+
+// ---- named barriers: `threads` of the block, a multiple of 32, meet at barrier `id` ----
+
+MR_INSTRUCTION void mr_barrier_sync(int id, int threads)
+{
+    MR_TWO_BODIES(("bar.sync %0, %1;" ::"r"(id), "r"(threads)
+                   : "memory"),
+                  emu::barrier_sync(id, threads));
+}
+
+// counts, and does not wait
+MR_INSTRUCTION void mr_barrier_arrive(int id, int threads)
+{
+    MR_TWO_BODIES(("bar.arrive %0, %1;" ::"r"(id), "r"(threads)
+                   : "memory"),
+                  emu::barrier_arrive(id, threads));
+}
+
+// ---- barriers in shared memory, per thread: 8 bytes, phases of `arrivals` and of expected bytes
+// ----
+
+MR_INSTRUCTION void mr_mbarrier_init(uint64_t *barrier, int arrivals)
+{
+    MR_TWO_BODIES(
+        ("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(mr_shared_address(barrier)), "r"(arrivals)
+         : "memory"),
+        emu::mbarrier_init(barrier, arrivals));
+}
+
+MR_INSTRUCTION void mr_mbarrier_arrive(uint64_t *barrier)
+{
+    MR_TWO_BODIES(("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(mr_shared_address(barrier))
+                   : "memory"),
+                  emu::mbarrier_arrive(barrier));
+}
+
+// arrives, and the phase waits for so many bytes more
+MR_INSTRUCTION void mr_mbarrier_expect(uint64_t *barrier, int bytes)
+{
+    MR_TWO_BODIES(
+        ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(mr_shared_address(barrier)),
+         "r"(bytes)
+         : "memory"),
+        emu::mbarrier_expect(barrier, bytes));
+}
+
+// waits for the end of the phase of this parity
+MR_INSTRUCTION void mr_mbarrier_wait(uint64_t *barrier, int parity)
+{
+    MR_TWO_BODIES(("{.reg .pred p;\n"
+                   "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+                   "@!p bra again;}" ::"r"(mr_shared_address(barrier)),
+                   "r"(parity)
+                   : "memory"),
+                  emu::mbarrier_wait(barrier, parity));
+}
+
+// this thread's stores to shared memory become visible to copies and products that follow
+MR_INSTRUCTION void mr_proxy_fence()
+{
+    MR_TWO_BODIES(("fence.proxy.async.shared::cta;" ::: "memory"), emu::proxy_fence());
+}
+
+// ---- tensor copies, one thread: the box of `map` at coordinates, dimension 0 innermost ----
+
+MR_INSTRUCTION void mr_tensor_copy4(void *shared, const mr_tensor_map *map, uint64_t *barrier,
+                                    int c0, int c1, int c2, int c3)
+{
+#ifdef __CUDACC__
+    MR_PTX("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+           "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(mr_shared_address(shared)),
+           "l"(map), "r"(mr_shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+           : "memory");
+#else
+    int at[4] = {c0, c1, c2, c3};
+    emu::tensor_copy(shared, map, barrier, at);
+#endif
+}
+
+// ---- products of a group: d [64, N] f32 = a [64, 16] by b [16, N] bf16, plus d with `accumulate`
+// ----
+
+enum { MR_SWIZZLE_NONE, MR_SWIZZLE_128, MR_SWIZZLE_64, MR_SWIZZLE_32 };
+
+// an operand in shared memory: address, leading and stride offsets in bytes
+template <int SWIZZLE> MR_DEVICE uint64_t mr_operand(uint32_t at, uint32_t lead, uint32_t stride)
+{
+    return (uint64_t)(at >> 4 & 0x3FFF) | (uint64_t)(lead >> 4) << 16 |
+           (uint64_t)(stride >> 4) << 32 | (uint64_t)SWIZZLE << 62;
+}
+
+#ifdef __CUDACC__
+// names and constraints of accumulators, eight at a time
+#define MR_R0      "%0, %1, %2, %3, %4, %5, %6, %7"
+#define MR_R1      "%8, %9, %10, %11, %12, %13, %14, %15"
+#define MR_R2      "%16, %17, %18, %19, %20, %21, %22, %23"
+#define MR_R3      "%24, %25, %26, %27, %28, %29, %30, %31"
+#define MR_R4      "%32, %33, %34, %35, %36, %37, %38, %39"
+#define MR_R5      "%40, %41, %42, %43, %44, %45, %46, %47"
+#define MR_R6      "%48, %49, %50, %51, %52, %53, %54, %55"
+#define MR_R7      "%56, %57, %58, %59, %60, %61, %62, %63"
+#define MR_REGS_32 MR_R0 ", " MR_R1 ", " MR_R2 ", " MR_R3
+#define MR_REGS_64 MR_REGS_32 ", " MR_R4 ", " MR_R5 ", " MR_R6 ", " MR_R7
+#define MR_ACC_8(d, i)                                                                             \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
+        "+f"(d[i + 6]), "+f"(d[i + 7])
+#define MR_ACC_32(d, i) MR_ACC_8(d, i), MR_ACC_8(d, i + 8), MR_ACC_8(d, i + 16), MR_ACC_8(d, i + 24)
+#define MR_ACC_64(d)    MR_ACC_32(d, 0), MR_ACC_32(d, 32)
+#define MR_WGMMA(n, accumulate, operands)                                                          \
+    "{.reg .pred p; setp.ne.b32 p, " accumulate ", 0;\n"                                           \
+    "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 " operands "}"
+#endif
+
+// a and b from shared memory; b is K-major, or N-major with TRANSPOSED
+template <int TRANSPOSED>
+MR_INSTRUCTION void mr_group_product128(float (&d)[64], uint64_t a, uint64_t b, int accumulate)
+{
+    MR_TWO_BODIES((MR_WGMMA(128, "%66", "{" MR_REGS_64 "}, %64, %65, p, 1, 1, 0, %67;")
+                   : MR_ACC_64(d)
+                   : "l"(a), "l"(b), "r"(accumulate), "n"(TRANSPOSED)),
+                  emu::group_product(d, 128, NULL, a, b, TRANSPOSED, accumulate));
+}
+
+// a from registers: the fragment of this thread's 16 x 16 part of its warp
+template <int TRANSPOSED>
+MR_INSTRUCTION void mr_group_product128(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
+                                        int accumulate)
+{
+    MR_TWO_BODIES(
+        (MR_WGMMA(128, "%69", "{" MR_REGS_64 "}, {%64, %65, %66, %67}, %68, p, 1, 1, %70;")
+         : MR_ACC_64(d)
+         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(TRANSPOSED)),
+        emu::group_product(d, 128, a, 0, b, TRANSPOSED, accumulate));
+}
+
+template <int TRANSPOSED>
+MR_INSTRUCTION void mr_group_product64(float (&d)[32], const uint32_t (&a)[4], uint64_t b,
+                                       int accumulate)
+{
+    MR_TWO_BODIES(
+        (MR_WGMMA(64, "%37", "{" MR_REGS_32 "}, {%32, %33, %34, %35}, %36, p, 1, 1, %38;")
+         : MR_ACC_32(d, 0)
+         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(TRANSPOSED)),
+        emu::group_product(d, 64, a, 0, b, TRANSPOSED, accumulate));
+}
+
+template <int TRANSPOSED>
+MR_INSTRUCTION void mr_group_product16(float (&d)[8], const uint32_t (&a)[4], uint64_t b,
+                                       int accumulate)
+{
+    MR_TWO_BODIES(
+        (MR_WGMMA(16, "%13", "{" MR_R0 "}, {%8, %9, %10, %11}, %12, p, 1, 1, %14;")
+         : MR_ACC_8(d, 0)
+         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(TRANSPOSED)),
+        emu::group_product(d, 16, a, 0, b, TRANSPOSED, accumulate));
+}
+
+// before the first product: registers written before are seen by it
+MR_INSTRUCTION void mr_group_fence()
+{
+    MR_TWO_BODIES(("wgmma.fence.sync.aligned;" ::: "memory"), (void)0);
+}
+
+MR_INSTRUCTION void mr_group_commit()
+{
+    MR_TWO_BODIES(("wgmma.commit_group.sync.aligned;" ::: "memory"), emu::group_commit());
+}
+
+// wait until at most PENDING committed groups of products are in flight
+template <int PENDING> MR_INSTRUCTION void mr_group_wait()
+{
+    MR_TWO_BODIES(("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING)
+                   : "memory"),
+                  emu::group_wait(PENDING));
+}
+
+// registers of each thread of a warp group, a multiple of 8; the emulator has no limit
+template <int REGISTERS> MR_INSTRUCTION void mr_registers_more()
+{
+    MR_TWO_BODIES(("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)), (void)0);
+}
+
+template <int REGISTERS> MR_INSTRUCTION void mr_registers_fewer()
+{
+    MR_TWO_BODIES(("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)), (void)0);
+}
+
+#endif
