@@ -9,6 +9,7 @@
 #   make golden     compare with reference numbers: GOLDEN=DIR (default: the ones in spec/golden)
 #   make asan       every spec with address and undefined-behaviour sanitizers
 #   make tsan       C specs of the rooms that start threads with the thread sanitizer: ROOMS="data ckpt exec"
+#   make cuda       compile the CUDA kernels where nvcc is installed; runs nothing on a GPU
 #   make install    to PREFIX (default /usr/local); DESTDIR is respected
 #   make setup      install missing Debian packages (packages/debian.txt)
 #   make clean      remove build/
@@ -82,9 +83,7 @@ install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 cuda:
-	@echo "make cuda: reserved for the CUDA back end, which is not part of this version;" >&2
-	@echo "  everything runs on the CPU: use 'make'" >&2
-	@exit 1
+	@scripts/cuda
 
 clean:
 	@rm -rf build
