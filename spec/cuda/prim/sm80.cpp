@@ -1,0 +1,71 @@
+/* cuda/prim/sm80: each instruction, as the emulator has it, against plain arithmetic.
+ * Covers: cuda/prim/sm80.cuh, cuda/emu/product.cpp, cuda/emu/copy.cpp */
+#include "sm80.cu"
+#include "support.h"
+
+static mr_bf16 bf16_at(size_t i)
+{
+    return (mr_bf16)mr_pack((float)((int)(i * 37 % 101) - 50) / 16, 0);
+}
+
+template <int K> static void product(void)
+{
+    mr_bf16 *a = device_values<mr_bf16>(16 * K, bf16_at),
+            *b = device_values<mr_bf16>(K * 8, bf16_at);
+    float *d = device_room<float>(16 * 8);
+    emu::forget_reports();
+    MR_LAUNCH((one_product<K>), dim3(1), dim3(32), 1024, NULL, a, b, d);
+    CHECK_SILENT();
+    // products of multiples of 1/16 below 4: sums of 16 are exact in f32
+    for (int m = 0; m < 16; m++)
+        for (int n = 0; n < 8; n++) {
+            float sum = 0;
+            for (int k = 0; k < K; k++)
+                sum += mr_f32(a[m * K + k]) * mr_f32(b[k * 8 + n]);
+            CHECK_NEAR(d[m * 8 + n], sum, 0);
+        }
+}
+
+static void rounding(void)
+{
+    const float values[64] = {1, 1.00390625f, 1.01171875f, -1.00390625f, 3.4e38f, -0.0f, NAN, 0.1f};
+    float *x = device_values<float>(64, [&](size_t i) { return values[i]; });
+    uint32_t *pairs = device_room<uint32_t>(32);
+    float *powers = device_room<float>(32);
+    emu::forget_reports();
+    MR_LAUNCH(conversions, dim3(1), dim3(32), 0, NULL, x, pairs, powers);
+    CHECK_SILENT();
+    // ties go to the even neighbour
+    CHECK_INT(pairs[0], 0x3F803F80);
+    CHECK_INT(pairs[1], 0xBF803F82);
+    CHECK_INT(pairs[2], 0x80007F80);
+    CHECK_INT(pairs[3] >> 16, 0x3DCD);
+    CHECK(std::isnan(mr_low(pairs[3])));
+    CHECK_NEAR(powers[0], 2, 0);
+    CHECK_NEAR(powers[7], 1.0717734625, 1e-6);
+}
+
+static void zero_fill(int bytes)
+{
+    float *x = device_values<float>(128, [](size_t i) { return (float)i + 1; });
+    float *y = device_room<float>(128);
+    emu::forget_reports();
+    MR_LAUNCH(short_copy, dim3(1), dim3(32), 512, NULL, x, y, bytes);
+    CHECK_SILENT();
+    for (int i = 0; i < 128; i++)
+        CHECK_NEAR(y[i], i % 4 * 4 < bytes ? i + 1 : 0, 0);
+}
+
+int main(void)
+{
+    for (emu::Async async : {emu::Async::eager, emu::Async::late}) {
+        emu::options.async = async;
+        product<8>();
+        product<16>();
+        zero_fill(0);
+        zero_fill(8);
+        zero_fill(16);
+    }
+    rounding();
+    return check_done();
+}

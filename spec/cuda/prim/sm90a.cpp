@@ -1,0 +1,69 @@
+/* cuda/prim/sm90a: products of a warp group over all layouts of an operand, and tensor copies, as
+ * the emulator has them, against plain products. Covers: cuda/prim/sm90a.cuh, cuda/emu/product.cpp,
+ * cuda/emu/copy.cpp */
+#include "sm90a.cu"
+#include "support.h"
+
+static mr_bf16 bf16_at(size_t i)
+{
+    return (mr_bf16)mr_pack((float)((int)(i * 53 % 97) - 48) / 16, 0);
+}
+
+// d [m, n] is `times` a [m, k] b [n, k]^T; sums of multiples of 1/256 below 2^15 are exact in f32
+static void compare(const float *d, const mr_bf16 *a, const mr_bf16 *b, int m, int n, int k,
+                    int times)
+{
+    int wrong = 0;
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            float sum = 0;
+            for (int l = 0; l < k; l++)
+                sum += mr_f32(a[i * k + l]) * mr_f32(b[j * k + l]);
+            wrong += d[i * n + j] != times * sum;
+        }
+    CHECK_INT(wrong, 0);
+}
+
+template <int SWIZZLE, int TRANSPOSED> static void layout(void)
+{
+    mr_bf16 *a = device_values<mr_bf16>(64 * 16, bf16_at),
+            *b = device_values<mr_bf16>(16 * 16, bf16_at);
+    float *d = device_room<float>(64 * 16);
+    emu::forget_reports();
+    MR_LAUNCH((one_group_product<SWIZZLE, TRANSPOSED>), dim3(1), dim3(128), 4096, NULL, a, b, d);
+    CHECK_SILENT();
+    compare(d, a, b, 64, 16, 16, 1);
+}
+
+static emu::TensorMap map_of(const mr_bf16 *base, unsigned rows)
+{
+    return {base, 4, {64, rows, 1, 1}, {2, 128, 128 * rows, 128 * rows}, {64, rows, 1, 1}, 128, 2};
+}
+
+static void copies(void)
+{
+    mr_bf16 *a = device_values<mr_bf16>(64 * 64, bf16_at),
+            *b = device_values<mr_bf16>(128 * 64, bf16_at);
+    float *d = device_room<float>(64 * 128);
+    emu::forget_reports();
+    MR_LAUNCH(tiles, dim3(1), dim3(128), 24576 + 8, NULL, map_of(a, 64), map_of(b, 128), d);
+    CHECK_SILENT();
+    compare(d, a, b, 64, 128, 64, 2);
+}
+
+int main(void)
+{
+    for (emu::Async async : {emu::Async::eager, emu::Async::late}) {
+        emu::options.async = async;
+        layout<MR_SWIZZLE_NONE, 0>();
+        layout<MR_SWIZZLE_128, 0>();
+        layout<MR_SWIZZLE_64, 0>();
+        layout<MR_SWIZZLE_32, 0>();
+        layout<MR_SWIZZLE_NONE, 1>();
+        layout<MR_SWIZZLE_128, 1>();
+        layout<MR_SWIZZLE_64, 1>();
+        layout<MR_SWIZZLE_32, 1>();
+        copies();
+    }
+    return check_done();
+}

@@ -1,0 +1,89 @@
+// Kernels of the spec sm90a.cpp: one tile through the instructions of cuda/prim/sm90a.cuh.
+#include "cuda/prim/sm90a.cuh"
+
+// where element (n, k) of a 16 x 16 operand b lies, in bytes, for a swizzle of `width` bytes (16:
+// none)
+MR_DEVICE unsigned place_of(int n, int k, int width, bool transposed)
+{
+    if (width == 16)
+        return transposed ? n / 8 * 256 + k / 8 * 128 + k % 8 * 16 + n % 8 * 2
+                          : n / 8 * 128 + k / 8 * 256 + n % 8 * 16 + k % 8 * 2;
+    unsigned at = transposed ? k / 8 * width * 8 + k % 8 * width + n * 2
+                             : n / 8 * width * 8 + n % 8 * width + k * 2;
+    return at ^ (at >> 7 & (width / 16 - 1)) << 4;
+}
+
+/* d [64, 16] = a [64, 16] by b, given as [16 n][16 k]. One warp group, a from registers. */
+template <int SWIZZLE, int TRANSPOSED>
+__global__ void one_group_product(const mr_bf16 *a, const mr_bf16 *b, float *d)
+{
+    MR_SHARED(s);
+    constexpr int WIDTH = SWIZZLE ? 256 >> SWIZZLE : 16;
+    int t = threadIdx.x, row = t / 32 * 16 + t % 32 / 4, col = t % 4 * 2;
+    for (int i = t; i < 256; i += 128)
+        *(mr_bf16 *)(s + place_of(i / 16, i % 16, WIDTH, TRANSPOSED)) = b[i];
+    mr_proxy_fence();
+    __syncthreads();
+
+    uint32_t left[4];
+    for (int r = 0; r < 4; r++) {
+        const mr_bf16 *p = a + (row + r % 2 * 8) * 16 + col + r / 2 * 8;
+        left[r] = p[0] | (uint32_t)p[1] << 16;
+    }
+    unsigned lead = SWIZZLE ? 16 : TRANSPOSED ? 128 : 256;
+    unsigned stride = SWIZZLE ? WIDTH * 8 : TRANSPOSED ? 256 : 128;
+    uint64_t right = mr_operand<SWIZZLE>(mr_shared_address(s), lead, stride);
+    float acc[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    mr_group_fence();
+    mr_group_product16<TRANSPOSED>(acc, left, right, 1);
+    mr_group_commit();
+    mr_group_wait<0>();
+    for (int i = 0; i < 8; i++)
+        d[(row + i / 2 % 2 * 8) * 16 + i / 4 * 8 + col + i % 2] = acc[i];
+}
+
+template __global__ void one_group_product<0, 0>(const mr_bf16 *, const mr_bf16 *, float *);
+template __global__ void one_group_product<1, 0>(const mr_bf16 *, const mr_bf16 *, float *);
+template __global__ void one_group_product<2, 0>(const mr_bf16 *, const mr_bf16 *, float *);
+template __global__ void one_group_product<3, 0>(const mr_bf16 *, const mr_bf16 *, float *);
+template __global__ void one_group_product<0, 1>(const mr_bf16 *, const mr_bf16 *, float *);
+template __global__ void one_group_product<1, 1>(const mr_bf16 *, const mr_bf16 *, float *);
+template __global__ void one_group_product<2, 1>(const mr_bf16 *, const mr_bf16 *, float *);
+template __global__ void one_group_product<3, 1>(const mr_bf16 *, const mr_bf16 *, float *);
+
+/* d [64, 128] = 2 a b^T, a [64, 64] and b [128, 64] brought by tensor copies with the 128-byte
+ * swizzle; every product runs twice. One warp group; thread 0 starts the copies. */
+__global__ void tiles(const __grid_constant__ mr_tensor_map map_a,
+                      const __grid_constant__ mr_tensor_map map_b, float *d)
+{
+    MR_SHARED(s);
+    unsigned char *tile_a = s, *tile_b = s + 8192;
+    uint64_t *full = (uint64_t *)(s + 24576);
+    int t = threadIdx.x, row = t / 32 * 16 + t % 32 / 4, col = t % 4 * 2;
+    if (t == 0) {
+        mr_mbarrier_init(full, 1);
+        mr_proxy_fence();
+    }
+    __syncthreads();
+    if (t == 0) {
+        mr_mbarrier_expect(full, 24576);
+        mr_tensor_copy4(tile_a, &map_a, full, 0, 0, 0, 0);
+        mr_tensor_copy4(tile_b, &map_b, full, 0, 0, 0, 0);
+    }
+    mr_mbarrier_wait(full, 0);
+
+    float acc[64];
+    mr_group_fence();
+    for (int round = 0; round < 2; round++)
+        for (int k = 0; k < 4; k++) {
+            uint64_t left =
+                mr_operand<MR_SWIZZLE_128>(mr_shared_address(tile_a) + k * 32, 16, 1024);
+            uint64_t right =
+                mr_operand<MR_SWIZZLE_128>(mr_shared_address(tile_b) + k * 32, 16, 1024);
+            mr_group_product128<0>(acc, left, right, round + k > 0);
+        }
+    mr_group_commit();
+    mr_group_wait<0>();
+    for (int i = 0; i < 64; i++)
+        d[(row + i / 2 % 2 * 8) * 128 + i / 4 * 8 + col + i % 2] = acc[i];
+}
