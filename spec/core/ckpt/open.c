@@ -89,7 +89,10 @@ static void damage_sweep(const char *path, unsigned seed, int rounds)
 
 static void files_gone(void)
 {
-    char aside[700], other[700];
+    char aside[700], other[700], *bytes;
+    size_t shard_bytes;
+    CHECK_OK(mr_file_read_all(shard, &bytes, &shard_bytes));
+    mr_free(bytes);
     snprintf(aside, sizeof aside, "%s/aside", dir);
     const char *const paths[] = {shard, manifest};
     for (int i = 0; i < 2; i++) {
@@ -103,6 +106,12 @@ static void files_gone(void)
         CHECK(older_taken("empty file"));
         CHECK(rename(aside, paths[i]) == 0);
     }
+    // a byte too many, behind all that is hashed
+    CHECK(truncate(shard, (off_t)shard_bytes + 1) == 0);
+    CHECK(older_taken("longer file"));
+    CHECK(strstr(told_text, "the manifest says"));
+    CHECK(truncate(shard, (off_t)shard_bytes) == 0);
+    CHECK(!older_taken("restored"));
     // swapped shards: both checkpoints are damaged then
     snprintf(other, sizeof other, "%s/ckpt/step-000000000001/r00000-of-00001.safetensors", dir);
     CHECK(rename(shard, aside) == 0 && rename(other, shard) == 0 && rename(aside, other) == 0);

@@ -93,8 +93,7 @@ static void two_buffers(void)
     CHECK_INT(e.kind, MR_SAVER_SKIP);
     CHECK_INT(e.step, 3);
     CHECK(strstr(e.text, "still being written"));
-    CHECK_FAILS(mr_saver_wait(saver, 0.05), MR_E_CKPT,
-                "the save of step 1 has not ended after 0.0");
+    CHECK_FAILS(mr_saver_wait(saver, 0.05), MR_E_CKPT, "the save of step 1 has not ended after ");
     CHECK_INT(case_count(dir, "step-000000000001.tmp-"), 1);
     CHECK_OK(start_save(4, false));
     CHECK(mr_saver_poll(saver, &e));
