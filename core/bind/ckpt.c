@@ -252,7 +252,7 @@ static int k_stats(lua_State *L)
     return 1;
 }
 
-/* compare(other, name, name there = name) -> {n, differing, first, max_abs} */
+/* compare(other, name, name there = name) -> {n, differing, first, max_abs, distance} */
 static int k_compare(lua_State *L)
 {
     mr_ckpt_delta d;
@@ -264,6 +264,7 @@ static int k_compare(lua_State *L)
     lua_pushinteger(L, d.differing), lua_setfield(L, -2, "differing");
     lua_pushinteger(L, d.first), lua_setfield(L, -2, "first");
     lua_pushnumber(L, d.max_abs), lua_setfield(L, -2, "max_abs");
+    lua_pushnumber(L, d.distance), lua_setfield(L, -2, "distance");
     return 1;
 }
 
@@ -350,7 +351,7 @@ static const mr_bind_row ckpt_rows[] = {
     MR_ROW("stats", k_stats, "(name: string): table",
            "{n, zeros, nonfinite, min, max, mean, rms} of a tensor."),
     MR_ROW("compare", k_compare, "(other: mr.Ckpt, name: string, name_there?: string): table",
-           "Bit for bit: {n, differing, first, max_abs}."),
+           "Bit for bit: {n, differing, first, max_abs, distance}; distance is the norm of a - b."),
     MR_ROW("convert", k_convert, "(path: string, tensors: table[])",
            "Tensors {name, from} under new names into one file, piece by piece."),
     MR_ROW_END};

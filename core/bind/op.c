@@ -75,6 +75,8 @@ int mr_bind_call_op(lua_State *L, const char *name, int first, int last)
     mr_attr attrs[MR_MAX_ATTR];
     mr_ints ints[MR_MAX_ATTR];
     int n_attrs = 0, graph_of = 0;
+    for (int i = first; i <= last; i++)
+        mr_bind_to_tensor(L, i);
     if (last >= first && lua_istable(L, last))
         n_attrs = read_attrs(L, op, last, attrs, ints), last--;
     int n = last - first + 1;
@@ -192,6 +194,7 @@ static int with_number(lua_State *L, int operand, double scale, double shift)
 static int arithmetic(lua_State *L, const char *op)
 {
     lua_settop(L, 2);
+    mr_bind_to_tensor(L, 1), mr_bind_to_tensor(L, 2);
     bool left = lua_type(L, 1) == LUA_TNUMBER, right = lua_type(L, 2) == LUA_TNUMBER;
     double c = left ? lua_tonumber(L, 1) : right ? lua_tonumber(L, 2) : 0;
     if (left || right)

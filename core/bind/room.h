@@ -157,8 +157,11 @@ void mr_bind_open_all(lua_State *L);
 
 /* Tensors, values, graphs and parameter tables as other binding files see them. */
 
-/* lent; raises when arg is no tensor */
+/* lent; raises when arg is no tensor. What has __tensor in its metatable, as a tensor of a
+ * checkpoint, becomes one in its place on the stack. */
 mr_tensor *mr_bind_tensor(lua_State *L, int arg);
+/* Is it a tensor, or becomes one? */
+bool mr_bind_to_tensor(lua_State *L, int arg);
 /* takes the reference; lost when Lua is out of memory */
 void mr_bind_push_tensor(lua_State *L, mr_tensor *t);
 mr_dtype mr_bind_dtype(lua_State *L, int arg); /* "f32" ...; raises naming the choices */

@@ -10,8 +10,23 @@
 #define TYPE "mr.Tensor"
 enum { LOOK_EVERY = 1 << 16 }; /* values between two looks for Ctrl-C */
 
+bool mr_bind_to_tensor(lua_State *L, int arg)
+{
+    arg = lua_absindex(L, arg);
+    if (luaL_testudata(L, arg, TYPE))
+        return true;
+    if (luaL_getmetafield(L, arg, "__tensor") == LUA_TNIL)
+        return false;
+    lua_pushvalue(L, arg);
+    lua_call(L, 1, 1);
+    luaL_checkudata(L, -1, TYPE);
+    lua_replace(L, arg);
+    return true;
+}
+
 mr_tensor *mr_bind_tensor(lua_State *L, int arg)
 {
+    mr_bind_to_tensor(L, arg);
     return mr_bind_unbox(L, arg, TYPE);
 }
 

@@ -50,8 +50,10 @@ static void compare_chunk(const mr_st_tensor *t, const char *a, const char *b, i
         if (!out->differing++)
             out->first = first + i;
         double d = fabs(x[i] - y[i]);
-        if (isfinite(d) && d > out->max_abs)
-            out->max_abs = d;
+        if (!isfinite(d))
+            continue;
+        out->max_abs = fmax(out->max_abs, d);
+        out->distance += d * d; // a sum of squares until the last chunk is done
     }
 }
 
@@ -80,6 +82,7 @@ mr_status mr_ckpt_compare(mr_ckpt *ca, const char *name, mr_ckpt *cb, const char
             compare_chunk(a, raw, raw + CHUNK_BYTES, bytes / size, at / size, x, x + CHUNK_ELEMENTS,
                           out);
     }
+    out->distance = sqrt(out->distance);
     mr_free(raw);
     mr_free(x);
     return st;

@@ -283,6 +283,7 @@ MR_API mr_status mr_ckpt_stats_of(mr_ckpt *ckpt, const char *name, mr_ckpt_stats
 typedef struct mr_ckpt_delta {
     int64_t n, differing, first; /* elements; first differing one or -1 */
     double max_abs;              /* largest difference of finite elements */
+    double distance;             /* root of the sum of their squared differences */
 } mr_ckpt_delta;
 MR_API mr_status mr_ckpt_compare(mr_ckpt *a, const char *name_a, mr_ckpt *b, const char *name_b,
                                  mr_ckpt_delta *out);

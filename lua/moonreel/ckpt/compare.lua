@@ -17,7 +17,7 @@ local read_options = options.declare("diff", {
 ---@param given table|nil    map = function(name) or {pattern = replacement} over the names of b;
 ---   pattern
 ---@return table rows         {name, problem; only = "a" or "b"; a, b: shape and dtype; differing,
----   of, first, max_abs}
+---   of, first, max_abs, relative = |a - b| / |a|}
 ---@return integer compared   tensors
 function compare.diff(a, b, given)
   local o = read_options(given)
@@ -60,13 +60,15 @@ function compare.diff(a, b, given)
       local d = a:compare(b, name, renamed[name])
       if d.differing > 0 then
         rows[#rows + 1] = { name = name, problem = "differs", differing = d.differing,
-          of = d.n, max_abs = d.max_abs, first = d.first }
+          of = d.n, max_abs = d.max_abs, first = d.first,
+          relative = d.distance / names.norm(a:stats(name)) }
       end
     end
   end
   return listing.new(rows, { { key = "name" }, { key = "problem" },
     { key = "differing", right = true }, { key = "of", right = true },
-    { key = "max_abs", title = "largest", right = true } }, #rows == 0
+    { key = "max_abs", title = "largest", right = true },
+    { key = "relative", title = "|a - b| / |a|", right = true } }, #rows == 0
       and ("equal: %d tensors, bit for bit"):format(#list)
         or ("%d of %d tensors differ"):format(#rows, #list)), #list
 end

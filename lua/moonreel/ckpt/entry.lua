@@ -58,6 +58,9 @@ end
 ---@param path string
 function own:save(path) return self:tensor():save(path) end
 
+-- what plots and pictures take
+function Entry:__tensor() return self:tensor() end
+
 -- arithmetic, length and positions are those of the tensor
 local function tensor_of(x)
   return getmetatable(x) == Entry and x:tensor() or x

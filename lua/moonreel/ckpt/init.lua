@@ -54,15 +54,24 @@ end
 --- {n, zeros, nonfinite, min, max, mean, rms} of one tensor, over its finite elements.
 function Checkpoint:stats(name) return self.handle:stats(name) end
 
---- {n, differing, first, max_abs} between a tensor and one of another checkpoint (of the same name
--- unless told), bit for bit.
+--- {n, differing, first, max_abs, distance} between a tensor and one of another checkpoint (of the
+-- same name unless told), bit for bit.
 function Checkpoint:compare(other, name, name_there)
   return self.handle:compare(other.handle, name, name_there)
 end
 
 --- Read every byte and compare all hashes, or the CRCs of weights of torch; raises when one
 -- differs.
-function Checkpoint:verify() self.handle:verify() end
+---@return table rows  {verified = path, tensors, bytes}: prints as a line
+function Checkpoint:verify()
+  self.handle:verify()
+  rawset(self, "verified", true)
+  local listing = require "moonreel.text.listing"
+  return listing.new({ { verified = self.path, tensors = #self:names(), bytes = self.bytes } },
+    { { key = "verified" }, { key = "tensors", right = true },
+      { key = "bytes", title = "size", right = true, format = listing.size } },
+    self.manifest and "every byte is as its hash says" or "every byte is as its CRC says")
+end
 
 --- Close the files; harmless twice.
 function Checkpoint:close() self.handle:close() end
@@ -70,13 +79,16 @@ Checkpoint.__close = Checkpoint.close
 
 function Checkpoint:__tostring() return ("mr.Checkpoint: %s"):format(self.path) end
 
+-- fields that not every checkpoint has
+local absent = { manifest = true, step = true, verified = true }
+
 -- what looks into it (ls, tree, settings, a tensor by name) comes from moonreel.ckpt.look, on first
 -- use
 function Checkpoint:__index(key)
   if Checkpoint[key] ~= nil then
     return Checkpoint[key]
   end
-  if type(key) ~= "string" or not rawget(self, "handle") or key == "manifest" or key == "step" then
+  if type(key) ~= "string" or absent[key] or not rawget(self, "handle") then
     return nil
   end
   local look = require "moonreel.ckpt.look"

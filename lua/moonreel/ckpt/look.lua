@@ -10,6 +10,7 @@ local listing = require "moonreel.text.listing"
 local compare = require "moonreel.ckpt.compare"
 local entry = require "moonreel.ckpt.entry"
 local names = require "moonreel.ckpt.names"
+local nearest = require "moonreel.text.nearest"
 local numbers = require "moonreel.ckpt.numbers"
 
 local look = {}
@@ -117,17 +118,29 @@ function fields.lineage(ckpt)
         value = clean(type(value) == "table" and json.encode(value) or value) }
     end
   end
-  return listing.new(rows, { { key = "key" }, { key = "value" } },
-    "not verified: ckpt:verify() compares all hashes")
+  return listing.new(rows, { { key = "key" }, { key = "value" } }, ckpt.verified and "verified"
+    or "not verified: ckpt:verify() compares all hashes")
 end
 
 --- A field of a checkpoint that is found when asked for: settings, lineage, or a tensor by its
--- name.
+-- name. Raises MR_E_USAGE, with the nearest name, for any other.
 function look.field(ckpt, key)
   if fields[key] then
     return fields[key](ckpt)
   end
-  return type(key) == "string" and entry(ckpt, key) or nil
+  local found = entry(ckpt, key)
+  if found then
+    return found
+  end
+  local known = ckpt:names()
+  for _, more in ipairs { methods, fields } do
+    for name in pairs(more) do
+      known[#known + 1] = name
+    end
+  end
+  local near = nearest(key, known)
+  base.raise("MR_E_USAGE", ("%s: no tensor, field or method '%s'%s"):format(ckpt.path, clean(key),
+    near and (", did you mean '%s'?"):format(near) or "; try: ckpt:ls()"))
 end
 
 --- One line about a checkpoint.
@@ -139,10 +152,9 @@ function look.text(ckpt)
     end
     n = n + 1
   end
-  return ("checkpoint %s: %s%d tensors, %.4g weights, %s, not verified"):format(clean(ckpt.path),
-    ckpt.step
-    and ("step %d, "):format(ckpt.step) or "",
-    n, elems, listing.size(ckpt.bytes))
+  return ("checkpoint %s: %s%d tensors, %.4g weights, %s, %s"):format(clean(ckpt.path),
+    ckpt.step and ("step %d, "):format(ckpt.step) or "", n, elems, listing.size(ckpt.bytes),
+    ckpt.verified and "verified" or "not verified")
 end
 
 return look

@@ -1,19 +1,28 @@
---- Names of tensors: natural order, patterns, kinds and layers.
+--- Names of tensors: natural order, patterns, kinds and layers; the norm their numbers tell.
 -- @module moonreel.ckpt.names
 local names = {}
+
+-- kinds of tensors besides weights, in the order of lists
+local kinds = { "master", "ema", "adam_m", "adam_v" }
+local places = { weights = "0" }
+for i, kind in ipairs(kinds) do
+  places[kind] = tostring(i)
+end
 
 --- A key that sorts by the numbers inside: blocks.2 before blocks.10.
 function names.key(name)
   return (name:gsub("%d+", function(digits) return ("0"):rep(12 - #digits) .. digits end))
 end
 
---- Sort a list of names in natural order, in place.
+--- Sort a list of names in place: weights first, then masters, averages and moments, each in
+-- natural order.
 ---@param list string[]
 ---@return string[] list
 function names.sort(list)
   local keys = {}
   for _, name in ipairs(list) do
-    keys[name] = names.key(name)
+    local kind, parameter = names.kind(name)
+    keys[name] = places[kind] .. names.key(parameter)
   end
   table.sort(list, function(a, b) return keys[a] < keys[b] end)
   return list
@@ -38,18 +47,21 @@ function names.matching(list, pattern)
   return out
 end
 
-local prefixes = { "master.", "ema.", "adam_m.", "adam_v." }
-
 --- What a tensor is: "weights", "master", "ema", "adam_m", "adam_v"; and the parameter's own name.
 ---@return string kind, string parameter
 function names.kind(name)
-  for _, prefix in ipairs(prefixes) do
-    if name:sub(1, #prefix) == prefix then
-      return prefix:sub(1, -2), name:sub(#prefix + 1)
+  for _, kind in ipairs(kinds) do
+    if name:sub(1, #kind + 1) == kind .. "." then
+      return kind, name:sub(#kind + 2)
     end
   end
   return "weights", name
 end
+
+--- The norm that the statistics of a tensor tell, over its finite values.
+---@param s table  {n, nonfinite, rms}
+---@return number
+function names.norm(s) return s.rms * math.sqrt(s.n - s.nonfinite) end
 
 --- The layer of a parameter: its name up to and with the first number, else up to the first dot.
 function names.layer(name)

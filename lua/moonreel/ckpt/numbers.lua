@@ -10,7 +10,7 @@ local summary = require("moonreel.core.look").summary
 
 local numbers = {}
 
-local function norm_of(s) return s.rms * math.sqrt(s.n - s.nonfinite) end
+local norm_of = names.norm
 
 --- Norms by layer: of weights, masters, the EMA and the optimizer's moments, where they are there.
 -- Reads all.

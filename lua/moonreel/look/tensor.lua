@@ -9,8 +9,16 @@ local options = require "moonreel.text.options"
 
 local tensor = {}
 
-local function is_tensor(x)
-  return type(x) == "userdata" and (debug.getmetatable(x) or {}).__name == "mr.Tensor"
+-- the tensor of a tensor, of one in a checkpoint, of a clip: what has __tensor; nil
+local function tensor_of(x)
+  local meta = debug.getmetatable(x)
+  if type(meta) ~= "table" then
+    return nil
+  end
+  if meta.__name == "mr.Tensor" then
+    return x
+  end
+  return meta.__tensor and meta.__tensor(x)
 end
 
 local ticks = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }
@@ -228,14 +236,12 @@ end
 --- Numbers of a list, a tensor, or rows with a field.
 ---@return number[]
 function tensor.numbers(x, field)
-  if is_tensor(x) then
-    if T.count(x.shape) > 1 << 22 then
+  local t = tensor_of(x)
+  if t then
+    if T.count(t.shape) > 1 << 22 then
       base.raise("MR_E_SHAPE", "plot: more than 4 million values; try: plot(x[0]) or hist(x)")
     end
-    return x:to("f64"):totable()
-  end
-  if type(x) == "table" and x.tensor then
-    return tensor.numbers(x:tensor(), field)
+    return t:to("f64"):totable()
   end
   local out = {}
   if type(x) == "table" then
@@ -299,10 +305,12 @@ end
 ---@param given table|nil    bins = 32, png = "f.png"
 function tensor.draw_hist(x, given)
   local o = read_hist(given)
-  if type(x) == "table" and not x.hist then
+  local meta = debug.getmetatable(x)
+  if not (type(meta) == "table" and (meta.__tensor or meta.__name == "mr.Tensor")) then
     local list = tensor.numbers(x)
     x = T.from({ #list }, list, "f64")
   end
+  -- a tensor of a checkpoint is read piece by piece
   draw_chart(x:hist(o.bins):chart(), o.png)
 end
 
@@ -311,13 +319,11 @@ end
 ---@param given table|nil    png = "f.png"
 function tensor.imshow(t, given)
   local o = read_imshow(given)
-  if type(t) == "table" and t.tensor then
-    t = t:tensor()
-  end
-  if not is_tensor(t) then
+  local shown = tensor_of(t)
+  if not shown then
     base.raise("MR_E_USAGE", ("imshow: expected a tensor, got %s"):format(type(t)))
   end
-  draw(o.png, nil, function() return tensor.picture(t) end)
+  draw(o.png, nil, function() return tensor.picture(shown) end)
 end
 
 -- ---- saving

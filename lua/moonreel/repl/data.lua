@@ -13,10 +13,19 @@ local data = {}
 
 --- Decoded pixels: a tensor u8 [T, 3, H, W] with show() and save(); clip[3] is frame 3.
 ---@class moonreel.Clip
-local clip_methods = {}
+local clip_methods = setmetatable({}, { __methods = T.methods })
 local Clip = { __name = "moonreel.Clip", __methods = clip_methods }
 
-function Clip.__index(self, key) return clip_methods[key] or rawget(self, "pixels")[key] end
+-- frames, and whatever else a tensor can do
+function Clip.__index(self, key)
+  local pixels = rawget(self, "pixels")
+  local found = clip_methods[key] or pixels[key]
+  if clip_methods[key] or type(found) ~= "function" then
+    return found
+  end
+  return function(_, ...) return found(pixels, ...) end
+end
+function Clip.__tensor(self) return rawget(self, "pixels") end
 function Clip.__len(self) return self.pixels.shape[1] end
 function Clip.__tostring(self)
   local s = self.pixels.shape
@@ -166,6 +175,51 @@ end
 
 -- ---- runs and recipes
 -- -------------------------------------------------------------------------------------
+
+--- A run: its journal and its checkpoints.
+---@class moonreel.Run
+---@field path string
+---@field name string
+local Run = { __name = "moonreel.Run" }
+Run.__index = Run
+
+--- The losses of its steps, as the journal has them; of steps that were taken twice the last.
+---@return table rows  {step, loss}
+function Run:losses()
+  local rows, at = {}, {}
+  for entry in require("moonreel.run").entries(self.path) do
+    if entry.kind == "step" and type(entry.loss) == "number" then
+      local i = at[entry.step] or #rows + 1
+      at[entry.step], rows[i] = i, { step = entry.step, loss = entry.loss }
+    end
+  end
+  return listing.new(rows, { { key = "step", right = true }, { key = "loss", right = true } })
+end
+
+--- Steps of its checkpoints, newest first.
+---@return integer[]
+function Run:steps() return require("moonreel.ckpt").steps(self.path) end
+
+function Run:__tostring()
+  local rows, losses = self:losses(), {}
+  for i, row in ipairs(rows) do
+    losses[i] = row.loss
+  end
+  local last = rows[#rows]
+  local head = ("run %s: %s, checkpoints of steps %s"):format(clean(self.name),
+    last and ("step %d, loss %.4g"):format(last.step, last.loss) or "no step yet",
+    #self:steps() > 0 and table.concat(self:steps(), ", ") or "none")
+  if #losses < 2 then
+    return head
+  end
+  return head .. "\n" .. require("moonreel.look.chart").text(require("moonreel.look.chart").new(
+    losses, { title = "loss", from = rows[1].step, to = last.step })):gsub("\n$", "")
+end
+
+--- A run by its directory.
+---@param path string
+---@return moonreel.Run
+function data.run(path) return setmetatable({ path = path, name = path:match("[^/]+$") }, Run) end
 
 --- Where a value of settings comes from.
 ---@param settings table

@@ -7,8 +7,8 @@ local names = {}
 
 --- What the prompt offers: {name, help, module or function}.
 names.rows = {
-  { "open", 'open("CKPT|RUN|RECIPE|NAME.mrx|CLIP"): a checkpoint, settings, an index or a decoded '
-    .. 'clip' },
+  { "open", 'x = open("CKPT|RUN|RECIPE|NAME.mrx|CLIP"): a checkpoint, settings, an index or a '
+    .. 'decoded clip; the first of a kind is also ckpt (and run), r, index or clip' },
   { "help", "help(): this page; help(x), help(\"name\"): an op, a field of recipes, a function, a "
     .. "method, a module" },
   { "trace", "the call stack of the last failure" },
@@ -39,7 +39,9 @@ local weights = { safetensors = true, json = true, pth = true, bin = true, pt = 
 --- Open what a user names.
 ---@param spec string
 ---@param outputs string|nil  directory of the runs
----@return any value, string name  the value and the name it has at the prompt
+---@return any value
+---@return string name     what such a thing is called at the prompt: ckpt, r, index or clip
+---@return string|nil run  directory of the run that it is of
 function names.open(spec, outputs)
   if type(spec) ~= "string" then
     base.raise("MR_E_USAGE", ("open: expected a name, got %s"):format(type(spec)))
@@ -69,16 +71,35 @@ end
 --- Open something into an environment.
 ---@return string line  what is there now
 function names.open_into(env, spec, outputs)
-  local value, name, run = names.open(spec, outputs)
-  env[name] = value
-  if run then
-    env.run = { path = run, name = run:match("[^/]+$") }
-  end
+  local value, name = names.bind(env, names.open(spec, outputs))
   return ("%s = %s"):format(name, require("moonreel.repl.show").text(value))
+end
+
+--- Give a thing its name in an environment, unless something has that name already: what was opened
+-- first keeps it.
+---@return any value, string name
+function names.bind(env, value, name, run)
+  if rawget(env, name) == nil then
+    env[name] = value
+    if run then
+      env.run = require("moonreel.repl.data").run(run)
+    end
+  end
+  return value, name
 end
 
 local function lazily(module, key)
   return function(...) return require(module)[key](...) end
+end
+
+-- the settings that are meant without a name: those of the open recipe, or of the open checkpoint
+local function open_settings(env)
+  local function named(name, kind)
+    local meta = debug.getmetatable(env[name])
+    return type(meta) == "table" and rawget(meta, "__name") == kind and env[name] or nil
+  end
+  local ckpt = named("ckpt", "mr.Checkpoint")
+  return named("r", "mr.Settings") or ckpt and ckpt.settings
 end
 
 --- A fresh environment: Lua's globals below, the prompt's names on top.
@@ -103,14 +124,7 @@ function names.environment()
     return show.text(require("moonreel.settings.frozen").copy(s))
   end)
   env.plot, env.hist, env.imshow = tensor.plot, tensor.draw_hist, tensor.imshow
-  env.open = function(spec)
-    local value, name, run = names.open(spec)
-    env[name] = value
-    if run then
-      env.run = { path = run, name = run:match("[^/]+$") }
-    end
-    return value
-  end
+  env.open = function(spec) return (names.bind(env, names.open(spec))) end
   env.decode = lazily("moonreel.repl.data", "decode")
   env.diff, env.norms = lazily("moonreel.ckpt.compare", "diff"),
     lazily("moonreel.ckpt.numbers", "norms")
@@ -119,7 +133,7 @@ function names.environment()
     lazily("moonreel.repl.graph", "block")
   env.why = function(settings, key)
     if key == nil then
-      settings, key = env.r or env.ckpt and env.ckpt.settings, settings
+      settings, key = open_settings(env), settings
     end
     if not settings then
       base.raise("MR_E_USAGE", 'why: no recipe is open; try: open("RECIPE"), then why("optim.lr")')

@@ -66,7 +66,8 @@ describe("weights of torch", function()
       assert.is_false(ok)
       assert.matches("tensor 'z' cannot be read: its elements are complex64", tostring(err))
     end
-    assert.is_nil(c.y)
+    assert.is_nil(c:info("y"))
+    assert.is_false(pcall(function() return c.y end))
   end)
 
   it("are listed and verified from the command line", function()

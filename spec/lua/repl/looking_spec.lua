@@ -47,7 +47,58 @@ describe("looking at", function()
         feed "ckpt")
     end)
 
-    it("lists names in natural order, * crosses dots, trees add up", function()
+    it("says that everything was verified, once it was", function()
+      assert.matches("^verified +tensors +size\n.-step%-0+4 +%d+ +.-\nevery byte is as its hash "
+        .. "says$", feed "ckpt:verify()")
+      assert.matches(", verified$", feed "ckpt")
+      assert.matches("\nverified$", feed "ckpt.lineage")
+      assert.matches("not verified", feed 'open("DIR/runs/001-demo")')
+    end)
+
+    it("names the nearest of what is not in it", function()
+      assert.matches("step%-0+4: no tensor, field or method 'x_embedder.proj.wieght', did you mean "
+        .. "'x_embedder.proj.weight'%?", feed 'ckpt["x_embedder.proj.wieght"]')
+      assert.matches("did you mean 'lineage'%?", feed "ckpt.linage")
+      assert.matches("did you mean 'moments'%?", feed 'ckpt:momnets()')
+      assert.matches("no tensor, field or method 'banana'; try: ckpt:ls%(%)", feed "ckpt.banana")
+      assert.matches("imshow: expected a tensor, got table", feed "imshow(ckpt)")
+    end)
+
+    it("shows its losses", function()
+      local text = feed "run"
+      assert.matches("^run 001%-demo: step 4, loss %S+, checkpoints of steps 4, 2\nloss\n", text)
+      assert.matches("[▀▄█]", text)
+      assert.equal("4", feed "#run:losses()")
+      assert.equal("4\t4", feed "return run:losses()[4].step, run:steps()[1]")
+      assert.matches("^moonreel.Run\n  losses  name  path  steps$", feed "help(run)")
+    end)
+
+    it("tells of steps that were taken twice the last loss", function()
+      dir:write("twice/journal.jsonl", table.concat({
+        '{"kind":"step","step":1,"loss":5.0}', '{"kind":"step","step":2,"loss":4.0}',
+        '{"kind":"note","step":2,"loss":9.0}', '{"kind":"step","step":2,"loss":3.0}',
+        '{"kind":"step","step":3,"loss":2.0}', "" }, "\n"))
+      feed 'twice = require("moonreel.repl.data").run("DIR/twice")'
+      assert.equal("3\t3.0\t2.0",
+        feed "l = twice:losses() return #l, l[2].loss, l[3].loss")
+      dir:write("empty/journal.jsonl", "")
+      assert.equal("run empty: no step yet, checkpoints of steps none",
+        feed 'require("moonreel.repl.data").run("DIR/empty")')
+    end)
+
+    it("keeps its names when something else is opened", function()
+      feed('second = open("DIR/runs/001-demo/ckpt/step-000000000002")')
+      assert.equal("4\t2", feed "return ckpt.step, second.step")
+      feed 'open("DIR/runs/001-demo@2")'
+      assert.equal("4\t2", feed "return ckpt.step, _.step")
+    end)
+
+    it("lists names in natural order, weights first, * crosses dots, trees add up", function()
+      local first = feed("ckpt:ls()[1].name", "ckpt:tree(1)[1].path")
+      assert.is_nil(first:find("adam", 1, true), first)
+      local kinds = feed('s = "" for _, x in ipairs(ckpt:ls("*x_embedder.proj.bias")) do s = s .. '
+        .. 'x.name:match("^[^.]+") .. " " end return s')
+      assert.equal('"x_embedder ema adam_m adam_v "', kinds)
       local list = feed 'ckpt:ls("spatial_blocks.*.attn.q_norm.weight")'
       assert.is_true(list:find("spatial_blocks.2.attn", 1, true)
         < list:find("spatial_blocks.10.attn", 1, true))
@@ -99,10 +150,13 @@ describe("looking at", function()
     end)
 
     it("is compared with another one, tensor by tensor", function()
-      feed('older = open("DIR/runs/001-demo/ckpt/step-000000000002")',
-        'ckpt = open("DIR/runs/001-demo")')
-      assert.matches("final_layer%.linear%.weight +differs +%d+ +%d+",
-        feed "diff(older, ckpt, {pattern = 'final_layer.linear.weight'})")
+      feed('older = open("DIR/runs/001-demo/ckpt/step-000000000002")')
+      assert.matches("final_layer%.linear%.weight +differs +%d+ +%d+ +%S+ +%S+\n",
+        feed "d = diff(older, ckpt, {pattern = 'final_layer.linear.weight'}) return d")
+      -- |a - b| / |a|, from the tensors themselves
+      feed('a, b = older["final_layer.linear.weight"], ckpt["final_layer.linear.weight"]',
+        "want = (a - b):norm() / a:norm()")
+      assert.equal("true", feed "math.abs(d[1].relative / want - 1) < 1e-5 and want > 0")
       assert.matches("equal: %d+ tensors, bit for bit",
         feed "diff(ckpt, ckpt, {pattern = 'x_embedder.*'})")
     end)
@@ -133,6 +187,26 @@ describe("looking at", function()
       head = head .. (" "):rep(-#head % 8)
       dir:write(name, string.pack("<s8", head) .. table.concat(data))
     end
+
+    it("do arithmetic straight from the file", function()
+      write("sum.safetensors", { { "a", "F32", { 2, 2 }, string.pack("<ffff", 1, 2, 3, 4) },
+        { "b", "F16", { 2, 2 }, "\0\x3c\0\x3c\0\x3c\0\x40" } })
+      feed 'f = open("DIR/sum.safetensors")'
+      assert.equal("{ 2.0, 3.0, 4.0, 6.0 }", feed "(f.a + f.b):totable()")
+      assert.equal("{ 2.0, 4.0, 6.0, 8.0 }", feed "(f.a * 2):totable()")
+      assert.equal("{ 0.5, 1.0, 1.5, 2.0 }", feed "(f.a / 2):totable()")
+      assert.equal("{ 0.0, 1.0, 2.0, 2.0 }", feed "(f.a - f.b):totable()")
+      assert.equal("{ -1.0, -2.0, -3.0, -4.0 }", feed "(-f.a):totable()")
+      assert.equal("{ 9.0, 8.0, 7.0, 6.0 }", feed "(10 - f.a):totable()")
+      assert.equal("{ 2.0, 4.0, 6.0, 8.0 }", feed "(f.a + f.a:tensor()):totable()")
+      assert.equal("2\t10.0\t4.0", feed "return #f.a, f.a:sum(), f.a:max()")
+      assert.equal("{ 4.0, 6.0 }", feed "f.a:sum(0):totable()")
+      assert.equal("{ 1.0, 3.0, 2.0, 4.0 }", feed "f.a:transpose():totable()")
+      assert.equal("{ 0.5, 2.0 }", feed "(T.from({2}, {1, 2}) * f.a / 2)[0]:totable()")
+      assert.equal("{ 1.0, 4.0, 9.0, 16.0 }", feed "ops.mul(f.a, f.a):totable()")
+      assert.matches("bytes +ckpt +clone.* dtype .* hist .* mean .* tensor .* transpose",
+        (feed("help(f.a)"):gsub("\n", " ")))
+    end)
 
     it("reads every dtype: f64, f32, f16, bf16, f8 and integers", function()
       write("kinds.safetensors", {

@@ -96,7 +96,7 @@ function Ckpt:metadata() end
 ---@return table
 function Ckpt:stats(name) end
 
---- Bit for bit: {n, differing, first, max_abs}.
+--- Bit for bit: {n, differing, first, max_abs, distance}; distance is the norm of a - b.
 ---@param other mr.Ckpt
 ---@param name string
 ---@param name_there? string
