@@ -70,7 +70,7 @@ static mr_status write_shard(const mr_save_job *job, const char *dir, const char
     if (fd < 0)
         return fail_io("create", part);
     mr_status st = MR_OK;
-    // room is taken before the first byte; file systems that cannot do that find out while writing
+    // reserve all room before the first byte; where the file system cannot, a write finds out
     if (io->fallocate(fd, job->bytes) && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
         *shortage = errno != EFBIG;
         st = fail_io("reserve room", part);
@@ -79,7 +79,7 @@ static mr_status write_shard(const mr_save_job *job, const char *dir, const char
         *shortage = errno == ENOSPC || errno == EDQUOT;
     if (st == MR_OK && io->fsync(fd))
         st = fail_io("sync", part);
-    // ask the medium, not the page cache
+    // what is read back shall come from the disk and not from the page cache
     if (st == MR_OK) {
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
         st = read_back(fd, part, job, whole);
@@ -97,7 +97,7 @@ static mr_status write_all(const mr_save_job *job, const char *dir, bool *shorta
                          .bytes = job->bytes,
                          .blocks = (mr_hash128 *)job->blocks};
     MR_TRY(write_shard(job, dir, file.name, shortage, &file.whole));
-    // the size as the directory shows it, not as the writer remembers it
+    // take the size that the directory shows, not the one that the writer remembers
     char path[MR_SAVE_PATH], *text;
     size_t n;
     struct stat s;
@@ -117,21 +117,21 @@ static mr_status write_all(const mr_save_job *job, const char *dir, bool *shorta
     return st;
 }
 
-/* The rename that makes it a checkpoint, where the name is free. */
+/* Commit where the name is free: the rename makes it a checkpoint. */
 static mr_status commit_new(const char *ckpt, const char *tmp, const char *dir)
 {
     const mr_io *io = mr_io_table();
     if (io->rename(tmp, dir))
         return fail_io("commit as", dir);
     mr_status st = mr_dir_sync(ckpt);
-    // nobody may be told that this name will last: take it back
+    // the name may not last through a power cut, so nobody may rely on it: take it back
     if (st != MR_OK && io->rename(dir, tmp))
         return mr_fail_note("%s: not acknowledged, though the directory is there", dir);
     return st;
 }
 
-/* The same where an older checkpoint of the step has the name: the two directories change places at
- * once, and the old one leaves under the temporary name. Errors: also MR_E_UNSUPPORTED. */
+/* Commit where an older checkpoint of the step has the name: the two directories change places in
+ * one call, and the old one is removed under the temporary name. Errors: also MR_E_UNSUPPORTED. */
 static mr_status commit_exchanged(const char *ckpt, const char *tmp, const char *dir)
 {
     const mr_io *io = mr_io_table();
@@ -142,14 +142,14 @@ static mr_status commit_exchanged(const char *ckpt, const char *tmp, const char 
     mr_status st = mr_dir_sync(ckpt);
     if (st != MR_OK && io->exchange(dir, tmp))
         return mr_fail_note("%s: not acknowledged, though the directory is there", dir);
-    // what cannot go now, the next sweep takes
+    // the next sweep removes what cannot be removed now
     if (st == MR_OK && mr_dir_remove(tmp) != MR_OK)
         mr_error_clear();
     return st;
 }
 
-/* The same on a file system that cannot do that: the old directory steps aside under a name by
- * which readers still find it (mr_save_find) and comes back when the commit fails. */
+/* Commit on a file system that cannot do that: the old directory steps aside, under a name by which
+ * readers still find it (mr_save_find), and comes back when the commit fails. */
 static mr_status commit_aside(const mr_save_job *job, const char *ckpt, const char *tmp,
                               const char *dir, int attempt)
 {
@@ -160,7 +160,7 @@ static mr_status commit_aside(const mr_save_job *job, const char *ckpt, const ch
         return fail_io("move aside", dir);
     mr_status st = commit_new(ckpt, tmp, dir);
     if (st != MR_OK)
-        // where that fails too, the next sweep puts it back
+        // the next sweep puts it back where this fails
         mr_io_table()->rename(aside, dir);
     else if (mr_dir_remove(aside) != MR_OK)
         mr_error_clear();
@@ -197,14 +197,14 @@ mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *shortage)
     if (st == MR_OK)
         st = commit(job, ckpt, tmp, attempt);
     if (st != MR_OK) {
-        // clean up without losing the reason; what cannot go now, the next sweep takes
+        // clean up and keep the reason; the next sweep removes what cannot be removed now
         mr_error *why = mr_error_copy(mr_error_last());
         mr_dir_remove(tmp);
         mr_error_adopt(why);
         mr_error_free(why);
         return st;
     }
-    // a hint for humans, never trusted: its failure costs nothing
+    // LATEST is a hint for people that no program trusts, so its failure costs nothing
     mr_save_path(tmp, "%s/LATEST", ckpt);
     int n = snprintf(hint, sizeof hint, "step-%012lld\n", (long long)job->step);
     if (mr_file_replace(tmp, hint, (size_t)n) != MR_OK)

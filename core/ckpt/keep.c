@@ -22,8 +22,9 @@ static bool is_ours(const char *rest, const mr_run_lock *lock)
     return strtoll(rest + 6 + n, NULL, 10) <= mr_run_lock_fence(lock);
 }
 
-/* One name in ckpt/: a checkpoint that was killed between stepping aside and the commit of its
- * replacement takes its name again. One whose replacement is there goes. */
+/* Put one name of ckpt/ back: a checkpoint takes its name again when the process was killed after
+ * it had stepped aside and before its replacement was committed. Where the replacement is there,
+ * the old one is removed. */
 static mr_status put_back(const mr_run_lock *lock, const char *name, const char *path)
 {
     char dir[MR_SAVE_PATH];
@@ -99,8 +100,8 @@ mr_status mr_save_verify(const char *dir)
 
 /* ---- retention ---- */
 
-/* Out of sight by one rename, then the manifest first: what is left at any moment is no
- * checkpoint. */
+/* Remove a checkpoint so that what is left at any moment is none: one rename takes it out of sight,
+ * then its manifest goes before all else. */
 static mr_status discard(const mr_run_lock *lock, int64_t step)
 {
     char dir[MR_SAVE_PATH], trash[MR_SAVE_PATH], ckpt[MR_SAVE_PATH], manifest[MR_SAVE_PATH];
@@ -116,7 +117,8 @@ static mr_status discard(const mr_run_lock *lock, int64_t step)
     return mr_dir_remove(trash);
 }
 
-/* Is the checkpoint good? Known ones are not read again; a damaged one is condemned and told. */
+/* Is the checkpoint good? One that is known to be is not read again; a damaged one is set aside,
+ * and `told` hears of it. */
 static bool is_good(const mr_run_lock *lock, int64_t step, const int64_t *verified, int n_verified,
                     mr_ckpt_told *told, void *user)
 {
@@ -145,7 +147,7 @@ mr_status mr_save_retain(const mr_run_lock *lock, int keep, int64_t keep_every,
     int n, good = 0;
     MR_TRY(mr_ckpt_steps(mr_run_lock_dir(lock), &steps, &n));
     mr_status st = MR_OK;
-    // those that stay anyway come first in the search for two good ones
+    // look for two good ones first among those that stay anyway
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < n && st == MR_OK; i++) {
             bool stays = i < keep || (keep_every > 0 && steps[i] % keep_every == 0);

@@ -88,7 +88,7 @@ mr_status mr_ckpt_steps(const char *run_dir, int64_t **steps, int *n)
     if (!list)
         return mr_fail_memory(sizeof *list * (size_t)count);
     qsort(list, (size_t)*n, sizeof *list, newest_first);
-    // a step is one step, also while its old directory is still there
+    // a step counts once, also while its old directory is still aside
     int kept = 0;
     for (int i = 0; i < *n; i++)
         if (!kept || list[kept - 1] != list[i])

@@ -22,7 +22,7 @@ mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_c
     int64_t *steps;
     int n;
     *out = NULL;
-    // one that cannot be put back is found where it is; opening a saver says why
+    // a checkpoint that cannot be put back is found where it is, and opening a saver tells why
     if (lock && mr_save_repair(lock) != MR_OK)
         mr_error_clear();
     MR_TRY(mr_ckpt_steps(run_dir, &steps, &n));
@@ -47,7 +47,7 @@ mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_c
         // lack of memory, or a newer format, says nothing against the checkpoint
         if (st == MR_E_MEMORY || st == MR_E_UNSUPPORTED)
             break;
-        // only proven damage is set aside; an input error may pass
+        // an input error may be over next time, so only proven damage is set aside
         bool damaged = (st == MR_E_FORMAT || st == MR_E_USAGE) && lock;
         tell(told, user, steps[i], damaged);
         if (damaged)

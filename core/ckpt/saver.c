@@ -48,7 +48,7 @@ struct mr_saver {
     mr_saver_status status;
     mr_saver_event events[EVENTS];
     int first_event, n_events;
-    // of the writer thread alone
+    // only the writer thread uses these
     int attempt;
     bool untidy; // the last attempt failed
     int64_t verified[VERIFIED];
@@ -72,7 +72,7 @@ static mr_saver_event *add_event(mr_saver *s, mr_saver_kind kind, int64_t step)
     return e;
 }
 
-/* A save ended without a commit: count it and keep the thread's error as the reason. */
+/* Count a save that ended without a commit, and keep this thread's error as the reason. */
 static void add_failure(mr_saver *s, mr_saver_kind kind, int64_t step, int64_t number)
 {
     mr_saver_event *e = add_event(s, kind, step);
@@ -147,7 +147,7 @@ static void told(void *user, const char *line)
 
 static void tend(mr_saver *s, int64_t step)
 {
-    // the newest commits are known to be good: they were read back
+    // the newest commits are known to be good because they were read back
     if (s->n_verified == VERIFIED)
         memmove(s->verified, s->verified + 1, sizeof s->verified[0] * (size_t)--s->n_verified);
     s->verified[s->n_verified++] = step;
@@ -159,8 +159,8 @@ static void tend(mr_saver *s, int64_t step)
     told(s, line);
 }
 
-/* What the run's journal tells up to this step is durable before the checkpoint is. Any descriptor
- * of the file will do. */
+/* Make durable what the run's journal tells up to this step, before the checkpoint is. A sync works
+ * through any descriptor of the file, so the journal's own is not needed. */
 static void sync_journal(mr_saver *s, int64_t step)
 {
     const mr_io *io = mr_io_table();
@@ -196,7 +196,7 @@ static void write_one(mr_saver *s, buffer *b)
     mr_status st = MR_OK;
     for (int tries = 1;; tries++) {
         bool shortage;
-        // leftovers of an attempt that could not be removed then may go now
+        // what the last attempt left behind and could not remove can perhaps be removed now
         if (s->untidy && mr_save_sweep(s->opt.lock) != MR_OK)
             mr_error_clear();
         st = mr_save_attempt(&job, ++s->attempt, &shortage);
@@ -294,7 +294,7 @@ mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&s->changed, &attr);
     pthread_condattr_destroy(&attr);
-    // signals belong to the thread that trains
+    // signals are for the thread that trains
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -367,7 +367,7 @@ mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n)
         fail_stuck(s);
     for (int i = 0; i < BUFFERS && good; i++) {
         good = fit(&s->buffers[i], s->layout.total);
-        // touch the pages now, not during the first save
+        // the system hands out pages when they are written first: let that be now
         if (good)
             memset(s->buffers[i].image, 0, (size_t)s->layout.total);
     }
@@ -381,9 +381,9 @@ mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n)
 
 /* ---- save ---- */
 
-/* A buffer that is free, with room for the image; NULL when there is none now (the reason is this
- * thread's error). A disk that is slow shall slow the run, not end it: the save whose skipping
- * would stop the run waits. */
+/* Returns a free buffer with room for the image, or NULL when there is none now; the reason is this
+ * thread's error. A slow disk shall slow the run and not end it, so the save whose skipping would
+ * stop the run waits for a buffer. */
 static buffer *take_buffer(mr_saver *s, bool wait)
 {
     buffer *b = NULL;

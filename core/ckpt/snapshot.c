@@ -69,9 +69,9 @@ mr_status mr_snapshot_make(mr_snapshot_layout *l, const mr_ckpt_item *items, int
 
 /* ---- copy and hash ---- */
 
-/* Each block is worked on by who draws its number. When all tensors are in host memory that means
- * copy and hash; a copy function is called by the caller's thread alone: then blocks [0, copied)
- * are ready to be hashed. */
+/* Threads draw the numbers of blocks and work on what they have drawn. When all tensors are in host
+ * memory, that means to copy the block and to hash it. A copy function is called by the caller's
+ * thread alone, which copies block after block; the others hash blocks [0, copied). */
 typedef struct work {
     const mr_snapshot_layout *l;
     const mr_ckpt_item *items;
@@ -83,7 +83,8 @@ typedef struct work {
     _Atomic bool given_up;
 } work;
 
-/* The last item that starts at byte `at` or before; empty ones are passed by. */
+/* The last item that starts at byte `at` or before. Of several that start at one byte this is the
+ * last, and all others are empty. */
 static int item_at(const mr_snapshot_layout *l, int64_t at)
 {
     int lo = 0, hi = l->n - 1;
@@ -127,7 +128,7 @@ static void *take_blocks(void *arg)
     for (int64_t i; (i = w->drawn++) < w->n_blocks;) {
         if (w->host)
             (void)copy_block(w, i); // a copy in host memory cannot fail
-        // the copy is at most a few blocks behind; its end or failure ends this wait
+        // the copy is at most a few blocks behind, and a copy that fails ends this wait too
         else
             while (w->copied <= i) {
                 if (w->given_up)
@@ -149,7 +150,7 @@ static int start_helpers(work *w, pthread_t helpers[HELPERS_MAX])
         n = 0;
     sigset_t all, before;
     sigfillset(&all);
-    // signals belong to the thread that trains
+    // signals are for the thread that trains
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (n < want && pthread_create(&helpers[n], NULL, take_blocks, w) == 0)
         n++;

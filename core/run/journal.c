@@ -8,8 +8,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Lines that the file cannot take yet wait in `waiting`; its first bytes may be the rest of a line
- * whose beginning is written. So the file is at every moment the beginning of what was appended. */
+/* Lines that the file cannot take yet stand in `waiting`. Its first bytes may be the rest of a line
+ * whose beginning is written already, so that the file is at every moment the beginning of what was
+ * appended. */
 struct mr_journal {
     int fd;
     char *path;
@@ -146,7 +147,7 @@ mr_status mr_journal_append(mr_journal *j, const char *line, size_t n)
         return mr_fail(MR_E_USAGE, "%s: a line break inside a line", j->path);
     if (j->bytes)
         MR_TRY(flush(j));
-    // lines after a gap stay out until the gap is told, so that the order is kept
+    // to keep the order, lines after a gap stay out until the gap is told
     if (j->gap || j->bytes + n + 1 > MR_JOURNAL_WAIT_MAX) {
         j->gap++, j->left_out++;
         return MR_OK;
@@ -229,7 +230,7 @@ mr_status mr_journal_read_next(mr_journal_reader *r, const char **line, size_t *
         if (r->end - r->from >= MR_JOURNAL_LINE_MAX)
             return mr_fail(MR_E_FORMAT, "%s: a line longer than %d bytes", r->path,
                            MR_JOURNAL_LINE_MAX);
-        // keep the unfinished line at the front and read on
+        // the line is not finished: move it to the front and read on
         memmove(r->buf, r->buf + r->from, r->end - r->from);
         r->end -= r->from, r->from = 0, seen = r->end;
         if (r->end == r->cap) {

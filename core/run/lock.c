@@ -2,10 +2,11 @@
  * fencing number that grows with each launch (reference: reliability 3.4). Licence: Apache-2.0
  *
  * The file <run>/lock is JSON padded with spaces to one fixed size, so that one positional write
- * replaces it whole. Two bytes far behind its end carry locks of open file descriptions. One guards
- * the moment of reading and writing the record. The other is held by the owner for as long as it
- * lives: on the same boot, where it can be taken the owner is dead, in whatever process namespace
- * it was. It cannot prove life: a forked child may hold it longer. */
+ * replaces it whole. Two bytes far behind its end carry locks of open file descriptions. One is the
+ * guard: whoever reads and writes the record holds it meanwhile. The other is held by the owner for
+ * as long as it lives. Where that one is free, on the same boot, the owner is dead, whatever
+ * process namespace it was in. Where it is held the owner may be dead too, because a child that it
+ * forked may live longer. */
 #define _GNU_SOURCE
 #include "moonreel/run.h"
 
@@ -51,7 +52,7 @@ typedef struct process {
     char state;
 } process;
 
-/* False: /proc does not tell, for whatever reason. */
+/* False when /proc does not tell, for whatever reason. */
 static bool read_process(const char *path, process *out)
 {
     char *text;
@@ -61,7 +62,7 @@ static bool read_process(const char *path, process *out)
         mr_error_clear();
         return false;
     }
-    // the name in parentheses may hold anything; fields count from its end
+    // the name stands in parentheses and may hold anything, so fields are counted from its end
     char *p = strrchr(text, ')');
     if (p && p[1] == ' ') {
         out->pid = strtoll(text, NULL, 10), out->state = p[2];
@@ -84,7 +85,7 @@ static void describe_self(mr_run_owner *o)
     read_word("/proc/sys/kernel/random/boot_id", o->boot, sizeof o->boot);
     ssize_t n = readlink("/proc/self/ns/pid", o->pidns, sizeof o->pidns - 1);
     o->pidns[n > 0 ? n : 0] = 0;
-    // a /proc of another process namespace numbers processes otherwise: it tells nothing
+    // a /proc of another process namespace has other numbers for processes, so it tells nothing
     process self;
     if (read_process("/proc/self/stat", &self) && self.pid == o->pid)
         o->start = self.start;
@@ -113,7 +114,8 @@ static bool process_gone(const mr_run_owner *o, const mr_run_owner *me)
     return now.state == 'Z' || now.state == 'X' || (o->start && now.start != o->start);
 }
 
-/* Nobody holds `byte` of an open lock file. False also where the file system has no such locks. */
+/* True when nobody holds `byte` of an open lock file; false also where the file system has no such
+ * locks. */
 static bool is_free(int fd, int byte)
 {
     struct flock f = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
@@ -126,7 +128,7 @@ static bool set_lock(int fd, int byte, short type)
     return fcntl(fd, F_OFD_SETLK, &f) == 0;
 }
 
-/* Guard the record; an old kernel without locks of open file descriptions has at least flock. */
+/* Take the guard. A kernel that has no locks of open file descriptions has at least flock. */
 static bool guard(int fd)
 {
     return set_lock(fd, GUARD_BYTE, F_WRLCK) || (errno == EINVAL && !flock(fd, LOCK_EX | LOCK_NB));
@@ -138,8 +140,9 @@ static void unguard(int fd)
         flock(fd, LOCK_UN);
 }
 
-/* The owner on record is dead: on this boot its held byte is free, or its process is gone; on this
- * machine it is of an older boot. Anything else proves nothing. `fd` is the lock file. */
+/* True when the owner on record is dead for sure: it was of this boot and its byte is free or its
+ * process is gone, or it was of an older boot of this machine. Anything else proves nothing. `fd`
+ * is the lock file. */
 static bool provably_dead(const mr_run_owner *o, const mr_run_owner *me, int fd)
 {
     if (same_boot(o, me))
@@ -224,8 +227,8 @@ static mr_status write_record(int fd, const char *path, const mr_run_owner *o)
     return MR_OK;
 }
 
-/* Open the lock file and take the guard. -1 with *st set when that fails; ENOENT without `create`
- * gives -1 and MR_OK. */
+/* Open the lock file and take the guard. Returns -1 with *st set when that fails, and -1 with MR_OK
+ * when there is no file and `create` is not set. */
 static int open_guarded(const char *path, bool create, mr_status *st)
 {
     const mr_io *io = mr_io_table();
@@ -280,8 +283,8 @@ static json_t *read_manifest(const char *path)
     return v;
 }
 
-/* Without a lock file, checkpoints that are there tell the run id and the fencing numbers in
- * use. */
+/* Where the lock file is lost, the checkpoints of the run tell its id and the fencing numbers that
+ * were used. */
 static mr_status learn_from_checkpoints(const char *dir, mr_run_owner *o)
 {
     char path[4096], **names;
@@ -372,7 +375,7 @@ mr_status mr_run_lock_take(const char *run_dir, mr_run_lock **out)
     else
         MR_TRY_GOTO(new_run_id(me.run));
     me.fence = before.fence + 1;
-    // a child of the dead owner may still hold it: then this launch is known by its process alone
+    // where a child of the dead owner still holds it, this launch is known by its process alone
     me.holds = set_lock(fd, HOLD_BYTE, F_WRLCK);
     MR_TRY_GOTO(write_record(fd, path, &me));
     MR_TRY_GOTO(mr_dir_sync(run_dir));

@@ -1,4 +1,4 @@
-/* ckpt: making run directories, outputs/NNN-name. Licence: Apache-2.0 */
+/* run: making run directories, outputs/NNN-name. Licence: Apache-2.0 */
 #include "moonreel/run.h"
 
 #include <errno.h>
@@ -36,7 +36,8 @@ static mr_status largest_number(const char *outputs, long *out)
     return MR_OK;
 }
 
-/* What a run directory holds, durable from the inside out; `path` itself may exist. */
+/* Make what a run directory holds, each directory durable before the one around it. `path` itself
+ * may exist. */
 static mr_status make_inside(const char *path, bool staged)
 {
     static const char *const plain[] = {"ckpt", "samples", "log"}, *const outer[] = {"stages"};
@@ -65,7 +66,7 @@ mr_status mr_run_create(const char *outputs, const char *name, bool staged, char
 {
     MR_TRY(check_name(name));
     MR_TRY(mr_dir_make(outputs));
-    // another process may take the same number between look and mkdir: look again
+    // another process may take the number after it was found free: then find the next one
     for (int tries = 0; tries < 1000; tries++) {
         long number;
         MR_TRY(largest_number(outputs, &number));
@@ -77,7 +78,7 @@ mr_status mr_run_create(const char *outputs, const char *name, bool staged, char
             return mr_fail(MR_E_IO, "%s: cannot create directory: %s", path, strerror(errno));
         }
         MR_TRY(make_inside(path, staged));
-        // `outputs` itself included
+        // the name of `outputs` has to be durable as well
         char parent[4096];
         if ((size_t)snprintf(parent, sizeof parent, "%s/..", outputs) >= sizeof parent)
             return mr_fail(MR_E_USAGE, "%s: path is too long", outputs);
