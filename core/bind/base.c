@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define FOLDER "mr.Folder"
+
 static int b_mix(lua_State *L)
 {
     uint64_t words[16];
@@ -86,12 +88,10 @@ static int b_read_file(lua_State *L)
 {
     enum { FILE_MAX = 256 << 20 }; // recipes, settings, lists of prompts
     const char *path = luaL_checkstring(L, 1);
-    char *data;
+    char **data = (char **)mr_bind_hold(L);
     size_t n;
-    mr_bind_check(L, mr_file_read_small(path, FILE_MAX, &data, &n));
-    // an out-of-memory raise here loses `data`; files read so are small
-    lua_pushlstring(L, data, n);
-    mr_free(data);
+    mr_bind_check(L, mr_file_read_small(path, FILE_MAX, data, &n));
+    lua_pushlstring(L, *data, n);
     return 1;
 }
 
@@ -116,17 +116,34 @@ static int b_remove_dir(lua_State *L)
     return 0;
 }
 
-static int b_list_dir(lua_State *L)
-{
+/* The names in a folder; one object, so that an error frees all of them. */
+typedef struct folder {
     char **names;
     int n;
-    mr_bind_check(L, mr_dir_list(luaL_checkstring(L, 1), &names, &n));
-    lua_createtable(L, n, 0);
-    for (int i = 0; i < n; i++) {
-        lua_pushstring(L, names[i]);
+} folder;
+
+static void free_folder(void *object)
+{
+    folder *f = object;
+    mr_dir_list_free(f->names, f->n);
+    mr_free(f);
+}
+
+static int b_list_dir(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    void **box = mr_bind_box(L, FOLDER);
+    lua_toclose(L, -1);
+    folder *f;
+    if (!MR_NEW(f))
+        mr_bind_check(L, mr_fail_memory(sizeof *f));
+    *box = f;
+    mr_bind_check(L, mr_dir_list(path, &f->names, &f->n));
+    lua_createtable(L, f->n, 0);
+    for (int i = 0; i < f->n; i++) {
+        lua_pushstring(L, f->names[i]);
         lua_rawseti(L, -2, i + 1);
     }
-    mr_dir_list_free(names, n);
     return 1;
 }
 
@@ -266,7 +283,10 @@ static const mr_bind_face base_face = {
     "moonreel.core.base", "Hashes, random numbers, files, clocks, facts of this process.",
     base_rows, NULL};
 
+static const mr_bind_face folder_face = {FOLDER, NULL, NULL, free_folder};
+
 MR_BIND_ROOM(base)
 {
+    mr_bind_type(L, &folder_face);
     return mr_bind_module(L, &base_face);
 }

@@ -67,7 +67,7 @@ static int scratch_free(lua_State *L)
     return 0;
 }
 
-void *mr_bind_scratch(lua_State *L, size_t bytes)
+void **mr_bind_hold(lua_State *L)
 {
     void **p = lua_newuserdatauv(L, sizeof *p, 0);
     *p = NULL;
@@ -78,10 +78,16 @@ void *mr_bind_scratch(lua_State *L, size_t bytes)
         lua_setfield(L, -2, "__close");
     }
     lua_setmetatable(L, -2);
+    lua_toclose(L, -1);
+    return p;
+}
+
+void *mr_bind_scratch(lua_State *L, size_t bytes)
+{
+    void **p = mr_bind_hold(L);
     *p = mr_calloc(1, bytes);
     if (!*p)
         mr_bind_check(L, mr_fail_memory(bytes));
-    lua_toclose(L, -1);
     return *p;
 }
 

@@ -61,15 +61,14 @@ static int c_open_newest(lua_State *L)
 
 static int c_steps(lua_State *L)
 {
-    int64_t *steps;
+    int64_t **steps = (int64_t **)mr_bind_hold(L);
     int n;
-    mr_bind_check(L, mr_ckpt_steps(luaL_checkstring(L, 1), &steps, &n));
+    mr_bind_check(L, mr_ckpt_steps(luaL_checkstring(L, 1), steps, &n));
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
-        lua_pushinteger(L, steps[i]);
+        lua_pushinteger(L, (*steps)[i]);
         lua_rawseti(L, -2, i + 1);
     }
-    mr_free(steps);
     return 1;
 }
 

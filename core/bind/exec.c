@@ -174,10 +174,9 @@ static void push_region(lua_State *L, mr_exec *exec, const char *region, int64_t
                         const mr_desc *d)
 {
     size_t size = mr_dtype_bytes(d->dtype), from = bytes_at(L, at, size);
-    mr_tensor *t;
-    mr_bind_check(L, mr_tensor_new(d->dtype, d->rank, d->dim, &t));
-    mr_bind_push_tensor(L, t);
-    mr_bind_check(L, mr_exec_read(exec, region, from, mr_tensor_view(t)->data,
+    mr_tensor **t = mr_bind_new_tensor(L);
+    mr_bind_check(L, mr_tensor_new(d->dtype, d->rank, d->dim, t));
+    mr_bind_check(L, mr_exec_read(exec, region, from, mr_tensor_view(*t)->data,
                                   (size_t)mr_desc_count(d) * size));
 }
 

@@ -138,10 +138,9 @@ static int g_finish(lua_State *L)
 
 static int g_print(lua_State *L)
 {
-    char *text;
-    mr_bind_check(L, mr_graph_print(mr_bind_graph(L, 1), &text));
-    lua_pushstring(L, text);
-    mr_free(text);
+    char **text = (char **)mr_bind_hold(L);
+    mr_bind_check(L, mr_graph_print(mr_bind_graph(L, 1), text));
+    lua_pushstring(L, *text);
     return 1;
 }
 

@@ -335,19 +335,17 @@ static int l_release(lua_State *L)
 
 static int l_state(lua_State *L)
 {
-    char *text;
-    mr_bind_check(L, mr_loader_state(mr_bind_unbox(L, 1, LOADER), &text));
-    lua_pushstring(L, text); // when Lua is out of memory here, 4 KB are lost
-    mr_free(text);
+    char **text = (char **)mr_bind_hold(L);
+    mr_bind_check(L, mr_loader_state(mr_bind_unbox(L, 1, LOADER), text));
+    lua_pushstring(L, *text);
     return 1;
 }
 
 static int l_excluded(lua_State *L)
 {
-    char *text;
-    mr_bind_check(L, mr_loader_excluded(mr_bind_unbox(L, 1, LOADER), &text));
-    lua_pushstring(L, text); // when Lua is out of memory here, the text is lost
-    mr_free(text);
+    char **text = (char **)mr_bind_hold(L);
+    mr_bind_check(L, mr_loader_excluded(mr_bind_unbox(L, 1, LOADER), text));
+    lua_pushstring(L, *text);
     return 1;
 }
 

@@ -290,8 +290,10 @@ static int m_decode(lua_State *L)
     const mr_media *m = media(L);
     mr_media_worker *w = worker(L, m);
     mr_clip_info *info = mr_bind_scratch(L, sizeof *info);
+    void **keys = mr_bind_hold(L);
     mr_fault fault;
     mr_bind_check(L, m->scan(w, path, q.deadline_s, info, &fault));
+    *keys = info->key_pts;
     // without sizes everything is decoded from the start, as it is shown
     q.info = info;
     int64_t left = info->frames - q.start;
@@ -306,11 +308,7 @@ static int m_decode(lua_State *L)
     size_t bytes = (size_t)q.frames * 3 * (size_t)q.height * (size_t)q.width;
     luaL_Buffer buf;
     uint8_t *out = (uint8_t *)luaL_buffinitsize(L, &buf, bytes);
-    mr_status st = m->read(w, &q, out, &fault);
-    int32_t keys = info->n_keys;
-    mr_clip_info_fini(info);
-    info->n_keys = keys;
-    mr_bind_check(L, st);
+    mr_bind_check(L, m->read(w, &q, out, &fault));
     luaL_pushresultsize(&buf, bytes);
     push_info(L, info);
     return 2;

@@ -110,15 +110,20 @@ int mr_bind_call_op(lua_State *L, const char *name, int first, int last)
                 mr_bind_push_value(L, graph_at, v->graph, out[i]);
         return n_out;
     }
-    mr_tensor *in[MR_MAX_IN] = {0}, *out[MR_MAX_OUT] = {0};
+    mr_tensor *in[MR_MAX_IN] = {0}, *out[MR_MAX_OUT] = {0}, **box[MR_MAX_OUT];
     for (int i = 0; i < n; i++)
         in[i] = lua_toboolean(L, first + i) ? mr_bind_tensor(L, first + i) : NULL;
-    mr_bind_check(L, mr_eager(mr_bind_eager_device(L), name, attrs, n_attrs, in, n, out));
+    mr_device *dev = mr_bind_eager_device(L);
     for (int i = 0; i < n_out; i++)
+        box[i] = mr_bind_new_tensor(L);
+    mr_bind_check(L, mr_eager(dev, name, attrs, n_attrs, in, n, out));
+    for (int i = 0; i < n_out; i++) {
+        *box[i] = out[i];
         if (out[i])
-            mr_bind_push_tensor(L, out[i]);
-        else
-            lua_pushnil(L);
+            continue;
+        lua_pushnil(L); // an output that these inputs do not have
+        lua_replace(L, -(n_out - i) - 1);
+    }
     return n_out;
 }
 

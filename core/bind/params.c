@@ -139,11 +139,10 @@ static int p_initial(lua_State *L)
     if (id < 0)
         return mr_bind_raise(L, MR_E_USAGE, "no parameter '%s'", name);
     const mr_desc *d = &mr_params_at(p, id)->desc;
-    mr_tensor *t;
-    mr_bind_check(L, mr_tensor_new(MR_F32, d->rank, d->dim, &t));
-    mr_bind_push_tensor(L, t);
+    mr_tensor **t = mr_bind_new_tensor(L);
+    mr_bind_check(L, mr_tensor_new(MR_F32, d->rank, d->dim, t));
     mr_bind_check(
-        L, mr_params_init(p, id, (uint64_t)luaL_checkinteger(L, 3), mr_tensor_view(t)->data));
+        L, mr_params_init(p, id, (uint64_t)luaL_checkinteger(L, 3), mr_tensor_view(*t)->data));
     return 1;
 }
 

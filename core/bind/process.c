@@ -36,11 +36,10 @@ extern char **environ;
 
 static int p_real_path(lua_State *L)
 {
-    char *path = realpath(luaL_checkstring(L, 1), NULL);
-    if (!path)
+    char path[PATH_MAX];
+    if (!realpath(luaL_checkstring(L, 1), path))
         return 0;
-    lua_pushstring(L, path); // an out-of-memory raise here loses one path
-    free(path);
+    lua_pushstring(L, path);
     return 1;
 }
 
@@ -255,6 +254,7 @@ static int p_run(lua_State *L)
     run_options o;
     mr_bind_options(L, 3, "process.run", run_fields, &o);
 
+    void **text = mr_bind_hold(L);
     child c = {.in = -1, .out = -1};
     bool late = false, much = false;
     int how = 0;
@@ -272,13 +272,10 @@ static int p_run(lua_State *L)
             kill(c.pid, SIGKILL);
         while (wait4(c.pid, &how, 0, &used) < 0 && errno == EINTR) {}
     }
-    if (st != MR_OK) {
-        mr_free(c.text);
-        mr_bind_check(L, st);
-    }
+    *text = c.text;
+    mr_bind_check(L, st);
     lua_createtable(L, 0, 6);
     lua_pushlstring(L, c.text ? c.text : "", c.used);
-    mr_free(c.text);
     lua_setfield(L, -2, "output");
     lua_pushboolean(L, late);
     lua_setfield(L, -2, "timed_out");

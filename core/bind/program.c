@@ -78,10 +78,9 @@ static int p_get(lua_State *L)
     if (x == MR_NONE)
         return mr_bind_raise(L, MR_E_USAGE, "the graph has no output '%s'", name);
     const mr_desc *d = &mr_graph_value(g, x)->desc;
-    mr_tensor *t;
-    mr_bind_check(L, mr_tensor_new(d->dtype, d->rank, d->dim, &t));
-    mr_bind_push_tensor(L, t);
-    mr_bind_check(L, mr_program_get(p, name, mr_tensor_view(t)));
+    mr_tensor **t = mr_bind_new_tensor(L);
+    mr_bind_check(L, mr_tensor_new(d->dtype, d->rank, d->dim, t));
+    mr_bind_check(L, mr_program_get(p, name, mr_tensor_view(*t)));
     return 1;
 }
 
@@ -173,10 +172,9 @@ static int p_trace(lua_State *L)
 /* report() -> text: who lives at the peak, and what to do */
 static int p_report(lua_State *L)
 {
-    char *text;
-    mr_bind_check(L, mr_layout_report(mr_program_layout(check_program(L, 1)), &text));
-    lua_pushstring(L, text);
-    mr_free(text);
+    char **text = (char **)mr_bind_hold(L);
+    mr_bind_check(L, mr_layout_report(mr_program_layout(check_program(L, 1)), text));
+    lua_pushstring(L, *text);
     return 1;
 }
 

@@ -54,13 +54,12 @@ static int reduce(lua_State *L, const char *who, mr_reduction kind)
             left[n++] = x->desc.dim[i];
     }
     mr_dtype dtype = mr_reduction_dtype(kind, x->desc.dtype);
-    mr_tensor *t;
-    mr_bind_check(L, keep ? mr_tensor_new(dtype, x->desc.rank, kept, &t)
-                          : mr_tensor_new(dtype, n, left, &t));
-    mr_bind_push_tensor(L, t);
-    mr_bind_check(L, mr_view_reduce(kind, x, over, mr_tensor_view(t)));
+    mr_tensor **t = mr_bind_new_tensor(L);
+    mr_bind_check(L, keep ? mr_tensor_new(dtype, x->desc.rank, kept, t)
+                          : mr_tensor_new(dtype, n, left, t));
+    mr_bind_check(L, mr_view_reduce(kind, x, over, mr_tensor_view(*t)));
     if (!named && !keep)
-        push_only(L, mr_tensor_view(t));
+        push_only(L, mr_tensor_view(*t));
     return 1;
 }
 

@@ -31,6 +31,10 @@ void mr_bind_push_error(lua_State *L);
 /* A block freed when it is closed, collected or left by an error; pushes one stack slot. */
 void *mr_bind_scratch(lua_State *L, size_t bytes);
 
+/* A place for a pointer that is freed (mr_free) when the block is closed, collected or left by an
+ * error; pushes one stack slot. For memory that the core hands out. */
+void **mr_bind_hold(lua_State *L);
+
 /* Box an opaque C object: userdata with the pointer, `free` runs from close(), __close and __gc,
  * once. `type` is the metatable name ("mr.Index"). */
 typedef void mr_bind_free(void *object);
@@ -162,8 +166,9 @@ void mr_bind_open_all(lua_State *L);
 mr_tensor *mr_bind_tensor(lua_State *L, int arg);
 /* Is it a tensor, or becomes one? */
 bool mr_bind_to_tensor(lua_State *L, int arg);
-/* takes the reference; lost when Lua is out of memory */
-void mr_bind_push_tensor(lua_State *L, mr_tensor *t);
+/* Push an empty box for a tensor, to be filled by what makes one: Lua may be out of memory before,
+ * never after. */
+mr_tensor **mr_bind_new_tensor(lua_State *L);
 mr_dtype mr_bind_dtype(lua_State *L, int arg); /* "f32" ...; raises naming the choices */
 /* A list of integers at `arg` (table) into dim[MR_MAX_RANK]; returns its length. */
 int mr_bind_dims(lua_State *L, int arg, int64_t *dim);

@@ -30,11 +30,9 @@ mr_tensor *mr_bind_tensor(lua_State *L, int arg)
     return mr_bind_unbox(L, arg, TYPE);
 }
 
-void mr_bind_push_tensor(lua_State *L, mr_tensor *t)
+mr_tensor **mr_bind_new_tensor(lua_State *L)
 {
-    // when Lua itself is out of memory the box raises and t is not released
-    void **box = mr_bind_box(L, TYPE);
-    *box = t;
+    return (mr_tensor **)mr_bind_box(L, TYPE);
 }
 
 mr_dtype mr_bind_dtype(lua_State *L, int arg)
@@ -91,9 +89,8 @@ static int t_new(lua_State *L)
     int64_t dim[MR_MAX_RANK];
     mr_dtype dtype = mr_bind_dtype(L, 1);
     int rank = mr_bind_dims(L, 2, dim);
-    mr_tensor *t;
-    mr_bind_check(L, mr_tensor_new(dtype, rank, dim, &t));
-    mr_bind_push_tensor(L, t);
+    mr_tensor **t = mr_bind_new_tensor(L);
+    mr_bind_check(L, mr_tensor_new(dtype, rank, dim, t));
     return 1;
 }
 
@@ -106,10 +103,9 @@ static int t_from(lua_State *L)
     if (lua_isnil(L, 3))
         lua_pushstring(L, "f32"), lua_replace(L, 3);
     mr_dtype dtype = mr_bind_dtype(L, 3);
-    mr_tensor *t;
-    mr_bind_check(L, mr_tensor_new(dtype, rank, dim, &t));
-    mr_bind_push_tensor(L, t);
-    const mr_view *v = mr_tensor_view(t);
+    mr_tensor **t = mr_bind_new_tensor(L);
+    mr_bind_check(L, mr_tensor_new(dtype, rank, dim, t));
+    const mr_view *v = mr_tensor_view(*t);
     int64_t n = mr_desc_count(&v->desc);
     if (lua_type(L, 2) == LUA_TSTRING) {
         size_t bytes;
@@ -155,9 +151,8 @@ static int t_wrap(lua_State *L)
     if (mr_desc_span_bytes(&d) > bytes)
         return mr_bind_raise(L, MR_E_SHAPE, "wrap: %zu bytes are too few for %zu", bytes,
                              mr_desc_span_bytes(&d));
-    mr_tensor *t;
-    mr_bind_check(L, mr_tensor_wrap(&d, lua_touserdata(L, 1), NULL, NULL, &t));
-    mr_bind_push_tensor(L, t);
+    mr_tensor **t = mr_bind_new_tensor(L);
+    mr_bind_check(L, mr_tensor_wrap(&d, lua_touserdata(L, 1), NULL, NULL, t));
     lua_pushvalue(L, 5);
     lua_setiuservalue(L, -2, 1);
     return 1;
@@ -167,9 +162,8 @@ static int t_wrap(lua_State *L)
 
 static int push_view(lua_State *L, const mr_desc *d, int64_t offset)
 {
-    mr_tensor *v;
-    mr_bind_check(L, mr_tensor_view_new(mr_bind_tensor(L, 1), d, offset, &v));
-    mr_bind_push_tensor(L, v);
+    mr_tensor **v = mr_bind_new_tensor(L);
+    mr_bind_check(L, mr_tensor_view_new(mr_bind_tensor(L, 1), d, offset, v));
     lua_getiuservalue(L, 1, 1); // a foreign owner stays alive with the view
     lua_setiuservalue(L, -2, 1);
     return 1;
@@ -178,10 +172,9 @@ static int push_view(lua_State *L, const mr_desc *d, int64_t offset)
 static int t_to(lua_State *L)
 {
     const mr_view *v = view_at(L, 1);
-    mr_tensor *t;
-    mr_bind_check(L, mr_tensor_new(mr_bind_dtype(L, 2), v->desc.rank, v->desc.dim, &t));
-    mr_bind_push_tensor(L, t);
-    mr_bind_check(L, mr_view_copy(mr_tensor_view(t), v));
+    mr_tensor **t = mr_bind_new_tensor(L);
+    mr_bind_check(L, mr_tensor_new(mr_bind_dtype(L, 2), v->desc.rank, v->desc.dim, t));
+    mr_bind_check(L, mr_view_copy(mr_tensor_view(*t), v));
     return 1;
 }
 
