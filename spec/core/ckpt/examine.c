@@ -51,7 +51,7 @@ int main(void)
     CHECK_INT(d.differing, 2);
     CHECK_INT(d.first, 11);
     CHECK(d.max_abs == 0.5);
-    CHECK(d.distance == 0.5);
+    CHECK(d.distance == 0.5); // not its square
     CHECK_OK(mr_ckpt_compare(ca, "huge", cb, "huge", &d));
     CHECK(d.differing == 0 && d.first == -1 && d.max_abs == 0);
     CHECK_FAILS(mr_ckpt_compare(ca, "h", cb, "h", &d), MR_E_SHAPE, "another shape or dtype");
