@@ -106,7 +106,8 @@ static void sweep(long n, fault_kind kind, int err, const char *what)
         CHECK(acknowledged >= n - 3);
 }
 
-static void die_sweep(long n, fault_kind kind, const char *what)
+/* The process ends after each operation, which is before the next one. */
+static void die_sweep(long n, const char *what)
 {
     for (long i = 1; i <= n; i++) {
         mr_dir_remove(dir);
@@ -116,7 +117,7 @@ static void die_sweep(long n, fault_kind kind, const char *what)
             mr_run_lock *lock;
             mr_saver *saver;
             begin(&lock, &saver);
-            fault_at(i, kind, 0);
+            fault_at(i, FAULT_DIE_AFTER, 0);
             case_save(saver, 2);
             _exit(0);
         }
@@ -305,7 +306,7 @@ static void replaced(void)
         mr_io_replace(kind ? &plain : exchanging);
         long n = count_operations();
         sweep(n, FAULT_ERRNO, EIO, "EIO, replacing");
-        die_sweep(n, FAULT_DIE_AFTER, "death after, replacing");
+        die_sweep(n, "death, replacing");
     }
     mr_io_replace(exchanging);
     again = false;
@@ -325,8 +326,7 @@ int main(void)
     sweep(n, FAULT_ERRNO, ENOSPC, "ENOSPC once");
     sweep(n, FAULT_SHORT, 0, "short read or write");
     sweep(n, FAULT_FULL, 0, "full disk");
-    die_sweep(n, FAULT_DIE_BEFORE, "death before");
-    die_sweep(n, FAULT_DIE_AFTER, "death after");
+    die_sweep(n, "death");
     kill_sweep(20261121, 20);
     unacknowledged(n);
     full_disk();
