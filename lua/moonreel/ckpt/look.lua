@@ -19,7 +19,6 @@ local methods = { find = numbers.find, ema_gap = numbers.ema_gap, moments = numb
 look.methods = methods
 
 -- ---- lists
--- -------------------------------------------------------------------------------------------------
 
 local columns = { { key = "name" }, { key = "shape", format = listing.shape }, { key = "dtype" },
   { key = "bytes", title = "size", right = true, format = listing.size } }
@@ -83,7 +82,6 @@ function methods:tree(depth)
 end
 
 -- ---- where it comes from
--- ------------------------------------------------------------------------------------------
 
 local function run_dir(ckpt) return ckpt.manifest and ckpt.path:match("^(.*)/ckpt/[^/]+$") end
 

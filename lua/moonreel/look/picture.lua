@@ -53,7 +53,6 @@ function picture.save(p, path)
 end
 
 -- ---- the terminal
--- ---------------------------------------------------------------------------------
 
 local found
 

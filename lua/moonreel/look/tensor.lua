@@ -112,7 +112,6 @@ function tensor.text(t)
 end
 
 -- ---- methods
--- ----------------------------------------------------------------------------------------
 
 --- What all tensors can do besides the methods of the binding; moonreel.cli hands it to them.
 ---@class mr.Tensor
@@ -166,7 +165,6 @@ function Tensor:hist(bins)
 end
 
 -- ---- pictures
--- ------------------------------------------------------------------------------------------
 
 -- reads one value of a dense copy without making a table of all
 local function reader(t)
@@ -327,7 +325,6 @@ function tensor.imshow(t, given)
 end
 
 -- ---- saving
--- ----------------------------------------------------------------------------------------------
 
 local savers = {}
 

@@ -9,7 +9,6 @@ local options = require "moonreel.text.options"
 local data = {}
 
 -- ---- clips
--- -----------------------------------------------------------------------------------------
 
 --- Decoded pixels: a tensor u8 [T, 3, H, W] with show() and save(); clip[3] is frame 3.
 ---@class moonreel.Clip
@@ -76,7 +75,6 @@ function data.decode(path, given)
 end
 
 -- ---- samples
--- -----------------------------------------------------------------------------------------
 
 --- A row of an index; sample.text, sample.file, ...
 ---@class moonreel.Sample
@@ -174,7 +172,6 @@ function data.index(path)
 end
 
 -- ---- runs and recipes
--- -------------------------------------------------------------------------------------
 
 --- A run: its journal and its checkpoints.
 ---@class moonreel.Run
