@@ -7,7 +7,7 @@ local base = require "moonreel.core.base"
 local build = require "moonreel.golden.build"
 local check = require "moonreel.golden.check"
 local ops = require "moonreel.core.op"
-local stdit3 = require "moonreel.models.stdit3"
+local positions = require "moonreel.models.stdit3.positions"
 local text = require "moonreel.models.text"
 
 local VALUES, GRADIENTS = 1e-5, 1e-4
@@ -112,7 +112,7 @@ local function embeddings(f, result)
           table.concat(shape, ", "), args[1], args[2]))
       end
       local g = G.graph()
-      g:output("pos", stdit3.position_table(g, args[1], args[2], f:list(name .. ".scale")[1],
+      g:output("pos", positions.table(g, args[1], args[2], f:list(name .. ".scale")[1],
         args[5], D))
       result:absolute(name, evaluate(run, g)("pos"):totable(), f:list(name), VALUES)
     end

@@ -7,6 +7,7 @@ local base = require "moonreel.core.base"
 local build = require "moonreel.golden.build"
 local file = require "moonreel.golden.file"
 local nn = require "moonreel.nn"
+local positions = require "moonreel.models.stdit3.positions"
 local stdit3 = require "moonreel.models.stdit3"
 
 -- One step of bf16, relative. A model in bf16 is 5 to 9 % away from f32 by its own rounding, so two
@@ -39,7 +40,7 @@ local function add_waves(result, name, got, want)
 end
 
 -- pos.N with its args (rows, columns, height, width, base size) and scale; fewer rows may be stored
-local function positions(f, name, input_sq_size, result)
+local function add_positions(f, name, input_sq_size, result)
   local rows, cols, height, width, base_size = table.unpack(f:list(name .. ".args"))
   local shape = f.has[name].shape
   local D = shape[#shape]
@@ -49,19 +50,19 @@ local function positions(f, name, input_sq_size, result)
   end
   local scale = f:list(name .. ".scale")[1]
   result:relative(name .. ".scale",
-    {stdit3.position_scale(height, width, input_sq_size, true)}, {scale}, SCALE)
+    {positions.scale(height, width, input_sq_size, true)}, {scale}, SCALE)
   local got = rounded_lists(function(g)
-    return {table = stdit3.position_table(g, rows, cols, scale, base_size, D, true)}
+    return {table = positions.table(g, rows, cols, scale, base_size, D, true)}
   end).table
   local want = f:list(name)
   add_waves(result, name, table.move(got, 1, #want, 1, {}), want)
 end
 
-local function rotation(f, result)
+local function add_rotation(f, result)
   local shape = f.has["rope_cos_bf16"].shape
   local frames, n = shape[1], shape[2]
   local got = rounded_lists(function(g)
-    local cos, sin = stdit3.rotation(g, frames, 2 * n, true)
+    local cos, sin = positions.rotation(g, frames, 2 * n, true)
     return {cos = cos, sin = sin}
   end)
   add_waves(result, "rope_cos_bf16", got.cos, f:list("rope_cos_bf16"))
@@ -110,7 +111,7 @@ local function bf16(f, result)
   local source <close> = open_source(f)
   for _, name in ipairs(f.names) do
     if name:find("^pos%.%d+$") then
-      positions(f, name, source.meta.input_sq_size or stdit3.defaults.input_sq_size, result)
+      add_positions(f, name, source.meta.input_sq_size or stdit3.defaults.input_sq_size, result)
     end
   end
   if f.has["timestep.fp32"] then
@@ -120,11 +121,11 @@ local function bf16(f, result)
   for _, name in ipairs{"inv_freq_bf16", "rope_freqs_bf16"} do
     if f.has[name] then
       local want = f:list(name)
-      result:relative(name, stdit3.frequencies(#want, true), want, 0)
+      result:relative(name, positions.frequencies(#want, true), want, 0)
     end
   end
   if f.has["rope_cos_bf16"] then
-    rotation(f, result)
+    add_rotation(f, result)
   end
   if f.has["out"] then
     output(f, source, result)

@@ -7,14 +7,14 @@ local ops = require "moonreel.core.op"
 
 local pipeline = {}
 
--- the part of a type: NAME.lua beside the NAME_fields.lua that declares the type for this record
+-- the part of a type: the family whose fields.lua declares the type for this record
 local function part(record, type)
   local app, known = require "moonreel.app", {}
   for _, path in ipairs(app.embedded_list()) do
-    local file = path:match("^(lua/moonreel/models/[%w_]+)_fields%.lua$")
-    if file and app.embedded(file .. ".lua") then
-      local name = file:sub(#"lua/" + 1):gsub("/", ".")
-      local declared = require(name .. "_fields")
+    local family = path:match("^lua/moonreel/models/([%w_]+)/fields%.lua$")
+    if family and app.embedded("lua/moonreel/models/" .. family .. "/init.lua") then
+      local name = "moonreel.models." .. family
+      local declared = require(name .. ".fields")
       if declared.record == record then
         if declared.types[type] then
           return require(name)

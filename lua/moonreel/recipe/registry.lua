@@ -1,5 +1,6 @@
 --- All fields of recipes: one tree of schemas, gathered from files.
--- recipe/fields/*.lua return {rows}; any module named *_fields.lua returns {record, types, fields}:
+-- recipe/fields/*.lua return {rows}; any module named *_fields.lua, and models/FAMILY/fields.lua,
+-- returns {record, types, fields}:
 -- rows of one record that `type` selects (a model, dataset, objective, autoencoder, text encoder).
 -- See README.md for a row.
 -- @module moonreel.recipe.registry
@@ -144,7 +145,7 @@ local function gather()
     local name = path:match("^lua/(.*)%.lua$")
     if name and name:match("^moonreel/recipe/fields/[^/]+$") then
       plain[#plain + 1] = require(name:gsub("/", "."))
-    elseif name and name:match("^moonreel/.+_fields$") then
+    elseif name and name:match("^moonreel/.+[/_]fields$") then
       typed[#typed + 1] = require(name:gsub("/", "."))
     end
   end

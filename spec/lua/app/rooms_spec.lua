@@ -2,10 +2,10 @@
 local base = require "moonreel.core.base"
 
 local rooms = {}
-for _, above in ipairs { "core", "lua/moonreel", "datasets" } do
+for _, above in ipairs { "core", "lua/moonreel", "lua/moonreel/models", "datasets" } do
   for _, name in ipairs(base.list_dir(above)) do
     local room = above .. "/" .. name
-    if room ~= "core/include" and name ~= "README.md" then
+    if room ~= "core/include" and base.exists(room .. "/.") then
       rooms[#rooms + 1] = room
     end
   end

@@ -1,5 +1,6 @@
 --- The registry itself: every row is complete and no two are in each other's way.
--- Covers: lua/moonreel/*/*_fields.lua lua/moonreel/recipe/fields/*.lua
+-- Covers: lua/moonreel/*/*_fields.lua lua/moonreel/models/*/fields.lua
+-- lua/moonreel/recipe/fields/*.lua
 -- lua/moonreel/recipe/kinds.lua
 local kinds = require "moonreel.recipe.kinds"
 local registry = require "moonreel.recipe.registry"

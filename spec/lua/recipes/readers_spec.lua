@@ -8,6 +8,17 @@ local kinds = require "moonreel.recipe.kinds"
 local readlog = require "spec.support.readlog"
 local settings = require "moonreel.settings"
 
+-- the text of a model family, without its fields
+local function family_text(name)
+  local text, folder_of = "", "lua/moonreel/models/" .. name .. "/"
+  for _, path in ipairs(app.embedded_list()) do
+    if path:find(folder_of, 1, true) and path ~= folder_of .. "fields.lua" then
+      text = text .. app.embedded(path)
+    end
+  end
+  return text
+end
+
 -- another value for every field that a small training run and a rendering can do with
 local values = {
   "accumulate=2", "allow_empty_buckets=true", "anneal_strategy=linear", "lr_schedule=1cycle",
@@ -71,7 +82,7 @@ describe("readers", function()
       local module = require("moonreel.models." .. name)
       parts[module] = module.new
       module.new = function(params, config)
-        readlog.named(log, path, config, app.embedded("lua/moonreel/models/" .. name .. ".lua"))
+        readlog.named(log, path, config, family_text(name))
         return parts[module](params, config)
       end
     end
