@@ -72,7 +72,7 @@ describe("weights of torch", function()
 
   it("are listed and verified from the command line", function()
     local function run(words)
-      local command = "build/cpu/moonreel ckpt " .. words .. " 2>&1"
+      local command = process.program() .. " ckpt " .. words .. " 2>&1"
       local done = process.run({ "/bin/sh", "-c", command }, "")
       return done.output, done.exit
     end
