@@ -88,11 +88,33 @@ static int g_block(lua_State *L)
     lua_settop(L, 4);
     mr_bind_check(L, mr_graph_block_begin(g, luaL_checkstring(L, 2), lua_toboolean(L, 3)));
     int st = lua_pcall(L, 0, LUA_MULTRET, 0);
-    mr_status end = mr_graph_block_end(g);
+    mr_status end = mr_graph_block_end(mr_bind_graph(L, 1)); // f may have closed it
     if (st != LUA_OK)
         return lua_error(L);
     mr_bind_check(L, end);
     return lua_gettop(L) - 3;
+}
+
+/* queue(name, function() ... end): returns what the function returns. */
+static int g_queue(lua_State *L)
+{
+    mr_graph *g = mr_bind_graph(L, 1);
+    luaL_checktype(L, 3, LUA_TFUNCTION);
+    lua_settop(L, 3);
+    const char *name = luaL_checkstring(L, 2);
+    mr_queue queue = mr_queue_find(name), before;
+    if (queue == MR_QUEUE_COUNT)
+        return mr_bind_raise(L, MR_E_USAGE,
+                             "queue '%s': expected compute, comm_intra, comm_inter, h2d or d2h",
+                             name);
+    mr_bind_check(L, mr_graph_set_queue(g, queue, &before));
+    int st = lua_pcall(L, 0, LUA_MULTRET, 0);
+    g = mr_bind_graph(L, 1); // f may have closed it
+    if (!mr_graph_finished(g))
+        mr_graph_set_queue(g, before, NULL);
+    if (st != LUA_OK)
+        return lua_error(L);
+    return lua_gettop(L) - 2;
 }
 
 static int g_save(lua_State *L)
@@ -227,6 +249,9 @@ static const mr_bind_row graph_rows[] = {
     MR_ROW("block", g_block, "(name: string, recompute: boolean, f: fun(): ...): ...",
            "What f adds is one block; recompute: made again in the backward pass. Returns what "
            "f returns."),
+    MR_ROW("queue", g_queue, "(name: string, f: fun(): ...): ...",
+           "What f adds runs on that queue, side by side with others where no data forbids it: "
+           "compute, comm_intra, comm_inter, h2d, d2h. Returns what f returns."),
     MR_ROW("save", g_save, "(value: mr.Value): mr.Value", "Keep a value of a recomputed block."),
     MR_ROW("backward", g_backward, "(loss: mr.Value, wrt?: mr.Value[]): (mr.Value|false)[]",
            "Add the gradients of a scalar: into the parameters, and of the values asked for; "

@@ -46,14 +46,13 @@ mr_status mr_program_trace(const mr_program *p, const char *path)
             MR_E_USAGE,
             "nothing to write: the program was not timed; try: time it, run, then write the trace");
     MR_TRY(p->exec->dev->ops->sync(p->exec->dev));
-    static const char *const queues[] = {"compute", "comm", "h2d", "d2h"};
     mr_text t = {0};
     mr_text_add(&t, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     for (int q = 0; q < MR_QUEUE_COUNT; q++)
         mr_text_add(&t,
                     "{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{"
                     "\"name\":\"%s\"}},\n",
-                    q, queues[q]);
+                    q, mr_queue_name(q));
     double zero = p->n_run + p->n_copies ? p->clocks[0].start_s : 0;
     for (int i = 0; i < p->n_run + p->n_copies; i++) {
         const mr_step *s = &p->steps[p->n_setup + i];

@@ -197,11 +197,13 @@ static mr_status undo_node(walk *w, int id)
         return MR_OK;
     g->origin = node.origin;
     g->open_block = node.block;
+    g->queue = node.queue;
     mr_status st = node.op->grad
                        ? node.op->grad(&ctx)
                        : mr_fail(MR_E_USAGE, "op '%s' has no gradient, yet the loss depends on it",
                                  node.op->name);
     g->open_block = -1;
+    g->queue = MR_Q_COMPUTE;
     if (st != MR_OK) {
         mr_fail_where(node.op->name, node.name, node.origin);
         return st;
@@ -319,6 +321,7 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
         MR_TRY(graph_check_ref(g, wrt[i], "backward"));
 
     const char *origin = g->origin;
+    mr_queue queue = g->queue;
     walk w = {.g = g, .n = g->values.n};
     mr_status st = MR_OK;
     int last = g->tape.n;
@@ -338,6 +341,7 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
     graph_save_results(g);
     g->n_forward = g->nodes.n;
     g->backward = true;
+    g->queue = MR_Q_COMPUTE;
 
     // seed: d loss / d loss = 1
     float one = 1;
@@ -362,7 +366,7 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
     for (int i = 0; i < n_wrt; i++)
         MR_TRY_GOTO(result_of(&w, wrt[i], &dwrt[i]));
 out:
-    g->origin = origin;
+    g->origin = origin, g->queue = queue;
     mr_free(w.grad), mr_free(w.need), mr_free(w.parts.at);
     return st;
 }

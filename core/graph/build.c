@@ -41,6 +41,18 @@ void mr_graph_set_origin(mr_graph *g, const char *origin)
         g->origin = copy; // out of memory: the older line stays, only a message is poorer
 }
 
+mr_status mr_graph_set_queue(mr_graph *g, mr_queue queue, mr_queue *before)
+{
+    MR_TRY(graph_check_open(g, "queue"));
+    if ((unsigned)queue >= MR_QUEUE_COUNT)
+        return mr_fail(MR_E_USAGE, "queue %d: expected 0 (%s) to %d (%s)", (int)queue,
+                       mr_queue_name(0), MR_QUEUE_COUNT - 1, mr_queue_name(MR_QUEUE_COUNT - 1));
+    if (before)
+        *before = g->queue;
+    g->queue = queue;
+    return MR_OK;
+}
+
 /* A leaf: a value without producer on a storage of its own. */
 static mr_status leaf(mr_graph *g, const mr_storage *storage, const mr_desc *desc, int param,
                       mr_ref *out)
@@ -140,6 +152,7 @@ static mr_status append_op(mr_graph *g, const mr_op *op, const mr_attr *attrs, i
                     .n_in = n_in,
                     .origin = g->origin,
                     .block = g->open_block,
+                    .queue = g->queue,
                     .recompute_of = -1,
                     .backward = g->backward,
                     .name = node_name(g, op->name)};

@@ -4,6 +4,22 @@
 #include <stdio.h>
 #include <string.h>
 
+static const char *const queues[MR_QUEUE_COUNT] = {"compute", "comm_intra", "comm_inter", "h2d",
+                                                   "d2h"};
+
+const char *mr_queue_name(mr_queue queue)
+{
+    return (unsigned)queue < MR_QUEUE_COUNT ? queues[queue] : "?";
+}
+
+mr_queue mr_queue_find(const char *name)
+{
+    int q = 0;
+    while (q < MR_QUEUE_COUNT && strcmp(queues[q], name) != 0)
+        q++;
+    return (mr_queue)q;
+}
+
 bool mr_graph_finished(const mr_graph *g)
 {
     return g->finished;
@@ -152,6 +168,8 @@ mr_status mr_graph_print(const mr_graph *g, char **out)
             put(&t, "  recompute_of %d", node->recompute_of);
         if (node->setup)
             put(&t, "  setup");
+        if (node->queue != MR_Q_COMPUTE)
+            put(&t, "  on %s", mr_queue_name(node->queue));
         for (int k = 0; k < node->n_out; k++)
             if (node->op->out[k].inplace && node->out[k] != MR_NONE &&
                 node->in[node->op->out[k].inplace - 1] != MR_NONE &&

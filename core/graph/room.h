@@ -60,6 +60,7 @@ struct mr_graph {
     VEC(block) blocks;
     VEC(output) outputs;
     const char *origin;
+    mr_queue queue; /* of nodes added now */
     int open_block;
     bool backward; /* nodes added now belong to the backward pass */
     bool finished;

@@ -147,6 +147,8 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
         MR_TRY(graph_new_value(g, &v, &made.out[i]));
     }
     made.setup = setup && node->n_in > 0 && !g->backward;
+    if (made.setup)
+        made.queue = MR_Q_COMPUTE;
     for (int i = 0; i < made.n_out; i++)
         if (made.out[i] != MR_NONE)
             g->values.at[made.out[i]].setup = made.setup;

@@ -96,7 +96,19 @@ typedef struct mr_value {
     bool save;  /* kept by recomputation */
 } mr_value;
 
-typedef enum mr_queue { MR_Q_COMPUTE, MR_Q_COMM, MR_Q_H2D, MR_Q_D2H, MR_QUEUE_COUNT } mr_queue;
+/* Nodes of one queue run in the order of the graph; those of different queues run side by side
+ * where no data forbids it. Names: "compute", "comm_intra" and "comm_inter" (collectives inside a
+ * node and between nodes), "h2d" and "d2h" (copies to and from the device). */
+typedef enum mr_queue {
+    MR_Q_COMPUTE,
+    MR_Q_COMM_INTRA,
+    MR_Q_COMM_INTER,
+    MR_Q_H2D,
+    MR_Q_D2H,
+    MR_QUEUE_COUNT
+} mr_queue;
+MR_API const char *mr_queue_name(mr_queue queue); /* lent; "?" when there is no such queue */
+MR_API mr_queue mr_queue_find(const char *name);  /* MR_QUEUE_COUNT when unknown */
 
 typedef struct mr_node {
     const mr_op *op;
@@ -157,6 +169,10 @@ MR_API mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int ax
 /* Name a result the host reads after a run; copied where x is no dense value of its own. */
 MR_API mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x);
 MR_API void mr_graph_set_origin(mr_graph *g, const char *origin); /* copied; "" for none */
+/* The queue of the nodes added from here on, at first compute. What depends on constants alone runs
+ * once, on compute; what undoes or repeats a node runs on that node's queue. `before` (may be NULL)
+ * gets the queue in force until now. Errors: MR_E_USAGE when there is no such queue. */
+MR_API mr_status mr_graph_set_queue(mr_graph *g, mr_queue queue, mr_queue *before);
 /* A block whose inside may be recomputed in the backward pass. Blocks do not nest. With
  * recompute = true inner values are dropped and redone; else they are kept. */
 MR_API mr_status mr_graph_block_begin(mr_graph *g, const char *name, bool recompute);

@@ -168,7 +168,7 @@ static void guards(mr_device *dev)
 static void queues(mr_device *dev)
 {
     mr_dptr x = block(dev, N * 4), y = block(dev, N * 4), z = block(dev, N * 4);
-    for (int other = MR_Q_COMM; other < MR_QUEUE_COUNT; other++) {
+    for (int other = MR_Q_COMM_INTRA; other < MR_QUEUE_COUNT; other++) {
         float values[N] = {(float)other}, got[N];
         mr_span born = {y, N * 4};
         mr_step s[2] = {step_of(dev, "spec_move", MR_F32, x, y),

@@ -89,9 +89,58 @@ static void strangers(void)
     mr_graph_free(g);
 }
 
+/* The queue in force goes into each node; setup and the sums of gradients stay on compute. */
+static void queues(void)
+{
+    mr_graph *g = graph();
+    mr_queue before;
+    mr_ref x, y, z, c, dx;
+    float one = 1;
+    for (int q = 0; q < MR_QUEUE_COUNT; q++)
+        CHECK_INT(mr_queue_find(mr_queue_name((mr_queue)q)), q);
+    CHECK_INT(mr_queue_find("comm"), MR_QUEUE_COUNT);
+    CHECK_STR(mr_queue_name(MR_QUEUE_COUNT), "?");
+    CHECK_FAILS(mr_graph_set_queue(g, MR_QUEUE_COUNT, &before), MR_E_USAGE,
+                "queue 5: expected 0 (compute) to 4 (d2h)");
+    CHECK_OK(mr_graph_input(g, "x", MR_F32, 1, (int64_t[]){4}, &x));
+    CHECK_OK(mr_graph_const(g, &(mr_view){&one, mr_desc_dense(MR_F32, 0, NULL)}, &c));
+    CHECK_OK(mr_graph_set_queue(g, MR_Q_H2D, &before));
+    CHECK_INT(before, MR_Q_COMPUTE);
+    CHECK_OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &x, 1, &y));
+    CHECK_OK(mr_graph_add(g, "exp", MR_NO_ATTRS, &c, 1, &c));
+    CHECK_OK(mr_graph_set_queue(g, MR_Q_COMPUTE, &before));
+    CHECK_INT(before, MR_Q_H2D);
+    CHECK_OK(mr_graph_add(g, "mul", MR_NO_ATTRS, (mr_ref[]){y, x}, 2, &z));
+    CHECK_OK(mr_graph_expand(g, c, 1, (int64_t[]){4}, &c));
+    CHECK_OK(mr_graph_add(g, "mul", MR_NO_ATTRS, (mr_ref[]){z, c}, 2, &z));
+    CHECK_OK(mr_graph_add(g, "sum", MR_ATTRS({"axes", .ints = &(mr_ints){1, {0}}}), &z, 1, &z));
+    CHECK_OK(mr_graph_set_queue(g, MR_Q_D2H, NULL));
+    CHECK_OK(mr_graph_backward(g, z, &x, 1, &dx));
+    CHECK_OK(mr_graph_set_queue(g, MR_Q_D2H, &before));
+    CHECK_INT(before, MR_Q_D2H); // as it was before the gradients
+    CHECK_OK(mr_graph_output(g, "dx", dx));
+    CHECK_OK(mr_graph_finish(g));
+    CHECK_FAILS(mr_graph_set_queue(g, MR_Q_H2D, NULL), MR_E_USAGE, "finished");
+    char *text = NULL;
+    CHECK_OK(mr_graph_print(g, &text));
+    int on = 0;
+    for (const char *at = text; (at = strstr(at, "  on ")); at++)
+        on++;
+    for (int i = 0; i < mr_graph_nodes(g); i++) {
+        const mr_node *node = mr_graph_node(g, i);
+        bool side = strstr(node->op->name, "silu") != NULL;
+        CHECK_INT(node->queue, side ? MR_Q_H2D : MR_Q_COMPUTE);
+        on -= side;
+    }
+    CHECK_INT(on, 0);
+    mr_free(text);
+    mr_graph_free(g);
+}
+
 int main(void)
 {
     sizes();
+    queues();
     regions();
     constants();
     strangers();

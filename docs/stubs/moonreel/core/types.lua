@@ -248,6 +248,12 @@ function Graph:output(name, value) end
 ---@return any ...
 function Graph:block(name, recompute, f) end
 
+--- What f adds runs on that queue, side by side with others where no data forbids it: compute, comm_intra, comm_inter, h2d, d2h. Returns what f returns.
+---@param name string
+---@param f fun(): ...
+---@return any ...
+function Graph:queue(name, f) end
+
 --- Keep a value of a recomputed block.
 ---@param value mr.Value
 ---@return mr.Value
