@@ -35,15 +35,27 @@ static mr_status make_steps(mr_program *p, size_t *workspace)
 
 /* ---- blocks of the program: input slots, constants, results ---- */
 
-static bool is_read(const mr_graph *g, int storage)
+/* The input on `storage` is read, so it must be set before a run. */
+static void require(mr_program *p, int storage)
 {
-    for (int i = 0; i < mr_graph_nodes(g); i++) {
-        const mr_node *node = mr_graph_node(g, i);
-        for (int k = 0; k < node->n_in; k++)
-            if (node->in[k] != MR_NONE && mr_graph_value(g, node->in[k])->storage == storage)
-                return true;
+    for (int i = 0; i < p->n_slots; i++)
+        if (p->slots[i].storage == storage)
+            p->slots[i].set = false;
+}
+
+/* An input nobody reads need not be set. */
+static void require_inputs(mr_program *p)
+{
+    for (int i = 0; i < mr_graph_nodes(p->graph); i++) {
+        const mr_node *node = mr_graph_node(p->graph, i);
+        for (int k = 0; k < node->n_in; k++) {
+            int s = node->in[k] == MR_NONE ? -1 : mr_graph_value(p->graph, node->in[k])->storage;
+            if (s >= 0 && mr_graph_storage(p->graph, s)->kind == MR_INPUT)
+                require(p, s);
+        }
     }
-    return false;
+    for (int i = 0; i < p->n_slots; i++)
+        p->n_unset += !p->slots[i].set;
 }
 
 static mr_status place_storages(mr_program *p)
@@ -54,11 +66,7 @@ static mr_status place_storages(mr_program *p)
         if (s->kind == MR_INPUT) {
             p->place[i] = p->inputs_bytes;
             p->inputs_bytes += mr_granules(s->bytes);
-            // an input nobody reads need not be set
-            bool set = !is_read(g, i);
-            p->slots[p->n_slots++] = (slot){.storage = i, .name = s->name, .set = set};
-            if (!set)
-                p->n_unset++;
+            p->slots[p->n_slots++] = (slot){.storage = i, .name = s->name, .set = true};
             MR_TRY(mr_exec_staging(p->exec, s->bytes));
         } else if (s->kind == MR_CONST) {
             p->place[i] = p->consts_bytes;
@@ -198,6 +206,7 @@ static mr_status build(mr_program *p)
     MR_TRY(room_for(p));
     MR_TRY(lay_out(p));
     MR_TRY(place_storages(p));
+    require_inputs(p);
     MR_TRY(place_results(p));
     MR_TRY(get_blocks(p));
     MR_TRY(grow_arena(p));

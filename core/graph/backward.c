@@ -7,9 +7,10 @@
 
 #include <string.h>
 
+/* The gradient of a slice, until its parent's gradient is complete. */
 typedef struct part {
-    mr_ref parent, grad;
-    int axis;
+    mr_ref grad;
+    int axis, next; /* next part of the same parent, in the order they came; -1 none */
     int64_t start, stop;
 } part;
 
@@ -19,6 +20,9 @@ typedef struct walk {
     bool *need;   /* per forward value: depends on a trainable parameter or wrt */
     int n;        /* forward values */
     VEC(part) parts;
+    int *first_part, *last_part; /* per forward value, -1 none */
+    /* per parameter its first leaf, per leaf the next one of that parameter; MR_NONE none */
+    mr_ref *leaf, *next_leaf;
 } walk;
 
 /* ---- gradients ---- */
@@ -79,22 +83,22 @@ static mr_status gather_parts(walk *w, mr_ref x)
 {
     for (;;) {
         part list[64];
-        int n = 0, axis = -1;
-        for (int i = 0; i < w->parts.n; i++) {
-            part *p = &w->parts.at[i];
-            if (p->parent != x || (n && p->axis != axis) || n == (int)MR_COUNT(list))
-                continue;
+        int n = 0, axis = -1, *at = &w->first_part[x];
+        while (*at >= 0) {
+            const part *p = &w->parts.at[*at];
             int k = 0;
-            bool clash = false;
             while (k < n && list[k].start < p->start)
                 k++;
-            clash = (k > 0 && list[k - 1].stop > p->start) || (k < n && p->stop > list[k].start);
-            if (clash)
+            bool clash =
+                (k > 0 && list[k - 1].stop > p->start) || (k < n && p->stop > list[k].start);
+            if (clash || (n && p->axis != axis) || n == (int)MR_COUNT(list)) {
+                at = &w->parts.at[*at].next;
                 continue;
+            }
             axis = p->axis;
             memmove(list + k + 1, list + k, sizeof *list * (size_t)(n - k));
             list[k] = *p, n++;
-            p->parent = MR_NONE;
+            *at = p->next;
         }
         if (!n)
             return MR_OK;
@@ -107,6 +111,18 @@ static mr_status gather_parts(walk *w, mr_ref x)
 static bool passes(const mr_op *op, int i)
 {
     return !op->grad || !(op->in[i].flags & MR_NO_GRAD);
+}
+
+static mr_status add_part(walk *w, mr_ref parent, const part *p)
+{
+    int id = w->parts.n;
+    MR_TRY(VEC_PUSH(w->parts, *p));
+    if (w->first_part[parent] < 0)
+        w->first_part[parent] = id;
+    else
+        w->parts.at[w->last_part[parent]].next = id;
+    w->last_part[parent] = id;
+    return MR_OK;
 }
 
 /* Carry the gradient of view x to its parent. */
@@ -141,10 +157,7 @@ static mr_status undo_view(walk *w, mr_ref x)
         MR_TRY(mr_graph_reshape(g, back, parent.rank, parent.dim, &back));
         break;
     }
-    case VIEW_SLICE: {
-        part p = {v.parent, grad, v.axis, v.start, v.stop};
-        return VEC_PUSH(w->parts, p);
-    }
+    case VIEW_SLICE: return add_part(w, v.parent, &(part){grad, v.axis, -1, v.start, v.stop});
     case VIEW_NONE: return MR_OK;
     }
     return add_grad(w, v.parent, back);
@@ -245,13 +258,14 @@ mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc)
 }
 
 /* Parameters in wrt: the gradient is that of all their uses. */
-static void mark_asked(mr_graph *g, const mr_ref *wrt, int n_wrt)
+static void mark_asked(walk *w, const mr_ref *wrt, int n_wrt)
 {
+    mr_graph *g = w->g;
     for (int i = 0; i < n_wrt; i++) {
         int param = g->values.at[g->values.at[wrt[i]].root].pub.param;
-        for (int x = 0; param >= 0 && x < g->values.n; x++)
-            if (g->values.at[x].pub.param == param && g->values.at[x].view == VIEW_NONE)
-                g->values.at[x].asked = true;
+        mr_ref x = param < 0 ? MR_NONE : w->leaf[param];
+        for (; x != MR_NONE; x = w->next_leaf[x])
+            g->values.at[x].asked = true;
     }
 }
 
@@ -259,16 +273,43 @@ static void mark_asked(mr_graph *g, const mr_ref *wrt, int n_wrt)
 static mr_status result_of(walk *w, mr_ref x, mr_ref *out)
 {
     mr_graph *g = w->g;
+    int param = g->values.at[x].view == VIEW_NONE ? g->values.at[x].pub.param : -1;
     *out = w->grad[x];
-    for (int y = 0; y < w->n && g->values.at[x].view == VIEW_NONE; y++) {
-        int param = g->values.at[y].pub.param;
-        if (y == x || param < 0 || param != g->values.at[x].pub.param ||
-            g->values.at[y].view != VIEW_NONE || w->grad[y] == MR_NONE)
+    for (mr_ref y = param < 0 ? MR_NONE : w->leaf[param]; y != MR_NONE; y = w->next_leaf[y]) {
+        if (y == x || w->grad[y] == MR_NONE)
             continue;
         if (*out == MR_NONE)
             *out = w->grad[y];
         else
             MR_TRY(mr_graph_add(g, "add", MR_NO_ATTRS, (mr_ref[]){*out, w->grad[y]}, 2, out));
+    }
+    return MR_OK;
+}
+
+/* The tables of a walk, and the leaves of each parameter in the order they were made. */
+static mr_status begin(walk *w)
+{
+    mr_graph *g = w->g;
+    int params = g->params ? mr_params_count(g->params) : 0;
+    w->n = g->values.n;
+    size_t values = (size_t)w->n, words = 4 * values + (size_t)params;
+    w->need = mr_calloc(values, 1);
+    w->grad = mr_alloc(sizeof *w->grad * words);
+    g->clones = mr_alloc(sizeof *g->clones * (size_t)(g->nodes.n + 1));
+    if (!w->grad || !w->need || !g->clones)
+        return mr_fail_memory(sizeof *w->grad * words);
+    w->first_part = w->grad + values, w->last_part = w->first_part + values;
+    w->next_leaf = w->last_part + values, w->leaf = w->next_leaf + values;
+    for (size_t i = 0; i < words; i++)
+        w->grad[i] = MR_NONE;
+    for (int i = 0; i <= g->nodes.n; i++)
+        g->clones[i] = -1;
+    for (mr_ref x = w->n - 1; x >= 0; x--) {
+        int param = g->values.at[x].pub.param;
+        if (param < 0 || g->values.at[x].view != VIEW_NONE)
+            continue;
+        w->next_leaf[x] = w->leaf[param];
+        w->leaf[param] = x;
     }
     return MR_OK;
 }
@@ -322,21 +363,11 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
 
     const char *origin = g->origin;
     mr_queue queue = g->queue;
-    walk w = {.g = g, .n = g->values.n};
+    walk w = {.g = g};
     mr_status st = MR_OK;
     int last = g->tape.n;
-    w.grad = mr_alloc(sizeof *w.grad * (size_t)w.n);
-    w.need = mr_calloc((size_t)w.n, 1);
-    g->clones = mr_alloc(sizeof *g->clones * (size_t)(g->nodes.n + 1));
-    if (!w.grad || !w.need || !g->clones) {
-        st = mr_fail_memory((size_t)w.n * 8);
-        goto out;
-    }
-    for (int i = 0; i < w.n; i++)
-        w.grad[i] = MR_NONE;
-    for (int i = 0; i <= g->nodes.n; i++)
-        g->clones[i] = -1;
-    mark_asked(g, wrt, n_wrt);
+    MR_TRY_GOTO(begin(&w));
+    mark_asked(&w, wrt, n_wrt);
     mark_need(&w, wrt, n_wrt);
     graph_save_results(g);
     g->n_forward = g->nodes.n;

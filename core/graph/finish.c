@@ -9,6 +9,10 @@ typedef struct pass {
     bool *live; /* per node */
     /* per storage: last node that reads a value on it; INT32_MAX for outputs */
     int *last_read;
+    mr_ref *on; /* per storage: a value on it, from which `beside` leads to the others */
+    /* per value that was there before the joins: its last use, from which `earlier` leads to the
+     * others. A use is MR_MAX_IN times the node, plus the input. */
+    int *use, *earlier, n_used;
 } pass;
 
 /* A node that changes a persistent region is wanted for its effect. */
@@ -90,6 +94,42 @@ static void count_reads(pass *p)
         p->last_read[g->values.at[g->outputs.at[i].value].pub.storage] = INT32_MAX;
 }
 
+/* ---- who lies on a storage, who reads a value ---- */
+
+static void put_on(pass *p, mr_ref x, int storage)
+{
+    value *v = &p->g->values.at[x];
+    v->pub.storage = storage, v->beside = p->on[storage];
+    p->on[storage] = x;
+}
+
+static mr_status index_values(pass *p)
+{
+    mr_graph *g = p->g;
+    size_t storages = (size_t)g->storages.n, values = (size_t)g->values.n,
+           uses = (size_t)g->nodes.n * MR_MAX_IN;
+    p->on = mr_alloc((storages + values + uses + 1) * sizeof *p->on);
+    if (!p->on)
+        return mr_fail_memory((storages + values + uses) * sizeof *p->on);
+    p->use = p->on + storages, p->earlier = p->use + values, p->n_used = g->values.n;
+    for (int i = 0; i < g->storages.n; i++)
+        p->on[i] = MR_NONE;
+    for (int i = 0; i < g->values.n; i++) {
+        put_on(p, i, g->values.at[i].pub.storage);
+        p->use[i] = -1;
+    }
+    for (int i = 0; i < g->nodes.n; i++)
+        for (int k = 0; k < g->nodes.at[i].n_in; k++) {
+            mr_ref x = g->nodes.at[i].in[k];
+            if (x == MR_NONE)
+                continue;
+            int use = i * MR_MAX_IN + k;
+            p->earlier[use] = p->use[x];
+            p->use[x] = use;
+        }
+    return MR_OK;
+}
+
 /* ---- joins ---- */
 
 /* A is a dense-in-some-order cover of its storage; `slot` has A's dims with the strides of the
@@ -115,48 +155,57 @@ static bool covers(const mr_desc *d, size_t storage_bytes)
            (size_t)mr_desc_count(d) * mr_dtype_bytes(d->dtype) == storage_bytes;
 }
 
+/* May value x have these strides: can its producer write them, and all its readers read them? */
+static bool may_have(const pass *p, mr_ref x, const mr_desc *d)
+{
+    const mr_graph *g = p->g;
+    int maker = g->values.at[x].pub.node;
+    for (int k = 0; maker >= 0 && k < g->nodes.at[maker].n_out; k++) {
+        const mr_out_row *row = &g->nodes.at[maker].op->out[k];
+        if (g->nodes.at[maker].out[k] == x && (row->must || !graph_strides_fit(row->access, d)))
+            return false;
+    }
+    for (int use = x < p->n_used ? p->use[x] : -1; use >= 0; use = p->earlier[use]) {
+        const mr_op *op = g->nodes.at[use / MR_MAX_IN].op;
+        if (strcmp(op->name, "concat") && !graph_strides_fit(op->in[use % MR_MAX_IN].access, d))
+            return false;
+    }
+    return true;
+}
+
+/* Of value `x` of a part, which begins its storage: its strides in the slot. */
+static bool moved_strides(const value *x, const mr_desc *part, const mr_desc *slot, mr_desc *moved)
+{
+    *moved = x->pub.desc;
+    for (int k = 0; k < moved->rank; k++)
+        if ((moved->stride[k] = map_stride(part, slot, moved->stride[k], moved->dim[k])) < 0)
+            return false;
+    return x->pub.offset == 0;
+}
+
 /* Can every value on the part's storage move into the slot? If so move them all. */
 static bool place_part(pass *p, mr_ref x, int target, int64_t slot_offset, const mr_desc *slot)
 {
     mr_graph *g = p->g;
     int s = g->values.at[x].pub.storage;
-    const mr_desc a = g->values.at[x].pub.desc;
+    const mr_desc part = g->values.at[x].pub.desc;
+    mr_desc moved;
     if (g->storages.at[s].kind != MR_ARENA || g->values.at[x].pub.offset ||
-        !covers(&a, g->storages.at[s].bytes))
+        !covers(&part, g->storages.at[s].bytes))
         return false;
     if (p->last_read[s] == INT32_MAX)
         return false;
-    for (int pass_no = 0; pass_no < 2; pass_no++) {
-        for (int i = 0; i < g->values.n; i++) {
-            value *v = &g->values.at[i];
-            if (v->pub.storage != s)
-                continue;
-            mr_desc moved = v->pub.desc;
-            if (v->pub.offset)
-                return false;
-            for (int k = 0; k < moved.rank; k++) {
-                moved.stride[k] = map_stride(&a, slot, moved.stride[k], moved.dim[k]);
-                if (moved.stride[k] < 0)
-                    return false;
-            }
-            if (pass_no == 1) {
-                v->pub.desc = moved, v->pub.storage = target, v->pub.offset = slot_offset;
-                continue;
-            }
-            // producers must be able to write, other readers to read these strides
-            for (int n = 0; n < g->nodes.n; n++) {
-                const mr_node *node = &g->nodes.at[n];
-                for (int k = 0; k < node->n_out; k++)
-                    if (node->out[k] == i && (node->op->out[k].must ||
-                                              !graph_strides_fit(node->op->out[k].access, &moved)))
-                        return false;
-                for (int k = 0; k < node->n_in; k++)
-                    if (node->in[k] == i && strcmp(node->op->name, "concat") &&
-                        !graph_strides_fit(node->op->in[k].access, &moved))
-                        return false;
-            }
-        }
+    for (mr_ref i = p->on[s]; i != MR_NONE; i = g->values.at[i].beside)
+        if (!moved_strides(&g->values.at[i], &part, slot, &moved) || !may_have(p, i, &moved))
+            return false;
+    for (mr_ref i = p->on[s], next; i != MR_NONE; i = next) {
+        value *v = &g->values.at[i];
+        next = v->beside;
+        moved_strides(v, &part, slot, &moved);
+        v->pub.desc = moved, v->pub.offset = slot_offset;
+        put_on(p, i, target);
     }
+    p->on[s] = MR_NONE;
     return true;
 }
 
@@ -193,6 +242,7 @@ static mr_status place_join(pass *p, int id, slot_copies *copies)
         value v = {.pub = whole.pub, .parent = MR_NONE, .setup = whole.setup};
         v.pub.desc = slot, v.pub.offset = offset, v.pub.alias = true;
         MR_TRY(graph_new_value(g, &v, &c.node.out[0]));
+        put_on(p, c.node.out[0], v.pub.storage);
         MR_TRY(VEC_PUSH(*copies, c));
     }
     return MR_OK;
@@ -241,11 +291,13 @@ out:
 
 /* ---- in place ---- */
 
-static void move_values(mr_graph *g, int from, int to)
+static void move_values(pass *p, int from, int to)
 {
-    for (int i = 0; i < g->values.n; i++)
-        if (g->values.at[i].pub.storage == from)
-            g->values.at[i].pub.storage = to;
+    for (mr_ref x = p->on[from], next; x != MR_NONE; x = next) {
+        next = p->g->values.at[x].beside;
+        put_on(p, x, to);
+    }
+    p->on[from] = MR_NONE;
 }
 
 static void take_places(pass *p)
@@ -278,7 +330,7 @@ static void take_places(pass *p)
             int from = y->pub.storage, to = x->pub.storage;
             p->last_read[to] = p->last_read[from];
             g->values.at[node->out[o]].pub.alias = true;
-            move_values(g, from, to);
+            move_values(p, from, to);
         }
     }
 }
@@ -313,12 +365,13 @@ mr_status mr_graph_finish(mr_graph *g)
     MR_TRY_GOTO(compact(&p));
     keep_setup(g);
     count_reads(&p);
+    MR_TRY_GOTO(index_values(&p));
     MR_TRY_GOTO(place_joins(&p));
     count_reads(&p);
     if (!g->options.no_inplace)
         take_places(&p);
     g->finished = true;
 out:
-    mr_free(p.live), mr_free(p.last_read);
+    mr_free(p.live), mr_free(p.last_read), mr_free(p.on);
     return st;
 }

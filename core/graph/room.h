@@ -14,6 +14,7 @@ typedef struct value {
     mr_ref parent; /* of a view */
     /* the value the chain of views starts from; itself when no view */
     mr_ref root;
+    mr_ref beside; /* while a graph is closed: another value on this storage */
     int axis, order[MR_MAX_RANK];
     int64_t start, stop; /* slice */
     bool setup;          /* depends on constants only */

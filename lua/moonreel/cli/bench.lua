@@ -7,14 +7,15 @@ local printer = require "moonreel.text.table"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|kernels|save|cli] [--threads N] [--dtype f32|bf16] [--seconds S] "
-    .. "[--no-peer] [--python FILE]"
-    .. " [--ops] [--json]",
+  usage = "bench [step|demo-step|kernels|graph|save|cli] [--threads N] [--dtype f32|bf16] "
+    .. "[--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
     {"step", "forward and backward of a cut of STDiT3-XL/2, as the trainer builds it with and "
       .. "without grad_checkpoint: TFLOP/s, share of the product peak, memory"},
     {"demo-step", "a whole training step of recipes/tiny/demo.lua: tokens per second"},
     {"kernels", "single ops at the sizes of `step`"},
+    {"graph", "what building a step takes before it runs: milliseconds and microseconds per node "
+      .. "of forward, backward, finish and compile at three depths"},
     {"save", "what a checkpoint takes from training: the stall of a save beside a plain copy of "
       .. "the state"},
     {"cli", "what a user waits for: bake, prompt, show, a large checkpoint from a cold cache; each "
@@ -158,6 +159,21 @@ function runs.kernels(o)
   end
 end
 
+function runs.graph(o)
+  local graph = require "moonreel.bench.graph"
+  local rows = graph.measure(o)
+  return {graph = rows}, function()
+    local columns = {{key = "depth", title = "graph: depth", right = true},
+      {key = "nodes", right = true}}
+    for _, phase in ipairs(graph.phases) do
+      columns[#columns + 1] = {key = phase, right = true, format = function(v, row)
+        return ("%.1f ms, %.1f us"):format(v * 1e3, v / row.nodes * 1e6)
+      end}
+    end
+    printer.print(columns, rows)
+  end
+end
+
 function runs.save(o)
   local r = require("moonreel.bench.save").measure(o)
   return r, function()
@@ -211,7 +227,7 @@ function command.run(args)
   end
   for _, name in ipairs(names) do
     if not runs[name] then
-      fault.usage("bench: '%s': expected step, demo-step, kernels, save or cli", name)
+      fault.usage("bench: '%s': expected step, demo-step, kernels, graph, save or cli", name)
     end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then
