@@ -1,6 +1,6 @@
 /* exec: where the time of a run goes - a table and a Chrome trace file. Licence: Apache-2.0 */
 #include "exec/room.h"
-#include "layout/text.h"
+#include "base/text.h"
 
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* graph: reading a graph, and printing it. Licence: Apache-2.0 */
 #include "graph/room.h"
 
-#include <stdio.h>
+#include "base/text.h"
+
 #include <string.h>
 
 static const char *const queues[MR_QUEUE_COUNT] = {"compute", "comm_intra", "comm_inter", "h2d",
@@ -99,93 +100,60 @@ void mr_graph_call(const mr_graph *g, int i, mr_call *call)
             call->out[k].desc.rank = -1;
 }
 
-typedef struct text {
-    char *at;
-    size_t n, cap;
-    bool bad;
-} text;
-
-static void put(text *t, const char *fmt, ...) MR_PRINTF(2, 3);
-static void put(text *t, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    char line[512];
-    int n = vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    n = MR_MIN(n, (int)sizeof line - 1);
-    if (t->n + (size_t)n + 1 > t->cap) {
-        size_t cap = MR_MAX(t->cap * 2, (size_t)16384);
-        char *more = mr_realloc(t->at, cap);
-        if (!more) {
-            t->bad = true;
-            return;
-        }
-        t->at = more, t->cap = cap;
-    }
-    memcpy(t->at + t->n, line, (size_t)n + 1);
-    t->n += (size_t)n;
-}
-
-static void put_value(text *t, const mr_graph *g, mr_ref x)
+static void put_value(mr_text *t, const mr_graph *g, mr_ref x)
 {
     char shape[128];
     const mr_value *v = &g->values.at[x].pub;
     const mr_storage *s = &g->storages.at[v->storage];
     static const char *const kinds[] = {"", "in:", "const:", ""};
-    put(t, " %%%d", (int)x);
+    mr_text_add(t, " %%%d", (int)x);
     if (s->kind == MR_REGION)
-        put(t, "=%s%s%s", s->region, s->name ? ":" : "", s->name ? s->name : "");
+        mr_text_add(t, "=%s%s%s", s->region, s->name ? ":" : "", s->name ? s->name : "");
     else if (s->kind != MR_ARENA)
-        put(t, "=%s%s", kinds[s->kind], s->name ? s->name : "");
+        mr_text_add(t, "=%s%s", kinds[s->kind], s->name ? s->name : "");
     else
-        put(t, "@s%d", v->storage);
-    put(t, "%s%s", mr_desc_text(&v->desc, shape, sizeof shape),
-        mr_desc_is_dense(&v->desc) ? "" : " strided");
+        mr_text_add(t, "@s%d", v->storage);
+    mr_text_add(t, "%s%s", mr_desc_text(&v->desc, shape, sizeof shape),
+                mr_desc_is_dense(&v->desc) ? "" : " strided");
 }
 
-mr_status mr_graph_print(const mr_graph *g, char **out)
+mr_status mr_graph_print(const mr_graph *g, char **text)
 {
-    text t = {0};
+    mr_text t = {0};
     int block = -1;
-    put(&t, "graph: %d nodes, %d storages\n", g->nodes.n, g->storages.n);
+    mr_text_add(&t, "graph: %d nodes, %d storages\n", g->nodes.n, g->storages.n);
     for (int i = 0; i < g->nodes.n; i++) {
         const mr_node *node = &g->nodes.at[i];
         if (node->block != block) {
             block = node->block;
-            put(&t, "-- %s%s\n", block < 0 ? "(no block)" : g->blocks.at[block].name,
-                node->backward ? ", backward" : "");
+            mr_text_add(&t, "-- %s%s\n", block < 0 ? "(no block)" : g->blocks.at[block].name,
+                        node->backward ? ", backward" : "");
         }
-        put(&t, "%5d %-24s", i, node->op->name);
+        mr_text_add(&t, "%5d %-24s", i, node->op->name);
         for (int k = 0; k < node->n_out; k++)
             if (node->out[k] != MR_NONE)
                 put_value(&t, g, node->out[k]);
-        put(&t, " <-");
+        mr_text_add(&t, " <-");
         for (int k = 0; k < node->n_in; k++)
             if (node->in[k] != MR_NONE)
                 put_value(&t, g, node->in[k]);
         if (node->recompute_of >= 0)
-            put(&t, "  recompute_of %d", node->recompute_of);
+            mr_text_add(&t, "  recompute_of %d", node->recompute_of);
         if (node->setup)
-            put(&t, "  setup");
+            mr_text_add(&t, "  setup");
         if (node->queue != MR_Q_COMPUTE)
-            put(&t, "  on %s", mr_queue_name(node->queue));
+            mr_text_add(&t, "  on %s", mr_queue_name(node->queue));
         for (int k = 0; k < node->n_out; k++)
             if (node->op->out[k].inplace && node->out[k] != MR_NONE &&
                 node->in[node->op->out[k].inplace - 1] != MR_NONE &&
                 g->values.at[node->out[k]].pub.storage ==
                     g->values.at[node->in[node->op->out[k].inplace - 1]].pub.storage)
-                put(&t, "  in place");
+                mr_text_add(&t, "  in place");
         if (*node->origin)
-            put(&t, "  (%s)", node->origin);
-        put(&t, "\n");
+            mr_text_add(&t, "  (%s)", node->origin);
+        mr_text_add(&t, "\n");
     }
     for (int i = 0; i < g->outputs.n; i++)
-        put(&t, "output %s = %%%d\n", g->outputs.at[i].name, (int)g->outputs.at[i].value);
-    if (t.bad) {
-        mr_free(t.at);
-        return mr_fail_memory(t.cap);
-    }
-    *out = t.at;
-    return MR_OK;
+        mr_text_add(&t, "output %s = %%%d\n", g->outputs.at[i].name, (int)g->outputs.at[i].value);
+    return mr_text_end(&t, text);
 }

@@ -1,6 +1,6 @@
 /* layout: who lives at the peak, and what to do about it. Licence: Apache-2.0 */
 #include "layout/room.h"
-#include "layout/text.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 

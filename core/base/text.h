@@ -1,7 +1,7 @@
-/* layout, inside: text that grows. One failed allocation makes it stay failed; the end asks once.
+/* base, inside: text that grows. One failed allocation makes it stay failed; the end asks once.
  * Licence: Apache-2.0 */
-#ifndef MR_LAYOUT_TEXT_H
-#define MR_LAYOUT_TEXT_H
+#ifndef MR_BASE_TEXT_H
+#define MR_BASE_TEXT_H
 
 #include "moonreel/base.h"
 
