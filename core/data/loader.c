@@ -1,10 +1,10 @@
 /* data: batches in draw order, filled by decode threads (worker.c).
  *
  * Slabs form a ring: batch number s lives in slab s % slabs. A worker takes the oldest empty slot;
- * when none is left and the next slab is free, it plans the next draw into it. Whoever fills the
- * last slot completes the batch. Everything about a sample comes from its key and the draw, so
- * neither the number of threads nor their speed shows in the result. Ref: dataplane 4.6, 5, 6.
- * Licence: Apache-2.0 */
+ * when the newest batch is begun and the next slab is free, it plans the next draw into it while
+ * the others decode. Whoever fills the last slot completes the batch. Everything about a sample
+ * comes from its key and the draw, so neither the number of threads nor their speed shows in the
+ * result. Ref: dataplane 4.6, 5, 6. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "data/room.h"
 
@@ -87,14 +87,14 @@ static mr_status make_pool(mr_loader *l)
     return MR_OK;
 }
 
-static mr_status restore(mr_loader *l, mr_order *order, const char *text)
+static mr_status restore(mr_loader *l, const char *text)
 {
     uint64_t epoch, *keys, n;
     MR_TRY(mr_position_epoch(text, &epoch));
     if (l->options.excluded)
         MR_TRY(quarantine_take(l->bad, epoch, l->options.excluded));
     MR_TRY(quarantine_excluded(l->bad, epoch, &keys, &n));
-    mr_status st = mr_order_restore(order, text, keys, n);
+    mr_status st = mr_order_restore(l->order, text, keys, n);
     mr_free(keys);
     return st;
 }
@@ -108,7 +108,7 @@ static mr_status start(mr_loader *l)
     if (!o->allow_empty)
         MR_TRY(order_check_cover(l->order));
     if (o->state)
-        MR_TRY(restore(l, l->order, o->state));
+        MR_TRY(restore(l, o->state));
     MR_TRY(mr_position_init(&l->position, l->order));
     int32_t nb = mr_bucket_rule_count(l->rule);
     if (!(l->plan = mr_calloc((size_t)nb, sizeof *l->plan)))
@@ -281,20 +281,26 @@ mr_status mr_loader_peek(mr_loader *l, uint64_t *ids, int64_t n, int64_t *got)
 {
     char *text = NULL;
     mr_order *order = NULL;
-    uint64_t *scratch = mr_alloc(2 * sizeof *scratch * (size_t)l->batch_max);
+    uint64_t *scratch = mr_alloc(2 * sizeof *scratch * (size_t)l->batch_max), *now = NULL,
+             *next = NULL, n_now, n_next;
     mr_status st = scratch ? MR_OK : mr_fail_memory(0);
     *got = 0;
-    if (st == MR_OK)
-        st = mr_loader_state(l, &text);
-    if (st == MR_OK)
-        st = mr_order_new(l->index, l->rule, l->options.seed, &order);
+    // one look under the lock; the plans of epochs follow without it
     pthread_mutex_lock(&l->lock);
     if (st == MR_OK)
-        st = restore(l, order, text);
+        st = mr_position_text(&l->position, l->order, &text);
+    if (st == MR_OK)
+        st = quarantine_excluded(l->bad, l->position.epoch, &now, &n_now);
     // nobody knows yet what fails until then, so the next epoch is told as it would be now
     if (st == MR_OK)
-        st = loader_exclude(l, order, UINT64_MAX);
+        st = quarantine_excluded(l->bad, UINT64_MAX, &next, &n_next);
     pthread_mutex_unlock(&l->lock);
+    if (st == MR_OK)
+        st = mr_order_new(l->index, l->rule, l->options.seed, &order);
+    if (st == MR_OK)
+        st = mr_order_restore(order, text, now, n_now);
+    if (st == MR_OK)
+        st = mr_order_exclude(order, next, n_next);
     mr_draw d = {.ids = scratch, .keys = scratch ? scratch + l->batch_max : NULL};
     bool ended =
         l->options.epochs > 0 && st == MR_OK && order->at.epoch >= (uint64_t)l->options.epochs;
@@ -309,6 +315,8 @@ mr_status mr_loader_peek(mr_loader *l, uint64_t *ids, int64_t n, int64_t *got)
     }
     mr_order_free(order);
     mr_free(text);
+    mr_free(now);
+    mr_free(next);
     mr_free(scratch);
     return st;
 }

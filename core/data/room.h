@@ -135,6 +135,7 @@ struct mr_loader {
     int32_t n_threads;
     uint64_t planned, delivered;  /* batches */
     bool epoch_over, all_planned; /* the last planned draw ended an epoch; ended the last one */
+    bool planning;                /* a worker plans: order and next slab are its own */
     bool stop;
     mr_error *error; /* why it failed for good */
     mr_status failed;
@@ -148,9 +149,9 @@ struct mr_loader {
 
 /* worker.c: a thread's life; `user` is the loader. */
 void *loader_worker(void *user);
+/* How a worker takes the next draw, without the lock: mr_order_next; specs look in. */
+extern mr_status (*loader_draw)(mr_order *order, mr_draw *draw);
 /* With the lock held: the first failure stays, everyone is woken. */
 void loader_fail(mr_loader *l, mr_status st);
-/* Tell `order` who is left out from its next planned epoch on: failures before `epoch`. */
-mr_status loader_exclude(const mr_loader *l, mr_order *order, uint64_t epoch);
 
 #endif

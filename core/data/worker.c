@@ -1,5 +1,6 @@
-/* data: decode threads of a loader: take the oldest empty slot, plan the next draw when none is
- * left, complete a batch with its last slot. Ref: dataplane 4.6, 5. Licence: Apache-2.0 */
+/* data: decode threads of a loader: take the oldest empty slot, plan the next draw when the newest
+ * batch is begun, complete a batch with its last slot. Ref: dataplane 4.6, 5. Licence: Apache-2.0
+ */
 #include "data/room.h"
 
 #include <math.h>
@@ -151,16 +152,25 @@ static bool all_filled(const mr_loader *l)
     return true;
 }
 
-// The next draw may be planned when its slab is free, and between epochs when nobody is at work any
-// more, because who fails in one epoch is left out of the next.
+// The newest batch waits untouched: there is work for everybody, planning has time.
+static bool has_work_ahead(const mr_loader *l)
+{
+    const slab *newest = &l->slabs[(l->planned - 1) % (uint64_t)l->n_slabs];
+    return l->planned > l->delivered && newest->state == FILLING && !newest->started;
+}
+
+// One worker at a time plans. The next draw may be planned when its slab is free, and between
+// epochs when nobody is at work any more, because who fails in one epoch is left out of the next.
 static bool can_plan(const mr_loader *l)
 {
-    if (l->all_planned || l->slabs[l->planned % (uint64_t)l->n_slabs].state != FREE)
+    if (l->all_planned || l->planning || has_work_ahead(l) ||
+        l->slabs[l->planned % (uint64_t)l->n_slabs].state != FREE)
         return false;
     return !l->epoch_over || all_filled(l);
 }
 
-mr_status loader_exclude(const mr_loader *l, mr_order *order, uint64_t epoch)
+// tells the order who is left out from its next epoch on: failures before that one
+static mr_status exclude(const mr_loader *l, mr_order *order, uint64_t epoch)
 {
     uint64_t *keys, n;
     MR_TRY(quarantine_excluded(l->bad, epoch, &keys, &n));
@@ -169,12 +179,20 @@ mr_status loader_exclude(const mr_loader *l, mr_order *order, uint64_t epoch)
     return st;
 }
 
+mr_status (*loader_draw)(mr_order *order, mr_draw *draw) = mr_order_next;
+
+// Planning takes long: order, draw and slab belong to the planner meanwhile, and the lock is free.
 static mr_status plan_next(mr_loader *l)
 {
     slab *s = &l->slabs[l->planned % (uint64_t)l->n_slabs];
     if (l->epoch_over)
-        MR_TRY(loader_exclude(l, l->order, l->order->at.epoch + 1));
-    MR_TRY(mr_order_next(l->order, &s->draw));
+        MR_TRY(exclude(l, l->order, l->order->at.epoch + 1));
+    l->planning = true;
+    pthread_mutex_unlock(&l->lock);
+    mr_status st = loader_draw(l->order, &s->draw);
+    pthread_mutex_lock(&l->lock);
+    l->planning = false;
+    MR_TRY(st);
     mr_bucket b = mr_bucket_rule_get(l->rule, s->draw.bucket);
     size_t bytes = (size_t)b.batch * (size_t)b.frames * 3 * (size_t)b.height * (size_t)b.width;
     s->batch = (mr_batch){.epoch = s->draw.epoch,
@@ -238,13 +256,13 @@ static mr_status work(worker *w)
     mr_loader *l = w->l;
     mr_status st = MR_OK;
     while (!l->stop && l->failed == MR_OK && st == MR_OK) {
-        int32_t slot;
-        slab *s = find_slot(l, &slot);
-        if (!s && can_plan(l)) {
+        if (can_plan(l)) {
             st = plan_next(l);
             pthread_cond_broadcast(&l->work);
             continue;
         }
+        int32_t slot;
+        slab *s = find_slot(l, &slot);
         if (!s) {
             pthread_cond_wait(&l->work, &l->lock);
             continue;

@@ -2,9 +2,11 @@
  * that fail, limits, restarts, ends at any moment.
  * Covers: core/data/worker.c core/index/ingest.c */
 #include "check.h"
+#include "data/room.h"
 #include "rows.h"
 
 #include <fcntl.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -469,6 +471,72 @@ static void ends_at_any_moment(void)
     stop(&o);
 }
 
+/* ---- planning beside the work ---- */
+
+static mr_loader *watched; // set before the first draw is let through
+static sem_t may_draw, second_draw;
+static int draws, held, begun_at_second;
+
+// looks at the loader while its only worker takes a draw
+static mr_status watching_draw(mr_order *order, mr_draw *draw)
+{
+    if (draws == 2)
+        return mr_order_next(order, draw);
+    if (draws == 0)
+        sem_wait(&may_draw);
+    if (pthread_mutex_trylock(&watched->lock) == 0) {
+        if (draws == 1)
+            begun_at_second = watched->slabs[0].started;
+        pthread_mutex_unlock(&watched->lock);
+    } else {
+        held++;
+    }
+    if (draws++ == 1)
+        sem_post(&second_draw);
+    return mr_order_next(order, draw);
+}
+
+// A worker plans with the lock free, and as soon as the newest batch is begun.
+static void planning_waits_for_nobody(void)
+{
+    opened o;
+    sem_init(&may_draw, 0, 0);
+    sem_init(&second_draw, 0, 0);
+    loader_draw = watching_draw;
+    if (CHECK_OK(
+            start(&o, clips_path("set.mrx"), &(mr_loader_options){.seed = 3, .threads = 1}, 1))) {
+        watched = o.l;
+        sem_post(&may_draw);
+        // nobody else asks for the lock meanwhile
+        sem_wait(&second_draw);
+        CHECK_INT(held, 0);
+        CHECK_INT(begun_at_second, 1);
+        CHECK(o.l->slabs[0].draw.n > 1);
+    }
+    stop(&o);
+    loader_draw = mr_order_next;
+}
+
+// a draw that fails ends the loader with its error
+static mr_status failing_draw(mr_order *order, mr_draw *draw)
+{
+    (void)order, (void)draw;
+    return mr_fail(MR_E_DATA, "no draw today");
+}
+
+static void planning_that_fails(void)
+{
+    opened o;
+    const mr_batch *b;
+    loader_draw = failing_draw;
+    if (CHECK_OK(
+            start(&o, clips_path("set.mrx"), &(mr_loader_options){.seed = 3, .threads = 3}, 1))) {
+        CHECK_FAILS(mr_loader_next(o.l, &b), MR_E_DATA, "no draw today");
+        stop(&o);
+    }
+    loader_draw = mr_order_next;
+}
+
 static void failing_memory(void)
 {
     int failures = 0;
@@ -566,6 +634,8 @@ int main(void)
     any_number_of_threads();
     restarts();
     ends_at_any_moment();
+    planning_waits_for_nobody();
+    planning_that_fails();
     failing_memory();
     ingest_refusals();
     interruptions();
