@@ -93,7 +93,8 @@ int mr_bind_ckpt_write(lua_State *L)
 
 const mr_bind_field mr_bind_saver_fields[] = {
     MR_BIND_ANY("lock", "mr.RunLock", "The lock of the run, where the caller holds it."),
-    MR_BIND_INT("keep", mr_saver_options, keep, 0, 0, "Newest checkpoints to keep; 0: 3."),
+    MR_BIND_INT("keep", mr_saver_options, keep, 0, -1,
+                "Newest checkpoints to keep; 0: 3, -1: all."),
     MR_BIND_INT("keep_every", mr_saver_options, keep_every, 0, 0,
                 "Multiples of this step stay for good."),
     MR_BIND_INT("attempts", mr_saver_options, attempts, 0, 0, "Tries per save; 0: 3."),

@@ -17,7 +17,8 @@ static mr_status fail_io(const char *verb, const char *path)
     return mr_fail(MR_E_IO, "%s: cannot %s: %s", path, verb, strerror(err));
 }
 
-mr_status mr_save_room(const char *run_dir, int64_t bytes, bool *shortage)
+/* Is there room for `bytes` and a fifth more below `run_dir`? *shortage: no. */
+static mr_status check_room(const char *run_dir, int64_t bytes, bool *shortage)
 {
     int64_t have = mr_io_table()->free_bytes(run_dir), need = bytes + bytes / 5;
     if (have < 0)
@@ -185,7 +186,7 @@ mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *shortage)
     char ckpt[MR_SAVE_PATH], tmp[MR_SAVE_PATH], hint[64];
     *shortage = false;
     MR_TRY(mr_run_lock_check(job->lock));
-    MR_TRY(mr_save_room(run, job->bytes, shortage));
+    MR_TRY(check_room(run, job->bytes, shortage));
     MR_TRY(mr_save_make_dir(run, ckpt));
     mr_save_path(tmp, "%s/step-%012lld.tmp-%s-%lld.%d", ckpt, (long long)job->step,
                  mr_run_lock_id(job->lock), (long long)mr_run_lock_fence(job->lock), attempt);

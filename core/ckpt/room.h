@@ -113,10 +113,6 @@ typedef struct mr_save_job {
     json_t *meta;
 } mr_save_job;
 
-/* Is there room for `bytes` and a fifth more below `run_dir`? Errors: MR_E_IO, with *shortage set
- * when the disk is too full. */
-mr_status mr_save_room(const char *run_dir, int64_t bytes, bool *shortage);
-
 /* Write, read back, commit under ckpt/step-<step>/. On failure nothing of the attempt is left that
  * could be taken for a checkpoint. `attempt` names the temporary directory; never used twice in a
  * launch.

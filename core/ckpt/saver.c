@@ -4,11 +4,13 @@
  *
  * Whoever waits for the writer thread waits until a save has run for longer than its deadline: such
  * a save is stuck, its disk does not answer, and nobody can take the thread out of the system call
- * it is in. A saver that is closed then is left to that thread, which frees it if it comes back. */
+ * it is in. A saver that is closed then is left to that thread, which frees it if it comes back.
+ * The caller's thread asks the disk for nothing, so that one that does not answer stops no step. */
 #include "ckpt/room.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -40,8 +42,10 @@ struct mr_saver {
     bool stop, fenced;
     bool left_behind; // closed while a save was stuck: the writer thread frees the saver
     buffer buffers[BUFFERS];
-    buffer *queue[BUFFERS]; // oldest first; [0] is being written
+    buffer *queue[BUFFERS]; // oldest first; [0] is being written, unless the saver tends
     int queued;
+    bool tending;       // old checkpoints are being removed; no buffer is needed for that
+    double tends_since; // when that began
     int64_t newest;     // number of the newest save, written or skipped
     bool newest_failed; // that save ended without a commit
     char reason[512];   // why the last save without a commit ended
@@ -99,6 +103,11 @@ static bool idle(const mr_saver *s)
     return s->queued == 0;
 }
 
+static bool settled(const mr_saver *s)
+{
+    return idle(s) && !s->tending;
+}
+
 static bool has_room(const mr_saver *s)
 {
     return s->queued < BUFFERS;
@@ -106,7 +115,10 @@ static bool has_room(const mr_saver *s)
 
 static bool stuck(const mr_saver *s)
 {
-    return s->queued && mr_now_s() >= s->queue[0]->began + s->opt.deadline_s;
+    if (settled(s))
+        return false;
+    double began = s->tending ? s->tends_since : s->queue[0]->began;
+    return mr_now_s() >= began + s->opt.deadline_s;
 }
 
 /* Wait until `done` holds: true; or until a save is stuck or `timeout_s` have passed: false. */
@@ -127,6 +139,12 @@ static bool wait_until(mr_saver *s, bool (*done)(const mr_saver *), double timeo
 
 static mr_status fail_stuck(const mr_saver *s)
 {
+    if (s->tending)
+        return mr_fail(MR_E_CKPT,
+                       "the save of step %lld waits for the removal of old checkpoints, which has "
+                       "not ended after %.3g s; try: see whether the disk of %s still answers",
+                       (long long)s->queue[0]->step, mr_now_s() - s->tends_since,
+                       mr_run_lock_dir(s->opt.lock));
     return mr_fail(MR_E_CKPT,
                    "the save of step %lld has not ended after %.3g s; try: see whether the disk of "
                    "%s still answers",
@@ -159,6 +177,17 @@ static void tend(mr_saver *s, int64_t step)
     told(s, line);
 }
 
+/* The same for the writer's loop, which holds the mutex: it is free meanwhile. */
+static void tend_unlocked(mr_saver *s, int64_t step)
+{
+    s->tending = true, s->tends_since = mr_now_s();
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+    tend(s, step);
+    pthread_mutex_lock(&s->mutex);
+    s->tending = false;
+}
+
 /* Make durable what the run's journal tells up to this step, before the checkpoint is. A sync works
  * through any descriptor of the file, so the journal's own is not needed. */
 static void sync_journal(mr_saver *s, int64_t step)
@@ -181,7 +210,7 @@ static void sync_journal(mr_saver *s, int64_t step)
     pthread_mutex_unlock(&s->mutex);
 }
 
-static void write_one(mr_saver *s, buffer *b)
+static mr_status write_one(mr_saver *s, buffer *b)
 {
     sync_journal(s, b->step);
     mr_save_job job = {.lock = s->opt.lock,
@@ -219,8 +248,7 @@ static void write_one(mr_saver *s, buffer *b)
         s->fenced = s->fenced || st == MR_E_LOCK;
     }
     pthread_mutex_unlock(&s->mutex);
-    if (st == MR_OK)
-        tend(s, b->step);
+    return st;
 }
 
 /* The lock goes last: who sees it released knows that nothing of the saver is left. */
@@ -249,13 +277,16 @@ static void *writer(void *arg)
             break;
         buffer *b = s->queue[0];
         pthread_mutex_unlock(&s->mutex);
-        write_one(s, b);
+        mr_status st = write_one(s, b);
         json_decref(b->meta);
         b->meta = NULL;
         pthread_mutex_lock(&s->mutex);
         s->queue[0] = s->queue[1];
         s->queued--;
         b->busy = false;
+        // the buffer is free for the next save while old checkpoints are removed
+        if (st == MR_OK)
+            tend_unlocked(s, b->step);
         if (s->queued)
             s->queue[0]->began = mr_now_s();
         pthread_cond_broadcast(&s->changed);
@@ -278,8 +309,10 @@ mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
         return mr_fail_memory(sizeof *s);
     s->opt = *options;
     mr_run_lock_ref(s->opt.lock);
-    if (s->opt.keep <= 0)
+    if (s->opt.keep == 0)
         s->opt.keep = 3;
+    if (s->opt.keep < 0)
+        s->opt.keep = INT_MAX;
     if (s->opt.attempts <= 0)
         s->opt.attempts = 3;
     if (s->opt.intervals_max <= 0)
@@ -316,7 +349,7 @@ void mr_saver_close(mr_saver *s)
     pthread_mutex_lock(&s->mutex);
     s->stop = true;
     pthread_cond_broadcast(&s->changed);
-    s->left_behind = !wait_until(s, idle, INFINITY);
+    s->left_behind = !wait_until(s, settled, INFINITY);
     bool left_behind = s->left_behind, started = s->started;
     pthread_t thread = s->thread;
     pthread_mutex_unlock(&s->mutex);
@@ -450,12 +483,8 @@ mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, in
     json_t *meta;
     MR_TRY(parse_meta(meta_json, &meta));
     mr_status st = take_layout(s, items, n);
-    bool shortage;
-    buffer *b = NULL;
-    if (st == MR_OK &&
-        mr_save_room(mr_run_lock_dir(s->opt.lock), s->layout.total, &shortage) == MR_OK)
-        b = take_buffer(s, wait);
-    if (st != MR_OK || !b) {
+    buffer *b = st == MR_OK ? take_buffer(s, wait) : NULL;
+    if (!b) {
         json_decref(meta);
         return st != MR_OK ? st : skip(s, step);
     }
@@ -479,7 +508,8 @@ mr_status mr_saver_wait(mr_saver *s, double timeout_s)
 {
     pthread_mutex_lock(&s->mutex);
     mr_status st = MR_OK;
-    if (!wait_until(s, idle, timeout_s))
+    // all saves may have ended although the removal of old checkpoints has not
+    if (!wait_until(s, settled, timeout_s) && !idle(s))
         st = fail_stuck(s);
     else if (s->newest_failed)
         st = mr_fail(s->fenced ? MR_E_LOCK : MR_E_CKPT,

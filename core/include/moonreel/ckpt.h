@@ -147,7 +147,7 @@ typedef struct mr_saver mr_saver;
 typedef struct mr_saver_options {
     /* names the run directory, run id and fencing number; the saver keeps a reference */
     mr_run_lock *lock;
-    int keep;           /* newest checkpoints to keep; 0 = 3 */
+    int keep;           /* newest checkpoints to keep; 0 = 3, below 0 = all */
     int64_t keep_every; /* steps that are multiples of this stay for good; 0 = none */
     int attempts;       /* tries per save, each under a new name; 0 = 3 */
     /* saves in a row without a commit before mr_saver_save fails; 0 = 3 */
@@ -167,10 +167,11 @@ typedef enum mr_saver_kind {
 
 /* What happened to a save, told once. */
 typedef struct mr_saver_event {
-    mr_saver_kind kind; /* committed; attempt failed and is tried again; not tried (full disk, both
-                           buffers busy); given up; something the user may want to know */
-    int64_t step;       /* of the save; a note carries that of the commit it came up after */
-    int64_t bytes;      /* of the shard */
+    mr_saver_kind kind;     /* committed; attempt failed and is tried again; not tried (both buffers
+                               busy, no memory for one); given up (a full disk at once, other failures
+                               after all attempts); something the user may want to know */
+    int64_t step;           /* of the save; a note carries that of the commit it came up after */
+    int64_t bytes;          /* of the shard */
     double copy_s, write_s; /* stall of the caller; from the end of the copy to the commit */
     char text[512];         /* directory (commit) or reason */
 } mr_saver_event;
@@ -197,9 +198,10 @@ MR_API mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out);
 MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, int n);
 
 /* Take a snapshot of all items (copied and hashed before return) and let the writer thread commit
- * it as ckpt/step-<step>/. A save that cannot be done now (disk full, both buffers still being
- * written) is skipped and reported by mr_saver_poll; where skipping it would be the last of
- * intervals_max saves in a row, it waits for a buffer first. Every commit has been read back and
+ * it as ckpt/step-<step>/. A save that cannot be done now (both buffers still being written) is
+ * skipped and reported by mr_saver_poll; where skipping it would be the last of intervals_max saves
+ * in a row, it waits for a buffer first. The disk is the writer's alone: no call of the saver but
+ * mr_saver_open asks it for anything. Every commit has been read back and
  * compared with the hashes of the snapshot. A directory that exists for this step is replaced. What
  * the run's journal.jsonl, where there is one, holds before the snapshot is durable before the
  * checkpoint is.
@@ -215,7 +217,8 @@ MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, in
  * Threads: one caller */
 MR_API mr_status mr_saver_save(mr_saver *saver, int64_t step, const mr_ckpt_item *items, int n,
                                const char *meta_json, bool wait, bool *taken);
-/* Wait until nothing is pending. Errors: MR_E_CKPT not done after timeout_s (INFINITY is fine) or
+/* Wait until nothing is pending and old checkpoints are removed; a removal that is stuck is no
+ * failure of a save. Errors: MR_E_CKPT not done after timeout_s (INFINITY is fine) or
  * stuck, or the newest save was skipped or ended without a commit (reason in the text), whatever
  * became of older ones; MR_E_LOCK. */
 MR_API mr_status mr_saver_wait(mr_saver *saver, double timeout_s);

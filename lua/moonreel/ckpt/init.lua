@@ -134,12 +134,12 @@ local Saver = {}
 Saver.__index = Saver
 Saver.__name = "mr.Saver"
 
---- Start a saver for a run directory.
+--- Start a saver for a run directory. From then on only its thread asks the disk for anything.
 ---@param run_dir string
 ---@param opts table|nil  lock (of moonreel.run; else the saver takes one itself), keep (newest to
----   keep, 3), keep_every (steps that are multiples stay for good), attempts (per save, 3),
----   intervals_max (saves in a row without a commit before check() raises, 3), deadline_s (how long
----   one save may take before it counts as stuck and nobody waits for it any more, 600)
+---   keep, 3; -1: all), keep_every (steps that are multiples stay for good), attempts (per save,
+---   3), intervals_max (saves in a row without a commit before check() raises, 3), deadline_s (how
+---   long one save may take before it counts as stuck and nobody waits for it any more, 600)
 ---@return mr.Saver
 function ckpt.saver(run_dir, opts)
   opts = opts or {}

@@ -385,7 +385,9 @@ end
 
 --- Start the checkpoint writer, with its buffers where it will save on the way.
 function setup.saver(r)
-  r.saver = r:keep(ckpt.saver(r.dir, {lock = r.lock}))
+  local n = r.settings.keep_n_latest
+  r.saver = r:keep(ckpt.saver(r.dir, {lock = r.lock, keep = n and (n > 0 and n or -1),
+    deadline_s = r.settings.ckpt_deadline}))
   if r.settings.ckpt_every == 0 then
     return
   end

@@ -246,6 +246,82 @@ static void dead_disk(void)
     mr_io_replace(honest);
 }
 
+/* The caller's thread asks a disk that does not answer for nothing, not even for its free room. */
+static int64_t gated_free_bytes(const char *path)
+{
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+    return honest->free_bytes(path);
+}
+
+static void dead_disk_is_not_asked(void)
+{
+    begin();
+    honest = mr_io_table();
+    mr_io slow = *honest;
+    slow.free_bytes = gated_free_bytes;
+    mr_io_replace(&slow);
+    pthread_mutex_lock(&gate);
+    // this thread holds the gate: it would wait for itself
+    CHECK_OK(start_save(1, false));
+    CHECK(taken);
+    CHECK_OK(start_save(2, false));
+    CHECK(taken);
+    pthread_mutex_unlock(&gate);
+    CHECK_OK(mr_saver_wait(saver, INFINITY));
+    expect(1);
+    expect(2);
+    mr_io_replace(honest);
+    end();
+}
+
+/* Old checkpoints that are slow to go hold no buffer, and nobody waits for them beyond the
+ * deadline. */
+static int gated_unlink(const char *path)
+{
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+    return honest->unlink(path);
+}
+
+static void removal_holds_no_buffer(void)
+{
+    mr_saver_status s;
+    begin();
+    CHECK_OK(case_save(saver, 1));
+    CHECK_OK(case_save(saver, 2));
+    mr_saver_close(saver);
+    CHECK_OK(
+        mr_saver_open(&(mr_saver_options){.lock = lock, .keep = 1, .deadline_s = 0.05}, &saver));
+    honest = mr_io_table();
+    mr_io slow = *honest;
+    slow.unlink = gated_unlink;
+    mr_io_replace(&slow);
+    pthread_mutex_lock(&gate);
+    CHECK_OK(start_save(3, false)); // step 1 has to go: two good ones stay
+    do
+        mr_saver_get_status(saver, &s);
+    while (s.commits < 1);
+    CHECK_OK(start_save(4, false));
+    CHECK(taken);
+    CHECK_OK(start_save(5, false));
+    CHECK(taken);
+    CHECK_FAILS(mr_saver_wait(saver, INFINITY), MR_E_CKPT,
+                "the save of step 4 waits for the removal of old checkpoints, which has not ended");
+    pthread_mutex_unlock(&gate);
+    do
+        mr_saver_get_status(saver, &s);
+    while (s.pending);
+    // of a removal that is late, close() leaves the rest to the thread
+    end();
+    for (mr_run_owner owner = {.owned = true}; owner.owned;)
+        CHECK_OK(mr_run_lock_peek(dir, &owner));
+    expect(4);
+    expect(5);
+    CHECK_INT(case_count(dir, "step-"), 2);
+    mr_io_replace(honest);
+}
+
 /* close() finishes what was taken. */
 static void close_finishes(void)
 {
@@ -399,6 +475,13 @@ static void retention_runs(void)
     CHECK_INT(n, 3);
     CHECK_INT(steps[2], 4);
     mr_free(steps);
+    // below 0: none goes
+    CHECK_OK(mr_run_lock_take(dir, &lock));
+    CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock, .keep = -1}, &saver));
+    for (int64_t step = 7; step <= 9; step++)
+        CHECK_OK(case_save(saver, step));
+    end();
+    CHECK_INT(case_count(dir, "step-"), 6);
 }
 
 /* The i-th allocation fails, in whichever thread: no crash, no leak, and a success that is told is
@@ -443,6 +526,8 @@ int main(void)
     two_buffers();
     the_newest_counts();
     dead_disk();
+    dead_disk_is_not_asked();
+    removal_holds_no_buffer();
     journal_first();
     close_finishes();
     layouts();

@@ -237,6 +237,15 @@ describe("trainer.loop", function()
     assert.same({2}, require("moonreel.ckpt").steps(dir))
   end)
 
+  it("keeps as many checkpoints as keep_n_latest says, all of them with 0", function()
+    for n, steps in pairs{[2] = {5, 4}, [0] = {5, 4, 3, 2, 1}} do
+      local ok, code, _, dir = train(bake("steps=5", "ckpt_every=1", "name=keep",
+        "keep_n_latest=" .. n))
+      assert.is_true(ok, tostring(code))
+      assert.same(steps, require("moonreel.ckpt").steps(dir))
+    end
+  end)
+
   it("ends with exit 8 when the disk does not answer", function()
     local journal
     local ok, err = train(bake("steps=2", "name=dead"), function(r)

@@ -30,7 +30,7 @@ function ckpt.write(path, tensors, metadata) end
 
 ---@class moonreel.core.ckpt.saver.options
 ---@field lock? mr.RunLock The lock of the run, where the caller holds it.
----@field keep? integer Newest checkpoints to keep; 0: 3. Default: 0.
+---@field keep? integer Newest checkpoints to keep; 0: 3, -1: all. Default: 0.
 ---@field keep_every? integer Multiples of this step stay for good. Default: 0.
 ---@field attempts? integer Tries per save; 0: 3. Default: 0.
 ---@field intervals_max? integer Saves in a row without a commit before check() raises; 0: 3. Default: 0.

@@ -7,8 +7,9 @@ return {
     help = "keep an offline wandb run beside the journal" },
   { "wandb_project", "text", none = true, reader = false, affects = "nothing",
     help = "project of the wandb run" },
-  { "keep_n_latest", "integer", none = true, reader = false, affects = "nothing",
-    help = "checkpoints to keep; 0 or less: all" },
+  { "keep_n_latest", "integer", none = true, reader = "trainer", affects = "nothing",
+    resume = "free",
+    help = "newest checkpoints to keep; none: 3; 0 or less: all" },
   { "async_io", "boolean", default = false, affects = "nothing", no_meaning = "checkpoints are "
     .. "always written while training goes on",
     help = "write checkpoints in the background" },
