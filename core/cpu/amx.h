@@ -1,7 +1,7 @@
 /* amx: tile registers by name. Eight tiles of 16 rows of 64 bytes; products of bf16 pairs into f32.
  *
  * Inline assembly with memory clobbers: the compiler's own tile built-ins say nothing about memory.
- * Functions that use it are AMX_FN or AMX_INLINE; a thread calls amx_begin before and amx_end
+ * Functions that use it are AMX_FN, AMX_INLINE or, seen from other files, AMX_ENTRY; a thread calls amx_begin before and amx_end
  * after. Only for files compiled for avx512, only after mr_cpu_amx(). Licence: Apache-2.0 */
 #ifndef MR_AMX_H
 #define MR_AMX_H
@@ -9,7 +9,8 @@
 #include <stdint.h>
 
 #if defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__)
-#define AMX_FN __attribute__((target("amx-tile,amx-bf16,avx512bf16"), unused)) static
+#define AMX_FN    __attribute__((target("amx-tile,amx-bf16,avx512bf16"), unused)) static
+#define AMX_ENTRY __attribute__((target("amx-tile,amx-bf16,avx512bf16")))
 #define AMX_INLINE                                                                                 \
     __attribute__((target("amx-tile,amx-bf16,avx512bf16"), always_inline, unused)) static inline
 #define AMX_LOAD(t, p, stride)                                                                     \

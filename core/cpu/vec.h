@@ -371,31 +371,38 @@ VF_INLINE void vf_put(void *p, int64_t i, float x, mr_dtype t)
     else
         ((float *)p)[i] = x;
 }
-/* n <= VF_LANES elements that lie `step` apart (1: a plain load, 0: one element in all lanes). */
-VF_INLINE vf vf_ldx(const void *p, int64_t i, int64_t step, int64_t n, mr_dtype t)
+/* Elements that lie apart are met rarely: out of line, so that kernels stay small. */
+static __attribute__((noinline, unused)) vf vf_ld_apart(const void *p, int64_t i, int64_t step,
+                                                        int64_t n, mr_dtype t)
 {
-    if (step == 1)
-        return n == VF_LANES ? vf_ld(p, i, t) : vf_ldn(p, i, n, t);
-    if (step == 0)
-        return vf_set(vf_get(p, i, t));
     float x[VF_LANES] = {0};
     for (int64_t k = 0; k < n; k++)
         x[k] = vf_get(p, i + k * step, t);
     return vf_load(x);
 }
-VF_INLINE void vf_stx(void *p, int64_t i, int64_t step, vf x, int64_t n, mr_dtype t)
+static __attribute__((noinline, unused)) void vf_st_apart(void *p, int64_t i, int64_t step, vf x,
+                                                          int64_t n, mr_dtype t)
 {
-    if (step == 1) {
-        if (n == VF_LANES)
-            vf_st(p, i, x, t);
-        else
-            vf_stn(p, i, x, n, t);
-        return;
-    }
     float y[VF_LANES];
     vf_store(y, x);
     for (int64_t k = 0; k < n; k++)
         vf_put(p, i + k * step, y[k], t);
+}
+/* n <= VF_LANES elements that lie `step` apart (1: a plain load, 0: one element in all lanes). */
+VF_INLINE vf vf_ldx(const void *p, int64_t i, int64_t step, int64_t n, mr_dtype t)
+{
+    if (step == 1)
+        return n == VF_LANES ? vf_ld(p, i, t) : vf_ldn(p, i, n, t);
+    return step == 0 ? vf_set(vf_get(p, i, t)) : vf_ld_apart(p, i, step, n, t);
+}
+VF_INLINE void vf_stx(void *p, int64_t i, int64_t step, vf x, int64_t n, mr_dtype t)
+{
+    if (step != 1)
+        vf_st_apart(p, i, step, x, n, t);
+    else if (n == VF_LANES)
+        vf_st(p, i, x, t);
+    else
+        vf_stn(p, i, x, n, t);
 }
 
 #endif

@@ -11,15 +11,13 @@
  *   ds = p (do v^T - D)
  *   dv = p^T do    dq = scale ds k    dk = scale ds^T q
  *
- * There are three forms: attention_lanes.h for short sequences, attention_amx.h for bf16 where the
- * processor has AMX, attention_tile.h for all else. A task is one head of one sequence (in the
+ * There are three forms: attention_lanes.c for short sequences, attention_amx.c for bf16 where the
+ * processor has AMX, attention_tile.c for all else. A task is one head of one sequence (in the
  * forward pass a range of its queries), or a vector of short ones. Nothing of size N x M is kept.
  * A row's result does not depend on the tasks, and dk and dv are summed over tiles of queries in
  * order, so bits do not depend on the team.
  * Ref: Dao et al. 2022, arXiv:2205.14135. */
-#include "op/attention_amx.h"
-#include "op/attention_lanes.h"
-#include "op/attention_tile.h"
+#include "op/attention_job.h"
 
 static mr_status check(const mr_desc *q, const mr_desc *k, const mr_desc *v, const mr_desc *len)
 {
@@ -176,7 +174,7 @@ static form form_of(const mr_call *c)
 {
     if (lanes_fit(c))
         return LANES;
-#if defined(MR_ISA_avx512)
+#if defined(ATTENTION_AMX)
     if (c->state)
         return AMX;
 #endif
@@ -244,10 +242,6 @@ static void forward_part(void *user, int64_t begin, int64_t end, int worker)
     const int64_t *n = jb->call->in[0].desc.dim;
     void *at = (char *)jb->call->workspace + (size_t)worker * jb->worker_bytes;
     form form = form_of(jb->call);
-#if defined(MR_ISA_avx512)
-    if (form == AMX)
-        amx_begin();
-#endif
     for (int64_t i = begin, count; i < end; i += count) {
         int64_t u = i / jb->splits, first = i % jb->splits * jb->split_rows,
                 last = MR_MIN(first + jb->split_rows, n[2]);
@@ -257,15 +251,11 @@ static void forward_part(void *user, int64_t begin, int64_t end, int worker)
             lanes_forward(jb, i, count, at);
         else if (form == TILES)
             tile_forward(jb, b, g, h, first, last, at);
-#if defined(MR_ISA_avx512)
+#if defined(ATTENTION_AMX)
         else
-            amx_forward(jb, b, g, h, first, last, at);
+            mr_attention_amx_forward(jb, b, g, h, first, last, at);
 #endif
     }
-#if defined(MR_ISA_avx512)
-    if (form == AMX)
-        amx_end();
-#endif
 }
 
 MR_KERNEL(attention)
@@ -290,10 +280,6 @@ static void backward_part(void *user, int64_t begin, int64_t end, int worker)
     const int64_t *n = jb->call->in[0].desc.dim;
     void *at = (char *)jb->call->workspace + (size_t)worker * jb->worker_bytes;
     form form = form_of(jb->call);
-#if defined(MR_ISA_avx512)
-    if (form == AMX)
-        amx_begin();
-#endif
     for (int64_t u = begin, count; u < end; u += count) {
         int64_t b = u / n[3] / n[1], g = u / n[3] % n[1], h = u % n[3];
         count = form == LANES ? MR_MIN(end - u, (int64_t)VF_LANES) : 1;
@@ -301,15 +287,11 @@ static void backward_part(void *user, int64_t begin, int64_t end, int worker)
             lanes_backward(jb, u, count, at);
         else if (form == TILES)
             tile_backward(jb, b, g, h, at);
-#if defined(MR_ISA_avx512)
+#if defined(ATTENTION_AMX)
         else
-            amx_backward(jb, b, g, h, at);
+            mr_attention_amx_backward(jb, b, g, h, at);
 #endif
     }
-#if defined(MR_ISA_avx512)
-    if (form == AMX)
-        amx_end();
-#endif
 }
 
 MR_KERNEL(attention_grad)

@@ -45,6 +45,7 @@ static void tile_dot(int c, int a, int b)
 }
 
 #define AMX_FN                  __attribute__((unused)) static
+#define AMX_ENTRY
 #define AMX_INLINE              __attribute__((always_inline, unused)) static inline
 #define AMX_LOAD(t, p, stride)  tile_load(t, p, (int64_t)(stride))
 #define AMX_STORE(t, p, stride) tile_store(t, p, (int64_t)(stride))

@@ -5,7 +5,9 @@
 #include "attentioncase.h"
 
 #ifdef SPEC_TILES
-#include "op/attention_amx.h"
+#define mr_attention_amx_forward  forward_on_tiles_in_c
+#define mr_attention_amx_backward backward_on_tiles_in_c
+#include "op/attention_amx.c"
 
 // scratch that holds no number until it is written
 static void *scratch(const mr_call *c, bool backward)
@@ -32,17 +34,15 @@ static void run(set *s, int how, const int32_t *len, double scale)
         .attr = &attr};
     attention_job job = {.call = &fwd, .scale = (float)attention_scale(&fwd)};
     void *at = scratch(&fwd, false), *back = scratch(&bwd, true);
-    amx_begin();
     for (int64_t u = 0; u < B * H; u++) {
         // the queries of a head may be cut anywhere
         int64_t half = s->N / 2;
-        amx_forward(&job, u / H, 0, u % H, 0, half, at);
-        amx_forward(&job, u / H, 0, u % H, half, s->N, at);
+        mr_attention_amx_forward(&job, u / H, 0, u % H, 0, half, at);
+        mr_attention_amx_forward(&job, u / H, 0, u % H, half, s->N, at);
     }
     job.call = &bwd;
     for (int64_t u = 0; u < B * H; u++)
-        amx_backward(&job, u / H, 0, u % H, back);
-    amx_end();
+        mr_attention_amx_backward(&job, u / H, 0, u % H, back);
     free(at), free(back);
 }
 

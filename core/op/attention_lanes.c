@@ -3,13 +3,10 @@
  * Data is turned so that element (row, k) of all lanes is one vector; products, softmax and sums
  * need no work across lanes, and no width is wasted whatever the head size. For up to LANES_ROWS
  * queries and keys (temporal attention, small latents). Licence: Apache-2.0 */
-#ifndef MR_ATTENTION_LANES_H
-#define MR_ATTENTION_LANES_H
-
 #include "cpu/transpose.h"
 #include "op/attention_job.h"
 
-enum { LANES_ROWS = 32, LANES_NI = 2, LANES_NC = 6 };
+enum { LANES_NI = 2, LANES_NC = 6 };
 
 /* c(i, j) = sum over r of a(i, r) * b(r, j) in each lane; steps in vectors. ni, nc are
  * constants. */
@@ -61,10 +58,9 @@ VF_INLINE void lanes_rows(int ni, int64_t n_c, int64_t n, const float *a, int64_
 }
 
 /* c[m, n_c] = a[m, n] b[n, n_c], strides in vectors. */
-static __attribute__((noinline, unused)) void lanes_product(int64_t m, int64_t n_c, int64_t n,
-                                                            const float *a, int64_t ai, int64_t ar,
-                                                            const float *b, int64_t br, int64_t bc,
-                                                            float *c, int64_t ci, int64_t cc)
+static __attribute__((noinline, noclone, unused)) void lanes_product(
+    int64_t m, int64_t n_c, int64_t n, const float *a, int64_t ai, int64_t ar, const float *b,
+    int64_t br, int64_t bc, float *c, int64_t ci, int64_t cc)
 {
     int64_t i = 0;
     for (; i + LANES_NI <= m; i += LANES_NI)
@@ -81,8 +77,8 @@ typedef struct lanes_head {
     int64_t at[VF_LANES], row_step, step;
     mr_dtype dtype;
 } lanes_head;
-static inline __attribute__((unused)) lanes_head lanes_of(const mr_view *v, int64_t unit,
-                                                          int64_t count)
+static __attribute__((noinline, unused)) lanes_head lanes_of(const mr_view *v, int64_t unit,
+                                                             int64_t count)
 {
     const int64_t *s = v->desc.stride, *n = v->desc.dim;
     lanes_head h = {.data = v->data, .row_step = s[2], .step = s[4], .dtype = v->desc.dtype};
@@ -93,15 +89,14 @@ static inline __attribute__((unused)) lanes_head lanes_of(const mr_view *v, int6
     return h;
 }
 
-VF_INLINE void lanes_gather_as(const lanes_head *h, int64_t rows, int64_t d, float *dst,
-                               int64_t step, mr_dtype t)
+VF_INLINE void lanes_gather_as(const lanes_head *h, int64_t rows, int64_t d, float *dst, mr_dtype t)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < d; k += VF_LANES) {
-            int64_t m = MR_MIN(d - k, (int64_t)VF_LANES), at = i * h->row_step + k * step;
+            int64_t m = MR_MIN(d - k, (int64_t)VF_LANES), at = i * h->row_step + k * h->step;
             vf r[VF_LANES];
             for (int l = 0; l < VF_LANES; l++)
-                r[l] = vf_ldx(h->data, h->at[l] + at, step, m, t);
+                r[l] = vf_ldx(h->data, h->at[l] + at, h->step, m, t);
             vf_transpose(r);
             float *to = dst + (i * d + k) * VF_LANES;
             if (m == VF_LANES)
@@ -113,52 +108,43 @@ VF_INLINE void lanes_gather_as(const lanes_head *h, int64_t rows, int64_t d, flo
         }
 }
 /* dst[(row * d + k)] = the vector of element (row, k) of all lanes. */
-static inline __attribute__((unused)) void lanes_gather(const lanes_head *h, int64_t rows,
-                                                        int64_t d, float *dst)
+static __attribute__((noinline, unused)) void lanes_gather(const lanes_head *h, int64_t rows,
+                                                           int64_t d, float *dst)
 {
-    if (h->step != 1) {
-        if (h->dtype == MR_BF16)
-            lanes_gather_as(h, rows, d, dst, h->step, MR_BF16);
-        else
-            lanes_gather_as(h, rows, d, dst, h->step, MR_F32);
-    } else if (h->dtype == MR_BF16) {
-        lanes_gather_as(h, rows, d, dst, 1, MR_BF16);
-    } else {
-        lanes_gather_as(h, rows, d, dst, 1, MR_F32);
-    }
+    if (h->dtype == MR_BF16)
+        lanes_gather_as(h, rows, d, dst, MR_BF16);
+    else
+        lanes_gather_as(h, rows, d, dst, MR_F32);
 }
 
 VF_INLINE void lanes_scatter_as(const lanes_head *h, int64_t count, int64_t rows, int64_t d,
-                                const float *src, int64_t step, mr_dtype t)
+                                const float *src, mr_dtype t)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < d; k += VF_LANES) {
-            int64_t m = MR_MIN(d - k, (int64_t)VF_LANES), at = i * h->row_step + k * step;
+            int64_t m = MR_MIN(d - k, (int64_t)VF_LANES), at = i * h->row_step + k * h->step;
             vf r[VF_LANES];
             const float *from = src + (i * d + k) * VF_LANES;
             for (int l = 0; l < VF_LANES; l++)
                 r[l] = l < m ? vf_load(from + l * VF_LANES) : vf_zero();
             vf_transpose(r);
-            if (m == VF_LANES && count == VF_LANES && step == 1)
-                for (int l = 0; l < VF_LANES; l++)
-                    vf_st(h->data, h->at[l] + at, r[l], t);
-            else
-                for (int64_t l = 0; l < count; l++)
-                    vf_stx(h->data, h->at[l] + at, step, r[l], m, t);
+            for (int64_t l = 0; l < count; l++)
+                vf_stx(h->data, h->at[l] + at, h->step, r[l], m, t);
         }
 }
 /* The way back, for the first `count` lanes. */
-static inline __attribute__((unused)) void lanes_scatter(const lanes_head *h, int64_t count,
-                                                         int64_t rows, int64_t d, const float *src)
+static __attribute__((noinline, unused)) void lanes_scatter(const lanes_head *h, int64_t count,
+                                                            int64_t rows, int64_t d,
+                                                            const float *src)
 {
     if (h->dtype == MR_BF16)
-        lanes_scatter_as(h, count, rows, d, src, h->step, MR_BF16);
+        lanes_scatter_as(h, count, rows, d, src, MR_BF16);
     else
-        lanes_scatter_as(h, count, rows, d, src, h->step, MR_F32);
+        lanes_scatter_as(h, count, rows, d, src, MR_F32);
 }
 
 VF_INLINE vf lanes_dot_as(const lanes_head *x, const lanes_head *y, int64_t row, int64_t d,
-                          int64_t step_x, int64_t step_y, mr_dtype t)
+                          mr_dtype t)
 {
     vf sum[VF_LANES];
     for (int l = 0; l < VF_LANES; l++) {
@@ -166,8 +152,8 @@ VF_INLINE vf lanes_dot_as(const lanes_head *x, const lanes_head *y, int64_t row,
         int64_t at_x = x->at[l] + row * x->row_step, at_y = y->at[l] + row * y->row_step;
         for (int64_t k = 0; k < d; k += VF_LANES) {
             int64_t m = MR_MIN(d - k, (int64_t)VF_LANES);
-            sum[l] = vf_fma(vf_ldx(x->data, at_x + k * step_x, step_x, m, t),
-                            vf_ldx(y->data, at_y + k * step_y, step_y, m, t), sum[l]);
+            sum[l] = vf_fma(vf_ldx(x->data, at_x + k * x->step, x->step, m, t),
+                            vf_ldx(y->data, at_y + k * y->step, y->step, m, t), sum[l]);
         }
     }
     vf_transpose(sum);
@@ -176,32 +162,14 @@ VF_INLINE vf lanes_dot_as(const lanes_head *x, const lanes_head *y, int64_t row,
     return sum[0];
 }
 /* The product of row `row` of two heads, per lane, straight from memory. */
-static inline __attribute__((unused)) vf lanes_dot(const lanes_head *x, const lanes_head *y,
-                                                   int64_t row, int64_t d)
+static __attribute__((noinline, unused)) vf lanes_dot(const lanes_head *x, const lanes_head *y,
+                                                      int64_t row, int64_t d)
 {
-    if (x->step != 1 || y->step != 1)
-        return x->dtype == MR_BF16 ? lanes_dot_as(x, y, row, d, x->step, y->step, MR_BF16)
-                                   : lanes_dot_as(x, y, row, d, x->step, y->step, MR_F32);
-    return x->dtype == MR_BF16 ? lanes_dot_as(x, y, row, d, 1, 1, MR_BF16)
-                               : lanes_dot_as(x, y, row, d, 1, 1, MR_F32);
+    return x->dtype == MR_BF16 ? lanes_dot_as(x, y, row, d, MR_BF16)
+                               : lanes_dot_as(x, y, row, d, MR_F32);
 }
 
-/* This form serves short sequences of equal length. */
-MR_ROW_FN bool lanes_fit(const mr_call *c)
-{
-    return !mr_given(&c->in[3]) && c->in[0].desc.dim[2] <= LANES_ROWS &&
-           c->in[1].desc.dim[2] <= LANES_ROWS;
-}
-/* Floats of one worker: q, k, v, the output side, scores (two in backward) of the widest lanes. */
-MR_ROW_FN int64_t lanes_scratch(const mr_call *c, bool backward)
-{
-    int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4];
-    return 16 * (2 * (N + M) * d + (backward ? 2 : 1) * N * M);
-}
-
-/* Heads unit .. unit + count of [B * G * h], count <= VF_LANES. */
-static inline __attribute__((unused)) void lanes_forward(const attention_job *jb, int64_t unit,
-                                                         int64_t count, float *at)
+void lanes_forward(const attention_job *jb, int64_t unit, int64_t count, float *at)
 {
     const mr_call *c = jb->call;
     const int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4];
@@ -238,8 +206,7 @@ static inline __attribute__((unused)) void lanes_forward(const attention_job *jb
     lanes_scatter(&o, count, N, d, lo);
 }
 
-static inline __attribute__((unused)) void lanes_backward(const attention_job *jb, int64_t unit,
-                                                          int64_t count, float *at)
+void lanes_backward(const attention_job *jb, int64_t unit, int64_t count, float *at)
 {
     const mr_call *c = jb->call;
     const float *lse = c->in[5].data, *dlse = c->in[7].data;
@@ -284,5 +251,3 @@ static inline __attribute__((unused)) void lanes_backward(const attention_job *j
     lanes_scatter(&dq, count, N, d, ly);
     lanes_scatter(&dk, count, M, d, lk);
 }
-
-#endif

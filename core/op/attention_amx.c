@@ -4,36 +4,11 @@
  * neighbours along the summed dimension. Scores, softmax and sums are f32; probabilities and score
  * gradients are rounded to bf16 as operands. Gradients of keys and values grow transposed, so that
  * scores are needed as right side only. Licence: Apache-2.0 */
-#ifndef MR_ATTENTION_AMX_H
-#define MR_ATTENTION_AMX_H
-
 #include "cpu/amx.h"
 #include "cpu/transpose.h"
 #include "op/attention_job.h"
 
-enum { AMX_ROWS = 64, AMX_KEYS = 256, AMX_LD = AMX_KEYS + 32, AMX_TILE = 512 /* elements */ };
-
-/* Bytes of one worker's areas, in the order they lie. */
-typedef struct amx_sizes {
-    int64_t dk, dp, mp, gp, bytes;
-} amx_sizes;
-MR_ROW_FN amx_sizes amx_scratch(const mr_call *c, bool backward)
-{
-    int64_t d = c->in[0].desc.dim[4], R = AMX_ROWS;
-    amx_sizes s = {.dk = attention_pad(d, 32),
-                   .dp = attention_pad(d, 16),
-                   .mp = attention_pad(c->in[1].desc.dim[2], 32)};
-    // rows of turned gradients: their step must not be a power of two, or a tile's rows share cache
-    // sets
-    s.gp = s.mp + 16;
-    if (backward)
-        s.bytes = 2 * (2 * s.mp * s.dk + s.mp * s.dp) + 8 * s.dp * s.gp + 4 * R * s.dk +
-                  4 * R * s.dp + 4 * R * AMX_KEYS + 2 * R * AMX_LD + 4 * R * s.dp + 8 * 32 * 32 +
-                  8 * R;
-    else
-        s.bytes = 2 * s.mp * (s.dk + s.dp) + 2 * R * s.dk + 6 * R * AMX_LD + 4 * R * s.dp + 8 * R;
-    return s;
-}
+enum { AMX_TILE = 512 /* elements */ };
 
 #if defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__)
 /* c[16 or 32, 16 or 32] (+)= a b over `steps` of 32. a: row-major, lda; b: tile (s, n) at s * bs +
@@ -219,9 +194,8 @@ AMX_INLINE float amx_softmax(const float *s, uint16_t *p, int64_t n, int64_t pad
     return vf_sum(sum);
 }
 
-/* Queries first .. last of one head. */
-AMX_FN void amx_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int64_t first,
-                        int64_t last, void *scratch)
+AMX_ENTRY void mr_attention_amx_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h,
+                                        int64_t first, int64_t last, void *scratch)
 {
     const mr_call *c = jb->call;
     const int64_t d = c->in[0].desc.dim[4], keys = attention_keys(c, b);
@@ -235,6 +209,7 @@ AMX_FN void amx_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h
     float *s = (float *)(void *)(p + AMX_ROWS * AMX_LD), *ot = s + AMX_ROWS * AMX_LD;
     int64_t steps = z.dk / 32, columns = z.dp / 16, all = attention_pad(keys, 32);
     vf factor = vf_set(jb->scale * 1.44269504f);
+    amx_begin();
     amx_pack_transposed(&k, keys, d, kt, steps, all);
     amx_pack_pairs(&v, keys, d, vp, columns, all);
     for (int64_t i = first; i < last; i += AMX_ROWS) {
@@ -267,6 +242,7 @@ AMX_FN void amx_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h
             }
         }
     }
+    amx_end();
 }
 
 /* Probabilities and score gradients of 32 queries and 32 keys: as packed right sides (tiles n, n +
@@ -315,8 +291,8 @@ MR_ROW_FN void amx_scatter_turned(const amx_head *h, int64_t keys, int64_t M, in
         memset(h->at + j * h->step, 0, (size_t)d * 2);
 }
 
-/* One whole head. */
-AMX_FN void amx_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h, void *scratch)
+AMX_ENTRY void mr_attention_amx_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h,
+                                         void *scratch)
 {
     const mr_call *c = jb->call;
     const int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4],
@@ -339,6 +315,7 @@ AMX_FN void amx_backward(const attention_job *jb, int64_t b, int64_t g, int64_t 
           *gq = gv + z.dp * z.gp, *s = gq + AMX_ROWS * z.dp;
     float *dp = s + 32 * 32, *low = dp + 32 * 32, *D = low + AMX_ROWS;
     int64_t steps = z.dk / 32, columns = z.dp / 16, all = attention_pad(keys, 32);
+    amx_begin();
     amx_pack_transposed(&k, keys, d, kt, steps, all);
     amx_pack_transposed(&v, keys, d, vt, steps, all);
     amx_pack_pairs(&k, keys, d, kp, columns, all);
@@ -379,9 +356,8 @@ AMX_FN void amx_backward(const attention_job *jb, int64_t b, int64_t g, int64_t 
                 vf_bstoren(dq.at + (i + r) * dq.step + e,
                            keys ? vf_load(gq + r * z.dp + e) : vf_zero(), MR_MIN(d - e, 16));
     }
+    amx_end();
     amx_scatter_turned(&dk, keys, M, d, gk, z.gp);
     amx_scatter_turned(&dv, keys, M, d, gv, z.gp);
 }
-#endif
-
 #endif

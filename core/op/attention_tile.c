@@ -5,16 +5,13 @@
  * into tiles, scattering back.
  * Tiles are row-major f32; widths that products write or stream (`n` of tile_product) are multiples
  * of VF_LANES, padded with zeros. Licence: Apache-2.0 */
-#ifndef MR_ATTENTION_TILE_H
-#define MR_ATTENTION_TILE_H
-
 #include "cpu/transpose.h"
 #include "op/attention_job.h"
 
 #if defined(__AVX512F__)
-enum { QUERIES = 64, KEYS = 256, TILE_MR = 8, TILE_NV = 3 };
+enum { TILE_MR = 8, TILE_NV = 3 };
 #else
-enum { QUERIES = 64, KEYS = 256, TILE_MR = 4, TILE_NV = 3 };
+enum { TILE_MR = 4, TILE_NV = 3 };
 #endif
 
 /* c[mr, nv vectors] (+)= sum over k of a[i * rs + k * cs] * b[k * ldb + ...]; mr and nv are
@@ -64,10 +61,11 @@ VF_INLINE void tile_columns(int nv, int64_t m, int64_t k, const float *a, int64_
 }
 
 /* c[m, n] (+)= a[m, k] b[k, n]; a has strides rs, cs (so that its transpose costs nothing). */
-static __attribute__((noinline, unused)) void tile_product(int64_t m, int64_t n, int64_t k,
-                                                           const float *a, int64_t rs, int64_t cs,
-                                                           const float *b, int64_t ldb, float *c,
-                                                           int64_t ldc, bool add)
+static __attribute__((noinline, noclone, unused)) void tile_product(int64_t m, int64_t n, int64_t k,
+                                                                    const float *a, int64_t rs,
+                                                                    int64_t cs, const float *b,
+                                                                    int64_t ldb, float *c,
+                                                                    int64_t ldc, bool add)
 {
     int64_t j = 0, wide = TILE_NV * VF_LANES;
     // where four vectors are left, two and two are faster than three and one
@@ -108,9 +106,9 @@ VF_INLINE void tile_gather_as(const tile_head *h, int64_t first, int64_t rows, i
 }
 /* dst[rows, ld] = scale * head[first .. first + rows, d], zeros up to ld (a multiple of
  * VF_LANES). */
-static inline __attribute__((unused)) void tile_gather(const tile_head *h, int64_t first,
-                                                       int64_t rows, int64_t d, float scale,
-                                                       float *dst, int64_t ld)
+static __attribute__((noinline, unused)) void tile_gather(const tile_head *h, int64_t first,
+                                                          int64_t rows, int64_t d, float scale,
+                                                          float *dst, int64_t ld)
 {
     if (h->dtype == MR_BF16)
         tile_gather_as(h, first, rows, d, scale, dst, ld, MR_BF16);
@@ -130,9 +128,9 @@ VF_INLINE void tile_scatter_as(const tile_head *h, int64_t first, int64_t rows, 
         }
 }
 /* head[first .. first + rows, d] = scale * src[rows, ld]. */
-static inline __attribute__((unused)) void tile_scatter(const tile_head *h, int64_t first,
-                                                        int64_t rows, int64_t d, float scale,
-                                                        const float *src, int64_t ld)
+static __attribute__((noinline, unused)) void tile_scatter(const tile_head *h, int64_t first,
+                                                           int64_t rows, int64_t d, float scale,
+                                                           const float *src, int64_t ld)
 {
     if (h->dtype == MR_BF16)
         tile_scatter_as(h, first, rows, d, scale, src, ld, MR_BF16);
@@ -142,9 +140,9 @@ static inline __attribute__((unused)) void tile_scatter(const tile_head *h, int6
 
 /* dst[d, ld] = transpose of src[rows, src_ld]; both widths multiples of VF_LANES, columns rows ..
  * ld are zero. */
-static inline __attribute__((unused)) void tile_transpose(const float *src, int64_t src_ld,
-                                                          int64_t rows, int64_t d, float *dst,
-                                                          int64_t ld)
+static __attribute__((noinline, unused)) void tile_transpose(const float *src, int64_t src_ld,
+                                                             int64_t rows, int64_t d, float *dst,
+                                                             int64_t ld)
 {
     for (int64_t r0 = 0; r0 < ld; r0 += VF_LANES)
         for (int64_t k0 = 0; k0 < d; k0 += VF_LANES) {
@@ -155,23 +153,6 @@ static inline __attribute__((unused)) void tile_transpose(const float *src, int6
             for (int l = 0; l < VF_LANES && k0 + l < d; l++)
                 vf_store(dst + (k0 + l) * ld + r0, r[l]);
         }
-}
-
-/* Widths of the scratch areas, rounded for the widest instruction set, and floats of one worker. */
-typedef struct tile_sizes {
-    int64_t area, width, rows, tile, worker;
-} tile_sizes;
-MR_ROW_FN tile_sizes tile_scratch(const mr_call *c, bool backward)
-{
-    const int64_t *n = c->in[0].desc.dim, mp = attention_pad(c->in[1].desc.dim[2], 16);
-    tile_sizes s = {.width = attention_pad(n[4], 16),
-                    .rows = MR_MIN(QUERIES, attention_pad(n[2], 16)),
-                    .tile = MR_MIN(KEYS, mp)};
-    s.area = mp * s.width;
-    // keys and values, then what a tile of queries needs
-    s.worker = backward ? 5 * s.area + s.rows * (4 * s.width + 2 * s.tile + 1)
-                        : 3 * s.area + s.rows * (2 * s.width + s.tile + 2);
-    return s;
 }
 
 // Replace a row of scores by its exponentials under the maximum `max`, and what pads it after n by
@@ -211,8 +192,9 @@ VF_INLINE float tile_max(const float *s, int64_t n)
 }
 
 // keys, transposed per tile of KEYS, and values of one head
-static inline __attribute__((unused)) void tile_keys(const tile_head *src, int64_t keys, int64_t d,
-                                                     int64_t ld, float *rows, float *transposed)
+static __attribute__((noinline, unused)) void tile_keys(const tile_head *src, int64_t keys,
+                                                        int64_t d, int64_t ld, float *rows,
+                                                        float *transposed)
 {
     for (int64_t j = 0; j < keys; j += KEYS) {
         int64_t n = MR_MIN(keys - j, KEYS);
@@ -221,10 +203,8 @@ static inline __attribute__((unused)) void tile_keys(const tile_head *src, int64
     }
 }
 
-/* Queries first .. last of one head. */
-static inline __attribute__((unused)) void tile_forward(const attention_job *jb, int64_t b,
-                                                        int64_t g, int64_t h, int64_t first,
-                                                        int64_t last, float *at)
+void tile_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int64_t first,
+                  int64_t last, float *at)
 {
     const mr_call *c = jb->call;
     const int64_t *n = c->in[0].desc.dim, d = n[4], keys = attention_keys(c, b),
@@ -266,9 +246,7 @@ static inline __attribute__((unused)) void tile_forward(const attention_job *jb,
     }
 }
 
-/* One whole head. */
-static inline __attribute__((unused)) void tile_backward(const attention_job *jb, int64_t b,
-                                                         int64_t g, int64_t h, float *at)
+void tile_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h, float *at)
 {
     const mr_call *c = jb->call;
     const int64_t *n = c->in[0].desc.dim, d = n[4], M = c->in[1].desc.dim[2],
@@ -325,5 +303,3 @@ static inline __attribute__((unused)) void tile_backward(const attention_job *jb
     tile_scatter(&dk, 0, M, d, 1, gk, ld);
     tile_scatter(&dv, 0, M, d, 1, gv, ld);
 }
-
-#endif
