@@ -1,4 +1,4 @@
--- luacheck lua recipes spec datasets
+-- luacheck lua recipes machines spec datasets
 std = "lua54"
 max_line_length = 100
 -- text in long brackets (help pages, recipes inside specs) keeps its own lines

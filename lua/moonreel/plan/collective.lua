@@ -1,0 +1,61 @@
+--- Seconds that a collective takes: latency of its steps and bytes over the slowest link.
+-- Ref: NCCL 2.30 graph/tuning.cc for the constants; reference parallelism 9.
+-- @module moonreel.plan.collective
+local collective = {}
+
+-- NCCL's fixed seconds of a call: a ring of large messages, and the logarithmic algorithm between
+-- nodes (PAT), which adds a step per doubling and a little per node
+local RING_S, PAT_S, PAT_NODE_S, PAT_STEP_SHARE = 8.4e-6, 8e-6, 2.8e-6, 1 / 3.5
+
+--- How many ranks, and how they lie on nodes.
+---@class moonreel.plan.Group
+---@field gpus integer   ranks on one node
+---@field nodes integer
+
+--- Seconds until the first byte of a ring has gone round.
+---@param m table  machine
+---@param group moonreel.plan.Group
+---@return number
+function collective.ring_latency(m, group)
+  local ranks = group.gpus * group.nodes
+  return RING_S + (ranks - 1 - (group.nodes - 1)) * m.node.link_step_s
+    + (group.nodes - 1) * m.network.step_s
+end
+
+-- bytes per second of a ring: the link inside a node, or all of its cards together
+local function ring_rate(m, group)
+  return group.nodes > 1 and math.min(m.node.link, m.network.cards * m.network.card)
+    or m.node.link
+end
+
+--- Reduce-scatter or all-gather over one flat ring.
+---@param m table
+---@param group moonreel.plan.Group
+---@param bytes number  of the whole buffer
+---@return number seconds
+function collective.flat(m, group, bytes)
+  local ranks = group.gpus * group.nodes
+  if ranks == 1 then
+    return 0
+  end
+  return collective.ring_latency(m, group) + bytes * (ranks - 1) / ranks / ring_rate(m, group)
+end
+
+--- The same in two hops, inside the nodes and between equal GPUs of all nodes, which use all cards
+-- at once.
+---@param m table
+---@param group moonreel.plan.Group
+---@param bytes number
+---@return number intra, number inter  seconds of the hops; hops of different buffers overlap
+function collective.two_hops(m, group, bytes)
+  local intra = collective.flat(m, { gpus = group.gpus, nodes = 1 }, bytes)
+  if group.nodes == 1 then
+    return intra, 0
+  end
+  local piece, per_gpu = bytes / group.gpus, m.network.card * m.network.cards / group.gpus
+  local inter = PAT_S + math.log(group.nodes, 2) * m.network.step_s * PAT_STEP_SHARE
+    + PAT_NODE_S * group.nodes + piece * (group.nodes - 1) / group.nodes / per_gpu
+  return intra, inter
+end
+
+return collective

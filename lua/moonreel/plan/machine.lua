@@ -1,0 +1,144 @@
+--- Machines: what a GPU, its node and its network can do, from machines/NAME.lua or a file of the
+-- user's. Plain numbers in SI units: bytes, seconds, operations or bytes per second.
+-- @module moonreel.plan.machine
+local app = require "moonreel.app"
+local base = require "moonreel.core.base"
+local fault = require "moonreel.recipe.fault"
+local nearest = require "moonreel.text.nearest"
+
+local machine = {}
+
+--- Fields of a machine file: {path, doc}; what has `share` may be left out and is then assumed as
+-- that share of a peak.
+machine.fields = {
+  { "name", "text: how plans call it" },
+  { "source", "text: where the numbers come from" },
+  { "memory_bytes", "memory of one GPU" },
+  { "peak.bf16", "operations per second of dense bf16 products" },
+  { "peak.fp8", "the same in FP8", optional = true },
+  { "peak.f32", "the same in f32" },
+  { "peak.memory", "bytes per second of its memory" },
+  { "rate.product", "operations per second that large products reach",
+    of = "peak.bf16", share = 600 / 989 },
+  { "rate.attention", "the same of attention", of = "peak.bf16", share = 550 / 989 },
+  { "rate.convolution", "the same of a video autoencoder", of = "peak.bf16", share = 250 / 989 },
+  { "rate.text", "the same of a text encoder", of = "peak.bf16", share = 500 / 989 },
+  { "rate.stream", "share of the memory's bandwidth that elementwise kernels reach", value = 0.8 },
+  { "node.gpus", "GPUs of one node" },
+  { "node.link", "bytes per second between GPUs of a node, one way, as collectives reach it" },
+  { "node.link_step_s", "seconds that one step of a ring takes inside a node" },
+  { "network.cards", "network cards of a node" },
+  { "network.card", "bytes per second of one card, one way" },
+  { "network.step_s", "seconds that one step between nodes takes" },
+  { "host.pcie", "bytes per second between a GPU and pinned host memory" },
+  { "communication_share", "share of a GPU that a running collective takes", value = 16 / 132 },
+  { "mtbf_gpu_hours", "GPU hours between two failures", value = 5.1e4 },
+}
+
+local rows = {}
+for _, field in ipairs(machine.fields) do
+  rows[field[1]] = field
+end
+
+-- the value at a path like "peak.bf16"
+local function at(t, path)
+  for key in path:gmatch("[^.]+") do
+    t = type(t) == "table" and t[key] or nil
+  end
+  return t
+end
+
+local function put(t, path, value)
+  local group, key = path:match("^(.*)%.(.*)$")
+  if group then
+    t[group] = t[group] or {}
+    t = t[group]
+  end
+  t[key or path] = value
+end
+
+-- refuses fields that no row names
+local function refuse_unknown(t, shown, prefix)
+  for key, value in pairs(t) do
+    local path = prefix .. tostring(key)
+    if type(value) == "table" and not rows[path] then
+      refuse_unknown(value, shown, path .. ".")
+    elseif not rows[path] then
+      local names = {}
+      for _, field in ipairs(machine.fields) do
+        names[#names + 1] = field[1]
+      end
+      local near = nearest(path, names)
+      fault.recipe("%s: no field '%s' in a machine%s", shown, path,
+        near and (", did you mean '" .. near .. "'?") or "")
+    end
+  end
+end
+
+local function check(m, shown)
+  if type(m) ~= "table" then
+    fault.recipe("%s: expected a table of numbers, got %s; try: copy machines/h100.lua",
+      shown, type(m))
+  end
+  refuse_unknown(m, shown, "")
+  m.assumed = {}
+  for _, field in ipairs(machine.fields) do
+    local path, value = field[1], at(m, field[1])
+    local wants = field[2]:find("^text") and "string" or "number"
+    if value == nil and (field.share or field.value) then
+      value = field.value or field.share * at(m, field.of)
+      put(m, path, value)
+      m.assumed[#m.assumed + 1] = { field = path, value = value, of = field.of }
+    end
+    if value ~= nil and type(value) ~= wants or value == nil and not field.optional then
+      fault.recipe("%s: %s: expected a %s, got %s (%s)", shown, path, wants,
+        value == nil and "nothing" or type(value), field[2])
+    end
+    if wants == "number" and value and not (value > 0 and value < math.huge) then
+      fault.recipe("%s: %s: expected more than 0, got %s", shown, path, value)
+    end
+  end
+  return m
+end
+
+--- Names of the machines that ship, sorted.
+---@return string[]
+function machine.names()
+  local names = {}
+  for _, path in ipairs(app.embedded_list()) do
+    local stem = path:match("^machines/(.*)%.lua$")
+    names[#names + 1] = stem and stem:upper()
+  end
+  return names
+end
+
+--- A machine by its name in any case, or by the path of a file. The file is plain data: it reaches
+-- no function.
+---@param name string  "H100", "./mine.lua"
+---@return table machine  the fields above, and `assumed`: rows {field, value, of} of what the file
+---   leaves out. Raises MR_E_USAGE for a name that is unknown (with the nearest), MR_E_RECIPE for a
+---   file that is wrong.
+function machine.open(name)
+  local path = "machines/" .. name:lower() .. ".lua"
+  local text = not name:find("/", 1, true) and app.embedded(path)
+  if not text then
+    if not name:find("[/.]") then
+      local near = nearest(name:upper(), machine.names())
+      fault.usage("no machine '%s'%s; known: %s; try: a file of your own as ./NAME.lua",
+        name, near and (", did you mean '" .. near .. "'?") or "",
+        table.concat(machine.names(), ", "))
+    end
+    path, text = name, base.read_file(name)
+  end
+  local chunk, problem = load(text, "@" .. path, "t", {})
+  if not chunk then
+    fault.recipe("%s", problem)
+  end
+  local ok, m = pcall(chunk)
+  if not ok then
+    fault.recipe("%s", tostring(m))
+  end
+  return check(m, path)
+end
+
+return machine

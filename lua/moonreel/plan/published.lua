@@ -1,0 +1,93 @@
+--- Published runs, and what the formulas and the simulator here say of them. A row states how far
+-- the two may lie apart; where a published number holds more than is planned (evaluation, other
+-- batches, lost time), the row says so and checks the range that the reference gives.
+-- Ref: reference plan 5, 7 and 8.
+-- @module moonreel.plan.published
+local closed = require "moonreel.plan.closed"
+local machine = require "moonreel.plan.machine"
+local schedule = require "moonreel.plan.schedule"
+
+local published = {}
+
+-- deviation of the compute of healthy ranks: between the 1 and 2 % that are seen
+local SIGMA = 0.015
+local OPENSORA_2 = "Open-Sora 2.0 report (arXiv 2503.09642), table of stages"
+local TORCHTITAN = "pytorch/torchtitan docs/performance.md"
+
+--- A published number beside ours.
+---@class moonreel.plan.Published
+---@field run string
+---@field what string
+---@field published number
+---@field planned number
+---@field low number     planned must lie between these
+---@field high number
+---@field source string
+---@field note string|nil
+
+local function row(rows, run, what, given, planned, low, high, source, note)
+  rows[#rows + 1] = { run = run, what = what, published = given, planned = planned, low = low,
+    high = high, ok = planned >= low and planned <= high, source = source, note = note }
+end
+
+local function opensora_2(rows)
+  local h200, run = machine.open "H200", "Open-Sora 2.0 stage 1, 224 H200"
+  local recomputed = { double = 8, single = 38 }
+  local function shape(frames, batch)
+    return closed.mmdit_shape(256, frames, batch, { recomputed = recomputed })
+  end
+  local worst, largest = 0, 0
+  for frames, batch in pairs { [1] = 45, [33] = 12, [65] = 6, [97] = 4, [129] = 3 } do
+    local s = shape(frames, batch)
+    worst = math.max(worst, closed.mmdit_seconds(s, h200).total)
+    largest = math.max(largest, closed.mmdit_bytes(s, 224))
+  end
+  row(rows, run, "seconds of an iteration", 10.2, worst, 4, 5, OPENSORA_2,
+    "2,240 GPU days over 85,000 iterations; half of the wall clock lies outside these parts, or an "
+    .. "iteration holds several batches")
+  row(rows, run, "GB at the peak of its largest bucket", 140, largest / 1e9, 90, 140, OPENSORA_2,
+    "an upper bound: the card has 140 GB, and the published batches equalise seconds")
+  local long = shape(129, 3)
+  local cached = closed.mmdit_seconds(long, h200, { cached = true }).total
+  row(rows, run, "% of the peak, 129 frames", 38.19,
+    100 * closed.mmdit_operations(long) / cached / h200.peak.bf16, 35.2, 41.2, OPENSORA_2,
+    "encoders not counted")
+  local large = closed.mmdit_shape(768, 129, 2,
+    { sequence = 4, recomputed = { double = 19, single = 38 } })
+  row(rows, "Open-Sora 2.0 stage 2, SP 4", "seconds of an iteration", 53,
+    closed.mmdit_seconds(large, h200).total, 15, 31, OPENSORA_2,
+    "768 px, 129 frames, batch 2; a third of it is video encoding that every rank repeats")
+end
+
+-- Llama of 8 G parameters, fully sharded, 2 sequences of 8,192 tokens a GPU
+local function torchtitan(rows)
+  local run = "torchtitan Llama 8B, H100"
+  local function seconds(m, tokens_s, gpus, gather_bytes)
+    local compute = 2 * 8192 / tokens_s
+    return (schedule.seconds(m, { forward_s = compute / 3, backward_s = compute * 2 / 3,
+      parameters = 8.03e9, bucket = 8.03e9 / 33, group = { gpus = 8, nodes = gpus // 8 },
+      gather = "twice", gather_bytes = gather_bytes }, SIGMA))
+  end
+  local h100, h200 = machine.open "H100", machine.open "H200"
+  for _, r in ipairs { { "bf16", 5762, 97.3, 2 }, { "compiled", 6667, 97.7, 2 },
+      { "compiled, FP8", 8532, 98.2, 1 } } do
+    local name, tokens_s, given, gather_bytes = table.unpack(r)
+    row(rows, run, ("%% of the rate kept from 8 to 128 GPUs, %s"):format(name), given,
+      100 * seconds(h100, tokens_s, 8, gather_bytes) / seconds(h100, tokens_s, 128, gather_bytes),
+      given - 1, given + 1, TORCHTITAN)
+  end
+  row(rows, "torchtitan Llama 8B, H200", "% of the rate kept from 32 to 64 GPUs", 98.3,
+    100 * seconds(h200, 6667, 32, 2) / seconds(h200, 6667, 64, 2), 96.8, 99.8, TORCHTITAN,
+    "its network is not described: 1.5 points")
+end
+
+--- All published runs, each with what is planned for it.
+---@return moonreel.plan.Published[]
+function published.rows()
+  local rows = {}
+  opensora_2(rows)
+  torchtitan(rows)
+  return rows
+end
+
+return published

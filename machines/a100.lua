@@ -1,0 +1,11 @@
+-- NVIDIA A100 SXM, 80 GB, in nodes of eight with one 200 Gb/s card per GPU. It has no FP8 products.
+return {
+  name = "A100",
+  memory_bytes = 81920 * 2 ^ 20,
+  peak = { bf16 = 312e12, f32 = 19.5e12, memory = 2.039e12 },
+  node = { gpus = 8, link = 240e9, link_step_s = 3.4e-6 },
+  network = { cards = 8, card = 23e9, step_s = 14e-6 },
+  host = { pcie = 26e9 },
+  communication_share = 16 / 108,
+  source = "NVIDIA data sheet; NCCL 2.30 graph/tuning.cc",
+}

@@ -1,0 +1,11 @@
+-- NVIDIA B200 SXM, 180 GB, in nodes of eight with one 400 Gb/s card per GPU.
+return {
+  name = "B200",
+  memory_bytes = 180e9,
+  peak = { bf16 = 2250e12, fp8 = 4500e12, f32 = 75e12, memory = 7.7e12 },
+  node = { gpus = 8, link = 740e9, link_step_s = 3.4e-6 },
+  network = { cards = 8, card = 46e9, step_s = 14e-6 },
+  host = { pcie = 55e9 },
+  communication_share = 16 / 148,
+  source = "NVIDIA data sheet",
+}

@@ -1,0 +1,15 @@
+-- NVIDIA H100 SXM, 80 GB, in nodes of eight with one 400 Gb/s card per GPU.
+return {
+  name = "H100",
+  memory_bytes = 81559 * 2 ^ 20,
+  peak = { bf16 = 989e12, fp8 = 1979e12, f32 = 67e12, memory = 3.35e12 },
+  -- products and attention at the sizes of video transformers: starting values for kernels of today
+  rate = { product = 600e12, attention = 550e12, convolution = 250e12, text = 500e12,
+    stream = 0.8 },
+  node = { gpus = 8, link = 370e9, link_step_s = 3.4e-6 },
+  network = { cards = 8, card = 46e9, step_s = 14e-6 },
+  host = { pcie = 55e9 },
+  communication_share = 16 / 132,   -- multiprocessors that a running collective takes
+  mtbf_gpu_hours = 5.1e4,           -- 16,384 GPUs for 3.1 hours between two stops (Llama 3)
+  source = "NVIDIA data sheet; NCCL 2.30 graph/tuning.cc; NCCL tests issue 290",
+}

@@ -1,0 +1,14 @@
+-- NVIDIA H200 SXM, 141 GB: the arithmetic of an H100 with more and faster memory.
+return {
+  name = "H200",
+  memory_bytes = 143771 * 2 ^ 20,
+  peak = { bf16 = 989e12, fp8 = 1979e12, f32 = 67e12, memory = 4.8e12 },
+  rate = { product = 600e12, attention = 550e12, convolution = 250e12, text = 500e12,
+    stream = 0.8 },
+  node = { gpus = 8, link = 370e9, link_step_s = 3.4e-6 },
+  network = { cards = 8, card = 46e9, step_s = 14e-6 },
+  host = { pcie = 55e9 },
+  communication_share = 16 / 132,
+  mtbf_gpu_hours = 5.1e4,
+  source = "NVIDIA data sheet; NCCL 2.30 graph/tuning.cc; NCCL tests issue 290",
+}

@@ -1,0 +1,67 @@
+--- Machines: files of plain numbers, checked field by field.
+local folder = require "spec.support.folder"
+local machine = require "moonreel.plan.machine"
+
+local LEAST = [[return { name = "X", source = "me", memory_bytes = 1e9,
+  peak = { bf16 = 989, f32 = 1, memory = 5 }, node = { gpus = 8, link = 1, link_step_s = 1 },
+  network = { cards = 8, card = 1, step_s = 1 }, host = { pcie = 1 }%s }]]
+
+describe("a machine", function()
+  local dir
+  setup(function() dir = folder.new() end)
+  teardown(function() dir:remove() end)
+
+  local function open(extra, text)
+    return machine.open(dir:write("m.lua", text or LEAST:format(extra or "")))
+  end
+  local function refused(want, extra, text)
+    local ok, problem = pcall(open, extra, text)
+    assert.is_false(ok)
+    assert.is_truthy(tostring(problem):find(want, 1, true), tostring(problem))
+  end
+
+  it("that ships is complete: its peaks are there and every field is known", function()
+    assert.same({ "A100", "B200", "H100", "H200" }, machine.names())
+    for _, name in ipairs(machine.names()) do
+      local m = machine.open(name)
+      assert.equal(name, m.name)
+      assert.is_true(m.rate.product < m.peak.bf16 and m.rate.product > m.peak.bf16 / 3, name)
+    end
+    assert.equal(0, #machine.open("h100").assumed)
+  end)
+
+  it("that leaves rates out takes shares of its peak, and says which", function()
+    local m = open()
+    assert.is_true(math.abs(m.rate.product - 600) < 1e-9)
+    assert.is_true(math.abs(m.rate.convolution - 250) < 1e-9)
+    assert.equal(0.8, m.rate.stream)
+    local fields = {}
+    for i, row in ipairs(m.assumed) do
+      fields[i] = row.field
+    end
+    assert.same({ "rate.product", "rate.attention", "rate.convolution", "rate.text", "rate.stream",
+      "communication_share", "mtbf_gpu_hours" }, fields)
+    assert.same({ field = "rate.product", value = m.rate.product, of = "peak.bf16" }, m.assumed[1])
+  end)
+
+  it("that is wrong is refused with its field", function()
+    refused("no field 'peak.bf61' in a machine, did you mean 'peak.bf16'?", ", peak = { bf61 = 1 }")
+    refused("no field 'prise' in a machine", ", prise = 2")
+    refused("mtbf_gpu_hours: expected more than 0, got 0", ", mtbf_gpu_hours = 0")
+    refused("mtbf_gpu_hours: expected more than 0, got", ", mtbf_gpu_hours = 0 / 0")
+    refused("rate.product: expected a number, got string", ", rate = { product = 'fast' }")
+    refused("memory_bytes: expected a number, got nothing (memory of one GPU)", nil,
+      "return { name = 'X', source = 'me' }")
+    refused("expected a table of numbers, got nil", nil, "")
+    refused("m.lua:1: attempt to call a nil value (global 'print')", nil, "print(1)")
+    refused("m.lua:1:", nil, "return {")
+  end)
+
+  it("that nobody knows is answered with the nearest name and the known ones", function()
+    local ok, problem = pcall(machine.open, "H10")
+    assert.is_false(ok)
+    assert.is_truthy(tostring(problem):find("no machine 'H10', did you mean 'H100'?; known: A100, "
+      .. "B200, H100, H200", 1, true), tostring(problem))
+    assert.is_false(pcall(machine.open, dir.path .. "/none.lua"))
+  end)
+end)

@@ -1,0 +1,48 @@
+--- Published runs lie within their margins, and a cost model that is off by a little does not pass.
+-- Covers: lua/moonreel/cli/plan.lua
+local machine = require "moonreel.plan.machine"
+local process = require "moonreel.core.process"
+local published = require "moonreel.plan.published"
+
+describe("published runs", function()
+  it("are reproduced within the margin that each row states", function()
+    local rows = published.rows()
+    assert.is_true(#rows >= 8)
+    for _, row in ipairs(rows) do
+      assert.is_true(row.ok, ("%s, %s: %g not in %g..%g"):format(row.run, row.what, row.planned,
+        row.low, row.high))
+      assert.is_true(row.low < row.high and #row.source > 0)
+    end
+  end)
+
+  it("are missed by a machine of half the speed", function()
+    local open = machine.open
+    machine.open = function(name)
+      local m = open(name)
+      m.rate.product, m.rate.attention, m.node.link = m.rate.product / 2, m.rate.attention / 2,
+        m.node.link / 50
+      return m
+    end
+    local missed = 0
+    for _, row in ipairs(published.rows()) do
+      missed = missed + (row.ok and 0 or 1)
+    end
+    machine.open = open
+    assert.is_true(missed >= 5, missed)
+  end)
+
+  it("are a command, for people and as JSON", function()
+    local function run(...)
+      local done = process.run({ process.program(), "plan", ... }, "")
+      return done.exit, done.output
+    end
+    local exit, text = run("--published")
+    assert.equal(0, exit)
+    assert.matches("torchtitan Llama 8B, H100 +%% of the rate kept from 8 to 128 GPUs, bf16", text)
+    assert.matches("sources: ", text)
+    local rows = require("moonreel.core.json").decode(select(2, run("--published", "--json")))
+    assert.equal(#published.rows(), #rows)
+    assert.equal(2, (run("recipes/tiny/demo")))
+    assert.equal(2, (run()))
+  end)
+end)
