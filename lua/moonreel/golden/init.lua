@@ -22,13 +22,16 @@ for _, room in ipairs{"model", "flow", "update", "masks", "rounding", "data"} do
   end
 end
 
--- JSON files: a Lua pattern over the stem, and a function (text, check)
-local json_kinds = require "moonreel.golden.recipes"
+-- JSON files: a Lua pattern over the stem, or over the text as `head`, and a function (text, check,
+-- folder)
+local json_rooms = {"recipes", "texts"}
 
-local function find_json(stem)
-  for _, row in ipairs(json_kinds) do
-    if stem:find(row[1]) then
-      return row[2]
+local function find_json(stem, text)
+  for _, room in ipairs(json_rooms) do
+    for _, row in ipairs(require("moonreel.golden." .. room)) do
+      if row.head and text:find(row.head) or not row.head and stem:find(row[1]) then
+        return row[#row]
+      end
     end
   end
 end
@@ -43,20 +46,22 @@ end
 
 -- one line and its verdict
 local function judge(dir, name)
-  local stem, ext = name:match("^(.*)%.([^.]+)$")
-  local run = (ext == "json" and find_json or find)(stem)
-  if run == nil then
-    return "SKIP", "not built yet"
-  end
-  if type(run) == "string" then
-    return "SKIP", run
-  end
-  local result = check.new()
+  local path, stem, ext = dir .. "/" .. name, name:match("^(.*)%.([^.]+)$")
+  local result, run = check.new(), nil
   local ok, err = xpcall(function()
-    if ext == "json" then
-      run(base.read_file(dir .. "/" .. name), result)
+    local text = ext == "json" and base.read_file(path)
+    if text then
+      run = find_json(stem, text)
     else
-      local f <close> = file.open(dir .. "/" .. name)
+      run = find(stem)
+    end
+    if type(run) ~= "function" then
+      return
+    end
+    if text then
+      run(text, result, dir)
+    else
+      local f <close> = file.open(path)
       run(f, result)
     end
   end, function(e)
@@ -65,6 +70,9 @@ local function judge(dir, name)
   collectgarbage()
   if not ok then
     return "FAIL", (tostring(err):gsub("%s*\n%s*", " | "))
+  end
+  if type(run) ~= "function" then
+    return "SKIP", run or "not built yet"
   end
   local numbers = string.format("%.3g %.3g", result.error, result.tolerance)
   if result:passed() then

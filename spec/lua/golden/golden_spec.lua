@@ -44,6 +44,24 @@ describe("golden", function()
     os.execute("rm -r " .. dir)
   end)
 
+  it("knows files of texts by their head, whatever their name", function()
+    local dir = os.tmpname()
+    os.remove(dir)
+    base.make_dir(dir)
+    base.replace_file(dir .. "/t5.model", base.read_file(DIR .. "/token/t5.model"))
+    local text = base.read_file(DIR .. "/token/t5.json")
+    base.replace_file(dir .. "/mine.json", text)
+    -- the ids of "a" and its normal form, changed
+    base.replace_file(dir .. "/other.json", (text:gsub('"ids": %[33%]', '"ids": [34]', 1)))
+    base.replace_file(dir .. "/third.json", (text:gsub('"norm": "\\u2581a"', '"norm": "a"', 1)))
+    base.replace_file(dir .. "/poem.json", "{}")
+    local sum, lines = run(dir)
+    assert.same({ "PASS mine 0 0", "FAIL other 1 0 (ids)", "SKIP poem not built yet",
+      "FAIL third 1 0 (normal forms)" }, { table.unpack(lines, 1, 4) })
+    assert.equal(2, sum.failed)
+    base.remove_dir(dir)
+  end)
+
   it("fails a file that lies about its sizes, without building them", function()
     local dir = directory{stdit3_weights = same, caption_drop = function(bytes)
       return (bytes:gsub('"hidden_size":"64"', '"hidden_size":"99"', 1):gsub('"hidden_size": "64"',

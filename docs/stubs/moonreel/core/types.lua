@@ -420,6 +420,49 @@ function Params:initial(name, seed) end
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Params:close() end
 
+--- The vocabulary of a tokenizer.
+---@class mr.Pieces
+---@operator len: integer
+local Pieces = {}
+
+--- Ids of the pieces of a text; no end is added, nothing is cut off.
+---@param text string
+---@return integer[]
+function Pieces:encode(text) end
+
+--- The text of ids.
+---@param ids integer[]
+---@return string
+function Pieces:decode(ids) end
+
+--- The form in which a text is cut into pieces.
+---@param text string
+---@return string
+function Pieces:normal(text) end
+
+--- Text, kind (normal, unknown, control, user, unused, byte) and score of a piece; nil: there is none.
+---@param id integer
+---@return string?
+---@return string?
+---@return number?
+function Pieces:piece(id) end
+
+--- The id of a piece by its text; nil: there is none.
+---@param text string
+---@return integer?
+function Pieces:find(text) end
+
+--- The id for what no piece covers.
+---@return integer
+function Pieces:unknown() end
+
+--- The file it was read from.
+---@return string
+function Pieces:path() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Pieces:close() end
+
 --- A graph compiled for an executor.
 ---@class mr.Program
 local Program = {}

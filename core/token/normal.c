@@ -1,0 +1,141 @@
+/* token: the normal form of a text: characters by the map, spaces by the flags of the model.
+ * Licence: Apache-2.0 */
+#include "token/room.h"
+
+#include <string.h>
+
+enum { TEXT_MAX = 64 << 20, POLL = 4096 };
+
+/* ---- bytes that grow ---- */
+
+void mr_grow(mr_grown *g, const void *data, size_t n)
+{
+    if (g->n + n + 1 > g->cap) {
+        size_t cap = 2 * (g->n + n) + 64;
+        char *grown = g->failed ? NULL : mr_realloc(g->data, cap);
+        if (!grown) {
+            g->failed = true;
+            return;
+        }
+        g->data = grown, g->cap = cap;
+    }
+    memcpy(g->data + g->n, data, n);
+    g->n += n;
+}
+
+mr_status mr_grown_take(mr_grown *g, mr_status st, char **out, size_t *n)
+{
+    *out = NULL, *n = 0;
+    if (st == MR_OK)
+        mr_grow(g, "", 1);
+    if (st == MR_OK && g->failed)
+        st = mr_fail_memory(g->cap);
+    if (st != MR_OK) {
+        mr_free(g->data);
+        return st;
+    }
+    *out = g->data, *n = g->n - 1;
+    return MR_OK;
+}
+
+/* ---- one character ---- */
+
+/* The longest piece of the user that a text begins with; 0: none. */
+static size_t user_piece(const mr_tokenizer *t, const char *s, size_t n)
+{
+    size_t longest = 0;
+    mr_piece_range range = mr_pieces_all(t);
+    for (size_t i = 0; i < n && mr_pieces_step(t, &range, (unsigned char)s[i]); i++) {
+        int id = mr_pieces_here(t, &range);
+        if (id >= 0 && t->pieces[id].kind == MR_PIECE_USER)
+            longest = i + 1;
+    }
+    return longest;
+}
+
+/* What the front of a text is in normal form, before spaces are looked at; returns how many bytes
+ * that takes. Pieces of the user stay as they are. */
+static size_t front(const mr_tokenizer *t, const mr_normal_rules *rules, const char *s, size_t n,
+                    mr_lent *out)
+{
+    uint32_t code;
+    size_t taken = rules == &t->normal && t->has_user ? user_piece(t, s, n) : 0;
+    if (!taken && (taken = mr_charmap_longest(&rules->map, s, n, out)))
+        return taken;
+    if (!taken && !(taken = mr_utf8(s, n, &code))) {
+        *out = (mr_lent){MR_TOKEN_REPLACE, 3};
+        return 1;
+    }
+    *out = (mr_lent){s, taken};
+    return taken;
+}
+
+/* ---- the whole text ---- */
+
+static void put_space(const mr_normal_rules *rules, mr_grown *out)
+{
+    mr_grow(out, rules->escape ? MR_TOKEN_SPACE : " ", rules->escape ? 3 : 1);
+}
+
+static void put(const mr_normal_rules *rules, mr_lent x, mr_grown *out)
+{
+    for (; x.n; x.at++, x.n--) {
+        if (*x.at == ' ')
+            put_space(rules, out);
+        else
+            mr_grow(out, x.at, 1);
+    }
+}
+
+static void drop_spaces_behind(const mr_normal_rules *rules, mr_grown *out)
+{
+    const char *space = rules->escape ? MR_TOKEN_SPACE : " ";
+    size_t n = strlen(space);
+    while (out->n >= n && memcmp(out->data + out->n - n, space, n) == 0)
+        out->n -= n;
+}
+
+mr_status mr_normalize(const mr_tokenizer *t, const mr_normal_rules *rules, const char *text,
+                       size_t bytes, mr_grown *out)
+{
+    mr_lent x;
+    size_t at = 0;
+    if (bytes > TEXT_MAX)
+        return mr_fail(MR_E_RANGE, "%s: a text of %zu bytes; expected at most %d", t->path, bytes,
+                       TEXT_MAX);
+    // spaces in front
+    for (size_t n; rules->squeeze && at < bytes; at += n) {
+        n = front(t, rules, text + at, bytes - at, &x);
+        if (x.n != 1 || *x.at != ' ')
+            break;
+    }
+    if (at == bytes)
+        return MR_OK;
+    if (rules->prefix && !t->space_after)
+        put_space(rules, out);
+    bool after_space = rules->squeeze;
+    for (size_t n, k = 0; at < bytes; at += n, k++) {
+        if (k % POLL == 0)
+            MR_TRY(mr_interrupt_check());
+        n = front(t, rules, text + at, bytes - at, &x);
+        for (; after_space && x.n && *x.at == ' '; x.at++)
+            x.n--;
+        put(rules, x, out);
+        // what has no normal form leaves a space before it a space before it
+        if (x.n)
+            after_space = rules->squeeze && x.at[x.n - 1] == ' ';
+    }
+    if (rules->squeeze)
+        drop_spaces_behind(rules, out);
+    if (rules->prefix && t->space_after)
+        put_space(rules, out);
+    return MR_OK;
+}
+
+mr_status mr_tokenizer_normal(const mr_tokenizer *t, const char *text, size_t bytes, char **out,
+                              size_t *n)
+{
+    mr_grown g = {0};
+    mr_status st = mr_normalize(t, &t->normal, text, bytes, &g);
+    return mr_grown_take(&g, st, out, n);
+}

@@ -1,0 +1,208 @@
+--- Captions as tokens: a SentencePiece model, the end that T5 adds, lengths, special tokens.
+-- C side: core/include/moonreel/token.h. Ref: opensora-1.2.md 6.
+-- @module moonreel.token
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local core = require "moonreel.core.token"
+local options = require "moonreel.text.options"
+
+local token = {}
+
+local FILE = "spiece.model"
+local END, PAD = "</s>", "<pad>"
+
+---@class mr.Tokenizer
+---@field pieces mr.Pieces      the vocabulary: encode, decode, piece, find without any of this
+---@field max_length integer    tokens of a caption, its end among them
+---@field end_id integer        ends every caption
+---@field pad_id integer?       fills a row of a batch
+local Tokenizer = {}
+Tokenizer.__name = "mr.Tokenizer"
+Tokenizer.__index = Tokenizer
+
+-- a folder stands for the model file in it
+local function file_of(path)
+  for _, inside in ipairs { "/" .. FILE, "/tokenizer/" .. FILE } do
+    if base.exists(path .. inside) then
+      return path .. inside
+    end
+  end
+  if base.exists(path .. "/.") then
+    base.raise("MR_E_USAGE", ("%s: no %s in this folder; try: name the file"):format(path, FILE))
+  end
+  return path
+end
+
+-- the id of a piece that is no text
+local function control(pieces, name)
+  local id = pieces:find(name)
+  local _, kind = pieces:piece(id or -1)
+  return kind == "control" and id or nil
+end
+
+-- spellings that the wrapper of the reference takes for tokens, longest first where one begins
+-- another: {spelling = id}
+local function special_of(pieces, extra)
+  local special = { [END] = control(pieces, END), [PAD] = control(pieces, PAD),
+    [pieces:piece(pieces:unknown())] = pieces:unknown() }
+  for i = 0, extra - 1 do
+    special[("<extra_id_%d>"):format(i)] = #pieces + extra - 1 - i
+  end
+  return special
+end
+
+local read_options = options.declare("token.open", {
+  { "max_length", "integer", "tokens of a caption, its end among them; what is longer is cut",
+    default = 300 },
+  { "compat", "boolean", "spellings of special tokens in a caption (</s>, <pad>, <unk>, "
+    .. "<extra_id_0> ...) are these tokens, as in the wrapper that the reference uses",
+    default = false },
+  { "extra", "integer", "special tokens <extra_id_N> behind the pieces, under compat",
+    default = 100 },
+  { "say", "function", "takes the line that tells of the first caption that was cut; standard "
+    .. "error where absent" },
+})
+
+--- Read a tokenizer.
+---@param path string      spiece.model, or a folder that holds it
+---@param given table|nil  max_length, compat, extra, say
+---@return mr.Tokenizer    tok("a caption") gives its ids as a tensor
+function token.open(path, given)
+  local o = read_options(given)
+  local pieces = core.open(file_of(path))
+  local end_id = control(pieces, END)
+  if not end_id then
+    base.raise("MR_E_FORMAT", ("%s: no control piece %s, which ends captions; expected the model "
+      .. "of T5"):format(pieces:path(), END))
+  end
+  if o.max_length < 1 then
+    base.raise("MR_E_USAGE", ("token.open: max_length is %d; expected 1 or more"):format(
+      o.max_length))
+  end
+  local special = o.compat and special_of(pieces, o.extra) or {}
+  local spelled = {}
+  for text, id in pairs(special) do
+    spelled[id] = text
+  end
+  return setmetatable({ pieces = pieces, max_length = o.max_length, end_id = end_id,
+    pad_id = control(pieces, PAD), special = special, spelled = spelled, compat = o.compat,
+    say = o.say or function(line) io.stderr:write("note: ", line, "\n") end }, Tokenizer)
+end
+
+-- ids of a text in which special tokens may be spelled
+local function encode(self, text)
+  if not next(self.special) then
+    return self.pieces:encode(text)
+  end
+  local ids, from, at = {}, 1, 1
+  local function plain(upto)
+    local part = self.pieces:encode(text:sub(from, upto))
+    table.move(part, 1, #part, #ids + 1, ids)
+  end
+  -- every spelling begins with < and ends at the next >
+  while true do
+    local first, last = text:find("<[^<>]*>", at)
+    if not first then
+      break
+    end
+    local id = self.special[text:sub(first, last)]
+    if id then
+      plain(first - 1)
+      ids[#ids + 1], from = id, last + 1
+    end
+    at = last + 1
+  end
+  plain(#text)
+  return ids
+end
+
+--- Ids of a caption with its end; a longer one than max_length is cut, which is said once.
+---@param caption string
+---@return integer[]
+function Tokenizer:ids(caption)
+  local ids = encode(self, caption)
+  local most = self.max_length - 1
+  if #ids > most then
+    if not self.cut then
+      self.cut = true
+      self.say(("a caption of %d tokens is cut to %d, and so will be others (%s)"):format(#ids + 1,
+        self.max_length, base.printable(caption:sub(1, 40))))
+    end
+    ids = table.move(ids, 1, most, 1, {})
+  end
+  -- the wrapper adds no end behind one that the caption spells
+  if not (self.compat and ids[#ids] == self.end_id) then
+    ids[#ids + 1] = self.end_id
+  end
+  return ids
+end
+
+--- Ids of a caption as a tensor, i32 [tokens].
+---@param caption string
+---@return mr.Tensor
+function Tokenizer:__call(caption)
+  local ids = self:ids(caption)
+  return T.from({ #ids }, ids, "i32")
+end
+
+--- Captions as a batch.
+---@param captions string[]
+---@return table  ids i32 [B, max_length], padded; len i32 [B], tokens in use
+function Tokenizer:tokens(captions)
+  if not self.pad_id then
+    base.raise("MR_E_FORMAT", ("%s: no control piece %s, which fills a batch"):format(
+      self.pieces:path(), PAD))
+  end
+  local all, len = {}, {}
+  for b, caption in ipairs(captions) do
+    local ids = self:ids(caption)
+    len[b] = #ids
+    for i = 1, self.max_length do
+      all[#all + 1] = ids[i] or self.pad_id
+    end
+  end
+  return { ids = T.from({ #captions, self.max_length }, all, "i32"),
+    len = T.from({ #captions }, len, "i32") }
+end
+
+--- The text of ids; ends and padding are left out.
+---@param ids integer[]|mr.Tensor
+---@return string
+function Tokenizer:text(ids)
+  if type(ids) ~= "table" then
+    ids = ids:totable()
+  end
+  local parts, run = {}, {}
+  local function finish()
+    parts[#parts + 1] = self.pieces:decode(run)
+    run = {}
+  end
+  for _, id in ipairs(ids) do
+    if self.spelled[id] and id >= #self.pieces then
+      finish()
+      parts[#parts + 1] = self.spelled[id]
+    else
+      run[#run + 1] = id
+    end
+  end
+  finish()
+  return table.concat(parts)
+end
+
+--- Texts of the pieces that a caption is cut into.
+---@param caption string
+---@return string[]
+function Tokenizer:split(caption)
+  local out = {}
+  for i, id in ipairs(self:ids(caption)) do
+    out[i] = self.pieces:piece(id) or self.spelled[id]
+  end
+  return out
+end
+
+function Tokenizer:__tostring()
+  return ("mr.Tokenizer: %s, %d pieces, captions of %d tokens"):format(self.pieces:path(),
+    #self.pieces, self.max_length)
+end
+
+return token
