@@ -22,32 +22,34 @@ describe("11.89 billion weights", function()
   end)
 
   for _, name in ipairs { "one.safetensors", "sharded", "sharded/model.safetensors.index.json" } do
-    it(("open, list and give numbers of one tensor from a cold cache in under a second: %s"):format(
-      name), function()
+    it("open, list and give numbers of one tensor by reading that tensor alone: " .. name, function()
       for _, path in ipairs(files) do
         core.forget_file(path)
       end
       local code = ([[
-        local began = require("moonreel.core.base").now_s()
         local s = require("moonreel.repl").new()
         s.env.ckpt = require("moonreel.repl.names").open(%q)
         s:feed('n = #ckpt:ls("double_blocks.*.img_attn.*"); text = tostring(ckpt:tree(2))')
         s:feed('x = ckpt["double_blocks.18.img_attn.proj.weight"]:stats()')
-        local private = 0
+        local private, mapped = 0, 0
         for line in io.lines("/proc/self/smaps_rollup") do
           private = private + (tonumber(line:match("^Private_%%a+:%%s+(%%d+)")) or 0)
+          mapped = mapped + (tonumber(line:match("^Rss:%%s+(%%d+)")) or 0)
         end
-        print(s.env.n, s.env.x.n, s.env.ckpt:count()[1].elements, private, require("moonreel.core.base").now_s() - began)]]):format(dir .. "/" .. name)
+        local read = io.open("/proc/self/io"):read("a"):match("rchar: (%%d+)")
+        print(s.env.n, s.env.x.n, s.env.ckpt:count()[1].elements, private, mapped, read)]]):format(
+        dir .. "/" .. name)
       local result = process.run({ process.program(), "-e", code }, "", { deadline_s = 60 })
       assert.equal(0, result.exit)
-      local n, elements, all, private_kb,
-        took_s = result.output:match("(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)")
+      local n, elements, all, private_kb, mapped_kb, read_bytes =
+        result.output:match("(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)")
       assert.equal("190", n)
       assert.equal("9437184", elements)
       assert.equal("11891390528", all)
       assert.is_true(tonumber(private_kb) < 100e3, private_kb)
-      -- 1 s is promised on an idle machine; specs share theirs
-      assert.is_true(tonumber(took_s) < 4, took_s)
+      -- the tensor has 19 MB, its file or files 24 GB; how long it takes is told by `bench cli`
+      assert.is_true(tonumber(mapped_kb) < 200e3, mapped_kb)
+      assert.is_true(tonumber(read_bytes) < 64e6, read_bytes)
     end)
   end
 end)
