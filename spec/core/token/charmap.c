@@ -84,6 +84,10 @@ int main(void)
     units[256 ^ 'a'] = unit('a', 1 << 20, true);
     CHECK(!open_map(sizeof units, sizeof forms, &map));
     check(&map, "ab", 0, "-");
+    // nor do they matter where something follows that looks like them
+    build();
+    CHECK(!open_map(900 * 4, sizeof forms, &map));
+    CHECK_INT(mr_charmap_longest(&map, "abcd", 4, &out), 2);
     // far children: an offset with the ninth bit counts 256 times
     units[256 ^ 'a'] = 2u << 10 | 0x200u | 0x100u | 'a'; // 512 away
     units[(256 ^ 'a') ^ 512] = place(2);
