@@ -6,6 +6,7 @@
 #include "moonreel/base.h"
 
 #include <stdio.h>
+#include <string.h>
 
 typedef struct mr_text {
     char *data;
@@ -32,6 +33,23 @@ MR_PRINTF(2, 3) static inline void mr_text_add(mr_text *t, const char *fmt, ...)
         else
             t->data = data, t->cap = cap;
     }
+}
+
+/* Adds bytes, which may be any; a zero is kept behind them. */
+static inline void mr_text_put(mr_text *t, const void *data, size_t n)
+{
+    if (t->cap - t->used <= n) {
+        size_t cap = t->cap * 2 + n + 256;
+        char *grown = t->failed ? NULL : mr_realloc(t->data, cap);
+        if (!grown) {
+            t->failed = true;
+            return;
+        }
+        t->data = grown, t->cap = cap;
+    }
+    memcpy(t->data + t->used, data, n);
+    t->used += n;
+    t->data[t->used] = 0;
 }
 
 /* Hands the text over (free with mr_free), or fails with MR_E_MEMORY. */

@@ -4,12 +4,12 @@
 #include <string.h>
 
 /* Bytes in a row: characters where they are UTF-8, U+FFFD for each one that is not. */
-static void put_bytes(const mr_grown *bytes, mr_grown *out)
+static void put_bytes(const mr_text *bytes, mr_text *out)
 {
     uint32_t code;
-    for (size_t at = 0, n; at < bytes->n; at += n ? n : 1) {
-        n = mr_utf8(bytes->data + at, bytes->n - at, &code);
-        mr_grow(out, n ? bytes->data + at : MR_TOKEN_REPLACE, n ? n : 3);
+    for (size_t at = 0, n; at < bytes->used; at += n ? n : 1) {
+        n = mr_utf8(bytes->data + at, bytes->used - at, &code);
+        mr_text_put(out, n ? bytes->data + at : MR_TOKEN_REPLACE, n ? n : 3);
     }
 }
 
@@ -21,7 +21,7 @@ static bool begins_with_space(const char *s, size_t n)
 /* A piece with spaces in place of their signs. `first`: the space in front of it is one that the
  * normal form added; *taken says whether it was dropped. */
 static void put_piece(const mr_tokenizer *t, const mr_piece *p, bool first, bool *taken,
-                      mr_grown *out)
+                      mr_text *out)
 {
     const char *s = p->text;
     size_t n = p->bytes;
@@ -29,7 +29,7 @@ static void put_piece(const mr_tokenizer *t, const mr_piece *p, bool first, bool
     if (p->kind == MR_PIECE_CONTROL)
         return;
     if (p->kind == MR_PIECE_UNKNOWN) {
-        mr_grow(out, t->unknown_text.at, t->unknown_text.n);
+        mr_text_put(out, t->unknown_text.at, t->unknown_text.n);
         return;
     }
     if (first && (t->normal.prefix || t->normal.squeeze) && begins_with_space(s, n)) {
@@ -39,7 +39,7 @@ static void put_piece(const mr_tokenizer *t, const mr_piece *p, bool first, bool
     }
     while (n) {
         bool space = begins_with_space(s, n);
-        mr_grow(out, space ? " " : s, 1);
+        mr_text_put(out, space ? " " : s, 1);
         s += space ? 3 : 1, n -= space ? 3 : 1;
     }
 }
@@ -52,8 +52,8 @@ static int byte_of(const mr_tokenizer *t, int32_t id)
     return byte;
 }
 
-static mr_status put_all(const mr_tokenizer *t, const int32_t *ids, size_t n, mr_grown *bytes,
-                         mr_grown *out)
+static mr_status put_all(const mr_tokenizer *t, const int32_t *ids, size_t n, mr_text *bytes,
+                         mr_text *out)
 {
     bool first = true, taken = false;
     for (size_t i = 0; i < n; i++) {
@@ -64,12 +64,12 @@ static mr_status put_all(const mr_tokenizer *t, const int32_t *ids, size_t n, mr
             return mr_fail(MR_E_RANGE, "%s: id %d; expected 0 to %d", t->path, ids[i], t->n - 1);
         if (p->kind == MR_PIECE_BYTE) {
             char byte = (char)byte_of(t, ids[i]);
-            mr_grow(bytes, &byte, 1);
+            mr_text_put(bytes, &byte, 1);
             continue;
         }
         put_bytes(bytes, out);
-        bytes->n = 0;
-        first = first && !taken && !out->n;
+        bytes->used = 0;
+        first = first && !taken && !out->used;
         put_piece(t, p, first, &taken, out);
     }
     put_bytes(bytes, out);
@@ -79,13 +79,13 @@ static mr_status put_all(const mr_tokenizer *t, const int32_t *ids, size_t n, mr
 mr_status mr_tokenizer_decode(const mr_tokenizer *t, const int32_t *ids, size_t n, char **out,
                               size_t *bytes)
 {
-    mr_grown text = {0}, spelled = {0}, plain = {0};
+    mr_text text = {0}, spelled = {0}, plain = {0};
     mr_status st = put_all(t, ids, n, &spelled, &text);
     mr_free(spelled.data);
     if (!t->denormalizes || st != MR_OK)
-        return mr_grown_take(&text, st, out, bytes);
+        return mr_token_take(&text, st, out, bytes);
     st = text.failed ? mr_fail_memory(text.cap)
-                     : mr_normalize(t, &t->denormal, text.data, text.n, &plain);
+                     : mr_normalize(t, &t->denormal, text.data, text.used, &plain);
     mr_free(text.data);
-    return mr_grown_take(&plain, st, out, bytes);
+    return mr_token_take(&plain, st, out, bytes);
 }

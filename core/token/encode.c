@@ -95,11 +95,11 @@ static size_t collect(const mr_tokenizer *t, const char *s, size_t n, place *pla
 mr_status mr_tokenizer_encode(const mr_tokenizer *t, const char *text, size_t bytes, int32_t **ids,
                               size_t *n)
 {
-    mr_grown normal = {0};
+    mr_text normal = {0};
     char *s;
     size_t size;
     *ids = NULL, *n = 0;
-    MR_TRY(mr_grown_take(&normal, mr_normalize(t, &t->normal, text, bytes, &normal), &s, &size));
+    MR_TRY(mr_token_take(&normal, mr_normalize(t, &t->normal, text, bytes, &normal), &s, &size));
     place *places = mr_alloc(sizeof *places * (size + 1));
     int32_t *out = mr_alloc(sizeof *out * (size + 1));
     mr_status st = places && out ? find_ways(t, s, size, places)

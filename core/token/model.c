@@ -57,8 +57,10 @@ static mr_status add_piece(mr_tokenizer *t, mr_lent rest)
     MR_TRY(check_piece(t, &p));
     if (t->n == t->cap) {
         int cap = t->cap ? 2 * t->cap : 1024;
+        if (cap > PIECES_MAX)
+            return BAD(t, "damaged: more than %d pieces", PIECES_MAX / 2);
         mr_piece *grown = mr_realloc(t->pieces, sizeof *grown * (size_t)cap);
-        if (cap > PIECES_MAX || !grown)
+        if (!grown)
             return mr_fail_memory(sizeof *grown * (size_t)cap);
         t->pieces = grown, t->cap = cap;
     }

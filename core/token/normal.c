@@ -6,38 +6,6 @@
 
 enum { TEXT_MAX = 64 << 20, POLL = 4096 };
 
-/* ---- bytes that grow ---- */
-
-void mr_grow(mr_grown *g, const void *data, size_t n)
-{
-    if (g->n + n + 1 > g->cap) {
-        size_t cap = 2 * (g->n + n) + 64;
-        char *grown = g->failed ? NULL : mr_realloc(g->data, cap);
-        if (!grown) {
-            g->failed = true;
-            return;
-        }
-        g->data = grown, g->cap = cap;
-    }
-    memcpy(g->data + g->n, data, n);
-    g->n += n;
-}
-
-mr_status mr_grown_take(mr_grown *g, mr_status st, char **out, size_t *n)
-{
-    *out = NULL, *n = 0;
-    if (st == MR_OK)
-        mr_grow(g, "", 1);
-    if (st == MR_OK && g->failed)
-        st = mr_fail_memory(g->cap);
-    if (st != MR_OK) {
-        mr_free(g->data);
-        return st;
-    }
-    *out = g->data, *n = g->n - 1;
-    return MR_OK;
-}
-
 /* ---- one character ---- */
 
 /* The longest piece of the user that a text begins with; 0: none. */
@@ -72,31 +40,31 @@ static size_t front(const mr_tokenizer *t, const mr_normal_rules *rules, const c
 
 /* ---- the whole text ---- */
 
-static void put_space(const mr_normal_rules *rules, mr_grown *out)
+static void put_space(const mr_normal_rules *rules, mr_text *out)
 {
-    mr_grow(out, rules->escape ? MR_TOKEN_SPACE : " ", rules->escape ? 3 : 1);
+    mr_text_put(out, rules->escape ? MR_TOKEN_SPACE : " ", rules->escape ? 3 : 1);
 }
 
-static void put(const mr_normal_rules *rules, mr_lent x, mr_grown *out)
+static void put(const mr_normal_rules *rules, mr_lent x, mr_text *out)
 {
     for (; x.n; x.at++, x.n--) {
         if (*x.at == ' ')
             put_space(rules, out);
         else
-            mr_grow(out, x.at, 1);
+            mr_text_put(out, x.at, 1);
     }
 }
 
-static void drop_spaces_behind(const mr_normal_rules *rules, mr_grown *out)
+static void drop_spaces_behind(const mr_normal_rules *rules, mr_text *out)
 {
     const char *space = rules->escape ? MR_TOKEN_SPACE : " ";
     size_t n = strlen(space);
-    while (out->n >= n && memcmp(out->data + out->n - n, space, n) == 0)
-        out->n -= n;
+    while (out->used >= n && memcmp(out->data + out->used - n, space, n) == 0)
+        out->data[out->used -= n] = 0;
 }
 
 mr_status mr_normalize(const mr_tokenizer *t, const mr_normal_rules *rules, const char *text,
-                       size_t bytes, mr_grown *out)
+                       size_t bytes, mr_text *out)
 {
     mr_lent x;
     size_t at = 0;
@@ -132,10 +100,22 @@ mr_status mr_normalize(const mr_tokenizer *t, const mr_normal_rules *rules, cons
     return MR_OK;
 }
 
+mr_status mr_token_take(mr_text *text, mr_status st, char **out, size_t *n)
+{
+    *out = NULL, *n = 0;
+    if (st != MR_OK) {
+        mr_free(text->data);
+        return st;
+    }
+    MR_TRY(mr_text_end(text, out));
+    *n = text->used;
+    return MR_OK;
+}
+
 mr_status mr_tokenizer_normal(const mr_tokenizer *t, const char *text, size_t bytes, char **out,
                               size_t *n)
 {
-    mr_grown g = {0};
-    mr_status st = mr_normalize(t, &t->normal, text, bytes, &g);
-    return mr_grown_take(&g, st, out, n);
+    mr_text normal = {0};
+    mr_status st = mr_normalize(t, &t->normal, text, bytes, &normal);
+    return mr_token_take(&normal, st, out, n);
 }

@@ -2,6 +2,7 @@
 #ifndef MR_TOKEN_ROOM_H
 #define MR_TOKEN_ROOM_H
 
+#include "base/text.h"
 #include "moonreel/token.h"
 
 /* The sign of a space in pieces, U+2581, and what stands for a byte that is no UTF-8, U+FFFD. */
@@ -92,17 +93,9 @@ int mr_pieces_here(const mr_tokenizer *t, const mr_piece_range *range);
 
 /* ---- normal.c ---- */
 
-/* Bytes that grow. */
-typedef struct mr_grown {
-    char *data;
-    size_t n, cap;
-    bool failed; /* out of memory: nothing is added any more */
-} mr_grown;
-void mr_grow(mr_grown *g, const void *data, size_t n);
-/* Hand the bytes over, ended by zero; st: of what filled them. */
-mr_status mr_grown_take(mr_grown *g, mr_status st, char **out, size_t *n);
-
 mr_status mr_normalize(const mr_tokenizer *t, const mr_normal_rules *rules, const char *text,
-                       size_t bytes, mr_grown *out);
+                       size_t bytes, mr_text *out);
+/* Hand a text over with its length; st: of what filled it. */
+mr_status mr_token_take(mr_text *text, mr_status st, char **out, size_t *n);
 
 #endif
