@@ -140,8 +140,7 @@ static mr_status trial_init(trial *t, const shape *s, mr_dtype dtype, int thread
     if (!t->x || !t->w || !t->y)
         return mr_fail_memory((size_t)(s->m * s->k + s->n * s->k + s->m * s->n) * width);
     fill(t->x, s->m * s->k, dtype), fill(t->w, s->n * s->k, dtype);
-    mr_facts facts = {.device = "cpu", .threads = threads, .bf16 = mr_cpu_bf16()};
-    snprintf(facts.isa, sizeof facts.isa, "%s", mr_isa_name(mr_isa()));
+    mr_facts facts = mr_cpu_facts("cpu", mr_isa(), threads);
     mr_product_spec spec = {.batch = 1,
                             .m = s->m,
                             .n = s->n,
@@ -162,9 +161,9 @@ static mr_status trial_init(trial *t, const shape *s, mr_dtype dtype, int thread
     if (t->product)
         dnnl_primitive_destroy(t->product), t->product = NULL;
 #endif
-    if (mr_product_workspace(t->own) && !(t->work = mr_alloc(mr_product_workspace(t->own))))
-        return mr_fail_memory(mr_product_workspace(t->own));
-    return MR_OK;
+    size_t bytes = mr_product_workspace(&spec, &facts);
+    t->work = mr_alloc(bytes);
+    return t->work ? MR_OK : mr_fail_memory(bytes);
 }
 
 static mr_status trial_run(trial *t)

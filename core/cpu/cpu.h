@@ -24,6 +24,12 @@ MR_API bool mr_cpu_bf16(void);
  * mr_cpu_bf16 is. */
 bool mr_cpu_amx(void);
 
+/* This processor as planning sees it, with the kernels of that instruction set (0 base, 1 avx2,
+ * 2 avx512). threads 0: all. */
+mr_facts mr_cpu_facts(const char *device, int isa, int threads);
+/* The number of a set by its name, -1 for an unknown one. */
+int mr_isa_index(const char *name);
+
 /* A loop over views of one shape with any strides. Dimensions are ordered by the strides of
  * argument 0 (the output), length 1 is dropped, neighbours are merged where all views allow it. */
 enum { MR_LOOP_ARGS = 4, MR_LOOP_PIECE = 16384 };

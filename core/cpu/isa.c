@@ -2,8 +2,12 @@
 #include "cpu/cpu.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 #ifdef MR_HAVE_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
 #endif
@@ -58,6 +62,14 @@ const char *mr_isa_name(int isa)
     return isa >= 0 && isa < (int)MR_COUNT(names) ? names[isa] : "?";
 }
 
+int mr_isa_index(const char *name)
+{
+    for (int i = 0; i < (int)MR_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return i;
+    return -1;
+}
+
 bool mr_cpu_bf16(void)
 {
 #if defined(MR_HAVE_ONEDNN) && defined(__x86_64__)
@@ -70,4 +82,19 @@ bool mr_cpu_bf16(void)
 #else
     return false;
 #endif
+}
+
+mr_facts mr_cpu_facts(const char *device, int isa, int threads)
+{
+    mr_facts f = {.threads = threads > 0 ? threads : 1};
+    f.bf16 = isa == 2 && mr_cpu_bf16(), f.amx = isa == 2 && mr_cpu_amx();
+#ifdef _OPENMP
+    if (threads <= 0)
+        f.threads = omp_get_max_threads();
+#else
+    f.threads = 1;
+#endif
+    snprintf(f.device, sizeof f.device, "%s", device);
+    snprintf(f.isa, sizeof f.isa, "%s", mr_isa_name(isa));
+    return f;
 }

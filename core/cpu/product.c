@@ -19,6 +19,7 @@
 #include "cpu/product.h"
 #include "cpu/cpu.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #ifdef _OPENMP
@@ -44,14 +45,16 @@ typedef struct part {
 enum { FIRST, MIDDLE, LAST, PARTS };
 #endif
 
+/* OWN, TILES: own kernels, on AMX tiles. LIBRARY: oneDNN. PIECES: oneDNN in several products. */
+typedef enum way { OWN, TILES, LIBRARY, PIECES } way;
+
 struct mr_product {
     mr_product_spec spec;
     int isa, threads;
-    bool amx;
+    way way;
     char how[96];
-    size_t workspace;
+    void *memory; /* of an own kernel that serves where a library's was planned; else NULL */
 #ifdef MR_HAVE_ONEDNN
-    bool onednn;
     /* of a large one: a range of its matrices or rows, and what is left */
     mr_product *piece, *last;
     int64_t pieces, step[3]; /* elements of A, B and C between pieces */
@@ -62,14 +65,58 @@ struct mr_product {
 #endif
 };
 
+/* ---- which way, and what it needs: pure functions of shapes and facts ---- */
+
+static double flop_of(const mr_product_spec *s)
+{
+    return 2.0 * (double)s->batch * (double)s->m * (double)s->n * (double)s->k;
+}
+
+static int team_of(const mr_product_spec *s, const mr_facts *facts)
+{
+    return flop_of(s) < SERIAL_FLOP ? 1 : facts->threads;
+}
+
+/* oneDNN takes matrices with one dense dimension and none repeated; empty products are left to the
+ * own kernel. */
+static bool library_fits(const mr_product_spec *s)
+{
+    return s->m > 0 && s->n > 0 && s->k > 0 && (s->a_col == 1 || s->a_row == 1) &&
+           (s->b_col == 1 || s->b_row == 1) && s->a_col > 0 && s->a_row > 0 && s->b_col > 0 &&
+           s->b_row > 0;
+}
+
+/* Matrices, or rows of one, that are done at once. */
+static int64_t piece_of(const mr_product_spec *s)
+{
+    double share = PIECE_FLOP / MR_MAX(flop_of(s), 1.0);
+    if (s->batch > 1)
+        return MR_MAX((int64_t)(share * (double)s->batch), 1);
+    return MR_MAX((int64_t)(share * (double)s->m) / 64 * 64, 64);
+}
+
+static way way_of(const mr_product_spec *s, const mr_facts *facts)
+{
+    int isa = mr_isa_index(facts->isa);
+    if (isa == 2 && facts->amx && mr_gemm_amx_fits(s))
+        return TILES;
+#ifdef MR_HAVE_ONEDNN
+    double flop = flop_of(s);
+    bool own = s->in == MR_F32 && s->batch == 1 && MR_MIN(s->m, s->n) >= 64 &&
+               (isa == 1 || flop >= LARGE_FLOP);
+    if (isa <= 0 || own || (s->in != MR_F32 && !facts->bf16))
+        return OWN;
+    if (flop > PIECE_FLOP && piece_of(s) < (s->batch > 1 ? s->batch : s->m))
+        return PIECES;
+    return library_fits(s) ? LIBRARY : OWN;
+#else
+    return OWN;
+#endif
+}
+
 /* ---- oneDNN ---- */
 
 #ifdef MR_HAVE_ONEDNN
-static size_t round64(size_t n)
-{
-    return (n + 63) & ~(size_t)63;
-}
-
 static dnnl_engine_t engine;
 static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
 static void engine_start(void)
@@ -211,8 +258,12 @@ static void part_fini(part *p)
 static int64_t chunk_length(const mr_product_spec *s)
 {
     enum { LONGEST = 512 };
+    // such lengths make oneDNN 2.6 keep a whole C of f32 for every member of the team
+    bool power = s->k >= 2048 && (s->k & (s->k - 1)) == 0;
     bool slow = s->in == MR_BF16 && s->batch == 1 && s->a_col != 1 && s->accumulate &&
                 s->m >= 512 && s->n >= 256;
+    if (!slow && power && s->in == MR_BF16 && s->a_col != 1 && s->accumulate)
+        return s->k / 2 + 32;
     if (!slow || s->k <= LONGEST + LONGEST / 4)
         return s->k;
     int64_t pieces = (s->k + LONGEST - 1) / LONGEST;
@@ -237,16 +288,53 @@ static bool pack_pays(const mr_product_spec *s)
     return s->m >= (s->b_row != 1 ? 512 : 2048);
 }
 
+/* What oneDNN may take of the workspace. Its scratchpad holds, per member of the team, pieces of A,
+ * B and C in its own order; those of 2.6 are at most as large as here, over shapes of 1 to 20,000
+ * and teams of 1 to 64. For bf16 results it may hold a whole C of f32 per member where A is turned
+ * round or a matrix is not dense. Where it turns A of f32 round it may do so too, but there it gets
+ * what the own kernel takes, which is as fast and serves when that is not enough. Packed B is
+ * padded to tiles. */
+typedef struct room {
+    size_t scratch, packed;
+} room;
+
+static size_t round64(int64_t n)
+{
+    return ((size_t)n + 63) & ~(size_t)63;
+}
+
+/* No pads between rows or matrices, and no matrix repeated. */
+static bool dense(const mr_product_spec *s)
+{
+    bool a = s->a_col == 1 ? s->a_row == s->k : s->a_col == s->m,
+         b = s->b_col == 1 ? s->b_row == s->n : s->b_col == s->k;
+    bool batch = s->batch == 1 || (s->a_batch == s->m * s->k && s->b_batch == s->k * s->n &&
+                                   s->c_batch == s->m * s->n);
+    return a && b && s->c_row == s->n && batch;
+}
+
+static room library_room(const mr_product_spec *s, int threads)
+{
+    enum { FIXED = 12 << 10, LONGEST = 1024 };
+    bool turned = s->a_col != 1;
+    size_t m = MR_MIN(round64(s->m), turned ? 512 : 128), k = MR_MIN(round64(s->k), LONGEST),
+           n = MR_MIN(round64(s->n), turned ? 256 : 64), width = mr_dtype_bytes(s->in), c = m * n;
+    if (s->out != MR_F32 && (turned || !dense(s)))
+        c = MR_MAX(c, (size_t)(s->m * s->n));
+    size_t worker = FIXED + width * k * (m + n) + sizeof(float) * c;
+    room r = {.scratch = (size_t)threads * worker};
+    if (turned && s->in == MR_F32)
+        r.scratch = MR_MAX(r.scratch, round64((int64_t)mr_gemm_workspace(s, threads)));
+    if (pack_pays(s))
+        r.packed = width * round64(pass_width(s)) * round64(chunk_length(s));
+    return r;
+}
+
 static bool onednn_init(mr_product *p)
 {
     const mr_product_spec *s = &p->spec;
     pthread_once(&engine_once, engine_start);
-    // oneDNN takes matrices with one dense dimension and none repeated; empty products are left to
-    // the own kernel
-    bool plain = s->m > 0 && s->n > 0 && s->k > 0 && (s->a_col == 1 || s->a_row == 1) &&
-                 (s->b_col == 1 || s->b_row == 1) && s->a_col > 0 && s->a_row > 0 && s->b_col > 0 &&
-                 s->b_row > 0;
-    if (!engine || !plain ||
+    if (!engine ||
         dnnl_stream_create(&p->stream, engine, dnnl_stream_default_flags) != dnnl_success)
         return false;
     p->chunk = chunk_length(s), p->columns = pass_width(s);
@@ -260,13 +348,11 @@ static bool onednn_init(mr_product *p)
     if (ok && cut && last)
         ok = part_init(p, &p->parts[LAST], last, true, false, pack) == dnnl_success;
     set_team(before);
-    size_t scratch = 0, packed = 0;
+    room r = library_room(s, p->threads);
+    p->packed_at = r.scratch;
     for (int i = 0; i < PARTS; i++)
-        scratch = MR_MAX(scratch, p->parts[i].scratch_bytes),
-        packed = MR_MAX(packed, p->parts[i].packed_bytes);
-    p->packed_at = round64(scratch);
-    p->workspace = p->packed_at + round64(packed);
-    return p->onednn = ok;
+        ok = ok && p->parts[i].scratch_bytes <= r.scratch && p->parts[i].packed_bytes <= r.packed;
+    return ok;
 }
 
 static void onednn_fini(mr_product *p)
@@ -278,24 +364,30 @@ static void onednn_fini(mr_product *p)
 }
 
 /* A large product as several over fewer matrices, or over fewer rows of one. */
-static mr_status cut(mr_product *p, const mr_facts *facts, int64_t each)
+static int64_t pieces_of(const mr_product_spec *whole, mr_product_spec *piece,
+                         mr_product_spec *last)
 {
-    mr_product_spec s = p->spec;
-    bool many = s.batch > 1;
-    int64_t *n = many ? &s.batch : &s.m, left = *n % each;
-    p->pieces = *n / each;
-    p->step[0] = each * (many ? s.a_batch : s.a_row), p->step[1] = many ? each * s.b_batch : 0,
-    p->step[2] = each * (many ? s.c_batch : s.c_row);
-    *n = each;
-    MR_TRY(mr_product_new(&s, facts, &p->piece));
-    p->workspace = p->piece->workspace;
+    int64_t each = piece_of(whole);
+    *piece = *last = *whole;
+    bool many = whole->batch > 1;
+    *(many ? &piece->batch : &piece->m) = each;
+    int64_t all = many ? whole->batch : whole->m;
+    *(many ? &last->batch : &last->m) = all % each;
+    return all / each;
+}
+
+static mr_status cut(mr_product *p, const mr_facts *facts)
+{
+    const mr_product_spec *s = &p->spec;
+    mr_product_spec piece, last;
+    p->pieces = pieces_of(s, &piece, &last);
+    bool many = s->batch > 1;
+    p->step[0] = many ? piece.batch * s->a_batch : piece.m * s->a_row;
+    p->step[1] = many ? piece.batch * s->b_batch : 0;
+    p->step[2] = many ? piece.batch * s->c_batch : piece.m * s->c_row;
+    MR_TRY(mr_product_new(&piece, facts, &p->piece));
     snprintf(p->how, sizeof p->how, "%s", p->piece->how);
-    if (!left)
-        return MR_OK;
-    *n = left;
-    MR_TRY(mr_product_new(&s, facts, &p->last));
-    p->workspace = MR_MAX(p->workspace, p->last->workspace);
-    return MR_OK;
+    return last.batch && last.m ? mr_product_new(&last, facts, &p->last) : MR_OK;
 }
 
 static mr_status run_pieces(mr_product *p, const char *a, const char *b, const void *bias, char *c,
@@ -368,49 +460,87 @@ static dnnl_status_t onednn_run(mr_product *p, const void *a, const char *b, con
 
 /* ---- either way ---- */
 
+size_t mr_product_workspace(const mr_product_spec *spec, const mr_facts *facts)
+{
+    int threads = team_of(spec, facts);
+    switch (way_of(spec, facts)) {
+    case OWN: return mr_gemm_workspace(spec, threads);
+    case TILES: {
+        mr_gemm_amx_sizes z = mr_gemm_amx_needs(spec->m, spec->n, spec->k, threads);
+        return z.b_bytes + (size_t)threads * z.own_bytes;
+    }
+#ifdef MR_HAVE_ONEDNN
+    case LIBRARY: {
+        room r = library_room(spec, threads);
+        return r.scratch + r.packed;
+    }
+    case PIECES: {
+        mr_product_spec piece, last;
+        pieces_of(spec, &piece, &last);
+        size_t most = mr_product_workspace(&piece, facts);
+        if (last.batch && last.m)
+            most = MR_MAX(most, mr_product_workspace(&last, facts));
+        return most;
+    }
+#endif
+    default: return 0;
+    }
+}
+
+#ifdef MR_HAVE_ONEDNN
+/* oneDNN refuses, or wants more room than was planned: the own kernel, in the workspace where it
+ * fits, else in memory of its own. */
+static mr_status serve_by_own(mr_product *p, size_t planned)
+{
+    static atomic_bool said;
+    onednn_fini(p);
+    *p = (mr_product){.spec = p->spec, .isa = p->isa, .threads = p->threads};
+    size_t bytes = mr_gemm_workspace(&p->spec, p->threads);
+    if (bytes <= planned)
+        return MR_OK;
+    if (!atomic_exchange(&said, true))
+        mr_log(MR_LOG_WARN,
+               "oneDNN does not serve [%lld, %lld] by [%lld, %lld] within the workspace planned "
+               "for it; own kernels do",
+               (long long)p->spec.m, (long long)p->spec.k, (long long)p->spec.k,
+               (long long)p->spec.n);
+    p->memory = mr_alloc(bytes);
+    return p->memory ? MR_OK : mr_fail_memory(bytes);
+}
+#endif
+
+static mr_status make(mr_product *p, const mr_facts *facts)
+{
+#ifdef MR_HAVE_ONEDNN
+    if (p->way == PIECES)
+        return cut(p, facts);
+    if (p->way == LIBRARY) {
+        if (onednn_init(p))
+            return MR_OK;
+        MR_TRY(serve_by_own(p, mr_product_workspace(&p->spec, facts)));
+    }
+#endif
+    snprintf(p->how, sizeof p->how, "own %s", p->way == TILES ? "amx" : mr_isa_name(p->isa));
+    return MR_OK;
+}
+
 mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_product **out)
 {
     mr_product *p;
-    int isa = 0;
-    while (isa < 2 && strcmp(facts->isa, mr_isa_name(isa)) != 0)
-        isa++;
     if ((spec->in != MR_F32 && spec->in != MR_BF16) ||
         (spec->out != spec->in && spec->out != MR_F32))
         return mr_fail(MR_E_UNSUPPORTED, "products of %s into %s run on the naive row",
                        mr_dtype_name(spec->in), mr_dtype_name(spec->out));
     if (!MR_NEW(p))
         return mr_fail_memory(sizeof *p);
-    p->spec = *spec, p->isa = isa;
-    double flop = 2.0 * (double)spec->batch * (double)spec->m * (double)spec->n * (double)spec->k;
-    p->threads = flop < SERIAL_FLOP ? 1 : facts->threads;
-    *out = p;
-    if (isa == 2 && facts->bf16 && mr_gemm_amx_fits(spec)) {
-        mr_gemm_amx_sizes z = mr_gemm_amx_needs(spec->m, spec->n, spec->k, p->threads);
-        p->amx = true, p->workspace = z.b_bytes + (size_t)p->threads * z.own_bytes;
-        snprintf(p->how, sizeof p->how, "own amx");
-        return MR_OK;
-    }
-#ifdef MR_HAVE_ONEDNN
-    bool own = spec->in == MR_F32 && spec->batch == 1 && MR_MIN(spec->m, spec->n) >= 64 &&
-               (isa == 1 || flop >= LARGE_FLOP);
-    bool library = isa > 0 && !own && (spec->in == MR_F32 || facts->bf16);
-    int64_t all = spec->batch > 1 ? spec->batch : spec->m,
-            each = (int64_t)(PIECE_FLOP / MR_MAX(flop, 1.0) * (double)all);
-    each = spec->batch > 1 ? MR_MAX(each, 1) : MR_MAX(each / 64 * 64, 64);
-    if (library && flop > PIECE_FLOP && each < all) {
-        mr_status st = cut(p, facts, each);
-        if (st != MR_OK)
-            *out = NULL, mr_product_free(p);
-        return st;
-    }
-    if (library && onednn_init(p))
-        return MR_OK;
-    onednn_fini(p);
-    *p = (mr_product){.spec = *spec, .isa = isa, .threads = p->threads};
-#endif
-    snprintf(p->how, sizeof p->how, "own %s", mr_isa_name(isa));
-    p->workspace = mr_gemm_workspace(spec, p->threads);
-    return MR_OK;
+    p->spec = *spec, p->isa = MR_MAX(mr_isa_index(facts->isa), 0);
+    p->threads = team_of(spec, facts), p->way = way_of(spec, facts);
+    mr_status st = make(p, facts);
+    if (st == MR_OK)
+        *out = p;
+    else
+        mr_product_free(p);
+    return st;
 }
 
 void mr_product_free(mr_product *p)
@@ -421,13 +551,10 @@ void mr_product_free(mr_product *p)
     mr_product_free(p->piece), mr_product_free(p->last);
     onednn_fini(p);
 #endif
+    mr_free(p->memory);
     mr_free(p);
 }
 
-size_t mr_product_workspace(const mr_product *p)
-{
-    return p->workspace;
-}
 const char *mr_product_how(const mr_product *p)
 {
     return p->how;
@@ -438,9 +565,9 @@ mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void
 {
     const mr_product_spec *s = &p->spec;
 #ifdef MR_HAVE_ONEDNN
-    if (p->piece)
+    if (p->way == PIECES)
         return run_pieces(p, a, b, bias, c, workspace);
-    if (p->onednn) {
+    if (p->way == LIBRARY) {
         int before = set_team(p->threads);
         dnnl_status_t st = onednn_run(p, a, b, bias, c, workspace);
         set_team(before);
@@ -467,12 +594,12 @@ mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void
                      .b = (const char *)b + (size_t)(i * s->b_batch) * in,
                      .bias = s->bias ? bias : NULL,
                      .c = (char *)c + (size_t)(i * s->c_batch) * to,
-                     .workspace = workspace,
+                     .workspace = p->memory ? p->memory : workspace,
                      .in = s->in,
                      .out = s->out,
                      .accumulate = s->accumulate,
                      .threads = p->threads};
-        if (p->amx)
+        if (p->way == TILES)
             mr_gemm_amx(&g);
         else
             own[p->isa](&g);

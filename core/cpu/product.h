@@ -21,11 +21,13 @@ typedef struct mr_product_spec {
 
 typedef struct mr_product mr_product;
 /* Owns: caller frees (also a NULL). facts: instruction set of own kernels ("base" takes them
- * always), team of every run, whether bf16 may go to oneDNN. Errors: MR_E_MEMORY; MR_E_UNSUPPORTED
- * for other dtypes. */
+ * always), team of every run, whether bf16 may go to oneDNN and to AMX tiles. Errors: MR_E_MEMORY;
+ * MR_E_UNSUPPORTED for other dtypes. */
 mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_product **out);
 void mr_product_free(mr_product *p);
-size_t mr_product_workspace(const mr_product *p); /* bytes */
+/* Bytes that a run takes at most, before the object is made: no library and no processor is asked.
+ * Where oneDNN wants more than this, the own kernel serves, in memory of the object's own. */
+size_t mr_product_workspace(const mr_product_spec *spec, const mr_facts *facts);
 const char *mr_product_how(
     const mr_product *p); /* "onednn brg:avx512_core_amx_bf16", "own avx2"; lent */
 /* One run; one at a time per object. */
@@ -46,9 +48,9 @@ typedef void mr_gemm_fn(const mr_gemm *g);
 mr_gemm_fn mr_gemm_base, mr_gemm_avx2, mr_gemm_avx512;
 size_t mr_gemm_workspace(const mr_product_spec *s, int threads);
 
-/* The own product of bf16 on AMX tiles (isa/amx_gemm.c), faster than oneDNN 2.6 where it fits: one
- * matrix, a dense dimension in each operand. workspace: b_bytes + threads * own_bytes of what it
- * needs. */
+/* The own product of bf16 on AMX tiles (isa/amx_gemm.c), faster than oneDNN 2.6 where the processor
+ * has them (facts.amx) and it fits: one matrix, a dense dimension in each operand. workspace:
+ * b_bytes + threads * own_bytes of what it needs. */
 typedef struct mr_gemm_amx_sizes {
     int64_t rows;              /* of C per task */
     size_t b_bytes, own_bytes; /* packed B; scratch of one worker */

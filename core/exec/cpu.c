@@ -3,6 +3,8 @@
 #define _DEFAULT_SOURCE // madvise
 #include "exec/room.h"
 
+#include "cpu/cpu.h"
+
 #include <string.h>
 #include <sys/mman.h>
 
@@ -121,7 +123,7 @@ mr_status mr_cpu_open(int threads, mr_device **out)
     if (!MR_NEW(dev))
         return mr_fail_memory(sizeof *dev);
     dev->ops = &ops, dev->host = true;
-    dev->facts = mr_cpu_facts("cpu", threads);
+    dev->facts = mr_cpu_facts("cpu", mr_isa(), threads);
     *out = dev;
     return MR_OK;
 }

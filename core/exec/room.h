@@ -13,8 +13,6 @@ mr_status mr_step_resolve(mr_step *step, const mr_facts *facts);
 void mr_step_release(mr_step *step);
 /* Run one step whose addresses are real. A failure carries op, node and origin. */
 mr_status mr_step_run(const mr_step *step);
-/* Facts of this processor for a device of that name. threads 0 = all. */
-mr_facts mr_cpu_facts(const char *device, int threads);
 /* OpenMP and oneDNN take their team size from the calling thread; returns the size before. */
 int mr_team(int threads);
 

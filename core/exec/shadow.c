@@ -6,6 +6,8 @@
  * Numbers are the CPU device's: same kernels, same team size. Licence: Apache-2.0 */
 #include "exec/shadow.h"
 
+#include "cpu/cpu.h"
+
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
@@ -303,7 +305,8 @@ mr_status mr_shadow_open(int threads, mr_device **out)
     shadow *s;
     if (!MR_NEW(s))
         return mr_fail_memory(sizeof *s);
-    s->dev = (mr_device){.ops = &ops, .facts = mr_cpu_facts("shadow", threads), .checks = true};
+    s->dev = (mr_device){
+        .ops = &ops, .facts = mr_cpu_facts("shadow", mr_isa(), threads), .checks = true};
     s->tail = &s->head;
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_t attr;

@@ -19,22 +19,10 @@ int mr_team(int threads)
 #endif
 }
 
-mr_facts mr_cpu_facts(const char *device, int threads)
-{
-    mr_facts f = {.threads = threads > 0 ? threads : 1, .bf16 = mr_cpu_bf16()};
-#ifdef _OPENMP
-    if (threads <= 0)
-        f.threads = omp_get_max_threads();
-#else
-    f.threads = 1;
-#endif
-    strncpy(f.device, device, sizeof f.device - 1);
-    strncpy(f.isa, mr_isa_name(mr_isa()), sizeof f.isa - 1);
-    return f;
-}
-
 static mr_status blame(const mr_step *s, mr_status st)
 {
+    if (st == MR_OK)
+        return st;
     if (s->node)
         mr_fail_where(s->op ? s->op->name : "copy", s->node->name, s->node->origin);
     else if (s->op)
@@ -46,20 +34,15 @@ static mr_status resolve(mr_step *s, const mr_facts *facts)
 {
     const mr_kernel *k = &s->op->cpu;
     s->call.threads = facts->threads;
-    s->run = mr_op_kernel_fits(s->op, &s->call) ? mr_op_cpu(s->op, mr_isa()) : NULL;
-    if (s->run && k->prepare) {
-        mr_status st = k->prepare(&s->call, facts, &s->call.state);
-        if (st == MR_E_UNSUPPORTED)
-            s->run = NULL, s->call.state = NULL;
-        else if (st != MR_OK)
-            return blame(s, st);
-    }
-    s->naive = !s->run;
+    s->run = mr_op_kernel_fits(s->op, &s->call) ? mr_op_cpu(s->op, mr_isa_index(facts->isa)) : NULL;
+    s->workspace_bytes = s->run && k->workspace ? k->workspace(&s->call, facts) : 0;
+    s->naive = !s->run || s->workspace_bytes == MR_NO_KERNEL;
     if (s->naive && !s->op->naive)
         return blame(s, mr_fail(MR_E_UNSUPPORTED, "no kernel for these shapes and no naive row"));
-    s->workspace_bytes = s->naive       ? mr_op_naive_workspace(s->op, &s->call)
-                         : k->workspace ? k->workspace(&s->call, facts)
-                                        : 0;
+    if (s->naive)
+        s->workspace_bytes = mr_op_naive_workspace(s->op, &s->call);
+    else if (k->prepare)
+        MR_TRY(blame(s, k->prepare(&s->call, facts, &s->call.state)));
     return MR_OK;
 }
 
@@ -91,5 +74,5 @@ mr_status mr_step_run(const mr_step *s)
     }
     if (s->clock)
         s->clock->start_s = start, s->clock->seconds = mr_now_s() - start;
-    return st == MR_OK ? MR_OK : blame(s, st);
+    return blame(s, st);
 }

@@ -181,36 +181,39 @@ static form form_of(const mr_call *c)
     return TILES;
 }
 
-static mr_status prepare(const mr_call *c, const mr_facts *facts, void **state)
+static bool amx_fits(const mr_call *c, const mr_facts *facts)
 {
-    bool fit = facts->bf16 && c->in[0].desc.dtype == MR_BF16 && c->in[0].desc.dim[4] % 2 == 0 &&
-               mr_cpu_amx();
+    bool fit = facts->amx && c->in[0].desc.dtype == MR_BF16 && c->in[0].desc.dim[4] % 2 == 0;
     // the head dimension lies dense everywhere
     for (int i = 0; i < c->n_in; i++)
         fit = fit && (c->in[i].desc.rank != 5 || c->in[i].desc.stride[4] == 1);
     for (int i = 0; i < c->n_out; i++)
         fit = fit && (c->out[i].desc.rank != 5 || c->out[i].desc.stride[4] == 1);
-    *state = fit ? &amx_mark : NULL;
+    return fit;
+}
+static mr_status prepare(const mr_call *c, const mr_facts *facts, void **state)
+{
+    *state = amx_fits(c, facts) ? &amx_mark : NULL;
     return MR_OK;
 }
 
 // Bytes of one worker's scratch. Memory is laid out before the instruction set is chosen, so the
 // form that needs most decides.
-static size_t scratch_bytes(const mr_call *c, bool backward)
+static size_t scratch_bytes(const mr_call *c, bool backward, bool amx)
 {
     size_t bytes = lanes_fit(c) ? (size_t)lanes_scratch(c, backward) * 4
                                 : (size_t)tile_scratch(c, backward).worker * 4;
-    if (!lanes_fit(c) && c->state)
+    if (!lanes_fit(c) && amx)
         bytes = MR_MAX(bytes, (size_t)amx_scratch(c, backward).bytes);
     return (bytes + 63) / 64 * 64;
 }
 static size_t workspace(const mr_call *c, const mr_facts *facts)
 {
-    return scratch_bytes(c, false) * (size_t)facts->threads;
+    return scratch_bytes(c, false, amx_fits(c, facts)) * (size_t)facts->threads;
 }
 static size_t grad_workspace(const mr_call *c, const mr_facts *facts)
 {
-    return scratch_bytes(c, true) * (size_t)facts->threads;
+    return scratch_bytes(c, true, amx_fits(c, facts)) * (size_t)facts->threads;
 }
 
 static attention_job job_of(const mr_call *c, bool backward)
@@ -219,7 +222,7 @@ static attention_job job_of(const mr_call *c, bool backward)
                            .scale = (float)attention_scale(c),
                            .splits = 1,
                            .split_rows = MR_MAX(c->in[0].desc.dim[2], 1),
-                           .worker_bytes = scratch_bytes(c, backward)};
+                           .worker_bytes = scratch_bytes(c, backward, c->state != NULL)};
 }
 
 static int64_t units_of(const mr_call *c)

@@ -36,22 +36,33 @@ static rows rows_of(const mr_desc *d)
     return r;
 }
 
-typedef struct state {
-    mr_product *product;
+/* What shapes say of one call, before anything is made. */
+typedef struct shape {
+    mr_product_spec spec;
     rows in[2], out;
     size_t at[3], bytes; /* workspace: gathered in[0], in[1], out, then the product's */
+} shape;
+
+typedef struct state {
+    shape shape;
+    mr_product *product;
 } state;
 
-static size_t aside(state *s, const rows *r, mr_dtype t, int which)
+static size_t aside(shape *s, const rows *r, mr_dtype t, int which)
 {
     s->at[which] = s->bytes;
     return r->split ? ((size_t)(r->n * r->c) * mr_dtype_bytes(t) + 63) & ~(size_t)63 : 0;
 }
 
-static mr_status finish_state(state *s, const mr_product_spec *spec, const mr_facts *facts,
-                              void **out)
+typedef shape shape_fn(const mr_call *call);
+
+static mr_status prepare(shape_fn *shape_of, const mr_call *call, const mr_facts *facts, void **out)
 {
-    mr_status st = mr_product_new(spec, facts, &s->product);
+    state *s;
+    if (!MR_NEW(s))
+        return mr_fail_memory(sizeof *s);
+    s->shape = shape_of(call);
+    mr_status st = mr_product_new(&s->shape.spec, facts, &s->product);
     if (st != MR_OK) {
         mr_free(s);
         return st;
@@ -67,11 +78,10 @@ static void release(void *state_of)
         mr_product_free(s->product);
     mr_free(s);
 }
-static size_t workspace(const mr_call *call, const mr_facts *facts)
+static size_t workspace(shape_fn *shape_of, const mr_call *call, const mr_facts *facts)
 {
-    (void)facts;
-    const state *s = call->state;
-    return s->bytes + mr_product_workspace(s->product);
+    shape s = shape_of(call);
+    return s.bytes + mr_product_workspace(&s.spec, facts);
 }
 
 typedef struct mover {
@@ -101,7 +111,7 @@ static void move_rows(const rows *r, char *dense, const mr_view *v, bool in, int
     mover m = {dense, v, r->c * (int64_t)mr_dtype_bytes(v->desc.dtype), in};
     mr_cpu_for(r->n, MR_MAX(1, 65536 / MR_MAX(m.row_bytes, 1)), threads, move_part, &m);
 }
-static void *gather(const mr_call *call, const state *s, int which, const mr_view *v)
+static void *gather(const mr_call *call, const shape *s, int which, const mr_view *v)
 {
     if (!s->in[which].split)
         return v->data;
@@ -113,40 +123,37 @@ static void *gather(const mr_call *call, const state *s, int which, const mr_vie
 /* y or dx: rows of in[0] times a weight. */
 static mr_status run_rows(const mr_call *call, const void *bias)
 {
-    state *s = call->state;
+    const state *own = call->state;
+    const shape *s = &own->shape;
     char *work = call->workspace, *dense = work + s->at[2];
     const mr_view *y = &call->out[0];
-    MR_TRY(mr_product_run(s->product, gather(call, s, 0, &call->in[0]), call->in[1].data, bias,
+    MR_TRY(mr_product_run(own->product, gather(call, s, 0, &call->in[0]), call->in[1].data, bias,
                           s->out.split ? dense : y->data, work + s->bytes));
     if (s->out.split)
         move_rows(&s->out, dense, y, false, call->threads);
     return MR_OK;
 }
 
-static mr_status prepare_rows(const mr_call *call, const mr_facts *facts, void **out,
-                              bool transposed, bool bias)
+static shape shape_of_rows(const mr_call *call, bool transposed, bool bias)
 {
     const mr_desc *x = &call->in[0].desc, *w = &call->in[1].desc, *y = &call->out[0].desc;
-    state *s;
-    if (!MR_NEW(s))
-        return mr_fail_memory(sizeof *s);
-    s->in[0] = rows_of(x), s->out = rows_of(y);
-    s->bytes += aside(s, &s->in[0], x->dtype, 0);
-    s->bytes += aside(s, &s->out, y->dtype, 2);
+    shape s = {.in = {rows_of(x)}, .out = rows_of(y)};
+    s.bytes += aside(&s, &s.in[0], x->dtype, 0);
+    s.bytes += aside(&s, &s.out, y->dtype, 2);
     int64_t ld = w->dim[1];
-    mr_product_spec spec = {.batch = 1,
-                            .m = s->in[0].n,
-                            .k = s->in[0].c,
-                            .n = s->out.c,
-                            .a_row = s->in[0].step,
-                            .a_col = 1,
-                            .b_row = transposed ? 1 : ld,
-                            .b_col = transposed ? ld : 1,
-                            .c_row = s->out.step,
-                            .in = x->dtype,
-                            .out = y->dtype,
-                            .bias = bias};
-    return finish_state(s, &spec, facts, out);
+    s.spec = (mr_product_spec){.batch = 1,
+                               .m = s.in[0].n,
+                               .k = s.in[0].c,
+                               .n = s.out.c,
+                               .a_row = s.in[0].step,
+                               .a_col = 1,
+                               .b_row = transposed ? 1 : ld,
+                               .b_col = transposed ? ld : 1,
+                               .c_row = s.out.step,
+                               .in = x->dtype,
+                               .out = y->dtype,
+                               .bias = bias};
+    return s;
 }
 
 /* ---- linear ---- */
@@ -178,9 +185,17 @@ static mr_status linear_infer(mr_infer *c)
     return MR_OK;
 }
 
+static shape linear_shape(const mr_call *call)
+{
+    return shape_of_rows(call, true, call->in[2].desc.rank >= 0);
+}
 static mr_status linear_prepare(const mr_call *call, const mr_facts *facts, void **out)
 {
-    return prepare_rows(call, facts, out, true, call->in[2].desc.rank >= 0);
+    return prepare(linear_shape, call, facts, out);
+}
+static size_t linear_workspace(const mr_call *call, const mr_facts *facts)
+{
+    return workspace(linear_shape, call, facts);
 }
 MR_KERNEL(linear)
 {
@@ -229,9 +244,17 @@ static mr_status dx_infer(mr_infer *c)
     mr_row_like(c, 0, &dx);
     return MR_OK;
 }
+static shape dx_shape(const mr_call *call)
+{
+    return shape_of_rows(call, false, false);
+}
 static mr_status dx_prepare(const mr_call *call, const mr_facts *facts, void **out)
 {
-    return prepare_rows(call, facts, out, false, false);
+    return prepare(dx_shape, call, facts, out);
+}
+static size_t dx_workspace(const mr_call *call, const mr_facts *facts)
+{
+    return workspace(dx_shape, call, facts);
 }
 MR_KERNEL(linear_dx)
 {
@@ -273,34 +296,39 @@ static mr_status dw_infer(mr_infer *c)
     return MR_OK;
 }
 
-static mr_status dw_prepare(const mr_call *call, const mr_facts *facts, void **out)
+static shape dw_shape(const mr_call *call)
 {
     const mr_desc *dy = &call->in[0].desc, *x = &call->in[1].desc;
-    state *s;
-    if (!MR_NEW(s))
-        return mr_fail_memory(sizeof *s);
-    for (int i = 0; i < 2; i++) {
-        s->in[i] = rows_of(&call->in[i].desc);
-        s->bytes += aside(s, &s->in[i], call->in[i].desc.dtype, i);
-    }
-    mr_product_spec spec = {.batch = 1,
-                            .m = s->in[0].c,
-                            .n = s->in[1].c,
-                            .k = s->in[0].n,
-                            .a_row = 1,
-                            .a_col = s->in[0].step,
-                            .b_row = s->in[1].step,
-                            .b_col = 1,
-                            .c_row = x->dim[x->rank - 1],
-                            .in = dy->dtype,
-                            .out = MR_F32,
-                            .accumulate = true};
-    return finish_state(s, &spec, facts, out);
+    shape s = {.in = {rows_of(dy), rows_of(x)}};
+    for (int i = 0; i < 2; i++)
+        s.bytes += aside(&s, &s.in[i], call->in[i].desc.dtype, i);
+    s.spec = (mr_product_spec){.batch = 1,
+                               .m = s.in[0].c,
+                               .n = s.in[1].c,
+                               .k = s.in[0].n,
+                               .a_row = 1,
+                               .a_col = s.in[0].step,
+                               .b_row = s.in[1].step,
+                               .b_col = 1,
+                               .c_row = x->dim[x->rank - 1],
+                               .in = dy->dtype,
+                               .out = MR_F32,
+                               .accumulate = true};
+    return s;
+}
+static mr_status dw_prepare(const mr_call *call, const mr_facts *facts, void **out)
+{
+    return prepare(dw_shape, call, facts, out);
+}
+static size_t dw_workspace(const mr_call *call, const mr_facts *facts)
+{
+    return workspace(dw_shape, call, facts);
 }
 MR_KERNEL(linear_dw)
 {
-    state *s = call->state;
-    return mr_product_run(s->product, gather(call, s, 0, &call->in[0]),
+    const state *own = call->state;
+    const shape *s = &own->shape;
+    return mr_product_run(own->product, gather(call, s, 0, &call->in[0]),
                           gather(call, s, 1, &call->in[1]), NULL, call->out[0].data,
                           (char *)call->workspace + s->bytes);
 }
@@ -445,7 +473,7 @@ MR_OP(linear) = {
     .cpu = {.run = MR_CPU(linear),
             .prepare = linear_prepare,
             .release = release,
-            .workspace = workspace},
+            .workspace = linear_workspace},
     PRODUCT_TOL,
     .cases = MR_CASES("x=[3,7,33]/rows f32 w=[20,33] f32 b=[20] f32",
                       "x=[150,64] f32 w=[48,64] f32",
@@ -466,7 +494,7 @@ MR_OP(linear_dx) = {
     .cpu = {.run = MR_CPU(linear_dx),
             .prepare = dx_prepare,
             .release = release,
-            .workspace = workspace},
+            .workspace = dx_workspace},
     .hidden = true,
     PRODUCT_TOL,
     .cases = MR_CASES("dy=[3,7,20]/rows f32 w=[20,33] f32", "dy=[150,48] f32 w=[48,64] f32",
@@ -486,7 +514,7 @@ MR_OP(linear_dw) = {
     .cpu = {.run = MR_CPU(linear_dw),
             .prepare = dw_prepare,
             .release = release,
-            .workspace = workspace},
+            .workspace = dw_workspace},
     .hidden = true,
     PRODUCT_TOL,
     .cases = MR_CASES("dy=[3,7,20]/rows f32 x=[3,7,33]/rows f32 acc=[20,33] f32",

@@ -28,12 +28,12 @@ static bool joined(const mr_desc *d, int64_t *n, int64_t *step)
     return true;
 }
 
-static mr_status prepare(const mr_call *call, const mr_facts *facts, void **out)
+/* The product that runs `loops` times. */
+static mr_product_spec spec_of(const mr_call *call, int64_t *loops)
 {
     const matmul *at = call->attr;
     const mr_desc *a = &call->in[0].desc, *b = &call->in[1].desc, *y = &call->out[0].desc;
     int ra = a->rank, rb = b->rank;
-    state *s;
     mr_product_spec spec = {.m = y->dim[y->rank - 2],
                             .n = y->dim[y->rank - 1],
                             .k = a->dim[at->ta ? ra - 2 : ra - 1],
@@ -46,14 +46,21 @@ static mr_status prepare(const mr_call *call, const mr_facts *facts, void **out)
                             .out = y->dtype,
                             .batch = 1};
     int64_t n, m;
-    if (!MR_NEW(s))
-        return mr_fail_memory(sizeof *s);
-    s->loops = 1;
+    *loops = 1;
     if (joined(a, &n, &spec.a_batch) && joined(b, &m, &spec.b_batch) && n == m)
         spec.batch = n;
     else
-        s->loops = mr_desc_count(y) / MR_MAX(spec.m * spec.n, 1);
+        *loops = mr_desc_count(y) / MR_MAX(spec.m * spec.n, 1);
     spec.c_batch = spec.m * spec.n;
+    return spec;
+}
+
+static mr_status prepare(const mr_call *call, const mr_facts *facts, void **out)
+{
+    state *s;
+    if (!MR_NEW(s))
+        return mr_fail_memory(sizeof *s);
+    mr_product_spec spec = spec_of(call, &s->loops);
     mr_status st = mr_product_new(&spec, facts, &s->product);
     if (st != MR_OK)
         mr_free(s);
@@ -70,8 +77,9 @@ static void release(void *state_of)
 }
 static size_t workspace(const mr_call *call, const mr_facts *facts)
 {
-    (void)facts;
-    return mr_product_workspace(((const state *)call->state)->product);
+    int64_t loops;
+    mr_product_spec spec = spec_of(call, &loops);
+    return mr_product_workspace(&spec, facts);
 }
 
 /* Address of matrix i. */

@@ -43,7 +43,7 @@ bool mr_gemm_amx_fits(const mr_product_spec *s)
     const double least = 2e7;
 #endif
     double flop = 2.0 * (double)s->m * (double)s->n * (double)s->k;
-    return mr_cpu_amx() && s->in == MR_BF16 && s->batch == 1 && (s->a_col == 1 || s->a_row == 1) &&
+    return s->in == MR_BF16 && s->batch == 1 && (s->a_col == 1 || s->a_row == 1) &&
            (s->b_col == 1 || s->b_row == 1) && s->m >= 32 && s->n >= 32 && s->k >= 32 &&
            flop >= least;
 }

@@ -76,11 +76,15 @@ typedef struct mr_facts {
     char isa[16];    /* "base", "avx2", "avx512"; compute capability on CUDA */
     int threads;
     bool bf16; /* bf16 products are fast here */
+    bool amx;  /* own kernels may use AMX tiles for bf16 */
 } mr_facts;
 
-/* Kernels of one device. `run` holds one function per instruction set on the CPU. `prepare` is
- * called once per compiled node with shapes and no data, may create primitives, and may answer
- * MR_E_UNSUPPORTED: the naive row then serves. `workspace` may look at `state`. */
+/* Kernels of one device. `run` holds one function per instruction set on the CPU. `workspace` is a
+ * pure function of shapes, attributes and facts, so that planning needs no device: the most that a
+ * run takes, or MR_NO_KERNEL where these kernels do not serve and the naive row does. `prepare` is
+ * called once per compiled node with shapes and no data, and may create primitives; what they need
+ * fits into what `workspace` said. */
+#define MR_NO_KERNEL SIZE_MAX
 typedef struct mr_kernel {
     mr_kernel_fn *run[3]; /* base, avx2, avx512; a NULL takes the one before */
     mr_status (*prepare)(const mr_call *call, const mr_facts *facts, void **state);

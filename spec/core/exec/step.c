@@ -1,5 +1,5 @@
 /* exec/step: which kernel serves a node - the processor's, or the naive row where there is none or
- * its prepare declines - on both devices. */
+ * its workspace says that it does not serve - on both devices. */
 #include "execcase.h"
 
 /* A row without a kernel, one whose kernel declines odd sizes, one whose prepare fails. */
@@ -26,11 +26,14 @@ static mr_status choosy_prepare(const mr_call *c, const mr_facts *f, void **stat
     CHECK(f->threads >= 1 && c->in[0].data == NULL);
     if (spec_count(c) == 13)
         return mr_fail(MR_E_DATA, "thirteen is refused");
-    if (spec_count(c) % 2)
-        return mr_fail(MR_E_UNSUPPORTED, "odd sizes are not served");
     *state = &prepared;
     prepared++;
     return MR_OK;
+}
+static size_t choosy_workspace(const mr_call *c, const mr_facts *f)
+{
+    CHECK(f->threads >= 1 && c->state == NULL);
+    return spec_count(c) % 2 && spec_count(c) != 13 ? MR_NO_KERNEL : 0;
 }
 static void choosy_release(void *state)
 {
@@ -52,7 +55,10 @@ MR_OP(spec_choosy) = {
     .out = {{"y", "like x", 0, false, MR_CONTIG}},
     .infer = spec_like,
     .naive = triple_naive,
-    .cpu = {.run = {choosy_run}, .prepare = choosy_prepare, .release = choosy_release},
+    .cpu = {.run = {choosy_run},
+            .prepare = choosy_prepare,
+            .release = choosy_release,
+            .workspace = choosy_workspace},
 };
 
 /* First element of op(x = 2 ...), n elements of dtype; *naive from the step. */

@@ -7,7 +7,7 @@
 static void call_op(const char *name, int isa, mr_call *call)
 {
     const mr_op *op = mr_op_find(name);
-    mr_facts facts = {.device = "cpu", .threads = call->threads, .bf16 = isa == 2 && mr_cpu_bf16()};
+    mr_facts facts = mr_cpu_facts("cpu", isa, call->threads);
     CHECK_OK(op->cpu.prepare(call, &facts, &call->state));
     size_t bytes = op->cpu.workspace(call, &facts);
     call->workspace = aligned_alloc(64, bytes);

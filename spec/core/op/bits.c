@@ -44,8 +44,7 @@ static bool run(const op_case *c, double *const *values, int isa, int threads, b
         }
         call.out[k] = out[k].view;
     }
-    mr_facts facts = {.device = "cpu", .threads = threads, .bf16 = isa == 2 && mr_cpu_bf16()};
-    snprintf(facts.isa, sizeof facts.isa, "%s", mr_isa_name(isa));
+    mr_facts facts = mr_cpu_facts("cpu", isa, threads);
     mr_status st = op->cpu.prepare ? op->cpu.prepare(&call, &facts, &call.state) : MR_OK;
     if (st == MR_OK) {
         size_t bytes = op->cpu.workspace ? op->cpu.workspace(&call, &facts) : 0;

@@ -13,7 +13,7 @@ static void run(const char *name, const mr_attr *attrs, int n_attr, mr_call *c)
 {
     const mr_op *op = mr_op_find(name);
     _Alignas(16) unsigned char attr[MR_ATTR_BYTES] = {0};
-    mr_facts facts = {.device = "cpu", .threads = 2, .bf16 = isa == 2 && mr_cpu_bf16()};
+    mr_facts facts = mr_cpu_facts("cpu", isa, 2);
     c->n_in = mr_op_n_in(op), c->n_out = mr_op_n_out(op), c->attr = attr, c->threads = 2;
     CHECK_OK(mr_op_attrs(op, attrs, n_attr, attr));
     if (op->cpu.prepare)

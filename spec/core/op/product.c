@@ -1,7 +1,23 @@
 /* op/product: own kernels of every instruction set, and the way chosen on this machine, against f64
  * sums; shapes around the block sizes, transposed and padded operands, bias, accumulation.
  * Covers: core/cpu/product.c core/cpu/isa/gemm.c core/cpu/isa.c core/cpu/threads.c */
+#define _GNU_SOURCE // RTLD_NEXT
 #include "productcase.h"
+
+#include <dlfcn.h>
+
+/* Stands before the library's: refuses when asked to. */
+static bool refuse;
+int dnnl_primitive_create(void **out, const void *desc);
+int dnnl_primitive_create(void **out, const void *desc)
+{
+    enum { UNIMPLEMENTED = 3 };
+    union {
+        void *at;
+        int (*call)(void **, const void *);
+    } real = {dlsym(RTLD_NEXT, "dnnl_primitive_create")};
+    return refuse || !real.at ? UNIMPLEMENTED : real.call(out, desc);
+}
 
 /* Relative L2 error of c against c0 + a b + bias. */
 static double error(const mr_product_spec *s, const void *a, const void *b, const void *bias,
@@ -47,8 +63,7 @@ static const shape shapes[] = {
 
 static void run(const shape *x, const char *isa, int threads)
 {
-    mr_facts facts = {.device = "cpu", .threads = threads, .bf16 = mr_cpu_bf16()};
-    snprintf(facts.isa, sizeof facts.isa, "%s", isa);
+    mr_facts facts = mr_cpu_facts("cpu", mr_isa_index(isa), threads);
     // rows of C are padded by 3 elements
     mr_product_spec s = {.batch = x->batch,
                          .m = x->m,
@@ -72,8 +87,12 @@ static void run(const shape *x, const char *isa, int threads)
     float *c0 = fill(x->batch * s.c_batch, MR_F32, 4);
     mr_product *p = NULL;
     CHECK_OK(mr_product_new(&s, &facts, &p));
-    void *work = aligned_alloc(64, (mr_product_workspace(p) + 127) & ~(size_t)63);
+    size_t bytes = mr_product_workspace(&s, &facts);
+    unsigned char *work = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
+    memset(work, 0xff, bytes + 64);
     CHECK_OK(mr_product_run(p, a, b, bias, c, work));
+    for (int i = 0; i < 64; i++)
+        CHECK_INT(work[bytes + (size_t)i], 0xff);
     double e = error(&s, a, b, bias, c0, c), tol = x->out == MR_BF16 ? 5e-3 : 5e-6;
     if (!check_note(e <= tol))
         printf("%s, %d threads (%s): [%lld, %lld, %lld] off by %.3g, allowed %.3g\n", isa, threads,
@@ -86,12 +105,52 @@ static void run(const shape *x, const char *isa, int threads)
     free(a), free(b), free(bias), free(c), free(c0), free(work), free(before);
 }
 
+/* What the library wants is within what was planned for it: where it is the way, it serves. Not
+ * asked: turned A without a sum, where it may want a whole C per thread. */
+static void plans(void)
+{
+    static const int64_t sizes[][3] = {{1, 1, 1},         {16, 16, 7},      {7, 4608, 1152},
+                                       {64, 1152, 1152},  {257, 128, 512},  {768, 128, 512},
+                                       {1000, 30, 768},   {72, 72, 20000},  {128, 512, 4096},
+                                       {6912, 128, 2048}, {512, 2304, 640}, {1152, 1152, 2560},
+                                       {3456, 1152, 257}, {2560, 1000, 30}};
+    mr_facts facts = mr_cpu_facts("cpu", mr_isa(), 1);
+    bool built = mr_isa() > 0 && dlsym(RTLD_NEXT, "dnnl_primitive_create");
+    for (int kind = 0; kind < 32; kind++)
+        for (size_t i = 0; i < MR_COUNT(sizes); i++) {
+            bool ta = kind & 1, tb = kind & 2, half = ta || kind & 4;
+            int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2], several = half ? 1 : 3;
+            mr_product_spec s = {.batch = several,
+                                 .m = m,
+                                 .n = n,
+                                 .k = k,
+                                 .a_row = ta ? 1 : k,
+                                 .a_col = ta ? m : 1,
+                                 .b_row = tb ? 1 : n,
+                                 .b_col = tb ? k : 1,
+                                 .a_batch = m * k,
+                                 .b_batch = k * n,
+                                 .c_row = kind & 16 ? n + 3 : n,
+                                 .c_batch = m * (n + 3),
+                                 .in = half ? MR_BF16 : MR_F32,
+                                 .out = ta || !half ? MR_F32 : MR_BF16,
+                                 .accumulate = ta};
+            facts.threads = kind & 8 ? 16 : 1;
+            bool library = built && (!half || (facts.bf16 && !(facts.amx && mr_gemm_amx_fits(&s))));
+            mr_product *p = NULL;
+            CHECK_OK(mr_product_new(&s, &facts, &p));
+            if (!check_note(!library || strncmp(mr_product_how(p), "onednn", 6) == 0))
+                printf("[%lld, %lld, %lld] kind %d: %s\n", (long long)m, (long long)n, (long long)k,
+                       kind, mr_product_how(p));
+            mr_product_free(p);
+        }
+}
+
 /* More work than is done at once: pieces, and none of them after an interruption. */
 static void large(int threads)
 {
     enum { B = 4, M = 990, N = 1001, K = 2100 };
-    mr_facts facts = {.device = "cpu", .threads = threads, .bf16 = mr_cpu_bf16()};
-    snprintf(facts.isa, sizeof facts.isa, "%s", mr_isa_name(mr_isa()));
+    mr_facts facts = mr_cpu_facts("cpu", mr_isa(), threads);
     mr_product_spec s = {.batch = B,
                          .m = M,
                          .n = N,
@@ -109,7 +168,7 @@ static void large(int threads)
           *c = calloc(B * M * N, sizeof *c);
     mr_product *p = NULL;
     CHECK_OK(mr_product_new(&s, &facts, &p));
-    void *work = aligned_alloc(64, (mr_product_workspace(p) + 127) & ~(size_t)63);
+    void *work = aligned_alloc(64, (mr_product_workspace(&s, &facts) + 127) & ~(size_t)63);
     mr_interrupt_set(true);
     CHECK_OK(mr_product_run(p, a, b, NULL, c, work));
     CHECK(c[0] == 0 && c[B * M * N - 1] == 0);
@@ -144,7 +203,12 @@ int main(void)
         run(&shapes[i], "base", 3);
         run(&shapes[i], mr_isa_name(mr_isa()), 1);
         run(&shapes[i], mr_isa_name(mr_isa()), 2);
+        // a library that refuses: the own kernel, within the same workspace
+        refuse = true;
+        run(&shapes[i], mr_isa_name(mr_isa()), 2);
+        refuse = false;
     }
+    plans();
     mr_product *p = NULL;
     mr_product_spec wide = {.batch = 1, .m = 2, .n = 2, .k = 2, .in = MR_F64, .out = MR_F64};
     CHECK_FAILS(mr_product_new(&wide, &(mr_facts){.isa = "base", .threads = 1}, &p),
