@@ -166,6 +166,18 @@ static int g_print(lua_State *L)
     return 1;
 }
 
+static int g_schedule(lua_State *L)
+{
+    char **text = (char **)mr_bind_hold(L);
+    mr_schedule *s;
+    mr_bind_check(L, mr_schedule_new(mr_bind_graph(L, 1), &s));
+    mr_status st = mr_schedule_print(s, text);
+    mr_schedule_free(s);
+    mr_bind_check(L, st);
+    lua_pushstring(L, *text);
+    return 1;
+}
+
 static int g_outputs(lua_State *L)
 {
     mr_graph *g = mr_bind_graph(L, 1);
@@ -259,6 +271,9 @@ static const mr_bind_row graph_rows[] = {
     MR_ROW("finish", g_finish, "(): mr.Graph",
            "No more nodes: check it and choose what is done in place."),
     MR_ROW("print", g_print, "(): string", "The graph as text."),
+    MR_ROW("schedule", g_schedule, "(): string",
+           "The steps of a run of the finished graph: queue, op, node, the steps waited for, and "
+           "what they may run beside."),
     MR_ROW("outputs", g_outputs, "(): string[]", "Names of the outputs."),
     MR_ROW_END};
 static const mr_bind_face graph_face = {

@@ -9,7 +9,8 @@ typedef struct pass {
     bool *live; /* per node */
     /* per storage: last node that reads a value on it; INT32_MAX for outputs */
     int *last_read;
-    mr_ref *on; /* per storage: a value on it, from which `beside` leads to the others */
+    unsigned *read_on; /* per storage: bit q: a node of queue q reads a value on it */
+    mr_ref *on;        /* per storage: a value on it, from which `beside` leads to the others */
     /* per value that was there before the joins: its last use, from which `earlier` leads to the
      * others. A use is MR_MAX_IN times the node, plus the input. */
     int *use, *earlier, n_used;
@@ -81,7 +82,7 @@ static void count_reads(pass *p)
 {
     mr_graph *g = p->g;
     for (int i = 0; i < g->storages.n; i++)
-        p->last_read[i] = -1;
+        p->last_read[i] = -1, p->read_on[i] = 0;
     for (int i = 0; i < g->nodes.n; i++)
         for (int k = 0; k < g->nodes.at[i].n_in; k++) {
             mr_ref x = g->nodes.at[i].in[k];
@@ -89,6 +90,7 @@ static void count_reads(pass *p)
                 continue;
             int s = g->values.at[x].pub.storage;
             p->last_read[s] = i;
+            p->read_on[s] |= 1u << g->nodes.at[i].queue;
         }
     for (int i = 0; i < g->outputs.n; i++)
         p->last_read[g->values.at[g->outputs.at[i].value].pub.storage] = INT32_MAX;
@@ -320,6 +322,9 @@ static void take_places(pass *p)
             if (!mr_desc_same_shape(&x->pub.desc, &y->pub.desc) ||
                 !mr_desc_is_dense(&x->pub.desc) || !mr_desc_is_dense(&y->pub.desc))
                 continue;
+            // another queue may read late: writing elsewhere waits for nobody
+            if (p->read_on[x->pub.storage] & ~(1u << node->queue))
+                continue;
             // no other input of this node may lie on that storage
             int uses = 0;
             for (int k = 0; k < node->n_in; k++)
@@ -329,6 +334,7 @@ static void take_places(pass *p)
                 continue;
             int from = y->pub.storage, to = x->pub.storage;
             p->last_read[to] = p->last_read[from];
+            p->read_on[to] |= p->read_on[from];
             g->values.at[node->out[o]].pub.alias = true;
             move_values(p, from, to);
         }
@@ -357,7 +363,8 @@ mr_status mr_graph_finish(mr_graph *g)
     mr_status st = MR_OK;
     p.live = mr_calloc((size_t)g->nodes.n + 1, 1);
     p.last_read = mr_alloc(sizeof *p.last_read * (size_t)(g->storages.n + 1));
-    if (!p.live || !p.last_read) {
+    p.read_on = mr_alloc(sizeof *p.read_on * (size_t)(g->storages.n + 1));
+    if (!p.live || !p.last_read || !p.read_on) {
         st = mr_fail_memory((size_t)g->nodes.n);
         goto out;
     }
@@ -372,6 +379,6 @@ mr_status mr_graph_finish(mr_graph *g)
         take_places(&p);
     g->finished = true;
 out:
-    mr_free(p.live), mr_free(p.last_read), mr_free(p.on);
+    mr_free(p.live), mr_free(p.last_read), mr_free(p.read_on), mr_free(p.on);
     return st;
 }

@@ -185,7 +185,8 @@ MR_API mr_status mr_graph_save(mr_graph *g, mr_ref x);
  * not trainable costs nothing. */
 MR_API mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt,
                                    mr_ref *dwrt);
-/* No more nodes: drops what nothing needs, decides in-place, fixes order. */
+/* No more nodes: drops what nothing needs, decides in-place, fixes order. Nothing is done in place
+ * of a value that another queue reads. */
 MR_API mr_status mr_graph_finish(mr_graph *g);
 
 /* ---- helpers for grad functions ---- */
@@ -219,6 +220,36 @@ MR_API const char *mr_graph_block_name(const mr_graph *g, int block);
 MR_API void mr_graph_call(const mr_graph *g, int i, mr_call *call);
 /* One line per node; copies, aliases and recomputed nodes are visible. Owns: free with mr_free. */
 MR_API mr_status mr_graph_print(const mr_graph *g, char **text);
+
+/* ---- the order of a run ---- */
+
+/* What of a run may go on side by side. Its steps are the nodes of a finished graph without those
+ * of setup, in their order, then on d2h one copy out of the arena for each output that lies there.
+ * Steps of one queue run in order. A step waits for earlier ones of other queues that touch bytes
+ * it touches where one of the two writes; what another wait implies is left out. So whatever the
+ * queues do, the bits are those of the order of the list. */
+typedef struct mr_schedule mr_schedule;
+typedef struct mr_schedule_step {
+    mr_queue queue;
+    int node;                             /* -1: a copy */
+    int output;                           /* of a copy, else -1 */
+    int wait_n, wait[MR_QUEUE_COUNT - 1]; /* steps on other queues, the newest first */
+    int before[MR_QUEUE_COUNT];           /* newest step of each queue that surely is over, or -1 */
+} mr_schedule_step;
+/* Owns: caller frees; borrows g for life. Errors: MR_E_MEMORY, MR_E_USAGE before mr_graph_finish.
+ */
+MR_API mr_status mr_schedule_new(const mr_graph *g, mr_schedule **out);
+MR_API void mr_schedule_free(mr_schedule *schedule);
+MR_API int mr_schedule_steps(const mr_schedule *schedule);
+MR_API const mr_schedule_step *mr_schedule_at(const mr_schedule *schedule, int i); /* lent */
+/* Is step `a` over when step `b` begins, whatever the queues do? */
+MR_API bool mr_schedule_before(const mr_schedule *schedule, int a, int b);
+/* When each step begins, start[i], if it takes seconds[i] and every queue goes on as soon as it
+ * may; both mr_schedule_steps long, in seconds. Returns when the last one ends. */
+MR_API double mr_schedule_play(const mr_schedule *schedule, const double *seconds, double *start);
+/* One line per step: queue, op, node, waits, and for steps of side queues what they may run beside.
+ * Owns: free with mr_free. Errors: MR_E_MEMORY */
+MR_API mr_status mr_schedule_print(const mr_schedule *schedule, char **text);
 
 #ifdef __cplusplus
 }

@@ -50,3 +50,28 @@ describe("g:queue", function()
       tostring(err), 1, true)
   end)
 end)
+
+describe("g:schedule", function()
+  it("shows copies and a collective beside compute, and what waits for them", function()
+    local g <close> = G.graph()
+    local x, k = g:input("x", "f32", { 8 }), g:input("k", "f32", { 8 })
+    local a = ops.silu(x)
+    local kept = g:queue("d2h", function() return ops.copy(a) end)
+    local b = ops.silu(a)
+    local all = g:queue("comm_intra", function() return ops.copy(k) end)
+    local c = ops.mul(b, all)
+    g:output("y", c + g:queue("h2d", function() return ops.copy(kept) end))
+    assert.has_error(function() g:schedule() end)
+    assert.are.equal([[
+schedule: 8 steps on 4 queues
+    0 compute     silu 'silu#0'
+    1 d2h         copy 'copy#1'  waits for 0  beside compute 2 to 4, comm_intra 3
+    2 compute     silu 'silu#2'
+    3 comm_intra  copy 'copy#3'  beside compute 0 to 2, h2d 5, d2h 1
+    4 compute     mul 'mul#4'  waits for 3
+    5 h2d         copy 'copy#5'  waits for 1  beside compute 2 to 4, comm_intra 3
+    6 compute     add 'add#6'  waits for 5
+    7 d2h         copy out 'y'  waits for 6
+]], g:finish():schedule())
+  end)
+end)

@@ -273,6 +273,10 @@ function Graph:finish() end
 ---@return string
 function Graph:print() end
 
+--- The steps of a run of the finished graph: queue, op, node, the steps waited for, and what they may run beside.
+---@return string
+function Graph:schedule() end
+
 --- Names of the outputs.
 ---@return string[]
 function Graph:outputs() end
