@@ -8,34 +8,43 @@
 namespace emu
 {
 
+struct Lane {
+    uintptr_t at;
+    size_t bytes;
+    unsigned number;
+};
 struct Request {
     bool shared;
-    std::vector<std::pair<uintptr_t, size_t>> lanes; // address and bytes
+    std::vector<Lane> lanes;
 };
 typedef std::tuple<unsigned, uintptr_t, bool, uint32_t> Key; // warp, place, write, visit
 static std::map<Key, Request> open_requests;
 
+// how many pieces of `size` bytes a request touches; its lanes are sorted by address
 static uint64_t pieces(const Request &r, size_t size)
 {
-    std::set<uintptr_t> touched;
-    for (auto &lane : r.lanes)
-        for (uintptr_t at = lane.first / size; at <= (lane.first + lane.second - 1) / size; at++)
-            touched.insert(at);
-    return touched.size();
+    uint64_t touched = 0;
+    uintptr_t next = 0; // the first piece that is not counted yet
+    for (auto &lane : r.lanes) {
+        uintptr_t from = std::max(next, lane.at / size), to = (lane.at + lane.bytes - 1) / size + 1;
+        touched += to > from ? to - from : 0;
+        next = std::max(next, to);
+    }
+    return touched;
 }
 
-/* Lanes are served in groups that move 128 bytes: 8 lanes of 16 bytes, 16 of 8, 32 of fewer. Two
- * words of one bank in a group cost one more pass. */
+/* Lanes, by number, are served in groups that move 128 bytes: 8 lanes of 16 bytes, 16 of 8, 32 of
+ * fewer. Two words of one bank in a group cost one more pass. */
 static uint64_t wavefronts(const Request &r)
 {
-    size_t bytes = r.lanes[0].second, group = bytes >= 16 ? 8 : bytes == 8 ? 16 : 32;
+    size_t bytes = r.lanes[0].bytes, group = bytes >= 16 ? 8 : bytes == 8 ? 16 : 32;
     uint64_t passes = 0;
     for (size_t first = 0; first < r.lanes.size(); first += group) {
         std::set<uintptr_t> words[32];
         size_t most = 1;
         for (size_t i = first; i < std::min(first + group, r.lanes.size()); i++)
             for (size_t b = 0; b < bytes; b += 4) {
-                uintptr_t word = (r.lanes[i].first + b) / 4;
+                uintptr_t word = (r.lanes[i].at + b) / 4;
                 words[word % 32].insert(word);
                 most = std::max(most, words[word % 32].size());
             }
@@ -44,14 +53,18 @@ static uint64_t wavefronts(const Request &r)
     return passes;
 }
 
-static void close(const Request &r)
+static void close(Request &r)
 {
     if (r.shared) {
-        size_t bytes = r.lanes[0].second, group = bytes >= 16 ? 8 : bytes == 8 ? 16 : 32;
+        std::sort(r.lanes.begin(), r.lanes.end(),
+                  [](const Lane &a, const Lane &b) { return a.number < b.number; });
+        size_t bytes = r.lanes[0].bytes, group = bytes >= 16 ? 8 : bytes == 8 ? 16 : 32;
         counts.wavefronts += wavefronts(r);
         counts.ideal_wavefronts += (r.lanes.size() + group - 1) / group;
         return;
     }
+    std::sort(r.lanes.begin(), r.lanes.end(),
+              [](const Lane &a, const Lane &b) { return a.at < b.at; });
     counts.requests++;
     counts.sectors += pieces(r, 32);
     counts.ideal_sectors += (pieces(r, 1) + 31) / 32;
@@ -69,7 +82,7 @@ void count(const Access &a, bool shared)
     Key key(f->warp, a.place, a.write, visit);
     Request &r = open_requests[key];
     r.shared = shared;
-    r.lanes.push_back({a.at, a.bytes});
+    r.lanes.push_back({a.at, a.bytes, f->lane});
     if (r.lanes.size() == 32) {
         close(r);
         open_requests.erase(key);

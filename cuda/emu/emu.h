@@ -45,7 +45,11 @@ struct __align__(16) uint4
 {
     unsigned x, y, z, w;
 };
-typedef struct emu_stream *cudaStream_t;
+struct __align__(8) uint2
+{
+    unsigned x, y;
+};
+typedef struct CUstream_st *cudaStream_t;
 
 namespace emu
 {
@@ -80,6 +84,8 @@ void forget_reports();
 
 /* Device memory: guarded on both sides and unwritten until somebody writes it. */
 void *alloc(size_t bytes);
+// give all memory back
+void free_all();
 void host_wrote(void *p, size_t bytes);
 bool all_written(const void *p, size_t bytes);
 

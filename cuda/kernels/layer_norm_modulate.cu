@@ -1,222 +1,200 @@
-/* layer_norm_modulate: y = (x - mean) * rsqrt(var + eps) * (1 + scale) + shift, over the last
- * dimension.
+/* layer_norm_modulate: y = n (1 + scale) + shift, n = (x - mean) * rsqrt(var + eps), over the last
+ * dimension, and its gradient: with g = dy (1 + scale)
  *
- *   x, y [B, T, S, C] dense   shift, scale [B, T, C], any strides
- * One warp holds a row in registers: x is read once and y written once, 2 elements moved per
- * element. Shift and scale of a frame are read once per ROWS rows of it. Sums run over a fixed
- * order of lanes, so the bits do not depend on the order of blocks. f32 inside; tolerance as the
- * row's: 2e-6 of f32, 2^-8 of bf16.
+ *   dx = rsqrt(var + eps) (g - mean(g) - n mean(g n))    dshift = sum_S dy    dscale = sum_S dy n
  *
- * Rows of at most 288 pieces of 16 bytes (C a multiple of 8 for bf16, of 4 for f32) with dense rows
- * of shift and scale take the fast form. All others take the plain one, an element at a time. */
-#include "cuda/kernels/kernel_call.h"
-#include "cuda/prim/sm80.cuh"
+ *   x, y, dy, dx [B, T, S, C] dense   shift, scale [B, T, C], any strides   dshift, dscale dense
+ * A row is held in registers: x is read once and y written once, x and dy read once and dx written
+ * once. Shift and scale of a frame are read once for the rows of a block. Sums run over a fixed
+ * order of lanes and of rows, so the bits do not depend on the order of blocks. f32 inside;
+ * tolerance as the row's: 2e-6 of f32, 2^-8 of bf16.
+ *
+ * Widths of up to 4096 (a multiple of 8 for bf16, of 4 for f32) with dense rows of shift and scale
+ * take the fast forms of rows.cuh. All others take the plain one, an element at a time. */
+#include "cuda/kernels/modulation.cuh"
 
-enum { WARPS = 4, ROWS = 32 }; // warps of a block; rows of a frame that it takes
+enum { SPAN = 32, GRAD_SPAN = 64 };
 
 struct attr { // as in core/op/layer_norm_modulate.c
     double eps;
 };
 
-// [B, T, C]: where row (b, t) of shift or scale begins, and the step along C
-struct Modulation {
-    const void *data;
-    int64_t b, t, c;
-};
-
-struct Shape {
-    int T, S, C;
-    float eps;
-};
-
-// the elements of 16 bytes as floats, and back
-MR_DEVICE void unpack(uint4 p, float (&v)[8])
+template <typename T, class F>
+__global__ void __launch_bounds__(ROW_THREADS)
+    layer_norm_modulate_rows(const T *x, Modulation<T> shift, Modulation<T> scale, T *y, Frames n)
 {
-    const uint32_t pair[4] = {p.x, p.y, p.z, p.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        v[2 * i] = mr_low(pair[i]);
-        v[2 * i + 1] = mr_high(pair[i]);
-    }
-}
-
-MR_DEVICE void unpack(uint4 p, float (&v)[4])
-{
-    const uint32_t word[4] = {p.x, p.y, p.z, p.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        v[i] = mr_f32_of(word[i]);
-}
-
-MR_DEVICE uint4 pack(const float (&v)[8])
-{
-    return {mr_pack(v[0], v[1]), mr_pack(v[2], v[3]), mr_pack(v[4], v[5]), mr_pack(v[6], v[7])};
-}
-
-MR_DEVICE uint4 pack(const float (&v)[4])
-{
-    return {mr_bits_of(v[0]), mr_bits_of(v[1]), mr_bits_of(v[2]), mr_bits_of(v[3])};
-}
-
-/* The fast form. T is the storage type, E its elements in 16 bytes, PIECES the most pieces of a
- * lane. Grid: (pieces of ROWS rows of a frame, frames). */
-template <typename T, int PIECES>
-__global__ void __launch_bounds__(WARPS * 32)
-    layer_norm_modulate_rows(const T *x, Modulation shift, Modulation scale, T *y, Shape n)
-{
-    constexpr int E = 16 / sizeof(T);
-    int lane = threadIdx.x % 32, frame = blockIdx.y, b = frame / n.T, t = frame % n.T;
-    int first = blockIdx.x * ROWS, last = first + ROWS < n.S ? first + ROWS : n.S;
-    const T *shift_row = (const T *)shift.data + b * shift.b + t * shift.t;
-    const T *scale_row = (const T *)scale.data + b * scale.b + t * scale.t;
-
+    typedef Part<T, F> P;
+    MR_SHARED(memory);
+    int frame = blockIdx.y, first = blockIdx.x * n.span;
+    int last = first + n.span < n.S ? first + n.span : n.S;
     // the modulation stays packed in registers
-    uint4 add[PIECES] = {}, factor[PIECES] = {};
+    P add, factor;
+    add.load(shift.of(frame, n.T), n.C);
+    factor.load(scale.of(frame, n.T), n.C);
+    for (int r = first; r < last; r += F::AT_ONCE) {
+        int row = r + P::group();
+        bool inside = row < last;
+        int64_t at = ((int64_t)frame * n.S + row) * n.C;
+        P in;
+        in.load(inside ? x + at : NULL, n.C);
+        float mean, rstd;
+        row_moments(in, n.C, n.eps, (float *)memory, &mean, &rstd);
 #pragma unroll
-    for (int i = 0; i < PIECES; i++) {
-        int c = (i * 32 + lane) * E;
-        if (c < n.C) {
-            add[i] = mr_load16(shift_row + c);
-            factor[i] = mr_load16(scale_row + c);
-        }
-    }
-
-    for (int row = first + threadIdx.x / 32; row < last; row += WARPS) {
-        const T *in = x + ((int64_t)frame * n.S + row) * n.C;
-        T *out = y + ((int64_t)frame * n.S + row) * n.C;
-        float v[PIECES][E], sum = 0, squares = 0;
-#pragma unroll
-        for (int i = 0; i < PIECES; i++) {
-            int c = (i * 32 + lane) * E;
-            uint4 piece = {0, 0, 0, 0};
-            if (c < n.C)
-                piece = mr_load16(in + c);
-            unpack(piece, v[i]);
-#pragma unroll
-            for (int e = 0; e < E; e++)
-                sum += v[i][e];
-        }
-        float mean = mr_warp_sum(sum) / n.C;
-        // the variance from differences, so that a large mean does not cancel it
-#pragma unroll
-        for (int i = 0; i < PIECES; i++)
-#pragma unroll
-            for (int e = 0; e < E; e++) {
-                v[i][e] -= mean;
-                if ((i * 32 + lane) * E < n.C)
-                    squares += v[i][e] * v[i][e];
-            }
-        float rstd = 1 / sqrtf(mr_warp_sum(squares) / n.C + n.eps);
-#pragma unroll
-        for (int i = 0; i < PIECES; i++) {
-            int c = (i * 32 + lane) * E;
-            if (c >= n.C)
+        for (int i = 0; i < P::N; i++) {
+            if (!inside || P::column(i) >= n.C)
                 continue;
-            float a[E], f[E];
-            unpack(add[i], a);
-            unpack(factor[i], f);
+            float v[P::E], a[P::E], f[P::E];
+            in.get(i, v);
+            add.get(i, a);
+            factor.get(i, f);
 #pragma unroll
-            for (int e = 0; e < E; e++)
-                v[i][e] = v[i][e] * rstd * (1 + f[e]) + a[e];
-            mr_store16(out + c, pack(v[i]));
+            for (int e = 0; e < P::E; e++)
+                v[e] = (v[e] - mean) * rstd * (1 + f[e]) + a[e];
+            mr_store(y + at + P::column(i), v);
         }
     }
 }
 
-MR_DEVICE float load1(const float *p)
-{
-    return *p;
-}
-
-MR_DEVICE float load1(const mr_bf16 *p)
-{
-    return mr_f32(*p);
-}
-
-MR_DEVICE void store1(float *p, float v)
-{
-    *p = v;
-}
-
-MR_DEVICE void store1(mr_bf16 *p, float v)
-{
-    *p = (mr_bf16)mr_pack(v, 0);
-}
-
-// The plain form: any C and strides, a warp per row, three passes over the row.
+// The plain form: any C and strides, a warp per row.
 template <typename T>
-__global__ void __launch_bounds__(WARPS * 32)
-    layer_norm_modulate_plain(const T *x, Modulation shift, Modulation scale, T *y, Shape n)
+__global__ void __launch_bounds__(ROW_THREADS)
+    layer_norm_modulate_plain(const T *x, Modulation<T> shift, Modulation<T> scale, T *y, Frames n)
 {
-    int lane = threadIdx.x % 32, frame = blockIdx.y, b = frame / n.T, t = frame % n.T;
-    int first = blockIdx.x * ROWS, last = first + ROWS < n.S ? first + ROWS : n.S;
-    const T *shift_row = (const T *)shift.data + b * shift.b + t * shift.t;
-    const T *scale_row = (const T *)scale.data + b * scale.b + t * scale.t;
-    for (int row = first + threadIdx.x / 32; row < last; row += WARPS) {
-        const T *in = x + ((int64_t)frame * n.S + row) * n.C;
-        T *out = y + ((int64_t)frame * n.S + row) * n.C;
-        float sum = 0, squares = 0;
-        for (int c = lane; c < n.C; c += 32)
-            sum += load1(in + c);
-        float mean = mr_warp_sum(sum) / n.C;
-        for (int c = lane; c < n.C; c += 32) {
-            float d = load1(in + c) - mean;
-            squares += d * d;
+    int frame = blockIdx.y, first = blockIdx.x * n.span;
+    int last = first + n.span < n.S ? first + n.span : n.S;
+    const T *add = shift.of(frame, n.T), *factor = scale.of(frame, n.T);
+    for (int row = first + threadIdx.x / 32; row < last; row += ROW_THREADS / 32) {
+        int64_t at = ((int64_t)frame * n.S + row) * n.C;
+        float mean, rstd;
+        plain_moments(x + at, n.C, n.eps, &mean, &rstd);
+        for (int c = threadIdx.x % 32; c < n.C; c += 32)
+            mr_store1(y + at + c,
+                      (mr_load1(x + at + c) - mean) * rstd * (1 + mr_load1(factor + c * scale.c)) +
+                          mr_load1(add + c * shift.c));
+    }
+}
+
+// partials: for each frame and piece of rows a partial row of dshift, then one of dscale
+template <typename T, class F>
+__global__ void __launch_bounds__(ROW_THREADS)
+    layer_norm_modulate_grad_rows(const T *x, Modulation<T> scale, const T *dy, T *dx,
+                                  float *partials, Frames n)
+{
+    typedef Part<T, F> P;
+    MR_SHARED(memory);
+    float *scratch = (float *)memory;
+    int frame = blockIdx.y, first = blockIdx.x * n.span;
+    int last = first + n.span < n.S ? first + n.span : n.S;
+    float dshift[P::N][P::E] = {}, dscale[P::N][P::E] = {};
+    P factor;
+    factor.load(scale.of(frame, n.T), n.C);
+    for (int r = first; r < last; r += F::AT_ONCE) {
+        int row = r + P::group();
+        bool inside = row < last;
+        int64_t at = ((int64_t)frame * n.S + row) * n.C;
+        P in, up;
+        in.load(inside ? x + at : NULL, n.C);
+        up.load(inside ? dy + at : NULL, n.C);
+        float mean, rstd, g1 = 0, gn = 0;
+        row_moments(in, n.C, n.eps, scratch, &mean, &rstd);
+        // past the end of the row and of the rows dy is 0 and adds nothing
+#pragma unroll
+        for (int i = 0; i < P::N; i++) {
+            float v[P::E], d[P::E], f[P::E];
+            in.get(i, v);
+            up.get(i, d);
+            factor.get(i, f);
+#pragma unroll
+            for (int e = 0; e < P::E; e++) {
+                float norm = (v[e] - mean) * rstd, g = d[e] * (1 + f[e]);
+                dshift[i][e] += d[e];
+                dscale[i][e] += d[e] * norm;
+                g1 += g;
+                gn += g * norm;
+            }
         }
-        float rstd = 1 / sqrtf(mr_warp_sum(squares) / n.C + n.eps);
-        for (int c = lane; c < n.C; c += 32)
-            store1(out + c, (load1(in + c) - mean) * rstd * (1 + load1(scale_row + c * scale.c)) +
-                                load1(shift_row + c * shift.c));
+        g1 = row_sum<F>(g1, scratch) / n.C;
+        gn = row_sum<F>(gn, scratch) / n.C;
+#pragma unroll
+        for (int i = 0; i < P::N; i++) {
+            if (!inside || P::column(i) >= n.C)
+                continue;
+            float v[P::E], d[P::E], f[P::E];
+            in.get(i, v);
+            up.get(i, d);
+            factor.get(i, f);
+#pragma unroll
+            for (int e = 0; e < P::E; e++)
+                v[e] = rstd * (d[e] * (1 + f[e]) - g1 - (v[e] - mean) * rstd * gn);
+            mr_store(dx + at + P::column(i), v);
+        }
+    }
+    float *partial = partials + ((int64_t)frame * gridDim.x + blockIdx.x) * 2 * F::SLOTS;
+    fold<T, F>(dshift, scratch, partial);
+    __syncthreads();
+    fold<T, F>(dscale, scratch, partial + F::SLOTS);
+}
+
+// The plain form: one warp a block, which keeps the sums of its rows in shared memory.
+template <typename T>
+__global__ void __launch_bounds__(32)
+    layer_norm_modulate_grad_plain(const T *x, Modulation<T> scale, const T *dy, T *dx,
+                                   float *partials, int step, Frames n)
+{
+    MR_SHARED(memory);
+    float *dshift = (float *)memory, *dscale = dshift + n.C;
+    int frame = blockIdx.y, first = blockIdx.x * n.span;
+    int last = first + n.span < n.S ? first + n.span : n.S;
+    const T *factor = scale.of(frame, n.T);
+    for (int c = threadIdx.x; c < n.C; c += 32)
+        dshift[c] = dscale[c] = 0;
+    for (int row = first; row < last; row++) {
+        int64_t at = ((int64_t)frame * n.S + row) * n.C;
+        float mean, rstd, g1 = 0, gn = 0;
+        plain_moments(x + at, n.C, n.eps, &mean, &rstd);
+        for (int c = threadIdx.x; c < n.C; c += 32) {
+            float norm = (mr_load1(x + at + c) - mean) * rstd, d = mr_load1(dy + at + c);
+            float g = d * (1 + mr_load1(factor + c * scale.c));
+            dshift[c] += d;
+            dscale[c] += d * norm;
+            g1 += g;
+            gn += g * norm;
+        }
+        g1 = mr_warp_sum(g1) / n.C;
+        gn = mr_warp_sum(gn) / n.C;
+        for (int c = threadIdx.x; c < n.C; c += 32) {
+            float norm = (mr_load1(x + at + c) - mean) * rstd;
+            float g = mr_load1(dy + at + c) * (1 + mr_load1(factor + c * scale.c));
+            mr_store1(dx + at + c, rstd * (g - g1 - norm * gn));
+        }
+    }
+    float *partial = partials + ((int64_t)frame * gridDim.x + blockIdx.x) * 2 * step;
+    for (int c = threadIdx.x; c < n.C; c += 32) {
+        partial[c] = dshift[c];
+        partial[step + c] = dscale[c];
     }
 }
 
 // ---- host ----
 
-static bool rows_of_pieces(const mr_view *m, int64_t elements)
+template <typename T> static mr_status forward(const mr_call *call, cudaStream_t stream)
 {
-    const int64_t *s = m->desc.stride;
-    return s[2] == 1 && s[0] % elements == 0 && s[1] % elements == 0 &&
-           (uintptr_t)m->data % 16 == 0;
-}
-
-static Modulation modulation(const mr_view *m)
-{
-    const int64_t *s = m->desc.stride;
-    return {m->data, s[0], s[1], s[2]};
-}
-
-template <typename T> static mr_status run(const mr_call *call, cudaStream_t stream)
-{
-    const mr_view *x = &call->in[0];
-    const int64_t *d = x->desc.dim, E = 16 / sizeof(T);
-    if (d[0] * d[1] > 65535 || d[2] > INT32_MAX || d[3] > INT32_MAX)
-        return mr_fail(MR_E_UNSUPPORTED, "B * T is %lld, expected at most 65535",
-                       (long long)(d[0] * d[1]));
-    if (d[0] * d[1] * d[2] * d[3] == 0)
+    const mr_view *x = &call->in[0], *y = &call->out[0];
+    Frames n = {};
+    MR_TRY(frames_of(&x->desc, SPAN, ((const attr *)call->attr)->eps, &n));
+    if (mr_desc_count(&x->desc) == 0)
         return MR_OK;
-    Shape n = {(int)d[1], (int)d[2], (int)d[3], (float)((const attr *)call->attr)->eps};
-    Modulation shift = modulation(&call->in[1]), scale = modulation(&call->in[2]);
+    Modulation<T> shift = modulation<T>(&call->in[1]), scale = modulation<T>(&call->in[2]);
     const T *in = (const T *)x->data;
-    T *out = (T *)call->out[0].data;
-    dim3 grid((n.S + ROWS - 1) / ROWS, (unsigned)(d[0] * d[1])), block(WARPS * 32);
-
-    bool fast = n.C % E == 0 && rows_of_pieces(&call->in[1], E) &&
-                rows_of_pieces(&call->in[2], E) && (uintptr_t)in % 16 == 0 &&
-                (uintptr_t)out % 16 == 0;
-    int64_t pieces = (n.C / E + 31) / 32;
-    if (fast && pieces <= 1)
-        MR_LAUNCH((layer_norm_modulate_rows<T, 1>), grid, block, 0, stream, in, shift, scale, out,
-                  n);
-    else if (fast && pieces <= 2)
-        MR_LAUNCH((layer_norm_modulate_rows<T, 2>), grid, block, 0, stream, in, shift, scale, out,
-                  n);
-    else if (fast && pieces <= 5)
-        MR_LAUNCH((layer_norm_modulate_rows<T, 5>), grid, block, 0, stream, in, shift, scale, out,
-                  n);
-    else if (fast && pieces <= 9)
-        MR_LAUNCH((layer_norm_modulate_rows<T, 9>), grid, block, 0, stream, in, shift, scale, out,
-                  n);
-    else
+    T *out = (T *)y->data;
+    dim3 grid(pieces_of(n), (unsigned)(x->desc.dim[0] * x->desc.dim[1])), block(ROW_THREADS);
+    bool fast = whole_rows(x, n.C) && whole_rows(y, n.C) && whole_rows(&call->in[1], n.C) &&
+                whole_rows(&call->in[2], n.C);
+    fast = fast && with_form(n.C, [&](auto form) {
+               MR_LAUNCH((layer_norm_modulate_rows<T, decltype(form)>), grid, block, 16, stream, in,
+                         shift, scale, out, n);
+           });
+    if (!fast)
         MR_LAUNCH((layer_norm_modulate_plain<T>), grid, block, 0, stream, in, shift, scale, out, n);
     return MR_OK;
 }
@@ -224,6 +202,56 @@ template <typename T> static mr_status run(const mr_call *call, cudaStream_t str
 MR_CUDA_KERNEL(layer_norm_modulate)
 {
     if (call->in[0].desc.dtype == MR_BF16)
-        return run<mr_bf16>(call, stream);
-    return run<float>(call, stream);
+        return forward<mr_bf16>(call, stream);
+    return forward<float>(call, stream);
+}
+
+static size_t grad_workspace(const mr_call *call)
+{
+    const int64_t *d = call->in[0].desc.dim;
+    int64_t rows = d[0] * d[1] * mr_cuda_ceil(d[2], GRAD_SPAN);
+    return (size_t)(rows * 2 * partial_floats(d[3])) * sizeof(float);
+}
+
+template <typename T> static mr_status backward(const mr_call *call, cudaStream_t stream)
+{
+    const mr_view *x = &call->in[0], *dy = &call->in[2], *dx = &call->out[0];
+    Frames n = {};
+    MR_TRY(frames_of(&x->desc, GRAD_SPAN, ((const attr *)call->attr)->eps, &n));
+    int frames = (int)(x->desc.dim[0] * x->desc.dim[1]), pieces = pieces_of(n);
+    if (frames * n.C == 0)
+        return MR_OK;
+    Modulation<T> scale = modulation<T>(&call->in[1]);
+    const T *in = (const T *)x->data, *up = (const T *)dy->data;
+    T *out = (T *)dx->data;
+    float *partials = (float *)call->workspace;
+    int step = (int)partial_floats(n.C);
+    Partials sums = {partials, 2 * step, pieces, n.C, step, 4};
+    dim3 grid(pieces, frames);
+    bool fast = whole_rows(x, n.C) && whole_rows(dy, n.C) && whole_rows(dx, n.C) &&
+                whole_rows(&call->in[1], n.C);
+    fast = fast && with_form(n.C, [&](auto form) {
+               typedef decltype(form) F;
+               sums.lanes = F::LANES;
+               sums.E = Part<T, F>::E;
+               if (pieces > 0)
+                   MR_LAUNCH((layer_norm_modulate_grad_rows<T, F>), grid, dim3(ROW_THREADS),
+                             F::SHARED, stream, in, scale, up, out, partials, n);
+           });
+    if (!fast)
+        MR_TRY(plain_fits(n.C, 2));
+    if (!fast && pieces > 0)
+        MR_LAUNCH((layer_norm_modulate_grad_plain<T>), grid, dim3(32), 2 * n.C * sizeof(float),
+                  stream, in, scale, up, out, partials, step, n);
+    launch_add(sums, frames, NULL, (T *)call->out[1].data, stream);
+    sums.data += step;
+    launch_add(sums, frames, NULL, (T *)call->out[2].data, stream);
+    return MR_OK;
+}
+
+MR_CUDA_KERNEL(layer_norm_modulate_grad, grad_workspace)
+{
+    if (call->in[0].desc.dtype == MR_BF16)
+        return backward<mr_bf16>(call, stream);
+    return backward<float>(call, stream);
 }

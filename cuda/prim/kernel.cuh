@@ -18,8 +18,9 @@
 #define MR_LAUNCH(kernel, grid, block, shared, stream, ...)                                        \
     (kernel)<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
 #define MR_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
-// functions of the device: MR_INSTRUCTION has two bodies, MR_DEVICE one
+// functions of the device: MR_INSTRUCTION has two bodies, MR_DEVICE one; MR_MEMBER in a struct
 #define MR_DEVICE      static __device__ __forceinline__
+#define MR_MEMBER      __device__ __forceinline__
 #define MR_INSTRUCTION static __device__ __forceinline__
 #define MR_PTX(...)    asm volatile(__VA_ARGS__)
 typedef CUtensorMap mr_tensor_map;
@@ -31,6 +32,7 @@ typedef CUtensorMap mr_tensor_map;
     ((void)(stream), emu::launch(#kernel, grid, block, shared, [=] { (kernel)(__VA_ARGS__); }))
 #define MR_SHARED(name) unsigned char *name = emu::shared_memory
 #define MR_DEVICE       static __forceinline__
+#define MR_MEMBER       __forceinline__
 #define MR_INSTRUCTION  static inline EMU_UNWATCHED
 typedef emu::TensorMap mr_tensor_map;
 
@@ -96,10 +98,33 @@ MR_DEVICE void mr_store16(void *p, uint4 x)
 #endif
 }
 
-// the sum over the 32 lanes, the same bits in all of them
-MR_DEVICE float mr_warp_sum(float v)
+// one access of 8 bytes; p is a multiple of 8
+MR_DEVICE uint2 mr_load8(const void *p)
 {
-    for (int lanes = 16; lanes; lanes /= 2)
+#ifdef __CUDACC__
+    return *(const uint2 *)p;
+#else
+    typedef unsigned word2 __attribute__((vector_size(8), aligned(1)));
+    word2 v = *(const word2 *)p;
+    return {v[0], v[1]};
+#endif
+}
+
+MR_DEVICE void mr_store8(void *p, uint2 x)
+{
+#ifdef __CUDACC__
+    *(uint2 *)p = x;
+#else
+    typedef unsigned word2 __attribute__((vector_size(8), aligned(1)));
+    *(word2 *)p = word2{x.x, x.y};
+#endif
+}
+
+// the sum over each LANES neighbouring lanes, the same bits in all of them; whole warps call
+template <int LANES = 32> MR_DEVICE float mr_warp_sum(float v)
+{
+#pragma unroll
+    for (int lanes = LANES / 2; lanes; lanes /= 2)
         v += __shfl_xor_sync(~0u, v, lanes);
     return v;
 }

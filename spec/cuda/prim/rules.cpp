@@ -1,5 +1,5 @@
 /* cuda: rules that every kernel file keeps. asm stands in two headers, shared memory is dynamic,
- * launches go through one macro, and a row's kernel has a row and a spec of its name. Covers:
+ * launches go through one macro, and a kernel file bears the name of an op file. Covers:
  * cuda/prim/kernel.cuh */
 #include "check.h"
 #include <fstream>
@@ -84,11 +84,11 @@ int main(void)
             n++;
         }
     CHECK(n > 4);
+    // a kernel file bears the name of an op file; spec/cuda/kernels/contract.cpp runs its rows
     for (const std::string &path : files("cuda/kernels/*.cu")) {
         std::string name = path.substr(path.rfind('/') + 1);
-        name = name.substr(0, name.size() - 3);
-        CHECK(!lines_of("core/op/" + name + ".c").empty());
-        CHECK(!lines_of("spec/cuda/kernels/" + name + ".cpp").empty());
+        if (!CHECK(!lines_of("core/op/" + name.substr(0, name.size() - 3) + ".c").empty()))
+            printf("  %s\n", path.c_str());
     }
     return check_done();
 }

@@ -1,0 +1,138 @@
+/* adamw: clip, AdamW, average of weights, write-back to bf16 and zeroing of the gradient, in one
+ * pass. Formulas as in core/op/adamw.c.
+ *
+ *   master, grad, m, v [n] f32   ema [n] f32 and w [n] bf16 may be absent
+ *   sumsq [1] f64, hyper [12] f64: in device memory, so that nothing waits for the host
+ * With ema and w 20 bytes are read and 22 written per element, each once, 16 at a time. No sums:
+ * the bits depend on nothing. What all elements share is formed in double by thread 0 of a block.
+ */
+#include "cuda/kernels/pieces.cuh"
+#include "cuda/kernels/kernel_call.h"
+
+enum { THREADS = 256, PER = 4 };
+
+struct attr { // as in core/op/adamw.c
+    double decay, lr_factor;
+};
+enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, MAX_NORM, EMA_DECAY, STEP, GRAD_SCALE };
+
+struct Terms {
+    float scale, b1, b2, c1, c2, eps, lr, wd, d;
+    bool go; // false: only the gradient is set to zero
+};
+
+struct Buffers {
+    float *master, *grad, *m, *v, *ema; // ema may be NULL
+    mr_bf16 *w;                         // may be NULL
+};
+
+MR_DEVICE Terms terms_of(const double *h, double sumsq, attr a)
+{
+    Terms t = {};
+    double norm = sqrt(sumsq) * h[GRAD_SCALE];
+    t.go = isfinite(norm) && h[GRAD_SCALE] != 0;
+    double q = h[MAX_NORM] > 0 ? (norm + 1e-6) / h[MAX_NORM] : 1;
+    t.scale = (float)(q > 1 ? h[GRAD_SCALE] / q : h[GRAD_SCALE]);
+    t.b1 = (float)h[BETA1];
+    t.b2 = (float)h[BETA2];
+    t.c1 = (float)(1 / (1 - pow((double)t.b1, h[STEP])));
+    t.c2 = (float)(1 / (1 - pow((double)t.b2, h[STEP])));
+    t.eps = (float)h[EPS];
+    t.lr = (float)(h[LR] * a.lr_factor);
+    t.wd = (float)(h[WEIGHT_DECAY] * a.decay);
+    t.d = (float)h[EMA_DECAY];
+    return t;
+}
+
+MR_DEVICE void update(const Terms &t, float &p, float &g, float &m, float &v)
+{
+    g *= t.scale;
+    m = fmaf(t.b1, m, (1 - t.b1) * g);
+    v = fmaf(t.b2, v, (1 - t.b2) * g * g);
+    p -= t.lr * fmaf(t.wd, p, m * t.c1 / (sqrtf(v * t.c2) + t.eps));
+    g = 0;
+}
+
+MR_DEVICE void update_piece(const Terms &t, const Buffers &b, int64_t i)
+{
+    float p[4], g[4] = {0, 0, 0, 0}, m[4], v[4], ema[4];
+    if (!t.go) {
+        mr_store(b.grad + i, g);
+        return;
+    }
+    mr_load(b.master + i, p);
+    mr_load(b.grad + i, g);
+    mr_load(b.m + i, m);
+    mr_load(b.v + i, v);
+    if (b.ema)
+        mr_load(b.ema + i, ema);
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        update(t, p[e], g[e], m[e], v[e]);
+        if (b.ema)
+            ema[e] = fmaf(t.d, ema[e], (1 - t.d) * p[e]);
+    }
+    mr_store(b.master + i, p);
+    mr_store(b.grad + i, g);
+    mr_store(b.m + i, m);
+    mr_store(b.v + i, v);
+    if (b.ema)
+        mr_store(b.ema + i, ema);
+    if (b.w)
+        mr_store(b.w + i, p);
+}
+
+MR_DEVICE void update_one(const Terms &t, const Buffers &b, int64_t i)
+{
+    if (t.go) {
+        float p = b.master[i], g = b.grad[i], m = b.m[i], v = b.v[i];
+        update(t, p, g, m, v);
+        b.master[i] = p;
+        b.m[i] = m;
+        b.v[i] = v;
+        if (b.ema)
+            b.ema[i] = fmaf(t.d, b.ema[i], (1 - t.d) * p);
+        if (b.w)
+            mr_store1(b.w + i, p);
+    }
+    b.grad[i] = 0;
+}
+
+// pieces: how many pieces of 4 elements may be taken; the elements after them go one by one
+__global__ void __launch_bounds__(THREADS)
+    adamw_update(Buffers b, int64_t n, int64_t pieces, const double *hyper, const double *sumsq,
+                 attr a)
+{
+    MR_SHARED(memory);
+    Terms *shared = (Terms *)memory;
+    if (threadIdx.x == 0)
+        *shared = terms_of(hyper, *sumsq, a);
+    __syncthreads();
+    Terms t = *shared;
+    int64_t first = (int64_t)blockIdx.x * (THREADS * PER) + threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < PER; k++) {
+        int64_t i = first + k * THREADS;
+        if (i < pieces)
+            update_piece(t, b, i * 4);
+        else if (pieces * 4 + (i - pieces) < n)
+            update_one(t, b, pieces * 4 + (i - pieces));
+    }
+}
+
+MR_CUDA_KERNEL(adamw)
+{
+    const mr_view *out = call->out;
+    Buffers b = {(float *)out[0].data, (float *)out[1].data, (float *)out[2].data,
+                 (float *)out[3].data, (float *)out[4].data, (mr_bf16 *)out[5].data};
+    int64_t n = out[0].desc.dim[0];
+    bool aligned = mr_cuda_aligned(b.w, 8);
+    for (int i = 0; i < 5; i++)
+        aligned = aligned && mr_cuda_aligned(out[i].data, 16);
+    int64_t pieces = aligned ? n / 4 : 0, work = n - 3 * pieces;
+    if (n > 0)
+        MR_LAUNCH(adamw_update, dim3((unsigned)mr_cuda_ceil(work, THREADS * PER)), dim3(THREADS),
+                  sizeof(Terms), stream, b, n, pieces, (const double *)call->in[6].data,
+                  (const double *)call->in[7].data, *(const attr *)call->attr);
+    return MR_OK;
+}

@@ -1,0 +1,92 @@
+/* embedding: y[i] = sum over k of table[ids[i, k]], id -1 adds nothing; the gradient adds rows of
+ * dy to acc in the order of the ids, in f32.
+ *
+ *   ids [..., K] i32   table [R, C]   y, dy [..., C]   acc [R, C] f32
+ * A kernel cannot fail: an id outside -1 .. R - 1 gives a row of NaN, and adds nothing in the
+ * gradient. A thread takes one column: of one row of y, or of all ids, so that acc is added to in
+ * order and the bits depend on nothing. Tables are small and looked up seldom; the gradient reads
+ * the ids once per column. */
+#include "cuda/kernels/pieces.cuh"
+#include "cuda/kernels/kernel_call.h"
+
+enum { THREADS = 256 };
+
+struct Shape {
+    int64_t n, C, R;
+    int K;
+};
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    embedding_rows(const int32_t *ids, const T *table, T *y, Shape n)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = i / n.C, c = i % n.C;
+    if (row >= n.n)
+        return;
+    float sum = 0;
+    for (int k = 0; k < n.K; k++) {
+        int32_t id = ids[row * n.K + k];
+        if (id < -1 || id >= n.R)
+            sum = NAN;
+        else if (id >= 0)
+            sum += mr_load1(table + id * n.C + c);
+    }
+    mr_store1(y + i, sum);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    embedding_grad_columns(const int32_t *ids, const T *dy, float *acc, Shape n)
+{
+    int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (c >= n.C)
+        return;
+    for (int64_t i = 0; i < n.n * n.K; i++) {
+        int32_t id = ids[i];
+        if (id >= 0 && id < n.R)
+            acc[id * n.C + c] += mr_load1(dy + i / n.K * n.C + c);
+    }
+}
+
+static Shape shape_of(const mr_call *call, const mr_desc *table)
+{
+    const mr_desc *ids = &call->in[0].desc;
+    int64_t K = ids->dim[ids->rank - 1];
+    return {K ? mr_desc_count(ids) / K : 0, table->dim[1], table->dim[0], (int)K};
+}
+
+template <typename T> static mr_status look_up(const mr_call *call, cudaStream_t stream)
+{
+    Shape n = shape_of(call, &call->in[1].desc);
+    // without ids in a row the sums are 0, for every row of y
+    n.n = n.C ? mr_desc_count(&call->out[0].desc) / n.C : 0;
+    if (n.n > 0)
+        MR_LAUNCH((embedding_rows<T>), dim3((unsigned)mr_cuda_ceil(n.n * n.C, THREADS)),
+                  dim3(THREADS), 0, stream, (const int32_t *)call->in[0].data,
+                  (const T *)call->in[1].data, (T *)call->out[0].data, n);
+    return MR_OK;
+}
+
+MR_CUDA_KERNEL(embedding)
+{
+    if (call->in[1].desc.dtype == MR_BF16)
+        return look_up<mr_bf16>(call, stream);
+    return look_up<float>(call, stream);
+}
+
+template <typename T> static mr_status add_rows(const mr_call *call, cudaStream_t stream)
+{
+    Shape n = shape_of(call, &call->in[2].desc);
+    if (n.n * n.C > 0)
+        MR_LAUNCH((embedding_grad_columns<T>), dim3((unsigned)mr_cuda_ceil(n.C, THREADS)),
+                  dim3(THREADS), 0, stream, (const int32_t *)call->in[0].data,
+                  (const T *)call->in[1].data, (float *)call->out[0].data, n);
+    return MR_OK;
+}
+
+MR_CUDA_KERNEL(embedding_grad)
+{
+    if (call->in[1].desc.dtype == MR_BF16)
+        return add_rows<mr_bf16>(call, stream);
+    return add_rows<float>(call, stream);
+}

@@ -1,0 +1,16 @@
+/* exp: y = e^x.
+ *
+ * Forms, strides and bytes as elementwise.cuh says: every element is read and written once. */
+#include "cuda/kernels/elementwise.cuh"
+
+struct Exp {
+    MR_MEMBER float operator()(const float (&x)[1]) const
+    {
+        return expf(x[0]);
+    }
+};
+
+MR_CUDA_KERNEL(exp)
+{
+    return elementwise_like<Exp, 1>(Exp(), call, stream);
+}

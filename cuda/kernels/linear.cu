@@ -1,0 +1,103 @@
+/* linear_db: acc += sum of dy over all rows, the gradient of linear's bias. The products of linear
+ * have no kernel here.
+ *
+ *   dy [..., N] rows dense, in any strides -> acc [N] f32
+ * dy is read once; a block takes a range of rows and of columns, partial rows are added in a fixed
+ * order: the bits do not depend on the order of blocks. Pieces of 16 bytes as in rows.cuh, any
+ * width; rows that are none go element by element. */
+#include "cuda/kernels/rows.cuh"
+
+typedef WarpRows F; // columns of a block
+
+template <typename T>
+__global__ void __launch_bounds__(ROW_THREADS)
+    column_sums(const __grid_constant__ Walk<1> walk, const T *dy, float *partials, int step,
+                RowSpan n)
+{
+    typedef Part<T, F> P;
+    MR_SHARED(memory);
+    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    int from = blockIdx.y * F::SLOTS;
+    float sum[P::N][P::E] = {};
+    for (uint32_t row = first + P::group(); row < last; row += F::AT_ONCE) {
+        int64_t at[1];
+        walk.at(row, at);
+        P up;
+        up.load(dy + at[0] + from, n.C - from);
+#pragma unroll
+        for (int i = 0; i < P::N; i++) {
+            float d[P::E];
+            up.get(i, d);
+#pragma unroll
+            for (int e = 0; e < P::E; e++)
+                sum[i][e] += d[e];
+        }
+    }
+    fold<T, F>(sum, (float *)memory, partials + (int64_t)blockIdx.x * step + from);
+}
+
+// grid: (ranges of rows, columns / ROW_THREADS); a thread owns its column
+template <typename T>
+__global__ void __launch_bounds__(ROW_THREADS)
+    column_sums_plain(const __grid_constant__ Walk<1> walk, const T *dy, float *partials, int step,
+                      RowSpan n)
+{
+    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    int c = blockIdx.y * ROW_THREADS + threadIdx.x;
+    if (c >= n.C)
+        return;
+    float sum = 0;
+    for (uint32_t row = first; row < last; row++) {
+        int64_t at[1];
+        walk.at(row, at);
+        sum += mr_load1(dy + at[0] + c);
+    }
+    partials[(int64_t)blockIdx.x * step + c] = sum;
+}
+
+// floats of a partial row: whole tiles of columns
+static int64_t step_of(int64_t N)
+{
+    return mr_cuda_ceil(N, F::SLOTS) * F::SLOTS;
+}
+
+static size_t workspace(const mr_call *call)
+{
+    const mr_desc *dy = &call->in[0].desc;
+    int64_t rows = row_count(dy);
+    return (size_t)(mr_cuda_ceil(rows, rows_of_block(rows)) * step_of(dy->dim[dy->rank - 1])) *
+           sizeof(float);
+}
+
+template <typename T> static mr_status run(const mr_call *call, cudaStream_t stream)
+{
+    const mr_view *dy = &call->in[0];
+    const mr_desc *views[1] = {&dy->desc};
+    Walk<1> walk;
+    RowSpan n = {};
+    MR_TRY(rows_of(views, rows_of_block(row_count(&dy->desc)), 0, &walk, &n));
+    if (n.rows == 0)
+        return MR_OK;
+    const T *up = (const T *)dy->data;
+    float *partials = (float *)call->workspace, *acc = (float *)call->out[0].data;
+    int blocks = (int)mr_cuda_ceil(n.rows, n.span), step = (int)step_of(n.C);
+    Partials sums = {partials, step, blocks, n.C, step, 4};
+    if (whole_rows(dy, n.C)) {
+        sums.lanes = F::LANES;
+        sums.E = Part<T, F>::E;
+        MR_LAUNCH((column_sums<T>), dim3(blocks, step / F::SLOTS), dim3(ROW_THREADS), F::SHARED,
+                  stream, walk, up, partials, step, n);
+    } else {
+        MR_LAUNCH((column_sums_plain<T>), dim3(blocks, (unsigned)mr_cuda_ceil(n.C, ROW_THREADS)),
+                  dim3(ROW_THREADS), 0, stream, walk, up, partials, step, n);
+    }
+    launch_add(sums, 1, acc, acc, stream);
+    return MR_OK;
+}
+
+MR_CUDA_KERNEL(linear_db, workspace)
+{
+    if (call->in[0].desc.dtype == MR_BF16)
+        return run<mr_bf16>(call, stream);
+    return run<float>(call, stream);
+}

@@ -1,0 +1,48 @@
+/* What rows with a vector per (sample, frame, channel) share: shift, scale and gate [B, T, C] of
+ * any strides beside [B, T, S, C] dense.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_KERNELS_MODULATION_CUH
+#define MOONREEL_CUDA_KERNELS_MODULATION_CUH
+
+#include "cuda/kernels/rows.cuh"
+
+// where the vector of a frame begins, and the step along C
+template <typename T> struct Modulation {
+    const T *data;
+    int64_t b, t, c;
+
+    MR_MEMBER const T *of(int frame, int T_) const
+    {
+        return data + frame / T_ * b + frame % T_ * t;
+    }
+};
+
+template <typename T> static Modulation<T> modulation(const mr_view *m)
+{
+    const int64_t *s = m->desc.stride;
+    return {(const T *)m->data, s[0], s[1], s[2]};
+}
+
+// [B, T, S, C]; a block takes `span` rows of one frame: grid (pieces of S, frames)
+struct Frames {
+    int T, S, C, span;
+    float eps;
+};
+
+// MR_E_UNSUPPORTED where the grid cannot hold the frames
+static inline mr_status frames_of(const mr_desc *x, int span, double eps, Frames *n)
+{
+    const int64_t *d = x->dim;
+    if (d[0] * d[1] > 65535 || d[2] > INT32_MAX || d[3] > INT32_MAX)
+        return mr_fail(MR_E_UNSUPPORTED, "B * T is %lld, expected at most 65535",
+                       (long long)(d[0] * d[1]));
+    *n = {(int)d[1], (int)d[2], (int)d[3], span, (float)eps};
+    return MR_OK;
+}
+
+static inline int pieces_of(const Frames &n)
+{
+    return (n.S + n.span - 1) / n.span;
+}
+
+#endif

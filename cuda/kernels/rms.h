@@ -1,0 +1,18 @@
+/* What rms_norm and qk_norm share: the second turns each row by the angles of its position.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_KERNELS_RMS_H
+#define MOONREEL_CUDA_KERNELS_RMS_H
+
+#include "cuda/kernels/kernel_call.h"
+
+// cos and sin with data NULL: nothing is turned. Both lie [N, d/2] beside x [B, G, N, h, d].
+mr_status mr_cuda_rms(const mr_view *x, const mr_view *w, const mr_view *cos, const mr_view *sin,
+                      const mr_view *y, double eps, cudaStream_t stream);
+
+// acc with data NULL: nobody wants the gradient of w. workspace as mr_cuda_rms_workspace says.
+mr_status mr_cuda_rms_grad(const mr_view *x, const mr_view *w, const mr_view *cos,
+                           const mr_view *sin, const mr_view *dy, const mr_view *dx,
+                           const mr_view *acc, double eps, void *workspace, cudaStream_t stream);
+size_t mr_cuda_rms_workspace(const mr_view *x, const mr_view *acc);
+
+#endif

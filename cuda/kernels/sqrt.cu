@@ -1,0 +1,16 @@
+/* sqrt: y = square root of x.
+ *
+ * Forms, strides and bytes as elementwise.cuh says: every element is read and written once. */
+#include "cuda/kernels/elementwise.cuh"
+
+struct Sqrt {
+    MR_MEMBER float operator()(const float (&x)[1]) const
+    {
+        return sqrtf(x[0]);
+    }
+};
+
+MR_CUDA_KERNEL(sqrt)
+{
+    return elementwise_like<Sqrt, 1>(Sqrt(), call, stream);
+}

@@ -1,0 +1,19 @@
+/* where: y = mask ? a : b.
+ *
+ * Forms, strides and bytes as elementwise.cuh says: every element is read and written once, the
+ * mask a byte each. */
+#include "cuda/kernels/elementwise.cuh"
+
+struct Where {
+    MR_MEMBER float operator()(const float (&x)[3]) const
+    {
+        return x[0] != 0 ? x[1] : x[2];
+    }
+};
+
+MR_CUDA_KERNEL(where)
+{
+    if (call->out[0].desc.dtype == MR_BF16)
+        return elementwise<Where, mr_bf16, uint8_t, mr_bf16, mr_bf16>(Where(), call, stream);
+    return elementwise<Where, float, uint8_t, float, float>(Where(), call, stream);
+}

@@ -1,0 +1,434 @@
+// See contract.h. A kernel runs dense, in awkward strides and in place, eager and late.
+#include "contract.h"
+#include "cuda/kernels/row.h"
+#include "device.h"
+#include "opcase.h"
+
+static const char *where = "";
+#define EXPECT(cond, ...)                                                                          \
+    do {                                                                                           \
+        if (!check_note((cond) != 0)) {                                                            \
+            printf("%s: ", where);                                                                 \
+            printf(__VA_ARGS__);                                                                   \
+            printf("\n");                                                                          \
+        }                                                                                          \
+    } while (0)
+
+static const char *last_error(void)
+{
+    static char text[4096];
+    mr_error_format(mr_error_last(), text, sizeof text);
+    return text;
+}
+
+// ---- the truth ----
+
+typedef struct truth {
+    const op_case *c;
+    double *in[MR_MAX_IN], *out[MR_MAX_OUT];
+    mr_desc out_desc[MR_MAX_OUT];
+    unsigned char attr[MR_ATTR_BYTES] __attribute__((aligned(16)));
+} truth;
+
+static mr_status infer(const mr_op *op, const mr_desc *const *in, const void *attr, mr_infer *ctx)
+{
+    *ctx = (mr_infer){.n_in = mr_op_n_in(op), .attr = attr};
+    for (int i = 0; i < ctx->n_in; i++)
+        ctx->in[i] = in[i];
+    for (int k = 0; k < MR_MAX_OUT; k++)
+        ctx->out[k].rank = -1;
+    MR_TRY(mr_op_check_dtypes(op, ctx));
+    return op->infer(ctx);
+}
+
+static double *doubles(const mr_desc *d)
+{
+    return malloc(sizeof(double) * (size_t)MR_MAX(mr_desc_count(d), 1));
+}
+
+// the naive row on dense arguments: floats as doubles, integers as they are
+static mr_status naive(truth *t)
+{
+    const mr_op *op = t->c->op;
+    mr_call call = {
+        .n_in = mr_op_n_in(op), .n_out = mr_op_n_out(op), .attr = t->attr, .threads = 1};
+    buf in[MR_MAX_IN] = {0}, out[MR_MAX_OUT] = {0};
+    for (int i = 0; i < call.n_in + call.n_out; i++) {
+        bool input = i < call.n_in;
+        int k = input ? i : i - call.n_in;
+        mr_view *view = input ? &call.in[k] : &call.out[k];
+        const mr_desc *d = input ? &t->c->in[k].desc : &t->out_desc[k];
+        view->desc.rank = -1;
+        if (input ? !t->c->in[k].given : d->rank < 0)
+            continue;
+        mr_desc wide =
+            mr_desc_dense(mr_dtype_is_float(d->dtype) ? MR_F64 : d->dtype, d->rank, d->dim);
+        buf *b = input ? &in[k] : &out[k];
+        *b = buf_new(&wide, LAY_DENSE, 0);
+        *view = b->view;
+        mr_view values = input ? dense_f64(d, t->in[k]) : b->view;
+        if (input)
+            mr_view_copy(&b->view, &values);
+    }
+    size_t bytes = mr_op_naive_workspace(op, &call);
+    call.workspace = bytes ? aligned_alloc(64, (bytes + 63) & ~(size_t)63) : NULL;
+    mr_status st = mr_op_run_naive(op, &call);
+    for (int k = 0; k < call.n_out; k++)
+        if (t->out[k]) {
+            mr_view to = dense_f64(&t->out_desc[k], t->out[k]);
+            mr_view_copy(&to, &out[k].view);
+            // a number beyond f32 is infinite there
+            for (int64_t i = 0, n = mr_desc_count(&t->out_desc[k]); i < n; i++)
+                if (t->out_desc[k].dtype != MR_F64 && fabs(t->out[k][i]) > 3.4028235e38)
+                    t->out[k][i] = copysign(INFINITY, t->out[k][i]);
+            buf_free(&out[k]);
+        }
+    for (int i = 0; i < call.n_in; i++)
+        buf_free(&in[i]);
+    free(call.workspace);
+    return st;
+}
+
+static mr_status truth_new(const op_case *c, truth *t)
+{
+    *t = (truth){.c = c};
+    MR_TRY(mr_op_attrs(c->op, c->attr, c->n_attr, t->attr));
+    const mr_desc *in[MR_MAX_IN] = {0};
+    for (int i = 0; i < mr_op_n_in(c->op); i++)
+        if (c->in[i].given)
+            in[i] = &c->in[i].desc, t->in[i] = case_values(&c->in[i]);
+    mr_infer ctx;
+    MR_TRY(infer(c->op, in, t->attr, &ctx));
+    for (int k = 0; k < mr_op_n_out(c->op); k++) {
+        t->out_desc[k] = ctx.out[k];
+        if (ctx.out[k].rank >= 0)
+            t->out[k] = doubles(&ctx.out[k]);
+    }
+    return naive(t);
+}
+
+static void truth_free(truth *t)
+{
+    for (int i = 0; i < MR_MAX_IN; i++)
+        free(t->in[i]);
+    for (int k = 0; k < MR_MAX_OUT; k++)
+        free(t->out[k]);
+}
+
+// ---- arguments on the device ----
+
+enum { GAP = 0xA5 };
+typedef struct argument {
+    unsigned char *mem, *inside; // inside[i]: byte i belongs to an element
+    size_t bytes;
+    mr_view view;
+} argument;
+
+static void mark(argument *a, int at, int64_t element)
+{
+    const mr_desc *d = &a->view.desc;
+    if (at < d->rank) {
+        for (int64_t i = 0; i < d->dim[at]; i++)
+            mark(a, at + 1, element + i * d->stride[at]);
+        return;
+    }
+    size_t w = mr_dtype_bytes(d->dtype);
+    memset(a->inside + ((unsigned char *)a->view.data - a->mem) + (size_t)element * w, 1, w);
+}
+
+// Elements unwritten, gaps filled. A layout that is not dense begins off the grid of 16 bytes.
+static argument argument_new(const mr_desc *d, lay kind, int which)
+{
+    argument a = {0};
+    mr_desc l = lay_out(d, kind, which);
+    size_t lead = kind == LAY_DENSE ? 0 : mr_dtype_bytes(d->dtype);
+    a.bytes = lead + mr_desc_span_bytes(&l);
+    a.mem = device_alloc(a.bytes);
+    a.inside = calloc(1, a.bytes + 1);
+    a.view = (mr_view){a.mem + lead, l};
+    if (mr_desc_count(&l) > 0)
+        mark(&a, 0, 0);
+    for (size_t i = 0; i < a.bytes; i++)
+        if (!a.inside[i])
+            a.mem[i] = GAP;
+    return a;
+}
+
+static void argument_set(argument *a, const double *values)
+{
+    mr_view from = dense_f64(&a->view.desc, (double *)values);
+    mr_view_copy(&a->view, &from);
+    for (size_t i = 0; i < a->bytes; i++)
+        if (a->inside[i])
+            device_wrote(a->mem + i, 1);
+}
+
+static bool gaps_intact(const argument *a)
+{
+    for (size_t i = 0; i < a->bytes; i++)
+        if (!a->inside[i] && a->mem[i] != GAP)
+            return false;
+    return true;
+}
+
+static bool elements_written(const argument *a)
+{
+    for (size_t i = 0; i < a->bytes; i++)
+        if (a->inside[i] && !device_written(a->mem + i, 1))
+            return false;
+    return true;
+}
+
+static int64_t element_bytes(const argument *a)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < a->bytes; i++)
+        n += a->inside[i];
+    return n;
+}
+
+// ---- runs ----
+
+typedef struct variant {
+    const char *name;
+    unsigned seed;
+    bool late, strided, alias;
+} variant;
+
+static const variant variants[] = {{"in order", 0, true, false, false},
+                                   {"shuffled", 1, false, false, false},
+                                   {"in place", 2, true, false, true},
+                                   {"strided", 3, true, true, false}};
+
+static lay layout_of(mr_access access, lay own, bool strided)
+{
+    if (!strided)
+        return own;
+    return access == MR_ANY ? LAY_ANY : access == MR_ROWS ? LAY_ROWS : LAY_DENSE;
+}
+
+static bool is_target(const mr_op *op, int i, bool must)
+{
+    for (int k = 0; k < mr_op_n_out(op); k++)
+        if (op->out[k].inplace == i + 1 && (op->out[k].must || !must))
+            return true;
+    return false;
+}
+
+static void check_counts(const truth *t, const mr_call *call, double moved, double *again)
+{
+    device_counts n = device_counted();
+    EXPECT(n.wavefronts == n.ideal_wavefronts,
+           "shared memory needs %llu passes, %llu without conflicts of banks",
+           (unsigned long long)n.wavefronts, (unsigned long long)n.ideal_wavefronts);
+    if (!again)
+        return;
+    double declared = mr_op_cost(t->c->op, call).bytes, asked = (double)(n.read + n.written);
+    // partial sums and the ends of rows may lie across sectors
+    EXPECT((double)n.sectors <= 1.01 * (double)n.ideal_sectors,
+           "%llu sectors are touched, %llu would do", (unsigned long long)n.sectors,
+           (unsigned long long)n.ideal_sectors);
+    // what the row declares is what its arguments hold, up to its small ones
+    EXPECT(fabs(declared - moved) <= 0.1 * moved,
+           "cost declares %.0f bytes, the arguments hold %.0f", declared, moved);
+    EXPECT(asked <= (1 + *again) * declared, "%.0f bytes are asked for, %.0f declared: %.3f times",
+           asked, declared, asked / declared);
+}
+
+// Run one variant; false: refused. Results as dense doubles into got[].
+static bool run(const truth *t, const variant *v, double *again, double **got)
+{
+    const mr_op *op = t->c->op;
+    const mr_cuda_row *row = mr_cuda_row_find(op->name);
+    mr_call call = {
+        .n_in = mr_op_n_in(op), .n_out = mr_op_n_out(op), .attr = t->attr, .threads = 1};
+    argument in[MR_MAX_IN] = {0}, out[MR_MAX_OUT] = {0};
+    const mr_desc *descs[MR_MAX_IN] = {0};
+    unsigned char *before[MR_MAX_IN] = {0};
+    bool over[MR_MAX_IN] = {0}, shared[MR_MAX_OUT] = {0};
+    double moved = 0;
+    for (int i = 0; i < call.n_in; i++) {
+        call.in[i].desc.rank = -1;
+        if (!t->c->in[i].given)
+            continue;
+        bool fixed = is_target(op, i, true) || (v->alias && is_target(op, i, false));
+        lay kind = fixed ? LAY_DENSE : layout_of(op->in[i].access, t->c->in[i].kind, v->strided);
+        in[i] = argument_new(&t->c->in[i].desc, kind, i);
+        argument_set(&in[i], t->in[i]);
+        before[i] = malloc(in[i].bytes + 1);
+        memcpy(before[i], in[i].mem, in[i].bytes);
+        call.in[i] = in[i].view;
+        descs[i] = &in[i].view.desc;
+        moved += (double)element_bytes(&in[i]);
+    }
+    mr_infer ctx;
+    EXPECT(infer(op, descs, t->attr, &ctx) == MR_OK, "infer: %s", last_error());
+    for (int k = 0; k < call.n_out; k++) {
+        call.out[k].desc.rank = -1;
+        if (ctx.out[k].rank < 0)
+            continue;
+        int place = op->out[k].inplace - 1;
+        if (place >= 0 && t->c->in[place].given && (op->out[k].must || v->alias) &&
+            mr_desc_same_shape(&ctx.out[k], &in[place].view.desc) &&
+            ctx.out[k].dtype == in[place].view.desc.dtype) {
+            shared[k] = over[place] = true;
+            call.out[k] = in[place].view;
+            moved += (double)element_bytes(&in[place]);
+            continue;
+        }
+        // a row that keeps a permuted order sets strides itself
+        mr_desc d = ctx.out[k];
+        bool own = false;
+        for (int i = 0; i < d.rank; i++)
+            own |= d.stride[i] != 0;
+        if (!own)
+            d = mr_desc_dense(d.dtype, d.rank, d.dim);
+        lay kind = layout_of(op->out[k].access, LAY_DENSE, v->strided);
+        out[k] = argument_new(&d, kind, call.n_in + k);
+        call.out[k] = out[k].view;
+        moved += (double)element_bytes(&out[k]);
+    }
+    size_t bytes = row->workspace ? row->workspace(&call) : 0;
+    call.workspace = bytes ? device_alloc(bytes) : NULL;
+
+    device_begin(v->seed, v->late);
+    mr_status st = row->run(&call, NULL);
+    EXPECT(st == MR_OK || st == MR_E_UNSUPPORTED, "%s", last_error());
+    bool served = st == MR_OK;
+    if (served) {
+        check_str(device_reports(), "", "the reports", where, 0);
+        check_counts(t, &call, moved, again);
+    }
+    for (int k = 0; served && k < call.n_out; k++) {
+        if (ctx.out[k].rank < 0)
+            continue;
+        const argument *a = shared[k] ? &in[op->out[k].inplace - 1] : &out[k];
+        EXPECT(elements_written(a), "output %s is not written everywhere", op->out[k].name);
+        EXPECT(gaps_intact(a), "wrote between the elements of output %s", op->out[k].name);
+        mr_view to = dense_f64(&ctx.out[k], got[k]);
+        mr_view_copy(&to, &a->view);
+    }
+    for (int i = 0; i < call.n_in; i++)
+        if (t->c->in[i].given) {
+            EXPECT(over[i] || memcmp(before[i], in[i].mem, in[i].bytes) == 0, "wrote into input %s",
+                   op->in[i].name);
+            free(before[i]);
+            free(in[i].inside);
+        }
+    for (int k = 0; k < call.n_out; k++)
+        free(out[k].inside);
+    device_free_all();
+    return served;
+}
+
+static double tolerance(const op_case *c, const mr_desc *out)
+{
+    if (c->rtol > 0)
+        return c->rtol;
+    if (out->dtype == MR_BF16)
+        return c->op->tol_bf16 > 0 ? c->op->tol_bf16 : 1.0 / 256;
+    return c->op->tol_f32 > 0 ? c->op->tol_f32 : 2e-6;
+}
+
+static bool can_alias(const op_case *c)
+{
+    for (int i = 0; i < mr_op_n_in(c->op); i++)
+        if (c->in[i].given && is_target(c->op, i, false) && !is_target(c->op, i, true))
+            return true;
+    return false;
+}
+
+static bool can_stride(const op_case *c)
+{
+    for (int i = 0; i < mr_op_n_in(c->op); i++)
+        if (c->in[i].given && c->op->in[i].access != MR_CONTIG)
+            return true;
+    return false;
+}
+
+// false: the kernel refuses the case
+static bool check_case(const mr_op *op, const char *text, double *again)
+{
+    static char line[1024];
+    snprintf(line, sizeof line, "%s \"%s\"", op->name, text);
+    where = line;
+    case_seed = mr_name_word(line);
+    op_case c;
+    truth t;
+    EXPECT(case_parse(op, text, &c), "cannot read this case");
+    bool ok = truth_new(&c, &t) == MR_OK, served = true;
+    EXPECT(ok, "%s", last_error());
+    double *got[MR_MAX_OUT] = {0}, *first[MR_MAX_OUT] = {0};
+    for (int k = 0; k < MR_MAX_OUT; k++)
+        if (t.out[k])
+            got[k] = doubles(&t.out_desc[k]), first[k] = doubles(&t.out_desc[k]);
+    for (size_t i = 0; ok && served && i < MR_COUNT(variants); i++) {
+        const variant *v = &variants[i];
+        char base[1100];
+        // in place the blocks come in another order too
+        if ((v->alias ? !can_alias(&c) : !v->strided && i && can_alias(&c)) ||
+            (v->strided && (again || !can_stride(&c))))
+            continue;
+        snprintf(base, sizeof base, "%s [%s]", line, v->name);
+        where = base;
+        served = run(&t, v, again, i ? got : first);
+        for (int k = 0; served && k < MR_MAX_OUT; k++) {
+            if (!t.out[k])
+                continue;
+            int64_t n = mr_desc_count(&t.out_desc[k]);
+            double e = rel_error(i ? got[k] : first[k], t.out[k], n),
+                   most = tolerance(&c, &t.out_desc[k]);
+            EXPECT(e <= most, "output %s is off by %.3g, allowed %.3g", op->out[k].name, e, most);
+            // other strides may take another form of the kernel
+            EXPECT(v->strided || !i || memcmp(got[k], first[k], 8 * (size_t)n) == 0,
+                   "output %s has other bits than in order", op->out[k].name);
+        }
+        where = line;
+    }
+    for (int k = 0; k < MR_MAX_OUT; k++)
+        free(got[k]), free(first[k]);
+    truth_free(&t);
+    return served;
+}
+
+static const mr_op *op_of(const char *name)
+{
+    const mr_op *op = mr_op_find(name);
+    where = name;
+    EXPECT(op, "is no row");
+    EXPECT(mr_cuda_row_find(name), "has no CUDA kernel");
+    return mr_cuda_row_find(name) ? op : NULL;
+}
+
+void contract_row(const char *name, int refused)
+{
+    const mr_op *op = op_of(name);
+    int n = 0;
+    for (int i = 0; op && op->cases[i]; i++)
+        n += !check_case(op, op->cases[i], NULL);
+    where = name;
+    EXPECT(n == refused, "refuses %d cases, expected %d", n, refused);
+}
+
+void contract_case(const char *name, const char *text)
+{
+    const mr_op *op = op_of(name);
+    EXPECT(op && check_case(op, text, NULL), "refuses %s", text);
+}
+
+void contract_fast(const char *name, const char *text, double again)
+{
+    const mr_op *op = op_of(name);
+    EXPECT(op && check_case(op, text, &again), "refuses %s", text);
+}
+
+void contract_refuses(const char *name, const char *text)
+{
+    const mr_op *op = op_of(name);
+    EXPECT(op && !check_case(op, text, NULL), "takes %s", text);
+}
+
+int contract_done(void)
+{
+    return check_done();
+}

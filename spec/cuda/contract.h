@@ -1,0 +1,30 @@
+/* The contract of a CUDA kernel: over the cases of its row, and over more, equal to the naive row
+ * within the row's tolerance, the same bits in every order of blocks, silence of the emulator,
+ * every output written and nothing else, the arguments moved and no more. */
+#ifndef MOONREEL_SPEC_CUDA_CONTRACT_H
+#define MOONREEL_SPEC_CUDA_CONTRACT_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// All cases of the row. The kernel refuses `refused` of them as MR_E_UNSUPPORTED.
+void contract_row(const char *name, int refused);
+
+// One more case, in the words of MR_CASES.
+void contract_case(const char *name, const char *text);
+
+/* A case for which the kernel is fast: requests touch (to 1 %) no sector in vain, all threads
+ * together ask for at most (1 + again) times the bytes that the row's cost declares. */
+void contract_fast(const char *name, const char *text, double again);
+
+// A case that the kernel refuses as MR_E_UNSUPPORTED.
+void contract_refuses(const char *name, const char *text);
+
+// the exit status of the spec
+int contract_done(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,47 @@
+// The emulator behind the C face of device.h.
+#include "device.h"
+#include "cuda/emu/emu.h"
+
+void *device_alloc(size_t bytes)
+{
+    return emu::alloc(bytes);
+}
+
+void device_free_all(void)
+{
+    emu::free_all();
+}
+
+void device_wrote(void *p, size_t bytes)
+{
+    emu::host_wrote(p, bytes);
+}
+
+bool device_written(const void *p, size_t bytes)
+{
+    return emu::all_written(p, bytes);
+}
+
+void device_begin(unsigned seed, bool late)
+{
+    emu::options.seed = seed;
+    emu::options.async = late ? emu::Async::late : emu::Async::eager;
+    emu::forget_reports();
+    emu::counts = {};
+}
+
+device_counts device_counted(void)
+{
+    const emu::Counts &c = emu::counts;
+    return {c.global_read,   c.global_written, c.distinct_read,    c.distinct_written, c.sectors,
+            c.ideal_sectors, c.wavefronts,     c.ideal_wavefronts, c.launches};
+}
+
+const char *device_reports(void)
+{
+    static std::string all;
+    all.clear();
+    for (const std::string &r : emu::reports())
+        all += r + "\n";
+    return all.c_str();
+}

@@ -1,0 +1,32 @@
+/* The emulator for C: memory of the device, what a launch reported and counted. */
+#ifndef MOONREEL_SPEC_CUDA_DEVICE_H
+#define MOONREEL_SPEC_CUDA_DEVICE_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct device_counts {
+    uint64_t read, written;                   // bytes asked for by threads
+    uint64_t distinct_read, distinct_written; // bytes touched, each once a launch
+    uint64_t sectors, ideal_sectors, wavefronts, ideal_wavefronts, launches;
+} device_counts;
+
+void *device_alloc(size_t bytes);
+void device_free_all(void);
+void device_wrote(void *p, size_t bytes);
+bool device_written(const void *p, size_t bytes);
+
+// before a launch: the order of blocks and threads, whether copies land late; forgets the counts
+void device_begin(unsigned seed, bool late);
+device_counts device_counted(void);
+// what was reported since device_begin, one line each; "" for nothing
+const char *device_reports(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,35 @@
+/* cuda: every row with a CUDA kernel over its own cases, and by name the rows that have none yet.
+ * Covers: cuda/kernels/NAME.cu, cuda/kernels/row.c */
+#include "check.h"
+#include "contract.h"
+#include "cuda/kernels/row.h"
+#include <string>
+
+// rows without a CUDA kernel; one that gets its kernel leaves this list
+static const char MISSING[] = "attention attention_grad linear linear_dw linear_dx matmul";
+
+// cases that a kernel refuses: MR_E_UNSUPPORTED, the row's other kernels serve
+static int refused(const std::string &name)
+{
+    (void)name;
+    return 0;
+}
+
+int main(void)
+{
+    std::string missing;
+    int rows = 0;
+    for (int i = 0; i < mr_op_count(); i++) {
+        const char *name = mr_op_at(i)->name;
+        if (mr_cuda_row_find(name)) {
+            contract_row(name, refused(name));
+            rows++;
+        } else {
+            missing += (missing.empty() ? "" : " ") + std::string(name);
+        }
+    }
+    CHECK_STR(missing.c_str(), MISSING);
+    CHECK(mr_cuda_row_find("no_such_row") == NULL);
+    printf("%d rows have a CUDA kernel\n", rows);
+    return contract_done() | check_done();
+}

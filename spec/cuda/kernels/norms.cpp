@@ -1,0 +1,50 @@
+/* cuda/kernels: rows that a group of threads holds in registers, in each form: a part of a warp, a
+ * warp, a block, and element by element. Covers: cuda/kernels/rows.cuh, cuda/kernels/modulation.cuh
+ */
+#include "contract.h"
+
+int main(void)
+{
+    // the width of STDiT3-XL/2, a whole block and a tail of rows
+    contract_fast("layer_norm_modulate",
+                  "x=[1,2,37,1152] bf16 shift=[1,2,1152] bf16 scale=[1,2,1152] bf16", 0.3);
+    contract_fast("layer_norm_modulate",
+                  "x=[1,1,32,1152] f32 shift=[1,1,1152] f32 scale=[1,1,1152] f32", 0.3);
+    contract_fast("layer_norm_modulate",
+                  "x=[1,1,35,72] bf16 3..5 shift=[1,1,72] bf16 scale=[1,1,72] bf16", 0.8);
+    contract_fast("layer_norm_modulate",
+                  "x=[1,1,30,2304] bf16 shift=[1,1,2304] bf16 scale=[1,1,2304] bf16", 0.3);
+    contract_case("layer_norm_modulate",
+                  "x=[1,1,2,4104] bf16 shift=[1,1,4104] bf16 scale=[1,1,4104] bf16");
+    contract_fast("layer_norm_modulate_grad",
+                  "x=[1,1,70,1152] bf16 scale=[1,1,1152] bf16 dy=[1,1,70,1152] bf16", 0.3);
+    contract_fast("layer_norm_modulate_grad",
+                  "x=[1,1,66,72] bf16 scale=[1,1,72] bf16 dy=[1,1,66,72] bf16", 0.3);
+    contract_fast("layer_norm_modulate_grad",
+                  "x=[1,1,66,2304] bf16 scale=[1,1,2304] bf16 dy=[1,1,66,2304] bf16", 0.3);
+    contract_fast("gated_residual",
+                  "x=[1,2,37,1152] bf16 gate=[1,2,1152] bf16 a=[1,2,37,1152] bf16", 0.3);
+    contract_fast("gated_residual_grad",
+                  "gate=[1,1,1152] bf16 a=[1,1,70,1152] bf16 dy=[1,1,70,1152] bf16", 0.3);
+    contract_fast("gated_residual_grad",
+                  "gate=[1,1,2304] f32 a=[1,1,66,2304] f32 dy=[1,1,66,2304] f32", 0.3);
+    contract_fast("layer_norm", "x=[40,1152] bf16 w=[1152] bf16 b=[1152] bf16", 0.3);
+    contract_fast("layer_norm_grad", "x=[40,1152] bf16 w=[1152] bf16 dy=[40,1152] bf16", 0.2);
+    contract_fast("layer_norm_dw", "x=[70,1152] bf16 dy=[70,1152] bf16 acc=[1152] f32", 0.3);
+    // heads of 72 as 9 of 16 lanes, their angles shared by the heads of a position
+    contract_fast("qk_norm", "x=[1,1,10,16,72] bf16 w=[72] bf16 cos=[10,36] f32 sin=[10,36] f32",
+                  0.9);
+    contract_fast("qk_norm_grad",
+                  "x=[1,1,10,16,72] bf16 w=[72] bf16 cos=[10,36] f32 sin=[10,36] f32 "
+                  "dy=[1,1,10,16,72] bf16 acc=[72] f32",
+                  0.9);
+    contract_fast("rms_norm", "x=[70,2304] bf16 w=[2304] bf16", 0.1);
+    contract_fast("rms_norm_grad", "x=[70,1152] f32 w=[1152] f32 dy=[70,1152] f32 acc=[1152] f32",
+                  0.2);
+    contract_fast("rotary", "x=[2,2,5,8,64] bf16 cos=[5,32] f32 sin=[5,32] f32", 2.1);
+    // more frames than a grid holds, sums of more columns than shared memory
+    contract_refuses("layer_norm_modulate",
+                     "x=[300,300,1,1] f32 shift=[300,300,1] f32 scale=[300,300,1] f32");
+    contract_refuses("layer_norm_dw", "x=[1,12297] f32 dy=[1,12297] f32 acc=[12297] f32");
+    return contract_done();
+}
