@@ -79,10 +79,12 @@ void learn(Fiber *f, const Clock &clock)
     f->known = known;
 }
 
-void release_to(Clock &clock, Fiber *f)
+void release_to(Clock &clock, Fiber *f, ClockRef *merged)
 {
-    for (size_t i = 0; i < clock.size(); i++)
-        clock[i] = std::max(clock[i], (*f->known)[i]);
+    if (*merged != f->known)
+        for (size_t i = 0; i < clock.size(); i++)
+            clock[i] = std::max(clock[i], (*f->known)[i]);
+    *merged = f->known;
     clock[f->linear] = std::max(clock[f->linear], f->now);
     f->now++;
 }

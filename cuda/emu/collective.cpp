@@ -9,6 +9,7 @@ namespace emu
 struct Barrier {
     int expected = 0, arrived = 0;
     std::shared_ptr<Clock> clock;
+    ClockRef merged;
     std::vector<Fiber *> waiting;
 };
 
@@ -55,7 +56,7 @@ static void come_to(int id, int threads, bool wait)
         b.clock = std::make_shared<Clock>(fibers.size(), 0);
     b.expected = threads;
     b.arrived++;
-    release_to(*b.clock, f);
+    release_to(*b.clock, f, &b.merged);
     if (wait)
         b.waiting.push_back(f);
     if (b.arrived < std::min<int>(threads, fibers.size())) {
@@ -92,8 +93,9 @@ void sync_threads()
 static void order_all(const std::vector<Fiber *> &who)
 {
     auto clock = std::make_shared<Clock>(*who[0]->known);
+    ClockRef merged = who[0]->known;
     for (Fiber *f : who)
-        release_to(*clock, f);
+        release_to(*clock, f, &merged);
     for (Fiber *f : who)
         f->known = clock;
 }

@@ -8,6 +8,7 @@ struct MBarrier {
     int arrivals = 0, missing = 0, parity = 0;
     long bytes_missing = 0;
     Clock clock;
+    ClockRef merged;
     std::vector<Action> late; // copies that complete on it, not landed yet
 };
 
@@ -129,7 +130,7 @@ static void complete(MBarrier &m)
 static void arrive(void *barrier, long bytes)
 {
     MBarrier &m = find(barrier);
-    release_to(m.clock, self());
+    release_to(m.clock, self(), &m.merged);
     m.bytes_missing += bytes;
     if (m.missing == 0) {
         report_place("mbarrier at shared memory %u: one more arrival in a phase of %d",
@@ -229,7 +230,8 @@ void tensor_copy(void *shared, const TensorMap *map, void *barrier, const int *a
     watch({here(), (uintptr_t)shared, bytes, true, true});
     if (!in_shared(shared, bytes))
         return;
-    release_to(find(barrier).clock, self());
+    MBarrier &m = find(barrier);
+    release_to(m.clock, self(), &m.merged);
     size_t offset = shared_address(shared);
     Action land = [=] {
         set_landing(shared, bytes, false);

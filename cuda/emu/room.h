@@ -54,8 +54,9 @@ static inline bool ordered(const Fiber *f, unsigned who, uint32_t when)
 
 // block.cpp: give the processor back until somebody sets the fiber ready
 void wait_in(const char *where, State state);
-// the clock learns all that fiber f knows, and f steps on
-void release_to(Clock &clock, Fiber *f);
+/* The clock learns all that fiber f knows, and f steps on. Threads that left one barrier know the
+ * same: *merged is what the clock learned last, nothing at first. */
+void release_to(Clock &clock, Fiber *f, ClockRef *merged);
 void learn(Fiber *f, const Clock &clock);
 
 /* collective.cpp: the last of `full` threads that arrive runs `act` with everyone's argument, by

@@ -14,7 +14,10 @@
 #include "cuda/kernels/pieces.cuh"
 #include "cuda/kernels/walk.cuh"
 
-enum { ELEMENT_THREADS = 256, ELEMENT_PER = 4 };
+enum { ELEMENT_THREADS = 256 };
+
+// pieces of a thread; of three inputs fewer fit into its registers
+template <int N> constexpr int PER = N > 2 ? 2 : 4;
 
 template <int N> struct Inputs {
     const void *p[N];
@@ -50,12 +53,12 @@ __global__ void __launch_bounds__(ELEMENT_THREADS)
                        Y *y, Inputs<sizeof...(X)> in)
 {
     constexpr int N = sizeof...(X), E = Piece<Y, X...>::elements;
-    uint32_t first = blockIdx.x * (ELEMENT_THREADS * ELEMENT_PER) + threadIdx.x;
-    float x[ELEMENT_PER][N][E];
-    int64_t at[ELEMENT_PER][1 + N];
+    uint32_t first = blockIdx.x * (ELEMENT_THREADS * PER<N>)+threadIdx.x;
+    float x[PER<N>][N][E];
+    int64_t at[PER<N>][1 + N];
     // all loads are in flight before the first is used
 #pragma unroll
-    for (int k = 0; k < ELEMENT_PER; k++) {
+    for (int k = 0; k < PER<N>; k++) {
         uint32_t i = first + k * ELEMENT_THREADS;
         if (i >= pieces)
             break;
@@ -64,7 +67,7 @@ __global__ void __launch_bounds__(ELEMENT_THREADS)
         ((mr_load((const X *)in.p[n] + at[k][n + 1], x[k][n]), n++), ...);
     }
 #pragma unroll
-    for (int k = 0; k < ELEMENT_PER; k++) {
+    for (int k = 0; k < PER<N>; k++) {
         if (first + k * ELEMENT_THREADS >= pieces)
             break;
         float out[E];
@@ -122,7 +125,7 @@ static mr_status elementwise(F f, const mr_call *call, cudaStream_t stream)
         for (int v = 0; v < 1 + N; v++)
             pieces.stride[v][last] = E;
         uint32_t n = (uint32_t)(count / E);
-        dim3 grid((unsigned)mr_cuda_ceil(n, ELEMENT_THREADS * ELEMENT_PER));
+        dim3 grid((unsigned)mr_cuda_ceil(n, ELEMENT_THREADS * PER<N>));
         MR_LAUNCH((elementwise_pieces<F, Y, X...>), grid, dim3(ELEMENT_THREADS), 0, stream, f,
                   pieces, n, y, in);
         done = n * E;
