@@ -8,6 +8,7 @@ local T = require "moonreel.core.tensor"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local optim = require "moonreel.optim"
+local regions = require "moonreel.optim.regions"
 
 local steps, points, width = tonumber(arg and arg[1]) or 400, 64, 32
 
@@ -31,10 +32,10 @@ g:finish()
 
 -- where it runs
 local device <close> = E.device()
-local exec <close> = E.new(device, params, { training = true })
+local exec <close> = E.new(device, params, { regions = regions.adamw() })
 exec:init(1)
 local program = exec:compile(g)
-local update = optim.new(exec, params, { dtype = "f32" })
+local update = optim.new(exec, params)
 
 -- the points do not change, so they are given once
 local xs, ys = {}, {}

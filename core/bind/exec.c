@@ -40,9 +40,6 @@ mr_exec *mr_bind_exec(lua_State *L, int arg)
     return e->exec;
 }
 
-/* these are f32 */
-static const char *const dtype_of_region[] = {"grad", "master", "adam_m", "adam_v", "ema"};
-
 /* ---- devices ---- */
 
 /* device(name = MOONREEL_DEVICE or "cpu", threads = all) */
@@ -84,12 +81,69 @@ static int d_compute(lua_State *L)
 
 /* ---- executors ---- */
 
+/* A region row as Lua gives it; texts are lent while its table lives. */
+typedef struct region_table {
+    const char *name, *dtype, *role, *prefix;
+    int64_t start, stop, per;
+} region_table;
+
+static const mr_bind_field region_fields[] = {
+    MR_BIND_STR("name", region_table, name, "In graphs."),
+    MR_BIND_STR("dtype", region_table, dtype, "Of its elements."),
+    MR_BIND_STR("role", region_table, role, "state, master or average."),
+    MR_BIND_STR("prefix", region_table, prefix, "Of its tensors in a checkpoint."),
+    MR_BIND_INT("start", region_table, start, 0, 0, "First element of the trainable range."),
+    MR_BIND_INT("stop", region_table, stop, 0, 0, "Behind its last element; 0: all."),
+    MR_BIND_INT("per", region_table, per, 1, 1, "Trainable elements for each of its elements."),
+    MR_BIND_END};
+
+static const char *const role_names[] = {[MR_ROLE_STATE] = "state",
+                                         [MR_ROLE_MASTER] = "master",
+                                         [MR_ROLE_AVERAGE] = "average",
+                                         [MR_ROLE_WEIGHTS] = "weights",
+                                         [MR_ROLE_FROZEN] = "frozen"};
+
+/* The row in the table on top of the stack. */
+static mr_region_row region_row(lua_State *L)
+{
+    region_table t = {0};
+    mr_bind_options(L, lua_gettop(L), "exec.new: regions", region_fields, &t);
+    if (!t.name || !t.dtype)
+        mr_bind_raise(L, MR_E_USAGE, "exec.new: a region needs a name and a dtype");
+    int role = t.role ? 0 : MR_ROLE_STATE;
+    while (t.role && role <= MR_ROLE_AVERAGE && strcmp(role_names[role], t.role) != 0)
+        role++;
+    if (role > MR_ROLE_AVERAGE)
+        mr_bind_raise(L, MR_E_USAGE,
+                      "exec.new: region '%s' is '%s'; expected state, master or average", t.name,
+                      t.role);
+    lua_getfield(L, -1, "dtype");
+    mr_dtype dtype = mr_bind_dtype(L, lua_gettop(L));
+    lua_pop(L, 1);
+    return (mr_region_row){t.name, dtype, (mr_region_role)role, t.prefix, t.start, t.stop,
+                           t.per,  false};
+}
+
+/* The list `regions` of the options at `arg`; its memory stays on the stack. */
+static void read_regions(lua_State *L, int arg, mr_exec_options *o)
+{
+    int n = 0;
+    if (lua_type(L, arg) == LUA_TTABLE && lua_getfield(L, arg, "regions") == LUA_TTABLE)
+        n = (int)luaL_len(L, -1);
+    else if (!lua_isnil(L, -1))
+        mr_bind_raise(L, MR_E_USAGE, "exec.new: regions: expected a list of tables");
+    mr_region_row *rows = mr_bind_scratch(L, (size_t)n * sizeof *rows);
+    for (int i = 0; i < n; i++) {
+        lua_geti(L, -2, i + 1);
+        rows[i] = region_row(L);
+        lua_pop(L, 1);
+    }
+    o->regions = rows, o->n_regions = n;
+}
+
 static const mr_bind_field exec_fields[] = {
-    MR_BIND_BOOL("training", mr_exec_options, training,
-                 "Regions grad, master, adam_m and adam_v as well."),
-    MR_BIND_BOOL("ema", mr_exec_options, ema, "A region ema for averaged weights."),
-    MR_BIND_BOOL("no_moments", mr_exec_options, no_moments,
-                 "Gradients without master, moments and ema."),
+    MR_BIND_ANY("regions", "table[]",
+                "What an optimizer keeps: rows of name, dtype, role, prefix, start, stop, per."),
     MR_BIND_BOOL("poison", mr_exec_options, poison, "Fill the arena before each run; for tests."),
     MR_BIND_BOOL("no_reuse", mr_exec_options, no_reuse,
                  "A place of its own for every value; for tests."),
@@ -102,6 +156,7 @@ static int e_new(lua_State *L)
     lua_settop(L, 3);
     mr_exec_options o = {0};
     mr_bind_options(L, 3, "exec.new", exec_fields, &o);
+    read_regions(L, 3, &o);
     void **box = mr_bind_box(L, "mr.Exec");
     executor *e;
     if (!MR_NEW(e))
@@ -137,14 +192,30 @@ static int x_refresh(lua_State *L)
 
 static int x_has(lua_State *L)
 {
-    lua_pushboolean(L, mr_exec_has(mr_bind_exec(L, 1), luaL_checkstring(L, 2)));
+    lua_pushboolean(L, mr_exec_region(mr_bind_exec(L, 1), luaL_checkstring(L, 2)) != NULL);
     return 1;
 }
 
-static int x_bytes(lua_State *L)
+/* regions() -> list of rows */
+static int x_regions(lua_State *L)
 {
-    lua_pushinteger(L,
-                    (lua_Integer)mr_exec_region_bytes(mr_bind_exec(L, 1), luaL_checkstring(L, 2)));
+    const mr_exec *exec = mr_bind_exec(L, 1);
+    int n = mr_exec_regions(exec);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        const mr_region_row *r = mr_exec_region_at(exec, i);
+        lua_createtable(L, 0, 9);
+        mr_bind_set_str(L, "name", r->name);
+        mr_bind_set_str(L, "dtype", mr_dtype_name(r->dtype));
+        mr_bind_set_str(L, "role", role_names[r->role]);
+        mr_bind_set_str(L, "prefix", r->prefix);
+        mr_bind_set_int(L, "start", r->start);
+        mr_bind_set_int(L, "stop", r->stop);
+        mr_bind_set_int(L, "per", r->per);
+        mr_bind_set_bool(L, "shared", r->shared);
+        mr_bind_set_int(L, "bytes", (int64_t)mr_region_bytes(r));
+        lua_seti(L, -2, i + 1);
+    }
     return 1;
 }
 
@@ -158,7 +229,7 @@ static int x_host(lua_State *L)
     if (!at)
         return 0;
     lua_pushlightuserdata(L, (void *)at);
-    lua_pushinteger(L, (lua_Integer)mr_exec_region_bytes(exec, region));
+    lua_pushinteger(L, (lua_Integer)mr_region_bytes(mr_exec_region(exec, region)));
     return 2;
 }
 
@@ -205,30 +276,37 @@ static int x_write(lua_State *L)
     return 0;
 }
 
-/* Where parameter `name` lies for `region`: a frozen one has one place for weights of every
- * kind. */
-static const mr_param *find_param(lua_State *L, const char **region, mr_desc *d)
+/* A parameter's part of a region, as arguments 2 and 3 name them. */
+typedef struct part {
+    const mr_param *param;
+    const char *region;
+    int64_t at; /* elements from the region's start */
+    mr_desc desc;
+} part;
+
+/* A frozen parameter has one place for weights of every kind. */
+static part check_part(lua_State *L, const mr_exec *exec)
 {
     lua_getiuservalue(L, 1, 2);
     if (lua_isnil(L, -1))
         mr_bind_raise(L, MR_E_USAGE, "this executor has no parameter table");
     const mr_params *params = mr_bind_params(L, -1);
     lua_pop(L, 1);
-    *region = luaL_checkstring(L, 2);
+    part p = {.region = luaL_checkstring(L, 2)};
     int id = mr_params_find(params, luaL_checkstring(L, 3));
     if (id < 0)
         mr_bind_raise(L, MR_E_USAGE, "no parameter '%s'", lua_tostring(L, 3));
-    const mr_param *p = mr_params_at(params, id);
-    bool weights = strcmp(*region, "w") == 0 || strcmp(*region, "master") == 0 ||
-                   strcmp(*region, "ema") == 0 || strcmp(*region, "frozen") == 0;
-    if (p->frozen && !weights)
-        mr_bind_raise(L, MR_E_USAGE, "parameter '%s' is frozen: it has no %s", p->name, *region);
-    if (p->frozen)
-        *region = "frozen";
-    *d = p->desc;
-    for (size_t i = 0; i < MR_COUNT(dtype_of_region); i++)
-        if (strcmp(*region, dtype_of_region[i]) == 0)
-            d->dtype = MR_F32;
+    p.param = mr_params_at(params, id);
+    const mr_region_row *row = mr_exec_region(exec, p.region);
+    if (!row)
+        mr_bind_check(L, mr_exec_read((mr_exec *)exec, p.region, 0, NULL, 0)); // says what there is
+    if (p.param->frozen && row->role != MR_ROLE_STATE)
+        row = mr_exec_region(exec, "frozen");
+    int64_t count;
+    mr_bind_check(L, mr_region_find(row, p.param, &p.at, &count));
+    p.region = row->name;
+    p.desc = row->per == 1 ? mr_desc_dense(row->dtype, p.param->desc.rank, p.param->desc.dim)
+                           : mr_desc_dense(row->dtype, 1, &count);
     return p;
 }
 
@@ -236,10 +314,8 @@ static const mr_param *find_param(lua_State *L, const char **region, mr_desc *d)
 static int x_param(lua_State *L)
 {
     mr_exec *exec = mr_bind_exec(L, 1);
-    const char *region;
-    mr_desc d;
-    const mr_param *p = find_param(L, &region, &d);
-    push_region(L, exec, region, p->offset, &d);
+    part p = check_part(L, exec);
+    push_region(L, exec, p.region, p.at, &p.desc);
     return 1;
 }
 
@@ -247,20 +323,17 @@ static int x_param(lua_State *L)
 static int x_set_param(lua_State *L)
 {
     mr_exec *exec = mr_bind_exec(L, 1);
-    const char *region;
-    mr_desc d;
-    const mr_param *p = find_param(L, &region, &d);
+    part p = check_part(L, exec);
     const mr_view *v = mr_tensor_view(mr_bind_tensor(L, 4));
     char came[128], want[128];
-    if (!mr_desc_same_shape(&v->desc, &d))
-        return mr_bind_raise(L, MR_E_SHAPE, "parameter '%s' is %s, the tensor given is %s", p->name,
-                             mr_desc_text(&d, want, sizeof want),
+    if (!mr_desc_same_shape(&v->desc, &p.desc))
+        return mr_bind_raise(L, MR_E_SHAPE, "parameter '%s' is %s, the tensor given is %s",
+                             p.param->name, mr_desc_text(&p.desc, want, sizeof want),
                              mr_desc_text(&v->desc, came, sizeof came));
-    size_t bytes = (size_t)mr_desc_count(&d) * mr_dtype_bytes(d.dtype);
-    mr_view dense = {mr_bind_scratch(L, bytes), d};
+    size_t size = mr_dtype_bytes(p.desc.dtype), bytes = (size_t)mr_desc_count(&p.desc) * size;
+    mr_view dense = {mr_bind_scratch(L, bytes), p.desc};
     mr_bind_check(L, mr_view_copy(&dense, v));
-    mr_bind_check(L, mr_exec_write(exec, region, (size_t)p->offset * mr_dtype_bytes(d.dtype),
-                                   dense.data, bytes));
+    mr_bind_check(L, mr_exec_write(exec, p.region, (size_t)p.at * size, dense.data, bytes));
     return 0;
 }
 
@@ -292,7 +365,8 @@ static const mr_bind_row exec_rows[] = {
     MR_ROW("init", x_init, "(seed: integer)", "Initial values of all parameters."),
     MR_ROW("refresh", x_refresh, "()", "Compute weights from the masters."),
     MR_ROW("has", x_has, "(region: string): boolean", "Is there such a region?"),
-    MR_ROW("bytes", x_bytes, "(region: string): integer", "Size of a region."),
+    MR_ROW("regions", x_regions, "(): table[]",
+           "All regions: name, dtype, role, prefix, start, stop, per, shared, bytes."),
     MR_ROW("read", x_read,
            "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[]): mr.Tensor",
            "Elements from offset on, as they are."),
@@ -304,8 +378,8 @@ static const mr_bind_row exec_rows[] = {
            "Write one parameter; converted to the region's dtype."),
     MR_ROW_END};
 static const mr_bind_face exec_face = {"mr.Exec",
-                                       "An executor. Regions of its memory: w, frozen; when "
-                                       "training grad, master, adam_m, adam_v, ema.",
+                                       "An executor. Regions of its memory: w, frozen, and what "
+                                       "rows of an optimizer declare.",
                                        exec_rows, free_executor};
 
 MR_BIND_ROOM(exec)

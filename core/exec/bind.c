@@ -7,7 +7,7 @@ mr_dptr mr_program_address(const mr_program *p, int storage)
     switch (s->kind) {
     case MR_INPUT: return p->inputs + p->place[storage];
     case MR_CONST: return p->consts + p->place[storage];
-    case MR_REGION: return mr_exec_region(p->exec, s->region)->at + (size_t)s->region_offset;
+    case MR_REGION: return mr_exec_need(p->exec, s->region)->at + (size_t)s->region_offset;
     default: return p->exec->arena + mr_layout_offset(p->layout, storage);
     }
 }

@@ -1,48 +1,50 @@
 /* exec: persistent regions of a parameter table on one device. Licence: Apache-2.0 */
 #include "exec/room.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static mr_status add_region(mr_exec *e, const char *name, mr_dtype dtype, int64_t elements)
+static mr_status add_region(mr_exec *e, const mr_region_row *row)
 {
     region *r = &e->regions[e->n_regions];
-    r->name = name, r->bytes = (size_t)elements * mr_dtype_bytes(dtype);
-    if (r->bytes) {
+    r->row = *row, r->bytes = mr_region_bytes(row);
+    r->row.name = mr_arena_strdup(&e->names, row->name);
+    r->row.prefix = row->prefix ? mr_arena_strdup(&e->names, row->prefix) : NULL;
+    if (!r->row.name || (row->prefix && !r->row.prefix))
+        return mr_fail_memory(strlen(row->name));
+    if (row->shared) {
+        r->at = e->regions[0].at;
+    } else if (r->bytes) {
         mr_status st = e->dev->ops->alloc(e->dev, r->bytes, MR_SPACE_DEVICE, &r->at);
         if (st != MR_OK)
-            return mr_fail_note("region '%s' of %lld elements", name, (long long)elements);
+            return mr_fail_note("region '%s' of elements %lld to %lld", row->name,
+                                (long long)row->start, (long long)row->stop);
         mr_device_guard(e->dev, r->at, MR_GUARD_NAMED);
     }
     e->n_regions++;
     return MR_OK;
 }
 
-static mr_status add_regions(mr_exec *e)
+static mr_status add_regions(mr_exec *e, const mr_region_row *given, int n)
 {
     if (!e->params)
         return MR_OK;
     if (!mr_params_sealed(e->params))
         return mr_fail(MR_E_USAGE,
                        "the parameter table is not sealed; try: seal it before making an executor");
-    const mr_exec_options *o = &e->options;
-    mr_dtype compute = mr_params_compute(e->params);
-    e->f32 = compute == MR_F32;
-    int64_t n = mr_params_elements(e->params, false), frozen = mr_params_elements(e->params, true);
-    bool state = o->training && !o->no_moments;
-    // in f32 "w" and "master" are one region: the name in the list is "w"
-    MR_TRY(add_region(e, "w", compute, n));
-    MR_TRY(add_region(e, "frozen", compute, frozen));
-    if (o->training)
-        MR_TRY(add_region(e, "grad", MR_F32, n));
-    if (state && compute != MR_F32)
-        MR_TRY(add_region(e, "master", MR_F32, n));
-    if (state)
-        MR_TRY(add_region(e, "adam_m", MR_F32, n));
-    if (state)
-        MR_TRY(add_region(e, "adam_v", MR_F32, n));
-    if (o->ema)
-        MR_TRY(add_region(e, "ema", MR_F32, n));
-    return MR_OK;
+    mr_region_row *rows = mr_alloc(((size_t)n + 2) * sizeof *rows);
+    mr_status st = MR_OK;
+    e->regions = mr_calloc((size_t)n + 2, sizeof *e->regions);
+    if (!rows || !e->regions) {
+        st = mr_fail_memory(((size_t)n + 2) * sizeof *rows);
+        goto out;
+    }
+    MR_TRY_GOTO(mr_regions(e->params, given, n, rows));
+    for (int i = 0; i < n + 2; i++)
+        MR_TRY_GOTO(add_region(e, &rows[i]));
+out:
+    mr_free(rows);
+    return st;
 }
 
 mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_options *options,
@@ -52,9 +54,11 @@ mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_options *
     if (!MR_NEW(e))
         return mr_fail_memory(sizeof *e);
     e->dev = dev, e->params = params;
+    mr_arena_init(&e->names);
     if (options)
         e->options = *options;
-    mr_status st = add_regions(e);
+    mr_status st = add_regions(e, e->options.regions, e->options.n_regions);
+    e->options.regions = NULL, e->options.n_regions = 0; // the caller's; read once
     if (st != MR_OK) {
         mr_exec_free(e);
         return st;
@@ -71,10 +75,12 @@ void mr_exec_free(mr_exec *e)
     while (e->programs)
         mr_program_free(e->programs);
     for (int i = 0; i < e->n_regions; i++)
-        if (e->regions[i].at)
+        if (e->regions[i].at && !e->regions[i].row.shared)
             e->dev->ops->free(e->dev, e->regions[i].at, e->regions[i].bytes, MR_SPACE_DEVICE);
     if (e->arena)
         e->dev->ops->free(e->dev, e->arena, e->arena_bytes, MR_SPACE_DEVICE);
+    mr_free(e->regions);
+    mr_arena_fini(&e->names);
     mr_free(e->staging);
     mr_free(e);
 }
@@ -96,82 +102,99 @@ mr_status mr_exec_staging(mr_exec *e, size_t bytes)
     return MR_OK;
 }
 
-region *mr_exec_region(mr_exec *e, const char *name)
+static const region *find(const mr_exec *e, const char *name)
 {
-    if (strcmp(name, "master") == 0 && e->f32)
-        name = "w";
     for (int i = 0; i < e->n_regions; i++)
-        if (strcmp(e->regions[i].name, name) == 0)
+        if (strcmp(e->regions[i].row.name, name) == 0)
             return &e->regions[i];
     return NULL;
 }
 
-bool mr_exec_has(const mr_exec *e, const char *name)
+int mr_exec_regions(const mr_exec *e)
 {
-    return mr_exec_region((mr_exec *)e, name) != NULL;
+    return e->n_regions;
+}
+const mr_region_row *mr_exec_region_at(const mr_exec *e, int i)
+{
+    return &e->regions[i].row;
+}
+const mr_region_row *mr_exec_region(const mr_exec *e, const char *name)
+{
+    const region *r = find(e, name);
+    return r ? &r->row : NULL;
 }
 
-size_t mr_exec_region_bytes(const mr_exec *e, const char *name)
+const region *mr_exec_need(const mr_exec *e, const char *name)
 {
-    const region *r = mr_exec_region((mr_exec *)e, name);
-    return r ? r->bytes : 0;
+    const region *r = find(e, name);
+    char list[256] = "none";
+    for (size_t i = 0, n = 0; !r && i < (size_t)e->n_regions && n < sizeof list; i++)
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "",
+                              e->regions[i].row.name);
+    if (!r)
+        mr_fail(MR_E_USAGE, "this executor has no region '%s', it has %s; try: a row for it", name,
+                list);
+    return r;
 }
 
 const void *mr_exec_host(const mr_exec *e, const char *name)
 {
-    const region *r = mr_exec_region((mr_exec *)e, name);
+    const region *r = find(e, name);
     return r && e->dev->host ? (const void *)r->at : NULL;
 }
 
-static mr_status find(mr_exec *e, const char *name, size_t at, size_t bytes, region **out)
+static mr_status place(const mr_exec *e, const char *name, size_t at, size_t bytes, mr_dptr *out)
 {
-    region *r = mr_exec_region(e, name);
+    const region *r = mr_exec_need(e, name);
     if (!r)
-        return mr_fail(MR_E_USAGE,
-                       "no region '%s' here; try: an executor with training, moments or ema", name);
+        return MR_E_USAGE;
     if (at > r->bytes || bytes > r->bytes - at)
         return mr_fail(MR_E_RANGE, "region '%s' has %zu bytes; asked for %zu at %zu", name,
                        r->bytes, bytes, at);
-    *out = r;
+    *out = r->at + at;
     return MR_OK;
 }
 
 mr_status mr_exec_read(mr_exec *e, const char *name, size_t at, void *dst, size_t bytes)
 {
-    region *r;
-    MR_TRY(find(e, name, at, bytes, &r));
-    return bytes ? e->dev->ops->copy_out(e->dev, dst, r->at + at, bytes) : MR_OK;
+    mr_dptr from = 0;
+    MR_TRY(place(e, name, at, bytes, &from));
+    return bytes ? e->dev->ops->copy_out(e->dev, dst, from, bytes) : MR_OK;
 }
 
 mr_status mr_exec_write(mr_exec *e, const char *name, size_t at, const void *src, size_t bytes)
 {
-    region *r;
-    MR_TRY(find(e, name, at, bytes, &r));
-    return bytes ? e->dev->ops->copy_in(e->dev, r->at + at, src, bytes) : MR_OK;
+    mr_dptr to = 0;
+    MR_TRY(place(e, name, at, bytes, &to));
+    return bytes ? e->dev->ops->copy_in(e->dev, to, src, bytes) : MR_OK;
 }
 
 /* ---- weights as a whole ---- */
 
-/* n f32 values into a region of another dtype, from element `at`. `scratch` holds n elements. */
-static mr_status put(mr_exec *e, const char *name, mr_dtype dtype, int64_t at, int64_t n,
-                     float *values, void *scratch)
+/* The n elements from `first` of the trainable (or frozen) range, as far as the region covers them.
+ * `scratch` holds n elements. */
+static mr_status put(mr_exec *e, const region *r, int64_t first, int64_t n, float *values,
+                     void *scratch)
 {
-    void *src = values;
-    if (dtype != MR_F32) {
-        mr_view from = {values, mr_desc_dense(MR_F32, 1, &n)},
-                to = {scratch, mr_desc_dense(dtype, 1, &n)};
-        MR_TRY(mr_view_copy(&to, &from));
+    int64_t from = MR_MAX(first, r->row.start), to = MR_MIN(first + n, r->row.stop), m = to - from;
+    void *src = values + (from - first);
+    if (m <= 0)
+        return MR_OK;
+    if (r->row.dtype != MR_F32) {
+        mr_view given = {src, mr_desc_dense(MR_F32, 1, &m)},
+                rounded = {scratch, mr_desc_dense(r->row.dtype, 1, &m)};
+        MR_TRY(mr_view_copy(&rounded, &given));
         src = scratch;
     }
-    size_t size = mr_dtype_bytes(dtype);
-    return mr_exec_write(e, name, (size_t)at * size, src, (size_t)n * size);
+    size_t size = mr_dtype_bytes(r->row.dtype);
+    return mr_exec_write(e, r->row.name, (size_t)(from - r->row.start) * size, src,
+                         (size_t)m * size);
 }
 
 mr_status mr_exec_init_params(mr_exec *e, uint64_t seed)
 {
     if (!e->params)
         return MR_OK;
-    mr_dtype compute = mr_params_compute(e->params);
     int64_t most = 0;
     for (int i = 0; i < mr_params_count(e->params); i++)
         most = MR_MAX(most, mr_desc_count(&mr_params_at(e->params, i)->desc));
@@ -183,14 +206,11 @@ mr_status mr_exec_init_params(mr_exec *e, uint64_t seed)
         const mr_param *p = mr_params_at(e->params, i);
         int64_t n = mr_desc_count(&p->desc);
         MR_TRY_GOTO(mr_params_init(e->params, i, seed, values));
-        MR_TRY_GOTO(
-            put(e, p->frozen ? "frozen" : "w", compute, p->offset, n, values, values + most));
-        if (p->frozen)
-            continue;
-        if (mr_exec_has(e, "master"))
-            MR_TRY_GOTO(put(e, "master", MR_F32, p->offset, n, values, NULL));
-        if (mr_exec_has(e, "ema"))
-            MR_TRY_GOTO(put(e, "ema", MR_F32, p->offset, n, values, NULL));
+        for (int k = 0; k < e->n_regions; k++) {
+            const region *r = &e->regions[k];
+            if (r->row.role != MR_ROLE_STATE && p->frozen == (r->row.role == MR_ROLE_FROZEN))
+                MR_TRY_GOTO(put(e, r, p->offset, n, values, values + most));
+        }
     }
 out:
     mr_free(values);
@@ -200,17 +220,25 @@ out:
 mr_status mr_exec_refresh(mr_exec *e)
 {
     enum { PIECE = 1 << 18 };
-    if (!e->params || mr_params_compute(e->params) == MR_F32)
+    const region *w = NULL, *master = NULL;
+    for (int i = 0; i < e->n_regions; i++) {
+        const region *r = &e->regions[i];
+        if (r->row.role == MR_ROLE_WEIGHTS)
+            w = r;
+        else if (r->row.role == MR_ROLE_MASTER && !r->row.shared)
+            master = r;
+    }
+    if (!master)
         return MR_OK;
     float *values = mr_alloc(PIECE * 2 * sizeof *values);
     if (!values)
         return mr_fail_memory(PIECE * 2 * sizeof *values);
     mr_status st = MR_OK;
-    int64_t n = mr_params_elements(e->params, false);
-    for (int64_t at = 0; at < n; at += PIECE) {
-        int64_t m = MR_MIN(n - at, (int64_t)PIECE);
-        MR_TRY_GOTO(mr_exec_read(e, "master", (size_t)at * 4, values, (size_t)m * 4));
-        MR_TRY_GOTO(put(e, "w", mr_params_compute(e->params), at, m, values, values + PIECE));
+    for (int64_t at = master->row.start; at < master->row.stop; at += PIECE) {
+        int64_t m = MR_MIN(master->row.stop - at, (int64_t)PIECE);
+        MR_TRY_GOTO(mr_exec_read(e, master->row.name, (size_t)(at - master->row.start) * 4, values,
+                                 (size_t)m * 4));
+        MR_TRY_GOTO(put(e, w, at, m, values, values + PIECE));
     }
 out:
     mr_free(values);

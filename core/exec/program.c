@@ -72,12 +72,9 @@ static mr_status place_storages(mr_program *p)
             p->place[i] = p->consts_bytes;
             p->consts_bytes += mr_granules(s->bytes);
         } else if (s->kind == MR_REGION) {
-            const region *r = mr_exec_region(p->exec, s->region);
+            const region *r = mr_exec_need(p->exec, s->region);
             if (!r)
-                return mr_fail(MR_E_USAGE,
-                               "the graph uses region '%s', this executor has none; try: training, "
-                               "moments or ema",
-                               s->region);
+                return mr_fail_note("a graph reads it");
             if ((size_t)s->region_offset > r->bytes ||
                 s->bytes > r->bytes - (size_t)s->region_offset)
                 return mr_fail(

@@ -25,18 +25,17 @@ void mr_device_guard(mr_device *dev, mr_dptr p, mr_guard guard);
 /* ---- executor ---- */
 
 typedef struct region {
-    const char *name;
+    mr_region_row row;
     size_t bytes;
     mr_dptr at;
 } region;
-enum { REGION_MAX = 8 };
 
 struct mr_exec {
     mr_device *dev;
     mr_params *params;
     mr_exec_options options;
-    bool f32; /* compute dtype f32: "master" is "w" */
-    region regions[REGION_MAX];
+    mr_arena names; /* of the regions */
+    region *regions;
     int n_regions;
     mr_dptr arena;
     size_t arena_bytes;
@@ -81,7 +80,8 @@ struct mr_program {
 };
 
 mr_status mr_exec_staging(mr_exec *exec, size_t bytes);
-region *mr_exec_region(mr_exec *exec, const char *name);
+/* NULL and an error that lists those there are. */
+const region *mr_exec_need(const mr_exec *exec, const char *name);
 mr_dptr mr_program_address(const mr_program *p, int storage);
 /* Fill data pointers, workspaces and spans from the blocks' present addresses (bind.c). */
 void mr_program_bind(mr_program *p);

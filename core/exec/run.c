@@ -92,9 +92,10 @@ mr_memory mr_program_memory(const mr_program *p)
                    .inputs = p->inputs_bytes + p->results_bytes,
                    .consts = p->consts_bytes};
     for (int i = 0; i < e->n_regions; i++) {
-        bool weights =
-            strcmp(e->regions[i].name, "w") == 0 || strcmp(e->regions[i].name, "frozen") == 0;
-        *(weights ? &m.params : &m.state) += e->regions[i].bytes;
+        const region *r = &e->regions[i];
+        bool weights = r->row.role == MR_ROLE_WEIGHTS || r->row.role == MR_ROLE_FROZEN;
+        if (!r->row.shared)
+            *(weights ? &m.params : &m.state) += r->bytes;
     }
     for (int i = p->n_setup; i < p->n_setup + p->n_run; i++)
         if (p->steps[i].call.state)

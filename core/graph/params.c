@@ -4,9 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-/* elements: one cache line of f32 four times over, a whole line of bf16 twice */
-#define ALIGN 64
-
 struct mr_params {
     mr_dtype compute;
     mr_arena arena;
@@ -122,7 +119,8 @@ mr_status mr_params_seal(mr_params *p)
     for (int i = 0; i < p->n; i++) {
         int64_t *end = &p->elements[p->rows[i].frozen];
         p->rows[i].offset = *end;
-        *end += (mr_desc_count(&p->rows[i].desc) + ALIGN - 1) / ALIGN * ALIGN;
+        *end += (mr_desc_count(&p->rows[i].desc) + MR_PARAM_ALIGN - 1) / MR_PARAM_ALIGN *
+                MR_PARAM_ALIGN;
     }
     p->sealed = true;
     return MR_OK;

@@ -2,6 +2,7 @@
 #ifndef MR_EXECCASE_H
 #define MR_EXECCASE_H
 #include "specops.h"
+#include "adamrows.h"
 #include "check.h"
 
 #define OK(call) CHECK_OK(call)

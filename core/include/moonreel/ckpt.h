@@ -7,7 +7,7 @@
  * handed out from such a directory: every byte read is checked against its block's hash. Plain
  * safetensors files (released weights) open in the same way, without hashes.
  *
- * Weights carry the released name, the others master.NAME, ema.NAME, adam_m.NAME, adam_v.NAME.
+ * Weights carry the released name, the others a prefix of what they are and that name.
  * One rank so far: one shard, each tensor whole. The lock of a run directory: moonreel/run.h.
  *
  * Threads: any, where a function says nothing else; one caller at a time per saver and per open

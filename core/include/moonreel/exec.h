@@ -99,20 +99,58 @@ MR_API mr_dtype mr_device_compute(const mr_device *dev, mr_dtype wish);
 /* The rates for compute in f32 or bf16, measured at the first call (some 30 ms). */
 MR_API mr_status mr_device_rates(mr_device *dev, mr_dtype compute, mr_rates *out);
 
+/* ---- regions ---- */
+
+/* What a region holds, hence what it begins as. */
+typedef enum mr_region_role {
+    MR_ROLE_STATE,   /* gradients, moments: zeros */
+    MR_ROLE_MASTER,  /* f32 weights that an optimizer keeps and "w" is rounded from */
+    MR_ROLE_AVERAGE, /* averaged weights: begin as the weights, f32 */
+    MR_ROLE_WEIGHTS, /* "w" and "frozen", in compute dtype: every executor has them by itself */
+    MR_ROLE_FROZEN
+} mr_region_role;
+
+/* A persistent region over the trainable range, as an optimizer declares it. Nothing else knows its
+ * name: the executor allocates by the row, checkpoints and inspection name its tensors by it. */
+typedef struct mr_region_row {
+    const char *name; /* in graphs */
+    mr_dtype dtype;
+    mr_region_role role;
+    /* Of its tensors in a checkpoint, before the parameter's name; NULL: not saved. */
+    const char *prefix;
+    int64_t start, stop; /* elements of the trainable range it covers; both 0: all of it */
+    int64_t per;         /* trainable elements per element of the region, a divisor of 64; 0: one */
+    /* Set by mr_regions: a master of the weights' own dtype and range is "w" by another name. */
+    bool shared;
+} mr_region_row;
+
+/* The regions of a sealed table under an optimizer's rows: "w", "frozen", then the rows with their
+ * ranges written out. out: room for n + 2; names stay those of `rows`.
+ * Errors: MR_E_USAGE a name twice, a master or average not in f32 or not element by element, a
+ * `per` that parts of two parameters could fall into; MR_E_RANGE outside the trainable range, or
+ * not a multiple of `per`. Threads: any. */
+MR_API mr_status mr_regions(const mr_params *params, const mr_region_row *rows, int n,
+                            mr_region_row *out);
+/* of a row of mr_regions; a shared one takes none beyond those of "w" */
+MR_API size_t mr_region_bytes(const mr_region_row *row);
+/* Where a parameter lies in a region of mr_regions, in elements of the region.
+ * Errors: MR_E_USAGE frozen and not held here, or the other way; MR_E_RANGE not whole in it. */
+MR_API mr_status mr_region_find(const mr_region_row *row, const mr_param *param, int64_t *at,
+                                int64_t *count);
+
 /* ---- executor ---- */
 
 typedef struct mr_exec mr_exec;
 typedef struct mr_program mr_program;
 typedef struct mr_exec_options {
-    /* regions grad, master, adam_m, adam_v; else only w and frozen */
-    bool training;
-    bool ema;        /* region ema */
-    bool no_moments; /* forward and backward only: no master, moments or ema */
-    bool poison;     /* fill the arena before each run (specs) */
-    bool no_reuse;   /* every storage its own range of the arena (specs) */
+    const mr_region_row *regions; /* copied, names too; "w" and "frozen" need no row */
+    int n_regions;
+    bool poison;   /* fill the arena before each run (specs) */
+    bool no_reuse; /* every storage its own range of the arena (specs) */
 } mr_exec_options;
 
-/* `params` sealed or NULL; both borrowed for life. Regions are allocated and cleared here. */
+/* `params` sealed or NULL (then without regions); both borrowed for life. Regions are allocated and
+ * cleared here. Errors: as mr_regions; MR_E_MEMORY. */
 MR_API mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_options *options,
                              mr_exec **out);
 MR_API void mr_exec_free(mr_exec *exec);
@@ -131,9 +169,11 @@ MR_API mr_status mr_program_get(mr_program *prog, const char *output, const mr_v
 MR_API mr_status mr_program_run(mr_program *prog);
 MR_API mr_status mr_exec_sync(mr_exec *exec);
 
-/* Regions: address, bytes, existence. `mr_exec_read/write` move host bytes in and out. */
-MR_API bool mr_exec_has(const mr_exec *exec, const char *region);
-MR_API size_t mr_exec_region_bytes(const mr_exec *exec, const char *region);
+/* Regions: rows in the order of mr_regions, lent; NULL for a name that is not there.
+ * `mr_exec_read/write` move host bytes in and out. */
+MR_API int mr_exec_regions(const mr_exec *exec);
+MR_API const mr_region_row *mr_exec_region_at(const mr_exec *exec, int i);
+MR_API const mr_region_row *mr_exec_region(const mr_exec *exec, const char *name);
 /* The bytes of a region where the device keeps them, or NULL: no such region, or not in host
  * memory. The executor's own; to be read after mr_exec_sync and before the next run. */
 MR_API const void *mr_exec_host(const mr_exec *exec, const char *region);
@@ -141,9 +181,9 @@ MR_API mr_status mr_exec_read(mr_exec *exec, const char *region, size_t at, void
                               size_t bytes);
 MR_API mr_status mr_exec_write(mr_exec *exec, const char *region, size_t at, const void *src,
                                size_t bytes);
-/* Write the initial values of every parameter: master (f32) and w, or w alone; ema = master. */
+/* Write the initial values of every parameter into all regions of weights, masters and averages. */
 MR_API mr_status mr_exec_init_params(mr_exec *exec, uint64_t seed);
-/* w := round(master), for instance after a load. */
+/* w := round(master), for instance after a load; nothing without a master of its own. */
 MR_API mr_status mr_exec_refresh(mr_exec *exec);
 
 /* ---- facts of a program ---- */

@@ -20,10 +20,15 @@ extern "C" {
 /* ---- parameters ---- */
 
 /* One table per model, in forward use order, shared by all its graphs. Trainable parameters form
- * one range of elements, aligned to 64 each; frozen ones and buffers a range of their own. Regions
- * over the trainable range: "w" (compute dtype), "master" f32, "grad" f32, "adam_m", "adam_v",
- * "ema" f32. With compute dtype f32, "w" is "master". Frozen: "frozen" in compute dtype. */
+ * one range of elements, aligned to MR_PARAM_ALIGN each; frozen ones and buffers a range of their
+ * own. Regions: "w" over the trainable range and "frozen" over the other, in compute dtype; what an
+ * optimizer declares over the trainable range (moonreel/exec.h), of which backward knows "grad",
+ * f32. */
 typedef struct mr_params mr_params;
+
+/* Elements that every parameter begins at a multiple of: one cache line of f32 four times over, a
+ * whole line of bf16 twice. */
+enum { MR_PARAM_ALIGN = 64 };
 
 typedef enum mr_init_kind {
     MR_INIT_ZEROS,
@@ -74,7 +79,7 @@ typedef enum mr_class {
     MR_ARENA, /* lives inside one run of the graph; placed by layout */
     MR_INPUT, /* slot written by the host before a run */
     MR_CONST, /* filled once per compiled graph: constants and setup nodes */
-    MR_REGION /* range of a persistent region ("w", "grad", "master", ...) */
+    MR_REGION /* range of a persistent region ("w", "grad", ...) */
 } mr_class;
 
 typedef struct mr_storage {

@@ -4,6 +4,7 @@ local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local optim = require "moonreel.optim"
 local pipeline = require "moonreel.models.pipeline"
+local regions = require "moonreel.optim.regions"
 local program = require "moonreel.trainer.program"
 local step = require "moonreel.bench.step"
 
@@ -50,9 +51,9 @@ function demo.measure(options)
   local device <close> = E.device("cpu", options.threads or 0)
   local dtype = options.dtype or pipeline.dtype(s, device)
   local pipe = pipeline.of(s, dtype)
-  local run <close> = E.new(device, pipe.params, {training = true, ema = true})
+  local run <close> = E.new(device, pipe.params, {regions = regions.adamw{ema = true}})
   run:init(1)
-  local update = optim.new(run, pipe.params, {ema = true, dtype = dtype})
+  local update = optim.new(run, pipe.params)
   local size = bucket(s)
   local B, text = size.batch, pipe.text.max_length
   local micro = program.new(run, pipe, {frames = size.frames, height = size.height,

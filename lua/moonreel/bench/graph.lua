@@ -6,6 +6,7 @@ local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
+local regions = require "moonreel.optim.regions"
 local program = require "moonreel.trainer.program"
 local stdit3 = require "moonreel.models.stdit3"
 
@@ -25,7 +26,7 @@ local function build(device, depth)
   params:seal()
   local options, recompute = program.recomputation{grad_checkpoint = true}
   local g = G.graph(params, options)
-  local run <close> = E.new(device, params, {training = true, no_moments = true})
+  local run <close> = E.new(device, params, {regions = regions.gradients()})
   local io = {height = 8 * latent[4], width = 8 * latent[5], recompute = recompute}
   for name, shape in pairs(shapes) do
     io[name] = g:input(name, "f32", shape)

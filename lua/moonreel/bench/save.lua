@@ -6,6 +6,7 @@ local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
+local regions = require "moonreel.optim.regions"
 local state = require "moonreel.trainer.state"
 
 local save = {}
@@ -16,13 +17,13 @@ local SAVES = 7
 -- the saves themselves: one call each, none while the writer works
 local function stalls(saver, run, params, seconds)
   local best, began = math.huge, base.now_s()
-  state.with_rows(run, params, "f32", function(rows) saver:prepare(rows) end)
+  state.with_rows(run, params, function(rows) saver:prepare(rows) end)
   for step = 1, SAVES do
     if step > 1 and base.now_s() - began > seconds then
       break
     end
     local at = base.now_s()
-    state.with_rows(run, params, "f32", function(rows)
+    state.with_rows(run, params, function(rows)
       saver:save{step = step, tensors = rows,
         meta = {recipe_hash = "", dataset_fingerprint = "", sampler = "", seed = 0,
         machine = {isa = "", threads = 0, libraries = {}}}}
@@ -56,7 +57,7 @@ function save.measure(options)
     params:add{name = ("t%03d"):format(i), shape = {ELEMENTS}, init = {kind = "zeros"}}
   end
   params:seal()
-  local run <close> = E.new(device, params, {training = true, ema = true})
+  local run <close> = E.new(device, params, {regions = regions.adamw{ema = true}})
   run:init(1)
   local copy_s = copies(TENSORS * ELEMENTS * 16)
   local dir = os.tmpname()

@@ -10,6 +10,7 @@ local base = require "moonreel.core.base"
 local core = require "moonreel.core.bench"
 local ops = require "moonreel.core.op"
 local paired = require "moonreel.bench.paired"
+local regions = require "moonreel.optim.regions"
 local program = require "moonreel.trainer.program"
 local stdit3 = require "moonreel.models.stdit3"
 
@@ -153,7 +154,7 @@ function step.measure(options)
   local params = G.params(dtype)
   local net = stdit3.new(params, step.model)
   params:seal()
-  local run <close> = E.new(device, params, {training = true, no_moments = true})
+  local run <close> = E.new(device, params, {regions = regions.gradients()})
   run:init(1)
   local kept = compile(run, params, net, step.settings[1])
   -- before anything else takes memory: the second program, the buffers of the peak

@@ -1,12 +1,14 @@
 --- Names of tensors: natural order, patterns, kinds and layers; the norm their numbers tell.
 -- @module moonreel.ckpt.names
+local saved = require("moonreel.optim.regions").saved
+
 local names = {}
 
--- kinds of tensors besides weights, in the order of lists
-local kinds = { "master", "ema", "adam_m", "adam_v" }
+--- Kinds of tensors, in the order of lists: weights, then what optimizers keep beside them.
+names.kinds = { "weights" }
 local places = { weights = "0" }
-for i, kind in ipairs(kinds) do
-  places[kind] = tostring(i)
+for i, row in ipairs(saved) do
+  names.kinds[i + 1], places[row.name] = row.name, tostring(i)
 end
 
 --- A key that sorts by the numbers inside: blocks.2 before blocks.10.
@@ -47,12 +49,12 @@ function names.matching(list, pattern)
   return out
 end
 
---- What a tensor is: "weights", "master", "ema", "adam_m", "adam_v"; and the parameter's own name.
+--- What a tensor is: "weights" or the region it comes from; and the parameter's own name.
 ---@return string kind, string parameter
 function names.kind(name)
-  for _, kind in ipairs(kinds) do
-    if name:sub(1, #kind + 1) == kind .. "." then
-      return kind, name:sub(#kind + 2)
+  for _, row in ipairs(saved) do
+    if name:sub(1, #row.prefix) == row.prefix then
+      return row.name, name:sub(#row.prefix + 1)
     end
   end
   return "weights", name

@@ -6,11 +6,12 @@ local base = require "moonreel.core.base"
 local names = require "moonreel.ckpt.names"
 local listing = require "moonreel.text.listing"
 local options = require "moonreel.text.options"
+local regions = require "moonreel.optim.regions"
 local summary = require("moonreel.core.look").summary
 
 local numbers = {}
 
-local norm_of = names.norm
+local norm_of, prefix = names.norm, regions.prefix
 
 --- Norms by layer: of weights, masters, the EMA and the optimizer's moments, where they are there.
 -- Reads all.
@@ -38,7 +39,7 @@ function numbers.norms(ckpt, pattern)
   end
   local shown = { { key = "layer" }, { key = "parameters", right = true },
     { key = "elements", right = true } }
-  for _, kind in ipairs { "weights", "master", "ema", "adam_m", "adam_v" } do
+  for _, kind in ipairs(names.kinds) do
     if used[kind] then
       shown[#shown + 1] = { key = kind, right = true }
     end
@@ -73,9 +74,10 @@ end
 function numbers.ema_gap(ckpt, pattern)
   local rows = {}
   for _, name in ipairs(names.sort(ckpt:names())) do
-    local kind, parameter = names.kind(name)
-    if kind == "ema" and #names.matching({ parameter }, pattern) == 1 then
-      local weight = ckpt:info("master." .. parameter) and "master." .. parameter or parameter
+    local _, parameter = names.kind(name)
+    if name == prefix.average .. parameter and #names.matching({ parameter }, pattern) == 1 then
+      local master = prefix.master .. parameter
+      local weight = ckpt:info(master) and master or parameter
       if ckpt:info(weight) then
         local gap, size = distance(ckpt, name, weight), norm_of(ckpt:stats(weight))
         rows[#rows + 1] = { name = parameter, gap = gap, relative = size > 0 and gap / size or 0 }
@@ -92,11 +94,12 @@ end
 ---@param pattern string|nil
 function numbers.moments(ckpt, pattern)
   local rows = {}
+  local first, second = table.unpack(regions.moments)
   for _, name in ipairs(names.sort(ckpt:names())) do
     local kind, parameter = names.kind(name)
-    if kind == "adam_m" and ckpt:info("adam_v." .. parameter)
+    if kind == first.name and ckpt:info(second.prefix .. parameter)
         and #names.matching({ parameter }, pattern) == 1 then
-      local m, v = ckpt:stats(name), ckpt:stats("adam_v." .. parameter)
+      local m, v = ckpt:stats(name), ckpt:stats(second.prefix .. parameter)
       rows[#rows + 1] = { name = parameter, m = m.rms, v = v.mean,
         step = v.mean > 0 and m.rms / math.sqrt(v.mean) or 0 }
     end

@@ -73,9 +73,7 @@ function build.load(f, options, change, dtype)
   for _, p in ipairs(list) do
     run:set_param(region, p.name, weights:tensor(p.name))
   end
-  if run:has("master") then
-    run:refresh()
-  end
+  run:refresh()
   return {net = net, params = params, run = run, config = config, weights = weights}
 end
 

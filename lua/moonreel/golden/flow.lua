@@ -7,6 +7,7 @@ local build = require "moonreel.golden.build"
 local nn = require "moonreel.nn"
 local rflow = require "moonreel.diffusion.rflow"
 local text = require "moonreel.models.text"
+local regions = require "moonreel.optim.regions"
 
 local VALUES, GRADIENTS, TRAJECTORY, TIMES, TIMES_BF16 = 1e-5, 1e-4, 1e-4, 1e-6, 1e-5
 
@@ -99,7 +100,7 @@ local function loss_program(f, prefix, m)
 end
 
 local function train(f, result)
-  local m = build.load(f, {training = true, no_moments = true})
+  local m = build.load(f, {regions = regions.gradients()})
   local prog, B = loss_program(f, "in.", m)
   result:relative("out.loss", {prog:get("loss"):item() / B}, {f:tensor("out.loss"):item()}, VALUES)
   result:l2("out.loss_per_sample", prog:get("per_sample"), f:tensor("out.loss_per_sample"), VALUES)

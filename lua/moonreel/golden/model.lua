@@ -9,6 +9,7 @@ local check = require "moonreel.golden.check"
 local ops = require "moonreel.core.op"
 local positions = require "moonreel.models.stdit3.positions"
 local text = require "moonreel.models.text"
+local regions = require "moonreel.optim.regions"
 
 local VALUES, GRADIENTS = 1e-5, 1e-4
 
@@ -53,7 +54,7 @@ local function build_graph(f, m, inputs)
 end
 
 local function forward_backward(f, result)
-  local m = build.load(f, {training = true, no_moments = true})
+  local m = build.load(f, {regions = regions.gradients()})
   local inputs = build.inputs(f, "in.", "y", "mask")
   local g, set, seen = build_graph(f, m, inputs)
   local prog = m.run:compile(g)

@@ -7,6 +7,7 @@ local base = require "moonreel.core.base"
 local build = require "moonreel.golden.build"
 local flow = require "moonreel.golden.flow"
 local optim = require "moonreel.optim"
+local regions = require "moonreel.optim.regions"
 local schedule = require "moonreel.optim.schedule"
 
 local LR, ADAMW, LOSS, PARAM = 1e-5, 1e-6, 1e-4, 1e-3
@@ -38,8 +39,8 @@ end
 
 local function adamw_ema(f, result)
   local params, n = params_of(f, "in.param.")
-  local run = E.new(build.device(), params, {training = true, ema = true})
-  local update = optim.new(run, params, {ema = true, dtype = "f32"})
+  local run = E.new(build.device(), params, {regions = regions.adamw{ema = true}})
+  local update = optim.new(run, params)
   for i = 0, n - 1 do
     run:set_param("master", "p" .. i, f:tensor("in.param." .. i))
     run:set_param("ema", "p" .. i, f:tensor("in.param." .. i))
@@ -77,8 +78,8 @@ end
 
 local function train_steps(f, result)
   local h = f:need("hyper")
-  local m = build.load(f, {training = true, ema = true}, {freeze_y_embedder = h.freeze})
-  local update = optim.new(m.run, m.params, {ema = true, dtype = "f32"})
+  local m = build.load(f, {regions = regions.adamw{ema = true}}, {freeze_y_embedder = h.freeze})
+  local update = optim.new(m.run, m.params)
   local frozen = {}
   for _, p in ipairs(m.params:list()) do
     frozen[p.name] = p.frozen or p.buffer

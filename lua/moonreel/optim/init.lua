@@ -7,6 +7,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
 local options = require "moonreel.text.options"
+local regions = require "moonreel.optim.regions"
 
 local optim = {}
 
@@ -33,23 +34,24 @@ end
 local Update = {}
 Update.__index = Update
 
-local read_options = options.declare("optim.new", {
-  { "ema", "boolean", "keep averaged weights" },
-  { "dtype", "text", "of compute; f32: no separate w", default = "f32" },
-})
-
 --- Build and compile the update of a run.
----@param run mr.Exec       with regions grad, master, adam_m, adam_v (and ema)
+---@param run mr.Exec       with the regions of regions.adamw: averages are kept where it has them
 ---@param params mr.Params  sealed
----@param given table|nil    ema: keep averaged weights; dtype: compute dtype ("f32": no separate w)
 ---@return mr.Update        MR_E_RECIPE when every parameter is frozen
-function optim.new(run, params, given)
-  local o = read_options(given)
-  local list = ranges(params)
+function optim.new(run, params)
+  local by_role, list = {}, ranges(params)
+  for _, row in ipairs(run:regions()) do
+    by_role[row.role] = row
+  end
   if #list == 0 then
     base.raise("MR_E_RECIPE", ("nothing trains: all %d tensors of the models are frozen; try: "
       .. "without model.only_train_temporal, or models that declare some without frozen = true")
       :format(#params:list()))
+  end
+  local master, average, w = by_role.master, by_role.average, by_role.weights
+  if not master then
+    base.raise("MR_E_USAGE",
+      "optim.new: the executor has no master; try: {regions = regions.adamw()} when it is made")
   end
   local g = G.graph(params)
   local first, last = list[1], list[#list]
@@ -57,10 +59,10 @@ function optim.new(run, params, given)
   local sumsq = (ops.sum_squares(g:region("grad", "f32", first.start, {last.stop - first.start})))
   for _, r in ipairs(list) do
     local n = {r.stop - r.start}
-    local function region(name, dtype) return g:region(name, dtype or "f32", r.start, n) end
-    ops.adamw(region("master"), region("grad"), region("adam_m"), region("adam_v"),
-      o.ema and region("ema") or false,
-      o.dtype == "bf16" and region("w", "bf16") or false,
+    local function region(row) return g:region(row.name, row.dtype, r.start, n) end
+    local m, v = table.unpack(regions.moments)
+    ops.adamw(region(master), g:region("grad", "f32", r.start, n), region(m), region(v),
+      average and region(average) or false, not master.shared and region(w) or false,
       hyper, sumsq, {decay = r.decay, lr_factor = r.lr_factor})
   end
   g:output("sumsq", sumsq)

@@ -55,7 +55,7 @@ function sample.open(spec, given)
   if ema == nil then
     ema = self.defaults.sampling.ema
   end
-  local report = state.load_weights(self.exec, self.pipe.params, source, ema and "ema." or nil)
+  local report = state.load_weights(self.exec, self.pipe.params, source, ema and "average" or nil)
   if #report.missing > 0 then
     self:close()
     base.raise("MR_E_CKPT", ("%s: %d tensors are missing, the first is '%s'"):format(source.path,

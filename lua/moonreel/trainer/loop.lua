@@ -103,7 +103,7 @@ function loop.save(r, last)
   if r.saved_step == r.step then
     return
   end
-  state.with_rows(r.exec, r.pipe.params, r.dtype, function(rows)
+  state.with_rows(r.exec, r.pipe.params, function(rows)
     local taken = r.saver:save{step = r.step, tensors = rows, wait = last, meta = {
       recipe_hash = r.settings.hash, dataset_fingerprint = r.index.meta.fp_order,
         sampler = r.sampler, excluded = r.loader:excluded(), seed = r.settings.seed,
@@ -240,7 +240,7 @@ local function roll_back(r)
     ("step %d: %d steps in a row without a finite loss and gradient: back to step %d"):format(
     r.step, r.bad, m.run_state.step))
   r.journal:append{kind = "rollback", step = m.run_state.step, from = r.step, wall = base.wall_s()}
-  state.load(r.exec, r.pipe.params, r.dtype, source)
+  state.load(r.exec, r.pipe.params, source)
   setup.loader(r, m)
   r.step, r.updates, r.sampler = m.run_state.step, m.run_state.updates, m.sampler
   r.bad, r.saved_step, r.failed = 0, r.step, 0

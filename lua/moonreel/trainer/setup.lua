@@ -9,6 +9,7 @@ local data = require "moonreel.data"
 local feed = require "moonreel.trainer.feed"
 local json = require "moonreel.core.json"
 local optim = require "moonreel.optim"
+local regions = require "moonreel.optim.regions"
 local pipeline = require "moonreel.models.pipeline"
 local progress = require "moonreel.trainer.progress"
 local run = require "moonreel.run"
@@ -208,8 +209,9 @@ function setup.models(r)
   r.facts = r.device:facts()
   local dtype = pipeline.dtype(s, r.device)
   r.dtype, r.pipe = dtype, models_of(s, dtype)
-  r.exec = r:keep(E.new(r.device, r.pipe.params, {training = true, ema = s.optim.ema_decay ~= nil}))
-  r.update = optim.new(r.exec, r.pipe.params, {ema = s.optim.ema_decay ~= nil, dtype = dtype})
+  r.exec = r:keep(E.new(r.device, r.pipe.params,
+    {regions = regions.adamw{ema = s.optim.ema_decay ~= nil}}))
+  r.update = optim.new(r.exec, r.pipe.params)
   r.machine = {isa = r.facts.isa, threads = r.facts.threads,
     libraries = {device = r.facts.device, dtype = dtype}}
   if r.found then
@@ -346,7 +348,7 @@ function setup.fill(r)
   local s = r.settings
   r.step, r.updates, r.parent = 0, 0, nil
   if r.found then
-    state.load(r.exec, r.pipe.params, r.dtype, r.source)
+    state.load(r.exec, r.pipe.params, r.source)
     local m = r.source.manifest.run_state
     r.updates = m.updates
     r.step = r.scratch and 0 or m.step
@@ -391,7 +393,7 @@ function setup.saver(r)
   if r.settings.ckpt_every == 0 then
     return
   end
-  state.with_rows(r.exec, r.pipe.params, r.dtype, function(rows) r.saver:prepare(rows) end)
+  state.with_rows(r.exec, r.pipe.params, function(rows) r.saver:prepare(rows) end)
 end
 
 return setup

@@ -1,63 +1,62 @@
 --- Everything a checkpoint holds, out of and into an executor.
--- Weights carry the released name; beside them master.NAME (when the compute dtype is not f32),
--- ema.NAME, adam_m.NAME, adam_v.NAME (reference reliability, section 3.1).
+-- Weights carry the released name; what an optimizer keeps beside them the prefix of its region and
+-- that name (moonreel.optim.regions; reference reliability, section 3.1).
 -- @module moonreel.trainer.state
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local names = require "moonreel.ckpt.names"
+local prefix = require("moonreel.optim.regions").prefix
 
 local state = {}
 
--- regions over the trained range: checkpoint prefix, region, dtype
-local function regions(run, dtype)
+-- regions that a checkpoint holds
+local function saved(run)
   local list = {}
-  local function add(prefix, region, kind)
-    if run:has(region) then
-      list[#list + 1] = {prefix = prefix, region = region, dtype = kind}
+  for _, r in ipairs(run:regions()) do
+    if r.prefix and not r.shared and r.bytes > 0 then
+      list[#list + 1] = r
     end
   end
-  if dtype == "f32" then
-    add("", run:has("master") and "master" or "w", "f32")
-  else
-    add("", "w", dtype)
-    add("master.", "master", "f32")
-  end
-  add("ema.", "ema", "f32")
-  add("adam_m.", "adam_m", "f32")
-  add("adam_v.", "adam_v", "f32")
   return list
+end
+
+-- does a region hold this parameter?
+local function holds(r, p) return p.frozen == (r.role == "frozen") end
+
+-- of a parameter in a region: shape, first element, number of elements
+local function part(r, p)
+  if p.offset < r.start or p.offset + p.count > r.stop then
+    base.raise("MR_E_USAGE", ("'%s' lies in elements %d to %d of the weights, region '%s' holds "
+      .. "those from %d to %d"):format(p.name, p.offset, p.offset + p.count, r.name, r.start,
+      r.stop))
+  end
+  local count = (p.count + r.per - 1) // r.per
+  return r.per == 1 and p.shape or {count}, (p.offset - r.start) // r.per, count
 end
 
 --- Call f with rows for the saver: one per tensor, pointing into the regions, or where the
 -- device keeps them elsewhere into host copies that live as long as the call.
 ---@param run mr.Exec
 ---@param params mr.Params
----@param dtype string
 ---@param f fun(rows: table)
-function state.with_rows(run, params, dtype, f)
+function state.with_rows(run, params, f)
   local rows, keep = {}, {}
-  local function take(prefix, region, kind, frozen)
-    local n = params:elements(frozen)
-    if n == 0 then
-      return
-    end
-    local host, size = run:host(region)
-    local all = host and T.wrap(host, size, kind, {n}, run) or run:read(region, kind, 0, {n})
+  for _, r in ipairs(saved(run)) do
+    local n = (r.stop - r.start) // r.per
+    local host, size = run:host(r.name)
+    local all = host and T.wrap(host, size, r.dtype, {n}, run) or run:read(r.name, r.dtype, 0, {n})
     if not host then
       keep[#keep + 1] = all
     end
     for _, p in ipairs(params:list()) do
-      if p.frozen == frozen then
-        local ptr, bytes = all:slice(0, p.offset, p.offset + p.count):ptr()
-        rows[#rows + 1] = {name = prefix .. p.name, dtype = kind, shape = p.shape,
+      if holds(r, p) then
+        local shape, at, count = part(r, p)
+        local ptr, bytes = all:slice(0, at, at + count):ptr()
+        rows[#rows + 1] = {name = r.prefix .. p.name, dtype = r.dtype, shape = shape,
           ptr = ptr, bytes = bytes}
       end
     end
   end
-  for _, r in ipairs(regions(run, dtype)) do
-    take(r.prefix, r.region, r.dtype, false)
-  end
-  take("", "frozen", dtype, true)
   f(rows)
   if #keep == 0 then
     return
@@ -86,7 +85,7 @@ end
 
 --- Load all of a checkpoint; everything must be there with the right shape.
 ---@param source mr.Checkpoint
-function state.load(run, params, dtype, source)
+function state.load(run, params, source)
   local function want(name, shape)
     local t = read(source, name)
     if not t then
@@ -101,32 +100,35 @@ function state.load(run, params, dtype, source)
     return t
   end
   for _, p in ipairs(params:list()) do
-    if p.frozen then
-      run:set_param("frozen", p.name, want(p.name, p.shape))
-    else
-      for _, r in ipairs(regions(run, dtype)) do
-        run:set_param(r.region, p.name, want(r.prefix .. p.name, p.shape))
+    for _, r in ipairs(saved(run)) do
+      if holds(r, p) then
+        run:set_param(r.name, p.name, want(r.prefix .. p.name, (part(r, p))))
       end
     end
   end
 end
 
 --- Load weights alone, what fits; the averages start from them.
----@param prefer string|nil  "ema." or "master.": taken where there, else the weight itself
+---@param prefer string|nil  "average": averaged weights where there are, else the weight itself
 ---@return table report  loaded, missing, unexpected: lists of names
 function state.load_weights(run, params, source, prefer)
   local report = {loaded = {}, missing = {}, unexpected = {}}
-  local training = run:has("master")
-  local known = {}
+  local by_role, known = {}, {}
+  for _, r in ipairs(run:regions()) do
+    by_role[r.role] = r
+  end
+  -- masters say more than the weights rounded from them, where there is room for it
+  local into = by_role.master or by_role.weights
+  local exact = into.dtype == "f32"
   for _, p in ipairs(params:list()) do
     known[p.name] = true
-    local t = not p.frozen and (prefer and read(source, prefer .. p.name)
-      or training and read(source, "master." .. p.name))
+    local t = not p.frozen and (prefer and read(source, prefix[prefer] .. p.name)
+      or exact and read(source, prefix.master .. p.name))
       or read(source, p.name)
     if t and same_shape(t.shape, p.shape) then
-      run:set_param(training and "master" or "w", p.name, t)
-      if run:has("ema") and not p.frozen then
-        run:set_param("ema", p.name, t)
+      run:set_param(into.name, p.name, t)
+      if by_role.average and not p.frozen then
+        run:set_param(by_role.average.name, p.name, t)
       end
       report.loaded[#report.loaded + 1] = p.name
     else
@@ -139,9 +141,7 @@ function state.load_weights(run, params, source, prefer)
       report.unexpected[#report.unexpected + 1] = name
     end
   end
-  if training then
-    run:refresh()
-  end
+  run:refresh()
   return report
 end
 

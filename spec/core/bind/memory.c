@@ -30,12 +30,14 @@ static const char *const chunks[] = {
     "local y = require('moonreel.core.op').linear(x, g:param 'w', false)\n"
     "g:output('y', y * y)\n"
     "g:finish()\n"
-    "local run = E.new(E.device('cpu', 1), p, {training = true})\n"
+    "local run = E.new(E.device('cpu', 1), p, {regions = {{name = 'grad', dtype = 'f32'},\n"
+    "  {name = 'exact', dtype = 'f32', role = 'master', prefix = 'exact.'}}})\n"
     "run:init(1)\n"
     "local prog = run:compile(g)\n"
     "prog:set('x', T.from({2, 2}, {1, 2, 3, 4}))\n"
     "prog:run()\n"
-    "return table.concat(prog:get('y'):totable(), ' ') .. #g:print() .. #prog:report()",
+    "return table.concat(prog:get('y'):totable(), ' ') .. #g:print() .. #prog:report()\n"
+    "  .. run:regions()[4].prefix",
     // options that are refused, names that are meant
     "local ok, err = pcall(require('moonreel.core.graph').graph, nil, {no_inplce = true})\n"
     "local base = require 'moonreel.core.base'\n"

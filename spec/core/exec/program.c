@@ -154,8 +154,7 @@ static mr_status whole(mr_device *dev, const model *m, const mr_graph *g, float 
     float x[8] = {2, 2, 2, 2, 2, 2, 2, 2}, y[8] = {0};
     int64_t n = 8;
     mr_view vx = {x, mr_desc_dense(MR_F32, 1, &n)}, vy = {y, mr_desc_dense(MR_F32, 1, &n)};
-    mr_status st =
-        mr_exec_new(dev, m->params, &(mr_exec_options){.training = true, .ema = true}, &e);
+    mr_status st = mr_exec_new(dev, m->params, &(mr_exec_options){TRAINING_EMA}, &e);
     if (st == MR_OK)
         st = mr_exec_init_params(e, 1);
     if (st == MR_OK)
@@ -250,8 +249,8 @@ static void places(mr_device *shadow)
         const char *told;
     } wrong[] = {{p->consts, "into constants"},
                  {p->inputs, "into an input or a region"},
-                 {mr_exec_region(e, "w")->at, "into an input or a region"},
-                 {mr_exec_region(e, "frozen")->at, "into an input or a region"}};
+                 {mr_exec_need(e, "w")->at, "into an input or a region"},
+                 {mr_exec_need(e, "frozen")->at, "into an input or a region"}};
     for (size_t i = 0; i < MR_COUNT(wrong); i++) {
         first->call.out[0].data = (void *)wrong[i].at;
         OK(mr_program_run(p));
@@ -301,7 +300,7 @@ static void limits(mr_device *dev)
     model m = model_of(MR_F32);
     int64_t n = 8, elements = mr_params_elements(m.params, false);
     mr_ref x, y, w;
-    OK(mr_exec_new(dev, m.params, &(mr_exec_options){.training = true}, &e));
+    OK(mr_exec_new(dev, m.params, &(mr_exec_options){TRAINING}, &e));
     OK(mr_graph_new(m.params, NULL, &g));
     OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
     OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &x, 1, &y));

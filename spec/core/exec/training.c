@@ -2,8 +2,8 @@
  * bits on both devices, kept or recomputed; moonreel's own code allocates nothing in a step, the
  * libraries' stay within their reserve, and the process does not grow. */
 #define _GNU_SOURCE /* dladdr, __libc_malloc by name */
+#include "adamrows.h"
 #include "check.h"
-#include "moonreel/exec.h"
 #include <dlfcn.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -276,7 +276,7 @@ static void steps(mr_device *dev, const model *m, bool recompute, const mr_exec_
     mr_exec *e = NULL;
     mr_program *step = NULL, *update = NULL;
     mr_exec_options o = *more;
-    o.training = o.ema = true;
+    o.regions = adam_rows, o.n_regions = MR_COUNT(adam_rows);
     OK(mr_exec_new(dev, m->params, &o, &e));
     OK(mr_exec_init_params(e, 5));
     OK(mr_exec_compile(e, gs, &step));
@@ -326,7 +326,7 @@ static void steps(mr_device *dev, const model *m, bool recompute, const mr_exec_
     r->arena = mem.arena;
     static const char *const regions[] = {"master", "grad", "adam_m", "adam_v", "ema", "w"};
     for (int i = 0; i < 6 && !o.poison; i++) {
-        r->bytes[i] = mr_exec_region_bytes(e, regions[i]);
+        r->bytes[i] = mr_region_bytes(mr_exec_region(e, regions[i]));
         r->state[i] = mr_alloc(r->bytes[i]);
         OK(mr_exec_read(e, regions[i], 0, r->state[i], r->bytes[i]));
     }

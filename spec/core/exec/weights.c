@@ -7,7 +7,7 @@ static void weights(mr_device *dev)
     model m = model_of(MR_F32);
     mr_exec *e = NULL;
     mr_program *a = NULL, *b = NULL, *update = NULL;
-    OK(mr_exec_new(dev, m.params, &(mr_exec_options){.training = true}, &e));
+    OK(mr_exec_new(dev, m.params, &(mr_exec_options){TRAINING}, &e));
     OK(mr_exec_init_params(e, 1));
     mr_graph *g = scale_graph(&m), *g2 = scale_graph(&m), *gu = NULL;
     OK(mr_exec_compile(e, g, &a));
@@ -56,7 +56,7 @@ static void weights(mr_device *dev)
         OK(mr_graph_finish(bad[i]));
     }
     CHECK_FAILS(mr_exec_compile(e, bad[0], &update), MR_E_USAGE,
-                "region 'grad', this executor has none");
+                "no region 'grad', it has w, frozen");
     CHECK_FAILS(mr_exec_compile(e, bad[1], &update), MR_E_RANGE, "of region 'w', which has");
     mr_exec_free(e);
     for (int i = 0; i < 2; i++)

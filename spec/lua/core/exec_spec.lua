@@ -6,6 +6,7 @@ local E = require "moonreel.core.exec"
 local ops = require "moonreel.core.op"
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
+local regions = require "moonreel.optim.regions"
 
 local function double_graph(n, block)
   local g = G.graph()
@@ -140,7 +141,7 @@ end)
 
 describe("what no executor takes", function()
   it("places outside a region", function()
-    local run = E.new(E.device(), params_of("f32"), { training = true })
+    local run = E.new(E.device(), params_of("f32"), { regions = regions.adamw() })
     local one = T.new("f32", { 1 })
     -- 2^62 elements of 4 bytes are 0 in 64 bits
     for _, at in ipairs { 1 << 62, -1, 1 << 40, math.mininteger } do
@@ -182,7 +183,7 @@ end)
 describe("exec regions", function()
   it("hold initial weights in every form", function()
     local params = params_of("bf16")
-    local run = E.new(E.device(), params, { training = true, ema = true })
+    local run = E.new(E.device(), params, { regions = regions.adamw{ema = true} })
     run:init(11)
     local master = run:param("master", "w"):totable()
     assert.same(params:initial("w", 11):totable(), master)
@@ -198,7 +199,7 @@ describe("exec regions", function()
   end)
 
   it("are read, written, and refreshed", function()
-    local run = E.new(E.device(), params_of("bf16"), { training = true })
+    local run = E.new(E.device(), params_of("bf16"), { regions = regions.adamw() })
     local w = T.from({ 3, 4 }, { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 })
     run:set_param("master", "w", w)
     assert.equal(0, run:param("w", "w"):totable()[12])
@@ -209,9 +210,13 @@ describe("exec regions", function()
     assert.same({ 1, -2, 3 }, run:read("master", "f32", 0, { 3 }):totable())
     assert.is_true(run:has("grad"))
     assert.is_false(run:has("ema"))
-    assert.equal(run:bytes("w") * 2, run:bytes("master"))
+    local bytes = {}
+    for _, r in ipairs(run:regions()) do
+      bytes[r.name] = r.bytes
+    end
+    assert.equal(bytes.w * 2, bytes.master)
     fails("parameter 'w' is [3, 4]", run.set_param, run, "master", "w", T.new("f32", { 4, 3 }))
     assert.equal("MR_E_RANGE", fails("region 'w'", run.read, run, "w", "bf16",
-      run:bytes("w") // 2, { 1 }).code)
+      bytes.w // 2, { 1 }).code)
   end)
 end)

@@ -21,7 +21,10 @@ describe("options of a binding", function()
   local function calls()
     local params = G.params "f32"
     return {
-      { "exec.new", "trainign", "training", function(o) E.new(E.device(), nil, o) end },
+      { "exec.new", "poisn", "poison", function(o) E.new(E.device(), nil, o) end },
+      { "exec.new: regions", "prefx", "prefix", function(o)
+        E.new(E.device(), params, { regions = { o } })
+      end },
       { "graph.graph", "no_inplce", "no_inplace", function(o) G.graph(nil, o) end },
       { "params:add", "frozn", "frozen", function(o) params:add(o) end },
       { "params:add, init", "knd", "kind",
@@ -70,8 +73,8 @@ describe("options of a binding", function()
   end)
 
   it("of another type or out of range is refused, whole", function()
-    fails("MR_E_USAGE", "exec%.new: training: expected boolean, got number", E.new, E.device(),
-      nil, { training = 1 })
+    fails("MR_E_USAGE", "exec%.new: poison: expected boolean, got number", E.new, E.device(),
+      nil, { poison = 1 })
     fails("MR_E_USAGE", "json%.encode: indent: expected integer, got 1.5", json.encode, {},
       { indent = 1.5 })
     fails("MR_E_USAGE", "json%.encode: indent: expected integer, got text", json.encode, {},

@@ -5,6 +5,7 @@ local T = require "moonreel.core.tensor"
 local G = require "moonreel.core.graph"
 local E = require "moonreel.core.exec"
 local ops = require "moonreel.core.op"
+local regions = require "moonreel.optim.regions"
 
 local device = os.getenv("MOONREEL_DEVICE") or "cpu"
 
@@ -42,7 +43,7 @@ local function run(options, recompute, micro_steps)
   local dx = g:backward(loss, { x })
   g:output("dx", dx[1])
   g:finish()
-  local exec <close> = E.new(dev, params, { training = true, ema = false, poison = true })
+  local exec <close> = E.new(dev, params, { regions = regions.adamw(), poison = true })
   exec:init(7)
   local prog <close> = exec:compile(g)
   prog:set("x", T.new("f32", { 2, 3, 6 }):fill_normal(1, "x"))
@@ -72,7 +73,7 @@ describe("graph.backward", function()
     g:output("loss", loss)
     g:backward(loss)
     g:finish()
-    local exec <close> = E.new(dev, params, { training = true })
+    local exec <close> = E.new(dev, params, { regions = regions.adamw() })
     exec:init(3)
     local prog <close> = exec:compile(g)
     prog:set("x", T.new("f32", { 5, 3 }):fill_normal(2, "x"))
@@ -203,7 +204,7 @@ local function asked(dtype, wrt)
     end
   end
   g:finish()
-  local exec <close> = E.new(dev, params, { training = true, poison = true })
+  local exec <close> = E.new(dev, params, { regions = regions.adamw(), poison = true })
   exec:init(5)
   local prog <close> = exec:compile(g)
   prog:set("x", T.new("f32", { 5, 3 }):fill_normal(2, "x"))

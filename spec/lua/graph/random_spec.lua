@@ -3,6 +3,7 @@
 -- Covers: core/graph/finish.c core/graph/recompute.c core/graph/backward.c
 local T = require "moonreel.core.tensor"
 local E = require "moonreel.core.exec"
+local regions = require "moonreel.optim.regions"
 local random_graph = dofile "spec/support/random_graph.lua"
 
 local device = os.getenv("MOONREEL_DEVICE") or "cpu"
@@ -38,13 +39,13 @@ describe("a random graph", function()
     local params <close> = random_graph.params()
     for seed = 1, SEEDS do
       local plain = bits(dev, params, seed, { no_inplace = true, no_cheap = true }, false,
-        { training = true, no_reuse = true })
+        { regions = regions.adamw(), no_reuse = true })
       for i, case in ipairs {
-        { {}, false, { training = true, poison = true } },
-        { { no_cheap = true }, true, { training = true, poison = true } },
-        { { no_inplace = true }, true, { training = true } },
-        { {}, true, { training = true, no_reuse = true, poison = true } },
-        { {}, true, { training = true } },
+        { {}, false, { regions = regions.adamw(), poison = true } },
+        { { no_cheap = true }, true, { regions = regions.adamw(), poison = true } },
+        { { no_inplace = true }, true, { regions = regions.adamw() } },
+        { {}, true, { regions = regions.adamw(), no_reuse = true, poison = true } },
+        { {}, true, { regions = regions.adamw() } },
       } do
         local other, where = bits(dev, params, seed, case[1], case[2], case[3])
         assert(other == plain, ("option set %d differs from the plain build, %s"):format(i, where))
@@ -58,7 +59,7 @@ describe("a random graph", function()
     local n = params:elements()
     for seed = 101, 100 + DIFFERENCES do
       local g <close>, asked = random_graph.build(params, seed, {}, true)
-      local exec <close> = E.new(dev, params, { training = true, poison = true })
+      local exec <close> = E.new(dev, params, { regions = regions.adamw(), poison = true })
       exec:init(7)
       local prog <close> = exec:compile(g)
       prog:set("x", random_graph.input "x")

@@ -5,6 +5,7 @@ local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local nn = require "moonreel.nn"
 local optim = require "moonreel.optim"
+local regions = require "moonreel.optim.regions"
 
 -- sizes that are no multiple of the alignment of ranges, groups that change between neighbours
 local GROUPS = {
@@ -29,7 +30,7 @@ local function new_update()
     scope:add(row.name, {row.count}, {kind = "zeros"})
   end
   params:seal()
-  local run = E.new(E.device("cpu", 1), params, {training = true, ema = true})
+  local run = E.new(E.device("cpu", 1), params, {regions = regions.adamw{ema = true}})
   for _, row in ipairs(GROUPS) do
     run:set_param(row.frozen and "frozen" or "master", row.name, values(row.count, "parameter"))
     if not row.frozen then
@@ -37,7 +38,7 @@ local function new_update()
       run:set_param("ema", row.name, values(row.count, "average"))
     end
   end
-  return run, optim.new(run, params, {ema = true, dtype = "f32"})
+  return run, optim.new(run, params)
 end
 
 -- one element after the first update: parameter and average
@@ -100,8 +101,8 @@ describe("optim", function()
     local params = G.params("f32")
     params:add{name = "a", shape = {4}, init = {kind = "zeros"}, frozen = true}
     params:seal()
-    local run = E.new(E.device("cpu", 1), params, {training = true})
-    local ok, problem = pcall(optim.new, run, params, {dtype = "f32"})
+    local run = E.new(E.device("cpu", 1), params, {regions = regions.adamw()})
+    local ok, problem = pcall(optim.new, run, params)
     assert.is_false(ok)
     assert.equal("MR_E_RECIPE", problem.code)
     assert.matches("nothing trains: all 1 tensors of the models are frozen; try: ", problem.message)

@@ -129,7 +129,7 @@ describe("the prompt", function()
     assert.equal(help "T.new", help '"T.new"')
     assert.matches("^tensor:slice%(axis, start, stop%) %-> mr%.Tensor", help "T.methods.slice")
     assert.matches("^E%.device%(%[name %[, threads%]%]%) %-> mr%.Device", help "E.device")
-    assert.matches("moments +boolean = false +Gradients without master", help "E.new")
+    assert.matches("poison +boolean = false +Fill the arena", help "E.new")
     assert.matches("^moonreel%.core%.base%.hash128%(text%)",
       help 'require("moonreel.core.base").hash128')
     -- options that Lua functions declare

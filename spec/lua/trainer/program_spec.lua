@@ -5,6 +5,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local optim = require "moonreel.optim"
 local pipeline = require "moonreel.models.pipeline"
+local regions = require "moonreel.optim.regions"
 local program = require "moonreel.trainer.program"
 local settings = require "moonreel.settings"
 
@@ -32,7 +33,7 @@ end
 
 local function gradient(device, config)
   local pipe = new_pipe()
-  local run = E.new(device, pipe.params, {training = true})
+  local run = E.new(device, pipe.params, {regions = regions.adamw()})
   run:init(3)
   local step = program.new(run, pipe, SHAPE, config)
   local loss = step:run(new_batch(pipe))
@@ -42,9 +43,9 @@ end
 describe("trainer.program", function()
   it("overfits one batch with fixed noise and times to near zero", function()
     local pipe = new_pipe()
-    local run = E.new(E.device("cpu", 1), pipe.params, {training = true})
+    local run = E.new(E.device("cpu", 1), pipe.params, {regions = regions.adamw()})
     run:init(3)
-    local update = optim.new(run, pipe.params, {dtype = "f32"})
+    local update = optim.new(run, pipe.params)
     local step, batch = program.new(run, pipe, SHAPE, {}), new_batch(pipe)
     local first, last
     for k = 1, 600 do
@@ -78,9 +79,9 @@ describe("trainer.program", function()
     local function step_on(name)
       local pipe = pipeline.new({model = s:plain("model"), vae = s:plain("vae"),
         text_encoder = s:plain("text_encoder")}, "f32")
-      local run = E.new(E.device(name, 1), pipe.params, {training = true, ema = true})
+      local run = E.new(E.device(name, 1), pipe.params, {regions = regions.adamw{ema = true}})
       run:init(s.seed)
-      local update = optim.new(run, pipe.params, {ema = true, dtype = "f32"})
+      local update = optim.new(run, pipe.params)
       local step = program.new(run, pipe,
         {frames = 6, height = 32, width = 32, batch = 2, text = 56}, {})
       -- the layout wastes nothing: within 5 % of the largest sum of what lives at once

@@ -3,6 +3,7 @@
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local regions = require "moonreel.optim.regions"
 local feed = require "moonreel.trainer.feed"
 local pipeline = require "moonreel.models.pipeline"
 local program = require "moonreel.trainer.program"
@@ -28,7 +29,7 @@ local function open_step()
     g:output("drop", io.drop)
     return predict(self, g, io)
   end
-  local exec = E.new(E.device("cpu", 1), pipe.params, {training = true})
+  local exec = E.new(E.device("cpu", 1), pipe.params, {regions = regions.adamw()})
   exec:init(1)
   local step = program.new(exec, pipe, SHAPE, {})
   rflow.loss = loss

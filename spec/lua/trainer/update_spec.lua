@@ -3,6 +3,7 @@
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local demo_data = dofile "spec/support/demo_data.lua"
+local regions = require "moonreel.optim.regions"
 local program = require "moonreel.trainer.program"
 local settings = require "moonreel.settings"
 local trainer = require "moonreel.trainer"
@@ -37,7 +38,7 @@ end
 -- the gradient of one micro-batch alone, by an executor of its own
 local function gradient(r, batch)
   local trained = {r.pipe.params:elements(false)}
-  local exec <close> = E.new(r.device, r.pipe.params, {training = true, no_moments = true})
+  local exec <close> = E.new(r.device, r.pipe.params, {regions = regions.gradients()})
   exec:write("w", 0, r.exec:read("w", r.dtype, 0, trained))
   exec:write("frozen", 0, r.exec:read("frozen", r.dtype, 0, {r.pipe.params:elements(true)}))
   program.new(exec, r.pipe, batch.shape, {}):run(batch.input)

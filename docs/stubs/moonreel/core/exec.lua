@@ -12,9 +12,7 @@ local exec = {}
 function exec.device(name, threads) end
 
 ---@class moonreel.core.exec.new.options
----@field training? boolean Regions grad, master, adam_m and adam_v as well. Default: false.
----@field ema? boolean A region ema for averaged weights. Default: false.
----@field no_moments? boolean Gradients without master, moments and ema. Default: false.
+---@field regions? table[] What an optimizer keeps: rows of name, dtype, role, prefix, start, stop, per.
 ---@field poison? boolean Fill the arena before each run; for tests. Default: false.
 ---@field no_reuse? boolean A place of its own for every value; for tests. Default: false.
 

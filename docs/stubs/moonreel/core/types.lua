@@ -142,7 +142,7 @@ function Encoder:finish() end
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Encoder:close() end
 
---- An executor. Regions of its memory: w, frozen; when training grad, master, adam_m, adam_v, ema.
+--- An executor. Regions of its memory: w, frozen, and what rows of an optimizer declare.
 ---@class mr.Exec
 local Exec = {}
 
@@ -172,10 +172,9 @@ function Exec:refresh() end
 ---@return boolean
 function Exec:has(region) end
 
---- Size of a region.
----@param region string
----@return integer
-function Exec:bytes(region) end
+--- All regions: name, dtype, role, prefix, start, stop, per, shared, bytes.
+---@return table[]
+function Exec:regions() end
 
 --- Elements from offset on, as they are.
 ---@param region string

@@ -2,6 +2,7 @@
 -- @module moonreel.cli.ckpt.convert
 local base = require "moonreel.core.base"
 local names = require "moonreel.ckpt.names"
+local averages = require("moonreel.optim.regions").prefix.average
 local listing = require "moonreel.text.listing"
 
 return function(opts, spec, path)
@@ -14,8 +15,8 @@ return function(opts, spec, path)
   local rows = {}
   for _, name in ipairs(names.sort(c:names())) do
     if names.kind(name) == "weights" then
-      rows[#rows + 1] = { name = name, from = opts.ema and c:info("ema." .. name)
-        and "ema." .. name or name }
+      rows[#rows + 1] = { name = name, from = opts.ema and c:info(averages .. name)
+        and averages .. name or name }
     end
   end
   c.handle:convert(path, rows)

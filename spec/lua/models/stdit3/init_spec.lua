@@ -4,6 +4,7 @@ local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local ops = require "moonreel.core.op"
 local stdit3 = require "moonreel.models.stdit3"
+local regions = require "moonreel.optim.regions"
 
 local function declare(config)
   local params = G.params("f32")
@@ -199,7 +200,7 @@ describe("models.stdit3", function()
     local params = G.params("f32")
     local net = stdit3.new(params, tiny(change))
     params:seal()
-    local run = E.new(E.device("cpu", 1), params, {training = true, no_moments = true})
+    local run = E.new(E.device("cpu", 1), params, {regions = regions.gradients()})
     run:init(1)
     local n = params:elements(false)
     local at, way = T.new("f32", {n}):fill_normal(2, "w") * 0.2,

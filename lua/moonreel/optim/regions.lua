@@ -1,0 +1,50 @@
+--- What an optimizer keeps beside the weights: rows of regions, which the executor allocates by and
+-- checkpoints name their tensors by. No other file knows these names and dtypes; another optimizer
+-- is another function here and its update.
+--
+-- A row: name in graphs, dtype, role ("master": weights that `w` is rounded from; "average": begins
+-- as the weights; else zeros), prefix of its tensors in a checkpoint (absent: not saved), start and
+-- stop (elements of the trained range; absent: all of it), per (trained elements for each of its
+-- own; absent: one).
+-- @module moonreel.optim.regions
+local options = require "moonreel.text.options"
+
+local regions = {}
+
+local grad = {name = "grad", dtype = "f32"}
+local master = {name = "master", dtype = "f32", role = "master", prefix = "master."}
+local ema = {name = "ema", dtype = "f32", role = "average", prefix = "ema."}
+local adam_m = {name = "adam_m", dtype = "f32", prefix = "adam_m."}
+local adam_v = {name = "adam_v", dtype = "f32", prefix = "adam_v."}
+
+--- Every row that may be found in a checkpoint, in the order in which lists show them.
+regions.saved = {master, ema, adam_m, adam_v}
+
+--- Prefixes by role, for readers of checkpoints that no optimizer is at hand for.
+regions.prefix = {master = master.prefix, average = ema.prefix}
+
+--- The rows that hold the first and the second moment.
+regions.moments = {adam_m, adam_v}
+
+--- For gradients alone: forward and backward without an update.
+---@return table[] rows
+function regions.gradients()
+  return {grad}
+end
+
+local read_adamw = options.declare("regions.adamw", {
+  { "ema", "boolean", "averaged weights as well" },
+})
+
+--- For AdamW, the update of moonreel.optim.
+---@param given table|nil  ema: averaged weights as well
+---@return table[] rows
+function regions.adamw(given)
+  local rows = {grad, master, adam_m, adam_v}
+  if read_adamw(given).ema then
+    rows[#rows + 1] = ema
+  end
+  return rows
+end
+
+return regions

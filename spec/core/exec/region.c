@@ -1,0 +1,141 @@
+/* exec/region: rows of an optimizer become regions: whole or a range, of any dtype, several weights
+ * to one element; a master that needs no memory of its own takes none.
+ * Covers: core/exec/region.c core/exec/exec.c */
+#include "execcase.h"
+
+/* what another optimizer could keep: the second half of the weights, moments in bytes with a scale
+ * for every 64 */
+static const mr_region_row half[] = {
+    {.name = "grad", .dtype = MR_F32},
+    {.name = "exact", .dtype = MR_F32, .role = MR_ROLE_MASTER, .start = 64, .stop = 128},
+    {.name = "average", .dtype = MR_F32, .role = MR_ROLE_AVERAGE, .start = 66, .stop = 128},
+    {.name = "bytes", .dtype = MR_U8, .prefix = "bytes.", .start = 64, .stop = 128},
+    {.name = "scales", .dtype = MR_F32, .prefix = "scales.", .start = 64, .stop = 128, .per = 64}};
+
+static void rows(void)
+{
+    model m = model_of(MR_BF16); // b at 0, w at 64 of 128 elements
+    mr_region_row r[MR_COUNT(half) + 2];
+    OK(mr_regions(m.params, half, MR_COUNT(half), r));
+    CHECK_STR(r[0].name, "w");
+    CHECK_STR(r[1].name, "frozen");
+    CHECK_INT(mr_region_bytes(&r[0]), 256);
+    CHECK_INT(mr_region_bytes(&r[1]), 128);
+    static const size_t bytes[] = {512, 256, 248, 64, 4};
+    for (size_t i = 0; i < MR_COUNT(half); i++) {
+        CHECK_STR(r[i + 2].name, half[i].name);
+        CHECK_INT(mr_region_bytes(&r[i + 2]), bytes[i]);
+        CHECK(!r[i + 2].shared);
+    }
+
+    // where parameters lie in them
+    const mr_param *b = mr_params_at(m.params, m.b), *w = mr_params_at(m.params, m.w),
+                   *f = mr_params_at(m.params, m.frozen);
+    int64_t at, count;
+    OK(mr_region_find(&r[2], w, &at, &count));
+    CHECK(at == 64 && count == 8);
+    OK(mr_region_find(&r[5], w, &at, &count));
+    CHECK(at == 0 && count == 8);
+    OK(mr_region_find(&r[6], w, &at, &count));
+    CHECK(at == 0 && count == 1);
+    CHECK_FAILS(mr_region_find(&r[5], b, &at, &count), MR_E_RANGE,
+                "'b' has elements 0 to 5, region 'bytes' those from 64 to 128");
+    CHECK_FAILS(mr_region_find(&r[4], w, &at, &count), MR_E_RANGE, "those from 66");
+    CHECK_FAILS(mr_region_find(&r[0], f, &at, &count), MR_E_USAGE, "'f' is frozen: it has no w");
+    CHECK_FAILS(mr_region_find(&r[1], w, &at, &count), MR_E_USAGE, "is trained");
+    OK(mr_region_find(&r[1], f, &at, &count));
+    CHECK(at == 0 && count == 8);
+    mr_params_free(m.params);
+}
+
+static void shared(void)
+{
+    mr_region_row r[7];
+    model m = model_of(MR_F32);
+    OK(mr_regions(m.params, adam_rows, MR_COUNT(adam_rows), r));
+    for (int i = 0; i < 7; i++)
+        CHECK(r[i].shared == (strcmp(r[i].name, "master") == 0));
+    // a part of the weights is not the weights
+    OK(mr_regions(m.params, half, MR_COUNT(half), r));
+    CHECK(!r[3].shared);
+    mr_params_free(m.params);
+    m = model_of(MR_BF16);
+    OK(mr_regions(m.params, adam_rows, MR_COUNT(adam_rows), r));
+    CHECK(!r[3].shared);
+    mr_params_free(m.params);
+}
+
+static void refused(void)
+{
+    static const struct {
+        mr_region_row row;
+        mr_status code;
+        const char *text;
+    } bad[] = {
+        {{.name = "w", .dtype = MR_F32}, MR_E_USAGE, "region 'w' is there already"},
+        {{.name = "m", .dtype = MR_BF16, .role = MR_ROLE_MASTER}, MR_E_USAGE, "it is bf16"},
+        {{.name = "m", .dtype = MR_F32, .role = MR_ROLE_AVERAGE, .per = 2},
+         MR_E_USAGE,
+         "one for 2"},
+        {{.name = "m", .dtype = MR_F32, .start = 1, .stop = 129}, MR_E_RANGE, "1 to 129"},
+        {{.name = "m", .dtype = MR_F32, .start = 65, .stop = 64}, MR_E_RANGE, "65 to 64"},
+        {{.name = "m", .dtype = MR_F32, .start = -1, .stop = 64}, MR_E_RANGE, "-1 to 64"},
+        {{.name = "m", .dtype = MR_F32, .start = 8, .stop = 64, .per = 16}, MR_E_RANGE, "for 16"},
+        {{.name = "m", .dtype = MR_F32, .start = 0, .stop = 72, .per = 16}, MR_E_RANGE, "for 16"},
+        {{.name = "m", .dtype = MR_F32, .per = -1}, MR_E_USAGE, "for -1 weights"},
+        {{.name = "m", .dtype = MR_F32, .per = 48}, MR_E_USAGE, "expected a divisor of 64"},
+        {{.name = "m", .dtype = MR_F32, .per = 128}, MR_E_USAGE, "for 128 weights"},
+    };
+    model m = model_of(MR_F32);
+    mr_region_row out[3];
+    for (size_t i = 0; i < MR_COUNT(bad); i++)
+        CHECK_FAILS(mr_regions(m.params, &bad[i].row, 1, out), bad[i].code, bad[i].text);
+    mr_params_free(m.params);
+}
+
+/* Values and masters of a part of the weights. */
+static void ranges(mr_device *dev)
+{
+    model m = model_of(MR_BF16);
+    mr_exec *e = NULL;
+    OK(mr_exec_new(dev, m.params, &(mr_exec_options){.regions = half, .n_regions = MR_COUNT(half)},
+                   &e));
+    OK(mr_exec_init_params(e, 3));
+    float exact[8], average[8], near_three = 3.0f + 1.0f / 512;
+    uint16_t w[69];
+    OK(mr_exec_read(e, "exact", 0, exact, sizeof exact));
+    OK(mr_exec_read(e, "average", 0, average, sizeof average));
+    CHECK(exact[0] == 1 && exact[7] == 8 && average[0] == 3 && average[5] == 8 && average[6] == 0);
+    uint8_t scale[4];
+    OK(mr_exec_read(e, "scales", 0, scale, 4));
+    CHECK(scale[0] == 0 && scale[3] == 0);
+    CHECK_FAILS(mr_exec_read(e, "scales", 1, scale, 4), MR_E_RANGE, "'scales' has 4 bytes");
+    // w follows where there is a master, and stays where there is none
+    OK(mr_exec_write(e, "exact", 4, &near_three, 4));
+    OK(mr_exec_refresh(e));
+    OK(mr_exec_read(e, "w", 0, w, sizeof w));
+    CHECK(mr_bf16_to_f32(w[0]) == 1 && mr_bf16_to_f32(w[4]) == 1);
+    CHECK(mr_bf16_to_f32(w[64]) == 1 && w[65] == mr_f32_to_bf16(near_three));
+    CHECK(mr_bf16_to_f32(w[68]) == 5);
+    mr_exec_free(e);
+    // what is refused leaves nothing
+    mr_region_row twice[] = {half[0], half[0]};
+    CHECK_FAILS(
+        mr_exec_new(dev, m.params, &(mr_exec_options){.regions = twice, .n_regions = 2}, &e),
+        MR_E_USAGE, "'grad' is there already");
+    mr_params_free(m.params);
+}
+
+int main(void)
+{
+    rows();
+    shared();
+    refused();
+    mr_device *both[2];
+    open_both(both);
+    for (int i = 0; i < 2; i++) {
+        ranges(both[i]);
+        mr_device_close(both[i]);
+    }
+    return check_done();
+}
