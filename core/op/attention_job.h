@@ -1,5 +1,6 @@
-/* attention_job: what the forms of the attention kernels share: the call, its scale and key counts,
- * and the scratch memory of a worker. Licence: Apache-2.0 */
+/* attention_job: what the forms of the attention kernels share: the call, which keys exist and
+ * which of them a query sees, the bias, and the scratch memory of a worker.
+ * Licence: Apache-2.0 */
 #ifndef MR_ATTENTION_JOB_H
 #define MR_ATTENTION_JOB_H
 
@@ -8,24 +9,21 @@
 
 typedef struct attention_attr {
     double scale;
+    int64_t frame, text;
 } attention_attr;
 
 typedef struct attention_job {
     const mr_call *call;
+    const mr_view *bias; /* [h, N, M], or not given */
     float scale;
     size_t worker_bytes;        /* scratch of one worker */
     int64_t splits, split_rows; /* forward: query ranges per head */
+    /* backward: key ranges per head. With several, what each adds to dq lies in `parts`,
+     * [units, ranges, N, d rounded up to 16]. */
+    int64_t ranges, range_keys;
+    float *parts;
+    float *dbias; /* [h, N, M], added to; or NULL */
 } attention_job;
-
-/* keys of sample b */
-MR_ROW_FN int64_t attention_keys(const mr_call *c, int64_t b)
-{
-    int64_t M = c->in[1].desc.dim[2];
-    if (!mr_given(&c->in[3]))
-        return M;
-    int64_t len = ((const int32_t *)c->in[3].data)[b];
-    return MR_MAX(0, MR_MIN(len, M));
-}
 
 MR_ROW_FN double attention_scale(const mr_call *c)
 {
@@ -45,66 +43,132 @@ MR_ROW_FN int64_t attention_stat(const mr_call *c, int64_t b, int64_t g, int64_t
     return ((b * n[1] + g) * n[3] + h) * n[2];
 }
 
+/* ---- keys ---- */
+
+/* The keys of one sample that exist, counted without those that do not: the j-th lies in row j,
+ * from `first` on in row j + gap. A query sees a number of them from the beginning, so every mask
+ * is a count. */
+typedef struct attention_keys {
+    int64_t all, first, gap, frame;
+} attention_keys;
+
+MR_ROW_FN attention_keys attention_keys_of(const mr_call *c, int64_t b)
+{
+    const attention_attr *a = c->attr;
+    int64_t M = c->in[1].desc.dim[2], counted = a->text ? a->text : M, len = counted;
+    if (mr_given(&c->in[3]))
+        len = MR_MAX(0, MR_MIN(((const int32_t *)c->in[3].data)[b], counted));
+    return (attention_keys){len + M - counted, len, counted - len, a->frame};
+}
+
+MR_ROW_FN int64_t attention_row(const attention_keys *k, int64_t j)
+{
+    return j < k->first ? j : j + k->gap;
+}
+
+/* How many keys query i sees. */
+MR_ROW_FN int64_t attention_seen(const attention_keys *k, int64_t i)
+{
+    return k->frame ? MR_MIN(k->all, (i / k->frame + 1) * k->frame) : k->all;
+}
+
+/* The same among the m keys from j on. */
+MR_ROW_FN int64_t attention_seen_of(const attention_keys *k, int64_t i, int64_t j, int64_t m)
+{
+    return MR_MAX(0, MR_MIN(attention_seen(k, i) - j, m));
+}
+
+/* s[0 .. m) += times * the bias of head h for query i and the keys from j on. */
+MR_ROW_FN void attention_add_bias(const attention_job *jb, int64_t h, int64_t i,
+                                  const attention_keys *k, int64_t j, int64_t m, float times,
+                                  float *s)
+{
+    const int64_t *n = jb->bias->desc.dim, base = (h * n[1] + i) * n[2];
+    for (int64_t e = 0, run; e < m; e += run) {
+        run = MR_MIN(m - e, (int64_t)VF_LANES);
+        if (j + e < k->first)
+            run = MR_MIN(run, k->first - j - e);
+        vf b = vf_ldx(jb->bias->data, base + attention_row(k, j + e), 1, run, jb->bias->desc.dtype);
+        vf_storen(s + e, vf_fma(b, vf_set(times), vf_loadn(s + e, run)), run);
+    }
+}
+
+/* dbias += ds[0 .. m) in the same places. */
+MR_ROW_FN void attention_add_dbias(const attention_job *jb, int64_t h, int64_t i,
+                                   const attention_keys *k, int64_t j, int64_t m, const float *ds)
+{
+    const int64_t *n = jb->bias->desc.dim;
+    float *to = jb->dbias + (h * n[1] + i) * n[2];
+    for (int64_t e = 0; e < m; e++)
+        to[attention_row(k, j + e)] += ds[e];
+}
+
 /* ---- forms: what they serve, and their scratch ---- */
 
 enum {
     LANES_ROWS = 32,
     QUERIES = 64,
     KEYS = 256, /* of a tile */
+    SPAN = 512, /* queries that share a tile of keys in the forward pass */
     AMX_ROWS = 64,
     AMX_KEYS = 256,
     AMX_LD = AMX_KEYS + 32
 };
 
 /* This form serves short sequences of equal length. */
-MR_ROW_FN bool lanes_fit(const mr_call *c)
+MR_ROW_FN bool lanes_fit(const mr_call *c, const mr_view *bias)
 {
-    return !mr_given(&c->in[3]) && c->in[0].desc.dim[2] <= LANES_ROWS &&
+    return !mr_given(&c->in[3]) && !mr_given(bias) && c->in[0].desc.dim[2] <= LANES_ROWS &&
            c->in[1].desc.dim[2] <= LANES_ROWS;
 }
 /* Floats of one worker: q, k, v, the output side, scores (two in backward) of the widest lanes. */
 MR_ROW_FN int64_t lanes_scratch(const mr_call *c, bool backward)
 {
-    int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4];
-    return 16 * (2 * (N + M) * d + (backward ? 2 : 1) * N * M);
+    int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4],
+            dv = c->in[2].desc.dim[4];
+    return 16 * ((N + M) * (d + dv) + N * (backward ? 2 * M + MR_MAX(d - dv, 0) : M));
 }
 
 /* Widths of the scratch areas, rounded for the widest instruction set, and floats of one worker. */
 typedef struct tile_sizes {
-    int64_t area, width, rows, tile, worker;
+    int64_t width, value, rows, span, tile, worker;
 } tile_sizes;
 MR_ROW_FN tile_sizes tile_scratch(const mr_call *c, bool backward)
 {
-    const int64_t *n = c->in[0].desc.dim, mp = attention_pad(c->in[1].desc.dim[2], 16);
-    tile_sizes s = {.width = attention_pad(n[4], 16),
-                    .rows = MR_MIN(QUERIES, attention_pad(n[2], 16)),
-                    .tile = MR_MIN(KEYS, mp)};
-    s.area = mp * s.width;
-    // keys and values, then what a tile of queries needs
-    s.worker = backward ? 5 * s.area + s.rows * (4 * s.width + 2 * s.tile + 1)
-                        : 3 * s.area + s.rows * (2 * s.width + s.tile + 2);
+    int64_t N = attention_pad(c->in[0].desc.dim[2], 16);
+    tile_sizes s = {.width = attention_pad(c->in[0].desc.dim[4], 16),
+                    .value = attention_pad(c->in[2].desc.dim[4], 16),
+                    .rows = MR_MIN(QUERIES, N),
+                    .span = MR_MIN(SPAN, N),
+                    .tile = MR_MIN(KEYS, attention_pad(c->in[1].desc.dim[2], 16))};
+    int64_t both = s.width + s.value, tile = s.tile;
+    s.worker = backward ? tile * (s.width + 2 * both) + s.rows * (both + s.value + 2 * tile) +
+                              N * (s.width + 1)
+                        : tile * (s.width + both) + s.span * (both + 2) + s.rows * tile;
     return s;
 }
 
-/* Bytes of one worker's areas, in the order they lie. */
+/* Bytes of one worker's areas, in the order they lie, for at most `keys` keys. */
 typedef struct amx_sizes {
-    int64_t dk, dp, mp, gp, bytes;
+    int64_t dk, dp, vk, vp, mp, gp, bytes; /* d and value width by 32 and 16; keys; turned rows */
 } amx_sizes;
-MR_ROW_FN amx_sizes amx_scratch(const mr_call *c, bool backward)
+MR_ROW_FN amx_sizes amx_scratch(const mr_call *c, int64_t keys, bool backward)
 {
-    int64_t d = c->in[0].desc.dim[4], R = AMX_ROWS;
+    int64_t d = c->in[0].desc.dim[4], dv = c->in[2].desc.dim[4], R = AMX_ROWS;
     amx_sizes s = {.dk = attention_pad(d, 32),
                    .dp = attention_pad(d, 16),
-                   .mp = attention_pad(c->in[1].desc.dim[2], 32)};
+                   .vk = attention_pad(dv, 32),
+                   .vp = attention_pad(dv, 16),
+                   .mp = attention_pad(keys, 32)};
     // rows of turned gradients: their step must not be a power of two, or a tile's rows share cache
     // sets
     s.gp = s.mp + 16;
     if (backward)
-        s.bytes = 2 * (2 * s.mp * s.dk + s.mp * s.dp) + 8 * s.dp * s.gp + 4 * R * s.dk +
-                  4 * R * s.dp + 4 * R * AMX_KEYS + 2 * R * AMX_LD + 4 * R * s.dp + 8 * 32 * 32 +
-                  8 * R;
+        s.bytes = 2 * s.mp * (s.dk + s.vk + s.dp) + 4 * (s.dp + s.vp) * s.gp +
+                  2 * R * (s.dk + s.vk + s.dp + s.vp) + 4 * R * AMX_KEYS + 2 * R * AMX_LD +
+                  4 * R * s.dp + 8 * 32 * 32 + 8 * R;
     else
-        s.bytes = 2 * s.mp * (s.dk + s.dp) + 2 * R * s.dk + 6 * R * AMX_LD + 4 * R * s.dp + 8 * R;
+        s.bytes = 2 * s.mp * (s.dk + s.vp) + 2 * R * s.dk + 6 * R * AMX_LD + 4 * R * s.vp + 8 * R;
     return s;
 }
 
@@ -117,16 +181,27 @@ MR_ROW_FN amx_sizes amx_scratch(const mr_call *c, bool backward)
 /* Heads unit .. unit + count of [B * G * h], count <= VF_LANES. */
 void lanes_forward(const attention_job *jb, int64_t unit, int64_t count, float *at);
 void lanes_backward(const attention_job *jb, int64_t unit, int64_t count, float *at);
-/* Queries first .. last of one head; one whole head. */
+/* Queries first .. last of one head, at most SPAN; one key range of one head. */
 void tile_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int64_t first,
                   int64_t last, float *at);
-void tile_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h, float *at);
+void tile_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int64_t range,
+                   float *at);
 #if defined(MR_ISA_avx512) && defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__)
 #define ATTENTION_AMX 1
 #endif
-/* The same where ATTENTION_AMX is defined, only after mr_cpu_amx(). */
+/* The same where ATTENTION_AMX is defined, only after mr_cpu_amx(). Any number of queries. */
 void mr_attention_amx_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h,
                               int64_t first, int64_t last, void *at);
-void mr_attention_amx_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h, void *at);
+void mr_attention_amx_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h,
+                               int64_t range, void *at);
+
+/* What key range `range` of one head adds to dq, [N, d rounded up to 16]. */
+MR_ROW_FN float *attention_parts(const attention_job *jb, int64_t b, int64_t g, int64_t h,
+                                 int64_t range)
+{
+    const int64_t *n = jb->call->in[0].desc.dim;
+    int64_t unit = (b * n[1] + g) * n[3] + h;
+    return jb->parts + (unit * jb->ranges + range) * n[2] * attention_pad(n[4], 16);
+}
 
 #endif

@@ -172,82 +172,92 @@ static __attribute__((noinline, unused)) vf lanes_dot(const lanes_head *x, const
 void lanes_forward(const attention_job *jb, int64_t unit, int64_t count, float *at)
 {
     const mr_call *c = jb->call;
-    const int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4];
+    const int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4],
+                  dv = c->in[2].desc.dim[4];
+    attention_keys keys = attention_keys_of(c, 0);
     lanes_head q = lanes_of(&c->in[0], unit, count), k = lanes_of(&c->in[1], unit, count),
                v = lanes_of(&c->in[2], unit, count);
     lanes_head o = lanes_of(&c->out[0], unit, count);
     float *lq = at, *lk = lq + N * d * VF_LANES, *lv = lk + M * d * VF_LANES,
-          *lo = lv + M * d * VF_LANES, *s = lo + N * d * VF_LANES;
+          *lo = lv + M * dv * VF_LANES, *s = lo + N * dv * VF_LANES;
     lanes_gather(&q, N, d, lq);
     lanes_gather(&k, M, d, lk);
-    lanes_gather(&v, M, d, lv);
+    lanes_gather(&v, M, dv, lv);
     lanes_product(N, M, d, lq, d, 1, lk, 1, d, s, M, 1);
     vf scale = vf_set(jb->scale);
     for (int64_t i = 0; i < N; i++) {
         float *row = s + i * M * VF_LANES, lse[VF_LANES];
         vf max = vf_set(-INFINITY), sum = vf_zero();
-        for (int64_t j = 0; j < M; j++)
+        int64_t seen = attention_seen(&keys, i);
+        for (int64_t j = 0; j < seen; j++)
             max = vf_max(max, vf_load(row + j * VF_LANES) * scale);
-        for (int64_t j = 0; j < M; j++) {
+        for (int64_t j = 0; j < seen; j++) {
             vf p = vf_exp(vf_fma(vf_load(row + j * VF_LANES), scale, vf_zero() - max));
             sum = sum + p;
             vf_store(row + j * VF_LANES, p);
         }
         vf share = vf_set(1.0f) / sum;
-        for (int64_t j = 0; j < M; j++)
+        for (int64_t j = 0; j < seen; j++)
             vf_store(row + j * VF_LANES, vf_load(row + j * VF_LANES) * share);
+        for (int64_t j = seen; j < M; j++)
+            vf_store(row + j * VF_LANES, vf_zero());
         vf_store(lse, sum);
         float top[VF_LANES];
         vf_store(top, max);
         for (int64_t l = 0; l < count; l++)
             ((float *)c->out[1].data)[(unit + l) * N + i] = M ? top[l] + logf(lse[l]) : -INFINITY;
     }
-    lanes_product(N, d, M, s, M, 1, lv, d, 1, lo, d, 1);
-    lanes_scatter(&o, count, N, d, lo);
+    lanes_product(N, dv, M, s, M, 1, lv, dv, 1, lo, dv, 1);
+    lanes_scatter(&o, count, N, dv, lo);
 }
 
 void lanes_backward(const attention_job *jb, int64_t unit, int64_t count, float *at)
 {
     const mr_call *c = jb->call;
     const float *lse = c->in[5].data, *dlse = c->in[7].data;
-    const int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4];
+    const int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4],
+                  dv = c->in[2].desc.dim[4];
+    attention_keys keys = attention_keys_of(c, 0);
     lanes_head q = lanes_of(&c->in[0], unit, count), k = lanes_of(&c->in[1], unit, count),
                v = lanes_of(&c->in[2], unit, count);
     lanes_head dy = lanes_of(&c->in[6], unit, count), dq = lanes_of(&c->out[0], unit, count),
                dk = lanes_of(&c->out[1], unit, count);
-    lanes_head dv = lanes_of(&c->out[2], unit, count), o = lanes_of(&c->in[4], unit, count);
+    lanes_head dw = lanes_of(&c->out[2], unit, count), o = lanes_of(&c->in[4], unit, count);
     float *lq = at, *lk = lq + N * d * VF_LANES, *lv = lk + M * d * VF_LANES,
-          *ly = lv + M * d * VF_LANES;
-    float *p = ly + N * d * VF_LANES, *ds = p + N * M * VF_LANES;
+          *ly = lv + M * dv * VF_LANES;
+    float *p = ly + N * MR_MAX(d, dv) * VF_LANES, *ds = p + N * M * VF_LANES;
     lanes_gather(&q, N, d, lq);
     lanes_gather(&k, M, d, lk);
-    lanes_gather(&v, M, d, lv);
-    lanes_gather(&dy, N, d, ly);
+    lanes_gather(&v, M, dv, lv);
+    lanes_gather(&dy, N, dv, ly);
     lanes_product(N, M, d, lq, d, 1, lk, 1, d, p, M, 1);
-    lanes_product(N, M, d, ly, d, 1, lv, 1, d, ds, M, 1);
+    lanes_product(N, M, dv, ly, dv, 1, lv, 1, dv, ds, M, 1);
     vf scale = vf_set(jb->scale);
     for (int64_t i = 0; i < N; i++) {
         float *row = p + i * M * VF_LANES, *drow = ds + i * M * VF_LANES;
         vf log = vf_ldx(lse, unit * N + i, N, count, MR_F32), D;
+        int64_t seen = attention_seen(&keys, i);
         // one key has the weight 1 whatever the scores: its gradient is exactly zero, so do o must
         // cancel do v
-        if (M > 1)
-            D = lanes_dot(&o, &dy, i, d);
+        if (seen > 1)
+            D = lanes_dot(&o, &dy, i, dv);
         else
             D = vf_load(drow);
         if (dlse)
             D = D - vf_ldx(dlse, unit * N + i, N, count, MR_F32);
-        for (int64_t j = 0; j < M; j++) {
+        for (int64_t j = 0; j < seen; j++) {
             vf pj = vf_exp(vf_fma(vf_load(row + j * VF_LANES), scale, vf_zero() - log));
             vf_store(row + j * VF_LANES, pj);
             vf_store(drow + j * VF_LANES, pj * scale * (vf_load(drow + j * VF_LANES) - D));
         }
+        for (int64_t j = seen; j < M; j++)
+            vf_store(row + j * VF_LANES, vf_zero()), vf_store(drow + j * VF_LANES, vf_zero());
     }
     // each gradient takes the place of what is no longer needed
-    lanes_product(M, d, N, p, 1, M, ly, d, 1, lv, d, 1);
+    lanes_product(M, dv, N, p, 1, M, ly, dv, 1, lv, dv, 1);
     lanes_product(N, d, M, ds, M, 1, lk, d, 1, ly, d, 1);
     lanes_product(M, d, N, ds, 1, M, lq, d, 1, lk, d, 1);
-    lanes_scatter(&dv, count, M, d, lv);
+    lanes_scatter(&dw, count, M, dv, lv);
     lanes_scatter(&dq, count, N, d, ly);
     lanes_scatter(&dk, count, M, d, lk);
 }

@@ -1,8 +1,8 @@
 /* attention_tile: tiled attention in f32, one head at a time: the general form.
  *
- * Keys and values are gathered into tiles of KEYS keys once, queries pass in tiles of QUERIES with
- * an online softmax. The pieces: a product with a broadcast left side, gathering of strided heads
- * into tiles, scattering back.
+ * Keys and values are gathered in tiles of KEYS keys that exist, and queries pass them in tiles of
+ * QUERIES with an online softmax. The pieces: a product with a broadcast left side, gathering of
+ * strided heads into tiles, scattering back.
  * Tiles are row-major f32; widths that products write or stream (`n` of tile_product) are multiples
  * of VF_LANES, padded with zeros. Licence: Apache-2.0 */
 #include "cpu/transpose.h"
@@ -77,32 +77,45 @@ static __attribute__((noinline, noclone, unused)) void tile_product(int64_t m, i
         tile_columns(1, m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
 }
 
-/* One head of a strided argument: element (row, k) is at + row * row_step + k * step. */
+/* One head of a strided argument: element (row, k) is at + row * row_step + k * step; rows from
+ * `first` on lie `gap` further (keys that do not exist). */
 typedef struct tile_head {
     void *data;
-    int64_t at, row_step, step;
+    int64_t at, row_step, step, first, gap;
     mr_dtype dtype;
 } tile_head;
 
-MR_ROW_FN tile_head tile_head_of(const mr_view *v, int64_t b, int64_t g, int64_t h)
+MR_ROW_FN tile_head tile_head_of(const mr_view *v, int64_t b, int64_t g, int64_t h,
+                                 const attention_keys *keys)
 {
     const int64_t *s = v->desc.stride;
-    return (tile_head){v->data, b * s[0] + g * s[1] + h * s[3], s[2], s[4], v->desc.dtype};
+    return (tile_head){.data = v->data,
+                       .at = b * s[0] + g * s[1] + h * s[3],
+                       .row_step = s[2],
+                       .step = s[4],
+                       .first = keys ? keys->first : 0,
+                       .gap = keys ? keys->gap : 0,
+                       .dtype = v->desc.dtype};
+}
+MR_ROW_FN int64_t tile_row_at(const tile_head *h, int64_t row)
+{
+    return h->at + (row < h->first ? row : row + h->gap) * h->row_step;
 }
 
 VF_INLINE void tile_gather_as(const tile_head *h, int64_t first, int64_t rows, int64_t d,
                               float scale, float *dst, int64_t ld, mr_dtype t)
 {
     vf s = vf_set(scale);
-    for (int64_t r = 0; r < rows; r++)
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t at = tile_row_at(h, first + r);
         for (int64_t k = 0; k < ld; k += VF_LANES) {
-            int64_t m = MR_MIN(d - k, (int64_t)VF_LANES),
-                    at = h->at + (first + r) * h->row_step + k * h->step;
+            int64_t m = MR_MIN(d - k, (int64_t)VF_LANES);
             vf x = vf_zero();
             if (m > 0)
-                x = vf_ldx(h->data, at, h->step, m, t) * s;
+                x = vf_ldx(h->data, at + k * h->step, h->step, m, t) * s;
             vf_store(dst + r * ld + k, x);
         }
+    }
 }
 /* dst[rows, ld] = scale * head[first .. first + rows, d], zeros up to ld (a multiple of
  * VF_LANES). */
@@ -120,12 +133,12 @@ VF_INLINE void tile_scatter_as(const tile_head *h, int64_t first, int64_t rows, 
                                float scale, const float *src, int64_t ld, mr_dtype t)
 {
     vf s = vf_set(scale);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t k = 0; k < d; k += VF_LANES) {
-            int64_t m = MR_MIN(d - k, (int64_t)VF_LANES),
-                    at = h->at + (first + r) * h->row_step + k * h->step;
-            vf_stx(h->data, at, h->step, vf_load(src + r * ld + k) * s, m, t);
-        }
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t at = tile_row_at(h, first + r);
+        for (int64_t k = 0; k < d; k += VF_LANES)
+            vf_stx(h->data, at + k * h->step, h->step, vf_load(src + r * ld + k) * s,
+                   MR_MIN(d - k, (int64_t)VF_LANES), t);
+    }
 }
 /* head[first .. first + rows, d] = scale * src[rows, ld]. */
 static __attribute__((noinline, unused)) void tile_scatter(const tile_head *h, int64_t first,
@@ -136,6 +149,17 @@ static __attribute__((noinline, unused)) void tile_scatter(const tile_head *h, i
         tile_scatter_as(h, first, rows, d, scale, src, ld, MR_BF16);
     else
         tile_scatter_as(h, first, rows, d, scale, src, ld, MR_F32);
+}
+
+/* Zeros in the rows of keys that do not exist; `row` is room for one. */
+MR_ROW_FN void tile_clear(const tile_head *h, int64_t d, float *row)
+{
+    tile_head absent = *h;
+    absent.first = 0, absent.gap = h->first;
+    for (int64_t i = 0; i < h->gap; i++) {
+        memset(row, 0, (size_t)attention_pad(d, VF_LANES) * 4);
+        tile_scatter(&absent, i, 1, d, 1, row, 0);
+    }
 }
 
 /* dst[d, ld] = transpose of src[rows, src_ld]; both widths multiples of VF_LANES, columns rows ..
@@ -153,6 +177,12 @@ static __attribute__((noinline, unused)) void tile_transpose(const float *src, i
             for (int l = 0; l < VF_LANES && k0 + l < d; l++)
                 vf_store(dst + (k0 + l) * ld + r0, r[l]);
         }
+}
+
+MR_ROW_FN void tile_zero(float *s, int64_t n)
+{
+    for (int64_t j = 0; j < n; j += VF_LANES)
+        vf_store(s + j, vf_zero());
 }
 
 // Replace a row of scores by its exponentials under the maximum `max`, and what pads it after n by
@@ -191,115 +221,170 @@ VF_INLINE float tile_max(const float *s, int64_t n)
     return max;
 }
 
-// keys, transposed per tile of KEYS, and values of one head
-static __attribute__((noinline, unused)) void tile_keys(const tile_head *src, int64_t keys,
-                                                        int64_t d, int64_t ld, float *rows,
-                                                        float *transposed)
-{
-    for (int64_t j = 0; j < keys; j += KEYS) {
-        int64_t n = MR_MIN(keys - j, KEYS);
-        tile_gather(src, j, n, d, 1, rows + j * ld, ld);
-        tile_transpose(rows + j * ld, ld, n, d, transposed + j * ld, attention_pad(n, VF_LANES));
-    }
-}
-
 void tile_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int64_t first,
                   int64_t last, float *at)
 {
     const mr_call *c = jb->call;
-    const int64_t *n = c->in[0].desc.dim, d = n[4], keys = attention_keys(c, b),
-                  ld = attention_pad(d, VF_LANES);
-    tile_head q = tile_head_of(&c->in[0], b, g, h), k = tile_head_of(&c->in[1], b, g, h),
-              v = tile_head_of(&c->in[2], b, g, h), o = tile_head_of(&c->out[0], b, g, h);
-    float *lse = (float *)c->out[1].data + attention_stat(c, b, g, h);
+    const int64_t d = c->in[0].desc.dim[4], dv = c->in[2].desc.dim[4], queries = last - first,
+                  ld = attention_pad(d, VF_LANES), lv = attention_pad(dv, VF_LANES);
+    attention_keys keys = attention_keys_of(c, b);
+    tile_head q = tile_head_of(&c->in[0], b, g, h, NULL),
+              k = tile_head_of(&c->in[1], b, g, h, &keys),
+              v = tile_head_of(&c->in[2], b, g, h, &keys),
+              o = tile_head_of(&c->out[0], b, g, h, NULL);
+    float *lse = (float *)c->out[1].data + attention_stat(c, b, g, h) + first;
     tile_sizes size = tile_scratch(c, false);
-    float *kt = at, *vr = kt + size.area, *kr = vr + size.area, *qt = kr + size.area,
-          *ot = qt + size.rows * size.width;
-    float *s = ot + size.rows * size.width, *max = s + size.rows * size.tile,
-          *sum = max + size.rows;
-    tile_keys(&k, keys, d, ld, kr, kt);
-    tile_gather(&v, 0, keys, d, 1, vr, ld);
-    for (int64_t i = first; i < last; i += QUERIES) {
-        int64_t rows = MR_MIN(last - i, QUERIES);
-        tile_gather(&q, i, rows, d, jb->scale, qt, ld);
-        for (int64_t r = 0; r < rows; r++)
-            max[r] = -INFINITY, sum[r] = 0;
-        if (keys == 0)
-            memset(ot, 0, (size_t)(rows * ld) * 4);
-        for (int64_t j = 0; j < keys; j += KEYS) {
-            int64_t m = MR_MIN(keys - j, KEYS), mp = attention_pad(m, VF_LANES);
-            tile_product(rows, mp, d, qt, ld, 1, kt + j * ld, mp, s, mp, false);
+    float *kr = at, *kt = kr + size.tile * size.width, *vr = kt + size.tile * size.width,
+          *qt = vr + size.tile * size.value, *ot = qt + size.span * size.width;
+    float *max = ot + size.span * size.value, *sum = max + size.span, *s = sum + size.span;
+    tile_gather(&q, first, queries, d, jb->scale, qt, ld);
+    for (int64_t r = 0; r < queries; r++)
+        max[r] = -INFINITY, sum[r] = 0;
+    int64_t most = attention_seen(&keys, last - 1);
+    if (most == 0)
+        memset(ot, 0, (size_t)(queries * lv) * 4);
+    for (int64_t j = 0; j < most; j += KEYS) {
+        int64_t m = MR_MIN(most - j, KEYS), mp = attention_pad(m, VF_LANES);
+        tile_gather(&k, j, m, d, 1, kr, ld);
+        tile_transpose(kr, ld, m, d, kt, mp);
+        tile_gather(&v, j, m, dv, 1, vr, lv);
+        for (int64_t i = 0; i < queries; i += QUERIES) {
+            int64_t rows = MR_MIN(queries - i, QUERIES);
+            if (attention_seen(&keys, first + i + rows - 1) <= j)
+                continue;
+            tile_product(rows, mp, d, qt + i * ld, ld, 1, kt, mp, s, mp, false);
             for (int64_t r = 0; r < rows; r++) {
-                float old = max[r];
-                max[r] = MR_MAX(old, tile_max(s + r * mp, m));
-                float fade = j ? expf(old - max[r]) : 0;
-                sum[r] = sum[r] * fade + tile_exp(s + r * mp, m, mp, max[r]);
-                for (int64_t e = 0; j && fade != 1 && e < ld; e += VF_LANES)
-                    vf_store(ot + r * ld + e, vf_load(ot + r * ld + e) * vf_set(fade));
+                float *row = s + r * mp, *out = ot + (i + r) * lv, old = max[i + r];
+                int64_t n = attention_seen_of(&keys, first + i + r, j, m);
+                if (mr_given(jb->bias))
+                    attention_add_bias(jb, h, first + i + r, &keys, j, n, 1, row);
+                float top = MR_MAX(old, tile_max(row, n));
+                // all keys so far have a bias of -inf
+                if (top == -INFINITY) {
+                    tile_zero(row, mp);
+                    continue;
+                }
+                float fade = j ? expf(old - top) : 0;
+                max[i + r] = top;
+                sum[i + r] = sum[i + r] * fade + tile_exp(row, n, mp, top);
+                for (int64_t e = 0; j && fade != 1 && e < lv; e += VF_LANES)
+                    vf_store(out + e, vf_load(out + e) * vf_set(fade));
             }
-            tile_product(rows, ld, m, s, mp, 1, vr + j * ld, ld, ot, ld, j > 0);
+            tile_product(rows, lv, m, s, mp, 1, vr, lv, ot + i * lv, lv, j > 0);
         }
+    }
+    for (int64_t r = 0; r < queries; r++) {
+        lse[r] = sum[r] > 0 ? max[r] + logf(sum[r]) : -INFINITY;
+        tile_scatter(&o, first + r, 1, dv, sum[r] > 0 ? 1 / sum[r] : 0, ot + r * lv, lv);
+    }
+}
+
+/* D = rowsum(do o) - dlse of all queries of a head. `yt` and `ot` are tiles of queries. */
+static __attribute__((noinline)) void tile_sums(const mr_call *c, int64_t b, int64_t g, int64_t h,
+                                                float *yt, float *ot, float *D)
+{
+    const int64_t N = c->in[0].desc.dim[2], dv = c->in[2].desc.dim[4],
+                  lv = attention_pad(dv, VF_LANES);
+    tile_head o = tile_head_of(&c->in[4], b, g, h, NULL),
+              dy = tile_head_of(&c->in[6], b, g, h, NULL);
+    const float *dlse =
+        c->in[7].data ? (const float *)c->in[7].data + attention_stat(c, b, g, h) : NULL;
+    for (int64_t i = 0; i < N; i += QUERIES) {
+        int64_t rows = MR_MIN(N - i, QUERIES);
+        tile_gather(&dy, i, rows, dv, 1, yt, lv);
+        tile_gather(&o, i, rows, dv, 1, ot, lv);
         for (int64_t r = 0; r < rows; r++) {
-            lse[i + r] = keys ? max[r] + logf(sum[r]) : -INFINITY;
-            tile_scatter(&o, i + r, 1, d, keys ? 1 / sum[r] : 0, ot + r * ld, ld);
+            vf sum = vf_zero();
+            for (int64_t e = 0; e < lv; e += VF_LANES)
+                sum = vf_fma(vf_load(yt + r * lv + e), vf_load(ot + r * lv + e), sum);
+            D[i + r] = vf_sum(sum) - (dlse ? dlse[i + r] : 0);
         }
     }
 }
 
-void tile_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h, float *at)
+/* ds = p (dp - D) for `rows` queries from i on and the m keys from j on; ds holds dp. */
+static __attribute__((noinline)) void tile_slopes(const attention_job *jb, int64_t b, int64_t g,
+                                                  int64_t h, const attention_keys *keys, int64_t i,
+                                                  int64_t rows, int64_t j, int64_t m,
+                                                  const float *D, const float *p, float *ds)
 {
     const mr_call *c = jb->call;
-    const int64_t *n = c->in[0].desc.dim, d = n[4], M = c->in[1].desc.dim[2],
-                  keys = attention_keys(c, b), ld = attention_pad(d, VF_LANES);
-    tile_head q = tile_head_of(&c->in[0], b, g, h), k = tile_head_of(&c->in[1], b, g, h),
-              v = tile_head_of(&c->in[2], b, g, h);
-    tile_head o = tile_head_of(&c->in[4], b, g, h), dy = tile_head_of(&c->in[6], b, g, h);
-    tile_head dq = tile_head_of(&c->out[0], b, g, h), dk = tile_head_of(&c->out[1], b, g, h),
-              dv = tile_head_of(&c->out[2], b, g, h);
-    const float *lse = (const float *)c->in[5].data + attention_stat(c, b, g, h);
     const float *dlse =
         c->in[7].data ? (const float *)c->in[7].data + attention_stat(c, b, g, h) : NULL;
-    tile_sizes size = tile_scratch(c, true);
-    int64_t area = size.area, strip = size.rows * size.width;
-    float *kr = at, *kt = kr + area, *vt = kt + area, *gk = vt + area, *gv = gk + area;
-    float *qt = gv + area, *yt = qt + strip, *ot = yt + strip, *gq = ot + strip;
-    float *p = gq + strip, *ds = p + size.rows * size.tile, *D = ds + size.rows * size.tile;
-    // gk is not needed yet: it holds the rows of v until they are transposed
-    tile_keys(&v, keys, d, ld, gk, vt);
-    tile_keys(&k, keys, d, ld, kr, kt);
-    memset(gk, 0, (size_t)(attention_pad(M, 16) * ld) * 4);
-    memset(gv, 0, (size_t)(attention_pad(M, 16) * ld) * 4);
-    for (int64_t i = 0; i < n[2]; i += QUERIES) {
-        int64_t rows = MR_MIN(n[2] - i, QUERIES);
-        tile_gather(&q, i, rows, d, jb->scale, qt, ld);
-        tile_gather(&dy, i, rows, d, 1, yt, ld);
-        tile_gather(&o, i, rows, d, 1, ot, ld);
-        for (int64_t r = 0; r < rows; r++) {
-            vf sum = vf_zero();
-            for (int64_t e = 0; e < ld; e += VF_LANES)
-                sum = vf_fma(vf_load(yt + r * ld + e), vf_load(ot + r * ld + e), sum);
-            D[r] = vf_sum(sum) - (dlse ? dlse[i + r] : 0);
-        }
-        if (keys == 0)
-            memset(gq, 0, (size_t)(rows * ld) * 4);
-        for (int64_t j = 0; j < keys; j += KEYS) {
-            int64_t m = MR_MIN(keys - j, KEYS), mp = attention_pad(m, VF_LANES);
-            tile_product(rows, mp, d, qt, ld, 1, kt + j * ld, mp, p, mp, false);
-            for (int64_t r = 0; r < rows; r++)
-                tile_exp(p + r * mp, m, mp, lse[i + r]);
-            tile_product(m, ld, rows, p, 1, mp, yt, ld, gv + j * ld, ld, true);
-            tile_product(rows, mp, d, yt, ld, 1, vt + j * ld, mp, ds, mp, false);
-            for (int64_t r = 0; r < rows; r++) {
-                // one key has the weight 1 whatever the scores: its gradient is exactly zero
-                vf Dr = vf_set(keys > 1 ? D[r] : ds[r * mp] - (dlse ? dlse[i + r] : 0));
-                for (int64_t e = r * mp; e < (r + 1) * mp; e += VF_LANES)
-                    vf_store(ds + e, vf_load(p + e) * (vf_load(ds + e) - Dr));
-            }
-            tile_product(rows, ld, m, ds, mp, 1, kr + j * ld, ld, gq, ld, j > 0);
-            tile_product(m, ld, rows, ds, 1, mp, qt, ld, gk + j * ld, ld, true);
-        }
-        tile_scatter(&dq, i, rows, d, jb->scale, gq, ld);
+    int64_t mp = attention_pad(m, VF_LANES);
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = ds + r * mp, d = D[i + r];
+        // one key has the weight 1 whatever the scores: its gradient is exactly zero
+        if (j == 0 && attention_seen(keys, i + r) == 1)
+            d = row[0] - (dlse ? dlse[i + r] : 0);
+        for (int64_t e = 0; e < mp; e += VF_LANES)
+            vf_store(row + e, vf_load(p + r * mp + e) * (vf_load(row + e) - vf_set(d)));
+        if (jb->dbias)
+            attention_add_dbias(jb, h, i + r, keys, j, m, row);
     }
-    tile_scatter(&dk, 0, M, d, 1, gk, ld);
-    tile_scatter(&dv, 0, M, d, 1, gv, ld);
+}
+
+void tile_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int64_t range,
+                   float *at)
+{
+    const mr_call *c = jb->call;
+    const int64_t N = c->in[0].desc.dim[2], d = c->in[0].desc.dim[4], dv = c->in[2].desc.dim[4],
+                  ld = attention_pad(d, VF_LANES), lv = attention_pad(dv, VF_LANES);
+    attention_keys keys = attention_keys_of(c, b);
+    tile_head q = tile_head_of(&c->in[0], b, g, h, NULL),
+              k = tile_head_of(&c->in[1], b, g, h, &keys),
+              v = tile_head_of(&c->in[2], b, g, h, &keys),
+              dy = tile_head_of(&c->in[6], b, g, h, NULL);
+    tile_head dq = tile_head_of(&c->out[0], b, g, h, NULL),
+              dk = tile_head_of(&c->out[1], b, g, h, &keys),
+              dw = tile_head_of(&c->out[2], b, g, h, &keys);
+    const float *lse = (const float *)c->in[5].data + attention_stat(c, b, g, h);
+    tile_sizes size = tile_scratch(c, true);
+    int64_t area = size.tile * size.width, strip = size.rows * size.width;
+    float *kr = at, *kt = kr + area, *gk = kt + area, *vt = gk + area,
+          *gv = vt + size.tile * size.value;
+    float *qt = gv + size.tile * size.value, *yt = qt + strip, *ot = yt + size.rows * size.value,
+          *p = ot + size.rows * size.value, *ds = p + size.rows * size.tile;
+    float *D = ds + size.rows * size.tile, *own = D + attention_pad(N, 16);
+    // rows of a part are `width` apart, whatever the vectors: another function adds them up
+    float *gq = jb->ranges > 1 ? attention_parts(jb, b, g, h, range) : own;
+    int64_t from = range * jb->range_keys, to = MR_MIN(keys.all, from + jb->range_keys);
+    tile_sums(c, b, g, h, yt, ot, D);
+    memset(gq, 0, (size_t)(N * size.width) * 4);
+    if (range == 0)
+        tile_clear(&dk, d, gk), tile_clear(&dw, dv, gv);
+    for (int64_t j = from; j < to; j += KEYS) {
+        int64_t m = MR_MIN(to - j, KEYS), mp = attention_pad(m, VF_LANES);
+        tile_gather(&k, j, m, d, 1, kr, ld);
+        tile_transpose(kr, ld, m, d, kt, mp);
+        // gv is not needed yet: it holds the rows of v until they are transposed
+        tile_gather(&v, j, m, dv, 1, gv, lv);
+        tile_transpose(gv, lv, m, dv, vt, mp);
+        memset(gk, 0, (size_t)(m * ld) * 4);
+        memset(gv, 0, (size_t)(m * lv) * 4);
+        for (int64_t i = 0; i < N; i += QUERIES) {
+            int64_t rows = MR_MIN(N - i, QUERIES);
+            if (attention_seen(&keys, i + rows - 1) <= j)
+                continue;
+            tile_gather(&q, i, rows, d, jb->scale, qt, ld);
+            tile_gather(&dy, i, rows, dv, 1, yt, lv);
+            tile_product(rows, mp, d, qt, ld, 1, kt, mp, p, mp, false);
+            for (int64_t r = 0; r < rows; r++) {
+                // a query all of whose keys have a bias of -inf sees none
+                int64_t n = lse[i + r] > -INFINITY ? attention_seen_of(&keys, i + r, j, m) : 0;
+                if (mr_given(jb->bias))
+                    attention_add_bias(jb, h, i + r, &keys, j, n, 1, p + r * mp);
+                tile_exp(p + r * mp, n, mp, lse[i + r]);
+            }
+            tile_product(m, lv, rows, p, 1, mp, yt, lv, gv, lv, true);
+            tile_product(rows, mp, dv, yt, lv, 1, vt, mp, ds, mp, false);
+            tile_slopes(jb, b, g, h, &keys, i, rows, j, m, D, p, ds);
+            tile_product(rows, ld, m, ds, mp, 1, kr, ld, gq + i * size.width, size.width, true);
+            tile_product(m, ld, rows, ds, 1, mp, qt, ld, gk, ld, true);
+        }
+        tile_scatter(&dk, j, m, d, 1, gk, ld);
+        tile_scatter(&dw, j, m, dv, 1, gv, lv);
+    }
+    if (jb->ranges == 1)
+        tile_scatter(&dq, 0, N, d, jb->scale, gq, size.width);
 }

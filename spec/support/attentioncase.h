@@ -7,12 +7,20 @@
 
 #include <stdlib.h>
 
-enum { B = 2, H = 2, D = 24 };
+enum { B = 2, H = 2, D = 24, E = 40 };
+/* What a case asks for beside its sizes; scale 0: the row's default. */
+typedef struct how_case {
+    const int32_t *len;
+    double scale;
+    int64_t frame, text;
+    bool bias, hides; /* a bias; one that hides keys by -inf */
+    bool dbias;       /* with the bias' gradient */
+} how_case;
 typedef struct set {
     int64_t N, M;
     mr_dtype dtype;
     void *q, *k, *v, *dy, *o, *dq, *dk, *dv;
-    float *lse;
+    float *lse, *bias, *dbias;
 } set;
 
 static void *room(int64_t n, mr_dtype t, float from)
@@ -42,7 +50,7 @@ static void put(void *p, int64_t i, float x, mr_dtype t)
 
 static void set_free(set *s)
 {
-    void *all[] = {s->q, s->k, s->v, s->dy, s->o, s->dq, s->dk, s->dv, s->lse};
+    void *all[] = {s->q, s->k, s->v, s->dy, s->o, s->dq, s->dk, s->dv, s->lse, s->bias, s->dbias};
     for (size_t i = 0; i < MR_COUNT(all); i++)
         free(all[i]);
 }
@@ -56,105 +64,185 @@ static void compare(sums *s, double got, double want)
     s->diff += (got - want) * (got - want), s->norm += want * want;
 }
 
-/* What attention and its gradients are, for one head: element (i, e) of q lies at base + i * row +
- * e, of k at its own base; g[] are the differences of o, dq, dk, dv and lse. */
-static void oracle(const set *s, int64_t q0, int64_t k0, int64_t stat, int64_t keys, double scale,
-                   sums g[5])
+/* The call of a set, forward and backward. */
+static void calls_of(const set *s, const how_case *how, const void *attr, mr_call *fwd,
+                     mr_call *bwd)
 {
-    const int64_t row = H * D, N = s->N, M = s->M;
+    mr_desc q = mr_desc_dense(s->dtype, 5, (int64_t[]){B, 1, s->N, H, D}),
+            k = mr_desc_dense(s->dtype, 5, (int64_t[]){B, 1, s->M, H, D}),
+            v = mr_desc_dense(s->dtype, 5, (int64_t[]){B, 1, s->M, H, E}),
+            o = mr_desc_dense(s->dtype, 5, (int64_t[]){B, 1, s->N, H, E});
+    mr_desc lse = mr_desc_dense(MR_F32, 4, (int64_t[]){B, 1, H, s->N}),
+            lens = mr_desc_dense(MR_I32, 1, (int64_t[]){B}),
+            biases = mr_desc_dense(MR_F32, 3, (int64_t[]){H, s->N, s->M});
+    mr_view none = {.desc.rank = -1},
+            vl = how->len ? (mr_view){(void *)(uintptr_t)how->len, lens} : none,
+            vb = how->bias ? (mr_view){s->bias, biases} : none,
+            va = how->dbias ? (mr_view){s->dbias, biases} : none;
+    *fwd = (mr_call){.in = {{s->q, q}, {s->k, k}, {s->v, v}, vl, vb},
+                     .out = {{s->o, o}, {s->lse, lse}},
+                     .n_in = 5,
+                     .n_out = 2,
+                     .attr = attr,
+                     .threads = 2};
+    *bwd = (mr_call){.in = {{s->q, q},
+                            {s->k, k},
+                            {s->v, v},
+                            vl,
+                            {s->o, o},
+                            {s->lse, lse},
+                            {s->dy, o},
+                            none,
+                            vb,
+                            va},
+                     .out = {{s->dq, q}, {s->dk, k}, {s->dv, v}, va},
+                     .n_in = 10,
+                     .n_out = 4,
+                     .attr = attr,
+                     .threads = 2};
+}
+
+/* What attention and its gradients are, for one head of one sample; g[] are the differences of o,
+ * dq, dk, dv and lse. What it gives to the bias is added to dbias [N, M]. */
+static void oracle(const set *s, const how_case *how, int64_t b, int64_t h, double *dbias,
+                   sums g[6])
+{
+    const int64_t row = H * D, wide = H * E, N = s->N, M = s->M;
+    const int64_t q0 = (b * N * H + h) * D, k0 = (b * M * H + h) * D, v0 = (b * M * H + h) * E,
+                  o0 = (b * N * H + h) * E;
+    const double scale = how->scale > 0 ? how->scale : 1 / sqrt(D);
     mr_dtype t = s->dtype;
     double *p = malloc((size_t)M * sizeof *p), *dp = malloc((size_t)M * sizeof *dp),
-           *dk = calloc((size_t)(M * D), sizeof *dk), *dv = calloc((size_t)(M * D), sizeof *dv);
+           *dk = calloc((size_t)(M * D), sizeof *dk), *dv = calloc((size_t)(M * E), sizeof *dv);
     for (int64_t i = 0; i < N; i++) {
-        int64_t qi = q0 + i * row;
         double max = -INFINITY, sum = 0, mean = 0;
-        for (int64_t j = 0; j < keys; j++) {
+        for (int64_t j = 0; j < M; j++) {
+            // text: the first keys, of which some exist
+            bool text = j < (how->text ? how->text : M);
             p[j] = dp[j] = 0;
-            for (int64_t e = 0; e < D; e++) {
-                p[j] += scale * at(s->q, qi + e, t) * at(s->k, k0 + j * row + e, t);
-                dp[j] += (double)at(s->dy, qi + e, t) * at(s->v, k0 + j * row + e, t);
-            }
+            for (int64_t e = 0; e < D; e++)
+                p[j] += scale * at(s->q, q0 + i * row + e, t) * at(s->k, k0 + j * row + e, t);
+            for (int64_t e = 0; e < E; e++)
+                dp[j] += (double)at(s->dy, o0 + i * wide + e, t) * at(s->v, v0 + j * wide + e, t);
+            p[j] += how->bias ? s->bias[(h * N + i) * M + j] : 0;
+            if ((how->len && text && j >= how->len[b]) ||
+                (how->frame && j / how->frame > i / how->frame))
+                p[j] = -INFINITY;
             max = fmax(max, p[j]);
         }
-        for (int64_t j = 0; j < keys; j++)
+        for (int64_t j = 0; j < M; j++)
             sum += p[j] = exp(p[j] - max);
-        for (int64_t j = 0; j < keys; j++)
+        for (int64_t j = 0; j < M; j++)
             p[j] /= sum;
         // the gradient's row is given the output as it was stored
-        for (int64_t e = 0; e < D; e++)
-            mean += (double)at(s->dy, qi + e, t) * at(s->o, qi + e, t);
-        compare(&g[4], s->lse[stat + i], max + log(sum));
-        for (int64_t e = 0; e < D; e++) {
-            double o = 0, dq = 0;
-            for (int64_t j = 0; j < keys; j++) {
-                double ds = scale * p[j] * (dp[j] - mean);
-                o += p[j] * at(s->v, k0 + j * row + e, t);
-                dq += ds * at(s->k, k0 + j * row + e, t);
-                dk[j * D + e] += ds * at(s->q, qi + e, t);
-                dv[j * D + e] += p[j] * at(s->dy, qi + e, t);
+        for (int64_t e = 0; e < E; e++)
+            mean += (double)at(s->dy, o0 + i * wide + e, t) * at(s->o, o0 + i * wide + e, t);
+        compare(&g[4], s->lse[(b * H + h) * N + i], max + log(sum));
+        for (int64_t e = 0; e < E; e++) {
+            double o = 0;
+            for (int64_t j = 0; j < M; j++) {
+                o += p[j] * at(s->v, v0 + j * wide + e, t);
+                dv[j * E + e] += p[j] * at(s->dy, o0 + i * wide + e, t);
             }
-            compare(&g[0], at(s->o, qi + e, t), o);
-            compare(&g[1], at(s->dq, qi + e, t), dq);
+            compare(&g[0], at(s->o, o0 + i * wide + e, t), o);
         }
-    }
-    for (int64_t j = 0; j < M; j++)
         for (int64_t e = 0; e < D; e++) {
-            compare(&g[2], at(s->dk, k0 + j * row + e, t), dk[j * D + e]);
-            compare(&g[3], at(s->dv, k0 + j * row + e, t), dv[j * D + e]);
+            double dq = 0;
+            for (int64_t j = 0; j < M; j++) {
+                double ds = scale * p[j] * (dp[j] - mean);
+                dq += ds * at(s->k, k0 + j * row + e, t);
+                dk[j * D + e] += ds * at(s->q, q0 + i * row + e, t);
+            }
+            compare(&g[1], at(s->dq, q0 + i * row + e, t), dq);
         }
+        for (int64_t j = 0; j < M; j++)
+            dbias[i * M + j] += p[j] * (dp[j] - mean);
+    }
+    for (int64_t j = 0; j < M; j++) {
+        for (int64_t e = 0; e < D; e++)
+            compare(&g[2], at(s->dk, k0 + j * row + e, t), dk[j * D + e]);
+        for (int64_t e = 0; e < E; e++)
+            compare(&g[3], at(s->dv, v0 + j * wide + e, t), dv[j * E + e]);
+    }
     free(p), free(dp), free(dk), free(dv);
 }
 
-/* Forward and backward of the set; `how` is the caller's. */
-typedef void runner(set *s, int how, const int32_t *len, double scale);
+/* Forward and backward of the set; `isa` is the caller's. */
+typedef void runner(set *s, int isa, const how_case *how);
 
 /* Different values everywhere; `size` of q and k sets how large the scores are. */
-static void check_values(runner *run, int how, const char *name, int64_t N, int64_t M, mr_dtype t,
-                         const int32_t *len, double scale, float size)
+static void check_values(runner *run, int isa, const char *name, int64_t N, int64_t M, mr_dtype t,
+                         how_case how, float size)
 {
-    static const char *const names[] = {"o", "dq", "dk", "dv", "lse"};
-    int64_t nq = B * N * H * D, nk = B * M * H * D;
+    static const char *const names[] = {"o", "dq", "dk", "dv", "lse", "dbias"};
+    int64_t nq = B * N * H * D, nk = B * M * H * D, nb = H * N * M;
     set s = {.N = N, .M = M, .dtype = t};
-    void **of_q[] = {&s.q, &s.dy, &s.o, &s.dq}, **of_k[] = {&s.k, &s.v, &s.dk, &s.dv};
-    for (int i = 0; i < 4; i++)
-        *of_q[i] = room(nq, t, 0), *of_k[i] = room(nk, t, 0);
-    s.lse = room(B * H * N, MR_F32, 0);
-    void *filled[] = {s.q, s.k, s.v, s.dy};
-    for (int i = 0; i < 4; i++)
-        for (int64_t e = 0; e < (i == 0 || i == 3 ? nq : nk); e++)
-            put(filled[i], e,
+    void **all[] = {&s.q, &s.k, &s.v, &s.dy, &s.o, &s.dq, &s.dk, &s.dv};
+    int64_t n[] = {nq, nk, nk / D * E, nq / D * E, nq / D * E, nq, nk, nk / D * E};
+    for (int i = 0; i < 8; i++) {
+        *all[i] = room(n[i], t, 0);
+        for (int64_t e = 0; i < 4 && e < n[i]; e++)
+            put(*all[i], e,
                 (i < 2 ? size : 1) * (2 * mr_random_uniform(7, (uint64_t)i, 0, 0, (uint64_t)e) - 1),
                 t);
-    run(&s, how, len, scale);
-    sums g[5] = {0};
-    for (int64_t b = 0; b < B; b++)
-        for (int64_t h = 0; h < H; h++)
-            oracle(&s, b * N * H * D + h * D, b * M * H * D + h * D, (b * H + h) * N,
-                   len ? len[b] : M, scale > 0 ? scale : 1 / sqrt(D), g);
-    for (int i = 0; i < 5; i++) {
+    }
+    s.lse = room(B * H * N, MR_F32, 0), s.bias = room(nb, MR_F32, 0);
+    s.dbias = room(nb, MR_F32, 0);
+    // hidden: a third of the keys, and for the last query all but the last
+    for (int64_t e = 0; e < nb; e++) {
+        bool hide = how.hides && e % M < M - 1 && (e % 3 == 0 || e / M % N == N - 1);
+        s.bias[e] = hide ? -INFINITY : 4 * mr_random_uniform(8, 0, 0, 0, (uint64_t)e) - 2;
+        s.dbias[e] = 1; // the gradient is added
+    }
+    run(&s, isa, &how);
+    sums g[6] = {0};
+    for (int64_t h = 0; h < H; h++) {
+        double *dbias = malloc((size_t)(N * M) * sizeof *dbias);
+        for (int64_t e = 0; e < N * M; e++)
+            dbias[e] = 1;
+        for (int64_t b = 0; b < B; b++)
+            oracle(&s, &how, b, h, dbias, g);
+        for (int64_t e = 0; how.dbias && e < N * M; e++)
+            compare(&g[5], s.dbias[h * N * M + e], dbias[e]);
+        free(dbias);
+    }
+    for (int i = 0; i < 5 + how.dbias; i++) {
         // f32: scores of a few hundred are off by 2e-5 each, and so are their exponentials.
         // bf16: results are rounded, probabilities and score gradients may be before that
         double e = sqrt(g[i].diff / g[i].norm), f32 = size > 2 ? 3e-4 : 5e-6;
-        double allowed = t == MR_F32 || i == 4 ? f32 : 1.0 / 256;
+        double allowed = t == MR_F32 || i > 3 ? f32 : 1.0 / 256;
         if (!check_note(e <= allowed))
-            printf("[%lld, %lld] %s %s%s, scale %g, size %g: %s is off by %.3g, allowed %.3g\n",
-                   (long long)N, (long long)M, mr_dtype_name(t), name, len ? " with lengths" : "",
-                   scale, (double)size, names[i], e, allowed);
+            printf("[%lld, %lld] %s %s%s, scale %g, size %g, frame %d, text %d, bias %d: %s is off "
+                   "by %.3g, allowed %.3g\n",
+                   (long long)N, (long long)M, mr_dtype_name(t), name,
+                   how.len ? " with lengths" : "", how.scale, (double)size, (int)how.frame,
+                   (int)how.text, how.bias, names[i], e, allowed);
     }
     set_free(&s);
 }
 
-/* Short sequences, and such that meet several tiles of keys and of queries, without lengths too. */
-static void check_all_values(runner *run, int how, const char *name, mr_dtype t)
+/* Short sequences, and such that meet several tiles of keys and of queries, without lengths too;
+ * `gradients` of a bias where the form has them. */
+static void check_all_values(runner *run, int isa, const char *name, mr_dtype t, bool gradients)
 {
     static const int64_t sizes[][2] = {{5, 7}, {33, 40}, {70, 300}, {130, 600}};
     for (size_t i = 0; i < MR_COUNT(sizes); i++) {
         int64_t N = sizes[i][0], M = sizes[i][1];
-        check_values(run, how, name, N, M, t, NULL, 0, 1);
-        check_values(run, how, name, N, M, t, NULL, 0.7, 1.5f);
-        check_values(run, how, name, N, M, t, (int32_t[]){(int32_t)M - 3, 3}, 0, 1);
+        const int32_t *most = (int32_t[]){(int32_t)M - 3, 3},
+                      *text = (int32_t[]){(int32_t)M / 3, 0};
+        check_values(run, isa, name, N, M, t, (how_case){0}, 1);
+        check_values(run, isa, name, N, M, t, (how_case){.scale = 0.7}, 1.5f);
+        check_values(run, isa, name, N, M, t, (how_case){.len = most}, 1);
         // scores beyond the range of exp: several hundred
-        check_values(run, how, name, N, M, t, NULL, 1, 10);
+        check_values(run, isa, name, N, M, t, (how_case){.scale = 1}, 10);
+        check_values(run, isa, name, N, M, t, (how_case){.frame = 1}, 1);
+        check_values(run, isa, name, N, M, t, (how_case){.len = most, .frame = 3 * N / 7}, 1);
+        check_values(run, isa, name, N, M, t, (how_case){.len = text, .text = M / 2}, 1);
+        check_values(run, isa, name, N, M, t, (how_case){.bias = true, .hides = true}, 1);
+        check_values(run, isa, name, N, M, t,
+                     (how_case){.len = text, .text = M / 2, .bias = true, .dbias = gradients}, 1);
+        check_values(run, isa, name, N, M, t,
+                     (how_case){.frame = N / 2, .bias = true, .dbias = gradients}, 1);
     }
 }
 

@@ -17,15 +17,16 @@ function op.add(a, b) end
 ---@return any
 function op.affine(x, attributes) end
 
---- Softmax attention per sample, group and head, with a key count per sample.
+--- Softmax attention per sample, group and head, with a bias, key counts and causal frames.
 ---@param q? mr.Tensor|mr.Value|false
 ---@param k? mr.Tensor|mr.Value|false
 ---@param v? mr.Tensor|mr.Value|false
 ---@param len? mr.Tensor|mr.Value|false
+---@param bias? mr.Tensor|mr.Value|false
 ---@param attributes? table
 ---@return any
 ---@return any
-function op.attention(q, k, v, len, attributes) end
+function op.attention(q, k, v, len, bias, attributes) end
 
 --- The same values in another dtype.
 ---@param x? mr.Tensor|mr.Value|false
