@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { COMMIT_ROWS = 262144, COMMIT_S = 60 };
+// bytes bound what LMDB holds in memory until it is written
+enum { COMMIT_ROWS = 262144, COMMIT_S = 60, COMMIT_BYTES = 1 << 29, REFUSED_BYTES = 1 << 20 };
 
 static mr_status put(mr_index_builder *b, int table, const void *key, size_t key_bytes,
                      const void *value, size_t bytes, unsigned flags)
@@ -29,6 +30,7 @@ static mr_status begin(mr_index_builder *b)
         err = mdb_dbi_open(b->txn, index_table_names[t], MDB_CREATE | index_table_flags(t),
                            &b->tables[t]);
     b->committed_rows = b->built.rows, b->committed_s = mr_now_s();
+    b->committed_bytes = b->used_bytes;
     b->kept |= b->resume && b->built.rows;
     return err ? index_fail_mdb(b->tmp, "begin writing", err) : MR_OK;
 }
@@ -52,6 +54,7 @@ static bool fits(const mr_index_builder *b, size_t more)
 static mr_status reserve(mr_index_builder *b, size_t more)
 {
     if (b->built.rows - b->committed_rows < b->commit_rows &&
+        b->used_bytes - b->committed_bytes < COMMIT_BYTES &&
         mr_now_s() - b->committed_s < COMMIT_S && fits(b, more))
         return MR_OK;
     MR_TRY(commit(b));
@@ -129,6 +132,12 @@ mr_status mr_index_builder_new(const char *path, const mr_index_options *options
     snprintf(b->tmp, sizeof b->tmp, "%s.tmp-%ld", b->path, (long)getpid());
     if (st == MR_OK && !(b->chunk = mr_calloc(MR_HOT_ROWS, sizeof *b->chunk)))
         st = mr_fail_memory(MR_HOT_ROWS * sizeof *b->chunk);
+    if (st == MR_OK && !(b->order = mr_hasher_new()))
+        st = mr_fail_memory(0);
+    char keys[4300];
+    snprintf(keys, sizeof keys, "%s/keys", b->tmp);
+    if (st == MR_OK)
+        st = index_sorter_new(keys, &b->keys);
     if (st == MR_OK)
         st = index_builder_leftovers(b);
     if (st == MR_OK)
@@ -238,20 +247,30 @@ static mr_status fail_duplicate(mr_index_builder *b, uint64_t first, uint64_t se
         path[0], (unsigned long long)first, path[1], (unsigned long long)second);
 }
 
+// the sorted keys become chunks of the key map, which is where two equal ones meet
 static mr_status put_keymap(mr_index_builder *b)
 {
-    qsort(b->keymap, b->built.rows, sizeof *b->keymap, index_keymap_compare);
-    for (uint64_t i = 1; i < b->built.rows; i++)
-        if (b->keymap[i].hi == b->keymap[i - 1].hi && b->keymap[i].lo == b->keymap[i - 1].lo)
-            return fail_duplicate(b, b->keymap[i - 1].id, b->keymap[i].id);
-    for (uint64_t i = 0; i < b->built.rows; i += DATA_KEYMAP_ROWS) {
-        uint32_t chunk = (uint32_t)(i / DATA_KEYMAP_ROWS);
-        size_t bytes =
-            (size_t)MR_MIN((uint64_t)DATA_KEYMAP_ROWS, b->built.rows - i) * sizeof *b->keymap;
-        MR_TRY(reserve(b, bytes));
-        MR_TRY(put(b, DATA_KEYMAP, &chunk, sizeof chunk, b->keymap + i, bytes, MDB_APPEND));
+    index_pack *p = &b->pack;
+    index_keymap_entry e, last = {0};
+    bool more;
+    MR_TRY(index_sorter_sort(b->keys));
+    p->n = 0, p->failed = false;
+    for (uint64_t i = 0;; i++, last = e) {
+        MR_TRY(index_sorter_next_key(b->keys, &e, &more));
+        if (p->n && (!more || i % DATA_KEYMAP_ROWS == 0)) {
+            uint32_t chunk = (uint32_t)((i - 1) / DATA_KEYMAP_ROWS);
+            MR_TRY(reserve(b, p->n));
+            MR_TRY(put(b, DATA_KEYMAP, &chunk, sizeof chunk, p->bytes, p->n, MDB_APPEND));
+            p->n = 0;
+        }
+        if (!more)
+            return MR_OK;
+        if (i && e.hi == last.hi && e.lo == last.lo)
+            return fail_duplicate(b, last.id, e.id);
+        index_put(p, &e, sizeof e);
+        if (p->failed)
+            return mr_fail_memory(p->cap * 2);
     }
-    return MR_OK;
 }
 
 // a root inside the folder of the index is kept relative to it, so that both can move together
@@ -288,7 +307,7 @@ static mr_status seal(mr_index_builder *b, char order[33], char set[33])
     MR_TRY(put_keymap(b));
     MR_TRY(put_roots(b));
     snprintf(rows, sizeof rows, "%llu", (unsigned long long)b->built.rows);
-    mr_hash128_hex(mr_hash128_of(b->order_hashes.bytes, b->order_hashes.n), order);
+    mr_hash128_hex(mr_hasher_digest(b->order), order);
     mr_hash128_hex(b->set, set);
     MR_TRY(mr_index_builder_meta(b, "rows", rows));
     MR_TRY(mr_index_builder_meta(b, "fp_order", order));
@@ -325,10 +344,8 @@ static mr_status take_name(mr_index_builder *b)
     return mr_dir_sync(dir);
 }
 
-// refused.jsonl holds the refused rows as text, a line each
-static mr_status write_refused(mr_index_builder *b)
+static mr_status copy_refused(mr_index_builder *b, int fd, const char *path)
 {
-    char path[4300];
     index_pack *p = &b->pack;
     p->n = 0, p->failed = false;
     for (uint64_t i = 0; i < b->built.refused; i++) {
@@ -338,11 +355,31 @@ static mr_status write_refused(mr_index_builder *b)
             return index_fail_mdb(b->tmp, "read", err);
         index_put(p, v.mv_data, v.mv_size);
         index_put(p, "\n", 1);
+        if (p->failed)
+            return mr_fail_memory(p->cap * 2);
+        if (p->n < REFUSED_BYTES && i + 1 < b->built.refused)
+            continue;
+        MR_TRY(mr_file_write_full(fd, p->bytes, p->n, path));
+        p->n = 0;
     }
-    if (p->failed)
-        return mr_fail_memory(p->cap * 2);
+    return mr_io_table()->fsync(fd) ? mr_fail(MR_E_IO, "%s: cannot sync: %s", path, strerror(errno))
+                                    : MR_OK;
+}
+
+// refused.jsonl holds the refused rows as text, a line each
+static mr_status write_refused(mr_index_builder *b)
+{
+    const mr_io *io = mr_io_table();
+    char path[4300];
+    if (!b->built.refused)
+        return MR_OK;
     snprintf(path, sizeof path, "%s/refused.jsonl", b->tmp);
-    return p->n ? mr_file_replace(path, p->bytes, p->n) : MR_OK;
+    int fd = io->open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    if (fd < 0)
+        return mr_fail(MR_E_IO, "%s: cannot create: %s", path, strerror(errno));
+    mr_status st = copy_refused(b, fd, path);
+    io->close(fd);
+    return st;
 }
 
 mr_status mr_index_builder_finish(mr_index_builder *b)
@@ -381,8 +418,8 @@ void mr_index_builder_free(mr_index_builder *b)
     }
     index_squeeze_free(b->squeeze);
     mr_free(b->chunk);
-    mr_free(b->keymap);
-    mr_free(b->order_hashes.bytes);
+    index_sorter_free(b->keys);
+    mr_hasher_free(b->order);
     mr_free(b->pack.bytes);
     mr_free(b);
 }

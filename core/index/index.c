@@ -28,9 +28,8 @@ mr_status index_fail_mdb(const char *path, const char *verb, int err)
                    full ? "; try: make room on the disk, or take another" : "");
 }
 
-int index_keymap_compare(const void *a, const void *b)
+int index_keymap_compare(const index_keymap_entry *x, const index_keymap_entry *y)
 {
-    const index_keymap_entry *x = a, *y = b;
     if (x->hi != y->hi)
         return x->hi < y->hi ? -1 : 1;
     if (x->lo != y->lo)

@@ -22,7 +22,6 @@ struct mr_ingest {
     index_source source;
     mr_index_builder *builder;
     const mr_media *media;
-    char source_name[128];
     double deadline_s;
     uint16_t root;
     char first_reasons[1024];
@@ -38,7 +37,10 @@ struct mr_ingest {
     bool stop;
     mr_status worker_status;
     mr_error *worker_error;
-    scanned ring[AHEAD]; // row r at r % AHEAD
+    // row r at r % AHEAD: what came of it, the row and its texts
+    scanned ring[AHEAD];
+    index_input rows[AHEAD];
+    index_pack texts[AHEAD];
 };
 
 static void scan_one(const mr_ingest *g, mr_media_worker *w, const index_input *in, scanned *s)
@@ -82,9 +84,12 @@ static void *scan_thread(void *user)
             continue;
         }
         uint64_t row = g->next++;
+        index_input *in = &g->rows[row % AHEAD];
+        if ((st = index_source_take(&g->source, &g->texts[row % AHEAD], in)) != MR_OK)
+            break;
         pthread_mutex_unlock(&g->lock);
         scanned s = {0};
-        scan_one(g, w, &g->source.rows[row], &s);
+        scan_one(g, w, in, &s);
         bool fatal = !s.good && !s.class;
         pthread_mutex_lock(&g->lock);
         if (fatal) {
@@ -110,7 +115,7 @@ static mr_status begin(mr_ingest *g)
 {
     MR_TRY(mr_index_builder_meta(g->builder, "sources", g->source.described));
     index_pack dict = {0};
-    mr_status st = index_dict_train(g->source.rows, g->source.n, &dict);
+    mr_status st = index_dict_train(&g->source, &dict);
     if (st == MR_OK && dict.n)
         st = mr_index_builder_dictionary(g->builder, dict.bytes, dict.n);
     mr_free(dict.bytes);
@@ -124,7 +129,9 @@ static mr_status resume(mr_ingest *g, mr_index_built had)
     MR_TRY(mr_index_builder_text(g->builder, "sources", &described));
     mr_status st = index_source_same(&g->source, described);
     mr_free(described);
-    g->written = g->next = g->progress.resumed = g->progress.done = had.rows + had.refused;
+    g->written = g->progress.resumed = g->progress.done = had.rows + had.refused;
+    for (; g->next < g->written && st == MR_OK; g->next++)
+        st = index_source_take(&g->source, &g->texts[0], &g->rows[0]);
     return st;
 }
 
@@ -132,8 +139,7 @@ static mr_status start(mr_ingest *g, const char *input, const char *output,
                        const mr_ingest_options *o)
 {
     MR_TRY(mr_media_get(&g->media));
-    MR_TRY(index_source_read(&g->source, input, o));
-    MR_TRY(index_source_vet(&g->source, g->source_name));
+    MR_TRY(index_source_read(&g->source, input, output, o));
     const mr_index_options options = {.commit_rows = o->commit_rows, .resume = o->resume};
     MR_TRY(mr_index_builder_new(output, &options, &g->builder));
     MR_TRY(mr_index_builder_root(g->builder, g->source.root, &g->root));
@@ -157,7 +163,6 @@ mr_status mr_ingest_new(const char *input, const char *output, const mr_ingest_o
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->can_scan, NULL);
     pthread_cond_init(&g->can_write, NULL);
-    snprintf(g->source_name, sizeof g->source_name, "%s", o->source ? o->source : "main");
     g->deadline_s = o->deadline_s;
     mr_status st = start(g, input, output, o);
     if (st == MR_OK)
@@ -201,7 +206,7 @@ static mr_status write_row(mr_ingest *g, const index_input *in, scanned *s)
                   .info = s->info,
                   .n_captions = 1,
                   .captions = &caption};
-    row.key = mr_sample_key(g->source_name, row.path, row.start_us, row.end_us);
+    row.key = mr_sample_key(g->source.name, row.path, row.start_us, row.end_us);
     return mr_index_builder_add(g->builder, &row);
 }
 
@@ -245,7 +250,7 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
         if (failed && !s.ready)
             return mr_error_adopt(g->worker_error);
         if (s.ready) {
-            st = write_row(g, &g->source.rows[g->written], &s);
+            st = write_row(g, &g->rows[g->written % AHEAD], &s);
             mr_clip_info_fini(&s.info);
             pthread_mutex_lock(&g->lock);
             g->written++;
@@ -277,8 +282,10 @@ void mr_ingest_free(mr_ingest *g)
     pthread_mutex_unlock(&g->lock);
     for (int i = 0; i < g->n_threads; i++)
         pthread_join(g->threads[i], NULL);
-    for (int i = 0; i < AHEAD; i++)
+    for (int i = 0; i < AHEAD; i++) {
         mr_clip_info_fini(&g->ring[i].info);
+        mr_free(g->texts[i].bytes);
+    }
     mr_index_builder_free(g->builder);
     index_source_fini(&g->source);
     mr_error_free(g->worker_error);

@@ -1,28 +1,118 @@
-/* index: the growing list of samples that folders and tables fill. Licence: Apache-2.0 */
+/* index: the list of samples that folders and tables fill; it lies on the disk. Licence:
+ * Apache-2.0 */
 #include "index/room.h"
 
+#include <stdio.h>
 #include <string.h>
 
-mr_status index_source_add(index_source *s, const char *path, const char *text, uint64_t line)
+enum { HAS_TEXT = 1, HAS_FAULT = 2 };
+
+static void put_text(index_pack *p, const char *text)
 {
-    if (s->n == s->cap) {
-        uint64_t cap = MR_MAX(s->cap * 2, 1024);
-        index_input *more = mr_realloc(s->rows, cap * sizeof *more);
-        if (!more)
-            return mr_fail_memory(cap * sizeof *more);
-        s->rows = more, s->cap = cap;
+    index_put(p, text, strlen(text) + 1);
+}
+
+void index_input_pack(index_pack *p, const index_input *in)
+{
+    p->n = 0, p->failed = false;
+    put_text(p, in->path);
+    index_put_int(p, in->line, 8);
+    index_put_int(p, (in->text ? HAS_TEXT : 0) | (in->fault ? HAS_FAULT : 0), 1);
+    if (in->text)
+        put_text(p, in->text);
+    if (in->fault) {
+        put_text(p, in->class);
+        put_text(p, in->fault);
     }
-    index_input in = {.path = mr_arena_strdup(&s->arena, path),
-                      .text = text ? mr_arena_strdup(&s->arena, text) : NULL,
-                      .line = line};
-    if (!in.path || (text && !in.text))
-        return mr_fail_memory(strlen(path));
-    s->rows[s->n++] = in;
+}
+
+static const char *get_text(const uint8_t **at)
+{
+    const char *text = (const char *)*at;
+    *at += strlen(text) + 1;
+    return text;
+}
+
+index_input index_input_of(const uint8_t *record)
+{
+    index_input in = {.path = get_text(&record)};
+    memcpy(&in.line, record, 8);
+    int has = record[8];
+    record += 9;
+    if (has & HAS_TEXT)
+        in.text = get_text(&record);
+    if (has & HAS_FAULT) {
+        in.class = get_text(&record);
+        in.fault = get_text(&record);
+    }
+    return in;
+}
+
+mr_status index_source_init(index_source *s, const char *near, const char *name)
+{
+    memset(s, 0, sizeof *s);
+    mr_arena_init(&s->arena);
+    s->notes = "";
+    snprintf(s->near, sizeof s->near, "%s", near);
+    snprintf(s->name, sizeof s->name, "%s", name);
+    if (!(s->hash = mr_hasher_new()))
+        return mr_fail_memory(0);
+    MR_TRY(index_spill_new(near, &s->rows));
+    return index_sorter_new(near, &s->keys);
+}
+
+mr_status index_source_add(index_source *s, const index_input *given)
+{
+    index_input in = *given;
+    char why[INDEX_FAULT];
+    mr_hash128 key;
+    uint64_t place;
+    mr_hasher_add(s->hash, in.path, strlen(in.path) + 1);
+    if (in.text)
+        mr_hasher_add(s->hash, in.text, strlen(in.text) + 1);
+    bool has_key = index_vet_row(s, &in, why, &key);
+    s->text_bytes += in.text ? strlen(in.text) : 0;
+    index_input_pack(&s->record, &in);
+    if (s->record.failed)
+        return mr_fail_memory(s->record.cap * 2);
+    MR_TRY(index_spill_put(s->rows, s->record.bytes, s->record.n, &place));
+    if (has_key)
+        MR_TRY(index_sorter_add_key(s->keys, (index_keymap_entry){key.hi, key.lo, place}));
+    s->n++;
     return MR_OK;
+}
+
+mr_status index_source_end(index_source *s)
+{
+    s->at = index_spill_read(s->rows, 0, UINT64_MAX);
+    s->first = index_spill_read(s->rows, 0, UINT64_MAX);
+    return index_vet_keys(s);
+}
+
+mr_status index_source_take(index_source *s, index_pack *room, index_input *in)
+{
+    const uint8_t *record;
+    size_t n;
+    uint64_t place;
+    MR_TRY(index_spill_next(&s->at, &record, &n, &place));
+    if (!record)
+        return mr_fail(MR_E_RANGE, "the list has %llu rows", (unsigned long long)s->n);
+    room->n = 0, room->failed = false;
+    index_put(room, record, n);
+    if (room->failed)
+        return mr_fail_memory(n);
+    *in = index_input_of(room->bytes);
+    return index_vet_double(s, place, room, in);
 }
 
 void index_source_fini(index_source *s)
 {
-    mr_free(s->rows);
+    index_spill_reader_fini(&s->at);
+    index_spill_reader_fini(&s->first);
+    index_spill_free(s->rows);
+    index_sorter_free(s->keys);
+    index_sorter_free(s->doubles);
+    mr_hasher_free(s->hash);
+    mr_free(s->record.bytes);
     mr_arena_fini(&s->arena);
 }

@@ -59,10 +59,14 @@ mr_status index_builder_leftovers(mr_index_builder *b)
         if (strncmp(names[i], base, len))
             continue;
         long pid = strtol(names[i] + len, &end, 10);
-        if (pid <= 0 || *end)
+        bool spill = strcmp(end, INDEX_SPILL_ENDING) == 0;
+        if (pid <= 0 || (*end && !spill))
             continue;
         snprintf(child, sizeof child, "%s/%s", dir, names[i]);
-        st = deal_with(b, child, pid, &taken);
+        if (!spill)
+            st = deal_with(b, child, pid, &taken);
+        else if (!is_alive(pid))
+            mr_io_table()->unlink(child);
     }
     mr_dir_list_free(names, n);
     return st;

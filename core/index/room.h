@@ -36,6 +36,55 @@ static inline int64_t index_unzigzag(uint64_t v)
     return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
 }
 
+/* ---- spill.c: records put aside on the disk ---- */
+
+/* Records in the order in which they are put, the last block in memory, all others in a file
+ * without a name in the folder of `near`, or in the nearest one above it that exists. A place is a
+ * number that grows from record to record. Errors: MR_E_MEMORY; MR_E_IO a full disk, what comes
+ * back damaged; MR_E_STOPPED */
+typedef struct index_spill index_spill;
+#define INDEX_SPILL_ENDING ".spill" /* of the moment in which the file may have a name */
+mr_status index_spill_new(const char *near, index_spill **out);
+void index_spill_free(index_spill *s); /* NULL is fine */
+mr_status index_spill_put(index_spill *s, const void *record, size_t n, uint64_t *place);
+/* End the block: *blocks of them lie behind each other now. */
+mr_status index_spill_cut(index_spill *s, uint64_t *blocks);
+
+typedef struct index_spill_reader {
+    index_spill *spill;
+    uint64_t block, to, loaded;
+    size_t at, n, cap;
+    const uint8_t *bytes;
+    uint8_t *room;
+} index_spill_reader;
+/* Read blocks from .. to - 1; UINT64_MAX: to the end. After the last put. */
+index_spill_reader index_spill_read(index_spill *s, uint64_t from, uint64_t to);
+void index_spill_seek(index_spill_reader *r, uint64_t place);
+/* The next record, lent until the next call; NULL behind the last one. */
+mr_status index_spill_next(index_spill_reader *r, const uint8_t **record, size_t *n,
+                           uint64_t *place);
+void index_spill_reader_fini(index_spill_reader *r);
+
+/* ---- sort.c: records in the order of their bytes ---- */
+
+typedef struct index_sorter index_sorter;
+/* The memory of a run, about; specs make it small. */
+extern size_t index_run_bytes;
+/* Errors: as of a spill */
+mr_status index_sorter_new(const char *near, index_sorter **out);
+void index_sorter_free(index_sorter *s); /* NULL is fine */
+mr_status index_sorter_add(index_sorter *s, const void *record, size_t n);
+/* After the last record, before the first next. */
+mr_status index_sorter_sort(index_sorter *s);
+/* Lent until the next call; NULL behind the last one. */
+mr_status index_sorter_next(index_sorter *s, const uint8_t **record, size_t *n);
+/* Three numbers as a record, ordered by hi, lo, id. */
+typedef struct index_keymap_entry {
+    uint64_t hi, lo, id;
+} index_keymap_entry;
+mr_status index_sorter_add_key(index_sorter *s, index_keymap_entry e);
+mr_status index_sorter_next_key(index_sorter *s, index_keymap_entry *e, bool *more);
+
 /* ---- list.c: samples to be ---- */
 
 /* text NULL: no caption; fault: why the row is refused before its file is looked at, or NULL, and
@@ -44,24 +93,44 @@ typedef struct index_input {
     const char *path, *text, *fault, *class;
     uint64_t line;
 } index_input;
+/* As bytes that begin with the path and its zero, and back: then the texts lie in the record. */
+void index_input_pack(index_pack *p, const index_input *in);
+index_input index_input_of(const uint8_t *record);
+
+/* The samples of an input in their order. They are put aside, not held in memory: 24 bytes of each
+ * are sorted to find those that are one sample. */
 typedef struct index_source {
     mr_arena arena;
-    index_input *rows;
-    uint64_t n, cap;
-    char root[4096];       /* absolute */
-    const char *described; /* the meta text "sources" */
-    const char *notes;     /* what was passed over in a folder, a line each; "" */
+    uint64_t n, text_bytes;      /* of captions that are not refused */
+    char root[4096], near[4096]; /* absolute; where rows are put aside */
+    char name[128];              /* in the sample keys */
+    const char *described;       /* the meta text "sources" */
+    const char *notes;           /* what was passed over in a folder, a line each; "" */
+    mr_hasher *hash;             /* of all paths and captions */
+    index_spill *rows;
+    index_sorter *keys, *doubles;
+    index_spill_reader at, first; /* the next row; the first of rows that are one sample */
+    index_keymap_entry next;      /* the next double: its place and that of the first */
+    bool has_next;
+    index_pack record;
 } index_source;
-/* Append a sample; texts are copied. Errors: MR_E_MEMORY */
-mr_status index_source_add(index_source *s, const char *path, const char *text, uint64_t line);
+/* `near`: a path in whose folder rows are put aside; `name`: in the sample keys.
+ * Errors: MR_E_MEMORY. Call _fini after a failure too. */
+mr_status index_source_init(index_source *s, const char *near, const char *name);
+/* Append a sample; a bad caption or an impossible path becomes its fault. Errors: of a spill */
+mr_status index_source_add(index_source *s, const index_input *in);
+/* After the last sample: go to the first, knowing which rows are one sample. */
+mr_status index_source_end(index_source *s);
+/* The next of the n samples, with its texts in `room`. Errors: of a spill */
+mr_status index_source_take(index_source *s, index_pack *room, index_input *in);
 void index_source_fini(index_source *s);
 
 /* ---- squeeze.c: captions compressed against a dictionary of the index ---- */
 
 typedef struct index_squeeze index_squeeze;     /* a builder's */
 typedef struct index_unsqueeze index_unsqueeze; /* an index's, shared by its readers */
-/* A dictionary for the captions of a list; empty for small lists. */
-mr_status index_dict_train(const index_input *rows, uint64_t n, index_pack *dict);
+/* A dictionary for the captions of a list that is complete; empty for small lists. */
+mr_status index_dict_train(const index_source *s, index_pack *dict);
 mr_status index_squeeze_new(const void *dict, size_t n, index_squeeze **out);
 void index_squeeze_free(index_squeeze *s);
 mr_status index_squeeze_put(index_squeeze *s, index_pack *p, const char *text);
@@ -101,10 +170,7 @@ mr_status index_fail_mdb(const char *path, const char *verb, int err);
 mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
                          const index_unsqueeze *u, void *context, mr_row *out);
 
-typedef struct index_keymap_entry {
-    uint64_t hi, lo, id;
-} index_keymap_entry;
-int index_keymap_compare(const void *a, const void *b); /* by key, then id */
+int index_keymap_compare(const index_keymap_entry *x, const index_keymap_entry *y);
 
 /* ---- sum.c: checksums of the file, and its sudden end ---- */
 
@@ -124,13 +190,19 @@ mr_status index_place(const char *file, int *copy);
 /* The network file system that holds `path`, or NULL; lent. Specs replace it. */
 extern const char *(*index_network)(const char *path);
 
-/* ---- source.c, table.c: folders and lists of samples ---- */
+/* ---- source.c, table.c, join.c: folders and lists of samples ---- */
 
 /* What an unfinished index was built from must be the same. Errors: MR_E_DATA, with what changed */
 mr_status index_source_same(const index_source *s, const char *described);
-mr_status index_source_read(index_source *s, const char *input, const mr_ingest_options *options);
-/* Rows of a CSV or JSON lines file; `want_text` makes a missing text column an error. */
-mr_status index_table_read(index_source *s, const char *file, bool want_text);
+/* All samples of an input, for an index at `output`; from init to end. */
+mr_status index_source_read(index_source *s, const char *input, const char *output,
+                            const mr_ingest_options *options);
+/* Hand on the rows of a CSV or JSON lines file one by one; a missing text column is an error. */
+typedef mr_status index_table_row(void *user, const index_input *in);
+mr_status index_table_read(const char *file, index_table_row *row, void *user);
+/* Append the clips of a sorted list, packed inputs, with captions from a table: those of a clip's
+ * path, or of its file name. */
+mr_status index_join_captions(index_source *s, index_sorter *clips, const char *table);
 mr_status index_path_absolute(const char *path, char out[4096]);
 /* Where the file of a row lies, "." and ".." resolved by name; *relative points to its path below
  * the root, or to the whole one. Errors: MR_E_IO too long */
@@ -145,9 +217,16 @@ enum { INDEX_CAPTION_MAX = 64 << 10, INDEX_WHY = 160 };
 bool index_caption_bad(const char *text, char why[INDEX_WHY]);
 /* Any bytes as a JSON text, those that are not UTF-8 as \xHH. Owns: the caller; NULL: no memory */
 json_t *index_text_json(const char *text);
-/* Set the fault of rows with a bad caption, with an impossible path, and of all but the first of
- * rows that are one sample of `source`. Errors: MR_E_MEMORY */
-mr_status index_source_vet(index_source *s, const char *source);
+/* Set the fault of a row with a bad caption, which it loses, or with an impossible path; its text
+ * goes to `why`. *key is that of the sample. Answers false when it has none. */
+enum { INDEX_FAULT = 4400 };
+bool index_vet_row(const index_source *s, index_input *in, char why[INDEX_FAULT], mr_hash128 *key);
+/* From the keys of all rows: all but the first of rows that are one sample, in the order of the
+ * rows. Errors: of a spill */
+mr_status index_vet_keys(index_source *s);
+/* Set the fault of the row at `place` when it is such a one; its text goes behind those in `room`.
+ */
+mr_status index_vet_double(index_source *s, uint64_t place, index_pack *room, index_input *in);
 
 /* ---- ingest.c ---- */
 
@@ -165,15 +244,17 @@ struct mr_index_builder {
     MDB_env *env;
     MDB_txn *txn;
     MDB_dbi tables[DATA_BUILD_TABLES];
-    size_t map_bytes, used_bytes; // used: an upper bound of what the tables hold
+    size_t map_bytes;
+    size_t used_bytes,
+        committed_bytes; // an upper bound of what the tables hold; at the last commit
     uint64_t commit_rows, committed_rows;
     double committed_s;
     mr_index_built built;
-    mr_hot *chunk; // the unfinished one
-    index_keymap_entry *keymap;
-    uint64_t keymap_cap;
-    index_pack order_hashes, pack; // row hashes in id order; scratch
-    index_squeeze *squeeze;        // NULL: captions stay plain
+    mr_hot *chunk;          // the unfinished one
+    index_sorter *keys;     // of all rows, with their ids
+    mr_hasher *order;       // of the row hashes in id order
+    index_pack pack;        // scratch
+    index_squeeze *squeeze; // NULL: captions stay plain
     mr_hash128 set;
     char roots[16][4096];
     int n_roots;
@@ -181,9 +262,9 @@ struct mr_index_builder {
     bool ours, kept; // tmp: made or taken up by us; holds rows for the next one
 };
 
-/* ---- note.c: what memory keeps of rows ---- */
+/* ---- note.c: what a builder keeps of rows ---- */
 
-/* Take note of the next row, added or read again. Errors: MR_E_MEMORY */
+/* Take note of the next row, added or read again. Errors: of a spill */
 mr_status index_builder_note(mr_index_builder *b, const mr_row *row);
 
 /* ---- resume.c: what killed builders left ---- */

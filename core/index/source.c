@@ -84,6 +84,9 @@ typedef struct passed_kind {
 
 typedef struct walker {
     index_source *s;
+    index_sorter *clips; // packed inputs: they come in any order
+    index_pack record;
+    uint64_t n_clips;
     bool want_captions;
     passed_kind passed[PASSED];
     int n_passed;
@@ -204,21 +207,18 @@ static mr_status caption_beside(const char *file, char **out)
 
 static mr_status add_clip(walker *w, const char *path, const char *file)
 {
-    index_source *s = w->s;
     char *text = NULL;
     mr_status caption = w->want_captions ? caption_beside(file, &text) : MR_OK;
     if (caption == MR_E_MEMORY)
         return caption;
-    mr_status st = index_source_add(s, path, text, s->n + 1);
-    mr_free(text);
+    index_input in = {.path = path, .text = text, .line = ++w->n_clips};
     // a damaged caption file costs this row, not the whole set
-    if (st == MR_OK && caption != MR_OK) {
-        index_input *in = &s->rows[s->n - 1];
-        in->class = "caption";
-        if (!(in->fault = mr_arena_strdup(&s->arena, mr_error_last()->text)))
-            st = mr_fail_memory(0);
-    }
-    return st;
+    if (caption != MR_OK)
+        in.class = "caption", in.fault = mr_error_last()->text;
+    index_input_pack(&w->record, &in);
+    mr_free(text);
+    return w->record.failed ? mr_fail_memory(w->record.cap * 2)
+                            : index_sorter_add(w->clips, w->record.bytes, w->record.n);
 }
 
 static mr_status walk(walker *w, const char *relative, int depth);
@@ -289,68 +289,52 @@ static mr_status make_notes(const walker *w)
 
 // Every folder is read once, whatever links lead to it, and under its real name when it has one
 // here.
-static mr_status read_folder(index_source *s, bool want_captions)
+static mr_status find_clips(walker *w)
 {
-    walker w = {.s = s, .want_captions = want_captions};
-    mr_status st = walk(&w, "", 0);
-    for (size_t i = 0; i < w.n_links && st == MR_OK; i++)
-        st = walk(&w, w.links[i], 0);
-    if (st == MR_OK)
-        st = make_notes(&w);
+    MR_TRY(index_sorter_new(w->s->near, &w->clips));
+    MR_TRY(walk(w, "", 0));
+    for (size_t i = 0; i < w->n_links; i++)
+        MR_TRY(walk(w, w->links[i], 0));
+    MR_TRY(make_notes(w));
+    return index_sorter_sort(w->clips);
+}
+
+static mr_status add_clips(index_source *s, index_sorter *clips)
+{
+    for (;;) {
+        const uint8_t *record;
+        size_t n;
+        MR_TRY(index_sorter_next(clips, &record, &n));
+        if (!record)
+            return MR_OK;
+        const index_input in = index_input_of(record);
+        MR_TRY(index_source_add(s, &in));
+    }
+}
+
+// the clips of a folder in the order of their paths
+static mr_status read_folder(index_source *s, const char *captions)
+{
+    walker w = {.s = s, .want_captions = !captions};
+    mr_status st = find_clips(&w);
+    if (st == MR_OK && w.n_clips)
+        st = captions ? index_join_captions(s, w.clips, captions) : add_clips(s, w.clips);
+    index_sorter_free(w.clips);
+    mr_free(w.record.bytes);
     mr_free(w.seen);
     mr_free(w.links);
     return st;
 }
 
-static int by_path(const void *a, const void *b)
-{
-    return strcmp(((const index_input *)a)->path, ((const index_input *)b)->path);
-}
-
-// captions of a list go to the clips they name
-static mr_status join_captions(index_source *s, const char *file)
-{
-    index_source list = {0};
-    mr_arena_init(&list.arena);
-    mr_status st = index_table_read(&list, file, true);
-    if (st == MR_OK) {
-        qsort(list.rows, list.n, sizeof *list.rows, by_path);
-        for (uint64_t i = 0; i < s->n && st == MR_OK; i++) {
-            const char *name = strrchr(s->rows[i].path, '/');
-            index_input key = {.path = s->rows[i].path},
-                        *hit = bsearch(&key, list.rows, list.n, sizeof key, by_path);
-            if (!hit && name) {
-                key.path = name + 1;
-                hit = bsearch(&key, list.rows, list.n, sizeof key, by_path);
-            }
-            if (hit && !(s->rows[i].text = mr_arena_strdup(&s->arena, hit->text)))
-                st = mr_fail_memory(0);
-        }
-    }
-    index_source_fini(&list);
-    return st;
-}
-
 /* ---- the front ---- */
 
-static mr_status describe(index_source *s, const char *input, const struct stat *about,
-                          const mr_ingest_options *o)
+static mr_status describe(index_source *s, const char *input, const struct stat *about)
 {
-    mr_hasher *h = mr_hasher_new();
-    if (!h)
-        return mr_fail_memory(0);
-    for (uint64_t i = 0; i < s->n; i++) {
-        mr_hasher_add(h, s->rows[i].path, strlen(s->rows[i].path) + 1);
-        if (s->rows[i].text)
-            mr_hasher_add(h, s->rows[i].text, strlen(s->rows[i].text) + 1);
-    }
     char hex[33];
-    mr_hash128_hex(mr_hasher_digest(h), hex);
-    mr_hasher_free(h);
+    mr_hash128_hex(mr_hasher_digest(s->hash), hex);
     json_t *d = json_pack("[{s:o, s:o, s:o, s:I, s:s}]", "path", index_text_json(input), "root",
-                          index_text_json(s->root), "source",
-                          index_text_json(o->source ? o->source : "main"), "rows", (json_int_t)s->n,
-                          "hash", hex);
+                          index_text_json(s->root), "source", index_text_json(s->name), "rows",
+                          (json_int_t)s->n, "hash", hex);
     // size and time of a folder say nothing about what lies in it
     if (d && !S_ISDIR(about->st_mode)) {
         json_t *file = json_array_get(d, 0);
@@ -389,12 +373,17 @@ mr_status index_source_same(const index_source *s, const char *described)
     return st;
 }
 
-mr_status index_source_read(index_source *s, const char *input, const mr_ingest_options *o)
+// hands the rows of a table to the list
+static mr_status add_row(void *user, const index_input *in)
+{
+    return index_source_add(user, in);
+}
+
+mr_status index_source_read(index_source *s, const char *input, const char *output,
+                            const mr_ingest_options *o)
 {
     struct stat about;
-    memset(s, 0, sizeof *s);
-    mr_arena_init(&s->arena);
-    s->notes = "";
+    MR_TRY(index_source_init(s, output, o->source ? o->source : "main"));
     if (stat(input, &about))
         return mr_fail(MR_E_DATA, "%s: %s; expected a folder, a .csv or a .jsonl file", input,
                        strerror(errno));
@@ -404,19 +393,16 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
     if (!folder && !o->root && slash)
         slash[slash == s->root] = 0;
     if (folder) {
-        MR_TRY(read_folder(s, !o->captions));
-        if (s->n)
-            qsort(s->rows, s->n, sizeof *s->rows, by_path);
-        if (o->captions && s->n)
-            MR_TRY(join_captions(s, o->captions));
+        MR_TRY(read_folder(s, o->captions));
     } else if (ends_with(input, ".csv") || ends_with(input, ".tsv") || ends_with(input, ".jsonl") ||
                ends_with(input, ".ndjson")) {
-        MR_TRY(index_table_read(s, input, true));
+        MR_TRY(index_table_read(input, add_row, s));
     } else {
         return mr_fail(MR_E_DATA, "%s: is no folder, .csv, .tsv or .jsonl file", input);
     }
     if (!s->n)
         return mr_fail(MR_E_DATA, "%s: no samples in it; expected %s", input,
                        folder ? "clips (.mp4, .webm, .mkv, .png, ...)" : "rows below the header");
-    return describe(s, input, &about, o);
+    MR_TRY(describe(s, input, &about));
+    return index_source_end(s);
 }

@@ -18,40 +18,54 @@ struct index_unsqueeze {
     ZSTD_DDict *dict;
 };
 
-mr_status index_dict_train(const index_input *rows, uint64_t n, index_pack *dict)
+// captions are chosen evenly over the whole list: their texts and their sizes, size_t each
+static mr_status choose(const index_source *s, index_pack *samples, index_pack *sizes)
 {
-    // captions are chosen evenly over the whole list
-    uint64_t bytes = 0, taken = 0, stride = 1;
-    for (uint64_t i = 0; i < n; i++)
-        bytes += rows[i].text ? strlen(rows[i].text) : 0;
-    dict->n = 0;
-    if (bytes < (uint64_t)DICT_BYTES * 4)
-        return MR_OK; // small sets stay plain
-    stride = bytes / SAMPLE_BYTES + 1;
-    index_pack samples = {0};
-    size_t *sizes = mr_alloc(sizeof *sizes * (size_t)(n / stride + 1));
-    if (!sizes)
-        return mr_fail_memory(sizeof *sizes * (size_t)n);
-    for (uint64_t i = 0; i < n; i += stride) {
-        size_t len = rows[i].text ? strlen(rows[i].text) : 0;
-        if (!len)
+    uint64_t stride = s->text_bytes / SAMPLE_BYTES + 1, place;
+    index_spill_reader rows = index_spill_read(s->rows, 0, UINT64_MAX);
+    mr_status st = MR_OK;
+    for (uint64_t i = 0; i < s->n && st == MR_OK; i++) {
+        const uint8_t *record;
+        size_t n;
+        st = index_spill_next(&rows, &record, &n, &place);
+        const char *text = st == MR_OK && i % stride == 0 ? index_input_of(record).text : NULL;
+        if (!text || !*text)
             continue;
-        index_put(&samples, rows[i].text, len);
-        sizes[taken++] = len;
+        n = strlen(text);
+        index_put(samples, text, n);
+        index_put(sizes, &n, sizeof n);
     }
+    index_spill_reader_fini(&rows);
+    if (st == MR_OK && (samples->failed || sizes->failed))
+        st = mr_fail_memory(samples->cap * 2);
+    return st;
+}
+
+static mr_status train(const index_pack *samples, const index_pack *sizes, index_pack *dict)
+{
     uint8_t *room = mr_alloc(DICT_BYTES);
-    mr_status st = room && !samples.failed ? MR_OK : mr_fail_memory(samples.cap);
+    if (!room)
+        return mr_fail_memory(DICT_BYTES);
     // texts without anything in common make no dictionary and stay plain
-    size_t made =
-        st == MR_OK ? ZDICT_trainFromBuffer(room, DICT_BYTES, samples.bytes, sizes, (unsigned)taken)
-                    : 0;
-    if (st == MR_OK && !ZDICT_isError(made)) {
+    size_t made = ZDICT_trainFromBuffer(room, DICT_BYTES, samples->bytes,
+                                        (const size_t *)(const void *)sizes->bytes,
+                                        (unsigned)(sizes->n / sizeof(size_t)));
+    if (!ZDICT_isError(made))
         index_put(dict, room, made);
-        if (dict->failed)
-            st = mr_fail_memory(made);
-    }
     mr_free(room);
-    mr_free(sizes);
+    return dict->failed ? mr_fail_memory(made) : MR_OK;
+}
+
+mr_status index_dict_train(const index_source *s, index_pack *dict)
+{
+    index_pack samples = {0}, sizes = {0};
+    dict->n = 0;
+    if (s->text_bytes < (uint64_t)DICT_BYTES * 4)
+        return MR_OK; // small sets stay plain
+    mr_status st = choose(s, &samples, &sizes);
+    if (st == MR_OK)
+        st = train(&samples, &sizes, dict);
+    mr_free(sizes.bytes);
     mr_free(samples.bytes);
     return st;
 }

@@ -3,64 +3,75 @@
 #include "index/room.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 // the first reason to refuse a row stays
-static mr_status refuse(index_source *s, index_input *in, const char *class, const char *why)
+static void refuse(index_input *in, const char *class, const char *why)
 {
-    if (in->fault)
-        return MR_OK;
-    in->class = class;
-    return (in->fault = mr_arena_strdup(&s->arena, why)) ? MR_OK : mr_fail_memory(strlen(why));
+    if (!in->fault)
+        in->class = class, in->fault = why;
 }
 
-static mr_status vet_caption(index_source *s, index_input *in)
+bool index_vet_row(const index_source *s, index_input *in, char why[INDEX_FAULT], mr_hash128 *key)
 {
-    char why[INDEX_WHY];
-    if (!in->text || !index_caption_bad(in->text, why))
-        return MR_OK;
-    in->text = NULL;
-    return refuse(s, in, "caption", why);
+    char full[4096];
+    const char *relative;
+    if (in->text && index_caption_bad(in->text, why)) {
+        in->text = NULL;
+        refuse(in, "caption", why);
+    }
+    if (index_source_path(s, in->path, full, &relative) != MR_OK) {
+        if (!in->fault)
+            snprintf(why, INDEX_FAULT, "%s", mr_error_last()->text);
+        refuse(in, "open", why);
+        return false;
+    }
+    *key = mr_sample_key(s->name, relative, 0, -1);
+    return true;
 }
 
 // In the sorted keys of all rows those of one sample lie together, the first of the list in front.
-static mr_status vet_keys(index_source *s, const char *source, index_keymap_entry *keys)
+mr_status index_vet_keys(index_source *s)
 {
-    uint64_t n = 0;
-    for (uint64_t i = 0; i < s->n; i++) {
-        char full[4096];
-        const char *relative;
-        if (index_source_path(s, s->rows[i].path, full, &relative) != MR_OK) {
-            MR_TRY(refuse(s, &s->rows[i], "open", mr_error_last()->text));
-            continue;
-        }
-        mr_hash128 key = mr_sample_key(source, relative, 0, -1);
-        keys[n++] = (index_keymap_entry){key.hi, key.lo, i};
+    index_keymap_entry e, first = {0};
+    bool more, any = false;
+    MR_TRY(index_sorter_new(s->near, &s->doubles));
+    MR_TRY(index_sorter_sort(s->keys));
+    for (;;) {
+        MR_TRY(index_sorter_next_key(s->keys, &e, &more));
+        if (!more)
+            break;
+        if (any && e.hi == first.hi && e.lo == first.lo)
+            MR_TRY(index_sorter_add_key(s->doubles, (index_keymap_entry){e.id, first.id, 0}));
+        else
+            first = e, any = true;
     }
-    qsort(keys, n, sizeof *keys, index_keymap_compare);
-    for (uint64_t k = 1, first = 0; k < n; k++) {
-        char why[4400];
-        const index_input *same = &s->rows[keys[first].id];
-        if (keys[k].hi != keys[first].hi || keys[k].lo != keys[first].lo) {
-            first = k;
-            continue;
-        }
-        snprintf(why, sizeof why, "%.4000s: the same sample as row %llu (%.200s)",
-                 s->rows[keys[k].id].path, (unsigned long long)same->line, same->path);
-        MR_TRY(refuse(s, &s->rows[keys[k].id], "duplicate", why));
-    }
-    return MR_OK;
+    index_sorter_free(s->keys);
+    s->keys = NULL;
+    MR_TRY(index_sorter_sort(s->doubles));
+    return index_sorter_next_key(s->doubles, &s->next, &s->has_next);
 }
 
-mr_status index_source_vet(index_source *s, const char *source)
+mr_status index_vet_double(index_source *s, uint64_t place, index_pack *room, index_input *in)
 {
-    for (uint64_t i = 0; i < s->n; i++)
-        MR_TRY(vet_caption(s, &s->rows[i]));
-    index_keymap_entry *keys = mr_alloc(sizeof *keys * s->n);
-    if (!keys)
-        return mr_fail_memory(sizeof *keys * s->n);
-    mr_status st = vet_keys(s, source, keys);
-    mr_free(keys);
-    return st;
+    char why[INDEX_FAULT];
+    const uint8_t *record;
+    size_t n, behind = room->n;
+    if (!s->has_next || s->next.hi != place)
+        return MR_OK;
+    index_spill_seek(&s->first, s->next.lo);
+    MR_TRY(index_sorter_next_key(s->doubles, &s->next, &s->has_next));
+    if (in->fault)
+        return MR_OK;
+    MR_TRY(index_spill_next(&s->first, &record, &n, &place));
+    index_input first = index_input_of(record);
+    snprintf(why, sizeof why, "%.4000s: the same sample as row %llu (%.200s)", in->path,
+             (unsigned long long)first.line, first.path);
+    index_put(room, why, strlen(why) + 1);
+    if (room->failed)
+        return mr_fail_memory(room->cap * 2);
+    // the texts may have moved
+    *in = index_input_of(room->bytes);
+    refuse(in, "duplicate", (const char *)room->bytes + behind);
+    return MR_OK;
 }

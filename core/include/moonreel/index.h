@@ -124,8 +124,8 @@ MR_API mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *di
 MR_API mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *row);
 /* Note a row of the input that is left out; `line` (JSON) becomes one of refused.jsonl. */
 MR_API mr_status mr_index_builder_refuse(mr_index_builder *b, const char *line);
-/* Fingerprints, key map, seal, checksums, rename.
- * Errors: MR_E_DATA no rows, or two rows with one key (named); MR_E_IO */
+/* Fingerprints, key map, seal, checksums, rename. Keys wait in memory or, many of them, on the disk.
+ * Errors: MR_E_DATA no rows, or two rows with one key (named); MR_E_IO; MR_E_STOPPED */
 MR_API mr_status mr_index_builder_finish(mr_index_builder *b);
 /* Unfinished: removes what was written; with `resume` committed rows stay, for the next one. */
 MR_API void mr_index_builder_free(mr_index_builder *b);
@@ -154,8 +154,10 @@ typedef struct mr_ingest_progress {
 } mr_ingest_progress;
 /* Read the list of samples from a folder, a .csv or a .jsonl file and start scanning threads. Rows
  * with a caption nobody should train on, and all but the first of rows that are one sample, are
- * refused before their file is looked at.
- * Errors: MR_E_DATA no such input, missing column (names those found), nothing in it */
+ * refused before their file is looked at. The list is not held in memory: it is put aside in the
+ * folder of `output`, in files without names, which need about the room of the input.
+ * Errors: MR_E_DATA no such input, missing column (names those found), nothing in it; MR_E_IO no
+ * room to put it aside, or it came back damaged; MR_E_STOPPED a person interrupted it */
 MR_API mr_status mr_ingest_new(const char *input, const char *output,
                                const mr_ingest_options *options, mr_ingest **out);
 /* Write what is scanned by now, for at most `seconds`; sets finished once the index is sealed.

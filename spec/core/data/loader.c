@@ -626,6 +626,60 @@ static void ingest_refusals(void)
     mr_index_unref(ix);
 }
 
+static char *file_of(const char *index, const char *name, size_t *n)
+{
+    char path[700], *bytes = NULL;
+    snprintf(path, sizeof path, "%s/%s", index, name);
+    CHECK_OK(mr_file_read_all(path, &bytes, n));
+    return bytes;
+}
+
+// A list that does not fit in memory gives the same index, byte for byte, and the same refusals.
+static void lists_put_aside(void)
+{
+    enum { ROWS = 4000 };
+    index_pack list = {0};
+    char line[300], out[2][300], *file[2];
+    size_t n[2];
+    index_put(&list, "path,text\n", 10);
+    for (int i = 0; i < ROWS; i++) {
+        // few of the rows are samples: others are nowhere, or there again under another name
+        int k = snprintf(line, sizeof line, "%s%s%03d.mp4,\"row %d%s\"\n", i % 3 ? "" : "./",
+                         i % 50 == 7 ? "set/../gone/" : "gone/", i / 2, i, i % 11 ? "" : "\a");
+        if (i % 400 == 3)
+            k = snprintf(line, sizeof line, "set/%02d.webm,\"row %d\"\n", i / 400 * 2 % 8, i);
+        index_put(&list, line, (size_t)k);
+    }
+    CHECK_OK(mr_file_replace(clips_path("long.csv"), list.bytes, list.n));
+    CHECK(list.n > 100000);
+    mr_free(list.bytes);
+    for (int small = 0; small < 2; small++) {
+        mr_ingest_progress p;
+        index_run_bytes = small ? 20000 : 64 << 20;
+        snprintf(out[small], sizeof out[0], "%s", clips_path(small ? "small.mrx" : "large.mrx"));
+        CHECK_OK(ingest(clips_path("long.csv"), out[small], 1 + small, &p));
+        CHECK_INT(p.written, 4);
+        CHECK_INT(p.refused, ROWS - 4);
+    }
+    index_run_bytes = (size_t)64 << 20;
+    static const char *const names[] = {"data.mdb", "info.txt", "refused.jsonl"};
+    for (size_t i = 0; i < MR_COUNT(names); i++) {
+        for (int small = 0; small < 2; small++)
+            file[small] = file_of(out[small], names[i], &n[small]);
+        CHECK(file[0] && file[1] && n[0] == n[1] && memcmp(file[0], file[1], n[0]) == 0);
+        mr_free(file[0]);
+        mr_free(file[1]);
+    }
+    char refused[400];
+    snprintf(refused, sizeof refused, "%s/refused.jsonl", out[1]);
+    CHECK_INT(count_lines(refused, "\n"), ROWS - 4);
+    CHECK_INT(count_lines(refused, "\"class\":\"caption\""), ROWS / 11);
+    CHECK_INT(count_lines(refused, "\"row\":25,\"path\":\"gone/011.mp4\",\"class\":\"duplicate\","
+                                   "\"detail\":\"gone/011.mp4: the same sample as row 24 "
+                                   "(gone/011.mp4)\""),
+              1);
+}
+
 int main(void)
 {
     const mr_media *m;
@@ -638,6 +692,7 @@ int main(void)
     planning_that_fails();
     failing_memory();
     ingest_refusals();
+    lists_put_aside();
     interruptions();
     interrupted_ingest();
     samples_that_fail();

@@ -1,8 +1,7 @@
-/* index/source: what is read of folders and lists, and what is passed over.
- * Covers: core/index/list.c core/index/table.c */
+/* index/source: what is read of folders and lists, and what is passed over. */
 #include "check.h"
 #include "clips.h"
-#include "index/room.h"
+#include "inputs.h"
 
 #include <sys/stat.h>
 
@@ -13,16 +12,11 @@ static void put(const char *name, const char *text)
 
 static mr_status read_source(index_source *s, const char *input)
 {
-    return index_source_read(s, clips_path(input), &(mr_ingest_options){0});
-}
-
-static const index_input *row(const index_source *s, const char *path)
-{
-    for (uint64_t i = 0; i < s->n; i++)
-        if (strcmp(s->rows[i].path, path) == 0)
-            return &s->rows[i];
-    static const index_input none = {.path = "?", .text = "?", .fault = "?", .class = "?"};
-    return &none;
+    char from[300];
+    snprintf(from, sizeof from, "%s", clips_path(input));
+    MR_TRY(index_source_read(s, from, clips_path("new.mrx"), &(mr_ingest_options){0}));
+    inputs_take(s);
+    return MR_OK;
 }
 
 // links that lead around in circles, and several names of one folder
@@ -45,9 +39,9 @@ static void links(void)
     CHECK_INT(symlink("../../set/b", clips_path("outside/more/back")), 0);
     if (CHECK_OK(read_source(&s, "set"))) {
         CHECK_INT(s.n, 3);
-        CHECK_STR(row(&s, "a/deep/1.mp4")->path, "a/deep/1.mp4");
-        CHECK_STR(row(&s, "b/2.mp4")->path, "b/2.mp4");
-        CHECK_STR(row(&s, "a/out/3.mp4")->path, "a/out/3.mp4");
+        CHECK_STR(inputs_at(&s, "a/deep/1.mp4")->path, "a/deep/1.mp4");
+        CHECK_STR(inputs_at(&s, "b/2.mp4")->path, "b/2.mp4");
+        CHECK_STR(inputs_at(&s, "a/out/3.mp4")->path, "a/out/3.mp4");
         CHECK(strstr(s.notes, "5 link to a folder read already, the first: a/again"));
         CHECK(strstr(s.notes, "1 link to nowhere, the first: lost.mp4"));
     }
@@ -77,8 +71,8 @@ static void what_is_passed_over(void)
     }
     if (CHECK_OK(read_source(&s, "mixed"))) {
         CHECK_INT(s.n, 2);
-        CHECK_STR(row(&s, "1.mp4")->text, "one");
-        CHECK_STR(row(&s, "2.TIF")->text, "two");
+        CHECK_STR(inputs_at(&s, "1.mp4")->text, "one");
+        CHECK_STR(inputs_at(&s, "2.TIF")->text, "two");
         CHECK(strstr(s.notes, "passed over: 2 .npy, the first: a.npy\n"));
         CHECK(strstr(s.notes, "passed over: 1 .flac, the first: c.flac\n"));
         CHECK(strstr(s.notes, "passed over: 1 without ending, the first: README\n"));
@@ -104,7 +98,7 @@ static void sources_text(void)
     strcat(folder, "/1.mp4");
     CHECK_OK(mr_file_replace(folder, "", 0));
     *strrchr(folder, '/') = 0;
-    if (CHECK_OK(index_source_read(&s, folder, &(mr_ingest_options){0}))) {
+    if (CHECK_OK(index_source_read(&s, folder, clips_path("new.mrx"), &(mr_ingest_options){0}))) {
         CHECK(strlen(s.described) > 8192);
         json_t *o = json_loads(s.described, 0, NULL);
         CHECK(strstr(json_string_value(json_object_get(json_array_get(o, 0), "root")), "\\xFF"));
@@ -135,22 +129,19 @@ static void captions_beside(void)
     CHECK_OK(mr_file_replace(clips_path("odd/5.txt"), "a\0b", 3));
     if (CHECK_OK(read_source(&s, "odd"))) {
         CHECK_INT(s.n, 6);
-        CHECK(strstr(row(&s, "0.mp4")->fault, "0.txt: is no regular file"));
-        CHECK(strstr(row(&s, "1.mp4")->fault, "1.json: is no regular file"));
-        CHECK(strstr(row(&s, "2.mp4")->fault, "2.txt: has 10485760 bytes, expected at most 65536"));
-        CHECK(strstr(row(&s, "3.mp4")->fault, "expected at most 16777216"));
-        CHECK(!row(&s, "4.mp4")->fault);
-        CHECK_STR(row(&s, "4.mp4")->text, "marked");
-        CHECK(strstr(row(&s, "5.mp4")->fault, "holds a zero byte"));
-        CHECK_STR(row(&s, "0.mp4")->class, "caption");
+        CHECK(strstr(inputs_at(&s, "0.mp4")->fault, "0.txt: is no regular file"));
+        CHECK(strstr(inputs_at(&s, "1.mp4")->fault, "1.json: is no regular file"));
+        CHECK(strstr(inputs_at(&s, "2.mp4")->fault,
+                     "2.txt: has 10485760 bytes, expected at most 65536"));
+        CHECK(strstr(inputs_at(&s, "3.mp4")->fault, "expected at most 16777216"));
+        CHECK(!inputs_at(&s, "4.mp4")->fault);
+        CHECK_STR(inputs_at(&s, "4.mp4")->text, "marked");
+        CHECK(strstr(inputs_at(&s, "5.mp4")->fault, "holds a zero byte"));
+        CHECK_STR(inputs_at(&s, "0.mp4")->class, "caption");
     }
     index_source_fini(&s);
     CHECK_INT(mkfifo(clips_path("odd/list.csv"), 0600), 0);
     CHECK_FAILS(read_source(&s, "odd/list.csv"), MR_E_DATA, "list.csv: is no regular file");
-    index_source_fini(&s);
-    put("huge.jsonl", "");
-    CHECK_INT(truncate(clips_path("huge.jsonl"), (off_t)1 << 42), 0);
-    CHECK_FAILS(read_source(&s, "huge.jsonl"), MR_E_DATA, "of at most half the memory");
     index_source_fini(&s);
 }
 
@@ -178,5 +169,6 @@ int main(void)
     sources_text();
     captions_beside();
     failing_memory();
+    inputs_free();
     return check_done();
 }

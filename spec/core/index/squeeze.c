@@ -20,17 +20,23 @@ int main(void)
 {
     enum { N = 3000 };
     static char texts[N][600];
-    static index_input inputs[N];
+    index_source s[2];
     size_t plain = 0;
+    for (int whole = 0; whole < 2; whole++)
+        CHECK_OK(index_source_init(&s[whole], clips_path("s.mrx"), "main"));
     for (uint64_t i = 0; i < N; i++) {
         make_caption(i, texts[i], sizeof texts[i]);
-        inputs[i] = (index_input){.path = "x", .text = texts[i]};
+        for (int whole = 0; whole < 2; whole++)
+            if (whole || i < 100)
+                CHECK_OK(index_source_add(&s[whole], &(index_input){"x", texts[i], 0, 0, i}));
         plain += strlen(texts[i]);
     }
     index_pack dict = {0};
-    CHECK_OK(index_dict_train(inputs, 100, &dict));
+    CHECK_OK(index_dict_train(&s[0], &dict));
     CHECK_INT(dict.n, 0); // small lists stay plain
-    CHECK_OK(index_dict_train(inputs, N, &dict));
+    CHECK_OK(index_dict_train(&s[1], &dict));
+    for (int whole = 0; whole < 2; whole++)
+        index_source_fini(&s[whole]);
     if (!CHECK(dict.n > 1000))
         return check_done();
 
@@ -78,17 +84,17 @@ int main(void)
     CHECK(memcmp(&facts[0], &facts[1], sizeof facts[0]) == 0);
 
     // a value on its own: smaller, and damage inside its checksum is told
-    index_squeeze *s;
+    index_squeeze *squeeze;
     index_unsqueeze *u;
     void *context = index_unsqueeze_context();
-    CHECK_OK(index_squeeze_new(dict.bytes, dict.n, &s));
+    CHECK_OK(index_squeeze_new(dict.bytes, dict.n, &squeeze));
     CHECK_OK(index_unsqueeze_new(dict.bytes, dict.n, &u));
     size_t packed = 0;
     mr_arena arena;
     mr_arena_init(&arena);
     for (uint64_t i = 0; i < 200; i++) {
         index_pack p = {0};
-        CHECK_OK(index_squeeze_put(s, &p, texts[i]));
+        CHECK_OK(index_squeeze_put(squeeze, &p, texts[i]));
         packed += p.n;
         const char *text = NULL;
         index_view v = {p.bytes, p.bytes + p.n, false};
@@ -105,7 +111,7 @@ int main(void)
     printf("captions: %zu bytes plain, %zu packed\n", plain * 200 / N, packed);
     CHECK(packed * 2 < plain * 200 / N);
     mr_arena_fini(&arena);
-    index_squeeze_free(s);
+    index_squeeze_free(squeeze);
     index_unsqueeze_free(u);
     index_unsqueeze_context_free(context);
     mr_free(dict.bytes);

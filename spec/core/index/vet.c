@@ -1,8 +1,8 @@
 /* index/vet, text: captions and rows that are refused before any file is looked at.
- * Covers: core/index/text.c */
+ * Covers: core/index/text.c core/index/list.c */
 #include "check.h"
 #include "clips.h"
-#include "index/room.h"
+#include "inputs.h"
 
 static void captions(void)
 {
@@ -65,27 +65,42 @@ static void rows_of_one_sample(void)
         {"/elsewhere/x.mp4", "four", NULL, NULL},
         {"../elsewhere/x.mp4", "four", "duplicate", "the same sample as row 15"},
         {"x.mp4", "\xff", "caption", "not UTF-8"}};
-    index_source s = {.root = "/root"};
-    mr_arena_init(&s.arena);
+    index_source s;
+    CHECK_OK(index_source_init(&s, clips_path("new.mrx"), "main"));
+    strcpy(s.root, "/root");
     for (size_t i = 0; i < MR_COUNT(rows); i++)
-        CHECK_OK(index_source_add(&s, rows[i].path, rows[i].text, 10 + i));
+        CHECK_OK(index_source_add(
+            &s, &(index_input){.path = rows[i].path, .text = rows[i].text, .line = 10 + i}));
     static char path[5000];
     memset(path, 'p', sizeof path - 1);
-    CHECK_OK(index_source_add(&s, path, NULL, 20));
-    CHECK_OK(index_source_vet(&s, "main"));
+    CHECK_OK(index_source_add(&s, &(index_input){.path = path, .line = 20}));
+    CHECK_OK(index_source_end(&s));
+    inputs_take(&s);
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
+        CHECK_STR(inputs[i].path, rows[i].path);
+        CHECK_INT(inputs[i].line, 10 + i);
         if (rows[i].class) {
-            CHECK_STR(s.rows[i].class, rows[i].class);
-            CHECK(s.rows[i].fault && strstr(s.rows[i].fault, rows[i].why));
+            CHECK_STR(inputs[i].class, rows[i].class);
+            CHECK(inputs[i].fault && strstr(inputs[i].fault, rows[i].why));
         } else {
-            CHECK(!s.rows[i].fault && !s.rows[i].class);
+            CHECK(!inputs[i].fault && !inputs[i].class);
         }
     }
-    CHECK_STR(s.rows[MR_COUNT(rows)].class, "open");
-    CHECK(strstr(s.rows[MR_COUNT(rows)].fault, "path is too long") != NULL);
+    CHECK_STR(inputs[MR_COUNT(rows)].class, "open");
+    CHECK(strstr(inputs[MR_COUNT(rows)].fault, "path is too long") != NULL);
     // nothing learns from a refused text, not even the dictionary
-    CHECK(!s.rows[1].text && !s.rows[7].text && s.rows[0].text);
+    CHECK(!inputs[1].text && !inputs[7].text);
+    CHECK_STR(inputs[0].text, "one");
+    CHECK_INT(s.text_bytes, strlen("one"
+                                   "two"
+                                   "three"
+                                   "four"
+                                   "four"));
+    index_pack unused = {0};
+    index_input none;
+    CHECK_FAILS(index_source_take(&s, &unused, &none), MR_E_RANGE, "the list has 9 rows");
     index_source_fini(&s);
+    inputs_free();
 }
 
 int main(void)

@@ -1,0 +1,128 @@
+/* index: captions of a list go to the clips of a folder that they name, by path or by file name.
+ * Both sides are sorted by the hash of their names, and what meets there by the place of the clip.
+ * Licence: Apache-2.0 */
+#include "index/room.h"
+
+#include <string.h>
+
+// what an entry of the sorted names stands for, in the upper bits of its place: captions come
+// before the clips that ask for them, and a path counts more than a file name
+enum { CAPTION, WHOLE, LAST, KIND_BIT = 62 };
+
+typedef struct join {
+    index_source *s;
+    index_spill *clips, *captions; // packed inputs
+    index_sorter *names;           // {hash of the name, kind and place}
+    index_sorter *hits;            // {place of the clip, kind, place of the caption}
+    index_pack record;
+} join;
+
+static mr_status add_name(join *j, const char *name, uint64_t kind, uint64_t place)
+{
+    mr_hash128 h = mr_hash128_of(name, strlen(name));
+    return index_sorter_add_key(j->names,
+                                (index_keymap_entry){h.hi, h.lo, kind << KIND_BIT | place});
+}
+
+static mr_status add_caption(void *user, const index_input *in)
+{
+    join *j = user;
+    uint64_t place;
+    index_input_pack(&j->record, in);
+    if (j->record.failed)
+        return mr_fail_memory(j->record.cap * 2);
+    MR_TRY(index_spill_put(j->captions, j->record.bytes, j->record.n, &place));
+    return add_name(j, in->path, CAPTION, place);
+}
+
+static mr_status add_clips(join *j, index_sorter *clips)
+{
+    for (;;) {
+        const uint8_t *record;
+        size_t n;
+        uint64_t place;
+        MR_TRY(index_sorter_next(clips, &record, &n));
+        if (!record)
+            return MR_OK;
+        MR_TRY(index_spill_put(j->clips, record, n, &place));
+        const char *path = index_input_of(record).path, *slash = strrchr(path, '/');
+        MR_TRY(add_name(j, path, WHOLE, place));
+        if (slash)
+            MR_TRY(add_name(j, slash + 1, LAST, place));
+    }
+}
+
+// of captions with one name the first of the list counts
+static mr_status meet(join *j)
+{
+    const uint64_t places = ((uint64_t)1 << KIND_BIT) - 1;
+    index_keymap_entry e, caption = {0};
+    bool more, any = false;
+    MR_TRY(index_sorter_sort(j->names));
+    for (;;) {
+        MR_TRY(index_sorter_next_key(j->names, &e, &more));
+        if (!more)
+            return index_sorter_sort(j->hits);
+        bool same = any && e.hi == caption.hi && e.lo == caption.lo;
+        uint64_t kind = e.id >> KIND_BIT;
+        if (kind == CAPTION && !same)
+            caption = e, any = true;
+        else if (kind != CAPTION && same)
+            MR_TRY(index_sorter_add_key(
+                j->hits, (index_keymap_entry){e.id & places, kind, caption.id & places}));
+    }
+}
+
+static mr_status hand_on(join *j, index_spill_reader *clips, index_spill_reader *captions)
+{
+    index_keymap_entry hit;
+    bool more;
+    MR_TRY(index_sorter_next_key(j->hits, &hit, &more));
+    for (;;) {
+        const uint8_t *record, *caption;
+        size_t n;
+        uint64_t place, unused;
+        MR_TRY(index_spill_next(clips, &record, &n, &place));
+        if (!record)
+            return MR_OK;
+        index_input in = index_input_of(record);
+        if (more && hit.hi == place) {
+            index_spill_seek(captions, hit.id);
+            MR_TRY(index_spill_next(captions, &caption, &n, &unused));
+            in.text = index_input_of(caption).text;
+        }
+        while (more && hit.hi == place)
+            MR_TRY(index_sorter_next_key(j->hits, &hit, &more));
+        MR_TRY(index_source_add(j->s, &in));
+    }
+}
+
+static mr_status run(join *j, index_sorter *clips, const char *table)
+{
+    const char *near = j->s->near;
+    MR_TRY(index_spill_new(near, &j->clips));
+    MR_TRY(index_spill_new(near, &j->captions));
+    MR_TRY(index_sorter_new(near, &j->names));
+    MR_TRY(index_sorter_new(near, &j->hits));
+    MR_TRY(index_table_read(table, add_caption, j));
+    MR_TRY(add_clips(j, clips));
+    MR_TRY(meet(j));
+    index_spill_reader at = index_spill_read(j->clips, 0, UINT64_MAX),
+                       captions = index_spill_read(j->captions, 0, UINT64_MAX);
+    mr_status st = hand_on(j, &at, &captions);
+    index_spill_reader_fini(&at);
+    index_spill_reader_fini(&captions);
+    return st;
+}
+
+mr_status index_join_captions(index_source *s, index_sorter *clips, const char *table)
+{
+    join j = {.s = s};
+    mr_status st = run(&j, clips, table);
+    index_spill_free(j.clips);
+    index_spill_free(j.captions);
+    index_sorter_free(j.names);
+    index_sorter_free(j.hits);
+    mr_free(j.record.bytes);
+    return st;
+}
