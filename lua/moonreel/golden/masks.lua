@@ -2,6 +2,7 @@
 -- @module moonreel.golden.masks
 local base = require "moonreel.core.base"
 local mask = require "moonreel.diffusion.mask"
+local strategy = require "moonreel.diffusion.strategy"
 
 local PADDING = 2
 
@@ -52,4 +53,20 @@ local function mask_generator(f, result)
   result:exact("mask", different)
 end
 
-return {{"^mask_generator", mask_generator}}
+-- latents and masks that references and a mask_strategy make
+local function mask_strategy(f, result)
+  for i, case in ipairs(f:need("cases")) do
+    local name = ("mask.%d."):format(i - 1)
+    local z, references = f:tensor(name .. "z_in"), {}
+    while f.has[name .. "ref." .. #references] do
+      references[#references + 1] = f:tensor(name .. "ref." .. #references)
+    end
+    local one = z:reshape{table.unpack(z.shape, 2)}
+    local got = strategy.apply(one, strategy.parse(case.strategy), {references = references,
+      loop = case.loop, align = type(case.align) == "number" and case.align or nil})
+    result:absolute(name .. "z_out", z:totable(), f:list(name .. "z_out"), 0)
+    result:absolute(name .. "mask", got:totable(), f:list(name .. "mask"), 0)
+  end
+end
+
+return {{"^mask_generator", mask_generator}, {"^mask_strategy", mask_strategy}}
