@@ -7,6 +7,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local data = require "moonreel.data"
+local names = require "moonreel.sample.names"
 local options = require "moonreel.text.options"
 local pipeline = require "moonreel.models.pipeline"
 local rflow = require "moonreel.diffusion.rflow"
@@ -166,20 +167,13 @@ local function named_size(s)
     base.raise("MR_E_USAGE",
       ("%s: sampling.resolution: no resolution '%s'"):format(s:origin("sampling.resolution"), name))
   end
-  local high, wide = aspect:match("^(%d+):(%d+)$")
-  if not high or tonumber(wide) == 0 then
+  local height, width = names.size(resolution, aspect)
+  if not height then
     base.raise("MR_E_USAGE",
       ("%s: sampling.aspect_ratio: expected HEIGHT:WIDTH as 9:16, got '%s'"):format(
       s:origin("sampling.aspect_ratio"), aspect))
   end
-  local nearest
-  for _, one in ipairs(resolution.aspects) do
-    local distance = math.abs(one[1] - high / wide)
-    if not nearest or distance < nearest.distance then
-      nearest = {distance = distance, height = one[2], width = one[3]}
-    end
-  end
-  return nearest.height, nearest.width
+  return height, width
 end
 
 local read_render = options.declare("sampler:render", {

@@ -1,0 +1,91 @@
+--- Text without HTML: tags and comments go, names of characters become these. As Python's parser
+-- reads pages that are none: what is cut or astray stays as text.
+-- @module moonreel.caption.html
+local unicode = require "moonreel.caption.unicode"
+
+local html = {}
+
+-- the end of a tag whose name begins behind at: quotes behind = may hold >; nil: it has none
+local function end_of_tag(text, at)
+  while true do
+    local i = text:find("[>=]", at)
+    if not i then
+      return nil
+    end
+    if text:sub(i, i) == ">" then
+      return i
+    end
+    local quote = text:match("^=%s*([\"'])", i)
+    local _, open = text:find("^=%s*", i)
+    local close = quote and text:find(quote, open + 2, true)
+    if quote and not close then
+      return nil
+    end
+    at = close and close + 1 or i + 1
+  end
+end
+
+-- the last byte of the markup at a <; nil: it is text, false: it has no end
+local function markup(text, at)
+  if text:find("^<%a", at) then
+    return end_of_tag(text, at + 2) or false
+  elseif text:find("^<!%-%-", at) then
+    local _, last = text:find("-->", at + 4, true)
+    return last or false
+  elseif text:find("^<[/!?]", at) then
+    return text:find(">", at + 2, true) or false
+  end
+  return nil
+end
+
+-- the character that a reference at a & stands for, and its last byte; nil: it is text
+local function reference(text, at)
+  local number, last = text:match("^&#(%d+);?()", at)
+  if not number then
+    number, last = text:match("^&#[xX](%x+);?()", at)
+    number = number and "0x" .. number
+  end
+  if number then
+    local code = math.tointeger(tonumber(number))
+    local good = code and code < 0x110000 and (code < 0xd800 or code > 0xdfff)
+    return utf8.char(good and code or 0xfffd), last - 1
+  end
+  -- a name ends before another character, which a name at the end of the text lacks
+  local name, stop = text:match("^&(%a[%w.%-]*)()", at)
+  if not name or stop > #text then
+    return nil
+  end
+  local code = unicode.named(name)
+  last = text:sub(stop, stop) == ";" and stop or stop - 1
+  return code and utf8.char(code) or "&" .. name, last
+end
+
+--- The text of a page.
+---@param text string
+---@return string
+function html.text(text)
+  local out, at = {}, 1
+  while true do
+    local i = text:find("[<&]", at)
+    out[#out + 1] = text:sub(at, (i or #text + 1) - 1)
+    if not i then
+      return table.concat(out)
+    end
+    local put, last
+    if text:sub(i, i) == "<" then
+      last = markup(text, i)
+      put = last and "" or nil
+      if last == false then
+        -- up to the next >, else to the next <, is text
+        last = text:find(">", i + 1, true) or (text:find("<", i + 1, true) or i + 1) - 1
+      end
+    else
+      put, last = reference(text, i)
+    end
+    last = last or i
+    out[#out + 1] = put or text:sub(i, last)
+    at = last + 1
+  end
+end
+
+return html
