@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-// bytes bound what LMDB holds in memory until it is written
 enum { COMMIT_ROWS = 262144, COMMIT_S = 60, COMMIT_BYTES = 1 << 29, REFUSED_BYTES = 1 << 20 };
 
 static mr_status put(mr_index_builder *b, int table, const void *key, size_t key_bytes,
@@ -54,7 +53,7 @@ static bool fits(const mr_index_builder *b, size_t more)
 static mr_status reserve(mr_index_builder *b, size_t more)
 {
     if (b->built.rows - b->committed_rows < b->commit_rows &&
-        b->used_bytes - b->committed_bytes < COMMIT_BYTES &&
+        b->used_bytes - b->committed_bytes < b->commit_bytes &&
         mr_now_s() - b->committed_s < COMMIT_S && fits(b, more))
         return MR_OK;
     MR_TRY(commit(b));
@@ -125,6 +124,7 @@ mr_status mr_index_builder_new(const char *path, const mr_index_options *options
         n--;
     b->map_bytes = o.map_bytes ? o.map_bytes : (size_t)1 << 30;
     b->commit_rows = o.commit_rows ? o.commit_rows : COMMIT_ROWS;
+    b->commit_bytes = o.commit_bytes ? o.commit_bytes : COMMIT_BYTES;
     b->resume = o.resume;
     mr_status st = (size_t)snprintf(b->path, sizeof b->path, "%.*s", (int)n, path) < sizeof b->path
                        ? MR_OK

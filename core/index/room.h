@@ -248,6 +248,7 @@ struct mr_index_builder {
     size_t used_bytes,
         committed_bytes; // an upper bound of what the tables hold; at the last commit
     uint64_t commit_rows, committed_rows;
+    size_t commit_bytes;
     double committed_s;
     mr_index_built built;
     mr_hot *chunk;          // the unfinished one

@@ -95,6 +95,7 @@ typedef struct mr_index_builder mr_index_builder;
 typedef struct mr_index_options {
     size_t map_bytes;     /* room in the file at first; it grows. 0: 1 GiB */
     uint64_t commit_rows; /* rows between two commits, a minute at most; 0: 262,144 */
+    size_t commit_bytes;  /* bytes between them, which wait in memory; 0: 512 MiB */
     /* go on after the last commit of a builder that was killed or failed */
     bool resume;
 } mr_index_options;
@@ -124,8 +125,8 @@ MR_API mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *di
 MR_API mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *row);
 /* Note a row of the input that is left out; `line` (JSON) becomes one of refused.jsonl. */
 MR_API mr_status mr_index_builder_refuse(mr_index_builder *b, const char *line);
-/* Fingerprints, key map, seal, checksums, rename. Keys wait in memory or, many of them, on the disk.
- * Errors: MR_E_DATA no rows, or two rows with one key (named); MR_E_IO; MR_E_STOPPED */
+/* Fingerprints, key map, seal, checksums, rename. Keys wait in memory or, many of them, on the
+ * disk. Errors: MR_E_DATA no rows, or two rows with one key (named); MR_E_IO; MR_E_STOPPED */
 MR_API mr_status mr_index_builder_finish(mr_index_builder *b);
 /* Unfinished: removes what was written; with `resume` committed rows stay, for the next one. */
 MR_API void mr_index_builder_free(mr_index_builder *b);

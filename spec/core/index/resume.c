@@ -67,6 +67,9 @@ static bool same(const char *a, const char *b)
     return equal;
 }
 
+static uint64_t commit_rows = STEP;
+static size_t commit_bytes;
+
 // items of an input, every seventh refused; stops for ever before item `kill_at`
 static mr_status build(const char *name, bool resume, uint64_t kill_at, uint64_t *began)
 {
@@ -75,8 +78,12 @@ static mr_status build(const char *name, bool resume, uint64_t kill_at, uint64_t
     mr_caption caption;
     int64_t keys[4];
     uint16_t root;
-    MR_TRY(mr_index_builder_new(
-        name, &(mr_index_options){.map_bytes = MAP, .commit_rows = STEP, .resume = resume}, &b));
+    MR_TRY(mr_index_builder_new(name,
+                                &(mr_index_options){.map_bytes = MAP,
+                                                    .commit_rows = commit_rows,
+                                                    .commit_bytes = commit_bytes,
+                                                    .resume = resume},
+                                &b));
     mr_index_built had = mr_index_builder_built(b);
     mr_status st = mr_index_builder_root(b, "/nowhere", &root);
     *began = had.rows + had.refused;
@@ -257,6 +264,20 @@ static void spill_with_a_name(void)
     CHECK_INT(mr_path_exists(alive), 1);
 }
 
+// Long captions wait for no number of rows: LMDB would hold them all in memory.
+static void commits_by_bytes(const char *whole)
+{
+    char path[300];
+    uint64_t began;
+    snprintf(path, sizeof path, "%s", clips_path("bytes.mrx"));
+    commit_rows = ITEMS, commit_bytes = 100 << 10;
+    CHECK(killed(path, true, 6000));
+    CHECK_OK(build(path, true, ITEMS, &began));
+    CHECK(began > 5000 && began <= 6000);
+    CHECK(same(path, whole));
+    commit_rows = STEP, commit_bytes = 0;
+}
+
 // what is committed outlives every allocation that fails
 static void failing_memory(const char *whole)
 {
@@ -432,6 +453,7 @@ int main(void)
     killed_at_operations(whole);
     full_disk(whole);
     failing_memory(whole);
+    commits_by_bytes(whole);
     living();
     spill_with_a_name();
     killed_at_random();
