@@ -160,6 +160,33 @@ static int k_read_into(lua_State *L)
     return 0;
 }
 
+/* read_slices({{name =, range = or box =, ptr = lightuserdata, bytes =}, ...}) */
+static int k_read_slices(lua_State *L)
+{
+    mr_ckpt *c = self(L);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    int n = (int)lua_rawlen(L, 2);
+    mr_ckpt_want *wants = mr_bind_scratch(L, sizeof *wants * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) {
+        // texts stay alive in the caller's table
+        if (lua_rawgeti(L, 2, i + 1) != LUA_TTABLE)
+            return mr_bind_raise(L, MR_E_USAGE, "slices[%d]: expected a table", i + 1);
+        int row = lua_gettop(L);
+        lua_getfield(L, row, "name"), lua_getfield(L, row, "ptr"), lua_getfield(L, row, "bytes");
+        const mr_st_tensor *t = mr_ckpt_find(c, luaL_checkstring(L, row + 1));
+        if (!t)
+            mr_bind_check(L, mr_ckpt_missing(c, lua_tostring(L, row + 1)));
+        luaL_checktype(L, row + 2, LUA_TLIGHTUSERDATA);
+        wants[i] = (mr_ckpt_want){.name = t->name,
+                                  .dst = lua_touserdata(L, row + 2),
+                                  .bytes = luaL_checkinteger(L, row + 3)};
+        mr_bind_slice(L, row, t->name, t->rank, &wants[i].slice);
+        lua_settop(L, row - 1);
+    }
+    mr_bind_check(L, mr_ckpt_read_slices(c, wants, n));
+    return 0;
+}
+
 /* read_f32(name, tensor, first = 0): elements from `first` on as f32, as many as the dense f32
  * tensor holds */
 static int k_read_f32(lua_State *L)
@@ -214,6 +241,12 @@ static int k_step(lua_State *L)
 static int k_bytes(lua_State *L)
 {
     lua_pushinteger(L, mr_ckpt_bytes(self(L)));
+    return 1;
+}
+
+static int k_bytes_read(lua_State *L)
+{
+    lua_pushinteger(L, mr_ckpt_bytes_read(self(L)));
     return 1;
 }
 
@@ -338,6 +371,9 @@ static const mr_bind_row ckpt_rows[] = {
            "Raw bytes of a tensor; those of a checkpoint are compared with their hash first."),
     MR_ROW("read_into", k_read_into, "(name: string, pointer: lightuserdata, bytes: integer)",
            "A whole tensor to a place in memory."),
+    MR_ROW("read_slices", k_read_slices, "(slices: table[])",
+           "Rows {name, range or box, ptr, bytes}, all in one go and in the order of the files; "
+           "without range and box the whole tensor."),
     MR_ROW("read_f32", k_read_f32, "(name: string, out: mr.Tensor, first?: integer)",
            "Elements from first on as f32, as many as the dense f32 tensor holds."),
     MR_ROW("verify", k_verify, "()",
@@ -345,7 +381,10 @@ static const mr_bind_row ckpt_rows[] = {
     MR_ROW("path", k_path, "(): string", "What was opened."),
     MR_ROW("step", k_step, "(): integer?", "Its step; nil for plain weights."),
     MR_ROW("bytes", k_bytes, "(): integer", "Size of all tensors."),
-    MR_ROW("manifest", k_manifest, "(): string?", "Its manifest, JSON; nil for plain weights."),
+    MR_ROW("bytes_read", k_bytes_read, "(): integer",
+           "Bytes read from the files of a checkpoint since it was opened."),
+    MR_ROW("manifest", k_manifest, "(): string?",
+           "What its manifest says beside files and tensors, JSON; nil for plain weights."),
     MR_ROW("metadata", k_metadata, "(): table", "Texts in the head of a plain file."),
     MR_ROW("stats", k_stats, "(name: string): table",
            "{n, zeros, nonfinite, min, max, mean, rms} of a tensor."),

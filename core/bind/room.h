@@ -277,6 +277,9 @@ extern const char mr_bind_lock_type[];
 
 /* Lua: write(path, tensors [, {key = text}]); saver(lock, options) with its fields */
 int mr_bind_ckpt_write(lua_State *L);
+/* The part that the table at `t` tells: range = {from, to} or box = {{from, to}, ...}; neither: all
+ * of the tensor. Raises MR_E_USAGE. */
+void mr_bind_slice(lua_State *L, int t, const char *name, int rank, mr_ckpt_slice *out);
 int mr_bind_saver_new(lua_State *L);
 extern const mr_bind_field mr_bind_saver_fields[];
 /* Register mr.Saver. */

@@ -6,8 +6,43 @@
 
 static const char saver_type[] = "mr.Saver";
 
-/* One {name=, dtype=, shape=, ptr= lightuserdata or text, bytes=} at the top of the stack. Texts
- * stay alive in the caller's table. */
+static void read_bounds(lua_State *L, int list, const char *name, int64_t *from, int64_t *to)
+{
+    int first_is, last_is;
+    lua_rawgeti(L, list, 1), lua_rawgeti(L, list, 2);
+    *from = lua_tointegerx(L, -2, &first_is), *to = lua_tointegerx(L, -1, &last_is);
+    if (!first_is || !last_is || lua_rawlen(L, list) != 2)
+        mr_bind_raise(L, MR_E_USAGE, "tensor '%s': expected {from, to} of its range or box", name);
+    lua_pop(L, 2);
+}
+
+void mr_bind_slice(lua_State *L, int t, const char *name, int rank, mr_ckpt_slice *out)
+{
+    int top = lua_gettop(L);
+    *out = (mr_ckpt_slice){0};
+    if (lua_getfield(L, t, "range") == LUA_TTABLE) {
+        out->cut = MR_CKPT_RANGE;
+        read_bounds(L, top + 1, name, &out->from[0], &out->to[0]);
+    }
+    if (lua_getfield(L, t, "box") == LUA_TTABLE) {
+        if (out->cut != MR_CKPT_ALL || lua_rawlen(L, top + 2) != (lua_Unsigned)rank)
+            mr_bind_raise(L, MR_E_USAGE,
+                          "tensor '%s': expected a range, or a box of %d times {from, to}", name,
+                          rank);
+        out->cut = MR_CKPT_BOX;
+        for (int d = 0; d < rank; d++) {
+            if (lua_rawgeti(L, top + 2, d + 1) != LUA_TTABLE)
+                mr_bind_raise(L, MR_E_USAGE, "tensor '%s': box[%d]: expected {from, to}", name,
+                              d + 1);
+            read_bounds(L, top + 3, name, &out->from[d], &out->to[d]);
+            lua_pop(L, 1);
+        }
+    }
+    lua_settop(L, top);
+}
+
+/* One {name=, dtype=, shape=, range= or box=, ptr= lightuserdata or text, bytes=} at the top of the
+ * stack. Texts stay alive in the caller's table. */
 static void read_item(lua_State *L, int row, mr_ckpt_item *item)
 {
     int t = lua_gettop(L);
@@ -39,7 +74,8 @@ static void read_item(lua_State *L, int row, mr_ckpt_item *item)
         lua_pop(L, 1);
     }
     int64_t want, have;
-    mr_bind_check(L, mr_st_shape_bytes(item->dtype, item->rank, item->shape, &want));
+    mr_bind_slice(L, t, item->name, item->rank, &item->slice);
+    mr_bind_check(L, mr_ckpt_item_bytes(item, &want));
     int kind = lua_getfield(L, t, "ptr");
     if (kind == LUA_TSTRING) {
         size_t n;

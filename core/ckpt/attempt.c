@@ -32,12 +32,11 @@ static mr_status check_room(const char *run_dir, int64_t bytes, bool *shortage)
         run_dir, (double)have * 1e-6, (double)need * 1e-6);
 }
 
-/* Compare the file with the hashes of the snapshot and compute the hash of the whole. */
-static mr_status read_back(int fd, const char *path, const mr_save_job *job, mr_hash128 *whole)
+/* Compare the file with the hashes of the snapshot. */
+static mr_status read_back(int fd, const char *path, const mr_save_job *job)
 {
     char *block = mr_alloc(MR_CKPT_BLOCK);
-    mr_hasher *hasher = mr_hasher_new();
-    mr_status st = block && hasher ? MR_OK : mr_fail_memory(MR_CKPT_BLOCK);
+    mr_status st = block ? MR_OK : mr_fail_memory(MR_CKPT_BLOCK);
     for (int64_t at = 0; at < job->bytes && st == MR_OK; at += MR_CKPT_BLOCK) {
         size_t n = (size_t)MR_MIN(job->bytes - at, (int64_t)MR_CKPT_BLOCK);
         st = mr_file_read_at(fd, block, n, at, path);
@@ -47,18 +46,13 @@ static mr_status read_back(int fd, const char *path, const mr_save_job *job, mr_
             st = mr_fail(MR_E_FORMAT,
                          "%s: bytes from %lld on differ from the snapshot when read back", path,
                          (long long)at);
-        if (st == MR_OK)
-            mr_hasher_add(hasher, block, n);
     }
-    if (st == MR_OK)
-        *whole = mr_hasher_digest(hasher);
-    mr_hasher_free(hasher);
     mr_free(block);
     return st;
 }
 
 static mr_status write_shard(const mr_save_job *job, const char *dir, const char *name,
-                             bool *shortage, mr_hash128 *whole)
+                             bool *shortage)
 {
     const mr_io *io = mr_io_table();
     char part[MR_SAVE_PATH], path[MR_SAVE_PATH];
@@ -83,7 +77,7 @@ static mr_status write_shard(const mr_save_job *job, const char *dir, const char
     // what is read back shall come from the disk and not from the page cache
     if (st == MR_OK) {
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-        st = read_back(fd, part, job, whole);
+        st = read_back(fd, part, job);
     }
     if (io->close(fd) && st == MR_OK)
         st = fail_io("close", part);
@@ -92,15 +86,47 @@ static mr_status write_shard(const mr_save_job *job, const char *dir, const char
     return st == MR_OK ? mr_dir_sync(dir) : st;
 }
 
+/* Put a manifest into place. */
+static mr_status put_manifest(const mr_manifest *m, json_t *meta, const char *path, bool *shortage)
+{
+    char *text;
+    size_t n;
+    MR_TRY(mr_manifest_build(m, meta, &text, &n));
+    mr_status st = mr_file_replace(path, text, n);
+    if (st != MR_OK)
+        *shortage = errno == ENOSPC || errno == EDQUOT;
+    mr_free(text);
+    return st;
+}
+
+static mr_status write_manifest(const mr_save_job *job, const mr_ckpt_file *file, const char *dir,
+                                bool *shortage)
+{
+    char path[MR_SAVE_PATH];
+    mr_manifest part, whole;
+    mr_save_path(path, "%s/" MR_CKPT_MANIFEST, dir);
+    mr_manifest_init(&part), mr_manifest_init(&whole);
+    snprintf(whole.run, sizeof whole.run, "%s", mr_run_lock_id(job->lock));
+    whole.fence = mr_run_lock_fence(job->lock), whole.step = job->step, whole.ranks = 1;
+    mr_status st = mr_manifest_add(&part, file, job->items, job->offsets, job->n);
+    if (st == MR_OK)
+        st = mr_manifest_merge(&whole, &part, 1);
+    if (st == MR_OK)
+        st = mr_manifest_check(path, &whole);
+    if (st == MR_OK)
+        st = put_manifest(&whole, job->meta, path, shortage);
+    mr_manifest_fini(&part), mr_manifest_fini(&whole);
+    return st;
+}
+
 static mr_status write_all(const mr_save_job *job, const char *dir, bool *shortage)
 {
     mr_ckpt_file file = {.name = "r00000-of-00001.safetensors",
                          .bytes = job->bytes,
                          .blocks = (mr_hash128 *)job->blocks};
-    MR_TRY(write_shard(job, dir, file.name, shortage, &file.whole));
+    MR_TRY(write_shard(job, dir, file.name, shortage));
     // take the size that the directory shows, not the one that the writer remembers
-    char path[MR_SAVE_PATH], *text;
-    size_t n;
+    char path[MR_SAVE_PATH];
     struct stat s;
     mr_save_path(path, "%s/%s", dir, file.name);
     if (stat(path, &s))
@@ -108,14 +134,7 @@ static mr_status write_all(const mr_save_job *job, const char *dir, bool *shorta
     if (s.st_size != job->bytes)
         return mr_fail(MR_E_FORMAT, "%s: has %lld bytes after the write, expected %lld", path,
                        (long long)s.st_size, (long long)job->bytes);
-    MR_TRY(mr_manifest_build(mr_run_lock_id(job->lock), mr_run_lock_fence(job->lock), job->step,
-                             job->meta, &file, job->items, job->offsets, job->n, &text, &n));
-    mr_save_path(path, "%s/" MR_CKPT_MANIFEST, dir);
-    mr_status st = mr_file_replace(path, text, n);
-    if (st != MR_OK)
-        *shortage = errno == ENOSPC || errno == EDQUOT;
-    mr_free(text);
-    return st;
+    return write_manifest(job, &file, dir, shortage);
 }
 
 /* Commit where the name is free: the rename makes it a checkpoint. */

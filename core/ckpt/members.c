@@ -1,11 +1,11 @@
-/* ckpt: JSON objects of untrusted files, read member by member. A header of many MiB would cost
- * forty times its size if jansson built the whole of it; here jansson sees one small value at a
- * time. Licence: Apache-2.0 */
+/* ckpt: JSON objects and lists of untrusted files, read member by member. A header of many MiB
+ * would cost forty times its size if jansson built the whole of it; here jansson sees one small
+ * value at a time. Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <string.h>
 
-enum { DEPTH_MAX = 4, CONTAINER_MAX = 64 << 10 };
+enum { CONTAINER_MAX = 64 << 10 };
 
 /* Where the reading of an object stands. */
 typedef struct reader {
@@ -64,9 +64,9 @@ static mr_status skip_container(reader *r)
         case '"': MR_TRY(skip_text(r)); continue;
         case '[':
         case '{':
-            if (++depth > DEPTH_MAX)
+            if (++depth > r->all.depth)
                 return mr_fail(MR_E_FORMAT, "%s: JSON nested deeper than %d at byte %lld",
-                               r->all.path, DEPTH_MAX, (long long)(r->at - r->all.whole));
+                               r->all.path, r->all.depth, (long long)(r->at - r->all.whole));
             break;
         case ']':
         case '}': depth--; break;
@@ -92,12 +92,37 @@ static mr_status skip_value(reader *r)
 
 static mr_json_part part_from(const reader *r, const char *from)
 {
-    return (mr_json_part){r->all.path, r->all.whole, from, r->at};
+    return (mr_json_part){r->all.path, r->all.whole, from, r->at, r->all.depth};
 }
 
-static mr_status read_member(reader *r, mr_json_member *each, void *user)
+/* Read what stands between two brackets, with commas between. */
+static mr_status read_list(mr_json_part all, const char *brackets, const char *what,
+                           mr_status (*read_one)(reader *r, void *list), void *list)
 {
-    skip_space(r);
+    reader r = {all, all.at};
+    MR_TRY(expect(&r, brackets[0], what));
+    skip_space(&r);
+    bool more = !stands(&r, brackets[1]);
+    while (more) {
+        skip_space(&r);
+        MR_TRY(read_one(&r, list));
+        skip_space(&r);
+        more = stands(&r, ',');
+        r.at += more;
+    }
+    MR_TRY(expect(&r, brackets[1], brackets[1] == '}' ? "',' or '}'" : "',' or ']'"));
+    skip_space(&r);
+    return r.at == r.all.end ? MR_OK : damaged(&r, "nothing more");
+}
+
+typedef struct members {
+    mr_json_member *each;
+    void *user;
+} members;
+
+static mr_status read_member(reader *r, void *list)
+{
+    const members *m = list;
     const char *from = r->at;
     if (!stands(r, '"'))
         return damaged(r, "a name in quotes");
@@ -111,26 +136,32 @@ static mr_status read_member(reader *r, mr_json_member *each, void *user)
         st = skip_value(r);
     }
     if (st == MR_OK)
-        st = each(user, json_string_value(key), part_from(r, from));
+        st = m->each(m->user, json_string_value(key), part_from(r, from));
     json_decref(key);
     return st;
 }
 
 mr_status mr_json_members(mr_json_part object, mr_json_member *each, void *user)
 {
-    reader r = {object, object.at};
-    MR_TRY(expect(&r, '{', "an object"));
-    skip_space(&r);
-    bool more = !stands(&r, '}');
-    while (more) {
-        MR_TRY(read_member(&r, each, user));
-        skip_space(&r);
-        more = stands(&r, ',');
-        r.at += more;
-    }
-    MR_TRY(expect(&r, '}', "',' or '}'"));
-    skip_space(&r);
-    return r.at == r.all.end ? MR_OK : damaged(&r, "nothing more");
+    return read_list(object, "{}", "an object", read_member, &(members){each, user});
+}
+
+typedef struct items {
+    mr_json_item *each;
+    void *user;
+} items;
+
+static mr_status read_item(reader *r, void *list)
+{
+    const items *l = list;
+    const char *from = r->at;
+    MR_TRY(skip_value(r));
+    return l->each(l->user, part_from(r, from));
+}
+
+mr_status mr_json_items(mr_json_part array, mr_json_item *each, void *user)
+{
+    return read_list(array, "[]", "a list", read_item, &(items){each, user});
 }
 
 mr_status mr_json_parse(mr_json_part part, json_t **out)
@@ -146,4 +177,17 @@ mr_status mr_json_parse(mr_json_part part, json_t **out)
     MR_TRY(mr_json_check_memory(&err));
     return mr_fail(MR_E_FORMAT, "%s: damaged JSON: byte %lld: %s", part.path,
                    (long long)(part.at - part.whole) + err.position, err.text);
+}
+
+mr_status mr_json_check_memory(const json_error_t *err)
+{
+    // where jansson runs out of memory it often leaves no text at all
+    bool memory = json_error_code(err) == json_error_out_of_memory || !err->text[0];
+    return memory ? mr_fail_memory(4096) : MR_OK;
+}
+
+mr_status mr_json_fail(mr_status code, const char *path, const json_error_t *err)
+{
+    MR_TRY(mr_json_check_memory(err));
+    return mr_fail(code, "%s: line %d, column %d: %s", path, err->line, err->column, err->text);
 }

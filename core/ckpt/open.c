@@ -1,35 +1,29 @@
-/* ckpt: open a checkpoint directory or released weights, and read tensors; bytes of a checkpoint
- * are handed out only after their block matched its hash. Licence: Apache-2.0 */
+/* ckpt: open a checkpoint directory or released weights, and read tensors or slices of them from
+ * where their pieces lie, in the order of the files. Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* One file of a checkpoint: hashed blocks read by descriptor, or a plain safetensors file. */
+/* One file of released weights. */
 typedef struct part {
-    int fd;
     char *path;
-    int64_t bytes;
-    const mr_ckpt_file *hashes; // NULL: plain
     mr_safetensors *plain;
     mr_torch *torch;
-    int first; // of a plain file: which of all tensors is its first
+    int first; // which of all tensors is its first
 } part;
 
 struct mr_ckpt {
     char *path;
-    mr_manifest manifest; // text is NULL for plain files
-    part *parts;
+    mr_manifest manifest; // of a checkpoint: facts are NULL for released weights
+    mr_blocks *blocks;    // its files
+    part *parts;          // the files of released weights
     int n_parts, n;
-    mr_st_tensor *plain; // of plain files: the tensors of all of them
+    mr_st_tensor *plain; // the tensors of all of them
     const mr_st_tensor **tensors, **by_name;
-    char *block; // the block read last, verified
-    int block_part;
-    int64_t block_at; // its first byte, -1: none
 };
 
 static int by_name(const void *pa, const void *pb)
@@ -55,8 +49,6 @@ static mr_status room_for_parts(mr_ckpt *c, int n)
 {
     if (!(c->parts = mr_calloc((size_t)n, sizeof *c->parts)))
         return mr_fail_memory(sizeof *c->parts);
-    for (int i = 0; i < n; i++)
-        c->parts[i].fd = -1;
     c->n_parts = n;
     return MR_OK;
 }
@@ -80,30 +72,13 @@ static char *join(const char *dir, const char *name)
 
 static mr_status open_committed(mr_ckpt *c, const char *dir)
 {
-    MR_TRY(mr_manifest_read(dir, &c->manifest));
-    MR_TRY(room_for_parts(c, c->manifest.n_files));
+    char path[MR_SAVE_PATH];
+    mr_save_path(path, "%s/" MR_CKPT_MANIFEST, dir);
+    MR_TRY(mr_manifest_read(path, false, &c->manifest));
+    MR_TRY(mr_blocks_open(dir, &c->manifest, &c->blocks));
     MR_TRY(room_for_tensors(c, c->manifest.n_tensors));
-    for (int i = 0; i < c->n_parts; i++) {
-        part *p = &c->parts[i];
-        struct stat s;
-        p->hashes = &c->manifest.files[i];
-        p->bytes = p->hashes->bytes;
-        if (!(p->path = join(dir, p->hashes->name)))
-            return mr_fail_memory(strlen(dir));
-        p->fd = mr_io_table()->open(p->path, O_RDONLY | O_NONBLOCK, 0);
-        if (p->fd < 0 && errno == ENOENT)
-            return mr_fail(MR_E_FORMAT, "%s: missing", p->path);
-        if (p->fd < 0 || fstat(p->fd, &s))
-            return mr_fail(MR_E_IO, "%s: cannot open: %s", p->path, strerror(errno));
-        if (!S_ISREG(s.st_mode) || s.st_size != p->bytes)
-            return mr_fail(MR_E_FORMAT, "%s: has %lld bytes, the manifest says %lld", p->path,
-                           (long long)s.st_size, (long long)p->bytes);
-    }
     for (int i = 0; i < c->n; i++)
-        c->tensors[i] = &c->manifest.tensors[i];
-    c->block_at = -1;
-    if (!(c->block = mr_alloc(MR_CKPT_BLOCK)))
-        return mr_fail_memory(MR_CKPT_BLOCK);
+        c->tensors[i] = &c->manifest.tensors[i].is;
     return index_names(c);
 }
 
@@ -241,7 +216,8 @@ static mr_status read_index(index_file *x, const char *path)
 {
     size_t bytes;
     MR_TRY(mr_file_read_small(path, MR_ST_HEADER_MAX, &x->text, &bytes));
-    MR_TRY(mr_json_members((mr_json_part){path, x->text, x->text, x->text + bytes}, take_map, x));
+    MR_TRY(mr_json_members((mr_json_part){path, x->text, x->text, x->text + bytes, MR_JSON_DEPTH},
+                           take_map, x));
     if (!x->map.at)
         return mr_fail(MR_E_FORMAT, "%s: no weight_map in it", path);
     if (!(x->files = json_object()))
@@ -306,6 +282,7 @@ mr_status mr_ckpt_open(const char *path, mr_ckpt **out)
         return mr_fail_memory(sizeof *c);
     char manifest[MR_SAVE_PATH];
     mr_save_path(manifest, "%s/" MR_CKPT_MANIFEST, path);
+    mr_manifest_init(&c->manifest);
     mr_status st = (c->path = mr_strdup(path)) ? MR_OK : mr_fail_memory(strlen(path));
     if (st == MR_OK)
         st = !S_ISDIR(s.st_mode)
@@ -324,18 +301,16 @@ void mr_ckpt_close(mr_ckpt *c)
     if (!c)
         return;
     for (int i = 0; i < c->n_parts; i++) {
-        if (c->parts[i].fd >= 0)
-            mr_io_table()->close(c->parts[i].fd);
         mr_safetensors_close(c->parts[i].plain);
         mr_torch_close(c->parts[i].torch);
         mr_free(c->parts[i].path);
     }
+    mr_blocks_close(c->blocks);
     mr_manifest_fini(&c->manifest);
     mr_free(c->parts);
     mr_free(c->plain);
     mr_free(c->tensors);
     mr_free(c->by_name);
-    mr_free(c->block);
     mr_free(c->path);
     mr_free(c);
 }
@@ -356,18 +331,19 @@ const char *mr_ckpt_path(const mr_ckpt *c)
 }
 const char *mr_ckpt_manifest(const mr_ckpt *c)
 {
-    return c->manifest.text;
+    return c->manifest.facts;
 }
 int64_t mr_ckpt_step(const mr_ckpt *c)
 {
-    return c->manifest.text ? c->manifest.step : -1;
+    return c->blocks ? c->manifest.step : -1;
 }
 
 int64_t mr_ckpt_bytes(const mr_ckpt *c)
 {
     int64_t total = 0;
+    for (int i = 0; i < c->manifest.n_files; i++)
+        total += c->manifest.files[i].bytes;
     for (int i = 0; i < c->n_parts; i++) {
-        total += c->parts[i].bytes;
         for (int k = 0; k < count_of(&c->parts[i]); k++)
             total += tensor_of(&c->parts[i], k)->bytes;
     }
@@ -430,16 +406,94 @@ mr_status mr_ckpt_missing(const mr_ckpt *c, const char *name)
 
 /* ---- read ---- */
 
-/* Read one whole block of a hashed file to dst and compare. */
-static mr_status read_block(const part *p, int64_t at, void *dst)
+/* What is wanted of one tensor, and where it goes. */
+typedef struct wish {
+    const mr_st_tensor *tensor;
+    mr_span span;
+    char *dst;
+} wish;
+
+/* A piece that holds some of a wish. */
+typedef struct fetch {
+    mr_ckpt *ckpt;
+    const wish *wish;
+    mr_span piece;
+    int file;
+    int64_t offset;
+} fetch;
+
+/* The list of fetches; without room it is only counted. */
+typedef struct fetches {
+    fetch *list;
+    int n;
+} fetches;
+
+static int by_place(const void *pa, const void *pb)
 {
-    size_t n = (size_t)MR_MIN(p->bytes - at, (int64_t)MR_CKPT_BLOCK);
-    MR_TRY(mr_file_read_at(p->fd, dst, n, at, p->path));
-    mr_hash128 h = mr_hash128_of(dst, n), want = p->hashes->blocks[at / MR_CKPT_BLOCK];
-    if (h.lo == want.lo && h.hi == want.hi)
-        return MR_OK;
-    return mr_fail(MR_E_FORMAT, "%s: damaged: bytes %lld to %lld do not match their hash", p->path,
-                   (long long)at, (long long)at + (long long)n);
+    const fetch *a = pa, *b = pb;
+    if (a->file != b->file)
+        return a->file - b->file;
+    if (a->offset != b->offset)
+        return a->offset < b->offset ? -1 : 1;
+    return (a->wish > b->wish) - (a->wish < b->wish);
+}
+
+static mr_status fetch_bytes(void *user, int64_t at_wish, int64_t at_piece, int64_t n)
+{
+    const fetch *f = user;
+    const mr_ckpt *c = f->ckpt;
+    char *dst = f->wish->dst + at_wish;
+    if (c->blocks)
+        return mr_blocks_read(c->blocks, f->file, f->offset + at_piece, dst, n);
+    const part *p = &c->parts[f->file];
+    const mr_st_tensor *t = f->wish->tensor;
+    return p->plain ? mr_safetensors_read(p->plain, t, dst, at_piece, n)
+                    : mr_torch_read(p->torch, (int)(t - c->plain) - p->first, dst, at_piece, n);
+}
+
+static void add_fetch(fetches *to, fetch f)
+{
+    const mr_span *a = &f.wish->span, *b = &f.piece;
+    if (a->first >= b->end || b->first >= a->end)
+        return;
+    if (to->list)
+        to->list[to->n] = f;
+    to->n++;
+}
+
+static void add_wish(mr_ckpt *c, const wish *w, fetches *to)
+{
+    const mr_st_tensor *t = w->tensor;
+    if (!c->blocks) {
+        add_fetch(to, (fetch){c, w, mr_span_stretch(0, t->bytes), t->file, t->offset});
+        return;
+    }
+    // tensors of a manifest stand inside its own rows, at their start
+    const mr_manifest_tensor *row = (const mr_manifest_tensor *)t;
+    for (int i = 0; i < row->n; i++) {
+        const mr_piece *p = &c->manifest.pieces[row->first + i];
+        add_fetch(to, (fetch){c, w, mr_piece_span(row, p), p->file, p->offset});
+    }
+}
+
+static mr_status grant(mr_ckpt *c, const wish *wishes, int n)
+{
+    fetches all = {0};
+    for (int i = 0; i < n; i++)
+        add_wish(c, &wishes[i], &all);
+    if (!(all.list = mr_alloc(sizeof *all.list * (size_t)(all.n + 1))))
+        return mr_fail_memory(sizeof *all.list * (size_t)all.n);
+    all.n = 0;
+    for (int i = 0; i < n; i++)
+        add_wish(c, &wishes[i], &all);
+    qsort(all.list, (size_t)all.n, sizeof *all.list, by_place);
+    mr_status st = MR_OK;
+    for (int i = 0; i < all.n && st == MR_OK; i++) {
+        fetch *f = &all.list[i];
+        st = mr_span_meet(&f->wish->span, &f->piece, fetch_bytes, f);
+    }
+    mr_free(all.list);
+    return st;
 }
 
 mr_status mr_ckpt_read(mr_ckpt *c, const char *name, void *dst, int64_t offset, int64_t n)
@@ -450,56 +504,56 @@ mr_status mr_ckpt_read(mr_ckpt *c, const char *name, void *dst, int64_t offset, 
     if (offset < 0 || n < 0 || n > t->bytes || offset > t->bytes - n)
         return mr_fail(MR_E_RANGE, "%s: tensor '%s': %lld bytes from byte %lld on; it has %lld",
                        c->path, name, (long long)n, (long long)offset, (long long)t->bytes);
-    const part *p = &c->parts[t->file];
-    if (p->plain)
-        return mr_safetensors_read(p->plain, t, dst, offset, n);
-    if (p->torch)
-        return mr_torch_read(p->torch, (int)(t - c->plain) - p->first, dst, offset, n);
-    char *out = dst;
-    for (int64_t at = t->offset + offset, end = at + n; at < end;) {
-        int64_t first = at / MR_CKPT_BLOCK * MR_CKPT_BLOCK;
-        int64_t take = MR_MIN(first + MR_CKPT_BLOCK, end) - at;
-        if (take == MR_CKPT_BLOCK) {
-            // a whole block goes straight to where it is wanted
-            MR_TRY(read_block(p, first, out));
-        } else {
-            if (c->block_part != t->file || c->block_at != first) {
-                c->block_at = -1;
-                MR_TRY(read_block(p, first, c->block));
-                c->block_part = t->file, c->block_at = first;
-            }
-            memcpy(out, c->block + (at - first), (size_t)take);
-        }
-        out += take, at += take;
-    }
-    return MR_OK;
+    wish w = {t, mr_span_stretch(offset, n), dst};
+    return grant(c, &w, 1);
 }
 
-static mr_status verify_committed(mr_ckpt *c, const part *p)
+static mr_status take_want(mr_ckpt *c, const mr_ckpt_want *want, wish *out)
 {
-    mr_hasher *whole = mr_hasher_new();
-    mr_status st = whole ? MR_OK : mr_fail_memory(64);
-    for (int64_t at = 0; at < p->bytes && st == MR_OK; at += MR_CKPT_BLOCK) {
-        st = read_block(p, at, c->block);
-        if (st == MR_OK)
-            mr_hasher_add(whole, c->block, (size_t)MR_MIN(p->bytes - at, (int64_t)MR_CKPT_BLOCK));
-    }
-    mr_hash128 h = st == MR_OK ? mr_hasher_digest(whole) : (mr_hash128){0};
-    mr_hasher_free(whole);
-    MR_TRY(st);
-    if (h.lo != p->hashes->whole.lo || h.hi != p->hashes->whole.hi)
-        return mr_fail(MR_E_FORMAT, "%s: damaged: the file does not match its hash", p->path);
-    return MR_OK;
+    const mr_st_tensor *t = mr_ckpt_find(c, want->name);
+    if (!t)
+        return mr_ckpt_missing(c, want->name);
+    *out = (wish){.tensor = t, .dst = want->dst};
+    if (mr_span_of(t, &want->slice, &out->span) != MR_OK)
+        return mr_fail_note("%s", c->path);
+    if (mr_span_bytes(&out->span) == want->bytes)
+        return MR_OK;
+    return mr_fail(MR_E_SHAPE,
+                   "%s: tensor '%s': what is wanted of it has %lld bytes, its place %lld", c->path,
+                   want->name, (long long)mr_span_bytes(&out->span), (long long)want->bytes);
+}
+
+mr_status mr_ckpt_read_slices(mr_ckpt *c, const mr_ckpt_want *wants, int n)
+{
+    wish *wishes = mr_alloc(sizeof *wishes * (size_t)(n + 1));
+    mr_status st = wishes ? MR_OK : mr_fail_memory(sizeof *wishes * (size_t)n);
+    for (int i = 0; i < n && st == MR_OK; i++)
+        st = take_want(c, &wants[i], &wishes[i]);
+    if (st == MR_OK)
+        st = grant(c, wishes, n);
+    mr_free(wishes);
+    return st;
+}
+
+int64_t mr_ckpt_bytes_read(const mr_ckpt *c)
+{
+    return c->blocks ? mr_blocks_bytes_read(c->blocks) : 0;
+}
+
+int mr_ckpt_files(const mr_ckpt *c)
+{
+    return c->blocks ? c->manifest.n_files : c->n_parts;
 }
 
 mr_status mr_ckpt_verify(mr_ckpt *c)
 {
-    c->block_at = -1;
+    if (c->blocks)
+        return mr_blocks_verify(c->blocks);
     for (int i = 0; i < c->n_parts; i++) {
         const part *p = &c->parts[i];
         if (p->plain)
             return mr_fail(MR_E_USAGE, "%s: a plain file has no hashes to verify", p->path);
-        MR_TRY(p->torch ? mr_torch_verify(p->torch) : verify_committed(c, p));
+        MR_TRY(mr_torch_verify(p->torch));
     }
     return MR_OK;
 }

@@ -6,13 +6,9 @@
 #include "moonreel/base.h"
 
 #include <jansson.h>
+#include <pthread.h>
 
-/* The manifest of a checkpoint directory: built by the writer, parsed by readers. Inside the room.
- */
-
-enum { MR_CKPT_SCHEMA = 1, MR_CKPT_BLOCK = 1 << 20 };
-/* A manifest holds 37 bytes per MiB of a checkpoint: this is enough for 800 GB. */
-enum { MR_CKPT_MANIFEST_MAX = 32 << 20 };
+enum { MR_CKPT_SCHEMA = 2, MR_CKPT_BLOCK = 1 << 20 };
 #define MR_CKPT_MANIFEST "MANIFEST.json"
 
 static inline int64_t mr_ckpt_blocks(int64_t bytes)
@@ -20,61 +16,156 @@ static inline int64_t mr_ckpt_blocks(int64_t bytes)
     return (bytes + MR_CKPT_BLOCK - 1) / MR_CKPT_BLOCK;
 }
 
+/* ---- JSON ---- */
+
 /* After a json_load call that failed: MR_E_MEMORY if memory ran out, else MR_OK. */
 mr_status mr_json_check_memory(const json_error_t *err);
 /* The failure of a json_load call: memory, or what stands in the text of `path`. */
 mr_status mr_json_fail(mr_status code, const char *path, const json_error_t *err);
 
-/* JSON objects of untrusted files, read member by member, so that memory stays near their size. */
+/* JSON objects and lists of untrusted files, read member by member, so that memory stays near their
+ * size. */
 
 /* The text of one value inside a larger text. */
 typedef struct mr_json_part {
     const char *path;  /* of the file, for messages */
     const char *whole; /* where the text of the file starts */
     const char *at, *end;
+    int depth; /* how deep what is in it may be nested */
 } mr_json_part;
+enum { MR_JSON_DEPTH = 4 }; /* of headers and index files */
 
 /* Called for each member of an object; everything is lent for the call. */
 typedef mr_status mr_json_member(void *user, const char *key, mr_json_part value);
 
 /* Tell the members of the object that `object` is, in the order of the file. The same name may come
- * twice: the caller decides. Errors: MR_E_FORMAT damaged, nested deeper than 4; MR_E_MEMORY; those
- * of `each` */
+ * twice: the caller decides. Errors: MR_E_FORMAT damaged, nested too deep; MR_E_MEMORY; those of
+ * `each` */
 mr_status mr_json_members(mr_json_part object, mr_json_member *each, void *user);
+/* The same for the values of the list that `array` is. */
+typedef mr_status mr_json_item(void *user, mr_json_part value);
+mr_status mr_json_items(mr_json_part array, mr_json_item *each, void *user);
 /* Parse one value: a text of any length, or 64 KiB of anything else. Owns: caller drops *out.
  * Errors: MR_E_FORMAT, MR_E_MEMORY */
 mr_status mr_json_parse(mr_json_part part, json_t **out);
 
+/* ---- parts of tensors ---- */
+
+/* Runs of consecutive bytes of a tensor: a slice of it, or what a reader wants of it. */
+typedef struct mr_span {
+    int64_t first, end; /* of its first run, behind its last one; equal: nothing */
+    int64_t run, runs;  /* bytes of a run, how many there are */
+    int outer;          /* dimensions that are counted through to come from run to run */
+    int64_t extent[MR_ST_RANK_MAX], stride[MR_ST_RANK_MAX]; /* of these; strides in bytes */
+} mr_span;
+
+mr_span mr_span_stretch(int64_t from, int64_t n); /* bytes [from, from + n) */
+/* The slice of a tensor (its name, dtype, rank, shape, bytes). Errors: MR_E_RANGE outside it */
+mr_status mr_span_of(const mr_st_tensor *t, const mr_ckpt_slice *slice, mr_span *out);
+int64_t mr_span_bytes(const mr_span *r);
+int64_t mr_span_start(const mr_span *r, int64_t i); /* first byte of its i-th run */
+/* Called for each stretch of n bytes that is in both, in order: where it is in either, counted in
+ * the bytes of the span alone. */
+typedef mr_status mr_span_both(void *user, int64_t at_a, int64_t at_b, int64_t n);
+mr_status mr_span_meet(const mr_span *a, const mr_span *b, mr_span_both *each, void *user);
+
+enum { MR_SLICE_NAME = MR_ST_NAME_MAX + 320 }; /* room for name[from:to,...] */
+/* How a rank's own file names and shapes the part that an item is: "x[0:4,8:16]" of a box,
+ * "x[0:32]" of a range. `name` is lent to *out. Errors: MR_E_RANGE the part is not inside the
+ * tensor; MR_E_FORMAT a bad shape */
+mr_status mr_ckpt_slice_item(const mr_ckpt_item *item, char *name, size_t cap, mr_ckpt_item *out);
+
+/* ---- the manifest of a checkpoint directory, or a rank's part of it ---- */
+
 typedef struct mr_ckpt_file {
     const char *name; /* inside the directory */
     int64_t bytes;
-    mr_hash128 whole, *blocks; /* one per MiB; NULL: a plain file without hashes */
+    mr_hash128 *blocks; /* one per MiB */
 } mr_ckpt_file;
 
+/* A slice of a tensor, and where it lies. */
+typedef struct mr_piece {
+    const int64_t *bounds; /* of a box: from, to of each dimension; of a range: from, to */
+    int64_t offset;        /* of its first byte in the file */
+    int file;
+} mr_piece;
+
+typedef struct mr_manifest_tensor {
+    mr_st_tensor is; /* file and offset: those of its first piece */
+    mr_ckpt_cut cut; /* of all its pieces: boxes or ranges */
+    int first, n;    /* which pieces of the manifest are its own */
+} mr_manifest_tensor;
+
 typedef struct mr_manifest {
-    char *text; /* zero-terminated */
-    size_t text_bytes;
-    int64_t step, fence;
+    char *facts; /* JSON: all members but files, tensors and the self hash */
+    int64_t schema, step, fence, save, attempt, rank, ranks;
     char run[40];
     mr_ckpt_file *files;
-    int n_files;
-    mr_st_tensor *tensors; /* by file and offset */
-    int n_tensors;
-    mr_arena arena; /* holds all but `text` */
+    mr_manifest_tensor *tensors; /* by file and offset of their first piece */
+    mr_piece *pieces;            /* of each tensor in a row, in its order of elements */
+    int n_files, n_tensors, n_pieces, cap_files, cap_tensors, cap_pieces;
+    mr_arena arena; /* holds texts, hashes and bounds */
 } mr_manifest;
+
+void mr_manifest_init(mr_manifest *m);
+void mr_manifest_fini(mr_manifest *m);
+/* One more entry of a list: its address, cleared; NULL when out of memory. */
+mr_ckpt_file *mr_manifest_add_file(mr_manifest *m, const char *name, int64_t bytes);
+mr_manifest_tensor *mr_manifest_add_tensor(mr_manifest *m, const mr_st_tensor *is, mr_ckpt_cut cut);
+mr_piece *mr_manifest_add_piece(mr_manifest *m, int n_bounds); /* of the last tensor */
+/* The slice that a piece is. */
+mr_ckpt_slice mr_piece_slice(const mr_manifest_tensor *t, const mr_piece *p);
+mr_span mr_piece_span(const mr_manifest_tensor *t, const mr_piece *p);
+
+/* Add a file of items, as mr_safetensors_header has laid them out, each as a tensor of one piece.
+ * Errors: MR_E_MEMORY */
+mr_status mr_manifest_add(mr_manifest *m, const mr_ckpt_file *file, const mr_ckpt_item *items,
+                          const int64_t *offsets, int n);
+/* The whole from the parts of all ranks, in their order: pieces of one tensor come together.
+ * Errors: MR_E_CKPT a tensor has another shape, dtype or cut in another part; MR_E_MEMORY */
+mr_status mr_manifest_merge(mr_manifest *m, const mr_manifest *parts, int n_parts);
+/* Does every element of every tensor lie in one piece? Errors: MR_E_CKPT naming tensor and place;
+ * MR_E_MEMORY. `path` is for messages; pieces are sorted. */
+mr_status mr_manifest_check(const char *path, mr_manifest *m);
+/* The hash of a file: of the text of its blocks' hashes, one after the other. `text` is that text:
+ * 32 characters per block and a zero; NULL: out of memory. Owns: caller frees it with mr_free */
+mr_hash128 mr_ckpt_file_hash(const mr_ckpt_file *file, char **text);
+
+/* How a manifest ends: the hash of all bytes before stands between these. */
+#define MR_SELF_HEAD ",\n \"self\": \""
+#define MR_SELF_TAIL "\"\n}\n"
 
 /* Members that the caller's meta must and must not have. Errors: MR_E_USAGE naming the member. */
 mr_status mr_manifest_check_meta(const json_t *meta);
-/* The text of a manifest: facts, the members of `meta`, files, slices, self hash last.
+/* The text of a manifest: facts of `m` (run, fence, step, ranks), the members of `meta`, files,
+ * tensors, self hash last. Without meta: of a rank's part, with rank, save and attempt.
  * Owns: caller frees *text with mr_free. */
-mr_status mr_manifest_build(const char *run, int64_t fence, int64_t step, json_t *meta,
-                            const mr_ckpt_file *file, const mr_ckpt_item *items,
-                            const int64_t *offsets, int n, char **text, size_t *bytes);
-/* Read and check <dir>/MANIFEST.json: self hash, schema, sizes that fit together. `m` is closed by
- * _fini, also after a failure. Errors: MR_E_FORMAT damaged; MR_E_CKPT, MR_E_UNSUPPORTED undamaged
- * but not readable; MR_E_IO; MR_E_MEMORY. */
-mr_status mr_manifest_read(const char *dir, mr_manifest *m);
-void mr_manifest_fini(mr_manifest *m);
+mr_status mr_manifest_build(const mr_manifest *m, json_t *meta, char **text, size_t *bytes);
+/* Read and check a manifest: self hash, schema, sizes that fit together, and where it is no part,
+ * that the pieces of each tensor are all of it. The text is read piece by piece: memory stays
+ * within a few times its size. `m` is closed by _fini, also after a failure. Errors: MR_E_FORMAT
+ * damaged; MR_E_CKPT, MR_E_UNSUPPORTED undamaged but not readable; MR_E_IO; MR_E_MEMORY. */
+mr_status mr_manifest_read(const char *path, bool part, mr_manifest *m);
+
+/* ---- files whose blocks have hashes ---- */
+
+typedef struct mr_blocks mr_blocks;
+
+/* Files of a manifest that lie in `dir`: are they there, with the right sizes? `m` is borrowed
+ * until the close. Errors: MR_E_FORMAT missing, of another size; MR_E_IO; MR_E_MEMORY */
+mr_status mr_blocks_open(const char *dir, const mr_manifest *m, mr_blocks **out);
+void mr_blocks_close(mr_blocks *b); /* NULL is fine */
+/* Read bytes [at, at + n) of a file. Whole blocks are read and compared with their hash; the ones
+ * read last are kept. Errors: MR_E_FORMAT with file, block and tensor; MR_E_IO; MR_E_MEMORY
+ * Threads: one call at a time */
+mr_status mr_blocks_read(mr_blocks *b, int file, int64_t at, void *dst, int64_t n);
+/* Read everything and compare, by several threads. Errors: as above */
+mr_status mr_blocks_verify(mr_blocks *b);
+int64_t mr_blocks_bytes_read(const mr_blocks *b); /* from all files, since the open */
+
+/* Threads that help the caller: they take no signals. Starts at most `most`, and fewer than there
+ * are processors; returns how many. The caller joins them. */
+int mr_ckpt_helpers(int most, void *(*work)(void *), void *arg, pthread_t *threads);
 
 /* One save as the writer thread sees it, and the care of the ckpt/ directory. Inside the room. */
 

@@ -247,7 +247,8 @@ static mr_status read_header(mr_safetensors *st, const char *text, int64_t lengt
 {
     if (length < 2 || text[0] != '{')
         return mr_fail(MR_E_FORMAT, "%s: the header is not a JSON object", st->path);
-    MR_TRY(mr_json_members((mr_json_part){st->path, text, text, text + length}, add_member, st));
+    MR_TRY(mr_json_members((mr_json_part){st->path, text, text, text + length, MR_JSON_DEPTH},
+                           add_member, st));
     MR_TRY(sort_meta(st));
     if (st->n)
         qsort(st->tensors, (size_t)st->n, sizeof *st->tensors, by_offset);

@@ -80,6 +80,9 @@ static mr_status build(json_t *root, const mr_ckpt_item *items, int n, const mr_
     }
     for (int i = 0; i < n; i++) {
         int64_t bytes;
+        if (items[i].slice.cut != MR_CKPT_ALL)
+            return mr_fail(MR_E_USAGE, "tensor '%s': a part of it; a file holds whole tensors",
+                           items[i].name);
         if (items[i].rank < 0 || items[i].rank > MR_ST_RANK_MAX ||
             (unsigned)items[i].dtype >= MR_ST_DTYPE_COUNT)
             return mr_fail(MR_E_USAGE, "tensor '%s': rank %d or dtype is out of range",

@@ -4,12 +4,9 @@
 #define _DEFAULT_SOURCE
 #include "ckpt/room.h"
 
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { HELPERS_MAX = 3, HELPERS_FROM_BLOCKS = 8 };
 
@@ -26,6 +23,14 @@ void mr_snapshot_drop(mr_snapshot_layout *l)
     mr_snapshot_init(l);
 }
 
+static bool same_slice(const mr_ckpt_item *a, const mr_ckpt_item *b)
+{
+    int n = a->slice.cut == MR_CKPT_BOX ? a->rank : a->slice.cut == MR_CKPT_RANGE ? 1 : 0;
+    return a->slice.cut == b->slice.cut &&
+           memcmp(a->slice.from, b->slice.from, sizeof a->slice.from[0] * (size_t)n) == 0 &&
+           memcmp(a->slice.to, b->slice.to, sizeof a->slice.to[0] * (size_t)n) == 0;
+}
+
 bool mr_snapshot_fits(const mr_snapshot_layout *l, const mr_ckpt_item *items, int n)
 {
     if (!l->header || l->n != n)
@@ -36,6 +41,8 @@ bool mr_snapshot_fits(const mr_snapshot_layout *l, const mr_ckpt_item *items, in
             return false;
         if (memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->rank))
             return false;
+        if (!same_slice(a, b))
+            return false;
     }
     return true;
 }
@@ -45,16 +52,22 @@ static mr_status lay_out(mr_snapshot_layout *l, const mr_ckpt_item *items, int n
     static const mr_st_pair format = {"format", "moonreel"};
     l->items = mr_arena_alloc(&l->arena, sizeof *items * (size_t)n);
     l->offsets = mr_arena_alloc(&l->arena, sizeof *l->offsets * (size_t)n);
-    if (!l->items || !l->offsets)
+    // in the file, a part of a tensor is a tensor of its own
+    mr_ckpt_item *parts = mr_arena_alloc(&l->arena, sizeof *parts * (size_t)n);
+    if (!l->items || !l->offsets || !parts)
         return mr_fail_memory(sizeof *items * (size_t)n);
     for (int i = 0; i < n; i++) {
+        char name[MR_SLICE_NAME];
         l->items[i] = items[i];
         l->items[i].data = NULL, l->items[i].copy = NULL;
         if (!(l->items[i].name = mr_arena_strdup(&l->arena, items[i].name)))
             return mr_fail_memory(64);
+        MR_TRY(mr_ckpt_slice_item(&l->items[i], name, sizeof name, &parts[i]));
+        if (!(parts[i].name = mr_arena_strdup(&l->arena, name)))
+            return mr_fail_memory(64);
     }
     l->n = n;
-    return mr_safetensors_header(l->items, n, &format, 1, &l->header, &l->header_bytes, l->offsets,
+    return mr_safetensors_header(parts, n, &format, 1, &l->header, &l->header_bytes, l->offsets,
                                  &l->total);
 }
 
@@ -142,22 +155,6 @@ static void *take_blocks(void *arg)
     return NULL;
 }
 
-static int start_helpers(work *w, pthread_t helpers[HELPERS_MAX])
-{
-    int want = w->n_blocks < HELPERS_FROM_BLOCKS
-                   ? 0
-                   : (int)MR_MIN(sysconf(_SC_NPROCESSORS_ONLN) - 1, (long)HELPERS_MAX),
-        n = 0;
-    sigset_t all, before;
-    sigfillset(&all);
-    // signals are for the thread that trains
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (n < want && pthread_create(&helpers[n], NULL, take_blocks, w) == 0)
-        n++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return n;
-}
-
 mr_status mr_snapshot_copy(const mr_snapshot_layout *l, const mr_ckpt_item *items, char *image,
                            mr_hash128 *blocks)
 {
@@ -170,7 +167,9 @@ mr_status mr_snapshot_copy(const mr_snapshot_layout *l, const mr_ckpt_item *item
     for (int i = 0; i < l->n; i++)
         w.host = w.host && !items[i].copy;
     pthread_t helpers[HELPERS_MAX];
-    int n = start_helpers(&w, helpers);
+    int n = w.n_blocks < HELPERS_FROM_BLOCKS
+                ? 0
+                : mr_ckpt_helpers(HELPERS_MAX, take_blocks, &w, helpers);
     mr_status st = MR_OK;
     for (int64_t i = 0; !w.host && i < w.n_blocks && st == MR_OK; i++)
         if ((st = copy_block(&w, i)) == MR_OK)

@@ -2,7 +2,8 @@
  * retention.
  *
  * A checkpoint is a directory <run>/ckpt/step-<12 digits>/ with one safetensors shard per rank and
- * MANIFEST.json: what was saved, by whom, and XXH3-128 hashes of every file and every MiB of it. It
+ * MANIFEST.json: what was saved, by whom, XXH3-128 hashes of every file and every MiB of it, and in
+ * which pieces the tensors lie: each whole, or cut into boxes or ranges of elements. It
  * is written under a temporary name; the rename to the final name commits it. Nothing unverified is
  * handed out from such a directory: every byte read is checked against its block's hash. Plain
  * safetensors files (released weights) open in the same way, without hashes.
@@ -111,17 +112,32 @@ MR_API void mr_safetensors_meta_at(const mr_safetensors *st, int i, const char *
 MR_API mr_status mr_safetensors_read(const mr_safetensors *st, const mr_st_tensor *t, void *dst,
                                      int64_t offset, int64_t n);
 
-/* One tensor to write: in host memory (`data`), or behind a copy function that puts its bytes
- * [offset, offset + n) at dst. The memory is borrowed during the call that takes the item. */
+/* Which part of a tensor: all of it, a box, or a range of its elements in row-major order. */
+typedef enum mr_ckpt_cut { MR_CKPT_ALL, MR_CKPT_BOX, MR_CKPT_RANGE } mr_ckpt_cut;
+typedef struct mr_ckpt_slice {
+    mr_ckpt_cut cut;
+    /* elements [from, to): of each dimension (box), or [0] alone, of the flattened tensor (range)
+     */
+    int64_t from[MR_ST_RANK_MAX], to[MR_ST_RANK_MAX];
+} mr_ckpt_slice;
+
+/* One tensor to write, or a part of it: in host memory (`data`), or behind a copy function that
+ * puts its bytes [offset, offset + n) at dst. The bytes of a part are dense, in row-major order.
+ * The memory is borrowed during the call that takes the item. */
 typedef struct mr_ckpt_item {
     const char *name;
     mr_st_dtype dtype;
     int rank;
-    int64_t shape[MR_ST_RANK_MAX];
+    int64_t shape[MR_ST_RANK_MAX]; /* of the whole tensor */
+    mr_ckpt_slice slice;           /* which part of it this is; cleared: all */
     const void *data;
     mr_status (*copy)(void *user, void *dst, int64_t offset, int64_t n);
     void *user;
 } mr_ckpt_item;
+
+/* Bytes of the part that an item is. Errors: MR_E_FORMAT bad shape; MR_E_RANGE a part outside its
+ * tensor */
+MR_API mr_status mr_ckpt_item_bytes(const mr_ckpt_item *item, int64_t *bytes);
 
 typedef struct mr_st_pair {
     const char *key, *value;
@@ -136,7 +152,8 @@ typedef struct mr_st_pair {
 MR_API mr_status mr_safetensors_header(const mr_ckpt_item *items, int n, const mr_st_pair *meta,
                                        int n_meta, char **header, int64_t *header_bytes,
                                        int64_t *offsets, int64_t *total);
-/* Write a whole file: temporary name, stream, sync, rename, sync of the directory. */
+/* Write a whole file of whole tensors: temporary name, stream, sync, rename, sync of the directory.
+ */
 MR_API mr_status mr_safetensors_write(const char *path, const mr_ckpt_item *items, int n,
                                       const mr_st_pair *meta, int n_meta);
 
@@ -264,12 +281,30 @@ MR_API const mr_st_refused *mr_ckpt_refused_at(const mr_ckpt *ckpt, int i);
  * Threads: one call at a time per checkpoint */
 MR_API mr_status mr_ckpt_read(mr_ckpt *ckpt, const char *name, void *dst, int64_t offset,
                               int64_t n);
-/* Read every byte and compare all hashes, or the CRCs of weights of torch. Errors: as mr_ckpt_read;
- * MR_E_USAGE other plain files have no sums. */
+/* What is wanted of a tensor, and where it goes. */
+typedef struct mr_ckpt_want {
+    const char *name;
+    mr_ckpt_slice slice; /* cleared: all of it */
+    void *dst;           /* its elements, dense, in row-major order */
+    int64_t bytes;       /* of dst: as many as the slice has */
+} mr_ckpt_want;
+
+/* Read slices of tensors, whatever the pieces in which they were saved: in the order of the files,
+ * and of a checkpoint only the blocks that hold some of them, each once (a block in which two
+ * slices meet that lie far from each other may be read twice). Borrows all during the call. On
+ * failure no dst holds a promise. Errors:  MR_E_RANGE a slice outside its tensor; MR_E_SHAPE dst is
+ * larger or smaller; as mr_ckpt_read Threads: one call at a time per checkpoint */
+MR_API mr_status mr_ckpt_read_slices(mr_ckpt *ckpt, const mr_ckpt_want *wants, int n);
+/* Bytes read from the files of a checkpoint since it was opened, whole blocks all of them; 0 for
+ * plain files. */
+MR_API int64_t mr_ckpt_bytes_read(const mr_ckpt *ckpt);
+/* Read every byte and compare all hashes, or the CRCs of weights of torch; a checkpoint by several
+ * threads. Errors: as mr_ckpt_read; MR_E_USAGE other plain files have no sums. */
 MR_API mr_status mr_ckpt_verify(mr_ckpt *ckpt);
 MR_API const char *mr_ckpt_path(const mr_ckpt *ckpt); /* lent */
-/* the JSON text; NULL for plain files; lent */
+/* what the manifest says beside files and tensors, as JSON; NULL for plain files; lent */
 MR_API const char *mr_ckpt_manifest(const mr_ckpt *ckpt);
+MR_API int mr_ckpt_files(const mr_ckpt *ckpt);      /* how many files it has */
 MR_API int64_t mr_ckpt_step(const mr_ckpt *ckpt);   /* -1 for plain files */
 MR_API int64_t mr_ckpt_bytes(const mr_ckpt *ckpt);  /* size of all files together */
 MR_API int mr_ckpt_meta_count(const mr_ckpt *ckpt); /* __metadata__ of a plain file */

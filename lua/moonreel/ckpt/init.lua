@@ -12,7 +12,7 @@ local ckpt = {}
 ---@class mr.Checkpoint
 ---@field path string       what was opened
 ---@field step integer?     nil for plain weights
----@field manifest table?   the decoded manifest; nil for plain weights
+---@field manifest table?   what the manifest says beside files and tensors; nil for plain weights
 ---@field metadata table    __metadata__ of a plain file
 local Checkpoint = {}
 Checkpoint.__name = "mr.Checkpoint"
@@ -50,6 +50,16 @@ function Checkpoint:read(name, where, n)
   end
   return self.handle:read(name, where, n)
 end
+
+--- Read tensors or parts of them, in one go and in the order of the files: of a checkpoint no block
+-- is read that holds none of them.
+---@param rows table[]  {name =, ptr = place in host memory, bytes =}, and of a part range = {from,
+---   to} (elements of the flattened tensor, from 0) or box = {{from, to}, ...} (per dimension)
+function Checkpoint:read_slices(rows) self.handle:read_slices(rows) end
+
+--- Bytes read from the files of a checkpoint since it was opened.
+---@return integer
+function Checkpoint:bytes_read() return self.handle:bytes_read() end
 
 --- {n, zeros, nonfinite, min, max, mean, rms} of one tensor, over its finite elements.
 function Checkpoint:stats(name) return self.handle:stats(name) end
@@ -150,7 +160,8 @@ end
 
 local read_request = options.declare("saver:save", {
   { "step", "integer", "that is saved; required" },
-  { "tensors", "table", "rows {name =, dtype =, shape =, ptr = pointer or raw bytes, bytes =}" },
+  { "tensors", "table", "rows {name =, dtype =, shape =, ptr = pointer or raw bytes, bytes =}; of "
+    .. "a part also range = {from, to} or box = {{from, to}, ...}" },
   { "meta", "table", "recipe_hash, dataset_fingerprint, sampler (texts), seed (integer), machine "
     .. "{isa, threads, libraries}, and whatever else the manifest shall keep" },
   { "wait", "boolean", "for a free buffer: the last save of a run", default = false },

@@ -83,28 +83,60 @@ local function same_shape(a, b)
   return table.concat(a, ",") == table.concat(b, ",")
 end
 
---- Load all of a checkpoint; everything must be there with the right shape.
----@param source mr.Checkpoint
-function state.load(run, params, source)
-  local function want(name, shape)
-    local t = read(source, name)
-    if not t then
+-- what the run wants of a checkpoint, as rows {region, parameter, name, info}, in its order
+local function wanted(run, params, source)
+  local place, rows = {}, {}
+  for i, name in ipairs(source:names()) do
+    place[name] = i
+  end
+  local function want(region, p, name, shape)
+    local info = source:info(name)
+    if not info then
       base.raise("MR_E_CKPT",
         ("%s: no tensor '%s'; try: --ckpt-path for weights alone"):format(source.path, name))
     end
-    if not same_shape(t.shape, shape) then
+    if not same_shape(info.shape, shape) then
       base.raise("MR_E_CKPT",
         ("%s: '%s' is [%s], the model of this recipe wants [%s]"):format(source.path, name,
-        table.concat(t.shape, ", "), table.concat(shape, ", ")))
+        table.concat(info.shape, ", "), table.concat(shape, ", ")))
     end
-    return t
+    rows[#rows + 1] = {region = region, parameter = p.name, name = name, info = info}
   end
   for _, p in ipairs(params:list()) do
     for _, r in ipairs(saved(run)) do
       if holds(r, p) then
-        run:set_param(r.name, p.name, want(r.prefix .. p.name, (part(r, p))))
+        want(r.name, p, r.prefix .. p.name, (part(r, p)))
       end
     end
+  end
+  table.sort(rows, function(a, b) return place[a.name] < place[b.name] end)
+  return rows
+end
+
+-- bytes that are read in one go
+local BATCH_BYTES = 64 << 20
+
+--- Load all of a checkpoint; everything must be there with the right shape. It is read in its own
+-- order, so that no block of it is read for each of the small tensors in it.
+---@param source mr.Checkpoint
+function state.load(run, params, source)
+  local rows = wanted(run, params, source)
+  local first = 1
+  while first <= #rows do
+    local slices, bytes, last = {}, 0, first - 1
+    while last < #rows and (last < first or bytes + rows[last + 1].info.bytes <= BATCH_BYTES) do
+      last = last + 1
+      local row = rows[last]
+      row.tensor = T.new(row.info.dtype, row.info.shape)
+      slices[#slices + 1] = {name = row.name, ptr = row.tensor:ptr(), bytes = row.info.bytes}
+      bytes = bytes + row.info.bytes
+    end
+    source:read_slices(slices)
+    for i = first, last do
+      run:set_param(rows[i].region, rows[i].parameter, rows[i].tensor)
+      rows[i].tensor = nil
+    end
+    first = last + 1
   end
 end
 

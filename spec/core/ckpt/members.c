@@ -21,7 +21,7 @@ static mr_status stop(void *user, const char *key, mr_json_part value)
 
 static mr_json_part part(const char *text)
 {
-    return (mr_json_part){"f", text, text, text + strlen(text)};
+    return (mr_json_part){"f", text, text, text + strlen(text), MR_JSON_DEPTH};
 }
 
 static mr_status walk(const char *text)
@@ -31,7 +31,8 @@ static mr_status walk(const char *text)
     char *exact = mr_alloc(n + !n);
     memcpy(exact, text, n);
     told[0] = 0;
-    mr_status st = mr_json_members((mr_json_part){"f", exact, exact, exact + n}, note, NULL);
+    mr_status st =
+        mr_json_members((mr_json_part){"f", exact, exact, exact + n, MR_JSON_DEPTH}, note, NULL);
     mr_free(exact);
     return st;
 }

@@ -89,6 +89,53 @@ describe("checkpoints", function()
     c:verify()
   end)
 
+  it("are put together from parts and read in parts", function()
+    local T = require "moonreel.core.tensor"
+    local function floats(from, to)
+      local list = {}
+      for i = from, to do
+        list[#list + 1] = string.pack("<f", i)
+      end
+      return table.concat(list)
+    end
+    saver:save { step = 1, meta = meta(), tensors = {
+      { name = "w", dtype = "f32", shape = { 3, 4 }, range = { 5, 12 }, ptr = floats(5, 11) },
+      { name = "w", dtype = "f32", shape = { 3, 4 }, range = { 0, 5 }, ptr = floats(0, 4) },
+      { name = "u", dtype = "f32", shape = { 2, 3 }, box = { { 0, 2 }, { 1, 3 } },
+        ptr = floats(1, 2) .. floats(4, 5) },
+      { name = "u", dtype = "f32", shape = { 2, 3 }, box = { { 0, 2 }, { 0, 1 } },
+        ptr = floats(0, 0) .. floats(3, 3) },
+    } }
+    saver:wait(20)
+    local c <close> = ckpt.open(ckpt.dir(dir, 1))
+    assert.equal(floats(0, 11), c:read "w")
+    assert.equal(floats(0, 5), c:read "u")
+    assert.equal(floats(3, 9), c:read("w", 12, 28))
+    local columns, range, all = T.new("f32", { 3, 2 }), T.new("f32", { 6 }), T.new("f32", { 2, 3 })
+    c:read_slices {
+      { name = "w", box = { { 0, 3 }, { 1, 3 } }, ptr = columns:ptr(), bytes = 24 },
+      { name = "w", range = { 2, 8 }, ptr = range:ptr(), bytes = 24 },
+      { name = "u", ptr = all:ptr(), bytes = 24 },
+    }
+    assert.same({ 1, 2, 5, 6, 9, 10 }, columns:totable())
+    assert.same({ 2, 3, 4, 5, 6, 7 }, range:totable())
+    assert.same({ 0, 1, 2, 3, 4, 5 }, all:totable())
+    -- one block, read once: the file is small
+    assert.is_true(c:bytes_read() < 2048)
+    assert.matches("range 2 to 13: expected", tostring(fails(c.read_slices, c,
+      { { name = "w", range = { 2, 13 }, ptr = range:ptr(), bytes = 24 } })))
+    assert.matches("what is wanted of it has 16 bytes, its place 24", tostring(fails(c.read_slices,
+      c, { { name = "w", range = { 2, 6 }, ptr = range:ptr(), bytes = 24 } })))
+    assert.matches("a box of 2 times {from, to}", tostring(fails(c.read_slices, c,
+      { { name = "w", box = { { 2, 6 } }, ptr = range:ptr(), bytes = 24 } })))
+    -- what is left out is told, and not saved
+    saver:save { step = 2, meta = meta(), tensors = {
+      { name = "w", dtype = "f32", shape = { 3, 4 }, range = { 5, 12 }, ptr = floats(5, 11) } } }
+    assert.matches("tensor 'w': elements 0 to 5 lie in no file",
+      tostring(fails(saver.wait, saver, 20)))
+    assert.same({ 1 }, ckpt.steps(dir))
+  end)
+
   it("tell what happened, once", function()
     save(1)
     local event = saver:poll()

@@ -62,6 +62,10 @@ function Ckpt:read(name, offset, n) end
 ---@param bytes integer
 function Ckpt:read_into(name, pointer, bytes) end
 
+--- Rows {name, range or box, ptr, bytes}, all in one go and in the order of the files; without range and box the whole tensor.
+---@param slices table[]
+function Ckpt:read_slices(slices) end
+
 --- Elements from first on as f32, as many as the dense f32 tensor holds.
 ---@param name string
 ---@param out mr.Tensor
@@ -83,7 +87,11 @@ function Ckpt:step() end
 ---@return integer
 function Ckpt:bytes() end
 
---- Its manifest, JSON; nil for plain weights.
+--- Bytes read from the files of a checkpoint since it was opened.
+---@return integer
+function Ckpt:bytes_read() end
+
+--- What its manifest says beside files and tensors, JSON; nil for plain weights.
 ---@return string?
 function Ckpt:manifest() end
 

@@ -1,0 +1,286 @@
+/* ckpt: files whose blocks have hashes. A block is read whole and compared before a byte of it is
+ * handed out; the last few are kept, because the next read often begins where one ended. Files are
+ * opened when they are needed. Licence: Apache-2.0 */
+#define _DEFAULT_SOURCE
+#include "ckpt/room.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { KEPT = 16, OPEN_MAX = 64, THREADS_MAX = 7 };
+
+typedef struct kept {
+    char *data;
+    int file;
+    int64_t block; // -1: none
+    int64_t used;  // when, counted in reads
+} kept;
+
+struct mr_blocks {
+    const mr_manifest *manifest;
+    char **paths;
+    int *fds; // -1: not open
+    int n_open;
+    kept kept[KEPT];
+    int64_t reads;
+    _Atomic int64_t bytes_read;
+};
+
+/* ---- open, close ---- */
+
+static mr_status check_file(const char *path, int64_t bytes)
+{
+    struct stat s;
+    if (stat(path, &s))
+        return errno == ENOENT ? mr_fail(MR_E_FORMAT, "%s: missing", path)
+                               : mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (!S_ISREG(s.st_mode) || s.st_size != bytes)
+        return mr_fail(MR_E_FORMAT, "%s: has %lld bytes, the manifest says %lld", path,
+                       (long long)s.st_size, (long long)bytes);
+    return MR_OK;
+}
+
+static mr_status find_files(mr_blocks *b, const char *dir)
+{
+    const mr_manifest *m = b->manifest;
+    for (int i = 0; i < m->n_files; i++) {
+        size_t cap = strlen(dir) + strlen(m->files[i].name) + 2;
+        if (!(b->paths[i] = mr_alloc(cap)))
+            return mr_fail_memory(cap);
+        snprintf(b->paths[i], cap, "%s/%s", dir, m->files[i].name);
+        b->fds[i] = -1;
+        MR_TRY(check_file(b->paths[i], m->files[i].bytes));
+    }
+    return MR_OK;
+}
+
+mr_status mr_blocks_open(const char *dir, const mr_manifest *m, mr_blocks **out)
+{
+    mr_blocks *b;
+    *out = NULL;
+    if (!MR_NEW(b))
+        return mr_fail_memory(sizeof *b);
+    b->manifest = m;
+    b->paths = mr_calloc((size_t)m->n_files + 1, sizeof *b->paths);
+    b->fds = mr_alloc(sizeof *b->fds * (size_t)(m->n_files + 1));
+    for (int i = 0; i < KEPT; i++)
+        b->kept[i].block = -1;
+    for (int i = 0; b->fds && i < m->n_files; i++)
+        b->fds[i] = -1;
+    mr_status st = b->paths && b->fds ? find_files(b, dir) : mr_fail_memory(4096);
+    if (st != MR_OK)
+        mr_blocks_close(b);
+    else
+        *out = b;
+    return st;
+}
+
+static void close_files(mr_blocks *b)
+{
+    for (int i = 0; b->fds && b->n_open && i < b->manifest->n_files; i++)
+        if (b->fds[i] >= 0) {
+            mr_io_table()->close(b->fds[i]);
+            b->fds[i] = -1, b->n_open--;
+        }
+}
+
+void mr_blocks_close(mr_blocks *b)
+{
+    if (!b)
+        return;
+    close_files(b);
+    for (int i = 0; b->paths && i < b->manifest->n_files; i++)
+        mr_free(b->paths[i]);
+    for (int i = 0; i < KEPT; i++)
+        mr_free(b->kept[i].data);
+    mr_free(b->paths);
+    mr_free(b->fds);
+    mr_free(b);
+}
+
+static mr_status open_file(mr_blocks *b, int file)
+{
+    if (b->fds[file] >= 0)
+        return MR_OK;
+    if (b->n_open == OPEN_MAX)
+        close_files(b);
+    b->fds[file] = mr_io_table()->open(b->paths[file], O_RDONLY | O_NONBLOCK, 0);
+    if (b->fds[file] < 0)
+        return mr_fail(MR_E_IO, "%s: cannot open: %s", b->paths[file], strerror(errno));
+    b->n_open++;
+    return MR_OK;
+}
+
+/* ---- one block ---- */
+
+/* The name of a tensor of which the block holds bytes; NULL: of none, it is the head of its file.
+ */
+static const char *tensor_in(const mr_manifest *m, int file, int64_t at, int64_t n)
+{
+    for (int i = 0; i < m->n_tensors; i++) {
+        const mr_manifest_tensor *t = &m->tensors[i];
+        for (int k = 0; k < t->n; k++) {
+            const mr_piece *p = &m->pieces[t->first + k];
+            mr_span r = mr_piece_span(t, p);
+            if (p->file == file && p->offset < at + n && at < p->offset + mr_span_bytes(&r))
+                return t->is.name;
+        }
+    }
+    return NULL;
+}
+
+/* Read one whole block of an open file to dst and compare. Threads: any */
+static mr_status read_block(mr_blocks *b, int file, int64_t block, void *dst)
+{
+    const mr_ckpt_file *f = &b->manifest->files[file];
+    int64_t at = block * MR_CKPT_BLOCK, n = MR_MIN(f->bytes - at, (int64_t)MR_CKPT_BLOCK);
+    MR_TRY(mr_file_read_at(b->fds[file], dst, (size_t)n, at, b->paths[file]));
+    b->bytes_read += n;
+    mr_hash128 h = mr_hash128_of(dst, (size_t)n), want = f->blocks[block];
+    if (h.lo == want.lo && h.hi == want.hi)
+        return MR_OK;
+    const char *tensor = tensor_in(b->manifest, file, at, n);
+    return mr_fail(MR_E_FORMAT,
+                   "%s: damaged: block %lld, bytes %lld to %lld, do not match their hash (%s%s)",
+                   b->paths[file], (long long)block, (long long)at, (long long)(at + n),
+                   tensor ? "tensor " : "the head of the file", tensor ? tensor : "");
+}
+
+/* ---- reading ---- */
+
+/* The block, from those that are kept or in the place of the one that was not used for longest. */
+static mr_status keep_block(mr_blocks *b, int file, int64_t block, const char **data)
+{
+    kept *oldest = &b->kept[0];
+    for (int i = 0; i < KEPT; i++) {
+        kept *k = &b->kept[i];
+        if (k->block == block && k->file == file) {
+            k->used = ++b->reads;
+            *data = k->data;
+            return MR_OK;
+        }
+        if (k->used < oldest->used)
+            oldest = k;
+    }
+    if (!oldest->data && !(oldest->data = mr_alloc(MR_CKPT_BLOCK)))
+        return mr_fail_memory(MR_CKPT_BLOCK);
+    oldest->block = -1;
+    MR_TRY(read_block(b, file, block, oldest->data));
+    *oldest = (kept){oldest->data, file, block, ++b->reads};
+    *data = oldest->data;
+    return MR_OK;
+}
+
+mr_status mr_blocks_read(mr_blocks *b, int file, int64_t at, void *dst, int64_t n)
+{
+    MR_TRY(open_file(b, file));
+    char *out = dst;
+    for (int64_t end = at + n; at < end;) {
+        int64_t block = at / MR_CKPT_BLOCK, from = at % MR_CKPT_BLOCK;
+        int64_t take = MR_MIN((block + 1) * MR_CKPT_BLOCK, end) - at;
+        const char *data = NULL;
+        // a whole block goes straight to where it is wanted
+        if (take == MR_CKPT_BLOCK)
+            MR_TRY(read_block(b, file, block, out));
+        else {
+            MR_TRY(keep_block(b, file, block, &data));
+            memcpy(out, data + from, (size_t)take);
+        }
+        out += take, at += take;
+    }
+    return MR_OK;
+}
+
+/* ---- verify ---- */
+
+int mr_ckpt_helpers(int most, void *(*work)(void *), void *arg, pthread_t *threads)
+{
+    int want = (int)MR_MIN(sysconf(_SC_NPROCESSORS_ONLN) - 1, (long)most), n = 0;
+    sigset_t all, before;
+    sigfillset(&all);
+    // signals are for the thread that trains
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (n < want && pthread_create(&threads[n], NULL, work, arg) == 0)
+        n++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return n;
+}
+
+/* Threads draw the numbers of blocks of one file. Of several failures the first in the file is
+ * told, so that the same damage is always told alike. */
+typedef struct task {
+    mr_blocks *blocks;
+    int file;
+    _Atomic int64_t drawn, last; // blocks from `last` on need not be read
+    pthread_mutex_t mutex;       // guards what follows
+    int64_t failed;
+    mr_error *why;
+} task;
+
+static void note_failure(task *t, int64_t block)
+{
+    pthread_mutex_lock(&t->mutex);
+    if (t->failed < 0 || block < t->failed) {
+        mr_error_free(t->why);
+        t->why = mr_error_copy(mr_error_last());
+        t->failed = t->last = block;
+    }
+    pthread_mutex_unlock(&t->mutex);
+}
+
+static void *verify_blocks(void *arg)
+{
+    task *t = arg;
+    char *block = mr_alloc(MR_CKPT_BLOCK);
+    for (int64_t i; block && (i = t->drawn++) < t->last;)
+        if (read_block(t->blocks, t->file, i, block) != MR_OK)
+            note_failure(t, i);
+    // a thread without memory leaves its work to the others
+    bool worked = block != NULL;
+    mr_free(block);
+    return worked ? arg : NULL;
+}
+
+static mr_status verify_file(mr_blocks *b, int file)
+{
+    MR_TRY(open_file(b, file));
+    int64_t n = mr_ckpt_blocks(b->manifest->files[file].bytes);
+    task t = {.blocks = b, .file = file, .last = n, .failed = -1};
+    pthread_t helpers[THREADS_MAX];
+    pthread_mutex_init(&t.mutex, NULL);
+    int started =
+        mr_ckpt_helpers((int)MR_MIN(n / 8, (int64_t)THREADS_MAX), verify_blocks, &t, helpers);
+    bool worked = verify_blocks(&t) != NULL;
+    for (int i = 0; i < started; i++)
+        pthread_join(helpers[i], NULL);
+    pthread_mutex_destroy(&t.mutex);
+    mr_status st = MR_OK;
+    if (t.failed >= 0)
+        st = t.why ? mr_error_adopt(t.why) : mr_fail_memory(sizeof *t.why);
+    // drawn by nobody: every thread lacked memory
+    else if (!worked && t.drawn < n)
+        st = mr_fail_memory(MR_CKPT_BLOCK);
+    mr_error_free(t.why);
+    return st;
+}
+
+mr_status mr_blocks_verify(mr_blocks *b)
+{
+    // what is kept was right when it was read; the files are what counts here
+    for (int i = 0; i < KEPT; i++)
+        b->kept[i].block = -1;
+    for (int i = 0; i < b->manifest->n_files; i++)
+        MR_TRY(verify_file(b, i));
+    return MR_OK;
+}
+
+int64_t mr_blocks_bytes_read(const mr_blocks *b)
+{
+    return b->bytes_read;
+}
