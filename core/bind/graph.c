@@ -39,16 +39,32 @@ static int g_input(lua_State *L)
     return 1;
 }
 
-static int g_param(lua_State *L)
+/* The parameter of the graph's table whose name is argument `arg`. */
+static int check_param(lua_State *L, const mr_graph *g, int arg)
 {
-    mr_graph *g = mr_bind_graph(L, 1);
-    const char *name = luaL_checkstring(L, 2);
+    const char *name = luaL_checkstring(L, arg);
     mr_params *p = mr_graph_params(g);
     int id = p ? mr_params_find(p, name) : -1;
     if (id < 0)
-        return mr_bind_raise(L, MR_E_USAGE, "no parameter '%s' in the graph's table", name);
+        mr_bind_raise(L, MR_E_USAGE, "no parameter '%s' in the graph's table", name);
+    return id;
+}
+
+static int g_param(lua_State *L)
+{
+    mr_graph *g = mr_bind_graph(L, 1);
     mr_ref out;
-    mr_bind_check(L, mr_graph_param(g, id, &out));
+    mr_bind_check(L, mr_graph_param(g, check_param(L, g, 2), &out));
+    mr_bind_push_value(L, 1, g, out);
+    return 1;
+}
+
+static int g_window(lua_State *L)
+{
+    mr_graph *g = mr_bind_graph(L, 1);
+    mr_ref out;
+    mr_bind_check(L, mr_graph_window(g, mr_bind_ref_of(L, g, 2), luaL_checkinteger(L, 3),
+                                     check_param(L, g, 4), &out));
     mr_bind_push_value(L, 1, g, out);
     return 1;
 }
@@ -252,6 +268,8 @@ static const mr_bind_row graph_rows[] = {
     MR_ROW("input", g_input, "(name: string, dtype: mr.Dtype, dims: integer[]): mr.Value",
            "A value that program:set() gives."),
     MR_ROW("param", g_param, "(name: string): mr.Value", "A parameter of the table."),
+    MR_ROW("window", g_window, "(gathered: mr.Value, first: integer, name: string): mr.Value",
+           "A parameter inside gathered weights, whose first element is `first` of all."),
     MR_ROW("const", g_const, "(values: mr.Tensor): mr.Value", "A value that stays as it is."),
     MR_ROW("region", g_region,
            "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[]): mr.Value",

@@ -86,10 +86,38 @@ static int p_add(lua_State *L)
     return 1;
 }
 
+static const mr_bind_field cut_fields[] = {
+    MR_BIND_INT("ranks", mr_cut, ranks, 1, 1, "Owners of each bucket, in equal chunks."),
+    MR_BIND_INT("elements", mr_cut, elements, 0, 0, "Of a bucket at most; 0: all in one."),
+    MR_BIND_END};
+
+/* seal(options): without options one bucket that is not padded */
 static int p_seal(lua_State *L)
 {
-    mr_bind_check(L, mr_params_seal(mr_bind_params(L, 1)));
+    mr_cut cut;
+    mr_params *p = mr_bind_params(L, 1);
+    bool given = !lua_isnoneornil(L, 2);
+    mr_bind_options(L, 2, "params:seal", cut_fields, &cut);
+    mr_bind_check(L, mr_params_seal(p, given ? &cut : NULL));
     lua_settop(L, 1);
+    return 1;
+}
+
+static int p_buckets(lua_State *L)
+{
+    const mr_params *p = mr_bind_params(L, 1);
+    int n = mr_params_buckets(p);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        int64_t start, stop, from, to;
+        mr_params_bucket(p, i, &start, &stop);
+        mr_params_owned(p, i, 0, &from, &to);
+        lua_createtable(L, 0, 3);
+        mr_bind_set_int(L, "start", start);
+        mr_bind_set_int(L, "stop", stop);
+        mr_bind_set_int(L, "chunk", to - from);
+        lua_rawseti(L, -2, i + 1);
+    }
     return 1;
 }
 
@@ -154,7 +182,12 @@ static void free_params(void *p)
 static const mr_bind_row params_rows[] = {
     MR_ROW_OPTIONS("add", p_add, "(options: table): integer",
                    "Declare one; its place in the list, from 0.", param_fields),
-    MR_ROW("seal", p_seal, "(): mr.Params", "No more parameters: places in memory are fixed."),
+    MR_ROW_OPTIONS("seal", p_seal, "(options?: table): mr.Params",
+                   "No more parameters: places in memory are fixed, cut into buckets for ranks "
+                   "where options say so.",
+                   cut_fields),
+    MR_ROW("buckets", p_buckets, "(): table[]",
+           "Buckets of the trained range {start, stop, chunk}: each rank owns a chunk of each."),
     MR_ROW("list", p_list, "(): table[]",
            "Rows {name, shape, frozen, buffer, offset, count, decay, lr_factor}."),
     MR_ROW("elements", p_elements, "(frozen?: boolean): integer",

@@ -25,6 +25,12 @@ typedef struct walk {
     mr_ref *leaf, *next_leaf;
 } walk;
 
+/* Does a gradient end here: a value of its own, or a parameter in gathered weights? */
+static bool is_leaf(const value *v)
+{
+    return v->view == VIEW_NONE || v->view == VIEW_WINDOW;
+}
+
 /* ---- gradients ---- */
 
 static mr_status add_grad(walk *w, mr_ref x, mr_ref grad)
@@ -158,7 +164,8 @@ static mr_status undo_view(walk *w, mr_ref x)
         break;
     }
     case VIEW_SLICE: return add_part(w, v.parent, &(part){grad, v.axis, -1, v.start, v.stop});
-    case VIEW_NONE: return MR_OK;
+    case VIEW_NONE:
+    case VIEW_WINDOW: return MR_OK;
     }
     return add_grad(w, v.parent, back);
 }
@@ -174,7 +181,7 @@ static bool in_grad(const mr_graph *g, mr_ref grad)
 static mr_dtype grad_dtype(const mr_graph *g, mr_ref x)
 {
     const value *v = &g->values.at[x];
-    return g->values.at[v->root].asked ? MR_F32 : v->pub.desc.dtype;
+    return v->asked ? MR_F32 : v->pub.desc.dtype;
 }
 
 /* Gradient of a parameter that no row accumulated itself. */
@@ -247,14 +254,14 @@ const mr_desc *mr_grad_desc(const mr_grad *ctx, mr_ref x)
 mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc)
 {
     mr_graph *g = ctx->graph;
-    const value *v = &g->values.at[ctx->in[i]], *root = &g->values.at[v->root];
+    const value *v = &g->values.at[ctx->in[i]];
     mr_desc desc = v->pub.desc;
-    const mr_param *p = root->pub.param >= 0 ? mr_params_at(g->params, root->pub.param) : NULL;
-    if (!p || p->frozen || root->asked || !mr_desc_is_dense(&desc))
+    const mr_param *p = v->pub.param >= 0 ? mr_params_at(g->params, v->pub.param) : NULL;
+    if (!p || p->frozen || v->asked || !mr_desc_is_dense(&desc))
         return zeros(g, MR_F32, desc.rank, desc.dim, acc);
     // the same view, on the parameter's place in "grad"
-    int64_t skip = (v->pub.offset - root->pub.offset) / (int64_t)mr_dtype_bytes(desc.dtype);
-    return mr_graph_region(g, "grad", MR_F32, p->offset + skip, desc.rank, desc.dim, acc);
+    return mr_graph_region(g, "grad", MR_F32, p->offset + v->pub.param_at, desc.rank, desc.dim,
+                           acc);
 }
 
 /* Parameters in wrt: the gradient is that of all their uses. */
@@ -262,18 +269,22 @@ static void mark_asked(walk *w, const mr_ref *wrt, int n_wrt)
 {
     mr_graph *g = w->g;
     for (int i = 0; i < n_wrt; i++) {
-        int param = g->values.at[g->values.at[wrt[i]].root].pub.param;
+        int param = g->values.at[wrt[i]].pub.param;
         mr_ref x = param < 0 ? MR_NONE : w->leaf[param];
         for (; x != MR_NONE; x = w->next_leaf[x])
             g->values.at[x].asked = true;
     }
+    // views come after what they are views of
+    for (int x = 0; n_wrt && x < w->n; x++)
+        if (!is_leaf(&g->values.at[x]) && g->values.at[x].pub.param >= 0)
+            g->values.at[x].asked = g->values.at[g->values.at[x].parent].asked;
 }
 
 /* The gradient of wrt value x: of a parameter the sum over its uses, else what arrived at x. */
 static mr_status result_of(walk *w, mr_ref x, mr_ref *out)
 {
     mr_graph *g = w->g;
-    int param = g->values.at[x].view == VIEW_NONE ? g->values.at[x].pub.param : -1;
+    int param = is_leaf(&g->values.at[x]) ? g->values.at[x].pub.param : -1;
     *out = w->grad[x];
     for (mr_ref y = param < 0 ? MR_NONE : w->leaf[param]; y != MR_NONE; y = w->next_leaf[y]) {
         if (y == x || w->grad[y] == MR_NONE)
@@ -306,7 +317,7 @@ static mr_status begin(walk *w)
         g->clones[i] = -1;
     for (mr_ref x = w->n - 1; x >= 0; x--) {
         int param = g->values.at[x].pub.param;
-        if (param < 0 || g->values.at[x].view != VIEW_NONE)
+        if (param < 0 || !is_leaf(&g->values.at[x]))
             continue;
         w->next_leaf[x] = w->leaf[param];
         w->leaf[param] = x;
@@ -324,7 +335,7 @@ static void mark_need(walk *w, const mr_ref *wrt, int n_wrt)
         tape_entry e = g->tape.at[t];
         if (e.node < 0) {
             const value *v = &g->values.at[e.value];
-            if (v->view != VIEW_NONE)
+            if (!is_leaf(v))
                 w->need[e.value] = w->need[e.value] || w->need[v->parent];
             else if (v->asked ||
                      (v->pub.param >= 0 && !mr_params_at(g->params, v->pub.param)->frozen))
@@ -389,7 +400,7 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
             continue;
         }
         MR_TRY_GOTO(gather_parts(&w, e.value));
-        if (g->values.at[e.value].view != VIEW_NONE)
+        if (!is_leaf(&g->values.at[e.value]))
             MR_TRY_GOTO(undo_view(&w, e.value));
         else if (g->values.at[e.value].pub.param >= 0)
             MR_TRY_GOTO(param_grad(&w, e.value));

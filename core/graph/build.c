@@ -217,7 +217,7 @@ static mr_status add_view(mr_graph *g, mr_ref x, const mr_desc *desc, int64_t el
     value v = extra;
     v.pub = from->pub;
     v.pub.desc = *desc, v.pub.alias = true, v.pub.save = false;
-    v.pub.offset += elements * (int64_t)mr_dtype_bytes(desc->dtype);
+    v.pub.offset += elements * (int64_t)mr_dtype_bytes(desc->dtype), v.pub.param_at += elements;
     v.parent = x, v.root = from->root, v.setup = from->setup;
     MR_TRY(graph_new_value(g, &v, out));
     return VEC_PUSH(g->tape, ((tape_entry){-1, *out}));
@@ -304,6 +304,30 @@ mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int axis, mr_
                     : mr_graph_add(g, "concat", MR_ATTRS({"axis", .i = axis}), list, n, out);
     mr_free(list);
     return st;
+}
+
+mr_status mr_graph_window(mr_graph *g, mr_ref x, int64_t first, int id, mr_ref *out)
+{
+    char text[128];
+    MR_TRY(view_of(g, "window", &x));
+    const mr_param *p = g->params ? mr_params_at(g->params, id) : NULL;
+    if (!p || p->frozen || !mr_params_sealed(g->params))
+        return mr_fail(MR_E_USAGE, "window: parameter %d is none that trains, of a sealed table",
+                       id);
+    const mr_desc *d = &g->values.at[x].pub.desc;
+    if (d->rank != 1 || d->dtype != p->desc.dtype || !mr_desc_is_dense(d))
+        return mr_fail(MR_E_SHAPE, "window: parameter '%s' in %s; expected a dense [n] of %s",
+                       p->name, mr_desc_text(d, text, sizeof text), mr_dtype_name(p->desc.dtype));
+    int64_t at = p->offset - first, n = mr_desc_count(&p->desc);
+    if (at < 0 || at > d->dim[0] || n > d->dim[0] - at)
+        return mr_fail(MR_E_RANGE,
+                       "window: parameter '%s' has elements %lld to %lld, gathered are %lld from "
+                       "%lld on",
+                       p->name, (long long)p->offset, (long long)(p->offset + n),
+                       (long long)d->dim[0], (long long)first);
+    MR_TRY(add_view(g, x, &p->desc, at, (value){.view = VIEW_WINDOW}, out));
+    g->values.at[*out].pub.param = id, g->values.at[*out].pub.param_at = 0;
+    return MR_OK;
 }
 
 /* ---- outputs and blocks ---- */

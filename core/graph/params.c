@@ -12,6 +12,8 @@ struct mr_params {
     int *slots, n_slots; /* hash table of names: row + 1, 0 free */
     bool sealed;
     int64_t elements[2]; /* trainable, frozen */
+    int ranks, buckets;
+    int64_t *bucket_end;
 };
 
 mr_status mr_params_new(mr_dtype compute, mr_params **out)
@@ -35,6 +37,7 @@ void mr_params_free(mr_params *p)
     mr_arena_fini(&p->arena);
     mr_free(p->rows);
     mr_free(p->slots);
+    mr_free(p->bucket_end);
     mr_free(p);
 }
 
@@ -112,18 +115,86 @@ mr_status mr_params_add(mr_params *p, const mr_param *param, int *id)
     return MR_OK;
 }
 
-mr_status mr_params_seal(mr_params *p)
+static int64_t round_up(int64_t n, int64_t granule)
 {
+    return (n + granule - 1) / granule * granule;
+}
+
+/* The bucket that began at the end of the last one ends here, padded. */
+static void close_bucket(mr_params *p, int64_t granule)
+{
+    int64_t start = p->buckets ? p->bucket_end[p->buckets - 1] : 0, *end = &p->elements[false];
+    if (*end == start)
+        return;
+    *end = start + round_up(*end - start, granule);
+    p->bucket_end[p->buckets++] = *end;
+}
+
+mr_status mr_params_seal(mr_params *p, const mr_cut *cut)
+{
+    enum { CHUNK_BYTES = 65536 };
     if (p->sealed)
         return MR_OK;
-    for (int i = 0; i < p->n; i++) {
-        int64_t *end = &p->elements[p->rows[i].frozen];
-        p->rows[i].offset = *end;
-        *end += (mr_desc_count(&p->rows[i].desc) + MR_PARAM_ALIGN - 1) / MR_PARAM_ALIGN *
-                MR_PARAM_ALIGN;
+    if (cut && (cut->ranks < 1 || cut->elements < 0))
+        return mr_fail(MR_E_RANGE,
+                       "buckets of %lld elements for %d ranks; expected at least 1 rank",
+                       (long long)cut->elements, cut->ranks);
+    p->bucket_end = mr_alloc(((size_t)p->n + 1) * sizeof *p->bucket_end);
+    if (!p->bucket_end)
+        return mr_fail_memory(((size_t)p->n + 1) * sizeof *p->bucket_end);
+    int64_t granule = MR_PARAM_ALIGN, most = INT64_MAX;
+    p->ranks = 1;
+    if (cut) {
+        granule = cut->ranks * (int64_t)(CHUNK_BYTES / mr_dtype_bytes(p->compute));
+        most = cut->elements ? cut->elements : most;
+        p->ranks = cut->ranks;
     }
+    for (int i = 0; i < p->n; i++) {
+        mr_param *row = &p->rows[i];
+        int64_t *end = &p->elements[row->frozen],
+                size = round_up(mr_desc_count(&row->desc), MR_PARAM_ALIGN),
+                start = p->buckets ? p->bucket_end[p->buckets - 1] : 0;
+        if (!row->frozen && *end - start > most - size)
+            close_bucket(p, granule);
+        row->offset = *end;
+        *end += size;
+    }
+    close_bucket(p, granule);
     p->sealed = true;
     return MR_OK;
+}
+
+int mr_params_buckets(const mr_params *p)
+{
+    return p->buckets;
+}
+
+void mr_params_bucket(const mr_params *p, int i, int64_t *start, int64_t *stop)
+{
+    *start = i ? p->bucket_end[i - 1] : 0, *stop = p->bucket_end[i];
+}
+
+void mr_params_owned(const mr_params *p, int i, int rank, int64_t *start, int64_t *stop)
+{
+    int64_t from, to;
+    mr_params_bucket(p, i, &from, &to);
+    int64_t chunk = (to - from) / p->ranks;
+    *start = from + rank * chunk, *stop = *start + chunk;
+}
+
+int mr_params_owner(const mr_params *p, int64_t element)
+{
+    int low = 0, high = p->buckets - 1;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if (p->bucket_end[mid] <= element)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    int64_t start, stop;
+    mr_params_bucket(p, low, &start, &stop);
+    return (int)((element - start) / ((stop - start) / p->ranks));
 }
 
 bool mr_params_sealed(const mr_params *p)

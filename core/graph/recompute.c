@@ -40,7 +40,7 @@ static mr_status same_view(mr_graph *g, mr_ref x, mr_ref new_root, mr_ref *out)
     const value *root = &g->values.at[v.root], *to = &g->values.at[new_root];
     v.pub.storage = to->pub.storage;
     v.pub.offset = v.pub.offset - root->pub.offset + to->pub.offset;
-    v.pub.node = to->pub.node, v.pub.alias = true, v.pub.param = -1, v.pub.save = false;
+    v.pub.node = to->pub.node, v.pub.alias = true, v.pub.save = false;
     v.root = new_root, v.parent = new_root, v.setup = to->setup;
     // the path back is not walked again: a repetition receives no gradient of its own
     v.view = VIEW_RESHAPE;

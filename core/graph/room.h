@@ -5,7 +5,14 @@
 #include "moonreel/graph.h"
 
 /* How an alias value came from its parent: what the backward pass undoes. */
-typedef enum view_kind { VIEW_NONE, VIEW_RESHAPE, VIEW_SLICE, VIEW_PERMUTE, VIEW_EXPAND } view_kind;
+typedef enum view_kind {
+    VIEW_NONE,
+    VIEW_RESHAPE,
+    VIEW_SLICE,
+    VIEW_PERMUTE,
+    VIEW_EXPAND,
+    VIEW_WINDOW /* a parameter in gathered weights: as a leaf, it hands no gradient on */
+} view_kind;
 
 /* A value with what only this room needs. */
 typedef struct value {
@@ -19,7 +26,7 @@ typedef struct value {
     int64_t start, stop; /* slice */
     bool setup;          /* depends on constants only */
     bool forward;        /* made before the backward pass began */
-    /* a parameter whose gradient the caller wants as a value: no row adds it to "grad" unseen */
+    /* of a parameter whose gradient the caller wants as a value: no row adds it to "grad" unseen */
     bool asked;
 } value;
 

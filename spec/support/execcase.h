@@ -48,7 +48,7 @@ static inline model model_of(mr_dtype compute)
                                  .init = {MR_INIT_VALUES, 1, values},
                                  .frozen = true},
                      &m.frozen));
-    OK(mr_params_seal(m.params));
+    OK(mr_params_seal(m.params, NULL));
     return m;
 }
 

@@ -59,8 +59,24 @@ MR_API void mr_params_free(mr_params *params);
 /* Declare the next parameter; name and init values are copied. Errors: MR_E_USAGE on a second use
  * of a name with another shape (the same shape returns the first id: weights may be shared). */
 MR_API mr_status mr_params_add(mr_params *params, const mr_param *param, int *id);
-/* fixes offsets; further adds of new names fail */
-MR_API mr_status mr_params_seal(mr_params *params);
+/* How the trainable range is cut for ranks: into buckets of whole parameters, each of equal chunks,
+ * one per rank, that are multiples of 64 KiB in compute dtype. A parameter with more elements than
+ * a bucket has one of its own. Pads stay zero. */
+typedef struct mr_cut {
+    int ranks;        /* owners, from 1 */
+    int64_t elements; /* of a bucket at most, pads aside; 0: all in one */
+} mr_cut;
+/* Fixes offsets; further adds of new names fail. cut NULL: one bucket without pads, of one owner.
+ * Errors: MR_E_RANGE no rank, negative elements; MR_E_MEMORY */
+MR_API mr_status mr_params_seal(mr_params *params, const mr_cut *cut);
+/* Buckets in the order of their elements, [start, stop) each, without gaps. */
+MR_API int mr_params_buckets(const mr_params *params);
+MR_API void mr_params_bucket(const mr_params *params, int i, int64_t *start, int64_t *stop);
+/* The part of bucket i that a rank owns: by position, whatever parameters lie there. */
+MR_API void mr_params_owned(const mr_params *params, int i, int rank, int64_t *start,
+                            int64_t *stop);
+/* The rank that owns an element of the trainable range. */
+MR_API int mr_params_owner(const mr_params *params, int64_t element);
 MR_API bool mr_params_sealed(const mr_params *params);
 MR_API int mr_params_count(const mr_params *params);
 /* lent; NULL when there is no such id */
@@ -95,10 +111,11 @@ typedef struct mr_value {
     int storage;
     int64_t offset; /* bytes from the storage's start */
     mr_desc desc;
-    int node;   /* producer; -1 for inputs, constants, regions */
-    int param;  /* parameter id of a "w"/"frozen" value, else -1 */
-    bool alias; /* a view, or the in-place successor, of another value */
-    bool save;  /* kept by recomputation */
+    int node;         /* producer; -1 for inputs, constants, regions */
+    int param;        /* parameter that this is, or a view of, else -1 */
+    int64_t param_at; /* elements from the parameter's first one to that of this value */
+    bool alias;       /* a view, or the in-place successor, of another value */
+    bool save;        /* kept by recomputation */
 } mr_value;
 
 /* Nodes of one queue run in the order of the graph; those of different queues run side by side
@@ -152,6 +169,11 @@ MR_API mr_status mr_graph_input(mr_graph *g, const char *name, mr_dtype dtype, i
 MR_API mr_status mr_graph_const(mr_graph *g, const mr_view *data, mr_ref *out);
 /* of a sealed table, compute dtype */
 MR_API mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out);
+/* The parameter `id` inside `x`, a value of compute dtype, dense and of one dimension, whose first
+ * element is element `first` of the trainable range: gathered weights. It is the parameter as far
+ * as gradients go, and none flows into x. Errors also: MR_E_SHAPE for another x; MR_E_RANGE where
+ * the parameter is not whole in it, MR_E_USAGE where it is frozen. */
+MR_API mr_status mr_graph_window(mr_graph *g, mr_ref x, int64_t first, int id, mr_ref *out);
 /* A value over a persistent region: `offset` in elements of `dtype`. Update graphs use it. Errors
  * also: MR_E_RANGE for an offset that no region has; its end is checked when compiled. */
 MR_API mr_status mr_graph_region(mr_graph *g, const char *region, mr_dtype dtype, int64_t offset,

@@ -148,7 +148,7 @@ static model model_new(mr_dtype dtype)
         m.layer[i] = (layer){weight(&m, i, "qkv", 3 * C, C),  weight(&m, i, "qkv_b", 3 * C, 0),
                              weight(&m, i, "out", C, C),      weight(&m, i, "up", 4 * C, C),
                              weight(&m, i, "up_b", 4 * C, 0), weight(&m, i, "down", C, 4 * C)};
-    OK(mr_params_seal(m.params));
+    OK(mr_params_seal(m.params, NULL));
     return m;
 }
 

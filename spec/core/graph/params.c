@@ -29,7 +29,7 @@ static void ranges(void)
     CHECK_INT(d, a); // shared weights
     mr_param other = row("a", MR_INIT_XAVIER, 0, 2, (int64_t[]){3, 100});
     CHECK_FAILS(mr_params_add(p, &other, &d), MR_E_SHAPE, "[100, 3]");
-    CHECK_OK(mr_params_seal(p));
+    CHECK_OK(mr_params_seal(p, NULL));
     CHECK_INT(mr_params_at(p, a)->offset, 0);
     CHECK_INT(mr_params_at(p, b)->offset, 320); // 300 rounded up to 64s
     CHECK_INT(mr_params_at(p, c)->offset, 0);   // the frozen range counts for itself
@@ -40,6 +40,74 @@ static void ranges(void)
     CHECK_INT(mr_params_find(p, "nobody"), -1);
     mr_param late = row("late", MR_INIT_ZEROS, 0, 1, (int64_t[]){1});
     CHECK_FAILS(mr_params_add(p, &late, &d), MR_E_USAGE, "sealed");
+    mr_params_free(p);
+}
+
+/* Elements are those of the trainable range; 64 KiB are 32,768 of bf16. */
+static void buckets(void)
+{
+    enum { K = 32768 };
+    static const struct {
+        int ranks;
+        int64_t most, end[4];
+        int64_t offset[4]; /* of a, b, large, c */
+    } cases[] = {
+        // without pads: one after the other
+        {0, 0, {101376}, {0, 320, 384, 100416}},
+        {1, 0, {4 * K}, {0, 320, 384, 100416}},
+        // all fit, the end is padded to a chunk for each of three
+        {3, 1000000, {6 * K}, {0, 320, 384, 100416}},
+        // a and b fill one exactly, large is alone, c is left
+        {1, 384, {K, 5 * K, 6 * K}, {0, 320, K, 5 * K}},
+        {2, 383, {2 * K, 4 * K, 8 * K, 10 * K}, {0, 2 * K, 4 * K, 8 * K}},
+    };
+    for (size_t i = 0; i < MR_COUNT(cases); i++) {
+        mr_params *p;
+        int id[4], fixed;
+        CHECK_OK(mr_params_new(MR_BF16, &p));
+        mr_param rows[] = {row("a", MR_INIT_ZEROS, 0, 2, (int64_t[]){100, 3}),
+                           row("b", MR_INIT_ZEROS, 0, 1, (int64_t[]){5}),
+                           row("large", MR_INIT_ZEROS, 0, 1, (int64_t[]){100000}),
+                           row("c", MR_INIT_ZEROS, 0, 1, (int64_t[]){960})};
+        mr_param table = row("table", MR_INIT_ONES, 0, 1, (int64_t[]){7});
+        table.frozen = true;
+        for (int k = 0; k < 4; k++) {
+            CHECK_OK(mr_params_add(p, &rows[k], &id[k]));
+            if (k == 1)
+                CHECK_OK(mr_params_add(p, &table, &fixed));
+        }
+        mr_cut cut = {cases[i].ranks, cases[i].most};
+        CHECK_OK(mr_params_seal(p, cut.ranks ? &cut : NULL));
+        for (int k = 0; k < 4; k++)
+            CHECK_INT(mr_params_at(p, id[k])->offset, cases[i].offset[k]);
+        CHECK_INT(mr_params_elements(p, true), 64);
+        int n = 0, ranks = MR_MAX(cut.ranks, 1);
+        while (n < 4 && cases[i].end[n])
+            n++;
+        CHECK_INT(mr_params_buckets(p), n);
+        int64_t start, stop, before = 0;
+        for (int k = 0; k < n; k++) {
+            mr_params_bucket(p, k, &start, &stop);
+            CHECK(start == before && stop == cases[i].end[k]);
+            // owners lie side by side, all alike, and each knows what is its own
+            for (int r = 0; r < ranks; r++) {
+                int64_t from, to;
+                mr_params_owned(p, k, r, &from, &to);
+                CHECK(from == before && to - from == (stop - start) / ranks);
+                CHECK(mr_params_owner(p, from) == r && mr_params_owner(p, to - 1) == r);
+                before = to;
+            }
+        }
+        CHECK_INT(mr_params_elements(p, false), before);
+        mr_params_free(p);
+    }
+    mr_params *p;
+    CHECK_OK(mr_params_new(MR_F32, &p));
+    CHECK_FAILS(mr_params_seal(p, &(mr_cut){0, 5}), MR_E_RANGE, "for 0 ranks");
+    CHECK_FAILS(mr_params_seal(p, &(mr_cut){1, -5}), MR_E_RANGE, "-5 elements");
+    CHECK_OK(mr_params_seal(p, &(mr_cut){2, 0}));
+    CHECK_INT(mr_params_buckets(p), 0);
+    CHECK_INT(mr_params_elements(p, false), 0);
     mr_params_free(p);
 }
 
@@ -139,6 +207,7 @@ int main(void)
 {
     impossible_shapes();
     ranges();
+    buckets();
     initial_values();
     many_names();
     failing_memory();

@@ -7,11 +7,14 @@ local E = require "moonreel.core.exec"
 local ops = require "moonreel.core.op"
 local regions = require "moonreel.optim.regions"
 
+local fails = dofile "spec/support/fails.lua"
+
 local device = os.getenv("MOONREEL_DEVICE") or "cpu"
 
 --- A small network with views, a join, broadcasting, a shared weight and blocks. Returns outputs by
--- name.
-local function run(options, recompute, micro_steps)
+-- name. Weights are read where they lie, or gathered first: each from a copy of the 64 elements
+-- before it and those up to its end.
+local function run(options, recompute, micro_steps, gathered)
   local dev <close> = E.device(device, 2)
   local params <close> = G.params("f32")
   params:add { name = "w1", shape = { 12, 6 }, init = { kind = "xavier" } }
@@ -21,20 +24,31 @@ local function run(options, recompute, micro_steps)
   params:add { name = "fixed", shape = { 4 }, init = { kind = "ones" }, frozen = true }
   params:seal()
   local g <close> = G.graph(params, options)
+  local rows = {}
+  for _, row in ipairs(params:list()) do
+    rows[row.name] = row
+  end
+  local function weight(name)
+    if not gathered then
+      return g:param(name)
+    end
+    local first, stop = math.max(0, rows[name].offset - 64), rows[name].offset + rows[name].count
+    return g:window(ops.copy(g:region("w", "f32", first, { stop - first })), first, name)
+  end
   local x = g:input("x", "f32", { 2, 3, 6 })
   local y = g:block("first", recompute, function()
-    local h = ops.linear(x, g:param "w1", g:param "b1")
+    local h = ops.linear(x, weight "w1", weight "b1")
     local qkv = h:reshape { 2, 3, 3, 4 }
     local q, k, v = qkv:split(2, 3)
     q, k, v = ops.silu(q:reshape { 2, 3, 4 }), k:reshape { 2, 3, 4 }:permute { 1, 0, 2 },
       v:reshape { 2, 3, 4 }
-    local t = g:param("table"):reshape { 2, 1, 4 }
+    local t = weight("table"):reshape { 2, 1, 4 }
     local mixed = q * t + ops.gelu_tanh(k:permute { 1, 0, 2 })
     return G.concat({ mixed, v }, 1)
   end)
   local z = g:block("second", recompute, function()
-    local a = ops.linear(ops.silu(y), g:param "w2")
-    local b = ops.linear(a * g:param("fixed"), g:param "w2")
+    local a = ops.linear(ops.silu(y), weight "w2")
+    local b = ops.linear(a * g:param("fixed"), weight("w2"):slice(0, 0, 4))
     return a + b:slice(1, 0, 6) + y
   end)
   local loss = ops.sum(z * z, { axes = { 0, 1, 2 } })
@@ -95,6 +109,71 @@ describe("graph.backward", function()
         assert.is_near(numeric, grad[row.offset + i + 1], 2e-3 * math.max(1, math.abs(numeric)))
       end
     end
+  end)
+
+  it("gives the same bits from gathered weights, gathered again in repeated blocks", function()
+    local plain = run({}, false)
+    for _, recompute in ipairs { false, true } do
+      local other = run({}, recompute, 1, true)
+      assert.are.equal(plain.z, other.z)
+      assert.are.same(plain.dx, other.dx)
+      assert.are.same(plain.grad, other.grad)
+      local _, copies = other.text:gsub("\n +%d+ copy ", "")
+      local _, again = other.text:gsub("\n +%d+ copy [^\n]*recompute_of", "")
+      assert.is_true(copies >= 5 and (again > 0) == recompute)
+    end
+  end)
+
+  it("gives the gradient of a gathered weight over all its uses, where it is asked for", function()
+    local dev <close> = E.device(device, 1)
+    local results = {}
+    for _, gathered in ipairs { false, true } do
+      local params <close> = G.params("bf16")
+      params:add { name = "b", shape = { 3 }, init = { kind = "normal", scale = 1 } }
+      params:add { name = "w", shape = { 6, 4 }, init = { kind = "xavier" } }
+      params:seal()
+      local g <close> = G.graph(params)
+      local function weight()
+        if not gathered then
+          return g:param "w"
+        end
+        return g:window(ops.copy(g:region("w", "bf16", 0, { 128 })), 0, "w")
+      end
+      local x, w = g:input("x", "bf16", { 5, 4 }), weight()
+      local y = ops.linear(x, w:slice(0, 2, 6)) + ops.linear(x, weight():slice(0, 0, 4))
+      y = ops.cast(y, { dtype = "f32" })
+      local loss = ops.sum(y * y, { axes = { 0, 1 } })
+      g:output("dw", g:backward(loss, { w })[1])
+      g:finish()
+      local exec <close> = E.new(dev, params, { regions = regions.adamw() })
+      exec:init(3)
+      local prog <close> = exec:compile(g)
+      prog:set("x", T.new("f32", { 5, 4 }):fill_normal(2, "x"))
+      prog:run()
+      assert.equal("f32", prog:get("dw").dtype)
+      assert.same(prog:get("dw"):totable(), exec:param("grad", "w"):totable())
+      results[#results + 1] = prog:get("dw"):totable()
+    end
+    assert.same(results[1], results[2])
+  end)
+
+  it("finds weights only where they are gathered", function()
+    local params <close> = G.params("f32")
+    params:add { name = "w", shape = { 4, 3 }, init = { kind = "ones" } }
+    params:add { name = "v", shape = { 5 }, init = { kind = "ones" } }
+    params:add { name = "still", shape = { 5 }, init = { kind = "ones" }, frozen = true }
+    params:seal()
+    local g <close> = G.graph(params)
+    local flat = g:input("flat", "f32", { 70 })
+    assert.same({ 5 }, g:window(flat, 0, "v"):slice(0, 0, 5).shape)
+    fails("MR_E_RANGE", "'v' has elements 64 to 69, gathered are 70 from 65 on", g.window, g, flat,
+      65, "v")
+    fails("MR_E_RANGE", "'w' has elements 0 to 12, gathered are 70 from %-60 on", g.window, g, flat,
+      -60, "w")
+    fails("MR_E_SHAPE", "'w' in %[7, 10%] f32; expected a dense %[n%] of f32", g.window, g,
+      flat:reshape { 7, 10 }, 0, "w")
+    fails("MR_E_USAGE", "parameter 2 is none that trains", g.window, g, flat, 0, "still")
+    fails("MR_E_USAGE", "no parameter 'u'", g.window, g, flat, 0, "u")
   end)
 
   it("gives the same bits with and without recomputation, in-place and cheap rows", function()

@@ -229,6 +229,13 @@ function Graph:input(name, dtype, dims) end
 ---@return mr.Value
 function Graph:param(name) end
 
+--- A parameter inside gathered weights, whose first element is `first` of all.
+---@param gathered mr.Value
+---@param first integer
+---@param name string
+---@return mr.Value
+function Graph:window(gathered, first, name) end
+
 --- A value that stays as it is.
 ---@param values mr.Tensor
 ---@return mr.Value
@@ -405,9 +412,18 @@ local Params = {}
 ---@return integer
 function Params:add(options) end
 
---- No more parameters: places in memory are fixed.
+---@class mr.Params.seal.options
+---@field ranks? integer Owners of each bucket, in equal chunks. Default: 1.
+---@field elements? integer Of a bucket at most; 0: all in one. Default: 0.
+
+--- No more parameters: places in memory are fixed, cut into buckets for ranks where options say so.
+---@param options? mr.Params.seal.options
 ---@return mr.Params
-function Params:seal() end
+function Params:seal(options) end
+
+--- Buckets of the trained range {start, stop, chunk}: each rank owns a chunk of each.
+---@return table[]
+function Params:buckets() end
 
 --- Rows {name, shape, frozen, buffer, offset, count, decay, lr_factor}.
 ---@return table[]
