@@ -12,31 +12,30 @@ mr_dptr mr_program_address(const mr_program *p, int storage)
     }
 }
 
-static void *address(const mr_program *p, mr_ref x)
+static mr_dptr address(const mr_program *p, mr_ref x)
 {
     if (x == MR_NONE)
-        return NULL;
+        return 0;
     const mr_value *v = mr_graph_value(p->graph, x);
-    return (void *)(mr_program_address(p, v->storage) + (size_t)v->offset);
+    return mr_program_address(p, v->storage) + (size_t)v->offset;
 }
 
 void mr_program_bind(mr_program *p)
 {
     for (int i = 0; i < p->n_setup + p->n_run; i++) {
         mr_step *s = &p->steps[i];
-        for (int k = 0; k < s->node->n_in; k++)
-            s->call.in[k].data = address(p, s->node->in[k]);
-        for (int k = 0; k < s->node->n_out; k++)
-            s->call.out[k].data = address(p, s->node->out[k]);
-        s->call.workspace =
-            s->workspace_bytes
-                ? (void *)(p->exec->arena + mr_layout_workspace(p->layout, p->step_node[i]))
-                : NULL;
+        for (int k = 0; k < s->n_in; k++)
+            s->arg[k].at = address(p, s->node->in[k]);
+        for (int k = 0; k < s->n_out; k++)
+            s->arg[s->n_in + k].at = address(p, s->node->out[k]);
+        s->workspace = s->workspace_bytes
+                           ? p->exec->arena + mr_layout_workspace(p->layout, p->step_node[i])
+                           : 0;
     }
     for (int i = p->n_setup + p->n_run; i < p->n_setup + p->n_run + p->n_copies; i++) {
         const result *r = &p->outputs[p->step_node[i]];
-        p->steps[i].call.in[0].data = address(p, r->value);
-        p->steps[i].call.out[0].data = (void *)(p->results + r->offset);
+        p->steps[i].arg[0].at = address(p, r->value);
+        p->steps[i].arg[1].at = p->results + r->offset;
     }
     for (int i = 0; i < p->n_spans; i++) {
         const mr_layout_entry *e = mr_layout_at(p->layout, p->span_entry[i]);

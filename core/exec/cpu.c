@@ -84,7 +84,9 @@ static mr_status run(mr_device *dev, const mr_step *steps, int n)
     int before = mr_team(dev->facts.threads);
     mr_status st = MR_OK;
     for (int i = 0; i < n && st == MR_OK; i++) {
-        st = mr_step_run(&steps[i]);
+        mr_call call;
+        mr_step_call(&steps[i], &call);
+        st = mr_step_run(&steps[i], &call);
         // a step that was cut short left half a result
         if (st == MR_OK)
             st = mr_interrupt_check();

@@ -8,10 +8,16 @@ enum { OUTPUT_ALIGN = 64 };
 
 /* ---- steps ---- */
 
+static const mr_desc *desc_of(const mr_graph *g, mr_ref x)
+{
+    return x == MR_NONE ? NULL : &mr_graph_value(g, x)->desc;
+}
+
 /* One step per node, setup nodes first; kernels chosen by the device. workspace[i] is of node i. */
 static mr_status make_steps(mr_program *p, size_t *workspace)
 {
     mr_device *dev = p->exec->dev;
+    mr_arg *arg = p->args;
     int nodes = mr_graph_nodes(p->graph), n = 0;
     for (int setup = 1; setup >= 0; setup--) {
         for (int i = 0; i < nodes; i++) {
@@ -19,8 +25,12 @@ static mr_status make_steps(mr_program *p, size_t *workspace)
             if (node->setup != setup)
                 continue;
             mr_step *s = &p->steps[n];
-            mr_graph_call(p->graph, i, &s->call);
             s->op = node->op, s->node = node, s->queue = node->queue;
+            s->arg = arg, s->n_in = node->n_in, s->n_out = node->n_out;
+            for (int k = 0; k < node->n_in; k++)
+                arg++->desc = desc_of(p->graph, node->in[k]);
+            for (int k = 0; k < node->n_out; k++)
+                arg++->desc = desc_of(p->graph, node->out[k]);
             MR_TRY(dev->ops->resolve(dev, s));
             workspace[i] = s->workspace_bytes;
             p->step_node[n++] = i;
@@ -90,6 +100,10 @@ static mr_status place_storages(mr_program *p)
 static mr_status place_results(mr_program *p)
 {
     const mr_graph *g = p->graph;
+    // behind those of the nodes
+    mr_arg *arg = p->args;
+    for (int i = 0; i < p->n_setup + p->n_run; i++)
+        arg += p->steps[i].n_in + p->steps[i].n_out;
     for (int i = 0; i < mr_graph_outputs(g); i++) {
         result r = {0};
         r.value = mr_graph_output_at(g, i, &r.name);
@@ -101,9 +115,11 @@ static mr_status place_results(mr_program *p)
             p->steps[n] = (mr_step){.kind = MR_STEP_COPY,
                                     .bytes = span,
                                     .queue = MR_Q_D2H,
+                                    .arg = arg,
+                                    .n_in = 1,
+                                    .n_out = 1,
                                     .node = v->node >= 0 ? mr_graph_node(g, v->node) : NULL};
-            p->steps[n].call.n_in = p->steps[n].call.n_out = 1;
-            p->steps[n].call.in[0].desc = p->steps[n].call.out[0].desc = v->desc;
+            arg[0].desc = arg[1].desc = &v->desc, arg += 2;
             p->step_node[n] = i;
             r.offset = p->results_bytes;
             p->results_bytes += (span + OUTPUT_ALIGN - 1) / OUTPUT_ALIGN * OUTPUT_ALIGN;
@@ -171,14 +187,18 @@ static mr_status room_for(mr_program *p)
     const mr_graph *g = p->graph;
     size_t nodes = (size_t)mr_graph_nodes(g), storages = (size_t)mr_graph_storages(g),
            outputs = (size_t)mr_graph_outputs(g);
-    size_t steps = nodes + outputs;
+    size_t steps = nodes + outputs, args = 2 * outputs;
+    for (size_t i = 0; i < nodes; i++)
+        args += (size_t)(mr_graph_node(g, (int)i)->n_in + mr_graph_node(g, (int)i)->n_out);
     p->steps = mr_calloc(steps, sizeof *p->steps);
+    p->args = mr_calloc(args, sizeof *p->args);
     p->clocks = mr_calloc(steps, sizeof *p->clocks);
     p->step_node = mr_calloc(steps, sizeof *p->step_node);
     p->place = mr_calloc(storages, sizeof *p->place);
     p->slots = mr_calloc(storages, sizeof *p->slots);
     p->outputs = mr_calloc(outputs, sizeof *p->outputs);
-    if (!p->steps || !p->clocks || !p->step_node || !p->place || !p->slots || !p->outputs)
+    if (!p->steps || !p->args || !p->clocks || !p->step_node || !p->place || !p->slots ||
+        !p->outputs)
         return mr_fail_memory(steps * sizeof *p->steps);
     return MR_OK;
 }
@@ -267,6 +287,7 @@ void mr_program_free(mr_program *p)
         dev->ops->free(dev, p->results, p->results_bytes, MR_SPACE_PINNED);
     mr_layout_free(p->layout);
     mr_free(p->steps);
+    mr_free(p->args);
     mr_free(p->clocks);
     mr_free(p->step_node);
     mr_free(p->place);

@@ -138,11 +138,10 @@ mr_status mr_program_seconds(const mr_program *p, double *seconds)
     double sum = 0;
     for (int i = p->n_setup; i < p->n_setup + p->n_run; i++) {
         const mr_step *s = &p->steps[i];
-        bool bf16 =
-            s->call.n_in && s->call.in[0].desc.rank >= 0 && s->call.in[0].desc.dtype == MR_BF16;
+        bool bf16 = s->n_in && s->arg[0].desc && s->arg[0].desc->dtype == MR_BF16;
         mr_rates r;
         MR_TRY(mr_device_rates(p->exec->dev, bf16 ? MR_BF16 : MR_F32, &r));
-        mr_cost c = mr_op_cost(s->op, &s->call);
+        mr_cost c = mr_step_cost(s);
         sum += c.flop / rate_of(&r, s->op->name) + c.bytes / r.bytes_s + r.step_s;
     }
     *seconds = sum;

@@ -11,8 +11,10 @@
 /* Kernel of this processor, its state and workspace; the naive row where there is none. */
 mr_status mr_step_resolve(mr_step *step, const mr_facts *facts);
 void mr_step_release(mr_step *step);
-/* Run one step whose addresses are real. A failure carries op, node and origin. */
-mr_status mr_step_run(const mr_step *step);
+/* Run one step on a call whose addresses are real. A failure carries op, node and origin. */
+mr_status mr_step_run(const mr_step *step, const mr_call *call);
+/* By the row, or of the bytes of a copy. */
+mr_cost mr_step_cost(const mr_step *step);
 /* OpenMP and oneDNN take their team size from the calling thread; returns the size before. */
 int mr_team(int threads);
 
@@ -64,6 +66,7 @@ struct mr_program {
     mr_layout *layout;
     /* setup steps, then those of a run, then the copies of outputs */
     mr_step *steps;
+    mr_arg *args; /* of all steps */
     mr_step_clock *clocks;
     int n_setup, n_run, n_copies;
     size_t *place;            /* storage -> offset in its block (inputs, consts) */

@@ -98,7 +98,7 @@ mr_memory mr_program_memory(const mr_program *p)
             *(weights ? &m.params : &m.state) += r->bytes;
     }
     for (int i = p->n_setup; i < p->n_setup + p->n_run; i++)
-        if (p->steps[i].call.state)
+        if (p->steps[i].state)
             m.library = LIBRARY_RESERVE;
     return m;
 }
@@ -112,7 +112,7 @@ mr_cost mr_program_cost(const mr_program *p)
 {
     mr_cost sum = {0};
     for (int i = p->n_setup; i < p->n_setup + p->n_run; i++) {
-        mr_cost c = mr_op_cost(p->steps[i].op, &p->steps[i].call);
+        mr_cost c = mr_step_cost(&p->steps[i]);
         sum.flop += c.flop, sum.bytes += c.bytes;
     }
     return sum;

@@ -139,7 +139,7 @@ static int64_t left_over(const arg *a, int byte)
 
 typedef struct frame {
     const mr_step *step;
-    mr_step real; /* the same with real addresses */
+    mr_call call, real; /* with addresses of the device, and with real ones */
     arg in[MR_MAX_IN], out[MR_MAX_OUT];
     shadow_block *workspace;
     bool any_in_place;
@@ -153,16 +153,17 @@ static void *to_real(const shadow_block *b, const void *at)
 static mr_status open_frame(const shadow_memory *m, frame *f)
 {
     const mr_step *s = f->step;
-    const mr_call *c = &s->call;
-    f->real = *s;
+    const mr_call *c = &f->call;
+    mr_step_call(s, &f->call);
+    f->real = f->call;
     for (int i = 0; i < c->n_in; i++) {
         MR_TRY(arg_of(m, &c->in[i], s->op ? s->op->in[i].name : "source", &f->in[i]));
-        f->real.call.in[i].data = to_real(f->in[i].block, c->in[i].data);
+        f->real.in[i].data = to_real(f->in[i].block, c->in[i].data);
     }
     for (int i = 0; i < c->n_out; i++) {
         arg *o = &f->out[i];
         MR_TRY(arg_of(m, &c->out[i], s->op ? s->op->out[i].name : "result", o));
-        f->real.call.out[i].data = to_real(o->block, c->out[i].data);
+        f->real.out[i].data = to_real(o->block, c->out[i].data);
         for (int k = 0; o->view && k < c->n_in; k++) {
             arg *in = &f->in[k];
             if (!in->view || (char *)in->view->data >= (char *)o->view->data + o->span ||
@@ -174,7 +175,7 @@ static mr_status open_frame(const shadow_memory *m, frame *f)
     if (c->workspace)
         MR_TRY(
             shadow_find(m, (mr_dptr)c->workspace, s->workspace_bytes, "workspace", &f->workspace));
-    f->real.call.workspace = to_real(f->workspace, c->workspace);
+    f->real.workspace = to_real(f->workspace, c->workspace);
     return MR_OK;
 }
 
@@ -197,7 +198,7 @@ static uint64_t hash_of(const arg *a)
 static mr_status check_inputs(frame *f)
 {
     const mr_step *s = f->step;
-    for (int i = 0; i < s->call.n_in; i++) {
+    for (int i = 0; i < s->n_in; i++) {
         MR_TRY(check_written(&f->in[i]));
         f->in[i].hash = hash_of(&f->in[i]);
     }
@@ -208,7 +209,7 @@ static mr_status check_inputs(frame *f)
 static mr_status check_guards(const frame *f)
 {
     const mr_step *s = f->step;
-    for (int i = 0; i < s->call.n_out; i++) {
+    for (int i = 0; i < s->n_out; i++) {
         const arg *a = &f->out[i];
         bool named = s->op && s->op->out[i].must;
         char shape[128];
@@ -227,19 +228,19 @@ static mr_status check_guards(const frame *f)
 static mr_status run_over(frame *f, int byte)
 {
     const mr_step *s = f->step;
-    for (int i = 0; i < s->call.n_out; i++)
+    for (int i = 0; i < s->n_out; i++)
         if (f->out[i].view && !f->out[i].in_place)
             each_run(&f->out[i].runs, 0, f->out[i].block, (mr_dptr)f->out[i].view->data, poison,
                      &byte);
     if (f->workspace)
-        shadow_poison(f->workspace, (mr_dptr)s->call.workspace, s->workspace_bytes, byte);
-    return mr_step_run(&f->real);
+        shadow_poison(f->workspace, (mr_dptr)f->call.workspace, s->workspace_bytes, byte);
+    return mr_step_run(s, &f->real);
 }
 
 static mr_status check_outputs(frame *f)
 {
     bool again = false, suspect[MR_MAX_OUT] = {false};
-    for (int i = 0; i < f->step->call.n_out; i++) {
+    for (int i = 0; i < f->step->n_out; i++) {
         if (!f->out[i].view || f->out[i].in_place)
             continue;
         suspect[i] = left_over(&f->out[i], MR_POISON) >= 0;
@@ -250,7 +251,7 @@ static mr_status check_outputs(frame *f)
     }
     if (again)
         MR_TRY(run_over(f, OTHER_POISON));
-    for (int i = 0; i < f->step->call.n_out; i++) {
+    for (int i = 0; i < f->step->n_out; i++) {
         int64_t at = suspect[i] ? left_over(&f->out[i], again ? OTHER_POISON : MR_POISON) : -1;
         char shape[128];
         if (at >= 0)
@@ -264,14 +265,14 @@ static mr_status check_outputs(frame *f)
 static mr_status close_frame(frame *f)
 {
     const mr_step *s = f->step;
-    for (int i = 0; i < s->call.n_out; i++) {
+    for (int i = 0; i < s->n_out; i++) {
         if (!f->out[i].view)
             continue;
         if (!shadow_intact(f->out[i].block))
             return mr_fail(MR_E_INTERNAL, "writes beyond the end of '%s'", f->out[i].name);
         each_run(&f->out[i].runs, 0, f->out[i].block, (mr_dptr)f->out[i].view->data, mark, NULL);
     }
-    for (int i = 0; i < s->call.n_in; i++)
+    for (int i = 0; i < s->n_in; i++)
         if (!f->in[i].in_place && hash_of(&f->in[i]) != f->in[i].hash)
             return mr_fail(MR_E_INTERNAL, "changes its input '%s'", f->in[i].name);
     if (f->workspace && !shadow_intact(f->workspace))

@@ -30,19 +30,38 @@ static mr_status blame(const mr_step *s, mr_status st)
     return st;
 }
 
+void mr_step_call(const mr_step *s, mr_call *call)
+{
+    call->n_in = s->n_in, call->n_out = s->n_out;
+    for (int i = 0; i < s->n_in + s->n_out; i++) {
+        mr_view *v = i < s->n_in ? &call->in[i] : &call->out[i - s->n_in];
+        v->data = (void *)s->arg[i].at;
+        if (s->arg[i].desc)
+            v->desc = *s->arg[i].desc;
+        else
+            v->desc.rank = -1;
+    }
+    call->attr = s->node ? s->node->attr : NULL;
+    call->workspace = (void *)s->workspace;
+    call->state = s->state;
+    call->threads = s->threads;
+}
+
 static mr_status resolve(mr_step *s, const mr_facts *facts)
 {
     const mr_kernel *k = &s->op->cpu;
-    s->call.threads = facts->threads;
-    s->run = mr_op_kernel_fits(s->op, &s->call) ? mr_op_cpu(s->op, mr_isa_index(facts->isa)) : NULL;
-    s->workspace_bytes = s->run && k->workspace ? k->workspace(&s->call, facts) : 0;
+    mr_call call;
+    s->threads = facts->threads;
+    mr_step_call(s, &call);
+    s->run = mr_op_kernel_fits(s->op, &call) ? mr_op_cpu(s->op, mr_isa_index(facts->isa)) : NULL;
+    s->workspace_bytes = s->run && k->workspace ? k->workspace(&call, facts) : 0;
     s->naive = !s->run || s->workspace_bytes == MR_NO_KERNEL;
     if (s->naive && !s->op->naive)
         return blame(s, mr_fail(MR_E_UNSUPPORTED, "no kernel for these shapes and no naive row"));
     if (s->naive)
-        s->workspace_bytes = mr_op_naive_workspace(s->op, &s->call);
+        s->workspace_bytes = mr_op_naive_workspace(s->op, &call);
     else if (k->prepare)
-        MR_TRY(blame(s, k->prepare(&s->call, facts, &s->call.state)));
+        MR_TRY(blame(s, k->prepare(&call, facts, &s->state)));
     return MR_OK;
 }
 
@@ -57,20 +76,27 @@ mr_status mr_step_resolve(mr_step *s, const mr_facts *facts)
 
 void mr_step_release(mr_step *s)
 {
-    if (s->op && s->call.state && s->op->cpu.release)
-        s->op->cpu.release(s->call.state);
-    s->call.state = NULL;
+    if (s->op && s->state && s->op->cpu.release)
+        s->op->cpu.release(s->state);
+    s->state = NULL;
 }
 
-mr_status mr_step_run(const mr_step *s)
+mr_cost mr_step_cost(const mr_step *s)
+{
+    mr_call call;
+    mr_step_call(s, &call);
+    return s->op ? mr_op_cost(s->op, &call) : (mr_cost){0, 2.0 * (double)s->bytes};
+}
+
+mr_status mr_step_run(const mr_step *s, const mr_call *call)
 {
     double start = s->clock ? mr_now_s() : 0;
     mr_status st = MR_OK;
     if (s->kind == MR_STEP_COPY) {
         if (s->bytes)
-            st = mr_interrupt_copy(s->call.out[0].data, s->call.in[0].data, s->bytes);
+            st = mr_interrupt_copy(call->out[0].data, call->in[0].data, s->bytes);
     } else {
-        st = s->naive ? mr_op_run_naive(s->op, &s->call) : s->run(&s->call);
+        st = s->naive ? mr_op_run_naive(s->op, call) : s->run(call);
     }
     if (s->clock)
         s->clock->start_s = start, s->clock->seconds = mr_now_s() - start;

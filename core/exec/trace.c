@@ -19,8 +19,7 @@ int mr_program_times(const mr_program *p, mr_step_time *out, int cap)
     p->exec->dev->ops->sync(p->exec->dev);
     for (int i = 0; i < p->n_run && i < cap; i++) {
         const mr_step *s = &p->steps[p->n_setup + i];
-        out[i] =
-            (mr_step_time){s->node, p->clocks[i].seconds, mr_op_cost(s->op, &s->call), s->naive};
+        out[i] = (mr_step_time){s->node, p->clocks[i].seconds, mr_step_cost(s), s->naive};
     }
     return p->n_run;
 }
@@ -66,7 +65,7 @@ mr_status mr_program_trace(const mr_program *p, const char *path)
         put_text(&t, node && node->name ? node->name : "");
         mr_text_add(&t, ",\"origin\":");
         put_text(&t, node && node->origin ? node->origin : "");
-        mr_cost c = s->op ? mr_op_cost(s->op, &s->call) : (mr_cost){0, 2.0 * (double)s->bytes};
+        mr_cost c = mr_step_cost(s);
         mr_text_add(&t, ",\"flop\":%.0f,\"bytes\":%.0f,\"naive\":%s}},\n", c.flop, c.bytes,
                     s->naive ? "true" : "false");
     }

@@ -21,8 +21,14 @@ extern "C" {
 typedef enum mr_space { MR_SPACE_DEVICE, MR_SPACE_PINNED } mr_space;
 typedef uintptr_t mr_dptr; /* an address of the device; host code never dereferences it */
 
-/* One step of a program as a device sees it. OP runs a kernel; COPY moves `bytes` from in[0] to
- * out[0] (equal strides). */
+/* One argument of a step. */
+typedef struct mr_arg {
+    const mr_desc *desc; /* lent by the graph; NULL: absent */
+    mr_dptr at;
+} mr_arg;
+
+/* One step of a program as a device sees it, kept small: a program has thousands, a run many
+ * programs. OP runs a kernel; COPY moves `bytes` from its input to its output (equal strides). */
 typedef enum mr_step_kind { MR_STEP_OP, MR_STEP_COPY } mr_step_kind;
 typedef struct mr_span {
     mr_dptr at;
@@ -33,13 +39,17 @@ typedef struct mr_step_clock {
 } mr_step_clock;
 typedef struct mr_step {
     mr_step_kind kind;
-    const mr_op *op;   /* COPY: NULL */
-    mr_kernel_fn *run; /* chosen by `resolve` */
-    mr_call call;      /* data pointers are device addresses */
+    mr_queue queue;
+    const mr_op *op;     /* COPY: NULL */
+    const mr_node *node; /* attributes, names; NULL when none */
+    mr_kernel_fn *run;   /* chosen by `resolve` */
+    void *state;         /* made by it */
+    mr_arg *arg;         /* n_in inputs, then n_out outputs */
+    int n_in, n_out;
+    mr_dptr workspace;
     size_t workspace_bytes;
     size_t bytes; /* COPY */
-    mr_queue queue;
-    const mr_node *node; /* for messages and times; NULL when none */
+    int threads;
     /* earlier steps of this run, on other queues, that must have finished */
     int wait_n, wait[MR_QUEUE_COUNT];
     bool naive; /* served by the naive row */
@@ -48,6 +58,8 @@ typedef struct mr_step {
     int born_n, dead_n;
     mr_step_clock *clock; /* NULL: not timed */
 } mr_step;
+/* What the kernel of a step sees; addresses are the device's. */
+MR_API void mr_step_call(const mr_step *step, mr_call *call);
 
 /* What steps may write in a block: anything; only what a row's output must lie in (regions, input
  * slots); nothing (constants). Host copies may always write. */
@@ -65,7 +77,7 @@ typedef struct mr_device_ops {
     mr_status (*copy_out)(mr_device *dev, void *dst, mr_dptr src, size_t bytes);
     /* Set bytes whose old contents nobody needs; a checking device takes them as unwritten. */
     mr_status (*fill)(mr_device *dev, mr_dptr dst, int byte, size_t bytes);
-    /* Choose the kernel, make its state, fill workspace_bytes; call has shapes only. */
+    /* Choose the kernel, make its state, fill workspace_bytes; arguments have shapes only. */
     mr_status (*resolve)(mr_device *dev, mr_step *step);
     void (*release)(mr_device *dev, mr_step *step);
     /* Enqueue all steps in order; returns before they ran where the device is asynchronous. The

@@ -12,15 +12,26 @@ enum { N = 24 };
 
 /* One hand-made step y = op(x) of N elements. */
 static mr_node node_x = {.origin = "model.lua:7", .name = "blocks.3/odd"};
+static mr_step step_with(mr_device *dev, const char *op, mr_dtype dtype, int n_in,
+                         const mr_dptr *at)
+{
+    static mr_arg args[64][4];
+    static mr_desc descs[64];
+    static int made;
+    int64_t n = N;
+    int i = made++ % 64;
+    descs[i] = mr_desc_dense(dtype, 1, &n);
+    mr_step s = {.op = mr_op_find(op), .node = &node_x, .arg = args[i], .n_in = n_in, .n_out = 1};
+    for (int k = 0; k <= n_in; k++)
+        args[i][k] = (mr_arg){&descs[i], 0};
+    CHECK_OK(dev->ops->resolve(dev, &s));
+    for (int k = 0; k <= n_in; k++)
+        args[i][k].at = at[k];
+    return s;
+}
 static mr_step step_of(mr_device *dev, const char *op, mr_dtype dtype, mr_dptr x, mr_dptr y)
 {
-    int64_t n = N;
-    mr_step s = {.op = mr_op_find(op), .node = &node_x};
-    s.call.n_in = s.call.n_out = 1;
-    s.call.in[0].desc = s.call.out[0].desc = mr_desc_dense(dtype, 1, &n);
-    CHECK_OK(dev->ops->resolve(dev, &s));
-    s.call.in[0].data = (void *)x, s.call.out[0].data = (void *)y;
-    return s;
+    return step_with(dev, op, dtype, 1, (mr_dptr[]){x, y});
 }
 
 static mr_dptr block(mr_device *dev, size_t bytes)
@@ -138,14 +149,7 @@ static void guards(mr_device *dev)
     mr_dptr x = block(dev, N * 4), y = block(dev, N * 4);
     mr_step move = step_of(dev, "spec_move", MR_F32, x, y),
             scribble = step_of(dev, "spec_scribble", MR_F32, x, y);
-    int64_t n = N;
-    mr_step update = {.op = mr_op_find("spec_update"), .node = &node_x};
-    update.call.n_in = 2, update.call.n_out = 1;
-    update.call.in[0].desc = update.call.in[1].desc = update.call.out[0].desc =
-        mr_desc_dense(MR_F32, 1, &n);
-    CHECK_OK(dev->ops->resolve(dev, &update));
-    update.call.in[0].data = update.call.out[0].data = (void *)y;
-    update.call.in[1].data = (void *)x;
+    mr_step update = step_with(dev, "spec_update", MR_F32, 2, (mr_dptr[]){y, x, y});
     float values[N] = {1}, got[N];
     CHECK_OK(dev->ops->copy_in(dev, x, values, sizeof values));
     CHECK_OK(run(dev, &move, 1));
