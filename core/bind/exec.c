@@ -2,7 +2,10 @@
  * device lives as long as its executors, closing an executor closes its programs. Licence:
  * Apache-2.0 */
 #include "bind/room.h"
+#include "cpu/cpu.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +24,8 @@ static void free_executor(void *object)
     for (program *p = e->programs; p; p = p->next)
         p->prog = NULL, p->of = NULL;
     mr_exec_free(e->exec);
-    unref_device(e->dev);
+    if (e->dev)
+        unref_device(e->dev);
     mr_free(e);
 }
 
@@ -64,11 +68,37 @@ static int e_device(lua_State *L)
 static int d_facts(lua_State *L)
 {
     const mr_facts *f = &check_device(L, 1)->dev->facts;
-    lua_createtable(L, 0, 4);
+    lua_createtable(L, 0, 5);
     lua_pushstring(L, f->device), lua_setfield(L, -2, "device");
     lua_pushstring(L, f->isa), lua_setfield(L, -2, "isa");
     lua_pushinteger(L, f->threads), lua_setfield(L, -2, "threads");
     lua_pushboolean(L, f->bf16), lua_setfield(L, -2, "bf16");
+    lua_pushboolean(L, f->amx), lua_setfield(L, -2, "amx");
+    return 1;
+}
+
+/* What rates are called in tables: of products, attention and all else in operations per second. */
+static const mr_bind_field rates_fields[] = {
+    MR_BIND_NUM("linear", mr_rates, flop_s[0], 0, "Operations per second."),
+    MR_BIND_NUM("linear_dx", mr_rates, flop_s[1], 0, "Operations per second."),
+    MR_BIND_NUM("linear_dw", mr_rates, flop_s[2], 0, "Operations per second."),
+    MR_BIND_NUM("matmul", mr_rates, flop_s[3], 0, "Operations per second."),
+    MR_BIND_NUM("attention", mr_rates, flop_s[4], 0, "Operations per second."),
+    MR_BIND_NUM("elementwise", mr_rates, flop_s[5], 0, "Operations per second of all else."),
+    MR_BIND_NUM("memory", mr_rates, bytes_s, 0, "Bytes per second."),
+    MR_BIND_NUM("step", mr_rates, step_s, 0, "Seconds that every step takes."),
+    MR_BIND_END};
+
+/* rates(dtype) -> table: measured at the first call */
+static int d_rates(lua_State *L)
+{
+    mr_rates r;
+    mr_bind_check(L, mr_device_rates(check_device(L, 1)->dev, mr_bind_dtype(L, 2), &r));
+    lua_createtable(L, 0, MR_COUNT(rates_fields));
+    for (const mr_bind_field *f = rates_fields; f->name; f++) {
+        lua_pushnumber(L, *(double *)((char *)&r + f->at));
+        lua_setfield(L, -2, f->name);
+    }
     return 1;
 }
 
@@ -149,26 +179,99 @@ static const mr_bind_field exec_fields[] = {
                  "A place of its own for every value; for tests."),
     MR_BIND_END};
 
-static int e_new(lua_State *L)
+/* Box an executor with the parameters at 2: on a device, or with d NULL one that plans by facts. */
+static executor *push_executor(lua_State *L, device *d, const mr_facts *facts,
+                               const mr_exec_options *o)
 {
-    device *d = check_device(L, 1);
     mr_params *params = lua_isnoneornil(L, 2) ? NULL : mr_bind_params(L, 2);
-    lua_settop(L, 3);
-    mr_exec_options o = {0};
-    mr_bind_options(L, 3, "exec.new", exec_fields, &o);
-    read_regions(L, 3, &o);
     void **box = mr_bind_box(L, "mr.Exec");
     executor *e;
     if (!MR_NEW(e))
         mr_bind_check(L, mr_fail_memory(sizeof *e));
-    mr_status st = mr_exec_new(d->dev, params, &o, &e->exec);
+    mr_status st =
+        d ? mr_exec_new(d->dev, params, o, &e->exec) : mr_exec_plan(facts, params, o, &e->exec);
     if (st != MR_OK)
         mr_free(e);
     mr_bind_check(L, st);
-    e->dev = d, d->refs++;
+    if (d)
+        e->dev = d, d->refs++;
     *box = e;
     lua_pushvalue(L, 1), lua_setiuservalue(L, -2, 1);
     lua_pushvalue(L, 2), lua_setiuservalue(L, -2, 2);
+    return e;
+}
+
+static int e_new(lua_State *L)
+{
+    device *d = check_device(L, 1);
+    lua_settop(L, 3);
+    mr_exec_options o = {0};
+    mr_bind_options(L, 3, "exec.new", exec_fields, &o);
+    read_regions(L, 3, &o);
+    push_executor(L, d, NULL, &o);
+    return 1;
+}
+
+/* ---- executors that plan ---- */
+
+typedef struct facts_table {
+    const char *device, *isa;
+    int64_t threads;
+    bool bf16, amx;
+} facts_table;
+
+static const mr_bind_field facts_fields[] = {
+    MR_BIND_STR("device", facts_table, device, "cpu."),
+    MR_BIND_STR("isa", facts_table, isa, "base, avx2 or avx512."),
+    MR_BIND_INT("threads", facts_table, threads, 1, 1, "Of its team."),
+    MR_BIND_BOOL("bf16", facts_table, bf16, "Are products of bf16 fast?"),
+    MR_BIND_BOOL("amx", facts_table, amx, "Has it AMX tiles?"),
+    MR_BIND_END};
+
+static const mr_bind_field plan_fields[] = {
+    MR_BIND_ANY("regions", "table[]", "As of exec.new."),
+    MR_BIND_ANY("facts", "table", "As device:facts() gives them; absent: this processor's."),
+    MR_BIND_ANY("rates", "table",
+                "By compute dtype what device:rates(dtype) gives: needed for seconds."),
+    MR_BIND_END};
+
+/* The facts in the table on top of the stack, or those of this processor. */
+static mr_facts read_facts(lua_State *L)
+{
+    facts_table t;
+    mr_facts f = mr_cpu_facts("cpu", mr_isa(), 0);
+    if (lua_isnil(L, -1))
+        return f;
+    mr_bind_options(L, lua_gettop(L), "exec.plan: facts", facts_fields, &t);
+    f.threads = (int)MR_MIN(t.threads, (int64_t)INT_MAX), f.bf16 = t.bf16, f.amx = t.amx;
+    snprintf(f.device, sizeof f.device, "%s", t.device ? t.device : "cpu");
+    snprintf(f.isa, sizeof f.isa, "%s", t.isa ? t.isa : "");
+    return f;
+}
+
+/* plan(params?, options?): slot 1 of the arguments is the device's in exec.new */
+static int e_plan(lua_State *L)
+{
+    lua_settop(L, 2);
+    lua_pushnil(L), lua_insert(L, 1);
+    mr_exec_options o = {0};
+    mr_bind_options(L, 3, "exec.plan", plan_fields, &o);
+    bool given = lua_istable(L, 3);
+    if (given)
+        lua_getfield(L, 3, "facts");
+    else
+        lua_pushnil(L);
+    mr_facts facts = read_facts(L);
+    read_regions(L, 3, &o);
+    executor *e = push_executor(L, NULL, &facts, &o);
+    int box = lua_gettop(L);
+    if (given && lua_getfield(L, 3, "rates") == LUA_TTABLE)
+        for (lua_pushnil(L); lua_next(L, box + 1); lua_pop(L, 1)) {
+            mr_rates r;
+            mr_bind_options(L, lua_gettop(L), "exec.plan: rates", rates_fields, &r);
+            mr_exec_rates(e->exec, mr_bind_dtype(L, box + 2), &r);
+        }
+    lua_settop(L, box);
     return 1;
 }
 
@@ -343,13 +446,20 @@ static const mr_bind_row exec_module_rows[] = {
     MR_ROW_OPTIONS("new", e_new,
                    "(device: mr.Device, params?: mr.Params, options?: table): mr.Exec",
                    "An executor: the memory of the parameters, and programs over it.", exec_fields),
+    MR_ROW_OPTIONS("plan", e_plan, "(params?: mr.Params, options?: table): mr.Exec",
+                   "An executor without a device: its programs tell bytes, cost and seconds, and "
+                   "take no memory.",
+                   plan_fields),
     MR_ROW_END};
 static const mr_bind_face exec_module_face = {"moonreel.core.exec",
                                               "Devices, executors and programs: graphs that run.",
                                               exec_module_rows, NULL};
 
 static const mr_bind_row device_rows[] = {
-    MR_ROW("facts", d_facts, "(): table", "{device, isa, threads, bf16}."),
+    MR_ROW("facts", d_facts, "(): table", "{device, isa, threads, bf16, amx}."),
+    MR_ROW("rates", d_rates, "(compute: mr.Dtype): table",
+           "How fast it is in f32 or bf16, measured at the first call: {linear, linear_dx, "
+           "linear_dw, matmul, attention, elementwise, memory, step}."),
     MR_ROW("compute", d_compute, "(wish: mr.Dtype): mr.Dtype",
            "The dtype to compute in: bf16 only where it is fast."),
     MR_ROW_END};

@@ -22,6 +22,7 @@ static mr_dptr address(const mr_program *p, mr_ref x)
 
 void mr_program_bind(mr_program *p)
 {
+    mr_device *dev = p->exec->dev;
     for (int i = 0; i < p->n_setup + p->n_run; i++) {
         mr_step *s = &p->steps[i];
         for (int k = 0; k < s->n_in; k++)
@@ -41,6 +42,8 @@ void mr_program_bind(mr_program *p)
         const mr_layout_entry *e = mr_layout_at(p->layout, p->span_entry[i]);
         p->spans[i] = (mr_span){p->exec->arena + e->offset, e->bytes};
     }
+    if (dev->ops->moved && p->is_prepared)
+        dev->ops->moved(dev, p->steps + p->n_setup, p->n_run + p->n_copies, p->prepared);
 }
 
 /* Group the entries of the layout by the step where they are born and by the one where they die.

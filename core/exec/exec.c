@@ -1,5 +1,6 @@
 /* exec: persistent regions of a parameter table on one device. Licence: Apache-2.0 */
 #include "exec/room.h"
+#include "cpu/cpu.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,7 @@ static mr_status add_region(mr_exec *e, const mr_region_row *row)
         return mr_fail_memory(strlen(row->name));
     if (row->shared) {
         r->at = e->regions[0].at;
-    } else if (r->bytes) {
+    } else if (r->bytes && e->dev) {
         mr_status st = e->dev->ops->alloc(e->dev, r->bytes, MR_SPACE_DEVICE, &r->at);
         if (st != MR_OK)
             return mr_fail_note("region '%s' of elements %lld to %lld", row->name,
@@ -47,13 +48,13 @@ out:
     return st;
 }
 
-mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_options *options,
-                      mr_exec **out)
+static mr_status make(mr_device *dev, const mr_facts *facts, mr_params *params,
+                      const mr_exec_options *options, mr_exec **out)
 {
     mr_exec *e;
     if (!MR_NEW(e))
         return mr_fail_memory(sizeof *e);
-    e->dev = dev, e->params = params;
+    e->dev = dev, e->facts = *facts, e->params = params;
     mr_arena_init(&e->names);
     if (options)
         e->options = *options;
@@ -67,11 +68,37 @@ mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_options *
     return MR_OK;
 }
 
+mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_options *options,
+                      mr_exec **out)
+{
+    return make(dev, &dev->facts, params, options, out);
+}
+
+mr_status mr_exec_plan(const mr_facts *facts, mr_params *params, const mr_exec_options *options,
+                       mr_exec **out)
+{
+    if (strcmp(facts->device, "cpu") != 0 && strcmp(facts->device, "shadow") != 0)
+        return mr_fail(MR_E_UNSUPPORTED, "no kernels for device '%s' here; try: cpu",
+                       facts->device);
+    if (mr_isa_index(facts->isa) < 0 || facts->threads < 1)
+        return mr_fail(MR_E_USAGE,
+                       "facts of a processor with '%s' and %d threads; expected base, avx2 or "
+                       "avx512, and at least one thread",
+                       facts->isa, facts->threads);
+    return make(NULL, facts, params, options, out);
+}
+
+void mr_exec_rates(mr_exec *e, mr_dtype compute, const mr_rates *rates)
+{
+    e->rates[compute == MR_BF16] = *rates;
+}
+
 void mr_exec_free(mr_exec *e)
 {
     if (!e)
         return;
-    e->dev->ops->sync(e->dev);
+    if (e->dev)
+        e->dev->ops->sync(e->dev);
     while (e->programs)
         mr_program_free(e->programs);
     for (int i = 0; i < e->n_regions; i++)
@@ -85,8 +112,16 @@ void mr_exec_free(mr_exec *e)
     mr_free(e);
 }
 
+mr_status mr_exec_works(const mr_exec *e)
+{
+    return e->dev ? MR_OK
+                  : mr_fail(MR_E_USAGE, "this executor plans and has no device; try: an executor "
+                                        "on a device, for what runs");
+}
+
 mr_status mr_exec_sync(mr_exec *e)
 {
+    MR_TRY(mr_exec_works(e));
     return e->dev->ops->sync(e->dev);
 }
 
@@ -140,11 +175,12 @@ const region *mr_exec_need(const mr_exec *e, const char *name)
 const void *mr_exec_host(const mr_exec *e, const char *name)
 {
     const region *r = find(e, name);
-    return r && e->dev->host ? (const void *)r->at : NULL;
+    return r && e->dev && e->dev->host ? (const void *)r->at : NULL;
 }
 
 static mr_status place(const mr_exec *e, const char *name, size_t at, size_t bytes, mr_dptr *out)
 {
+    MR_TRY(mr_exec_works(e));
     const region *r = mr_exec_need(e, name);
     if (!r)
         return MR_E_USAGE;

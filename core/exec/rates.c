@@ -63,7 +63,7 @@ static mr_status time_probe(mr_exec *e, const probe *pr, mr_dtype dtype, int64_t
     for (int i = 0; i < p->n_slots; i++)
         p->slots[i].set = true;
     p->n_unset = 0;
-    mr_program_time(p, true);
+    MR_TRY_GOTO(mr_program_time(p, true));
     for (int run = 0; run < RUNS; run++) {
         mr_step_time row;
         MR_TRY_GOTO(mr_program_run(p));
@@ -133,6 +133,19 @@ static double rate_of(const mr_rates *r, const char *op)
     return rate;
 }
 
+/* Measured on the device, or given to an executor that plans. */
+static mr_status rates_for(const mr_exec *e, mr_dtype compute, mr_rates *out)
+{
+    if (e->dev)
+        return mr_device_rates(e->dev, compute, out);
+    *out = e->rates[compute == MR_BF16];
+    if (!(out->step_s > 0))
+        return mr_fail(MR_E_USAGE,
+                       "no rates for %s were given; try: those of a device, or mr_exec_rates",
+                       mr_dtype_name(compute));
+    return MR_OK;
+}
+
 mr_status mr_program_seconds(const mr_program *p, double *seconds)
 {
     double sum = 0;
@@ -140,7 +153,7 @@ mr_status mr_program_seconds(const mr_program *p, double *seconds)
         const mr_step *s = &p->steps[i];
         bool bf16 = s->n_in && s->arg[0].desc && s->arg[0].desc->dtype == MR_BF16;
         mr_rates r;
-        MR_TRY(mr_device_rates(p->exec->dev, bf16 ? MR_BF16 : MR_F32, &r));
+        MR_TRY(rates_for(p->exec, bf16 ? MR_BF16 : MR_F32, &r));
         mr_cost c = mr_step_cost(s);
         sum += c.flop / rate_of(&r, s->op->name) + c.bytes / r.bytes_s + r.step_s;
     }

@@ -8,9 +8,12 @@
 
 /* Steps on the host: shared by the cpu and shadow devices (step.c). */
 
-/* Kernel of this processor, its state and workspace; the naive row where there is none. */
-mr_status mr_step_resolve(mr_step *step, const mr_facts *facts);
-void mr_step_release(mr_step *step);
+/* The kernel that facts ask for and its workspace, by shapes alone; the naive row where there is
+ * none. */
+mr_status mr_step_choose(mr_step *step, const mr_facts *facts);
+/* The states of their kernels; none is left after a failure. */
+mr_status mr_steps_prepare(mr_step *steps, int n, const mr_facts *facts);
+void mr_steps_forget(mr_step *steps, int n);
 /* Run one step on a call whose addresses are real. A failure carries op, node and origin. */
 mr_status mr_step_run(const mr_step *step, const mr_call *call);
 /* By the row, or of the bytes of a copy. */
@@ -33,7 +36,9 @@ typedef struct region {
 } region;
 
 struct mr_exec {
-    mr_device *dev;
+    mr_device *dev; /* NULL: it plans */
+    mr_facts facts;
+    mr_rates rates[2]; /* given to one that plans; step_s == 0: none */
     mr_params *params;
     mr_exec_options options;
     mr_arena names; /* of the regions */
@@ -66,8 +71,10 @@ struct mr_program {
     mr_layout *layout;
     /* setup steps, then those of a run, then the copies of outputs */
     mr_step *steps;
-    mr_arg *args; /* of all steps */
-    mr_step_clock *clocks;
+    mr_arg *args;   /* of all steps */
+    void *prepared; /* the device's, for the steps of a run */
+    bool is_prepared;
+    mr_step_clock *clocks; /* NULL until it is timed */
     int n_setup, n_run, n_copies;
     size_t *place;            /* storage -> offset in its block (inputs, consts) */
     int *step_node;           /* of each step its node; of a copy its output */
@@ -75,6 +82,7 @@ struct mr_program {
     int *span_entry, n_spans; /* layout entry of each span */
     mr_dptr inputs, consts, results;
     size_t inputs_bytes, consts_bytes, results_bytes;
+    size_t staging_bytes, own_bytes; /* of the host: for conversions; plan and graph */
     slot *slots;
     int n_slots, n_unset;
     result *outputs;
@@ -82,6 +90,10 @@ struct mr_program {
     bool timed;
 };
 
+/* Lay out the graph of an empty program and choose its steps (plan.c). */
+mr_status mr_program_plan(mr_program *p);
+/* Refuses for an executor that plans. */
+mr_status mr_exec_works(const mr_exec *exec);
 mr_status mr_exec_staging(mr_exec *exec, size_t bytes);
 /* NULL and an error that lists those there are. */
 const region *mr_exec_need(const mr_exec *exec, const char *name);

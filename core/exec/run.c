@@ -13,6 +13,7 @@ static mr_status shapes_differ(const char *what, const char *name, const mr_desc
 
 mr_status mr_program_set(mr_program *p, const char *input, const mr_view *data)
 {
+    MR_TRY(mr_exec_works(p->exec));
     mr_ref x = mr_graph_input_find(p->graph, input);
     if (x == MR_NONE)
         return mr_fail(MR_E_USAGE, "the graph has no input '%s'", input);
@@ -47,6 +48,7 @@ static const result *find_result(const mr_program *p, const char *name)
 
 mr_status mr_program_get(mr_program *p, const char *output, const mr_view *out)
 {
+    MR_TRY(mr_exec_works(p->exec));
     const result *r = find_result(p, output);
     if (!r)
         return mr_fail(MR_E_USAGE, "the graph has no output '%s'", output);
@@ -70,52 +72,14 @@ mr_status mr_program_get(mr_program *p, const char *output, const mr_view *out)
 mr_status mr_program_run(mr_program *p)
 {
     mr_exec *e = p->exec;
+    MR_TRY(mr_exec_works(e));
     for (int i = 0; p->n_unset && i < p->n_slots; i++)
         if (!p->slots[i].set)
             return mr_fail(MR_E_USAGE, "input '%s' was never set; try: set it before the first run",
                            p->slots[i].name);
     if (e->options.poison && e->arena_bytes)
         MR_TRY(e->dev->ops->fill(e->dev, e->arena, MR_POISON, e->arena_bytes));
-    return e->dev->ops->run(e->dev, p->steps + p->n_setup, p->n_run + p->n_copies);
-}
-
-/* ---- facts ---- */
-
-/* oneDNN allocates inside some products even with a scratchpad of ours: 1.4 to 4 MB seen in 2.6. */
-enum { LIBRARY_RESERVE = 8 << 20 };
-
-mr_memory mr_program_memory(const mr_program *p)
-{
-    const mr_exec *e = p->exec;
-    mr_memory m = {.arena = mr_layout_peak(p->layout),
-                   .bound = mr_layout_bound(p->layout),
-                   .inputs = p->inputs_bytes + p->results_bytes,
-                   .consts = p->consts_bytes};
-    for (int i = 0; i < e->n_regions; i++) {
-        const region *r = &e->regions[i];
-        bool weights = r->row.role == MR_ROLE_WEIGHTS || r->row.role == MR_ROLE_FROZEN;
-        if (!r->row.shared)
-            *(weights ? &m.params : &m.state) += r->bytes;
-    }
-    for (int i = p->n_setup; i < p->n_setup + p->n_run; i++)
-        if (p->steps[i].state)
-            m.library = LIBRARY_RESERVE;
-    return m;
-}
-
-const mr_layout *mr_program_layout(const mr_program *p)
-{
-    return p->layout;
-}
-
-mr_cost mr_program_cost(const mr_program *p)
-{
-    mr_cost sum = {0};
-    for (int i = p->n_setup; i < p->n_setup + p->n_run; i++) {
-        mr_cost c = mr_step_cost(&p->steps[i]);
-        sum.flop += c.flop, sum.bytes += c.bytes;
-    }
-    return sum;
+    return e->dev->ops->run(e->dev, p->steps + p->n_setup, p->n_run + p->n_copies, p->prepared);
 }
 
 size_t mr_program_measured(mr_program *p)

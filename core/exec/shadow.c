@@ -223,19 +223,22 @@ static mr_status fill(mr_device *dev, mr_dptr dst, int byte, size_t bytes)
     return MR_OK;
 }
 
-static mr_status resolve(mr_device *dev, mr_step *step)
+static mr_status prepare(mr_device *dev, mr_step *steps, int n, void **prepared)
 {
-    return mr_step_resolve(step, &dev->facts);
+    (void)prepared;
+    return mr_steps_prepare(steps, n, &dev->facts);
 }
 
-static void release(mr_device *dev, mr_step *step)
+static void forget(mr_device *dev, mr_step *steps, int n, void *prepared)
 {
+    (void)prepared;
     settle((shadow *)dev);
-    mr_step_release(step);
+    mr_steps_forget(steps, n);
 }
 
-static mr_status run(mr_device *dev, const mr_step *steps, int n)
+static mr_status run(mr_device *dev, const mr_step *steps, int n, void *prepared)
 {
+    (void)prepared;
     shadow *s = (shadow *)dev;
     if (!n)
         return MR_OK;
@@ -292,8 +295,8 @@ static const mr_device_ops ops = {
     .copy_in = copy_in,
     .copy_out = copy_out,
     .fill = fill,
-    .resolve = resolve,
-    .release = release,
+    .prepare = prepare,
+    .forget = forget,
     .run = run,
     .sync = sync,
     .guard = guard,

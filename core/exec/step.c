@@ -47,7 +47,7 @@ void mr_step_call(const mr_step *s, mr_call *call)
     call->threads = s->threads;
 }
 
-static mr_status resolve(mr_step *s, const mr_facts *facts)
+mr_status mr_step_choose(mr_step *s, const mr_facts *facts)
 {
     const mr_kernel *k = &s->op->cpu;
     mr_call call;
@@ -60,25 +60,38 @@ static mr_status resolve(mr_step *s, const mr_facts *facts)
         return blame(s, mr_fail(MR_E_UNSUPPORTED, "no kernel for these shapes and no naive row"));
     if (s->naive)
         s->workspace_bytes = mr_op_naive_workspace(s->op, &call);
-    else if (k->prepare)
-        MR_TRY(blame(s, k->prepare(&call, facts, &s->state)));
     return MR_OK;
 }
 
-mr_status mr_step_resolve(mr_step *s, const mr_facts *facts)
+static mr_status prepare(mr_step *s, const mr_facts *facts)
+{
+    mr_call call;
+    if (!s->op || s->naive || !s->op->cpu.prepare)
+        return MR_OK;
+    mr_step_call(s, &call);
+    return blame(s, s->op->cpu.prepare(&call, facts, &s->state));
+}
+
+mr_status mr_steps_prepare(mr_step *steps, int n, const mr_facts *facts)
 {
     // oneDNN makes its kernels for the team it will run in
     int before = mr_team(facts->threads);
-    mr_status st = resolve(s, facts);
+    mr_status st = MR_OK;
+    for (int i = 0; i < n && st == MR_OK; i++)
+        st = prepare(&steps[i], facts);
     mr_team(before);
+    if (st != MR_OK)
+        mr_steps_forget(steps, n);
     return st;
 }
 
-void mr_step_release(mr_step *s)
+void mr_steps_forget(mr_step *steps, int n)
 {
-    if (s->op && s->state && s->op->cpu.release)
-        s->op->cpu.release(s->state);
-    s->state = NULL;
+    for (int i = 0; i < n; i++) {
+        if (steps[i].op && steps[i].state && steps[i].op->cpu.release)
+            steps[i].op->cpu.release(steps[i].state);
+        steps[i].state = NULL;
+    }
 }
 
 mr_cost mr_step_cost(const mr_step *s)

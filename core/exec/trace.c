@@ -4,22 +4,29 @@
 
 #include <string.h>
 
-void mr_program_time(mr_program *p, bool on)
+mr_status mr_program_time(mr_program *p, bool on)
 {
-    p->exec->dev->ops->sync(p->exec->dev);
+    MR_TRY(mr_exec_sync(p->exec));
     int n = p->n_run + p->n_copies;
+    if (!p->clocks)
+        p->clocks = mr_alloc((size_t)n * sizeof *p->clocks);
+    if (!p->clocks)
+        return mr_fail_memory((size_t)n * sizeof *p->clocks);
     memset(p->clocks, 0, (size_t)n * sizeof *p->clocks);
     for (int i = 0; i < n; i++)
         p->steps[p->n_setup + i].clock = on ? &p->clocks[i] : NULL;
     p->timed = on;
+    return MR_OK;
 }
 
 int mr_program_times(const mr_program *p, mr_step_time *out, int cap)
 {
-    p->exec->dev->ops->sync(p->exec->dev);
+    if (p->exec->dev)
+        p->exec->dev->ops->sync(p->exec->dev);
     for (int i = 0; i < p->n_run && i < cap; i++) {
         const mr_step *s = &p->steps[p->n_setup + i];
-        out[i] = (mr_step_time){s->node, p->clocks[i].seconds, mr_step_cost(s), s->naive};
+        out[i] = (mr_step_time){s->node, p->clocks ? p->clocks[i].seconds : 0, mr_step_cost(s),
+                                s->naive};
     }
     return p->n_run;
 }
@@ -40,11 +47,12 @@ static void put_text(mr_text *t, const char *s)
 
 mr_status mr_program_trace(const mr_program *p, const char *path)
 {
+    MR_TRY(mr_exec_works(p->exec));
     if (!p->timed)
         return mr_fail(
             MR_E_USAGE,
             "nothing to write: the program was not timed; try: time it, run, then write the trace");
-    MR_TRY(p->exec->dev->ops->sync(p->exec->dev));
+    MR_TRY(mr_exec_sync(p->exec));
     mr_text t = {0};
     mr_text_add(&t, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     for (int q = 0; q < MR_QUEUE_COUNT; q++)
@@ -72,7 +80,7 @@ mr_status mr_program_trace(const mr_program *p, const char *path)
     mr_text_add(&t,
                 "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"moonreel "
                 "%s\"}}\n]}\n",
-                p->exec->dev->facts.device);
+                p->exec->facts.device);
     char *text = NULL;
     MR_TRY(mr_text_end(&t, &text));
     mr_status st = mr_file_replace(path, text, strlen(text));

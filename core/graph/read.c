@@ -84,6 +84,17 @@ mr_ref mr_graph_input_find(const mr_graph *g, const char *name)
     return MR_NONE;
 }
 
+size_t graph_bytes(const mr_graph *g)
+{
+    size_t bytes = (size_t)g->nodes.cap * sizeof *g->nodes.at +
+                   (size_t)g->values.cap * sizeof *g->values.at +
+                   (size_t)g->storages.cap * sizeof *g->storages.at;
+    for (int i = 0; i < g->storages.n; i++)
+        if (g->storages.at[i].kind == MR_CONST && g->storages.at[i].data)
+            bytes += g->storages.at[i].bytes;
+    return bytes;
+}
+
 void mr_graph_call(const mr_graph *g, int i, mr_call *call)
 {
     const mr_node *node = &g->nodes.at[i];

@@ -79,6 +79,8 @@ struct mr_graph {
 
 mr_status vec_room(void **at, int *cap, int n, size_t size);
 
+/* of its tables and constants */
+size_t graph_bytes(const mr_graph *g);
 mr_status graph_new_storage(mr_graph *g, mr_class kind, size_t bytes, int *out);
 mr_status graph_new_value(mr_graph *g, const value *v, mr_ref *out);
 /* Append a node with inferred outputs; no copies inserted, no tape entry beyond its own. */

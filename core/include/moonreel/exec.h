@@ -42,8 +42,8 @@ typedef struct mr_step {
     mr_queue queue;
     const mr_op *op;     /* COPY: NULL */
     const mr_node *node; /* attributes, names; NULL when none */
-    mr_kernel_fn *run;   /* chosen by `resolve` */
-    void *state;         /* made by it */
+    mr_kernel_fn *run;   /* chosen from facts when it is planned */
+    void *state;         /* made by `prepare` */
     mr_arg *arg;         /* n_in inputs, then n_out outputs */
     int n_in, n_out;
     mr_dptr workspace;
@@ -77,12 +77,16 @@ typedef struct mr_device_ops {
     mr_status (*copy_out)(mr_device *dev, void *dst, mr_dptr src, size_t bytes);
     /* Set bytes whose old contents nobody needs; a checking device takes them as unwritten. */
     mr_status (*fill)(mr_device *dev, mr_dptr dst, int byte, size_t bytes);
-    /* Choose the kernel, make its state, fill workspace_bytes; arguments have shapes only. */
-    mr_status (*resolve)(mr_device *dev, mr_step *step);
-    void (*release)(mr_device *dev, mr_step *step);
-    /* Enqueue all steps in order; returns before they ran where the device is asynchronous. The
-     * array stays as it is until `sync`. */
-    mr_status (*run)(mr_device *dev, const mr_step *steps, int n);
+    /* Make the states of planned steps that will run together, and what else the device keeps for
+     * them (a captured launch); arguments have shapes, no addresses yet. Nothing is left behind
+     * after a failure. `moved`: they have addresses now, or other ones, because the arena grew;
+     * NULL: the device keeps none. `forget`: they will not run again. */
+    mr_status (*prepare)(mr_device *dev, mr_step *steps, int n, void **prepared);
+    void (*moved)(mr_device *dev, const mr_step *steps, int n, void *prepared);
+    void (*forget)(mr_device *dev, mr_step *steps, int n, void *prepared);
+    /* Enqueue all prepared steps in order; returns before they ran where the device is
+     * asynchronous. The array stays as it is until `sync`. */
+    mr_status (*run)(mr_device *dev, const mr_step *steps, int n, void *prepared);
     mr_status (*sync)(mr_device *dev); /* wait; reports the first failed step */
     /* Refuse later steps' writes to the block that begins at `p`. NULL: not a checking device. */
     void (*guard)(mr_device *dev, mr_dptr p, mr_guard guard);
@@ -165,6 +169,13 @@ typedef struct mr_exec_options {
  * cleared here. Errors: as mr_regions; MR_E_MEMORY. */
 MR_API mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_options *options,
                              mr_exec **out);
+/* An executor without a device, on what facts say of one: it allocates no region and no arena. Its
+ * programs are planned as others are - the same steps, layout, cost and bytes - and cannot run.
+ * Errors also: MR_E_UNSUPPORTED a device that has no kernels here. */
+MR_API mr_status mr_exec_plan(const mr_facts *facts, mr_params *params,
+                              const mr_exec_options *options, mr_exec **out);
+/* The rates by which such an executor tells seconds. */
+MR_API void mr_exec_rates(mr_exec *exec, mr_dtype compute, const mr_rates *rates);
 MR_API void mr_exec_free(mr_exec *exec);
 /* Lay out and compile a finished graph (kept by reference: must outlive the program), run its
  * setup nodes once, grow the arena if needed. Programs stay valid when the arena grows. */
@@ -200,9 +211,15 @@ MR_API mr_status mr_exec_refresh(mr_exec *exec);
 
 /* ---- facts of a program ---- */
 
+/* Bytes, known when the program is planned. */
 typedef struct mr_memory {
-    /* bytes; library = reserve for oneDNN's own */
-    size_t arena, bound, params, state, inputs, consts, library;
+    size_t arena, bound;    /* of this graph; largest sum of storages live at once */
+    size_t workspace;       /* of the step that needs most; lies in the arena */
+    size_t params, state;   /* regions of weights; all others */
+    size_t inputs, results; /* slots that the host writes, and reads */
+    size_t consts;
+    size_t library; /* reserve for what oneDNN allocates itself */
+    size_t host;    /* graph and steps, and room to convert the largest slot */
 } mr_memory;
 MR_API mr_memory mr_program_memory(const mr_program *prog);
 MR_API const mr_layout *mr_program_layout(const mr_program *prog);
@@ -212,8 +229,8 @@ MR_API mr_cost mr_program_cost(const mr_program *prog);
 MR_API mr_status mr_program_seconds(const mr_program *prog, double *seconds);
 /* Highest arena byte written in the last run (needs options.poison). */
 MR_API size_t mr_program_measured(mr_program *prog);
-/* Per-step timing: on, run, then read. */
-MR_API void mr_program_time(mr_program *prog, bool on);
+/* Per-step timing: on, run, then read. Errors: MR_E_MEMORY. */
+MR_API mr_status mr_program_time(mr_program *prog, bool on);
 typedef struct mr_step_time {
     const mr_node *node;
     double seconds;

@@ -243,8 +243,8 @@ static void places(mr_device *shadow)
     OK(mr_program_set(p, "x", &v));
     mr_step *first = &p->steps[p->n_setup];
     CHECK_STR(first->op->name, "mul");
-    mr_arg *y = &first->arg[first->n_in];
-    mr_dptr right = y->at;
+    mr_arg *written = &first->arg[first->n_in];
+    mr_dptr right = written->at;
     const struct {
         mr_dptr at;
         const char *told;
@@ -253,11 +253,11 @@ static void places(mr_device *shadow)
                  {mr_exec_need(e, "w")->at, "into an input or a region"},
                  {mr_exec_need(e, "frozen")->at, "into an input or a region"}};
     for (size_t i = 0; i < MR_COUNT(wrong); i++) {
-        y->at = wrong[i].at;
+        written->at = wrong[i].at;
         OK(mr_program_run(p));
         CHECK_FAILS(mr_exec_sync(e), MR_E_INTERNAL, wrong[i].told);
     }
-    y->at = right;
+    written->at = right;
     OK(mr_program_run(p));
     OK(mr_exec_sync(e));
     mr_exec_free(e);

@@ -4,6 +4,7 @@
  * Covers: core/exec/shadow_memory.c core/exec/shadow_step.c */
 #include "specops.h"
 #include "check.h"
+#include "exec/room.h"
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +25,9 @@ static mr_step step_with(mr_device *dev, const char *op, mr_dtype dtype, int n_i
     mr_step s = {.op = mr_op_find(op), .node = &node_x, .arg = args[i], .n_in = n_in, .n_out = 1};
     for (int k = 0; k <= n_in; k++)
         args[i][k] = (mr_arg){&descs[i], 0};
-    CHECK_OK(dev->ops->resolve(dev, &s));
+    void *prepared = NULL;
+    CHECK_OK(mr_step_choose(&s, &dev->facts));
+    CHECK_OK(dev->ops->prepare(dev, &s, 1, &prepared));
     for (int k = 0; k <= n_in; k++)
         args[i][k].at = at[k];
     return s;
@@ -44,7 +47,7 @@ static mr_dptr block(mr_device *dev, size_t bytes)
 
 static mr_status run(mr_device *dev, const mr_step *steps, int n)
 {
-    MR_TRY(dev->ops->run(dev, steps, n));
+    MR_TRY(dev->ops->run(dev, steps, n, NULL));
     return dev->ops->sync(dev);
 }
 
@@ -203,20 +206,20 @@ static void late(mr_device *dev)
     s.clock = &clock;
     int before = spec_moves;
     double asked = mr_now_s();
-    CHECK_OK(dev->ops->run(dev, &s, 1));
+    CHECK_OK(dev->ops->run(dev, &s, 1, NULL));
     for (int i = 0; i < 3000 && spec_moves == before; i++)
         mr_clock_table()->sleep_ns(20000000);
     CHECK_INT(spec_moves - before, 1); // by itself
     CHECK_OK(dev->ops->sync(dev));
     CHECK(clock.start_s >= asked + 0.015); // and late
     asked = mr_now_s();
-    CHECK_OK(dev->ops->run(dev, &s, 1));
+    CHECK_OK(dev->ops->run(dev, &s, 1, NULL));
     CHECK_OK(dev->ops->sync(dev));
     CHECK(clock.start_s >= asked);
 
     mr_step order[2] = {bad, s};
     clock.start_s = 0;
-    CHECK_OK(dev->ops->run(dev, order, 2));
+    CHECK_OK(dev->ops->run(dev, order, 2, NULL));
     CHECK_FAILS(dev->ops->sync(dev), MR_E_DATA, "this row always fails");
     CHECK(clock.start_s == 0); // nothing ran behind the failure
     CHECK_OK(dev->ops->sync(dev));

@@ -53,6 +53,31 @@ describe("exec.device", function()
   end)
 end)
 
+describe("exec.plan", function()
+  it("tells of a program what one on the device tells, and runs nothing", function()
+    local dev = E.device()
+    local rates = { f32 = dev:rates("f32") }
+    local params = params_of("f32")
+    local options = { regions = { { name = "grad", dtype = "f32" } } }
+    local runs = E.new(dev, params, options)
+    options.facts, options.rates = dev:facts(), rates
+    local plans = E.plan(params, options)
+    local g = double_graph(1000)
+    local one, other = runs:compile(g):plan(), plans:compile(g):plan()
+    assert.same(one, other)
+    assert.is_true(one.seconds > 0 and one.total > one.memory.params)
+    local err = fails("plans and has no device", function() plans:compile(g):run() end)
+    assert.equal("MR_E_USAGE", err.code)
+    fails("no rates for f32", function() E.plan():compile(g):plan() end)
+  end)
+
+  it("refuses facts that no kernel is for", function()
+    fails("no option 'cores'; it takes device", E.plan, nil, { facts = { cores = 2 } })
+    fails("no kernels for device 'tpu'", E.plan, nil, { facts = { device = "tpu", isa = "avx2" } })
+    fails("a processor with 'sse'", E.plan, nil, { facts = { isa = "sse" } })
+  end)
+end)
+
 describe("exec programs", function()
   it("set, run and get", function()
     local run = E.new(E.device())

@@ -23,4 +23,15 @@ function exec.device(name, threads) end
 ---@return mr.Exec
 function exec.new(device, params, options) end
 
+---@class moonreel.core.exec.plan.options
+---@field regions? table[] As of exec.new.
+---@field facts? table As device:facts() gives them; absent: this processor's.
+---@field rates? table By compute dtype what device:rates(dtype) gives: needed for seconds.
+
+--- An executor without a device: its programs tell bytes, cost and seconds, and take no memory.
+---@param params? mr.Params
+---@param options? moonreel.core.exec.plan.options
+---@return mr.Exec
+function exec.plan(params, options) end
+
 return exec

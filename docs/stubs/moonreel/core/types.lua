@@ -123,9 +123,14 @@ function Ckpt:close() end
 ---@class mr.Device
 local Device = {}
 
---- {device, isa, threads, bf16}.
+--- {device, isa, threads, bf16, amx}.
 ---@return table
 function Device:facts() end
+
+--- How fast it is in f32 or bf16, measured at the first call: {linear, linear_dx, linear_dw, matmul, attention, elementwise, memory, step}.
+---@param compute mr.Dtype
+---@return table
+function Device:rates(compute) end
 
 --- The dtype to compute in: bf16 only where it is fast.
 ---@param wish mr.Dtype
@@ -507,7 +512,7 @@ function Program:run() end
 ---@return mr.Tensor
 function Program:get(name) end
 
---- Bytes: {arena, bound, params, state, inputs, consts, library}.
+--- Bytes: {arena, bound, workspace, params, state, inputs, results, consts, library, host}.
 ---@return table
 function Program:memory() end
 

@@ -1,0 +1,230 @@
+/* exec: planning a finished graph - steps, kernels, places, layout - from facts alone. Nothing is
+ * allocated beyond the plan itself and no device is asked; program.c binds what is planned here.
+ * Licence: Apache-2.0 */
+#include "exec/room.h"
+#include "graph/room.h"
+#include "layout/room.h"
+
+enum { OUTPUT_ALIGN = 64 };
+
+/* ---- steps ---- */
+
+static const mr_desc *desc_of(const mr_graph *g, mr_ref x)
+{
+    return x == MR_NONE ? NULL : &mr_graph_value(g, x)->desc;
+}
+
+/* One step per node, setup nodes first, each with its kernel. workspace[i] is of node i. */
+static mr_status make_steps(mr_program *p, size_t *workspace)
+{
+    mr_arg *arg = p->args;
+    int nodes = mr_graph_nodes(p->graph), n = 0;
+    for (int setup = 1; setup >= 0; setup--) {
+        for (int i = 0; i < nodes; i++) {
+            const mr_node *node = mr_graph_node(p->graph, i);
+            if (node->setup != setup)
+                continue;
+            mr_step *s = &p->steps[n];
+            s->op = node->op, s->node = node, s->queue = node->queue;
+            s->arg = arg, s->n_in = node->n_in, s->n_out = node->n_out;
+            for (int k = 0; k < node->n_in; k++)
+                arg++->desc = desc_of(p->graph, node->in[k]);
+            for (int k = 0; k < node->n_out; k++)
+                arg++->desc = desc_of(p->graph, node->out[k]);
+            MR_TRY(mr_step_choose(s, &p->exec->facts));
+            workspace[i] = s->workspace_bytes;
+            p->step_node[n++] = i;
+            if (setup)
+                p->n_setup++;
+            else
+                p->n_run++;
+        }
+    }
+    return MR_OK;
+}
+
+static mr_status lay_out(mr_program *p)
+{
+    size_t *workspace = mr_calloc((size_t)mr_graph_nodes(p->graph), sizeof *workspace);
+    if (!workspace)
+        return mr_fail_memory((size_t)mr_graph_nodes(p->graph) * sizeof *workspace);
+    mr_status st = make_steps(p, workspace);
+    if (st == MR_OK)
+        st = mr_layout_new(
+            p->graph,
+            &(mr_layout_options){.workspace = workspace, .no_reuse = p->exec->options.no_reuse},
+            &p->layout);
+    mr_free(workspace);
+    return st;
+}
+
+/* ---- blocks of the program: input slots, constants, results ---- */
+
+/* The input on `storage` is read, so it must be set before a run. */
+static void require(mr_program *p, int storage)
+{
+    for (int i = 0; i < p->n_slots; i++)
+        if (p->slots[i].storage == storage)
+            p->slots[i].set = false;
+}
+
+/* An input nobody reads need not be set. */
+static void require_inputs(mr_program *p)
+{
+    for (int i = 0; i < mr_graph_nodes(p->graph); i++) {
+        const mr_node *node = mr_graph_node(p->graph, i);
+        for (int k = 0; k < node->n_in; k++) {
+            int s = node->in[k] == MR_NONE ? -1 : mr_graph_value(p->graph, node->in[k])->storage;
+            if (s >= 0 && mr_graph_storage(p->graph, s)->kind == MR_INPUT)
+                require(p, s);
+        }
+    }
+    for (int i = 0; i < p->n_slots; i++)
+        p->n_unset += !p->slots[i].set;
+}
+
+static mr_status place_storages(mr_program *p)
+{
+    const mr_graph *g = p->graph;
+    for (int i = 0; i < mr_graph_storages(g); i++) {
+        const mr_storage *s = mr_graph_storage(g, i);
+        if (s->kind == MR_INPUT) {
+            p->place[i] = p->inputs_bytes;
+            p->inputs_bytes += mr_granules(s->bytes);
+            p->slots[p->n_slots++] = (slot){.storage = i, .name = s->name, .set = true};
+            p->staging_bytes = MR_MAX(p->staging_bytes, s->bytes);
+        } else if (s->kind == MR_CONST) {
+            p->place[i] = p->consts_bytes;
+            p->consts_bytes += mr_granules(s->bytes);
+        } else if (s->kind == MR_REGION) {
+            const region *r = mr_exec_need(p->exec, s->region);
+            if (!r)
+                return mr_fail_note("a graph reads it");
+            if ((size_t)s->region_offset > r->bytes ||
+                s->bytes > r->bytes - (size_t)s->region_offset)
+                return mr_fail(
+                    MR_E_RANGE, "the graph uses bytes %lld to %lld of region '%s', which has %zu",
+                    (long long)s->region_offset, (long long)s->region_offset + (long long)s->bytes,
+                    s->region, r->bytes);
+        }
+    }
+    return MR_OK;
+}
+
+/* Results of the arena are copied out at the end of each run, so that they outlive the next one. */
+static void place_results(mr_program *p)
+{
+    const mr_graph *g = p->graph;
+    // behind those of the nodes
+    mr_arg *arg = p->args;
+    for (int i = 0; i < p->n_setup + p->n_run; i++)
+        arg += p->steps[i].n_in + p->steps[i].n_out;
+    for (int i = 0; i < mr_graph_outputs(g); i++) {
+        result r = {0};
+        r.value = mr_graph_output_at(g, i, &r.name);
+        const mr_value *v = mr_graph_value(g, r.value);
+        size_t span = mr_desc_span_bytes(&v->desc);
+        p->staging_bytes = MR_MAX(p->staging_bytes, span);
+        if (mr_graph_storage(g, v->storage)->kind == MR_ARENA) {
+            int n = p->n_setup + p->n_run + p->n_copies++;
+            p->steps[n] = (mr_step){.kind = MR_STEP_COPY,
+                                    .bytes = span,
+                                    .queue = MR_Q_D2H,
+                                    .arg = arg,
+                                    .n_in = 1,
+                                    .n_out = 1,
+                                    .node = v->node >= 0 ? mr_graph_node(g, v->node) : NULL};
+            arg[0].desc = arg[1].desc = &v->desc, arg += 2;
+            p->step_node[n] = i;
+            r.offset = p->results_bytes;
+            p->results_bytes += (span + OUTPUT_ALIGN - 1) / OUTPUT_ALIGN * OUTPUT_ALIGN;
+        }
+        p->outputs[p->n_outputs++] = r;
+    }
+}
+
+/* ---- the whole ---- */
+
+/* Cleared memory of the plan, counted. */
+static void *room(mr_program *p, size_t n, size_t size)
+{
+    p->own_bytes += n * size;
+    return mr_calloc(n, size);
+}
+
+static mr_status room_for(mr_program *p)
+{
+    const mr_graph *g = p->graph;
+    size_t nodes = (size_t)mr_graph_nodes(g), storages = (size_t)mr_graph_storages(g),
+           outputs = (size_t)mr_graph_outputs(g), inputs = 0;
+    size_t steps = nodes + outputs, args = 2 * outputs;
+    for (size_t i = 0; i < nodes; i++)
+        args += (size_t)(mr_graph_node(g, (int)i)->n_in + mr_graph_node(g, (int)i)->n_out);
+    for (size_t i = 0; i < storages; i++)
+        inputs += mr_graph_storage(g, (int)i)->kind == MR_INPUT;
+    p->steps = room(p, steps, sizeof *p->steps);
+    p->args = room(p, args, sizeof *p->args);
+    p->step_node = room(p, steps, sizeof *p->step_node);
+    p->place = room(p, storages, sizeof *p->place);
+    p->slots = room(p, inputs, sizeof *p->slots);
+    p->outputs = room(p, outputs, sizeof *p->outputs);
+    if (!p->steps || !p->args || !p->step_node || !p->place || !p->slots || !p->outputs)
+        return mr_fail_memory(steps * sizeof *p->steps);
+    return MR_OK;
+}
+
+mr_status mr_program_plan(mr_program *p)
+{
+    MR_TRY(room_for(p));
+    MR_TRY(lay_out(p));
+    p->own_bytes +=
+        (size_t)mr_layout_entries(p->layout) * sizeof(mr_layout_entry) + graph_bytes(p->graph);
+    MR_TRY(place_storages(p));
+    require_inputs(p);
+    place_results(p);
+    return MR_OK;
+}
+
+/* ---- facts ---- */
+
+/* oneDNN allocates inside some products even with a scratchpad of ours: 1.4 to 4 MB seen in 2.6. */
+enum { LIBRARY_RESERVE = 8 << 20 };
+
+mr_memory mr_program_memory(const mr_program *p)
+{
+    const mr_exec *e = p->exec;
+    mr_memory m = {.arena = mr_layout_peak(p->layout),
+                   .bound = mr_layout_bound(p->layout),
+                   .inputs = p->inputs_bytes,
+                   .consts = p->consts_bytes,
+                   .results = p->results_bytes,
+                   .host = p->staging_bytes + p->own_bytes};
+    for (int i = 0; i < e->n_regions; i++) {
+        const region *r = &e->regions[i];
+        bool weights = r->row.role == MR_ROLE_WEIGHTS || r->row.role == MR_ROLE_FROZEN;
+        if (!r->row.shared)
+            *(weights ? &m.params : &m.state) += r->bytes;
+    }
+    for (int i = p->n_setup; i < p->n_setup + p->n_run; i++) {
+        const mr_step *s = &p->steps[i];
+        m.workspace = MR_MAX(m.workspace, s->workspace_bytes);
+        if (!s->naive && s->op->cpu.prepare)
+            m.library = LIBRARY_RESERVE;
+    }
+    return m;
+}
+
+const mr_layout *mr_program_layout(const mr_program *p)
+{
+    return p->layout;
+}
+
+mr_cost mr_program_cost(const mr_program *p)
+{
+    mr_cost sum = {0};
+    for (int i = p->n_setup; i < p->n_setup + p->n_run; i++) {
+        mr_cost c = mr_step_cost(&p->steps[i]);
+        sum.flop += c.flop, sum.bytes += c.bytes;
+    }
+    return sum;
+}
