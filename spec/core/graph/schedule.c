@@ -177,7 +177,7 @@ static void aliases(void)
         CHECK_OK(mr_params_new(dtype, &params));
         CHECK_OK(mr_params_add(params,
                                &(mr_param){.name = "w", .desc = mr_desc_dense(dtype, 1, &n)}, &id));
-        CHECK_OK(mr_params_seal(params));
+        CHECK_OK(mr_params_seal(params, NULL));
         CHECK_OK(mr_graph_new(params, NULL, &g));
         CHECK_OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
         CHECK_OK(mr_graph_region(g, "master", MR_F32, 0, 1, &n, &m));
@@ -227,7 +227,7 @@ int main(void)
     CHECK_OK(mr_params_new(MR_F32, &params));
     CHECK_OK(
         mr_params_add(params, &(mr_param){.name = "w", .desc = mr_desc_dense(MR_F32, 1, &n)}, &id));
-    CHECK_OK(mr_params_seal(params));
+    CHECK_OK(mr_params_seal(params, NULL));
     beside();
     aliases();
     for (uint64_t seed = 1; seed <= 60; seed++)
