@@ -20,22 +20,26 @@ local function saved(run)
   return list
 end
 
--- does a region hold this parameter?
-local function holds(r, p) return p.frozen == (r.role == "frozen") end
-
--- of a parameter in a region: shape, first element, number of elements
+-- What a region holds of a parameter: shape of all of it, elements from and to of its own, which
+-- begin at element `at` of the region; range = {from, to} where that is not all. nil: nothing.
 local function part(r, p)
-  if p.offset < r.start or p.offset + p.count > r.stop then
-    base.raise("MR_E_USAGE", ("'%s' lies in elements %d to %d of the weights, region '%s' holds "
-      .. "those from %d to %d"):format(p.name, p.offset, p.offset + p.count, r.name, r.start,
-      r.stop))
+  local first, last = math.max(p.offset, r.start), math.min(p.offset + p.count, r.stop)
+  if p.frozen ~= (r.role == "frozen") or first >= last then
+    return nil
   end
-  local count = (p.count + r.per - 1) // r.per
-  return r.per == 1 and p.shape or {count}, (p.offset - r.start) // r.per, count
+  local all = (p.count + r.per - 1) // r.per
+  local from, to = (first - p.offset) // r.per, (last - p.offset + r.per - 1) // r.per
+  return {shape = r.per == 1 and p.shape or {all}, from = from, to = to,
+    at = (first - r.start) // r.per, range = (from > 0 or to < all) and {from, to} or nil}
 end
 
---- Call f with rows for the saver: one per tensor, pointing into the regions, or where the
--- device keeps them elsewhere into host copies that live as long as the call.
+-- the part of a parameter that a region holds, given in any dtype
+local function write(run, r, has, tensor)
+  run:write(r.name, has.at, tensor.dtype == r.dtype and tensor or tensor:to(r.dtype))
+end
+
+--- Call f with rows for the saver: one per tensor or part of one, pointing into the regions, or
+-- where the device keeps them elsewhere into host copies that live as long as the call.
 ---@param run mr.Exec
 ---@param params mr.Params
 ---@param f fun(rows: table)
@@ -49,11 +53,11 @@ function state.with_rows(run, params, f)
       keep[#keep + 1] = all
     end
     for _, p in ipairs(params:list()) do
-      if holds(r, p) then
-        local shape, at, count = part(r, p)
-        local ptr, bytes = all:slice(0, at, at + count):ptr()
-        rows[#rows + 1] = {name = r.prefix .. p.name, dtype = r.dtype, shape = shape,
-          ptr = ptr, bytes = bytes}
+      local has = part(r, p)
+      if has then
+        local ptr, bytes = all:slice(0, has.at, has.at + has.to - has.from):ptr()
+        rows[#rows + 1] = {name = r.prefix .. p.name, dtype = r.dtype, shape = has.shape,
+          range = has.range, ptr = ptr, bytes = bytes}
       end
     end
   end
@@ -83,13 +87,14 @@ local function same_shape(a, b)
   return table.concat(a, ",") == table.concat(b, ",")
 end
 
--- what the run wants of a checkpoint, as rows {region, parameter, name, info}, in its order
+-- what the run wants of a checkpoint, as rows {region, part, name, info, bytes}, in its order
 local function wanted(run, params, source)
   local place, rows = {}, {}
   for i, name in ipairs(source:names()) do
     place[name] = i
   end
-  local function want(region, p, name, shape)
+  local function want(region, has, name)
+    local shape = has.shape
     local info = source:info(name)
     if not info then
       base.raise("MR_E_CKPT",
@@ -100,12 +105,14 @@ local function wanted(run, params, source)
         ("%s: '%s' is [%s], the model of this recipe wants [%s]"):format(source.path, name,
         table.concat(info.shape, ", "), table.concat(shape, ", ")))
     end
-    rows[#rows + 1] = {region = region, parameter = p.name, name = name, info = info}
+    rows[#rows + 1] = {region = region, part = has, name = name, info = info,
+      bytes = info.bytes // T.count(shape) * (has.to - has.from)}
   end
   for _, p in ipairs(params:list()) do
     for _, r in ipairs(saved(run)) do
-      if holds(r, p) then
-        want(r.name, p, r.prefix .. p.name, (part(r, p)))
+      local has = part(r, p)
+      if has then
+        want(r, has, r.prefix .. p.name)
       end
     end
   end
@@ -124,16 +131,17 @@ function state.load(run, params, source)
   local first = 1
   while first <= #rows do
     local slices, bytes, last = {}, 0, first - 1
-    while last < #rows and (last < first or bytes + rows[last + 1].info.bytes <= BATCH_BYTES) do
+    while last < #rows and (last < first or bytes + rows[last + 1].bytes <= BATCH_BYTES) do
       last = last + 1
       local row = rows[last]
-      row.tensor = T.new(row.info.dtype, row.info.shape)
-      slices[#slices + 1] = {name = row.name, ptr = row.tensor:ptr(), bytes = row.info.bytes}
-      bytes = bytes + row.info.bytes
+      row.tensor = T.new(row.info.dtype, {row.part.to - row.part.from})
+      slices[#slices + 1] = {name = row.name, range = row.part.range, ptr = row.tensor:ptr(),
+        bytes = row.bytes}
+      bytes = bytes + row.bytes
     end
     source:read_slices(slices)
     for i = first, last do
-      run:set_param(rows[i].region, rows[i].parameter, rows[i].tensor)
+      write(run, rows[i].region, rows[i].part, rows[i].tensor)
       rows[i].tensor = nil
     end
     first = last + 1
@@ -145,22 +153,25 @@ end
 ---@return table report  loaded, missing, unexpected: lists of names
 function state.load_weights(run, params, source, prefer)
   local report = {loaded = {}, missing = {}, unexpected = {}}
-  local by_role, known = {}, {}
+  local into, known, exact = {}, {}, false
   for _, r in ipairs(run:regions()) do
-    by_role[r.role] = r
+    if r.role ~= "state" and not r.shared then
+      into[#into + 1] = r
+    end
+    -- masters say more than the weights rounded from them, where there is room for it
+    exact = exact or r.role == "master" or (r.role == "weights" and r.dtype == "f32")
   end
-  -- masters say more than the weights rounded from them, where there is room for it
-  local into = by_role.master or by_role.weights
-  local exact = into.dtype == "f32"
   for _, p in ipairs(params:list()) do
     known[p.name] = true
     local t = not p.frozen and (prefer and read(source, prefix[prefer] .. p.name)
       or exact and read(source, prefix.master .. p.name))
       or read(source, p.name)
     if t and same_shape(t.shape, p.shape) then
-      run:set_param(into.name, p.name, t)
-      if by_role.average and not p.frozen then
-        run:set_param(by_role.average.name, p.name, t)
+      for _, r in ipairs(into) do
+        local has = part(r, p)
+        if has then
+          write(run, r, has, t:reshape{-1}:slice(0, has.from, has.to))
+        end
       end
       report.loaded[#report.loaded + 1] = p.name
     else
@@ -173,7 +184,6 @@ function state.load_weights(run, params, source, prefer)
       report.unexpected[#report.unexpected + 1] = name
     end
   end
-  run:refresh()
   return report
 end
 
