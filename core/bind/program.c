@@ -90,10 +90,10 @@ static int p_memory(lua_State *L)
     const struct {
         const char *name;
         size_t bytes;
-    } rows[] = {{"arena", m.arena},     {"bound", m.bound},   {"workspace", m.workspace},
-                {"params", m.params},   {"state", m.state},   {"inputs", m.inputs},
-                {"results", m.results}, {"consts", m.consts}, {"library", m.library},
-                {"host", m.host}};
+    } rows[] = {{"arena", m.arena},     {"bound", m.bound},    {"workspace", m.workspace},
+                {"params", m.params},   {"state", m.state},    {"inputs", m.inputs},
+                {"results", m.results}, {"consts", m.consts},  {"library", m.library},
+                {"host", m.host},       {"staging", m.staging}};
     lua_createtable(L, 0, MR_COUNT(rows));
     for (size_t i = 0; i < MR_COUNT(rows); i++)
         lua_pushinteger(L, (lua_Integer)rows[i].bytes), lua_setfield(L, -2, rows[i].name);
@@ -190,9 +190,9 @@ static const mr_bind_row program_rows[] = {
            "Give an input; kept until it is set again."),
     MR_ROW("run", p_run, "()", "Run it once."),
     MR_ROW("get", p_get, "(name: string): mr.Tensor", "A copy of an output of the last run."),
-    MR_ROW(
-        "memory", p_memory, "(): table",
-        "Bytes: {arena, bound, workspace, params, state, inputs, results, consts, library, host}."),
+    MR_ROW("memory", p_memory, "(): table",
+           "Bytes: {arena, bound, workspace, params, state, inputs, results, consts, library, "
+           "host, staging}."),
     MR_ROW("cost", p_cost, "(): table", "{flop, bytes} of one run."),
     MR_ROW("time", p_time, "(on?: boolean)",
            "Measure each op of the runs to come; false: no more."),

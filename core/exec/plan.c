@@ -198,7 +198,8 @@ mr_memory mr_program_memory(const mr_program *p)
                    .inputs = p->inputs_bytes,
                    .consts = p->consts_bytes,
                    .results = p->results_bytes,
-                   .host = p->staging_bytes + p->own_bytes};
+                   .host = p->staging_bytes + p->own_bytes,
+                   .staging = p->staging_bytes};
     for (int i = 0; i < e->n_regions; i++) {
         const region *r = &e->regions[i];
         bool weights = r->row.role == MR_ROLE_WEIGHTS || r->row.role == MR_ROLE_FROZEN;

@@ -219,7 +219,8 @@ typedef struct mr_memory {
     size_t inputs, results; /* slots that the host writes, and reads */
     size_t consts;
     size_t library; /* reserve for what oneDNN allocates itself */
-    size_t host;    /* graph and steps, and room to convert the largest slot */
+    size_t host;    /* of the host: graph and steps, and the executor's staging */
+    size_t staging; /* room to convert the largest slot */
 } mr_memory;
 MR_API mr_memory mr_program_memory(const mr_program *prog);
 MR_API const mr_layout *mr_program_layout(const mr_program *prog);

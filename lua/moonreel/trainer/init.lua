@@ -50,7 +50,7 @@ trainer.steps = {
 ---@field lr_at function      the learning rate of an update
 ---@field total_steps integer steps that the run will make
 ---@field saver mr.Saver      writes checkpoints
----@field programs table      compiled micro-steps by the key of their shape
+---@field programs mr.Programs compiled micro-steps by shape; `unseen`: buckets without one so far
 ---@field kept table          what closes with the run
 local Run = {}
 Run.__index = Run
@@ -93,7 +93,7 @@ local read_options = options.declare("trainer.run", {
 function trainer.run(settings, given)
   local o = read_options(given)
   local r <close> = setmetatable({settings = settings, write = o.write, stage = o.stage,
-    catches = signal.catch(), notes = {}, programs = {}, kept = {}}, Run)
+    catches = signal.catch(), notes = {}, kept = {}}, Run)
   local result
   for _, step in ipairs(trainer.steps) do
     result = step[2](r)

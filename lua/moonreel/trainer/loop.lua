@@ -3,6 +3,7 @@
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local program = require "moonreel.trainer.program"
+local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
@@ -13,18 +14,46 @@ local loop = {}
 local BAD_STEPS_MAX = 3
 local PAUSE_S = 1 -- before a last save that failed is tried again
 
--- the compiled micro-step of a shape, built once
-local function micro_step(r, shape)
-  local key = program.key(shape)
-  local found = r.programs[key]
-  if not found then
-    local s = r.settings
-    found = program.new(r.exec, r.pipe, shape,
-      {grad_checkpoint = s.grad_checkpoint, grad_ckpt_settings = s:plain("grad_ckpt_settings")})
-    found.prog:time(s.record_time)
-    r.programs[key] = found
+--- How many buckets have their micro-steps compiled before the first step, and the largest one, so
+-- that a run which does not fit ends there. The others' are when their first batch comes: shapes of
+-- later do not hold up the beginning.
+loop.ahead = 8
+
+-- say what a bucket takes; returns a row for the journal
+local function predict_bucket(r, bucket)
+  local row = {bucket = ("%s %dx%dx%d"):format(bucket.resolution, bucket.frames,
+    bucket.height, bucket.width), batch = bucket.batch, samples = bucket.samples}
+  local shape = r.feed:shape(bucket)
+  r.unseen[program.key(shape)] = nil
+  local plan = r.programs:get(shape).prog:plan()
+  row.peak_bytes, row.seconds = plan.total, plan.seconds
+  r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(
+    row.bucket, row.batch, row.samples,
+    progress.bytes(row.peak_bytes), row.seconds * 1000))
+  return row
+end
+
+-- the bucket with most pixels in a batch
+local function largest_of(buckets)
+  local largest, most
+  for _, b in ipairs(buckets) do
+    local pixels = b.batch * b.frames * b.height * b.width
+    if not most or pixels > most then
+      largest, most = b, pixels
+    end
   end
-  return found
+  return largest
+end
+
+-- the micro-step of a shape; of a bucket that comes for the first time this says what it takes
+local function micro_step(r, shape)
+  local bucket = r.unseen[program.key(shape)]
+  if bucket then
+    local row = predict_bucket(r, bucket)
+    row.kind, row.wall = "bucket", base.wall_s()
+    r.journal:append(row)
+  end
+  return r.programs:get(shape)
 end
 
 --- Say what each bucket will cost, and what the run is.
@@ -36,16 +65,22 @@ function loop.predict(r)
   r.progress:say(("run %s: %d of %d parameters train, %s on %s (%s, %d threads)"):format(r.dir,
     trained, all, r.dtype,
     r.facts.device, r.facts.isa, r.facts.threads))
-  local rows = {}
-  for _, bucket in ipairs(r.plan.buckets) do
-    local plan = micro_step(r, r.feed:shape(bucket)).prog:plan()
-    local row = {bucket = ("%s %dx%dx%d"):format(bucket.resolution, bucket.frames,
-      bucket.height, bucket.width), batch = bucket.batch,
-      samples = bucket.samples, peak_bytes = plan.total, seconds = plan.seconds}
-    rows[#rows + 1] = row
-    r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(
-      row.bucket, row.batch, row.samples,
-      progress.bytes(row.peak_bytes), row.seconds * 1000))
+  local rows, s = {}, r.settings
+  r.programs = programs.new(r.exec, r.pipe, {most_bytes = s.programs_bytes, timed = s.record_time,
+    say = function(line) r.progress:say(line) end,
+    config = {grad_checkpoint = s.grad_checkpoint,
+      grad_ckpt_settings = s:plain("grad_ckpt_settings")}})
+  r.unseen = {}
+  local largest = largest_of(r.plan.buckets)
+  for i, bucket in ipairs(r.plan.buckets) do
+    r.unseen[program.key(r.feed:shape(bucket))] = bucket
+    if i <= loop.ahead or bucket == largest then
+      rows[#rows + 1] = predict_bucket(r, bucket)
+    end
+  end
+  if #rows < #r.plan.buckets then
+    r.progress:say(("%d more buckets: each is compiled when its first batch comes"):format(
+      #r.plan.buckets - #rows))
   end
   for rule, rows_out in pairs(r.plan.dropped or {}) do
     if rows_out > 0 then
@@ -266,7 +301,7 @@ end
 
 -- seconds per op of the last step, and its trace for chrome://tracing and Perfetto
 local function tell_times(r)
-  for key, micro in pairs(r.programs) do
+  for _, micro in ipairs(r.programs:list()) do
     local by_op, list, total = {}, {}, 0
     for _, row in ipairs(micro.prog:times()) do
       local op = by_op[row.op]
@@ -281,13 +316,13 @@ local function tell_times(r)
     -- a bucket that was never run has no times
     if total > 0 then
       table.sort(list, function(a, b) return a.seconds > b.seconds end)
-      r.progress:say(("times of %s: %.2f ms"):format(key, total * 1000))
+      r.progress:say(("times of %s: %.2f ms"):format(micro.key, total * 1000))
       for _, op in ipairs(list) do
         r.progress:say(("  %-26s %4d  %8.3f ms %5.1f %%  %7.2f GFLOP/s %7.2f GB/s"):format(op.name,
           op.n, op.seconds * 1000,
           100 * op.seconds / total, op.flop / op.seconds * 1e-9, op.bytes / op.seconds * 1e-9))
       end
-      micro.prog:trace(("%s/log/trace-%s.json"):format(r.dir, key:gsub("%W", "-")))
+      micro.prog:trace(("%s/log/trace-%s.json"):format(r.dir, micro.key:gsub("%W", "-")))
     end
   end
 end

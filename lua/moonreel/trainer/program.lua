@@ -75,6 +75,12 @@ function program.new(run, pipe, shape, config)
     pipe = pipe}, Step)
 end
 
+--- Give back its memory; it cannot run any more.
+function Step:close()
+  self.prog:close()
+  self.graph:close()
+end
+
 --- Run on one batch.
 ---@param batch table  pixels: tensor u8; keys, t, fps, weight, drop: lists, one value per sample;
 ---   mask: flat list of all frames, or nil; tokens: of the text encoder; seed; epoch

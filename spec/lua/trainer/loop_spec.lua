@@ -60,6 +60,39 @@ describe("trainer.loop", function()
     demo_data.remove()
   end)
 
+  it("compiles the largest bucket first, others when their batch comes, with equal losses",
+    function()
+    local small = "bucket_config=recipe.replace{32px: {6: (1, 4), 1: (1, 2)}}"
+    local function losses(dir)
+      local list = {}
+      for _, line in ipairs(entries(dir, "step")) do
+        list[#list + 1] = line.loss
+      end
+      return list
+    end
+    local ok, code, _, dir = train(bake("steps=12", small, "name=ahead"))
+    assert.is_true(ok, tostring(code))
+    local all = entries(dir, "start")[1].buckets
+    assert.is_true(#all > 1)
+    local loop = require "moonreel.trainer.loop"
+    local ahead = loop.ahead
+    loop.ahead = 0
+    local done, result, lines, later = train(bake("steps=12", small, "name=later",
+      "programs_bytes=0"))
+    loop.ahead = ahead
+    assert.is_true(done, tostring(result))
+    local first, rest = entries(later, "start")[1].buckets, entries(later, "bucket")
+    assert.equal(1, #first)
+    local said = table.concat(lines, "\n")
+    assert.is_truthy(said:find(("%d more buckets"):format(#all - 1), 1, true), said)
+    assert.is_truthy(said:find("is compiled again", 1, true), said)
+    for _, row in ipairs(all) do
+      assert.is_true(row.peak_bytes <= first[1].peak_bytes)
+    end
+    assert.is_true(#rest > 0 and rest[1].peak_bytes > 0 and rest[1].samples > 0)
+    assert.same(losses(dir), losses(later))
+  end)
+
   it("writes a run directory with recipe, settings, journal and a last checkpoint", function()
     local s = bake("steps=6", "name=plain")
     local ok, code, lines, dir = train(s)

@@ -512,7 +512,7 @@ function Program:run() end
 ---@return mr.Tensor
 function Program:get(name) end
 
---- Bytes: {arena, bound, workspace, params, state, inputs, results, consts, library, host}.
+--- Bytes: {arena, bound, workspace, params, state, inputs, results, consts, library, host, staging}.
 ---@return table
 function Program:memory() end
 

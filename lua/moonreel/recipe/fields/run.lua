@@ -64,6 +64,10 @@ return {
   { "record_time", "boolean", default = false, reader = "trainer", affects = "nothing",
     resume = "free",
     help = "time every op of a step and print a table" },
+  { "programs_bytes", "integer", default = 4 << 30, min = 0, unit = "bytes", reader = "trainer",
+    affects = "speed", resume = "free",
+    help = "most memory of compiled steps; beyond it the shape used longest ago is compiled again "
+      .. "when it comes back" },
   { "nproc_per_node", "integer", default = 1, min = 1, reader = false, affects = "speed",
     resume = "free",
     help = "ranks per host; -n N is the same" },

@@ -1,0 +1,95 @@
+--- Compiled micro-steps by the key of their shape: compiled when first asked for, the least
+-- recently used closed beyond a bound in bytes. What a shape that comes back computes is the same.
+-- @module moonreel.trainer.programs
+local options = require "moonreel.text.options"
+local program = require "moonreel.trainer.program"
+
+local programs = {}
+
+local Programs = {}
+Programs.__index = Programs
+
+local read_options = options.declare("programs.new", {
+  { "most_bytes", "integer", "of all kept micro-steps; the newest is kept in any case" },
+  { "config", "table", "grad_checkpoint, grad_ckpt_settings", default = {} },
+  { "timed", "boolean", "measure every op", default = false },
+  { "say", "function", "takes a line when one is closed and when it is compiled again",
+    default = function() end },
+})
+
+--- An empty cache.
+---@param exec mr.Exec
+---@param pipe mr.Pipeline
+---@param given table  most_bytes, config, timed, say
+---@return mr.Programs  with compiled: how many were, and bytes: of those kept
+function programs.new(exec, pipe, given)
+  return setmetatable({exec = exec, pipe = pipe, options = read_options(given), kept = {},
+    closed = {}, clock = 0, bytes = 0, compiled = 0}, Programs)
+end
+
+-- what a micro-step takes for itself; arena, regions and staging belong to the executor
+local function bytes_of(step)
+  local m = step.prog:memory()
+  return m.inputs + m.results + m.consts + m.host - m.staging
+end
+
+-- the kept micro-step whose last use is longest ago
+local function oldest(self)
+  local found
+  for _, step in pairs(self.kept) do
+    if not found or step.used < found.used then
+      found = step
+    end
+  end
+  return found
+end
+
+function Programs:drop(step)
+  self.kept[step.key], self.bytes = nil, self.bytes - step.bytes
+  if not self.closed[step.key] then
+    self.options.say(("program of %s closed: programs take more than %d MiB"):format(step.key,
+      self.options.most_bytes // 2^20))
+  end
+  self.closed[step.key] = (self.closed[step.key] or 0) + 1
+  step:close()
+end
+
+-- compile for a shape, and make room for it
+local function add(self, key, shape)
+  if self.closed[key] == 1 then
+    self.options.say(("program of %s is compiled again"):format(key))
+  end
+  local step = program.new(self.exec, self.pipe, shape, self.options.config)
+  step.prog:time(self.options.timed)
+  step.bytes, self.compiled = bytes_of(step), self.compiled + 1
+  self.bytes = self.bytes + step.bytes
+  while self.bytes > self.options.most_bytes and next(self.kept) do
+    self:drop(oldest(self))
+  end
+  self.kept[key] = step
+  return step
+end
+
+--- The micro-step of a shape.
+---@param shape table  of Feed:shape
+---@return mr.MicroStep  valid until the next call
+function Programs:get(shape)
+  local key = program.key(shape)
+  local step = self.kept[key] or add(self, key, shape)
+  self.clock = self.clock + 1
+  step.used = self.clock
+  return step
+end
+
+--- All that are kept, in the order of their keys.
+---@return mr.MicroStep[]
+function Programs:list()
+  local list = {}
+  for _, step in pairs(self.kept) do
+    list[#list + 1] = step
+  end
+  table.sort(list, function(a, b) return a.key < b.key end)
+  return list
+end
+
+return programs

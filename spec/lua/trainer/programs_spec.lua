@@ -1,0 +1,96 @@
+--- moonreel.trainer.programs: compiled when first asked for, the least recently used closed beyond
+-- a bound, the same results after a shape comes back.
+local E = require "moonreel.core.exec"
+local T = require "moonreel.core.tensor"
+local pipeline = require "moonreel.models.pipeline"
+local programs = require "moonreel.trainer.programs"
+local regions = require "moonreel.optim.regions"
+
+local function new(most_bytes, say)
+  local pipe = pipeline.new({vae = {type = "dct"},
+    text_encoder = {type = "bytes", width = 16, rows = 64, max_length = 4, num_heads = 2},
+    model = {type = "STDiT3", depth = 1, hidden_size = 16, num_heads = 2, patch_size = {1, 1, 1},
+      pred_sigma = false, temporal_pos = "sincos"}}, "f32")
+  local exec = E.new(E.device(), pipe.params, {regions = regions.gradients()})
+  exec:init(3)
+  return programs.new(exec, pipe, {most_bytes = most_bytes, say = say}), pipe
+end
+
+local function shape(batch)
+  return {frames = 1, height = 16, width = 16, batch = batch, text = 4}
+end
+
+local function batch_of(pipe, n)
+  local function all(value)
+    local list = {}
+    for i = 1, n do
+      list[i] = value
+    end
+    return list
+  end
+  local pixels = T.new("u8", {n, 1, 3, 16, 16})
+  return {pixels = pixels, keys = all(7), seed = 5, epoch = 0, t = all(300), fps = all(8),
+    weight = all(1), drop = all(0), tokens = pipe.text:tokens(all("red"))}
+end
+
+describe("trainer.programs", function()
+  it("compiles a shape when it is first asked for, once", function()
+    local cache = new(1 << 30)
+    assert.equal(0, cache.compiled)
+    local one = cache:get(shape(1))
+    assert.equal(1, cache.compiled)
+    assert.is_true(rawequal(one, cache:get(shape(1))))
+    cache:get(shape(2))
+    assert.equal(2, cache.compiled)
+    assert.equal(2, #cache:list())
+  end)
+
+  it("closes what was used longest ago, says so once, and compiles it again alike", function()
+    local said = {}
+    local measure, pipe = new(1 << 30)
+    local first = measure:get(shape(1))
+    local before = first:run(batch_of(pipe, 1))
+    -- room for two of the size of this one and a little more
+    local cache, other = new(measure.bytes * 5 // 2, function(line) said[#said + 1] = line end)
+    local one = cache:get(shape(1))
+    cache:get(shape(2))
+    cache:get(shape(1))
+    cache:get(shape(3)) -- 2 goes, not 1
+    assert.is_true(rawequal(one, cache:get(shape(1))))
+    assert.same({"1x16x16 b1 l4", "1x16x16 b3 l4"}, {cache:list()[1].key, cache:list()[2].key})
+    assert.matches("^program of 1x16x16 b2 l4 closed: programs take more than %d+ MiB$", said[1])
+    cache:get(shape(2)) -- 3 goes
+    cache:get(shape(3)) -- 1 goes
+    local runs, problem = pcall(one.prog.run, one.prog)
+    assert.is_false(runs)
+    assert.matches("closed", tostring(problem))
+    local again = cache:get(shape(1)):run(batch_of(other, 1))
+    assert.equal(before, again)
+    assert.equal(6, cache.compiled)
+    assert.is_truthy(table.concat(said, "\n"):find("program of 1x16x16 b2 l4 is compiled again"))
+    for round = 1, 3 do
+      for b = 1, 3 do
+        cache:get(shape(b))
+      end
+      assert.is_true(#said <= 6, "round " .. round) -- each closed and compiled again: told once
+    end
+  end)
+
+  it("keeps within its bytes whatever shapes come, and the newest in any case", function()
+    local cache = new(1 << 20)
+    for b = 1, 40 do
+      cache:get(shape(b))
+      local sum = 0
+      for _, step in ipairs(cache:list()) do
+        sum = sum + step.bytes
+      end
+      assert.equal(sum, cache.bytes)
+      assert.is_true(cache.bytes <= 1 << 20)
+    end
+    assert.is_true(#cache:list() > 1 and #cache:list() < 40)
+    local none = new(0)
+    none:get(shape(1))
+    none:get(shape(2))
+    assert.equal(1, #none:list())
+  end)
+end)
