@@ -50,6 +50,8 @@ void copy16_async(void *shared, const void *global, int bytes)
     }
     if (bytes)
         watch({place, (uintptr_t)global, (size_t)bytes, false, false});
+    else
+        count({place, (uintptr_t)global, 0, false, false}, false); // its lane comes by all the same
     watch({place, (uintptr_t)shared, 16, true, false});
     if (!in_shared(shared, 16))
         return;

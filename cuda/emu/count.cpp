@@ -63,6 +63,8 @@ static void close(Request &r)
         counts.ideal_wavefronts += (r.lanes.size() + group - 1) / group;
         return;
     }
+    auto idle = [](const Lane &a) { return a.bytes == 0; };
+    r.lanes.erase(std::remove_if(r.lanes.begin(), r.lanes.end(), idle), r.lanes.end());
     std::sort(r.lanes.begin(), r.lanes.end(),
               [](const Lane &a, const Lane &b) { return a.at < b.at; });
     counts.requests++;

@@ -32,6 +32,17 @@ static inline int64_t mr_cuda_ceil(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+// more than 48 KB of shared memory is asked for before the launch
+template <class Kernel> static void mr_cuda_shared(Kernel *kernel, int bytes)
+{
+#ifdef __CUDACC__
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+#else
+    (void)kernel;
+    (void)bytes;
+#endif
+}
+
 static inline bool mr_cuda_aligned(const void *p, size_t bytes)
 {
     return (uintptr_t)p % bytes == 0;

@@ -1,0 +1,109 @@
+/* attention, forward, sm_80: the readable truth beside the forms for newer processors.
+ *
+ *   o = softmax(scale q k^T) v, lse = log of the sum of exp(scale q k)
+ * A block takes 64 queries of one head, a warp 16 of them, and walks tiles of KEYS keys: the copies
+ * of the next tile are in flight while this one is worked on. Softmax by running maximum and sum
+ * (f32), probabilities rounded to bf16 for the product with v. A row's sums run over tiles in
+ * order, so the bits do not depend on the order of blocks. q, k and v of a block are read once, o
+ * and lse written once. Ref: Dao 2023, arXiv:2307.08691. Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_ATTENTION_FORWARD_CUH
+#define MOONREEL_CUDA_ATTENTION_FORWARD_CUH
+
+#include "cuda/attention/tile.cuh"
+
+template <int D> struct Forward {
+    static constexpr int KEYS = D > 128 ? 32 : 64;
+    static constexpr int Q = Tile<D>::bytes(ROWS), K = Tile<D>::bytes(KEYS);
+    static constexpr int SHARED = Q + 4 * K; // q, two stages of k and v
+};
+
+template <int D>
+__global__ void __launch_bounds__(ATTENTION_THREADS)
+    attention_forward(Heads q, Heads k, Heads v, Heads o, float *lse, Attention p)
+{
+    typedef Forward<D> F;
+    constexpr int KEYS = F::KEYS;
+    MR_SHARED(memory);
+    unsigned char *tile_q = memory, *stages = memory + F::Q;
+    Place at = place_of(p, (p.N + ROWS - 1) / ROWS);
+    int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP, first = at.tile * ROWS;
+    const mr_bf16 *keys = k.of(at.b, at.g, at.h), *values = v.of(at.b, at.g, at.h);
+    int tiles = (at.keys + KEYS - 1) / KEYS;
+
+    // a stage holds a tile of k and one of v
+    auto start = [&](int tile) {
+        unsigned char *stage = stages + tile % 2 * 2 * F::K;
+        int from = tile * KEYS;
+        tile_copy<D, KEYS>(stage, keys + from * k.n, k.n, at.keys - from, p.d);
+        tile_copy<D, KEYS>(stage + F::K, values + from * v.n, v.n, at.keys - from, p.d);
+    };
+    tile_copy<D, ROWS>(tile_q, q.of(at.b, at.g, at.h) + first * q.n, q.n, p.N - first, p.d);
+    if (tiles > 0)
+        start(0);
+    mr_copy_commit();
+
+    float acc[D / 8][4], most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+    float scale2 = p.scale * LOG2E;
+    clear<D>(acc);
+    for (int t = 0; t < tiles; t++) {
+        if (t + 1 < tiles)
+            start(t + 1);
+        mr_copy_commit();
+        mr_copy_wait<1>();
+        __syncthreads();
+        const unsigned char *stage = stages + t % 2 * 2 * F::K;
+        float s[KEYS / 8][4];
+        scores<D, KEYS>(s, tile_q + strip * Tile<D>::PITCH, stage);
+
+        // keys that do not exist are hidden; the running maximum rises, what came before is
+        // rescaled
+        float higher[2] = {most[0], most[1]};
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                if (t * KEYS + n * 8 + lane % 4 * 2 + e % 2 >= at.keys)
+                    s[n][e] = -INFINITY;
+                higher[e / 2] = fmaxf(higher[e / 2], s[n][e]);
+            }
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            higher[r] = row_max4(higher[r]);
+            float fade = mr_exp2((most[r] - higher[r]) * scale2);
+            most[r] = higher[r];
+            sum[r] *= fade;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) {
+                acc[n][2 * r] *= fade;
+                acc[n][2 * r + 1] *= fade;
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                s[n][e] = mr_exp2((s[n][e] - most[e / 2]) * scale2);
+                sum[e / 2] += s[n][e];
+            }
+        add_product<D, KEYS>(acc, s, stage + F::K);
+        // the stage is free for the tile after the next
+        __syncthreads();
+    }
+    mr_copy_wait<0>();
+    __syncthreads();
+
+    float inverse[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        sum[r] = row_sum4(sum[r]);
+        inverse[r] = sum[r] > 0 ? 1 / sum[r] : 0;
+        int row = first + strip + lane / 4 + r * 8;
+        if (lane % 4 == 0 && row < p.N)
+            lse[at.row + row] = sum[r] > 0 ? most[r] * p.scale + logf(sum[r]) : -INFINITY;
+    }
+    int from = first + strip;
+    store_strip<D>(acc, inverse, tile_q + strip * Tile<D>::PITCH,
+                   o.of(at.b, at.g, at.h) + from * o.n, o.n, p.N - from, p.d);
+}
+
+#endif

@@ -1,0 +1,182 @@
+/* Tiles of heads in shared memory, and products of a warp on them by mma.sync.
+ *
+ * A tile has rows of D columns, D a multiple of 16, D + 8 apart: an odd number of 16-byte pieces,
+ * so that ldmatrix meets no bank twice. A head of d < D columns is filled up with zeros, which add
+ * nothing to any product. A warp works on a strip of 16 rows; accumulators and operands are the
+ * fragments of mma.sync: a thread holds rows lane / 4 and lane / 4 + 8, columns lane % 4 * 2 and
+ * the next of each 8. Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_ATTENTION_TILE_CUH
+#define MOONREEL_CUDA_ATTENTION_TILE_CUH
+
+#include "cuda/prim/sm80.cuh"
+
+enum { ATTENTION_THREADS = 128, STRIP = 16, ROWS = 64 }; // four warps, a strip each
+
+#define LOG2E 1.4426950408889634f
+
+// [B, G, N, h, d] with d dense: elements from one to the next
+struct Heads {
+    mr_bf16 *data;
+    int64_t b, g, n, h;
+
+    MR_MEMBER mr_bf16 *of(int at_b, int at_g, int at_h) const
+    {
+        return data + at_b * b + at_g * g + at_h * h;
+    }
+};
+
+struct Attention {
+    int B, G, N, M, h, d;
+    float scale;
+    const int32_t *len; // NULL: all M keys
+};
+
+// which sequence a block works on, and which tile of it
+struct Place {
+    int b, g, h, tile, keys;
+    int64_t row; // of query 0 in [B, G, h, N]
+};
+
+MR_DEVICE Place place_of(const Attention &p, int tiles)
+{
+    Place x;
+    int sequence = blockIdx.x / tiles;
+    x.tile = blockIdx.x % tiles;
+    x.h = sequence % p.h;
+    x.g = sequence / p.h % p.G;
+    x.b = sequence / p.h / p.G;
+    x.row = (int64_t)sequence * p.N;
+    x.keys = p.len ? p.len[x.b] : p.M;
+    x.keys = x.keys < 0 ? 0 : x.keys > p.M ? p.M : x.keys;
+    return x;
+}
+
+template <int D> struct Tile {
+    static constexpr int PITCH = (D + 8) * 2;
+    static constexpr int bytes(int rows)
+    {
+        return rows * PITCH;
+    }
+};
+
+/* Row and 16-byte piece of the i-th copy of a tile. Eight lanes that follow each other meet eight
+ * banks: they take eight pieces of a row, and the two pieces that are left over in a row of ten
+ * from four rows that are even or odd. */
+template <int D> MR_DEVICE void piece_of(int i, int *row, int *piece)
+{
+    constexpr int PIECES = D / 8, EIGHTS = PIECES / 8, LEFT = PIECES % 8;
+    static_assert(LEFT == 0 || LEFT == 2, "columns are a multiple of 64, or 16 more");
+    int rows8 = i / (8 * PIECES), j = i % (8 * PIECES), left = (j - EIGHTS * 64) / 2;
+    bool whole = LEFT == 0 || j < EIGHTS * 64;
+    *row = rows8 * 8 + (whole ? j / 8 % 8 : left % 4 * 2 + left / 4);
+    *piece = whole ? j / 64 * 8 + j % 8 : EIGHTS * 8 + j % 2;
+}
+
+/* Start copies of `rows` rows of a head into a tile of TILE_ROWS; zeros below them and right of
+ * column d. All threads of the block. */
+template <int D, int TILE_ROWS>
+MR_DEVICE void tile_copy(unsigned char *tile, const mr_bf16 *head, int64_t step, int rows, int d)
+{
+    for (int i = threadIdx.x; i < TILE_ROWS * (D / 8); i += ATTENTION_THREADS) {
+        int r, c;
+        piece_of<D>(i, &r, &c);
+        c *= 8;
+        bool inside = r < rows && c < d;
+        mr_copy16(tile + r * Tile<D>::PITCH + c * 2, inside ? head + r * step + c : head,
+                  inside ? 16 : 0);
+    }
+}
+
+// s [16, COLUMNS] = the strip a by the rows of b, transposed
+template <int D, int COLUMNS>
+MR_DEVICE void scores(float (&s)[COLUMNS / 8][4], const unsigned char *a, const unsigned char *b)
+{
+    int lane = threadIdx.x % 32;
+    const unsigned char *left = a + lane % 16 * Tile<D>::PITCH + lane / 16 * 16;
+    const unsigned char *right =
+        b + (lane % 8 + lane / 16 * 8) * Tile<D>::PITCH + lane / 8 % 2 * 16;
+#pragma unroll
+    for (int n = 0; n < COLUMNS / 8; n++)
+        s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        uint32_t x[4];
+        mr_load_matrix4<false>(x, left + k * 32);
+#pragma unroll
+        for (int n = 0; n < COLUMNS / 8; n += 2) {
+            uint32_t y[4];
+            mr_load_matrix4<false>(y, right + n * 8 * Tile<D>::PITCH + k * 32);
+            mr_product16(s[n], x, y[0], y[1]);
+            mr_product16(s[n + 1], x, y[2], y[3]);
+        }
+    }
+}
+
+// acc [16, D] += s [16, COLUMNS], rounded to bf16, by the rows of b
+template <int D, int COLUMNS>
+MR_DEVICE void add_product(float (&acc)[D / 8][4], const float (&s)[COLUMNS / 8][4],
+                           const unsigned char *b)
+{
+    int lane = threadIdx.x % 32;
+    const unsigned char *right = b + lane % 16 * Tile<D>::PITCH + lane / 16 * 16;
+#pragma unroll
+    for (int k = 0; k < COLUMNS / 16; k++) {
+        const float(&low)[4] = s[2 * k], (&high)[4] = s[2 * k + 1];
+        uint32_t x[4] = {mr_pack(low[0], low[1]), mr_pack(low[2], low[3]),
+                         mr_pack(high[0], high[1]), mr_pack(high[2], high[3])};
+#pragma unroll
+        for (int n = 0; n < D / 8; n += 2) {
+            uint32_t y[4];
+            mr_load_matrix4<true>(y, right + k * 16 * Tile<D>::PITCH + n * 16);
+            mr_product16(acc[n], x, y[0], y[1]);
+            mr_product16(acc[n + 1], x, y[2], y[3]);
+        }
+    }
+}
+
+template <int D> MR_DEVICE void clear(float (&acc)[D / 8][4])
+{
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+        acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
+}
+
+/* Store the strip's rows, the thread's two times factor[0] and factor[1]; `rows` of them exist.
+ * `strip` is the warp's own 16 rows of a tile that nobody needs any more: whole pieces go out of
+ * there. */
+template <int D>
+MR_DEVICE void store_strip(const float (&acc)[D / 8][4], const float (&factor)[2],
+                           unsigned char *strip, mr_bf16 *head, int64_t step, int rows, int d)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+            *(uint32_t *)(strip + (lane / 4 + r * 8) * Tile<D>::PITCH + n * 16 + lane % 4 * 4) =
+                mr_pack(acc[n][2 * r] * factor[r], acc[n][2 * r + 1] * factor[r]);
+    __syncwarp();
+#pragma unroll
+    for (int i = lane; i < STRIP * (D / 8); i += 32) {
+        int r, c;
+        piece_of<D>(i, &r, &c);
+        uint4 piece = mr_load16(strip + r * Tile<D>::PITCH + c * 16);
+        if (r < rows && c * 8 < d)
+            mr_store16(head + r * step + c * 8, piece);
+    }
+}
+
+// over the four lanes that hold a row
+MR_DEVICE float row_max4(float v)
+{
+    v = fmaxf(v, __shfl_xor_sync(~0u, v, 1));
+    return fmaxf(v, __shfl_xor_sync(~0u, v, 2));
+}
+
+MR_DEVICE float row_sum4(float v)
+{
+    v += __shfl_xor_sync(~0u, v, 1);
+    return v + __shfl_xor_sync(~0u, v, 2);
+}
+
+#endif

@@ -1,0 +1,45 @@
+/* cuda/kernels/attention: every number of columns, one and several tiles of queries and keys, key
+ * lengths inside, at the border of and before a tile, strides of a joint q, k, v.
+ * Covers: cuda/kernels/attention.cu, cuda/attention/tile.cuh, forward.cuh, backward.cuh */
+#include "contract.h"
+#include <stdio.h>
+
+static void forward(int B, int N, int M, int h, int d, int from, int to)
+{
+    char text[400];
+    snprintf(text, sizeof text,
+             "q=[%d,1,%d,%d,%d] bf16 -2..2 k=[%d,1,%d,%d,%d] bf16 -2..2 v=[%d,1,%d,%d,%d] bf16 "
+             "len=[%d] i32 %d..%d",
+             B, N, h, d, B, M, h, d, B, M, h, d, B, from, to);
+    contract_case("attention", text);
+}
+
+static void backward(int B, int N, int M, int h, int d, int from, int to)
+{
+    char text[600];
+    snprintf(text, sizeof text,
+             "q=[%d,1,%d,%d,%d] bf16 k=[%d,1,%d,%d,%d] bf16 v=[%d,1,%d,%d,%d] bf16 len=[%d] i32 "
+             "%d..%d o=[%d,1,%d,%d,%d] bf16 lse=[%d,1,%d,%d] f32 4..5 do=[%d,1,%d,%d,%d] bf16",
+             B, N, h, d, B, M, h, d, B, M, h, d, B, from, to, B, N, h, d, B, h, N, B, N, h, d);
+    contract_case("attention_grad", text);
+}
+
+int main(void)
+{
+    forward(3, 17, 130, 1, 64, 0, 130);
+    forward(1, 65, 64, 1, 72, 64, 64);
+    forward(1, 5, 70, 1, 88, 65, 65);
+    forward(1, 66, 70, 1, 256, 33, 33);
+    forward(2, 3, 65, 1, 8, 0, 1);
+    backward(3, 17, 130, 1, 64, 0, 130);
+    backward(1, 65, 64, 1, 72, 64, 64);
+    backward(1, 34, 70, 1, 256, 33, 65);
+    backward(2, 3, 65, 1, 8, 0, 1);
+    // one tile of queries: q, k, v are read once and o written once
+    contract_fast("attention",
+                  "q=[1,2,64,2,64] bf16 k=[1,2,128,2,64] bf16 v=[1,2,128,2,64] bf16 scale=0.2",
+                  0.05);
+    contract_refuses("attention", "q=[1,1,3,1,12] bf16 k=[1,1,3,1,12] bf16 v=[1,1,3,1,12] bf16");
+    contract_refuses("attention", "q=[1,1,3,1,264] bf16 k=[1,1,3,1,264] bf16 v=[1,1,3,1,264] bf16");
+    return contract_done();
+}
