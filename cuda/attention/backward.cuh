@@ -1,7 +1,10 @@
 /* attention, backward, sm_80: the readable truth beside the forms for newer processors.
  *
- *   D = rowsum(do o) - dlse    p = exp(scale q k^T - lse)    ds = p (do v^T - D)
+ *   D = rowsum(do o) - dlse    p = exp(scale q k^T + bias - lse)    ds = p (do v^T - D)
  *   dv = p^T do    dq = scale ds k    dk = scale ds^T q
+ *
+ * Where a query sees one key alone p is 1 whatever the scores, and ds = dlse: no rounding of do v
+ * against D reaches the scores.
  *
  * Three kernels. attention_dots: D of each row. attention_dq: a block takes 64 queries and walks
  * the keys. attention_dkv: a block takes 64 keys and walks the queries; it forms the transposed
@@ -14,12 +17,13 @@
 
 #include "cuda/attention/tile.cuh"
 
-enum { WALK = 32 }; // rows of the tiles that are walked
-
 template <int D> struct Backward {
+    // rows of the tiles that are walked; wide accumulators leave few registers for scores
+    static constexpr int WALK = D > 80 ? 16 : 32;
     static constexpr int HELD = Tile<D>::bytes(ROWS), WALKED = Tile<D>::bytes(WALK);
-    // two tiles that stay, two stages of two tiles that are walked, lse and D of each stage
-    static constexpr int SHARED = 2 * HELD + 4 * WALKED + 4 * WALK * 4;
+    // two tiles that stay, two stages of two tiles that are walked, three numbers for each row of
+    // a stage
+    static constexpr int SHARED = 2 * HELD + 4 * WALKED + 6 * WALK * 4;
 };
 
 // ---- D of each row ----
@@ -36,7 +40,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS)
     int h = (int)(row % p.h), n = (int)(row / p.h % p.N), g = (int)(row / p.h / p.N % p.G),
         b = (int)(row / p.h / p.N / p.G);
     float sum = 0;
-    for (int c = threadIdx.x % DOT_LANES * 8; inside && c < p.d; c += DOT_LANES * 8) {
+    for (int c = threadIdx.x % DOT_LANES * 8; inside && c < p.e; c += DOT_LANES * 8) {
         uint4 x = mr_load16(o.of(b, g, h) + n * o.n + c),
               y = mr_load16(dy.of(b, g, h) + n * dy.n + c);
         const uint32_t left[4] = {x.x, x.y, x.z, x.w}, right[4] = {y.x, y.y, y.z, y.w};
@@ -52,42 +56,59 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS)
         dots[to] = sum - (dlse ? dlse[to] : 0);
 }
 
+// What the gradient needs of a query. p is exp2(score - log_sum), ds = p (weight do v - dot).
+struct Statistics {
+    float log_sum, dot, weight;
+};
+
+// a query that does not exist or sees no key has p = 0
+MR_DEVICE Statistics statistics(const Attention &p, const Place &at, int i, const float *lse,
+                                const float *dots, const float *dlse)
+{
+    if (i >= p.N || lse[at.row + i] == -INFINITY)
+        return {INFINITY, 0, 0};
+    float log_sum = lse[at.row + i] * LOG2E;
+    if (sees_one(p, at, i))
+        return {log_sum, dlse ? -dlse[at.row + i] : 0, 0};
+    return {log_sum, dots[at.row + i], 1};
+}
+
 // ---- dq ----
 
 template <int D>
-__global__ void __launch_bounds__(ATTENTION_THREADS)
-    attention_dq(Heads q, Heads k, Heads v, Heads dy, const float *lse, const float *dots, Heads dq,
-                 Attention p)
+__global__ void __launch_bounds__(ATTENTION_THREADS, 1)
+    attention_dq(Heads q, Heads k, Heads v, Heads dy, const float *lse, const float *dots,
+                 const float *dlse, Heads dq, Attention p)
 {
     typedef Backward<D> F;
+    constexpr int WALK = F::WALK;
     MR_SHARED(memory);
     unsigned char *tile_q = memory, *tile_dy = memory + F::HELD, *stages = memory + 2 * F::HELD;
     Place at = place_of(p, (p.N + ROWS - 1) / ROWS);
     int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP, first = at.tile * ROWS;
     const mr_bf16 *keys = k.of(at.b, at.g, at.h), *values = v.of(at.b, at.g, at.h);
-    int tiles = (at.keys + WALK - 1) / WALK;
+    int most_seen = keys_seen(p, at, first + ROWS < p.N ? first + ROWS - 1 : p.N - 1);
+    int tiles = (most_seen + WALK - 1) / WALK;
     auto start = [&](int tile) {
         unsigned char *stage = stages + tile % 2 * 2 * F::WALKED;
         int from = tile * WALK;
         tile_copy<D, WALK>(stage, keys + from * k.n, k.n, at.keys - from, p.d);
-        tile_copy<D, WALK>(stage + F::WALKED, values + from * v.n, v.n, at.keys - from, p.d);
+        tile_copy<D, WALK>(stage + F::WALKED, values + from * v.n, v.n, at.keys - from, p.e);
     };
     tile_copy<D, ROWS>(tile_q, q.of(at.b, at.g, at.h) + first * q.n, q.n, p.N - first, p.d);
-    tile_copy<D, ROWS>(tile_dy, dy.of(at.b, at.g, at.h) + first * dy.n, dy.n, p.N - first, p.d);
+    tile_copy<D, ROWS>(tile_dy, dy.of(at.b, at.g, at.h) + first * dy.n, dy.n, p.N - first, p.e);
     if (tiles > 0)
         start(0);
     mr_copy_commit();
 
-    float acc[D / 8][4], scale2 = p.scale * LOG2E, log_sum[2] = {0, 0}, dot[2] = {0, 0};
+    float acc[D / 8][4];
+    int query = first + strip + lane / 4;
+    const int last[2] = {keys_seen(p, at, query), keys_seen(p, at, query + 8)};
+    Statistics row[2];
     clear<D>(acc);
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int row = first + strip + lane / 4 + r * 8;
-        if (row < p.N && tiles > 0) {
-            log_sum[r] = lse[at.row + row] * LOG2E;
-            dot[r] = dots[at.row + row];
-        }
-    }
+    for (int r = 0; r < 2; r++)
+        row[r] = statistics(p, at, query + r * 8, lse, dots, dlse);
     for (int t = 0; t < tiles; t++) {
         if (t + 1 < tiles)
             start(t + 1);
@@ -102,9 +123,11 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
         for (int n = 0; n < WALK / 8; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                bool exists = t * WALK + n * 8 + lane % 4 * 2 + e % 2 < at.keys;
-                float prob = exists ? mr_exp2(s[n][e] * scale2 - log_sum[e / 2]) : 0;
-                s[n][e] = prob * (dp[n][e] - dot[e / 2]);
+                const Statistics &x = row[e / 2];
+                int key = t * WALK + n * 8 + lane % 4 * 2 + e % 2;
+                bool seen = key < last[e / 2] && key_exists(p, at, key);
+                float score = masked(p, at, seen, query + e / 2 * 8, key, s[n][e]);
+                s[n][e] = mr_exp2(score - x.log_sum) * (x.weight * dp[n][e] - x.dot);
             }
         add_product<D, WALK>(acc, s, stage);
         __syncthreads();
@@ -121,49 +144,59 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
 
 // one of the two, where the accumulators of both do not fit into registers
 template <int D, bool DK, bool DV>
-__global__ void __launch_bounds__(ATTENTION_THREADS)
+__global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     attention_dkv(Heads q, Heads k, Heads v, Heads dy, const float *lse, const float *dots,
-                  Heads dk, Heads dv, Attention p)
+                  const float *dlse, Heads dk, Heads dv, Attention p)
 {
     typedef Backward<D> F;
+    constexpr int WALK = F::WALK;
     MR_SHARED(memory);
     unsigned char *tile_k = memory, *tile_v = memory + F::HELD, *stages = memory + 2 * F::HELD;
-    float *rows = (float *)(stages + 4 * F::WALKED); // of each stage lse, then D
+    float *rows = (float *)(stages + 4 * F::WALKED); // of each stage log_sum, dot, weight
     Place at = place_of(p, (p.M + ROWS - 1) / ROWS);
     int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP, first = at.tile * ROWS;
     const mr_bf16 *queries = q.of(at.b, at.g, at.h), *ups = dy.of(at.b, at.g, at.h);
-    // no key of this tile exists: nothing to walk
-    int tiles = first < at.keys ? (p.N + WALK - 1) / WALK : 0;
+    // queries of earlier frames see nothing of this tile; without keys there is nothing to walk
+    int begin = p.frame ? first / p.frame * p.frame / WALK : 0;
+    int end = first < at.keys ? (p.N + WALK - 1) / WALK : begin;
     auto start = [&](int tile) {
         unsigned char *stage = stages + tile % 2 * 2 * F::WALKED;
         int from = tile * WALK, i = threadIdx.x;
         tile_copy<D, WALK>(stage, queries + from * q.n, q.n, p.N - from, p.d);
-        tile_copy<D, WALK>(stage + F::WALKED, ups + from * dy.n, dy.n, p.N - from, p.d);
-        // the rows of a stage are free since the barrier at the end of its last turn
+        tile_copy<D, WALK>(stage + F::WALKED, ups + from * dy.n, dy.n, p.N - from, p.e);
+        // the numbers of a stage are free since the barrier at the end of its last turn
         if (i < WALK) {
-            bool exists = from + i < p.N;
-            rows[tile % 2 * 2 * WALK + i] = exists ? lse[at.row + from + i] * LOG2E : 0;
-            rows[tile % 2 * 2 * WALK + WALK + i] = exists ? dots[at.row + from + i] : 0;
+            Statistics x = statistics(p, at, from + i, lse, dots, dlse);
+            float *to = rows + tile % 2 * 3 * WALK + i;
+            to[0] = x.log_sum;
+            to[WALK] = x.dot;
+            to[2 * WALK] = x.weight;
         }
     };
-    if (tiles > 0) {
+    if (begin < end) {
         tile_copy<D, ROWS>(tile_k, k.of(at.b, at.g, at.h) + first * k.n, k.n, at.keys - first, p.d);
-        tile_copy<D, ROWS>(tile_v, v.of(at.b, at.g, at.h) + first * v.n, v.n, at.keys - first, p.d);
-        start(0);
+        tile_copy<D, ROWS>(tile_v, v.of(at.b, at.g, at.h) + first * v.n, v.n, at.keys - first, p.e);
+        start(begin);
     }
     mr_copy_commit();
 
-    float acc_k[D / 8][4], acc_v[D / 8][4], scale2 = p.scale * LOG2E;
+    float acc_k[D / 8][4], acc_v[D / 8][4];
+    // the first query that sees a key
+    int key = first + strip + lane / 4, opens[2];
+    for (int r = 0; r < 2; r++)
+        opens[r] = !key_exists(p, at, key + r * 8) ? p.N
+                   : p.frame                       ? (key + r * 8) / p.frame * p.frame
+                                                   : 0;
     clear<D>(acc_k);
     clear<D>(acc_v);
-    for (int t = 0; t < tiles; t++) {
-        if (t + 1 < tiles)
+    for (int t = begin; t < end; t++) {
+        if (t + 1 < end)
             start(t + 1);
         mr_copy_commit();
         mr_copy_wait<1>();
         __syncthreads();
         const unsigned char *stage = stages + t % 2 * 2 * F::WALKED;
-        const float *log_sum = rows + t % 2 * 2 * WALK, *dot = log_sum + WALK;
+        const float *log_sum = rows + t % 2 * 3 * WALK, *dot = log_sum + WALK, *weight = dot + WALK;
         // transposed: rows are keys, columns queries
         float s[WALK / 8][4];
         scores<D, WALK>(s, tile_k + strip * Tile<D>::PITCH, stage);
@@ -172,10 +205,10 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 int column = n * 8 + lane % 4 * 2 + e % 2;
-                bool exists =
-                    t * WALK + column < p.N && first + strip + lane / 4 + e / 2 * 8 < at.keys;
-                float prob = mr_exp2(s[n][e] * scale2 - log_sum[column]);
-                s[n][e] = exists ? prob : 0;
+                int query = t * WALK + column;
+                bool seen = query >= opens[e / 2] && query < p.N;
+                float score = masked(p, at, seen, query, key + e / 2 * 8, s[n][e]);
+                s[n][e] = mr_exp2(score - log_sum[column]);
             }
         if (DV)
             add_product<D, WALK>(acc_v, s, stage + F::WALKED);
@@ -187,7 +220,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     int column = n * 8 + lane % 4 * 2 + e % 2;
-                    s[n][e] *= dp[n][e] - dot[column];
+                    s[n][e] *= weight[column] * dp[n][e] - dot[column];
                 }
             add_product<D, WALK>(acc_k, s, stage);
         }
@@ -202,7 +235,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
                        dk.of(at.b, at.g, at.h) + from * dk.n, dk.n, count, p.d);
     if (DV)
         store_strip<D>(acc_v, ones, tile_v + strip * Tile<D>::PITCH,
-                       dv.of(at.b, at.g, at.h) + from * dv.n, dv.n, count, p.d);
+                       dv.of(at.b, at.g, at.h) + from * dv.n, dv.n, count, p.e);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* attention, forward, sm_80: the readable truth beside the forms for newer processors.
  *
- *   o = softmax(scale q k^T) v, lse = log of the sum of exp(scale q k)
+ *   o = softmax(scale q k^T + bias) v, lse = log of the sum of exp(scale q k + bias)
  * A block takes 64 queries of one head, a warp 16 of them, and walks tiles of KEYS keys: the copies
  * of the next tile are in flight while this one is worked on. Softmax by running maximum and sum
  * (f32), probabilities rounded to bf16 for the product with v. A row's sums run over tiles in
@@ -18,7 +18,7 @@ template <int D> struct Forward {
 };
 
 template <int D>
-__global__ void __launch_bounds__(ATTENTION_THREADS)
+__global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     attention_forward(Heads q, Heads k, Heads v, Heads o, float *lse, Attention p)
 {
     typedef Forward<D> F;
@@ -28,14 +28,16 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     Place at = place_of(p, (p.N + ROWS - 1) / ROWS);
     int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP, first = at.tile * ROWS;
     const mr_bf16 *keys = k.of(at.b, at.g, at.h), *values = v.of(at.b, at.g, at.h);
-    int tiles = (at.keys + KEYS - 1) / KEYS;
+    // what the last query of the tile does not see nobody of it does
+    int most_seen = keys_seen(p, at, first + ROWS < p.N ? first + ROWS - 1 : p.N - 1);
+    int tiles = (most_seen + KEYS - 1) / KEYS;
 
     // a stage holds a tile of k and one of v
     auto start = [&](int tile) {
         unsigned char *stage = stages + tile % 2 * 2 * F::K;
         int from = tile * KEYS;
         tile_copy<D, KEYS>(stage, keys + from * k.n, k.n, at.keys - from, p.d);
-        tile_copy<D, KEYS>(stage + F::K, values + from * v.n, v.n, at.keys - from, p.d);
+        tile_copy<D, KEYS>(stage + F::K, values + from * v.n, v.n, at.keys - from, p.e);
     };
     tile_copy<D, ROWS>(tile_q, q.of(at.b, at.g, at.h) + first * q.n, q.n, p.N - first, p.d);
     if (tiles > 0)
@@ -43,7 +45,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
     mr_copy_commit();
 
     float acc[D / 8][4], most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
-    float scale2 = p.scale * LOG2E;
+    int query = first + strip + lane / 4;
+    const int end[2] = {keys_seen(p, at, query), keys_seen(p, at, query + 8)};
     clear<D>(acc);
     for (int t = 0; t < tiles; t++) {
         if (t + 1 < tiles)
@@ -55,21 +58,22 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
         float s[KEYS / 8][4];
         scores<D, KEYS>(s, tile_q + strip * Tile<D>::PITCH, stage);
 
-        // keys that do not exist are hidden; the running maximum rises, what came before is
-        // rescaled
+        // the running maximum rises, what came before is rescaled
         float higher[2] = {most[0], most[1]};
 #pragma unroll
         for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                if (t * KEYS + n * 8 + lane % 4 * 2 + e % 2 >= at.keys)
-                    s[n][e] = -INFINITY;
+                int key = t * KEYS + n * 8 + lane % 4 * 2 + e % 2;
+                bool seen = key < end[e / 2] && key_exists(p, at, key);
+                s[n][e] = masked(p, at, seen, query + e / 2 * 8, key, s[n][e]);
                 higher[e / 2] = fmaxf(higher[e / 2], s[n][e]);
             }
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             higher[r] = row_max4(higher[r]);
-            float fade = mr_exp2((most[r] - higher[r]) * scale2);
+            // a row that has seen no key yet stays empty
+            float fade = higher[r] == -INFINITY ? 0 : mr_exp2(most[r] - higher[r]);
             most[r] = higher[r];
             sum[r] *= fade;
 #pragma unroll
@@ -82,7 +86,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
         for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                s[n][e] = mr_exp2((s[n][e] - most[e / 2]) * scale2);
+                s[n][e] = s[n][e] == -INFINITY ? 0 : mr_exp2(s[n][e] - most[e / 2]);
                 sum[e / 2] += s[n][e];
             }
         add_product<D, KEYS>(acc, s, stage + F::K);
@@ -99,11 +103,11 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
         inverse[r] = sum[r] > 0 ? 1 / sum[r] : 0;
         int row = first + strip + lane / 4 + r * 8;
         if (lane % 4 == 0 && row < p.N)
-            lse[at.row + row] = sum[r] > 0 ? most[r] * p.scale + logf(sum[r]) : -INFINITY;
+            lse[at.row + row] = sum[r] > 0 ? most[r] / LOG2E + logf(sum[r]) : -INFINITY;
     }
     int from = first + strip;
     store_strip<D>(acc, inverse, tile_q + strip * Tile<D>::PITCH,
-                   o.of(at.b, at.g, at.h) + from * o.n, o.n, p.N - from, p.d);
+                   o.of(at.b, at.g, at.h) + from * o.n, o.n, p.N - from, p.e);
 }
 
 #endif

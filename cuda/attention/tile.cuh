@@ -26,15 +26,20 @@ struct Heads {
 };
 
 struct Attention {
-    int B, G, N, M, h, d;
+    int B, G, N, M, h, d, e; // e: columns of v and o
     float scale;
-    const int32_t *len; // NULL: all M keys
+    int frame;          // tokens of a frame; 0: every query sees every key
+    int counted;        // len counts among so many keys; those after them exist
+    const int32_t *len; // NULL: all exist
+    const void *bias;   // [h, N, M] f32 or bf16, or NULL
+    bool bias_half;
 };
 
 // which sequence a block works on, and which tile of it
 struct Place {
-    int b, g, h, tile, keys;
-    int64_t row; // of query 0 in [B, G, h, N]
+    int b, g, h, tile;
+    int len, keys; // the first `len` of the counted keys exist; none exists from `keys` on
+    int64_t row;   // of query 0 in [B, G, h, N]
 };
 
 MR_DEVICE Place place_of(const Attention &p, int tiles)
@@ -46,9 +51,42 @@ MR_DEVICE Place place_of(const Attention &p, int tiles)
     x.g = sequence / p.h % p.G;
     x.b = sequence / p.h / p.G;
     x.row = (int64_t)sequence * p.N;
-    x.keys = p.len ? p.len[x.b] : p.M;
-    x.keys = x.keys < 0 ? 0 : x.keys > p.M ? p.M : x.keys;
+    x.len = p.len ? p.len[x.b] : p.counted;
+    x.len = x.len < 0 ? 0 : x.len > p.counted ? p.counted : x.len;
+    x.keys = p.counted < p.M ? p.M : x.len;
     return x;
+}
+
+// the key after the last that query i may see; 0 for a query that does not exist
+MR_DEVICE int keys_seen(const Attention &p, const Place &at, int i)
+{
+    int end = p.frame ? (i / p.frame + 1) * p.frame : at.keys;
+    return i >= p.N ? 0 : end < at.keys ? end : at.keys;
+}
+
+// does query i see one key alone?
+MR_DEVICE bool sees_one(const Attention &p, const Place &at, int i)
+{
+    return (p.counted < p.M ? at.len + p.M - p.counted : keys_seen(p, at, i)) == 1;
+}
+
+MR_DEVICE bool key_exists(const Attention &p, const Place &at, int j)
+{
+    return j < at.len || (j >= p.counted && j < p.M);
+}
+
+// a score in units of log 2; that of a key which query i does not see is -inf
+MR_DEVICE float masked(const Attention &p, const Place &at, bool seen, int i, int j, float s)
+{
+    if (!seen)
+        return -INFINITY;
+    s *= p.scale * LOG2E;
+    if (!p.bias)
+        return s;
+    int64_t where = ((int64_t)at.h * p.N + i) * p.M + j;
+    float bias =
+        p.bias_half ? mr_f32(((const mr_bf16 *)p.bias)[where]) : ((const float *)p.bias)[where];
+    return s + bias * LOG2E;
 }
 
 template <int D> struct Tile {

@@ -1,9 +1,11 @@
-/* attention: o = softmax(scale q k^T) v per sample, group and head, keys at or past len[b] do not
- * exist; its gradient. Formulas as in core/op/attention.c.
+/* attention: o = softmax(scale q k^T + bias) v per sample, group and head, over the keys that a
+ * query sees; its gradient. Formulas, len, frame and text as in core/op/attention.c.
  *
- *   q, o [B, G, N, h, d]    k, v [B, G, M, h, d]    len [B] i32    lse [B, G, h, N] f32
- * bf16 of any strides whose heads are dense pieces of 16 bytes, d a multiple of 8 to 256, filled up
- * to 64, 80, 128 or 256 columns. Kernels, bytes and determinism: cuda/attention. */
+ *   q [B, G, N, h, d]    k [B, G, M, h, d]    v [B, G, M, h, e]    o [B, G, N, h, e]
+ *   bias [h, N, M] f32 or bf16    len [B] i32    lse [B, G, h, N] f32
+ * bf16 of any strides whose heads are dense pieces of 16 bytes, d and e multiples of 8 to 256,
+ * filled up to 64, 80, 128 or 256 columns. The gradient of a bias has no kernel. Kernels, bytes and
+ * determinism: cuda/attention. */
 #include "cuda/attention/backward.cuh"
 #include "cuda/attention/forward.cuh"
 #include "cuda/kernels/kernel_call.h"
@@ -11,6 +13,7 @@
 
 struct attr { // as in core/op/attention_job.h
     double scale;
+    int64_t frame, text;
 };
 
 static Heads heads(const mr_view *v)
@@ -27,26 +30,33 @@ static bool whole_heads(const mr_view *v)
     return whole;
 }
 
-static mr_status attention_of(const mr_call *call, Attention *p)
+static mr_status attention_of(const mr_call *call, const mr_view *bias, Attention *p)
 {
-    const mr_view *q = &call->in[0], *k = &call->in[1];
-    const int64_t *n = q->desc.dim, M = k->desc.dim[2];
-    if (q->desc.dtype != MR_BF16 || n[4] % 8 || n[4] > 256)
-        return mr_fail(MR_E_UNSUPPORTED, "%s heads of %lld, expected bf16, a multiple of 8 to 256",
-                       mr_dtype_name(q->desc.dtype), (long long)n[4]);
+    const attr *a = (const attr *)call->attr;
+    const mr_view *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
+    const int64_t *n = q->desc.dim, M = k->desc.dim[2], e = v->desc.dim[4];
+    if (q->desc.dtype != MR_BF16 || n[4] % 8 || n[4] > 256 || e % 8 || e > 256)
+        return mr_fail(MR_E_UNSUPPORTED,
+                       "%s heads of %lld and %lld, expected bf16, multiples of 8 to 256",
+                       mr_dtype_name(q->desc.dtype), (long long)n[4], (long long)e);
     int64_t longest = n[2] > M ? n[2] : M;
     if (n[0] * n[1] * n[3] * mr_cuda_ceil(longest, ROWS) > INT32_MAX)
         return mr_fail(MR_E_UNSUPPORTED, "%lld heads of %lld rows, expected fewer than 2^31 tiles",
                        (long long)(n[0] * n[1] * n[3]), (long long)longest);
-    double scale = ((const attr *)call->attr)->scale;
-    *p = {(int)n[0],
-          (int)n[1],
-          (int)n[2],
-          (int)M,
-          (int)n[3],
-          (int)n[4],
-          (float)(scale != 0 ? scale : 1 / sqrt((double)n[4])),
-          (const int32_t *)call->in[3].data};
+    p->B = (int)n[0];
+    p->G = (int)n[1];
+    p->N = (int)n[2];
+    p->M = (int)M;
+    p->h = (int)n[3];
+    p->d = (int)n[4];
+    p->e = (int)e;
+    p->scale = (float)(a->scale != 0 ? a->scale : 1 / sqrt((double)n[4]));
+    // frames longer than the sequence are one
+    p->frame = (int)(a->frame > longest ? 0 : a->frame);
+    p->counted = (int)(a->text ? a->text : M);
+    p->len = (const int32_t *)call->in[3].data;
+    p->bias = bias->data;
+    p->bias_half = bias->desc.dtype == MR_BF16;
     return MR_OK;
 }
 
@@ -80,13 +90,13 @@ template <class Launch> static void with_columns(int d, Launch launch)
 MR_CUDA_KERNEL(attention)
 {
     Attention p = {};
-    MR_TRY(attention_of(call, &p));
+    MR_TRY(attention_of(call, &call->in[4], &p));
     const mr_view *views[] = {&call->in[0], &call->in[1], &call->in[2], &call->out[0]};
     MR_TRY(strides_fit(views, 4));
     Heads q = heads(views[0]), k = heads(views[1]), v = heads(views[2]), o = heads(views[3]);
     float *lse = (float *)call->out[1].data;
     if (p.B * p.G * p.h * p.N > 0)
-        with_columns(p.d, [&](auto columns) {
+        with_columns(p.d > p.e ? p.d : p.e, [&](auto columns) {
             constexpr int D = decltype(columns)::value;
             mr_cuda_shared(attention_forward<D>, Forward<D>::SHARED);
             MR_LAUNCH((attention_forward<D>), grid_of(p, p.N), dim3(ATTENTION_THREADS),
@@ -103,7 +113,9 @@ static size_t grad_workspace(const mr_call *call)
 MR_CUDA_KERNEL(attention_grad, grad_workspace)
 {
     Attention p = {};
-    MR_TRY(attention_of(call, &p));
+    MR_TRY(attention_of(call, &call->in[8], &p));
+    if (call->out[3].desc.rank >= 0)
+        return mr_fail(MR_E_UNSUPPORTED, "the gradient of a bias has no CUDA kernel");
     const mr_view *views[] = {&call->in[0], &call->in[1],  &call->in[2],  &call->in[4],
                               &call->in[6], &call->out[0], &call->out[1], &call->out[2]};
     MR_TRY(strides_fit(views, 8));
@@ -116,27 +128,27 @@ MR_CUDA_KERNEL(attention_grad, grad_workspace)
     if (rows > 0)
         MR_LAUNCH(attention_dots, dim3((unsigned)mr_cuda_ceil(rows, ATTENTION_THREADS / DOT_LANES)),
                   block, 0, stream, o, dy, dlse, dots, p);
-    with_columns(p.d, [&](auto columns) {
+    with_columns(p.d > p.e ? p.d : p.e, [&](auto columns) {
         constexpr int D = decltype(columns)::value;
         constexpr int SHARED = Backward<D>::SHARED;
         if (rows > 0) {
             mr_cuda_shared(attention_dq<D>, SHARED);
             MR_LAUNCH((attention_dq<D>), grid_of(p, p.N), block, SHARED, stream, q, k, v, dy, lse,
-                      dots, dq, p);
+                      dots, dlse, dq, p);
         }
         if (p.B * p.G * p.h * p.M == 0)
             return;
         if constexpr (D <= 128) {
             mr_cuda_shared(attention_dkv<D, true, true>, SHARED);
             MR_LAUNCH((attention_dkv<D, true, true>), grid_of(p, p.M), block, SHARED, stream, q, k,
-                      v, dy, lse, dots, dk, dv, p);
+                      v, dy, lse, dots, dlse, dk, dv, p);
         } else {
             mr_cuda_shared(attention_dkv<D, true, false>, SHARED);
             mr_cuda_shared(attention_dkv<D, false, true>, SHARED);
             MR_LAUNCH((attention_dkv<D, true, false>), grid_of(p, p.M), block, SHARED, stream, q, k,
-                      v, dy, lse, dots, dk, dv, p);
+                      v, dy, lse, dots, dlse, dk, dv, p);
             MR_LAUNCH((attention_dkv<D, false, true>), grid_of(p, p.M), block, SHARED, stream, q, k,
-                      v, dy, lse, dots, dk, dv, p);
+                      v, dy, lse, dots, dlse, dk, dv, p);
         }
     });
     return MR_OK;

@@ -219,7 +219,7 @@ static void check_counts(const truth *t, const mr_call *call, double moved, doub
 {
     device_counts n = device_counted();
     // where lanes of a loop are idle the count may join accesses of different turns
-    EXPECT((double)n.wavefronts <= 1.02 * (double)n.ideal_wavefronts,
+    EXPECT((double)n.wavefronts <= 1.03 * (double)n.ideal_wavefronts,
            "shared memory needs %llu passes, %llu without conflicts of banks",
            (unsigned long long)n.wavefronts, (unsigned long long)n.ideal_wavefronts);
     if (!again)
@@ -331,6 +331,9 @@ static double tolerance(const op_case *c, const mr_desc *out)
     return c->op->tol_f32 > 0 ? c->op->tol_f32 : 2e-6;
 }
 
+// elements of all inputs
+enum { LARGE = 30000 };
+
 static bool can_alias(const op_case *c)
 {
     for (int i = 0; i < mr_op_n_in(c->op); i++)
@@ -359,14 +362,18 @@ static bool check_case(const mr_op *op, const char *text, double *again)
     EXPECT(case_parse(op, text, &c), "cannot read this case");
     bool ok = truth_new(&c, &t) == MR_OK, served = true;
     EXPECT(ok, "%s", last_error());
-    double *got[MR_MAX_OUT] = {0}, *first[MR_MAX_OUT] = {0};
+    double *got[MR_MAX_OUT] = {0}, *first[MR_MAX_OUT] = {0}, work = 0;
+    for (int i = 0; i < mr_op_n_in(op); i++)
+        work += c.in[i].given ? (double)mr_desc_count(&c.in[i].desc) : 0;
     for (int k = 0; k < MR_MAX_OUT; k++)
         if (t.out[k])
             got[k] = doubles(&t.out_desc[k]), first[k] = doubles(&t.out_desc[k]);
     for (size_t i = 0; ok && served && i < MR_COUNT(variants); i++) {
         const variant *v = &variants[i];
         char base[1100];
-        // in place the blocks come in another order too
+        // large cases run once; in place the blocks come in another order too
+        if (i && !again && work > LARGE)
+            break;
         if ((v->alias ? !can_alias(&c) : !v->strided && i && can_alias(&c)) ||
             (v->strided && (again || !can_stride(&c))))
             continue;

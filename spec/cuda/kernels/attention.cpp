@@ -35,6 +35,19 @@ int main(void)
     backward(1, 65, 64, 1, 72, 64, 64);
     backward(1, 34, 70, 1, 256, 33, 65);
     backward(2, 3, 65, 1, 8, 0, 1);
+    // biases, frames that end inside a tile, text before an image, values wider than keys
+    contract_case("attention", "q=[1,2,70,2,64] bf16 k=[1,2,70,2,64] bf16 v=[1,2,70,2,64] bf16 "
+                               "bias=[2,70,70] f32 -2..2 frame=9");
+    contract_case("attention", "q=[2,1,5,1,72] bf16 k=[2,1,100,1,72] bf16 v=[2,1,100,1,128] bf16 "
+                               "len=[2] i32 0..70 text=70");
+    contract_case("attention_grad",
+                  "q=[1,2,70,1,64] bf16 k=[1,2,70,1,64] bf16 v=[1,2,70,1,64] bf16 o=[1,2,70,1,64] "
+                  "bf16 lse=[1,2,1,70] f32 4..5 do=[1,2,70,1,64] bf16 dlse=[1,2,1,70] f32 "
+                  "bias=[1,70,70] bf16 -2..2 frame=1");
+    contract_case(
+        "attention_grad",
+        "q=[2,1,5,1,72] bf16 k=[2,1,100,1,72] bf16 v=[2,1,100,1,128] bf16 len=[2] i32 "
+        "0..70 o=[2,1,5,1,128] bf16 lse=[2,1,1,5] f32 4..5 do=[2,1,5,1,128] bf16 text=70");
     // one tile of queries: q, k, v are read once and o written once
     contract_fast("attention",
                   "q=[1,2,64,2,64] bf16 k=[1,2,128,2,64] bf16 v=[1,2,128,2,64] bf16 scale=0.2",
