@@ -166,7 +166,8 @@ static int i_ingest(lua_State *L)
     return 1;
 }
 
-// ingest:step(seconds) -> {total, done, written, refused, without_caption, resumed, finished}
+// ingest:step(seconds) -> {listed, total, done, written, refused, without_caption, resumed,
+// finished}
 static int ingest_step(lua_State *L)
 {
     mr_ingest_progress p;
@@ -174,13 +175,11 @@ static int ingest_step(lua_State *L)
     const struct {
         const char *name;
         uint64_t value;
-    } rows[] = {{"total", p.total},
-                {"done", p.done},
-                {"written", p.written},
-                {"refused", p.refused},
-                {"without_caption", p.without_caption},
+    } rows[] = {{"listed", p.listed},   {"total", p.total},
+                {"done", p.done},       {"written", p.written},
+                {"refused", p.refused}, {"without_caption", p.without_caption},
                 {"resumed", p.resumed}};
-    lua_createtable(L, 0, 7);
+    lua_createtable(L, 0, 8);
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         lua_pushinteger(L, (lua_Integer)rows[i].value);
         lua_setfield(L, -2, rows[i].name);
@@ -217,8 +216,8 @@ static const mr_bind_face index_face = {
 
 static const mr_bind_row ingest_rows[] = {
     MR_ROW("step", ingest_step, "(seconds?: number): table",
-           "Work for so long: {total, done, written, refused, without_caption, resumed, "
-           "finished}."),
+           "Work for so long: {listed, total, done, written, refused, without_caption, "
+           "resumed, finished}."),
     MR_ROW("notes", ingest_notes, "(): string", "What was passed over in a folder, a line each."),
     MR_ROW_END};
 static const mr_bind_face ingest_face = {"mr.Ingest", "An index in the making.", ingest_rows,

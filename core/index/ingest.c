@@ -1,5 +1,5 @@
-/* index: ingest: scan files on several threads, write rows in the order of the input.
- * Licence: Apache-2.0 */
+/* index: ingest: one thread reads the list of the input, then several scan its files, and the
+ * caller writes rows in the order of the input. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <jansson.h>
@@ -19,10 +19,12 @@ typedef struct scanned {
 } scanned;
 
 struct mr_ingest {
+    mr_arena arena;
+    const char *input, *output;
+    mr_ingest_options options; // its texts lie in the arena
     index_source source;
     mr_index_builder *builder;
     const mr_media *media;
-    double deadline_s;
     uint16_t root;
     char first_reasons[1024];
     int n_reasons;
@@ -30,7 +32,10 @@ struct mr_ingest {
 
     pthread_mutex_t lock;
     pthread_cond_t can_scan, can_write;
-    pthread_t threads[THREADS_MAX];
+    pthread_t lister, threads[THREADS_MAX];
+    bool has_lister, listed, writing; // listed: the list is read, well or not
+    mr_status list_status;
+    mr_error *list_error;
     int n_threads;
     uint64_t next;    // row to scan
     uint64_t written; // rows before it are dealt with
@@ -54,11 +59,11 @@ static void scan_one(const mr_ingest *g, mr_media_worker *w, const index_input *
     }
     mr_status st = index_source_path(&g->source, path, file, &relative);
     if (st == MR_OK)
-        st = g->media->scan(w, file, g->deadline_s, &s->info, &s->fault);
+        st = g->media->scan(w, file, g->options.deadline_s, &s->info, &s->fault);
     // a file system may have a bad moment: three more tries follow, further and further apart
     for (int i = 0; i < 3 && st == MR_E_IO && mr_path_exists(file); i++) {
         mr_clock_table()->sleep_ns((int64_t)100000000 << i);
-        st = g->media->scan(w, file, g->deadline_s, &s->info, &s->fault);
+        st = g->media->scan(w, file, g->options.deadline_s, &s->info, &s->fault);
     }
     s->good = st == MR_OK;
     if (s->fault != MR_FAULT_NONE)
@@ -111,6 +116,19 @@ static void *scan_thread(void *user)
     return NULL;
 }
 
+static void *list_thread(void *user)
+{
+    mr_ingest *g = user;
+    mr_status st = index_source_read(&g->source, g->input, &g->options);
+    pthread_mutex_lock(&g->lock);
+    g->list_status = st, g->listed = true;
+    if (st != MR_OK)
+        g->list_error = mr_error_copy(mr_error_last());
+    pthread_cond_signal(&g->can_write);
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
 static mr_status begin(mr_ingest *g)
 {
     MR_TRY(mr_index_builder_meta(g->builder, "sources", g->source.described));
@@ -135,13 +153,12 @@ static mr_status resume(mr_ingest *g, mr_index_built had)
     return st;
 }
 
-static mr_status start(mr_ingest *g, const char *input, const char *output,
-                       const mr_ingest_options *o)
+// the list is there: the index begins, and the scan of its files
+static mr_status begin_writing(mr_ingest *g)
 {
-    MR_TRY(mr_media_get(&g->media));
-    MR_TRY(index_source_read(&g->source, input, output, o));
+    const mr_ingest_options *o = &g->options;
     const mr_index_options options = {.commit_rows = o->commit_rows, .resume = o->resume};
-    MR_TRY(mr_index_builder_new(output, &options, &g->builder));
+    MR_TRY(mr_index_builder_new(g->output, &options, &g->builder));
     MR_TRY(mr_index_builder_root(g->builder, g->source.root, &g->root));
     mr_index_built had = mr_index_builder_built(g->builder);
     MR_TRY(had.rows ? resume(g, had) : begin(g));
@@ -151,7 +168,29 @@ static mr_status start(mr_ingest *g, const char *input, const char *output,
     for (threads = MR_MIN(threads, THREADS_MAX); g->n_threads < threads; g->n_threads++)
         if (pthread_create(&g->threads[g->n_threads], NULL, scan_thread, g))
             break;
+    g->writing = true;
     return g->n_threads ? MR_OK : mr_fail(MR_E_FAIL, "cannot start a thread");
+}
+
+static mr_status keep_text(mr_ingest *g, const char *text, const char **kept)
+{
+    *kept = text ? mr_arena_strdup(&g->arena, text) : NULL;
+    return text && !*kept ? mr_fail_memory(strlen(text)) : MR_OK;
+}
+
+static mr_status start(mr_ingest *g, const char *input, const char *output,
+                       const mr_ingest_options *o)
+{
+    MR_TRY(mr_media_get(&g->media));
+    g->options = *o;
+    MR_TRY(keep_text(g, input, &g->input));
+    MR_TRY(keep_text(g, output, &g->output));
+    MR_TRY(keep_text(g, o->captions, &g->options.captions));
+    MR_TRY(keep_text(g, o->root, &g->options.root));
+    MR_TRY(index_source_init(&g->source, output, o->source ? o->source : "main"));
+    g->options.source = NULL; // the list keeps it
+    g->has_lister = pthread_create(&g->lister, NULL, list_thread, g) == 0;
+    return g->has_lister ? MR_OK : mr_fail(MR_E_FAIL, "cannot start a thread");
 }
 
 mr_status mr_ingest_new(const char *input, const char *output, const mr_ingest_options *o,
@@ -163,7 +202,7 @@ mr_status mr_ingest_new(const char *input, const char *output, const mr_ingest_o
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->can_scan, NULL);
     pthread_cond_init(&g->can_write, NULL);
-    g->deadline_s = o->deadline_s;
+    mr_arena_init(&g->arena);
     mr_status st = start(g, input, output, o);
     if (st == MR_OK)
         *out = g;
@@ -229,11 +268,31 @@ void index_wait(pthread_cond_t *cond, pthread_mutex_t *lock)
     pthread_cond_timedwait(cond, lock, &until);
 }
 
+// waits for the list until `end`, and begins the index once it is there
+static mr_status wait_for_list(mr_ingest *g, double end)
+{
+    pthread_mutex_lock(&g->lock);
+    while (!g->listed && mr_now_s() < end)
+        index_wait(&g->can_write, &g->lock);
+    bool listed = g->listed;
+    pthread_mutex_unlock(&g->lock);
+    if (!listed)
+        return MR_OK;
+    if (g->list_status == MR_OK)
+        g->list_status = begin_writing(g);
+    else
+        return mr_error_adopt(g->list_error);
+    // what failed once keeps failing
+    if (g->list_status != MR_OK)
+        g->list_error = mr_error_copy(mr_error_last());
+    return g->list_status;
+}
+
 mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progress)
 {
     double end = mr_now_s() + seconds;
-    mr_status st = MR_OK;
-    while (st == MR_OK && !g->progress.finished) {
+    mr_status st = g->writing ? MR_OK : wait_for_list(g, end);
+    while (st == MR_OK && g->writing && !g->progress.finished) {
         if (g->written == g->source.n) {
             st = finish(g);
             break;
@@ -260,8 +319,11 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
         if (mr_now_s() >= end)
             break;
     }
-    mr_index_built built = mr_index_builder_built(g->builder);
     *progress = g->progress;
+    progress->listed = g->source.n;
+    if (!g->writing)
+        return st;
+    mr_index_built built = mr_index_builder_built(g->builder);
     progress->written = built.rows, progress->refused = built.refused;
     progress->without_caption = built.without_caption;
     return st;
@@ -269,7 +331,7 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
 
 const char *mr_ingest_notes(const mr_ingest *g)
 {
-    return g->source.notes;
+    return g->writing ? g->source.notes : "";
 }
 
 void mr_ingest_free(mr_ingest *g)
@@ -280,6 +342,9 @@ void mr_ingest_free(mr_ingest *g)
     g->stop = true;
     pthread_cond_broadcast(&g->can_scan);
     pthread_mutex_unlock(&g->lock);
+    g->source.stop = true;
+    if (g->has_lister)
+        pthread_join(g->lister, NULL);
     for (int i = 0; i < g->n_threads; i++)
         pthread_join(g->threads[i], NULL);
     for (int i = 0; i < AHEAD; i++) {
@@ -288,7 +353,9 @@ void mr_ingest_free(mr_ingest *g)
     }
     mr_index_builder_free(g->builder);
     index_source_fini(&g->source);
+    mr_error_free(g->list_error);
     mr_error_free(g->worker_error);
+    mr_arena_fini(&g->arena);
     pthread_cond_destroy(&g->can_scan);
     pthread_cond_destroy(&g->can_write);
     pthread_mutex_destroy(&g->lock);

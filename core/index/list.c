@@ -61,6 +61,11 @@ mr_status index_source_init(index_source *s, const char *near, const char *name)
     return index_sorter_new(near, &s->keys);
 }
 
+mr_status index_source_check(const index_source *s)
+{
+    return s->stop ? mr_fail(MR_E_STOPPED, "stopped while the list was read") : MR_OK;
+}
+
 mr_status index_source_add(index_source *s, const index_input *given)
 {
     index_input in = *given;
@@ -70,6 +75,7 @@ mr_status index_source_add(index_source *s, const index_input *given)
     mr_hasher_add(s->hash, in.path, strlen(in.path) + 1);
     if (in.text)
         mr_hasher_add(s->hash, in.text, strlen(in.text) + 1);
+    MR_TRY(index_source_check(s));
     bool has_key = index_vet_row(s, &in, why, &key);
     s->text_bytes += in.text ? strlen(in.text) : 0;
     index_input_pack(&s->record, &in);

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <lmdb.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* ---- bytes.c: growing output, checked input, little endian ---- */
 
@@ -101,7 +102,9 @@ index_input index_input_of(const uint8_t *record);
  * are sorted to find those that are one sample. */
 typedef struct index_source {
     mr_arena arena;
-    uint64_t n, text_bytes;      /* of captions that are not refused */
+    atomic_bool stop;            /* set by any thread: what goes on ends with MR_E_STOPPED */
+    _Atomic uint64_t n;          /* may be looked at meanwhile */
+    uint64_t text_bytes;         /* of captions that are not refused */
     char root[4096], near[4096]; /* absolute; where rows are put aside */
     char name[128];              /* in the sample keys */
     const char *described;       /* the meta text "sources" */
@@ -117,6 +120,8 @@ typedef struct index_source {
 /* `near`: a path in whose folder rows are put aside; `name`: in the sample keys.
  * Errors: MR_E_MEMORY. Call _fini after a failure too. */
 mr_status index_source_init(index_source *s, const char *near, const char *name);
+/* Errors: MR_E_STOPPED when `stop` is set. */
+mr_status index_source_check(const index_source *s);
 /* Append a sample; a bad caption or an impossible path becomes its fault. Errors: of a spill */
 mr_status index_source_add(index_source *s, const index_input *in);
 /* After the last sample: go to the first, knowing which rows are one sample. */
@@ -194,9 +199,8 @@ extern const char *(*index_network)(const char *path);
 
 /* What an unfinished index was built from must be the same. Errors: MR_E_DATA, with what changed */
 mr_status index_source_same(const index_source *s, const char *described);
-/* All samples of an input, for an index at `output`; from init to end. */
-mr_status index_source_read(index_source *s, const char *input, const char *output,
-                            const mr_ingest_options *options);
+/* All samples of an input, up to index_source_end. */
+mr_status index_source_read(index_source *s, const char *input, const mr_ingest_options *options);
 /* Hand on the rows of a CSV or JSON lines file one by one; a missing text column is an error. */
 typedef mr_status index_table_row(void *user, const index_input *in);
 mr_status index_table_read(const char *file, index_table_row *row, void *user);

@@ -255,6 +255,7 @@ static mr_status walk(walker *w, const char *relative, int depth)
     snprintf(full, sizeof full, *relative ? "%s/%s" : "%s", w->s->root, relative);
     if (stat(full, &about))
         return mr_fail(MR_E_IO, "%s: cannot look at: %s", full, strerror(errno));
+    MR_TRY(index_source_check(w->s));
     MR_TRY(see_folder(w, &about, &again));
     if (again)
         return pass_over(w, "link to a folder read already", relative);
@@ -379,11 +380,9 @@ static mr_status add_row(void *user, const index_input *in)
     return index_source_add(user, in);
 }
 
-mr_status index_source_read(index_source *s, const char *input, const char *output,
-                            const mr_ingest_options *o)
+mr_status index_source_read(index_source *s, const char *input, const mr_ingest_options *o)
 {
     struct stat about;
-    MR_TRY(index_source_init(s, output, o->source ? o->source : "main"));
     if (stat(input, &about))
         return mr_fail(MR_E_DATA, "%s: %s; expected a folder, a .csv or a .jsonl file", input,
                        strerror(errno));

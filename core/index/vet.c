@@ -41,6 +41,7 @@ mr_status index_vet_keys(index_source *s)
         MR_TRY(index_sorter_next_key(s->keys, &e, &more));
         if (!more)
             break;
+        MR_TRY(index_source_check(s));
         if (any && e.hi == first.hi && e.lo == first.lo)
             MR_TRY(index_sorter_add_key(s->doubles, (index_keymap_entry){e.id, first.id, 0}));
         else

@@ -149,25 +149,27 @@ typedef struct mr_ingest_options {
     uint64_t commit_rows; /* as of the builder */
 } mr_ingest_options;
 typedef struct mr_ingest_progress {
+    uint64_t listed; /* rows of the list that are read; total is 0 until all of them are */
     uint64_t total, done, written, refused, without_caption;
     uint64_t resumed; /* of `done`: by an earlier, killed ingest */
     bool finished;
 } mr_ingest_progress;
-/* Read the list of samples from a folder, a .csv or a .jsonl file and start scanning threads. Rows
- * with a caption nobody should train on, and all but the first of rows that are one sample, are
- * refused before their file is looked at. The list is not held in memory: it is put aside in the
- * folder of `output`, in files without names, which need about the room of the input.
- * Errors: MR_E_DATA no such input, missing column (names those found), nothing in it; MR_E_IO no
- * room to put it aside, or it came back damaged; MR_E_STOPPED a person interrupted it */
+/* Start to read the list of samples of a folder, a .csv or a .jsonl file, on a thread of its own;
+ * scanning threads follow once it is there. Rows with a caption nobody should train on, and all but
+ * the first of rows that are one sample, are refused before their file is looked at. The list is
+ * not held in memory: it is put aside in the folder of `output`, in files without names, which need
+ * about the room of the input. Copies all texts. Errors: MR_E_MEMORY, MR_E_UNSUPPORTED no media
+ * plug-in */
 MR_API mr_status mr_ingest_new(const char *input, const char *output,
                                const mr_ingest_options *options, mr_ingest **out);
-/* Write what is scanned by now, for at most `seconds`; sets finished once the index is sealed.
- * Equal input gives equal fingerprints for any number of threads.
- * Errors: MR_E_DATA when no row remains (first reasons in the text); MR_E_IO;
- * MR_E_STOPPED a person interrupted it, which refuses no file */
+/* Wait for the list, then write what is scanned by now, for at most `seconds`; sets finished once
+ * the index is sealed. Equal input gives equal fingerprints for any number of threads.
+ * Errors: MR_E_DATA no such input, missing column (names those found), nothing in it, or no row
+ * remains (first reasons in the text); MR_E_IO also for what is put aside; MR_E_STOPPED a person
+ * interrupted it, which refuses no file. A failed ingest keeps failing. */
 MR_API mr_status mr_ingest_step(mr_ingest *ingest, double seconds, mr_ingest_progress *progress);
-/* What was passed over while the folder was read, a line each; "" when nothing. Lent by the
- * ingest. */
+/* What was passed over while the folder was read, a line each; "" when nothing, or while it is
+ * read. Lent by the ingest. */
 MR_API const char *mr_ingest_notes(const mr_ingest *ingest);
 /* Stops threads; an unfinished index is removed, with `resume` what is committed of it stays. */
 MR_API void mr_ingest_free(mr_ingest *ingest);

@@ -34,6 +34,11 @@ local function show_progress(p, began_s, last)
   if now - last < (terminal and 0.1 or 10) and not p.finished then
     return last
   end
+  if p.total == 0 then
+    io.stderr:write(terminal and "\r\27[K" or "", ("reading the list: %d rows"):format(p.listed),
+      terminal and "" or "\n")
+    return now
+  end
   local rate = (p.done - p.resumed) / math.max(now - began_s, 1e-3)
   local left = rate > 0 and (p.total - p.done) / rate or 0
   io.stderr:write(terminal and "\r\27[K" or "",
@@ -53,7 +58,9 @@ local function ingest(input, opts)
     threads = opts.threads,
     resume = opts.continue, commit_rows = opts.commit }
   return data.ingest(input, opts.output, options, function(p)
-    if not told then
+    if p.total == 0 then
+      began_s = base.now_s()
+    elseif not told then
       io.stderr:write(p.resumed > 0 and ("continues after %d of %d files\n"):format(p.resumed,
         p.total)
         or "nothing to continue, begins with the first file\n")

@@ -60,8 +60,8 @@ end
 ---@param given? table  captions, root, source, threads, deadline_s; resume: go on where a killed
 ---   ingest of the
 --- same input stopped, if there is one; commit_rows: what a kill costs at most
----@param progress? fun(p: table)  called some times a second with {total, done, written, refused,
----   resumed, finished}
+---@param progress? fun(p: table)  called some times a second with {listed, total, done, written,
+---   refused, resumed, finished}; total is 0 while the list is read, listed says how far that is
 ---@return table result  {total, written, refused, without_caption, resumed, notes: what was passed
 ---   over in a folder, a line each}
 function data.ingest(input, output, given, progress)

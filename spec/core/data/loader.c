@@ -626,6 +626,49 @@ static void ingest_refusals(void)
     mr_index_unref(ix);
 }
 
+static atomic_int endless_calls;
+static ssize_t endless_read(int fd, void *buf, size_t n)
+{
+    (void)fd;
+    // the table ends some day, so that a spec that fails ends too
+    if (endless_calls++ > 20000)
+        return 0;
+    return snprintf(buf, n, endless_calls == 1 ? "path,text\n" : "%d.mp4,text\n", endless_calls);
+}
+
+// A list is read while the caller looks on, and is given up at any moment; errors come with a step.
+static void list_beside_the_caller(void)
+{
+    mr_ingest *g;
+    mr_ingest_progress p;
+    char out[300];
+    snprintf(out, sizeof out, "%s", clips_path("endless.mrx"));
+    CHECK_OK(mr_file_replace(clips_path("endless.csv"), "", 0));
+    mr_io io = *mr_io_table();
+    io.read = endless_read;
+    mr_io_replace(&io);
+    if (!CHECK_OK(mr_ingest_new(clips_path("endless.csv"), out, &(mr_ingest_options){0}, &g)))
+        return;
+    mr_status st;
+    do
+        st = mr_ingest_step(g, 0, &p);
+    while (st == MR_OK && p.listed < 100 && endless_calls < 20000);
+    CHECK_OK(st);
+    CHECK_INT(p.total, 0);
+    CHECK_INT(p.finished, 0);
+    CHECK_STR(mr_ingest_notes(g), "");
+    mr_ingest_free(g);
+    CHECK(endless_calls < 20000);
+    mr_io_replace(NULL);
+    CHECK_INT(clips_count("endless.mrx"), 0);
+    // a failed one keeps failing
+    if (!CHECK_OK(mr_ingest_new(clips_path("endless.csv"), out, &(mr_ingest_options){0}, &g)))
+        return;
+    for (int again = 0; again < 2; again++)
+        CHECK_FAILS(mr_ingest_step(g, 60, &p), MR_E_DATA, "no column 'path'");
+    mr_ingest_free(g);
+}
+
 static char *file_of(const char *index, const char *name, size_t *n)
 {
     char path[700], *bytes = NULL;
@@ -692,6 +735,7 @@ int main(void)
     planning_that_fails();
     failing_memory();
     ingest_refusals();
+    list_beside_the_caller();
     lists_put_aside();
     interruptions();
     interrupted_ingest();

@@ -14,7 +14,8 @@ static mr_status read_source(index_source *s, const char *input)
 {
     char from[300];
     snprintf(from, sizeof from, "%s", clips_path(input));
-    MR_TRY(index_source_read(s, from, clips_path("new.mrx"), &(mr_ingest_options){0}));
+    MR_TRY(index_source_init(s, clips_path("new.mrx"), "main"));
+    MR_TRY(index_source_read(s, from, &(mr_ingest_options){0}));
     inputs_take(s);
     return MR_OK;
 }
@@ -98,7 +99,8 @@ static void sources_text(void)
     strcat(folder, "/1.mp4");
     CHECK_OK(mr_file_replace(folder, "", 0));
     *strrchr(folder, '/') = 0;
-    if (CHECK_OK(index_source_read(&s, folder, clips_path("new.mrx"), &(mr_ingest_options){0}))) {
+    CHECK_OK(index_source_init(&s, clips_path("new.mrx"), "main"));
+    if (CHECK_OK(index_source_read(&s, folder, &(mr_ingest_options){0}))) {
         CHECK(strlen(s.described) > 8192);
         json_t *o = json_loads(s.described, 0, NULL);
         CHECK(strstr(json_string_value(json_object_get(json_array_get(o, 0), "root")), "\\xFF"));

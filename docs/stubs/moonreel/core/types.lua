@@ -324,7 +324,7 @@ function Index:close() end
 ---@class mr.Ingest
 local Ingest = {}
 
---- Work for so long: {total, done, written, refused, without_caption, resumed, finished}.
+--- Work for so long: {listed, total, done, written, refused, without_caption, resumed, finished}.
 ---@param seconds? number
 ---@return table
 function Ingest:step(seconds) end
