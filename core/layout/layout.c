@@ -70,7 +70,7 @@ mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options, mr_
         l->of_storage[i] = -1;
     for (int i = 0; i < nodes; i++)
         l->of_node[i] = -1;
-    MR_TRY_GOTO(mr_schedule_new(g, &l->schedule));
+    MR_TRY_GOTO(mr_schedule_new(g, options->shared, options->n_shared, &l->schedule));
     lifetimes(l, options->workspace);
     MR_TRY_GOTO(layout_widen(l));
     MR_TRY_GOTO(mr_layout_place(l->entry, l->n, &l->peak, &l->bound, &l->bound_at));

@@ -15,8 +15,10 @@ extern "C" {
 
 typedef struct mr_layout mr_layout;
 typedef struct mr_layout_options {
-    const size_t *workspace; /* bytes per node, mr_graph_nodes long; NULL = none */
-    bool no_reuse;           /* specs: every entry its own range */
+    const size_t *workspace;   /* bytes per node, mr_graph_nodes long; NULL = none */
+    bool no_reuse;             /* specs: every entry its own range */
+    const char *const *shared; /* of mr_schedule_new */
+    int n_shared;
 } mr_layout_options;
 
 typedef struct mr_layout_entry {
