@@ -207,8 +207,11 @@ static mr_status open_files(mr_ckpt *c, const char *index_path, json_t *files)
     int i = 0;
     const char *file;
     json_t *v;
-    json_object_foreach(files, file, v)
-        MR_TRY(open_part(&c->parts[i++], join(slash ? dir : ".", file)));
+    json_object_foreach(
+        files, file,
+        v) if (open_part(&c->parts[i++], join(slash ? dir : ".", file)) !=
+               MR_OK) return mr_fail_note("%s: a file that it names, %s, does not open", index_path,
+                                          file);
     return take_tensors(c);
 }
 
@@ -238,12 +241,15 @@ static mr_status open_index(mr_ckpt *c, const char *path)
 
 /* ---- what a path means ---- */
 
-/* A folder without a manifest: its index file, or its only safetensors file. */
+/* A folder without a manifest: its index file, its only safetensors file, what its folder model/
+ * holds (as in checkpoints of the reference), or its only file of torch. */
 static mr_status open_folder(mr_ckpt *c, const char *dir)
 {
-    char path[MR_SAVE_PATH], **names;
-    int n, single = -1, index = -1, singles = 0;
+    char path[MR_SAVE_PATH], inner[MR_SAVE_PATH], **names;
+    struct stat s;
+    int n, single = -1, index = -1, singles = 0, torch = -1, torches = 0;
     MR_TRY(mr_dir_list(dir, &names, &n));
+    mr_save_path(inner, "%s/model", dir);
     for (int i = 0; i < n; i++) {
         if (ends_with(names[i], ".safetensors.index.json"))
             index = i;
@@ -251,7 +257,11 @@ static mr_status open_folder(mr_ckpt *c, const char *dir)
             index = i;
         if (ends_with(names[i], ".safetensors"))
             single = i, singles++;
+        if (is_torch(names[i]))
+            torch = i, torches++;
     }
+    if (index < 0 && !singles && (stat(inner, &s) || !S_ISDIR(s.st_mode)))
+        single = torch, singles = torches;
     if (index >= 0 || singles == 1)
         mr_save_path(path, "%s/%s", dir, names[index >= 0 ? index : single]);
     mr_dir_list_free(names, n);
@@ -259,10 +269,12 @@ static mr_status open_folder(mr_ckpt *c, const char *dir)
         return open_index(c, path);
     if (singles == 1)
         return open_plain(c, path);
+    if (!singles && strlen(inner) < MR_RUN_DIR_MAX && !stat(inner, &s) && S_ISDIR(s.st_mode))
+        return open_folder(c, inner);
     return mr_fail(
         MR_E_USAGE,
         "%s: no " MR_CKPT_MANIFEST
-        " in it, no index file, and %s safetensors file; try: name a checkpoint or a file",
+        " in it, no index file, and %s file of weights; try: name a checkpoint or a file",
         dir, singles ? "more than one" : "no");
 }
 

@@ -1,6 +1,7 @@
 --- A checkpoint against another one, or against the model of a recipe.
 -- @module moonreel.ckpt.compare
 local names = require "moonreel.ckpt.names"
+local start = require "moonreel.ckpt.start"
 local listing = require "moonreel.text.listing"
 local options = require "moonreel.text.options"
 
@@ -80,22 +81,20 @@ end
 function compare.fits(ckpt, recipe)
   local settings = type(recipe) == "string" and require("moonreel.settings").bake(recipe) or recipe
   local parts = require("moonreel.models.pipeline").of(settings, "bf16")
-  local rows, known = {}, {}
+  local plan, rows = start.plan(ckpt, parts.params:list(), parts.maps), {}
   for _, p in ipairs(parts.params:list()) do
-    known[p.name] = true
-    local info = ckpt:info(p.name)
+    local found = plan.found[p.name]
+    local name = found.weights or found.masters or found.averages
+    local info = name and ckpt:info(name)
     -- what a checkpoint does not store is made anew from the recipe
-    if not info and not p.buffer then
+    if not info and not p.buffer and not plan.why_fresh(p.name) then
       rows[#rows + 1] = { name = p.name, problem = "missing", model = p.shape }
     elseif info and not same(info.shape, p.shape) then
       rows[#rows + 1] = { name = p.name, problem = "shape", model = p.shape, file = info.shape }
     end
   end
-  for _, name in ipairs(names.sort(ckpt:names())) do
-    local _, parameter = names.kind(name)
-    if not known[parameter] then
-      rows[#rows + 1] = { name = name, problem = "unexpected", file = ckpt:info(name).shape }
-    end
+  for _, name in ipairs(names.sort(plan.unexpected)) do
+    rows[#rows + 1] = { name = name, problem = "unexpected", file = ckpt:info(name).shape }
   end
   local note = #rows == 0 and ("fits: %d parameters"):format(#parts.params:list())
     or ("%d problems; the model has %d parameters"):format(#rows, #parts.params:list())

@@ -117,6 +117,15 @@ end
 ---@return mr.Checkpoint
 function ckpt.open(path) return wrap(core.open(path)) end
 
+--- Open a file that lies in the folder of released weights; nil: there is none.
+---@param source mr.Checkpoint
+---@param name string
+---@return mr.Checkpoint|nil
+function ckpt.beside(source, name)
+  local path = source.path .. "/" .. name
+  return not source.manifest and base.exists(path) and ckpt.open(path) or nil
+end
+
 --- Open the newest valid checkpoint of a run directory; damaged ones are passed over.
 ---@param run_dir string
 ---@param lock userdata?  the run's lock: damaged directories are set aside as .bad-

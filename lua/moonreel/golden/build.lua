@@ -98,7 +98,8 @@ function build.inputs(f, prefix, y_name, mask_name)
     packed.y, packed.len, packed.order = text.pack(packed.y, mask)
   end
   -- fewer rates than samples are repeated as a whole
-  local fps, B = f:list(prefix .. "fps"), packed.y.shape[1]
+  -- image models are told none; what a model adds for it then is fresh, which is nothing
+  local fps, B = f.has[prefix .. "fps"] and f:list(prefix .. "fps") or {0}, packed.y.shape[1]
   local n = #fps
   for i = n + 1, B do
     fps[i] = fps[i - n]

@@ -7,7 +7,8 @@ local ops = require "moonreel.core.op"
 
 local pipeline = {}
 
--- the part of a type: the family whose fields.lua declares the type for this record
+-- the part of a type: the family whose fields.lua declares the type for this record; and its map of
+-- weights, if it has one
 local function part(record, type)
   local app, known = require "moonreel.app", {}
   for _, path in ipairs(app.embedded_list()) do
@@ -17,7 +18,8 @@ local function part(record, type)
       local declared = require(name .. ".fields")
       if declared.record == record then
         if declared.types[type] then
-          return require(name)
+          local map = app.embedded("lua/moonreel/models/" .. family .. "/weights.lua")
+          return require(name), map and require(name .. ".weights") or nil
         end
         for other in pairs(declared.types) do
           known[#known + 1] = other
@@ -39,9 +41,14 @@ Pipeline.__index = Pipeline
 ---@return mr.Pipeline
 function pipeline.new(config, dtype)
   local params = G.params(dtype)
-  local self = setmetatable({params = params, dtype = dtype, config = config}, Pipeline)
-  self.autoencoder = part("vae", config.vae.type).new(params, config.vae)
-  self.text = part("text_encoder", config.text_encoder.type).new(params, config.text_encoder)
+  local self = setmetatable({params = params, dtype = dtype, config = config, maps = {}}, Pipeline)
+  local function make(record, fields)
+    local family, map = part(record, fields.type)
+    self.maps[#self.maps + 1] = map
+    return family.new(params, fields)
+  end
+  self.autoencoder = make("vae", config.vae)
+  self.text = make("text_encoder", config.text_encoder)
   local model = {compat = config.compat}
   for k, v in pairs(config.model) do
     model[k] = v
@@ -59,7 +66,7 @@ function pipeline.new(config, dtype)
   agree("in_channels", self.autoencoder.channels, "the autoencoder")
   agree("caption_channels", self.text.width, "the text encoder")
   agree("model_max_length", self.text.max_length, "the text encoder")
-  self.model = part("model", model.type).new(params, model)
+  self.model = make("model", model)
   params:seal()
   return self
 end

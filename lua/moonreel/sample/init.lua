@@ -11,6 +11,7 @@ local names = require "moonreel.sample.names"
 local options = require "moonreel.text.options"
 local pipeline = require "moonreel.models.pipeline"
 local rflow = require "moonreel.diffusion.rflow"
+local start = require "moonreel.ckpt.start"
 local state = require "moonreel.trainer.state"
 
 local sample = {}
@@ -19,6 +20,25 @@ local IMAGE_FPS = 120   -- what the reference tells the model about a still
 
 local Sampler = {}
 Sampler.__index = Sampler
+
+-- the weights of a file, or their averages; a folder of the reference keeps these in ema.pt
+local function fill(self, source, ema)
+  local settings, averages <close> = self.settings, ema and ckpt.beside(source, "ema.pt") or nil
+  local from = averages or source
+  start.check_config(source, self.pipe.maps)
+  local report = state.load_weights(self.exec, self.pipe.params, from, {maps = self.pipe.maps,
+    average = ema})
+  for _, row in ipairs(report.fresh) do
+    report.missing[#report.missing + 1] = row.name
+  end
+  if #report.missing > 0 then
+    base.raise("MR_E_CKPT", ("%s: %d tensors are missing, the first is '%s'"):format(from.path,
+      #report.missing, report.missing[1]))
+  end
+  if settings.strict then
+    start.refuse(from.path, report)
+  end
+end
 
 local read_open = options.declare("sample.open", {
   { "ema", "boolean", "the averaged weights; as sampling.ema where absent" },
@@ -56,11 +76,10 @@ function sample.open(spec, given)
   if ema == nil then
     ema = self.defaults.sampling.ema
   end
-  local report = state.load_weights(self.exec, self.pipe.params, source, ema and "average" or nil)
-  if #report.missing > 0 then
+  local good, err = pcall(fill, self, source, ema)
+  if not good then
     self:close()
-    base.raise("MR_E_CKPT", ("%s: %d tensors are missing, the first is '%s'"):format(source.path,
-      #report.missing, report.missing[1]))
+    error(err, 0)
   end
   return self
 end

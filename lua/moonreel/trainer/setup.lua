@@ -14,6 +14,7 @@ local pipeline = require "moonreel.models.pipeline"
 local progress = require "moonreel.trainer.progress"
 local run = require "moonreel.run"
 local schedule = require "moonreel.optim.schedule"
+local start = require "moonreel.ckpt.start"
 local state = require "moonreel.trainer.state"
 local statistics = require "moonreel.trainer.statistics"
 
@@ -343,6 +344,38 @@ function setup.rehearse(settings, stage)
   end
 end
 
+-- Weights to start from, with what was dropped, resized or left fresh.
+local function start_weights(r)
+  local path, maps = r.source.path, r.pipe.maps
+  start.check_config(r.source, maps)
+  local report = state.load_weights(r.exec, r.pipe.params, r.source, {maps = maps})
+  r.parent = path
+  if #report.loaded == 0 then
+    base.raise("MR_E_CKPT", path .. ": no tensor of it fits this model")
+  end
+  if r.settings.strict then
+    start.refuse(path, report)
+  end
+  for line in (path .. ": " .. tostring(start.table(report))):gmatch("[^\n]+") do
+    r.notes[#r.notes + 1] = line
+  end
+  local function listed(rows, fields)
+    local out = json.array()
+    for i, row in ipairs(rows) do
+      out[i] = {}
+      for _, field in ipairs(fields) do
+        out[i][field] = row[field]
+      end
+    end
+    return out
+  end
+  r.journal:append{kind = "weights", path = path, layout = report.layout,
+    missing = json.array(report.missing), unexpected = json.array(report.unexpected),
+    dropped = listed(report.dropped, {"name", "why"}),
+    fresh = listed(report.fresh, {"name", "why"}),
+    resized = listed(report.resized, {"name", "file", "model", "how"})}
+end
+
 --- Fill weights, moments and averages: fresh, from weights, or from a whole state.
 function setup.fill(r)
   local s = r.settings
@@ -361,16 +394,7 @@ function setup.fill(r)
       statistics.measure(r.exec, r.pipe, loader)
     end
     if r.source then
-      local report = state.load_weights(r.exec, r.pipe.params, r.source)
-      r.parent = r.source.path
-      r.notes[#r.notes + 1] = ("%s: %d tensors loaded, %d missing, %d unexpected"):format(
-        r.source.path,
-        #report.loaded, #report.missing, #report.unexpected)
-      if #report.loaded == 0 then
-        base.raise("MR_E_CKPT", r.source.path .. ": no tensor of it fits this model")
-      end
-      r.journal:append{kind = "weights", path = r.source.path,
-        missing = json.array(report.missing), unexpected = json.array(report.unexpected)}
+      blame.field(s, "ckpt_path", start_weights, r)
     end
   end
   local total = s.steps

@@ -4,8 +4,7 @@
 -- @module moonreel.trainer.state
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
-local names = require "moonreel.ckpt.names"
-local prefix = require("moonreel.optim.regions").prefix
+local start = require "moonreel.ckpt.start"
 
 local state = {}
 
@@ -70,17 +69,6 @@ function state.with_rows(run, params, f)
     keep[i] = nil
   end
   collectgarbage()
-end
-
--- a tensor of a checkpoint, or nil
-local function read(source, name)
-  local info = source:info(name)
-  if not info then
-    return nil
-  end
-  local t = T.new(info.dtype, info.shape)
-  source:read(name, t:ptr())
-  return t
 end
 
 local function same_shape(a, b)
@@ -149,11 +137,12 @@ function state.load(run, params, source)
 end
 
 --- Load weights alone, what fits; the averages start from them.
----@param prefer string|nil  "average": averaged weights where there are, else the weight itself
----@return table report  loaded, missing, unexpected: lists of names
-function state.load_weights(run, params, source, prefer)
-  local report = {loaded = {}, missing = {}, unexpected = {}}
-  local into, known, exact = {}, {}, false
+---@param source mr.Checkpoint
+---@param how table|nil   maps of the families (start.lua); average: averaged weights where there
+---   are, else the weight itself
+---@return table report   of start.read
+function state.load_weights(run, params, source, how)
+  local into, exact = {}, false
   for _, r in ipairs(run:regions()) do
     if r.role ~= "state" and not r.shared then
       into[#into + 1] = r
@@ -161,30 +150,16 @@ function state.load_weights(run, params, source, prefer)
     -- masters say more than the weights rounded from them, where there is room for it
     exact = exact or r.role == "master" or (r.role == "weights" and r.dtype == "f32")
   end
-  for _, p in ipairs(params:list()) do
-    known[p.name] = true
-    local t = not p.frozen and (prefer and read(source, prefix[prefer] .. p.name)
-      or exact and read(source, prefix.master .. p.name))
-      or read(source, p.name)
-    if t and same_shape(t.shape, p.shape) then
-      for _, r in ipairs(into) do
-        local has = part(r, p)
-        if has then
-          write(run, r, has, t:reshape{-1}:slice(0, has.from, has.to))
-        end
+  how = how or {}
+  return start.read(source, params:list(), {maps = how.maps, average = how.average,
+    exact = exact}, function(p, t)
+    for _, r in ipairs(into) do
+      local has = part(r, p)
+      if has then
+        write(run, r, has, t:reshape{-1}:slice(0, has.from, has.to))
       end
-      report.loaded[#report.loaded + 1] = p.name
-    else
-      report.missing[#report.missing + 1] = p.name
     end
-  end
-  for _, name in ipairs(source:names()) do
-    local _, parameter = names.kind(name)
-    if not known[parameter] then
-      report.unexpected[#report.unexpected + 1] = name
-    end
-  end
-  return report
+  end)
 end
 
 return state

@@ -154,7 +154,7 @@ static void ranges(void)
     CHECK_FAILS(mr_ckpt_read(c, "nobody", x, 0, 4), MR_E_RANGE, "no tensor 'nobody'");
     mr_ckpt_close(c);
     CHECK_FAILS(mr_ckpt_open("/nowhere", &c), MR_E_USAGE, "No such file");
-    CHECK_FAILS(mr_ckpt_open(dir, &c), MR_E_USAGE, "no safetensors file");
+    CHECK_FAILS(mr_ckpt_open(dir, &c), MR_E_USAGE, "no file of weights");
 }
 
 /* The file changes after the open: what was not yet checked is not believed. */

@@ -60,4 +60,52 @@ describe("files of torch.save", function()
       sparse = "it is sparse", quantised = "it is quantised",
       nine = "it has more than 8 dimensions" }, why)
   end)
+
+  describe("in a folder", function()
+    local folders = dofile "spec/support/folder.lua"
+    local base = require "moonreel.core.base"
+    local dir
+
+    before_each(function() dir = folders.new() end)
+    after_each(function() base.remove_dir(dir.path) end)
+
+    local function copy(file, name) dir:write(name, base.read_file("spec/golden/pth/" .. file)) end
+
+    it("open where there is one, or what model/ holds", function()
+      copy("module_sd.bin", "pytorch_model.bin")
+      local c <close> = ckpt.open(dir.path)
+      assert.same({ "a.weight", "a.bias" }, c:names())
+      -- as checkpoints of the reference are: weights in shards, averages beside them
+      copy("pytorch_model.bin.index.json", "model/pytorch_model.bin.index.json")
+      for i = 1, 2 do
+        local shard = ("pytorch_model-0000%d-of-00002.bin"):format(i)
+        copy(shard, "model/" .. shard)
+      end
+      copy("module.pth", "ema.pt")
+      local d <close> = ckpt.open(dir.path)
+      assert.equal(6, #d:names())
+      local averages <close> = ckpt.beside(d, "ema.pt")
+      assert.same({ "a.weight", "a.bias" }, averages:names())
+      assert.is_nil(ckpt.beside(d, "nothing.pt"))
+    end)
+
+    it("do not open where it is unclear which", function()
+      copy("module_sd.bin", "one.bin")
+      copy("module_sd.bin", "two.bin")
+      local good, err = pcall(ckpt.open, dir.path)
+      assert.is_false(good)
+      assert.matches("no index file, and more than one file of weights", err.message)
+    end)
+
+    it("name the index and the shard that is missing", function()
+      copy("pytorch_model.bin.index.json", "pytorch_model.bin.index.json")
+      copy("pytorch_model-00001-of-00002.bin", "pytorch_model-00001-of-00002.bin")
+      local good, err = pcall(ckpt.open, dir.path)
+      assert.is_false(good)
+      assert.equal("MR_E_IO", err.code)
+      assert.matches("pytorch_model.bin.index.json: a file that it names, "
+        .. "pytorch_model%-00002%-of%-00002.bin, does not open\n.*cannot open: No such file",
+        err.message)
+    end)
+  end)
 end)

@@ -58,6 +58,44 @@ describe("sample", function()
     assert.is_false(ema == render(nil, {steps = 4})[1].pixels)
   end)
 
+  it("takes averages from ema.pt in a checkpoint of the reference, and refuses what is missing",
+    function()
+      local ckpt, torch = require "moonreel.ckpt", dofile "spec/support/torch_file.lua"
+      local from <close> = ckpt.open(train() .. "/ckpt/step-000000000004")
+      local settings = require("moonreel.settings").from_json(from.manifest.settings, "spec")
+      local folder, rows, entries, dict = out .. "/reference", {}, {}, {}
+      base.make_dir(folder .. "/model")
+      for _, name in ipairs(from:names()) do
+        if require("moonreel.ckpt.names").kind(name) == "weights" then
+          local info, key = from:info(name), tostring(#dict)
+          rows[#rows + 1] = {name = name, dtype = info.dtype, shape = info.shape,
+            ptr = from:read(name), bytes = info.bytes}
+          -- averages are all ones
+          local n, stride, strides = require("moonreel.core.tensor").count(info.shape), 1, {}
+          for i = #info.shape, 1, -1 do
+            strides[i], stride = stride, stride * info.shape[i]
+          end
+          entries[#entries + 1] = {"a/data/" .. key, ("\0\0\x80\x3f"):rep(n)}
+          dict[#dict + 1] = torch.text(name) .. torch.tensor("FloatStorage", key, n, 0,
+            torch.ints(table.unpack(info.shape)), torch.ints(table.unpack(strides)))
+        end
+      end
+      ckpt.write(folder .. "/model/model.safetensors", rows)
+      table.insert(entries, 1, {"a/data.pkl", torch.pickle(torch.dict(table.unpack(dict)))})
+      torch.zip(folder .. "/ema.pt", entries)
+      local function bias(ema)
+        local sampler <close> = sample.open(folder, {settings = settings, ema = ema})
+        return sampler.exec:param("w", "final_layer.linear.bias"):to("f32")
+      end
+      assert.equal(1, bias(true):min())
+      assert.is_true(bias(false):max() < 1)
+      table.remove(rows)
+      ckpt.write(folder .. "/model/model.safetensors", rows)
+      local ok, err = pcall(bias, false)
+      assert.is_false(ok)
+      assert.matches("reference: 1 tensors are missing, the first is", err.message)
+    end)
+
   it("takes its size from a resolution at an aspect ratio", function()
     local function size(...)
       local defaults = require("moonreel.settings").bake("tiny/demo",

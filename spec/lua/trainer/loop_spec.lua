@@ -349,6 +349,44 @@ describe("trainer.loop", function()
     assert.equal(0, entries(dir, "start")[1].updates)
   end)
 
+  it("starts from weights of others and keeps what became of them in the journal", function()
+    local ckpt = require "moonreel.ckpt"
+    local _, _, _, first = train(bake("steps=1", "name=others"))
+    local from <close> = ckpt.open(first .. "/ckpt/step-000000000001")
+    local rows = {{name = "module.surplus.3", dtype = "f32", shape = {1}, ptr = "\0\0\0\0",
+      bytes = 4}}
+    for _, name in ipairs(from:names()) do
+      if not name:find("^adam_") and not name:find("^ema%.") and not name:find("^master%.")
+          and name ~= "final_layer.linear.bias" then
+        local info = from:info(name)
+        rows[#rows + 1] = {name = "module." .. name, dtype = info.dtype, shape = info.shape,
+          ptr = from:read(name), bytes = info.bytes}
+      end
+    end
+    local folder = out .. "/others"
+    base.make_dir(folder .. "/model")
+    ckpt.write(folder .. "/model/model.safetensors", rows)
+    local ok, code, lines, dir = train(bake("steps=1", "name=start", "ckpt_path=" .. folder))
+    assert.is_true(ok, tostring(code))
+    local text = table.concat(lines, "\n")
+    assert.matches("missing +final_layer.linear.bias +1 +not in the file", text)
+    assert.matches("unexpected +module.surplus.3 +1 +no parameter of this name", text)
+    assert.matches(("%d tensors loaded, 1 missing, 1 unexpected"):format(#rows - 1), text)
+    local kept = entries(dir, "weights")[1]
+    assert.same({{"final_layer.linear.bias"}, {"module.surplus.3"}, {}, {}, {}}, {kept.missing,
+      kept.unexpected, kept.dropped, kept.fresh, kept.resized})
+    ok, code = train(bake("steps=1", "name=start", "strict=true", "ckpt_path=" .. folder))
+    assert.is_false(ok)
+    assert.equal("MR_E_CKPT", code.code)
+    assert.matches("1 tensors are missing, the first is 'final_layer.linear.bias'", code.message)
+    base.replace_file(folder .. "/config.json", '{"hidden_size": 1152}')
+    os.rename(folder .. "/model/model.safetensors", folder .. "/model.safetensors")
+    ok, code = train(bake("steps=1", "name=start", "ckpt_path=" .. folder))
+    assert.is_false(ok)
+    assert.matches("config.json: hidden_size is 1152, but 'module.t_embedder.mlp.2.weight' is "
+      .. "%[32,32%]: its axis 0 has 32", code.message)
+  end)
+
   it("leaves nothing behind when it cannot start", function()
     local empty = out .. "/empty"
     for _, change in ipairs{"dataset.data_path=" .. out .. "/none.mrx", "model.num_heads=3",

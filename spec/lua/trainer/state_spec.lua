@@ -119,7 +119,7 @@ describe("the state of a run", function()
       local still <close> = E.new(E.device(), plain)
       state.load_weights(still, plain, source)
       assert.same(weights:totable(), still:param("w", "a"):totable())
-      state.load_weights(still, plain, source, "average")
+      state.load_weights(still, plain, source, {average = true})
       assert.same(run:param("ema", "a"):to(dtype):totable(), still:param("w", "a"):totable())
     end
   end)

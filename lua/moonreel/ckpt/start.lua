@@ -1,0 +1,299 @@
+--- Weights to start from: which tensor of a file becomes which parameter of a model, by whatever
+-- name it stands there, and what becomes of the rest. Reads no tensor before it is taken.
+--
+-- A family of models may have a map (models/FAMILY/weights.lua):
+--   layouts  list of {name, is = function(has) -> boolean, rename = {{Lua pattern, text}, ...},
+--            dropped = {name = why}, fresh = {{Lua pattern, why, names as people read them}, ...}}:
+--            files of other programs, `has` is the set of their names
+--   fit      {parameter = function(tensor, shape) -> tensor, text; nil: it cannot}: shapes that
+--            may differ
+--   sizes    rows {field of config.json, parameter, axis from 1}
+-- @module moonreel.ckpt.start
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
+local listing = require "moonreel.text.listing"
+local names = require "moonreel.ckpt.names"
+
+local start = {}
+
+-- words in front of names that say nothing of the model; true: these are averages of weights
+local words = { state_dict = false, state_dict_ema = true, model = false, module = false,
+  vae = false, ema = true, master = false }
+
+-- the ways to read a name: as it stands, and without words in front
+local function readings(name)
+  local list, at, averaged = { { name = name, prefix = "", averaged = false } }, 1, false
+  while true do
+    local word, stop = name:match("^([%w_]+)%.()", at)
+    if words[word] == nil then
+      return list
+    end
+    averaged, at = averaged or words[word], stop
+    list[#list + 1] = { name = name:sub(at), prefix = name:sub(1, at - 1), averaged = averaged }
+  end
+end
+
+local function last(list) return list[#list] end
+
+-- the layout of another program that the names are in, or an empty one
+local function layout_of(source, maps)
+  local has = {}
+  for _, name in ipairs(source:names()) do
+    has[last(readings(name)).name] = true
+  end
+  for _, map in ipairs(maps) do
+    for _, layout in ipairs(map.layouts or {}) do
+      if layout.is(has) then
+        return layout
+      end
+    end
+  end
+  return { rename = {}, dropped = {}, fresh = {} }
+end
+
+local function renamed(layout, name)
+  for _, rule in ipairs(layout.rename) do
+    name = name:gsub(rule[1], rule[2])
+  end
+  return name
+end
+
+local function why_fresh(layout, name)
+  for _, rule in ipairs(layout.fresh) do
+    if name:find(rule[1]) then
+      return rule[2], rule[3]
+    end
+  end
+end
+
+local function same_shape(a, b) return table.concat(a, ",") == table.concat(b, ",") end
+
+--- Which tensors of a file stand for which parameters.
+---@param source mr.Checkpoint
+---@param params table[]     list of a parameter table
+---@param maps table[]|nil   of the families of models
+---@return table plan        found[parameter] = {weights, averages, masters: names of tensors};
+---   layout, dropped, unexpected
+function start.plan(source, params, maps)
+  local known, plan = {}, { found = {}, dropped = {}, unexpected = {} }
+  for _, p in ipairs(params) do
+    known[p.name], plan.found[p.name] = true, {}
+  end
+  local layout = layout_of(source, maps or {})
+  plan.layout, plan.why_fresh = layout.name, function(name) return why_fresh(layout, name) end
+  for _, name in ipairs(source:names()) do
+    local taken
+    local kind, parameter = names.kind(name)
+    for _, reading in ipairs(readings(name)) do
+      local own = renamed(layout, reading.name)
+      if known[own] and not taken then
+        taken = reading.averaged and "averages" or reading.prefix == "master." and "masters"
+          or "weights"
+        local found = plan.found[own]
+        if found[taken] then
+          plan.dropped[#plan.dropped + 1] = { name = name,
+            why = found[taken] .. " stands for the same" }
+        end
+        found[taken] = found[taken] or name
+      end
+    end
+    local why = layout.dropped[last(readings(name)).name]
+    if why and not taken then
+      plan.dropped[#plan.dropped + 1] = { name = name, why = why }
+    elseif not taken and not (kind ~= "weights" and known[parameter]) then
+      plan.unexpected[#plan.unexpected + 1] = name
+    end
+  end
+  return plan
+end
+
+-- dtypes that tensors have; others become f32
+local direct = { f64 = true, f32 = true, bf16 = true, i64 = true, i32 = true, u8 = true,
+  bool = true }
+
+local function read(source, name)
+  local info = source:info(name)
+  local t = T.new(direct[info.dtype] and info.dtype or "f32", info.shape)
+  if direct[info.dtype] then
+    source:read(name, t:ptr())
+  else
+    source.handle:read_f32(name, t)
+  end
+  return t
+end
+
+-- what to take first where a file has several for a parameter
+local function order_of(p, how)
+  local order = {}
+  order[1] = how.average and not p.frozen and "averages" or nil
+  order[#order + 1] = how.exact and not p.frozen and "masters" or nil
+  return table.move({ "weights", "masters", "averages" }, 1, 3, #order + 1, order)
+end
+
+-- a tensor that may be brought to the parameter's shape; nil: none can
+local function fitted(maps, name, t, shape)
+  if same_shape(t.shape, shape) then
+    return t
+  end
+  for _, map in ipairs(maps) do
+    local fit = map.fit and map.fit[name]
+    if fit then
+      return fit(t, shape)
+    end
+  end
+end
+
+--- Read start weights one by one.
+---@param source mr.Checkpoint
+---@param params table[]   list of a parameter table
+---@param how table        maps; average, exact: take averages or f32 masters where the file has
+---   them beside the weights
+---@param take fun(p: table, t: mr.Tensor)  gets every parameter that is there
+---@return table report    loaded, missing, unexpected: lists of names; fresh, dropped: {name, why};
+---   resized: {name, file, model, how}; differ: {name, file, model}, also among the missing; layout
+function start.read(source, params, how, take)
+  local maps = how.maps or {}
+  local plan = start.plan(source, params, maps)
+  local report = { loaded = {}, missing = {}, fresh = {}, resized = {}, differ = {},
+    unexpected = plan.unexpected, dropped = plan.dropped, layout = plan.layout }
+  for _, p in ipairs(params) do
+    local from
+    for _, kind in ipairs(order_of(p, how)) do
+      from = from or plan.found[p.name][kind]
+    end
+    local t, changed
+    if from then
+      t, changed = fitted(maps, p.name, read(source, from), p.shape)
+    end
+    local row = { name = p.name, file = from and source:info(from).shape, model = p.shape,
+      how = changed }
+    row.why, row.shown = plan.why_fresh(p.name)
+    if t then
+      take(p, t)
+      report.loaded[#report.loaded + 1] = p.name
+    end
+    if t and changed then
+      report.resized[#report.resized + 1] = row
+    elseif from and not t then
+      report.differ[#report.differ + 1] = row
+    elseif row.why and not from then
+      report.fresh[#report.fresh + 1] = row
+    end
+    if not t and (from or not row.why) then
+      report.missing[#report.missing + 1] = p.name
+    end
+  end
+  return report
+end
+
+-- ---- for people
+
+-- rows of one fate whose names differ in numbers alone are one line
+local function grouped(out, fate, rows)
+  local seen = {}
+  for _, row in ipairs(rows) do
+    local shown = row.shown or row.name:gsub("%f[%w]%d+%f[%W]", "*")
+    local key = shown .. "\0" .. row.why
+    local line = seen[key]
+    if not line then
+      line = { fate = fate, name = row.name, count = 0, why = row.why }
+      seen[key], out[#out + 1] = line, line
+    end
+    line.count = line.count + 1
+    line.name = line.count > 1 and shown or row.name
+  end
+end
+
+local function reasons(list, why)
+  local rows, shaped = {}, {}
+  for _, row in ipairs(why) do
+    shaped[row.name] = ("%s in the file, %s in the model"):format(listing.shape(row.file),
+      listing.shape(row.model))
+  end
+  for i, name in ipairs(list) do
+    rows[i] = { name = name, why = shaped[name] or "not in the file" }
+  end
+  return rows
+end
+
+--- What became of the tensors that were not simply taken: prints as a table.
+---@param report table  of start.read
+---@return table rows   {fate, name, count, why}
+function start.table(report)
+  local rows, resized, unexpected = {}, {}, {}
+  for i, row in ipairs(report.resized) do
+    resized[i] = { name = row.name, why = ("%s to %s: %s"):format(listing.shape(row.file),
+      listing.shape(row.model), row.how) }
+  end
+  for i, name in ipairs(report.unexpected) do
+    unexpected[i] = { name = name, why = "no parameter of this name" }
+  end
+  grouped(rows, "resized", resized)
+  grouped(rows, "dropped", report.dropped)
+  grouped(rows, "left fresh", report.fresh)
+  grouped(rows, "missing", reasons(report.missing, report.differ))
+  grouped(rows, "unexpected", unexpected)
+  return listing.new(rows, { { key = "fate", title = "" }, { key = "name", title = "tensor" },
+    { key = "count", title = "tensors", right = true }, { key = "why" } },
+    ("%d tensors loaded, %d missing, %d unexpected%s"):format(#report.loaded, #report.missing,
+      #report.unexpected, report.layout and ", names of " .. report.layout or ""))
+end
+
+local function names_of(rows)
+  local list = {}
+  for i, row in ipairs(rows) do
+    list[i] = row.name
+  end
+  return list
+end
+
+--- Refuse weights that lack a parameter or bring what nothing knows.
+---@param path string
+---@param report table  of start.read
+function start.refuse(path, report)
+  local function told(what, list, why)
+    if #list > 0 then
+      base.raise("MR_E_CKPT", ("%s: %d tensors are %s, the first is '%s'%s; try: without --strict")
+        :format(path, #list, what, list[1], why or ""))
+    end
+  end
+  local first = report.differ[1]
+  if first then
+    told("of another shape", names_of(report.differ), (", %s in the file, %s in the model"):format(
+      listing.shape(first.file), listing.shape(first.model)))
+  end
+  told("missing", report.missing)
+  told("unexpected", report.unexpected)
+end
+
+-- ---- config.json
+
+--- Compare config.json beside released weights with their tensors; raises where they contradict
+-- each other.
+---@param source mr.Checkpoint
+---@param maps table[]
+function start.check_config(source, maps)
+  local path = source.path .. "/config.json"
+  if not base.exists(path) then
+    return
+  end
+  local config = json.decode(base.read_file(path), path)
+  for _, map in ipairs(maps) do
+    for _, row in ipairs(map.sizes or {}) do
+      local field, parameter, axis = table.unpack(row, 1, 3)
+      local said = math.tointeger(config[field])
+      for _, name in ipairs(said and source:names() or {}) do
+        if last(readings(name)).name == parameter then
+          local shape = source:info(name).shape
+          if shape[axis] ~= said then
+            base.raise("MR_E_CKPT", ("%s: %s is %d, but '%s' is %s: its axis %d has %s"):format(
+              path, field, said, name, listing.shape(shape), axis - 1, tostring(shape[axis])))
+          end
+        end
+      end
+    end
+  end
+end
+
+return start

@@ -1,0 +1,174 @@
+--- Weights to start from: whatever stands before their names, whatever their shape, what is left.
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local folder = dofile "spec/support/folder.lua"
+local start = require "moonreel.ckpt.start"
+
+local PTH = "spec/golden/pth/"
+
+local function tensor(shape, first)
+  local values = {}
+  for i = 1, T.count(shape) do
+    values[i] = first + i - 1
+  end
+  return T.from(shape, values)
+end
+
+-- a file of tensors {name = tensor}
+local function write(path, tensors)
+  local rows = {}
+  for name, t in pairs(tensors) do
+    local ptr, bytes = t:ptr()
+    rows[#rows + 1] = { name = name, dtype = t.dtype, shape = t.shape, ptr = ptr, bytes = bytes }
+  end
+  table.sort(rows, function(a, b) return a.name < b.name end)
+  ckpt.write(path, rows)
+end
+
+-- what parameters get from a file
+local function read(path, params, how)
+  local source <close> = ckpt.open(path)
+  local got = {}
+  local report = start.read(source, params, how or {}, function(p, t) got[p.name] = t end)
+  return report, got
+end
+
+describe("start weights", function()
+  local dir
+  setup(function() dir = folder.new() end)
+  teardown(function() base.remove_dir(dir.path) end)
+
+  local params = { { name = "blocks.0.w", shape = { 4, 3 } }, { name = "h", shape = { 5 } },
+    { name = "view", shape = { 3, 2 } } }
+
+  for _, file in ipairs { "plain.pth", "legacy.pth", "nested.pth", "two.pth", "vae.pt" } do
+    it("are found behind what stands before names: " .. file, function()
+      local report, got = read(PTH .. file, params)
+      assert.same({ "blocks.0.w", "h", "view" }, report.loaded)
+      assert.same({}, report.missing)
+      local expected <close> = ckpt.open(PTH .. "expected.safetensors")
+      local before = ({ nested = "state_dict.", two = "state_dict.", vae = "vae." })[
+        file:match("^%w+")] or ""
+      local name = file .. "/" .. before
+      assert.same(expected[name .. "blocks.0.w"]:tensor():totable(), got["blocks.0.w"]:totable())
+      assert.same(expected[name .. "view"]:tensor():totable(), got.view:totable())
+      -- nothing computes with f16: it comes as f32
+      assert.equal("f32", got.h.dtype)
+      assert.same(expected[name .. "h"]:tensor():totable(), got.h:totable())
+    end)
+  end
+
+  it("are found in modules and in shards", function()
+    local module = { { name = "a.weight", shape = { 2, 3 } }, { name = "a.bias", shape = { 2 } } }
+    for _, file in ipairs { "module.pth", "module_sd.bin", "parameters.pth" } do
+      local report = read(PTH .. file, module)
+      assert.same({ {}, {} }, { report.missing, report.unexpected }, file)
+    end
+    local report = read(PTH .. "pytorch_model.bin.index.json", { params[1], params[2] })
+    assert.same({ "blocks.0.w", "h" }, report.loaded)
+    assert.same({ "blocks.1.w", "blocks.2.w", "b", "ids" }, report.unexpected)
+  end)
+
+  it("take averages where they are asked for, and of two dictionaries the other is no surprise",
+    function()
+      local a, b = tensor({ 2 }, 1), tensor({ 2 }, 10)
+      write(dir.path .. "/two.safetensors", { ["state_dict.module.w"] = a,
+        ["state_dict_ema.w"] = b })
+      local one = { { name = "w", shape = { 2 } } }
+      local function values(how)
+        local report, got = read(dir.path .. "/two.safetensors", one, how)
+        assert.same({ { "w" }, {}, {} }, { report.loaded, report.unexpected, report.dropped })
+        return got.w:totable()
+      end
+      assert.same({ 1, 2 }, values())
+      assert.same({ 10, 11 }, values { average = true })
+      -- a frozen one has no average
+      one[1].frozen = true
+      assert.same({ 1, 2 }, values { average = true })
+    end)
+
+  it("take f32 masters before weights where there is room for them", function()
+    write(dir.path .. "/own.safetensors", { w = tensor({ 2 }, 1), ["master.w"] = tensor({ 2 }, 5),
+      ["ema.w"] = tensor({ 2 }, 7), ["adam_m.w"] = tensor({ 2 }, 9) })
+    local one = { { name = "w", shape = { 2 } } }
+    for want, how in pairs { [1] = {}, [5] = { exact = true }, [7] = { average = true,
+        exact = true } } do
+      local report, got = read(dir.path .. "/own.safetensors", one, how)
+      assert.equal(want, got.w:totable()[1])
+      assert.same({}, report.unexpected)
+    end
+  end)
+
+  it("name what is missing, what is unexpected and what has another shape", function()
+    write(dir.path .. "/odd.safetensors", { a = tensor({ 2 }, 1), c = tensor({ 3 }, 1),
+      ["layers.0.x"] = tensor({ 1 }, 1), ["layers.1.x"] = tensor({ 1 }, 1) })
+    local report, got = read(dir.path .. "/odd.safetensors", { { name = "a", shape = { 2 } },
+      { name = "b", shape = { 2 } }, { name = "c", shape = { 2 } } })
+    assert.same({ { "a" }, { "b", "c" }, { "layers.0.x", "layers.1.x" } },
+      { report.loaded, report.missing, report.unexpected })
+    assert.is_nil(got.c)
+    local text = tostring(start.table(report))
+    assert.matches("missing +b +1 +not in the file", text)
+    assert.matches("missing +c +1 +%[3%] in the file, %[2%] in the model", text)
+    assert.matches("unexpected +layers%.%*%.x +2 +no parameter of this name", text)
+    assert.matches("1 tensors loaded, 2 missing, 2 unexpected$", text)
+    local function refused()
+      return (select(2, pcall(start.refuse, "odd", report))).message
+    end
+    assert.matches("odd: 1 tensors are of another shape, the first is 'c', %[3%] in the file, "
+      .. "%[2%] in the model; try: without %-%-strict", refused())
+    report.differ = {}
+    assert.matches("odd: 2 tensors are missing, the first is 'b'; try", refused())
+    report.missing = {}
+    assert.matches("odd: 2 tensors are unexpected, the first is 'layers.0.x'", refused())
+    report.unexpected = {}
+    start.refuse("odd", report)
+  end)
+
+  it("of another program go by its layout", function()
+    local map = { layouts = { { name = "Other", is = function(has) return has["old.0.w"] end,
+      rename = { { "^old%.", "new." } }, dropped = { pos = "computed" },
+      fresh = { { "^extra%.", "others have none", "extra.*" } } } },
+      fit = { ["new.0.w"] = function(t, shape)
+        return #t.shape == 1 and t:reshape(shape) or nil, "laid out"
+      end } }
+    write(dir.path .. "/other.safetensors", { ["model.old.0.w"] = tensor({ 4 }, 1),
+      ["model.pos"] = tensor({ 1 }, 0), ["model.what"] = tensor({ 1 }, 0) })
+    local report, got = read(dir.path .. "/other.safetensors", {
+      { name = "new.0.w", shape = { 2, 2 } }, { name = "extra.0.a", shape = { 1 } },
+      { name = "extra.1.a", shape = { 1 } }, { name = "none", shape = { 1 } } }, { maps = { map } })
+    assert.same({ 2, 2 }, got["new.0.w"].shape)
+    assert.same({ "none" }, report.missing)
+    assert.same({ "model.what" }, report.unexpected)
+    assert.equal("Other", report.layout)
+    local text = tostring(start.table(report))
+    assert.matches("resized +new.0.w +1 +%[4%] to %[2,2%]: laid out", text)
+    assert.matches("dropped +model.pos +1 +computed", text)
+    assert.matches("left fresh +extra.%* +2 +others have none", text)
+    assert.matches("1 tensors loaded, 1 missing, 1 unexpected, names of Other$", text)
+  end)
+
+  it("say it when two tensors stand for one parameter", function()
+    write(dir.path .. "/twice.safetensors", { w = tensor({ 1 }, 1),
+      ["module.w"] = tensor({ 1 }, 2) })
+    local report = read(dir.path .. "/twice.safetensors", { { name = "w", shape = { 1 } } })
+    assert.equal(1, #report.dropped)
+    assert.matches(" stands for the same", report.dropped[1].why)
+  end)
+
+  it("that contradict config.json beside them name field and tensor, with both values", function()
+    base.make_dir(dir.path .. "/hub")
+    write(dir.path .. "/hub/model.safetensors", { ["w"] = tensor({ 2, 3 }, 1) })
+    local maps = { { sizes = { { "width", "w", 2 } } } }
+    local source <close> = ckpt.open(dir.path .. "/hub")
+    start.check_config(source, maps)
+    dir:write("hub/config.json", '{"width": 3, "other": 9}')
+    start.check_config(source, maps)
+    dir:write("hub/config.json", '{"width": 4}')
+    local good, err = pcall(start.check_config, source, maps)
+    assert.is_false(good)
+    assert.matches("hub/config%.json: width is 4, but 'w' is %[2,3%]: its axis 1 has 3",
+      err.message)
+  end)
+end)
