@@ -146,11 +146,15 @@ local kinds = {
   function(d) return ops.layer_norm(d.pick(), d.v():slice(0, 1, 2):reshape { 4 }) end,
 }
 
+local queues = {
+  "compute", "compute", "compute", "compute", "comm_intra", "comm_inter", "h2d", "d2h" }
+
 --- Build graph number `seed` over `params`: inputs "x" and "z" [6, 4], outputs "loss" and others,
 -- "dx" and "dw" where there are gradients of x and of one parameter; `recompute` repeats blocks in
--- the backward part. Returns the finished graph and the name of that parameter.
-function random_graph.build(params, seed, options, recompute)
-  local n = dice(seed)
+-- the backward part, `side` puts about half of what grows on side queues. Returns the finished
+-- graph and the name of that parameter.
+function random_graph.build(params, seed, options, recompute, side)
+  local n, queue = dice(seed), dice(seed + 1000000)
   local g = G.graph(params, options)
   local x, z = g:input("x", "f32", { 6, 4 }), g:input("z", "f32", { 6, 4 })
   local pool = { x, z }
@@ -187,7 +191,8 @@ function random_graph.build(params, seed, options, recompute)
     pool[#pool + 1] = g:block("block" .. block, recompute and again, function()
       local last
       for _ = 1, n(5) + 1 do
-        last = kinds[n(#kinds)](d)
+        local name = side and queues[queue(#queues)] or "compute"
+        last = g:queue(name, function() return kinds[n(#kinds)](d) end)
         pool[#pool + 1] = last
       end
       return last
