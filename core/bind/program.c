@@ -179,6 +179,15 @@ static int p_report(lua_State *L)
     return 1;
 }
 
+static int p_schedule(lua_State *L)
+{
+    char **text = (char **)mr_bind_hold(L);
+    const mr_layout *l = mr_program_layout(check_program(L, 1));
+    mr_bind_check(L, mr_schedule_print(mr_layout_schedule(l), text));
+    lua_pushstring(L, *text);
+    return 1;
+}
+
 static int p_measured(lua_State *L)
 {
     lua_pushinteger(L, (lua_Integer)mr_program_measured(check_program(L, 1)));
@@ -200,9 +209,12 @@ static const mr_bind_row program_rows[] = {
            "Rows {op, node, block, origin, seconds, flop, bytes, naive, backward} of the last "
            "timed run."),
     MR_ROW("trace", p_trace, "(path: string)",
-           "Write the last timed run as a trace that browsers show."),
+           "Write the last timed run as a trace that browsers show, a row per queue; with side "
+           "queues also as it would be if all went on as soon as they may."),
     MR_ROW("plan", p_plan, "(): table",
            "What a run will take, before it runs: {seconds, flop, bytes, memory, total}."),
+    MR_ROW("schedule", p_schedule, "(): string",
+           "Its steps: queue, op, node, the steps waited for, and what they may run beside."),
     MR_ROW("report", p_report, "(): string", "Who lives at the peak of memory, and what to do."),
     MR_ROW("measured", p_measured, "(): integer", "Bytes of the arena that a run really touched."),
     MR_ROW_END};

@@ -45,6 +45,61 @@ static void put_text(mr_text *t, const char *s)
     mr_text_add(t, "\"");
 }
 
+/* A process with a row per queue. */
+static void put_process(mr_text *t, int pid, const char *device, const char *what)
+{
+    mr_text_add(t,
+                "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"moonreel "
+                "%s%s\"}},\n",
+                pid, device, what);
+    for (int q = 0; q < MR_QUEUE_COUNT; q++)
+        mr_text_add(t,
+                    "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{"
+                    "\"name\":\"%s\"}},\n",
+                    pid, q, mr_queue_name((mr_queue)q));
+}
+
+static void put_step(mr_text *t, const mr_program *p, int i, int pid, double start_s)
+{
+    const mr_step *s = &p->steps[p->n_setup + i];
+    const mr_node *node = s->node;
+    mr_text_add(t, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", pid,
+                (int)s->queue, start_s * 1e6, p->clocks[i].seconds * 1e6);
+    put_text(t, s->op ? s->op->name : "copy out");
+    mr_text_add(t, ",\"cat\":");
+    put_text(t, node && node->block >= 0 ? mr_graph_block_name(p->graph, node->block) : "");
+    mr_text_add(t, ",\"args\":{\"node\":");
+    put_text(t, node && node->name ? node->name : "");
+    mr_text_add(t, ",\"origin\":");
+    put_text(t, node && node->origin ? node->origin : "");
+    mr_cost c = mr_step_cost(s);
+    mr_text_add(t, ",\"flop\":%.0f,\"bytes\":%.0f,\"naive\":%s}},\n", c.flop, c.bytes,
+                s->naive ? "true" : "false");
+}
+
+/* Where nodes name side queues: the same steps, each as long as it took, begun as soon as the
+ * schedule lets them. A device that runs one step at a time shows by it what would be hidden. */
+static mr_status put_beside(mr_text *t, const mr_program *p)
+{
+    int n = p->n_run + p->n_copies;
+    bool side = false;
+    for (int i = 0; i < p->n_run; i++)
+        side |= p->steps[p->n_setup + i].queue != MR_Q_COMPUTE;
+    if (!side)
+        return MR_OK;
+    double *seconds = mr_alloc((size_t)n * 2 * sizeof *seconds), *start = seconds + n;
+    if (!seconds)
+        return mr_fail_memory((size_t)n * 2 * sizeof *seconds);
+    for (int i = 0; i < n; i++)
+        seconds[i] = p->clocks[i].seconds;
+    mr_schedule_play(mr_layout_schedule(p->layout), seconds, start);
+    put_process(t, 2, p->exec->facts.device, ", queues side by side");
+    for (int i = 0; i < n; i++)
+        put_step(t, p, i, 2, start[i]);
+    mr_free(seconds);
+    return MR_OK;
+}
+
 mr_status mr_program_trace(const mr_program *p, const char *path)
 {
     MR_TRY(mr_exec_works(p->exec));
@@ -55,35 +110,21 @@ mr_status mr_program_trace(const mr_program *p, const char *path)
     MR_TRY(mr_exec_sync(p->exec));
     mr_text t = {0};
     mr_text_add(&t, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    for (int q = 0; q < MR_QUEUE_COUNT; q++)
-        mr_text_add(&t,
-                    "{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{"
-                    "\"name\":\"%s\"}},\n",
-                    q, mr_queue_name(q));
+    put_process(&t, 1, p->exec->facts.device, "");
     double zero = p->n_run + p->n_copies ? p->clocks[0].start_s : 0;
-    for (int i = 0; i < p->n_run + p->n_copies; i++) {
-        const mr_step *s = &p->steps[p->n_setup + i];
-        const mr_node *node = s->node;
-        mr_text_add(&t, "{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":",
-                    (int)s->queue, (p->clocks[i].start_s - zero) * 1e6, p->clocks[i].seconds * 1e6);
-        put_text(&t, s->op ? s->op->name : "copy out");
-        mr_text_add(&t, ",\"cat\":");
-        put_text(&t, node && node->block >= 0 ? mr_graph_block_name(p->graph, node->block) : "");
-        mr_text_add(&t, ",\"args\":{\"node\":");
-        put_text(&t, node && node->name ? node->name : "");
-        mr_text_add(&t, ",\"origin\":");
-        put_text(&t, node && node->origin ? node->origin : "");
-        mr_cost c = mr_step_cost(s);
-        mr_text_add(&t, ",\"flop\":%.0f,\"bytes\":%.0f,\"naive\":%s}},\n", c.flop, c.bytes,
-                    s->naive ? "true" : "false");
-    }
-    mr_text_add(&t,
-                "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"moonreel "
-                "%s\"}}\n]}\n",
-                p->exec->facts.device);
+    for (int i = 0; i < p->n_run + p->n_copies; i++)
+        put_step(&t, p, i, 1, p->clocks[i].start_s - zero);
+    mr_status st = put_beside(&t, p);
+    // the last event has no comma
+    mr_text_add(&t, "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_sort_index\",\"args\":{"
+                    "\"sort_index\":0}}\n]}\n");
     char *text = NULL;
-    MR_TRY(mr_text_end(&t, &text));
-    mr_status st = mr_file_replace(path, text, strlen(text));
-    mr_free(text);
+    mr_status end = mr_text_end(&t, &text);
+    if (st == MR_OK)
+        st = end;
+    if (st == MR_OK)
+        st = mr_file_replace(path, text, strlen(text));
+    if (end == MR_OK)
+        mr_free(text);
     return st;
 }

@@ -240,7 +240,8 @@ typedef struct mr_step_time {
 } mr_step_time;
 /* returns the number of steps */
 MR_API int mr_program_times(const mr_program *prog, mr_step_time *out, int cap);
-/* Chrome trace file of the last timed run */
+/* Chrome trace file of the last timed run, a row per queue; where nodes name side queues also the
+ * same steps begun as soon as the schedule lets them. */
 MR_API mr_status mr_program_trace(const mr_program *prog, const char *path);
 
 /* ---- eager ---- */

@@ -3,9 +3,63 @@
 #include "check.h"
 #include "moonreel/exec.h"
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define OK(call) CHECK_OK(call)
+
+/* One event of the second process: where it begins and ends, in microseconds. */
+static void event(const char *text, int tid, double *start, double *end)
+{
+    char head[64];
+    double length = 0;
+    snprintf(head, sizeof head, "{\"ph\":\"X\",\"pid\":2,\"tid\":%d,", tid);
+    const char *at = strstr(text, head);
+    CHECK(at && sscanf(at + strlen(head), "\"ts\":%lf,\"dur\":%lf", start, &length) == 2);
+    *end = *start + length;
+}
+
+/* A copy that nobody waits for begins with the run, though it ran after an op. */
+static void beside(mr_device *dev)
+{
+    mr_exec *e = NULL;
+    mr_graph *g = NULL;
+    mr_program *p = NULL;
+    mr_ref x, y;
+    int64_t n = 4096;
+    float *data = calloc((size_t)n, sizeof *data);
+    mr_view v = {data, mr_desc_dense(MR_F32, 1, &n)};
+    OK(mr_exec_new(dev, NULL, NULL, &e));
+    OK(mr_graph_new(NULL, NULL, &g));
+    OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
+    OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &x, 1, &y));
+    OK(mr_graph_set_queue(g, MR_Q_H2D, NULL));
+    OK(mr_graph_add(g, "copy", MR_NO_ATTRS, &x, 1, &x));
+    OK(mr_graph_set_queue(g, MR_Q_COMPUTE, NULL));
+    OK(mr_graph_add(g, "add", MR_NO_ATTRS, (mr_ref[]){x, y}, 2, &y));
+    OK(mr_graph_output(g, "y", y));
+    OK(mr_graph_finish(g));
+    OK(mr_exec_compile(e, g, &p));
+    OK(mr_program_set(p, "x", &v));
+    OK(mr_program_time(p, true));
+    OK(mr_program_run(p));
+    char path[64], *text = NULL;
+    size_t bytes;
+    snprintf(path, sizeof path, "/tmp/moonreel-beside-%d.json", (int)getpid());
+    OK(mr_program_trace(p, path));
+    OK(mr_file_read_all(path, &text, &bytes));
+    double silu[2], copy[2];
+    event(text, MR_Q_COMPUTE, &silu[0], &silu[1]);
+    event(text, MR_Q_H2D, &copy[0], &copy[1]);
+    CHECK(silu[0] == 0 && copy[0] == 0);
+    CHECK(silu[1] > 0 && copy[1] > 0);
+    CHECK(strstr(text, "queues side by side"));
+    unlink(path);
+    mr_free(text);
+    mr_exec_free(e);
+    mr_graph_free(g);
+    free(data);
+}
 
 int main(void)
 {
@@ -46,6 +100,7 @@ int main(void)
     CHECK(strstr(text, "a \\\"quoted\\\\path\\\".lua:3"));
     CHECK(strstr(text, "\"copy out\""));
     CHECK(strstr(text, "\"flop\":"));
+    CHECK(!strstr(text, "\"pid\":2")); // nothing to run side by side
     mr_step_time rows3[3];
     CHECK_INT(mr_program_times(p, rows3, 3), 3);
     for (int i = 0; i < 3; i++)
@@ -55,6 +110,7 @@ int main(void)
     mr_free(text);
     mr_exec_free(e);
     mr_graph_free(g);
+    beside(dev);
     mr_device_close(dev);
     return check_done();
 }

@@ -1,6 +1,7 @@
 --- The scripts of examples/: each does what it says.
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
+local json = require "moonreel.core.json"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 local T = require "moonreel.core.tensor"
@@ -23,7 +24,7 @@ describe("examples", function()
         n = n + 1
       end
     end
-    assert.equal(3, n)
+    assert.equal(4, n)
   end)
 
   it("train a model by hand: the loss falls a hundredfold", function()
@@ -54,6 +55,31 @@ describe("examples", function()
       assert.matches("clip number " .. i, output)
     end
     assert.equal(2, select(2, run "examples/loop_over_loader.lua"))
+  end)
+
+  it("run copies and a collective beside compute, in the schedule and in the trace", function()
+    local path = dir.path .. "/queues.json"
+    local output, exit = run("examples/queues.lua", path)
+    assert.equal(0, exit, output)
+    local schedule = {}
+    for queue in output:gmatch "\n +%d+ (%S+) +copy '[^\n]*beside compute %d+ to %d+" do
+      schedule[#schedule + 1] = queue
+    end
+    assert.are.same({ "comm_intra", "d2h", "h2d" }, schedule)
+    -- process 2: the collective begins with compute, the copies where the op before them ends
+    local events = {}
+    for _, e in ipairs(json.decode(base.read_file(path)).traceEvents) do
+      if e.ph == "X" and e.pid == 2 then
+        events[#events + 1] = e
+      end
+    end
+    local gather, linear, silu, d2h = events[1], events[2], events[3], events[4]
+    assert.are.same({ 0, 0 }, { gather.ts, linear.ts })
+    assert.is_true(gather.dur > 0 and linear.dur > 0)
+    assert.are.same({ 1, 0, 0, 4, 3 },
+      { gather.tid, linear.tid, silu.tid, d2h.tid, events[11].tid })
+    assert.near(silu.ts + silu.dur, d2h.ts, 0.01)
+    assert.near(d2h.ts + d2h.dur, events[11].ts, 0.01)
   end)
 
   it("tell statistics of a checkpoint", function()

@@ -528,13 +528,17 @@ function Program:time(on) end
 ---@return table[]
 function Program:times() end
 
---- Write the last timed run as a trace that browsers show.
+--- Write the last timed run as a trace that browsers show, a row per queue; with side queues also as it would be if all went on as soon as they may.
 ---@param path string
 function Program:trace(path) end
 
 --- What a run will take, before it runs: {seconds, flop, bytes, memory, total}.
 ---@return table
 function Program:plan() end
+
+--- Its steps: queue, op, node, the steps waited for, and what they may run beside.
+---@return string
+function Program:schedule() end
 
 --- Who lives at the peak of memory, and what to do.
 ---@return string
