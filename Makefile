@@ -46,7 +46,7 @@ lint:
 # specs ask for impossible sizes on purpose: they expect NULL, as from malloc
 asan: setup
 	@$(MAKE) --no-print-directory build PRESET=asan
-	@ASAN_OPTIONS=allocator_may_return_null=1:$$ASAN_OPTIONS scripts/test build/asan
+	@SPEC_LIMIT=3600 ASAN_OPTIONS=allocator_may_return_null=1:$$ASAN_OPTIONS scripts/test build/asan
 
 # OpenMP and oneDNN are left out: their thread libraries are not built for the sanitizer, which would call
 # every hand-over between their threads a race. Fixed addresses, where the system grants them, because the
