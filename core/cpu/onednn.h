@@ -63,6 +63,17 @@ static inline dnnl_status_t onednn_md_init(onednn_own_md *md, int rank, const in
 #endif
 }
 
+/* The CPU as oneDNN knows it, made at the first call; NULL when it cannot be had. MOONREEL_ISA
+ * holds the library back as it does the own kernels. Threads: any. */
+dnnl_engine_t onednn_engine(void);
+/* oneDNN's team is the calling thread's OpenMP setting: sets it and gives what it was. */
+int onednn_team(int threads);
+
+static inline dnnl_data_type_t onednn_type(mr_dtype t)
+{
+    return t == MR_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
 static inline dnnl_status_t onednn_add_sum(dnnl_post_ops_t ops)
 {
 #if DNNL_VERSION_MAJOR >= 3
@@ -84,6 +95,66 @@ static inline dnnl_status_t onednn_matmul(dnnl_primitive_desc_t *pd, dnnl_engine
     return st != dnnl_success ? st : dnnl_primitive_desc_create(pd, &op, attr, engine, NULL);
 #endif
 }
+
+/* One convolution: channels in the second dimension, lengths and kernel behind them. kind: 0
+ * forward, 1 gradient of x, 2 gradient of w. */
+typedef struct onednn_conv_args {
+    onednn_md x, w, bias, y;
+    dnnl_dims_t stride, before, after;
+} onednn_conv_args;
+
+#if DNNL_VERSION_MAJOR >= 3
+static inline dnnl_status_t onednn_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, int kind,
+                                        const onednn_conv_args *a, dnnl_primitive_attr_t attr)
+{
+    dnnl_dims_t dense = {0};
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_status_t st = dnnl_convolution_forward_primitive_desc_create(
+        kind ? &hint : pd, engine, kind ? dnnl_forward_training : dnnl_forward_inference,
+        dnnl_convolution_direct, a->x, a->w, a->bias, a->y, a->stride, dense, a->before, a->after,
+        kind ? NULL : attr);
+    if (st != dnnl_success || !kind)
+        return st;
+    if (kind == 1)
+        st = dnnl_convolution_backward_data_primitive_desc_create(
+            pd, engine, dnnl_convolution_direct, a->x, a->w, a->y, a->stride, dense, a->before,
+            a->after, hint, attr);
+    else
+        st = dnnl_convolution_backward_weights_primitive_desc_create(
+            pd, engine, dnnl_convolution_direct, a->x, a->w, NULL, a->y, a->stride, dense,
+            a->before, a->after, hint, attr);
+    dnnl_primitive_desc_destroy(hint);
+    return st;
+}
+#else
+static inline dnnl_status_t onednn_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, int kind,
+                                        const onednn_conv_args *a, dnnl_primitive_attr_t attr)
+{
+    dnnl_convolution_desc_t d;
+    dnnl_primitive_desc_t hint = NULL;
+    // weights of the hint are of the activations' dtype, those of the gradient f32
+    onednn_own_md like = *a->w;
+    if (kind == 2)
+        like.data_type = a->x->data_type;
+    dnnl_status_t st = dnnl_convolution_forward_desc_init(
+        &d, kind ? dnnl_forward_training : dnnl_forward_inference, dnnl_convolution_direct, a->x,
+        &like, a->bias, a->y, a->stride, a->before, a->after);
+    if (st == dnnl_success)
+        st = dnnl_primitive_desc_create(kind ? &hint : pd, &d, kind ? NULL : attr, engine, NULL);
+    if (st != dnnl_success || !kind)
+        return st;
+    if (kind == 1)
+        st = dnnl_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, a->x, a->w, a->y,
+                                                      a->stride, a->before, a->after);
+    else
+        st = dnnl_convolution_backward_weights_desc_init(
+            &d, dnnl_convolution_direct, a->x, a->w, NULL, a->y, a->stride, a->before, a->after);
+    if (st == dnnl_success)
+        st = dnnl_primitive_desc_create(pd, &d, attr, engine, hint);
+    dnnl_primitive_desc_destroy(hint);
+    return st;
+}
+#endif
 
 static inline onednn_md onednn_query_md(const_dnnl_primitive_desc_t pd, dnnl_query_t what)
 {

@@ -22,12 +22,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #ifdef MR_HAVE_ONEDNN
 #include "cpu/onednn.h"
-#include <pthread.h>
 #endif
 
 // oneDNN cannot be interrupted: a product of more than PIECE_FLOP is cut into several
@@ -117,35 +113,6 @@ static way way_of(const mr_product_spec *s, const mr_facts *facts)
 /* ---- oneDNN ---- */
 
 #ifdef MR_HAVE_ONEDNN
-static dnnl_engine_t engine;
-static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
-static void engine_start(void)
-{
-    // MOONREEL_ISA holds oneDNN back as it does the own kernels
-    if (mr_isa() == 1)
-        dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
-    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
-        engine = NULL;
-}
-
-/* The team oneDNN uses is the calling thread's OpenMP setting. */
-static int set_team(int threads)
-{
-#ifdef _OPENMP
-    int before = omp_get_max_threads();
-    if (before != threads)
-        omp_set_num_threads(threads);
-    return before;
-#else
-    return threads;
-#endif
-}
-
-static dnnl_data_type_t type_of(mr_dtype t)
-{
-    return t == MR_BF16 ? dnnl_bf16 : dnnl_f32;
-}
-
 /* A matrix of `batch` as oneDNN sees it; batch stride 0 repeats one matrix. Lengths of 1 get a
  * stride that cannot be taken for a transposition. */
 static dnnl_status_t matrix(onednn_own_md *md, int64_t batch, int64_t rows, int64_t cols,
@@ -160,8 +127,8 @@ static dnnl_status_t matrix(onednn_own_md *md, int64_t batch, int64_t rows, int6
     if (batch_step == 0)
         dim[0] = 1, step[0] = rows * MR_MAX(row_step, 1) * cols;
     if (batch == 1)
-        return onednn_md_init(md, 2, dim + 1, any ? NULL : step + 1, type_of(t));
-    return onednn_md_init(md, 3, dim, any ? NULL : step, type_of(t));
+        return onednn_md_init(md, 2, dim + 1, any ? NULL : step + 1, onednn_type(t));
+    return onednn_md_init(md, 3, dim, any ? NULL : step, onednn_type(t));
 }
 
 static dnnl_status_t add_reorder(part *p, dnnl_engine_t e, onednn_md from, onednn_md to)
@@ -184,6 +151,7 @@ static dnnl_status_t part_init(mr_product *pr, part *p, int64_t k, bool sum, boo
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t ops = NULL;
     dnnl_primitive_desc_t pd = NULL;
+    dnnl_engine_t engine = onednn_engine();
     p->k = k;
 #define STEP(call)                                                                                 \
     if ((st = (call)) != dnnl_success)                                                             \
@@ -197,7 +165,7 @@ static dnnl_status_t part_init(mr_product *pr, part *p, int64_t k, bool sum, boo
     int64_t bias_dim[] = {1, 1, pr->columns}, bias_step[] = {pr->columns, pr->columns, 1};
     int lead = s->batch == 1 ? 1 : 0;
     if (bias)
-        STEP(onednn_md_init(&bi, 3 - lead, bias_dim + lead, bias_step + lead, type_of(s->in)));
+        STEP(onednn_md_init(&bi, 3 - lead, bias_dim + lead, bias_step + lead, onednn_type(s->in)));
     STEP(dnnl_primitive_attr_create(&attr));
     STEP(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
     if (sum) {
@@ -333,13 +301,11 @@ static room library_room(const mr_product_spec *s, int threads)
 static bool onednn_init(mr_product *p)
 {
     const mr_product_spec *s = &p->spec;
-    pthread_once(&engine_once, engine_start);
-    if (!engine ||
-        dnnl_stream_create(&p->stream, engine, dnnl_stream_default_flags) != dnnl_success)
+    if (dnnl_stream_create(&p->stream, onednn_engine(), dnnl_stream_default_flags) != dnnl_success)
         return false;
     p->chunk = chunk_length(s), p->columns = pass_width(s);
     bool cut = p->chunk < s->k, pack = pack_pays(s);
-    int before = set_team(p->threads);
+    int before = onednn_team(p->threads);
     bool ok =
         part_init(p, &p->parts[FIRST], p->chunk, s->accumulate, s->bias, pack) == dnnl_success;
     int64_t last = s->k % p->chunk;
@@ -347,7 +313,7 @@ static bool onednn_init(mr_product *p)
         ok = part_init(p, &p->parts[MIDDLE], p->chunk, true, false, pack) == dnnl_success;
     if (ok && cut && last)
         ok = part_init(p, &p->parts[LAST], last, true, false, pack) == dnnl_success;
-    set_team(before);
+    onednn_team(before);
     room r = library_room(s, p->threads);
     p->packed_at = r.scratch;
     for (int i = 0; i < PARTS; i++)
@@ -568,9 +534,9 @@ mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void
     if (p->way == PIECES)
         return run_pieces(p, a, b, bias, c, workspace);
     if (p->way == LIBRARY) {
-        int before = set_team(p->threads);
+        int before = onednn_team(p->threads);
         dnnl_status_t st = onednn_run(p, a, b, bias, c, workspace);
-        set_team(before);
+        onednn_team(before);
         return st == dnnl_success
                    ? MR_OK
                    : mr_fail(MR_E_INTERNAL,

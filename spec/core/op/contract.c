@@ -5,7 +5,8 @@
  *   gradient  finite differences on the naive f64 row against the row's gradient, run in f64
  *   cost      bytes against counted bytes
  *   infer     a wrong argument is refused with a shape error
- * Covers: core/op/NAME.c core/cpu/naive.c */
+ * Covers: core/op/NAME.c core/cpu/naive.c core/cpu/conv.c core/cpu/conv_onednn.c core/cpu/onednn.c
+ */
 #include "opcase.h"
 #include "cpu/cpu.h"
 #include "moonreel/graph.h"

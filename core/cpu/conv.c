@@ -1,0 +1,310 @@
+/* conv: which way a convolution takes, and both ways.
+ *
+ * The own way: ROWS positions of the output (or of x, for its gradient) are gathered with all they
+ * read into rows of taps x channels, which are multiplied with the weights by the own product.
+ * Weights are turned once per run so that a tap's channels are neighbours, as they are in x. The
+ * gradient of the weights adds tiles of positions in their order. Licence: Apache-2.0 */
+#include "cpu/conv.h"
+#include "cpu/cpu.h"
+#include "cpu/product.h"
+
+#include <string.h>
+
+// bytes of gathered rows at a time, and how many rows that is at least and at most
+enum { GATHER_BYTES = 16 << 20, ROWS_MIN = 64, ROWS_MAX = 4096 };
+
+struct mr_conv {
+    mr_conv_spec spec;
+    int threads;
+    mr_gemm_fn *gemm;
+    mr_conv_library *library; /* NULL: the own way */
+};
+
+static int64_t taps_of(const mr_conv_spec *s)
+{
+    return s->kernel[0] * s->kernel[1] * s->kernel[2];
+}
+
+static size_t padded(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+/* ---- the own way ---- */
+
+/* What is gathered, and the product over it. FORWARD and WEIGHTS gather x at positions of y, DATA
+ * gathers y at positions of x. */
+typedef struct plan {
+    int64_t positions, rows;       /* all; gathered at a time */
+    int64_t wide, columns;         /* channels of one group that are gathered; taps x wide */
+    int64_t other;                 /* columns of the product: channels of the other side's group */
+    size_t gathered, turned, gemm; /* bytes */
+} plan;
+
+static plan plan_of(const mr_conv_spec *s, int threads)
+{
+    bool data = s->kind == MR_CONV_DATA;
+    const int64_t *at = data ? s->in : s->out;
+    size_t width = mr_dtype_bytes(s->type);
+    plan p = {.positions = s->batch * at[0] * at[1] * at[2],
+              .wide = (data ? s->filters : s->channels) / s->groups,
+              .other = (data ? s->channels : s->filters) / s->groups};
+    p.columns = taps_of(s) * p.wide;
+    p.rows = GATHER_BYTES / MR_MAX(p.columns * (int64_t)width, 1);
+    p.rows = MR_MIN(MR_MAX(MR_MIN(p.rows, ROWS_MAX), ROWS_MIN), MR_MAX(p.positions, 1));
+    p.gathered = padded((size_t)(p.rows * p.columns) * width);
+    mr_product_spec g = {.batch = 1,
+                         .m = p.rows,
+                         .n = p.other,
+                         .k = p.columns,
+                         .a_row = p.columns,
+                         .a_col = 1,
+                         .b_row = 1,
+                         .b_col = p.columns,
+                         .c_row = p.other,
+                         .in = s->type,
+                         .out = s->type};
+    if (s->kind == MR_CONV_WEIGHTS) {
+        g.m = p.other, g.n = p.columns, g.k = p.rows, g.out = MR_F32;
+        g.a_row = 1, g.a_col = s->filters, g.b_row = p.columns, g.b_col = 1;
+        p.turned = padded((size_t)(p.other * p.columns) * sizeof(float));
+    } else
+        p.turned = padded((size_t)(p.other * p.columns) * width);
+    p.gemm = padded(mr_gemm_workspace(&g, threads));
+    return p;
+}
+
+typedef struct gatherer {
+    const mr_conv_spec *s;
+    const char *from; /* x, or y for DATA */
+    char *to;
+    int64_t first, wide, stride_c,
+        at_c; /* first position; channels copied, of how many, from which */
+    size_t width;
+} gatherer;
+
+/* Copy what one tap row (kt, kh) of an output position reads along W: one run of channels. */
+static void gather_run(const gatherer *g, const char *line, char *to, int64_t w0)
+{
+    const mr_conv_spec *s = g->s;
+    size_t each = (size_t)g->wide * g->width;
+    int64_t kw = s->kernel[2], lead = MR_MIN(MR_MAX(-w0, 0), kw),
+            end = MR_MAX(MR_MIN(s->in[2] - w0, kw), lead);
+    memset(to, 0, (size_t)lead * each);
+    if (g->wide == g->stride_c)
+        memcpy(to + (size_t)lead * each, line + (size_t)(w0 + lead) * each,
+               (size_t)(end - lead) * each);
+    else
+        for (int64_t k = lead; k < end; k++)
+            memcpy(to + (size_t)k * each, line + (size_t)((w0 + k) * g->stride_c) * g->width, each);
+    memset(to + (size_t)end * each, 0, (size_t)(kw - end) * each);
+}
+
+/* Rows of x that positions of y read. */
+static void gather_inputs(void *user, int64_t begin, int64_t end, int worker)
+{
+    (void)worker;
+    const gatherer *g = user;
+    const mr_conv_spec *s = g->s;
+    size_t run = (size_t)(s->kernel[2] * g->wide) * g->width;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t p = g->first + i, w = p % s->out[2], h = p / s->out[2] % s->out[1],
+                t = p / (s->out[2] * s->out[1]) % s->out[0],
+                b = p / (s->out[2] * s->out[1] * s->out[0]);
+        char *to = g->to + (size_t)i * (size_t)(s->kernel[0] * s->kernel[1]) * run;
+        for (int64_t kt = 0; kt < s->kernel[0]; kt++)
+            for (int64_t kh = 0; kh < s->kernel[1]; kh++, to += run) {
+                int64_t ti = t * s->stride[0] - s->before[0] + kt,
+                        hi = h * s->stride[1] - s->before[1] + kh;
+                if (ti < 0 || ti >= s->in[0] || hi < 0 || hi >= s->in[1]) {
+                    memset(to, 0, run);
+                    continue;
+                }
+                int64_t line = ((b * s->in[0] + ti) * s->in[1] + hi) * s->in[2] * g->stride_c;
+                gather_run(g, g->from + (size_t)(line + g->at_c) * g->width, to,
+                           w * s->stride[2] - s->before[2]);
+            }
+    }
+}
+
+/* The position of y whose tap k reads position p of x along one axis, or -1. */
+static int64_t reader(const mr_conv_spec *s, int axis, int64_t p, int64_t k)
+{
+    int64_t at = p + s->before[axis] - k;
+    if (at < 0 || at % s->stride[axis] || at / s->stride[axis] >= s->out[axis])
+        return -1;
+    return at / s->stride[axis];
+}
+
+/* Rows of y that read positions of x, tap by tap. */
+static void gather_readers(void *user, int64_t begin, int64_t end, int worker)
+{
+    (void)worker;
+    const gatherer *g = user;
+    const mr_conv_spec *s = g->s;
+    size_t each = (size_t)g->wide * g->width;
+    char *to = g->to + (size_t)(begin * taps_of(s)) * each;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t p = g->first + i, w = p % s->in[2], h = p / s->in[2] % s->in[1],
+                t = p / (s->in[2] * s->in[1]) % s->in[0], b = p / (s->in[2] * s->in[1] * s->in[0]);
+        for (int64_t kt = 0; kt < s->kernel[0]; kt++)
+            for (int64_t kh = 0; kh < s->kernel[1]; kh++)
+                for (int64_t kw = 0; kw < s->kernel[2]; kw++, to += each) {
+                    int64_t to_t = reader(s, 0, t, kt), to_h = reader(s, 1, h, kh),
+                            to_w = reader(s, 2, w, kw);
+                    if (to_t < 0 || to_h < 0 || to_w < 0) {
+                        memset(to, 0, each);
+                        continue;
+                    }
+                    int64_t at = ((b * s->out[0] + to_t) * s->out[1] + to_h) * s->out[2] + to_w;
+                    memcpy(to, g->from + (size_t)(at * g->stride_c + g->at_c) * g->width, each);
+                }
+    }
+}
+
+/* Weights of one group, turned: for FORWARD [filter][tap][channel], for DATA
+ * [channel][tap][filter]; for WEIGHTS the way back, added to f32. */
+typedef struct turner {
+    const mr_conv_spec *s;
+    const char *from;
+    char *to;
+    int64_t group;
+    size_t width;
+} turner;
+
+static void turn_rows(void *user, int64_t begin, int64_t end, int worker)
+{
+    (void)worker;
+    const turner *u = user;
+    const mr_conv_spec *s = u->s;
+    int64_t taps = taps_of(s), c = s->channels / s->groups, o = s->filters / s->groups;
+    bool data = s->kind == MR_CONV_DATA;
+    int64_t inner = data ? o : c;
+    for (int64_t i = begin; i < end; i++)
+        for (int64_t tap = 0; tap < taps; tap++)
+            for (int64_t k = 0; k < inner; k++) {
+                int64_t filter = u->group * o + (data ? k : i), channel = data ? i : k;
+                int64_t plain = (filter * c + channel) * taps + tap,
+                        turned = (i * taps + tap) * inner + k;
+                if (s->kind == MR_CONV_WEIGHTS)
+                    ((float *)u->to)[plain] += ((const float *)u->from)[turned];
+                else if (u->width == 2)
+                    ((uint16_t *)u->to)[turned] = ((const uint16_t *)u->from)[plain];
+                else
+                    ((float *)u->to)[turned] = ((const float *)u->from)[plain];
+            }
+}
+
+static void run_group(mr_conv *c, int64_t group, const char *x, const char *w, const char *bias,
+                      const char *y, char *out, char *work)
+{
+    const mr_conv_spec *s = &c->spec;
+    plan p = plan_of(s, c->threads);
+    bool data = s->kind == MR_CONV_DATA, weights = s->kind == MR_CONV_WEIGHTS;
+    size_t width = mr_dtype_bytes(s->type);
+    char *gathered = work, *turned = work + p.gathered, *scratch = turned + p.turned;
+    turner u = {s, weights ? turned : w, weights ? out : turned, group, width};
+    if (weights)
+        memset(turned, 0, p.turned);
+    else
+        mr_cpu_for(p.other, 1, c->threads, turn_rows, &u);
+    int64_t side = data ? s->channels : s->filters;
+    for (int64_t first = 0; first < p.positions && !mr_interrupt_get(); first += p.rows) {
+        int64_t n = MR_MIN(p.rows, p.positions - first);
+        gatherer g = {s,
+                      data ? y : x,
+                      gathered,
+                      first,
+                      p.wide,
+                      data ? s->filters : s->channels,
+                      group * p.wide,
+                      width};
+        mr_cpu_for(n, 16, c->threads, data ? gather_readers : gather_inputs, &g);
+        size_t at = (size_t)(first * side + group * p.other) * width;
+        mr_gemm m = {.m = n,
+                     .n = p.other,
+                     .k = p.columns,
+                     .a_row = p.columns,
+                     .a_col = 1,
+                     .b_row = 1,
+                     .b_col = p.columns,
+                     .c_row = side,
+                     .a = gathered,
+                     .b = turned,
+                     .bias = bias ? bias + (size_t)(group * p.other) * width : NULL,
+                     .c = out + at,
+                     .workspace = scratch,
+                     .in = s->type,
+                     .out = s->type,
+                     .threads = c->threads};
+        if (weights)
+            m = (mr_gemm){.m = p.other,
+                          .n = p.columns,
+                          .k = n,
+                          .a_row = 1,
+                          .a_col = side,
+                          .b_row = p.columns,
+                          .b_col = 1,
+                          .c_row = p.columns,
+                          .a = y + at,
+                          .b = gathered,
+                          .c = turned,
+                          .workspace = scratch,
+                          .in = s->type,
+                          .out = MR_F32,
+                          .accumulate = true,
+                          .threads = c->threads};
+        c->gemm(&m);
+    }
+    if (weights)
+        mr_cpu_for(p.other, 1, c->threads, turn_rows, &u);
+}
+
+/* ---- both ---- */
+
+mr_status mr_conv_new(const mr_conv_spec *spec, const mr_facts *facts, mr_conv **out)
+{
+    static mr_gemm_fn *const own[] = {mr_gemm_base, mr_gemm_avx2, mr_gemm_avx512};
+    mr_conv *c;
+    if (!MR_NEW(c))
+        return mr_fail_memory(sizeof *c);
+    c->spec = *spec, c->threads = facts->threads;
+    c->gemm = own[MR_MAX(mr_isa_index(facts->isa), 0)];
+    bool may = mr_isa_index(facts->isa) > 0 && (spec->type == MR_F32 || facts->bf16);
+    if (may && spec->batch * spec->channels * spec->filters > 0)
+        c->library = mr_conv_library_new(spec, facts->threads, mr_conv_workspace(spec, facts));
+    *out = c;
+    return MR_OK;
+}
+
+void mr_conv_free(mr_conv *c)
+{
+    if (c)
+        mr_conv_library_free(c->library);
+    mr_free(c);
+}
+
+size_t mr_conv_workspace(const mr_conv_spec *spec, const mr_facts *facts)
+{
+    plan p = plan_of(spec, facts->threads);
+    // the library pads channels of its weights to blocks and may keep sums of them per worker
+    size_t blocks = (size_t)(taps_of(spec) * spec->groups) *
+                    padded((size_t)(spec->channels / spec->groups)) *
+                    padded((size_t)(spec->filters / spec->groups)) * sizeof(float);
+    return p.gathered + p.turned + p.gemm + blocks;
+}
+
+const char *mr_conv_how(const mr_conv *c)
+{
+    return c->library ? mr_conv_library_how(c->library) : "own";
+}
+
+mr_status mr_conv_run(mr_conv *c, const void *x, const void *w, const void *bias, const void *y,
+                      void *out, void *workspace)
+{
+    if (c->library)
+        return mr_conv_library_run(c->library, x, w, bias, y, out, workspace);
+    for (int64_t group = 0; group < c->spec.groups; group++)
+        run_group(c, group, x, w, bias, y, out, workspace);
+    return MR_OK;
+}

@@ -1,0 +1,224 @@
+/* conv_onednn: a convolution as a oneDNN primitive. Activations are read and written where they
+ * lie, channels last; weights pass through the form that the library likes, in the workspace.
+ * Licence: Apache-2.0 */
+#include "cpu/conv.h"
+#ifdef MR_HAVE_ONEDNN
+#include "cpu/onednn.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct mr_conv_library {
+    mr_conv_kind kind;
+    int threads;
+    dnnl_stream_t stream;
+    dnnl_primitive_t conv, reorder; /* reorder: of weights, into or out of the library's form */
+    dnnl_memory_t x, y, bias, plain, packed, scratch;
+    size_t packed_bytes, scratch_bytes;
+    char how[64];
+};
+
+/* [batch, T, H, W, C] as oneDNN counts it: batch, C, T, H, W. */
+static dnnl_status_t volume(onednn_own_md *md, int64_t batch, const int64_t *size, int64_t channels,
+                            mr_dtype t)
+{
+    int64_t row = size[2] * channels, plane = size[1] * row;
+    int64_t dim[] = {batch, channels, size[0], size[1], size[2]},
+            step[] = {size[0] * plane, 1, plane, row, channels};
+    return onednn_md_init(md, 5, dim, step, onednn_type(t));
+}
+
+/* Weights, with a dimension of groups where there are several; dense, or as the library likes. */
+static dnnl_status_t weights(onednn_own_md *md, const mr_conv_spec *s, mr_dtype t, bool any)
+{
+    const int64_t *k = s->kernel;
+    int64_t taps = k[0] * k[1] * k[2], c = s->channels / s->groups, o = s->filters / s->groups;
+    int64_t dim[] = {s->groups, o, c, k[0], k[1], k[2]},
+            step[] = {o * c * taps, c * taps, taps, k[1] * k[2], k[2], 1};
+    int lead = s->groups == 1;
+    return onednn_md_init(md, 6 - lead, dim + lead, any ? NULL : step + lead, onednn_type(t));
+}
+
+static dnnl_status_t reorder_make(mr_conv_library *l, onednn_md plain, onednn_md packed, bool add)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t ops = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_engine_t e = onednn_engine();
+    onednn_md from = add ? packed : plain, to = add ? plain : packed;
+    dnnl_status_t st = dnnl_primitive_attr_create(&attr);
+    if (st == dnnl_success && add && (st = dnnl_post_ops_create(&ops)) == dnnl_success &&
+        (st = onednn_add_sum(ops)) == dnnl_success)
+        st = dnnl_primitive_attr_set_post_ops(attr, ops);
+    if (st == dnnl_success &&
+        (st = dnnl_reorder_primitive_desc_create(&pd, from, e, to, e, attr)) == dnnl_success)
+        st = dnnl_primitive_create(&l->reorder, pd);
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    if (ops)
+        dnnl_post_ops_destroy(ops);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    return st;
+}
+
+static dnnl_status_t make(mr_conv_library *l, const mr_conv_spec *s)
+{
+    onednn_own_md x = {0}, y = {0}, w = {0}, plain = {0}, bias = {0};
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_engine_t engine = onednn_engine();
+    bool weighs = s->kind == MR_CONV_WEIGHTS;
+    mr_dtype type = weighs ? MR_F32 : s->type;
+    int64_t one[] = {1};
+    dnnl_status_t st;
+#define STEP(call)                                                                                 \
+    if ((st = (call)) != dnnl_success)                                                             \
+    goto out
+    STEP(volume(&x, s->batch, s->in, s->channels, s->type));
+    STEP(volume(&y, s->batch, s->out, s->filters, s->type));
+    STEP(weights(&w, s, type, true));
+    STEP(weights(&plain, s, type, false));
+    if (s->bias)
+        STEP(onednn_md_init(&bias, 1, &s->filters, one, onednn_type(s->type)));
+    STEP(dnnl_primitive_attr_create(&attr));
+    STEP(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
+    onednn_conv_args args = {.x = ONEDNN_MD(&x),
+                             .w = ONEDNN_MD(&w),
+                             .bias = s->bias ? ONEDNN_MD(&bias) : NULL,
+                             .y = ONEDNN_MD(&y)};
+    memcpy(args.stride, s->stride, sizeof s->stride);
+    memcpy(args.before, s->before, sizeof s->before);
+    for (int i = 0; i < 3; i++) // what the last output does not reach is cut off
+        args.after[i] = (s->out[i] - 1) * s->stride[i] + s->kernel[i] - s->in[i] - s->before[i];
+    STEP(onednn_conv(&pd, engine, (int)s->kind, &args, attr));
+    STEP(dnnl_primitive_create(&l->conv, pd));
+    onednn_md packed =
+                  onednn_query_md(pd, weighs ? dnnl_query_diff_weights_md : dnnl_query_weights_md),
+              scratch = onednn_query_md(pd, dnnl_query_scratchpad_md);
+    l->packed_bytes = dnnl_memory_desc_get_size(packed);
+    l->scratch_bytes = dnnl_memory_desc_get_size(scratch);
+    STEP(reorder_make(l, ONEDNN_MD(&plain), packed, weighs));
+    STEP(dnnl_memory_create(&l->x, ONEDNN_MD(&x), engine, DNNL_MEMORY_NONE));
+    STEP(dnnl_memory_create(&l->y, ONEDNN_MD(&y), engine, DNNL_MEMORY_NONE));
+    STEP(dnnl_memory_create(&l->plain, ONEDNN_MD(&plain), engine, DNNL_MEMORY_NONE));
+    STEP(dnnl_memory_create(&l->packed, packed, engine, DNNL_MEMORY_NONE));
+    if (s->bias)
+        STEP(dnnl_memory_create(&l->bias, ONEDNN_MD(&bias), engine, DNNL_MEMORY_NONE));
+    if (l->scratch_bytes)
+        STEP(dnnl_memory_create(&l->scratch, scratch, engine, DNNL_MEMORY_NONE));
+    STEP(dnnl_stream_create(&l->stream, engine, dnnl_stream_default_flags));
+    const char *info = "";
+    dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info);
+    snprintf(l->how, sizeof l->how, "onednn %s", info);
+out:
+#undef STEP
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    onednn_md_free(&x), onednn_md_free(&y), onednn_md_free(&w), onednn_md_free(&plain);
+    onednn_md_free(&bias);
+    return st;
+}
+
+mr_conv_library *mr_conv_library_new(const mr_conv_spec *s, int threads, size_t room)
+{
+    mr_conv_library *l;
+    if (!onednn_engine() || !MR_NEW(l))
+        return NULL;
+    l->kind = s->kind, l->threads = threads;
+    int before = onednn_team(threads);
+    dnnl_status_t st = make(l, s);
+    onednn_team(before);
+    // implementations without vectors are slower than the own way
+    bool slow = strstr(l->how, "ref") != NULL;
+    if (st != dnnl_success || slow || ((l->packed_bytes + 63) & ~63ul) + l->scratch_bytes > room) {
+        mr_conv_library_free(l);
+        return NULL;
+    }
+    return l;
+}
+
+void mr_conv_library_free(mr_conv_library *l)
+{
+    if (!l)
+        return;
+    dnnl_memory_t memories[] = {l->x, l->y, l->bias, l->plain, l->packed, l->scratch};
+    for (size_t i = 0; i < MR_COUNT(memories); i++)
+        if (memories[i])
+            dnnl_memory_destroy(memories[i]);
+    dnnl_primitive_t primitives[] = {l->conv, l->reorder};
+    for (size_t i = 0; i < MR_COUNT(primitives); i++)
+        if (primitives[i])
+            dnnl_primitive_destroy(primitives[i]);
+    if (l->stream)
+        dnnl_stream_destroy(l->stream);
+    mr_free(l);
+}
+
+const char *mr_conv_library_how(const mr_conv_library *l)
+{
+    return l->how;
+}
+
+static void set(dnnl_memory_t m, const void *data)
+{
+    dnnl_memory_set_data_handle(m, (void *)(uintptr_t)data);
+}
+
+mr_status mr_conv_library_run(mr_conv_library *l, const void *x, const void *w, const void *bias,
+                              const void *y, void *out, void *workspace)
+{
+    char *scratch = (char *)workspace + ((l->packed_bytes + 63) & ~(size_t)63);
+    bool weighs = l->kind == MR_CONV_WEIGHTS, data = l->kind == MR_CONV_DATA;
+    set(l->x, data ? out : x), set(l->y, l->kind == MR_CONV_FORWARD ? out : y);
+    set(l->plain, weighs ? out : w), set(l->packed, workspace);
+    dnnl_exec_arg_t turn[] = {{DNNL_ARG_FROM, weighs ? l->packed : l->plain},
+                              {DNNL_ARG_TO, weighs ? l->plain : l->packed}};
+    dnnl_exec_arg_t args[5] = {
+        {data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, l->x},
+        {weighs ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, l->packed},
+        {l->kind == MR_CONV_FORWARD ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, l->y}};
+    int n = 3;
+    if (l->bias) {
+        set(l->bias, bias);
+        args[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, l->bias};
+    }
+    if (l->scratch) {
+        set(l->scratch, scratch);
+        args[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, l->scratch};
+    }
+    int before = onednn_team(l->threads);
+    dnnl_status_t st = dnnl_success;
+    if (!weighs)
+        st = dnnl_primitive_execute(l->reorder, l->stream, 2, turn);
+    if (st == dnnl_success)
+        st = dnnl_primitive_execute(l->conv, l->stream, n, args);
+    if (st == dnnl_success && weighs)
+        st = dnnl_primitive_execute(l->reorder, l->stream, 2, turn);
+    onednn_team(before);
+    return st == dnnl_success ? MR_OK : mr_fail(MR_E_INTERNAL, "oneDNN status %d", (int)st);
+}
+#else
+mr_conv_library *mr_conv_library_new(const mr_conv_spec *s, int threads, size_t room)
+{
+    (void)s, (void)threads, (void)room;
+    return NULL;
+}
+void mr_conv_library_free(mr_conv_library *l)
+{
+    (void)l;
+}
+const char *mr_conv_library_how(const mr_conv_library *l)
+{
+    (void)l;
+    return "";
+}
+mr_status mr_conv_library_run(mr_conv_library *l, const void *x, const void *w, const void *bias,
+                              const void *y, void *out, void *workspace)
+{
+    (void)l, (void)x, (void)w, (void)bias, (void)y, (void)out, (void)workspace;
+    return mr_fail(MR_E_INTERNAL, "built without oneDNN");
+}
+#endif
