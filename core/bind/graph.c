@@ -186,7 +186,7 @@ static int g_schedule(lua_State *L)
 {
     char **text = (char **)mr_bind_hold(L);
     mr_schedule *s;
-    mr_bind_check(L, mr_schedule_new(mr_bind_graph(L, 1), &s));
+    mr_bind_check(L, mr_schedule_new(mr_bind_graph(L, 1), NULL, 0, &s));
     mr_status st = mr_schedule_print(s, text);
     mr_schedule_free(s);
     mr_bind_check(L, st);

@@ -1,5 +1,8 @@
 /* exec: addresses of a program's steps, and the order between queues. Licence: Apache-2.0 */
 #include "exec/room.h"
+#include "layout/room.h"
+
+#include <string.h>
 
 mr_dptr mr_program_address(const mr_program *p, int storage)
 {
@@ -39,65 +42,79 @@ void mr_program_bind(mr_program *p)
         p->steps[i].arg[1].at = p->results + r->offset;
     }
     for (int i = 0; i < p->n_spans; i++) {
-        const mr_layout_entry *e = mr_layout_at(p->layout, p->span_entry[i]);
-        p->spans[i] = (mr_span){p->exec->arena + e->offset, e->bytes};
+        const mr_layout_entry *e = mr_layout_at(p->layout, i);
+        p->spans[i].at = p->exec->arena + e->offset, p->spans[i].bytes = e->bytes;
     }
     if (dev->ops->moved && p->is_prepared)
         dev->ops->moved(dev, p->steps + p->n_setup, p->n_run + p->n_copies, p->prepared);
 }
 
-/* Group the entries of the layout by the step where they are born and by the one where they die.
- * What lives to the end is still copied out, so it does not die. */
+/* ---- what a step uses of the arena ---- */
+
+enum { USES = MR_MAX_IN + MR_MAX_OUT + 1 };
+
+/* Entries of the layout, each once; returns how many. */
+static int add_entry(int entry, int *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == entry)
+            return n;
+    if (entry >= 0)
+        list[n++] = entry;
+    return n;
+}
+
+static int add_value(const mr_program *p, mr_ref x, int *list, int n)
+{
+    if (x == MR_NONE)
+        return n;
+    return add_entry(p->layout->of_storage[mr_graph_value(p->graph, x)->storage], list, n);
+}
+
+static int entries_of(const mr_program *p, int step, int list[USES])
+{
+    if (step >= p->n_setup + p->n_run)
+        return add_value(p, p->outputs[p->step_node[step]].value, list, 0);
+    const mr_node *node = mr_graph_node(p->graph, p->step_node[step]);
+    int n = add_entry(p->layout->of_node[p->step_node[step]], list, 0);
+    for (int k = 0; k < node->n_in; k++)
+        n = add_value(p, node->in[k], list, n);
+    for (int k = 0; k < node->n_out; k++)
+        n = add_value(p, node->out[k], list, n);
+    return n;
+}
+
 mr_status mr_program_spans(mr_program *p)
 {
-    int nodes = mr_graph_nodes(p->graph), n = mr_layout_entries(p->layout);
-    int *step_of = mr_alloc((size_t)nodes * sizeof *step_of);
-    p->spans = mr_alloc((size_t)n * 2 * sizeof *p->spans);
-    p->span_entry = mr_alloc((size_t)n * 2 * sizeof *p->span_entry);
-    if (!step_of || !p->spans || !p->span_entry) {
-        mr_free(step_of);
-        return mr_fail_memory((size_t)n * 2 * sizeof *p->spans);
+    int steps = p->n_setup + p->n_run + p->n_copies, uses = 0, list[USES];
+    for (int i = p->n_setup; i < steps; i++)
+        uses += entries_of(p, i, list);
+    p->n_spans = mr_layout_entries(p->layout);
+    p->spans = mr_calloc((size_t)p->n_spans, sizeof *p->spans);
+    p->used = mr_alloc((size_t)uses * sizeof *p->used);
+    if (!p->spans || !p->used) {
+        p->n_spans = 0;
+        return mr_fail_memory((size_t)uses * sizeof *p->used);
     }
-    for (int i = 0; i < p->n_setup + p->n_run; i++)
-        step_of[p->step_node[i]] = i;
-    for (int i = 0; i < n; i++) {
-        const mr_layout_entry *e = mr_layout_at(p->layout, i);
-        p->steps[step_of[e->first]].born_n++;
-        if (e->last < nodes - 1)
-            p->steps[step_of[e->last]].dead_n++;
-    }
-    int at = 0;
-    for (int i = 0; i < p->n_setup + p->n_run; i++) {
+    mr_span **at = p->used;
+    for (int i = p->n_setup; i < steps; i++) {
         mr_step *s = &p->steps[i];
-        s->born = p->spans + at, at += s->born_n;
-        s->dead = p->spans + at, at += s->dead_n;
-        s->born_n = s->dead_n = 0;
+        s->spans = at, s->n_spans = entries_of(p, i, list);
+        for (int k = 0; k < s->n_spans; k++, at++)
+            *at = &p->spans[list[k]], (*at)->users++;
     }
-    for (int i = 0; i < n; i++) {
-        const mr_layout_entry *e = mr_layout_at(p->layout, i);
-        mr_step *first = &p->steps[step_of[e->first]], *last = &p->steps[step_of[e->last]];
-        p->span_entry[first->born - p->spans + first->born_n++] = i;
-        if (e->last < nodes - 1)
-            p->span_entry[last->dead - p->spans + last->dead_n++] = i;
-    }
-    p->n_spans = at;
-    mr_free(step_of);
     return MR_OK;
 }
 
-/* Steps keep the order of the list across queues: at a change of queue a step waits for the newest
- * step of every other queue. */
+/* ---- the order between queues ---- */
+
 void mr_program_waits(mr_program *p)
 {
-    int newest[MR_QUEUE_COUNT], before = -1;
-    for (int q = 0; q < MR_QUEUE_COUNT; q++)
-        newest[q] = -1;
-    for (int i = 0; i < p->n_run + p->n_copies; i++) {
-        mr_step *s = &p->steps[p->n_setup + i];
-        for (int q = 0; i && q < MR_QUEUE_COUNT && before != (int)s->queue; q++)
-            if (q != (int)s->queue && newest[q] >= 0)
-                s->wait[s->wait_n++] = newest[q];
-        newest[s->queue] = i;
-        before = (int)s->queue;
+    const mr_schedule *s = mr_layout_schedule(p->layout);
+    for (int i = 0; i < mr_schedule_steps(s); i++) {
+        const mr_schedule_step *t = mr_schedule_at(s, i);
+        mr_step *step = &p->steps[p->n_setup + i];
+        step->wait_n = t->wait_n;
+        memcpy(step->wait, t->wait, sizeof step->wait);
     }
 }

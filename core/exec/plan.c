@@ -45,16 +45,23 @@ static mr_status make_steps(mr_program *p, size_t *workspace)
 
 static mr_status lay_out(mr_program *p)
 {
+    const mr_exec *e = p->exec;
     size_t *workspace = mr_calloc((size_t)mr_graph_nodes(p->graph), sizeof *workspace);
-    if (!workspace)
-        return mr_fail_memory((size_t)mr_graph_nodes(p->graph) * sizeof *workspace);
-    mr_status st = make_steps(p, workspace);
-    if (st == MR_OK)
-        st = mr_layout_new(
-            p->graph,
-            &(mr_layout_options){.workspace = workspace, .no_reuse = p->exec->options.no_reuse},
-            &p->layout);
-    mr_free(workspace);
+    const char **shared = mr_alloc((size_t)e->n_regions * sizeof *shared);
+    mr_layout_options o = {.workspace = workspace, .no_reuse = e->options.no_reuse};
+    mr_status st = MR_OK;
+    if (!workspace || !shared) {
+        st = mr_fail_memory((size_t)mr_graph_nodes(p->graph) * sizeof *workspace);
+        goto out;
+    }
+    o.shared = shared;
+    for (int i = 0; i < e->n_regions; i++)
+        if (e->regions[i].row.shared)
+            shared[o.n_shared++] = e->regions[i].row.name;
+    MR_TRY_GOTO(make_steps(p, workspace));
+    MR_TRY_GOTO(mr_layout_new(p->graph, &o, &p->layout));
+out:
+    mr_free(workspace), mr_free(shared);
     return st;
 }
 
@@ -178,7 +185,9 @@ mr_status mr_program_plan(mr_program *p)
     MR_TRY(room_for(p));
     MR_TRY(lay_out(p));
     p->own_bytes +=
-        (size_t)mr_layout_entries(p->layout) * sizeof(mr_layout_entry) + graph_bytes(p->graph);
+        (size_t)mr_layout_entries(p->layout) * sizeof(mr_layout_entry) +
+        (size_t)mr_schedule_steps(mr_layout_schedule(p->layout)) * sizeof(mr_schedule_step) +
+        graph_bytes(p->graph);
     MR_TRY(place_storages(p));
     require_inputs(p);
     place_results(p);

@@ -148,6 +148,6 @@ void mr_program_free(mr_program *p)
     mr_free(p->slots);
     mr_free(p->outputs);
     mr_free(p->spans);
-    mr_free(p->span_entry);
+    mr_free(p->used);
     mr_free(p);
 }

@@ -23,6 +23,9 @@ int mr_team(int threads);
 
 mr_status mr_cpu_open(int threads, mr_device **out);
 mr_status mr_shadow_open(int threads, mr_device **out);
+/* How the queues of the next run are ordered, by number (shadow.c); those after it take the numbers
+ * that follow. Opened, the device begins with 0. */
+void mr_shadow_order(mr_device *dev, uint64_t number);
 void mr_eager_drop(mr_device *dev);
 /* Tell a checking device; 0 is no block. */
 void mr_device_guard(mr_device *dev, mr_dptr p, mr_guard guard);
@@ -76,10 +79,11 @@ struct mr_program {
     bool is_prepared;
     mr_step_clock *clocks; /* NULL until it is timed */
     int n_setup, n_run, n_copies;
-    size_t *place;            /* storage -> offset in its block (inputs, consts) */
-    int *step_node;           /* of each step its node; of a copy its output */
-    mr_span *spans;           /* checking devices: what is born and dies at each step */
-    int *span_entry, n_spans; /* layout entry of each span */
+    size_t *place;  /* storage -> offset in its block (inputs, consts) */
+    int *step_node; /* of each step its node; of a copy its output */
+    mr_span *spans; /* checking devices: of each entry of the layout */
+    mr_span **used; /* of each step those it uses */
+    int n_spans;
     mr_dptr inputs, consts, results;
     size_t inputs_bytes, consts_bytes, results_bytes;
     size_t staging_bytes, own_bytes; /* of the host: for conversions; plan and graph */
@@ -100,6 +104,7 @@ const region *mr_exec_need(const mr_exec *exec, const char *name);
 mr_dptr mr_program_address(const mr_program *p, int storage);
 /* Fill data pointers, workspaces and spans from the blocks' present addresses (bind.c). */
 void mr_program_bind(mr_program *p);
+/* Say of each step what it uses of the arena, and for whom it waits. */
 mr_status mr_program_spans(mr_program *p);
 void mr_program_waits(mr_program *p);
 

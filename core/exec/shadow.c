@@ -1,9 +1,10 @@
 /* exec: the shadow device - the CPU's kernels behind the manners of an accelerator, for tests.
  *
  * Addresses of its own that fault on the host, one thread per queue that runs as late as it may,
- * poison before each write, reports of unwritten reads and writes. At any moment one step runs: the
- * highest queue that can go on, so that a missing wait between queues shows every time.
- * Numbers are the CPU device's: same kernels, same team size. Licence: Apache-2.0 */
+ * poison before each write, reports of unwritten reads and writes. At any moment one step runs, of
+ * a queue that can go on; which one differs from run to run, so that a missing wait and a range
+ * reused too early show within a few runs, at the same ones every time. Numbers are the CPU
+ * device's: same kernels, same team size. Licence: Apache-2.0 */
 #include "exec/shadow.h"
 
 #include "cpu/cpu.h"
@@ -14,11 +15,22 @@
 
 enum { DELAY_MS = 20 }; /* work nobody asks for starts this late */
 
+/* The order of the queues in a run. Number 0: the highest that can go on, 1: the lowest; other odd
+ * numbers draw an order for the run, so that a queue may lie idle as long as it can; even ones draw
+ * a queue at each step. */
+typedef struct order {
+    int queue[MR_QUEUE_COUNT]; /* the first that can go on is taken */
+    bool drawn;                /* or any that can */
+    uint64_t random;
+} order;
+
 typedef struct batch {
     struct batch *next;
     const mr_step *steps;
     int n, n_done, at[MR_QUEUE_COUNT]; /* next step of each queue */
     bool started;
+    order order;
+    int picked; /* the step to run now, -1: to be chosen */
     struct timespec due;
     unsigned char done[];
 } batch;
@@ -31,6 +43,7 @@ typedef struct shadow {
     pthread_t worker[MR_QUEUE_COUNT];
     int n_workers;
     batch *head, **tail;
+    uint64_t order; /* number of the next run's */
     bool demanded, running, quit;
     mr_status failed; /* of the first step that failed and was not reported yet */
     mr_error *story;
@@ -40,6 +53,31 @@ typedef struct worker_arg {
     shadow *s;
     int queue;
 } worker_arg;
+
+/* ---- the order of queues ---- */
+
+static int draw(order *o, int below)
+{
+    o->random = o->random * 6364136223846793005u + 1442695040888963407u;
+    return (int)((o->random >> 33) % (uint64_t)below);
+}
+
+static order order_of(uint64_t number)
+{
+    order o = {.drawn = number > 1 && number % 2 == 0, .random = number};
+    for (int q = 0; q < MR_QUEUE_COUNT; q++)
+        o.queue[q] = number == 1 ? q : MR_QUEUE_COUNT - 1 - q;
+    for (int q = MR_QUEUE_COUNT - 1; q > 0 && number > 1; q--) {
+        int other = draw(&o, q + 1), queue = o.queue[q];
+        o.queue[q] = o.queue[other], o.queue[other] = queue;
+    }
+    return o;
+}
+
+void mr_shadow_order(mr_device *dev, uint64_t number)
+{
+    ((shadow *)dev)->order = number;
+}
 
 /* ---- choosing the next step: all with the lock held ---- */
 
@@ -61,12 +99,13 @@ static bool ready(const batch *b, int i)
 /* The step to run now, -1 when none can. */
 static int pick(batch *b)
 {
-    for (int q = MR_QUEUE_COUNT - 1; q >= 0; q--) {
-        int i = next_of(b, q);
+    int can[MR_QUEUE_COUNT], n = 0;
+    for (int k = 0; k < MR_QUEUE_COUNT; k++) {
+        int i = next_of(b, b->order.queue[k]);
         if (i >= 0 && ready(b, i))
-            return i;
+            can[n++] = i;
     }
-    return -1;
+    return n ? can[b->order.drawn ? draw(&b->order, n) : 0] : -1;
 }
 
 static void finish(shadow *s)
@@ -75,6 +114,10 @@ static void finish(shadow *s)
     s->head = b->next;
     if (!s->head)
         s->tail = &s->head, s->demanded = false;
+    // a run that was cut short left users that never came
+    for (int i = 0; i < b->n; i++)
+        for (int k = 0; k < b->steps[i].n_spans; k++)
+            b->steps[i].spans[k]->seen = 0;
     mr_free(b);
     pthread_cond_broadcast(&s->turn);
 }
@@ -91,7 +134,7 @@ static void fail(shadow *s)
 static void step_done(shadow *s, int i, mr_status st)
 {
     batch *b = s->head;
-    b->done[i] = 1;
+    b->done[i] = 1, b->picked = -1;
     b->at[b->steps[i].queue] = i + 1;
     s->running = false;
     if (st != MR_OK)
@@ -126,7 +169,9 @@ static void *work(void *user)
             continue;
         }
         b->started = true;
-        int i = pick(b);
+        if (b->picked < 0)
+            b->picked = pick(b);
+        int i = b->picked;
         if (i < 0) {
             mr_fail(MR_E_INTERNAL, "the queues of a run wait for each other");
             fail(s);
@@ -245,7 +290,7 @@ static mr_status run(mr_device *dev, const mr_step *steps, int n, void *prepared
     batch *b = mr_calloc(1, sizeof *b + (size_t)n);
     if (!b)
         return mr_fail_memory(sizeof *b + (size_t)n);
-    b->steps = steps, b->n = n;
+    b->steps = steps, b->n = n, b->picked = -1, b->order = order_of(s->order++);
     clock_gettime(CLOCK_MONOTONIC, &b->due);
     b->due.tv_nsec += DELAY_MS * 1000000;
     if (b->due.tv_nsec >= 1000000000)

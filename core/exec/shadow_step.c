@@ -280,27 +280,44 @@ static mr_status close_frame(frame *f)
     return MR_OK;
 }
 
-static mr_status poison_spans(const shadow_memory *m, const mr_span *spans, int n)
+static mr_status poison_span(const shadow_memory *m, const mr_span *span)
 {
-    for (int i = 0; i < n; i++) {
-        shadow_block *b = NULL;
-        MR_TRY(shadow_find(m, spans[i].at, spans[i].bytes, "arena range", &b));
-        shadow_poison(b, spans[i].at, spans[i].bytes, MR_POISON);
-    }
+    shadow_block *b = NULL;
+    MR_TRY(shadow_find(m, span->at, span->bytes, "arena range", &b));
+    shadow_poison(b, span->at, span->bytes, MR_POISON);
+    return MR_OK;
+}
+
+/* The first user finds nothing, the last one leaves nothing. */
+static mr_status come(const shadow_memory *m, const mr_step *s)
+{
+    for (int i = 0; i < s->n_spans; i++)
+        if (!s->spans[i]->seen++)
+            MR_TRY(poison_span(m, s->spans[i]));
+    return MR_OK;
+}
+
+static mr_status leave(const shadow_memory *m, const mr_step *s)
+{
+    for (int i = 0; i < s->n_spans; i++)
+        if (s->spans[i]->seen == s->spans[i]->users) {
+            s->spans[i]->seen = 0;
+            MR_TRY(poison_span(m, s->spans[i]));
+        }
     return MR_OK;
 }
 
 static mr_status checked(const shadow_memory *m, frame *f)
 {
     const mr_step *s = f->step;
-    MR_TRY(poison_spans(m, s->born, s->born_n));
+    MR_TRY(come(m, s));
     MR_TRY(open_frame(m, f));
     MR_TRY(check_guards(f));
     MR_TRY(check_inputs(f));
     MR_TRY(run_over(f, MR_POISON));
     MR_TRY(check_outputs(f));
     MR_TRY(close_frame(f));
-    return poison_spans(m, s->dead, s->dead_n);
+    return leave(m, s);
 }
 
 mr_status shadow_step(const shadow_memory *m, const mr_step *step)

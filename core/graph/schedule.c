@@ -29,6 +29,8 @@ typedef struct access {
 typedef struct builder {
     const mr_graph *g;
     mr_schedule *s;
+    const char *const *shared; /* regions that are "w" */
+    int n_shared;
     /* Bytes of two spaces are different bytes. A space is a storage, or a region with all storages
      * that lie in it; -1: never written in a run. */
     int *space;
@@ -39,11 +41,13 @@ typedef struct builder {
 
 /* ---- spaces ---- */
 
-/* The memory behind a region's name: in f32 "master" is "w". */
-static const char *memory_of(const mr_graph *g, const char *region)
+/* The memory behind a region's name. */
+static const char *memory_of(const builder *b, const char *region)
 {
-    bool f32 = !g->params || mr_params_compute(g->params) == MR_F32;
-    return f32 && strcmp(region, "master") == 0 ? "w" : region;
+    for (int i = 0; i < b->n_shared; i++)
+        if (strcmp(region, b->shared[i]) == 0)
+            return "w";
+    return region;
 }
 
 static mr_status find_spaces(builder *b)
@@ -57,8 +61,8 @@ static mr_status find_spaces(builder *b)
         if (s->kind != MR_REGION)
             continue;
         int k = 0;
-        while (k < regions.n && strcmp(memory_of(g, g->storages.at[regions.at[k]].region),
-                                       memory_of(g, s->region)) != 0)
+        while (k < regions.n && strcmp(memory_of(b, g->storages.at[regions.at[k]].region),
+                                       memory_of(b, s->region)) != 0)
             k++;
         if (k == regions.n)
             MR_TRY_GOTO(VEC_PUSH(regions, i));
@@ -170,8 +174,12 @@ static mr_status add_steps(builder *b)
     return MR_OK;
 }
 
-mr_status mr_schedule_new(const mr_graph *g, mr_schedule **out)
+mr_status mr_schedule_new(const mr_graph *g, const char *const *shared, int n_shared,
+                          mr_schedule **out)
 {
+    static const char *const usual[] = {"master"};
+    if (!shared && (!g->params || mr_params_compute(g->params) == MR_F32))
+        shared = usual, n_shared = 1;
     if (!g->finished)
         return mr_fail(MR_E_USAGE, "schedule: the graph is not finished; try: finish it first");
     mr_schedule *s;
@@ -179,7 +187,7 @@ mr_status mr_schedule_new(const mr_graph *g, mr_schedule **out)
         return mr_fail_memory(sizeof *s);
     mr_status st = MR_OK;
     size_t storages = (size_t)g->storages.n, steps = (size_t)(g->nodes.n + g->outputs.n);
-    builder b = {.g = g, .s = s};
+    builder b = {.g = g, .s = s, .shared = shared, .n_shared = n_shared};
     for (int q = 0; q < QUEUES; q++)
         b.last[q] = -1;
     s->graph = g;

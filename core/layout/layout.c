@@ -10,13 +10,15 @@ static void touch(mr_layout *l, mr_ref x, int node)
         return;
     if (l->of_storage[s] < 0) {
         l->of_storage[s] = l->n;
-        l->entry[l->n++] = (mr_layout_entry){
-            .storage = s, .first = node, .bytes = mr_graph_storage(l->graph, s)->bytes};
+        l->entry[l->n++] = (mr_layout_entry){.storage = s,
+                                             .node = node,
+                                             .first = node,
+                                             .bytes = mr_graph_storage(l->graph, s)->bytes};
     }
     l->entry[l->of_storage[s]].last = node;
 }
 
-/* Entries in order of their first node. Nodes run in order, so the last touch is the latest. */
+/* Entries in order of the node that touches them first, lifetimes in the order of the list. */
 static void lifetimes(mr_layout *l, const size_t *workspace)
 {
     int nodes = mr_graph_nodes(l->graph);
@@ -29,8 +31,8 @@ static void lifetimes(mr_layout *l, const size_t *workspace)
         if (!workspace || !workspace[i] || node->setup)
             continue;
         l->of_node[i] = l->n;
-        l->entry[l->n++] =
-            (mr_layout_entry){.storage = -1, .first = i, .last = i, .bytes = workspace[i]};
+        l->entry[l->n++] = (mr_layout_entry){
+            .storage = -1, .node = i, .first = i, .last = i, .bytes = workspace[i]};
     }
     for (int i = 0; i < mr_graph_outputs(l->graph); i++)
         touch(l, mr_graph_output_at(l->graph, i, NULL), nodes ? nodes - 1 : 0);
@@ -68,7 +70,9 @@ mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options, mr_
         l->of_storage[i] = -1;
     for (int i = 0; i < nodes; i++)
         l->of_node[i] = -1;
+    MR_TRY_GOTO(mr_schedule_new(g, options->shared, options->n_shared, &l->schedule));
     lifetimes(l, options->workspace);
+    MR_TRY_GOTO(layout_widen(l));
     MR_TRY_GOTO(mr_layout_place(l->entry, l->n, &l->peak, &l->bound, &l->bound_at));
     if (options->no_reuse)
         spread(l);
@@ -87,6 +91,7 @@ void mr_layout_free(mr_layout *l)
 {
     if (!l)
         return;
+    mr_schedule_free(l->schedule);
     mr_free(l->entry);
     mr_free(l->of_storage);
     mr_free(l->of_node);
@@ -100,6 +105,10 @@ size_t mr_layout_peak(const mr_layout *l)
 size_t mr_layout_bound(const mr_layout *l)
 {
     return l->bound;
+}
+const mr_schedule *mr_layout_schedule(const mr_layout *l)
+{
+    return l->schedule;
 }
 int mr_layout_entries(const mr_layout *l)
 {

@@ -14,7 +14,7 @@ typedef struct share {
 /* The node that first writes an entry, and its part of the peak. */
 static const mr_node *maker(const mr_layout *l, const mr_layout_entry *e, share *s)
 {
-    const mr_node *node = mr_graph_node(l->graph, e->first),
+    const mr_node *node = mr_graph_node(l->graph, e->node),
                   *last = mr_graph_node(l->graph, e->last);
     if (e->storage < 0)
         s->workspace += e->bytes;

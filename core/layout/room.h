@@ -12,11 +12,15 @@ static inline size_t mr_granules(size_t bytes)
 
 struct mr_layout {
     const mr_graph *graph;
+    mr_schedule *schedule;
     mr_layout_entry *entry;
     int n, bound_at;
     size_t peak, bound;
     int *of_storage; /* entry of a storage, -1 when it is not in the arena */
     int *of_node;    /* entry of a node's workspace, -1 when none */
 };
+
+/* Lengthen the lifetimes of entries that side queues touch (widen.c). */
+mr_status layout_widen(mr_layout *l);
 
 #endif

@@ -30,9 +30,13 @@ typedef struct mr_arg {
 /* One step of a program as a device sees it, kept small: a program has thousands, a run many
  * programs. OP runs a kernel; COPY moves `bytes` from its input to its output (equal strides). */
 typedef enum mr_step_kind { MR_STEP_OP, MR_STEP_COPY } mr_step_kind;
+/* A range of the arena that `users` steps of a run use, for checking devices: nobody reads what was
+ * there before the first of them or is left after the last, in whatever order they come. `seen`, at
+ * first 0, is the device's: how many of them have come. */
 typedef struct mr_span {
     mr_dptr at;
     size_t bytes;
+    int users, seen;
 } mr_span;
 typedef struct mr_step_clock {
     double start_s, seconds;
@@ -51,11 +55,10 @@ typedef struct mr_step {
     size_t bytes; /* COPY */
     int threads;
     /* earlier steps of this run, on other queues, that must have finished */
-    int wait_n, wait[MR_QUEUE_COUNT];
-    bool naive; /* served by the naive row */
-    /* arena ranges that nobody reads before / after this step (checking devices) */
-    const mr_span *born, *dead;
-    int born_n, dead_n;
+    int wait_n, wait[MR_QUEUE_COUNT - 1];
+    bool naive;            /* served by the naive row */
+    mr_span *const *spans; /* checking devices: those it uses, each once */
+    int n_spans;
     mr_step_clock *clock; /* NULL: not timed */
 } mr_step;
 /* What the kernel of a step sees; addresses are the device's. */
@@ -101,7 +104,7 @@ struct mr_device {
     const mr_device_ops *ops;
     mr_facts facts;
     mr_rates rates[2]; /* f32, bf16; step_s == 0: not measured yet */
-    bool checks;       /* wants born and dead ranges with each step */
+    bool checks;       /* wants spans with each step */
     bool host;         /* its addresses are the host's */
     void *eager;       /* programs kept by mr_eager */
 };

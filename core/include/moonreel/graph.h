@@ -263,9 +263,11 @@ typedef struct mr_schedule_step {
     int wait_n, wait[MR_QUEUE_COUNT - 1]; /* steps on other queues, the newest first */
     int before[MR_QUEUE_COUNT];           /* newest step of each queue that surely is over, or -1 */
 } mr_schedule_step;
-/* Owns: caller frees; borrows g for life. Errors: MR_E_MEMORY, MR_E_USAGE before mr_graph_finish.
- */
-MR_API mr_status mr_schedule_new(const mr_graph *g, mr_schedule **out);
+/* shared [n_shared]: regions that are "w" by another name (read during the call); NULL: "master"
+ * where compute is f32. Owns: caller frees; borrows g for life.
+ * Errors: MR_E_MEMORY, MR_E_USAGE before mr_graph_finish. */
+MR_API mr_status mr_schedule_new(const mr_graph *g, const char *const *shared, int n_shared,
+                                 mr_schedule **out);
 MR_API void mr_schedule_free(mr_schedule *schedule);
 MR_API int mr_schedule_steps(const mr_schedule *schedule);
 MR_API const mr_schedule_step *mr_schedule_at(const mr_schedule *schedule, int i); /* lent */

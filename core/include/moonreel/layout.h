@@ -15,12 +15,15 @@ extern "C" {
 
 typedef struct mr_layout mr_layout;
 typedef struct mr_layout_options {
-    const size_t *workspace; /* bytes per node, mr_graph_nodes long; NULL = none */
-    bool no_reuse;           /* specs: every entry its own range */
+    const size_t *workspace;   /* bytes per node, mr_graph_nodes long; NULL = none */
+    bool no_reuse;             /* specs: every entry its own range */
+    const char *const *shared; /* of mr_schedule_new */
+    int n_shared;
 } mr_layout_options;
 
 typedef struct mr_layout_entry {
-    int storage;     /* -1: workspace of node `first` */
+    int storage;     /* -1: a workspace */
+    int node;        /* the first in the list that touches it */
     int first, last; /* nodes, both included; outputs live to the end */
     size_t bytes;    /* multiple of 64 */
     size_t offset;
@@ -36,6 +39,8 @@ MR_API mr_status mr_layout_place(mr_layout_entry *entries, int n, size_t *peak, 
 
 /* Lifetimes of a finished graph's arena storages and workspaces, placed. A storage lives from the
  * first write to the last read of any value on it, outputs to the end; a workspace at its node.
+ * What a node beside compute touches lives as long as nodes may run that are not ordered against
+ * all who touch it: bytes change hands only where the schedule says that the old users are over.
  * Setup nodes run alone, so their workspaces lie at 0 and have no entry.
  * Owns: borrows g for life, copies options. Errors: MR_E_MEMORY. */
 MR_API mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options,
@@ -48,7 +53,9 @@ MR_API size_t mr_layout_bound(const mr_layout *layout);
  * (0 when it has none). */
 MR_API size_t mr_layout_offset(const mr_layout *layout, int storage);
 MR_API size_t mr_layout_workspace(const mr_layout *layout, int node);
-/* Entries in order of their first node; lent. */
+/* The order of a run that lifetimes follow; lent. */
+MR_API const mr_schedule *mr_layout_schedule(const mr_layout *layout);
+/* Entries in order of `node`; lent. */
 MR_API int mr_layout_entries(const mr_layout *layout);
 MR_API const mr_layout_entry *mr_layout_at(const mr_layout *layout, int i);
 /* Who lives at the node where the bound is reached: block, op, bytes, largest first, and what to do

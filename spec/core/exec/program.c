@@ -1,7 +1,8 @@
 /* exec/program: random graphs give the same bits with and without in-place and reuse, poisoned or
- * not, on both devices and again; the measured peak is the predicted one; runs allocate nothing;
- * memory that runs out leaves everything usable. */
+ * not, on both devices and again, and on random queues in any order; the measured peak is the
+ * predicted one; runs allocate nothing; memory that runs out leaves everything usable. */
 #include "execcase.h"
+#include "queuecase.h"
 #include "exec/room.h"
 
 static uint64_t state;
@@ -143,6 +144,74 @@ static void same_bits(mr_device *cpu, mr_device *shadow, uint64_t seed)
         if (!equal)
             printf("seed %llu, way %zu\n", (unsigned long long)seed, i);
     }
+}
+
+/* ---- queues side by side ---- */
+
+typedef struct results {
+    float grad[Q_GRAD], last[Q_ROWS * Q_COLS], middle[Q_ROWS * Q_COLS], corner[Q_ROWS * 6],
+        sum[Q_COLS];
+} results;
+
+static void run_once(mr_exec *e, mr_program *p, results *r)
+{
+    mr_view last = view_of(r->last, COLS), middle = view_of(r->middle, COLS),
+            corner = view_of(r->corner, 6),
+            sum = {r->sum, mr_desc_dense(MR_F32, 1, (int64_t[]){Q_COLS})};
+    memset(r, 0, sizeof *r);
+    OK(mr_exec_write(e, "grad", 0, r->grad, sizeof r->grad));
+    OK(mr_program_set(p, "sum", &sum));
+    OK(mr_program_run(p));
+    OK(mr_program_get(p, "last", &last));
+    OK(mr_program_get(p, "middle", &middle));
+    OK(mr_program_get(p, "corner", &corner));
+    OK(mr_program_get(p, "sum", &sum));
+    OK(mr_exec_read(e, "grad", 0, r->grad, sizeof r->grad));
+}
+
+/* Graph `seed` with `side` percent of its nodes on side queues gives `want` in each of the runs;
+ * `first`: it says what is wanted. */
+static void beside(mr_device *dev, mr_params *params, uint64_t seed, int side, bool poison,
+                   bool first, results *want)
+{
+    mr_graph *g = queue_graph(params, seed, side, seed % 3 == 0);
+    mr_exec *e = NULL;
+    mr_program *p = NULL;
+    results now;
+    const mr_region_row row = {.name = "grad", .dtype = MR_F32};
+    mr_exec_options o = {.regions = &row, .n_regions = 1, .poison = poison};
+    OK(mr_exec_new(dev, params, &o, &e));
+    OK(mr_exec_compile(e, g, &p));
+    set_inputs(p);
+    for (int run = 0; run < (dev->checks ? 6 : 1); run++) {
+        run_once(e, p, first ? want : &now);
+        bool equal = first || memcmp(want, &now, sizeof now) == 0;
+        CHECK(equal);
+        if (!equal)
+            printf("graph %llu, %d %% on side queues, run %d on %s\n", (unsigned long long)seed,
+                   side, run, dev->facts.device);
+    }
+    mr_exec_free(e);
+    mr_graph_free(g);
+}
+
+static void queues(mr_device *cpu, mr_device *shadow)
+{
+    mr_params *params = NULL;
+    int id;
+    int64_t n = Q_GRAD;
+    results want;
+    OK(mr_params_new(MR_F32, &params));
+    OK(mr_params_add(params, &(mr_param){.name = "w", .desc = mr_desc_dense(MR_F32, 1, &n)}, &id));
+    OK(mr_params_seal(params, NULL));
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        beside(cpu, params, seed, 0, false, true, &want);
+        beside(cpu, params, seed, 50, false, false, &want);
+        beside(shadow, params, seed, 0, false, false, &want);
+        beside(shadow, params, seed, 50, false, false, &want);
+        beside(shadow, params, seed, 20, seed % 2, false, &want);
+    }
+    mr_params_free(params);
 }
 
 /* ---- memory that runs out ---- */
@@ -341,6 +410,7 @@ int main(void)
     places(both[1]);
     for (uint64_t seed = 1; seed <= 12; seed++)
         same_bits(both[0], both[1], seed);
+    queues(both[0], both[1]);
     printf("%zu of %zu layouts above the bound, seeds 1 to 12\n", above, checked);
     for (int i = 0; i < 2; i++) {
         limits(both[i]);

@@ -67,7 +67,7 @@ static void orders(mr_params *params, uint64_t seed, int side)
 {
     mr_graph *g = queue_graph(params, seed, side, seed % 3 == 0);
     mr_schedule *s = NULL;
-    CHECK_OK(mr_schedule_new(g, &s));
+    CHECK_OK(mr_schedule_new(g, NULL, 0, &s));
     int n = mr_schedule_steps(s), last[MR_QUEUE_COUNT];
     bool *before = queue_order(s, -1, 0);
     for (int q = 0; q < MR_QUEUE_COUNT; q++)
@@ -124,9 +124,9 @@ static void beside(void)
         d = add(g, MR_Q_COMPUTE, "mul", c, gathered),           // 6, of 3
         e = add(g, MR_Q_COMPUTE, "add", d, back);               // 7, of 5
     CHECK_OK(mr_graph_output(g, "y", e));                       // 8
-    CHECK_FAILS(mr_schedule_new(g, &s), MR_E_USAGE, "not finished");
+    CHECK_FAILS(mr_schedule_new(g, NULL, 0, &s), MR_E_USAGE, "not finished");
     CHECK_OK(mr_graph_finish(g));
-    CHECK_OK(mr_schedule_new(g, &s));
+    CHECK_OK(mr_schedule_new(g, NULL, 0, &s));
     static const struct {
         mr_queue queue;
         int wait; /* -1: none */
@@ -188,8 +188,15 @@ static void aliases(void)
         CHECK_OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &w, 1, &y));
         CHECK_OK(mr_graph_output(g, "y", y));
         CHECK_OK(mr_graph_finish(g));
-        CHECK_OK(mr_schedule_new(g, &s));
+        CHECK_OK(mr_schedule_new(g, NULL, 0, &s));
         CHECK_INT(mr_schedule_at(s, 1)->wait_n, f32);
+        mr_schedule_free(s);
+        // who knows the regions says so
+        CHECK_OK(mr_schedule_new(g, (const char *const[]){"other", "master"}, 2, &s));
+        CHECK_INT(mr_schedule_at(s, 1)->wait_n, 1);
+        mr_schedule_free(s);
+        CHECK_OK(mr_schedule_new(g, (const char *const[]){"other"}, 1, &s));
+        CHECK_INT(mr_schedule_at(s, 1)->wait_n, 0);
         mr_schedule_free(s);
         mr_graph_free(g);
         mr_params_free(params);
@@ -204,7 +211,7 @@ static void running_out(mr_params *params)
     int failures = 0;
     for (int64_t n = 1; n < 40; n++) {
         mr_alloc_fail_at(n);
-        mr_status st = mr_schedule_new(g, &s);
+        mr_status st = mr_schedule_new(g, NULL, 0, &s);
         if (st == MR_OK)
             st = mr_schedule_print(s, &text);
         mr_alloc_fail_at(0);

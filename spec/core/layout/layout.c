@@ -84,7 +84,7 @@ static size_t peak_of(bool recompute, bool no_reuse)
     for (int i = 0; i < n; i++)
         workspace[i] = (size_t)(i % 3) * 100000;
     mr_layout *l = NULL;
-    OK(mr_layout_new(g, &(mr_layout_options){workspace, no_reuse}, &l));
+    OK(mr_layout_new(g, &(mr_layout_options){.workspace = workspace, .no_reuse = no_reuse}, &l));
     replay(g, l, workspace);
     lifetimes(g, l);
     size_t peak = mr_layout_peak(l), sum = 0;
