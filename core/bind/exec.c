@@ -102,6 +102,16 @@ static int d_rates(lua_State *L)
     return 1;
 }
 
+/* memory() -> free, total */
+static int d_memory(lua_State *L)
+{
+    size_t free_bytes, total;
+    mr_bind_check(L, mr_device_memory(check_device(L, 1)->dev, &free_bytes, &total));
+    lua_pushinteger(L, (lua_Integer)free_bytes);
+    lua_pushinteger(L, (lua_Integer)total);
+    return 2;
+}
+
 static int d_compute(lua_State *L)
 {
     lua_pushstring(L,
@@ -442,7 +452,8 @@ static int x_set_param(lua_State *L)
 
 static const mr_bind_row exec_module_rows[] = {
     MR_ROW("device", e_device, "(name?: string, threads?: integer): mr.Device",
-           "Open a device: cpu or shadow; MOONREEL_DEVICE or cpu where absent. 0 threads: all."),
+           "Open a device: cpu, shadow or, with its plug-in, cuda (cuda:1 is the second); "
+           "MOONREEL_DEVICE or cpu where absent. 0 threads: all."),
     MR_ROW_OPTIONS("new", e_new,
                    "(device: mr.Device, params?: mr.Params, options?: table): mr.Exec",
                    "An executor: the memory of the parameters, and programs over it.", exec_fields),
@@ -457,6 +468,8 @@ static const mr_bind_face exec_module_face = {"moonreel.core.exec",
 
 static const mr_bind_row device_rows[] = {
     MR_ROW("facts", d_facts, "(): table", "{device, isa, threads, bf16, amx}."),
+    MR_ROW("memory", d_memory, "(): integer, integer",
+           "Bytes that are free on it, and all that it has."),
     MR_ROW("rates", d_rates, "(compute: mr.Dtype): table",
            "How fast it is in f32 or bf16, measured at the first call: {linear, linear_dx, "
            "linear_dw, matmul, attention, elementwise, memory, step}."),

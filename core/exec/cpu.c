@@ -119,6 +119,7 @@ static const mr_device_ops ops = {
     .forget = forget,
     .run = run,
     .sync = sync,
+    .memory = mr_host_memory,
     .close = close_device,
 };
 

@@ -1,23 +1,63 @@
 /* exec: devices by name, and what holds for all of them. Licence: Apache-2.0 */
 #include "exec/room.h"
+#include "base/plugin.h"
 
+#include <ctype.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
+// without `open`: in a plug-in of this name
 static const struct {
     const char *name;
     mr_status (*open)(int threads, mr_device **out);
 } kinds[] = {
     {"cpu", mr_cpu_open},
     {"shadow", mr_shadow_open},
+    {"cuda", NULL},
 };
+
+/* The number behind the colon of "cuda:1"; 0 without one. *end: where the kind's name ends. */
+static mr_status read_ordinal(const char *name, const char **end, int *ordinal)
+{
+    const char *colon = strchr(name, ':');
+    *end = colon ? colon : name + strlen(name), *ordinal = 0;
+    if (!colon)
+        return MR_OK;
+    char *rest;
+    long n = strtol(colon + 1, &rest, 10);
+    if (!isdigit((unsigned char)colon[1]) || *rest || n > 4095)
+        return mr_fail(MR_E_USAGE, "device '%s': expected a number behind the colon, as in cuda:1",
+                       name);
+    *ordinal = (int)n;
+    return MR_OK;
+}
+
+static mr_status open_plugin(const char *kind, int ordinal, int threads, mr_device **out)
+{
+    const void *table = NULL;
+    MR_TRY(mr_plugin_open(kind, MR_DEVICE_VERSION, &table));
+    return ((const mr_device_plugin *)table)->open(ordinal, threads, out);
+}
 
 mr_status mr_device_open(const char *name, int threads, mr_device **out)
 {
-    for (size_t i = 0; i < MR_COUNT(kinds); i++)
-        if (strcmp(kinds[i].name, name) == 0)
-            return kinds[i].open(threads, out);
-    return mr_fail(MR_E_USAGE, "unknown device '%s'; expected cpu or shadow", name);
+    const char *end;
+    int ordinal;
+    MR_TRY(read_ordinal(name, &end, &ordinal));
+    for (size_t i = 0; i < MR_COUNT(kinds); i++) {
+        if (strlen(kinds[i].name) != (size_t)(end - name) ||
+            memcmp(kinds[i].name, name, (size_t)(end - name)) != 0)
+            continue;
+        if (kinds[i].open && ordinal)
+            return mr_fail(MR_E_USAGE, "device '%s': there is one %s; try: %s", name, kinds[i].name,
+                           kinds[i].name);
+        MR_TRY(kinds[i].open ? kinds[i].open(threads, out)
+                             : open_plugin(kinds[i].name, ordinal, threads, out));
+        (*out)->ordinal = ordinal;
+        return MR_OK;
+    }
+    return mr_fail(MR_E_USAGE, "unknown device '%s'; expected cpu, shadow or cuda", name);
 }
 
 void mr_device_close(mr_device *dev)
@@ -26,6 +66,11 @@ void mr_device_close(mr_device *dev)
         return;
     mr_eager_drop(dev);
     dev->ops->close(dev);
+}
+
+mr_status mr_device_memory(mr_device *dev, size_t *free_bytes, size_t *total_bytes)
+{
+    return dev->ops->memory(dev, free_bytes, total_bytes);
 }
 
 void mr_device_guard(mr_device *dev, mr_dptr p, mr_guard guard)

@@ -41,9 +41,11 @@ static mr_status grow_arena(mr_program *p)
     if (st == MR_OK) {
         e->arena_bytes = need;
     } else {
-        mr_fail_note(
-            "arena of %.1f MiB for this graph; try: mr_layout_report names what lives at its peak",
-            (double)need / (1 << 20));
+        size_t free = 0, total = 0;
+        e->dev->ops->memory(e->dev, &free, &total);
+        mr_fail_note("arena of %.1f MiB for this graph, %.1f MiB are free on the device; try: "
+                     "mr_layout_report names what lives at its peak",
+                     (double)need / (1 << 20), (double)free / (1 << 20));
         // earlier programs stay usable
         mr_error *first = mr_error_copy(mr_error_last());
         if (before && e->dev->ops->alloc(e->dev, before, MR_SPACE_DEVICE, &e->arena) == MR_OK)

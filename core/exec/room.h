@@ -21,6 +21,8 @@ mr_cost mr_step_cost(const mr_step *step);
 /* OpenMP and oneDNN take their team size from the calling thread; returns the size before. */
 int mr_team(int threads);
 
+/* `memory` of devices that live in the host's. */
+mr_status mr_host_memory(mr_device *dev, size_t *free_bytes, size_t *total_bytes);
 mr_status mr_cpu_open(int threads, mr_device **out);
 mr_status mr_shadow_open(int threads, mr_device **out);
 /* How the queues of the next run are ordered, by number (shadow.c); those after it take the numbers

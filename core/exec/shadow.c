@@ -344,6 +344,7 @@ static const mr_device_ops ops = {
     .forget = forget,
     .run = run,
     .sync = sync,
+    .memory = mr_host_memory,
     .guard = guard,
     .close = close_device,
 };

@@ -4,6 +4,7 @@
 #include "cpu/cpu.h"
 
 #include <string.h>
+#include <unistd.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -17,6 +18,15 @@ int mr_team(int threads)
 #else
     return threads;
 #endif
+}
+
+mr_status mr_host_memory(mr_device *dev, size_t *free_bytes, size_t *total_bytes)
+{
+    (void)dev;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    *free_bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * page;
+    *total_bytes = (size_t)sysconf(_SC_PHYS_PAGES) * page;
+    return MR_OK;
 }
 
 static mr_status blame(const mr_step *s, mr_status st)

@@ -93,6 +93,8 @@ typedef struct mr_device_ops {
     mr_status (*sync)(mr_device *dev); /* wait; reports the first failed step */
     /* Refuse later steps' writes to the block that begins at `p`. NULL: not a checking device. */
     void (*guard)(mr_device *dev, mr_dptr p, mr_guard guard);
+    /* What an `alloc` may still get, and all there is. */
+    mr_status (*memory)(mr_device *dev, size_t *free_bytes, size_t *total_bytes);
     void (*close)(mr_device *dev);
 } mr_device_ops;
 /* Measured once per device: operations per second of each probed row (core/exec/rates.c), bytes per
@@ -104,14 +106,25 @@ struct mr_device {
     const mr_device_ops *ops;
     mr_facts facts;
     mr_rates rates[2]; /* f32, bf16; step_s == 0: not measured yet */
+    int ordinal;       /* of "cuda:1": 1 */
     bool checks;       /* wants spans with each step */
     bool host;         /* its addresses are the host's */
     void *eager;       /* programs kept by mr_eager */
 };
-/* Open "cpu" or "shadow" (later "cuda"). threads 0 = all cores of this process. Owns: caller
- * closes. */
+/* What the entry of a device's plug-in (base/plugin.h) returns. */
+#define MR_DEVICE_VERSION 1u
+typedef struct mr_device_plugin {
+    uint32_t version;
+    mr_status (*open)(int ordinal, int threads, mr_device **out);
+} mr_device_plugin;
+
+/* Open "cpu", "shadow" or one that a plug-in brings: "cuda", "cuda:1" for the second of several.
+ * threads 0 = all cores of this process. Owns: caller closes. Errors: MR_E_USAGE an unknown name,
+ * MR_E_UNSUPPORTED its plug-in is missing. */
 MR_API mr_status mr_device_open(const char *name, int threads, mr_device **out);
 MR_API void mr_device_close(mr_device *dev);
+/* Bytes that are free on the device and all that it has. */
+MR_API mr_status mr_device_memory(mr_device *dev, size_t *free_bytes, size_t *total_bytes);
 /* The compute dtype to use when a recipe wishes `wish`: bf16 only where its products are fast, else
  * f32, which is said once per process by mr_log. */
 MR_API mr_dtype mr_device_compute(const mr_device *dev, mr_dtype wish);

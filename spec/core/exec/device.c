@@ -4,6 +4,8 @@
 #include "check.h"
 #include "moonreel/exec.h"
 
+#include <stdlib.h>
+
 static int warnings;
 static char warning[256];
 static void listen(void *user, mr_log_level level, const char *line)
@@ -43,6 +45,27 @@ static void memory(mr_device *dev)
     CHECK_FAILS(ops->alloc(dev, SIZE_MAX / 2, MR_SPACE_DEVICE, &p), MR_E_MEMORY, "cannot allocate");
 }
 
+/* Devices of a plug-in. */
+static void plugin(void)
+{
+    mr_device *dev = NULL;
+    size_t free_bytes = 0, total = 0;
+    setenv("MOONREEL_PLUGINS", "/nowhere", 1);
+    CHECK_FAILS(mr_device_open("cuda", 1, &dev), MR_E_UNSUPPORTED,
+                "libmoonreel_cuda.so is not in /nowhere");
+    setenv("MOONREEL_PLUGINS", SPEC_PLUGINS, 1);
+    CHECK_OK(mr_device_open("cuda:3", 4, &dev));
+    CHECK_INT(dev->ordinal, 3);
+    CHECK_STR(dev->facts.device, "cuda");
+    CHECK_OK(mr_device_memory(dev, &free_bytes, &total));
+    CHECK_INT(free_bytes, 34); // as this one says: ordinal and threads arrived
+    CHECK_INT(total, 1000);
+    mr_device_close(dev);
+    CHECK_OK(mr_device_open("cuda", 4, &dev));
+    CHECK_INT(dev->ordinal, 0);
+    mr_device_close(dev);
+}
+
 int main(void)
 {
     static const char *const names[] = {"cpu", "shadow"};
@@ -57,6 +80,10 @@ int main(void)
         CHECK_INT(dev->facts.threads, 1);
 #endif
         memory(dev);
+        size_t free_bytes = 0, total = 0;
+        CHECK_OK(mr_device_memory(dev, &free_bytes, &total));
+        CHECK(free_bytes > 0 && free_bytes <= total);
+        CHECK_INT(dev->ordinal, 0);
         mr_device_close(dev);
         CHECK_OK(mr_device_open(names[i], 0, &dev));
         CHECK(dev->facts.threads >= 1);
@@ -65,7 +92,12 @@ int main(void)
     mr_device_close(NULL);
     mr_device *none = NULL;
     CHECK_FAILS(mr_device_open("tpu", 1, &none), MR_E_USAGE,
-                "unknown device 'tpu'; expected cpu or shadow");
+                "unknown device 'tpu'; expected cpu, shadow or cuda");
+    CHECK_FAILS(mr_device_open("cpu:1", 1, &none), MR_E_USAGE, "there is one cpu");
+    CHECK_FAILS(mr_device_open("cuda:x", 1, &none), MR_E_USAGE, "as in cuda:1");
+    CHECK_FAILS(mr_device_open("cuda:", 1, &none), MR_E_USAGE, "as in cuda:1");
+    CHECK_FAILS(mr_device_open("cud", 1, &none), MR_E_USAGE, "unknown device 'cud'");
+    plugin();
 
     mr_device plain = {.facts = {.isa = "avx2"}}, fast = {.facts = {.isa = "avx512", .bf16 = true}};
     mr_log_set_sink(listen, NULL);

@@ -334,6 +334,67 @@ static void places(mr_device *shadow)
     mr_params_free(m.params);
 }
 
+/* What a device keeps for the steps of a program: made once, handed to each run, told of new
+ * addresses when the arena grows for another program, taken back once. */
+static const mr_device_ops *plain;
+static int kept_alive, moves;
+static void *seen_at;
+static mr_status keep(mr_device *dev, mr_step *steps, int n, void **prepared)
+{
+    *prepared = steps, kept_alive++;
+    return plain->prepare(dev, steps, n, prepared);
+}
+static void move(mr_device *dev, const mr_step *steps, int n, void *prepared)
+{
+    (void)dev;
+    CHECK(prepared == steps && n > 0);
+    seen_at = (void *)steps[0].arg[steps[0].n_in].at;
+    moves++;
+}
+static void drop(mr_device *dev, mr_step *steps, int n, void *prepared)
+{
+    CHECK(prepared == steps);
+    kept_alive--;
+    plain->forget(dev, steps, n, NULL);
+}
+static mr_status run_kept(mr_device *dev, const mr_step *steps, int n, void *prepared)
+{
+    CHECK(prepared == steps);
+    return plain->run(dev, steps, n, NULL);
+}
+
+static void handles(mr_device *dev)
+{
+    mr_device_ops ops = *dev->ops;
+    plain = dev->ops;
+    ops.prepare = keep, ops.moved = move, ops.forget = drop, ops.run = run_kept;
+    dev->ops = &ops, moves = 0;
+    mr_exec *e = NULL;
+    mr_program *small = NULL, *large = NULL;
+    mr_graph *gs = small_graph(16, 2), *gl = small_graph(40000, 2);
+    float x[16] = {1};
+    int64_t n = 16;
+    mr_view v = {x, mr_desc_dense(MR_F32, 1, &n)};
+    OK(mr_exec_new(dev, NULL, NULL, &e));
+    OK(mr_exec_compile(e, gs, &small));
+    CHECK_INT(kept_alive, 1);
+    CHECK_INT(moves, 1);
+    OK(mr_program_set(small, "x", &v));
+    OK(mr_program_run(small));
+    OK(mr_exec_compile(e, gl, &large));
+    CHECK_INT(kept_alive, 2);
+    CHECK_INT(moves, 3); // the small one's arena went, the large one's came
+    CHECK(seen_at == (void *)large->steps[large->n_setup].arg[2].at);
+    OK(mr_program_run(small));
+    mr_program_free(large);
+    CHECK_INT(kept_alive, 1);
+    mr_exec_free(e);
+    CHECK_INT(kept_alive, 0);
+    dev->ops = plain;
+    mr_graph_free(gs);
+    mr_graph_free(gl);
+}
+
 /* Each run begins with a poisoned arena, whatever another program left there. */
 static void poisoned(mr_device *dev)
 {
@@ -415,6 +476,7 @@ int main(void)
     for (int i = 0; i < 2; i++) {
         limits(both[i]);
         poisoned(both[i]);
+        handles(both[i]);
         running_out(both[i]);
         mr_device_close(both[i]);
     }

@@ -245,7 +245,7 @@ static void orders(mr_device *dev)
     }
     for (int q = 0; q < MR_QUEUE_COUNT; q++)
         CHECK(first[q] > 0); // each queue was the first to go
-    CHECK(changed > 30); // four in each order that is not drawn step by step
+    CHECK(changed > 30);     // four in each order that is not drawn step by step
     for (int i = 0; i < STEPS; i++)
         dev->ops->free(dev, y[i], N * 4, MR_SPACE_DEVICE);
     dev->ops->free(dev, x, N * 4, MR_SPACE_DEVICE);
@@ -296,7 +296,7 @@ int main(void)
     orders(dev);
     late(dev);
     mr_device_close(dev);
-    CHECK_FAILS(mr_device_open("cuba", 1, &dev), MR_E_USAGE, "expected cpu or shadow");
+    CHECK_FAILS(mr_device_open("cuba", 1, &dev), MR_E_USAGE, "expected cpu, shadow or cuda");
     for (int64_t n = 1; n < 10; n++) {
         mr_alloc_fail_at(n);
         mr_status st = mr_device_open("shadow", 1, &dev);

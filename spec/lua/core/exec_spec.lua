@@ -48,8 +48,13 @@ describe("exec.device", function()
     assert.equal(dev:facts().bf16 and "bf16" or "f32", dev:compute("bf16"))
   end)
 
+  it("tells its memory", function()
+    local free, all = E.device():memory()
+    assert.is_true(free > 0 and free <= all)
+  end)
+
   it("refuses unknown names", function()
-    assert.equal("MR_E_USAGE", fails("expected cpu or shadow", E.device, "tpu").code)
+    assert.equal("MR_E_USAGE", fails("expected cpu, shadow or cuda", E.device, "tpu").code)
   end)
 end)
 

@@ -51,6 +51,14 @@ function op.cast(x, attributes) end
 ---@return any
 function op.concat(x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, attributes) end
 
+--- Convolution of channels-last volumes: any stride, zeros by axis and side, groups.
+---@param x? mr.Tensor|mr.Value|false
+---@param w? mr.Tensor|mr.Value|false
+---@param bias? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.conv3d(x, w, bias, attributes) end
+
 --- The same values in dense memory.
 ---@param x? mr.Tensor|mr.Value|false
 ---@return any
@@ -102,6 +110,15 @@ function op.gated_residual(x, gate, a) end
 ---@param x? mr.Tensor|mr.Value|false
 ---@return any
 function op.gelu_tanh(x) end
+
+--- Normalise groups of channels over all positions of a sample, scale, shift, then SiLU.
+---@param x? mr.Tensor|mr.Value|false
+---@param w? mr.Tensor|mr.Value|false
+---@param b? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+---@return any
+function op.group_norm(x, w, b, attributes) end
 
 --- Normalise each row to zero mean and unit variance, then scale by w and add b.
 ---@param x? mr.Tensor|mr.Value|false

@@ -127,6 +127,11 @@ local Device = {}
 ---@return table
 function Device:facts() end
 
+--- Bytes that are free on it, and all that it has.
+---@return integer
+---@return integer
+function Device:memory() end
+
 --- How fast it is in f32 or bf16, measured at the first call: {linear, linear_dx, linear_dw, matmul, attention, elementwise, memory, step}.
 ---@param compute mr.Dtype
 ---@return table

@@ -1,0 +1,24 @@
+/* base/plugin: found in the folder asked for, refused without an entry, of another version, or
+ * where there is none. */
+#include "base/plugin.h"
+#include "check.h"
+
+#include <stdlib.h>
+
+int main(void)
+{
+    const void *table = NULL, *again = NULL;
+    setenv("MOONREEL_PLUGINS", SPEC_PLUGINS, 1);
+    CHECK_OK(mr_plugin_open("cuda", 1, &table));
+    CHECK_INT(*(const uint32_t *)table, 1);
+    CHECK_OK(mr_plugin_open("cuda", 1, &again));
+    CHECK(again == table);
+    CHECK_FAILS(mr_plugin_open("cuda", 2, &table), MR_E_UNSUPPORTED, "of another version");
+    CHECK_FAILS(mr_plugin_open("odd", 1, &table), MR_E_UNSUPPORTED,
+                "libmoonreel_odd.so is not in " SPEC_PLUGINS);
+    // there, but not what its name says
+    CHECK_FAILS(mr_plugin_open("empty", 1, &table), MR_E_UNSUPPORTED, "libmoonreel_empty.so");
+    unsetenv("MOONREEL_PLUGINS");
+    CHECK_FAILS(mr_plugin_open("odd", 1, &table), MR_E_UNSUPPORTED, "try: MOONREEL_PLUGINS=DIR");
+    return check_done();
+}
