@@ -35,18 +35,17 @@ struct Attention {
     bool bias_half;
 };
 
-// which sequence a block works on, and which tile of it
+// which sequence a block or a warp works on, and which tile of it
 struct Place {
     int b, g, h, tile;
     int len, keys; // the first `len` of the counted keys exist; none exists from `keys` on
     int64_t row;   // of query 0 in [B, G, h, N]
 };
 
-MR_DEVICE Place place_of(const Attention &p, int tiles)
+MR_DEVICE Place place_at(const Attention &p, int sequence, int tile)
 {
     Place x;
-    int sequence = blockIdx.x / tiles;
-    x.tile = blockIdx.x % tiles;
+    x.tile = tile;
     x.h = sequence % p.h;
     x.g = sequence / p.h % p.G;
     x.b = sequence / p.h / p.G;
@@ -55,6 +54,12 @@ MR_DEVICE Place place_of(const Attention &p, int tiles)
     x.len = x.len < 0 ? 0 : x.len > p.counted ? p.counted : x.len;
     x.keys = p.counted < p.M ? p.M : x.len;
     return x;
+}
+
+// blocks take the tiles of a sequence one after the other
+MR_DEVICE Place place_of(const Attention &p, int tiles)
+{
+    return place_at(p, blockIdx.x / tiles, blockIdx.x % tiles);
 }
 
 // the key after the last that query i may see; 0 for a query that does not exist
@@ -111,11 +116,11 @@ template <int D> MR_DEVICE void piece_of(int i, int *row, int *piece)
 }
 
 /* Start copies of `rows` rows of a head into a tile of TILE_ROWS; zeros below them and right of
- * column d. All threads of the block. */
-template <int D, int TILE_ROWS>
+ * column d. All threads of the block, or, with THREADS 32, of a warp. */
+template <int D, int TILE_ROWS, int THREADS = ATTENTION_THREADS>
 MR_DEVICE void tile_copy(unsigned char *tile, const mr_bf16 *head, int64_t step, int rows, int d)
 {
-    for (int i = threadIdx.x; i < TILE_ROWS * (D / 8); i += ATTENTION_THREADS) {
+    for (int i = threadIdx.x % THREADS; i < TILE_ROWS * (D / 8); i += THREADS) {
         int r, c;
         piece_of<D>(i, &r, &c);
         c *= 8;

@@ -8,6 +8,7 @@
  * determinism: cuda/attention. */
 #include "cuda/attention/backward.cuh"
 #include "cuda/attention/forward.cuh"
+#include "cuda/attention/short.cuh"
 #include "cuda/kernels/kernel_call.h"
 #include <type_traits>
 
@@ -75,6 +76,16 @@ static dim3 grid_of(const Attention &p, int rows)
     return dim3((unsigned)(p.B * p.G * p.h * mr_cuda_ceil(rows, ROWS)));
 }
 
+static bool is_short(const Attention &p)
+{
+    return p.N <= SHORT && p.M <= SHORT;
+}
+
+static dim3 short_grid(const Attention &p)
+{
+    return dim3((unsigned)mr_cuda_ceil((int64_t)p.B * p.G * p.h, SHORT_WARPS));
+}
+
 template <class Launch> static void with_columns(int d, Launch launch)
 {
     if (d <= 64)
@@ -98,6 +109,12 @@ MR_CUDA_KERNEL(attention)
     if (p.B * p.G * p.h * p.N > 0)
         with_columns(p.d > p.e ? p.d : p.e, [&](auto columns) {
             constexpr int D = decltype(columns)::value;
+            if (is_short(p)) {
+                mr_cuda_shared(attention_short<D>, Short<D>::FORWARD);
+                MR_LAUNCH((attention_short<D>), short_grid(p), dim3(ATTENTION_THREADS),
+                          Short<D>::FORWARD, stream, q, k, v, o, lse, p);
+                return;
+            }
             mr_cuda_shared(attention_forward<D>, Forward<D>::SHARED);
             MR_LAUNCH((attention_forward<D>), grid_of(p, p.N), dim3(ATTENTION_THREADS),
                       Forward<D>::SHARED, stream, q, k, v, o, lse, p);
@@ -131,6 +148,14 @@ MR_CUDA_KERNEL(attention_grad, grad_workspace)
     with_columns(p.d > p.e ? p.d : p.e, [&](auto columns) {
         constexpr int D = decltype(columns)::value;
         constexpr int SHARED = Backward<D>::SHARED;
+        if (is_short(p)) {
+            if (p.B * p.G * p.h == 0)
+                return;
+            mr_cuda_shared(attention_short_grad<D>, Short<D>::BACKWARD);
+            MR_LAUNCH((attention_short_grad<D>), short_grid(p), block, Short<D>::BACKWARD, stream,
+                      q, k, v, dy, lse, dots, dlse, dq, dk, dv, p);
+            return;
+        }
         if (rows > 0) {
             mr_cuda_shared(attention_dq<D>, SHARED);
             MR_LAUNCH((attention_dq<D>), grid_of(p, p.N), block, SHARED, stream, q, k, v, dy, lse,

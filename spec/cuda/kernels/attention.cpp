@@ -1,6 +1,7 @@
 /* cuda/kernels/attention: every number of columns, one and several tiles of queries and keys, key
  * lengths inside, at the border of and before a tile, strides of a joint q, k, v.
- * Covers: cuda/kernels/attention.cu, cuda/attention/tile.cuh, forward.cuh, backward.cuh */
+ * Covers: cuda/kernels/attention.cu, cuda/attention/tile.cuh, forward.cuh, backward.cuh, short.cuh
+ */
 #include "contract.h"
 #include <stdio.h>
 
@@ -35,6 +36,17 @@ int main(void)
     backward(1, 65, 64, 1, 72, 64, 64);
     backward(1, 34, 70, 1, 256, 33, 65);
     backward(2, 3, 65, 1, 8, 0, 1);
+    // a warp a sequence: fewer sequences than warps of the last block, whole tiles and not
+    forward(3, 16, 16, 2, 72, 0, 16);
+    forward(1, 1, 9, 3, 128, 9, 9);
+    backward(3, 16, 16, 2, 72, 0, 16);
+    backward(1, 7, 1, 3, 128, 1, 1);
+    backward(1, 16, 9, 1, 256, 9, 9);
+    contract_case("attention", "q=[1,3,15,2,72] bf16 k=[1,3,15,2,72] bf16 v=[1,3,15,2,72] bf16 "
+                               "bias=[2,15,15] f32 -2..2 frame=4");
+    contract_case("attention_grad",
+                  "q=[1,3,15,1,64] bf16 k=[1,3,15,1,64] bf16 v=[1,3,15,1,64] bf16 o=[1,3,15,1,64] "
+                  "bf16 lse=[1,3,1,15] f32 2..3 do=[1,3,15,1,64] bf16 dlse=[1,3,1,15] f32 frame=1");
     // biases, frames that end inside a tile, text before an image, values wider than keys
     contract_case("attention", "q=[1,2,70,2,64] bf16 k=[1,2,70,2,64] bf16 v=[1,2,70,2,64] bf16 "
                                "bias=[2,70,70] f32 -2..2 frame=9");
