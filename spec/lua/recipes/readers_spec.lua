@@ -54,6 +54,7 @@ local values = {
 local elsewhere = {
   ["optim.type"] = "one optimizer under two names", ["dataset.type"] = "the registry's, it has one "
     .. "built type", ["model.type"] = "one built type", ["scheduler.type"] = "one built type",
+  ["strict"] = "of weights to start from (spec/lua/trainer/loop_spec.lua)",
   ["vae.type"] = "one built type", ["text_encoder.type"] = "one built type",
 }
 
