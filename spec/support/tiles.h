@@ -44,7 +44,7 @@ static void tile_dot(int c, int a, int b)
                                            tile_number(tiles[b].pairs[k][2 * n + i]);
 }
 
-#define AMX_FN                  __attribute__((unused)) static
+#define AMX_FN __attribute__((unused)) static
 #define AMX_ENTRY
 #define AMX_INLINE              __attribute__((always_inline, unused)) static inline
 #define AMX_LOAD(t, p, stride)  tile_load(t, p, (int64_t)(stride))

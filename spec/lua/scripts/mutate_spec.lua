@@ -62,7 +62,8 @@ describe("a list of breakages", function()
           -- a pattern of ctest may name several, as a|b
           for word in spec.words:gmatch(spec.kind == "lua" and "%S*spec/%S+" or "[^|]+") do
             local path = spec.kind == "lua" and word or "spec/" .. word:gsub("[%^%$]", "")
-            assert.is_true(base.exists(path) or base.exists(path .. ".c"), name .. ": " .. path)
+            assert.is_true(base.exists(path) or base.exists(path .. ".c")
+              or base.exists(path .. ".cpp"), name .. ": " .. path)
           end
         end
       end
