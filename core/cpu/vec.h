@@ -7,7 +7,7 @@
  *                 branch disappears (write bodies as VF_INLINE with a dtype argument)
  *   vf_fma        a * b + c; rounded once where the processor has it (base: twice)
  *   vf_recip      1 / x for 2^-126 <= |x| <= 2^126, error below 2 units in the last place
- *   vf_exp        error below 2 units in the last place; -inf gives 0, NaN stays NaN
+ *   vf_scale2     p 2^n for whole n; vf_power2: for n from -126 to 127
  *   vf_sum        always in the same order: halves onto each other
  *
  * Lane counts are below VF_LANES + 1. Licence: Apache-2.0 */
@@ -99,6 +99,10 @@ VF_INLINE void vf_bstoren(uint16_t *p, vf x, int64_t n)
     _mm256_mask_storeu_epi16(p, vf_mask(n), vf_to_bits(x));
 }
 VF_INLINE vf vf_scale2(vf p, vf n)
+{
+    return _mm512_scalef_ps(p, n);
+}
+VF_INLINE vf vf_power2(vf p, vf n)
 {
     return _mm512_scalef_ps(p, n);
 }
@@ -201,6 +205,11 @@ VF_INLINE vf vf_scale2(vf p, vf n)
     p = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(a, bias), 23)));
     return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(b, bias), 23)));
 }
+VF_INLINE vf vf_power2(vf p, vf n)
+{
+    __m256i k = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(k, 23)));
+}
 VF_INLINE float vf_sum(vf x)
 {
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -286,6 +295,10 @@ VF_INLINE vf vf_scale2(vf p, vf n)
     vf_int k = __builtin_convertvector(n, vf_int), a = k >> 1, b = k - a;
     return p * (vf)((a + 127) << 23) * (vf)((b + 127) << 23);
 }
+VF_INLINE vf vf_power2(vf p, vf n)
+{
+    return p * (vf)((__builtin_convertvector(n, vf_int) + 127) << 23);
+}
 VF_INLINE float vf_sum(vf x)
 {
     return (x[0] + x[2]) + (x[1] + x[3]);
@@ -311,28 +324,6 @@ VF_INLINE float vf_hmax(vf x)
     for (int i = 1; i < VF_LANES; i++)
         m = t[i] > m ? t[i] : m;
     return m;
-}
-
-/* e^x = 2^n e^r, |r| <= ln(2) / 2, e^r by its series to r^7. The outer arguments are clamped where
- * the result is 0 or inf in any case; max and min keep a NaN because it stands second. */
-VF_INLINE vf vf_exp(vf x)
-{
-    x = vf_min(vf_set(89.0f), vf_max(vf_set(-104.0f), x));
-    vf magic = vf_set(12582912.0f), n = vf_fma(x, vf_set(1.44269504f), magic) - magic;
-    vf r = vf_fma(n, vf_set(-0.693359375f), x);
-    r = vf_fma(n, vf_set(2.12194440e-4f), r);
-    vf p = vf_fma(r, vf_set(1.0f / 5040), vf_set(1.0f / 720));
-    p = vf_fma(r, p, vf_set(1.0f / 120));
-    p = vf_fma(r, p, vf_set(1.0f / 24));
-    p = vf_fma(r, p, vf_set(1.0f / 6));
-    p = vf_fma(r, p, vf_set(0.5f));
-    p = vf_fma(r * r, p, r) + vf_set(1.0f);
-    return vf_scale2(p, n);
-}
-/* 1 / (1 + e^-x); e^-x is kept finite for vf_recip */
-VF_INLINE vf vf_sigmoid(vf x)
-{
-    return vf_recip(vf_set(1.0f) + vf_exp(vf_min(vf_set(87.0f), vf_zero() - x)));
 }
 
 /* ---- arrays of f32 or bf16 ---- */

@@ -112,24 +112,27 @@ VF_INLINE void update(const job *j, int64_t begin, int64_t end, bool ema, bool w
     const mr_call *c = j->call;
     const terms *t = &j->t;
     float *p = c->out[0].data, *g = c->out[1].data, *m = c->out[2].data, *v = c->out[3].data;
-    vf scale = vf_set((float)t->scale), b1 = vf_set((float)t->b1), b2 = vf_set((float)t->b2),
-       one = vf_set(1.0f);
-    vf d = vf_set((float)t->d), lr = vf_set((float)t->lr), wd = vf_set((float)t->wd),
-       eps = vf_set((float)t->eps);
-    vf c1 = vf_set((float)(1 / t->c1)), c2 = vf_set((float)(1 / t->c2));
+    const formula_adam all = {.scale = vf_set((float)t->scale),
+                              .b1 = vf_set((float)t->b1),
+                              .b2 = vf_set((float)t->b2),
+                              .c1 = vf_set((float)(1 / t->c1)),
+                              .c2 = vf_set((float)(1 / t->c2)),
+                              .eps = vf_set((float)t->eps),
+                              .lr = vf_set((float)t->lr),
+                              .wd = vf_set((float)t->wd)};
+    vf d = vf_set((float)t->d);
     for (int64_t i = begin; i < end; i += VF_LANES) {
         int64_t n = MR_MIN(end - i, (int64_t)VF_LANES);
-        vf gi = vf_ldx(g, i, 1, n, MR_F32) * scale, pi = vf_ldx(p, i, 1, n, MR_F32);
-        vf mi = vf_fma(b1, vf_ldx(m, i, 1, n, MR_F32), (one - b1) * gi);
-        vf vi = vf_fma(b2, vf_ldx(v, i, 1, n, MR_F32), (one - b2) * gi * gi);
-        pi = pi - lr * vf_fma(wd, pi, (mi * c1) / (vf_sqrt(vi * c2) + eps));
+        vf pi = vf_ldx(p, i, 1, n, MR_F32), mi = vf_ldx(m, i, 1, n, MR_F32),
+           vi = vf_ldx(v, i, 1, n, MR_F32);
+        formula_adamw(&all, vf_ldx(g, i, 1, n, MR_F32), &pi, &mi, &vi);
         vf_stx(m, i, 1, mi, n, MR_F32);
         vf_stx(v, i, 1, vi, n, MR_F32);
         vf_stx(p, i, 1, pi, n, MR_F32);
         vf_stx(g, i, 1, vf_zero(), n, MR_F32);
         if (ema)
             vf_stx(c->out[4].data, i, 1,
-                   vf_fma(d, vf_ldx(c->out[4].data, i, 1, n, MR_F32), (one - d) * pi), n, MR_F32);
+                   formula_average(d, vf_ldx(c->out[4].data, i, 1, n, MR_F32), pi), n, MR_F32);
         if (w)
             vf_stx(c->out[5].data, i, 1, pi, n, MR_BF16);
     }

@@ -192,7 +192,7 @@ void lanes_forward(const attention_job *jb, int64_t unit, int64_t count, float *
         for (int64_t j = 0; j < seen; j++)
             max = vf_max(max, vf_load(row + j * VF_LANES) * scale);
         for (int64_t j = 0; j < seen; j++) {
-            vf p = vf_exp(vf_fma(vf_load(row + j * VF_LANES), scale, vf_zero() - max));
+            vf p = formula_exp(vf_fma(vf_load(row + j * VF_LANES), scale, vf_zero() - max));
             sum = sum + p;
             vf_store(row + j * VF_LANES, p);
         }
@@ -246,9 +246,10 @@ void lanes_backward(const attention_job *jb, int64_t unit, int64_t count, float 
         if (dlse)
             D = D - vf_ldx(dlse, unit * N + i, N, count, MR_F32);
         for (int64_t j = 0; j < seen; j++) {
-            vf pj = vf_exp(vf_fma(vf_load(row + j * VF_LANES), scale, vf_zero() - log));
+            vf pj = formula_exp(vf_fma(vf_load(row + j * VF_LANES), scale, vf_zero() - log));
             vf_store(row + j * VF_LANES, pj);
-            vf_store(drow + j * VF_LANES, pj * scale * (vf_load(drow + j * VF_LANES) - D));
+            vf_store(drow + j * VF_LANES,
+                     scale * formula_score_grad(pj, vf_load(drow + j * VF_LANES), D));
         }
         for (int64_t j = seen; j < M; j++)
             vf_store(row + j * VF_LANES, vf_zero()), vf_store(drow + j * VF_LANES, vf_zero());

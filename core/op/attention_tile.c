@@ -192,12 +192,12 @@ VF_INLINE float tile_exp(float *s, int64_t n, int64_t padded, float max)
     vf m = vf_set(max), sum = vf_zero();
     int64_t j = 0;
     for (; j + VF_LANES <= n; j += VF_LANES) {
-        vf p = vf_exp(vf_load(s + j) - m);
+        vf p = formula_weight(vf_load(s + j), m);
         sum = sum + p;
         vf_store(s + j, p);
     }
     if (j < n) {
-        vf p = vf_exp(vf_loadn(s + j, n - j) - m);
+        vf p = formula_weight(vf_loadn(s + j, n - j), m);
         vf_store(s + j, p);
         for (int64_t r = n; r < j + VF_LANES; r++)
             s[r] = 0;
@@ -318,7 +318,8 @@ static __attribute__((noinline)) void tile_slopes(const attention_job *jb, int64
         if (j == 0 && attention_seen(keys, i + r) == 1)
             d = row[0] - (dlse ? dlse[i + r] : 0);
         for (int64_t e = 0; e < mp; e += VF_LANES)
-            vf_store(row + e, vf_load(p + r * mp + e) * (vf_load(row + e) - vf_set(d)));
+            vf_store(row + e,
+                     formula_score_grad(vf_load(p + r * mp + e), vf_load(row + e), vf_set(d)));
         if (jb->dbias)
             attention_add_dbias(jb, h, i + r, keys, j, m, row);
     }

@@ -1,7 +1,7 @@
 /* exp: y = e^x; dx = dy y. Licence: Apache-2.0 */
 #include "op/row.h"
 
-MR_ELEMENTWISE(exp, 1, vf_exp(x[0]), exp(x[0]))
+MR_ELEMENTWISE(exp, 1, formula_exp(x[0]), exp(x[0]))
 
 static mr_status grad(mr_grad *ctx)
 {

@@ -5,31 +5,18 @@
 #include "op/row.h"
 
 enum { FLOP = 30 };
-#define ROOT 0.7978845608028654
-#define CUBE 0.044715
-
-VF_INLINE vf gate(vf x)
-{
-    return vf_sigmoid(x *
-                      vf_fma(x * x, vf_set((float)(2 * ROOT * CUBE)), vf_set((float)(2 * ROOT))));
-}
-VF_INLINE vf slope(vf x)
-{
-    vf s = gate(x),
-       du2 = vf_fma(x * x, vf_set((float)(6 * ROOT * CUBE)), vf_set((float)(2 * ROOT)));
-    return vf_fma(x * s * (vf_set(1.0f) - s), du2, s);
-}
 MR_ROW_FN double value_naive(double x)
 {
-    return 0.5 * x * (1 + tanh(ROOT * (x + CUBE * x * x * x)));
+    return 0.5 * x * (1 + tanh(FORMULA_GELU_ROOT * (x + FORMULA_GELU_CUBE * x * x * x)));
 }
 MR_ROW_FN double slope_naive(double x)
 {
-    double t = tanh(ROOT * (x + CUBE * x * x * x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * ROOT * (1 + 3 * CUBE * x * x);
+    double t = tanh(FORMULA_GELU_ROOT * (x + FORMULA_GELU_CUBE * x * x * x));
+    return 0.5 * (1 + t) +
+           0.5 * x * (1 - t * t) * FORMULA_GELU_ROOT * (1 + 3 * FORMULA_GELU_CUBE * x * x);
 }
-MR_ELEMENTWISE(gelu_tanh, 1, x[0] * gate(x[0]), value_naive(x[0]))
-MR_ELEMENTWISE(gelu_tanh_grad, 2, slope(x[0]) * x[1], slope_naive(x[0]) * x[1])
+MR_ELEMENTWISE(gelu_tanh, 1, formula_gelu(x[0]), value_naive(x[0]))
+MR_ELEMENTWISE(gelu_tanh_grad, 2, formula_gelu_slope(x[0]) * x[1], slope_naive(x[0]) * x[1])
 
 static mr_status grad(mr_grad *ctx)
 {

@@ -363,7 +363,7 @@ VF_INLINE void normalise(const job *j, int64_t i, bool silu, mr_dtype t)
         for (int64_t p = 0; p < n; p++) {
             vf u = vf_fma(vf_ldx(j->c->in[0].data, at + p * c + k, 1, m, t) - mean, scale, b);
             if (silu)
-                u = u * vf_sigmoid(u);
+                u = formula_silu(u);
             vf_stx(j->c->out[0].data, at + p * c + k, 1, u, m, t);
         }
     }
@@ -411,10 +411,8 @@ VF_INLINE terms terms_at(const job *j, int64_t at, const vf *row, int64_t m, boo
 {
     terms r = {.n = (vf_ldx(j->c->in[0].data, at, 1, m, t) - row[0]) * row[1],
                .g = vf_ldx(j->c->in[4].data, at, 1, m, t)};
-    if (silu) {
-        vf u = vf_fma(r.n, row[2], row[3]), s = vf_sigmoid(u), one = vf_set(1.0f);
-        r.g = r.g * s * vf_fma(u, one - s, one);
-    }
+    if (silu)
+        r.g = r.g * formula_silu_slope(vf_fma(r.n, row[2], row[3]));
     return r;
 }
 

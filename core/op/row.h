@@ -7,6 +7,9 @@
 #include "cpu/vec.h"
 #include "moonreel/graph.h"
 
+#define FORMULA VF_INLINE
+#include "op/formula.h"
+
 #define MR_ROW_FN __attribute__((unused)) static inline
 
 /* ---- infer ---- */

@@ -2,19 +2,14 @@
  * Memory-bound: reads and writes every element once. Licence: Apache-2.0 */
 #include "op/row.h"
 
-MR_ELEMENTWISE(silu, 1, x[0] * vf_sigmoid(x[0]), x[0] / (1 + exp(-x[0])))
+MR_ELEMENTWISE(silu, 1, formula_silu(x[0]), x[0] / (1 + exp(-x[0])))
 
-VF_INLINE vf slope(vf x)
-{
-    vf s = vf_sigmoid(x), one = vf_set(1.0f);
-    return s * vf_fma(x, one - s, one);
-}
 MR_ROW_FN double slope_naive(double x)
 {
     double s = 1 / (1 + exp(-x));
     return s * (1 + x * (1 - s));
 }
-MR_ELEMENTWISE(silu_grad, 2, slope(x[0]) * x[1], slope_naive(x[0]) * x[1])
+MR_ELEMENTWISE(silu_grad, 2, formula_silu_slope(x[0]) * x[1], slope_naive(x[0]) * x[1])
 
 static mr_status grad(mr_grad *ctx)
 {

@@ -6,6 +6,7 @@
  * With ema and w 20 bytes are read and 22 written per element, each once, 16 at a time. No sums:
  * the bits depend on nothing. What all elements share is formed in double by thread 0 of a block.
  */
+#include "cuda/kernels/formula.cuh"
 #include "cuda/kernels/pieces.cuh"
 #include "cuda/kernels/kernel_call.h"
 
@@ -17,7 +18,8 @@ struct attr { // as in core/op/adamw.c
 enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, MAX_NORM, EMA_DECAY, STEP, GRAD_SCALE };
 
 struct Terms {
-    float scale, b1, b2, c1, c2, eps, lr, wd, d;
+    formula_adam adam;
+    float d;
     bool go; // false: only the gradient is set to zero
 };
 
@@ -32,25 +34,16 @@ MR_DEVICE Terms terms_of(const double *h, double sumsq, attr a)
     double norm = sqrt(sumsq) * h[GRAD_SCALE];
     t.go = isfinite(norm) && h[GRAD_SCALE] != 0;
     double q = h[MAX_NORM] > 0 ? (norm + 1e-6) / h[MAX_NORM] : 1;
-    t.scale = (float)(q > 1 ? h[GRAD_SCALE] / q : h[GRAD_SCALE]);
-    t.b1 = (float)h[BETA1];
-    t.b2 = (float)h[BETA2];
-    t.c1 = (float)(1 / (1 - pow((double)t.b1, h[STEP])));
-    t.c2 = (float)(1 / (1 - pow((double)t.b2, h[STEP])));
-    t.eps = (float)h[EPS];
-    t.lr = (float)(h[LR] * a.lr_factor);
-    t.wd = (float)(h[WEIGHT_DECAY] * a.decay);
+    t.adam.scale = (float)(q > 1 ? h[GRAD_SCALE] / q : h[GRAD_SCALE]);
+    t.adam.b1 = (float)h[BETA1];
+    t.adam.b2 = (float)h[BETA2];
+    t.adam.c1 = (float)(1 / (1 - pow((double)t.adam.b1, h[STEP])));
+    t.adam.c2 = (float)(1 / (1 - pow((double)t.adam.b2, h[STEP])));
+    t.adam.eps = (float)h[EPS];
+    t.adam.lr = (float)(h[LR] * a.lr_factor);
+    t.adam.wd = (float)(h[WEIGHT_DECAY] * a.decay);
     t.d = (float)h[EMA_DECAY];
     return t;
-}
-
-MR_DEVICE void update(const Terms &t, float &p, float &g, float &m, float &v)
-{
-    g *= t.scale;
-    m = fmaf(t.b1, m, (1 - t.b1) * g);
-    v = fmaf(t.b2, v, (1 - t.b2) * g * g);
-    p -= t.lr * fmaf(t.wd, p, m * t.c1 / (sqrtf(v * t.c2) + t.eps));
-    g = 0;
 }
 
 MR_DEVICE void update_piece(const Terms &t, const Buffers &b, int64_t i)
@@ -68,9 +61,10 @@ MR_DEVICE void update_piece(const Terms &t, const Buffers &b, int64_t i)
         mr_load(b.ema + i, ema);
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-        update(t, p[e], g[e], m[e], v[e]);
+        formula_adamw(&t.adam, g[e], &p[e], &m[e], &v[e]);
+        g[e] = 0;
         if (b.ema)
-            ema[e] = fmaf(t.d, ema[e], (1 - t.d) * p[e]);
+            ema[e] = formula_average(t.d, ema[e], p[e]);
     }
     mr_store(b.master + i, p);
     mr_store(b.grad + i, g);
@@ -85,13 +79,13 @@ MR_DEVICE void update_piece(const Terms &t, const Buffers &b, int64_t i)
 MR_DEVICE void update_one(const Terms &t, const Buffers &b, int64_t i)
 {
     if (t.go) {
-        float p = b.master[i], g = b.grad[i], m = b.m[i], v = b.v[i];
-        update(t, p, g, m, v);
+        float p = b.master[i], m = b.m[i], v = b.v[i];
+        formula_adamw(&t.adam, b.grad[i], &p, &m, &v);
         b.master[i] = p;
         b.m[i] = m;
         b.v[i] = v;
         if (b.ema)
-            b.ema[i] = fmaf(t.d, b.ema[i], (1 - t.d) * p);
+            b.ema[i] = formula_average(t.d, b.ema[i], p);
         if (b.w)
             mr_store1(b.w + i, p);
     }

@@ -2,11 +2,12 @@
  *
  * Forms, strides and bytes as elementwise.cuh says: every element is read and written once. */
 #include "cuda/kernels/elementwise.cuh"
+#include "cuda/kernels/formula.cuh"
 
 struct Exp {
     MR_MEMBER float operator()(const float (&x)[1]) const
     {
-        return expf(x[0]);
+        return formula_exp(x[0]);
     }
 };
 

@@ -2,24 +2,19 @@
  *
  * Forms, strides and bytes as elementwise.cuh says: every element is read and written once. */
 #include "cuda/kernels/elementwise.cuh"
-
-MR_DEVICE float sigmoid(float x)
-{
-    return 1 / (1 + expf(-x));
-}
+#include "cuda/kernels/formula.cuh"
 
 struct Silu {
     MR_MEMBER float operator()(const float (&x)[1]) const
     {
-        return x[0] * sigmoid(x[0]);
+        return formula_silu(x[0]);
     }
 };
 
 struct SiluGrad {
     MR_MEMBER float operator()(const float (&x)[2]) const
     {
-        float s = sigmoid(x[0]);
-        return x[1] * s * (1 + x[0] * (1 - s));
+        return formula_silu_slope(x[0]) * x[1];
     }
 };
 

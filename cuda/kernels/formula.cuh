@@ -1,0 +1,12 @@
+/* The formulas of core/op/formula.h for single elements, on the device: the text that the CPU's
+ * kernels compile for vectors.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_KERNELS_FORMULA_CUH
+#define MOONREEL_CUDA_KERNELS_FORMULA_CUH
+
+#include "cuda/prim/sm80.cuh"
+
+#define FORMULA MR_DEVICE
+#include "op/formula_float.h"
+
+#endif
