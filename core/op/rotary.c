@@ -1,16 +1,16 @@
-/* rotary: turn interleaved pairs of each head by the angle of its position.
+/* rotary: turn pairs of each head by the angle of its position.
  *
  *   x [B, G, N, h, d], any strides; y dense in the order of x's strides    cos, sin [N, d/2] f32
  *
- *   (y[2k], y[2k+1]) = (a cos - b sin, b cos + a sin) with (a, b) = (x[2k], x[2k+1]) and the k-th
- *   angle of the position
+ *   (a, b) becomes (a cos - b sin, b cos + a sin) with the k-th angle of the position; the k-th
+ *   pair is (x[2k], x[2k+1]), or with `halves` (x[k], x[k + d/2])
  *
  * The gradient is the turn back (attribute inverse). Moves 2 elements per element. */
 #include "cpu/rows.h"
 #include "op/norm.h"
 
 typedef struct attr {
-    bool inverse;
+    bool inverse, halves;
 } attr;
 
 static mr_status infer(mr_infer *c)
@@ -31,7 +31,8 @@ static mr_status infer(mr_infer *c)
 static mr_status grad(mr_grad *g)
 {
     const attr *a = g->attr;
-    return mr_grad_op(g, "rotary", MR_ATTRS({"inverse", .i = !a->inverse}),
+    return mr_grad_op(g, "rotary",
+                      MR_ATTRS({"inverse", .i = !a->inverse}, {"halves", .i = a->halves}),
                       (mr_ref[]){g->dout[0], g->in[1], g->in[2]}, 3, &g->din[0]);
 }
 
@@ -47,15 +48,36 @@ static mr_status naive(const mr_call *c)
     for (int64_t i = 0; i < n[0] * n[1] * n[2] * n[3]; i++) {
         int64_t h = i % n[3], p = i / n[3] % n[2], g = i / n[3] / n[2] % n[1],
                 b = i / n[3] / n[2] / n[1];
-        for (int64_t k = 0; k < n[4]; k += 2) {
-            double co = *mr_el(&c->in[1], p, k / 2, 0, 0, 0),
-                   si = *mr_el(&c->in[2], p, k / 2, 0, 0, 0) * (at->inverse ? -1 : 1);
-            double x = *mr_el(&c->in[0], b, g, p, h, k), y = *mr_el(&c->in[0], b, g, p, h, k + 1);
-            *mr_el(&c->out[0], b, g, p, h, k) = x * co - y * si;
-            *mr_el(&c->out[0], b, g, p, h, k + 1) = y * co + x * si;
+        int64_t step = at->halves ? n[4] / 2 : 1;
+        for (int64_t k = 0; k < n[4] / 2; k++) {
+            int64_t first = at->halves ? k : 2 * k;
+            double co = *mr_el(&c->in[1], p, k, 0, 0, 0),
+                   si = *mr_el(&c->in[2], p, k, 0, 0, 0) * (at->inverse ? -1 : 1);
+            double x = *mr_el(&c->in[0], b, g, p, h, first),
+                   y = *mr_el(&c->in[0], b, g, p, h, first + step);
+            *mr_el(&c->out[0], b, g, p, h, first) = x * co - y * si;
+            *mr_el(&c->out[0], b, g, p, h, first + step) = y * co + x * si;
         }
     }
     return MR_OK;
+}
+
+// one head whose pairs lie half of it apart; its angles begin at `angles`
+VF_INLINE void turn_halves(const mr_call *c, int64_t from, int64_t to, int64_t angles, mr_dtype t)
+{
+    const attr *a = c->attr;
+    int64_t half = c->in[0].desc.dim[4] / 2, sx = c->in[0].desc.stride[4],
+            sy = c->out[0].desc.stride[4];
+    vf sign = vf_set(a->inverse ? -1.0f : 1.0f);
+    for (int64_t k = 0; k < half; k += VF_LANES) {
+        int64_t m = MR_MIN(half - k, (int64_t)VF_LANES);
+        vf co = vf_ldx(c->in[1].data, angles + k, 1, m, MR_F32),
+           si = vf_ldx(c->in[2].data, angles + k, 1, m, MR_F32) * sign;
+        vf x = vf_ldx(c->in[0].data, from + k * sx, sx, m, t),
+           y = vf_ldx(c->in[0].data, from + (half + k) * sx, sx, m, t);
+        vf_stx(c->out[0].data, to + k * sy, sy, formula_turn_first(x, y, co, si), m, t);
+        vf_stx(c->out[0].data, to + (half + k) * sy, sy, formula_turn_second(x, y, co, si), m, t);
+    }
 }
 
 VF_INLINE void turn_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
@@ -73,6 +95,10 @@ VF_INLINE void turn_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype 
     mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, x, &table}, 3);
     mr_rows_seek(&rows, begin, &p);
     for (int64_t i = begin; i < end; i++, mr_rows_next(&rows, &p)) {
+        if (a->halves) {
+            turn_halves(c, p.at[1], p.at[0], p.at[2], t);
+            continue;
+        }
         if (p.at[2] != angles) {
             angles = p.at[2];
             mr_turn_set(&turn, (const float *)c->in[1].data + angles,
@@ -109,13 +135,15 @@ MR_KERNEL(rotary)
 
 MR_OP(rotary) = {
     .name = "rotary",
-    .doc = "Rotary position embedding on interleaved pairs of each head.",
+    .doc = "Rotary position embedding on pairs of each head, neighbours or halves.",
     .ref = "Su et al. 2021, arXiv:2104.09864",
     .in = {{"x", "[B, G, N, h, d] f32|bf16", MR_ANY, 0},
            {"cos", "[N, d/2] f32", MR_CONTIG, MR_NO_GRAD},
            {"sin", "[N, d/2] f32", MR_CONTIG, MR_NO_GRAD}},
     .out = {{"y", "like x", 0, false, MR_ANY}},
-    .attr = {{"inverse", MR_ATTR_BOOL, offsetof(attr, inverse), .doc = "turn back"}},
+    .attr = {{"inverse", MR_ATTR_BOOL, offsetof(attr, inverse), .doc = "turn back"},
+             {"halves", MR_ATTR_BOOL, offsetof(attr, halves),
+              .doc = "pairs are half a head apart, not neighbours"}},
     .infer = infer,
     .grad = grad,
     .cost = cost,
@@ -124,5 +152,8 @@ MR_OP(rotary) = {
     .cheap = true,
     .cases = MR_CASES("x=[2,3,5,2,16] f32 cos=[5,8] f32 sin=[5,8] f32",
                       "x=[1,4,3,2,18]/any f32 cos=[3,9] f32 sin=[3,9] f32 inverse=true",
-                      "x=[2,2,3,2,72]/any bf16 cos=[3,36] f32 sin=[3,36] f32"),
+                      "x=[2,2,3,2,72]/any bf16 cos=[3,36] f32 sin=[3,36] f32",
+                      "x=[2,3,5,2,16] f32 cos=[5,8] f32 sin=[5,8] f32 halves=true",
+                      "x=[1,4,3,2,18]/any f32 cos=[3,9] f32 sin=[3,9] f32 halves=true inverse=true",
+                      "x=[2,2,3,2,72]/any bf16 cos=[3,36] f32 sin=[3,36] f32 halves=true"),
 };

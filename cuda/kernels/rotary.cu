@@ -1,16 +1,18 @@
 /* rotary: turn pairs (a, b) of each head by the angle of its position: (a cos - b sin, b cos + a
- * sin); the attribute inverse turns back.
+ * sin); the attribute inverse turns back, and with halves a pair is (x[k], x[k + d/2]) instead of
+ * (x[2k], x[2k+1]).
  *
  *   x, y [B, G, N, h, d], any strides   cos, sin [N, d/2] f32
  * A thread takes a pair; pairs that lie dense are one access of a word (bf16) or two (f32). x is
  * read once, y written once, angles once for each head. No sums: the bits depend on nothing. */
+#include "cuda/kernels/formula.cuh"
 #include "cuda/kernels/pieces.cuh"
 #include "cuda/kernels/walk.cuh"
 
 enum { THREADS = 256 };
 
 struct attr { // as in core/op/rotary.c
-    bool inverse;
+    bool inverse, halves;
 };
 
 MR_DEVICE void load_pair(const float *p, float *a, float *b)
@@ -51,21 +53,22 @@ __global__ void __launch_bounds__(THREADS)
     float a, b, c = cos[at[2]], s = sign * sin[at[2]];
     if (DENSE) {
         load_pair(x + at[1], &a, &b);
-        store_pair(y + at[0], a * c - b * s, b * c + a * s);
+        store_pair(y + at[0], formula_turn_first(a, b, c, s), formula_turn_second(a, b, c, s));
     } else {
         a = mr_load1(x + at[1]);
         b = mr_load1(x + at[1] + x_step);
-        mr_store1(y + at[0], a * c - b * s);
-        mr_store1(y + at[0] + y_step, b * c + a * s);
+        mr_store1(y + at[0], formula_turn_first(a, b, c, s));
+        mr_store1(y + at[0] + y_step, formula_turn_second(a, b, c, s));
     }
 }
 
-// the pairs of a view: half as many elements, twice as far apart
-static mr_desc pairs_of(const mr_desc *d)
+// the first elements of the pairs of a view: half as many, and where pairs are neighbours, twice as
+// far apart
+static mr_desc pairs_of(const mr_desc *d, bool halves)
 {
     mr_desc p = *d;
     p.dim[4] /= 2;
-    p.stride[4] *= 2;
+    p.stride[4] *= halves ? 1 : 2;
     return p;
 }
 
@@ -81,7 +84,8 @@ static bool dense_pairs(const mr_view *v)
 template <typename T> static mr_status run(const mr_call *call, cudaStream_t stream)
 {
     const mr_view *x = &call->in[0], *y = &call->out[0];
-    mr_desc in = pairs_of(&x->desc), out = pairs_of(&y->desc), table = in;
+    const attr *a = (const attr *)call->attr;
+    mr_desc in = pairs_of(&x->desc, a->halves), out = pairs_of(&y->desc, a->halves), table = in;
     for (int d = 0; d < 5; d++)
         table.stride[d] = d == 2 ? in.dim[4] : d == 4;
     const mr_desc *views[3] = {&out, &in, &table};
@@ -92,12 +96,13 @@ template <typename T> static mr_status run(const mr_call *call, cudaStream_t str
     if (pairs == 0)
         return MR_OK;
     dim3 grid((unsigned)mr_cuda_ceil(pairs, THREADS)), block(THREADS);
-    float sign = ((const attr *)call->attr)->inverse ? -1.0f : 1.0f;
+    float sign = a->inverse ? -1.0f : 1.0f;
     const T *from = (const T *)x->data;
     T *to = (T *)y->data;
     const float *cos = (const float *)call->in[1].data, *sin = (const float *)call->in[2].data;
-    int64_t x_step = x->desc.stride[4], y_step = y->desc.stride[4];
-    if (dense_pairs(x) && dense_pairs(y))
+    int64_t apart = a->halves ? in.dim[4] : 1, x_step = x->desc.stride[4] * apart,
+            y_step = y->desc.stride[4] * apart;
+    if (!a->halves && dense_pairs(x) && dense_pairs(y))
         MR_LAUNCH((rotary_pairs<T, true>), grid, block, 0, stream, walk, (uint32_t)pairs, from,
                   x_step, cos, sin, sign, to, y_step);
     else

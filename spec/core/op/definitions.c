@@ -224,11 +224,31 @@ static void constants(void)
     CHECK_NEAR(y[2], cos(2), 1e-6), CHECK_NEAR(y[3], cos(0.2), 1e-6);
 }
 
+/* ---- turns ---- */
+
+/* A quarter turn of the first pair and half a turn of the second; both orders, and back. */
+static void turns(void)
+{
+    float x[4] = {1, 2, 3, 4}, co[2] = {0, -1}, si[2] = {1, 0}, y[4], back[4];
+    static const float want[2][4] = {{-2, 1, -3, -4}, {-3, -2, 1, -4}};
+    for (int halves = 0; halves < 2; halves++) {
+        run("rotary", MR_ATTRS({"halves", .i = halves}),
+            &(mr_call){.in = {VIEW(x, 1, 1, 1, 1, 4), VIEW(co, 1, 2), VIEW(si, 1, 2)},
+                       .out = {VIEW(y, 1, 1, 1, 1, 4)}});
+        run("rotary", MR_ATTRS({"halves", .i = halves}, {"inverse", .i = 1}),
+            &(mr_call){.in = {VIEW(y, 1, 1, 1, 1, 4), VIEW(co, 1, 2), VIEW(si, 1, 2)},
+                       .out = {VIEW(back, 1, 1, 1, 1, 4)}});
+        for (int k = 0; k < 4; k++)
+            CHECK_NEAR(y[k], want[halves][k], 0), CHECK_NEAR(back[k], x[k], 0);
+    }
+}
+
 int main(void)
 {
     for (isa = 0; isa <= mr_isa(); isa++) {
         norms();
         patches();
+        turns();
         losses();
         constants();
     }

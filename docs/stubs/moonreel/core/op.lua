@@ -192,7 +192,7 @@ function op.random_normal(seed, keys, epoch, attributes) end
 ---@return any
 function op.rms_norm(x, w, attributes) end
 
---- Rotary position embedding on interleaved pairs of each head.
+--- Rotary position embedding on pairs of each head, neighbours or halves.
 ---@param x? mr.Tensor|mr.Value|false
 ---@param cos? mr.Tensor|mr.Value|false
 ---@param sin? mr.Tensor|mr.Value|false
