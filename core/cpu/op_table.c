@@ -190,10 +190,70 @@ mr_cost mr_op_cost(const mr_op *op, const mr_call *call)
     return cost;
 }
 
+/* ---- kernels of devices ---- */
+
+typedef struct added {
+    const char *device;
+    const mr_op *op;
+    const mr_kernel *kernel;
+} added;
+static added others[TABLE_CAP];
+static int others_n;
+static pthread_mutex_t others_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static const mr_kernel *find_other(const mr_op *op, const char *device)
+{
+    for (int i = 0; i < others_n; i++)
+        if (others[i].op == op && strcmp(others[i].device, device) == 0)
+            return others[i].kernel;
+    return NULL;
+}
+
+const mr_kernel *mr_op_kernel(const mr_op *op, const char *device)
+{
+    pthread_mutex_lock(&others_lock);
+    const mr_kernel *kernel = find_other(op, device);
+    pthread_mutex_unlock(&others_lock);
+    if (!kernel && (strcmp(device, "cpu") == 0 || strcmp(device, "shadow") == 0))
+        kernel = &op->cpu;
+    return kernel;
+}
+
+static mr_status add_other(const added *a)
+{
+    if (find_other(a->op, a->device))
+        return mr_fail(MR_E_USAGE, "device '%s' has kernels for op '%s' already", a->device,
+                       a->op->name);
+    if (others_n == TABLE_CAP)
+        return mr_fail(MR_E_RANGE, "device '%s': more than %d kernels", a->device, TABLE_CAP);
+    others[others_n++] = *a;
+    return MR_OK;
+}
+
+mr_status mr_op_add_kernel(const char *device, const char *name, const mr_kernel *kernel)
+{
+    const mr_op *op = mr_op_find(name);
+    if (!op)
+        return mr_fail(MR_E_USAGE,
+                       "device '%s' has kernels for op '%s', which is unknown; "
+                       "did you mean '%s'?",
+                       device, name, mr_op_nearest(name));
+    if (!kernel->run[0])
+        return mr_fail(MR_E_USAGE, "device '%s' gives no function for op '%s'", device, name);
+    pthread_mutex_lock(&others_lock);
+    mr_status st = add_other(&(added){device, op, kernel});
+    pthread_mutex_unlock(&others_lock);
+    return st;
+}
+
+mr_kernel_fn *mr_kernel_run(const mr_kernel *kernel, int isa)
+{
+    for (int i = MR_MIN(MR_MAX(isa, 0), 2); i >= 0; i--)
+        if (kernel->run[i])
+            return kernel->run[i];
+    return NULL;
+}
 mr_kernel_fn *mr_op_cpu(const mr_op *op, int isa)
 {
-    for (int i = MR_MIN(isa, 2); i >= 0; i--)
-        if (op->cpu.run[i])
-            return op->cpu.run[i];
-    return NULL;
+    return mr_kernel_run(&op->cpu, isa);
 }

@@ -218,7 +218,7 @@ mr_memory mr_program_memory(const mr_program *p)
     for (int i = p->n_setup; i < p->n_setup + p->n_run; i++) {
         const mr_step *s = &p->steps[i];
         m.workspace = MR_MAX(m.workspace, s->workspace_bytes);
-        if (!s->naive && s->op->cpu.prepare)
+        if (!s->naive && s->kernel->prepare)
             m.library = LIBRARY_RESERVE;
     }
     return m;

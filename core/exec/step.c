@@ -59,11 +59,12 @@ void mr_step_call(const mr_step *s, mr_call *call)
 
 mr_status mr_step_choose(mr_step *s, const mr_facts *facts)
 {
-    const mr_kernel *k = &s->op->cpu;
+    const mr_kernel *k = s->kernel = mr_op_kernel(s->op, facts->device);
     mr_call call;
     s->threads = facts->threads;
     mr_step_call(s, &call);
-    s->run = mr_op_kernel_fits(s->op, &call) ? mr_op_cpu(s->op, mr_isa_index(facts->isa)) : NULL;
+    s->run =
+        k && mr_op_kernel_fits(s->op, &call) ? mr_kernel_run(k, mr_isa_index(facts->isa)) : NULL;
     s->workspace_bytes = s->run && k->workspace ? k->workspace(&call, facts) : 0;
     s->naive = !s->run || s->workspace_bytes == MR_NO_KERNEL;
     if (s->naive && !s->op->naive)
@@ -76,10 +77,10 @@ mr_status mr_step_choose(mr_step *s, const mr_facts *facts)
 static mr_status prepare(mr_step *s, const mr_facts *facts)
 {
     mr_call call;
-    if (!s->op || s->naive || !s->op->cpu.prepare)
+    if (!s->op || s->naive || !s->kernel->prepare)
         return MR_OK;
     mr_step_call(s, &call);
-    return blame(s, s->op->cpu.prepare(&call, facts, &s->state));
+    return blame(s, s->kernel->prepare(&call, facts, &s->state));
 }
 
 mr_status mr_steps_prepare(mr_step *steps, int n, const mr_facts *facts)
@@ -98,8 +99,8 @@ mr_status mr_steps_prepare(mr_step *steps, int n, const mr_facts *facts)
 void mr_steps_forget(mr_step *steps, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (steps[i].op && steps[i].state && steps[i].op->cpu.release)
-            steps[i].op->cpu.release(steps[i].state);
+        if (steps[i].state && steps[i].kernel->release)
+            steps[i].kernel->release(steps[i].state);
         steps[i].state = NULL;
     }
 }

@@ -44,11 +44,12 @@ typedef struct mr_step_clock {
 typedef struct mr_step {
     mr_step_kind kind;
     mr_queue queue;
-    const mr_op *op;     /* COPY: NULL */
-    const mr_node *node; /* attributes, names; NULL when none */
-    mr_kernel_fn *run;   /* chosen from facts when it is planned */
-    void *state;         /* made by `prepare` */
-    mr_arg *arg;         /* n_in inputs, then n_out outputs */
+    const mr_op *op;         /* COPY: NULL */
+    const mr_node *node;     /* attributes, names; NULL when none */
+    const mr_kernel *kernel; /* of `op` on this device, and of its functions the */
+    mr_kernel_fn *run;       /* one that runs: chosen from facts when it is planned */
+    void *state;             /* made by `prepare` */
+    mr_arg *arg;             /* n_in inputs, then n_out outputs */
     int n_in, n_out;
     mr_dptr workspace;
     size_t workspace_bytes;

@@ -62,6 +62,7 @@ typedef struct mr_call {
     const void *attr; /* the row's plain struct */
     void *workspace;  /* workspace() bytes, 64-byte aligned, contents undefined */
     void *state;      /* what prepare() made, or NULL */
+    void *stream;     /* of the device, where its kernels are launched; NULL on the CPU */
     int threads;      /* team size; 1 <= threads */
 } mr_call;
 
@@ -151,7 +152,7 @@ typedef struct mr_op {
     void (*cost)(const mr_call *call, mr_cost *cost);
     /* every floating argument is f64 (dense or as given); the truth */
     mr_kernel_fn *naive;
-    mr_kernel cpu;
+    mr_kernel cpu; /* other devices join by name: mr_op_add_kernel */
     /* memory-bound: a backward pass may redo it instead of keeping its output */
     bool cheap;
     bool hidden; /* not offered at the prompt (backward and update rows) */
@@ -214,6 +215,16 @@ MR_API mr_status mr_op_check_dtypes(const mr_op *op, const mr_infer *ctx);
 MR_API bool mr_op_kernel_fits(const mr_op *op, const mr_call *call);
 /* Cost by the row or the default. */
 MR_API mr_cost mr_op_cost(const mr_op *op, const mr_call *call);
+/* The kernels that serve a row on a device: what a plug-in gave for it, else, on devices of the
+ * host's processor ("cpu", "shadow"), those of the row. NULL: none. */
+MR_API const mr_kernel *mr_op_kernel(const mr_op *op, const char *device);
+/* Kernels of a plug-in's device for the row of that name, when the plug-in is opened. `device` and
+ * `kernel` are borrowed for good. Errors: MR_E_USAGE for an unknown row (with the nearest name),
+ * for kernels without run[0], and for a second time. Threads: any. */
+MR_API mr_status mr_op_add_kernel(const char *device, const char *op, const mr_kernel *kernel);
+/* Its function for an instruction set index, -1 where the device has none of these: the best that
+ * is there and not beyond; NULL when none. */
+MR_API mr_kernel_fn *mr_kernel_run(const mr_kernel *kernel, int isa);
 /* The CPU function for an instruction set index (0 base, 1 avx2, 2 avx512); NULL when none. */
 MR_API mr_kernel_fn *mr_op_cpu(const mr_op *op, int isa);
 /* Best instruction set of this processor, or MOONREEL_ISA=base|avx2|avx512 (a missing one is an

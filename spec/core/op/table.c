@@ -55,6 +55,32 @@ static void instruction_sets(void)
     CHECK(op->cpu.run[0] != op->cpu.run[2]);
 }
 
+static mr_status by_hand(const mr_call *call)
+{
+    (void)call;
+    return MR_OK;
+}
+
+static void devices(void)
+{
+    static const mr_kernel own = {.run = {by_hand}}, empty = {.run = {NULL}};
+    const mr_op *silu = mr_op_find("silu"), *add = mr_op_find("add");
+    CHECK(mr_op_kernel(silu, "cpu") == &silu->cpu);
+    CHECK(mr_op_kernel(silu, "shadow") == &silu->cpu);
+    CHECK(mr_op_kernel(silu, "cuda") == NULL);
+    CHECK_OK(mr_op_add_kernel("cuda", "silu", &own));
+    CHECK(mr_op_kernel(silu, "cuda") == &own);
+    CHECK(mr_op_kernel(silu, "cpu") == &silu->cpu);
+    CHECK(mr_op_kernel(add, "cuda") == NULL);
+    CHECK(mr_kernel_run(&own, -1) == by_hand);
+    CHECK(mr_kernel_run(&own, 2) == by_hand);
+    CHECK(mr_kernel_run(&empty, 2) == NULL);
+    CHECK_FAILS(mr_op_add_kernel("cuda", "silu", &own), MR_E_USAGE,
+                "device 'cuda' has kernels for op 'silu' already");
+    CHECK_FAILS(mr_op_add_kernel("cuda", "slu", &own), MR_E_USAGE, "did you mean 'silu'");
+    CHECK_FAILS(mr_op_add_kernel("cuda", "add", &empty), MR_E_USAGE, "gives no function");
+}
+
 static void costs(void)
 {
     mr_call call = {.n_in = 2, .n_out = 1};
@@ -73,6 +99,7 @@ int main(void)
     names();
     attributes();
     instruction_sets();
+    devices();
     costs();
     return check_done();
 }
