@@ -29,6 +29,8 @@ names.rows = {
   { "E", "devices and executors", "moonreel.core.exec" },
   { "nn", "layers", "moonreel.nn" },
   { "data", "clips, indexes, loaders", "moonreel.data" },
+  { "token", 'tok = token.open("spiece.model"): tok("a caption") is its ids as a tensor',
+    "moonreel.token" },
 }
 
 -- files that begin like a picture or a clip are decoded
