@@ -41,6 +41,17 @@ local function gradient(device, config)
 end
 
 describe("trainer.program", function()
+  it("is planned without a device with the bytes, cost and seconds that it has on one", function()
+    local pipe, device = new_pipe(), E.device()
+    local rates, rows = {f32 = device:rates("f32")}, regions.adamw()
+    local plans = E.plan(pipe.params, {regions = rows, rates = rates, facts = device:facts()})
+    local runs = E.new(device, pipe.params, {regions = rows})
+    for _, config in ipairs{{}, {grad_checkpoint = true}} do
+      local step = program.new(runs, pipe, SHAPE, config)
+      assert.same(step.prog:plan(), plans:compile(step.graph):plan())
+    end
+  end)
+
   it("overfits one batch with fixed noise and times to near zero", function()
     local pipe = new_pipe()
     local run = E.new(E.device("cpu", 1), pipe.params, {regions = regions.adamw()})
