@@ -58,12 +58,14 @@ local function synchronise()
   end
 end
 
--- names of the C specs that a pattern of ctest means
+-- names of the C and CUDA specs that a pattern of ctest means
 local function programs(pattern)
   local names = {}
   for name in need(("ctest --test-dir %s -N -R '%s'"):format(BUILD, pattern))
-      :gmatch("Test +#%d+: core/(%S+)") do
-    names[#names + 1] = "spec_" .. name:gsub("/", "_")
+      :gmatch("Test +#%d+: (%S+)") do
+    if name:find("^core/") or name:find("^cuda/") then
+      names[#names + 1] = "spec_" .. name:gsub("^core/", ""):gsub("/", "_")
+    end
   end
   return table.concat(names, " ")
 end
