@@ -28,6 +28,7 @@ static void backward(int B, int N, int M, int h, int d, int from, int to)
 int main(void)
 {
     forward(3, 17, 130, 1, 64, 0, 130);
+    forward(1, 17, 190, 1, 64, 190, 190);
     forward(1, 65, 64, 1, 72, 64, 64);
     forward(1, 5, 70, 1, 88, 65, 65);
     forward(1, 66, 70, 1, 256, 33, 33);
