@@ -31,6 +31,8 @@ int main(void)
     contract_fast("layer_norm", "x=[40,1152] bf16 w=[1152] bf16 b=[1152] bf16", 0.3);
     contract_fast("layer_norm_grad", "x=[40,1152] bf16 w=[1152] bf16 dy=[40,1152] bf16", 0.2);
     contract_fast("layer_norm_dw", "x=[70,1152] bf16 dy=[70,1152] bf16 acc=[1152] f32", 0.3);
+    // more partial rows than groups that add them
+    contract_case("layer_norm_dw", "x=[600,8] bf16 dy=[600,8] bf16 acc=[8] f32");
     // heads of 72 as 9 of 16 lanes, their angles shared by the heads of a position
     contract_fast("qk_norm", "x=[1,1,10,16,72] bf16 w=[72] bf16 cos=[10,36] f32 sin=[10,36] f32",
                   0.9);
