@@ -129,6 +129,13 @@ int mr_bind_ckpt_write(lua_State *L)
 
 const mr_bind_field mr_bind_saver_fields[] = {
     MR_BIND_ANY("lock", "mr.RunLock", "The lock of the run, where the caller holds it."),
+    MR_BIND_INT("rank", mr_saver_options, rank, 0, 0, "Which of several ranks this is."),
+    MR_BIND_INT("ranks", mr_saver_options, ranks, 0, 0,
+                "How many write each checkpoint together; 0: one."),
+    MR_BIND_STR("run_dir", mr_saver_options, run_dir,
+                 "From rank 1 on: the run; rank 0 has its lock."),
+    MR_BIND_INT("fence", mr_saver_options, fence, 0, 0,
+                "From rank 1 on: the fencing number of that lock; 0: the one in force."),
     MR_BIND_INT("keep", mr_saver_options, keep, 0, -1,
                 "Newest checkpoints to keep; 0: 3, -1: all."),
     MR_BIND_INT("keep_every", mr_saver_options, keep_every, 0, 0,
@@ -142,7 +149,9 @@ const mr_bind_field mr_bind_saver_fields[] = {
 
 int mr_bind_saver_new(lua_State *L)
 {
-    mr_saver_options opt = {.lock = mr_bind_unbox(L, 1, mr_bind_lock_type)};
+    mr_saver_options opt = {0};
+    if (!lua_isnoneornil(L, 1))
+        opt.lock = mr_bind_unbox(L, 1, mr_bind_lock_type);
     mr_bind_options(L, 2, "ckpt.saver", mr_bind_saver_fields, &opt);
     void **box = mr_bind_box(L, saver_type);
     mr_saver *saver;
@@ -156,7 +165,7 @@ static int s_save(lua_State *L)
 {
     mr_saver *s = mr_bind_unbox(L, 1, saver_type);
     int64_t step = luaL_checkinteger(L, 2);
-    const char *meta = luaL_checkstring(L, 4);
+    const char *meta = luaL_optstring(L, 4, NULL);
     bool wait = lua_toboolean(L, 5);
     int n;
     mr_ckpt_item *items = read_items(L, 3, &n);

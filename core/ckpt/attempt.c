@@ -1,7 +1,7 @@
 /* ckpt: one attempt to write a checkpoint: temporary directory, shard, read-back, manifest, commit
- * by one rename (reference: reliability 3.2, steps 3 to 6). A sync or close that failed is never
- * repeated on the same file: the attempt is given up and the next one starts under a new name.
- * Licence: Apache-2.0 */
+ * by one rename (reference: reliability 3.2, steps 3 to 6); what several ranks do: ranks.c. A sync
+ * or close that failed is never repeated on the same file: the attempt is given up and the next one
+ * starts under a new name. Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
 #include "ckpt/room.h"
 
@@ -17,19 +17,21 @@ static mr_status fail_io(const char *verb, const char *path)
     return mr_fail(MR_E_IO, "%s: cannot %s: %s", path, verb, strerror(err));
 }
 
-/* Is there room for `bytes` and a fifth more below `run_dir`? *shortage: no. */
-static mr_status check_room(const char *run_dir, int64_t bytes, bool *shortage)
+/* Is there room for the shards of all ranks, as large as this one, and a fifth more? *final: no. */
+static mr_status check_room(const mr_save_job *job, bool *final)
 {
-    int64_t have = mr_io_table()->free_bytes(run_dir), need = bytes + bytes / 5;
+    const char *dir = job->owner->dir;
+    int64_t bytes = job->bytes * job->owner->ranks, need = bytes + bytes / 5;
+    int64_t have = mr_io_table()->free_bytes(dir);
     if (have < 0)
-        return fail_io("ask for free space", run_dir);
-    *shortage = have < need;
-    if (!*shortage)
+        return fail_io("ask for free space", dir);
+    *final = have < need;
+    if (!*final)
         return MR_OK;
     return mr_fail(
         MR_E_IO,
         "%s: %.1f MB are free, a checkpoint needs %.1f; try: remove old checkpoints or samples",
-        run_dir, (double)have * 1e-6, (double)need * 1e-6);
+        dir, (double)have * 1e-6, (double)need * 1e-6);
 }
 
 /* Compare the file with the hashes of the snapshot. */
@@ -51,13 +53,11 @@ static mr_status read_back(int fd, const char *path, const mr_save_job *job)
     return st;
 }
 
-static mr_status write_shard(const mr_save_job *job, const char *dir, const char *name,
-                             bool *shortage)
+static mr_status write_shard(const mr_save_job *job, const char *dir, const char *path, bool *final)
 {
     const mr_io *io = mr_io_table();
-    char part[MR_SAVE_PATH], path[MR_SAVE_PATH];
-    mr_save_path(path, "%s/%s", dir, name);
-    mr_save_path(part, "%s/%s.part", dir, name);
+    char part[MR_SAVE_PATH];
+    mr_save_path(part, "%s.part", path);
     int fd;
     do
         fd = io->open(part, O_RDWR | O_CREAT | O_EXCL, 0644);
@@ -67,11 +67,11 @@ static mr_status write_shard(const mr_save_job *job, const char *dir, const char
     mr_status st = MR_OK;
     // reserve all room before the first byte; where the file system cannot, a write finds out
     if (io->fallocate(fd, job->bytes) && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
-        *shortage = errno != EFBIG;
+        *final = errno != EFBIG;
         st = fail_io("reserve room", part);
     }
     if (st == MR_OK && (st = mr_file_write_full(fd, job->image, (size_t)job->bytes, part)) != MR_OK)
-        *shortage = errno == ENOSPC || errno == EDQUOT;
+        *final = errno == ENOSPC || errno == EDQUOT;
     if (st == MR_OK && io->fsync(fd))
         st = fail_io("sync", part);
     // what is read back shall come from the disk and not from the page cache
@@ -87,54 +87,86 @@ static mr_status write_shard(const mr_save_job *job, const char *dir, const char
 }
 
 /* Put a manifest into place. */
-static mr_status put_manifest(const mr_manifest *m, json_t *meta, const char *path, bool *shortage)
+static mr_status put_manifest(const mr_manifest *m, json_t *meta, const char *path, bool *final)
 {
     char *text;
     size_t n;
     MR_TRY(mr_manifest_build(m, meta, &text, &n));
     mr_status st = mr_file_replace(path, text, n);
     if (st != MR_OK)
-        *shortage = errno == ENOSPC || errno == EDQUOT;
+        *final = errno == ENOSPC || errno == EDQUOT;
     mr_free(text);
     return st;
 }
 
-static mr_status write_manifest(const mr_save_job *job, const mr_ckpt_file *file, const char *dir,
-                                bool *shortage)
+/* The part of the manifest that is this rank's own. */
+static mr_status own_part(const mr_save_job *job, int attempt, mr_manifest *m)
+{
+    const mr_save_owner *o = job->owner;
+    char name[MR_SAVE_PATH];
+    // a name alone
+    mr_save_rank_file(name, "", o->rank, o->ranks, ".safetensors");
+    snprintf(m->run, sizeof m->run, "%s", o->run);
+    m->fence = o->fence, m->step = job->step, m->ranks = o->ranks;
+    m->rank = o->rank, m->save = job->save, m->attempt = attempt;
+    mr_ckpt_file file = {
+        .name = name + 1, .bytes = job->bytes, .blocks = (mr_hash128 *)job->blocks};
+    return mr_manifest_add(m, &file, job->items, job->offsets, job->n);
+}
+
+static mr_status write_manifest(const mr_save_job *job, int attempt, const char *dir, bool *final)
 {
     char path[MR_SAVE_PATH];
-    mr_manifest part, whole;
+    mr_manifest own, whole;
     mr_save_path(path, "%s/" MR_CKPT_MANIFEST, dir);
-    mr_manifest_init(&part), mr_manifest_init(&whole);
-    snprintf(whole.run, sizeof whole.run, "%s", mr_run_lock_id(job->lock));
-    whole.fence = mr_run_lock_fence(job->lock), whole.step = job->step, whole.ranks = 1;
-    mr_status st = mr_manifest_add(&part, file, job->items, job->offsets, job->n);
+    mr_manifest_init(&own), mr_manifest_init(&whole);
+    mr_status st = own_part(job, attempt, &own);
     if (st == MR_OK)
-        st = mr_manifest_merge(&whole, &part, 1);
+        st = mr_save_gather(job, attempt, dir, &own, &whole, final);
     if (st == MR_OK)
         st = mr_manifest_check(path, &whole);
+    // what does not fit together now will not either the next time
+    *final = *final || st == MR_E_CKPT;
+    snprintf(whole.run, sizeof whole.run, "%s", own.run);
+    whole.fence = own.fence, whole.step = own.step, whole.ranks = own.ranks;
     if (st == MR_OK)
-        st = put_manifest(&whole, job->meta, path, shortage);
-    mr_manifest_fini(&part), mr_manifest_fini(&whole);
+        st = put_manifest(&whole, job->meta, path, final);
+    if (st == MR_OK)
+        mr_save_remove_parts(job, dir);
+    mr_manifest_fini(&own), mr_manifest_fini(&whole);
     return st;
 }
 
-static mr_status write_all(const mr_save_job *job, const char *dir, bool *shortage)
+/* The shard of this rank, under its name. */
+static mr_status write_own(const mr_save_job *job, const char *dir, bool *final)
 {
-    mr_ckpt_file file = {.name = "r00000-of-00001.safetensors",
-                         .bytes = job->bytes,
-                         .blocks = (mr_hash128 *)job->blocks};
-    MR_TRY(write_shard(job, dir, file.name, shortage));
-    // take the size that the directory shows, not the one that the writer remembers
     char path[MR_SAVE_PATH];
     struct stat s;
-    mr_save_path(path, "%s/%s", dir, file.name);
+    mr_save_rank_file(path, dir, job->owner->rank, job->owner->ranks, ".safetensors");
+    MR_TRY(write_shard(job, dir, path, final));
+    // take the size that the directory shows, not the one that the writer remembers
     if (stat(path, &s))
         return fail_io("look at", path);
     if (s.st_size != job->bytes)
         return mr_fail(MR_E_FORMAT, "%s: has %lld bytes after the write, expected %lld", path,
                        (long long)s.st_size, (long long)job->bytes);
-    return write_manifest(job, &file, dir, shortage);
+    return MR_OK;
+}
+
+mr_status mr_save_part(const mr_save_job *job, int attempt, const char *dir)
+{
+    char path[MR_SAVE_PATH];
+    mr_manifest own;
+    bool final = false;
+    MR_TRY(check_room(job, &final));
+    MR_TRY(write_own(job, dir, &final));
+    mr_manifest_init(&own);
+    mr_status st = own_part(job, attempt, &own);
+    mr_save_rank_file(path, dir, own.rank, own.ranks, ".json");
+    if (st == MR_OK)
+        st = put_manifest(&own, NULL, path, &final);
+    mr_manifest_fini(&own);
+    return st;
 }
 
 /* Commit where the name is free: the rename makes it a checkpoint. */
@@ -175,7 +207,7 @@ static mr_status commit_aside(const mr_save_job *job, const char *ckpt, const ch
 {
     char aside[MR_SAVE_PATH];
     mr_save_path(aside, "%s/" MR_SAVE_ASIDE "step-%012lld-%lld.%d", ckpt, (long long)job->step,
-                 (long long)mr_run_lock_fence(job->lock), attempt);
+                 (long long)job->owner->fence, attempt);
     if (mr_io_table()->rename(dir, aside))
         return fail_io("move aside", dir);
     mr_status st = commit_new(ckpt, tmp, dir);
@@ -190,30 +222,30 @@ static mr_status commit_aside(const mr_save_job *job, const char *ckpt, const ch
 static mr_status commit(const mr_save_job *job, const char *ckpt, const char *tmp, int attempt)
 {
     char dir[MR_SAVE_PATH];
-    mr_ckpt_dir(mr_run_lock_dir(job->lock), job->step, dir, sizeof dir);
-    MR_TRY(mr_run_lock_check(job->lock));
+    mr_ckpt_dir(job->owner->dir, job->step, dir, sizeof dir);
+    MR_TRY(mr_run_lock_check(job->owner->lock));
     if (!mr_path_exists(dir))
         return commit_new(ckpt, tmp, dir);
     mr_status st = commit_exchanged(ckpt, tmp, dir);
     return st == MR_E_UNSUPPORTED ? commit_aside(job, ckpt, tmp, dir, attempt) : st;
 }
 
-mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *shortage)
+mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *final)
 {
     const mr_io *io = mr_io_table();
-    const char *run = mr_run_lock_dir(job->lock);
     char ckpt[MR_SAVE_PATH], tmp[MR_SAVE_PATH], hint[64];
-    *shortage = false;
-    MR_TRY(mr_run_lock_check(job->lock));
-    MR_TRY(check_room(run, job->bytes, shortage));
-    MR_TRY(mr_save_make_dir(run, ckpt));
-    mr_save_path(tmp, "%s/step-%012lld.tmp-%s-%lld.%d", ckpt, (long long)job->step,
-                 mr_run_lock_id(job->lock), (long long)mr_run_lock_fence(job->lock), attempt);
+    *final = false;
+    MR_TRY(mr_run_lock_check(job->owner->lock));
+    MR_TRY(check_room(job, final));
+    MR_TRY(mr_save_make_dir(job->owner->dir, ckpt));
+    mr_save_attempt_dir(tmp, job, attempt);
     if (io->mkdir(tmp, 0755)) {
-        *shortage = errno == ENOSPC || errno == EDQUOT;
+        *final = errno == ENOSPC || errno == EDQUOT;
         return fail_io("create directory", tmp);
     }
-    mr_status st = write_all(job, tmp, shortage);
+    mr_status st = write_own(job, tmp, final);
+    if (st == MR_OK)
+        st = write_manifest(job, attempt, tmp, final);
     if (st == MR_OK)
         st = commit(job, ckpt, tmp, attempt);
     if (st != MR_OK) {

@@ -22,6 +22,14 @@ static bool is_ours(const char *rest, const mr_run_lock *lock)
     return strtoll(rest + 6 + n, NULL, 10) <= mr_run_lock_fence(lock);
 }
 
+/* Is RUN-FENCE.SAVE of an earlier launch of the same run? */
+static bool ended_before(const char *rest, const mr_run_lock *lock)
+{
+    size_t n = strlen(mr_run_lock_id(lock));
+    return strncmp(rest, mr_run_lock_id(lock), n) == 0 && rest[n] == '-' &&
+           strtoll(rest + n + 1, NULL, 10) < mr_run_lock_fence(lock);
+}
+
 /* Put one name of ckpt/ back: a checkpoint takes its name again when the process was killed after
  * it had stepped aside and before its replacement was committed. Where the replacement is there,
  * the old one is removed. */
@@ -43,6 +51,9 @@ static mr_status remove_leftover(const mr_run_lock *lock, const char *name, cons
 {
     const char *rest;
     bool dead = mr_save_step_of(name, &rest) >= 0 && is_ours(rest, lock);
+    // outcomes of this launch may be waited for
+    if (strncmp(name, MR_SAVE_ENDED, sizeof MR_SAVE_ENDED - 1) == 0)
+        dead = ended_before(name + sizeof MR_SAVE_ENDED - 1, lock);
     if (dead || strncmp(name, ".trash-", 7) == 0 || strncmp(name, "LATEST.tmp-", 11) == 0)
         return mr_dir_remove(path);
     return MR_OK;

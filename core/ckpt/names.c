@@ -1,6 +1,6 @@
-/* ckpt: names in ckpt/ (reference: reliability 3.4): step-N committed, step-N.tmp-RUN-FENCE.K in
- * work, .replaced- aside until its replacement is there, .trash- on its way out, .bad- damaged and
- * kept. Licence: Apache-2.0 */
+/* ckpt: names in ckpt/ (reference: reliability 3.4): step-N committed,
+ * step-N.tmp-RUN-FENCE.SAVE.TRY in work, .replaced- aside until its replacement is there, .trash-
+ * on its way out, .bad- damaged and kept. Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <stdio.h>

@@ -191,10 +191,25 @@ int64_t mr_save_step_aside(const char *name);
 /* <run_dir>/ckpt, made durably if it is not there; its path into `ckpt`. */
 mr_status mr_save_make_dir(const char *run_dir, char ckpt[MR_SAVE_PATH]);
 
+/* Who writes the checkpoints of a run: its lock (rank 0), or another rank of the same launch. */
+typedef struct mr_save_owner {
+    mr_run_lock *lock; /* NULL: another rank */
+    int rank, ranks;
+    char dir[MR_RUN_DIR_MAX + 1], run[40];
+    int64_t fence;
+} mr_save_owner;
+
+/* Errors: MR_E_USAGE, MR_E_LOCK, MR_E_IO */
+mr_status mr_save_owner_take(const mr_saver_options *options, mr_save_owner *out);
+/* MR_OK while the launch is the one in force, else MR_E_LOCK. */
+mr_status mr_save_owner_check(const mr_save_owner *owner);
+
 /* A finished snapshot: the bytes of the shard with their block hashes, and what the manifest
  * says. */
 typedef struct mr_save_job {
-    const mr_run_lock *lock;
+    const mr_save_owner *owner;
+    int64_t save;      /* which save of the launch this is, from 1 on; the same on every rank */
+    double patience_s; /* how long ranks wait for each other */
     int64_t step, bytes;
     const char *image;
     const mr_hash128 *blocks;
@@ -204,12 +219,31 @@ typedef struct mr_save_job {
     json_t *meta;
 } mr_save_job;
 
-/* Write, read back, commit under ckpt/step-<step>/. On failure nothing of the attempt is left that
- * could be taken for a checkpoint. `attempt` names the temporary directory; never used twice in a
- * launch.
- * Errors: MR_E_IO (*shortage: disk full), MR_E_FORMAT read back differs, MR_E_LOCK fenced off,
- * MR_E_MEMORY */
-mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *shortage);
+/* Rank 0: write, read back, wait for the parts of other ranks, commit under ckpt/step-<step>/. On
+ * failure nothing of the attempt is left that could be taken for a checkpoint. `attempt` counts
+ * from
+ * 1. *final: the next attempt would fail too (disk full, a rank that does not answer, parts that do
+ * not fit together).
+ * Errors: MR_E_IO, MR_E_FORMAT read back differs, MR_E_LOCK fenced off, MR_E_CKPT, MR_E_MEMORY */
+mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *final);
+/* Another rank: write the shard and the part of the manifest into the directory of an attempt. */
+mr_status mr_save_part(const mr_save_job *job, int attempt, const char *dir);
+/* Another rank: a whole save, attempt after attempt, until rank 0 has told its outcome. Errors: as
+ * mr_save_attempt */
+mr_status mr_save_follow(const mr_save_job *job);
+
+/* What ranks.c and attempt.c share: names in ckpt/ and in the directory of an attempt. */
+#define MR_SAVE_ENDED ".ended-"
+const char *mr_save_attempt_dir(char buf[MR_SAVE_PATH], const mr_save_job *job, int attempt);
+const char *mr_save_rank_file(char buf[MR_SAVE_PATH], const char *dir, int rank, int ranks,
+                              const char *ending);
+/* Rank 0: the whole from its own part and those that the other ranks have written or write. */
+mr_status mr_save_gather(const mr_save_job *job, int attempt, const char *dir, mr_manifest *own,
+                         mr_manifest *whole, bool *final);
+void mr_save_remove_parts(const mr_save_job *job, const char *dir);
+/* Rank 0: tell the others how a save ended; a failure is this thread's error, and stays it. */
+void mr_save_tell_outcome(const mr_save_job *job, mr_status st);
+void mr_save_forget_outcomes(const mr_save_owner *owner, int64_t save); /* of saves before it */
 
 /* Put back checkpoints that made way for a replacement which never came. Errors: MR_E_IO one cannot
  * be put back; it stays where it is; MR_E_LOCK. */

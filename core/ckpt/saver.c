@@ -26,7 +26,8 @@ typedef struct buffer {
     mr_hash128 *blocks;
     int64_t cap_blocks;
     bool busy;
-    int64_t step, number; // of the save: its step, and its place in the row of all saves
+    int64_t step, number, save; // of the save: its step, and its place among those that were taken
+                                // or skipped, and among all calls
     json_t *meta;
     double copy_s, copied_at;
     double began; // when its write could begin
@@ -34,6 +35,7 @@ typedef struct buffer {
 
 struct mr_saver {
     mr_saver_options opt;
+    mr_save_owner owner;
     mr_snapshot_layout layout;
     pthread_t thread;
     bool started;
@@ -46,6 +48,7 @@ struct mr_saver {
     int queued;
     bool tending;       // old checkpoints are being removed; no buffer is needed for that
     double tends_since; // when that began
+    int64_t saves;      // calls of mr_saver_save: as many on every rank
     int64_t newest;     // number of the newest save, written or skipped
     bool newest_failed; // that save ended without a commit
     char reason[512];   // why the last save without a commit ended
@@ -53,7 +56,6 @@ struct mr_saver {
     mr_saver_event events[EVENTS];
     int first_event, n_events;
     // only the writer thread uses these
-    int attempt;
     bool untidy; // the last attempt failed
     int64_t verified[VERIFIED];
     int n_verified;
@@ -143,13 +145,11 @@ static mr_status fail_stuck(const mr_saver *s)
         return mr_fail(MR_E_CKPT,
                        "the save of step %lld waits for the removal of old checkpoints, which has "
                        "not ended after %.3g s; try: see whether the disk of %s still answers",
-                       (long long)s->queue[0]->step, mr_now_s() - s->tends_since,
-                       mr_run_lock_dir(s->opt.lock));
+                       (long long)s->queue[0]->step, mr_now_s() - s->tends_since, s->owner.dir);
     return mr_fail(MR_E_CKPT,
                    "the save of step %lld has not ended after %.3g s; try: see whether the disk of "
                    "%s still answers",
-                   (long long)s->queue[0]->step, mr_now_s() - s->queue[0]->began,
-                   mr_run_lock_dir(s->opt.lock));
+                   (long long)s->queue[0]->step, mr_now_s() - s->queue[0]->began, s->owner.dir);
 }
 
 /* ---- writer thread ---- */
@@ -194,7 +194,7 @@ static void sync_journal(mr_saver *s, int64_t step)
 {
     const mr_io *io = mr_io_table();
     char path[MR_RUN_DIR_MAX + 20];
-    snprintf(path, sizeof path, "%s/journal.jsonl", mr_run_lock_dir(s->opt.lock));
+    snprintf(path, sizeof path, "%s/journal.jsonl", s->owner.dir);
     if (!mr_path_exists(path))
         return;
     int fd = io->open(path, O_RDONLY, 0);
@@ -210,10 +210,37 @@ static void sync_journal(mr_saver *s, int64_t step)
     pthread_mutex_unlock(&s->mutex);
 }
 
+/* Rank 0: attempt after attempt, and the outcome for the other ranks. */
+static mr_status lead(mr_saver *s, const mr_save_job *job)
+{
+    mr_status st = MR_OK;
+    sync_journal(s, job->step);
+    for (int attempt = 1;; attempt++) {
+        bool final;
+        // what the last attempt left behind and could not remove can perhaps be removed now
+        if (s->untidy && mr_save_sweep(s->opt.lock) != MR_OK)
+            mr_error_clear();
+        st = mr_save_attempt(job, attempt, &final);
+        s->untidy = st != MR_OK;
+        if (st == MR_OK || st == MR_E_LOCK || final || attempt >= s->opt.attempts)
+            break;
+        pthread_mutex_lock(&s->mutex);
+        mr_saver_event *e = add_event(s, MR_SAVER_RETRY, job->step);
+        mr_error_format(mr_error_last(), e->text, sizeof e->text);
+        pthread_mutex_unlock(&s->mutex);
+    }
+    if (s->owner.ranks > 1)
+        mr_save_tell_outcome(job, st);
+    return st;
+}
+
 static mr_status write_one(mr_saver *s, buffer *b)
 {
-    sync_journal(s, b->step);
-    mr_save_job job = {.lock = s->opt.lock,
+    mr_save_job job = {.owner = &s->owner,
+                       .save = b->save,
+                       // so that a rank which does not answer is told before the save counts as
+                       // stuck
+                       .patience_s = s->opt.deadline_s / 2,
                        .step = b->step,
                        .bytes = s->layout.total,
                        .image = b->image,
@@ -222,25 +249,11 @@ static mr_status write_one(mr_saver *s, buffer *b)
                        .offsets = s->layout.offsets,
                        .n = s->layout.n,
                        .meta = b->meta};
-    mr_status st = MR_OK;
-    for (int tries = 1;; tries++) {
-        bool shortage;
-        // what the last attempt left behind and could not remove can perhaps be removed now
-        if (s->untidy && mr_save_sweep(s->opt.lock) != MR_OK)
-            mr_error_clear();
-        st = mr_save_attempt(&job, ++s->attempt, &shortage);
-        s->untidy = st != MR_OK;
-        if (st == MR_OK || st == MR_E_LOCK || shortage || tries >= s->opt.attempts)
-            break;
-        pthread_mutex_lock(&s->mutex);
-        mr_saver_event *e = add_event(s, MR_SAVER_RETRY, b->step);
-        mr_error_format(mr_error_last(), e->text, sizeof e->text);
-        pthread_mutex_unlock(&s->mutex);
-    }
+    mr_status st = s->owner.lock ? lead(s, &job) : mr_save_follow(&job);
     pthread_mutex_lock(&s->mutex);
     if (st == MR_OK) {
         mr_saver_event *e = add_event(s, MR_SAVER_COMMIT, b->step);
-        mr_ckpt_dir(mr_run_lock_dir(s->opt.lock), b->step, e->text, sizeof e->text);
+        mr_ckpt_dir(s->owner.dir, b->step, e->text, sizeof e->text);
         e->copy_s = b->copy_s, e->write_s = mr_now_s() - b->copied_at;
         s->status.commits++, s->status.failures_in_row = 0, s->status.last_commit = b->step;
     } else {
@@ -285,7 +298,7 @@ static void *writer(void *arg)
         s->queued--;
         b->busy = false;
         // the buffer is free for the next save while old checkpoints are removed
-        if (st == MR_OK)
+        if (st == MR_OK && s->owner.lock)
             tend_unlocked(s, b->step);
         if (s->queued)
             s->queue[0]->began = mr_now_s();
@@ -302,13 +315,20 @@ static void *writer(void *arg)
 
 mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
 {
+    mr_save_owner owner;
     *out = NULL;
-    MR_TRY(mr_save_sweep(options->lock));
+    MR_TRY(mr_save_owner_take(options, &owner));
+    if (owner.lock)
+        MR_TRY(mr_save_sweep(owner.lock));
+    if (owner.lock && owner.ranks > 1)
+        mr_save_forget_outcomes(&owner, INT64_MAX);
     mr_saver *s;
     if (!MR_NEW(s))
         return mr_fail_memory(sizeof *s);
-    s->opt = *options;
-    mr_run_lock_ref(s->opt.lock);
+    s->opt = *options, s->owner = owner;
+    s->opt.run_dir = s->owner.dir;
+    if (s->opt.lock)
+        mr_run_lock_ref(s->opt.lock);
     if (s->opt.keep == 0)
         s->opt.keep = 3;
     if (s->opt.keep < 0)
@@ -473,6 +493,7 @@ mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, in
                         const char *meta_json, bool wait, bool *taken)
 {
     double start = mr_now_s();
+    int64_t save = ++s->saves;
     *taken = false;
     if (step < 0 || step > 999999999999)
         return mr_fail(MR_E_USAGE, "checkpoint step %lld: expected 0 to 999999999999",
@@ -480,10 +501,12 @@ mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, in
     if (n < 1)
         return mr_fail(MR_E_USAGE, "a checkpoint of %d tensors", n);
     MR_TRY(mr_saver_check(s));
-    json_t *meta;
-    MR_TRY(parse_meta(meta_json, &meta));
+    json_t *meta = NULL;
+    if (s->owner.lock)
+        MR_TRY(parse_meta(meta_json, &meta));
     mr_status st = take_layout(s, items, n);
-    buffer *b = st == MR_OK ? take_buffer(s, wait) : NULL;
+    // a save that one rank skips is lost for all
+    buffer *b = st == MR_OK ? take_buffer(s, wait || s->owner.ranks > 1) : NULL;
     if (!b) {
         json_decref(meta);
         return st != MR_OK ? st : skip(s, step);
@@ -495,7 +518,7 @@ mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, in
     }
     pthread_mutex_lock(&s->mutex);
     b->busy = true, b->step = step, b->meta = meta;
-    b->number = number_save(s);
+    b->number = number_save(s), b->save = save;
     b->copied_at = b->began = mr_now_s(), b->copy_s = b->copied_at - start;
     s->queue[s->queued++] = b;
     pthread_cond_broadcast(&s->changed);

@@ -9,7 +9,7 @@
  * safetensors files (released weights) open in the same way, without hashes.
  *
  * Weights carry the released name, the others a prefix of what they are and that name.
- * One rank so far: one shard, each tensor whole. The lock of a run directory: moonreel/run.h.
+ * The lock of a run directory: moonreel/run.h.
  *
  * Threads: any, where a function says nothing else; one caller at a time per saver and per open
  * checkpoint.
@@ -162,15 +162,24 @@ MR_API mr_status mr_safetensors_write(const char *path, const mr_ckpt_item *item
 typedef struct mr_saver mr_saver;
 
 typedef struct mr_saver_options {
-    /* names the run directory, run id and fencing number; the saver keeps a reference */
+    /* names the run directory, run id and fencing number; the saver keeps a reference. Of rank 0.
+     */
     mr_run_lock *lock;
+    /* Several ranks write one checkpoint: each has a saver with its rank and how many there are (0:
+     * one), and saves its own parts of the tensors. All ranks call mr_saver_save in the same order.
+     * Ranks from 1 on have no lock: they name the directory of the run, and the fencing number of
+     * rank 0's lock as rank 0 told them, 0: the one in force. They open after rank 0. */
+    int rank, ranks;
+    const char *run_dir;
+    int64_t fence;
     int keep;           /* newest checkpoints to keep; 0 = 3, below 0 = all */
     int64_t keep_every; /* steps that are multiples of this stay for good; 0 = none */
     int attempts;       /* tries per save, each under a new name; 0 = 3 */
     /* saves in a row without a commit before mr_saver_save fails; 0 = 3 */
     int intervals_max;
     /* how long one save may take before it counts as stuck; 0 = 600. Whoever waits for the writer
-     * waits no longer than that. */
+     * waits no longer than that. Ranks wait for each other half as long: then the save is given up,
+     * and nothing is committed. */
     double deadline_s;
 } mr_saver_options;
 
@@ -204,10 +213,11 @@ typedef struct mr_saver_status {
 MR_API const char *mr_saver_kind_name(
     mr_saver_kind kind); /* "commit" "retry" "skip" "fail" "note"; lent, static */
 
-/* Start a saver with its writer thread. Removes temporary and trash directories of earlier launches
- * of this run, whose death the lock has proven.
+/* Start a saver with its writer thread. Rank 0 removes temporary and trash directories of earlier
+ * launches of this run, whose death the lock has proven.
  * Owns:    caller owns *out
- * Errors:  MR_E_IO; MR_E_MEMORY; MR_E_LOCK the lock is no longer ours */
+ * Errors:  MR_E_USAGE rank and lock do not fit; MR_E_IO; MR_E_MEMORY; MR_E_LOCK the lock is no
+ *          longer ours, or not taken yet */
 MR_API mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out);
 
 /* Allocate both host buffers for items of these names and shapes (no data is read), so that no
@@ -225,7 +235,9 @@ MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, in
  *
  * meta_json    object; members `recipe_hash`, `dataset_fingerprint`, `sampler` (texts), `seed`
  *              (integer) and `machine` (object) are required, all are kept in the manifest
- * wait         true: wait for a free buffer instead of skipping (the last save of a run)
+ *              NULL from rank 1 on
+ * wait         true: wait for a free buffer instead of skipping (the last save of a run); several
+ *              ranks always wait, because a save that one of them skips is lost for all
  * taken        receives whether there is a snapshot that the writer will try to commit; false after
  *              a failure and where the save was skipped
  * Owns:    borrows everything during the call

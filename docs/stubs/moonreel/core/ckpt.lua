@@ -30,6 +30,10 @@ function ckpt.write(path, tensors, metadata) end
 
 ---@class moonreel.core.ckpt.saver.options
 ---@field lock? mr.RunLock The lock of the run, where the caller holds it.
+---@field rank? integer Which of several ranks this is. Default: 0.
+---@field ranks? integer How many write each checkpoint together; 0: one. Default: 0.
+---@field run_dir? string From rank 1 on: the run; rank 0 has its lock.
+---@field fence? integer From rank 1 on: the fencing number of that lock; 0: the one in force. Default: 0.
 ---@field keep? integer Newest checkpoints to keep; 0: 3, -1: all. Default: 0.
 ---@field keep_every? integer Multiples of this step stay for good. Default: 0.
 ---@field attempts? integer Tries per save; 0: 3. Default: 0.
