@@ -1,11 +1,13 @@
 /* op/bits: own kernels give the same bits for any team: every row over its cases, in each
- * instruction set, with 1, 2 and 5 threads. Products are exempt: oneDNN chooses by the team. */
+ * instruction set, with 1, 2 and 5 threads. Products and convolutions are exempt: oneDNN chooses by
+ * the team. */
 #include "cpu/cpu.h"
 #include "opcase.h"
 
 static bool exempt(const char *name)
 {
-    return strncmp(name, "linear", 6) == 0 || strcmp(name, "matmul") == 0;
+    return strncmp(name, "linear", 6) == 0 || strcmp(name, "matmul") == 0 ||
+           strncmp(name, "conv3d", 6) == 0;
 }
 
 /* One run on dense arguments; out[] receives new buffers. False when no kernel serves the case. */
