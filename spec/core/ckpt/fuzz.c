@@ -247,6 +247,55 @@ static void make_container(blob *b)
     make_zip(b, false);
 }
 
+/* A manifest of ranges and boxes, signed again, so that every change reaches its reader. */
+static char *manifest; // without its self hash
+static void make_manifest(blob *b)
+{
+    char hex[33];
+    puts_to(b, manifest);
+    change_some(b);
+    mr_hash128_hex(mr_hash128_of(b->data, b->n), hex);
+    puts_to(b, MR_SELF_HEAD);
+    puts_to(b, hex);
+    puts_to(b, MR_SELF_TAIL);
+}
+
+static void write_shard(const char *dir)
+{
+    static const char name[] = "r00000-of-00001.safetensors";
+    char shard[800];
+    blob bytes = {0};
+    mr_manifest part, whole;
+    mr_ckpt_item items[4];
+    for (int i = 0; i < 4; i++) {
+        items[i] = (mr_ckpt_item){.name = i < 2 ? "a" : "b", .dtype = MR_ST_F32, .rank = 2};
+        items[i].shape[0] = 2, items[i].shape[1] = 3;
+    }
+    items[0].slice = (mr_ckpt_slice){MR_CKPT_RANGE, {0}, {4}};
+    items[1].slice = (mr_ckpt_slice){MR_CKPT_RANGE, {4}, {6}};
+    items[2].slice = (mr_ckpt_slice){MR_CKPT_BOX, {0, 0}, {2, 1}};
+    items[3].slice = (mr_ckpt_slice){MR_CKPT_BOX, {0, 1}, {2, 3}};
+    for (int i = 0; i < 8; i++)
+        put(&bytes, six, 24);
+    mr_hash128 hash = mr_hash128_of(bytes.data, bytes.n);
+    snprintf(shard, sizeof shard, "%s/%s", dir, name);
+    CHECK_OK(mr_dir_make(dir));
+    write_blob(shard, &bytes);
+    mr_manifest_init(&part), mr_manifest_init(&whole);
+    snprintf(whole.run, sizeof whole.run, "abc");
+    whole.ranks = 1;
+    CHECK_OK(mr_manifest_add(&part, &(mr_ckpt_file){name, (int64_t)bytes.n, &hash}, items,
+                             (int64_t[]){8, 40, 72, 96}, 4));
+    CHECK_OK(mr_manifest_merge(&whole, &part, 1));
+    size_t n;
+    json_t *meta = json_object();
+    CHECK_OK(mr_manifest_build(&whole, meta, &manifest, &n));
+    *strstr(manifest, MR_SELF_HEAD) = 0;
+    json_decref(meta);
+    mr_manifest_fini(&part), mr_manifest_fini(&whole);
+    blob_free(&bytes);
+}
+
 /* ---- what is asked of each file ---- */
 
 static void read_all(mr_ckpt *c)
@@ -278,14 +327,20 @@ static bool round_of(void (*make)(blob *b))
     make(&b);
     write_blob(path, &b);
     blob_free(&b);
-    mr_status st = mr_ckpt_open(path, &c);
+    // a manifest is opened by its directory
+    char opened[700];
+    snprintf(opened, sizeof opened, "%s", path);
+    if (make == make_manifest)
+        *strrchr(opened, '/') = 0;
+    mr_status st = mr_ckpt_open(opened, &c);
     if (st == MR_OK) {
         read_all(c);
         mr_ckpt_close(c);
         return true;
     }
     // an index may name any file
-    CHECK(st == MR_E_FORMAT || st == MR_E_UNSUPPORTED || (make == make_index && st == MR_E_IO));
+    CHECK(st == MR_E_FORMAT || st == MR_E_UNSUPPORTED || (make == make_index && st == MR_E_IO) ||
+          (make == make_manifest && (st == MR_E_CKPT || st == MR_E_IO)));
     mr_error_format(mr_error_last(), text, sizeof text);
     CHECK(strstr(text, "moonreel-fuzz-") && !c);
     return false;
@@ -301,7 +356,8 @@ int main(void)
                  {"model.safetensors.index.json", make_index, 1},
                  {"pickle.pth", make_pickle, 5},
                  {"zip.pth", make_container, 5},
-                 {"legacy.pth", make_legacy, 5}};
+                 {"legacy.pth", make_legacy, 5},
+                 {"step/MANIFEST.json", make_manifest, 5}};
     const char *rounds_told = getenv("MOONREEL_FUZZ"), *seed_told = getenv("MOONREEL_FUZZ_SEED");
     long rounds = rounds_told ? strtol(rounds_told, NULL, 10) : 1500;
     uint64_t seed = seed_told ? strtoull(seed_told, NULL, 10) : 1;
@@ -311,6 +367,8 @@ int main(void)
         {.name = "b", .dtype = MR_ST_F32, .rank = 1, .shape = {3}, .data = six}};
     snprintf(path, sizeof path, "%s/part.safetensors", dir);
     CHECK_OK(mr_safetensors_write(path, items, 2, NULL, 0));
+    snprintf(path, sizeof path, "%s/step", dir);
+    write_shard(path);
     long before = peak_status("VmRSS:");
     for (size_t k = 0; k < MR_COUNT(kinds); k++) {
         long opened = 0;
@@ -325,6 +383,7 @@ int main(void)
     long grown = peak_status("VmHWM:") - before;
     printf("memory: %ld KiB above the start\n", grown);
     CHECK(!PEAK_COUNTS || grown < 80 << 10);
+    mr_free(manifest);
     mr_dir_remove(dir);
     return check_done();
 }

@@ -1,5 +1,6 @@
---- moonreel ckpt verify: read everything, compare all hashes where there are any.
+--- moonreel ckpt verify: read everything, compare all hashes where there are any, and say how fast.
 -- @module moonreel.cli.ckpt.verify
+local base = require "moonreel.core.base"
 local size = require("moonreel.text.listing").size
 
 -- whether there was something to compare; damage raises
@@ -23,16 +24,18 @@ end
 
 return function(opts, spec)
   local c <close> = require("moonreel.ckpt").find(spec, opts.outputs)
+  local began = base.now_s()
   local compared = compare(c)
+  local seconds = base.now_s() - began
   local nonfinite = not c.manifest and count_nonfinite(c) or nil
   if opts.json then
     print(require("moonreel.core.json").encode({ path = c.path, tensors = #c:names(),
-      bytes = c.bytes, hashes = compared, nonfinite = nonfinite }, { indent = 2 }))
+      bytes = c.bytes, hashes = compared, seconds = seconds, nonfinite = nonfinite }, { indent = 2 }))
     return 0
   end
   local said = ("%s: %d tensors, %s: "):format(c.path, #c:names(), size(c.bytes))
   if c.manifest then
-    print(said .. "all hashes match")
+    print(("%sall hashes match, %.2f GB/s"):format(said, c.bytes * 1e-9 / math.max(seconds, 1e-9)))
   else
     print(("%sall read, %s, %d values not finite"):format(said,
       compared and "all CRCs match" or "no hashes to compare", nonfinite))
