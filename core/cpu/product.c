@@ -49,7 +49,7 @@ struct mr_product {
     int isa, threads;
     way way;
     char how[96];
-    void *memory; /* of an own kernel that serves where a library's was planned; else NULL */
+    void *memory; /* instead of the workspace, where more is needed than was planned; else NULL */
 #ifdef MR_HAVE_ONEDNN
     /* of a large one: a range of its matrices or rows, and what is left */
     mr_product *piece, *last;
@@ -256,12 +256,11 @@ static bool pack_pays(const mr_product_spec *s)
     return s->m >= (s->b_row != 1 ? 512 : 2048);
 }
 
-/* What oneDNN may take of the workspace. Its scratchpad holds, per member of the team, pieces of A,
- * B and C in its own order; those of 2.6 are at most as large as here, over shapes of 1 to 20,000
- * and teams of 1 to 64. For bf16 results it may hold a whole C of f32 per member where A is turned
- * round or a matrix is not dense. Where it turns A of f32 round it may do so too, but there it gets
- * what the own kernel takes, which is as fast and serves when that is not enough. Packed B is
- * padded to tiles. */
+/* What oneDNN takes of the workspace. Its scratchpad holds, per member of the team, pieces of A, B
+ * and C in its own order; over shapes of 1 to 20,000 and teams of 1 to 64 those of 2.6 are as large
+ * as here or smaller, but for one shape in 2,000 with A turned round. For bf16 results it may hold
+ * a whole C of f32 per member where A is turned round or a matrix is not dense. Packed B is padded
+ * to tiles. */
 typedef struct room {
     size_t scratch, packed;
 } room;
@@ -291,8 +290,6 @@ static room library_room(const mr_product_spec *s, int threads)
         c = MR_MAX(c, (size_t)(s->m * s->n));
     size_t worker = FIXED + width * k * (m + n) + sizeof(float) * c;
     room r = {.scratch = (size_t)threads * worker};
-    if (turned && s->in == MR_F32)
-        r.scratch = MR_MAX(r.scratch, round64((int64_t)mr_gemm_workspace(s, threads)));
     if (pack_pays(s))
         r.packed = width * round64(pass_width(s)) * round64(chunk_length(s));
     return r;
@@ -314,11 +311,38 @@ static bool onednn_init(mr_product *p)
     if (ok && cut && last)
         ok = part_init(p, &p->parts[LAST], last, true, false, pack) == dnnl_success;
     onednn_team(before);
-    room r = library_room(s, p->threads);
-    p->packed_at = r.scratch;
-    for (int i = 0; i < PARTS; i++)
-        ok = ok && p->parts[i].scratch_bytes <= r.scratch && p->parts[i].packed_bytes <= r.packed;
     return ok;
+}
+
+static void tell(const mr_product *p, const char *what)
+{
+    static atomic_bool said;
+    if (!atomic_exchange(&said, true))
+        mr_log(MR_LOG_WARN,
+               "oneDNN %s for [%lld, %lld] by [%lld, %lld], outside of what was planned", what,
+               (long long)p->spec.m, (long long)p->spec.k, (long long)p->spec.k,
+               (long long)p->spec.n);
+}
+
+/* Where the parts find their scratchpad and packed B: in the workspace, or where they want more
+ * than was planned in memory of the product's own. */
+static mr_status onednn_place(mr_product *p)
+{
+    room r = library_room(&p->spec, p->threads), most = {0};
+    for (int i = 0; i < PARTS; i++)
+        most = (room){MR_MAX(most.scratch, round64((int64_t)p->parts[i].scratch_bytes)),
+                      MR_MAX(most.packed, p->parts[i].packed_bytes)};
+    p->packed_at = r.scratch;
+    if (most.scratch <= r.scratch && most.packed <= r.packed)
+        return MR_OK;
+    p->packed_at = most.scratch;
+    p->memory = mr_alloc(most.scratch + most.packed);
+    if (!p->memory)
+        return mr_fail_memory(most.scratch + most.packed);
+    tell(p, "takes more memory");
+    size_t n = strlen(p->how);
+    snprintf(p->how + n, sizeof p->how - n, " in memory of its own");
+    return MR_OK;
 }
 
 static void onednn_fini(mr_product *p)
@@ -454,22 +478,15 @@ size_t mr_product_workspace(const mr_product_spec *spec, const mr_facts *facts)
 }
 
 #ifdef MR_HAVE_ONEDNN
-/* oneDNN refuses, or wants more room than was planned: the own kernel, in the workspace where it
- * fits, else in memory of its own. */
+/* oneDNN refuses: the own kernel, in the workspace where it fits, else in memory of its own. */
 static mr_status serve_by_own(mr_product *p, size_t planned)
 {
-    static atomic_bool said;
     onednn_fini(p);
     *p = (mr_product){.spec = p->spec, .isa = p->isa, .threads = p->threads};
     size_t bytes = mr_gemm_workspace(&p->spec, p->threads);
     if (bytes <= planned)
         return MR_OK;
-    if (!atomic_exchange(&said, true))
-        mr_log(MR_LOG_WARN,
-               "oneDNN does not serve [%lld, %lld] by [%lld, %lld] within the workspace planned "
-               "for it; own kernels do",
-               (long long)p->spec.m, (long long)p->spec.k, (long long)p->spec.k,
-               (long long)p->spec.n);
+    tell(p, "does not serve: own kernels do");
     p->memory = mr_alloc(bytes);
     return p->memory ? MR_OK : mr_fail_memory(bytes);
 }
@@ -482,7 +499,7 @@ static mr_status make(mr_product *p, const mr_facts *facts)
         return cut(p, facts);
     if (p->way == LIBRARY) {
         if (onednn_init(p))
-            return MR_OK;
+            return onednn_place(p);
         MR_TRY(serve_by_own(p, mr_product_workspace(&p->spec, facts)));
     }
 #endif
@@ -535,7 +552,7 @@ mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void
         return run_pieces(p, a, b, bias, c, workspace);
     if (p->way == LIBRARY) {
         int before = onednn_team(p->threads);
-        dnnl_status_t st = onednn_run(p, a, b, bias, c, workspace);
+        dnnl_status_t st = onednn_run(p, a, b, bias, c, p->memory ? p->memory : workspace);
         onednn_team(before);
         return st == dnnl_success
                    ? MR_OK

@@ -26,7 +26,7 @@ typedef struct mr_product mr_product;
 mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_product **out);
 void mr_product_free(mr_product *p);
 /* Bytes that a run takes at most, before the object is made: no library and no processor is asked.
- * Where oneDNN wants more than this, the own kernel serves, in memory of the object's own. */
+ * Where oneDNN wants more than this, or refuses, the object takes memory of its own. */
 size_t mr_product_workspace(const mr_product_spec *spec, const mr_facts *facts);
 const char *mr_product_how(
     const mr_product *p); /* "onednn brg:avx512_core_amx_bf16", "own avx2"; lent */

@@ -59,6 +59,8 @@ static const shape shapes[] = {
     {1, 75, 1190, 390, 0, 1, 1, 0, MR_BF16, MR_BF16},
     {1, 80, 1170, 800, 0, 1, 1, 0, MR_F32, MR_F32},
     {1, 1160, 70, 769, 1, 0, 0, 1, MR_F32, MR_F32},
+    // oneDNN 2.6 on one AVX-512 thread takes more for this one than is planned
+    {1, 128, 736, 576, 1, 0, 0, 1, MR_BF16, MR_F32},
 };
 
 static void run(const shape *x, const char *isa, int threads)
@@ -139,7 +141,9 @@ static void plans(void)
             bool library = built && (!half || (facts.bf16 && !(facts.amx && mr_gemm_amx_fits(&s))));
             mr_product *p = NULL;
             CHECK_OK(mr_product_new(&s, &facts, &p));
-            if (!check_note(!library || strncmp(mr_product_how(p), "onednn", 6) == 0))
+            const char *how = mr_product_how(p);
+            bool planned = strncmp(how, "onednn", 6) == 0 && !strstr(how, "memory of its own");
+            if (!check_note(!library || planned))
                 printf("[%lld, %lld, %lld] kind %d: %s\n", (long long)m, (long long)n, (long long)k,
                        kind, mr_product_how(p));
             mr_product_free(p);
