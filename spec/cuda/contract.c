@@ -136,12 +136,23 @@ static void mark(argument *a, int at, int64_t element)
     memset(a->inside + ((unsigned char *)a->view.data - a->mem) + (size_t)element * w, 1, w);
 }
 
-// Elements unwritten, gaps filled. A layout that is not dense begins off the grid of 16 bytes.
-static argument argument_new(const mr_desc *d, lay kind, int which)
+// dense rows that lie apart, each at a multiple of 16 elements
+static mr_desc rows_apart(const mr_desc *d, int which)
+{
+    mr_desc l = *d;
+    for (int i = d->rank - 2; i >= 0; i--)
+        l.stride[i] = (l.stride[i + 1] * MR_MAX(d->dim[i + 1], 1) + 31 + 16 * which) / 16 * 16;
+    return l;
+}
+
+/* Elements unwritten, gaps filled. A layout that is not dense begins off the grid of 16 bytes,
+ * unless its rows only lie apart. */
+static argument argument_new(const mr_desc *d, lay kind, bool apart, int which)
 {
     argument a = {0};
-    mr_desc l = lay_out(d, kind, which);
-    size_t lead = kind == LAY_DENSE ? 0 : mr_dtype_bytes(d->dtype);
+    apart = apart && kind != LAY_DENSE;
+    mr_desc l = apart ? rows_apart(d, which) : lay_out(d, kind, which);
+    size_t lead = kind == LAY_DENSE || apart ? 0 : mr_dtype_bytes(d->dtype);
     a.bytes = lead + mr_desc_span_bytes(&l);
     a.mem = device_alloc(a.bytes);
     a.inside = calloc(1, a.bytes + 1);
@@ -192,13 +203,14 @@ static int64_t element_bytes(const argument *a)
 typedef struct variant {
     const char *name;
     unsigned seed;
-    bool late, strided, alias;
+    bool late, strided, alias, apart;
 } variant;
 
-static const variant variants[] = {{"in order", 0, true, false, false},
-                                   {"shuffled", 1, false, false, false},
-                                   {"in place", 2, true, false, true},
-                                   {"strided", 3, true, true, false}};
+static const variant variants[] = {{"in order", 0, true, false, false, false},
+                                   {"shuffled", 1, false, false, false, false},
+                                   {"in place", 2, true, false, true, false},
+                                   {"strided", 3, true, true, false, false},
+                                   {"rows apart", 4, true, true, false, true}};
 
 static lay layout_of(mr_access access, lay own, bool strided)
 {
@@ -254,7 +266,7 @@ static bool run(const truth *t, const variant *v, double *again, double **got)
             continue;
         bool fixed = is_target(op, i, true) || (v->alias && is_target(op, i, false));
         lay kind = fixed ? LAY_DENSE : layout_of(op->in[i].access, t->c->in[i].kind, v->strided);
-        in[i] = argument_new(&t->c->in[i].desc, kind, i);
+        in[i] = argument_new(&t->c->in[i].desc, kind, v->apart, i);
         argument_set(&in[i], t->in[i]);
         before[i] = malloc(in[i].bytes + 1);
         memcpy(before[i], in[i].mem, in[i].bytes);
@@ -285,7 +297,7 @@ static bool run(const truth *t, const variant *v, double *again, double **got)
         if (!own)
             d = mr_desc_dense(d.dtype, d.rank, d.dim);
         lay kind = layout_of(op->out[k].access, LAY_DENSE, v->strided);
-        out[k] = argument_new(&d, kind, call.n_in + k);
+        out[k] = argument_new(&d, kind, v->apart, call.n_in + k);
         call.out[k] = out[k].view;
         moved += (double)element_bytes(&out[k]);
     }
