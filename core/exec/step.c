@@ -40,17 +40,24 @@ static mr_status blame(const mr_step *s, mr_status st)
     return st;
 }
 
+/* Rows ask for arguments that a node does not have, too: those are absent. */
+static void put_args(mr_view *to, int most, const mr_arg *arg, int n)
+{
+    for (int i = 0; i < most; i++) {
+        bool given = i < n && arg[i].desc;
+        to[i].data = given ? (void *)arg[i].at : NULL;
+        if (given)
+            to[i].desc = *arg[i].desc;
+        else
+            to[i].desc.rank = -1;
+    }
+}
+
 void mr_step_call(const mr_step *s, mr_call *call)
 {
     call->n_in = s->n_in, call->n_out = s->n_out;
-    for (int i = 0; i < s->n_in + s->n_out; i++) {
-        mr_view *v = i < s->n_in ? &call->in[i] : &call->out[i - s->n_in];
-        v->data = (void *)s->arg[i].at;
-        if (s->arg[i].desc)
-            v->desc = *s->arg[i].desc;
-        else
-            v->desc.rank = -1;
-    }
+    put_args(call->in, MR_MAX_IN, s->arg, s->n_in);
+    put_args(call->out, MR_MAX_OUT, s->arg + s->n_in, s->n_out);
     call->attr = s->node ? s->node->attr : NULL;
     call->workspace = (void *)s->workspace;
     call->state = s->state;

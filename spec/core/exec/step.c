@@ -94,8 +94,28 @@ static mr_status first_of(mr_device *dev, const char *op, mr_dtype dtype, int64_
     return st;
 }
 
+/* A call has all arguments that a row may ask for, whatever lay in its place before. */
+static void calls(void)
+{
+    int64_t n = 8;
+    mr_desc d = mr_desc_dense(MR_F32, 1, &n);
+    mr_arg arg[3] = {{&d, 64}, {NULL, 0}, {&d, 128}};
+    mr_step s = {.op = mr_op_find("silu"), .arg = arg, .n_in = 2, .n_out = 1, .threads = 3};
+    mr_call call;
+    memset(&call, 2, sizeof call);
+    mr_step_call(&s, &call);
+    CHECK(call.in[0].data == (void *)64 && call.in[0].desc.rank == 1);
+    CHECK(call.out[0].data == (void *)128 && call.out[0].desc.dim[0] == 8);
+    for (int i = 1; i < MR_MAX_IN; i++)
+        CHECK(call.in[i].data == NULL && call.in[i].desc.rank == -1);
+    for (int i = 1; i < MR_MAX_OUT; i++)
+        CHECK(call.out[i].data == NULL && call.out[i].desc.rank == -1);
+    CHECK(!call.workspace && !call.state && !call.attr && call.threads == 3);
+}
+
 int main(void)
 {
+    calls();
     mr_device *both[2];
     open_both(both);
     for (int i = 0; i < 2; i++) {

@@ -77,7 +77,7 @@ describe("trainer.programs", function()
   end)
 
   it("keeps within its bytes whatever shapes come, and the newest in any case", function()
-    local cache = new(1 << 20)
+    local cache = new(4 << 20)
     for b = 1, 40 do
       cache:get(shape(b))
       local sum = 0
@@ -85,7 +85,7 @@ describe("trainer.programs", function()
         sum = sum + step.bytes
       end
       assert.equal(sum, cache.bytes)
-      assert.is_true(cache.bytes <= 1 << 20)
+      assert.is_true(cache.bytes <= 4 << 20)
     end
     assert.is_true(#cache:list() > 1 and #cache:list() < 40)
     local none = new(0)
