@@ -71,7 +71,8 @@ describe("a source file", function()
   it("is there where a spec says it covers it", function()
     local gone = {}
     for _, p in ipairs(patterns) do
-      local found = false
+      -- a header that holds formulas of its own may be named too
+      local found = base.exists(p.word)
       for _, path in ipairs(sources) do
         found = found or path:match(p.pattern) ~= nil
       end

@@ -55,7 +55,6 @@ describe("options", function()
       nn.Linear(nn.scope {}, "x", 2, 2, { bais = false })
     end,
     ["trainer.run"] = function() require("moonreel.trainer").run({}, { wirte = print }) end,
-    ["optim.new"] = function() require("moonreel.optim").new({}, {}, { emma = true }) end,
     ["rflow.ratio"] = function() require("moonreel.diffusion.rflow").ratio({}, { scal = 2 }) end,
   }
   for who, call in pairs(faces) do

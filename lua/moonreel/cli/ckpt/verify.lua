@@ -30,7 +30,8 @@ return function(opts, spec)
   local nonfinite = not c.manifest and count_nonfinite(c) or nil
   if opts.json then
     print(require("moonreel.core.json").encode({ path = c.path, tensors = #c:names(),
-      bytes = c.bytes, hashes = compared, seconds = seconds, nonfinite = nonfinite }, { indent = 2 }))
+      bytes = c.bytes, hashes = compared, seconds = seconds, nonfinite = nonfinite },
+      { indent = 2 }))
     return 0
   end
   local said = ("%s: %d tensors, %s: "):format(c.path, #c:names(), size(c.bytes))
