@@ -77,10 +77,17 @@ mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_options *
 mr_status mr_exec_plan(const mr_facts *facts, mr_params *params, const mr_exec_options *options,
                        mr_exec **out)
 {
-    if (strcmp(facts->device, "cpu") != 0 && strcmp(facts->device, "shadow") != 0)
-        return mr_fail(MR_E_UNSUPPORTED, "no kernels for device '%s' here; try: cpu",
+    bool any = false, host = false;
+    for (int i = 0; i < mr_op_count(); i++) {
+        const mr_kernel *k = mr_op_kernel(mr_op_at(i), facts->device);
+        any |= k != NULL, host |= k == &mr_op_at(i)->cpu;
+    }
+    if (!any)
+        return mr_fail(MR_E_UNSUPPORTED,
+                       "no kernels for device '%s' here; try: cpu, or open its "
+                       "plug-in",
                        facts->device);
-    if (mr_isa_index(facts->isa) < 0 || facts->threads < 1)
+    if ((host && mr_isa_index(facts->isa) < 0) || facts->threads < 1)
         return mr_fail(MR_E_USAGE,
                        "facts of a processor with '%s' and %d threads; expected base, avx2 or "
                        "avx512, and at least one thread",

@@ -153,6 +153,38 @@ static void large(const mr_facts *facts)
     mr_params_free(params);
 }
 
+/* ---- a device that is not here ---- */
+
+static size_t by_count(const mr_call *call, const mr_facts *facts)
+{
+    return (size_t)(mr_desc_count(&call->in[0].desc) * facts->threads);
+}
+static mr_status never(const mr_call *call)
+{
+    (void)call;
+    return mr_fail(MR_E_INTERNAL, "ran while planning");
+}
+
+/* Kernels of a plug-in are enough: neither its device nor this processor is asked. */
+static void elsewhere(void)
+{
+    static const mr_kernel kernel = {.run = {never}, .workspace = by_count};
+    mr_facts facts = {.device = "spec_far", .isa = "9.0", .threads = 3};
+    mr_exec *e = NULL;
+    mr_program *p = NULL;
+    mr_graph *g = small_graph(4000, 2);
+    CHECK_FAILS(mr_exec_plan(&facts, NULL, NULL, &e), MR_E_UNSUPPORTED, "'spec_far'");
+    OK(mr_op_add_kernel("spec_far", "spec_blend", &kernel));
+    OK(mr_exec_plan(&facts, NULL, NULL, &e));
+    OK(mr_exec_compile(e, g, &p));
+    CHECK_INT(mr_program_memory(p).workspace, 12000);
+    mr_step_time row;
+    CHECK_INT(mr_program_times(p, &row, 1), 1);
+    CHECK(!row.naive);
+    mr_exec_free(e);
+    mr_graph_free(g);
+}
+
 /* ---- what it refuses ---- */
 
 static void refusals(mr_device *dev)
@@ -206,6 +238,7 @@ int main(void)
         figures(both[i]);
     large(&both[0]->facts);
     refusals(both[0]);
+    elsewhere();
     // an argument is an address and a lent shape: a step does not hold its call
     CHECK(sizeof(mr_step) + 6 * sizeof(mr_arg) <= 320);
     for (int i = 0; i < 2; i++)
