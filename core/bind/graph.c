@@ -133,6 +133,26 @@ static int g_queue(lua_State *L)
     return lua_gettop(L) - 2;
 }
 
+static int g_move(lua_State *L)
+{
+    static const char *const spaces[] = {
+        [MR_SPACE_DEVICE] = "device", [MR_SPACE_PINNED] = "pinned", NULL};
+    mr_graph *g = mr_bind_graph(L, 1);
+    mr_ref x = mr_bind_ref_of(L, g, 2), out;
+    int space = luaL_checkoption(L, 3, NULL, spaces);
+    mr_bind_check(L, mr_graph_move(g, x, (mr_space)space, &out));
+    mr_bind_push_value(L, 1, g, out);
+    return 1;
+}
+
+static int g_offload(lua_State *L)
+{
+    mr_graph *g = mr_bind_graph(L, 1);
+    mr_bind_check(L, mr_graph_offload(g, mr_bind_ref_of(L, g, 2)));
+    lua_settop(L, 2);
+    return 1;
+}
+
 static int g_save(lua_State *L)
 {
     mr_graph *g = mr_bind_graph(L, 1);
@@ -283,6 +303,10 @@ static const mr_bind_row graph_rows[] = {
            "What f adds runs on that queue, side by side with others where no data forbids it: "
            "compute, comm_intra, comm_inter, h2d, d2h. Returns what f returns."),
     MR_ROW("save", g_save, "(value: mr.Value): mr.Value", "Keep a value of a recomputed block."),
+    MR_ROW("move", g_move, "(value: mr.Value, space: string): mr.Value",
+           "A copy of a value in another memory: device, or pinned (the host's)."),
+    MR_ROW("offload", g_offload, "(value: mr.Value): mr.Value",
+           "Keep a value for the backward pass in host memory."),
     MR_ROW("backward", g_backward, "(loss: mr.Value, wrt?: mr.Value[]): (mr.Value|false)[]",
            "Add the gradients of a scalar: into the parameters, and of the values asked for; "
            "false: none."),

@@ -90,10 +90,10 @@ static int p_memory(lua_State *L)
     const struct {
         const char *name;
         size_t bytes;
-    } rows[] = {{"arena", m.arena},     {"bound", m.bound},    {"workspace", m.workspace},
-                {"params", m.params},   {"state", m.state},    {"inputs", m.inputs},
-                {"results", m.results}, {"consts", m.consts},  {"library", m.library},
-                {"host", m.host},       {"staging", m.staging}};
+    } rows[] = {{"arena", m.arena},         {"bound", m.bound},     {"pinned", m.pinned},
+                {"workspace", m.workspace}, {"params", m.params},   {"state", m.state},
+                {"inputs", m.inputs},       {"results", m.results}, {"consts", m.consts},
+                {"library", m.library},     {"host", m.host},       {"staging", m.staging}};
     lua_createtable(L, 0, MR_COUNT(rows));
     for (size_t i = 0; i < MR_COUNT(rows); i++)
         lua_pushinteger(L, (lua_Integer)rows[i].bytes), lua_setfield(L, -2, rows[i].name);
@@ -117,8 +117,8 @@ static int p_plan(lua_State *L)
     lua_pushnumber(L, seconds), lua_setfield(L, -2, "seconds");
     push_cost(L, mr_program_cost(p));
     p_memory(L), lua_setfield(L, -2, "memory");
-    lua_pushinteger(L, (lua_Integer)(m.arena + m.params + m.state + m.inputs + m.results +
-                                     m.consts + m.library + m.host));
+    lua_pushinteger(L, (lua_Integer)(m.arena + m.pinned + m.params + m.state + m.inputs +
+                                     m.results + m.consts + m.library + m.host));
     lua_setfield(L, -2, "total");
     return 1;
 }
@@ -200,8 +200,8 @@ static const mr_bind_row program_rows[] = {
     MR_ROW("run", p_run, "()", "Run it once."),
     MR_ROW("get", p_get, "(name: string): mr.Tensor", "A copy of an output of the last run."),
     MR_ROW("memory", p_memory, "(): table",
-           "Bytes: {arena, bound, workspace, params, state, inputs, results, consts, library, "
-           "host, staging}."),
+           "Bytes: {arena, bound, pinned, workspace, params, state, inputs, results, consts, "
+           "library, host, staging}."),
     MR_ROW("cost", p_cost, "(): table", "{flop, bytes} of one run."),
     MR_ROW("time", p_time, "(on?: boolean)",
            "Measure each op of the runs to come; false: no more."),

@@ -11,7 +11,7 @@ mr_dptr mr_program_address(const mr_program *p, int storage)
     case MR_INPUT: return p->inputs + p->place[storage];
     case MR_CONST: return p->consts + p->place[storage];
     case MR_REGION: return mr_exec_need(p->exec, s->region)->at + (size_t)s->region_offset;
-    default: return p->exec->arena + mr_layout_offset(p->layout, storage);
+    default: return p->exec->arena[s->space].at + mr_layout_offset(p->layout, storage);
     }
 }
 
@@ -32,9 +32,9 @@ void mr_program_bind(mr_program *p)
             s->arg[k].at = address(p, s->node->in[k]);
         for (int k = 0; k < s->n_out; k++)
             s->arg[s->n_in + k].at = address(p, s->node->out[k]);
-        s->workspace = s->workspace_bytes
-                           ? p->exec->arena + mr_layout_workspace(p->layout, p->step_node[i])
-                           : 0;
+        s->workspace = s->workspace_bytes ? p->exec->arena[MR_SPACE_DEVICE].at +
+                                                mr_layout_workspace(p->layout, p->step_node[i])
+                                          : 0;
     }
     for (int i = p->n_setup + p->n_run; i < p->n_setup + p->n_run + p->n_copies; i++) {
         const result *r = &p->outputs[p->step_node[i]];
@@ -43,7 +43,7 @@ void mr_program_bind(mr_program *p)
     }
     for (int i = 0; i < p->n_spans; i++) {
         const mr_layout_entry *e = mr_layout_at(p->layout, i);
-        p->spans[i].at = p->exec->arena + e->offset, p->spans[i].bytes = e->bytes;
+        p->spans[i].at = p->exec->arena[e->space].at + e->offset, p->spans[i].bytes = e->bytes;
     }
     if (dev->ops->moved && p->is_prepared)
         dev->ops->moved(dev, p->steps + p->n_setup, p->n_run + p->n_copies, p->prepared);

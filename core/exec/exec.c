@@ -111,8 +111,9 @@ void mr_exec_free(mr_exec *e)
     for (int i = 0; i < e->n_regions; i++)
         if (e->regions[i].at && !e->regions[i].row.shared)
             e->dev->ops->free(e->dev, e->regions[i].at, e->regions[i].bytes, MR_SPACE_DEVICE);
-    if (e->arena)
-        e->dev->ops->free(e->dev, e->arena, e->arena_bytes, MR_SPACE_DEVICE);
+    for (int i = 0; i < MR_SPACE_COUNT; i++)
+        if (e->arena[i].at)
+            e->dev->ops->free(e->dev, e->arena[i].at, e->arena[i].bytes, (mr_space)i);
     mr_free(e->regions);
     mr_arena_fini(&e->names);
     mr_free(e->staging);

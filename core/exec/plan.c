@@ -31,7 +31,10 @@ static mr_status make_steps(mr_program *p, size_t *workspace)
                 arg++->desc = desc_of(p->graph, node->in[k]);
             for (int k = 0; k < node->n_out; k++)
                 arg++->desc = desc_of(p->graph, node->out[k]);
-            MR_TRY(mr_step_choose(s, &p->exec->facts));
+            if (graph_crosses(p->graph, node))
+                s->kind = MR_STEP_COPY, s->bytes = mr_desc_span_bytes(s->arg[0].desc);
+            else
+                MR_TRY(mr_step_choose(s, &p->exec->facts));
             workspace[i] = s->workspace_bytes;
             p->step_node[n++] = i;
             if (setup)
@@ -203,6 +206,7 @@ mr_memory mr_program_memory(const mr_program *p)
 {
     const mr_exec *e = p->exec;
     mr_memory m = {.arena = mr_layout_peak(p->layout),
+                   .pinned = mr_layout_peak_in(p->layout, MR_SPACE_PINNED),
                    .bound = mr_layout_bound(p->layout),
                    .inputs = p->inputs_bytes,
                    .consts = p->consts_bytes,
@@ -218,7 +222,7 @@ mr_memory mr_program_memory(const mr_program *p)
     for (int i = p->n_setup; i < p->n_setup + p->n_run; i++) {
         const mr_step *s = &p->steps[i];
         m.workspace = MR_MAX(m.workspace, s->workspace_bytes);
-        if (!s->naive && s->kernel->prepare)
+        if (s->kind == MR_STEP_OP && !s->naive && s->kernel->prepare)
             m.library = LIBRARY_RESERVE;
     }
     return m;

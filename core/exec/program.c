@@ -25,21 +25,22 @@ static mr_status get_blocks(mr_program *p)
 
 /* ---- the arena ---- */
 
-static mr_status grow_arena(mr_program *p)
+static mr_status grow_arena(mr_program *p, mr_space space)
 {
     mr_exec *e = p->exec;
-    size_t need = mr_layout_peak(p->layout);
-    if (need <= e->arena_bytes)
+    arena *arena = &e->arena[space];
+    size_t need = mr_layout_peak_in(p->layout, space);
+    if (need <= arena->bytes)
         return MR_OK;
     MR_TRY(e->dev->ops->sync(e->dev));
     // the old one goes first: never both at once, for the peak's sake
-    if (e->arena)
-        e->dev->ops->free(e->dev, e->arena, e->arena_bytes, MR_SPACE_DEVICE);
-    size_t before = e->arena_bytes;
-    e->arena = 0, e->arena_bytes = 0;
-    mr_status st = e->dev->ops->alloc(e->dev, need, MR_SPACE_DEVICE, &e->arena);
+    if (arena->at)
+        e->dev->ops->free(e->dev, arena->at, arena->bytes, space);
+    size_t before = arena->bytes;
+    arena->at = 0, arena->bytes = 0;
+    mr_status st = e->dev->ops->alloc(e->dev, need, space, &arena->at);
     if (st == MR_OK) {
-        e->arena_bytes = need;
+        arena->bytes = need;
     } else {
         size_t free = 0, total = 0;
         e->dev->ops->memory(e->dev, &free, &total);
@@ -48,8 +49,8 @@ static mr_status grow_arena(mr_program *p)
                      (double)need / (1 << 20), (double)free / (1 << 20));
         // earlier programs stay usable
         mr_error *first = mr_error_copy(mr_error_last());
-        if (before && e->dev->ops->alloc(e->dev, before, MR_SPACE_DEVICE, &e->arena) == MR_OK)
-            e->arena_bytes = before;
+        if (before && e->dev->ops->alloc(e->dev, before, space, &arena->at) == MR_OK)
+            arena->bytes = before;
         mr_error_adopt(first);
         mr_error_free(first);
     }
@@ -80,7 +81,8 @@ static mr_status bind(mr_program *p)
     p->is_prepared = true;
     MR_TRY(mr_exec_staging(p->exec, p->staging_bytes));
     MR_TRY(get_blocks(p));
-    MR_TRY(grow_arena(p));
+    for (int i = 0; i < MR_SPACE_COUNT; i++)
+        MR_TRY(grow_arena(p, (mr_space)i));
     if (dev->checks && !p->exec->options.poison)
         MR_TRY(mr_program_spans(p));
     mr_program_waits(p);

@@ -40,6 +40,11 @@ typedef struct region {
     mr_dptr at;
 } region;
 
+typedef struct arena {
+    mr_dptr at;
+    size_t bytes;
+} arena;
+
 struct mr_exec {
     mr_device *dev; /* NULL: it plans */
     mr_facts facts;
@@ -49,8 +54,7 @@ struct mr_exec {
     mr_arena names; /* of the regions */
     region *regions;
     int n_regions;
-    mr_dptr arena;
-    size_t arena_bytes;
+    arena arena[MR_SPACE_COUNT];
     /* host bytes for conversions, as large as the largest slot or output */
     void *staging;
     size_t staging_bytes;

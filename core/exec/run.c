@@ -77,8 +77,9 @@ mr_status mr_program_run(mr_program *p)
         if (!p->slots[i].set)
             return mr_fail(MR_E_USAGE, "input '%s' was never set; try: set it before the first run",
                            p->slots[i].name);
-    if (e->options.poison && e->arena_bytes)
-        MR_TRY(e->dev->ops->fill(e->dev, e->arena, MR_POISON, e->arena_bytes));
+    for (int i = 0; e->options.poison && i < MR_SPACE_COUNT; i++)
+        if (e->arena[i].bytes)
+            MR_TRY(e->dev->ops->fill(e->dev, e->arena[i].at, MR_POISON, e->arena[i].bytes));
     return e->dev->ops->run(e->dev, p->steps + p->n_setup, p->n_run + p->n_copies, p->prepared);
 }
 
@@ -87,9 +88,10 @@ size_t mr_program_measured(mr_program *p)
     mr_exec *e = p->exec;
     unsigned char piece[4096];
     // from the top down to the first byte that is not poison
-    for (size_t end = e->arena_bytes; end > 0;) {
+    arena arena = e->arena[MR_SPACE_DEVICE];
+    for (size_t end = arena.bytes; end > 0;) {
         size_t n = MR_MIN(end, sizeof piece);
-        if (e->dev->ops->copy_out(e->dev, piece, e->arena + end - n, n) != MR_OK)
+        if (e->dev->ops->copy_out(e->dev, piece, arena.at + end - n, n) != MR_OK)
             return 0;
         for (size_t i = n; i-- > 0;)
             if (piece[i] != MR_POISON)

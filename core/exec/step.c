@@ -84,7 +84,7 @@ mr_status mr_step_choose(mr_step *s, const mr_facts *facts)
 static mr_status prepare(mr_step *s, const mr_facts *facts)
 {
     mr_call call;
-    if (!s->op || s->naive || !s->kernel->prepare)
+    if (s->kind == MR_STEP_COPY || s->naive || !s->kernel->prepare)
         return MR_OK;
     mr_step_call(s, &call);
     return blame(s, s->kernel->prepare(&call, facts, &s->state));

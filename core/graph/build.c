@@ -176,6 +176,11 @@ static mr_status dense_copy(mr_graph *g, mr_ref x, mr_ref *out)
     return append_op(g, copy, MR_NO_ATTRS, &x, 1, out);
 }
 
+static mr_space space_of(const mr_graph *g, mr_ref x)
+{
+    return g->storages.at[g->values.at[x].pub.storage].space;
+}
+
 mr_status mr_graph_add(mr_graph *g, const char *name, const mr_attr *attrs, int n_attrs,
                        const mr_ref *in, int n_in, mr_ref *outs)
 {
@@ -196,6 +201,9 @@ mr_status mr_graph_add(mr_graph *g, const char *name, const mr_attr *attrs, int 
             continue;
         }
         MR_TRY(graph_check_ref(g, args[i], name));
+        if (space_of(g, args[i]) != MR_SPACE_DEVICE)
+            return mr_fail(MR_E_USAGE, "op '%s': input '%s' lies in host memory; try: move it back",
+                           name, op->in[i].name);
         if (g->backward)
             MR_TRY(graph_available(g, args[i], &args[i]));
         // an accumulator is written where it lies: never through a copy
@@ -330,6 +338,41 @@ mr_status mr_graph_window(mr_graph *g, mr_ref x, int64_t first, int id, mr_ref *
     return MR_OK;
 }
 
+/* ---- other memory ---- */
+
+mr_status mr_graph_move(mr_graph *g, mr_ref x, mr_space space, mr_ref *out)
+{
+    MR_TRY(graph_check_open(g, "move"));
+    MR_TRY(graph_check_ref(g, x, "move"));
+    const value *v = &g->values.at[x];
+    mr_class kind = g->storages.at[v->pub.storage].kind;
+    if (space_of(g, x) == space || v->setup || kind == MR_CONST)
+        return mr_fail(MR_E_USAGE, "move: the value %s",
+                       space_of(g, x) == space ? "lies there already" : "is constant");
+    // bytes move as they lie
+    if (!mr_desc_is_dense(&v->pub.desc)) {
+        if (space_of(g, x) != MR_SPACE_DEVICE)
+            return mr_fail(MR_E_USAGE, "move: a strided view in host memory; try: move all of it");
+        MR_TRY(dense_copy(g, x, &x));
+    }
+    MR_TRY(dense_copy(g, x, out));
+    g->storages.at[g->values.at[*out].pub.storage].space = space;
+    g->values.at[*out].pub.save = true;
+    return MR_OK;
+}
+
+mr_status mr_graph_offload(mr_graph *g, mr_ref x)
+{
+    MR_TRY(graph_check_open(g, "offload"));
+    MR_TRY(graph_check_ref(g, x, "offload"));
+    mr_ref root = g->values.at[x].root, away;
+    if (g->values.at[root].away != MR_NONE)
+        return MR_OK;
+    MR_TRY(mr_graph_move(g, root, MR_SPACE_PINNED, &away));
+    g->values.at[root].away = away;
+    return MR_OK;
+}
+
 /* ---- outputs and blocks ---- */
 
 mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x)
@@ -341,6 +384,8 @@ mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x)
     // the host reads whole, dense, kept tensors
     const value *v = &g->values.at[x];
     mr_class kind = g->storages.at[v->pub.storage].kind;
+    if (space_of(g, x) != MR_SPACE_DEVICE)
+        return mr_fail(MR_E_USAGE, "output '%s' lies in host memory; try: move it back", name);
     if (!mr_desc_is_dense(&v->pub.desc) || kind == MR_INPUT || kind == MR_CONST || v->setup)
         MR_TRY(dense_copy(g, x, &x));
     output o = {keep_text(g, name), x};

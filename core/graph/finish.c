@@ -157,19 +157,27 @@ static bool covers(const mr_desc *d, size_t storage_bytes)
            (size_t)mr_desc_count(d) * mr_dtype_bytes(d->dtype) == storage_bytes;
 }
 
+/* As a row says, but for copies between spaces, which move bytes as they lie. */
+static bool fits(const mr_graph *g, const mr_node *node, mr_access access, const mr_desc *d)
+{
+    return graph_strides_fit(graph_crosses(g, node) ? MR_CONTIG : access, d);
+}
+
 /* May value x have these strides: can its producer write them, and all its readers read them? */
 static bool may_have(const pass *p, mr_ref x, const mr_desc *d)
 {
     const mr_graph *g = p->g;
     int maker = g->values.at[x].pub.node;
     for (int k = 0; maker >= 0 && k < g->nodes.at[maker].n_out; k++) {
-        const mr_out_row *row = &g->nodes.at[maker].op->out[k];
-        if (g->nodes.at[maker].out[k] == x && (row->must || !graph_strides_fit(row->access, d)))
+        const mr_node *node = &g->nodes.at[maker];
+        const mr_out_row *row = &node->op->out[k];
+        if (node->out[k] == x && (row->must || !fits(g, node, row->access, d)))
             return false;
     }
     for (int use = x < p->n_used ? p->use[x] : -1; use >= 0; use = p->earlier[use]) {
-        const mr_op *op = g->nodes.at[use / MR_MAX_IN].op;
-        if (strcmp(op->name, "concat") && !graph_strides_fit(op->in[use % MR_MAX_IN].access, d))
+        const mr_node *node = &g->nodes.at[use / MR_MAX_IN];
+        if (strcmp(node->op->name, "concat") &&
+            !fits(g, node, node->op->in[use % MR_MAX_IN].access, d))
             return false;
     }
     return true;

@@ -123,7 +123,7 @@ static void put_value(mr_text *t, const mr_graph *g, mr_ref x)
     else if (s->kind != MR_ARENA)
         mr_text_add(t, "=%s%s", kinds[s->kind], s->name ? s->name : "");
     else
-        mr_text_add(t, "@s%d", v->storage);
+        mr_text_add(t, "@%ss%d", s->space == MR_SPACE_PINNED ? "host:" : "", v->storage);
     mr_text_add(t, "%s%s", mr_desc_text(&v->desc, shape, sizeof shape),
                 mr_desc_is_dense(&v->desc) ? "" : " strided");
 }

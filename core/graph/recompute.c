@@ -47,10 +47,24 @@ static mr_status same_view(mr_graph *g, mr_ref x, mr_ref new_root, mr_ref *out)
     return graph_new_value(g, &v, out);
 }
 
+/* Instead of x, whose root is kept in host memory: what comes back from there, once for all. */
+static mr_status bring_back(mr_graph *g, mr_ref x, mr_ref *out)
+{
+    mr_ref root = g->values.at[x].root, back = g->values.at[root].back;
+    if (back == MR_NONE) {
+        MR_TRY(mr_graph_move(g, g->values.at[root].away, MR_SPACE_DEVICE, &back));
+        g->values.at[root].back = back;
+    }
+    *out = back;
+    return x == root ? MR_OK : same_view(g, x, back, out);
+}
+
 mr_status graph_available(mr_graph *g, mr_ref x, mr_ref *out)
 {
     *out = x;
     mr_ref root = g->values.at[x].root;
+    if (g->values.at[root].away != MR_NONE)
+        return bring_back(g, x, out);
     if (!repeats(g, &g->values.at[root]))
         return MR_OK;
     int id = g->values.at[root].pub.node, which = 0;

@@ -24,8 +24,10 @@ typedef struct value {
     mr_ref beside; /* while a graph is closed: another value on this storage */
     int axis, order[MR_MAX_RANK];
     int64_t start, stop; /* slice */
-    bool setup;          /* depends on constants only */
-    bool forward;        /* made before the backward pass began */
+    /* kept in host memory for the backward pass: the copy there, and the one back; else MR_NONE */
+    mr_ref away, back;
+    bool setup;   /* depends on constants only */
+    bool forward; /* made before the backward pass began */
     /* of a parameter whose gradient the caller wants as a value: no row adds it to "grad" unseen */
     bool asked;
 } value;
@@ -90,6 +92,8 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs);
 mr_status graph_available(mr_graph *g, mr_ref x, mr_ref *out);
 /* Before a backward pass: mark what leaves its recompute block, and the outputs, as kept. */
 void graph_save_results(mr_graph *g);
+/* Is this node a copy between two spaces? Such a one moves bytes as they lie. */
+bool graph_crosses(const mr_graph *g, const mr_node *node);
 /* May a row with this access read or write these strides? */
 bool graph_strides_fit(mr_access access, const mr_desc *d);
 mr_status graph_check_open(const mr_graph *g, const char *what);

@@ -21,6 +21,14 @@ bool graph_strides_fit(mr_access access, const mr_desc *d)
     return access == MR_ANY || (access == MR_ROWS ? mr_desc_is_rows(d) : mr_desc_is_dense(d));
 }
 
+bool graph_crosses(const mr_graph *g, const mr_node *node)
+{
+    if (node->n_in != 1 || node->n_out != 1 || node->in[0] == MR_NONE || node->out[0] == MR_NONE)
+        return false;
+    return g->storages.at[g->values.at[node->in[0]].pub.storage].space !=
+           g->storages.at[g->values.at[node->out[0]].pub.storage].space;
+}
+
 mr_status graph_check_open(const mr_graph *g, const char *what)
 {
     return g->finished ? mr_fail(MR_E_USAGE, "%s: the graph is finished; build a new one", what)
@@ -47,7 +55,7 @@ mr_status graph_new_value(mr_graph *g, const value *v, mr_ref *out)
     MR_TRY(VEC_PUSH(g->values, *v));
     *out = g->values.n - 1;
     value *added = &g->values.at[*out];
-    added->forward = !g->backward;
+    added->forward = !g->backward, added->away = added->back = MR_NONE;
     if (added->view == VIEW_NONE)
         added->root = *out;
     return MR_OK;

@@ -12,6 +12,7 @@ static void touch(mr_layout *l, mr_ref x, int node)
         l->of_storage[s] = l->n;
         l->entry[l->n++] = (mr_layout_entry){.storage = s,
                                              .node = node,
+                                             .space = mr_graph_storage(l->graph, s)->space,
                                              .first = node,
                                              .bytes = mr_graph_storage(l->graph, s)->bytes};
     }
@@ -41,11 +42,41 @@ static void lifetimes(mr_layout *l, const size_t *workspace)
 /* Every entry its own range; the bound stays what the lifetimes say. */
 static void spread(mr_layout *l)
 {
-    l->peak = 0;
+    for (int i = 0; i < MR_SPACE_COUNT; i++)
+        l->peak[i] = 0;
     for (int i = 0; i < l->n; i++) {
-        l->entry[i].offset = l->peak;
-        l->peak += l->entry[i].bytes;
+        size_t *peak = &l->peak[l->entry[i].space];
+        l->entry[i].offset = *peak;
+        *peak += l->entry[i].bytes;
     }
+}
+
+/* Choose the offsets of one space; `some` has room for all entries. */
+static mr_status place_space(mr_layout *l, mr_space space, mr_layout_entry *some)
+{
+    bool device = space == MR_SPACE_DEVICE;
+    int n = 0;
+    for (int i = 0; i < l->n; i++)
+        if (l->entry[i].space == space)
+            some[n++] = l->entry[i];
+    MR_TRY(mr_layout_place(some, n, &l->peak[space], device ? &l->bound : NULL,
+                           device ? &l->bound_at : NULL));
+    for (int i = l->n; i-- > 0;)
+        if (l->entry[i].space == space)
+            l->entry[i] = some[--n];
+    return MR_OK;
+}
+
+static mr_status place(mr_layout *l)
+{
+    mr_layout_entry *some = mr_alloc((size_t)l->n * sizeof *some);
+    if (!some)
+        return mr_fail_memory((size_t)l->n * sizeof *some);
+    mr_status st = MR_OK;
+    for (int i = 0; i < MR_SPACE_COUNT && st == MR_OK; i++)
+        st = place_space(l, (mr_space)i, some);
+    mr_free(some);
+    return st;
 }
 
 mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options, mr_layout **out)
@@ -73,13 +104,14 @@ mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options, mr_
     MR_TRY_GOTO(mr_schedule_new(g, options->shared, options->n_shared, &l->schedule));
     lifetimes(l, options->workspace);
     MR_TRY_GOTO(layout_widen(l));
-    MR_TRY_GOTO(mr_layout_place(l->entry, l->n, &l->peak, &l->bound, &l->bound_at));
+    MR_TRY_GOTO(place(l));
     if (options->no_reuse)
         spread(l);
     // setup nodes have the arena to themselves
     for (int i = 0; options->workspace && i < nodes; i++)
         if (mr_graph_node(g, i)->setup)
-            l->peak = MR_MAX(l->peak, mr_granules(options->workspace[i]));
+            l->peak[MR_SPACE_DEVICE] =
+                MR_MAX(l->peak[MR_SPACE_DEVICE], mr_granules(options->workspace[i]));
     *out = l;
     return MR_OK;
 out:
@@ -100,7 +132,11 @@ void mr_layout_free(mr_layout *l)
 
 size_t mr_layout_peak(const mr_layout *l)
 {
-    return l->peak;
+    return l->peak[MR_SPACE_DEVICE];
+}
+size_t mr_layout_peak_in(const mr_layout *l, mr_space space)
+{
+    return l->peak[space];
 }
 size_t mr_layout_bound(const mr_layout *l)
 {

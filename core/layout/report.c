@@ -61,13 +61,15 @@ mr_status mr_layout_report(const mr_layout *l, char **text)
         return mr_fail_memory((size_t)(l->n + 1) * sizeof *live);
     int n = 0;
     for (int i = 0; i < l->n; i++)
-        if (l->entry[i].first <= l->bound_at && l->bound_at <= l->entry[i].last)
+        if (l->entry[i].space == MR_SPACE_DEVICE && l->entry[i].first <= l->bound_at &&
+            l->bound_at <= l->entry[i].last)
             live[n++] = &l->entry[i];
     qsort(live, (size_t)n, sizeof *live, by_bytes);
 
     mr_text t = {0};
-    mr_text_add(&t, "arena %.2f MiB, bound %.2f MiB (%.1f %% above)", mib(l->peak), mib(l->bound),
-                l->bound ? 100.0 * ((double)l->peak / (double)l->bound - 1) : 0.0);
+    mr_text_add(&t, "arena %.2f MiB, bound %.2f MiB (%.1f %% above)", mib(l->peak[MR_SPACE_DEVICE]),
+                mib(l->bound),
+                l->bound ? 100.0 * ((double)l->peak[MR_SPACE_DEVICE] / (double)l->bound - 1) : 0.0);
     if (n) {
         const mr_node *at = mr_graph_node(l->graph, l->bound_at);
         mr_text_add(&t, "; most lives at node %d, %s '%s' %s\n", l->bound_at, at->op->name,

@@ -15,9 +15,9 @@ struct mr_layout {
     mr_schedule *schedule;
     mr_layout_entry *entry;
     int n, bound_at;
-    size_t peak, bound;
-    int *of_storage; /* entry of a storage, -1 when it is not in the arena */
-    int *of_node;    /* entry of a node's workspace, -1 when none */
+    size_t peak[MR_SPACE_COUNT], bound; /* the bound and where it is: of the device */
+    int *of_storage;                    /* entry of a storage, -1 when it is not in the arena */
+    int *of_node;                       /* entry of a node's workspace, -1 when none */
 };
 
 /* Lengthen the lifetimes of entries that side queues touch (widen.c). */

@@ -18,7 +18,6 @@ extern "C" {
 
 /* ---- devices ---- */
 
-typedef enum mr_space { MR_SPACE_DEVICE, MR_SPACE_PINNED } mr_space;
 typedef uintptr_t mr_dptr; /* an address of the device; host code never dereferences it */
 
 /* One argument of a step. */
@@ -44,7 +43,7 @@ typedef struct mr_step_clock {
 typedef struct mr_step {
     mr_step_kind kind;
     mr_queue queue;
-    const mr_op *op;         /* COPY: NULL */
+    const mr_op *op;         /* COPY: its node's, NULL for a result's */
     const mr_node *node;     /* attributes, names; NULL when none */
     const mr_kernel *kernel; /* of `op` on this device, and of its functions the */
     mr_kernel_fn *run;       /* one that runs: chosen from facts when it is planned */
@@ -231,6 +230,7 @@ MR_API mr_status mr_exec_refresh(mr_exec *exec);
 /* Bytes, known when the program is planned. */
 typedef struct mr_memory {
     size_t arena, bound;    /* of this graph; largest sum of storages live at once */
+    size_t pinned;          /* arena in host memory, of what is put there in a run */
     size_t workspace;       /* of the step that needs most; lies in the arena */
     size_t params, state;   /* regions of weights; all others */
     size_t inputs, results; /* slots that the host writes, and reads */

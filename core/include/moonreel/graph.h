@@ -98,8 +98,13 @@ typedef enum mr_class {
     MR_REGION /* range of a persistent region ("w", "grad", ...) */
 } mr_class;
 
+/* Memory that a storage lies in: the device's own, or the host's that it copies from and to by
+ * itself. Only copies read and write the latter. */
+typedef enum mr_space { MR_SPACE_DEVICE, MR_SPACE_PINNED, MR_SPACE_COUNT } mr_space;
+
 typedef struct mr_storage {
     mr_class kind;
+    mr_space space; /* of MR_ARENA; all others lie in the device's */
     size_t bytes;
     const char *region;    /* MR_REGION: its name */
     int64_t region_offset; /* bytes */
@@ -193,6 +198,14 @@ MR_API mr_status mr_graph_expand(mr_graph *g, mr_ref x, int rank, const int64_t 
  * made. */
 MR_API mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int axis, mr_ref *out);
 
+/* Copy x to another memory: a `copy` node on the queue in force. What it gives is never repeated by
+ * the backward pass. On another queue than compute it runs beside it, and the bytes of x are free
+ * only where compute waits for something behind the copy.
+ * Errors also: MR_E_USAGE for a constant, or where x lies there already. */
+MR_API mr_status mr_graph_move(mr_graph *g, mr_ref x, mr_space space, mr_ref *out);
+/* Keep x for the backward pass in host memory: copied there now, and back before the first node
+ * that reads it or a view of it then. Errors as of mr_graph_move. */
+MR_API mr_status mr_graph_offload(mr_graph *g, mr_ref x);
 /* Name a result the host reads after a run; copied where x is no dense value of its own. */
 MR_API mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x);
 MR_API void mr_graph_set_origin(mr_graph *g, const char *origin); /* copied; "" for none */

@@ -24,6 +24,7 @@ typedef struct mr_layout_options {
 typedef struct mr_layout_entry {
     int storage;     /* -1: a workspace */
     int node;        /* the first in the list that touches it */
+    mr_space space;  /* entries of two spaces are never in each other's way */
     int first, last; /* nodes, both included; outputs live to the end */
     size_t bytes;    /* multiple of 64 */
     size_t offset;
@@ -46,8 +47,10 @@ MR_API mr_status mr_layout_place(mr_layout_entry *entries, int n, size_t *peak, 
 MR_API mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options,
                                mr_layout **out);
 MR_API void mr_layout_free(mr_layout *layout);
-MR_API size_t mr_layout_peak(const mr_layout *layout); /* arena bytes needed */
-/* largest sum of storages live at once */
+/* Arena bytes needed: on the device, in any space. */
+MR_API size_t mr_layout_peak(const mr_layout *layout);
+MR_API size_t mr_layout_peak_in(const mr_layout *layout, mr_space space);
+/* largest sum of the device's storages live at once */
 MR_API size_t mr_layout_bound(const mr_layout *layout);
 /* Bytes from the arena's start: of a storage (0 when it is not in the arena), of a node's workspace
  * (0 when it has none). */

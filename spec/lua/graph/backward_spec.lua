@@ -13,8 +13,8 @@ local device = os.getenv("MOONREEL_DEVICE") or "cpu"
 
 --- A small network with views, a join, broadcasting, a shared weight and blocks. Returns outputs by
 -- name. Weights are read where they lie, or gathered first: each from a copy of the 64 elements
--- before it and those up to its end.
-local function run(options, recompute, micro_steps, gathered)
+-- before it and those up to its end. With `offload` some wait in host memory for the backward pass.
+local function run(options, recompute, micro_steps, gathered, offload)
   local dev <close> = E.device(device, 2)
   local params <close> = G.params("f32")
   params:add { name = "w1", shape = { 12, 6 }, init = { kind = "xavier" } }
@@ -38,6 +38,9 @@ local function run(options, recompute, micro_steps, gathered)
   local x = g:input("x", "f32", { 2, 3, 6 })
   local y = g:block("first", recompute, function()
     local h = ops.linear(x, weight "w1", weight "b1")
+    if offload then
+      g:offload(h)
+    end
     local qkv = h:reshape { 2, 3, 3, 4 }
     local q, k, v = qkv:split(2, 3)
     q, k, v = ops.silu(q:reshape { 2, 3, 4 }), k:reshape { 2, 3, 4 }:permute { 1, 0, 2 },
@@ -46,6 +49,9 @@ local function run(options, recompute, micro_steps, gathered)
     local mixed = q * t + ops.gelu_tanh(k:permute { 1, 0, 2 })
     return G.concat({ mixed, v }, 1)
   end)
+  if offload then
+    g:offload(y)
+  end
   local z = g:block("second", recompute, function()
     local a = ops.linear(ops.silu(y), weight "w2")
     local b = ops.linear(a * g:param("fixed"), weight("w2"):slice(0, 0, 4))
@@ -67,7 +73,7 @@ local function run(options, recompute, micro_steps, gathered)
   local out = { loss = prog:get("loss"):item(), z = prog:get("z"):bytes(),
     dx = prog:get("dx"):totable(), text = g:print() }
   out.grad = exec:read("grad", "f32", 0, { params:elements() }):totable()
-  out.peak = prog:memory().arena
+  out.peak, out.pinned = prog:memory().arena, prog:memory().pinned
   return out
 end
 
@@ -121,6 +127,79 @@ describe("graph.backward", function()
       local _, copies = other.text:gsub("\n +%d+ copy ", "")
       local _, again = other.text:gsub("\n +%d+ copy [^\n]*recompute_of", "")
       assert.is_true(copies >= 5 and (again > 0) == recompute)
+    end
+  end)
+
+  it("gives the same bits from what waited in host memory, and needs less on the device", function()
+    for _, options in ipairs { {}, { no_cheap = true }, { no_inplace = true } } do
+      for _, recompute in ipairs { false, true } do
+        local plain, other = run(options, recompute), run(options, recompute, 1, false, true)
+        assert.are.equal(plain.z, other.z)
+        assert.are.same(plain.dx, other.dx)
+        assert.are.same(plain.grad, other.grad)
+        assert.equal(0, plain.pinned)
+        -- h is [2, 3, 12] and y [2, 6, 4], f32, in granules of 64 bytes; each goes and comes once
+        assert.equal(320 + 192, other.pinned)
+        local _, away = other.text:gsub("copy +%%%d+@host:", "")
+        local _, back = other.text:gsub("copy +%%%d+@s[^\n]*<%- %%%d+@host:", "")
+        assert.same({ 2, 2 }, { away, back })
+      end
+    end
+    -- a row of large values, each needed again: all but the one at work wait elsewhere
+    local peaks = {}
+    for _, offload in ipairs { false, true } do
+      local dev <close> = E.device(device, 1)
+      local g <close> = G.graph(nil, { no_cheap = true })
+      local x = g:input("x", "f32", { 4096 })
+      local y = x
+      for _ = 1, 8 do
+        y = ops.silu(y)
+        if offload then
+          g:offload(y)
+        end
+      end
+      local loss = ops.sum(y, { axes = { 0 } })
+      g:output("dx", g:backward(loss, { x })[1])
+      g:finish()
+      local exec <close> = E.new(dev)
+      peaks[#peaks + 1] = exec:compile(g):memory().arena
+    end
+    assert.is_true(peaks[2] <= 4 * 4096 * 4 and peaks[1] >= 8 * 4096 * 4,
+      table.concat(peaks, " "))
+  end)
+
+  it("moves values between memories, whole and dense, and lets only copies see them", function()
+    local dev <close> = E.device(device, 1)
+    local g <close> = G.graph()
+    local x = g:input("x", "f32", { 4, 6 })
+    -- the copy lies in host memory as its source does, also where a join could lay it elsewhere
+    local turned = ops.exp(x):permute { 1, 0 }
+    local there = g:move(turned, "pinned")
+    local back = g:move(there, "device")
+    local joined = G.concat({ back, ops.silu(back) }, 1)
+    g:output("y", ops.copy(joined))
+    fails("MR_E_USAGE", "op 'exp': input 'x' lies in host memory; try: move it back", ops.exp,
+      there)
+    fails("MR_E_USAGE", "output 'there' lies in host memory", g.output, g, "there", there)
+    fails("MR_E_USAGE", "lies there already", g.move, g, back, "device")
+    fails("MR_E_USAGE", "lies there already", g.move, g, there, "pinned")
+    fails("MR_E_USAGE", "is constant", g.offload, g, g:const(T.new("f32", { 4 })))
+    fails("MR_E_USAGE", "a strided view in host memory", g.move, g, there:permute { 1, 0 },
+      "device")
+    g:finish()
+    local exec <close> = E.new(dev, nil, { poison = true })
+    local prog <close> = exec:compile(g)
+    local given = T.new("f32", { 4, 6 }):fill_normal(1, "x")
+    prog:set("x", given)
+    prog:run()
+    local want = given:clone()
+    local got = prog:get("y")
+    for i = 0, 3 do
+      for k = 0, 5 do
+        local e = math.exp(want[i .. ", " .. k])
+        assert.is_near(e, got[k .. ", " .. i], 1e-5 * e)
+        assert.is_near(e / (1 + math.exp(-e)), got[k .. ", " .. i + 4], 1e-5 * e)
+      end
     end
   end)
 

@@ -283,6 +283,17 @@ function Graph:queue(name, f) end
 ---@return mr.Value
 function Graph:save(value) end
 
+--- A copy of a value in another memory: device, or pinned (the host's).
+---@param value mr.Value
+---@param space string
+---@return mr.Value
+function Graph:move(value, space) end
+
+--- Keep a value for the backward pass in host memory.
+---@param value mr.Value
+---@return mr.Value
+function Graph:offload(value) end
+
 --- Add the gradients of a scalar: into the parameters, and of the values asked for; false: none.
 ---@param loss mr.Value
 ---@param wrt? mr.Value[]
@@ -517,7 +528,7 @@ function Program:run() end
 ---@return mr.Tensor
 function Program:get(name) end
 
---- Bytes: {arena, bound, workspace, params, state, inputs, results, consts, library, host, staging}.
+--- Bytes: {arena, bound, pinned, workspace, params, state, inputs, results, consts, library, host, staging}.
 ---@return table
 function Program:memory() end
 
