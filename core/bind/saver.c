@@ -133,7 +133,7 @@ const mr_bind_field mr_bind_saver_fields[] = {
     MR_BIND_INT("ranks", mr_saver_options, ranks, 0, 0,
                 "How many write each checkpoint together; 0: one."),
     MR_BIND_STR("run_dir", mr_saver_options, run_dir,
-                 "From rank 1 on: the run; rank 0 has its lock."),
+                "From rank 1 on: the run; rank 0 has its lock."),
     MR_BIND_INT("fence", mr_saver_options, fence, 0, 0,
                 "From rank 1 on: the fencing number of that lock; 0: the one in force."),
     MR_BIND_INT("keep", mr_saver_options, keep, 0, -1,
