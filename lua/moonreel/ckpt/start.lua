@@ -217,6 +217,14 @@ local function reasons(list, why)
   return rows
 end
 
+--- How many tensors were taken, in one line.
+---@param report table  of start.read
+---@return string
+function start.summary(report)
+  return ("%d tensors loaded, %d missing, %d unexpected%s"):format(#report.loaded, #report.missing,
+    #report.unexpected, report.layout and ", names of " .. report.layout or "")
+end
+
 --- What became of the tensors that were not simply taken: prints as a table.
 ---@param report table  of start.read
 ---@return table rows   {fate, name, count, why}
@@ -235,9 +243,7 @@ function start.table(report)
   grouped(rows, "missing", reasons(report.missing, report.differ))
   grouped(rows, "unexpected", unexpected)
   return listing.new(rows, { { key = "fate", title = "" }, { key = "name", title = "tensor" },
-    { key = "count", title = "tensors", right = true }, { key = "why" } },
-    ("%d tensors loaded, %d missing, %d unexpected%s"):format(#report.loaded, #report.missing,
-      #report.unexpected, report.layout and ", names of " .. report.layout or ""))
+    { key = "count", title = "tensors", right = true }, { key = "why" } }, start.summary(report))
 end
 
 local function names_of(rows)

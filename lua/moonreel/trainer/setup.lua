@@ -356,8 +356,12 @@ local function start_weights(r)
   if r.settings.strict then
     start.refuse(path, report)
   end
-  for line in (path .. ": " .. tostring(start.table(report))):gmatch("[^\n]+") do
-    r.notes[#r.notes + 1] = line
+  r.notes[#r.notes + 1] = path .. ": " .. start.summary(report)
+  local told = start.table(report)
+  if #told > 0 then
+    for line in tostring(told):gmatch("[^\n]+") do
+      r.notes[#r.notes + 1] = line
+    end
   end
   local function listed(rows, fields)
     local out = json.array()
