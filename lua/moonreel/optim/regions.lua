@@ -40,11 +40,11 @@ local read_adamw = options.declare("regions.adamw", {
 ---@param given table|nil  ema: averaged weights as well
 ---@return table[] rows
 function regions.adamw(given)
-  local rows = {grad, master, adam_m, adam_v}
+  -- checkpoints hold them in this order
   if read_adamw(given).ema then
-    rows[#rows + 1] = ema
+    return {grad, master, ema, adam_m, adam_v}
   end
-  return rows
+  return {grad, master, adam_m, adam_v}
 end
 
 return regions
