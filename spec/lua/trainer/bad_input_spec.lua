@@ -50,7 +50,8 @@ describe("moonreel train", function()
       { "small", "--load /nope", 2, "moonreel: %-%-load /nope: /nope: no such run" },
       { "small", "steps=0 epochs=0", 3, "moonreel: epochs=0: epochs = 0 and steps = 0: nothing "
         .. "says when to stop" },
-      { "small", "device=cuda", 2, "moonreel: device=cuda: unknown device 'cuda'" },
+      { "small", "device=cuda", 1, "moonreel: device=cuda: the cuda plug%-in "
+        .. "libmoonreel_cuda%.so is not in [^\n]+; try: MOONREEL_PLUGINS=DIR" },
       { "small", "model.num_heads=3", 3, "moonreel: model%.num_heads=3: model: hidden_size 128 is "
         .. "not a multiple of num_heads 3\n  model%.hidden_size = 128 set by "
         .. "recipes/tiny/demo%.lua:%d+" },
