@@ -16,8 +16,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
     gated_residual_rows(const T *x, Modulation<T> gate, const T *a, T *y, Frames n)
 {
     typedef Part<T, F> P;
-    int frame = blockIdx.y, first = blockIdx.x * n.span;
-    int last = first + n.span < n.S ? first + n.span : n.S;
+    int frame = blockIdx.y;
+    auto [first, last] = n.of_block();
     P factor;
     factor.load(gate.of(frame, n.T), n.C);
     for (int row = first + P::group(); row < last; row += F::AT_ONCE) {
@@ -45,8 +45,8 @@ template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS)
     gated_residual_plain(const T *x, Modulation<T> gate, const T *a, T *y, Frames n)
 {
-    int frame = blockIdx.y, first = blockIdx.x * n.span;
-    int last = first + n.span < n.S ? first + n.span : n.S;
+    int frame = blockIdx.y;
+    auto [first, last] = n.of_block();
     const T *factor = gate.of(frame, n.T);
     for (int row = first + threadIdx.x / 32; row < last; row += ROW_THREADS / 32) {
         int64_t at = ((int64_t)frame * n.S + row) * n.C;
@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
 {
     typedef Part<T, F> P;
     MR_SHARED(memory);
-    int frame = blockIdx.y, first = blockIdx.x * n.span;
-    int last = first + n.span < n.S ? first + n.span : n.S;
+    int frame = blockIdx.y;
+    auto [first, last] = n.of_block();
     float dgate[P::N][P::E] = {};
     P factor;
     factor.load(gate.of(frame, n.T), n.C);
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(32)
     gated_residual_grad_plain(Modulation<T> gate, const T *a, const T *dy, T *da, float *partials,
                               int step, Frames n)
 {
-    int frame = blockIdx.y, first = blockIdx.x * n.span;
-    int last = first + n.span < n.S ? first + n.span : n.S;
+    int frame = blockIdx.y;
+    auto [first, last] = n.of_block();
     float *partial = partials + ((int64_t)frame * gridDim.x + blockIdx.x) * step;
     for (int c = threadIdx.x; c < n.C; c += 32) {
         float sum = 0, factor = mr_load1(gate.of(frame, n.T) + c * gate.c);

@@ -11,7 +11,7 @@
  * place: a thread reads its part of a row before it writes it. f32 inside.
  *
  * Fast forms as in rows.cuh; C or rows that are no pieces of 16 bytes take the plain one. */
-#include "cuda/kernels/rows.cuh"
+#include "cuda/kernels/norm.cuh"
 
 struct attr { // as in core/op/layer_norm.c
     double eps;
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
 {
     typedef Part<T, F> P;
     MR_SHARED(memory);
-    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    auto [first, last] = n.of_block();
     P factor, add;
     factor.load(w, n.C);
     add.load(b, n.C);
@@ -35,21 +35,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
         walk.at(inside ? row : first, at);
         P in;
         in.load(inside ? x + at[1] : NULL, n.C);
-        float mean, rstd;
-        row_moments(in, n.C, n.eps, (float *)memory, &mean, &rstd);
-#pragma unroll
-        for (int i = 0; i < P::N; i++) {
-            if (!inside || P::column(i) >= n.C)
-                continue;
-            float v[P::E], f[P::E], a[P::E];
-            in.get(i, v);
-            factor.get(i, f);
-            add.get(i, a);
-#pragma unroll
-            for (int e = 0; e < P::E; e++)
-                v[e] = (v[e] - mean) * rstd * (w ? f[e] : 1) + a[e];
-            mr_store(y + at[0] + P::column(i), v);
-        }
+        NormRow<T, F> norm(in, n.C, n.eps, (float *)memory);
+        norm.forward(factor, w ? 0 : 1, add, inside ? y + at[0] : NULL);
     }
 }
 
@@ -58,7 +45,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     layer_norm_plain(const __grid_constant__ Walk<2> walk, const T *x, const T *w, const T *b, T *y,
                      RowSpan n)
 {
-    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    auto [first, last] = n.of_block();
     for (uint32_t row = first + threadIdx.x / 32; row < last; row += ROW_THREADS / 32) {
         int64_t at[2];
         float mean, rstd;
@@ -79,7 +66,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     typedef Part<T, F> P;
     MR_SHARED(memory);
     float *scratch = (float *)memory;
-    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    auto [first, last] = n.of_block();
     P factor;
     factor.load(w, n.C);
     for (uint32_t r = first; r < last; r += F::AT_ONCE) {
@@ -90,37 +77,9 @@ __global__ void __launch_bounds__(ROW_THREADS)
         P in, up;
         in.load(inside ? x + at[1] : NULL, n.C);
         up.load(inside ? dy + at[2] : NULL, n.C);
-        float mean, rstd, g1 = 0, gn = 0;
-        row_moments(in, n.C, n.eps, scratch, &mean, &rstd);
-        // past the end of the row dy is 0 and adds nothing
-#pragma unroll
-        for (int i = 0; i < P::N; i++) {
-            float v[P::E], d[P::E], f[P::E];
-            in.get(i, v);
-            up.get(i, d);
-            factor.get(i, f);
-#pragma unroll
-            for (int e = 0; e < P::E; e++) {
-                float g = d[e] * (w ? f[e] : 1);
-                g1 += g;
-                gn += g * (v[e] - mean) * rstd;
-            }
-        }
-        g1 = row_sum<F>(g1, scratch) / n.C;
-        gn = row_sum<F>(gn, scratch) / n.C;
-#pragma unroll
-        for (int i = 0; i < P::N; i++) {
-            if (!inside || P::column(i) >= n.C)
-                continue;
-            float v[P::E], d[P::E], f[P::E];
-            in.get(i, v);
-            up.get(i, d);
-            factor.get(i, f);
-#pragma unroll
-            for (int e = 0; e < P::E; e++)
-                v[e] = rstd * (d[e] * (w ? f[e] : 1) - g1 - (v[e] - mean) * rstd * gn);
-            mr_store(dx + at[0] + P::column(i), v);
-        }
+        NormRow<T, F> norm(in, n.C, n.eps, scratch);
+        norm.backward(up, factor, w ? 0 : 1, scratch, inside ? dx + at[0] : NULL,
+                      [](int, int, float, float) {});
     }
 }
 
@@ -129,7 +88,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     layer_norm_grad_plain(const __grid_constant__ Walk<3> walk, const T *x, const T *w, const T *dy,
                           T *dx, RowSpan n)
 {
-    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    auto [first, last] = n.of_block();
     for (uint32_t row = first + threadIdx.x / 32; row < last; row += ROW_THREADS / 32) {
         int64_t at[3];
         float mean, rstd, g1 = 0, gn = 0;
@@ -158,7 +117,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
 {
     typedef Part<T, F> P;
     MR_SHARED(memory);
-    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    auto [first, last] = n.of_block();
     float dw[P::N][P::E] = {};
     for (uint32_t r = first; r < last; r += F::AT_ONCE) {
         uint32_t row = r + P::group();
@@ -191,7 +150,7 @@ __global__ void __launch_bounds__(32)
 {
     MR_SHARED(memory);
     float *dw = (float *)memory;
-    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    auto [first, last] = n.of_block();
     for (int c = threadIdx.x; c < n.C; c += 32)
         dw[c] = 0;
     for (uint32_t row = first; row < last; row++) {

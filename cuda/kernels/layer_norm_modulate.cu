@@ -12,6 +12,7 @@
  * Widths of up to 4096 (a multiple of 8 for bf16, of 4 for f32) with dense rows of shift and scale
  * take the fast forms of rows.cuh. All others take the plain one, an element at a time. */
 #include "cuda/kernels/modulation.cuh"
+#include "cuda/kernels/norm.cuh"
 
 enum { SPAN = 32, GRAD_SPAN = 64 };
 
@@ -25,8 +26,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
 {
     typedef Part<T, F> P;
     MR_SHARED(memory);
-    int frame = blockIdx.y, first = blockIdx.x * n.span;
-    int last = first + n.span < n.S ? first + n.span : n.S;
+    int frame = blockIdx.y;
+    auto [first, last] = n.of_block();
     // the modulation stays packed in registers
     P add, factor;
     add.load(shift.of(frame, n.T), n.C);
@@ -37,21 +38,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
         int64_t at = ((int64_t)frame * n.S + row) * n.C;
         P in;
         in.load(inside ? x + at : NULL, n.C);
-        float mean, rstd;
-        row_moments(in, n.C, n.eps, (float *)memory, &mean, &rstd);
-#pragma unroll
-        for (int i = 0; i < P::N; i++) {
-            if (!inside || P::column(i) >= n.C)
-                continue;
-            float v[P::E], a[P::E], f[P::E];
-            in.get(i, v);
-            add.get(i, a);
-            factor.get(i, f);
-#pragma unroll
-            for (int e = 0; e < P::E; e++)
-                v[e] = (v[e] - mean) * rstd * (1 + f[e]) + a[e];
-            mr_store(y + at + P::column(i), v);
-        }
+        NormRow<T, F> norm(in, n.C, n.eps, (float *)memory);
+        norm.forward(factor, 1, add, inside ? y + at : NULL);
     }
 }
 
@@ -60,8 +48,8 @@ template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS)
     layer_norm_modulate_plain(const T *x, Modulation<T> shift, Modulation<T> scale, T *y, Frames n)
 {
-    int frame = blockIdx.y, first = blockIdx.x * n.span;
-    int last = first + n.span < n.S ? first + n.span : n.S;
+    int frame = blockIdx.y;
+    auto [first, last] = n.of_block();
     const T *add = shift.of(frame, n.T), *factor = scale.of(frame, n.T);
     for (int row = first + threadIdx.x / 32; row < last; row += ROW_THREADS / 32) {
         int64_t at = ((int64_t)frame * n.S + row) * n.C;
@@ -83,8 +71,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
     typedef Part<T, F> P;
     MR_SHARED(memory);
     float *scratch = (float *)memory;
-    int frame = blockIdx.y, first = blockIdx.x * n.span;
-    int last = first + n.span < n.S ? first + n.span : n.S;
+    int frame = blockIdx.y;
+    auto [first, last] = n.of_block();
     float dshift[P::N][P::E] = {}, dscale[P::N][P::E] = {};
     P factor;
     factor.load(scale.of(frame, n.T), n.C);
@@ -95,39 +83,12 @@ __global__ void __launch_bounds__(ROW_THREADS)
         P in, up;
         in.load(inside ? x + at : NULL, n.C);
         up.load(inside ? dy + at : NULL, n.C);
-        float mean, rstd, g1 = 0, gn = 0;
-        row_moments(in, n.C, n.eps, scratch, &mean, &rstd);
-        // past the end of the row and of the rows dy is 0 and adds nothing
-#pragma unroll
-        for (int i = 0; i < P::N; i++) {
-            float v[P::E], d[P::E], f[P::E];
-            in.get(i, v);
-            up.get(i, d);
-            factor.get(i, f);
-#pragma unroll
-            for (int e = 0; e < P::E; e++) {
-                float norm = (v[e] - mean) * rstd, g = d[e] * (1 + f[e]);
-                dshift[i][e] += d[e];
-                dscale[i][e] += d[e] * norm;
-                g1 += g;
-                gn += g * norm;
-            }
-        }
-        g1 = row_sum<F>(g1, scratch) / n.C;
-        gn = row_sum<F>(gn, scratch) / n.C;
-#pragma unroll
-        for (int i = 0; i < P::N; i++) {
-            if (!inside || P::column(i) >= n.C)
-                continue;
-            float v[P::E], d[P::E], f[P::E];
-            in.get(i, v);
-            up.get(i, d);
-            factor.get(i, f);
-#pragma unroll
-            for (int e = 0; e < P::E; e++)
-                v[e] = rstd * (d[e] * (1 + f[e]) - g1 - (v[e] - mean) * rstd * gn);
-            mr_store(dx + at + P::column(i), v);
-        }
+        NormRow<T, F> norm(in, n.C, n.eps, scratch);
+        norm.backward(up, factor, 1, scratch, inside ? dx + at : NULL,
+                      [&](int i, int e, float d, float n) {
+                          dshift[i][e] += d;
+                          dscale[i][e] += d * n;
+                      });
     }
     float *partial = partials + ((int64_t)frame * gridDim.x + blockIdx.x) * 2 * F::SLOTS;
     fold<T, F>(dshift, scratch, partial);
@@ -143,8 +104,8 @@ __global__ void __launch_bounds__(32)
 {
     MR_SHARED(memory);
     float *dshift = (float *)memory, *dscale = dshift + n.C;
-    int frame = blockIdx.y, first = blockIdx.x * n.span;
-    int last = first + n.span < n.S ? first + n.span : n.S;
+    int frame = blockIdx.y;
+    auto [first, last] = n.of_block();
     const T *factor = scale.of(frame, n.T);
     for (int c = threadIdx.x; c < n.C; c += 32)
         dshift[c] = dscale[c] = 0;

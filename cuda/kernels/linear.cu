@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
 {
     typedef Part<T, F> P;
     MR_SHARED(memory);
-    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    auto [first, last] = n.of_block();
     int from = blockIdx.y * F::SLOTS;
     float sum[P::N][P::E] = {};
     for (uint32_t row = first + P::group(); row < last; row += F::AT_ONCE) {
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     column_sums_plain(const __grid_constant__ Walk<1> walk, const T *dy, float *partials, int step,
                       RowSpan n)
 {
-    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    auto [first, last] = n.of_block();
     int c = blockIdx.y * ROW_THREADS + threadIdx.x;
     if (c >= n.C)
         return;

@@ -27,6 +27,15 @@ template <typename T> static Modulation<T> modulation(const mr_view *m)
 struct Frames {
     int T, S, C, span;
     float eps;
+
+    struct Rows {
+        int first, last;
+    };
+    MR_MEMBER Rows of_block() const
+    {
+        int first = blockIdx.x * span;
+        return {first, S - first < span ? S : first + span};
+    }
 };
 
 // MR_E_UNSUPPORTED where the grid cannot hold the frames

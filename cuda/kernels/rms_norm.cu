@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
 {
     typedef Part<T, F> P;
     MR_SHARED(memory);
-    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    auto [first, last] = n.of_block();
     P factor;
     Turn<P> turn;
     turn.at = -1;
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
               Steps step, RowSpan n)
 {
     int lane = threadIdx.x % 32;
-    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    auto [first, last] = n.of_block();
     for (uint32_t row = first + threadIdx.x / 32; row < last; row += ROW_THREADS / 32) {
         int64_t at[3];
         walk.at(row, at);
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     typedef Part<T, F> P;
     MR_SHARED(memory);
     float *scratch = (float *)memory;
-    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    auto [first, last] = n.of_block();
     P factor;
     Turn<P> turn;
     turn.at = -1;
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(32)
     MR_SHARED(memory);
     float *dw = (float *)memory;
     int lane = threadIdx.x;
-    uint32_t first = blockIdx.x * n.span, last = first + n.span < n.rows ? first + n.span : n.rows;
+    auto [first, last] = n.of_block();
     for (int c = lane; c < n.C; c += 32)
         dw[c] = 0;
     for (uint32_t row = first; row < last; row++) {

@@ -299,6 +299,15 @@ struct RowSpan {
     uint32_t rows, span;
     int C;
     float eps;
+
+    struct Rows {
+        uint32_t first, last;
+    };
+    MR_MEMBER Rows of_block() const
+    {
+        uint32_t first = blockIdx.x * span;
+        return {first, rows - first < span ? rows : first + span};
+    }
 };
 
 // the walk over the rows of several views; rows is 0 where there is no element
