@@ -97,14 +97,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     __syncthreads();
 
     float inverse[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        sum[r] = row_sum4(sum[r]);
-        inverse[r] = sum[r] > 0 ? 1 / sum[r] : 0;
-        int row = first + strip + lane / 4 + r * 8;
-        if (lane % 4 == 0 && row < p.N)
-            lse[at.row + row] = sum[r] > 0 ? most[r] / LOG2E + logf(sum[r]) : -INFINITY;
-    }
+    softmax_end(most, sum, query, p.N, lse + at.row, inverse);
     int from = first + strip;
     store_strip<D>(acc, inverse, tile_q + strip * Tile<D>::PITCH,
                    o.of(at.b, at.g, at.h) + from * o.n, o.n, p.N - from, p.e);

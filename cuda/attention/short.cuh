@@ -62,14 +62,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     add_product<D, SHORT>(acc, s, tile_v);
 
     float inverse[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        sum[r] = row_sum4(sum[r]);
-        inverse[r] = sum[r] > 0 ? 1 / sum[r] : 0;
-        int row = lane / 4 + r * 8;
-        if (lane % 4 == 0 && row < p.N)
-            lse[at.row + row] = sum[r] > 0 ? most[r] / LOG2E + logf(sum[r]) : -INFINITY;
-    }
+    softmax_end(most, sum, lane / 4, p.N, lse + at.row, inverse);
     __syncwarp();
     store_strip<D>(acc, inverse, tile_q, o.of(at.b, at.g, at.h), o.n, p.N, p.e);
 }
