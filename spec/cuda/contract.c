@@ -2,24 +2,7 @@
 #include "contract.h"
 #include "cuda/kernels/row.h"
 #include "device.h"
-#include "opcase.h"
-
-static const char *where = "";
-#define EXPECT(cond, ...)                                                                          \
-    do {                                                                                           \
-        if (!check_note((cond) != 0)) {                                                            \
-            printf("%s: ", where);                                                                 \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
-    } while (0)
-
-static const char *last_error(void)
-{
-    static char text[4096];
-    mr_error_format(mr_error_last(), text, sizeof text);
-    return text;
-}
+#include "opcontract.h"
 
 // ---- the truth ----
 
@@ -332,15 +315,6 @@ static bool run(const truth *t, const variant *v, double *again, double **got)
         free(out[k].inside);
     device_free_all();
     return served;
-}
-
-static double tolerance(const op_case *c, const mr_desc *out)
-{
-    if (c->rtol > 0)
-        return c->rtol;
-    if (out->dtype == MR_BF16)
-        return c->op->tol_bf16 > 0 ? c->op->tol_bf16 : 1.0 / 256;
-    return c->op->tol_f32 > 0 ? c->op->tol_f32 : 2e-6;
 }
 
 // elements of all inputs

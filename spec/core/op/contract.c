@@ -7,28 +7,11 @@
  *   infer     a wrong argument is refused with a shape error
  * Covers: core/op/NAME.c core/cpu/naive.c core/cpu/conv.c core/cpu/conv_onednn.c core/cpu/onednn.c
  */
-#include "opcase.h"
+#include "opcontract.h"
 #include "cpu/cpu.h"
 #include "moonreel/graph.h"
 
 #include <float.h>
-
-static const char *where = "";
-#define EXPECT(cond, ...)                                                                          \
-    do {                                                                                           \
-        if (!check_note((cond) != 0)) {                                                            \
-            printf("%s: ", where);                                                                 \
-            printf(__VA_ARGS__);                                                                   \
-            printf("\n");                                                                          \
-        }                                                                                          \
-    } while (0)
-
-static const char *last_error(void)
-{
-    static char text[4096];
-    mr_error_format(mr_error_last(), text, sizeof text);
-    return text;
-}
 
 /* ---- the truth ---- */
 
@@ -161,22 +144,6 @@ typedef struct variant {
     int isa, threads; /* isa -1: the naive row on the case's own dtypes */
     bool strided, alias;
 } variant;
-
-/* Relative L2 error allowed of one output, by its own dtype.
- *
- * bf16: a stored value is off by 2^-9 of itself at most, and the operands of a product inside the
- * kernel may have been rounded once more: 2^-8.
- * f32: sums of f32 in another order than naive's. Inputs of bf16 do not count: naive sees the same
- * rounded values.
- * A row says more with its reason (tol_reason), a case with rtol=. */
-static double tolerance(const op_case *c, const mr_desc *out)
-{
-    if (c->rtol > 0)
-        return c->rtol;
-    if (out->dtype == MR_BF16)
-        return c->op->tol_bf16 > 0 ? c->op->tol_bf16 : 1.0 / 256;
-    return c->op->tol_f32 > 0 ? c->op->tol_f32 : 2e-6;
-}
 
 static lay strides_of(const op_case *c, int i, bool strided)
 {
