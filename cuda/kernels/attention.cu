@@ -122,7 +122,7 @@ MR_CUDA_KERNEL(attention)
     return MR_OK;
 }
 
-static size_t grad_workspace(const mr_call *call)
+static size_t grad_workspace(const mr_call *call, const mr_facts *)
 {
     return (size_t)mr_desc_count(&call->in[5].desc) * sizeof(float);
 }

@@ -167,7 +167,7 @@ static mr_status fits(const Shape &n)
                    65535LL * CHUNK);
 }
 
-static size_t workspace(const mr_call *call)
+static size_t workspace(const mr_call *call, const mr_facts *)
 {
     Shape n = shape_of(call);
     return (size_t)n.B * n.C * n.T * n.chunks * sizeof(double);

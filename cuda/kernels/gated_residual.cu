@@ -145,7 +145,7 @@ MR_CUDA_KERNEL(gated_residual)
     return forward<float>(call, stream);
 }
 
-static size_t grad_workspace(const mr_call *call)
+static size_t grad_workspace(const mr_call *call, const mr_facts *)
 {
     const int64_t *d = call->in[1].desc.dim;
     return (size_t)(d[0] * d[1] * mr_cuda_ceil(d[2], GRAD_SPAN) * partial_floats(d[3])) *

@@ -2,6 +2,7 @@
  *
  *     MR_CUDA_KERNEL(silu) { ... call, stream ... return MR_OK; }
  *     MR_CUDA_KERNEL(sum, workspace) { ... }
+ *     MR_CUDA_KERNEL(embedding, NULL, prepare, release, check) { ... }
  *
  * See row.h for what a kernel may do.
  * Licence: Apache-2.0 */
@@ -11,21 +12,30 @@
 #include "cuda/kernels/row.h"
 #include "cuda/prim/sm80.cuh"
 
-// the optional second argument is the function that says the workspace
+// what a row may have beside its launches, in this order
+struct mr_cuda_more {
+    size_t (*workspace)(const mr_call *call, const mr_facts *facts) = NULL;
+    mr_status (*prepare)(const mr_call *call, const mr_facts *facts, void **state) = NULL;
+    void (*release)(void *state) = NULL;
+    mr_status (*check)(void *state) = NULL;
+};
+
+static constexpr mr_cuda_row mr_cuda_row_of(const char *name, mr_kernel_fn *run, mr_cuda_more more)
+{
+    return {name, {{run}, more.prepare, more.release, more.workspace}, more.check};
+}
+
 #define MR_CUDA_KERNEL(id, ...)                                                                    \
     static mr_status mr_cuda_##id(const mr_call *call, cudaStream_t stream);                       \
-    static const mr_cuda_row mr_cuda_row_##id = {#id, mr_cuda_##id,                                \
-                                                 mr_cuda_workspace_or_none(__VA_ARGS__)};          \
+    static mr_status mr_cuda_run_##id(const mr_call *call)                                         \
+    {                                                                                              \
+        return mr_cuda_##id(call, (cudaStream_t)call->stream);                                     \
+    }                                                                                              \
+    static const mr_cuda_row mr_cuda_row_##id =                                                    \
+        mr_cuda_row_of(#id, mr_cuda_run_##id, {__VA_ARGS__});                                      \
     static const mr_cuda_row *const mr_cuda_row_at_##id                                            \
         __attribute__((used, section("mr_cuda_rows"))) = &mr_cuda_row_##id;                        \
     static mr_status mr_cuda_##id(const mr_call *call, cudaStream_t stream)
-
-typedef size_t mr_cuda_workspace_fn(const mr_call *call);
-static inline constexpr mr_cuda_workspace_fn *mr_cuda_workspace_or_none(
-    mr_cuda_workspace_fn *f = NULL)
-{
-    return f;
-}
 
 static inline int64_t mr_cuda_ceil(int64_t a, int64_t b)
 {

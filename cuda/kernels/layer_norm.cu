@@ -230,7 +230,7 @@ MR_CUDA_KERNEL(layer_norm_grad)
     return backward<float>(call, stream);
 }
 
-static size_t dw_workspace(const mr_call *call)
+static size_t dw_workspace(const mr_call *call, const mr_facts *)
 {
     return partial_bytes(&call->in[0].desc);
 }

@@ -167,7 +167,7 @@ MR_CUDA_KERNEL(layer_norm_modulate)
     return forward<float>(call, stream);
 }
 
-static size_t grad_workspace(const mr_call *call)
+static size_t grad_workspace(const mr_call *call, const mr_facts *)
 {
     const int64_t *d = call->in[0].desc.dim;
     int64_t rows = d[0] * d[1] * mr_cuda_ceil(d[2], GRAD_SPAN);

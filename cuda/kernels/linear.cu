@@ -61,7 +61,7 @@ static int64_t step_of(int64_t N)
     return mr_cuda_ceil(N, F::SLOTS) * F::SLOTS;
 }
 
-static size_t workspace(const mr_call *call)
+static size_t workspace(const mr_call *call, const mr_facts *)
 {
     const mr_desc *dy = &call->in[0].desc;
     int64_t rows = row_count(dy);

@@ -376,7 +376,7 @@ MR_CUDA_KERNEL(rms_norm)
                        ((const attr *)call->attr)->eps, stream);
 }
 
-static size_t grad_workspace(const mr_call *call)
+static size_t grad_workspace(const mr_call *call, const mr_facts *)
 {
     return mr_cuda_rms_workspace(&call->in[0], &call->in[3]);
 }

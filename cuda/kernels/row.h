@@ -11,19 +11,20 @@
 extern "C" {
 #endif
 
-struct CUstream_st;
-
 typedef struct mr_cuda_row {
     const char *name; /* of the row in core/op */
-    /* Launch on the stream: neither waits nor allocates. The call has pointers of the device.
-     * Errors: MR_E_UNSUPPORTED for shapes, strides or dtypes that no launch takes. */
-    mr_status (*run)(const mr_call *call, struct CUstream_st *stream);
-    /* bytes of call->workspace, from shapes alone; NULL: none */
-    size_t (*workspace)(const mr_call *call);
+    /* run[0] launches on call->stream: neither waits nor allocates; the call has pointers of the
+     * device. Errors: MR_E_UNSUPPORTED for shapes, strides or dtypes that no launch takes. */
+    mr_kernel kernel;
+    /* What kernels found in the values of a call, asked when they have run; NULL: nothing. */
+    mr_status (*check)(void *state);
 } mr_cuda_row;
 
 /* NULL where the row has no CUDA kernel */
 const mr_cuda_row *mr_cuda_row_find(const char *name);
+/* all of them, in the order of the linker */
+int mr_cuda_row_count(void);
+const mr_cuda_row *mr_cuda_row_at(int i);
 
 #ifdef __cplusplus
 }

@@ -127,7 +127,7 @@ static mr_status reduction_of(const mr_call *call, Reduction *n, int64_t *kept, 
     return MR_OK;
 }
 
-static size_t workspace(const mr_call *call)
+static size_t workspace(const mr_call *call, const mr_facts *)
 {
     Reduction n = {};
     int64_t kept, reduced;

@@ -50,7 +50,7 @@ static int64_t range_of(int64_t n)
     return each < RANGE_MIN ? (int64_t)RANGE_MIN : mr_cuda_ceil(each, RANGE_MIN) * RANGE_MIN;
 }
 
-static size_t workspace(const mr_call *call)
+static size_t workspace(const mr_call *call, const mr_facts *)
 {
     int64_t n = call->in[0].desc.dim[0];
     return (size_t)mr_cuda_ceil(n, range_of(n)) * sizeof(double);

@@ -28,8 +28,10 @@ typedef CUtensorMap mr_tensor_map;
 #else
 
 #include "cuda/emu/emu.h"
+// arguments are taken now, whenever the stream comes to the launch
 #define MR_LAUNCH(kernel, grid, block, shared, stream, ...)                                        \
-    ((void)(stream), emu::launch(#kernel, grid, block, shared, [=] { (kernel)(__VA_ARGS__); }))
+    emu::launch(#kernel, grid, block, shared, stream,                                              \
+                emu::bound([](auto... args) { (kernel)(args...); }, __VA_ARGS__))
 #define MR_SHARED(name) unsigned char *name = emu::shared_memory
 #define MR_DEVICE       static __forceinline__
 #define MR_MEMBER       __forceinline__

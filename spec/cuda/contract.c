@@ -236,6 +236,7 @@ static bool run(const truth *t, const variant *v, double *again, double **got)
 {
     const mr_op *op = t->c->op;
     const mr_cuda_row *row = mr_cuda_row_find(op->name);
+    static const mr_facts facts = {.device = "cudaemu", .threads = 1, .bf16 = true};
     mr_call call = {
         .n_in = mr_op_n_in(op), .n_out = mr_op_n_out(op), .attr = t->attr, .threads = 1};
     argument in[MR_MAX_IN] = {0}, out[MR_MAX_OUT] = {0};
@@ -284,11 +285,11 @@ static bool run(const truth *t, const variant *v, double *again, double **got)
         call.out[k] = out[k].view;
         moved += (double)element_bytes(&out[k]);
     }
-    size_t bytes = row->workspace ? row->workspace(&call) : 0;
+    size_t bytes = row->kernel.workspace ? row->kernel.workspace(&call, &facts) : 0;
     call.workspace = bytes ? device_alloc(bytes) : NULL;
 
     device_begin(v->seed, v->late);
-    mr_status st = row->run(&call, NULL);
+    mr_status st = row->kernel.run[0](&call);
     EXPECT(st == MR_OK || st == MR_E_UNSUPPORTED, "%s", last_error());
     bool served = st == MR_OK;
     if (served) {

@@ -575,7 +575,7 @@ static void run(const Fault &f, bool bad)
               bad};
     Kernel *kernel = f.kernel;
     emu::forget_reports();
-    emu::launch(f.name, dim3(f.blocks), dim3(f.threads), f.kernel == shared_end ? 1024 : 2048,
+    emu::launch(f.name, dim3(f.blocks), dim3(f.threads), f.kernel == shared_end ? 1024 : 2048, NULL,
                 [=] { kernel(a); });
 }
 
