@@ -186,7 +186,8 @@ static bool run_block()
     return true;
 }
 
-void launch(const char *kernel, dim3 grid, dim3 block, size_t bytes, const Action &kernel_body)
+static void launch_now(const char *kernel, dim3 grid, dim3 block, size_t bytes,
+                       const Action &kernel_body)
 {
     unsigned threads = block.x * block.y * block.z;
     kernel_name = kernel;
@@ -224,6 +225,14 @@ void launch(const char *kernel, dim3 grid, dim3 block, size_t bytes, const Actio
                 n);
         count_end();
     }
+}
+
+void launch(const char *kernel, dim3 grid, dim3 block, size_t bytes, cudaStream_t stream,
+            const Action &kernel_body)
+{
+    if (!stream)
+        return launch_now(kernel, grid, block, bytes, kernel_body);
+    enqueue(stream, [=] { launch_now(kernel, grid, block, bytes, kernel_body); });
 }
 
 } // namespace emu

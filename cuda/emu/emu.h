@@ -23,6 +23,7 @@
 
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 // ---- words of CUDA C++ ----
@@ -82,15 +83,52 @@ extern Counts counts;
 const std::vector<std::string> &reports();
 void forget_reports();
 
-/* Device memory: guarded on both sides and unwritten until somebody writes it. */
+/* Device memory: guarded on both sides and unwritten until somebody writes it. NULL where no hole
+ * is as large. */
 void *alloc(size_t bytes);
+void free(void *p);
 // give all memory back
 void free_all();
+size_t free_bytes();
 void host_wrote(void *p, size_t bytes);
 bool all_written(const void *p, size_t bytes);
+// memmove between device and host memory; what was unwritten stays so
+void copy(void *to, const void *from, size_t bytes);
 
-void launch(const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
+// without a stream at once, else when the stream comes to it (stream.cpp)
+void launch(const char *kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
             const std::function<void()> &body);
+
+// a call of f with copies of these arguments
+template <class F, class... A> std::function<void()> bound(F f, A... arguments)
+{
+    return [f, all = std::make_tuple(arguments...)] { std::apply(f, all); };
+}
+
+/* Streams and events: tasks of a stream run in order, those of several in an order that the seed
+ * draws, and only when somebody waits for one of them. */
+typedef std::function<void()> Task;
+cudaStream_t stream_new();
+void stream_free(cudaStream_t stream); // drops what it has not run
+void enqueue(cudaStream_t stream, const Task &task);
+// Run until the stream is empty. False: it waits for an event that nobody will record.
+bool stream_sync(cudaStream_t stream);
+struct Event;
+Event *event_new();
+void event_free(Event *event);
+void event_record(Event *event, cudaStream_t stream);
+void event_wait(Event *event, cudaStream_t stream);
+// the seed of the next choices of a stream
+void stream_order(unsigned seed);
+
+/* Captures: tasks go into a graph instead. capture_end returns NULL and says why where a stream
+ * that took part was not joined again, or where something was enqueued aside. */
+struct Graph;
+bool capturing();
+void capture_begin(cudaStream_t stream);
+Graph *capture_end(cudaStream_t stream, const char **why);
+void graph_run(Graph *graph, cudaStream_t stream);
+void graph_free(Graph *graph);
 
 // ---- what a kernel and the instructions of cuda/prim call ----
 

@@ -39,7 +39,6 @@ static std::vector<Clock> crowds; // crowds[0] is no crowd
 static unsigned char *arena, *bytes_of;
 static GlobalCell *global_cells;
 static uint32_t *counted_read, *counted_write; // by byte: the last launch that touched it
-static size_t used = GUARD_BYTES;
 
 static void *reserve(size_t bytes)
 {
@@ -67,25 +66,58 @@ static void map_once()
     cells.resize(SHARED_MAX / 2 + 16);
 }
 
+static std::map<size_t, size_t> blocks; // offset in the arena -> bytes
+
+// the first hole that holds them with a guard on both sides, or ARENA_BYTES
+static size_t hole_for(size_t bytes)
+{
+    size_t at = GUARD_BYTES;
+    for (auto &b : blocks) {
+        if (b.first >= at + bytes + GUARD_BYTES)
+            return at;
+        at = (b.first + b.second + GUARD_BYTES + 255) & ~(size_t)255;
+    }
+    return bytes < ARENA_BYTES && at + bytes + GUARD_BYTES <= ARENA_BYTES ? at : ARENA_BYTES;
+}
+
 void *alloc(size_t bytes)
 {
     map_once();
-    if (bytes > ARENA_BYTES - used - 2 * GUARD_BYTES) {
-        fprintf(stderr, "emu: %zu bytes asked for, the arena holds %zu\n", bytes, ARENA_BYTES);
-        abort();
-    }
-    unsigned char *p = arena + used;
-    memset(p, POISON, bytes);
-    memset(bytes_of + used, ALLOCATED, bytes);
-    used = (used + bytes + GUARD_BYTES + 255) & ~(size_t)255;
-    return p;
+    size_t at = hole_for(bytes);
+    if (at == ARENA_BYTES)
+        return NULL;
+    blocks[at] = bytes;
+    memset(arena + at, POISON, bytes);
+    memset(bytes_of + at, ALLOCATED, bytes);
+    return arena + at;
+}
+
+static void forget_block(const std::pair<const size_t, size_t> &b)
+{
+    memset(bytes_of + b.first, OUTSIDE, b.second);
+}
+
+void free(void *p)
+{
+    auto b = blocks.find((size_t)((unsigned char *)p - arena));
+    forget_block(*b);
+    blocks.erase(b);
 }
 
 void free_all()
 {
     map_once();
-    memset(bytes_of, OUTSIDE, used);
-    used = GUARD_BYTES;
+    for (auto &b : blocks)
+        forget_block(b);
+    blocks.clear();
+}
+
+size_t free_bytes()
+{
+    size_t sum = 0;
+    for (auto &b : blocks)
+        sum += b.second + GUARD_BYTES;
+    return ARENA_BYTES - sum;
 }
 
 static size_t arena_offset(const void *p)
@@ -102,6 +134,16 @@ bool all_written(const void *p, size_t bytes)
 {
     const unsigned char *first = bytes_of + arena_offset(p);
     return std::all_of(first, first + bytes, [](unsigned char b) { return b == WRITTEN; });
+}
+
+void copy(void *to, const void *from, size_t bytes)
+{
+    bool into = arena_offset(to) < ARENA_BYTES, out = arena_offset(from) < ARENA_BYTES;
+    memmove(to, from, bytes);
+    if (into && out)
+        memmove(bytes_of + arena_offset(to), bytes_of + arena_offset(from), bytes);
+    else if (into)
+        host_wrote(to, bytes);
 }
 
 void memory_begin(size_t shared)

@@ -1,6 +1,8 @@
 // What was found, in words: who, where, what came, what was expected.
 #include "room.h"
+#include <dlfcn.h>
 #include <execinfo.h>
+#include <link.h>
 #include <set>
 #include <stdarg.h>
 #include <stdio.h>
@@ -34,16 +36,37 @@ static bool of_kernel(const std::string &line)
     return line.find(':') != std::string::npos;
 }
 
+// the object that holds an address; false where none does
+static bool object_of(const void *at, Dl_info *info)
+{
+    return dladdr(at, info) && info->dli_fname;
+}
+
+// the address as the object's file has it: programs linked to a fixed place keep theirs
+static uintptr_t in_file(const void *at, const Dl_info &object)
+{
+    const ElfW(Ehdr) *head = (const ElfW(Ehdr) *)object.dli_fbase;
+    return (uintptr_t)at - (head->e_type == ET_EXEC ? 0 : (uintptr_t)object.dli_fbase);
+}
+
 // "file.cu:12" of the innermost line of the kernel on this stack, or nothing where it is not known
 static std::string kernel_line()
 {
     static std::map<std::string, std::string> known;
     void *frames[16];
+    Dl_info own, object;
     int n = backtrace(frames, 16);
-    std::string command = "addr2line -i -e /proc/" + std::to_string(getpid()) + "/exe";
+    if (!object_of((const void *)kernel_line, &own))
+        return "";
+    bool program = ((const ElfW(Ehdr) *)own.dli_fbase)->e_type == ET_EXEC;
+    std::string command =
+        "addr2line -i -e '" +
+        (program ? "/proc/" + std::to_string(getpid()) + "/exe" : std::string(own.dli_fname)) + "'";
     for (int i = 1; i < n; i++) {
         char address[32];
-        snprintf(address, sizeof address, " %lx", (unsigned long)frames[i] - 1);
+        if (!object_of(frames[i], &object) || object.dli_fbase != own.dli_fbase)
+            continue;
+        snprintf(address, sizeof address, " %lx", (unsigned long)in_file(frames[i], object) - 1);
         command += address;
     }
     auto hit = known.find(command);

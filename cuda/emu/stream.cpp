@@ -1,0 +1,241 @@
+// Streams, events and captured graphs: whatever no event forbids may happen in any order, as late
+// as somebody asks for it.
+#include "room.h"
+#include <algorithm>
+#include <set>
+
+// one task of a stream: work, the record of an event, or a wait for one
+struct Item {
+    emu::Task task;
+    emu::Event *record, *wait;
+    uint64_t number; // of the record, or of the record that is waited for
+};
+
+struct CUstream_st {
+    std::deque<Item> items;
+};
+
+namespace emu
+{
+
+struct Event {
+    uint64_t recorded, reached; // numbers of its last record: enqueued, and come by
+};
+
+// items of several streams, in the order of enqueuing
+struct Graph {
+    std::vector<std::pair<cudaStream_t, Item>> items;
+    // while it is captured: the stream that began, those that joined, records made inside
+    cudaStream_t origin;
+    std::set<cudaStream_t> inside;
+    std::set<std::pair<Event *, uint64_t>> records;
+    const char *why;
+};
+
+static std::vector<cudaStream_t> streams;
+static Graph *captured; // being captured
+static unsigned draws, favour;
+
+void stream_order(unsigned seed)
+{
+    draws = seed;
+    favour = seed % 3;
+}
+
+static unsigned draw(unsigned below)
+{
+    draws = draws * 1664525u + 1013904223u;
+    return (draws >> 8) % below;
+}
+
+cudaStream_t stream_new()
+{
+    streams.push_back(new CUstream_st());
+    return streams.back();
+}
+
+void stream_free(cudaStream_t stream)
+{
+    streams.erase(std::find(streams.begin(), streams.end(), stream));
+    delete stream;
+}
+
+Event *event_new()
+{
+    return new Event();
+}
+
+void event_free(Event *event)
+{
+    delete event;
+}
+
+// ---- running ----
+
+static bool ready(const CUstream_st *s)
+{
+    return !s->items.empty() &&
+           (!s->items.front().wait || s->items.front().wait->reached >= s->items.front().number);
+}
+
+/* One item of any of these streams. By the seed the first that can go on is taken, so that the last
+ * lies idle as long as it can; the last; or any. False: none can go on. */
+static bool step(const std::vector<cudaStream_t> &of)
+{
+    std::vector<cudaStream_t> can;
+    for (cudaStream_t s : of)
+        if (ready(s))
+            can.push_back(s);
+    if (can.empty())
+        return false;
+    size_t i = favour == 0 ? 0 : favour == 1 ? can.size() - 1 : draw((unsigned)can.size());
+    Item item = can[i]->items.front();
+    can[i]->items.pop_front();
+    if (item.record)
+        item.record->reached = std::max(item.record->reached, item.number);
+    if (item.task)
+        item.task();
+    return true;
+}
+
+bool stream_sync(cudaStream_t stream)
+{
+    while (!stream->items.empty())
+        if (!step(streams))
+            return false;
+    return true;
+}
+
+// ---- enqueuing ----
+
+static void append(cudaStream_t stream, const Item &item)
+{
+    if (!captured) {
+        stream->items.push_back(item);
+        return;
+    }
+    if (captured->inside.count(stream))
+        captured->items.push_back({stream, item});
+    else
+        captured->why = "a stream that does not take part in the capture was given work";
+}
+
+void enqueue(cudaStream_t stream, const Task &task)
+{
+    append(stream, {task, NULL, NULL, 0});
+}
+
+void event_record(Event *event, cudaStream_t stream)
+{
+    append(stream, {nullptr, event, NULL, ++event->recorded});
+    if (captured && captured->inside.count(stream))
+        captured->records.insert({event, event->recorded});
+}
+
+void event_wait(Event *event, cudaStream_t stream)
+{
+    // a stream enters a capture by waiting for something inside
+    if (captured && captured->records.count({event, event->recorded}))
+        captured->inside.insert(stream);
+    append(stream, {nullptr, NULL, event, event->recorded});
+}
+
+// ---- captures ----
+
+bool capturing()
+{
+    return captured != NULL;
+}
+
+void capture_begin(cudaStream_t stream)
+{
+    captured = new Graph();
+    captured->origin = stream;
+    captured->inside.insert(stream);
+}
+
+// has the origin waited for all that the other streams were given?
+static bool joined(const Graph *g)
+{
+    std::map<cudaStream_t, size_t> open; // stream -> its last item
+    std::map<std::pair<Event *, uint64_t>, std::pair<cudaStream_t, size_t>> records;
+    std::map<cudaStream_t, std::map<cudaStream_t, size_t>> knows;
+    for (size_t i = 0; i < g->items.size(); i++) {
+        cudaStream_t s = g->items[i].first;
+        const Item &item = g->items[i].second;
+        auto hit = records.find({item.wait, item.number});
+        if (item.wait && hit != records.end()) {
+            // what that stream knew then is known here
+            knows[s][hit->second.first] =
+                std::max(knows[s][hit->second.first], hit->second.second + 1);
+            for (auto &k : knows[hit->second.first])
+                knows[s][k.first] = std::max(knows[s][k.first], k.second);
+        }
+        if (item.record)
+            records[{item.record, item.number}] = {s, i};
+        else if (item.task)
+            open[s] = i;
+    }
+    for (auto &o : open)
+        if (o.first != g->origin && knows[g->origin][o.first] <= o.second)
+            return false;
+    return true;
+}
+
+Graph *capture_end(cudaStream_t stream, const char **why)
+{
+    Graph *g = captured;
+    captured = NULL;
+    if (!g->why && stream != g->origin)
+        g->why = "another stream began the capture";
+    if (!g->why && !joined(g))
+        g->why = "a stream that took part was not joined to the one that began";
+    *why = g->why;
+    if (!g->why)
+        return g;
+    delete g;
+    return NULL;
+}
+
+// once more, with events and streams of its own
+static void run_graph(const Graph *g)
+{
+    std::map<cudaStream_t, cudaStream_t> own;
+    std::map<std::pair<Event *, uint64_t>, Event> events;
+    std::vector<cudaStream_t> order;
+    for (auto &i : g->items) {
+        cudaStream_t &s = own[i.first];
+        if (!s) {
+            s = new CUstream_st();
+            order.push_back(s);
+        }
+        Item item = i.second;
+        if (item.record) {
+            item.record = &events[{item.record, item.number}];
+            item.number = 1;
+        } else if (item.wait) {
+            auto e = events.find({item.wait, item.number});
+            if (e == events.end())
+                continue; // what is outside was over when the capture began
+            item.wait = &e->second;
+            item.number = 1;
+        }
+        s->items.push_back(item);
+    }
+    while (step(order))
+        ;
+    for (cudaStream_t s : order)
+        delete s;
+}
+
+void graph_run(Graph *graph, cudaStream_t stream)
+{
+    enqueue(stream, [graph] { run_graph(graph); });
+}
+
+void graph_free(Graph *graph)
+{
+    delete graph;
+}
+
+} // namespace emu
