@@ -223,8 +223,8 @@ MR_DEVICE float row_sum4(float v)
 }
 
 /* The sums of a softmax: the thread's two rows begin at `row`, of `rows` that exist. Their log-sums
- * go to lse (row 0 of the sequence), 1 / sum of each to `inverse`; of a row that saw no key -inf and
- * 0. most: the maximum in units of log 2; sum: the thread's part. */
+ * go to lse (row 0 of the sequence), 1 / sum of each to `inverse`; of a row that saw no key -inf
+ * and 0. most: the maximum in units of log 2; sum: the thread's part. */
 MR_DEVICE void softmax_end(const float (&most)[2], const float (&sum)[2], int row, int rows,
                            float *lse, float (&inverse)[2])
 {
