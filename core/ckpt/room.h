@@ -3,6 +3,7 @@
 #define MR_CKPT_ROOM_H
 
 #include "moonreel/ckpt.h"
+#include "base/members.h"
 #include "moonreel/base.h"
 
 #include <jansson.h>
@@ -15,39 +16,6 @@ static inline int64_t mr_ckpt_blocks(int64_t bytes)
 {
     return (bytes + MR_CKPT_BLOCK - 1) / MR_CKPT_BLOCK;
 }
-
-/* ---- JSON ---- */
-
-/* After a json_load call that failed: MR_E_MEMORY if memory ran out, else MR_OK. */
-mr_status mr_json_check_memory(const json_error_t *err);
-/* The failure of a json_load call: memory, or what stands in the text of `path`. */
-mr_status mr_json_fail(mr_status code, const char *path, const json_error_t *err);
-
-/* JSON objects and lists of untrusted files, read member by member, so that memory stays near their
- * size. */
-
-/* The text of one value inside a larger text. */
-typedef struct mr_json_part {
-    const char *path;  /* of the file, for messages */
-    const char *whole; /* where the text of the file starts */
-    const char *at, *end;
-    int depth; /* how deep what is in it may be nested */
-} mr_json_part;
-enum { MR_JSON_DEPTH = 4 }; /* of headers and index files */
-
-/* Called for each member of an object; everything is lent for the call. */
-typedef mr_status mr_json_member(void *user, const char *key, mr_json_part value);
-
-/* Tell the members of the object that `object` is, in the order of the file. The same name may come
- * twice: the caller decides. Errors: MR_E_FORMAT damaged, nested too deep; MR_E_MEMORY; those of
- * `each` */
-mr_status mr_json_members(mr_json_part object, mr_json_member *each, void *user);
-/* The same for the values of the list that `array` is. */
-typedef mr_status mr_json_item(void *user, mr_json_part value);
-mr_status mr_json_items(mr_json_part array, mr_json_item *each, void *user);
-/* Parse one value: a text of any length, or 64 KiB of anything else. Owns: caller drops *out.
- * Errors: MR_E_FORMAT, MR_E_MEMORY */
-mr_status mr_json_parse(mr_json_part part, json_t **out);
 
 /* ---- parts of tensors ---- */
 

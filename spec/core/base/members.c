@@ -1,7 +1,7 @@
-/* ckpt/members: objects are told member by member, and whatever is no JSON is refused with its
+/* base/members: objects are told member by member, and whatever is no JSON is refused with its
  * place. */
+#include "base/members.h"
 #include "check.h"
-#include "ckpt/room.h"
 
 static char told[400];
 

@@ -1,7 +1,7 @@
-/* ckpt: JSON objects and lists of untrusted files, read member by member. A header of many MiB
+/* base: JSON objects and lists of untrusted files, read member by member. A header of many MiB
  * would cost forty times its size if jansson built the whole of it; here jansson sees one small
  * value at a time. Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "base/members.h"
 
 #include <string.h>
 
