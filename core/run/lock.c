@@ -9,10 +9,10 @@
  * forked may live longer. */
 #define _GNU_SOURCE
 #include "moonreel/run.h"
+#include "base/members.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -268,19 +268,41 @@ static char *lock_path(const char *dir)
 
 /* ---- taking ---- */
 
-/* The manifest of a checkpoint; NULL where it is none, whatever stands in its place. */
-static json_t *read_manifest(const char *path)
+/* Of a manifest, its run and its fencing number; what stays cleared it does not say. */
+static mr_status take_claim(void *user, const char *key, mr_json_part value)
 {
-    enum { MANIFEST_MAX = 32 << 20 };
-    char *text;
+    mr_run_owner *claim = user;
+    bool fence = strcmp(key, "fence") == 0;
+    json_t *v;
+    if (!fence && strcmp(key, "run"))
+        return MR_OK;
+    MR_TRY(mr_json_parse(value, &v));
+    const char *run = json_string_value(v);
+    if (fence)
+        claim->fence = json_integer_value(v);
+    else
+        snprintf(claim->run, sizeof claim->run, "%s", run ? run : "");
+    json_decref(v);
+    return MR_OK;
+}
+
+/* What a manifest claims; nothing where it is none, whatever stands in its place. Errors:
+ * MR_E_MEMORY */
+static mr_status read_claim(const char *path, mr_run_owner *claim)
+{
+    enum { MANIFEST_MAX = 32 << 20, DEPTH = 2048 };
+    char *text = NULL;
     size_t n;
-    if (mr_file_read_small(path, MANIFEST_MAX, &text, &n) != MR_OK) {
-        mr_error_clear();
-        return NULL;
-    }
-    json_t *v = json_loadb(text, n, 0, NULL);
+    *claim = (mr_run_owner){0};
+    mr_status st = mr_file_read_small(path, MANIFEST_MAX, &text, &n);
+    if (st == MR_OK)
+        st = mr_json_members((mr_json_part){path, text, text, text + n, DEPTH}, take_claim, claim);
     mr_free(text);
-    return v;
+    if (st == MR_OK || st == MR_E_MEMORY)
+        return st;
+    mr_error_clear();
+    *claim = (mr_run_owner){0};
+    return MR_OK;
 }
 
 /* Where the lock file is lost, the checkpoints of the run tell its id and the fencing numbers that
@@ -293,18 +315,18 @@ static mr_status learn_from_checkpoints(const char *dir, mr_run_owner *o)
     if (!mr_path_exists(path))
         return MR_OK;
     MR_TRY(mr_dir_list(path, &names, &n));
-    for (int i = 0; i < n; i++) {
+    mr_status st = MR_OK;
+    for (int i = 0; i < n && st == MR_OK; i++) {
+        if (strncmp(names[i], "step-", 5))
+            continue;
+        mr_run_owner claim;
         snprintf(path, sizeof path, "%s/ckpt/%s/MANIFEST.json", dir, names[i]);
-        json_t *v = strncmp(names[i], "step-", 5) == 0 ? read_manifest(path) : NULL;
-        int64_t fence = json_integer_value(json_object_get(v, "fence"));
-        if (fence > o->fence && fence < INT64_MAX / 2) {
-            o->fence = fence;
-            copy_field(v, "run", o->run, sizeof o->run);
-        }
-        json_decref(v);
+        st = read_claim(path, &claim);
+        if (st == MR_OK && claim.fence > o->fence && claim.fence < INT64_MAX / 2)
+            *o = claim;
     }
     mr_dir_list_free(names, n);
-    return MR_OK;
+    return st;
 }
 
 static mr_status new_run_id(char run[40])

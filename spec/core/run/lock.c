@@ -2,6 +2,7 @@
  * does not. */
 #define _GNU_SOURCE
 #include "ckptcase.h"
+#include "peak.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -417,6 +418,37 @@ static void damaged(void)
     CHECK_INT(o.fence, 77);
 }
 
+static bool takes(void *user)
+{
+    mr_run_lock *lock;
+    bool good = mr_run_lock_take(user, &lock) == MR_OK;
+    good = good && mr_run_lock_fence(lock) == 8 && !strcmp(mr_run_lock_id(lock), "large");
+    // the child's lock dies with it
+    return good;
+}
+
+/* Of a large manifest two members are wanted: memory is that of its text. */
+static void large_manifest(void)
+{
+    enum { TENSORS = 100000 };
+    char run[700], path[800];
+    snprintf(run, sizeof run, "%s/large", dir);
+    snprintf(path, sizeof path, "%s/ckpt/step-000000000001", run);
+    CHECK_OK(mr_dir_make(path));
+    strcat(path, "/MANIFEST.json");
+    FILE *f = fopen(path, "wb");
+    fprintf(f, "{\"fence\": 7, \"tensors\": [");
+    for (int i = 0; i < TENSORS; i++)
+        fprintf(f, "%s{\"name\": \"blocks.%d.weight\", \"shape\": [%d, 2]}", i ? "," : "", i, i);
+    fprintf(f, "], \"run\": \"large\"}");
+    long n = ftell(f);
+    fclose(f);
+    bool ok;
+    int64_t peak = peak_of(takes, run, &ok);
+    CHECK(ok && (!PEAK_COUNTS || peak < 2 * n));
+    mr_dir_remove(run);
+}
+
 /* A lost lock file: run id and fencing number are learnt from the checkpoints. */
 static void lost_file(void)
 {
@@ -519,6 +551,7 @@ int main(void)
     proof_of_death();
     damaged();
     lost_file();
+    large_manifest();
     failing_files();
     mr_dir_remove(dir);
     return check_done();
