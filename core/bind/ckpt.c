@@ -2,7 +2,7 @@
  * lua/moonreel/ckpt puts the manners on top. Licence: Apache-2.0
  *
  * open(path) -> ckpt; open_newest(run_dir, lock or nil, told or nil) -> ckpt, lines; steps(run_dir)
- * -> list; write(path, tensors, meta); dtypes -> list of {name, bytes}; saver(lock, options) ->
+ * -> list; write(path, tensors, meta); dtypes -> list of {name, bytes}; saver(owner, options) ->
  * saver. */
 #include "bind/room.h"
 #include "moonreel/ckpt.h"
@@ -354,8 +354,11 @@ static const mr_bind_row ckpt_module_rows[] = {
     MR_ROW("write", mr_bind_ckpt_write, "(path: string, tensors: table[], metadata?: table)",
            "Write rows {name, dtype, shape, ptr, bytes} to one safetensors file; ptr is a "
            "pointer or the raw bytes."),
-    MR_ROW_OPTIONS("saver", mr_bind_saver_new, "(lock: mr.RunLock, options?: table): mr.Saver",
-                   "A thread that writes the checkpoints of a run.", mr_bind_saver_fields),
+    MR_ROW_OPTIONS("saver", mr_bind_saver_new,
+                   "(owner: mr.RunLock|string, options?: table): mr.Saver",
+                   "A thread that writes the checkpoints of a run: of rank 0 with the lock of the "
+                   "run, of other ranks with its directory.",
+                   mr_bind_saver_fields),
     MR_ROW_END};
 static const mr_bind_face ckpt_module_face = {
     "moonreel.core.ckpt", "Checkpoints: open, read, write; moonreel.ckpt is what people use.",

@@ -132,8 +132,6 @@ const mr_bind_field mr_bind_saver_fields[] = {
     MR_BIND_INT("rank", mr_saver_options, rank, 0, 0, "Which of several ranks this is."),
     MR_BIND_INT("ranks", mr_saver_options, ranks, 0, 0,
                 "How many write each checkpoint together; 0: one."),
-    MR_BIND_STR("run_dir", mr_saver_options, run_dir,
-                "From rank 1 on: the run; rank 0 has its lock."),
     MR_BIND_INT("fence", mr_saver_options, fence, 0, 0,
                 "From rank 1 on: the fencing number of that lock; 0: the one in force."),
     MR_BIND_INT("keep", mr_saver_options, keep, 0, -1,
@@ -150,7 +148,9 @@ const mr_bind_field mr_bind_saver_fields[] = {
 int mr_bind_saver_new(lua_State *L)
 {
     mr_saver_options opt = {0};
-    if (!lua_isnoneornil(L, 1))
+    if (lua_type(L, 1) == LUA_TSTRING)
+        opt.run_dir = lua_tostring(L, 1);
+    else
         opt.lock = mr_bind_unbox(L, 1, mr_bind_lock_type);
     mr_bind_options(L, 2, "ckpt.saver", mr_bind_saver_fields, &opt);
     void **box = mr_bind_box(L, saver_type);

@@ -154,17 +154,21 @@ Saver.__index = Saver
 Saver.__name = "mr.Saver"
 
 --- Start a saver for a run directory. From then on only its thread asks the disk for anything.
+-- Several ranks write a checkpoint together: each has a saver and saves its own ranges and boxes of
+-- the tensors, all in the same order; rank 0 has the lock and opens first.
 ---@param run_dir string
----@param opts table|nil  lock (of moonreel.run; else the saver takes one itself), keep (newest to
+---@param opts table|nil  lock (of moonreel.run; else rank 0 takes one itself), rank, ranks (0 of 1),
+---   fence (from rank 1 on: of rank 0's lock; that in force), keep (newest to
 ---   keep, 3; -1: all), keep_every (steps that are multiples stay for good), attempts (per save,
 ---   3), intervals_max (saves in a row without a commit before check() raises, 3), deadline_s (how
 ---   long one save may take before it counts as stuck and nobody waits for it any more, 600)
 ---@return mr.Saver
 function ckpt.saver(run_dir, opts)
   opts = opts or {}
-  local own = not opts.lock and core_run.lock(run_dir) or nil
-  return setmetatable({ handle = core.saver(opts.lock or own, opts), lock = own, run = run_dir },
-    Saver)
+  local alone = not opts.lock and (opts.rank or 0) == 0
+  local own = alone and core_run.lock(run_dir) or nil
+  return setmetatable({ handle = core.saver(opts.lock or own or run_dir, opts), lock = own,
+    run = run_dir }, Saver)
 end
 
 local read_request = options.declare("saver:save", {
@@ -172,7 +176,7 @@ local read_request = options.declare("saver:save", {
   { "tensors", "table", "rows {name =, dtype =, shape =, ptr = pointer or raw bytes, bytes =}; of "
     .. "a part also range = {from, to} or box = {{from, to}, ...}" },
   { "meta", "table", "recipe_hash, dataset_fingerprint, sampler (texts), seed (integer), machine "
-    .. "{isa, threads, libraries}, and whatever else the manifest shall keep" },
+    .. "{isa, threads, libraries}, and whatever else the manifest shall keep; of rank 0" },
   { "wait", "boolean", "for a free buffer: the last save of a run", default = false },
 })
 
@@ -181,7 +185,7 @@ local read_request = options.declare("saver:save", {
 ---@return boolean taken  false: the save was skipped, poll() tells why
 function Saver:save(req)
   req = read_request(req)
-  return self.handle:save(req.step, req.tensors, json.encode(req.meta), req.wait)
+  return self.handle:save(req.step, req.tensors, req.meta and json.encode(req.meta), req.wait)
 end
 
 --- Allocate the snapshot buffers for these tensors now, so that no save does.

@@ -136,6 +136,30 @@ describe("checkpoints", function()
     assert.same({ 1 }, ckpt.steps(dir))
   end)
 
+  it("are written by several ranks, of which the first has the lock", function()
+    saver:close()
+    local function part(from, to)
+      return { { name = "w", dtype = "u8", shape = { 9 }, range = { from, to },
+        ptr = ("abcdefghi"):sub(from + 1, to) } }
+    end
+    assert.matches("rank 1: nobody holds its lock", tostring(fails(ckpt.saver, dir,
+      { rank = 1, ranks = 2 })))
+    saver = ckpt.saver(dir, { ranks = 2 })
+    local other <close> = ckpt.saver(dir, { rank = 1, ranks = 2 })
+    other:save { step = 5, tensors = part(4, 9) }
+    saver:save { step = 5, tensors = part(0, 4), meta = meta() }
+    saver:wait(20)
+    other:wait(20)
+    local c <close> = ckpt.open(ckpt.dir(dir, 5))
+    assert.equal(2, c.manifest.world.ranks)
+    assert.equal("abcdefghi", c:read "w")
+    local lock <close> = run.lock(run.create(outputs, "other"))
+    assert.matches("others without one and with its directory", tostring(fails(ckpt.saver,
+      lock:dir(), { lock = lock, rank = 1, ranks = 2 })))
+    assert.matches("expected rank 0 with the lock", tostring(fails(
+      require("moonreel.core.ckpt").saver, dir, { ranks = 2 })))
+  end)
+
   it("tell what happened, once", function()
     save(1)
     local event = saver:poll()

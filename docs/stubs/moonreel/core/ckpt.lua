@@ -32,7 +32,6 @@ function ckpt.write(path, tensors, metadata) end
 ---@field lock? mr.RunLock The lock of the run, where the caller holds it.
 ---@field rank? integer Which of several ranks this is. Default: 0.
 ---@field ranks? integer How many write each checkpoint together; 0: one. Default: 0.
----@field run_dir? string From rank 1 on: the run; rank 0 has its lock.
 ---@field fence? integer From rank 1 on: the fencing number of that lock; 0: the one in force. Default: 0.
 ---@field keep? integer Newest checkpoints to keep; 0: 3, -1: all. Default: 0.
 ---@field keep_every? integer Multiples of this step stay for good. Default: 0.
@@ -40,10 +39,10 @@ function ckpt.write(path, tensors, metadata) end
 ---@field intervals_max? integer Saves in a row without a commit before check() raises; 0: 3. Default: 0.
 ---@field deadline_s? number Seconds of one save before it counts as stuck; 0: 600. Default: 0.
 
---- A thread that writes the checkpoints of a run.
----@param lock mr.RunLock
+--- A thread that writes the checkpoints of a run: of rank 0 with the lock of the run, of other ranks with its directory.
+---@param owner mr.RunLock|string
 ---@param options? moonreel.core.ckpt.saver.options
 ---@return mr.Saver
-function ckpt.saver(lock, options) end
+function ckpt.saver(owner, options) end
 
 return ckpt
