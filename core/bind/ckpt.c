@@ -217,9 +217,24 @@ static int k_read_f32(lua_State *L)
     return 0;
 }
 
+/* verify([part, parts]): all of it, or the part (from 1) that one of several readers takes */
 static int k_verify(lua_State *L)
 {
-    mr_bind_check(L, mr_ckpt_verify(self(L)));
+    mr_ckpt *c = self(L);
+    if (lua_isnoneornil(L, 2))
+        mr_bind_check(L, mr_ckpt_verify(c));
+    else {
+        lua_Integer part = luaL_checkinteger(L, 2), parts = luaL_checkinteger(L, 3);
+        luaL_argcheck(L, parts >= 1 && parts <= 1 << 20, 3, "expected 1 to 2^20 parts");
+        luaL_argcheck(L, part >= 1 && part <= parts, 2, "expected a part from 1 to their number");
+        mr_bind_check(L, mr_ckpt_verify_share(c, (mr_ckpt_share){(int)part - 1, (int)parts}));
+    }
+    return 0;
+}
+
+static int k_touch(lua_State *L)
+{
+    mr_bind_check(L, mr_ckpt_touch(self(L)));
     return 0;
 }
 
@@ -379,8 +394,11 @@ static const mr_bind_row ckpt_rows[] = {
            "without range and box the whole tensor."),
     MR_ROW("read_f32", k_read_f32, "(name: string, out: mr.Tensor, first?: integer)",
            "Elements from first on as f32, as many as the dense f32 tensor holds."),
-    MR_ROW("verify", k_verify, "()",
-           "Read everything and compare all hashes or CRCs; raises where one differs."),
+    MR_ROW("verify", k_verify, "(part?: integer, parts?: integer)",
+           "Read everything and compare all hashes or CRCs; raises where one differs. With part "
+           "and parts the share of one of several readers."),
+    MR_ROW("touch", k_touch, "()",
+           "Read everything as verify does and compare nothing: what reading alone takes."),
     MR_ROW("path", k_path, "(): string", "What was opened."),
     MR_ROW("step", k_step, "(): integer?", "Its step; nil for plain weights."),
     MR_ROW("bytes", k_bytes, "(): integer", "Size of all tensors."),

@@ -25,7 +25,8 @@ typedef struct kept {
 struct mr_blocks {
     const mr_manifest *manifest;
     char **paths;
-    int *fds; // -1: not open
+    int *fds;       // -1: not open
+    int64_t *first; // number of each file's first block, counted through all files; then of all
     int n_open;
     kept kept[KEPT];
     int64_t reads;
@@ -50,6 +51,7 @@ static mr_status find_files(mr_blocks *b, const char *dir)
 {
     const mr_manifest *m = b->manifest;
     for (int i = 0; i < m->n_files; i++) {
+        b->first[i + 1] = b->first[i] + mr_ckpt_blocks(m->files[i].bytes);
         size_t cap = strlen(dir) + strlen(m->files[i].name) + 2;
         if (!(b->paths[i] = mr_alloc(cap)))
             return mr_fail_memory(cap);
@@ -69,11 +71,12 @@ mr_status mr_blocks_open(const char *dir, const mr_manifest *m, mr_blocks **out)
     b->manifest = m;
     b->paths = mr_calloc((size_t)m->n_files + 1, sizeof *b->paths);
     b->fds = mr_alloc(sizeof *b->fds * (size_t)(m->n_files + 1));
+    b->first = mr_calloc((size_t)m->n_files + 1, sizeof *b->first);
     for (int i = 0; i < KEPT; i++)
         b->kept[i].block = -1;
     for (int i = 0; b->fds && i < m->n_files; i++)
         b->fds[i] = -1;
-    mr_status st = b->paths && b->fds ? find_files(b, dir) : mr_fail_memory(4096);
+    mr_status st = b->paths && b->fds && b->first ? find_files(b, dir) : mr_fail_memory(4096);
     if (st != MR_OK)
         mr_blocks_close(b);
     else
@@ -101,6 +104,7 @@ void mr_blocks_close(mr_blocks *b)
         mr_free(b->kept[i].data);
     mr_free(b->paths);
     mr_free(b->fds);
+    mr_free(b->first);
     mr_free(b);
 }
 
@@ -135,14 +139,22 @@ static const char *tensor_in(const mr_manifest *m, int file, int64_t at, int64_t
     return NULL;
 }
 
-/* Read one whole block of an open file to dst and compare. Threads: any */
+/* One whole block of an open file to dst; how many bytes it has. Threads: any */
+static mr_status load_block(mr_blocks *b, int file, int64_t block, void *dst, int64_t *n)
+{
+    int64_t at = block * MR_CKPT_BLOCK;
+    *n = MR_MIN(b->manifest->files[file].bytes - at, (int64_t)MR_CKPT_BLOCK);
+    MR_TRY(mr_file_read_at(b->fds[file], dst, (size_t)*n, at, b->paths[file]));
+    b->bytes_read += *n;
+    return MR_OK;
+}
+
+/* The same, compared with its hash. */
 static mr_status read_block(mr_blocks *b, int file, int64_t block, void *dst)
 {
-    const mr_ckpt_file *f = &b->manifest->files[file];
-    int64_t at = block * MR_CKPT_BLOCK, n = MR_MIN(f->bytes - at, (int64_t)MR_CKPT_BLOCK);
-    MR_TRY(mr_file_read_at(b->fds[file], dst, (size_t)n, at, b->paths[file]));
-    b->bytes_read += n;
-    mr_hash128 h = mr_hash128_of(dst, (size_t)n), want = f->blocks[block];
+    int64_t at = block * MR_CKPT_BLOCK, n;
+    MR_TRY(load_block(b, file, block, dst, &n));
+    mr_hash128 h = mr_hash128_of(dst, (size_t)n), want = b->manifest->files[file].blocks[block];
     if (h.lo == want.lo && h.hi == want.hi)
         return MR_OK;
     const char *tensor = tensor_in(b->manifest, file, at, n);
@@ -197,7 +209,7 @@ mr_status mr_blocks_read(mr_blocks *b, int file, int64_t at, void *dst, int64_t 
     return MR_OK;
 }
 
-/* ---- verify ---- */
+/* ---- all of it ---- */
 
 int mr_ckpt_helpers(int most, void *(*work)(void *), void *arg, pthread_t *threads)
 {
@@ -212,11 +224,11 @@ int mr_ckpt_helpers(int most, void *(*work)(void *), void *arg, pthread_t *threa
     return n;
 }
 
-/* Threads draw the numbers of blocks of one file. Of several failures the first in the file is
+/* Threads draw the numbers of blocks, counted through all files. Of several failures the first is
  * told, so that the same damage is always told alike. */
 typedef struct task {
     mr_blocks *blocks;
-    int file;
+    bool compare;
     _Atomic int64_t drawn, last; // blocks from `last` on need not be read
     pthread_mutex_t mutex;       // guards what follows
     int64_t failed;
@@ -234,29 +246,51 @@ static void note_failure(task *t, int64_t block)
     pthread_mutex_unlock(&t->mutex);
 }
 
-static void *verify_blocks(void *arg)
+/* The file that holds a block. */
+static int file_of(const mr_blocks *b, int64_t block)
+{
+    int lo = 0, hi = b->manifest->n_files;
+    while (hi - lo > 1) {
+        int mid = lo + (hi - lo) / 2;
+        if (b->first[mid] <= block)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static void *check_blocks(void *arg)
 {
     task *t = arg;
+    mr_blocks *b = t->blocks;
     char *block = mr_alloc(MR_CKPT_BLOCK);
-    for (int64_t i; block && (i = t->drawn++) < t->last;)
-        if (read_block(t->blocks, t->file, i, block) != MR_OK)
+    int64_t n;
+    for (int64_t i; block && (i = t->drawn++) < t->last;) {
+        int file = file_of(b, i);
+        mr_status st = t->compare ? read_block(b, file, i - b->first[file], block)
+                                  : load_block(b, file, i - b->first[file], block, &n);
+        if (st != MR_OK)
             note_failure(t, i);
+    }
     // a thread without memory leaves its work to the others
     bool worked = block != NULL;
     mr_free(block);
     return worked ? arg : NULL;
 }
 
-static mr_status verify_file(mr_blocks *b, int file)
+/* Blocks [from, to) of at most OPEN_MAX files, which stay open meanwhile. */
+static mr_status check_some(mr_blocks *b, int64_t from, int64_t to, bool compare)
 {
-    MR_TRY(open_file(b, file));
-    int64_t n = mr_ckpt_blocks(b->manifest->files[file].bytes);
-    task t = {.blocks = b, .file = file, .last = n, .failed = -1};
+    close_files(b);
+    for (int i = file_of(b, from); i <= file_of(b, to - 1); i++)
+        MR_TRY(open_file(b, i));
+    task t = {.blocks = b, .compare = compare, .drawn = from, .last = to, .failed = -1};
     pthread_t helpers[THREADS_MAX];
     pthread_mutex_init(&t.mutex, NULL);
-    int started =
-        mr_ckpt_helpers((int)MR_MIN(n / 8, (int64_t)THREADS_MAX), verify_blocks, &t, helpers);
-    bool worked = verify_blocks(&t) != NULL;
+    int started = mr_ckpt_helpers((int)MR_MIN((to - from) / 8, (int64_t)THREADS_MAX), check_blocks,
+                                  &t, helpers);
+    bool worked = check_blocks(&t) != NULL;
     for (int i = 0; i < started; i++)
         pthread_join(helpers[i], NULL);
     pthread_mutex_destroy(&t.mutex);
@@ -264,19 +298,23 @@ static mr_status verify_file(mr_blocks *b, int file)
     if (t.failed >= 0)
         st = t.why ? mr_error_adopt(t.why) : mr_fail_memory(sizeof *t.why);
     // drawn by nobody: every thread lacked memory
-    else if (!worked && t.drawn < n)
+    else if (!worked && t.drawn < to)
         st = mr_fail_memory(MR_CKPT_BLOCK);
     mr_error_free(t.why);
     return st;
 }
 
-mr_status mr_blocks_verify(mr_blocks *b)
+mr_status mr_blocks_check(mr_blocks *b, mr_ckpt_share share, bool compare)
 {
+    int n_files = b->manifest->n_files;
+    int64_t all = b->first[n_files], to = all * (share.part + 1) / share.parts;
     // what is kept was right when it was read; the files are what counts here
     for (int i = 0; i < KEPT; i++)
         b->kept[i].block = -1;
-    for (int i = 0; i < b->manifest->n_files; i++)
-        MR_TRY(verify_file(b, i));
+    for (int64_t at = all * share.part / share.parts, next; at < to; at = next) {
+        next = MR_MIN(to, b->first[MR_MIN(file_of(b, at) + OPEN_MAX, n_files)]);
+        MR_TRY(check_some(b, at, next, compare));
+    }
     return MR_OK;
 }
 

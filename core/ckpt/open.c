@@ -560,7 +560,7 @@ int mr_ckpt_files(const mr_ckpt *c)
 mr_status mr_ckpt_verify(mr_ckpt *c)
 {
     if (c->blocks)
-        return mr_blocks_verify(c->blocks);
+        return mr_blocks_check(c->blocks, (mr_ckpt_share){0, 1}, true);
     for (int i = 0; i < c->n_parts; i++) {
         const part *p = &c->parts[i];
         if (p->plain)
@@ -568,4 +568,27 @@ mr_status mr_ckpt_verify(mr_ckpt *c)
         MR_TRY(mr_torch_verify(p->torch));
     }
     return MR_OK;
+}
+
+static mr_status needs_blocks(const mr_ckpt *c, const char *what)
+{
+    return c->blocks ? MR_OK
+                     : mr_fail(MR_E_USAGE, "%s: %s: expected a checkpoint, this is a plain file",
+                               c->path, what);
+}
+
+mr_status mr_ckpt_verify_share(mr_ckpt *c, mr_ckpt_share share)
+{
+    MR_TRY(needs_blocks(c, "a part of it to verify"));
+    if (share.parts < 1 || share.parts > 1 << 20 || share.part < 0 || share.part >= share.parts)
+        return mr_fail(MR_E_USAGE,
+                       "%s: part %d of %d: expected a part from 0 on below their number", c->path,
+                       share.part, share.parts);
+    return mr_blocks_check(c->blocks, share, true);
+}
+
+mr_status mr_ckpt_touch(mr_ckpt *c)
+{
+    MR_TRY(needs_blocks(c, "reading without comparing"));
+    return mr_blocks_check(c->blocks, (mr_ckpt_share){0, 1}, false);
 }

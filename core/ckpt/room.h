@@ -127,8 +127,10 @@ void mr_blocks_close(mr_blocks *b); /* NULL is fine */
  * read last are kept. Errors: MR_E_FORMAT with file, block and tensor; MR_E_IO; MR_E_MEMORY
  * Threads: one call at a time */
 mr_status mr_blocks_read(mr_blocks *b, int file, int64_t at, void *dst, int64_t n);
-/* Read everything and compare, by several threads. Errors: as above */
-mr_status mr_blocks_verify(mr_blocks *b);
+/* Read a share of all blocks by several threads and compare; without `compare` they are only read.
+ * A share is a stretch of the blocks counted through all files: equal to one block, whatever the
+ * files. Errors: as above */
+mr_status mr_blocks_check(mr_blocks *b, mr_ckpt_share share, bool compare);
 int64_t mr_blocks_bytes_read(const mr_blocks *b); /* from all files, since the open */
 
 /* Threads that help the caller: they take no signals. Starts at most `most`, and fewer than there

@@ -310,9 +310,23 @@ MR_API mr_status mr_ckpt_read_slices(mr_ckpt *ckpt, const mr_ckpt_want *wants, i
 /* Bytes read from the files of a checkpoint since it was opened, whole blocks all of them; 0 for
  * plain files. */
 MR_API int64_t mr_ckpt_bytes_read(const mr_ckpt *ckpt);
+/* Which of several readers this is. Each takes as many blocks as the others, to one block; together
+ * they take every block once. */
+typedef struct mr_ckpt_share {
+    int part, parts; /* part from 0 on; 1 << 20 parts at most */
+} mr_ckpt_share;
+
 /* Read every byte and compare all hashes, or the CRCs of weights of torch; a checkpoint by several
- * threads. Errors: as mr_ckpt_read; MR_E_USAGE other plain files have no sums. */
+ * threads, split by blocks over all its files. Errors: as mr_ckpt_read; MR_E_USAGE other plain
+ * files have no sums. */
 MR_API mr_status mr_ckpt_verify(mr_ckpt *ckpt);
+/* The share of a checkpoint that one of several readers verifies: ranks that load it together read
+ * it once. Whoever fails tells the others, and all step back (no rank knows what another found).
+ * Errors: as mr_ckpt_verify; MR_E_USAGE no such part, plain files */
+MR_API mr_status mr_ckpt_verify_share(mr_ckpt *ckpt, mr_ckpt_share share);
+/* Read every byte by the same threads and compare nothing: what reading alone takes of the time of
+ * mr_ckpt_verify. Errors: MR_E_IO, MR_E_MEMORY; MR_E_USAGE plain files */
+MR_API mr_status mr_ckpt_touch(mr_ckpt *ckpt);
 MR_API const char *mr_ckpt_path(const mr_ckpt *ckpt); /* lent */
 /* what the manifest says beside files and tensors, as JSON; NULL for plain files; lent */
 MR_API const char *mr_ckpt_manifest(const mr_ckpt *ckpt);

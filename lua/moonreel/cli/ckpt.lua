@@ -15,6 +15,8 @@ local command = {
       .. "with *" },
     { "diff A B", "parameters, moments, EMA, sampler state, bit for bit; exit 1 when they differ" },
     { "verify CKPT|RUN", "read everything; compare all hashes where there are any" },
+    { "--part I/N", "verify: the share I, from 1 on, of N readers; each reads as much as the "
+      .. "others" },
     { "convert CKPT OUT.safetensors", "weights alone under their released names; also from .pth "
       .. "and .bin" },
     { "prune RUN --keep N", "remove all but the newest N checkpoints" },

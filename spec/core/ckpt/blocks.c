@@ -5,6 +5,7 @@
 
 enum { SMALL = 70, BIG = 20 * MR_CKPT_BLOCK + 100 };
 
+static const mr_ckpt_share whole = {0, 1};
 static char dir[600];
 static mr_manifest m;
 
@@ -93,7 +94,7 @@ static void counted(void)
     before = mr_blocks_bytes_read(b);
     CHECK(reads(b, SMALL, BIG - 50, 50));
     CHECK_INT(mr_blocks_bytes_read(b) - before, 100);
-    CHECK_OK(mr_blocks_verify(b));
+    CHECK_OK(mr_blocks_check(b, whole, true));
     mr_blocks_close(b);
 }
 
@@ -136,7 +137,7 @@ static void damaged(void)
         // also straight into the reader's place
         CHECK_FAILS(mr_blocks_read(b, rows[i].file, 0, out, m.files[rows[i].file].bytes),
                     MR_E_FORMAT, rows[i].why);
-        CHECK_FAILS(mr_blocks_verify(b), MR_E_FORMAT, rows[i].why);
+        CHECK_FAILS(mr_blocks_check(b, whole, true), MR_E_FORMAT, rows[i].why);
         // the others are as they were
         CHECK(reads(b, 0, 0, 100));
         mr_blocks_close(b);
@@ -147,11 +148,38 @@ static void damaged(void)
         flip(SMALL, block * MR_CKPT_BLOCK + 9);
     for (int round = 0; round < 20; round++) {
         CHECK_OK(mr_blocks_open(dir, &m, &b));
-        CHECK_FAILS(mr_blocks_verify(b), MR_E_FORMAT, "damaged: block 5,");
+        CHECK_FAILS(mr_blocks_check(b, whole, true), MR_E_FORMAT, "damaged: block 5,");
         mr_blocks_close(b);
     }
     for (int64_t block = 19; block >= 5; block -= 7)
         flip(SMALL, block * MR_CKPT_BLOCK + 9);
+}
+
+/* Readers that share the work: every block by one of them, each as many as the others. */
+static void shared(void)
+{
+    int64_t all = SMALL + 21, bytes = 0;
+    for (int i = 0; i < m.n_files; i++)
+        bytes += m.files[i].bytes;
+    flip(SMALL, 9 * MR_CKPT_BLOCK);
+    for (int parts = 1; parts <= 12; parts += parts < 4 ? 1 : 4) {
+        int64_t sum = 0;
+        int failed = 0;
+        for (int part = 0; part < parts; part++) {
+            mr_blocks *b;
+            CHECK_OK(mr_blocks_open(dir, &m, &b));
+            CHECK_OK(mr_blocks_check(b, (mr_ckpt_share){part, parts}, false));
+            sum += mr_blocks_bytes_read(b);
+            CHECK(mr_blocks_bytes_read(b) <= (all / parts + 1) * MR_CKPT_BLOCK);
+            mr_status st = mr_blocks_check(b, (mr_ckpt_share){part, parts}, true);
+            CHECK(st == MR_OK || st == MR_E_FORMAT);
+            failed += st != MR_OK;
+            mr_blocks_close(b);
+        }
+        CHECK_INT(sum, bytes);
+        CHECK_INT(failed, 1);
+    }
+    flip(SMALL, 9 * MR_CKPT_BLOCK);
 }
 
 static void no_memory(void)
@@ -163,7 +191,7 @@ static void no_memory(void)
         b = NULL;
         mr_status st = mr_blocks_open(dir, &m, &b);
         if (st == MR_OK)
-            st = mr_blocks_verify(b);
+            st = mr_blocks_check(b, whole, true);
         char x;
         if (st == MR_OK)
             st = mr_blocks_read(b, SMALL, 10, &x, 1);
@@ -191,6 +219,7 @@ int main(void)
     make();
     counted();
     damaged();
+    shared();
     no_memory();
     not_there();
     mr_manifest_fini(&m);

@@ -1,6 +1,7 @@
 --- moonreel ckpt: what it prints and how it exits.
 -- Covers: lua/moonreel/cli/ckpt/*.lua lua/moonreel/ckpt/compare.lua
 -- lua/moonreel/ckpt/numbers.lua lua/moonreel/text/listing.lua
+local by_ranks = dofile "spec/support/by_ranks.lua"
 local command = require "moonreel.cli.ckpt"
 local ckpt = require "moonreel.ckpt"
 local run = require "moonreel.run"
@@ -174,6 +175,73 @@ ema.blocks.2.w  [2]    bf16    4 B
     ckpt.write(file, { { name = "x", dtype = "f32", shape = { 2 }, ptr = f32(1, 0 / 0) } })
     assert.matches("no hashes to compare, 1 values not finite", (select(2, call("verify", file))))
     assert.equal(1, json.decode((select(2, call("verify", file, "--json")))).nonfinite)
+  end)
+
+  -- a run whose step 1 one rank wrote, and the same by four
+  local function twins()
+    local wide = tensors(1)
+    wide[5] = { name = "wide", dtype = "f32", shape = { 40000, 20 },
+      ptr = f32(table.unpack { 1, 2, 3, 4, 5, 6, 7, 8 }):rep(100000) }
+    wide[6] = { name = "none", dtype = "f32", shape = { 0, 4 }, ptr = "" }
+    local one, four = run.create(outputs, "one"), run.create(outputs, "four")
+    save(one, 1, wide)
+    save(four, 1, wide)
+    return ckpt.dir(one, 1), by_ranks.rewrite(four, 1, 4)
+  end
+
+  it("takes one of several ranks as one of a single rank", function()
+    local one, four = twins()
+    assert.matches("equal: 6 tensors, bit for bit", (select(2, call("diff", one, four))))
+    assert.same(json.decode((select(2, call("inspect", one, "wide", "--json")))),
+      json.decode((select(2, call("inspect", four, "wide", "--json")))))
+    assert.matches("wide +%[40000,20%]", (select(2, call("inspect", four))))
+    assert.matches("all hashes match", (select(2, call("verify", four))))
+    for i, path in ipairs { one, four } do
+      assert.equal(0, (call("convert", path, ("%s/%d.safetensors"):format(outputs, i))))
+    end
+    local read = require("moonreel.core.base").read_file
+    assert.equal(read(outputs .. "/1.safetensors"), read(outputs .. "/2.safetensors"))
+  end)
+
+  it("names the file of a rank that is missing or damaged", function()
+    local _, four = twins()
+    local file = four .. "/r00003-of-00004.safetensors"
+    local f <close> = assert(io.open(file, "r+b"))
+    f:seek("set", 1100000)
+    f:write("?!")
+    f:flush()
+    local err = fails("verify", four)
+    assert.equal(8, err.exit)
+    assert.matches("r00003%-of%-00004%.safetensors: damaged: block 1", tostring(err))
+    os.remove(file)
+    for _, part in ipairs { "verify", "inspect" } do
+      assert.matches("r00003%-of%-00004%.safetensors: missing", tostring(fails(part, four)))
+    end
+  end)
+
+  it("verifies a share, and shares are all of it", function()
+    local _, four = twins()
+    local c <close> = ckpt.open(four)
+    for _, parts in ipairs { 1, 2, 3 } do
+      local sum = 0
+      for part = 1, parts do
+        local told = json.decode((select(2,
+          call("verify", four, ("--part=%d/%d"):format(part, parts), "--json"))))
+        assert.same({ part, parts, true }, { told.part, told.parts, told.hashes })
+        assert.is_true(told.bytes > 0 and told.bytes < c.bytes / parts + (1 << 21))
+        sum = sum + told.bytes
+      end
+      assert.equal(c.bytes, sum)
+    end
+    assert.matches("part 2 of 3, .*: all hashes match", (select(2, call("verify", four,
+      "--part=2/3"))))
+    for _, bad in ipairs { "0/3", "4/3", "2", "a/b", "1/99999999999999999999" } do
+      assert.matches("%-%-part: expected I/N", tostring(fails("verify", four, "--part=" .. bad)))
+    end
+    local file = outputs .. "/w.safetensors"
+    ckpt.write(file, { { name = "x", dtype = "f32", shape = { 1 }, ptr = f32(1) } })
+    assert.matches("expected a checkpoint, this is a plain file",
+      tostring(fails("verify", file, "--part=1/2")))
   end)
 
   it("converts to weights under their own names, averaged ones when asked", function()

@@ -72,8 +72,13 @@ function Ckpt:read_slices(slices) end
 ---@param first? integer
 function Ckpt:read_f32(name, out, first) end
 
---- Read everything and compare all hashes or CRCs; raises where one differs.
-function Ckpt:verify() end
+--- Read everything and compare all hashes or CRCs; raises where one differs. With part and parts the share of one of several readers.
+---@param part? integer
+---@param parts? integer
+function Ckpt:verify(part, parts) end
+
+--- Read everything as verify does and compare nothing: what reading alone takes.
+function Ckpt:touch() end
 
 --- What was opened.
 ---@return string

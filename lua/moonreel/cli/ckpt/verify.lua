@@ -3,10 +3,21 @@
 local base = require "moonreel.core.base"
 local size = require("moonreel.text.listing").size
 
--- whether there was something to compare; damage raises
-local function compare(c)
-  local ok, problem = pcall(c.verify, c)
-  if not ok and problem.code ~= "MR_E_USAGE" then
+-- the share of --part, as two numbers
+local function share_of(text)
+  local part, parts = text:match("^(%d+)/(%d+)$")
+  part, parts = math.tointeger(tonumber(part)), math.tointeger(tonumber(parts))
+  if not part or not parts or part < 1 or part > parts then
+    base.raise("MR_E_USAGE",
+      ("ckpt verify: --part: expected I/N with I from 1 to N, as 2/8, got '%s'"):format(text))
+  end
+  return part, parts
+end
+
+-- whether there was something to compare; damage raises, and so does a share of a plain file
+local function compare(c, part, parts)
+  local ok, problem = pcall(c.verify, c, part, parts)
+  if not ok and (part or problem.code ~= "MR_E_USAGE") then
     error(problem, 0)
   end
   return ok
@@ -23,20 +34,27 @@ local function count_nonfinite(c)
 end
 
 return function(opts, spec)
+  local part, parts
+  if opts.part then
+    part, parts = share_of(opts.part)
+  end
   local c <close> = require("moonreel.ckpt").find(spec, opts.outputs)
   local began = base.now_s()
-  local compared = compare(c)
+  local compared = compare(c, part, parts)
   local seconds = base.now_s() - began
+  local bytes = part and c:bytes_read() or c.bytes
   local nonfinite = not c.manifest and count_nonfinite(c) or nil
   if opts.json then
     print(require("moonreel.core.json").encode({ path = c.path, tensors = #c:names(),
-      bytes = c.bytes, hashes = compared, seconds = seconds, nonfinite = nonfinite },
-      { indent = 2 }))
+      bytes = bytes, part = part, parts = parts, hashes = compared, seconds = seconds,
+      nonfinite = nonfinite }, { indent = 2 }))
     return 0
   end
   local said = ("%s: %d tensors, %s: "):format(c.path, #c:names(), size(c.bytes))
   if c.manifest then
-    print(("%sall hashes match, %.2f GB/s"):format(said, c.bytes * 1e-9 / math.max(seconds, 1e-9)))
+    local of = part and ("part %d of %d, %s: "):format(part, parts, size(bytes)) or ""
+    print(("%s%sall hashes match, %.2f GB/s"):format(said, of,
+      bytes * 1e-9 / math.max(seconds, 1e-9)))
   else
     print(("%sall read, %s, %d values not finite"):format(said,
       compared and "all CRCs match" or "no hashes to compare", nonfinite))
