@@ -1,11 +1,13 @@
---- What a save takes from training: the call of an asynchronous save against a plain copy of the
--- same state. Ref: reliability.md, promise P7.
+--- What a checkpoint takes: the call of an asynchronous save against a plain copy of the same state
+-- (Ref: reliability.md, promise P7), and verifying it against reading it.
 -- @module moonreel.bench.save
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
+local core = require "moonreel.core.bench"
+local paired = require "moonreel.bench.paired"
 local regions = require "moonreel.optim.regions"
 local state = require "moonreel.trainer.state"
 
@@ -46,10 +48,34 @@ local function copies(bytes)
   return best
 end
 
+-- verify and the same reads without comparing, in turn; before each of them the page cache forgets
+-- the files where they shall come from the disk
+local function readings(c, cold, seconds)
+  local cpu = {}
+  local function timed(name)
+    return function()
+      for _, file in ipairs(cold and base.list_dir(c.path) or {}) do
+        core.forget_file(c.path .. "/" .. file)
+      end
+      local at, used = base.now_s(), core.cpu_s()
+      c.handle[name](c.handle)
+      cpu[name] = math.min(cpu[name] or math.huge, core.cpu_s() - used)
+      return base.now_s() - at
+    end
+  end
+  local verify, touch = table.unpack(paired.rounds({timed "verify", timed "touch"}, seconds))
+  local function rate(s) return c.bytes / s end
+  return {from = cold and "disk" or "page cache", verify_rate = rate(paired.median(verify)),
+    read_rate = rate(paired.median(touch)), share = paired.ratio(touch, verify),
+    cpu_rate = rate(cpu.verify)}
+end
+
 --- Measure.
----@param options table  seconds: time to spend on the saves
+---@param options table  seconds: time to spend on the saves, and on each kind of reading; dir:
+---   where the run is made for the time being, a new folder
 ---@return table  bytes, copy_s (one thread, both sides touched), stall_s, limit_s (1.3 x copy + 5
----   ms)
+---   ms); readings: {from, verify_rate, read_rate, share (of the time of a verify that reading
+---   takes), cpu_rate (per second of processor)}, bytes per second
 function save.measure(options)
   local device <close> = E.device("cpu", options.threads or 0)
   local params = G.params("f32")
@@ -60,19 +86,24 @@ function save.measure(options)
   local run <close> = E.new(device, params, {regions = regions.adamw{ema = true}})
   run:init(1)
   local copy_s = copies(TENSORS * ELEMENTS * 16)
-  local dir = os.tmpname()
-  os.remove(dir)
+  local dir = options.dir
+  if not dir then
+    dir = os.tmpname()
+    os.remove(dir)
+  end
   base.make_dir(dir)
-  local ok, result = pcall(function()
+  local ok, stall_s, read = pcall(function()
     local saver <close> = ckpt.saver(dir)
-    return stalls(saver, run, params, options.seconds)
+    local best = stalls(saver, run, params, options.seconds)
+    local c <close> = ckpt.newest(dir)
+    return best, {readings(c, false, options.seconds), readings(c, true, options.seconds)}
   end)
   base.remove_dir(dir)
   if not ok then
-    error(result, 0)
+    error(stall_s, 0)
   end
-  return {bytes = TENSORS * ELEMENTS * 16, copy_s = copy_s, stall_s = result,
-    limit_s = 1.3 * copy_s + 0.005}
+  return {bytes = TENSORS * ELEMENTS * 16, copy_s = copy_s, stall_s = stall_s,
+    limit_s = 1.3 * copy_s + 0.005, readings = read}
 end
 
 return save

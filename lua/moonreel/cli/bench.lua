@@ -16,8 +16,8 @@ local command = {
     {"kernels", "single ops at the sizes of `step`"},
     {"graph", "what building a step takes before it runs: milliseconds and microseconds per node "
       .. "of forward, backward, finish and compile at three depths"},
-    {"save", "what a checkpoint takes from training: the stall of a save beside a plain copy of "
-      .. "the state"},
+    {"save", "what a checkpoint takes: the stall of a save beside a plain copy of the state, and "
+      .. "verifying one beside reading it"},
     {"cli", "what a user waits for: bake, prompt, show, a large checkpoint from a cold cache; each "
       .. "beside its aim"},
     {"--threads N", "team size (default: all cores)", least = 1},
@@ -28,6 +28,7 @@ local command = {
     {"--python FILE", "interpreter whose PyTorch is the peer (default: python3); it gets 90 s, a "
       .. "slow step is measured once"},
     {"--ops", "time per op of the step"},
+    {"--dir DIR", "save: a new folder for the checkpoint (default: one in /tmp)"},
     {"--json", "one JSON object"},
   },
   details = "Without a name the first three run, one after the other. `step` and "
@@ -181,6 +182,11 @@ function runs.save(o)
       .. "5 ms = %.1f ms: %s"):format(
       r.bytes >> 20, r.stall_s * 1e3, r.copy_s * 1e3, r.limit_s * 1e3,
         r.stall_s <= r.limit_s and "met" or "MISSED"))
+    for _, one in ipairs(r.readings) do
+      print(("  from the %s: verified at %.2f GB/s, read at %.2f: %.2f of its time; %.2f GB per "
+        .. "second of processor"):format(one.from, one.verify_rate * 1e-9, one.read_rate * 1e-9,
+        one.share, one.cpu_rate * 1e-9))
+    end
   end
 end
 
@@ -238,7 +244,10 @@ function command.run(args)
     fault.usage("bench: --seconds: expected a number from 0.01 on, got '%s'", o.seconds)
   end
   local settings = {threads = o.threads or 0, dtype = o.dtype, seconds = seconds,
-    peer = o.peer ~= false, ops = o.ops}
+    peer = o.peer ~= false, ops = o.ops, dir = o.dir}
+  if o.dir and require("moonreel.core.base").exists(o.dir) then
+    fault.usage("bench: --dir: %s is there already; expected a folder to make and remove", o.dir)
+  end
   local has_peer = false
   for _, name in ipairs(names) do
     has_peer = has_peer or name:match("step$") ~= nil

@@ -170,6 +170,16 @@ describe("moonreel bench", function()
     assert.equal(256 << 20, r.bytes)
     assert.is_true(r.stall_s > 0)
     assert.near(1.3 * r.copy_s + 0.005, r.limit_s, 1e-9)
+    assert.same({"page cache", "disk"}, {r.readings[1].from, r.readings[2].from})
+    for _, one in ipairs(r.readings) do
+      assert.is_true(one.share > 0 and one.verify_rate > 0 and one.cpu_rate > 0)
+    end
+  end)
+
+  it("makes a folder for the checkpoint that it saves, and takes none that is there", function()
+    local _, exit = run("save", "--seconds=0.01", "--dir=spec")
+    assert.equal(2, exit)
+    assert.is_true(require("moonreel.core.base").exists("spec/lua"))
   end)
 
   it("says what a user waits for, each beside its aim", function()
