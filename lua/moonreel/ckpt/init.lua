@@ -163,10 +163,10 @@ Saver.__name = "mr.Saver"
 -- Several ranks write a checkpoint together: each has a saver and saves its own ranges and boxes of
 -- the tensors, all in the same order; rank 0 has the lock and opens first.
 ---@param run_dir string
----@param opts table|nil  lock (of moonreel.run; else rank 0 takes one itself), rank, ranks (0 of 1),
----   fence (from rank 1 on: of rank 0's lock; that in force), keep (newest to
----   keep, 3; -1: all), keep_every (steps that are multiples stay for good), attempts (per save,
----   3), intervals_max (saves in a row without a commit before check() raises, 3), deadline_s (how
+---@param opts table|nil  lock (of moonreel.run; else rank 0 takes one itself), rank, ranks (0 of
+---   1), fence (from rank 1 on: of rank 0's lock; that in force), keep (newest to keep, 3; -1:
+---   all), keep_every (steps that are multiples stay for good), attempts (per save, 3),
+---   intervals_max (saves in a row without a commit before check() raises, 3), deadline_s (how
 ---   long one save may take before it counts as stuck and nobody waits for it any more, 600)
 ---@return mr.Saver
 function ckpt.saver(run_dir, opts)
