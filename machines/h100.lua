@@ -2,6 +2,7 @@
 return {
   name = "H100",
   memory_bytes = 81559 * 2 ^ 20,
+  reserve_bytes = 4e9,  -- driver, cuBLAS, NCCL: 3 to 5 GB are seen
   peak = { bf16 = 989e12, fp8 = 1979e12, f32 = 67e12, memory = 3.35e12 },
   -- products and attention at the sizes of video transformers: starting values for kernels of today
   rate = { product = 600e12, attention = 550e12, convolution = 250e12, text = 500e12,

@@ -156,6 +156,18 @@ static const mr_bind_field sample_fields[] = {
     MR_BIND_INT("epoch", rule_sample, epoch, 0, 0, "From 0."),
     MR_BIND_END};
 
+/* A table {resolution, frames, height, width, batch} of bucket b. */
+static void push_shape(lua_State *L, const mr_bucket_rule *rule, int32_t b)
+{
+    mr_bucket bucket = mr_bucket_rule_get(rule, b);
+    lua_createtable(L, 0, 6);
+    mr_bind_set_str(L, "resolution", bucket.resolution);
+    mr_bind_set_int(L, "frames", bucket.frames);
+    mr_bind_set_int(L, "height", bucket.height);
+    mr_bind_set_int(L, "width", bucket.width);
+    mr_bind_set_int(L, "batch", bucket.batch);
+}
+
 static int rule_assign(lua_State *L)
 {
     const mr_bucket_rule *rule = mr_bind_unbox(L, 1, RULE);
@@ -174,21 +186,66 @@ static int rule_assign(lua_State *L)
         lua_pushstring(L, mr_drop_text(why));
         return 2;
     }
-    mr_bucket bucket = mr_bucket_rule_get(rule, b);
-    lua_createtable(L, 0, 5);
-    lua_pushstring(L, bucket.resolution);
-    lua_setfield(L, -2, "resolution");
-    const struct {
-        const char *name;
-        int32_t value;
-    } cells[] = {{"frames", bucket.frames},
-                 {"height", bucket.height},
-                 {"width", bucket.width},
-                 {"batch", bucket.batch}};
-    for (size_t i = 0; i < MR_COUNT(cells); i++) {
-        lua_pushinteger(L, cells[i].value);
-        lua_setfield(L, -2, cells[i].name);
+    push_shape(L, rule, b);
+    return 1;
+}
+
+/* What becomes of an index's rows in an epoch, in memory that the caller's frame closes. */
+typedef struct survey {
+    int64_t *samples;                                       /* per bucket */
+    int64_t dropped[MR_DROP_COUNT], example[MR_DROP_COUNT]; /* rows; one of them, counted from 1 */
+} survey;
+
+static mr_status count_rows(const mr_bucket_rule *rule, mr_index_reader *reader, uint64_t seed,
+                            uint64_t epoch, survey *s)
+{
+    int64_t rows = (int64_t)mr_index_get_facts(mr_index_reader_index(reader)).rows;
+    for (int64_t at = 0; at < rows;) {
+        const mr_hot *hot;
+        int32_t n;
+        MR_TRY(mr_index_hot(reader, (uint64_t)(at / MR_HOT_ROWS), &hot, &n));
+        for (int32_t i = 0; i < n; i++, at++) {
+            mr_drop why;
+            int32_t b = mr_bucket_rule_assign(rule, seed, epoch, &hot[i], &why);
+            if (b >= 0)
+                s->samples[b]++;
+            else if (!s->dropped[why]++)
+                s->example[why] = at + 1;
+        }
     }
+    return MR_OK;
+}
+
+/* survey(index, seed, epoch) -> {buckets = {{resolution, frames, height, width, batch, samples}},
+ * dropped = {{why, rows, example}}} */
+static int rule_survey(lua_State *L)
+{
+    const mr_bucket_rule *rule = mr_bind_unbox(L, 1, RULE);
+    mr_index_reader *reader = mr_bind_unbox(L, 2, "mr.Index");
+    int32_t n = mr_bucket_rule_count(rule), used = 0;
+    survey s = {.samples = mr_bind_scratch(L, sizeof *s.samples * ((size_t)n + 1))};
+    memset(s.samples, 0, sizeof *s.samples * ((size_t)n + 1));
+    mr_bind_check(L, count_rows(rule, reader, (uint64_t)luaL_checkinteger(L, 3),
+                                (uint64_t)luaL_checkinteger(L, 4), &s));
+    lua_createtable(L, 0, 2);
+    lua_newtable(L);
+    for (int32_t i = 0; i < n; i++)
+        if (s.samples[i]) {
+            push_shape(L, rule, i);
+            mr_bind_set_int(L, "samples", s.samples[i]);
+            lua_rawseti(L, -2, ++used);
+        }
+    lua_setfield(L, -2, "buckets");
+    lua_newtable(L);
+    for (int why = MR_DROP_NONE + 1, k = 0; why < MR_DROP_COUNT; why++)
+        if (s.dropped[why]) {
+            lua_createtable(L, 0, 3);
+            mr_bind_set_str(L, "why", mr_drop_text((mr_drop)why));
+            mr_bind_set_int(L, "rows", s.dropped[why]);
+            mr_bind_set_int(L, "example", s.example[why]);
+            lua_rawseti(L, -2, ++k);
+        }
+    lua_setfield(L, -2, "dropped");
     return 1;
 }
 
@@ -448,6 +505,9 @@ static const mr_bind_row rule_rows[] = {
                    "The bucket that a sample enters: resolution, frames, height, width, batch; or "
                    "nil and why it enters none.",
                    sample_fields),
+    MR_ROW("survey", rule_survey, "(index: mr.Index, seed: integer, epoch: integer): table",
+           "What becomes of an index's rows in an epoch: buckets that are used, each with its "
+           "samples, and dropped: {why, rows, example (a row from 1)}."),
     MR_ROW("crop", rule_crop,
            "(frames: integer, have: integer, start?: integer): integer[], integer",
            "The frames that a sample of so many takes from a clip, from 0; and how many starts "

@@ -137,8 +137,8 @@ static int p_time(lua_State *L)
     return 0;
 }
 
-/* times() -> list of {op, node, block, origin, seconds, flop, bytes, naive, backward} of the last
- * timed run */
+/* times() -> a row per step: {op, node, block, origin, seconds, expected, flop, bytes, naive,
+ * backward, again} */
 static int p_times(lua_State *L)
 {
     mr_program *p = check_program(L, 1);
@@ -149,14 +149,16 @@ static int p_times(lua_State *L)
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         const mr_node *node = rows[i].node;
-        lua_createtable(L, 0, 9);
+        lua_createtable(L, 0, 11);
         lua_pushstring(L, node->op->name), lua_setfield(L, -2, "op");
         lua_pushstring(L, node->name), lua_setfield(L, -2, "node");
         lua_pushstring(L, mr_graph_block_name(g, node->block)), lua_setfield(L, -2, "block");
         lua_pushstring(L, node->origin), lua_setfield(L, -2, "origin");
         lua_pushboolean(L, node->backward), lua_setfield(L, -2, "backward");
+        lua_pushboolean(L, node->recompute_of >= 0), lua_setfield(L, -2, "again");
         lua_pushboolean(L, rows[i].naive), lua_setfield(L, -2, "naive");
         lua_pushnumber(L, rows[i].seconds), lua_setfield(L, -2, "seconds");
+        lua_pushnumber(L, rows[i].expected), lua_setfield(L, -2, "expected");
         push_cost(L, rows[i].cost);
         lua_rawseti(L, -2, i + 1);
     }
@@ -176,6 +178,29 @@ static int p_report(lua_State *L)
     char **text = (char **)mr_bind_hold(L);
     mr_bind_check(L, mr_layout_report(mr_program_layout(check_program(L, 1)), text));
     lua_pushstring(L, *text);
+    return 1;
+}
+
+/* live() -> list of {bytes, purpose, op, node, block, origin}, largest first */
+static int p_live(lua_State *L)
+{
+    const mr_layout *l = mr_program_layout(check_program(L, 1));
+    mr_graph *g = graph_of(L);
+    const mr_layout_entry **live =
+        mr_bind_scratch(L, ((size_t)mr_layout_entries(l) + 1) * sizeof *live);
+    int n = mr_layout_live(l, live);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        const mr_node *node = mr_graph_node(g, live[i]->node);
+        lua_createtable(L, 0, 6);
+        mr_bind_set_int(L, "bytes", (int64_t)live[i]->bytes);
+        mr_bind_set_str(L, "purpose", mr_layout_purpose(l, live[i]));
+        mr_bind_set_str(L, "op", node->op->name);
+        mr_bind_set_str(L, "node", node->name);
+        mr_bind_set_str(L, "block", mr_graph_block_name(g, node->block));
+        mr_bind_set_str(L, "origin", node->origin);
+        lua_rawseti(L, -2, i + 1);
+    }
     return 1;
 }
 
@@ -206,8 +231,8 @@ static const mr_bind_row program_rows[] = {
     MR_ROW("time", p_time, "(on?: boolean)",
            "Measure each op of the runs to come; false: no more."),
     MR_ROW("times", p_times, "(): table[]",
-           "Rows {op, node, block, origin, seconds, flop, bytes, naive, backward} of the last "
-           "timed run."),
+           "A row per step: {op, node, block, origin, backward, again (recomputed), naive, flop, "
+           "bytes, seconds (of the last timed run), expected (by the rates that are known)}."),
     MR_ROW("trace", p_trace, "(path: string)",
            "Write the last timed run as a trace that browsers show, a row per queue; with side "
            "queues also as it would be if all went on as soon as they may."),
@@ -215,6 +240,9 @@ static const mr_bind_row program_rows[] = {
            "What a run will take, before it runs: {seconds, flop, bytes, memory, total}."),
     MR_ROW("schedule", p_schedule, "(): string",
            "Its steps: queue, op, node, the steps waited for, and what they may run beside."),
+    MR_ROW("live", p_live, "(): table[]",
+           "Who lives at the peak of memory, largest first: {bytes, purpose (kept, gradient, "
+           "workspace or forward), op, node, block, origin}."),
     MR_ROW("report", p_report, "(): string", "Who lives at the peak of memory, and what to do."),
     MR_ROW("measured", p_measured, "(): integer", "Bytes of the arena that a run really touched."),
     MR_ROW_END};

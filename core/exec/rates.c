@@ -133,16 +133,37 @@ static double rate_of(const mr_rates *r, const char *op)
     return rate;
 }
 
-/* Measured on the device, or given to an executor that plans. */
-static mr_status rates_for(const mr_exec *e, mr_dtype compute, mr_rates *out)
+static mr_dtype dtype_of(const mr_step *s)
 {
+    bool bf16 = s->n_in && s->arg[0].desc && s->arg[0].desc->dtype == MR_BF16;
+    return bf16 ? MR_BF16 : MR_F32;
+}
+
+/* What its device has measured, or what was given to an executor that plans; step_s == 0: nothing
+ * yet. */
+static const mr_rates *rates_of(const mr_exec *e, mr_dtype dtype)
+{
+    return &(e->dev ? e->dev->rates : e->rates)[dtype == MR_BF16];
+}
+
+double mr_step_expected(const mr_exec *e, const mr_step *s)
+{
+    const mr_rates *r = rates_of(e, dtype_of(s));
+    if (!(r->step_s > 0))
+        return 0;
+    mr_cost c = mr_step_cost(s);
+    return c.flop / rate_of(r, s->op->name) + c.bytes / r->bytes_s + r->step_s;
+}
+
+static mr_status need_rates(const mr_exec *e, mr_dtype dtype)
+{
+    mr_rates measured;
     if (e->dev)
-        return mr_device_rates(e->dev, compute, out);
-    *out = e->rates[compute == MR_BF16];
-    if (!(out->step_s > 0))
+        return mr_device_rates(e->dev, dtype, &measured);
+    if (!(rates_of(e, dtype)->step_s > 0))
         return mr_fail(MR_E_USAGE,
                        "no rates for %s were given; try: those of a device, or mr_exec_rates",
-                       mr_dtype_name(compute));
+                       mr_dtype_name(dtype));
     return MR_OK;
 }
 
@@ -150,12 +171,8 @@ mr_status mr_program_seconds(const mr_program *p, double *seconds)
 {
     double sum = 0;
     for (int i = p->n_setup; i < p->n_setup + p->n_run; i++) {
-        const mr_step *s = &p->steps[i];
-        bool bf16 = s->n_in && s->arg[0].desc && s->arg[0].desc->dtype == MR_BF16;
-        mr_rates r;
-        MR_TRY(rates_for(p->exec, bf16 ? MR_BF16 : MR_F32, &r));
-        mr_cost c = mr_step_cost(s);
-        sum += c.flop / rate_of(&r, s->op->name) + c.bytes / r.bytes_s + r.step_s;
+        MR_TRY(need_rates(p->exec, dtype_of(&p->steps[i])));
+        sum += mr_step_expected(p->exec, &p->steps[i]);
     }
     *seconds = sum;
     return MR_OK;

@@ -7,24 +7,21 @@
 enum { LINES = 24 };
 
 /* Where the bytes at the peak come from. */
-typedef struct share {
-    size_t kept, workspace, gradient, other;
-} share;
+enum { KEPT, WORKSPACE, GRADIENT, FORWARD, PURPOSES };
+static const char *const purposes[] = {"kept", "workspace", "gradient", "forward"};
 
-/* The node that first writes an entry, and its part of the peak. */
-static const mr_node *maker(const mr_layout *l, const mr_layout_entry *e, share *s)
+static int purpose(const mr_layout *l, const mr_layout_entry *e)
 {
-    const mr_node *node = mr_graph_node(l->graph, e->node),
-                  *last = mr_graph_node(l->graph, e->last);
     if (e->storage < 0)
-        s->workspace += e->bytes;
-    else if (node->backward)
-        s->gradient += e->bytes;
-    else if (last->backward)
-        s->kept += e->bytes;
-    else
-        s->other += e->bytes;
-    return node;
+        return WORKSPACE;
+    if (mr_graph_node(l->graph, e->node)->backward)
+        return GRADIENT;
+    return mr_graph_node(l->graph, e->last)->backward ? KEPT : FORWARD;
+}
+
+const char *mr_layout_purpose(const mr_layout *l, const mr_layout_entry *e)
+{
+    return purposes[purpose(l, e)];
 }
 
 static int by_bytes(const void *x, const void *y)
@@ -41,15 +38,27 @@ static double mib(size_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-static const char *advice(const share *s)
+int mr_layout_live(const mr_layout *l, const mr_layout_entry **live)
 {
-    if (s->kept >= s->workspace && s->kept >= s->gradient && s->kept >= s->other)
+    int n = 0;
+    for (int i = 0; i < l->n; i++)
+        if (l->entry[i].space == MR_SPACE_DEVICE && l->entry[i].first <= l->bound_at &&
+            l->bound_at <= l->entry[i].last)
+            live[n++] = &l->entry[i];
+    qsort(live, (size_t)n, sizeof *live, by_bytes);
+    return n;
+}
+
+static const char *advice(const size_t *share)
+{
+    if (share[KEPT] >= share[WORKSPACE] && share[KEPT] >= share[GRADIENT] &&
+        share[KEPT] >= share[FORWARD])
         return "values kept for the backward pass are the largest part; try: recompute the blocks "
                "named "
                "above, or a smaller batch";
-    if (s->workspace >= s->gradient && s->workspace >= s->other)
+    if (share[WORKSPACE] >= share[GRADIENT] && share[WORKSPACE] >= share[FORWARD])
         return "workspace of one node is the largest part; try: a smaller batch or fewer threads";
-    if (s->gradient >= s->other)
+    if (share[GRADIENT] >= share[FORWARD])
         return "gradients of activations are the largest part; try: a smaller batch";
     return "values of the forward pass are the largest part; try: a smaller batch, size or length";
 }
@@ -59,13 +68,7 @@ mr_status mr_layout_report(const mr_layout *l, char **text)
     const mr_layout_entry **live = mr_alloc((size_t)(l->n + 1) * sizeof *live);
     if (!live)
         return mr_fail_memory((size_t)(l->n + 1) * sizeof *live);
-    int n = 0;
-    for (int i = 0; i < l->n; i++)
-        if (l->entry[i].space == MR_SPACE_DEVICE && l->entry[i].first <= l->bound_at &&
-            l->bound_at <= l->entry[i].last)
-            live[n++] = &l->entry[i];
-    qsort(live, (size_t)n, sizeof *live, by_bytes);
-
+    int n = mr_layout_live(l, live);
     mr_text t = {0};
     mr_text_add(&t, "arena %.2f MiB, bound %.2f MiB (%.1f %% above)", mib(l->peak[MR_SPACE_DEVICE]),
                 mib(l->bound),
@@ -77,10 +80,10 @@ mr_status mr_layout_report(const mr_layout *l, char **text)
     } else {
         mr_text_add(&t, "; nothing lives in the arena\n");
     }
-    share s = {0};
-    size_t rest = 0;
+    size_t share[PURPOSES] = {0}, rest = 0;
     for (int i = 0; i < n; i++) {
-        const mr_node *node = maker(l, live[i], &s);
+        const mr_node *node = mr_graph_node(l->graph, live[i]->node);
+        share[purpose(l, live[i])] += live[i]->bytes;
         if (i >= LINES) {
             rest += live[i]->bytes;
             continue;
@@ -93,7 +96,7 @@ mr_status mr_layout_report(const mr_layout *l, char **text)
     if (n > LINES)
         mr_text_add(&t, "  %10.3f MiB  in %d smaller ranges\n", mib(rest), n - LINES);
     if (n)
-        mr_text_add(&t, "  %s\n", advice(&s));
+        mr_text_add(&t, "  %s\n", advice(share));
     mr_free(live);
     return mr_text_end(&t, text);
 }

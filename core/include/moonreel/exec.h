@@ -251,7 +251,8 @@ MR_API size_t mr_program_measured(mr_program *prog);
 MR_API mr_status mr_program_time(mr_program *prog, bool on);
 typedef struct mr_step_time {
     const mr_node *node;
-    double seconds;
+    double seconds;  /* of the last timed run, else 0 */
+    double expected; /* by the device's rates, where they were measured or given already, else 0 */
     mr_cost cost;
     bool naive;
 } mr_step_time;

@@ -61,6 +61,12 @@ MR_API const mr_schedule *mr_layout_schedule(const mr_layout *layout);
 /* Entries in order of `node`; lent. */
 MR_API int mr_layout_entries(const mr_layout *layout);
 MR_API const mr_layout_entry *mr_layout_at(const mr_layout *layout, int i);
+/* The entries of the device's arena that live at the node where the bound is reached, largest
+ * first. out: room for mr_layout_entries; lent. Returns their number. */
+MR_API int mr_layout_live(const mr_layout *layout, const mr_layout_entry **out);
+/* What an entry is for: "kept" for the backward pass, "gradient", "workspace", or "forward"; lent.
+ */
+MR_API const char *mr_layout_purpose(const mr_layout *layout, const mr_layout_entry *entry);
 /* Who lives at the node where the bound is reached: block, op, bytes, largest first, and what to do
  * about it.
  * Owns: caller frees with mr_free. Errors: MR_E_MEMORY */

@@ -7,6 +7,7 @@ local pipeline = require "moonreel.models.pipeline"
 local regions = require "moonreel.optim.regions"
 local program = require "moonreel.trainer.program"
 local step = require "moonreel.bench.step"
+local work = require "moonreel.plan.work"
 
 local demo = {}
 
@@ -84,7 +85,7 @@ function demo.measure(options)
   local tokens, encoder = B * frames * rows_n * cols, pipe.text.config
   return {isa = device:facts().isa, dtype = dtype, threads = device:facts().threads,
     tokens = tokens, tokens_per_s = tokens / seconds,
-    seconds = seconds, tflops = step.useful_flop(rows) / seconds * 1e-12,
+    seconds = seconds, tflops = work.useful(rows) / seconds * 1e-12,
       ops = step.by_op(rows), loss = one(),
     shape = {batch = B, frames = frames, rows = rows_n, cols = cols, channels = latent[1],
       width = model.hidden_size,

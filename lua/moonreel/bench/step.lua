@@ -13,6 +13,7 @@ local paired = require "moonreel.bench.paired"
 local regions = require "moonreel.optim.regions"
 local program = require "moonreel.trainer.program"
 local stdit3 = require "moonreel.models.stdit3"
+local work = require "moonreel.plan.work"
 
 local step = {}
 
@@ -50,23 +51,6 @@ local function build(params, net, config, settings)
   g:backward(loss, {})
   g:finish()
   return g, set
-end
-
---- FLOP of one run that count: products and attention; what attention does twice in its gradient
--- counts once.
----@param rows table  of mr.Program times()
----@return number
-function step.useful_flop(rows)
-  local flop = 0
-  for _, row in ipairs(rows) do
-    if row.op == "linear" or row.op == "linear_dx" or row.op == "linear_dw"
-        or row.op == "matmul" or row.op == "attention" then
-      flop = flop + row.flop
-    elseif row.op == "attention_grad" then
-      flop = flop + row.flop * 4 / 5
-    end
-  end
-  return flop
 end
 
 --- Times of repeated runs: the best, after one to warm up.
@@ -119,7 +103,7 @@ local function compile(run, params, net, settings)
   for name, tensor in pairs(set) do
     prog:set(name, tensor)
   end
-  local one = {prog = prog, settings = settings, flop = step.useful_flop(prog:times())}
+  local one = {prog = prog, settings = settings, flop = work.useful(prog:times())}
   function one.run()
     prog:run()
     run:sync()

@@ -1,38 +1,38 @@
---- `moonreel plan --published`: what the cost models say of runs that were published.
+--- `moonreel plan`: what a run takes, before it runs; what the cost models say of published runs.
 -- @module moonreel.cli.plan
-local printer = require "moonreel.text.table"
-
 local command = {
   name = "plan",
-  summary = "say what published runs take by the cost models, beside what they took",
-  usage = "plan --published [--json]",
+  summary = "say what a run takes before it runs: bytes by kind, seconds by part, steps and cost",
+  usage = "plan RECIPE|RUN [key=value ...] [--gpus 24x8xH100] [--machine NAME] [--data NAME.mrx] "
+    .. "[--stage NAME] [--json] | plan --published",
+  overrides = true,
   options = {
+    { "--gpus N", "how many, and of which machine: NODESxGPUSxMACHINE, GPUSxMACHINE, or a number" },
+    { "--machine NAME", "H100, H200, A100, B200, or a file: ./mine.lua; neither: this machine" },
+    { "--data NAME.mrx", "the index, for samples per bucket and epoch; else dataset.data_path, "
+      .. "where it is there" },
+    { "--stage NAME", "one stage of a recipe that has stages" },
+    { "--json", "one JSON object" },
     { "--published", "published runs: their numbers beside ours, with the margin and the source" },
-    { "--json", "the rows as JSON" },
   },
-  details = "Exit 5 when a number lies outside its margin.",
+  details = "Exit 5 when a bucket does not fit, or a published number lies outside its margin.",
 }
 
-local function number(value)
-  return ("%.4g"):format(value)
-end
+-- ---- published runs ----
 
-local columns = {
-  { key = "run" }, { key = "what" },
-  { key = "published", right = true, format = number },
-  { key = "planned", right = true, format = number },
-  { key = "low", title = "from", right = true, format = number },
-  { key = "high", title = "to", right = true, format = number },
-  { key = "ok", title = "within", format = function(ok) return ok and "yes" or "NO" end },
-}
-
-function command.run(args)
-  local parsed = require("moonreel.settings.words").parse(args, command)
-  if not parsed.options.published or #parsed.positional > 0 then
-    require("moonreel.recipe.fault").usage("plan: expected --published; try: moonreel plan --help")
-  end
+local function print_published(options)
+  local printer = require "moonreel.text.table"
+  local function number(value) return ("%.4g"):format(value) end
+  local columns = {
+    { key = "run" }, { key = "what" },
+    { key = "published", right = true, format = number },
+    { key = "planned", right = true, format = number },
+    { key = "low", title = "from", right = true, format = number },
+    { key = "high", title = "to", right = true, format = number },
+    { key = "ok", title = "within", format = function(ok) return ok and "yes" or "NO" end },
+  }
   local rows = require("moonreel.plan.published").rows()
-  printer.print(columns, rows, parsed.options)
+  printer.print(columns, rows, options)
   local outside, sources = 0, {}
   for _, row in ipairs(rows) do
     outside = outside + (row.ok and 0 or 1)
@@ -40,7 +40,7 @@ function command.run(args)
       sources[row.source], sources[#sources + 1] = true, row.source
     end
   end
-  if not parsed.options.json then
+  if not options.json then
     for _, row in ipairs(rows) do
       if row.note then
         print(("%s, %s: %s"):format(row.run, row.what, row.note))
@@ -49,6 +49,93 @@ function command.run(args)
     print("sources: " .. table.concat(sources, "; "))
   end
   return outside > 0 and 5 or 0
+end
+
+-- ---- recipes and runs ----
+
+-- settings of a recipe, of one of its stages, or of all of them: {name, settings}
+local function settings_of(parsed)
+  local base, settings = require "moonreel.core.base", require "moonreel.settings"
+  local target, stage = parsed.positional[1], parsed.options.stage
+  if base.exists(target .. "/settings.json") then
+    local outer = settings.load(target .. "/settings.json")
+    local list = {}
+    for i, one in ipairs(require("moonreel.run").stages(target) or {}) do
+      list[i] = { name = one.name, settings = settings.load(one.path .. "/settings.json") }
+    end
+    return #list > 0 and list or { { settings = outer } }
+  end
+  local outer = settings.bake(target, parsed.overrides, { stage = stage })
+  local list = { { settings = outer } }
+  for i, one in ipairs(not stage and outer.stages or {}) do
+    list[i] = { name = one.name,
+      settings = settings.bake(target, parsed.overrides, { stage = one.name }) }
+  end
+  return list
+end
+
+-- the GPUs that are asked for, or this machine
+local function mesh_of(options)
+  local mesh = require "moonreel.plan.mesh"
+  if options.gpus then
+    return mesh.parse(options.gpus, options.machine)
+  elseif options.machine then
+    return mesh.parse(options.machine)
+  end
+  local device = require("moonreel.core.exec").device("cpu")
+  return mesh.new(require("moonreel.plan.machine").this(device))
+end
+
+-- what becomes of the samples of the index, in the first epoch; nil without one
+local function survey_of(settings, options)
+  local base, path = require "moonreel.core.base", options.data or settings.dataset.data_path
+  local index, input
+  if path then
+    index, input = require("moonreel.trainer.setup").index_of(path)
+  end
+  if not path or not options.data and (input or not base.exists(index)) then
+    return nil
+  elseif input then
+    require("moonreel.recipe.fault").usage("--data %s: no index %s; try: moonreel data ingest %s "
+      .. "%s", path, index, path, index)
+  end
+  local opened <close> = require("moonreel.data").open(index)
+  return require("moonreel.plan").survey(settings, opened, 0)
+end
+
+function command.run(args)
+  local fault = require "moonreel.recipe.fault"
+  local parsed = require("moonreel.settings.words").parse(args, command)
+  local options = parsed.options
+  if options.published and #parsed.positional == 0 then
+    return print_published(options)
+  elseif #parsed.positional ~= 1 then
+    fault.usage("plan: expected one recipe or run, got %d; try: moonreel plan RECIPE",
+      #parsed.positional)
+  end
+  local plan, show = require "moonreel.plan", require "moonreel.plan.show"
+  local mesh, list = mesh_of(options), settings_of(parsed)
+  local compiled <close> = require("moonreel.plan.compiled").new(mesh.machine)
+  local plans, fits = {}, true
+  for i, one in ipairs(list) do
+    plans[i] = plan.of(one.settings, { mesh = mesh, compiled = compiled,
+      survey = one.settings.bucket_config and survey_of(one.settings, options) or nil })
+    plans[i].stage = one.name
+    fits = fits and plans[i].largest.fits
+  end
+  if options.json then
+    local json = require "moonreel.core.json"
+    local out = json.array()
+    for i, p in ipairs(plans) do
+      out[i] = show.plain(p)
+    end
+    print(json.encode(#out == 1 and out[1] or { stages = out }, { indent = 2 }))
+  else
+    for _, p in ipairs(plans) do
+      io.write(show.text(p), "\n")
+    end
+  end
+  return fits and 0 or 5
 end
 
 return command

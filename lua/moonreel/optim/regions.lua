@@ -47,4 +47,11 @@ function regions.adamw(given)
   return {grad, master, adam_m, adam_v}
 end
 
+--- For the optimizer of settings.
+---@param settings table  baked
+---@return table[] rows
+function regions.of(settings)
+  return regions.adamw{ema = settings.optim.ema_decay ~= nil}
+end
+
 return regions

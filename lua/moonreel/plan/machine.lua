@@ -14,6 +14,7 @@ machine.fields = {
   { "name", "text: how plans call it" },
   { "source", "text: where the numbers come from" },
   { "memory_bytes", "memory of one GPU" },
+  { "reserve_bytes", "what its driver, libraries and collectives keep", value = 4e9 },
   { "peak.bf16", "operations per second of dense bf16 products" },
   { "peak.fp8", "the same in FP8", optional = true },
   { "peak.f32", "the same in f32" },
@@ -33,6 +34,7 @@ machine.fields = {
   { "host.pcie", "bytes per second between a GPU and pinned host memory" },
   { "communication_share", "share of a GPU that a running collective takes", value = 16 / 132 },
   { "mtbf_gpu_hours", "GPU hours between two failures", value = 5.1e4 },
+  { "price_hour", "what a GPU costs in an hour, in any currency", optional = true },
 }
 
 local rows = {}
@@ -128,6 +130,10 @@ function machine.open(name)
         name, near and (", did you mean '" .. near .. "'?") or "",
         table.concat(machine.names(), ", "))
     end
+    if not base.exists(name) then
+      fault.usage("no machine file '%s'; try: one of %s, or copy machines/h100.lua", name,
+        table.concat(machine.names(), ", "))
+    end
     path, text = name, base.read_file(name)
   end
   local chunk, problem = load(text, "@" .. path, "t", {})
@@ -139,6 +145,21 @@ function machine.open(name)
     fault.recipe("%s", tostring(m))
   end
   return check(m, path)
+end
+
+--- This machine as a device of its own: its memory, and rates as probed in some milliseconds. It
+-- has one rank and no field of files; `here` is the device.
+---@param device mr.Device
+---@return table machine
+function machine.this(device)
+  local _, total = device:memory()
+  local f32, bf16 = device:rates("f32"), device:rates("bf16")
+  return { name = "this machine", here = device, memory_bytes = total,
+    program_bytes = require("moonreel.core.bench").max_resident(),
+    peak = { f32 = f32.linear, bf16 = bf16.linear, memory = f32.memory },
+    rate = { product = f32.linear, attention = f32.attention, convolution = f32.elementwise,
+      text = f32.linear },
+    node = { gpus = 1 }, assumed = {}, source = "probed now" }
 end
 
 return machine

@@ -81,13 +81,54 @@ end
 ---@param sigma number|nil  deviation of ranks' compute, 0
 ---@return number seconds
 ---@return moonreel.plan.Times times
+---@return moonreel.plan.Event[] events
 function schedule.seconds(m, step, sigma)
   local ranks = step.group.gpus * step.group.nodes
   local slow = simulate.slowest(ranks, sigma or 0)
   local drawn = setmetatable({ forward_s = step.forward_s * slow,
     backward_s = step.backward_s * slow }, { __index = step })
-  local times = simulate.run(schedule.events(m, drawn), m.communication_share)
-  return times.seconds, times
+  local events = schedule.events(m, drawn)
+  local times = simulate.run(events, m.communication_share)
+  return times.seconds, times, events
+end
+
+--- Elements of a bucket over so many ranks. Ref: reference parallelism 2, starting points.
+---@param ranks integer
+---@return integer
+function schedule.bucket(ranks)
+  return (ranks <= 256 and 128 or 512) << 20
+end
+
+-- seconds of all events of a name
+local function named(events, times, name)
+  local seconds = 0
+  for i, event in ipairs(events) do
+    if event.name == name then
+      seconds = seconds + times.finish[i] - times.start[i]
+    end
+  end
+  return seconds
+end
+
+--- The step of a mesh: gathers hidden behind the forward pass, in the hops that end sooner.
+---@param mesh moonreel.plan.Mesh
+---@param work table  forward_s, backward_s, parameters
+---@param sigma number|nil  as `seconds`
+---@return table how  {seconds, reduce, gather: seconds of all such collectives, events, times}
+function schedule.of(mesh, work, sigma)
+  local best
+  for _, two_hops in ipairs(mesh.nodes > 1 and { false, true } or { false }) do
+    local seconds, times, events = schedule.seconds(mesh.machine, { forward_s = work.forward_s,
+      backward_s = work.backward_s, parameters = work.parameters,
+      bucket = schedule.bucket(mesh.ranks), group = { gpus = mesh.gpus, nodes = mesh.nodes },
+      two_hops = two_hops, gather = mesh.zero >= 3 and "twice" or "hidden" }, sigma)
+    if not best or seconds < best.seconds then
+      best = { seconds = seconds, times = times, events = events, two_hops = two_hops }
+    end
+  end
+  best.reduce = named(best.events, best.times, "reduce")
+  best.gather = named(best.events, best.times, "gather")
+  return best
 end
 
 return schedule

@@ -68,8 +68,7 @@ function loop.predict(r)
   local rows, s = {}, r.settings
   r.programs = programs.new(r.exec, r.pipe, {most_bytes = s.programs_bytes, timed = s.record_time,
     say = function(line) r.progress:say(line) end,
-    config = {grad_checkpoint = s.grad_checkpoint,
-      grad_ckpt_settings = s:plain("grad_ckpt_settings")}})
+    config = program.config(s)})
   r.unseen = {}
   local largest = largest_of(r.plan.buckets)
   for i, bucket in ipairs(r.plan.buckets) do

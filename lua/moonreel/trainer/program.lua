@@ -17,6 +17,14 @@ function program.key(shape)
     shape.masked and " mask" or "")
 end
 
+--- What settings say of the graph, as `graph` takes it.
+---@param settings table  baked
+---@return table config
+function program.config(settings)
+  return {grad_checkpoint = settings.grad_checkpoint,
+    grad_ckpt_settings = settings:plain("grad_ckpt_settings")}
+end
+
 --- What a step does twice under the settings of a recipe, to keep less meanwhile.
 ---@param config table       grad_checkpoint, grad_ckpt_settings
 ---@return table options     of the graph: without checkpointing nothing is done twice

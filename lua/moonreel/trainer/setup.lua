@@ -210,8 +210,7 @@ function setup.models(r)
   r.facts = r.device:facts()
   local dtype = pipeline.dtype(s, r.device)
   r.dtype, r.pipe = dtype, models_of(s, dtype)
-  r.exec = r:keep(E.new(r.device, r.pipe.params,
-    {regions = regions.adamw{ema = s.optim.ema_decay ~= nil}}))
+  r.exec = r:keep(E.new(r.device, r.pipe.params, {regions = regions.of(s)}))
   r.update = optim.new(r.exec, r.pipe.params)
   r.machine = {isa = r.facts.isa, threads = r.facts.threads,
     libraries = {device = r.facts.device, dtype = dtype}}
@@ -222,9 +221,11 @@ function setup.models(r)
   end
 end
 
--- the index a data path means: itself, or the one beside a table of clips; and the table when the
--- index is yet to be built
-local function index_of(path)
+--- The index a data path means: itself, or the one beside a table of clips.
+---@param path string  dataset.data_path
+---@return string index
+---@return string|nil input  the table, when the index is yet to be built
+function setup.index_of(path)
   if path:find("%.mrx/?$") or base.exists(path .. "/data.sum") then
     return path
   end
@@ -236,7 +237,7 @@ local function index_of(path)
 end
 
 local function open_index(r)
-  local index, input = index_of(r.settings.dataset.data_path)
+  local index, input = setup.index_of(r.settings.dataset.data_path)
   if input then
     r.progress:say(("building the index %s"):format(index))
     data.ingest(input, index)
@@ -302,7 +303,7 @@ end
 -- counts in the samples of one index.
 local function check_swap(r, before)
   local s = r.settings
-  local path, input = index_of(before.dataset.data_path)
+  local path, input = setup.index_of(before.dataset.data_path)
   if r.scratch or input then
     return
   end
@@ -330,7 +331,7 @@ function setup.rehearse(settings, stage)
     setup.find(r)
   end
   models_of(settings, "f32")
-  local path, input = index_of(settings.dataset.data_path)
+  local path, input = setup.index_of(settings.dataset.data_path)
   if not input then
     local index <close> = blame.field(settings, "dataset.data_path", data.open, path)
     r.index = index

@@ -16,6 +16,27 @@ static void listed(const char *text, size_t bound)
     CHECK_NEAR(sum, (double)bound / (1 << 20), 0.0006 * lines);
 }
 
+/* The same as entries: what lives together is the bound, each with what it is for. */
+static void entries(const mr_layout *l)
+{
+    static const char *const names[] = {"kept", "gradient", "workspace", "forward"};
+    const mr_layout_entry **live = mr_calloc((size_t)mr_layout_entries(l), sizeof *live);
+    int n = mr_layout_live(l, live), seen[4] = {0};
+    size_t sum = 0, before = SIZE_MAX;
+    for (int i = 0; i < n; i++) {
+        const char *purpose = mr_layout_purpose(l, live[i]);
+        for (int k = 0; k < 4; k++)
+            seen[k] += strcmp(purpose, names[k]) == 0;
+        CHECK(live[i]->bytes <= before);
+        CHECK((strcmp(purpose, "workspace") == 0) == (live[i]->storage < 0));
+        before = live[i]->bytes, sum += live[i]->bytes;
+    }
+    CHECK_INT(sum, mr_layout_bound(l));
+    CHECK(seen[0] > 0 && seen[2] <= 1);
+    CHECK_INT(seen[0] + seen[1] + seen[2] + seen[3], n);
+    mr_free(live);
+}
+
 static void report(void)
 {
     mr_graph *g = stack(false);
@@ -31,6 +52,7 @@ static void report(void)
     CHECK(strstr(text, "MiB") && strstr(text, "most lives at node"));
     CHECK(strstr(text, "layer.0"));
     listed(text, mr_layout_bound(l));
+    entries(l);
     CHECK(strstr(text, "silu"));
     CHECK(strstr(text, "kept for the backward pass are the largest part; try: recompute"));
     mr_free(text);

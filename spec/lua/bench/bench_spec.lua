@@ -11,13 +11,6 @@ local function run(...)
 end
 
 describe("moonreel bench", function()
-  it("counts what attention does twice only once", function()
-    local step = require "moonreel.bench.step"
-    assert.equal(100 + 10 + 20 + 40, step.useful_flop{
-      {op = "linear", flop = 100}, {op = "linear_dw", flop = 10}, {op = "attention", flop = 20},
-      {op = "attention_grad", flop = 50}, {op = "gelu_tanh", flop = 1e9}})
-  end)
-
   it("keeps the best of at least four runs after one to warm up", function()
     local n = 0
     local best = require("moonreel.bench.step").best(function() n = n + 1 end, 0)

@@ -39,9 +39,9 @@ describe("a machine", function()
     for i, row in ipairs(m.assumed) do
       fields[i] = row.field
     end
-    assert.same({ "rate.product", "rate.attention", "rate.convolution", "rate.text", "rate.stream",
-      "communication_share", "mtbf_gpu_hours" }, fields)
-    assert.same({ field = "rate.product", value = m.rate.product, of = "peak.bf16" }, m.assumed[1])
+    assert.same({ "reserve_bytes", "rate.product", "rate.attention", "rate.convolution",
+      "rate.text", "rate.stream", "communication_share", "mtbf_gpu_hours" }, fields)
+    assert.same({ field = "rate.product", value = m.rate.product, of = "peak.bf16" }, m.assumed[2])
   end)
 
   it("that is wrong is refused with its field", function()

@@ -21,6 +21,13 @@ local BucketRule = {}
 ---@return string?
 function BucketRule:assign(options) end
 
+--- What becomes of an index's rows in an epoch: buckets that are used, each with its samples, and dropped: {why, rows, example (a row from 1)}.
+---@param index mr.Index
+---@param seed integer
+---@param epoch integer
+---@return table
+function BucketRule:survey(index, seed, epoch) end
+
 --- The frames that a sample of so many takes from a clip, from 0; and how many starts there are.
 ---@param frames integer
 ---@param have integer
@@ -545,7 +552,7 @@ function Program:cost() end
 ---@param on? boolean
 function Program:time(on) end
 
---- Rows {op, node, block, origin, seconds, flop, bytes, naive, backward} of the last timed run.
+--- A row per step: {op, node, block, origin, backward, again (recomputed), naive, flop, bytes, seconds (of the last timed run), expected (by the rates that are known)}.
 ---@return table[]
 function Program:times() end
 
@@ -560,6 +567,10 @@ function Program:plan() end
 --- Its steps: queue, op, node, the steps waited for, and what they may run beside.
 ---@return string
 function Program:schedule() end
+
+--- Who lives at the peak of memory, largest first: {bytes, purpose (kept, gradient, workspace or forward), op, node, block, origin}.
+---@return table[]
+function Program:live() end
 
 --- Who lives at the peak of memory, and what to do.
 ---@return string

@@ -1,0 +1,161 @@
+--- Models and micro-steps of settings, compiled for a machine that need not be there: the trainer's
+-- own graphs on an executor without a device. Each is compiled once and given back at once; what
+-- stays are numbers.
+-- @module moonreel.plan.compiled
+local E = require "moonreel.core.exec"
+local feed = require "moonreel.trainer.feed"
+local given = require "moonreel.plan.given"
+local json = require "moonreel.core.json"
+local optim = require "moonreel.optim"
+local pipeline = require "moonreel.models.pipeline"
+local program = require "moonreel.trainer.program"
+local regions = require "moonreel.optim.regions"
+local work = require "moonreel.plan.work"
+
+local compiled = {}
+
+local Compiled = {}
+Compiled.__index = Compiled
+
+-- kernels of a machine that is not here need no workspace of a team: one thread of the plainest
+-- processor stands in, with products in bf16
+local ELSEWHERE = { device = "cpu", isa = "base", threads = 1, bf16 = true, amx = false }
+
+--- Nothing compiled yet.
+---@param m table  machine; `here` is the open device when it is this one
+---@return moonreel.plan.Compiled
+function compiled.new(m)
+  return setmetatable({ machine = m, models = {}, steps = {} }, Compiled)
+end
+
+-- what is compiled, by what decides it
+local function key_of(settings, dtype)
+  return json.encode { settings:plain("model"), settings:plain("vae"),
+    settings:plain("text_encoder"), settings.compat or "", settings.optim.ema_decay ~= nil, dtype }
+end
+
+-- encoders that this program does not build, as parts whose results are given
+local function given_parts(settings, dtype)
+  local parts, any = {}, false
+  for _, record in ipairs { "vae", "text_encoder" } do
+    local fields = settings:plain(record)
+    if not pipeline.builds(record, fields.type) then
+      parts[record] = given.part(fields, dtype)
+      any = any or parts[record] ~= nil
+    end
+  end
+  return any and parts or nil
+end
+
+-- what an optimizer keeps of a region's bytes is for
+local function kind_of(row)
+  if row.role == "state" then
+    return row.name == regions.gradients()[1].name and "gradients" or "moments"
+  end
+  return ({ weights = "weights", frozen = "frozen", master = "masters",
+    average = "averages" })[row.role]
+end
+
+local function region_bytes(exec)
+  local bytes = { weights = 0, frozen = 0, masters = 0, moments = 0, averages = 0, gradients = 0 }
+  local saved = 0
+  for _, row in ipairs(exec:regions()) do
+    local kind = kind_of(row)
+    if not row.shared then
+      bytes[kind] = bytes[kind] + row.bytes
+      saved = saved + (row.prefix and row.bytes or 0)
+    end
+  end
+  return bytes, saved
+end
+
+--- The models of settings.
+---@param settings table  baked
+---@return table models  pipe, exec, dtype, given (parts by record); trained and all parameters;
+---   regions: bytes by kind, saved: those that a checkpoint holds; update: memory, seconds of the
+---   optimizer's step
+function Compiled:of(settings)
+  local m = self.machine
+  local dtype = m.here and pipeline.dtype(settings, m.here)
+    or settings.dtype == "fp32" and "f32" or "bf16"
+  local key = key_of(settings, dtype)
+  if self.models[key] then
+    return self.models[key]
+  end
+  local parts = given_parts(settings, dtype)
+  local pipe = pipeline.of(settings, dtype, parts)
+  local exec = E.plan(pipe.params, { regions = regions.of(settings),
+    facts = m.here and m.here:facts() or ELSEWHERE,
+    rates = m.here and { f32 = m.here:rates("f32"), bf16 = m.here:rates("bf16") } or nil })
+  local models = { key = key, pipe = pipe, exec = exec, dtype = dtype, given = parts or {} }
+  models.trained, models.all = pipe:counts()
+  models.regions, models.saved = region_bytes(exec)
+  local update = optim.new(exec, pipe.params)
+  local parts_s = work.parts(m, update.prog:times(), "f32")
+  models.update = { memory = update.prog:memory(), seconds = parts_s.forward }
+  update.prog:close()
+  update.graph:close()
+  self.models[key] = models
+  return models
+end
+
+-- the bytes of the peak by what they are for and the kind of block, largest first
+local function who_lives(prog)
+  local by, list = {}, {}
+  for _, row in ipairs(prog:live()) do
+    local block = row.block:gsub("%.%d+$", "")
+    local key = row.purpose .. " " .. block
+    local entry = by[key]
+    if not entry then
+      entry = { purpose = row.purpose, block = block, bytes = 0, ranges = 0 }
+      by[key], list[#list + 1] = entry, entry
+    end
+    entry.bytes, entry.ranges = entry.bytes + row.bytes, entry.ranges + 1
+  end
+  table.sort(list, function(a, b)
+    if a.bytes ~= b.bytes then
+      return a.bytes > b.bytes
+    end
+    return a.purpose .. a.block < b.purpose .. b.block
+  end)
+  return list
+end
+
+--- The micro-step of a bucket.
+---@param settings table
+---@param models table   of `of`
+---@param bucket table   frames, height, width, batch
+---@return table step  memory (as mr.Program memory()), live, parts (seconds: forward, recompute,
+---   backward, encode), ops, useful: operations that count
+function Compiled:step(settings, models, bucket)
+  local shape, config = feed.new(settings, models.pipe):shape(bucket), program.config(settings)
+  local key = models.key .. program.key(shape) .. json.encode(config)
+  if self.steps[key] then
+    return self.steps[key]
+  end
+  local graph = program.graph(models.pipe, shape, config)
+  local prog <close> = models.exec:compile(graph)
+  local rows = prog:times()
+  local step = { memory = prog:memory(), live = who_lives(prog), useful = work.useful(rows) }
+  step.parts, step.ops = work.parts(self.machine, rows, models.dtype)
+  step.parts.encode = 0
+  for _, part in pairs(models.given) do
+    step.parts.encode = step.parts.encode + bucket.batch
+      * part:flop(bucket.frames, bucket.height, bucket.width) / self.machine.rate[part.rate]
+  end
+  prog:close()
+  graph:close()
+  self.steps[key] = step
+  return step
+end
+
+--- Give everything back.
+function Compiled:close()
+  for _, models in pairs(self.models) do
+    models.exec:close()
+  end
+  self.models = {}
+end
+Compiled.__close = Compiled.close
+
+return compiled

@@ -1,0 +1,298 @@
+--- What a recipe's run takes on a mesh of GPUs, before it runs: bytes by kind, seconds by part, and
+-- with an index what each epoch holds. Bytes are those of the layouts of the trainer's own graphs.
+-- @module moonreel.plan
+local blame = require "moonreel.settings.blame"
+local buckets = require "moonreel.data.buckets"
+local schedule = require "moonreel.plan.schedule"
+
+local plan = {}
+
+--- The kinds of bytes of one rank, in the order in which people read them: {key, title, where}.
+plan.kinds = {
+  { "weights", "weights", "device" }, { "frozen", "frozen weights", "device" },
+  { "encoders", "encoders", "device" }, { "gradients", "gradients", "device" },
+  { "masters", "master weights", "device" }, { "moments", "moments", "device" },
+  { "averages", "averages", "device" }, { "windows", "gathered weights", "device" },
+  { "arena", "activations and workspace", "device" },
+  { "slots", "inputs, results, constants", "device" },
+  { "reserve", "libraries and communication", "device" },
+  { "pinned", "activations moved to the host", "host" },
+  { "slabs", "decoded batches", "host" }, { "snapshots", "checkpoint buffers", "host" },
+  { "graphs", "graphs and steps", "host" }, { "program", "the program itself", "host" },
+}
+
+-- ---- buckets ----
+
+-- tokens of a bucket's batch
+local function tokens_of(models, b)
+  local size = models.pipe.autoencoder:latent(b.frames, b.height, b.width)
+  local frames, rows, cols = models.pipe.model:grid(size[2], size[3], size[4])
+  return b.batch * frames * rows * cols
+end
+
+-- of the aspects of one resolution and length only that with most tokens is compiled: the others
+-- have as many or a few less
+local function largest_aspects(models, list)
+  local by, out = {}, {}
+  for _, b in ipairs(list) do
+    b.tokens = tokens_of(models, b)
+    local key = b.resolution .. " " .. b.frames
+    local kept = by[key]
+    if not kept then
+      by[key], out[#out + 1] = { at = #out + 1, samples = 0, batches = 0, aspects = 0 }, b
+      kept = by[key]
+    elseif b.tokens > out[kept.at].tokens then
+      out[kept.at] = b
+    end
+    kept.samples, kept.aspects = kept.samples + (b.samples or 0), kept.aspects + 1
+    -- the last batch of a bucket may be short
+    kept.batches = kept.batches + -(-(b.samples or 0) // b.batch)
+  end
+  for _, kept in pairs(by) do
+    local b = out[kept.at]
+    b.samples, b.batches, b.aspects = kept.samples, kept.batches, kept.aspects
+  end
+  return out
+end
+
+-- every bucket that the recipe's table lets samples into
+local function buckets_of_table(settings)
+  local list = {}
+  for _, r in ipairs(buckets.resolve(settings:plain("bucket_config"),
+      settings:plain("resolutions"))) do
+    for _, length in ipairs(r.lengths) do
+      local frames, keep, try, batch = table.unpack(length)
+      for _, aspect in ipairs(keep * try > 0 and batch > 0 and r.aspects or {}) do
+        list[#list + 1] = { resolution = r.name, frames = frames, height = aspect[2],
+          width = aspect[3], batch = batch }
+      end
+    end
+  end
+  return list
+end
+
+-- ---- bytes ----
+
+-- the loader's ring: slabs of the largest batch (core/data/loader.c)
+local function slab_bytes(settings, list)
+  local largest = 0
+  for _, b in ipairs(list) do
+    largest = math.max(largest, b.batch * b.frames * 3 * b.height * b.width)
+  end
+  return math.max(settings.prefetch + 2, 4) * ((largest + 4095) // 4096 * 4096)
+end
+
+-- bytes of one rank that do not depend on the bucket
+local function fixed_bytes(settings, mesh, models, bucket_elements)
+  local r, state, m = models.regions, mesh:share("state"), mesh.machine
+  local encoders = 0
+  for _, part in pairs(models.given) do
+    encoders = encoders + part.parameters * 2
+  end
+  local windows, waiting = 0, 0
+  if mesh.zero >= 2 then
+    waiting = 2 * 4 * bucket_elements
+  end
+  if mesh.zero >= 3 then
+    windows = 2 * 2 * bucket_elements
+  end
+  return { weights = r.weights * mesh:share("weights"), frozen = r.frozen, encoders = encoders,
+    gradients = r.gradients * mesh:share("gradients") + waiting, windows = windows,
+    masters = r.masters * state, moments = r.moments * state, averages = r.averages * state,
+    reserve = m.reserve_bytes or models.update.memory.library,
+    -- two buffers from the start where saves go on beside the training, else one for the last save
+    snapshots = models.saved * state * (settings.ckpt_every > 0 and 2 or 1),
+    program = m.here and m.program_bytes or 0 }
+end
+
+local function sum(bytes, where)
+  local total = 0
+  for _, kind in ipairs(plan.kinds) do
+    total = total + (kind[3] == where and bytes[kind[1]] or 0)
+  end
+  return total
+end
+
+-- slots that stay for every compiled shape, within the recipe's bound
+local function slots_of(memory)
+  return memory.inputs + memory.results + memory.consts
+end
+
+-- what one rank holds while a bucket runs; arena and slots of the largest step count for all
+local function bytes_of(fixed, step, update, share)
+  local bytes = {}
+  for key, value in pairs(fixed) do
+    bytes[key] = value
+  end
+  bytes.arena = math.max(step.memory.arena / share, update.memory.arena)
+  bytes.slots = slots_of(step.memory) + slots_of(update.memory)
+  bytes.pinned = step.memory.pinned
+  bytes.graphs = step.memory.host + update.memory.host - update.memory.staging
+  -- shares of what is cut for ranks end at whole bytes
+  for key, value in pairs(bytes) do
+    bytes[key] = math.ceil(value)
+  end
+  bytes.device, bytes.host = sum(bytes, "device"), sum(bytes, "host")
+  return bytes
+end
+
+-- ---- seconds ----
+
+-- an optimizer step over all ranks: micro-steps, what communication adds, update
+local function seconds_of(settings, mesh, models, step)
+  local share, m, n = mesh.sequence, mesh.machine, settings.accumulate
+  local s = { encode = step.parts.encode / share }
+  for _, part in ipairs { "forward", "recompute", "backward" } do
+    s[part] = step.parts[part] / share
+  end
+  local backward = s.backward + s.recompute
+  s.micro = s.encode + s.forward + backward
+  s.update = models.update.seconds * mesh:share("state")
+  s.input = m.host and step.memory.inputs / m.host.pcie or 0
+  s.reduce, s.gather, s.exposed = 0, 0, 0
+  if mesh.ranks > 1 then
+    local how = schedule.of(mesh, { forward_s = s.encode + s.forward, backward_s = backward,
+      parameters = models.trained })
+    s.reduce, s.gather, s.exposed = how.reduce, how.gather, how.seconds - s.micro
+  end
+  s.step = n * s.micro + s.exposed + s.update
+  return s
+end
+
+-- share of the peak rate that the useful operations reach
+local function share_of_peak(mesh, models, step, seconds)
+  return step.useful / mesh.sequence / seconds.micro / mesh.machine.peak[models.dtype]
+end
+
+-- ---- a recipe ----
+
+-- what has to be there before anything can be said
+local function check(settings)
+  if not settings.bucket_config then
+    blame.raise(settings, "bucket_config", "MR_E_RECIPE", "bucket_config is none: nothing says "
+      .. "which shapes to plan; try: bucket_config = { [\"240p\"] = { [16] = { 1.0, 4 } } }")
+  end
+  for _, record in ipairs { "vae", "text_encoder" } do
+    if not settings[record].type then
+      blame.raise(settings, record .. ".type", "MR_E_RECIPE", "%s.type is none: training on stored "
+        .. "features cannot be planned yet; try: a recipe with both encoders", record)
+    end
+  end
+  local unknown = require "moonreel.settings.resolutions"(settings:leaves())[1]
+  if unknown then
+    blame.raise(settings, unknown.path, "MR_E_RECIPE", "%s", unknown.text)
+  end
+end
+
+-- what a reader must know of where the figures come from
+local function notes_of(settings, mesh, models, aspects)
+  local notes = {}
+  local function note(form, ...) notes[#notes + 1] = form:format(...) end
+  for record, part in pairs(models.given) do
+    note("%s '%s' is not built here yet: its results are inputs of the graph; its %.2f G weights "
+      .. "and its seconds are told by formula, its working memory is not", record,
+      settings[record].type, part.parameters * 1e-9)
+  end
+  table.sort(notes)
+  if mesh.sequence > 1 then
+    note("%d ranks share the tokens of a batch: activations and operations of one rank are that "
+      .. "part of the whole", mesh.sequence)
+  end
+  if aspects then
+    note("of each resolution and length the aspect ratio with most tokens is planned")
+  end
+  if not mesh.machine.here then
+    note("%s: workspace is that of plain kernels on one thread", mesh.machine.name)
+    for _, row in ipairs(mesh.machine.assumed) do
+      note("%s: %s is assumed: %.4g%s", mesh.machine.name, row.field, row.value,
+        row.of and (" by its %s"):format(row.of) or "")
+    end
+  end
+  return notes
+end
+
+--- What becomes of an index's samples in an epoch.
+---@param settings table       baked
+---@param index moonreel.Index
+---@param epoch integer        from 0
+---@return table survey  of mr.BucketRule: buckets, each with its samples; dropped {why, rows,
+---   example}; and index: its path, rows: all of its samples
+function plan.survey(settings, index, epoch)
+  local rule = buckets.rule { bucket_config = settings:plain("bucket_config"),
+    resolutions = settings:plain("resolutions"), compat = settings.compat == "opensora-1.2",
+    frame_interval = settings.dataset.frame_interval }
+  local survey = rule:survey(index.core, settings.seed, epoch)
+  survey.index, survey.rows = index.meta.path, #index
+  for _, one in ipairs(survey.dropped) do
+    one.file = index:row(one.example).file
+  end
+  return survey
+end
+
+--- Plan a recipe.
+---@param settings table  baked, of one stage
+---@param given table     mesh: moonreel.plan.Mesh; compiled: moonreel.plan.Compiled of its machine,
+---   which other plans may share; survey: of plan.survey, or nil: every bucket of the recipe's
+---   table
+---@return table plan  name, hash, mesh, dtype, trained, parameters, zero, fixed, buckets (each with
+---   bytes, seconds, share_of_peak, live, fits), largest (the bucket with most bytes), notes
+function plan.of(settings, given)
+  check(settings)
+  local mesh, assumed = given.mesh:of(settings)
+  local models = blame.record(settings, "model", given.compiled.of, given.compiled, settings)
+  mesh:check(settings, models.pipe.model.config.num_heads)
+  local table_of = buckets_of_table(settings)
+  local list = largest_aspects(models, given.survey and given.survey.buckets or table_of)
+  if #list == 0 then
+    blame.raise(settings, "bucket_config", "MR_E_DATA", "no sample fits any bucket%s",
+      given.survey and ": " .. plan.dropped_text(given.survey.dropped) or "")
+  end
+  local elements = mesh.ranks > 1 and schedule.bucket(mesh.ranks) or 0
+  local fixed = fixed_bytes(settings, mesh, models, elements)
+  fixed.slabs = slab_bytes(settings, table_of)
+  local memory, out = mesh.machine.memory_bytes, {}
+  local largest, samples, batches = nil, 0, 0
+  for i, b in ipairs(list) do
+    local step = given.compiled:step(settings, models, b)
+    local row = { resolution = b.resolution, frames = b.frames, height = b.height, width = b.width,
+      batch = b.batch, tokens = b.tokens, samples = given.survey and b.samples,
+      batches = given.survey and b.batches,
+      bytes = bytes_of(fixed, step, models.update, mesh.sequence), live = step.live, ops = step.ops,
+      useful = step.useful, workspace = step.memory.workspace }
+    row.seconds = seconds_of(settings, mesh, models, step)
+    row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
+    -- where the device is the host, both are one memory
+    row.total = row.bytes.device + (mesh.machine.here and row.bytes.host or 0)
+    row.fits = row.total <= memory
+    if not largest or row.total > largest.total then
+      largest = row
+    end
+    out[i], samples, batches = row, samples + b.samples, batches + b.batches
+  end
+  local notes = notes_of(settings, mesh, models, #table_of > #list and not given.survey)
+  table.move(assumed, 1, #assumed, #notes + 1, notes)
+  return { name = settings.name or tostring(settings.recipe), hash = settings.hash, mesh = mesh,
+    dtype = models.dtype, trained = models.trained, parameters = models.all,
+    saved_bytes = models.saved, buckets = out, largest = largest, notes = notes,
+    survey = given.survey, samples = given.survey and samples, batches = given.survey and batches }
+end
+
+--- The bucket as people name it: 144p 51x144x256.
+---@param b table
+---@return string
+function plan.bucket_name(b)
+  return ("%s %dx%dx%d"):format(b.resolution, b.frames, b.height, b.width)
+end
+
+--- Rows of an index that enter no bucket, in words.
+---@param dropped table[]  {why, rows, file}
+---@return string
+function plan.dropped_text(dropped)
+  local parts = {}
+  for _, one in ipairs(dropped) do
+    parts[#parts + 1] = ("%d samples, %s (such as %s)"):format(one.rows, one.why, one.file)
+  end
+  return table.concat(parts, "; ")
+end
+
+return plan

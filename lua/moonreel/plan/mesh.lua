@@ -1,0 +1,153 @@
+--- How many GPUs of which machine, and what of a model's state each of them holds.
+-- Ref: reference parallelism 1 and 4.
+-- @module moonreel.plan.mesh
+local blame = require "moonreel.settings.blame"
+local fault = require "moonreel.recipe.fault"
+local machine = require "moonreel.plan.machine"
+
+local mesh = {}
+
+---@class moonreel.plan.Mesh
+---@field machine table   of moonreel.plan.machine
+---@field gpus integer    of one node
+---@field nodes integer
+---@field ranks integer   gpus x nodes
+---@field zero integer    what is sharded over ranks: 0 nothing, 1 master weights, moments and
+---   averages, 2 gradients too, 3 weights too
+---@field sequence integer  ranks that share the tokens of a batch
+---@field data integer    batches in one step: ranks / sequence
+local Mesh = {}
+Mesh.__index = Mesh
+
+--- The machine and the numbers that a text names.
+---@param text string        "24x8xH100", "8xH100", "H100", "192", "4x8"
+---@param otherwise string|nil  machine where the text has none; H100
+---@return moonreel.plan.Mesh  with zero 0, sequence 1
+function mesh.parse(text, otherwise)
+  local rest, counts = text, {}
+  while rest:match("^%d+x") do
+    counts[#counts + 1] = math.tointeger(tonumber(rest:match("^%d+")))
+    rest = rest:gsub("^%d+x", "", 1)
+  end
+  if rest:match("^%d+$") then
+    counts[#counts + 1], rest = math.tointeger(tonumber(rest)), ""
+  end
+  for _, n in ipairs(counts) do
+    if not n or n < 1 or n > 1e6 then
+      fault.usage("--gpus %s: expected counts from 1 to a million; try: 24x8xH100", text)
+    end
+  end
+  if #counts > 2 or rest:find("^x") then
+    fault.usage("--gpus %s: expected NODESxGPUSxMACHINE, GPUSxMACHINE or a number; try: 24x8xH100",
+      text)
+  end
+  local m = machine.open(rest ~= "" and rest or otherwise or "H100")
+  local nodes, gpus = 1, counts[1] or 1
+  if #counts == 2 then
+    nodes, gpus = counts[1], counts[2]
+  elseif gpus > m.node.gpus then
+    if gpus % m.node.gpus ~= 0 then
+      local below = gpus // m.node.gpus * m.node.gpus
+      fault.usage("--gpus %s: a node of %s has %d GPUs, %d are no whole number of nodes; try: %d "
+        .. "or %d", text, m.name, m.node.gpus, gpus, below, below + m.node.gpus)
+    end
+    nodes, gpus = gpus // m.node.gpus, m.node.gpus
+  end
+  return mesh.new(m, gpus, nodes)
+end
+
+--- One rank of a machine, or more.
+---@param m table  machine
+---@param gpus integer|nil
+---@param nodes integer|nil
+---@return moonreel.plan.Mesh
+function mesh.new(m, gpus, nodes)
+  gpus, nodes = gpus or 1, nodes or 1
+  return setmetatable({ machine = m, gpus = gpus, nodes = nodes, ranks = gpus * nodes, zero = 0,
+    sequence = 1, data = gpus * nodes }, Mesh)
+end
+
+--- The same GPUs with what a recipe says of sharding.
+---@param settings table
+---@return moonreel.plan.Mesh
+---@return string[] notes  what was assumed
+function Mesh:of(settings)
+  local config, notes = settings.plugin_config or {}, {}
+  local stage = config.zero_stage or math.tointeger(tonumber((settings.plugin or ""):match(
+    "^zero(%d)")))
+  if self.ranks > 1 and not stage then
+    stage = 2
+    notes[1] = "the recipe says nothing of sharding: ZeRO 2 is assumed"
+  end
+  return self:with { zero = self.ranks > 1 and stage or 0,
+    sequence = self.ranks > 1 and config.sp_size or 1 }, notes
+end
+
+--- The same GPUs, used otherwise.
+---@param given table  zero, sequence
+---@return moonreel.plan.Mesh
+function Mesh:with(given)
+  local copy = mesh.new(self.machine, self.gpus, self.nodes)
+  copy.zero, copy.sequence = given.zero or self.zero, given.sequence or self.sequence
+  copy.data = self.ranks // copy.sequence
+  return copy
+end
+
+-- numbers that divide `whole` nearest to `wanted`, below and above it
+local function nearest_divisors(whole, wanted)
+  local below, above
+  for n = 1, whole do
+    if whole % n == 0 then
+      below = n <= wanted and n or below
+      above = above or n >= wanted and n or nil
+    end
+  end
+  return below, above
+end
+
+-- who set the number that does not divide: the command line, or a recipe
+local function refuse(settings, path, form, ...)
+  local chain = settings:chain(path)
+  local last = chain[#chain]
+  blame.raise(settings, path, last and last.command_line and "MR_E_USAGE" or "MR_E_RECIPE", form,
+    ...)
+end
+
+local function tell_legal(whole, wanted)
+  local below, above = nearest_divisors(whole, wanted)
+  return below and above and below ~= above and ("%d or %d"):format(below, above)
+    or tostring(below or above)
+end
+
+--- Refuse a mesh that does not divide: tokens are shared by heads, ranks by groups.
+---@param settings table  to say who decided
+---@param heads integer|nil
+function Mesh:check(settings, heads)
+  local n, path = self.sequence, "plugin_config.sp_size"
+  if self.ranks % n ~= 0 then
+    refuse(settings, path, "%d ranks are no whole number of groups of %d that share their tokens; "
+      .. "try: sp_size = %s", self.ranks, n, tell_legal(self.ranks, n))
+  elseif heads and heads % n ~= 0 then
+    refuse(settings, path, "%d ranks cannot share %d attention heads; try: sp_size = %s", n, heads,
+      tell_legal(heads, n))
+  end
+end
+
+--- The share that one rank holds of weights, gradients and the rest of an optimizer's state.
+---@param kind string  "weights", "gradients", "state"
+---@return number
+function Mesh:share(kind)
+  local from = ({ weights = 3, gradients = 2, state = 1 })[kind]
+  return self.zero >= from and 1 / self.ranks or 1
+end
+
+--- How people read it: 24 x 8 H100.
+function Mesh:text()
+  if self.machine.here then
+    return "this machine"
+  end
+  return (self.nodes > 1 and ("%d x %d %s"):format(self.nodes, self.gpus, self.machine.name)
+    or ("%d %s"):format(self.gpus, self.machine.name))
+end
+
+return mesh

@@ -1,0 +1,210 @@
+--- A plan as people read it: tables, bars and sentences.
+-- @module moonreel.plan.show
+local listing = require "moonreel.text.listing"
+local plan = require "moonreel.plan"
+local printer = require "moonreel.text.table"
+
+local show = {}
+
+local size = listing.size
+
+--- Seconds as people read them.
+---@param s number
+---@return string
+function show.seconds(s)
+  if s == 0 then
+    return "-"
+  elseif s < 1e-3 then
+    return ("%.0f us"):format(s * 1e6)
+  elseif s < 1 then
+    return ("%.3g ms"):format(s * 1e3)
+  end
+  return ("%.2f s"):format(s)
+end
+
+local function percent(share) return ("%.0f %%"):format(100 * share) end
+
+--- Numbers with commas between thousands.
+---@param n integer
+---@return string
+function show.count(n)
+  local text = ("%.0f"):format(n)
+  return (text:reverse():gsub("(%d%d%d)", "%1,"):reverse():gsub("^,", ""))
+end
+
+local eighths = { "▏", "▎", "▍", "▌", "▋", "▊", "▉" }
+
+--- A bar of up to `width` letters.
+---@param share number  0 to 1
+---@param width integer
+---@return string
+function show.bar(share, width)
+  local n = math.floor(math.max(0, math.min(1, share)) * width * 8 + 0.5)
+  return ("█"):rep(n // 8) .. (eighths[n % 8] or "")
+end
+
+-- the bytes of one rank, kind by kind, while the largest bucket runs
+local function memory_lines(p, put)
+  local row = p.largest
+  put("memory of one rank at its peak, in bucket %s of %d", plan.bucket_name(row), row.batch)
+  local rows, most = {}, 1
+  local one_memory = p.mesh.machine.here
+  for _, kind in ipairs(plan.kinds) do
+    local bytes = row.bytes[kind[1]] or 0
+    if bytes > 0 then
+      rows[#rows + 1] = { title = kind[2], bytes = bytes,
+        where = not one_memory and kind[3] == "host" and "host" or "" }
+      most = math.max(most, bytes)
+    end
+  end
+  for _, one in ipairs(rows) do
+    one.bar = show.bar(one.bytes / most, 30)
+  end
+  local text = printer.text({ { key = "title", title = "what" },
+    { key = "bytes", right = true, format = size }, { key = "where", title = "" },
+    { key = "bar", title = "" } }, rows)
+  put("%s", (text:gsub("\n$", "")))
+  put("%s of %s (%s)%s", size(row.total), size(p.mesh.machine.memory_bytes),
+    percent(row.total / p.mesh.machine.memory_bytes),
+    one_memory and "" or (", and %s of the host for each rank"):format(size(row.bytes.host)))
+end
+
+local function live_lines(p, put)
+  put("who lives at the peak of its activations:")
+  local rows, rest = {}, 0
+  for i, one in ipairs(p.largest.live) do
+    if i <= 6 then
+      rows[i] = { bytes = one.bytes, what = one.purpose, block = one.block ~= "" and one.block
+        or "outside blocks", ranges = one.ranges }
+    else
+      rest = rest + one.bytes
+    end
+  end
+  if rest > 0 then
+    rows[#rows + 1] = { bytes = rest, what = "all else", block = "" }
+  end
+  put("%s", (printer.text({ { key = "bytes", right = true, format = size }, { key = "what" },
+    { key = "block", title = "of" }, { key = "ranges", title = "values", right = true } }, rows)
+    :gsub("\n$", "")))
+end
+
+-- columns of the table of buckets; those that are zero everywhere are left out
+local function bucket_columns(p)
+  local columns = { { key = "name", title = "bucket" },
+    { key = "batch", right = true }, { key = "samples", right = true, format = show.count },
+    { key = "total", title = "memory", right = true, format = function(v, row)
+      return size(v) .. (row.fits and "" or " !")
+    end } }
+  for _, part in ipairs { { "encode" }, { "forward" }, { "recompute" }, { "backward" },
+      { "exposed", "communication" }, { "update" }, { "step" } } do
+    local any = false
+    for _, b in ipairs(p.buckets) do
+      any = any or b.seconds[part[1]] > 0
+    end
+    if any then
+      columns[#columns + 1] = { key = part[1], title = part[2] or part[1], right = true,
+        format = show.seconds }
+    end
+  end
+  columns[#columns + 1] = { key = "share_of_peak", title = "of peak", right = true,
+    format = percent }
+  return columns
+end
+
+local function bucket_lines(p, put)
+  local rows = {}
+  for i, b in ipairs(p.buckets) do
+    rows[i] = setmetatable({ name = plan.bucket_name(b) }, { __index = function(_, key)
+      return b.seconds[key] or b[key]
+    end })
+  end
+  local columns = bucket_columns(p)
+  if not p.survey then
+    table.remove(columns, 3)
+  end
+  put("%s", (printer.text(columns, rows):gsub("\n$", "")))
+end
+
+--- What does not fit, a line for each bucket.
+---@param p table  of plan.of
+---@return string[]
+function show.too_large(p)
+  local lines = {}
+  for _, b in ipairs(p.buckets) do
+    if not b.fits then
+      lines[#lines + 1] = ("bucket %s of %d needs %s, %s has %s: %s too many; try: %s"):format(
+        plan.bucket_name(b), b.batch, size(b.total), p.mesh.machine.name,
+        size(p.mesh.machine.memory_bytes), size(b.total - p.mesh.machine.memory_bytes),
+        b.seconds.recompute > 0 and "a smaller batch"
+          or "grad_checkpoint = true, or a smaller batch")
+    end
+  end
+  return lines
+end
+
+--- A plan of one recipe or stage as text.
+---@param p table  of plan.of
+---@return string
+function show.text(p)
+  local lines = {}
+  local function put(form, ...) lines[#lines + 1] = form:format(...) end
+  put("%s on %s: %s%s parameters, of them %s train, in %s", p.name, p.mesh:text(),
+    p.mesh.ranks > 1 and ("ZeRO %d, "):format(p.mesh.zero) or "", show.count(p.parameters),
+    show.count(p.trained), p.dtype)
+  put("")
+  memory_lines(p, put)
+  put("")
+  live_lines(p, put)
+  put("")
+  bucket_lines(p, put)
+  if p.survey then
+    put("")
+    put("first epoch of %s: %s of %s samples in %s batches%s", p.survey.index,
+      show.count(p.samples), show.count(p.survey.rows), show.count(p.batches),
+      #p.survey.dropped > 0 and "; left out: " .. plan.dropped_text(p.survey.dropped) or "")
+  end
+  local bad = show.too_large(p)
+  if #bad > 0 then
+    put("")
+    for _, line in ipairs(bad) do
+      put("%s", line)
+    end
+  end
+  put("")
+  for _, note in ipairs(p.notes) do
+    put("note: %s", note)
+  end
+  return table.concat(lines, "\n") .. "\n"
+end
+
+-- ---- for programs ----
+
+local function plain_bucket(b)
+  local json = require "moonreel.core.json"
+  local out = {}
+  for _, key in ipairs { "resolution", "frames", "height", "width", "batch", "tokens", "samples",
+      "batches", "bytes", "seconds", "share_of_peak", "total", "fits", "useful", "workspace" } do
+    local value = b[key]
+    out[key] = value == nil and json.null or value
+  end
+  out.live = json.array(b.live)
+  return out
+end
+
+--- A plan as JSON takes it.
+---@param p table
+---@return table
+function show.plain(p)
+  local json = require "moonreel.core.json"
+  local list = json.array()
+  for i, b in ipairs(p.buckets) do
+    list[i] = plain_bucket(b)
+  end
+  local mesh = p.mesh
+  return { name = p.name, hash = p.hash, machine = mesh.machine.name, nodes = mesh.nodes,
+    gpus = mesh.gpus, ranks = mesh.ranks, zero = mesh.zero, sequence = mesh.sequence,
+    memory_bytes = mesh.machine.memory_bytes, dtype = p.dtype, parameters = p.parameters,
+    trained = p.trained, buckets = list, notes = json.array(p.notes), run = p.run }
+end
+
+return show

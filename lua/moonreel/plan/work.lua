@@ -1,0 +1,81 @@
+--- The work of a program's steps, and the seconds it takes.
+-- A row is one of mr.Program times(): op, flop, bytes, expected, backward, again.
+-- @module moonreel.plan.work
+local work = {}
+
+-- what an op's time goes by: rates of the machine by the beginning of its name
+local CLASSES = {
+  { "linear", "product" }, { "matmul", "product" }, { "attention", "attention" },
+  { "conv", "convolution" },
+}
+
+--- The class of an op, as machines give rates: "product", "attention", "convolution" or "stream".
+---@param op string
+---@return string
+function work.class(op)
+  for _, row in ipairs(CLASSES) do
+    if op:sub(1, #row[1]) == row[1] then
+      return row[2]
+    end
+  end
+  return "stream"
+end
+
+--- Operations that count as useful: those of products, convolutions and attention. What attention
+-- does twice in its gradient counts once, what is recomputed not at all.
+---@param rows table[]
+---@return number
+function work.useful(rows)
+  local flop = 0
+  for _, row in ipairs(rows) do
+    if not row.again and work.class(row.op) ~= "stream" then
+      flop = flop + (row.op == "attention_grad" and row.flop * 4 / 5 or row.flop)
+    end
+  end
+  return flop
+end
+
+--- Seconds of one step of a program on a machine: by the machine's rate for its class, or as its
+-- bytes pass through the memory, whichever is longer; on this machine by rates that were probed.
+---@param m table      machine
+---@param row table
+---@param dtype string compute dtype: products in f32 reach the same share of a smaller peak
+---@return number
+function work.seconds(m, row, dtype)
+  if m.here then
+    return row.expected
+  end
+  local class = work.class(row.op)
+  local moved = row.bytes / (m.rate.stream * m.peak.memory)
+  if class == "stream" then
+    return moved
+  end
+  local rate = m.rate[class] * (dtype == "f32" and m.peak.f32 / m.peak.bf16 or 1)
+  return math.max(row.flop / rate, moved)
+end
+
+--- Seconds by part of a step.
+---@param m table
+---@param rows table[]
+---@param dtype string
+---@return table parts  {forward, recompute, backward}
+---@return table ops    by op: {op, calls, seconds, flop, bytes}, longest first
+function work.parts(m, rows, dtype)
+  local parts, by_op, ops = { forward = 0, recompute = 0, backward = 0 }, {}, {}
+  for _, row in ipairs(rows) do
+    local seconds = work.seconds(m, row, dtype)
+    local part = row.again and "recompute" or row.backward and "backward" or "forward"
+    parts[part] = parts[part] + seconds
+    local op = by_op[row.op]
+    if not op then
+      op = { op = row.op, calls = 0, seconds = 0, flop = 0, bytes = 0 }
+      by_op[row.op], ops[#ops + 1] = op, op
+    end
+    op.calls, op.seconds = op.calls + 1, op.seconds + seconds
+    op.flop, op.bytes = op.flop + row.flop, op.bytes + row.bytes
+  end
+  table.sort(ops, function(a, b) return a.seconds > b.seconds end)
+  return parts, ops
+end
+
+return work

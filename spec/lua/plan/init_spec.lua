@@ -1,0 +1,141 @@
+--- What is planned is what runs: bytes of the layouts of the trainer's own steps.
+-- Covers: lua/moonreel/plan/compiled.lua
+local E = require "moonreel.core.exec"
+local compiled = require "moonreel.plan.compiled"
+local demo_data = dofile "spec/support/demo_data.lua"
+local fails = require "spec.support.fails"
+local machine = require "moonreel.plan.machine"
+local mesh = require "moonreel.plan.mesh"
+local plan = require "moonreel.plan"
+local program = require "moonreel.trainer.program"
+local settings = require "moonreel.settings"
+local trainer = require "moonreel.trainer"
+
+local out = demo_data.scratch()
+
+local function bake(...)
+  return settings.bake("recipes/tiny/demo.lua", { "outputs=" .. out, "threads=1", "warmup_steps=2",
+    "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
+    "model.caption_channels=32", "steps=1", "dataset.data_path=" .. demo_data.path(), ... })
+end
+
+-- a run of these settings, opened and not filled
+local function opened(s, f)
+  local steps = trainer.steps
+  trainer.steps = {}
+  for i, step in ipairs(steps) do
+    if step[1] == "fill the state" then
+      trainer.steps[i] = { "spec", f }
+      break
+    end
+    trainer.steps[i] = step
+  end
+  local ok, problem = pcall(trainer.run, s, { write = function() end })
+  trainer.steps = steps
+  assert.is_true(ok, tostring(problem))
+end
+
+-- a plan of this machine's
+local function here(s)
+  local m = machine.this(E.device("cpu", s.threads))
+  local cache <close> = compiled.new(m)
+  return plan.of(s, { mesh = mesh.new(m), compiled = cache })
+end
+
+-- a plan of GPUs
+local function there(s, gpus)
+  local of = mesh.parse(gpus)
+  local cache <close> = compiled.new(of.machine)
+  return plan.of(s, { mesh = of, compiled = cache })
+end
+
+describe("a plan", function()
+  teardown(function()
+    os.execute("rm -r '" .. out .. "'")
+    demo_data.remove()
+  end)
+
+  it("of this machine has the bytes of the run in every bucket, recomputed or not", function()
+    local seen = 0
+    opened(bake(), function(r)
+      local state, facts = 0, r.loader:plan()
+      for _, row in ipairs(r.exec:regions()) do
+        state = state + (row.prefix and not row.shared and row.bytes or 0)
+      end
+      for _, config in ipairs { "grad_checkpoint=false", "grad_checkpoint=true",
+          "grad_ckpt_settings={1,0}" } do
+        local s, runs = bake(config, "ckpt_every=5"), {}
+        for _, b in ipairs(facts.buckets) do
+          local step = program.new(r.exec, r.pipe, r.feed:shape(b), program.config(s))
+          runs[plan.bucket_name(b)] = step.prog:memory()
+        end
+        for _, b in ipairs(here(s).buckets) do
+          local run, bytes = runs[plan.bucket_name(b)], b.bytes
+          assert.same(
+            { run.arena, run.params, run.state, facts.slabs * facts.slab_bytes, 2 * state },
+            { bytes.arena, bytes.weights + bytes.frozen, bytes.gradients + bytes.masters
+              + bytes.moments + bytes.averages, bytes.slabs, bytes.snapshots }, config)
+          seen = seen + 1
+        end
+      end
+    end)
+    assert.equal(6, seen)
+  end)
+
+  it("tells parts that add up to a step, and kinds that add up to a peak", function()
+    local p = there(bake("grad_checkpoint=true"), "8xH100")
+    assert.equal(2, #p.buckets)
+    for _, b in ipairs(p.buckets) do
+      local s, device, host = b.seconds, 0, 0
+      assert.is_true(s.forward > 0 and s.recompute > 0 and s.backward > s.recompute)
+      assert.equal(s.step, s.encode + s.forward + (s.backward + s.recompute) + s.exposed + s.update)
+      for _, kind in ipairs(plan.kinds) do
+        local bytes = b.bytes[kind[1]] or 0
+        device = device + (kind[3] == "device" and bytes or 0)
+        host = host + (kind[3] == "host" and bytes or 0)
+      end
+      assert.same({ b.bytes.device, b.bytes.host }, { device, host })
+      assert.is_true(b.fits and b.share_of_peak > 0 and b.share_of_peak < 1)
+      local live = 0
+      for _, one in ipairs(b.live) do
+        live = live + one.bytes
+      end
+      assert.is_true(live <= b.bytes.arena and live > 0.9 * b.bytes.arena)
+    end
+  end)
+
+  it("of more ranks holds less on each, and talks", function()
+    local s = bake("optim.ema_decay=0.9", "model.depth=2")
+    local one, eight, more = there(s, "H100"), there(s, "8xH100"), there(s, "4x8xH100")
+    local function bytes(p, kind) return p.largest.bytes[kind] end
+    for _, kind in ipairs { "masters", "moments", "averages" } do
+      assert.equal(math.ceil(bytes(one, kind) / 8), bytes(eight, kind))
+    end
+    assert.equal(bytes(one, "weights"), bytes(eight, "weights"))
+    assert.equal(bytes(one, "arena"), bytes(eight, "arena"))
+    assert.equal(0, one.largest.seconds.exposed)
+    assert.is_true(more.largest.seconds.reduce > eight.largest.seconds.reduce)
+    assert.is_true(eight.largest.seconds.reduce > 0 and eight.largest.seconds.gather > 0)
+  end)
+
+  it("says what does not fit, and for what is missing what is said in its place", function()
+    local small = setmetatable({ memory_bytes = 5e9 }, { __index = machine.open "H100" })
+    local cache <close> = compiled.new(small)
+    local s = settings.bake("opensora-1.2/lambda/stage1", {
+      "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 2}}}", "model.depth=1" })
+    local p = plan.of(s, { mesh = mesh.new(small), compiled = cache })
+    assert.equal(1, #p.buckets)
+    assert.is_false(p.largest.fits)
+    assert.is_true(p.largest.bytes.encoders > 9.5e9 and p.largest.seconds.encode > 0)
+    local notes = table.concat(p.notes, "\n")
+    assert.matches("vae 'OpenSoraVAE_V1_2' is not built here yet", notes)
+    assert.matches("text_encoder 't5' is not built here yet", notes)
+  end)
+
+  it("of a recipe that names no shapes, or a model that is not built, is refused", function()
+    fails("MR_E_RECIPE", "bucket_config is none", there, settings.bake "opensora-1.2/sample",
+      "H100")
+    fails("MR_E_RECIPE", "model.type is 'flux', built so far: STDiT3", there,
+      bake "model=recipe.replace{type='flux', in_channels=24, context_in_dim=32}", "H100")
+  end)
+end)

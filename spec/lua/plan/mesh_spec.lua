@@ -1,0 +1,63 @@
+--- How many GPUs, and what each holds.
+local fails = require "spec.support.fails"
+local mesh = require "moonreel.plan.mesh"
+local settings = require "moonreel.settings"
+
+local function demo(...)
+  return settings.bake("recipes/tiny/demo.lua", { ... })
+end
+
+describe("a mesh", function()
+  it("is read from counts and a machine", function()
+    for text, want in pairs { ["24x8xH100"] = { 24, 8, "H100" }, ["8xH200"] = { 1, 8, "H200" },
+        h100 = { 1, 1, "H100" }, ["192"] = { 24, 8, "A100" }, ["3x4"] = { 3, 4, "A100" },
+        ["16xB200"] = { 2, 8, "B200" } } do
+      local got = mesh.parse(text, "A100")
+      assert.same(want, { got.nodes, got.gpus, got.machine.name }, text)
+      assert.equal(want[1] * want[2], got.ranks)
+    end
+    assert.equal("24 x 8 H100", mesh.parse("24x8xH100"):text())
+    assert.equal("8 H100", mesh.parse("8"):text())
+  end)
+
+  it("that cannot be is refused with what can", function()
+    local usage = "MR_E_USAGE"
+    fails(usage, "12 are no whole number of nodes; try: 8 or 16", mesh.parse, "12xH100")
+    fails(usage, "try: 24x8xH100", mesh.parse, "1x2x3xH100")
+    fails(usage, "expected counts from 1", mesh.parse, "0xH100")
+    fails(usage, "did you mean 'H100'?", mesh.parse, "8xH10")
+    fails(usage, "no machine file './none.lua'; try: one of A100", mesh.parse, "8x./none.lua")
+    local four = mesh.parse("4xH100")
+    fails(usage, "plugin_config.sp_size=3: 4 ranks are no whole number of groups of 3 that share "
+      .. "their tokens; try: sp_size = 2 or 4", function()
+      local s = demo "plugin_config.sp_size=3"
+      four:of(s):check(s, 4)
+    end)
+    fails(usage, "4 ranks cannot share 6 attention heads; try: sp_size = 3 or 6", function()
+      local s = demo "plugin_config.sp_size=4"
+      four:of(s):check(s, 6)
+    end)
+  end)
+
+  it("holds of each kind what its stage leaves to a rank", function()
+    local eight = mesh.parse("8xH100")
+    for stage, want in pairs { [0] = { 1, 1, 1 }, { 1, 1, 1 / 8 }, { 1, 1 / 8, 1 / 8 },
+        { 1 / 8, 1 / 8, 1 / 8 } } do
+      local m = eight:with { zero = stage }
+      assert.same(want, { m:share "weights", m:share "gradients", m:share "state" }, stage)
+    end
+    assert.equal(2, eight:with { sequence = 4 }.data)
+  end)
+
+  it("takes its stage from the recipe, or says what is assumed", function()
+    local eight = mesh.parse("8xH100")
+    local got, notes = eight:of(demo())
+    assert.equal(2, got.zero)
+    assert.matches("ZeRO 2 is assumed", notes[1])
+    got, notes = eight:of(demo "plugin=zero1")
+    assert.same({ 1, 0 }, { got.zero, #notes })
+    got = eight:of(demo("plugin=zero2", "plugin_config.zero_stage=3"))
+    assert.equal(3, got.zero)
+    assert.equal(0, mesh.parse("H100"):of(demo "plugin=zero2").zero)
+  end)
+end)

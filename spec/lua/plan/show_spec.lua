@@ -1,0 +1,79 @@
+--- A plan as text and as JSON, by the command. Covers: lua/moonreel/cli/plan.lua
+local demo_data = dofile "spec/support/demo_data.lua"
+local json = require "moonreel.core.json"
+local process = require "moonreel.core.process"
+local show = require "moonreel.plan.show"
+
+local function run(...)
+  local done = process.run({ process.program(), "plan", ... }, "", { deadline_s = 60 })
+  return done.exit, done.output
+end
+
+local SMALL = { "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
+  "text_encoder.width=32", "model.caption_channels=32" }
+
+local function demo(...)
+  local words = { "recipes/tiny/demo", ... }
+  table.move(SMALL, 1, #SMALL, #words + 1, words)
+  return run(table.unpack(words))
+end
+
+describe("moonreel plan", function()
+  teardown(demo_data.remove)
+
+  it("tells a recipe in sentences, tables and bars", function()
+    local exit, text = demo("--gpus", "2x8xH100")
+    assert.equal(0, exit)
+    for _, want in ipairs { "on 2 x 8 H100: ZeRO 2, [%d,]+ parameters, of them [%d,]+ train, in bf",
+        "memory of one rank at its peak, in bucket 32px", "activations and workspace +[%d.]+ MB",
+        "libraries and communication +4.0 GB +██", "decoded batches +[%d.]+ kB  host",
+        "of 85.5 GB %(%d+ %%%), and .* of the host for each rank", "kept +spatial_blocks",
+        "\nbucket +batch +memory +forward +backward +communication +update +step +of peak\n",
+        "\n32px 6x32x32 +8 +%d", "note: H100: workspace is that of plain" } do
+      assert.matches(want, text)
+    end
+  end)
+
+  it("with an index tells samples of each bucket, and which are left out by which rule", function()
+    local exit, text = demo("--gpus", "H100", "--data", demo_data.path(),
+      "bucket_config=recipe.replace{['32px'] = {[6] = {1.0, 8}}}")
+    assert.equal(0, exit)
+    assert.matches("\nbucket +batch +samples +memory", text)
+    assert.matches("first epoch of .*%.mrx: 250 of 300 samples in 32 batches; left out: 50 "
+      .. "samples, [^(]+ %(such as /[^ )]+%)", text)
+    exit, text = demo("--gpus", "H100", "--data", demo_data.path(), "--json")
+    assert.equal(0, exit)
+    local p = json.decode(text)
+    assert.same({ 2, "H100", 1 }, { #p.buckets, p.machine, p.ranks })
+    assert.equal(300, p.buckets[1].samples + p.buckets[2].samples)
+    exit, text = demo("--gpus", "H100", "--data", demo_data.path(),
+      "bucket_config=recipe.replace{['4k'] = {[6] = {1.0, 8}}}")
+    assert.equal(4, exit, text)
+  end)
+
+  it("ends with 5 where a bucket does not fit, and says by how much", function()
+    local exit, text = demo("--gpus", "H100",
+      "bucket_config=recipe.replace{['4k'] = {[6] = {1.0, 64}}}")
+    assert.equal(5, exit)
+    assert.matches("bucket 4k 6x%d+x%d+ of 64 needs %S+ GB, H100 has 85.5 GB: %S+ GB too many; "
+      .. "try: grad_checkpoint = true, or a smaller batch", text)
+  end)
+
+  it("refuses what it cannot read", function()
+    assert.equal(2, (run("recipes/tiny/demo", "--gpus", "8xH10")))
+    assert.equal(2, (run("recipes/tiny/demo", "again")))
+    assert.equal(3, (run("recipes/tiny/dem")))
+    assert.equal(4, (demo("--data", "/nowhere/at-all.mrx")))
+  end)
+end)
+
+describe("a bar and a number", function()
+  it("are as long as they should be", function()
+    assert.same({ "", "▌", "█", "███▌", "████" }, { show.bar(0, 4), show.bar(1 / 8, 4),
+      show.bar(1 / 4, 4), show.bar(7 / 8, 4), show.bar(2, 4) })
+    assert.same({ "7", "1,234", "1,207,643,972" }, { show.count(7), show.count(1234),
+      show.count(1207643972) })
+    assert.same({ "-", "12 us", "3.2 ms", "1.50 s" }, { show.seconds(0), show.seconds(12e-6),
+      show.seconds(3.2e-3), show.seconds(1.5) })
+  end)
+end)

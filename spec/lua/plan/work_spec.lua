@@ -1,0 +1,41 @@
+--- Seconds of steps by their class.
+local machine = require "moonreel.plan.machine"
+local work = require "moonreel.plan.work"
+
+describe("the work of a step", function()
+  local h100 = machine.open "H100"
+
+  it("goes by its op's class", function()
+    for op, class in pairs { linear = "product", linear_dw = "product", matmul = "product",
+        attention = "attention", attention_grad = "attention", conv3d = "convolution",
+        layer_norm = "stream", copy = "stream" } do
+      assert.equal(class, work.class(op), op)
+    end
+  end)
+
+  it("takes the longer of operations and bytes", function()
+    assert.equal(2, work.seconds(h100, { op = "linear", flop = 1200e12, bytes = 1e9 }, "bf16"))
+    for op, flop in pairs { linear = 1, gelu = 1e15 } do
+      local row = { op = op, flop = flop, bytes = 3 * 0.8 * 3.35e12 }
+      assert.is_true(math.abs(work.seconds(h100, row, "bf16") - 3) < 1e-9, op)
+    end
+    local slow = work.seconds(h100, { op = "linear", flop = 1200e12, bytes = 1 }, "f32")
+    assert.is_true(math.abs(slow - 2 * 989 / 67) < 1e-9)
+  end)
+
+  it("is told by part, and by op with the longest first", function()
+    local rows = { { op = "linear", flop = 600e12, bytes = 0 },
+      { op = "linear", flop = 600e12, bytes = 0, again = true, backward = true },
+      { op = "linear_dx", flop = 1200e12, bytes = 0, backward = true } }
+    local parts, ops = work.parts(h100, rows, "bf16")
+    assert.same({ forward = 1, recompute = 1, backward = 2 }, parts)
+    assert.same({ "linear", 2, 2 }, { ops[1].op, ops[1].calls, ops[1].seconds })
+  end)
+
+  it("counts once what is useful", function()
+    assert.equal(100 + 10 + 20 + 40, work.useful { { op = "linear", flop = 100 },
+      { op = "linear", flop = 600, again = true }, { op = "linear_dw", flop = 10 },
+      { op = "attention", flop = 20 }, { op = "attention_grad", flop = 50 },
+      { op = "gelu_tanh", flop = 1e9 } })
+  end)
+end)
