@@ -1,5 +1,6 @@
-/* exec: the CPU device. Device memory is host memory; steps run at once, in order, on the caller's
- * thread. Licence: Apache-2.0 */
+/* exec: the CPU device. Device memory is host memory; steps run and copies are done at once, in
+ * order, on the caller's thread, so events are reached as soon as they are marked. Licence:
+ * Apache-2.0 */
 #define _DEFAULT_SOURCE // madvise
 #include "exec/room.h"
 
@@ -47,6 +48,12 @@ static void release_memory(mr_device *dev, mr_dptr p, size_t bytes, mr_space spa
     char *block;
     memcpy(&block, (char *)p - sizeof block, sizeof block);
     mr_free(block);
+}
+
+static void *host(mr_device *dev, mr_dptr p)
+{
+    (void)dev;
+    return (void *)p;
 }
 
 static mr_status copy_in(mr_device *dev, mr_dptr dst, const void *src, size_t bytes)
@@ -104,6 +111,41 @@ static mr_status sync(mr_device *dev)
     return MR_OK;
 }
 
+static mr_status copy(mr_device *dev, mr_lane lane, const mr_copy *c)
+{
+    (void)dev, (void)lane;
+    double start = c->clock ? mr_now_s() : 0;
+    mr_status st = mr_interrupt_copy((void *)c->to, (const void *)c->from, c->bytes);
+    if (c->clock)
+        *c->clock = (mr_step_clock){start, mr_now_s() - start};
+    return st;
+}
+
+static mr_status event(mr_device *dev, mr_event **out)
+{
+    (void)dev;
+    *out = NULL;
+    return MR_OK;
+}
+
+static void event_free(mr_device *dev, mr_event *event)
+{
+    (void)dev, (void)event;
+}
+
+static mr_status mark_or_wait(mr_device *dev, mr_lane lane, mr_event *event)
+{
+    (void)dev, (void)lane, (void)event;
+    return MR_OK;
+}
+
+static mr_status reached(mr_device *dev, mr_event *event, bool block, bool *out)
+{
+    (void)dev, (void)event, (void)block;
+    *out = true;
+    return MR_OK;
+}
+
 static void close_device(mr_device *dev)
 {
     mr_free(dev);
@@ -112,6 +154,7 @@ static void close_device(mr_device *dev)
 static const mr_device_ops ops = {
     .alloc = alloc,
     .free = release_memory,
+    .host = host,
     .copy_in = copy_in,
     .copy_out = copy_out,
     .fill = fill,
@@ -119,6 +162,12 @@ static const mr_device_ops ops = {
     .forget = forget,
     .run = run,
     .sync = sync,
+    .copy = copy,
+    .event = event,
+    .event_free = event_free,
+    .mark = mark_or_wait,
+    .wait = mark_or_wait,
+    .reached = reached,
     .memory = mr_host_memory,
     .close = close_device,
 };

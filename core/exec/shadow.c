@@ -11,144 +11,79 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
-
-enum { DELAY_MS = 20 }; /* work nobody asks for starts this late */
-
-/* The order of the queues in a run. Number 0: the highest that can go on, 1: the lowest; other odd
- * numbers draw an order for the run, so that a queue may lie idle as long as it can; even ones draw
- * a queue at each step. */
-typedef struct order {
-    int queue[MR_QUEUE_COUNT]; /* the first that can go on is taken */
-    bool drawn;                /* or any that can */
-    uint64_t random;
-} order;
-
-typedef struct batch {
-    struct batch *next;
-    const mr_step *steps;
-    int n, n_done, at[MR_QUEUE_COUNT]; /* next step of each queue */
-    bool started;
-    order order;
-    int picked; /* the step to run now, -1: to be chosen */
-    struct timespec due;
-    unsigned char done[];
-} batch;
 
 typedef struct shadow {
     mr_device dev;
     shadow_memory memory;
+    shadow_lanes lanes;
     pthread_mutex_t lock;
     pthread_cond_t turn; /* something changed: look again */
     pthread_t worker[MR_QUEUE_COUNT];
     int n_workers;
-    batch *head, **tail;
+    shadow_task task; /* chosen: runs, or waits for its thread */
+    bool chosen, running;
     uint64_t order; /* number of the next run's */
-    bool demanded, running, quit;
-    mr_status failed; /* of the first step that failed and was not reported yet */
+    bool demanded, quit;
+    mr_event *awaited; /* work is asked for until it is reached */
+    mr_status failed;  /* of the first step that failed and was not reported yet */
     mr_error *story;
 } shadow;
 
 typedef struct worker_arg {
     shadow *s;
-    int queue;
+    mr_queue queue;
 } worker_arg;
-
-/* ---- the order of queues ---- */
-
-static int draw(order *o, int below)
-{
-    o->random = o->random * 6364136223846793005u + 1442695040888963407u;
-    return (int)((o->random >> 33) % (uint64_t)below);
-}
-
-static order order_of(uint64_t number)
-{
-    order o = {.drawn = number > 1 && number % 2 == 0, .random = number};
-    for (int q = 0; q < MR_QUEUE_COUNT; q++)
-        o.queue[q] = number == 1 ? q : MR_QUEUE_COUNT - 1 - q;
-    for (int q = MR_QUEUE_COUNT - 1; q > 0 && number > 1; q--) {
-        int other = draw(&o, q + 1), queue = o.queue[q];
-        o.queue[q] = o.queue[other], o.queue[other] = queue;
-    }
-    return o;
-}
 
 void mr_shadow_order(mr_device *dev, uint64_t number)
 {
     ((shadow *)dev)->order = number;
 }
 
-/* ---- choosing the next step: all with the lock held ---- */
-
-static int next_of(batch *b, int q)
-{
-    while (b->at[q] < b->n && (int)b->steps[b->at[q]].queue != q)
-        b->at[q]++;
-    return b->at[q] < b->n ? b->at[q] : -1;
-}
-
-static bool ready(const batch *b, int i)
-{
-    for (int k = 0; k < b->steps[i].wait_n; k++)
-        if (!b->done[b->steps[i].wait[k]])
-            return false;
-    return true;
-}
-
-/* The step to run now, -1 when none can. */
-static int pick(batch *b)
-{
-    int can[MR_QUEUE_COUNT], n = 0;
-    for (int k = 0; k < MR_QUEUE_COUNT; k++) {
-        int i = next_of(b, b->order.queue[k]);
-        if (i >= 0 && ready(b, i))
-            can[n++] = i;
-    }
-    return n ? can[b->order.drawn ? draw(&b->order, n) : 0] : -1;
-}
-
-static void finish(shadow *s)
-{
-    batch *b = s->head;
-    s->head = b->next;
-    if (!s->head)
-        s->tail = &s->head, s->demanded = false;
-    // a run that was cut short left users that never came
-    for (int i = 0; i < b->n; i++)
-        for (int k = 0; k < b->steps[i].n_spans; k++)
-            b->steps[i].spans[k]->seen = 0;
-    mr_free(b);
-    pthread_cond_broadcast(&s->turn);
-}
+/* ---- its threads ---- */
 
 static void fail(shadow *s)
 {
     if (s->failed == MR_OK)
         s->failed = mr_error_last()->code, s->story = mr_error_copy(mr_error_last());
-    // what was enqueued behind a failed run would compute on its ruins
-    while (s->head)
-        finish(s);
+    // what was enqueued behind a failure would compute on its ruins
+    shadow_lanes_drop(&s->lanes);
 }
 
-static void step_done(shadow *s, int i, mr_status st)
+/* The chosen task, by its thread: the lock is open meanwhile. */
+static void perform(shadow *s)
 {
-    batch *b = s->head;
-    b->done[i] = 1, b->picked = -1;
-    b->at[b->steps[i].queue] = i + 1;
-    s->running = false;
+    shadow_item *item = s->task.item;
+    s->running = true;
+    pthread_mutex_unlock(&s->lock);
+    mr_status st = item->kind == SHADOW_COPY ? shadow_copy(&s->memory, &item->copy, item->hash)
+                                             : shadow_step(&s->memory, &item->steps[s->task.step]);
+    pthread_mutex_lock(&s->lock);
+    s->running = s->chosen = false;
     if (st != MR_OK)
         fail(s);
-    else if (++b->n_done == b->n)
-        finish(s);
+    else
+        shadow_lanes_done(&s->lanes, &s->task);
     pthread_cond_broadcast(&s->turn);
 }
 
-static bool past(const struct timespec *t)
+/* Choose what to do next, or wait until there is something. */
+static void choose(shadow *s)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec > t->tv_sec || (now.tv_sec == t->tv_sec && now.tv_nsec >= t->tv_nsec);
+    struct timespec until = {0};
+    bool demanded = s->demanded || (s->awaited && s->awaited->reached < s->awaited->marked);
+    switch (shadow_lanes_next(&s->lanes, demanded, &s->task, &until)) {
+    case SHADOW_NOW:
+        s->chosen = true;
+        pthread_cond_broadcast(&s->turn);
+        break;
+    case SHADOW_LATER: pthread_cond_timedwait(&s->turn, &s->lock, &until); break;
+    case SHADOW_STUCK:
+        mr_fail(MR_E_INTERNAL, "the queues of a run wait for each other");
+        fail(s);
+        pthread_cond_broadcast(&s->turn);
+        break;
+    case SHADOW_IDLE: pthread_cond_wait(&s->turn, &s->lock); break;
+    }
 }
 
 static void *work(void *user)
@@ -159,32 +94,12 @@ static void *work(void *user)
     mr_team(s->dev.facts.threads);
     pthread_mutex_lock(&s->lock);
     while (!s->quit) {
-        batch *b = s->head;
-        if (!b || s->running) {
+        if (s->running || (s->chosen && s->task.queue != a.queue))
             pthread_cond_wait(&s->turn, &s->lock);
-            continue;
-        }
-        if (!b->started && !s->demanded && !past(&b->due)) {
-            pthread_cond_timedwait(&s->turn, &s->lock, &b->due);
-            continue;
-        }
-        b->started = true;
-        if (b->picked < 0)
-            b->picked = pick(b);
-        int i = b->picked;
-        if (i < 0) {
-            mr_fail(MR_E_INTERNAL, "the queues of a run wait for each other");
-            fail(s);
-        } else if ((int)b->steps[i].queue != a.queue) {
-            pthread_cond_broadcast(&s->turn);
-            pthread_cond_wait(&s->turn, &s->lock);
-        } else {
-            s->running = true;
-            pthread_mutex_unlock(&s->lock);
-            mr_status st = shadow_step(&s->memory, &b->steps[i]);
-            pthread_mutex_lock(&s->lock);
-            step_done(s, i, st);
-        }
+        else if (s->chosen)
+            perform(s);
+        else
+            choose(s);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -196,9 +111,9 @@ static void *work(void *user)
 static void settle(shadow *s)
 {
     pthread_mutex_lock(&s->lock);
-    s->demanded = s->head != NULL;
+    s->demanded = true;
     pthread_cond_broadcast(&s->turn);
-    while (s->head || s->running)
+    while (!shadow_lanes_empty(&s->lanes) || s->running)
         pthread_cond_wait(&s->turn, &s->lock);
     s->demanded = false;
     pthread_mutex_unlock(&s->lock);
@@ -215,6 +130,7 @@ static mr_status drain(shadow *s)
         mr_fail(st, "a step failed, and memory for its story was short");
     mr_error_free(s->story);
     s->failed = MR_OK, s->story = NULL;
+    s->dev.lost += st != MR_OK;
     return st;
 }
 
@@ -225,9 +141,8 @@ static mr_status sync(mr_device *dev)
 
 static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out)
 {
-    (void)space;
     MR_TRY(drain((shadow *)dev));
-    return shadow_alloc(&((shadow *)dev)->memory, bytes, out);
+    return shadow_alloc(&((shadow *)dev)->memory, bytes, space == MR_SPACE_PINNED, out);
 }
 
 static void release_memory(mr_device *dev, mr_dptr p, size_t bytes, mr_space space)
@@ -235,6 +150,13 @@ static void release_memory(mr_device *dev, mr_dptr p, size_t bytes, mr_space spa
     (void)bytes, (void)space;
     settle((shadow *)dev);
     shadow_free(&((shadow *)dev)->memory, p);
+}
+
+static void *host(mr_device *dev, mr_dptr p)
+{
+    shadow_block *b = NULL;
+    bool found = shadow_find(&((shadow *)dev)->memory, p, 0, "host", &b) == MR_OK && b->pinned;
+    return found ? b->real + (p - b->at) : NULL;
 }
 
 static mr_status copy_in(mr_device *dev, mr_dptr dst, const void *src, size_t bytes)
@@ -281,31 +203,102 @@ static void forget(mr_device *dev, mr_step *steps, int n, void *prepared)
     mr_steps_forget(steps, n);
 }
 
-static mr_status run(mr_device *dev, const mr_step *steps, int n, void *prepared)
+/* Room for an item of a run of n steps, or of something else. */
+static mr_status new_item(shadow_kind kind, int n, shadow_item **out)
 {
-    (void)prepared;
-    shadow *s = (shadow *)dev;
-    if (!n)
-        return MR_OK;
-    batch *b = mr_calloc(1, sizeof *b + (size_t)n);
-    if (!b)
-        return mr_fail_memory(sizeof *b + (size_t)n);
-    b->steps = steps, b->n = n, b->picked = -1, b->order = order_of(s->order++);
-    clock_gettime(CLOCK_MONOTONIC, &b->due);
-    b->due.tv_nsec += DELAY_MS * 1000000;
-    if (b->due.tv_nsec >= 1000000000)
-        b->due.tv_sec++, b->due.tv_nsec -= 1000000000;
+    shadow_item *item = mr_calloc(1, sizeof *item + (size_t)n);
+    if (!item)
+        return mr_fail_memory(sizeof *item + (size_t)n);
+    item->kind = kind, item->n = n;
+    *out = item;
+    return MR_OK;
+}
+
+/* Takes the item. */
+static mr_status enqueue(shadow *s, mr_lane lane, shadow_item *item)
+{
     pthread_mutex_lock(&s->lock);
     bool failed = s->failed != MR_OK;
     if (!failed) {
-        *s->tail = b, s->tail = &b->next;
+        if (item->kind == SHADOW_MARK)
+            item->number = ++item->event->marked;
+        shadow_lanes_add(&s->lanes, lane, item);
         pthread_cond_broadcast(&s->turn);
     }
     pthread_mutex_unlock(&s->lock);
     if (!failed)
         return MR_OK;
-    mr_free(b);
+    mr_free(item);
     return drain(s);
+}
+
+static mr_status run(mr_device *dev, const mr_step *steps, int n, void *prepared)
+{
+    (void)prepared;
+    shadow *s = (shadow *)dev;
+    shadow_item *item = NULL;
+    if (!n)
+        return MR_OK;
+    MR_TRY(new_item(SHADOW_RUN, n, &item));
+    item->steps = steps, item->order = shadow_order_of(s->order++);
+    return enqueue(s, MR_LANE_RUN, item);
+}
+
+static mr_status copy(mr_device *dev, mr_lane lane, const mr_copy *c)
+{
+    shadow *s = (shadow *)dev;
+    shadow_item *item = NULL;
+    uint64_t hash = 0;
+    if (!c->bytes)
+        return MR_OK;
+    MR_TRY(shadow_copy_begin(&s->memory, c, &hash));
+    MR_TRY(new_item(SHADOW_COPY, 0, &item));
+    item->copy = *c, item->hash = hash;
+    return enqueue(s, lane, item);
+}
+
+static mr_status event(mr_device *dev, mr_event **out)
+{
+    (void)dev;
+    *out = mr_calloc(1, sizeof **out);
+    return *out ? MR_OK : mr_fail_memory(sizeof **out);
+}
+
+static void event_free(mr_device *dev, mr_event *event)
+{
+    (void)dev;
+    mr_free(event);
+}
+
+static mr_status mark(mr_device *dev, mr_lane lane, mr_event *event)
+{
+    shadow_item *item = NULL;
+    MR_TRY(new_item(SHADOW_MARK, 0, &item));
+    item->event = event;
+    return enqueue((shadow *)dev, lane, item);
+}
+
+static mr_status wait(mr_device *dev, mr_lane lane, mr_event *event)
+{
+    shadow_item *item = NULL;
+    MR_TRY(new_item(SHADOW_WAIT, 0, &item));
+    item->event = event, item->number = event->marked;
+    return enqueue((shadow *)dev, lane, item);
+}
+
+static mr_status reached(mr_device *dev, mr_event *event, bool block, bool *out)
+{
+    shadow *s = (shadow *)dev;
+    pthread_mutex_lock(&s->lock);
+    s->awaited = block ? event : NULL;
+    pthread_cond_broadcast(&s->turn);
+    while (block && event->reached < event->marked)
+        pthread_cond_wait(&s->turn, &s->lock);
+    s->awaited = NULL;
+    *out = event->reached == event->marked;
+    bool failed = s->failed != MR_OK;
+    pthread_mutex_unlock(&s->lock);
+    return failed ? drain(s) : MR_OK;
 }
 
 static void guard(mr_device *dev, mr_dptr p, mr_guard guard)
@@ -337,6 +330,7 @@ static void close_device(mr_device *dev)
 static const mr_device_ops ops = {
     .alloc = alloc,
     .free = release_memory,
+    .host = host,
     .copy_in = copy_in,
     .copy_out = copy_out,
     .fill = fill,
@@ -344,6 +338,12 @@ static const mr_device_ops ops = {
     .forget = forget,
     .run = run,
     .sync = sync,
+    .copy = copy,
+    .event = event,
+    .event_free = event_free,
+    .mark = mark,
+    .wait = wait,
+    .reached = reached,
     .memory = mr_host_memory,
     .guard = guard,
     .close = close_device,
@@ -356,7 +356,8 @@ mr_status mr_shadow_open(int threads, mr_device **out)
         return mr_fail_memory(sizeof *s);
     s->dev = (mr_device){
         .ops = &ops, .facts = mr_cpu_facts("shadow", mr_isa(), threads), .checks = true};
-    s->tail = &s->head;
+    shadow_lanes_init(&s->lanes);
+    s->lanes.order = shadow_order_of(0);
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -366,7 +367,7 @@ mr_status mr_shadow_open(int threads, mr_device **out)
     for (int q = 0; q < MR_QUEUE_COUNT; q++) {
         worker_arg *a = mr_alloc(sizeof *a);
         if (a)
-            *a = (worker_arg){s, q};
+            *a = (worker_arg){s, (mr_queue)q};
         if (!a || pthread_create(&s->worker[q], NULL, work, a) != 0) {
             mr_free(a);
             close_device(&s->dev);

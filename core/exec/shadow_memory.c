@@ -46,7 +46,7 @@ static mr_status make(size_t bytes, shadow_block **out)
     return MR_OK;
 }
 
-mr_status shadow_alloc(shadow_memory *m, size_t bytes, mr_dptr *out)
+mr_status shadow_alloc(shadow_memory *m, size_t bytes, bool pinned, mr_dptr *out)
 {
     if (m->n == m->cap) {
         int cap = m->cap ? m->cap * 2 : 32;
@@ -57,6 +57,7 @@ mr_status shadow_alloc(shadow_memory *m, size_t bytes, mr_dptr *out)
     }
     shadow_block *b = NULL;
     MR_TRY(make(bytes, &b));
+    b->pinned = pinned;
     int i = m->n++;
     for (; i > 0 && m->block[i - 1]->at > b->at; i--)
         m->block[i] = m->block[i - 1];

@@ -68,14 +68,33 @@ MR_API void mr_step_call(const mr_step *step, mr_call *call);
  * slots); nothing (constants). Host copies may always write. */
 typedef enum mr_guard { MR_GUARD_NONE, MR_GUARD_NAMED, MR_GUARD_ALL } mr_guard;
 
-/* Every call is ordered after what was enqueued before it; `copy_in`, `copy_out`, `fill` and `sync`
- * return when they are done. A failed step ends its run; `run` or the next other call reports
- * it. */
+/* What a device does goes in lanes: within a lane in the order in which it was enqueued, between
+ * lanes in any order, except where one waits for an event of another. RUN: runs, and copies within
+ * the device. IN and OUT: copies of inputs to it and of results from it, which cross the borders
+ * between runs. (Queues are inside a run: what its steps may do side by side.) */
+typedef enum mr_lane { MR_LANE_RUN, MR_LANE_IN, MR_LANE_OUT, MR_LANE_COUNT } mr_lane;
+/* A point in the order of a lane: of a device, and reached as long as nobody marked it. */
+typedef struct mr_event mr_event;
+typedef struct mr_copy {
+    mr_dptr to, from; /* two ranges that do not overlap, each in memory of `alloc` */
+    size_t bytes;
+    const char *name;     /* of what is copied, for errors and the trace; lent until it is done */
+    mr_step_clock *clock; /* NULL: not timed */
+} mr_copy;
+
+/* Calls come from one thread at a time. `run`, `copy`, `mark` and `wait` enqueue and return;
+ * `alloc`, `free`, `copy_in`, `copy_out`, `fill`, `forget`, `guard` and `sync` return when every
+ * lane is empty, `reached` waits for its event alone, others for nothing. A step or copy that fails
+ * drops what is enqueued on every lane, whose events then count as reached; the next of these calls
+ * that returns a status reports it, once, and adds one to `lost`. */
 typedef struct mr_device mr_device;
 typedef struct mr_device_ops {
-    /* 4096-byte aligned, cleared */
+    /* 4096-byte aligned, cleared. Memory of MR_SPACE_PINNED is the host's, which copies reach
+     * behind what runs; the host reads and writes it at `host`, from the event behind the last copy
+     * that touches it on until the next such copy is enqueued. */
     mr_status (*alloc)(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out);
     void (*free)(mr_device *dev, mr_dptr p, size_t bytes, mr_space space);
+    void *(*host)(mr_device *dev, mr_dptr p);
     mr_status (*copy_in)(mr_device *dev, mr_dptr dst, const void *src, size_t bytes);
     mr_status (*copy_out)(mr_device *dev, void *dst, mr_dptr src, size_t bytes);
     /* Set bytes whose old contents nobody needs; a checking device takes them as unwritten. */
@@ -87,10 +106,22 @@ typedef struct mr_device_ops {
     mr_status (*prepare)(mr_device *dev, mr_step *steps, int n, void **prepared);
     void (*moved)(mr_device *dev, const mr_step *steps, int n, void *prepared);
     void (*forget)(mr_device *dev, mr_step *steps, int n, void *prepared);
-    /* Enqueue all prepared steps in order; returns before they ran where the device is
-     * asynchronous. The array stays as it is until `sync`. */
+    /* Enqueue all prepared steps on MR_LANE_RUN; what is enqueued there afterwards comes after the
+     * last of them. The array stays as it is until they are done. */
     mr_status (*run)(mr_device *dev, const mr_step *steps, int n, void *prepared);
-    mr_status (*sync)(mr_device *dev); /* wait; reports the first failed step */
+    mr_status (*sync)(mr_device *dev);
+    /* Pinned memory on one side of IN and OUT; Errors, here or later: MR_E_MEMORY, what the device
+     * reports. */
+    mr_status (*copy)(mr_device *dev, mr_lane lane, const mr_copy *copy);
+    /* Events: made, freed when no lane waits for them any more. `mark`: the event is reached when
+     * all that is on the lane now is done. `wait`: what comes to the lane from now on begins when
+     * the latest mark of the event is reached; a mark that follows does not count. `reached`: is
+     * it? `block`: return when it is. A device that does everything at once has NULL for events. */
+    mr_status (*event)(mr_device *dev, mr_event **out);
+    void (*event_free)(mr_device *dev, mr_event *event);
+    mr_status (*mark)(mr_device *dev, mr_lane lane, mr_event *event);
+    mr_status (*wait)(mr_device *dev, mr_lane lane, mr_event *event);
+    mr_status (*reached)(mr_device *dev, mr_event *event, bool block, bool *out);
     /* Refuse later steps' writes to the block that begins at `p`. NULL: not a checking device. */
     void (*guard)(mr_device *dev, mr_dptr p, mr_guard guard);
     /* What an `alloc` may still get, and all there is. */
@@ -108,7 +139,8 @@ struct mr_device {
     mr_rates rates[2]; /* f32, bf16; step_s == 0: not measured yet */
     int ordinal;       /* of "cuda:1": 1 */
     bool checks;       /* wants spans with each step */
-    bool host;         /* its addresses are the host's */
+    bool host;         /* its addresses are the host's, and it does everything at once */
+    uint64_t lost;     /* failures by which what was enqueued was dropped */
     void *eager;       /* programs kept by mr_eager */
 };
 /* What the entry of a device's plug-in (base/plugin.h) returns. */
