@@ -11,9 +11,6 @@
 #include <sys/resource.h>
 #ifdef MR_HAVE_ONEDNN
 #include "cpu/onednn.h"
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #endif
 
 typedef struct shape {
@@ -29,11 +26,11 @@ typedef struct trial {
     mr_product *own;
     void *work;
 #ifdef MR_HAVE_ONEDNN
-    dnnl_engine_t engine;
     dnnl_stream_t stream;
     dnnl_primitive_t product;
     dnnl_memory_t mx, mw, my;
 #endif
+    int threads;
     char how[96];
 } trial;
 
@@ -41,15 +38,11 @@ static void trial_fini(trial *t)
 {
 #ifdef MR_HAVE_ONEDNN
     dnnl_memory_t memories[] = {t->mx, t->mw, t->my};
-    for (size_t i = 0; i < MR_COUNT(memories); i++)
-        if (memories[i])
-            dnnl_memory_destroy(memories[i]);
+    onednn_drop(memories, MR_COUNT(memories));
     if (t->product)
         dnnl_primitive_destroy(t->product);
     if (t->stream)
         dnnl_stream_destroy(t->stream);
-    if (t->engine)
-        dnnl_engine_destroy(t->engine);
 #endif
     mr_product_free(t->own);
     mr_free(t->x), mr_free(t->w), mr_free(t->y), mr_free(t->work);
@@ -68,49 +61,33 @@ static void fill(void *p, int64_t n, mr_dtype dtype)
 }
 
 #ifdef MR_HAVE_ONEDNN
-static dnnl_status_t onednn_memory(dnnl_memory_t *m, dnnl_engine_t e, int64_t rows, int64_t cols,
-                                   int64_t row, int64_t col, dnnl_data_type_t type, void *data)
-{
-    onednn_own_md md = {0};
-    dnnl_status_t st = onednn_md_init(&md, 2, (int64_t[]){rows, cols}, (int64_t[]){row, col}, type);
-    if (st == dnnl_success)
-        st = dnnl_memory_create(m, ONEDNN_MD(&md), e, data);
-    onednn_md_free(&md);
-    return st;
-}
-
 /* The primitive with weights in the layout it likes best, packed into memory of the library. */
 static dnnl_status_t onednn_init(trial *t, const shape *s, mr_dtype dtype)
 {
-    dnnl_data_type_t type = dtype == MR_BF16 ? dnnl_bf16 : dnnl_f32;
-    onednn_own_md x = {0}, w = {0}, y = {0};
-    dnnl_primitive_desc_t pd = NULL, turn = NULL;
+    dnnl_data_type_t type = onednn_type(dtype);
+    dnnl_engine_t engine = onednn_engine();
+    onednn_own_md x = {0}, w = {0}, y = {0}, plain_md = {0};
+    dnnl_primitive_desc_t pd = NULL;
     dnnl_primitive_t reorder = NULL;
     dnnl_memory_t plain = NULL;
     dnnl_status_t st;
 #define STEP(call)                                                                                 \
     if ((st = (call)) != dnnl_success)                                                             \
     goto out
-    STEP(dnnl_engine_create(&t->engine, dnnl_cpu, 0));
-    STEP(dnnl_stream_create(&t->stream, t->engine, dnnl_stream_default_flags));
+    STEP(dnnl_stream_create(&t->stream, engine, dnnl_stream_default_flags));
     STEP(onednn_md_init(&x, 2, (int64_t[]){s->m, s->k}, (int64_t[]){s->k, 1}, type));
     STEP(onednn_md_init(&w, 2, (int64_t[]){s->k, s->n}, NULL, type));
     STEP(onednn_md_init(&y, 2, (int64_t[]){s->m, s->n}, (int64_t[]){s->n, 1}, type));
-    STEP(onednn_matmul(&pd, t->engine, ONEDNN_MD(&x), ONEDNN_MD(&w), NULL, ONEDNN_MD(&y), NULL));
+    STEP(onednn_matmul(&pd, engine, ONEDNN_MD(&x), ONEDNN_MD(&w), NULL, ONEDNN_MD(&y), NULL));
     STEP(dnnl_primitive_create(&t->product, pd));
-    STEP(dnnl_memory_create(&t->mw, onednn_query_md(pd, dnnl_query_weights_md), t->engine,
+    STEP(dnnl_memory_create(&t->mw, onednn_query_md(pd, dnnl_query_weights_md), engine,
                             DNNL_MEMORY_ALLOCATE));
-    STEP(onednn_memory(&t->mx, t->engine, s->m, s->k, s->k, 1, type, t->x));
-    STEP(onednn_memory(&t->my, t->engine, s->m, s->n, s->n, 1, type, t->y));
-    STEP(onednn_memory(&plain, t->engine, s->k, s->n, 1, s->k, type, t->w));
-    onednn_own_md from = {0};
-    STEP(onednn_md_init(&from, 2, (int64_t[]){s->k, s->n}, (int64_t[]){1, s->k}, type));
-    st = dnnl_reorder_primitive_desc_create(&turn, ONEDNN_MD(&from), t->engine,
-                                            onednn_query_md(pd, dnnl_query_weights_md), t->engine,
-                                            NULL);
-    onednn_md_free(&from);
-    STEP(st);
-    STEP(dnnl_primitive_create(&reorder, turn));
+    STEP(dnnl_memory_create(&t->mx, ONEDNN_MD(&x), engine, t->x));
+    STEP(dnnl_memory_create(&t->my, ONEDNN_MD(&y), engine, t->y));
+    STEP(onednn_md_init(&plain_md, 2, (int64_t[]){s->k, s->n}, (int64_t[]){1, s->k}, type));
+    STEP(dnnl_memory_create(&plain, ONEDNN_MD(&plain_md), engine, t->w));
+    STEP(onednn_reorder(&reorder, ONEDNN_MD(&plain_md), onednn_query_md(pd, dnnl_query_weights_md),
+                        false));
     dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, t->mw}};
     STEP(dnnl_primitive_execute(reorder, t->stream, 2, args));
     STEP(dnnl_stream_wait(t->stream));
@@ -121,13 +98,11 @@ out:
 #undef STEP
     if (pd)
         dnnl_primitive_desc_destroy(pd);
-    if (turn)
-        dnnl_primitive_desc_destroy(turn);
     if (reorder)
         dnnl_primitive_destroy(reorder);
     if (plain)
         dnnl_memory_destroy(plain);
-    onednn_md_free(&x), onednn_md_free(&w), onednn_md_free(&y);
+    onednn_md_free(&x), onednn_md_free(&w), onednn_md_free(&y), onednn_md_free(&plain_md);
     return st;
 }
 #endif
@@ -137,6 +112,7 @@ static mr_status trial_init(trial *t, const shape *s, mr_dtype dtype, int thread
     size_t width = mr_dtype_bytes(dtype);
     t->x = mr_alloc((size_t)(s->m * s->k) * width), t->w = mr_alloc((size_t)(s->n * s->k) * width),
     t->y = mr_alloc((size_t)(s->m * s->n) * width);
+    t->threads = threads;
     if (!t->x || !t->w || !t->y)
         return mr_fail_memory((size_t)(s->m * s->k + s->n * s->k + s->m * s->n) * width);
     fill(t->x, s->m * s->k, dtype), fill(t->w, s->n * s->k, dtype);
@@ -156,7 +132,10 @@ static mr_status trial_init(trial *t, const shape *s, mr_dtype dtype, int thread
     MR_TRY(mr_product_new(&spec, &facts, &t->own));
     snprintf(t->how, sizeof t->how, "%s", mr_product_how(t->own));
 #ifdef MR_HAVE_ONEDNN
-    if (mr_isa() > 0 && onednn_init(t, s, dtype) == dnnl_success)
+    int before = onednn_team(threads);
+    dnnl_status_t st = mr_isa() > 0 ? onednn_init(t, s, dtype) : dnnl_unimplemented;
+    onednn_team(before);
+    if (st == dnnl_success)
         return MR_OK;
     if (t->product)
         dnnl_primitive_destroy(t->product), t->product = NULL;
@@ -172,33 +151,17 @@ static mr_status trial_run(trial *t)
     if (t->product) {
         dnnl_exec_arg_t args[] = {
             {DNNL_ARG_SRC, t->mx}, {DNNL_ARG_WEIGHTS, t->mw}, {DNNL_ARG_DST, t->my}};
-        if (dnnl_primitive_execute(t->product, t->stream, 3, args) != dnnl_success ||
-            dnnl_stream_wait(t->stream) != dnnl_success)
-            return mr_fail(MR_E_INTERNAL, "the product of the peak measurement failed");
-        return MR_OK;
+        int before = onednn_team(t->threads);
+        dnnl_status_t st = dnnl_primitive_execute(t->product, t->stream, 3, args);
+        if (st == dnnl_success)
+            st = dnnl_stream_wait(t->stream);
+        onednn_team(before);
+        return st == dnnl_success
+                   ? MR_OK
+                   : mr_fail(MR_E_INTERNAL, "the product of the peak measurement failed");
     }
 #endif
     return mr_product_run(t->own, t->x, t->w, NULL, t->y, t->work);
-}
-
-/* The team of the library is the calling thread's OpenMP setting: its own again afterwards. */
-static int team_begin(int threads)
-{
-#if defined(MR_HAVE_ONEDNN) && defined(_OPENMP)
-    int before = omp_get_max_threads();
-    omp_set_num_threads(threads);
-    return before;
-#else
-    return threads;
-#endif
-}
-static void team_end(int before)
-{
-#if defined(MR_HAVE_ONEDNN) && defined(_OPENMP)
-    omp_set_num_threads(before);
-#else
-    (void)before;
-#endif
 }
 
 static mr_status check_dtype(mr_dtype dtype)
@@ -231,7 +194,6 @@ mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double seconds, mr_
 {
     *out = (mr_bench_peak){0};
     MR_TRY(check_dtype(dtype));
-    int before = team_begin(threads);
     mr_status st = MR_OK;
     for (size_t i = 0; i < MR_COUNT(shapes) && st == MR_OK; i++) {
         const shape *s = &shapes[i];
@@ -244,7 +206,6 @@ mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double seconds, mr_
         }
         trial_fini(&t);
     }
-    team_end(before);
     return st;
 }
 
@@ -258,10 +219,8 @@ mr_status mr_bench_product_rate(mr_dtype dtype, int threads, int64_t m, int64_t 
     if (m < 1 || n < 1 || k < 1)
         return mr_fail(MR_E_SHAPE, "a product of %lld x %lld x %lld, expected at least 1 each",
                        (long long)m, (long long)n, (long long)k);
-    int before = team_begin(threads);
     mr_status st = measure(&(shape){m, n, k}, dtype, threads, seconds, 1, &t, &best, tflops);
     trial_fini(&t);
-    team_end(before);
     return st;
 }
 

@@ -39,29 +39,6 @@ static dnnl_status_t weights(onednn_own_md *md, const mr_conv_spec *s, mr_dtype 
     return onednn_md_init(md, 6 - lead, dim + lead, any ? NULL : step + lead, onednn_type(t));
 }
 
-static dnnl_status_t reorder_make(mr_conv_library *l, onednn_md plain, onednn_md packed, bool add)
-{
-    dnnl_primitive_attr_t attr = NULL;
-    dnnl_post_ops_t ops = NULL;
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_engine_t e = onednn_engine();
-    onednn_md from = add ? packed : plain, to = add ? plain : packed;
-    dnnl_status_t st = dnnl_primitive_attr_create(&attr);
-    if (st == dnnl_success && add && (st = dnnl_post_ops_create(&ops)) == dnnl_success &&
-        (st = onednn_add_sum(ops)) == dnnl_success)
-        st = dnnl_primitive_attr_set_post_ops(attr, ops);
-    if (st == dnnl_success &&
-        (st = dnnl_reorder_primitive_desc_create(&pd, from, e, to, e, attr)) == dnnl_success)
-        st = dnnl_primitive_create(&l->reorder, pd);
-    if (pd)
-        dnnl_primitive_desc_destroy(pd);
-    if (ops)
-        dnnl_post_ops_destroy(ops);
-    if (attr)
-        dnnl_primitive_attr_destroy(attr);
-    return st;
-}
-
 static dnnl_status_t make(mr_conv_library *l, const mr_conv_spec *s)
 {
     onednn_own_md x = {0}, y = {0}, w = {0}, plain = {0}, bias = {0};
@@ -98,7 +75,8 @@ static dnnl_status_t make(mr_conv_library *l, const mr_conv_spec *s)
               scratch = onednn_query_md(pd, dnnl_query_scratchpad_md);
     l->packed_bytes = dnnl_memory_desc_get_size(packed);
     l->scratch_bytes = dnnl_memory_desc_get_size(scratch);
-    STEP(reorder_make(l, ONEDNN_MD(&plain), packed, weighs));
+    STEP(onednn_reorder(&l->reorder, weighs ? packed : ONEDNN_MD(&plain),
+                        weighs ? ONEDNN_MD(&plain) : packed, weighs));
     STEP(dnnl_memory_create(&l->x, ONEDNN_MD(&x), engine, DNNL_MEMORY_NONE));
     STEP(dnnl_memory_create(&l->y, ONEDNN_MD(&y), engine, DNNL_MEMORY_NONE));
     STEP(dnnl_memory_create(&l->plain, ONEDNN_MD(&plain), engine, DNNL_MEMORY_NONE));
@@ -145,9 +123,7 @@ void mr_conv_library_free(mr_conv_library *l)
     if (!l)
         return;
     dnnl_memory_t memories[] = {l->x, l->y, l->bias, l->plain, l->packed, l->scratch};
-    for (size_t i = 0; i < MR_COUNT(memories); i++)
-        if (memories[i])
-            dnnl_memory_destroy(memories[i]);
+    onednn_drop(memories, MR_COUNT(memories));
     dnnl_primitive_t primitives[] = {l->conv, l->reorder};
     for (size_t i = 0; i < MR_COUNT(primitives); i++)
         if (primitives[i])

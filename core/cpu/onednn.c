@@ -1,4 +1,5 @@
-/* onednn: the engine that all users of the library share, and its team. Licence: Apache-2.0 */
+/* onednn: what all users of the library share: the engine, its team, copies between forms.
+ * Licence: Apache-2.0 */
 #ifdef MR_HAVE_ONEDNN
 #include "cpu/onednn.h"
 
@@ -36,6 +37,35 @@ int onednn_team(int threads)
 #else
     return threads;
 #endif
+}
+
+dnnl_status_t onednn_reorder(dnnl_primitive_t *out, onednn_md from, onednn_md to, bool add)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t ops = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t st = dnnl_primitive_attr_create(&attr);
+    if (st == dnnl_success && add && (st = dnnl_post_ops_create(&ops)) == dnnl_success &&
+        (st = onednn_add_sum(ops)) == dnnl_success)
+        st = dnnl_primitive_attr_set_post_ops(attr, ops);
+    if (st == dnnl_success)
+        st = dnnl_reorder_primitive_desc_create(&pd, from, engine, to, engine, attr);
+    if (st == dnnl_success)
+        st = dnnl_primitive_create(out, pd);
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    if (ops)
+        dnnl_post_ops_destroy(ops);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    return st;
+}
+
+void onednn_drop(const dnnl_memory_t *memories, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memories[i])
+            dnnl_memory_destroy(memories[i]);
 }
 #else
 typedef int mr_onednn_absent; // built without the library: nothing to share

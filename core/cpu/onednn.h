@@ -68,6 +68,10 @@ static inline dnnl_status_t onednn_md_init(onednn_own_md *md, int rank, const in
 dnnl_engine_t onednn_engine(void);
 /* oneDNN's team is the calling thread's OpenMP setting: sets it and gives what it was. */
 int onednn_team(int threads);
+/* A copy of a matrix or volume into another form; `add`: it is added to what lies there. */
+dnnl_status_t onednn_reorder(dnnl_primitive_t *out, onednn_md from, onednn_md to, bool add);
+/* Destroy n memories; those that are NULL were never made. */
+void onednn_drop(const dnnl_memory_t *memories, size_t n);
 
 static inline dnnl_data_type_t onednn_type(mr_dtype t)
 {

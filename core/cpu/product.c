@@ -131,19 +131,6 @@ static dnnl_status_t matrix(onednn_own_md *md, int64_t batch, int64_t rows, int6
     return onednn_md_init(md, 3, dim, any ? NULL : step, onednn_type(t));
 }
 
-static dnnl_status_t add_reorder(part *p, dnnl_engine_t e, onednn_md from, onednn_md to)
-{
-    dnnl_primitive_desc_t pd;
-    dnnl_status_t st = dnnl_reorder_primitive_desc_create(&pd, from, e, to, e, NULL);
-    if (st != dnnl_success)
-        return st;
-    st = dnnl_primitive_create(&p->reorder, pd);
-    dnnl_primitive_desc_destroy(pd);
-    if (st == dnnl_success)
-        st = dnnl_memory_create(&p->plain, from, e, DNNL_MEMORY_NONE);
-    return st;
-}
-
 static dnnl_status_t part_init(mr_product *pr, part *p, int64_t k, bool sum, bool bias, bool pack)
 {
     const mr_product_spec *s = &pr->spec;
@@ -179,7 +166,8 @@ static dnnl_status_t part_init(mr_product *pr, part *p, int64_t k, bool sum, boo
     onednn_md weights = onednn_query_md(pd, dnnl_query_weights_md),
               scratch = onednn_query_md(pd, dnnl_query_scratchpad_md);
     if (pack && !onednn_md_same(weights, ONEDNN_MD(&plain))) {
-        STEP(add_reorder(p, engine, ONEDNN_MD(&plain), weights));
+        STEP(onednn_reorder(&p->reorder, ONEDNN_MD(&plain), weights, false));
+        STEP(dnnl_memory_create(&p->plain, ONEDNN_MD(&plain), engine, DNNL_MEMORY_NONE));
         p->packed_bytes = dnnl_memory_desc_get_size(weights);
     }
     p->scratch_bytes = dnnl_memory_desc_get_size(scratch);
@@ -215,9 +203,7 @@ static void part_fini(part *p)
     if (p->reorder)
         dnnl_primitive_destroy(p->reorder);
     dnnl_memory_t memories[] = {p->a, p->b, p->bias, p->c, p->scratch, p->plain};
-    for (size_t i = 0; i < MR_COUNT(memories); i++)
-        if (memories[i])
-            dnnl_memory_destroy(memories[i]);
+    onednn_drop(memories, MR_COUNT(memories));
     *p = (part){0};
 }
 
