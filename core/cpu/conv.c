@@ -41,6 +41,36 @@ typedef struct plan {
     size_t gathered, turned, gemm; /* bytes */
 } plan;
 
+/* The product over `rows` gathered positions. */
+static mr_product_spec product_of(const mr_conv_spec *s, const plan *p, int64_t rows)
+{
+    int64_t side = s->kind == MR_CONV_DATA ? s->channels : s->filters;
+    if (s->kind == MR_CONV_WEIGHTS)
+        return (mr_product_spec){.batch = 1,
+                                 .m = p->other,
+                                 .n = p->columns,
+                                 .k = rows,
+                                 .a_row = 1,
+                                 .a_col = side,
+                                 .b_row = p->columns,
+                                 .b_col = 1,
+                                 .c_row = p->columns,
+                                 .in = s->type,
+                                 .out = MR_F32,
+                                 .accumulate = true};
+    return (mr_product_spec){.batch = 1,
+                             .m = rows,
+                             .n = p->other,
+                             .k = p->columns,
+                             .a_row = p->columns,
+                             .a_col = 1,
+                             .b_row = 1,
+                             .b_col = p->columns,
+                             .c_row = side,
+                             .in = s->type,
+                             .out = s->type};
+}
+
 static plan plan_of(const mr_conv_spec *s, int threads)
 {
     bool data = s->kind == MR_CONV_DATA;
@@ -53,23 +83,9 @@ static plan plan_of(const mr_conv_spec *s, int threads)
     p.rows = GATHER_BYTES / MR_MAX(p.columns * (int64_t)width, 1);
     p.rows = MR_MIN(MR_MAX(MR_MIN(p.rows, ROWS_MAX), ROWS_MIN), MR_MAX(p.positions, 1));
     p.gathered = padded((size_t)(p.rows * p.columns) * width);
-    mr_product_spec g = {.batch = 1,
-                         .m = p.rows,
-                         .n = p.other,
-                         .k = p.columns,
-                         .a_row = p.columns,
-                         .a_col = 1,
-                         .b_row = 1,
-                         .b_col = p.columns,
-                         .c_row = p.other,
-                         .in = s->type,
-                         .out = s->type};
-    if (s->kind == MR_CONV_WEIGHTS) {
-        g.m = p.other, g.n = p.columns, g.k = p.rows, g.out = MR_F32;
-        g.a_row = 1, g.a_col = s->filters, g.b_row = p.columns, g.b_col = 1;
-        p.turned = padded((size_t)(p.other * p.columns) * sizeof(float));
-    } else
-        p.turned = padded((size_t)(p.other * p.columns) * width);
+    bool weights = s->kind == MR_CONV_WEIGHTS;
+    p.turned = padded((size_t)(p.other * p.columns) * (weights ? sizeof(float) : width));
+    mr_product_spec g = product_of(s, &p, p.rows);
     p.gemm = padded(mr_gemm_workspace(&g, threads));
     return p;
 }
@@ -221,39 +237,11 @@ static void run_group(mr_conv *c, int64_t group, const char *x, const char *w, c
                       width};
         mr_cpu_for(n, 16, c->threads, data ? gather_readers : gather_inputs, &g);
         size_t at = (size_t)(first * side + group * p.other) * width;
-        mr_gemm m = {.m = n,
-                     .n = p.other,
-                     .k = p.columns,
-                     .a_row = p.columns,
-                     .a_col = 1,
-                     .b_row = 1,
-                     .b_col = p.columns,
-                     .c_row = side,
-                     .a = gathered,
-                     .b = turned,
-                     .bias = bias ? bias + (size_t)(group * p.other) * width : NULL,
-                     .c = out + at,
-                     .workspace = scratch,
-                     .in = s->type,
-                     .out = s->type,
-                     .threads = c->threads};
-        if (weights)
-            m = (mr_gemm){.m = p.other,
-                          .n = p.columns,
-                          .k = n,
-                          .a_row = 1,
-                          .a_col = side,
-                          .b_row = p.columns,
-                          .b_col = 1,
-                          .c_row = p.columns,
-                          .a = y + at,
-                          .b = gathered,
-                          .c = turned,
-                          .workspace = scratch,
-                          .in = s->type,
-                          .out = MR_F32,
-                          .accumulate = true,
-                          .threads = c->threads};
+        mr_product_spec product = product_of(s, &p, n);
+        mr_gemm m = mr_gemm_of(&product, c->threads);
+        m.a = weights ? y + at : gathered, m.b = weights ? gathered : turned;
+        m.c = weights ? turned : out + at, m.workspace = scratch;
+        m.bias = bias ? bias + (size_t)(group * p.other) * width : NULL;
         c->gemm(&m);
     }
     if (weights)
@@ -292,11 +280,6 @@ size_t mr_conv_workspace(const mr_conv_spec *spec, const mr_facts *facts)
                     padded((size_t)(spec->channels / spec->groups)) *
                     padded((size_t)(spec->filters / spec->groups)) * sizeof(float);
     return p.gathered + p.turned + p.gemm + blocks;
-}
-
-const char *mr_conv_how(const mr_conv *c)
-{
-    return c->library ? mr_conv_library_how(c->library) : "own";
 }
 
 mr_status mr_conv_run(mr_conv *c, const void *x, const void *w, const void *bias, const void *y,

@@ -26,7 +26,6 @@ mr_status mr_conv_new(const mr_conv_spec *spec, const mr_facts *facts, mr_conv *
 void mr_conv_free(mr_conv *c);
 /* Bytes that a run takes at most; a function of shapes and facts alone. */
 size_t mr_conv_workspace(const mr_conv_spec *spec, const mr_facts *facts);
-const char *mr_conv_how(const mr_conv *c); /* "onednn brg_conv_fwd:avx512_core", "own"; lent */
 /* One run; one at a time per object.
  *   FORWARD   y = conv(x, w) + bias      DATA      x = adjoint of it, from y and w
  *   WEIGHTS   w += from x and y, f32     (what is written is named by `kind`) */
@@ -38,7 +37,6 @@ mr_status mr_conv_run(mr_conv *c, const void *x, const void *w, const void *bias
 typedef struct mr_conv_library mr_conv_library;
 mr_conv_library *mr_conv_library_new(const mr_conv_spec *spec, int threads, size_t room);
 void mr_conv_library_free(mr_conv_library *l);
-const char *mr_conv_library_how(const mr_conv_library *l);
 mr_status mr_conv_library_run(mr_conv_library *l, const void *x, const void *w, const void *bias,
                               const void *y, void *out, void *workspace);
 

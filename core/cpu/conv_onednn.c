@@ -5,7 +5,6 @@
 #ifdef MR_HAVE_ONEDNN
 #include "cpu/onednn.h"
 
-#include <stdio.h>
 #include <string.h>
 
 struct mr_conv_library {
@@ -15,7 +14,7 @@ struct mr_conv_library {
     dnnl_primitive_t conv, reorder; /* reorder: of weights, into or out of the library's form */
     dnnl_memory_t x, y, bias, plain, packed, scratch;
     size_t packed_bytes, scratch_bytes;
-    char how[64];
+    bool slow; /* an implementation without vectors */
 };
 
 /* [batch, T, H, W, C] as oneDNN counts it: batch, C, T, H, W. */
@@ -88,7 +87,7 @@ static dnnl_status_t make(mr_conv_library *l, const mr_conv_spec *s)
     STEP(dnnl_stream_create(&l->stream, engine, dnnl_stream_default_flags));
     const char *info = "";
     dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info);
-    snprintf(l->how, sizeof l->how, "onednn %s", info);
+    l->slow = strstr(info, "ref") != NULL;
 out:
 #undef STEP
     if (pd)
@@ -109,9 +108,9 @@ mr_conv_library *mr_conv_library_new(const mr_conv_spec *s, int threads, size_t 
     int before = onednn_team(threads);
     dnnl_status_t st = make(l, s);
     onednn_team(before);
-    // implementations without vectors are slower than the own way
-    bool slow = strstr(l->how, "ref") != NULL;
-    if (st != dnnl_success || slow || ((l->packed_bytes + 63) & ~63ul) + l->scratch_bytes > room) {
+    // a slow one is slower than the own way
+    if (st != dnnl_success || l->slow ||
+        ((l->packed_bytes + 63) & ~63ul) + l->scratch_bytes > room) {
         mr_conv_library_free(l);
         return NULL;
     }
@@ -131,11 +130,6 @@ void mr_conv_library_free(mr_conv_library *l)
     if (l->stream)
         dnnl_stream_destroy(l->stream);
     mr_free(l);
-}
-
-const char *mr_conv_library_how(const mr_conv_library *l)
-{
-    return l->how;
 }
 
 static void set(dnnl_memory_t m, const void *data)
@@ -185,11 +179,6 @@ mr_conv_library *mr_conv_library_new(const mr_conv_spec *s, int threads, size_t 
 void mr_conv_library_free(mr_conv_library *l)
 {
     (void)l;
-}
-const char *mr_conv_library_how(const mr_conv_library *l)
-{
-    (void)l;
-    return "";
 }
 mr_status mr_conv_library_run(mr_conv_library *l, const void *x, const void *w, const void *bias,
                               const void *y, void *out, void *workspace)

@@ -529,6 +529,22 @@ const char *mr_product_how(const mr_product *p)
     return p->how;
 }
 
+mr_gemm mr_gemm_of(const mr_product_spec *s, int threads)
+{
+    return (mr_gemm){.m = s->m,
+                     .n = s->n,
+                     .k = s->k,
+                     .a_row = s->a_row,
+                     .a_col = s->a_col,
+                     .b_row = s->b_row,
+                     .b_col = s->b_col,
+                     .c_row = s->c_row,
+                     .in = s->in,
+                     .out = s->out,
+                     .accumulate = s->accumulate,
+                     .threads = threads};
+}
+
 mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void *bias, void *c,
                          void *workspace)
 {
@@ -551,23 +567,12 @@ mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void
     static mr_gemm_fn *const own[] = {mr_gemm_base, mr_gemm_avx2, mr_gemm_avx512};
     size_t in = mr_dtype_bytes(s->in), to = mr_dtype_bytes(s->out);
     for (int64_t i = 0; i < s->batch; i++) {
-        mr_gemm g = {.m = s->m,
-                     .n = s->n,
-                     .k = s->k,
-                     .a_row = s->a_row,
-                     .a_col = s->a_col,
-                     .b_row = s->b_row,
-                     .b_col = s->b_col,
-                     .c_row = s->c_row,
-                     .a = (const char *)a + (size_t)(i * s->a_batch) * in,
-                     .b = (const char *)b + (size_t)(i * s->b_batch) * in,
-                     .bias = s->bias ? bias : NULL,
-                     .c = (char *)c + (size_t)(i * s->c_batch) * to,
-                     .workspace = p->memory ? p->memory : workspace,
-                     .in = s->in,
-                     .out = s->out,
-                     .accumulate = s->accumulate,
-                     .threads = p->threads};
+        mr_gemm g = mr_gemm_of(s, p->threads);
+        g.a = (const char *)a + (size_t)(i * s->a_batch) * in;
+        g.b = (const char *)b + (size_t)(i * s->b_batch) * in;
+        g.c = (char *)c + (size_t)(i * s->c_batch) * to;
+        g.bias = s->bias ? bias : NULL;
+        g.workspace = p->memory ? p->memory : workspace;
         if (p->way == TILES)
             mr_gemm_amx(&g);
         else

@@ -47,6 +47,8 @@ typedef struct mr_gemm {
 typedef void mr_gemm_fn(const mr_gemm *g);
 mr_gemm_fn mr_gemm_base, mr_gemm_avx2, mr_gemm_avx512;
 size_t mr_gemm_workspace(const mr_product_spec *s, int threads);
+/* One matrix of `s`, without addresses. */
+mr_gemm mr_gemm_of(const mr_product_spec *s, int threads);
 
 /* The own product of bf16 on AMX tiles (isa/amx_gemm.c), faster than oneDNN 2.6 where the processor
  * has them (facts.amx) and it fits: one matrix, a dense dimension in each operand. workspace:
