@@ -384,6 +384,7 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
     g->n_forward = g->nodes.n;
     g->backward = true;
     g->queue = MR_Q_COMPUTE;
+    g->fetch_at = g->newest;
 
     // seed: d loss / d loss = 1
     float one = 1;

@@ -11,6 +11,7 @@ mr_status mr_graph_new(mr_params *params, const mr_graph_options *options, mr_gr
         return mr_fail_memory(sizeof *g);
     mr_arena_init(&g->arena);
     g->params = params, g->origin = "", g->open_block = -1;
+    g->newest = g->sent = g->sent_due = g->fetch_at = MR_NONE;
     if (options)
         g->options = *options;
     *out = g;
@@ -154,6 +155,7 @@ static mr_status append_op(mr_graph *g, const mr_op *op, const mr_attr *attrs, i
                     .block = g->open_block,
                     .queue = g->queue,
                     .recompute_of = -1,
+                    .after = MR_NONE,
                     .backward = g->backward,
                     .name = node_name(g, op->name)};
     if (!node.name)
@@ -368,8 +370,13 @@ mr_status mr_graph_offload(mr_graph *g, mr_ref x)
     mr_ref root = g->values.at[x].root, away;
     if (g->values.at[root].away != MR_NONE)
         return MR_OK;
-    MR_TRY(mr_graph_move(g, root, MR_SPACE_PINNED, &away));
+    mr_queue before = g->queue;
+    g->queue = MR_Q_D2H;
+    mr_status st = mr_graph_move(g, root, MR_SPACE_PINNED, &away);
+    g->queue = before;
+    MR_TRY(st);
     g->values.at[root].away = away;
+    g->sent_due = g->sent, g->sent = away;
     return MR_OK;
 }
 

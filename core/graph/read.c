@@ -154,6 +154,8 @@ mr_status mr_graph_print(const mr_graph *g, char **text)
             mr_text_add(&t, "  setup");
         if (node->queue != MR_Q_COMPUTE)
             mr_text_add(&t, "  on %s", mr_queue_name(node->queue));
+        if (node->after != MR_NONE)
+            mr_text_add(&t, "  after %%%d", (int)node->after);
         for (int k = 0; k < node->n_out; k++)
             if (node->op->out[k].inplace && node->out[k] != MR_NONE &&
                 node->in[node->op->out[k].inplace - 1] != MR_NONE &&

@@ -52,8 +52,14 @@ static mr_status bring_back(mr_graph *g, mr_ref x, mr_ref *out)
 {
     mr_ref root = g->values.at[x].root, back = g->values.at[root].back;
     if (back == MR_NONE) {
-        MR_TRY(mr_graph_move(g, g->values.at[root].away, MR_SPACE_DEVICE, &back));
+        mr_queue before = g->queue;
+        g->queue = MR_Q_H2D;
+        mr_status st = mr_graph_move(g, g->values.at[root].away, MR_SPACE_DEVICE, &back);
+        g->queue = before;
+        MR_TRY(st);
+        g->nodes.at[g->values.at[back].pub.node].after = g->fetch_at;
         g->values.at[root].back = back;
+        g->fetch_at = g->newest;
     }
     *out = back;
     return x == root ? MR_OK : same_view(g, x, back, out);
@@ -73,7 +79,7 @@ mr_status graph_available(mr_graph *g, mr_ref x, mr_ref *out)
         for (int i = 0; i < copy.n_in; i++)
             if (copy.in[i] != MR_NONE)
                 MR_TRY(graph_available(g, copy.in[i], &copy.in[i]));
-        copy.recompute_of = id, copy.backward = true;
+        copy.recompute_of = id, copy.backward = true, copy.after = MR_NONE;
         mr_ref outs[MR_MAX_OUT];
         MR_TRY(graph_append(g, &copy, outs));
         g->clones[id] = g->nodes.n - 1;

@@ -72,7 +72,11 @@ struct mr_graph {
     const char *origin;
     mr_queue queue; /* of nodes added now */
     int open_block;
-    bool backward; /* nodes added now belong to the backward pass */
+    mr_ref newest;   /* made last on compute; MR_NONE none */
+    mr_ref sent;     /* the newest copy of an offload */
+    mr_ref sent_due; /* the one before it, until a node of compute waits for it */
+    mr_ref fetch_at; /* what compute makes before it needs the newest that came back */
+    bool backward;   /* nodes added now belong to the backward pass */
     bool finished;
     /* forward node -> its repetition in the backward part, -1 none */
     int *clones;

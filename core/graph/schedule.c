@@ -37,6 +37,7 @@ typedef struct builder {
     int *newest; /* [space][queue] of `accesses`, -1 none */
     VEC(access) accesses;
     int last[QUEUES]; /* newest step so far */
+    int *step_of;     /* per node; -1: of setup */
 } builder;
 
 /* ---- spaces ---- */
@@ -136,6 +137,14 @@ static void wait_for(const mr_schedule *s, mr_schedule_step *t, const int *after
     }
 }
 
+/* The step that makes what a node names in `after`; -1: none is left. */
+static int step_before(const builder *b, int node)
+{
+    mr_ref x = node < 0 ? MR_NONE : b->g->nodes.at[node].after;
+    int maker = x == MR_NONE ? -1 : b->g->values.at[x].pub.node;
+    return maker < 0 || maker > node ? -1 : b->step_of[maker];
+}
+
 static mr_status add_step(builder *b, mr_schedule_step t, const mr_ref *in, int n_in,
                           const mr_ref *out, int n_out)
 {
@@ -152,6 +161,9 @@ static mr_status add_step(builder *b, mr_schedule_step t, const mr_ref *in, int 
         MR_TRY(touch(b, i, in[k], false, after));
     for (int k = 0; k < n_out; k++)
         MR_TRY(touch(b, i, out[k], true, after));
+    int named = step_before(b, t.node);
+    if (named >= 0 && s->step[named].queue != t.queue)
+        after[s->step[named].queue] = MR_MAX(after[s->step[named].queue], named);
     wait_for(s, &s->step[i], after);
     return MR_OK;
 }
@@ -161,6 +173,7 @@ static mr_status add_steps(builder *b)
     const mr_graph *g = b->g;
     for (int i = 0; i < g->nodes.n; i++) {
         const mr_node *node = &g->nodes.at[i];
+        b->step_of[i] = node->setup ? -1 : b->s->n;
         if (!node->setup)
             MR_TRY(add_step(b, (mr_schedule_step){.queue = node->queue, .node = i, .output = -1},
                             node->in, node->n_in, node->out, node->n_out));
@@ -194,7 +207,8 @@ mr_status mr_schedule_new(const mr_graph *g, const char *const *shared, int n_sh
     s->step = mr_alloc(steps * sizeof *s->step);
     b.space = mr_alloc(storages * sizeof *b.space);
     b.newest = mr_alloc(storages * QUEUES * sizeof *b.newest);
-    if (!s->step || !b.space || !b.newest) {
+    b.step_of = mr_alloc((size_t)g->nodes.n * sizeof *b.step_of);
+    if (!s->step || !b.space || !b.newest || !b.step_of) {
         st = mr_fail_memory(steps * sizeof *s->step);
         goto out;
     }
@@ -202,7 +216,7 @@ mr_status mr_schedule_new(const mr_graph *g, const char *const *shared, int n_sh
     MR_TRY_GOTO(find_spaces(&b));
     MR_TRY_GOTO(add_steps(&b));
 out:
-    mr_free(b.space), mr_free(b.newest), mr_free(b.accesses.at);
+    mr_free(b.space), mr_free(b.newest), mr_free(b.accesses.at), mr_free(b.step_of);
     if (st != MR_OK)
         mr_schedule_free(s);
     else

@@ -98,6 +98,17 @@ static mr_status check_overwrites(const mr_graph *g, const mr_node *node)
     return MR_OK;
 }
 
+/* The next node of compute waits for the copy of an offload that another one followed. */
+static void plan_wait(mr_graph *g, mr_node *made)
+{
+    if (made->setup || made->queue != MR_Q_COMPUTE)
+        return;
+    made->after = g->sent_due, g->sent_due = MR_NONE;
+    for (int i = 0; i < made->n_out; i++)
+        if (made->out[i] != MR_NONE)
+            g->newest = made->out[i];
+}
+
 mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
 {
     mr_infer ctx = {.n_in = node->n_in, .attr = node->attr};
@@ -157,6 +168,7 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
     made.setup = setup && node->n_in > 0 && !g->backward;
     if (made.setup)
         made.queue = MR_Q_COMPUTE;
+    plan_wait(g, &made);
     for (int i = 0; i < made.n_out; i++)
         if (made.out[i] != MR_NONE)
             g->values.at[made.out[i]].setup = made.setup;

@@ -149,6 +149,9 @@ typedef struct mr_node {
     /* setup: depends on constants only, runs once per compiled graph */
     bool backward, setup;
     mr_queue queue;
+    /* a value of another queue that must be there too before it begins, though it does not read it;
+     * MR_NONE: none. What makes it may have been dropped: then there is nothing to wait for. */
+    mr_ref after;
 } mr_node;
 
 typedef struct mr_graph mr_graph;
@@ -203,8 +206,10 @@ MR_API mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int ax
  * only where compute waits for something behind the copy.
  * Errors also: MR_E_USAGE for a constant, or where x lies there already. */
 MR_API mr_status mr_graph_move(mr_graph *g, mr_ref x, mr_space space, mr_ref *out);
-/* Keep x for the backward pass in host memory: copied there now, and back before the first node
- * that reads it or a view of it then. Errors as of mr_graph_move. */
+/* Keep x for the backward pass in host memory: copied there now on d2h, and back on h2d for the
+ * first node that reads it or a view of it then. Two copies are on their way at a time: compute
+ * goes on behind the next offload when this one's copy is over, and what comes back next sets out
+ * when compute begins to need what came before it. Errors as of mr_graph_move. */
 MR_API mr_status mr_graph_offload(mr_graph *g, mr_ref x);
 /* Name a result the host reads after a run; copied where x is no dense value of its own. */
 MR_API mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x);
@@ -266,7 +271,8 @@ MR_API mr_status mr_graph_print(const mr_graph *g, char **text);
 /* What of a run may go on side by side. Its steps are the nodes of a finished graph without those
  * of setup, in their order, then on d2h one copy out of the arena for each output that lies there.
  * Steps of one queue run in order. A step waits for earlier ones of other queues that touch bytes
- * it touches where one of the two writes; what another wait implies is left out. So whatever the
+ * it touches where one of the two writes, and for what its node names in `after`; what another wait
+ * implies is left out. So whatever the
  * queues do, the bits are those of the order of the list. */
 typedef struct mr_schedule mr_schedule;
 typedef struct mr_schedule_step {

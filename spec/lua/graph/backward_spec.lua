@@ -168,6 +168,33 @@ describe("graph.backward", function()
       table.concat(peaks, " "))
   end)
 
+  it("has two copies of what waits in host memory on their way at a time", function()
+    local g <close> = G.graph(nil, { no_cheap = true })
+    local x = g:input("x", "f32", { 64 })
+    local y = x
+    for _ = 1, 4 do
+      y = ops.silu(y)
+      g:offload(y)
+    end
+    local loss = ops.sum(y, { axes = { 0 } })
+    g:output("loss", loss)
+    g:output("dx", g:backward(loss, { x })[1])
+    g:finish()
+    local steps = {}
+    for queue, rest in g:schedule():gmatch "\n +%d+ (%S+)([^\n]*)" do
+      steps[#steps + 1] = queue .. (rest:match "  waits for %d+" or "")
+    end
+    assert.same({
+      "compute", "d2h  waits for 0", "compute", "d2h  waits for 2",
+      -- compute goes on when the copy before the newest is over
+      "compute  waits for 1", "d2h  waits for 4", "compute  waits for 3", "compute  waits for 5",
+      -- each comes back beside the gradient that needs the one before it
+      "h2d  waits for 7", "compute  waits for 8", "h2d", "compute  waits for 10",
+      "h2d  waits for 9", "compute  waits for 12", "compute",
+      "d2h  waits for 7", "d2h  waits for 14", -- the outputs
+    }, steps)
+  end)
+
   it("moves values between memories, whole and dense, and lets only copies see them", function()
     local dev <close> = E.device(device, 1)
     local g <close> = G.graph()
