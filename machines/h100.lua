@@ -11,6 +11,7 @@ return {
   network = { cards = 8, card = 46e9, step_s = 14e-6 },
   host = { pcie = 55e9 },
   communication_share = 16 / 132,   -- multiprocessors that a running collective takes
+  price_hour = 2.99,                -- USD, Lambda on demand
   mtbf_gpu_hours = 5.1e4,           -- 16,384 GPUs for 3.1 hours between two stops (Llama 3)
   source = "NVIDIA data sheet; NCCL 2.30 graph/tuning.cc; NCCL tests issue 290",
 }

@@ -86,8 +86,10 @@ local function mesh_of(options)
   return mesh.new(require("moonreel.plan.machine").this(device))
 end
 
--- what becomes of the samples of the index, in the first epoch; nil without one
-local function survey_of(settings, options)
+local EPOCHS = 10  -- that are counted one by one; later ones differ by a little
+
+-- what becomes of the samples of the index in the first epochs; nil without one
+local function surveys_of(settings, options)
   local base, path = require "moonreel.core.base", options.data or settings.dataset.data_path
   local index, input
   if path then
@@ -100,7 +102,11 @@ local function survey_of(settings, options)
       .. "%s", path, index, path, index)
   end
   local opened <close> = require("moonreel.data").open(index)
-  return require("moonreel.plan").survey(settings, opened, 0)
+  local surveys = {}
+  for epoch = 1, math.max(1, math.min(EPOCHS, settings.epochs)) do
+    surveys[epoch] = require("moonreel.plan").survey(settings, opened, epoch - 1)
+  end
+  return surveys
 end
 
 function command.run(args)
@@ -118,10 +124,13 @@ function command.run(args)
   local compiled <close> = require("moonreel.plan.compiled").new(mesh.machine)
   local plans, fits = {}, true
   for i, one in ipairs(list) do
-    plans[i] = plan.of(one.settings, { mesh = mesh, compiled = compiled,
-      survey = one.settings.bucket_config and survey_of(one.settings, options) or nil })
-    plans[i].stage = one.name
-    fits = fits and plans[i].largest.fits
+    local surveys = one.settings.bucket_config and surveys_of(one.settings, options) or nil
+    local p = plan.of(one.settings, { mesh = mesh, compiled = compiled,
+      survey = surveys and surveys[1] })
+    p.stage = one.name
+    p.course = require("moonreel.plan.course").of(p, one.settings, { surveys = surveys,
+      stage = one.name or options.stage })
+    plans[i], fits = p, fits and p.largest.fits
   end
   if options.json then
     local json = require "moonreel.core.json"
@@ -130,10 +139,10 @@ function command.run(args)
       out[i] = show.plain(p)
     end
     print(json.encode(#out == 1 and out[1] or { stages = out }, { indent = 2 }))
+  elseif #plans > 1 then
+    io.write(show.stages(plans))
   else
-    for _, p in ipairs(plans) do
-      io.write(show.text(p), "\n")
-    end
+    io.write(show.text(plans[1]))
   end
   return fits and 0 or 5
 end

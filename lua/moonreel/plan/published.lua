@@ -81,10 +81,37 @@ local function torchtitan(rows)
     "its network is not described: 1.5 points")
 end
 
+-- last checkpoints of the reproduction's stages: steps that were run
+local TUTORIAL = "recipes/opensora-1.2/lambda/tutorial.lua"
+local tutorial_steps = { stage1 = 2210, stage2 = 7099, stage3 = 14778, stage4 = 2100,
+  stage5 = 3300, stage6 = 2900 }
+local TUTORIAL_STEP_S, TUTORIAL_GPUS = 12, 192
+
+--- Who says how many steps the reproduction's stages took.
+published.STEPS_SOURCE = "names of the published checkpoints of Lambda's tutorial"
+
+--- Steps that a published run of a recipe took.
+---@param settings table
+---@param stage string|nil
+---@return integer|nil
+function published.steps(settings, stage)
+  return tostring(settings.recipe) == TUTORIAL and stage and tutorial_steps[stage] or nil
+end
+
+local function lambda(rows)
+  local run, steps = "Lambda's reproduction of Open-Sora 1.2, 192 H100", tutorial_steps
+  local hours = TUTORIAL_STEP_S * TUTORIAL_GPUS / 3600
+  row(rows, run, "GPU hours of stages 1 to 3", 18000,
+    (steps.stage1 + steps.stage2 + steps.stage3) * hours, 18000 * 0.85, 18000 * 1.15,
+    "Lambda Labs tutorial; " .. published.STEPS_SOURCE,
+    "its bucket tables are made for steps of 12 s")
+end
+
 --- All published runs, each with what is planned for it.
 ---@return moonreel.plan.Published[]
 function published.rows()
   local rows = {}
+  lambda(rows)
   opensora_2(rows)
   torchtitan(rows)
   return rows

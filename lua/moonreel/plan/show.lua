@@ -96,7 +96,7 @@ local function bucket_columns(p)
       return size(v) .. (row.fits and "" or " !")
     end } }
   for _, part in ipairs { { "encode" }, { "forward" }, { "recompute" }, { "backward" },
-      { "exposed", "communication" }, { "update" }, { "step" } } do
+      { "exposed", "communication" }, { "slowest", "slowest rank" }, { "update" }, { "step" } } do
     local any = false
     for _, b in ipairs(p.buckets) do
       any = any or b.seconds[part[1]] > 0
@@ -142,6 +142,96 @@ function show.too_large(p)
   return lines
 end
 
+-- a length of time for people
+local function hours(h)
+  if h < 1 / 60 then
+    return ("%.0f s"):format(h * 3600)
+  elseif h < 1 then
+    return ("%.1f min"):format(h * 60)
+  end
+  return h < 100 and ("%.1f h"):format(h) or show.count(h) .. " h"
+end
+
+local function course_lines(p, put)
+  local c, m = p.course, p.mesh.machine
+  put("the whole run: %s steps (%s), %s of %s on average%s", show.count(c.steps), c.from,
+    hours(c.hours), show.seconds(c.step_s), c.mixed and "" or ", each bucket counted alike")
+  if p.mesh.ranks > 1 then
+    put("  %s GPU hours%s; if ranks drew buckets freely, the slowest of each step would leave %s "
+      .. "of the speed", show.count(c.gpu_hours), c.cost and (", %s at %.4g an hour"):format(
+      show.count(c.cost), m.price_hour) or "", percent(c.free))
+  end
+  local steps = {}
+  for e, n in ipairs(c.epochs) do
+    steps[e] = show.count(n)
+  end
+  if #steps > 0 then
+    put("  steps of epoch 1, 2, ...: %s", table.concat(steps, ", "))
+  end
+  put("  checkpoints of %s, %s kept; %.4g samples a second from the store",
+    size(c.checkpoint_bytes), size(c.disk_bytes), c.samples_s)
+  if c.failures then
+    put("  %.2g failures expected, %s lost with a save every %s (%s steps)", c.failures,
+      hours(c.lost_hours), hours(c.interval_s / 3600), show.count(c.interval))
+  end
+end
+
+--- A row per stage and a total.
+---@param plans table[]  of plan.of, each with stage and, where steps are known, course
+---@return string
+function show.stages(plans)
+  local rows, total = {}, { stage = "total", steps = 0, hours = 0, gpu_hours = 0, known = true }
+  for i, p in ipairs(plans) do
+    local c = p.course or {}
+    rows[i] = { stage = p.stage, buckets = #p.buckets, memory = p.largest.total,
+      at = plan.bucket_name(p.largest), fits = p.largest.fits, steps = c.steps, step = c.step_s,
+      hours = c.hours, gpu_hours = c.gpu_hours, cost = c.cost, disk = c.disk_bytes }
+    for _, key in ipairs { "steps", "hours", "gpu_hours", "cost" } do
+      total[key] = c[key] and (total[key] or 0) + c[key] or total[key]
+    end
+    if not p.course then
+      total.stage = "total of those known"
+    end
+  end
+  rows[#rows + 1] = total
+  local columns = { { key = "stage" }, { key = "buckets", right = true },
+    { key = "memory", title = "largest", right = true, format = function(v, row)
+      return size(v) .. (row.fits and "" or " !")
+    end }, { key = "at", title = "in bucket" },
+    { key = "steps", right = true, format = show.count },
+    { key = "step", title = "a step", right = true, format = show.seconds },
+    { key = "hours", right = true, format = hours },
+    { key = "gpu_hours", title = "GPU hours", right = true, format = show.count } }
+  if total.cost then
+    columns[#columns + 1] = { key = "cost", right = true, format = show.count }
+  end
+  columns[#columns + 1] = { key = "disk", right = true, format = size }
+  local mesh = plans[1].mesh
+  local lines = { ("%s on %s, stage by stage:\n"):format(plans[1].name, mesh:text()),
+    printer.text(columns, rows) }
+  local told = {}
+  for _, p in ipairs(plans) do
+    for _, line in ipairs(show.too_large(p)) do
+      lines[#lines + 1] = ("stage %s: %s\n"):format(p.stage, line)
+    end
+    if not p.course then
+      lines[#lines + 1] = ("note: stage %s: without an index nobody knows its steps; try: --data "
+        .. "NAME.mrx\n"):format(p.stage)
+    end
+    for _, note in ipairs(p.notes) do
+      if not told[note] then
+        told[note] = true
+        lines[#lines + 1] = ("note: %s\n"):format(note)
+      end
+    end
+  end
+  if plans[1].course then
+    lines[#lines + 1] = ("note: steps by %s\n"):format(plans[1].course.from)
+  end
+  lines[#lines + 1] = "note: --stage NAME tells all of one\n"
+  return table.concat(lines)
+end
+
 --- A plan of one recipe or stage as text.
 ---@param p table  of plan.of
 ---@return string
@@ -157,6 +247,10 @@ function show.text(p)
   live_lines(p, put)
   put("")
   bucket_lines(p, put)
+  if p.course then
+    put("")
+    course_lines(p, put)
+  end
   if p.survey then
     put("")
     put("first epoch of %s: %s of %s samples in %s batches%s", p.survey.index,
@@ -204,7 +298,8 @@ function show.plain(p)
   return { name = p.name, hash = p.hash, machine = mesh.machine.name, nodes = mesh.nodes,
     gpus = mesh.gpus, ranks = mesh.ranks, zero = mesh.zero, sequence = mesh.sequence,
     memory_bytes = mesh.machine.memory_bytes, dtype = p.dtype, parameters = p.parameters,
-    trained = p.trained, buckets = list, notes = json.array(p.notes), run = p.run }
+    trained = p.trained, buckets = list, notes = json.array(p.notes), stage = p.stage,
+    course = p.course, dropped = p.survey and json.array(p.survey.dropped) }
 end
 
 return show

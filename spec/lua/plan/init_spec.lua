@@ -88,7 +88,8 @@ describe("a plan", function()
     for _, b in ipairs(p.buckets) do
       local s, device, host = b.seconds, 0, 0
       assert.is_true(s.forward > 0 and s.recompute > 0 and s.backward > s.recompute)
-      assert.equal(s.step, s.encode + s.forward + (s.backward + s.recompute) + s.exposed + s.update)
+      assert.equal(s.step, s.encode + s.forward + (s.backward + s.recompute) + s.exposed
+        + s.slowest + s.update)
       for _, kind in ipairs(plan.kinds) do
         local bytes = b.bytes[kind[1]] or 0
         device = device + (kind[3] == "device" and bytes or 0)
@@ -113,7 +114,8 @@ describe("a plan", function()
     end
     assert.equal(bytes(one, "weights"), bytes(eight, "weights"))
     assert.equal(bytes(one, "arena"), bytes(eight, "arena"))
-    assert.equal(0, one.largest.seconds.exposed)
+    assert.same({ 0, 0 }, { one.largest.seconds.exposed, one.largest.seconds.slowest })
+    assert.is_true(more.largest.seconds.slowest > eight.largest.seconds.slowest)
     assert.is_true(more.largest.seconds.reduce > eight.largest.seconds.reduce)
     assert.is_true(eight.largest.seconds.reduce > 0 and eight.largest.seconds.gather > 0)
   end)

@@ -28,7 +28,8 @@ describe("moonreel plan", function()
         "memory of one rank at its peak, in bucket 32px", "activations and workspace +[%d.]+ MB",
         "libraries and communication +4.0 GB +██", "decoded batches +[%d.]+ kB  host",
         "of 85.5 GB %(%d+ %%%), and .* of the host for each rank", "kept +spatial_blocks",
-        "\nbucket +batch +memory +forward +backward +communication +update +step +of peak\n",
+        "\nbucket +batch +memory +forward +backward +communication +slowest rank +update +step +of "
+        .. "peak\n",
         "\n32px 6x32x32 +8 +%d", "note: H100: workspace is that of plain" } do
       assert.matches(want, text)
     end
@@ -75,5 +76,22 @@ describe("a bar and a number", function()
       show.count(1207643972) })
     assert.same({ "-", "12 us", "3.2 ms", "1.50 s" }, { show.seconds(0), show.seconds(12e-6),
       show.seconds(3.2e-3), show.seconds(1.5) })
+  end)
+end)
+
+describe("stages", function()
+  it("are rows with a total, and a course each where steps are known", function()
+    local exit, text = run("opensora-1.2/lambda/tutorial", "--gpus", "24x8xH100",
+      "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 8}}}", "model.depth=1")
+    assert.equal(0, exit)
+    assert.matches("tutorial on 24 x 8 H100, stage by stage:", text)
+    assert.matches("\nstage3 +1 +[%d.]+ GB  144p 51x%d+x%d+ +14,778 ", text)
+    assert.matches("\nstage7 +1 +[%d.]+ GB  144p 51x%d+x%d+ +- ", text)
+    assert.matches("\ntotal of those known .* 32,387 ", text)
+    assert.matches("stage stage7: without an index nobody knows its steps", text)
+    exit, text = run("opensora-1.2/lambda/tutorial", "--gpus", "24x8xH100", "--stage", "stage4",
+      "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 8}}}", "model.depth=1")
+    assert.equal(0, exit)
+    assert.matches("the whole run: 2,100 steps %(names of the published checkpoints", text)
   end)
 end)

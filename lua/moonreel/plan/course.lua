@@ -1,0 +1,128 @@
+--- The course of a whole run: steps of each epoch, hours, cost, disk, saves and failures.
+-- Ref: reference reliability 3.6, plan 6; dataplane 4.5 for ranks that wait for each other.
+-- @module moonreel.plan.course
+local published = require "moonreel.plan.published"
+
+local course = {}
+
+local RESTART_S = 300        -- from a failure to the next step: found, started, loaded
+local MOST_LOST_S = 600      -- work that a failure may take at most, by default
+local KEPT = 3               -- checkpoints of a run that says nothing of it
+
+---@class moonreel.plan.Course
+---@field from string        where the number of steps comes from
+---@field epochs integer[]   steps of each epoch that was counted
+---@field steps integer      optimizer steps of the run
+---@field step_s number      of the average step
+---@field hours number
+---@field gpu_hours number
+---@field cost number|nil    where the machine has a price
+---@field free number        share of the speed that would be left if ranks drew buckets freely: the
+---   slowest of a step decides
+---@field samples_s number   that all ranks take from the store
+---@field checkpoint_bytes integer
+---@field disk_bytes integer kept at once
+---@field interval_s number  suggested between saves, and in `interval` steps
+---@field failures number    expected, and `lost_hours` by them
+
+-- micro-batches of one epoch by the name of their bucket, and in all
+local function batches_of(survey)
+  local by, all = {}, 0
+  for _, b in ipairs(survey.buckets) do
+    local key, n = b.resolution .. " " .. b.frames, -(-b.samples // b.batch)
+    by[key], all = (by[key] or 0) + n, all + n
+  end
+  return by, all
+end
+
+-- share of all micro-batches that each bucket has: of the index, or the same for all
+local function weights_of(p, survey)
+  local weights, by, all = {}, {}, #p.buckets
+  if survey then
+    by, all = batches_of(survey)
+  end
+  for i, b in ipairs(p.buckets) do
+    weights[i] = (survey and by[b.resolution .. " " .. b.frames] or 1) / all
+  end
+  return weights
+end
+
+-- Expected longest of n draws of a step's seconds, over the mean.
+local function longest(p, weights, mean, n)
+  local order = {}
+  for i, b in ipairs(p.buckets) do
+    order[i] = { seconds = b.seconds.step, weight = weights[i] }
+  end
+  table.sort(order, function(a, b) return a.seconds < b.seconds end)
+  local below, before, expected = 0, 0, 0
+  for i, one in ipairs(order) do
+    below = i == #order and 1 or below + one.weight
+    expected, before = expected + one.seconds * (below ^ n - before), below ^ n
+  end
+  return expected / mean
+end
+
+-- steps of every epoch, as far as they are known, and who says so
+local function steps_of(p, settings, surveys, stage)
+  local together, epochs = p.mesh.data * settings.accumulate, {}
+  for e, survey in ipairs(surveys or {}) do
+    epochs[e] = -(-select(2, batches_of(survey)) // together)
+  end
+  if settings.steps > 0 then
+    return settings.steps, epochs, "the recipe"
+  elseif #epochs > 0 then
+    local sum = 0
+    for e = 1, settings.epochs do
+      sum = sum + epochs[math.min(e, #epochs)]
+    end
+    return sum, epochs, ("%d epochs of %s"):format(settings.epochs, surveys[1].index)
+  end
+  local known = published.steps(settings, stage)
+  return known, epochs, known and published.STEPS_SOURCE
+end
+
+-- how often to save, what failures cost
+local function add_failures(c, p)
+  local m, ranks = p.mesh.machine, p.mesh.ranks
+  if m.here then
+    return
+  end
+  local copy_s = c.checkpoint_bytes * p.mesh:share("state") / m.host.pcie
+  local between_s = m.mtbf_gpu_hours * 3600 / ranks
+  c.interval_s = math.min((2 * copy_s * between_s) ^ 0.5, MOST_LOST_S)
+  c.interval = math.max(1, c.interval_s // c.step_s | 0)
+  c.failures = c.gpu_hours / m.mtbf_gpu_hours
+  c.lost_hours = c.failures * (c.interval_s / 2 + RESTART_S) / 3600
+end
+
+--- The course of a run.
+---@param p table          of plan.of
+---@param settings table
+---@param given table|nil  surveys: plan.survey of the first epochs; stage: name of the stage
+---@return moonreel.plan.Course|nil course  nil where nobody knows how many steps there are
+function course.of(p, settings, given)
+  given = given or {}
+  local steps, epochs, from = steps_of(p, settings, given.surveys, given.stage)
+  if not steps then
+    return nil
+  end
+  local survey = given.surveys and given.surveys[1]
+  local weights, mean, samples = weights_of(p, survey), 0, 0
+  for i, b in ipairs(p.buckets) do
+    mean, samples = mean + weights[i] * b.seconds.step, samples + weights[i] * b.batch
+  end
+  local c = { from = from, epochs = epochs, steps = steps, step_s = mean,
+    hours = steps * mean / 3600, checkpoint_bytes = p.saved_bytes, mixed = survey ~= nil,
+    free = 1 / longest(p, weights, mean, p.mesh.data),
+    samples_s = samples * p.mesh.data * settings.accumulate / mean }
+  c.gpu_hours = c.hours * p.mesh.ranks
+  local price = p.mesh.machine.price_hour
+  c.cost = price and c.gpu_hours * price
+  local kept, saves = settings.keep_n_latest or KEPT, settings.ckpt_every > 0
+    and steps // settings.ckpt_every + 1 or 1
+  c.disk_bytes = c.checkpoint_bytes * (kept > 0 and math.min(kept, saves) or saves)
+  add_failures(c, p)
+  return c
+end
+
+return course

@@ -1,0 +1,79 @@
+--- The course of a whole run from its buckets' seconds and an index's samples.
+local course = require "moonreel.plan.course"
+local mesh = require "moonreel.plan.mesh"
+
+-- two buckets of 1 s and 3 s
+local function planned(gpus)
+  local function bucket(resolution, frames, batch, seconds)
+    return { resolution = resolution, frames = frames, batch = batch, seconds = { step = seconds } }
+  end
+  return { mesh = mesh.parse(gpus):with { zero = 2 }, saved_bytes = 16e9,
+    buckets = { bucket("144p", 1, 10, 1), bucket("144p", 51, 2, 3) } }
+end
+
+local function settings(given)
+  return setmetatable(given, { __index = { accumulate = 1, steps = 0, epochs = 2, ckpt_every = 0,
+    recipe = "mine" } })
+end
+
+-- 30 batches of the first and 10 of the second bucket, which has two aspects
+local survey = { index = "x.mrx", buckets = {
+  { resolution = "144p", frames = 1, batch = 10, samples = 291 },
+  { resolution = "144p", frames = 51, batch = 2, samples = 9 },
+  { resolution = "144p", frames = 51, batch = 2, samples = 10 } } }
+local fewer = { index = "x.mrx", buckets = { survey.buckets[1] } }
+
+describe("the course of a run", function()
+  it("has the steps and hours of its index, epoch by epoch", function()
+    local c = course.of(planned "8xH100", settings {}, { surveys = { survey, fewer } })
+    assert.same({ 5, 4 }, c.epochs)
+    assert.equal(9, c.steps)
+    assert.equal(1.5, c.step_s)
+    assert.equal(9 * 1.5 / 3600, c.hours)
+    assert.equal(8 * c.hours, c.gpu_hours)
+    assert.equal(2.99 * c.gpu_hours, c.cost)
+    -- 7.5 and 0.5 samples of the average batch
+    assert.equal(8 * 8 / 1.5, c.samples_s)
+    -- later epochs are as long as the last that was counted; micro-batches are added up
+    c = course.of(planned "H100", settings { epochs = 4, accumulate = 2 },
+      { surveys = { survey, fewer } })
+    assert.same({ 20, 15 }, c.epochs)
+    assert.equal(20 + 15 * 3, c.steps)
+  end)
+
+  it("takes the recipe's own count, or that of a published run, or says nothing", function()
+    assert.equal(77, course.of(planned "H100", settings { steps = 77 }).steps)
+    local lambda = settings { recipe = "recipes/opensora-1.2/lambda/tutorial.lua" }
+    local c = course.of(planned "24x8xH100", lambda, { stage = "stage3" })
+    assert.equal(14778, c.steps)
+    assert.matches("published checkpoints", c.from)
+    assert.is_nil(course.of(planned "24x8xH100", lambda, { stage = "stage7" }))
+    assert.is_nil(course.of(planned "H100", settings {}))
+  end)
+
+  it("loses speed where ranks draw freely: the slowest of each step decides", function()
+    local s = settings { steps = 10 }
+    assert.equal(1, course.of(planned "H100", s, { surveys = { survey } }).free)
+    local c = course.of(planned "2xH100", s, { surveys = { survey } })
+    -- both draw the short one in 9 of 16 steps
+    local expected = 1.5 / (9 / 16 * 1 + 7 / 16 * 3)
+    assert.is_true(math.abs(c.free - expected) < 1e-12)
+    assert.is_true(course.of(planned "24x8xH100", s, { surveys = { survey } }).free < 0.51)
+  end)
+
+  it("keeps checkpoints and saves as often as failures ask for", function()
+    local c = course.of(planned "8xH100", settings { steps = 1000 })
+    assert.equal(16e9, c.disk_bytes)
+    c = course.of(planned "8xH100", settings { steps = 1000, ckpt_every = 100 })
+    assert.equal(3 * 16e9, c.disk_bytes)
+    c = course.of(planned "8xH100", settings { steps = 1000, ckpt_every = 100, keep_n_latest = 0 })
+    assert.equal(11 * 16e9, c.disk_bytes)
+    -- 2 GB of each rank over 55 GB/s, a failure in 6,375 hours: more than the ten minutes
+    assert.equal(600, c.interval_s)
+    assert.equal(300, c.interval)
+    assert.is_true(math.abs(c.failures - c.gpu_hours / 5.1e4) < 1e-12)
+    local many = course.of(planned "2048x8xH100", settings { steps = 1e6, ckpt_every = 100 })
+    assert.is_true(many.interval_s < 10 and many.interval_s > 0.5, many.interval_s)
+    assert.is_true(many.failures > 100 and many.lost_hours > 0)
+  end)
+end)
