@@ -3,10 +3,14 @@
 
 #include "moonreel/data.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#define INDEX  "mr.Index"
+#define INDEX  mr_bind_index_type
 #define INGEST "mr.Ingest"
+
+const char mr_bind_index_type[] = "mr.Index";
 
 static void free_reader(void *reader)
 {
@@ -53,12 +57,12 @@ static int index_len(lua_State *L)
     return 1;
 }
 
-// index:facts() -> {rows, fp_order, fp_set, path, roots, sources}
+// index:facts() -> {rows, fp_order, fp_set, path, roots, sources, columns}
 static int index_facts(lua_State *L)
 {
     mr_index *ix = mr_index_reader_index(mr_bind_unbox(L, 1, INDEX));
     mr_index_facts f = mr_index_get_facts(ix);
-    lua_createtable(L, 0, 6);
+    lua_createtable(L, 0, 7);
     lua_pushinteger(L, (lua_Integer)f.rows);
     lua_setfield(L, -2, "rows");
     push_hex(L, f.fp_order, "fp_order");
@@ -74,6 +78,31 @@ static int index_facts(lua_State *L)
         lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, "roots");
+    lua_createtable(L, mr_index_columns(ix), 0);
+    for (int i = 0; i < mr_index_columns(ix); i++) {
+        lua_pushstring(L, mr_index_column_name(ix, i));
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "columns");
+    return 1;
+}
+
+// index:find(key) -> i or nil; `key` as 32 hexadecimal digits
+static int index_find(lua_State *L)
+{
+    mr_index_reader *reader = mr_bind_unbox(L, 1, INDEX);
+    const char *hex = luaL_checkstring(L, 2);
+    uint64_t id;
+    unsigned long long hi, lo;
+    luaL_argcheck(L,
+                  strlen(hex) == 32 && strspn(hex, "0123456789abcdefABCDEF") == 32 &&
+                      sscanf(hex, "%16llx%16llx", &hi, &lo) == 2,
+                  2, "expected a key of 32 hexadecimal digits");
+    mr_status st = mr_index_find(reader, (mr_hash128){lo, hi}, &id);
+    if (st == MR_E_RANGE)
+        return 0;
+    mr_bind_check(L, st);
+    lua_pushinteger(L, (lua_Integer)id + 1);
     return 1;
 }
 
@@ -91,20 +120,14 @@ static int index_row(lua_State *L)
     const struct {
         const char *name;
         int64_t value;
-    } rows[] = {{"id", (int64_t)row.id},
-                {"key_lo", (int64_t)row.key.lo},
-                {"frames", c->frames},
-                {"width", c->width},
-                {"height", c->height},
-                {"duration_ms", c->duration_ms},
-                {"bytes", (int64_t)c->bytes},
-                {"keys", c->n_keys},
-                {"flags", c->flags},
-                {"orient", c->orient},
-                {"rate_num", c->rate_num},
-                {"rate_den", c->rate_den},
-                {"root", row.root}};
-    lua_createtable(L, 0, 24);
+    } rows[] = {{"id", (int64_t)row.id},      {"key_lo", (int64_t)row.key.lo},
+                {"frames", c->frames},        {"width", c->width},
+                {"height", c->height},        {"duration_ms", c->duration_ms},
+                {"bytes", (int64_t)c->bytes}, {"keys", c->n_keys},
+                {"flags", c->flags},          {"orient", c->orient},
+                {"rate_num", c->rate_num},    {"rate_den", c->rate_den},
+                {"mtime_ns", c->mtime_ns},    {"root", row.root}};
+    lua_createtable(L, 0, 26);
     for (size_t r = 0; r < MR_COUNT(rows); r++) {
         lua_pushinteger(L, rows[r].value);
         lua_setfield(L, -2, rows[r].name);
@@ -130,6 +153,12 @@ static int index_row(lua_State *L)
         lua_rawseti(L, -2, k + 1);
     }
     lua_setfield(L, -2, "captions");
+    lua_createtable(L, 0, row.n_columns);
+    for (int32_t k = 0; k < row.n_columns; k++)
+        if (!isnan(row.columns[k]))
+            mr_bind_set_num(L, mr_index_column_name(mr_index_reader_index(reader), k),
+                            row.columns[k]);
+    lua_setfield(L, -2, "columns");
     return 1;
 }
 
@@ -201,6 +230,8 @@ static const mr_bind_row index_module_rows[] = {
     MR_ROW_OPTIONS(
         "ingest", i_ingest, "(input: string, output: string, options?: table): mr.Ingest",
         "Build an index from a folder of clips, a CSV or a JSON lines file.", ingest_fields),
+    MR_ROW("builder", mr_bind_builder_new, "(path: string): mr.IndexBuilder",
+           "Start a new index out of rows of others; moonreel.data.derive is what people use."),
     MR_ROW_END};
 static const mr_bind_face index_module_face = {
     "moonreel.core.index", "Indexes of samples: build and open.", index_module_rows, NULL};
@@ -208,8 +239,11 @@ static const mr_bind_face index_module_face = {
 static const mr_bind_row index_rows[] = {
     MR_ROW("row", index_row, "(i: integer): table",
            "Sample i, from 1: id, key, path, file, text, captions, frames, fps, width, height, "
-           "..."),
-    MR_ROW("facts", index_facts, "(): table", "{rows, fp_order, fp_set, path, roots, sources}."),
+           "columns, ..."),
+    MR_ROW("find", index_find, "(key: string): integer?",
+           "The number, from 1, of the sample with a key; nil when there is none."),
+    MR_ROW("facts", index_facts, "(): table",
+           "{rows, fp_order, fp_set, path, roots, sources, columns}."),
     MR_ROW("__len", index_len, "(): integer", "The number of samples."), MR_ROW_END};
 static const mr_bind_face index_face = {
     "mr.Index", "A sealed index; #index is the number of its samples.", index_rows, free_reader};
@@ -227,5 +261,6 @@ MR_BIND_ROOM(index)
 {
     mr_bind_type(L, &index_face);
     mr_bind_type(L, &ingest_face);
+    mr_bind_builder_type(L);
     return mr_bind_module(L, &index_module_face);
 }

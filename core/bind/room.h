@@ -273,6 +273,14 @@ void mr_bind_program_type(lua_State *L);
 
 extern const char mr_bind_lock_type[];
 
+/* ---- what moonreel.core.index has of builder.c ---- */
+
+extern const char mr_bind_index_type[]; /* "mr.Index", a box of a reader */
+/* Lua: builder(path) */
+int mr_bind_builder_new(lua_State *L);
+/* Register mr.IndexBuilder. */
+void mr_bind_builder_type(lua_State *L);
+
 /* ---- what moonreel.core.ckpt has of saver.c ---- */
 
 /* Lua: write(path, tensors [, {key = text}]); saver(lock, options) with its fields */

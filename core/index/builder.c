@@ -12,14 +12,20 @@
 
 enum { COMMIT_ROWS = 262144, COMMIT_S = 60, COMMIT_BYTES = 1 << 29, REFUSED_BYTES = 1 << 20 };
 
-static mr_status put(mr_index_builder *b, int table, const void *key, size_t key_bytes,
-                     const void *value, size_t bytes, unsigned flags)
+mr_status index_builder_put(mr_index_builder *b, MDB_dbi table, const void *key, size_t key_bytes,
+                            const void *value, size_t bytes, unsigned flags)
 {
     MDB_val k = {key_bytes, (void *)(uintptr_t)key}, v = {bytes, (void *)(uintptr_t)value};
-    int err = mdb_put(b->txn, b->tables[table], &k, &v, flags);
+    int err = mdb_put(b->txn, table, &k, &v, flags);
     // a page holds the value with its header; large ones take whole pages
     b->used_bytes += bytes > 1024 ? (bytes + 8191) / 4096 * 4096 : bytes * 2 + 64;
     return err ? index_fail_mdb(b->tmp, "write", err) : MR_OK;
+}
+
+static mr_status put(mr_index_builder *b, int table, const void *key, size_t key_bytes,
+                     const void *value, size_t bytes, unsigned flags)
+{
+    return index_builder_put(b, b->tables[table], key, key_bytes, value, bytes, flags);
 }
 
 static mr_status begin(mr_index_builder *b)
@@ -56,6 +62,10 @@ static mr_status reserve(mr_index_builder *b, size_t more)
         b->used_bytes - b->committed_bytes < b->commit_bytes &&
         mr_now_s() - b->committed_s < COMMIT_S && fits(b, more))
         return MR_OK;
+    // the unfinished chunk of hot records is made again from the rows, that of columns is not
+    if (b->built.rows % MR_HOT_ROWS)
+        MR_TRY(index_builder_put_values(b, (uint32_t)(b->built.rows / MR_HOT_ROWS),
+                                        b->built.rows % MR_HOT_ROWS));
     MR_TRY(commit(b));
     while (!fits(b, more))
         b->map_bytes *= 2;
@@ -190,7 +200,8 @@ static mr_status put_chunk(mr_index_builder *b, uint32_t chunk, size_t n)
     index_put_int(p, mr_hash64(b->chunk, bytes), 8);
     if (p->failed)
         return mr_fail_memory(bytes);
-    return put(b, DATA_HOT, &chunk, sizeof chunk, p->bytes, p->n, MDB_APPEND);
+    MR_TRY(put(b, DATA_HOT, &chunk, sizeof chunk, p->bytes, p->n, MDB_APPEND));
+    return index_builder_put_values(b, chunk, n);
 }
 
 mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *given)
@@ -201,16 +212,26 @@ mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *given)
         MR_MAX(row.info.width, row.info.height) > MR_CLIP_SHOWN_MAX)
         return mr_fail(MR_E_RANGE, "%s: shown as %d x %d; expected 1 to %d a side", row.path,
                        row.info.width, row.info.height, MR_CLIP_SHOWN_MAX);
+    if (row.n_columns > b->columns.n)
+        return mr_fail(MR_E_USAGE,
+                       "%s: %d column values; expected at most %d, as columns were named", row.path,
+                       row.n_columns, b->columns.n);
+    char why[INDEX_WHY];
     size_t texts = strlen(row.path) + 512 + (size_t)row.info.n_keys * 10;
-    for (int32_t c = 0; c < row.n_captions; c++)
+    for (int32_t c = 0; c < row.n_captions; c++) {
+        if (index_caption_bad(row.captions[c].text, why))
+            return mr_fail(MR_E_DATA, "%s: %s", row.path, why);
         texts += strlen(row.captions[c].text) + 300;
-    MR_TRY(reserve(b, texts * 2 + (MR_HOT_ROWS * sizeof(mr_hot))));
+    }
+    size_t of_row = sizeof(mr_hot) + (size_t)b->columns.n * sizeof(float);
+    MR_TRY(reserve(b, texts * 2 + MR_HOT_ROWS * of_row));
     MR_TRY(index_pack_row(&b->pack, &row));
     MR_TRY(put(b, DATA_ROW, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
     MR_TRY(index_pack_text(&b->pack, &row, b->squeeze));
     MR_TRY(put(b, DATA_TEXT, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
     MR_TRY(index_pack_keys(&b->pack, &row));
     MR_TRY(put(b, DATA_KF, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
+    index_builder_note_values(b, &row, row.id);
     MR_TRY(index_builder_note(b, &row));
     return b->built.rows % MR_HOT_ROWS
                ? MR_OK
@@ -418,8 +439,10 @@ void mr_index_builder_free(mr_index_builder *b)
     }
     index_squeeze_free(b->squeeze);
     mr_free(b->chunk);
+    mr_free(b->values);
     index_sorter_free(b->keys);
     mr_hasher_free(b->order);
     mr_free(b->pack.bytes);
+    mr_free(b->value_pack.bytes);
     mr_free(b);
 }

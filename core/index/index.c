@@ -48,9 +48,11 @@ struct mr_index {
     const char **roots;
     struct {
         const char *name, *text;
+        size_t n;
     } * meta;
     int n_meta;
     index_unsqueeze *unsqueeze; // NULL: captions are plain
+    index_columns columns;
     bool watched;
 };
 
@@ -61,6 +63,10 @@ struct mr_index_reader {
     mr_arena_mark fresh;
     mr_hot *aligned; // a small chunk, which LMDB keeps at even addresses only
     void *zstd;
+    struct {
+        float *values; // of `chunk`; NULL: of none
+        uint64_t chunk;
+    } columns[INDEX_COLUMNS];
 };
 
 // copy is the descriptor of the file to map instead, or -1
@@ -111,7 +117,7 @@ static mr_status read_meta(mr_index *ix)
         }
         memcpy(name, key.mv_data, key.mv_size);
         memcpy(text, value.mv_data, value.mv_size);
-        ix->meta[n].name = name, ix->meta[n++].text = text;
+        ix->meta[n].name = name, ix->meta[n].text = text, ix->meta[n++].n = value.mv_size;
         if (strcmp(name, "dict") == 0 &&
             (st = index_unsqueeze_new(value.mv_data, value.mv_size, &ix->unsqueeze)) != MR_OK)
             break;
@@ -133,6 +139,29 @@ const char *mr_index_meta(const mr_index *ix, const char *name)
     for (int i = 0; i < ix->n_meta; i++)
         if (strcmp(ix->meta[i].name, name) == 0)
             return ix->meta[i].text;
+    return NULL;
+}
+
+static mr_status open_columns(mr_index *ix)
+{
+    const char *names = mr_index_meta(ix, "columns");
+    int err = names ? mdb_txn_begin(ix->env, NULL, MDB_RDONLY, &ix->txn) : 0;
+    if (err || !names)
+        return err ? index_fail_mdb(ix->file, "read", err) : MR_OK;
+    MR_TRY(index_columns_open(&ix->columns, names, ix->txn, ix->file));
+    err = mdb_txn_commit(ix->txn);
+    ix->txn = NULL;
+    return err ? index_fail_mdb(ix->file, "open", err) : MR_OK;
+}
+
+const void *mr_index_dictionary(const mr_index *ix, size_t *n)
+{
+    for (int i = 0; i < ix->n_meta; i++)
+        if (strcmp(ix->meta[i].name, "dict") == 0) {
+            *n = ix->meta[i].n;
+            return ix->meta[i].text;
+        }
+    *n = 0;
     return NULL;
 }
 
@@ -197,6 +226,7 @@ static mr_status open_index(mr_index *ix, bool verify)
         !get_hash(mr_index_meta(ix, "fp_set"), &ix->facts.fp_set))
         return mr_fail(MR_E_DATA, "%s: table meta lacks rows or fingerprints", ix->path);
     ix->facts.rows = strtoull(rows, NULL, 10);
+    MR_TRY(open_columns(ix));
     return read_roots(ix);
 }
 
@@ -292,6 +322,8 @@ void mr_index_reader_free(mr_index_reader *r)
     mdb_txn_abort(r->txn);
     mr_arena_fini(&r->arena);
     mr_free(r->aligned);
+    for (int i = 0; i < INDEX_COLUMNS; i++)
+        mr_free(r->columns[i].values);
     index_unsqueeze_context_free(r->zstd);
     mr_index_unref(r->index);
     mr_free(r);
@@ -353,6 +385,54 @@ mr_status mr_index_hot(mr_index_reader *r, uint64_t chunk, const mr_hot **out, i
                    r->index->file, (unsigned long long)chunk);
 }
 
+int32_t mr_index_columns(const mr_index *ix)
+{
+    return ix->columns.n;
+}
+const char *mr_index_column_name(const mr_index *ix, int32_t column)
+{
+    return column >= 0 && column < ix->columns.n ? ix->columns.names[column] : NULL;
+}
+
+mr_status mr_index_column(mr_index_reader *r, int32_t column, uint64_t chunk, const float **out,
+                          int32_t *n)
+{
+    const mr_index *ix = r->index;
+    uint64_t rows = ix->facts.rows;
+    if (column < 0 || column >= ix->columns.n || chunk * MR_HOT_ROWS >= rows)
+        return mr_fail(MR_E_RANGE, "%s: column %d, chunk %llu; it has %d columns and %llu rows",
+                       ix->file, column, (unsigned long long)chunk, ix->columns.n,
+                       (unsigned long long)rows);
+    *n = (int32_t)MR_MIN((uint64_t)MR_HOT_ROWS, rows - chunk * MR_HOT_ROWS);
+    float **values = &r->columns[column].values;
+    if (!*values || r->columns[column].chunk != chunk) {
+        if (!*values && !(*values = mr_alloc(MR_HOT_ROWS * sizeof **values)))
+            return mr_fail_memory(MR_HOT_ROWS * sizeof **values);
+        // a chunk that cannot be read leaves none behind
+        r->columns[column].chunk = UINT64_MAX;
+        MR_TRY(index_column_read(&ix->columns, column, r->txn, chunk, *n, *values, ix->file));
+        r->columns[column].chunk = chunk;
+    }
+    *out = *values;
+    return MR_OK;
+}
+
+// the row's value of each column, in the order of the columns
+static mr_status read_values(mr_index_reader *r, mr_row *row)
+{
+    int32_t n = r->index->columns.n, in_chunk;
+    float *values = n ? mr_arena_alloc(&r->arena, sizeof *values * (size_t)n) : NULL;
+    if (n && !values)
+        return mr_fail_memory(sizeof *values * (size_t)n);
+    for (int32_t c = 0; c < n; c++) {
+        const float *chunk;
+        MR_TRY(mr_index_column(r, c, row->id / MR_HOT_ROWS, &chunk, &in_chunk));
+        values[c] = chunk[row->id % MR_HOT_ROWS];
+    }
+    row->n_columns = n, row->columns = values;
+    return MR_OK;
+}
+
 mr_status mr_index_row(mr_index_reader *r, uint64_t id, mr_row *out)
 {
     if (id >= r->index->facts.rows)
@@ -365,7 +445,7 @@ mr_status mr_index_row(mr_index_reader *r, uint64_t id, mr_row *out)
     if (st == MR_E_DATA)
         mr_fail_note("%s: row %llu is damaged; try: copy or build the index again", r->index->file,
                      (unsigned long long)id);
-    return st;
+    return st == MR_OK ? read_values(r, out) : st;
 }
 
 mr_status mr_index_find(mr_index_reader *r, mr_hash128 key, uint64_t *id)

@@ -156,6 +156,7 @@ mr_status index_builder_reload(mr_index_builder *b)
         return err ? index_fail_mdb(b->tmp, "empty", err) : MR_OK;
     }
     b->built.refused = stat[DATA_REFUSED].ms_entries;
+    MR_TRY(index_builder_reload_values(b, rows));
     MR_TRY(reload_rows(b, rows));
     b->committed_rows = rows;
     return MR_OK;

@@ -171,6 +171,25 @@ enum { DATA_KEYMAP_ROWS = 65536 };
 extern const char *const index_table_names[]; /* a builder's too */
 unsigned index_table_flags(int table);
 mr_status index_fail_mdb(const char *path, const char *verb, int err);
+
+/* ---- column.c: numbers of rows ---- */
+
+enum { INDEX_COLUMNS = 32, INDEX_COLUMN_NAME = 64 };
+typedef struct index_columns {
+    int32_t n;
+    char names[INDEX_COLUMNS][INDEX_COLUMN_NAME];
+    MDB_dbi tables[INDEX_COLUMNS];
+} index_columns;
+bool index_column_name_good(const char *name);
+int32_t index_columns_find(const index_columns *c, const char *name); /* -1: none of that name */
+/* One more column, whose table is there or is made. Errors: MR_E_DATA a bad name, too many */
+mr_status index_columns_append(index_columns *c, const char *name, MDB_txn *txn, bool create,
+                               const char *file);
+/* All of the meta text "columns": a name a line; NULL: none. */
+mr_status index_columns_open(index_columns *c, const char *names, MDB_txn *txn, const char *file);
+/* The n values of a chunk. Errors: MR_E_DATA damaged */
+mr_status index_column_read(const index_columns *c, int32_t column, MDB_txn *txn, uint64_t chunk,
+                            int32_t n, float *out, const char *file);
 /* A whole row; texts and lists are put in `arena`. Errors: MR_E_DATA damaged */
 mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
                          const index_unsqueeze *u, void *context, mr_row *out);
@@ -255,10 +274,13 @@ struct mr_index_builder {
     size_t commit_bytes;
     double committed_s;
     mr_index_built built;
-    mr_hot *chunk;          // the unfinished one
+    mr_hot *chunk; // the unfinished one
+    index_columns columns;
+    float *values;          // [column][MR_HOT_ROWS] of the unfinished chunk
     index_sorter *keys;     // of all rows, with their ids
     mr_hasher *order;       // of the row hashes in id order
     index_pack pack;        // scratch
+    index_pack value_pack;  // of columns: a commit writes them while `pack` waits
     index_squeeze *squeeze; // NULL: captions stay plain
     mr_hash128 set;
     char roots[16][4096];
@@ -266,6 +288,14 @@ struct mr_index_builder {
     bool resume, finished;
     bool ours, kept; // tmp: made or taken up by us; holds rows for the next one
 };
+
+/* Write a value and count its bytes. */
+mr_status index_builder_put(mr_index_builder *b, MDB_dbi table, const void *key, size_t key_bytes,
+                            const void *value, size_t bytes, unsigned flags);
+/* Of row `id`; of the first n rows of a chunk; those of the first `rows` rows back. In column.c */
+void index_builder_note_values(mr_index_builder *b, const mr_row *row, uint64_t id);
+mr_status index_builder_put_values(mr_index_builder *b, uint32_t chunk, size_t n);
+mr_status index_builder_reload_values(mr_index_builder *b, uint64_t rows);
 
 /* ---- note.c: what a builder keeps of rows ---- */
 

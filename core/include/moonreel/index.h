@@ -48,6 +48,10 @@ typedef struct mr_row {
     mr_clip_info info;
     int32_t n_captions;
     const mr_caption *captions;
+    /* values of the first n_columns columns, NaN where there is none; a builder takes the other
+     * ones of the row for NaN */
+    int32_t n_columns;
+    const float *columns;
 } mr_row;
 
 typedef struct mr_index mr_index;
@@ -74,6 +78,9 @@ MR_API const char *mr_index_root(const mr_index *index, int32_t root); /* lent; 
 /* A text of table meta: "sources", "schema", ...; lent; NULL when absent. */
 MR_API const char *mr_index_meta(const mr_index *index, const char *name);
 
+/* What the captions are compressed against, n bytes; lent; NULL: they are plain. */
+MR_API const void *mr_index_dictionary(const mr_index *index, size_t *n);
+
 /* A reader keeps a reference of the index. Errors: MR_E_MEMORY, MR_E_DATA */
 MR_API mr_status mr_index_reader_new(mr_index *index, mr_index_reader **out);
 MR_API void mr_index_reader_free(mr_index_reader *reader);
@@ -82,6 +89,13 @@ MR_API mr_index *mr_index_reader_index(const mr_index_reader *reader); /* lent *
  * against their hash. Errors: MR_E_RANGE, MR_E_DATA */
 MR_API mr_status mr_index_hot(mr_index_reader *reader, uint64_t chunk, const mr_hot **out,
                               int32_t *n);
+/* Columns are numbers of rows under a name ("aesthetic"): how many, their names (lent; NULL: no
+ * such one), and the values of chunk c as f32, NaN where a row has none; lent until the reader's
+ * next call of this with the same column. Errors: MR_E_RANGE, MR_E_DATA */
+MR_API int32_t mr_index_columns(const mr_index *index);
+MR_API const char *mr_index_column_name(const mr_index *index, int32_t column);
+MR_API mr_status mr_index_column(mr_index_reader *reader, int32_t column, uint64_t chunk,
+                                 const float **out, int32_t *n);
 /* Errors: MR_E_RANGE no such id; MR_E_DATA damaged */
 MR_API mr_status mr_index_row(mr_index_reader *reader, uint64_t id, mr_row *out);
 /* Id of the sample with this key; MR_E_RANGE when there is none. */
@@ -120,8 +134,13 @@ MR_API mr_status mr_index_builder_meta(mr_index_builder *b, const char *name, co
 MR_API mr_status mr_index_builder_text(mr_index_builder *b, const char *name, char **text);
 /* A zstd dictionary for the captions, before the first row. Without it they are plain. */
 MR_API mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, size_t bytes);
-/* Append a row: key, root, path, times, info (with key_pts) and captions are read, id is set
- * here. Errors: MR_E_RANGE sides beyond MR_CLIP_SHOWN_MAX, MR_E_IO, MR_E_MEMORY */
+/* Number of the column of that name, which is new before the first row. Errors: MR_E_USAGE new
+ * after it; MR_E_DATA a name that is no identifier of at most 63 characters, more than 32 columns
+ */
+MR_API mr_status mr_index_builder_column(mr_index_builder *b, const char *name, int32_t *column);
+/* Append a row: key, root, path, times, info (with key_pts), captions and columns are read, id is
+ * set here. Errors: MR_E_USAGE more values than columns; MR_E_DATA a caption that nothing should be
+ * trained on (says why); MR_E_RANGE sides beyond MR_CLIP_SHOWN_MAX, MR_E_IO, MR_E_MEMORY */
 MR_API mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *row);
 /* Note a row of the input that is left out; `line` (JSON) becomes one of refused.jsonl. */
 MR_API mr_status mr_index_builder_refuse(mr_index_builder *b, const char *line);

@@ -71,7 +71,8 @@ function dispatch.run(args)
       break
     end
     if word == "--help" or word == "-h" then
-      return require("moonreel.cli.help").show_command(command)
+      return require("moonreel.cli.help").show_command(command.part and command.part(rest[1])
+        or command)
     end
   end
   local ok, result = xpcall(command.run, failure.handler, rest,

@@ -32,6 +32,13 @@ function help.show_command(command)
       lines[#lines + 1] = ("  %-28s %s"):format(row[1], row[2])
     end
   end
+  if command.parts then
+    lines[#lines + 1] = ""
+    for _, part in ipairs(command.parts()) do
+      lines[#lines + 1] = ("  %-28s %s"):format(part.usage:sub(#command.name + 2):match("^[^%-]*"),
+        part.summary)
+    end
+  end
   if command.overrides then
     lines[#lines + 1] = "\nFields of the recipe: key=value, --key value or --key=value; moonreel "
       .. "help fields lists them."
@@ -210,7 +217,7 @@ function help.run(args)
   end
   local command = require("moonreel.cli.dispatch").find(word)
   if command then
-    return help.show_command(command)
+    return help.show_command(command.part and command.part(parsed.positional[2]) or command)
   end
   if topics[word] then
     return topics[word](parsed.options, parsed.positional)

@@ -1,5 +1,7 @@
 --- moonreel data ingest: results, exit codes, nothing half-written.
 -- Covers: core/index/list.c core/index/source.c core/index/table.c
+-- Covers: lua/moonreel/cli/data.lua lua/moonreel/cli/data/ingest.lua
+-- Covers: lua/moonreel/cli/data/verify.lua
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local signalled = dofile "spec/support/signalled.lua"
@@ -159,7 +161,7 @@ describe("moonreel data ingest", function()
     for _, args in ipairs { "", "dance", "ingest", "ingest a b -o c", "ingest @/set", "verify" } do
       local code, text = run(args)
       assert.equal(2, code)
-      assert.matches("usage: moonreel data ingest", text)
+      assert.matches("usage: moonreel data", text)
     end
     for args, problem in pairs { ["ingest @/set -o"] = "%-o: expected NAME%.mrx, got nothing",
       ["ingest @/set -o x --threads none"] = "%-%-threads: expected a whole number of at least 1, "
@@ -169,7 +171,7 @@ describe("moonreel data ingest", function()
       ["ingest @/set --wrong"] = "%-%-wrong: no such option" } do
       local code, text = run(args)
       assert.equal(2, code)
-      assert.matches("data: " .. problem, text)
+      assert.matches("data ingest: " .. problem, text)
     end
   end)
 end)

@@ -30,4 +30,9 @@ function index.open(path, options) end
 ---@return mr.Ingest
 function index.ingest(input, output, options) end
 
+--- Start a new index out of rows of others; moonreel.data.derive is what people use.
+---@param path string
+---@return mr.IndexBuilder
+function index.builder(path) end
+
 return index

@@ -336,17 +336,51 @@ function Graph:close() end
 ---@operator len: integer
 local Index = {}
 
---- Sample i, from 1: id, key, path, file, text, captions, frames, fps, width, height, ...
+--- Sample i, from 1: id, key, path, file, text, captions, frames, fps, width, height, columns, ...
 ---@param i integer
 ---@return table
 function Index:row(i) end
 
---- {rows, fp_order, fp_set, path, roots, sources}.
+--- The number, from 1, of the sample with a key; nil when there is none.
+---@param key string
+---@return integer?
+function Index:find(key) end
+
+--- {rows, fp_order, fp_set, path, roots, sources, columns}.
 ---@return table
 function Index:facts() end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Index:close() end
+
+--- A new index out of rows of others.
+---@class mr.IndexBuilder
+local IndexBuilder = {}
+
+--- Compress captions as those of an index are; before the first row.
+---@param index mr.Index
+function IndexBuilder:like(index) end
+
+--- Rows have a number of that name; before the first row.
+---@param name string
+function IndexBuilder:column(name) end
+
+--- A text about the whole index.
+---@param name string
+---@param text string
+function IndexBuilder:meta(name, text) end
+
+--- Append row i, from 1, of an index. Changes: captions, a list of texts; columns, numbers by name.
+---@param index mr.Index
+---@param i integer
+---@param changes? table
+function IndexBuilder:copy(index, i, changes) end
+
+--- Fingerprints, seal, checksums, and the name. Closed before, nothing is left.
+function IndexBuilder:finish() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function IndexBuilder:close() end
 
 --- An index in the making.
 ---@class mr.Ingest

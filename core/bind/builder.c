@@ -1,0 +1,152 @@
+/* bind: mr.IndexBuilder - a new index out of rows of others, for moonreel.data.derive.
+ * Licence: Apache-2.0 */
+#include "bind/room.h"
+
+#include "moonreel/index.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BUILDER "mr.IndexBuilder"
+
+enum { VALUES = 32 };
+
+static void free_builder(void *b)
+{
+    mr_index_builder_free(b);
+}
+
+int mr_bind_builder_new(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    void **box = mr_bind_box(L, BUILDER);
+    mr_index_builder *b;
+    mr_bind_check(L, mr_index_builder_new(path, NULL, &b));
+    *box = b;
+    return 1;
+}
+
+static int builder_column(lua_State *L)
+{
+    int32_t column;
+    mr_bind_check(
+        L, mr_index_builder_column(mr_bind_unbox(L, 1, BUILDER), luaL_checkstring(L, 2), &column));
+    return 0;
+}
+
+static int builder_like(lua_State *L)
+{
+    mr_index_builder *b = mr_bind_unbox(L, 1, BUILDER);
+    size_t n;
+    const void *dict =
+        mr_index_dictionary(mr_index_reader_index(mr_bind_unbox(L, 2, mr_bind_index_type)), &n);
+    if (dict)
+        mr_bind_check(L, mr_index_builder_dictionary(b, dict, n));
+    return 0;
+}
+
+static int builder_meta(lua_State *L)
+{
+    mr_bind_check(L, mr_index_builder_meta(mr_bind_unbox(L, 1, BUILDER), luaL_checkstring(L, 2),
+                                           luaL_checkstring(L, 3)));
+    return 0;
+}
+
+/* The captions of the list `captions` in the table at `changes`, instead of the row's. Texts are
+ * lent by the list. Leaves their block on the stack. */
+static void take_captions(lua_State *L, int changes, mr_row *row)
+{
+    if (lua_getfield(L, changes, "captions") == LUA_TNIL)
+        return;
+    if (!lua_istable(L, -1))
+        mr_bind_raise(L, MR_E_USAGE, "%s: captions: expected a list of texts, got %s", row->path,
+                      luaL_typename(L, -1));
+    int list = lua_gettop(L), n = (int)lua_rawlen(L, list);
+    if (n > UINT8_MAX)
+        mr_bind_raise(L, MR_E_DATA, "%s: %d captions; expected at most %d", row->path, n,
+                      UINT8_MAX);
+    mr_caption *captions = mr_bind_scratch(L, sizeof *captions * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) {
+        if (lua_rawgeti(L, list, i + 1) != LUA_TSTRING)
+            mr_bind_raise(L, MR_E_USAGE, "%s: captions[%d]: expected text, got %s", row->path,
+                          i + 1, luaL_typename(L, -1));
+        captions[i] = (mr_caption){"", lua_tostring(L, -1)};
+        lua_pop(L, 1);
+    }
+    row->captions = captions, row->n_captions = n;
+}
+
+/* The value of each column of the builder, by name: that of the table `columns` at `changes`, else
+ * the row's own. */
+static void take_values(lua_State *L, int changes, mr_index_builder *b, const mr_index *from,
+                        mr_row *row, float values[VALUES])
+{
+    int32_t n = 0, column;
+    for (int32_t i = 0; i < VALUES; i++)
+        values[i] = NAN;
+    for (int32_t i = 0; i < row->n_columns; i++) {
+        mr_bind_check(L, mr_index_builder_column(b, mr_index_column_name(from, i), &column));
+        values[column] = row->columns[i];
+        n = MR_MAX(n, column + 1);
+    }
+    if (!lua_isnil(L, changes) && lua_getfield(L, changes, "columns") == LUA_TTABLE) {
+        int table = lua_gettop(L);
+        for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
+            if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TNUMBER)
+                mr_bind_raise(L, MR_E_USAGE, "%s: columns: expected numbers by name, got %s of %s",
+                              row->path, luaL_typename(L, -1), luaL_typename(L, -2));
+            mr_bind_check(L, mr_index_builder_column(b, lua_tostring(L, -2), &column));
+            values[column] = (float)lua_tonumber(L, -1);
+            n = MR_MAX(n, column + 1);
+        }
+    }
+    row->columns = values, row->n_columns = n;
+}
+
+static int builder_copy(lua_State *L)
+{
+    mr_index_builder *b = mr_bind_unbox(L, 1, BUILDER);
+    mr_index_reader *reader = mr_bind_unbox(L, 2, mr_bind_index_type);
+    lua_Integer i = luaL_checkinteger(L, 3);
+    const mr_index *from = mr_index_reader_index(reader);
+    lua_settop(L, 4);
+    if (!lua_isnil(L, 4))
+        luaL_checktype(L, 4, LUA_TTABLE);
+    mr_row row;
+    float values[VALUES];
+    mr_bind_check(L, i < 1 ? mr_fail(MR_E_RANGE, "row %lld; rows are counted from 1", (long long)i)
+                           : mr_index_row(reader, (uint64_t)i - 1, &row));
+    mr_bind_check(L, mr_index_builder_root(b, mr_index_root(from, row.root), &row.root));
+    take_values(L, 4, b, from, &row, values);
+    if (!lua_isnil(L, 4))
+        take_captions(L, 4, &row);
+    mr_bind_check(L, mr_index_builder_add(b, &row));
+    return 0;
+}
+
+static int builder_finish(lua_State *L)
+{
+    mr_bind_check(L, mr_index_builder_finish(mr_bind_unbox(L, 1, BUILDER)));
+    return 0;
+}
+
+static const mr_bind_row builder_rows[] = {
+    MR_ROW("like", builder_like, "(index: mr.Index)",
+           "Compress captions as those of an index are; before the first row."),
+    MR_ROW("column", builder_column, "(name: string)",
+           "Rows have a number of that name; before the first row."),
+    MR_ROW("meta", builder_meta, "(name: string, text: string)", "A text about the whole index."),
+    MR_ROW(
+        "copy", builder_copy, "(index: mr.Index, i: integer, changes?: table)",
+        "Append row i, from 1, of an index. Changes: captions, a list of texts; columns, numbers "
+        "by name."),
+    MR_ROW("finish", builder_finish, "()",
+           "Fingerprints, seal, checksums, and the name. Closed before, nothing is left."),
+    MR_ROW_END};
+static const mr_bind_face builder_face = {"mr.IndexBuilder", "A new index out of rows of others.",
+                                          builder_rows, free_builder};
+
+void mr_bind_builder_type(lua_State *L)
+{
+    mr_bind_type(L, &builder_face);
+}

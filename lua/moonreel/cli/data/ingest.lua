@@ -1,0 +1,84 @@
+--- moonreel data ingest: a folder, CSV, TSV or JSON lines become an index.
+-- @module moonreel.cli.data.ingest
+local base = require "moonreel.core.base"
+local longwork = require "moonreel.cli.longwork"
+
+local part = {
+  words = "DIR|FILE.csv|FILE.tsv|FILE.jsonl -o NAME.mrx",
+  summary = "build an index from a folder of clips or a list of them",
+  output = true,
+  options = {
+    { "-o, --output NAME.mrx", "the index to write; an index of that name is replaced when the new "
+      .. "one is sealed" },
+    { "--captions FILE", "for folders: a CSV or JSON lines file with path and text (default: "
+      .. "NAME.txt or NAME.json beside a clip)" },
+    { "--root DIR", "where relative paths start (default: the folder, or the folder of the list)" },
+    { "--source NAME", "name of this source in the sample keys (default: main)" },
+    { "--threads N", "scanning threads (default: one per processor)", least = 1 },
+    { "--continue", "go on where an ingest of the same input was killed, and keep what is done "
+      .. "when this one is stopped" },
+    { "--commit N", "rows between two points to go on from (default: 262144, and never more than a "
+      .. "minute)", least = 1 },
+  },
+}
+
+-- the words of a moment of an ingest
+local function words(p, began_s)
+  if p.total == 0 then
+    return ("reading the list: %d rows"):format(p.listed)
+  end
+  return ("%s, %d refused"):format(longwork.words(p.done, p.total, "files",
+    base.now_s() - began_s, p.resumed), p.refused)
+end
+
+local function ingest(input, opts, tick)
+  local began_s, told = base.now_s(), not opts.continue
+  local options = { captions = opts.captions, root = opts.root, source = opts.source,
+    threads = opts.threads, resume = opts.continue, commit_rows = opts.commit }
+  return require("moonreel.data").ingest(input, opts.output, options, function(p)
+    if p.total == 0 then
+      began_s = base.now_s()
+    elseif not told then
+      io.stderr:write(p.resumed > 0 and ("continues after %d of %d files\n"):format(p.resumed,
+        p.total)
+        or "nothing to continue, begins with the first file\n")
+      told = true
+    end
+    tick(p.finished and 1 or 0, 1, function() return words(p, began_s) end)
+  end)
+end
+
+local function tell(opts, result, facts)
+  if opts.json then
+    local json = require "moonreel.core.json"
+    print(json.encode({ index = opts.output, rows = result.written,
+      refused = result.refused,
+      without_caption = result.without_caption, fp_order = facts.fp_order, fp_set = facts.fp_set,
+      notes = json.array(result.notes) }))
+    return
+  end
+  print(("%s: %d samples, fp_order %s"):format(opts.output, result.written, facts.fp_order))
+  if result.without_caption > 0 then
+    print(("  %d have no caption"):format(result.without_caption))
+  end
+  if result.refused > 0 then
+    print(("  %d rows were refused, with reasons in %s/refused.jsonl"):format(result.refused,
+      opts.output))
+  end
+  for _, note in ipairs(result.notes) do
+    print("  " .. note)
+  end
+end
+
+function part.run(opts, _, input)
+  local result, code = longwork.run(function(tick) return ingest(input, opts, tick) end, "files",
+    opts.continue and "what was committed waits for --continue" or "nothing was written")
+  if not result then
+    return code
+  end
+  local index <close> = require("moonreel.data").open(opts.output)
+  tell(opts, result, index.meta)
+  return 0
+end
+
+return part

@@ -1,0 +1,37 @@
+--- moonreel data merge: one index of the rows of several.
+-- @module moonreel.cli.data.merge
+local base = require "moonreel.core.base"
+local derived = require "moonreel.cli.derived"
+
+-- a row that one of the indexes before has, too
+local function is_known(row, index, indexes)
+  for _, other in ipairs(indexes) do
+    if other == index then
+      return false
+    end
+    if other.core:find(row.key) then
+      return true
+    end
+  end
+end
+
+return {
+  words = "NAME.mrx ... -o NEW.mrx",
+  summary = "one index of the rows of several, one after the other",
+  output = true,
+  options = { derived.output,
+    { "--duplicates first|refuse", "samples that are in two of them: the first one stays, or "
+      .. "nothing is written (default: refuse)" } },
+  run = function(opts, parsed)
+    local way = opts.duplicates or "refuse"
+    if way ~= "first" and way ~= "refuse" then
+      base.raise("MR_E_USAGE", ("data merge: --duplicates: expected first or refuse, got '%s'")
+        :format(way))
+    end
+    local indexes = derived.open(parsed.positional)
+    return derived.run(opts, { from = indexes, made = "merge",
+      choose = way == "first" and function(row, index)
+        return not is_known(row, index, indexes), "in an index before it"
+      end or nil })
+  end,
+}

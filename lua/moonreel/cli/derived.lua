@@ -1,0 +1,66 @@
+--- Parts of `moonreel data` that write a new index: they derive it, and tell of it in one way.
+-- @module moonreel.cli.derived
+local derive = require "moonreel.data.derive"
+local longwork = require "moonreel.cli.longwork"
+
+local derived = {}
+
+--- The options that all of them take.
+derived.output = { "-o, --output NAME.mrx", "the index to write; one of that name is replaced when "
+  .. "the new one is sealed, also when it is the input" }
+
+--- Open indexes, in the order of their paths.
+---@param paths string[]
+---@return moonreel.Index[]
+function derived.open(paths)
+  local data, indexes = require "moonreel.data", {}
+  for i, path in ipairs(paths) do
+    indexes[i] = data.open(path)
+  end
+  return indexes
+end
+
+--- Reports of one command, for people or as JSON.
+---@param opts table       {json}
+---@param reports table[]  of derive.run
+---@param more? table      further facts for JSON
+function derived.tell(opts, reports, more)
+  if opts.json then
+    local json = require "moonreel.core.json"
+    local out = more or {}
+    if #reports == 1 then
+      for key, value in pairs(reports[1]) do
+        out[key] = value
+      end
+    else
+      out.indexes = json.array(reports)
+    end
+    print(json.encode(out, { indent = 2 }))
+    return
+  end
+  for _, r in ipairs(reports) do
+    print(("%s: %d of %d rows, fp_order %s"):format(r.index, r.rows_out, r.rows_in, r.fp_order))
+    for _, why in ipairs(require("moonreel.recipe.environment").sorted_keys(r.left_out)) do
+      print(("  %d rows: %s"):format(r.left_out[why], why))
+    end
+  end
+end
+
+--- Derive one index and tell of it.
+---@param opts table   options of the command: output, json
+---@param given table  as derive.run takes it, without output and tick
+---@param more? table|fun(): table  further facts for JSON
+---@return integer exit code
+function derived.run(opts, given, more)
+  local report, code = longwork.run(function(tick)
+    given.output, given.tick = opts.output, tick
+    return derive.run(given)
+  end, "rows", "nothing was written")
+  if not report then
+    return code
+  end
+  derived.tell(opts, { report }, type(more) == "function" and more() or more)
+  return 0
+end
+
+return derived

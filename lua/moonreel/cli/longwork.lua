@@ -1,0 +1,67 @@
+--- Work that takes a while: its progress on stderr, and an end when a signal comes.
+-- @module moonreel.cli.longwork
+local base = require "moonreel.core.base"
+local signal = require "moonreel.core.signal"
+
+local longwork = {}
+
+-- what a tick raises when a signal came
+local stopped = {}
+
+-- One line that is redrawn on a terminal; elsewhere a line appears now and then.
+local function line_writer()
+  local last, terminal = base.now_s(), base.is_terminal(2)
+  return function(text, finished)
+    local now = base.now_s()
+    if now - last < (terminal and 0.1 or 10) and not (finished and terminal) then
+      return
+    end
+    last = now
+    io.stderr:write(terminal and "\r\27[K" or "", text(), terminal and not finished and "" or "\n")
+  end
+end
+
+--- Words for how far something is, at what rate, and how long it will take.
+---@param done integer
+---@param total integer
+---@param unit string      "files"
+---@param seconds number   since it began
+---@param before? integer  done before that
+---@return string
+function longwork.words(done, total, unit, seconds, before)
+  local rate = (done - (before or 0)) / math.max(seconds, 1e-3)
+  return ("%d of %d %s, %.0f/s, %.0f s left"):format(done, total, unit, rate,
+    rate > 0 and (total - done) / rate or 0)
+end
+
+--- Run work(tick). tick(done, total, text?) shows how far it is, or what text() says, and does not
+-- return when a signal came.
+---@param work fun(tick: function): any
+---@param unit string   what is counted: "rows"
+---@param left string   what a stopped one leaves, for people: "nothing was written"
+---@return any result   nil when a signal ended it
+---@return integer|nil code  then the exit code
+function longwork.run(work, unit, left)
+  local began, write = base.now_s(), line_writer()
+  local function tick(done, total, text)
+    write(text or function() return longwork.words(done, total, unit, base.now_s() - began) end,
+      done == total and total > 0)
+    if signal.pending() and done ~= total then
+      error(stopped)
+    end
+  end
+  signal.catch()
+  local ok, result = pcall(work, tick)
+  local number = signal.pending()
+  signal.release()
+  if ok then
+    return result
+  end
+  if result == stopped then
+    io.stderr:write("moonreel: stopped by a signal; ", left, "\n")
+    return nil, 128 + number
+  end
+  error(result, 0)
+end
+
+return longwork

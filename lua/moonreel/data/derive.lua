@@ -1,0 +1,95 @@
+--- New indexes out of old ones: the one way in which filter, join, merge, split and their like
+-- write. Rows keep their keys and their order; the new index is sealed, has fingerprints of its own
+-- and tells in its sources what it was made from.
+-- @module moonreel.data.derive
+local base = require "moonreel.core.base"
+local core = require "moonreel.core.index"
+local json = require "moonreel.core.json"
+local options = require "moonreel.text.options"
+
+local derive = {}
+
+local TICK = 1000
+
+local read_options = options.declare("data.derive", {
+  { "output", "text", "NAME.mrx, replaced only when the new one is sealed; required" },
+  { "from", "table", "indexes, whose rows come one after the other; required" },
+  { "made", "text", "a word for what is done: \"filter\"; required" },
+  { "by", "text", "and how, for people" },
+  { "columns", "table", "names of columns that changes add" },
+  { "choose", "function", "(row, index, i) -> keep? or changes {captions, columns}, why not; "
+    .. "none: every row" },
+  { "tick", "function", "(done, total), now and then" },
+})
+
+-- what an index was made from, as its own sources tell it
+local function story(index)
+  local meta = index.meta
+  return { path = meta.path, rows = meta.rows, fp_order = meta.fp_order, fp_set = meta.fp_set,
+    sources = json.decode(meta.sources, meta.path) }
+end
+
+local function begin(builder, o)
+  builder:like(o.from[1].core)
+  for _, index in ipairs(o.from) do
+    for _, name in ipairs(index.meta.columns) do
+      builder:column(name)
+    end
+  end
+  for _, name in ipairs(o.columns or {}) do
+    builder:column(name)
+  end
+end
+
+local function total_rows(indexes)
+  local total = 0
+  for _, index in ipairs(indexes) do
+    total = total + #index
+  end
+  return total
+end
+
+--- Write a new index.
+---@param given table  declared above; help(data.derive) lists it
+---@return table report  {index, rows_in, rows_out, left_out = {why = rows}, fp_order, fp_set}.
+---   Raises MR_E_DATA when no row is left, or two rows are one sample; then nothing is written
+function derive.run(given)
+  local o = read_options(given)
+  local builder <close> = core.builder(o.output)
+  local report = { index = o.output, rows_in = 0, rows_out = 0, left_out = {} }
+  local total, from = total_rows(o.from), json.array()
+  begin(builder, o)
+  for n, index in ipairs(o.from) do
+    from[n] = story(index)
+    for i = 1, #index do
+      local keep, why = true, nil
+      if o.choose then
+        keep, why = o.choose(index:row(i), index, i)
+      end
+      if keep then
+        builder:copy(index.core, i, keep ~= true and keep or nil)
+        report.rows_out = report.rows_out + 1
+      else
+        why = why or "left out"
+        report.left_out[why] = (report.left_out[why] or 0) + 1
+      end
+      report.rows_in = report.rows_in + 1
+      if o.tick and report.rows_in % TICK == 0 then
+        o.tick(report.rows_in, total)
+      end
+    end
+  end
+  if report.rows_out == 0 then
+    base.raise("MR_E_DATA", ("%s: none of %d rows is left; nothing was written"):format(o.output,
+      report.rows_in))
+  end
+  builder:meta("sources", json.encode(json.array { { made = o.made, by = o.by,
+    rows_in = report.rows_in, rows_out = report.rows_out, from = from } }))
+  builder:finish()
+  local made <close> = core.open(o.output)
+  local facts = made:facts()
+  report.fp_order, report.fp_set = facts.fp_order, facts.fp_set
+  return report
+end
+
+return derive

@@ -1,0 +1,151 @@
+--- moonreel data: parts that make new indexes out of old ones, run as a user would.
+-- Covers: lua/moonreel/cli/data/filter.lua lua/moonreel/cli/data/merge.lua
+-- Covers: lua/moonreel/cli/data/append.lua lua/moonreel/cli/data/split.lua
+-- Covers: lua/moonreel/cli/derived.lua lua/moonreel/cli/longwork.lua
+local base = require "moonreel.core.base"
+local data = require "moonreel.data"
+local demo_data = require "spec.support.demo_data"
+local json = require "moonreel.core.json"
+local moonreel = require("spec.support.folder").moonreel
+local signalled = dofile "spec/support/signalled.lua"
+
+local dir
+setup(function()
+  dir = demo_data.scratch()
+  base.make_dir(dir .. "/a")
+  base.make_dir(dir .. "/b")
+  for i = 1, 12 do
+    local name = ("%s/%s/%02d.mkv"):format(dir, i <= 8 and "a" or "b", i)
+    data.encode(name, string.char(20 * i):rep(i * 3 * 32 * 32), { frames = i, height = 32,
+      width = 32 })
+    base.replace_file(name:gsub("mkv$", "txt"), i % 4 == 0 and "" or "clip " .. i)
+  end
+  data.ingest(dir .. "/a", dir .. "/a.mrx")
+  data.ingest(dir .. "/b", dir .. "/b.mrx")
+end)
+teardown(function() os.execute("rm -r '" .. dir .. "'") end)
+
+local function run(words, want)
+  local out, err, code = moonreel("data " .. words:gsub("@", dir))
+  assert.equal(want or 0, code, out .. err)
+  return out, err
+end
+local function frames(name)
+  local list, index = {}, data.open(dir .. "/" .. name)
+  for i = 1, #index do
+    list[i] = index:row(i).frames
+  end
+  return table.concat(list, " ")
+end
+
+describe("moonreel data filter", function()
+  it("keeps rows and tells why others are not there", function()
+    local out = run "filter @/a.mrx '#text > 0 and num_frames > 2' -o @/f.mrx"
+    assert.matches("f%.mrx: 4 of 8 rows, fp_order %x+\n  4 rows: #text > 0 and num_frames > 2 is "
+      .. "false\n", out)
+    assert.equal("3 5 6 7", frames "f.mrx")
+    local told = json.decode(run "filter @/f.mrx true --limit 3 -o @/f.mrx --json")
+    assert.equal("3 5 6", frames "f.mrx")
+    assert.same({ 4, 3, { ["beyond the limit"] = 1 } }, { told.rows_in, told.rows_out,
+      told.left_out })
+    assert.equal(data.open(dir .. "/f.mrx").meta.fp_set, told.fp_set)
+  end)
+
+  it("refuses wrong use, and leaves nothing", function()
+    local _, err = run("filter @/a.mrx 'fsp > 1' -o @/no.mrx", 2)
+    assert.matches("no field 'fsp', did you mean 'fps'", err)
+    _, err = run("filter @/a.mrx 'fps > 1'", 2)
+    assert.matches("no output given %(%-o%); usage: moonreel data filter NAME.mrx EXPR", err)
+    _, err = run("filter @/a.mrx -o @/no.mrx", 2)
+    assert.matches("expected NAME.mrx EXPR, got 1 words", err)
+    _, err = run("fliter @/a.mrx", 2)
+    assert.matches("'fliter' is no part of 'data', did you mean 'filter'%?; it has append, ", err)
+    run("filter @/a.mrx 'num_frames > 99' -o @/no.mrx", 4)
+    run("filter @/none.mrx true -o @/no.mrx", 4)
+    assert.is_false(base.exists(dir .. "/no.mrx"))
+  end)
+
+  it("leaves nothing when a signal stops it", function()
+    local before = [[
+      local derive = require "moonreel.data.derive"
+      local run = derive.run
+      function derive.run(given)
+        local tick, choose, n = given.tick, given.choose, 0
+        function given.choose(...)
+          n = n + 1
+          if n == 5 then send() end
+          tick(n, 8)
+          return choose(...)
+        end
+        return run(given)
+      end]]
+    for signal, code in pairs { INT = 130, TERM = 143 } do
+      local done = signalled(signal, before, { "data", "filter", dir .. "/a.mrx", "true", "-o",
+        dir .. "/s.mrx" })
+      assert.equal(code, done.exit, done.output)
+      assert.matches("stopped by a signal; nothing was written", done.output)
+    end
+    for _, name in ipairs(base.list_dir(dir)) do
+      assert.is_nil(name:match("^s%.mrx"))
+    end
+  end)
+end)
+
+describe("moonreel data merge", function()
+  it("puts indexes one after the other", function()
+    assert.matches("m.mrx: 12 of 12 rows", (run "merge @/b.mrx @/a.mrx -o @/m.mrx"))
+    assert.equal("9 10 11 12 1 2 3 4 5 6 7 8", frames "m.mrx")
+  end)
+
+  it("refuses a sample that is there twice, or keeps the first one", function()
+    run "filter @/a.mrx 'num_frames < 3' -o @/few.mrx"
+    local _, err = run("merge @/few.mrx @/b.mrx @/a.mrx -o @/t.mrx", 4)
+    assert.matches("two rows are the same sample", err)
+    local out = run "merge @/few.mrx @/b.mrx @/a.mrx --duplicates first -o @/t.mrx"
+    assert.matches("12 of 14 rows.*\n  2 rows: in an index before it\n", out)
+    assert.equal("1 2 9 10 11 12 3 4 5 6 7 8", frames "t.mrx")
+    _, err = run("merge @/a.mrx @/b.mrx --duplicates last -o @/t.mrx", 2)
+    assert.matches("expected first or refuse, got 'last'", err)
+  end)
+end)
+
+describe("moonreel data append", function()
+  it("adds clips that are not there yet", function()
+    run "filter @/a.mrx 'num_frames ~= 2' -o @/p.mrx"
+    local out = run "append @/p.mrx @/a -o @/p.mrx"
+    assert.matches("p.mrx: 8 of 15 rows.*\n  7 rows: in the index already\n", out)
+    assert.equal("1 3 4 5 6 7 8 2", frames "p.mrx")
+    for _, name in ipairs(base.list_dir(dir)) do
+      assert.is_nil(name:match("append"))
+    end
+  end)
+end)
+
+describe("moonreel data split", function()
+  it("makes parts of equal size in the order of a number", function()
+    local out = run "split @/a.mrx --by num_frames --quantiles 3 -o @/q.mrx"
+    assert.matches("q%-1%.mrx: 3 of 8 rows", out)
+    assert.equal("1 2 3", frames "q-1.mrx")
+    assert.equal("4 5 6", frames "q-2.mrx")
+    assert.equal("7 8", frames "q-3.mrx")
+  end)
+
+  it("trims the top, and does without rows that have no value", function()
+    local told = json.decode(run("split @/a.mrx --by bytes --quantiles 2 --trim-top 0.25 "
+      .. "-o @/r --json"))
+    assert.equal(2, #told.indexes)
+    assert.equal(2, told.indexes[1].left_out.trimmed)
+    assert.equal(3, told.indexes[1].rows_out)
+    assert.is_true(told.indexes[1].to <= told.indexes[2].from)
+  end)
+
+  it("refuses what has no order", function()
+    for words, pattern in pairs { ["--by codec"] = "no number 'codec'", [""] = "needs %-%-by FIELD",
+      ["--by fps --trim-top 1"] = "share from 0 to below 1, got '1'" } do
+      local _, err = run("split @/a.mrx -o @/x " .. words, 2)
+      assert.matches(pattern, err)
+    end
+    local _, err = run("split @/a.mrx --by num_frames --quantiles 9 -o @/x", 4)
+    assert.matches("8 rows have a value of num_frames; expected at least 9", err)
+  end)
+end)

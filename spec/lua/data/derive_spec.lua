@@ -1,0 +1,128 @@
+--- New indexes out of old ones: which rows, what changes, where they come from.
+-- Covers: core/bind/builder.c lua/moonreel/data/row.lua
+local base = require "moonreel.core.base"
+local core = require "moonreel.core.index"
+local data = require "moonreel.data"
+local derive = require "moonreel.data.derive"
+local json = require "moonreel.core.json"
+local scratch = require("spec.support.demo_data").scratch
+
+local dir, index
+setup(function()
+  dir = scratch()
+  base.make_dir(dir .. "/clips")
+  local lines = {}
+  for i = 1, 5 do
+    data.encode(("%s/clips/%d.mkv"):format(dir, i), string.char(40 * i):rep(i * 3 * 32 * 48),
+      { frames = i, height = 32, width = 48 })
+    lines[i] = ("%d.mkv,clip %d"):format(i, i)
+  end
+  base.replace_file(dir .. "/clips/list.csv", "path,text\n" .. table.concat(lines, "\n") .. "\n")
+  data.ingest(dir .. "/clips/list.csv", dir .. "/all.mrx")
+  index = data.open(dir .. "/all.mrx")
+end)
+teardown(function() os.execute("rm -r '" .. dir .. "'") end)
+
+local function texts(path)
+  local out, made = {}, data.open(path)
+  for i = 1, #made do
+    out[i] = made:row(i).text
+  end
+  return table.concat(out, "; ")
+end
+
+describe("data.derive", function()
+  it("keeps rows that are chosen, with their keys, and counts the others by reason", function()
+    local report = derive.run { output = dir .. "/odd.mrx", from = { index }, made = "filter",
+      by = "odd ones", choose = function(row)
+        return row.frames % 2 == 1, row.frames < 3 and "few frames" or nil
+      end }
+    assert.equal(5, report.rows_in)
+    assert.equal(3, report.rows_out)
+    assert.same({ ["few frames"] = 1, ["left out"] = 1 }, report.left_out)
+    assert.equal("clip 1; clip 3; clip 5", texts(dir .. "/odd.mrx"))
+    local odd = data.open(dir .. "/odd.mrx", { verify = true })
+    assert.equal(report.fp_order, odd.meta.fp_order)
+    for _, field in ipairs { "key", "file", "keys", "bytes", "mtime_ns", "fps" } do
+      assert.equal(index:row(3)[field], odd:row(2)[field])
+    end
+    assert.equal(2, odd.core:find(index:row(3).key))
+    assert.is_nil(odd.core:find(index:row(2).key))
+    assert.has_error(function() odd.core:find("xyz") end)
+  end)
+
+  it("tells in its sources what it was made from", function()
+    derive.run { output = dir .. "/same.mrx", from = { index }, made = "copy" }
+    local copy = data.open(dir .. "/same.mrx")
+    assert.equal(index.meta.fp_order, copy.meta.fp_order)
+    local story = json.decode(copy.meta.sources)[1]
+    assert.equal("copy", story.made)
+    assert.equal(5, story.rows_out)
+    assert.equal(index.meta.fp_set, story.from[1].fp_set)
+    assert.equal(dir .. "/clips/list.csv", story.from[1].sources[1].path)
+  end)
+
+  it("changes captions and columns, and keeps both when it is made from again", function()
+    derive.run { output = dir .. "/scored.mrx", from = { index }, made = "join",
+      columns = { "aesthetic" }, choose = function(row)
+        return row.frames == 2 and { captions = { "two", "a pair" } }
+          or { columns = row.frames > 3 and { aesthetic = row.frames / 2 } or {} }
+      end }
+    local scored = data.open(dir .. "/scored.mrx")
+    assert.same({ "aesthetic" }, scored.meta.columns)
+    assert.same({ "two", "a pair" }, scored:row(2).captions)
+    assert.same({}, scored:row(1).columns)
+    assert.same({ aesthetic = 2.5 }, scored:row(5).columns)
+    derive.run { output = dir .. "/more.mrx", from = { index, scored }, made = "merge",
+      columns = { "flow" }, choose = function(row, from)
+        return from == scored and { columns = { flow = -row.frames } } or row.frames == 7
+      end }
+    local more = data.open(dir .. "/more.mrx")
+    assert.same({ "aesthetic", "flow" }, more.meta.columns)
+    assert.same({ aesthetic = 2.5, flow = -5 }, more:row(5).columns)
+    assert.same({ "two", "a pair" }, more:row(2).captions)
+  end)
+
+  it("writes nothing when no row is left, one is twice, a caption is bad, or a choice fails",
+    function()
+    local function refused(given, pattern)
+      given.output, given.made, given.from = dir .. "/no.mrx", "x", given.from or { index }
+      local ok, problem = pcall(derive.run, given)
+      assert.is_false(ok)
+      assert.matches(pattern, tostring(problem))
+      for _, name in ipairs(base.list_dir(dir)) do
+        assert.is_nil(name:match("^no%.mrx"))
+      end
+    end
+    refused({ choose = function() return false end }, "none of 5 rows is left")
+    refused({ from = { index, index } }, "the same sample: %d%.mkv %(row %d%) and %d%.mkv %(row")
+    refused({ choose = function() return { captions = { "\27[31m" } } end },
+      "1%.mkv: a caption with the control character U%+001B")
+    refused({ choose = function() return { captions = { 7 } } end }, "captions%[1%]: expected text")
+    refused({ choose = function(row) return row.frames == 1
+      or { columns = { flow = 1 } } end }, "column 'flow' after 1 rows; expected before the first")
+    refused({ choose = function(row) return { columns = { [row.text] = 1 } } end },
+      "'clip 1' cannot name a column")
+    refused({ choose = function() error("stop") end }, "stop")
+    refused({ chose = true }, "no option 'chose', did you mean 'choose'")
+  end)
+
+  it("keeps captions compressed against the dictionary of its first index", function()
+    local rows = {}
+    for i = 1, 1200 do
+      rows[i] = ("n%d.mkv,\"%s\""):format(i, ("a red circle moving right, number %d, on a plain "
+        .. "ground, seen from afar, slowly "):format(i):rep(4))
+    end
+    -- one clip under many names, so that there are enough captions for a dictionary
+    os.execute(("cd '%s/clips' && for i in $(seq 1200); do ln 1.mkv n$i.mkv; done"):format(dir))
+    base.replace_file(dir .. "/clips/many.csv", "path,text\n" .. table.concat(rows, "\n") .. "\n")
+    data.ingest(dir .. "/clips/many.csv", dir .. "/many.mrx")
+    derive.run { output = dir .. "/few.mrx", from = { data.open(dir .. "/many.mrx") },
+      made = "filter", choose = function(row) return row.id % 2 == 0 end }
+    assert.matches("number 3, on a plain ground", data.open(dir .. "/few.mrx"):row(2).text)
+    local many, few = #base.read_file(dir .. "/many.mrx/data.mdb"),
+      #base.read_file(dir .. "/few.mrx/data.mdb")
+    assert.is_true(few < 0.8 * many, ("%d and %d bytes"):format(few, many))
+    assert.equal(600, #core.open(dir .. "/few.mrx"))
+  end)
+end)
