@@ -34,6 +34,12 @@ function op.attention(q, k, v, len, bias, attributes) end
 ---@return any
 function op.cast(x, attributes) end
 
+--- The nearest value from low to high, elementwise.
+---@param x? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.clamp(x, attributes) end
+
 --- Tensors joined along one axis.
 ---@param x0? mr.Tensor|mr.Value|false
 ---@param x1? mr.Tensor|mr.Value|false
