@@ -1,0 +1,107 @@
+--- Layers of pictures and clips, channels last: [B, T, H, W, C]; a picture is a clip of one frame.
+-- Weights keep the shapes of released files, [outputs, inputs, ...]. A kernel of one position is a
+-- product of nn.Linear.
+-- @module moonreel.nn.volume
+local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
+local options = require "moonreel.text.options"
+
+local volume = {}
+
+local Conv = {}
+Conv.__index = Conv
+Conv.__call = function(self, ...) return self:forward(...) end
+
+local read_conv = options.declare("volume.Conv", {
+  { "kernel", "table", "lengths over {time, height, width}, of pictures {height, width}; "
+    .. "required" },
+  { "stride", "table", "steps over {time, height, width}", default = { 1, 1, 1 } },
+  { "pad", "table", "zeros {before, behind} time, height and width: six numbers",
+    default = { 0, 0, 0, 0, 0, 0 } },
+  { "bias", "boolean", "false: none", default = true },
+})
+
+--- Convolution. Weights begin uniform within 1 / sqrt(inputs x positions), as those of the
+-- reference do.
+---@param scope mr.Scope
+---@param name string
+---@param inputs integer
+---@param outputs integer
+---@param given table   kernel, stride, pad, bias
+function volume.Conv(scope, name, inputs, outputs, given)
+  local o, s = read_conv(given), scope:child(name)
+  local shape, fan_in = {outputs, inputs}, inputs
+  for _, length in ipairs(o.kernel) do
+    shape[#shape + 1], fan_in = length, fan_in * length
+  end
+  local init = {kind = "uniform", scale = fan_in ^ -0.5}
+  local self = setmetatable({stride = o.stride, pad = o.pad,
+    weight = s:add("weight", shape, init)}, Conv)
+  self.bias = o.bias and s:add("bias", {outputs}, init)
+  return self
+end
+
+---@param before integer|nil  zero frames more than the layer's own before the first one
+function Conv:forward(g, x, before)
+  local w, pad = g:param(self.weight), self.pad
+  local shape = w.shape
+  if #shape == 4 then
+    w = w:reshape{shape[1], shape[2], 1, shape[3], shape[4]}
+  end
+  if before then
+    pad = table.move(pad, 2, 6, 2, {pad[1] + before})
+  end
+  return (ops.conv3d(x, w, self.bias and g:param(self.bias) or false, {stride = self.stride,
+    pad = pad}))
+end
+
+--- A convolution of one position.
+---@param kernel table    {1, 1, 1}, or {1, 1} of pictures: of the stored weight
+---@param bias boolean|nil false: none
+function volume.Point(scope, name, inputs, outputs, kernel, bias)
+  local shape = table.move(kernel, 1, #kernel, 3, {outputs, inputs})
+  local init = {kind = "uniform", scale = inputs ^ -0.5}
+  return nn.Linear(scope, name, inputs, outputs, {shape = shape, bias = bias ~= false, init = init,
+    bias_init = init})
+end
+
+local GroupNorm = {}
+GroupNorm.__index = GroupNorm
+GroupNorm.__call = function(self, ...) return self:forward(...) end
+
+--- Group norm over all positions of a sample, with weight and bias.
+---@param groups integer  they divide the channels
+---@param eps number
+function volume.GroupNorm(scope, name, channels, groups, eps)
+  local s = scope:child(name)
+  return setmetatable({how = {groups = groups, eps = eps},
+    with_silu = {groups = groups, eps = eps, silu = true},
+    weight = s:add("weight", {channels}, {kind = "ones"}),
+    bias = s:add("bias", {channels}, {kind = "zeros"})}, GroupNorm)
+end
+
+---@param silu boolean|nil  followed by SiLU
+function GroupNorm:forward(g, x, silu)
+  return (ops.group_norm(x, g:param(self.weight), g:param(self.bias),
+    silu and self.with_silu or self.how))
+end
+
+--- Every cell twice in height and in width.
+---@param x mr.Value  [B, T, H, W, C]
+---@return mr.Value   [B, T, 2 H, 2 W, C]
+function volume.upsample(x)
+  local B, T, H, W, C = table.unpack(x.shape)
+  return x:reshape{B * T * H, 1, W, 1, C}:expand{B * T * H, 2, W, 2, C}
+    :reshape{B, T, 2 * H, 2 * W, C}
+end
+
+--- Channels to time: channel 2 c + k of frame t is channel c of frame 2 t + k.
+---@param x mr.Value  [B, T, H, W, 2 C]
+---@return mr.Value   [B, 2 T, H, W, C]
+function volume.time_shuffle(x)
+  local B, T, H, W, C = table.unpack(x.shape)
+  return x:reshape{B, T, H, W, C // 2, 2}:permute{0, 1, 5, 2, 3, 4}
+    :reshape{B, 2 * T, H, W, C // 2}
+end
+
+return volume
