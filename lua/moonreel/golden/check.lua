@@ -60,6 +60,13 @@ function Check:l2(name, got, want, tolerance, floor)
   self:add(name, size == 0 and (d == 0 and 0 or math.huge) or d / size, tolerance)
 end
 
+--- Largest absolute difference over the largest wanted value.
+function Check:scaled(name, got, want, tolerance)
+  same_size(name, got, want)
+  local largest = math.max(want:max(), -want:min(), 1e-30)
+  self:absolute(name, (got * (1 / largest)):totable(), (want * (1 / largest)):totable(), tolerance)
+end
+
 --- Largest absolute difference of two flat lists.
 function Check:absolute(name, got, want, tolerance)
   local worst = #got == #want and 0 or math.huge

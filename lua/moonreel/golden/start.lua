@@ -3,7 +3,6 @@
 -- @module moonreel.golden.start
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
-local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local build = require "moonreel.golden.build"
 local ckpt = require "moonreel.ckpt"
@@ -94,11 +93,7 @@ local function pixart_start(f, result)
     prog:set(name, tensor)
   end
   prog:run()
-  local want = f:tensor("out.pred")
-  local largest = math.max(want:max(), -want:min())
-  local scaled = want * (1 / largest)
-  result:absolute("out.pred", (prog:get("out") * (1 / largest)):totable(), scaled:totable(), OUTPUT)
-  result:exact("elements", T.count(want.shape) - T.count(prog:get("out").shape))
+  result:scaled("out.pred", prog:get("out"), f:tensor("out.pred"), OUTPUT)
 end
 
 return {{"^pixart", pixart_start}}

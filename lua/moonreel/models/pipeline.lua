@@ -3,7 +3,6 @@
 -- @module moonreel.models.pipeline
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
-local ops = require "moonreel.core.op"
 
 local pipeline = {}
 
@@ -64,7 +63,8 @@ function pipeline.new(config, dtype, given)
       return given[record]
     end
     local family, map = part(record, fields.type)
-    self.maps[#self.maps + 1] = map
+    -- weights that lie apart are nobody's start weights
+    self.maps[#self.maps + 1] = not family.apart and map or nil
     return family.new(params, fields)
   end
   self.autoencoder = make("vae", config.vae)
@@ -145,12 +145,6 @@ function Pipeline:predict_guided(g, io)
     y = G.concat({y, self.model:null_caption(g, y.shape[1], y.shape[2])}, 0)
   end
   return self.model:forward(g, setmetatable({y = y}, {__index = io}))
-end
-
---- Pictures u8-ready: 0..255 as f32, clamping is left to the reader of the result.
-function Pipeline:decode(g, z, height, width)
-  local x = self.autoencoder:decode(g, z, height, width)
-  return (ops.affine(x, {scale = 127.5, shift = 128}))
 end
 
 return pipeline

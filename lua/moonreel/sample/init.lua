@@ -5,7 +5,9 @@ local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
+local codec = require "moonreel.codec"
 local data = require "moonreel.data"
 local names = require "moonreel.sample.names"
 local options = require "moonreel.text.options"
@@ -76,7 +78,11 @@ function sample.open(spec, given)
   if ema == nil then
     ema = self.defaults.sampling.ema
   end
-  local good, err = pcall(fill, self, source, ema)
+  local good, err = pcall(function()
+    fill(self, source, ema)
+    self.codec = blame.field(settings, "vae.from_pretrained", codec.new, self.pipe, self.exec,
+      self.device)
+  end)
   if not good then
     self:close()
     error(err, 0)
@@ -86,12 +92,15 @@ end
 
 function Sampler:close()
   self.programs = {}
+  if self.codec then
+    self.codec:close()
+  end
   self.exec:close()
   self.device:close()
 end
 Sampler.__close = Sampler.close
 
--- graph of one Euler step over B renderings, and of the decoding
+-- graph of one Euler step over B renderings
 local function build(self, shape)
   local pipe, copies = self.pipe, shape.guidance == 1 and 1 or 2
   local B = shape.batch
@@ -106,11 +115,7 @@ local function build(self, shape)
       height = shape.height, width = shape.width})
   end})
   g:finish()
-  local d = G.graph(pipe.params)
-  d:output("pixels", pipe:decode(d, d:input("z", "f32", dims), shape.height, shape.width))
-  d:finish()
-  return {step = self.exec:compile(g), decode = self.exec:compile(d), graphs = {g, d},
-    dims = dims, copies = copies}
+  return {step = self.exec:compile(g), graph = g, dims = dims, copies = copies}
 end
 
 local function programs_of(self, shape)
@@ -161,15 +166,17 @@ local function render_batch(self, items, shape, how)
   p.step:set("fps", T.from({p.copies * B}, fps))
   local z = rflow.sample(p.step, {z = noise, times = times_of(self, shape, how.steps, B),
     watch = how.watch})
-  p.decode:set("z", z)
-  p.decode:run()
-  local pixels, clips = p.decode:get("pixels"), {}
+  local clips = {}
   for b, item in ipairs(items) do
-    local one = pixels:slice(0, b - 1, b):reshape{3, shape.frames, shape.height,
-      shape.width}:permute{1, 0, 2, 3}
+    local pieces, height, width = {}, nil, nil
+    local one = z:slice(0, b - 1, b):reshape{table.unpack(p.dims, 2)}
+    self.codec:decode(one, shape, function(pictures)
+      pieces[#pieces + 1] = codec.pixels(pictures):bytes()
+      height, width = pictures.shape[3], pictures.shape[4]
+    end)
     clips[b] = {prompt = item.prompt, seed = item.seed, frames = shape.frames,
-      height = shape.height, width = shape.width,
-      fps = how.save_fps or how.fps, pixels = one:to("u8"):bytes()}
+      height = height, width = width, fps = how.save_fps or how.fps,
+      pixels = table.concat(pieces)}
   end
   return clips
 end

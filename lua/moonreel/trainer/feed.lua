@@ -15,10 +15,12 @@ Feed.__index = Feed
 --- What stays the same over a run.
 ---@param settings table     baked recipe
 ---@param pipe mr.Pipeline
+---@param codec mr.Codec|nil  of an autoencoder that lies apart
 ---@return mr.Feed
-function feed.new(settings, pipe)
+function feed.new(settings, pipe, codec)
   return setmetatable({
-    settings = settings, seed = settings.seed, pipe = pipe, compat = settings.compat ~= nil,
+    settings = settings, seed = settings.seed, pipe = pipe, codec = codec,
+    compat = settings.compat ~= nil,
     drop = settings.model.class_dropout_prob,
     masks = settings.mask_ratios and mask.from_map(settings:plain("mask_ratios")) or nil,
   }, Feed)
@@ -30,6 +32,19 @@ function Feed:shape(bucket)
   return {frames = bucket.frames, height = bucket.height, width = bucket.width,
     batch = bucket.batch,
     text = self.pipe.text.max_length, masked = self.masks ~= nil}
+end
+
+-- clean latents of a batch, clip by clip, each with the draws of its sample
+local function latents_of(self, batch, shape, pixels)
+  local size = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
+  local x0 = T.new("f32", {shape.batch, table.unpack(size)})
+  for b = 1, shape.batch do
+    local clip = pixels:slice(0, b - 1, b):reshape{shape.frames, 3, shape.height, shape.width}
+    local noise = self.codec:noise(shape.frames, shape.height, shape.width, self.seed,
+      batch.keys[b], batch.epoch)
+    x0:slice(0, b - 1, b):copy_from(self.codec:encode(clip, noise):reshape{1, table.unpack(size)})
+  end
+  return x0
 end
 
 --- Everything a micro-step needs for one decoded batch. The pixels stay the loader's.
@@ -63,7 +78,13 @@ function Feed:prepare(batch, shape)
   end
   out.tokens.len = T.from({B}, len, "i32")
   local pointer, bytes = batch:pixels()
-  out.pixels = T.wrap(pointer, bytes, "u8", {B, shape.frames, 3, shape.height, shape.width}, batch)
+  local pixels = T.wrap(pointer, bytes, "u8", {B, shape.frames, 3, shape.height, shape.width},
+    batch)
+  if self.codec then
+    out.x0 = latents_of(self, batch, shape, pixels)
+  else
+    out.pixels = pixels
+  end
   return out
 end
 

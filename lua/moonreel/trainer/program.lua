@@ -1,5 +1,6 @@
 --- The graph of one micro-step per bucket shape, built when first needed, compiled once, cached.
--- From u8 pixels and text ids to the loss, with gradients added into region "grad".
+-- From u8 pixels, or latents of an autoencoder that lies apart, and text ids to the loss, with
+-- gradients added into region "grad".
 -- @module moonreel.trainer.program
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -42,6 +43,16 @@ end
 local Step = {}
 Step.__index = Step
 
+-- what the batch begins with: pixels that are encoded in the same graph, or latents
+local function clean_latents(g, auto, shape)
+  if not auto.apart then
+    return auto:encode(g, g:input("pixels", "u8", {shape.batch, shape.frames, 3, shape.height,
+      shape.width}))
+  end
+  return g:input("x0", "f32", {shape.batch, table.unpack(auto:latent(shape.frames, shape.height,
+    shape.width))})
+end
+
 --- Build the graph of a shape.
 ---@param pipe mr.Pipeline
 ---@param shape table    frames, height, width, batch, text, masked
@@ -51,10 +62,9 @@ function program.graph(pipe, shape, config)
   local B = shape.batch
   local options, recompute = program.recomputation(config)
   local g = G.graph(pipe.params, options)
-  local pixels = g:input("pixels", "u8", {B, shape.frames, 3, shape.height, shape.width})
   local t, fps, weight = g:input("t", "f32", {B}), g:input("fps", "f32", {B}),
     g:input("weight", "f32", {B})
-  local x0 = pipe.autoencoder:encode(g, pixels)
+  local x0 = clean_latents(g, pipe.autoencoder, shape)
   local size = x0.shape
   local mask = shape.masked and g:input("mask", "bool", {B, size[3]}) or nil
   local noise = ops.random_normal(g:input("seed", "i64", {1}), g:input("keys", "i64", {B}),
@@ -90,13 +100,18 @@ function Step:close()
 end
 
 --- Run on one batch.
----@param batch table  pixels: tensor u8; keys, t, fps, weight, drop: lists, one value per sample;
----   mask: flat list of all frames, or nil; tokens: of the text encoder; seed; epoch
+---@param batch table  pixels: tensor u8, or x0: latents where the autoencoder lies apart; keys, t,
+---   fps, weight, drop: lists, one value per sample; mask: flat list of all frames,
+---   or nil; tokens: of the text encoder; seed; epoch
 ---@return number loss        sum over samples of weight x loss
 ---@return table per_sample   list
 function Step:run(batch)
   local prog, B = self.prog, self.shape.batch
-  prog:set("pixels", batch.pixels)
+  if batch.x0 then
+    prog:set("x0", batch.x0)
+  else
+    prog:set("pixels", batch.pixels)
+  end
   prog:set("t", T.from({B}, batch.t))
   prog:set("fps", T.from({B}, batch.fps))
   prog:set("weight", T.from({B}, batch.weight))

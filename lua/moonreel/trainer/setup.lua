@@ -5,6 +5,7 @@ local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
+local codec = require "moonreel.codec"
 local data = require "moonreel.data"
 local feed = require "moonreel.trainer.feed"
 local json = require "moonreel.core.json"
@@ -212,6 +213,9 @@ function setup.models(r)
   r.dtype, r.pipe = dtype, models_of(s, dtype)
   r.exec = r:keep(E.new(r.device, r.pipe.params, {regions = regions.of(s)}))
   r.update = optim.new(r.exec, r.pipe.params)
+  if r.pipe.autoencoder.apart then
+    r.codec = r:keep(blame.field(s, "vae.from_pretrained", codec.new, r.pipe, r.exec, r.device))
+  end
   r.machine = {isa = r.facts.isa, threads = r.facts.threads,
     libraries = {device = r.facts.device, dtype = dtype}}
   if r.found then
@@ -296,7 +300,7 @@ function setup.data(r)
   local resumed = r.found and not r.scratch and r.source.manifest
   setup.loader(r, resumed or nil)
   r.plan = r.loader:plan()
-  r.feed = feed.new(s, r.pipe)
+  r.feed = feed.new(s, r.pipe, r.codec)
 end
 
 -- A stage that takes everything from the one before it also takes its position in the data, which

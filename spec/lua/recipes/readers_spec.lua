@@ -55,7 +55,8 @@ local elsewhere = {
   ["optim.type"] = "one optimizer under two names", ["dataset.type"] = "the registry's, it has one "
     .. "built type", ["model.type"] = "one built type", ["scheduler.type"] = "one built type",
   ["strict"] = "of weights to start from (spec/lua/trainer/loop_spec.lua)",
-  ["vae.type"] = "one built type", ["text_encoder.type"] = "one built type",
+  ["vae.from_pretrained"] = "of weights that lie apart (spec/recipes/tiny_opensora12_spec.lua)",
+  ["vae.type"] = "another type lies apart", ["text_encoder.type"] = "one built type",
 }
 
 describe("readers", function()

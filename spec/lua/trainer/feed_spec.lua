@@ -34,6 +34,21 @@ local function prepare(s, keys)
 end
 
 describe("trainer.feed", function()
+  it("encodes clip by clip where the autoencoder lies apart, with each sample's draws", function()
+    local apart = setmetatable({autoencoder = {latent = function() return {2, 1, 1, 1} end}},
+      {__index = pipe})
+    local codec = {}
+    function codec.noise(_, ...) return {...} end
+    function codec.encode(_, clip, noise)
+      assert.same({8, 3, 16, 16}, clip.shape)
+      return T.from({2, 1, 1, 1}, {noise[5], noise[6]})
+    end
+    local made = feed.new(settings(), apart, codec):prepare(batch{5, 6, 7},
+      {frames = 8, height = 16, width = 16, batch = 3, text = 24})
+    assert.same({5, 1, 6, 1, 7, 1}, made.x0:totable())
+    assert.is_nil(made.pixels)
+  end)
+
   it("draws by sample key, whatever stands beside it", function()
     local a, b = prepare(settings(), {5, 6, 7, 8}), prepare(settings(), {8, 5})
     assert.equal(a.t[1], b.t[2])

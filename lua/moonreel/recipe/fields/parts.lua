@@ -6,8 +6,8 @@ return {
     resume = "refuse", help = "the diffusion model" },
   { "vae.type", "text", none = true, reader = "model", resume = "refuse", help = "the autoencoder; "
     .. "none: latents come from the data" },
-  { "vae.from_pretrained", "text", none = true, reader = false, resume = "refuse",
-    help = "weights of the autoencoder: file, folder or Hub name" },
+  { "vae.from_pretrained", "text", none = true, reader = "codec", resume = "refuse",
+    help = "weights of the autoencoder: file or folder" },
   { "text_encoder.type", "text", none = true, reader = "model", resume = "refuse",
     help = "the text encoder; none: features come from the data" },
   { "clip.type", "text", none = true, reader = false, resume = "refuse", help = "a second text "

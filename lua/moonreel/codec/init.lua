@@ -1,0 +1,268 @@
+--- Clips to latents and back: the programs of an autoencoder, compiled per size when first needed.
+-- A clip is taken in pieces, so that memory is that of the largest piece whatever its length.
+-- @module moonreel.codec
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local listing = require "moonreel.text.listing"
+local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
+local start = require "moonreel.ckpt.start"
+
+local codec = {}
+
+local Codec = {}
+Codec.__index = Codec
+
+-- ---- weights
+
+-- what the file lacks, or has no place for; buffers begin with numbers of their own
+local function refuse(path, report, list)
+  local first, missing, buffer = report.differ[1], {}, {}
+  if first then
+    base.raise("MR_E_CKPT", ("%s: '%s' is %s, its sizes give %s"):format(path, first.name,
+      listing.shape(first.file), listing.shape(first.model)))
+  end
+  for _, p in ipairs(list) do
+    buffer[p.name] = p.buffer
+  end
+  for _, name in ipairs(report.missing) do
+    missing[#missing + 1] = not buffer[name] and name or nil
+  end
+  for _, row in ipairs(report.fresh) do
+    missing[#missing + 1] = row.name
+  end
+  if missing[1] then
+    base.raise("MR_E_CKPT", ("%s: %d tensors are missing, the first is '%s'"):format(path, #missing,
+      missing[1]))
+  end
+  if report.unexpected[1] then
+    base.raise("MR_E_CKPT", ("%s: %d tensors have no place in this autoencoder, the first is '%s'")
+      :format(path, #report.unexpected, report.unexpected[1]))
+  end
+end
+
+-- open weights, which may lie in a subfolder, with the folder of config.json
+local function open(path)
+  if not base.exists(path) then
+    base.raise("MR_E_CKPT", ("no file or folder '%s', and nothing is downloaded; try: "
+      .. "vae.from_pretrained = \"FOLDER\" with config.json and its weights"):format(path))
+  end
+  return ckpt.open(path), base.exists(path .. "/.") and path or path:match("^(.*)/") or "."
+end
+
+-- parameters and their executor, filled from files
+local function load(auto, device, dtype, path)
+  local source <close>, folder = open(path)
+  local config, map = auto.sizes.read(folder), auto.weights
+  local params = G.params(dtype)
+  auto:declare(nn.scope(params, "", {frozen = true}), config)
+  params:seal()
+  local list, maps = params:list(), {map}
+  local plan = start.plan(source, list, maps)
+  auto.sizes.check(config, function(name)
+    local found = plan.found[name] and plan.found[name].weights
+    return found and source:info(found).shape
+  end, source.path)
+  local exec = E.new(device, params, {})
+  local good, err = pcall(function()
+    exec:init(0)
+    refuse(source.path, start.read(source, list, {maps = maps}, function(p, t)
+      exec:set_param("frozen", p.name, t)
+    end), list)
+  end)
+  if not good then
+    exec:close()
+    error(err, 0)
+  end
+  return params, exec
+end
+
+--- The codec of an autoencoder whose parameters are declared and filled.
+---@param auto mr.Autoencoder
+---@param params mr.Params
+---@param exec mr.Exec      holds the parameters; borrowed
+---@return mr.Codec
+function codec.of(auto, params, exec)
+  return setmetatable({auto = auto, params = params, exec = exec, programs = {}}, Codec)
+end
+
+--- The codec of a pipeline.
+---@param pipe mr.Pipeline
+---@param exec mr.Exec       of the run: holds the autoencoder's numbers where no file of its own
+---   does
+---@param device mr.Device
+---@return mr.Codec          close it
+function codec.new(pipe, exec, device)
+  local auto = pipe.autoencoder
+  if not auto.apart then
+    return codec.of(auto, pipe.params, exec)
+  end
+  local path = pipe.config.vae.from_pretrained
+  if not path then
+    base.raise("MR_E_RECIPE", "vae.from_pretrained is none: the autoencoder has no weights; try: "
+      .. "vae.from_pretrained = \"FOLDER\" with config.json and its weights")
+  end
+  local self = codec.of(auto, load(auto, device, pipe.dtype, path))
+  self.own = self.exec
+  return self
+end
+
+--- Give back programs and weights; harmless twice.
+function Codec:close()
+  self.programs = {}
+  if self.own then
+    self.own:close()
+  end
+end
+Codec.__close = Codec.close
+
+-- ---- programs
+
+-- the program of a name and sizes; build(g) adds the nodes and returns the result
+local function program(self, name, sizes, build)
+  local key = name .. " " .. table.concat(sizes, "x")
+  local one = self.programs[key]
+  if not one then
+    local g = G.graph(self.params)
+    g:output("out", build(g))
+    g:finish()
+    one = {graph = g, prog = self.exec:compile(g)}
+    self.programs[key] = one
+  end
+  return one.prog
+end
+
+local function run(prog, inputs)
+  for name, tensor in pairs(inputs) do
+    prog:set(name, tensor)
+  end
+  prog:run()
+  return prog:get("out")
+end
+
+--- Noise of a clip's two draws, a pure function of seed, key and epoch.
+---@param frames integer
+---@param height integer
+---@param width integer
+---@param seed integer
+---@param key integer|nil     of the sample
+---@param epoch integer|nil
+---@return table|nil          pictures f32 [T, C, h, w], frames f32 [t, C, h, w]; nil: nothing is
+---   drawn
+function Codec:noise(frames, height, width, seed, key, epoch)
+  if not self.auto.apart then
+    return nil
+  end
+  local size = self.auto:latent(frames, height, width)
+  local function normal(n, purpose)
+    return T.new("f32", {n, size[1], size[3], size[4]}):fill_normal(seed, purpose, key or 0,
+      epoch or 0)
+  end
+  return {pictures = normal(frames, "latent of pictures"), frames = normal(size[2],
+    "latent of frames")}
+end
+
+-- f(first, n) for pieces of at most `most` of n things, from 0
+local function in_pieces(n, most, f)
+  for first = 0, n - 1, most do
+    f(first, math.min(most, n - first))
+  end
+end
+
+-- ---- clips to latents
+
+local function encode_whole(self, pixels)
+  local shape = pixels.shape
+  local dims = {1, table.unpack(shape)}
+  return run(program(self, "encode", shape, function(g)
+    return self.auto:encode(g, g:input("pixels", "u8", dims))
+  end), {pixels = pixels:reshape(dims)})
+end
+
+--- Clean latents of a clip.
+---@param pixels mr.Tensor  u8 [T, 3, H, W]; of an autoencoder with files of its own also f32, -1..1
+---@param noise table|nil   of Codec:noise
+---@return mr.Tensor        f32 [C, t, h, w]
+function Codec:encode(pixels, noise)
+  local auto, frames = self.auto, pixels.shape[1]
+  local height, width = pixels.shape[3], pixels.shape[4]
+  local size = auto:latent(frames, height, width)
+  if not auto.apart then
+    return encode_whole(self, pixels):reshape(size)
+  end
+  local cells = {size[1], size[3], size[4]}
+  local of_pictures = T.new("f32", {frames, table.unpack(cells)})
+  in_pieces(frames, auto.pictures, function(first, n)
+    local some = pixels:slice(0, first, first + n)
+    local prog = program(self, "encode pictures " .. pixels.dtype, some.shape, function(g)
+      return auto:encode_pictures(g, g:input("pixels", pixels.dtype, some.shape),
+        g:input("noise", "f32", {n, table.unpack(cells)}))
+    end)
+    of_pictures:slice(0, first, first + n):copy_from(run(prog, {pixels = some,
+      noise = noise.pictures:slice(0, first, first + n)}))
+  end)
+  local z, first, at = T.new("f32", {size[2], table.unpack(cells)}), 0, 0
+  for _, n in ipairs(auto:pieces(frames)) do
+    local t = auto:latent_frames(n)
+    local prog = program(self, "encode piece", {n, size[3], size[4]}, function(g)
+      return auto:encode_piece(g, g:input("x", "f32", {n, table.unpack(cells)}),
+        g:input("noise", "f32", {t, table.unpack(cells)}))
+    end)
+    z:slice(0, at, at + t):copy_from(run(prog, {x = of_pictures:slice(0, first, first + n),
+      noise = noise.frames:slice(0, at, at + t)}))
+    first, at = first + n, at + t
+  end
+  return z:permute{1, 0, 2, 3}
+end
+
+-- ---- latents to clips
+
+local function decode_whole(self, z, size, take)
+  local shape = {1, table.unpack(z.shape)}
+  local prog = program(self, "decode", {z.shape[2], size.height, size.width}, function(g)
+    return self.auto:decode(g, g:input("z", "f32", shape), size.height, size.width)
+  end)
+  local x = run(prog, {z = z:reshape(shape)})
+  take(x:reshape{table.unpack(x.shape, 2)}:permute{1, 0, 2, 3}, 0)
+end
+
+--- Pictures of latents, piece by piece in order.
+---@param z mr.Tensor      f32 [C, t, h, w]
+---@param size table       frames, height, width of the clip; pictures may come out smaller
+---@param take fun(pictures: mr.Tensor, first: integer)  gets f32 [n, 3, H, W], about -1..1, of
+---   frames first and after
+function Codec:decode(z, size, take)
+  local auto = self.auto
+  if not auto.apart then
+    return decode_whole(self, z, size, take)
+  end
+  local frames_first, first, at = z:permute{1, 0, 2, 3}:clone(), 0, 0
+  local cells = {z.shape[1], z.shape[3], z.shape[4]}
+  for _, n in ipairs(auto:pieces(size.frames)) do
+    local t = auto:latent_frames(n)
+    local prog = program(self, "decode piece", {n, cells[2], cells[3]}, function(g)
+      return auto:decode_piece(g, g:input("z", "f32", {t, table.unpack(cells)}), n)
+    end)
+    local x = run(prog, {z = frames_first:slice(0, at, at + t)})
+    in_pieces(n, auto.pictures, function(from, count)
+      local some = x:slice(0, from, from + count)
+      local pictures = program(self, "decode pictures", some.shape, function(g)
+        return auto:decode_pictures(g, g:input("x", "f32", some.shape))
+      end)
+      take(run(pictures, {x = some}), first + from)
+    end)
+    first, at = first + n, at + t
+  end
+end
+
+--- Pixels of pictures as files hold them.
+---@param pictures mr.Tensor  f32, about -1..1
+---@return mr.Tensor          u8
+function codec.pixels(pictures)
+  return ops.affine(pictures, {scale = 127.5, shift = 128}):to("u8")
+end
+
+return codec

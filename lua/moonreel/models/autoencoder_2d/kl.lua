@@ -1,0 +1,162 @@
+--- Convolutional autoencoder of pictures with a normal latent: residual levels, one attention in
+-- the middle. Channels last, [N, 1, H, W, C]. Names and shapes are those of diffusers'
+-- AutoencoderKL. Ref: Rombach et al. 2022, arXiv:2112.10752; opensora-1.2.md 5.2.
+-- @module moonreel.models.autoencoder_2d.kl
+local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
+local volume = require "moonreel.nn.volume"
+
+local kl = {}
+
+local EPS = 1e-6
+local KERNEL, POINT, SAME = {3, 3}, {1, 1}, {0, 0, 1, 1, 1, 1}
+
+--- Sizes of the autoencoder of SDXL.
+kl.defaults = {block_out_channels = {128, 256, 512, 512}, layers_per_block = 2,
+  latent_channels = 4, norm_num_groups = 32, in_channels = 3, out_channels = 3,
+  use_quant_conv = true, use_post_quant_conv = true}
+
+local function conv(scope, name, inputs, outputs)
+  return volume.Conv(scope, name, inputs, outputs, {kernel = KERNEL, pad = SAME})
+end
+
+local function norm(scope, name, channels, c)
+  return volume.GroupNorm(scope, name, channels, c.norm_num_groups, EPS)
+end
+
+-- ---- blocks ----
+
+-- two convolutions beside the input
+local function residual(parent, name, inputs, outputs, c)
+  local s = parent:child(name)
+  local norm1, conv1 = norm(s, "norm1", inputs, c), conv(s, "conv1", inputs, outputs)
+  local norm2, conv2 = norm(s, "norm2", outputs, c), conv(s, "conv2", outputs, outputs)
+  local short = inputs ~= outputs and volume.Point(s, "conv_shortcut", inputs, outputs, POINT)
+  return function(g, x)
+    local y = conv2(g, norm2(g, conv1(g, norm1(g, x, true)), true))
+    return (short and short(g, x) or x) + y
+  end
+end
+
+-- every cell of a picture sees every other, with one head
+local function attention(parent, name, channels, c)
+  local s = parent:child(name)
+  local normed = norm(s, "group_norm", channels, c)
+  local part = {}
+  for i, which in ipairs{"to_q", "to_k", "to_v", "to_out.0"} do
+    part[i] = nn.Linear(s, which, channels, channels)
+  end
+  return function(g, x)
+    local N, H, W = x.shape[1], x.shape[3], x.shape[4]
+    local y, qkv = normed(g, x), {}
+    for i = 1, 3 do
+      qkv[i] = part[i](g, y):reshape{N, 1, H * W, 1, channels}
+    end
+    local o, lse = ops.attention(table.unpack(qkv))
+    g:save(o)
+    g:save(lse)
+    return x + part[4](g, o:reshape{N, 1, H, W, channels})
+  end
+end
+
+local function middle(parent, channels, c)
+  local s = parent:child("mid_block")
+  return {residual(s, "resnets.0", channels, channels, c),
+    attention(s, "attentions.0", channels, c), residual(s, "resnets.1", channels, channels, c)}
+end
+
+-- ---- both halves, each a list of layers ----
+
+local function encoder_of(parent, c)
+  local s, widths = parent:child("encoder"), c.block_out_channels
+  local list, width = {conv(s, "conv_in", c.in_channels, widths[1])}, widths[1]
+  for i, outputs in ipairs(widths) do
+    local level = s:child("down_blocks." .. i - 1)
+    for k = 0, c.layers_per_block - 1 do
+      list[#list + 1] = residual(level, "resnets." .. k, width, outputs, c)
+      width = outputs
+    end
+    if i < #widths then
+      list[#list + 1] = volume.Conv(level, "downsamplers.0.conv", width, width,
+        {kernel = KERNEL, stride = {1, 2, 2}, pad = {0, 0, 0, 1, 0, 1}})
+    end
+  end
+  table.move(middle(s, width, c), 1, 3, #list + 1, list)
+  local last = norm(s, "conv_norm_out", width, c)
+  list[#list + 1] = function(g, x) return last(g, x, true) end
+  list[#list + 1] = conv(s, "conv_out", width, 2 * c.latent_channels)
+  return list
+end
+
+local function decoder_of(parent, c)
+  local s, widths = parent:child("decoder"), c.block_out_channels
+  local width = widths[#widths]
+  local list = {conv(s, "conv_in", c.latent_channels, width)}
+  table.move(middle(s, width, c), 1, 3, 2, list)
+  for i = 1, #widths do
+    local level, outputs = s:child("up_blocks." .. i - 1), widths[#widths + 1 - i]
+    for k = 0, c.layers_per_block do
+      list[#list + 1] = residual(level, "resnets." .. k, width, outputs, c)
+      width = outputs
+    end
+    if i < #widths then
+      local after = conv(level, "upsamplers.0.conv", width, width)
+      list[#list + 1] = function(g, x) return after(g, volume.upsample(x)) end
+    end
+  end
+  local last = norm(s, "conv_norm_out", width, c)
+  list[#list + 1] = function(g, x) return last(g, x, true) end
+  list[#list + 1] = conv(s, "conv_out", width, c.out_channels)
+  return list
+end
+
+local function through(list, g, x)
+  for _, layer in ipairs(list) do
+    x = layer(g, x)
+  end
+  return x
+end
+
+local Autoencoder = {}
+Autoencoder.__index = Autoencoder
+
+--- Declare the parameters.
+---@param scope mr.Scope   of nn.scope
+---@param config table     fields of kl.defaults; missing ones take the default
+---@return table           with encode and decode; `factor`: pixels of a latent cell's side
+function kl.new(scope, config)
+  local c = {}
+  for field, default in pairs(kl.defaults) do
+    c[field] = config[field]
+    if c[field] == nil then
+      c[field] = default
+    end
+  end
+  local latent = c.latent_channels
+  local self = setmetatable({config = c, factor = 1 << #c.block_out_channels - 1}, Autoencoder)
+  self.encoder = encoder_of(scope, c)
+  self.decoder = decoder_of(scope, c)
+  self.quant = c.use_quant_conv
+    and volume.Point(scope, "quant_conv", 2 * latent, 2 * latent, POINT)
+  self.post_quant = c.use_post_quant_conv
+    and volume.Point(scope, "post_quant_conv", latent, latent, POINT)
+  return self
+end
+
+--- Mean and log-variance of the latent, side by side.
+---@param x mr.Value  [N, 1, H, W, in_channels], about -1..1; odd sizes lose a row or column
+---   at each level
+---@return mr.Value   [N, 1, H / factor, W / factor, 2 latent_channels]
+function Autoencoder:encode(g, x)
+  x = through(self.encoder, g, x)
+  return self.quant and self.quant(g, x) or x
+end
+
+--- Pictures of latents.
+---@param z mr.Value  [N, 1, h, w, latent_channels]
+---@return mr.Value   [N, 1, h factor, w factor, out_channels]
+function Autoencoder:decode(g, z)
+  return through(self.decoder, g, self.post_quant and self.post_quant(g, z) or z)
+end
+
+return kl

@@ -1,0 +1,153 @@
+--- Video autoencoder of Open-Sora 1.2: every picture to a latent (kl.lua), then four latents of
+-- pictures to one (temporal.lua), in pieces of 17 frames that know nothing of each other. Ref:
+-- hpcaitech/Open-Sora v1.2 (bde3c420), OpenSoraVAE_V1_2; opensora-1.2.md 5.
+-- @module moonreel.models.opensora_vae
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local kl = require "moonreel.models.autoencoder_2d.kl"
+local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
+local sizes = require "moonreel.models.opensora_vae.sizes"
+local temporal = require "moonreel.models.opensora_vae.temporal"
+local weights = require "moonreel.models.opensora_vae.weights"
+
+local vae = {}
+
+--- Its weights lie in files of their own, train no further and are in no checkpoint of a run.
+vae.apart = true
+
+-- factor of a picture's latent; smallest and largest log-variance
+local FACTOR, QUIET, LOUD = 0.18215, -30, 20
+local CHANNELS, SIDE, FRAMES = 4, 8, 4
+
+local Autoencoder = {}
+Autoencoder.__index = Autoencoder
+
+--- What is known of the autoencoder without its weights.
+---@param fields table     of the recipe: micro_frame_size, micro_batch_size
+---@return mr.Autoencoder  `channels` per latent cell; `frames` of a piece in time, nil: all at
+---   once; `pictures` at once
+function vae.new(_, fields)
+  return setmetatable({apart = true, channels = CHANNELS, frames = fields.micro_frame_size,
+    pictures = fields.micro_batch_size, sizes = sizes, weights = weights}, Autoencoder)
+end
+
+--- Latent size {C, T, H, W} of a clip: the last piece in time may be shorter.
+function Autoencoder:latent(frames, height, width)
+  local piece = self.frames or frames
+  return {CHANNELS, frames // piece * -(-piece // FRAMES) + -(-(frames % piece) // FRAMES),
+    height // SIDE, width // SIDE}
+end
+
+--- Frames in each piece of a clip.
+---@param frames integer
+---@return integer[]
+function Autoencoder:pieces(frames)
+  local list, left = {}, frames
+  while left > 0 do
+    list[#list + 1] = math.min(self.frames or frames, left)
+    left = left - list[#list]
+  end
+  return list
+end
+
+--- Latent frames of a piece.
+function Autoencoder.latent_frames(_, frames) return -(-frames // FRAMES) end
+
+-- a buffer of a number per channel
+local function buffer(scope, name, values)
+  return scope:add(name, {1, #values, 1, 1, 1}, {kind = "values",
+    values = T.from({1, #values, 1, 1, 1}, values)}, {buffer = true})
+end
+
+-- what is built with other numbers is another autoencoder
+local function expect(config, what, came, expected)
+  if came ~= expected then
+    base.raise("MR_E_CKPT", ("%s: %s %d; this autoencoder has %d"):format(config.where, what, came,
+      expected))
+  end
+end
+
+--- Declare the parameters.
+---@param scope mr.Scope   of nn.scope
+---@param config table     of sizes.read
+function Autoencoder:declare(scope, config)
+  self.spatial = kl.new(scope:child("spatial_vae.module"), config.spatial)
+  self.temporal = temporal.new(scope:child("temporal_vae"), config.temporal)
+  expect(config, "vae_2d: latent_channels", self.spatial.config.latent_channels, CHANNELS)
+  expect(config, "vae_temporal: latent_channels", self.temporal.config.latent_channels, CHANNELS)
+  expect(config, "vae_2d: pixels of a cell's side", self.spatial.factor, SIDE)
+  expect(config, "vae_temporal: frames of a latent frame", self.temporal.factor, FRAMES)
+  self.scale = buffer(scope, "scale", config.scale)
+  self.shift = buffer(scope, "shift", config.shift)
+end
+
+-- a draw from the normal whose mean and log-variance lie side by side in the channels
+local function draw(moments, noise)
+  local mean, logvar = moments:split(4, 2)
+  local deviation = ops.exp((ops.affine(nn.cast(ops.clamp(logvar, {low = QUIET, high = LOUD}),
+    "f32"), {scale = 0.5})))
+  return nn.cast(mean, "f32") + deviation * noise
+end
+
+-- channels first to last and back: [N, C, H, W] of pictures or frames; T is where frames go
+local function channels_last(x, frames)
+  local N, C, H, W = table.unpack(x.shape)
+  return x:permute{0, 2, 3, 1}:reshape{N // frames, frames, H, W, C}
+end
+
+local function channels_first(x)
+  local B, frames, H, W, C = table.unpack(x.shape)
+  return x:reshape{B * frames, H, W, C}:permute{0, 3, 1, 2}
+end
+
+-- dtype that the layers compute in
+local function dtype_of(self, g) return g:param(self.scale).dtype end
+
+--- Latents of pictures, before they are joined in time.
+---@param pixels mr.Value  u8 [N, 3, H, W], or f32 of -1..1
+---@param noise mr.Value   f32 [N, 4, H / 8, W / 8]
+---@return mr.Value        f32 like noise
+function Autoencoder:encode_pictures(g, pixels, noise)
+  local x = channels_last(pixels, 1)
+  if x.dtype == "u8" then
+    x = ops.affine(nn.cast(x, "f32"), {scale = 2 / 255, shift = -1})
+  end
+  local moments = self.spatial:encode(g, nn.cast(x, dtype_of(self, g)))
+  return channels_first(ops.affine(draw(moments, channels_last(noise, 1)), {scale = FACTOR}))
+end
+
+-- the buffer of a number per channel, over [.., C] in f32
+local function per_channel(g, name, C) return nn.cast(g:param(name), "f32"):reshape{C} end
+
+--- Latents of a piece in time.
+---@param x mr.Value      f32 [frames, 4, h, w], of encode_pictures
+---@param noise mr.Value  f32 [latent frames, 4, h, w]
+---@return mr.Value       f32 like noise
+function Autoencoder:encode_piece(g, x, noise)
+  local moments = self.temporal:encode(g, nn.cast(channels_last(x, x.shape[1]), dtype_of(self, g)))
+  local z = draw(moments, channels_last(noise, noise.shape[1]))
+  return channels_first((z - per_channel(g, self.shift, CHANNELS))
+    / per_channel(g, self.scale, CHANNELS))
+end
+
+--- Latents of pictures of a piece in time.
+---@param z mr.Value      f32 [latent frames, 4, h, w]
+---@param frames integer
+---@return mr.Value       f32 [frames, 4, h, w]
+function Autoencoder:decode_piece(g, z, frames)
+  local x = channels_last(z, z.shape[1]) * per_channel(g, self.scale, CHANNELS)
+    + per_channel(g, self.shift, CHANNELS)
+  return nn.cast(channels_first(self.temporal:decode(g, nn.cast(x, dtype_of(self, g)), frames)),
+    "f32")
+end
+
+--- Pictures of latents.
+---@param x mr.Value  f32 [N, 4, h, w], of decode_piece
+---@return mr.Value   f32 [N, 3, 8 h, 8 w], about -1..1, not clamped
+function Autoencoder:decode_pictures(g, x)
+  x = ops.affine(channels_last(x, 1), {scale = 1 / FACTOR})
+  return nn.cast(channels_first(self.spatial:decode(g, nn.cast(x, dtype_of(self, g)))), "f32")
+end
+
+return vae

@@ -1,0 +1,124 @@
+--- Sizes of the autoencoder: what config.json beside its weights says, else those of the released
+-- one, compared with the tensors.
+-- @module moonreel.models.opensora_vae.sizes
+local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
+local kl = require "moonreel.models.autoencoder_2d.kl"
+local listing = require "moonreel.text.listing"
+local temporal = require "moonreel.models.opensora_vae.temporal"
+
+local sizes = {}
+
+-- what stands in the recipe of a VAE's buffers, per channel
+local SCALE, SHIFT = { 3.85, 2.32, 2.33, 3.06 }, { -0.10, 0.34, 0.27, 0.98 }
+
+local function text(value)
+  local words = {}
+  for i, one in ipairs(type(value) == "table" and value or {}) do
+    words[i] = tostring(one)
+  end
+  return type(value) == "table" and listing.shape(words) or tostring(value)
+end
+
+-- is it an integer from 1 on, or a boolean, as the other is?
+local function alike(value, default)
+  if math.type(default) == "integer" then
+    return math.type(value) == "integer" and value >= 1 and value <= 1 << 16
+  end
+  return type(value) == type(default)
+end
+
+-- the fields of `defaults` as a table of config.json has them
+local function fields_of(path, place, given, defaults)
+  local out = {}
+  for field, default in pairs(defaults) do
+    local value = given[field]
+    if value == nil or value == json.null then
+      value = default
+    end
+    local good = alike(value, default)
+    for _, one in ipairs(good and type(value) == "table" and value or {}) do
+      good = good and alike(one, default[1])
+    end
+    if not good then
+      base.raise("MR_E_CKPT", ("%s: %s%s is %s; expected what is like %s"):format(path, place,
+        field, text(value), text(default)))
+    end
+    out[field] = value
+  end
+  return out
+end
+
+-- a number per channel
+local function channels_of(path, field, value, default)
+  if value == nil then
+    return default
+  end
+  local good = type(value) == "table" and #value == #default
+  for _, one in ipairs(good and value or {}) do
+    good = good and type(one) == "number"
+  end
+  if not good then
+    base.raise("MR_E_CKPT", ("%s: %s is %s; expected %d numbers"):format(path, field, text(value),
+      #default))
+  end
+  return value
+end
+
+--- The sizes that stand beside weights.
+---@param folder string    where config.json may be
+---@return table config    spatial, temporal: of kl.defaults and temporal.defaults; scale, shift;
+---   where: what said so
+function sizes.read(folder)
+  local path = folder .. "/config.json"
+  local given = base.exists(path) and json.decode(base.read_file(path), path) or nil
+  local all = given or {}
+  -- the half for pictures alone has its fields at the top
+  local pictures = type(all.vae_2d) == "table" and all.vae_2d or all
+  local frames = type(all.vae_temporal) == "table" and all.vae_temporal or {}
+  return { where = given and path or "the released sizes",
+    spatial = fields_of(path, pictures ~= all and "vae_2d." or "", pictures, kl.defaults),
+    temporal = fields_of(path, "vae_temporal.", frames, temporal.defaults),
+    scale = channels_of(path, "scale", all.scale, SCALE),
+    shift = channels_of(path, "shift", all.shift, SHIFT) }
+end
+
+-- rows {field, parameter, axis from 1, what it must be}
+local function rows_of(config)
+  local rows, s, t = {}, config.spatial, config.temporal
+  local function row(...) rows[#rows + 1] = { ... } end
+  local at = "spatial_vae.module."
+  row("in_channels", at .. "encoder.conv_in.weight", 2, s.in_channels)
+  for i, width in ipairs(s.block_out_channels) do
+    row(("block_out_channels[%d]"):format(i - 1),
+      ("%sencoder.down_blocks.%d.resnets.0.conv1.weight"):format(at, i - 1), 1, width)
+  end
+  row("latent_channels", at .. "decoder.conv_in.weight", 2, s.latent_channels)
+  row("out_channels", at .. "decoder.conv_out.weight", 1, s.out_channels)
+  row("filters", "temporal_vae.encoder.conv_in.conv.weight", 1, t.filters)
+  row("latent_channels", "temporal_vae.encoder.conv_in.conv.weight", 2, t.latent_channels)
+  for i, multiple in ipairs(t.channel_multipliers) do
+    row(("channel_multipliers[%d] x filters"):format(i - 1),
+      ("temporal_vae.encoder.block_res_blocks.%d.0.conv1.conv.weight"):format(i - 1), 1,
+      multiple * t.filters)
+  end
+  return rows
+end
+
+--- Refuse weights of other sizes.
+---@param config table        of sizes.read
+---@param shape_of fun(parameter: string): table?  shape in the file
+---@param source string       path of the weights
+function sizes.check(config, shape_of, source)
+  for _, row in ipairs(rows_of(config)) do
+    local field, parameter, axis, said = table.unpack(row)
+    local shape = shape_of(parameter)
+    if shape and shape[axis] ~= said then
+      base.raise("MR_E_CKPT", ("%s: %s is %d in %s, but '%s' is %s: its axis %d has %s"):format(
+        source, field, said, config.where, parameter, listing.shape(shape), axis - 1,
+        tostring(shape[axis])))
+    end
+  end
+end
+
+return sizes

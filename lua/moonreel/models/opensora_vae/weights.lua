@@ -1,0 +1,42 @@
+--- Weights of the autoencoder under other names: its half for pictures alone, and the names that
+-- older files give to the attention. Ref: weights.md.
+-- @module moonreel.models.opensora_vae.weights
+local T = require "moonreel.core.tensor"
+
+local ATTENTION = "mid_block.attentions.0."
+
+-- the attention's names in older files
+local older = {
+  { "(mid_block%.attentions%.0%.)query%.", "%1to_q." },
+  { "(mid_block%.attentions%.0%.)key%.", "%1to_k." },
+  { "(mid_block%.attentions%.0%.)value%.", "%1to_v." },
+  { "(mid_block%.attentions%.0%.)proj_attn%.", "%1to_out.0." },
+}
+
+-- those and, for the half for pictures, its place here
+local pictures = table.move(older, 1, #older, 1, {})
+for _, word in ipairs { "encoder", "decoder", "quant_conv", "post_quant_conv" } do
+  pictures[#pictures + 1] = { "^" .. word .. "%.", "spatial_vae.module." .. word .. "." }
+end
+
+-- matrices that some files keep as kernels of one position
+local function flat(t, shape)
+  if #t.shape == 4 and #shape == 2 and T.count(t.shape) == T.count(shape) then
+    return t:reshape(shape), "a matrix"
+  end
+end
+
+return {
+  layouts = {
+    { name = "AutoencoderKL", is = function(has) return has["encoder.conv_in.weight"] end,
+      rename = pictures, dropped = {},
+      fresh = { { "^temporal_vae%.", "pictures have no time", "temporal_vae.*" } } },
+    { name = "an older OpenSora VAE",
+      is = function(has)
+        return has["spatial_vae.module.encoder." .. ATTENTION .. "query.weight"]
+      end, rename = older, dropped = {}, fresh = {} },
+  },
+  fit = setmetatable({}, { __index = function(_, name)
+    return name:find(ATTENTION, 1, true) and flat or nil
+  end }),
+}

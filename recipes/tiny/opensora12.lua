@@ -1,0 +1,24 @@
+-- Open-Sora 1.2 at a size of seconds on a CPU: its stages in a row over the demo's clips, with its
+-- video autoencoder and frame masks. The autoencoder's weights are random, from
+-- `moonreel datasets/demo/build_weights.lua build/demo/weights`; text is read by bytes.
+return recipe {
+  name = "opensora12",
+  stages = {
+    { name = "stage1", recipe = "opensora-1.2/stage1" },
+    { name = "stage2", recipe = "opensora-1.2/stage2", ckpt_path = recipe.previous },
+    { name = "stage3", recipe = "opensora-1.2/stage3", ckpt_path = recipe.previous },
+  },
+  dataset = { data_path = "build/demo/demo.mrx" },
+  resolutions = { ["32px"] = { pixels = 1024, aspects = { { 1.0, 32, 32 } } } },
+  bucket_config = recipe.replace { ["32px"] = { [1] = { 1.0, 8 }, [5] = { 1.0, 4 } } },
+  plugin = recipe.remove,
+  num_workers = 0,
+
+  vae = { from_pretrained = "build/demo/weights/vae" },
+  text_encoder = recipe.replace { type = "bytes", width = 32 },
+  model = recipe.replace { type = "STDiT3", depth = 1, hidden_size = 32, num_heads = 2,
+    caption_channels = 32, model_max_length = 56 },
+
+  warmup_steps = 2, steps = 8, log_every = 4,
+  sampling = { frames = 5, height = 32, width = 32, fps = 8, batch_size = 4 },
+}

@@ -1,0 +1,203 @@
+--- Clips to latents and back: pieces, draws, memory, files and what is refused of them.
+-- Covers: lua/moonreel/codec/init.lua
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local codec = require "moonreel.codec"
+local folder = dofile "spec/support/folder.lua"
+local opensora_vae = require "moonreel.models.opensora_vae"
+local weights = require "datasets.demo.weights"
+
+local dir = folder.new()
+weights.vae(dir.path .. "/vae", 5)
+
+-- a codec over a folder of weights; `fields` of the autoencoder
+local function open(path, fields, device, dtype)
+  local f = {micro_frame_size = 5, micro_batch_size = 2, from_pretrained = path}
+  for k, v in pairs(fields or {}) do
+    f[k] = v
+  end
+  local params = G.params(dtype or "f32")
+  params:seal()
+  local pipe = {autoencoder = opensora_vae.new(nil, f), params = params, dtype = dtype or "f32",
+    config = {vae = f}}
+  return codec.new(pipe, nil, device or E.device("cpu", 1))
+end
+
+local function clip(frames, H, W)
+  local values = {}
+  for i = 1, frames * 3 * H * W do
+    values[i] = base.mix(7, tostring(i)) % 256
+  end
+  return T.from({frames, 3, H, W}, values, "u8")
+end
+
+local function encode(c, pixels, key)
+  local s = pixels.shape
+  return c:encode(pixels, c:noise(s[1], s[3], s[4], 1, key, 0)):clone()
+end
+
+local function decode(c, z, frames)
+  local out, at = T.new("f32", {frames, 3, 16, 24}), {}
+  c:decode(z, {frames = frames, height = 16, width = 24}, function(some, first)
+    at[#at + 1] = first
+    out:slice(0, first, first + some.shape[1]):copy_from(some)
+  end)
+  return out, at
+end
+
+describe("codec", function()
+  teardown(function() dir:remove() end)
+
+  it("encodes and decodes a clip in pieces that know nothing of each other", function()
+    local c <close> = open(dir.path .. "/vae")
+    local pixels = clip(12, 16, 24)
+    local z = encode(c, pixels)
+    assert.same({4, 5, 2, 3}, z.shape)
+    local same <close> = open(dir.path .. "/vae")
+    -- the first piece alone, with the same draws
+    local noise = c:noise(12, 16, 24, 1, nil, 0)
+    local first = same:encode(pixels:slice(0, 0, 5):clone(), {
+      pictures = noise.pictures:slice(0, 0, 5), frames = noise.frames:slice(0, 0, 2)}):clone()
+    assert.same(first:totable(), z:slice(1, 0, 2):clone():totable())
+    local back, at = decode(c, z, 12)
+    assert.same({0, 2, 4, 5, 7, 9, 10}, at)
+    assert.is_true(back:norm() > 0)
+    assert.same(decode(c, z:slice(1, 0, 2):clone(), 5):totable(),
+      back:slice(0, 0, 5):clone():totable())
+  end)
+
+  it("gives the same bits however many pictures are taken at once", function()
+    local one <close> = open(dir.path .. "/vae", {micro_batch_size = 1})
+    local four <close> = open(dir.path .. "/vae", {micro_batch_size = 4})
+    local pixels = clip(6, 16, 24)
+    local z = encode(one, pixels)
+    assert.near(0, (z - encode(four, pixels)):norm() / z:norm(), 1e-6)
+  end)
+
+  it("draws by seed, sample key and epoch", function()
+    local c <close> = open(dir.path .. "/vae")
+    local pixels = clip(2, 16, 16)
+    local z = encode(c, pixels, 3):totable()
+    assert.same(z, encode(c, pixels, 3):totable())
+    assert.is_false(z[1] == encode(c, pixels, 4):totable()[1])
+    local epoch = c:encode(pixels, c:noise(2, 16, 16, 1, 3, 1)):clone():totable()
+    assert.is_false(z[1] == epoch[1])
+  end)
+
+  it("gives the same bits on the shadow device", function()
+    local cpu <close> = open(dir.path .. "/vae")
+    local shadow <close> = open(dir.path .. "/vae", nil, E.device("shadow", 1))
+    local pixels = clip(6, 16, 24)
+    local z = encode(cpu, pixels)
+    assert.same(z:totable(), encode(shadow, pixels):totable())
+    assert.same(decode(cpu, z, 6):totable(), (decode(shadow, z, 6)):totable())
+  end)
+
+  it("computes in bf16 where the run does", function()
+    local device = E.device("cpu", 1)
+    if device:compute("bf16") ~= "bf16" then
+      return
+    end
+    local exact <close> = open(dir.path .. "/vae")
+    local c <close> = open(dir.path .. "/vae", nil, device, "bf16")
+    local pixels = clip(5, 16, 24)
+    local z, rounded = encode(exact, pixels), encode(c, pixels)
+    local off = (z - rounded):norm() / z:norm()
+    assert.is_true(off > 1e-4 and off < 0.1, off)
+  end)
+
+  it("takes memory by the piece, not by the clip", function()
+    local c <close> = open(dir.path .. "/vae")
+    local function arena(frames)
+      encode(c, clip(frames, 16, 24))
+      local most = 0
+      for _, one in pairs(c.programs) do
+        most = math.max(most, one.prog:plan().total)
+      end
+      return most
+    end
+    local short = arena(10)
+    assert.equal(short, arena(40))
+  end)
+
+  it("makes pixels of pictures as files hold them", function()
+    local pixels = codec.pixels(T.from({5}, {-1.5, -1, 0, 0.5, 2}))
+    assert.same({0, 0, 128, 191, 255}, pixels:totable())
+  end)
+
+  describe("weights", function()
+    -- the latent of a fixed clip by a folder
+    local function latent(name)
+      local c <close> = open(dir.path .. "/" .. name)
+      return encode(c, clip(2, 16, 16)):totable()
+    end
+
+    local function problem(name, fields)
+      local ok, err = pcall(open, name and dir.path .. "/" .. name, fields)
+      assert.is_false(ok)
+      return tostring(err)
+    end
+
+    it("may stand in one file, and under older names of the attention", function()
+      local want = latent "vae"
+      assert.same(want, latent "vae/model.safetensors")
+      local older = {to_q = "query", to_k = "key", to_v = "value", ["to_out.0"] = "proj_attn"}
+      weights.vae(dir.path .. "/older", 5, function(name, t)
+        for new, old in pairs(older) do
+          local at = "attentions.0." .. new .. "."
+          local from, to = name:find(at, 1, true)
+          if from then
+            name = name:sub(1, from - 1) .. "attentions.0." .. old .. "." .. name:sub(to + 1)
+            -- kernels of one position stand for matrices
+            t = #t.shape == 2 and t:reshape{t.shape[1], t.shape[2], 1, 1} or t
+          end
+        end
+        return name, t
+      end)
+      assert.same(want, latent "older")
+    end)
+
+    it("of pictures alone lack time", function()
+      weights.vae(dir.path .. "/pictures", 5, function(name, t)
+        return name:match("^spatial_vae%.module%.(.*)"), t
+      end)
+      assert.matches("pictures.*: %d+ tensors are missing, the first is 'temporal_vae%.",
+        problem "pictures")
+    end)
+
+    it("may not hold what has no place", function()
+      weights.vae(dir.path .. "/more", 5, function(name, t)
+        return name == "scale" and "temporal_vae.more" or name, t
+      end)
+      assert.matches("more.*: 1 tensors have no place in this autoencoder, the first is "
+        .. "'temporal_vae%.more'", problem "more")
+    end)
+
+    it("are refused when they are not what config.json says, with field, tensor and both values",
+      function()
+        local text = base.read_file(dir.path .. "/vae/config.json")
+        local function changed(name, from, to)
+          weights.vae(dir.path .. "/" .. name, 5)
+          local other, n = text:gsub(from, to)
+          assert.equal(1, n)
+          base.replace_file(dir.path .. "/" .. name .. "/config.json", other)
+          return problem(name)
+        end
+        assert.matches("block_out_channels%[3%] is 32 in .*widths/config%.json, but "
+          .. "'spatial_vae%.module%.encoder%.down_blocks%.3%.resnets%.0%.conv1%.weight' is "
+          .. "%[16,16,3,3%]: its axis 0 has 16", changed("widths", "8,8,16,16", "8,8,16,32"))
+        assert.matches("filters is 4 in .*, but 'temporal_vae%.encoder%.conv_in%.conv%.weight' is "
+          .. "%[8,4,3,3,3%]: its axis 0 has 8", changed("filters", '"filters":8', '"filters":4'))
+        assert.matches("%d+ tensors are missing, the first is 'spatial_vae%.module%.encoder%."
+          .. "down_blocks%.0%.resnets%.1%.", changed("layers", '"layers_per_block":1',
+          '"layers_per_block":2'))
+      end)
+
+    it("are asked for by path", function()
+      assert.matches("vae%.from_pretrained is none: .*try: vae%.from_pretrained = ", problem(nil))
+      assert.matches("no file or folder '.*nothing', and nothing is downloaded", problem "nothing")
+    end)
+  end)
+end)

@@ -1,0 +1,85 @@
+--- Files about autoencoders, made here by the models themselves, so that they must pass, and fail
+-- when one number is another.
+-- Covers: lua/moonreel/golden/autoencoder.lua
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local ckpt = require "moonreel.ckpt"
+local codec = require "moonreel.codec"
+local folder = dofile "spec/support/folder.lua"
+local golden = require "moonreel.golden"
+local nn = require "moonreel.nn"
+local opensora_vae = require "moonreel.models.opensora_vae"
+
+local SPATIAL = {block_out_channels = {4, 4, 4, 4}, layers_per_block = 1, norm_num_groups = 2}
+local TEMPORAL = {filters = 4, num_res_blocks = 1, num_groups = 2}
+
+local function write(path, tensors, metadata)
+  local rows = {}
+  for name, t in pairs(tensors) do
+    local ptr, bytes = t:ptr()
+    rows[#rows + 1] = {name = name, dtype = t.dtype, shape = t.shape, ptr = ptr, bytes = bytes}
+  end
+  ckpt.write(path .. ".safetensors", rows, metadata)
+end
+
+-- the weights below a prefix, without it
+local function weights_of(params, run, prefix)
+  local out = {}
+  for _, p in ipairs(params:list()) do
+    if p.name:sub(1, #prefix) == prefix then
+      out["weight." .. p.name:sub(#prefix + 1)] = run:param("w", p.name)
+    end
+  end
+  return out
+end
+
+describe("golden files about autoencoders", function()
+  local dir = folder.new()
+  teardown(function() dir:remove() end)
+
+  it("are judged with the weights beside them", function()
+    local auto = opensora_vae.new(nil, {micro_frame_size = 17, micro_batch_size = 4})
+    local params = G.params("f32")
+    auto:declare(nn.scope(params), {where = "here", spatial = SPATIAL, temporal = TEMPORAL,
+      scale = {3.85, 2.32, 2.33, 3.06}, shift = {-0.10, 0.34, 0.27, 0.98}})
+    params:seal()
+    local run = E.new(E.device(), params, {})
+    run:init(1)
+    local c, x = codec.of(auto, params, run), T.new("f32", {18, 3, 8, 8}):fill_normal(1, "x")
+    local noise = c:noise(18, 8, 8, 1)
+    local z, decoded = c:encode(x, noise):clone(), T.new("f32", x.shape)
+    c:decode(z, {frames = 18, height = 8, width = 8}, function(some, at)
+      decoded:slice(0, at, at + some.shape[1]):copy_from(some)
+    end)
+    local function batch(t)
+      local s = t.shape
+      return t:permute{1, 0, 2, 3}:clone():reshape{1, s[2], s[1], s[3], s[4]}
+    end
+    local files = {x = batch(x), z = z:reshape{1, 4, 6, 1, 1}, decoded = batch(decoded),
+      ["noise.spatial"] = noise.pictures,
+      ["noise.temporal.0"] = batch(noise.frames:slice(0, 0, 5)),
+      ["noise.temporal.1"] = batch(noise.frames:slice(0, 5, 6)),
+      latent_size = T.from({1, 6}, {18, 8, 8, 6, 1, 1}, "i64")}
+    local text = {what = "spatial weights in a_weights.safetensors, temporal in "
+      .. "b_weights.safetensors; both random", micro_frame_size = "17", micro_batch_size = "4",
+      scale = "[3.85,2.32,2.33,3.06]", shift = "[-0.10,0.34,0.27,0.98]"}
+    write(dir.path .. "/a_weights", weights_of(params, run, "spatial_vae.module."),
+      {block_out_channels = "[4,4,4,4]", layers_per_block = "1", norm_num_groups = "2"})
+    write(dir.path .. "/b_weights", weights_of(params, run, "temporal_vae."),
+      {filters = "4", num_res_blocks = "1", channel_multipliers = "[1,2,2,4]", num_groups = "2",
+        temporal_downsample = "[false,true,true]"})
+    write(dir.path .. "/vae_pipeline", files, text)
+    text.what = text.what:gsub("temporal", "nothing")
+    write(dir.path .. "/vae_pipeline_lost", files, text)
+    text.what = text.what:gsub("nothing", "temporal")
+    files.z = files.z * 1.001
+    write(dir.path .. "/vae_pipeline_other", files, text)
+    local lines = {}
+    local sum = golden.run(dir.path, function(line) lines[#lines + 1] = line end)
+    assert.equal(1, sum.passed, table.concat(lines, "\n"))
+    assert.matches("^PASS vae_pipeline ", lines[3])
+    assert.matches("^FAIL vae_pipeline_lost .*'what' names no weights", lines[4])
+    assert.matches("^FAIL vae_pipeline_other 0.00%d+ 1e%-05", lines[5])
+  end)
+end)

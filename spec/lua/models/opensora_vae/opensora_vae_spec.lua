@@ -1,0 +1,144 @@
+--- The video autoencoder of Open-Sora 1.2: sizes, pieces, causality, names and sizes of its files.
+-- Covers: lua/moonreel/models/opensora_vae/init.lua lua/moonreel/models/opensora_vae/temporal.lua
+-- Covers: lua/moonreel/models/opensora_vae/sizes.lua lua/moonreel/models/opensora_vae/weights.lua
+-- Covers: lua/moonreel/models/autoencoder_2d/kl.lua
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local folder = dofile "spec/support/folder.lua"
+local kl = require "moonreel.models.autoencoder_2d.kl"
+local nn = require "moonreel.nn"
+local opensora_vae = require "moonreel.models.opensora_vae"
+local temporal = require "moonreel.models.opensora_vae.temporal"
+
+local SMALL = {filters = 8, num_res_blocks = 1, num_groups = 4}
+
+local function count(declare)
+  local params, n = G.params("f32"), 0
+  declare(nn.scope(params))
+  params:seal()
+  for _, p in ipairs(params:list()) do
+    n = n + p.count
+  end
+  return n
+end
+
+-- results of the temporal half over clips x, in the order asked for
+local function over(x, build)
+  local params = G.params("f32")
+  local net = temporal.new(nn.scope(params), SMALL)
+  params:seal()
+  local exec = E.new(E.device("cpu", 1), params, {})
+  exec:init(3)
+  local g = G.graph(params)
+  g:output("y", build(g, net, g:input("x", "f32", x.shape)))
+  g:finish()
+  local prog = exec:compile(g)
+  prog:set("x", x)
+  prog:run()
+  return prog:get("y")
+end
+
+describe("models.opensora_vae", function()
+  it("has the sizes of the released one", function()
+    assert.equal(309687144, count(function(scope) temporal.new(scope, {}) end))
+    assert.equal(83653863, count(function(scope) kl.new(scope, {}) end))
+  end)
+
+  it("knows the latent size of clips of any length, piece by piece", function()
+    local auto = opensora_vae.new(nil, {micro_frame_size = 17, micro_batch_size = 4})
+    local whole = opensora_vae.new(nil, {micro_batch_size = 4})
+    for frames, latent in pairs{[1] = 1, [16] = 4, [17] = 5, [18] = 6, [51] = 15, [102] = 30} do
+      assert.same({4, latent, 15, 26}, auto:latent(frames, 127, 213))
+      assert.equal(-(-frames // 4), whole:latent(frames, 8, 8)[2])
+    end
+    assert.same({17, 17, 4}, auto:pieces(38))
+    assert.same({38}, whole:pieces(38))
+  end)
+
+  it("lets no latent frame see a later frame", function()
+    local x = T.new("f32", {1, 8, 2, 3, 4}):fill_normal(1, "x")
+    local other = x:clone()
+    other:slice(1, 4, 8):copy_from(T.new("f32", {1, 4, 2, 3, 4}):fill_normal(2, "x"))
+    local function first(net) return function(g, v) return net.encoder[1](g, v) end end
+    local function conv(clip)
+      return over(clip, function(g, net, v) return first(net)(g, v) end):slice(1, 0, 4):clone()
+    end
+    assert.same(conv(x):totable(), conv(other):totable())
+  end)
+
+  it("puts zeros before clips that are no whole latent frames, and drops their frames again",
+    function()
+      local x = T.new("f32", {1, 5, 2, 3, 4}):fill_normal(1, "x")
+      local padded = T.new("f32", {1, 8, 2, 3, 4})
+      padded:slice(1, 3, 8):copy_from(x)
+      local function encode(g, net, v) return net:encode(g, v) end
+      assert.same(over(padded, encode):totable(), over(x, encode):totable())
+      local z = T.new("f32", {1, 2, 2, 3, 4}):fill_normal(1, "z")
+      local function decode(frames)
+        return over(z, function(g, net, v) return net:decode(g, v, frames) end)
+      end
+      assert.same({1, 5, 2, 3, 4}, decode(5).shape)
+      assert.same(decode(8):slice(1, 3, 8):clone():totable(), decode(5):totable())
+    end)
+
+  describe("sizes beside weights", function()
+    local auto, dir = opensora_vae.new(nil, {}), folder.new()
+    teardown(function() dir:remove() end)
+
+    local function read(text)
+      dir:write("config.json", text)
+      return auto.sizes.read(dir.path)
+    end
+
+    it("are those of the released one where nothing stands there", function()
+      local config = auto.sizes.read("no such folder")
+      assert.same({128, 256, 512, 512}, config.spatial.block_out_channels)
+      assert.equal(128, config.temporal.filters)
+      assert.same({-0.10, 0.34, 0.27, 0.98}, config.shift)
+    end)
+
+    it("come from both halves, or from the fields of the half for pictures alone", function()
+      local config = read [[{"vae_2d": {"layers_per_block": 1}, "vae_temporal": {"filters": 64,
+        "temporal_downsample": [true, false, true]}, "scale": [1, 2, 3, 4]}]]
+      assert.equal(1, config.spatial.layers_per_block)
+      assert.equal(64, config.temporal.filters)
+      assert.same({true, false, true}, config.temporal.temporal_downsample)
+      assert.same({1, 2, 3, 4}, config.scale)
+      assert.equal(3, read('{"layers_per_block": 3}').spatial.layers_per_block)
+      assert.equal(2, read('{"vae_2d": {"layers_per_block": null}}').spatial.layers_per_block)
+    end)
+
+    it("are refused where they are no sizes", function()
+      for text, told in pairs{
+        ['{"vae_2d": {"layers_per_block": "two"}}'] = "vae_2d%.layers_per_block is two; expected "
+          .. "what is like 2$",
+        ['{"vae_temporal": {"filters": 0}}'] = "vae_temporal%.filters is 0; expected",
+        ['{"block_out_channels": [8, true]}'] = "block_out_channels is %[8,true%]; expected what "
+          .. "is like %[128,256,512,512%]$",
+        ['{"shift": [1, 2]}'] = "shift is %[1,2%]; expected 4 numbers$",
+      } do
+        local ok, problem = pcall(read, text)
+        assert.is_false(ok)
+        assert.equal("MR_E_CKPT", problem.code)
+        assert.matches("config%.json: " .. told, tostring(problem))
+      end
+    end)
+
+    it("are refused where they make another autoencoder", function()
+      local function declare(text)
+        local ok, problem = pcall(function()
+          auto:declare(nn.scope(G.params("f32")), read(text))
+        end)
+        assert.is_false(ok)
+        return tostring(problem)
+      end
+      assert.matches("vae_2d: latent_channels 16; this autoencoder has 4$",
+        declare '{"vae_2d": {"latent_channels": 16}}')
+      assert.matches("vae_2d: pixels of a cell's side 4; this autoencoder has 8$",
+        declare '{"vae_2d": {"block_out_channels": [32, 64, 64]}}')
+      assert.matches("vae_temporal: frames of a latent frame 2; this autoencoder has 4$",
+        declare '{"vae_temporal": {"temporal_downsample": [false, false, true]}}')
+    end)
+  end)
+end)
