@@ -4,14 +4,15 @@
 return recipe {
   name = "opensora12",
   stages = {
-    { name = "stage1", recipe = "opensora-1.2/stage1" },
-    { name = "stage2", recipe = "opensora-1.2/stage2", ckpt_path = recipe.previous },
-    { name = "stage3", recipe = "opensora-1.2/stage3", ckpt_path = recipe.previous },
+    { name = "stage1", recipe = "opensora-1.2/stage1", plugin = recipe.none },
+    { name = "stage2", recipe = "opensora-1.2/stage2", plugin = recipe.none,
+      ckpt_path = recipe.previous },
+    { name = "stage3", recipe = "opensora-1.2/stage3", plugin = recipe.none,
+      ckpt_path = recipe.previous },
   },
   dataset = { data_path = "build/demo/demo.mrx" },
   resolutions = { ["32px"] = { pixels = 1024, aspects = { { 1.0, 32, 32 } } } },
   bucket_config = recipe.replace { ["32px"] = { [1] = { 1.0, 8 }, [5] = { 1.0, 4 } } },
-  plugin = recipe.remove,
   num_workers = 0,
 
   vae = { from_pretrained = "build/demo/weights/vae" },
