@@ -1,10 +1,11 @@
---- `moonreel plan`: what a run takes, before it runs; what the cost models say of published runs.
+--- `moonreel plan`: what a run takes, before it runs; what cost models say of published runs.
 -- @module moonreel.cli.plan
 local command = {
   name = "plan",
   summary = "say what a run takes before it runs: bytes by kind, seconds by part, steps and cost",
   usage = "plan RECIPE|RUN [key=value ...] [--gpus 24x8xH100] [--machine NAME] [--data NAME.mrx] "
-    .. "[--stage NAME] [--json] | plan --published",
+    .. "[--stage NAME] [--fit MEMORY] [--balance] [--solve mesh] [--json] "
+    .. "| plan --check [RECIPE ...] | plan --published",
   overrides = true,
   options = {
     { "--gpus N", "how many, and of which machine: NODESxGPUSxMACHINE, GPUSxMACHINE, or a number" },
@@ -13,6 +14,12 @@ local command = {
       .. "where it is there" },
     { "--stage NAME", "one stage of a recipe that has stages" },
     { "--json", "one JSON object" },
+    { "--fit MEMORY", "solve the largest batch of each bucket: 80GiB, 80GB, or all of the "
+      .. "machine's" },
+    { "--balance", "solve batches of equal seconds, within --fit or the machine's memory" },
+    { "--solve WHAT", "mesh: the fastest way to shard, share tokens and recompute that fits" },
+    { "--check", "do the recipes, or all that ship, fit on each of --gpus 1,8,192? exit 5 when "
+      .. "not" },
     { "--published", "published runs: their numbers beside ours, with the margin and the source" },
   },
   details = "Exit 5 when a bucket does not fit, or a published number lies outside its margin.",
@@ -109,12 +116,77 @@ local function surveys_of(settings, options)
   return surveys
 end
 
+-- ---- solving ----
+
+-- bytes of a text like 80GiB; "all": the machine's
+local function memory_of(text, m)
+  local count, unit = (text or "all"):match("^([%d.]+)%s*([GMT]i?)B?$")
+  local units = { G = 1e9, Gi = 2 ^ 30, M = 1e6, Mi = 2 ^ 20, T = 1e12, Ti = 2 ^ 40 }
+  if tonumber(count) then
+    return tonumber(count) * units[unit]
+  elseif text == nil or text == "all" then
+    return m.memory_bytes
+  end
+  require("moonreel.recipe.fault").usage("plan: --fit %s: expected a size like 80GiB or 40GB, or "
+    .. "all", text)
+end
+
+-- one stage or a recipe without stages
+local function one_of(parsed, list)
+  if #list > 1 then
+    local names = {}
+    for i, one in ipairs(list) do
+      names[i] = one.name
+    end
+    require("moonreel.recipe.fault").usage("plan: %s has stages, one at a time can be solved; try: "
+      .. "--stage %s", parsed.positional[1], table.concat(names, ", --stage "))
+  end
+  return list[1].settings
+end
+
+local function solve(parsed, list, mesh, compiled)
+  local options, plan = parsed.options, require "moonreel.plan"
+  local settings = one_of(parsed, list)
+  local solver, show = require "moonreel.plan.solve", require "moonreel.plan.show_solved"
+  local given = { mesh = mesh, compiled = compiled }
+  if options.solve then
+    if options.solve ~= "mesh" then
+      require("moonreel.recipe.fault").usage("plan: --solve: expected mesh, got '%s'",
+        options.solve)
+    end
+    local rows = solver.mesh(given, function(values)
+      local all = table.move(values, 1, #values, #parsed.overrides + 1,
+        table.move(parsed.overrides, 1, #parsed.overrides, 1, {}))
+      return require("moonreel.settings").bake(parsed.positional[1], all, { stage = options.stage })
+    end)
+    return show.mesh(rows, mesh, options)
+  end
+  local open, memory = plan.open(settings, given), memory_of(options.fit, mesh.machine)
+  if options.balance then
+    return show.balance(open, memory, options)
+  end
+  return show.fit(open, memory, options)
+end
+
+-- meshes of --gpus 1,8,192
+local function meshes_of(options)
+  local list = {}
+  for text in (options.gpus or "8"):gmatch("[^,]+") do
+    list[#list + 1] = require("moonreel.plan.mesh").parse(text, options.machine)
+  end
+  return list
+end
+
 function command.run(args)
   local fault = require "moonreel.recipe.fault"
   local parsed = require("moonreel.settings.words").parse(args, command)
   local options = parsed.options
   if options.published and #parsed.positional == 0 then
     return print_published(options)
+  elseif options.check then
+    local rows = require("moonreel.plan.check").rows(parsed.positional, meshes_of(options),
+      parsed.overrides)
+    return require("moonreel.plan.show_solved").check(rows, options)
   elseif #parsed.positional ~= 1 then
     fault.usage("plan: expected one recipe or run, got %d; try: moonreel plan RECIPE",
       #parsed.positional)
@@ -122,6 +194,9 @@ function command.run(args)
   local plan, show = require "moonreel.plan", require "moonreel.plan.show"
   local mesh, list = mesh_of(options), settings_of(parsed)
   local compiled <close> = require("moonreel.plan.compiled").new(mesh.machine)
+  if options.fit or options.balance or options.solve then
+    return solve(parsed, list, mesh, compiled)
+  end
   local plans, fits = {}, true
   for i, one in ipairs(list) do
     local surveys = one.settings.bucket_config and surveys_of(one.settings, options) or nil

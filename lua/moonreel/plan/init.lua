@@ -59,11 +59,21 @@ local function largest_aspects(models, list)
   return out
 end
 
+--- The recipe's bucket table as the core takes it, short lengths first.
+---@param settings table
+---@return table[] resolutions  as moonreel.data.buckets resolve
+function plan.resolutions(settings)
+  local list = buckets.resolve(settings:plain("bucket_config"), settings:plain("resolutions"))
+  for _, r in ipairs(list) do
+    table.sort(r.lengths, function(a, b) return a[1] < b[1] end)
+  end
+  return list
+end
+
 -- every bucket that the recipe's table lets samples into
 local function buckets_of_table(settings)
   local list = {}
-  for _, r in ipairs(buckets.resolve(settings:plain("bucket_config"),
-      settings:plain("resolutions"))) do
+  for _, r in ipairs(plan.resolutions(settings)) do
     for _, length in ipairs(r.lengths) do
       local frames, keep, try, batch = table.unpack(length)
       for _, aspect in ipairs(keep * try > 0 and batch > 0 and r.aspects or {}) do
@@ -142,24 +152,40 @@ end
 
 -- ---- seconds ----
 
+-- how much longer the slowest rank takes; the integral behind it is done once for a number of ranks
+local known_slowest = {}
+local function slowest_of(ranks)
+  known_slowest[ranks] = known_slowest[ranks] or simulate.slowest(ranks, SIGMA)
+  return known_slowest[ranks]
+end
+
+-- Exchanges of attention over ranks that share tokens, forward and backward, inside a node: of q,
+-- k, v and the result, in each pair of blocks. Ref: reference parallelism 5.
+local function exchange_s(mesh, models, tokens)
+  local ranks, config = mesh.sequence, models.pipe.model.config
+  return ranks == 1 and 0 or 2 * config.depth * 8 * tokens * config.hidden_size / ranks
+    * (ranks - 1) / ranks / mesh.machine.node.link
+end
+
 -- an optimizer step over all ranks: micro-steps, what communication adds, update
-local function seconds_of(settings, mesh, models, step)
+local function seconds_of(settings, mesh, models, step, tokens)
   local share, m, n = mesh.sequence, mesh.machine, settings.accumulate
   local s = { encode = step.parts.encode / share }
   for _, part in ipairs { "forward", "recompute", "backward" } do
     s[part] = step.parts[part] / share
   end
   local backward = s.backward + s.recompute
-  s.micro = s.encode + s.forward + backward
+  s.exchange = exchange_s(mesh, models, tokens)
+  s.micro = s.encode + s.forward + backward + s.exchange
   s.update = models.update.seconds * mesh:share("state")
   s.input = m.host and step.memory.inputs / m.host.pcie or 0
   s.reduce, s.gather, s.exposed = 0, 0, 0
   if mesh.ranks > 1 then
     local how = schedule.of(mesh, { forward_s = s.encode + s.forward, backward_s = backward,
       parameters = models.trained })
-    s.reduce, s.gather, s.exposed = how.reduce, how.gather, how.seconds - s.micro
+    s.reduce, s.gather, s.exposed = how.reduce, how.gather, how.seconds - s.micro + s.exchange
   end
-  s.slowest = (simulate.slowest(mesh.ranks, SIGMA) - 1) * n * s.micro
+  s.slowest = (slowest_of(mesh.ranks) - 1) * n * s.micro
   s.step = n * s.micro + s.exposed + s.slowest + s.update
   return s
 end
@@ -234,52 +260,88 @@ function plan.survey(settings, index, epoch)
   return survey
 end
 
---- Plan a recipe.
+local Open = {}
+Open.__index = Open
+
+--- What plans of a recipe's buckets share.
 ---@param settings table  baked, of one stage
 ---@param given table     mesh: moonreel.plan.Mesh; compiled: moonreel.plan.Compiled of its machine,
----   which other plans may share; survey: of plan.survey, or nil: every bucket of the recipe's
----   table
----@return table plan  name, hash, mesh, dtype, trained, parameters, zero, fixed, buckets (each with
----   bytes, seconds, share_of_peak, live, fits), largest (the bucket with most bytes), notes
-function plan.of(settings, given)
+---   which other plans may share; as_is: true where the mesh already says what is sharded
+---@return table open     settings, mesh, models, table (all buckets of the recipe's), assumed
+function plan.open(settings, given)
   check(settings)
-  local mesh, assumed = given.mesh:of(settings)
+  local mesh, assumed = given.mesh, {}
+  if not given.as_is then
+    mesh, assumed = mesh:of(settings)
+  end
   local models = blame.record(settings, "model", given.compiled.of, given.compiled, settings)
   mesh:check(settings, models.pipe.model.config.num_heads)
-  local table_of = buckets_of_table(settings)
-  local list = largest_aspects(models, given.survey and given.survey.buckets or table_of)
+  local elements = math.min(mesh.ranks > 1 and schedule.bucket(mesh.ranks) or 0, models.trained)
+  return setmetatable({ settings = settings, mesh = mesh, models = models, assumed = assumed,
+    compiled = given.compiled, table = buckets_of_table(settings),
+    fixed = fixed_bytes(settings, mesh, models, elements) }, Open)
+end
+
+--- The recipe's buckets, of each resolution and length that with most tokens.
+---@param list table[]|nil  those of an index; nil: all of the recipe's table
+---@return table[]
+function Open:buckets(list)
+  return largest_aspects(self.models, list or self.table)
+end
+
+--- One bucket planned.
+---@param b table  resolution, frames, height, width, batch
+---@return table row  with bytes, total, fits, seconds, share_of_peak, live, ops, useful, workspace
+function Open:row(b)
+  local mesh, models = self.mesh, self.models
+  local step = self.compiled:step(self.settings, models, b)
+  -- batches of this bucket may be larger than the table's, where a larger one is looked for
+  self.fixed.slabs = math.max(slab_bytes(self.settings, self.table),
+    slab_bytes(self.settings, { b }))
+  local row = { resolution = b.resolution, frames = b.frames, height = b.height, width = b.width,
+    batch = b.batch, tokens = tokens_of(models, b), live = step.live, ops = step.ops,
+    bytes = bytes_of(self.fixed, step, models.update, mesh.sequence), useful = step.useful,
+    workspace = step.memory.workspace }
+  row.seconds = seconds_of(self.settings, mesh, models, step, row.tokens)
+  row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
+  -- where the device is the host, both are one memory
+  row.total = row.bytes.device + (mesh.machine.here and row.bytes.host or 0)
+  row.fits = row.total <= mesh.machine.memory_bytes
+  return row
+end
+
+--- Plan a recipe.
+---@param settings table  baked, of one stage
+---@param given table     as plan.open; survey: of plan.survey, or nil: every bucket of the recipe's
+---   table
+---@return table plan  name, hash, mesh, dtype, trained, parameters, buckets (as Open:row gives
+---   them), largest (the bucket with most bytes), notes
+function plan.of(settings, given)
+  local open, survey = plan.open(settings, given), given.survey
+  local list = open:buckets(survey and survey.buckets)
   if #list == 0 then
     blame.raise(settings, "bucket_config", "MR_E_DATA", "no sample fits any bucket%s",
-      given.survey and ": " .. plan.dropped_text(given.survey.dropped) or "")
+      survey and ": " .. plan.dropped_text(survey.dropped) or "")
   end
-  local elements = mesh.ranks > 1 and schedule.bucket(mesh.ranks) or 0
-  local fixed = fixed_bytes(settings, mesh, models, elements)
-  fixed.slabs = slab_bytes(settings, table_of)
-  local memory, out = mesh.machine.memory_bytes, {}
-  local largest, samples, batches = nil, 0, 0
+  local out, largest, samples, batches = {}, nil, 0, 0
   for i, b in ipairs(list) do
-    local step = given.compiled:step(settings, models, b)
-    local row = { resolution = b.resolution, frames = b.frames, height = b.height, width = b.width,
-      batch = b.batch, tokens = b.tokens, samples = given.survey and b.samples,
-      batches = given.survey and b.batches,
-      bytes = bytes_of(fixed, step, models.update, mesh.sequence), live = step.live, ops = step.ops,
-      useful = step.useful, workspace = step.memory.workspace }
-    row.seconds = seconds_of(settings, mesh, models, step)
-    row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
-    -- where the device is the host, both are one memory
-    row.total = row.bytes.device + (mesh.machine.here and row.bytes.host or 0)
-    row.fits = row.total <= memory
+    local row = open:row(b)
+    if survey then
+      row.samples, row.batches = b.samples, b.batches
+      samples, batches = samples + b.samples, batches + b.batches
+    end
     if not largest or row.total > largest.total then
       largest = row
     end
-    out[i], samples, batches = row, samples + b.samples, batches + b.batches
+    out[i] = row
   end
-  local notes = notes_of(settings, mesh, models, #table_of > #list and not given.survey)
-  table.move(assumed, 1, #assumed, #notes + 1, notes)
+  local mesh, models = open.mesh, open.models
+  local notes = notes_of(settings, mesh, models, #open.table > #list and not survey)
+  table.move(open.assumed, 1, #open.assumed, #notes + 1, notes)
   return { name = settings.name or tostring(settings.recipe), hash = settings.hash, mesh = mesh,
     dtype = models.dtype, trained = models.trained, parameters = models.all,
-    saved_bytes = models.saved, buckets = out, largest = largest, notes = notes,
-    survey = given.survey, samples = given.survey and samples, batches = given.survey and batches }
+    saved_bytes = models.saved, buckets = out, largest = largest, notes = notes, survey = survey,
+    samples = survey and samples, batches = survey and batches }
 end
 
 --- The bucket as people name it: 144p 51x144x256.

@@ -96,6 +96,7 @@ local function bucket_columns(p)
       return size(v) .. (row.fits and "" or " !")
     end } }
   for _, part in ipairs { { "encode" }, { "forward" }, { "recompute" }, { "backward" },
+      { "exchange" },
       { "exposed", "communication" }, { "slowest", "slowest rank" }, { "update" }, { "step" } } do
     local any = false
     for _, b in ipairs(p.buckets) do

@@ -88,8 +88,8 @@ describe("a plan", function()
     for _, b in ipairs(p.buckets) do
       local s, device, host = b.seconds, 0, 0
       assert.is_true(s.forward > 0 and s.recompute > 0 and s.backward > s.recompute)
-      assert.equal(s.step, s.encode + s.forward + (s.backward + s.recompute) + s.exposed
-        + s.slowest + s.update)
+      assert.equal(s.step, s.encode + s.forward + (s.backward + s.recompute) + s.exchange
+        + s.exposed + s.slowest + s.update)
       for _, kind in ipairs(plan.kinds) do
         local bytes = b.bytes[kind[1]] or 0
         device = device + (kind[3] == "device" and bytes or 0)

@@ -1,0 +1,131 @@
+--- What was solved and checked, as tables and as fields that a recipe can take over.
+-- @module moonreel.plan.show_solved
+local listing = require "moonreel.text.listing"
+local plan = require "moonreel.plan"
+local printer = require "moonreel.text.table"
+local show = require "moonreel.plan.show"
+local solve = require "moonreel.plan.solve"
+
+local solved = {}
+
+local size = listing.size
+
+-- rows of fit or balance with the name of their bucket in place of it
+local function named(rows)
+  for _, row in ipairs(rows) do
+    row.name = plan.bucket_name(row.bucket)
+  end
+  return rows
+end
+
+local function print_all(columns, rows, options, text)
+  if options.json then
+    printer.print(columns, rows, options)
+  else
+    io.write(printer.text(columns, rows), "\n", text)
+  end
+end
+
+local function one_fits(rows)
+  for _, row in ipairs(rows) do
+    if row.batch == 0 then
+      return 5
+    end
+  end
+  return 0
+end
+
+--- The largest batches.
+---@param open table
+---@param memory number
+---@param options table  json
+---@return integer exit code: 5 when not even one sample of a bucket fits
+function solved.fit(open, memory, options)
+  local rows = named(solve.fit(open, memory))
+  print_all({ { key = "name", title = "bucket" }, { key = "was", right = true },
+    { key = "batch", right = true }, { key = "total", title = "memory", right = true,
+      format = size }, { key = "above", title = "with one more", right = true, format = size } },
+    rows, options, ("-- the largest batches in %s on %s\n%s"):format(size(memory),
+      open.mesh:text(), solve.table_text(open, rows)))
+  return one_fits(rows)
+end
+
+--- Batches of equal seconds.
+---@param open table
+---@param memory number
+---@param options table
+---@return integer exit code
+function solved.balance(open, memory, options)
+  local rows, target, p = solve.balance(open, memory)
+  named(rows)
+  local function spread(key)
+    local least, most = math.huge, 0
+    for _, row in ipairs(rows) do
+      least, most = math.min(least, row[key] or math.huge), math.max(most, row[key] or 0)
+    end
+    return most / least
+  end
+  print_all({ { key = "name", title = "bucket" }, { key = "was", right = true },
+    { key = "before", title = "took", right = true, format = show.seconds },
+    { key = "batch", right = true },
+    { key = "seconds", title = "takes", right = true, format = show.seconds },
+    { key = "total", title = "memory", right = true, format = size } }, rows, options,
+    ("-- %s a step at most; the longest over the shortest: %.2f, it was %.2f%s\n%s"):format(
+      show.seconds(target), spread "seconds", spread "before", p
+        and ("; seconds of a sample grow as its tokens to the power of %.2f"):format(p) or "",
+      solve.table_text(open, rows)))
+  return one_fits(rows)
+end
+
+--- Ways to shard and recompute, the fastest that fits first.
+---@param rows table[]
+---@param mesh table
+---@param options table
+---@return integer exit code: 5 when none fits
+function solved.mesh(rows, mesh, options)
+  local best = rows[1]
+  for _, row in ipairs(rows) do
+    row.memory, row.bucket = row.largest.total, plan.bucket_name(row.largest)
+  end
+  local text = best.fits and ("-- the fastest that fits on %s: %.4g samples a second\n%s"):format(
+    mesh:text(), best.rate, solve.mesh_text(best))
+    or ("none fits: the smallest needs %s for bucket %s; try: smaller batches (--fit all)\n")
+      :format(size(best.memory), best.bucket)
+  print_all({ { key = "zero", title = "ZeRO", right = true },
+    { key = "sequence", title = "share tokens", right = true },
+    { key = "recompute", title = "recomputes" },
+    { key = "rate", title = "samples/s", right = true,
+      format = function(v) return ("%.4g"):format(v) end },
+    { key = "memory", right = true, format = size }, { key = "bucket", title = "in bucket" },
+    { key = "fits", format = function(v) return v and "yes" or "NO" end } }, rows, options, text)
+  return best.fits and 0 or 5
+end
+
+--- Recipes that fit, or why not.
+---@param rows table[]  of moonreel.plan.check
+---@param options table
+---@return integer exit code: 5 when one does not fit
+function solved.check(rows, options)
+  local bad = 0
+  for _, row in ipairs(rows) do
+    bad = bad + (row.fits == false and 1 or 0)
+    row.says = row.why and "not planned" or row.fits and "fits" or "does NOT fit"
+  end
+  local columns = { { key = "recipe" }, { key = "stage" }, { key = "gpus", title = "on" },
+    { key = "total", title = "largest", right = true, format = size },
+    { key = "bucket", title = "in bucket" }, { key = "says", title = "" } }
+  if options.json then
+    columns[#columns + 1] = { key = "why" }
+  end
+  printer.print(columns, rows, options)
+  local told = {}
+  for _, row in ipairs(options.json and {} or rows) do
+    if row.why and not told[row.recipe .. row.why] then
+      told[row.recipe .. row.why] = true
+      print(("not planned: %s: %s"):format(row.recipe, row.why))
+    end
+  end
+  return bad > 0 and 5 or 0
+end
+
+return solved

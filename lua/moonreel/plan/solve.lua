@@ -1,0 +1,205 @@
+--- Tables and meshes that fit, solved rather than tried: the largest batch of each bucket, batches
+-- of equal seconds, the way to shard and recompute that trains fastest.
+-- @module moonreel.plan.solve
+local plan = require "moonreel.plan"
+
+local solve = {}
+
+local MOST = 65536  -- samples of a batch: nobody asks for more
+
+-- The largest whole b up to `most` with f(b) <= limit, 0 when there is none; f grows with b and is
+-- nearly a line: a chord through the last two points tells where to look, halves where it does not.
+local function largest_below(f, limit, from, most)
+  local low, high, tries = 0, most + 1, 0
+  local at, before, value_before = math.max(1, math.min(from, most)), nil, nil
+  while high - low > 1 do
+    local value = f(at)
+    if value <= limit then
+      low = at
+    else
+      high = at
+    end
+    local guess = (low + high) // 2
+    tries = tries + 1
+    if not before then
+      guess = at * limit / value // 1
+    elseif value ~= value_before and tries < 12 then
+      guess = at + (limit - value) / (value - value_before) * (at - before) // 1
+    end
+    before, value_before = at, value
+    at = math.tointeger(math.max(low + 1, math.min(high - 1, guess)))
+  end
+  return low
+end
+
+-- a bucket with another batch
+local function with_batch(b, batch)
+  return { resolution = b.resolution, frames = b.frames, height = b.height, width = b.width,
+    batch = batch }
+end
+
+--- The largest batch of each bucket that fits.
+---@param open table      of plan.open
+---@param memory number   bytes of one rank
+---@return table[] rows   {bucket, batch (0: not even one), was, total, above: bytes of one more}
+function solve.fit(open, memory)
+  local rows = {}
+  for i, b in ipairs(open:buckets()) do
+    local function total(batch) return open:row(with_batch(b, batch)).total end
+    local batch = largest_below(total, memory, b.batch, MOST)
+    rows[i] = { bucket = b, was = b.batch, batch = batch, total = batch > 0 and total(batch) or 0,
+      above = batch < MOST and total(batch + 1) or nil }
+  end
+  return rows
+end
+
+-- p of seconds of a sample = c x S^p over tokens of a sample, by least squares of logarithms
+local function exponent(points)
+  local n, x, y, xx, xy = #points, 0, 0, 0, 0
+  for _, one in ipairs(points) do
+    local a, b = math.log(one.tokens), math.log(one.seconds)
+    x, y, xx, xy = x + a, y + b, xx + a * a, xy + a * b
+  end
+  local spread = n * xx - x * x
+  return spread > 0 and (n * xy - x * y) / spread or nil
+end
+
+--- Batches of equal seconds within a memory: as many samples as the bucket that is slowest with one
+-- sample, or the fastest of the fullest, leaves time for.
+---@param open table
+---@param memory number
+---@return table[] rows    {bucket, batch, was, total, seconds, before: seconds with the old batch}
+---@return number seconds  that no bucket passes
+---@return number|nil p    seconds of a sample grow as its tokens to the power of p
+function solve.balance(open, memory)
+  local rows, target, least, points = solve.fit(open, memory), math.huge, 0, {}
+  local function seconds(b, batch) return open:row(with_batch(b, batch)).seconds.step end
+  for _, row in ipairs(rows) do
+    if row.batch > 0 then
+      target = math.min(target, seconds(row.bucket, row.batch))
+      least = math.max(least, seconds(row.bucket, 1))
+    end
+    row.before = seconds(row.bucket, row.was)
+  end
+  target = math.max(target, least)
+  for _, row in ipairs(rows) do
+    if row.batch > 0 then
+      row.batch = largest_below(function(batch) return seconds(row.bucket, batch) end, target,
+        row.was, row.batch)
+      local planned = open:row(with_batch(row.bucket, row.batch))
+      row.total, row.seconds = planned.total, planned.seconds.step
+      points[#points + 1] = { tokens = planned.tokens / row.batch,
+        seconds = row.seconds / row.batch }
+    end
+    row.above = nil
+  end
+  return rows, target, exponent(points)
+end
+
+-- ---- meshes ----
+
+-- what may be recomputed: nothing, all, and in models of pairs of blocks quarters of them
+local function recomputations(settings)
+  local depth, list = settings.model.depth, { { text = "nothing", values = {
+    "grad_checkpoint=false", "grad_ckpt_settings=none" } } }
+  for quarter = 1, 3 do
+    local n = depth and depth * quarter // 4 or 0
+    if n > 0 and n < depth then
+      list[#list + 1] = { text = ("%d of %d pairs"):format(n, depth), pairs = n, values = {
+        "grad_checkpoint=true", ("grad_ckpt_settings={%d,%d}"):format(n, n) } }
+    end
+  end
+  list[#list + 1] = { text = "all", values = { "grad_checkpoint=true", "grad_ckpt_settings=none" } }
+  return list
+end
+
+-- samples per second of all ranks, each bucket counted alike, and the largest bucket
+local function rate_of(open)
+  local seconds, samples, largest = 0, 0, nil
+  for _, b in ipairs(open:buckets()) do
+    local row = open:row(b)
+    seconds, samples = seconds + row.seconds.step, samples + b.batch
+    if not largest or row.total > largest.total then
+      largest = row
+    end
+  end
+  return samples * open.mesh.data * open.settings.accumulate / seconds, largest
+end
+
+--- Every way to shard and recompute, the fastest that fits first.
+---@param given table   mesh, compiled as plan.open
+---@param bake fun(values: string[]): table  settings of the recipe with further values
+---@return table[] rows  {zero, sequence, recompute, values, rate, largest, fits}
+function solve.mesh(given, bake)
+  local rows = {}
+  local heads = bake({}).model.num_heads or 1
+  for _, recompute in ipairs(recomputations(bake {})) do
+    local settings = bake(recompute.values)
+    for zero = 0, given.mesh.ranks > 1 and 3 or 0 do
+      for _, sequence in ipairs { 1, 2, 4, 8 } do
+        if given.mesh.gpus % sequence == 0 and heads % sequence == 0 then
+          local open = plan.open(settings, { compiled = given.compiled, as_is = true,
+            mesh = given.mesh:with { zero = zero, sequence = sequence } })
+          local rate, largest = rate_of(open)
+          rows[#rows + 1] = { zero = zero, sequence = sequence, recompute = recompute.text,
+            pairs = recompute.pairs, rate = rate, largest = largest, fits = largest.fits }
+        end
+      end
+    end
+  end
+  table.sort(rows, function(a, b)
+    if a.fits ~= b.fits then
+      return a.fits
+    elseif a.rate ~= b.rate then
+      return a.rate > b.rate
+    end
+    -- as fast: what needs less room, then less talk
+    return a.largest.total < b.largest.total
+  end)
+  return rows
+end
+
+-- ---- what a recipe can take over ----
+
+local function number(x) return ("%.14g"):format(x):gsub("^(%-?%d+)$", "%1.0") end
+
+--- A bucket table with other batches, as a recipe writes it.
+---@param open table
+---@param rows table[]  of fit or balance; a bucket in which nothing fits is taken out
+---@return string
+function solve.table_text(open, rows)
+  local solved, lines = {}, { "bucket_config = {" }
+  for _, row in ipairs(rows) do
+    solved[row.bucket.resolution .. " " .. row.bucket.frames] = row.batch
+  end
+  for _, r in ipairs(plan.resolutions(open.settings)) do
+    local cells = {}
+    for i, length in ipairs(r.lengths) do
+      local frames, keep, try, was = table.unpack(length)
+      local batch = solved[r.name .. " " .. frames] or was
+      local chance = number(keep)
+      if try ~= 1 then
+        chance = ("{ %s, %s }"):format(chance, number(try))
+      end
+      cells[i] = batch > 0 and ("[%d] = { %s, %d }"):format(frames, chance, batch)
+        or ("[%d] = %s"):format(frames, was > 0 and "recipe.remove" or "{ 0.0, recipe.none }")
+    end
+    lines[#lines + 1] = ("  [%q] = { %s },"):format(r.name, table.concat(cells, ", "))
+  end
+  lines[#lines + 1] = "},"
+  return table.concat(lines, "\n") .. "\n"
+end
+
+--- The fields of a way to shard and recompute, as a recipe writes them.
+---@param row table  of solve.mesh
+---@return string
+function solve.mesh_text(row)
+  local lines = {}
+  lines[1] = ("grad_checkpoint = %s,"):format(row.recompute ~= "nothing")
+  lines[2] = ("grad_ckpt_settings = %s,"):format(row.pairs
+    and ("{ %d, %d }"):format(row.pairs, row.pairs) or "recipe.none")
+  lines[3] = ("plugin_config = { zero_stage = %d, sp_size = %d },"):format(row.zero, row.sequence)
+  return table.concat(lines, "\n") .. "\n"
+end
+
+return solve

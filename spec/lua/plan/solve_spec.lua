@@ -1,0 +1,171 @@
+--- What is solved is right at its edge. Covers: lua/moonreel/plan/show_solved.lua
+local base = require "moonreel.core.base"
+local compiled = require "moonreel.plan.compiled"
+local json = require "moonreel.core.json"
+local machine = require "moonreel.plan.machine"
+local mesh = require "moonreel.plan.mesh"
+local plan = require "moonreel.plan"
+local process = require "moonreel.core.process"
+local settings = require "moonreel.settings"
+local solve = require "moonreel.plan.solve"
+
+local SMALL = { "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
+  "text_encoder.width=32", "model.caption_channels=32" }
+
+local function bake(...)
+  local words = { ... }
+  return settings.bake("recipes/tiny/demo.lua", table.move(words, 1, #words, #SMALL + 1,
+    table.move(SMALL, 1, #SMALL, 1, {})))
+end
+
+local function run(...)
+  local done = process.run({ process.program(), "plan", ... }, "", { deadline_s = 60 })
+  return done.exit, done.output
+end
+
+-- a machine whose reserve leaves the graphs in sight
+local function small(memory)
+  return setmetatable({ reserve_bytes = 0, memory_bytes = memory },
+    { __index = machine.open "H100" })
+end
+
+-- f over an open plan of the small model
+local function with_open(f, ...)
+  local m = small(1e9)
+  local cache <close> = compiled.new(m)
+  return f(plan.open(bake(...), { mesh = mesh.new(m), compiled = cache }))
+end
+
+local function total(open, b, batch)
+  return open:row(setmetatable({ batch = batch }, { __index = b })).total
+end
+
+describe("the largest batch", function()
+  it("fits, and one more does not, for thirty memories", function()
+    with_open(function(open)
+      for k = 1, 30 do
+        local memory = 1e6 * 40 ^ base.random_uniform(3, "memory", k, 0)
+        for _, row in ipairs(solve.fit(open, memory)) do
+          local b = row.bucket
+          if row.batch > 0 then
+            assert.is_true(total(open, b, row.batch) <= memory)
+            assert.equal(total(open, b, row.batch), row.total)
+          end
+          assert.is_true(total(open, b, row.batch + 1) > memory)
+          assert.equal(total(open, b, row.batch + 1), row.above)
+        end
+      end
+    end, "bucket_config=recipe.replace{['32px'] = {[6] = {1.0, 8}}}", "model.hidden_size=16",
+      "text_encoder.width=16", "model.caption_channels=16")
+  end)
+
+  it("is a table that a recipe can take over; where not one sample fits the bucket goes", function()
+    with_open(function(open)
+      local rows = solve.fit(open, 60e6)
+      local text = solve.table_text(open, rows)
+      local body = load("local recipe = ... return { " .. text .. " }")({ remove = "removed" })
+      assert.same({ 1.0, rows[1].batch }, body.bucket_config["32px"][1])
+      assert.same({ 1.0, rows[2].batch }, body.bucket_config["32px"][6])
+      rows[2].batch = 0
+      body = load("local recipe = ... return { " .. solve.table_text(open, rows) .. " }")(
+        { remove = "removed" })
+      assert.equal("removed", body.bucket_config["32px"][6])
+    end)
+    with_open(function(open)
+      assert.matches('%["32px"%] = { %[1%] = { { 0.5, 0.25 }, %d+ }, %[6%] = { 0.0, recipe.none } '
+        .. '}', solve.table_text(open, solve.fit(open, 60e6)))
+    end, "bucket_config={['32px'] = {[1] = {{0.5, 0.25}, 3}, [6] = {0.0, none}}}")
+  end)
+end)
+
+describe("balanced batches", function()
+  it("take no longer than the target, fit, and could not be larger", function()
+    with_open(function(open)
+      local memory = 80e6
+      local rows, target, p = solve.balance(open, memory)
+      local largest = solve.fit(open, memory)
+      local reached = false
+      for i, row in ipairs(rows) do
+        assert.is_true(row.seconds <= target and row.total <= memory)
+        assert.is_true(row.batch <= largest[i].batch)
+        local more = open:row(setmetatable({ batch = row.batch + 1 }, { __index = row.bucket }))
+        assert.is_true(more.seconds.step > target or row.batch == largest[i].batch)
+        reached = reached or row.batch == largest[i].batch
+      end
+      assert.is_true(reached)
+      assert.is_true(p > 0.2 and p < 2, p)
+    end)
+  end)
+end)
+
+describe("the mesh", function()
+  local function solved(memory, ...)
+    local m, given = small(memory), { ... }
+    local cache <close> = compiled.new(m)
+    return solve.mesh({ mesh = mesh.new(m, 8), compiled = cache }, function(values)
+      return bake("model.depth=4", table.unpack(table.move(values, 1, #values, #given + 1,
+        table.move(given, 1, #given, 1, {}))))
+    end)
+  end
+
+  it("is the fastest of those that fit", function()
+    local rows = solved(1e9)
+    -- nothing, one to three quarters, all; ZeRO 0 to 3; one or two ranks share the two heads
+    assert.equal(5 * 4 * 2, #rows)
+    assert.is_true(rows[1].fits)
+    for i = 2, #rows do
+      assert.is_true(rows[i].rate <= rows[i - 1].rate or rows[i - 1].fits and not rows[i].fits)
+    end
+    assert.matches("^grad_checkpoint = %l+,\ngrad_ckpt_settings = .*,\nplugin_config = { "
+      .. "zero_stage = %d, sp_size = %d },\n$", solve.mesh_text(rows[1]))
+    -- what it says bakes to what was planned
+    local values = {}
+    for line in solve.mesh_text(rows[1]):gsub("recipe%.none", "none"):gmatch("([^\n]+),\n") do
+      values[#values + 1] = (line:gsub(" = ", "=", 1))
+    end
+    local s = bake(table.unpack(values))
+    assert.same({ rows[1].zero, rows[1].sequence },
+      { s.plugin_config.zero_stage, s.plugin_config.sp_size })
+  end)
+
+  it("recomputes where nothing else fits", function()
+    local free = solved(1e9)
+    local least = math.huge
+    for _, row in ipairs(free) do
+      least = math.min(least, row.recompute == "nothing" and row.largest.total or math.huge)
+    end
+    local rows = solved(least - 1)
+    assert.is_true(rows[1].fits and rows[1].recompute ~= "nothing", rows[1].recompute)
+  end)
+end)
+
+describe("moonreel plan", function()
+  local function demo(...)
+    local words = { "recipes/tiny/demo", ... }
+    return run(table.unpack(table.move(SMALL, 1, #SMALL, #words + 1, words)))
+  end
+
+  it("--fit, --balance and --solve print tables and fragments", function()
+    local exit, text = demo("--gpus", "H100", "--fit", "4.5GB")
+    assert.equal(0, exit)
+    assert.matches("\n32px 6x32x32 +8 +%d+ +4.5 GB +4.5 GB\n", text)
+    assert.matches("%-%- the largest batches in 4.5 GB on 1 H100\nbucket_config = {\n", text)
+    exit, text = demo("--gpus", "H100", "--fit", "3GB")
+    assert.equal(5, exit)
+    assert.matches("recipe.remove", text)
+    exit, text = demo("--gpus", "H100", "--balance", "--fit", "4.5GB", "--json")
+    assert.equal(0, exit)
+    assert.equal(2, #json.decode(text))
+    exit, text = demo("--gpus", "2xH100", "--solve", "mesh")
+    assert.equal(0, exit)
+    assert.matches("the fastest that fits on 2 H100: [%d.e+]+ samples a second\ngrad_checkpoint",
+      text)
+  end)
+
+  it("refuses sizes, solutions and series that it does not know", function()
+    assert.equal(2, (demo("--fit", "much")))
+    assert.equal(2, (demo("--solve", "everything")))
+    local exit, text = run("opensora-1.2/lambda/tutorial", "--gpus", "8xH100", "--fit", "all")
+    assert.equal(2, exit, text)
+  end)
+end)
