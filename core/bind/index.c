@@ -162,6 +162,70 @@ static int index_row(lua_State *L)
     return 1;
 }
 
+// A row of a list as a table, for the function at 2. An error of it is kept on the stack.
+static int push_listed(lua_State *L)
+{
+    const mr_table *table = lua_touserdata(L, 2);
+    const mr_table_row *row = lua_touserdata(L, 3);
+    lua_settop(L, 1);
+    lua_createtable(L, 0, 4);
+    mr_bind_set_str(L, "path", row->path);
+    mr_bind_set_int(L, "line", (int64_t)row->line);
+    lua_createtable(L, row->n_captions, 0);
+    const char *text = row->captions;
+    for (int32_t i = 0; i < row->n_captions; i++, text += strlen(text) + 1) {
+        lua_pushstring(L, text);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "captions");
+    lua_createtable(L, 0, row->n_numbers);
+    for (int32_t i = 0; i < row->n_numbers; i++)
+        if (!isnan(row->numbers[i]))
+            mr_bind_set_num(L, mr_table_name(table, i), row->numbers[i]);
+    lua_setfield(L, -2, "columns");
+    lua_call(L, 1, 0);
+    return 0;
+}
+
+// what Lua raises must not jump over the reader
+static mr_status hand_row(void *user, const mr_table *table, const mr_table_row *row)
+{
+    lua_State *L = user;
+    lua_pushcfunction(L, push_listed);
+    lua_pushvalue(L, 2);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)table);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)row);
+    return lua_pcall(L, 3, 0, 0) == LUA_OK ? MR_OK : mr_fail(MR_E_FAIL, "a row was refused");
+}
+
+#define TABLE "mr.Table"
+
+static void free_table(void *table)
+{
+    mr_table_free(table);
+}
+
+// read_table(file, fn) -> columns, notes; what fn raises ends it
+static int i_read_table(lua_State *L)
+{
+    const char *file = luaL_checkstring(L, 1);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    lua_settop(L, 2);
+    mr_table **table = (mr_table **)mr_bind_box(L, TABLE);
+    mr_status st = mr_table_read(file, hand_row, L, table);
+    if (lua_gettop(L) > 3)
+        return lua_error(L);
+    mr_bind_check(L, st);
+    lua_newtable(L);
+    for (int32_t i = 0; i < mr_table_numbers(*table); i++)
+        if (mr_table_is_column(*table, i)) {
+            lua_pushstring(L, mr_table_name(*table, i));
+            lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+        }
+    lua_pushstring(L, mr_table_notes(*table));
+    return 2;
+}
+
 static void free_ingest(void *g)
 {
     mr_ingest_free(g);
@@ -230,6 +294,9 @@ static const mr_bind_row index_module_rows[] = {
     MR_ROW_OPTIONS(
         "ingest", i_ingest, "(input: string, output: string, options?: table): mr.Ingest",
         "Build an index from a folder of clips, a CSV or a JSON lines file.", ingest_fields),
+    MR_ROW("read_table", i_read_table, "(file: string, fn: fun(row: table)): string[], string",
+           "Hand on the rows of a CSV, TSV or JSON lines file: {path, line, captions, columns}; "
+           "answers the columns that hold numbers alone, and why others do not, a line each."),
     MR_ROW("builder", mr_bind_builder_new, "(path: string): mr.IndexBuilder",
            "Start a new index out of rows of others; moonreel.data.derive is what people use."),
     MR_ROW_END};
@@ -248,6 +315,8 @@ static const mr_bind_row index_rows[] = {
 static const mr_bind_face index_face = {
     "mr.Index", "A sealed index; #index is the number of its samples.", index_rows, free_reader};
 
+static const mr_bind_face table_face = {TABLE, NULL, NULL, free_table};
+
 static const mr_bind_row ingest_rows[] = {
     MR_ROW("step", ingest_step, "(seconds?: number): table",
            "Work for so long: {listed, total, done, written, refused, without_caption, "
@@ -261,6 +330,7 @@ MR_BIND_ROOM(index)
 {
     mr_bind_type(L, &index_face);
     mr_bind_type(L, &ingest_face);
+    mr_bind_type(L, &table_face);
     mr_bind_builder_type(L);
     return mr_bind_module(L, &index_module_face);
 }

@@ -26,6 +26,7 @@ struct mr_ingest {
     mr_index_builder *builder;
     const mr_media *media;
     uint16_t root;
+    int32_t columns[INDEX_COLUMNS], n_columns; // of the index: which number of the list each is
     char first_reasons[1024];
     int n_reasons;
     mr_ingest_progress progress;
@@ -153,6 +154,19 @@ static mr_status resume(mr_ingest *g, mr_index_built had)
     return st;
 }
 
+static mr_status name_columns(mr_ingest *g)
+{
+    const index_scores *s = &g->source.scores;
+    for (int32_t i = 0; i < s->n; i++) {
+        int32_t column;
+        if (!index_score_is_column(&s->of[i]))
+            continue;
+        MR_TRY(mr_index_builder_column(g->builder, s->of[i].name, &column));
+        g->columns[column] = i, g->n_columns = column + 1;
+    }
+    return MR_OK;
+}
+
 // the list is there: the index begins, and the scan of its files
 static mr_status begin_writing(mr_ingest *g)
 {
@@ -162,6 +176,7 @@ static mr_status begin_writing(mr_ingest *g)
     MR_TRY(mr_index_builder_root(g->builder, g->source.root, &g->root));
     mr_index_built had = mr_index_builder_built(g->builder);
     MR_TRY(had.rows ? resume(g, had) : begin(g));
+    MR_TRY(name_columns(g));
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     int threads = o->threads > 0 ? o->threads : (int)MR_MAX(processors, 1);
     g->progress.total = g->source.n;
@@ -238,13 +253,21 @@ static mr_status write_row(mr_ingest *g, const index_input *in, scanned *s)
     char absolute[4096];
     const char *relative;
     MR_TRY(index_source_path(&g->source, in->path, absolute, &relative));
-    mr_caption caption = {"", in->text ? in->text : ""};
+    mr_caption captions[UINT8_MAX + 1] = {{"", ""}};
+    const char *text = in->text;
+    for (int32_t i = 0; text && i <= in->more; i++, text += strlen(text) + 1)
+        captions[i] = (mr_caption){"", text};
+    float values[INDEX_COLUMNS];
     mr_row row = {.root = g->root,
                   .path = relative,
                   .end_us = -1,
                   .info = s->info,
-                  .n_captions = 1,
-                  .captions = &caption};
+                  .n_captions = 1 + in->more,
+                  .captions = captions,
+                  .n_columns = g->n_columns,
+                  .columns = values};
+    for (int32_t c = 0; c < g->n_columns; c++)
+        values[c] = index_input_number(in, g->columns[c]);
     row.key = mr_sample_key(g->source.name, row.path, row.start_us, row.end_us);
     return mr_index_builder_add(g->builder, &row);
 }

@@ -89,7 +89,9 @@ static mr_status hand_on(join *j, index_spill_reader *clips, index_spill_reader 
         if (more && hit.hi == place) {
             index_spill_seek(captions, hit.id);
             MR_TRY(index_spill_next(captions, &caption, &n, &unused));
-            in.text = index_input_of(caption).text;
+            const index_input with = index_input_of(caption);
+            in.text = with.text, in.more = with.more;
+            in.numbers = with.numbers, in.n_numbers = with.n_numbers;
         }
         while (more && hit.hi == place)
             MR_TRY(index_sorter_next_key(j->hits, &hit, &more));
@@ -104,7 +106,7 @@ static mr_status run(join *j, index_sorter *clips, const char *table)
     MR_TRY(index_spill_new(near, &j->captions));
     MR_TRY(index_sorter_new(near, &j->names));
     MR_TRY(index_sorter_new(near, &j->hits));
-    MR_TRY(index_table_read(table, add_caption, j));
+    MR_TRY(index_table_read(table, &j->s->scores, add_caption, j));
     MR_TRY(add_clips(j, clips));
     MR_TRY(meet(j));
     index_spill_reader at = index_spill_read(j->clips, 0, UINT64_MAX),

@@ -2,10 +2,27 @@
  * Apache-2.0 */
 #include "index/room.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { HAS_TEXT = 1, HAS_FAULT = 2 };
+
+float index_input_number(const index_input *in, int32_t i)
+{
+    float value = NAN;
+    if (i < in->n_numbers)
+        memcpy(&value, (const char *)in->numbers + (size_t)i * sizeof value, sizeof value);
+    return value;
+}
+
+size_t index_input_text_bytes(const index_input *in)
+{
+    size_t n = 0;
+    for (int32_t i = 0; in->text && i <= in->more; i++)
+        n += strlen(in->text + n) + 1;
+    return n;
+}
 
 static void put_text(index_pack *p, const char *text)
 {
@@ -18,8 +35,12 @@ void index_input_pack(index_pack *p, const index_input *in)
     put_text(p, in->path);
     index_put_int(p, in->line, 8);
     index_put_int(p, (in->text ? HAS_TEXT : 0) | (in->fault ? HAS_FAULT : 0), 1);
+    index_put_int(p, (uint64_t)in->more, 1);
+    index_put_int(p, (uint64_t)in->n_numbers, 1);
+    if (in->n_numbers)
+        index_put(p, in->numbers, (size_t)in->n_numbers * sizeof(float));
     if (in->text)
-        put_text(p, in->text);
+        index_put(p, in->text, index_input_text_bytes(in));
     if (in->fault) {
         put_text(p, in->class);
         put_text(p, in->fault);
@@ -38,9 +59,13 @@ index_input index_input_of(const uint8_t *record)
     index_input in = {.path = get_text(&record)};
     memcpy(&in.line, record, 8);
     int has = record[8];
-    record += 9;
-    if (has & HAS_TEXT)
-        in.text = get_text(&record);
+    in.more = record[9], in.n_numbers = record[10];
+    in.numbers = record + 11;
+    record += 11 + (size_t)in.n_numbers * sizeof(float);
+    if (has & HAS_TEXT) {
+        in.text = (const char *)record;
+        record += index_input_text_bytes(&in);
+    }
     if (has & HAS_FAULT) {
         in.class = get_text(&record);
         in.fault = get_text(&record);
@@ -74,7 +99,9 @@ mr_status index_source_add(index_source *s, const index_input *given)
     uint64_t place;
     mr_hasher_add(s->hash, in.path, strlen(in.path) + 1);
     if (in.text)
-        mr_hasher_add(s->hash, in.text, strlen(in.text) + 1);
+        mr_hasher_add(s->hash, in.text, index_input_text_bytes(&in));
+    if (in.n_numbers)
+        mr_hasher_add(s->hash, in.numbers, (size_t)in.n_numbers * sizeof(float));
     MR_TRY(index_source_check(s));
     bool has_key = index_vet_row(s, &in, why, &key);
     s->text_bytes += in.text ? strlen(in.text) : 0;

@@ -86,6 +86,36 @@ typedef struct index_keymap_entry {
 mr_status index_sorter_add_key(index_sorter *s, index_keymap_entry e);
 mr_status index_sorter_next_key(index_sorter *s, index_keymap_entry *e, bool *more);
 
+/* ---- score.c: columns of a list ---- */
+
+enum { INDEX_SCORES = 32 };
+typedef struct index_score {
+    char name[64], first[32]; /* first: of the values that are no numbers */
+    uint64_t numbers, others;
+} index_score;
+typedef struct index_scores {
+    int32_t n;
+    uint64_t beyond; /* columns that found no place */
+    index_score of[INDEX_SCORES];
+} index_scores;
+/* What a column of that name is; INDEX_SCORE + i: number i of the rows. */
+typedef enum index_meaning {
+    INDEX_NOTHING,
+    INDEX_PATH,
+    INDEX_TEXT,
+    INDEX_MORE, /* a further caption */
+    INDEX_SCORE
+} index_meaning;
+index_meaning index_scores_meaning(index_scores *s, const char *name);
+/* The number that a text says, NaN when it says none. */
+float index_scores_take(index_scores *s, int32_t score, const char *text);
+/* Once the list is read: is it a column of the index? It holds numbers and nothing else. */
+bool index_score_is_column(const index_score *s);
+/* Why others are not, a line each. Errors: MR_E_MEMORY */
+mr_status index_scores_notes(const index_scores *s, index_pack *out);
+/* Append a line to notes. */
+void index_note(index_pack *notes, const char *line);
+
 /* ---- list.c: samples to be ---- */
 
 /* text NULL: no caption; fault: why the row is refused before its file is looked at, or NULL, and
@@ -93,7 +123,14 @@ mr_status index_sorter_next_key(index_sorter *s, index_keymap_entry *e, bool *mo
 typedef struct index_input {
     const char *path, *text, *fault, *class;
     uint64_t line;
+    int32_t more;      /* captions that lie behind the zero of `text`, each with a zero */
+    int32_t n_numbers; /* of the list's scores, f32 at any address */
+    const void *numbers;
 } index_input;
+/* Number i; NaN when the row does not reach that far. */
+float index_input_number(const index_input *in, int32_t i);
+/* The bytes of all captions with their zeros; 0: none. */
+size_t index_input_text_bytes(const index_input *in);
 /* As bytes that begin with the path and its zero, and back: then the texts lie in the record. */
 void index_input_pack(index_pack *p, const index_input *in);
 index_input index_input_of(const uint8_t *record);
@@ -109,7 +146,8 @@ typedef struct index_source {
     char name[128];              /* in the sample keys */
     const char *described;       /* the meta text "sources" */
     const char *notes;           /* what was passed over in a folder, a line each; "" */
-    mr_hasher *hash;             /* of all paths and captions */
+    mr_hasher *hash;             /* of all paths, captions and numbers */
+    index_scores scores;         /* of the list */
     index_spill *rows;
     index_sorter *keys, *doubles;
     index_spill_reader at, first; /* the next row; the first of rows that are one sample */
@@ -220,9 +258,11 @@ extern const char *(*index_network)(const char *path);
 mr_status index_source_same(const index_source *s, const char *described);
 /* All samples of an input, up to index_source_end. */
 mr_status index_source_read(index_source *s, const char *input, const mr_ingest_options *options);
-/* Hand on the rows of a CSV or JSON lines file one by one; a missing text column is an error. */
+/* Hand on the rows of a CSV or JSON lines file one by one; a missing text column is an error. Other
+ * columns go into `scores`, their values into the rows. */
 typedef mr_status index_table_row(void *user, const index_input *in);
-mr_status index_table_read(const char *file, index_table_row *row, void *user);
+mr_status index_table_read(const char *file, index_scores *scores, index_table_row *row,
+                           void *user);
 /* Append the clips of a sorted list, packed inputs, with captions from a table: those of a clip's
  * path, or of its file name. */
 mr_status index_join_captions(index_source *s, index_sorter *clips, const char *table);

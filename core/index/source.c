@@ -272,20 +272,34 @@ static mr_status walk(walker *w, const char *relative, int depth)
     return st;
 }
 
+void index_note(index_pack *notes, const char *line)
+{
+    index_put(notes, line, strlen(line));
+    index_put(notes, "\n", 1);
+}
+
+// adds the notes to those there are
+static mr_status keep_notes(index_source *s, index_pack *notes)
+{
+    index_put(notes, s->notes, strlen(s->notes) + 1);
+    const char *kept =
+        notes->failed ? NULL : mr_arena_strdup(&s->arena, (const char *)notes->bytes);
+    mr_free(notes->bytes);
+    s->notes = kept ? kept : "";
+    return kept ? MR_OK : mr_fail_memory(notes->cap);
+}
+
 static mr_status make_notes(const walker *w)
 {
     index_pack out = {0};
     for (int k = 0; k < w->n_passed; k++) {
         char line[4400];
         const passed_kind *p = &w->passed[k];
-        index_put(&out, line,
-                  (size_t)snprintf(line, sizeof line, "%spassed over: %llu %s, the first: %s",
-                                   k ? "\n" : "", (unsigned long long)p->n, p->name, p->first));
+        snprintf(line, sizeof line, "passed over: %llu %s, the first: %s", (unsigned long long)p->n,
+                 p->name, p->first);
+        index_note(&out, line);
     }
-    index_put(&out, "", 1);
-    w->s->notes = out.failed ? NULL : mr_arena_strdup(&w->s->arena, (const char *)out.bytes);
-    mr_free(out.bytes);
-    return w->s->notes ? MR_OK : mr_fail_memory(out.cap);
+    return keep_notes(w->s, &out);
 }
 
 // Every folder is read once, whatever links lead to it, and under its real name when it has one
@@ -395,13 +409,16 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
         MR_TRY(read_folder(s, o->captions));
     } else if (ends_with(input, ".csv") || ends_with(input, ".tsv") || ends_with(input, ".jsonl") ||
                ends_with(input, ".ndjson")) {
-        MR_TRY(index_table_read(input, add_row, s));
+        MR_TRY(index_table_read(input, &s->scores, add_row, s));
     } else {
         return mr_fail(MR_E_DATA, "%s: is no folder, .csv, .tsv or .jsonl file", input);
     }
     if (!s->n)
         return mr_fail(MR_E_DATA, "%s: no samples in it; expected %s", input,
                        folder ? "clips (.mp4, .webm, .mkv, .png, ...)" : "rows below the header");
+    index_pack notes = {0};
+    MR_TRY(index_scores_notes(&s->scores, &notes));
+    MR_TRY(keep_notes(s, &notes));
     MR_TRY(describe(s, input, &about));
     return index_source_end(s);
 }

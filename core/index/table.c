@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -131,40 +132,91 @@ static mr_status next_field(csv *c, index_pack *out)
 }
 
 typedef struct columns {
-    int n, path, text;
+    int n;
+    index_meaning of[COLUMNS];
+    bool path, text;
 } columns;
 
-static mr_status read_header(csv *c, index_pack *field, columns *cols)
+static mr_status read_header(csv *c, index_pack *field, index_scores *scores, columns *cols)
 {
     char found[1024] = "";
-    *cols = (columns){.path = -1, .text = -1};
+    *cols = (columns){0};
     for (bool more = true; more; more = !c->row_ended) {
         MR_TRY(next_field(c, field));
         const char *name = (const char *)field->bytes;
         if (!cols->n && strncmp(name, "\xef\xbb\xbf", 3) == 0)
             name += 3; // byte order mark
-        if (strcasecmp(name, "path") == 0)
-            cols->path = cols->n;
-        if (strcasecmp(name, "text") == 0)
-            cols->text = cols->n;
+        if (cols->n == COLUMNS)
+            return mr_fail(MR_E_DATA, "%s:1: more than %d columns", c->t->file, COLUMNS);
+        index_meaning is = index_scores_meaning(scores, name);
+        cols->of[cols->n] = is;
+        cols->path |= is == INDEX_PATH, cols->text |= is == INDEX_TEXT;
         size_t n = strlen(found);
         snprintf(found + n, sizeof found - n, "%s%s", cols->n ? ", " : "", name);
-        if (++cols->n > COLUMNS)
-            return mr_fail(MR_E_DATA, "%s:1: more than %d columns", c->t->file, COLUMNS);
+        cols->n++;
     }
-    if (cols->path >= 0 && cols->text >= 0)
+    if (cols->path && cols->text)
         return MR_OK;
     return mr_fail(MR_E_DATA,
                    "%s:1: no column '%s'; columns found: %s; expected a header with path and text",
-                   c->t->file, cols->path < 0 ? "path" : "text", *found ? found : "none");
+                   c->t->file, !cols->path ? "path" : "text", *found ? found : "none");
 }
 
-enum { PATH, TEXT, OTHER, FIELDS };
+/* ---- a row in the making ---- */
 
-static mr_status read_rows(csv *c, index_pack fields[FIELDS], index_table_row *row, void *user)
+typedef struct table {
+    index_scores *scores;
+    index_pack path, texts, field; // texts: all captions, each with a zero
+    float numbers[INDEX_SCORES];
+    int32_t n_texts;
+    index_table_row *row;
+    void *user;
+} table;
+
+static void table_begin(table *w)
+{
+    w->path.n = w->texts.n = 0, w->n_texts = 0;
+    for (int32_t i = 0; i < INDEX_SCORES; i++)
+        w->numbers[i] = NAN;
+}
+
+// A caption, which may be empty when it is the only one.
+static mr_status table_caption(table *w, const text *t, const char *caption)
+{
+    if (w->n_texts && !*caption)
+        return MR_OK;
+    if (w->n_texts == 1 && !*w->texts.bytes)
+        w->texts.n = 0, w->n_texts = 0;
+    if (w->n_texts++ == UINT8_MAX)
+        return mr_fail(MR_E_DATA, "%s:%llu: more than %d captions", t->file,
+                       (unsigned long long)t->line, UINT8_MAX);
+    index_put(&w->texts, caption, strlen(caption) + 1);
+    return w->texts.failed ? mr_fail_memory(w->texts.cap * 2) : MR_OK;
+}
+
+static mr_status table_value(table *w, const text *t, index_meaning is, const char *value)
+{
+    if (is == INDEX_TEXT || is == INDEX_MORE)
+        return table_caption(w, t, value);
+    if (is >= INDEX_SCORE)
+        w->numbers[is - INDEX_SCORE] = index_scores_take(w->scores, (int)is - INDEX_SCORE, value);
+    return MR_OK;
+}
+
+static mr_status table_end(table *w, const char *path, uint64_t line)
+{
+    return w->row(w->user, &(index_input){.path = path,
+                                          .text = (const char *)w->texts.bytes,
+                                          .line = line,
+                                          .more = w->n_texts - 1,
+                                          .n_numbers = w->scores->n,
+                                          .numbers = w->numbers});
+}
+
+static mr_status read_rows(csv *c, table *w)
 {
     columns cols;
-    MR_TRY(read_header(c, &fields[OTHER], &cols));
+    MR_TRY(read_header(c, &w->field, w->scores, &cols));
     for (;;) {
         MR_TRY(need(c->t));
         if (c->t->ended)
@@ -172,9 +224,12 @@ static mr_status read_rows(csv *c, index_pack fields[FIELDS], index_table_row *r
         uint64_t line = c->t->line;
         int n = 0;
         bool empty = true;
+        table_begin(w);
         for (bool more = true; more; more = !c->row_ended, n++) {
-            index_pack *to = &fields[n == cols.path ? PATH : n == cols.text ? TEXT : OTHER];
+            index_meaning is = n < cols.n ? cols.of[n] : INDEX_NOTHING;
+            index_pack *to = is == INDEX_PATH ? &w->path : &w->field;
             MR_TRY(next_field(c, to));
+            MR_TRY(table_value(w, c->t, is, (const char *)to->bytes));
             empty = to->n == 1;
         }
         if (n == 1 && empty)
@@ -184,45 +239,78 @@ static mr_status read_rows(csv *c, index_pack fields[FIELDS], index_table_row *r
                            "%s:%llu: %d fields, expected %d as in the header; try: quote fields "
                            "that hold separators",
                            c->t->file, (unsigned long long)line, n, cols.n);
-        MR_TRY(row(user, &(index_input){.path = (const char *)fields[PATH].bytes,
-                                        .text = (const char *)fields[TEXT].bytes,
-                                        .line = line}));
+        MR_TRY(table_end(w, (const char *)w->path.bytes, line));
     }
 }
 
-static mr_status read_csv(text *t, char separator, index_table_row *row, void *user)
+static mr_status read_csv(text *t, char separator, table *w)
 {
     csv c = {.t = t, .separator = separator};
-    index_pack fields[FIELDS] = {0};
-    mr_status st = read_rows(&c, fields, row, user);
-    for (int i = 0; i < FIELDS; i++)
-        mr_free(fields[i].bytes);
-    return st;
+    return read_rows(&c, w);
 }
 
 /* ---- JSON lines ---- */
 
-static mr_status read_object(const text *t, const index_pack *line, index_table_row *row,
-                             void *user)
+// a text, or a list of texts
+static mr_status take_captions(table *w, const text *t, const json_t *value)
+{
+    size_t i;
+    json_t *one;
+    if (json_is_string(value))
+        return table_caption(w, t, json_string_value(value));
+    json_array_foreach(value, i, one)
+    {
+        if (!json_is_string(one))
+            return mr_fail(MR_E_DATA, "%s:%llu: text[%zu] is no text; expected a list of captions",
+                           t->file, (unsigned long long)t->line, i);
+        MR_TRY(table_caption(w, t, json_string_value(one)));
+    }
+    return MR_OK;
+}
+
+// numbers and texts alone can be scores
+static mr_status take_value(table *w, const text *t, index_meaning is, const json_t *value)
+{
+    char number[40];
+    if (is == INDEX_TEXT || is == INDEX_MORE)
+        return take_captions(w, t, value);
+    if (json_is_number(value))
+        snprintf(number, sizeof number, "%.9g", json_number_value(value));
+    else if (json_is_boolean(value))
+        snprintf(number, sizeof number, "%d", json_is_true(value));
+    else if (!json_is_string(value))
+        return MR_OK;
+    return table_value(w, t, is, json_is_string(value) ? json_string_value(value) : number);
+}
+
+static mr_status take_object(table *w, const text *t, json_t *o)
+{
+    const char *path = json_string_value(json_object_get(o, "path")), *name;
+    json_t *value;
+    table_begin(w);
+    json_object_foreach(o, name, value)
+        MR_TRY(take_value(w, t, index_scores_meaning(w->scores, name), value));
+    return path && w->n_texts
+               ? table_end(w, path, t->line)
+               : mr_fail(MR_E_DATA,
+                         "%s:%llu: no text value '%s'; expected {\"path\": ..., \"text\": ...}",
+                         t->file, (unsigned long long)t->line, path ? "text" : "path");
+}
+
+static mr_status read_object(table *w, const text *t)
 {
     json_error_t why;
-    json_t *o = json_loadb((const char *)line->bytes, line->n, JSON_REJECT_DUPLICATES, &why);
-    const char *path = json_string_value(json_object_get(o, "path")),
-               *caption = json_string_value(json_object_get(o, "text"));
-    unsigned long long at = t->line;
-    mr_status st =
-        !o ? mr_fail(MR_E_DATA, "%s:%llu: not JSON: %s", t->file, at, why.text)
-        : !path || !caption
-            ? mr_fail(MR_E_DATA,
-                      "%s:%llu: no text value '%s'; expected {\"path\": ..., \"text\": ...}",
-                      t->file, at, path ? "text" : "path")
-            : row(user, &(index_input){.path = path, .text = caption, .line = t->line});
+    json_t *o = json_loadb((const char *)w->field.bytes, w->field.n, JSON_REJECT_DUPLICATES, &why);
+    mr_status st = o ? take_object(w, t, o)
+                     : mr_fail(MR_E_DATA, "%s:%llu: not JSON: %s", t->file,
+                               (unsigned long long)t->line, why.text);
     json_decref(o);
     return st;
 }
 
-static mr_status read_lines(text *t, index_pack *line, index_table_row *row, void *user)
+static mr_status read_json(text *t, table *w)
 {
+    index_pack *line = &w->field;
     for (;; t->line++) {
         line->n = 0, line->failed = false;
         for (bool more = true; more;) {
@@ -239,16 +327,8 @@ static mr_status read_lines(text *t, index_pack *line, index_table_row *row, voi
         while (blank < line->n && strchr(" \t\r", line->bytes[blank]))
             blank++;
         if (blank < line->n)
-            MR_TRY(read_object(t, line, row, user));
+            MR_TRY(read_object(w, t));
     }
-}
-
-static mr_status read_json(text *t, index_table_row *row, void *user)
-{
-    index_pack line = {0};
-    mr_status st = read_lines(t, &line, row, user);
-    mr_free(line.bytes);
-    return st;
 }
 
 /* ---- the front ---- */
@@ -267,17 +347,86 @@ static mr_status open_text(const char *file, text *t)
     return (t->buf = mr_alloc(PIECE)) ? MR_OK : mr_fail_memory(PIECE);
 }
 
-mr_status index_table_read(const char *file, index_table_row *row, void *user)
+mr_status index_table_read(const char *file, index_scores *scores, index_table_row *row, void *user)
 {
     text t;
+    table w = {.scores = scores, .row = row, .user = user};
     const char *dot = strrchr(file, '.');
     mr_status st = open_text(file, &t);
     if (st == MR_OK)
         st = dot && (strcasecmp(dot, ".jsonl") == 0 || strcasecmp(dot, ".ndjson") == 0)
-                 ? read_json(&t, row, user)
-                 : read_csv(&t, dot && strcasecmp(dot, ".tsv") == 0 ? '\t' : ',', row, user);
+                 ? read_json(&t, &w)
+                 : read_csv(&t, dot && strcasecmp(dot, ".tsv") == 0 ? '\t' : ',', &w);
     if (t.fd >= 0)
         mr_io_table()->close(t.fd);
     mr_free(t.buf);
+    mr_free(w.path.bytes);
+    mr_free(w.texts.bytes);
+    mr_free(w.field.bytes);
     return st;
+}
+
+/* ---- for other rooms ---- */
+
+struct mr_table {
+    index_scores scores;
+    index_pack notes;
+    mr_table_fn *fn;
+    void *user;
+};
+
+static mr_status hand_on(void *user, const index_input *in)
+{
+    const mr_table *table = user;
+    return table->fn(table->user, table,
+                     &(mr_table_row){.path = in->path,
+                                     .line = in->line,
+                                     .n_captions = in->more + 1,
+                                     .captions = in->text,
+                                     .n_numbers = in->n_numbers,
+                                     .numbers = in->numbers});
+}
+
+mr_status mr_table_read(const char *file, mr_table_fn *fn, void *user, mr_table **out)
+{
+    mr_table *table;
+    if (!MR_NEW(table))
+        return mr_fail_memory(sizeof *table);
+    table->fn = fn, table->user = user;
+    mr_status st = index_table_read(file, &table->scores, hand_on, table);
+    if (st == MR_OK)
+        st = index_scores_notes(&table->scores, &table->notes);
+    index_put(&table->notes, "", 1);
+    if (st == MR_OK && table->notes.failed)
+        st = mr_fail_memory(1);
+    if (st == MR_OK)
+        *out = table;
+    else
+        mr_table_free(table);
+    return st;
+}
+
+void mr_table_free(mr_table *table)
+{
+    if (!table)
+        return;
+    mr_free(table->notes.bytes);
+    mr_free(table);
+}
+
+int32_t mr_table_numbers(const mr_table *table)
+{
+    return table->scores.n;
+}
+const char *mr_table_name(const mr_table *table, int32_t number)
+{
+    return table->scores.of[number].name;
+}
+bool mr_table_is_column(const mr_table *table, int32_t number)
+{
+    return index_score_is_column(&table->scores.of[number]);
+}
+const char *mr_table_notes(const mr_table *table)
+{
+    return (const char *)table->notes.bytes;
 }

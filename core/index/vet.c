@@ -16,10 +16,12 @@ bool index_vet_row(const index_source *s, index_input *in, char why[INDEX_FAULT]
 {
     char full[4096];
     const char *relative;
-    if (in->text && index_caption_bad(in->text, why)) {
-        in->text = NULL;
-        refuse(in, "caption", why);
-    }
+    const char *text = in->text;
+    for (int32_t i = 0; in->text && i <= in->more; i++, text += strlen(text) + 1)
+        if (index_caption_bad(text, why)) {
+            in->text = NULL, in->more = 0;
+            refuse(in, "caption", why);
+        }
     if (index_source_path(s, in->path, full, &relative) != MR_OK) {
         if (!in->fault)
             snprintf(why, INDEX_FAULT, "%s", mr_error_last()->text);

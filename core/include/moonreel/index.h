@@ -153,6 +153,33 @@ MR_API void mr_index_builder_free(mr_index_builder *b);
 MR_API mr_hash128 mr_sample_key(const char *source, const char *path, int64_t start_us,
                                 int64_t end_us);
 
+/* ---- lists ---- */
+
+/* A row of a CSV, TSV or JSON lines file. Lent during the call. */
+typedef struct mr_table_row {
+    const char *path;
+    uint64_t line;        /* of the file, from 1 */
+    int32_t n_captions;   /* at least 1, which may be empty */
+    const char *captions; /* one behind the other, each with its zero */
+    int32_t n_numbers;
+    const float *numbers; /* NaN: none */
+} mr_table_row;
+typedef struct mr_table mr_table;
+typedef mr_status mr_table_fn(void *user, const mr_table *table, const mr_table_row *row);
+/* Hand on all rows of a list, as ingest reads them: columns text, text_2, ... are captions, others
+ * are numbers. A row may have more numbers than those before it. *out is set when all went well;
+ * the caller frees it.
+ * Errors: MR_E_DATA what is no such list (names the line), MR_E_IO, MR_E_STOPPED, those of `fn` */
+MR_API mr_status mr_table_read(const char *file, mr_table_fn *fn, void *user, mr_table **out);
+MR_API void mr_table_free(mr_table *table); /* NULL is fine */
+/* Numbers that rows have, and the name of one; lent. */
+MR_API int32_t mr_table_numbers(const mr_table *table);
+MR_API const char *mr_table_name(const mr_table *table, int32_t number);
+/* After the last row: did number i's column hold numbers and nothing else? Of those that did not a
+ * line each says why; lent. */
+MR_API bool mr_table_is_column(const mr_table *table, int32_t number);
+MR_API const char *mr_table_notes(const mr_table *table);
+
 /* ---- ingest ---- */
 
 typedef struct mr_ingest mr_ingest;

@@ -28,7 +28,8 @@ int main(void)
         make_caption(i, texts[i], sizeof texts[i]);
         for (int whole = 0; whole < 2; whole++)
             if (whole || i < 100)
-                CHECK_OK(index_source_add(&s[whole], &(index_input){"x", texts[i], 0, 0, i}));
+                CHECK_OK(index_source_add(
+                    &s[whole], &(index_input){.path = "x", .text = texts[i], .line = i}));
         plain += strlen(texts[i]);
     }
     index_pack dict = {0};

@@ -1,9 +1,11 @@
-/* index/table: rows of tables, whatever the pieces they are read in. */
+/* index/table: rows of tables, whatever the pieces they are read in.
+ * Covers: core/index/score.c */
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"
 
 #include <errno.h>
+#include <math.h>
 #include <unistd.h>
 
 enum { ROWS = 8 };
@@ -13,6 +15,11 @@ typedef struct got_row {
     uint64_t line;
 } got_row;
 static got_row got[ROWS];
+static struct {
+    int more, n_numbers;
+    float numbers[4];
+} beside[ROWS];
+static index_scores scores;
 static int n_got;
 
 static mr_status note_row(void *user, const index_input *in)
@@ -20,8 +27,15 @@ static mr_status note_row(void *user, const index_input *in)
     CHECK(user == got);
     if (n_got < ROWS) {
         snprintf(got[n_got].path, sizeof got[0].path, "%s", in->path);
-        snprintf(got[n_got].text, sizeof got[0].text, "%s", in->text);
-        got[n_got].line = in->line;
+        // captions stand behind each other, parted by '|'
+        size_t n = index_input_text_bytes(in);
+        memcpy(got[n_got].text, in->text, n < 200 ? n : 200);
+        for (size_t i = 0; i + 1 < n && i < 199; i++)
+            got[n_got].text[i] = got[n_got].text[i] ? got[n_got].text[i] : '|';
+        got[n_got].line = in->line, beside[n_got].more = in->more;
+        beside[n_got].n_numbers = in->n_numbers;
+        for (int i = 0; i < 4; i++)
+            beside[n_got].numbers[i] = index_input_number(in, i);
     }
     n_got++;
     return MR_OK;
@@ -40,7 +54,8 @@ static mr_status read_table(const char *name, const char *text, size_t n)
     CHECK_OK(mr_file_replace(file, text, n));
     n_got = 0;
     memset(got, 0, sizeof got);
-    return index_table_read(file, note_row, got);
+    memset(&scores, 0, sizeof scores);
+    return index_table_read(file, &scores, note_row, got);
 }
 
 static void rows_are(const got_row *want, int n)
@@ -97,6 +112,63 @@ static void tables(void)
     mr_io_replace(NULL);
 }
 
+// numbers go by their names, captions by their number, and what a scan measures is not believed
+static void meanings(void)
+{
+    static const char csv[] = "text_2,path,fps,Aesthetic Score,text,flow,text3,2d\n"
+                              "b,1.mp4,24,5.25,a,1e3,,7\n"
+                              "b,2.mp4,x, 4 ,,nan,c,8\n"
+                              ",3.mp4,24,None,,fast,,9\n";
+    CHECK_OK(read_table("t.csv", csv, sizeof csv - 1));
+    CHECK_INT(n_got, 3);
+    CHECK_STR(got[0].text, "b|a");
+    CHECK_STR(got[1].text, "b|c");
+    CHECK_STR(got[2].text, "");
+    CHECK_INT(beside[0].more, 1);
+    CHECK_INT(beside[2].more, 0);
+    CHECK_INT(scores.n, 3);
+    CHECK_STR(scores.of[0].name, "Aesthetic_Score");
+    CHECK_STR(scores.of[2].name, "_2d");
+    CHECK(beside[0].numbers[0] == 5.25f && beside[0].numbers[1] == 1000 &&
+          beside[0].numbers[2] == 7);
+    CHECK(beside[1].numbers[0] == 4 && isnan(beside[1].numbers[1]));
+    CHECK(isnan(beside[2].numbers[0]) && isnan(beside[2].numbers[1]) &&
+          isnan(beside[2].numbers[3]));
+    CHECK(index_score_is_column(&scores.of[0]) && !index_score_is_column(&scores.of[1]));
+    static const char json[] =
+        "{\"path\":\"1\",\"text\":[\"a\",\"\",\"b\"],\"flow\":2.5,\"tags\":[1]}\n"
+        "{\"good\":true,\"text\":\"c\",\"path\":\"2\",\"flow\":null,\"width\":9}\n";
+    CHECK_OK(read_table("t.jsonl", json, sizeof json - 1));
+    CHECK_STR(got[0].text, "a|b");
+    // `tags` is a column that never gets a number
+    CHECK_INT(beside[0].n_numbers, 2);
+    CHECK_INT(beside[1].n_numbers, 3);
+    CHECK(beside[0].numbers[0] == 2.5f && beside[1].numbers[2] == 1 && isnan(beside[1].numbers[0]));
+    CHECK_FAILS(read_table("t.jsonl", "{\"path\":\"1\",\"text\":[1]}", 23), MR_E_DATA,
+                "t.jsonl:1: text[0] is no text");
+    CHECK_FAILS(read_table("t.jsonl", "{\"path\":\"1\",\"text\":[]}", 22), MR_E_DATA,
+                "no text value 'text'");
+}
+
+static void notes(void)
+{
+    static const char csv[] = "path,text,move,flow\na,b,pan \xc3\xa9,1\nc,d,zoom,2\n";
+    index_pack out = {0};
+    CHECK_OK(read_table("t.csv", csv, sizeof csv - 1));
+    CHECK_OK(index_scores_notes(&scores, &out));
+    index_put(&out, "", 1);
+    CHECK_STR((const char *)out.bytes, "column 'move' is left out: 2 of its values are no numbers, "
+                                       "the first: 'pan \xc3\xa9'\n");
+    mr_free(out.bytes);
+    // a column too many finds no place
+    char wide[1000] = "path,text", *end = wide + strlen(wide);
+    for (int i = 0; i < INDEX_SCORES + 3; i++)
+        end += sprintf(end, ",c%d", i);
+    CHECK_OK(read_table("t.csv", wide, strlen(wide)));
+    CHECK_INT(scores.n, INDEX_SCORES);
+    CHECK_INT(scores.beyond, 3);
+}
+
 // a quote that was left open does not take the rest of a large table into memory
 static void endless_fields(void)
 {
@@ -125,7 +197,7 @@ static void failures(void)
     int count = 0;
     for (int n = 1; n < 60; n++) {
         mr_alloc_fail_at(n);
-        mr_status st = index_table_read(clips_path("t.tsv"), note_row, got);
+        mr_status st = index_table_read(clips_path("t.tsv"), &scores, note_row, got);
         mr_alloc_fail_at(0);
         if (st == MR_OK)
             break;
@@ -136,18 +208,21 @@ static void failures(void)
     mr_io io = *mr_io_table();
     io.read = failing_read;
     mr_io_replace(&io);
-    CHECK_FAILS(index_table_read(clips_path("t.tsv"), note_row, got), MR_E_IO,
+    CHECK_FAILS(index_table_read(clips_path("t.tsv"), &scores, note_row, got), MR_E_IO,
                 "t.tsv: cannot read: Input/output error");
     mr_io_replace(NULL);
     mr_interrupt_set(true);
-    CHECK_INT(index_table_read(clips_path("t.tsv"), note_row, got), MR_E_STOPPED);
+    CHECK_INT(index_table_read(clips_path("t.tsv"), &scores, note_row, got), MR_E_STOPPED);
     mr_interrupt_set(false);
-    CHECK_FAILS(index_table_read(clips_path("none.csv"), note_row, got), MR_E_DATA, "cannot open");
+    CHECK_FAILS(index_table_read(clips_path("none.csv"), &scores, note_row, got), MR_E_DATA,
+                "cannot open");
 }
 
 int main(void)
 {
     tables();
+    meanings();
+    notes();
     endless_fields();
     failures();
     return check_done();

@@ -74,6 +74,10 @@ static void rows_of_one_sample(void)
     static char path[5000];
     memset(path, 'p', sizeof path - 1);
     CHECK_OK(index_source_add(&s, &(index_input){.path = path, .line = 20}));
+    CHECK_OK(index_source_add(
+        &s, &(index_input){.path = "y.mp4", .text = "good\0bell\a", .more = 1, .line = 21}));
+    CHECK_OK(index_source_add(
+        &s, &(index_input){.path = "z.mp4", .text = "good\0better", .more = 1, .line = 22}));
     CHECK_OK(index_source_end(&s));
     inputs_take(&s);
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
@@ -88,6 +92,11 @@ static void rows_of_one_sample(void)
     }
     CHECK_STR(inputs[MR_COUNT(rows)].class, "open");
     CHECK(strstr(inputs[MR_COUNT(rows)].fault, "path is too long") != NULL);
+    // every caption is looked at
+    CHECK_STR(inputs[MR_COUNT(rows) + 1].class, "caption");
+    CHECK(!inputs[MR_COUNT(rows) + 1].text && !inputs[MR_COUNT(rows) + 1].more);
+    CHECK_STR(inputs[MR_COUNT(rows) + 2].text, "good");
+    CHECK_STR(inputs[MR_COUNT(rows) + 2].text + 5, "better");
     // nothing learns from a refused text, not even the dictionary
     CHECK(!inputs[1].text && !inputs[7].text);
     CHECK_STR(inputs[0].text, "one");
@@ -95,7 +104,8 @@ static void rows_of_one_sample(void)
                                    "two"
                                    "three"
                                    "four"
-                                   "four"));
+                                   "four"
+                                   "good"));
     index_pack unused = {0};
     index_input none;
     CHECK_FAILS(index_source_take(&s, &unused, &none), MR_E_RANGE, "the list has 9 rows");

@@ -30,6 +30,13 @@ function index.open(path, options) end
 ---@return mr.Ingest
 function index.ingest(input, output, options) end
 
+--- Hand on the rows of a CSV, TSV or JSON lines file: {path, line, captions, columns}; answers the columns that hold numbers alone, and why others do not, a line each.
+---@param file string
+---@param fn fun(row: table)
+---@return string[]
+---@return string
+function index.read_table(file, fn) end
+
 --- Start a new index out of rows of others; moonreel.data.derive is what people use.
 ---@param path string
 ---@return mr.IndexBuilder

@@ -1,7 +1,7 @@
 --- moonreel data: parts that make new indexes out of old ones, run as a user would.
 -- Covers: lua/moonreel/cli/data/filter.lua lua/moonreel/cli/data/merge.lua
 -- Covers: lua/moonreel/cli/data/append.lua lua/moonreel/cli/data/split.lua
--- Covers: lua/moonreel/cli/derived.lua lua/moonreel/cli/longwork.lua
+-- Covers: lua/moonreel/cli/data/join.lua lua/moonreel/cli/derived.lua lua/moonreel/cli/longwork.lua
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local demo_data = require "spec.support.demo_data"
@@ -147,5 +147,48 @@ describe("moonreel data split", function()
     end
     local _, err = run("split @/a.mrx --by num_frames --quantiles 9 -o @/x", 4)
     assert.matches("8 rows have a value of num_frames; expected at least 9", err)
+  end)
+end)
+
+describe("moonreel data join", function()
+  setup(function()
+    base.replace_file(dir .. "/scores.csv", "path,text,aesthetic,camera,text_2\n"
+      .. "01.mkv,one,5.5,pan,the first\n/elsewhere/02.mkv,,4.5,zoom,\n02.mkv,two,9,zoom,\n"
+      .. "77.mkv,x,1,pan,\n")
+  end)
+
+  it("gives rows the captions and numbers of a table", function()
+    local out = run "join @/a.mrx @/scores.csv -o @/j.mrx"
+    assert.matches("j.mrx: 8 of 8 rows.*\n  2 rows got what the table says, of its 4 rows\n"
+      .. "  column 'camera' is left out: 4 of its values are no numbers, the first: 'pan'", out)
+    local joined = data.open(dir .. "/j.mrx")
+    assert.same({ "aesthetic" }, joined.meta.columns)
+    assert.same({ "one", "the first" }, joined:row(1).captions)
+    assert.same({ "two" }, joined:row(2).captions)
+    assert.equal(9, joined:row(2).columns.aesthetic)
+    assert.same({ "clip 3" }, joined:row(3).captions)
+    run "filter @/j.mrx 'aesthetic > 5' -o @/good.mrx"
+    assert.equal("1 2", frames "good.mrx")
+  end)
+
+  it("appends captions, keeps them, or leaves rows out that are not named", function()
+    local told = json.decode((run("join @/a.mrx @/scores.csv -o @/k.mrx --inner --json "
+      .. "--captions append")))
+    assert.same({ 2, 6, { "aesthetic" } }, { told.joined, told.left_out["not in the table"],
+      told.columns })
+    assert.same({ "clip 1", "one", "the first" }, data.open(dir .. "/k.mrx"):row(1).captions)
+    run "join @/a.mrx @/scores.csv -o @/k.mrx --captions keep"
+    assert.same({ "clip 1" }, data.open(dir .. "/k.mrx"):row(1).captions)
+  end)
+
+  it("joins on keys, and refuses wrong use", function()
+    local key = data.open(dir .. "/a.mrx"):row(3).key
+    base.replace_file(dir .. "/keys.jsonl", ('{"path":"%s","text":"third","flow":2}\n'):format(key))
+    run "join @/a.mrx @/keys.jsonl --on key -o @/k.mrx"
+    assert.equal(2, data.open(dir .. "/k.mrx"):row(3).columns.flow)
+    local _, err = run("join @/a.mrx @/keys.jsonl --on name -o @/k.mrx", 2)
+    assert.matches("%-%-on: expected path, key, got 'name'", err)
+    _, err = run("join @/a.mrx @/none.csv -o @/k.mrx", 4)
+    assert.matches("none.csv: cannot open", err)
   end)
 end)

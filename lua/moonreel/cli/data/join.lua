@@ -1,0 +1,118 @@
+--- moonreel data join: captions and numbers of a table go to the rows that it names.
+-- @module moonreel.cli.data.join
+local base = require "moonreel.core.base"
+local core = require "moonreel.core.index"
+local derived = require "moonreel.cli.derived"
+
+local part = {
+  words = "NAME.mrx FILE.csv|FILE.tsv|FILE.jsonl -o NEW.mrx",
+  summary = "captions and numbers of a table, for the rows that it names",
+  output = true,
+  options = { derived.output,
+    { "--on path|key", "what the table's column `path` holds: a path as the index has it, a file "
+      .. "name, or a key (default: path)" },
+    { "--captions replace|append|keep", "what becomes of captions where the table has one "
+      .. "(default: replace)" },
+    { "--inner", "leave out rows that the table does not name" } },
+  details = "Columns of the table with nothing but numbers become columns of the index; a value of "
+    .. "the table\nreplaces one of the index. Columns text, text_2, ... are captions. The table is "
+    .. "held in memory.",
+}
+
+local function choice(opts, name, words)
+  local word = opts[name] or words[1]
+  for _, known in ipairs(words) do
+    if word == known then
+      return word
+    end
+  end
+  base.raise("MR_E_USAGE", ("data join: --%s: expected %s, got '%s'"):format(name,
+    table.concat(words, ", "), word))
+end
+
+local function last_name(path) return path:match("[^/]*$") end
+
+-- Rows of a table by what they are joined on; of rows with one name the first counts, and the
+-- later ones are counted.
+local function read(file, tick)
+  local entries = { of = {}, names = {}, n = 0, repeated = 0 }
+  entries.columns, entries.notes = core.read_table(file, function(row)
+    entries.n = entries.n + 1
+    if entries.of[row.path] then
+      entries.repeated = entries.repeated + 1
+    else
+      entries.of[row.path] = row
+      local name = last_name(row.path)
+      entries.names[name] = entries.names[name] == nil and row or entries.names[name]
+    end
+    if entries.n % 1000 == 0 then
+      tick(0, 0, function() return ("reading the table: %d rows"):format(entries.n) end)
+    end
+  end)
+  return entries
+end
+
+local function find(entries, row, on)
+  if on == "key" then
+    return entries.of[row.key]
+  end
+  return entries.of[row.path] or entries.of[row.file] or entries.names[last_name(row.path)]
+end
+
+local function values_of(entry, columns)
+  local values = {}
+  for _, name in ipairs(columns) do
+    values[name] = entry.columns[name]
+  end
+  return values
+end
+
+local function captions_of(row, entry, way)
+  local has = entry.captions[1] ~= ""
+  if way == "keep" or not has then
+    return nil
+  end
+  local captions = {}
+  if way == "append" then
+    for _, text in ipairs(row.captions) do
+      captions[#captions + 1] = text ~= "" and text or nil
+    end
+  end
+  return table.move(entry.captions, 1, #entry.captions, #captions + 1, captions)
+end
+
+function part.run(opts, _, path, file)
+  local on = choice(opts, "on", { "path", "key" })
+  local way = choice(opts, "captions", { "replace", "append", "keep" })
+  local index = derived.open({ path })[1]
+  local entries, joined = nil, 0
+  local longwork = require "moonreel.cli.longwork"
+  local report, code = longwork.run(function(tick)
+    entries = read(file, tick)
+    return require("moonreel.data.derive").run { output = opts.output, from = { index },
+      made = "join", by = file, columns = entries.columns, tick = tick,
+      choose = function(row)
+        local entry = find(entries, row, on)
+        if not entry then
+          return not opts.inner, "not in the table"
+        end
+        joined = joined + 1
+        return { captions = captions_of(row, entry, way),
+          columns = values_of(entry, entries.columns) }
+      end }
+  end, "rows", "nothing was written")
+  if not report then
+    return code
+  end
+  derived.tell(opts, { report }, { joined = joined, table_rows = entries.n,
+    repeated = entries.repeated, columns = entries.columns })
+  if not opts.json then
+    local again = entries.repeated > 0 and (", %d of them named again"):format(entries.repeated)
+    print(("  %d rows got what the table says, of its %d rows%s"):format(joined, entries.n,
+      again or ""))
+    io.write((entries.notes:gsub("[^\n]+", "  %0")))
+  end
+  return 0
+end
+
+return part

@@ -1,0 +1,110 @@
+--- moonreel data: parts that look at an index, or write it in other forms.
+-- Covers: lua/moonreel/cli/data/stats.lua lua/moonreel/cli/data/export.lua
+-- Covers: lua/moonreel/data/statistics.lua lua/moonreel/data/export.lua
+local base = require "moonreel.core.base"
+local data = require "moonreel.data"
+local demo_data = require "spec.support.demo_data"
+local json = require "moonreel.core.json"
+local moonreel = require("spec.support.folder").moonreel
+
+local dir, index
+setup(function()
+  dir = demo_data.scratch()
+  base.make_dir(dir .. "/clips")
+  local lines = { "path,text,text_2,flow" }
+  for i = 1, 6 do
+    data.encode(("%s/clips/%d.mkv"):format(dir, i), string.char(40 * i):rep(i * 3 * 32 * 16 * i),
+      { frames = i, height = 32, width = 16 * i })
+    lines[i + 1] = ('%d.mkv,"say ""%d"", then",%s,%s'):format(i, i, i == 4 and "more" or "",
+      i < 4 and i / 3 or "")
+  end
+  base.replace_file(dir .. "/clips/list.csv", table.concat(lines, "\n") .. "\n")
+  data.ingest(dir .. "/clips/list.csv", dir .. "/i.mrx")
+  index = data.open(dir .. "/i.mrx")
+end)
+teardown(function() os.execute("rm -r '" .. dir .. "'") end)
+
+local function run(words, want)
+  local out, err, code = moonreel("data " .. words:gsub("@", dir))
+  assert.equal(want or 0, code, out .. err)
+  return out, err
+end
+
+describe("moonreel data stats", function()
+  it("tells how much there is, and how numbers are spread", function()
+    local out = run "stats @/i.mrx"
+    assert.matches("i.mrx: 6 rows %(0 pictures%), 0.00 hours, [%d.]+ kB, 7 captions, 0 rows "
+      .. "without\n  h264: 6 rows\n", out)
+    assert.matches("\nnum_frames: 1 to 6, mean 3.5\n +1 +1 +16.7 %%  #######\n +above 1, to 6 +5 ",
+      out)
+    assert.matches("\nflow: 0.333333 to 1, mean 0.666667, 3 rows without\n", out)
+  end)
+
+  it("counts every row in one class, as JSON", function()
+    local told = json.decode((run "stats @/i.mrx --json"))
+    for _, s in ipairs(told.spreads) do
+      local rows = 0
+      for _, c in ipairs(s.classes) do
+        rows = rows + c.rows
+        assert.is_true(c.from <= c.to)
+      end
+      assert.equal(s.rows, rows, s.field)
+      assert.equal(6, s.rows + s.missing)
+    end
+    assert.equal(0, told.images)
+  end)
+
+  it("shows one field alone, and knows no other", function()
+    assert.is_nil((run "stats @/i.mrx --field flow"):find("num_frames", 1, true))
+    local _, err = run("stats @/i.mrx --field flo", 2)
+    assert.matches("no number 'flo', did you mean 'flow'", err)
+  end)
+end)
+
+describe("moonreel data export", function()
+  it("writes lists from which the same index is built", function()
+    for _, form in ipairs { "csv", "jsonl" } do
+      local out = run(("export @/i.mrx %s -o @/clips/e.%s"):format(form, form))
+      assert.matches("6 rows\n  paths are relative to .*/clips\n", out)
+      run(("ingest @/clips/e.%s -o @/e.mrx"):format(form))
+      local back = data.open(dir .. "/e.mrx")
+      assert.equal(index.meta.fp_order, back.meta.fp_order)
+      assert.same({ "flow" }, back.meta.columns)
+      for i = 1, #index do
+        assert.same(index:row(i).columns, back:row(i).columns)
+        assert.same(index:row(i).captions, back:row(i).captions)
+      end
+    end
+  end)
+
+  it("writes the fields that are asked for, and nothing half", function()
+    run "export @/i.mrx csv --fields path,codec,flow -o @/f.csv"
+    assert.matches("^path,codec,flow\n1.mkv,h264,0.33333334%d*\n", base.read_file(dir .. "/f.csv"))
+    run("export @/i.mrx csv --fields path,sound -o @/g.csv", 2)
+    run("export @/i.mrx xml -o @/g.xml", 2)
+    run("export @/i.mrx csv -o @/none/g.csv", 8)
+    for _, name in ipairs(base.list_dir(dir)) do
+      assert.is_nil(name:match("^g%."))
+    end
+  end)
+
+  it("copies clips into shards, whole, with their facts", function()
+    run "export @/i.mrx shards --shard-bytes 4000 -o @/shards"
+    assert.is_true(#base.list_dir(dir .. "/shards") > 1)
+    os.execute(("cd '%s/shards' && for t in *.tar; do tar xf $t || echo bad > bad; done")
+      :format(dir))
+    assert.is_false(base.exists(dir .. "/shards/bad"))
+    for i = 1, #index do
+      local row = index:row(i)
+      assert.equal(base.read_file(row.file), base.read_file(dir .. "/shards/" .. row.key .. ".mkv"))
+      local facts = json.decode(base.read_file(dir .. "/shards/" .. row.key .. ".json"))
+      assert.equal(row.width, facts.width)
+      assert.same(i == 4 and row.captions or row.text, facts.text)
+    end
+    os.rename(dir .. "/clips/5.mkv", dir .. "/clips/away.mkv")
+    local _, err = run("export @/i.mrx shards -o @/more", 4)
+    os.rename(dir .. "/clips/away.mkv", dir .. "/clips/5.mkv")
+    assert.matches("5.mkv: cannot open: No such file", err)
+    assert.same({}, base.list_dir(dir .. "/more"))
+  end)
+end)
