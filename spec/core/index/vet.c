@@ -108,7 +108,7 @@ static void rows_of_one_sample(void)
                                    "good"));
     index_pack unused = {0};
     index_input none;
-    CHECK_FAILS(index_source_take(&s, &unused, &none), MR_E_RANGE, "the list has 9 rows");
+    CHECK_FAILS(index_source_take(&s, &unused, &none), MR_E_RANGE, "the list has 11 rows");
     index_source_fini(&s);
     inputs_free();
 }
