@@ -291,6 +291,17 @@ static int x_sync(lua_State *L)
     return 0;
 }
 
+/* waits() -> {all, results, inputs} */
+static int x_waits(lua_State *L)
+{
+    mr_waits w = mr_exec_waits(mr_bind_exec(L, 1));
+    lua_createtable(L, 0, 3);
+    mr_bind_set_int(L, "all", (int64_t)w.all);
+    mr_bind_set_int(L, "results", (int64_t)w.results);
+    mr_bind_set_int(L, "inputs", (int64_t)w.inputs);
+    return 1;
+}
+
 static int x_init(lua_State *L)
 {
     mr_bind_check(L, mr_exec_init_params(mr_bind_exec(L, 1), (uint64_t)luaL_checkinteger(L, 2)));
@@ -483,6 +494,10 @@ static const mr_bind_row exec_rows[] = {
     MR_ROW("compile", mr_bind_program_new, "(graph: mr.Graph): mr.Program",
            "A finished graph, ready to run here."),
     MR_ROW("sync", x_sync, "()", "Wait for what still runs."),
+    MR_ROW(
+        "waits", x_waits, "(): table",
+        "How often this waited so far: {all, results, inputs} - for everything that was enqueued, "
+        "for what was fetched, for inputs that had still to leave."),
     MR_ROW("host", x_host, "(region: string): lightuserdata?, integer?",
            "Where a region lies and its bytes; nothing when it is not in host memory."),
     MR_ROW("init", x_init, "(seed: integer)", "Initial values of all parameters."),

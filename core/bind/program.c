@@ -84,6 +84,60 @@ static int p_get(lua_State *L)
     return 1;
 }
 
+/* ---- results on their way ---- */
+
+typedef struct fetched {
+    uint64_t ticket;
+    mr_desc desc;
+} fetched;
+
+/* fetch(name) -> mr.Fetched, whose user value is the executor */
+static int p_fetch(lua_State *L)
+{
+    mr_program *p = check_program(L, 1);
+    const char *name = luaL_checkstring(L, 2);
+    mr_graph *g = graph_of(L);
+    void **box = mr_bind_box(L, "mr.Fetched");
+    fetched *f;
+    if (!MR_NEW(f))
+        mr_bind_check(L, mr_fail_memory(sizeof *f));
+    mr_status st = mr_program_fetch(p, name, &f->ticket);
+    if (st != MR_OK)
+        mr_free(f);
+    mr_bind_check(L, st);
+    f->desc = mr_graph_value(g, mr_graph_output_find(g, name))->desc;
+    *box = f;
+    lua_getiuservalue(L, 1, 1), lua_setiuservalue(L, -2, 1);
+    return 1;
+}
+
+static mr_exec *exec_of_fetched(lua_State *L)
+{
+    lua_getiuservalue(L, 1, 1);
+    mr_exec *exec = mr_bind_exec(L, lua_gettop(L));
+    lua_pop(L, 1);
+    return exec;
+}
+
+static int f_ready(lua_State *L)
+{
+    const fetched *f = mr_bind_unbox(L, 1, "mr.Fetched");
+    bool ready = false;
+    mr_bind_check(L, mr_exec_ready(exec_of_fetched(L), f->ticket, &ready));
+    lua_pushboolean(L, ready);
+    return 1;
+}
+
+static int f_get(lua_State *L)
+{
+    const fetched *f = mr_bind_unbox(L, 1, "mr.Fetched");
+    mr_exec *exec = exec_of_fetched(L);
+    mr_tensor **t = mr_bind_new_tensor(L);
+    mr_bind_check(L, mr_tensor_new(f->desc.dtype, f->desc.rank, f->desc.dim, t));
+    mr_bind_check(L, mr_exec_take(exec, f->ticket, mr_tensor_view(*t)));
+    return 1;
+}
+
 static int p_memory(lua_State *L)
 {
     mr_memory m = mr_program_memory(check_program(L, 1));
@@ -92,7 +146,8 @@ static int p_memory(lua_State *L)
         size_t bytes;
     } rows[] = {{"arena", m.arena},         {"bound", m.bound},     {"pinned", m.pinned},
                 {"workspace", m.workspace}, {"params", m.params},   {"state", m.state},
-                {"inputs", m.inputs},       {"results", m.results}, {"consts", m.consts},
+                {"inputs", m.inputs},       {"landing", m.landing}, {"staged", m.staged},
+                {"ring", m.ring},           {"results", m.results}, {"consts", m.consts},
                 {"library", m.library},     {"host", m.host},       {"staging", m.staging}};
     lua_createtable(L, 0, MR_COUNT(rows));
     for (size_t i = 0; i < MR_COUNT(rows); i++)
@@ -117,8 +172,9 @@ static int p_plan(lua_State *L)
     lua_pushnumber(L, seconds), lua_setfield(L, -2, "seconds");
     push_cost(L, mr_program_cost(p));
     p_memory(L), lua_setfield(L, -2, "memory");
-    lua_pushinteger(L, (lua_Integer)(m.arena + m.pinned + m.params + m.state + m.inputs +
-                                     m.results + m.consts + m.library + m.host));
+    lua_pushinteger(L,
+                    (lua_Integer)(m.arena + m.pinned + m.params + m.state + m.inputs + m.landing +
+                                  m.staged + m.ring + m.results + m.consts + m.library + m.host));
     lua_setfield(L, -2, "total");
     return 1;
 }
@@ -221,12 +277,15 @@ static int p_measured(lua_State *L)
 
 static const mr_bind_row program_rows[] = {
     MR_ROW("set", p_set, "(name: string, values: mr.Tensor)",
-           "Give an input; kept until it is set again."),
+           "Give an input: copied at once, kept until it is set again. Waits for no run."),
     MR_ROW("run", p_run, "()", "Run it once."),
     MR_ROW("get", p_get, "(name: string): mr.Tensor", "A copy of an output of the last run."),
+    MR_ROW("fetch", p_fetch, "(name: string): mr.Fetched",
+           "An output of at most 512 bytes as it is now, brought beside the runs to come: nobody "
+           "waits until it is taken."),
     MR_ROW("memory", p_memory, "(): table",
-           "Bytes: {arena, bound, pinned, workspace, params, state, inputs, results, consts, "
-           "library, host, staging}."),
+           "Bytes: {arena, bound, pinned, workspace, params, state, inputs, landing, staged, ring, "
+           "results, consts, library, host, staging}."),
     MR_ROW("cost", p_cost, "(): table", "{flop, bytes} of one run."),
     MR_ROW("time", p_time, "(on?: boolean)",
            "Measure each op of the runs to come; false: no more."),
@@ -249,7 +308,16 @@ static const mr_bind_row program_rows[] = {
 static const mr_bind_face program_face = {"mr.Program", "A graph compiled for an executor.",
                                           program_rows, free_program};
 
+static const mr_bind_row fetched_rows[] = {
+    MR_ROW("ready", f_ready, "(): boolean", "Is it there?"),
+    MR_ROW("get", f_get, "(): mr.Tensor",
+           "A copy of it; waits until it is there. An executor keeps the last 64."),
+    MR_ROW_END};
+static const mr_bind_face fetched_face = {"mr.Fetched", "An output on its way to the host.",
+                                          fetched_rows, mr_free};
+
 void mr_bind_program_type(lua_State *L)
 {
     mr_bind_type(L, &program_face);
+    mr_bind_type(L, &fetched_face);
 }

@@ -11,10 +11,11 @@
 static const struct {
     const char *name;
     mr_status (*open)(int threads, mr_device **out);
+    bool at_once;
 } kinds[] = {
-    {"cpu", mr_cpu_open},
-    {"shadow", mr_shadow_open},
-    {"cuda", NULL},
+    {"cpu", mr_cpu_open, true},
+    {"shadow", mr_shadow_open, false},
+    {"cuda", NULL, false},
 };
 
 /* The number behind the colon of "cuda:1"; 0 without one. *end: where the kind's name ends. */
@@ -58,6 +59,14 @@ mr_status mr_device_open(const char *name, int threads, mr_device **out)
         return MR_OK;
     }
     return mr_fail(MR_E_USAGE, "unknown device '%s'; expected cpu, shadow or cuda", name);
+}
+
+bool mr_device_at_once(const char *device)
+{
+    for (size_t i = 0; i < MR_COUNT(kinds); i++)
+        if (strcmp(kinds[i].name, device) == 0)
+            return kinds[i].at_once;
+    return false;
 }
 
 void mr_device_close(mr_device *dev)

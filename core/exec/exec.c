@@ -58,7 +58,10 @@ static mr_status make(mr_device *dev, const mr_facts *facts, mr_params *params,
     mr_arena_init(&e->names);
     if (options)
         e->options = *options;
+    e->at_once = mr_device_at_once(facts->device);
     mr_status st = add_regions(e, e->options.regions, e->options.n_regions);
+    if (st == MR_OK && dev)
+        st = mr_edge_open(e);
     e->options.regions = NULL, e->options.n_regions = 0; // the caller's; read once
     if (st != MR_OK) {
         mr_exec_free(e);
@@ -104,16 +107,18 @@ void mr_exec_free(mr_exec *e)
 {
     if (!e)
         return;
-    if (e->dev)
-        e->dev->ops->sync(e->dev);
     while (e->programs)
         mr_program_free(e->programs);
+    if (e->dev)
+        mr_edge_close(e);
     for (int i = 0; i < e->n_regions; i++)
         if (e->regions[i].at && !e->regions[i].row.shared)
             e->dev->ops->free(e->dev, e->regions[i].at, e->regions[i].bytes, MR_SPACE_DEVICE);
     for (int i = 0; i < MR_SPACE_COUNT; i++)
         if (e->arena[i].at)
             e->dev->ops->free(e->dev, e->arena[i].at, e->arena[i].bytes, (mr_space)i);
+    if (e->landing.at)
+        e->dev->ops->free(e->dev, e->landing.at, e->landing.bytes, MR_SPACE_DEVICE);
     mr_free(e->regions);
     mr_arena_fini(&e->names);
     mr_free(e->staging);
@@ -130,6 +135,7 @@ mr_status mr_exec_works(const mr_exec *e)
 mr_status mr_exec_sync(mr_exec *e)
 {
     MR_TRY(mr_exec_works(e));
+    e->waits.all++;
     return e->dev->ops->sync(e->dev);
 }
 
@@ -186,7 +192,7 @@ const void *mr_exec_host(const mr_exec *e, const char *name)
     return r && e->dev && e->dev->host ? (const void *)r->at : NULL;
 }
 
-static mr_status place(const mr_exec *e, const char *name, size_t at, size_t bytes, mr_dptr *out)
+static mr_status place(mr_exec *e, const char *name, size_t at, size_t bytes, mr_dptr *out)
 {
     MR_TRY(mr_exec_works(e));
     const region *r = mr_exec_need(e, name);
@@ -196,6 +202,7 @@ static mr_status place(const mr_exec *e, const char *name, size_t at, size_t byt
         return mr_fail(MR_E_RANGE, "region '%s' has %zu bytes; asked for %zu at %zu", name,
                        r->bytes, bytes, at);
     *out = r->at + at;
+    e->waits.all += bytes > 0;
     return MR_OK;
 }
 

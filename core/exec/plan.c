@@ -102,7 +102,6 @@ static mr_status place_storages(mr_program *p)
             p->place[i] = p->inputs_bytes;
             p->inputs_bytes += mr_granules(s->bytes);
             p->slots[p->n_slots++] = (slot){.storage = i, .name = s->name, .set = true};
-            p->staging_bytes = MR_MAX(p->staging_bytes, s->bytes);
         } else if (s->kind == MR_CONST) {
             p->place[i] = p->consts_bytes;
             p->consts_bytes += mr_granules(s->bytes);
@@ -209,6 +208,9 @@ mr_memory mr_program_memory(const mr_program *p)
                    .pinned = mr_layout_peak_in(p->layout, MR_SPACE_PINNED),
                    .bound = mr_layout_bound(p->layout),
                    .inputs = p->inputs_bytes,
+                   .landing = e->at_once ? 0 : p->inputs_bytes,
+                   .staged = e->at_once ? 0 : p->inputs_bytes,
+                   .ring = mr_edge_ring_bytes(e),
                    .consts = p->consts_bytes,
                    .results = p->results_bytes,
                    .host = p->staging_bytes + p->own_bytes,

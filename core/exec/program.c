@@ -14,22 +14,21 @@ static mr_status get_blocks(mr_program *p)
     if (p->consts_bytes)
         MR_TRY(dev->ops->alloc(dev, p->consts_bytes, MR_SPACE_DEVICE, &p->consts));
     if (p->results_bytes)
-        MR_TRY(dev->ops->alloc(dev, p->results_bytes, MR_SPACE_PINNED, &p->results));
+        MR_TRY(dev->ops->alloc(dev, p->results_bytes, MR_SPACE_DEVICE, &p->results));
     for (int i = 0; i < mr_graph_storages(p->graph); i++) {
         const mr_storage *s = mr_graph_storage(p->graph, i);
         if (s->kind == MR_CONST && s->data && s->bytes)
             MR_TRY(dev->ops->copy_in(dev, p->consts + p->place[i], s->data, s->bytes));
     }
-    return MR_OK;
+    return mr_edge_add(p);
 }
 
-/* ---- the arena ---- */
+/* ---- the arena and the landing ---- */
 
-static mr_status grow_arena(mr_program *p, mr_space space)
+/* Make room for what this program needs of it. */
+static mr_status grow(mr_program *p, arena *arena, mr_space space, size_t need, const char *what)
 {
     mr_exec *e = p->exec;
-    arena *arena = &e->arena[space];
-    size_t need = mr_layout_peak_in(p->layout, space);
     if (need <= arena->bytes)
         return MR_OK;
     MR_TRY(e->dev->ops->sync(e->dev));
@@ -44,9 +43,9 @@ static mr_status grow_arena(mr_program *p, mr_space space)
     } else {
         size_t free = 0, total = 0;
         e->dev->ops->memory(e->dev, &free, &total);
-        mr_fail_note("arena of %.1f MiB for this graph, %.1f MiB are free on the device; try: "
+        mr_fail_note("%s of %.1f MiB for this graph, %.1f MiB are free on the device; try: "
                      "mr_layout_report names what lives at its peak",
-                     (double)need / (1 << 20), (double)free / (1 << 20));
+                     what, (double)need / (1 << 20), (double)free / (1 << 20));
         // earlier programs stay usable
         mr_error *first = mr_error_copy(mr_error_last());
         if (before && e->dev->ops->alloc(e->dev, before, space, &arena->at) == MR_OK)
@@ -54,7 +53,8 @@ static mr_status grow_arena(mr_program *p, mr_space space)
         mr_error_adopt(first);
         mr_error_free(first);
     }
-    for (mr_program *q = e->programs; q; q = q->next)
+    // no step knows the landing
+    for (mr_program *q = e->programs; q && arena != &e->landing; q = q->next)
         mr_program_bind(q);
     return st;
 }
@@ -82,7 +82,10 @@ static mr_status bind(mr_program *p)
     MR_TRY(mr_exec_staging(p->exec, p->staging_bytes));
     MR_TRY(get_blocks(p));
     for (int i = 0; i < MR_SPACE_COUNT; i++)
-        MR_TRY(grow_arena(p, (mr_space)i));
+        MR_TRY(grow(p, &p->exec->arena[i], (mr_space)i, mr_layout_peak_in(p->layout, (mr_space)i),
+                    "arena"));
+    if (!p->exec->at_once)
+        MR_TRY(grow(p, &p->exec->landing, MR_SPACE_DEVICE, p->inputs_bytes, "room for inputs"));
     if (dev->checks && !p->exec->options.poison)
         MR_TRY(mr_program_spans(p));
     mr_program_waits(p);
@@ -128,8 +131,6 @@ void mr_program_free(mr_program *p)
     if (!p)
         return;
     mr_device *dev = p->exec->dev;
-    if (dev)
-        dev->ops->sync(dev);
     mr_program **at = &p->exec->programs;
     while (*at && *at != p)
         at = &(*at)->next;
@@ -137,12 +138,14 @@ void mr_program_free(mr_program *p)
         *at = p->next;
     if (p->is_prepared)
         dev->ops->forget(dev, p->steps + p->n_setup, p->n_run + p->n_copies, p->prepared);
+    if (dev)
+        mr_edge_remove(p);
     if (p->inputs)
         dev->ops->free(dev, p->inputs, p->inputs_bytes, MR_SPACE_DEVICE);
     if (p->consts)
         dev->ops->free(dev, p->consts, p->consts_bytes, MR_SPACE_DEVICE);
     if (p->results)
-        dev->ops->free(dev, p->results, p->results_bytes, MR_SPACE_PINNED);
+        dev->ops->free(dev, p->results, p->results_bytes, MR_SPACE_DEVICE);
     mr_layout_free(p->layout);
     mr_free(p->steps);
     mr_free(p->args);

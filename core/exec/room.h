@@ -47,6 +47,14 @@ typedef struct arena {
     size_t bytes;
 } arena;
 
+/* A result on its way to the host; its place follows from its number. */
+typedef struct fetch {
+    mr_event *there;
+    uint64_t number, lost; /* lost: the device's, when it was fetched */
+    mr_desc desc;
+    char name[32]; /* for errors */
+} fetch;
+
 struct mr_exec {
     mr_device *dev; /* NULL: it plans */
     mr_facts facts;
@@ -57,16 +65,26 @@ struct mr_exec {
     region *regions;
     int n_regions;
     arena arena[MR_SPACE_COUNT];
-    /* host bytes for conversions, as large as the largest slot or output */
+    /* host bytes for conversions, as large as the largest output */
     void *staging;
     size_t staging_bytes;
     mr_program *programs; /* list by `next` */
+    /* edges of runs (edge.c): what is on its way to the device, and from it */
+    bool at_once;          /* of the device: nothing is ever on its way */
+    arena landing;         /* as large as the largest program's inputs */
+    mr_dptr ring, takeoff; /* of results: in pinned memory, on the device */
+    mr_event *taken;       /* the landing is free again */
+    mr_event *left;        /* a result lies in the take-off */
+    fetch fetches[MR_FETCHES];
+    uint64_t n_fetched;
+    fetch there; /* the last one that is known to be */
+    mr_waits waits;
 };
 
 typedef struct slot {
     int storage;
     const char *name;
-    bool set;
+    bool set, fresh; /* fresh: set since the last run */
 } slot;
 /* offset in `results` */
 typedef struct result {
@@ -93,6 +111,10 @@ struct mr_program {
     mr_span **used; /* of each step those it uses */
     int n_spans;
     mr_dptr inputs, consts, results;
+    mr_dptr staged; /* inputs as they were set, in pinned memory */
+    mr_event *sent; /* they have left it */
+    bool sending;   /* and the host has not waited for that yet */
+    uint64_t lost;  /* the device's, at the last run */
     size_t inputs_bytes, consts_bytes, results_bytes;
     size_t staging_bytes, own_bytes; /* of the host: for conversions; plan and graph */
     slot *slots;
@@ -110,10 +132,30 @@ mr_status mr_exec_staging(mr_exec *exec, size_t bytes);
 /* NULL and an error that lists those there are. */
 const region *mr_exec_need(const mr_exec *exec, const char *name);
 mr_dptr mr_program_address(const mr_program *p, int storage);
+const result *mr_program_result(const mr_program *p, const char *name);
+mr_dptr mr_program_result_at(const mr_program *p, const result *r);
+/* "`what` 'name' is [4] f32, the tensor given is [3] f32": MR_E_SHAPE. */
+mr_status mr_shapes_differ(const char *what, const char *name, const mr_desc *came,
+                           const mr_desc *expected);
 /* Fill data pointers, workspaces and spans from the blocks' present addresses (bind.c). */
 void mr_program_bind(mr_program *p);
 /* Say of each step what it uses of the arena, and for whom it waits. */
 mr_status mr_program_spans(mr_program *p);
 void mr_program_waits(mr_program *p);
+
+/* ---- edges of runs (edge.c) ---- */
+
+/* Does a device of this name do everything at once? */
+bool mr_device_at_once(const char *device);
+/* Memory and events of an executor and of a program with its slots; `close` and `remove` also after
+ * a failure. */
+mr_status mr_edge_open(mr_exec *exec);
+void mr_edge_close(mr_exec *exec);
+mr_status mr_edge_add(mr_program *p);
+void mr_edge_remove(mr_program *p);
+/* of the ring and the take-off, in all */
+size_t mr_edge_ring_bytes(const mr_exec *exec);
+/* Enqueue what brings fresh inputs into their slots. */
+mr_status mr_edge_send(mr_program *p);
 
 #endif

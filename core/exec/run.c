@@ -1,67 +1,47 @@
-/* exec: a program at work - inputs, runs, outputs, facts. Licence: Apache-2.0 */
+/* exec: a program at work - runs, outputs, facts. Licence: Apache-2.0 */
 #include "exec/room.h"
 
 #include <string.h>
 
-static mr_status shapes_differ(const char *what, const char *name, const mr_desc *came,
-                               const mr_desc *expected)
+mr_status mr_shapes_differ(const char *what, const char *name, const mr_desc *came,
+                           const mr_desc *expected)
 {
     char a[128], b[128];
     return mr_fail(MR_E_SHAPE, "%s '%s' is %s, the tensor given is %s", what, name,
                    mr_desc_text(expected, b, sizeof b), mr_desc_text(came, a, sizeof a));
 }
 
-mr_status mr_program_set(mr_program *p, const char *input, const mr_view *data)
-{
-    MR_TRY(mr_exec_works(p->exec));
-    mr_ref x = mr_graph_input_find(p->graph, input);
-    if (x == MR_NONE)
-        return mr_fail(MR_E_USAGE, "the graph has no input '%s'", input);
-    const mr_value *v = mr_graph_value(p->graph, x);
-    if (!mr_desc_same_shape(&data->desc, &v->desc))
-        return shapes_differ("input", input, &data->desc, &v->desc);
-    slot *s = p->slots;
-    while (s->storage != v->storage)
-        s++;
-    const void *src = data->data;
-    size_t bytes = mr_graph_storage(p->graph, v->storage)->bytes;
-    if (data->desc.dtype != v->desc.dtype || !mr_desc_is_dense(&data->desc)) {
-        mr_view to = {p->exec->staging, v->desc};
-        MR_TRY(mr_view_copy(&to, data));
-        src = to.data;
-    }
-    mr_device *dev = p->exec->dev;
-    if (bytes)
-        MR_TRY(dev->ops->copy_in(dev, mr_program_address(p, v->storage), src, bytes));
-    if (!s->set)
-        s->set = true, p->n_unset--;
-    return MR_OK;
-}
-
-static const result *find_result(const mr_program *p, const char *name)
+const result *mr_program_result(const mr_program *p, const char *name)
 {
     for (int i = 0; i < p->n_outputs; i++)
         if (strcmp(p->outputs[i].name, name) == 0)
             return &p->outputs[i];
+    mr_fail(MR_E_USAGE, "the graph has no output '%s'", name);
     return NULL;
+}
+
+mr_dptr mr_program_result_at(const mr_program *p, const result *r)
+{
+    const mr_value *v = mr_graph_value(p->graph, r->value);
+    bool arena = mr_graph_storage(p->graph, v->storage)->kind == MR_ARENA;
+    return arena ? p->results + r->offset : mr_program_address(p, v->storage) + (size_t)v->offset;
 }
 
 mr_status mr_program_get(mr_program *p, const char *output, const mr_view *out)
 {
     MR_TRY(mr_exec_works(p->exec));
-    const result *r = find_result(p, output);
+    const result *r = mr_program_result(p, output);
     if (!r)
-        return mr_fail(MR_E_USAGE, "the graph has no output '%s'", output);
+        return MR_E_USAGE;
     const mr_value *v = mr_graph_value(p->graph, r->value);
     if (!mr_desc_same_shape(&out->desc, &v->desc))
-        return shapes_differ("output", output, &out->desc, &v->desc);
-    bool arena = mr_graph_storage(p->graph, v->storage)->kind == MR_ARENA;
-    mr_dptr at =
-        arena ? p->results + r->offset : mr_program_address(p, v->storage) + (size_t)v->offset;
+        return mr_shapes_differ("output", output, &out->desc, &v->desc);
+    mr_dptr at = mr_program_result_at(p, r);
     size_t span = mr_desc_span_bytes(&v->desc);
     if (!span)
         return MR_OK;
     mr_device *dev = p->exec->dev;
+    p->exec->waits.all++;
     if (out->desc.dtype == v->desc.dtype && mr_desc_is_dense(&out->desc) &&
         mr_desc_is_dense(&v->desc))
         return dev->ops->copy_out(dev, out->data, at, span);
@@ -80,6 +60,7 @@ mr_status mr_program_run(mr_program *p)
     for (int i = 0; e->options.poison && i < MR_SPACE_COUNT; i++)
         if (e->arena[i].bytes)
             MR_TRY(e->dev->ops->fill(e->dev, e->arena[i].at, MR_POISON, e->arena[i].bytes));
+    MR_TRY(mr_edge_send(p));
     return e->dev->ops->run(e->dev, p->steps + p->n_setup, p->n_run + p->n_copies, p->prepared);
 }
 

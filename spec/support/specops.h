@@ -5,6 +5,7 @@
 #define MR_ISA      base
 #define MR_ISA_base 1
 #include "moonreel/exec.h"
+#include <stdatomic.h>
 #include <string.h>
 
 static mr_status spec_like(mr_infer *c)
@@ -64,6 +65,25 @@ MR_OP(spec_update) = {
     .out = {{"w", "like w", 1, true, MR_CONTIG}},
     .infer = spec_like,
     .cpu = {.run = {spec_update_run}},
+};
+
+/* y = x as soon as the host opens the gate: what is enqueued behind it stays on its way. */
+static atomic_bool spec_gate_open = true;
+static mr_status spec_gate_run(const mr_call *c)
+{
+    while (!atomic_load(&spec_gate_open))
+        mr_clock_table()->sleep_ns(1000000);
+    memcpy(c->out[0].data, c->in[0].data, mr_desc_span_bytes(&c->out[0].desc));
+    return MR_OK;
+}
+MR_OP(spec_gate) = {
+    .name = "spec_gate",
+    .doc = "waits for the host",
+    .hidden = true,
+    .in = {{"x", "[...] any dtype", MR_CONTIG, 0}},
+    .out = {{"y", "like x", 0, false, MR_CONTIG}},
+    .infer = spec_like,
+    .cpu = {.run = {spec_gate_run}},
 };
 
 /* Misbehaviour: leaves the last element unwritten, writes one too many, fails. */

@@ -229,16 +229,38 @@ MR_API void mr_exec_free(mr_exec *exec);
  * setup nodes once, grow the arena if needed. Programs stay valid when the arena grows. */
 MR_API mr_status mr_exec_compile(mr_exec *exec, const mr_graph *g, mr_program **out);
 MR_API void mr_program_free(mr_program *prog);
-/* Host copies into an input slot / out of an output; whole tensors, dtype converted when it
- * differs. Outputs are results of the last run of this program; runs of others do not touch them.
- * One that lies in a region is read from there, as it is now.
- * Errors: MR_E_SHAPE naming the input and both shapes, MR_E_USAGE for an unknown name. */
+/* Give an input: a whole tensor, dtype converted when it differs. It is copied before this returns,
+ * so the caller's memory is free again; runs from the next one on see it, until it is set again,
+ * also after a run that failed. Waits at most until the run before has begun.
+ * Errors: MR_E_SHAPE naming the input and both shapes, MR_E_USAGE for an unknown name;
+ * MR_E_STOPPED, and then it has no value. */
 MR_API mr_status mr_program_set(mr_program *prog, const char *input, const mr_view *data);
-MR_API mr_status mr_program_get(mr_program *prog, const char *output, const mr_view *out);
 /* May return before it finished. Allocates nothing. Errors: MR_E_USAGE naming an input that was
  * never set; what a step reports. */
 MR_API mr_status mr_program_run(mr_program *prog);
+/* Copy an output, the result of the last run of this program; runs of others do not touch it. One
+ * that lies in a region is read from there, as it is now. Waits for everything that was enqueued.
+ * Errors: as mr_program_set. */
+MR_API mr_status mr_program_get(mr_program *prog, const char *output, const mr_view *out);
 MR_API mr_status mr_exec_sync(mr_exec *exec);
+
+/* The same without waiting for what comes after: `fetch` notes an output as it is now in the order
+ * of runs and begins to bring it to the host, `ready` tells whether it is there, `take` waits for
+ * it and copies it. An executor keeps the last MR_FETCHES of all its programs, also of freed ones;
+ * each may be taken as often as wished. *ticket: its number. Errors: MR_E_USAGE more than
+ * MR_FETCH_BYTES, a ticket too old, one that was lost when a step failed; MR_E_SHAPE; what a step
+ * reports. */
+enum { MR_FETCHES = 64, MR_FETCH_BYTES = 512 };
+MR_API mr_status mr_program_fetch(mr_program *prog, const char *output, uint64_t *ticket);
+MR_API mr_status mr_exec_ready(mr_exec *exec, uint64_t ticket, bool *ready);
+MR_API mr_status mr_exec_take(mr_exec *exec, uint64_t ticket, const mr_view *out);
+/* How often the host had to wait so far, on whatever device. `all`: for everything that was
+ * enqueued (get, sync, regions read and written); `results`: for one that was fetched and not known
+ * to be there; `inputs`: for the copy of the inputs before, in `set`. */
+typedef struct mr_waits {
+    uint64_t all, results, inputs;
+} mr_waits;
+MR_API mr_waits mr_exec_waits(const mr_exec *exec);
 
 /* Regions: rows in the order of mr_regions, lent; NULL for a name that is not there.
  * `mr_exec_read/write` move host bytes in and out. */
@@ -265,11 +287,14 @@ typedef struct mr_memory {
     size_t pinned;          /* arena in host memory, of what is put there in a run */
     size_t workspace;       /* of the step that needs most; lies in the arena */
     size_t params, state;   /* regions of weights; all others */
-    size_t inputs, results; /* slots that the host writes, and reads */
+    size_t inputs, results; /* slots, and room where outputs stay until the next run */
+    size_t landing; /* on the device: of inputs on their way, for all programs the largest */
+    size_t staged;  /* of the host, pinned: inputs as they were set */
+    size_t ring;    /* of an executor: of what is fetched, in half pinned */
     size_t consts;
     size_t library; /* reserve for what oneDNN allocates itself */
     size_t host;    /* of the host: graph and steps, and the executor's staging */
-    size_t staging; /* room to convert the largest slot */
+    size_t staging; /* room to convert the largest result */
 } mr_memory;
 MR_API mr_memory mr_program_memory(const mr_program *prog);
 MR_API const mr_layout *mr_program_layout(const mr_program *prog);

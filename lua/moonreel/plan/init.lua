@@ -20,7 +20,7 @@ plan.kinds = {
   { "arena", "activations and workspace", "device" },
   { "slots", "inputs, results, constants", "device" },
   { "reserve", "libraries and communication", "device" },
-  { "pinned", "activations moved to the host", "host" },
+  { "pinned", "activations moved to the host, inputs on their way", "host" },
   { "slabs", "decoded batches", "host" }, { "snapshots", "checkpoint buffers", "host" },
   { "graphs", "graphs and steps", "host" }, { "program", "the program itself", "host" },
 }
@@ -140,7 +140,8 @@ local function bytes_of(fixed, step, update, share)
   end
   bytes.arena = math.max(step.memory.arena / share, update.memory.arena)
   bytes.slots = slots_of(step.memory) + slots_of(update.memory)
-  bytes.pinned = step.memory.pinned
+    + math.max(step.memory.landing, update.memory.landing)
+  bytes.pinned = step.memory.pinned + step.memory.staged + update.memory.staged + step.memory.ring
   bytes.graphs = step.memory.host + update.memory.host - update.memory.staging
   -- shares of what is cut for ranks end at whole bytes
   for key, value in pairs(bytes) do

@@ -30,7 +30,7 @@ end
 -- what a micro-step takes for itself; arena, regions and staging belong to the executor
 local function bytes_of(step)
   local m = step.prog:memory()
-  return m.inputs + m.results + m.consts + m.host - m.staging
+  return m.inputs + m.staged + m.results + m.consts + m.host - m.staging
 end
 
 -- the kept micro-step whose last use is longest ago

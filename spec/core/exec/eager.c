@@ -77,7 +77,7 @@ int main(void)
     if (mr_device_open("cpu", 2, &cpu) != MR_OK || mr_device_open("shadow", 2, &shadow) != MR_OK)
         return 1;
     kept_programs(cpu, 0);
-    kept_programs(shadow, 1); // its queue entry
+    kept_programs(shadow, 7); // what it enqueues: a run, copies and events of its input
     refusals(cpu);
     refusals(shadow);
     mr_device_close(cpu);

@@ -76,7 +76,8 @@ static void same(mr_device *dev, mr_params *params, const mr_exec_options *o, co
     dev->ops = real;
     mr_memory m = mr_program_memory(p), n = mr_program_memory(q);
     CHECK(memcmp(&m, &n, sizeof m) == 0);
-    CHECK_INT(asked, n.arena + n.params + n.state + n.inputs + n.results + n.consts);
+    CHECK_INT(asked, n.arena + n.params + n.state + n.inputs + n.landing + n.staged + n.ring +
+                         n.results + n.consts);
     CHECK(n.workspace <= n.arena && n.bound <= n.arena && n.host > 0);
     const mr_layout *a = mr_program_layout(p), *b = mr_program_layout(q);
     CHECK_INT(mr_layout_entries(a), mr_layout_entries(b));

@@ -7,29 +7,8 @@
 #include "exec/room.h"
 
 #include <math.h>
-#include <stdatomic.h>
 
 enum { N = 24, BYTES = N * 4, ORDERS = 12 };
-
-/* ---- an op that waits for the host ---- */
-
-static atomic_bool open_now;
-static mr_status gate_run(const mr_call *c)
-{
-    while (!atomic_load(&open_now))
-        mr_clock_table()->sleep_ns(1000000);
-    memset(c->out[0].data, 0, BYTES);
-    return MR_OK;
-}
-MR_OP(spec_gate) = {
-    .name = "spec_gate",
-    .doc = "y = 0 as soon as the host lets it",
-    .hidden = true,
-    .in = {{"x", "[...] f32", MR_CONTIG, 0}},
-    .out = {{"y", "like x", 0, false, MR_CONTIG}},
-    .infer = spec_like,
-    .cpu = {.run = {gate_run}},
-};
 
 /* ---- a device with a road in and a road out ---- */
 
@@ -183,7 +162,7 @@ static void events(mr_device *dev)
     CHECK_OK(o->reached(dev, r.sent, false, &is));
     CHECK(is); // nobody marked it
     mr_step gate = step_of(dev, "spec_gate", r.slot, r.takeoff);
-    atomic_store(&open_now, false);
+    atomic_store(&spec_gate_open, false);
     CHECK_OK(o->run(dev, &gate, 1, NULL));
     CHECK_OK(o->wait(dev, MR_LANE_IN, r.left)); // of no mark: the one that follows does not count
     CHECK_OK(o->mark(dev, MR_LANE_RUN, r.left));
@@ -197,7 +176,7 @@ static void events(mr_device *dev)
     CHECK_OK(o->reached(dev, r.back, false, &is));
     CHECK(!is);
     CHECK(isnan(r.out[0]) && isnan(r.out[N - 1])); // poison until it is there
-    atomic_store(&open_now, true);
+    atomic_store(&spec_gate_open, true);
     CHECK_OK(o->reached(dev, r.sent, true, &is));
     CHECK_OK(o->reached(dev, r.back, true, &is));
     CHECK(is);
@@ -230,13 +209,13 @@ static void failures(mr_device *dev)
     CHECK(got == SUM);
     // a host that writes what a copy has still to read
     mr_step gate = step_of(dev, "spec_gate", r.slot, r.takeoff);
-    atomic_store(&open_now, false);
+    atomic_store(&spec_gate_open, false);
     CHECK_OK(o->run(dev, &gate, 1, NULL));
     CHECK_OK(o->mark(dev, MR_LANE_RUN, r.left));
     CHECK_OK(o->wait(dev, MR_LANE_IN, r.left));
     CHECK_OK(copy(&r, MR_LANE_IN, r.landing, r.staged));
     r.in[N / 2] = 17;
-    atomic_store(&open_now, true);
+    atomic_store(&spec_gate_open, true);
     CHECK_FAILS(o->sync(dev), MR_E_INTERNAL, "copy of 'road': the host changed its bytes");
     lost = dev->lost - 1;
     // whoever asks next is told, not who only gives back

@@ -94,6 +94,37 @@ describe("exec programs", function()
     assert.same({ 3 }, y.shape)
   end)
 
+  it("run behind each other, and their results are fetched without waiting for those to come",
+    function()
+    local run = E.new(E.device())
+    local prog = run:compile(double_graph(3))
+    local before, fetched = run:waits(), {}
+    for k = 1, 4 do
+      prog:set("x", T.from({ 3 }, { k, 0, -1 }))
+      prog:run()
+      fetched[k] = prog:fetch("y")
+    end
+    prog:close()
+    local last = fetched[4]:get()
+    assert.same({ 3 }, last.shape)
+    for k = 1, 4 do
+      assert.is_true(fetched[k]:ready())
+      assert.near(2 * k / (1 + math.exp(-k)), fetched[k]:get():totable()[1], 1e-5)
+    end
+    local now = run:waits()
+    assert.same({ 0, 1 }, { now.all - before.all, now.results - before.results })
+    run:close()
+    fails("closed", fetched[1].get, fetched[1])
+  end)
+
+  it("fetch only what is small", function()
+    local prog = E.new(E.device()):compile(double_graph(1000))
+    prog:set("x", T.new("f32", { 1000 }))
+    prog:run()
+    assert.equal("MR_E_USAGE", fails("at most 512 are fetched", prog.fetch, prog, "y").code)
+    fails("no output 'z'", prog.fetch, prog, "z")
+  end)
+
   it("say what is wrong with an input", function()
     local prog = E.new(E.device()):compile(double_graph(3))
     fails("input 'x' was never set", prog.run, prog)

@@ -184,6 +184,10 @@ function Exec:compile(graph) end
 --- Wait for what still runs.
 function Exec:sync() end
 
+--- How often this waited so far: {all, results, inputs} - for everything that was enqueued, for what was fetched, for inputs that had still to leave.
+---@return table
+function Exec:waits() end
+
 --- Where a region lies and its bytes; nothing when it is not in host memory.
 ---@param region string
 ---@return lightuserdata?
@@ -234,6 +238,21 @@ function Exec:set_param(region, name, values) end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Exec:close() end
+
+--- An output on its way to the host.
+---@class mr.Fetched
+local Fetched = {}
+
+--- Is it there?
+---@return boolean
+function Fetched:ready() end
+
+--- A copy of it; waits until it is there. An executor keeps the last 64.
+---@return mr.Tensor
+function Fetched:get() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Fetched:close() end
 
 --- A graph in the making; finished, it can be compiled.
 ---@class mr.Graph
@@ -561,7 +580,7 @@ function Pieces:close() end
 ---@class mr.Program
 local Program = {}
 
---- Give an input; kept until it is set again.
+--- Give an input: copied at once, kept until it is set again. Waits for no run.
 ---@param name string
 ---@param values mr.Tensor
 function Program:set(name, values) end
@@ -574,7 +593,12 @@ function Program:run() end
 ---@return mr.Tensor
 function Program:get(name) end
 
---- Bytes: {arena, bound, pinned, workspace, params, state, inputs, results, consts, library, host, staging}.
+--- An output of at most 512 bytes as it is now, brought beside the runs to come: nobody waits until it is taken.
+---@param name string
+---@return mr.Fetched
+function Program:fetch(name) end
+
+--- Bytes: {arena, bound, pinned, workspace, params, state, inputs, landing, staged, ring, results, consts, library, host, staging}.
 ---@return table
 function Program:memory() end
 

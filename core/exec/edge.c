@@ -1,0 +1,270 @@
+/* exec: the edges of runs - inputs on their way to the device, results on their way back, both
+ * beside what runs.
+ *
+ * An input lies in three places. `set` converts it into pinned memory of its program; the next run
+ * copies it from there to the landing, which all programs share, on lane IN beside the run before,
+ * and begins by taking it from the landing into its slot, on lane RUN. The landing is free again
+ * when it was taken, the pinned place when the copy to the landing is done: for that alone the host
+ * waits, so it is two runs ahead at most. Slots and pinned places keep their values until they are
+ * set again.
+ *
+ *     set k+1 -> staged --IN--> landing --RUN--> slot -> run k+1
+ *
+ * A result of at most MR_FETCH_BYTES goes the same way back when it is fetched: lane RUN copies it
+ * to the take-off, OUT from there to the ring, where the host takes it once it is there. A place of
+ * the ring serves every MR_FETCHES-th fetch.
+ *
+ * On a device that does everything at once all places of an input are one, and so are take-off and
+ * ring. After a failure (mr_device.lost) what was on its way is gone: inputs are sent again from
+ * their pinned places, results are not to be had. Licence: Apache-2.0 */
+#include "exec/room.h"
+
+#include <stdio.h>
+
+enum { RING_BYTES = MR_FETCHES * MR_FETCH_BYTES };
+
+/* ---- what both edges keep ---- */
+
+size_t mr_edge_ring_bytes(const mr_exec *e)
+{
+    return e->at_once ? RING_BYTES : 2 * RING_BYTES;
+}
+
+mr_status mr_edge_open(mr_exec *e)
+{
+    const mr_device_ops *ops = e->dev->ops;
+    MR_TRY(ops->event(e->dev, &e->taken));
+    MR_TRY(ops->event(e->dev, &e->left));
+    for (int i = 0; i < MR_FETCHES; i++)
+        MR_TRY(ops->event(e->dev, &e->fetches[i].there));
+    MR_TRY(ops->alloc(e->dev, RING_BYTES, MR_SPACE_PINNED, &e->ring));
+    e->takeoff = e->ring;
+    return e->at_once ? MR_OK : ops->alloc(e->dev, RING_BYTES, MR_SPACE_DEVICE, &e->takeoff);
+}
+
+static void free_event(mr_exec *e, mr_event *event)
+{
+    if (event)
+        e->dev->ops->event_free(e->dev, event);
+}
+
+void mr_edge_close(mr_exec *e)
+{
+    const mr_device_ops *ops = e->dev->ops;
+    if (e->takeoff && e->takeoff != e->ring)
+        ops->free(e->dev, e->takeoff, RING_BYTES, MR_SPACE_DEVICE);
+    if (e->ring)
+        ops->free(e->dev, e->ring, RING_BYTES, MR_SPACE_PINNED);
+    free_event(e, e->taken), free_event(e, e->left);
+    for (int i = 0; i < MR_FETCHES; i++)
+        free_event(e, e->fetches[i].there);
+}
+
+mr_status mr_edge_add(mr_program *p)
+{
+    mr_exec *e = p->exec;
+    MR_TRY(e->dev->ops->event(e->dev, &p->sent));
+    p->staged = p->inputs;
+    if (p->inputs_bytes && !e->at_once)
+        MR_TRY(e->dev->ops->alloc(e->dev, p->inputs_bytes, MR_SPACE_PINNED, &p->staged));
+    p->lost = e->dev->lost;
+    return MR_OK;
+}
+
+void mr_edge_remove(mr_program *p)
+{
+    mr_exec *e = p->exec;
+    if (p->staged && p->staged != p->inputs)
+        e->dev->ops->free(e->dev, p->staged, p->inputs_bytes, MR_SPACE_PINNED);
+    free_event(e, p->sent);
+}
+
+/* ---- inputs ---- */
+
+mr_status mr_program_set(mr_program *p, const char *input, const mr_view *data)
+{
+    mr_exec *e = p->exec;
+    MR_TRY(mr_exec_works(e));
+    mr_ref x = mr_graph_input_find(p->graph, input);
+    if (x == MR_NONE)
+        return mr_fail(MR_E_USAGE, "the graph has no input '%s'", input);
+    const mr_value *v = mr_graph_value(p->graph, x);
+    if (!mr_desc_same_shape(&data->desc, &v->desc))
+        return mr_shapes_differ("input", input, &data->desc, &v->desc);
+    slot *s = p->slots;
+    while (s->storage != v->storage)
+        s++;
+    if (p->sending) {
+        // the run before has still to read what lies there
+        bool done;
+        e->waits.inputs++;
+        MR_TRY(e->dev->ops->reached(e->dev, p->sent, true, &done));
+        p->sending = false;
+    }
+    size_t bytes = mr_graph_storage(p->graph, v->storage)->bytes;
+    if (!bytes)
+        return s->fresh = s->set = true, MR_OK;
+    mr_view to = {e->dev->ops->host(e->dev, p->staged + p->place[s->storage]), v->desc};
+    // half of a value is none
+    p->n_unset += s->set, s->set = false;
+    if (data->desc.dtype != v->desc.dtype || !mr_desc_is_dense(&data->desc))
+        MR_TRY(mr_view_copy(&to, data));
+    else
+        MR_TRY(mr_interrupt_copy(to.data, data->data, bytes));
+    p->n_unset--, s->set = s->fresh = true;
+    return MR_OK;
+}
+
+/* Copy all fresh inputs from one of their places to the next. */
+static mr_status copy_fresh(mr_program *p, mr_lane lane, mr_dptr to, mr_dptr from)
+{
+    const mr_device *dev = p->exec->dev;
+    for (int i = 0; i < p->n_slots; i++) {
+        const slot *s = &p->slots[i];
+        size_t at = p->place[s->storage];
+        mr_copy copy = {.to = to + at,
+                        .from = from + at,
+                        .bytes = mr_graph_storage(p->graph, s->storage)->bytes,
+                        .name = s->name};
+        if (s->fresh)
+            MR_TRY(dev->ops->copy(p->exec->dev, lane, &copy));
+    }
+    return MR_OK;
+}
+
+static mr_status send(mr_program *p)
+{
+    mr_exec *e = p->exec;
+    mr_device *dev = e->dev;
+    const mr_device_ops *ops = dev->ops;
+    MR_TRY(ops->wait(dev, MR_LANE_IN, e->taken));
+    p->sending = true;
+    MR_TRY(copy_fresh(p, MR_LANE_IN, e->landing.at, p->staged));
+    MR_TRY(ops->mark(dev, MR_LANE_IN, p->sent));
+    MR_TRY(ops->wait(dev, MR_LANE_RUN, p->sent));
+    MR_TRY(copy_fresh(p, MR_LANE_RUN, p->inputs, e->landing.at));
+    return ops->mark(dev, MR_LANE_RUN, e->taken);
+}
+
+mr_status mr_edge_send(mr_program *p)
+{
+    mr_device *dev = p->exec->dev;
+    bool any = false;
+    if (p->exec->at_once)
+        return MR_OK;
+    for (int i = 0; i < p->n_slots; i++) {
+        // what is not set is not read
+        p->slots[i].fresh |= p->slots[i].set && p->lost != dev->lost;
+        any |= p->slots[i].fresh;
+    }
+    p->lost = dev->lost;
+    if (!any)
+        return MR_OK;
+    mr_status st = send(p);
+    if (st != MR_OK) {
+        // half of it is under way: nothing of it may be left when these places are used again
+        mr_error *first = mr_error_copy(mr_error_last());
+        dev->ops->sync(dev);
+        mr_error_adopt(first);
+        mr_error_free(first);
+        return st;
+    }
+    for (int i = 0; i < p->n_slots; i++)
+        p->slots[i].fresh = false;
+    return MR_OK;
+}
+
+/* ---- results ---- */
+
+mr_status mr_program_fetch(mr_program *p, const char *output, uint64_t *ticket)
+{
+    mr_exec *e = p->exec;
+    mr_device *dev = e->dev;
+    MR_TRY(mr_exec_works(e));
+    const result *r = mr_program_result(p, output);
+    if (!r)
+        return MR_E_USAGE;
+    const mr_desc *d = &mr_graph_value(p->graph, r->value)->desc;
+    size_t bytes = mr_desc_span_bytes(d);
+    if (bytes > MR_FETCH_BYTES)
+        return mr_fail(MR_E_USAGE,
+                       "output '%s' has %zu bytes, at most %d are fetched beside what runs; try: "
+                       "get, which waits",
+                       output, bytes, MR_FETCH_BYTES);
+    size_t place = e->n_fetched % MR_FETCHES;
+    fetch *f = &e->fetches[place];
+    mr_dptr takeoff = e->takeoff + place * MR_FETCH_BYTES;
+    mr_copy leave = {takeoff, mr_program_result_at(p, r), bytes, r->name, NULL},
+            back = {e->ring + place * MR_FETCH_BYTES, takeoff, bytes, r->name, NULL};
+    const mr_device_ops *ops = dev->ops;
+    *f = (fetch){.there = f->there, .number = ++e->n_fetched, .lost = dev->lost, .desc = *d};
+    snprintf(f->name, sizeof f->name, "%s", output);
+    // one that still leaves from this place is gone; what it brings is written over by this one
+    MR_TRY(ops->copy(dev, MR_LANE_RUN, &leave));
+    if (!e->at_once) {
+        MR_TRY(ops->mark(dev, MR_LANE_RUN, e->left));
+        MR_TRY(ops->wait(dev, MR_LANE_OUT, e->left));
+        MR_TRY(ops->copy(dev, MR_LANE_OUT, &back));
+        MR_TRY(ops->mark(dev, MR_LANE_OUT, f->there));
+    }
+    *ticket = f->number;
+    return MR_OK;
+}
+
+static mr_status find_fetch(mr_exec *e, uint64_t ticket, fetch **out)
+{
+    MR_TRY(mr_exec_works(e));
+    fetch *f = &e->fetches[(ticket - 1) % MR_FETCHES];
+    if (!ticket || f->number != ticket)
+        return mr_fail(MR_E_USAGE,
+                       "what was fetched is gone: %d more were fetched since; try: take it sooner",
+                       MR_FETCHES);
+    *out = f;
+    return MR_OK;
+}
+
+/* Lane OUT is in order: with one there, all before it are, back to the last failure. */
+static bool is_there(const mr_exec *e, const fetch *f)
+{
+    return f->number <= e->there.number && f->lost == e->there.lost;
+}
+
+static mr_status ask(mr_exec *e, const fetch *f, bool block)
+{
+    bool there;
+    if (is_there(e, f))
+        return MR_OK;
+    MR_TRY(e->dev->ops->reached(e->dev, f->there, block, &there));
+    if (f->lost != e->dev->lost)
+        return mr_fail(MR_E_USAGE, "what was fetched was lost when a step failed; try: run again");
+    if (there)
+        e->there = *f;
+    return MR_OK;
+}
+
+mr_status mr_exec_ready(mr_exec *e, uint64_t ticket, bool *ready)
+{
+    fetch *f = NULL;
+    MR_TRY(find_fetch(e, ticket, &f));
+    MR_TRY(ask(e, f, false));
+    *ready = is_there(e, f);
+    return MR_OK;
+}
+
+mr_status mr_exec_take(mr_exec *e, uint64_t ticket, const mr_view *out)
+{
+    fetch *f = NULL;
+    MR_TRY(find_fetch(e, ticket, &f));
+    if (!mr_desc_same_shape(&out->desc, &f->desc))
+        return mr_shapes_differ("output", f->name, &out->desc, &f->desc);
+    e->waits.results += !is_there(e, f);
+    MR_TRY(ask(e, f, true));
+    size_t place = (size_t)(ticket - 1) % MR_FETCHES;
+    void *at = e->dev->ops->host(e->dev, e->ring + place * MR_FETCH_BYTES);
+    return mr_view_copy(out, &(mr_view){at, f->desc});
+}
+
+mr_waits mr_exec_waits(const mr_exec *e)
+{
+    return e->waits;
+}

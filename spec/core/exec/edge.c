@@ -1,0 +1,261 @@
+/* exec/edge: inputs and results on their way beside what runs, on both devices and in any order of
+ * lanes - every run sees its own inputs and gives its own results, the host waits once for all of
+ * them; inputs are kept, also over a failure, results are taken or refused. */
+#include "execcase.h"
+#include "exec/room.h"
+
+enum { N = 40, RUNS = 10, ORDERS = 12 };
+
+/* y = x + 2 z, and the gradient region is not touched */
+static mr_graph *blend_graph(void)
+{
+    mr_graph *g = NULL;
+    mr_ref x, z, y;
+    int64_t n = N;
+    OK(mr_graph_new(NULL, NULL, &g));
+    OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
+    OK(mr_graph_input(g, "z", MR_F32, 1, &n, &z));
+    OK(mr_graph_add(g, "spec_blend", MR_ATTRS({"k", .f = 2}), (mr_ref[]){x, z}, 2, &y));
+    OK(mr_graph_output(g, "y", y));
+    OK(mr_graph_finish(g));
+    return g;
+}
+
+static void set(mr_program *p, const char *name, float value)
+{
+    float data[N];
+    mr_view v = {data, mr_desc_dense(MR_F32, 1, (int64_t[]){N})};
+    for (int i = 0; i < N; i++)
+        data[i] = value + (float)i;
+    OK(mr_program_set(p, name, &v));
+    memset(data, 0xff, sizeof data); // it is the caller's again
+}
+
+/* The first and last element of what was fetched, without what each adds for its place. */
+static float take(mr_exec *e, uint64_t ticket, float per)
+{
+    float data[N] = {0};
+    mr_view v = {data, mr_desc_dense(MR_F32, 1, (int64_t[]){N})};
+    OK(mr_exec_take(e, ticket, &v));
+    CHECK(data[N - 1] == data[0] + per * (N - 1));
+    return data[0];
+}
+
+typedef struct pair {
+    mr_exec *exec;
+    mr_graph *graph, *other_graph;
+    mr_program *p, *other; /* of two inputs, and of one: 5 x */
+} pair;
+
+static pair pair_on(mr_device *dev)
+{
+    pair s = {.graph = blend_graph(), .other_graph = small_graph(N, 4)};
+    OK(mr_exec_new(dev, NULL, NULL, &s.exec));
+    OK(mr_exec_compile(s.exec, s.graph, &s.p));
+    OK(mr_exec_compile(s.exec, s.other_graph, &s.other));
+    return s;
+}
+
+static void close_pair(pair *s)
+{
+    mr_exec_free(s->exec);
+    mr_graph_free(s->graph);
+    mr_graph_free(s->other_graph);
+}
+
+/* Runs of two programs, none of which the host waits for. */
+static void stream(mr_device *dev, uint64_t order)
+{
+    pair s = pair_on(dev);
+    uint64_t ticket[RUNS], other[RUNS];
+    if (dev->checks)
+        mr_shadow_order(dev, order);
+    mr_waits before = mr_exec_waits(s.exec);
+    set(s.p, "z", 100);
+    for (int k = 0; k < RUNS; k++) {
+        set(s.p, "x", (float)k);
+        OK(mr_program_run(s.p));
+        OK(mr_program_fetch(s.p, "y", &ticket[k]));
+        // every third time the value before
+        if (k % 3 == 0)
+            set(s.other, "x", (float)(10 * k));
+        OK(mr_program_run(s.other));
+        OK(mr_program_fetch(s.other, "y", &other[k]));
+    }
+    mr_waits now = mr_exec_waits(s.exec);
+    CHECK_INT(now.all - before.all, 0);
+    CHECK_INT(now.results - before.results, 0);
+    // the host waits for an input until the one before has left, and never on a device without
+    // edges
+    CHECK_INT(now.inputs - before.inputs, dev->host ? 0 : RUNS - 1 + (RUNS - 1) / 3);
+    // the newest first: with it all are there
+    for (int k = RUNS - 1; k >= 0; k--) {
+        CHECK(take(s.exec, other[k], 5) == 5 * (float)(10 * (k - k % 3)));
+        CHECK(take(s.exec, ticket[k], 3) == (float)k + 200);
+    }
+    now = mr_exec_waits(s.exec);
+    CHECK_INT(now.results - before.results, 1);
+    CHECK_INT(now.all - before.all, 0);
+    close_pair(&s);
+}
+
+/* ---- the ring ---- */
+
+static void ring(mr_device *dev)
+{
+    pair s = pair_on(dev);
+    uint64_t ticket[MR_FETCHES + 3], more;
+    bool ready = false;
+    float y[N];
+    mr_view v = {y, mr_desc_dense(MR_F32, 1, (int64_t[]){N})},
+            wrong = {y, mr_desc_dense(MR_F32, 1, (int64_t[]){N - 1})};
+    set(s.p, "z", 0);
+    for (int k = 0; k < MR_FETCHES + 3; k++) {
+        set(s.p, "x", (float)k);
+        OK(mr_program_run(s.p));
+        OK(mr_program_fetch(s.p, "y", &ticket[k]));
+    }
+    CHECK_FAILS(mr_exec_take(s.exec, ticket[2], &v), MR_E_USAGE, "64 more were fetched since");
+    CHECK_FAILS(mr_exec_ready(s.exec, 0, &ready), MR_E_USAGE, "what was fetched is gone");
+    CHECK_FAILS(mr_exec_take(s.exec, ticket[9], &wrong), MR_E_SHAPE, "output 'y' is [40] f32");
+    // a program that is freed leaves what was fetched of it
+    mr_program_free(s.p);
+    for (int k = MR_FETCHES + 2; k >= 3; k--)
+        CHECK(take(s.exec, ticket[k], 3) == (float)k);
+    OK(mr_exec_ready(s.exec, ticket[5], &ready));
+    CHECK(ready);
+    // as one thing of another dtype
+    double wide[N];
+    OK(mr_exec_take(s.exec, ticket[7], &(mr_view){wide, mr_desc_dense(MR_F64, 1, (int64_t[]){N})}));
+    CHECK(wide[1] == 7 + 3);
+    CHECK_FAILS(mr_program_fetch(s.other, "x", &more), MR_E_USAGE, "no output 'x'");
+    mr_graph *large = small_graph(200, 1);
+    mr_program *p = NULL;
+    OK(mr_exec_compile(s.exec, large, &p));
+    CHECK_FAILS(mr_program_fetch(p, "y", &more), MR_E_USAGE, "has 800 bytes, at most 512");
+    mr_program_free(p);
+    mr_graph_free(large);
+    close_pair(&s);
+}
+
+/* ---- failures ---- */
+
+/* A run that fails behind others takes along what is on its way. It is told once; afterwards inputs
+ * are there as they were set, and what was fetched is not to be had. */
+static void failing(mr_device *dev, uint64_t order)
+{
+    pair s = pair_on(dev);
+    mr_graph *gf = NULL;
+    mr_program *fails = NULL;
+    int64_t n = N;
+    mr_ref x;
+    uint64_t early, ticket[2], late = 0;
+    float y[N];
+    mr_view v = {y, mr_desc_dense(MR_F32, 1, &n)};
+    OK(mr_graph_new(NULL, NULL, &gf));
+    OK(mr_graph_input(gf, "x", MR_F32, 1, &n, &x));
+    OK(mr_graph_add(gf, "spec_gate", MR_NO_ATTRS, &x, 1, &x));
+    OK(mr_graph_add(gf, "spec_fail", MR_NO_ATTRS, &x, 1, &x));
+    OK(mr_graph_output(gf, "y", x));
+    OK(mr_graph_finish(gf));
+    OK(mr_exec_compile(s.exec, gf, &fails));
+    if (dev->checks)
+        mr_shadow_order(dev, order);
+    set(s.p, "z", 50), set(s.p, "x", 1), set(fails, "x", 0), set(s.other, "x", 3);
+    OK(mr_program_run(s.p));
+    OK(mr_program_fetch(s.p, "y", &early));
+    CHECK(take(s.exec, early, 3) == 101);
+    atomic_store(&spec_gate_open, dev->host);
+    mr_status st = mr_program_run(fails);
+    if (st == MR_OK) {
+        // what comes behind it on the way in and back
+        set(s.p, "x", 2);
+        OK(mr_program_run(s.p));
+        OK(mr_program_fetch(s.p, "y", &ticket[0]));
+        OK(mr_program_run(s.other));
+        OK(mr_program_fetch(s.other, "y", &ticket[1]));
+        atomic_store(&spec_gate_open, true);
+        CHECK_FAILS(mr_exec_take(s.exec, ticket[1], &v), MR_E_DATA, "this row always fails");
+        late = ticket[0];
+        CHECK_FAILS(mr_exec_take(s.exec, ticket[0], &v), MR_E_USAGE, "was lost when a step failed");
+        CHECK_FAILS(mr_exec_take(s.exec, ticket[1], &v), MR_E_USAGE, "was lost when a step failed");
+    } else {
+        CHECK_FAILS(st, MR_E_DATA, "this row always fails");
+        set(s.p, "x", 2);
+    }
+    CHECK(take(s.exec, early, 3) == 101); // this one was there
+    OK(mr_program_run(s.p));
+    OK(mr_program_fetch(s.p, "y", &ticket[0]));
+    OK(mr_program_run(s.other));
+    OK(mr_program_fetch(s.other, "y", &ticket[1]));
+    CHECK(take(s.exec, ticket[1], 5) == 15);
+    CHECK(take(s.exec, ticket[0], 3) == 102);
+    if (late)
+        CHECK_FAILS(mr_exec_take(s.exec, late, &v), MR_E_USAGE, "was lost when a step failed");
+    // a failure that nobody asked about is not lost with the program
+    if (!dev->host) {
+        atomic_store(&spec_gate_open, false);
+        OK(mr_program_run(fails));
+        atomic_store(&spec_gate_open, true);
+        mr_program_free(fails);
+        CHECK_FAILS(mr_exec_sync(s.exec), MR_E_DATA, "this row always fails");
+    }
+    mr_graph_free(gf);
+    close_pair(&s);
+}
+
+/* An input that was being set when Ctrl-C came has no value. */
+static void stopped(mr_device *dev)
+{
+    enum { MANY = 5 << 20 };
+    mr_graph *g = small_graph(MANY, 1);
+    mr_exec *e = NULL;
+    mr_program *p = NULL;
+    float *x = mr_calloc(MANY, sizeof *x);
+    mr_view v = {x, mr_desc_dense(MR_F32, 1, (int64_t[]){MANY})};
+    OK(mr_exec_new(dev, NULL, NULL, &e));
+    OK(mr_exec_compile(e, g, &p));
+    OK(mr_program_set(p, "x", &v));
+    mr_interrupt_set(true);
+    CHECK_FAILS(mr_program_set(p, "x", &v), MR_E_STOPPED, "Ctrl-C");
+    mr_interrupt_set(false);
+    CHECK_FAILS(mr_program_run(p), MR_E_USAGE, "input 'x' was never set");
+    OK(mr_program_set(p, "x", &v));
+    OK(mr_program_run(p));
+    OK(mr_exec_sync(e));
+    mr_exec_free(e);
+    mr_graph_free(g);
+    mr_free(x);
+}
+
+/* ---- memory ---- */
+
+static void memory(mr_device *dev)
+{
+    pair s = pair_on(dev);
+    mr_memory a = mr_program_memory(s.p), b = mr_program_memory(s.other);
+    CHECK_INT(a.inputs, b.inputs);
+    CHECK_INT(a.staged, dev->host ? 0 : a.inputs);
+    CHECK_INT(a.landing, dev->host ? 0 : a.inputs);
+    CHECK_INT(s.exec->landing.bytes, a.landing); // one for both
+    CHECK_INT(a.ring, (size_t)MR_FETCHES * MR_FETCH_BYTES * (dev->host ? 1 : 2));
+    CHECK_INT(a.staging, N * 4);
+    close_pair(&s);
+}
+
+int main(void)
+{
+    mr_device *both[2];
+    open_both(both);
+    for (int i = 0; i < 2; i++) {
+        for (uint64_t order = 0; order < (both[i]->checks ? ORDERS : 1); order++) {
+            stream(both[i], order);
+            failing(both[i], order);
+        }
+        ring(both[i]);
+        stopped(both[i]);
+        memory(both[i]);
+        mr_device_close(both[i]);
+    }
+    return check_done();
+}
