@@ -94,7 +94,7 @@ static void read_resolution(lua_State *L, int at, mr_bucket_resolution *r)
 
 /* The list at `list` as a rule, which the caller owns. What it leaves on the stack goes with the
  * caller's frame. */
-static mr_bucket_rule *make_rule(lua_State *L, int list, int32_t interval, bool compat)
+mr_bucket_rule *mr_bind_bucket_rule(lua_State *L, int list, int32_t interval, bool compat)
 {
     luaL_checktype(L, list, LUA_TTABLE);
     int32_t n = (int32_t)lua_rawlen(L, list);
@@ -138,7 +138,7 @@ static int l_rule(lua_State *L)
     void **box = mr_bind_box(L, RULE);
     int box_at = lua_gettop(L);
     lua_getfield(L, 1, "buckets");
-    *box = make_rule(L, lua_gettop(L), o.frame_interval, o.compat);
+    *box = mr_bind_bucket_rule(L, lua_gettop(L), o.frame_interval, o.compat);
     lua_pushvalue(L, box_at);
     return 1;
 }
@@ -157,7 +157,7 @@ static const mr_bind_field sample_fields[] = {
     MR_BIND_END};
 
 /* A table {resolution, frames, height, width, batch} of bucket b. */
-static void push_shape(lua_State *L, const mr_bucket_rule *rule, int32_t b)
+void mr_bind_push_shape(lua_State *L, const mr_bucket_rule *rule, int32_t b)
 {
     mr_bucket bucket = mr_bucket_rule_get(rule, b);
     lua_createtable(L, 0, 6);
@@ -186,7 +186,7 @@ static int rule_assign(lua_State *L)
         lua_pushstring(L, mr_drop_text(why));
         return 2;
     }
-    push_shape(L, rule, b);
+    mr_bind_push_shape(L, rule, b);
     return 1;
 }
 
@@ -231,7 +231,7 @@ static int rule_survey(lua_State *L)
     lua_newtable(L);
     for (int32_t i = 0; i < n; i++)
         if (s.samples[i]) {
-            push_shape(L, rule, i);
+            mr_bind_push_shape(L, rule, i);
             mr_bind_set_int(L, "samples", s.samples[i]);
             lua_rawseti(L, -2, ++used);
         }
@@ -303,7 +303,7 @@ static int l_new(lua_State *L)
     void **box = mr_bind_box(L, LOADER);
     int box_at = lua_gettop(L);
     lua_getfield(L, 2, "buckets");
-    mr_bucket_rule *rule = make_rule(L, lua_gettop(L), o.frame_interval, o.compat);
+    mr_bucket_rule *rule = mr_bind_bucket_rule(L, lua_gettop(L), o.frame_interval, o.compat);
     mr_loader *l;
     mr_bind_check(L, mr_loader_new(mr_index_reader_index(reader), rule, &o.core, &l));
     *box = l;
@@ -481,6 +481,10 @@ static const mr_bind_row loader_module_rows[] = {
     MR_ROW_OPTIONS("rule", l_rule, "(options: table): mr.BucketRule",
                    "A bucket rule by itself; moonreel.data.buckets.rule takes a recipe's tables.",
                    rule_fields),
+    MR_ROW_OPTIONS("order", mr_bind_order_new, "(index: mr.Index, options: table): mr.Order",
+                   "The order of an index's samples by itself, from the first epoch on; "
+                   "moonreel.data.order takes settings.",
+                   mr_bind_order_fields),
     MR_ROW_END};
 static const mr_bind_face loader_module_face = {
     "moonreel.core.loader", "Batches of decoded clips; moonreel.data.loader is what people use.",
@@ -520,5 +524,6 @@ MR_BIND_ROOM(loader)
 {
     mr_bind_type(L, &rule_face);
     mr_bind_type(L, &loader_face);
+    mr_bind_order_type(L);
     return mr_bind_module(L, &loader_module_face);
 }

@@ -4,6 +4,7 @@
 
 #include "moonreel/base.h"
 #include "moonreel/ckpt.h"
+#include "moonreel/data.h"
 #include "moonreel/exec.h"
 #include "moonreel/run.h"
 
@@ -280,6 +281,19 @@ extern const char mr_bind_index_type[]; /* "mr.Index", a box of a reader */
 int mr_bind_builder_new(lua_State *L);
 /* Register mr.IndexBuilder. */
 void mr_bind_builder_type(lua_State *L);
+
+/* ---- what moonreel.core.loader has of order.c, and order.c of it ---- */
+
+/* Lua: order(index, options) with its fields */
+int mr_bind_order_new(lua_State *L);
+extern const mr_bind_field mr_bind_order_fields[];
+/* Register mr.Order. */
+void mr_bind_order_type(lua_State *L);
+/* The rule of the list at `list`, which the caller owns. What it leaves on the stack goes with the
+ * caller's frame. */
+mr_bucket_rule *mr_bind_bucket_rule(lua_State *L, int list, int32_t interval, bool compat);
+/* Push a table {resolution, frames, height, width, batch} of bucket b. */
+void mr_bind_push_shape(lua_State *L, const mr_bucket_rule *rule, int32_t b);
 
 /* ---- what moonreel.core.ckpt has of saver.c ---- */
 

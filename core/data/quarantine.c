@@ -284,3 +284,13 @@ mr_status quarantine_take(quarantine *q, uint64_t epoch, const char *text)
     q->taken_epoch = epoch, q->taken = true;
     return MR_OK;
 }
+
+mr_status mr_quarantine_excluded(const char *path, mr_hash128 fp_order, uint64_t epoch,
+                                 uint64_t **keys, uint64_t *n)
+{
+    quarantine *q;
+    MR_TRY(quarantine_open(path, fp_order, &q));
+    mr_status st = quarantine_excluded(q, epoch, keys, n);
+    quarantine_close(q);
+    return st;
+}

@@ -125,6 +125,12 @@ MR_API uint64_t mr_order_samples(const mr_order *order, int32_t bucket);
 MR_API uint64_t mr_order_dropped(const mr_order *order, mr_drop why);
 MR_API uint64_t mr_order_batches(const mr_order *order);
 
+/* Keys (low halves) that a quarantine.jsonl leaves out of an epoch of the index with this
+ * fp_order, ascending; the caller frees them with mr_free. A file that is not there leaves out
+ * none. Errors: MR_E_IO, MR_E_MEMORY */
+MR_API mr_status mr_quarantine_excluded(const char *path, mr_hash128 fp_order, uint64_t epoch,
+                                        uint64_t **keys, uint64_t *n);
+
 /* Positions: a copy of the order's, moved along by draws that are done with. */
 MR_API mr_status mr_position_init(mr_position *p, const mr_order *order);
 MR_API void mr_position_fini(mr_position *p);

@@ -35,4 +35,17 @@ function loader.new(index, options) end
 ---@return mr.BucketRule
 function loader.rule(options) end
 
+---@class moonreel.core.loader.order.options
+---@field buckets? table The bucket rule, required.
+---@field frame_interval? integer Frames from one to the next. Default: 1.
+---@field compat? boolean The length test of Open-Sora 1.2. Default: false.
+---@field seed? integer Of the order. Default: 0.
+---@field quarantine? string A quarantine.jsonl that leaves samples out of later epochs.
+
+--- The order of an index's samples by itself, from the first epoch on; moonreel.data.order takes settings.
+---@param index mr.Index
+---@param options moonreel.core.loader.order.options
+---@return mr.Order
+function loader.order(index, options) end
+
 return loader

@@ -480,6 +480,25 @@ function Loader:facts() end
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Loader:close() end
 
+--- Micro-batches of an index in their order, epoch after epoch.
+---@class mr.Order
+local Order = {}
+
+--- The next micro-batch: {epoch, number (from 0, in its epoch), last (of it), bucket = {resolution, frames, height, width, batch}, rows (from 1), keys}.
+---@return table
+function Order:next() end
+
+--- Pass over the next n micro-batches.
+---@param n integer
+function Order:skip(n) end
+
+--- The micro-batches of the epoch that the next one, or the last one of it, is in.
+---@return integer
+function Order:batches() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Order:close() end
+
 --- A table of parameters: names, shapes, initial values.
 ---@class mr.Params
 local Params = {}

@@ -1,0 +1,150 @@
+/* bind: mr.Order - micro-batches of an index in their order, without decoding, for
+ * moonreel.data.order. Licence: Apache-2.0 */
+#include "bind/room.h"
+
+#include <string.h>
+
+#define ORDER "mr.Order"
+
+typedef struct order {
+    mr_order *order;
+    mr_bucket_rule *rule;
+    mr_hash128 fp_order;
+    uint64_t *ids, *keys; // of a draw
+    char *quarantine;     // NULL: none
+} order;
+
+static void free_order(void *object)
+{
+    order *o = object;
+    if (!o)
+        return;
+    mr_order_free(o->order);
+    mr_bucket_rule_free(o->rule);
+    mr_free(o->ids);
+    mr_free(o->keys);
+    mr_free(o->quarantine);
+    mr_free(o);
+}
+
+typedef struct order_options {
+    int64_t seed;
+    int32_t frame_interval;
+    bool compat;
+    const char *quarantine;
+} order_options;
+
+const mr_bind_field mr_bind_order_fields[] = {
+    MR_BIND_ANY("buckets", "table", "The bucket rule, required."),
+    MR_BIND_INT("frame_interval", order_options, frame_interval, 1, 1,
+                "Frames from one to the next."),
+    MR_BIND_BOOL("compat", order_options, compat, "The length test of Open-Sora 1.2."),
+    MR_BIND_INT("seed", order_options, seed, 0, INT64_MIN, "Of the order."),
+    MR_BIND_STR("quarantine", order_options, quarantine,
+                "A quarantine.jsonl that leaves samples out of later epochs."),
+    MR_BIND_END};
+
+static mr_status open_order(order *o, mr_index *index, const order_options *options)
+{
+    MR_TRY(mr_order_new(index, o->rule, (uint64_t)options->seed, &o->order));
+    size_t most = (size_t)mr_order_batch_max(o->order);
+    o->ids = mr_alloc(sizeof *o->ids * most);
+    o->keys = mr_alloc(sizeof *o->keys * most);
+    if (options->quarantine)
+        o->quarantine = mr_strdup(options->quarantine);
+    o->fp_order = mr_index_get_facts(index).fp_order;
+    return o->ids && o->keys && (o->quarantine || !options->quarantine) ? MR_OK : mr_fail_memory(0);
+}
+
+int mr_bind_order_new(lua_State *L)
+{
+    mr_index_reader *reader = mr_bind_unbox(L, 1, mr_bind_index_type);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_settop(L, 2);
+    order_options options = {0};
+    mr_bind_options(L, 2, "loader.order", mr_bind_order_fields, &options);
+    void **box = mr_bind_box(L, ORDER);
+    order *o;
+    mr_bind_check(L, MR_NEW(o) ? MR_OK : mr_fail_memory(sizeof *o));
+    *box = o;
+    lua_getfield(L, 2, "buckets");
+    o->rule = mr_bind_bucket_rule(L, lua_gettop(L), options.frame_interval, options.compat);
+    mr_bind_check(L, open_order(o, mr_index_reader_index(reader), &options));
+    lua_pushvalue(L, 3);
+    return 1;
+}
+
+// The next draw; what failed twice in an epoch is left out from the next one on.
+static mr_status take(order *o, mr_draw *draw)
+{
+    draw->ids = o->ids, draw->keys = o->keys;
+    MR_TRY(mr_order_next(o->order, draw));
+    if (!draw->last || !o->quarantine)
+        return MR_OK;
+    uint64_t *keys, n;
+    MR_TRY(mr_quarantine_excluded(o->quarantine, o->fp_order, draw->epoch + 1, &keys, &n));
+    mr_status st = mr_order_exclude(o->order, keys, n);
+    mr_free(keys);
+    return st;
+}
+
+// order:next() -> {epoch, number, last, bucket, rows, keys}
+static int order_next(lua_State *L)
+{
+    order *o = mr_bind_unbox(L, 1, ORDER);
+    mr_draw d;
+    mr_bind_check(L, take(o, &d));
+    lua_createtable(L, 0, 6);
+    mr_bind_set_int(L, "epoch", (int64_t)d.epoch);
+    mr_bind_set_int(L, "number", (int64_t)d.number);
+    mr_bind_set_bool(L, "last", d.last);
+    mr_bind_push_shape(L, o->rule, d.bucket);
+    lua_setfield(L, -2, "bucket");
+    lua_createtable(L, d.n, 0);
+    lua_createtable(L, d.n, 0);
+    for (int32_t i = 0; i < d.n; i++) {
+        lua_pushinteger(L, (lua_Integer)d.ids[i] + 1);
+        lua_rawseti(L, -3, i + 1);
+        lua_pushinteger(L, (lua_Integer)d.keys[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -3, "keys");
+    lua_setfield(L, -2, "rows");
+    return 1;
+}
+
+static int order_skip(lua_State *L)
+{
+    order *o = mr_bind_unbox(L, 1, ORDER);
+    mr_draw d;
+    for (lua_Integer n = luaL_checkinteger(L, 2); n > 0; n--) {
+        mr_bind_check(L, take(o, &d));
+        if (n % 1024 == 0)
+            mr_bind_check(L, mr_interrupt_check());
+    }
+    return 0;
+}
+
+static int order_batches(lua_State *L)
+{
+    order *o = mr_bind_unbox(L, 1, ORDER);
+    lua_pushinteger(L, (lua_Integer)mr_order_batches(o->order));
+    return 1;
+}
+
+static const mr_bind_row order_rows[] = {
+    MR_ROW("next", order_next, "(): table",
+           "The next micro-batch: {epoch, number (from 0, in its epoch), last (of it), bucket = "
+           "{resolution, frames, height, width, batch}, rows (from 1), keys}."),
+    MR_ROW("skip", order_skip, "(n: integer)", "Pass over the next n micro-batches."),
+    MR_ROW("batches", order_batches, "(): integer",
+           "The micro-batches of the epoch that the next one, or the last one of it, is in."),
+    MR_ROW_END};
+static const mr_bind_face order_face = {
+    "mr.Order", "Micro-batches of an index in their order, epoch after epoch.", order_rows,
+    free_order};
+
+void mr_bind_order_type(lua_State *L)
+{
+    mr_bind_type(L, &order_face);
+}

@@ -1,0 +1,123 @@
+--- moonreel order: who sees what at a step, without running.
+-- @module moonreel.cli.order
+local base = require "moonreel.core.base"
+local target = require "moonreel.cli.target"
+
+local command = {
+  name = "order",
+  summary = "say which samples a step trains on, or at which steps one sample comes",
+  usage = "order RECIPE|RUN [key=value ...] --step N [--rank R --ranks N] [--id K] [--json]",
+  overrides = true,
+  options = {
+    { "--step N", "from 1 (default: 1)", least = 1 },
+    { "--steps N", "so many, from there on (default: 1)", least = 1 },
+    { "--rank R", "what this one of --ranks takes, from 0", least = 0 },
+    { "--ranks N", "a step is so many times `accumulate` micro-batches (default: 1)", least = 1 },
+    { "--id K", "at which steps this sample comes: its row from 1, key or path; from --step to the "
+      .. "end of that epoch" },
+    { "--data NAME.mrx", "the index (default: dataset.data_path)" },
+    { "--stage NAME", "of a recipe that has stages" },
+    { "--json", "print JSON" },
+  },
+  details = "The order is a function of the index, the bucket rule and the seed; steps are counted "
+    .. "from the first one of a\nrun that begins with its data. Of a run its quarantine counts.",
+}
+
+-- the micro-batches of one step, each with the rank that takes it
+local function step_of(order, step, together, ranks)
+  local out = {}
+  for i = 1, together do
+    local draw = order:next()
+    draw.step, draw.rank, draw.micro = step, (i - 1) % ranks, (i - 1) // ranks + 1
+    out[i] = draw
+  end
+  return out
+end
+
+local function print_draws(draws, index, opts)
+  local rows = {}
+  for _, d in ipairs(draws) do
+    for _, i in ipairs(d.rows) do
+      local row = index:row(i)
+      rows[#rows + 1] = { step = d.step, epoch = d.epoch, rank = d.rank, micro = d.micro,
+        bucket = ("%s %d %dx%d"):format(d.bucket.resolution, d.bucket.frames, d.bucket.height,
+          d.bucket.width), row = i, path = row.path, key = row.key,
+        text = opts.json and row.text or row.text:sub(1, 60) }
+    end
+  end
+  local columns = { { key = "step", right = true }, { key = "epoch", right = true },
+    { key = "rank", right = true }, { key = "micro", right = true }, { key = "bucket" },
+    { key = "row", right = true }, { key = "path" }, { key = "text" } }
+  if opts.json then
+    columns[#columns + 1] = { key = "key" }
+  end
+  require("moonreel.text.table").print(columns, rows, opts)
+end
+
+-- the steps of the epoch of `step` in which a row comes
+local function find(order, step, together, ranks, wanted)
+  local found, epoch = {}, nil
+  while true do
+    for _, draw in ipairs(step_of(order, step, together, ranks)) do
+      epoch = epoch or draw.epoch
+      if draw.epoch ~= epoch then
+        return found
+      end
+      for _, row in ipairs(draw.rows) do
+        if row == wanted then
+          draw.rows = { row }
+          found[#found + 1] = draw
+        end
+      end
+      if draw.last then
+        return found
+      end
+    end
+    step = step + 1
+  end
+end
+
+---@param args string[]
+---@return integer exit code
+function command.run(args)
+  local parsed = require("moonreel.settings.words").parse(args, command)
+  local opts = parsed.options
+  local step, ranks = opts.step or 1, opts.ranks or 1
+  if #parsed.positional ~= 1 then
+    base.raise("MR_E_USAGE", ("order: expected one recipe or run, got %d; usage: moonreel %s")
+      :format(#parsed.positional, command.usage))
+  elseif opts.rank and opts.rank >= ranks then
+    base.raise("MR_E_USAGE", ("order: --rank %d of --ranks %d; expected 0 to %d"):format(opts.rank,
+      ranks, ranks - 1))
+  end
+  local settings, run = target.settings(parsed, parsed.positional[1], opts.stage)
+  local index <close> = target.index(settings, opts.data)
+  local order <close> = require("moonreel.data.order").open(settings, index,
+    run and run .. "/quarantine.jsonl")
+  local together = settings.accumulate * ranks
+  order:skip((step - 1) * together)
+  local draws = {}
+  if opts.id then
+    local row = target.row(index, opts.id).id + 1
+    draws = find(order, step, together, ranks, row)
+    if #draws == 0 and not opts.json then
+      print(("row %d comes no more in this epoch; moonreel data explain --why-not %d says whether "
+        .. "a bucket takes it"):format(row, row))
+      return 1
+    end
+  else
+    for n = 0, (opts.steps or 1) - 1 do
+      for _, draw in ipairs(step_of(order, step + n, together, ranks)) do
+        draws[#draws + 1] = draw
+      end
+    end
+  end
+  local mine = {}
+  for _, draw in ipairs(draws) do
+    mine[#mine + 1] = (not opts.rank or draw.rank == opts.rank) and draw or nil
+  end
+  print_draws(mine, index, opts)
+  return #mine > 0 and 0 or 1
+end
+
+return command

@@ -1,0 +1,87 @@
+--- moonreel order, and moonreel data explain: run as a user would.
+-- Covers: lua/moonreel/cli/data/explain.lua lua/moonreel/cli/target.lua
+local demo_data = require "spec.support.demo_data"
+local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
+
+local place, recipe, index
+setup(function()
+  place, index = folder.new(), demo_data.path()
+  recipe = place:write("r.lua", ([[return recipe { seed = 5, dataset = { data_path = %q },
+    resolutions = { ["32px"] = { pixels = 1024, aspects = { { 1.0, 32, 32 } } } },
+    bucket_config = { ["32px"] = { [4] = { 1.0, 5 } } }, accumulate = 2 }]]):format(index))
+end)
+teardown(function() place:remove() end)
+
+local function run(words, want)
+  local out, err, code = folder.moonreel(words)
+  assert.equal(want or 0, code, out .. err)
+  return out, err
+end
+local function rows_of(words)
+  local list = json.decode((run(words .. " --json")))
+  local rows = {}
+  for i, one in ipairs(list) do
+    rows[i] = one.row
+  end
+  return table.concat(rows, " "), list
+end
+
+describe("moonreel order", function()
+  it("says who is in a step, the same for any number of ranks", function()
+    local both, list = rows_of("order " .. recipe .. " --step 3 --steps 2")
+    assert.equal(20, #list)
+    assert.equal(both, (rows_of("order " .. recipe .. " --step 2 --ranks 2")))
+    local first, of_first = rows_of("order " .. recipe .. " --step 2 --ranks 2 --rank 0")
+    local second = rows_of("order " .. recipe .. " --step 2 --ranks 2 --rank 1")
+    assert.equal(10, #of_first)
+    assert.not_equal(first, second)
+    assert.same({ 3, 1, 1 }, { list[1].step, list[1].micro, of_first[1].micro })
+    assert.equal(32, #list[1].key)
+    assert.matches("step +epoch +rank +micro +bucket +row +path +text\n +3 +0 +0 +1 +32px 4 32x32",
+      (run("order " .. recipe .. " --step 3")))
+  end)
+
+  it("says at which step a sample comes", function()
+    local _, list = rows_of("order " .. recipe .. " --step 4")
+    local _, found = rows_of(("order %s --id %d"):format(recipe, list[7].row))
+    assert.same({ 1, 4, list[7].micro }, { #found, found[1].step, found[1].micro })
+    assert.equal(found[1].row, select(2, rows_of(("order %s --id %s"):format(recipe,
+      found[1].path)))[1].row)
+    -- it was before
+    assert.matches("comes no more in this epoch", (run(("order %s --step 5 --id %s"):format(recipe,
+      found[1].key), 1)))
+  end)
+
+  it("refuses wrong use", function()
+    for words, pattern in pairs { [""] = "expected one recipe or run, got 0",
+      [recipe .. " --rank 1"] = "%-%-rank 1 of %-%-ranks 1; expected 0 to 0",
+      [recipe .. " --id nobody.mp4"] = "no sample 'nobody.mp4'; expected a row from 1 to 300",
+      [recipe .. " --id 301"] = "no sample '301'",
+      [recipe .. " dataset.data_path=none"] = "data_path is none; try: %-%-data" } do
+      local _, err = run("order " .. words, 2)
+      assert.matches(pattern, err)
+    end
+    local _, err = run("order " .. recipe .. " --data " .. place.path .. "/x.csv", 4)
+    assert.matches("no index .*/x.mrx; try: moonreel data ingest .*/x.csv %-o .*/x.mrx", err)
+  end)
+end)
+
+describe("moonreel data explain", function()
+  it("counts samples by bucket, and the others by reason", function()
+    local out = run("data explain " .. recipe)
+    assert.matches("\n32px +4 +32 +32 +5 +250 +50\nepoch 0: 250 of 300 rows in 50 batches\n"
+      .. "  50 rows: pictures, and no length is 1; row %d+ is one: .*still", out)
+    local told = json.decode((run("data explain --json " .. recipe
+      .. " 'bucket_config.32px.4={0.5, 5}' --epoch 2")))
+    assert.equal(300, told.samples + told.dropped[1].rows + told.dropped[2].rows)
+  end)
+
+  it("says why one sample is not taken", function()
+    local out = run("data explain " .. recipe .. " --why-not still-292.png")
+    assert.matches("still%-292.png: 1 frames, 32 x 32, 0 fps", out)
+    assert.matches("32px +4  pictures, and no length is 1\nepoch 0: enters no bucket", out)
+    assert.matches("32px +4  takes it\nepoch 0: enters 32px, 4 frames of 32 x 32",
+      (run("data explain " .. recipe .. " --why-not 9")))
+  end)
+end)

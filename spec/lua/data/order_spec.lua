@@ -1,0 +1,116 @@
+--- Who sees what, without decoding: the order of a loader, and why a bucket takes a sample.
+-- Covers: core/bind/order.c
+local base = require "moonreel.core.base"
+local data = require "moonreel.data"
+local demo_data = require "spec.support.demo_data"
+local folder = require "spec.support.folder"
+local order = require "moonreel.data.order"
+
+local index, place
+setup(function()
+  place = folder.new()
+  index = data.open(demo_data.path())
+end)
+teardown(function() place:remove() end)
+
+local function bake(text)
+  return place:bake(([[return recipe { seed = 5, %s,
+    resolutions = { ["32px"] = { pixels = 1024, aspects = { { 1.0, 32, 32 } } },
+      big = { pixels = 4096, aspects = { { 1.0, 64, 64 } } } } }]]):format(text))
+end
+local usual = 'bucket_config = { ["32px"] = { [1] = { 1.0, 7 }, [4] = { { 1.0, 0.5 }, 5 }, '
+  .. '[2] = { 1.0, 8 } } }'
+
+describe("data.order", function()
+  it("gives what the loader of a run gives, epoch after epoch", function()
+    local settings = bake(usual)
+    local loader <close> = data.loader { index = index, seed = 5, threads = 1,
+      bucket_config = settings:plain("bucket_config"),
+      resolutions = settings:plain("resolutions"), epochs = 2 }
+    local draws <close> = order.open(settings, index)
+    local batches = draws:batches()
+    assert.equal(loader:plan().batches, batches)
+    -- the second epoch's first batches differ from those of the first
+    local wanted = loader:order(#index + 60)
+    local at, epochs = 0, {}
+    while at < #wanted do
+      local draw = draws:next()
+      epochs[draw.epoch] = (epochs[draw.epoch] or 0) + 1
+      assert.equal(epochs[draw.epoch] - 1, draw.number)
+      assert.equal(draw.epoch == 0 and draw.number == batches - 1, draw.last)
+      for i, row in ipairs(draw.rows) do
+        at = at + 1
+        if wanted[at] then
+          assert.equal(wanted[at] + 1, row)
+          assert.equal(index:row(row).key_lo, draw.keys[i])
+        end
+      end
+    end
+    assert.equal(batches, epochs[0])
+    assert.is_true(epochs[1] > 3)
+  end)
+
+  it("passes over batches", function()
+    local settings = bake(usual)
+    local all <close> = order.open(settings, index)
+    local some <close> = order.open(settings, index)
+    for _ = 1, 70 do
+      all:next()
+    end
+    some:skip(70)
+    assert.same(all:next(), some:next())
+  end)
+
+  it("leaves out what failed twice, from the next epoch on", function()
+    local settings = bake('bucket_config = { ["32px"] = { [2] = { 1.0, 50 } } }')
+    local row = index:row(3)
+    local line = '{"key":"%s","class":"corrupt","epoch":%d,"attempt":1,"fp_order":"%s"}\n'
+    local path = place:write("quarantine.jsonl", line:format(row.key, 0, index.meta.fp_order)
+      .. line:format(row.key, 1, index.meta.fp_order))
+    local draws <close> = order.open(settings, index, path)
+    local comes = {}
+    for _ = 1, 3 * draws:batches() do
+      local draw = draws:next()
+      for _, r in ipairs(draw.rows) do
+        comes[draw.epoch] = comes[draw.epoch] or r == 3
+      end
+    end
+    assert.same({ [0] = true, true, false }, comes)
+  end)
+
+  it("says in turn why no length took a sample", function()
+    local settings = bake('bucket_config = { big = { [1] = { 1.0, 1 } }, ["32px"] = '
+      .. '{ [9] = { 1.0, 1 }, [4] = { { 0.5, 0.5 }, 2 }, [2] = { 0.5, 3 }, [1] = { 1.0, 1 } } }')
+    local entered, says = {}, {}
+    for i = 1, 60 do
+      local row = index:row(i)
+      local asked, bucket = order.asked(settings, row, 1)
+      assert.same({ "big", 1 }, { asked[1].resolution, asked[1].frames })
+      assert.equal("below 0.8 of the pixels of every resolution", asked[1].says)
+      assert.matches("^shorter than every length", asked[2].says)
+      for n = 3, #asked do
+        says[asked[n].says] = true
+      end
+      local last = asked[#asked]
+      if bucket then
+        assert.same({ "takes it", bucket.frames }, { last.says, last.frames })
+        entered[bucket.frames] = (entered[bucket.frames] or 0) + 1
+      else
+        assert.equal(5, #asked)
+        assert.not_equal("takes it", last.says)
+      end
+    end
+    assert.is_true(entered[4] > 5 and entered[2] > 5)
+    for _, text in ipairs { "not tried by chance, of probability 0.5",
+      "not kept by chance, of probability 0.5", "not asked: a longer one did not keep it" } do
+      assert.is_true(says[text] or false, text)
+    end
+  end)
+
+  it("refuses settings without buckets", function()
+    local ok, problem = pcall(order.open, bake("lr = 1"), index)
+    assert.is_false(ok)
+    assert.matches("bucket_config is none", tostring(problem))
+    assert.is_true(base.exists(place.path))
+  end)
+end)
