@@ -8,7 +8,7 @@
 #   make bench      run the benchmarks
 #   make golden     compare with reference numbers: GOLDEN=DIR (default: the ones in spec/golden)
 #   make asan       every spec with address and undefined-behaviour sanitizers
-#   make tsan       C specs of the rooms that start threads with the thread sanitizer: ROOMS="exec index data run ckpt"
+#   make tsan       C specs of the rooms that start threads with the thread sanitizer: ROOMS="exec index data comm run ckpt"
 #   make cuda       compile the CUDA kernels where nvcc is installed; runs nothing on a GPU
 #   make install    to PREFIX (default /usr/local); DESTDIR is respected
 #   make setup      install missing Debian packages (packages/debian.txt)
@@ -17,7 +17,7 @@
 PRESET ?= cpu
 PREFIX ?= /usr/local
 GOLDEN ?= spec/golden
-ROOMS ?= exec index data run ckpt
+ROOMS ?= exec index data comm run ckpt
 BUILD = build/$(PRESET)
 MOONREEL = $(BUILD)/moonreel
 DEMO = build/demo

@@ -1,0 +1,226 @@
+/* comm: the messages of one call, moved together until all are there, the deadline passes or
+ * somebody gives up. Every head that comes is held against the call that this rank makes.
+ * Licence: Apache-2.0 */
+#include "comm/room.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PATIENCE = 16 }; /* rounds without news before this rank sleeps */
+
+const char *mr_comm_op_name(mr_comm_op op)
+{
+    static const char *const names[MR_COMM_OP_COUNT] = {
+        "hello",          "leave",      "check",      "split",     "barrier", "all_reduce",
+        "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send"};
+    return (unsigned)op < MR_COMM_OP_COUNT ? names[op] : "?";
+}
+
+const char *comm_call_text(const mr_comm_head *head, char *buf, size_t cap)
+{
+    int n = snprintf(buf, cap, "%s %u", mr_comm_op_name((mr_comm_op)head->op), head->seq);
+    if (head->op == MR_COMM_BROADCAST)
+        n += snprintf(buf + n, cap - (size_t)n, " from %u", head->detail);
+    if (head->count)
+        snprintf(buf + n, cap - (size_t)n, " (%lld %s)", (long long)head->count,
+                 mr_dtype_name((mr_dtype)head->dtype));
+    return buf;
+}
+
+/* ---- what ends a world ---- */
+
+mr_status comm_break(mr_comm *c, mr_status st)
+{
+    world *w = c->world;
+    char text[sizeof w->why];
+    const mr_error *err = mr_error_last();
+    w->broken = st;
+    snprintf(w->why, sizeof w->why, "%s", err ? err->text : mr_status_name(st));
+    if (w->wire) {
+        snprintf(text, sizeof text, "rank %d gave up: %.900s", w->wire->rank, w->why);
+        w->wire->ops->abort(w->wire, text);
+    }
+    return st;
+}
+
+/* Another call than ours, or the same with other sizes. */
+static mr_status misfit(const mr_comm *c, const mr_comm_head *want, const mr_parcel *p)
+{
+    const mr_comm_head *got = &p->head;
+    const int self = c->world->wire->rank;
+    char theirs[96], ours[96];
+    comm_call_text(got, theirs, sizeof theirs), comm_call_text(want, ours, sizeof ours);
+    bool same = got->group == want->group && got->seq == want->seq && got->op == want->op &&
+                got->detail == want->detail;
+    if (same && (got->dtype != want->dtype || got->count != want->count))
+        return mr_fail(MR_E_SHAPE, "rank %d makes %s, this rank, %d, makes %s: expected equal ones",
+                       p->peer, theirs, self, ours);
+    if (same && got->part == want->part)
+        return mr_fail(MR_E_SHAPE,
+                       "%s: rank %d sends %llu bytes to this rank, %d, which expects %llu: "
+                       "counts of ranks do not match",
+                       ours, p->peer, (unsigned long long)got->bytes, self,
+                       (unsigned long long)p->bytes);
+    return mr_fail(MR_E_NODE,
+                   "rank %d is at %s%s, this rank, %d, at %s; try: the same calls in the same "
+                   "order on all ranks",
+                   p->peer, theirs, got->group == want->group ? "" : " of another group", self,
+                   ours);
+}
+
+static mr_status check_head(const mr_comm *c, const mr_comm_head *want, const mr_parcel *p)
+{
+    const mr_comm_head *got = &p->head;
+    bool fits = got->group == want->group && got->seq == want->seq && got->part == want->part &&
+                got->op == want->op && got->dtype == want->dtype && got->detail == want->detail &&
+                got->count == want->count && got->bytes == p->bytes;
+    return fits ? MR_OK : misfit(c, want, p);
+}
+
+/* "2, 3 and 5 more": ranks whose messages are missing */
+static const char *missing(const mr_comm *c, char *buf, size_t cap)
+{
+    enum { NAMED = 8 };
+    int found = 0;
+    size_t n = 0;
+    buf[0] = 0;
+    for (int i = 0; i < c->n_receives; i++) {
+        if (c->receives[i].done || found++ >= NAMED)
+            continue;
+        n += (size_t)snprintf(buf + n, cap - n, n ? ", %d" : "%d", c->receives[i].peer);
+    }
+    if (found > NAMED)
+        snprintf(buf + n, cap - n, " and %d more", found - NAMED);
+    return buf;
+}
+
+static mr_status late(mr_comm *c, const mr_comm_head *call, double deadline_s)
+{
+    char text[96], ranks[128];
+    comm_call_text(call, text, sizeof text);
+    if (missing(c, ranks, sizeof ranks)[0])
+        return mr_fail(MR_E_NODE, "%s: nothing from rank %s in %g s; try: what these ranks do",
+                       text, ranks, deadline_s);
+    for (int i = 0; i < c->n_sends; i++)
+        if (!c->sends[i].done)
+            return mr_fail(MR_E_NODE, "%s: rank %d takes nothing in %g s; try: what it does", text,
+                           c->sends[i].peer, deadline_s);
+    return MR_OK;
+}
+
+/* A rank that ended without its message, or one that gave up. */
+static mr_status look_for_losses(mr_comm *c, const mr_comm_head *call)
+{
+    mr_wire *w = c->world->wire;
+    char text[96], why[900];
+    if (w->ops->aborted(w, why, sizeof why))
+        return mr_fail(MR_E_NODE, "%s: %s", comm_call_text(call, text, sizeof text), why);
+    for (int i = 0; i < c->n_receives; i++) {
+        mr_parcel *p = &c->receives[i];
+        if (p->done || !w->ops->left(w, p->peer))
+            continue;
+        // it may have sent before it left
+        size_t before = p->moved;
+        bool headed = p->headed;
+        MR_TRY(w->ops->receive(w, p));
+        if (p->moved == before && p->headed == headed && !p->done)
+            return mr_fail(MR_E_NODE, "%s: rank %d has left the world",
+                           comm_call_text(call, text, sizeof text), p->peer);
+        return MR_OK;
+    }
+    for (int i = 0; i < c->n_sends; i++)
+        if (!c->sends[i].done && w->ops->left(w, c->sends[i].peer))
+            return mr_fail(MR_E_NODE, "%s: rank %d has left the world",
+                           comm_call_text(call, text, sizeof text), c->sends[i].peer);
+    return MR_OK;
+}
+
+/* ---- moving ---- */
+
+/* Go on with one message; *news when anything moved. */
+static mr_status go_on(mr_comm *c, const mr_comm_head *call, mr_parcel *p, bool receives,
+                       bool *news)
+{
+    mr_wire *w = c->world->wire;
+    size_t before = p->moved;
+    bool headed = p->headed;
+    MR_TRY(receives ? w->ops->receive(w, p) : w->ops->send(w, p));
+    *news |= p->moved != before || p->headed != headed || p->done;
+    return receives && p->headed && !headed ? check_head(c, call, p) : MR_OK;
+}
+
+static mr_status one_round(mr_comm *c, const mr_comm_head *call, bool *news, int *pending)
+{
+    *news = false, *pending = 0;
+    for (int i = 0; i < c->n_sends + c->n_receives; i++) {
+        bool receives = i >= c->n_sends;
+        mr_parcel *p = receives ? &c->receives[i - c->n_sends] : &c->sends[i];
+        if (!p->done)
+            MR_TRY(go_on(c, call, p, receives, news));
+        *pending += !p->done;
+    }
+    return MR_OK;
+}
+
+static mr_status move(mr_comm *c, const mr_comm_head *call, double deadline_s)
+{
+    mr_wire *w = c->world->wire;
+    const double end = mr_now_s() + deadline_s;
+    for (int idle = 0;;) {
+        bool news;
+        int pending;
+        uint32_t look = w->ops->look(w);
+        MR_TRY(one_round(c, call, &news, &pending));
+        if (!pending)
+            return MR_OK;
+        idle = news ? 0 : idle + 1;
+        if (idle == 0)
+            continue;
+        if (idle < PATIENCE) {
+            sched_yield();
+            continue;
+        }
+        MR_TRY(mr_interrupt_check());
+        MR_TRY(look_for_losses(c, call));
+        if (mr_now_s() > end)
+            return late(c, call, deadline_s);
+        w->ops->pause(w, look);
+    }
+}
+
+mr_status comm_exchange(mr_comm *c, const mr_comm_head *call, double deadline_s)
+{
+    if (c->n_sends + c->n_receives == 0)
+        return MR_OK;
+    const double limit = deadline_s > 0 ? deadline_s : c->world->options.deadline_s;
+    mr_status st = move(c, call, limit);
+    if (st != MR_OK) {
+        for (int i = 0; i < c->n_sends; i++)
+            c->world->wire->ops->drop(c->world->wire, &c->sends[i]);
+        for (int i = 0; i < c->n_receives; i++)
+            c->world->wire->ops->drop(c->world->wire, &c->receives[i]);
+        comm_break(c, st);
+    }
+    c->n_sends = c->n_receives = 0;
+    return st;
+}
+
+static void add(mr_comm *c, mr_parcel *p, const mr_comm_head *call, int rank, void *data,
+                size_t bytes)
+{
+    *p = (mr_parcel){
+        .peer = c->world_rank[rank], .lane = c->lane, .head = *call, .data = data, .bytes = bytes};
+    p->head.bytes = bytes;
+}
+
+void comm_send(mr_comm *c, const mr_comm_head *call, int rank, const void *data, size_t bytes)
+{
+    add(c, &c->sends[c->n_sends++], call, rank, (void *)(uintptr_t)data, bytes);
+    c->world->counted[call->op].bytes += (int64_t)bytes;
+}
+
+void comm_receive(mr_comm *c, const mr_comm_head *call, int rank, void *data, size_t bytes)
+{
+    add(c, &c->receives[c->n_receives++], call, rank, data, bytes);
+}

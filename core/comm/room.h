@@ -1,0 +1,60 @@
+/* comm, inside: what the files of the room share. Licence: Apache-2.0 */
+#ifndef MR_COMM_ROOM_H
+#define MR_COMM_ROOM_H
+
+#include "moonreel/comm.h"
+
+/* What all groups of a world share. */
+typedef struct world {
+    mr_wire *wire; /* NULL: this rank is alone */
+    mr_comm_options options;
+    mr_status broken; /* of the call that ended the world */
+    char why[1024];
+    mr_comm_count counted[MR_COMM_OP_COUNT];
+} world;
+
+struct mr_comm {
+    world *world;
+    bool owns_world;
+    uint32_t id, seq;
+    int rank, size, lane;
+    int *world_rank;             /* [size] */
+    uint32_t *sent, *got;        /* [size] messages to and from each rank */
+    mr_parcel *sends, *receives; /* [size] of the call under way */
+    int n_sends, n_receives;
+    const void **parts; /* [size] contributions of ranks */
+    int64_t *even;      /* [size] elements of ranks in an even split */
+    char *scratch;      /* contributions that wait to be summed */
+    size_t scratch_bytes;
+};
+
+/* Number a new call of the group, and compare it over ranks where the options say so.
+ * count 0: differs by rank. */
+mr_status comm_begin(mr_comm *c, mr_comm_op op, mr_dtype dtype, int64_t count, unsigned detail,
+                     mr_comm_head *call);
+/* Add a message to the exchange that comes; `rank` is of the group and another one than this. At
+ * most one each way per rank. */
+void comm_send(mr_comm *c, const mr_comm_head *call, int rank, const void *data, size_t bytes);
+void comm_receive(mr_comm *c, const mr_comm_head *call, int rank, void *data, size_t bytes);
+/* Move what was added, then forget it. Errors: see moonreel/comm.h; they end the world.
+ * deadline_s 0: that of the world */
+mr_status comm_exchange(mr_comm *c, const mr_comm_head *call, double deadline_s);
+/* End the world with this thread's error record. Returns its code. */
+mr_status comm_break(mr_comm *c, mr_status st);
+/* Bring in[bytes] of every rank to every rank: c->scratch then begins with [size][bytes] in the
+ * order of ranks. For little: as few rounds as doublings make the size. */
+mr_status comm_everyone(mr_comm *c, mr_comm_head *call, const void *in, size_t bytes);
+/* c->scratch has at least so many bytes. */
+mr_status comm_scratch(mr_comm *c, size_t bytes);
+
+/* Reduce parts[n] of `count` elements, in their order, into out; out may be one of them when the
+ * dtypes are equal. */
+void comm_sum(mr_comm_kind kind, mr_dtype dtype, const void *const *parts, int n, int64_t count,
+              mr_dtype to, void *out);
+/* Errors: MR_E_USAGE what has no sum */
+mr_status comm_can_sum(mr_dtype dtype, mr_dtype to);
+
+/* "all_reduce 12 (64 f32)" */
+const char *comm_call_text(const mr_comm_head *head, char *buf, size_t cap);
+
+#endif

@@ -1,0 +1,344 @@
+/* comm: the wire between ranks of one host, threads or processes. For each pair of ranks and lane a
+ * ring of bytes, which one writes and the other reads without a lock; a bell for each rank, on
+ * which it sleeps when nothing moves. Licence: Apache-2.0 */
+#define _GNU_SOURCE
+#include "comm/room.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    LINE = 64,              /* bytes that processors hand around together */
+    RINGS_BYTES = 64 << 20, /* of all rings, as far as their least and largest sizes let it be */
+    RING_LEAST = 512,
+    RING_MOST = 1 << 20,
+    SLEEP_MS = 20 /* at most, so that deadlines and losses are seen */
+};
+static const uint64_t MAGIC = 0x31676e697465656d; /* "meeting1" */
+
+/* Counters of bytes since the start; their difference lies in the ring. */
+typedef struct ring {
+    _Alignas(LINE) _Atomic uint64_t written;
+    _Alignas(LINE) _Atomic uint64_t taken;
+    _Alignas(LINE) char bytes[];
+} ring;
+
+typedef struct seat {
+    _Alignas(LINE) _Atomic uint32_t bell; /* counts whatever may interest this rank */
+    _Atomic uint32_t sleepers;
+    _Atomic uint32_t left;
+} seat;
+
+typedef struct board {
+    uint64_t magic;
+    int32_t ranks;
+    uint32_t ring_bytes; /* a power of two */
+    uint64_t bytes;      /* of the whole block */
+    _Atomic uint32_t aborting, aborted;
+    char why[1024];
+    seat seats[];
+} board;
+
+struct mr_meeting {
+    board *at;
+    int fd;
+    bool owns_fd;
+};
+
+typedef struct shared_wire {
+    mr_wire wire;
+    board *at;
+} shared_wire;
+
+/* ---- the block ---- */
+
+static size_t rings_at(int ranks)
+{
+    return (sizeof(board) + (size_t)ranks * sizeof(seat) + LINE - 1) / LINE * LINE;
+}
+
+static ring *ring_of(const board *b, int lane, int from, int to)
+{
+    // rings that a rank reads lie together
+    size_t n = (size_t)b->ranks, i = ((size_t)lane * n + (size_t)to) * n + (size_t)from;
+    return (ring *)(void *)((char *)(uintptr_t)b + rings_at(b->ranks) +
+                            i * (sizeof(ring) + b->ring_bytes));
+}
+
+static uint32_t ring_bytes_for(int ranks)
+{
+    uint64_t pairs = (uint64_t)ranks * (uint64_t)ranks * MR_WIRE_LANES;
+    uint32_t bytes = RING_MOST;
+    while (bytes > RING_LEAST && bytes * pairs > RINGS_BYTES)
+        bytes /= 2;
+    return bytes;
+}
+
+static mr_status map(int fd, size_t bytes, board **out)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (at == MAP_FAILED)
+        return mr_fail_memory(bytes);
+    *out = at;
+    return MR_OK;
+}
+
+mr_status mr_meeting_new(int ranks, mr_meeting **out)
+{
+    *out = NULL;
+    if (ranks < 1 || ranks > MR_MEETING_RANKS)
+        return mr_fail(MR_E_USAGE, "%d ranks on one host: expected 1 to %d", ranks,
+                       MR_MEETING_RANKS);
+    uint32_t ring_bytes = ring_bytes_for(ranks);
+    size_t pairs = (size_t)ranks * (size_t)ranks * MR_WIRE_LANES;
+    size_t bytes = rings_at(ranks) + pairs * (sizeof(ring) + ring_bytes);
+    mr_meeting *m = mr_calloc(1, sizeof *m);
+    if (!m)
+        return mr_fail_memory(sizeof *m);
+    m->fd = memfd_create("moonreel-ranks", 0), m->owns_fd = true;
+    if (m->fd < 0 || ftruncate(m->fd, (off_t)bytes) != 0) {
+        mr_status st = mr_fail(MR_E_MEMORY, "cannot make %zu bytes that ranks share: %s", bytes,
+                               strerror(errno));
+        mr_meeting_free(m);
+        return st;
+    }
+    mr_status st = map(m->fd, bytes, &m->at);
+    if (st != MR_OK) {
+        mr_meeting_free(m);
+        return st;
+    }
+    // the pages are cleared, and taken when a ring is first used
+    m->at->ranks = ranks, m->at->ring_bytes = ring_bytes, m->at->bytes = bytes;
+    m->at->magic = MAGIC;
+    *out = m;
+    return MR_OK;
+}
+
+mr_status mr_meeting_join(int fd, mr_meeting **out)
+{
+    *out = NULL;
+    struct stat st;
+    board head;
+    if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof head ||
+        pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head || head.magic != MAGIC ||
+        head.bytes != (uint64_t)st.st_size || head.ranks < 1 || head.ranks > MR_MEETING_RANKS ||
+        head.ring_bytes != ring_bytes_for(head.ranks))
+        return mr_fail(MR_E_NODE,
+                       "descriptor %d holds no memory of ranks, or that of another version; try: "
+                       "start the ranks by moonreel -n N",
+                       fd);
+    mr_meeting *m = mr_calloc(1, sizeof *m);
+    if (!m)
+        return mr_fail_memory(sizeof *m);
+    m->fd = fd;
+    mr_status how = map(fd, head.bytes, &m->at);
+    if (how != MR_OK) {
+        mr_free(m);
+        return how;
+    }
+    *out = m;
+    return MR_OK;
+}
+
+int mr_meeting_fd(const mr_meeting *m)
+{
+    return m->fd;
+}
+
+int mr_meeting_ranks(const mr_meeting *m)
+{
+    return m->at->ranks;
+}
+
+void mr_meeting_free(mr_meeting *m)
+{
+    if (!m)
+        return;
+    if (m->at)
+        munmap(m->at, m->at->bytes);
+    if (m->owns_fd && m->fd >= 0)
+        close(m->fd);
+    mr_free(m);
+}
+
+/* ---- bells ---- */
+
+static void ring_bell(seat *s)
+{
+    atomic_fetch_add(&s->bell, 1);
+    if (atomic_load(&s->sleepers))
+        syscall(SYS_futex, &s->bell, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static uint32_t look(mr_wire *w)
+{
+    return atomic_load(&((shared_wire *)w)->at->seats[w->rank].bell);
+}
+
+static void pause_until(mr_wire *w, uint32_t seen)
+{
+    seat *s = &((shared_wire *)w)->at->seats[w->rank];
+    struct timespec most = {0, SLEEP_MS * 1000000L};
+    atomic_fetch_add(&s->sleepers, 1);
+    syscall(SYS_futex, &s->bell, FUTEX_WAIT, seen, &most, NULL, 0);
+    atomic_fetch_sub(&s->sleepers, 1);
+}
+
+/* ---- messages ---- */
+
+static void put(ring *r, uint32_t cap, uint64_t at, const void *from, size_t n)
+{
+    size_t first = MR_MIN(n, (size_t)(cap - (at & (cap - 1))));
+    memcpy(r->bytes + (at & (cap - 1)), from, first);
+    memcpy(r->bytes, (const char *)from + first, n - first);
+}
+
+static void take(const ring *r, uint32_t cap, uint64_t at, void *to, size_t n)
+{
+    size_t first = MR_MIN(n, (size_t)(cap - (at & (cap - 1))));
+    memcpy(to, r->bytes + (at & (cap - 1)), first);
+    memcpy((char *)to + first, r->bytes, n - first);
+}
+
+static mr_status send(mr_wire *w, mr_parcel *p)
+{
+    board *b = ((shared_wire *)w)->at;
+    ring *r = ring_of(b, p->lane, w->rank, p->peer);
+    uint64_t written = atomic_load_explicit(&r->written, memory_order_relaxed), before = written;
+    uint64_t room =
+        b->ring_bytes - (written - atomic_load_explicit(&r->taken, memory_order_acquire));
+    if (!p->headed) {
+        if (room < sizeof p->head)
+            return MR_OK;
+        put(r, b->ring_bytes, written, &p->head, sizeof p->head);
+        written += sizeof p->head, room -= sizeof p->head;
+        p->headed = true;
+    }
+    size_t n = (size_t)MR_MIN(room, (uint64_t)(p->bytes - p->moved));
+    if (n)
+        put(r, b->ring_bytes, written, (const char *)p->data + p->moved, n);
+    written += n, p->moved += n;
+    p->done = p->moved == p->bytes;
+    if (written == before)
+        return MR_OK;
+    atomic_store_explicit(&r->written, written, memory_order_release);
+    ring_bell(&b->seats[p->peer]);
+    return MR_OK;
+}
+
+static mr_status receive(mr_wire *w, mr_parcel *p)
+{
+    board *b = ((shared_wire *)w)->at;
+    ring *r = ring_of(b, p->lane, p->peer, w->rank);
+    uint64_t taken = atomic_load_explicit(&r->taken, memory_order_relaxed), before = taken;
+    uint64_t ready = atomic_load_explicit(&r->written, memory_order_acquire) - taken;
+    if (!p->headed) {
+        if (ready < sizeof p->head)
+            return MR_OK;
+        take(r, b->ring_bytes, taken, &p->head, sizeof p->head);
+        taken += sizeof p->head;
+        p->headed = true;
+    } else {
+        size_t n = (size_t)MR_MIN(ready, (uint64_t)(p->bytes - p->moved));
+        if (n)
+            take(r, b->ring_bytes, taken, (char *)p->data + p->moved, n);
+        taken += n, p->moved += n;
+        p->done = p->moved == p->bytes;
+    }
+    if (taken == before)
+        return MR_OK;
+    atomic_store_explicit(&r->taken, taken, memory_order_release);
+    ring_bell(&b->seats[p->peer]);
+    return MR_OK;
+}
+
+static void drop(mr_wire *w, mr_parcel *p)
+{
+    // what lies in the ring stays there: the world is over
+    (void)w, (void)p;
+}
+
+/* ---- ends ---- */
+
+static bool has_left(mr_wire *w, int rank)
+{
+    return atomic_load(&((shared_wire *)w)->at->seats[rank].left) != 0;
+}
+
+// no bell: whoever waits looks for losses before it sleeps again
+static void leave(board *b, int rank)
+{
+    atomic_store(&b->seats[rank].left, 1);
+}
+
+void mr_meeting_mark_left(mr_meeting *m, int rank)
+{
+    leave(m->at, rank);
+}
+
+static void give_up(board *b, const char *text)
+{
+    uint32_t nobody = 0;
+    if (!atomic_compare_exchange_strong(&b->aborting, &nobody, 1))
+        return;
+    snprintf(b->why, sizeof b->why, "%s", text);
+    atomic_store(&b->aborted, 1);
+}
+
+void mr_meeting_abort(mr_meeting *m, const char *text)
+{
+    give_up(m->at, text);
+}
+
+static void abort_all(mr_wire *w, const char *text)
+{
+    give_up(((shared_wire *)w)->at, text);
+}
+
+static bool is_aborted(mr_wire *w, char *text, size_t cap)
+{
+    board *b = ((shared_wire *)w)->at;
+    if (!atomic_load(&b->aborted))
+        return false;
+    snprintf(text, cap, "%s", b->why);
+    return true;
+}
+
+static void close_wire(mr_wire *w, bool clean)
+{
+    (void)clean;
+    leave(((shared_wire *)w)->at, w->rank);
+    mr_free(w);
+}
+
+static const mr_wire_ops shared_ops = {.send = send,
+                                       .receive = receive,
+                                       .drop = drop,
+                                       .left = has_left,
+                                       .look = look,
+                                       .pause = pause_until,
+                                       .abort = abort_all,
+                                       .aborted = is_aborted,
+                                       .close = close_wire};
+
+mr_status mr_meeting_wire(mr_meeting *m, int rank, mr_wire **out)
+{
+    *out = NULL;
+    if (rank < 0 || rank >= m->at->ranks)
+        return mr_fail(MR_E_USAGE, "rank %d of %d ranks: expected 0 to %d", rank, m->at->ranks,
+                       m->at->ranks - 1);
+    shared_wire *w = mr_calloc(1, sizeof *w);
+    if (!w)
+        return mr_fail_memory(sizeof *w);
+    w->wire = (mr_wire){&shared_ops, rank, m->at->ranks};
+    w->at = m->at;
+    *out = &w->wire;
+    return MR_OK;
+}

@@ -1,0 +1,212 @@
+/* comm: ranks of one run, and what they tell each other.
+ *
+ * A wire moves bytes between the ranks of a world: rings in memory that ranks of one host share
+ * (threads of one process as well), or MPI from the plug-in libmoonreel_mpi.so. A communicator is a
+ * group of ranks on a wire; its collectives are schedules of messages over the wire, the same on
+ * every wire. Sums are of contributions in the order of ranks, added in f32 (f64 of f64), rounded
+ * once: equal worlds give equal bits.
+ *
+ * Every message carries which call it belongs to (group, number, op, dtype, elements). Ranks that
+ * make different calls are told so, by rank and call; nothing waits past its deadline. After a
+ * failed call the world is over: every rank's present and further calls fail with the reason.
+ *
+ * Counts are in elements, arrays are dense host memory. One call per group at a time; groups that
+ * are used by two threads of a rank at once lie on different lanes, those of one lane are used in
+ * the same order by all ranks.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_COMM_H
+#define MOONREEL_COMM_H
+
+#include "moonreel/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- calls ---- */
+
+typedef enum mr_comm_op {
+    MR_COMM_HELLO, /* of a new world: is it the same program everywhere? */
+    MR_COMM_LEAVE,
+    MR_COMM_CHECK,
+    MR_COMM_SPLIT,
+    MR_COMM_BARRIER,
+    MR_COMM_ALL_REDUCE,
+    MR_COMM_REDUCE_SCATTER,
+    MR_COMM_ALL_GATHER,
+    MR_COMM_ALL_TO_ALL,
+    MR_COMM_BROADCAST,
+    MR_COMM_SEND,
+    MR_COMM_OP_COUNT
+} mr_comm_op;
+MR_API const char *mr_comm_op_name(mr_comm_op op); /* "all_reduce"; lent, static */
+
+typedef enum mr_comm_kind { MR_COMM_SUM, MR_COMM_MAX, MR_COMM_KIND_COUNT } mr_comm_kind;
+MR_API const char *mr_comm_kind_name(mr_comm_kind kind); /* "sum"; lent, static */
+
+/* What stands before the bytes of every message: the call that it belongs to. */
+typedef struct mr_comm_head {
+    uint64_t bytes;      /* that follow */
+    uint64_t count;      /* elements of the call over all ranks; 0: they differ by rank */
+    uint32_t group, seq; /* of the group the how manieth call */
+    uint32_t part;       /* of the call */
+    uint8_t op, dtype;
+    uint16_t detail; /* kind of a reduction, root of a broadcast */
+} mr_comm_head;
+
+/* ---- wires ---- */
+
+enum { MR_WIRE_LANES = 2 };
+
+/* One message on its way, either side. The wire goes on with it from call to call. */
+typedef struct mr_parcel {
+    int peer; /* rank in the world */
+    int lane;
+    mr_comm_head head; /* sent; or, once headed, received */
+    void *data;        /* [bytes]; of a send it is only read */
+    size_t bytes, moved;
+    bool headed, done;
+    void *state; /* the wire's, NULL at first and when done */
+} mr_parcel;
+
+typedef struct mr_wire mr_wire;
+#define MR_WIRE_VERSION 1
+typedef struct mr_wire_ops {
+    /* Go on with a message: as much as goes without waiting. Messages between two ranks on a lane
+     * arrive in the order in which they were begun. A receive stops once after the head: the caller
+     * goes on only when it tells of as many bytes as expected. */
+    mr_status (*send)(mr_wire *w, mr_parcel *p);
+    mr_status (*receive)(mr_wire *w, mr_parcel *p);
+    /* Give up a message that will not be gone on with. */
+    void (*drop)(mr_wire *w, mr_parcel *p);
+    /* Has that rank closed its wire or ended? What it had sent before can still be received. */
+    bool (*left)(mr_wire *w, int rank);
+    /* pause(w, look(w)) returns when anything came since look, or after some milliseconds. */
+    uint32_t (*look)(mr_wire *w);
+    void (*pause)(mr_wire *w, uint32_t look);
+    /* Tell all ranks that this one gives up; the first to do so is heard. */
+    void (*abort)(mr_wire *w, const char *text);
+    bool (*aborted)(mr_wire *w, char *text, size_t cap);
+    /* `clean`: all ranks have agreed to leave */
+    void (*close)(mr_wire *w, bool clean);
+    bool farewell; /* close needs that agreement */
+} mr_wire_ops;
+struct mr_wire {
+    const mr_wire_ops *ops;
+    int rank, size;
+};
+
+/* The plug-in of MPI exports "mr_mpi_entry". */
+typedef struct mr_mpi {
+    uint32_t version; /* MR_WIRE_VERSION */
+    /* Join the world that mpirun or srun has started, as rank `rank` of `size`.
+     * Errors: MR_E_NODE MPI sees another world or does not start within the deadline */
+    mr_status (*open)(int rank, int size, double deadline_s, mr_wire **out);
+} mr_mpi;
+typedef const mr_mpi *mr_mpi_entry_fn(void);
+/* Opens the plug-in at the first call. Errors: MR_E_UNSUPPORTED; and those of open */
+MR_API mr_status mr_mpi_wire(int rank, int size, double deadline_s, mr_wire **out);
+
+/* Memory in which ranks of one host meet: a ring for each pair of ranks and lane. */
+typedef struct mr_meeting mr_meeting;
+enum { MR_MEETING_RANKS = 1024 };
+/* For `ranks` ranks, in a file without a name that other processes may map: see mr_meeting_fd.
+ * Errors: MR_E_USAGE not 1 to MR_MEETING_RANKS; MR_E_MEMORY. Owns: caller */
+MR_API mr_status mr_meeting_new(int ranks, mr_meeting **out);
+/* The meeting behind a descriptor that this process has inherited. Borrows `fd`.
+ * Errors: MR_E_NODE it holds none, or one of another version */
+MR_API mr_status mr_meeting_join(int fd, mr_meeting **out);
+MR_API int mr_meeting_fd(const mr_meeting *m); /* lent */
+MR_API int mr_meeting_ranks(const mr_meeting *m);
+/* Tell the others that a rank has ended, for one that could not say so itself. */
+MR_API void mr_meeting_mark_left(mr_meeting *m, int rank);
+MR_API void mr_meeting_abort(mr_meeting *m, const char *text);
+/* Wires of it are closed before; NULL is fine. */
+MR_API void mr_meeting_free(mr_meeting *m);
+/* The end of one rank; borrows the meeting. Errors: MR_E_MEMORY */
+MR_API mr_status mr_meeting_wire(mr_meeting *m, int rank, mr_wire **out);
+
+/* ---- communicators ---- */
+
+typedef struct mr_comm mr_comm;
+typedef struct mr_comm_options {
+    double deadline_s; /* of a call; 0: 600 */
+    uint64_t program;  /* what must be equal everywhere: a hash of the program */
+    bool check;        /* compare the calls of all ranks before each collective */
+} mr_comm_options;
+
+/* The group of all ranks of a wire; NULL: a world of this one alone.
+ * Owns: takes `wire`, also when it fails; the caller frees the result.
+ * Errors: MR_E_NODE ranks that run another program (named), rank left, deadline; MR_E_MEMORY */
+MR_API mr_status mr_comm_world(mr_wire *wire, const mr_comm_options *options, mr_comm **out);
+/* The ranks of `of` that give the same color, in order of key, then rank; a color below 0: none,
+ * *out is NULL. Collective. On lane `lane`.
+ * Owns: the caller frees the result, and frees `of` after it.
+ * Errors: as collectives; MR_E_USAGE lane */
+MR_API mr_status mr_comm_split(mr_comm *of, int color, int key, int lane, mr_comm **out);
+/* Of a world: leaves it and closes the wire. NULL is fine. */
+MR_API void mr_comm_free(mr_comm *c);
+MR_API int mr_comm_rank(const mr_comm *c);
+MR_API int mr_comm_size(const mr_comm *c);
+MR_API int mr_comm_world_rank(const mr_comm *c, int rank);
+
+/* What this rank has done in its world so far, all groups together. */
+typedef struct mr_comm_count {
+    int64_t calls;
+    int64_t bytes; /* handed to the wire; heads do not count */
+} mr_comm_count;
+MR_API mr_comm_count mr_comm_counted(const mr_comm *c, mr_comm_op op);
+MR_API void mr_comm_count_reset(mr_comm *c);
+
+/* ---- collectives ----
+ * Errors of all: MR_E_NODE another call on another rank, a rank that left or gave up, the deadline:
+ * each names ranks, call and number; MR_E_SHAPE other counts on another rank; MR_E_USAGE dtype
+ * without a sum; MR_E_MEMORY; MR_E_STOPPED at the prompt. Contents are undefined after a failure.
+ */
+
+/* deadline_s 0: that of the world */
+MR_API mr_status mr_comm_barrier(mr_comm *c, double deadline_s);
+/* x [count], in place. Bytes per rank: 2 (n-1)/n of x; up to 4 KiB in one hop, (n-1) times x. */
+MR_API mr_status mr_comm_all_reduce(mr_comm *c, mr_comm_kind kind, mr_dtype dtype, void *x,
+                                    int64_t count);
+/* in [sum of counts] in `dtype`, out [counts[rank]] in `to`: this rank's part of the reduction over
+ * ranks. `to` is `dtype`, or f32 and bf16 each become the other. out may be this rank's part of in
+ * when the dtypes are equal. */
+MR_API mr_status mr_comm_reduce_scatter(mr_comm *c, mr_comm_kind kind, mr_dtype dtype,
+                                        const void *in, const int64_t *counts, mr_dtype to,
+                                        void *out);
+/* in [counts[rank]], out [sum of counts] in the order of ranks; in may be its part of out. Any
+ * dtype. */
+MR_API mr_status mr_comm_all_gather(mr_comm *c, mr_dtype dtype, const void *in,
+                                    const int64_t *counts, void *out);
+/* in: for each rank sends[rank] elements; out: from each rank receives[rank]. Any dtype; in and out
+ * do not overlap. */
+MR_API mr_status mr_comm_all_to_all(mr_comm *c, mr_dtype dtype, const void *in,
+                                    const int64_t *sends, void *out, const int64_t *receives);
+MR_API mr_status mr_comm_broadcast(mr_comm *c, int root, mr_dtype dtype, void *x, int64_t count);
+/* One message from a rank to another; the two ends are in the same order on both. */
+MR_API mr_status mr_comm_send(mr_comm *c, int to, mr_dtype dtype, const void *x, int64_t count);
+MR_API mr_status mr_comm_receive(mr_comm *c, int from, mr_dtype dtype, void *x, int64_t count);
+
+/* ---- two hops ----
+ * Ranks in groups of `local` consecutive ones (a node): within groups first, then between equal
+ * places of all groups. Rank (node n, place l) owns chunk l * nodes + n, so that each hop works on
+ * contiguous memory. Partial sums are f32. Ref: parallelism 9. */
+
+typedef struct mr_torus mr_torus;
+/* Collective. Owns: the caller frees the result, and frees `c` after it.
+ * Errors: MR_E_USAGE `local` does not divide the ranks; those of split */
+MR_API mr_status mr_torus_new(mr_comm *c, int local, mr_torus **out);
+MR_API void mr_torus_free(mr_torus *t);
+MR_API int mr_torus_chunk(const mr_torus *t); /* that this rank owns */
+/* in [ranks * chunk], out [chunk] in `to` */
+MR_API mr_status mr_torus_reduce_scatter(mr_torus *t, mr_comm_kind kind, mr_dtype dtype,
+                                         const void *in, int64_t chunk, mr_dtype to, void *out);
+/* in [chunk], out [ranks * chunk] by chunk; in may be its part of out */
+MR_API mr_status mr_torus_all_gather(mr_torus *t, mr_dtype dtype, const void *in, int64_t chunk,
+                                     void *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

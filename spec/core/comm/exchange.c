@@ -1,0 +1,161 @@
+/* comm/exchange: ranks that do not agree are told who, which call and what; nobody waits past the
+ * deadline, and a world in which a call failed is over for all. Covers: core/comm/plugin.c */
+#include "rankcase.h"
+
+#include <stdatomic.h>
+
+enum { N = 3 };
+
+// each spec says what rank 1 does in place of the others' call
+typedef struct odd {
+    mr_status (*others)(mr_comm *c);
+    mr_status (*one)(mr_comm *c);
+} odd;
+
+static mr_status differ(rank_case *c)
+{
+    const odd *o = c->user;
+    return c->rank == 1 ? o->one(c->world) : o->others(c->world);
+}
+
+static mr_status gathers(mr_comm *c)
+{
+    float x = 1, all[N];
+    const int64_t counts[N] = {1, 1, 1};
+    return mr_comm_all_gather(c, MR_F32, &x, counts, all);
+}
+static mr_status reduces(mr_comm *c)
+{
+    float x[3] = {0};
+    return mr_comm_all_reduce(c, MR_COMM_SUM, MR_F32, x, 3);
+}
+static mr_status reduces_doubles(mr_comm *c)
+{
+    double x[3] = {0};
+    return mr_comm_all_reduce(c, MR_COMM_SUM, MR_F64, x, 3);
+}
+static mr_status reduces_more(mr_comm *c)
+{
+    float x[4] = {0};
+    return mr_comm_all_reduce(c, MR_COMM_SUM, MR_F32, x, 4);
+}
+static mr_status largest(mr_comm *c)
+{
+    float x[3] = {0};
+    return mr_comm_all_reduce(c, MR_COMM_MAX, MR_F32, x, 3);
+}
+static mr_status skips(mr_comm *c)
+{
+    MR_TRY(reduces(c));
+    return gathers(c);
+}
+static mr_status does_both(mr_comm *c)
+{
+    MR_TRY(gathers(c));
+    MR_TRY(reduces(c));
+    return gathers(c);
+}
+static mr_status leaves(mr_comm *c)
+{
+    (void)c;
+    return MR_OK;
+}
+static mr_status gives_little(mr_comm *c)
+{
+    uint8_t in[N] = {0}, out[N];
+    const int64_t ones[N] = {1, 1, 1};
+    return mr_comm_all_to_all(c, MR_U8, in, ones, out, ones);
+}
+static mr_status wants_more(mr_comm *c)
+{
+    uint8_t in[N] = {0}, out[2 * N];
+    const int64_t ones[N] = {1, 1, 1}, more[N] = {2, 1, 1};
+    return mr_comm_all_to_all(c, MR_U8, in, ones, out, more);
+}
+
+/* So many ranks fail at least; some one of them says `part`. */
+static void fail(odd o, int least, bool check, mr_status code, const char *part)
+{
+    mr_comm_options options[N] = {{.deadline_s = 120, .check = check},
+                                  {.deadline_s = 120, .check = check},
+                                  {.deadline_s = 120, .check = check}};
+    rank_case *cases = ranks_run(N, differ, &o, options);
+    int failed = 0, said = 0;
+    for (int r = 0; r < N; r++) {
+        failed += cases[r].st != MR_OK;
+        said += strstr(cases[r].text, part) && cases[r].st == code;
+    }
+    CHECK(failed >= least);
+    if (!CHECK(said > 0))
+        printf("expected %s; got '%s', '%s', '%s'\n", part, cases[0].text, cases[1].text,
+               cases[2].text);
+    free(cases);
+}
+
+static void disagreements(void)
+{
+    // told by the ranks that meet, and by name when calls are compared before they are made
+    fail((odd){reduces, gathers}, 3, false, MR_E_NODE, "rank 1 is at all_gather 0 (3 f32)");
+    fail((odd){reduces, gathers}, 3, true, MR_E_NODE,
+         "rank 1: all_gather 0 (3 f32), where rank 0 and most others make all_reduce 0 (3 f32)");
+    fail((odd){does_both, skips}, 3, true, MR_E_NODE, "rank 1: all_reduce 0 (3 f32), where rank 0");
+    fail((odd){does_both, skips}, 3, false, MR_E_NODE, "is at all_reduce 0");
+    fail((odd){reduces, reduces_doubles}, 3, false, MR_E_SHAPE,
+         "rank 1 makes all_reduce 0 (3 f64)");
+    fail((odd){reduces, reduces_more}, 3, false, MR_E_SHAPE, "rank 1 makes all_reduce 0 (4 f32)");
+    fail((odd){reduces, largest}, 3, false, MR_E_NODE, "is at all_reduce 0");
+    fail((odd){gives_little, wants_more}, 1, false, MR_E_SHAPE,
+         "rank 0 sends 1 bytes to this rank, 1, which expects 2");
+    fail((odd){reduces, leaves}, 2, false, MR_E_NODE, "rank 1 has left the world");
+}
+
+static mr_status never_comes(rank_case *c)
+{
+    // rank 1 stays until the others have given up, without a call
+    atomic_int *gone = c->user;
+    if (c->rank == 1) {
+        while (atomic_load(gone) < 2)
+            mr_clock_table()->sleep_ns(1000000);
+        float x[3] = {0};
+        return mr_comm_all_reduce(c->world, MR_COMM_SUM, MR_F32, x, 3);
+    }
+    float x[3] = {0};
+    mr_status st = mr_comm_barrier(c->world, 0.05);
+    char text[1024];
+    snprintf(text, sizeof text, "%s", mr_error_last()->text);
+    atomic_fetch_add(gone, 1);
+    // the world is over for this rank, at once and with the reason
+    if (st != MR_E_NODE || mr_comm_all_reduce(c->world, MR_COMM_SUM, MR_F32, x, 3) != MR_E_NODE ||
+        !strstr(mr_error_last()->text, "the world of ranks is over: barrier 0: "))
+        return mr_fail(MR_E_FAIL, "the world goes on: %s", mr_error_last()->text);
+    return mr_fail(st, "%s", text);
+}
+
+static void deadlines(void)
+{
+    atomic_int gone = 0;
+    rank_case *cases = ranks_run(N, never_comes, &gone, NULL);
+    const char *first = strstr(cases[0].text, "nothing from rank") ? cases[0].text : cases[2].text;
+    CHECK(strstr(first, "barrier 0: nothing from rank 1") != NULL ||
+          strstr(first, "barrier 0: nothing from rank 2") != NULL);
+    CHECK(strstr(first, " in 0.05 s") != NULL);
+    CHECK_INT(cases[1].st, MR_E_NODE);
+    free(cases);
+}
+
+static void no_plugin(void)
+{
+    mr_wire *wire;
+    CHECK(mr_mpi_wire(0, 2, 1, &wire) == MR_E_UNSUPPORTED || !wire);
+    CHECK(wire == NULL);
+}
+
+int main(void)
+{
+    disagreements();
+    deadlines();
+    no_plugin();
+    CHECK_STR(mr_comm_op_name(MR_COMM_ALL_TO_ALL), "all_to_all");
+    CHECK_STR(mr_comm_op_name(MR_COMM_OP_COUNT), "?");
+    return check_done();
+}

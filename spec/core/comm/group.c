@@ -1,0 +1,103 @@
+/* comm/group: splits by color and key, lanes that two threads use at once, worlds of different
+ * programs. */
+#include "rankcase.h"
+
+enum { N = 6 };
+
+static mr_status expect(int got, int want, const char *what)
+{
+    return got == want ? MR_OK : mr_fail(MR_E_FAIL, "%s is %d, expected %d", what, got, want);
+}
+
+static mr_status splits(rank_case *c)
+{
+    // even and odd ranks, the last first; rank 5 stays out
+    mr_comm *part, *none;
+    int color = c->rank == 5 ? -1 : c->rank % 2;
+    MR_TRY(mr_comm_split(c->world, color, -c->rank, 0, &part));
+    MR_TRY(mr_comm_split(c->world, -1, 0, 0, &none));
+    MR_TRY(expect(none == NULL, 1, "a group of no color"));
+    if (c->rank == 5)
+        return expect(part == NULL, 1, "a rank without a color");
+    int32_t sum = c->rank;
+    mr_status st = expect(mr_comm_size(part), c->rank % 2 ? 2 : 3, "size");
+    if (st == MR_OK)
+        st = expect(mr_comm_rank(part), ((c->rank % 2 ? 3 : 4) - c->rank) / 2, "rank");
+    if (st == MR_OK)
+        st = expect(mr_comm_world_rank(part, mr_comm_rank(part)), c->rank, "rank in the world");
+    if (st == MR_OK)
+        st = mr_comm_all_reduce(part, MR_COMM_SUM, MR_I32, &sum, 1);
+    if (st == MR_OK)
+        st = expect(sum, c->rank % 2 ? 4 : 6, "sum of the group");
+    mr_comm_free(part);
+    return st;
+}
+
+typedef struct beside {
+    mr_comm *comm;
+    mr_status st;
+} beside;
+
+static void *second_thread(void *arg)
+{
+    beside *b = arg;
+    for (int i = 0; i < 50 && b->st == MR_OK; i++) {
+        int64_t x = i;
+        b->st = mr_comm_all_reduce(b->comm, MR_COMM_SUM, MR_I64, &x, 1);
+        if (b->st == MR_OK && x != (int64_t)i * N)
+            b->st = MR_E_FAIL;
+    }
+    return NULL;
+}
+
+static mr_status two_lanes(rank_case *c)
+{
+    beside b = {0};
+    pthread_t thread;
+    MR_TRY(mr_comm_split(c->world, 0, 0, 1, &b.comm));
+    pthread_create(&thread, NULL, second_thread, &b);
+    mr_status st = MR_OK;
+    for (int i = 0; i < 50 && st == MR_OK; i++)
+        st = mr_comm_barrier(c->world, 0);
+    pthread_join(thread, NULL);
+    mr_comm_free(b.comm);
+    return st == MR_OK ? expect(b.st, MR_OK, "the other lane") : st;
+}
+
+static mr_status nothing(rank_case *c)
+{
+    (void)c;
+    return MR_OK;
+}
+
+static void programs(void)
+{
+    mr_comm_options options[4];
+    for (int r = 0; r < 4; r++)
+        options[r] = (mr_comm_options){.deadline_s = 120, .program = r == 2 ? 8 : 7};
+    rank_case *cases = ranks_run(4, nothing, NULL, options);
+    for (int r = 0; r < 4; r++) {
+        CHECK_INT(cases[r].st, MR_E_NODE);
+        // every rank knows, or was told
+        CHECK(strstr(cases[r].text, "rank 2 runs another program than rank 0") != NULL);
+    }
+    free(cases);
+}
+
+static void wrong_lane(void)
+{
+    mr_comm *c, *part;
+    CHECK_OK(mr_comm_world(NULL, NULL, &c));
+    CHECK_FAILS(mr_comm_split(c, 0, 0, MR_WIRE_LANES, &part), MR_E_USAGE,
+                "lane 2: expected 0 to 1");
+    mr_comm_free(c);
+}
+
+int main(void)
+{
+    ranks_succeed(N, splits, NULL);
+    ranks_succeed(N, two_lanes, NULL);
+    programs();
+    wrong_lane();
+    return check_done();
+}

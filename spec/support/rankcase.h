@@ -1,0 +1,75 @@
+/* Ranks as threads: each runs one function with its own communicator, and its failures are carried
+ * back to the spec. */
+#ifndef MR_RANKCASE_H
+#define MR_RANKCASE_H
+#include "check.h"
+#include "moonreel/comm.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+typedef struct rank_case {
+    mr_comm *world;
+    int rank, size;
+    void *user;
+    mr_status st; /* of the function */
+    char text[1024];
+    mr_meeting *meeting;
+    mr_comm_options options;
+    mr_status (*run)(struct rank_case *c);
+} rank_case;
+
+static void *rank_thread(void *arg)
+{
+    rank_case *c = arg;
+    mr_wire *wire = NULL;
+    c->st = mr_meeting_wire(c->meeting, c->rank, &wire);
+    if (c->st == MR_OK)
+        c->st = mr_comm_world(wire, &c->options, &c->world);
+    if (c->st == MR_OK)
+        c->st = c->run(c);
+    if (c->st != MR_OK)
+        snprintf(c->text, sizeof c->text, "%s", mr_error_last()->text);
+    mr_comm_free(c->world);
+    return NULL;
+}
+
+/* Run on `n` ranks; options may be NULL, or one per rank. Cases are the caller's to read and free.
+ */
+static rank_case *ranks_run(int n, mr_status (*run)(rank_case *c), void *user,
+                            const mr_comm_options *options)
+{
+    mr_meeting *meeting = NULL;
+    rank_case *cases = calloc((size_t)n, sizeof *cases);
+    pthread_t *threads = calloc((size_t)n, sizeof *threads);
+    pthread_attr_t small;
+    CHECK_OK(mr_meeting_new(n, &meeting));
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 128 << 10);
+    for (int r = 0; r < n; r++) {
+        cases[r] = (rank_case){.rank = r, .size = n, .user = user, .meeting = meeting, .run = run};
+        // no spec waits longer than this for a rank that does not come
+        cases[r].options = options ? options[r] : (mr_comm_options){.deadline_s = 60};
+        CHECK_INT(pthread_create(&threads[r], &small, rank_thread, &cases[r]), 0);
+    }
+    for (int r = 0; r < n; r++)
+        pthread_join(threads[r], NULL);
+    pthread_attr_destroy(&small);
+    free(threads);
+    mr_meeting_free(meeting);
+    return cases;
+}
+
+/* The same where every rank must succeed; the first failure is printed. */
+static inline void ranks_succeed(int n, mr_status (*run)(rank_case *c), void *user)
+{
+    rank_case *cases = ranks_run(n, run, user, NULL);
+    int failed = 0;
+    for (int r = 0; r < n; r++)
+        if (cases[r].st != MR_OK && failed++ == 0)
+            printf("rank %d of %d: %s\n", r, n, cases[r].text);
+    CHECK_INT(failed, 0);
+    free(cases);
+}
+
+#endif
