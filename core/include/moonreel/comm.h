@@ -10,9 +10,10 @@
  * make different calls are told so, by rank and call; nothing waits past its deadline. After a
  * failed call the world is over: every rank's present and further calls fail with the reason.
  *
- * Counts are in elements, arrays are dense host memory. One call per group at a time; groups that
- * are used by two threads of a rank at once lie on different lanes, those of one lane are used in
- * the same order by all ranks.
+ * Counts are in elements, arrays are dense host memory.
+ *
+ * Threads: one call per group at a time. Groups that two threads of a rank use at once lie on
+ * different lanes; those of one lane are used in the same order by all ranks.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_COMM_H
 #define MOONREEL_COMM_H

@@ -64,6 +64,29 @@ static mr_status two_lanes(rank_case *c)
     return st == MR_OK ? expect(b.st, MR_OK, "the other lane") : st;
 }
 
+static mr_status other_order(rank_case *c)
+{
+    mr_comm *pair[2] = {0};
+    MR_TRY(mr_comm_split(c->world, 0, 0, 0, &pair[0]));
+    mr_status st = mr_comm_split(c->world, 0, 0, 0, &pair[1]);
+    for (int i = 0; i < 2 && st == MR_OK; i++)
+        st = mr_comm_barrier(pair[c->rank == 1 ? 1 - i : i], 0);
+    mr_comm_free(pair[0]), mr_comm_free(pair[1]);
+    return st;
+}
+
+static void orders(void)
+{
+    rank_case *cases = ranks_run(3, other_order, NULL, NULL);
+    int said = 0;
+    for (int r = 0; r < 3; r++) {
+        CHECK_INT(cases[r].st, MR_E_NODE);
+        said += strstr(cases[r].text, "barrier 0 of another group, this rank, ") != NULL;
+    }
+    CHECK(said > 0);
+    free(cases);
+}
+
 static mr_status nothing(rank_case *c)
 {
     (void)c;
@@ -97,6 +120,7 @@ int main(void)
 {
     ranks_succeed(N, splits, NULL);
     ranks_succeed(N, two_lanes, NULL);
+    orders();
     programs();
     wrong_lane();
     return check_done();
