@@ -197,6 +197,8 @@ function command.run(args)
   if options.fit or options.balance or options.solve then
     return solve(parsed, list, mesh, compiled)
   end
+  local dir = require("moonreel.core.base").exists(parsed.positional[1] .. "/journal.jsonl")
+    and parsed.positional[1]
   local plans, fits = {}, true
   for i, one in ipairs(list) do
     local surveys = one.settings.bucket_config and surveys_of(one.settings, options) or nil
@@ -205,6 +207,10 @@ function command.run(args)
     p.stage = one.name
     p.course = require("moonreel.plan.course").of(p, one.settings, { surveys = surveys,
       stage = one.name or options.stage })
+    if dir then
+      local truth, resident = require("moonreel.trainer.truth").of_run(dir)
+      p.truth, p.resident_bytes = truth:rows(), resident
+    end
     plans[i], fits = p, fits and p.largest.fits
   end
   if options.json then

@@ -53,13 +53,19 @@ local function open(path)
   return ckpt.open(path), base.exists(path .. "/.") and path or path:match("^(.*)/") or "."
 end
 
+-- the parameters of an autoencoder that lies apart
+local function declare(auto, dtype, config)
+  local params = G.params(dtype)
+  auto:declare(nn.scope(params, "", {frozen = true}), config)
+  params:seal()
+  return params
+end
+
 -- parameters and their executor, filled from files
 local function load(auto, device, dtype, path)
   local source <close>, folder = open(path)
   local config, map = auto.sizes.read(folder), auto.weights
-  local params = G.params(dtype)
-  auto:declare(nn.scope(params, "", {frozen = true}), config)
-  params:seal()
+  local params = declare(auto, dtype, config)
   local list, maps = params:list(), {map}
   local plan = start.plan(source, list, maps)
   auto.sizes.check(config, function(name)
@@ -106,6 +112,19 @@ function codec.new(pipe, exec, device)
       .. "vae.from_pretrained = \"FOLDER\" with config.json and its weights")
   end
   local self = codec.of(auto, load(auto, device, pipe.dtype, path))
+  self.own = self.exec
+  return self
+end
+
+--- A codec that only tells what its programs take: no weights are opened, nothing runs.
+---@param pipe mr.Pipeline   its autoencoder lies apart
+---@param options table      of E.plan
+---@return mr.Codec          close it
+function codec.plan(pipe, options)
+  local auto, path = pipe.autoencoder, pipe.config.vae.from_pretrained or ""
+  local folder = base.exists(path .. "/.") and path or path:match("^(.*)/") or "."
+  local params = declare(auto, pipe.dtype, auto.sizes.read(folder))
+  local self = codec.of(auto, params, E.plan(params, options))
   self.own = self.exec
   return self
 end
@@ -174,6 +193,45 @@ end
 
 -- ---- clips to latents
 
+-- n pictures of a clip
+local function pictures_program(self, n, height, width, dtype)
+  local auto = self.auto
+  return program(self, "encode pictures " .. dtype, {n, 3, height, width}, function(g)
+    local size = auto:latent(1, height, width)
+    return auto:encode_pictures(g, g:input("pixels", dtype, {n, 3, height, width}),
+      g:input("noise", "f32", {n, size[1], size[3], size[4]}))
+  end)
+end
+
+-- latents of n pictures, joined in time
+local function piece_program(self, n, cells)
+  local auto = self.auto
+  return program(self, "encode piece", {n, cells[2], cells[3]}, function(g)
+    return auto:encode_piece(g, g:input("x", "f32", {n, table.unpack(cells)}),
+      g:input("noise", "f32", {auto:latent_frames(n), table.unpack(cells)}))
+  end)
+end
+
+--- What runs to encode a clip of u8 with an autoencoder that lies apart.
+---@return table[] rows  {prog, runs}
+function Codec:encoders(frames, height, width)
+  local auto, size, rows, at = self.auto, self.auto:latent(frames, height, width), {}, {}
+  local function add(prog)
+    local row = at[prog] or {prog = prog, runs = 0}
+    row.runs = row.runs + 1
+    if not at[prog] then
+      at[prog], rows[#rows + 1] = row, row
+    end
+  end
+  in_pieces(frames, auto.pictures, function(_, n)
+    add(pictures_program(self, n, height, width, "u8"))
+  end)
+  for _, n in ipairs(auto:pieces(frames)) do
+    add(piece_program(self, n, {size[1], size[3], size[4]}))
+  end
+  return rows
+end
+
 local function encode_whole(self, pixels)
   local shape = pixels.shape
   local dims = {1, table.unpack(shape)}
@@ -197,20 +255,14 @@ function Codec:encode(pixels, noise)
   local of_pictures = T.new("f32", {frames, table.unpack(cells)})
   in_pieces(frames, auto.pictures, function(first, n)
     local some = pixels:slice(0, first, first + n)
-    local prog = program(self, "encode pictures " .. pixels.dtype, some.shape, function(g)
-      return auto:encode_pictures(g, g:input("pixels", pixels.dtype, some.shape),
-        g:input("noise", "f32", {n, table.unpack(cells)}))
-    end)
+    local prog = pictures_program(self, n, height, width, pixels.dtype)
     of_pictures:slice(0, first, first + n):copy_from(run(prog, {pixels = some,
       noise = noise.pictures:slice(0, first, first + n)}))
   end)
   local z, first, at = T.new("f32", {size[2], table.unpack(cells)}), 0, 0
   for _, n in ipairs(auto:pieces(frames)) do
     local t = auto:latent_frames(n)
-    local prog = program(self, "encode piece", {n, size[3], size[4]}, function(g)
-      return auto:encode_piece(g, g:input("x", "f32", {n, table.unpack(cells)}),
-        g:input("noise", "f32", {t, table.unpack(cells)}))
-    end)
+    local prog = piece_program(self, n, cells)
     z:slice(0, at, at + t):copy_from(run(prog, {x = of_pictures:slice(0, first, first + n),
       noise = noise.frames:slice(0, at, at + t)}))
     first, at = first + n, at + t

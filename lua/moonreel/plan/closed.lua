@@ -128,61 +128,10 @@ function closed.stdit3_kept(s)
   return 2 * s.model.width * s.model.blocks * s.batch * s.tokens
 end
 
--- ---- encoders of Open-Sora 1.2
+-- ---- the text encoder of Open-Sora 1.2
 
 --- T5 v1.1 XXL, its encoder: 24 layers of width 4096, feed-forward 10240, 32,128 rows of text.
 closed.t5 = { parameters = 24 * (4 * 4096 ^ 2 + 3 * 4096 * 10240 + 2 * 4096) + 32128 * 4096 + 4096
   + 32 * 64 }
-
---- The 2-D autoencoder of pictures and the temporal one behind it, both as a whole.
-closed.opensora_vae = { parameters = 83653863 + 309687144 }
-
--- operations of a convolution with `taps` weights per pair of channels
-local function convolution(taps, from, to, cells)
-  return 2 * taps * from * to * cells
-end
-
--- a picture of height x width through the encoder of the 2-D autoencoder
-local function encode_picture(height, width)
-  local cells, from = height * width, 128
-  local flop = convolution(9, 3, 128, cells)
-  for level, to in ipairs { 128, 256, 512, 512 } do
-    flop = flop + convolution(9, from, to, cells) + 3 * convolution(9, to, to, cells)
-      + (from ~= to and convolution(1, from, to, cells) or 0)
-    from = to
-    if level < 4 then
-      cells = cells / 4
-      flop = flop + convolution(9, to, to, cells)
-    end
-  end
-  return flop + 4 * convolution(9, 512, 512, cells) + 4 * convolution(1, 512, 512, cells)
-    + 4 * 512 * cells ^ 2 + convolution(9, 512, 8, cells) + convolution(1, 8, 8, cells)
-end
-
--- a piece of up to 17 latent frames of `cells` cells each through the temporal encoder
-local function encode_piece(frames, cells)
-  local t = 4 * math.ceil(frames / 4)
-  local flop, from = convolution(27, 4, 128, t * cells), 128
-  for stage, to in ipairs { 128, 256, 256, 512 } do
-    flop = flop + convolution(27, from, to, t * cells) + 7 * convolution(27, to, to, t * cells)
-    from = to
-    if stage == 2 or stage == 3 then
-      t = t / 2
-      flop = flop + convolution(27, 256, 256, t * cells)
-    end
-  end
-  return flop + 8 * convolution(27, 512, 512, t * cells)
-end
-
---- Operations that encoding a clip takes.
----@param frames integer
----@param height integer  pixels
----@param width integer
----@return number
-function closed.opensora_vae_encode(frames, height, width)
-  local cells = (height // 8) * (width // 8)
-  local flop = frames * encode_picture(height, width) + frames // 17 * encode_piece(17, cells)
-  return flop + (frames % 17 > 0 and encode_piece(frames % 17, cells) or 0)
-end
 
 return closed

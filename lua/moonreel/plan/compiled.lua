@@ -3,6 +3,7 @@
 -- stays are numbers.
 -- @module moonreel.plan.compiled
 local E = require "moonreel.core.exec"
+local encoders = require "moonreel.plan.encoders"
 local feed = require "moonreel.trainer.feed"
 local given = require "moonreel.plan.given"
 local json = require "moonreel.core.json"
@@ -34,17 +35,14 @@ local function key_of(settings, dtype)
     settings:plain("text_encoder"), settings.compat or "", settings.optim.ema_decay ~= nil, dtype }
 end
 
--- encoders that this program does not build, as parts whose results are given
+-- a text encoder that this program does not build, as a part whose results are given
 local function given_parts(settings, dtype)
-  local parts, any = {}, false
-  for _, record in ipairs { "vae", "text_encoder" } do
-    local fields = settings:plain(record)
-    if not pipeline.builds(record, fields.type) then
-      parts[record] = given.part(fields, dtype)
-      any = any or parts[record] ~= nil
-    end
+  local fields = settings:plain("text_encoder")
+  if pipeline.builds("text_encoder", fields.type) then
+    return nil
   end
-  return any and parts or nil
+  local part = given.part(fields, dtype)
+  return part and { text_encoder = part }
 end
 
 -- what an optimizer keeps of a region's bytes is for
@@ -71,9 +69,9 @@ end
 
 --- The models of settings.
 ---@param settings table  baked
----@return table models  pipe, exec, dtype, given (parts by record); trained and all parameters;
----   regions: bytes by kind, saved: those that a checkpoint holds; update: memory, seconds of the
----   optimizer's step
+---@return table models  pipe, exec, dtype; trained and all parameters; regions: bytes by kind,
+---   saved: those that a checkpoint holds; update: memory, seconds of the optimizer's step;
+---   encoders: moonreel.plan.Encoders
 function Compiled:of(settings)
   local m = self.machine
   local dtype = m.here and pipeline.dtype(settings, m.here)
@@ -82,12 +80,12 @@ function Compiled:of(settings)
   if self.models[key] then
     return self.models[key]
   end
-  local parts = given_parts(settings, dtype)
-  local pipe = pipeline.of(settings, dtype, parts)
-  local exec = E.plan(pipe.params, { regions = regions.of(settings),
-    facts = m.here and m.here:facts() or ELSEWHERE,
-    rates = m.here and { f32 = m.here:rates("f32"), bf16 = m.here:rates("bf16") } or nil })
-  local models = { key = key, pipe = pipe, exec = exec, dtype = dtype, given = parts or {} }
+  local pipe = pipeline.of(settings, dtype, given_parts(settings, dtype))
+  local facts = m.here and m.here:facts() or ELSEWHERE
+  local rates = m.here and { f32 = m.here:rates("f32"), bf16 = m.here:rates("bf16") } or nil
+  local exec = E.plan(pipe.params, { regions = regions.of(settings), facts = facts, rates = rates })
+  local models = { key = key, pipe = pipe, exec = exec, dtype = dtype,
+    encoders = encoders.new(settings, pipe, m, { facts = facts, rates = rates }) }
   models.trained, models.all = pipe:counts()
   models.regions, models.saved = region_bytes(exec)
   local update = optim.new(exec, pipe.params)
@@ -126,7 +124,7 @@ end
 ---@param models table   of `of`
 ---@param bucket table   frames, height, width, batch
 ---@return table step  memory (as mr.Program memory()), live, parts (seconds: forward, recompute,
----   backward, encode), ops, useful: operations that count
+---   backward, encode), ops, useful: operations that count, encoding: bytes of encoders at work
 function Compiled:step(settings, models, bucket)
   local shape, config = feed.new(settings, models.pipe):shape(bucket), program.config(settings)
   local key = models.key .. program.key(shape) .. json.encode(config)
@@ -138,11 +136,7 @@ function Compiled:step(settings, models, bucket)
   local rows = prog:times()
   local step = { memory = prog:memory(), live = who_lives(prog), useful = work.useful(rows) }
   step.parts, step.ops = work.parts(self.machine, rows, models.dtype)
-  step.parts.encode = 0
-  for _, part in pairs(models.given) do
-    step.parts.encode = step.parts.encode + bucket.batch
-      * part:flop(bucket.frames, bucket.height, bucket.width) / self.machine.rate[part.rate]
-  end
+  step.parts.encode, step.encoding = models.encoders:batch(bucket)
   prog:close()
   graph:close()
   self.steps[key] = step
@@ -152,6 +146,7 @@ end
 --- Give everything back.
 function Compiled:close()
   for _, models in pairs(self.models) do
+    models.encoders:close()
     models.exec:close()
   end
   self.models = {}

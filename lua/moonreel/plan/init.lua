@@ -18,6 +18,7 @@ plan.kinds = {
   { "masters", "master weights", "device" }, { "moments", "moments", "device" },
   { "averages", "averages", "device" }, { "windows", "gathered weights", "device" },
   { "arena", "activations and workspace", "device" },
+  { "encoding", "encoders at work", "device" },
   { "slots", "inputs, results, constants", "device" },
   { "reserve", "libraries and communication", "device" },
   { "pinned", "activations moved to the host, inputs on their way", "host" },
@@ -99,10 +100,6 @@ end
 -- bytes of one rank that do not depend on the bucket
 local function fixed_bytes(settings, mesh, models, bucket_elements)
   local r, state, m = models.regions, mesh:share("state"), mesh.machine
-  local encoders = 0
-  for _, part in pairs(models.given) do
-    encoders = encoders + part.parameters * 2
-  end
   local windows, waiting = 0, 0
   if mesh.zero >= 2 then
     waiting = 2 * 4 * bucket_elements
@@ -110,7 +107,8 @@ local function fixed_bytes(settings, mesh, models, bucket_elements)
   if mesh.zero >= 3 then
     windows = 2 * 2 * bucket_elements
   end
-  return { weights = r.weights * mesh:share("weights"), frozen = r.frozen, encoders = encoders,
+  return { weights = r.weights * mesh:share("weights"), frozen = r.frozen,
+    encoders = models.encoders.weights,
     gradients = r.gradients * mesh:share("gradients") + waiting, windows = windows,
     masters = r.masters * state, moments = r.moments * state, averages = r.averages * state,
     reserve = m.reserve_bytes or models.update.memory.library,
@@ -142,6 +140,7 @@ local function bytes_of(fixed, step, update, share)
   bytes.slots = slots_of(step.memory) + slots_of(update.memory)
     + math.max(step.memory.landing, update.memory.landing)
   bytes.pinned = step.memory.pinned + step.memory.staged + update.memory.staged + step.memory.ring
+  bytes.encoding = step.encoding
   bytes.graphs = step.memory.host + update.memory.host - update.memory.staging
   -- shares of what is cut for ranks end at whole bytes
   for key, value in pairs(bytes) do
@@ -217,15 +216,12 @@ local function check(settings)
 end
 
 -- what a reader must know of where the figures come from
-local function notes_of(settings, mesh, models, aspects)
+local function notes_of(mesh, models, aspects)
   local notes = {}
   local function note(form, ...) notes[#notes + 1] = form:format(...) end
-  for record, part in pairs(models.given) do
-    note("%s '%s' is not built here yet: its results are inputs of the graph; its %.2f G weights "
-      .. "and its seconds are told by formula, its working memory is not", record,
-      settings[record].type, part.parameters * 1e-9)
+  for _, line in ipairs(models.encoders.notes) do
+    note("%s", line)
   end
-  table.sort(notes)
   if mesh.sequence > 1 then
     note("%d ranks share the tokens of a batch: activations and operations of one rank are that "
       .. "part of the whole", mesh.sequence)
@@ -337,7 +333,7 @@ function plan.of(settings, given)
     out[i] = row
   end
   local mesh, models = open.mesh, open.models
-  local notes = notes_of(settings, mesh, models, #open.table > #list and not survey)
+  local notes = notes_of(mesh, models, #open.table > #list and not survey)
   table.move(open.assumed, 1, #open.assumed, #notes + 1, notes)
   return { name = settings.name or tostring(settings.recipe), hash = settings.hash, mesh = mesh,
     dtype = models.dtype, trained = models.trained, parameters = models.all,

@@ -177,6 +177,21 @@ local function course_lines(p, put)
   end
 end
 
+-- what the run predicted when it began, beside what it measured
+local function truth_lines(p, put)
+  put("what the run predicted when it began, and what its steps took (medians, without waits for "
+    .. "data):")
+  put("%s", (printer.text({ { key = "bucket" }, { key = "steps", right = true },
+    { key = "predicted_s", title = "predicted", right = true, format = show.seconds },
+    { key = "measured_s", title = "measured", right = true, format = show.seconds },
+    { key = "off", title = "", right = true,
+      format = function(v) return ("%+.0f %%"):format(100 * v) end } }, p.truth):gsub("\n$", "")))
+  if p.resident_bytes then
+    put("%s resident at most; the plan above says %s (%+.0f %%)", size(p.resident_bytes),
+      size(p.largest.total), 100 * (p.largest.total / p.resident_bytes - 1))
+  end
+end
+
 --- A row per stage and a total.
 ---@param plans table[]  of plan.of, each with stage and, where steps are known, course
 ---@return string
@@ -252,6 +267,10 @@ function show.text(p)
     put("")
     course_lines(p, put)
   end
+  if p.truth then
+    put("")
+    truth_lines(p, put)
+  end
   if p.survey then
     put("")
     put("first epoch of %s: %s of %s samples in %s batches%s", p.survey.index,
@@ -300,7 +319,8 @@ function show.plain(p)
     gpus = mesh.gpus, ranks = mesh.ranks, zero = mesh.zero, sequence = mesh.sequence,
     memory_bytes = mesh.machine.memory_bytes, dtype = p.dtype, parameters = p.parameters,
     trained = p.trained, buckets = list, notes = json.array(p.notes), stage = p.stage,
-    course = p.course, dropped = p.survey and json.array(p.survey.dropped) }
+    course = p.course, truth = p.truth and json.array(p.truth), resident_bytes = p.resident_bytes,
+    dropped = p.survey and json.array(p.survey.dropped) }
 end
 
 return show

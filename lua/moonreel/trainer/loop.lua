@@ -1,6 +1,7 @@
 --- The loop of a run: micro-steps, update, journal, checkpoints, stop requests.
 -- @module moonreel.trainer.loop
 local base = require "moonreel.core.base"
+local bench = require "moonreel.core.bench"
 local ckpt = require "moonreel.ckpt"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
@@ -8,6 +9,7 @@ local progress = require "moonreel.trainer.progress"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
 local state = require "moonreel.trainer.state"
+local truth = require "moonreel.trainer.truth"
 
 local loop = {}
 
@@ -24,9 +26,11 @@ local function predict_bucket(r, bucket)
   local row = {bucket = ("%s %dx%dx%d"):format(bucket.resolution, bucket.frames,
     bucket.height, bucket.width), batch = bucket.batch, samples = bucket.samples}
   local shape = r.feed:shape(bucket)
-  r.unseen[program.key(shape)] = nil
+  row.key = program.key(shape)
+  r.unseen[row.key] = nil
   local plan = r.programs:get(shape).prog:plan()
   row.peak_bytes, row.seconds = plan.total, plan.seconds
+  r.truth:expect(row.key, row.bucket, row.seconds + r.update_s)
   r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(
     row.bucket, row.batch, row.samples,
     progress.bytes(row.peak_bytes), row.seconds * 1000))
@@ -69,7 +73,7 @@ function loop.predict(r)
   r.programs = programs.new(r.exec, r.pipe, {most_bytes = s.programs_bytes, timed = s.record_time,
     say = function(line) r.progress:say(line) end,
     config = program.config(s)})
-  r.unseen = {}
+  r.unseen, r.truth, r.update_s = {}, truth.new(), r.update.prog:plan().seconds
   local largest = largest_of(r.plan.buckets)
   for i, bucket in ipairs(r.plan.buckets) do
     r.unseen[program.key(r.feed:shape(bucket))] = bucket
@@ -88,7 +92,8 @@ function loop.predict(r)
   end
   r.journal:append{kind = "start", step = r.step, updates = r.updates, run = r.lock:id(),
     branch = r.lock:fence(), parent = r.parent,
-    settings = r.settings.hash, machine = r.machine, buckets = rows, wall = base.wall_s()}
+    settings = r.settings.hash, machine = r.machine, buckets = rows, update_s = r.update_s,
+    wall = base.wall_s()}
 end
 
 -- ---- checkpoints ----
@@ -244,13 +249,16 @@ function loop.step(r)
   end
   r.bad = (good or weight == 0) and 0 or r.bad + 1
 
-  local line = {step = r.step, epoch = sum.epoch, bucket = sum.bucket, lr = lr,
+  local line = {step = r.step, batches = n, epoch = sum.epoch, bucket = sum.bucket, lr = lr,
     samples = sum.samples, weight = weight,
     data_wait_s = sum.data_wait_s, bytes = sum.bytes, time_s = base.now_s() - started,
       wall = base.wall_s()}
   if good then
     line.kind, line.loss, line.grad_norm, line.t = "step", sum.loss / weight, norm, sum.t / weight
     r.last_loss = line.loss
+    if n == 1 then
+      r.truth:add(sum.bucket, line.time_s - line.data_wait_s)
+    end
     r.progress:step(line)
   else
     line.kind, line.reason = "skip", weight == 0 and "no good sample" or ("loss %s, gradient norm "
@@ -360,7 +368,11 @@ function loop.run(r)
   if s.record_time then
     tell_times(r)
   end
-  end_journal(r, {kind = "end", step = r.step, loss = r.last_loss, wall = base.wall_s()})
+  for _, told in ipairs(r.truth:lines()) do
+    r.progress:say(told)
+  end
+  end_journal(r, {kind = "end", step = r.step, loss = r.last_loss, wall = base.wall_s(),
+    resident_bytes = bench.max_resident()})
   r.progress:say(("done: step %d, loss %s, %s"):format(r.step, r.last_loss
     and ("%.4f"):format(r.last_loss) or "-", r.dir))
   return 0

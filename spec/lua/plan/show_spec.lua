@@ -1,7 +1,9 @@
 --- A plan as text and as JSON, by the command. Covers: lua/moonreel/cli/plan.lua
 local demo_data = dofile "spec/support/demo_data.lua"
+local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
+local settings = require "moonreel.settings"
 local show = require "moonreel.plan.show"
 
 local function run(...)
@@ -93,5 +95,29 @@ describe("stages", function()
       "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 8}}}", "model.depth=1")
     assert.equal(0, exit)
     assert.matches("the whole run: 2,100 steps %(names of the published checkpoints", text)
+  end)
+end)
+
+describe("a run", function()
+  it("is planned from its settings, beside what its journal has measured", function()
+    local dir = folder.new()
+    local words = { "steps=9", "dataset.data_path=nowhere.mrx" }
+    table.move(SMALL, 1, #SMALL, #words + 1, words)
+    dir:write("settings.json", settings.bake("recipes/tiny/demo.lua", words):to_json())
+    dir:write("journal.jsonl", "")
+    local journal <close> = require("moonreel.run").journal(dir.path)
+    journal:append { kind = "start", update_s = 0.001,
+      buckets = { { key = "k", bucket = "32px 6x32x32", seconds = 0.009 } } }
+    for _ = 1, 9 do
+      journal:append { kind = "step", batches = 1, bucket = "k", time_s = 0.015, data_wait_s = 0 }
+    end
+    journal:append { kind = "end", resident_bytes = 200000000 }
+    journal:sync()
+    local exit, text = run(dir.path)
+    assert.equal(0, exit)
+    assert.matches("\n32px 6x32x32 +9 +10 ms +15 ms +%+50 %%\n", text)
+    assert.matches("200.0 MB resident at most; the plan above says", text)
+    assert.matches("the whole run: 9 steps", text)
+    dir:remove()
   end)
 end)

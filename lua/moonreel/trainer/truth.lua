@@ -1,0 +1,104 @@
+--- What the steps of each bucket took, beside what was predicted before the first one.
+-- @module moonreel.trainer.truth
+local run = require "moonreel.run"
+
+local truth = {}
+
+local LEAST, MOST = 5, 101  -- steps that a median needs, and the newest that it is of
+local TOLERANCE = 0.1       -- of the prediction: more is said in the log
+
+local Truth = {}
+Truth.__index = Truth
+
+--- Nothing predicted and nothing measured.
+---@return mr.Truth
+function truth.new()
+  return setmetatable({ by = {}, names = {} }, Truth)
+end
+
+local function bucket_of(self, key)
+  local one = self.by[key]
+  if not one then
+    one = { bucket = key, steps = 0, times = {} }
+    self.by[key], self.names[#self.names + 1] = one, key
+  end
+  return one
+end
+
+--- What a step of a bucket is expected to take.
+---@param key string       of its micro-step
+---@param name string      for people
+---@param seconds number   micro-steps and update
+function Truth:expect(key, name, seconds)
+  local one = bucket_of(self, key)
+  one.bucket, one.predicted_s = name, seconds
+end
+
+--- What one step took, waits for data left out.
+---@param key string
+---@param seconds number
+function Truth:add(key, seconds)
+  local one = bucket_of(self, key)
+  one.times[one.steps % MOST + 1], one.steps = seconds, one.steps + 1
+end
+
+--- A row per bucket: {bucket, steps, predicted_s, measured_s (the median), off (measured over
+-- predicted, less one)}; both are nil where there is no prediction or too few steps.
+---@return table[]
+function Truth:rows()
+  local rows = {}
+  for i, key in ipairs(self.names) do
+    local one = self.by[key]
+    local row = { bucket = one.bucket, steps = one.steps, predicted_s = one.predicted_s }
+    if one.steps >= LEAST then
+      local times = table.move(one.times, 1, #one.times, 1, {})
+      table.sort(times)
+      row.measured_s = times[(#times + 1) // 2]
+      row.off = row.predicted_s and row.measured_s / row.predicted_s - 1
+    end
+    rows[i] = row
+  end
+  return rows
+end
+
+--- Lines for the log: buckets that took more than a tenth longer, or shorter, than predicted.
+---@return string[]
+function Truth:lines()
+  local lines = {}
+  for _, row in ipairs(self:rows()) do
+    if row.off and math.abs(row.off) > TOLERANCE then
+      lines[#lines + 1] = ("bucket %s took %.1f ms a step, %.1f ms were predicted: %+.0f %%")
+        :format(row.bucket, row.measured_s * 1000, row.predicted_s * 1000, row.off * 100)
+    end
+  end
+  return lines
+end
+
+--- The same out of a run's journal. Steps of several micro-batches count for no bucket.
+---@param dir string
+---@return mr.Truth
+---@return integer|nil resident  bytes at most, told at the end of the run
+function truth.of_run(dir)
+  local self, update_s, resident = truth.new(), 0, nil
+  local function expect(row)
+    if row.key then
+      self:expect(row.key, row.bucket, row.seconds + update_s)
+    end
+  end
+  for entry in run.entries(dir) do
+    if entry.kind == "start" then
+      update_s = entry.update_s or 0
+      for _, row in ipairs(entry.buckets) do
+        expect(row)
+      end
+    elseif entry.kind == "bucket" then
+      expect(entry)
+    elseif entry.kind == "step" and entry.batches == 1 then
+      self:add(entry.bucket, entry.time_s - entry.data_wait_s)
+    end
+    resident = entry.kind == "end" and entry.resident_bytes or resident
+  end
+  return self, resident
+end
+
+return truth

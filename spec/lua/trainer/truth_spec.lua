@@ -1,0 +1,48 @@
+--- What was predicted beside what was measured.
+local folder = require "spec.support.folder"
+local run = require "moonreel.run"
+local truth = require "moonreel.trainer.truth"
+
+describe("the truth", function()
+  it("is the median of the newest steps, told where it is a tenth off", function()
+    local t = truth.new()
+    t:expect("a", "first", 1)
+    t:expect("b", "second", 1)
+    for i = 1, 300 do
+      -- a slow beginning is forgotten
+      t:add("a", i < 150 and 9 or 1.05)
+      t:add("b", 1.2)
+    end
+    t:add("c", 7)
+    local rows = t:rows()
+    assert.same({ "first", 300, 1, 1.05 }, { rows[1].bucket, rows[1].steps, rows[1].predicted_s,
+      rows[1].measured_s })
+    assert.is_true(math.abs(rows[1].off - 0.05) < 1e-9)
+    -- one step says nothing
+    assert.same({ "c", 1 }, { rows[3].bucket, rows[3].steps })
+    assert.is_nil(rows[3].measured_s or rows[3].off)
+    assert.same({ "bucket second took 1200.0 ms a step, 1000.0 ms were predicted: +20 %" },
+      t:lines())
+  end)
+
+  it("is read from a journal, also of a run that goes on", function()
+    local dir = folder.new()
+    local journal <close> = run.journal(dir.path)
+    journal:append { kind = "start", update_s = 0.5,
+      buckets = { { key = "6x32x32", bucket = "32px 6x32x32", seconds = 1 } } }
+    journal:append { kind = "bucket", key = "1x32x32", bucket = "32px 1x32x32", seconds = 2 }
+    for i = 1, 5 do
+      journal:append { kind = "step", batches = 1, bucket = "6x32x32", time_s = 2 + i % 2,
+        data_wait_s = i % 2 }
+      journal:append { kind = "step", batches = 2, bucket = "6x32x32", time_s = 9,
+        data_wait_s = 0 }
+    end
+    local t, resident = truth.of_run(dir.path)
+    assert.same({ { bucket = "32px 6x32x32", steps = 5, predicted_s = 1.5, measured_s = 2,
+      off = 2 / 1.5 - 1 }, { bucket = "32px 1x32x32", steps = 0, predicted_s = 2.5 } }, t:rows())
+    assert.is_nil(resident)
+    journal:append { kind = "end", resident_bytes = 77 }
+    assert.equal(77, select(2, truth.of_run(dir.path)))
+    dir:remove()
+  end)
+end)
