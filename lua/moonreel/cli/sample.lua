@@ -1,11 +1,11 @@
---- `moonreel sample RECIPE|CKPT`: render prompts from a checkpoint.
+--- `moonreel sample RECIPE|CKPT|FOLDER`: render prompts with the weights of a checkpoint.
 -- @module moonreel.cli.sample
 local base = require "moonreel.core.base"
 
 local command = {
   name = "sample",
   summary = "render prompts from a checkpoint",
-  usage = "sample RECIPE|CKPT|RUN --prompt TEXT [options] [key=value ...]",
+  usage = "sample RECIPE|CKPT|RUN|FOLDER --prompt TEXT [options] [key=value ...]",
   overrides = true,
   options = {
     { "--prompt TEXT", "what to show; may be given several times (default: sampling.prompts, or "
@@ -15,18 +15,35 @@ local command = {
       many = true },
     { "--size HxW", "pixels (default: sampling.height and width, else sampling.resolution at its "
       .. "aspect_ratio)" },
-    { "--frames N", "frames; 1: a picture" },
+    { "--image-size HxW", "the same" },
+    { "--frames N", "frames, or a length such as 4s or 2x; 1: a picture" },
+    { "--num-frames N", "the same" },
+    { "--preset NAME", "low4s, high4s, low16s: a length and a size" },
     { "--steps N", "Euler steps (default: scheduler.num_sampling_steps)" },
     { "--guidance X", "1: none (default: scheduler.cfg_scale)" },
     { "--fps X", "rate the model is told, and of the file" },
+    { "--batch-size N", "renderings side by side (default: sampling.batch_size)" },
+    { "--reference-path FILE;FILE", "images and clips that a prompt is given; once per prompt",
+      many = true },
+    { "--mask-strategy TEXT", "what a prompt takes from them: LOOP,REFERENCE,FROM,TO,LENGTH,EDIT;"
+      .. "...; once per prompt", many = true },
     { "--raw", "the weights themselves instead of their average" },
     { "--ema", "the averaged weights (default: sampling.ema)" },
     { "--out DIR", "folder for the files (default: sampling.save_dir, else samples)" },
     { "--threads N", "compute threads" },
+    { "--llm-refine", "not here: prompts are refined by a service that this program does not ask" },
     { "--json", "list the files as JSON" },
   },
   details = "A RECIPE means its newest run under `outputs`, or the weights of --ckpt-path. A "
-    .. "checkpoint needs nothing beside it.",
+    .. "checkpoint needs nothing beside it; a FOLDER has config.json beside its weights. Fields "
+    .. "(--loop 4, --resolution 720p, --aes 6.5; `moonreel help fields`) go over what any of them "
+    .. "brings.",
+}
+
+local presets = {
+  low4s = { frames = "4s", resolution = "360p", aspect_ratio = "9:16" },
+  high4s = { frames = "4s", resolution = "720p", aspect_ratio = "9:16" },
+  low16s = { frames = "16s", resolution = "360p", aspect_ratio = "9:16" },
 }
 
 local function usage(...) base.raise("MR_E_USAGE", "sample: " .. string.format(...)) end
@@ -43,26 +60,50 @@ local function number(name, text, integer, low)
   return v
 end
 
+local function size(name, text)
+  local h, w = text:match("^(%d+)[xX](%d+)$")
+  if not h or tonumber(h) < 1 or tonumber(w) < 1 then
+    usage("--%s: expected HxW in pixels, got '%s'", name, text)
+  end
+  return math.tointeger(h), math.tointeger(w)
+end
+
+-- a preset as fields under those of the command line
+local function apply_preset(o, overrides)
+  local preset = presets[o.preset]
+  if not preset then
+    usage("--preset: expected low4s, high4s or low16s, got '%s'", o.preset)
+  end
+  o.frames = o.frames or o.num_frames or preset.frames
+  for i, key in ipairs { "resolution", "aspect_ratio" } do
+    table.insert(overrides, i, { key = "sampling." .. key, text = preset[key],
+      argument = "--preset " .. o.preset })
+  end
+  for i, key in ipairs { "height", "width" } do
+    table.insert(overrides, i, { key = "sampling." .. key, text = "none",
+      argument = "--preset " .. o.preset })
+  end
+end
+
 -- options of the command line as render takes them
 local function render_options(o)
-  local r = {prompts = o.prompt, seeds = nil}
+  local r = {prompts = o.prompt, seeds = nil, references = o.reference_path,
+    strategies = o.mask_strategy}
   if o.seed then
     r.seeds = {}
     for i, text in ipairs(o.seed) do
       r.seeds[i] = number("seed", text, true, 0)
     end
   end
-  if o.size then
-    local h, w = o.size:match("^(%d+)[xX](%d+)$")
-    if not h or tonumber(h) < 1 or tonumber(w) < 1 then
-      usage("--size: expected HxW in pixels, got '%s'", o.size)
-    end
-    r.height, r.width = math.tointeger(h), math.tointeger(w)
+  if o.size or o.image_size then
+    r.height, r.width = size(o.size and "size" or "image-size", o.size or o.image_size)
   end
-  r.frames = o.frames and number("frames", o.frames, true, 1)
+  local frames = o.frames or o.num_frames
+  r.frames = frames and require("moonreel.sample.names").frames(frames)
   r.steps = o.steps and number("steps", o.steps, true, 1)
   r.guidance = o.guidance and number("guidance", o.guidance, false, 0)
   r.fps = o.fps and number("fps", o.fps, false, 0.001)
+  r.batch_size = o.batch_size and number("batch-size", o.batch_size, true, 1)
   return r
 end
 
@@ -71,9 +112,7 @@ local function open(spec, overrides, options)
   local is_recipe = spec:find("%.lua$") or not (base.exists(spec) or spec:find("[@*?%[]")
     or spec:find("^%d+$"))
   if not is_recipe then
-    if #overrides > 0 then
-      usage("%s: fields are set with a recipe, a checkpoint brings its own", overrides[1].key)
-    end
+    options.overrides = overrides
     return require("moonreel.sample").open(spec, options)
   end
   local settings = require("moonreel.settings").bake(spec, overrides)
@@ -115,6 +154,26 @@ local function lines_of(path)
   return prompts
 end
 
+-- the prompts to render and the number of the first one
+local function prompts_of(given, s)
+  local all = given or s:plain("sampling.prompts") or lines_of(s.sampling.prompt_path) or {}
+  local first, stop = s.sampling.start_index or 0, s.sampling.end_index or #all
+  local prompts = table.move(all, first + 1, math.min(stop, #all), 1, {})
+  if #prompts == 0 then
+    usage(#all == 0 and "no prompt; try: --prompt \"a red circle going up\""
+      or "no prompt from %d to %d; there are %d", first, stop - 1, #all)
+  end
+  return prompts, first
+end
+
+-- one line that is written again after each step: how far, and how long still
+local function show_progress(started)
+  return function(done, total)
+    local left = (base.now_s() - started) / done * (total - done)
+    io.stderr:write(("\rstep %d of %d, %.0f s left\27[K"):format(done, total, left))
+  end
+end
+
 function command.run(args)
   local parsed = require("moonreel.settings.words").parse(args, command)
   local o = parsed.options
@@ -125,6 +184,13 @@ function command.run(args)
   if o.raw and o.ema then
     usage("--raw and --ema exclude each other")
   end
+  if o.llm_refine then
+    usage("--llm-refine: prompts are refined by a service that this program does not ask; try: "
+      .. "refined texts by --prompt-path FILE")
+  end
+  if o.preset then
+    apply_preset(o, parsed.overrides)
+  end
   local r, ema = render_options(o), o.ema
   if o.raw then
     ema = false
@@ -134,32 +200,31 @@ function command.run(args)
   for _, note in ipairs(sampler.notes) do
     io.stderr:write("note: ", note, "\n")
   end
-  local defaults = sampler.defaults
-  defaults:require_readers("sampling")
-  r.prompts = r.prompts or defaults:plain("sampling.prompts")
-    or lines_of(defaults.sampling.prompt_path)
-  if not r.prompts or #r.prompts == 0 then
-    usage("no prompt; try: --prompt \"a red circle going up\"")
-  end
+  local s = sampler.defaults
+  s:require_readers("sampling")
+  local prompts, first = prompts_of(r.prompts, s)
+  r.prompts = prompts
 
-  local out, rows, live = o.out or defaults.sampling.save_dir or "samples", {}, base.is_terminal(2)
-  base.make_dir(out)
-  if live then
-    r.watch = function(i) io.stderr:write(("\rstep %d\27[K"):format(i)) end
+  local names, output = require "moonreel.sample.names", require "moonreel.sample.output"
+  local out, live = o.out or s.sampling.save_dir or "samples", base.is_terminal(2)
+  local seeds = r.seeds or s:plain("sampling.seeds")
+  function r.sink(item, asked)
+    base.make_dir(out)
+    local stem = names.path(out, {index = first + item.index, name = s.sampling.sample_name,
+      prompt = s.sampling.prompt_as_path and item.prompt:gsub("[/%c]", "-"):sub(1, 200) or nil,
+      many = #seeds * asked.num_sample > 1, k = item.number})
+    return output.file(stem, item, asked.save_fps)
   end
-  local clips = sampler:render(r)
+  r.progress = live and show_progress(base.now_s()) or nil
+  local clips, rows = sampler:render(r), {}
   if live then
     io.stderr:write("\r\27[K")
   end
-  local per_prompt = #clips // #r.prompts
   for i, clip in ipairs(clips) do
-    local stem = ("%s/sample_%04d%s"):format(out, (i - 1) // per_prompt,
-      per_prompt > 1 and "-" .. (i - 1) % per_prompt or "")
-    rows[i] = {path = require("moonreel.sample").write(clip, stem), prompt = clip.prompt,
-      seed = clip.seed, frames = clip.frames,
+    rows[i] = {path = clip.path, prompt = clip.prompt, seed = clip.seed, frames = clip.frames,
       height = clip.height, width = clip.width}
     if not o.json then
-      print(rows[i].path)
+      print(clip.path)
     end
   end
   if o.json then

@@ -5,6 +5,7 @@ local json = require "moonreel.core.json"
 local clean = require "moonreel.caption.clean"
 local core = require "moonreel.core.token"
 local names = require "moonreel.sample.names"
+local opensora_vae = require "moonreel.models.opensora_vae"
 local prompt = require "moonreel.caption.prompt"
 local strategy = require "moonreel.diffusion.strategy"
 
@@ -81,7 +82,9 @@ local lists = {
   find_nearest_point = function(place, step, frames) return strategy.snap(place, step, frames) end,
   get_num_frames = function(text) return names.frames(text) end,
   get_image_size = function(name, aspect) return { names.size(resolution(name), aspect) } end,
-  dframe_to_frame = function(latent) return names.pixel_frames(latent) end,
+  dframe_to_frame = function(latent)
+    return opensora_vae.new(nil, { micro_frame_size = 17 }):head(latent)
+  end,
   save_path = function(how)
     local folder, name, index, text, as_path, many, k = table.unpack(how, 1, 7)
     return names.path(folder, { name = given(name), index = index, prompt = as_path and text or nil,

@@ -8,10 +8,13 @@ local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
-local data = require "moonreel.data"
-local names = require "moonreel.sample.names"
+local conditions = require "moonreel.sample.conditions"
 local options = require "moonreel.text.options"
+local output = require "moonreel.sample.output"
 local pipeline = require "moonreel.models.pipeline"
+local prompt = require "moonreel.caption.prompt"
+local released = require "moonreel.sample.released"
+local request = require "moonreel.sample.request"
 local rflow = require "moonreel.diffusion.rflow"
 local start = require "moonreel.ckpt.start"
 local state = require "moonreel.trainer.state"
@@ -49,25 +52,31 @@ local read_open = options.declare("sample.open", {
   { "outputs", "text", "folder of the runs", default = "outputs" },
   { "settings", "mr.Settings", "a baked recipe in place of the checkpoint's own" },
   { "defaults", "mr.Settings", "a baked recipe whose sampling and scheduler say how to render" },
+  { "overrides", "table", "fields over those of the checkpoint or folder, as settings.bake takes "
+    .. "them", default = {} },
 })
 
+-- the settings that a checkpoint brings, or those of the reference for weights with config.json
+local function settings_of(source, overrides)
+  local settings = require "moonreel.settings"
+  local text = source.manifest and source.manifest.settings
+  if not text then
+    return released.settings(source, overrides)
+  end
+  local own = settings.from_json(text, source.path)
+  return #overrides > 0 and settings.with(own, overrides) or own
+end
+
 --- Load the models of a checkpoint.
----@param spec string       a checkpoint, a run, RUN@STEP, or weights when `settings` are given
----@param given table|nil    ema, device, threads, outputs, settings, defaults
+---@param spec string       a checkpoint, a run, RUN@STEP, a folder of weights with config.json, or
+---   weights when `settings` are given
+---@param given table|nil    ema, device, threads, outputs, settings, defaults, overrides
 ---@return mr.Sampler       with settings, path, step, notes
 function sample.open(spec, given)
   local o = read_open(given)
   local found = ckpt.resolve(spec, o.outputs)
   local source <close>, notes = ckpt.load(found)
-  local settings = o.settings
-  if not settings then
-    if not (source.manifest and source.manifest.settings) then
-      base.raise("MR_E_USAGE", ("%s: these are weights without settings; try: moonreel sample "
-        .. "RECIPE --ckpt-path %s"):format(
-        source.path, source.path))
-    end
-    settings = require("moonreel.settings").from_json(source.manifest.settings, source.path)
-  end
+  local settings = o.settings or settings_of(source, o.overrides)
   local self = setmetatable({settings = settings, defaults = o.defaults or settings,
     path = source.path, step = source.step,
     notes = notes, programs = {}}, Sampler)
@@ -109,48 +118,54 @@ local function build(self, shape)
   local g = G.graph(pipe.params)
   local text, fps = pipe.text:inputs(g, B), g:input("fps", "f32", {copies * B})
   local len = g:input("len", "i32", {copies * B})
-  rflow.sample_step(g, {dims = dims, guidance = shape.guidance, predict = function(x, t)
-    return pipe:predict_guided(g, {x = x, t = t, fps = fps, text = text,
-      text_len = len, copies = copies,
-      height = shape.height, width = shape.width})
-  end})
+  rflow.sample_step(g, {dims = dims, guidance = shape.guidance, masked = shape.masked,
+    predict = function(x, t, x_mask)
+      return pipe:predict_guided(g, {x = x, t = t, x_mask = x_mask, fps = fps, text = text,
+        text_len = len, copies = copies, height = shape.height, width = shape.width})
+    end})
   g:finish()
   return {step = self.exec:compile(g), graph = g, dims = dims, copies = copies}
 end
 
-local function programs_of(self, shape)
-  local key = ("%dx%dx%d b%d g%.17g"):format(shape.frames, shape.height,
-    shape.width, shape.batch, shape.guidance)
-  self.programs[key] = self.programs[key] or build(self, shape)
+local function program_of(self, r, masked)
+  local key = ("%dx%dx%d b%d g%.17g%s"):format(r.frames, r.height, r.width, r.batch, r.guidance,
+    masked and " mask" or "")
+  self.programs[key] = self.programs[key] or build(self, setmetatable({masked = masked},
+    {__index = r}))
   return self.programs[key]
 end
 
 -- times of a run: one list for all renderings, they have one size
-local function times_of(self, shape, steps, B)
-  local latent = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
-  local ratio, round = rflow.ratio_of(self.settings, self.pipe.dtype, {height = shape.height,
-    width = shape.width, frames = shape.frames, latent_frames = latent[2]})
+local function times_of(self, r)
+  local latent = self.pipe.autoencoder:latent(r.frames, r.height, r.width)
+  local ratio, round = rflow.ratio_of(self.settings, self.pipe.dtype, {height = r.height,
+    width = r.width, frames = r.frames, latent_frames = latent[2]})
   local times = {}
-  for i, t in ipairs(rflow.schedule(steps, ratio, round)) do
+  for i, t in ipairs(rflow.schedule(r.steps, ratio, round)) do
     times[i] = {}
-    for b = 1, B do
+    for b = 1, r.batch do
       times[i][b] = t
     end
   end
   return times
 end
 
--- render at most B items; empty places repeat the last one
-local function render_batch(self, items, shape, how)
-  local B, p = shape.batch, programs_of(self, shape)
-  local prompts, noise = {}, T.new("f32", p.dims)
+-- noise of B renderings in a loop: it belongs to the seed alone, whatever is rendered beside it
+local function noise_of(r, items, dims, purpose, key, loop)
+  local all = T.new("f32", dims)
+  for b = 1, r.batch do
+    local one = T.new("f32", {table.unpack(dims, 2)}):fill_normal(
+      items[math.min(b, #items)].seed, purpose, key, loop)
+    all:slice(0, b - 1, b):reshape(one.shape):copy_from(one)
+  end
+  return all
+end
+
+-- tell the program of one step what all steps share
+local function set_text(self, p, r, items, loop)
+  local B, prompts = r.batch, {}
   for b = 1, B do
-    local item = items[math.min(b, #items)]
-    prompts[b] = item.prompt
-    -- noise belongs to the seed alone: the same whatever is rendered beside it
-    local one = T.new("f32", {p.dims[2], p.dims[3], p.dims[4], p.dims[5]}):fill_normal(item.seed,
-      "sample_noise")
-    noise:slice(0, b - 1, b):reshape(one.shape):copy_from(one)
+    prompts[b] = prompt.at(items[math.min(b, #items)].words, loop)
   end
   local tokens = self.pipe.text:tokens(prompts)
   local len, fps = tokens.len:totable(), {}
@@ -159,95 +174,100 @@ local function render_batch(self, items, shape, how)
     len[B + b] = self.settings.compat and len[b] or self.pipe.text.max_length
   end
   for b = 1, p.copies * B do
-    fps[b] = shape.frames == 1 and IMAGE_FPS or how.fps
+    fps[b] = r.frames == 1 and IMAGE_FPS or r.fps
   end
   self.pipe.text:set(p.step, tokens)
   p.step:set("len", T.from({p.copies * B}, len, "i32"))
   p.step:set("fps", T.from({p.copies * B}, fps))
-  local z = rflow.sample(p.step, {z = noise, times = times_of(self, shape, how.steps, B),
-    watch = how.watch})
-  local clips = {}
+end
+
+-- latents of a loop over at most B items; empty places repeat the last one
+local function render_latents(self, r, items, loop, before)
+  local size = self.pipe.autoencoder:latent(r.frames, r.height, r.width)
+  local dims = {r.batch, table.unpack(size)}
+  local z, masks, masked = noise_of(r, items, dims, "sample_noise", 0, loop), {}, false
   for b, item in ipairs(items) do
-    local pieces, height, width = {}, nil, nil
-    local one = z:slice(0, b - 1, b):reshape{table.unpack(p.dims, 2)}
-    self.codec:decode(one, shape, function(pictures)
-      pieces[#pieces + 1] = codec.pixels(pictures):bytes()
-      height, width = pictures.shape[3], pictures.shape[4]
-    end)
-    clips[b] = {prompt = item.prompt, seed = item.seed, frames = shape.frames,
-      height = height, width = width, fps = how.save_fps or how.fps,
-      pixels = table.concat(pieces)}
+    local one = z:slice(0, b - 1, b):reshape(size)
+    masks[b] = item.conditions:apply(one, loop, before[b])
+    masked = masked or masks[b] ~= nil
+  end
+  local all = {}
+  for i = 1, size[2] do
+    all[i] = 1
+  end
+  for b = 1, masked and r.batch or 0 do
+    masks[b] = masks[b] or all
+  end
+  local p = program_of(self, r, masked)
+  set_text(self, p, r, items, loop)
+  return rflow.sample(p.step, {z = z, times = times_of(self, r), mask = masked and masks or nil,
+    noise = function(step) return noise_of(r, items, dims, "edit_noise", step, loop) end,
+    watch = function(i, prog)
+      r.done = r.done + 1
+      if r.watch then
+        r.watch(i, prog)
+      end
+      if r.progress then
+        r.progress(r.done, r.total)
+      end
+    end})
+end
+
+-- give the frames of a piece to a clip from frame `skip` on, and keep its last `kept`
+local function show(self, r, z, clip, skip, kept)
+  local last, filled
+  self.codec:decode(z, r, function(pictures, first)
+    local pixels = codec.pixels(pictures)
+    local n, H, W = pixels.shape[1], pixels.shape[3], pixels.shape[4]
+    if first + n > skip then
+      clip:write(pixels:slice(0, math.max(skip - first, 0), n):clone())
+    end
+    local from = math.max(r.frames - kept, first)
+    if from < first + n then
+      last = last or T.new("u8", {kept, 3, H, W})
+      filled = from - (r.frames - kept)
+      last:slice(0, filled, filled + first + n - from):copy_from(pixels:slice(0, from - first, n))
+    end
+  end)
+  return last
+end
+
+-- all loops of at most B items
+local function render_batch(self, r, items)
+  local auto, before, clips = self.pipe.autoencoder, {}, {}
+  for b, item in ipairs(items) do
+    item.conditions = conditions.new(self.codec, item, r)
+    clips[b] = r.sink and r.sink(item, r) or output.collect(item, r)
+  end
+  for loop = 0, r.loop - 1 do
+    local z = render_latents(self, r, items, loop, before)
+    for b, item in ipairs(items) do
+      before[b] = show(self, r, z:slice(0, b - 1, b):reshape{table.unpack(z.shape, 2)}, clips[b],
+        loop > 0 and auto:head(r.condition_length) or 0, item.conditions:kept(loop))
+    end
+  end
+  for b, clip in ipairs(clips) do
+    items[b].conditions, clips[b] = nil, clip:finish()
   end
   return clips
 end
 
--- pixels of sampling.resolution at sampling.aspect_ratio, height before width
-local function named_size(s)
-  local name, aspect = s.sampling.resolution, s.sampling.aspect_ratio or "1:1"
-  if not name then
-    base.raise("MR_E_USAGE", "sample: no size; try: --size 256x256, or --resolution 240p "
-      .. "--aspect-ratio 9:16")
-  end
-  local resolution = s:plain("resolutions")[name]
-  if not resolution then
-    base.raise("MR_E_USAGE",
-      ("%s: sampling.resolution: no resolution '%s'"):format(s:origin("sampling.resolution"), name))
-  end
-  local height, width = names.size(resolution, aspect)
-  if not height then
-    base.raise("MR_E_USAGE",
-      ("%s: sampling.aspect_ratio: expected HEIGHT:WIDTH as 9:16, got '%s'"):format(
-      s:origin("sampling.aspect_ratio"), aspect))
-  end
-  return height, width
-end
-
-local read_render = options.declare("sampler:render", {
-  { "prompts", "table", "texts; required" },
-  { "seeds", "table", "integers; sampling.seeds where absent" },
-  { "frames", "integer", "sampling.frames where absent" },
-  { "height", "integer", "sampling.height, or that of sampling.resolution, where absent" },
-  { "width", "integer", "as height" },
-  { "fps", "number", "what the model is told; sampling.fps where absent" },
-  { "save_fps", "number", "of the file; sampling.save_fps, then fps where absent" },
-  { "steps", "integer", "of Euler; scheduler.num_sampling_steps where absent" },
-  { "guidance", "number", "scheduler.cfg_scale where absent; 1: none" },
-  { "batch_size", "integer", "renderings at once; sampling.batch_size where absent" },
-  { "watch", "function", "called with the number of each Euler step" },
-})
-
 --- Render every prompt with every seed.
----@param given table  prompts; the rest defaults to the settings: seeds, frames, height, width,
----   fps, save_fps, steps, guidance, batch_size; watch
----@return table  clips, prompts slowest: {prompt, seed, frames, height, width, fps, pixels = u8
----   [T][3][H][W]}
+---@param given table  prompts; the rest defaults to the settings, help(sampler.render) lists it.
+---   sink(item, request) may give an object whose write(pixels u8 [n, 3, H, W]) takes frames in
+---   order and whose finish() gives what render returns for it: memory is then that of one piece
+---@return table  clips, prompts slowest: {prompt, seed, index, number, frames, height, width, fps,
+---   pixels = u8 [T][3][H][W]}
 function Sampler:render(given)
-  local s, o = self.defaults, read_render(given)
-  local function pick(name, fallback)
-    if o[name] ~= nil then
-      return o[name]
-    end
-    return fallback
+  local r, clips = request.read(given, self.defaults, self.pipe.text.cleans), {}
+  -- refused here rather than after the first piece
+  if r.loop > 1 then
+    self.pipe.autoencoder:head(r.condition_length)
   end
-  local height, width = pick("height", s.sampling.height), pick("width", s.sampling.width)
-  if not (height and width) then
-    height, width = named_size(s)
-  end
-  local how = {fps = pick("fps", s.sampling.fps),
-    save_fps = pick("save_fps", s.sampling.save_fps),
-    steps = pick("steps", s.scheduler.num_sampling_steps), watch = o.watch}
-  local shape = {frames = pick("frames", s.sampling.frames), height = height, width = width,
-    guidance = pick("guidance", s.scheduler.cfg_scale)}
-  local items, clips = {}, {}
-  for _, prompt in ipairs(o.prompts or {}) do
-    for _, seed in ipairs(pick("seeds", s:plain("sampling.seeds"))) do
-      items[#items + 1] = {prompt = prompt, seed = seed}
-    end
-  end
-  shape.batch = math.min(pick("batch_size", s.sampling.batch_size), math.max(#items, 1))
-  for first = 1, #items, shape.batch do
-    local part = table.move(items, first, math.min(first + shape.batch - 1, #items), 1, {})
-    table.move(render_batch(self, part, shape, how), 1, #part, #clips + 1, clips)
+  r.done, r.total = 0, -(-#r.items // r.batch) * r.loop * r.steps
+  for first = 1, #r.items, r.batch do
+    local part = table.move(r.items, first, math.min(first + r.batch - 1, #r.items), 1, {})
+    table.move(render_batch(self, r, part), 1, #part, #clips + 1, clips)
   end
   return clips
 end
@@ -257,13 +277,12 @@ end
 ---@param stem string  path without extension
 ---@return string path
 function sample.write(clip, stem)
-  if clip.frames == 1 then
-    data.png(stem .. ".png", clip.pixels, {height = clip.height, width = clip.width})
-    return stem .. ".png"
+  local n = 3 * clip.height * clip.width
+  local writer = output.file(stem, clip, clip.fps)
+  for at = 1, #clip.pixels, n do
+    writer:write(T.from({1, 3, clip.height, clip.width}, clip.pixels:sub(at, at + n - 1), "u8"))
   end
-  data.encode(stem .. ".mp4", clip.pixels,
-    {frames = clip.frames, height = clip.height, width = clip.width, fps = clip.fps})
-  return stem .. ".mp4"
+  return writer:finish().path
 end
 
 return sample

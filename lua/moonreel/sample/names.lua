@@ -20,17 +20,6 @@ function names.frames(text)
   return n
 end
 
---- Pixel frames that latent frames of whole pieces come from: 5 of 17.
----@param latent integer
----@return integer
-function names.pixel_frames(latent)
-  if latent % 5 ~= 0 then
-    base.raise("MR_E_USAGE", ("%d latent frames are no whole pieces; expected a multiple of 5")
-      :format(latent))
-  end
-  return latent // 5 * 17
-end
-
 -- keys of aspects by name; some are not the nearest to what the name says
 local aspects = { ["3:8"] = 0.38, ["9:21"] = 0.43, ["12:25"] = 0.48, ["1:2"] = 0.50,
   ["9:17"] = 0.53, ["27:50"] = 0.54, ["9:16"] = 0.56, ["5:8"] = 0.62, ["2:3"] = 0.67,

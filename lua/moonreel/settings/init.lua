@@ -38,6 +38,24 @@ function settings.bake(name, overrides, options)
   return require("moonreel.settings.bake").bake(file, arguments, options.stage)
 end
 
+--- Settings with fields set over them.
+---@param base table        baked
+---@param overrides table   as for bake
+---@return table settings   baked
+function settings.with(base, overrides)
+  local core = require "moonreel.core.base"
+  local path = os.tmpname()
+  os.remove(path)
+  path = path .. ".lua"
+  core.replace_file(path, base:to_recipe())
+  local good, result = pcall(settings.bake, path, overrides, { child = false })
+  os.remove(path)
+  if not good then
+    error(result, 0)
+  end
+  return result
+end
+
 --- Read back what a run stored.
 ---@param text string   the text of settings.json
 ---@param where string  for messages

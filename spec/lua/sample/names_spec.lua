@@ -13,12 +13,10 @@ describe("names of the reference", function()
     assert.equal(102, names.frames "4s")
     assert.equal(816, names.frames "16x")
     assert.equal(7, names.frames "7")
-    assert.equal(34, names.pixel_frames(10))
     for _, text in ipairs { "0", "3s", "-5", "x", "", "1.5" } do
       assert.matches("frames '.*': expected a number, 2s to 32s or 1x to 16x",
         message(names.frames, text))
     end
-    assert.matches("7 latent frames are no whole pieces", message(names.pixel_frames, 7))
   end)
 
   it("are sizes, where the name counts before what it says", function()

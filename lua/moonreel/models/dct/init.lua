@@ -84,6 +84,12 @@ function Autoencoder.latent(_, frames, height, width)
   return {CHANNELS, frames, -(-height // BLOCK), -(-width // BLOCK)}
 end
 
+--- Frames at the beginning of a clip that so many latent frames stand for.
+function Autoencoder.head(_, latent) return latent end
+
+--- Frames at the end of a clip whose latents hold the last ones.
+function Autoencoder.tail(_, frames, latent) return math.min(frames, latent) end
+
 -- coefficients before normalisation: u8 [B, T, 3, H, W] -> f32 [B, T, blocks, 24]
 local function coefficients(g, pixels)
   local x = nn.cast(pixels:permute{0, 2, 1, 3, 4}, "f32")

@@ -54,6 +54,33 @@ end
 --- Latent frames of a piece.
 function Autoencoder.latent_frames(_, frames) return -(-frames // FRAMES) end
 
+--- Frames at the beginning of a clip that so many latent frames stand for: whole pieces.
+---@param latent integer
+---@return integer
+function Autoencoder:head(latent)
+  local piece = self.frames or FRAMES
+  local n = self:latent_frames(piece)
+  if latent % n ~= 0 then
+    base.raise("MR_E_USAGE", ("%d latent frames are no whole pieces; expected a multiple of %d")
+      :format(latent, n))
+  end
+  return latent // n * piece
+end
+
+--- Frames of the pieces at the end of a clip whose latents hold the last ones.
+---@param frames integer  of the clip
+---@param latent integer
+---@return integer
+function Autoencoder:tail(frames, latent)
+  local pieces, n = self:pieces(frames), 0
+  for i = #pieces, 1, -1 do
+    if latent > 0 then
+      n, latent = n + pieces[i], latent - self:latent_frames(pieces[i])
+    end
+  end
+  return n
+end
+
 -- a buffer of a number per channel
 local function buffer(scope, name, values)
   return scope:add(name, {1, #values, 1, 1, 1}, {kind = "values",

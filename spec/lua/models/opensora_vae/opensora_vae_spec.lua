@@ -56,6 +56,20 @@ describe("models.opensora_vae", function()
     assert.same({38}, whole:pieces(38))
   end)
 
+  it("knows which frames the first and the last latent frames stand for", function()
+    local auto = opensora_vae.new(nil, {micro_frame_size = 17, micro_batch_size = 4})
+    assert.equal(34, auto:head(10))
+    local ok, problem = pcall(auto.head, auto, 7)
+    assert.is_false(ok)
+    assert.matches("7 latent frames are no whole pieces; expected a multiple of 5$",
+      tostring(problem))
+    assert.equal(17, auto:tail(102, 5))
+    assert.equal(34, auto:tail(102, 6))
+    -- a short piece at the end has fewer latent frames
+    assert.equal(4 + 17, auto:tail(38, 5))
+    assert.equal(38, opensora_vae.new(nil, {}):tail(38, 5))
+  end)
+
   it("lets no latent frame see a later frame", function()
     local x = T.new("f32", {1, 8, 2, 3, 4}):fill_normal(1, "x")
     local other = x:clone()

@@ -1,0 +1,67 @@
+--- What a rendering is given beside its words: latents of reference files, and the end of the piece
+-- before. Ref: opensora-1.2.md 3.2.
+-- @module moonreel.sample.conditions
+local T = require "moonreel.core.tensor"
+local data = require "moonreel.data"
+local strategy = require "moonreel.diffusion.strategy"
+
+local conditions = {}
+
+local Conditions = {}
+Conditions.__index = Conditions
+
+-- latents of a clip, with draws of the rendering's own
+local function latents(codec, pixels, seed, key, epoch)
+  local s = pixels.shape
+  return codec:encode(pixels, codec:noise(s[1], s[3], s[4], seed, key, epoch)):clone()
+end
+
+--- The conditions of one rendering.
+---@param codec mr.Codec
+---@param item table     words, seed, paths, strategy of moonreel.sample.request
+---@param r table        of request.read: height, width, condition_length, condition_edit, align
+---@return table
+function conditions.new(codec, item, r)
+  local self = setmetatable({codec = codec, item = item, request = r, references = {},
+    groups = strategy.parse(item.strategy)}, Conditions)
+  for i, path in ipairs(item.paths) do
+    local pixels = data.decode(path, {height = r.height, width = r.width})
+    local frames = #pixels // (3 * r.height * r.width)
+    self.references[i] = latents(codec, T.from({frames, 3, r.height, r.width}, pixels, "u8"),
+      item.seed, i, 0)
+  end
+  return self
+end
+
+--- Frames at the end of a piece that the next one needs; 0: none follows.
+---@param loop integer  of the piece, from 0
+function Conditions:kept(loop)
+  local r = self.request
+  return loop + 1 < r.loop and self.codec.auto:tail(r.frames, r.condition_length) or 0
+end
+
+--- Write what is given into the noise of a piece.
+---@param z mr.Tensor          f32 [C, t, h, w]; changed in place
+---@param loop integer         from 0
+---@param before mr.Tensor|nil u8 [n, 3, H, W]: the kept end of the piece before
+---@return table|nil           a number per latent frame: 1 is rendered, 0 kept; nil: nothing is
+---   given
+function Conditions:apply(z, loop, before)
+  local r, references = self.request, table.move(self.references, 1, #self.references, 1, {})
+  local groups = {}
+  for _, group in ipairs(self.groups) do
+    groups[#groups + 1] = group.loop == loop and group or nil
+  end
+  if before then
+    references[#references + 1] = latents(self.codec, before, self.item.seed, 0, loop)
+    groups[#groups + 1] = strategy.continue(loop, #references - 1, r.condition_length,
+      r.condition_edit)
+  end
+  if #groups == 0 then
+    return nil
+  end
+  return strategy.apply(z, groups, {references = references, loop = loop,
+    align = r.align}):totable()
+end
+
+return conditions
