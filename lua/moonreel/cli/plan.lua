@@ -4,7 +4,7 @@ local command = {
   name = "plan",
   summary = "say what a run takes before it runs: bytes by kind, seconds by part, steps and cost",
   usage = "plan RECIPE|RUN [key=value ...] [--gpus 24x8xH100] [--machine NAME] [--data NAME.mrx] "
-    .. "[--stage NAME] [--fit MEMORY] [--balance] [--solve mesh] [--json] "
+    .. "[--stage NAME] [--fit MEMORY] [--balance] [--solve mesh] [--why] [--trace FILE] [--json] "
     .. "| plan --check [RECIPE ...] | plan --published",
   overrides = true,
   options = {
@@ -18,6 +18,8 @@ local command = {
       .. "machine's" },
     { "--balance", "solve batches of equal seconds, within --fit or the machine's memory" },
     { "--solve WHAT", "mesh: the fastest way to shard, share tokens and recompute that fits" },
+    { "--why", "what the step of the slowest bucket waits for, and how busy its streams are" },
+    { "--trace FILE", "the steps of all buckets as a Chrome trace, a row per stream" },
     { "--check", "do the recipes, or all that ship, fit on each of --gpus 1,8,192? exit 5 when "
       .. "not" },
     { "--published", "published runs: their numbers beside ours, with the margin and the source" },
@@ -177,6 +179,25 @@ local function meshes_of(options)
   return list
 end
 
+-- the bucket whose step takes longest
+local function slowest_of(p)
+  local slowest
+  for _, b in ipairs(p.buckets) do
+    slowest = (not slowest or b.seconds.step > slowest.seconds.step) and b or slowest
+  end
+  return slowest
+end
+
+local function write_trace(path, p)
+  local steps = {}
+  for i, b in ipairs(p.buckets) do
+    steps[i] = { name = ("%s, batch %d"):format(require("moonreel.plan").bucket_name(b), b.batch),
+      how = b.schedule }
+  end
+  require("moonreel.core.base").replace_file(path,
+    require("moonreel.plan.timeline").trace(steps))
+end
+
 function command.run(args)
   local fault = require "moonreel.recipe.fault"
   local parsed = require("moonreel.settings.words").parse(args, command)
@@ -213,6 +234,12 @@ function command.run(args)
     end
     plans[i], fits = p, fits and p.largest.fits
   end
+  if options.why or options.trace then
+    one_of(parsed, list)
+  end
+  if options.trace then
+    write_trace(options.trace, plans[1])
+  end
   if options.json then
     local json = require "moonreel.core.json"
     local out = json.array()
@@ -222,6 +249,8 @@ function command.run(args)
     print(json.encode(#out == 1 and out[1] or { stages = out }, { indent = 2 }))
   elseif #plans > 1 then
     io.write(show.stages(plans))
+  elseif options.why then
+    io.write(show.why(plans[1], slowest_of(plans[1])))
   else
     io.write(show.text(plans[1]))
   end

@@ -179,15 +179,15 @@ local function seconds_of(settings, mesh, models, step, tokens)
   s.micro = s.encode + s.forward + backward + s.exchange
   s.update = models.update.seconds * mesh:share("state")
   s.input = m.host and step.memory.inputs / m.host.pcie or 0
-  s.reduce, s.gather, s.exposed = 0, 0, 0
-  if mesh.ranks > 1 then
-    local how = schedule.of(mesh, { forward_s = s.encode + s.forward, backward_s = backward,
-      parameters = models.trained })
-    s.reduce, s.gather, s.exposed = how.reduce, how.gather, how.seconds - s.micro + s.exchange
-  end
+  -- the last micro-step and the update, with what they wait for
+  local how = schedule.of(mesh, { input_s = s.input, encode_s = s.encode,
+    forward_s = s.forward + s.exchange / 2, backward_s = backward + s.exchange / 2,
+    update_s = s.update, parameters = models.trained })
+  s.reduce, s.gather = how.reduce, how.gather
+  s.exposed = mesh.ranks > 1 and how.seconds - s.micro - s.update or 0
   s.slowest = (slowest_of(mesh.ranks) - 1) * n * s.micro
   s.step = n * s.micro + s.exposed + s.slowest + s.update
-  return s
+  return s, how
 end
 
 -- share of the peak rate that the useful operations reach
@@ -299,7 +299,7 @@ function Open:row(b)
     batch = b.batch, tokens = tokens_of(models, b), live = step.live, ops = step.ops,
     bytes = bytes_of(self.fixed, step, models.update, mesh.sequence), useful = step.useful,
     workspace = step.memory.workspace }
-  row.seconds = seconds_of(self.settings, mesh, models, step, row.tokens)
+  row.seconds, row.schedule = seconds_of(self.settings, mesh, models, step, row.tokens)
   row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
   -- where the device is the host, both are one memory
   row.total = row.bytes.device + (mesh.machine.here and row.bytes.host or 0)

@@ -18,9 +18,23 @@ local schedule = {}
 ---@field gather string|nil    "exposed" (default): weights are gathered before the forward pass;
 ---   "hidden": each bucket before its readers, behind the forward pass; "twice": once more, behind
 ---   the backward pass (ZeRO 3)
+---@field input_s number|nil   copy of the next batch to the device
+---@field encode_s number|nil  encoders, before the forward pass; gathers hide behind them as well
+---@field update_s number|nil  the optimizer's, when all is reduced
 
--- collectives of one bucket, after `before`; returns its last event
+-- one event where it takes time; returns it, or nil
+local function add_event(events, stream, name, seconds, before)
+  if (seconds or 0) > 0 then
+    events[#events + 1] = { stream = stream, name = name, seconds = seconds, after = before }
+    return #events
+  end
+end
+
+-- collectives of one bucket, after `before`; returns its last event, nil where one rank is alone
 local function add_collective(events, m, step, what, elements, before)
+  if step.group.gpus * step.group.nodes == 1 then
+    return nil
+  end
   local bytes = (what == "gather" and step.gather_bytes or 2) * elements
   if not step.two_hops then
     local stream = step.group.nodes > 1 and "comm_inter" or "comm_intra"
@@ -48,6 +62,9 @@ function schedule.events(m, step)
   local function elements(k)
     return k < buckets and step.bucket or step.parameters - (buckets - 1) * step.bucket
   end
+  -- the batch of the next step travels beside this one
+  add_event(events, "h2d", "input", step.input_s)
+  local encode = add_event(events, "compute", "encode", step.encode_s)
   local gathered = {}
   for k = 1, buckets do
     gathered[k] = add_collective(events, m, step, "gather", elements(k))
@@ -56,9 +73,9 @@ function schedule.events(m, step)
   for k = 1, buckets do
     events[#events + 1] = { stream = "compute", name = "forward",
       seconds = step.forward_s * elements(k) / step.parameters,
-      after = { gather == "exposed" and gathered[buckets] or gathered[k] } }
+      after = { gather == "exposed" and gathered[buckets] or gathered[k] or encode } }
   end
-  local forward, again = #events, {}
+  local forward, again, reduced = #events, {}, nil
   -- a gather goes out before the reduction that would hold it up: one bucket ahead of its reader
   local function gather_again(k)
     if k >= 1 and gather == "twice" then
@@ -70,8 +87,9 @@ function schedule.events(m, step)
     gather_again(k - 1)
     events[#events + 1] = { stream = "compute", name = "backward", after = { again[k] or forward },
       seconds = step.backward_s * elements(k) / step.parameters }
-    add_collective(events, m, step, "reduce", elements(k), { #events })
+    reduced = add_collective(events, m, step, "reduce", elements(k), { #events })
   end
+  add_event(events, "compute", "update", step.update_s, { reduced })
   return events
 end
 
@@ -86,7 +104,8 @@ function schedule.seconds(m, step, sigma)
   local ranks = step.group.gpus * step.group.nodes
   local slow = simulate.slowest(ranks, sigma or 0)
   local drawn = setmetatable({ forward_s = step.forward_s * slow,
-    backward_s = step.backward_s * slow }, { __index = step })
+    backward_s = step.backward_s * slow, encode_s = (step.encode_s or 0) * slow },
+    { __index = step })
   local events = schedule.events(m, drawn)
   local times = simulate.run(events, m.communication_share)
   return times.seconds, times, events
@@ -112,14 +131,15 @@ end
 
 --- The step of a mesh: gathers hidden behind the forward pass, in the hops that end sooner.
 ---@param mesh moonreel.plan.Mesh
----@param work table  forward_s, backward_s, parameters
+---@param work table  forward_s, backward_s, parameters; input_s, encode_s, update_s
 ---@param sigma number|nil  as `seconds`
 ---@return table how  {seconds, reduce, gather: seconds of all such collectives, events, times}
 function schedule.of(mesh, work, sigma)
   local best
   for _, two_hops in ipairs(mesh.nodes > 1 and { false, true } or { false }) do
     local seconds, times, events = schedule.seconds(mesh.machine, { forward_s = work.forward_s,
-      backward_s = work.backward_s, parameters = work.parameters,
+      backward_s = work.backward_s, parameters = work.parameters, input_s = work.input_s,
+      encode_s = work.encode_s, update_s = work.update_s,
       bucket = schedule.bucket(mesh.ranks), group = { gpus = mesh.gpus, nodes = mesh.nodes },
       two_hops = two_hops, gather = mesh.zero >= 3 and "twice" or "hidden" }, sigma)
     if not best or seconds < best.seconds then

@@ -177,6 +177,46 @@ local function course_lines(p, put)
   end
 end
 
+-- what to try where a part decides
+local advice = {
+  encode = "encode once and train on stored latents and features",
+  forward = "larger batches, where the share of the peak is low",
+  backward = "larger batches, where the share of the peak is low; recompute less, where memory "
+    .. "allows (--solve mesh)",
+  reduce = "fewer, larger steps: a larger batch or accumulate",
+  gather = "larger batches hide it; a faster network, or ranks that share weights inside nodes",
+  update = "more ranks share it",
+}
+
+--- Why a step takes as long as it does.
+---@param p table    of plan.of
+---@param row table  one of its buckets
+---@return string
+function show.why(p, row)
+  local timeline = require "moonreel.plan.timeline"
+  local path, lines, longest = timeline.path(row.schedule), {}, nil
+  for _, one in ipairs(path) do
+    one.bar = show.bar(one.share, 30)
+    longest = (not longest or one.seconds > longest.seconds) and one or longest
+  end
+  local columns = { { key = "name", title = "from the beginning" }, { key = "stream" },
+    { key = "events", right = true }, { key = "seconds", right = true, format = show.seconds },
+    { key = "share", right = true, format = percent }, { key = "bar", title = "" } }
+  lines[1] = ("why a step of bucket %s, batch %d on %s, takes %s:\n"):format(plan.bucket_name(row),
+    row.batch, p.mesh:text(), show.seconds(row.schedule.seconds))
+  lines[2] = printer.text(columns, path)
+  lines[3] = "\nhow busy the streams of a rank are:\n"
+  lines[4] = printer.text({ { key = "stream" }, { key = "seconds", right = true,
+    format = show.seconds }, { key = "share", right = true, format = percent } },
+    timeline.busy(row.schedule))
+  if row.seconds.slowest > 0 then
+    lines[5] = ("\nthe slowest of %s ranks adds %s\n"):format(show.count(p.mesh.ranks),
+      show.seconds(row.seconds.slowest))
+  end
+  lines[#lines + 1] = ("\n%s decides most; try: %s\n"):format(longest.name, advice[longest.name])
+  return table.concat(lines)
+end
+
 -- what the run predicted when it began, beside what it measured
 local function truth_lines(p, put)
   put("what the run predicted when it began, and what its steps took (medians, without waits for "

@@ -10,6 +10,38 @@ local function quiet(name)
   return setmetatable({ communication_share = 0 }, { __index = machine.open(name) })
 end
 
+describe("a step", function()
+  it("of one rank computes alone, from encoders to the update, a batch comes beside", function()
+    local seconds, times, events = schedule.seconds(quiet "H100", { input_s = 0.5, encode_s = 1,
+      forward_s = 2, backward_s = 4, update_s = 0.25, parameters = 1e6, bucket = 1e6,
+      group = { gpus = 1, nodes = 1 }, gather = "hidden" })
+    assert.equal(7.25, seconds)
+    local names = {}
+    for i, event in ipairs(events) do
+      names[i] = event.name
+    end
+    assert.same({ "input", "encode", "forward", "backward", "update" }, names)
+    assert.same({ 7.25, 0.5 }, { times.busy.compute, times.busy.h2d })
+  end)
+
+  it("of more ranks updates when all is reduced, and hides gathers behind encoders too", function()
+    local mesh_of = { machine = quiet "H100", gpus = 8, nodes = 4, ranks = 32, zero = 2 }
+    local work = { forward_s = 1e-4, backward_s = 1e-4, update_s = 1, parameters = 8e9 }
+    local bare = schedule.of(mesh_of, work)
+    work.encode_s = 1
+    local hidden = schedule.of(mesh_of, work)
+    assert.is_true(bare.gather > 0.03 and bare.reduce > 0.03)
+    assert.is_true(hidden.seconds - bare.seconds < 1 - 0.03)
+    local last = #bare.events
+    assert.equal("update", bare.events[last].name)
+    for i, event in ipairs(bare.events) do
+      assert.is_true(event.name ~= "reduce" or bare.times.finish[i] <= bare.times.start[last])
+    end
+    assert.equal(schedule.bucket(32), 128 << 20)
+    assert.equal(schedule.bucket(512), 512 << 20)
+  end)
+end)
+
 describe("a step over many ranks", function()
   it("keeps the shares of its speed that are modelled for 11.9 G parameters", function()
     local m = quiet "H200"

@@ -1,0 +1,68 @@
+--- Events over time: the path that decides, streams, traces. Covers: lua/moonreel/plan/show.lua
+local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
+local process = require "moonreel.core.process"
+local simulate = require "moonreel.plan.simulate"
+local timeline = require "moonreel.plan.timeline"
+
+-- two gathers, a pass that waits for the second one, and a copy beside it all
+local events = {
+  { stream = "comm_inter", name = "gather", seconds = 1 },
+  { stream = "comm_inter", name = "gather", seconds = 2 },
+  { stream = "compute", name = "forward", seconds = 4, after = { 2 } },
+  { stream = "h2d", name = "input", seconds = 2 },
+}
+local times = simulate.run(events)
+local how = { events = events, times = times, seconds = times.seconds }
+
+local function run(...)
+  local done = process.run({ process.program(), "plan", ... }, "", { deadline_s = 60 })
+  return done.exit, done.output
+end
+
+describe("a timeline", function()
+  it("has a path from the beginning to the end, equal events together", function()
+    assert.same({ { name = "gather", stream = "comm_inter", seconds = 3, share = 3 / 7,
+      events = 2 }, { name = "forward", stream = "compute", seconds = 4, share = 4 / 7,
+      events = 1 } }, timeline.path(how))
+  end)
+
+  it("tells how busy streams are", function()
+    assert.same({ { stream = "compute", seconds = 4, share = 4 / 7 },
+      { stream = "comm_inter", seconds = 3, share = 3 / 7 },
+      { stream = "h2d", seconds = 2, share = 2 / 7 } }, timeline.busy(how))
+  end)
+
+  it("is a trace with a row per stream, where an event knows if it decides", function()
+    local trace = json.decode(timeline.trace { { name = "one", how = how } })
+    local seen = {}
+    for _, event in ipairs(trace.traceEvents) do
+      if event.ph == "X" then
+        seen[#seen + 1] = ("%s %d %g %g %s"):format(event.name, event.tid, event.ts, event.dur,
+          event.args.decides)
+      end
+    end
+    assert.same({ "gather 3 0 1e+06 true", "gather 3 1e+06 2e+06 true",
+      "forward 1 3e+06 4e+06 true", "input 4 0 2e+06 false" }, seen)
+  end)
+end)
+
+describe("moonreel plan", function()
+  it("--why names what decides, --trace writes the steps of all buckets", function()
+    local path = os.tmpname()
+    local exit, text = run("recipes/tiny/demo", "--gpus", "4x8xH100", "--why", "--trace", path,
+      "model.depth=1")
+    assert.equal(0, exit)
+    assert.matches("why a step of bucket 32px 1x32x32, batch 32 on 4 x 8 H100, takes %d+ us", text)
+    assert.matches("\nbackward +compute +1 +%d+ us +%d+ %%", text)
+    assert.matches("the slowest of 32 ranks adds", text)
+    assert.matches("decides most; try: ", text)
+    local names = {}
+    for _, event in ipairs(json.decode(base.read_file(path)).traceEvents) do
+      names[event.name] = (names[event.name] or 0) + 1
+    end
+    assert.same({ 2, 2 }, { names.forward, names.process_name })
+    assert.is_true(names.reduce >= 2 and names.gather >= 2)
+    os.remove(path)
+  end)
+end)
