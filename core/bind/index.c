@@ -239,14 +239,17 @@ static const mr_bind_field ingest_fields[] = {
     MR_BIND_STR("source", mr_ingest_options, source, "The name of this source in the index."),
     MR_BIND_INT("threads", mr_ingest_options, threads, 0, 0, "0: one per processor."),
     MR_BIND_NUM("deadline_s", mr_ingest_options, deadline_s, 0, "Seconds for one clip; 0: 60."),
+    MR_BIND_STR("columns", mr_ingest_options, columns,
+                "What columns of a list stand for: \"path=video,text=caption\"."),
+    MR_BIND_INT("part", mr_ingest_options, part, 0, 0, "This part of the input, from 1."),
+    MR_BIND_INT("parts", mr_ingest_options, parts, 0, 0, "Of so many; 0: all of it."),
     MR_BIND_BOOL("resume", mr_ingest_options, resume,
                  "Go on where a killed ingest of this input stopped."),
     MR_BIND_INT("commit_rows", mr_ingest_options, commit_rows, 0, 0,
                 "What a kill costs at most; 0: a default."),
     MR_BIND_END};
 
-// ingest(input, output, {captions, root, source, threads, deadline_s, resume, commit_rows}) ->
-// mr.Ingest
+// ingest(input, output, options) -> mr.Ingest
 static int i_ingest(lua_State *L)
 {
     const char *input = luaL_checkstring(L, 1), *output = luaL_checkstring(L, 2);

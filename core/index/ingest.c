@@ -202,6 +202,7 @@ static mr_status start(mr_ingest *g, const char *input, const char *output,
     MR_TRY(keep_text(g, output, &g->output));
     MR_TRY(keep_text(g, o->captions, &g->options.captions));
     MR_TRY(keep_text(g, o->root, &g->options.root));
+    MR_TRY(keep_text(g, o->columns, &g->options.columns));
     MR_TRY(index_source_init(&g->source, output, o->source ? o->source : "main"));
     g->options.source = NULL; // the list keeps it
     g->has_lister = pthread_create(&g->lister, NULL, list_thread, g) == 0;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HAS_TEXT = 1, HAS_FAULT = 2 };
+enum { HAS_TEXT = 1, HAS_FAULT = 2, PART_ROWS = 64 };
 
 float index_input_number(const index_input *in, int32_t i)
 {
@@ -94,6 +94,9 @@ mr_status index_source_check(const index_source *s)
 mr_status index_source_add(index_source *s, const index_input *given)
 {
     index_input in = *given;
+    // parts take blocks of rows in turn
+    if (s->seen++ / PART_ROWS % (uint64_t)MR_MAX(s->parts, 1) != (uint64_t)MR_MAX(s->part - 1, 0))
+        return index_source_check(s);
     char why[INDEX_FAULT];
     mr_hash128 key;
     uint64_t place;

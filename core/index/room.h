@@ -88,16 +88,19 @@ mr_status index_sorter_next_key(index_sorter *s, index_keymap_entry *e, bool *mo
 
 /* ---- score.c: columns of a list ---- */
 
-enum { INDEX_SCORES = 32 };
+enum { INDEX_SCORES = 32, INDEX_NAME_MAX = 256 };
 typedef struct index_score {
     char name[64], first[32]; /* first: of the values that are no numbers */
     uint64_t numbers, others;
 } index_score;
 typedef struct index_scores {
+    const char *names; /* "path=video,text=caption": what columns are called here; NULL: nothing */
     int32_t n;
     uint64_t beyond; /* columns that found no place */
     index_score of[INDEX_SCORES];
 } index_scores;
+/* Errors: MR_E_USAGE names that are no such list */
+mr_status index_scores_check(const char *names);
 /* What a column of that name is; INDEX_SCORE + i: number i of the rows. */
 typedef enum index_meaning {
     INDEX_NOTHING,
@@ -142,6 +145,8 @@ typedef struct index_source {
     atomic_bool stop;            /* set by any thread: what goes on ends with MR_E_STOPPED */
     _Atomic uint64_t n;          /* may be looked at meanwhile */
     uint64_t text_bytes;         /* of captions that are not refused */
+    int32_t part, parts;         /* parts 0: the whole input */
+    uint64_t seen;               /* rows of the input */
     char root[4096], near[4096]; /* absolute; where rows are put aside */
     char name[128];              /* in the sample keys */
     const char *described;       /* the meta text "sources" */

@@ -24,9 +24,60 @@ static bool is_caption(const char *name)
     return !number[strspn(number, "0123456789")];
 }
 
-index_meaning index_scores_meaning(index_scores *s, const char *given)
+// the length of a name up to `end`, without blanks around it
+static size_t trimmed(const char **name, size_t n)
 {
-    char name[INDEX_COLUMN_NAME] = "";
+    while (n && **name == ' ')
+        ++*name, n--;
+    while (n && (*name)[n - 1] == ' ')
+        n--;
+    return n;
+}
+
+// Entry "to=from" at *p: moves on to the next; false at the end, or when it is none.
+static bool next_name(const char **p, const char **to, size_t *n_to, const char **from,
+                      size_t *n_from)
+{
+    size_t n = strcspn(*p, ",");
+    const char *equals = memchr(*p, '=', n);
+    if (!equals)
+        return false;
+    *to = *p, *from = equals + 1;
+    *n_to = trimmed(to, (size_t)(equals - *p));
+    *n_from = trimmed(from, n - (size_t)(equals + 1 - *p));
+    *p += n + ((*p)[n] == ',');
+    return *n_to && *n_from && *n_to < INDEX_NAME_MAX;
+}
+
+mr_status index_scores_check(const char *names)
+{
+    const char *p = names, *to, *from;
+    size_t n_to, n_from;
+    while (*p)
+        if (!next_name(&p, &to, &n_to, &from, &n_from))
+            return mr_fail(MR_E_USAGE,
+                           "columns: '%s'; expected NAME=COLUMN,...; try: path=video,text=caption",
+                           names);
+    return MR_OK;
+}
+
+// the name that a column of this list stands for
+static const char *called(const index_scores *s, const char *given, char room[INDEX_NAME_MAX])
+{
+    const char *p = s->names ? s->names : "", *to, *from;
+    size_t n_to, n_from;
+    while (*p && next_name(&p, &to, &n_to, &from, &n_from))
+        if (strlen(given) == n_from && strncasecmp(given, from, n_from) == 0) {
+            snprintf(room, INDEX_NAME_MAX, "%.*s", (int)n_to, to);
+            return room;
+        }
+    return given;
+}
+
+index_meaning index_scores_meaning(index_scores *s, const char *column)
+{
+    char name[INDEX_COLUMN_NAME] = "", room[INDEX_NAME_MAX];
+    const char *given = called(s, column, room);
     size_t n = 0;
     if (strcasecmp(given, "path") == 0)
         return INDEX_PATH;

@@ -350,6 +350,12 @@ static mr_status describe(index_source *s, const char *input, const struct stat 
     json_t *d = json_pack("[{s:o, s:o, s:o, s:I, s:s}]", "path", index_text_json(input), "root",
                           index_text_json(s->root), "source", index_text_json(s->name), "rows",
                           (json_int_t)s->n, "hash", hex);
+    if (d && s->parts) {
+        json_t *of = json_array_get(d, 0);
+        json_object_set_new(of, "part", json_integer(s->part));
+        json_object_set_new(of, "parts", json_integer(s->parts));
+        json_object_set_new(of, "all_rows", json_integer((json_int_t)s->seen));
+    }
     // size and time of a folder say nothing about what lies in it
     if (d && !S_ISDIR(about->st_mode)) {
         json_t *file = json_array_get(d, 0);
@@ -401,6 +407,12 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
         return mr_fail(MR_E_DATA, "%s: %s; expected a folder, a .csv or a .jsonl file", input,
                        strerror(errno));
     bool folder = S_ISDIR(about.st_mode);
+    if (o->columns)
+        MR_TRY(index_scores_check(o->columns));
+    if (o->parts < 0 || (o->parts && (o->part < 1 || o->part > o->parts)))
+        return mr_fail(MR_E_USAGE, "part %d of %d; expected 1 to the number of parts", o->part,
+                       o->parts);
+    s->scores.names = o->columns, s->part = o->part, s->parts = o->parts;
     MR_TRY(index_path_absolute(o->root ? o->root : input, s->root));
     char *slash = strrchr(s->root, '/');
     if (!folder && !o->root && slash)
@@ -413,6 +425,9 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
     } else {
         return mr_fail(MR_E_DATA, "%s: is no folder, .csv, .tsv or .jsonl file", input);
     }
+    if (!s->n && s->seen)
+        return mr_fail(MR_E_DATA, "%s: part %d of %d of its %llu rows is empty; try: fewer parts",
+                       input, s->part, s->parts, (unsigned long long)s->seen);
     if (!s->n)
         return mr_fail(MR_E_DATA, "%s: no samples in it; expected %s", input,
                        folder ? "clips (.mp4, .webm, .mkv, .png, ...)" : "rows below the header");

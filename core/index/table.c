@@ -158,46 +158,51 @@ static mr_status read_header(csv *c, index_pack *field, index_scores *scores, co
     if (cols->path && cols->text)
         return MR_OK;
     return mr_fail(MR_E_DATA,
-                   "%s:1: no column '%s'; columns found: %s; expected a header with path and text",
+                   "%s:1: no column '%s'; columns found: %s; expected a header with path and text; "
+                   "try: --columns path=NAME,text=NAME",
                    c->t->file, !cols->path ? "path" : "text", *found ? found : "none");
 }
 
 /* ---- a row in the making ---- */
 
+// captions that are not empty, each with a zero
+typedef struct captions {
+    index_pack bytes;
+    int32_t n;
+} captions;
+
 typedef struct table {
     index_scores *scores;
-    index_pack path, texts, field; // texts: all captions, each with a zero
+    index_pack path, field;
+    captions first, more; // of the column text; of text_2 and its like, which come behind
     float numbers[INDEX_SCORES];
-    int32_t n_texts;
     index_table_row *row;
     void *user;
 } table;
 
 static void table_begin(table *w)
 {
-    w->path.n = w->texts.n = 0, w->n_texts = 0;
+    w->path.n = w->first.bytes.n = w->more.bytes.n = 0;
+    w->first.n = w->more.n = 0;
     for (int32_t i = 0; i < INDEX_SCORES; i++)
         w->numbers[i] = NAN;
 }
 
-// A caption, which may be empty when it is the only one.
-static mr_status table_caption(table *w, const text *t, const char *caption)
+static mr_status add_caption(captions *c, const text *t, const char *caption)
 {
-    if (w->n_texts && !*caption)
+    if (!*caption)
         return MR_OK;
-    if (w->n_texts == 1 && !*w->texts.bytes)
-        w->texts.n = 0, w->n_texts = 0;
-    if (w->n_texts++ == UINT8_MAX)
+    if (c->n++ == UINT8_MAX / 2)
         return mr_fail(MR_E_DATA, "%s:%llu: more than %d captions", t->file,
-                       (unsigned long long)t->line, UINT8_MAX);
-    index_put(&w->texts, caption, strlen(caption) + 1);
-    return w->texts.failed ? mr_fail_memory(w->texts.cap * 2) : MR_OK;
+                       (unsigned long long)t->line, UINT8_MAX / 2);
+    index_put(&c->bytes, caption, strlen(caption) + 1);
+    return c->bytes.failed ? mr_fail_memory(c->bytes.cap * 2) : MR_OK;
 }
 
 static mr_status table_value(table *w, const text *t, index_meaning is, const char *value)
 {
     if (is == INDEX_TEXT || is == INDEX_MORE)
-        return table_caption(w, t, value);
+        return add_caption(is == INDEX_TEXT ? &w->first : &w->more, t, value);
     if (is >= INDEX_SCORE)
         w->numbers[is - INDEX_SCORE] = index_scores_take(w->scores, (int)is - INDEX_SCORE, value);
     return MR_OK;
@@ -205,10 +210,18 @@ static mr_status table_value(table *w, const text *t, index_meaning is, const ch
 
 static mr_status table_end(table *w, const char *path, uint64_t line)
 {
+    captions *c = &w->first;
+    if (w->more.n)
+        index_put(&c->bytes, w->more.bytes.bytes, w->more.bytes.n);
+    c->n += w->more.n;
+    // a row without any has an empty one
+    index_put(&c->bytes, "", c->n ? 0 : 1);
+    if (c->bytes.failed)
+        return mr_fail_memory(c->bytes.cap * 2);
     return w->row(w->user, &(index_input){.path = path,
-                                          .text = (const char *)w->texts.bytes,
+                                          .text = (const char *)c->bytes.bytes,
                                           .line = line,
-                                          .more = w->n_texts - 1,
+                                          .more = MR_MAX(c->n, 1) - 1,
                                           .n_numbers = w->scores->n,
                                           .numbers = w->numbers});
 }
@@ -252,18 +265,18 @@ static mr_status read_csv(text *t, char separator, table *w)
 /* ---- JSON lines ---- */
 
 // a text, or a list of texts
-static mr_status take_captions(table *w, const text *t, const json_t *value)
+static mr_status take_captions(captions *to, const text *t, const json_t *value)
 {
     size_t i;
     json_t *one;
     if (json_is_string(value))
-        return table_caption(w, t, json_string_value(value));
+        return add_caption(to, t, json_string_value(value));
     json_array_foreach(value, i, one)
     {
         if (!json_is_string(one))
             return mr_fail(MR_E_DATA, "%s:%llu: text[%zu] is no text; expected a list of captions",
                            t->file, (unsigned long long)t->line, i);
-        MR_TRY(table_caption(w, t, json_string_value(one)));
+        MR_TRY(add_caption(to, t, json_string_value(one)));
     }
     return MR_OK;
 }
@@ -273,7 +286,7 @@ static mr_status take_value(table *w, const text *t, index_meaning is, const jso
 {
     char number[40];
     if (is == INDEX_TEXT || is == INDEX_MORE)
-        return take_captions(w, t, value);
+        return take_captions(is == INDEX_TEXT ? &w->first : &w->more, t, value);
     if (json_is_number(value))
         snprintf(number, sizeof number, "%.9g", json_number_value(value));
     else if (json_is_boolean(value))
@@ -285,12 +298,18 @@ static mr_status take_value(table *w, const text *t, index_meaning is, const jso
 
 static mr_status take_object(table *w, const text *t, json_t *o)
 {
-    const char *path = json_string_value(json_object_get(o, "path")), *name;
+    const char *path = NULL, *name;
     json_t *value;
+    bool captioned = false;
     table_begin(w);
     json_object_foreach(o, name, value)
-        MR_TRY(take_value(w, t, index_scores_meaning(w->scores, name), value));
-    return path && w->n_texts
+    {
+        index_meaning is = index_scores_meaning(w->scores, name);
+        path = is == INDEX_PATH ? json_string_value(value) : path;
+        captioned |= is == INDEX_TEXT && (json_is_string(value) || json_array_size(value));
+        MR_TRY(take_value(w, t, is, value));
+    }
+    return path && captioned
                ? table_end(w, path, t->line)
                : mr_fail(MR_E_DATA,
                          "%s:%llu: no text value '%s'; expected {\"path\": ..., \"text\": ...}",
@@ -361,7 +380,8 @@ mr_status index_table_read(const char *file, index_scores *scores, index_table_r
         mr_io_table()->close(t.fd);
     mr_free(t.buf);
     mr_free(w.path.bytes);
-    mr_free(w.texts.bytes);
+    mr_free(w.first.bytes.bytes);
+    mr_free(w.more.bytes.bytes);
     mr_free(w.field.bytes);
     return st;
 }

@@ -190,6 +190,9 @@ typedef struct mr_ingest_options {
     const char *source; /* name in the sample keys; default "main" */
     int32_t threads;    /* 0: one per processor */
     double deadline_s;  /* per file; 0: 60 */
+    /* names that columns of a list stand for: "path=video,text=caption"; NULL: their own */
+    const char *columns;
+    int32_t part, parts; /* part 1 .. parts of the input alone; parts 0: all of it */
     /* go on where a killed ingest of the same input stopped, if there is one */
     bool resume;
     uint64_t commit_rows; /* as of the builder */

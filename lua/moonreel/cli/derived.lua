@@ -9,6 +9,23 @@ local derived = {}
 derived.output = { "-o, --output NAME.mrx", "the index to write; one of that name is replaced when "
   .. "the new one is sealed, also when it is the input" }
 
+--- The two numbers of --part I/N; none without it.
+---@param text string|nil
+---@return integer|nil part
+---@return integer|nil parts
+function derived.part(text)
+  if not text then
+    return nil
+  end
+  local i, n = text:match("^(%d+)/(%d+)$")
+  i, n = math.tointeger(i), math.tointeger(n)
+  if not i or i < 1 or i > n then
+    require("moonreel.core.base").raise("MR_E_USAGE",
+      ("--part: expected I/N with I from 1 to N, got '%s'"):format(text))
+  end
+  return i, n
+end
+
 --- Open indexes, in the order of their paths.
 ---@param paths string[]
 ---@return moonreel.Index[]

@@ -10,6 +10,8 @@ local options = require "moonreel.text.options"
 local derive = {}
 
 local TICK = 1000
+-- parts take blocks of so many rows in turn, as those of an ingest do
+local PART_ROWS = 64
 
 local read_options = options.declare("data.derive", {
   { "output", "text", "NAME.mrx, replaced only when the new one is sealed; required" },
@@ -19,6 +21,8 @@ local read_options = options.declare("data.derive", {
   { "columns", "table", "names of columns that changes add" },
   { "choose", "function", "(row, index, i) -> keep? or changes {captions, columns}, why not; "
     .. "none: every row" },
+  { "part", "integer", "rows of this part alone, from 1" },
+  { "parts", "integer", "of so many" },
   { "tick", "function", "(done, total), now and then" },
 })
 
@@ -49,6 +53,45 @@ local function total_rows(indexes)
   return total
 end
 
+-- whether row i is of another part
+local function is_elsewhere(o, i)
+  return o.parts and (i - 1) // PART_ROWS % o.parts ~= o.part - 1
+end
+
+--- Refuse what is not all parts of one whole, each once.
+---@param indexes moonreel.Index[]
+function derive.check_parts(indexes)
+  local has, first = {}, nil
+  for _, index in ipairs(indexes) do
+    local made = json.decode(index.meta.sources, index.meta.path)[1]
+    local function refuse(form, ...)
+      base.raise("MR_E_DATA", ("%s: " .. form):format(index.meta.path, ...))
+    end
+    if not made.parts then
+      refuse("is no part of anything; try: merge without --parts")
+    end
+    -- what the parts have in common: an input, or an index and what was done to it
+    local from = made.from and made.from[1].fp_order
+    local whole = table.concat({ made.made or "ingest", tostring(made.by or made.source),
+      from or made.path, made.root or "", tostring(made.all_rows or ""), made.parts }, "\n")
+    first = first or { whole = whole, path = index.meta.path, parts = made.parts }
+    if whole ~= first.whole then
+      refuse("is a part of something else than %s", first.path)
+    elseif has[made.part] then
+      refuse("is part %d, and so is %s", made.part, has[made.part])
+    end
+    has[made.part] = index.meta.path
+  end
+  local missing = {}
+  for i = 1, first.parts do
+    missing[#missing + 1] = not has[i] and tostring(i) or nil
+  end
+  if #missing > 0 then
+    base.raise("MR_E_DATA", ("of %d parts are missing: %s"):format(first.parts,
+      table.concat(missing, ", ")))
+  end
+end
+
 --- Write a new index.
 ---@param given table  declared above; help(data.derive) lists it
 ---@return table report  {index, rows_in, rows_out, left_out = {why = rows}, fp_order, fp_set}.
@@ -63,7 +106,9 @@ function derive.run(given)
     from[n] = story(index)
     for i = 1, #index do
       local keep, why = true, nil
-      if o.choose then
+      if is_elsewhere(o, i) then
+        keep, why = false, "in another part"
+      elseif o.choose then
         keep, why = o.choose(index:row(i), index, i)
       end
       if keep then
@@ -84,7 +129,8 @@ function derive.run(given)
       report.rows_in))
   end
   builder:meta("sources", json.encode(json.array { { made = o.made, by = o.by,
-    rows_in = report.rows_in, rows_out = report.rows_out, from = from } }))
+    part = o.part, parts = o.parts, rows_in = report.rows_in, rows_out = report.rows_out,
+    from = from } }))
   builder:finish()
   local made <close> = core.open(o.output)
   local facts = made:facts()

@@ -57,9 +57,10 @@ end
 --- Build an index from a folder of clips, a CSV or a JSON lines file.
 ---@param input string
 ---@param output string  NAME.mrx; replaced only when the new index is sealed
----@param given? table  captions, root, source, threads, deadline_s; resume: go on where a killed
----   ingest of the
---- same input stopped, if there is one; commit_rows: what a kill costs at most
+---@param given? table  captions, root, source, threads, deadline_s; columns: what those of a list
+---   stand for, "path=video,text=caption"; part and parts: this part of the input alone; resume: go
+---   on where a killed ingest of the same input stopped, if there is one; commit_rows: what a kill
+---   costs at most
 ---@param progress? fun(p: table)  called some times a second with {listed, total, done, written,
 ---   refused, resumed, finished}; total is 0 while the list is read, listed says how far that is
 ---@return table result  {total, written, refused, without_caption, resumed, notes: what was passed

@@ -121,7 +121,7 @@ static void meanings(void)
                               ",3.mp4,24,None,,fast,,9\n";
     CHECK_OK(read_table("t.csv", csv, sizeof csv - 1));
     CHECK_INT(n_got, 3);
-    CHECK_STR(got[0].text, "b|a");
+    CHECK_STR(got[0].text, "a|b");
     CHECK_STR(got[1].text, "b|c");
     CHECK_STR(got[2].text, "");
     CHECK_INT(beside[0].more, 1);
@@ -167,6 +167,30 @@ static void notes(void)
     CHECK_OK(read_table("t.csv", wide, strlen(wide)));
     CHECK_INT(scores.n, INDEX_SCORES);
     CHECK_INT(scores.beyond, 3);
+}
+
+// columns that are called otherwise
+static void renamed(void)
+{
+    static const char csv[] = "video,caption,path,a score\n1.mp4,one,7,2\n";
+    char file[300];
+    snprintf(file, sizeof file, "%s", clips_path("named.csv"));
+    CHECK_OK(mr_file_replace(file, csv, sizeof csv - 1));
+    n_got = 0;
+    scores = (index_scores){.names = "path = Video, text=caption,good=a score,old=path"};
+    CHECK_OK(index_scores_check(scores.names));
+    CHECK_OK(index_table_read(file, &scores, note_row, got));
+    CHECK_STR(got[0].path, "1.mp4");
+    CHECK_STR(got[0].text, "one");
+    CHECK_INT(scores.n, 2);
+    CHECK_STR(scores.of[1].name, "good");
+    CHECK(beside[0].numbers[0] == 7 && beside[0].numbers[1] == 2);
+    static const char *const bad[] = {"path", "=video", "path=", "path=a,,text=b", "a=b,c"};
+    for (size_t i = 0; i < MR_COUNT(bad); i++)
+        CHECK_FAILS(index_scores_check(bad[i]), MR_E_USAGE, "try: path=video,text=caption");
+    CHECK_FAILS(read_table("t.csv", csv, sizeof csv - 1), MR_E_DATA,
+                "no column 'text'; columns found: video, caption, path, a score; expected a header "
+                "with path and text; try: --columns");
 }
 
 // a quote that was left open does not take the rest of a large table into memory
@@ -223,6 +247,7 @@ int main(void)
     tables();
     meanings();
     notes();
+    renamed();
     endless_fields();
     failures();
     return check_done();

@@ -20,6 +20,9 @@ function index.open(path, options) end
 ---@field source? string The name of this source in the index.
 ---@field threads? integer 0: one per processor. Default: 0.
 ---@field deadline_s? number Seconds for one clip; 0: 60. Default: 0.
+---@field columns? string What columns of a list stand for: "path=video,text=caption".
+---@field part? integer This part of the input, from 1. Default: 0.
+---@field parts? integer Of so many; 0: all of it. Default: 0.
 ---@field resume? boolean Go on where a killed ingest of this input stopped. Default: false.
 ---@field commit_rows? integer What a kill costs at most; 0: a default. Default: 0.
 

@@ -1,6 +1,7 @@
 --- moonreel data ingest: a folder, CSV, TSV or JSON lines become an index.
 -- @module moonreel.cli.data.ingest
 local base = require "moonreel.core.base"
+local derived = require "moonreel.cli.derived"
 local longwork = require "moonreel.cli.longwork"
 
 local part = {
@@ -14,6 +15,10 @@ local part = {
       .. "NAME.txt or NAME.json beside a clip)" },
     { "--root DIR", "where relative paths start (default: the folder, or the folder of the list)" },
     { "--source NAME", "name of this source in the sample keys (default: main)" },
+    { "--columns A=B,...", "column B of the list is what is called A here: "
+      .. "path=video,text=caption,text_2=title" },
+    { "--part I/N", "this part of the input alone, for N processes or machines; data merge puts "
+      .. "them together" },
     { "--threads N", "scanning threads (default: one per processor)", least = 1 },
     { "--continue", "go on where an ingest of the same input was killed, and keep what is done "
       .. "when this one is stopped" },
@@ -34,7 +39,9 @@ end
 local function ingest(input, opts, tick)
   local began_s, told = base.now_s(), not opts.continue
   local options = { captions = opts.captions, root = opts.root, source = opts.source,
-    threads = opts.threads, resume = opts.continue, commit_rows = opts.commit }
+    threads = opts.threads, resume = opts.continue, commit_rows = opts.commit,
+    columns = opts.columns }
+  options.part, options.parts = derived.part(opts.part)
   return require("moonreel.data").ingest(input, opts.output, options, function(p)
     if p.total == 0 then
       began_s = base.now_s()

@@ -21,7 +21,8 @@ return {
   output = true,
   options = { derived.output,
     { "--duplicates first|refuse", "samples that are in two of them: the first one stays, or "
-      .. "nothing is written (default: refuse)" } },
+      .. "nothing is written (default: refuse)" },
+    { "--parts", "they are all parts of one whole, each once; else nothing is written" } },
   run = function(opts, parsed)
     local way = opts.duplicates or "refuse"
     if way ~= "first" and way ~= "refuse" then
@@ -29,6 +30,9 @@ return {
         :format(way))
     end
     local indexes = derived.open(parsed.positional)
+    if opts.parts then
+      require("moonreel.data.derive").check_parts(indexes)
+    end
     return derived.run(opts, { from = indexes, made = "merge",
       choose = way == "first" and function(row, index)
         return not is_known(row, index, indexes), "in an index before it"

@@ -1,0 +1,93 @@
+--- moonreel data scan: are the clips of an index there, whole, and do they decode?
+-- @module moonreel.cli.data.scan
+local base = require "moonreel.core.base"
+local derived = require "moonreel.cli.derived"
+local json = require "moonreel.core.json"
+local longwork = require "moonreel.cli.longwork"
+
+local part = {
+  words = "NAME.mrx",
+  summary = "look whether clips are there, unchanged and, with --decode, free of damage",
+  options = {
+    { "--decode", "decode every frame, about a second for ten of 720p; else packets are counted" },
+    { "-o, --output NEW.mrx", "write the index of those that are good" },
+    { "--bad FILE.jsonl", "write what is wrong with the others, a line each" },
+    { "--part I/N", "every N-th block of rows, for N processes or machines; data merge --parts "
+      .. "puts what they write together" },
+  },
+  details = "Exit 1 when something is wrong with a clip and no new index leaves it out.",
+}
+
+-- what is known of a scan while it goes on
+local function new_count() return { good = 0, bad = 0, classes = {}, first = {}, lines = {} } end
+
+local function examined(count, row, opts)
+  local class, detail = require("moonreel.data.examine").row(row, opts.decode)
+  if not class then
+    count.good = count.good + 1
+    return true
+  end
+  count.bad = count.bad + 1
+  count.classes[class] = (count.classes[class] or 0) + 1
+  count.first[class] = count.first[class] or detail
+  if opts.bad then
+    count.lines[#count.lines + 1] = json.encode { row = row.id + 1, key = row.key, path = row.path,
+      class = class, detail = detail } .. "\n"
+  end
+  return false, class
+end
+
+-- every row of the part, without writing an index
+local function look(index, opts, count, i, n, tick)
+  for k = 1, #index do
+    if not n or (k - 1) // 64 % n == i - 1 then
+      examined(count, index:row(k), opts)
+    end
+    tick(k, #index)
+  end
+  return true
+end
+
+local function tell(opts, path, count, report)
+  if opts.bad then
+    base.replace_file(opts.bad, table.concat(count.lines))
+  end
+  if opts.json then
+    print(json.encode({ index = path, good = count.good, bad = count.bad, classes = count.classes,
+      output = report }, { indent = 2 }))
+    return
+  end
+  print(("%s: %d good, %d bad"):format(path, count.good, count.bad))
+  for _, class in ipairs(require("moonreel.recipe.environment").sorted_keys(count.classes)) do
+    print(("  %d %s, the first: %s"):format(count.classes[class], class, count.first[class]))
+  end
+  if report then
+    derived.tell(opts, { report })
+  end
+end
+
+function part.run(opts, _, path)
+  local i, n = derived.part(opts.part)
+  local index <close> = require("moonreel.data").open(path)
+  local count = new_count()
+  local done, code = longwork.run(function(tick)
+    if not opts.output then
+      return look(index, opts, count, i, n, tick)
+    end
+    local at = 0
+    return require("moonreel.data.derive").run { output = opts.output, from = { index },
+      made = "scan", by = opts.decode and "decode" or "packets", part = i, parts = n,
+      choose = function(row)
+        at = at + 1
+        tick(at, #index + 1)
+        return examined(count, row, opts)
+      end }
+  end, "rows", "nothing was written")
+  if not done then
+    return code
+  end
+  tell(opts, path, count, opts.output and done)
+  return count.bad > 0 and not opts.output and 1 or 0
+end
+
+return part
