@@ -98,12 +98,25 @@ template <class Launch> static void with_columns(int d, Launch launch)
         launch(std::integral_constant<int, 256>());
 }
 
-MR_CUDA_KERNEL(attention)
+static mr_status forward_of(const mr_call *call, Attention *p)
+{
+    MR_TRY(attention_of(call, &call->in[4], p));
+    const mr_view *views[] = {&call->in[0], &call->in[1], &call->in[2], &call->out[0]};
+    return strides_fit(views, 4);
+}
+
+// planned by shapes: calls that no launch takes are left to the naive row
+static size_t forward_workspace(const mr_call *call, const mr_facts *)
 {
     Attention p = {};
-    MR_TRY(attention_of(call, &call->in[4], &p));
+    return forward_of(call, &p) == MR_OK ? 0 : MR_NO_KERNEL;
+}
+
+MR_CUDA_KERNEL(attention, forward_workspace)
+{
+    Attention p = {};
+    MR_TRY(forward_of(call, &p));
     const mr_view *views[] = {&call->in[0], &call->in[1], &call->in[2], &call->out[0]};
-    MR_TRY(strides_fit(views, 4));
     Heads q = heads(views[0]), k = heads(views[1]), v = heads(views[2]), o = heads(views[3]);
     float *lse = (float *)call->out[1].data;
     if (p.B * p.G * p.h * p.N > 0)
@@ -122,20 +135,39 @@ MR_CUDA_KERNEL(attention)
     return MR_OK;
 }
 
+// what the gradient reads and writes, in the order of `backward_views`
+struct BackwardViews {
+    const mr_view *at[8];
+};
+
+static BackwardViews backward_views(const mr_call *call)
+{
+    return {{&call->in[0], &call->in[1], &call->in[2], &call->in[4], &call->in[6], &call->out[0],
+             &call->out[1], &call->out[2]}};
+}
+
+static mr_status backward_of(const mr_call *call, Attention *p)
+{
+    MR_TRY(attention_of(call, &call->in[8], p));
+    if (call->out[3].desc.rank >= 0)
+        return mr_fail(MR_E_UNSUPPORTED, "the gradient of a bias has no CUDA kernel");
+    return strides_fit(backward_views(call).at, 8);
+}
+
 static size_t grad_workspace(const mr_call *call, const mr_facts *)
 {
+    Attention p = {};
+    if (backward_of(call, &p) != MR_OK)
+        return MR_NO_KERNEL;
     return (size_t)mr_desc_count(&call->in[5].desc) * sizeof(float);
 }
 
 MR_CUDA_KERNEL(attention_grad, grad_workspace)
 {
     Attention p = {};
-    MR_TRY(attention_of(call, &call->in[8], &p));
-    if (call->out[3].desc.rank >= 0)
-        return mr_fail(MR_E_UNSUPPORTED, "the gradient of a bias has no CUDA kernel");
-    const mr_view *views[] = {&call->in[0], &call->in[1],  &call->in[2],  &call->in[4],
-                              &call->in[6], &call->out[0], &call->out[1], &call->out[2]};
-    MR_TRY(strides_fit(views, 8));
+    MR_TRY(backward_of(call, &p));
+    const BackwardViews all = backward_views(call);
+    const mr_view *const *views = all.at;
     Heads q = heads(views[0]), k = heads(views[1]), v = heads(views[2]), o = heads(views[3]),
           dy = heads(views[4]), dq = heads(views[5]), dk = heads(views[6]), dv = heads(views[7]);
     const float *lse = (const float *)call->in[5].data, *dlse = (const float *)call->in[7].data;

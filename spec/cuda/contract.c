@@ -286,12 +286,14 @@ static bool run(const truth *t, const variant *v, double *again, double **got)
         moved += (double)element_bytes(&out[k]);
     }
     size_t bytes = row->kernel.workspace ? row->kernel.workspace(&call, &facts) : 0;
-    call.workspace = bytes ? device_alloc(bytes) : NULL;
+    bool planned = bytes != MR_NO_KERNEL;
+    call.workspace = planned && bytes ? device_alloc(bytes) : NULL;
 
     device_begin(v->seed, v->late);
     mr_status st = row->kernel.run[0](&call);
     EXPECT(st == MR_OK || st == MR_E_UNSUPPORTED, "%s", last_error());
     bool served = st == MR_OK;
+    EXPECT(!served || planned, "planning leaves to others what the kernel takes");
     if (served) {
         check_str(device_reports(), "", "the reports", where, 0);
         check_counts(t, &call, moved, again);
