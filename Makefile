@@ -9,7 +9,7 @@
 #   make golden     compare with reference numbers: GOLDEN=DIR (default: the ones in spec/golden)
 #   make asan       every spec with address and undefined-behaviour sanitizers
 #   make tsan       C specs of the rooms that start threads with the thread sanitizer: ROOMS="exec index data comm run ckpt"
-#   make cuda       compile the CUDA kernels where nvcc is installed; runs nothing on a GPU
+#   make cuda       build the CUDA plug-in where nvcc is installed; runs nothing on a GPU
 #   make install    to PREFIX (default /usr/local); DESTDIR is respected
 #   make setup      install missing Debian packages (packages/debian.txt)
 #   make clean      remove build/

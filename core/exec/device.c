@@ -16,6 +16,7 @@ static const struct {
     {"cpu", mr_cpu_open, true},
     {"shadow", mr_shadow_open, false},
     {"cuda", NULL, false},
+    {"cudaemu", NULL, false}, // the same runtime and kernels on a processor, for specs
 };
 
 /* The number behind the colon of "cuda:1"; 0 without one. *end: where the kind's name ends. */

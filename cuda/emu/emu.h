@@ -111,6 +111,8 @@ typedef std::function<void()> Task;
 cudaStream_t stream_new();
 void stream_free(cudaStream_t stream); // drops what it has not run
 void enqueue(cudaStream_t stream, const Task &task);
+// Around every task that a stream comes to; `before` false: it is left out. NULL: nobody asks.
+void stream_watch(bool (*before)(), void (*after)());
 // Run until the stream is empty. False: it waits for an event that nobody will record.
 bool stream_sync(cudaStream_t stream);
 struct Event;
@@ -118,6 +120,11 @@ Event *event_new();
 void event_free(Event *event);
 void event_record(Event *event, cudaStream_t stream);
 void event_wait(Event *event, cudaStream_t stream);
+// Did its last record come by? block: run until it does; else one task runs. False: not yet, or
+// never.
+bool event_reached(const Event *event, bool block);
+// how many tasks had run when a stream last came by
+uint64_t event_turn(const Event *event);
 // the seed of the next choices of a stream
 void stream_order(unsigned seed);
 

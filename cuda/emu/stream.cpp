@@ -20,6 +20,7 @@ namespace emu
 
 struct Event {
     uint64_t recorded, reached; // numbers of its last record: enqueued, and come by
+    uint64_t turn;
 };
 
 // items of several streams, in the order of enqueuing
@@ -35,6 +36,15 @@ struct Graph {
 static std::vector<cudaStream_t> streams;
 static Graph *captured; // being captured
 static unsigned draws, favour;
+static uint64_t turns; // tasks that have run
+static bool (*watch_before)();
+static void (*watch_after)();
+
+void stream_watch(bool (*before)(), void (*after)())
+{
+    watch_before = before;
+    watch_after = after;
+}
 
 void stream_order(unsigned seed)
 {
@@ -70,6 +80,11 @@ void event_free(Event *event)
     delete event;
 }
 
+uint64_t event_turn(const Event *event)
+{
+    return event->turn;
+}
+
 // ---- running ----
 
 static bool ready(const CUstream_st *s)
@@ -91,10 +106,15 @@ static bool step(const std::vector<cudaStream_t> &of)
     size_t i = favour == 0 ? 0 : favour == 1 ? can.size() - 1 : draw((unsigned)can.size());
     Item item = can[i]->items.front();
     can[i]->items.pop_front();
-    if (item.record)
+    if (item.record) {
         item.record->reached = std::max(item.record->reached, item.number);
-    if (item.task)
+        item.record->turn = turns;
+    }
+    turns += item.task != nullptr;
+    if (item.task && (!watch_before || watch_before()))
         item.task();
+    if (item.task && watch_after)
+        watch_after();
     return true;
 }
 
@@ -104,6 +124,15 @@ bool stream_sync(cudaStream_t stream)
         if (!step(streams))
             return false;
     return true;
+}
+
+bool event_reached(const Event *event, bool block)
+{
+    do {
+        if (event->reached >= event->recorded)
+            return true;
+    } while (step(streams) && block);
+    return event->reached >= event->recorded;
 }
 
 // ---- enqueuing ----

@@ -1,11 +1,141 @@
-/* linear_db: acc += sum of dy over all rows, the gradient of linear's bias. The products of linear
- * have no kernel here.
+/* linear: y = x w^T + b, and its three gradients
  *
- *   dy [..., N] rows dense, in any strides -> acc [N] f32
- * dy is read once; a block takes a range of rows and of columns, partial rows are added in a fixed
- * order: the bits do not depend on the order of blocks. Pieces of 16 bytes as in rows.cuh, any
- * width; rows that are none go element by element. */
+ *   linear_dx   dx = dy w                       linear_dw   acc += dy^T x   (f32, also from bf16)
+ *   linear_db   acc += sum of the rows of dy
+ *
+ *   x, dx [..., K], y, dy [..., N] rows dense, in any strides   w [N, K]   b, acc of db [N]
+ * The first three are products of cuda/gemm; rows whose leading dimensions do not join into one
+ * step go through the workspace. Sums are f32; one algorithm per shape, so runs have the same bits.
+ *
+ * linear_db reads dy once; a block takes a range of rows and of columns, partial rows are added in
+ * a fixed order: the bits do not depend on the order of blocks. Pieces of 16 bytes as in rows.cuh,
+ * any width; rows that are none go element by element. */
+#include "cuda/gemm/gather.cuh"
 #include "cuda/kernels/rows.cuh"
+
+// ---- products ----
+
+/* What a call asks of a product: operands as the library may read them, copies in the workspace
+ * first. Without addresses it says the workspace. */
+struct Plan {
+    mr_product_spec spec;
+    mr_view in[2], out, copy[3]; // copies: of in[0], in[1], out; rank -1: none
+    size_t bytes;
+};
+
+static mr_view rows_aside(const mr_view *v, Aside *aside, mr_view *copy)
+{
+    copy->desc.rank = -1;
+    if (row_step(&v->desc))
+        return *v;
+    *copy = aside->dense(v);
+    return *copy;
+}
+
+static int64_t columns(const mr_view *v)
+{
+    return v->desc.dim[v->desc.rank - 1];
+}
+
+// y = rows of in[0] by a weight, transposed for linear
+static Plan rows_plan(const mr_call *call, bool transposed)
+{
+    Aside aside = {(char *)call->workspace, 0};
+    const mr_view *w = &call->in[1];
+    int64_t ld = w->desc.dim[1];
+    Plan p = {};
+    p.in[0] = rows_aside(&call->in[0], &aside, &p.copy[0]);
+    p.in[1] = *w;
+    p.out = rows_aside(&call->out[0], &aside, &p.copy[2]);
+    p.copy[1].desc.rank = -1;
+    p.bytes = aside.bytes;
+    mr_product_spec &s = p.spec;
+    s.batch = 1;
+    s.k = columns(&p.in[0]);
+    s.n = columns(&p.out);
+    s.m = row_count(&p.out.desc);
+    s.a_row = row_step(&p.in[0].desc);
+    s.a_col = 1;
+    s.b_row = transposed ? 1 : ld;
+    s.b_col = transposed ? ld : 1;
+    s.c_row = row_step(&p.out.desc);
+    s.in = call->in[0].desc.dtype;
+    s.out = call->out[0].desc.dtype;
+    s.bias = transposed && call->in[2].desc.rank >= 0;
+    return p;
+}
+
+static Plan dw_plan(const mr_call *call)
+{
+    Aside aside = {(char *)call->workspace, 0};
+    Plan p = {};
+    for (int i = 0; i < 2; i++)
+        p.in[i] = rows_aside(&call->in[i], &aside, &p.copy[i]);
+    p.out = call->out[0];
+    p.copy[2].desc.rank = -1;
+    p.bytes = aside.bytes;
+    mr_product_spec &s = p.spec;
+    s.batch = 1;
+    s.m = columns(&p.in[0]);
+    s.n = columns(&p.in[1]);
+    s.k = row_count(&p.in[0].desc);
+    s.a_row = 1;
+    s.a_col = row_step(&p.in[0].desc);
+    s.b_row = row_step(&p.in[1].desc);
+    s.b_col = 1;
+    s.c_row = s.n;
+    s.in = call->in[0].desc.dtype;
+    s.out = MR_F32;
+    s.accumulate = true;
+    return p;
+}
+
+static size_t workspace_of(const Plan &p)
+{
+    return p.bytes + mr_cuda_product_workspace(&p.spec);
+}
+
+static mr_status run(const Plan &p, const mr_call *call, const void *bias, cudaStream_t stream)
+{
+    for (int i = 0; i < 2; i++)
+        if (p.copy[i].desc.rank >= 0)
+            MR_TRY(copy_view(&p.copy[i], &call->in[i], stream));
+    MR_TRY(mr_cuda_product_run(&p.spec, p.in[0].data, p.in[1].data, bias, p.out.data,
+                               (char *)call->workspace + p.bytes, stream));
+    return p.copy[2].desc.rank >= 0 ? copy_view(&call->out[0], &p.copy[2], stream) : MR_OK;
+}
+
+static size_t linear_workspace(const mr_call *call, const mr_facts *)
+{
+    return workspace_of(rows_plan(call, true));
+}
+
+MR_CUDA_KERNEL(linear, linear_workspace)
+{
+    return run(rows_plan(call, true), call, call->in[2].data, stream);
+}
+
+static size_t dx_workspace(const mr_call *call, const mr_facts *)
+{
+    return workspace_of(rows_plan(call, false));
+}
+
+MR_CUDA_KERNEL(linear_dx, dx_workspace)
+{
+    return run(rows_plan(call, false), call, NULL, stream);
+}
+
+static size_t dw_workspace(const mr_call *call, const mr_facts *)
+{
+    return workspace_of(dw_plan(call));
+}
+
+MR_CUDA_KERNEL(linear_dw, dw_workspace)
+{
+    return run(dw_plan(call), call, NULL, stream);
+}
+
+// ---- sums of rows ----
 
 typedef WarpRows F; // columns of a block
 
@@ -61,7 +191,7 @@ static int64_t step_of(int64_t N)
     return mr_cuda_ceil(N, F::SLOTS) * F::SLOTS;
 }
 
-static size_t workspace(const mr_call *call, const mr_facts *)
+static size_t db_workspace(const mr_call *call, const mr_facts *)
 {
     const mr_desc *dy = &call->in[0].desc;
     int64_t rows = row_count(dy);
@@ -69,7 +199,7 @@ static size_t workspace(const mr_call *call, const mr_facts *)
            sizeof(float);
 }
 
-template <typename T> static mr_status run(const mr_call *call, cudaStream_t stream)
+template <typename T> static mr_status add_rows(const mr_call *call, cudaStream_t stream)
 {
     const mr_view *dy = &call->in[0];
     const mr_desc *views[1] = {&dy->desc};
@@ -95,9 +225,9 @@ template <typename T> static mr_status run(const mr_call *call, cudaStream_t str
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(linear_db, workspace)
+MR_CUDA_KERNEL(linear_db, db_workspace)
 {
     if (call->in[0].desc.dtype == MR_BF16)
-        return run<mr_bf16>(call, stream);
-    return run<float>(call, stream);
+        return add_rows<mr_bf16>(call, stream);
+    return add_rows<float>(call, stream);
 }

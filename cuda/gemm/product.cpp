@@ -1,0 +1,131 @@
+/* cuda/gemm: products by rows as problems by columns. With D = C^T the library's first operand is
+ * B, its second A, and the bias of a column of C is that of a row of D. Licence: Apache-2.0 */
+#include "cuda/gemm/product.h"
+#include "cuda/rt/driver.h"
+#include <pthread.h>
+#include <string.h>
+
+// partial sums of so many pieces, at most
+enum { PIECES = 16, WORKSPACE_MOST = 32 << 20 };
+
+/* An operand [rows, cols] by columns: its step from column to column, or that of its transpose. A
+ * step along a single row or column says nothing. */
+static bool by_columns(int64_t rows, int64_t cols, int64_t row, int64_t col, bool *transposed,
+                       int64_t *ld)
+{
+    if ((row == 1 || rows <= 1) && (cols <= 1 || col >= rows)) {
+        *transposed = false;
+        *ld = cols <= 1 ? rows : col;
+    } else if ((col == 1 || cols <= 1) && (rows <= 1 || row >= cols)) {
+        *transposed = true;
+        *ld = rows <= 1 ? cols : row;
+    } else {
+        return false;
+    }
+    *ld = MR_MAX(*ld, (int64_t)1);
+    return true;
+}
+
+static bool problem_of(const mr_product_spec *s, mr_cuda_product *p)
+{
+    memset(p, 0, sizeof *p); // compared by bytes
+    p->m = s->n;
+    p->n = s->m;
+    p->k = s->k;
+    p->accumulate = s->accumulate;
+    p->bias = s->bias;
+    p->batch = s->batch;
+    p->step_a = s->b_batch;
+    p->step_b = s->a_batch;
+    p->step_d = s->c_batch;
+    p->in = s->in;
+    p->out = s->out;
+    p->ldd = s->m <= 1 ? MR_MAX(s->n, (int64_t)1) : s->c_row;
+    return by_columns(s->n, s->k, s->b_col, s->b_row, &p->ta, &p->lda) &&
+           by_columns(s->k, s->m, s->a_col, s->a_row, &p->tb, &p->ldb);
+}
+
+bool mr_cuda_product_fits(const mr_product_spec *spec)
+{
+    mr_cuda_product p;
+    return problem_of(spec, &p);
+}
+
+size_t mr_cuda_product_workspace(const mr_product_spec *spec)
+{
+    size_t sums = (size_t)(spec->batch * spec->m * spec->n) * sizeof(float) * PIECES;
+    return MR_MIN(sums, (size_t)WORKSPACE_MOST);
+}
+
+// the largest power of two, at most 16, that divides all addresses and steps
+static int64_t alignment(const mr_cuda_product *p, const void *a, const void *b, const void *d)
+{
+    int64_t in = (int64_t)mr_dtype_bytes(p->in), out = (int64_t)mr_dtype_bytes(p->out);
+    int64_t all = 16 | (int64_t)(uintptr_t)a | (int64_t)(uintptr_t)b | (int64_t)(uintptr_t)d |
+                  p->lda * in | p->ldb * in | p->ldd * out | p->step_a * in | p->step_b * in |
+                  p->step_d * out;
+    return all & -all;
+}
+
+// ---- plans, by problem, for the life of the process ----
+
+struct Kept {
+    Kept *next;
+    mr_cuda_product problem;
+    void *plan;
+    size_t bytes;
+};
+static Kept *kept;
+static pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
+
+static mr_status plan_of(const mr_cuda_product *p, size_t most, const Kept **out)
+{
+    for (const Kept *k = kept; k; k = k->next)
+        if (memcmp(&k->problem, p, sizeof *p) == 0) {
+            *out = k;
+            return MR_OK;
+        }
+    Kept *k = (Kept *)mr_calloc(1, sizeof *k);
+    if (!k)
+        return mr_fail_memory(sizeof *k);
+    memcpy(&k->problem, p, sizeof *p);
+    k->bytes = most;
+    int error = mr_cuda.product_new(p, &k->bytes, &k->plan);
+    if (error) {
+        mr_free(k);
+        return mr_fail(MR_E_UNSUPPORTED, "a product [%lld, %lld] by [%lld, %lld] in %s: %s",
+                       (long long)p->n, (long long)p->k, (long long)p->k, (long long)p->m,
+                       mr_dtype_name(p->in), mr_cuda.text(error));
+    }
+    k->next = kept;
+    kept = k;
+    *out = k;
+    return MR_OK;
+}
+
+mr_status mr_cuda_product_run(const mr_product_spec *spec, const void *a, const void *b,
+                              const void *bias, void *c, void *workspace, void *stream)
+{
+    mr_cuda_product p;
+    const Kept *k = NULL;
+    if (!problem_of(spec, &p))
+        return mr_fail(MR_E_UNSUPPORTED, "an operand of a product has no dense dimension");
+    if (p.m * p.n * p.batch == 0 || (p.k == 0 && p.accumulate))
+        return MR_OK;
+    if (p.k == 0 && (p.bias || p.ldd != p.m))
+        return mr_fail(MR_E_UNSUPPORTED, "a product over no elements, with a bias or rows apart");
+    if (p.k == 0) {
+        size_t bytes = (size_t)(p.batch * p.m * p.n) * mr_dtype_bytes(p.out);
+        int error = mr_cuda.fill(c, 0, bytes, stream);
+        return error ? mr_fail(MR_E_NODE, "zeros: %s", mr_cuda.text(error)) : MR_OK;
+    }
+    p.align = alignment(&p, a, b, c);
+    size_t most = mr_cuda_product_workspace(spec);
+    pthread_mutex_lock(&keeping);
+    mr_status st = plan_of(&p, most, &k);
+    pthread_mutex_unlock(&keeping);
+    if (st != MR_OK)
+        return st;
+    int error = mr_cuda.product_run(k->plan, b, a, bias, c, workspace, k->bytes, stream);
+    return error ? mr_fail(MR_E_NODE, "a product: %s", mr_cuda.text(error)) : MR_OK;
+}

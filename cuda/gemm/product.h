@@ -1,0 +1,19 @@
+/* cuda/gemm: C = A B (+ C) (+ bias) on a stream, by the library behind cuda/rt/driver.h.
+ *
+ * Threads: one at a time per device.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_GEMM_PRODUCT_H
+#define MOONREEL_CUDA_GEMM_PRODUCT_H
+
+#include "cpu/product.h"
+
+/* Does each operand have a dense dimension? If not, the caller makes it dense. */
+bool mr_cuda_product_fits(const mr_product_spec *spec);
+/* Bytes that a run may take, from shapes alone. */
+size_t mr_cuda_product_workspace(const mr_product_spec *spec);
+/* Enqueue. Pointers of the device; bias NULL where spec has none. The plan is made at the first run
+ * of a shape and kept for good. Errors: MR_E_UNSUPPORTED where no algorithm serves. */
+mr_status mr_cuda_product_run(const mr_product_spec *spec, const void *a, const void *b,
+                              const void *bias, void *c, void *workspace, void *stream);
+
+#endif

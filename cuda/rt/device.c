@@ -1,0 +1,431 @@
+/* cuda/rt: the device that moonreel opens - memory, copies, runs, and how failures are reported.
+ *
+ * All work goes to streams: one per queue, the first of which every run joins, and one per lane of
+ * copies. Nothing is allocated inside a run but for the first, and the whole device is never waited
+ * for.
+ * Licence: Apache-2.0 */
+#include "room.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE = 4096, LEAST_MAJOR = 8 };
+
+// ---- failures ----
+
+/* The newest error, if st is one, waits for the next report. Host functions of the driver call it
+ * from threads of the driver. */
+static pthread_mutex_t failing = PTHREAD_MUTEX_INITIALIZER;
+void rt_failed(rt *rt, mr_status st)
+{
+    if (st == MR_OK)
+        return;
+    pthread_mutex_lock(&failing);
+    if (rt->failed == MR_OK)
+        rt->failed = st, rt->story = mr_error_copy(mr_error_last());
+    pthread_mutex_unlock(&failing);
+}
+
+static mr_status report(rt *rt)
+{
+    mr_status st = rt->failed;
+    if (rt->story)
+        mr_error_adopt(rt->story);
+    else if (st != MR_OK)
+        mr_fail(st, "a step failed, and memory for its story was short");
+    mr_error_free(rt->story);
+    rt->failed = MR_OK, rt->story = NULL;
+    rt->dev.lost += st != MR_OK;
+    return st;
+}
+
+static mr_status read_copies(rt *rt, bool read)
+{
+    mr_status st = MR_OK;
+    while (rt->copies) {
+        timed *t = rt->copies;
+        rt->copies = t->next;
+        if (read && st == MR_OK)
+            st = read_clock(rt, t->event[0], t->event[1], t->clock);
+        for (int k = 0; k < 2; k++)
+            mr_cuda.event_free(t->event[k]);
+        mr_free(t);
+    }
+    return st;
+}
+
+/* Wait until every lane is empty; what failed waits to be reported. */
+static void settle(rt *rt)
+{
+    mr_status st = MR_OK;
+    for (int i = 0; i < MR_LANE_COUNT; i++)
+        if (rt->lane[i] && st == MR_OK)
+            st = cuda_fail(mr_cuda.stream_sync(rt->lane[i]), "the GPU");
+    rt_failed(rt, st);
+    while (rt->waiting) {
+        prepared *p = rt->waiting;
+        rt->waiting = p->next, p->waits = false;
+        if (st == MR_OK)
+            rt_failed(rt, prepared_check(rt, p));
+    }
+    rt_failed(rt, read_copies(rt, st == MR_OK));
+}
+
+mr_status rt_drain(rt *rt)
+{
+    settle(rt);
+    return report(rt);
+}
+
+// after an earlier failure nothing is enqueued: it is reported first
+#define BEFORE(r)                                                                                  \
+    do {                                                                                           \
+        if ((r)->failed != MR_OK)                                                                  \
+            return rt_drain(r);                                                                    \
+    } while (0)
+
+// ---- memory ----
+
+static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out)
+{
+    rt *r = (rt *)dev;
+    block *b;
+    MR_TRY(rt_drain(r));
+    if (!MR_NEW(b))
+        return mr_fail_memory(sizeof *b);
+    mr_status st = MR_OK;
+    if (bytes > SIZE_MAX - PAGE)
+        st = mr_fail_memory(bytes);
+    else
+        st = cuda_fail(mr_cuda.alloc(bytes + PAGE, space == MR_SPACE_PINNED, &b->base), "memory");
+    if (st != MR_OK) {
+        mr_free(b);
+        return st;
+    }
+    b->at = ((mr_dptr)b->base + PAGE - 1) / PAGE * PAGE;
+    b->pinned = space == MR_SPACE_PINNED, b->bytes = bytes, b->next = r->blocks, r->blocks = b;
+    *out = b->at;
+    CUDA_TRY(mr_cuda.fill((void *)b->at, 0, bytes, r->stream[0]), "memory is cleared");
+    return rt_drain(r);
+}
+
+static void release_memory(mr_device *dev, mr_dptr p, size_t bytes, mr_space space)
+{
+    rt *r = (rt *)dev;
+    (void)bytes, (void)space;
+    settle(r);
+    for (block **at = &r->blocks; *at; at = &(*at)->next)
+        if ((*at)->at == p) {
+            block *b = *at;
+            *at = b->next;
+            mr_cuda.release(b->base, b->pinned);
+            mr_free(b);
+            return;
+        }
+}
+
+static mr_status memory(mr_device *dev, size_t *free_bytes, size_t *total_bytes)
+{
+    (void)dev;
+    return cuda_fail(mr_cuda.memory(free_bytes, total_bytes), "free memory");
+}
+
+static mr_status move(rt *r, void *to, const void *from, size_t bytes, const char *doing)
+{
+    MR_TRY(rt_drain(r));
+    CUDA_TRY(mr_cuda.copy(to, from, bytes, r->stream[0]), doing);
+    return rt_drain(r);
+}
+
+static mr_status copy_in(mr_device *dev, mr_dptr dst, const void *src, size_t bytes)
+{
+    return move((rt *)dev, (void *)dst, src, bytes, "a copy to the GPU");
+}
+
+static mr_status copy_out(mr_device *dev, void *dst, mr_dptr src, size_t bytes)
+{
+    return move((rt *)dev, dst, (const void *)src, bytes, "a copy from the GPU");
+}
+
+static mr_status fill(mr_device *dev, mr_dptr dst, int byte, size_t bytes)
+{
+    rt *r = (rt *)dev;
+    MR_TRY(rt_drain(r));
+    CUDA_TRY(mr_cuda.fill((void *)dst, byte, bytes, r->stream[0]), "memory is filled");
+    return rt_drain(r);
+}
+
+// ---- steps ----
+
+static mr_status prepare(mr_device *dev, mr_step *steps, int n, void **prepared)
+{
+    return prepared_new((rt *)dev, steps, n, (struct prepared **)prepared);
+}
+
+static void moved(mr_device *dev, const mr_step *steps, int n, void *prepared)
+{
+    (void)dev, (void)steps, (void)n;
+    prepared_moved(prepared);
+}
+
+static void forget(mr_device *dev, mr_step *steps, int n, void *prepared)
+{
+    (void)n;
+    settle((rt *)dev);
+    if (prepared)
+        prepared_free((rt *)dev, prepared, steps);
+}
+
+static mr_status run(mr_device *dev, const mr_step *steps, int n, void *prepared)
+{
+    rt *r = (rt *)dev;
+    if (!n)
+        return MR_OK;
+    BEFORE(r);
+    mr_status st = prepared_run(r, prepared, steps);
+    if (st == MR_OK)
+        return MR_OK;
+    // what was enqueued already ends first, on every stream
+    rt_failed(r, st);
+    for (int q = 1; q < MR_QUEUE_COUNT; q++)
+        mr_cuda.stream_sync(r->stream[q]);
+    return rt_drain(r);
+}
+
+static mr_status sync(mr_device *dev)
+{
+    return rt_drain((rt *)dev);
+}
+
+// ---- lanes ----
+
+static void *host(mr_device *dev, mr_dptr p)
+{
+    for (const block *b = ((rt *)dev)->blocks; b; b = b->next)
+        if (b->pinned && p >= b->at && p - b->at < b->bytes)
+            return (void *)p;
+    return NULL;
+}
+
+static mr_status new_timed(rt *r, mr_step_clock *clock, timed **out)
+{
+    timed *t;
+    if (!MR_NEW(t))
+        return mr_fail_memory(sizeof *t);
+    t->clock = clock, t->next = r->copies, r->copies = t;
+    for (int k = 0; k < 2; k++)
+        CUDA_TRY(mr_cuda.event_new(true, &t->event[k]), "a clock");
+    *out = t;
+    return MR_OK;
+}
+
+static mr_status enqueue_copy(rt *r, mr_lane lane, const mr_copy *c)
+{
+    timed *t = NULL;
+    if (c->clock)
+        MR_TRY(new_timed(r, c->clock, &t));
+    if (t)
+        CUDA_TRY(mr_cuda.event_record(t->event[0], r->lane[lane]), "a clock");
+    CUDA_TRY(mr_cuda.copy((void *)c->to, (const void *)c->from, c->bytes, r->lane[lane]), c->name);
+    if (t)
+        CUDA_TRY(mr_cuda.event_record(t->event[1], r->lane[lane]), "a clock");
+    return MR_OK;
+}
+
+// what cannot be enqueued is reported at once, when the lanes are empty
+static mr_status enqueued(rt *r, mr_status st)
+{
+    rt_failed(r, st);
+    return st == MR_OK ? MR_OK : rt_drain(r);
+}
+
+static mr_status copy(mr_device *dev, mr_lane lane, const mr_copy *c)
+{
+    rt *r = (rt *)dev;
+    BEFORE(r);
+    return c->bytes ? enqueued(r, enqueue_copy(r, lane, c)) : MR_OK;
+}
+
+// an event of the interface is one of the driver
+static mr_status event(mr_device *dev, mr_event **out)
+{
+    (void)dev;
+    return cuda_fail(mr_cuda.event_new(false, (void **)out), "an event");
+}
+
+static void event_free(mr_device *dev, mr_event *event)
+{
+    (void)dev;
+    if (event)
+        mr_cuda.event_free(event);
+}
+
+static mr_status mark(mr_device *dev, mr_lane lane, mr_event *event)
+{
+    rt *r = (rt *)dev;
+    BEFORE(r);
+    return enqueued(r, cuda_fail(mr_cuda.event_record(event, r->lane[lane]), "an event"));
+}
+
+static mr_status wait(mr_device *dev, mr_lane lane, mr_event *event)
+{
+    rt *r = (rt *)dev;
+    BEFORE(r);
+    return enqueued(r, cuda_fail(mr_cuda.event_wait(event, r->lane[lane]), "a wait between lanes"));
+}
+
+static mr_status reached(mr_device *dev, mr_event *event, bool block, bool *out)
+{
+    rt *r = (rt *)dev;
+    rt_failed(r, cuda_fail(mr_cuda.event_reached(event, block, out), "the GPU"));
+    BEFORE(r);
+    return MR_OK;
+}
+
+// ---- opening ----
+
+static void close_streams(rt *r)
+{
+    void *events[] = {r->begun, r->zero};
+    for (size_t i = 0; i < MR_COUNT(events); i++)
+        if (events[i])
+            mr_cuda.event_free(events[i]);
+    for (int q = 0; q < MR_QUEUE_COUNT; q++)
+        if (r->stream[q])
+            mr_cuda.stream_free(r->stream[q]);
+    for (int i = MR_LANE_RUN + 1; i < MR_LANE_COUNT; i++)
+        if (r->lane[i])
+            mr_cuda.stream_free(r->lane[i]);
+}
+
+static void close_device(mr_device *dev)
+{
+    rt *r = (rt *)dev;
+    settle(r);
+    report(r);
+    close_streams(r);
+    while (r->blocks) {
+        block *b = r->blocks;
+        r->blocks = b->next;
+        mr_cuda.release(b->base, b->pinned);
+        mr_free(b);
+    }
+    mr_free(r);
+}
+
+static const mr_device_ops ops = {
+    .alloc = alloc,
+    .free = release_memory,
+    .host = host,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .fill = fill,
+    .prepare = prepare,
+    .moved = moved,
+    .forget = forget,
+    .run = run,
+    .sync = sync,
+    .copy = copy,
+    .event = event,
+    .event_free = event_free,
+    .mark = mark,
+    .wait = wait,
+    .reached = reached,
+    .memory = memory,
+    .close = close_device,
+};
+
+static mr_status fits(int ordinal, mr_cuda_facts *f)
+{
+    char doing[64];
+    snprintf(doing, sizeof doing, "device=%s:%d", mr_cuda.device, ordinal);
+    int error = mr_cuda.facts(ordinal, f);
+    if (error == MR_CUDA_OLD_DRIVER)
+        return mr_fail(MR_E_UNSUPPORTED,
+                       "%s: the driver knows CUDA %d.%d, expected %d.%d or newer; try: a newer "
+                       "driver, or device=cpu",
+                       doing, f->driver / 1000, f->driver % 1000 / 10, f->need / 1000,
+                       f->need % 1000 / 10);
+    CUDA_TRY(error, doing);
+    if (f->major < LEAST_MAJOR)
+        return mr_fail(MR_E_UNSUPPORTED,
+                       "%s: %s has compute capability %d.%d, expected 8.0 or newer; try: another "
+                       "GPU, or device=cpu",
+                       doing, f->name, f->major, f->minor);
+    return MR_OK;
+}
+
+// the kernels of all rows, once per process
+static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
+static mr_status join_rows(void)
+{
+    static bool done;
+    mr_status st = MR_OK;
+    pthread_mutex_lock(&joining);
+    for (int i = 0; !done && st == MR_OK && i < mr_cuda_row_count(); i++)
+        st = mr_op_add_kernel(mr_cuda.device, mr_cuda_row_at(i)->name, &mr_cuda_row_at(i)->kernel);
+    done |= st == MR_OK;
+    pthread_mutex_unlock(&joining);
+    return st;
+}
+
+static mr_status open_streams(rt *r)
+{
+    for (int q = 0; q < MR_QUEUE_COUNT; q++)
+        CUDA_TRY(mr_cuda.stream_new(&r->stream[q]), "a stream");
+    r->lane[MR_LANE_RUN] = r->stream[0];
+    for (int i = MR_LANE_RUN + 1; i < MR_LANE_COUNT; i++)
+        CUDA_TRY(mr_cuda.stream_new(&r->lane[i]), "a stream");
+    CUDA_TRY(mr_cuda.event_new(false, &r->begun), "an event");
+    CUDA_TRY(mr_cuda.event_new(true, &r->zero), "a clock");
+    CUDA_TRY(mr_cuda.event_record(r->zero, r->stream[0]), "a clock");
+    CUDA_TRY(mr_cuda.stream_sync(r->stream[0]), "the GPU");
+    r->zero_s = mr_now_s();
+    return MR_OK;
+}
+
+static mr_status open_device(int ordinal, int threads, mr_device **out)
+{
+    rt *r;
+    mr_cuda_facts facts = {0};
+    const char *each = getenv("MOONREEL_SYNC");
+    (void)threads;
+    MR_TRY(fits(ordinal, &facts));
+    MR_TRY(join_rows());
+    CUDA_TRY(mr_cuda.use(ordinal), "the GPU");
+    if (!MR_NEW(r))
+        return mr_fail_memory(sizeof *r);
+    r->dev.ops = &ops, r->facts = facts;
+    r->each = each && *each && strcmp(each, "0") != 0;
+    r->dev.facts = (mr_facts){.threads = 1, .bf16 = true};
+    snprintf(r->dev.facts.device, sizeof r->dev.facts.device, "%s", mr_cuda.device);
+    snprintf(r->dev.facts.isa, sizeof r->dev.facts.isa, "%d.%d", facts.major, facts.minor);
+    mr_status st = open_streams(r);
+    if (st == MR_OK) {
+        *out = &r->dev;
+        return MR_OK;
+    }
+    mr_error *first = mr_error_copy(mr_error_last());
+    close_streams(r);
+    mr_free(r);
+    mr_error_adopt(first);
+    mr_error_free(first);
+    return st;
+}
+
+static const mr_device_plugin plugin = {MR_DEVICE_VERSION, open_device};
+
+// the entry that base/plugin.c looks for, by the name of the shared object
+MR_API const mr_device_plugin *mr_cuda_entry(void);
+const mr_device_plugin *mr_cuda_entry(void)
+{
+    return &plugin;
+}
+
+MR_API const mr_device_plugin *mr_cudaemu_entry(void);
+const mr_device_plugin *mr_cudaemu_entry(void)
+{
+    return &plugin;
+}

@@ -1,0 +1,102 @@
+/* cuda/rt: what the runtime asks of a GPU, one table with two bodies: driver_cuda.cpp goes to the
+ * CUDA runtime and cuBLASLt, driver_emu.cpp to the emulator, whose streams run as late as they may
+ * and in another order each time. A shared object holds one of the two.
+ *
+ * Every function returns 0 or an error number of the CUDA runtime; some errors stay, and every
+ * later call returns them too. Streams, events, graphs and plans are handles of the body.
+ *
+ * Threads: one at a time per device.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_RT_DRIVER_H
+#define MOONREEL_CUDA_RT_DRIVER_H
+
+#include "moonreel/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Error numbers that say what to try, as in driver_types.h; the body has a text for each. */
+enum {
+    MR_CUDA_MEMORY = 2,
+    MR_CUDA_OLD_DRIVER = 35,
+    MR_CUDA_UNAVAILABLE = 46,
+    MR_CUDA_NO_DEVICE = 100,
+    MR_CUDA_BAD_ORDINAL = 101,
+    MR_CUDA_NO_IMAGE = 209,
+    MR_CUDA_ECC = 214,
+    MR_CUDA_ILLEGAL_ADDRESS = 700,
+    MR_CUDA_LAUNCH_FAILURE = 719,
+    MR_CUDA_NOT_PERMITTED = 800,
+    MR_CUDA_CAPTURE = 900, /* not possible while a stream is captured; 901 to 907 as well */
+    MR_CUDA_UNKNOWN = 999
+};
+
+typedef struct mr_cuda_facts {
+    char name[96];
+    int major, minor; /* compute capability */
+    int driver, need; /* versions as 12040: the driver's, and the least that the runtime takes */
+    int devices;
+} mr_cuda_facts;
+
+/* D = op(A) op(B), plus D with `accumulate`, plus `bias` to each column; matrices by columns, as
+ * BLAS has them: op(A) [m, k], op(B) [k, n], D [m, n]. Steps in elements. */
+typedef struct mr_cuda_product {
+    bool ta, tb, accumulate, bias; /* bias [m], dtype of D */
+    int64_t m, n, k, lda, ldb, ldd;
+    int64_t batch, step_a, step_b, step_d;
+    mr_dtype in, out;
+    int64_t align; /* bytes, at most 16, that addresses and steps are multiples of */
+} mr_cuda_product;
+
+typedef struct mr_cuda_driver {
+    const char *device; /* of mr_device_open: "cuda", "cudaemu" */
+    /* What there is, before a device is used. */
+    int (*facts)(int ordinal, mr_cuda_facts *out);
+    /* The calling thread's calls go to this device from now on. */
+    int (*use)(int ordinal);
+    int (*memory)(size_t *free_bytes, size_t *total_bytes);
+    /* device memory, or host memory that the device reaches and copies fast */
+    int (*alloc)(size_t bytes, bool pinned, void **out);
+    int (*release)(void *p, bool pinned);
+
+    int (*stream_new)(void **out);
+    int (*stream_free)(void *stream);
+    int (*stream_sync)(void *stream);
+    int (*event_new)(bool timed, void **out);
+    int (*event_free)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_wait)(void *event, void *stream); /* what follows on the stream waits */
+    /* Did its last record come by? block: wait for it. One that was never recorded did. */
+    int (*event_reached)(void *event, bool block, bool *out);
+    int (*event_seconds)(void *from, void *to, double *seconds);
+
+    /* Enqueued. A copy goes between any two memories. */
+    int (*copy)(void *to, const void *from, size_t bytes, void *stream);
+    int (*fill)(void *to, int byte, size_t bytes, void *stream);
+    int (*call)(void (*fn)(void *user), void *user, void *stream); /* on the host */
+
+    /* What is enqueued between the two becomes a graph instead, on this stream and on those that
+     * wait for it. */
+    int (*capture_begin)(void *stream);
+    int (*capture_end)(void *stream, void **graph);
+    int (*graph_run)(void *graph, void *stream);
+    int (*graph_free)(void *graph);
+
+    /* workspace: at most *bytes when called, what a run takes afterwards. The same shapes give the
+     * same algorithm, and no algorithm adds in an order that may change. */
+    int (*product_new)(const mr_cuda_product *p, size_t *bytes, void **plan);
+    int (*product_run)(void *plan, const void *a, const void *b, const void *bias, void *d,
+                       void *workspace, size_t bytes, void *stream);
+    int (*product_free)(void *plan);
+
+    const char *(*text)(int error);
+} mr_cuda_driver;
+
+/* the body of this object */
+extern const mr_cuda_driver mr_cuda;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,325 @@
+/* cuda/rt: the driver's table on a GPU - the CUDA runtime, which finds the driver by itself, and
+ * cuBLASLt. Nothing here decides: that is steps.c's and device.c's. Licence: Apache-2.0 */
+#include "cuda/rt/driver.h"
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <string.h>
+
+namespace
+{
+
+// ---- device, memory ----
+
+int facts(int ordinal, mr_cuda_facts *out)
+{
+    memset(out, 0, sizeof *out);
+    out->need = 12040;
+    int error = cudaDriverGetVersion(&out->driver);
+    if (error)
+        return error;
+    // no driver at all says version 0
+    if (out->driver == 0)
+        return cudaErrorNoDevice;
+    if (out->driver < out->need)
+        return cudaErrorInsufficientDriver;
+    error = cudaGetDeviceCount(&out->devices);
+    if (error)
+        return error;
+    if (ordinal >= out->devices)
+        return cudaErrorInvalidDevice;
+    cudaDeviceProp p;
+    error = cudaGetDeviceProperties(&p, ordinal);
+    snprintf(out->name, sizeof out->name, "%s", p.name);
+    out->major = p.major;
+    out->minor = p.minor;
+    return error;
+}
+
+int use(int ordinal)
+{
+    return cudaSetDevice(ordinal);
+}
+
+int memory(size_t *free_bytes, size_t *total_bytes)
+{
+    return cudaMemGetInfo(free_bytes, total_bytes);
+}
+
+int alloc(size_t bytes, bool pinned, void **out)
+{
+    int error = pinned ? cudaHostAlloc(out, bytes, cudaHostAllocPortable) : cudaMalloc(out, bytes);
+    // being full is no reason for later calls to fail
+    if (error == cudaErrorMemoryAllocation)
+        cudaGetLastError();
+    return error;
+}
+
+int release(void *p, bool pinned)
+{
+    return pinned ? cudaFreeHost(p) : cudaFree(p);
+}
+
+// ---- streams, events ----
+
+int stream_new(void **out)
+{
+    return cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking);
+}
+
+int stream_free(void *stream)
+{
+    return cudaStreamDestroy((cudaStream_t)stream);
+}
+
+int stream_sync(void *stream)
+{
+    return cudaStreamSynchronize((cudaStream_t)stream);
+}
+
+int event_new(bool timed, void **out)
+{
+    return cudaEventCreateWithFlags((cudaEvent_t *)out,
+                                    timed ? cudaEventDefault : cudaEventDisableTiming);
+}
+
+int event_free(void *event)
+{
+    return cudaEventDestroy((cudaEvent_t)event);
+}
+
+int event_record(void *event, void *stream)
+{
+    return cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream);
+}
+
+int event_wait(void *event, void *stream)
+{
+    return cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0);
+}
+
+int event_reached(void *event, bool block, bool *out)
+{
+    int error =
+        block ? cudaEventSynchronize((cudaEvent_t)event) : cudaEventQuery((cudaEvent_t)event);
+    *out = error == cudaSuccess;
+    return error == cudaErrorNotReady ? 0 : error;
+}
+
+int event_seconds(void *from, void *to, double *seconds)
+{
+    float ms = 0;
+    int error = cudaEventElapsedTime(&ms, (cudaEvent_t)from, (cudaEvent_t)to);
+    *seconds = ms / 1e3;
+    return error;
+}
+
+// ---- work ----
+
+int copy(void *to, const void *from, size_t bytes, void *stream)
+{
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream);
+}
+
+int fill(void *to, int byte, size_t bytes, void *stream)
+{
+    return cudaMemsetAsync(to, byte, bytes, (cudaStream_t)stream);
+}
+
+int call(void (*fn)(void *), void *user, void *stream)
+{
+    return cudaLaunchHostFunc((cudaStream_t)stream, fn, user);
+}
+
+int capture_begin(void *stream)
+{
+    return cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal);
+}
+
+int capture_end(void *stream, void **graph)
+{
+    cudaGraph_t captured = NULL;
+    *graph = NULL;
+    int error = cudaStreamEndCapture((cudaStream_t)stream, &captured);
+    if (!error)
+        error = cudaGraphInstantiate((cudaGraphExec_t *)graph, captured, 0);
+    if (captured)
+        cudaGraphDestroy(captured);
+    return error;
+}
+
+int graph_run(void *graph, void *stream)
+{
+    return cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream);
+}
+
+int graph_free(void *graph)
+{
+    return cudaGraphExecDestroy((cudaGraphExec_t)graph);
+}
+
+// ---- products ----
+
+// errors of cuBLASLt come behind those of the runtime
+enum { LIBRARY = 100000 };
+
+int library(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_SUCCESS ? 0 : LIBRARY + (int)status;
+}
+
+struct Plan {
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algorithm;
+    bool accumulate, bias;
+};
+
+cublasLtHandle_t handle;
+
+cudaDataType_t type_of(mr_dtype type)
+{
+    return type == MR_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+cublasStatus_t layout(cublasLtMatrixLayout_t *out, mr_dtype type, int64_t rows, int64_t cols,
+                      int64_t ld, int64_t batch, int64_t step)
+{
+    int32_t count = (int32_t)batch;
+    cublasStatus_t st =
+        cublasLtMatrixLayoutCreate(out, type_of(type), (uint64_t)rows, (uint64_t)cols, ld);
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                              sizeof count);
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                              &step, sizeof step);
+    return st;
+}
+
+template <typename V>
+cublasStatus_t set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t what, V value)
+{
+    return cublasLtMatmulDescSetAttribute(product, what, &value, sizeof value);
+}
+
+template <typename V>
+cublasStatus_t prefer(cublasLtMatmulPreference_t p, cublasLtMatmulPreferenceAttributes_t what,
+                      V value)
+{
+    return cublasLtMatmulPreferenceSetAttribute(p, what, &value, sizeof value);
+}
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        cublasStatus_t status_ = (call);                                                           \
+        if (status_ != CUBLAS_STATUS_SUCCESS)                                                      \
+            return status_;                                                                        \
+    } while (0)
+
+cublasStatus_t describe(const mr_cuda_product *p, Plan *x)
+{
+    // f32 products keep f32: no TF32
+    TRY(cublasLtMatmulDescCreate(&x->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    TRY(set(x->product, CUBLASLT_MATMUL_DESC_TRANSA, p->ta ? CUBLAS_OP_T : CUBLAS_OP_N));
+    TRY(set(x->product, CUBLASLT_MATMUL_DESC_TRANSB, p->tb ? CUBLAS_OP_T : CUBLAS_OP_N));
+    if (p->bias) {
+        TRY(set(x->product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
+        TRY(set(x->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p->out)));
+    }
+    TRY(layout(&x->a, p->in, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->lda, p->batch,
+               p->step_a));
+    TRY(layout(&x->b, p->in, p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->ldb, p->batch,
+               p->step_b));
+    return layout(&x->d, p->out, p->m, p->n, p->ldd, p->batch, p->step_d);
+}
+
+// the first algorithm whose sums have one order: none that adds in place by whoever comes first
+cublasStatus_t choose(const mr_cuda_product *p, Plan *x, size_t *bytes,
+                      cublasLtMatmulPreference_t wish)
+{
+    const uint32_t align = (uint32_t)p->align;
+    const uint32_t schemes =
+        CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    cublasLtMatmulHeuristicResult_t found;
+    int n = 0;
+    TRY(prefer(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (uint64_t)*bytes));
+    TRY(prefer(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes));
+    TRY(prefer(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align));
+    TRY(prefer(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align));
+    TRY(prefer(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align));
+    TRY(prefer(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align));
+    TRY(cublasLtMatmulAlgoGetHeuristic(handle, x->product, x->a, x->b, x->d, x->d, wish, 1, &found,
+                                       &n));
+    if (n < 1)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    x->algorithm = found.algo;
+    *bytes = found.workspaceSize;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+int product_free(void *plan)
+{
+    Plan *x = (Plan *)plan;
+    cublasLtMatrixLayout_t layouts[] = {x->a, x->b, x->d};
+    for (cublasLtMatrixLayout_t l : layouts)
+        if (l)
+            cublasLtMatrixLayoutDestroy(l);
+    if (x->product)
+        cublasLtMatmulDescDestroy(x->product);
+    delete x;
+    return 0;
+}
+
+int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
+{
+    cublasStatus_t st = handle ? CUBLAS_STATUS_SUCCESS : cublasLtCreate(&handle);
+    if (st != CUBLAS_STATUS_SUCCESS)
+        return library(st);
+    Plan *x = new Plan();
+    x->accumulate = p->accumulate;
+    x->bias = p->bias;
+    cublasLtMatmulPreference_t wish = NULL;
+    st = describe(p, x);
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = cublasLtMatmulPreferenceCreate(&wish);
+    if (st == CUBLAS_STATUS_SUCCESS)
+        st = choose(p, x, bytes, wish);
+    if (wish)
+        cublasLtMatmulPreferenceDestroy(wish);
+    if (st == CUBLAS_STATUS_SUCCESS)
+        *plan = x;
+    else
+        product_free(x);
+    return library(st);
+}
+
+int product_run(void *plan, const void *a, const void *b, const void *bias, void *d,
+                void *workspace, size_t bytes, void *stream)
+{
+    Plan *x = (Plan *)plan;
+    const float one = 1, beta = x->accumulate ? 1.0f : 0.0f;
+    if (x->bias) {
+        cublasStatus_t st = set(x->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+        if (st != CUBLAS_STATUS_SUCCESS)
+            return library(st);
+    }
+    return library(cublasLtMatmul(handle, x->product, &one, a, x->a, b, x->b, &beta, d, x->d, d,
+                                  x->d, &x->algorithm, workspace, bytes, (cudaStream_t)stream));
+}
+
+const char *text(int error)
+{
+    return error >= LIBRARY ? cublasLtGetStatusString((cublasStatus_t)(error - LIBRARY))
+                            : cudaGetErrorString((cudaError_t)error);
+}
+
+} // namespace
+
+extern const mr_cuda_driver mr_cuda = {
+    "cuda",        facts,         use,           memory,     alloc,       release,
+    stream_new,    stream_free,   stream_sync,   event_new,  event_free,  event_record,
+    event_wait,    event_reached, event_seconds, copy,       fill,        call,
+    capture_begin, capture_end,   graph_run,     graph_free, product_new, product_run,
+    product_free,  text,
+};

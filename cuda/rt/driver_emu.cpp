@@ -1,0 +1,381 @@
+/* cuda/rt: the driver's table on the emulator, for specs. Streams run late and out of order,
+ * kernels on fibers with every access watched, products by plain loops.
+ *
+ * MOONREEL_CUDAEMU says what is wrong with this GPU, words with commas between: none (no GPU), old
+ * (the driver), arch=70, memory=BYTES, fail=N (from the N-th work on every call fails) with error=E
+ * (719), seed=S (of all orders), eager (copies inside kernels land at once). Licence: Apache-2.0 */
+#include "cuda/emu/emu.h"
+#include "cuda/rt/driver.h"
+#include <algorithm>
+#include <stdio.h>
+
+namespace
+{
+
+// ---- what is wrong ----
+
+struct Wrong {
+    bool none, old, eager;
+    long arch = 90, fail = -1, error = MR_CUDA_LAUNCH_FAILURE, seed = 1;
+    size_t memory = (size_t)200 << 20;
+} wrong;
+
+int lost;   // the error that stays
+long works; // that have run
+char said[1024];
+size_t used; // bytes that were given out
+
+const char *value_of(const char *word, const char *key)
+{
+    size_t n = strlen(key);
+    return strncmp(word, key, n) == 0 ? word + n : NULL;
+}
+
+void read_environment()
+{
+    const char *env = getenv("MOONREEL_CUDAEMU");
+    std::string all = env ? env : "";
+    wrong = Wrong();
+    for (size_t at = 0; at < all.size();) {
+        size_t end = std::min(all.find(',', at), all.size());
+        std::string word = all.substr(at, end - at);
+        at = end + 1;
+        wrong.none |= word == "none";
+        wrong.old |= word == "old";
+        wrong.eager |= word == "eager";
+        if (const char *v = value_of(word.c_str(), "arch="))
+            wrong.arch = atol(v);
+        if (const char *v = value_of(word.c_str(), "memory="))
+            wrong.memory = strtoull(v, NULL, 10);
+        if (const char *v = value_of(word.c_str(), "fail="))
+            wrong.fail = atol(v);
+        if (const char *v = value_of(word.c_str(), "error="))
+            wrong.error = atol(v);
+        if (const char *v = value_of(word.c_str(), "seed="))
+            wrong.seed = atol(v);
+    }
+    emu::options.seed = (unsigned)wrong.seed;
+    emu::options.async = wrong.eager ? emu::Async::eager : emu::Async::late;
+    emu::stream_order((unsigned)wrong.seed);
+}
+
+// what streams come to: copies, kernels, products, captured runs
+bool begins()
+{
+    if (!lost && works++ == wrong.fail)
+        lost = (int)wrong.error;
+    return !lost;
+}
+
+// a device that the emulator blames is lost
+void ends()
+{
+    if (lost || emu::reports().empty())
+        return;
+    lost = MR_CUDA_LAUNCH_FAILURE;
+    snprintf(said, sizeof said, "%s", emu::reports()[0].c_str());
+    emu::forget_reports();
+}
+
+// ---- device, memory ----
+
+int facts(int ordinal, mr_cuda_facts *out)
+{
+    read_environment();
+    emu::stream_watch(begins, ends);
+    lost = 0;
+    works = 0;
+    said[0] = 0;
+    *out = {};
+    snprintf(out->name, sizeof out->name, "emulated GPU");
+    out->major = (int)wrong.arch / 10;
+    out->minor = (int)wrong.arch % 10;
+    out->need = 12040;
+    out->driver = wrong.old ? 11080 : 13000;
+    out->devices = wrong.none ? 0 : 1;
+    if (wrong.none)
+        return MR_CUDA_NO_DEVICE;
+    if (wrong.old)
+        return MR_CUDA_OLD_DRIVER;
+    return ordinal < out->devices ? 0 : MR_CUDA_BAD_ORDINAL;
+}
+
+int use(int)
+{
+    return lost;
+}
+
+int memory(size_t *free_bytes, size_t *total_bytes)
+{
+    *total_bytes = wrong.memory;
+    *free_bytes = wrong.memory - used;
+    return lost;
+}
+
+std::vector<std::pair<void *, size_t>> blocks;
+
+int alloc(size_t bytes, bool pinned, void **out)
+{
+    if (emu::capturing())
+        return MR_CUDA_CAPTURE;
+    if (lost)
+        return lost;
+    if (!pinned && bytes > wrong.memory - used)
+        return MR_CUDA_MEMORY;
+    *out = emu::alloc(bytes);
+    if (!*out)
+        return MR_CUDA_MEMORY;
+    blocks.push_back({*out, pinned ? 0 : bytes});
+    used += blocks.back().second;
+    return 0;
+}
+
+int release(void *p, bool)
+{
+    for (size_t i = 0; i < blocks.size(); i++)
+        if (blocks[i].first == p) {
+            used -= blocks[i].second;
+            blocks.erase(blocks.begin() + i);
+            emu::free(p);
+            return lost;
+        }
+    return 1;
+}
+
+// ---- streams, events ----
+
+cudaStream_t stream_of(void *stream)
+{
+    return (cudaStream_t)stream;
+}
+
+int stream_new(void **out)
+{
+    *out = emu::stream_new();
+    return lost;
+}
+
+int stream_free(void *stream)
+{
+    emu::stream_free(stream_of(stream));
+    return 0;
+}
+
+int stream_sync(void *stream)
+{
+    if (emu::capturing())
+        return MR_CUDA_CAPTURE;
+    bool over = emu::stream_sync(stream_of(stream));
+    ends();
+    if (!over && !lost) {
+        lost = MR_CUDA_LAUNCH_FAILURE;
+        snprintf(said, sizeof said, "streams wait for each other");
+    }
+    return lost;
+}
+
+// work on a stream; at once where specs of single rows have none
+void work(void *stream, const emu::Task &task)
+{
+    if (!stream)
+        return task();
+    emu::enqueue(stream_of(stream), task);
+}
+
+emu::Event *event_of(void *event)
+{
+    return (emu::Event *)event;
+}
+
+int event_new(bool, void **out)
+{
+    *out = emu::event_new();
+    return lost;
+}
+
+int event_free(void *event)
+{
+    emu::event_free(event_of(event));
+    return 0;
+}
+
+int event_record(void *event, void *stream)
+{
+    emu::event_record(event_of(event), stream_of(stream));
+    return lost;
+}
+
+int event_wait(void *event, void *stream)
+{
+    emu::event_wait(event_of(event), stream_of(stream));
+    return lost;
+}
+
+int event_reached(void *event, bool block, bool *out)
+{
+    *out = emu::event_reached(event_of(event), block);
+    if (!*out && block && !lost) {
+        lost = MR_CUDA_LAUNCH_FAILURE;
+        snprintf(said, sizeof said, "streams wait for each other");
+    }
+    return lost;
+}
+
+// a task takes a microsecond
+int event_seconds(void *from, void *to, double *seconds)
+{
+    *seconds = 1e-6 * (double)(emu::event_turn(event_of(to)) - emu::event_turn(event_of(from)));
+    return lost;
+}
+
+// ---- work ----
+
+int copy(void *to, const void *from, size_t bytes, void *stream)
+{
+    work(stream, [=] { emu::copy(to, from, bytes); });
+    return lost;
+}
+
+int fill(void *to, int byte, size_t bytes, void *stream)
+{
+    work(stream, [=] {
+        memset(to, byte, bytes);
+        emu::host_wrote(to, bytes);
+    });
+    return lost;
+}
+
+int call(void (*fn)(void *), void *user, void *stream)
+{
+    work(stream, [=] { fn(user); });
+    return lost;
+}
+
+int capture_begin(void *stream)
+{
+    emu::capture_begin(stream_of(stream));
+    return lost;
+}
+
+int capture_end(void *stream, void **graph)
+{
+    const char *why = NULL;
+    *graph = emu::capture_end(stream_of(stream), &why);
+    if (!why)
+        return lost;
+    snprintf(said, sizeof said, "%s", why);
+    return MR_CUDA_CAPTURE;
+}
+
+int graph_run(void *graph, void *stream)
+{
+    emu::graph_run((emu::Graph *)graph, stream_of(stream));
+    return lost;
+}
+
+int graph_free(void *graph)
+{
+    emu::graph_free((emu::Graph *)graph);
+    return 0;
+}
+
+// ---- products, by plain loops over columns ----
+
+float element(const void *p, int64_t i, mr_dtype type)
+{
+    return type == MR_BF16 ? mr_bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+}
+
+// an operand's rows one after the other, `along` elements each
+std::vector<float> rows_of(const char *name, const void *p, mr_dtype type, int64_t rows,
+                           int64_t along, int64_t row, int64_t step)
+{
+    const size_t bytes = mr_dtype_bytes(type);
+    std::vector<float> all((size_t)(rows * along));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < along; k++) {
+            int64_t at = i * row + k * step;
+            if (!emu::all_written((const char *)p + at * (int64_t)bytes, bytes))
+                emu::report("product: element (%lld, %lld) of %s is unwritten", (long long)i,
+                            (long long)k, name);
+            all[(size_t)(i * along + k)] = element(p, at, type);
+        }
+    return all;
+}
+
+void multiply(const mr_cuda_product &p, const void *a, const void *b, const void *bias, void *d)
+{
+    const int64_t in = (int64_t)mr_dtype_bytes(p.in), out = (int64_t)mr_dtype_bytes(p.out);
+    for (int64_t s = 0; s < p.batch; s++) {
+        auto left = rows_of("A", (const char *)a + s * p.step_a * in, p.in, p.m, p.k,
+                            p.ta ? p.lda : 1, p.ta ? 1 : p.lda);
+        auto right = rows_of("B", (const char *)b + s * p.step_b * in, p.in, p.n, p.k,
+                             p.tb ? 1 : p.ldb, p.tb ? p.ldb : 1);
+        for (int64_t j = 0; j < p.n; j++)
+            for (int64_t i = 0; i < p.m; i++) {
+                const float *x = &left[(size_t)(i * p.k)], *y = &right[(size_t)(j * p.k)];
+                // four sums beside each other
+                float part[4] = {0, 0, 0, 0};
+                for (int64_t k = 0; k < p.k; k++)
+                    part[k % 4] += x[k] * y[k];
+                float sum = part[0] + part[1] + (part[2] + part[3]);
+                int64_t to = s * p.step_d + j * p.ldd + i;
+                if (p.accumulate)
+                    sum += element(d, to, p.out);
+                if (p.bias)
+                    sum += element(bias, i, p.out);
+                if (p.out == MR_BF16)
+                    ((uint16_t *)d)[to] = mr_f32_to_bf16(sum);
+                else
+                    ((float *)d)[to] = sum;
+                emu::host_wrote((char *)d + to * out, (size_t)out);
+            }
+    }
+}
+
+int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
+{
+    *bytes = 0;
+    *plan = new mr_cuda_product(*p);
+    return lost;
+}
+
+int product_run(void *plan, const void *a, const void *b, const void *bias, void *d, void *, size_t,
+                void *stream)
+{
+    const mr_cuda_product p = *(const mr_cuda_product *)plan;
+    work(stream, [=] { multiply(p, a, b, bias, d); });
+    return lost;
+}
+
+int product_free(void *plan)
+{
+    delete (mr_cuda_product *)plan;
+    return 0;
+}
+
+const char *text(int error)
+{
+    if (*said)
+        return said;
+    switch (error) {
+    case MR_CUDA_MEMORY: return "out of memory";
+    case MR_CUDA_OLD_DRIVER: return "CUDA driver version is insufficient for CUDA runtime version";
+    case MR_CUDA_NO_DEVICE: return "no CUDA-capable device is detected";
+    case MR_CUDA_BAD_ORDINAL: return "invalid device ordinal";
+    case MR_CUDA_ECC: return "uncorrectable ECC error encountered";
+    case MR_CUDA_LAUNCH_FAILURE: return "unspecified launch failure";
+    case MR_CUDA_CAPTURE: return "operation not permitted when stream is capturing";
+    default: return "unknown error";
+    }
+}
+
+} // namespace
+
+extern const mr_cuda_driver mr_cuda = {
+    "cudaemu",     facts,         use,           memory,     alloc,       release,
+    stream_new,    stream_free,   stream_sync,   event_new,  event_free,  event_record,
+    event_wait,    event_reached, event_seconds, copy,       fill,        call,
+    capture_begin, capture_end,   graph_run,     graph_free, product_new, product_run,
+    product_free,  text,
+};

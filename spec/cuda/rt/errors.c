@@ -1,0 +1,160 @@
+/* cuda/rt: what a device says that cannot be used, is full, or is lost in the middle of a step.
+ * Covers: cuda/rt/fail.c, cuda/rt/device.c, cuda/rt/driver_emu.cpp */
+#include "check.h"
+#include "cuda/rt/driver.h"
+#include "moonreel/exec.h"
+#include <stdlib.h>
+
+#define OK(call) CHECK_OK(call)
+extern const mr_device_plugin *mr_cudaemu_entry(void);
+
+static const char *last_text(void)
+{
+    static char text[4096];
+    mr_error_format(mr_error_last(), text, sizeof text);
+    return text;
+}
+
+static bool says(const char *words)
+{
+    if (strstr(last_text(), words))
+        return true;
+    printf("expected '%s' in: %s\n", words, last_text());
+    return false;
+}
+
+static mr_status open_with(const char *setting, int ordinal, mr_device **dev)
+{
+    setenv("MOONREEL_CUDAEMU", setting, 1);
+    return mr_cudaemu_entry()->open(ordinal, 1, dev);
+}
+
+static void refuses(const char *setting, int ordinal, mr_status code, const char *words)
+{
+    mr_device *dev = NULL;
+    CHECK_INT(open_with(setting, ordinal, &dev), code);
+    CHECK(says(words));
+    CHECK(says("try:"));
+    CHECK(dev == NULL);
+}
+
+/* y = silu(x), z = gelu(y): two steps and the copy of a result */
+static mr_graph *two_steps(void)
+{
+    mr_graph *g = NULL;
+    mr_ref x, y;
+    int64_t n = 64;
+    OK(mr_graph_new(NULL, NULL, &g));
+    OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
+    OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &x, 1, &y));
+    OK(mr_graph_add(g, "gelu_tanh", MR_NO_ATTRS, &y, 1, &y));
+    OK(mr_graph_output(g, "z", y));
+    OK(mr_graph_finish(g));
+    return g;
+}
+
+/* Runs the graph until something fails; returns what failed. */
+static mr_status run_until_lost(const char *setting, int runs)
+{
+    mr_device *dev = NULL;
+    mr_exec *e = NULL;
+    mr_program *p = NULL;
+    mr_exec_options o = {0};
+    float x[64] = {1}, z[64];
+    int64_t n = 64;
+    mr_view in = {x, mr_desc_dense(MR_F32, 1, &n)}, out = {z, in.desc};
+    mr_graph *g = two_steps();
+    OK(open_with(setting, 0, &dev));
+    mr_status st = mr_exec_new(dev, NULL, &o, &e);
+    if (st == MR_OK)
+        st = mr_exec_compile(e, g, &p);
+    for (int i = 0; i < runs && st == MR_OK; i++) {
+        st = mr_program_set(p, "x", &in);
+        if (st == MR_OK)
+            st = mr_program_run(p);
+        if (st == MR_OK)
+            st = mr_program_get(p, "z", &out);
+    }
+    // everything is given back, whatever happened
+    mr_error *first = st == MR_OK ? NULL : mr_error_copy(mr_error_last());
+    mr_program_free(p);
+    mr_exec_free(e);
+    mr_device_close(dev);
+    mr_graph_free(g);
+    if (first)
+        mr_error_adopt(first);
+    mr_error_free(first);
+    return st;
+}
+
+static void lost_at_each_work(void)
+{
+    int served = 0, lost = 0;
+    char setting[64];
+    // copies of alloc and set, then two kernels and a copy: every one of them once
+    for (int n = 0; n < 80; n++) {
+        snprintf(setting, sizeof setting, "fail=%d,error=%d", n, n % 2 ? MR_CUDA_ECC : 999);
+        mr_status st = run_until_lost(setting, 3);
+        if (st == MR_OK) {
+            served++;
+            continue;
+        }
+        lost++;
+        CHECK_INT(st, MR_E_NODE);
+        CHECK_INT(mr_status_exit(st), 6);
+        CHECK(says(n % 2 ? "ECC" : "checkpoint is intact"));
+    }
+    CHECK(served > 0);
+    CHECK(lost > 10);
+}
+
+static void sync_names_the_step(void)
+{
+    int named = 0;
+    char setting[64];
+    setenv("MOONREEL_SYNC", "1", 1);
+    for (int n = 0; n < 80; n++) {
+        snprintf(setting, sizeof setting, "fail=%d,error=719", n);
+        if (run_until_lost(setting, 1) == MR_OK)
+            break;
+        named += strstr(last_text(), "gelu_tanh 'gelu_tanh#1'") != NULL;
+        named += strstr(last_text(), "silu 'silu#0'") != NULL;
+        CHECK(says("MOONREEL_SYNC=1 names the step"));
+    }
+    unsetenv("MOONREEL_SYNC");
+    CHECK_INT(named, 2);
+}
+
+static void full(void)
+{
+    mr_device *dev = NULL;
+    mr_dptr p = 0;
+    size_t free_bytes = 0, total = 0;
+    OK(open_with("memory=1000000", 0, &dev));
+    CHECK_INT(dev->ops->alloc(dev, 2000000, MR_SPACE_DEVICE, &p), MR_E_MEMORY);
+    CHECK(says("out of memory"));
+    CHECK(says("try: a smaller batch"));
+    // the device goes on
+    OK(dev->ops->alloc(dev, 500000, MR_SPACE_DEVICE, &p));
+    OK(mr_device_memory(dev, &free_bytes, &total));
+    CHECK(free_bytes < 500000);
+    CHECK_INT(total, 1000000);
+    dev->ops->free(dev, p, 500000, MR_SPACE_DEVICE);
+    OK(mr_device_memory(dev, &free_bytes, &total));
+    CHECK_INT(free_bytes, 1000000);
+    mr_device_close(dev);
+}
+
+int main(void)
+{
+    refuses("none", 0, MR_E_UNSUPPORTED, "no CUDA-capable device");
+    refuses("old", 0, MR_E_UNSUPPORTED, "the driver knows CUDA 11.8, expected 12.4 or newer");
+    refuses("arch=75", 0, MR_E_UNSUPPORTED,
+            "emulated GPU has compute capability 7.5, expected 8.0 or newer");
+    refuses("", 3, MR_E_USAGE, "device=cudaemu:3: invalid device ordinal");
+    CHECK_INT(run_until_lost("", 4), MR_OK);
+    lost_at_each_work();
+    sync_names_the_step();
+    full();
+    return check_done();
+}
