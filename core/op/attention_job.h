@@ -110,6 +110,7 @@ enum {
     QUERIES = 64,
     KEYS = 256, /* of a tile */
     SPAN = 512, /* queries that share a tile of keys in the forward pass */
+    CHAIN = 64, /* keys whose values are summed in a row */
     AMX_ROWS = 64,
     AMX_KEYS = 256,
     AMX_LD = AMX_KEYS + 32

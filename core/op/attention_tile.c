@@ -24,7 +24,7 @@ VF_INLINE void tile_block(int mr, int nv, int64_t k, const float *a, int64_t rs,
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 3
         for (int j = 0; j < nv; j++)
-            acc[i][j] = add ? vf_load(c + i * ldc + j * VF_LANES) : vf_zero();
+            acc[i][j] = vf_zero();
     for (int64_t p = 0; p < k; p++) {
         vf y[TILE_NV];
 #pragma GCC unroll 3
@@ -41,8 +41,10 @@ VF_INLINE void tile_block(int mr, int nv, int64_t k, const float *a, int64_t rs,
 #pragma GCC unroll 8
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 3
-        for (int j = 0; j < nv; j++)
-            vf_store(c + i * ldc + j * VF_LANES, acc[i][j]);
+        for (int j = 0; j < nv; j++) {
+            float *to = c + i * ldc + j * VF_LANES;
+            vf_store(to, acc[i][j] + (add ? vf_load(to) : vf_zero()));
+        }
 }
 
 /* all rows of nv vectors of columns */
@@ -270,7 +272,11 @@ void tile_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int6
                 for (int64_t e = 0; j && fade != 1 && e < lv; e += VF_LANES)
                     vf_store(out + e, vf_load(out + e) * vf_set(fade));
             }
-            tile_product(rows, lv, m, s, mp, 1, vr, lv, ot + i * lv, lv, j > 0);
+            // many light keys behind a heavy one are summed by themselves: rounded one by one into
+            // its sum, equal ones would be wrong in the same direction
+            for (int64_t p = 0; p < m; p += CHAIN)
+                tile_product(rows, lv, MR_MIN(m - p, (int64_t)CHAIN), s + p, mp, 1, vr + p * lv, lv,
+                             ot + i * lv, lv, j + p > 0);
         }
     }
     for (int64_t r = 0; r < queries; r++) {
