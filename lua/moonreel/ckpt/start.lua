@@ -112,7 +112,11 @@ end
 local direct = { f64 = true, f32 = true, bf16 = true, i64 = true, i32 = true, u8 = true,
   bool = true }
 
-local function read(source, name)
+--- A tensor of a file, in its dtype where tensors have it, else in f32.
+---@param source mr.Checkpoint
+---@param name string
+---@return mr.Tensor
+function start.tensor(source, name)
   local info = source:info(name)
   local t = T.new(direct[info.dtype] and info.dtype or "f32", info.shape)
   if direct[info.dtype] then
@@ -164,7 +168,7 @@ function start.read(source, params, how, take)
     end
     local t, changed
     if from then
-      t, changed = fitted(maps, p.name, read(source, from), p.shape)
+      t, changed = fitted(maps, p.name, start.tensor(source, from), p.shape)
     end
     local row = { name = p.name, file = from and source:info(from).shape, model = p.shape,
       how = changed }

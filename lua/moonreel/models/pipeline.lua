@@ -65,7 +65,7 @@ function pipeline.new(config, dtype, given)
     local family, map = part(record, fields.type)
     -- weights that lie apart are nobody's start weights
     self.maps[#self.maps + 1] = not family.apart and map or nil
-    return family.new(params, fields)
+    return family.new(params, fields, {dtype = dtype, compat = config.compat})
   end
   self.autoencoder = make("vae", config.vae)
   self.text = make("text_encoder", config.text_encoder)

@@ -123,6 +123,18 @@ function LayerNorm:forward(g, x)
   return (ops.layer_norm(x, g:param(self.weight), g:param(self.bias), {eps = self.eps}))
 end
 
+local RMSNorm = class()
+
+--- Root mean square norm over the last axis with a weight; no mean, no bias.
+function nn.RMSNorm(scope, name, width, eps)
+  return setmetatable({eps = eps, width = width,
+    weight = scope:child(name):add("weight", {width}, {kind = "ones"})}, RMSNorm)
+end
+
+function RMSNorm:forward(g, x)
+  return (ops.rms_norm(x, g:param(self.weight), {eps = self.eps}))
+end
+
 local Mlp = class()
 
 local read_mlp = options.declare("nn.Mlp", {

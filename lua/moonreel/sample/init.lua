@@ -9,6 +9,7 @@ local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local conditions = require "moonreel.sample.conditions"
+local embed = require "moonreel.embed"
 local options = require "moonreel.text.options"
 local output = require "moonreel.sample.output"
 local pipeline = require "moonreel.models.pipeline"
@@ -91,6 +92,8 @@ function sample.open(spec, given)
     fill(self, source, ema)
     self.codec = blame.field(settings, "vae.from_pretrained", codec.new, self.pipe, self.exec,
       self.device)
+    self.embedder = blame.field(settings, "text_encoder.from_pretrained", embed.new, self.pipe,
+      self.device)
   end)
   if not good then
     self:close()
@@ -103,6 +106,9 @@ function Sampler:close()
   self.programs = {}
   if self.codec then
     self.codec:close()
+  end
+  if self.embedder then
+    self.embedder:close()
   end
   self.exec:close()
   self.device:close()

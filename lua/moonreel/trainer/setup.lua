@@ -6,6 +6,7 @@ local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
+local embed = require "moonreel.embed"
 local data = require "moonreel.data"
 local feed = require "moonreel.trainer.feed"
 local json = require "moonreel.core.json"
@@ -215,6 +216,9 @@ function setup.models(r)
   r.update = optim.new(r.exec, r.pipe.params)
   if r.pipe.autoencoder.apart then
     r.codec = r:keep(blame.field(s, "vae.from_pretrained", codec.new, r.pipe, r.exec, r.device))
+  end
+  if r.pipe.text.apart then
+    r:keep(blame.field(s, "text_encoder.from_pretrained", embed.new, r.pipe, r.device))
   end
   r.machine = {isa = r.facts.isa, threads = r.facts.threads,
     libraries = {device = r.facts.device, dtype = dtype}}

@@ -20,7 +20,8 @@ describe("a pipeline", function()
     for _, case in ipairs {
       { "hunyuan_vae", "bytes", "STDiT3",
         "vae.type is 'hunyuan_vae', built so far: OpenSoraVAE_V1_2, dct$" },
-      { "dct", "t5", "STDiT3", "text_encoder.type is 't5', built so far: bytes$" },
+      { "dct", "text_embedder", "STDiT3",
+        "text_encoder.type is 'text_embedder', built so far: bytes, t5$" },
       { "dct", "bytes", "flux",
         "model.type is 'flux', built so far: STDiT3, STDiT3%-3B/2, STDiT3%-XL/2$" },
     } do

@@ -47,9 +47,8 @@ end
 --- Declare the parameters of a model.
 ---@param params mr.Params
 ---@param config table      fields of stdit3.defaults; missing ones take the default
----@param prefix string|nil  of the parameter names; released models have none
 ---@return mr.STDiT3
-function stdit3.new(params, config, prefix)
+function stdit3.new(params, config)
   local c = {}
   for k, v in pairs(stdit3.defaults) do
     c[k] = v
@@ -62,7 +61,7 @@ function stdit3.new(params, config, prefix)
   end
   check(c)
   local D, P = c.hidden_size, c.patch_size
-  local scope = nn.scope(params, prefix, {frozen = c.only_train_temporal})
+  local scope = nn.scope(params, nil, {frozen = c.only_train_temporal})
   local self = setmetatable({config = c, blocks = {}}, Model)
   self.out_channels = c.pred_sigma and 2 * c.in_channels or c.in_channels
   local volume = P[1] * P[2] * P[3]

@@ -1,0 +1,94 @@
+--- A part of the network with weights of its own: all of it, or one block at a time. Graphs are
+-- built per shape; the last few stay compiled.
+-- @module moonreel.embed.part
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+
+local part = {}
+
+local Part = {}
+Part.__index = Part
+
+local KEPT = 8  -- compiled shapes
+
+--- Declare a part.
+---@param device mr.Device
+---@param dtype string
+---@param declare fun(params: mr.Params): any   the layers
+---@param nodes fun(g: mr.Graph, layers: any, inputs: table): mr.Value  what it puts out
+function part.new(device, dtype, declare, nodes)
+  local params = G.params(dtype)
+  local layers = declare(params)
+  params:seal()
+  return setmetatable({ params = params, layers = layers, nodes = nodes, dtype = dtype,
+    exec = E.new(device, params, {}), programs = {}, clock = 0 }, Part)
+end
+
+--- Give it weights.
+---@param source mr.T5Source
+---@param name_of nil|fun(name: string): string  of a tensor, where its parameter has another name
+function Part:load(source, name_of)
+  for _, p in ipairs(self.params:list()) do
+    local tensor <close> = source:read(name_of and name_of(p.name) or p.name)
+    self.exec:set_param("w", p.name, tensor)
+  end
+end
+
+-- the compiled shape whose last use is longest ago makes room for another
+local function make_room(self)
+  local oldest, count = nil, 0
+  for key, one in pairs(self.programs) do
+    count = count + 1
+    if not oldest or one.used < self.programs[oldest].used then
+      oldest = key
+    end
+  end
+  if count >= KEPT then
+    local one = self.programs[oldest]
+    self.programs[oldest] = nil
+    one.prog:close()
+    one.graph:close()
+  end
+end
+
+local function build(self, given, facts)
+  local g, inputs = G.graph(self.params), setmetatable({}, { __index = facts })
+  for name, tensor in pairs(given) do
+    inputs[name] = g:input(name, tensor.dtype, tensor.shape)
+  end
+  g:output("out", self.nodes(g, self.layers, inputs))
+  g:finish()
+  return { graph = g, prog = self.exec:compile(g) }
+end
+
+--- Run it.
+---@param given table       tensors by name
+---@param facts table|nil   integers that the nodes depend on beside the shapes
+---@return mr.Tensor
+function Part:run(given, facts)
+  local key = {}
+  for name, tensor in pairs(given) do
+    key[#key + 1] = ("%s %s"):format(name, table.concat(tensor.shape, "x"))
+  end
+  for name, value in pairs(facts or {}) do
+    key[#key + 1] = ("%s %d"):format(name, value)
+  end
+  table.sort(key)
+  key = table.concat(key, ", ")
+  if not self.programs[key] then
+    make_room(self)
+    self.programs[key] = build(self, given, facts)
+  end
+  local one = self.programs[key]
+  self.clock = self.clock + 1
+  one.used = self.clock
+  for name, tensor in pairs(given) do
+    one.prog:set(name, tensor)
+  end
+  one.prog:run()
+  return one.prog:get("out")
+end
+
+function Part:close() self.exec:close() end
+
+return part

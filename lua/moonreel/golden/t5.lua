@@ -1,0 +1,144 @@
+--- Reference files about T5 encoders: hidden states of every place, with padding masked and with
+-- padding attended, masks with holes, buckets of distances.
+-- @module moonreel.golden.t5
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local build = require "moonreel.golden.build"
+local network = require "moonreel.models.t5.network"
+local nn = require "moonreel.nn"
+local sizes = require "moonreel.models.t5.sizes"
+
+local VALUES = 1e-5
+local HIDDEN = -3e38  -- what a masked key gets on its score
+
+-- the encoder whose tensors the file holds under weight.NAME
+local function load(f)
+  local blocks = 0
+  for _, name in ipairs(f.names) do
+    local at = name:match("^weight%.encoder%.block%.(%d+)%.")
+    blocks = math.max(blocks, at and math.tointeger(at) + 1 or 0)
+  end
+  local s = sizes.read(f.path, function(name)
+    local info = f.has["weight." .. name]
+    return info and info.shape
+  end, blocks)
+  local params = G.params("f32")
+  local words = nn.Embedding(nn.scope(params), "shared", s.vocab_size, s.d_model)
+  local net = network.new(params, s)
+  params:seal()
+  local run = E.new(build.device(), params, {})
+  for _, p in ipairs(params:list()) do
+    run:set_param("w", p.name, f:tensor("weight." .. p.name))
+  end
+  return {params = params, run = run, net = net, words = words}
+end
+
+-- tokens in use of a mask that is a prefix; nil: it has holes
+local function prefix(mask, L)
+  local n = 0
+  for i = 1, L do
+    n = n + (mask[i] ~= 0 and 1 or 0)
+  end
+  for i = 1, n do
+    if mask[i] == 0 then
+      return nil
+    end
+  end
+  return n
+end
+
+-- hidden states of one text at all places, and of each block; mask: a list of 0 and 1, nil: all
+local function hidden(m, ids, mask)
+  local L = #ids
+  local g, given = G.graph(m.params), {ids = T.from({1, L, 1}, ids, "i32")}
+  local len = mask and prefix(mask, L)
+  given.len = len and T.from({1}, {len}, "i32")
+  if mask and not len then
+    local row = {}
+    for i = 1, L do
+      row[i] = mask[i] == 0 and HIDDEN or 0
+    end
+    given.mask = T.from({1, 1, L}, row)
+  end
+  local inputs = {}
+  for name, t in pairs(given) do
+    inputs[name] = g:input(name, t.dtype, t.shape)
+  end
+  local x = m.words(g, inputs.ids):reshape{1, 1, L, m.net.final.width}
+  g:output("out", m.net:forward(g, x, inputs.len, {
+    mask = inputs.mask and inputs.mask:expand{m.net.bias.heads, L, L},
+    tap = function(name, value) g:output(name, value) end}))
+  g:finish()
+  local prog = m.run:compile(g)
+  for name, t in pairs(given) do
+    prog:set(name, t)
+  end
+  prog:run()
+  return function(name) return prog:get(name):totable() end
+end
+
+-- the values of a batch are compared as one: rows of all texts behind each other
+local function compare(f, result, m, ids, mask, wanted)
+  local shape, got = ids.shape, {}
+  local B, L = shape[1], shape[2]
+  local all, used = ids:totable(), mask and mask:totable()
+  for b = 1, B do
+    local from = (b - 1) * L
+    local get = hidden(m, table.move(all, from + 1, from + L, 1, {}),
+      used and table.move(used, from + 1, from + L, 1, {}))
+    for name in pairs(wanted) do
+      got[name] = got[name] or {}
+      local row = get(name)
+      table.move(row, 1, #row, #got[name] + 1, got[name])
+    end
+  end
+  for name, tensor in pairs(wanted) do
+    local want = f:tensor(tensor)
+    result:l2(tensor, T.from(want.shape, got[name]), want, VALUES)
+    local largest = math.max(want:max(), -want:min())
+    result:absolute(tensor .. " at most", (T.from(want.shape, got[name]) * (1 / largest)):totable(),
+      (want * (1 / largest)):totable(), VALUES)
+  end
+end
+
+-- cases: a batch of ids and its mask
+local function cases(f, result, m)
+  for _, name in ipairs(f.names) do
+    local case = name:match("^(.*)%.input_ids$")
+    if case then
+      local wanted = {out = case .. ".last_hidden_state"}
+      for _, other in ipairs(f.names) do
+        local block = other:match("^" .. case .. "%.inter%.(block%d+)$")
+        if block then
+          wanted[block] = other
+        end
+      end
+      compare(f, result, m, f:tensor(name), f:tensor(case .. ".attention_mask"), wanted)
+    end
+  end
+end
+
+-- buckets of relative positions
+local function buckets(f, result)
+  local want, differing = f:list("relbucket.bucket"), 0
+  local bucket = network.bucket(f:need("relative_buckets"), f:need("max_distance"))
+  for i, rel in ipairs(f:list("relbucket.rel")) do
+    differing = differing + (bucket(rel) == want[i] and 0 or 1)
+  end
+  result:exact("buckets", differing)
+end
+
+local function encoder(f, result)
+  local m = load(f)
+  cases(f, result, m)
+  if f.has["relbucket.rel"] then
+    buckets(f, result)
+  end
+  if f.has["in.ids"] then
+    compare(f, result, m, f:tensor("in.ids"), f:tensor("in.mask"), {out = "out.masked"})
+    compare(f, result, m, f:tensor("in.ids"), nil, {out = "out.unmasked"})
+  end
+end
+
+return {{"^t5_", encoder}}

@@ -1,0 +1,169 @@
+--- The T5 text encoder: the same features with all weights in memory and block by block, in a batch
+-- and alone, padded or not; what is read of the files.
+-- Covers: lua/moonreel/embed/init.lua lua/moonreel/embed/part.lua
+-- lua/moonreel/embed/residency.lua lua/moonreel/embed/source.lua
+local E = require "moonreel.core.exec"
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local fails = require "spec.support.fails"
+local folder = require "spec.support.folder"
+local sizes = require "moonreel.models.t5.sizes"
+local embed = require "moonreel.embed"
+local tiny = require "spec.support.tiny_t5"
+
+local LONG = "a red circle moving right on a black background and a blue square moving up"
+local SHORT = "a green"
+
+describe("a T5 encoder", function()
+  local dir, path
+  setup(function()
+    dir = folder.new()
+    path = tiny.write(dir.path .. "/t5")
+  end)
+  teardown(function() dir:remove() end)
+
+  local function open(given) return embed.open(path, given) end
+
+  it("gives features of as many tokens as a caption has, the same in a batch", function()
+    local one <close> = open()
+    local features = one(SHORT)
+    assert.same({ #one.tok:ids(SHORT), 32 }, features.shape)
+    local batch = one:tokens { LONG, SHORT, "" }
+    assert.same({ 3, 300, 32 }, batch.y.shape)
+    assert.same({ #one.tok:ids(LONG), #one.tok:ids(SHORT), 1 }, batch.len:totable())
+    local n = #one.tok:ids(SHORT)
+    assert.same(features:totable(), batch.y:slice(0, 1, 2):slice(1, 0, n):clone():totable())
+    -- behind the tokens in use there is nothing
+    assert.equal(0, batch.y:slice(0, 1, 2):slice(1, n, 300):clone():norm())
+  end)
+
+  it("is the same with all weights in memory and block by block, in f32 and bf16", function()
+    for _, dtype in ipairs { "f32", E.device():compute "bf16" } do
+      local all <close> = open { residency = "all", dtype = dtype }
+      local stream <close> = open { residency = "stream", dtype = dtype }
+      assert.equal(all:tokens { LONG, SHORT }.y:bytes(), stream:tokens { LONG, SHORT }.y:bytes())
+      assert.equal(dtype, all(SHORT).dtype)
+    end
+  end)
+
+  it("is near f32 in bf16", function()
+    local exact <close> = open()
+    local near <close> = open { dtype = E.device():compute "bf16" }
+    local a, b = exact(LONG), near(LONG):to "f32"
+    -- eight bits of mantissa through three blocks
+    assert.is_true((a - b):norm() < 0.03 * a:norm())
+  end)
+
+  it("computes only tokens in use, which is equal to the padded run", function()
+    local ids
+    do
+      local one <close> = open()
+      ids = one.tok:ids(LONG)
+    end
+    -- no padding at all, up to a multiple of 16, and all places
+    local tight <close> = open { max_length = #ids }
+    local loose <close> = open()
+    local full <close> = open { max_length = 48 }
+    full.padding = "attend"
+    local want = tight(LONG)
+    assert.is_true((want - loose(LONG)):norm() < 1e-6 * want:norm())
+    -- where padding is attended the features are others, and fill all places
+    local attended = full:tokens { LONG }.y:reshape { 48, 32 }
+    assert.is_true(attended:slice(0, 47, 48):clone():norm() > 0.1)
+    local same <close> = embed.open(path, { max_length = 48, padding = "attend" })
+    assert.equal(attended:bytes(), same:tokens { LONG }.y:bytes())
+    assert.is_true((attended:slice(0, 0, #ids):clone() - want):norm()
+      > 1e-3 * want:norm())
+  end)
+
+  it("reads the words of a batch and, where it streams, every block once", function()
+    local blocks = sizes.elements(setmetatable({ inner = 32, num_layers = 3 },
+      { __index = tiny.config })) * 4
+    local stream <close> = open { residency = "stream" }
+    local outside = (32 * 4 + 32) * 4  -- biases and the last norm, once
+    assert.equal(outside, stream:bytes_read())
+    local words = {}
+    for _, caption in ipairs { LONG, SHORT, LONG } do
+      for _, id in ipairs(stream.tok:ids(caption)) do
+        words[id] = 32 * 4
+      end
+    end
+    local distinct = 0
+    for _, bytes in pairs(words) do
+      distinct = distinct + bytes
+    end
+    for round = 1, 2 do
+      stream:tokens { LONG, SHORT, LONG }
+      assert.equal(outside + round * (blocks - outside + distinct), stream:bytes_read())
+    end
+    local all <close> = open { residency = "all" }
+    assert.equal(blocks, all:bytes_read())
+    all(SHORT)
+    assert.is_true(all:bytes_read() < blocks + 100 * 32 * 4)
+  end)
+
+  it("takes all weights into memory where they fit in half of it", function()
+    local device = { memory = function() return 1000 end }
+    local fitting = require("moonreel.embed.residency").fitting
+    local s = setmetatable({ inner = 32, num_layers = 3 }, { __index = tiny.config })
+    assert.equal("stream", (fitting(s, device, "f32")))
+    function device.memory() return 2 * 4 * sizes.elements(s) end
+    assert.same({ "all", 4 * sizes.elements(s) }, { fitting(s, device, "f32") })
+    function device.memory() return 2 * 4 * sizes.elements(s) - 2 end
+    assert.equal("stream", (fitting(s, device, "f32")))
+    assert.equal("all", (fitting(s, device, "bf16")))
+  end)
+
+  it("finds its tensors under other names, and leaves decoders alone", function()
+    local rows = tiny.tensors(tiny.config, "f32")
+    for _, row in ipairs(rows) do
+      row.name = "state_dict.module." .. row.name:gsub("^shared", "encoder.embed_tokens")
+    end
+    for _, name in ipairs { "decoder.block.0.layer.0.SelfAttention.q.weight", "lm_head.weight" } do
+      rows[#rows + 1] = { name = name, dtype = "f32", shape = { 1 }, ptr = "abcd" }
+    end
+    local other = dir.path .. "/other"
+    base.make_dir(other)
+    ckpt.write(other .. "/model.safetensors", rows)
+    base.replace_file(other .. "/spiece.model", base.read_file(path .. "/spiece.model"))
+    -- without config.json sizes are those of the tensors
+    local a <close> = open()
+    local b <close> = embed.open(other)
+    assert.equal(a(LONG):bytes(), b(LONG):bytes())
+  end)
+
+  it("keeps the last eight shapes and computes the same when one comes back", function()
+    local one <close> = open { residency = "all" }
+    local first = one(SHORT):bytes()
+    for n = 1, 12 do
+      one:encode { table.move(one.tok:ids((LONG .. " "):rep(4)), 1, 16 * n, 1, {}) }
+    end
+    local kept = 0
+    for _ in pairs(one.net.whole.programs) do
+      kept = kept + 1
+    end
+    assert.equal(8, kept)
+    assert.equal(first, one(SHORT):bytes())
+  end)
+
+  it("says what does not fit, and closes twice", function()
+    fails("MR_E_USAGE", "residency is 'some'; expected auto or all or stream", open,
+      { residency = "some" })
+    fails("MR_E_USAGE", "padding is 'x'; expected skip or attend", open, { padding = "x" })
+    fails("MR_E_USAGE", "dtype is 'f64'; expected f32 or bf16", open, { dtype = "f64" })
+    local small = tiny.write(dir.path .. "/small", { vocab_size = 20 })
+    local one <close> = embed.open(small)
+    fails("MR_E_RANGE", "token %d+, 'shared%.weight' has 20 rows; try: the tokenizer", one, LONG)
+    one:close()
+    os.remove(small .. "/spiece.model")
+    fails("MR_E_USAGE", "no spiece%.model", embed.open, small)
+    fails("MR_E_USAGE", "no folder '.*nowhere', and nothing is downloaded", embed.open,
+      dir.path .. "/nowhere")
+  end)
+
+  it("counts what the largest released one has", function()
+    local xxl = sizes.of_name "google/t5-v1_1-xxl"
+    -- 4.76 G with its words
+    assert.equal(4762310656, sizes.elements(xxl) + 32128 * 4096)
+  end)
+end)
