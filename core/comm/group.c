@@ -18,6 +18,7 @@ static mr_status group_new(world *w, int size, mr_comm **out)
     if (!c)
         return mr_fail_memory(sizeof *c);
     c->world = w, c->size = size;
+    w->groups++;
     c->world_rank = mr_calloc(n, sizeof *c->world_rank);
     c->sent = mr_calloc(n, sizeof *c->sent), c->got = mr_calloc(n, sizeof *c->got);
     c->sends = mr_calloc(n, sizeof *c->sends), c->receives = mr_calloc(n, sizeof *c->receives);
@@ -29,6 +30,8 @@ static mr_status group_new(world *w, int size, mr_comm **out)
 
 static void group_free(mr_comm *c)
 {
+    if (--c->world->groups == 0)
+        mr_free(c->world);
     mr_free(c->world_rank);
     mr_free(c->sent), mr_free(c->got);
     mr_free(c->sends), mr_free(c->receives);
@@ -187,13 +190,16 @@ mr_status mr_comm_world(mr_wire *wire, const mr_comm_options *options, mr_comm *
     *out = NULL;
     mr_comm *c = NULL;
     world *w = mr_calloc(1, sizeof *w);
-    mr_status st = w ? group_new(w, wire ? wire->size : 1, &c) : mr_fail_memory(sizeof *w);
+    if (!w)
+        return mr_fail_memory(sizeof *w);
+    mr_status st = group_new(w, wire ? wire->size : 1, &c);
     if (st != MR_OK) {
         if (wire)
             wire->ops->close(wire, false);
         if (c)
             group_free(c);
-        mr_free(w);
+        else
+            mr_free(w);
         return st;
     }
     w->wire = wire;
@@ -231,15 +237,23 @@ static bool farewell(mr_comm *c)
     return comm_exchange(c, &call, MR_MIN(FAREWELL_S, w->options.deadline_s)) == MR_OK;
 }
 
+static void close_world(mr_comm *c)
+{
+    world *w = c->world;
+    if (w->wire)
+        w->wire->ops->close(w->wire, farewell(c));
+    // groups that are still there find it over
+    w->wire = NULL;
+    if (!w->broken)
+        w->broken = MR_E_USAGE, snprintf(w->why, sizeof w->why, "it was closed");
+}
+
 void mr_comm_free(mr_comm *c)
 {
     if (!c)
         return;
-    if (c->owns_world) {
-        if (c->world->wire)
-            c->world->wire->ops->close(c->world->wire, farewell(c));
-        mr_free(c->world);
-    }
+    if (c->owns_world)
+        close_world(c);
     group_free(c);
 }
 

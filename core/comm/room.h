@@ -7,6 +7,7 @@
 /* What all groups of a world share. */
 typedef struct world {
     mr_wire *wire; /* NULL: this rank is alone */
+    int groups;    /* that know it; it goes with the last one */
     mr_comm_options options;
     mr_status broken; /* of the call that ended the world */
     char why[1024];

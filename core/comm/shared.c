@@ -33,7 +33,7 @@ typedef struct ring {
 typedef struct seat {
     _Alignas(LINE) _Atomic uint32_t bell; /* counts whatever may interest this rank */
     _Atomic uint32_t sleepers;
-    _Atomic uint32_t left;
+    _Atomic uint32_t left; /* counts up over the ranks that leave; 0: this one has not */
 } seat;
 
 typedef struct board {
@@ -41,7 +41,7 @@ typedef struct board {
     int32_t ranks;
     uint32_t ring_bytes; /* a power of two */
     uint64_t bytes;      /* of the whole block */
-    _Atomic uint32_t aborting, aborted;
+    _Atomic uint32_t aborting, aborted, leavers;
     char why[1024];
     seat seats[];
 } board;
@@ -55,6 +55,7 @@ struct mr_meeting {
 typedef struct shared_wire {
     mr_wire wire;
     board *at;
+    mr_meeting *own; /* goes with the wire */
 } shared_wire;
 
 /* ---- the block ---- */
@@ -121,40 +122,9 @@ mr_status mr_meeting_new(int ranks, mr_meeting **out)
     return MR_OK;
 }
 
-mr_status mr_meeting_join(int fd, mr_meeting **out)
-{
-    *out = NULL;
-    struct stat st;
-    board head;
-    if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof head ||
-        pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head || head.magic != MAGIC ||
-        head.bytes != (uint64_t)st.st_size || head.ranks < 1 || head.ranks > MR_MEETING_RANKS ||
-        head.ring_bytes != ring_bytes_for(head.ranks))
-        return mr_fail(MR_E_NODE,
-                       "descriptor %d holds no memory of ranks, or that of another version; try: "
-                       "start the ranks by moonreel -n N",
-                       fd);
-    mr_meeting *m = mr_calloc(1, sizeof *m);
-    if (!m)
-        return mr_fail_memory(sizeof *m);
-    m->fd = fd;
-    mr_status how = map(fd, head.bytes, &m->at);
-    if (how != MR_OK) {
-        mr_free(m);
-        return how;
-    }
-    *out = m;
-    return MR_OK;
-}
-
 int mr_meeting_fd(const mr_meeting *m)
 {
     return m->fd;
-}
-
-int mr_meeting_ranks(const mr_meeting *m)
-{
-    return m->at->ranks;
 }
 
 void mr_meeting_free(mr_meeting *m)
@@ -275,12 +245,18 @@ static bool has_left(mr_wire *w, int rank)
 // no bell: whoever waits looks for losses before it sleeps again
 static void leave(board *b, int rank)
 {
-    atomic_store(&b->seats[rank].left, 1);
+    if (!atomic_load(&b->seats[rank].left))
+        atomic_store(&b->seats[rank].left, atomic_fetch_add(&b->leavers, 1) + 1);
 }
 
 void mr_meeting_mark_left(mr_meeting *m, int rank)
 {
     leave(m->at, rank);
+}
+
+int mr_meeting_left(const mr_meeting *m, int rank)
+{
+    return (int)atomic_load(&m->at->seats[rank].left);
 }
 
 static void give_up(board *b, const char *text)
@@ -315,6 +291,7 @@ static void close_wire(mr_wire *w, bool clean)
 {
     (void)clean;
     leave(((shared_wire *)w)->at, w->rank);
+    mr_meeting_free(((shared_wire *)w)->own);
     mr_free(w);
 }
 
@@ -341,4 +318,31 @@ mr_status mr_meeting_wire(mr_meeting *m, int rank, mr_wire **out)
     w->at = m->at;
     *out = &w->wire;
     return MR_OK;
+}
+
+mr_status mr_meeting_join(int fd, int rank, int size, mr_wire **out)
+{
+    *out = NULL;
+    struct stat st;
+    board head;
+    if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof head ||
+        pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head || head.magic != MAGIC ||
+        head.bytes != (uint64_t)st.st_size || head.ranks != size ||
+        head.ring_bytes != ring_bytes_for(size))
+        return mr_fail(MR_E_NODE,
+                       "descriptor %d holds no memory that %d ranks share, or that of another "
+                       "version; try: start the ranks by moonreel -n %d",
+                       fd, size, size);
+    mr_meeting *m = mr_calloc(1, sizeof *m);
+    if (!m)
+        return mr_fail_memory(sizeof *m);
+    m->fd = fd;
+    mr_status how = map(fd, head.bytes, &m->at);
+    if (how == MR_OK)
+        how = mr_meeting_wire(m, rank, out);
+    if (how == MR_OK)
+        ((shared_wire *)*out)->own = m;
+    else
+        mr_meeting_free(m);
+    return how;
 }

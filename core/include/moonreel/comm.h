@@ -111,21 +111,37 @@ MR_API mr_status mr_mpi_wire(int rank, int size, double deadline_s, mr_wire **ou
 /* Memory in which ranks of one host meet: a ring for each pair of ranks and lane. */
 typedef struct mr_meeting mr_meeting;
 enum { MR_MEETING_RANKS = 1024 };
-/* For `ranks` ranks, in a file without a name that other processes may map: see mr_meeting_fd.
+/* For `ranks` ranks, in a file without a name that children may map: see mr_meeting_fd.
  * Errors: MR_E_USAGE not 1 to MR_MEETING_RANKS; MR_E_MEMORY. Owns: caller */
 MR_API mr_status mr_meeting_new(int ranks, mr_meeting **out);
-/* The meeting behind a descriptor that this process has inherited. Borrows `fd`.
- * Errors: MR_E_NODE it holds none, or one of another version */
-MR_API mr_status mr_meeting_join(int fd, mr_meeting **out);
 MR_API int mr_meeting_fd(const mr_meeting *m); /* lent */
-MR_API int mr_meeting_ranks(const mr_meeting *m);
 /* Tell the others that a rank has ended, for one that could not say so itself. */
 MR_API void mr_meeting_mark_left(mr_meeting *m, int rank);
+/* The how manieth rank to leave it was, from 1; 0: it has not left. */
+MR_API int mr_meeting_left(const mr_meeting *m, int rank);
 MR_API void mr_meeting_abort(mr_meeting *m, const char *text);
 /* Wires of it are closed before; NULL is fine. */
 MR_API void mr_meeting_free(mr_meeting *m);
-/* The end of one rank; borrows the meeting. Errors: MR_E_MEMORY */
+/* The end of one rank; borrows the meeting. Errors: MR_E_USAGE no such rank; MR_E_MEMORY */
 MR_API mr_status mr_meeting_wire(mr_meeting *m, int rank, mr_wire **out);
+/* The same of the meeting of `size` ranks behind a descriptor that this process has inherited.
+ * Borrows `fd`. Errors: MR_E_NODE it holds none, or that of another version or of other ranks */
+MR_API mr_status mr_meeting_join(int fd, int rank, int size, mr_wire **out);
+
+/* ---- ranks of this host ---- */
+
+typedef struct mr_ranks_end {
+    int exit;       /* 0, or of the first rank that failed; 128 + number of a signal */
+    int rank;       /* that one, or -1 */
+    char text[128]; /* "rank 2 ended with exit code 3" */
+} mr_ranks_end;
+/* Start this program `ranks` times with `argv`, and wait until all have ended. Each finds its place
+ * in MOONREEL_RANK, MOONREEL_WORLD_SIZE, MOONREEL_LOCAL_RANK and MOONREEL_MEETING (a descriptor for
+ * mr_meeting_join), and its share of the processors in OMP_NUM_THREADS. When one fails the others
+ * are told, and after `grace_s` ended. SIGINT and SIGTERM are handed on; ranks end with this
+ * process. Errors: MR_E_USAGE number of ranks; MR_E_IO one cannot be started; MR_E_MEMORY Threads:
+ * the main one, which has started no others */
+MR_API mr_status mr_ranks_run(char *const *argv, int ranks, double grace_s, mr_ranks_end *end);
 
 /* ---- communicators ---- */
 
@@ -142,10 +158,11 @@ typedef struct mr_comm_options {
 MR_API mr_status mr_comm_world(mr_wire *wire, const mr_comm_options *options, mr_comm **out);
 /* The ranks of `of` that give the same color, in order of key, then rank; a color below 0: none,
  * *out is NULL. Collective. On lane `lane`.
- * Owns: the caller frees the result, and frees `of` after it.
+ * Owns: the caller frees the result
  * Errors: as collectives; MR_E_USAGE lane */
 MR_API mr_status mr_comm_split(mr_comm *of, int color, int key, int lane, mr_comm **out);
-/* Of a world: leaves it and closes the wire. NULL is fine. */
+/* Of a world: leaves it and closes the wire; calls of its groups fail from then on. NULL is fine.
+ */
 MR_API void mr_comm_free(mr_comm *c);
 MR_API int mr_comm_rank(const mr_comm *c);
 MR_API int mr_comm_size(const mr_comm *c);
@@ -195,7 +212,7 @@ MR_API mr_status mr_comm_receive(mr_comm *c, int from, mr_dtype dtype, void *x, 
  * contiguous memory. Partial sums are f32. Ref: parallelism 9. */
 
 typedef struct mr_torus mr_torus;
-/* Collective. Owns: the caller frees the result, and frees `c` after it.
+/* Collective. Owns: the caller frees the result.
  * Errors: MR_E_USAGE `local` does not divide the ranks; those of split */
 MR_API mr_status mr_torus_new(mr_comm *c, int local, mr_torus **out);
 MR_API void mr_torus_free(mr_torus *t);

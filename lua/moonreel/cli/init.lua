@@ -14,6 +14,9 @@ function cli.main(args)
   setmetatable(require("moonreel.core.tensor").methods, { __methods = more,
     __index = function(_, name) return more()[name] end })
   local first = args[1]
+  if first == "-n" then
+    return require("moonreel.cli.ranks").run(args)
+  end
   if first == "-e" or (first and first:match("%.lua$")) then
     return require("moonreel.cli.script").run(args)
   end

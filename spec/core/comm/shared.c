@@ -7,37 +7,41 @@
 
 static void meetings(void)
 {
-    mr_meeting *m, *again, *none;
+    mr_meeting *m, *none;
     mr_wire *wire;
     CHECK_FAILS(mr_meeting_new(0, &none), MR_E_USAGE, "0 ranks on one host: expected 1 to 1024");
     CHECK_FAILS(mr_meeting_new(1025, &none), MR_E_USAGE, "1025 ranks");
     CHECK_OK(mr_meeting_new(3, &m));
-    CHECK_OK(mr_meeting_join(mr_meeting_fd(m), &again));
-    CHECK_INT(mr_meeting_ranks(again), 3);
     CHECK_FAILS(mr_meeting_wire(m, 3, &wire), MR_E_USAGE, "rank 3 of 3 ranks: expected 0 to 2");
+    CHECK_FAILS(mr_meeting_join(mr_meeting_fd(m), 3, 3, &wire), MR_E_USAGE, "rank 3 of 3 ranks");
+    CHECK_FAILS(mr_meeting_join(mr_meeting_fd(m), 0, 4, &wire), MR_E_NODE,
+                "no memory that 4 ranks share");
     // what one mapping says the other sees
     char text[64];
-    CHECK_OK(mr_meeting_wire(again, 0, &wire));
+    CHECK_OK(mr_meeting_join(mr_meeting_fd(m), 0, 3, &wire));
     CHECK(!wire->ops->left(wire, 2) && !wire->ops->aborted(wire, text, sizeof text));
+    CHECK_INT(mr_meeting_left(m, 2), 0);
     mr_meeting_mark_left(m, 2);
     mr_meeting_abort(m, "rank 2 ended with exit code 3");
     mr_meeting_abort(m, "a later reason");
     CHECK(wire->ops->left(wire, 2) && wire->ops->aborted(wire, text, sizeof text));
     CHECK_STR(text, "rank 2 ended with exit code 3");
     wire->ops->close(wire, true);
-    mr_meeting_free(again);
+    mr_meeting_mark_left(m, 2);
+    CHECK_INT(mr_meeting_left(m, 2), 1);
+    CHECK_INT(mr_meeting_left(m, 0), 2);
     mr_meeting_free(m);
 }
 
 static void strangers(void)
 {
-    mr_meeting *m;
+    mr_wire *wire;
     int fd = open("/dev/null", O_RDONLY);
-    CHECK_FAILS(mr_meeting_join(fd, &m), MR_E_NODE, "holds no memory of ranks");
+    CHECK_FAILS(mr_meeting_join(fd, 0, 2, &wire), MR_E_NODE, "holds no memory that 2 ranks share");
     close(fd);
-    CHECK_FAILS(mr_meeting_join(-1, &m), MR_E_NODE, "descriptor -1");
+    CHECK_FAILS(mr_meeting_join(-1, 0, 2, &wire), MR_E_NODE, "descriptor -1");
     fd = open("README.md", O_RDONLY);
-    CHECK_FAILS(mr_meeting_join(fd, &m), MR_E_NODE, "holds no memory of ranks");
+    CHECK_FAILS(mr_meeting_join(fd, 0, 2, &wire), MR_E_NODE, "moonreel -n 2");
     close(fd);
 }
 

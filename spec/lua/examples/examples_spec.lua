@@ -24,7 +24,7 @@ describe("examples", function()
         n = n + 1
       end
     end
-    assert.equal(4, n)
+    assert.equal(5, n)
   end)
 
   it("train a model by hand: the loss falls a hundredfold", function()
@@ -55,6 +55,15 @@ describe("examples", function()
       assert.matches("clip number " .. i, output)
     end
     assert.equal(2, select(2, run "examples/loop_over_loader.lua"))
+  end)
+
+  it("run as ranks: one gradient, everyone's rows", function()
+    local output, exit = run("-n", "3", "examples/ranks.lua")
+    assert.equal(0, exit, output)
+    local gradient = output:match("^rank 0 of 3: gradient (%S+), 12 rows, ")
+    local same = "gradient " .. gradient:gsub("%p", "%%%0") .. ", 12 rows, 6 pieces, with rank "
+    assert.matches("\nrank 1 of 3: " .. same .. "1\nrank 2 of 3: " .. same .. "0 2\n$", output)
+    assert.equal(0, select(2, run "examples/ranks.lua"))
   end)
 
   it("run copies and a collective beside compute, in the schedule and in the trace", function()

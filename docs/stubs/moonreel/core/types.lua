@@ -131,6 +131,105 @@ function Ckpt:convert(path, tensors) end
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Ckpt:close() end
 
+--- Ranks that call collectives together.
+---@class mr.Comm
+local Comm = {}
+
+--- This rank of the group, from 0.
+---@return integer
+function Comm:rank() end
+
+--- Ranks of the group.
+---@return integer
+function Comm:size() end
+
+--- What a rank of the group is in the world.
+---@param rank? integer
+---@return integer
+function Comm:world_rank(rank) end
+
+---@class mr.Comm.split.options
+---@field key? integer Order in the group; equal ones in the order of ranks. Default: 0.
+---@field lane? integer 0 or 1: groups that two threads use at once lie on different ones. Default: 0.
+
+--- The group of all ranks that give the same color; none for nil.
+---@param color? integer
+---@param options? mr.Comm.split.options
+---@return mr.Comm?
+function Comm:split(color, options) end
+
+--- Wait until all ranks are here.
+---@param deadline_s? number
+function Comm:barrier(deadline_s) end
+
+--- x of all ranks, added in the order of ranks, in place; kind "max": the largest.
+---@param x mr.Tensor
+---@param kind? string
+---@return mr.Tensor
+function Comm:all_reduce(x, kind) end
+
+---@class mr.Comm.reduce_scatter.options
+---@field kind? string "sum" (default) or "max".
+---@field dtype? string Of the result: that of x (default); f32 and bf16 each become the other.
+---@field rows? integer[] Rows for each rank; default: the same for all.
+
+--- The sum over ranks; each gets its rows of it.
+---@param x mr.Tensor
+---@param options? mr.Comm.reduce_scatter.options
+---@return mr.Tensor
+function Comm:reduce_scatter(x, options) end
+
+---@class mr.Comm.all_gather.options
+---@field rows? integer[] Rows of each rank; default: as many as here.
+
+--- The rows of all ranks, in their order.
+---@param x mr.Tensor
+---@param options? mr.Comm.all_gather.options
+---@return mr.Tensor
+function Comm:all_gather(x, options) end
+
+---@class mr.Comm.all_to_all.options
+---@field sends? integer[] Rows for each rank; default: the same for all.
+---@field receives? integer[] Rows from each rank; default: as many as it gets.
+
+--- Rows for each rank against those that each has for this one.
+---@param x mr.Tensor
+---@param options? mr.Comm.all_to_all.options
+---@return mr.Tensor
+function Comm:all_to_all(x, options) end
+
+--- x of one rank, by default 0, into that of all.
+---@param x mr.Tensor
+---@param root? integer
+---@return mr.Tensor
+function Comm:broadcast(x, root) end
+
+--- To a rank that receives.
+---@param x mr.Tensor
+---@param to integer
+function Comm:send(x, to) end
+
+--- What a rank sends, into x, of the same dtype and size.
+---@param x mr.Tensor
+---@param from integer
+---@return mr.Tensor
+function Comm:receive(x, from) end
+
+--- Calls and bytes sent by this rank, of its whole world: {all_reduce = {calls, bytes}}.
+---@return table
+function Comm:counts() end
+
+--- Count from 0 again.
+function Comm:reset_counts() end
+
+--- Reductions in two hops, first within nodes of so many consecutive ranks.
+---@param local_ranks integer
+---@return mr.Torus
+function Comm:torus(local_ranks) end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Comm:close() end
+
 --- A place that computes.
 ---@class mr.Device
 local Device = {}
@@ -828,6 +927,32 @@ function Tensor:fill_normal(seed, purpose, key, epoch) end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Tensor:close() end
+
+--- Collectives in two hops.
+---@class mr.Torus
+local Torus = {}
+
+--- Which of the equal chunks this rank owns, from 0.
+---@return integer
+function Torus:chunk() end
+
+---@class mr.Torus.reduce_scatter.options
+---@field kind? string "sum" (default) or "max".
+---@field dtype? string Of the result: that of x (default); f32 and bf16 each become the other.
+
+--- The sum over ranks; each gets the rows of its chunk.
+---@param x mr.Tensor
+---@param options? mr.Torus.reduce_scatter.options
+---@return mr.Tensor
+function Torus:reduce_scatter(x, options) end
+
+--- The chunks of all ranks.
+---@param x mr.Tensor
+---@return mr.Tensor
+function Torus:all_gather(x) end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Torus:close() end
 
 --- A value of a graph. Arithmetic with numbers, values and tensors adds nodes, as numpy broadcasts.
 ---@class mr.Value

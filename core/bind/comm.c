@@ -1,0 +1,551 @@
+/* bind: moonreel.core.comm - ranks of this run and collectives on tensors. Licence: Apache-2.0 */
+#include "bind/room.h"
+#include "moonreel/comm.h"
+
+#include <string.h>
+
+#define COMM  "mr.Comm"
+#define TORUS "mr.Torus"
+
+static void free_comm(void *c)
+{
+    mr_comm_free(c);
+}
+static void free_torus(void *t)
+{
+    mr_torus_free(t);
+}
+
+static mr_comm *comm_at(lua_State *L)
+{
+    return mr_bind_unbox(L, 1, COMM);
+}
+
+/* ---- tensors ---- */
+
+static const mr_view *dense_at(lua_State *L, int arg, const char *who)
+{
+    const mr_view *v = mr_tensor_view(mr_bind_tensor(L, arg));
+    char text[128];
+    if (!mr_desc_is_dense(&v->desc))
+        mr_bind_raise(L, MR_E_SHAPE, "%s: %s has gaps or another order of axes; try: x:clone()",
+                      who, mr_desc_text(&v->desc, text, sizeof text));
+    return v;
+}
+
+/* Rows: positions of the first axis; a scalar is one row. */
+static int64_t rows_of(const mr_desc *d)
+{
+    return d->rank ? d->dim[0] : 1;
+}
+static int64_t row_count(const mr_desc *d)
+{
+    int64_t n = 1;
+    for (int i = 1; i < d->rank; i++)
+        n *= d->dim[i];
+    return n;
+}
+
+/* Push a new tensor of `rows` rows like those of d, in `dtype`. */
+static const mr_view *push_rows(lua_State *L, const mr_desc *d, int64_t rows, mr_dtype dtype)
+{
+    mr_desc out = *d;
+    out.dim[0] = rows;
+    mr_tensor **t = mr_bind_new_tensor(L);
+    mr_bind_check(L, mr_tensor_new(dtype, MR_MAX(d->rank, 1), out.dim, t));
+    return mr_tensor_view(*t);
+}
+
+/* Field `name` of the options at `arg`: rows of each rank, as elements; NULL where it is absent. */
+static int64_t *row_list(lua_State *L, int arg, const mr_comm *c, const char *who, const char *name,
+                         const mr_desc *d)
+{
+    const int n = mr_comm_size(c);
+    int kind = lua_istable(L, arg) ? lua_getfield(L, arg, name) : (lua_pushnil(L), LUA_TNIL);
+    if (kind == LUA_TNIL) {
+        lua_pop(L, 1);
+        return NULL;
+    }
+    if (kind != LUA_TTABLE || (int)lua_rawlen(L, -1) != n)
+        mr_bind_raise(L, MR_E_USAGE, "%s: %s: expected a list of %d numbers of rows, one per rank",
+                      who, name, n);
+    int list = lua_gettop(L);
+    int64_t *counts = mr_bind_scratch(L, (size_t)n * sizeof *counts);
+    for (int i = 0; i < n; i++) {
+        int ok;
+        lua_rawgeti(L, list, i + 1);
+        counts[i] = lua_tointegerx(L, -1, &ok);
+        lua_pop(L, 1);
+        if (!ok || counts[i] < 0 || counts[i] > (int64_t)1 << 40)
+            mr_bind_raise(L, MR_E_USAGE, "%s: %s[%d]: expected a number of rows, 0 or more", who,
+                          name, i + 1);
+        counts[i] *= row_count(d);
+    }
+    return counts;
+}
+
+static int64_t sum_of(const int64_t *counts, int n)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += counts[i];
+    return sum;
+}
+
+/* The same number of rows for every rank, as elements. */
+static int64_t *equal_rows(lua_State *L, const mr_comm *c, int64_t elements)
+{
+    int64_t *counts = mr_bind_scratch(L, (size_t)mr_comm_size(c) * sizeof *counts);
+    for (int i = 0; i < mr_comm_size(c); i++)
+        counts[i] = elements;
+    return counts;
+}
+
+static void expect_rows(lua_State *L, const char *who, const char *what, int64_t got, int64_t want,
+                        const mr_desc *d)
+{
+    int64_t row = MR_MAX(row_count(d), 1);
+    if (got != want)
+        mr_bind_raise(L, MR_E_SHAPE, "%s: %s says %lld rows, x has %lld", who, what,
+                      (long long)(got / row), (long long)(want / row));
+}
+
+static mr_comm_kind kind_of(lua_State *L, const char *who, const char *name)
+{
+    for (int k = 0; name && k < MR_COMM_KIND_COUNT; k++)
+        if (strcmp(name, mr_comm_kind_name((mr_comm_kind)k)) == 0)
+            return (mr_comm_kind)k;
+    if (name)
+        mr_bind_raise(L, MR_E_USAGE, "%s: '%s': expected sum or max", who, name);
+    return MR_COMM_SUM;
+}
+
+/* ---- collectives ---- */
+
+static int c_barrier(lua_State *L)
+{
+    mr_bind_check(L, mr_comm_barrier(comm_at(L), luaL_optnumber(L, 2, 0)));
+    return 0;
+}
+
+static int c_all_reduce(lua_State *L)
+{
+    mr_comm *c = comm_at(L);
+    const mr_view *x = dense_at(L, 2, "all_reduce");
+    mr_comm_kind kind = kind_of(L, "all_reduce", luaL_optstring(L, 3, NULL));
+    mr_bind_check(L, mr_comm_all_reduce(c, kind, x->desc.dtype, x->data, mr_desc_count(&x->desc)));
+    lua_settop(L, 2);
+    return 1;
+}
+
+typedef struct reduce_options {
+    const char *kind, *dtype;
+} reduce_options;
+
+static const mr_bind_field reduce_fields[] = {
+    MR_BIND_STR("kind", reduce_options, kind, "\"sum\" (default) or \"max\"."),
+    MR_BIND_STR("dtype", reduce_options, dtype,
+                "Of the result: that of x (default); f32 and bf16 each become the other."),
+    MR_BIND_ANY("rows", "integer[]", "Rows for each rank; default: the same for all."),
+    MR_BIND_END};
+
+/* The dtype that the options ask for, else that of x. */
+static mr_dtype result_dtype(lua_State *L, const char *name, mr_dtype x)
+{
+    if (!name)
+        return x;
+    mr_dtype to = mr_dtype_from_name(name);
+    if (to == MR_DTYPE_COUNT)
+        mr_bind_raise(L, MR_E_USAGE, "reduce_scatter: dtype '%s' is none", name);
+    return to;
+}
+
+static int c_reduce_scatter(lua_State *L)
+{
+    reduce_options o;
+    mr_comm *c = comm_at(L);
+    const mr_view *x = dense_at(L, 2, "reduce_scatter");
+    const int n = mr_comm_size(c);
+    mr_bind_options(L, 3, "reduce_scatter", reduce_fields, &o);
+    mr_comm_kind kind = kind_of(L, "reduce_scatter", o.kind);
+    mr_dtype to = result_dtype(L, o.dtype, x->desc.dtype);
+    int64_t *counts = row_list(L, 3, c, "reduce_scatter", "rows", &x->desc);
+    int64_t total = mr_desc_count(&x->desc), row = MR_MAX(row_count(&x->desc), 1);
+    if (!counts && rows_of(&x->desc) % n)
+        return mr_bind_raise(L, MR_E_SHAPE,
+                             "reduce_scatter: %lld rows for %d ranks; try: rows = {...}, the rows "
+                             "of each",
+                             (long long)rows_of(&x->desc), n);
+    if (!counts)
+        counts = equal_rows(L, c, total / n);
+    expect_rows(L, "reduce_scatter", "rows", sum_of(counts, n), total, &x->desc);
+    const mr_view *out = push_rows(L, &x->desc, counts[mr_comm_rank(c)] / row, to);
+    mr_bind_check(L,
+                  mr_comm_reduce_scatter(c, kind, x->desc.dtype, x->data, counts, to, out->data));
+    return 1;
+}
+
+static const mr_bind_field gather_fields[] = {
+    MR_BIND_ANY("rows", "integer[]", "Rows of each rank; default: as many as here."), MR_BIND_END};
+
+static int c_all_gather(lua_State *L)
+{
+    mr_comm *c = comm_at(L);
+    const mr_view *x = dense_at(L, 2, "all_gather");
+    mr_bind_options(L, 3, "all_gather", gather_fields, NULL);
+    int64_t *counts = row_list(L, 3, c, "all_gather", "rows", &x->desc);
+    int64_t mine = mr_desc_count(&x->desc), row = MR_MAX(row_count(&x->desc), 1);
+    if (!counts)
+        counts = equal_rows(L, c, mine);
+    expect_rows(L, "all_gather", "rows of this rank", counts[mr_comm_rank(c)], mine, &x->desc);
+    const mr_view *out =
+        push_rows(L, &x->desc, sum_of(counts, mr_comm_size(c)) / row, x->desc.dtype);
+    mr_bind_check(L, mr_comm_all_gather(c, x->desc.dtype, x->data, counts, out->data));
+    return 1;
+}
+
+static const mr_bind_field exchange_fields[] = {
+    MR_BIND_ANY("sends", "integer[]", "Rows for each rank; default: the same for all."),
+    MR_BIND_ANY("receives", "integer[]", "Rows from each rank; default: as many as it gets."),
+    MR_BIND_END};
+
+static int c_all_to_all(lua_State *L)
+{
+    mr_comm *c = comm_at(L);
+    const mr_view *x = dense_at(L, 2, "all_to_all");
+    const int n = mr_comm_size(c);
+    mr_bind_options(L, 3, "all_to_all", exchange_fields, NULL);
+    int64_t *sends = row_list(L, 3, c, "all_to_all", "sends", &x->desc);
+    int64_t *receives = row_list(L, 3, c, "all_to_all", "receives", &x->desc);
+    int64_t total = mr_desc_count(&x->desc), row = MR_MAX(row_count(&x->desc), 1);
+    if (!sends && rows_of(&x->desc) % n)
+        return mr_bind_raise(L, MR_E_SHAPE,
+                             "all_to_all: %lld rows for %d ranks; try: sends = {...}, the rows for "
+                             "each",
+                             (long long)rows_of(&x->desc), n);
+    if (!sends)
+        sends = equal_rows(L, c, total / n);
+    if (!receives)
+        receives = sends;
+    expect_rows(L, "all_to_all", "sends", sum_of(sends, n), total, &x->desc);
+    const mr_view *out = push_rows(L, &x->desc, sum_of(receives, n) / row, x->desc.dtype);
+    mr_bind_check(L, mr_comm_all_to_all(c, x->desc.dtype, x->data, sends, out->data, receives));
+    return 1;
+}
+
+static int c_broadcast(lua_State *L)
+{
+    mr_comm *c = comm_at(L);
+    const mr_view *x = dense_at(L, 2, "broadcast");
+    lua_Integer root = luaL_optinteger(L, 3, 0);
+    luaL_argcheck(L, root >= 0 && root < mr_comm_size(c), 3, "expected a rank of the group");
+    mr_bind_check(L,
+                  mr_comm_broadcast(c, (int)root, x->desc.dtype, x->data, mr_desc_count(&x->desc)));
+    lua_settop(L, 2);
+    return 1;
+}
+
+static int c_send(lua_State *L)
+{
+    mr_comm *c = comm_at(L);
+    const mr_view *x = dense_at(L, 2, "send");
+    lua_Integer to = luaL_checkinteger(L, 3);
+    luaL_argcheck(L, to >= 0 && to < mr_comm_size(c), 3, "expected a rank of the group");
+    mr_bind_check(L, mr_comm_send(c, (int)to, x->desc.dtype, x->data, mr_desc_count(&x->desc)));
+    return 0;
+}
+
+static int c_receive(lua_State *L)
+{
+    mr_comm *c = comm_at(L);
+    const mr_view *x = dense_at(L, 2, "receive");
+    lua_Integer from = luaL_checkinteger(L, 3);
+    luaL_argcheck(L, from >= 0 && from < mr_comm_size(c), 3, "expected a rank of the group");
+    mr_bind_check(L,
+                  mr_comm_receive(c, (int)from, x->desc.dtype, x->data, mr_desc_count(&x->desc)));
+    lua_settop(L, 2);
+    return 1;
+}
+
+/* ---- groups ---- */
+
+typedef struct split_options {
+    int key, lane;
+} split_options;
+
+static const mr_bind_field split_fields[] = {
+    MR_BIND_INT("key", split_options, key, 0, INT32_MIN,
+                "Order in the group; equal ones in the order of ranks."),
+    MR_BIND_INT("lane", split_options, lane, 0, 0,
+                "0 or 1: groups that two threads use at once lie on different ones."),
+    MR_BIND_END};
+
+static int c_split(lua_State *L)
+{
+    split_options o;
+    mr_comm *c = comm_at(L);
+    lua_Integer color = luaL_optinteger(L, 2, -1);
+    luaL_argcheck(L, color >= -1 && color <= INT32_MAX, 2, "expected a number from 0 on, or nil");
+    mr_bind_options(L, 3, "split", split_fields, &o);
+    mr_comm **part = (mr_comm **)mr_bind_box(L, COMM);
+    mr_bind_check(L, mr_comm_split(c, (int)color, o.key, o.lane, part));
+    if (!*part)
+        lua_pushnil(L);
+    return 1;
+}
+
+static int c_rank(lua_State *L)
+{
+    lua_pushinteger(L, mr_comm_rank(comm_at(L)));
+    return 1;
+}
+static int c_size(lua_State *L)
+{
+    lua_pushinteger(L, mr_comm_size(comm_at(L)));
+    return 1;
+}
+static int c_world_rank(lua_State *L)
+{
+    mr_comm *c = comm_at(L);
+    lua_Integer rank = luaL_optinteger(L, 2, mr_comm_rank(c));
+    luaL_argcheck(L, rank >= 0 && rank < mr_comm_size(c), 2, "expected a rank of the group");
+    lua_pushinteger(L, mr_comm_world_rank(c, (int)rank));
+    return 1;
+}
+
+static int c_counts(lua_State *L)
+{
+    mr_comm *c = comm_at(L);
+    lua_newtable(L);
+    for (int op = 0; op < MR_COMM_OP_COUNT; op++) {
+        mr_comm_count n = mr_comm_counted(c, (mr_comm_op)op);
+        if (!n.calls)
+            continue;
+        lua_createtable(L, 0, 2);
+        mr_bind_set_int(L, "calls", n.calls);
+        mr_bind_set_int(L, "bytes", n.bytes);
+        lua_setfield(L, -2, mr_comm_op_name((mr_comm_op)op));
+    }
+    return 1;
+}
+
+static int c_reset_counts(lua_State *L)
+{
+    mr_comm_count_reset(comm_at(L));
+    return 0;
+}
+
+static int c_tostring(lua_State *L)
+{
+    mr_comm *const *c = lua_touserdata(L, 1);
+    if (*c)
+        lua_pushfstring(L, "rank %d of %d", mr_comm_rank(*c), mr_comm_size(*c));
+    else
+        lua_pushliteral(L, COMM " (closed)");
+    return 1;
+}
+
+/* ---- two hops ---- */
+
+static int c_torus(lua_State *L)
+{
+    mr_comm *c = comm_at(L);
+    lua_Integer local = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, local >= 1 && local <= INT32_MAX, 2, "expected ranks per node");
+    mr_torus **t = (mr_torus **)mr_bind_box(L, TORUS);
+    mr_bind_check(L, mr_torus_new(c, (int)local, t));
+    lua_pushvalue(L, 1);
+    lua_setiuservalue(L, -2, 1);
+    return 1;
+}
+
+/* The torus at 1 and, by its world, how many ranks it has. */
+static mr_torus *torus_at(lua_State *L, int64_t *ranks)
+{
+    mr_torus *t = mr_bind_unbox(L, 1, TORUS);
+    lua_getiuservalue(L, 1, 1);
+    *ranks = mr_comm_size(mr_bind_unbox(L, -1, COMM));
+    lua_pop(L, 1);
+    return t;
+}
+
+static const mr_bind_field torus_fields[] = {
+    MR_BIND_STR("kind", reduce_options, kind, "\"sum\" (default) or \"max\"."),
+    MR_BIND_STR("dtype", reduce_options, dtype,
+                "Of the result: that of x (default); f32 and bf16 each become the other."),
+    MR_BIND_END};
+
+static int t_reduce_scatter(lua_State *L)
+{
+    reduce_options o;
+    int64_t ranks;
+    mr_torus *t = torus_at(L, &ranks);
+    const mr_view *x = dense_at(L, 2, "reduce_scatter");
+    mr_bind_options(L, 3, "reduce_scatter", torus_fields, &o);
+    mr_comm_kind kind = kind_of(L, "reduce_scatter", o.kind);
+    mr_dtype to = result_dtype(L, o.dtype, x->desc.dtype);
+    if (rows_of(&x->desc) % ranks)
+        return mr_bind_raise(L, MR_E_SHAPE, "reduce_scatter: %lld rows for %lld ranks",
+                             (long long)rows_of(&x->desc), (long long)ranks);
+    const mr_view *out = push_rows(L, &x->desc, rows_of(&x->desc) / ranks, to);
+    mr_bind_check(L, mr_torus_reduce_scatter(t, kind, x->desc.dtype, x->data,
+                                             mr_desc_count(&x->desc) / ranks, to, out->data));
+    return 1;
+}
+
+static int t_all_gather(lua_State *L)
+{
+    int64_t ranks;
+    mr_torus *t = torus_at(L, &ranks);
+    const mr_view *x = dense_at(L, 2, "all_gather");
+    const mr_view *out = push_rows(L, &x->desc, rows_of(&x->desc) * ranks, x->desc.dtype);
+    mr_bind_check(
+        L, mr_torus_all_gather(t, x->desc.dtype, x->data, mr_desc_count(&x->desc), out->data));
+    return 1;
+}
+
+static int t_chunk(lua_State *L)
+{
+    lua_pushinteger(L, mr_torus_chunk(mr_bind_unbox(L, 1, TORUS)));
+    return 1;
+}
+
+/* ---- worlds ---- */
+
+typedef struct world_options {
+    int rank, size, meeting;
+    double deadline_s;
+    bool check;
+} world_options;
+
+static const mr_bind_field world_fields[] = {
+    MR_BIND_INT("rank", world_options, rank, 0, 0, "Of this process."),
+    MR_BIND_INT("size", world_options, size, 1, 1, "Ranks of the run; 1 needs no wire."),
+    MR_BIND_INT("meeting", world_options, meeting, -1, -1,
+                "Descriptor of the memory that ranks of this host share; -1: MPI."),
+    MR_BIND_NUM("deadline_s", world_options, deadline_s, 600, "Seconds that a call may wait."),
+    MR_BIND_BOOL("check", world_options, check,
+                 "Compare the calls of all ranks before each collective."),
+    MR_BIND_END};
+
+// of the program file: another build on one host is found at the start
+static mr_status program_hash(uint64_t *out)
+{
+    char *bytes;
+    size_t n;
+    MR_TRY(mr_file_read_all("/proc/self/exe", &bytes, &n));
+    *out = mr_hash64(bytes, n);
+    mr_free(bytes);
+    return MR_OK;
+}
+
+static mr_status open_wire(const world_options *o, mr_wire **wire)
+{
+    *wire = NULL;
+    if (o->size == 1)
+        return MR_OK;
+    return o->meeting < 0 ? mr_mpi_wire(o->rank, o->size, o->deadline_s, wire)
+                          : mr_meeting_join(o->meeting, o->rank, o->size, wire);
+}
+
+static int b_world(lua_State *L)
+{
+    world_options o;
+    mr_wire *wire;
+    mr_bind_options(L, 1, "comm.world", world_fields, &o);
+    if (o.rank >= o.size)
+        return mr_bind_raise(L, MR_E_USAGE, "rank %d of %d ranks: expected 0 to %d", o.rank, o.size,
+                             o.size - 1);
+    mr_comm_options options = {.deadline_s = o.deadline_s, .check = o.check};
+    if (o.size > 1)
+        mr_bind_check(L, program_hash(&options.program));
+    mr_comm **c = (mr_comm **)mr_bind_box(L, COMM);
+    mr_bind_check(L, open_wire(&o, &wire));
+    mr_bind_check(L, mr_comm_world(wire, &options, c));
+    return 1;
+}
+
+static int b_launch(lua_State *L)
+{
+    lua_Integer ranks = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, ranks >= 1 && ranks <= INT32_MAX, 2, "expected a number of ranks");
+    luaL_checktype(L, 1, LUA_TTABLE);
+    double grace_s = luaL_optnumber(L, 3, 2);
+    int count = (int)lua_rawlen(L, 1);
+    char **argv = mr_bind_scratch(L, ((size_t)count + 1) * sizeof *argv);
+    for (int i = 0; i < count; i++) {
+        lua_rawgeti(L, 1, i + 1);
+        if (lua_type(L, -1) != LUA_TSTRING)
+            return mr_bind_raise(L, MR_E_USAGE, "launch: word %d is no text", i + 1);
+        argv[i] = (char *)(uintptr_t)lua_tostring(L, -1);
+        lua_pop(L, 1);
+    }
+    mr_ranks_end end;
+    mr_bind_check(L, mr_ranks_run(argv, (int)ranks, grace_s, &end));
+    lua_createtable(L, 0, 3);
+    mr_bind_set_int(L, "exit", end.exit);
+    if (end.rank >= 0) {
+        mr_bind_set_int(L, "rank", end.rank);
+        mr_bind_set_str(L, "text", end.text);
+    }
+    return 1;
+}
+
+/* ---- rows ---- */
+
+static const mr_bind_row comm_methods[] = {
+    MR_ROW("rank", c_rank, "(): integer", "This rank of the group, from 0."),
+    MR_ROW("size", c_size, "(): integer", "Ranks of the group."),
+    MR_ROW("world_rank", c_world_rank, "(rank?: integer): integer",
+           "What a rank of the group is in the world."),
+    MR_ROW_OPTIONS("split", c_split, "(color?: integer, options?: table): mr.Comm?",
+                   "The group of all ranks that give the same color; none for nil.", split_fields),
+    MR_ROW("barrier", c_barrier, "(deadline_s?: number)", "Wait until all ranks are here."),
+    MR_ROW("all_reduce", c_all_reduce, "(x: mr.Tensor, kind?: string): mr.Tensor",
+           "x of all ranks, added in the order of ranks, in place; kind \"max\": the largest."),
+    MR_ROW_OPTIONS("reduce_scatter", c_reduce_scatter, "(x: mr.Tensor, options?: table): mr.Tensor",
+                   "The sum over ranks; each gets its rows of it.", reduce_fields),
+    MR_ROW_OPTIONS("all_gather", c_all_gather, "(x: mr.Tensor, options?: table): mr.Tensor",
+                   "The rows of all ranks, in their order.", gather_fields),
+    MR_ROW_OPTIONS("all_to_all", c_all_to_all, "(x: mr.Tensor, options?: table): mr.Tensor",
+                   "Rows for each rank against those that each has for this one.", exchange_fields),
+    MR_ROW("broadcast", c_broadcast, "(x: mr.Tensor, root?: integer): mr.Tensor",
+           "x of one rank, by default 0, into that of all."),
+    MR_ROW("send", c_send, "(x: mr.Tensor, to: integer)", "To a rank that receives."),
+    MR_ROW("receive", c_receive, "(x: mr.Tensor, from: integer): mr.Tensor",
+           "What a rank sends, into x, of the same dtype and size."),
+    MR_ROW("counts", c_counts, "(): table",
+           "Calls and bytes sent by this rank, of its whole world: {all_reduce = {calls, bytes}}."),
+    MR_ROW("reset_counts", c_reset_counts, "()", "Count from 0 again."),
+    MR_ROW("torus", c_torus, "(local_ranks: integer): mr.Torus",
+           "Reductions in two hops, first within nodes of so many consecutive ranks."),
+    MR_ROW("__tostring", c_tostring, "(): string", "Rank and size."),
+    MR_ROW_END};
+static const mr_bind_face comm_type = {COMM, "Ranks that call collectives together.", comm_methods,
+                                       free_comm};
+
+static const mr_bind_row torus_methods[] = {
+    MR_ROW("chunk", t_chunk, "(): integer", "Which of the equal chunks this rank owns, from 0."),
+    MR_ROW_OPTIONS("reduce_scatter", t_reduce_scatter, "(x: mr.Tensor, options?: table): mr.Tensor",
+                   "The sum over ranks; each gets the rows of its chunk.", torus_fields),
+    MR_ROW("all_gather", t_all_gather, "(x: mr.Tensor): mr.Tensor", "The chunks of all ranks."),
+    MR_ROW_END};
+static const mr_bind_face torus_type = {TORUS, "Collectives in two hops.", torus_methods,
+                                        free_torus};
+
+static const mr_bind_row comm_rows[] = {
+    MR_ROW_OPTIONS("world", b_world, "(options?: table): mr.Comm",
+                   "All ranks of a run; moonreel.comm finds out which they are.", world_fields),
+    MR_ROW("launch", b_launch, "(words: string[], ranks: integer, grace_s?: number): table",
+           "This program so many times on this host: {exit, rank and text of the one that failed "
+           "first}."),
+    MR_ROW_END};
+static const mr_bind_face comm_face = {
+    "moonreel.core.comm", "Ranks of a run and what they tell each other.", comm_rows, NULL};
+
+MR_BIND_ROOM(comm)
+{
+    mr_bind_type(L, &comm_type);
+    mr_bind_type(L, &torus_type);
+    return mr_bind_module(L, &comm_face);
+}

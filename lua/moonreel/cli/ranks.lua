@@ -1,0 +1,26 @@
+--- `moonreel -n N WORDS`: the same words by N ranks of this host, ended together.
+-- @module moonreel.cli.ranks
+local failure = require "moonreel.cli.failure"
+
+local ranks = {}
+
+---@param args string[]  {"-n", N, FILE.lua | -e CODE | COMMAND, ...}
+---@return integer exit code
+function ranks.run(args)
+  local count = math.tointeger(tonumber(args[2] or ""))
+  if not count or count < 1 or not args[3] or args[3] == "-n" then
+    return failure.report { exit = 2, message = ("-n %s: expected a number of ranks and what each "
+      .. "runs; try: moonreel -n 2 FILE.lua"):format(args[2] or "") }
+  end
+  local words = table.move(args, 3, #args, 1, {})
+  local ok, code, text = xpcall(require("moonreel.comm").launch, failure.handler, words, count)
+  if not ok then
+    return failure.report(code)
+  end
+  if text then
+    failure.report { message = text .. ("; all %d ranks have ended"):format(count) }
+  end
+  return code
+end
+
+return ranks

@@ -1,0 +1,39 @@
+--- Ranks of a run: the world this process belongs to, and starting one on this host.
+--
+--     local world = require("moonreel.comm").world()
+--     world:all_reduce(x)                        -- x of all ranks, added in their order
+--     local half = world:split(world:rank() % 2)
+--
+-- @module moonreel.comm
+local core = require "moonreel.core.comm"
+local place = require "moonreel.comm.place"
+
+local comm = {}
+
+local opened
+
+--- All ranks of this run; the first call meets them, later ones give the same world. Alone it has
+-- one rank and needs nobody.
+---@param options table|nil  of the first call: deadline_s (600), check (compare all calls)
+---@return mr.Comm
+function comm.world(options)
+  if not opened then
+    local here = place.find()
+    options = options or {}
+    opened = core.world { rank = here.rank, size = here.size, meeting = here.meeting,
+      deadline_s = options.deadline_s, check = options.check }
+  end
+  return opened
+end
+
+--- This program so many times on this host, with these words after its name.
+---@param words string[]
+---@param ranks integer
+---@return integer exit code  of the rank that failed first, or 0
+---@return string|nil text    "rank 2 ended with exit code 3"
+function comm.launch(words, ranks)
+  local done = core.launch({ "moonreel", table.unpack(words) }, ranks)
+  return done.exit, done.text
+end
+
+return comm
