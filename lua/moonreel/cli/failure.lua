@@ -21,7 +21,8 @@ function failure.report(value)
     value = { message = tostring(value), exit = 1 }
   end
   io.stdout:flush()
-  io.stderr:write("moonreel: ", require("moonreel.comm.place").label(), tostring(value.message), "\n")
+  io.stderr:write("moonreel: ", require("moonreel.comm.place").label(), tostring(value.message),
+    "\n")
   return value.exit or 1
 end
 

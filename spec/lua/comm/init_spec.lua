@@ -62,7 +62,8 @@ describe("a world of one", function()
     fails("MR_E_USAGE", "bool has no sum over ranks", world.all_reduce, world, T.new("bool", { 1 }))
     fails("MR_E_USAGE", "'mean': expected sum or max", world.all_reduce, world, x, "mean")
     fails("MR_E_SHAPE", "has gaps or another order of axes", world.all_reduce, world, x:transpose())
-    fails("MR_E_SHAPE", "rows says 4 rows, x has 3", world.reduce_scatter, world, x, { rows = { 4 } })
+    fails("MR_E_SHAPE", "rows says 4 rows, x has 3", world.reduce_scatter, world, x,
+      { rows = { 4 } })
     fails("MR_E_USAGE", "rows: expected a list of 1 numbers", world.all_gather, world, x,
       { rows = { 1, 2 } })
     fails("MR_E_USAGE", "rows%[1%]: expected a number of rows", world.all_gather, world, x,
