@@ -260,6 +260,19 @@ static int p_live(lua_State *L)
     return 1;
 }
 
+/* profile(n) -> n sizes */
+static int p_profile(lua_State *L)
+{
+    lua_Integer n = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, n >= 1 && n <= 1 << 20, 2, "expected 1 to 1048576 parts");
+    size_t *bytes = mr_bind_scratch(L, (size_t)n * sizeof *bytes);
+    mr_bind_check(L, mr_layout_profile(mr_program_layout(check_program(L, 1)), bytes, (int)n));
+    lua_createtable(L, (int)n, 0);
+    for (lua_Integer i = 0; i < n; i++)
+        lua_pushinteger(L, (lua_Integer)bytes[i]), lua_rawseti(L, -2, i + 1);
+    return 1;
+}
+
 static int p_schedule(lua_State *L)
 {
     char **text = (char **)mr_bind_hold(L);
@@ -302,6 +315,8 @@ static const mr_bind_row program_rows[] = {
     MR_ROW("live", p_live, "(): table[]",
            "Who lives at the peak of memory, largest first: {bytes, purpose (kept, gradient, "
            "workspace or forward), op, node, block, origin}."),
+    MR_ROW("profile", p_profile, "(parts: integer): integer[]",
+           "Bytes of the arena over a run: of each of so many equal parts the most that lives."),
     MR_ROW("report", p_report, "(): string", "Who lives at the peak of memory, and what to do."),
     MR_ROW("measured", p_measured, "(): integer", "Bytes of the arena that a run really touched."),
     MR_ROW_END};

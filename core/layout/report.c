@@ -3,6 +3,7 @@
 #include "base/text.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { LINES = 24 };
 
@@ -47,6 +48,28 @@ int mr_layout_live(const mr_layout *l, const mr_layout_entry **live)
             live[n++] = &l->entry[i];
     qsort(live, (size_t)n, sizeof *live, by_bytes);
     return n;
+}
+
+mr_status mr_layout_profile(const mr_layout *l, size_t *out, int n)
+{
+    int nodes = mr_graph_nodes(l->graph);
+    size_t *change = mr_calloc((size_t)nodes + 1, sizeof *change), live = 0;
+    if (!change)
+        return mr_fail_memory(((size_t)nodes + 1) * sizeof *change);
+    // what ends wraps around, and the sum with it
+    for (int i = 0; i < l->n; i++)
+        if (l->entry[i].space == MR_SPACE_DEVICE) {
+            change[l->entry[i].first] += l->entry[i].bytes;
+            change[l->entry[i].last + 1] -= l->entry[i].bytes;
+        }
+    memset(out, 0, (size_t)n * sizeof *out);
+    for (int i = 0; i < nodes; i++) {
+        size_t *most = &out[(int64_t)i * n / nodes];
+        live += change[i];
+        *most = MR_MAX(*most, live);
+    }
+    mr_free(change);
+    return MR_OK;
 }
 
 static const char *advice(const size_t *share)

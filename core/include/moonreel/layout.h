@@ -64,6 +64,9 @@ MR_API const mr_layout_entry *mr_layout_at(const mr_layout *layout, int i);
 /* The entries of the device's arena that live at the node where the bound is reached, largest
  * first. out: room for mr_layout_entries; lent. Returns their number. */
 MR_API int mr_layout_live(const mr_layout *layout, const mr_layout_entry **out);
+/* Bytes of the device's entries over a run: of each of n equal parts of the node list the most that
+ * lives at once. Errors: MR_E_MEMORY */
+MR_API mr_status mr_layout_profile(const mr_layout *layout, size_t *out, int n);
 /* What an entry is for: "kept" for the backward pass, "gradient", "workspace", or "forward"; lent.
  */
 MR_API const char *mr_layout_purpose(const mr_layout *layout, const mr_layout_entry *entry);

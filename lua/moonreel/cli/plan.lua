@@ -4,7 +4,8 @@ local command = {
   name = "plan",
   summary = "say what a run takes before it runs: bytes by kind, seconds by part, steps and cost",
   usage = "plan RECIPE|RUN [key=value ...] [--gpus 24x8xH100] [--machine NAME] [--data NAME.mrx] "
-    .. "[--stage NAME] [--fit MEMORY] [--balance] [--solve mesh] [--why] [--trace FILE] [--json] "
+    .. "[--stage NAME] [--fit MEMORY] [--balance] [--solve mesh] [--why] [--trace FILE] "
+    .. "[--html FILE] [--json] "
     .. "| plan --check [RECIPE ...] | plan --published",
   overrides = true,
   options = {
@@ -20,6 +21,7 @@ local command = {
     { "--solve WHAT", "mesh: the fastest way to shard, share tokens and recompute that fits" },
     { "--why", "what the step of the slowest bucket waits for, and how busy its streams are" },
     { "--trace FILE", "the steps of all buckets as a Chrome trace, a row per stream" },
+    { "--html FILE", "a page for a browser: memory over the step, buckets, time line" },
     { "--check", "do the recipes, or all that ship, fit on each of --gpus 1,8,192? exit 5 when "
       .. "not" },
     { "--published", "published runs: their numbers beside ours, with the margin and the source" },
@@ -234,8 +236,12 @@ function command.run(args)
     end
     plans[i], fits = p, fits and p.largest.fits
   end
-  if options.why or options.trace then
+  if options.why or options.trace or options.html then
     one_of(parsed, list)
+  end
+  if options.html then
+    require("moonreel.core.base").replace_file(options.html,
+      require("moonreel.plan.page").html(plans[1], slowest_of(plans[1])))
   end
   if options.trace then
     write_trace(options.trace, plans[1])

@@ -15,6 +15,8 @@ local work = require "moonreel.plan.work"
 
 local compiled = {}
 
+local PARTS = 200  -- of a step, over which its memory is drawn
+
 local Compiled = {}
 Compiled.__index = Compiled
 
@@ -123,8 +125,9 @@ end
 ---@param settings table
 ---@param models table   of `of`
 ---@param bucket table   frames, height, width, batch
----@return table step  memory (as mr.Program memory()), live, parts (seconds: forward, recompute,
----   backward, encode), ops, useful: operations that count, encoding: bytes of encoders at work
+---@return table step  memory (as mr.Program memory()), live, profile (bytes over the step), parts
+---   (seconds: forward, recompute, backward, encode), ops, useful: operations that count, encoding:
+---   bytes of encoders at work
 function Compiled:step(settings, models, bucket)
   local shape, config = feed.new(settings, models.pipe):shape(bucket), program.config(settings)
   local key = models.key .. program.key(shape) .. json.encode(config)
@@ -134,7 +137,8 @@ function Compiled:step(settings, models, bucket)
   local graph = program.graph(models.pipe, shape, config)
   local prog <close> = models.exec:compile(graph)
   local rows = prog:times()
-  local step = { memory = prog:memory(), live = who_lives(prog), useful = work.useful(rows) }
+  local step = { memory = prog:memory(), live = who_lives(prog), useful = work.useful(rows),
+    profile = prog:profile(PARTS) }
   step.parts, step.ops = work.parts(self.machine, rows, models.dtype)
   step.parts.encode, step.encoding = models.encoders:batch(bucket)
   prog:close()

@@ -297,6 +297,7 @@ function Open:row(b)
     slab_bytes(self.settings, { b }))
   local row = { resolution = b.resolution, frames = b.frames, height = b.height, width = b.width,
     batch = b.batch, tokens = tokens_of(models, b), live = step.live, ops = step.ops,
+    profile = step.profile,
     bytes = bytes_of(self.fixed, step, models.update, mesh.sequence), useful = step.useful,
     workspace = step.memory.workspace }
   row.seconds, row.schedule = seconds_of(self.settings, mesh, models, step, row.tokens)

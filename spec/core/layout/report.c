@@ -35,6 +35,17 @@ static void entries(const mr_layout *l)
     CHECK(seen[0] > 0 && seen[2] <= 1);
     CHECK_INT(seen[0] + seen[1] + seen[2] + seen[3], n);
     mr_free(live);
+    size_t parts[3] = {0}, one = 0, each = 0;
+    OK(mr_layout_profile(l, &one, 1));
+    OK(mr_layout_profile(l, parts, 3));
+    CHECK_INT(one, mr_layout_bound(l));
+    for (int i = 0; i < 3; i++)
+        each = MR_MAX(each, parts[i]);
+    CHECK_INT(each, one);
+    CHECK(parts[0] < one && parts[0] > 0 && parts[2] > 0);
+    mr_alloc_fail_at(1);
+    CHECK_FAILS(mr_layout_profile(l, parts, 3), MR_E_MEMORY, "");
+    mr_alloc_fail_at(0);
 }
 
 static void report(void)

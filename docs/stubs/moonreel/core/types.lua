@@ -748,6 +748,11 @@ function Program:schedule() end
 ---@return table[]
 function Program:live() end
 
+--- Bytes of the arena over a run: of each of so many equal parts the most that lives.
+---@param parts integer
+---@return integer[]
+function Program:profile(parts) end
+
 --- Who lives at the peak of memory, and what to do.
 ---@return string
 function Program:report() end

@@ -1,0 +1,59 @@
+--- The page of a plan: whole, self-contained, with nothing of a recipe's text in its markup.
+local compiled = require "moonreel.plan.compiled"
+local mesh = require "moonreel.plan.mesh"
+local page = require "moonreel.plan.page"
+local plan = require "moonreel.plan"
+local settings = require "moonreel.settings"
+
+-- tags that are open and never closed, in order
+local function unbalanced(html)
+  local open, alone = {}, { meta = true, ["!doctype"] = true }
+  for close, name, rest in html:gmatch("<(/?)([%a!][%w]*)([^>]*)>") do
+    name = name:lower()
+    if close == "/" then
+      if open[#open] ~= name then
+        return ("</%s> closes <%s>"):format(name, tostring(open[#open]))
+      end
+      open[#open] = nil
+    elseif not alone[name] and not rest:find("/$") then
+      open[#open + 1] = name
+    end
+  end
+  return open[1]
+end
+
+describe("the page of a plan", function()
+  local html, p
+  setup(function()
+    local of = mesh.parse "4x8xH100"
+    local cache <close> = compiled.new(of.machine)
+    p = plan.of(settings.bake("recipes/tiny/demo.lua", { "name=<b>&\"x\"", "model.depth=1" }),
+      { mesh = of, compiled = cache })
+    html = page.html(p, p.buckets[1])
+  end)
+
+  it("is whole and loads nothing", function()
+    assert.is_nil(unbalanced(html))
+    assert.matches("^<!doctype html>", html)
+    for _, word in ipairs { "http", "<script", "<link", "src=", "@import" } do
+      assert.is_nil(html:find(word, 1, true), word)
+    end
+  end)
+
+  it("shows memory over the step, every bucket, every stream", function()
+    local points = html:match('<polygon points="([^"]*)"')
+    assert.equal(200 + 2, select(2, points:gsub(",", "")))
+    for _, b in ipairs(p.buckets) do
+      assert.is_truthy(html:find("<td>" .. plan.bucket_name(b) .. "</td>", 1, true))
+    end
+    for _, want in ipairs { "<b>compute</b>", "<b>comm_inter</b>", 'title="backward ',
+        "activations and workspace", "<li>H100: workspace" } do
+      assert.is_truthy(html:find(want, 1, true), want)
+    end
+  end)
+
+  it("shows a recipe's text as text", function()
+    assert.is_nil(html:find("<b>&\"", 1, true))
+    assert.matches("<h1>&lt;b&gt;&amp;&quot;x&quot; on 4 x 8 H100</h1>", html)
+  end)
+end)
