@@ -355,6 +355,14 @@ static void mark_need(walk *w, const mr_ref *wrt, int n_wrt)
     }
 }
 
+/* d loss / d loss: 1, or NaN where the loss is not finite. */
+static mr_status seed(mr_graph *g, mr_ref loss, mr_ref *out)
+{
+    mr_ref zero;
+    MR_TRY(mr_graph_add(g, "sub", MR_NO_ATTRS, (mr_ref[]){loss, loss}, 2, &zero));
+    return mr_graph_add(g, "affine", MR_ATTRS({"shift", .f = 1}), &zero, 1, out);
+}
+
 mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt, mr_ref *dwrt)
 {
     MR_TRY(graph_check_open(g, "backward"));
@@ -386,10 +394,7 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
     g->queue = MR_Q_COMPUTE;
     g->fetch_at = g->newest;
 
-    // seed: d loss / d loss = 1
-    float one = 1;
-    mr_desc unit = mr_desc_dense(MR_F32, d->rank, d->dim);
-    MR_TRY_GOTO(mr_graph_const(g, &(mr_view){&one, unit}, &w.grad[loss]));
+    MR_TRY_GOTO(seed(g, loss, &w.grad[loss]));
     w.need[loss] = true;
     for (int t = last - 1; t >= 0; t--) {
         tape_entry e = g->tape.at[t];

@@ -227,7 +227,9 @@ MR_API mr_status mr_graph_save(mr_graph *g, mr_ref x);
 /* Gradients of the scalar f32 `loss` with respect to all trainable parameters in use (added into
  * region "grad") and of wrt[] (returned as values in dwrt[], MR_NONE = zero). wrt may name
  * parameters, frozen ones too: their gradients come in f32, over all uses; what is not named and
- * not trainable costs nothing. */
+ * not trainable costs nothing. A loss that is not finite makes all of them NaN or infinite, also
+ * where they would be finite: an update that looks at their norm needs no other news of the loss.
+ */
 MR_API mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt,
                                    mr_ref *dwrt);
 /* No more nodes: drops what nothing needs, decides in-place, fixes order. Nothing is done in place

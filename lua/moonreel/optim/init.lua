@@ -82,19 +82,29 @@ local read_step = options.declare("update:step", {
   { "grad_scale", "number", "1 / sum of the samples' weights; 0: nothing changes; required" },
 })
 
---- Make one update from what the micro-steps added into the gradients, which become zero.
+--- Begin one update from what the micro-steps added into the gradients, which become zero. The
+-- device decides by the norm of the gradient: where it is not finite - nor is it where a loss was
+-- not - only the gradients change.
 ---@param h table  lr, beta1, beta2, eps, weight_decay, max_norm (0: off), ema_decay, step (from 1);
 --   grad_scale: 1 / (sum of the weights of the samples), 0 makes this a step that changes nothing
----@return number  gradient norm before the clip; where it is not finite, only the gradients were
---   changed: they are zero
-function Update:step(h)
+---@return function  waits for the gradient norm before the clip, and returns it
+function Update:start(h)
   h = read_step(h)
   self.prog:set("hyper",
     T.from({12}, {h.lr, h.beta1, h.beta2, h.eps, h.weight_decay, h.max_norm,
     h.ema_decay, h.step, h.grad_scale, 0, 0, 0}, "f64"))
   self.prog:run()
-  local sumsq = self.prog:get("sumsq"):totable()[1]
-  return sumsq ^ 0.5 * h.grad_scale
+  local sumsq = self.prog:fetch("sumsq")
+  return function()
+    return sumsq:get():totable()[1] ^ 0.5 * h.grad_scale
+  end
+end
+
+--- Make one update: start, and wait.
+---@param h table   as Update:start takes it
+---@return number   gradient norm before the clip
+function Update:step(h)
+  return self:start(h)()
 end
 
 return optim

@@ -50,7 +50,7 @@ end
 --- Everything a micro-step needs for one decoded batch. The pixels stay the loader's.
 ---@param batch table  of the loader
 ---@param shape table  of Feed:shape
----@return table       as moonreel.trainer.program Step:run takes it
+---@return table       as moonreel.trainer.program Step:start takes it
 function Feed:prepare(batch, shape)
   local B, seed, epoch = shape.batch, self.seed, batch.epoch
   local frames = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)[2]

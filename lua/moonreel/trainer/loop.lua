@@ -14,6 +14,7 @@ local truth = require "moonreel.trainer.truth"
 local loop = {}
 
 local BAD_STEPS_MAX = 3
+local UNREAD_MAX = 32 -- losses on their way; an executor keeps twice as many results
 local PAUSE_S = 1 -- before a last save that failed is tried again
 
 --- How many buckets have their micro-steps compiled before the first step, and the largest one, so
@@ -189,8 +190,15 @@ local function next_batch(r)
   error(batch, 0)
 end
 
--- forward and backward of one micro-batch, added into the gradients; its facts are added to `sum`.
--- Returns false after the last epoch.
+-- add the losses that came back, until `left` are on their way; in order, so that sums are the same
+local function collect(sum, left)
+  while #sum.losses > left do
+    sum.loss = sum.loss + table.remove(sum.losses, 1):get():item()
+  end
+end
+
+-- begin forward and backward of one micro-batch, added into the gradients; its facts are added to
+-- `sum`. Returns false after the last epoch.
 local function micro_batch(r, sum)
   local started = base.now_s()
   local batch = next_batch(r)
@@ -205,7 +213,8 @@ local function micro_batch(r, sum)
   for b, w in ipairs(input.weight) do
     sum.weight, sum.t = sum.weight + w, sum.t + w * input.t[b]
   end
-  sum.loss = sum.loss + micro:run(input)
+  sum.losses[#sum.losses + 1] = micro:start(input)
+  collect(sum, UNREAD_MAX)
   sum.bytes = sum.bytes + select(2, batch:pixels())
   sum.samples, sum.epoch, sum.bucket = sum.samples + batch.n, batch.epoch, micro.key
   r.loader:release(batch)
@@ -220,11 +229,12 @@ local function micro_batch(r, sum)
   return true
 end
 
---- One optimizer step: micro-batches forward and backward, then the update. Returns false after the
--- last epoch.
+--- One optimizer step: micro-batches forward and backward, then the update. They are enqueued one
+-- behind the other; the norm of the gradient is waited for, and with it the losses are there.
+-- Returns false after the last epoch.
 function loop.step(r)
   local started, s = base.now_s(), r.settings
-  local sum = {loss = 0, weight = 0, t = 0, bytes = 0, samples = 0, data_wait_s = 0}
+  local sum = {losses = {}, loss = 0, weight = 0, t = 0, bytes = 0, samples = 0, data_wait_s = 0}
   local n = 0
   while n < s.accumulate and micro_batch(r, sum) do
     n = n + 1
@@ -233,17 +243,17 @@ function loop.step(r)
     return false
   end
 
-  -- a loss that is not finite must not reach the parameters: the update then only clears the
-  -- gradients
+  -- a loss that is not finite does not reach the parameters: no gradient of it is finite, and the
+  -- update then only clears the gradients
   local o, weight = s.optim, sum.weight
-  local usable = weight > 0 and finite(sum.loss)
   local lr = r.lr_at(r.updates)
-  local norm = r.update:step{lr = lr, beta1 = o.betas[1], beta2 = o.betas[2],
+  local norm = r.update:start{lr = lr, beta1 = o.betas[1], beta2 = o.betas[2],
     eps = o.eps, weight_decay = o.weight_decay,
     max_norm = o.grad_clip, ema_decay = o.ema_decay or 0, step = r.updates + 1,
-      grad_scale = usable and 1 / weight or 0}
+      grad_scale = weight > 0 and 1 / weight or 0}()
+  collect(sum, 0)
   r.step = r.step + 1
-  local good = usable and finite(norm)
+  local good = weight > 0 and finite(norm) and finite(sum.loss)
   if good then
     r.updates = r.updates + 1
   end

@@ -99,13 +99,12 @@ function Step:close()
   self.graph:close()
 end
 
---- Run on one batch.
+--- Begin to run on one batch, whose memory is free again.
 ---@param batch table  pixels: tensor u8, or x0: latents where the autoencoder lies apart; keys, t,
 ---   fps, weight, drop: lists, one value per sample; mask: flat list of all frames,
 ---   or nil; tokens: of the text encoder; seed; epoch
----@return number loss        sum over samples of weight x loss
----@return table per_sample   list
-function Step:run(batch)
+---@return mr.Fetched loss  on its way: sum over samples of weight x loss
+function Step:start(batch)
   local prog, B = self.prog, self.shape.batch
   if batch.x0 then
     prog:set("x0", batch.x0)
@@ -124,7 +123,14 @@ function Step:run(batch)
   end
   self.pipe.text:set(prog, batch.tokens)
   prog:run()
-  return prog:get("loss"):item(), prog:get("per_sample"):totable()
+  return prog:fetch("loss")
+end
+
+--- Run on one batch, and wait.
+---@param batch table   as Step:start takes it
+---@return number loss  sum over samples of weight x loss
+function Step:run(batch)
+  return self:start(batch):get():item()
 end
 
 return program

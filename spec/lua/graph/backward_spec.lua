@@ -188,10 +188,11 @@ describe("graph.backward", function()
       "compute", "d2h  waits for 0", "compute", "d2h  waits for 2",
       -- compute goes on when the copy before the newest is over
       "compute  waits for 1", "d2h  waits for 4", "compute  waits for 3", "compute  waits for 5",
+      "compute", "compute", -- the gradient of the loss
       -- each comes back beside the gradient that needs the one before it
-      "h2d  waits for 7", "compute  waits for 8", "h2d", "compute  waits for 10",
-      "h2d  waits for 9", "compute  waits for 12", "compute",
-      "d2h  waits for 7", "d2h  waits for 14", -- the outputs
+      "h2d  waits for 7", "compute  waits for 10", "h2d  waits for 9", "compute  waits for 12",
+      "h2d  waits for 11", "compute  waits for 14", "compute",
+      "d2h  waits for 7", "d2h  waits for 16", -- the outputs
     }, steps)
   end)
 

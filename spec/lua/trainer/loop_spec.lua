@@ -40,18 +40,27 @@ local function entries(dir, kind)
   return list
 end
 
--- let the times of the steps for which `bad` is true be not-a-number
-local function spoil(bad)
+local function not_a_number(input)
+  input.t[1] = 0 / 0
+end
+
+-- spoil the inputs of the steps for which `bad` is true: a time that is not a number, or `how`
+local function spoil(bad, how)
   return function(r)
     local prepare = r.feed.prepare
     r.feed.prepare = function(self, batch, shape)
       local input = prepare(self, batch, shape)
       if bad(r.step + 1) then
-        input.t[1] = 0 / 0
+        (how or not_a_number)(input)
       end
       return input
     end
   end
+end
+
+-- a loss beyond f32, whose gradients are well within it
+local function too_heavy(input)
+  input.weight[1] = 3e38
 end
 
 describe("trainer.loop", function()
@@ -135,19 +144,22 @@ describe("trainer.loop", function()
     Saver.prepare = prepare
   end)
 
-  it("skips a step that is not finite, and its parameters stay", function()
+  local spoiled = {["whose gradients are not finite"] = not_a_number,
+    ["whose loss alone is not finite"] = too_heavy}
+  for what, how in pairs(spoiled) do it("skips a step " .. what .. ", and its parameters stay",
+    function()
     local before, after
     local ok, code, _, dir = train(bake("steps=5", "name=skip"), function(r)
-      spoil(function(step) return step == 3 end)(r)
-      local step = r.update.step
-      r.update.step = function(self, h)
+      spoil(function(step) return step == 3 end, how)(r)
+      local start = r.update.start
+      r.update.start = function(self, h)
         local function bytes()
           return r.exec:read("master", "f32", 0, {r.pipe.params:elements(false)}):bytes()
         end
         if r.step == 2 then
           before = bytes()
         end
-        local norm = step(self, h)
+        local norm = start(self, h)
         if r.step == 2 then
           after = bytes()
         end
@@ -159,6 +171,45 @@ describe("trainer.loop", function()
     assert.equal(1, #entries(dir, "skip"))
     assert.equal(3, entries(dir, "skip")[1].step)
     assert.equal(4, #entries(dir, "step"))
+  end) end
+
+  it("waits once for each optimizer step, and has the same bits where devices run late", function()
+    for threads = 1, 2 do
+      local dirs = {}
+      for i, device in ipairs{"cpu", "shadow"} do
+        local waits, losses = {}, {}
+        local ok, code, _, dir = train(bake("steps=3", "accumulate=3", "threads=" .. threads,
+          "device=" .. device, "name=" .. device .. threads), function(r)
+          local get, tell = r.programs.get, r.progress.step
+          r.programs.get = function(...)
+            local micro = get(...)
+            return setmetatable({start = function(_, input)
+              losses[#losses + 1] = micro:start(input)
+              return losses[#losses]
+            end}, {__index = micro})
+          end
+          r.progress.step = function(self, line)
+            waits[#waits + 1] = r.exec:waits()
+            assert.equal(3 * #waits, #losses)
+            local sum = 0
+            for k = #losses - 2, #losses do
+              sum = sum + losses[k]:get():item()
+            end
+            assert.equal(sum / line.weight, line.loss)
+            tell(self, line)
+          end
+        end)
+        assert.is_true(ok, tostring(code))
+        assert.equal(3, #waits)
+        for k = 2, 3 do
+          assert.equal(0, waits[k].all - waits[k - 1].all)
+          assert.equal(1, waits[k].results - waits[k - 1].results)
+        end
+        dirs[i] = dir
+      end
+      assert.matches("equal: %d+ tensors, bit for bit",
+        demo_data.moonreel("ckpt", "diff", table.unpack(dirs)))
+    end
   end)
 
   it("stops with exit 7 after three of them, with a checkpoint", function()

@@ -51,7 +51,7 @@ local function watch(dtype)
   local updates = {}
   local function put_between(r)
     local batches, count = {}, 0
-    local prepare, step = r.feed.prepare, r.update.step
+    local prepare, start = r.feed.prepare, r.update.start
     function r.feed.prepare(...)
       local input = prepare(...)
       for b = 1, #input.weight do
@@ -63,7 +63,7 @@ local function watch(dtype)
         input = setmetatable({pixels = input.pixels:clone()}, {__index = input})}
       return input
     end
-    function r.update.step(self, h)
+    function r.update.start(self, h)
       local update = {before = state_of(r), gradients = {}, weight = 0}
       for i, batch in ipairs(batches) do
         update.gradients[i] = gradient(r, batch)
@@ -72,10 +72,10 @@ local function watch(dtype)
         end
       end
       batches = {}
-      update.norm = step(self, h)
+      update.norm = start(self, h)()
       update.after = state_of(r)
       updates[#updates + 1] = update
-      return update.norm
+      return function() return update.norm end
     end
   end
   table.insert(trainer.steps, #trainer.steps, {"spec", put_between})
