@@ -74,11 +74,12 @@ function(mr_op_room room)
   set_property(TARGET mr_${room} APPEND PROPERTY INTERFACE_LINK_DEPENDS $<TARGET_FILE:mr_${room}_rows>)
 endfunction()
 
-# FFmpeg lives in a shared object that is opened on first use, so the program starts in milliseconds.
+# FFmpeg and MPI live in shared objects that are opened on first use, so the program starts in milliseconds. A plug-in
+# whose library is missing is not built.
 function(mr_plugin room)
   cmake_parse_arguments(A "" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/${room}/*.c)
-  if(NOT sources)
+  if(NOT sources OR NOT TARGET ${A_LINK})
     return()
   endif()
   add_library(moonreel_${room} MODULE ${sources})

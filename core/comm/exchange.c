@@ -51,6 +51,8 @@ static mr_status misfit(const mr_comm *c, const mr_comm_head *want, const mr_par
     const int self = c->world->wire->rank;
     char theirs[96], ours[96];
     comm_call_text(got, theirs, sizeof theirs), comm_call_text(want, ours, sizeof ours);
+    if (got->op == MR_COMM_LEAVE)
+        return mr_fail(MR_E_NODE, "%s: rank %d has left the world", ours, p->peer);
     bool same = got->group == want->group && got->seq == want->seq && got->op == want->op &&
                 got->detail == want->detail;
     if (same && (got->dtype != want->dtype || got->count != want->count))

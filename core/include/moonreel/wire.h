@@ -1,0 +1,94 @@
+/* wire: what carries messages between the ranks of a world, as core/comm sees it and the plug-in
+ * libmoonreel_mpi.so gives it.
+ *
+ * A message is a head, which tells the call that it belongs to, and bytes. Messages between two
+ * ranks on one lane arrive in the order in which they were begun.
+ *
+ * Threads: one thread per lane at a time.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_WIRE_H
+#define MOONREEL_WIRE_H
+
+#include "moonreel/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum mr_comm_op {
+    MR_COMM_HELLO, /* of a new world: is it the same program everywhere? */
+    MR_COMM_LEAVE,
+    MR_COMM_CHECK,
+    MR_COMM_SPLIT,
+    MR_COMM_BARRIER,
+    MR_COMM_ALL_REDUCE,
+    MR_COMM_REDUCE_SCATTER,
+    MR_COMM_ALL_GATHER,
+    MR_COMM_ALL_TO_ALL,
+    MR_COMM_BROADCAST,
+    MR_COMM_SEND,
+    MR_COMM_OP_COUNT
+} mr_comm_op;
+
+/* What stands before the bytes of every message: the call that it belongs to. */
+typedef struct mr_comm_head {
+    uint64_t bytes;      /* that follow */
+    uint64_t count;      /* elements of the call over all ranks; 0: they differ by rank */
+    uint32_t group, seq; /* of the group the how manieth call */
+    uint32_t part;       /* of the call */
+    uint8_t op, dtype;
+    uint16_t detail; /* kind of a reduction, root of a broadcast */
+} mr_comm_head;
+
+enum { MR_WIRE_LANES = 2 };
+
+/* One message on its way, either side. The wire goes on with it from call to call. */
+typedef struct mr_parcel {
+    int peer; /* rank in the world */
+    int lane;
+    mr_comm_head head; /* sent; or, once headed, received */
+    void *data;        /* [bytes]; of a send it is only read */
+    size_t bytes, moved;
+    bool headed, done;
+    void *state; /* the wire's, NULL at first and when done */
+} mr_parcel;
+
+typedef struct mr_wire mr_wire;
+#define MR_WIRE_VERSION 1
+typedef struct mr_wire_ops {
+    /* Go on with a message: as much as goes without waiting. A receive stops once after the head:
+     * the caller goes on only when it tells of as many bytes as expected. */
+    mr_status (*send)(mr_wire *w, mr_parcel *p);
+    mr_status (*receive)(mr_wire *w, mr_parcel *p);
+    /* Give up a message that will not be gone on with. */
+    void (*drop)(mr_wire *w, mr_parcel *p);
+    /* Has that rank closed its wire or ended? What it had sent before can still be received. */
+    bool (*left)(mr_wire *w, int rank);
+    /* pause(w, look(w)) returns when anything came since look, or after some milliseconds. */
+    uint32_t (*look)(mr_wire *w);
+    void (*pause)(mr_wire *w, uint32_t look);
+    /* Tell all ranks that this one gives up; the first to do so is heard. */
+    void (*abort)(mr_wire *w, const char *text);
+    bool (*aborted)(mr_wire *w, char *text, size_t cap);
+    /* `clean`: all ranks have agreed to leave */
+    void (*close)(mr_wire *w, bool clean);
+    bool farewell; /* close needs that agreement */
+} mr_wire_ops;
+struct mr_wire {
+    const mr_wire_ops *ops;
+    int rank, size;
+};
+
+/* The plug-in of MPI exports "mr_mpi_entry". */
+typedef struct mr_mpi {
+    uint32_t version; /* MR_WIRE_VERSION */
+    /* Join the world that mpirun or srun has started, as rank `rank` of `size`.
+     * Errors: MR_E_NODE MPI sees another world or does not start within the deadline */
+    mr_status (*open)(int rank, int size, double deadline_s, mr_wire **out);
+} mr_mpi;
+typedef const mr_mpi *mr_mpi_entry_fn(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,315 @@
+/* mpi: messages of ranks over MPI. Only non-blocking calls are made, so that deadlines and losses
+ * are seen by whoever waits (core/comm/exchange.c). Licence: Apache-2.0 */
+#include "moonreel/wire.h"
+
+#include <errno.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+MR_API mr_mpi_entry_fn mr_mpi_entry;
+
+enum {
+    SMALL = 4096,     /* bytes that travel with the head */
+    PIECE = 64 << 20, /* bytes of one message at most: MPI counts in int */
+    TAG_ABORT = MR_WIRE_LANES,
+    WHY = 512
+};
+
+typedef struct mpi_wire {
+    mr_wire wire;
+    char sent[WHY], why[WHY]; /* what this rank told the others; what it was told */
+    bool aborted;
+} mpi_wire;
+
+/* What MPI holds of a parcel: the request under way and the bytes that travel with the head. */
+typedef struct letter {
+    MPI_Request request;
+    size_t asked; /* bytes of the body that requests were made for */
+    struct {
+        mr_comm_head head;
+        char body[SMALL];
+    } first;
+} letter;
+
+static mr_status failed(const char *what, int code)
+{
+    char text[MPI_MAX_ERROR_STRING];
+    int n = 0;
+    MPI_Error_string(code, text, &n);
+    return mr_fail(MR_E_NODE, "%s: MPI says: %.*s", what, n, text);
+}
+
+#define MPI_TRY(what, call)                                                                        \
+    do {                                                                                           \
+        int mpi_try_code_ = (call);                                                                \
+        if (mpi_try_code_ != MPI_SUCCESS)                                                          \
+            return failed(what, mpi_try_code_);                                                    \
+    } while (0)
+
+/* ---- messages ---- */
+
+static mr_status open_letter(mr_parcel *p)
+{
+    letter *l = mr_calloc(1, sizeof *l);
+    if (!l)
+        return mr_fail_memory(sizeof *l);
+    l->request = MPI_REQUEST_NULL;
+    p->state = l;
+    return MR_OK;
+}
+
+static void finish(mr_parcel *p)
+{
+    mr_free(p->state);
+    p->state = NULL;
+    p->done = true;
+}
+
+/* Has the request under way ended? */
+static mr_status ended(letter *l, const char *what, bool *yes)
+{
+    int flag = 0;
+    MPI_TRY(what, MPI_Test(&l->request, &flag, MPI_STATUS_IGNORE));
+    *yes = flag != 0;
+    return MR_OK;
+}
+
+static mr_status send(mr_wire *w, mr_parcel *p)
+{
+    (void)w;
+    bool yes = false;
+    if (!p->state) {
+        MR_TRY(open_letter(p));
+        letter *l = p->state;
+        size_t with = p->bytes <= SMALL ? p->bytes : 0;
+        l->first.head = p->head;
+        if (with)
+            memcpy(l->first.body, p->data, with);
+        l->asked = p->moved = with;
+        p->headed = true;
+        MPI_TRY("send", MPI_Isend(&l->first, (int)(sizeof p->head + with), MPI_BYTE, p->peer,
+                                  p->lane, MPI_COMM_WORLD, &l->request));
+    }
+    letter *l = p->state;
+    MR_TRY(ended(l, "send", &yes));
+    if (!yes)
+        return MR_OK;
+    p->moved = l->asked;
+    if (p->moved == p->bytes) {
+        finish(p);
+        return MR_OK;
+    }
+    size_t n = MR_MIN(p->bytes - p->moved, (size_t)PIECE);
+    l->asked += n;
+    MPI_TRY("send", MPI_Isend((char *)p->data + p->moved, (int)n, MPI_BYTE, p->peer, p->lane,
+                              MPI_COMM_WORLD, &l->request));
+    return MR_OK;
+}
+
+static mr_status receive(mr_wire *w, mr_parcel *p)
+{
+    (void)w;
+    bool yes = false;
+    if (!p->state) {
+        MR_TRY(open_letter(p));
+        letter *l = p->state;
+        MPI_TRY("receive", MPI_Irecv(&l->first, sizeof l->first, MPI_BYTE, p->peer, p->lane,
+                                     MPI_COMM_WORLD, &l->request));
+    }
+    letter *l = p->state;
+    MR_TRY(ended(l, "receive", &yes));
+    if (!yes)
+        return MR_OK;
+    if (!p->headed) {
+        p->head = l->first.head;
+        p->headed = true;
+        return MR_OK;
+    }
+    if (p->bytes <= SMALL && p->bytes) {
+        memcpy(p->data, l->first.body, p->bytes);
+        l->asked = p->bytes;
+    }
+    p->moved = l->asked;
+    if (p->moved == p->bytes) {
+        finish(p);
+        return MR_OK;
+    }
+    size_t n = MR_MIN(p->bytes - p->moved, (size_t)PIECE);
+    l->asked += n;
+    MPI_TRY("receive", MPI_Irecv((char *)p->data + p->moved, (int)n, MPI_BYTE, p->peer, p->lane,
+                                 MPI_COMM_WORLD, &l->request));
+    return MR_OK;
+}
+
+static void drop(mr_wire *w, mr_parcel *p)
+{
+    (void)w;
+    letter *l = p->state;
+    p->state = NULL;
+    int flag = 0;
+    if (!l)
+        return;
+    if (MPI_Test(&l->request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag)
+        mr_free(l);
+    // else MPI may still write there: the world is over and so is this process, soon
+}
+
+/* ---- ends ---- */
+
+static bool left(mr_wire *w, int rank)
+{
+    // whoever ends a process of the job ends the job
+    (void)w, (void)rank;
+    return false;
+}
+
+static uint32_t look(mr_wire *w)
+{
+    (void)w;
+    return 0;
+}
+
+static void pause_a_little(mr_wire *w, uint32_t seen)
+{
+    // MPI moves messages only while it is asked
+    (void)w, (void)seen;
+    sched_yield();
+}
+
+static void abort_all(mr_wire *w, const char *text)
+{
+    mpi_wire *m = (mpi_wire *)w;
+    if (m->sent[0])
+        return;
+    snprintf(m->sent, sizeof m->sent, "%s", text);
+    for (int r = 0; r < w->size; r++) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        int flag = 0;
+        if (r == w->rank ||
+            MPI_Isend(m->sent, WHY, MPI_BYTE, r, TAG_ABORT, MPI_COMM_WORLD, &request))
+            continue;
+        MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
+    }
+}
+
+static bool is_aborted(mr_wire *w, char *text, size_t cap)
+{
+    mpi_wire *m = (mpi_wire *)w;
+    int flag = 0;
+    MPI_Status status;
+    if (!m->aborted &&
+        MPI_Iprobe(MPI_ANY_SOURCE, TAG_ABORT, MPI_COMM_WORLD, &flag, &status) == MPI_SUCCESS &&
+        flag)
+        m->aborted = MPI_Recv(m->why, WHY, MPI_BYTE, status.MPI_SOURCE, TAG_ABORT, MPI_COMM_WORLD,
+                              MPI_STATUS_IGNORE) == MPI_SUCCESS;
+    m->why[WHY - 1] = 0;
+    if (m->aborted)
+        snprintf(text, cap, "%s", m->why);
+    return m->aborted;
+}
+
+static void close_wire(mr_wire *w, bool clean)
+{
+    // a process that ends without this is what mpirun takes for a failed one, with its exit code
+    if (clean)
+        MPI_Finalize();
+    mr_free(w);
+}
+
+static const mr_wire_ops mpi_ops = {.send = send,
+                                    .receive = receive,
+                                    .drop = drop,
+                                    .left = left,
+                                    .look = look,
+                                    .pause = pause_a_little,
+                                    .abort = abort_all,
+                                    .aborted = is_aborted,
+                                    .close = close_wire,
+                                    .farewell = true};
+
+/* ---- joining ---- */
+
+/* MPI_Init waits for all ranks and knows no deadline, so a thread of its own makes the call. What
+ * it works on is never freed: it may come back late. */
+typedef struct start {
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    bool ended;
+    int code, threads;
+} start;
+static start starting = {.lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
+
+static void *start_mpi(void *arg)
+{
+    start *s = arg;
+    int threads = 0, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &threads);
+    pthread_mutex_lock(&s->lock);
+    s->code = code, s->threads = threads, s->ended = true;
+    pthread_cond_signal(&s->done);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static mr_status join(double deadline_s)
+{
+    start *s = &starting;
+    pthread_t thread;
+    struct timespec until;
+    int how = 0, already = 0;
+    MPI_Initialized(&already);
+    if (already)
+        return mr_fail(MR_E_USAGE, "the world of MPI has been joined before");
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)deadline_s + 1;
+    if ((how = pthread_create(&thread, NULL, start_mpi, s)) != 0)
+        return mr_fail(MR_E_NODE, "cannot start a thread: %s", strerror(how));
+    pthread_detach(thread);
+    pthread_mutex_lock(&s->lock);
+    while (!s->ended && how != ETIMEDOUT)
+        how = pthread_cond_timedwait(&s->done, &s->lock, &until);
+    bool ended = s->ended;
+    int code = s->code, threads = s->threads;
+    pthread_mutex_unlock(&s->lock);
+    if (!ended)
+        return mr_fail(MR_E_NODE,
+                       "MPI does not start in %g s: a rank has not come; try: what the other ranks "
+                       "say",
+                       deadline_s);
+    if (code != MPI_SUCCESS)
+        return failed("start", code);
+    if (threads < MPI_THREAD_MULTIPLE)
+        return mr_fail(MR_E_NODE, "this MPI takes calls from one thread only; try: Open MPI 4.1 or "
+                                  "newer");
+    return MR_OK;
+}
+
+static mr_status open_wire(int rank, int size, double deadline_s, mr_wire **out)
+{
+    *out = NULL;
+    int mpi_rank = 0, mpi_size = 0;
+    MR_TRY(join(deadline_s));
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &mpi_rank), MPI_Comm_size(MPI_COMM_WORLD, &mpi_size);
+    if (mpi_rank != rank || mpi_size != size)
+        return mr_fail(
+            MR_E_NODE,
+            "this is rank %d of %d by its environment, rank %d of %d by MPI; try: mpirun, "
+            "srun --mpi=pmix, or moonreel -n %d on one host",
+            rank, size, mpi_rank, mpi_size, size);
+    mpi_wire *m = mr_calloc(1, sizeof *m);
+    if (!m)
+        return mr_fail_memory(sizeof *m);
+    m->wire = (mr_wire){&mpi_ops, rank, size};
+    *out = &m->wire;
+    return MR_OK;
+}
+
+const mr_mpi *mr_mpi_entry(void)
+{
+    static const mr_mpi table = {.version = MR_WIRE_VERSION, .open = open_wire};
+    return &table;
+}
