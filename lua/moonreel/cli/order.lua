@@ -10,7 +10,7 @@ local command = {
   overrides = true,
   options = {
     { "--step N", "from 1 (default: 1)", least = 1 },
-    { "--steps N", "so many, from there on (default: 1)", least = 1 },
+    { "--count N", "so many steps, from there on (default: 1)", least = 1 },
     { "--rank R", "what this one of --ranks takes, from 0", least = 0 },
     { "--ranks N", "a step is so many times `accumulate` micro-batches (default: 1)", least = 1 },
     { "--id K", "at which steps this sample comes: its row from 1, key or path; from --step to the "
@@ -106,7 +106,7 @@ function command.run(args)
       return 1
     end
   else
-    for n = 0, (opts.steps or 1) - 1 do
+    for n = 0, (opts.count or 1) - 1 do
       for _, draw in ipairs(step_of(order, step + n, together, ranks)) do
         draws[#draws + 1] = draw
       end

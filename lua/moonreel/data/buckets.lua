@@ -49,6 +49,20 @@ local function aspect_list(name, aspects)
   return list
 end
 
+-- a resolution of Open-Sora 2.0 by its name, as a recipe would write it; nil: it is none
+local function computed(name)
+  local found = require("moonreel.data.aspects").resolution(name)
+  if not found then
+    return nil
+  end
+  local rows = {}
+  for i, row in ipairs(found.aspects) do
+    local w, h = row.name:match("^(.*):(.*)$")
+    rows[i] = { h / w, row.height, row.width }
+  end
+  return { place = 1000, pixels = found.pixels, aspects = rows }
+end
+
 -- all resolutions by name, with their place in the table, which orders equal sizes
 local function named(resolutions)
   local by_name = {}
@@ -88,7 +102,7 @@ end
 -- {{frames, keep, try, batch}}}, resolutions from high to low.
 ---@param bucket_config table  resolution name -> frames -> {probability | {keep, try}, batch size}
 ---@param resolutions? table   further names: name -> {pixels, aspects}; those of Open-Sora 1.2 are
----   known
+---   known, and those of 2.0 (256px, 512px_ar1:1, 1024px_max)
 ---@return table[]
 function buckets.resolve(bucket_config, resolutions)
   if type(bucket_config) ~= "table" then
@@ -98,7 +112,7 @@ function buckets.resolve(bucket_config, resolutions)
   for _, name in ipairs(sorted_keys(bucket_config, function(a, b)
     return tostring(a) < tostring(b)
   end)) do
-    local r, lengths = known[name], {}
+    local r, lengths = known[name] or computed(tostring(name)), {}
     if not r then
       recipe_error("bucket_config: no resolution '%s'; known: %s", tostring(name),
         table.concat(sorted_keys(known), ", "))

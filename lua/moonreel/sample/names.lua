@@ -56,4 +56,17 @@ function names.path(folder, how)
   return ("%s/%s%s"):format(folder, name, how.many and "-" .. how.k or "")
 end
 
+--- The path of a rendering without its ending as Open-Sora 2.0 has it. Ref: opensora-2.0.md 16.2.
+---@param folder string
+---@param how table  name, or stem (of the prompts' file) and index; k (sample, from 0); prefix;
+---   prompt, where it is the name
+---@return string
+function names.path20(folder, how)
+  if how.prompt then
+    return ("%s/%s-%d"):format(folder, how.prompt:match("^%.*(.-)%.*$"), how.k)
+  end
+  local name = how.name or ("%s_%04d"):format(how.stem, how.index)
+  return ("%s/%s%s%s"):format(folder, how.prefix or "", name, how.k > 0 and "_" .. how.k or "")
+end
+
 return names

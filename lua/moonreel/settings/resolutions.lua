@@ -1,5 +1,6 @@
 --- Names in bucket_config that `resolutions` does not have: `show` notes them, `train` refuses.
 -- @module moonreel.settings.resolutions
+local computed = require("moonreel.data.aspects").resolution
 local nearest = require "moonreel.text.nearest"
 
 --- What is wrong with the names in bucket_config.
@@ -16,7 +17,7 @@ return function(leaves)
   end
   for _, leaf in ipairs(leaves) do
     local name = leaf.keys[1] == "bucket_config" and leaf.keys[2]
-    if name and not known[name] then
+    if name and not known[name] and not computed(name) then
       known[name] = true
       local near = nearest(name, names)
       local text = ("bucket_config.%s: there is no resolution of this name%s; try: resolutions = { "

@@ -29,7 +29,7 @@ end
 
 describe("moonreel order", function()
   it("says who is in a step, the same for any number of ranks", function()
-    local both, list = rows_of("order " .. recipe .. " --step 3 --steps 2")
+    local both, list = rows_of("order " .. recipe .. " --step 3 --count 2")
     assert.equal(20, #list)
     assert.equal(both, (rows_of("order " .. recipe .. " --step 2 --ranks 2")))
     local first, of_first = rows_of("order " .. recipe .. " --step 2 --ranks 2 --rank 0")

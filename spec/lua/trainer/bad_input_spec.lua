@@ -37,9 +37,9 @@ describe("moonreel train", function()
   it("says which line or argument led to what it cannot open or build", function()
     dir:write("wrong.lua", 'return recipe.extend("./small") {\n  dataset = { data_path = '
       .. '"missing.mrx" },\n  outputs = "/proc/nope",\n  bucket_config = recipe.replace {\n'
-      .. '    ["77px"] = { [6] = { 1.0, 2 } } } }')
+      .. '    ["77x"] = { [6] = { 1.0, 2 } } } }')
     for _, case in ipairs {
-      { "wrong", "", 3, "wrong%.lua:5: bucket_config%.77px: there is no resolution of this name" },
+      { "wrong", "", 3, "wrong%.lua:5: bucket_config%.77x: there is no resolution of this name" },
       { "wrong", "bucket_config=recipe.remove", 3, "bucket_config=recipe%.remove: bucket_config is "
         .. "none" },
       { "small", "data_path=missing.mrx", 4, "moonreel: data_path=missing%.mrx: missing%.mrx: no "
@@ -65,7 +65,7 @@ describe("moonreel train", function()
       assert.matches(case[4], text)
     end
     local _, noted = folder.moonreel(("show '%s/wrong.lua'"):format(dir.path))
-    assert.matches("note: .-wrong%.lua:5: bucket_config%.77px: there is no resolution", noted)
+    assert.matches("note: .-wrong%.lua:5: bucket_config%.77x: there is no resolution", noted)
     local out = dir.path .. "/out"
     assert.is_true(not base.exists(out) or #base.list_dir(out) == 0)
   end)
