@@ -94,6 +94,20 @@ function embed.new(pipe, device)
   return text.embedder
 end
 
+--- What the text encoder of a pipeline takes without its weights: a part that plans.
+---@param pipe mr.Pipeline  its encoder lies apart
+---@param given table       options of E.plan
+---@return mr.Part          close it
+---@return fun(B: integer): mr.Program  the program of B captions of full length
+function embed.plan(pipe, given)
+  local text = pipe.text
+  local whole = residency.whole(text.sizes, given, text.dtype)
+  return whole, function(B)
+    return whole:program { x = { dtype = text.dtype, shape = { B, 1, text.max_length,
+      text.width } }, len = { dtype = "i32", shape = { B } } }
+  end
+end
+
 -- texts of about one length, which are computed together
 local function grouped(self, lists)
   local groups, of = {}, {}

@@ -12,7 +12,7 @@ Part.__index = Part
 local KEPT = 8  -- compiled shapes
 
 --- Declare a part.
----@param device mr.Device
+---@param device mr.Device|table  or options of E.plan
 ---@param dtype string
 ---@param declare fun(params: mr.Params): any   the layers
 ---@param nodes fun(g: mr.Graph, layers: any, inputs: table): mr.Value  what it puts out
@@ -20,8 +20,10 @@ function part.new(device, dtype, declare, nodes)
   local params = G.params(dtype)
   local layers = declare(params)
   params:seal()
+  -- what is no device are options of E.plan: then there are no weights, and nothing runs
+  local exec = type(device) == "table" and E.plan(params, device) or E.new(device, params, {})
   return setmetatable({ params = params, layers = layers, nodes = nodes, dtype = dtype,
-    exec = E.new(device, params, {}), programs = {}, clock = 0 }, Part)
+    exec = exec, programs = {}, clock = 0 }, Part)
 end
 
 --- Give it weights.
@@ -61,11 +63,11 @@ local function build(self, given, facts)
   return { graph = g, prog = self.exec:compile(g) }
 end
 
---- Run it.
----@param given table       tensors by name
+--- The program for inputs of some shapes, valid until the next call.
+---@param given table       tensors by name, or what has their dtype and shape
 ---@param facts table|nil   integers that the nodes depend on beside the shapes
----@return mr.Tensor
-function Part:run(given, facts)
+---@return mr.Program
+function Part:program(given, facts)
   local key = {}
   for name, tensor in pairs(given) do
     key[#key + 1] = ("%s %s"):format(name, table.concat(tensor.shape, "x"))
@@ -82,11 +84,20 @@ function Part:run(given, facts)
   local one = self.programs[key]
   self.clock = self.clock + 1
   one.used = self.clock
+  return one.prog
+end
+
+--- Run it.
+---@param given table       tensors by name
+---@param facts table|nil   as of program
+---@return mr.Tensor
+function Part:run(given, facts)
+  local prog = self:program(given, facts)
   for name, tensor in pairs(given) do
-    one.prog:set(name, tensor)
+    prog:set(name, tensor)
   end
-  one.prog:run()
-  return one.prog:get("out")
+  prog:run()
+  return prog:get("out")
 end
 
 function Part:close() self.exec:close() end

@@ -13,10 +13,16 @@ local residency = {}
 local All = {}
 All.__index = All
 
+--- The whole network as a part, without weights so far.
+---@param s table  of moonreel.models.t5.sizes
+---@param device mr.Device|table  as part.new
+function residency.whole(s, device, dtype)
+  return part.new(device, dtype, function(params) return network.new(params, s) end,
+    function(g, net, io) return net:forward(g, io.x, io.len) end)
+end
+
 function residency.all(source, device, dtype)
-  local self = setmetatable({ whole = part.new(device, dtype,
-    function(params) return network.new(params, source.sizes) end,
-    function(g, net, io) return net:forward(g, io.x, io.len) end) }, All)
+  local self = setmetatable({ whole = residency.whole(source.sizes, device, dtype) }, All)
   self.whole:load(source)
   return self
 end

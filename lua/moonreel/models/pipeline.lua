@@ -7,8 +7,8 @@ local base = require "moonreel.core.base"
 local pipeline = {}
 
 -- the part of a type: the family whose fields.lua declares the type for this record; and its map of
--- weights, if it has one. nil and the types that there are when none does
-local function find(record, type)
+-- weights, if it has one
+local function part(record, type)
   local app, known = require "moonreel.app", {}
   for _, path in ipairs(app.embedded_list()) do
     local family = path:match("^lua/moonreel/models/([%w_]+)/fields%.lua$")
@@ -27,24 +27,8 @@ local function find(record, type)
     end
   end
   table.sort(known)
-  return nil, known
-end
-
-local function part(record, type)
-  local family, map = find(record, type)
-  if not family then
-    base.raise("MR_E_RECIPE", ("%s.type is '%s', built so far: %s"):format(record,
-      tostring(type), table.concat(map, ", ")))
-  end
-  return family, map
-end
-
---- Can this program compute a part?
----@param record string  "vae", "text_encoder", "model"
----@param type string|nil
----@return boolean
-function pipeline.builds(record, type)
-  return find(record, type) ~= nil
+  base.raise("MR_E_RECIPE", ("%s.type is '%s', built so far: %s"):format(record,
+    tostring(type), table.concat(known, ", ")))
 end
 
 local Pipeline = {}
@@ -53,15 +37,11 @@ Pipeline.__index = Pipeline
 --- Declare all parameters.
 ---@param config table  model, vae, text_encoder: each its type and the fields of that type; compat
 ---@param dtype string   compute dtype of the run
----@param given table|nil  by record: parts that are made already and declare no parameters
 ---@return mr.Pipeline
-function pipeline.new(config, dtype, given)
+function pipeline.new(config, dtype)
   local params = G.params(dtype)
   local self = setmetatable({params = params, dtype = dtype, config = config, maps = {}}, Pipeline)
   local function make(record, fields)
-    if given and given[record] then
-      return given[record]
-    end
     local family, map = part(record, fields.type)
     -- weights that lie apart are nobody's start weights
     self.maps[#self.maps + 1] = not family.apart and map or nil
@@ -94,12 +74,11 @@ end
 --- The models of settings, as `new`.
 ---@param settings table  baked; its model, vae, text_encoder and compat
 ---@param dtype string    compute dtype of the run, see pipeline.dtype
----@param given table|nil  as `new`
 ---@return mr.Pipeline
-function pipeline.of(settings, dtype, given)
+function pipeline.of(settings, dtype)
   return pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"),
     text_encoder = settings:plain("text_encoder"),
-    compat = settings.compat ~= nil}, dtype, given)
+    compat = settings.compat ~= nil}, dtype)
 end
 
 --- The dtype that a device computes in where settings ask for theirs.

@@ -5,7 +5,6 @@
 local E = require "moonreel.core.exec"
 local encoders = require "moonreel.plan.encoders"
 local feed = require "moonreel.trainer.feed"
-local given = require "moonreel.plan.given"
 local json = require "moonreel.core.json"
 local optim = require "moonreel.optim"
 local pipeline = require "moonreel.models.pipeline"
@@ -35,16 +34,6 @@ end
 local function key_of(settings, dtype)
   return json.encode { settings:plain("model"), settings:plain("vae"),
     settings:plain("text_encoder"), settings.compat or "", settings.optim.ema_decay ~= nil, dtype }
-end
-
--- a text encoder that this program does not build, as a part whose results are given
-local function given_parts(settings, dtype)
-  local fields = settings:plain("text_encoder")
-  if pipeline.builds("text_encoder", fields.type) then
-    return nil
-  end
-  local part = given.part(fields, dtype)
-  return part and { text_encoder = part }
 end
 
 -- what an optimizer keeps of a region's bytes is for
@@ -82,12 +71,12 @@ function Compiled:of(settings)
   if self.models[key] then
     return self.models[key]
   end
-  local pipe = pipeline.of(settings, dtype, given_parts(settings, dtype))
+  local pipe = pipeline.of(settings, dtype)
   local facts = m.here and m.here:facts() or ELSEWHERE
   local rates = m.here and { f32 = m.here:rates("f32"), bf16 = m.here:rates("bf16") } or nil
   local exec = E.plan(pipe.params, { regions = regions.of(settings), facts = facts, rates = rates })
   local models = { key = key, pipe = pipe, exec = exec, dtype = dtype,
-    encoders = encoders.new(settings, pipe, m, { facts = facts, rates = rates }) }
+    encoders = encoders.new(pipe, m, { facts = facts, rates = rates }) }
   models.trained, models.all = pipe:counts()
   models.regions, models.saved = region_bytes(exec)
   local update = optim.new(exec, pipe.params)

@@ -129,8 +129,7 @@ describe("a plan", function()
     assert.equal(1, #p.buckets)
     assert.is_false(p.largest.fits)
     assert.is_true(p.largest.bytes.encoders > 9.5e9 and p.largest.seconds.encode > 0)
-    assert.matches("text_encoder 't5': its 4.76 G weights and its seconds are told by formula",
-      table.concat(p.notes, "\n"))
+    assert.matches("captions are planned with all of their 300 tokens", table.concat(p.notes, "\n"))
   end)
 
   it("of a recipe that names no shapes, or a model that is not built, is refused", function()
