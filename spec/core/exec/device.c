@@ -66,8 +66,39 @@ static void plugin(void)
     mr_device_close(dev);
 }
 
+static const char *meminfo;
+
+static int open_meminfo(const char *path, int flags, int mode)
+{
+    return open(strcmp(path, "/proc/meminfo") ? path : meminfo, flags, mode);
+}
+
+/* Memory that files could give back is free; without such a line what nobody has is. */
+static void free_memory(void)
+{
+    char path[] = "/tmp/mr_meminfo_XXXXXX";
+    size_t free_bytes = 0, total = 0;
+    mr_device *dev = NULL;
+    FILE *f = fdopen(mkstemp(path), "w");
+    fprintf(f, "MemTotal: 99 kB\nMemFree: 5 kB\nMemAvailable:      7654321 kB\nBuffers: 3 kB\n");
+    fclose(f);
+    mr_io io = *mr_io_table();
+    io.open = open_meminfo, meminfo = path;
+    CHECK_OK(mr_device_open("cpu", 1, &dev));
+    mr_io_replace(&io);
+    CHECK_OK(mr_device_memory(dev, &free_bytes, &total));
+    CHECK_INT(free_bytes, 7654321LL << 10);
+    meminfo = "/nowhere/meminfo";
+    CHECK_OK(mr_device_memory(dev, &free_bytes, &total));
+    CHECK(free_bytes > 0 && free_bytes <= total);
+    mr_io_replace(NULL);
+    mr_device_close(dev);
+    remove(path);
+}
+
 int main(void)
 {
+    free_memory();
     static const char *const names[] = {"cpu", "shadow"};
     for (int i = 0; i < 2; i++) {
         mr_device *dev = NULL;
