@@ -4,7 +4,9 @@
 --
 -- Prints the schedule of a small step: which steps wait for which, what they may run beside. With a
 -- file name it times a run and writes a trace for chrome://tracing or Perfetto: process 1 as the
--- device ran it, process 2 with the queues side by side.
+-- device ran it, process 2 with the queues side by side. With MOONREEL_DEVICE=shadow both tell also
+-- how inputs come beside the run before and a result leaves beside the run after; on the CPU there
+-- is no way between host and device.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local ops = require "moonreel.core.op"
@@ -27,7 +29,9 @@ for _ = 1, 3 do
 end
 local back = g:queue("h2d", function() return ops.copy(kept) end)
 y = ops.silu(ops.linear(y, gathered))
-g:output("y", y + back)
+y = y + back
+g:output("y", y)
+g:output("sum", ops.sum(y, { axes = { 0, 1 } }))
 g:finish()
 
 local device <close> = E.device(os.getenv "MOONREEL_DEVICE" or "cpu", 1)
@@ -40,6 +44,8 @@ if arg[1] then
   program:set("w", T.new("f32", { N, N }):fill_normal(1, "w"))
   program:time()
   program:run()
+  local sum = program:fetch("sum")
   program:trace(arg[1])
+  print("sum: " .. sum:get():item())
   print("trace: " .. arg[1])
 end

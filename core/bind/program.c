@@ -276,8 +276,7 @@ static int p_profile(lua_State *L)
 static int p_schedule(lua_State *L)
 {
     char **text = (char **)mr_bind_hold(L);
-    const mr_layout *l = mr_program_layout(check_program(L, 1));
-    mr_bind_check(L, mr_schedule_print(mr_layout_schedule(l), text));
+    mr_bind_check(L, mr_program_schedule(check_program(L, 1), text));
     lua_pushstring(L, *text);
     return 1;
 }
@@ -307,11 +306,13 @@ static const mr_bind_row program_rows[] = {
            "bytes, seconds (of the last timed run), expected (by the rates that are known)}."),
     MR_ROW("trace", p_trace, "(path: string)",
            "Write the last timed run as a trace that browsers show, a row per queue; with side "
-           "queues also as it would be if all went on as soon as they may."),
+           "queues, or inputs on their way, also as it would be if all went on as soon as they "
+           "may."),
     MR_ROW("plan", p_plan, "(): table",
            "What a run will take, before it runs: {seconds, flop, bytes, memory, total}."),
     MR_ROW("schedule", p_schedule, "(): string",
-           "Its steps: queue, op, node, the steps waited for, and what they may run beside."),
+           "Its steps: queue, op, node, the steps waited for, and what they may run beside; then "
+           "the inputs and results that travel beside the runs before and after."),
     MR_ROW("live", p_live, "(): table[]",
            "Who lives at the peak of memory, largest first: {bytes, purpose (kept, gradient, "
            "workspace or forward), op, node, block, origin}."),

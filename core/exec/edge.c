@@ -79,6 +79,16 @@ void mr_edge_remove(mr_program *p)
     free_event(e, p->sent);
 }
 
+mr_step_clock *mr_edge_clock_in(const mr_program *p, int i, bool take)
+{
+    return p->clocks ? p->clocks + p->n_run + p->n_copies + (take ? p->n_slots : 0) + i : NULL;
+}
+
+mr_step_clock *mr_edge_clock_out(const mr_program *p, int i)
+{
+    return p->clocks ? p->clocks + p->n_run + p->n_copies + 2 * p->n_slots + i : NULL;
+}
+
 /* ---- inputs ---- */
 
 mr_status mr_program_set(mr_program *p, const char *input, const mr_view *data)
@@ -125,7 +135,8 @@ static mr_status copy_fresh(mr_program *p, mr_lane lane, mr_dptr to, mr_dptr fro
         mr_copy copy = {.to = to + at,
                         .from = from + at,
                         .bytes = mr_graph_storage(p->graph, s->storage)->bytes,
-                        .name = s->name};
+                        .name = s->name,
+                        .clock = p->timed ? mr_edge_clock_in(p, i, lane == MR_LANE_RUN) : NULL};
         if (s->fresh)
             MR_TRY(dev->ops->copy(p->exec->dev, lane, &copy));
     }
@@ -195,7 +206,8 @@ mr_status mr_program_fetch(mr_program *p, const char *output, uint64_t *ticket)
     fetch *f = &e->fetches[place];
     mr_dptr takeoff = e->takeoff + place * MR_FETCH_BYTES;
     mr_copy leave = {takeoff, mr_program_result_at(p, r), bytes, r->name, NULL},
-            back = {e->ring + place * MR_FETCH_BYTES, takeoff, bytes, r->name, NULL};
+            back = {e->ring + place * MR_FETCH_BYTES, takeoff, bytes, r->name,
+                    p->timed ? mr_edge_clock_out(p, (int)(r - p->outputs)) : NULL};
     const mr_device_ops *ops = dev->ops;
     *f = (fetch){.there = f->there, .number = ++e->n_fetched, .lost = dev->lost, .desc = *d};
     snprintf(f->name, sizeof f->name, "%s", output);

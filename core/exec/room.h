@@ -103,7 +103,9 @@ struct mr_program {
     mr_arg *args;   /* of all steps */
     void *prepared; /* the device's, for the steps of a run */
     bool is_prepared;
-    mr_step_clock *clocks; /* NULL until it is timed */
+    /* NULL until it is timed: of the steps of a run, then of each input on its way to the landing
+     * and to its slot, then of each output on its way back */
+    mr_step_clock *clocks;
     int n_setup, n_run, n_copies;
     size_t *place;  /* storage -> offset in its block (inputs, consts) */
     int *step_node; /* of each step its node; of a copy its output */
@@ -153,6 +155,9 @@ mr_status mr_edge_open(mr_exec *exec);
 void mr_edge_close(mr_exec *exec);
 mr_status mr_edge_add(mr_program *p);
 void mr_edge_remove(mr_program *p);
+/* Of the copies of input i, of output i; NULL: not timed. */
+mr_step_clock *mr_edge_clock_in(const mr_program *p, int i, bool take);
+mr_step_clock *mr_edge_clock_out(const mr_program *p, int i);
 /* of the ring and the take-off, in all */
 size_t mr_edge_ring_bytes(const mr_exec *exec);
 /* Enqueue what brings fresh inputs into their slots. */

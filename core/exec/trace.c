@@ -8,11 +8,12 @@ mr_status mr_program_time(mr_program *p, bool on)
 {
     MR_TRY(mr_exec_sync(p->exec));
     int n = p->n_run + p->n_copies;
+    size_t all = (size_t)(n + 2 * p->n_slots + p->n_outputs);
     if (!p->clocks)
-        p->clocks = mr_alloc((size_t)n * sizeof *p->clocks);
+        p->clocks = mr_alloc(all * sizeof *p->clocks);
     if (!p->clocks)
-        return mr_fail_memory((size_t)n * sizeof *p->clocks);
-    memset(p->clocks, 0, (size_t)n * sizeof *p->clocks);
+        return mr_fail_memory(all * sizeof *p->clocks);
+    memset(p->clocks, 0, all * sizeof *p->clocks);
     for (int i = 0; i < n; i++)
         p->steps[p->n_setup + i].clock = on ? &p->clocks[i] : NULL;
     p->timed = on;
@@ -31,6 +32,25 @@ int mr_program_times(const mr_program *p, mr_step_time *out, int cap)
     return p->n_run;
 }
 
+mr_status mr_program_schedule(const mr_program *p, char **text)
+{
+    mr_text t = {0};
+    char *steps = NULL;
+    MR_TRY(mr_schedule_print(mr_layout_schedule(p->layout), &steps));
+    mr_text_add(&t, "%s", steps);
+    mr_free(steps);
+    for (int i = 0; i < p->n_slots && !p->exec->at_once; i++)
+        mr_text_add(&t, "   in %-10s  copy in '%s'  beside the run before\n", "inputs",
+                    p->slots[i].name);
+    for (int i = 0; i < p->n_outputs && !p->exec->at_once; i++) {
+        const mr_value *v = mr_graph_value(p->graph, p->outputs[i].value);
+        if (mr_desc_span_bytes(&v->desc) <= MR_FETCH_BYTES)
+            mr_text_add(&t, "  out %-10s  copy back '%s'  beside the run after, if it is fetched\n",
+                        "results", p->outputs[i].name);
+    }
+    return mr_text_end(&t, text);
+}
+
 static void put_text(mr_text *t, const char *s)
 {
     mr_text_add(t, "\"");
@@ -45,6 +65,9 @@ static void put_text(mr_text *t, const char *s)
     mr_text_add(t, "\"");
 }
 
+/* Rows of copies between runs, below those of the queues. */
+enum { ROW_IN = MR_QUEUE_COUNT, ROW_OUT };
+
 /* A process with a row per queue. */
 static void put_process(mr_text *t, int pid, const char *device, const char *what)
 {
@@ -57,6 +80,11 @@ static void put_process(mr_text *t, int pid, const char *device, const char *wha
                     "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{"
                     "\"name\":\"%s\"}},\n",
                     pid, q, mr_queue_name((mr_queue)q));
+    for (int row = ROW_IN; row <= ROW_OUT; row++)
+        mr_text_add(t,
+                    "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{"
+                    "\"name\":\"%s\"}},\n",
+                    pid, row, row == ROW_IN ? "inputs" : "results");
 }
 
 static void put_step(mr_text *t, const mr_program *p, int i, int pid, double start_s)
@@ -77,12 +105,94 @@ static void put_step(mr_text *t, const mr_program *p, int i, int pid, double sta
                 s->naive ? "true" : "false");
 }
 
-/* Where nodes name side queues: the same steps, each as long as it took, begun as soon as the
- * schedule lets them. A device that runs one step at a time shows by it what would be hidden. */
+/* ---- copies between runs ---- */
+
+static bool was_in(const mr_program *p, int i)
+{
+    return mr_edge_clock_in(p, i, false)->start_s > 0;
+}
+
+static bool was_out(const mr_program *p, int i)
+{
+    return mr_edge_clock_out(p, i)->start_s > 0;
+}
+
+static bool any_edge(const mr_program *p)
+{
+    bool any = false;
+    for (int i = 0; i < p->n_slots; i++)
+        any |= was_in(p, i);
+    for (int i = 0; i < p->n_outputs; i++)
+        any |= was_out(p, i);
+    return any;
+}
+
+static void put_copy(mr_text *t, int pid, int row, const char *what, const char *name,
+                     double start_s, double seconds)
+{
+    mr_text_add(t,
+                "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":\"%s\","
+                "\"args\":{\"of\":",
+                pid, row, start_s * 1e6, seconds * 1e6, what);
+    put_text(t, name);
+    mr_text_add(t, "}},\n");
+}
+
+/* As they were. */
+static void put_edges(mr_text *t, const mr_program *p, double zero)
+{
+    for (int i = 0; i < p->n_slots; i++) {
+        const mr_step_clock *in = mr_edge_clock_in(p, i, false),
+                            *take = mr_edge_clock_in(p, i, true);
+        if (!was_in(p, i))
+            continue;
+        put_copy(t, 1, ROW_IN, "copy in", p->slots[i].name, in->start_s - zero, in->seconds);
+        put_copy(t, 1, MR_Q_COMPUTE, "take in", p->slots[i].name, take->start_s - zero,
+                 take->seconds);
+    }
+    for (int i = 0; i < p->n_outputs; i++) {
+        const mr_step_clock *out = mr_edge_clock_out(p, i);
+        if (was_out(p, i))
+            put_copy(t, 1, ROW_OUT, "copy back", p->outputs[i].name, out->start_s - zero,
+                     out->seconds);
+    }
+}
+
+/* In a row of runs: this one takes its inputs in, then those of the run after come, while the
+ * results of the run before leave. Returns when the first step begins. */
+static double put_edges_beside(mr_text *t, const mr_program *p)
+{
+    double taken = 0, in = 0, out = 0;
+    for (int i = 0; i < p->n_slots; i++) {
+        double seconds = mr_edge_clock_in(p, i, true)->seconds;
+        if (was_in(p, i))
+            put_copy(t, 2, MR_Q_COMPUTE, "take in", p->slots[i].name, taken, seconds);
+        taken += seconds;
+    }
+    for (int i = 0; i < p->n_slots; i++) {
+        double seconds = mr_edge_clock_in(p, i, false)->seconds;
+        if (was_in(p, i))
+            put_copy(t, 2, ROW_IN, "copy in for the run after", p->slots[i].name, taken + in,
+                     seconds);
+        in += seconds;
+    }
+    for (int i = 0; i < p->n_outputs; i++) {
+        double seconds = mr_edge_clock_out(p, i)->seconds;
+        if (was_out(p, i))
+            put_copy(t, 2, ROW_OUT, "copy back from the run before", p->outputs[i].name, out,
+                     seconds);
+        out += seconds;
+    }
+    return taken;
+}
+
+/* Where nodes name side queues, or inputs and results were on their way: the same steps, each as
+ * long as it took, begun as soon as the schedule lets them. A device that runs one step at a time
+ * shows by it what would be hidden. */
 static mr_status put_beside(mr_text *t, const mr_program *p)
 {
     int n = p->n_run + p->n_copies;
-    bool side = false;
+    bool side = any_edge(p);
     for (int i = 0; i < p->n_run; i++)
         side |= p->steps[p->n_setup + i].queue != MR_Q_COMPUTE;
     if (!side)
@@ -94,8 +204,9 @@ static mr_status put_beside(mr_text *t, const mr_program *p)
         seconds[i] = p->clocks[i].seconds;
     mr_schedule_play(mr_layout_schedule(p->layout), seconds, start);
     put_process(t, 2, p->exec->facts.device, ", queues side by side");
+    double taken = put_edges_beside(t, p);
     for (int i = 0; i < n; i++)
-        put_step(t, p, i, 2, start[i]);
+        put_step(t, p, i, 2, taken + start[i]);
     mr_free(seconds);
     return MR_OK;
 }
@@ -112,8 +223,12 @@ mr_status mr_program_trace(const mr_program *p, const char *path)
     mr_text_add(&t, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     put_process(&t, 1, p->exec->facts.device, "");
     double zero = p->n_run + p->n_copies ? p->clocks[0].start_s : 0;
+    for (int i = 0; i < p->n_slots; i++)
+        if (was_in(p, i))
+            zero = MR_MIN(zero, mr_edge_clock_in(p, i, false)->start_s);
     for (int i = 0; i < p->n_run + p->n_copies; i++)
         put_step(&t, p, i, 1, p->clocks[i].start_s - zero);
+    put_edges(&t, p, zero);
     mr_status st = put_beside(&t, p);
     // the last event has no comma
     mr_text_add(&t, "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_sort_index\",\"args\":{"

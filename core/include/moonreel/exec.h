@@ -315,8 +315,12 @@ typedef struct mr_step_time {
 } mr_step_time;
 /* returns the number of steps */
 MR_API int mr_program_times(const mr_program *prog, mr_step_time *out, int cap);
-/* Chrome trace file of the last timed run, a row per queue; where nodes name side queues also the
- * same steps begun as soon as the schedule lets them. */
+/* The steps of a run (mr_schedule_print), then what may be on its way beside the runs before and
+ * after. Owns: free with mr_free. Errors: MR_E_MEMORY */
+MR_API mr_status mr_program_schedule(const mr_program *prog, char **text);
+/* Chrome trace file of the last timed run, a row per queue and two for inputs and results on their
+ * way; where nodes name side queues, or something was on its way, also the same steps begun as soon
+ * as the schedule lets them, with the inputs of the run after and the results of the run before. */
 MR_API mr_status mr_program_trace(const mr_program *prog, const char *path);
 
 /* ---- eager ---- */

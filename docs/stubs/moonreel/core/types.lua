@@ -732,7 +732,7 @@ function Program:time(on) end
 ---@return table[]
 function Program:times() end
 
---- Write the last timed run as a trace that browsers show, a row per queue; with side queues also as it would be if all went on as soon as they may.
+--- Write the last timed run as a trace that browsers show, a row per queue; with side queues, or inputs on their way, also as it would be if all went on as soon as they may.
 ---@param path string
 function Program:trace(path) end
 
@@ -740,7 +740,7 @@ function Program:trace(path) end
 ---@return table
 function Program:plan() end
 
---- Its steps: queue, op, node, the steps waited for, and what they may run beside.
+--- Its steps: queue, op, node, the steps waited for, and what they may run beside; then the inputs and results that travel beside the runs before and after.
 ---@return string
 function Program:schedule() end
 
