@@ -491,6 +491,17 @@ static int b_launch(lua_State *L)
     return 1;
 }
 
+static int b_raw_mpi(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1);
+    const mr_view *x = dense_at(L, 2, "raw_mpi");
+    int op = 0;
+    while (op < MR_COMM_OP_COUNT && strcmp(name, mr_comm_op_name((mr_comm_op)op)) != 0)
+        op++;
+    mr_bind_check(L, mr_mpi_raw((mr_comm_op)op, x->data, mr_desc_span_bytes(&x->desc)));
+    return 0;
+}
+
 /* ---- rows ---- */
 
 static const mr_bind_row comm_methods[] = {
@@ -539,6 +550,8 @@ static const mr_bind_row comm_rows[] = {
     MR_ROW("launch", b_launch, "(words: string[], ranks: integer, grace_s?: number): table",
            "This program so many times on this host: {exit, rank and text of the one that failed "
            "first}."),
+    MR_ROW("raw_mpi", b_raw_mpi, "(op: string, x: mr.Tensor)",
+           "MPI's own barrier, broadcast, all_reduce (f32) or send (and back), for benchmarks."),
     MR_ROW_END};
 static const mr_bind_face comm_face = {
     "moonreel.core.comm", "Ranks of a run and what they tell each other.", comm_rows, NULL};

@@ -2,10 +2,25 @@
 #include "comm/room.h"
 #include "base/plugin.h"
 
-mr_status mr_mpi_wire(int rank, int size, double deadline_s, mr_wire **out)
+static mr_status table_of(const mr_mpi **out)
 {
     const void *table;
-    *out = NULL;
     MR_TRY(mr_plugin_open("mpi", MR_WIRE_VERSION, &table));
-    return ((const mr_mpi *)table)->open(rank, size, deadline_s, out);
+    *out = table;
+    return MR_OK;
+}
+
+mr_status mr_mpi_wire(int rank, int size, double deadline_s, mr_wire **out)
+{
+    const mr_mpi *mpi;
+    *out = NULL;
+    MR_TRY(table_of(&mpi));
+    return mpi->open(rank, size, deadline_s, out);
+}
+
+mr_status mr_mpi_raw(mr_comm_op op, void *x, size_t bytes)
+{
+    const mr_mpi *mpi;
+    MR_TRY(table_of(&mpi));
+    return mpi->raw(op, x, bytes);
 }

@@ -29,6 +29,8 @@ extern "C" {
 
 /* Opens the plug-in at the first call. Errors: MR_E_UNSUPPORTED; and those of open */
 MR_API mr_status mr_mpi_wire(int rank, int size, double deadline_s, mr_wire **out);
+/* What mr_mpi has as `raw`. Errors: MR_E_UNSUPPORTED; and those of raw */
+MR_API mr_status mr_mpi_raw(mr_comm_op op, void *x, size_t bytes);
 
 /* Memory in which ranks of one host meet: a ring for each pair of ranks and lane. */
 typedef struct mr_meeting mr_meeting;

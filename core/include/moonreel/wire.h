@@ -85,6 +85,10 @@ typedef struct mr_mpi {
     /* Join the world that mpirun or srun has started, as rank `rank` of `size`.
      * Errors: MR_E_NODE MPI sees another world or does not start within the deadline */
     mr_status (*open)(int rank, int size, double deadline_s, mr_wire **out);
+    /* One call of MPI's own on x [bytes] of all ranks, as a measure: all_reduce adds f32 in place,
+     * broadcast is from rank 0, send goes from rank 0 to rank 1 and back, barrier needs no x.
+     * Errors: MR_E_USAGE another op, before open; MR_E_NODE */
+    mr_status (*raw)(mr_comm_op op, void *x, size_t bytes);
 } mr_mpi;
 typedef const mr_mpi *mr_mpi_entry_fn(void);
 

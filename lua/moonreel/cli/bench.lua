@@ -7,7 +7,7 @@ local printer = require "moonreel.text.table"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|kernels|graph|save|cli] [--threads N] [--dtype f32|bf16] "
+  usage = "bench [step|demo-step|kernels|graph|save|cli|comm] [--threads N] [--dtype f32|bf16] "
     .. "[--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
     {"step", "forward and backward of a cut of STDiT3-XL/2, as the trainer builds it with and "
@@ -20,6 +20,10 @@ local command = {
       .. "verifying one beside reading it"},
     {"cli", "what a user waits for: bake, prompt, show, a large checkpoint from a cold cache; each "
       .. "beside its aim"},
+    {"comm", "what ranks tell each other: microseconds and GB/s by size, over memory that they "
+      .. "share and over MPI, beside MPI's own calls in the same run"},
+    {"--ranks N", "comm: how many (default 2)", least = 2},
+    {"--bytes N", "comm: of a large message (default 16 MiB)", least = 4},
     {"--threads N", "team size (default: all cores)", least = 1},
     {"--dtype TYPE", "f32 or bf16 (default: bf16 where the processor has it; demo-step: the "
       .. "recipe's)"},
@@ -212,6 +216,26 @@ function runs.cli(o)
   end
 end
 
+function runs.comm(o)
+  local r = require("moonreel.bench.comm").measure(o)
+  return r, function()
+    print(("comm: %d ranks of this host"):format(r.ranks))
+    local function timed(key, title)
+      return {key = key, title = title, right = true, format = function(v, row)
+        local rate = row.bytes > 0 and (", %.2f GB/s"):format(row.bytes / v * 1e-9) or ""
+        return ("%.1f us%s"):format(v * 1e6, rate)
+      end}
+    end
+    printer.print({{key = "op"}, {key = "bytes", right = true}, timed("shared", "shared memory"),
+      timed("mpi", "over MPI"), timed("raw", "MPI's own"),
+      {key = "ratio", title = "over MPI / MPI's own", right = true,
+        format = function(v) return ("%.2f"):format(v) end}}, r.rows)
+    if r.mpi_missing then
+      print("  MPI: " .. r.mpi_missing)
+    end
+  end
+end
+
 -- strings, numbers and tables of them as JSON takes them
 local function plain(value)
   if type(value) ~= "table" then
@@ -233,7 +257,7 @@ function command.run(args)
   end
   for _, name in ipairs(names) do
     if not runs[name] then
-      fault.usage("bench: '%s': expected step, demo-step, kernels, graph, save or cli", name)
+      fault.usage("bench: '%s': expected step, demo-step, kernels, graph, save, cli or comm", name)
     end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then
@@ -244,7 +268,7 @@ function command.run(args)
     fault.usage("bench: --seconds: expected a number from 0.01 on, got '%s'", o.seconds)
   end
   local settings = {threads = o.threads or 0, dtype = o.dtype, seconds = seconds,
-    peer = o.peer ~= false, ops = o.ops, dir = o.dir}
+    peer = o.peer ~= false, ops = o.ops, dir = o.dir, ranks = o.ranks, bytes = o.bytes}
   if o.dir and require("moonreel.core.base").exists(o.dir) then
     fault.usage("bench: --dir: %s is there already; expected a folder to make and remove", o.dir)
   end

@@ -217,4 +217,16 @@ describe("moonreel bench", function()
     assert.equal("bytes", named.layer_norm_modulate)
     assert.is_function(ops.attention)
   end)
+
+  it("tells what ranks tell each other, beside MPI's own calls where there is MPI", function()
+    local text, exit = run("comm", "--seconds", "0.01", "--bytes", "200000", "--json")
+    assert.equal(0, exit)
+    local r = json.decode(text)
+    assert.equal(2, r.ranks)
+    assert.equal(#require("moonreel.bench.comm").rows(4), #r.rows)
+    for _, row in ipairs(r.rows) do
+      assert.is_true(row.shared > 0)
+      assert.is_true(r.mpi_missing ~= nil or row.mpi > 0 and row.raw > 0 and row.ratio > 0)
+    end
+  end)
 end)

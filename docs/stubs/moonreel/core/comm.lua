@@ -24,4 +24,9 @@ function comm.world(options) end
 ---@return table
 function comm.launch(words, ranks, grace_s) end
 
+--- MPI's own barrier, broadcast, all_reduce (f32) or send (and back), for benchmarks.
+---@param op string
+---@param x mr.Tensor
+function comm.raw_mpi(op, x) end
+
 return comm
