@@ -371,6 +371,33 @@ static void silent_ranks(void)
     close_ranks();
 }
 
+/* A rank that cannot look once while it waits for rank 0 looks again. */
+static void look_again(void)
+{
+    mr_status others = MR_OK;
+    fresh();
+    fill(1, false);
+    open_ranks();
+    CHECK_OK(start(1, 1));
+    fault_at(1, FAULT_ERRNO, EIO);
+    mr_saver_status now = {.pending = 1};
+    while (now.pending && fault_operations() < 2)
+        mr_saver_get_status(saver[1], &now);
+    fault_clear();
+    if (!CHECK_INT(now.pending, 1)) {
+        close_ranks();
+        return;
+    }
+    for (int r = 0; r < RANKS; r++)
+        if (r != 1)
+            CHECK_OK(start(r, 1));
+    for (int r = 1; r < RANKS; r++)
+        others = MR_MAX(others, mr_saver_wait(saver[r], INFINITY));
+    CHECK_OK(others);
+    CHECK_OK(mr_saver_wait(saver[0], INFINITY));
+    close_ranks();
+}
+
 /* ---- every operation may fail or be the last ---- */
 
 /* After a restart: the newest checkpoint is exact and not older than `least`. */
@@ -528,6 +555,7 @@ int main(void)
     wrong_parts();
     wrong_use();
     silent_ranks();
+    look_again();
     long n = count_operations();
     printf("%ld operations of %d ranks\n", n, RANKS);
     CHECK(n > 60);
