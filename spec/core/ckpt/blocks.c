@@ -143,6 +143,15 @@ static void damaged(void)
         mr_blocks_close(b);
         flip(rows[i].file, rows[i].at);
     }
+    // both halves of a hash count
+    for (int half = 0; half < 2; half++) {
+        mr_hash128 *h = &m.files[SMALL].blocks[2], right = *h;
+        *(half ? &h->hi : &h->lo) ^= 1;
+        CHECK_OK(mr_blocks_open(dir, &m, &b));
+        CHECK_FAILS(mr_blocks_read(b, SMALL, 2 * MR_CKPT_BLOCK, out, 1), MR_E_FORMAT, "block 2,");
+        mr_blocks_close(b);
+        *h = right;
+    }
     // of several the first is told, whichever thread finds it
     for (int64_t block = 19; block >= 5; block -= 7)
         flip(SMALL, block * MR_CKPT_BLOCK + 9);
