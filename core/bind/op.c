@@ -199,7 +199,6 @@ static int with_number(lua_State *L, int operand, double scale, double shift)
 static int arithmetic(lua_State *L, const char *op)
 {
     lua_settop(L, 2);
-    mr_bind_to_tensor(L, 1), mr_bind_to_tensor(L, 2);
     bool left = lua_type(L, 1) == LUA_TNUMBER, right = lua_type(L, 2) == LUA_TNUMBER;
     double c = left ? lua_tonumber(L, 1) : right ? lua_tonumber(L, 2) : 0;
     if (left || right)
