@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
         P in;
         in.load(inside ? x + at[1] : NULL, n.C);
         NormRow<T, F> norm(in, n.C, n.eps, (float *)memory);
-        norm.forward(factor, w ? 0 : 1, add, inside ? y + at[0] : NULL);
+        norm.forward(factor, w ? 0 : 1, add, inside, y + at[0]);
     }
 }
 
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
         in.load(inside ? x + at[1] : NULL, n.C);
         up.load(inside ? dy + at[2] : NULL, n.C);
         NormRow<T, F> norm(in, n.C, n.eps, scratch);
-        norm.backward(up, factor, w ? 0 : 1, scratch, inside ? dx + at[0] : NULL,
+        norm.backward(up, factor, w ? 0 : 1, scratch, inside, dx + at[0],
                       [](int, int, float, float) {});
     }
 }

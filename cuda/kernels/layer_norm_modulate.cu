@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
         P in;
         in.load(inside ? x + at : NULL, n.C);
         NormRow<T, F> norm(in, n.C, n.eps, (float *)memory);
-        norm.forward(factor, 1, add, inside ? y + at : NULL);
+        norm.forward(factor, 1, add, inside, y + at);
     }
 }
 
@@ -84,11 +84,10 @@ __global__ void __launch_bounds__(ROW_THREADS)
         in.load(inside ? x + at : NULL, n.C);
         up.load(inside ? dy + at : NULL, n.C);
         NormRow<T, F> norm(in, n.C, n.eps, scratch);
-        norm.backward(up, factor, 1, scratch, inside ? dx + at : NULL,
-                      [&](int i, int e, float d, float n) {
-                          dshift[i][e] += d;
-                          dscale[i][e] += d * n;
-                      });
+        norm.backward(up, factor, 1, scratch, inside, dx + at, [&](int i, int e, float d, float n) {
+            dshift[i][e] += d;
+            dscale[i][e] += d * n;
+        });
     }
     float *partial = partials + ((int64_t)frame * gridDim.x + blockIdx.x) * 2 * F::SLOTS;
     fold<T, F>(dshift, scratch, partial);

@@ -3,8 +3,8 @@
  *   y = n f + add    n = (x - mean) rstd    f = factor + one    g = dy f
  *   dx = rstd (g - mean(g) - n mean(g n))
  *
- * `one` is 1 for a modulation or where no factor is given, else 0. A row that does not exist has
- * y or dx NULL; past its end dy is 0 and adds nothing.
+ * `one` is 1 for a modulation or where no factor is given, else 0. Of a row that is not `inside`
+ * nothing is stored; past the end of a row dy is 0 and adds nothing.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_NORM_CUH
 #define MOONREEL_CUDA_KERNELS_NORM_CUH
@@ -23,11 +23,11 @@ template <typename T, class F> struct NormRow {
         row_moments(x, C, eps, scratch, &mean, &rstd);
     }
 
-    MR_MEMBER void forward(const P &factor, float one, const P &add, T *y) const
+    MR_MEMBER void forward(const P &factor, float one, const P &add, bool inside, T *y) const
     {
 #pragma unroll
         for (int i = 0; i < P::N; i++) {
-            if (!y || P::column(i) >= C)
+            if (!inside || P::column(i) >= C)
                 continue;
             float v[P::E], f[P::E], a[P::E];
             x.get(i, v);
@@ -42,8 +42,8 @@ template <typename T, class F> struct NormRow {
 
     // each(i, e, dy, n) sees every element that the thread holds
     template <class Each>
-    MR_MEMBER void backward(const P &dy, const P &factor, float one, float *scratch, T *dx,
-                            Each each) const
+    MR_MEMBER void backward(const P &dy, const P &factor, float one, float *scratch, bool inside,
+                            T *dx, Each each) const
     {
         float g1 = 0, gn = 0;
 #pragma unroll
@@ -64,7 +64,7 @@ template <typename T, class F> struct NormRow {
         gn = row_sum<F>(gn, scratch) / C;
 #pragma unroll
         for (int i = 0; i < P::N; i++) {
-            if (!dx || P::column(i) >= C)
+            if (!inside || P::column(i) >= C)
                 continue;
             float v[P::E], d[P::E], f[P::E];
             x.get(i, v);
