@@ -130,17 +130,22 @@ MR_DEVICE void tile_copy(unsigned char *tile, const mr_bf16 *head, int64_t step,
     }
 }
 
-// s [16, COLUMNS] = the strip a by the rows of b, transposed
+template <int D> MR_DEVICE void clear(float (&acc)[D / 8][4])
+{
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+        acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
+}
+
+// s [16, COLUMNS] += the strip a by the rows of b, transposed
 template <int D, int COLUMNS>
-MR_DEVICE void scores(float (&s)[COLUMNS / 8][4], const unsigned char *a, const unsigned char *b)
+MR_DEVICE void add_scores(float (&s)[COLUMNS / 8][4], const unsigned char *a,
+                          const unsigned char *b)
 {
     int lane = threadIdx.x % 32;
     const unsigned char *left = a + lane % 16 * Tile<D>::PITCH + lane / 16 * 16;
     const unsigned char *right =
         b + (lane % 8 + lane / 16 * 8) * Tile<D>::PITCH + lane / 8 % 2 * 16;
-#pragma unroll
-    for (int n = 0; n < COLUMNS / 8; n++)
-        s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0;
 #pragma unroll
     for (int k = 0; k < D / 16; k++) {
         uint32_t x[4];
@@ -153,6 +158,13 @@ MR_DEVICE void scores(float (&s)[COLUMNS / 8][4], const unsigned char *a, const 
             mr_product16(s[n + 1], x, y[2], y[3]);
         }
     }
+}
+
+template <int D, int COLUMNS>
+MR_DEVICE void scores(float (&s)[COLUMNS / 8][4], const unsigned char *a, const unsigned char *b)
+{
+    clear<COLUMNS>(s);
+    add_scores<D, COLUMNS>(s, a, b);
 }
 
 // acc [16, D] += s [16, COLUMNS], rounded to bf16, by the rows of b
@@ -175,13 +187,6 @@ MR_DEVICE void add_product(float (&acc)[D / 8][4], const float (&s)[COLUMNS / 8]
             mr_product16(acc[n + 1], x, y[2], y[3]);
         }
     }
-}
-
-template <int D> MR_DEVICE void clear(float (&acc)[D / 8][4])
-{
-#pragma unroll
-    for (int n = 0; n < D / 8; n++)
-        acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
 }
 
 /* Store the strip's rows, the thread's two times factor[0] and factor[1]; `rows` of them exist.

@@ -213,8 +213,9 @@ static bool is_target(const mr_op *op, int i, bool must)
 static void check_counts(const truth *t, const mr_call *call, double moved, double *again)
 {
     device_counts n = device_counted();
-    // where lanes of a loop are idle the count may join accesses of different turns
-    EXPECT((double)n.wavefronts <= 1.03 * (double)n.ideal_wavefronts,
+    /* where lanes of a loop are idle the count may join accesses of different turns; a tile that is
+     * not filled is stored by few lanes of each row */
+    EXPECT((double)n.wavefronts <= 1.03 * (double)n.ideal_wavefronts + 48,
            "shared memory needs %llu passes, %llu without conflicts of banks",
            (unsigned long long)n.wavefronts, (unsigned long long)n.ideal_wavefronts);
     if (!again)

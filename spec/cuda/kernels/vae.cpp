@@ -1,0 +1,38 @@
+/* cuda/kernels: rows of video autoencoders: convolutions over several tiles of places and channels,
+ * with groups, strides and zeros on one side, and gradients over several ranges; norms of groups.
+ * Covers: cuda/kernels/conv3d.cu, cuda/kernels/group_norm.cu */
+#include "contract.h"
+
+int main(void)
+{
+    // channels beyond a piece of 64 on both sides, places beyond a tile, a causal axis
+    contract_case("conv3d", "x=[1,2,9,8,72] bf16 w=[136,72,2,1,3] bf16 bias=[136] bf16 "
+                            "pad={1,0,0,0,1,1}");
+    contract_case("conv3d_dx", "dy=[1,2,9,8,136] bf16 w=[136,72,2,1,3] bf16 pad={1,0,0,0,1,1} "
+                               "dims={2,9,8}");
+    contract_case("conv3d_dw", "dy=[1,2,9,8,136] bf16 x=[1,2,9,8,72] bf16 acc=[136,72,2,1,3] f32 "
+                               "pad={1,0,0,0,1,1}");
+    // groups, and a stride that leaves places of x out
+    contract_case("conv3d", "x=[2,3,7,9,32] bf16 w=[16,16,3,3,3] bf16 groups=2 stride={1,2,2} "
+                            "pad={2,0,0,1,0,1}");
+    contract_case("conv3d_dx", "dy=[2,3,3,4,16] bf16 w=[16,16,3,3,3] bf16 groups=2 "
+                               "stride={1,2,2} pad={2,0,0,1,0,1} dims={3,7,9}");
+    contract_case("conv3d_dw", "dy=[2,3,3,4,16] bf16 x=[2,3,7,9,32] bf16 acc=[16,16,3,3,3] f32 "
+                               "groups=2 stride={1,2,2} pad={2,0,0,1,0,1}");
+    // two ranges of places
+    contract_case("conv3d_dw", "dy=[1,1,66,65,8] bf16 x=[1,1,66,65,8] bf16 acc=[8,8,1,1,1] f32");
+    // channels that are no pieces of 16 bytes
+    contract_case("conv3d", "x=[1,1,5,6,16] bf16 w=[3,16,1,3,3] bf16 bias=[3] bf16 "
+                            "pad={0,0,1,1,1,1}");
+    // several pieces of places
+    contract_case("group_norm", "x=[1,512,128] bf16 -1..3 w=[128] bf16 b=[128] bf16 groups=32 "
+                                "silu=1");
+    contract_case("group_norm_grad",
+                  "x=[1,512,128] bf16 w=[128] bf16 b=[128] bf16 stats=[1,32,2] f32 0.5..2 "
+                  "dy=[1,512,128] bf16 dw=[128] f32 db=[128] f32 groups=32 silu=1");
+    // a mean that is large beside the deviation
+    contract_case("group_norm", "x=[1,700,32] f32 1000..1001 w=[32] f32 b=[32] f32 groups=4 "
+                                "rtol=2e-4");
+    contract_refuses("group_norm", "x=[1,1,6020] f32 w=[6020] f32 b=[6020] f32 groups=1");
+    return contract_done();
+}
