@@ -1,5 +1,5 @@
 --- Writes folders of tiny random weights: `moonreel datasets/demo/build_weights.lua OUT [SEED]`
--- makes OUT/vae, which `vae.from_pretrained` takes.
+-- makes OUT/vae and OUT/t5, which `vae.from_pretrained` and `text_encoder.from_pretrained` take.
 package.path = (arg[0]:match("^(.*/)") or "./") .. "../../?.lua;" .. package.path
 local base = require "moonreel.core.base"
 local weights = require "datasets.demo.weights"
@@ -10,4 +10,5 @@ if not out or not seed then
 end
 
 weights.vae(out .. "/vae", seed)
-print(out .. "/vae")
+weights.t5(out .. "/t5", seed)
+print(out .. "/vae\n" .. out .. "/t5")

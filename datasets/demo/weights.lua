@@ -1,12 +1,16 @@
---- Random weights of a tiny Open-Sora video autoencoder in the layout of the released one: a folder
--- with config.json and model.safetensors. Nothing was learned; for trying what takes such folders.
+--- Random weights of a tiny Open-Sora video autoencoder and of a tiny T5 encoder in the layouts of
+-- the released ones: folders with config.json and model.safetensors, and a tokenizer of the demo's
+-- words. Nothing was learned; for trying what takes such folders.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local json = require "moonreel.core.json"
 local nn = require "moonreel.nn"
 local opensora_vae = require "moonreel.models.opensora_vae"
+local t5_sizes = require "moonreel.models.t5.sizes"
+local world = require "datasets.demo.world"
 
 local weights = {}
 
@@ -45,6 +49,96 @@ function weights.vae(folder, seed, change)
     end
   end
   ckpt.write(folder .. "/model.safetensors", rows)
+end
+
+-- ---- T5
+
+weights.t5_config = {
+  model_type = "t5", d_model = 32, d_kv = 8, d_ff = 48, num_layers = 3, num_heads = 4,
+  vocab_size = 320, relative_attention_num_buckets = 32, relative_attention_max_distance = 128,
+  layer_norm_epsilon = 1e-6, feed_forward_proj = "gated-gelu",
+}
+
+-- an integer of a protobuf message, low bits first
+local function varint(n)
+  local bytes = ""
+  while n > 127 do
+    bytes, n = bytes .. string.char(n & 127 | 128), n >> 7
+  end
+  return bytes .. string.char(n)
+end
+
+-- a field that is a text or a message: its number, wire type 2, length
+local function text_field(number, text)
+  return string.char(number << 3 | 2) .. varint(#text) .. text
+end
+
+local NORMAL, UNKNOWN, CONTROL = 1, 2, 3
+
+-- a SentencePiece model of the demo's words and of single letters. Ref: sentencepiece_model.proto
+local function tokenizer()
+  local parts, space = {}, "\u{2581}"
+  local function piece(text, score, kind)
+    parts[#parts + 1] = text_field(1, text_field(1, text) .. string.pack("<Bf", 2 << 3 | 5, score)
+      .. string.char(3 << 3, kind))
+  end
+  piece("<pad>", 0, CONTROL)
+  piece("</s>", 0, CONTROL)
+  piece("<unk>", 0, UNKNOWN)
+  piece(space, -4, NORMAL)
+  for letter = 33, 126 do
+    piece(string.char(letter), -8, NORMAL)
+  end
+  local others = { "a", "the", "on", "background", "moving", "moves", "drifts", "travels", "going",
+    "slides", "still" }
+  for _, list in ipairs { world.colours, world.shapes, world.directions, world.backgrounds,
+      others } do
+    for _, row in ipairs(list) do
+      piece(space .. (type(row) == "table" and row[1] or row), -2, NORMAL)
+    end
+  end
+  -- a unigram model
+  parts[#parts + 1] = text_field(2, string.char(3 << 3, 1))
+  return table.concat(parts)
+end
+
+--- Rows of a T5 encoder for ckpt.write, by their released names, and what keeps their memory.
+---@param config table  as weights.t5_config
+---@param dtype string
+---@param seed integer
+---@return table[] rows, mr.Tensor[] keep
+function weights.t5_tensors(config, dtype, seed)
+  local s = setmetatable({inner = config.num_heads * config.d_kv}, {__index = config})
+  local rows, keep = {}, {}
+  for i, row in ipairs(t5_sizes.tensors(s)) do
+    local t = T.new("f32", row.shape):fill_normal(seed, "t5", i)
+    if row.name:find("norm") then
+      t = t * 0.1 + 1
+    elseif row.name ~= "shared.weight" then
+      t = t * row.shape[2] ^ -0.5
+    end
+    keep[i] = t:to(dtype)
+    local ptr, bytes = keep[i]:ptr()
+    rows[i] = {name = row.name, dtype = dtype, shape = row.shape, ptr = ptr, bytes = bytes}
+  end
+  return rows, keep
+end
+
+--- Write the folder of a T5 encoder.
+---@param folder string
+---@param seed integer
+---@param change table|nil  fields of weights.t5_config
+function weights.t5(folder, seed, change)
+  local config = {}
+  for field, value in pairs(weights.t5_config) do
+    config[field] = change and change[field] or value
+  end
+  base.make_dir(folder)
+  base.replace_file(folder .. "/config.json", json.encode(config))
+  base.replace_file(folder .. "/spiece.model", tokenizer())
+  local rows, keep = weights.t5_tensors(config, "f32", seed)
+  ckpt.write(folder .. "/model.safetensors", rows)
+  keep[1] = nil  -- alive until here
 end
 
 return weights

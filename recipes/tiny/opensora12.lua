@@ -1,6 +1,6 @@
 -- Open-Sora 1.2 at a size of seconds on a CPU: its stages in a row over the demo's clips, with its
--- video autoencoder and frame masks. The autoencoder's weights are random, from
--- `moonreel datasets/demo/build_weights.lua build/demo/weights`; text is read by bytes.
+-- video autoencoder, T5 and frame masks. Weights of both are random, from
+-- `moonreel datasets/demo/build_weights.lua build/demo/weights`.
 return recipe {
   name = "opensora12",
   stages = {
@@ -16,7 +16,7 @@ return recipe {
   num_workers = 0,
 
   vae = { from_pretrained = "build/demo/weights/vae" },
-  text_encoder = recipe.replace { type = "bytes", width = 32 },
+  text_encoder = { from_pretrained = "build/demo/weights/t5", model_max_length = 56 },
   model = recipe.replace { type = "STDiT3", depth = 1, hidden_size = 32, num_heads = 2,
     caption_channels = 32, model_max_length = 56 },
 

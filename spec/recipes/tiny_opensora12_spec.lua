@@ -1,4 +1,4 @@
---- Open-Sora 1.2 in small: the stages in a row with its video autoencoder, and a rendering.
+--- Open-Sora 1.2 in small: the stages in a row with its video autoencoder and T5, and a rendering.
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -7,6 +7,7 @@ local weights = require "datasets.demo.weights"
 describe("recipes/tiny/opensora12", function()
   local out = demo_data.scratch()
   local vae = "vae.from_pretrained=" .. out .. "/vae"
+  local t5 = "text_encoder.from_pretrained=" .. out .. "/t5"
   local last = out .. "/runs/001-opensora12/stages/stage3"
   teardown(function()
     base.remove_dir(out)
@@ -15,13 +16,15 @@ describe("recipes/tiny/opensora12", function()
 
   it("trains its stages one after the other, with masks of latent frames", function()
     weights.vae(out .. "/vae", 3)
-    local text = demo_data.moonreel("train", "recipes/tiny/opensora12.lua", vae, "steps=2",
+    weights.t5(out .. "/t5", 4)
+    local text = demo_data.moonreel("train", "recipes/tiny/opensora12.lua", vae, t5, "steps=2",
       "dataset.data_path=" .. demo_data.path(), "outputs=" .. out .. "/runs", "threads=1")
     assert.matches("stage stage3 %(3 of 3%): follows .*/stage2/ckpt/step%-000000000002\n", text)
     local final <close> = ckpt.open(last .. "/ckpt/step-000000000002")
     -- the autoencoder's weights lie in their own files alone
     assert.is_nil(final:info("scale"))
     assert.is_nil(final:info("temporal_vae.quant_conv.conv.weight"))
+    assert.is_nil(final:info("shared.weight"))
   end)
 
   it("renders clips and stills through its autoencoder", function()
@@ -33,7 +36,7 @@ describe("recipes/tiny/opensora12", function()
 
   it("leaves nothing behind where the autoencoder's weights are missing", function()
     local ok, err = pcall(demo_data.moonreel, "train", "recipes/tiny/opensora12.lua",
-      "vae.from_pretrained=" .. out .. "/none", "dataset.data_path=" .. demo_data.path(),
+      "vae.from_pretrained=" .. out .. "/none", t5, "dataset.data_path=" .. demo_data.path(),
       "outputs=" .. out .. "/refused")
     assert.is_false(ok)
     assert.matches("exit 8", err)

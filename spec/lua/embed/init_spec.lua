@@ -9,7 +9,7 @@ local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local sizes = require "moonreel.models.t5.sizes"
 local embed = require "moonreel.embed"
-local tiny = require "spec.support.tiny_t5"
+local weights = require "datasets.demo.weights"
 
 local LONG = "a red circle moving right on a black background and a blue square moving up"
 local SHORT = "a green"
@@ -18,7 +18,8 @@ describe("a T5 encoder", function()
   local dir, path
   setup(function()
     dir = folder.new()
-    path = tiny.write(dir.path .. "/t5")
+    path = dir.path .. "/t5"
+    weights.t5(path, 1)
   end)
   teardown(function() dir:remove() end)
 
@@ -78,7 +79,7 @@ describe("a T5 encoder", function()
 
   it("reads the words of a batch and, where it streams, every block once", function()
     local blocks = sizes.elements(setmetatable({ inner = 32, num_layers = 3 },
-      { __index = tiny.config })) * 4
+      { __index = weights.t5_config })) * 4
     local stream <close> = open { residency = "stream" }
     local outside = (32 * 4 + 32) * 4  -- biases and the last norm, once
     assert.equal(outside, stream:bytes_read())
@@ -105,7 +106,7 @@ describe("a T5 encoder", function()
   it("takes all weights into memory where they fit in half of it", function()
     local device = { memory = function() return 1000 end }
     local fitting = require("moonreel.embed.residency").fitting
-    local s = setmetatable({ inner = 32, num_layers = 3 }, { __index = tiny.config })
+    local s = setmetatable({ inner = 32, num_layers = 3 }, { __index = weights.t5_config })
     assert.equal("stream", (fitting(s, device, "f32")))
     function device.memory() return 2 * 4 * sizes.elements(s) end
     assert.same({ "all", 4 * sizes.elements(s) }, { fitting(s, device, "f32") })
@@ -115,7 +116,7 @@ describe("a T5 encoder", function()
   end)
 
   it("finds its tensors under other names, and leaves decoders alone", function()
-    local rows = tiny.tensors(tiny.config, "f32")
+    local rows = weights.t5_tensors(weights.t5_config, "f32", 1)
     for _, row in ipairs(rows) do
       row.name = "state_dict.module." .. row.name:gsub("^shared", "encoder.embed_tokens")
     end
@@ -136,7 +137,7 @@ describe("a T5 encoder", function()
     local one <close> = open { residency = "all" }
     local first = one(SHORT):bytes()
     for n = 1, 12 do
-      one:encode { table.move(one.tok:ids((LONG .. " "):rep(4)), 1, 16 * n, 1, {}) }
+      one:encode { table.move(one.tok:ids((LONG .. " "):rep(20)), 1, 16 * n, 1, {}) }
     end
     local kept = 0
     for _ in pairs(one.net.whole.programs) do
@@ -151,7 +152,8 @@ describe("a T5 encoder", function()
       { residency = "some" })
     fails("MR_E_USAGE", "padding is 'x'; expected skip or attend", open, { padding = "x" })
     fails("MR_E_USAGE", "dtype is 'f64'; expected f32 or bf16", open, { dtype = "f64" })
-    local small = tiny.write(dir.path .. "/small", { vocab_size = 20 })
+    local small = dir.path .. "/small"
+    weights.t5(small, 1, { vocab_size = 20 })
     local one <close> = embed.open(small)
     fails("MR_E_RANGE", "token %d+, 'shared%.weight' has 20 rows; try: the tokenizer", one, LONG)
     one:close()

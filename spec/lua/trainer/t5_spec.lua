@@ -6,7 +6,7 @@ local demo_data = dofile "spec/support/demo_data.lua"
 local fails = require "spec.support.fails"
 local sample = require "moonreel.sample"
 local settings = require "moonreel.settings"
-local tiny = require "spec.support.tiny_t5"
+local weights = require "datasets.demo.weights"
 local trainer = require "moonreel.trainer"
 
 describe("a run with T5", function()
@@ -37,7 +37,7 @@ describe("a run with T5", function()
   end
 
   it("trains, resumes bit for bit as it streams, and renders", function()
-    tiny.write(out .. "/encoder")
+    weights.t5(out .. "/encoder", 1)
     local file <close> = assert(io.open(out .. "/t5.lua", "w"))
     file:write(('return recipe.extend("tiny/demo") { text_encoder = recipe.replace { type = "t5", '
       .. 'from_pretrained = "%s/encoder", model_max_length = 40 } }'):format(out))

@@ -25,8 +25,8 @@ function t5.new(_, config, run)
     base.raise("MR_E_RECIPE", "text_encoder.from_pretrained is not set; expected the folder of "
       .. "T5 v1.1: config.json, weights and spiece.model")
   end
-  local s = base.exists(path) and sizes.of_config(path .. "/config.json") or sizes.of_name(path)
-  if not (s and s.d_model) then
+  local s = sizes.of_folder(path) or sizes.of_name(path)
+  if not s then
     base.raise("MR_E_RECIPE", ("text_encoder.from_pretrained: no config.json in '%s', and nothing "
       .. "is downloaded; try: a folder with config.json, weights and spiece.model of T5 v1.1")
       :format(path))

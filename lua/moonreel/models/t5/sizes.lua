@@ -130,6 +130,24 @@ function sizes.of_config(path)
   return said
 end
 
+--- Sizes of the encoder in a folder by its config.json alone.
+---@param path string
+---@return table|nil  nil: there is no such file
+function sizes.of_folder(path)
+  local file = path .. "/config.json"
+  if not base.exists(file) then
+    return nil
+  end
+  local said = sizes.of_config(file)
+  said.relative_attention_num_buckets = said.relative_attention_num_buckets or 32
+  for _, field in ipairs { "d_model", "d_kv", "d_ff", "num_layers", "num_heads", "vocab_size" } do
+    if not said[field] then
+      base.raise("MR_E_CKPT", ("%s: no %s in it; expected that of a T5 v1.1"):format(file, field))
+    end
+  end
+  return completed(said)
+end
+
 --- Sizes of the encoder in a file or folder; raises where config.json and tensors contradict each
 -- other, naming field, tensor and both values, and where a tensor is missing.
 ---@param path string   what was opened; config.json lies in it

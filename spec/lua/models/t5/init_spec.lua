@@ -4,13 +4,14 @@ local G = require "moonreel.core.graph"
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local t5 = require "moonreel.models.t5"
-local tiny = require "spec.support.tiny_t5"
+local weights = require "datasets.demo.weights"
 
 describe("the text encoder t5 of a recipe", function()
   local dir, path
   setup(function()
     dir = folder.new()
-    path = tiny.write(dir.path .. "/t5")
+    path = dir.path .. "/t5"
+    weights.t5(path, 1)
   end)
   teardown(function() dir:remove() end)
 
@@ -38,6 +39,9 @@ describe("the text encoder t5 of a recipe", function()
     fails("MR_E_RECIPE", "text_encoder%.from_pretrained is not set", new, nil, 7)
     fails("MR_E_RECIPE", "from_pretrained: no config%.json in 'x/y', and nothing is downloaded",
       new, "x/y", 7)
+    dir:write("part/config.json", '{"d_model": 32}')
+    fails("MR_E_CKPT", "part/config%.json: no d_kv in it; expected that of a T5 v1%.1", new,
+      dir.path .. "/part", 7)
     fails("MR_E_RECIPE", "no config%.json in '" .. dir.path:gsub("%W", "%%%0") .. "'", new,
       dir.path, 7)
   end)

@@ -8,19 +8,20 @@ local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local source = require "moonreel.embed.source"
-local tiny = require "spec.support.tiny_t5"
+local weights = require "datasets.demo.weights"
 
 describe("sizes of a T5 encoder", function()
   local dir, path
   setup(function()
     dir = folder.new()
-    path = tiny.write(dir.path .. "/t5")
+    path = dir.path .. "/t5"
+    weights.t5(path, 1)
   end)
   teardown(function() dir:remove() end)
 
   local function with(field, value)
     local config = {}
-    for key, was in pairs(tiny.config) do
+    for key, was in pairs(weights.t5_config) do
       config[key] = was
     end
     config[field] = value
@@ -29,7 +30,7 @@ describe("sizes of a T5 encoder", function()
 
   it("are those of config.json and of the tensors", function()
     local one <close> = source.open(path)
-    for field, value in pairs(tiny.config) do
+    for field, value in pairs(weights.t5_config) do
       if type(value) == "number" then
         assert.equal(value, one.sizes[field], field)
       end
@@ -46,8 +47,8 @@ describe("sizes of a T5 encoder", function()
     num_heads = { 2, "is 2, but 'encoder.*relative_attention_bias%.weight' is %[32,4%]: its axis "
       .. "1 has 4" },
     num_layers = { 4, "num_layers is 4, but '.*' has the tensors of 3" },
-    vocab_size = { 449, "vocab_size is 449, but 'shared%.weight' is %[450,32%]: its axis 0 has "
-      .. "450" },
+    vocab_size = { 319, "vocab_size is 319, but 'shared%.weight' is %[320,32%]: its axis 0 has "
+      .. "320" },
     relative_attention_num_buckets = { 16, "relative_attention_num_buckets is 16, but '.*bias" },
     feed_forward_proj = { "relu", "feed_forward_proj is relu; expected gated%-gelu" },
     layer_norm_epsilon = { 0, "layer_norm_epsilon is 0; expected a small number" },
@@ -63,7 +64,7 @@ describe("sizes of a T5 encoder", function()
 
   it("need every tensor, and an encoder", function()
     with("d_model", 32)
-    local rows, keep = tiny.tensors(tiny.config, "f32")
+    local rows, keep = weights.t5_tensors(weights.t5_config, "f32", 1)
     assert.equal(#rows, #keep)
     local lacking = dir.path .. "/lacking.safetensors"
     for i, row in ipairs(rows) do
