@@ -257,6 +257,22 @@ mr_status index_place(const char *file, int *copy);
 /* The network file system that holds `path`, or NULL; lent. Specs replace it. */
 extern const char *(*index_network)(const char *path);
 
+/* ---- parquet.c ---- */
+
+/* A child process that gives a Parquet file as CSV, through fd. */
+typedef struct index_child {
+    const char *file;
+    int fd, errors;
+    int pid; /* 0: none */
+} index_child;
+/* Errors: MR_E_UNSUPPORTED no program that can; MR_E_DATA no such file; MR_E_IO */
+mr_status index_child_open(index_child *c, const char *file);
+/* Wait until something can be read. Errors: MR_E_STOPPED */
+mr_status index_child_wait(const index_child *c);
+/* End it; `whole`: all was read, so that it has to end well. Errors: MR_E_DATA with what it said,
+ * MR_E_UNSUPPORTED */
+mr_status index_child_close(index_child *c, bool whole);
+
 /* ---- source.c, table.c, join.c: folders and lists of samples ---- */
 
 /* What an unfinished index was built from must be the same. Errors: MR_E_DATA, with what changed */

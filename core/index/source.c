@@ -420,10 +420,10 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
     if (folder) {
         MR_TRY(read_folder(s, o->captions));
     } else if (ends_with(input, ".csv") || ends_with(input, ".tsv") || ends_with(input, ".jsonl") ||
-               ends_with(input, ".ndjson")) {
+               ends_with(input, ".ndjson") || ends_with(input, ".parquet")) {
         MR_TRY(index_table_read(input, &s->scores, add_row, s));
     } else {
-        return mr_fail(MR_E_DATA, "%s: is no folder, .csv, .tsv or .jsonl file", input);
+        return mr_fail(MR_E_DATA, "%s: is no folder, .csv, .tsv, .jsonl or .parquet file", input);
     }
     if (!s->n && s->seen)
         return mr_fail(MR_E_DATA, "%s: part %d of %d of its %llu rows is empty; try: fewer parts",

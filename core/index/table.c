@@ -18,6 +18,7 @@ enum { PIECE = 1 << 20, FIELD_MAX = 16 << 20, COLUMNS = 256 };
 typedef struct text {
     const char *file;
     int fd;
+    index_child *child; // fd is its end of a pipe; NULL: a file
     char *buf;
     size_t at, n;
     uint64_t before; // bytes of earlier pieces
@@ -31,6 +32,8 @@ static mr_status need(text *t)
     if (t->at < t->n || t->ended)
         return MR_OK;
     MR_TRY(mr_interrupt_check());
+    if (t->child)
+        MR_TRY(index_child_wait(t->child));
     t->before += t->n, t->at = t->n = 0;
     ssize_t n;
     do
@@ -366,17 +369,40 @@ static mr_status open_text(const char *file, text *t)
     return (t->buf = mr_alloc(PIECE)) ? MR_OK : mr_fail_memory(PIECE);
 }
 
+static mr_status open_child(const char *file, text *t, index_child *child)
+{
+    *t = (text){.file = file, .line = 1, .fd = -1};
+    MR_TRY(index_child_open(child, file));
+    t->fd = child->fd, t->child = child;
+    return (t->buf = mr_alloc(PIECE)) ? MR_OK : mr_fail_memory(PIECE);
+}
+
+// what the child has to say counts more than that its output ends too early
+static mr_status end_child(const text *t, mr_status st)
+{
+    mr_error *kept = st == MR_OK ? NULL : mr_error_copy(mr_error_last());
+    mr_status end = t->child ? index_child_close(t->child, t->ended) : MR_OK;
+    if (end == MR_OK && kept)
+        mr_error_adopt(kept);
+    mr_error_free(kept);
+    return end == MR_OK ? st : end;
+}
+
 mr_status index_table_read(const char *file, index_scores *scores, index_table_row *row, void *user)
 {
     text t;
     table w = {.scores = scores, .row = row, .user = user};
     const char *dot = strrchr(file, '.');
-    mr_status st = open_text(file, &t);
+    index_child child;
+    bool parquet = dot && strcasecmp(dot, ".parquet") == 0;
+    mr_status st = parquet ? open_child(file, &t, &child) : open_text(file, &t);
     if (st == MR_OK)
         st = dot && (strcasecmp(dot, ".jsonl") == 0 || strcasecmp(dot, ".ndjson") == 0)
                  ? read_json(&t, &w)
                  : read_csv(&t, dot && strcasecmp(dot, ".tsv") == 0 ? '\t' : ',', &w);
-    if (t.fd >= 0)
+    if (parquet)
+        st = end_child(&t, st);
+    else if (t.fd >= 0)
         mr_io_table()->close(t.fd);
     mr_free(t.buf);
     mr_free(w.path.bytes);

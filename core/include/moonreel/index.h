@@ -203,7 +203,7 @@ typedef struct mr_ingest_progress {
     uint64_t resumed; /* of `done`: by an earlier, killed ingest */
     bool finished;
 } mr_ingest_progress;
-/* Start to read the list of samples of a folder, a .csv or a .jsonl file, on a thread of its own;
+/* Start to read the list of samples of a folder, .csv, .tsv, .jsonl or .parquet, on its own thread;
  * scanning threads follow once it is there. Rows with a caption nobody should train on, and all but
  * the first of rows that are one sample, are refused before their file is looked at. The list is
  * not held in memory: it is put aside in the folder of `output`, in files without names, which need
