@@ -2,14 +2,21 @@
  * dy to acc in the order of the ids, in f32.
  *
  *   ids [..., K] i32   table [R, C]   y, dy [..., C]   acc [R, C] f32
- * A kernel cannot fail: an id outside -1 .. R - 1 gives a row of NaN, and adds nothing in the
- * gradient. A thread takes one column: of one row of y, or of all ids, so that acc is added to in
- * order and the bits depend on nothing. Tables are small and looked up seldom; the gradient reads
- * the ids once per column. */
+ * An id outside -1 .. R - 1 adds nothing, and is noted for the host, which fails the run with it. A
+ * thread takes one column: of one row of y, or of all ids, so that acc is added to in order and the
+ * bits depend on nothing. Tables are small and looked up seldom; the gradient reads the ids once
+ * per column. */
 #include "cuda/kernels/pieces.cuh"
 #include "cuda/kernels/kernel_call.h"
+#include "cuda/rt/driver.h"
 
 enum { THREADS = 256 };
+
+// in memory of the host that the device reaches: an id that is no row
+struct Fault {
+    int64_t R;
+    int32_t id, bad;
+};
 
 struct Shape {
     int64_t n, C, R;
@@ -26,9 +33,7 @@ __global__ void __launch_bounds__(THREADS)
     float sum = 0;
     for (int k = 0; k < n.K; k++) {
         int32_t id = ids[row * n.K + k];
-        if (id < -1 || id >= n.R)
-            sum = NAN;
-        else if (id >= 0)
+        if (id >= 0 && id < n.R)
             sum += mr_load1(table + id * n.C + c);
     }
     mr_store1(y + i, sum);
@@ -48,6 +53,58 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+// one block: the first id that is no row
+static __global__ void __launch_bounds__(THREADS)
+    embedding_check(const int32_t *ids, int64_t count, int64_t R, Fault *fault)
+{
+    MR_SHARED(memory);
+    int64_t *first = (int64_t *)memory, mine = count;
+    for (int64_t i = threadIdx.x; i < count && mine == count; i += THREADS)
+        if (ids[i] < -1 || ids[i] >= R)
+            mine = i;
+    first[threadIdx.x] = mine;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < half && first[threadIdx.x + half] < first[threadIdx.x])
+            first[threadIdx.x] = first[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0 && first[0] < count) {
+        fault->id = ids[first[0]];
+        fault->bad = 1;
+    }
+}
+
+static mr_status new_fault(int64_t R, void **state)
+{
+    int error = mr_cuda.alloc(sizeof(Fault), true, state);
+    if (error)
+        return mr_fail(MR_E_MEMORY, "pinned memory: %s", mr_cuda.text(error));
+    *(Fault *)*state = {R, 0, 0};
+    return MR_OK;
+}
+
+static void release(void *state)
+{
+    mr_cuda.release(state, true);
+}
+
+static mr_status check(void *state)
+{
+    Fault *f = (Fault *)state;
+    if (!f->bad)
+        return MR_OK;
+    f->bad = 0;
+    return mr_fail(MR_E_RANGE, "id %d, expected -1 (none) to %lld", f->id, (long long)f->R - 1);
+}
+
+static void launch_check(const mr_call *call, int64_t R, cudaStream_t stream)
+{
+    int64_t count = mr_desc_count(&call->in[0].desc);
+    if (count > 0)
+        MR_LAUNCH(embedding_check, dim3(1), dim3(THREADS), THREADS * sizeof(int64_t), stream,
+                  (const int32_t *)call->in[0].data, count, R, (Fault *)call->state);
+}
+
 static Shape shape_of(const mr_call *call, const mr_desc *table)
 {
     const mr_desc *ids = &call->in[0].desc;
@@ -58,6 +115,7 @@ static Shape shape_of(const mr_call *call, const mr_desc *table)
 template <typename T> static mr_status look_up(const mr_call *call, cudaStream_t stream)
 {
     Shape n = shape_of(call, &call->in[1].desc);
+    launch_check(call, n.R, stream);
     // without ids in a row the sums are 0, for every row of y
     n.n = n.C ? mr_desc_count(&call->out[0].desc) / n.C : 0;
     if (n.n > 0)
@@ -67,7 +125,12 @@ template <typename T> static mr_status look_up(const mr_call *call, cudaStream_t
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(embedding)
+static mr_status prepare(const mr_call *call, const mr_facts *, void **state)
+{
+    return new_fault(call->in[1].desc.dim[0], state);
+}
+
+MR_CUDA_KERNEL(embedding, NULL, prepare, release, check)
 {
     if (call->in[1].desc.dtype == MR_BF16)
         return look_up<mr_bf16>(call, stream);
@@ -77,6 +140,7 @@ MR_CUDA_KERNEL(embedding)
 template <typename T> static mr_status add_rows(const mr_call *call, cudaStream_t stream)
 {
     Shape n = shape_of(call, &call->in[2].desc);
+    launch_check(call, n.R, stream);
     if (n.n * n.C > 0)
         MR_LAUNCH((embedding_grad_columns<T>), dim3((unsigned)mr_cuda_ceil(n.C, THREADS)),
                   dim3(THREADS), 0, stream, (const int32_t *)call->in[0].data,
@@ -84,7 +148,12 @@ template <typename T> static mr_status add_rows(const mr_call *call, cudaStream_
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(embedding_grad)
+static mr_status prepare_grad(const mr_call *call, const mr_facts *, void **state)
+{
+    return new_fault(call->in[2].desc.dim[0], state);
+}
+
+MR_CUDA_KERNEL(embedding_grad, NULL, prepare_grad, release, check)
 {
     if (call->in[1].desc.dtype == MR_BF16)
         return add_rows<mr_bf16>(call, stream);

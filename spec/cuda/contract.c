@@ -290,8 +290,13 @@ static bool run(const truth *t, const variant *v, double *again, double **got)
     bool planned = bytes != MR_NO_KERNEL;
     call.workspace = planned && bytes ? device_alloc(bytes) : NULL;
 
+    if (row->kernel.prepare)
+        EXPECT(row->kernel.prepare(&call, &facts, &call.state) == MR_OK, "prepare: %s",
+               last_error());
     device_begin(v->seed, v->late);
     mr_status st = row->kernel.run[0](&call);
+    if (st == MR_OK && row->check)
+        st = row->check(call.state);
     EXPECT(st == MR_OK || st == MR_E_UNSUPPORTED, "%s", last_error());
     bool served = st == MR_OK;
     EXPECT(!served || planned, "planning leaves to others what the kernel takes");
@@ -317,6 +322,8 @@ static bool run(const truth *t, const variant *v, double *again, double **got)
         }
     for (int k = 0; k < call.n_out; k++)
         free(out[k].inside);
+    if (row->kernel.release)
+        row->kernel.release(call.state);
     device_free_all();
     return served;
 }

@@ -1,5 +1,6 @@
-/* cuda/rt: what a device says that cannot be used, is full, or is lost in the middle of a step.
- * Covers: cuda/rt/fail.c, cuda/rt/device.c, cuda/rt/driver_emu.cpp */
+/* cuda/rt: what a device says that cannot be used, is full, or is lost in the middle of a step, and
+ * of values that a kernel cannot use. Covers: cuda/rt/fail.c, cuda/kernels/embedding.cu,
+ * cuda/rt/device.c, cuda/rt/driver_emu.cpp */
 #include "check.h"
 #include "cuda/rt/driver.h"
 #include "moonreel/exec.h"
@@ -145,6 +146,54 @@ static void full(void)
     mr_device_close(dev);
 }
 
+/* y = rows of a table; the run of ids, and what the device says of it */
+static mr_status look_up(mr_program *p, int32_t id)
+{
+    int32_t ids[3] = {1, id, -1};
+    float y[2];
+    int64_t three = 3, shape[] = {2};
+    mr_view vi = {ids, mr_desc_dense(MR_I32, 1, &three)}, vy = {y, mr_desc_dense(MR_F32, 1, shape)};
+    mr_status st = mr_program_set(p, "ids", &vi);
+    if (st == MR_OK)
+        st = mr_program_run(p);
+    return st == MR_OK ? mr_program_get(p, "y", &vy) : st;
+}
+
+static void bad_ids(void)
+{
+    mr_device *dev = NULL;
+    mr_exec *e = NULL;
+    mr_program *p = NULL;
+    mr_graph *g = NULL;
+    mr_ref in[2], y;
+    mr_exec_options o = {0};
+    float values[8] = {0};
+    int64_t three = 3, shape[] = {4, 2};
+    mr_view table = {values, mr_desc_dense(MR_F32, 2, shape)};
+    OK(mr_graph_new(NULL, NULL, &g));
+    OK(mr_graph_input(g, "ids", MR_I32, 1, &three, &in[0]));
+    OK(mr_graph_input(g, "table", MR_F32, 2, shape, &in[1]));
+    OK(mr_graph_add(g, "embedding", MR_NO_ATTRS, in, 2, &y));
+    OK(mr_graph_output(g, "y", y));
+    OK(mr_graph_finish(g));
+    OK(open_with("", 0, &dev));
+    OK(mr_exec_new(dev, NULL, &o, &e));
+    OK(mr_exec_compile(e, g, &p));
+    OK(mr_program_set(p, "table", &table));
+    // enqueued, captured and launched again: the run fails, the next one does not
+    for (int i = 0; i < 3; i++) {
+        OK(look_up(p, 3));
+        CHECK_INT(look_up(p, i ? 4 : -2), MR_E_RANGE);
+        CHECK(says("embedding 'embedding#0'"));
+        CHECK(says(i ? "id 4, expected -1 (none) to 3" : "id -2, expected -1 (none) to 3"));
+    }
+    OK(look_up(p, 0));
+    mr_program_free(p);
+    mr_exec_free(e);
+    mr_device_close(dev);
+    mr_graph_free(g);
+}
+
 int main(void)
 {
     refuses("none", 0, MR_E_UNSUPPORTED, "no CUDA-capable device");
@@ -156,5 +205,6 @@ int main(void)
     lost_at_each_work();
     sync_names_the_step();
     full();
+    bad_ids();
     return check_done();
 }
