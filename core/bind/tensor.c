@@ -1,5 +1,6 @@
 /* bind: moonreel.core.tensor - eager host tensors at the prompt and in scripts. Licence:
  * Apache-2.0 */
+#include "base/mersenne.h"
 #include "bind/room.h"
 
 #include <ctype.h>
@@ -468,6 +469,22 @@ static int t_fill_normal(lua_State *L)
     return 1;
 }
 
+static int t_fill_torch_normal(lua_State *L)
+{
+    const mr_view *v = view_at(L, 1);
+    lua_Integer seed = luaL_checkinteger(L, 2), draws = luaL_optinteger(L, 3, 0);
+    if (v->desc.dtype != MR_F32 || !mr_desc_is_dense(&v->desc))
+        return mr_bind_raise(L, MR_E_SHAPE, "fill_torch_normal: expected a dense f32 tensor");
+    if (seed < 0 || seed > UINT32_MAX || draws < 0 || draws > 1 << 20)
+        return mr_bind_raise(L, MR_E_RANGE,
+                             "fill_torch_normal: seed %lld, draw %lld; expected a seed of 32 bits "
+                             "and a draw from 0 to 2^20",
+                             (long long)seed, (long long)draws);
+    mr_bind_check(L, mr_torch_normal(v->data, mr_desc_count(&v->desc), (uint32_t)seed, draws));
+    lua_settop(L, 1);
+    return 1;
+}
+
 static int t_tostring(lua_State *L)
 {
     void **box = luaL_checkudata(L, 1, TYPE);
@@ -554,6 +571,9 @@ static const mr_bind_row tensor_rows[] = {
     MR_ROW("fill_normal", t_fill_normal,
            "(seed: integer, purpose: string, key?: integer, epoch?: integer): mr.Tensor",
            "Fill a dense f32 tensor with standard normal numbers; returns itself."),
+    MR_ROW("fill_torch_normal", t_fill_torch_normal, "(seed: integer, draws?: integer): mr.Tensor",
+           "Fill a dense f32 tensor of 16 values or more as torch.randn does on a processor, after "
+           "so many draws of this size; returns itself."),
     MR_ROW("__index", t_index, "(key: integer|string): any",
            "A view t[0], t[\"0, :, 3:16\"], a field or a method."),
     MR_ROW("__len", t_len, "(): integer", "Length of the first axis."),

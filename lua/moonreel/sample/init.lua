@@ -23,6 +23,7 @@ local state = require "moonreel.trainer.state"
 local sample = {}
 
 local IMAGE_FPS = 120   -- what the reference tells the model about a still
+local TORCH_LEAST = 16  -- numbers from which on torch.randn draws in blocks
 
 local Sampler = {}
 Sampler.__index = Sampler
@@ -156,9 +157,14 @@ local function times_of(self, r)
   return times
 end
 
--- noise of B renderings in a loop: it belongs to the seed alone, whatever is rendered beside it
-local function noise_of(r, items, dims, purpose, key, loop)
+-- noise of B renderings in a loop: it belongs to the seed alone, whatever is rendered beside it.
+-- The reference seeds anew before every loop and draws for the whole batch at once, for the start
+-- (key 0) and for each step of a conditioned rendering.
+local function noise_of(self, r, items, dims, purpose, key, loop)
   local all = T.new("f32", dims)
+  if self.settings.compat and T.count(dims) >= TORCH_LEAST then
+    return all:fill_torch_normal(items[1].seed, key)
+  end
   for b = 1, r.batch do
     local one = T.new("f32", {table.unpack(dims, 2)}):fill_normal(
       items[math.min(b, #items)].seed, purpose, key, loop)
@@ -191,7 +197,7 @@ end
 local function render_latents(self, r, items, loop, before)
   local size = self.pipe.autoencoder:latent(r.frames, r.height, r.width)
   local dims = {r.batch, table.unpack(size)}
-  local z, masks, masked = noise_of(r, items, dims, "sample_noise", 0, loop), {}, false
+  local z, masks, masked = noise_of(self, r, items, dims, "sample_noise", 0, loop), {}, false
   for b, item in ipairs(items) do
     local one = z:slice(0, b - 1, b):reshape(size)
     masks[b] = item.conditions:apply(one, loop, before[b])
@@ -207,7 +213,7 @@ local function render_latents(self, r, items, loop, before)
   local p = program_of(self, r, masked)
   set_text(self, p, r, items, loop)
   return rflow.sample(p.step, {z = z, times = times_of(self, r), mask = masked and masks or nil,
-    noise = function(step) return noise_of(r, items, dims, "edit_noise", step, loop) end,
+    noise = function(step) return noise_of(self, r, items, dims, "edit_noise", step, loop) end,
     watch = function(i, prog)
       r.done = r.done + 1
       if r.watch then

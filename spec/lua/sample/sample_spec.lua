@@ -169,6 +169,12 @@ describe("sample", function()
     end
   end)
 
+  it("begins with the reference's noise of the whole batch under compat", function()
+    local T = require "moonreel.core.tensor"
+    local noise = T.new("f32", {2, 24, 6, 4, 4}):fill_torch_normal(3)
+    assert.is_true(noise:bytes() == given(nil, "opensora-1.2")[1].z_start:bytes())
+  end)
+
   it("needs nothing but the checkpoint, anywhere, and writes MP4 and PNG", function()
     local moved = out .. "/elsewhere"
     os.execute(("cp -r '%s/ckpt/step-000000000004' '%s'"):format(train(), moved))

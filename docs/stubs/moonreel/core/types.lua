@@ -930,6 +930,12 @@ function Tensor:copy_from(values) end
 ---@return mr.Tensor
 function Tensor:fill_normal(seed, purpose, key, epoch) end
 
+--- Fill a dense f32 tensor of 16 values or more as torch.randn does on a processor, after so many draws of this size; returns itself.
+---@param seed integer
+---@param draws? integer
+---@return mr.Tensor
+function Tensor:fill_torch_normal(seed, draws) end
+
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Tensor:close() end
 

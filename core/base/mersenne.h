@@ -1,0 +1,19 @@
+/* base, inside: random numbers as PyTorch draws them on a processor, for runs that are compared
+ * with it number by number. Everything else takes random_inline.h. Licence: Apache-2.0 */
+#ifndef MR_BASE_MERSENNE_H
+#define MR_BASE_MERSENNE_H
+
+#include "moonreel/base.h"
+
+/* Normals that torch.randn gives for n numbers after torch.manual_seed(seed) and `draws` further
+ * calls of it for n numbers each. From 16 numbers on, which is where PyTorch fills in blocks; its
+ * vector logarithm differs from ours by a few units in the last place.
+ *
+ * out      [n] f32; written only on MR_OK
+ * Ref:     PyTorch 2.2, aten/src/ATen/native/cpu/DistributionTemplates.h; Matsumoto & Nishimura
+ *          1998 (MT19937)
+ * Errors:  MR_E_RANGE n below 16
+ * Threads: any */
+MR_API mr_status mr_torch_normal(float *out, int64_t n, uint32_t seed, int64_t draws);
+
+#endif
