@@ -18,7 +18,7 @@ Text.__index = Text
 ---@param config table  from_pretrained, model_max_length, residency
 ---@param run table     dtype, compat
 ---@return mr.Text      apart; sizes; width and max_length of its features; tokens() once
----   moonreel.embed has loaded it
+---   moonreel.embed has loaded it; cleans: prompts are cleaned first
 function t5.new(_, config, run)
   local path = config.from_pretrained
   if not path then
@@ -31,7 +31,8 @@ function t5.new(_, config, run)
       .. "is downloaded; try: a folder with config.json, weights and spiece.model of T5 v1.1")
       :format(path))
   end
-  return setmetatable({ apart = true, path = path, sizes = s, width = s.d_model, dtype = run.dtype,
+  return setmetatable({ apart = true, cleans = true, path = path, sizes = s, width = s.d_model,
+    dtype = run.dtype,
     max_length = config.model_max_length, residency = config.residency, compat = run.compat },
     Text)
 end

@@ -1,0 +1,43 @@
+--- What is asked of a rendering, over what settings say.
+local request = require "moonreel.sample.request"
+local settings = require "moonreel.settings"
+
+describe("a request", function()
+  local function read(given, overrides, cleans)
+    return request.read(given, settings.bake("tiny/demo", overrides), cleans)
+  end
+
+  it("takes what settings say where nothing is asked for", function()
+    local r = read{prompts = {"a", "b"}}
+    assert.same({6, 32, 32, 8, 8, 20, 1.5, 1}, {r.frames, r.height, r.width, r.fps, r.save_fps,
+      r.steps, r.guidance, r.loop})
+    assert.equal(8, #r.items)
+    assert.equal(8, r.batch)
+    assert.same({5, 0}, {r.condition_length, r.condition_edit})
+    assert.equal(4, read({prompts = {"a"}}, {"frame_interval=2"}).save_fps)
+    assert.equal(3, read({prompts = {"a"}}, {"frame_interval=2", "save_fps=3"}).save_fps)
+  end)
+
+  it("gives a prompt its own conditions, and the last one's to those behind it", function()
+    local function strategies(...)
+      local list = {}
+      for i, item in ipairs(read({prompts = {"a", "b", "c"}, seeds = {1}, strategies = {...}})
+        .items) do
+        list[i] = item.strategy or "none"
+      end
+      return list
+    end
+    assert.same({"0", "1", "1"}, strategies("0", "1"))
+    assert.same({"none", "none", "none"}, strategies())
+  end)
+
+  it("cleans captions where the text encoder was trained so, each text of a loop", function()
+    local prompt = "|0|A <b>Bird</b> |2| <person> at 10.0.0.1"
+    local function words(cleans)
+      return read({prompts = {prompt}, seeds = {1}}, {"aes=5"}, cleans).items[1].words
+    end
+    assert.equal("|0|A <b>Bird</b> aesthetic score: 5.0.|2|<person> at 10.0.0.1 aesthetic score: "
+      .. "5.0.", words(false))
+    assert.matches("^|0|a bird aesthetic score: 5.0.|2|person at", words(true))
+  end)
+end)
