@@ -1,5 +1,6 @@
 --- Writes folders of tiny random weights: `moonreel datasets/demo/build_weights.lua OUT [SEED]`
--- makes OUT/vae and OUT/t5, which `vae.from_pretrained` and `text_encoder.from_pretrained` take.
+-- makes OUT/vae and OUT/t5, which `vae.from_pretrained` and `text_encoder.from_pretrained` take;
+-- `moonreel datasets/demo/build_weights.lua OUT/t5-v1_1-xxl` the released T5 of true shapes, zeros.
 package.path = (arg[0]:match("^(.*/)") or "./") .. "../../?.lua;" .. package.path
 local base = require "moonreel.core.base"
 local weights = require "datasets.demo.weights"
@@ -9,6 +10,11 @@ if not out or not seed then
   base.raise("MR_E_USAGE", "build_weights.lua: expected OUT [SEED], a folder and an integer")
 end
 
+if out:find("t5%-v1_1%-%l+$") then
+  weights.t5_hole(out)
+  print(out)
+  return
+end
 weights.vae(out .. "/vae", seed)
 weights.t5(out .. "/t5", seed)
 print(out .. "/vae\n" .. out .. "/t5")

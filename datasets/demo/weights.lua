@@ -7,6 +7,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local json = require "moonreel.core.json"
+local large = require "moonreel.bench.large"
 local nn = require "moonreel.nn"
 local opensora_vae = require "moonreel.models.opensora_vae"
 local t5_sizes = require "moonreel.models.t5.sizes"
@@ -139,6 +140,28 @@ function weights.t5(folder, seed, change)
   local rows, keep = weights.t5_tensors(config, "f32", seed)
   ckpt.write(folder .. "/model.safetensors", rows)
   keep[1] = nil  -- alive until here
+end
+
+--- Write the folder of a released T5 encoder whose weights are zeros: true names and shapes over a
+-- hole in the file, kilobytes of disk. For seeing what it takes.
+---@param folder string  its name tells which: "OUT/t5-v1_1-xxl"
+function weights.t5_hole(folder)
+  local s = t5_sizes.of_name(folder)
+  if not s then
+    base.raise("MR_E_USAGE", ("%s: expected a name that ends in t5-v1_1-SIZE, SIZE small, base, "
+      .. "large, xl or xxl"):format(folder))
+  end
+  local config, list = {}, {}
+  for field, value in pairs(weights.t5_config) do
+    config[field] = s[field] or value
+  end
+  for i, row in ipairs(t5_sizes.tensors(s)) do
+    list[i] = {name = row.name, shape = row.shape, n = T.count(row.shape)}
+  end
+  base.make_dir(folder)
+  base.replace_file(folder .. "/config.json", json.encode(config))
+  base.replace_file(folder .. "/spiece.model", tokenizer())
+  large.hole(folder .. "/model.safetensors", list)
 end
 
 return weights

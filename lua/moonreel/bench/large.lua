@@ -58,8 +58,10 @@ function large.tensors()
   return list, total
 end
 
--- a safetensors file of bf16: the header, then a hole as long as the data
-local function write(path, list)
+--- Write a safetensors file of bf16: the header, then a hole as long as the data.
+---@param path string
+---@param list table[]  {name, shape, n}
+function large.hole(path, list)
   local parts, at = {}, 0
   for i, t in ipairs(list) do
     parts[i] = ('"%s":{"dtype":"BF16","shape":[%s],"data_offsets":[%d,%d]}'):format(t.name,
@@ -81,7 +83,7 @@ end
 ---@return string one, string many, string[] files  what a user opens; all files with data
 function large.write(dir, shards)
   local list, map, files = large.tensors(), {}, {dir .. "/one.safetensors"}
-  write(files[1], list)
+  large.hole(files[1], list)
   base.make_dir(dir .. "/sharded")
   for s = 1, shards do
     local file, part = ("model-%05d-of-%05d.safetensors"):format(s, shards), {}
@@ -90,7 +92,7 @@ function large.write(dir, shards)
       map[#map + 1] = ('"%s":"%s"'):format(list[i].name, file)
     end
     files[#files + 1] = dir .. "/sharded/" .. file
-    write(files[#files], part)
+    large.hole(files[#files], part)
   end
   files[#files + 1] = dir .. "/sharded/model.safetensors.index.json"
   base.replace_file(files[#files], '{"weight_map":{' .. table.concat(map, ",") .. "}}")
