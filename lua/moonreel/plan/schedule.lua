@@ -132,18 +132,17 @@ end
 --- The step of a mesh: gathers hidden behind the forward pass, in the hops that end sooner.
 ---@param mesh moonreel.plan.Mesh
 ---@param work table  forward_s, backward_s, parameters; input_s, encode_s, update_s
----@param sigma number|nil  as `seconds`
 ---@return table how  {seconds, reduce, gather: seconds of all such collectives, events, times}
-function schedule.of(mesh, work, sigma)
+function schedule.of(mesh, work)
   local best
   for _, two_hops in ipairs(mesh.nodes > 1 and { false, true } or { false }) do
     local seconds, times, events = schedule.seconds(mesh.machine, { forward_s = work.forward_s,
       backward_s = work.backward_s, parameters = work.parameters, input_s = work.input_s,
       encode_s = work.encode_s, update_s = work.update_s,
       bucket = schedule.bucket(mesh.ranks), group = { gpus = mesh.gpus, nodes = mesh.nodes },
-      two_hops = two_hops, gather = mesh.zero >= 3 and "twice" or "hidden" }, sigma)
+      two_hops = two_hops, gather = mesh.zero >= 3 and "twice" or "hidden" })
     if not best or seconds < best.seconds then
-      best = { seconds = seconds, times = times, events = events, two_hops = two_hops }
+      best = { seconds = seconds, times = times, events = events }
     end
   end
   best.reduce = named(best.events, best.times, "reduce")

@@ -209,8 +209,16 @@ function show.why(p, row)
   lines[4] = printer.text({ { key = "stream" }, { key = "seconds", right = true,
     format = show.seconds }, { key = "share", right = true, format = percent } },
     timeline.busy(row.schedule))
+  local ops = table.move(row.ops, 1, math.min(8, #row.ops), 1, {})
+  lines[5] = "\nthe ops of the step that take most:\n"
+  lines[6] = printer.text({ { key = "op" }, { key = "calls", right = true },
+    { key = "seconds", right = true, format = show.seconds },
+    { key = "flop", title = "TFLOP", right = true,
+      format = function(v) return ("%.3g"):format(v * 1e-12) end },
+    { key = "bytes", title = "GB moved", right = true,
+      format = function(v) return ("%.3g"):format(v * 1e-9) end } }, ops)
   if row.seconds.slowest > 0 then
-    lines[5] = ("\nthe slowest of %s ranks adds %s\n"):format(show.count(p.mesh.ranks),
+    lines[7] = ("\nthe slowest of %s ranks adds %s\n"):format(show.count(p.mesh.ranks),
       show.seconds(row.seconds.slowest))
   end
   lines[#lines + 1] = ("\n%s decides most; try: %s\n"):format(longest.name, advice[longest.name])

@@ -55,6 +55,7 @@ describe("moonreel plan", function()
     assert.equal(0, exit)
     assert.matches("why a step of bucket 32px 1x32x32, batch 32 on 4 x 8 H100, takes %d+ us", text)
     assert.matches("\nbackward +compute +1 +%d+ us +%d+ %%", text)
+    assert.matches("\nlinear +%d+ +%d+ us +", text)
     assert.matches("the slowest of 32 ranks adds", text)
     assert.matches("decides most; try: ", text)
     local names = {}

@@ -10,7 +10,7 @@ describe("the truth", function()
     t:expect("b", "second", 1)
     for i = 1, 300 do
       -- a slow beginning is forgotten
-      t:add("a", i < 150 and 9 or 1.05)
+      t:add("a", i < 190 and 9 or 1.05)
       t:add("b", 1.2)
     end
     t:add("c", 7)
