@@ -69,15 +69,18 @@ static void waits(void)
     emu::event_record(e, t);
     CHECK(emu::stream_sync(s));
     // the record that counts is the newest when the wait is enqueued
-    order.clear();
-    emu::enqueue(t, says('a'));
-    emu::event_record(e, t);
-    emu::enqueue(t, says('b'));
-    emu::event_record(e, t);
-    emu::event_wait(e, s);
-    emu::enqueue(s, says('x'));
-    CHECK(emu::stream_sync(s));
-    check_str(order.c_str(), "abx", "a second record", __FILE__, __LINE__);
+    for (unsigned seed = 0; seed < 6; seed++) {
+        order.clear();
+        emu::stream_order(seed);
+        emu::enqueue(t, says('a'));
+        emu::event_record(e, t);
+        emu::enqueue(t, says('b'));
+        emu::event_record(e, t);
+        emu::event_wait(e, s);
+        emu::enqueue(s, says('x'));
+        CHECK(emu::stream_sync(s));
+        check_str(order.c_str(), "abx", "a second record", __FILE__, __LINE__);
+    }
     emu::stream_free(t);
     emu::event_free(e);
     emu::stream_free(s);
