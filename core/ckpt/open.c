@@ -552,11 +552,6 @@ int64_t mr_ckpt_bytes_read(const mr_ckpt *c)
     return c->blocks ? mr_blocks_bytes_read(c->blocks) : 0;
 }
 
-int mr_ckpt_files(const mr_ckpt *c)
-{
-    return c->blocks ? c->manifest.n_files : c->n_parts;
-}
-
 mr_status mr_ckpt_verify(mr_ckpt *c)
 {
     if (c->blocks)

@@ -26,6 +26,21 @@ enum { PAUSE_MIN_NS = 1000000, PAUSE_MAX_NS = 50000000, TEXT_MAX = 4096 };
 
 /* ---- who writes ---- */
 
+/* MR_OK while the launch is the one in force, else MR_E_LOCK. */
+static mr_status check_owner(const mr_save_owner *o)
+{
+    if (o->lock)
+        return mr_run_lock_check(o->lock);
+    mr_run_owner now;
+    MR_TRY(mr_run_lock_peek(o->dir, &now));
+    if (now.fence == o->fence && strcmp(now.run, o->run) == 0)
+        return MR_OK;
+    return mr_fail(MR_E_LOCK,
+                   "%s: launch %lld has taken the run over; rank %d of launch %lld stops "
+                   "writing",
+                   o->dir, (long long)now.fence, o->rank, (long long)o->fence);
+}
+
 mr_status mr_save_owner_take(const mr_saver_options *o, mr_save_owner *out)
 {
     *out = (mr_save_owner){.lock = o->lock, .rank = o->rank, .ranks = MR_MAX(o->ranks, 1)};
@@ -52,21 +67,7 @@ mr_status mr_save_owner_take(const mr_saver_options *o, mr_save_owner *out)
     if (!owner.owned)
         return mr_fail(MR_E_LOCK, "%s: rank %d: nobody holds its lock; rank 0 takes it first", dir,
                        out->rank);
-    return mr_save_owner_check(out);
-}
-
-mr_status mr_save_owner_check(const mr_save_owner *o)
-{
-    if (o->lock)
-        return mr_run_lock_check(o->lock);
-    mr_run_owner now;
-    MR_TRY(mr_run_lock_peek(o->dir, &now));
-    if (now.fence == o->fence && strcmp(now.run, o->run) == 0)
-        return MR_OK;
-    return mr_fail(MR_E_LOCK,
-                   "%s: launch %lld has taken the run over; rank %d of launch %lld stops "
-                   "writing",
-                   o->dir, (long long)now.fence, o->rank, (long long)o->fence);
+    return check_owner(out);
 }
 
 /* ---- names ---- */
@@ -301,7 +302,7 @@ static mr_status listen(const mr_save_job *job, news *now, bool *ended)
                        "rank 0 has gone on to save %lld of this launch, this is save %lld",
                        (long long)now->save, (long long)job->save);
     }
-    st = mr_save_owner_check(job->owner);
+    st = check_owner(job->owner);
     *ended = st == MR_E_LOCK;
     return st;
 }

@@ -171,8 +171,6 @@ typedef struct mr_save_owner {
 
 /* Errors: MR_E_USAGE, MR_E_LOCK, MR_E_IO */
 mr_status mr_save_owner_take(const mr_saver_options *options, mr_save_owner *out);
-/* MR_OK while the launch is the one in force, else MR_E_LOCK. */
-mr_status mr_save_owner_check(const mr_save_owner *owner);
 
 /* A finished snapshot: the bytes of the shard with their block hashes, and what the manifest
  * says. */

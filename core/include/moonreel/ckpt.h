@@ -330,7 +330,6 @@ MR_API mr_status mr_ckpt_touch(mr_ckpt *ckpt);
 MR_API const char *mr_ckpt_path(const mr_ckpt *ckpt); /* lent */
 /* what the manifest says beside files and tensors, as JSON; NULL for plain files; lent */
 MR_API const char *mr_ckpt_manifest(const mr_ckpt *ckpt);
-MR_API int mr_ckpt_files(const mr_ckpt *ckpt);      /* how many files it has */
 MR_API int64_t mr_ckpt_step(const mr_ckpt *ckpt);   /* -1 for plain files */
 MR_API int64_t mr_ckpt_bytes(const mr_ckpt *ckpt);  /* size of all files together */
 MR_API int mr_ckpt_meta_count(const mr_ckpt *ckpt); /* __metadata__ of a plain file */
