@@ -1,11 +1,13 @@
 --- The loop of a run: micro-steps, update, journal, checkpoints, stop requests.
 -- @module moonreel.trainer.loop
+local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
 local ckpt = require "moonreel.ckpt"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
+local regions = require "moonreel.optim.regions"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
 local state = require "moonreel.trainer.state"
@@ -71,8 +73,9 @@ function loop.predict(r)
     trained, all, r.dtype,
     r.facts.device, r.facts.isa, r.facts.threads))
   local rows, s = {}, r.settings
-  r.programs = programs.new(r.exec, r.pipe, {most_bytes = s.programs_bytes, timed = s.record_time,
-    say = function(line) r.progress:say(line) end,
+  local plans = r:keep(E.plan(r.pipe.params, {regions = regions.of(s), facts = r.facts}))
+  r.programs = programs.new(r.exec, plans, r.pipe, {most_bytes = s.programs_bytes,
+    timed = s.record_time, say = function(line) r.progress:say(line) end,
     config = program.config(s)})
   r.unseen, r.truth, r.update_s = {}, truth.new(), r.update.prog:plan().seconds
   local largest = largest_of(r.plan.buckets)

@@ -86,9 +86,12 @@ end
 --- A compiled micro-step.
 ---@param run mr.Exec
 ---@param pipe mr.Pipeline
+---@param shape table      as program.graph takes it
+---@param config table     likewise
+---@param g mr.Graph|nil   of these, which goes with the micro-step; nil: made here
 ---@return mr.MicroStep  with prog, shape, key
-function program.new(run, pipe, shape, config)
-  local g = program.graph(pipe, shape, config)
+function program.new(run, pipe, shape, config, g)
+  g = g or program.graph(pipe, shape, config)
   return setmetatable({graph = g, prog = run:compile(g), shape = shape, key = program.key(shape),
     pipe = pipe}, Step)
 end

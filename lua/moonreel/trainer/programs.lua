@@ -1,5 +1,6 @@
 --- Compiled micro-steps by the key of their shape: compiled when first asked for, the least
--- recently used closed beyond a bound in bytes. What a shape that comes back computes is the same.
+-- recently used closed before they pass a bound in bytes. What a shape that comes back computes is
+-- the same.
 -- @module moonreel.trainer.programs
 local options = require "moonreel.text.options"
 local program = require "moonreel.trainer.program"
@@ -19,17 +20,18 @@ local read_options = options.declare("programs.new", {
 
 --- An empty cache.
 ---@param exec mr.Exec
+---@param plans mr.Exec  plans for the device and regions of exec
 ---@param pipe mr.Pipeline
 ---@param given table  most_bytes, config, timed, say
 ---@return mr.Programs  with compiled: how many were, and bytes: of those kept
-function programs.new(exec, pipe, given)
-  return setmetatable({exec = exec, pipe = pipe, options = read_options(given), kept = {},
-    closed = {}, clock = 0, bytes = 0, compiled = 0}, Programs)
+function programs.new(exec, plans, pipe, given)
+  return setmetatable({exec = exec, plans = plans, pipe = pipe, options = read_options(given),
+    kept = {}, closed = {}, clock = 0, bytes = 0, compiled = 0}, Programs)
 end
 
--- what a micro-step takes for itself; arena, regions and staging belong to the executor
-local function bytes_of(step)
-  local m = step.prog:memory()
+-- what a program takes for itself; arena, regions and staging belong to the executor
+local function bytes_of(prog)
+  local m = prog:memory()
   return m.inputs + m.staged + m.results + m.consts + m.host - m.staging
 end
 
@@ -54,19 +56,30 @@ function Programs:drop(step)
   step:close()
 end
 
--- compile for a shape, and make room for it
+-- close as many as it takes to keep one of this graph, too
+local function make_room(self, graph)
+  if not next(self.kept) then
+    return
+  end
+  local planned <close> = self.plans:compile(graph)
+  local bytes = bytes_of(planned)
+  while next(self.kept) and self.bytes + bytes > self.options.most_bytes do
+    self:drop(oldest(self))
+  end
+end
+
+-- compile for a shape
 local function add(self, key, shape)
   if self.closed[key] == 1 then
     self.options.say(("program of %s is compiled again"):format(key))
   end
-  local step = program.new(self.exec, self.pipe, shape, self.options.config)
+  local config = self.options.config
+  local graph = program.graph(self.pipe, shape, config)
+  make_room(self, graph)
+  local step = program.new(self.exec, self.pipe, shape, config, graph)
   step.prog:time(self.options.timed)
-  step.bytes, self.compiled = bytes_of(step), self.compiled + 1
-  self.bytes = self.bytes + step.bytes
-  while self.bytes > self.options.most_bytes and next(self.kept) do
-    self:drop(oldest(self))
-  end
-  self.kept[key] = step
+  step.bytes, self.compiled = bytes_of(step.prog), self.compiled + 1
+  self.bytes, self.kept[key] = self.bytes + step.bytes, step
   return step
 end
 

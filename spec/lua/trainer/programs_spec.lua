@@ -3,6 +3,7 @@
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local pipeline = require "moonreel.models.pipeline"
+local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local regions = require "moonreel.optim.regions"
 
@@ -11,9 +12,11 @@ local function new(most_bytes, say)
     text_encoder = {type = "bytes", width = 16, rows = 64, max_length = 4, num_heads = 2},
     model = {type = "STDiT3", depth = 1, hidden_size = 16, num_heads = 2, patch_size = {1, 1, 1},
       pred_sigma = false, temporal_pos = "sincos"}}, "f32")
-  local exec = E.new(E.device(), pipe.params, {regions = regions.gradients()})
+  local device, rows = E.device(), regions.gradients()
+  local exec = E.new(device, pipe.params, {regions = rows})
+  local plans = E.plan(pipe.params, {regions = rows, facts = device:facts()})
   exec:init(3)
-  return programs.new(exec, pipe, {most_bytes = most_bytes, say = say}), pipe
+  return programs.new(exec, plans, pipe, {most_bytes = most_bytes, say = say}), pipe
 end
 
 local function shape(batch)
@@ -78,6 +81,17 @@ describe("trainer.programs", function()
 
   it("keeps within its bytes whatever shapes come, and the newest in any case", function()
     local cache = new(4 << 20)
+    -- also while one is compiled: what has to go is gone by then
+    local compile, most, compiled = program.new, 0, 0
+    finally(function() program.new = compile end)
+    program.new = function(...)
+      local step = compile(...)
+      local m = step.prog:memory()
+      most = math.max(most, cache.bytes + m.inputs + m.staged + m.results + m.consts + m.host
+        - m.staging)
+      compiled = compiled + 1
+      return step
+    end
     for b = 1, 40 do
       cache:get(shape(b))
       local sum = 0
@@ -88,6 +102,8 @@ describe("trainer.programs", function()
       assert.is_true(cache.bytes <= 4 << 20)
     end
     assert.is_true(#cache:list() > 1 and #cache:list() < 40)
+    assert.equal(40, compiled)
+    assert.is_true(most <= 4 << 20 and most > 3 << 20, most)
     local none = new(0)
     none:get(shape(1))
     none:get(shape(2))
