@@ -4,8 +4,9 @@
  *   pass    PASS_COLUMNS columns of C. The team packs the columns of B that it needs, as f32, into
  *           panels of TILE_COLUMNS columns: [panel][k][TILE_COLUMNS].
  *   block   at most BLOCK_ROWS rows of C within a pass, by one member of the team. It walks the sum
- *           in steps of STEP elements. Dense rows of f32 are read where they lie; any other A is
- *           packed, step by step, into panels of TILE_ROWS rows: [panel][STEP][TILE_ROWS].
+ *           in steps of STEP elements, for which A is packed into panels of TILE_ROWS rows:
+ *           [panel][STEP][TILE_ROWS]. Also dense rows: read where they lie they are TILE_ROWS
+ *           streams on as many pages, which costs more than packing does.
  *   tile    TILE_ROWS x TILE_COLUMNS of C, whose sums over one step stay in registers.
  *
  * Between the steps a block of C lies in C itself when that is f32, else in scratch memory of the
@@ -141,40 +142,40 @@ static void pack_b(void *user, int64_t begin, int64_t end, int worker)
 
 /* ---- one tile ---- */
 
-/* What a tile multiplies: row i of A begins at a[i], its elements lie `a_step` apart; `b` is a
- * panel [depth][TILE_COLUMNS]. `next` is where the panel after it is fetched from meanwhile, since
- * packed B may come from memory rather than a cache. */
+/* What a tile multiplies: `a` is a panel [depth][TILE_ROWS], `b` one [depth][TILE_COLUMNS]. `next`
+ * is where the panel after it is fetched from meanwhile, since packed B may come from memory rather
+ * than a cache. */
 typedef struct operands {
-    const float *a[TILE_ROWS], *b, *next;
+    const float *a, *b, *next;
     int64_t depth;
 } operands;
 
 /* c[TILE_ROWS][TILE_COLUMNS], rows `ld` apart, = the product, + c if `add`, else + bias if given.
- */
-VF_INLINE void multiply(const operands *o, int64_t a_step, float *c, int64_t ld, bool add,
-                        const float *bias)
+ * Out of line: among the values of the loops around it the sums would not stay in registers. */
+static __attribute__((noinline)) void multiply(const operands *o, float *c, int64_t ld, bool add,
+                                               const float *bias)
 {
     vf sum[TILE_ROWS][2];
-    const float *a[TILE_ROWS], *b = o->b, *next = o->next;
+    const float *a = o->a, *b = o->b, *next = o->next;
     int64_t depth = o->depth, p = 0;
     for (int i = 0; i < TILE_ROWS; i++)
-        sum[i][0] = sum[i][1] = vf_zero(), a[i] = o->a[i];
-    for (; p + UNROLL <= depth; b += UNROLL * TILE_COLUMNS, next += FETCH) {
+        sum[i][0] = sum[i][1] = vf_zero();
+    for (; p + UNROLL <= depth; p += UNROLL, b += UNROLL * TILE_COLUMNS, next += FETCH) {
         __builtin_prefetch(next, 0, 2);
 #pragma GCC unroll 2
-        for (int64_t u = 0; u < UNROLL; u++, p++) {
+        for (int64_t u = 0; u < UNROLL; u++, a += TILE_ROWS) {
             vf b0 = vf_load(b + u * TILE_COLUMNS), b1 = vf_load(b + u * TILE_COLUMNS + VF_LANES);
 #pragma GCC unroll 12
             for (int i = 0; i < TILE_ROWS; i++) {
-                vf x = vf_set(a[i][p * a_step]);
+                vf x = vf_set(a[i]);
                 sum[i][0] = vf_fma(x, b0, sum[i][0]);
                 sum[i][1] = vf_fma(x, b1, sum[i][1]);
             }
         }
     }
-    for (; p < depth; p++, b += TILE_COLUMNS)
+    for (; p < depth; p++, a += TILE_ROWS, b += TILE_COLUMNS)
         for (int i = 0; i < TILE_ROWS; i++) {
-            vf x = vf_set(a[i][p * a_step]);
+            vf x = vf_set(a[i]);
             sum[i][0] = vf_fma(x, vf_load(b), sum[i][0]);
             sum[i][1] = vf_fma(x, vf_load(b + VF_LANES), sum[i][1]);
         }
@@ -185,19 +186,6 @@ VF_INLINE void multiply(const operands *o, int64_t a_step, float *c, int64_t ld,
             vf_store(to, sum[i][v] + (add ? vf_load(to) : start));
         }
     }
-}
-
-/* Both are out of line: among the values of the loops around them the sums would not stay in
- * registers. */
-static __attribute__((noinline)) void multiply_dense(const operands *o, float *c, int64_t ld,
-                                                     bool add, const float *bias)
-{
-    multiply(o, 1, c, ld, add, bias);
-}
-static __attribute__((noinline)) void multiply_packed(const operands *o, float *c, int64_t ld,
-                                                      bool add, const float *bias)
-{
-    multiply(o, TILE_ROWS, c, ld, add, bias);
 }
 
 /* The part of a tile that exists, rows x columns of it: c = sum, + c if `add`, else + the bias from
@@ -217,7 +205,7 @@ VF_INLINE void store_part(const mr_gemm *g, const float *sum, float *c, int64_t 
 
 /* rows x columns of C from `column` on, at c: at most a tile. */
 VF_INLINE void tile(const mr_gemm *g, const operands *o, float *c, int64_t ld, bool add,
-                    int64_t rows, int64_t columns, int64_t column, bool dense, mr_dtype in)
+                    int64_t rows, int64_t columns, int64_t column, mr_dtype in)
 {
     for (int64_t r = 0; r < rows; r++) {
         __builtin_prefetch(c + r * ld, 1);
@@ -228,42 +216,32 @@ VF_INLINE void tile(const mr_gemm *g, const operands *o, float *c, int64_t ld, b
     bool direct = rows == TILE_ROWS && columns == TILE_COLUMNS && (in == MR_F32 || !bias);
     float sum[TILE_ROWS * TILE_COLUMNS], *to = direct ? c : sum;
     int64_t to_ld = direct ? ld : TILE_COLUMNS;
-    bias = direct && bias ? bias + column : NULL;
-    if (dense)
-        multiply_dense(o, to, to_ld, direct && add, bias);
-    else
-        multiply_packed(o, to, to_ld, direct && add, bias);
+    multiply(o, to, to_ld, direct && add, direct && bias ? bias + column : NULL);
     if (!direct)
         store_part(g, sum, c, ld, add, rows, columns, column, in);
 }
 
 /* ---- a block of rows ---- */
 
-/* Rows row .. row + rows over the step of the sum that begins at p; C is at c. `dense`: rows of A
- * are read where they lie; `dense` and `in` are constants of each variant. */
+/* Rows row .. row + rows over the step of the sum that begins at p; C is at c. `in` is a constant
+ * of each variant. */
 VF_INLINE void block_step(const job *j, float *packed, float *c, int64_t ld, int64_t row,
-                          int64_t rows, int64_t p, bool dense, mr_dtype in)
+                          int64_t rows, int64_t p, mr_dtype in)
 {
     const mr_gemm *g = j->g;
     operands o = {.depth = MR_MIN(g->k - p, (int64_t)STEP)};
     int64_t panel = o.depth * TILE_ROWS + VF_LANES;
     bool add = p > 0 || g->accumulate;
-    if (!dense) {
-        source s = {g->a, row * g->a_row + p * g->a_col, g->a_row, g->a_col, g->m - row};
-        pack(packed, TILE_ROWS, panel, &s, rows, o.depth, in);
-    }
+    source s = {g->a, row * g->a_row + p * g->a_col, g->a_row, g->a_col, g->m - row};
+    pack(packed, TILE_ROWS, panel, &s, rows, o.depth, in);
     for (int64_t q = 0; q < j->last - j->first; q += TILE_COLUMNS)
         for (int64_t i = 0; i < rows; i += TILE_ROWS) {
             int64_t columns = MR_MIN(j->last - j->first - q, (int64_t)TILE_COLUMNS);
             o.b = j->b + q * g->k + p * TILE_COLUMNS;
             o.next = o.b + TILE_COLUMNS * g->k + i / TILE_ROWS * (o.depth / UNROLL * FETCH);
-            // a tile past the last row computes it again, and does not store it
-            for (int64_t r = 0; r < TILE_ROWS; r++)
-                o.a[r] = dense
-                             ? (const float *)g->a + (row + MR_MIN(i + r, rows - 1)) * g->a_row + p
-                             : packed + i / TILE_ROWS * panel + r;
+            o.a = packed + i / TILE_ROWS * panel;
             tile(g, &o, c + i * ld + q, ld, add, MR_MIN(rows - i, (int64_t)TILE_ROWS), columns,
-                 j->first + q, dense, in);
+                 j->first + q, in);
         }
 }
 
@@ -281,11 +259,9 @@ static void block(void *user, int64_t begin, int64_t end, int worker)
     // between two
     do {
         if (g->in == MR_BF16)
-            block_step(j, packed, c, ld, begin, rows, p, false, MR_BF16);
-        else if (g->a_col != 1)
-            block_step(j, packed, c, ld, begin, rows, p, false, MR_F32);
+            block_step(j, packed, c, ld, begin, rows, p, MR_BF16);
         else
-            block_step(j, packed, c, ld, begin, rows, p, true, MR_F32);
+            block_step(j, packed, c, ld, begin, rows, p, MR_F32);
         p += STEP;
     } while (p < g->k && !mr_interrupt_get());
     if (in_place)
