@@ -68,12 +68,13 @@ static int e_device(lua_State *L)
 static int d_facts(lua_State *L)
 {
     const mr_facts *f = &check_device(L, 1)->dev->facts;
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 6);
     lua_pushstring(L, f->device), lua_setfield(L, -2, "device");
     lua_pushstring(L, f->isa), lua_setfield(L, -2, "isa");
     lua_pushinteger(L, f->threads), lua_setfield(L, -2, "threads");
     lua_pushboolean(L, f->bf16), lua_setfield(L, -2, "bf16");
     lua_pushboolean(L, f->amx), lua_setfield(L, -2, "amx");
+    lua_pushboolean(L, f->bf16_by_f32), lua_setfield(L, -2, "bf16_by_f32");
     return 1;
 }
 
@@ -227,7 +228,7 @@ static int e_new(lua_State *L)
 typedef struct facts_table {
     const char *device, *isa;
     int64_t threads;
-    bool bf16, amx;
+    bool bf16, amx, bf16_by_f32;
 } facts_table;
 
 static const mr_bind_field facts_fields[] = {
@@ -236,6 +237,8 @@ static const mr_bind_field facts_fields[] = {
     MR_BIND_INT("threads", facts_table, threads, 1, 1, "Of its team."),
     MR_BIND_BOOL("bf16", facts_table, bf16, "Are products of bf16 fast?"),
     MR_BIND_BOOL("amx", facts_table, amx, "Has it AMX tiles?"),
+    MR_BIND_BOOL("bf16_by_f32", facts_table, bf16_by_f32,
+                 "Are products of bf16 faster by instructions for f32?"),
     MR_BIND_END};
 
 static const mr_bind_field plan_fields[] = {
@@ -254,6 +257,7 @@ static mr_facts read_facts(lua_State *L)
         return f;
     mr_bind_options(L, lua_gettop(L), "exec.plan: facts", facts_fields, &t);
     f.threads = (int)MR_MIN(t.threads, (int64_t)INT_MAX), f.bf16 = t.bf16, f.amx = t.amx;
+    f.bf16_by_f32 = t.bf16_by_f32;
     snprintf(f.device, sizeof f.device, "%s", t.device ? t.device : "cpu");
     snprintf(f.isa, sizeof f.isa, "%s", t.isa ? t.isa : "");
     return f;
@@ -478,7 +482,7 @@ static const mr_bind_face exec_module_face = {"moonreel.core.exec",
                                               exec_module_rows, NULL};
 
 static const mr_bind_row device_rows[] = {
-    MR_ROW("facts", d_facts, "(): table", "{device, isa, threads, bf16, amx}."),
+    MR_ROW("facts", d_facts, "(): table", "{device, isa, threads, bf16, amx, bf16_by_f32}."),
     MR_ROW("memory", d_memory, "(): integer, integer",
            "Bytes that are free on it, and all that it has."),
     MR_ROW("rates", d_rates, "(compute: mr.Dtype): table",

@@ -1,6 +1,9 @@
 /* cpu: which instruction set the kernels use. Licence: Apache-2.0 */
 #include "cpu/cpu.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,10 +87,24 @@ bool mr_cpu_bf16(void)
 #endif
 }
 
+/* Golden Cove and what came after it: a product of 32 pairs of bf16 takes two cycles, in which two
+ * products of 16 f32 each take one. Such an Intel processor has arithmetic of f16 too; the one
+ * before it, whose bf16 is the faster, has not. */
+static bool slow_bf16(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    return __builtin_cpu_is("intel") && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 23 & 1;
+#else
+    return false;
+#endif
+}
+
 mr_facts mr_cpu_facts(const char *device, int isa, int threads)
 {
     mr_facts f = {.threads = threads > 0 ? threads : 1};
     f.bf16 = isa == 2 && mr_cpu_bf16(), f.amx = isa == 2 && mr_cpu_amx();
+    f.bf16_by_f32 = f.bf16 && !f.amx && slow_bf16();
 #ifdef _OPENMP
     if (threads <= 0)
         f.threads = omp_get_max_threads();

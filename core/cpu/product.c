@@ -1,7 +1,10 @@
 /* product: which way a product takes, and the oneDNN way. Licence: Apache-2.0
  *
- * bf16 goes to isa/amx_gemm.c where the processor has AMX and the shape fits, the rest of bf16 to
- * oneDNN. What was measured there (oneDNN 2.6, AMX, 2,560 rows, widths of 1,152 to 4,608):
+ * bf16 goes to isa/amx_gemm.c where the processor has AMX and the shape fits; where it has none and
+ * its bf16 instructions are slow, to isa/gemm.c, which computes in f32 (Emerald Rapids without AMX,
+ * one core, 768 rows: 1.4 to 1.9 times oneDNN's speed at widths of 1,152 to 4,608, 1.1 to 1.4 times
+ * at 128 to 512); the rest of bf16 to oneDNN. What was measured there (oneDNN 2.6, AMX, 2,560 rows,
+ * widths of 1,152 to 4,608):
  * - B [k, n] read in place reaches 0.56 to 0.85 of the speed of its packed form, a weight stored
  *   [n, k] 0.87 to 1.0. Packing it into the workspace takes 3 to 5 % of the product, and no second
  *   copy of the weights stays in memory. At demo sizes (768 rows, widths of 128 to 512) the packed
@@ -98,8 +101,8 @@ static way way_of(const mr_product_spec *s, const mr_facts *facts)
         return TILES;
 #ifdef MR_HAVE_ONEDNN
     double flop = flop_of(s);
-    bool own = s->in == MR_F32 && s->batch == 1 && MR_MIN(s->m, s->n) >= 64 &&
-               (isa == 1 || flop >= LARGE_FLOP);
+    bool faster = s->in == MR_F32 ? isa == 1 || flop >= LARGE_FLOP : facts->bf16_by_f32;
+    bool own = s->batch == 1 && MR_MIN(s->m, s->n) >= 64 && faster;
     if (isa <= 0 || own || (s->in != MR_F32 && !facts->bf16))
         return OWN;
     if (flop > PIECE_FLOP && piece_of(s) < (s->batch > 1 ? s->batch : s->m))

@@ -78,6 +78,8 @@ typedef struct mr_facts {
     int threads;
     bool bf16; /* bf16 products are fast here */
     bool amx;  /* own kernels may use AMX tiles for bf16 */
+    /* its instructions for bf16 are slower than those for f32, which products of bf16 then use */
+    bool bf16_by_f32;
 } mr_facts;
 
 /* Kernels of one device. `run` holds one function per instruction set on the CPU. `workspace` is a

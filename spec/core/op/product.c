@@ -63,9 +63,12 @@ static const shape shapes[] = {
     {1, 128, 736, 576, 1, 0, 0, 1, MR_BF16, MR_F32},
 };
 
+static bool other_bf16; /* products of bf16 go the way that this processor does not take */
+
 static void run(const shape *x, const char *isa, int threads)
 {
     mr_facts facts = mr_cpu_facts("cpu", mr_isa_index(isa), threads);
+    facts.bf16_by_f32 ^= facts.bf16 && other_bf16;
     // rows of C are padded by 3 elements
     mr_product_spec s = {.batch = x->batch,
                          .m = x->m,
@@ -118,6 +121,7 @@ static void plans(void)
                                        {3456, 1152, 257}, {2560, 1000, 30}};
     mr_facts facts = mr_cpu_facts("cpu", mr_isa(), 1);
     bool built = mr_isa() > 0 && dlsym(RTLD_NEXT, "dnnl_primitive_create");
+    facts.bf16_by_f32 = false;
     for (int kind = 0; kind < 32; kind++)
         for (size_t i = 0; i < MR_COUNT(sizes); i++) {
             bool ta = kind & 1, tb = kind & 2, half = ta || kind & 4;
@@ -146,6 +150,35 @@ static void plans(void)
             if (!check_note(!library || planned))
                 printf("[%lld, %lld, %lld] kind %d: %s\n", (long long)m, (long long)n, (long long)k,
                        kind, mr_product_how(p));
+            mr_product_free(p);
+        }
+}
+
+/* bf16 by instructions for f32 is the own product's, but for a few rows or columns. */
+static void ways(void)
+{
+    mr_facts facts = {.isa = "avx512", .threads = 1, .bf16 = true};
+    for (int by_f32 = 0; by_f32 < 2; by_f32++)
+        for (int64_t n = 48; n < 130; n += 80) {
+            mr_product_spec s = {.batch = 1,
+                                 .m = 768,
+                                 .n = n,
+                                 .k = 128,
+                                 .a_row = 128,
+                                 .a_col = 1,
+                                 .b_row = 1,
+                                 .b_col = 128,
+                                 .c_row = n,
+                                 .in = MR_BF16,
+                                 .out = MR_BF16};
+            facts.bf16_by_f32 = by_f32;
+            mr_product *p = NULL;
+            CHECK_OK(mr_product_new(&s, &facts, &p));
+            // without the library, or where it serves no bf16, all are the own product's
+            bool own = strcmp(mr_product_how(p), "own avx512") == 0;
+            CHECK(own || !(by_f32 && n >= 64));
+            if (mr_cpu_bf16())
+                CHECK(!own || (by_f32 && n >= 64));
             mr_product_free(p);
         }
 }
@@ -211,8 +244,13 @@ int main(void)
         refuse = true;
         run(&shapes[i], mr_isa_name(mr_isa()), 2);
         refuse = false;
+        other_bf16 = shapes[i].in == MR_BF16;
+        if (other_bf16)
+            run(&shapes[i], mr_isa_name(mr_isa()), 2);
+        other_bf16 = false;
     }
     plans();
+    ways();
     mr_product *p = NULL;
     mr_product_spec wide = {.batch = 1, .m = 2, .n = 2, .k = 2, .in = MR_F64, .out = MR_F64};
     CHECK_FAILS(mr_product_new(&wide, &(mr_facts){.isa = "base", .threads = 1}, &p),

@@ -234,7 +234,7 @@ function Comm:close() end
 ---@class mr.Device
 local Device = {}
 
---- {device, isa, threads, bf16, amx}.
+--- {device, isa, threads, bf16, amx, bf16_by_f32}.
 ---@return table
 function Device:facts() end
 
