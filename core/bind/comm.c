@@ -56,6 +56,21 @@ static const mr_view *push_rows(lua_State *L, const mr_desc *d, int64_t rows, mr
     return mr_tensor_view(*t);
 }
 
+/* The same, or the tensor `out` of the options at `arg`, which must have that dtype and size. */
+static const mr_view *result_rows(lua_State *L, int arg, const char *who, const mr_desc *d,
+                                  int64_t rows, mr_dtype dtype)
+{
+    if (!lua_istable(L, arg) || lua_getfield(L, arg, "out") == LUA_TNIL)
+        return push_rows(L, d, rows, dtype);
+    const mr_view *out = dense_at(L, -1, who);
+    char text[128];
+    if (out->desc.dtype != dtype || mr_desc_count(&out->desc) != rows * row_count(d))
+        mr_bind_raise(L, MR_E_SHAPE, "%s: out is %s: expected %lld elements of %s", who,
+                      mr_desc_text(&out->desc, text, sizeof text), (long long)(rows * row_count(d)),
+                      mr_dtype_name(dtype));
+    return out;
+}
+
 /* Field `name` of the options at `arg`: rows of each rank, as elements; NULL where it is absent. */
 static int64_t *row_list(lua_State *L, int arg, const mr_comm *c, const char *who, const char *name,
                          const mr_desc *d)
@@ -147,6 +162,7 @@ static const mr_bind_field reduce_fields[] = {
     MR_BIND_STR("dtype", reduce_options, dtype,
                 "Of the result: that of x (default); f32 and bf16 each become the other."),
     MR_BIND_ANY("rows", "integer[]", "Rows for each rank; default: the same for all."),
+    MR_BIND_ANY("out", "mr.Tensor", "Takes the result; it may be this rank's rows of x."),
     MR_BIND_END};
 
 /* The dtype that the options ask for, else that of x. */
@@ -179,14 +195,17 @@ static int c_reduce_scatter(lua_State *L)
     if (!counts)
         counts = equal_rows(L, c, total / n);
     expect_rows(L, "reduce_scatter", "rows", sum_of(counts, n), total, &x->desc);
-    const mr_view *out = push_rows(L, &x->desc, counts[mr_comm_rank(c)] / row, to);
+    const mr_view *out =
+        result_rows(L, 3, "reduce_scatter", &x->desc, counts[mr_comm_rank(c)] / row, to);
     mr_bind_check(L,
                   mr_comm_reduce_scatter(c, kind, x->desc.dtype, x->data, counts, to, out->data));
     return 1;
 }
 
 static const mr_bind_field gather_fields[] = {
-    MR_BIND_ANY("rows", "integer[]", "Rows of each rank; default: as many as here."), MR_BIND_END};
+    MR_BIND_ANY("rows", "integer[]", "Rows of each rank; default: as many as here."),
+    MR_BIND_ANY("out", "mr.Tensor", "Takes the result; x may be its rows of this rank."),
+    MR_BIND_END};
 
 static int c_all_gather(lua_State *L)
 {
@@ -198,8 +217,8 @@ static int c_all_gather(lua_State *L)
     if (!counts)
         counts = equal_rows(L, c, mine);
     expect_rows(L, "all_gather", "rows of this rank", counts[mr_comm_rank(c)], mine, &x->desc);
-    const mr_view *out =
-        push_rows(L, &x->desc, sum_of(counts, mr_comm_size(c)) / row, x->desc.dtype);
+    const mr_view *out = result_rows(L, 3, "all_gather", &x->desc,
+                                     sum_of(counts, mr_comm_size(c)) / row, x->desc.dtype);
     mr_bind_check(L, mr_comm_all_gather(c, x->desc.dtype, x->data, counts, out->data));
     return 1;
 }

@@ -13,8 +13,9 @@ local optim = {}
 
 local ALIGN = 64
 
--- contiguous ranges of trainable parameters with equal decay and learning-rate factor
-local function ranges(params)
+-- contiguous ranges of trainable parameters with equal decay and learning-rate factor, as far as
+-- they lie in [from, to)
+local function ranges(params, from, to)
   local list = {}
   for _, p in ipairs(params:list()) do
     if not p.frozen and not p.buffer then
@@ -28,7 +29,14 @@ local function ranges(params)
       end
     end
   end
-  return list
+  local inside = {}
+  for _, r in ipairs(list) do
+    r.start, r.stop = math.max(r.start, from), math.min(r.stop, to)
+    if r.start < r.stop then
+      inside[#inside + 1] = r
+    end
+  end
+  return inside, #list
 end
 
 local Update = {}
@@ -37,13 +45,16 @@ Update.__index = Update
 --- Build and compile the update of a run.
 ---@param run mr.Exec       with the regions of regions.adamw: averages are kept where it has them
 ---@param params mr.Params  sealed
+---@param world mr.Comm|nil ranks that update together (moonreel.optim.ranks)
 ---@return mr.Update        MR_E_RECIPE when every parameter is frozen
-function optim.new(run, params)
-  local by_role, list = {}, ranges(params)
+function optim.new(run, params, world)
+  local by_role, by_name = {}, {}
   for _, row in ipairs(run:regions()) do
-    by_role[row.role] = row
+    by_role[row.role], by_name[row.name] = row, row
   end
-  if #list == 0 then
+  local kept = by_role.master or by_role.weights
+  local list, trained = ranges(params, kept.start, kept.stop)
+  if trained == 0 then
     base.raise("MR_E_RECIPE", ("nothing trains: all %d tensors of the models are frozen; try: "
       .. "without model.only_train_temporal, or models that declare some without frozen = true")
       :format(#params:list()))
@@ -56,18 +67,25 @@ function optim.new(run, params)
   local g = G.graph(params)
   local first, last = list[1], list[#list]
   local hyper = g:input("hyper", "f64", {12})
-  local sumsq = (ops.sum_squares(g:region("grad", "f32", first.start, {last.stop - first.start})))
+  local sumsq = world and g:input("sumsq", "f64", {1})
+    or (ops.sum_squares(g:region("grad", "f32", first.start, {last.stop - first.start})))
   for _, r in ipairs(list) do
     local n = {r.stop - r.start}
-    local function region(row) return g:region(row.name, row.dtype, r.start, n) end
-    local m, v = table.unpack(regions.moments)
+    -- places in a region that is a part count from where it begins
+    local function region(row) return g:region(row.name, row.dtype, r.start - row.start, n) end
+    local m, v = by_name[regions.moments[1].name], by_name[regions.moments[2].name]
+    -- ranks copy masters of the weights' own dtype when they gather
+    local weights = not master.shared and not (world and w.dtype == master.dtype) and region(w)
     ops.adamw(region(master), g:region("grad", "f32", r.start, n), region(m), region(v),
-      average and region(average) or false, not master.shared and region(w) or false,
+      average and region(average) or false, weights,
       hyper, sumsq, {decay = r.decay, lr_factor = r.lr_factor})
   end
-  g:output("sumsq", sumsq)
+  if not world then
+    g:output("sumsq", sumsq)
+  end
   g:finish()
-  return setmetatable({run = run, graph = g, prog = run:compile(g)}, Update)
+  return setmetatable({run = run, graph = g, prog = run:compile(g),
+    ranks = world and require("moonreel.optim.ranks").new(run, params, world, master)}, Update)
 end
 
 local read_step = options.declare("update:step", {
@@ -86,13 +104,21 @@ local read_step = options.declare("update:step", {
 -- device decides by the norm of the gradient: where it is not finite - nor is it where a loss was
 -- not - only the gradients change.
 ---@param h table  lr, beta1, beta2, eps, weight_decay, max_norm (0: off), ema_decay, step (from 1);
---   grad_scale: 1 / (sum of the weights of the samples), 0 makes this a step that changes nothing
+--   grad_scale: 1 / (sum of the weights of the samples, of all ranks), 0 makes this a step that
+--   changes nothing
 ---@return function  waits for the gradient norm before the clip, and returns it
 function Update:start(h)
   h = read_step(h)
   self.prog:set("hyper",
     T.from({12}, {h.lr, h.beta1, h.beta2, h.eps, h.weight_decay, h.max_norm,
     h.ema_decay, h.step, h.grad_scale, 0, 0, 0}, "f64"))
+  if self.ranks then
+    local sum = self.ranks:reduce()
+    self.prog:set("sumsq", T.from({1}, {sum}, "f64"))
+    self.prog:run()
+    self.ranks:gather()
+    return function() return sum ^ 0.5 * h.grad_scale end
+  end
   self.prog:run()
   local sumsq = self.prog:fetch("sumsq")
   return function()

@@ -34,17 +34,34 @@ end
 
 local read_adamw = options.declare("regions.adamw", {
   { "ema", "boolean", "averaged weights as well" },
+  { "start", "integer", "of the elements that this rank owns; absent: all" },
+  { "stop", "integer", "where they end" },
 })
 
+-- rows over a part of the trained range
+local function part_of(rows, start, stop)
+  local out = {}
+  for i, row in ipairs(rows) do
+    out[i] = {start = start, stop = stop}
+    for key, value in pairs(row) do
+      out[i][key] = value
+    end
+  end
+  return out
+end
+
 --- For AdamW, the update of moonreel.optim.
----@param given table|nil  ema: averaged weights as well
+---@param given table|nil  ema: averaged weights as well; start, stop: the elements of which this
+---   rank keeps masters, moments and averages, as it owns them
 ---@return table[] rows
 function regions.adamw(given)
+  local o = read_adamw(given)
   -- checkpoints hold them in this order
-  if read_adamw(given).ema then
-    return {grad, master, ema, adam_m, adam_v}
+  local kept = o.ema and {master, ema, adam_m, adam_v} or {master, adam_m, adam_v}
+  if o.stop then
+    kept = part_of(kept, o.start or 0, o.stop)
   end
-  return {grad, master, adam_m, adam_v}
+  return {grad, table.unpack(kept)}
 end
 
 --- For the optimizer of settings.

@@ -172,6 +172,7 @@ function Comm:all_reduce(x, kind) end
 ---@field kind? string "sum" (default) or "max".
 ---@field dtype? string Of the result: that of x (default); f32 and bf16 each become the other.
 ---@field rows? integer[] Rows for each rank; default: the same for all.
+---@field out? mr.Tensor Takes the result; it may be this rank's rows of x.
 
 --- The sum over ranks; each gets its rows of it.
 ---@param x mr.Tensor
@@ -181,6 +182,7 @@ function Comm:reduce_scatter(x, options) end
 
 ---@class mr.Comm.all_gather.options
 ---@field rows? integer[] Rows of each rank; default: as many as here.
+---@field out? mr.Tensor Takes the result; x may be its rows of this rank.
 
 --- The rows of all ranks, in their order.
 ---@param x mr.Tensor
