@@ -41,14 +41,7 @@ end
 ---@param name string        appended with a dot
 ---@param group table|nil     replaces fields of the group
 function Scope:child(name, group)
-  local merged = {}
-  for k, v in pairs(self.group) do
-    merged[k] = v
-  end
-  for k, v in pairs(group or {}) do
-    merged[k] = v
-  end
-  return nn.scope(self.params, self:name(name), merged)
+  return nn.scope(self.params, self:name(name), nn.merged(self.group, group))
 end
 
 --- The full name of a parameter of this scope.
@@ -296,6 +289,19 @@ function Embedding:forward(g, ids)
 end
 
 -- ---- helpers ----
+
+--- Fields of several tables, those of later ones over those of earlier ones.
+---@param ... table|nil
+---@return table
+function nn.merged(...)
+  local out = {}
+  for i = 1, select("#", ...) do
+    for k, v in pairs((select(i, ...)) or {}) do
+      out[k] = v
+    end
+  end
+  return out
+end
 
 --- The value in another dtype; itself when it has it already.
 function nn.cast(x, dtype)

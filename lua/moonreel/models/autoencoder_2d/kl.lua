@@ -125,13 +125,7 @@ Autoencoder.__index = Autoencoder
 ---@param config table     fields of kl.defaults; missing ones take the default
 ---@return table           with encode and decode; `factor`: pixels of a latent cell's side
 function kl.new(scope, config)
-  local c = {}
-  for field, default in pairs(kl.defaults) do
-    c[field] = config[field]
-    if c[field] == nil then
-      c[field] = default
-    end
-  end
+  local c = nn.merged(kl.defaults, config)
   local latent = c.latent_channels
   local self = setmetatable({config = c, factor = 1 << #c.block_out_channels - 1}, Autoencoder)
   self.encoder = encoder_of(scope, c)

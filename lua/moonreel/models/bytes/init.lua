@@ -15,13 +15,7 @@ Encoder.__index = Encoder
 ---@param params mr.Params
 ---@param config table  fields of bytes.defaults
 function bytes.new(params, config)
-  local c = {}
-  for k, v in pairs(bytes.defaults) do
-    c[k] = v
-  end
-  for k, v in pairs(config) do
-    c[k] = v
-  end
+  local c = nn.merged(bytes.defaults, config)
   if c.width % (2 * c.num_heads) ~= 0 then
     base.raise("MR_E_RECIPE",
       ("text_encoder.width %d is not an even multiple of num_heads %d"):format(c.width,

@@ -3,6 +3,7 @@
 -- nothing is carried over. Names and shapes are those of the released file. Ref: opensora-1.2.md
 -- 5.3.
 -- @module moonreel.models.opensora_vae.temporal
+local nn = require "moonreel.nn"
 local volume = require "moonreel.nn.volume"
 
 local temporal = {}
@@ -104,10 +105,7 @@ Autoencoder.__index = Autoencoder
 ---@param config table     fields of temporal.defaults; missing ones take the default
 ---@return table           with encode and decode; `factor`: frames of a latent frame
 function temporal.new(scope, config)
-  local c, factor = {}, 1
-  for field, default in pairs(temporal.defaults) do
-    c[field] = config[field] or default
-  end
+  local c, factor = nn.merged(temporal.defaults, config), 1
   for _, halved in ipairs(c.temporal_downsample) do
     factor = halved and 2 * factor or factor
   end

@@ -49,16 +49,7 @@ end
 ---@param config table      fields of stdit3.defaults; missing ones take the default
 ---@return mr.STDiT3
 function stdit3.new(params, config)
-  local c = {}
-  for k, v in pairs(stdit3.defaults) do
-    c[k] = v
-  end
-  for k, v in pairs(stdit3.sizes[config.type] or {}) do
-    c[k] = v
-  end
-  for k, v in pairs(config) do
-    c[k] = v
-  end
+  local c = nn.merged(stdit3.defaults, stdit3.sizes[config.type], config)
   check(c)
   local D, P = c.hidden_size, c.patch_size
   local scope = nn.scope(params, nil, {frozen = c.only_train_temporal})
