@@ -204,7 +204,11 @@ function command.run(args)
   local fault = require "moonreel.recipe.fault"
   local parsed = require("moonreel.settings.words").parse(args, command)
   local options = parsed.options
-  if options.published and #parsed.positional == 0 then
+  if options.published then
+    if #parsed.positional > 0 then
+      fault.usage("plan: --published plans what was published, and no recipe; got '%s'",
+        parsed.positional[1])
+    end
     return print_published(options)
   elseif options.check then
     local rows = require("moonreel.plan.check").rows(parsed.positional, meshes_of(options),

@@ -26,14 +26,14 @@ Mesh.__index = Mesh
 function mesh.parse(text, otherwise)
   local rest, counts = text, {}
   while rest:match("^%d+x") do
-    counts[#counts + 1] = math.tointeger(tonumber(rest:match("^%d+")))
+    counts[#counts + 1] = tonumber(rest:match("^%d+"))
     rest = rest:gsub("^%d+x", "", 1)
   end
   if rest:match("^%d+$") then
-    counts[#counts + 1], rest = math.tointeger(tonumber(rest)), ""
+    counts[#counts + 1], rest = tonumber(rest), ""
   end
   for _, n in ipairs(counts) do
-    if not n or n < 1 or n > 1e6 then
+    if n < 1 or n > 1e6 then
       fault.usage("--gpus %s: expected counts from 1 to a million; try: 24x8xH100", text)
     end
   end

@@ -311,9 +311,11 @@ function show.text(p)
   live_lines(p, put)
   put("")
   bucket_lines(p, put)
+  put("")
   if p.course then
-    put("")
     course_lines(p, put)
+  else
+    put("without an index nobody knows how many steps there are; try: --data NAME.mrx")
   end
   if p.truth then
     put("")

@@ -24,7 +24,9 @@ describe("a mesh", function()
     local usage = "MR_E_USAGE"
     fails(usage, "12 are no whole number of nodes; try: 8 or 16", mesh.parse, "12xH100")
     fails(usage, "try: 24x8xH100", mesh.parse, "1x2x3xH100")
-    fails(usage, "expected counts from 1", mesh.parse, "0xH100")
+    for _, text in ipairs { "0xH100", "99999999999999999999xH100", "99999999999999999999" } do
+      fails(usage, "expected counts from 1 to a million", mesh.parse, text)
+    end
     fails(usage, "did you mean 'H100'?", mesh.parse, "8xH10")
     fails(usage, "no machine file './none.lua'; try: one of A100", mesh.parse, "8x./none.lua")
     local four = mesh.parse("4xH100")

@@ -95,6 +95,10 @@ describe("stages", function()
       "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 8}}}", "model.depth=1")
     assert.equal(0, exit)
     assert.matches("the whole run: 2,100 steps %(names of the published checkpoints", text)
+    exit, text = run("opensora-1.2/lambda/stage1", "--gpus", "24x8xH100",
+      "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 8}}}", "model.depth=1")
+    assert.equal(0, exit)
+    assert.matches("\nwithout an index nobody knows how many steps there are; try: %-%-data", text)
   end)
 end)
 
