@@ -17,6 +17,9 @@ local CODE = [[
   t5:tokens { "a red circle" }
   print(bench.max_resident() - before, t5:bytes_read() - counted, read() - at)]]
 
+-- sanitizers keep what is freed: their peaks say nothing
+local peaks_count = not process.program():find("/asan/", 1, true)
+
 describe("the memory of a T5 encoder", function()
   local dir
   setup(function() dir = folder.new() end)
@@ -35,7 +38,7 @@ describe("the memory of a T5 encoder", function()
       return tonumber(peak), tonumber(counted), tonumber(read)
     end
     local peak, counted, read = take "stream"
-    assert.is_true(peak < all / 2, tostring(peak))
+    assert.is_true(peak < all / 2 or not peaks_count, tostring(peak))
     -- twice the blocks and a few words
     assert.is_true(counted > 2 * all * 0.999 and counted < 2 * all + 100 * 2 * s.d_model, counted)
     assert.is_true(math.abs(read - counted) < 1 << 20, read)
