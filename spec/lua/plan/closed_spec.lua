@@ -1,6 +1,10 @@
 --- Closed forms against the tables that were computed for the published models.
 local closed = require "moonreel.plan.closed"
+local compiled = require "moonreel.plan.compiled"
 local machine = require "moonreel.plan.machine"
+local mesh = require "moonreel.plan.mesh"
+local plan = require "moonreel.plan"
+local settings = require "moonreel.settings"
 
 local function near(want, got, share, what)
   assert.is_true(math.abs(got - want) <= share * want,
@@ -65,6 +69,20 @@ describe("STDiT3 of Open-Sora 1.2", function()
       near(r[6] * 1e12, closed.stdit3_operations(s), 1e-3)
       near(r[7] * 1e9, closed.stdit3_kept(s), 5e-3)
       near(r[8], 100 * closed.stdit3_operations(s) / 12 / 989e12, 0.01)
+    end
+  end)
+
+  it("agree with the graphs that train, within a tenth", function()
+    local of = mesh.parse "H100"
+    local cache <close> = compiled.new(of.machine)
+    local p = plan.of(settings.bake("opensora-1.2/lambda/stage1", { "bucket_config=recipe.replace{"
+      .. "['144p'] = {[51] = {1.0, 51}, [1] = {1.0, 475}}, ['720p'] = {[1] = {1.0, 36}}}" }),
+      { mesh = of, compiled = cache })
+    assert.equal(3, #p.buckets)
+    for _, b in ipairs(p.buckets) do
+      local s = closed.stdit3_shape(b.height, b.width, b.frames, b.batch)
+      assert.equal(s.tokens * b.batch, b.tokens)
+      near(closed.stdit3_operations(s), b.useful, 0.1, plan.bucket_name(b))
     end
   end)
 end)
