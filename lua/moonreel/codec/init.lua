@@ -13,6 +13,9 @@ local start = require "moonreel.ckpt.start"
 
 local codec = {}
 
+-- compiled programs: a clip takes four at most, and a run has clips of many sizes
+local KEPT = 16
+
 local Codec = {}
 Codec.__index = Codec
 
@@ -92,7 +95,7 @@ end
 ---@param exec mr.Exec      holds the parameters; borrowed
 ---@return mr.Codec
 function codec.of(auto, params, exec)
-  return setmetatable({auto = auto, params = params, exec = exec, programs = {}}, Codec)
+  return setmetatable({auto = auto, params = params, exec = exec, programs = {}, clock = 0}, Codec)
 end
 
 --- The codec of a pipeline.
@@ -140,6 +143,23 @@ Codec.__close = Codec.close
 
 -- ---- programs
 
+-- of many, the program whose last use is longest ago makes room for another
+local function make_room(self)
+  local oldest, count = nil, 0
+  for key, one in pairs(self.programs) do
+    count = count + 1
+    if not oldest or one.used < self.programs[oldest].used then
+      oldest = key
+    end
+  end
+  if count >= KEPT then
+    local one = self.programs[oldest]
+    self.programs[oldest] = nil
+    one.prog:close()
+    one.graph:close()
+  end
+end
+
 -- the program of a name and sizes; build(g) adds the nodes and returns the result
 local function program(self, name, sizes, build)
   local key = name .. " " .. table.concat(sizes, "x")
@@ -148,9 +168,12 @@ local function program(self, name, sizes, build)
     local g = G.graph(self.params)
     g:output("out", build(g))
     g:finish()
+    make_room(self)
     one = {graph = g, prog = self.exec:compile(g)}
     self.programs[key] = one
   end
+  self.clock = self.clock + 1
+  one.used = self.clock
   return one.prog
 end
 

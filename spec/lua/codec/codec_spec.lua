@@ -125,6 +125,21 @@ describe("codec", function()
     assert.equal(short, arena(40))
   end)
 
+  it("keeps the programs of few sizes, and gives the same bits when one comes back", function()
+    local c <close> = open(dir.path .. "/vae")
+    local first = encode(c, clip(2, 8, 8)):totable()
+    for width = 2, 10 do
+      encode(c, clip(1, 8, 8 * width))
+    end
+    local count = 0
+    for key in pairs(c.programs) do
+      count = count + 1
+      assert.is_falsy(key:find("2x3x8x8", 1, true))
+    end
+    assert.equal(16, count)
+    assert.same(first, encode(c, clip(2, 8, 8)):totable())
+  end)
+
   it("makes pixels of pictures as files hold them", function()
     local pixels = codec.pixels(T.from({5}, {-1.5, -1, 0, 0.5, 2}))
     assert.same({0, 0, 128, 191, 255}, pixels:totable())
