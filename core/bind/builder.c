@@ -9,8 +9,6 @@
 
 #define BUILDER "mr.IndexBuilder"
 
-enum { VALUES = 32 };
-
 static void free_builder(void *b)
 {
     mr_index_builder_free(b);
@@ -79,10 +77,10 @@ static void take_captions(lua_State *L, int changes, mr_row *row)
 /* The value of each column of the builder, by name: that of the table `columns` at `changes`, else
  * the row's own. */
 static void take_values(lua_State *L, int changes, mr_index_builder *b, const mr_index *from,
-                        mr_row *row, float values[VALUES])
+                        mr_row *row, float values[MR_INDEX_COLUMNS])
 {
     int32_t n = 0, column;
-    for (int32_t i = 0; i < VALUES; i++)
+    for (int32_t i = 0; i < MR_INDEX_COLUMNS; i++)
         values[i] = NAN;
     for (int32_t i = 0; i < row->n_columns; i++) {
         mr_bind_check(L, mr_index_builder_column(b, mr_index_column_name(from, i), &column));
@@ -113,7 +111,7 @@ static int builder_copy(lua_State *L)
     if (!lua_isnil(L, 4))
         luaL_checktype(L, 4, LUA_TTABLE);
     mr_row row;
-    float values[VALUES];
+    float values[MR_INDEX_COLUMNS];
     mr_bind_check(L, i < 1 ? mr_fail(MR_E_RANGE, "row %lld; rows are counted from 1", (long long)i)
                            : mr_index_row(reader, (uint64_t)i - 1, &row));
     mr_bind_check(L, mr_index_builder_root(b, mr_index_root(from, row.root), &row.root));

@@ -88,7 +88,7 @@ mr_status index_sorter_next_key(index_sorter *s, index_keymap_entry *e, bool *mo
 
 /* ---- score.c: columns of a list ---- */
 
-enum { INDEX_SCORES = 32, INDEX_NAME_MAX = 256 };
+enum { INDEX_SCORES = MR_INDEX_COLUMNS, INDEX_NAME_MAX = 256 };
 typedef struct index_score {
     char name[64], first[32]; /* first: of the values that are no numbers */
     uint64_t numbers, others;
@@ -217,7 +217,7 @@ mr_status index_fail_mdb(const char *path, const char *verb, int err);
 
 /* ---- column.c: numbers of rows ---- */
 
-enum { INDEX_COLUMNS = 32, INDEX_COLUMN_NAME = 64 };
+enum { INDEX_COLUMNS = MR_INDEX_COLUMNS, INDEX_COLUMN_NAME = 64 };
 typedef struct index_columns {
     int32_t n;
     char names[INDEX_COLUMNS][INDEX_COLUMN_NAME];

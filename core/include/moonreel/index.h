@@ -32,6 +32,7 @@ typedef struct mr_hot {
     uint16_t spare;
 } mr_hot;
 enum { MR_HOT_ROWS = 4096 };
+enum { MR_INDEX_COLUMNS = 32 }; /* at most */
 
 typedef struct mr_caption {
     const char *tag, *text;

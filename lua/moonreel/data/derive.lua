@@ -53,9 +53,13 @@ local function total_rows(indexes)
   return total
 end
 
--- whether row i is of another part
-local function is_elsewhere(o, i)
-  return o.parts and (i - 1) // PART_ROWS % o.parts ~= o.part - 1
+--- Is row i, from 1, of another part?
+---@param i integer
+---@param part integer|nil   from 1
+---@param parts integer|nil  nil: there is one
+---@return boolean
+function derive.is_elsewhere(i, part, parts)
+  return parts ~= nil and (i - 1) // PART_ROWS % parts ~= part - 1
 end
 
 --- Refuse what is not all parts of one whole, each once.
@@ -106,7 +110,7 @@ function derive.run(given)
     from[n] = story(index)
     for i = 1, #index do
       local keep, why = true, nil
-      if is_elsewhere(o, i) then
+      if derive.is_elsewhere(i, o.part, o.parts) then
         keep, why = false, "in another part"
       elseif o.choose then
         keep, why = o.choose(index:row(i), index, i)

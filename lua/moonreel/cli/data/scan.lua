@@ -39,8 +39,9 @@ end
 
 -- every row of the part, without writing an index
 local function look(index, opts, count, i, n, tick)
+  local is_elsewhere = require("moonreel.data.derive").is_elsewhere
   for k = 1, #index do
-    if not n or (k - 1) // 64 % n == i - 1 then
+    if not is_elsewhere(k, i, n) then
       examined(count, index:row(k), opts)
     end
     tick(k, #index)
