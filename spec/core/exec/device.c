@@ -4,6 +4,7 @@
 #include "check.h"
 #include "moonreel/exec.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 
 static int warnings;
