@@ -82,13 +82,13 @@ end
 
 -- ---- specs ----
 
--- run specs until one is red; true and the output when all are green
+-- run specs until one is red, or hangs; true and the output when all are green
 local function green(specs)
   local output = {}
   for _, spec in ipairs(specs) do
     local command = spec.kind == "ctest"
       and "ctest --test-dir build/cpu --output-on-failure --timeout 300 -R '%s'"
-      or "MOONREEL_LUA=$PWD build/cpu/moonreel spec/support/busted.lua %s"
+      or "MOONREEL_LUA=$PWD timeout 300 build/cpu/moonreel spec/support/busted.lua %s"
     local done = shell(("cd %s && { %s; }"):format(COPY, command:format(spec.words)))
     output[#output + 1] = done.output
     if done.exit ~= 0 then
