@@ -12,15 +12,15 @@ local sizes = require "moonreel.models.t5.sizes"
 local VALUES = 1e-5
 local HIDDEN = -3e38  -- what a masked key gets on its score
 
--- the encoder whose tensors the file holds under weight.NAME
+-- the encoder whose tensors the file holds under weight.NAME or param.NAME
 local function load(f)
-  local blocks = 0
+  local blocks, under = 0, f.has["weight.shared.weight"] and "weight." or "param."
   for _, name in ipairs(f.names) do
-    local at = name:match("^weight%.encoder%.block%.(%d+)%.")
+    local at = name:match("^%a+%.encoder%.block%.(%d+)%.")
     blocks = math.max(blocks, at and math.tointeger(at) + 1 or 0)
   end
   local s = sizes.read(f.path, function(name)
-    local info = f.has["weight." .. name]
+    local info = f.has[under .. name]
     return info and info.shape
   end, blocks)
   local params = G.params("f32")
@@ -29,9 +29,9 @@ local function load(f)
   params:seal()
   local run = E.new(build.device(), params, {})
   for _, p in ipairs(params:list()) do
-    run:set_param("w", p.name, f:tensor("weight." .. p.name))
+    run:set_param("w", p.name, f:tensor(under .. p.name))
   end
-  return {params = params, run = run, net = net, words = words}
+  return {params = params, run = run, net = net, words = words, sizes = s}
 end
 
 -- tokens in use of a mask that is a prefix; nil: it has holes
@@ -129,9 +129,27 @@ local function buckets(f, result)
   result:exact("buckets", differing)
 end
 
+-- the bucket of each key for each query
+local function bucket_table(f, result, m)
+  local rows, differing = f:tensor("relative_buckets"):totable(), 0
+  local n, bucket = f.has["relative_buckets"].shape[1], network.bucket(
+    m.sizes.relative_attention_num_buckets, m.sizes.relative_attention_max_distance)
+  for i, want in ipairs(rows) do
+    local query, key = (i - 1) // n, (i - 1) % n
+    differing = differing + (bucket(key - query) == want and 0 or 1)
+  end
+  result:exact("buckets", differing)
+end
+
 local function encoder(f, result)
   local m = load(f)
   cases(f, result, m)
+  if f.has["input_ids"] then
+    compare(f, result, m, f:tensor("input_ids"), nil, {out = "last_hidden_state"})
+  end
+  if f.has["relative_buckets"] then
+    bucket_table(f, result, m)
+  end
   if f.has["relbucket.rel"] then
     buckets(f, result)
   end

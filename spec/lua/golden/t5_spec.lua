@@ -71,6 +71,30 @@ describe("golden files about T5", function()
     end))
   end)
 
+  it("have weights under param, ids without a mask and a table of buckets", function()
+    local list, bucket = {}, network.bucket(32, 128)
+    for query = 0, 149 do
+      for key = 0, 149 do
+        list[#list + 1] = bucket(key - query)
+      end
+    end
+    local function verdict(stem, factor, first)
+      local made = oracle()
+      list[1] = first
+      local rows = { row("input_ids", made[1].keep),
+        row("last_hidden_state", made[4].keep * factor),
+        row("relative_buckets", T.from({ 150, 150 }, list, "i64")) }
+      return judge(stem, rows, {}, function(all)
+        for i = 4, #all do
+          all[i].name = all[i].name:gsub("^weight", "param")
+        end
+      end)
+    end
+    assert.matches("^PASS t5_param ", verdict("t5_param", 1, 0))
+    assert.matches("^FAIL t5_param2 .*last_hidden_state", verdict("t5_param2", 1.001, 0))
+    assert.matches("^FAIL t5_param3 .*buckets", verdict("t5_param3", 1, 1))
+  end)
+
   it("have masks with holes", function()
     local rows = oracle()
     local holes = rows[2].keep:totable()
