@@ -72,7 +72,7 @@ function aspects.sizes(pixels, grid, training)
   return list
 end
 
---- A resolution by its name, or nil for what is no such name.
+--- A resolution by its name, or nil for what is no such name and for what is smaller than the grid.
 ---@param name string
 ---@param grid? integer  16
 ---@return table|nil  {name, pixels, aspects = rows of aspects.sizes for training}
@@ -84,6 +84,11 @@ function aspects.resolution(name, grid)
   end
   local pixels = unit == "px" and n * n or math.floor(n * n / 9 * 16)
   local rows = aspects.sizes(pixels, grid or 16, true)
+  for _, row in ipairs(rows) do
+    if (row.height or 0) == 0 or (row.width or 0) == 0 then
+      return nil  -- a side shorter than the grid
+    end
+  end
   local wanted = setting:match("^_ar(.+)$")
   local kept = {}
   if setting == "_max" then
