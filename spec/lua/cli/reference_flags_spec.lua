@@ -109,11 +109,11 @@ describe("flags of the references' training documents", function()
     end
     -- and a rendering refuses what it would not heed
     local s = dir:bake("return recipe {}",
-      { { key = "aes", text = "6.5", argument = "--aes 6.5" } })
+      { { key = "sampling.temporal_reduction", text = "4", argument = "--temporal-reduction 4" } })
     local ok, problem = pcall(s.require_readers, s, "sampling")
     assert.is_false(ok)
-    assert.matches("^%-%-aes 6%.5: sampling%.aes = 6%.5: this version has no reader for "
-      .. "sampling%.aes", problem.message)
+    assert.matches("^%-%-temporal%-reduction 4: sampling%.temporal_reduction = 4: this version has no "
+      .. "reader for sampling%.temporal_reduction", problem.message)
     assert.is_true((pcall(s.require_readers, s, "scheduler")))
   end)
 end)
