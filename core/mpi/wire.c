@@ -78,6 +78,18 @@ static mr_status ended(letter *l, const char *what, bool *yes)
     return MR_OK;
 }
 
+/* What was asked for is there: the bytes to ask for next, from p->moved on; 0: it was the last. */
+static size_t next_piece(mr_parcel *p)
+{
+    letter *l = p->state;
+    p->moved = l->asked;
+    size_t n = MR_MIN(p->bytes - p->moved, (size_t)PIECE);
+    l->asked += n;
+    if (n == 0)
+        finish(p);
+    return n;
+}
+
 static mr_status send(mr_wire *w, mr_parcel *p)
 {
     (void)w;
@@ -98,13 +110,9 @@ static mr_status send(mr_wire *w, mr_parcel *p)
     MR_TRY(ended(l, "send", &yes));
     if (!yes)
         return MR_OK;
-    p->moved = l->asked;
-    if (p->moved == p->bytes) {
-        finish(p);
+    size_t n = next_piece(p);
+    if (n == 0)
         return MR_OK;
-    }
-    size_t n = MR_MIN(p->bytes - p->moved, (size_t)PIECE);
-    l->asked += n;
     MPI_TRY("send", MPI_Isend((char *)p->data + p->moved, (int)n, MPI_BYTE, p->peer, p->lane,
                               MPI_COMM_WORLD, &l->request));
     return MR_OK;
@@ -133,13 +141,9 @@ static mr_status receive(mr_wire *w, mr_parcel *p)
         memcpy(p->data, l->first.body, p->bytes);
         l->asked = p->bytes;
     }
-    p->moved = l->asked;
-    if (p->moved == p->bytes) {
-        finish(p);
+    size_t n = next_piece(p);
+    if (n == 0)
         return MR_OK;
-    }
-    size_t n = MR_MIN(p->bytes - p->moved, (size_t)PIECE);
-    l->asked += n;
     MPI_TRY("receive", MPI_Irecv((char *)p->data + p->moved, (int)n, MPI_BYTE, p->peer, p->lane,
                                  MPI_COMM_WORLD, &l->request));
     return MR_OK;
