@@ -6,6 +6,7 @@ local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
+local compiled = require "moonreel.nn.compiled"
 local listing = require "moonreel.text.listing"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
@@ -95,7 +96,8 @@ end
 ---@param exec mr.Exec      holds the parameters; borrowed
 ---@return mr.Codec
 function codec.of(auto, params, exec)
-  return setmetatable({auto = auto, params = params, exec = exec, programs = {}, clock = 0}, Codec)
+  return setmetatable({auto = auto, params = params, exec = exec,
+    compiled = compiled.new(params, exec, KEPT)}, Codec)
 end
 
 --- The codec of a pipeline.
@@ -134,7 +136,7 @@ end
 
 --- Give back programs and weights; harmless twice.
 function Codec:close()
-  self.programs = {}
+  self.compiled.programs = {}
   if self.own then
     self.own:close()
   end
@@ -143,38 +145,9 @@ Codec.__close = Codec.close
 
 -- ---- programs
 
--- of many, the program whose last use is longest ago makes room for another
-local function make_room(self)
-  local oldest, count = nil, 0
-  for key, one in pairs(self.programs) do
-    count = count + 1
-    if not oldest or one.used < self.programs[oldest].used then
-      oldest = key
-    end
-  end
-  if count >= KEPT then
-    local one = self.programs[oldest]
-    self.programs[oldest] = nil
-    one.prog:close()
-    one.graph:close()
-  end
-end
-
 -- the program of a name and sizes; build(g) adds the nodes and returns the result
 local function program(self, name, sizes, build)
-  local key = name .. " " .. table.concat(sizes, "x")
-  local one = self.programs[key]
-  if not one then
-    local g = G.graph(self.params)
-    g:output("out", build(g))
-    g:finish()
-    make_room(self)
-    one = {graph = g, prog = self.exec:compile(g)}
-    self.programs[key] = one
-  end
-  self.clock = self.clock + 1
-  one.used = self.clock
-  return one.prog
+  return self.compiled:get(name .. " " .. table.concat(sizes, "x"), build)
 end
 
 local function run(prog, inputs)

@@ -3,6 +3,7 @@
 -- @module moonreel.embed.part
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
+local compiled = require "moonreel.nn.compiled"
 
 local part = {}
 
@@ -23,7 +24,7 @@ function part.new(device, dtype, declare, nodes)
   -- what is no device are options of E.plan: then there are no weights, and nothing runs
   local exec = type(device) == "table" and E.plan(params, device) or E.new(device, params, {})
   return setmetatable({ params = params, layers = layers, nodes = nodes, dtype = dtype,
-    exec = exec, programs = {}, clock = 0 }, Part)
+    exec = exec, compiled = compiled.new(params, exec, KEPT) }, Part)
 end
 
 --- Give it weights.
@@ -34,33 +35,6 @@ function Part:load(source, name_of)
     local tensor <close> = source:read(name_of and name_of(p.name) or p.name)
     self.exec:set_param("w", p.name, tensor)
   end
-end
-
--- the compiled shape whose last use is longest ago makes room for another
-local function make_room(self)
-  local oldest, count = nil, 0
-  for key, one in pairs(self.programs) do
-    count = count + 1
-    if not oldest or one.used < self.programs[oldest].used then
-      oldest = key
-    end
-  end
-  if count >= KEPT then
-    local one = self.programs[oldest]
-    self.programs[oldest] = nil
-    one.prog:close()
-    one.graph:close()
-  end
-end
-
-local function build(self, given, facts)
-  local g, inputs = G.graph(self.params), setmetatable({}, { __index = facts })
-  for name, tensor in pairs(given) do
-    inputs[name] = g:input(name, tensor.dtype, tensor.shape)
-  end
-  g:output("out", self.nodes(g, self.layers, inputs))
-  g:finish()
-  return { graph = g, prog = self.exec:compile(g) }
 end
 
 --- The program for inputs of some shapes, valid until the next call.
@@ -77,14 +51,13 @@ function Part:program(given, facts)
   end
   table.sort(key)
   key = table.concat(key, ", ")
-  if not self.programs[key] then
-    make_room(self)
-    self.programs[key] = build(self, given, facts)
-  end
-  local one = self.programs[key]
-  self.clock = self.clock + 1
-  one.used = self.clock
-  return one.prog
+  return self.compiled:get(key, function(g)
+    local inputs = setmetatable({}, { __index = facts })
+    for name, tensor in pairs(given) do
+      inputs[name] = g:input(name, tensor.dtype, tensor.shape)
+    end
+    return self.nodes(g, self.layers, inputs)
+  end)
 end
 
 --- Run it.

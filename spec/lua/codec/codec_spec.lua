@@ -1,5 +1,5 @@
 --- Clips to latents and back: pieces, draws, memory, files and what is refused of them.
--- Covers: lua/moonreel/codec/init.lua
+-- Covers: lua/moonreel/nn/compiled.lua lua/moonreel/codec/init.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -116,7 +116,7 @@ describe("codec", function()
     local function arena(frames)
       encode(c, clip(frames, 16, 24))
       local most = 0
-      for _, one in pairs(c.programs) do
+      for _, one in pairs(c.compiled.programs) do
         most = math.max(most, one.prog:plan().total)
       end
       return most
@@ -132,7 +132,7 @@ describe("codec", function()
       encode(c, clip(1, 8, 8 * width))
     end
     local count = 0
-    for key in pairs(c.programs) do
+    for key in pairs(c.compiled.programs) do
       count = count + 1
       assert.is_falsy(key:find("2x3x8x8", 1, true))
     end

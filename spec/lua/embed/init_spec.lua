@@ -140,7 +140,7 @@ describe("a T5 encoder", function()
       one:encode { table.move(one.tok:ids((LONG .. " "):rep(20)), 1, 16 * n, 1, {}) }
     end
     local kept = 0
-    for _ in pairs(one.net.whole.programs) do
+    for _ in pairs(one.net.whole.compiled.programs) do
       kept = kept + 1
     end
     assert.equal(8, kept)
