@@ -314,6 +314,49 @@ static int m_decode(lua_State *L)
     return 2;
 }
 
+typedef struct cover_options {
+    int32_t height, width;
+    bool picture;
+} cover_options;
+
+static const mr_bind_field cover_fields[] = {
+    MR_BIND_INT("height", cover_options, height, 0, 1, "Rows, required."),
+    MR_BIND_INT("width", cover_options, width, 0, 1, "Columns, required."),
+    MR_BIND_BOOL("picture", cover_options, picture,
+                 "As pictures are scaled, which gives u8; else as frames are, which gives f32 of "
+                 "-1..1."),
+    MR_BIND_END};
+
+// cover(pixels u8 [n, 3, H, W], {height, width, picture}) -> the same at another size
+static int m_cover(lua_State *L)
+{
+    const mr_view *in = mr_tensor_view(mr_bind_tensor(L, 1));
+    cover_options o;
+    mr_bind_options(L, 2, "cover", cover_fields, &o);
+    if (!o.height || !o.width)
+        return mr_bind_raise(L, MR_E_USAGE, "cover: %s is missing", o.height ? "width" : "height");
+    const int64_t *dim = in->desc.dim;
+    char text[128];
+    if (in->desc.dtype != MR_U8 || in->desc.rank != 4 || dim[1] != 3 || dim[2] < 1 || dim[3] < 1 ||
+        !mr_desc_is_dense(&in->desc))
+        return mr_bind_raise(L, MR_E_SHAPE, "cover: pixels are %s; expected dense [n, 3, H, W] u8",
+                             mr_desc_text(&in->desc, text, sizeof text));
+    mr_tensor **out = mr_bind_new_tensor(L);
+    mr_bind_check(L, mr_tensor_new(o.picture ? MR_U8 : MR_F32, 4,
+                                   (int64_t[]){dim[0], 3, o.height, o.width}, out));
+    void *to = mr_tensor_view(*out)->data;
+    int64_t step = 3 * dim[2] * dim[3], to_step = (int64_t)3 * o.height * o.width;
+    for (int64_t i = 0; i < dim[0]; i++) {
+        const uint8_t *from = (const uint8_t *)in->data + i * step;
+        if (!o.picture)
+            mr_resize_frame(from, dim[2], dim[3], o.height, o.width, (float *)to + i * to_step);
+        else
+            mr_bind_check(L, mr_resize_picture(from, dim[2], dim[3], o.height, o.width,
+                                               (uint8_t *)to + i * to_step));
+    }
+    return 1;
+}
+
 static const mr_bind_row media_rows[] = {
     MR_ROW_OPTIONS("encoder", m_encoder, "(path: string, options: table): mr.Encoder",
                    "Begin a clip that is given frame by frame.", encode_fields),
@@ -324,6 +367,10 @@ static const mr_bind_row media_rows[] = {
            "Facts of a clip: frames, fps, width, height, codec, ..."),
     MR_ROW_OPTIONS("decode", m_decode, "(path: string, options?: table): string, table",
                    "Frames, and the facts of the clip.", decode_fields),
+    MR_ROW_OPTIONS("cover", m_cover, "(pixels: mr.Tensor, options: table): mr.Tensor",
+                   "Frames u8 [n, 3, H, W] scaled so that they cover a size, and the middle of "
+                   "them, as Open-Sora does it.",
+                   cover_fields),
     MR_ROW_END};
 static const mr_bind_face media_face = {
     "moonreel.core.media",

@@ -223,6 +223,22 @@ MR_API mr_loader_facts mr_loader_get_facts(mr_loader *loader);
 MR_API int32_t mr_loader_buckets(const mr_loader *loader);
 MR_API mr_bucket mr_loader_bucket(const mr_loader *loader, int32_t bucket, uint64_t *samples);
 
+/* ---- pixels at another size, as Open-Sora makes them ---- */
+
+/* Scale a picture so that it covers a size, keeping its aspect, and take the middle: Pillow's
+ * bicubic filter, which widens when shrinking, bit for bit.
+ *
+ * in       [3][height][width] u8
+ * out      [3][to_height][to_width] u8
+ * Sides are 1 or more. Errors: MR_E_MEMORY. Threads: any. */
+MR_API mr_status mr_resize_picture(const uint8_t *in, int64_t height, int64_t width,
+                                   int64_t to_height, int64_t to_width, uint8_t *out);
+/* The same of a frame of a video: between two neighbours a side, however much it shrinks.
+ *
+ * out      [3][to_height][to_width] f32, -1..1 */
+MR_API void mr_resize_frame(const uint8_t *in, int64_t height, int64_t width, int64_t to_height,
+                            int64_t to_width, float *out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -17,7 +17,7 @@ local function kind(pattern, run) kinds[#kinds + 1] = {pattern = pattern, run = 
 kind("_weights$", "weights for other files")
 kind("^stdit3_sp_pad", "sequence parallel padding is not built yet")
 for _, room in ipairs{"model", "start", "flow", "update", "masks", "rounding", "data",
-    "autoencoder", "t5"} do
+    "transforms", "autoencoder", "t5"} do
   for _, row in ipairs(require("moonreel.golden." .. room)) do
     kind(row[1], row[2])
   end

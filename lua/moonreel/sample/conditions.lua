@@ -1,8 +1,10 @@
 --- What a rendering is given beside its words: latents of reference files, and the end of the piece
 -- before. Ref: opensora-1.2.md 3.2.
 -- @module moonreel.sample.conditions
+local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local data = require "moonreel.data"
+local media = require "moonreel.core.media"
 local strategy = require "moonreel.diffusion.strategy"
 
 local conditions = {}
@@ -16,19 +18,39 @@ local function latents(codec, pixels, seed, key, epoch)
   return codec:encode(pixels, codec:noise(s[1], s[3], s[4], seed, key, epoch)):clone()
 end
 
+local AT_ONCE = 16  -- frames of a reference that are held as they are shown
+
+-- frames of a reference at the size of the rendering, as the reference scales them: pictures in
+-- bytes, frames of videos in f32
+local function covered(path, r)
+  local facts, parts = data.scan(path), {}
+  for start = 0, facts.frames - 1, AT_ONCE do
+    local n = math.min(AT_ONCE, facts.frames - start)
+    local pixels, shown = data.decode(path, {start = start, frames = n})
+    parts[#parts + 1] = media.cover(T.from({n, 3, shown.height, shown.width}, pixels, "u8"),
+      {height = r.height, width = r.width, picture = facts.image})
+  end
+  return #parts == 1 and parts[1] or G.concat(parts, 0)
+end
+
+local function scaled(path, r)
+  local pixels = data.decode(path, {height = r.height, width = r.width})
+  return T.from({#pixels // (3 * r.height * r.width), 3, r.height, r.width}, pixels, "u8")
+end
+
 --- The conditions of one rendering.
 ---@param codec mr.Codec
 ---@param item table     words, seed, paths, strategy of moonreel.sample.request
 ---@param r table        of request.read: height, width, condition_length, condition_edit, align
+---@param compat boolean|nil  references are scaled as the reference scales them
 ---@return table
-function conditions.new(codec, item, r)
+function conditions.new(codec, item, r, compat)
   local self = setmetatable({codec = codec, item = item, request = r, references = {},
     groups = strategy.parse(item.strategy)}, Conditions)
   for i, path in ipairs(item.paths) do
-    local pixels = data.decode(path, {height = r.height, width = r.width})
-    local frames = #pixels // (3 * r.height * r.width)
-    self.references[i] = latents(codec, T.from({frames, 3, r.height, r.width}, pixels, "u8"),
-      item.seed, i, 0)
+    -- only an autoencoder of the reference takes pixels between bytes
+    local read = compat and codec.auto.apart and covered or scaled
+    self.references[i] = latents(codec, read(path, r), item.seed, i, 0)
   end
   return self
 end

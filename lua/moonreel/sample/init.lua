@@ -248,7 +248,7 @@ end
 local function render_batch(self, r, items)
   local auto, before, clips = self.pipe.autoencoder, {}, {}
   for b, item in ipairs(items) do
-    item.conditions = conditions.new(self.codec, item, r)
+    item.conditions = conditions.new(self.codec, item, r, self.settings.compat ~= nil)
     clips[b] = r.sink and r.sink(item, r) or output.collect(item, r)
   end
   for loop = 0, r.loop - 1 do

@@ -80,4 +80,15 @@ function media.scan(path) end
 ---@return table
 function media.decode(path, options) end
 
+---@class moonreel.core.media.cover.options
+---@field height? integer Rows, required. Default: 0.
+---@field width? integer Columns, required. Default: 0.
+---@field picture? boolean As pictures are scaled, which gives u8; else as frames are, which gives f32 of -1..1. Default: false.
+
+--- Frames u8 [n, 3, H, W] scaled so that they cover a size, and the middle of them, as Open-Sora does it.
+---@param pixels mr.Tensor
+---@param options moonreel.core.media.cover.options
+---@return mr.Tensor
+function media.cover(pixels, options) end
+
 return media

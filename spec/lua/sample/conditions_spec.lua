@@ -1,0 +1,69 @@
+--- Latents of references: how files are scaled before they are encoded.
+-- Covers: lua/moonreel/sample/conditions.lua
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local codec = require "moonreel.codec"
+local conditions = require "moonreel.sample.conditions"
+local data = require "moonreel.data"
+local folder = require "spec.support.folder"
+local media = require "moonreel.core.media"
+local opensora_vae = require "moonreel.models.opensora_vae"
+local weights = require "datasets.demo.weights"
+
+describe("references", function()
+  local dir, coder
+  setup(function()
+    dir = folder.new()
+    weights.vae(dir.path .. "/vae", 5)
+    local params = G.params "f32"
+    params:seal()
+    local fields = {micro_frame_size = 5, micro_batch_size = 4,
+      from_pretrained = dir.path .. "/vae"}
+    coder = codec.new({autoencoder = opensora_vae.new(nil, fields), params = params, dtype = "f32",
+      config = {vae = fields}}, nil, E.device("cpu", 1))
+  end)
+  teardown(function()
+    coder:close()
+    dir:remove()
+  end)
+
+  local SIZE = {height = 16, width = 24}
+
+  local function latents(path, compat)
+    local item = {seed = 3, paths = {path}, strategy = ""}
+    return conditions.new(coder, item, SIZE, compat).references[1]
+  end
+
+  local function encoded(pixels)
+    return coder:encode(pixels, coder:noise(pixels.shape[1], 16, 24, 3, 1, 0)):clone()
+  end
+
+  -- pixels of a file at its own size, and the file
+  local function write(name, frames, height, width)
+    local bytes, path = {}, dir.path .. "/" .. name
+    for i = 1, frames * 3 * height * width do
+      bytes[i] = string.char(base.mix(frames, tostring(i // 40)) % 256)
+    end
+    data.encode(path, table.concat(bytes), {frames = frames, height = height, width = width})
+    local pixels = data.decode(path)
+    return path, T.from({frames, 3, height, width}, pixels, "u8")
+  end
+
+  it("are scaled as the reference scales them under compat: pictures", function()
+    local path, pixels = write("a.png", 1, 40, 37)
+    local want = media.cover(pixels, {height = 16, width = 24, picture = true})
+    assert.same(encoded(want):totable(), latents(path, true):totable())
+    assert.is_false(latents(path):bytes() == latents(path, true):bytes())
+  end)
+
+  it("are scaled as the reference scales them under compat: videos, some frames at a time",
+    function()
+    local path, pixels = write("a.mkv", 19, 32, 64)
+    local want = media.cover(pixels, SIZE)
+    assert.equal("f32", want.dtype)
+    assert.same(encoded(want):totable(), latents(path, true):totable())
+    assert.same({4, 7, 2, 3}, latents(path, true).shape)
+  end)
+end)
