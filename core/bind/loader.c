@@ -291,6 +291,11 @@ static const mr_bind_field loader_fields[] = {
     MR_BIND_NUM("deadline_s", loader_options, core.deadline_s, 0, "Seconds for one clip; 0: 60."),
     MR_BIND_BOOL("allow_empty", loader_options, core.allow_empty,
                  "Lengths that no sample can enter are left out, not refused."),
+    MR_BIND_INT("part", loader_options, core.part, 0, 0,
+                "Which of the ranks that share the order."),
+    MR_BIND_INT("parts", loader_options, core.parts, 1, 1, "How many share it."),
+    MR_BIND_INT("group", loader_options, core.group, 0, 0,
+                "Of so many draws each rank has every parts-th; 0: of parts."),
     MR_BIND_END};
 
 static int l_new(lua_State *L)
@@ -346,6 +351,7 @@ static void push_batch(lua_State *L, const mr_batch *b)
     mr_bind_set_int(L, "epoch", (int64_t)b->epoch);
     mr_bind_set_int(L, "draw", (int64_t)b->draw);
     mr_bind_set_bool(L, "last", b->last);
+    mr_bind_set_bool(L, "other", b->other);
     mr_bind_set_int(L, "bucket", b->bucket + 1);
     mr_bind_set_str(L, "resolution", b->shape.resolution);
     mr_bind_set_int(L, "frames", b->shape.frames);
@@ -355,13 +361,17 @@ static void push_batch(lua_State *L, const mr_batch *b)
     mr_bind_set_int(L, "n", b->n);
     mr_bind_set_int(L, "bytes", (int64_t)b->bytes);
     mr_bind_set_num(L, "wait_s", b->wait_s);
-    lua_pushlightuserdata(L, b->pixels);
-    lua_setfield(L, -2, "pointer");
     lua_pushlightuserdata(L, (void *)(uintptr_t)b);
     lua_setfield(L, -2, "handle");
+    // a draw of another rank ends with its samples
+    int32_t known = b->other ? b->n : b->size;
+    set_list(L, "ids", MR_I64, b->ids, known);
+    set_list(L, "keys", MR_I64, b->keys, known);
+    if (b->other)
+        return;
+    lua_pushlightuserdata(L, b->pixels);
+    lua_setfield(L, -2, "pointer");
     set_list(L, "weights", MR_F32, b->weights, b->size);
-    set_list(L, "ids", MR_I64, b->ids, b->size);
-    set_list(L, "keys", MR_I64, b->keys, b->size);
     set_list(L, "starts", MR_I64, b->starts, b->size);
     set_list(L, "fps", MR_F32, b->fps, b->size);
     set_list(L, "native_fps", MR_F32, b->native_fps, b->size);
@@ -389,6 +399,20 @@ static int l_release(lua_State *L)
 }
 
 /* ---- what it knows ---- */
+
+static int l_failures(lua_State *L)
+{
+    char **text = (char **)mr_bind_hold(L);
+    mr_bind_check(L, mr_loader_failures(mr_bind_unbox(L, 1, LOADER), text));
+    lua_pushstring(L, *text);
+    return 1;
+}
+
+static int l_agree(lua_State *L)
+{
+    mr_bind_check(L, mr_loader_agree(mr_bind_unbox(L, 1, LOADER), luaL_checkstring(L, 2)));
+    return 0;
+}
 
 static int l_state(lua_State *L)
 {
@@ -497,6 +521,10 @@ static const mr_bind_row loader_rows[] = {
     MR_ROW("state", l_state, "(): string",
            "Where the order stands after the batch given out last."),
     MR_ROW("excluded", l_excluded, "(): string", "The samples left out where that state stands."),
+    MR_ROW("failures", l_failures, "(): string",
+           "Which samples failed here since the last call, for the ranks that share the order."),
+    MR_ROW("agree", l_agree, "(others: string)",
+           "What failed on all other ranks; needed where an epoch is over."),
     MR_ROW("order", l_order, "(n: integer): integer[]", "Row ids, from 0, of the next n samples."),
     MR_ROW("facts", l_facts, "(): table",
            "Of the epoch it began in: samples, batches, dropped by rule, buckets; and counters."),

@@ -4,7 +4,8 @@
  * when the newest batch is begun and the next slab is free, it plans the next draw into it while
  * the others decode. Whoever fills the last slot completes the batch. Everything about a sample
  * comes from its key and the draw, so neither the number of threads nor their speed shows in the
- * result. Ref: dataplane 4.6, 5, 6. Licence: Apache-2.0 */
+ * result. Where ranks share an order, draws of others pass through the ring without pixels.
+ * Ref: dataplane 4.6, 5, 6. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "data/room.h"
 
@@ -58,14 +59,15 @@ static mr_status make_pool(mr_loader *l)
                                       (size_t)b.width);
     }
     int32_t prefetch = l->options.prefetch > 0 ? l->options.prefetch : 2;
-    l->n_slabs = MR_MAX(prefetch + 2, 4);
-    size_t slab_bytes = (largest + 4095) / 4096 * 4096, total = slab_bytes * (size_t)l->n_slabs;
+    l->n_buffers = MR_MAX(prefetch + 2, 4);
+    l->n_slabs = l->n_buffers * l->options.parts;
+    size_t slab_bytes = (largest + 4095) / 4096 * 4096, total = slab_bytes * (size_t)l->n_buffers;
     size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (total > memory / 4)
         return mr_fail(MR_E_MEMORY,
                        "%d slabs of %zu bytes exceed a quarter of this machine's memory (%zu "
                        "bytes); try: smaller batch sizes, or prefetch below %d",
-                       l->n_slabs, slab_bytes, memory, prefetch);
+                       l->n_buffers, slab_bytes, memory, prefetch);
     int fd = memfd_create("moonreel slabs", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)total)) {
         if (fd >= 0)
@@ -77,13 +79,12 @@ static mr_status make_pool(mr_loader *l)
     if (p == MAP_FAILED)
         return mr_fail_memory(total);
     l->pool = p, l->pool_bytes = total;
-    l->facts.slab_bytes = slab_bytes, l->facts.slabs = l->n_slabs;
-    if (!(l->slabs = mr_calloc((size_t)l->n_slabs, sizeof *l->slabs)))
+    l->facts.slab_bytes = slab_bytes, l->facts.slabs = l->n_buffers;
+    if (!(l->slabs = mr_calloc((size_t)l->n_slabs, sizeof *l->slabs)) ||
+        !(l->in_use = mr_calloc((size_t)l->n_buffers, sizeof *l->in_use)))
         return mr_fail_memory(0);
-    for (int32_t i = 0; i < l->n_slabs; i++) {
-        l->slabs[i].pixels = l->pool + (size_t)i * slab_bytes;
+    for (int32_t i = 0; i < l->n_slabs; i++)
         MR_TRY(make_slab(l, &l->slabs[i]));
-    }
     return MR_OK;
 }
 
@@ -99,9 +100,23 @@ static mr_status restore(mr_loader *l, const char *text)
     return st;
 }
 
+static mr_status check_share(mr_loader_options *o)
+{
+    o->parts = MR_MAX(o->parts, 1);
+    if (!o->group)
+        o->group = o->parts;
+    if (o->part < 0 || o->part >= o->parts || o->group < 1)
+        return mr_fail(MR_E_USAGE,
+                       "part %d of %d, groups of %d: expected part 0 to %d, groups from 1", o->part,
+                       o->parts, o->group, o->parts - 1);
+    return MR_OK;
+}
+
 static mr_status start(mr_loader *l)
 {
     const mr_loader_options *o = &l->options;
+    MR_TRY(check_share(&l->options));
+    l->agreed = true;
     MR_TRY(mr_media_get(&l->media));
     MR_TRY(quarantine_open(o->quarantine, mr_index_get_facts(l->index).fp_order, &l->bad));
     MR_TRY(mr_order_new(l->index, l->rule, o->seed, &l->order));
@@ -171,6 +186,7 @@ void mr_loader_free(mr_loader *l)
     for (int32_t i = 0; l->slabs && i < l->n_slabs; i++)
         free_slab(l, &l->slabs[i]);
     mr_free(l->slabs);
+    mr_free(l->in_use);
     if (l->pool)
         munmap(l->pool, l->pool_bytes);
     mr_position_fini(&l->position);
@@ -191,7 +207,7 @@ void mr_loader_free(mr_loader *l)
 // failures of more than 1 % of the last 1,000 samples, or of 8 in a row from one root, stop the run
 static mr_status count_failures(mr_loader *l, const slab *s)
 {
-    for (int32_t i = 0; i < s->draw.n; i++) {
+    for (int32_t i = 0; i < s->draw.n && !s->batch.other; i++) {
         bool bad = s->faults[i] != MR_FAULT_NONE;
         uint8_t *old = &l->window[l->seen++ % LOADER_WINDOW];
         l->window_failures += bad - *old;
@@ -209,7 +225,7 @@ static mr_status count_failures(mr_loader *l, const slab *s)
                            l->window_failures, (unsigned long long)MR_MIN(l->seen, LOADER_WINDOW),
                            l->why);
     }
-    l->facts.delivered += (uint64_t)s->draw.n;
+    l->facts.delivered += s->batch.other ? 0 : (uint64_t)s->draw.n;
     return MR_OK;
 }
 
@@ -222,6 +238,13 @@ mr_status mr_loader_next(mr_loader *l, const mr_batch **out)
     if (s->state == OUT) {
         pthread_mutex_unlock(&l->lock);
         return mr_fail(MR_E_USAGE, "all %d slabs are given out; release batches first", l->n_slabs);
+    }
+    if (loader_must_agree(l) && l->delivered == l->planned) {
+        pthread_mutex_unlock(&l->lock);
+        return mr_fail(MR_E_USAGE,
+                       "epoch %llu is over: the loader waits to be told what failed on "
+                       "other ranks; try: loader:agree",
+                       (unsigned long long)l->position.epoch);
     }
     // woken by the worker that completes a batch, or by a failure; `ready` is only waited for here
     mr_status st = MR_OK;
@@ -255,10 +278,33 @@ void mr_loader_release(mr_loader *l, const mr_batch *batch)
 {
     slab *s = batch->slab;
     pthread_mutex_lock(&l->lock);
-    if (s->state == OUT)
+    if (s->state == OUT) {
         s->state = FREE;
+        if (!s->batch.other)
+            l->in_use[s->buffer] = false;
+    }
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
+}
+
+mr_status mr_loader_failures(mr_loader *l, char **text)
+{
+    pthread_mutex_lock(&l->lock);
+    mr_status st = quarantine_tell(l->bad, text);
+    pthread_mutex_unlock(&l->lock);
+    return st;
+}
+
+mr_status mr_loader_agree(mr_loader *l, const char *others)
+{
+    pthread_mutex_lock(&l->lock);
+    mr_status st = quarantine_hear(l->bad, others);
+    // within an epoch more may fail
+    if (st == MR_OK && l->epoch_over && l->delivered == l->planned)
+        l->agreed = true;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    return st;
 }
 
 mr_status mr_loader_state(mr_loader *l, char **text)

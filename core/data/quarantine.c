@@ -83,7 +83,8 @@ static mr_status read_line(quarantine *q, const char *line, size_t n)
         json_is_integer(epoch) && json_is_integer(attempt)) {
         quarantine_event e = {.key_lo = strtoull(key + 16, NULL, 16),
                               .epoch = (uint64_t)json_integer_value(epoch),
-                              .attempt = (int32_t)json_integer_value(attempt)};
+                              .attempt = (int32_t)json_integer_value(attempt),
+                              .told = true};
         while (e.fault < MR_FAULT_COUNT && strcmp(mr_fault_name(e.fault), class))
             e.fault++;
         if (e.fault < MR_FAULT_COUNT)
@@ -232,6 +233,48 @@ mr_status quarantine_excluded(const quarantine *q, uint64_t epoch, uint64_t **ke
         if (!i || (*keys)[i] != (*keys)[i - 1])
             (*keys)[kept++] = (*keys)[i];
     *n = kept;
+    return MR_OK;
+}
+
+/* Between ranks: a line "key epoch attempt class" for each event. */
+
+mr_status quarantine_tell(quarantine *q, char **text)
+{
+    enum { LINE_MAX_BYTES = 96 };
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < q->n; i++)
+        n += !q->events[i].told;
+    char *out = *text = mr_calloc(n + 1, LINE_MAX_BYTES);
+    if (!out)
+        return mr_fail_memory(n * LINE_MAX_BYTES);
+    for (uint64_t i = 0; i < q->n; i++) {
+        quarantine_event *e = &q->events[i];
+        if (!e->told)
+            out +=
+                snprintf(out, LINE_MAX_BYTES, "%016llx %llu %d %s\n", (unsigned long long)e->key_lo,
+                         (unsigned long long)e->epoch, e->attempt, mr_fault_name(e->fault));
+        e->told = true;
+    }
+    return MR_OK;
+}
+
+mr_status quarantine_hear(quarantine *q, const char *text)
+{
+    for (const char *p = text; *p;) {
+        unsigned long long key, epoch;
+        int attempt, n = 0;
+        char class[32];
+        bool added;
+        quarantine_event e = {.told = true};
+        if (sscanf(p, "%16llx %llu %d %31s%n", &key, &epoch, &attempt, class, &n) == 4)
+            while (e.fault < MR_FAULT_COUNT && strcmp(mr_fault_name(e.fault), class) != 0)
+                e.fault++;
+        if (!n || p[n] != '\n' || e.fault == MR_FAULT_COUNT)
+            return mr_fail(MR_E_FORMAT, "failures of another rank: '%.60s' is no line of them", p);
+        e.key_lo = key, e.epoch = epoch, e.attempt = attempt;
+        MR_TRY(remember(q, &e, &added));
+        p += n + 1;
+    }
     return MR_OK;
 }
 

@@ -73,6 +73,7 @@ typedef struct quarantine_event {
     uint64_t key_lo, epoch;
     int32_t attempt;
     mr_fault fault;
+    bool told; /* other ranks know of it */
 } quarantine_event;
 
 /* path NULL: in memory only. Reads the events of this index from an existing file. */
@@ -87,6 +88,10 @@ void quarantine_close(quarantine *q);
 /* One line, one write. */
 mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row *row,
                          const char *detail);
+/* Events not yet told, a line each, which are told from now on; caller frees. And those of another
+ * rank, which its own list remembers; they are not told again. Errors: MR_E_FORMAT */
+mr_status quarantine_tell(quarantine *q, char **text);
+mr_status quarantine_hear(quarantine *q, const char *text);
 /* Keys left out in `epoch`, ascending: two failed attempts of permanent classes in epochs before
  * it; caller frees. */
 mr_status quarantine_excluded(const quarantine *q, uint64_t epoch, uint64_t **keys, uint64_t *n);
@@ -100,6 +105,7 @@ typedef enum slab_state { FREE, FILLING, READY, OUT } slab_state;
 typedef struct slab {
     mr_batch batch;
     slab_state state;
+    int32_t buffer; /* of its pixels */
     mr_draw draw;
     uint64_t excluded_n, excluded_hash; /* in force in its epoch */
     int32_t started, done;              /* slots */
@@ -126,6 +132,12 @@ struct mr_loader {
     uint64_t *plan; /* [bucket] samples of the first epoch */
     slab *slabs;
     int32_t n_slabs, batch_max;
+    /* Pixels of the batches that are decoded here, one after the other; every slab is such a batch
+     * where nobody shares the order. */
+    int32_t n_buffers;
+    bool *in_use; /* [buffer] */
+    uint64_t own; /* batches planned that are decoded here */
+    bool agreed;  /* what failed on other ranks in the epochs so far is known */
     uint8_t *pool;
     size_t pool_bytes;
 
@@ -151,6 +163,8 @@ struct mr_loader {
 void *loader_worker(void *user);
 /* How a worker takes the next draw, without the lock: mr_order_next; specs look in. */
 extern mr_status (*loader_draw)(mr_order *order, mr_draw *draw);
+/* With the lock held: an epoch is over and another rank's failures in it are not known. */
+bool loader_must_agree(const mr_loader *l);
 /* With the lock held: the first failure stays, everyone is woken. */
 void loader_fail(mr_loader *l, mr_status st);
 

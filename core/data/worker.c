@@ -159,12 +159,26 @@ static bool has_work_ahead(const mr_loader *l)
     return l->planned > l->delivered && newest->state == FILLING && !newest->started;
 }
 
+// Is the draw after `planned` others decoded by this rank?
+static bool is_own(const mr_loader *l, uint64_t planned)
+{
+    const mr_loader_options *o = &l->options;
+    return (int32_t)(planned % (uint64_t)o->group % (uint64_t)o->parts) == o->part;
+}
+
+bool loader_must_agree(const mr_loader *l)
+{
+    return l->options.parts > 1 && l->epoch_over && !l->agreed && !l->all_planned;
+}
+
 // One worker at a time plans. The next draw may be planned when its slab is free, and between
 // epochs when nobody is at work any more, because who fails in one epoch is left out of the next.
 static bool can_plan(const mr_loader *l)
 {
     if (l->all_planned || l->planning || has_work_ahead(l) ||
-        l->slabs[l->planned % (uint64_t)l->n_slabs].state != FREE)
+        l->slabs[l->planned % (uint64_t)l->n_slabs].state != FREE || loader_must_agree(l))
+        return false;
+    if (is_own(l, l->planned) && l->in_use[l->own % (uint64_t)l->n_buffers])
         return false;
     return !l->epoch_over || all_filled(l);
 }
@@ -185,6 +199,7 @@ mr_status (*loader_draw)(mr_order *order, mr_draw *draw) = mr_order_next;
 static mr_status plan_next(mr_loader *l)
 {
     slab *s = &l->slabs[l->planned % (uint64_t)l->n_slabs];
+    bool own = is_own(l, l->planned);
     if (l->epoch_over)
         MR_TRY(exclude(l, l->order, l->order->at.epoch + 1));
     l->planning = true;
@@ -193,6 +208,11 @@ static mr_status plan_next(mr_loader *l)
     pthread_mutex_lock(&l->lock);
     l->planning = false;
     MR_TRY(st);
+    if (own) {
+        s->buffer = (int32_t)(l->own++ % (uint64_t)l->n_buffers);
+        l->in_use[s->buffer] = true;
+        s->pixels = l->pool + (size_t)s->buffer * l->facts.slab_bytes;
+    }
     mr_bucket b = mr_bucket_rule_get(l->rule, s->draw.bucket);
     size_t bytes = (size_t)b.batch * (size_t)b.frames * 3 * (size_t)b.height * (size_t)b.width;
     s->batch = (mr_batch){.epoch = s->draw.epoch,
@@ -202,8 +222,9 @@ static mr_status plan_next(mr_loader *l)
                           .n = s->draw.n,
                           .shape = b,
                           .last = s->draw.last,
-                          .pixels = s->pixels,
-                          .bytes = bytes,
+                          .other = !own,
+                          .pixels = own ? s->pixels : NULL,
+                          .bytes = own ? bytes : 0,
                           .weights = s->weights,
                           .ids = s->ids,
                           .keys = s->keys,
@@ -220,8 +241,9 @@ static mr_status plan_next(mr_loader *l)
     for (int32_t i = s->draw.n; i < b.batch; i++)
         if (s->captions[i])
             s->captions[i][0] = 0;
-    s->state = FILLING;
+    s->state = own ? FILLING : READY;
     l->planned++;
+    l->agreed &= !s->draw.last;
     l->epoch_over = s->draw.last;
     l->all_planned =
         s->draw.last && l->options.epochs > 0 && s->draw.epoch + 1 >= (uint64_t)l->options.epochs;
@@ -259,6 +281,7 @@ static mr_status work(worker *w)
         if (can_plan(l)) {
             st = plan_next(l);
             pthread_cond_broadcast(&l->work);
+            pthread_cond_broadcast(&l->ready);
             continue;
         }
         int32_t slot;

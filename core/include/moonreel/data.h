@@ -160,6 +160,10 @@ typedef struct mr_loader_options {
     mr_filter filter;
     /* lengths of the rule that no sample can enter are left out, not refused */
     bool allow_empty;
+    /* Several ranks share an order: this one is `part` of `parts` (0: alone) and decodes its draws
+     * alone. Of every `group` draws (0: `parts`), counted from where the loader begins, each rank
+     * has every parts-th. */
+    int32_t part, parts, group;
 } mr_loader_options;
 
 /* One micro-batch. Slots n .. size-1 of a short one, and failed samples, have weight 0 and the
@@ -169,6 +173,7 @@ typedef struct mr_batch {
     int32_t bucket, size, n;
     mr_bucket shape; /* resolution, frames, height, width */
     bool last;       /* of its epoch */
+    bool other;      /* of another rank: only the fields above, ids and keys are there */
     uint8_t *pixels; /* [size][frames][3][height][width] u8 RGB, shared memory */
     size_t bytes;
     const float *weights;  /* [size] 1 or 0 */
@@ -193,12 +198,20 @@ MR_API mr_status mr_loader_new(mr_index *index, mr_bucket_rule *rule,
                                const mr_loader_options *options, mr_loader **out);
 /* Stops at any moment; batches become invalid. NULL is fine. */
 MR_API void mr_loader_free(mr_loader *loader);
-/* The next batch, in draw order, valid until it is released; *out NULL after the last epoch.
+/* The next batch, in draw order, valid until it is released; *out NULL after the last epoch. Draws
+ * of other ranks come as batches without pixels, so that every rank stands where all of them do.
  * Errors: MR_E_DATA too many failed samples (dataplane 5), damaged index; MR_E_MEMORY. A failed
  * loader keeps failing. MR_E_STOPPED a person interrupted the wait: the next call goes on.
+ * MR_E_USAGE one of several ranks was not told yet what failed on the others in the epoch before.
  * Threads: one caller at a time */
 MR_API mr_status mr_loader_next(mr_loader *loader, const mr_batch **out);
 MR_API void mr_loader_release(mr_loader *loader, const mr_batch *batch);
+/* Which samples failed here since the last call, as text; and what failed on all other ranks, their
+ * texts one behind the other. Ranks exchange both when an epoch is over, before its successor is
+ * planned, and before a state is kept: then all leave out the same. Caller frees with mr_free.
+ * Errors: MR_E_FORMAT no such text; MR_E_MEMORY */
+MR_API mr_status mr_loader_failures(mr_loader *loader, char **text);
+MR_API mr_status mr_loader_agree(mr_loader *loader, const char *others);
 /* State after the batch given out last; batches decoded ahead do not count. Caller frees with
  * mr_free. */
 MR_API mr_status mr_loader_state(mr_loader *loader, char **text);

@@ -125,6 +125,10 @@ local read_loader = options.declare("data.loader", {
   { "deadline_s", "number", "seconds for one clip", default = 60 },
   { "allow_empty_buckets", "boolean", "a length that no sample can enter is left out, not refused",
     default = false },
+  { "part", "integer", "of the ranks that share the order, from 0", default = 0 },
+  { "parts", "integer", "ranks that share it: each decodes its own batches", default = 1 },
+  { "group", "integer", "batches of a step: each rank has every parts-th of them; 0: of parts",
+    default = 0 },
 })
 
 --- Start decode threads on an index; see moonreel.data.loader.

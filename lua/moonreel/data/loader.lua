@@ -36,7 +36,7 @@ Loader.__close = function(self) self:close() end
 --- The next batch, or nil after the last epoch. Fields: epoch, draw (its number in the epoch), last
 -- (of the epoch), bucket, resolution, frames, height, width, size (B, static), n (filled slots),
 -- weights, ids, keys, starts, fps, native_fps, native_heights, native_widths, captions: lists of
--- `size`; wait_s.
+-- `size`; wait_s. other: a batch of another rank, with ids and keys of its samples alone.
 ---@return table|nil batch
 function Loader:next()
   local batch = self.core:next()
@@ -67,6 +67,19 @@ end
 ---@return string
 function Loader:excluded()
   return self.core:excluded()
+end
+
+--- Which samples failed here since the last call, as text for the ranks that share the order.
+---@return string
+function Loader:failures()
+  return self.core:failures()
+end
+
+--- What failed on all other ranks. Ranks tell each other when an epoch is over, before the next
+-- batch is asked for, and before a state is kept.
+---@param others string  their failures(), one behind the other
+function Loader:agree(others)
+  self.core:agree(others)
 end
 
 --- Row ids (from 0) of the next n samples, without decoding.
@@ -115,7 +128,8 @@ function loader.new(o)
     frame_interval = o.frame_interval, compat = o.compat == true or o.compat == "opensora-1.2",
     seed = o.seed, threads = o.threads, prefetch = o.prefetch, epochs = o.epochs,
     state = o.state, excluded = o.excluded, quarantine = o.quarantine,
-    deadline_s = o.deadline_s, allow_empty = o.allow_empty_buckets }) }, Loader)
+    deadline_s = o.deadline_s, allow_empty = o.allow_empty_buckets, part = o.part,
+    parts = o.parts, group = o.group }) }, Loader)
 end
 
 return loader

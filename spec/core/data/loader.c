@@ -335,6 +335,83 @@ static void samples_that_fail(void)
     mr_free(excluded);
 }
 
+// Tells each of `n` loaders what failed on the others.
+static void agree(opened *all, int n)
+{
+    char *text[8], others[4096];
+    for (int r = 0; r < n; r++)
+        CHECK_OK(mr_loader_failures(all[r].l, &text[r]));
+    for (int to = 0; to < n; to++) {
+        others[0] = 0;
+        for (int r = 0; r < n; r++)
+            if (r != to)
+                strncat(others, text[r], sizeof others - strlen(others) - 1);
+        CHECK_OK(mr_loader_agree(all[to].l, others));
+    }
+    for (int r = 0; r < n; r++)
+        mr_free(text[r]);
+}
+
+// Ranks decode a share each: together what one decodes alone, and all stand where it stands and
+// leave out what it leaves out. The clips that samples_that_fail has damaged are damaged still.
+static void ranks_share_an_order(void)
+{
+    enum { RANKS = 3, GROUP = 4, DRAWS = 400 };
+    opened alone, o[RANKS];
+    const mr_batch *b, *one;
+    char *state, *other;
+    mr_loader_options options = {.seed = 5, .threads = 1, .prefetch = 1, .epochs = 2};
+    if (!CHECK_OK(start(&alone, clips_path("set.mrx"), &options, 1)))
+        return;
+    options.parts = RANKS, options.group = GROUP;
+    for (options.part = 0; options.part < RANKS; options.part++)
+        if (!CHECK_OK(start(&o[options.part], clips_path("set.mrx"), &options, 1)))
+            return;
+    int failed = 0, decoded[RANKS] = {0};
+    for (int at = 0; at < DRAWS && CHECK_OK(mr_loader_next(alone.l, &one)) && one; at++) {
+        bool last = one->last;
+        for (int r = 0; r < RANKS; r++) {
+            if (!CHECK_OK(mr_loader_next(o[r].l, &b)) || !CHECK(b))
+                return;
+            CHECK_INT(b->other, at % GROUP % RANKS != r);
+            CHECK_INT(b->draw, one->draw);
+            CHECK(memcmp(b->ids, one->ids, sizeof *b->ids * (size_t)b->n) == 0);
+            CHECK(b->other ? !b->pixels && !b->bytes : hash_batch(b) == hash_batch(one));
+            decoded[r] += !b->other;
+            mr_loader_release(o[r].l, b);
+        }
+        mr_loader_release(alone.l, one);
+        if (last && one->epoch == 0)
+            CHECK_FAILS(mr_loader_next(o[1].l, &b), MR_E_USAGE, "epoch 0 is over");
+        if (last)
+            agree(o, RANKS);
+        for (int r = 0; r < RANKS; r++) {
+            CHECK_OK(mr_loader_state(alone.l, &state));
+            CHECK_OK(mr_loader_state(o[r].l, &other));
+            CHECK_STR(other, state);
+            mr_free(state), mr_free(other);
+        }
+    }
+    for (int r = 0; r < RANKS; r++) {
+        CHECK(decoded[r] > 3);
+        failed += (int)mr_loader_get_facts(o[r].l).failed;
+        CHECK_OK(mr_loader_excluded(alone.l, &state));
+        CHECK_OK(mr_loader_excluded(o[r].l, &other));
+        CHECK(*state != 0);
+        CHECK_STR(other, state);
+        mr_free(state), mr_free(other);
+        CHECK_FAILS(mr_loader_agree(o[r].l, "0123456789abcdef 0 1 odd\n"), MR_E_FORMAT, "odd");
+    }
+    CHECK_INT(failed, mr_loader_get_facts(alone.l).failed);
+    for (int r = 0; r < RANKS; r++)
+        stop(&o[r]);
+    stop(&alone);
+    CHECK_FAILS(start(&alone, clips_path("set.mrx"),
+                      &(mr_loader_options){.part = 2, .parts = 2, .threads = 1}, 1),
+                MR_E_USAGE, "part 2 of 2");
+    stop(&alone);
+}
+
 static atomic_int reads; // below 0: nothing is interrupted
 static ssize_t interrupting_pread(int fd, void *buf, size_t n, int64_t at)
 {
@@ -740,6 +817,7 @@ int main(void)
     interruptions();
     interrupted_ingest();
     samples_that_fail();
+    ranks_share_an_order();
     lost_disk();
     return check_done();
 }
