@@ -101,6 +101,17 @@ static void take_values(lua_State *L, int changes, mr_index_builder *b, const mr
     row->columns = values, row->n_columns = n;
 }
 
+// {part = {first, frames}} in the table at `changes`
+static void take_part(lua_State *L, int changes, mr_row *row)
+{
+    if (lua_getfield(L, changes, "part") == LUA_TTABLE) {
+        lua_rawgeti(L, -1, 1), lua_rawgeti(L, -2, 2);
+        mr_bind_check(L, mr_row_cut(row, luaL_checkinteger(L, -2), luaL_checkinteger(L, -1)));
+        lua_pop(L, 2);
+    }
+    lua_pop(L, 1);
+}
+
 static int builder_copy(lua_State *L)
 {
     mr_index_builder *b = mr_bind_unbox(L, 1, BUILDER);
@@ -116,8 +127,10 @@ static int builder_copy(lua_State *L)
                            : mr_index_row(reader, (uint64_t)i - 1, &row));
     mr_bind_check(L, mr_index_builder_root(b, mr_index_root(from, row.root), &row.root));
     take_values(L, 4, b, from, &row, values);
-    if (!lua_isnil(L, 4))
+    if (!lua_isnil(L, 4)) {
+        take_part(L, 4, &row);
         take_captions(L, 4, &row);
+    }
     mr_bind_check(L, mr_index_builder_add(b, &row));
     return 0;
 }
@@ -137,7 +150,7 @@ static const mr_bind_row builder_rows[] = {
     MR_ROW(
         "copy", builder_copy, "(index: mr.Index, i: integer, changes?: table)",
         "Append row i, from 1, of an index. Changes: captions, a list of texts; columns, numbers "
-        "by name."),
+        "by name; part, {first frame, frames}."),
     MR_ROW("finish", builder_finish, "()",
            "Fingerprints, seal, checksums, and the name. Closed before, nothing is left."),
     MR_ROW_END};

@@ -106,6 +106,13 @@ static int index_find(lua_State *L)
     return 1;
 }
 
+// where the row begins in its file
+static int64_t first_frame(const mr_row *row)
+{
+    const mr_clip_info *c = &row->info;
+    return c->rate_num ? llround((double)row->start_us * 1e-6 * c->rate_num / c->rate_den) : 0;
+}
+
 // index:row(i) -> table; i from 1, ids are from 0
 static int index_row(lua_State *L)
 {
@@ -126,8 +133,9 @@ static int index_row(lua_State *L)
                 {"bytes", (int64_t)c->bytes}, {"keys", c->n_keys},
                 {"flags", c->flags},          {"orient", c->orient},
                 {"rate_num", c->rate_num},    {"rate_den", c->rate_den},
-                {"mtime_ns", c->mtime_ns},    {"root", row.root}};
-    lua_createtable(L, 0, 26);
+                {"mtime_ns", c->mtime_ns},    {"root", row.root},
+                {"start", first_frame(&row)}};
+    lua_createtable(L, 0, 27);
     for (size_t r = 0; r < MR_COUNT(rows); r++) {
         lua_pushinteger(L, rows[r].value);
         lua_setfield(L, -2, rows[r].name);
@@ -300,6 +308,9 @@ static const mr_bind_row index_module_rows[] = {
     MR_ROW("read_table", i_read_table, "(file: string, fn: fun(row: table)): string[], string",
            "Hand on the rows of a CSV, TSV or JSON lines file: {path, line, captions, columns}; "
            "answers the columns that hold numbers alone, and why others do not, a line each."),
+    MR_ROW_OPTIONS("sweep", mr_bind_sweep_new,
+                   "(index: mr.Index, rows: integer[], options?: table): mr.Sweep",
+                   "Look at the files of rows by several threads.", mr_bind_sweep_fields),
     MR_ROW("builder", mr_bind_builder_new, "(path: string): mr.IndexBuilder",
            "Start a new index out of rows of others; moonreel.data.derive is what people use."),
     MR_ROW_END};
@@ -307,9 +318,10 @@ static const mr_bind_face index_module_face = {
     "moonreel.core.index", "Indexes of samples: build and open.", index_module_rows, NULL};
 
 static const mr_bind_row index_rows[] = {
-    MR_ROW("row", index_row, "(i: integer): table",
-           "Sample i, from 1: id, key, path, file, text, captions, frames, fps, width, height, "
-           "columns, ..."),
+    MR_ROW(
+        "row", index_row, "(i: integer): table",
+        "Sample i, from 1: id, key, path, file, text, captions, start (the frame of the file with "
+        "which it begins), frames, fps, width, height, columns, ..."),
     MR_ROW("find", index_find, "(key: string): integer?",
            "The number, from 1, of the sample with a key; nil when there is none."),
     MR_ROW("facts", index_facts, "(): table",
@@ -335,5 +347,6 @@ MR_BIND_ROOM(index)
     mr_bind_type(L, &ingest_face);
     mr_bind_type(L, &table_face);
     mr_bind_builder_type(L);
+    mr_bind_sweep_type(L);
     return mr_bind_module(L, &index_module_face);
 }

@@ -282,6 +282,13 @@ int mr_bind_builder_new(lua_State *L);
 /* Register mr.IndexBuilder. */
 void mr_bind_builder_type(lua_State *L);
 
+/* ---- and of sweep.c ---- */
+
+/* Lua: sweep(index, rows, options) */
+int mr_bind_sweep_new(lua_State *L);
+extern const mr_bind_field mr_bind_sweep_fields[];
+void mr_bind_sweep_type(lua_State *L);
+
 /* ---- what moonreel.core.loader has of order.c, and order.c of it ---- */
 
 /* Lua: order(index, options) with its fields */

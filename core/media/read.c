@@ -32,6 +32,8 @@ typedef struct reading {
     int64_t end_ns;         // the deadline of all tries together
     int32_t done;           // wanted frames written
     bool held;              // w->held holds the frame shown last (by time)
+    bool watches;           // all frames are looked at, none is handed out
+    float *change;          // when it watches: [frames], or NULL
     char damage[160];
 } reading;
 
@@ -47,12 +49,19 @@ static double position(const reading *r, int64_t pts)
     return (double)(pts - r->info->first_pts) * r->per_tick;
 }
 
-static outcome put(reading *r, const AVFrame *f)
+static mr_status hand_out(reading *r, const AVFrame *f)
 {
+    if (r->watches)
+        return r->change ? media_change(r->w, f, r->done == 0, &r->change[r->done]) : MR_OK;
     size_t one = (size_t)r->req->height * (size_t)r->req->width * 3;
     AVRational sar = {r->info->sar_num, r->info->sar_den};
-    r->st = media_scale(r->w, f, r->clip.codec->codec_id, sar, r->info->orient, r->req->filter,
-                        r->req->height, r->req->width, r->out + (size_t)r->done * one);
+    return media_scale(r->w, f, r->clip.codec->codec_id, sar, r->info->orient, r->req->filter,
+                       r->req->height, r->req->width, r->out + (size_t)r->done * one);
+}
+
+static outcome put(reading *r, const AVFrame *f)
+{
+    r->st = hand_out(r, f);
     if (r->st != MR_OK) {
         *r->fault = r->st == MR_E_DECODE ? MR_FAULT_GEOMETRY : MR_FAULT_NONE;
         mr_fail_note("%s", r->req->path);
@@ -214,6 +223,9 @@ static outcome attempt(reading *r, int32_t key)
             return LATE;
         first = (int64_t)position(r, pts);
     }
+    // nobody knows how much of the file lies before a part of it
+    if (key < 0 && r->info->flags & MR_CLIP_PART)
+        return decode(r, INT64_MAX);
     return decode(r,
                   wanted(r, r->req->frames - 1) - first + 64 + 600 * (r->by_time || r->by_count));
 }
@@ -264,12 +276,20 @@ static mr_status check_request(const mr_clip_request *q, mr_fault *fault)
     return MR_OK;
 }
 
-static bool same_clip(const mr_clip_info *a, const mr_clip_info *b)
+// Is `a` what a scan of the file says, or a part of that?
+static bool same_clip(const mr_clip_info *a, const mr_clip_info *now)
 {
-    return a->frames == b->frames && a->first_pts == b->first_pts && a->n_keys == b->n_keys &&
-           strcmp(a->codec, b->codec) == 0 && a->width == b->width && a->height == b->height &&
+    int32_t at = 0;
+    bool part = a->flags & MR_CLIP_PART;
+    while (part && a->n_keys && at < now->n_keys && now->key_pts[at] < a->key_pts[0])
+        at++;
+    bool as_long = part ? a->first_pts >= now->first_pts && at + a->n_keys <= now->n_keys
+                        : a->frames == now->frames && a->first_pts == now->first_pts &&
+                              a->n_keys == now->n_keys;
+    return as_long && strcmp(a->codec, now->codec) == 0 && a->width == now->width &&
+           a->height == now->height &&
            (!a->n_keys ||
-            memcmp(a->key_pts, b->key_pts, sizeof *a->key_pts * (size_t)a->n_keys) == 0);
+            memcmp(a->key_pts, now->key_pts + at, sizeof *a->key_pts * (size_t)a->n_keys) == 0);
 }
 
 // The file is still the one of the index. Stores on a network round times, and copies have their
@@ -299,20 +319,18 @@ static mr_status check_fresh(mr_media_worker *w, const mr_clip_request *q, mr_fa
                    "%s: stale: the file changed after it was indexed; try: ingest again", q->path);
 }
 
-mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *out, mr_fault *fault)
+static mr_status run(reading r)
 {
-    const mr_clip_info *info = req->info;
-    *fault = MR_FAULT_NONE;
-    MR_TRY(check_request(req, fault));
-    MR_TRY(check_fresh(w, req, fault));
-    reading r = {.w = w,
-                 .req = req,
-                 .info = info,
-                 .out = out,
-                 .fault = fault,
-                 .clip.file.fd = -1,
-                 .by_count = info->flags & (MR_CLIP_NO_PTS | MR_CLIP_IMAGE) || info->frames == 1,
-                 .by_time = info->flags & MR_CLIP_VFR};
+    const mr_clip_request *req = r.req;
+    const mr_clip_info *info = r.info = req->info;
+    mr_media_worker *w = r.w;
+    *r.fault = MR_FAULT_NONE;
+    MR_TRY(check_request(req, r.fault));
+    MR_TRY(check_fresh(w, req, r.fault));
+    r.clip.file.fd = -1;
+    r.by_count = info->flags & (MR_CLIP_NO_PTS | MR_CLIP_IMAGE) ||
+                 (info->frames == 1 && !(info->flags & MR_CLIP_PART));
+    r.by_time = info->flags & MR_CLIP_VFR;
     if (!r.by_count)
         r.per_tick = (double)info->tb_num / info->tb_den * info->rate_num / info->rate_den;
     r.end_ns = mr_clock_table()->monotonic_ns() +
@@ -342,4 +360,27 @@ mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *ou
     av_frame_unref(w->frame);
     av_frame_unref(w->held);
     return st;
+}
+
+mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *out, mr_fault *fault)
+{
+    return run((reading){.w = w, .req = req, .out = out, .fault = fault});
+}
+
+mr_status media_watch(mr_media_worker *w, const char *path, const mr_clip_info *info,
+                      double deadline_s, float *change, mr_fault *fault)
+{
+    if (info->frames > INT32_MAX) {
+        *fault = MR_FAULT_GEOMETRY;
+        return mr_fail(MR_E_DECODE, "%s: geometry: %lld frames; expected at most %d", path,
+                       (long long)info->frames, INT32_MAX);
+    }
+    const mr_clip_request all = {.path = path,
+                                 .info = info,
+                                 .step = 1,
+                                 .frames = (int32_t)info->frames,
+                                 .height = MR_CLIP_SIDE_MIN,
+                                 .width = MR_CLIP_SIDE_MIN,
+                                 .deadline_s = deadline_s};
+    return run((reading){.w = w, .req = &all, .fault = fault, .watches = true, .change = change});
 }

@@ -83,7 +83,7 @@ int media_clip_packet(media_clip *c, AVPacket *packet);
 enum { MEDIA_SCALERS = 6, MEDIA_SIDE_MAX = 8192 };
 
 typedef struct media_scaler {
-    int src_w, src_h, src_format, matrix, full, dst_w, dst_h, filter;
+    int src_w, src_h, src_format, matrix, full, dst_w, dst_h, dst_format, filter;
     struct SwsContext *sws;
 } media_scaler;
 
@@ -94,12 +94,22 @@ struct mr_media_worker {
     unsigned next_scaler;
     uint8_t *turn; /* scratch for transposed or mirrored pictures */
     size_t turn_bytes;
+    uint8_t *small; /* two small grey pictures, each as large as the largest can be */
+    unsigned small_n;
 };
 
 /* frame to out [3][height][width]: largest centred rectangle of the target's aspect as displayed */
 mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID codec,
                       AVRational sar, int orient, mr_filter filter, int height, int width,
                       uint8_t *out);
+
+/* ---- change.c: how much of the picture is another one ---- */
+
+/* The mean distance of lightness, 0 to 255, between a frame and the one before it; 0 for the first.
+ * Errors: MR_E_DECODE, MR_E_MEMORY */
+mr_status media_change(mr_media_worker *w, const AVFrame *frame, bool first, float *change);
+/* A scaler of the worker that is like `want`, whose `sws` is not looked at; lent. NULL: none. */
+struct SwsContext *media_scaler_get(mr_media_worker *w, const media_scaler *want);
 
 /* ---- the table's functions ---- */
 
@@ -109,6 +119,8 @@ const char *media_worker_log(mr_media_worker *w);
 mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out,
                      mr_fault *fault);
 mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *out, mr_fault *fault);
+mr_status media_watch(mr_media_worker *w, const char *path, const mr_clip_info *info,
+                      double deadline_s, float *change, mr_fault *fault);
 mr_status media_encoder_open(const char *path, const mr_encode_options *options, mr_encoder **out);
 mr_status media_encoder_frame(mr_encoder *enc, const uint8_t *rgb, int64_t pts);
 mr_status media_encoder_finish(mr_encoder *enc);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static struct SwsContext *scaler(mr_media_worker *w, const media_scaler *want)
+struct SwsContext *media_scaler_get(mr_media_worker *w, const media_scaler *want)
 {
     for (int i = 0; i < MEDIA_SCALERS; i++) {
         media_scaler *s = &w->scalers[i];
@@ -16,7 +16,7 @@ static struct SwsContext *scaler(mr_media_worker *w, const media_scaler *want)
     sws_freeContext(s->sws);
     *s = *want;
     s->sws =
-        sws_getContext(s->src_w, s->src_h, s->src_format, s->dst_w, s->dst_h, AV_PIX_FMT_GBRP,
+        sws_getContext(s->src_w, s->src_h, s->src_format, s->dst_w, s->dst_h, s->dst_format,
                        filters[s->filter] | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_BITEXACT,
                        NULL, NULL, NULL);
     if (s->sws)
@@ -93,8 +93,9 @@ mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID c
                           .full = media_colour_full(frame),
                           .dst_w = tw,
                           .dst_h = th,
+                          .dst_format = AV_PIX_FMT_GBRP,
                           .filter = (int)filter};
-    struct SwsContext *sws = scaler(w, &want);
+    struct SwsContext *sws = media_scaler_get(w, &want);
     if (!sws)
         return mr_fail(MR_E_DECODE, "cannot scale %d x %d %s to %d x %d", cw, ch, desc->name, tw,
                        th);
@@ -103,6 +104,7 @@ mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID c
     if (orient) {
         if (w->turn_bytes < 3 * plane) {
             mr_free(w->turn);
+            mr_free(w->small);
             w->turn_bytes = 0;
             if (!(w->turn = mr_alloc(3 * plane)))
                 return mr_fail_memory(3 * plane);
@@ -145,6 +147,7 @@ void media_worker_free(mr_media_worker *w)
     for (int i = 0; i < MEDIA_SCALERS; i++)
         sws_freeContext(w->scalers[i].sws);
     mr_free(w->turn);
+    mr_free(w->small);
     mr_free(w);
 }
 

@@ -12,6 +12,7 @@ const mr_media *mr_media_entry(void)
         .worker_log = media_worker_log,
         .scan = media_scan,
         .read = media_read,
+        .watch = media_watch,
         .encoder_open = media_encoder_open,
         .encoder_frame = media_encoder_frame,
         .encoder_finish = media_encoder_finish,

@@ -104,6 +104,37 @@ MR_API mr_status mr_index_find(mr_index_reader *reader, mr_hash128 key, uint64_t
 /* The file of a row: root joined with path. */
 MR_API mr_status mr_index_file(const mr_index *index, const mr_row *row, char *out, size_t cap);
 
+/* ---- looking over clips ---- */
+
+/* How closely files are looked at: packet headers and the first frame, every frame, every frame and
+ * how much it differs from the one before (mr_media.watch). */
+typedef enum mr_look { MR_LOOK_PACKETS, MR_LOOK_FRAMES, MR_LOOK_CHANGES } mr_look;
+typedef struct mr_sweep_options {
+    mr_look look;
+    int32_t threads;   /* 0: one per processor */
+    double deadline_s; /* of a clip, and its own length comes on top; 0: 60 */
+} mr_sweep_options;
+/* What came of a clip; texts and numbers are lent until the next call. */
+typedef struct mr_seen {
+    uint64_t id;
+    /* of what is wrong: the name of a fault, "gone" for a file that is not there, "stale" for one
+     * that is another than the index says; NULL: nothing */
+    const char *class;
+    const char *why;
+    const float *changes; /* [n_changes] of MR_LOOK_CHANGES when nothing is wrong */
+    int64_t n_changes;
+} mr_seen;
+typedef struct mr_sweep mr_sweep;
+
+/* Look at the files of n rows by several threads. Borrows ids until it is freed, references the
+ * index. Errors: MR_E_MEMORY, MR_E_UNSUPPORTED no media plug-in */
+MR_API mr_status mr_sweep_new(mr_index *index, const uint64_t *ids, uint64_t n,
+                              const mr_sweep_options *options, mr_sweep **out);
+/* What came of the next row, in the order of ids; *got is false when `seconds` pass before, or no
+ * row is left. Errors: what is no clip's fault; the sweep has failed then */
+MR_API mr_status mr_sweep_next(mr_sweep *s, double seconds, mr_seen *seen, bool *got);
+MR_API void mr_sweep_free(mr_sweep *s);
+
 /* ---- building ---- */
 
 typedef struct mr_index_builder mr_index_builder;
@@ -153,6 +184,10 @@ MR_API void mr_index_builder_free(mr_index_builder *b);
 
 MR_API mr_hash128 mr_sample_key(const char *source, const char *path, int64_t start_us,
                                 int64_t end_us);
+/* Make of a row the part of `frames` frames from frame `first` of it on: its key is that of the row
+ * with the times of the part, key frames are those that it needs, in the row's own list.
+ * Errors: MR_E_RANGE not inside the row; MR_E_UNSUPPORTED a picture, or a clip without times */
+MR_API mr_status mr_row_cut(mr_row *row, int64_t first, int64_t frames);
 
 /* ---- lists ---- */
 

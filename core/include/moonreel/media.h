@@ -43,6 +43,7 @@ enum {                     /* mr_clip_info.flags */
        MR_CLIP_INTERLACED = 4,
        MR_CLIP_HDR = 8,
        MR_CLIP_IMAGE = 16, /* one picture */
+       MR_CLIP_PART = 32,  /* not the whole file: frames count from first_pts on */
 };
 
 /* What a packet scan and the first frame tell about a file. Plain data but for key_pts. */
@@ -124,7 +125,7 @@ static inline int64_t mr_clip_frame(int64_t start, int32_t step, int64_t spread,
 typedef struct mr_media_worker mr_media_worker;
 typedef struct mr_encoder mr_encoder;
 
-#define MR_MEDIA_VERSION 1
+#define MR_MEDIA_VERSION 2
 typedef struct mr_media {
     uint32_t version;
 
@@ -152,6 +153,14 @@ typedef struct mr_media {
      * Threads: one call per worker at a time */
     mr_status (*read)(mr_media_worker *w, const mr_clip_request *req, uint8_t *out,
                       mr_fault *fault);
+
+    /* Decode all frames of a clip in their order: does each come out, free of damage?
+     * info     from a scan or the index
+     * change   [info->frames], or NULL: the mean distance between the lightness of a frame and that
+     *          of the frame before, 0 to 255; 0 for the first; undefined after a failure
+     * Frames, failures, threads: as read */
+    mr_status (*watch)(mr_media_worker *w, const char *path, const mr_clip_info *info,
+                       double deadline_s, float *change, mr_fault *fault);
 
     /* Write frames to `path`; the container follows the extension (mp4, mov, webm, mkv, avi, ts,
      * ...; png, jpg: one picture). Equal frames and options make equal bytes with equal libraries.

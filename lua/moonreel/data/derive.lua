@@ -4,6 +4,7 @@
 -- @module moonreel.data.derive
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.index"
+local examine = require "moonreel.data.examine"
 local json = require "moonreel.core.json"
 local options = require "moonreel.text.options"
 
@@ -19,8 +20,9 @@ local read_options = options.declare("data.derive", {
   { "made", "text", "a word for what is done: \"filter\"; required" },
   { "by", "text", "and how, for people" },
   { "columns", "table", "names of columns that changes add" },
-  { "choose", "function", "(row, index, i) -> keep? or changes {captions, columns}, why not; "
-    .. "none: every row" },
+  { "look", "table", "at the files first, as examine.sweep is told; choose gets what was seen" },
+  { "choose", "function", "(row, index, i, seen) -> keep? or changes {captions, columns}, or "
+    .. "{parts = {{first, frames}, ...}}, a row each; why not; none: every row" },
   { "part", "integer", "rows of this part alone, from 1" },
   { "parts", "integer", "of so many" },
   { "tick", "function", "(done, total), now and then" },
@@ -45,6 +47,18 @@ local function begin(builder, o)
   end
 end
 
+-- Write what became of row i; answers how many rows that is.
+local function put(builder, index, i, keep)
+  if type(keep) ~= "table" or not keep.parts then
+    builder:copy(index.core, i, keep ~= true and keep or nil)
+    return 1
+  end
+  for _, part in ipairs(keep.parts) do
+    builder:copy(index.core, i, { part = part })
+  end
+  return #keep.parts
+end
+
 local function total_rows(indexes)
   local total = 0
   for _, index in ipairs(indexes) do
@@ -53,13 +67,30 @@ local function total_rows(indexes)
   return total
 end
 
---- Is row i, from 1, of another part?
----@param i integer
+-- is row i, from 1, of another part?
+local function is_elsewhere(i, part, parts)
+  return parts ~= nil and (i - 1) // PART_ROWS % parts ~= part - 1
+end
+
+--- The rows of one part, or all.
+---@param index moonreel.Index
 ---@param part integer|nil   from 1
 ---@param parts integer|nil  nil: there is one
----@return boolean
-function derive.is_elsewhere(i, part, parts)
-  return parts ~= nil and (i - 1) // PART_ROWS % parts ~= part - 1
+---@return integer[]
+function derive.rows(index, part, parts)
+  local rows = {}
+  for i = 1, #index do
+    if not is_elsewhere(i, part, parts) then
+      rows[#rows + 1] = i
+    end
+  end
+  return rows
+end
+
+-- a function that gives what is seen of the next row
+local function looker(o, index)
+  return o.look and examine.sweep(index, derive.rows(index, o.part, o.parts), o.look, o.tick)
+    or function() end
 end
 
 --- Refuse what is not all parts of one whole, each once.
@@ -108,22 +139,22 @@ function derive.run(given)
   begin(builder, o)
   for n, index in ipairs(o.from) do
     from[n] = story(index)
+    local look = looker(o, index)
     for i = 1, #index do
       local keep, why = true, nil
-      if derive.is_elsewhere(i, o.part, o.parts) then
+      if is_elsewhere(i, o.part, o.parts) then
         keep, why = false, "in another part"
       elseif o.choose then
-        keep, why = o.choose(index:row(i), index, i)
+        keep, why = o.choose(index:row(i), index, i, look())
       end
       if keep then
-        builder:copy(index.core, i, keep ~= true and keep or nil)
-        report.rows_out = report.rows_out + 1
+        report.rows_out = report.rows_out + put(builder, index, i, keep)
       else
         why = why or "left out"
         report.left_out[why] = (report.left_out[why] or 0) + 1
       end
       report.rows_in = report.rows_in + 1
-      if o.tick and report.rows_in % TICK == 0 then
+      if o.tick and not o.look and report.rows_in % TICK == 0 then
         o.tick(report.rows_in, total)
       end
     end

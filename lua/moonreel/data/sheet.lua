@@ -45,8 +45,8 @@ local function tiles_of(row, wanted, tile)
   local h, w = fit(row, tile)
   local out = {}
   for i, start in ipairs(spread(row.frames, wanted)) do
-    local ok, pixels = pcall(data.decode, row.file, { start = start, frames = 1, height = h,
-      width = w })
+    local ok, pixels = pcall(data.decode, row.file, { start = row.start + start, frames = 1,
+      height = h, width = w })
     if not ok then
       return nil, tostring(pixels)
     end

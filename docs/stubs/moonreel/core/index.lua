@@ -40,6 +40,18 @@ function index.ingest(input, output, options) end
 ---@return string
 function index.read_table(file, fn) end
 
+---@class moonreel.core.index.sweep.options
+---@field look? string packets where absent; frames: decode them all; changes: and how much each differs from the one before.
+---@field threads? integer 0: one per processor. Default: 0.
+---@field deadline_s? number Seconds for a clip, beside its own length; 0: 60. Default: 0.
+
+--- Look at the files of rows by several threads.
+---@param index mr.Index
+---@param rows integer[]
+---@param options? moonreel.core.index.sweep.options
+---@return mr.Sweep
+function index.sweep(index, rows, options) end
+
 --- Start a new index out of rows of others; moonreel.data.derive is what people use.
 ---@param path string
 ---@return mr.IndexBuilder

@@ -456,7 +456,7 @@ function Graph:close() end
 ---@operator len: integer
 local Index = {}
 
---- Sample i, from 1: id, key, path, file, text, captions, frames, fps, width, height, columns, ...
+--- Sample i, from 1: id, key, path, file, text, captions, start (the frame of the file with which it begins), frames, fps, width, height, columns, ...
 ---@param i integer
 ---@return table
 function Index:row(i) end
@@ -490,7 +490,7 @@ function IndexBuilder:column(name) end
 ---@param text string
 function IndexBuilder:meta(name, text) end
 
---- Append row i, from 1, of an index. Changes: captions, a list of texts; columns, numbers by name.
+--- Append row i, from 1, of an index. Changes: captions, a list of texts; columns, numbers by name; part, {first frame, frames}.
 ---@param index mr.Index
 ---@param i integer
 ---@param changes? table
@@ -821,6 +821,18 @@ function Saver:poll() end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Saver:close() end
+
+--- Threads that look at the files of rows.
+---@class mr.Sweep
+local Sweep = {}
+
+--- What came of the next row: {row, class, why, changes}; nil when it takes longer, or none is left. class: what is wrong, nil: nothing.
+---@param seconds? number
+---@return table?
+function Sweep:next(seconds) end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Sweep:close() end
 
 --- A tensor in host memory. t[0], t["0, :, 3:16"] are views, counted from 0; arithmetic is by element, as numpy broadcasts.
 ---@class mr.Tensor

@@ -3,6 +3,7 @@
 local base = require "moonreel.core.base"
 local derived = require "moonreel.cli.derived"
 local json = require "moonreel.core.json"
+local longwork = require "moonreel.cli.longwork"
 
 local part = {
   words = "list|clear|retry|apply RUN|FILE.jsonl [NAME.mrx]",
@@ -57,21 +58,30 @@ function jobs.clear(opts, path)
   return 0
 end
 
--- the row of a sample in an index, or nil
-local function row_of(index, sample)
-  local i = index.core:find(sample.key)
-  return i and index:row(i)
-end
-
 function jobs.retry(opts, path, index)
   local quarantine, examine = require "moonreel.data.quarantine", require "moonreel.data.examine"
   local healed, counts = {}, { good = 0, bad = 0, unknown = 0 }
+  local rows, keys = {}, {}
   for _, sample in ipairs(quarantine.samples(path)) do
-    local row = row_of(index, sample)
-    local problem = row and examine.row(row, true)
-    healed[sample.key] = row and not problem
-    local kind = not row and "unknown" or problem and "bad" or "good"
-    counts[kind] = counts[kind] + 1
+    local i = index.core:find(sample.key)
+    if i then
+      rows[#rows + 1], keys[#keys + 1] = i, sample.key
+    else
+      counts.unknown = counts.unknown + 1
+    end
+  end
+  local done, code = longwork.run(function(tick)
+    local n = 0
+    for seen in examine.sweep(index, rows, { look = "frames" }, tick) do
+      n = n + 1
+      healed[keys[n]] = not seen.class
+      local kind = seen.class and "bad" or "good"
+      counts[kind] = counts[kind] + 1
+    end
+    return true
+  end, "samples", "nothing was removed")
+  if not done then
+    return code
   end
   counts.removed = quarantine.remove(path, function(event) return healed[event.key] end)
   if opts.json then

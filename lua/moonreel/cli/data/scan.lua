@@ -11,6 +11,7 @@ local part = {
   options = {
     { "--decode", "decode every frame, about a second for ten of 720p; else packets are counted" },
     { "-o, --output NEW.mrx", "write the index of those that are good" },
+    { "--threads N", "that look (default: one per processor)", least = 1 },
     { "--bad FILE.jsonl", "write what is wrong with the others, a line each" },
     { "--part I/N", "every N-th block of rows, for N processes or machines; data merge --parts "
       .. "puts what they write together" },
@@ -21,8 +22,8 @@ local part = {
 -- what is known of a scan while it goes on
 local function new_count() return { good = 0, bad = 0, classes = {}, first = {}, lines = {} } end
 
-local function examined(count, row, opts)
-  local class, detail = require("moonreel.data.examine").row(row, opts.decode)
+local function examined(count, row, seen, opts)
+  local class, detail = seen.class, seen.why
   if not class then
     count.good = count.good + 1
     return true
@@ -38,13 +39,10 @@ local function examined(count, row, opts)
 end
 
 -- every row of the part, without writing an index
-local function look(index, opts, count, i, n, tick)
-  local is_elsewhere = require("moonreel.data.derive").is_elsewhere
-  for k = 1, #index do
-    if not is_elsewhere(k, i, n) then
-      examined(count, index:row(k), opts)
-    end
-    tick(k, #index)
+local function look(index, opts, how, count, tick)
+  local rows = require("moonreel.data.derive").rows(index, derived.part(opts.part))
+  for seen in require("moonreel.data.examine").sweep(index, rows, how, tick) do
+    examined(count, seen.class and index:row(seen.row), seen, opts)
   end
   return true
 end
@@ -71,18 +69,15 @@ function part.run(opts, _, path)
   local i, n = derived.part(opts.part)
   local index <close> = require("moonreel.data").open(path)
   local count = new_count()
+  local how = { look = opts.decode and "frames" or "packets", threads = opts.threads }
   local done, code = longwork.run(function(tick)
     if not opts.output then
-      return look(index, opts, count, i, n, tick)
+      return look(index, opts, how, count, tick)
     end
-    local at = 0
     return require("moonreel.data.derive").run { output = opts.output, from = { index },
       made = "scan", by = opts.decode and "decode" or "packets", part = i, parts = n,
-      choose = function(row)
-        at = at + 1
-        tick(at, #index + 1)
-        return examined(count, row, opts)
-      end }
+      look = how, tick = tick,
+      choose = function(row, _, _, seen) return examined(count, row, seen, opts) end }
   end, "rows", "nothing was written")
   if not done then
     return code
