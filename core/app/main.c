@@ -106,6 +106,8 @@ static int start(lua_State *L)
     lua_setfield(L, -2, "embedded_list");
     lua_pushstring(L, MR_VERSION);
     lua_setfield(L, -2, "version");
+    lua_pushstring(L, MR_LIBRARIES);
+    lua_setfield(L, -2, "libraries");
     lua_setfield(L, -2, "moonreel.app");
     lua_getglobal(L, "require");
     lua_pushstring(L, "moonreel.cli");

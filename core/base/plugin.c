@@ -43,21 +43,27 @@ static mr_status open_at(const char *path, const char *name, uint32_t version, c
     return MR_OK;
 }
 
-mr_status mr_plugin_open(const char *name, uint32_t version, const void **table)
+mr_status mr_plugin_find(const char *name, char path[MR_PLUGIN_PATH])
 {
-    char dir[4096], path[3][4200];
-    int n = 0;
+    char dir[4096];
     const char *set = getenv("MOONREEL_PLUGINS");
     program_dir(dir);
-    if (set && *set)
-        snprintf(path[n++], sizeof path[0], "%s/libmoonreel_%s.so", set, name);
-    snprintf(path[n++], sizeof path[0], "%s/libmoonreel_%s.so", dir, name);
-    snprintf(path[n++], sizeof path[0], "%s/../lib/moonreel/libmoonreel_%s.so", dir, name);
-    for (int i = 0; i < n; i++)
-        if (mr_path_exists(path[i]))
-            return open_at(path[i], name, version, table);
+    const char *folders[] = {set && *set ? set : dir, dir, dir},
+               *below[] = {"", "", "/../lib/moonreel"};
+    for (size_t i = 0; i < MR_COUNT(folders); i++) {
+        snprintf(path, MR_PLUGIN_PATH, "%s%s/libmoonreel_%s.so", folders[i], below[i], name);
+        if (mr_path_exists(path))
+            return MR_OK;
+    }
     return mr_fail(MR_E_UNSUPPORTED,
                    "the %s plug-in libmoonreel_%s.so is not in %s, nor in %s/../lib/moonreel; "
                    "try: MOONREEL_PLUGINS=DIR",
-                   name, name, set && *set ? set : dir, dir);
+                   name, name, folders[0], dir);
+}
+
+mr_status mr_plugin_open(const char *name, uint32_t version, const void **table)
+{
+    char path[MR_PLUGIN_PATH];
+    MR_TRY(mr_plugin_find(name, path));
+    return open_at(path, name, version, table);
 }

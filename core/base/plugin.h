@@ -11,4 +11,8 @@
  * one of another version. Threads: any. */
 MR_API mr_status mr_plugin_open(const char *name, uint32_t version, const void **table);
 
+/* Where mr_plugin_open would find it. Errors: MR_E_UNSUPPORTED as there. */
+enum { MR_PLUGIN_PATH = 4300 };
+MR_API mr_status mr_plugin_find(const char *name, char path[MR_PLUGIN_PATH]);
+
 #endif

@@ -147,6 +147,16 @@ static int b_list_dir(lua_State *L)
     return 1;
 }
 
+static int b_free_bytes(lua_State *L)
+{
+    int64_t bytes = mr_io_table()->free_bytes(luaL_checkstring(L, 1));
+    if (bytes < 0)
+        lua_pushnil(L);
+    else
+        lua_pushinteger(L, bytes);
+    return 1;
+}
+
 static int b_exists(lua_State *L)
 {
     lua_pushboolean(L, mr_path_exists(luaL_checkstring(L, 1)));
@@ -267,6 +277,8 @@ static const mr_bind_row base_rows[] = {
     MR_ROW("remove_dir", b_remove_dir, "(path: string)",
            "Remove a folder with everything in it; a missing one is fine."),
     MR_ROW("list_dir", b_list_dir, "(path: string): string[]", "Names in a folder, sorted."),
+    MR_ROW("free_bytes", b_free_bytes, "(path: string): integer?",
+           "Bytes that a file below this folder may still take; nil: not known."),
     MR_ROW("exists", b_exists, "(path: string): boolean", "Is there something with this path?"),
     MR_ROW("raise", b_raise, "(code: string, text: string)",
            "Raise an error {code, message, exit} that blames the caller's line."),

@@ -78,6 +78,17 @@ static int d_facts(lua_State *L)
     return 1;
 }
 
+// bus() -> PCI address, nil where there is none
+static int d_bus(lua_State *L)
+{
+    const char *bus = check_device(L, 1)->dev->bus;
+    if (*bus)
+        lua_pushstring(L, bus);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
 /* What rates are called in tables: of products, attention and all else in operations per second. */
 static const mr_bind_field rates_fields[] = {
     MR_BIND_NUM("linear", mr_rates, flop_s[0], 0, "Operations per second."),
@@ -483,6 +494,7 @@ static const mr_bind_face exec_module_face = {"moonreel.core.exec",
 
 static const mr_bind_row device_rows[] = {
     MR_ROW("facts", d_facts, "(): table", "{device, isa, threads, bf16, amx, bf16_by_f32}."),
+    MR_ROW("bus", d_bus, "(): string|nil", "The PCI address of a GPU."),
     MR_ROW("memory", d_memory, "(): integer, integer",
            "Bytes that are free on it, and all that it has."),
     MR_ROW("rates", d_rates, "(compute: mr.Dtype): table",

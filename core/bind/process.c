@@ -6,6 +6,8 @@
  * limit{memory_bytes=, cpu_s=} lowers this process's address space and processor time for good;
  * passing
  *   the first makes allocations fail, passing the second kills it. It also ends core dumps.
+ * plugin(name) -> its path, or nil and where it was looked for.
+ * allowed() -> {files =, locked_bytes =}: what the system lets this process have.
  * variable(name) -> value that the environment of this program gives, nil for one that it has set
  * itself. restart(argv, {NAME = value}): this program from its start, with words and further
  * variables; returns only by raising. run(argv, input, {deadline_s=, output_bytes=, quiet=}) ->
@@ -17,6 +19,7 @@
  *   resident size; Linux counts what this process had at the start as well, so measure from a small
  * one. */
 #define _DEFAULT_SOURCE
+#include "base/plugin.h"
 #include "bind/room.h"
 
 #include <errno.h>
@@ -291,12 +294,48 @@ static int p_run(lua_State *L)
     return 1;
 }
 
+/* plugin(name) -> path, or nil and where it was looked for */
+static int p_plugin(lua_State *L)
+{
+    char path[MR_PLUGIN_PATH];
+    if (mr_plugin_find(luaL_checkstring(L, 1), path) == MR_OK) {
+        lua_pushstring(L, path);
+        return 1;
+    }
+    lua_pushnil(L);
+    lua_pushstring(L, mr_error_last()->text);
+    mr_error_clear();
+    return 2;
+}
+
+/* allowed() -> {files =, locked_bytes =}; a field that has no limit is absent */
+static int p_allowed(lua_State *L)
+{
+    static const struct {
+        const char *name;
+        int what;
+    } limits[] = {{"files", RLIMIT_NOFILE}, {"locked_bytes", RLIMIT_MEMLOCK}};
+    lua_createtable(L, 0, MR_COUNT(limits));
+    for (size_t i = 0; i < MR_COUNT(limits); i++) {
+        struct rlimit r;
+        if (getrlimit(limits[i].what, &r) == 0 && r.rlim_cur != RLIM_INFINITY) {
+            lua_pushinteger(L, (lua_Integer)r.rlim_cur);
+            lua_setfield(L, -2, limits[i].name);
+        }
+    }
+    return 1;
+}
+
 static const mr_bind_row process_rows[] = {
     MR_ROW("real_path", p_real_path, "(path: string): string?",
            "The absolute path without links; nil: there is none."),
     MR_ROW("program", p_program, "(): string", "Path of the running program."),
     MR_ROW_OPTIONS("limit", p_limit, "(options: table)",
                    "Lower this process's memory and processor time for good.", limit_fields),
+    MR_ROW("plugin", p_plugin, "(name: string): string?, string?",
+           "The path of a plug-in; nil and where it was looked for."),
+    MR_ROW("allowed", p_allowed, "(): table",
+           "What the system lets this process have: {files, locked_bytes}; absent: no limit."),
     MR_ROW("variable", p_variable, "(name: string): string?",
            "A variable that the environment gives; nil for one that this program has set itself."),
     MR_ROW("restart", p_restart, "(words: string[], variables: table)",

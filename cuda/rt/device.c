@@ -401,6 +401,7 @@ static mr_status open_device(int ordinal, int threads, mr_device **out)
     r->each = each && *each && strcmp(each, "0") != 0;
     r->dev.facts = (mr_facts){.threads = 1, .bf16 = true};
     snprintf(r->dev.facts.device, sizeof r->dev.facts.device, "%s", mr_cuda.device);
+    snprintf(r->dev.bus, sizeof r->dev.bus, "%s", facts.bus);
     snprintf(r->dev.facts.isa, sizeof r->dev.facts.isa, "%d.%d", facts.major, facts.minor);
     mr_status st = open_streams(r);
     if (st == MR_OK) {

@@ -34,6 +34,7 @@ enum {
 
 typedef struct mr_cuda_facts {
     char name[96];
+    char bus[32];     /* PCI address, "0000:3b:00.0" */
     int major, minor; /* compute capability */
     int driver, need; /* versions as 12040: the driver's, and the least that the runtime takes */
     int devices;

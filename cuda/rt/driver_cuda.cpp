@@ -33,7 +33,7 @@ int facts(int ordinal, mr_cuda_facts *out)
     snprintf(out->name, sizeof out->name, "%s", p.name);
     out->major = p.major;
     out->minor = p.minor;
-    return error;
+    return error ? error : (int)cudaDeviceGetPCIBusId(out->bus, sizeof out->bus, ordinal);
 }
 
 int use(int ordinal)

@@ -88,6 +88,7 @@ int facts(int ordinal, mr_cuda_facts *out)
     said[0] = 0;
     *out = {};
     snprintf(out->name, sizeof out->name, "emulated GPU");
+    snprintf(out->bus, sizeof out->bus, "0000:1B:00.0");
     out->major = (int)wrong.arch / 10;
     out->minor = (int)wrong.arch % 10;
     out->need = 12040;

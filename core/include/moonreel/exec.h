@@ -138,13 +138,14 @@ struct mr_device {
     mr_facts facts;
     mr_rates rates[2]; /* f32, bf16; step_s == 0: not measured yet */
     int ordinal;       /* of "cuda:1": 1 */
+    char bus[32];      /* PCI address of a GPU; empty: it has none */
     bool checks;       /* wants spans with each step */
     bool host;         /* its addresses are the host's, and it does everything at once */
     uint64_t lost;     /* failures by which what was enqueued was dropped */
     void *eager;       /* programs kept by mr_eager */
 };
 /* What the entry of a device's plug-in (base/plugin.h) returns. */
-#define MR_DEVICE_VERSION 1u
+#define MR_DEVICE_VERSION 2u
 typedef struct mr_device_plugin {
     uint32_t version;
     mr_status (*open)(int ordinal, int threads, mr_device **out);

@@ -278,6 +278,13 @@ function loop.step(r)
       .. "%s"):format(sum.loss, norm)
     r.progress:say(("step %d skipped: %s"):format(r.step, line.reason))
   end
+  if r.gpu then
+    local told
+    line.gpu, told = r.gpu:look()
+    if told then
+      r.progress:say(told)
+    end
+  end
   r.journal:append(line)
   return true
 end

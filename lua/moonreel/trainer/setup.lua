@@ -9,6 +9,7 @@ local codec = require "moonreel.codec"
 local embed = require "moonreel.embed"
 local data = require "moonreel.data"
 local feed = require "moonreel.trainer.feed"
+local gpu = require "moonreel.trainer.gpu"
 local json = require "moonreel.core.json"
 local optim = require "moonreel.optim"
 local regions = require "moonreel.optim.regions"
@@ -210,6 +211,8 @@ function setup.models(r)
   local s = r.settings
   r.device = r:keep(blame.field(s, "device", E.device, s.device, s.threads))
   r.facts = r.device:facts()
+  local watch = gpu.watch(r.device)
+  r.gpu = watch and r:keep(watch)
   local dtype = pipeline.dtype(s, r.device)
   r.dtype, r.pipe = dtype, models_of(s, dtype)
   r.exec = r:keep(E.new(r.device, r.pipe.params, {regions = regions.of(s)}))

@@ -98,3 +98,18 @@ describe("process.restart", function()
     end
   end)
 end)
+
+describe("what this process finds", function()
+  it("is its plug-ins, or where they were looked for", function()
+    assert.matches("/libmoonreel_media%.so$", process.plugin("media"))
+    local path, problem = process.plugin("odd")
+    assert.is_nil(path)
+    assert.matches("libmoonreel_odd%.so is not in ", problem)
+  end)
+
+  it("is what the system allows", function()
+    local done = process.run({ "/bin/sh", "-c", "ulimit -n 77; '" .. process.program()
+      .. [[' -e 'print(require("moonreel.core.process").allowed().files)']] }, "")
+    assert.equal("77\n", done.output)
+  end)
+end)

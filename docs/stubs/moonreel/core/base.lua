@@ -73,6 +73,11 @@ function base.remove_dir(path) end
 ---@return string[]
 function base.list_dir(path) end
 
+--- Bytes that a file below this folder may still take; nil: not known.
+---@param path string
+---@return integer?
+function base.free_bytes(path) end
+
 --- Is there something with this path?
 ---@param path string
 ---@return boolean

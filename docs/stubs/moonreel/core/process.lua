@@ -22,6 +22,16 @@ function process.program() end
 ---@param options moonreel.core.process.limit.options
 function process.limit(options) end
 
+--- The path of a plug-in; nil and where it was looked for.
+---@param name string
+---@return string?
+---@return string?
+function process.plugin(name) end
+
+--- What the system lets this process have: {files, locked_bytes}; absent: no limit.
+---@return table
+function process.allowed() end
+
 --- A variable that the environment gives; nil for one that this program has set itself.
 ---@param name string
 ---@return string?

@@ -240,6 +240,10 @@ local Device = {}
 ---@return table
 function Device:facts() end
 
+--- The PCI address of a GPU.
+---@return string|nil
+function Device:bus() end
+
 --- Bytes that are free on it, and all that it has.
 ---@return integer
 ---@return integer
@@ -354,6 +358,31 @@ function Fetched:get() end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Fetched:close() end
+
+--- The GPUs of this machine.
+---@class mr.Gpus
+local Gpus = {}
+
+--- How many there are.
+---@return integer
+function Gpus:count() end
+
+--- The version of the driver.
+---@return string
+function Gpus:driver() end
+
+--- One now, from 0: {name, bus, memory_bytes, free_bytes, power_w, limit_w, clock_mhz, most_mhz, temperature_c, busy_percent, memory_errors, slow = {why}, processes = {{pid, bytes}}}; what its driver does not tell is absent.
+---@param i integer
+---@return table
+function Gpus:read(i) end
+
+--- The one at a PCI address.
+---@param bus string
+---@return integer|nil
+function Gpus:find(bus) end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Gpus:close() end
 
 --- A graph in the making; finished, it can be compiled.
 ---@class mr.Graph

@@ -1,0 +1,200 @@
+--- moonreel doctor: what this machine has for a run, what is missing, and what is wrong.
+-- @module moonreel.cli.doctor
+local base = require "moonreel.core.base"
+local process = require "moonreel.core.process"
+local size = require("moonreel.trainer.progress").bytes
+
+local command = {
+  name = "doctor",
+  summary = "say what this machine has for a run, what is missing and what is wrong",
+  usage = "doctor [--outputs DIR] [--json]",
+  options = {
+    { "--outputs DIR", "the folder that runs will write into (default: outputs)" },
+    { "--json", "print JSON" },
+  },
+  details = "A line per thing: ok, absent (what is done without it), note (what to look at), wrong "
+    .. "(what to mend).\nExit 1 when something is wrong.",
+}
+
+-- libraries that the program may be built without, and what is then
+local OPTIONAL = {
+  oneDNN = "own kernels for products, slower",
+  OpenMP = "one thread",
+  libedit = "the prompt has plain lines, without history and completion",
+  minizip = "weights saved by torch (.pth, .bin) cannot be opened",
+}
+local SLOW = { power = "at its limit of power", heat = "hot", brake = "the supply asks for less",
+  hardware = "hardware slowdown" }
+local FILES_LEAST = 1024 -- clips, shards and links that one run has open
+local FREE_LEAST = 1 << 30
+
+-- what the checks found, in order
+local Report = {}
+Report.__index = Report
+
+function Report:add(what, state, text, fields)
+  local row = { what = what, state = state, text = text }
+  for key, value in pairs(fields or {}) do
+    row[key] = value
+  end
+  self[#self + 1] = row
+end
+
+-- ---- checks ----
+
+local function program(report)
+  local app = require "moonreel.app"
+  report:add("moonreel", "ok", app.version)
+  local built = {}
+  for name, version in app.libraries:gmatch("([^,]+) ([^, ]+)") do
+    built[name] = version
+    report:add(name, "ok", version)
+  end
+  for _, name in ipairs { "oneDNN", "OpenMP", "libedit", "minizip" } do
+    if not built[name] then
+      report:add(name, "absent", OPTIONAL[name])
+    end
+  end
+end
+
+local function plugins(report)
+  for _, row in ipairs {
+    { "media", "wrong", "no clip can be decoded and no video written" },
+    { "mpi", "absent", "ranks of this host alone" },
+    { "cuda", "absent", "no GPU can be used" } } do
+    local path, problem = process.plugin(row[1])
+    report:add(row[1] .. " plug-in", path and "ok" or row[2],
+      path or ("%s: %s"):format(row[3], problem))
+  end
+end
+
+local function processor(report)
+  local device <close> = require("moonreel.core.exec").device("cpu")
+  local facts = device:facts()
+  local free, total = device:memory()
+  report:add("processor", "ok", ("%s, %d threads, bf16 %s"):format(facts.isa, facts.threads,
+    facts.amx and "by AMX" or facts.bf16 and "by vectors" or "computed as f32"), facts)
+  report:add("memory", "ok", ("%s free of %s"):format(size(free), size(total)),
+    { free_bytes = free, memory_bytes = total })
+end
+
+-- numbers that a driver tells, in words
+local function gpu_words(gpu)
+  local words = { gpu.name, size(gpu.free_bytes) .. " free of " .. size(gpu.memory_bytes) }
+  local function say(form, ...)
+    if (...) then
+      words[#words + 1] = form:format(...)
+    end
+  end
+  if gpu.limit_w then
+    say("%.0f W of %.0f", gpu.power_w, gpu.limit_w)
+  end
+  if gpu.most_mhz then
+    say("%d MHz of %d", gpu.clock_mhz, gpu.most_mhz)
+  end
+  say("%d C", gpu.temperature_c)
+  for _, why in ipairs(gpu.slow) do
+    say("slowed down: %s", SLOW[why])
+  end
+  if (gpu.memory_errors or 0) > 0 then
+    say("%d uncorrected memory errors", gpu.memory_errors)
+  end
+  for _, user in ipairs(gpu.processes or {}) do
+    say("used by process %d", user.pid)
+  end
+  return table.concat(words, ", ")
+end
+
+local function gpu_state(gpu)
+  if (gpu.memory_errors or 0) > 0 then
+    return "wrong"
+  end
+  return (#gpu.slow > 0 or #(gpu.processes or {}) > 0) and "note" or "ok"
+end
+
+local function gpus(report)
+  local opened, list = pcall(require("moonreel.core.gpu").open)
+  if not opened then
+    report:add("GPUs", list.code == "MR_E_UNSUPPORTED" and "absent" or "wrong", list.message)
+    return
+  end
+  report:add("driver of GPUs", "ok", list:driver())
+  for i = 0, list:count() - 1 do
+    local good, gpu = pcall(list.read, list, i)
+    if good then
+      report:add("GPU " .. i, gpu_state(gpu), gpu_words(gpu), gpu)
+    else
+      report:add("GPU " .. i, "wrong", gpu.message)
+    end
+  end
+  -- the driver has GPUs: can the program compute on them?
+  if list:count() > 0 and process.plugin("cuda") then
+    local good, device = pcall(require("moonreel.core.exec").device, "cuda")
+    report:add("device=cuda", good and "ok" or "wrong", good and "opens" or device.message)
+    if good then
+      device:close()
+    end
+  end
+  list:close()
+end
+
+local function limits(report)
+  local allowed = process.allowed()
+  local files, locked = allowed.files, allowed.locked_bytes
+  report:add("open files", (not files or files >= FILES_LEAST) and "ok" or "note",
+    files and files < FILES_LEAST and ("%d, a run may need %d; try: ulimit -n %d"):format(files,
+      FILES_LEAST, FILES_LEAST) or tostring(files or "no limit"), { limit = files })
+  report:add("locked memory", "ok", locked and size(locked) or "no limit", { limit = locked })
+end
+
+-- the nearest folder above a path that exists
+local function existing(path)
+  while not base.exists(path) do
+    path = path:match("^(.*)/[^/]+/*$") or "."
+    if path == "" then
+      path = "/"
+    end
+  end
+  return path
+end
+
+local function outputs(report, dir)
+  local where = existing(dir)
+  local probe = ("%s/.moonreel-doctor-%d"):format(where, base.pid())
+  local good, problem = pcall(base.replace_file, probe, "x")
+  os.remove(probe)
+  local free = base.free_bytes(where)
+  if not good then
+    report:add(dir, "wrong", "runs cannot be written there: " .. problem.message)
+  else
+    report:add(dir, free and free < FREE_LEAST and "note" or "ok", ("%s free%s"):format(
+      free and size(free) or "not known how much is", where ~= dir and ", made when a run begins"
+      or ""), { free_bytes = free })
+  end
+end
+
+---@param args string[]
+function command.run(args)
+  local opts = require("moonreel.settings.words").parse(args, command).options
+  local report = setmetatable({}, Report)
+  program(report)
+  plugins(report)
+  processor(report)
+  gpus(report)
+  limits(report)
+  outputs(report, opts.outputs or "outputs")
+  if opts.json then
+    print(require("moonreel.core.json").encode(setmetatable(report, nil)))
+  else
+    require("moonreel.text.table").print({ { key = "state" }, { key = "what" }, { key = "text" } },
+      report, opts)
+  end
+  for _, row in ipairs(report) do
+    if row.state == "wrong" then
+      return 1
+    end
+  end
+  return 0
+end
+
+return command

@@ -1,0 +1,66 @@
+--- What the GPU of a run says of itself beside its steps: power, clocks, free memory, why it is
+-- slow.
+-- @module moonreel.trainer.gpu
+local base = require "moonreel.core.base"
+
+local gpu = {}
+
+local EVERY_S = 1 -- asking takes a driver some milliseconds
+
+local Watch = {}
+Watch.__index = Watch
+
+--- The watch of a device; nil where it is no GPU or its driver does not tell.
+---@param device mr.Device
+---@return table|nil watch  with close
+function gpu.watch(device)
+  local bus = device:bus()
+  if not bus then
+    return nil
+  end
+  local opened, gpus = pcall(require("moonreel.core.gpu").open)
+  if not opened then
+    return nil
+  end
+  local number = gpus:find(bus)
+  if not number then
+    gpus:close()
+    return nil
+  end
+  return setmetatable({ gpus = gpus, number = number, why = "", at = -math.huge }, Watch)
+end
+
+--- Its state for the journal, at most once a second, and a line for people when it begins or ends
+-- to run slower than its clocks. What is not told is absent; nil: not asked now.
+---@param now number|nil  seconds, of base.now_s()
+---@return table|nil state  {power_w, clock_mhz, temperature_c, free_bytes, slow}
+---@return string|nil line
+function Watch:look(now)
+  now = now or base.now_s()
+  if now - self.at < EVERY_S then
+    return nil
+  end
+  self.at = now
+  local told, s = pcall(self.gpus.read, self.gpus, self.number)
+  if not told then
+    return nil
+  end
+  local why = table.concat(s.slow, ", ")
+  local state = { power_w = s.power_w, clock_mhz = s.clock_mhz, temperature_c = s.temperature_c,
+    free_bytes = s.free_bytes, slow = why ~= "" and why or nil }
+  local line
+  if why ~= self.why then
+    line = why == "" and "the GPU runs at its clocks again"
+      or ("the GPU runs slower (%s): %s MHz of %s, %s C"):format(why, s.clock_mhz or "?",
+        s.most_mhz or "?", s.temperature_c or "?")
+    self.why = why
+  end
+  return state, line
+end
+
+function Watch:close()
+  self.gpus:close()
+end
+Watch.__close = Watch.close
+
+return gpu

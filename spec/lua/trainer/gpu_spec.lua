@@ -1,0 +1,59 @@
+--- trainer/gpu: what a run's GPU says of itself in its journal and its log.
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
+local watch = require("moonreel.trainer.gpu").watch
+
+describe("watch", function()
+  it("is absent where the device is no GPU", function()
+    local device <close> = require("moonreel.core.exec").device("cpu")
+    assert.is_nil(watch(device))
+  end)
+
+  -- another process, whose environment names the stand-in for NVML; the scene goes with each look
+  local function looks(script, scene)
+    local place = folder.new()
+    local out, err, code = folder.moonreel(place:write("look.lua", [[
+      local watch = require("moonreel.trainer.gpu").watch
+      local device = { bus = function() return os.getenv "BUS" end }
+      ]] .. script), ("BUS=0000:3B:00.0 NVML_SCENE='%s' MOONREEL_NVML='%snvml_scene.so'"):format(
+        scene, process.program():gsub("[^/]*$", "")))
+    place:remove()
+    assert.equal(0, code, err)
+    return out
+  end
+
+  it("tells of the GPU at the device's address, at most once a second", function()
+    assert.equal("124.456 1755 61 79 nil nil\nnil\n124.456\n", looks([[
+      local w <close> = watch(device)
+      local s, line = w:look(100)
+      print(s.power_w, s.clock_mhz, s.temperature_c, s.free_bytes >> 30, s.slow, line)
+      print((w:look(100.9)))
+      print(w:look(101).power_w)]], ""):gsub("\t", " "), nil)
+  end)
+
+  it("says once that the GPU runs slower, and what is not told is absent", function()
+    assert.equal("heat|the GPU runs slower (heat): 1755 MHz of 1980, 61 C\nheat|nil\n",
+      looks([[
+        local w <close> = watch(device)
+        for now = 1, 3, 2 do
+          local s, line = w:look(now)
+          print(s.slow .. "|" .. tostring(line))
+        end]], "slow=0x20"), nil)
+    assert.equal("nil\tnil\tnil\n", looks([[
+      local w <close> = watch(device)
+      local s, line = w:look(1)
+      print(s.power_w, s.slow, line)]], "quiet slow=0x20"))
+  end)
+
+  it("is absent without the library, or where no GPU has the address", function()
+    assert.equal("nil\n", looks("print(watch(device))", "gpus=1"))
+    assert.equal("nil\n", looks("print(watch(device))", "init=9"))
+  end)
+
+  it("tells nothing of a GPU that does not answer any more", function()
+    assert.equal("nil\n", looks([[
+      local w <close> = watch(device)
+      w.number = 7
+      print((w:look(1)))]], ""))
+  end)
+end)
