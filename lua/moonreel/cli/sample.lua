@@ -2,20 +2,28 @@
 -- @module moonreel.cli.sample
 local base = require "moonreel.core.base"
 
+-- further words of a list, as the reference's command line has them: behind the recipe, what is
+-- neither an option nor a field
+local function of_list(word, parsed)
+  return #parsed.positional > 0 and not word:find("^%-") and not word:find("^%a[%w_%.:%-]*=")
+end
+
+local function of_size(word) return word:find("^%d+$") ~= nil end
+
 local command = {
   name = "sample",
   summary = "render prompts from a checkpoint",
   usage = "sample RECIPE|CKPT|RUN|FOLDER --prompt TEXT [options] [key=value ...]",
   overrides = true,
   options = {
-    { "--prompt TEXT", "what to show; may be given several times (default: sampling.prompts, or "
-      .. "lines of sampling.prompt_path)",
-      many = true },
+    { "--prompt TEXT", "what to show; may be given several times, or take several texts behind the "
+      .. "recipe (default: sampling.prompts, or lines of sampling.prompt_path)",
+      many = true, takes = of_list },
     { "--seed N", "start noise; may be given several times (default: sampling.seeds)",
       many = true },
     { "--size HxW", "pixels (default: sampling.height and width, else sampling.resolution at its "
-      .. "aspect_ratio)" },
-    { "--image-size HxW", "the same" },
+      .. "aspect_ratio)", takes = of_size },
+    { "--image-size H W", "the same", takes = of_size },
     { "--frames N", "frames, or a length such as 4s or 2x; 1: a picture" },
     { "--num-frames N", "the same" },
     { "--preset NAME", "low4s, high4s, low16s: a length and a size" },
@@ -24,14 +32,18 @@ local command = {
     { "--fps X", "rate the model is told, and of the file" },
     { "--batch-size N", "renderings side by side (default: sampling.batch_size)" },
     { "--reference-path FILE;FILE", "images and clips that a prompt is given; once per prompt",
-      many = true },
+      many = true, takes = of_list },
     { "--mask-strategy TEXT", "what a prompt takes from them: LOOP,REFERENCE,FROM,TO,LENGTH,EDIT;"
-      .. "...; once per prompt", many = true },
+      .. "...; once per prompt", many = true, takes = of_list },
     { "--raw", "the weights themselves instead of their average" },
     { "--ema", "the averaged weights (default: sampling.ema)" },
     { "--out DIR", "folder for the files (default: sampling.save_dir, else samples)" },
+    { "--sheet", "frames of all renderings side by side: sheet.png in the same folder" },
     { "--threads N", "compute threads" },
     { "--llm-refine", "not here: prompts are refined by a service that this program does not ask" },
+    { "--prompt-generator NAME", "not here, as --llm-refine" },
+    { "--watermark", "not here: nothing is drawn over the frames" },
+    { "--verbose N", "0: no progress (default 1)", least = 0 },
     { "--json", "list the files as JSON" },
   },
   details = "A RECIPE means its newest run under `outputs`, or the weights of --ckpt-path. A "
@@ -61,11 +73,28 @@ local function number(name, text, integer, low)
 end
 
 local function size(name, text)
-  local h, w = text:match("^(%d+)[xX](%d+)$")
+  local h, w = text:match("^(%d+)[xX ](%d+)$")
   if not h or tonumber(h) < 1 or tonumber(w) < 1 then
-    usage("--%s: expected HxW in pixels, got '%s'", name, text)
+    usage("--%s: expected HxW or H W in pixels, got '%s'", name, text)
   end
   return math.tointeger(h), math.tointeger(w)
+end
+
+-- a size by name goes over the height and width that a checkpoint or recipe brings
+local function clear_size(overrides, argument)
+  for i, key in ipairs { "height", "width" } do
+    table.insert(overrides, i, { key = "sampling." .. key, text = "none", argument = argument })
+  end
+end
+
+-- the option that names a size, if one does
+local function named_size(overrides)
+  for _, one in ipairs(overrides) do
+    local field = one.key:gsub("^sampling%.", ""):gsub("-", "_")
+    if field == "resolution" or field == "aspect_ratio" then
+      return one.argument
+    end
+  end
 end
 
 -- a preset as fields under those of the command line
@@ -77,10 +106,6 @@ local function apply_preset(o, overrides)
   o.frames = o.frames or o.num_frames or preset.frames
   for i, key in ipairs { "resolution", "aspect_ratio" } do
     table.insert(overrides, i, { key = "sampling." .. key, text = preset[key],
-      argument = "--preset " .. o.preset })
-  end
-  for i, key in ipairs { "height", "width" } do
-    table.insert(overrides, i, { key = "sampling." .. key, text = "none",
       argument = "--preset " .. o.preset })
   end
 end
@@ -166,12 +191,33 @@ local function prompts_of(given, s)
   return prompts, first
 end
 
+-- what the reference's script has and this program does not, each with its reason
+local function refuse(o)
+  if o.llm_refine or o.prompt_generator then
+    usage("--%s: prompts are refined by a service that this program does not ask; try: "
+      .. "refined texts by --prompt-path FILE", o.llm_refine and "llm-refine" or "prompt-generator")
+  end
+  if o.watermark then
+    usage("--watermark: nothing is drawn over the frames; try: without it")
+  end
+end
+
 -- one line that is written again after each step: how far, and how long still
 local function show_progress(started)
   return function(done, total)
     local left = (base.now_s() - started) / done * (total - done)
     io.stderr:write(("\rstep %d of %d, %.0f s left\27[K"):format(done, total, left))
   end
+end
+
+-- a line of frames per file; gives the path
+local function write_sheet(path, clips)
+  local rows = {}
+  for i, clip in ipairs(clips) do
+    rows[i] = {file = clip.path, frames = clip.frames, height = clip.height, width = clip.width}
+  end
+  require("moonreel.data.sheet").write(path, rows)
+  return path
 end
 
 function command.run(args)
@@ -184,12 +230,13 @@ function command.run(args)
   if o.raw and o.ema then
     usage("--raw and --ema exclude each other")
   end
-  if o.llm_refine then
-    usage("--llm-refine: prompts are refined by a service that this program does not ask; try: "
-      .. "refined texts by --prompt-path FILE")
-  end
+  refuse(o)
   if o.preset then
     apply_preset(o, parsed.overrides)
+  end
+  local sized = named_size(parsed.overrides)
+  if sized then
+    clear_size(parsed.overrides, sized)
   end
   local r, ema = render_options(o), o.ema
   if o.raw then
@@ -206,7 +253,8 @@ function command.run(args)
   r.prompts = prompts
 
   local names, output = require "moonreel.sample.names", require "moonreel.sample.output"
-  local out, live = o.out or s.sampling.save_dir or "samples", base.is_terminal(2)
+  local out = o.out or s.sampling.save_dir or "samples"
+  local live = base.is_terminal(2) and o.verbose ~= 0
   local seeds = r.seeds or s:plain("sampling.seeds")
   function r.sink(item, asked)
     base.make_dir(out)
@@ -227,9 +275,13 @@ function command.run(args)
       print(clip.path)
     end
   end
+  local sheet = o.sheet and write_sheet(out .. "/sheet.png", clips) or nil
   if o.json then
     local json = require "moonreel.core.json"
-    print(json.encode{checkpoint = sampler.path, step = sampler.step, files = json.array(rows)})
+    print(json.encode{checkpoint = sampler.path, step = sampler.step, files = json.array(rows),
+      sheet = sheet})
+  elseif sheet then
+    print(sheet)
   end
   return 0
 end

@@ -35,8 +35,12 @@ local function fill(self, source, ema)
   start.check_config(source, self.pipe.maps)
   local report = state.load_weights(self.exec, self.pipe.params, from, {maps = self.pipe.maps,
     average = ema})
-  for _, row in ipairs(report.fresh) do
-    report.missing[#report.missing + 1] = row.name
+  local fresh = report.fresh[1]
+  if fresh then
+    base.raise("MR_E_CKPT", ("%s: weights of %s to start from, without %d tensors that a "
+      .. "rendering needs, as '%s'; try: moonreel train RECIPE --ckpt-path %s, then moonreel "
+      .. "sample with what it saves"):format(from.path, report.layout, #report.fresh, fresh.name,
+      from.path))
   end
   if #report.missing > 0 then
     base.raise("MR_E_CKPT", ("%s: %d tensors are missing, the first is '%s'"):format(from.path,

@@ -1,6 +1,8 @@
 --- Words of a command line: options of the command, fields of the recipe and the rest. Ref:
 -- recipes.md 7. A command declares rows {"--name", help}, {"--name FILE", help} or {"-n, --name N",
--- help}; `many = true` collects values, `least = N` asks for a whole number of at least N. A row
+-- help}; `many = true` collects values, `least = N` asks for a whole number of at least N, and
+-- `takes = function(word, parsed)` says which further words belong to the value of an option: they
+-- are collected, too, or stand behind it with a space. A row
 -- that does not begin with `-` is only help, and so are the rows of `fields`. With `overrides =
 -- true` the command takes a recipe: then every field of the registry is an option as well;
 -- `short_fields` = {n = "path"} gives some a letter. Abbreviations do not exist.
@@ -22,7 +24,7 @@ function words.rows(rows)
     if name then
       out[#out + 1] = { name = name:gsub("_", "-"), short = short,
         value = value ~= "" and value or nil, many = row.many,
-        least = row.least }
+        least = row.least, takes = row.takes }
     end
   end
   return out
@@ -105,7 +107,18 @@ function words.parse(args, command)
       if given == "" then
         fault.usage("%s: --%s: expected %s, got nothing", command.name, name, row.value)
       end
-      set(row, given or next_value("--" .. name, row.value))
+      local value = given or next_value("--" .. name, row.value)
+      local function more() return row.takes and args[i + 1] and row.takes(args[i + 1], parsed) end
+      while more() do
+        i = i + 1
+        if row.many then
+          set(row, value)
+          value = args[i]
+        else
+          value = value .. " " .. args[i]
+        end
+      end
+      set(row, value)
     elseif row then
       local text = flag_value(given)
       local value = truths[(text or "true"):lower()]

@@ -8,6 +8,7 @@ local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local data = require "moonreel.data"
+local json = require "moonreel.core.json"
 local demo_data = dofile "spec/support/demo_data.lua"
 local process = require "moonreel.core.process"
 local sample = require "moonreel.sample"
@@ -193,7 +194,37 @@ describe("sample with conditions", function()
       assert.same({2, 16, 32}, {facts.frames, facts.height, facts.width})
     end)
 
+    it("takes lists and sizes as the reference's script does, and makes a sheet", function()
+      local text = moonreel("--prompt", "a", "b c", "--image-size", "16", "8",
+        "--frames", "2", "--verbose", "2", "--flash-attn", "True", "--layernorm-kernel", "False",
+        "--llm-refine", "False", "--watermark", "False", "--sheet", "--out",
+        out .. "/lists", "--fps", "8")
+      assert.equal(out .. "/lists/sample_0000.mp4\n" .. out .. "/lists/sample_0001.mp4\n" .. out
+        .. "/lists/sheet.png\n", text)
+      local facts = data.scan(out .. "/lists/sample_0001.mp4")
+      assert.same({16, 8, 8.0}, {facts.height, facts.width, facts.fps})
+      local sheet = data.scan(out .. "/lists/sheet.png")
+      -- a line of tiles for each rendering
+      assert.equal(2 * 100 + 4, sheet.height)
+      local listed = json.decode(moonreel("--prompt", "a", "--frames", "1", "--sheet", "--json",
+        "--out", out .. "/lists"))
+      assert.equal(out .. "/lists/sheet.png", listed.sheet)
+    end)
+
+    it("takes a size by name over the one that a checkpoint brings", function()
+      local text = moonreel("--prompt", "a", "--frames", "1", "--aspect-ratio", "2:1",
+        "resolutions={'s': {'pixels': 600, 'aspects': [[1.0, 24, 24], [2.0, 32, 16]]}}",
+        "--resolution", "s", "--out", out .. "/preset")
+      local facts = data.scan((text:gsub("\n", "")))
+      assert.same({32, 16}, {facts.height, facts.width})
+    end)
+
     it("refuses what it cannot do", function()
+      fails("%-%-watermark: nothing is drawn over the frames", trained(), "--watermark", "True")
+      fails("%-%-prompt%-generator: prompts are refined by a service", trained(),
+        "--prompt-generator", "x")
+      fails("%-%-image%-size: expected HxW or H W in pixels, got '16'", trained(), "--prompt", "x",
+        "--image-size", "16")
       fails("%-%-llm%-refine: prompts are refined by a service", trained(), "--prompt", "x",
         "--llm-refine")
       fails("%-%-preset: expected low4s, high4s or low16s, got 'x'", trained(), "--preset", "x")

@@ -96,6 +96,20 @@ describe("sample", function()
       assert.matches("reference: 1 tensors are missing, the first is", err.message)
     end)
 
+  it("refuses weights of images, which are only to start from, and says what to do", function()
+    local ckpt, path = require "moonreel.ckpt", out .. "/PixArt.safetensors"
+    ckpt.write(path, {{name = "blocks.0.scale_shift_table", dtype = "f32", shape = {6, 32},
+      ptr = ("\0"):rep(4 * 6 * 32), bytes = 4 * 6 * 32}})
+    local from <close> = ckpt.open(train() .. "/ckpt/step-000000000004")
+    local settings = require("moonreel.settings").from_json(from.manifest.settings, "spec")
+    local ok, err = pcall(sample.open, path, {settings = settings})
+    assert.is_false(ok)
+    assert.matches("PixArt%.safetensors: weights of PixArt%-Sigma to start from, without %d+ "
+      .. "tensors that a rendering needs, as '.-'; try: moonreel train RECIPE "
+      .. "%-%-ckpt%-path .-PixArt",
+      err.message)
+  end)
+
   it("takes its size from a resolution at an aspect ratio", function()
     local function size(...)
       local defaults = require("moonreel.settings").bake("tiny/demo",
@@ -202,7 +216,8 @@ describe("sample", function()
       assert.equal(2, r.exit, r.output)
       assert.matches(pattern, r.output)
     end
-    fails("%-%-size: expected HxW in pixels, got '16'", train(), "--prompt", "x", "--size", "16")
+    fails("%-%-size: expected HxW or H W in pixels, got '16'", train(), "--prompt", "x",
+      "--size", "16")
     fails("%-%-steps: expected a whole number of at least 1, got '0'", train(),
       "--prompt", "x", "--steps", "0")
     fails("no prompt", train())

@@ -3,6 +3,10 @@ local words_of = require "moonreel.settings.words"
 
 local command = { name = "try", overrides = true,
   options = { { "--json", "" }, { "--out FILE", "" }, { "--tag WORD", "", many = true },
+  { "--size A B", "", takes = function(word) return word:find("^%d+$") end },
+  { "--text WORD", "", many = true, takes = function(word, parsed)
+    return #parsed.positional > 0 and not word:find("^%-")
+  end },
   { "-n, --nproc_per_node N", "" }, { "--keep N", "", least = 1 }, { "RECIPE", "only help" } } }
 
 local function parse(...) return words_of.parse({ ... }, command) end
@@ -48,6 +52,15 @@ describe("words.parse", function()
     assert.same({ "a", "b" }, p.options.tag)
     assert.equal("8", parse("-n", "8").options.nproc_per_node)
     assert.equal("8", parse("-n8").options.nproc_per_node)
+  end)
+
+  it("takes the further words that belong to an option", function()
+    local p = parse("--text", "a", "recipe", "--size", "3", "4", "other", "--text", "b", "c d",
+      "--json")
+    assert.same({ "a", "b", "c d" }, p.options.text)
+    assert.same({ "3 4", true }, { p.options.size, p.options.json })
+    assert.same({ "recipe", "other" }, p.positional)
+    assert.equal("3", parse("--size=3").options.size)
   end)
 
   it("takes whole numbers where a row asks for them", function()
