@@ -91,6 +91,9 @@ typedef struct mr_cuda_driver {
                        void *workspace, size_t bytes, void *stream);
     int (*product_free)(void *plan);
 
+    /* The calling thread enters a range for profilers, or leaves the innermost one (NULL). */
+    void (*range)(const char *name);
+
     const char *(*text)(int error);
 } mr_cuda_driver;
 

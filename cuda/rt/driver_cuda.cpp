@@ -3,6 +3,7 @@
 #include "cuda/rt/driver.h"
 #include <cublasLt.h>
 #include <cuda_runtime.h>
+#include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -308,6 +309,16 @@ int product_run(void *plan, const void *a, const void *b, const void *bias, void
                                   x->d, &x->algorithm, workspace, bytes, (cudaStream_t)stream));
 }
 
+// ---- for people ----
+
+void range(const char *name)
+{
+    if (name)
+        nvtxRangePushA(name);
+    else
+        nvtxRangePop();
+}
+
 const char *text(int error)
 {
     return error >= LIBRARY ? cublasLtGetStatusString((cublasStatus_t)(error - LIBRARY))
@@ -321,5 +332,5 @@ extern const mr_cuda_driver mr_cuda = {
     stream_new,    stream_free,   stream_sync,   event_new,  event_free,  event_record,
     event_wait,    event_reached, event_seconds, copy,       fill,        call,
     capture_begin, capture_end,   graph_run,     graph_free, product_new, product_run,
-    product_free,  text,
+    product_free,  range,         text,
 };

@@ -7,6 +7,7 @@
 #include "cuda/emu/emu.h"
 #include "cuda/rt/driver.h"
 #include <algorithm>
+#include <map>
 #include <stdio.h>
 
 namespace
@@ -355,6 +356,21 @@ int product_free(void *plan)
     return 0;
 }
 
+std::vector<std::string> inside;        // ranges that were entered and not left
+std::map<std::string, int> ranges_left; // and how often each was
+
+void range(const char *name)
+{
+    if (name) {
+        inside.push_back(name);
+    } else if (inside.empty()) {
+        lost = MR_CUDA_UNKNOWN; // a profiler's stack would be wrong from here on
+    } else {
+        ranges_left[inside.back()]++;
+        inside.pop_back();
+    }
+}
+
 const char *text(int error)
 {
     if (*said)
@@ -378,5 +394,11 @@ extern const mr_cuda_driver mr_cuda = {
     stream_new,    stream_free,   stream_sync,   event_new,  event_free,  event_record,
     event_wait,    event_reached, event_seconds, copy,       fill,        call,
     capture_begin, capture_end,   graph_run,     graph_free, product_new, product_run,
-    product_free,  text,
+    product_free,  range,         text,
 };
+
+// for specs: how often ranges of this name were entered and left, -1 while one is open
+extern "C" int mr_cudaemu_ranges(const char *name)
+{
+    return std::count(inside.begin(), inside.end(), name) ? -1 : ranges_left[name];
+}

@@ -163,9 +163,12 @@ static mr_status enqueue(rt *rt, prepared *p, const mr_step *steps)
         CUDA_TRY(mr_cuda.stream_sync(rt->stream[0]), "copies before the first step");
     MR_TRY(fork(rt, p));
     for (int i = 0; i < p->n; i++) {
-        MR_TRY(blame(&steps[i], run_step(rt, p, &steps[i], i)));
-        if (rt->each)
-            MR_TRY(blame(&steps[i], wait_for(rt, &steps[i])));
+        mr_cuda.range(steps[i].node ? steps[i].node->name : "result");
+        mr_status st = run_step(rt, p, &steps[i], i);
+        if (st == MR_OK && rt->each)
+            st = wait_for(rt, &steps[i]);
+        mr_cuda.range(NULL);
+        MR_TRY(blame(&steps[i], st));
     }
     return join(rt, p);
 }

@@ -8,6 +8,7 @@
 
 #define OK(call) CHECK_OK(call)
 extern const mr_device_plugin *mr_cudaemu_entry(void);
+extern int mr_cudaemu_ranges(const char *name);
 
 static const char *last_text(void)
 {
@@ -126,6 +127,23 @@ static void sync_names_the_step(void)
     CHECK_INT(named, 2);
 }
 
+// a profiler sees each node's launch: once enqueued, once captured, and not when a capture is run
+static void profilers_see_names(void)
+{
+    int before = mr_cudaemu_ranges("silu#0");
+    OK(run_until_lost("", 4));
+    CHECK_INT(mr_cudaemu_ranges("silu#0"), before + 2);
+    // left although the step fails
+    setenv("MOONREEL_SYNC", "1", 1);
+    for (int n = 0; n < 40; n++) {
+        char setting[64];
+        snprintf(setting, sizeof setting, "fail=%d", n);
+        run_until_lost(setting, 1);
+        CHECK(mr_cudaemu_ranges("silu#0") >= 0 && mr_cudaemu_ranges("gelu_tanh#1") >= 0);
+    }
+    unsetenv("MOONREEL_SYNC");
+}
+
 static void full(void)
 {
     mr_device *dev = NULL;
@@ -204,6 +222,7 @@ int main(void)
     CHECK_INT(run_until_lost("", 4), MR_OK);
     lost_at_each_work();
     sync_names_the_step();
+    profilers_see_names();
     full();
     bad_ids();
     return check_done();
