@@ -193,8 +193,24 @@ static int p_time(lua_State *L)
     return 0;
 }
 
-/* times() -> a row per step: {op, node, block, origin, seconds, expected, flop, bytes, naive,
- * backward, again} */
+/* what goes into a node, as text: [2, 256, 1152] bf16, [3456, 1152] bf16, - */
+static void push_shapes(lua_State *L, const mr_graph *g, const mr_node *node)
+{
+    luaL_Buffer text;
+    luaL_buffinit(L, &text);
+    for (int i = 0; i < node->n_in; i++) {
+        char one[256];
+        luaL_addstring(&text, i ? ", " : "");
+        luaL_addstring(&text,
+                       node->in[i] == MR_NONE
+                           ? "-"
+                           : mr_desc_text(&mr_graph_value(g, node->in[i])->desc, one, sizeof one));
+    }
+    luaL_pushresult(&text);
+}
+
+/* times() -> a row per step: {op, node, shapes, block, origin, seconds, expected, flop, bytes,
+ * naive, backward, again} */
 static int p_times(lua_State *L)
 {
     mr_program *p = check_program(L, 1);
@@ -205,8 +221,9 @@ static int p_times(lua_State *L)
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         const mr_node *node = rows[i].node;
-        lua_createtable(L, 0, 11);
+        lua_createtable(L, 0, 12);
         lua_pushstring(L, node->op->name), lua_setfield(L, -2, "op");
+        push_shapes(L, g, node), lua_setfield(L, -2, "shapes");
         lua_pushstring(L, node->name), lua_setfield(L, -2, "node");
         lua_pushstring(L, mr_graph_block_name(g, node->block)), lua_setfield(L, -2, "block");
         lua_pushstring(L, node->origin), lua_setfield(L, -2, "origin");
@@ -302,8 +319,9 @@ static const mr_bind_row program_rows[] = {
     MR_ROW("time", p_time, "(on?: boolean)",
            "Measure each op of the runs to come; false: no more."),
     MR_ROW("times", p_times, "(): table[]",
-           "A row per step: {op, node, block, origin, backward, again (recomputed), naive, flop, "
-           "bytes, seconds (of the last timed run), expected (by the rates that are known)}."),
+           "A row per step: {op, node, shapes (of what goes in), block, origin, backward, again "
+           "(recomputed), naive, flop, bytes, seconds (of the last timed run), expected (by the "
+           "rates that are known)}."),
     MR_ROW("trace", p_trace, "(path: string)",
            "Write the last timed run as a trace that browsers show, a row per queue; with side "
            "queues, or inputs on their way, also as it would be if all went on as soon as they "

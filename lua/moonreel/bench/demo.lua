@@ -42,23 +42,20 @@ local function repeated(n, f)
   return out
 end
 
---- Measure.
----@param options table  threads, dtype, seconds, recipe
----@return table  isa, dtype, threads, tokens_per_s, tokens, seconds, tflops, ops; shape: what a
----   peer needs to do the same
-function demo.measure(options)
-  local settings = require("moonreel.settings").bake(options.recipe)
-  local s = settings
-  local device <close> = E.device("cpu", options.threads or 0)
-  local dtype = options.dtype or pipeline.dtype(s, device)
+--- The whole step of a bucket, ready to run.
+---@param device mr.Device
+---@param s table       baked settings
+---@param size table    frames, height, width, batch
+---@param dtype string
+---@return table one    pipe, exec, micro, update, run() -> loss
+function demo.open(device, s, size, dtype)
   local pipe = pipeline.of(s, dtype)
-  local run <close> = E.new(device, pipe.params, {regions = regions.adamw{ema = true}})
-  run:init(1)
-  local update = optim.new(run, pipe.params)
-  local size = bucket(s)
-  local B, text = size.batch, pipe.text.max_length
-  local micro = program.new(run, pipe, {frames = size.frames, height = size.height,
-    width = size.width, batch = B, text = text}, {})
+  local exec = E.new(device, pipe.params, {regions = regions.adamw{ema = true}})
+  exec:init(1)
+  local update = optim.new(exec, pipe.params)
+  local B = size.batch
+  local micro = program.new(exec, pipe, {frames = size.frames, height = size.height,
+    width = size.width, batch = B, text = pipe.text.max_length}, {})
   local pixels = repeated(B * size.frames * 3 * size.height * size.width, function(i)
     return (i * 7919) % 256
   end)
@@ -78,7 +75,22 @@ function demo.measure(options)
       ema_decay = 0.99, step = k, grad_scale = 1}
     return loss
   end
-  local seconds, rows = step.best(one, options.seconds, micro.prog)
+  return {pipe = pipe, exec = exec, micro = micro, update = update, run = one}
+end
+
+--- Measure.
+---@param options table  threads, dtype, seconds, recipe
+---@return table  isa, dtype, threads, tokens_per_s, tokens, seconds, tflops, ops; shape: what a
+---   peer needs to do the same
+function demo.measure(options)
+  local s = require("moonreel.settings").bake(options.recipe)
+  local device <close> = E.device("cpu", options.threads or 0)
+  local dtype = options.dtype or pipeline.dtype(s, device)
+  local size = bucket(s)
+  local opened = demo.open(device, s, size, dtype)
+  local _ <close> = opened.exec
+  local pipe, B, text, one = opened.pipe, size.batch, opened.pipe.text.max_length, opened.run
+  local seconds, rows = step.best(one, options.seconds, opened.micro.prog)
   local latent = pipe.autoencoder:latent(size.frames, size.height, size.width)
   local model = s:plain("model")
   local frames, rows_n, cols = pipe.model:grid(latent[2], latent[3], latent[4])

@@ -33,16 +33,26 @@ end
 -- the settings of a recipe that decide what a step keeps and what it does twice
 step.settings = {{grad_checkpoint = false}, {grad_checkpoint = true}}
 
+-- as many values as there are samples
+local function each(samples, of)
+  local values = {}
+  for i = 1, samples do
+    values[i] = of(i)
+  end
+  return T.from({samples}, values)
+end
+
 -- graph from noised latents to gradients in region "grad"
-local function build(params, net, config, settings)
+local function build(params, net, shape, settings)
   local options, recompute = program.recomputation(settings)
   local g = G.graph(params, options)
-  local B, text = step.latent[1], {step.latent[1], config.model_max_length, config.caption_channels}
-  local io = {height = 8 * step.latent[4], width = 8 * step.latent[5], recompute = recompute}
-  local set = {x = step.normal("x", step.latent), x0 = step.normal("x0", step.latent),
-    noise = step.normal("noise", step.latent),
-    y = step.normal("y", text), t = T.from({B}, {731, 250}), fps = T.from({B}, {24, 24}),
-      weight = T.from({B}, {1 / B, 1 / B})}
+  local latent, config = shape.latent, shape.model
+  local B, text = latent[1], {latent[1], config.model_max_length, config.caption_channels}
+  local io = {height = 8 * latent[4], width = 8 * latent[5], recompute = recompute}
+  local set = {x = step.normal("x", latent), x0 = step.normal("x0", latent),
+    noise = step.normal("noise", latent), y = step.normal("y", text),
+    t = each(B, function(i) return 731 * i % 1000 end), fps = each(B, function() return 24 end),
+    weight = each(B, function() return 1 / B end)}
   for name, tensor in pairs(set) do
     io[name] = g:input(name, tensor.dtype, tensor.shape)
   end
@@ -96,9 +106,29 @@ function step.by_op(rows)
   return list
 end
 
--- one program of the step, ready to run
-local function compile(run, params, net, settings)
-  local g, set = build(params, net, step.model, settings)
+--- A model with an executor that has its gradients.
+---@param device mr.Device
+---@param model table   fields of STDiT3
+---@param dtype string
+---@return mr.Exec run, mr.Params params, table net
+function step.open(device, model, dtype)
+  local params = G.params(dtype)
+  local net = stdit3.new(params, model)
+  params:seal()
+  local run = E.new(device, params, {regions = regions.gradients()})
+  run:init(1)
+  return run, params, net
+end
+
+--- One program of the step, ready to run.
+---@param run mr.Exec
+---@param params mr.Params
+---@param net table       of step.open, as are the two before
+---@param shape table     model, latent
+---@param settings table  grad_checkpoint
+---@return table one      prog, settings, flop (useful), run(), seconds() of a run
+function step.compile(run, params, net, shape, settings)
+  local g, set = build(params, net, shape, settings)
   local prog = run:compile(g)
   for name, tensor in pairs(set) do
     prog:set(name, tensor)
@@ -135,15 +165,13 @@ function step.measure(options)
   local device <close> = E.device("cpu", options.threads or 0)
   local facts = device:facts()
   local dtype = options.dtype or (facts.bf16 and "bf16" or "f32")
-  local params = G.params(dtype)
-  local net = stdit3.new(params, step.model)
-  params:seal()
-  local run <close> = E.new(device, params, {regions = regions.gradients()})
-  run:init(1)
-  local kept = compile(run, params, net, step.settings[1])
+  local shape = {model = step.model, latent = step.latent}
+  local run, params, net = step.open(device, step.model, dtype)
+  local _ <close> = run
+  local kept = step.compile(run, params, net, shape, step.settings[1])
   -- before anything else takes memory: the second program, the buffers of the peak
   local resident = core.max_resident()
-  local again = compile(run, params, net, step.settings[2])
+  local again = step.compile(run, params, net, shape, step.settings[2])
   local peak = core.product_peak(dtype, facts.threads, options.seconds / 50)
   local rows
   kept.prog:time(true)

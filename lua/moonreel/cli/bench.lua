@@ -7,8 +7,8 @@ local printer = require "moonreel.text.table"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|kernels|graph|save|cli|comm] [--threads N] [--dtype f32|bf16] "
-    .. "[--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
+  usage = "bench [step|demo-step|kernels|graph|save|cli|comm|plan] [--save NAME] [--threads N] "
+    .. "[--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
     {"step", "forward and backward of a cut of STDiT3-XL/2, as the trainer builds it with and "
       .. "without grad_checkpoint: TFLOP/s, share of the product peak, memory"},
@@ -22,6 +22,10 @@ local command = {
       .. "beside its aim"},
     {"comm", "what ranks tell each other: microseconds and GB/s by size, over memory that they "
       .. "share and over MPI, beside MPI's own calls in the same run"},
+    {"plan", "seconds that are predicted from rates measured on other shapes, beside what the same "
+      .. "run measures: the demo's steps, the fixed step and three sizes of STDiT3"},
+    {"--save NAME", "write rates of this machine, by op and size, to NAME.lua, a machine for "
+      .. "`moonreel plan --machine ./NAME.lua`; nothing else is measured"},
     {"--ranks N", "comm: how many (default 2)", least = 2},
     {"--bytes N", "comm: of a large message (default 16 MiB)", least = 4},
     {"--threads N", "team size (default: all cores)", least = 1},
@@ -236,6 +240,39 @@ function runs.comm(o)
   end
 end
 
+function runs.plan(o)
+  local plan = require "moonreel.bench.plan"
+  local rows, machine = plan.measure(o)
+  local good = true
+  for _, row in ipairs(rows) do
+    good = good and row.within
+  end
+  return {plan = rows, machine = machine, within = good}, function()
+    print(("plan: %s, %s, %d threads; rates of other shapes, medians of %d rounds"):format(
+      machine.isa, machine.dtype, machine.threads, plan.rounds))
+    local function ms(v) return ("%.1f ms"):format(v * 1e3) end
+    printer.print({{key = "name", title = "step"},
+      {key = "predicted_s", title = "predicted", right = true, format = ms},
+      {key = "measured_s", title = "measured", right = true, format = ms},
+      {key = "off", title = "", right = true, format = function(v)
+        return ("%+.1f %%"):format(100 * v)
+      end},
+      {key = "within", title = "", format = function(v) return v and "met" or "MISSED" end}}, rows)
+    print(("  all within %.0f %%: %s"):format(100 * plan.within, good and "met" or "MISSED"))
+  end
+end
+
+-- writes a machine file
+local function save_machine(path, o)
+  local base = require "moonreel.core.base"
+  path = path:gsub("%.lua$", "") .. ".lua"
+  local name = path:match("([^/]+)%.lua$")
+  base.replace_file(path, require("moonreel.bench.plan").text(name, o))
+  print(("%s: rates of this machine; try: moonreel plan RECIPE --machine %s"):format(path,
+    path:find("/", 1, true) and path or "./" .. path))
+  return 0
+end
+
 -- strings, numbers and tables of them as JSON takes them
 local function plain(value)
   if type(value) ~= "table" then
@@ -257,7 +294,8 @@ function command.run(args)
   end
   for _, name in ipairs(names) do
     if not runs[name] then
-      fault.usage("bench: '%s': expected step, demo-step, kernels, graph, save, cli or comm", name)
+      fault.usage("bench: '%s': expected step, demo-step, kernels, graph, save, cli, comm "
+        .. "or plan", name)
     end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then
@@ -271,6 +309,13 @@ function command.run(args)
     peer = o.peer ~= false, ops = o.ops, dir = o.dir, ranks = o.ranks, bytes = o.bytes}
   if o.dir and require("moonreel.core.base").exists(o.dir) then
     fault.usage("bench: --dir: %s is there already; expected a folder to make and remove", o.dir)
+  end
+  if o.save then
+    if #parsed.positional > 0 or not o.save:match("[^/]+$") then
+      fault.usage("bench: --save NAME measures what a machine file needs, and nothing else; got "
+        .. "'%s'", #parsed.positional > 0 and parsed.positional[1] or o.save)
+    end
+    return save_machine(o.save, settings)
   end
   local has_peer = false
   for _, name in ipairs(names) do

@@ -19,9 +19,9 @@ local PARTS = 200  -- of a step, over which its memory is drawn
 local Compiled = {}
 Compiled.__index = Compiled
 
--- kernels of a machine that is not here need no workspace of a team: one thread of the plainest
--- processor stands in, with products in bf16
-local ELSEWHERE = { device = "cpu", isa = "base", threads = 1, bf16 = true, amx = false }
+-- Kernels of a GPU that is not here need no workspace of a team: one thread of the plainest
+-- processor stands in, with products in bf16, on a device with a memory of its own.
+local APART = { device = "shadow", isa = "base", threads = 1, bf16 = true, amx = false }
 
 --- Nothing compiled yet.
 ---@param m table  machine; `here` is the open device when it is this one
@@ -65,14 +65,13 @@ end
 ---   encoders: moonreel.plan.Encoders
 function Compiled:of(settings)
   local m = self.machine
-  local dtype = m.here and pipeline.dtype(settings, m.here)
-    or settings.dtype == "fp32" and "f32" or "bf16"
+  local dtype = (settings.dtype == "fp32" or m.cpu and not m.cpu.bf16) and "f32" or "bf16"
   local key = key_of(settings, dtype)
   if self.models[key] then
     return self.models[key]
   end
   local pipe = pipeline.of(settings, dtype)
-  local facts = m.here and m.here:facts() or ELSEWHERE
+  local facts = m.cpu or APART
   local rates = m.here and { f32 = m.here:rates("f32"), bf16 = m.here:rates("bf16") } or nil
   local exec = E.plan(pipe.params, { regions = regions.of(settings), facts = facts, rates = rates })
   local models = { key = key, pipe = pipe, exec = exec, dtype = dtype,

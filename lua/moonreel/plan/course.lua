@@ -84,7 +84,7 @@ end
 -- how often to save, what failures cost
 local function add_failures(c, p)
   local m, ranks = p.mesh.machine, p.mesh.ranks
-  if m.here then
+  if m.cpu then
     return
   end
   local copy_s = c.checkpoint_bytes * p.mesh:share("state") / m.host.pcie

@@ -114,7 +114,7 @@ local function fixed_bytes(settings, mesh, models, bucket_elements)
     reserve = m.reserve_bytes or models.update.memory.library,
     -- two buffers from the start where saves go on beside the training, else one for the last save
     snapshots = models.saved * state * (settings.ckpt_every > 0 and 2 or 1),
-    program = m.here and m.program_bytes or 0 }
+    program = m.cpu and m.program_bytes or 0 }
 end
 
 local function sum(bytes, where)
@@ -229,7 +229,7 @@ local function notes_of(mesh, models, aspects)
   if aspects then
     note("of each resolution and length the aspect ratio with most tokens is planned")
   end
-  if not mesh.machine.here then
+  if not mesh.machine.cpu then
     note("%s: workspace is that of plain kernels on one thread", mesh.machine.name)
     for _, row in ipairs(mesh.machine.assumed) do
       note("%s: %s is assumed: %.4g%s", mesh.machine.name, row.field, row.value,
@@ -303,7 +303,7 @@ function Open:row(b)
   row.seconds, row.schedule = seconds_of(self.settings, mesh, models, step, row.tokens)
   row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
   -- where the device is the host, both are one memory
-  row.total = row.bytes.device + (mesh.machine.here and row.bytes.host or 0)
+  row.total = row.bytes.device + (mesh.machine.cpu and row.bytes.host or 0)
   row.fits = row.total <= mesh.machine.memory_bytes
   return row
 end

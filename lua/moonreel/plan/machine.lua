@@ -9,12 +9,14 @@ local nearest = require "moonreel.text.nearest"
 local machine = {}
 
 --- Fields of a machine file: {path, doc}; what has `share` may be left out and is then assumed as
--- that share of a peak.
+-- that share of a peak. Those with `ranks` tell of GPUs beside each other: a processor has none.
 machine.fields = {
   { "name", "text: how plans call it" },
   { "source", "text: where the numbers come from" },
   { "memory_bytes", "memory of one GPU" },
-  { "reserve_bytes", "what its driver, libraries and collectives keep", value = 4e9 },
+  { "reserve_bytes", "what its driver, libraries and collectives keep", value = 4e9,
+    ranks = true },
+  { "program_bytes", "of the host, that the program itself takes", optional = true },
   { "peak.bf16", "operations per second of dense bf16 products" },
   { "peak.fp8", "the same in FP8", optional = true },
   { "peak.f32", "the same in f32" },
@@ -25,15 +27,27 @@ machine.fields = {
   { "rate.convolution", "the same of a video autoencoder", of = "peak.bf16", share = 250 / 989 },
   { "rate.text", "the same of a text encoder", of = "peak.bf16", share = 500 / 989 },
   { "rate.stream", "share of the memory's bandwidth that elementwise kernels reach", value = 0.8 },
-  { "node.gpus", "GPUs of one node" },
-  { "node.link", "bytes per second between GPUs of a node, one way, as collectives reach it" },
-  { "node.link_step_s", "seconds that one step of a ring takes inside a node" },
-  { "network.cards", "network cards of a node" },
-  { "network.card", "bytes per second of one card, one way" },
-  { "network.step_s", "seconds that one step between nodes takes" },
-  { "host.pcie", "bytes per second between a GPU and pinned host memory" },
-  { "communication_share", "share of a GPU that a running collective takes", value = 16 / 132 },
-  { "mtbf_gpu_hours", "GPU hours between two failures", value = 5.1e4 },
+  { "rate.step_s", "seconds that a step takes around its kernel", optional = true },
+  { "ops", "table of measured steps, by op and dtypes: {operations, bytes, seconds}, ...",
+    optional = true },
+  { "cpu.isa", "text: of a processor, which computes in the host's memory: base, avx2, avx512",
+    optional = true },
+  { "cpu.threads", "of its team", optional = true },
+  { "cpu.bf16", "yes or no: are its products of bf16 fast?", optional = true },
+  { "cpu.amx", "yes or no: has it AMX tiles?", optional = true },
+  { "cpu.bf16_by_f32", "yes or no: are its products of bf16 faster by instructions for f32?",
+    optional = true },
+  { "node.gpus", "GPUs of one node", ranks = true },
+  { "node.link", "bytes per second between GPUs of a node, one way, as collectives reach it",
+    ranks = true },
+  { "node.link_step_s", "seconds that one step of a ring takes inside a node", ranks = true },
+  { "network.cards", "network cards of a node", ranks = true },
+  { "network.card", "bytes per second of one card, one way", ranks = true },
+  { "network.step_s", "seconds that one step between nodes takes", ranks = true },
+  { "host.pcie", "bytes per second between a GPU and pinned host memory", ranks = true },
+  { "communication_share", "share of a GPU that a running collective takes", value = 16 / 132,
+    ranks = true },
+  { "mtbf_gpu_hours", "GPU hours between two failures", value = 5.1e4, ranks = true },
   { "price_hour", "what a GPU costs in an hour, in any currency", optional = true },
 }
 
@@ -77,6 +91,38 @@ local function refuse_unknown(t, shown, prefix)
   end
 end
 
+-- the type that a field's doc promises
+local function type_of(doc)
+  return doc:match("^text") and "string" or doc:match("^table") and "table"
+    or doc:match("^yes or no") and "boolean" or "number"
+end
+
+-- refuses measured steps that are not three numbers each
+local function check_ops(ops, shown)
+  for key, points in pairs(ops) do
+    for i, point in ipairs(type(points) == "table" and points or { points }) do
+      local fine = type(key) == "string" and type(point) == "table" and #point == 3
+      for _, number in ipairs(fine and point or {}) do
+        fine = fine and type(number) == "number" and number >= 0 and number < math.huge
+      end
+      if not fine or point[3] <= 0 then
+        fault.recipe("%s: ops['%s'][%d]: expected {operations, bytes, seconds}; try: moonreel "
+          .. "bench --save NAME", shown, tostring(key), i)
+      end
+    end
+  end
+end
+
+-- puts what a file leaves out, and notes it; nil where it may be missing
+local function assume(m, field)
+  local value = field.value or field.share and field.share * at(m, field.of)
+  if value and not (field.ranks and m.cpu) then
+    put(m, field[1], value)
+    m.assumed[#m.assumed + 1] = { field = field[1], value = value, of = field.of }
+    return value
+  end
+end
+
 local function check(m, shown)
   if type(m) ~= "table" then
     fault.recipe("%s: expected a table of numbers, got %s; try: copy machines/h100.lua",
@@ -85,14 +131,12 @@ local function check(m, shown)
   refuse_unknown(m, shown, "")
   m.assumed = {}
   for _, field in ipairs(machine.fields) do
-    local path, value = field[1], at(m, field[1])
-    local wants = field[2]:find("^text") and "string" or "number"
-    if value == nil and (field.share or field.value) then
-      value = field.value or field.share * at(m, field.of)
-      put(m, path, value)
-      m.assumed[#m.assumed + 1] = { field = path, value = value, of = field.of }
+    local path, value, wants = field[1], at(m, field[1]), type_of(field[2])
+    if value == nil then
+      value = assume(m, field)
     end
-    if value ~= nil and type(value) ~= wants or value == nil and not field.optional then
+    local optional = field.optional or field.ranks and m.cpu
+    if value ~= nil and type(value) ~= wants or value == nil and not optional then
       fault.recipe("%s: %s: expected a %s, got %s (%s)", shown, path, wants,
         value == nil and "nothing" or type(value), field[2])
     end
@@ -100,6 +144,7 @@ local function check(m, shown)
       fault.recipe("%s: %s: expected more than 0, got %s", shown, path, value)
     end
   end
+  check_ops(m.ops or {}, shown)
   return m
 end
 
@@ -148,18 +193,19 @@ function machine.open(name)
 end
 
 --- This machine as a device of its own: its memory, and rates as probed in some milliseconds. It
--- has one rank and no field of files; `here` is the device.
+-- has one rank; `here` is the device.
 ---@param device mr.Device
 ---@return table machine
 function machine.this(device)
   local _, total = device:memory()
   local f32, bf16 = device:rates("f32"), device:rates("bf16")
-  return { name = "this machine", here = device, memory_bytes = total,
+  local facts = device:facts()
+  return { name = "this machine", here = device, cpu = facts, memory_bytes = total,
     program_bytes = require("moonreel.core.bench").max_resident(),
     peak = { f32 = f32.linear, bf16 = bf16.linear, memory = f32.memory },
-    rate = { product = f32.linear, attention = f32.attention, convolution = f32.elementwise,
-      text = f32.linear },
-    node = { gpus = 1 }, assumed = {}, source = "probed now" }
+    rate = { product = facts.bf16 and bf16.linear or f32.linear, attention = f32.attention,
+      convolution = f32.elementwise, text = f32.linear, stream = 1, step_s = f32.step },
+    assumed = {}, source = "probed now" }
 end
 
 return machine

@@ -43,7 +43,12 @@ function mesh.parse(text, otherwise)
   end
   local m = machine.open(rest ~= "" and rest or otherwise or "H100")
   local nodes, gpus = 1, counts[1] or 1
-  if #counts == 2 then
+  if m.cpu then
+    if gpus > 1 or (counts[2] or 1) > 1 then
+      fault.usage("--gpus %s: %s is one processor, its links to others are not known; try: --gpus "
+        .. "1", text, m.name)
+    end
+  elseif #counts == 2 then
     nodes, gpus = counts[1], counts[2]
   elseif gpus > m.node.gpus then
     if gpus % m.node.gpus ~= 0 then

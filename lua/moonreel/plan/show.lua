@@ -48,7 +48,7 @@ local function memory_lines(p, put)
   local row = p.largest
   put("memory of one rank at its peak, in bucket %s of %d", plan.bucket_name(row), row.batch)
   local rows, most = {}, 1
-  local one_memory = p.mesh.machine.here
+  local one_memory = p.mesh.machine.cpu
   for _, kind in ipairs(plan.kinds) do
     local bytes = row.bytes[kind[1]] or 0
     if bytes > 0 then

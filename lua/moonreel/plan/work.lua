@@ -1,6 +1,8 @@
 --- The work of a program's steps, and the seconds it takes.
 -- A row is one of mr.Program times(): op, flop, bytes, expected, backward, again.
 -- @module moonreel.plan.work
+local rates = require "moonreel.plan.rates"
+
 local work = {}
 
 -- what an op's time goes by: rates of the machine by the beginning of its name
@@ -35,14 +37,19 @@ function work.useful(rows)
   return flop
 end
 
---- Seconds of one step of a program on a machine: by the machine's rate for its class, or as its
--- bytes pass through the memory, whichever is longer; on this machine by rates that were probed.
+--- Seconds of one step of a program on a machine: by steps that were measured on it; where it has
+-- none of this op by the machine's rate for its class, or as its bytes pass through the memory,
+-- whichever is longer; on this machine by rates that were probed.
 ---@param m table      machine
 ---@param row table
 ---@param dtype string compute dtype: products in f32 reach the same share of a smaller peak
+---@param others boolean|nil  by steps of other sizes alone
 ---@return number
-function work.seconds(m, row, dtype)
-  if m.here then
+function work.seconds(m, row, dtype, others)
+  local measured = m.ops and rates.seconds(m, row, others)
+  if measured then
+    return measured + m.rate.step_s
+  elseif m.here then
     return row.expected
   end
   local class = work.class(row.op)

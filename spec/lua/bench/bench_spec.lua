@@ -64,6 +64,57 @@ describe("moonreel bench", function()
     end)
   end)
 
+  describe("of what a plan predicts", function()
+    local bench = require "moonreel.bench.plan"
+    local machine = require "moonreel.plan.machine"
+    local predicted, shown, rounds = bench.predicted, bench.shown, bench.rounds
+    local function small(width, depth, cells)
+      return {latent = {1, 4, 1, cells, cells}, model = {depth = depth, hidden_size = width,
+        num_heads = 2, caption_channels = 16, model_max_length = 8}}
+    end
+
+    setup(function()
+      bench.rounds = 2
+      bench.predicted = function() return {{name = "one", of = small(48, 1, 8)}} end
+      bench.shown = function() return {small(32, 1, 6), small(64, 1, 4)} end
+    end)
+    teardown(function()
+      bench.predicted, bench.shown, bench.rounds = predicted, shown, rounds
+    end)
+
+    it("names no size that it predicts among those that show the rates", function()
+      local sizes = {}
+      local function of(one)
+        return json.encode(one.model and {one.model.hidden_size, one.latent}
+          or {one.size.frames, one.size.batch, one.values})
+      end
+      for _, one in ipairs(predicted()) do
+        sizes[of(one.of)] = true
+      end
+      for _, one in ipairs(shown()) do
+        assert.is_nil(sizes[of(one)])
+        sizes[of(one)] = true
+      end
+    end)
+
+    it("holds predictions of other shapes beside what the same rounds took", function()
+      local rows, on = bench.measure{threads = 1, dtype = "f32"}
+      local row = rows[1]
+      assert.same({"one", "f32", 1}, {row.name, on.dtype, on.threads})
+      assert.is_true(row.predicted_s > 0 and row.measured_s > 0)
+      assert.equal(math.abs(row.off) <= bench.within, row.within)
+    end)
+
+    it("writes a machine that plans open", function()
+      local dir = require("spec.support.folder").new()
+      finally(function() dir:remove() end)
+      local m = machine.open(dir:write("mine.lua", bench.text("mine", {threads = 1,
+        dtype = "f32"})))
+      assert.same({"mine", 1}, {m.name, m.cpu.threads})
+      assert.is_true(#m.ops["linear f32, f32, f32"] > 2 and m.rate.step_s > 0)
+    end)
+  end)
+
   it("measures the trainer's graph, with and without grad_checkpoint", function()
     local step = require "moonreel.bench.step"
     local model, latent = step.model, step.latent

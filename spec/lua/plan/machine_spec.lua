@@ -57,6 +57,22 @@ describe("a machine", function()
     refused("m.lua:1:", nil, "return {")
   end)
 
+  it("that is one processor needs no links, and none is assumed", function()
+    local text = [[return { name = "mine", source = "me", memory_bytes = 1e9,
+      cpu = { isa = "avx2", threads = 2, bf16 = false }, peak = { bf16 = 1, f32 = 1, memory = 1 },
+      rate = { product = 1, attention = 1, convolution = 1, text = 1, stream = 1, step_s = 1e-6 },
+      ops = { ["add f32"] = { %s } } }]]
+    local m = open(nil, text:format("{ 1, 2, 3 }"))
+    assert.same({ 0, false }, { #m.assumed, m.cpu.bf16 })
+    assert.is_nil(m.node)
+    for _, point in ipairs { "{ 1, 2 }", "{ 1, 2, 0 }", "{ 1, -2, 3 }", "{ 1, 2, 'x' }", "7" } do
+      refused("ops['add f32'][1]: expected {operations, bytes, seconds}; try: moonreel bench "
+        .. "--save NAME", nil, text:format(point))
+    end
+    refused("cpu.bf16: expected a boolean, got number", nil, text:gsub("false", "1"):format(""))
+    assert.is_false(pcall(require("moonreel.plan.mesh").parse, "2", dir.path .. "/m.lua"))
+  end)
+
   it("that nobody knows is answered with the nearest name and the known ones", function()
     local ok, problem = pcall(machine.open, "H10")
     assert.is_false(ok)

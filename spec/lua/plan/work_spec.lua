@@ -23,6 +23,14 @@ describe("the work of a step", function()
     assert.is_true(math.abs(slow - 2 * 989 / 67) < 1e-9)
   end)
 
+  it("takes what was measured, where that was, and time around each step", function()
+    local m = setmetatable({ ops = { ["linear f32"] = { { 100, 1, 0.5 } } } }, { __index = h100 })
+    m.rate = setmetatable({ step_s = 0.25 }, { __index = h100.rate })
+    local row = { op = "linear", shapes = "[2] f32", flop = 100, bytes = 1 }
+    assert.is_true(math.abs(work.seconds(m, row, "f32") - 0.75) < 1e-12)
+    assert.is_true(work.seconds(m, row, "f32", true) < 1e-6)
+  end)
+
   it("is told by part, and by op with the longest first", function()
     local rows = { { op = "linear", flop = 600e12, bytes = 0 },
       { op = "linear", flop = 600e12, bytes = 0, again = true, backward = true },

@@ -1,0 +1,232 @@
+--- How fast this machine is, step by step: rates from steps that are shaped alike and sized
+-- otherwise, and what they predict. Steps of small models, the trainer's own, are timed op by op;
+-- in the same rounds those that are predicted run, so that what else the machine does meets both.
+-- @module moonreel.bench.plan
+local E = require "moonreel.core.exec"
+local base = require "moonreel.core.base"
+local demo = require "moonreel.bench.demo"
+local machine = require "moonreel.plan.machine"
+local paired = require "moonreel.bench.paired"
+local rates = require "moonreel.plan.rates"
+local step = require "moonreel.bench.step"
+local work = require "moonreel.plan.work"
+
+local plan = {}
+
+plan.rounds = 5
+plan.within = 0.1  -- of what is measured: how far a prediction may lie from it
+
+local function stdit3(width, heads, depth, latent, text, channels)
+  return { latent = latent, model = { depth = depth, hidden_size = width, num_heads = heads,
+    model_max_length = text or 64, caption_channels = channels or 512 } }
+end
+
+local function training(frames, batch, ...)
+  return { size = { frames = frames, height = 32, width = 32, batch = batch }, values = { ... } }
+end
+
+--- What is predicted: whole steps of the demo, and passes of STDiT3 with the fixed step among them.
+function plan.predicted()
+  return {
+    { name = "demo, stills", of = training(1, 32) }, { name = "demo, clips", of = training(6, 8) },
+    { name = "the fixed step", of = { model = step.model, latent = step.latent } },
+    { name = "STDiT3 of width 384", of = stdit3(384, 6, 3, { 2, 4, 4, 16, 16 }) },
+    { name = "STDiT3 of width 768", of = stdit3(768, 12, 1, { 1, 4, 8, 20, 20 }) },
+    { name = "STDiT3 of width 1152", of = stdit3(1152, 16, 1, { 1, 4, 10, 20, 20 }) },
+  }
+end
+
+--- What shows the rates: as small and as large, and none of those sizes.
+function plan.shown()
+  return {
+    training(8, 4, "model.hidden_size=64", "model.depth=2"),
+    training(1, 24, "model.hidden_size=96", "model.depth=1"),
+    training(5, 10, "model.hidden_size=160", "model.depth=1"),
+    training(1, 40, "model.hidden_size=256", "model.depth=1"),
+    stdit3(256, 4, 1, { 2, 4, 3, 12, 12 }, 48, 256),
+    stdit3(512, 8, 1, { 2, 4, 6, 20, 20 }, 80, 384),
+    stdit3(1024, 16, 1, { 1, 4, 9, 16, 16 }), stdit3(960, 12, 1, { 2, 4, 6, 24, 24 }),
+    stdit3(1344, 16, 1, { 1, 4, 4, 20, 20 }, 96, 768),
+  }
+end
+
+-- a step ready to run: programs, and run() that is complete when it returns
+local function open(device, of, dtype)
+  if of.model then
+    local exec, params, net = step.open(device, of.model, dtype)
+    local one = step.compile(exec, params, net, of, { grad_checkpoint = false })
+    return { exec = exec, programs = { one.prog }, run = one.run }
+  end
+  local s = require("moonreel.settings").bake("recipes/tiny/demo.lua", of.values)
+  local one = demo.open(device, s, of.size, dtype)
+  return { exec = one.exec, programs = { one.micro.prog, one.update.prog }, run = function()
+    one.run()
+    one.exec:sync()
+  end }
+end
+
+-- all of them, each run once: memory is touched, what runs once has run
+local function open_all(device, list, dtype)
+  local all = {}
+  for i, of in ipairs(list) do
+    all[i] = open(device, of, dtype)
+    all[i].run()
+  end
+  return all
+end
+
+local function close_all(all)
+  for _, one in ipairs(all) do
+    one.exec:close()
+  end
+end
+
+local function rows_of(one)
+  local rows = {}
+  for _, prog in ipairs(one.programs) do
+    table.move(prog:times(), 1, #prog:times(), #rows + 1, rows)
+  end
+  return rows
+end
+
+local function seconds_of(run)
+  local from = base.now_s()
+  run()
+  return base.now_s() - from
+end
+
+-- one run of each that shows rates: rows of all their steps, and seconds that a step takes around
+-- its kernel
+local function show(all)
+  local rows, around = {}, 0
+  for _, one in ipairs(all) do
+    around = around + seconds_of(one.run)
+    for _, row in ipairs(rows_of(one)) do
+      rows[#rows + 1], around = row, around - row.seconds
+    end
+  end
+  return rows, math.max(around / #rows, 0)
+end
+
+local function timed(all)
+  for _, one in ipairs(all) do
+    for _, prog in ipairs(one.programs) do
+      prog:time(true)
+    end
+  end
+end
+
+-- this machine with rates by what one round showed
+local function rated(m, all)
+  local rows, around = show(all)
+  local copy = setmetatable({ ops = rates.points(rows) }, { __index = m })
+  copy.rate = setmetatable({ step_s = around }, { __index = m.rate })
+  return copy
+end
+
+--- Predict and measure.
+---@param options table  threads, dtype (nil: the device's best)
+---@return table[] rows  {name, predicted_s, measured_s: medians over the rounds; off: the median of
+---   predicted over measured, less one; within}
+function plan.measure(options)
+  local device <close> = E.device("cpu", options.threads or 0)
+  local dtype = options.dtype or device:facts().bf16 and "bf16" or "f32"
+  local m, rows, predicted = machine.this(device), plan.predicted(), {}
+  for i, row in ipairs(rows) do
+    predicted[i] = row.of
+  end
+  local shown, run = open_all(device, plan.shown(), dtype), open_all(device, predicted, dtype)
+  timed(shown)
+  local said, took = {}, {}
+  for round = 1, plan.rounds do
+    local now = rated(m, shown)
+    for i, one in ipairs(run) do
+      local seconds = 0
+      for _, row in ipairs(rows_of(one)) do
+        seconds = seconds + work.seconds(now, row, dtype, true)
+      end
+      said[i], took[i] = said[i] or {}, took[i] or {}
+      said[i][round], took[i][round] = seconds, seconds_of(one.run)
+    end
+  end
+  for i, row in ipairs(rows) do
+    row.predicted_s, row.measured_s = paired.median(said[i]), paired.median(took[i])
+    row.off = paired.ratio(said[i], took[i]) - 1
+    row.within, row.of = math.abs(row.off) <= plan.within, nil
+  end
+  close_all(shown)
+  close_all(run)
+  return rows, { isa = device:facts().isa, dtype = dtype, threads = device:facts().threads }
+end
+
+-- ---- a machine file ----
+
+-- rows of all steps that show rates, each with its median over the rounds, and seconds around one
+local function shown_rows(device, dtype)
+  local all, rounds, around = open_all(device, plan.shown(), dtype), {}, {}
+  timed(all)
+  for round = 1, plan.rounds do
+    rounds[round], around[round] = show(all)
+  end
+  for i, row in ipairs(rounds[1]) do
+    local seconds = {}
+    for round = 1, plan.rounds do
+      seconds[round] = rounds[round][i].seconds
+    end
+    row.seconds = paired.median(seconds)
+  end
+  close_all(all)
+  return rounds[1], paired.median(around)
+end
+
+-- numbers, texts and tables of them as Lua writes them, keys in order
+local function literal(value, indent)
+  if type(value) ~= "table" then
+    return type(value) == "number" and ("%.6g"):format(value) or ("%q"):format(value)
+  end
+  local keys, lines = {}, {}
+  for key in pairs(value) do
+    keys[#keys + 1] = key
+  end
+  if #value > 0 and type(value[1]) ~= "table" then
+    for i, one in ipairs(value) do
+      lines[i] = literal(one)
+    end
+    return "{ " .. table.concat(lines, ", ") .. " }"
+  end
+  table.sort(keys)
+  for i, key in ipairs(keys) do
+    local name = type(key) == "number" and "" or key:match("^[%a_][%w_]*$") and key .. " = "
+      or ("[%q] = "):format(key)
+    lines[i] = indent .. "  " .. name .. literal(value[key], indent .. "  ") .. ",\n"
+  end
+  return "{\n" .. table.concat(lines) .. indent .. "}"
+end
+
+--- This machine as a machine file: what a plan knows of it by a probe, and measured steps.
+---@param name string
+---@param options table  threads, dtype (nil: f32, and bf16 where it is fast)
+---@return string text
+function plan.text(name, options)
+  local device <close> = E.device("cpu", options.threads or 0)
+  local m, rows, around = machine.this(device), {}, {}
+  local dtypes = options.dtype and { options.dtype } or m.cpu.bf16 and { "f32", "bf16" }
+    or { "f32" }
+  for i, dtype in ipairs(dtypes) do
+    local shown, seconds = shown_rows(device, dtype)
+    table.move(shown, 1, #shown, #rows + 1, rows)
+    around[i] = seconds
+  end
+  local cpu = m.cpu
+  m.rate.step_s = paired.median(around)
+  local file = { name = name, memory_bytes = m.memory_bytes, program_bytes = m.program_bytes,
+    peak = m.peak, rate = m.rate, ops = rates.points(rows), cpu = { isa = cpu.isa,
+      threads = cpu.threads, bf16 = cpu.bf16, amx = cpu.amx, bf16_by_f32 = cpu.bf16_by_f32 },
+    source = ("moonreel bench --save, %s: %s, %d threads"):format(os.date("!%Y-%m-%d"), cpu.isa,
+      cpu.threads) }
+  return ("-- %s as it was measured; `moonreel plan RECIPE --machine ./FILE.lua`.\n"
+    .. "-- ops: {operations, bytes, seconds} of steps by op and dtypes.\nreturn %s\n"):format(name,
+    literal(file, ""))
+end
+
+return plan

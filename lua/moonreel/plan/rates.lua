@@ -1,0 +1,67 @@
+--- Seconds of a step by steps that were measured: of the same op and dtypes, at other shapes.
+-- A machine that was measured has such points, each with its operations, bytes and seconds. How
+-- much longer than the machine's limits a step takes changes slowly with its size, so that factor
+-- is averaged over the points, the nearer the more; the limits themselves give the rest.
+-- @module moonreel.plan.rates
+local rates = {}
+
+-- squared distance, in logarithms of operations and of bytes, within which points count alike
+local NEAR = 0.02
+
+--- Steps that are rated alike: their op and the dtypes that go in.
+---@param row table  of mr.Program times()
+---@return string    "linear bf16, bf16"
+function rates.key(row)
+  return row.op .. " " .. row.shapes:gsub("%b[] ", "")
+end
+
+--- Points of measured steps; equal ones become one with their mean.
+---@param rows table[]  of mr.Program times(), timed
+---@return table<string, number[][]>  by key {operations, bytes, seconds}
+function rates.points(rows)
+  local by, known = {}, {}
+  for _, row in ipairs(rows) do
+    local key = rates.key(row)
+    local id = ("%s %.17g %.17g"):format(key, row.flop, row.bytes)
+    local one = known[id]
+    if not one then
+      one = { point = { row.flop, row.bytes }, sum = 0, n = 0 }
+      by[key] = by[key] or {}
+      known[id], by[key][#by[key] + 1] = one, one.point
+    end
+    one.sum, one.n = one.sum + row.seconds, one.n + 1
+    one.point[3] = one.sum / one.n
+  end
+  return by
+end
+
+-- seconds at the limits of a machine
+local function least(m, flop, bytes)
+  return flop / m.rate.product + bytes / m.peak.memory + m.rate.step_s
+end
+
+local function squared_log(a, b)
+  local x = math.log((a + 1) / (b + 1))
+  return x * x
+end
+
+--- Seconds of a step by the machine's points.
+---@param m table        machine with ops (by key), rate.product, rate.step_s, peak.memory
+---@param row table      of mr.Program times()
+---@param others boolean|nil  leave out points of as many operations and bytes: what is predicted
+---   was never measured
+---@return number|nil    nil without a point of its op
+function rates.seconds(m, row, others)
+  local sum, weights = 0, 0
+  for _, point in ipairs(m.ops[rates.key(row)] or {}) do
+    local flop, bytes, seconds = table.unpack(point)
+    if not (others and flop == row.flop and bytes == row.bytes) then
+      local weight = 1 / (squared_log(flop, row.flop) + squared_log(bytes, row.bytes) + NEAR)
+      sum = sum + weight * math.log(seconds / least(m, flop, bytes))
+      weights = weights + weight
+    end
+  end
+  return weights > 0 and least(m, row.flop, row.bytes) * math.exp(sum / weights) or nil
+end
+
+return rates
