@@ -251,6 +251,8 @@ static const mr_bind_field ingest_fields[] = {
                 "What columns of a list stand for: \"path=video,text=caption\"."),
     MR_BIND_INT("part", mr_ingest_options, part, 0, 0, "This part of the input, from 1."),
     MR_BIND_INT("parts", mr_ingest_options, parts, 0, 0, "Of so many; 0: all of it."),
+    MR_BIND_BOOL("isolated", mr_ingest_options, isolated,
+                 "Each thread scans in a process of its own."),
     MR_BIND_BOOL("resume", mr_ingest_options, resume,
                  "Go on where a killed ingest of this input stopped."),
     MR_BIND_INT("commit_rows", mr_ingest_options, commit_rows, 0, 0,

@@ -289,6 +289,8 @@ static const mr_bind_field loader_fields[] = {
     MR_BIND_STR("excluded", loader_options, core.excluded, "Left out there: loader:excluded()."),
     MR_BIND_STR("quarantine", loader_options, core.quarantine, "The run's quarantine.jsonl."),
     MR_BIND_NUM("deadline_s", loader_options, core.deadline_s, 0, "Seconds for one clip; 0: 60."),
+    MR_BIND_BOOL("isolated", loader_options, core.isolated,
+                 "Each thread decodes in a process of its own."),
     MR_BIND_BOOL("allow_empty", loader_options, core.allow_empty,
                  "Lengths that no sample can enter are left out, not refused."),
     MR_BIND_INT("part", loader_options, core.part, 0, 0,

@@ -117,7 +117,9 @@ static mr_status start(mr_loader *l)
     const mr_loader_options *o = &l->options;
     MR_TRY(check_share(&l->options));
     l->agreed = true;
-    MR_TRY(mr_media_get(&l->media));
+    l->media = mr_media_guarded();
+    if (!o->isolated)
+        MR_TRY(mr_media_get(&l->media));
     MR_TRY(quarantine_open(o->quarantine, mr_index_get_facts(l->index).fp_order, &l->bad));
     MR_TRY(mr_order_new(l->index, l->rule, o->seed, &l->order));
     if (!o->allow_empty)

@@ -196,7 +196,9 @@ static mr_status keep_text(mr_ingest *g, const char *text, const char **kept)
 static mr_status start(mr_ingest *g, const char *input, const char *output,
                        const mr_ingest_options *o)
 {
-    MR_TRY(mr_media_get(&g->media));
+    g->media = mr_media_guarded();
+    if (!o->isolated)
+        MR_TRY(mr_media_get(&g->media));
     g->options = *o;
     MR_TRY(keep_text(g, input, &g->input));
     MR_TRY(keep_text(g, output, &g->output));

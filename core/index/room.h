@@ -273,6 +273,40 @@ mr_status index_child_wait(const index_child *c);
  * MR_E_UNSUPPORTED */
 mr_status index_child_close(index_child *c, bool whole);
 
+/* ---- guard.c, guarded.c: decoders in processes of their own ---- */
+
+/* What a process that guards and one that decodes share: a question, its answer, and behind them in
+ * the same file of memory the key frames of the clip and the pixels that come out. */
+typedef enum guard_job { GUARD_SCAN, GUARD_READ, GUARD_WATCH } guard_job;
+typedef struct guard_crate {
+    guard_job job;
+    bool wants; /* GUARD_WATCH: the changes */
+    double deadline_s;
+    mr_clip_info info;
+    mr_clip_request request;
+    char path[4400];
+    mr_status status;
+    mr_fault fault;
+    char text[2048], log[1024];
+} guard_crate;
+typedef struct guard_memory {
+    int fd;
+    uint8_t *at; /* NULL: not mapped yet */
+    size_t bytes;
+} guard_memory;
+/* Variable of the environment that makes a program one that decodes: "SOCKET,MEMORY". */
+#define GUARD_VARIABLE "MOONREEL_MEDIA_WORKER"
+/* Room for n_keys key frames and `bytes` behind them; both sides may ask. Errors: MR_E_MEMORY */
+mr_status guard_reserve(guard_memory *m, int64_t n_keys, size_t bytes);
+static inline guard_crate *guard_crate_of(const guard_memory *m)
+{
+    return (guard_crate *)(void *)m->at;
+}
+/* How long after its deadline a process is ended; specs make it short. */
+extern double guard_grace_s;
+int64_t *guard_keys(const guard_memory *m);
+uint8_t *guard_out(const guard_memory *m, int64_t n_keys);
+
 /* ---- source.c, table.c, join.c: folders and lists of samples ---- */
 
 /* What an unfinished index was built from must be the same. Errors: MR_E_DATA, with what changed */

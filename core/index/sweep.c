@@ -157,8 +157,9 @@ static void *look_thread(void *user)
 mr_status mr_sweep_new(mr_index *index, const uint64_t *ids, uint64_t n,
                        const mr_sweep_options *options, mr_sweep **out)
 {
-    const mr_media *media;
-    MR_TRY(mr_media_get(&media));
+    const mr_media *media = mr_media_guarded();
+    if (!options->isolated)
+        MR_TRY(mr_media_get(&media));
     mr_sweep *s;
     if (!MR_NEW(s))
         return mr_fail_memory(sizeof *s);

@@ -158,6 +158,7 @@ typedef struct mr_loader_options {
     const char *quarantine; /* quarantine.jsonl to read and append to; NULL: kept in memory */
     double deadline_s;      /* per clip; 0: 60 */
     mr_filter filter;
+    bool isolated; /* each worker decodes in a process of its own: mr_media_guarded */
     /* lengths of the rule that no sample can enter are left out, not refused */
     bool allow_empty;
     /* Several ranks share an order: this one is `part` of `parts` (0: alone) and decodes its draws

@@ -113,6 +113,7 @@ typedef struct mr_sweep_options {
     mr_look look;
     int32_t threads;   /* 0: one per processor */
     double deadline_s; /* of a clip, and its own length comes on top; 0: 60 */
+    bool isolated;     /* each thread looks in a process of its own: mr_media_guarded */
 } mr_sweep_options;
 /* What came of a clip; texts and numbers are lent until the next call. */
 typedef struct mr_seen {
@@ -229,6 +230,7 @@ typedef struct mr_ingest_options {
     /* names that columns of a list stand for: "path=video,text=caption"; NULL: their own */
     const char *columns;
     int32_t part, parts; /* part 1 .. parts of the input alone; parts 0: all of it */
+    bool isolated;       /* each thread scans in a process of its own: mr_media_guarded */
     /* go on where a killed ingest of the same input stopped, if there is one */
     bool resume;
     uint64_t commit_rows; /* as of the builder */

@@ -179,6 +179,12 @@ typedef struct mr_media {
  * Errors: MR_E_UNSUPPORTED with what was tried. Threads: any. */
 MR_API mr_status mr_media_get(const mr_media **out);
 
+/* The same functions, but each worker is a process: what happens to a decoder there, a crash or a
+ * loop without end, is a fault of one clip (corrupt, stall), and the next one gets a new process.
+ * Encoders stay in this process. worker_new starts the program itself anew, before its main().
+ * Lent, for the life of the process. Threads: any. */
+MR_API const mr_media *mr_media_guarded(void);
+
 /* What the plug-in exports, as "mr_media_entry". */
 typedef const mr_media *mr_media_entry_fn(void);
 

@@ -16,7 +16,9 @@ local WAIT_S = 0.1
 ---@return fun(): table|nil seen  what came of the next row, in order: {row, class (of what is
 ---   wrong, as in quarantine.jsonl, or "gone"; nil: good), why, changes}
 function examine.sweep(index, rows, given, tick)
-  local sweep, done = core.sweep(index.core, rows, given), 0
+  local o, done = given or {}, 0
+  local sweep = core.sweep(index.core, rows, { look = o.look, threads = o.threads,
+    deadline_s = o.deadline_s, isolated = true })
   return function()
     if done == #rows then
       sweep:close()

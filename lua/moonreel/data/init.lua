@@ -60,13 +60,17 @@ end
 ---@param given? table  captions, root, source, threads, deadline_s; columns: what those of a list
 ---   stand for, "path=video,text=caption"; part and parts: this part of the input alone; resume: go
 ---   on where a killed ingest of the same input stopped, if there is one; commit_rows: what a kill
----   costs at most
+---   costs at most; isolated (true): scan in processes, a decoder that crashes costs one file
 ---@param progress? fun(p: table)  called some times a second with {listed, total, done, written,
 ---   refused, resumed, finished}; total is 0 while the list is read, listed says how far that is
 ---@return table result  {total, written, refused, without_caption, resumed, notes: what was passed
 ---   over in a folder, a line each}
 function data.ingest(input, output, given, progress)
-  local ingest <close> = core_index.ingest(input, output, given)
+  local o = { isolated = true }
+  for key, value in pairs(given or {}) do
+    o[key] = value
+  end
+  local ingest <close> = core_index.ingest(input, output, o)
   local p
   repeat
     p = ingest:step(0.1)
@@ -123,6 +127,8 @@ local read_loader = options.declare("data.loader", {
   { "excluded", "text", "left out where that state stands: loader:excluded()" },
   { "quarantine", "text", "path of quarantine.jsonl: read, and appended to" },
   { "deadline_s", "number", "seconds for one clip", default = 60 },
+  { "isolated", "boolean", "decode in processes: a decoder that crashes costs one sample",
+    default = true },
   { "allow_empty_buckets", "boolean", "a length that no sample can enter is left out, not refused",
     default = false },
   { "part", "integer", "of the ranks that share the order, from 0", default = 0 },

@@ -128,8 +128,8 @@ function loader.new(o)
     frame_interval = o.frame_interval, compat = o.compat == true or o.compat == "opensora-1.2",
     seed = o.seed, threads = o.threads, prefetch = o.prefetch, epochs = o.epochs,
     state = o.state, excluded = o.excluded, quarantine = o.quarantine,
-    deadline_s = o.deadline_s, allow_empty = o.allow_empty_buckets, part = o.part,
-    parts = o.parts, group = o.group }) }, Loader)
+    deadline_s = o.deadline_s, isolated = o.isolated, allow_empty = o.allow_empty_buckets,
+    part = o.part, parts = o.parts, group = o.group }) }, Loader)
 end
 
 return loader

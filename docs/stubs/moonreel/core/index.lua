@@ -23,6 +23,7 @@ function index.open(path, options) end
 ---@field columns? string What columns of a list stand for: "path=video,text=caption".
 ---@field part? integer This part of the input, from 1. Default: 0.
 ---@field parts? integer Of so many; 0: all of it. Default: 0.
+---@field isolated? boolean Each thread scans in a process of its own. Default: false.
 ---@field resume? boolean Go on where a killed ingest of this input stopped. Default: false.
 ---@field commit_rows? integer What a kill costs at most; 0: a default. Default: 0.
 
@@ -44,6 +45,7 @@ function index.read_table(file, fn) end
 ---@field look? string packets where absent; frames: decode them all; changes: and how much each differs from the one before.
 ---@field threads? integer 0: one per processor. Default: 0.
 ---@field deadline_s? number Seconds for a clip, beside its own length; 0: 60. Default: 0.
+---@field isolated? boolean Each thread looks in a process of its own. Default: false.
 
 --- Look at the files of rows by several threads.
 ---@param index mr.Index

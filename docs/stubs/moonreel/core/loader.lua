@@ -17,7 +17,11 @@ local loader = {}
 ---@field excluded? string Left out there: loader:excluded().
 ---@field quarantine? string The run's quarantine.jsonl.
 ---@field deadline_s? number Seconds for one clip; 0: 60. Default: 0.
+---@field isolated? boolean Each thread decodes in a process of its own. Default: false.
 ---@field allow_empty? boolean Lengths that no sample can enter are left out, not refused. Default: false.
+---@field part? integer Which of the ranks that share the order. Default: 0.
+---@field parts? integer How many share it. Default: 1.
+---@field group? integer Of so many draws each rank has every parts-th; 0: of parts. Default: 0.
 
 --- Start decode threads on an index.
 ---@param index mr.Index

@@ -598,6 +598,14 @@ function Loader:state() end
 ---@return string
 function Loader:excluded() end
 
+--- Which samples failed here since the last call, for the ranks that share the order.
+---@return string
+function Loader:failures() end
+
+--- What failed on all other ranks; needed where an epoch is over.
+---@param others string
+function Loader:agree(others) end
+
 --- Row ids, from 0, of the next n samples.
 ---@param n integer
 ---@return integer[]

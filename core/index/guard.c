@@ -1,0 +1,306 @@
+/* index: decoders in processes of their own (guarded.c). A worker asks its process through shared
+ * memory and waits for a byte; a process that dies or does not answer in time costs the clip it was
+ * at, and the next clip gets another one. Ref: dataplane 1.2. Licence: Apache-2.0 */
+#define _GNU_SOURCE
+#include "index/room.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { START_S = 60, SLICE_MS = 50 };
+
+// a decoder that keeps its deadline answers by itself; one that loops is ended so much later
+double guard_grace_s = 5;
+
+struct mr_media_worker {
+    guard_memory memory;
+    int sock;
+    pid_t pid; // 0: none
+};
+
+/* ---- the process ---- */
+
+// Ends the process, and answers how it ended, as waitpid tells it: one that a signal has hit before
+// tells that one.
+static int end(mr_media_worker *w)
+{
+    int how = 0;
+    if (!w->pid)
+        return 0;
+    close(w->sock);
+    kill(w->pid, SIGKILL);
+    while (waitpid(w->pid, &how, 0) < 0 && errno == EINTR)
+        ;
+    w->pid = 0;
+    return how;
+}
+
+typedef enum waited { ANSWERED, ENDED, LATE, STOPPED } waited;
+
+static waited wait_for(const mr_media_worker *w, double seconds)
+{
+    double until = mr_now_s() + seconds;
+    for (;;) {
+        struct pollfd p = {.fd = w->sock, .events = POLLIN};
+        char byte;
+        if (poll(&p, 1, SLICE_MS) > 0)
+            return recv(w->sock, &byte, 1, 0) == 1 ? ANSWERED : ENDED;
+        if (mr_interrupt_get())
+            return STOPPED;
+        if (mr_now_s() > until)
+            return LATE;
+    }
+}
+
+// the program anew, with both ends of what it talks through
+static int spawn(mr_media_worker *w, int theirs)
+{
+    extern char **environ;
+    char variable[64];
+    size_t n = 0;
+    while (environ[n])
+        n++;
+    char **env = mr_alloc(sizeof *env * (n + 2));
+    if (!env)
+        return ENOMEM;
+    snprintf(variable, sizeof variable, GUARD_VARIABLE "=%d,%d", theirs, w->memory.fd);
+    memcpy(env, environ, sizeof *env * n);
+    env[n] = variable, env[n + 1] = NULL;
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigmask(&attr, &none);
+    // a descriptor that is copied to itself stays open in the new program
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, theirs, theirs);
+    posix_spawn_file_actions_adddup2(&actions, w->memory.fd, w->memory.fd);
+    char name[] = "moonreel: decodes", *argv[] = {name, NULL};
+    int err = posix_spawn(&w->pid, "/proc/self/exe", &actions, &attr, argv, env);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attr);
+    mr_free(env);
+    return err;
+}
+
+static mr_status fail_start(const char *why)
+{
+    return mr_fail(MR_E_FAIL, "cannot start a process that decodes: %s", why);
+}
+
+static mr_status start(mr_media_worker *w)
+{
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+        return fail_start(strerror(errno));
+    w->sock = ends[0];
+    int err = spawn(w, ends[1]);
+    close(ends[1]);
+    if (err) {
+        w->pid = 0;
+        close(ends[0]);
+        return fail_start(strerror(err));
+    }
+    // it says that it is there, and whether it has what it needs
+    const guard_crate *c = guard_crate_of(&w->memory);
+    waited came = wait_for(w, START_S);
+    if (came == ANSWERED && c->status == MR_OK)
+        return MR_OK;
+    char text[sizeof c->text];
+    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, c->text);
+    mr_status st = c->status;
+    end(w);
+    if (came == STOPPED)
+        return mr_fail(MR_E_STOPPED, "stopped by Ctrl-C");
+    return came == ANSWERED ? mr_fail(st, "%s", text)
+                            : fail_start(came == LATE ? "it says nothing" : "it ended at once");
+}
+
+/* ---- a question ---- */
+
+static mr_status fail_ended(const char *path, int how, mr_fault *fault)
+{
+    // the kernel ends processes where memory is short, which is no fault of a clip
+    if (WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL) {
+        *fault = MR_FAULT_IO;
+        return mr_fail(MR_E_IO, "%s: the process that decoded it was killed", path);
+    }
+    *fault = MR_FAULT_CORRUPT;
+    return mr_fail(MR_E_DECODE, "%s: corrupt: the decoder crashed: %s", path,
+                   WIFSIGNALED(how) ? strsignal(WTERMSIG(how)) : "its process ended");
+}
+
+static mr_status ask(mr_media_worker *w, guard_job job, const char *path, double deadline_s,
+                     mr_fault *fault)
+{
+    guard_crate *c = guard_crate_of(&w->memory);
+    char byte = 0;
+    *fault = MR_FAULT_NONE;
+    if ((size_t)snprintf(c->path, sizeof c->path, "%s", path) >= sizeof c->path)
+        return mr_fail(MR_E_IO, "%s: path is too long", path);
+    c->job = job, c->deadline_s = deadline_s > 0 ? deadline_s : 60;
+    if (!w->pid)
+        MR_TRY(start(w));
+    waited came = ENDED;
+    if (send(w->sock, &byte, 1, MSG_NOSIGNAL) == 1)
+        came = wait_for(w, c->deadline_s + guard_grace_s);
+    switch (came) {
+    case ENDED: return fail_ended(path, end(w), fault);
+    case STOPPED: end(w); return mr_fail(MR_E_STOPPED, "%s: stopped by Ctrl-C", path);
+    case LATE:
+        end(w);
+        *fault = MR_FAULT_STALL;
+        return mr_fail(MR_E_DECODE, "%s: stall: the decoder did not end in time", path);
+    case ANSWERED: break;
+    }
+    // the other side may have written anywhere before it answered
+    c->text[sizeof c->text - 1] = c->log[sizeof c->log - 1] = 0;
+    *fault = (unsigned)c->fault < MR_FAULT_COUNT ? c->fault : MR_FAULT_CORRUPT;
+    return c->status == MR_OK ? MR_OK : mr_fail(c->status, "%s", c->text);
+}
+
+/* ---- the table's functions ---- */
+
+static void worker_free(mr_media_worker *w)
+{
+    if (!w)
+        return;
+    end(w);
+    if (w->memory.at)
+        munmap(w->memory.at, w->memory.bytes);
+    if (w->memory.fd >= 0)
+        close(w->memory.fd);
+    mr_free(w);
+}
+
+static mr_status worker_new(mr_media_worker **out)
+{
+    mr_media_worker *w;
+    if (!MR_NEW(w))
+        return mr_fail_memory(sizeof *w);
+    w->memory.fd = memfd_create("moonreel clip", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    mr_status st = w->memory.fd >= 0 ? guard_reserve(&w->memory, 0, 0) : mr_fail_memory(0);
+    // nobody takes away what the other one has mapped
+    if (st == MR_OK && fcntl(w->memory.fd, F_ADD_SEALS, F_SEAL_SHRINK))
+        st = fail_start(strerror(errno));
+    if (st == MR_OK)
+        st = start(w);
+    if (st == MR_OK)
+        *out = w;
+    else
+        worker_free(w);
+    return st;
+}
+
+static const char *worker_log(mr_media_worker *w)
+{
+    return guard_crate_of(&w->memory)->log;
+}
+
+static mr_status scan(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out,
+                      mr_fault *fault)
+{
+    MR_TRY(ask(w, GUARD_SCAN, path, deadline_s, fault));
+    mr_clip_info info = guard_crate_of(&w->memory)->info;
+    MR_TRY(guard_reserve(&w->memory, info.n_keys, 0));
+    size_t bytes = sizeof *info.key_pts * (size_t)info.n_keys;
+    info.key_pts = bytes ? mr_alloc(bytes) : NULL;
+    if (bytes && !info.key_pts)
+        return mr_fail_memory(bytes);
+    if (bytes)
+        memcpy(info.key_pts, guard_keys(&w->memory), bytes);
+    *out = info;
+    return MR_OK;
+}
+
+// what both sides know of a clip; *crate is where it lies now
+static mr_status pack(mr_media_worker *w, const mr_clip_info *info, size_t bytes,
+                      guard_crate **crate)
+{
+    MR_TRY(guard_reserve(&w->memory, info->n_keys, bytes));
+    *crate = guard_crate_of(&w->memory);
+    (*crate)->info = *info;
+    if (info->n_keys)
+        memcpy(guard_keys(&w->memory), info->key_pts, sizeof *info->key_pts * (size_t)info->n_keys);
+    return MR_OK;
+}
+
+static mr_status read_clip(mr_media_worker *w, const mr_clip_request *q, uint8_t *out,
+                           mr_fault *fault)
+{
+    guard_crate *c;
+    size_t bytes = q->frames > 0 && q->height > 0 && q->width > 0
+                       ? (size_t)q->frames * 3 * (size_t)q->height * (size_t)q->width
+                       : 0;
+    MR_TRY(pack(w, q->info, bytes, &c));
+    c->request = *q;
+    MR_TRY(ask(w, GUARD_READ, q->path, q->deadline_s, fault));
+    memcpy(out, guard_out(&w->memory, q->info->n_keys), bytes);
+    return MR_OK;
+}
+
+static mr_status watch(mr_media_worker *w, const char *path, const mr_clip_info *info,
+                       double deadline_s, float *change, mr_fault *fault)
+{
+    guard_crate *c;
+    size_t bytes = change ? sizeof *change * (size_t)info->frames : 0;
+    MR_TRY(pack(w, info, bytes, &c));
+    c->wants = change != NULL;
+    MR_TRY(ask(w, GUARD_WATCH, path, deadline_s, fault));
+    if (change)
+        memcpy(change, guard_out(&w->memory, info->n_keys), bytes);
+    return MR_OK;
+}
+
+static mr_status encoder_open(const char *path, const mr_encode_options *o, mr_encoder **out)
+{
+    const mr_media *m;
+    MR_TRY(mr_media_get(&m));
+    return m->encoder_open(path, o, out);
+}
+static mr_status encoder_frame(mr_encoder *e, const uint8_t *rgb, int64_t pts)
+{
+    const mr_media *m;
+    MR_TRY(mr_media_get(&m));
+    return m->encoder_frame(e, rgb, pts);
+}
+static mr_status encoder_finish(mr_encoder *e)
+{
+    const mr_media *m;
+    MR_TRY(mr_media_get(&m));
+    return m->encoder_finish(e);
+}
+static void encoder_free(mr_encoder *e)
+{
+    const mr_media *m;
+    if (e && mr_media_get(&m) == MR_OK)
+        m->encoder_free(e);
+}
+
+const mr_media *mr_media_guarded(void)
+{
+    static const mr_media table = {.version = MR_MEDIA_VERSION,
+                                   .worker_new = worker_new,
+                                   .worker_free = worker_free,
+                                   .worker_log = worker_log,
+                                   .scan = scan,
+                                   .read = read_clip,
+                                   .watch = watch,
+                                   .encoder_open = encoder_open,
+                                   .encoder_frame = encoder_frame,
+                                   .encoder_finish = encoder_finish,
+                                   .encoder_free = encoder_free};
+    return &table;
+}

@@ -1,0 +1,150 @@
+/* index: a process that decodes, for guard.c in another one. The program starts itself anew; before
+ * main() it finds the variable that makes it such a process, and never gets there.
+ * Licence: Apache-2.0 */
+#define _GNU_SOURCE
+#include "index/room.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { HEAD = 16384, ALARM_S = 60 };
+_Static_assert(sizeof(guard_crate) <= HEAD, "the crate lies in the head");
+
+/* ---- memory that both processes see ---- */
+
+int64_t *guard_keys(const guard_memory *m)
+{
+    return (int64_t *)(void *)(m->at + HEAD);
+}
+
+uint8_t *guard_out(const guard_memory *m, int64_t n_keys)
+{
+    return m->at + HEAD + (size_t)(n_keys + 7) / 8 * 64;
+}
+
+mr_status guard_reserve(guard_memory *m, int64_t n_keys, size_t bytes)
+{
+    size_t want = HEAD + (size_t)(n_keys + 7) / 8 * 64 + bytes;
+    struct stat about;
+    if (fstat(m->fd, &about))
+        return mr_fail_memory(want);
+    if ((size_t)about.st_size < want && ftruncate(m->fd, (off_t)want))
+        return mr_fail_memory(want);
+    // the other side may have made it larger
+    want = MR_MAX(want, (size_t)about.st_size);
+    if (m->at && want <= m->bytes)
+        return MR_OK;
+    void *p = mmap(NULL, want, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
+    if (p == MAP_FAILED)
+        return mr_fail_memory(want);
+    if (m->at)
+        munmap(m->at, m->bytes);
+    m->at = p, m->bytes = want;
+    return MR_OK;
+}
+
+/* ---- answering ---- */
+
+static mr_status answer_scan(const mr_media *media, mr_media_worker *w, guard_memory *m)
+{
+    guard_crate *c = guard_crate_of(m);
+    mr_clip_info info;
+    MR_TRY(media->scan(w, c->path, c->deadline_s, &info, &c->fault));
+    mr_status st = guard_reserve(m, info.n_keys, 0);
+    if (st == MR_OK) {
+        guard_crate_of(m)->info = info;
+        if (info.n_keys)
+            memcpy(guard_keys(m), info.key_pts, sizeof *info.key_pts * (size_t)info.n_keys);
+    }
+    mr_clip_info_fini(&info);
+    return st;
+}
+
+static mr_status answer(const mr_media *media, mr_media_worker *w, guard_memory *m)
+{
+    guard_crate *c = guard_crate_of(m);
+    c->fault = MR_FAULT_NONE;
+    if (c->job == GUARD_SCAN)
+        return answer_scan(media, w, m);
+    mr_clip_info info = c->info;
+    uint8_t *out = guard_out(m, info.n_keys);
+    info.key_pts = guard_keys(m);
+    if (c->job == GUARD_WATCH)
+        return media->watch(w, c->path, &info, c->deadline_s,
+                            c->wants ? (float *)(void *)out : NULL, &c->fault);
+    mr_clip_request q = c->request;
+    q.path = c->path, q.info = &info;
+    return media->read(w, &q, out, &c->fault);
+}
+
+static void tell(guard_memory *m, mr_status st, const char *log)
+{
+    guard_crate *c = guard_crate_of(m);
+    const mr_error *e = st == MR_OK ? NULL : mr_error_last();
+    c->status = st;
+    snprintf(c->text, sizeof c->text, "%s", e ? e->text : "");
+    snprintf(c->log, sizeof c->log, "%s", log);
+}
+
+// ends with the other process, whose end of the socket closes then
+static void serve(int sock, guard_memory *m)
+{
+    const mr_media *media;
+    mr_media_worker *w = NULL;
+    char byte = 0;
+    mr_status st = mr_media_get(&media);
+    if (st == MR_OK)
+        st = media->worker_new(&w);
+    tell(m, st, "");
+    while (send(sock, &byte, 1, MSG_NOSIGNAL) == 1 && st == MR_OK && recv(sock, &byte, 1, 0) == 1) {
+        if (guard_reserve(m, 0, 0) != MR_OK)
+            return;
+        const guard_crate *c = guard_crate_of(m);
+        // whoever guards may be gone: a loop without end is not for ever
+        alarm((unsigned)fmin(c->deadline_s, 1e6) + ALARM_S);
+        mr_status answered = answer(media, w, m);
+        tell(m, answered, media->worker_log(w));
+        alarm(0);
+    }
+}
+
+// Only the socket and the memory belong to this process; signals of the terminal are for the other.
+static void settle(int sock, int fd)
+{
+    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; i < MR_COUNT(ignored); i++)
+        signal(ignored[i], SIG_IGN);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    int null = open("/dev/null", O_RDWR);
+    for (int i = 0; i < 3 && null >= 0; i++)
+        dup2(null, i);
+    unsigned low = (unsigned)MR_MIN(sock, fd), high = (unsigned)MR_MAX(sock, fd);
+    const unsigned ranges[3][2] = {{3, low - 1}, {low + 1, high - 1}, {high + 1, ~0U}};
+    for (size_t i = 0; i < 3; i++)
+        if (ranges[i][0] <= ranges[i][1])
+            syscall(SYS_close_range, ranges[i][0], ranges[i][1], 0);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char *text = getenv(GUARD_VARIABLE);
+    int sock, fd;
+    if (!text || sscanf(text, "%d,%d", &sock, &fd) != 2)
+        return;
+    unsetenv(GUARD_VARIABLE);
+    guard_memory m = {.fd = fd};
+    settle(sock, fd);
+    if (guard_reserve(&m, 0, 0) == MR_OK)
+        serve(sock, &m);
+    _exit(0);
+}

@@ -1,0 +1,189 @@
+/* index/guard: a decoder in a process of its own answers as one in this process does, and what
+ * happens to it is a fault of one clip.
+ * Covers: core/index/guarded.c */
+#include "check.h"
+#include "clips.h"
+#include "index/room.h"
+#include <dirent.h>
+#include <pthread.h>
+
+enum { FRAMES = 40 };
+static const mr_media *m;
+
+// scan and read of both tables, from the same file
+static void same(mr_media_worker *here, mr_media_worker *there, const char *name)
+{
+    const mr_media *g = mr_media_guarded();
+    const char *path = clips_path(name);
+    mr_clip_info a, b;
+    mr_fault fault;
+    if (!CHECK_OK(m->scan(here, path, 0, &a, &fault)) ||
+        !CHECK_OK(g->scan(there, path, 0, &b, &fault)))
+        return;
+    CHECK_INT(a.frames, b.frames);
+    CHECK_INT(a.n_keys, b.n_keys);
+    CHECK(memcmp(a.key_pts, b.key_pts, sizeof *a.key_pts * (size_t)a.n_keys) == 0);
+    CHECK_STR(a.codec, b.codec);
+    CHECK(a.mtime_ns == b.mtime_ns && a.bytes == b.bytes && a.flags == b.flags);
+    uint8_t *x = malloc(20 * (size_t)BAR_BYTES), *y = malloc(20 * (size_t)BAR_BYTES);
+    for (int size = 1; size <= 20; size += 19) {
+        mr_clip_request q = {.path = path,
+                             .info = &b,
+                             .start = 5,
+                             .step = 1,
+                             .frames = size,
+                             .height = BAR_H,
+                             .width = BAR_W};
+        CHECK_OK(m->read(here, &q, x, &fault));
+        CHECK_OK(g->read(there, &q, y, &fault));
+        CHECK(memcmp(x, y, (size_t)size * BAR_BYTES) == 0);
+        CHECK_INT(bars_read(y, BAR_H, BAR_W), 5);
+        q.start = FRAMES;
+        CHECK_FAILS(g->read(there, &q, y, &fault), MR_E_RANGE, "short: frame");
+        CHECK_INT(fault, MR_FAULT_SHORT);
+    }
+    float *u = malloc(sizeof *u * FRAMES), *v = malloc(sizeof *v * FRAMES);
+    CHECK_OK(m->watch(here, path, &a, 0, u, &fault));
+    CHECK_OK(g->watch(there, path, &b, 0, v, &fault));
+    CHECK(memcmp(u, v, sizeof *u * FRAMES) == 0);
+    CHECK_OK(g->watch(there, path, &b, 0, NULL, &fault));
+    free(u), free(v), free(x), free(y);
+    mr_clip_info_fini(&a);
+    mr_clip_info_fini(&b);
+}
+
+static void answers(void)
+{
+    const mr_media *g = mr_media_guarded();
+    mr_media_worker *here, *there;
+    mr_clip_info info;
+    mr_fault fault;
+    if (!CHECK_OK(m->worker_new(&here)) || !CHECK_OK(g->worker_new(&there)))
+        return;
+    same(here, there, "a.mp4");
+    same(here, there, "b.webm");
+    CHECK_FAILS(g->scan(there, "/nowhere/x.mp4", 0, &info, &fault), MR_E_IO, "cannot open");
+    CHECK_INT(fault, MR_FAULT_IO);
+    mr_file_replace(clips_path("no.mp4"), "nothing", 7);
+    CHECK_FAILS(g->scan(there, clips_path("no.mp4"), 0, &info, &fault), MR_E_DECODE, "open");
+    CHECK_INT(fault, MR_FAULT_OPEN);
+    m->worker_free(here);
+    g->worker_free(there);
+}
+
+// one decoder misbehaves; what another one decodes before and behind is whole
+static void misbehaves(const char *way, mr_status st, mr_fault want, const char *why)
+{
+    const mr_media *g = mr_media_guarded();
+    mr_media_worker *w;
+    mr_clip_info info;
+    mr_fault fault;
+    setenv("FAULTY_WAY", way, 1);
+    if (!CHECK_OK(g->worker_new(&w)))
+        return;
+    for (int i = 0; i < 2; i++) {
+        if (CHECK_OK(g->scan(w, clips_path("a.mp4"), 0, &info, &fault)))
+            mr_clip_info_fini(&info);
+        CHECK_FAILS(g->scan(w, clips_path("b.webm"), 0.2, &info, &fault), st, why);
+        CHECK_INT(fault, want);
+    }
+    if (CHECK_OK(g->scan(w, clips_path("a.mp4"), 0, &info, &fault))) {
+        CHECK_INT(info.frames, FRAMES);
+        mr_clip_info_fini(&info);
+    }
+    g->worker_free(w);
+}
+
+static void planted(void)
+{
+    guard_grace_s = 0.3;
+    setenv("LD_PRELOAD", SPEC_DECODER, 1);
+    // the address sanitizer wants to be the first library, and is content with being the second
+    setenv("ASAN_OPTIONS", "verify_asan_link_order=0:handle_segv=0", 1);
+    setenv("FAULTY_CODEC", "vp8", 1);
+    misbehaves("crash", MR_E_DECODE, MR_FAULT_CORRUPT,
+               "b.webm: corrupt: the decoder crashed: Segmentation fault");
+    misbehaves("exit", MR_E_DECODE, MR_FAULT_CORRUPT, "its process ended");
+    misbehaves("loop", MR_E_DECODE, MR_FAULT_STALL, "b.webm: stall: the decoder did not end");
+    // that was the kernel, and a clip is not to blame
+    misbehaves("kill", MR_E_IO, MR_FAULT_IO, "the process that decoded it was killed");
+    unsetenv("LD_PRELOAD");
+    unsetenv("FAULTY_CODEC");
+}
+
+static int descriptors(void)
+{
+    int n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    while (d && readdir(d))
+        n++;
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void *use_one(void *user)
+{
+    const mr_media *g = mr_media_guarded();
+    mr_media_worker *w;
+    mr_clip_info info;
+    mr_fault fault;
+    if (g->worker_new(&w) != MR_OK)
+        return user;
+    bool fine = g->scan(w, clips_path("a.mp4"), 0, &info, &fault) == MR_OK;
+    mr_clip_info_fini(&info);
+    g->worker_free(w);
+    return fine ? NULL : user;
+}
+
+// many at once, started by threads that end; nothing of them stays
+static void many(void)
+{
+    enum { N = 6 };
+    pthread_t t[N];
+    int before = descriptors();
+    for (int i = 0; i < N; i++)
+        pthread_create(&t[i], NULL, use_one, t);
+    for (int i = 0; i < N; i++) {
+        void *bad;
+        pthread_join(t[i], &bad);
+        CHECK(!bad);
+    }
+    CHECK_INT(descriptors(), before);
+}
+
+static void interrupted(void)
+{
+    const mr_media *g = mr_media_guarded();
+    mr_media_worker *w;
+    mr_clip_info info;
+    mr_fault fault;
+    setenv("LD_PRELOAD", SPEC_DECODER, 1);
+    setenv("FAULTY_CODEC", "vp8", 1);
+    setenv("FAULTY_WAY", "loop", 1);
+    if (!CHECK_OK(g->worker_new(&w)))
+        return;
+    mr_interrupt_set(true);
+    CHECK_FAILS(g->scan(w, clips_path("b.webm"), 0, &info, &fault), MR_E_STOPPED, "Ctrl-C");
+    CHECK_INT(fault, MR_FAULT_NONE);
+    mr_interrupt_set(false);
+    if (CHECK_OK(g->scan(w, clips_path("a.mp4"), 0, &info, &fault)))
+        mr_clip_info_fini(&info);
+    g->worker_free(w);
+    unsetenv("LD_PRELOAD");
+}
+
+int main(void)
+{
+    if (CHECK_OK(mr_media_get(&m)) &&
+        CHECK_OK(
+            bars_write(m, clips_path("a.mp4"), (mr_encode_options){.gop = 12}, FRAMES, NULL)) &&
+        CHECK_OK(bars_write(m, clips_path("b.webm"), (mr_encode_options){.codec = "vp8", .gop = 10},
+                            FRAMES, NULL))) {
+        answers();
+        many();
+        planted();
+        interrupted();
+    }
+    return check_done();
+}
