@@ -165,7 +165,7 @@ const void *mr_index_dictionary(const mr_index *ix, size_t *n)
     return NULL;
 }
 
-static bool get_hash(const char *hex, mr_hash128 *out)
+bool index_get_hash(const char *hex, mr_hash128 *out)
 {
     unsigned long long hi, lo;
     if (!hex || sscanf(hex, "%16llx%16llx", &hi, &lo) != 2)
@@ -222,8 +222,8 @@ static mr_status open_index(mr_index *ix, bool verify)
         return mr_fail(MR_E_DATA,
                        "%s: is not sealed; try: build it again with 'moonreel data ingest'",
                        ix->path);
-    if (!rows || !get_hash(mr_index_meta(ix, "fp_order"), &ix->facts.fp_order) ||
-        !get_hash(mr_index_meta(ix, "fp_set"), &ix->facts.fp_set))
+    if (!rows || !index_get_hash(mr_index_meta(ix, "fp_order"), &ix->facts.fp_order) ||
+        !index_get_hash(mr_index_meta(ix, "fp_set"), &ix->facts.fp_set))
         return mr_fail(MR_E_DATA, "%s: table meta lacks rows or fingerprints", ix->path);
     ix->facts.rows = strtoull(rows, NULL, 10);
     MR_TRY(open_columns(ix));

@@ -214,6 +214,8 @@ enum { DATA_KEYMAP_ROWS = 65536 };
 extern const char *const index_table_names[]; /* a builder's too */
 unsigned index_table_flags(int table);
 mr_status index_fail_mdb(const char *path, const char *verb, int err);
+/* The hash that 32 hexadecimal digits say; false: they are none, or NULL. */
+bool index_get_hash(const char *hex, mr_hash128 *out);
 
 /* ---- column.c: numbers of rows ---- */
 

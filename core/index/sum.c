@@ -95,11 +95,10 @@ static mr_status check_blocks(int fd, const char *path, const sum_head *head,
         size_t n;
         st = hash_block(fd, path, head, b, buf, &n, &hash);
         if (st == MR_OK && hash != hashes[b])
-            st = mr_fail(
-                MR_E_DATA,
-                "%s: damaged between bytes %llu and %llu; try: copy or build the index again", path,
-                (unsigned long long)(b * BLOCK),
-                (unsigned long long)MR_MIN((b + 1) * BLOCK, head->bytes));
+            st = mr_fail(MR_E_DATA,
+                         "%s: damaged between bytes %llu and %llu; try: copy or build it again",
+                         path, (unsigned long long)(b * BLOCK),
+                         (unsigned long long)MR_MIN((b + 1) * BLOCK, head->bytes));
         if (st == MR_OK && copy >= 0)
             st = mr_file_write_full(copy, buf, n, "copy in memory");
     }
@@ -157,14 +156,13 @@ mr_status index_sum_check(const char *dir, bool verify, int copy)
                (n - sizeof want) % 8 == 0 && want.blocks == (n - sizeof want) / 8 - 1;
     }
     if (!good)
-        st = mr_fail(MR_E_DATA, "%s: is damaged; try: copy or build the index again", sum);
+        st = mr_fail(MR_E_DATA, "%s: is damaged; try: copy or build it again", sum);
     if (st == MR_OK)
         st = look(fd, path, &have);
     if (st == MR_OK && have.bytes != want.bytes)
-        st = mr_fail(
-            MR_E_DATA,
-            "%s: has %llu bytes, expected %llu: a torn copy; try: copy or build the index again",
-            path, (unsigned long long)have.bytes, (unsigned long long)want.bytes);
+        st = mr_fail(MR_E_DATA,
+                     "%s: has %llu bytes, expected %llu: a torn copy; try: copy or build it again",
+                     path, (unsigned long long)have.bytes, (unsigned long long)want.bytes);
     if (st == MR_OK && (verify || copy >= 0 ||
                         (have.mtime_ns != want.mtime_ns && !was_seen(dir, have.mtime_ns, false)))) {
         // the hashes lie behind the head, which keeps them aligned
@@ -180,7 +178,7 @@ mr_status index_sum_check(const char *dir, bool verify, int copy)
 
 /* ---- SIGBUS: the file became shorter than its map ---- */
 
-enum { WATCHED = 16 };
+enum { WATCHED = 128 };
 static struct {
     uintptr_t from, to;
     char file[512];
@@ -210,8 +208,7 @@ static void on_bus(int sig, siginfo_t *info, void *context)
         say(watched[i].file);
         say(": cannot be read at byte ");
         say(digits + n);
-        say(": it was cut off while in use, or its disk failed; try: copy or build the index "
-            "again\n");
+        say(": it was cut off while in use, or its disk failed; try: copy or build it again\n");
         _exit(mr_status_exit(MR_E_DATA));
     }
     // the address is not ours: the signal does what it does when nobody listens
