@@ -298,6 +298,10 @@ static const mr_bind_field loader_fields[] = {
     MR_BIND_INT("parts", loader_options, core.parts, 1, 1, "How many share it."),
     MR_BIND_INT("group", loader_options, core.group, 0, 0,
                 "Of so many draws each rank has every parts-th; 0: of parts."),
+    MR_BIND_BOOL("blind", loader_options, core.blind, "Nothing is decoded."),
+    MR_BIND_INT("sample_part", loader_options, core.sample_part, 0, 0,
+                "Decode the samples of this part alone, from 1."),
+    MR_BIND_INT("sample_parts", loader_options, core.sample_parts, 0, 0, "Of so many; 0: all."),
     MR_BIND_END};
 
 static int l_new(lua_State *L)
@@ -380,6 +384,14 @@ static void push_batch(lua_State *L, const mr_batch *b)
     set_list(L, "native_heights", MR_I32, b->native_height, b->size);
     set_list(L, "native_widths", MR_I32, b->native_width, b->size);
     set_texts(L, "captions", b->captions, b->size);
+}
+
+static int l_in_part(lua_State *L)
+{
+    lua_pushboolean(L, mr_sample_in_part((uint64_t)luaL_checkinteger(L, 1),
+                                         (int32_t)luaL_checkinteger(L, 2),
+                                         (int32_t)luaL_checkinteger(L, 3)));
+    return 1;
 }
 
 static int l_next(lua_State *L)
@@ -507,6 +519,8 @@ static const mr_bind_row loader_module_rows[] = {
     MR_ROW_OPTIONS("rule", l_rule, "(options: table): mr.BucketRule",
                    "A bucket rule by itself; moonreel.data.buckets.rule takes a recipe's tables.",
                    rule_fields),
+    MR_ROW("in_part", l_in_part, "(key: integer, part: integer, parts: integer): boolean",
+           "Does the sample with this lower half of a key belong to a part, from 1?"),
     MR_ROW_OPTIONS("order", mr_bind_order_new, "(index: mr.Index, options: table): mr.Order",
                    "The order of an index's samples by itself, from the first epoch on; "
                    "moonreel.data.order takes settings.",

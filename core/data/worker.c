@@ -86,6 +86,9 @@ static mr_status fill_slot(worker *w, slab *s, int32_t slot)
     MR_TRY(mr_index_row(w->reader, s->draw.ids[slot], &row));
     MR_TRY(mr_index_file(l->index, &row, file, sizeof file));
     MR_TRY(set_facts(l, s, slot, &row));
+    if (l->options.blind ||
+        !mr_sample_in_part(s->draw.keys[slot], l->options.sample_part, l->options.sample_parts))
+        return MR_OK;
     const mr_bucket *b = &s->batch.shape;
     size_t bytes = (size_t)b->frames * 3 * (size_t)b->height * (size_t)b->width;
     mr_crop crop = mr_bucket_rule_crop(l->rule, b->frames, row.info.frames);

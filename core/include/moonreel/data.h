@@ -165,6 +165,11 @@ typedef struct mr_loader_options {
      * alone. Of every `group` draws (0: `parts`), counted from where the loader begins, each rank
      * has every parts-th. */
     int32_t part, parts, group;
+    /* nothing is decoded: pixels mean nothing, no sample fails */
+    bool blind;
+    /* only samples of this part, from 1, of so many are decoded: those for which
+     * mr_sample_in_part holds; sample_parts 0: all */
+    int32_t sample_part, sample_parts;
 } mr_loader_options;
 
 /* One micro-batch. Slots n .. size-1 of a short one, and failed samples, have weight 0 and the
@@ -188,6 +193,12 @@ typedef struct mr_batch {
     double wait_s;                               /* how long this batch was waited for */
     void *slab;
 } mr_batch;
+
+/* Does a sample belong to a part of the samples? The parts hold each of them once. */
+static inline bool mr_sample_in_part(uint64_t key_lo, int32_t part, int32_t parts)
+{
+    return parts < 2 || (key_lo >> 32) % (uint64_t)parts == (uint64_t)part - 1;
+}
 
 typedef struct mr_loader mr_loader;
 /* Start decode threads on an index. Takes `rule`, also when it fails; keeps a reference of `index`.

@@ -135,6 +135,10 @@ local read_loader = options.declare("data.loader", {
   { "parts", "integer", "ranks that share it: each decodes its own batches", default = 1 },
   { "group", "integer", "batches of a step: each rank has every parts-th of them; 0: of parts",
     default = 0 },
+  { "blind", "boolean", "nothing is decoded: batches say which samples, their pixels mean nothing",
+    default = false },
+  { "sample_part", "integer", "decode the samples of this part alone, from 1", default = 0 },
+  { "sample_parts", "integer", "of so many; 0: all", default = 0 },
 })
 
 --- Start decode threads on an index; see moonreel.data.loader.

@@ -129,7 +129,15 @@ function loader.new(o)
     seed = o.seed, threads = o.threads, prefetch = o.prefetch, epochs = o.epochs,
     state = o.state, excluded = o.excluded, quarantine = o.quarantine,
     deadline_s = o.deadline_s, isolated = o.isolated, allow_empty = o.allow_empty_buckets,
-    part = o.part, parts = o.parts, group = o.group }) }, Loader)
+    part = o.part, parts = o.parts, group = o.group, blind = o.blind,
+    sample_part = o.sample_part, sample_parts = o.sample_parts }) }, Loader)
 end
+
+--- Does a sample belong to a part of the samples? The parts hold each of them once.
+---@param key integer   as batches have it
+---@param part integer  from 1
+---@param parts integer
+---@return boolean
+function loader.in_part(key, part, parts) return core.in_part(key, part, parts) end
 
 return loader

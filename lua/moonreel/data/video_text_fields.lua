@@ -9,7 +9,8 @@ return {
     { "frame_interval", "integer", default = 1, min = 1, unit = "frames",
       reader = "data", resume = "refuse", position = true,
       help = "take every n-th frame" },
-    { "dummy_text_feature", "boolean", none = true, reader = false, help = "text features are made "
-      .. "up" },
+    { "dummy_text_feature", "boolean", none = true, affects = "nothing",
+      no_meaning = "load_text_features = true takes them from a cache",
+      help = "text features are made up" },
   },
 }
