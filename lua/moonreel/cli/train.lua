@@ -119,8 +119,18 @@ function train.run(args)
   enter_environment(list, args)
   io.stderr:write(note or "")
   tell_notes(list)
+  for _, one in ipairs(list) do
+    if settings.stages and one.settings.job ~= "train" then
+      require("moonreel.settings.blame").raise(one.settings, "job", "MR_E_RECIPE",
+        "stage %s: job = %s is no stage of a training; try: a recipe of its own for it",
+        one.name, one.settings.job)
+    end
+  end
   if settings.stages then
     return require("moonreel.trainer.stages").run(settings, list, { from = from })
+  end
+  if settings.job ~= "train" then
+    return (require("moonreel.job").run(settings))
   end
   return (require("moonreel.trainer").run(settings))
 end

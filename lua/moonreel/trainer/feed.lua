@@ -15,11 +15,12 @@ Feed.__index = Feed
 --- What stays the same over a run.
 ---@param settings table     baked recipe
 ---@param pipe mr.Pipeline
----@param codec mr.Codec|nil  of an autoencoder that lies apart
+---@param from table|nil      codec: of an autoencoder that lies apart; latents, text: the mr.Cache
+---   that these are read from instead
 ---@return mr.Feed
-function feed.new(settings, pipe, codec)
+function feed.new(settings, pipe, from)
   return setmetatable({
-    settings = settings, seed = settings.seed, pipe = pipe, codec = codec,
+    settings = settings, seed = settings.seed, pipe = pipe, from = from or {},
     compat = settings.compat ~= nil,
     drop = settings.model.class_dropout_prob,
     masks = settings.mask_ratios and mask.from_map(settings:plain("mask_ratios")) or nil,
@@ -40,9 +41,10 @@ local function latents_of(self, batch, shape, pixels)
   local x0 = T.new("f32", {shape.batch, table.unpack(size)})
   for b = 1, shape.batch do
     local clip = pixels:slice(0, b - 1, b):reshape{shape.frames, 3, shape.height, shape.width}
-    local noise = self.codec:noise(shape.frames, shape.height, shape.width, self.seed,
+    local noise = self.from.codec:noise(shape.frames, shape.height, shape.width, self.seed,
       batch.keys[b], batch.epoch)
-    x0:slice(0, b - 1, b):copy_from(self.codec:encode(clip, noise):reshape{1, table.unpack(size)})
+    x0:slice(0, b - 1, b):copy_from(self.from.codec:encode(clip, noise):reshape{1,
+      table.unpack(size)})
   end
   return x0
 end
@@ -59,7 +61,8 @@ function Feed:prepare(batch, shape)
   local out = {seed = seed, epoch = epoch, keys = batch.keys, weight = batch.weights,
     fps = batch.fps,
     t = {}, drop = {}, mask = self.masks and {} or nil,
-      tokens = self.pipe.text:tokens(batch.captions)}
+    tokens = self.from.text and self.from.text:batch_tokens(batch, self.pipe.text)
+      or self.pipe.text:tokens(batch.captions)}
   local len = out.tokens.len:totable()
   for b = 1, B do
     local key = batch.keys[b]
@@ -77,10 +80,15 @@ function Feed:prepare(batch, shape)
     end
   end
   out.tokens.len = T.from({B}, len, "i32")
+  if self.from.latents then
+    out.x0, out.weight = self.from.latents:batch_latents(batch, shape,
+      self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width))
+    return out
+  end
   local pointer, bytes = batch:pixels()
   local pixels = T.wrap(pointer, bytes, "u8", {B, shape.frames, 3, shape.height, shape.width},
     batch)
-  if self.codec then
+  if self.from.codec then
     out.x0 = latents_of(self, batch, shape, pixels)
   else
     out.pixels = pixels

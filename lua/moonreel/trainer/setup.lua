@@ -3,7 +3,9 @@
 -- @module moonreel.trainer.setup
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
+local about = require "moonreel.cache.about"
 local blame = require "moonreel.settings.blame"
+local cache = require "moonreel.cache"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local embed = require "moonreel.embed"
@@ -206,6 +208,24 @@ end
 -- the models; what they refuse is told with the lines of the fields
 local function models_of(s, dtype) return blame.record(s, "model", pipeline.of, s, dtype) end
 
+-- the field that asks for inputs of a kind from a cache, and the record that would make them
+local sources = {{"latents", "load_video_features", "vae", "autoencoder"},
+  {"text", "load_text_features", "text_encoder", "text"}}
+
+-- inputs of a step that come from a cache: kind -> field that says so
+local function cached_inputs(r)
+  local s, kinds = r.settings, {}
+  for _, source in ipairs(sources) do
+    local kind, field, record, part = table.unpack(source)
+    kinds[kind] = s.cached and "cached" or s[field] and field or nil
+    if kinds[kind] and not r.pipe[part].apart then
+      blame.raise(s, kinds[kind], "MR_E_RECIPE", "%s = true: %s %s is a part of the step, which no "
+        .. "cache holds; try: %s = false", kinds[kind], record, s[record].type, kinds[kind])
+    end
+  end
+  return kinds
+end
+
 --- Open the device, declare the models, allocate their state.
 function setup.models(r)
   local s = r.settings
@@ -217,10 +237,11 @@ function setup.models(r)
   r.dtype, r.pipe = dtype, models_of(s, dtype)
   r.exec = r:keep(E.new(r.device, r.pipe.params, {regions = regions.of(s)}))
   r.update = optim.new(r.exec, r.pipe.params)
-  if r.pipe.autoencoder.apart then
+  r.cached = cached_inputs(r)
+  if r.pipe.autoencoder.apart and not r.cached.latents then
     r.codec = r:keep(blame.field(s, "vae.from_pretrained", codec.new, r.pipe, r.exec, r.device))
   end
-  if r.pipe.text.apart then
+  if r.pipe.text.apart and not r.cached.text then
     r:keep(blame.field(s, "text_encoder.from_pretrained", embed.new, r.pipe, r.device))
   end
   r.machine = {isa = r.facts.isa, threads = r.facts.threads,
@@ -247,7 +268,10 @@ function setup.index_of(path)
   return beside, path
 end
 
-local function open_index(r)
+--- The index of a run, built first where there is only its table.
+---@param r table     settings, progress
+---@return mr.Index
+function setup.open_index(r)
   local index, input = setup.index_of(r.settings.dataset.data_path)
   if input then
     r.progress:say(("building the index %s"):format(index))
@@ -273,16 +297,20 @@ local function refused_field(s, refusal)
   return "dataset.data_path"
 end
 
-local function open_loader(r, options)
+--- A loader as settings say.
+---@param r table        settings, index
+---@param options table  of data.loader, which win: epochs, state, excluded, quarantine, ...
+---@return mr.Loader
+function setup.open_loader(r, options)
   local s = r.settings
-  local good, loader = pcall(data.loader,
-    {index = r.index, bucket_config = s:plain("bucket_config"),
-    resolutions = s:plain("resolutions"),
-    frame_interval = s.dataset.frame_interval, compat = s.compat, seed = s.seed,
-      threads = s.num_workers,
-    prefetch = s.prefetch, epochs = options.epochs, state = options.state,
-      excluded = options.excluded, quarantine = options.quarantine,
-    allow_empty_buckets = s.allow_empty_buckets})
+  local all = {index = r.index, bucket_config = s:plain("bucket_config"),
+    resolutions = s:plain("resolutions"), frame_interval = s.dataset.frame_interval,
+    compat = s.compat, seed = s.seed, threads = s.num_workers, prefetch = s.prefetch,
+    allow_empty_buckets = s.allow_empty_buckets}
+  for name, value in pairs(options) do
+    all[name] = value
+  end
+  local good, loader = pcall(data.loader, all)
   if good then
     return loader
   end
@@ -295,19 +323,44 @@ function setup.loader(r, manifest)
   if r.loader then
     r.loader:close()
   end
-  r.loader = r:keep(open_loader(r,
+  r.loader = r:keep(setup.open_loader(r,
     {epochs = r.settings.epochs, quarantine = r.dir .. "/quarantine.jsonl", state = m.sampler,
-      excluded = m.excluded}))
+      excluded = m.excluded, blind = r.cached.latents ~= nil}))
+end
+
+-- the cache of what the run does not encode by itself, made from the same by the same
+local function open_cache(r)
+  local s, want = r.settings, {}
+  for kind in pairs(r.cached) do
+    want[kind] = about.of(s, kind, r.dtype)
+  end
+  local path = s.cache or cache.beside(r.index.meta.path)
+  local held = r:keep(blame.field(s, r.cached.latents or r.cached.text, cache.open, path, want))
+  for _, kind in ipairs(held.unchecked) do
+    r.notes[#r.notes + 1] = ("%s: the weights that made its %s are not here to be compared"):format(
+      path, kind)
+  end
+  -- what could not be read when it was made leaves the epochs that it left there
+  local list = r.dir .. "/quarantine.jsonl"
+  local text = r.cached.latents and held:quarantine() or ""
+  if text ~= "" and not base.exists(list) then
+    base.replace_file(list, text)
+  end
+  return held
 end
 
 --- Open the index and start decoding where the run stands.
 function setup.data(r)
   local s = r.settings
-  r.index = r:keep(blame.field(s, "dataset.data_path", open_index, r))
+  r.index = r:keep(blame.field(s, "dataset.data_path", setup.open_index, r))
   local resumed = r.found and not r.scratch and r.source.manifest
+  if next(r.cached) then
+    r.cache = open_cache(r)
+  end
   setup.loader(r, resumed or nil)
   r.plan = r.loader:plan()
-  r.feed = feed.new(s, r.pipe, r.codec)
+  r.feed = feed.new(s, r.pipe, {codec = r.codec, latents = r.cached.latents and r.cache,
+    text = r.cached.text and r.cache})
 end
 
 -- A stage that takes everything from the one before it also takes its position in the data, which
@@ -346,7 +399,7 @@ function setup.rehearse(settings, stage)
   if not input then
     local index <close> = blame.field(settings, "dataset.data_path", data.open, path)
     r.index = index
-    open_loader(r, {epochs = 1}):close()
+    setup.open_loader(r, {epochs = 1}):close()
     if waits and settings.load then
       check_swap(r, stage.before)
     end
@@ -406,7 +459,7 @@ function setup.fill(r)
   else
     r.exec:init(s.seed)
     if r.pipe.autoencoder.moments then
-      local loader <close> = open_loader(r, {epochs = 1})
+      local loader <close> = setup.open_loader(r, {epochs = 1})
       statistics.measure(r.exec, r.pipe, loader)
     end
     if r.source then

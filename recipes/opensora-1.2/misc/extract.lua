@@ -1,6 +1,9 @@
--- Latents and text features of a whole data set into files. Ref:
+-- Latents and text features of a whole data set into a cache, NAME.cache beside its index:
+-- `moonreel train opensora-1.2/misc/extract --data-path NAME.mrx`. Ref:
 -- configs/opensora-v1-2/misc/extract.
 return recipe.extend("./eval_loss") {
+  job = "extract",
+  epochs = 1,
   num_eval_timesteps = recipe.remove,
   bucket_config = recipe.replace(require("../buckets").stage1),
   num_bucket_build_workers = 16,

@@ -1,5 +1,5 @@
--- Training with made-up text features: what does the step cost without T5? Ref:
--- configs/opensora-v1-2/misc/feat.
+-- Training on text features of a cache, which misc/extract makes: no T5 in the loop. With cached =
+-- true latents come from it, too. Ref: configs/opensora-v1-2/misc/feat.
 return recipe.extend("../base") {
   dataset = { dummy_text_feature = true },
   bucket_config = require("../buckets").stage1,

@@ -43,7 +43,7 @@ describe("trainer.feed", function()
       assert.same({8, 3, 16, 16}, clip.shape)
       return T.from({2, 1, 1, 1}, {noise[5], noise[6]})
     end
-    local made = feed.new(settings(), apart, codec):prepare(batch{5, 6, 7},
+    local made = feed.new(settings(), apart, {codec = codec}):prepare(batch{5, 6, 7},
       {frames = 8, height = 16, width = 16, batch = 3, text = 24})
     assert.same({5, 1, 6, 1, 7, 1}, made.x0:totable())
     assert.is_nil(made.pixels)

@@ -32,6 +32,15 @@ return {
   { "mask_ratios", { map = "number", keys = strategies }, none = true, min = 0,
     max = 1, reader = "trainer",
     help = "strategy -> share of clips of which some frames stay clean; none: no masks at all" },
+  { "cached", "boolean", default = false, reader = "trainer", affects = "speed",
+    help = "latents and text features come from the cache, which job = \"extract\" makes, instead "
+      .. "of the encoders; the run is the same bit for bit" },
+  { "cache", "text", none = true, reader = "trainer", affects = "nothing", resume = "free",
+    help = "folder of the cache; none: beside the index, NAME.cache" },
+  { "part", "text", none = true, reader = "job", affects = "nothing", resume = "free",
+    when = { "job", "extract" },
+    help = "I/N: this part of the samples alone, for N processes or machines; the cache holds them "
+      .. "all once every part is made" },
   { "batch_size", "integer", none = true, min = 1, reader = false, help = "clips per step without "
     .. "buckets" },
   { "num_workers", "integer", default = 4, min = 0, reader = "data", affects = "speed",

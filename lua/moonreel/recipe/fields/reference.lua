@@ -37,10 +37,10 @@ return {
       v2v_head_easy = "the first 65 frames", v2v_tail_easy = "the last 65 frames" } },
     none = true, min = 0, reader = false, help = "kind of visual condition -> weight" },
   -- training on features made before
-  { "load_video_features", "boolean", default = false, reader = false, help = "latents come from "
-    .. "files" },
-  { "load_text_features", "boolean", default = false, reader = false, help = "text features come "
-    .. "from files" },
+  { "load_video_features", "boolean", default = false, reader = "trainer", affects = "speed",
+    help = "latents come from the cache; cached = true asks for text features, too" },
+  { "load_text_features", "boolean", default = false, reader = "trainer", affects = "speed",
+    help = "text features come from the cache; cached = true asks for latents, too" },
   { "vae_out_channels", "integer", default = 4, min = 1, reader = false, help = "channels of "
     .. "latents from files" },
   { "model_max_length", "integer", none = true, min = 1, reader = false, help = "text tokens of "
@@ -50,11 +50,13 @@ return {
   { "text_encoder_model_max_length", "integer", default = 300, min = 1, reader = false,
     help = "text tokens when no encoder is built" },
   { "save_text_features", "boolean", default = false, affects = "nothing",
-    reader = false, help = "write text features beside latents" },
+    reader = "job", when = { "job", "extract" },
+    help = "write the features of all captions of each clip beside its latents" },
   { "save_compressed_text_features", "boolean", default = false, affects = "nothing",
-    reader = false,
+    no_meaning = "a cache holds the tokens of each text alone, without padding",
     help = "write the tokens of each text alone, without padding" },
-  { "bin_size", "integer", none = true, min = 1, affects = "nothing", reader = false,
+  { "bin_size", "integer", none = true, min = 1, affects = "nothing",
+    no_meaning = "a cache is one file for each part of the samples",
     help = "batches of a file of features" },
   -- looking for batch sizes, and at the loss
   { "batch_search.base", { list = "text", count = 2 }, none = true, affects = "nothing",

@@ -2,6 +2,10 @@
 return {
   { "name", "text", none = true, reader = "trainer", affects = "nothing", resume = "free",
     help = "name of the run; its directory is outputs/NNN-name; none: the recipe's file name" },
+  { "job", "text", default = "train", choices = { "train", "extract" },
+    reader = "trainer", affects = "nothing", resume = "free",
+    help = "what `moonreel train` does: train; extract: write latents and text features of all "
+      .. "samples to the cache" },
   { "compat", "text", none = true, choices = { "opensora-1.2", "opensora-2.0" },
     reader = "trainer", resume = "refuse",
     help = "repeat the quirks of a reference system; none: the right behaviour" },

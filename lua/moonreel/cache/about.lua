@@ -1,0 +1,122 @@
+--- What numbers of a cache come from: the draws, the encoders' fields and a hash of their weights.
+-- Two caches of which all this is equal hold the same bits.
+-- @module moonreel.cache.about
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local json = require "moonreel.core.json"
+local kinds = require "moonreel.recipe.kinds"
+
+local about = {}
+
+about.FORMAT = "moonreel cache 1"
+
+-- bytes of a tensor that are read at once
+local PIECE = 64 << 20
+
+-- files beside the weights that decide what an encoder computes
+local BESIDE = { "config.json", "spiece.model" }
+
+local function tensor_hash(file, name)
+  local info = file:info(name)
+  local words = { name, info.dtype, table.concat(info.shape, "x") }
+  for at = 0, info.bytes - 1, PIECE do
+    words[#words + 1] = base.hash128(file:read(name, at, math.min(PIECE, info.bytes - at)))
+  end
+  return table.concat(words, " ")
+end
+
+--- Hash of an encoder: its tensors by their names, in whatever files they lie, its config.json and
+-- its tokenizer. Reads all of them.
+---@param path string  a folder, or a file of weights
+---@return string
+function about.model(path)
+  local file <close> = ckpt.open(path)
+  local names, words = file:names(), {}
+  table.sort(names)
+  for i, name in ipairs(names) do
+    words[i] = tensor_hash(file, name)
+  end
+  for _, name in ipairs(BESIDE) do
+    local beside = path .. "/" .. name
+    if base.exists(beside) then
+      words[#words + 1] = name .. " " .. base.hash128(base.read_file(beside))
+    end
+  end
+  return base.hash128(table.concat(words, "\n"))
+end
+
+-- fields of a record that change its numbers, by path
+local function fields_of(settings, record, into)
+  for _, leaf in ipairs(settings:leaves()) do
+    if leaf.keys[1] == record and leaf.row.affects == "run" and leaf.value ~= nil
+        and leaf.path ~= record .. ".from_pretrained" then
+      into[leaf.path] = kinds.show(leaf.raw)
+    end
+  end
+end
+
+local function model_of(settings, record)
+  local path = settings[record].from_pretrained
+  return path and base.exists(path) and about.model(path) or nil
+end
+
+--- What the values of one kind come from, by name; "model" is nil where the weights are not there.
+---@param settings table  baked
+---@param kind string     "latents" or "text"
+---@param dtype string    compute dtype of the encoders
+---@return table<string, string>
+function about.of(settings, kind, dtype)
+  local record = kind == "latents" and "vae" or "text_encoder"
+  local rows = { dtype = dtype, compat = settings.compat or "none",
+    model = model_of(settings, record) }
+  fields_of(settings, record, rows)
+  if kind == "latents" then
+    rows.seed = tostring(settings.seed)
+    rows["dataset.frame_interval"] = tostring(settings.dataset.frame_interval)
+  end
+  return rows
+end
+
+--- The first difference, nil where there is none. Weights that are not there are not compared.
+---@param have table  of about.of
+---@param want table
+---@return string|nil name
+function about.difference(have, want)
+  local names = {}
+  for name in pairs(have) do
+    names[#names + 1] = name
+  end
+  for name in pairs(want) do
+    names[#names + 1] = have[name] == nil and name or nil
+  end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local missing = name == "model" and (have.model == nil or want.model == nil)
+    if not missing and have[name] ~= want[name] then
+      return name
+    end
+  end
+  return nil
+end
+
+--- As a text of a store, and back.
+---@param rows table  latents, text: of about.of; epochs, part, parts, index
+---@return string
+function about.encode(rows)
+  rows.format = about.FORMAT
+  return json.encode(rows)
+end
+
+---@param text string|nil
+---@param where string  named by errors
+---@return table
+function about.decode(text, where)
+  local good, rows = pcall(json.decode, text or "", where)
+  if not good or type(rows) ~= "table" or rows.format ~= about.FORMAT then
+    base.raise("MR_E_FORMAT", ("%s: is no cache of features: format '%s', expected '%s'"):format(
+      where, good and type(rows) == "table" and tostring(rows.format) or "none", about.FORMAT))
+  end
+  return rows
+end
+
+return about

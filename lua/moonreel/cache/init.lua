@@ -1,0 +1,342 @@
+--- Latents and text features of samples, made once by the encoders and read by training instead of
+-- running them. A cache is a folder of pieces, I-of-N for each part of the samples, each a store
+-- (core/include/moonreel/store.h). Ref: dataplane 7.
+-- @module moonreel.cache
+local T = require "moonreel.core.tensor"
+local about = require "moonreel.cache.about"
+local base = require "moonreel.core.base"
+local loader = require "moonreel.data.loader"
+local store = require "moonreel.core.store"
+
+local cache = {}
+
+-- what to do about a cache that does not suit a run
+local MAKE = "try: moonreel train RECIPE job=extract, or cached = false"
+
+--- Where the cache of an index lies unless a recipe says otherwise.
+---@param index string  NAME.mrx
+---@return string       NAME.cache
+function cache.beside(index) return (index:gsub("/+$", ""):gsub("%.mrx$", "")) .. ".cache" end
+
+--- The folder of a piece.
+function cache.piece(path, part, parts) return ("%s/%d-of-%d"):format(path, part, parts) end
+
+-- ---- keys
+
+local LATENT = ">c1i8I4I4I2I2I4"
+
+--- The key of a clip's latents: a sample is cut and drawn anew in every epoch.
+---@param key integer  of the sample
+---@param at table     epoch, frames, height, width, start
+---@return string
+function cache.latent_key(key, at)
+  return string.pack(LATENT, "L", key, at.epoch, at.frames, at.height, at.width, at.start)
+end
+
+--- The key of a caption's features.
+---@param key integer     of the sample
+---@param caption string
+---@return string
+function cache.text_key(key, caption)
+  return string.pack(">c1i8", "T", key) .. base.hash128(caption)
+end
+
+-- ---- reading
+
+local Cache = {}
+Cache.__index = Cache
+
+-- the pieces of a folder: {part = path}, and how many there should be
+local function pieces_of(path)
+  local found, parts, unfinished = {}, nil, nil
+  for _, name in ipairs(base.exists(path .. "/.") and base.list_dir(path) or {}) do
+    local i, n = name:match("^(%d+)%-of%-(%d+)$")
+    if i and parts and parts ~= math.tointeger(n) then
+      base.raise("MR_E_DATA", ("%s: holds pieces of %d and of %s; try: remove those that are not "
+        .. "meant"):format(path, parts, n))
+    elseif i then
+      parts, found[math.tointeger(i)] = math.tointeger(n), path .. "/" .. name
+    end
+    unfinished = unfinished or name:match("^%d+%-of%-%d+%.part$")
+  end
+  if not parts then
+    base.raise("MR_E_DATA", unfinished and ("%s/%s: is not finished; try: start the command that "
+      .. "makes it once more, it goes on"):format(path, unfinished)
+      or ("%s: no latents and text features lie here; %s"):format(path, MAKE))
+  end
+  for i = 1, parts do
+    if not found[i] then
+      base.raise("MR_E_DATA", ("%s: part %d of %d is missing; try: the same command with "
+        .. "part=%d/%d"):format(path, i, parts, i, parts))
+    end
+  end
+  return found, parts
+end
+
+local function shown(value) return value == nil and "absent" or tostring(value) end
+
+-- a piece was made by what the run wants
+local function check(path, rows, want)
+  for kind, wanted in pairs(want) do
+    local have = rows[kind]
+    if not have then
+      base.raise("MR_E_DATA", ("%s: holds no %s; try: save_text_features = true where it is made")
+        :format(path, kind))
+    end
+    local name = about.difference(have, wanted)
+    if name then
+      base.raise("MR_E_DATA", ("%s: %s made with %s = %s, this run has %s; %s"):format(path,
+        kind == "text" and "text features were" or "latents were",
+        name == "model" and "a model whose hash" or name, shown(have[name]), shown(wanted[name]),
+        MAKE))
+    end
+  end
+end
+
+--- Open a cache for a run.
+---@param path string
+---@param want table     latents, text: of cache.about.of; those that will be read
+---@param given? table   verify: compare every block of the files first
+---@return mr.Cache      close it; epochs: those of which it holds latents; unchecked: kinds whose
+---   weights are not there to be compared
+function cache.open(path, want, given)
+  local self = setmetatable({ path = path, stores = {}, unchecked = {} }, Cache)
+  local good, problem = pcall(function()
+    local found, parts = pieces_of(path)
+    self.parts = parts
+    for i = 1, parts do
+      self.stores[i] = store.open(found[i], given)
+      local rows = about.decode(self.stores[i]:text("about"), found[i])
+      check(found[i], rows, want)
+      self.epochs = math.min(self.epochs or rows.epochs, rows.epochs)
+      self.index = rows.index
+    end
+  end)
+  if not good then
+    self:close()
+    error(problem, 0)
+  end
+  for kind, rows in pairs(want) do
+    self.unchecked[#self.unchecked + 1] = not rows.model and kind or nil
+  end
+  return self
+end
+
+-- the store of a sample
+local function store_of(self, key)
+  for i = 1, self.parts do
+    if loader.in_part(key, i, self.parts) then
+      return self.stores[i]
+    end
+  end
+end
+
+local function fail(self, what, ...)
+  base.raise("MR_E_DATA", ("%s: %s; %s"):format(self.path, what:format(...), MAKE))
+end
+
+-- what there is of a sample whose latents are not there
+local function latents_there(held, key)
+  local near = held:seek(string.pack(">c1i8", "L", key))
+  if not near or #near ~= string.packsize(LATENT) then
+    return nil
+  end
+  local _, other, epoch, frames, height, width, start = string.unpack(LATENT, near)
+  return other == key and ("%dx%dx%d from frame %d on, epoch %d"):format(frames, height, width,
+    start, epoch) or nil
+end
+
+--- Copy the latents of a sample.
+---@param key integer
+---@param at table         as cache.latent_key takes it
+---@param into mr.Tensor   f32, dense
+---@return boolean         false: the clip could not be read when the cache was made
+function Cache:latents(key, at, into)
+  local held = store_of(self, key)
+  local bytes = held:read(cache.latent_key(key, at), into)
+  if not bytes then
+    if at.epoch >= self.epochs then
+      fail(self, "holds latents of %d epochs, epoch %d (from 0) is asked for: make more by epochs "
+        .. "= %d", self.epochs, at.epoch, at.epoch + 1)
+    end
+    fail(self, "no latents of sample %016x as %dx%dx%d from frame %d on, epoch %d; of this sample "
+      .. "there is %s", key, at.frames, at.height, at.width, at.start, at.epoch,
+      latents_there(held, key) or "nothing")
+  end
+  local _, room = into:ptr()
+  if bytes > 0 and bytes ~= room then
+    fail(self, "latents of sample %016x have %d bytes, this run expects %d", key, bytes, room)
+  end
+  return bytes > 0
+end
+
+--- Copy the features of a caption to the beginning of a row.
+---@param key integer
+---@param caption string
+---@param into mr.Tensor  [max_length, width], dense, zeros
+---@return integer tokens
+function Cache:text(key, caption, into)
+  local bytes = store_of(self, key):read(cache.text_key(key, caption), into)
+  if not bytes then
+    fail(self, "no features of the caption '%s' of sample %016x: it is another caption than when "
+      .. "the cache was made, or the sample is new", base.printable(caption:sub(1, 60)), key)
+  end
+  local _, room = into:ptr()
+  local row = room // into.shape[1]
+  if bytes > room or bytes % row ~= 0 then
+    fail(self, "features of sample %016x have %d bytes, this run expects at most %d tokens of %d",
+      key, bytes, into.shape[1], row)
+  end
+  return bytes // row
+end
+
+--- The same for the same values.
+---@return string[]  of each piece
+function Cache:fingerprints()
+  local list = {}
+  for i, held in ipairs(self.stores) do
+    list[i] = held:fingerprint()
+  end
+  return list
+end
+
+--- Samples that could not be read when the cache was made, as the lines of quarantine.jsonl.
+---@return string
+function Cache:quarantine()
+  local texts = {}
+  for i = 1, self.parts do
+    local file = cache.piece(self.path, i, self.parts) .. "/quarantine.jsonl"
+    texts[i] = base.exists(file) and base.read_file(file) or ""
+  end
+  return table.concat(texts)
+end
+
+function Cache:close()
+  for _, held in ipairs(self.stores) do
+    held:close()
+  end
+end
+Cache.__close = Cache.close
+
+-- ---- what training takes
+
+--- Clean latents of a batch, and weight 0 for samples that could not be read.
+---@param batch table      of a loader
+---@param shape table      frames, height, width, batch
+---@param size integer[]   {C, t, h, w} of a clip's latents
+---@return mr.Tensor       f32 [B, C, t, h, w]
+---@return number[]        weights
+function Cache:batch_latents(batch, shape, size)
+  local x0, weights, good = T.new("f32", { shape.batch, table.unpack(size) }), {}, nil
+  for b = 1, shape.batch do
+    weights[b] = batch.weights[b]
+    if weights[b] > 0 then
+      local read = self:latents(batch.keys[b], { epoch = batch.epoch, frames = shape.frames,
+        height = shape.height, width = shape.width, start = batch.starts[b] },
+        x0:slice(0, b - 1, b))
+      weights[b] = read and weights[b] or 0
+      good = good or read and b
+    end
+  end
+  for b = 1, shape.batch do
+    if good and weights[b] == 0 then
+      x0:slice(0, b - 1, b):copy_from(x0:slice(0, good - 1, good))
+    end
+  end
+  return x0, weights
+end
+
+--- Features of a batch's captions, as the text encoder gives them.
+---@param batch table      of a loader
+---@param text mr.Text     of a pipeline: dtype, max_length, width
+---@return table           y [B, max_length, width], len i32 [B]
+function Cache:batch_tokens(batch, text)
+  local B, len = #batch.weights, {}
+  local y = T.new(text.dtype, { B, text.max_length, text.width })
+  for b = 1, B do
+    -- what stands in a slot without a sample counts for nothing
+    len[b] = b > batch.n and 1 or self:text(batch.keys[b], batch.captions[b],
+      y:slice(0, b - 1, b):reshape { text.max_length, text.width })
+  end
+  return { y = y, len = T.from({ B }, len, "i32") }
+end
+
+-- ---- writing
+
+local Piece = {}
+Piece.__index = Piece
+
+--- Begin a piece, or go on with it.
+---@param path string   of the cache
+---@param rows table    latents, text: of cache.about.of; epochs, part, parts, index
+---@return mr.CachePiece|nil  close it; nil: it is finished already
+function cache.create(path, rows)
+  local folder = cache.piece(path, rows.part, rows.parts)
+  local text = about.encode(rows)
+  local function compare(other, where)
+    if other == text then
+      return
+    end
+    local old = about.decode(other, where)
+    check(where, old, { latents = rows.latents, text = rows.text })
+    base.raise("MR_E_DATA", ("%s: was made with epochs = %s of index %s, this would be epochs = %s "
+      .. "of index %s; try: the old values, another cache, or remove it"):format(where, old.epochs,
+      old.index, rows.epochs, rows.index))
+  end
+  if base.exists(folder) then
+    local held <close> = store.open(folder)
+    compare(held:text("about"), folder)
+    return nil
+  end
+  local self = setmetatable({ path = folder, store = store.create(folder) }, Piece)
+  local good, problem = pcall(function()
+    local before = self.store:text("about")
+    if before then
+      compare(before, folder .. ".part")
+    else
+      self.store:commit("about", text)
+    end
+  end)
+  if not good then
+    self:close()
+    error(problem, 0)
+  end
+  return self
+end
+
+--- Where samples that cannot be read are listed; the list stays in the piece.
+function Piece:quarantine() return self.path .. ".part/quarantine.jsonl" end
+
+--- A text of the last commit.
+function Piece:text(name) return self.store:text(name) end
+
+--- Is there a value of this key?
+function Piece:has(key) return self.store:has(key) end
+
+--- Add a value: a dense tensor, or "" for what cannot be read.
+function Piece:put(key, value) self.store:put(key, value) end
+
+--- Bytes that wait for a commit.
+function Piece:waiting() return self.store:waiting() end
+
+--- All that waits goes to the disk together with a text.
+function Piece:commit(name, text) self.store:commit(name, text) end
+
+--- Seal it.
+function Piece:finish()
+  self.store:finish()
+  self.finished = true
+end
+
+--- What is committed stays; of a piece that holds nothing yet nothing does.
+function Piece:close()
+  if not self.closed and #self.store == 0 and not self.finished then
+    base.remove_dir(self.path .. ".part")
+    os.remove((self.path:gsub("/[^/]*$", "")))
+  end
+  self.closed = true
+  self.store:close()
+end
+Piece.__close = Piece.close
+
+return cache

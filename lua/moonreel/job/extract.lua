@@ -1,0 +1,239 @@
+--- Latents and text features of all samples into a cache, as training with the encoders in the loop
+-- would make them. It goes on after the last commit however it ended, and the cache is the same.
+-- @module moonreel.job.extract
+local E = require "moonreel.core.exec"
+local about = require "moonreel.cache.about"
+local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
+local cache = require "moonreel.cache"
+local codec = require "moonreel.codec"
+local embed = require "moonreel.embed"
+local json = require "moonreel.core.json"
+local loader = require "moonreel.data.loader"
+local pipeline = require "moonreel.models.pipeline"
+local progress = require "moonreel.trainer.progress"
+local setup = require "moonreel.trainer.setup"
+local signal = require "moonreel.core.signal"
+
+local extract = {}
+
+--- What waits for a commit at most, in bytes; a kill costs that much work.
+extract.commit_bytes = 64 << 20
+
+-- captions that are encoded at once
+local CAPTIONS = 64
+
+local Extract = {}
+Extract.__index = Extract
+
+-- close this at the end, newest first
+function Extract:keep(object)
+  self.kept[#self.kept + 1] = object
+  return object
+end
+
+function Extract:__close()
+  if self.catches then
+    signal.release()
+  end
+  for i = #self.kept, 1, -1 do
+    self.kept[i]:close()
+  end
+end
+
+-- the two numbers of part = "I/N"
+local function part_of(s)
+  local i, n = (s.part or "1/1"):match("^(%d+)/(%d+)$")
+  i, n = math.tointeger(i), math.tointeger(n)
+  if not i or i < 1 or i > n then
+    blame.raise(s, "part", "MR_E_RECIPE", "part: expected I/N with I from 1 to N, got '%s'", s.part)
+  end
+  return i, n
+end
+
+-- ---- opening
+
+local function check(r)
+  local s = r.settings
+  setup.check(r)
+  if s.epochs == 0 then
+    blame.raise(s, "epochs", "MR_E_RECIPE", "epochs = 0: latents are drawn anew in every epoch; "
+      .. "expected how many are to be made")
+  end
+  r.part, r.parts = part_of(s)
+end
+
+local function open_models(r)
+  local s = r.settings
+  r.device = r:keep(blame.field(s, "device", E.device, s.device, s.threads))
+  r.pipe = blame.record(s, "model", pipeline.of, s, pipeline.dtype(s, r.device))
+  if not r.pipe.autoencoder.apart then
+    blame.raise(s, "vae.type", "MR_E_RECIPE", "vae.type = %s is a part of the step, which no cache "
+      .. "holds", s.vae.type)
+  elseif s.save_text_features and not r.pipe.text.apart then
+    blame.raise(s, "text_encoder.type", "MR_E_RECIPE", "text_encoder.type = %s is a part of the "
+      .. "step, which no cache holds; try: save_text_features = false", s.text_encoder.type)
+  end
+  r.codec = r:keep(blame.field(s, "vae.from_pretrained", codec.new, r.pipe, nil, r.device))
+  if s.save_text_features then
+    r:keep(blame.field(s, "text_encoder.from_pretrained", embed.new, r.pipe, r.device))
+  end
+end
+
+-- the piece of the cache, or nil when it is finished
+local function open_piece(r)
+  local s, dtype = r.settings, r.pipe.dtype
+  r.index = r:keep(blame.field(s, "dataset.data_path", setup.open_index, r))
+  r.path = s.cache or cache.beside(r.index.meta.path)
+  r.piece = blame.field(s, s.cache and "cache" or "job", cache.create, r.path, {
+    part = r.part, parts = r.parts, epochs = s.epochs, index = r.index.meta.fp_set,
+    latents = about.of(s, "latents", dtype),
+    text = s.save_text_features and about.of(s, "text", dtype) or nil })
+  return r.piece and r:keep(r.piece)
+end
+
+-- decoding goes on where the last commit stands
+local function open_loader(r)
+  local at = r.piece:text("at")
+  at = at and json.decode(at, r.piece.path) or { samples = 0 }
+  r.samples, r.resumed, r.began_s = at.samples, at.samples, base.now_s()
+  r.loader = r:keep(setup.open_loader(r, { epochs = r.settings.epochs, state = at.state,
+    excluded = at.excluded, sample_part = r.part, sample_parts = r.parts,
+    quarantine = r.piece:quarantine() }))
+  r.total = r.loader:plan().samples * r.settings.epochs
+  if r.resumed > 0 then
+    r.progress:say(("goes on after %d of about %d samples"):format(r.resumed, r.total))
+  end
+end
+
+-- ---- one batch
+
+-- encode the captions that wait
+local function put_texts(r)
+  local waiting = r.waiting
+  if #waiting == 0 then
+    return
+  end
+  local captions = {}
+  for i, one in ipairs(waiting) do
+    captions[i] = one.caption
+  end
+  local tokens, text = r.pipe.text:tokens(captions), r.pipe.text
+  for i, n in ipairs(tokens.len:totable()) do
+    r.piece:put(waiting[i].key, tokens.y:slice(0, i - 1, i):reshape { text.max_length, text.width }
+      :slice(0, 0, n))
+  end
+  r.waiting, r.waits = {}, {}
+end
+
+-- all captions of a sample, whichever an epoch draws
+local function take_texts(r, key, id)
+  local captions = r.index:row(id + 1).captions
+  for _, caption in ipairs(captions[1] and captions or { "" }) do
+    local name = cache.text_key(key, caption)
+    if not r.waits[name] and not r.piece:has(name) then
+      r.waiting[#r.waiting + 1], r.waits[name] = { key = name, caption = caption }, true
+    end
+  end
+  if #r.waiting >= CAPTIONS then
+    put_texts(r)
+  end
+end
+
+-- latents of the b-th sample of a batch; of one that could not be read, that
+local function put_latents(r, batch, pixels, b)
+  local key, shape = batch.keys[b], pixels.shape
+  local name = cache.latent_key(key, { epoch = batch.epoch, frames = batch.frames,
+    height = batch.height, width = batch.width, start = batch.starts[b] })
+  if r.piece:has(name) then
+    return
+  end
+  if batch.weights[b] == 0 then
+    r.piece:put(name, "")
+    return
+  end
+  local noise = r.codec:noise(batch.frames, batch.height, batch.width, r.settings.seed, key,
+    batch.epoch)
+  local clip = pixels:slice(0, b - 1, b):reshape { table.unpack(shape, 2) }
+  r.piece:put(name, r.codec:encode(clip, noise):clone())
+end
+
+local function take(r, batch)
+  local pixels = batch:tensor()
+  for b = 1, batch.n do
+    if loader.in_part(batch.keys[b], r.part, r.parts) then
+      put_latents(r, batch, pixels, b)
+      if r.settings.save_text_features then
+        take_texts(r, batch.keys[b], batch.ids[b])
+      end
+    end
+  end
+  r.samples = r.samples + batch.n
+end
+
+local function commit(r)
+  put_texts(r)
+  r.piece:commit("at", json.encode { state = r.loader:state(), excluded = r.loader:excluded(),
+    samples = r.samples })
+end
+
+local function tell(r)
+  local seconds = base.now_s() - r.began_s
+  local rate = (r.samples - r.resumed) / seconds
+  r.progress:say(("%d of about %d samples, %.1f/s, %s left"):format(r.samples, r.total, rate,
+    progress.duration(math.max(0, (r.total - r.samples) / rate))))
+end
+
+-- all batches; nil, or the signal that asked to stop
+local function walk(r)
+  local batches = 0
+  local batch = r.loader:next()
+  while batch do
+    take(r, batch)
+    r.loader:release(batch)
+    batches = batches + 1
+    if r.piece:waiting() >= extract.commit_bytes then
+      commit(r)
+    end
+    if batches % r.settings.log_every == 0 then
+      tell(r)
+    end
+    local stop = signal.pending()
+    if stop then
+      commit(r)
+      return stop
+    end
+    batch = r.loader:next()
+  end
+  commit(r)
+end
+
+--- Make a cache, or one part of it.
+---@param settings table  baked
+---@param given table     write
+---@return integer exit code: 0, or 128 + signal after a commit
+---@return table facts    path
+function extract.run(settings, given)
+  local r <close> = setmetatable({ settings = settings, write = given.write, kept = {},
+    waiting = {}, waits = {}, catches = signal.catch() }, Extract)
+  check(r)
+  open_models(r)
+  if not open_piece(r) then
+    r.progress:say(("%s is there already"):format(cache.piece(r.path, r.part, r.parts)))
+    return 0, { path = r.path }
+  end
+  open_loader(r)
+  local stop = walk(r)
+  if stop then
+    r.progress:say(("stop requested: %d samples are kept; the same command goes on"):format(
+      r.samples))
+    return 128 + stop, { path = r.path }
+  end
+  r.piece:finish()
+  local failed = r.loader:stats().failed
+  r.progress:say(("done: %s, %d samples%s"):format(cache.piece(r.path, r.part, r.parts), r.samples,
+    failed > 0 and (", %d could not be read, see quarantine.jsonl in it"):format(failed) or ""))
+  return 0, { path = r.path }
+end
+
+return extract

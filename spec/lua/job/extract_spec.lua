@@ -1,0 +1,266 @@
+--- A cache of latents and text features: training from it is training with the encoders bit for
+-- bit; killed extractions end with the same values; what does not suit a run is told.
+-- Covers: lua/moonreel/job/extract.lua lua/moonreel/job/init.lua lua/moonreel/cache/init.lua
+-- lua/moonreel/cache/about.lua lua/moonreel/trainer/feed.lua lua/moonreel/trainer/setup.lua
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local data = require "moonreel.data"
+local fails = require "spec.support.fails"
+local folder = require "spec.support.folder"
+local job = require "moonreel.job"
+local process = require "moonreel.core.process"
+local settings = require "moonreel.settings"
+local store = require "moonreel.core.store"
+local trainer = require "moonreel.trainer"
+local weights = require "datasets.demo.weights"
+
+local CLIPS, SIDE = 14, 16
+
+local RECIPE = [[return recipe.extend("opensora-1.2/stage1") {
+  plugin = recipe.none, grad_checkpoint = false,
+  resolutions = { small = { pixels = 256, aspects = { { 1.0, 16, 16 } } } },
+  bucket_config = recipe.replace { small = { [1] = { 0.5, 3 }, [5] = { 0.7, 2 }, [9] = { 1.0, 2 } } },
+  text_encoder = { model_max_length = 56 },
+  model = recipe.replace { type = "STDiT3", depth = 1, hidden_size = 32, num_heads = 2,
+    caption_channels = 32, model_max_length = 56, input_sq_size = 16 },
+  num_workers = 1, threads = 1, warmup_steps = 2, epochs = 2, log_every = 1000,
+}]]
+
+-- extracts like the command, with a commit for every batch; killed after the n-th one
+local KILLER = [[
+local extract, Store = require "moonreel.job.extract", require "moonreel.core.store"
+extract.commit_bytes = 1
+local left = math.tointeger(os.getenv("MOONREEL_SPEC_COMMITS"))
+local create = Store.create
+function Store.create(path)
+  local real = create(path)
+  return setmetatable({}, { __index = function(_, name)
+    return function(_, ...)
+      if name == "commit" then
+        left = left - 1
+        if left == 0 then io.popen("kill -KILL $PPID"):close() end
+      end
+      return real[name](real, ...)
+    end
+  end })
+end
+return require("moonreel.cli.dispatch").run(arg)
+]]
+
+describe("a cache of features", function()
+  local dir, recipe, words
+  setup(function()
+    dir = folder.new()
+    recipe = dir:write("small.lua", RECIPE)
+    local list = { "path,text,text_2" }
+    for i = 1, CLIPS do
+      local frames = i % 5 == 0 and 1 or i % 4 == 0 and 6 or 12
+      local pixels, name = {}, ("clip-%02d.%s"):format(i, frames == 1 and "png" or "mp4")
+      for k = 1, frames * 3 * SIDE * SIDE do
+        pixels[k] = string.char((k * i * 7 + k // 256 * 31) % 256)
+      end
+      local write = frames == 1 and data.png or data.encode
+      write(dir.path .. "/" .. name, table.concat(pixels), { height = SIDE, width = SIDE,
+        frames = frames > 1 and frames or nil, fps = frames > 1 and 8 or nil })
+      list[i + 1] = ("%s,clip %d moving %s,a circle %d"):format(name, i,
+        i % 2 == 0 and "up" or "to the left on a red background", i)
+    end
+    dir:write("clips.csv", table.concat(list, "\n") .. "\n")
+    data.ingest(dir.path .. "/clips.csv", dir.path .. "/clips.mrx")
+    -- a clip that cannot be read any more
+    base.replace_file(dir.path .. "/clip-06.mp4", "no clip")
+    weights.vae(dir.path .. "/vae", 3)
+    weights.t5(dir.path .. "/t5", 4)
+    words = { "dataset.data_path=" .. dir.path .. "/clips.mrx", "vae.from_pretrained=" .. dir.path
+      .. "/vae", "text_encoder.from_pretrained=" .. dir.path .. "/t5",
+      "outputs=" .. dir.path .. "/runs" }
+  end)
+  teardown(function() dir:remove() end)
+
+  local function all_words(...)
+    local list = table.move(words, 1, #words, 1, {})
+    for _, word in ipairs { ... } do
+      list[#list + 1] = word
+    end
+    return list
+  end
+
+  local function extract(...)
+    local lines = {}
+    assert.equal(0, (job.run(settings.bake(recipe, all_words("job=extract",
+      "save_text_features=true", ...)), { write = function(line) lines[#lines + 1] = line end })))
+    return table.concat(lines, "\n")
+  end
+
+  local function train(name, ...)
+    local lines = {}
+    assert.equal(0, (trainer.run(settings.bake(recipe, all_words("name=" .. name, ...)),
+      { write = function(line) lines[#lines + 1] = line end })))
+    for _, entry in ipairs(base.list_dir(dir.path .. "/runs")) do
+      if entry:match("^%d+%-(.*)$") == name then
+        return dir.path .. "/runs/" .. entry, table.concat(lines, "\n")
+      end
+    end
+  end
+
+  local function refused(pattern, ...)
+    return fails("MR_E_DATA", pattern, train, "refused", ...)
+  end
+
+  -- loss and gradient norm of every step, as the journal has them
+  local function losses(run)
+    local list = {}
+    for entry in require("moonreel.run").entries(run) do
+      if entry.kind == "step" or entry.kind == "skip" then
+        list[#list + 1] = ("%s %s %s %s"):format(entry.step, entry.loss, entry.grad_norm,
+          entry.weight)
+      end
+    end
+    return list
+  end
+
+  local function assert_same(a, b)
+    assert.same(losses(a), losses(b))
+    local one <close> = ckpt.newest(a)
+    local two <close> = ckpt.newest(b)
+    assert.is_true(#one:names() > 50)
+    for _, name in ipairs(one:names()) do
+      assert.equal(0, one:compare(two, name).differing, name)
+    end
+  end
+
+  local whole, loop
+
+  it("trains as with the encoders in the loop, bit for bit, in all its epochs", function()
+    local text = extract()
+    assert.matches("done: .*/clips%.cache/1%-of%-1, %d+ samples, %d+ could not be read", text)
+    local held <close> = store.open(dir.path .. "/clips.cache/1-of-1", { verify = true })
+    whole = held:fingerprint()
+    loop = train("loop")
+    assert.is_true(#losses(loop) >= 10)
+    assert_same(loop, (train("cached", "cached=true")))
+    assert_same(loop, (train("text", "load_text_features=true")))
+    assert_same(loop, (train("latents", "load_video_features=true")))
+  end)
+
+  it("trains where the weights of the encoders are not there", function()
+    assert.is_true(os.rename(dir.path .. "/vae", dir.path .. "/elsewhere"))
+    local run, text = train("apart", "cached=true")
+    assert.is_true(os.rename(dir.path .. "/elsewhere", dir.path .. "/vae"))
+    assert_same(loop, run)
+    assert.matches("the weights that made its latents are not here to be compared", text)
+  end)
+
+  it("is the same however often its maker was killed", function()
+    local killer = dir:write("killer.lua", KILLER)
+    local kills = 0
+    local result
+    repeat
+      kills = kills + 1
+      result = process.run({ "/usr/bin/env", "MOONREEL_SPEC_COMMITS=" .. 2 + kills % 3,
+        process.program(), killer, "train", recipe,
+        table.unpack(all_words("job=extract", "save_text_features=true", "cache=" .. dir.path
+          .. "/killed")) }, "", { deadline_s = 120, output_bytes = 1 << 20 })
+      assert.is_true(result.signal == 9 or result.exit == 0, result.output)
+    until result.exit == 0 or kills > 40
+    assert.is_true(kills > 4)
+    assert.matches("goes on after %d+ of about %d+ samples", result.output)
+    local held <close> = store.open(dir.path .. "/killed/1-of-1", { verify = true })
+    assert.equal(whole, held:fingerprint())
+    assert.matches("is there already", extract())
+  end)
+
+  it("is made in parts, which must all be there", function()
+    local path = "cache=" .. dir.path .. "/parts"
+    extract("part=2/3", path)
+    extract("part=1/3", path)
+    refused("parts: part 3 of 3 is missing; try: the same command with part=3/3", "cached=true",
+      path)
+    extract("part=3/3", path)
+    assert_same(loop, (train("parts", "cached=true", path)))
+    local n = 0
+    for i = 1, 3 do
+      local held <close> = store.open(("%s/parts/%d-of-3"):format(dir.path, i))
+      assert.is_true(#held > 0)
+      n = n + #held
+    end
+    local held <close> = store.open(dir.path .. "/clips.cache/1-of-1")
+    assert.equal(#held, n)
+    fails("MR_E_RECIPE", "part: expected I/N with I from 1 to N, got '3/2'", extract, "part=3/2")
+  end)
+
+  it("tells what does not suit a run", function()
+    refused("clips%.cache: holds latents of 2 epochs, epoch 2 %(from 0%) is asked for: make more "
+      .. "by epochs = 3; try: moonreel train RECIPE job=extract", "cached=true", "epochs=3")
+    refused("1%-of%-1: latents were made with seed = 42, this run has 43", "cached=true", "seed=43")
+    refused("made with dtype = bf16, this run has f32", "cached=true", "dtype=fp32")
+    refused("no latents of sample %x+ as 10x16x16 from frame %d+ on, epoch 0; of this sample "
+      .. "there is %d+x16x16 from frame %d+ on, epoch 0", "cached=true",
+      "bucket_config.small.9=recipe.remove", "bucket_config.small.10=(1.0, 2)")
+    refused("nowhere: no latents and text features lie here", "cached=true",
+      "cache=" .. dir.path .. "/nowhere")
+    fails("MR_E_RECIPE", "cached = true: vae dct is a part of the step", trainer.run,
+      settings.bake("tiny/demo", { "data_path=" .. dir.path .. "/clips.mrx", "cached=true",
+        "outputs=" .. dir.path .. "/runs" }), { write = function() end })
+    fails("MR_E_DATA", "1%-of%-1: was made with epochs = 2 of index %x+, this would be epochs = 1",
+      extract, "epochs=1")
+    -- what was there stays as it was
+    local held <close> = store.open(dir.path .. "/clips.cache/1-of-1", { verify = true })
+    assert.equal(whole, held:fingerprint())
+    -- nothing is left of a run that was refused
+    for _, name in ipairs(base.list_dir(dir.path .. "/runs")) do
+      assert.is_nil(name:match("refused"))
+    end
+  end)
+
+  it("knows its encoders by a hash of their weights, whatever files hold them", function()
+    weights.vae(dir.path .. "/other", 5)
+    refused("latents were made with a model whose hash = %x+, this run has %x+", "cached=true",
+      "vae.from_pretrained=" .. dir.path .. "/other")
+    -- the tokenizer decides, too
+    local spiece = base.read_file(dir.path .. "/t5/spiece.model")
+    base.replace_file(dir.path .. "/t5/spiece.model", (spiece:gsub("red", "reb")))
+    refused("text features were made with a model whose hash", "cached=true")
+    base.replace_file(dir.path .. "/t5/spiece.model", spiece)
+    local about = require "moonreel.cache.about"
+    assert.equal(about.model(dir.path .. "/vae"), about.model(dir.path .. "/vae"))
+    assert.not_equal(about.model(dir.path .. "/vae"),
+      about.model(dir.path .. "/vae/model.safetensors"))
+  end)
+
+  it("asks for the features of a caption that has changed", function()
+    local csv = base.read_file(dir.path .. "/clips.csv")
+    dir:write("changed.csv", (csv:gsub("clip (%d+) moving", "another clip %1"):gsub(",a circle",
+      ",a square")))
+    data.ingest(dir.path .. "/changed.csv", dir.path .. "/changed.mrx", { root = dir.path })
+    refused("no features of the caption '[^']+' of sample %x+: it is another caption",
+      "cached=true", "dataset.data_path=" .. dir.path .. "/changed.mrx",
+      "cache=" .. dir.path .. "/clips.cache")
+  end)
+
+  it("refuses what is damaged, wherever, and what is not finished", function()
+    local SEED = math.tointeger(os.getenv("MOONREEL_SEED")) or 3
+    local path = dir.path .. "/damaged"
+    os.execute(("cp -r '%s/clips.cache' '%s'"):format(dir.path, path))
+    local file = path .. "/1-of-1/data.mdb"
+    local text = base.read_file(file)
+    for i = 1, math.tointeger(os.getenv("MOONREEL_ROUNDS")) or 12 do
+      local at = base.mix(SEED, i) % #text + 1
+      local bytes = base.mix(SEED, i, 2) % 2000 + 1
+      base.replace_file(file, text:sub(1, at - 1) .. ("\xa5"):rep(bytes) .. text:sub(at + bytes))
+      local good, problem = pcall(store.open, path .. "/1-of-1")
+      assert.is_false(good, at)
+      assert.matches("damaged between bytes", tostring(problem))
+    end
+    base.replace_file(file, text:sub(1, #text // 2))
+    refused("a torn copy; try: copy or build it again", "cached=true", "cache=" .. path)
+    base.replace_file(file, text)
+    base.replace_file(path .. "/1-of-1/data.sum", "")
+    refused("data%.sum: is damaged", "cached=true", "cache=" .. path)
+    os.remove(path .. "/1-of-1/data.sum")
+    refused("no finished store", "cached=true", "cache=" .. path)
+    assert.is_true(os.rename(path .. "/1-of-1", path .. "/1-of-1.part"))
+    refused("1%-of%-1%.part: is not finished; try: start the command that makes it once more",
+      "cached=true", "cache=" .. path)
+  end)
+end)
