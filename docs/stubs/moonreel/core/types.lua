@@ -859,6 +859,74 @@ function Saver:poll() end
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Saver:close() end
 
+--- Values under keys, sealed.
+---@class mr.Store
+---@operator len: integer
+local Store = {}
+
+--- A named text.
+---@param name string
+---@return string?
+function Store:text(name) end
+
+--- The bytes of a value; nil: there is none.
+---@param key string
+---@return string?
+function Store:get(key) end
+
+--- Copy a value into a dense tensor, as much as both hold; the value's bytes, nil: there is none.
+---@param key string
+---@param into mr.Tensor
+---@return integer?
+function Store:read(key, into) end
+
+--- The first key that is not before this one; nil: there is none.
+---@param key string
+---@return string?
+function Store:seek(key) end
+
+--- The same for the same values, in whatever order they were put.
+---@return string
+function Store:fingerprint() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Store:close() end
+
+--- A store that is being written.
+---@class mr.StoreWriter
+---@operator len: integer
+local StoreWriter = {}
+
+--- A text of the last commit.
+---@param name string
+---@return string?
+function StoreWriter:text(name) end
+
+--- Is there a value of this key?
+---@param key string
+---@return boolean
+function StoreWriter:has(key) end
+
+--- Add a value: bytes, or those of a dense tensor. It waits for the next commit.
+---@param key string
+---@param value string|mr.Tensor
+function StoreWriter:put(key, value) end
+
+--- Bytes that wait.
+---@return integer
+function StoreWriter:waiting() end
+
+--- All that waits goes to the disk together with a text, or nothing of it does.
+---@param name string
+---@param text string
+function StoreWriter:commit(name, text) end
+
+--- Commit, seal, take the name; close it then.
+function StoreWriter:finish() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function StoreWriter:close() end
+
 --- Threads that look at the files of rows.
 ---@class mr.Sweep
 local Sweep = {}
