@@ -1,6 +1,6 @@
 /* bind: moonreel.core.store - values under keys, written once and sealed. Licence: Apache-2.0 */
 #include "bind/room.h"
-#include "moonreel/store.h"
+#include "moonreel/index.h"
 
 #include <string.h>
 

@@ -2,7 +2,6 @@
  * index is. Ref: dataplane 7, 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"
-#include "moonreel/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 --- Latents and text features of samples, made once by the encoders and read by training instead of
 -- running them. A cache is a folder of pieces, I-of-N for each part of the samples, each a store
--- (core/include/moonreel/store.h). Ref: dataplane 7.
+-- (core/include/moonreel/index.h). Ref: dataplane 7.
 -- @module moonreel.cache
 local T = require "moonreel.core.tensor"
 local about = require "moonreel.cache.about"

@@ -2,7 +2,6 @@
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"
-#include "moonreel/store.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -54,6 +54,8 @@ local values = {
 local elsewhere = {
   ["optim.type"] = "one optimizer under two names", ["dataset.type"] = "the registry's, it has one "
     .. "built type", ["model.type"] = "one built type", ["scheduler.type"] = "one built type",
+  ["cache"] = "of runs that read one (spec/lua/job/extract_spec.lua)",
+  ["job"] = "the command's (spec/lua/job/extract_spec.lua)",
   ["strict"] = "of weights to start from (spec/lua/trainer/loop_spec.lua)",
   ["vae.from_pretrained"] = "of weights that lie apart (spec/recipes/tiny_opensora12_spec.lua)",
   ["vae.type"] = "another type lies apart", ["text_encoder.type"] = "one built type",

@@ -45,7 +45,7 @@ return {
     { "only_train_temporal", "boolean", default = false, reader = "model", resume = "refuse",
       help = "only the temporal blocks train" },
     { "skip_y_embedder", "boolean", default = false, affects = "nothing",
-      no_meaning = "a cache holds what the text encoder gives; its projection is a part of the step",
+      no_meaning = "a cache holds what the text encoder gives; the step projects it",
       help = "text features have the model's width already" },
     { "input_size", { list = "integer" }, none = true, affects = "nothing",
       no_meaning = "the reference stores it and never computes with it",
