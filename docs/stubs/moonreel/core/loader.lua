@@ -22,6 +22,9 @@ local loader = {}
 ---@field part? integer Which of the ranks that share the order. Default: 0.
 ---@field parts? integer How many share it. Default: 1.
 ---@field group? integer Of so many draws each rank has every parts-th; 0: of parts. Default: 0.
+---@field blind? boolean Nothing is decoded. Default: false.
+---@field sample_part? integer Decode the samples of this part alone, from 1. Default: 0.
+---@field sample_parts? integer Of so many; 0: all. Default: 0.
 
 --- Start decode threads on an index.
 ---@param index mr.Index
@@ -38,6 +41,13 @@ function loader.new(index, options) end
 ---@param options moonreel.core.loader.rule.options
 ---@return mr.BucketRule
 function loader.rule(options) end
+
+--- Does the sample with this lower half of a key belong to a part, from 1?
+---@param key integer
+---@param part integer
+---@param parts integer
+---@return boolean
+function loader.in_part(key, part, parts) end
 
 ---@class moonreel.core.loader.order.options
 ---@field buckets? table The bucket rule, required.
