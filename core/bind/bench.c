@@ -2,6 +2,7 @@
  *
  * product_peak(dtype, threads, seconds=0.2) -> {tflops=, m=, n=, k=, how=}
  * product_rate(dtype, threads, m, n, k, seconds=0.2) -> TFLOP/s, the mean of one shape
+ * linear(form, dtype, threads, m, n, k, seconds=0.2) -> {seconds=, packing_s=, how=}
  * memory_rate(bytes, threads, seconds=0.2) -> bytes per second, the mean over buffers of that size
  * max_resident() -> bytes
  * cpu_s() -> processor seconds of this process so far
@@ -45,6 +46,28 @@ static int b_product_rate(lua_State *L)
     return 1;
 }
 
+static int b_linear(lua_State *L)
+{
+    static const char *const forms[] = {"forward", "dx", "dw", NULL};
+    mr_bench_form form = (mr_bench_form)luaL_checkoption(L, 1, NULL, forms);
+    mr_dtype dtype = mr_dtype_from_name(luaL_checkstring(L, 2));
+    lua_Integer threads = luaL_checkinteger(L, 3), dim[3];
+    mr_bench_linear r;
+    luaL_argcheck(L, dtype == MR_F32 || dtype == MR_BF16, 2, "expected f32 or bf16");
+    luaL_argcheck(L, threads >= 1 && threads <= 4096, 3, "expected 1 to 4096 threads");
+    for (int i = 0; i < 3; i++) {
+        dim[i] = luaL_checkinteger(L, 4 + i);
+        luaL_argcheck(L, dim[i] >= 1 && dim[i] <= 1 << 20, 4 + i, "expected 1 to 2^20");
+    }
+    mr_bind_check(L, mr_bench_linear_of(form, dtype, (int)threads, dim[0], dim[1], dim[2],
+                                        luaL_optnumber(L, 7, 0.2), &r));
+    lua_createtable(L, 0, 3);
+    lua_pushnumber(L, r.seconds), lua_setfield(L, -2, "seconds");
+    lua_pushnumber(L, r.packing_s), lua_setfield(L, -2, "packing_s");
+    lua_pushstring(L, r.how), lua_setfield(L, -2, "how");
+    return 1;
+}
+
 static int b_memory_rate(lua_State *L)
 {
     lua_Integer bytes = luaL_checkinteger(L, 1), threads = luaL_checkinteger(L, 2);
@@ -84,6 +107,11 @@ static const mr_bind_row bench_rows[] = {
            "(dtype: mr.Dtype, threads: integer, m: integer, n: integer, k: integer, "
            "seconds?: number): number",
            "TFLOP/s of one product of [m, k] by [k, n], the mean over the time."),
+    MR_ROW("linear", b_linear,
+           "(form: string, dtype: mr.Dtype, threads: integer, m: integer, n: integer, k: integer, "
+           "seconds?: number): table",
+           "A product of a linear layer (forward, dx, dw) of m rows and weights [n, k] as a step "
+           "runs it, and packing the weights alone: {seconds, packing_s, how}."),
     MR_ROW("memory_rate", b_memory_rate,
            "(bytes: integer, threads: integer, seconds?: number): number",
            "Bytes per second of a pass over buffers of so many bytes, the mean over the time."),

@@ -10,6 +10,12 @@
  *   copy of the weights stays in memory. At demo sizes (768 rows, widths of 128 to 512) the packed
  *   form is 1.7 times as fast, but there a weight is used once between two updates, and packing it
  *   takes what that gives, also when it is done after the update.
+ * - Weights are packed anew in each product, none is kept packed. `moonreel bench packing` tells
+ *   what that takes: 0.5 % of a forward pass of STDiT3-XL/2 and 1.5 % of the demo's (avx512, own
+ *   kernels). A step could save a third of it, where it runs the forward pass twice, since all
+ *   weights are new in the next one; a rendering would pay for it with two to four times the memory
+ *   of the weights. Only T5-XXL spends 17 % on it, for one caption before the rendering, and would
+ *   need 19 GB more.
  * - A transposed A costs more than half of the speed on sums of 2,560 and little on 512: a weight's
  *   gradient is therefore added up in parts of 512 rows, a wide one in passes over columns.
  *
@@ -51,6 +57,7 @@ struct mr_product {
     mr_product_spec spec;
     int isa, threads;
     way way;
+    bool packs_only; /* B is packed, nothing is multiplied */
     char how[96];
     void *memory; /* instead of the workspace, where more is needed than was planned; else NULL */
 #ifdef MR_HAVE_ONEDNN
@@ -373,9 +380,12 @@ static mr_status run_pieces(mr_product *p, const char *a, const char *b, const v
                             void *workspace)
 {
     int64_t in = (int64_t)mr_dtype_bytes(p->spec.in), out = (int64_t)mr_dtype_bytes(p->spec.out);
-    for (int64_t i = 0; i < p->pieces + (p->last != NULL) && !mr_interrupt_get(); i++)
-        MR_TRY(mr_product_run(i < p->pieces ? p->piece : p->last, a + i * p->step[0] * in,
-                              b + i * p->step[1] * in, bias, c + i * p->step[2] * out, workspace));
+    for (int64_t i = 0; i < p->pieces + (p->last != NULL) && !mr_interrupt_get(); i++) {
+        mr_product *piece = i < p->pieces ? p->piece : p->last;
+        piece->packs_only = p->packs_only;
+        MR_TRY(mr_product_run(piece, a + i * p->step[0] * in, b + i * p->step[1] * in, bias,
+                              c + i * p->step[2] * out, workspace));
+    }
     return MR_OK;
 }
 
@@ -397,6 +407,8 @@ static dnnl_status_t onednn_part(mr_product *p, part *q, int64_t k, const char *
     } else {
         dnnl_memory_set_data_handle(q->b, at_b);
     }
+    if (p->packs_only)
+        return dnnl_success;
     dnnl_memory_set_data_handle(q->a, at_a);
     dnnl_memory_set_data_handle(q->c, c);
     dnnl_exec_arg_t args[5] = {
@@ -575,6 +587,7 @@ mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void
         g.b = (const char *)b + (size_t)(i * s->b_batch) * in;
         g.c = (char *)c + (size_t)(i * s->c_batch) * to;
         g.bias = s->bias ? bias : NULL;
+        g.packs_only = p->packs_only;
         g.workspace = p->memory ? p->memory : workspace;
         if (p->way == TILES)
             mr_gemm_amx(&g);
@@ -582,4 +595,13 @@ mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void
             own[p->isa](&g);
     }
     return MR_OK;
+}
+
+mr_status mr_product_pack(mr_product *p, const void *b, void *workspace)
+{
+    p->packs_only = true;
+    // A and C are not touched
+    mr_status st = mr_product_run(p, b, b, NULL, workspace, workspace);
+    p->packs_only = false;
+    return st;
 }

@@ -33,6 +33,9 @@ const char *mr_product_how(
 /* One run; one at a time per object. */
 mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void *bias, void *c,
                          void *workspace);
+/* What a run does to B before it multiplies, alone, to be measured: it packs B into the workspace,
+ * or does nothing where B is read as it lies. */
+mr_status mr_product_pack(mr_product *p, const void *b, void *workspace);
 
 /* The own kernel, one per instruction set (isa/gemm.c): one matrix, any strides.
  * workspace: mr_gemm_workspace() bytes. */
@@ -42,6 +45,7 @@ typedef struct mr_gemm {
     void *c, *workspace;
     mr_dtype in, out;
     bool accumulate;
+    bool packs_only; /* pack B and leave */
     int threads;
 } mr_gemm;
 typedef void mr_gemm_fn(const mr_gemm *g);

@@ -255,6 +255,7 @@ void mr_gemm_amx(const mr_gemm *g)
              .b = g->workspace,
              .np = up(g->n, 32)};
     mr_cpu_for(j.np / 32, 4, g->threads, pack_b_part, &j);
-    mr_cpu_for(g->m, j.size.rows, g->threads, rows_part, &j);
+    if (!g->packs_only)
+        mr_cpu_for(g->m, j.size.rows, g->threads, rows_part, &j);
 }
 #endif

@@ -289,7 +289,8 @@ void MR_CAT3(mr_gemm, _, MR_ISA)(const mr_gemm *g)
         j.last = MR_MIN(g->n, j.first + PASS_COLUMNS);
         int64_t panels = round_up(j.last - j.first, TILE_COLUMNS) / TILE_COLUMNS;
         mr_cpu_for(panels, 4, g->threads, pack_b, &j);
-        mr_cpu_for(g->m, j.block_rows, g->threads, block, &j);
+        if (!g->packs_only)
+            mr_cpu_for(g->m, j.block_rows, g->threads, block, &j);
     }
 }
 

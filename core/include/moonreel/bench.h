@@ -36,6 +36,20 @@ MR_API mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double secon
 MR_API mr_status mr_bench_product_rate(mr_dtype dtype, int threads, int64_t m, int64_t n, int64_t k,
                                        double seconds, double *tflops);
 
+/* A product of a linear layer of x [m, k] and w [n, k] as a step runs it: y = x w', dx = dy w, or
+ * dw += dy' x. */
+typedef enum mr_bench_form { MR_BENCH_FORWARD, MR_BENCH_DX, MR_BENCH_DW } mr_bench_form;
+typedef struct mr_bench_linear {
+    double seconds;   /* of a run, packing included: the least seen */
+    double packing_s; /* of packing w alone; 0 where it is read as it lies, and for dw */
+    char how[96];     /* implementation */
+} mr_bench_linear;
+/* Measured by turns for `seconds`, and at least three times after one to warm up.
+ * Errors: MR_E_MEMORY; MR_E_SHAPE for a length below 1; MR_E_UNSUPPORTED a dtype other than f32 and
+ * bf16. Threads: one call at a time. */
+MR_API mr_status mr_bench_linear_of(mr_bench_form form, mr_dtype dtype, int threads, int64_t m,
+                                    int64_t n, int64_t k, double seconds, mr_bench_linear *out);
+
 /* Bytes per second of y[i] = x[i] + 1 over two f32 buffers of `bytes` together; bytes read and
  * written are counted. The mean over `seconds` and at least one run, after one to warm up. Small
  * sizes stay in a cache: give the size of what is compared. Errors: MR_E_MEMORY. */

@@ -7,13 +7,16 @@ local printer = require "moonreel.text.table"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|kernels|graph|save|cli|comm|plan] [--save NAME] [--threads N] "
+  usage = "bench [step|demo-step|kernels|packing|graph|save|cli|comm|plan] [--save NAME] "
+    .. "[--threads N] "
     .. "[--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
     {"step", "forward and backward of a cut of STDiT3-XL/2, as the trainer builds it with and "
       .. "without grad_checkpoint: TFLOP/s, share of the product peak, memory"},
     {"demo-step", "a whole training step of recipes/tiny/demo.lua: tokens per second"},
     {"kernels", "single ops at the sizes of `step`"},
+    {"packing", "what packing weights takes of the products of models: what a step or a rendering "
+      .. "would gain at most if weights were kept packed"},
     {"graph", "what building a step takes before it runs: milliseconds and microseconds per node "
       .. "of forward, backward, finish and compile at three depths"},
     {"save", "what a checkpoint takes: the stall of a save beside a plain copy of the state, and "
@@ -168,6 +171,25 @@ function runs.kernels(o)
   end
 end
 
+function runs.packing(o)
+  local rows, machine = require("moonreel.bench.packing").measure(o)
+  return {packing = rows, machine = machine}, function()
+    print(("packing: %s, %s, %d threads; shares of the time of products"):format(machine.isa,
+      machine.dtype, machine.threads))
+    local function share(key, title)
+      return {key = key, title = title, right = true, format = function(v)
+        return v and ("%.1f %%"):format(100 * v) or "-"
+      end}
+    end
+    printer.print({{key = "model"}, {key = "rows", right = true}, {key = "how"},
+      share("largest", "at most of one"), share("forward", "of a forward pass"),
+      share("step", "of a training step"), share("saved", "saved in it by keeping them"),
+      {key = "bytes", title = "memory for that", right = true, format = function(v)
+        return ("%.0f %% of the weights"):format(100 * v)
+      end}}, rows)
+  end
+end
+
 function runs.graph(o)
   local graph = require "moonreel.bench.graph"
   local rows = graph.measure(o)
@@ -294,8 +316,8 @@ function command.run(args)
   end
   for _, name in ipairs(names) do
     if not runs[name] then
-      fault.usage("bench: '%s': expected step, demo-step, kernels, graph, save, cli, comm "
-        .. "or plan", name)
+      fault.usage("bench: '%s': expected step, demo-step, kernels, packing, graph, save, cli, "
+        .. "comm or plan", name)
     end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then

@@ -22,6 +22,17 @@ function bench.product_peak(dtype, threads, seconds) end
 ---@return number
 function bench.product_rate(dtype, threads, m, n, k, seconds) end
 
+--- A product of a linear layer (forward, dx, dw) of m rows and weights [n, k] as a step runs it, and packing the weights alone: {seconds, packing_s, how}.
+---@param form string
+---@param dtype mr.Dtype
+---@param threads integer
+---@param m integer
+---@param n integer
+---@param k integer
+---@param seconds? number
+---@return table
+function bench.linear(form, dtype, threads, m, n, k, seconds) end
+
 --- Bytes per second of a pass over buffers of so many bytes, the mean over the time.
 ---@param bytes integer
 ---@param threads integer

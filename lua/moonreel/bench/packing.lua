@@ -1,0 +1,77 @@
+--- What packing weights takes: kernels of products rearrange a weight before they multiply by it,
+-- in each call. Weights that stay the same over many calls could be kept rearranged; this tells
+-- what that would give at most, since they would still have to be read.
+-- @module moonreel.bench.packing
+local E = require "moonreel.core.exec"
+local core = require "moonreel.core.bench"
+
+local packing = {}
+
+-- the linear layers of a block: {rows, outputs, inputs}
+local function stdit3(width, rows, text)
+  local C = width
+  return {{rows, 3 * C, C}, {rows, C, C}, {rows, C, C}, {text, 2 * C, C}, {rows, C, C},
+    {rows, 4 * C, C}, {rows, C, 4 * C}}
+end
+
+local function t5(width, mlp, rows)
+  local C = width
+  return {{rows, C, C}, {rows, C, C}, {rows, C, C}, {rows, C, C}, {rows, mlp, C}, {rows, mlp, C},
+    {rows, C, mlp}}
+end
+
+--- Models, with the rows of a step; frozen: never trained.
+packing.models = {
+  {model = "demo, training", layers = stdit3(128, 768, 448)},
+  {model = "the fixed step", layers = stdit3(1152, 2560, 128)},
+  {model = "STDiT3-XL/2, one clip of 144p in 51 frames, guided", layers = stdit3(1152, 4320, 600)},
+  {model = "T5-XXL, a caption of 256 tokens", layers = t5(4096, 10240, 256), frozen = true},
+}
+
+-- seconds and packing of every form of a model's layers
+local function sums(one, dtype, threads, seconds)
+  local all = {forward = 0, dx = 0, dw = 0, packing = {forward = 0, dx = 0}, largest = 0}
+  for _, layer in ipairs(one.layers) do
+    for _, form in ipairs(one.frozen and {"forward"} or {"forward", "dx", "dw"}) do
+      local r = core.linear(form, dtype, threads, layer[1], layer[2], layer[3], seconds)
+      all[form] = all[form] + r.seconds
+      all.largest = math.max(all.largest, r.packing_s / r.seconds)
+      all.how = all.how or r.how
+      if form ~= "dw" then
+        all.packing[form] = all.packing[form] + r.packing_s
+      end
+    end
+  end
+  return all
+end
+
+--- Measure.
+---@param options table  threads, dtype, seconds: for each model
+---@return table[] rows  model, rows, how (of the first layer); shares of the products' time:
+---   largest (of one product), forward (of a forward pass), and of what trains step (of a step with
+---   grad_checkpoint), saved (in it, by packing each weight once per form); bytes (what keeping all
+---   forms packed takes, in weights)
+---@return table machine isa, dtype, threads
+function packing.measure(options)
+  local device <close> = E.device("cpu", options.threads or 0)
+  local facts = device:facts()
+  local dtype = options.dtype or (facts.bf16 and "bf16" or "f32")
+  local rows = {}
+  for i, one in ipairs(packing.models) do
+    local all = sums(one, dtype, facts.threads, options.seconds / #packing.models / 21)
+    local forms = one.frozen and 1 or 2
+    rows[i] = {model = one.model, rows = one.layers[1][1], how = all.how, largest = all.largest,
+      forward = all.packing.forward / all.forward,
+      -- own kernels for f32 also multiply bf16, packed as f32
+      bytes = forms * ((facts.bf16_by_f32 and dtype == "bf16") and 2 or 1)}
+    if not one.frozen then
+      -- the forward pass runs twice
+      local step = 2 * all.forward + all.dx + all.dw
+      rows[i].step = (2 * all.packing.forward + all.packing.dx) / step
+      rows[i].saved = all.packing.forward / step
+    end
+  end
+  return rows, {isa = facts.isa, dtype = dtype, threads = facts.threads}
+end
+
+return packing
