@@ -1,25 +1,71 @@
---- Open-Sora 1.2 in small: the stages in a row with its video autoencoder and T5, and a rendering.
+--- Open-Sora 1.2 in small: all its stages in a row with its video autoencoder, T5 and masks,
+-- stopped on the way and gone on with in a later stage; and a rendering.
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
+local settings = require "moonreel.settings"
 local weights = require "datasets.demo.weights"
+
+-- trains like the command, and is asked to stop after the first step of a later stage
+local STOPPER = [[
+local loop = require "moonreel.trainer.loop"
+local step = loop.step
+function loop.step(r)
+  local more = step(r)
+  if r.stage.name == "lambda4" and r.step == 1 then io.popen("kill -TERM $PPID"):close() end
+  return more
+end
+return require("moonreel.cli.dispatch").run(arg)
+]]
 
 describe("recipes/tiny/opensora12", function()
   local out = demo_data.scratch()
   local vae = "vae.from_pretrained=" .. out .. "/vae"
   local t5 = "text_encoder.from_pretrained=" .. out .. "/t5"
-  local last = out .. "/runs/001-opensora12/stages/stage3"
+  local last = out .. "/runs/001-opensora12/stages/lambda7"
   teardown(function()
     base.remove_dir(out)
     demo_data.remove()
   end)
 
-  it("trains its stages one after the other, with masks of latent frames", function()
+  it("has what the real stages have, but for their sizes", function()
+    local names = { adapt = "adapt" }
+    for i = 1, 7 do
+      names["lambda" .. i] = "lambda/stage" .. i
+      names["stage" .. i] = i < 4 and "stage" .. i or nil
+    end
+    for name, file in pairs(names) do
+      local tiny = settings.bake("tiny/opensora12", nil, { stage = name })
+      local real = settings.bake("opensora-1.2/" .. file)
+      for _, path in ipairs { "mask_ratios", "optim", "scheduler", "lr_schedule", "min_lr",
+          "max_lr", "seed", "compat", "dtype", "grad_checkpoint", "model.freeze_y_embedder",
+          "vae.type", "text_encoder.type", "model.qk_norm" } do
+        assert.same(real:get(path), tiny:get(path), name .. " " .. path)
+      end
+    end
+  end)
+
+  it("trains its stages one after the other, stopped and gone on with in a later one", function()
     weights.vae(out .. "/vae", 3)
     weights.t5(out .. "/t5", 4)
-    local text = demo_data.moonreel("train", "recipes/tiny/opensora12.lua", vae, t5, "steps=2",
-      "dataset.data_path=" .. demo_data.path(), "outputs=" .. out .. "/runs", "threads=1")
-    assert.matches("stage stage3 %(3 of 3%): follows .*/stage2/ckpt/step%-000000000002\n", text)
+    local dir = folder.new()
+    local words = { "train", "recipes/tiny/opensora12.lua", vae, t5, "steps=2",
+      "dataset.data_path=" .. demo_data.path(), "outputs=" .. out .. "/runs", "threads=1" }
+    local stopped = process.run({ process.program(), dir:write("stopper.lua", STOPPER),
+      table.unpack(words) }, "", { deadline_s = 300, output_bytes = 1 << 20 })
+    dir:remove()
+    assert.equal(143, stopped.exit, stopped.output)
+    assert.matches("stage stage1 %(2 of 11%): follows .*/adapt/ckpt/step%-000000000002\n",
+      stopped.output)
+    assert.is_nil(stopped.output:match("stage lambda5"))
+    words[#words + 1] = "load=latest"
+    local text = demo_data.moonreel(table.unpack(words))
+    assert.is_nil(text:match("stage lambda3 "))
+    assert.matches("stage lambda4 %(8 of 11%): goes on in .*continues .*/lambda4/ckpt/step%-0+1 at "
+      .. "step 1\n", text)
+    assert.matches("stage lambda7 %(11 of 11%): follows .*/lambda6/ckpt/step%-0+2\n", text)
     local final <close> = ckpt.open(last .. "/ckpt/step-000000000002")
     -- the autoencoder's weights lie in their own files alone
     assert.is_nil(final:info("scale"))
