@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { PAGE = 4096, LARGE_PAGE = 2 << 20 };
+enum { PAGE = 4096, LARGE_PAGE = 2 << 20, MUCH = 256 << 20 };
 
 /* Ask for large pages inside a block: rows of matrices lie pages apart, and each page costs a
  * look-up. */
@@ -27,7 +27,13 @@ static void prefer_large_pages(char *at, size_t bytes)
 
 static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out)
 {
-    (void)dev, (void)space;
+    (void)space;
+    // the system promises more pages than there are, and ends a process that touches them
+    size_t left = bytes, total;
+    if (bytes >= MUCH)
+        MR_TRY(mr_host_memory(dev, &left, &total));
+    if (bytes > left)
+        return mr_fail_memory(bytes);
     // cleared memory straight from the system: pages come when touched; the block's start is kept
     // before it
     char *block = bytes < SIZE_MAX - 2 * PAGE ? mr_calloc(1, bytes + 2 * PAGE) : NULL;

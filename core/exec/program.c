@@ -44,7 +44,7 @@ static mr_status grow(mr_program *p, arena *arena, mr_space space, size_t need, 
         size_t free = 0, total = 0;
         e->dev->ops->memory(e->dev, &free, &total);
         mr_fail_note("%s of %.1f MiB for this graph, %.1f MiB are free on the device; try: "
-                     "mr_layout_report names what lives at its peak",
+                     "a smaller batch or size, recomputation",
                      what, (double)need / (1 << 20), (double)free / (1 << 20));
         // earlier programs stay usable
         mr_error *first = mr_error_copy(mr_error_last());

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #ifdef _OPENMP
 #include <omp.h>
@@ -39,11 +40,28 @@ static size_t available(void)
     return bytes;
 }
 
+/* What this process may still map under its limit of address space. */
+static size_t allowed(void)
+{
+    struct rlimit limit;
+    char *text;
+    size_t n, used = 0;
+    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
+    if (mr_file_read_all("/proc/self/statm", &text, &n) == MR_OK) {
+        used = (size_t)strtoull(text, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
+        mr_free(text);
+    } else {
+        mr_error_clear();
+    }
+    return limit.rlim_cur > used ? (size_t)limit.rlim_cur - used : 0;
+}
+
 mr_status mr_host_memory(mr_device *dev, size_t *free_bytes, size_t *total_bytes)
 {
     (void)dev;
     size_t page = (size_t)sysconf(_SC_PAGESIZE), kept = available();
-    *free_bytes = kept ? kept : (size_t)sysconf(_SC_AVPHYS_PAGES) * page;
+    *free_bytes = MR_MIN(kept ? kept : (size_t)sysconf(_SC_AVPHYS_PAGES) * page, allowed());
     *total_bytes = (size_t)sysconf(_SC_PHYS_PAGES) * page;
     return MR_OK;
 }

@@ -50,7 +50,8 @@ trainer.steps = {
 ---@field lr_at function      the learning rate of an update
 ---@field total_steps integer steps that the run will make
 ---@field saver mr.Saver      writes checkpoints
----@field programs mr.Programs compiled micro-steps by shape; `unseen`: buckets without one so far
+---@field programs mr.Programs compiled micro-steps by shape
+---@field bucket_of table     buckets by the keys of their shapes; `unseen`: without one so far
 ---@field kept table          what closes with the run
 local Run = {}
 Run.__index = Run

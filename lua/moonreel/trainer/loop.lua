@@ -3,6 +3,7 @@
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
+local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
@@ -24,14 +25,33 @@ local PAUSE_S = 1 -- before a last save that failed is tried again
 -- later do not hold up the beginning.
 loop.ahead = 8
 
+-- the micro-step of a bucket; one that does not fit is told with what would
+local function compiled(r, shape, bucket)
+  local good, step = pcall(r.programs.get, r.programs, shape)
+  if good then
+    return step
+  end
+  if type(step) ~= "table" or step.code ~= "MR_E_MEMORY" then
+    error(step, 0)
+  end
+  local takes, there, batch = r.programs:shortage(shape, (r.device:memory()))
+  local field = ("bucket_config.%s.%d"):format(bucket.resolution, bucket.frames)
+  blame.raise(r.settings, field, "MR_E_MEMORY", "%s: a batch of %d at %dx%d takes %s beside "
+    .. "parameters and their state, %s are free for it; %s\n  try: %sgrad_checkpoint = true, a "
+    .. "device with more memory; moonreel plan --fit solves all batches", field, shape.batch,
+    shape.height, shape.width, progress.bytes(takes), progress.bytes(there),
+    batch > 0 and "the largest that fits is " .. batch or "not even one sample fits",
+    batch > 0 and "that batch, " or "")
+end
+
 -- say what a bucket takes; returns a row for the journal
 local function predict_bucket(r, bucket)
   local row = {bucket = ("%s %dx%dx%d"):format(bucket.resolution, bucket.frames,
     bucket.height, bucket.width), batch = bucket.batch, samples = bucket.samples}
   local shape = r.feed:shape(bucket)
   row.key = program.key(shape)
-  r.unseen[row.key] = nil
-  local plan = r.programs:get(shape).prog:plan()
+  r.unseen[bucket] = nil
+  local plan = compiled(r, shape, bucket).prog:plan()
   row.peak_bytes, row.seconds = plan.total, plan.seconds
   r.truth:expect(row.key, row.bucket, row.seconds + r.update_s)
   r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(
@@ -54,13 +74,13 @@ end
 
 -- the micro-step of a shape; of a bucket that comes for the first time this says what it takes
 local function micro_step(r, shape)
-  local bucket = r.unseen[program.key(shape)]
-  if bucket then
+  local bucket = r.bucket_of[program.key(shape)]
+  if r.unseen[bucket] then
     local row = predict_bucket(r, bucket)
     row.kind, row.wall = "bucket", base.wall_s()
     r.journal:append(row)
   end
-  return r.programs:get(shape)
+  return compiled(r, shape, bucket)
 end
 
 --- Say what each bucket will cost, and what the run is.
@@ -77,10 +97,11 @@ function loop.predict(r)
   r.programs = programs.new(r.exec, plans, r.pipe, {most_bytes = s.programs_bytes,
     timed = s.record_time, say = function(line) r.progress:say(line) end,
     config = program.config(s)})
-  r.unseen, r.truth, r.update_s = {}, truth.new(), r.update.prog:plan().seconds
+  r.bucket_of, r.unseen = {}, {}
+  r.truth, r.update_s = truth.new(), r.update.prog:plan().seconds
   local largest = largest_of(r.plan.buckets)
   for i, bucket in ipairs(r.plan.buckets) do
-    r.unseen[program.key(r.feed:shape(bucket))] = bucket
+    r.bucket_of[program.key(r.feed:shape(bucket))], r.unseen[bucket] = bucket, true
     if i <= loop.ahead or bucket == largest then
       rows[#rows + 1] = predict_bucket(r, bucket)
     end

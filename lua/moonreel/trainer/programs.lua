@@ -2,6 +2,7 @@
 -- recently used closed before they pass a bound in bytes. What a shape that comes back computes is
 -- the same.
 -- @module moonreel.trainer.programs
+local largest = require "moonreel.trainer.largest"
 local options = require "moonreel.text.options"
 local program = require "moonreel.trainer.program"
 
@@ -26,13 +27,19 @@ local read_options = options.declare("programs.new", {
 ---@return mr.Programs  with compiled: how many were, and bytes: of those kept
 function programs.new(exec, plans, pipe, given)
   return setmetatable({exec = exec, plans = plans, pipe = pipe, options = read_options(given),
-    kept = {}, closed = {}, clock = 0, bytes = 0, compiled = 0}, Programs)
+    kept = {}, closed = {}, clock = 0, bytes = 0, shared = 0, compiled = 0}, Programs)
 end
 
 -- what a program takes for itself; arena, regions and staging belong to the executor
 local function bytes_of(prog)
   local m = prog:memory()
   return m.inputs + m.staged + m.results + m.consts + m.host - m.staging
+end
+
+-- what all programs of an executor use one after the other, as large as the largest needs
+local function shared_of(prog)
+  local m = prog:memory()
+  return m.arena + m.landing
 end
 
 -- the kept micro-step whose last use is longest ago
@@ -79,6 +86,7 @@ local function add(self, key, shape)
   local step = program.new(self.exec, self.pipe, shape, config, graph)
   step.prog:time(self.options.timed)
   step.bytes, self.compiled = bytes_of(step.prog), self.compiled + 1
+  self.shared = math.max(self.shared, shared_of(step.prog))
   self.bytes, self.kept[key] = self.bytes + step.bytes, step
   return step
 end
@@ -92,6 +100,23 @@ function Programs:get(shape)
   self.clock = self.clock + 1
   step.used = self.clock
   return step
+end
+
+--- Of a shape that does not fit: bytes that it takes beside parameters and their state, bytes that
+-- there are for it, and the largest batch of the same frames and size that takes no more.
+---@param shape table
+---@param free integer  bytes that are free on the device now
+---@return integer takes
+---@return integer there
+---@return integer batch  0: not even one
+function Programs:shortage(shape, free)
+  local there = free + self.shared
+  local function takes(batch)
+    local one = setmetatable({batch = batch}, {__index = shape})
+    local planned <close> = self.plans:compile(program.graph(self.pipe, one, self.options.config))
+    return shared_of(planned) + bytes_of(planned)
+  end
+  return takes(shape.batch), there, largest(takes, there, shape.batch // 2, shape.batch - 1)
 end
 
 --- All that are kept, in the order of their keys.

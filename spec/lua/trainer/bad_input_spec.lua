@@ -34,6 +34,22 @@ describe("moonreel train", function()
     assert.is_false(base.exists(dir.path .. "/out/001-long"))
   end)
 
+  it("says what a bucket that does not fit takes, and the largest batch that does", function()
+    dir:write("much.lua", 'return recipe.extend("./small") {\n  bucket_config = recipe.replace { '
+      .. '["32px"] = {\n    [6] = { 1.0, 2000 } } } }')
+    local text, code = train("much", "threads=1 num_workers=1", "ulimit -v 2500000;")
+    assert.equal(5, code, text)
+    local takes, free, batch = text:match("much%.lua:3: bucket_config%.32px%.6: a batch of 2000 at "
+      .. "32x32 takes ([%d.]+) GiB beside parameters and their state, ([%d.]+) MiB are free for it"
+      .. "; the largest that fits is (%d+)\n  try: that batch, grad_checkpoint = true")
+    assert.is_truthy(batch, text)
+    assert.is_true(tonumber(takes) > 5 and tonumber(free) < 2500)
+    -- nearly in proportion
+    local guess = 2000 * free / 1024 / takes
+    assert.is_true(tonumber(batch) > 0.8 * guess and tonumber(batch) < 1.2 * guess, text)
+    assert.is_false(base.exists(dir.path .. "/out/001-much"))
+  end)
+
   it("says which line or argument led to what it cannot open or build", function()
     dir:write("wrong.lua", 'return recipe.extend("./small") {\n  dataset = { data_path = '
       .. '"missing.mrx" },\n  outputs = "/proc/nope",\n  bucket_config = recipe.replace {\n'

@@ -1,5 +1,5 @@
 --- moonreel.trainer.programs: compiled when first asked for, the least recently used closed beyond
--- a bound, the same results after a shape comes back.
+-- a bound, the same results after a shape comes back. Covers: lua/moonreel/trainer/largest.lua
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local pipeline = require "moonreel.models.pipeline"
@@ -77,6 +77,18 @@ describe("trainer.programs", function()
       end
       assert.is_true(#said <= 6, "round " .. round) -- each closed and compiled again: told once
     end
+  end)
+
+  it("tells of a shape that does not fit what it takes and the largest batch that does", function()
+    local cache = new(1 << 30)
+    cache:get(shape(2))
+    local takes = cache:shortage(shape(5), 0)
+    local more, there, batch = cache:shortage(shape(9), takes - cache.shared)
+    assert.is_true(more > takes and cache.shared > 0)
+    assert.same({takes, 5}, {there, batch})
+    assert.equal(4, (select(3, cache:shortage(shape(9), takes - cache.shared - 1))))
+    assert.equal(0, (select(3, cache:shortage(shape(9), -cache.shared))))
+    assert.equal(1, cache.compiled) -- nothing is compiled for it
   end)
 
   it("keeps within its bytes whatever shapes come, and the newest in any case", function()
