@@ -159,10 +159,11 @@ end
 --- Measure: in each round the product peak, then the step under each of `step.settings`.
 ---@param options table  threads, dtype (nil: the device's best), seconds
 ---@return table         isa, dtype, threads, flop (useful, of one step), rounds, peak_tflops,
----   peak_shape; of the first settings tflops, seconds, ratio, peak_bytes (resident), arena_bytes,
----   ops, loss; by_settings: of each settings, seconds, ratio, arena_bytes
+---   peak_shape; of the first settings tflops, seconds, ratio, peak_bytes (resident), planned_bytes
+---   (the same by its plan), arena_bytes, ops, loss; by_settings: of each settings, seconds,
+---   ratio, arena_bytes
 function step.measure(options)
-  local device <close> = E.device("cpu", options.threads or 0)
+  local began, device <close> = core.max_resident(), E.device("cpu", options.threads or 0)
   local facts = device:facts()
   local dtype = options.dtype or (facts.bf16 and "bf16" or "f32")
   local shape = {model = step.model, latent = step.latent}
@@ -170,7 +171,7 @@ function step.measure(options)
   local _ <close> = run
   local kept = step.compile(run, params, net, shape, step.settings[1])
   -- before anything else takes memory: the second program, the buffers of the peak
-  local resident = core.max_resident()
+  local resident, planned = core.max_resident(), began + kept.prog:plan().total
   local again = step.compile(run, params, net, shape, step.settings[2])
   local peak = core.product_peak(dtype, facts.threads, options.seconds / 50)
   local rows
@@ -203,7 +204,8 @@ function step.measure(options)
     peak_tflops = paired.median(got[1]),
     peak_shape = ("%d x %d x %d, %s"):format(peak.m, peak.n, peak.k, peak.how),
     tflops = flop / first.seconds * 1e-12, seconds = first.seconds, ratio = first.ratio,
-    peak_bytes = resident, arena_bytes = first.arena_bytes, ops = step.by_op(rows),
+    peak_bytes = resident, planned_bytes = planned,
+    arena_bytes = first.arena_bytes, ops = step.by_op(rows),
     loss = kept.prog:get("loss"):item(), by_settings = by_settings}
 end
 

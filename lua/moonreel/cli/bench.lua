@@ -112,8 +112,9 @@ function runs.step(o)
   return r, function()
     print(("step: %s, %s, %d threads: %.3f s, %.3f TFLOP/s of %.3f (%s)"):format(r.isa, r.dtype,
       r.threads, r.seconds, r.tflops, r.peak_tflops, r.peak_shape))
-    print(("  resident %.0f MB at most; medians of %d rounds of peak and steps in turn"):format(
-      r.peak_bytes * 1e-6, r.rounds))
+    print(("  resident %.0f MB at most, %.0f planned (%+.1f %%); medians of %d rounds of peak and "
+      .. "steps in turn"):format(r.peak_bytes * 1e-6, r.planned_bytes * 1e-6,
+      100 * (r.planned_bytes / r.peak_bytes - 1), r.rounds))
     for _, one in ipairs(r.by_settings) do
       print(("  grad_checkpoint = %-5s  %.3f s, ratio %.2f, arena %.0f MB"):format(
         one.settings.grad_checkpoint, one.seconds, one.ratio, one.arena_bytes * 1e-6))

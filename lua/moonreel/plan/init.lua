@@ -24,7 +24,11 @@ plan.kinds = {
   { "pinned", "activations moved to the host, inputs on their way", "host" },
   { "slabs", "decoded batches", "host" }, { "snapshots", "checkpoint buffers", "host" },
   { "graphs", "graphs and steps", "host" }, { "program", "the program itself", "host" },
+  { "decoders", "processes that decode", "host" },
 }
+
+-- what a process that decodes has for itself, beside pages of libraries that all share
+local DECODER_BYTES = 13e6
 
 -- ---- buckets ----
 
@@ -114,7 +118,14 @@ local function fixed_bytes(settings, mesh, models, bucket_elements)
     reserve = m.reserve_bytes or models.update.memory.library,
     -- two buffers from the start where saves go on beside the training, else one for the last save
     snapshots = models.saved * state * (settings.ckpt_every > 0 and 2 or 1),
-    program = m.cpu and m.program_bytes or 0 }
+    program = m.cpu and m.program_bytes or 0,
+    decoders = settings.num_workers * DECODER_BYTES }
+end
+
+-- the total of a row and whether it fits: where the device is the host, both are one memory
+local function settle(row, m)
+  row.total = row.bytes.device + (m.cpu and row.bytes.host or 0)
+  row.fits = row.total <= m.memory_bytes
 end
 
 local function sum(bytes, where)
@@ -125,9 +136,14 @@ local function sum(bytes, where)
   return total
 end
 
--- slots that stay for every compiled shape, within the recipe's bound
+-- what stays of a compiled shape for itself
 local function slots_of(memory)
   return memory.inputs + memory.results + memory.consts
+end
+
+-- the same on the host
+local function graphs_of(memory)
+  return memory.host - memory.staging + memory.staged
 end
 
 -- what one rank holds while a bucket runs; arena and slots of the largest step count for all
@@ -148,6 +164,22 @@ local function bytes_of(fixed, step, update, share)
   end
   bytes.device, bytes.host = sum(bytes, "device"), sum(bytes, "host")
   return bytes
+end
+
+-- Programs of all buckets stay, within the recipe's bound: each row counts those of the others.
+local function keep_others(rows, settings, m)
+  local slots, graphs = 0, 0
+  for _, row in ipairs(rows) do
+    slots, graphs = slots + row.kept.slots, graphs + row.kept.graphs
+  end
+  local share = math.min(1, settings.programs_bytes / (slots + graphs))
+  for _, row in ipairs(rows) do
+    local bytes = row.bytes
+    bytes.slots = bytes.slots + math.ceil(math.max(0, share * slots - row.kept.slots))
+    bytes.graphs = bytes.graphs + math.ceil(math.max(0, share * graphs - row.kept.graphs))
+    bytes.device, bytes.host = sum(bytes, "device"), sum(bytes, "host")
+    settle(row, m)
+  end
 end
 
 -- ---- seconds ----
@@ -302,9 +334,8 @@ function Open:row(b)
     workspace = step.memory.workspace }
   row.seconds, row.schedule = seconds_of(self.settings, mesh, models, step, row.tokens)
   row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
-  -- where the device is the host, both are one memory
-  row.total = row.bytes.device + (mesh.machine.cpu and row.bytes.host or 0)
-  row.fits = row.total <= mesh.machine.memory_bytes
+  row.kept = { slots = slots_of(step.memory), graphs = graphs_of(step.memory) }
+  settle(row, mesh.machine)
   return row
 end
 
@@ -328,12 +359,13 @@ function plan.of(settings, given)
       row.samples, row.batches = b.samples, b.batches
       samples, batches = samples + b.samples, batches + b.batches
     end
-    if not largest or row.total > largest.total then
-      largest = row
-    end
     out[i] = row
   end
   local mesh, models = open.mesh, open.models
+  keep_others(out, settings, mesh.machine)
+  for _, row in ipairs(out) do
+    largest = (not largest or row.total > largest.total) and row or largest
+  end
   local notes = notes_of(mesh, models, #open.table > #list and not survey)
   table.move(open.assumed, 1, #open.assumed, #notes + 1, notes)
   return { name = settings.name or tostring(settings.recipe), hash = settings.hash, mesh = mesh,

@@ -128,6 +128,7 @@ describe("moonreel bench", function()
     assert.same({grad_checkpoint = true}, with.settings)
     assert.is_true(with.arena_bytes < without.arena_bytes)
     assert.equal(without.arena_bytes, r.arena_bytes)
+    assert.is_true(r.planned_bytes > r.arena_bytes)
     assert.is_true(r.rounds >= 3 and r.ratio > 0 and with.ratio > 0 and r.flop > 0)
 
     -- the same choice as the trainer's: nothing is done twice unless blocks are

@@ -16,7 +16,7 @@ local out = demo_data.scratch()
 local function bake(...)
   return settings.bake("recipes/tiny/demo.lua", { "outputs=" .. out, "threads=1", "warmup_steps=2",
     "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
-    "model.caption_channels=32", "steps=1", "dataset.data_path=" .. demo_data.path(), ... })
+    "model.caption_channels=32", "steps=1", ... })
 end
 
 -- a run of these settings, opened and not filled
@@ -57,20 +57,27 @@ describe("a plan", function()
 
   it("of this machine has the bytes of the run in every bucket, recomputed or not", function()
     local seen = 0
-    opened(bake(), function(r)
+    local data = "dataset.data_path=" .. demo_data.path()
+    opened(bake(data), function(r)
       local state, facts = 0, r.loader:plan()
       for _, row in ipairs(r.exec:regions()) do
         state = state + (row.prefix and not row.shared and row.bytes or 0)
       end
       for _, config in ipairs { "grad_checkpoint=false", "grad_checkpoint=true",
           "grad_ckpt_settings={1,0}" } do
-        local s, runs = bake(config, "ckpt_every=5"), {}
+        local s, runs = bake(data, config, "ckpt_every=5"), {}
         for _, b in ipairs(facts.buckets) do
           local step = program.new(r.exec, r.pipe, r.feed:shape(b), program.config(s))
           runs[plan.bucket_name(b)] = step.prog:memory()
         end
+        local kept = 0
+        for _, run in pairs(runs) do
+          kept = kept + run.inputs + run.results + run.consts
+        end
         for _, b in ipairs(here(s).buckets) do
           local run, bytes = runs[plan.bucket_name(b)], b.bytes
+          -- programs of all buckets stay, with that of the update
+          assert.is_true(bytes.slots >= kept and bytes.slots < kept + 1e4)
           assert.same(
             { run.arena, run.params, run.state, facts.slabs * facts.slab_bytes, 2 * state },
             { bytes.arena, bytes.weights + bytes.frozen, bytes.gradients + bytes.masters
