@@ -1,6 +1,7 @@
 --- Writes folders of tiny random weights: `moonreel datasets/demo/build_weights.lua OUT [SEED]`
 -- makes OUT/vae and OUT/t5, which `vae.from_pretrained` and `text_encoder.from_pretrained` take;
--- `moonreel datasets/demo/build_weights.lua OUT/t5-v1_1-xxl` the released T5 of true shapes, zeros.
+-- with OUT/t5-v1_1-xxl (or another size), OUT/OpenSora-VAE-v1.2 or OUT/OpenSora-STDiT-v3 the
+-- released model of true shapes, zeros over a hole in the file.
 package.path = (arg[0]:match("^(.*/)") or "./") .. "../../?.lua;" .. package.path
 local base = require "moonreel.core.base"
 local weights = require "datasets.demo.weights"
@@ -10,8 +11,7 @@ if not out or not seed then
   base.raise("MR_E_USAGE", "build_weights.lua: expected OUT [SEED], a folder and an integer")
 end
 
-if out:find("t5%-v1_1%-%l+$") then
-  weights.t5_hole(out)
+if weights.hole(out) then
   print(out)
   return
 end

@@ -9,8 +9,11 @@ local ckpt = require "moonreel.ckpt"
 local json = require "moonreel.core.json"
 local large = require "moonreel.bench.large"
 local nn = require "moonreel.nn"
+local kl = require "moonreel.models.autoencoder_2d.kl"
 local opensora_vae = require "moonreel.models.opensora_vae"
+local stdit3 = require "moonreel.models.stdit3"
 local t5_sizes = require "moonreel.models.t5.sizes"
+local temporal = require "moonreel.models.opensora_vae.temporal"
 local world = require "datasets.demo.world"
 
 local weights = {}
@@ -142,10 +145,28 @@ function weights.t5(folder, seed, change)
   keep[1] = nil  -- alive until here
 end
 
---- Write the folder of a released T5 encoder whose weights are zeros: true names and shapes over a
--- hole in the file, kilobytes of disk. For seeing what it takes.
----@param folder string  its name tells which: "OUT/t5-v1_1-xxl"
-function weights.t5_hole(folder)
+-- ---- true shapes
+
+-- a folder with config.json and weights that are zeros: a hole in the file
+local function write_hole(folder, config, list)
+  base.make_dir(folder)
+  base.replace_file(folder .. "/config.json", json.encode(config))
+  large.hole(folder .. "/model.safetensors", list)
+end
+
+-- the parameters that a model declares, but those of other numbers than zero
+local function declared(declare, left)
+  local params, list = G.params("bf16"), {}
+  declare(params)
+  params:seal()
+  for _, p in ipairs(params:list()) do
+    list[#list + 1] = not left[p.name] and {name = p.name, shape = p.shape, n = p.count} or nil
+  end
+  return list
+end
+
+-- a released T5 encoder with a tokenizer of the demo's words
+local function t5_hole(folder)
   local s = t5_sizes.of_name(folder)
   if not s then
     base.raise("MR_E_USAGE", ("%s: expected a name that ends in t5-v1_1-SIZE, SIZE small, base, "
@@ -158,10 +179,41 @@ function weights.t5_hole(folder)
   for i, row in ipairs(t5_sizes.tensors(s)) do
     list[i] = {name = row.name, shape = row.shape, n = T.count(row.shape)}
   end
-  base.make_dir(folder)
-  base.replace_file(folder .. "/config.json", json.encode(config))
+  write_hole(folder, config, list)
   base.replace_file(folder .. "/spiece.model", tokenizer())
-  large.hole(folder .. "/model.safetensors", list)
+end
+
+-- the released video autoencoder of Open-Sora 1.2
+local function vae_hole(folder)
+  local auto = opensora_vae.new(nil, {})
+  local config = {model_type = "VideoAutoencoderPipeline", vae_2d = kl.defaults,
+    vae_temporal = temporal.defaults}
+  write_hole(folder, config, declared(function(params)
+    auto:declare(nn.scope(params), {where = folder, spatial = kl.defaults,
+      temporal = temporal.defaults, scale = {1, 1, 1, 1}, shift = {0, 0, 0, 0}})
+  end, {scale = true, shift = true}))
+end
+
+-- the released diffusion model of Open-Sora 1.2: 1.1 G weights
+local function stdit3_hole(folder)
+  local config = {model_type = "STDiT3", depth = 28, hidden_size = 1152, num_heads = 16,
+    patch_size = {1, 2, 2}, in_channels = 4, caption_channels = 4096, model_max_length = 300,
+    input_sq_size = 512, mlp_ratio = 4.0, qk_norm = true, pred_sigma = true}
+  write_hole(folder, config, declared(function(params) stdit3.new(params, config) end, {}))
+end
+
+--- Write the folder of a released model whose weights are zeros: true names and shapes over a hole
+-- in the file, kilobytes of disk. For seeing what it takes.
+---@param folder string  its name tells which: t5-v1_1-SIZE, OpenSora-VAE-v1.2, OpenSora-STDiT-v3
+---@return boolean       false: it names none of these
+function weights.hole(folder)
+  local holes = {["OpenSora-VAE-v1.2"] = vae_hole, ["OpenSora-STDiT-v3"] = stdit3_hole}
+  local name = folder:match("[^/]+$")
+  local write = holes[name] or name:find("^t5%-v1_1%-") and t5_hole
+  if write then
+    write(folder)
+  end
+  return write ~= nil
 end
 
 return weights

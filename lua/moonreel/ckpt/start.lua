@@ -8,6 +8,8 @@
 --   fit      {parameter = function(tensor, shape) -> tensor, text; nil: it cannot}: shapes that
 --            may differ
 --   sizes    rows {field of config.json, parameter, axis from 1}
+--   kinds    list of {name, is, facts = {{name, tensor, axis from 1}, {name, pattern that counts
+--            from 0}}}: what files hold, for people
 -- @module moonreel.ckpt.start
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -36,12 +38,20 @@ end
 
 local function last(list) return list[#list] end
 
+--- Names of tensors without what stands before them.
+---@param source mr.Checkpoint
+---@return table<string, string>  the name in the file by the bare one
+function start.bare(source)
+  local bare = {}
+  for _, name in ipairs(source:names()) do
+    bare[last(readings(name)).name] = name
+  end
+  return bare
+end
+
 -- the layout of another program that the names are in, or an empty one
 local function layout_of(source, maps)
-  local has = {}
-  for _, name in ipairs(source:names()) do
-    has[last(readings(name)).name] = true
-  end
+  local has = start.bare(source)
   for _, map in ipairs(maps) do
     for _, layout in ipairs(map.layouts or {}) do
       if layout.is(has) then

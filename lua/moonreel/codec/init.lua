@@ -8,6 +8,8 @@ local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local compiled = require "moonreel.nn.compiled"
 local listing = require "moonreel.text.listing"
+local opensora_vae = require "moonreel.models.opensora_vae"
+local options = require "moonreel.text.options"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local start = require "moonreel.ckpt.start"
@@ -17,7 +19,9 @@ local codec = {}
 -- compiled programs: a clip takes four at most, and a run has clips of many sizes
 local KEPT = 16
 
+---@class mr.Codec
 local Codec = {}
+Codec.__name = "mr.Codec"
 Codec.__index = Codec
 
 -- ---- weights
@@ -121,17 +125,43 @@ function codec.new(pipe, exec, device)
   return self
 end
 
+local read_open = options.declare("codec.open", {
+  { "device", "mr.Device", "that computes; the default device where absent" },
+  { "dtype", "text", "f32 or bf16: of weights and layers", default = "f32" },
+  { "micro_frame_size", "integer", "frames per piece in time", default = 17 },
+  { "micro_batch_size", "integer", "pictures at once", default = 4 },
+})
+
+--- Open the video autoencoder of a folder or file: config.json and weights of OpenSora VAE 1.2.
+---@param path string
+---@param given table|nil  device, dtype, micro_frame_size, micro_batch_size
+---@return mr.Codec        vae:encode(clip), vae:decode(z); close it
+function codec.open(path, given)
+  local o = read_open(given)
+  if o.dtype ~= "f32" and o.dtype ~= "bf16" then
+    base.raise("MR_E_USAGE", ("codec.open: dtype is '%s'; expected f32 or bf16"):format(o.dtype))
+  end
+  local auto = opensora_vae.new(nil, o)
+  local self = codec.of(auto, load(auto, o.device or E.device(), o.dtype, path))
+  self.own, self.path = self.exec, path
+  return self
+end
+
 --- A codec that only tells what its programs take: no weights are opened, nothing runs.
 ---@param pipe mr.Pipeline   its autoencoder lies apart
----@param options table      of E.plan
+---@param given table        options of E.plan
 ---@return mr.Codec          close it
-function codec.plan(pipe, options)
+function codec.plan(pipe, given)
   local auto, path = pipe.autoencoder, pipe.config.vae.from_pretrained or ""
   local folder = base.exists(path .. "/.") and path or path:match("^(.*)/") or "."
   local params = declare(auto, pipe.dtype, auto.sizes.read(folder))
-  local self = codec.of(auto, params, E.plan(params, options))
+  local self = codec.of(auto, params, E.plan(params, given))
   self.own = self.exec
   return self
+end
+
+function Codec:__tostring()
+  return ("mr.Codec: %s, %d latent channels"):format(self.path or "of a run", self.auto.channels)
 end
 
 --- Give back programs and weights; harmless twice.
@@ -208,17 +238,22 @@ local function piece_program(self, n, cells)
   end)
 end
 
---- What runs to encode a clip of u8 with an autoencoder that lies apart.
----@return table[] rows  {prog, runs}
-function Codec:encoders(frames, height, width)
-  local auto, size, rows, at = self.auto, self.auto:latent(frames, height, width), {}, {}
-  local function add(prog)
+-- a list of programs, each with how often it runs, and what adds one
+local function counted()
+  local rows, at = {}, {}
+  return rows, function(prog)
     local row = at[prog] or {prog = prog, runs = 0}
     row.runs = row.runs + 1
     if not at[prog] then
       at[prog], rows[#rows + 1] = row, row
     end
   end
+end
+
+--- What runs to encode a clip of u8 with an autoencoder that lies apart.
+---@return table[] rows  {prog, runs}
+function Codec:encoders(frames, height, width)
+  local auto, size, rows, add = self.auto, self.auto:latent(frames, height, width), counted()
   in_pieces(frames, auto.pictures, function(_, n)
     add(pictures_program(self, n, height, width, "u8"))
   end)
@@ -238,12 +273,17 @@ end
 
 --- Clean latents of a clip.
 ---@param pixels mr.Tensor  u8 [T, 3, H, W]; of an autoencoder with files of its own also f32, -1..1
----@param noise table|nil   of Codec:noise
+---@param noise table|nil   of Codec:noise; of seed 0 where absent
 ---@return mr.Tensor        f32 [C, t, h, w]
 function Codec:encode(pixels, noise)
   local auto, frames = self.auto, pixels.shape[1]
   local height, width = pixels.shape[3], pixels.shape[4]
   local size = auto:latent(frames, height, width)
+  if size[3] < 1 or size[4] < 1 then
+    base.raise("MR_E_SHAPE", ("pixels are %d x %d, smaller than a latent cell"):format(height,
+      width))
+  end
+  noise = noise or self:noise(frames, height, width, 0)
   if not auto.apart then
     return encode_whole(self, pixels):reshape(size)
   end
@@ -268,6 +308,36 @@ end
 
 -- ---- latents to clips
 
+-- latents of n pictures from those that were joined in time
+local function piece_back_program(self, n, cells)
+  local auto = self.auto
+  return program(self, "decode piece", {n, cells[2], cells[3]}, function(g)
+    local z = g:input("z", "f32", {auto:latent_frames(n), table.unpack(cells)})
+    return auto:decode_piece(g, z, n)
+  end)
+end
+
+-- pictures of latents [n, C, h, w]
+local function pictures_back_program(self, shape)
+  return program(self, "decode pictures", shape, function(g)
+    return self.auto:decode_pictures(g, g:input("x", "f32", shape))
+  end)
+end
+
+--- What runs to decode a clip with an autoencoder that lies apart.
+---@return table[] rows  {prog, runs}
+function Codec:decoders(frames, height, width)
+  local auto, size, rows, add = self.auto, self.auto:latent(frames, height, width), counted()
+  local cells = {size[1], size[3], size[4]}
+  for _, n in ipairs(auto:pieces(frames)) do
+    add(piece_back_program(self, n, cells))
+    in_pieces(n, auto.pictures, function(_, count)
+      add(pictures_back_program(self, {count, table.unpack(cells)}))
+    end)
+  end
+  return rows
+end
+
 local function decode_whole(self, z, size, take)
   local shape = {1, table.unpack(z.shape)}
   local prog = program(self, "decode", {z.shape[2], size.height, size.width}, function(g)
@@ -277,13 +347,33 @@ local function decode_whole(self, z, size, take)
   take(x:reshape{table.unpack(x.shape, 2)}:permute{1, 0, 2, 3}, 0)
 end
 
---- Pictures of latents, piece by piece in order.
+-- all pictures of latents as files hold them
+local function decoded(self, z, size)
+  if not size and not self.auto.apart then
+    base.raise("MR_E_USAGE", "decode: size is missing; expected {frames, height, width}")
+  end
+  size = size or {frames = self.auto:most_frames(z.shape[2])}
+  local all
+  self:decode(z, size, function(pictures, first)
+    local some = codec.pixels(pictures)
+    all = all or T.new("u8", {size.frames, table.unpack(some.shape, 2)})
+    all:slice(0, first, first + some.shape[1]):copy_from(some)
+  end)
+  return all
+end
+
+--- Pictures of latents, piece by piece in order; without `take` all of them.
 ---@param z mr.Tensor      f32 [C, t, h, w]
----@param size table       frames, height, width of the clip; pictures may come out smaller
----@param take fun(pictures: mr.Tensor, first: integer)  gets f32 [n, 3, H, W], about -1..1, of
+---@param size table|nil   frames, height, width of the clip; pictures may come out smaller. Nil: as
+---   many frames as the latents may stand for
+---@param take nil|fun(pictures: mr.Tensor, first: integer)  gets f32 [n, 3, H, W], about -1..1, of
 ---   frames first and after
+---@return mr.Tensor|nil   u8 [T, 3, H, W], where nothing takes them
 function Codec:decode(z, size, take)
   local auto = self.auto
+  if not take then
+    return decoded(self, z, size)
+  end
   if not auto.apart then
     return decode_whole(self, z, size, take)
   end
@@ -291,16 +381,10 @@ function Codec:decode(z, size, take)
   local cells = {z.shape[1], z.shape[3], z.shape[4]}
   for _, n in ipairs(auto:pieces(size.frames)) do
     local t = auto:latent_frames(n)
-    local prog = program(self, "decode piece", {n, cells[2], cells[3]}, function(g)
-      return auto:decode_piece(g, g:input("z", "f32", {t, table.unpack(cells)}), n)
-    end)
-    local x = run(prog, {z = frames_first:slice(0, at, at + t)})
+    local x = run(piece_back_program(self, n, cells), {z = frames_first:slice(0, at, at + t)})
     in_pieces(n, auto.pictures, function(from, count)
       local some = x:slice(0, from, from + count)
-      local pictures = program(self, "decode pictures", some.shape, function(g)
-        return auto:decode_pictures(g, g:input("x", "f32", some.shape))
-      end)
-      take(run(pictures, {x = some}), first + from)
+      take(run(pictures_back_program(self, some.shape), {x = some}), first + from)
     end)
     first, at = first + n, at + t
   end

@@ -31,6 +31,8 @@ names.rows = {
   { "data", "clips, indexes, loaders", "moonreel.data" },
   { "token", 'tok = token.open("spiece.model"): tok("a caption") is its ids as a tensor',
     "moonreel.token" },
+  { "codec", 'vae = codec.open("OpenSora-VAE-v1.2"): z = vae:encode(clip), vae:decode(z)',
+    "moonreel.codec" },
   { "embed", 't5 = embed.open("t5-v1_1-xxl"): t5("a caption") is its features as a tensor',
     "moonreel.embed" },
 }

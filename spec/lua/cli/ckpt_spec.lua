@@ -1,5 +1,5 @@
 --- moonreel ckpt: what it prints and how it exits.
--- Covers: lua/moonreel/cli/ckpt/*.lua lua/moonreel/ckpt/compare.lua
+-- Covers: lua/moonreel/cli/ckpt/*.lua lua/moonreel/ckpt/compare.lua lua/moonreel/ckpt/model.lua
 -- lua/moonreel/ckpt/numbers.lua lua/moonreel/text/listing.lua
 local by_ranks = dofile "spec/support/by_ranks.lua"
 local command = require "moonreel.cli.ckpt"
@@ -95,6 +95,23 @@ describe("moonreel ckpt", function()
     assert.equal("s0", decoded.manifest.sampler)
     assert.equal(4, #decoded.tensors)
     assert.is_true(json.is_array(decoded.tensors[4].shape))
+  end)
+
+  it("says which model a file of weights holds", function()
+    local weights, path = require "datasets.demo.weights", os.tmpname()
+    os.remove(path)
+    weights.vae(path .. "/vae", 1)
+    weights.t5(path .. "/t5", 1)
+    local _, text = call("inspect", path .. "/vae")
+    assert.matches("\n  OpenSora VAE 1%.2: filters in time 8, levels 4, first width 8, "
+      .. "latent_channels 4\n", text)
+    _, text = call("inspect", path .. "/t5", "--json")
+    assert.same({ name = "T5 v1.1 encoder", facts = { { name = "num_layers", value = 3 },
+      { name = "d_model", value = 32 }, { name = "d_ff", value = 48 },
+      { name = "num_heads", value = 4 } } }, json.decode(text).model)
+    _, text = call("inspect", "1")
+    assert.is_nil(text:find("STDiT3", 1, true))
+    require("moonreel.core.base").remove_dir(path)
   end)
 
   it("inspects one tensor with its numbers, or a pattern", function()

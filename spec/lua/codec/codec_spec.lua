@@ -140,6 +140,26 @@ describe("codec", function()
     assert.same(first, encode(c, clip(2, 8, 8)):totable())
   end)
 
+  it("opens by path: a clip to latents and back, as tensors", function()
+    local c <close> = codec.open(dir.path .. "/vae", {micro_frame_size = 5, micro_batch_size = 2,
+      device = E.device("cpu", 1)})
+    assert.matches("^mr%.Codec: .*/vae, 4 latent channels$", tostring(c))
+    local pixels = clip(12, 16, 24)
+    local z = c:encode(pixels)
+    assert.same({4, 5, 2, 3}, z.shape)
+    assert.same(c:encode(pixels, c:noise(12, 16, 24, 0)):clone():totable(), z:clone():totable())
+    -- five latent frames may stand for 14
+    assert.same({14, 3, 16, 24}, c:decode(z).shape)
+    local want = decode(c, z, 12)
+    local got = c:decode(z, {frames = 12, height = 16, width = 24})
+    assert.equal("u8", got.dtype)
+    assert.equal(codec.pixels(want):bytes(), got:bytes())
+    local fails = require "spec.support.fails"
+    fails("MR_E_SHAPE", "pixels are 4 x 8, smaller than a latent cell", c.encode, c, clip(1, 4, 8))
+    fails("MR_E_USAGE", "dtype is 'f64'; expected f32 or bf16", codec.open, dir.path .. "/vae",
+      {dtype = "f64"})
+  end)
+
   it("makes pixels of pictures as files hold them", function()
     local pixels = codec.pixels(T.from({5}, {-1.5, -1, 0, 0.5, 2}))
     assert.same({0, 0, 128, 191, 255}, pixels:totable())

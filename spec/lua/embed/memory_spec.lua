@@ -27,7 +27,7 @@ describe("the memory of a T5 encoder", function()
 
   it("is that of a block where it streams, and each block is read once per batch", function()
     local path = dir.path .. "/t5-v1_1-base"
-    weights.t5_hole(path)
+    weights.hole(path)
     local s = sizes.of_name(path)
     local all = 2 * sizes.elements(s)  -- 84.9 M weights in bf16
     local function take(residency)

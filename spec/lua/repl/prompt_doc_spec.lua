@@ -2,6 +2,7 @@
 local base = require "moonreel.core.base"
 local printed = require "spec.support.printed"
 local T = require "moonreel.core.tensor"
+local weights = require "datasets.demo.weights"
 
 describe("docs/prompt.md", function()
   local dir, session
@@ -31,6 +32,8 @@ describe("docs/prompt.md", function()
       require("moonreel.data").encode(("%s/clips/%d.mp4"):format(dir, i),
         ("\x60"):rep(6 * 3 * 32 * 32), { frames = 6, height = 32, width = 32, fps = 8 })
     end
+    weights.t5(dir .. "/t5", 1)
+    weights.vae(dir .. "/vae", 1)
     require("moonreel.data").ingest(dir .. "/clips", dir .. "/clips.mrx")
     session = require("moonreel.repl").new()
     session.env.SCRATCH = dir

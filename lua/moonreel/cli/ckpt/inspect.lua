@@ -34,6 +34,10 @@ local function print_facts(c)
   print(c.path)
   if not c.manifest then
     print("  plain weights, not verified: no hashes")
+    local found = require("moonreel.ckpt.model").of(c)
+    if found then
+      print("  " .. require("moonreel.ckpt.model").text(found))
+    end
   else
     local m = c.manifest
     print(("  step %d, written %s by run %s, launch %d"):format(m.step, clean(m.written),
@@ -67,6 +71,7 @@ return function(opts, spec, pattern)
     end
     print(json.encode({ path = c.path, step = c.step, bytes = c.bytes,
       manifest = c.manifest and facts(c), metadata = c.metadata,
+      model = not c.manifest and require("moonreel.ckpt.model").of(c) or nil,
       tensors = rows, refused = json.array(c:refused()) }, { indent = 2 }))
     return 0
   end

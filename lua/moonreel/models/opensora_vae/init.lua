@@ -54,6 +54,17 @@ end
 --- Latent frames of a piece.
 function Autoencoder.latent_frames(_, frames) return -(-frames // FRAMES) end
 
+--- The most frames that so many latent frames may stand for.
+---@param latent integer
+---@return integer
+function Autoencoder:most_frames(latent)
+  if not self.frames then
+    return FRAMES * latent
+  end
+  local n = self:latent_frames(self.frames)
+  return latent // n * self.frames + math.min(latent % n * FRAMES, self.frames)
+end
+
 --- Frames at the beginning of a clip that so many latent frames stand for: whole pieces.
 ---@param latent integer
 ---@return integer

@@ -26,7 +26,25 @@ local function flat(t, shape)
   end
 end
 
+local PICTURES = "spatial_vae.module."
+
+-- what tells of the half for pictures, whose names begin so
+local function of_pictures(before)
+  return { "levels", "^" .. before:gsub("%.", "%%.") .. "encoder%.down_blocks%.(%d+)%." },
+    { "first width", before .. "encoder.conv_in.weight", 1 },
+    { "latent_channels", before .. "decoder.conv_in.weight", 2 }
+end
+
 return {
+  kinds = {
+    { name = "OpenSora VAE 1.2",
+      is = function(has) return has[PICTURES .. "encoder.conv_in.weight"] end,
+      facts = { { "filters in time", "temporal_vae.encoder.conv_in.conv.weight", 1 },
+        of_pictures(PICTURES) } },
+    { name = "AutoencoderKL, the half for pictures of OpenSora VAE 1.2",
+      is = function(has) return has["encoder.down_blocks.0.resnets.0.conv1.weight"] end,
+      facts = { of_pictures "" } },
+  },
   layouts = {
     { name = "AutoencoderKL", is = function(has) return has["encoder.conv_in.weight"] end,
       rename = pictures, dropped = {},

@@ -33,6 +33,16 @@ local function set_rows(t, shape)
 end
 
 return {
+  kinds = {
+    { name = "STDiT3", is = function(has) return has["temporal_blocks.0.scale_shift_table"] end,
+      facts = { { "blocks of each kind", "^temporal_blocks%.(%d+)%." },
+        { "hidden_size", "t_embedder.mlp.2.weight", 1 },
+        { "in_channels", "x_embedder.proj.weight", 2 },
+        { "caption_channels", "y_embedder.y_proj.fc1.weight", 2 } } },
+    { name = "PixArt-Sigma, from which STDiT3 starts", is = is_pixart,
+      facts = { { "blocks", "^blocks%.(%d+)%." }, { "hidden_size", "t_embedder.mlp.2.weight", 1 },
+        { "caption_channels", "y_embedder.y_proj.fc1.weight", 2 } } },
+  },
   layouts = {
     { name = "PixArt-Sigma", is = is_pixart,
       rename = { { "^blocks%.", "spatial_blocks." } },

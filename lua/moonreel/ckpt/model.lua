@@ -1,0 +1,61 @@
+--- Which model a file of weights holds, by the names of its tensors, under whatever stands before
+-- them. Families of models say how they are known (models/FAMILY/weights.lua, `kinds`).
+-- @module moonreel.ckpt.model
+local start = require "moonreel.ckpt.start"
+
+local model = {}
+
+-- all that families know, in their order
+local function kinds()
+  local app, list = require "moonreel.app", {}
+  for _, path in ipairs(app.embedded_list()) do
+    local family = path:match("^lua/moonreel/models/([%w_]+)/weights%.lua$")
+    for _, kind in ipairs(family and require("moonreel.models." .. family .. ".weights").kinds
+        or {}) do
+      list[#list + 1] = kind
+    end
+  end
+  return list
+end
+
+-- the largest number that a pattern finds in names, and one for 0
+local function count(has, pattern)
+  local most = 0
+  for name in pairs(has) do
+    local n = math.tointeger(tonumber(name:match(pattern)))
+    most = math.max(most, n and n + 1 or 0)
+  end
+  return most
+end
+
+--- What the names of a file say.
+---@param source mr.Checkpoint
+---@return table|nil  name; facts: {name, value}; nil: no family knows them
+function model.of(source)
+  local has = start.bare(source)
+  for _, kind in ipairs(kinds()) do
+    if kind.is(has) then
+      local facts = {}
+      for _, row in ipairs(kind.facts) do
+        local name, tensor, axis = table.unpack(row, 1, 3)
+        local shape = axis and has[tensor] and source:info(has[tensor]).shape or {}
+        local value = axis and shape[axis] or not axis and count(has, tensor) or nil
+        facts[#facts + 1] = value and { name = name, value = value } or nil
+      end
+      return { name = kind.name, facts = facts }
+    end
+  end
+end
+
+--- The same in one line.
+---@param found table  of model.of
+---@return string
+function model.text(found)
+  local words = {}
+  for i, fact in ipairs(found.facts) do
+    words[i] = ("%s %d"):format(fact.name, fact.value)
+  end
+  return ("%s: %s"):format(found.name, table.concat(words, ", "))
+end
+
+return model
