@@ -225,12 +225,8 @@ mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *given)
     }
     size_t of_row = sizeof(mr_hot) + (size_t)b->columns.n * sizeof(float);
     MR_TRY(reserve(b, texts * 2 + MR_HOT_ROWS * of_row));
-    MR_TRY(index_pack_row(&b->pack, &row));
+    MR_TRY(index_pack_row(&b->pack, &row, b->squeeze));
     MR_TRY(put(b, DATA_ROW, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
-    MR_TRY(index_pack_text(&b->pack, &row, b->squeeze));
-    MR_TRY(put(b, DATA_TEXT, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
-    MR_TRY(index_pack_keys(&b->pack, &row));
-    MR_TRY(put(b, DATA_KF, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
     index_builder_note_values(b, &row, row.id);
     MR_TRY(index_builder_note(b, &row));
     return b->built.rows % MR_HOT_ROWS
@@ -258,7 +254,7 @@ static mr_status fail_duplicate(mr_index_builder *b, uint64_t first, uint64_t se
         MDB_val k = {sizeof id[i], &id[i]}, v;
         mr_row row;
         if (mdb_get(b->txn, b->tables[DATA_ROW], &k, &v) == 0 &&
-            index_unpack_row(v, &arena, &row) == MR_OK)
+            index_unpack_facts(v, &arena, &row) == MR_OK)
             snprintf(path[i], sizeof path[i], "%s", row.path);
     }
     mr_arena_fini(&arena);

@@ -34,16 +34,6 @@ void index_put_varint(index_pack *p, uint64_t value)
     } while (value);
 }
 
-void index_put_text(index_pack *p, const char *text, int length_bytes)
-{
-    size_t n = strlen(text), most = length_bytes == 1   ? 255
-                                    : length_bytes == 2 ? 65535
-                                                        : UINT32_MAX;
-    n = MR_MIN(n, most);
-    index_put_int(p, n, length_bytes);
-    index_put(p, text, n);
-}
-
 const uint8_t *index_get(index_view *v, size_t n)
 {
     if (v->failed || (size_t)(v->end - v->at) < n) {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *const index_table_names[] = {"meta", "hot", "row", "text", "kf", "keymap", "refused"};
+const char *const index_table_names[] = {"meta", "hot", "row", "keymap", "refused"};
 
 unsigned index_table_flags(int table)
 {
@@ -337,17 +337,13 @@ mr_index *mr_index_reader_index(const mr_index_reader *r)
 mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
                          const index_unsqueeze *u, void *context, mr_row *out)
 {
-    MDB_val k = {sizeof id, &id}, v[DATA_TABLES];
+    MDB_val k = {sizeof id, &id}, v;
     memset(out, 0, sizeof *out);
     out->id = id;
-    for (int t = DATA_ROW; t <= DATA_KF; t++) {
-        int err = mdb_get(txn, tables[t], &k, &v[t]);
-        if (err)
-            return index_fail_mdb(index_table_names[t], "read", err);
-    }
-    MR_TRY(index_unpack_row(v[DATA_ROW], arena, out));
-    MR_TRY(index_unpack_text(v[DATA_TEXT], arena, out, u, context));
-    return index_unpack_keys(v[DATA_KF], arena, out);
+    int err = mdb_get(txn, tables[DATA_ROW], &k, &v);
+    if (err)
+        return index_fail_mdb(index_table_names[DATA_ROW], "read", err);
+    return index_unpack_row(v, arena, out, u, context);
 }
 
 // looks up a value by its integer key

@@ -1,19 +1,10 @@
 /* index: rows of the index as bytes and back. Ref: dataplane 2.2. Licence: Apache-2.0 */
 #include "index/room.h"
 
+#include <stdio.h>
 #include <string.h>
 #define XXH_STATIC_LINKING_ONLY // hashing state on the stack
 #include <xxhash.h>
-
-static char *get_text(index_view *v, mr_arena *arena, int length_bytes)
-{
-    size_t n = index_get_int(v, length_bytes);
-    const uint8_t *p = index_get(v, n);
-    char *copy = p ? mr_arena_alloc(arena, n + 1) : NULL;
-    if (copy)
-        memcpy(copy, p, n);
-    return copy;
-}
 
 // a checksum follows the bytes
 static mr_status close_value(index_pack *p)
@@ -33,135 +24,277 @@ static mr_status open_value(MDB_val v, index_view *view)
                                                     : mr_fail(MR_E_DATA, "its checksum is wrong");
 }
 
-mr_status index_pack_row(index_pack *p, const mr_row *r)
+/* A row is one value: its version, a mask of what is not as usual, facts, key frames, captions and
+ * a checksum. Numbers are varints; what is as usual takes no room. */
+enum { VERSION = 2 };
+enum {
+    NOT_FIRST_ROOT = 1,
+    NOT_FROM_ZERO = 2, // the first time
+    NOT_WHOLE_RATE = 4,
+    NOT_BT709 = 8,
+    NOT_PLAIN = 16, // flags
+    NOT_SHOWN_SO = 32,
+    NOT_SO_LONG = 64,
+    NOT_SQUARE = 128,
+    NOT_UPRIGHT = 256,
+    NOT_WHOLE = 512,
+    NOT_SIMPLE_TICKS = 1024,
+    HAS_TAGS = 2048
+};
+
+// codecs that have a number, which is part of the format; others have their name written out
+static const char *const codecs[] = {"",    "h264",  "hevc", "vp9",   "av1",
+                                     "vp8", "mpeg4", "png",  "mjpeg", "mpeg2video"};
+
+static int64_t usual_duration_ms(const mr_clip_info *i)
 {
-    const mr_clip_info *i = &r->info;
-    p->n = 0, p->failed = false;
-    index_put_int(p, 1, 1);
-    index_put_int(p, r->root, 2);
-    index_put_text(p, r->path, 2);
-    index_put_int(p, r->key.lo, 8), index_put_int(p, r->key.hi, 8);
-    index_put_int(p, (uint64_t)r->start_us, 8), index_put_int(p, (uint64_t)r->end_us, 8);
-    index_put_int(p, i->bytes, 8), index_put_int(p, (uint64_t)i->mtime_ns, 8);
-    index_put_int(p, (uint64_t)i->frames, 8), index_put_int(p, (uint64_t)i->first_pts, 8);
-    index_put_int(p, (uint32_t)i->tb_num, 4), index_put_int(p, (uint32_t)i->tb_den, 4);
-    index_put_int(p, (uint32_t)i->rate_num, 4), index_put_int(p, (uint32_t)i->rate_den, 4);
-    index_put_int(p, (uint64_t)i->duration_ms, 8);
-    index_put_int(p, (uint32_t)i->coded_width, 2), index_put_int(p, (uint32_t)i->coded_height, 2);
-    index_put_int(p, (uint32_t)i->width, 4), index_put_int(p, (uint32_t)i->height, 4);
-    index_put_int(p, (uint32_t)i->sar_num, 4), index_put_int(p, (uint32_t)i->sar_den, 4);
-    index_put_int(p, (uint32_t)i->orient, 1), index_put_int(p, (uint32_t)i->reorder, 1),
-        index_put_int(p, i->flags, 2);
-    index_put_int(p, i->matrix, 1), index_put_int(p, i->range, 1), index_put_int(p, i->transfer, 1),
-        index_put_int(p, i->primaries, 1);
-    index_put_text(p, i->codec, 1);
-    return close_value(p);
+    return i->rate_num > 0 ? (int64_t)((double)i->frames * 1000 * i->rate_den / i->rate_num + 0.5)
+                           : 0;
 }
 
-mr_status index_unpack_row(MDB_val value, mr_arena *arena, mr_row *r)
+static unsigned unusual(const mr_row *r)
 {
-    index_view view, *v = &view;
-    MR_TRY(open_value(value, v));
-    if (index_get_int(v, 1) != 1)
-        return mr_fail(MR_E_DATA, "a row of another version");
-    mr_clip_info *i = &r->info;
-    r->root = (uint16_t)index_get_int(v, 2);
-    r->path = get_text(v, arena, 2);
-    r->key.lo = index_get_int(v, 8), r->key.hi = index_get_int(v, 8);
-    r->start_us = (int64_t)index_get_int(v, 8), r->end_us = (int64_t)index_get_int(v, 8);
-    i->bytes = index_get_int(v, 8), i->mtime_ns = (int64_t)index_get_int(v, 8);
-    i->frames = (int64_t)index_get_int(v, 8), i->first_pts = (int64_t)index_get_int(v, 8);
-    i->tb_num = (int32_t)index_get_int(v, 4), i->tb_den = (int32_t)index_get_int(v, 4);
-    i->rate_num = (int32_t)index_get_int(v, 4), i->rate_den = (int32_t)index_get_int(v, 4);
-    i->duration_ms = (int64_t)index_get_int(v, 8);
-    i->coded_width = (int32_t)index_get_int(v, 2), i->coded_height = (int32_t)index_get_int(v, 2);
-    i->width = (int32_t)index_get_int(v, 4), i->height = (int32_t)index_get_int(v, 4);
-    i->sar_num = (int32_t)index_get_int(v, 4), i->sar_den = (int32_t)index_get_int(v, 4);
-    i->orient = (int32_t)index_get_int(v, 1), i->reorder = (int32_t)index_get_int(v, 1),
-    i->flags = (uint32_t)index_get_int(v, 2);
-    i->matrix = (uint8_t)index_get_int(v, 1), i->range = (uint8_t)index_get_int(v, 1);
-    i->transfer = (uint8_t)index_get_int(v, 1), i->primaries = (uint8_t)index_get_int(v, 1);
-    const char *codec = get_text(v, arena, 1);
+    const mr_clip_info *i = &r->info;
+    bool tags = false;
+    for (int32_t c = 0; c < r->n_captions; c++)
+        tags |= *r->captions[c].tag != 0;
+    return (r->root ? NOT_FIRST_ROOT : 0u) | (i->first_pts ? NOT_FROM_ZERO : 0) |
+           (i->rate_den != 1 ? NOT_WHOLE_RATE : 0) |
+           (i->matrix != 1 || i->range != 1 || i->transfer != 1 || i->primaries != 1 ? NOT_BT709
+                                                                                     : 0) |
+           (i->flags ? NOT_PLAIN : 0) |
+           (i->width != i->coded_width || i->height != i->coded_height ? NOT_SHOWN_SO : 0) |
+           (i->duration_ms != usual_duration_ms(i) ? NOT_SO_LONG : 0) |
+           (i->sar_num != 1 || i->sar_den != 1 ? NOT_SQUARE : 0) | (i->orient ? NOT_UPRIGHT : 0) |
+           (r->start_us || r->end_us != -1 ? NOT_WHOLE : 0) |
+           (i->tb_num != 1 ? NOT_SIMPLE_TICKS : 0) | (tags ? HAS_TAGS : 0);
+}
+
+static void put_signed(index_pack *p, int64_t value)
+{
+    index_put_varint(p, index_zigzag(value));
+}
+static int64_t get_signed(index_view *v)
+{
+    return index_unzigzag(index_get_varint(v));
+}
+
+static void put_name(index_pack *p, const char *name)
+{
+    size_t n = strlen(name);
+    index_put_varint(p, n);
+    index_put(p, name, n);
+}
+static char *get_name(index_view *v, mr_arena *arena)
+{
+    size_t n = index_get_varint(v);
+    const uint8_t *at = index_get(v, n);
+    char *copy = at ? mr_arena_alloc(arena, n + 1) : NULL;
+    if (copy)
+        memcpy(copy, at, n), copy[n] = 0;
+    return copy;
+}
+
+static void put_codec(index_pack *p, const char *name)
+{
+    uint8_t code = MR_COUNT(codecs) - 1;
+    while (code && strcmp(codecs[code], name))
+        code--;
+    index_put(p, &code, 1);
+    if (!code)
+        put_name(p, name);
+}
+
+static mr_status get_codec(index_view *v, mr_arena *arena, char out[24])
+{
+    uint64_t code = index_get_int(v, 1);
+    const char *name = code >= MR_COUNT(codecs) ? NULL : code ? codecs[code] : get_name(v, arena);
     if (v->failed)
-        return mr_fail(MR_E_DATA, "a row that ends too early");
-    if (!codec || !r->path)
-        return mr_fail_memory(0);
-    size_t n = MR_MIN(strlen(codec), sizeof i->codec - 1);
-    memcpy(i->codec, codec, n);
-    i->codec[n] = 0;
+        return MR_OK; // told at the end
+    if (!name)
+        return code ? mr_fail(MR_E_DATA, "a codec of number %d", (int)code) : mr_fail_memory(0);
+    snprintf(out, 24, "%s", name);
     return MR_OK;
 }
 
-mr_status index_pack_text(index_pack *p, const mr_row *r, index_squeeze *squeeze)
+static void put_facts(index_pack *p, const mr_row *r)
 {
-    p->n = 0, p->failed = false;
-    // codec 0 is plain text, 1 is zstd with the dictionary of the index
-    index_put_int(p, squeeze ? 1 : 0, 1);
-    index_put_int(p, (uint64_t)r->n_captions, 1);
-    for (int32_t c = 0; c < r->n_captions; c++) {
-        index_put_text(p, r->captions[c].tag, 1);
-        if (squeeze)
-            MR_TRY(index_squeeze_put(squeeze, p, r->captions[c].text));
-        else
-            index_put_text(p, r->captions[c].text, 4);
-    }
-    return close_value(p);
+    const mr_clip_info *i = &r->info;
+    unsigned mask = unusual(r);
+    index_put_varint(p, mask);
+    put_name(p, r->path);
+    index_put(p, &r->key, sizeof r->key);
+    index_put_varint(p, i->bytes);
+    // whole seconds: copies and network stores round times
+    index_put_varint(p, (uint64_t)MR_MAX(i->mtime_ns, 0) / 1000000000);
+    index_put_varint(p, (uint64_t)i->frames), index_put_varint(p, (uint32_t)i->tb_den);
+    index_put_varint(p, (uint32_t)i->rate_num);
+    index_put_varint(p, (uint32_t)i->coded_width), index_put_varint(p, (uint32_t)i->coded_height);
+    index_put_int(p, (uint32_t)i->reorder, 1);
+    put_codec(p, i->codec);
+    if (mask & NOT_FIRST_ROOT)
+        index_put_varint(p, r->root);
+    if (mask & NOT_FROM_ZERO)
+        put_signed(p, i->first_pts);
+    if (mask & NOT_WHOLE_RATE)
+        index_put_varint(p, (uint32_t)i->rate_den);
+    if (mask & NOT_BT709)
+        index_put(p, (const uint8_t[]){i->matrix, i->range, i->transfer, i->primaries}, 4);
+    if (mask & NOT_PLAIN)
+        index_put_varint(p, i->flags);
+    if (mask & NOT_SHOWN_SO)
+        index_put_varint(p, (uint32_t)i->width), index_put_varint(p, (uint32_t)i->height);
+    if (mask & NOT_SO_LONG)
+        index_put_varint(p, (uint64_t)i->duration_ms);
+    if (mask & NOT_SQUARE)
+        index_put_varint(p, (uint32_t)i->sar_num), index_put_varint(p, (uint32_t)i->sar_den);
+    if (mask & NOT_UPRIGHT)
+        index_put_int(p, (uint32_t)i->orient, 1);
+    if (mask & NOT_WHOLE)
+        put_signed(p, r->start_us), put_signed(p, r->end_us);
+    if (mask & NOT_SIMPLE_TICKS)
+        index_put_varint(p, (uint32_t)i->tb_num);
 }
 
-mr_status index_unpack_text(MDB_val value, mr_arena *arena, mr_row *r, const index_unsqueeze *u,
-                            void *context)
+static int32_t get_int32(index_view *v)
 {
-    index_view view, *v = &view;
-    MR_TRY(open_value(value, v));
-    uint64_t codec = index_get_int(v, 1), n = index_get_int(v, 1);
-    if (codec > 1)
-        return mr_fail(MR_E_DATA, "captions of codec %d", (int)codec);
+    return (int32_t)(uint32_t)index_get_varint(v);
+}
+
+static mr_status get_facts(index_view *v, mr_arena *arena, mr_row *r, unsigned *mask)
+{
+    mr_clip_info *i = &r->info;
+    *mask = (unsigned)index_get_varint(v);
+    r->path = get_name(v, arena);
+    if (!v->failed && !r->path)
+        return mr_fail_memory(0);
+    r->key.lo = index_get_int(v, 8), r->key.hi = index_get_int(v, 8);
+    i->bytes = index_get_varint(v);
+    i->mtime_ns = (int64_t)index_get_varint(v) * 1000000000;
+    i->frames = (int64_t)index_get_varint(v), i->tb_den = get_int32(v);
+    i->rate_num = get_int32(v);
+    i->coded_width = get_int32(v), i->coded_height = get_int32(v);
+    i->reorder = (int32_t)index_get_int(v, 1);
+    MR_TRY(get_codec(v, arena, i->codec));
+    r->root = *mask & NOT_FIRST_ROOT ? (uint16_t)index_get_varint(v) : 0;
+    i->first_pts = *mask & NOT_FROM_ZERO ? get_signed(v) : 0;
+    i->rate_den = *mask & NOT_WHOLE_RATE ? get_int32(v) : 1;
+    i->matrix = i->range = i->transfer = i->primaries = 1;
+    const uint8_t *tags = *mask & NOT_BT709 ? index_get(v, 4) : NULL;
+    if (tags)
+        i->matrix = tags[0], i->range = tags[1], i->transfer = tags[2], i->primaries = tags[3];
+    i->flags = *mask & NOT_PLAIN ? (uint32_t)index_get_varint(v) : 0;
+    i->width = *mask & NOT_SHOWN_SO ? get_int32(v) : i->coded_width;
+    i->height = *mask & NOT_SHOWN_SO ? get_int32(v) : i->coded_height;
+    i->duration_ms = *mask & NOT_SO_LONG ? (int64_t)index_get_varint(v) : usual_duration_ms(i);
+    i->sar_num = *mask & NOT_SQUARE ? get_int32(v) : 1;
+    i->sar_den = *mask & NOT_SQUARE ? get_int32(v) : 1;
+    i->orient = *mask & NOT_UPRIGHT ? (int32_t)index_get_int(v, 1) : 0;
+    r->start_us = *mask & NOT_WHOLE ? get_signed(v) : 0;
+    r->end_us = *mask & NOT_WHOLE ? get_signed(v) : -1;
+    i->tb_num = *mask & NOT_SIMPLE_TICKS ? get_int32(v) : 1;
+    return MR_OK;
+}
+
+// key frames mostly lie evenly: what is written is by how much their distances differ
+static void put_keys(index_pack *p, const mr_clip_info *i)
+{
+    int64_t before = i->first_pts, distance = 0;
+    index_put_varint(p, (uint64_t)i->n_keys);
+    for (int32_t k = 0; k < i->n_keys; k++) {
+        int64_t d = (int64_t)((uint64_t)i->key_pts[k] - (uint64_t)before);
+        put_signed(p, (int64_t)((uint64_t)d - (uint64_t)distance));
+        before = i->key_pts[k], distance = d;
+    }
+}
+
+static mr_status get_keys(index_view *v, mr_arena *arena, mr_clip_info *i)
+{
+    uint64_t n = index_get_varint(v), before = (uint64_t)i->first_pts, distance = 0;
+    // each takes a byte at least
+    if (v->failed || n > (size_t)(v->end - v->at))
+        return mr_fail(MR_E_DATA, "a key frame list that ends too early");
+    int64_t *list = mr_arena_alloc(arena, sizeof *list * (n + 1));
+    if (!list)
+        return mr_fail_memory(sizeof *list * n);
+    for (uint64_t k = 0; k < n; k++) {
+        distance += (uint64_t)get_signed(v);
+        list[k] = (int64_t)(before += distance);
+    }
+    i->key_pts = list, i->n_keys = (int32_t)n;
+    return MR_OK;
+}
+
+static mr_status put_captions(index_pack *p, const mr_row *r, index_squeeze *squeeze)
+{
+    bool tags = unusual(r) & HAS_TAGS;
+    index_put_varint(p, (uint64_t)r->n_captions);
+    for (int32_t c = 0; c < r->n_captions; c++) {
+        if (tags)
+            put_name(p, r->captions[c].tag);
+        MR_TRY(index_squeeze_put(squeeze, p, r->captions[c].text));
+    }
+    return MR_OK;
+}
+
+static mr_status get_captions(index_view *v, mr_arena *arena, mr_row *r, bool tags,
+                              const index_unsqueeze *u, void *context)
+{
+    uint64_t n = index_get_varint(v);
+    if (v->failed || n > (size_t)(v->end - v->at))
+        return mr_fail(MR_E_DATA, "captions that end too early");
     mr_caption *list = mr_arena_alloc(arena, sizeof *list * (n + 1));
     if (!list)
         return mr_fail_memory(sizeof *list * n);
-    for (uint64_t c = 0; c < n && !v->failed; c++) {
-        list[c].tag = get_text(v, arena, 1);
-        if (codec == 0)
-            list[c].text = get_text(v, arena, 4);
-        else
-            MR_TRY(index_unsqueeze_get(u, context, v, arena, &list[c].text));
-        if (!v->failed && (!list[c].tag || !list[c].text))
+    for (uint64_t c = 0; c < n; c++) {
+        list[c] = (mr_caption){"", NULL};
+        if (tags)
+            list[c].tag = get_name(v, arena);
+        MR_TRY(index_unsqueeze_get(u, context, v, arena, &list[c].text));
+        if (v->failed)
+            return mr_fail(MR_E_DATA, "captions that end too early");
+        if (!list[c].tag)
             return mr_fail_memory(0);
     }
-    if (v->failed)
-        return mr_fail(MR_E_DATA, "captions that end too early");
     r->captions = list, r->n_captions = (int32_t)n;
     return MR_OK;
 }
 
-mr_status index_pack_keys(index_pack *p, const mr_row *r)
+mr_status index_pack_row(index_pack *p, const mr_row *r, index_squeeze *squeeze)
 {
     p->n = 0, p->failed = false;
-    index_put_varint(p, (uint64_t)r->info.n_keys);
-    int64_t before = 0;
-    for (int32_t k = 0; k < r->info.n_keys; k++) {
-        index_put_varint(p, index_zigzag(r->info.key_pts[k] - before));
-        before = r->info.key_pts[k];
-    }
+    index_put_int(p, VERSION, 1);
+    put_facts(p, r);
+    put_keys(p, &r->info);
+    MR_TRY(put_captions(p, r, squeeze));
     return close_value(p);
 }
 
-mr_status index_unpack_keys(MDB_val value, mr_arena *arena, mr_row *r)
+static mr_status unpack(MDB_val value, mr_arena *arena, mr_row *r, index_view *v, unsigned *mask)
 {
-    index_view view, *v = &view;
     MR_TRY(open_value(value, v));
-    uint64_t n = index_get_varint(v);
-    if (n > value.mv_size)
-        return mr_fail(MR_E_DATA, "a key frame list that ends too early");
-    int64_t *list = mr_arena_alloc(arena, sizeof *list * (n + 1)), before = 0;
-    if (!list)
-        return mr_fail_memory(sizeof *list * n);
-    for (uint64_t k = 0; k < n; k++)
-        list[k] = before += index_unzigzag(index_get_varint(v));
-    if (v->failed)
-        return mr_fail(MR_E_DATA, "a key frame list that ends too early");
-    r->info.key_pts = list, r->info.n_keys = (int32_t)n;
-    return MR_OK;
+    if (index_get_int(v, 1) != VERSION)
+        return mr_fail(MR_E_DATA, "a row of another version");
+    MR_TRY(get_facts(v, arena, r, mask));
+    return v->failed ? mr_fail(MR_E_DATA, "a row that ends too early") : MR_OK;
+}
+
+mr_status index_unpack_facts(MDB_val value, mr_arena *arena, mr_row *r)
+{
+    index_view v;
+    unsigned mask;
+    return unpack(value, arena, r, &v, &mask);
+}
+
+mr_status index_unpack_row(MDB_val value, mr_arena *arena, mr_row *r, const index_unsqueeze *u,
+                           void *context)
+{
+    index_view v;
+    unsigned mask;
+    MR_TRY(unpack(value, arena, r, &v, &mask));
+    MR_TRY(get_keys(&v, arena, &r->info));
+    MR_TRY(get_captions(&v, arena, r, mask & HAS_TAGS, u, context));
+    return v.failed ? mr_fail(MR_E_DATA, "a row that ends too early") : MR_OK;
 }
 
 mr_hot index_hot_of(const mr_row *r)

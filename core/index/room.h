@@ -24,7 +24,6 @@ typedef struct index_view {
 void index_put(index_pack *p, const void *bytes, size_t n);
 void index_put_int(index_pack *p, uint64_t value, int bytes);
 void index_put_varint(index_pack *p, uint64_t value);
-void index_put_text(index_pack *p, const char *text, int length_bytes);
 uint64_t index_get_int(index_view *v, int bytes);
 uint64_t index_get_varint(index_view *v);
 const uint8_t *index_get(index_view *v, size_t n);
@@ -179,8 +178,11 @@ typedef struct index_squeeze index_squeeze;     /* a builder's */
 typedef struct index_unsqueeze index_unsqueeze; /* an index's, shared by its readers */
 /* A dictionary for the captions of a list that is complete; empty for small lists. */
 mr_status index_dict_train(const index_source *s, index_pack *dict);
+/* The same of texts that lie behind each other, with their sizes, size_t each. */
+mr_status index_dict_make(const index_pack *samples, const index_pack *sizes, index_pack *dict);
 mr_status index_squeeze_new(const void *dict, size_t n, index_squeeze **out);
 void index_squeeze_free(index_squeeze *s);
+/* Append a text with its length; s NULL: plain. */
 mr_status index_squeeze_put(index_squeeze *s, index_pack *p, const char *text);
 mr_status index_unsqueeze_new(const void *dict, size_t n, index_unsqueeze **out);
 void index_unsqueeze_free(index_unsqueeze *u);
@@ -192,24 +194,22 @@ void index_unsqueeze_context_free(void *context);
 
 /* ---- pack.c: rows as bytes ---- */
 
-/* Values of the tables row, text and kf; `p` is emptied first. The last 4 bytes are a checksum. */
-mr_status index_pack_row(index_pack *p, const mr_row *row);
-mr_status index_pack_text(index_pack *p, const mr_row *row,
-                          index_squeeze *squeeze); /* squeeze NULL: plain */
-mr_status index_pack_keys(index_pack *p, const mr_row *row);
+/* A value of table row; `p` is emptied first, squeeze NULL: captions stay plain. The last 4 bytes
+ * are a checksum. */
+mr_status index_pack_row(index_pack *p, const mr_row *row, index_squeeze *squeeze);
 /* The reverse; texts and lists are put in `arena`. MR_E_DATA when damaged. */
-mr_status index_unpack_row(MDB_val v, mr_arena *arena, mr_row *row);
-mr_status index_unpack_text(MDB_val v, mr_arena *arena, mr_row *row, const index_unsqueeze *u,
-                            void *context);
-mr_status index_unpack_keys(MDB_val v, mr_arena *arena, mr_row *row);
+mr_status index_unpack_row(MDB_val v, mr_arena *arena, mr_row *row, const index_unsqueeze *u,
+                           void *context);
+/* The same without key frames and captions. */
+mr_status index_unpack_facts(MDB_val v, mr_arena *arena, mr_row *row);
 mr_hot index_hot_of(const mr_row *row);
 /* Hash of key, hot fields, file size and captions. */
 mr_hash128 index_row_hash(const mr_row *row);
 
 /* ---- tables ---- */
 
-#define DATA_FORMAT "moonreel index 1"
-enum { DATA_META, DATA_HOT, DATA_ROW, DATA_TEXT, DATA_KF, DATA_KEYMAP, DATA_TABLES };
+#define DATA_FORMAT "moonreel index 2"
+enum { DATA_META, DATA_HOT, DATA_ROW, DATA_KEYMAP, DATA_TABLES };
 enum { DATA_KEYMAP_ROWS = 65536 };
 extern const char *const index_table_names[]; /* a builder's too */
 unsigned index_table_flags(int table);

@@ -6,7 +6,7 @@
 #include <zdict.h>
 #include <zstd.h>
 
-enum { DICT_BYTES = 64 << 10, SAMPLE_BYTES = 8 << 20, TEXT_MAX = 16 << 20, LEVEL = 3 };
+enum { DICT_BYTES = 64 << 10, SAMPLE_BYTES = 3 << 20, TEXT_MAX = 16 << 20, LEVEL = 3 };
 
 struct index_squeeze {
     ZSTD_CCtx *out;
@@ -41,7 +41,7 @@ static mr_status choose(const index_source *s, index_pack *samples, index_pack *
     return st;
 }
 
-static mr_status train(const index_pack *samples, const index_pack *sizes, index_pack *dict)
+mr_status index_dict_make(const index_pack *samples, const index_pack *sizes, index_pack *dict)
 {
     uint8_t *room = mr_alloc(DICT_BYTES);
     if (!room)
@@ -64,7 +64,7 @@ mr_status index_dict_train(const index_source *s, index_pack *dict)
         return MR_OK; // small sets stay plain
     mr_status st = choose(s, &samples, &sizes);
     if (st == MR_OK)
-        st = train(&samples, &sizes, dict);
+        st = index_dict_make(&samples, &sizes, dict);
     mr_free(sizes.bytes);
     mr_free(samples.bytes);
     return st;
@@ -77,7 +77,10 @@ mr_status index_squeeze_new(const void *dict, size_t n, index_squeeze **out)
         return mr_fail_memory(sizeof *s);
     s->out = ZSTD_createCCtx();
     s->out_dict = ZSTD_createCDict(dict, n, LEVEL);
-    if (!s->out || !s->out_dict) {
+    // frames need not name the only dictionary there is
+    if (!s->out || !s->out_dict ||
+        ZSTD_isError(ZSTD_CCtx_setParameter(s->out, ZSTD_c_dictIDFlag, 0)) ||
+        ZSTD_isError(ZSTD_CCtx_refCDict(s->out, s->out_dict))) {
         index_squeeze_free(s);
         return mr_fail_memory(n);
     }
@@ -95,22 +98,32 @@ void index_squeeze_free(index_squeeze *s)
     mr_free(s);
 }
 
+// every frame begins with the same bytes, which are left out
+static const uint8_t magic[4] = {0x28, 0xb5, 0x2f, 0xfd};
+
 mr_status index_squeeze_put(index_squeeze *s, index_pack *p, const char *text)
 {
-    size_t n = strlen(text), room = ZSTD_compressBound(n);
+    size_t n = strlen(text), made = n;
     if (n > TEXT_MAX)
         return mr_fail(MR_E_DATA, "a caption of %zu bytes; expected at most %d", n, TEXT_MAX);
-    if (room > s->buffer.cap) {
-        uint8_t *more = mr_realloc(s->buffer.bytes, room);
-        if (!more)
-            return mr_fail_memory(room);
-        s->buffer.bytes = more, s->buffer.cap = room;
+    if (s && n) {
+        size_t room = ZSTD_compressBound(n);
+        if (room > s->buffer.cap) {
+            uint8_t *more = mr_realloc(s->buffer.bytes, room);
+            if (!more)
+                return mr_fail_memory(room);
+            s->buffer.bytes = more, s->buffer.cap = room;
+        }
+        size_t got = ZSTD_compress2(s->out, s->buffer.bytes, room, text, n);
+        if (ZSTD_isError(got))
+            return mr_fail(MR_E_INTERNAL, "cannot compress a caption: %s", ZSTD_getErrorName(got));
+        made = got - sizeof magic;
     }
-    size_t made = ZSTD_compress_usingCDict(s->out, s->buffer.bytes, room, text, n, s->out_dict);
-    if (ZSTD_isError(made))
-        return mr_fail(MR_E_INTERNAL, "cannot compress a caption: %s", ZSTD_getErrorName(made));
-    index_put_int(p, made, 4);
-    index_put(p, s->buffer.bytes, made);
+    // what does not get shorter stays plain
+    bool squeezed = made < n;
+    made = squeezed ? made : n;
+    index_put_varint(p, (uint64_t)made << 1 | squeezed);
+    index_put(p, squeezed ? (const char *)s->buffer.bytes + sizeof magic : text, made);
     return MR_OK;
 }
 
@@ -135,25 +148,47 @@ void index_unsqueeze_free(index_unsqueeze *u)
     mr_free(u);
 }
 
-mr_status index_unsqueeze_get(const index_unsqueeze *u, void *context, index_view *v,
-                              mr_arena *arena, const char **text)
+static mr_status unsqueeze(const index_unsqueeze *u, void *context, const uint8_t *bytes, size_t n,
+                           mr_arena *arena, char **text)
 {
-    size_t n = index_get_int(v, 4);
-    const uint8_t *frame = index_get(v, n);
-    if (!frame)
-        return MR_OK; // the view has failed; its owner tells
     if (!u)
         return mr_fail(MR_E_DATA, "compressed captions, and no dictionary in the index");
+    uint8_t *frame = mr_arena_alloc(arena, n + sizeof magic);
+    if (!frame)
+        return mr_fail_memory(n);
+    memcpy(frame, magic, sizeof magic);
+    memcpy(frame + sizeof magic, bytes, n);
+    n += sizeof magic;
     unsigned long long size = ZSTD_getFrameContentSize(frame, n);
     if (size > TEXT_MAX)
         return mr_fail(MR_E_DATA, "a caption of unknown size");
-    char *room = mr_arena_alloc(arena, (size_t)size + 1);
-    if (!room)
+    if (!(*text = mr_arena_alloc(arena, (size_t)size + 1)))
         return mr_fail_memory((size_t)size);
-    size_t got = ZSTD_decompress_usingDDict(context, room, (size_t)size, frame, n, u->dict);
+    size_t got = ZSTD_decompress_usingDDict(context, *text, (size_t)size, frame, n, u->dict);
     if (ZSTD_isError(got) || got != size)
         return mr_fail(MR_E_DATA, "a caption that does not unpack");
-    *text = room;
+    (*text)[size] = 0;
+    return MR_OK;
+}
+
+mr_status index_unsqueeze_get(const index_unsqueeze *u, void *context, index_view *v,
+                              mr_arena *arena, const char **text)
+{
+    uint64_t head = index_get_varint(v);
+    size_t n = (size_t)(head >> 1);
+    const uint8_t *bytes = index_get(v, n);
+    char *copy = NULL;
+    if (!bytes)
+        return MR_OK; // the view has failed; its owner tells
+    if (head & 1) {
+        MR_TRY(unsqueeze(u, context, bytes, n, arena, &copy));
+    } else {
+        if (!(copy = mr_arena_alloc(arena, n + 1)))
+            return mr_fail_memory(n);
+        memcpy(copy, bytes, n);
+        copy[n] = 0;
+    }
+    *text = copy;
     return MR_OK;
 }
 

@@ -20,6 +20,11 @@ bool index_caption_bad(const char *text, char why[INDEX_WHY])
         return true;
     }
     for (size_t at = 0; at < bytes;) {
+        // most of any text is letters and spaces
+        if (text[at] >= ' ' && text[at] < 0x7f) {
+            at++;
+            continue;
+        }
         uint32_t code;
         size_t n = mr_utf8(text + at, bytes - at, &code);
         if (!n || is_control(code)) {
