@@ -319,6 +319,20 @@ static const mr_bind_row index_module_rows[] = {
 static const mr_bind_face index_module_face = {
     "moonreel.core.index", "Indexes of samples: build and open.", index_module_rows, NULL};
 
+// index:common(other) -> {both, vanished (here alone), new (there alone)}
+static int index_common(lua_State *L)
+{
+    mr_index *a = mr_index_reader_index(mr_bind_unbox(L, 1, mr_bind_index_type)),
+             *b = mr_index_reader_index(mr_bind_unbox(L, 2, mr_bind_index_type));
+    mr_index_common c;
+    mr_bind_check(L, mr_index_match(a, b, NULL, NULL, &c));
+    lua_createtable(L, 0, 3);
+    mr_bind_set_int(L, "both", (int64_t)c.both);
+    mr_bind_set_int(L, "vanished", (int64_t)c.only_a);
+    mr_bind_set_int(L, "new", (int64_t)c.only_b);
+    return 1;
+}
+
 static const mr_bind_row index_rows[] = {
     MR_ROW(
         "row", index_row, "(i: integer): table",
@@ -326,9 +340,12 @@ static const mr_bind_row index_rows[] = {
         "which it begins), frames, fps, width, height, columns, ..."),
     MR_ROW("find", index_find, "(key: string): integer?",
            "The number, from 1, of the sample with a key; nil when there is none."),
+    MR_ROW("common", index_common, "(other: mr.Index): table",
+           "Samples by key: {both, vanished (that the other one lacks), new (it alone has)}."),
     MR_ROW("facts", index_facts, "(): table",
            "{rows, fp_order, fp_set, path, roots, sources, columns}."),
-    MR_ROW("__len", index_len, "(): integer", "The number of samples."), MR_ROW_END};
+    MR_ROW("__len", index_len, "(): integer", "The number of samples."),
+    MR_ROW_END};
 static const mr_bind_face index_face = {
     "mr.Index", "A sealed index; #index is the number of its samples.", index_rows, free_reader};
 

@@ -62,6 +62,15 @@ static void read_aspects(lua_State *L, mr_bucket_resolution *r)
     r->aspects = rows;
 }
 
+// a number of the row on top that need not be there: 0
+static double optional_at(lua_State *L, int i)
+{
+    lua_rawgeti(L, -1, i);
+    double x = lua_isnil(L, -1) ? 0 : luaL_checknumber(L, -1);
+    lua_pop(L, 1);
+    return x;
+}
+
 static void read_lengths(lua_State *L, mr_bucket_resolution *r)
 {
     r->n_lengths = push_list(L, "lengths");
@@ -72,7 +81,8 @@ static void read_lengths(lua_State *L, mr_bucket_resolution *r)
         rows[i] = (mr_bucket_length){.frames = (int32_t)number_at(L, 1),
                                      .keep = number_at(L, 2),
                                      .tries = number_at(L, 3),
-                                     .batch = (int32_t)number_at(L, 4)};
+                                     .batch = (int32_t)number_at(L, 4),
+                                     .cost = optional_at(L, 5)};
         lua_pop(L, 1);
     }
     r->lengths = rows;
@@ -249,6 +259,15 @@ static int rule_survey(lua_State *L)
     return 1;
 }
 
+static int rule_hash(lua_State *L)
+{
+    char hex[17];
+    snprintf(hex, sizeof hex, "%016llx",
+             (unsigned long long)mr_bucket_rule_hash(mr_bind_unbox(L, 1, RULE)));
+    lua_pushstring(L, hex);
+    return 1;
+}
+
 static int rule_crop(lua_State *L)
 {
     const mr_bucket_rule *rule = mr_bind_unbox(L, 1, RULE);
@@ -288,6 +307,10 @@ static const mr_bind_field loader_fields[] = {
     MR_BIND_STR("state", loader_options, core.state, "Go on from this loader:state()."),
     MR_BIND_STR("excluded", loader_options, core.excluded, "Left out there: loader:excluded()."),
     MR_BIND_STR("quarantine", loader_options, core.quarantine, "The run's quarantine.jsonl."),
+    MR_BIND_STR("seen", loader_options, core.seen, "The list that loader.carry wrote, of a state."),
+    MR_BIND_INT("epoch", loader_options, core.epoch, 0, 0, "Without a state: begin at this one."),
+    MR_BIND_INT("slot", loader_options, core.slot, 1, 1,
+                "Micro-batches of equal cost drawn together."),
     MR_BIND_NUM("deadline_s", loader_options, core.deadline_s, 0, "Seconds for one clip; 0: 60."),
     MR_BIND_BOOL("isolated", loader_options, core.isolated,
                  "Each thread decodes in a process of its own."),
@@ -320,6 +343,71 @@ static int l_new(lua_State *L)
     *box = l;
     lua_pushvalue(L, box_at);
     return 1;
+}
+
+/* ---- a state for other data or another rule ---- */
+
+typedef struct carry_options {
+    const char *state, *excluded, *seen, *folder;
+    int64_t seed;
+} carry_options;
+
+static const mr_bind_field carry_fields[] = {
+    MR_BIND_STR("state", carry_options, state, "Of the old loader, required."),
+    MR_BIND_STR("excluded", carry_options, excluded, "Left out there: loader:excluded()."),
+    MR_BIND_STR("seen", carry_options, seen, "The list that belongs to that state, if any."),
+    MR_BIND_STR("folder", carry_options, folder, "Where the new list is written, required."),
+    MR_BIND_INT("seed", carry_options, seed, 0, INT64_MIN, "Of the order."),
+    MR_BIND_END};
+
+// the list of a state, as seen-HASH.bits in a folder
+static mr_status write_seen(const mr_trained *seen, const char *folder, char path[4200])
+{
+    if (snprintf(path, 4200, "%s/seen-%016llx.bits", folder,
+                 (unsigned long long)mr_trained_hash(seen)) >= 4200)
+        return mr_fail(MR_E_IO, "%s: path is too long", folder);
+    return mr_trained_write(seen, path);
+}
+
+static mr_status carry(const carry_options *o, mr_carry *from, mr_index *now,
+                       const mr_bucket_rule *rule, char **text, char path[4200], uint64_t *count)
+{
+    uint64_t *keys = NULL;
+    mr_trained *seen = NULL;
+    mr_status st = o->excluded ? mr_quarantine_keys(o->excluded, &keys, &from->n_excluded) : MR_OK;
+    from->excluded = keys;
+    if (st == MR_OK && o->seen)
+        st = mr_trained_read(o->seen, &from->seen);
+    if (st == MR_OK)
+        st = mr_order_carry(from, now, rule, text, &seen);
+    if (st == MR_OK) {
+        *count = mr_trained_count(seen);
+        st = write_seen(seen, o->folder, path);
+    }
+    mr_trained_unref(seen);
+    mr_trained_unref(from->seen);
+    mr_free(keys);
+    return st;
+}
+
+/* carry(old index, old rule, index, rule, options) -> state, path of the list, samples in it */
+static int l_carry(lua_State *L)
+{
+    carry_options o = {0};
+    mr_carry from = {.index = mr_index_reader_index(mr_bind_unbox(L, 1, "mr.Index")),
+                     .rule = mr_bind_unbox(L, 2, RULE)};
+    mr_index *now = mr_index_reader_index(mr_bind_unbox(L, 3, "mr.Index"));
+    const mr_bucket_rule *rule = mr_bind_unbox(L, 4, RULE);
+    mr_bind_options(L, 5, "loader.carry", carry_fields, &o);
+    luaL_argcheck(L, o.state && o.folder, 5, "state and folder are required");
+    from.seed = (uint64_t)o.seed, from.text = o.state;
+    char **text = (char **)mr_bind_hold(L), path[4200];
+    uint64_t count = 0;
+    mr_bind_check(L, carry(&o, &from, now, rule, text, path, &count));
+    lua_pushstring(L, *text);
+    lua_pushstring(L, path);
+    lua_pushinteger(L, (lua_Integer)count);
+    return 3;
 }
 
 /* ---- a batch ---- */
@@ -521,6 +609,12 @@ static const mr_bind_row loader_module_rows[] = {
                    rule_fields),
     MR_ROW("in_part", l_in_part, "(key: integer, part: integer, parts: integer): boolean",
            "Does the sample with this lower half of a key belong to a part, from 1?"),
+    MR_ROW_OPTIONS("carry", l_carry,
+                   "(was: mr.Index, was_rule: mr.BucketRule, now: mr.Index, rule: mr.BucketRule, "
+                   "options: table): string, string, integer",
+                   "A state for another index, another rule or both: it, the path of the list of "
+                   "samples that the epoch has trained, and how many they are.",
+                   carry_fields),
     MR_ROW_OPTIONS("order", mr_bind_order_new, "(index: mr.Index, options: table): mr.Order",
                    "The order of an index's samples by itself, from the first epoch on; "
                    "moonreel.data.order takes settings.",
@@ -556,6 +650,8 @@ static const mr_bind_row rule_rows[] = {
     MR_ROW("survey", rule_survey, "(index: mr.Index, seed: integer, epoch: integer): table",
            "What becomes of an index's rows in an epoch: buckets that are used, each with its "
            "samples, and dropped: {why, rows, example (a row from 1)}."),
+    MR_ROW("hash", rule_hash, "(): string",
+           "Of all but batch sizes and costs: 16 hexadecimal digits, as in a state of the order."),
     MR_ROW("crop", rule_crop,
            "(frames: integer, have: integer, start?: integer): integer[], integer",
            "The frames that a sample of so many takes from a clip, from 0; and how many starts "

@@ -29,7 +29,7 @@ static void free_order(void *object)
 
 typedef struct order_options {
     int64_t seed;
-    int32_t frame_interval;
+    int32_t frame_interval, slot;
     bool compat;
     const char *quarantine;
 } order_options;
@@ -40,13 +40,15 @@ const mr_bind_field mr_bind_order_fields[] = {
                 "Frames from one to the next."),
     MR_BIND_BOOL("compat", order_options, compat, "The length test of Open-Sora 1.2."),
     MR_BIND_INT("seed", order_options, seed, 0, INT64_MIN, "Of the order."),
+    MR_BIND_INT("slot", order_options, slot, 1, 1, "Micro-batches of equal cost drawn together."),
     MR_BIND_STR("quarantine", order_options, quarantine,
                 "A quarantine.jsonl that leaves samples out of later epochs."),
     MR_BIND_END};
 
 static mr_status open_order(order *o, mr_index *index, const order_options *options)
 {
-    MR_TRY(mr_order_new(index, o->rule, (uint64_t)options->seed, &o->order));
+    mr_order_options core = {.seed = (uint64_t)options->seed, .slot = options->slot};
+    MR_TRY(mr_order_new(index, o->rule, &core, &o->order));
     size_t most = (size_t)mr_order_batch_max(o->order);
     o->ids = mr_alloc(sizeof *o->ids * most);
     o->keys = mr_alloc(sizeof *o->keys * most);

@@ -16,7 +16,8 @@ const char *mr_drop_text(mr_drop why)
         "shorter than every length (frame_interval counted)",
         "pictures, and no length is 1",
         "left out by the probabilities of this epoch",
-        "in quarantine"};
+        "in quarantine",
+        "trained in this epoch before data or bucket rule changed"};
     return (unsigned)why < MR_DROP_COUNT ? texts[why] : "?";
 }
 
@@ -49,6 +50,33 @@ static mr_status check_length(const char *name, const mr_bucket_length *l)
     if (l->batch < 0 || l->batch > 65535 || (!l->batch && l->keep > 0))
         return mr_fail(MR_E_RECIPE, "bucket_config.%s[%d]: batch size %d; expected 1 to 65535",
                        name, l->frames, l->batch);
+    if (!(l->cost >= 0 && l->cost < 1e300))
+        return mr_fail(MR_E_RECIPE, "bucket_config.%s[%d]: cost %g; expected a number above 0",
+                       name, l->frames, l->cost);
+    return MR_OK;
+}
+
+static int compare_ratios(const void *a, const void *b)
+{
+    const bucket_ratio *x = a, *y = b;
+    if (x->ratio != y->ratio)
+        return x->ratio < y->ratio ? -1 : 1;
+    return x->aspect - y->aspect;
+}
+
+// the ratios of a resolution from low to high, each once with its first aspect
+static mr_status sort_ratios(mr_bucket_rule *r, bucket_resolution *res)
+{
+    bucket_ratio *all = mr_arena_alloc(&r->arena, sizeof *all * (size_t)res->n_aspects);
+    if (!all)
+        return mr_fail_memory(0);
+    for (int32_t a = 0; a < res->n_aspects; a++)
+        all[a] = (bucket_ratio){res->aspects[a].ratio, a};
+    qsort(all, (size_t)res->n_aspects, sizeof *all, compare_ratios);
+    for (int32_t a = 0; a < res->n_aspects; a++)
+        if (!a || all[a].ratio != all[a - 1].ratio)
+            all[res->n_ratios++] = all[a];
+    res->ratios = all;
     return MR_OK;
 }
 
@@ -75,6 +103,7 @@ static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *
                            "resolutions.%s: aspect %g is %d x %d; expected 8 pixels a side or more",
                            from->name, from->aspects[a].ratio, from->aspects[a].height,
                            from->aspects[a].width);
+    MR_TRY(sort_ratios(r, to));
     for (int32_t i = 0; i < from->n_lengths; i++) {
         const mr_bucket_length *l = &from->lengths[i];
         MR_TRY(check_length(from->name, l));
@@ -85,9 +114,13 @@ static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *
         // the draws are named by what they are for, so that other entries of the table do not
         // change them
         uint64_t name = mr_name_word(from->name), frames = (uint64_t)l->frames;
+        int64_t span =
+            r->compat ? (int64_t)l->frames * r->interval : (int64_t)(l->frames - 1) * r->interval;
         to->lengths[i] =
             (bucket_length){.frames = l->frames,
+                            .needs = span + 1,
                             .batch = l->batch,
+                            .cost = l->cost,
                             .keep = l->keep,
                             .tries = l->tries,
                             .try_word = MR_MIX(mr_name_word("bucket.try"), name, frames),
@@ -118,8 +151,10 @@ static mr_status number_buckets(mr_bucket_rule *r)
             h = MR_MIX(h, (uint64_t)len->frames, mr_hash64(p, sizeof p));
             for (int32_t a = 0; a < res->n_aspects; a++) {
                 const mr_bucket_aspect *as = &res->aspects[a];
+                double pixels = (double)len->batch * len->frames * as->height * as->width;
                 r->buckets[r->count++] =
-                    (mr_bucket){res->name, len->frames, as->height, as->width, len->batch};
+                    (mr_bucket){res->name, len->frames, as->height,
+                                as->width, len->batch,  len->cost > 0 ? len->cost : pixels};
                 h = MR_MIX(h, mr_hash64(&as->ratio, sizeof as->ratio), (uint64_t)as->height,
                            (uint64_t)as->width);
             }
@@ -189,24 +224,25 @@ static bool below(uint64_t seed, uint64_t epoch, uint64_t purpose, uint64_t key,
     return p >= 1 || mr_fraction(MR_MIX(seed, epoch, purpose, key)) < p;
 }
 
-bool bucket_fits(const mr_bucket_rule *r, const bucket_length *l, int64_t have)
+bool bucket_fits(const bucket_length *l, int64_t have)
 {
-    if (have == 1 || l->frames == 1)
-        return have == 1 && l->frames == 1;
-    return r->compat ? have > (int64_t)l->frames * r->interval
-                     : have >= (int64_t)(l->frames - 1) * r->interval + 1;
+    return have == 1 || l->frames == 1 ? have == l->frames : have >= l->needs;
 }
 
+// the first one of the table among those that are equally near
 static int32_t nearest_aspect(const bucket_resolution *res, const mr_hot *hot)
 {
-    double ratio = (double)hot->height / hot->width, best = INFINITY;
-    int32_t at = 0;
-    for (int32_t a = 0; a < res->n_aspects; a++) {
-        double off = fabs(res->aspects[a].ratio - ratio);
-        if (off < best)
-            best = off, at = a;
+    double ratio = (double)hot->height / hot->width;
+    const bucket_ratio *lo = res->ratios, *hi = lo + res->n_ratios - 1;
+    while (hi - lo > 1) {
+        const bucket_ratio *mid = lo + (hi - lo) / 2;
+        if (mid->ratio <= ratio)
+            lo = mid;
+        else
+            hi = mid;
     }
-    return at;
+    double below = fabs(lo->ratio - ratio), above = fabs(hi->ratio - ratio);
+    return below < above || (below == above && lo->aspect < hi->aspect) ? lo->aspect : hi->aspect;
 }
 
 int32_t mr_bucket_rule_assign(const mr_bucket_rule *r, uint64_t seed, uint64_t epoch,
@@ -222,7 +258,7 @@ int32_t mr_bucket_rule_assign(const mr_bucket_rule *r, uint64_t seed, uint64_t e
             *why = hot->frames == 1 ? MR_DROP_IMAGE : MR_DROP_SHORT;
         for (int32_t l = 0; l < res->n_lengths; l++) {
             const bucket_length *len = &res->lengths[l];
-            if (!bucket_fits(r, len, hot->frames))
+            if (!bucket_fits(len, hot->frames))
                 continue;
             *why = MR_DROP_CHANCE;
             // who is not tried goes on to shorter lengths, who is tried and not kept to the next

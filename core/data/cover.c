@@ -23,7 +23,7 @@ static void visit(const mr_bucket_rule *r, const mr_hot *hot, cover *covers)
             cover *c = &covers[at + l];
             if (pixels < 0.8 * res->pixels)
                 c->small++;
-            else if (!bucket_fits(r, len, hot->frames))
+            else if (!bucket_fits(len, hot->frames))
                 c->unfit++;
             else if (!walks)
                 c->taken++;

@@ -94,10 +94,20 @@ static mr_status restore(mr_loader *l, const char *text)
     MR_TRY(mr_position_epoch(text, &epoch));
     if (l->options.excluded)
         MR_TRY(quarantine_take(l->bad, epoch, l->options.excluded));
+    if (l->options.seen)
+        MR_TRY(mr_trained_read(l->options.seen, &l->carried));
+    l->carried_epoch = epoch;
     MR_TRY(quarantine_excluded(l->bad, epoch, &keys, &n));
-    mr_status st = mr_order_restore(l->order, text, keys, n);
+    mr_status st = mr_order_restore(l->order, text, keys, n, l->carried);
     mr_free(keys);
     return st;
+}
+
+// the start of an epoch that is not the first one
+static mr_status begin_at(mr_loader *l, uint64_t epoch)
+{
+    MR_TRY(loader_exclude(l, l->order, epoch));
+    return order_begin_epoch(l->order, epoch);
 }
 
 static mr_status check_share(mr_loader_options *o)
@@ -121,11 +131,14 @@ static mr_status start(mr_loader *l)
     if (!o->isolated)
         MR_TRY(mr_media_get(&l->media));
     MR_TRY(quarantine_open(o->quarantine, mr_index_get_facts(l->index).fp_order, &l->bad));
-    MR_TRY(mr_order_new(l->index, l->rule, o->seed, &l->order));
+    mr_order_options order = {.seed = o->seed, .slot = o->slot};
+    MR_TRY(mr_order_new(l->index, l->rule, &order, &l->order));
     if (!o->allow_empty)
         MR_TRY(order_check_cover(l->order));
     if (o->state)
         MR_TRY(restore(l, o->state));
+    else if (o->epoch)
+        MR_TRY(begin_at(l, o->epoch));
     MR_TRY(mr_position_init(&l->position, l->order));
     int32_t nb = mr_bucket_rule_count(l->rule);
     if (!(l->plan = mr_calloc((size_t)nb, sizeof *l->plan)))
@@ -167,7 +180,7 @@ mr_status mr_loader_new(mr_index *index, mr_bucket_rule *rule, const mr_loader_o
     pthread_cond_init(&l->ready, NULL);
     mr_status st = start(l);
     // the texts belong to the caller and are not kept
-    l->options.state = l->options.excluded = l->options.quarantine = NULL;
+    l->options.state = l->options.excluded = l->options.quarantine = l->options.seen = NULL;
     if (st == MR_OK)
         *out = l;
     else
@@ -193,6 +206,7 @@ void mr_loader_free(mr_loader *l)
         munmap(l->pool, l->pool_bytes);
     mr_position_fini(&l->position);
     mr_order_free(l->order);
+    mr_trained_unref(l->carried);
     quarantine_close(l->bad);
     mr_bucket_rule_free(l->rule);
     mr_index_unref(l->index);
@@ -342,11 +356,13 @@ mr_status mr_loader_peek(mr_loader *l, uint64_t *ids, int64_t n, int64_t *got)
     // nobody knows yet what fails until then, so the next epoch is told as it would be now
     if (st == MR_OK)
         st = quarantine_excluded(l->bad, UINT64_MAX, &next, &n_next);
+    mr_trained *seen = l->carried_epoch == l->position.epoch ? l->carried : NULL;
     pthread_mutex_unlock(&l->lock);
+    mr_order_options options = {.seed = l->options.seed, .slot = l->options.slot};
     if (st == MR_OK)
-        st = mr_order_new(l->index, l->rule, l->options.seed, &order);
+        st = mr_order_new(l->index, l->rule, &options, &order);
     if (st == MR_OK)
-        st = mr_order_restore(order, text, now, n_now);
+        st = mr_order_restore(order, text, now, n_now, seen);
     if (st == MR_OK)
         st = mr_order_exclude(order, next, n_next);
     mr_draw d = {.ids = scratch, .keys = scratch ? scratch + l->batch_max : NULL};

@@ -1,31 +1,58 @@
 /* data: the order of micro-batches, a pure function of index, rule, seed, epoch and draw number.
- * Ref: dataplane 4.1 to 4.4. Licence: Apache-2.0 */
+ * Ref: dataplane 4.1 to 4.5. Licence: Apache-2.0 */
 #include "data/room.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_BUCKET = 0xffff };
+enum { NO_BUCKET = 0xffff }; // -1 in the 16 bits of a table
 
-uint64_t mr_permute(uint64_t key, uint64_t n, uint64_t j)
+// The network's halves are of unequal width and change places each round; after 8 rounds both are
+// back.
+typedef struct halves {
+    int left, right;
+} halves;
+
+static halves halves_of(uint64_t n)
 {
     int bits = 2;
     while (bits < 63 && (uint64_t)1 << bits < n)
         bits++;
-    // halves of unequal width change places each round; after 8 rounds both are back
-    int left = bits / 2, right = bits - left;
+    return (halves){bits / 2, bits - bits / 2};
+}
+
+static uint64_t low_bits(uint64_t word, int n)
+{
+    return word & (((uint64_t)1 << n) - 1);
+}
+
+uint64_t mr_permute(uint64_t key, uint64_t n, uint64_t j)
+{
+    halves h = halves_of(n);
     do {
-        uint64_t l = j >> right, r = j & (((uint64_t)1 << right) - 1);
-        int lw = left, rw = right;
+        uint64_t l = j >> h.right, r = low_bits(j, h.right);
         for (uint64_t round = 0; round < 8; round++) {
-            uint64_t next = l ^ (MR_MIX(key, round, r) & (((uint64_t)1 << lw) - 1));
+            uint64_t next = l ^ low_bits(MR_MIX(key, round, r), round % 2 ? h.right : h.left);
             l = r, r = next;
-            int t = lw;
-            lw = rw, rw = t;
         }
-        j = l << right | r;
+        j = l << h.right | r;
     } while (j >= n);
     return j;
+}
+
+uint64_t order_unpermute(uint64_t key, uint64_t n, uint64_t p)
+{
+    halves h = halves_of(n);
+    do {
+        uint64_t l = p >> h.right, r = low_bits(p, h.right);
+        for (uint64_t round = 8; round-- > 0;) {
+            uint64_t before = r ^ low_bits(MR_MIX(key, round, l), round % 2 ? h.right : h.left);
+            r = l, l = before;
+        }
+        p = l << h.right | r;
+    } while (p >= n);
+    return p;
 }
 
 static int compare_u64(const void *a, const void *b)
@@ -34,15 +61,18 @@ static int compare_u64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// tells the bucket of a row in this epoch, or NO_BUCKET and why
-static uint16_t bucket_of(const mr_order *o, const mr_hot *hot, mr_drop *why)
+int32_t order_bucket_of(const mr_order *o, uint64_t id, const mr_hot *hot, mr_drop *why)
 {
-    *why = MR_DROP_QUARANTINE;
+    if (o->seen && o->seen->bits[id / 8] >> id % 8 & 1) {
+        *why = MR_DROP_SEEN;
+        return -1;
+    }
     if (o->n_excluded &&
-        bsearch(&hot->key_lo, o->excluded, o->n_excluded, sizeof hot->key_lo, compare_u64))
-        return NO_BUCKET;
-    int32_t b = mr_bucket_rule_assign(o->rule, o->seed, o->at.epoch, hot, why);
-    return b < 0 ? NO_BUCKET : (uint16_t)b;
+        bsearch(&hot->key_lo, o->excluded, o->n_excluded, sizeof hot->key_lo, compare_u64)) {
+        *why = MR_DROP_QUARANTINE;
+        return -1;
+    }
+    return mr_bucket_rule_assign(o->rule, o->seed, o->at.epoch, hot, why);
 }
 
 static mr_status fail_empty(const mr_order *o)
@@ -56,15 +86,18 @@ static mr_status fail_empty(const mr_order *o)
     return mr_fail(MR_E_DATA,
                    "%s: no sample fits any bucket in epoch %llu; of %llu rows were removed:%s\n  "
                    "try: lower lengths or resolutions in bucket_config",
-                   mr_index_path(o->index), (unsigned long long)o->at.epoch,
-                   (unsigned long long)o->facts.rows, text);
+                   o->rows.name, (unsigned long long)o->at.epoch,
+                   (unsigned long long)o->rows.facts.rows, text);
 }
 
-// one pass over all rows counts how many of each chunk each bucket has
+// One pass over all rows counts how many of each chunk each bucket has. Tables of buckets that
+// never had a sample stay untouched, and so take no memory.
 static mr_status plan(mr_order *o)
 {
     int32_t nb = o->at.n_buckets;
-    memset(o->counts, 0, sizeof *o->counts * (size_t)nb * o->chunks);
+    for (int32_t b = 0; b < nb; b++)
+        if (o->samples[b])
+            memset(o->counts + (uint64_t)b * o->chunks, 0, sizeof *o->counts * o->chunks);
     memset(o->samples, 0, sizeof *o->samples * (size_t)nb);
     memset(o->dropped, 0, sizeof o->dropped);
     for (int i = 0; i < ORDER_CACHE; i++)
@@ -74,11 +107,12 @@ static mr_status plan(mr_order *o)
         const mr_hot *rows;
         int32_t n;
         uint16_t *buckets = o->cache[c % ORDER_CACHE];
-        MR_TRY(mr_index_hot(o->reader, c, &rows, &n));
+        MR_TRY(o->rows.read(o->rows.user, c, &rows, &n));
         o->cached[c % ORDER_CACHE] = c, o->known[c % ORDER_CACHE] = n;
         for (int32_t i = 0; i < n; i++) {
             mr_drop why;
-            buckets[i] = bucket_of(o, &rows[i], &why);
+            buckets[i] =
+                (uint16_t)order_bucket_of(o, c * MR_HOT_ROWS + (uint64_t)i, &rows[i], &why);
             if (buckets[i] == NO_BUCKET) {
                 o->dropped[why]++;
                 continue;
@@ -90,16 +124,18 @@ static mr_status plan(mr_order *o)
     }
     for (int32_t b = 0; b < nb; b++) {
         uint64_t sum = 0, m = (uint64_t)mr_bucket_rule_get(o->rule, b).batch;
+        if (!o->samples[b])
+            continue;
         for (uint64_t c = 0; c < o->chunks; c++) {
             if (c % ORDER_STRIDE == 0)
                 o->prefix[(uint64_t)b * o->strides + c / ORDER_STRIDE] = sum;
             sum += o->counts[(uint64_t)b * o->chunks + c];
         }
         o->in_epoch += sum;
-        if (sum)
-            o->batches += (sum + m - 1) / m;
+        o->batches += (sum + m - 1) / m;
     }
-    return o->in_epoch ? MR_OK : fail_empty(o);
+    // what an epoch had before its rule changed may have been all of it
+    return o->in_epoch || o->seen ? MR_OK : fail_empty(o);
 }
 
 // select(b, r) is the row of the r-th member of bucket b
@@ -122,14 +158,16 @@ static mr_status select_row(mr_order *o, int32_t b, uint64_t r, uint64_t *id, ui
     int32_t n;
     uint16_t *buckets = o->cache[c % ORDER_CACHE];
     int32_t *known = &o->known[c % ORDER_CACHE];
-    MR_TRY(mr_index_hot(o->reader, c, &rows, &n));
+    MR_TRY(o->rows.read(o->rows.user, c, &rows, &n));
     if (o->cached[c % ORDER_CACHE] != c)
         o->cached[c % ORDER_CACHE] = c, *known = 0;
     for (int32_t i = 0; i < n; i++) {
         mr_drop why;
         // rows behind the one that is looked for need no bucket
         if (i == *known)
-            buckets[i] = bucket_of(o, &rows[i], &why), ++*known;
+            buckets[i] =
+                (uint16_t)order_bucket_of(o, c * MR_HOT_ROWS + (uint64_t)i, &rows[i], &why),
+            ++*known;
         if (buckets[i] == b && r-- == 0) {
             *id = c * MR_HOT_ROWS + (uint64_t)i;
             *key = rows[i].key_lo;
@@ -140,14 +178,40 @@ static mr_status select_row(mr_order *o, int32_t b, uint64_t r, uint64_t *id, ui
                    (unsigned long long)c);
 }
 
-mr_status mr_order_new(mr_index *index, const mr_bucket_rule *rule, uint64_t seed, mr_order **out)
+/* ---- life ---- */
+
+static int compare_costs(const void *a, const void *b)
+{
+    const order_cost *x = a, *y = b;
+    if (x->cost != y->cost)
+        return x->cost < y->cost ? -1 : 1;
+    return x->bucket - y->bucket;
+}
+
+// buckets whose micro-batches cost about the same become one class: 5 % from its cheapest
+static void sort_classes(mr_order *o)
+{
+    int32_t nb = o->at.n_buckets, class = -1;
+    double least = 0;
+    for (int32_t b = 0; b < nb; b++)
+        o->costs[b] = (order_cost){mr_bucket_rule_get(o->rule, b).cost, b};
+    qsort(o->costs, (size_t)nb, sizeof *o->costs, compare_costs);
+    for (int32_t i = 0; i < nb; i++) {
+        if (class < 0 || o->costs[i].cost > 1.05 * least)
+            class ++, least = o->costs[i].cost;
+        o->class_of[o->costs[i].bucket] = class;
+    }
+}
+
+mr_status order_new_of(order_rows rows, const mr_bucket_rule *rule, const mr_order_options *options,
+                       mr_order **out)
 {
     mr_order *o;
     if (!MR_NEW(o))
         return mr_fail_memory(sizeof *o);
-    o->index = mr_index_ref(index), o->rule = rule, o->seed = seed;
-    o->facts = mr_index_get_facts(index);
-    o->chunks = (o->facts.rows + MR_HOT_ROWS - 1) / MR_HOT_ROWS;
+    o->rows = rows, o->rule = rule, o->seed = options->seed;
+    o->slot = MR_MAX(options->slot, 1);
+    o->chunks = (rows.facts.rows + MR_HOT_ROWS - 1) / MR_HOT_ROWS;
     o->strides = (o->chunks + ORDER_STRIDE - 1) / ORDER_STRIDE;
     size_t nb = (size_t)mr_bucket_rule_count(rule);
     o->at.n_buckets = (int32_t)nb;
@@ -156,17 +220,42 @@ mr_status mr_order_new(mr_index *index, const mr_bucket_rule *rule, uint64_t see
     o->prefix = mr_calloc(nb * o->strides, sizeof *o->prefix);
     o->at.taken = mr_calloc(nb, sizeof *o->at.taken);
     o->cache = mr_calloc(ORDER_CACHE, sizeof *o->cache);
-    mr_status st = o->counts && o->samples && o->prefix && o->at.taken && o->cache
-                       ? MR_OK
-                       : mr_fail_memory(nb * o->chunks * 2);
-    if (st == MR_OK)
-        st = mr_index_reader_new(index, &o->reader);
-    if (st == MR_OK)
+    o->costs = mr_calloc(nb, sizeof *o->costs);
+    o->class_of = mr_calloc(nb, sizeof *o->class_of);
+    mr_status st =
+        o->counts && o->samples && o->prefix && o->at.taken && o->cache && o->costs && o->class_of
+            ? MR_OK
+            : mr_fail_memory(nb * o->chunks * 2);
+    if (st == MR_OK) {
+        sort_classes(o);
         st = plan(o);
+    }
     if (st == MR_OK)
         *out = o;
     else
         mr_order_free(o);
+    return st;
+}
+
+static mr_status read_index(void *reader, uint64_t chunk, const mr_hot **rows, int32_t *n)
+{
+    return mr_index_hot(reader, chunk, rows, n);
+}
+
+mr_status mr_order_new(mr_index *index, const mr_bucket_rule *rule, const mr_order_options *options,
+                       mr_order **out)
+{
+    mr_index_reader *reader;
+    MR_TRY(mr_index_reader_new(index, &reader));
+    order_rows rows = {.read = read_index,
+                       .user = reader,
+                       .facts = mr_index_get_facts(index),
+                       .name = mr_index_path(index)};
+    mr_status st = order_new_of(rows, rule, options, out);
+    if (st == MR_OK)
+        (*out)->reader = reader;
+    else
+        mr_index_reader_free(reader);
     return st;
 }
 
@@ -175,12 +264,14 @@ void mr_order_free(mr_order *o)
     if (!o)
         return;
     mr_index_reader_free(o->reader);
-    mr_index_unref(o->index);
+    mr_trained_unref(o->seen);
     mr_free(o->counts);
     mr_free(o->samples);
     mr_free(o->prefix);
     mr_free(o->at.taken);
     mr_free(o->cache);
+    mr_free(o->costs);
+    mr_free(o->class_of);
     mr_free(o->excluded);
     mr_free(o->next_excluded);
     mr_free(o);
@@ -230,7 +321,11 @@ mr_status order_begin_epoch(mr_order *o, uint64_t epoch)
         o->at.excluded_hash =
             o->n_excluded ? mr_hash64(o->excluded, sizeof *o->excluded * o->n_excluded) : 0;
     }
-    o->at.epoch = epoch, o->at.number = o->at.digest = 0;
+    // what was trained before a change counts within its epoch alone
+    mr_trained_unref(o->seen);
+    o->seen = o->next_seen, o->next_seen = NULL;
+    o->at.seen_n = o->seen ? o->seen->count : 0, o->at.seen_hash = o->seen ? o->seen->hash : 0;
+    o->at.epoch = epoch, o->at.number = o->at.digest = 0, o->at.slot.left = 0;
     memset(o->at.taken, 0, sizeof *o->at.taken * (size_t)o->at.n_buckets);
     return plan(o);
 }
@@ -241,14 +336,6 @@ static uint64_t remaining(const mr_order *o, int32_t b)
     uint64_t left = o->samples[b] - o->at.taken[b],
              m = (uint64_t)mr_bucket_rule_get(o->rule, b).batch;
     return left ? (left + m - 1) / m : 0;
-}
-
-static uint64_t all_remaining(const mr_order *o)
-{
-    uint64_t sum = 0;
-    for (int32_t b = 0; b < o->at.n_buckets; b++)
-        sum += remaining(o, b);
-    return sum;
 }
 
 // at the end of an epoch every planned sample has been drawn once
@@ -266,29 +353,108 @@ static mr_status check_accounts(const mr_order *o)
                    (unsigned long long)o->expected);
 }
 
+uint64_t order_bucket_key(const mr_order *o, int32_t bucket)
+{
+    mr_hash128 fp = o->rows.facts.fp_order;
+    return MR_MIX(o->seed, o->at.epoch, (uint64_t)bucket, fp.lo, fp.hi);
+}
+
+/* ---- which bucket comes next ---- */
+
+enum { ANY_CLASS = -1 };
+
+// micro-batches that are left of a class, or of all
+static uint64_t left_of(const mr_order *o, int32_t class)
+{
+    uint64_t sum = 0;
+    for (int32_t b = 0; b < o->at.n_buckets; b++)
+        if (class == ANY_CLASS || o->class_of[b] == class)
+            sum += remaining(o, b);
+    return sum;
+}
+
+// the bucket of micro-batch u among those that are left of a class
+static int32_t bucket_at(const mr_order *o, int32_t class, uint64_t u)
+{
+    int32_t b = 0;
+    for (uint64_t r;; b++) {
+        if (class != ANY_CLASS && o->class_of[b] != class)
+            continue;
+        if (u < (r = remaining(o, b)))
+            return b;
+        u -= r;
+    }
+}
+
+// a class that fills a whole slot, by its share of the micro-batches; ANY_CLASS when none does
+static int32_t draw_class(const mr_order *o)
+{
+    int32_t classes = o->class_of[o->costs[o->at.n_buckets - 1].bucket] + 1;
+    uint64_t sum = 0, left, slot = (uint64_t)o->slot;
+    for (int32_t c = 0; c < classes; c++)
+        sum += (left = left_of(o, c)) >= slot ? left : 0;
+    if (!sum)
+        return ANY_CLASS;
+    uint64_t u = MR_MIX(o->seed, o->at.epoch, o->at.number, mr_name_word("slot")) % sum;
+    for (int32_t c = 0;; c++) {
+        if ((left = left_of(o, c)) < slot)
+            continue;
+        if (u < left)
+            return c;
+        u -= left;
+    }
+}
+
+// the bucket with something left whose cost is nearest to that of the slot's first one
+static int32_t nearest_cost(const mr_order *o, int32_t first)
+{
+    double cost = mr_bucket_rule_get(o->rule, first).cost, best = INFINITY;
+    int32_t at = first;
+    for (int32_t i = 0; i < o->at.n_buckets; i++) {
+        double off = fabs(log(o->costs[i].cost / cost));
+        if (remaining(o, o->costs[i].bucket) && off < best)
+            best = off, at = o->costs[i].bucket;
+    }
+    return at;
+}
+
+// Draws of one slot have one class. What is left of the classes at an epoch's end makes mixed slots
+// of costs as near as there are.
+static int32_t draw_bucket(mr_order *o)
+{
+    mr_position *p = &o->at;
+    bool fresh = !p->slot.left;
+    if (o->slot > 1 && fresh) {
+        p->slot.left = o->slot;
+        p->slot.class = draw_class(o);
+        p->slot.first = -1;
+    }
+    int32_t class = o->slot > 1 ? p->slot.class : ANY_CLASS;
+    if (o->slot > 1 && class == ANY_CLASS && p->slot.first >= 0)
+        return nearest_cost(o, p->slot.first);
+    uint64_t u = MR_MIX(o->seed, p->epoch, p->number) % left_of(o, class);
+    return p->slot.first = bucket_at(o, class, u);
+}
+
 mr_status mr_order_next(mr_order *o, mr_draw *d)
 {
-    uint64_t sum = all_remaining(o);
-    if (!sum) {
+    if (!left_of(o, ANY_CLASS)) {
         MR_TRY(check_accounts(o));
         MR_TRY(order_begin_epoch(o, o->at.epoch + 1));
-        sum = all_remaining(o);
     }
-    uint64_t u = MR_MIX(o->seed, o->at.epoch, o->at.number) % sum;
-    int32_t b = 0;
-    for (uint64_t r; u >= (r = remaining(o, b)); b++)
-        u -= r;
+    int32_t b = draw_bucket(o);
     d->epoch = o->at.epoch, d->number = o->at.number, d->bucket = b, d->digest = 0;
     d->n = (int32_t)MR_MIN((uint64_t)mr_bucket_rule_get(o->rule, b).batch,
                            o->samples[b] - o->at.taken[b]);
-    uint64_t key =
-        MR_MIX(o->seed, o->at.epoch, (uint64_t)b, o->facts.fp_order.lo, o->facts.fp_order.hi);
+    uint64_t key = order_bucket_key(o, b);
     for (int32_t i = 0; i < d->n; i++) {
         MR_TRY(select_row(o, b, mr_permute(key, o->samples[b], o->at.taken[b] + (uint64_t)i),
                           &d->ids[i], &d->keys[i]));
         d->digest += MR_MIX(d->keys[i]);
     }
     o->at.taken[b] += (uint64_t)d->n, o->at.number++, o->at.digest += d->digest;
-    d->last = all_remaining(o) == 0;
+    d->last = left_of(o, ANY_CLASS) == 0;
+    o->at.slot.left = d->last ? 0 : MR_MAX(o->at.slot.left - 1, 0);
+    d->slot = o->at.slot;
     return MR_OK;
 }

@@ -3,6 +3,7 @@
 #include "data/room.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,28 +30,45 @@ void mr_position_advance(mr_position *p, const mr_draw *d)
     if (d->epoch != p->epoch) {
         memset(p->taken, 0, sizeof *p->taken * (size_t)p->n_buckets);
         p->epoch = d->epoch, p->digest = 0;
+        p->seen_n = p->seen_hash = 0;
     }
     p->taken[d->bucket] += (uint64_t)d->n;
     p->number = d->number + 1;
     p->digest += d->digest;
+    p->slot = d->slot;
 }
 
 mr_status mr_position_text(const mr_position *p, const mr_order *o, char **text)
 {
+    return position_text(p, &o->rows.facts, o->rule, o->seed, text);
+}
+
+mr_status position_text(const mr_position *p, const mr_index_facts *facts,
+                        const mr_bucket_rule *rule, uint64_t seed, char **text)
+{
     char order[33], set[33], line[256];
     index_pack out = {0};
-    mr_hash128_hex(o->facts.fp_order, order);
-    mr_hash128_hex(o->facts.fp_set, set);
+    mr_hash128_hex(facts->fp_order, order);
+    mr_hash128_hex(facts->fp_set, set);
     int n =
         snprintf(line, sizeof line, "moonreel order 1\nrows %" PRIu64 "\nfp_order %s\nfp_set %s\n",
-                 o->facts.rows, order, set);
+                 facts->rows, order, set);
     index_put(&out, line, (size_t)n);
     n = snprintf(line, sizeof line,
                  "rule %016" PRIx64 "\nseed %" PRIu64 "\nepoch %" PRIu64 "\ndraw %" PRIu64
-                 "\ndigest %016" PRIx64 "\nexcluded %" PRIu64 " %016" PRIx64 "\ntaken",
-                 mr_bucket_rule_hash(o->rule), o->seed, p->epoch, p->number, p->digest,
-                 p->excluded_n, p->excluded_hash);
+                 "\ndigest %016" PRIx64 "\nexcluded %" PRIu64 " %016" PRIx64 "\n",
+                 mr_bucket_rule_hash(rule), seed, p->epoch, p->number, p->digest, p->excluded_n,
+                 p->excluded_hash);
     index_put(&out, line, (size_t)n);
+    if (p->seen_n)
+        index_put(&out, line,
+                  (size_t)snprintf(line, sizeof line, "seen %" PRIu64 " %016" PRIx64 "\n",
+                                   p->seen_n, p->seen_hash));
+    if (p->slot.left)
+        index_put(&out, line,
+                  (size_t)snprintf(line, sizeof line, "slot %d %d %d\n", p->slot.left,
+                                   p->slot.class, p->slot.first));
+    index_put(&out, "taken", 5);
     for (int32_t b = 0; b < p->n_buckets; b++)
         if (p->taken[b])
             index_put(&out, line,
@@ -108,24 +126,42 @@ static bool is_same(const char *text, const char *name, mr_hash128 h)
     return n == 32 && strncmp(p, hex, 32) == 0;
 }
 
-mr_status mr_order_restore(mr_order *o, const char *text, const uint64_t *excluded, uint64_t n)
+// a line of a number and a hash, which need not be there
+static bool get_list(const char *text, const char *name, uint64_t *n, uint64_t *hash)
 {
-    uint64_t epoch, number, digest, seed, rule, rows, excluded_n, excluded_hash, taken = 0;
-    MR_TRY(mr_position_epoch(text, &epoch));
-    if (!get_number(text, "draw", 10, &number) || !get_number(text, "digest", 16, &digest) ||
-        !get_number(text, "seed", 10, &seed) || !get_number(text, "rule", 16, &rule) ||
-        !get_number(text, "rows", 10, &rows) || !get_number(text, "excluded", 10, &excluded_n))
-        return fail_form();
     int len;
-    const char *p = value_of(text, "excluded", &len), *space = strchr(p, ' ');
-    excluded_hash = space ? strtoull(space, NULL, 16) : 0;
-    const char *path = mr_index_path(o->index);
-    if (!is_same(text, "fp_order", o->facts.fp_order))
+    const char *p = value_of(text, name, &len);
+    *n = *hash = 0;
+    return !len || sscanf(p, "%" SCNu64 " %16" SCNx64, n, hash) == 2;
+}
+
+// what the text says, all but the samples taken
+static mr_status read_text(const char *text, mr_position *at, uint64_t *seed, uint64_t *rule,
+                           uint64_t *rows)
+{
+    int len;
+    MR_TRY(mr_position_epoch(text, &at->epoch));
+    bool good = get_number(text, "draw", 10, &at->number) &&
+                get_number(text, "digest", 16, &at->digest) && get_number(text, "seed", 10, seed) &&
+                get_number(text, "rule", 16, rule) && get_number(text, "rows", 10, rows) &&
+                get_list(text, "excluded", &at->excluded_n, &at->excluded_hash) &&
+                get_list(text, "seen", &at->seen_n, &at->seen_hash);
+    const char *slot = value_of(text, "slot", &len);
+    good = good && (!len || sscanf(slot, "%d %d %d", &at->slot.left, &at->slot.class,
+                                   &at->slot.first) == 3);
+    return good ? MR_OK : fail_form();
+}
+
+static mr_status check_same(const mr_order *o, const char *text, uint64_t seed, uint64_t rule,
+                            uint64_t rows)
+{
+    const mr_index_facts *facts = &o->rows.facts;
+    if (!is_same(text, "fp_order", facts->fp_order))
         return mr_fail(MR_E_DATA,
                        "%s: %s, the state is of %llu rows; try: the index of that run, or "
                        "--start-from-scratch",
-                       path,
-                       is_same(text, "fp_set", o->facts.fp_set)
+                       o->rows.name,
+                       is_same(text, "fp_set", facts->fp_set)
                            ? "holds the same samples in another order"
                            : "holds other samples",
                        (unsigned long long)rows);
@@ -135,19 +171,48 @@ mr_status mr_order_restore(mr_order *o, const char *text, const uint64_t *exclud
             "seed is %llu, the state is of seed %llu; try: that seed, or --start-from-scratch",
             (unsigned long long)o->seed, (unsigned long long)seed);
     if (rule != mr_bucket_rule_hash(o->rule))
-        return mr_fail(MR_E_DATA, "the bucket rule (bucket_config, resolutions, frame_interval) "
-                                  "differs from that of the state; "
-                                  "only batch sizes may change within an epoch; try: the old rule, "
-                                  "or --start-from-scratch");
+        return mr_fail(MR_E_DATA,
+                       "the bucket rule (bucket_config, resolutions, frame_interval) differs from "
+                       "that of the state; only batch sizes may change within an epoch; try: the "
+                       "old rule, or --start-from-scratch");
+    return MR_OK;
+}
+
+static mr_status check_seen(const mr_order *o, const mr_trained *seen, const mr_position *at)
+{
+    uint64_t n = seen ? seen->count : 0, hash = seen ? seen->hash : 0;
+    if (n != at->seen_n || hash != at->seen_hash)
+        return mr_fail(MR_E_DATA,
+                       "epoch %llu trained %llu samples before its data or rule changed, the list "
+                       "of them at hand has %llu (or others); try: the seen-*.bits of that run, or "
+                       "--start-from-scratch",
+                       (unsigned long long)at->epoch, (unsigned long long)at->seen_n,
+                       (unsigned long long)n);
+    if (seen && !order_is_of(seen->fp_order, o->rows.facts.fp_order))
+        return mr_fail(MR_E_DATA, "the list of samples that were trained is not of %s",
+                       o->rows.name);
+    return MR_OK;
+}
+
+mr_status mr_order_restore(mr_order *o, const char *text, const uint64_t *excluded, uint64_t n,
+                           mr_trained *seen)
+{
+    mr_position at = {0};
+    uint64_t seed = 0, rule = 0, rows = 0, taken = 0;
+    MR_TRY(read_text(text, &at, &seed, &rule, &rows));
+    MR_TRY(check_same(o, text, seed, rule, rows));
+    MR_TRY(check_seen(o, seen, &at));
     MR_TRY(mr_order_exclude(o, excluded, n));
-    MR_TRY(order_begin_epoch(o, epoch));
-    if (o->at.excluded_n != excluded_n || o->at.excluded_hash != excluded_hash)
+    mr_trained_unref(o->next_seen);
+    o->next_seen = mr_trained_ref(seen);
+    MR_TRY(order_begin_epoch(o, at.epoch));
+    if (o->at.excluded_n != at.excluded_n || o->at.excluded_hash != at.excluded_hash)
         return mr_fail(MR_E_DATA,
                        "the quarantine list leaves out %llu samples in epoch %llu, the state knows "
                        "%llu (or others); try: the quarantine.jsonl of that run",
-                       (unsigned long long)o->at.excluded_n, (unsigned long long)epoch,
-                       (unsigned long long)excluded_n);
-    p = strstr(text, "\ntaken");
+                       (unsigned long long)o->at.excluded_n, (unsigned long long)at.epoch,
+                       (unsigned long long)at.excluded_n);
+    const char *p = strstr(text, "\ntaken");
     if (!p)
         return fail_form();
     for (p += 6; *p == ' ';) {
@@ -162,6 +227,12 @@ mr_status mr_order_restore(mr_order *o, const char *text, const uint64_t *exclud
     }
     if (*p != '\n' || taken > o->in_epoch)
         return fail_form();
-    o->at.number = number, o->at.digest = digest;
+    o->at.number = at.number, o->at.digest = at.digest;
+    // a slot that is begun goes on only in slots of that size
+    mr_slot slot = at.slot;
+    int32_t nb = o->at.n_buckets;
+    if (slot.left > 0 && slot.left < o->slot && slot.class >= -1 && slot.class < nb &&
+        slot.first >= -1 && slot.first < nb)
+        o->at.slot = slot;
     return MR_OK;
 }

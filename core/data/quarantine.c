@@ -337,3 +337,14 @@ mr_status mr_quarantine_excluded(const char *path, mr_hash128 fp_order, uint64_t
     quarantine_close(q);
     return st;
 }
+
+mr_status mr_quarantine_keys(const char *text, uint64_t **keys, uint64_t *n)
+{
+    quarantine *q;
+    MR_TRY(quarantine_open(NULL, (mr_hash128){0}, &q));
+    mr_status st = quarantine_take(q, 0, text);
+    if (st == MR_OK)
+        st = quarantine_excluded(q, 0, keys, n);
+    quarantine_close(q);
+    return st;
+}

@@ -5,21 +5,29 @@
 #include "index/room.h"
 #include "moonreel/data.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* ---- the inside of a bucket rule ---- */
 
 typedef struct bucket_length {
     int32_t frames, batch, first; /* first: bucket number of the first aspect */
-    double keep, tries;
+    int64_t needs;                /* frames that a clip must have */
+    double keep, tries, cost;
     uint64_t try_word, keep_word; /* purposes of the two draws */
 } bucket_length;
+
+typedef struct bucket_ratio {
+    double ratio;
+    int32_t aspect;
+} bucket_ratio;
 
 typedef struct bucket_resolution {
     const char *name;
     double pixels;
     mr_bucket_aspect *aspects;
-    int32_t n_aspects, n_lengths;
+    bucket_ratio *ratios; /* low to high */
+    int32_t n_aspects, n_ratios, n_lengths;
     bucket_length *lengths; /* long to short */
 } bucket_resolution;
 
@@ -33,32 +41,75 @@ struct mr_bucket_rule {
 };
 
 /* Does a clip of `have` frames fit a length? Pictures fit lengths of 1 only. */
-bool bucket_fits(const mr_bucket_rule *r, const bucket_length *l, int64_t have);
+bool bucket_fits(const bucket_length *l, int64_t have);
 
 /* ---- the inside of an order ---- */
 
 enum { ORDER_STRIDE = 64, ORDER_CACHE = 64 };
 
+/* Where an order reads its rows; an index usually. */
+typedef struct order_rows {
+    /* chunk c of MR_HOT_ROWS, the last one shorter; lent until the next call */
+    mr_status (*read)(void *user, uint64_t chunk, const mr_hot **rows, int32_t *n);
+    void *user;
+    mr_index_facts facts;
+    const char *name; /* for errors */
+} order_rows;
+
+typedef struct order_cost {
+    double cost; /* of a micro-batch */
+    int32_t bucket;
+} order_cost;
+
+static inline bool order_is_of(mr_hash128 a, mr_hash128 b)
+{
+    return a.lo == b.lo && a.hi == b.hi;
+}
+
+struct mr_trained {
+    atomic_int refs;
+    mr_hash128 fp_order; /* of the index whose rows these are */
+    uint64_t rows, count, hash;
+    uint8_t *bits;    /* [(rows + 7) / 8] */
+    mr_hash128 *gone; /* keys of trained samples that the index lacks, ascending */
+    uint64_t n_gone, cap_gone;
+};
+
 struct mr_order {
-    mr_index *index;
-    mr_index_reader *reader;
+    order_rows rows;
+    mr_index_reader *reader; /* what `rows` reads; keeps the index */
     const mr_bucket_rule *rule;
     uint64_t seed;
-    mr_index_facts facts;
+    int32_t slot;
     uint64_t chunks, strides;
     uint16_t *counts;  /* [bucket][chunk] */
     uint64_t *prefix;  /* [bucket][stride]: samples before every ORDER_STRIDE-th chunk */
     uint64_t *samples; /* [bucket] */
+    order_cost *costs; /* all buckets, cheap to dear */
+    int32_t *class_of; /* [bucket] */
     uint64_t dropped[MR_DROP_COUNT];
     uint64_t in_epoch, batches, expected; /* samples, micro-batches, digest of this epoch */
     mr_position at;
     uint64_t *excluded, n_excluded;
     uint64_t *next_excluded, n_next_excluded; /* from the next epoch on, when has_next */
     bool has_next;
+    mr_trained *seen, *next_seen;   /* in this epoch; in the one that begins next */
     uint16_t (*cache)[MR_HOT_ROWS]; /* evaluated chunks, by chunk % ORDER_CACHE */
     uint64_t cached[ORDER_CACHE];
     int32_t known[ORDER_CACHE]; /* rows of it whose bucket is there */
 };
+
+/* mr_order_new over any rows; what `rows` reads stays the caller's. */
+mr_status order_new_of(order_rows rows, const mr_bucket_rule *rule, const mr_order_options *options,
+                       mr_order **out);
+/* The bucket of row `id` in this epoch, or -1 and why. */
+int32_t order_bucket_of(const mr_order *o, uint64_t id, const mr_hot *hot, mr_drop *why);
+/* The key of a bucket's permutation in this epoch, and the j whose P(j) is p. */
+uint64_t order_bucket_key(const mr_order *o, int32_t bucket);
+uint64_t order_unpermute(uint64_t key, uint64_t n, uint64_t p);
+/* A position as text, for an order of these rows, rule and seed. */
+mr_status position_text(const mr_position *p, const mr_index_facts *facts,
+                        const mr_bucket_rule *rule, uint64_t seed, char **text);
 
 /* Plan `epoch` from its beginning. */
 mr_status order_begin_epoch(mr_order *o, uint64_t epoch);
@@ -125,6 +176,8 @@ struct mr_loader {
     mr_bucket_rule *rule;
     mr_order *order;      /* runs ahead */
     mr_position position; /* after the batch given out last */
+    mr_trained *carried;  /* of the state it began with, in its epoch */
+    uint64_t carried_epoch;
     quarantine *bad;
     const mr_media *media;
     mr_loader_options options;
@@ -165,6 +218,8 @@ void *loader_worker(void *user);
 extern mr_status (*loader_draw)(mr_order *order, mr_draw *draw);
 /* With the lock held: an epoch is over and another rank's failures in it are not known. */
 bool loader_must_agree(const mr_loader *l);
+/* Tell the order who is left out from its next epoch on: failures before that one. */
+mr_status loader_exclude(const mr_loader *l, mr_order *order, uint64_t epoch);
 /* With the lock held: the first failure stays, everyone is woken. */
 void loader_fail(mr_loader *l, mr_status st);
 

@@ -186,8 +186,7 @@ static bool can_plan(const mr_loader *l)
     return !l->epoch_over || all_filled(l);
 }
 
-// tells the order who is left out from its next epoch on: failures before that one
-static mr_status exclude(const mr_loader *l, mr_order *order, uint64_t epoch)
+mr_status loader_exclude(const mr_loader *l, mr_order *order, uint64_t epoch)
 {
     uint64_t *keys, n;
     MR_TRY(quarantine_excluded(l->bad, epoch, &keys, &n));
@@ -204,7 +203,7 @@ static mr_status plan_next(mr_loader *l)
     slab *s = &l->slabs[l->planned % (uint64_t)l->n_slabs];
     bool own = is_own(l, l->planned);
     if (l->epoch_over)
-        MR_TRY(exclude(l, l->order, l->order->at.epoch + 1));
+        MR_TRY(loader_exclude(l, l->order, l->order->at.epoch + 1));
     l->planning = true;
     pthread_mutex_unlock(&l->lock);
     mr_status st = loader_draw(l->order, &s->draw);

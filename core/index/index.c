@@ -444,6 +444,23 @@ mr_status mr_index_row(mr_index_reader *r, uint64_t id, mr_row *out)
     return st == MR_OK ? read_values(r, out) : st;
 }
 
+mr_status index_keys(mr_index_reader *r, uint32_t chunk, const char **entries, size_t *n)
+{
+    uint64_t rows = r->index->facts.rows, from = (uint64_t)chunk * DATA_KEYMAP_ROWS;
+    *n = 0;
+    if (from >= rows)
+        return MR_OK;
+    MDB_val v;
+    MR_TRY(get(r, DATA_KEYMAP, &chunk, sizeof chunk, &v));
+    *entries = v.mv_data, *n = (size_t)MR_MIN(rows - from, (uint64_t)DATA_KEYMAP_ROWS);
+    return v.mv_size == *n * sizeof(index_keymap_entry)
+               ? MR_OK
+               : mr_fail(
+                     MR_E_DATA,
+                     "%s: table keymap, chunk %u is damaged; try: copy or build the index again",
+                     r->index->file, chunk);
+}
+
 mr_status mr_index_find(mr_index_reader *r, mr_hash128 key, uint64_t *id)
 {
     index_keymap_entry want = {key.hi, key.lo, 0}, e;

@@ -240,6 +240,8 @@ mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_ar
                          const index_unsqueeze *u, void *context, mr_row *out);
 
 int index_keymap_compare(const index_keymap_entry *x, const index_keymap_entry *y);
+/* Entries of a chunk of the key map, as they lie in the file; none behind the last chunk. */
+mr_status index_keys(mr_index_reader *r, uint32_t chunk, const char **entries, size_t *n);
 
 /* ---- sum.c: checksums of the file, and its sudden end ---- */
 

@@ -26,6 +26,7 @@ typedef struct mr_bucket_length {
     double keep;   /* probability of entering when it fits */
     double tries;  /* probability of being looked at; 1 when not given */
     int32_t batch; /* samples of a micro-batch; 0 only with keep 0 */
+    double cost;   /* of a micro-batch, in any unit; 0: its pixels */
 } mr_bucket_length;
 /* ratio = height / width */
 typedef struct mr_bucket_aspect {
@@ -44,6 +45,7 @@ typedef struct mr_bucket_resolution {
 typedef struct mr_bucket {
     const char *resolution;
     int32_t frames, height, width, batch;
+    double cost; /* of a micro-batch */
 } mr_bucket;
 
 /* Why a row enters no bucket in an epoch. */
@@ -54,6 +56,7 @@ typedef enum mr_drop {
     MR_DROP_IMAGE,
     MR_DROP_CHANCE,
     MR_DROP_QUARANTINE,
+    MR_DROP_SEEN, /* trained in this epoch before data or rule changed */
     MR_DROP_COUNT
 } mr_drop;
 MR_API const char *mr_drop_text(
@@ -69,7 +72,8 @@ MR_API void mr_bucket_rule_free(mr_bucket_rule *rule);
 MR_API int32_t mr_bucket_rule_count(const mr_bucket_rule *rule);
 MR_API mr_bucket mr_bucket_rule_get(const mr_bucket_rule *rule, int32_t bucket);
 MR_API int32_t mr_bucket_rule_interval(const mr_bucket_rule *rule);
-MR_API uint64_t mr_bucket_rule_hash(const mr_bucket_rule *rule); /* of all but the batch sizes */
+MR_API uint64_t
+mr_bucket_rule_hash(const mr_bucket_rule *rule); /* of all but batch sizes and costs */
 /* The bucket of a sample in an epoch, or -1 and why. Threads: any. */
 MR_API int32_t mr_bucket_rule_assign(const mr_bucket_rule *rule, uint64_t seed, uint64_t epoch,
                                      const mr_hot *hot, mr_drop *why);
@@ -91,11 +95,18 @@ MR_API int64_t mr_crop_frame(const mr_crop *crop, int64_t start, int32_t i);
  * network on max(2, ceil(log2 n)) bits with cycle walking. j < n. */
 MR_API uint64_t mr_permute(uint64_t key, uint64_t n, uint64_t j);
 
+/* A slot that is begun: draws that are left in it, 0: none; their class of cost, -1: mixed, near to
+ * that of the first bucket. */
+typedef struct mr_slot {
+    int32_t left, class, first;
+} mr_slot;
+
 typedef struct mr_draw {    /* one micro-batch, as row ids */
     uint64_t epoch, number; /* number: of this draw in its epoch, from 0 */
     int32_t bucket, n;      /* n <= batch of the bucket: the last one of a bucket may be short */
     bool last;              /* of its epoch */
     uint64_t digest;        /* sum of mix(key_lo) over its samples */
+    mr_slot slot;           /* behind it */
     uint64_t *ids, *keys;   /* [n] row ids and key_lo; in the caller's arrays */
 } mr_draw;
 
@@ -103,15 +114,38 @@ typedef struct mr_draw {    /* one micro-batch, as row ids */
 typedef struct mr_position {
     uint64_t epoch, number, digest;
     uint64_t excluded_n, excluded_hash;
+    uint64_t seen_n, seen_hash; /* of an mr_trained in force */
+    mr_slot slot;
     int32_t n_buckets;
     uint64_t *taken; /* [n_buckets] samples consumed in this epoch */
 } mr_position;
 
+typedef struct mr_order_options {
+    uint64_t seed;
+    /* Micro-batches that are drawn together, of costs within 5 %, so that ranks which share them
+     * end at the same time; 0 or 1: each by itself. Ref: dataplane 4.5 */
+    int32_t slot;
+} mr_order_options;
+
+/* Samples that an epoch trained before its data or rule changed: a bit for each row of an index.
+ * Immutable; shared: _ref, _unref, NULL is fine. */
+typedef struct mr_trained mr_trained;
+MR_API mr_trained *mr_trained_ref(mr_trained *seen);
+MR_API void mr_trained_unref(mr_trained *seen);
+MR_API uint64_t mr_trained_count(const mr_trained *seen); /* samples */
+MR_API uint64_t
+mr_trained_hash(const mr_trained *seen); /* of what it holds; states name it by that */
+/* As a file, there whole or not at all. Errors: MR_E_IO */
+MR_API mr_status mr_trained_write(const mr_trained *seen, const char *path);
+/* Errors: MR_E_IO, MR_E_DATA damaged (says at which byte), MR_E_MEMORY */
+MR_API mr_status mr_trained_read(const char *path, mr_trained **out);
+
 typedef struct mr_order mr_order;
-/* The order of all micro-batches for (index, rule, seed), at epoch 0. Keeps references.
+/* The order of all micro-batches for (index, rule, seed), at epoch 0. Keeps the index, borrows the
+ * rule.
  * Errors: MR_E_DATA when no row enters any bucket, with the rows removed by each rule */
-MR_API mr_status mr_order_new(mr_index *index, const mr_bucket_rule *rule, uint64_t seed,
-                              mr_order **out);
+MR_API mr_status mr_order_new(mr_index *index, const mr_bucket_rule *rule,
+                              const mr_order_options *options, mr_order **out);
 MR_API void mr_order_free(mr_order *order);
 /* Largest batch of the rule: the room that ids and keys of a draw need. */
 MR_API int32_t mr_order_batch_max(const mr_order *order);
@@ -131,17 +165,39 @@ MR_API uint64_t mr_order_batches(const mr_order *order);
 MR_API mr_status mr_quarantine_excluded(const char *path, mr_hash128 fp_order, uint64_t epoch,
                                         uint64_t **keys, uint64_t *n);
 
+/* The same of a text of mr_loader_excluded, for the epoch it is of. Errors: MR_E_FORMAT,
+ * MR_E_MEMORY
+ */
+MR_API mr_status mr_quarantine_keys(const char *text, uint64_t **keys, uint64_t *n);
+
 /* Positions: a copy of the order's, moved along by draws that are done with. */
 MR_API mr_status mr_position_init(mr_position *p, const mr_order *order);
 MR_API void mr_position_fini(mr_position *p);
 MR_API void mr_position_advance(mr_position *p, const mr_draw *draw);
 /* Text below 4 KB for 200 buckets; owns: caller frees with mr_free. */
 MR_API mr_status mr_position_text(const mr_position *p, const mr_order *order, char **text);
-/* Continue from a text. Micro-batch sizes may differ; `excluded` are the keys in force in that
- * epoch.
- * Errors: MR_E_DATA other data, rule, seed or exclusions (says which), MR_E_FORMAT */
+/* Continue from a text. Micro-batch sizes and slots may differ; `excluded` are the keys in force in
+ * that epoch, `seen` what it trained before a change, NULL when there was none; keeps a reference.
+ * Errors: MR_E_DATA other data, rule, seed, exclusions or seen samples (says which), MR_E_FORMAT */
 MR_API mr_status mr_order_restore(mr_order *order, const char *text, const uint64_t *excluded,
-                                  uint64_t n);
+                                  uint64_t n, mr_trained *seen);
+
+/* A state, and what it is a state of. */
+typedef struct mr_carry {
+    mr_index *index;
+    const mr_bucket_rule *rule;
+    uint64_t seed;
+    const char *text;
+    const uint64_t *excluded; /* keys in force in that epoch, ascending */
+    uint64_t n_excluded;
+    mr_trained *seen; /* or NULL */
+} mr_carry;
+/* The same place in the data for another index, another rule or both: what was trained in this
+ * epoch is left out of the rest of it, sample by sample, and the rest is planned anew. Owns: the
+ * caller frees *text with mr_free and unrefs *seen.
+ * Errors: those of mr_order_new and mr_order_restore for the old state */
+MR_API mr_status mr_order_carry(const mr_carry *from, mr_index *index, const mr_bucket_rule *rule,
+                                char **text, mr_trained **seen);
 /* The epoch a state text stands in, to find the exclusions in force. */
 MR_API mr_status mr_position_epoch(const char *text, uint64_t *epoch);
 
@@ -156,6 +212,9 @@ typedef struct mr_loader_options {
     /* text of mr_loader_excluded at that state; NULL: what the quarantine file says */
     const char *excluded;
     const char *quarantine; /* quarantine.jsonl to read and append to; NULL: kept in memory */
+    const char *seen;       /* file of mr_trained_write, when the state is one of mr_order_carry */
+    uint64_t epoch;         /* without a state: begin at this one */
+    int32_t slot;           /* as of mr_order_options */
     double deadline_s;      /* per clip; 0: 60 */
     mr_filter filter;
     bool isolated; /* each worker decodes in a process of its own: mr_media_guarded */

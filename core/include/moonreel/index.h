@@ -101,6 +101,17 @@ MR_API mr_status mr_index_column(mr_index_reader *reader, int32_t column, uint64
 MR_API mr_status mr_index_row(mr_index_reader *reader, uint64_t id, mr_row *out);
 /* Id of the sample with this key; MR_E_RANGE when there is none. */
 MR_API mr_status mr_index_find(mr_index_reader *reader, mr_hash128 key, uint64_t *id);
+/* Samples of two indexes by their keys: how many both have, and how many one alone. `fn`, unless
+ * NULL, is called for each sample of `a`, in the order of the keys, with its id there and in `b`,
+ * MR_INDEX_NONE when it is not there. `common` may be NULL. Memory: that of two readers.
+ * Errors: MR_E_DATA damaged, MR_E_MEMORY, those of `fn` */
+#define MR_INDEX_NONE UINT64_MAX
+typedef struct mr_index_common {
+    uint64_t both, only_a, only_b;
+} mr_index_common;
+typedef mr_status mr_index_match_fn(void *user, mr_hash128 key, uint64_t id_a, uint64_t id_b);
+MR_API mr_status mr_index_match(mr_index *a, mr_index *b, mr_index_match_fn *fn, void *user,
+                                mr_index_common *common);
 /* The file of a row: root joined with path. */
 MR_API mr_status mr_index_file(const mr_index *index, const mr_row *row, char *out, size_t cap);
 

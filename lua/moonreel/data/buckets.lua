@@ -98,13 +98,23 @@ local function length_row(name, frames, entry)
   return { count, keep + 0.0, try + 0.0, math.tointeger(batch or 0) }
 end
 
+-- what a micro-batch of a length costs, by a recipe's table; nil: its pixels
+local function cost_of(costs, name, frames)
+  local cost = costs and costs[name] and costs[name][frames]
+  if cost and not (cost > 0 and cost < math.huge) then
+    recipe_error("bucket_costs.%s[%d]: %s; expected a number above 0", name, frames, cost)
+  end
+  return cost
+end
+
 --- The core's form: a list of {name, pixels, aspects = {{ratio, height, width}}, lengths =
--- {{frames, keep, try, batch}}}, resolutions from high to low.
+-- {{frames, keep, try, batch, cost}}}, resolutions from high to low.
 ---@param bucket_config table  resolution name -> frames -> {probability | {keep, try}, batch size}
 ---@param resolutions? table   further names: name -> {pixels, aspects}; those of Open-Sora 1.2 are
 ---   known, and those of 2.0 (256px, 512px_ar1:1, 1024px_max)
+---@param costs? table   resolution name -> frames -> what a micro-batch costs, in any unit
 ---@return table[]
-function buckets.resolve(bucket_config, resolutions)
+function buckets.resolve(bucket_config, resolutions, costs)
   if type(bucket_config) ~= "table" then
     recipe_error("bucket_config: expected a table, got %s", type(bucket_config))
   end
@@ -123,7 +133,9 @@ function buckets.resolve(bucket_config, resolutions)
     for _, frames in ipairs(sorted_keys(bucket_config[name], function(a, b)
       return tostring(a) < tostring(b)
     end)) do
-      lengths[#lengths + 1] = length_row(name, frames, bucket_config[name][frames])
+      local row = length_row(name, frames, bucket_config[name][frames])
+      row[5] = cost_of(costs, name, row[1])
+      lengths[#lengths + 1] = row
     end
     list[#list + 1] = { name = name, pixels = r.pixels + 0.0, place = r.place,
       aspects = aspect_list(name, r.aspects), lengths = lengths }
@@ -145,6 +157,7 @@ local read_options = options.declare("buckets.rule", {
   { "resolutions", "table", "further names: name -> {pixels, aspects}" },
   { "frame_interval", "integer", "frames from one used to the next", default = 1 },
   { "compat", "boolean", "lengths and frames as in Open-Sora 1.2", default = false },
+  { "bucket_costs", "table", "resolution -> frames -> what a micro-batch costs" },
 })
 
 --- A recipe's tables as a rule that can be asked: rule:assign{frames, height, width, key, seed,
@@ -153,8 +166,17 @@ local read_options = options.declare("buckets.rule", {
 ---@return mr.BucketRule
 function buckets.rule(given)
   local o = read_options(given)
-  return core.rule { buckets = buckets.resolve(o.bucket_config, o.resolutions),
+  return core.rule { buckets = buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs),
     frame_interval = o.frame_interval, compat = o.compat }
+end
+
+--- What settings say of buckets, as options of buckets.rule and data.loader.
+---@param settings table  baked
+---@return table
+function buckets.of(settings)
+  return { bucket_config = settings:plain("bucket_config"),
+    resolutions = settings:plain("resolutions"), bucket_costs = settings:plain("bucket_costs"),
+    frame_interval = settings.dataset.frame_interval, compat = settings.compat == "opensora-1.2" }
 end
 
 return buckets

@@ -124,10 +124,11 @@ local loader = {}
 ---@return moonreel.Loader
 function loader.new(o)
   return setmetatable({ core = core.new(o.index.core, {
-    buckets = buckets.resolve(o.bucket_config, o.resolutions),
+    buckets = buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs),
     frame_interval = o.frame_interval, compat = o.compat == true or o.compat == "opensora-1.2",
     seed = o.seed, threads = o.threads, prefetch = o.prefetch, epochs = o.epochs,
-    state = o.state, excluded = o.excluded, quarantine = o.quarantine,
+    state = o.state, excluded = o.excluded, quarantine = o.quarantine, seen = o.seen,
+    epoch = o.epoch, slot = o.virtual_ranks,
     deadline_s = o.deadline_s, isolated = o.isolated, allow_empty = o.allow_empty_buckets,
     part = o.part, parts = o.parts, group = o.group, blind = o.blind,
     sample_part = o.sample_part, sample_parts = o.sample_parts }) }, Loader)

@@ -13,10 +13,9 @@ local function rule_of(settings)
     base.raise("MR_E_RECIPE", "bucket_config is none: nothing says which clips to take; try: "
       .. "bucket_config = { [\"240p\"] = { [16] = { 1.0, 4 } } }")
   end
-  return { buckets = buckets.resolve(settings:plain("bucket_config"),
-      settings:plain("resolutions")),
-    frame_interval = settings.dataset.frame_interval,
-    compat = settings.compat == "opensora-1.2" }
+  local o = buckets.of(settings)
+  return { buckets = buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs),
+    frame_interval = o.frame_interval, compat = o.compat }
 end
 
 --- The order of a run from its first step on.
@@ -26,7 +25,7 @@ end
 ---@return mr.Order order  order:next() -> micro-batches, order:skip(n)
 function order.open(settings, index, quarantine)
   local o = rule_of(settings)
-  o.seed, o.quarantine = settings.seed, quarantine
+  o.seed, o.quarantine, o.slot = settings.seed, quarantine, settings.virtual_ranks
   return core.order(index.core, o)
 end
 

@@ -7,7 +7,7 @@ return {
       reader = false,
       help = "how a frame is brought to the bucket's size" },
     { "frame_interval", "integer", default = 1, min = 1, unit = "frames",
-      reader = "data", resume = "refuse", position = true,
+      reader = "data", resume = "warn",
       help = "take every n-th frame" },
     { "dummy_text_feature", "boolean", none = true, affects = "nothing",
       no_meaning = "load_text_features = true takes them from a cache",

@@ -9,7 +9,9 @@ local cache = require "moonreel.cache"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local embed = require "moonreel.embed"
+local buckets = require "moonreel.data.buckets"
 local data = require "moonreel.data"
+local place = require "moonreel.data.place"
 local feed = require "moonreel.trainer.feed"
 local gpu = require "moonreel.trainer.gpu"
 local json = require "moonreel.core.json"
@@ -172,7 +174,9 @@ local function compare_settings(r, text)
   local then_settings = require("moonreel.settings").from_json(text, r.source.path)
   local refused, only_position = {}, true
   for _, row in ipairs(require "moonreel.settings.difference"(then_settings, r.settings)) do
-    local resume = row.position and r.scratch and "free" or row.resume
+    local change = r.settings.data_change
+    local leaves = r.scratch or change == "next" or change == "restart"
+    local resume = row.position and leaves and "free" or row.resume
     local effect = resume == "refuse" and row.position and "the position in the data counts by it"
       or resume
     local line = ("%s: %s when the checkpoint was made, %s now by %s: %s"):format(row.path,
@@ -186,8 +190,8 @@ local function compare_settings(r, text)
     end
   end
   if #refused > 0 then
-    local path, leave = r.source.path, only_position and "--start-from-scratch to leave the "
-      .. "position, or " or ""
+    local path, leave = r.source.path, only_position and "data_change=next or "
+      .. "--start-from-scratch to leave the position, or " or ""
     base.raise("MR_E_RECIPE", ("%s does not continue under this recipe:\n  %s\n  try: "
       .. "%s--ckpt-path %s for weights alone"):format(path,
       table.concat(refused, "\n  "), leave, path))
@@ -303,29 +307,43 @@ end
 ---@return mr.Loader
 function setup.open_loader(r, options)
   local s = r.settings
-  local all = {index = r.index, bucket_config = s:plain("bucket_config"),
-    resolutions = s:plain("resolutions"), frame_interval = s.dataset.frame_interval,
-    compat = s.compat, seed = s.seed, threads = s.num_workers, prefetch = s.prefetch,
-    allow_empty_buckets = s.allow_empty_buckets}
+  local o = buckets.of(s)
+  o.index, o.seed, o.threads, o.prefetch = r.index, s.seed, s.num_workers, s.prefetch
+  o.allow_empty_buckets, o.virtual_ranks = s.allow_empty_buckets, s.virtual_ranks
   for name, value in pairs(options) do
-    all[name] = value
+    o[name] = value
   end
-  local good, loader = pcall(data.loader, all)
+  local good, loader = pcall(data.loader, o)
   if good then
     return loader
   end
   return blame.field(s, refused_field(s, loader), error, loader, 0)
 end
 
+-- options of the loader that goes on where a checkpoint stands
+local function place_of(r, manifest)
+  local s = r.settings
+  local was = manifest.settings
+    and require("moonreel.settings").from_json(manifest.settings, r.source.path) or s
+  local options, note = blame.field(s, "dataset.data_path", place.of, {index = r.index,
+    rule = buckets.of(s), seed = s.seed, change = s.data_change, folder = r.dir,
+    state = manifest.sampler, excluded = manifest.excluded,
+    source = r.found and r.found.run or nil,
+    was = {rule = buckets.of(was), data_path = was.dataset.data_path
+      and setup.index_of(was.dataset.data_path)}})
+  r.notes[#r.notes + 1] = note
+  return options
+end
+
 --- Start decoding where a checkpoint stands, whose manifest this is; nil: the first epoch.
 function setup.loader(r, manifest)
-  local m = manifest or {}
+  local o = manifest and place_of(r, manifest) or {}
+  o.epochs, o.quarantine = r.settings.epochs, r.dir .. "/quarantine.jsonl"
+  o.blind = r.cached.latents ~= nil
   if r.loader then
     r.loader:close()
   end
-  r.loader = r:keep(setup.open_loader(r,
-    {epochs = r.settings.epochs, quarantine = r.dir .. "/quarantine.jsonl", state = m.sampler,
-      excluded = m.excluded, blind = r.cached.latents ~= nil}))
+  r.loader = r:keep(setup.open_loader(r, o))
 end
 
 -- the cache of what the run does not encode by itself, made from the same by the same
@@ -368,14 +386,15 @@ end
 local function check_swap(r, before)
   local s = r.settings
   local path, input = setup.index_of(before.dataset.data_path)
-  if r.scratch or input then
+  if r.scratch or input or s.data_change ~= "refuse" then
     return
   end
   local other <close> = data.open(path)
-  if other.meta.fp_order ~= r.index.meta.fp_order then
+  if other.meta.fp_set ~= r.index.meta.fp_set then
     blame.raise(s, "dataset.data_path", "MR_E_DATA", "dataset.data_path = %q holds other samples "
       .. "than %q of the stage before, whose position this stage goes on from by load = "
-      .. "recipe.previous (%s); try: start_from_scratch = true, or ckpt_path = recipe.previous",
+      .. "recipe.previous (%s); try: start_from_scratch = true, data_change = \"carry\", or "
+      .. "ckpt_path = recipe.previous",
       s.dataset.data_path, before.dataset.data_path, blame.place(s, "load"))
   end
 end

@@ -24,8 +24,8 @@ static int frames_of(const mr_bucket_rule *rule, uint64_t key, uint32_t frames, 
 
 static void high_to_low(void)
 {
-    const mr_bucket_length low[] = {{1, 1, 1, 8}, {16, 1, 1, 4}, {51, 1, 1, 2}},
-                           high[] = {{17, 1, 1, 2}, {120, 0, 1, 0}};
+    const mr_bucket_length low[] = {{1, 1, 1, 8, 0}, {16, 1, 1, 4, 0}, {51, 1, 1, 2, 0}},
+                           high[] = {{17, 1, 1, 2, 0}, {120, 0, 1, 0, 0}};
     mr_bucket_rule *r;
     const char *name;
     mr_drop why;
@@ -45,7 +45,7 @@ static void high_to_low(void)
     CHECK_INT(why, MR_DROP_SMALL);
     CHECK_INT(frames_of(r, 1, 60, 90, 90, &name, &why), 51);
     mr_bucket_rule_free(r);
-    const mr_bucket_length moving[] = {{16, 1, 1, 4}};
+    const mr_bucket_length moving[] = {{16, 1, 1, 4, 0}};
     if (!CHECK_OK(rule_of(moving, 1, moving, 1, 1, false, &r)))
         return;
     CHECK_INT(frames_of(r, 1, 1, 400, 300, &name, &why), -1);
@@ -55,7 +55,7 @@ static void high_to_low(void)
 
 static void spans(void)
 {
-    const mr_bucket_length low[] = {{51, 1, 1, 2}};
+    const mr_bucket_length low[] = {{51, 1, 1, 2, 0}};
     const struct {
         int interval;
         bool compat;
@@ -76,7 +76,7 @@ static void spans(void)
 
 static void aspects(void)
 {
-    const mr_bucket_length one[] = {{1, 1, 1, 2}};
+    const mr_bucket_length one[] = {{1, 1, 1, 2, 0}};
     static const struct {
         int w, h, want;
     } rows[] = {{1280, 720, 36}, {720, 1280, 64}, {500, 500, 48}, {500, 390, 36}, {500, 391, 48}};
@@ -96,11 +96,11 @@ static void aspects(void)
 // shares follow the probabilities, change with the epoch, and do not depend on other entries
 static void chances(void)
 {
-    const mr_bucket_length low[] = {{16, 0.5, 1, 4}}, high[] = {{16, 0.3, 0.8, 2}};
+    const mr_bucket_length low[] = {{16, 0.5, 1, 4, 0}}, high[] = {{16, 0.3, 0.8, 2, 0}};
     mr_bucket_rule *r, *more;
     if (!CHECK_OK(rule_of(low, 1, high, 1, 1, false, &r)))
         return;
-    const mr_bucket_length high_more[] = {{16, 0.3, 0.8, 2}, {200, 1, 1, 1}};
+    const mr_bucket_length high_more[] = {{16, 0.3, 0.8, 2, 0}, {200, 1, 1, 1, 0}};
     if (!CHECK_OK(rule_of(low, 1, high_more, 2, 1, false, &more)))
         return;
     int in_high = 0, in_low = 0, moved = 0, differs = 0;
@@ -126,8 +126,8 @@ static void chances(void)
 
 static void hashes(void)
 {
-    const mr_bucket_length a[] = {{16, 0.5, 1, 4}}, batch[] = {{16, 0.5, 1, 9}},
-                           keep[] = {{16, 0.6, 1, 4}};
+    const mr_bucket_length a[] = {{16, 0.5, 1, 4, 0}}, batch[] = {{16, 0.5, 1, 9, 0}},
+                           keep[] = {{16, 0.6, 1, 4, 0}};
     mr_bucket_rule *r[4];
     CHECK_OK(rule_of(a, 1, a, 1, 1, false, &r[0]));
     CHECK_OK(rule_of(batch, 1, a, 1, 1, false, &r[1]));
@@ -142,8 +142,9 @@ static void hashes(void)
 
 static void refusals(void)
 {
-    const mr_bucket_length twice[] = {{16, 1, 1, 4}, {16, 1, 1, 2}}, odd[] = {{16, 1.5, 1, 4}},
-                           none[] = {{16, 1, 1, 0}}, good[] = {{16, 1, 1, 1}};
+    const mr_bucket_length twice[] = {{16, 1, 1, 4, 0}, {16, 1, 1, 2, 0}},
+                           odd[] = {{16, 1.5, 1, 4, 0}}, none[] = {{16, 1, 1, 0, 0}},
+                           good[] = {{16, 1, 1, 1, 0}};
     mr_bucket_rule *r;
     CHECK_FAILS(rule_of(twice, 2, good, 1, 1, false, &r), MR_E_RECIPE,
                 "bucket_config.low: length 16 is given twice");

@@ -26,8 +26,9 @@ int main(void)
     // lengths 1 to 300, sizes from 100 x 90 to 1280 x 720
     if (!CHECK_OK(rows_build(clips_path("cover.mrx"), 1, 400, 0)))
         return check_done();
-    const mr_bucket_length fine[] = {{1, 1, 1, 1}, {16, 1, 1, 1}},
-                           never[] = {{16, 1, 1, 1}, {400, 1, 1, 1}}, all[] = {{4, 1, 1, 1}};
+    const mr_bucket_length fine[] = {{1, 1, 1, 1, 0}, {16, 1, 1, 1, 0}},
+                           never[] = {{16, 1, 1, 1, 0}, {400, 1, 1, 1, 0}},
+                           all[] = {{4, 1, 1, 1, 0}};
     CHECK_OK(start(fine, 2, NULL, 0, false, &l));
     mr_loader_free(l);
     CHECK_FAILS(start(never, 2, NULL, 0, false, &l), MR_E_DATA,
@@ -38,11 +39,12 @@ int main(void)
     mr_loader_free(l);
 
     // what a higher resolution takes for certain does not reach a lower one
-    const mr_bucket_length shadowed[] = {{16, 1, 1, 1}}, chance[] = {{4, 0.99, 1, 1}},
-                           rarely[] = {{4, 0.0001, 1, 1}}, zero[] = {{300, 0, 1, 0}, {4, 1, 1, 1}};
+    const mr_bucket_length shadowed[] = {{16, 1, 1, 1, 0}}, chance[] = {{4, 0.99, 1, 1, 0}},
+                           rarely[] = {{4, 0.0001, 1, 1, 0}},
+                           zero[] = {{300, 0, 1, 0, 0}, {4, 1, 1, 1, 0}};
     CHECK_OK(start(shadowed, 1, all, 1, false, &l)); // small pictures still get there
     mr_loader_free(l);
-    mr_bucket_length longer[] = {{300, 1, 1, 1}, {120, 1, 0.5, 1}};
+    mr_bucket_length longer[] = {{300, 1, 1, 1, 0}, {120, 1, 0.5, 1, 0}};
     CHECK_OK(start(longer, 2, zero, 2, false, &l)); // probability 0 is no empty length
     mr_loader_free(l);
     // a length that only chance left empty in this epoch is fine
@@ -71,7 +73,7 @@ int main(void)
     CHECK(strstr(mr_error_last()->text, "30 rows: always taken by higher resolutions") != NULL);
     CHECK_OK(start(shadowed, 1, chance, 1, false, &l));
     mr_loader_free(l);
-    mr_bucket_length pictures[] = {{1, 1, 1, 1}, {16, 1, 1, 1}};
+    mr_bucket_length pictures[] = {{1, 1, 1, 1, 0}, {16, 1, 1, 1, 0}};
     CHECK_FAILS(start(pictures, 2, NULL, 0, false, &l), MR_E_DATA,
                 "bucket_config.low[1]: no sample fits");
     CHECK(strstr(mr_error_last()->text, "30 rows: no pictures") != NULL);

@@ -5,7 +5,7 @@
 static mr_bucket_rule *rule(int interval, bool compat)
 {
     mr_bucket_aspect square = {1, 32, 32};
-    mr_bucket_length length = {1, 1, 1, 1};
+    mr_bucket_length length = {1, 1, 1, 1, 0};
     mr_bucket_resolution r = {"tiny", 1024, &square, 1, &length, 1};
     mr_bucket_rule *out = NULL;
     CHECK_OK(mr_bucket_rule_new(&r, 1, interval, compat, &out));

@@ -1,6 +1,6 @@
 /* data/loader, quarantine, ingest: equal batches for any number of threads, right frames, samples
  * that fail, limits, restarts, ends at any moment.
- * Covers: core/data/worker.c core/index/ingest.c */
+ * Covers: core/index/ingest.c */
 #include "check.h"
 #include "data/room.h"
 #include "rows.h"
@@ -17,7 +17,7 @@ static mr_bucket_aspect aspect[] = {{0.67, H, W}, {1.5, W, H}};
 
 static mr_status make_rule(int interval, mr_bucket_rule **out)
 {
-    mr_bucket_length lengths[] = {{1, 1, 1, 3}, {4, 1, 0.7, 4}, {9, 1, 0.5, 2}};
+    mr_bucket_length lengths[] = {{1, 1, 1, 3, 0}, {4, 1, 0.7, 4, 0}, {9, 1, 0.5, 2, 0}};
     mr_bucket_resolution r = {"small", H * W, aspect, 2, lengths, 3};
     return mr_bucket_rule_new(&r, 1, interval, false, out);
 }

@@ -44,9 +44,9 @@ static mr_bucket_aspect square[] = {{1.0, 64, 64}},
 static mr_status make_rule(const int batches[5], mr_bucket_rule **out)
 {
     mr_bucket_length low[] = {
-        {1, 1, 1, batches[0]}, {16, 0.7, 1, batches[1]}, {51, 1, 0.6, batches[2]}};
+        {1, 1, 1, batches[0], 0}, {16, 0.7, 1, batches[1], 0}, {51, 1, 0.6, batches[2], 0}};
     mr_bucket_length high[] = {
-        {120, 0.5, 1, batches[3]}, {32, 0.9, 0.8, batches[4]}, {300, 0, 1, 0}};
+        {120, 0.5, 1, batches[3], 0}, {32, 0.9, 0.8, batches[4], 0}, {300, 0, 1, 0, 0}};
     mr_bucket_resolution r[] = {{"low", 4096, both, 3, low, 3},
                                 {"high", 200000, square, 1, high, 3}};
     return mr_bucket_rule_new(r, 2, 1, false, out);
@@ -72,8 +72,9 @@ static bool start(run *r, const char *path, const int batches[5], uint64_t seed,
     r->d.ids = r->ids, r->d.keys = r->keys;
     return CHECK_OK(mr_index_open(path, false, &r->index)) &&
            CHECK_OK(make_rule(batches, &r->rule)) &&
-           CHECK_OK(mr_order_new(r->index, r->rule, seed, &r->order)) &&
-           (!state || CHECK_OK(mr_order_restore(r->order, state, NULL, 0)));
+           CHECK_OK(
+               mr_order_new(r->index, r->rule, &(mr_order_options){.seed = seed}, &r->order)) &&
+           (!state || CHECK_OK(mr_order_restore(r->order, state, NULL, 0, NULL)));
 }
 
 static void stop(run *r)
@@ -100,7 +101,7 @@ static void once_each(uint64_t seed)
     mr_bucket_rule *rule;
     mr_order *order = NULL;
     CHECK_OK(make_rule(batches, &rule));
-    mr_status empty = mr_order_new(index, rule, s, &order);
+    mr_status empty = mr_order_new(index, rule, &(mr_order_options){.seed = s}, &order);
     mr_order_free(order);
     mr_bucket_rule_free(rule);
     mr_index_unref(index);
@@ -287,36 +288,37 @@ static void what_is_refused(void)
     stop(&a);
     if (!start(&a, other, batches, 11, NULL))
         return;
-    CHECK_FAILS(mr_order_restore(a.order, state, NULL, 0), MR_E_DATA, "holds other samples");
+    CHECK_FAILS(mr_order_restore(a.order, state, NULL, 0, NULL), MR_E_DATA, "holds other samples");
     stop(&a);
     if (!start(&a, path, batches, 12, NULL))
         return;
-    CHECK_FAILS(mr_order_restore(a.order, state, NULL, 0), MR_E_DATA, "seed is 12");
-    CHECK_FAILS(mr_order_restore(a.order, "moonreel order 1\nepoch 2\n", NULL, 0), MR_E_FORMAT,
-                "moonreel order 1");
-    CHECK_FAILS(mr_order_restore(a.order, "", NULL, 0), MR_E_FORMAT, "state");
+    CHECK_FAILS(mr_order_restore(a.order, state, NULL, 0, NULL), MR_E_DATA, "seed is 12");
+    CHECK_FAILS(mr_order_restore(a.order, "moonreel order 1\nepoch 2\n", NULL, 0, NULL),
+                MR_E_FORMAT, "moonreel order 1");
+    CHECK_FAILS(mr_order_restore(a.order, "", NULL, 0, NULL), MR_E_FORMAT, "state");
     stop(&a);
     if (!start(&a, path, batches, 11, NULL))
         return;
     uint64_t key = 5;
-    CHECK_FAILS(mr_order_restore(a.order, state, &key, 1), MR_E_DATA, "quarantine");
+    CHECK_FAILS(mr_order_restore(a.order, state, &key, 1, NULL), MR_E_DATA, "quarantine");
     stop(&a);
     // another rule
-    mr_bucket_length length = {16, 1, 1, 2};
+    mr_bucket_length length = {16, 1, 1, 2, 0};
     mr_bucket_resolution res = {"low", 4096, square, 1, &length, 1};
     mr_bucket_rule *rule;
     mr_index *index;
     mr_order *order;
     CHECK_OK(mr_bucket_rule_new(&res, 1, 1, false, &rule));
     CHECK_OK(mr_index_open(path, false, &index));
-    CHECK_OK(mr_order_new(index, rule, 11, &order));
-    CHECK_FAILS(mr_order_restore(order, state, NULL, 0), MR_E_DATA, "the bucket rule");
+    CHECK_OK(mr_order_new(index, rule, &(mr_order_options){.seed = 11}, &order));
+    CHECK_FAILS(mr_order_restore(order, state, NULL, 0, NULL), MR_E_DATA, "the bucket rule");
     mr_order_free(order);
     mr_bucket_rule_free(rule);
     // a rule nothing fits says what removed the rows
     length.frames = 1000;
     CHECK_OK(mr_bucket_rule_new(&res, 1, 1, false, &rule));
-    CHECK_FAILS(mr_order_new(index, rule, 11, &order), MR_E_DATA, "no sample fits any bucket");
+    CHECK_FAILS(mr_order_new(index, rule, &(mr_order_options){.seed = 11}, &order), MR_E_DATA,
+                "no sample fits any bucket");
     CHECK(strstr(mr_error_last()->text, "rows: shorter than every length") != NULL);
     CHECK(strstr(mr_error_last()->text, "rows: pictures") != NULL);
     mr_bucket_rule_free(rule);
@@ -355,7 +357,7 @@ static void state_is_small(void)
         {0.5, 32, 64}, {0.8, 32, 40}, {1, 32, 32}, {1.25, 40, 32}, {2, 64, 32}};
     mr_bucket_length lengths[LENGTHS];
     for (int i = 0; i < LENGTHS; i++)
-        lengths[i] = (mr_bucket_length){1 + i, 1, 1, 1};
+        lengths[i] = (mr_bucket_length){1 + i, 1, 1, 1, 0};
     mr_bucket_resolution res = {"low", 1024, five, 5, lengths, LENGTHS};
     mr_bucket_rule *rule;
     mr_index *index;
@@ -365,7 +367,7 @@ static void state_is_small(void)
     CHECK_OK(mr_index_open(clips_path("order.mrx"), false, &index));
     CHECK_OK(mr_bucket_rule_new(&res, 1, 1, false, &rule));
     CHECK_INT(mr_bucket_rule_count(rule), 200);
-    CHECK_OK(mr_order_new(index, rule, 1, &order));
+    CHECK_OK(mr_order_new(index, rule, &(mr_order_options){.seed = 1}, &order));
     mr_position p;
     CHECK_OK(mr_position_init(&p, order));
     for (int b = 0; b < 200; b++)

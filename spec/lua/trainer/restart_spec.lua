@@ -1,4 +1,5 @@
 -- What a restart may change: dataplane 4.8, and what each differing field does.
+-- Covers: lua/moonreel/data/place.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local data = require "moonreel.data"
@@ -60,13 +61,7 @@ describe("a restart", function()
 
   for change, wants in pairs {
     ["seed=8"] = { "MR_E_RECIPE", "seed: 7 when the checkpoint was made, 8 now by seed=8: the "
-      .. "position in the data counts by it\n  try: %-%-start%-from%-scratch" },
-    ["resolutions.32px.pixels=1000"] = { "MR_E_RECIPE",
-      "resolutions.32px.pixels: 1024 .*: the position in the data counts by it" },
-    ["dataset.frame_interval=2"] = { "MR_E_RECIPE",
-      "dataset.frame_interval: 1 .*: the position in the data counts by it" },
-    ["bucket_config.32px.6.1=0.5"] = { "MR_E_DATA", "the bucket rule .* differs .*only batch sizes "
-      .. "may change within an epoch; try: .*start%-from%-scratch" },
+      .. "position in the data counts by it\n  try: data_change=next or %-%-start%-from%-scratch" },
     ["model.mlp_ratio=2"] = { "MR_E_RECIPE", "model.mlp_ratio: 4.0 .* 2.0 now by "
       .. "model.mlp_ratio=2: refuse\n  try: %-%-ckpt%-path" },
   } do
@@ -104,6 +99,38 @@ describe("a restart", function()
     assert.equal(want, excluded(4))
   end)
 
+  for _, change in ipairs { "bucket_config.32px.6.1=0.5", "resolutions.32px.pixels=1000" } do
+    it("goes on with " .. change .. ", without what the epoch has trained", function()
+      local ok, code, log = restart(change)
+      assert.is_true(ok, tostring(code))
+      local samples = log:match("the bucket rule changed: (%d+) samples that epoch 0 has trained "
+        .. "are left out of the rest of it")
+      assert.is_true(tonumber(samples) > 0, log)
+      assert.matches("left out: " .. samples .. " samples, trained in this epoch", log)
+      if change:find("pixels") then
+        return
+      end
+      -- and so does what goes on from there, which knows those samples by their list alone
+      local again, problem, more = train(4, "load=" .. out .. "/copy", change)
+      assert.is_true(again, tostring(problem))
+      assert.matches("left out: " .. samples .. " samples, trained in this epoch", more)
+      os.execute("rm " .. out .. "/copy/seen-*.bits")
+      again, problem = train(5, "load=" .. out .. "/copy", change)
+      assert.is_false(again)
+      assert.matches("seen%-%x+%.bits", tostring(problem))
+    end)
+  end
+
+  it("begins an epoch anew for another seed, when that is asked for", function()
+    local ok, code, log = restart("seed=8", "data_change=next")
+    assert.is_true(ok, tostring(code))
+    assert.matches("the data begin anew with epoch 1\n", log)
+    assert.matches("at step 2\n", log)
+    ok, code, log = restart("seed=8", "data_change=restart")
+    assert.is_true(ok, tostring(code))
+    assert.matches("the data begin anew with epoch 0\n", log)
+  end)
+
   it("leaves the position behind with --start-from-scratch, whatever counted by it", function()
     for _, change in ipairs { "seed=8", "bucket_config.32px.6.1=0.5",
         "resolutions.32px.pixels=1000" } do
@@ -113,7 +140,7 @@ describe("a restart", function()
     end
   end)
 
-  it("refuses another data set, and says when only the order is another", function()
+  it("refuses another data set unless told what to do with it", function()
     local lines = {}
     local folder = demo_data.path():gsub("[^/]*$", "clips/")
     for line in io.lines(folder .. "demo.csv") do
@@ -129,21 +156,29 @@ describe("a restart", function()
       data.ingest(folder .. name .. ".csv", out .. "/" .. name .. ".mrx")
       return "dataset.data_path=" .. out .. "/" .. name .. ".mrx"
     end
-    for change, want in pairs {
-      [index("fewer", 2, #lines - 1, 1)] = "holds other samples, the state is of 300 rows; try: "
-        .. "the index of that run, or %-%-start%-from%-scratch",
-      [index("turned", #lines, 2, -1)] = "holds the same samples in another order",
-    } do
-      local ok, problem = restart(change)
-      assert.is_false(ok)
-      assert.equal("MR_E_DATA", problem.code)
-      assert.matches(want, problem.message)
-      assert.is_true((restart(change, "start_from_scratch=true")))
-    end
+    local fewer, turned = index("fewer", 2, #lines - 1, 1), index("turned", #lines, 2, -1)
+    local ok, problem = restart(fewer)
+    assert.is_false(ok)
+    assert.equal("MR_E_DATA", problem.code)
+    assert.matches("holds other samples than the data of the checkpoint: 299 are in both, 0 are "
+      .. "new, 1 have vanished; try: data_change = \"carry\"", problem.message)
+    assert.is_true((restart(fewer, "start_from_scratch=true")))
+    local log
+    ok, problem, log = restart(fewer, "data_change=carry")
+    assert.is_true(ok, tostring(problem))
+    local told = "the data set changed: %d+ samples that epoch 0 has trained are left out"
+    assert.matches(told, log)
+    ok, problem, log = restart(fewer, "data_change=next")
+    assert.is_true(ok, tostring(problem))
+    assert.matches("the data begin anew with epoch 1\n", log)
+    -- the same samples in another order are no other data
+    ok, problem, log = restart(turned)
+    assert.is_true(ok, tostring(problem))
+    assert.matches(told, log)
     -- the same index under another name is the same data set
     local other = demo_data.path():gsub("demo%.mrx$", "other.mrx")
     os.execute(("cp -r '%s' '%s'"):format(demo_data.path(), other))
-    local ok, problem = restart("dataset.data_path=" .. other)
+    ok, problem = restart("dataset.data_path=" .. other)
     assert.is_true(ok, tostring(problem))
   end)
 end)

@@ -248,7 +248,8 @@ describe("trainer.stages", function()
     local text = fails(4, swap)
     assert.matches("^moonreel: stage c: stages%.c%.data_path=[^\n]*half%.mrx: dataset%.data_path = "
       .. "[^\n]* holds other samples than [^\n]* load = recipe%.previous %([^\n]*row%.lua:%d+%); "
-      .. "try: start_from_scratch = true, or ckpt_path = recipe%.previous\n$", text)
+      .. "try: start_from_scratch = true, data_change = \"carry\", or ckpt_path = "
+      .. "recipe%.previous\n$", text)
     train("swapped", swap, "stages.c.start_from_scratch=true", "stages.a.steps=1",
       "stages.b.steps=1", "stages.c.steps=2")
   end)

@@ -16,6 +16,9 @@ local loader = {}
 ---@field state? string Go on from this loader:state().
 ---@field excluded? string Left out there: loader:excluded().
 ---@field quarantine? string The run's quarantine.jsonl.
+---@field seen? string The list that loader.carry wrote, of a state.
+---@field epoch? integer Without a state: begin at this one. Default: 0.
+---@field slot? integer Micro-batches of equal cost drawn together. Default: 1.
 ---@field deadline_s? number Seconds for one clip; 0: 60. Default: 0.
 ---@field isolated? boolean Each thread decodes in a process of its own. Default: false.
 ---@field allow_empty? boolean Lengths that no sample can enter are left out, not refused. Default: false.
@@ -49,11 +52,30 @@ function loader.rule(options) end
 ---@return boolean
 function loader.in_part(key, part, parts) end
 
+---@class moonreel.core.loader.carry.options
+---@field state? string Of the old loader, required.
+---@field excluded? string Left out there: loader:excluded().
+---@field seen? string The list that belongs to that state, if any.
+---@field folder? string Where the new list is written, required.
+---@field seed? integer Of the order. Default: 0.
+
+--- A state for another index, another rule or both: it, the path of the list of samples that the epoch has trained, and how many they are.
+---@param was mr.Index
+---@param was_rule mr.BucketRule
+---@param now mr.Index
+---@param rule mr.BucketRule
+---@param options moonreel.core.loader.carry.options
+---@return string
+---@return string
+---@return integer
+function loader.carry(was, was_rule, now, rule, options) end
+
 ---@class moonreel.core.loader.order.options
 ---@field buckets? table The bucket rule, required.
 ---@field frame_interval? integer Frames from one to the next. Default: 1.
 ---@field compat? boolean The length test of Open-Sora 1.2. Default: false.
 ---@field seed? integer Of the order. Default: 0.
+---@field slot? integer Micro-batches of equal cost drawn together. Default: 1.
 ---@field quarantine? string A quarantine.jsonl that leaves samples out of later epochs.
 
 --- The order of an index's samples by itself, from the first epoch on; moonreel.data.order takes settings.

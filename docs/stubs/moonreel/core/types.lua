@@ -28,6 +28,10 @@ function BucketRule:assign(options) end
 ---@return table
 function BucketRule:survey(index, seed, epoch) end
 
+--- Of all but batch sizes and costs: 16 hexadecimal digits, as in a state of the order.
+---@return string
+function BucketRule:hash() end
+
 --- The frames that a sample of so many takes from a clip, from 0; and how many starts there are.
 ---@param frames integer
 ---@param have integer
@@ -494,6 +498,11 @@ function Index:row(i) end
 ---@param key string
 ---@return integer?
 function Index:find(key) end
+
+--- Samples by key: {both, vanished (that the other one lacks), new (it alone has)}.
+---@param other mr.Index
+---@return table
+function Index:common(other) end
 
 --- {rows, fp_order, fp_set, path, roots, sources, columns}.
 ---@return table

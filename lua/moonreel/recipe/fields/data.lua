@@ -21,12 +21,24 @@ return {
   { "bucket_config", { map = { map = "bucket", key = "integer" } }, none = true,
     reader = "data", resume = "warn",
     help = "resolution -> frames -> {keep, batch} or {{keep, try}, batch}" },
+  { "bucket_costs", { map = { map = "number", key = "integer" } }, none = true, min = 0,
+    reader = "data", resume = "warn",
+    help = "resolution -> frames -> what a micro-batch costs, in any unit; none: its pixels" },
+  { "virtual_ranks", "integer", default = 1, min = 1, unit = "micro-batches", reader = "data",
+    resume = "warn",
+    help = "so many micro-batches in a row cost nearly the same, for ranks that share them; a "
+      .. "multiple of their number" },
+  { "data_change", "text", default = "refuse", choices = { "refuse", "carry", "next", "restart" },
+    reader = "data", affects = "nothing", resume = "free",
+    help = "what a resume does when the samples are others than the checkpoint's: refuse; train "
+      .. "the rest of the epoch without those that it had; begin the next epoch; begin the first "
+      .. "one" },
   { "allow_empty_buckets", "boolean", default = false, reader = "data", resume = "free",
     help = "lengths of bucket_config that no sample can enter are left out instead of refused" },
   { "resolutions", { map = { record = {
       { "pixels", "integer", min = 1 },
       { "aspects", { list = "aspect" } } } } }, none = true, reader = "data",
-        resume = "refuse", position = true,
+        resume = "warn",
     default = require "moonreel.recipe.resolutions",
     help = "name -> pixels and aspects: {ratio, height, width}, the first wins among equals" },
   { "mask_ratios", { map = "number", keys = strategies }, none = true, min = 0,
