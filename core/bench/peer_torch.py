@@ -1,6 +1,6 @@
 """The peer of `moonreel bench`: the same steps in plain PyTorch, one JSON line on stdout.
 
-Use: python3 peer_torch.py step|demo-step REQUEST, REQUEST being JSON made by lua/moonreel/bench. Nothing here
+Use: python3 peer_torch.py step|demo-step|vae|t5-block REQUEST, REQUEST being JSON made by lua/moonreel/bench. Nothing here
 is part of moonreel; it runs only when PyTorch is installed. The model is the one of moonreel.models.stdit3,
 written in the usual PyTorch way (fused attention where this PyTorch has it). Licence: Apache-2.0
 """
@@ -229,6 +229,160 @@ def demo_step(dtype):
     return step
 
 
+# ---- the video autoencoder of Open-Sora 1.2, channels last, one half at a time
+
+def norm2d(c):
+    return nn.GroupNorm(32, c, eps=1e-6)
+
+
+class Residual(nn.Module):
+    """Norm, SiLU, convolution, twice, beside the input; `conv(i, o)` makes a convolution."""
+
+    def __init__(self, i, o, norm, conv, short):
+        super().__init__()
+        self.norm1, self.conv1, self.norm2, self.conv2 = norm(i), conv(i, o), norm(o), conv(o, o)
+        self.short = short(i, o) if i != o else nn.Identity()
+
+    def forward(self, x):
+        y = self.conv1(F.silu(self.norm1(x)))
+        return self.short(x) + self.conv2(F.silu(self.norm2(y)))
+
+
+def residual2d(i, o):
+    return Residual(i, o, norm2d, lambda a, b: nn.Conv2d(a, b, 3, padding=1), lambda a, b: nn.Conv2d(a, b, 1))
+
+
+class PictureAttention(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.norm, self.qkv, self.out = norm2d(c), nn.Linear(c, 3 * c), nn.Linear(c, c)
+
+    def forward(self, x):
+        B, C, H, W = x.shape
+        q, k, v = self.qkv(self.norm(x).permute(0, 2, 3, 1).reshape(B, 1, H * W, C)).chunk(3, -1)
+        return x + self.out(attend(q, k, v)).view(B, H, W, C).permute(0, 3, 1, 2)
+
+
+def picture_encoder():
+    layers, c = [nn.Conv2d(3, 128, 3, padding=1)], 128
+    for level, o in enumerate((128, 256, 512, 512)):
+        layers += [residual2d(c, o), residual2d(o, o)]
+        if level < 3:
+            layers += [nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(o, o, 3, stride=2)]
+        c = o
+    layers += [residual2d(c, c), PictureAttention(c), residual2d(c, c), norm2d(c), nn.SiLU(),
+               nn.Conv2d(c, 8, 3, padding=1), nn.Conv2d(8, 8, 1)]
+    return nn.Sequential(*layers)
+
+
+def picture_decoder():
+    c = 512
+    layers = [nn.Conv2d(4, 4, 1), nn.Conv2d(4, c, 3, padding=1), residual2d(c, c), PictureAttention(c), residual2d(c, c)]
+    for level, o in enumerate((512, 512, 256, 128)):
+        layers += [residual2d(c, o), residual2d(o, o), residual2d(o, o)]
+        if level < 3:
+            layers += [nn.Upsample(scale_factor=2, mode="nearest"), nn.Conv2d(o, o, 3, padding=1)]
+        c = o
+    return nn.Sequential(*layers, norm2d(c), nn.SiLU(), nn.Conv2d(c, 3, 3, padding=1))
+
+
+class Causal(nn.Module):
+    """A convolution over 3 x 3 x 3 that sees no later frame."""
+
+    def __init__(self, i, o, step=1, bias=True):
+        super().__init__()
+        self.step, self.conv = step, nn.Conv3d(i, o, 3, stride=(step, 1, 1), bias=bias)
+
+    def forward(self, x):
+        return self.conv(F.pad(x, (1, 1, 1, 1, 3 - self.step, 0)))
+
+
+class TimeShuffle(nn.Module):
+    def forward(self, x):
+        B, C, T, H, W = x.shape
+        return x.view(B, C // 2, 2, T, H, W).permute(0, 1, 3, 2, 4, 5).reshape(B, C // 2, 2 * T, H, W)
+
+
+def residual3d(i, o):
+    return Residual(i, o, lambda c: nn.GroupNorm(32, c), lambda a, b: Causal(a, b, bias=False),
+                    lambda a, b: nn.Conv3d(a, b, 1, bias=False))
+
+
+def frame_encoder():
+    layers, c = [Causal(4, 128, bias=False)], 128
+    for stage, o in enumerate((128, 256, 256, 512)):
+        layers += [residual3d(c, o)] + [residual3d(o, o) for _ in range(3)]
+        if stage in (1, 2):
+            layers += [Causal(o, o, step=2)]
+        c = o
+    return nn.Sequential(*layers, *(residual3d(c, c) for _ in range(4)), nn.GroupNorm(32, c), nn.SiLU(),
+                         nn.Conv3d(c, 8, 1), nn.Conv3d(8, 8, 1))
+
+
+def frame_decoder():
+    c = 512
+    layers = [nn.Conv3d(4, 4, 1), Causal(4, c)] + [residual3d(c, c) for _ in range(4)]
+    for stage, o in zip((3, 2, 1, 0), (512, 256, 256, 128)):
+        layers += [residual3d(c, o)] + [residual3d(o, o) for _ in range(3)]
+        c = o
+        if stage > 1:
+            half = 512 if stage == 3 else 256
+            layers += [Causal(c, 2 * half), TimeShuffle()]
+            c = half
+    return nn.Sequential(*layers, nn.GroupNorm(32, c), nn.SiLU(), Causal(c, 4))
+
+
+def vae_part(dtype):
+    frames, height, width, pictures = ASK["size"]
+    h, w, latent = height // 8, width // 8, -(-frames // 4)
+    make, shape = {"encode 4 pictures": (picture_encoder, (pictures, 3, height, width)),
+                   "encode 17 frames": (frame_encoder, (1, 4, 4 * latent, h, w)),
+                   "decode 17 frames": (frame_decoder, (1, 4, latent, h, w)),
+                   "decode 4 pictures": (picture_decoder, (pictures, 4, h, w))}[ASK["part"]]
+    last = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    net, x = make().to(dtype).to(memory_format=last), torch.randn(shape).to(dtype).to(memory_format=last)
+    return lambda: net(x)
+
+
+# ---- a block of T5 v1.1 XXL
+
+class TextBlock(nn.Module):
+    def __init__(self, D=4096, heads=64, inner=10240):
+        super().__init__()
+        self.heads, self.norm1, self.norm2 = heads, RMSNorm(D), RMSNorm(D)
+        self.q, self.k, self.v, self.o = (nn.Linear(D, D, bias=False) for _ in range(4))
+        self.wi_0, self.wi_1, self.wo = (nn.Linear(a, b, bias=False) for a, b in ((D, inner), (D, inner), (inner, D)))
+
+    def forward(self, x, bias):
+        B, L, D = x.shape
+        u = self.norm1(x)
+        q, k, v = (f(u).view(B, L, self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        # scores are not scaled
+        y = attend(q * (D // self.heads) ** 0.5, k, v, bias)
+        x = x + self.o(y.transpose(1, 2).reshape(B, L, D))
+        u = self.norm2(x)
+        return x + self.wo(F.gelu(self.wi_0(u), approximate="tanh") * self.wi_1(u))
+
+
+def text_block(dtype):
+    B, L = ASK["block"]
+    net, x, bias = TextBlock().to(dtype), torch.randn(B, L, 4096).to(dtype), torch.zeros(1, 64, L, L).to(dtype)
+    return lambda: net(x, bias)
+
+
+def without_gradient(make_step):
+    def make(dtype):
+        run = make_step(dtype)
+
+        def step():
+            with torch.inference_mode():
+                run()
+
+        return step
+
+    return make
+
+
 def rate(dtype, n=512):
     """TFLOP/s of a product, to choose the faster dtype and to show a slow BLAS; 0 where there is none."""
     a, b = torch.randn(n, n).to(dtype), torch.randn(n, n).to(dtype)
@@ -260,11 +414,14 @@ def say(result):
     print(json.dumps({"name": "PyTorch", "version": torch.__version__, **result}))
 
 
-make = {"step": fixed_step, "demo-step": demo_step}[WHAT]
+make = {"step": fixed_step, "demo-step": demo_step, "vae": without_gradient(vae_part),
+        "t5-block": without_gradient(text_block)}[WHAT]
 kinds = [torch.float32]
-if rate(torch.bfloat16) > rate(torch.float32):
+if ASK.get("dtype"):  # what it is compared with
+    kinds = [{"f32": torch.float32, "bf16": torch.bfloat16}[ASK["dtype"]]]
+elif rate(torch.bfloat16) > rate(torch.float32):
     kinds.insert(0, torch.bfloat16)
-least = ASK.get("flop", 0) * 1e-12 / rate(kinds[0], 1024)  # seconds, from its products alone
+least = ASK.get("flop", 0) * 1e-12 / max(rate(kinds[0], 1024), 1e-6)  # seconds, from its products alone
 if time.perf_counter() + least > END:
     say({"least_seconds": least})
     sys.exit()

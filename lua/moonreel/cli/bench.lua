@@ -7,8 +7,8 @@ local printer = require "moonreel.text.table"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|kernels|packing|graph|save|cli|comm|plan] [--save NAME] "
-    .. "[--threads N] "
+  usage = "bench [step|demo-step|kernels|packing|graph|save|cli|encoders|comm|plan] "
+    .. "[--save NAME] [--threads N] "
     .. "[--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
     {"step", "forward and backward of a cut of STDiT3-XL/2, as the trainer builds it with and "
@@ -23,6 +23,8 @@ local command = {
       .. "verifying one beside reading it"},
     {"cli", "what a user waits for: bake, prompt, show, a large checkpoint from a cold cache; each "
       .. "beside its aim"},
+    {"encoders", "the video autoencoder and T5 XXL of Open-Sora 1.2 at their released sizes: 17 "
+      .. "frames of 144p and a caption, seconds and peak of memory beside PyTorch's; minutes"},
     {"comm", "what ranks tell each other: microseconds and GB/s by size, over memory that they "
       .. "share and over MPI, beside MPI's own calls in the same run"},
     {"plan", "seconds that are predicted from rates measured on other shapes, beside what the same "
@@ -39,7 +41,7 @@ local command = {
     {"--python FILE", "interpreter whose PyTorch is the peer (default: python3); it gets 90 s, a "
       .. "slow step is measured once"},
     {"--ops", "time per op of the step"},
-    {"--dir DIR", "save: a new folder for the checkpoint (default: one in /tmp)"},
+    {"--dir DIR", "save, encoders: a new folder for files (default: one in /tmp)"},
     {"--json", "one JSON object"},
   },
   details = "Without a name the first three run, one after the other. `step` and "
@@ -243,6 +245,45 @@ function runs.cli(o)
   end
 end
 
+local function verdict(met) return met and "met" or "MISSED" end
+
+function runs.encoders(o)
+  local r = require("moonreel.bench.encoders").measure(o)
+  return r, function()
+    print(("encoders: %s, %d threads"):format(r.isa, r.threads))
+    local parts = {}
+    for _, one in ipairs(r.clips) do
+      for _, name in ipairs {"encode", "decode"} do
+        local row = one[name]
+        print(("  %s a clip, %s: %.2f s, peak %.0f MB; weights %.0f MB + 1.1 x the largest layer "
+          .. "of %.0f MB: %s"):format(name, one.dtype, row.seconds, row.peak_bytes * 1e-6,
+          one.weight_bytes * 1e-6, row.layer_bytes * 1e-6,
+          verdict(row.peak_bytes <= row.limit_bytes)))
+      end
+      table.move(one.parts, 1, #one.parts, #parts + 1, parts)
+    end
+    local c = r.caption
+    print(("  a caption through XXL from its file, %s: %.2f s, peak %.0f of %.0f MB: %s; read %.3f "
+      .. "of the blocks' bytes"):format(c.dtype, c.seconds, c.peak_bytes * 1e-6,
+      c.limit_bytes * 1e-6, verdict(c.peak_bytes <= c.limit_bytes), c.read_bytes / c.weight_bytes))
+    for _, row in ipairs(r.blocks) do
+      print(("  %s, %s: %.2f of the product peak, %.2f of the share of the step (%.2f): %s"):format(
+        row.part, row.dtype, row.share, row.share / row.step_share, row.step_share,
+        verdict(row.share >= row.aim * row.step_share)))
+      parts[#parts + 1] = row
+    end
+    local function digits(f) return function(v) return (f):format(v) end end
+    printer.print({{key = "part"}, {key = "dtype"},
+      {key = "seconds", right = true, format = digits("%.3f")},
+      {key = "tflops", title = "TFLOP/s", right = true, format = digits("%.3f")},
+      {key = "peer", title = "PyTorch", right = true, format = function(v)
+        return ("%.3f s, %.0f MB"):format(v.seconds, v.peak_bytes * 1e-6)
+      end},
+      {key = "speedup", title = "moonreel", right = true, format = digits("%.2f x")},
+      {key = "peer_missing", title = ""}}, parts)
+  end
+end
+
 function runs.comm(o)
   local r = require("moonreel.bench.comm").measure(o)
   return r, function()
@@ -318,7 +359,7 @@ function command.run(args)
   for _, name in ipairs(names) do
     if not runs[name] then
       fault.usage("bench: '%s': expected step, demo-step, kernels, packing, graph, save, cli, "
-        .. "comm or plan", name)
+        .. "encoders, comm or plan", name)
     end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then
@@ -342,7 +383,7 @@ function command.run(args)
   end
   local has_peer = false
   for _, name in ipairs(names) do
-    has_peer = has_peer or name:match("step$") ~= nil
+    has_peer = has_peer or name:match("step$") ~= nil or name == "encoders"
   end
   if settings.peer and has_peer then
     settings.python = require("moonreel.bench.peer").python(o.python)

@@ -221,6 +221,39 @@ describe("moonreel bench", function()
     end
   end)
 
+  it("says what encoders take: a clip, its programs, a caption from its file", function()
+    local encoders = require "moonreel.bench.encoders"
+    local small = {frames = 6, height = 16, width = 24, pictures = 4,
+      spatial = {block_out_channels = {8, 8, 8, 8}, layers_per_block = 1, norm_num_groups = 4},
+      temporal = {filters = 8, num_res_blocks = 1, num_groups = 4}}
+    for part, defaults in pairs {spatial = require("moonreel.models.autoencoder_2d.kl").defaults,
+        temporal = require("moonreel.models.opensora_vae.temporal").defaults} do
+      setmetatable(small[part], {__index = defaults})
+    end
+    local r = encoders.autoencoder("f32", 1, 0, small)
+    assert.is_true(r.weight_bytes > 0 and r.encode.layer_bytes > 0)
+    assert.is_true(r.decode.peak_bytes >= r.encode.peak_bytes)
+    local runs, flop = {}, {}
+    for i, row in ipairs(r.parts) do
+      assert.equal(encoders.parts[i], row.part)
+      runs[i], flop[i] = row.runs, row.flop
+      assert.is_true(row.seconds > 0)
+    end
+    -- one micro batch of four pictures beside one of two, one piece in time
+    assert.same({1, 1, 1, 1}, runs)
+    assert.is_true(flop[4] > flop[1] and flop[3] > flop[2])
+
+    local path = os.tmpname()
+    os.remove(path)
+    path = path .. "/t5-v1_1-small"
+    require("datasets.demo.weights").hole(path)
+    local c = encoders.caption(path, "f32", 1)
+    assert.is_true(c.seconds > 0)
+    -- every block once, beside the norm at the end and the biases, which were read before
+    assert.is_true(c.read_bytes < c.weight_bytes and c.read_bytes > 0.999 * c.weight_bytes)
+    require("moonreel.core.base").remove_dir(path:match("^(.*)/"))
+  end)
+
   it("makes a folder for the checkpoint that it saves, and takes none that is there", function()
     local _, exit = run("save", "--seconds=0.01", "--dir=spec")
     assert.equal(2, exit)

@@ -1,0 +1,265 @@
+--- The encoders of Open-Sora 1.2 at their released sizes: its video autoencoder over 17 frames of
+-- 144p, a caption through T5 v1.1 XXL whose blocks are read from a file, one block of it. Weights
+-- are random, or a hole in the file where they are read. Each encoder has a process of its own, so
+-- that its peak of memory is its own.
+-- @module moonreel.bench.encoders
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local codec = require "moonreel.codec"
+local core = require "moonreel.core.bench"
+local json = require "moonreel.core.json"
+local kl = require "moonreel.models.autoencoder_2d.kl"
+local network = require "moonreel.models.t5.network"
+local nn = require "moonreel.nn"
+local opensora_vae = require "moonreel.models.opensora_vae"
+local paired = require "moonreel.bench.paired"
+local part = require "moonreel.embed.part"
+local process = require "moonreel.core.process"
+local residency = require "moonreel.embed.residency"
+local sizes = require "moonreel.models.t5.sizes"
+local source = require "moonreel.embed.source"
+local step = require "moonreel.bench.step"
+local temporal = require "moonreel.models.opensora_vae.temporal"
+local work = require "moonreel.plan.work"
+
+local encoders = {}
+
+--- What the autoencoder is timed with: its released sizes, 17 frames of 144p, 4 pictures at once.
+encoders.clip = {frames = 17, height = 144, width = 256, pictures = 4, spatial = kl.defaults,
+  temporal = temporal.defaults}
+
+local XXL = "t5-v1_1-xxl"
+local TOKENS, PLACES = 20, 32  -- of a caption, and those that are computed
+local BLOCK = {4, 300}         -- captions and tokens of the block that is timed
+
+-- what is asked of them
+local PEAK_OVER_LAYER, CAPTION_BYTES, BLOCK_SHARE = 1.1, 3e9, 0.9
+local SPEEDUP = {f32 = 1.3, bf16 = 3}
+
+-- ---- the autoencoder, in a process of its own
+
+local function random_codec(device, dtype, clip)
+  local auto = opensora_vae.new(nil, {micro_frame_size = clip.frames,
+    micro_batch_size = clip.pictures})
+  local params = G.params(dtype)
+  auto:declare(nn.scope(params, "", {frozen = true}), {where = "the released sizes",
+    spatial = clip.spatial, temporal = clip.temporal, scale = {3.85, 2.32, 2.33, 3.06},
+    shift = {-0.10, 0.34, 0.27, 0.98}})
+  params:seal()
+  local exec = E.new(device, params, {})
+  exec:init(1)
+  return codec.of(auto, params, exec), exec
+end
+
+local function weight_bytes(exec)
+  local bytes = 0
+  for _, region in ipairs(exec:regions()) do
+    bytes = bytes + region.bytes
+  end
+  return bytes
+end
+
+-- the bytes that the largest layer of some programs reads and writes, its weights left out
+local function largest_layer(rows)
+  local most = 0
+  for _, row in ipairs(rows) do
+    for _, node in ipairs(row.prog:times()) do
+      most = math.max(most, node.bytes)
+    end
+  end
+  return most
+end
+
+-- useful work of one run of a program and its best time
+local function timed(row, part_name, seconds)
+  local function once()
+    row.prog:run()
+    row.prog:get "out"
+  end
+  return {part = part_name, flop = work.useful(row.prog:times()), runs = row.runs,
+    seconds = step.best(once, seconds)}
+end
+
+--- One dtype of the autoencoder: what the whole clip takes, and its programs one by one.
+---@param dtype string
+---@param threads integer
+---@param seconds number  to spend per program
+---@param clip table|nil   as encoders.clip
+---@return table          encode, decode: {seconds, peak_bytes, layer_bytes}; weight_bytes; parts
+function encoders.autoencoder(dtype, threads, seconds, clip)
+  local size = clip or encoders.clip
+  local before = core.max_resident()
+  local device <close> = E.device("cpu", threads)
+  local coder, exec <close> = random_codec(device, dtype, size)
+  local answer = {weight_bytes = weight_bytes(exec), parts = json.array{}}
+  local pixels = T.new("u8", {size.frames, 3, size.height, size.width})
+  local z
+  local function whole(name, rows, run)
+    local began = base.now_s()
+    run()
+    answer[name] = {seconds = base.now_s() - began, peak_bytes = core.max_resident() - before,
+      layer_bytes = largest_layer(rows)}
+  end
+  local forth = coder:encoders(size.frames, size.height, size.width)
+  whole("encode", forth, function() z = coder:encode(pixels):clone() end)
+  local back = coder:decoders(size.frames, size.height, size.width)
+  whole("decode", back, function() coder:decode(z, size, function() end) end)
+  -- of pictures those of a full micro batch
+  for i, row in ipairs {forth[1], forth[#forth], back[1], back[2]} do
+    answer.parts[i] = timed(row, encoders.parts[i], seconds)
+  end
+  return answer
+end
+
+--- Names of the programs, as the peer knows them.
+encoders.parts = {"encode 4 pictures", "encode 17 frames", "decode 17 frames", "decode 4 pictures"}
+
+-- ---- T5
+
+--- A caption through the encoder of a folder, block by block from the file.
+---@return table  seconds, peak_bytes, read_bytes, weight_bytes: of what is to be read
+function encoders.caption(folder, dtype, threads)
+  local before = core.max_resident()
+  local device <close> = E.device("cpu", threads)
+  local files <close> = source.open(folder)
+  local net <close> = setmetatable({residency.stream(files, device, dtype)},
+    {__close = function(one) one[1]:close() end})
+  local ids = {}
+  for i = 1, TOKENS do
+    ids[i] = i
+  end
+  local groups = {{x = files:words({ids}, PLACES, dtype, {}),
+    len = T.from({1}, {TOKENS}, "i32")}}
+  local began, at = base.now_s(), files.bytes_read
+  net[1]:run(groups)
+  return {seconds = base.now_s() - began, peak_bytes = core.max_resident() - before,
+    read_bytes = files.bytes_read - at, weight_bytes = 2 * sizes.elements(files.sizes)}
+end
+
+-- a block with all of its tokens: rate, share of the product peak
+local function block(dtype, threads, seconds)
+  local device <close> = E.device("cpu", threads)
+  local s, B, L = sizes.of_name(XXL), BLOCK[1], BLOCK[2]
+  local one = part.new(device, dtype, function(params)
+    return network.block(nn.scope(params, "block"), s)
+  end, function(g, layers, io) return layers:forward(g, io.x, io.bias) end)
+  one.exec:init(1)
+  local given = {x = T.new(dtype, {B, 1, L, s.d_model}):fill_normal(1, "x"),
+    bias = T.new(dtype, {s.num_heads, L, L})}
+  one:run(given)
+  local prog = one:program(given)
+  local flop = work.useful(prog:times())
+  local peak, took = core.product_peak(dtype, threads, seconds / 50), 0
+  local got = paired.rounds({function()
+    return core.product_rate(dtype, threads, peak.m, peak.n, peak.k, math.min(took, 1))
+  end, function()
+    local began = base.now_s()
+    prog:run()
+    one.exec:sync()
+    took = base.now_s() - began
+    return flop / took * 1e-12
+  end}, seconds)
+  one:close()
+  local tflops = paired.median(got[2])
+  return {part = "block of " .. XXL, flop = flop, tflops = tflops, seconds = flop / tflops * 1e-12,
+    share = paired.ratio(got[2], got[1])}
+end
+
+-- ---- all of it
+
+-- call a function of this module in a fresh process
+local function apart(name, ...)
+  local code = ('print(require("moonreel.core.json").encode('
+    .. 'require("moonreel.bench.encoders").%s(%s)))')
+  local words = {}
+  for i, word in ipairs {...} do
+    words[i] = ("%q"):format(word)
+  end
+  local done = process.run({process.program(), "-e", code:format(name, table.concat(words, ", "))},
+    "", {deadline_s = 3600})
+  if done.exit ~= 0 then
+    base.raise("MR_E_INTERNAL", ("bench: %s ended with %s\n%s"):format(name,
+      done.exit or done.signal, done.output))
+  end
+  return json.decode(done.output)
+end
+
+-- a folder that lives as long as f runs: config.json and names over a hole
+local function with_xxl(dir, f)
+  local s, list = sizes.of_name(XXL), {}
+  for i, row in ipairs(sizes.tensors(s)) do
+    list[i] = {name = row.name, shape = row.shape, n = T.count(row.shape)}
+  end
+  local folder = dir or os.tmpname()
+  if not dir then
+    os.remove(folder)
+  end
+  base.make_dir(folder)
+  require("moonreel.bench.large").hole(folder .. "/model.safetensors", list)
+  local good, answer = pcall(f, folder)
+  base.remove_dir(folder)
+  if not good then
+    error(answer, 0)
+  end
+  return answer
+end
+
+-- a measurement beside PyTorch's and what is asked of the ratio
+local function beside(row, dtype, o, what)
+  local clip = encoders.clip
+  row.dtype, row.tflops = dtype, row.flop / row.seconds * 1e-12
+  if o.python then
+    local peer, reason = require("moonreel.bench.peer").run(o.python, what, {threads = o.threads,
+      flop = row.flop, seconds = o.seconds, isa = o.isa, dtype = dtype, part = row.part,
+      size = {clip.frames, clip.height, clip.width, clip.pictures}, block = BLOCK})
+    row.peer, row.peer_missing = peer, reason
+    row.speedup = peer and peer.seconds / row.seconds
+  end
+  return row
+end
+
+-- the autoencoder in one dtype
+local function clips(dtype, o)
+  local one = apart("autoencoder", dtype, o.threads, o.seconds)
+  one.dtype = dtype
+  for _, name in ipairs {"encode", "decode"} do
+    local row = one[name]
+    row.limit_bytes = one.weight_bytes + PEAK_OVER_LAYER * row.layer_bytes
+  end
+  for _, row in ipairs(one.parts) do
+    beside(row, dtype, o, "vae")
+    row.aim = SPEEDUP[dtype]
+  end
+  return one
+end
+
+--- Measure.
+---@param options table  threads, dtype (nil: each that the device computes in), seconds, python
+---   (nil: no peer), dir: for the file with a hole
+---@return table         isa, threads; clips: of each dtype; caption; blocks: of each dtype, with
+---   step: the share that `bench step` reaches
+function encoders.measure(options)
+  local device <close> = E.device("cpu", options.threads or 0)
+  local facts = device:facts()
+  local o = setmetatable({threads = facts.threads, isa = facts.isa}, {__index = options})
+  local dtypes = {options.dtype or "f32", not options.dtype and facts.bf16 and "bf16" or nil}
+  local answer = {isa = facts.isa, threads = facts.threads, clips = {}, blocks = {}}
+  for i, dtype in ipairs(dtypes) do
+    answer.clips[i] = clips(dtype, o)
+  end
+  answer.caption = with_xxl(options.dir, function(folder)
+    return apart("caption", folder, dtypes[#dtypes], facts.threads)
+  end)
+  answer.caption.dtype, answer.caption.limit_bytes = dtypes[#dtypes], CAPTION_BYTES
+  for i, dtype in ipairs(dtypes) do
+    local row = beside(block(dtype, facts.threads, options.seconds), dtype, o, "t5-block")
+    row.step_share = step.measure(setmetatable({dtype = dtype}, {__index = options})).ratio
+    row.aim = BLOCK_SHARE
+    answer.blocks[i] = row
+  end
+  return answer
+end
+
+return encoders
