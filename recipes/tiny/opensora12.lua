@@ -17,7 +17,7 @@ follow("opensora-1.2/lambda", "lambda", 7)
 return recipe {
   name = "opensora12",
   stages = stages,
-  plugin = recipe.none, wandb = false, outputs = "outputs",
+  plugin = recipe.none, wandb = false,
   dataset = { data_path = "build/demo/demo.mrx" },
   resolutions = { ["32px"] = { pixels = 1024, aspects = { { 1.0, 32, 32 } } } },
   bucket_config = recipe.replace { ["32px"] = { [1] = { 1.0, 8 }, [5] = { 1.0, 4 } } },

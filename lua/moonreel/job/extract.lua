@@ -13,7 +13,7 @@ local loader = require "moonreel.data.loader"
 local pipeline = require "moonreel.models.pipeline"
 local progress = require "moonreel.trainer.progress"
 local setup = require "moonreel.trainer.setup"
-local signal = require "moonreel.core.signal"
+local work = require "moonreel.job.work"
 
 local extract = {}
 
@@ -22,24 +22,6 @@ extract.commit_bytes = 64 << 20
 
 -- captions that are encoded at once
 local CAPTIONS = 64
-
-local Extract = {}
-Extract.__index = Extract
-
--- close this at the end, newest first
-function Extract:keep(object)
-  self.kept[#self.kept + 1] = object
-  return object
-end
-
-function Extract:__close()
-  if self.catches then
-    signal.release()
-  end
-  for i = #self.kept, 1, -1 do
-    self.kept[i]:close()
-  end
-end
 
 -- the two numbers of part = "I/N"
 local function part_of(s)
@@ -55,7 +37,6 @@ end
 
 local function check(r)
   local s = r.settings
-  setup.check(r)
   if s.epochs == 0 then
     blame.raise(s, "epochs", "MR_E_RECIPE", "epochs = 0: latents are drawn anew in every epoch; "
       .. "expected how many are to be made")
@@ -83,7 +64,7 @@ end
 -- the piece of the cache, or nil when it is finished
 local function open_piece(r)
   local s, dtype = r.settings, r.pipe.dtype
-  r.index = r:keep(blame.field(s, "dataset.data_path", setup.open_index, r))
+  r:open_index()
   r.path = s.cache or cache.beside(r.index.meta.path)
   r.piece = blame.field(s, s.cache and "cache" or "job", cache.create, r.path, {
     part = r.part, parts = r.parts, epochs = s.epochs, index = r.index.meta.fp_set,
@@ -184,7 +165,7 @@ local function tell(r)
     progress.duration(math.max(0, (r.total - r.samples) / rate))))
 end
 
--- all batches; nil, or the signal that asked to stop
+-- all batches, or those until a signal asks to stop
 local function walk(r)
   local batches = 0
   local batch = r.loader:next()
@@ -198,12 +179,7 @@ local function walk(r)
     if batches % r.settings.log_every == 0 then
       tell(r)
     end
-    local stop = signal.pending()
-    if stop then
-      commit(r)
-      return stop
-    end
-    batch = r.loader:next()
+    batch = not r.stopped() and r.loader:next() or nil
   end
   commit(r)
 end
@@ -214,8 +190,8 @@ end
 ---@return integer exit code: 0, or 128 + signal after a commit
 ---@return table facts    path
 function extract.run(settings, given)
-  local r <close> = setmetatable({ settings = settings, write = given.write, kept = {},
-    waiting = {}, waits = {}, catches = signal.catch() }, Extract)
+  local r <close> = work.new(settings, given)
+  r.waiting, r.waits = {}, {}
   check(r)
   open_models(r)
   if not open_piece(r) then
@@ -223,11 +199,11 @@ function extract.run(settings, given)
     return 0, { path = r.path }
   end
   open_loader(r)
-  local stop = walk(r)
-  if stop then
+  walk(r)
+  if r.stopped() then
     r.progress:say(("stop requested: %d samples are kept; the same command goes on"):format(
       r.samples))
-    return 128 + stop, { path = r.path }
+    return r.stopped(), { path = r.path }
   end
   r.piece:finish()
   local failed = r.loader:stats().failed

@@ -16,14 +16,16 @@ Feed.__index = Feed
 ---@param settings table     baked recipe
 ---@param pipe mr.Pipeline
 ---@param from table|nil      codec: of an autoencoder that lies apart; latents, text: the mr.Cache
----   that these are read from instead
+---   that these are read from instead; plain: no caption is dropped, no frame is given
 ---@return mr.Feed
 function feed.new(settings, pipe, from)
+  from = from or {}
+  local masked = settings.mask_ratios and not from.plain
   return setmetatable({
-    settings = settings, seed = settings.seed, pipe = pipe, from = from or {},
+    settings = settings, seed = settings.seed, pipe = pipe, from = from,
     compat = settings.compat ~= nil,
-    drop = settings.model.class_dropout_prob,
-    masks = settings.mask_ratios and mask.from_map(settings:plain("mask_ratios")) or nil,
+    drop = from.plain and 0 or settings.model.class_dropout_prob,
+    masks = masked and mask.from_map(settings:plain("mask_ratios")) or nil,
   }, Feed)
 end
 

@@ -56,7 +56,7 @@ end
 --- Build the graph of a shape.
 ---@param pipe mr.Pipeline
 ---@param shape table    frames, height, width, batch, text, masked
----@param config table   grad_checkpoint, grad_ckpt_settings
+---@param config table   grad_checkpoint, grad_ckpt_settings; forward: losses without gradients
 ---@return mr.Graph
 function program.graph(pipe, shape, config)
   local B = shape.batch
@@ -78,7 +78,9 @@ function program.graph(pipe, shape, config)
     end}
   g:output("loss", loss)
   g:output("per_sample", per_sample)
-  g:backward(loss, {})
+  if not config.forward then
+    g:backward(loss, {})
+  end
   g:finish()
   return g
 end

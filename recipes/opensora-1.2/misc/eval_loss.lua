@@ -1,6 +1,8 @@
--- Loss at ten fixed times, bucket by bucket; uniform times, every sample kept. Ref:
+-- Loss at ten fixed times, bucket by bucket, of every sample: `moonreel train
+-- opensora-1.2/misc/eval_loss --ckpt-path RUN --data-path NAME.mrx`. Ref:
 -- configs/opensora-v1-2/misc/eval_loss.
 return recipe {
+  job = "eval_loss",
   compat = "opensora-1.2",
   num_eval_timesteps = 10,
   bucket_config = require("../buckets").eval_loss,

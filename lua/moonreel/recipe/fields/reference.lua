@@ -69,8 +69,9 @@ return {
     none = true, min = 0, affects = "nothing", reader = false,
     help = "resolution -> frames -> how far the batch may be from the guess in bucket_config; "
       .. "unlisted buckets stay" },
-  { "num_eval_timesteps", "integer", none = true, min = 1, affects = "nothing", reader = false,
-    help = "evenly spread times at which a loss is looked at" },
+  { "num_eval_timesteps", "integer", none = true, min = 1, affects = "nothing", reader = "job",
+    when = { "job", "eval_loss" },
+    help = "evenly spread times at which a loss is looked at; none: 10" },
   -- training an autoencoder
   { "vae_loss_config.perceptual_loss_weight", "number", none = true, min = 0,
     reader = false, help = "weight of the perceptual loss" },

@@ -1,0 +1,169 @@
+--- The loss of given weights at fixed times, bucket by bucket: every sample of the index that a
+-- bucket can take, no masks, no dropped captions. Ref: opensora-1.2.md 9.2.
+-- @module moonreel.job.eval_loss
+local E = require "moonreel.core.exec"
+local blame = require "moonreel.settings.blame"
+local feed = require "moonreel.trainer.feed"
+local json = require "moonreel.core.json"
+local plan = require "moonreel.plan"
+local printer = require "moonreel.text.table"
+local program = require "moonreel.trainer.program"
+local programs = require "moonreel.trainer.programs"
+local rflow = require "moonreel.diffusion.rflow"
+local sample = require "moonreel.sample"
+local setup = require "moonreel.trainer.setup"
+local work = require "moonreel.job.work"
+
+local eval_loss = {}
+
+local TIMES = 10
+
+-- n times between clean and noise, the ends left out
+local function times_of(n)
+  local list = {}
+  for i = 1, n do
+    list[i] = rflow.T * i / (n + 1)
+  end
+  return list
+end
+
+-- the weights of ckpt_path, ready to run forward
+local function open_weights(r)
+  local s = r.settings
+  if not s.ckpt_path then
+    blame.raise(s, "ckpt_path", "MR_E_USAGE", "ckpt_path is none: job = eval_loss tells the loss "
+      .. "of weights; try: --ckpt-path RUN")
+  end
+  r.weights = r:keep(blame.field(s, "ckpt_path", sample.open, s.ckpt_path, { settings = s,
+    ema = false, outputs = s.outputs }))
+  local config = program.config(s)
+  config.forward = true
+  local pipe, exec = r.weights.pipe, r.weights.exec
+  local plans = r:keep(E.plan(pipe.params, { facts = r.weights.device:facts() }))
+  r.programs = programs.new(exec, plans, pipe, { most_bytes = s.programs_bytes, config = config })
+  r.feed = feed.new(s, pipe, { codec = pipe.autoencoder.apart and r.weights.codec or nil,
+    plain = true })
+end
+
+-- add the losses of a batch at every time; draws of noise differ from time to time
+local function add_batch(r, batch, row)
+  local shape = r.feed:shape { frames = batch.frames, height = batch.height, width = batch.width,
+    batch = batch.size }
+  local micro, input = r.programs:get(shape), r.feed:prepare(batch, shape)
+  for i, t in ipairs(r.times) do
+    input.epoch = i
+    for b = 1, batch.size do
+      input.t[b] = t
+    end
+    row.losses[i] = row.losses[i] + micro:run(input)
+  end
+  for _, weight in ipairs(input.weight) do
+    row.samples = row.samples + weight
+  end
+end
+
+-- one bucket over the whole index, or over the first `steps` batches; nil: no sample enters it
+local function measure(r, resolution, frames, batch_size)
+  local row = { bucket = ("%s, %d frames"):format(resolution, frames), resolution = resolution,
+    frames = frames, batch = batch_size, samples = 0, losses = {} }
+  for i in ipairs(r.times) do
+    row.losses[i] = 0
+  end
+  local loader <close> = setup.open_loader(r, { epochs = 1, allow_empty_buckets = true,
+    bucket_config = { [resolution] = { [frames] = { 1.0, batch_size } } } })
+  local batches, batch = 0, loader:next()
+  while batch and not r.stopped() do
+    add_batch(r, batch, row)
+    loader:release(batch)
+    batches = batches + 1
+    batch = batches ~= r.settings.steps and loader:next() or nil
+  end
+  local sum = 0
+  for i, loss in ipairs(row.losses) do
+    row.losses[i] = loss / row.samples
+    sum = sum + row.losses[i]
+  end
+  row.loss = sum / #r.times
+  return row
+end
+
+-- a bucket of which the index has no sample is told and left out
+local function try(r, resolution, frames, batch_size)
+  local good, row = pcall(measure, r, resolution, frames, batch_size)
+  if good then
+    return row.samples > 0 and row or nil
+  elseif tostring(row):find("no sample fits any bucket", 1, true) then
+    r.progress:say(("%s, %d frames: no sample of the index enters it"):format(resolution, frames))
+    return nil
+  end
+  error(row, 0)
+end
+
+local function columns_of(times)
+  local columns = { { key = "bucket" }, { key = "batch", right = true },
+    { key = "samples", right = true, format = function(n) return ("%d"):format(n) end },
+    { key = "loss", right = true, format = function(x) return ("%.4f"):format(x) end } }
+  for i, t in ipairs(times) do
+    columns[#columns + 1] = { key = "t" .. i, title = ("t=%.1f"):format(t), right = true,
+      format = function(x) return ("%.4f"):format(x) end }
+  end
+  return columns
+end
+
+local function tell(r, rows)
+  for _, row in ipairs(rows) do
+    for i, loss in ipairs(row.losses) do
+      row["t" .. i] = loss
+    end
+  end
+  for line in printer.text(columns_of(r.times), rows):gmatch("[^\n]+") do
+    r.progress:say(line)
+  end
+end
+
+-- the same as JSON
+local function encoded(r, rows)
+  local list = json.array()
+  for i, row in ipairs(rows) do
+    list[i] = { resolution = row.resolution, frames = row.frames, batch = row.batch,
+      samples = math.tointeger(row.samples), loss = row.loss, losses = json.array(row.losses) }
+  end
+  return json.encode({ weights = r.weights.path, step = r.weights.step, seed = r.settings.seed,
+    index = r.index.meta.fp_set, times = json.array(r.times), buckets = list }, { indent = 2 })
+end
+
+--- Tell the loss of ckpt_path's weights.
+---@param settings table  baked; steps: batches of each bucket, 0: all
+---@param given table     write
+---@return integer exit code
+---@return table facts    rows {resolution, frames, batch, samples, loss, losses}, path of the file
+function eval_loss.run(settings, given)
+  local r <close> = work.new(settings, given)
+  r:refuse { "cached", "load_video_features", "load_text_features", "mask_ratios" }
+  r.times = times_of(settings.num_eval_timesteps or TIMES)
+  open_weights(r)
+  r:open_index()
+  local rows = {}
+  for _, resolution in ipairs(plan.resolutions(settings)) do
+    for _, length in ipairs(resolution.lengths) do
+      local frames, keep, tries, batch = table.unpack(length)
+      if keep * tries > 0 and batch > 0 then
+        rows[#rows + 1] = try(r, resolution.name, frames, batch)
+      end
+      if r.stopped() then
+        r.progress:say("stop requested: nothing is written")
+        return r.stopped()
+      end
+    end
+  end
+  if #rows == 0 then
+    blame.raise(settings, "bucket_config", "MR_E_DATA", "no sample of %s enters any bucket",
+      r.index.meta.path)
+  end
+  tell(r, rows)
+  local path = r:save("eval_loss.json", encoded(r, rows) .. "\n")
+  r.progress:say("written: " .. path)
+  return 0, { rows = rows, path = path }
+end
+
+return eval_loss

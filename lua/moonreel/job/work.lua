@@ -1,0 +1,84 @@
+--- What jobs share: what they hold and give back, the name and place of what they write.
+-- @module moonreel.job.work
+local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
+local run = require "moonreel.run"
+local setup = require "moonreel.trainer.setup"
+local signal = require "moonreel.core.signal"
+
+local work = {}
+
+---@class mr.Work
+---@field settings table    baked
+---@field write function?   takes each line
+---@field progress table    says what happens, once the settings are checked
+local Work = {}
+Work.__index = Work
+
+--- Begin: the settings are what training needs of them, a first signal is remembered.
+---@param settings table  baked
+---@param given table     write
+---@return mr.Work        with <close>
+function work.new(settings, given)
+  local self = setmetatable({ settings = settings, write = given.write, kept = {}, notes = {},
+    catches = signal.catch() }, Work)
+  local good, problem = pcall(setup.check, self)
+  if not good then
+    self:__close()
+    error(problem, 0)
+  end
+  return self
+end
+
+--- Close this at the end, newest first.
+function Work:keep(object)
+  self.kept[#self.kept + 1] = object
+  return object
+end
+
+function Work:__close()
+  if self.catches then
+    signal.release()
+  end
+  for i = #self.kept, 1, -1 do
+    self.kept[i]:close()
+  end
+end
+
+--- Open the index of dataset.data_path.
+function Work:open_index()
+  self.index = self:keep(blame.field(self.settings, "dataset.data_path", setup.open_index, self))
+end
+
+--- Refuse fields that the job would ignore.
+---@param names string[]
+function Work:refuse(names)
+  for _, name in ipairs(names) do
+    if self.settings[name] then
+      blame.raise(self.settings, name, "MR_E_RECIPE", "%s: job = %s makes no use of it; try: "
+        .. "without it", name, self.settings.job)
+    end
+  end
+end
+
+--- Write a file into a run directory that is made for it.
+---@param name string  of the file
+---@param text string
+---@return string path
+function Work:save(name, text)
+  local s = self.settings
+  self.dir = self.dir or blame.field(s, "outputs", run.create, s.outputs, self.name)
+  base.replace_file(self.dir .. "/recipe.lua", s:to_recipe())
+  base.replace_file(self.dir .. "/settings.json", s:to_json())
+  base.replace_file(self.dir .. "/" .. name, text)
+  return self.dir .. "/" .. name
+end
+
+--- The signal that asked to stop, which ends the job.
+---@return integer|nil exit code
+function Work.stopped()
+  local stop = signal.pending()
+  return stop and 128 + stop or nil
+end
+
+return work

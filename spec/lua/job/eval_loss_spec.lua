@@ -1,0 +1,131 @@
+--- The loss of weights by bucket and time, against what a model that predicts nothing must have.
+-- Covers: lua/moonreel/job/eval_loss.lua lua/moonreel/job/work.lua
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local data = require "moonreel.data"
+local fails = require "spec.support.fails"
+local job = require "moonreel.job"
+local json = require "moonreel.core.json"
+local sample = require "moonreel.sample"
+local settings = require "moonreel.settings"
+local small_set = require "spec.support.small_set"
+local trainer = require "moonreel.trainer"
+
+describe("job = eval_loss", function()
+  local dir, words, silent
+  setup(function()
+    dir, words = small_set.new()
+    function silent() end
+    local list = table.move(words, 1, #words, 1, {})
+    list[#list + 1] = "steps=1"
+    assert.equal(0, (trainer.run(settings.bake(dir.path .. "/small.lua", list),
+      { write = silent })))
+  end)
+  teardown(function() dir:remove() end)
+
+  local function bake(...)
+    local list = table.move(words, 1, #words, 1, {})
+    for _, word in ipairs { "job=eval_loss", "mask_ratios=none", "dtype=fp32",
+      "num_eval_timesteps=3", "name=eval", ... } do
+      list[#list + 1] = word
+    end
+    return settings.bake(dir.path .. "/small.lua", list)
+  end
+
+  -- weights whose model predicts zero
+  local function write_zeros(path)
+    local source <close> = ckpt.newest(dir.path .. "/runs/001-small")
+    local rows = {}
+    for i, name in ipairs(source:names()) do
+      if not name:find("^ema") and not name:find("^adam") and not name:find("^master") then
+        local info = source:info(name)
+        local bytes = source:read(name)
+        if name:find("^final_layer%.linear") then
+          bytes = ("\0"):rep(#bytes)
+        end
+        rows[#rows + 1] = { name = name, dtype = info.dtype, shape = info.shape, ptr = bytes,
+          bytes = #bytes, at = i }
+      end
+    end
+    ckpt.write(path, rows)
+  end
+
+  it("tells what a model that predicts nothing is wrong by, at every time", function()
+    write_zeros(dir.path .. "/zeros.safetensors")
+    local lines = {}
+    local weights = "ckpt_path=" .. dir.path .. "/zeros.safetensors"
+    local code, facts = job.run(bake(weights), { write = function(line)
+      lines[#lines + 1] = line
+    end })
+    assert.equal(0, code)
+    local written = json.decode(base.read_file(facts.path), facts.path)
+    assert.same({ 250, 500, 750 }, written.times)
+    -- the same clips, latents and noise by hand
+    local s = bake(weights)
+    local sampler <close> = sample.open(dir.path .. "/zeros.safetensors", { settings = s })
+    local index <close> = data.open(dir.path .. "/clips.mrx")
+    local lengths = { 1, 5, 9 }
+    for k, frames in ipairs(lengths) do
+      local loader <close> = data.loader { index = index, seed = s.seed, epochs = 1,
+        compat = s.compat, resolutions = s:plain("resolutions"), allow_empty_buckets = true,
+        bucket_config = { small = { [frames] = { 1.0, 2 } } } }
+      local sums, n = { 0, 0, 0 }, 0
+      local batch = loader:next()
+      while batch do
+        for b = 1, batch.n do
+          local x0 = sampler.codec:encode(batch:tensor():slice(0, b - 1, b):reshape { frames, 3,
+            16, 16 }, sampler.codec:noise(frames, 16, 16, s.seed, batch.keys[b], 0))
+          for i = 1, 3 do
+            local noise = T.new("f32", x0.shape):fill_normal(s.seed, "noise", batch.keys[b], i)
+            local off = x0:clone() - noise
+            sums[i] = sums[i] + (off * off):mean()
+          end
+          n = n + 1
+        end
+        loader:release(batch)
+        batch = loader:next()
+      end
+      local row = written.buckets[k]
+      assert.equal(n, row.samples)
+      assert.equal(frames, row.frames)
+      for i = 1, 3 do
+        assert.is_true(math.abs(row.losses[i] - sums[i] / n) < 1e-5 * sums[i] / n,
+          ("%s %s %s"):format(frames, row.losses[i], sums[i] / n))
+      end
+      assert.is_true(math.abs(row.loss - (row.losses[1] + row.losses[2] + row.losses[3]) / 3)
+        < 1e-9)
+    end
+    assert.matches("bucket +batch +samples +loss +t=250%.0 +t=500%.0 +t=750%.0", lines[1])
+    assert.matches("^small, 9 frames +2 +%d+ +%d%.%d%d%d%d", lines[4])
+    assert.matches("written: .*/%d+%-eval/eval_loss%.json", lines[5])
+  end)
+
+  it("differs from time to time where the model has learned", function()
+    local _, facts = job.run(bake("ckpt_path=" .. dir.path .. "/runs/001-small", "steps=1"),
+      { write = silent })
+    for _, row in ipairs(facts.rows) do
+      assert.is_true(row.samples <= 3)
+      assert.not_equal(row.losses[1], row.losses[2])
+    end
+    -- and is the same once more
+    local _, again = job.run(bake("ckpt_path=" .. dir.path .. "/runs/001-small", "steps=1"),
+      { write = silent })
+    assert.same(facts.rows, again.rows)
+  end)
+
+  it("tells a bucket without a sample, and refuses what it would not use", function()
+    local lines = {}
+    job.run(bake("ckpt_path=" .. dir.path .. "/runs/001-small", "steps=1",
+      "bucket_config.small.11=(1.0, 2)", "bucket_config.small.40=(1.0, 1)"),
+      { write = function(line) lines[#lines + 1] = line end })
+    assert.matches("small, 40 frames: no sample of the index enters it", table.concat(lines, "\n"))
+    fails("MR_E_USAGE", "ckpt_path is none: job = eval_loss tells the loss of weights", job.run,
+      bake(), { write = silent })
+    fails("MR_E_RECIPE", "cached: job = eval_loss makes no use of it", job.run,
+      bake("cached=true"), { write = silent })
+    fails("MR_E_CKPT", "vae: 55 tensors are missing", job.run,
+      bake("ckpt_path=" .. dir.path .. "/vae"),
+      { write = silent })
+  end)
+end)
