@@ -190,6 +190,23 @@ local function slowest_of(p)
   return slowest
 end
 
+-- the plan of a run with rates by what its steps took, where it ran here
+local function by_run(p, settings, given, dir)
+  local calibrate = require "moonreel.plan.calibrate"
+  local truth, resident = require("moonreel.trainer.truth").of_run(dir)
+  local rows = truth:rows()
+  local factor = given.mesh.machine.here and calibrate.factor(p, rows)
+  if factor then
+    calibrate.slow(given.mesh, factor)
+    local compiled <close> = require("moonreel.plan.compiled").new(given.mesh.machine)
+    p = require("moonreel.plan").of(settings, setmetatable({ compiled = compiled },
+      { __index = given }))
+  end
+  calibrate.compare(p, rows)
+  p.truth, p.resident_bytes, p.calibrated = rows, resident, factor or nil
+  return p
+end
+
 local function write_trace(path, p)
   local steps = {}
   for i, b in ipairs(p.buckets) do
@@ -229,15 +246,14 @@ function command.run(args)
   local plans, fits = {}, true
   for i, one in ipairs(list) do
     local surveys = one.settings.bucket_config and surveys_of(one.settings, options) or nil
-    local p = plan.of(one.settings, { mesh = mesh, compiled = compiled,
-      survey = surveys and surveys[1] })
+    local given = { mesh = mesh, compiled = compiled, survey = surveys and surveys[1] }
+    local p = plan.of(one.settings, given)
+    if dir then
+      p = by_run(p, one.settings, given, dir)
+    end
     p.stage = one.name
     p.course = require("moonreel.plan.course").of(p, one.settings, { surveys = surveys,
       stage = one.name or options.stage })
-    if dir then
-      local truth, resident = require("moonreel.trainer.truth").of_run(dir)
-      p.truth, p.resident_bytes = truth:rows(), resident
-    end
     plans[i], fits = p, fits and p.largest.fits
   end
   if options.why or options.trace or options.html then

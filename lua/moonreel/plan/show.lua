@@ -229,11 +229,20 @@ end
 local function truth_lines(p, put)
   put("what the run predicted when it began, and what its steps took (medians, without waits for "
     .. "data):")
+  local function megabytes(v) return ("%.0f MB"):format(v / 1e6) end
   put("%s", (printer.text({ { key = "bucket" }, { key = "steps", right = true },
     { key = "predicted_s", title = "predicted", right = true, format = show.seconds },
     { key = "measured_s", title = "measured", right = true, format = show.seconds },
     { key = "off", title = "", right = true,
-      format = function(v) return ("%+.0f %%"):format(100 * v) end } }, p.truth):gsub("\n$", "")))
+      format = function(v) return ("%+.0f %%"):format(100 * v) end },
+    { key = "planned_s", title = "above", right = true, format = show.seconds },
+    { key = "predicted_bytes", title = "bytes predicted", right = true, format = megabytes },
+    { key = "measured_bytes", title = "measured", right = true, format = megabytes },
+    { key = "planned_bytes", title = "above", right = true, format = megabytes } }, p.truth)
+    :gsub("\n$", "")))
+  if p.calibrated then
+    put("rates by this run: steps take %.2f of what a probe of this machine says", p.calibrated)
+  end
   if p.resident_bytes then
     -- the process that was measured is the one that trains
     local planned = p.largest.total - p.largest.bytes.decoders
@@ -371,7 +380,8 @@ function show.plain(p)
     gpus = mesh.gpus, ranks = mesh.ranks, zero = mesh.zero, sequence = mesh.sequence,
     memory_bytes = mesh.machine.memory_bytes, dtype = p.dtype, parameters = p.parameters,
     trained = p.trained, buckets = list, notes = json.array(p.notes), stage = p.stage,
-    course = p.course, truth = p.truth and json.array(p.truth), resident_bytes = p.resident_bytes,
+    course = p.course, truth = p.truth and json.array(p.truth),
+    calibrated = p.calibrated, resident_bytes = p.resident_bytes,
     dropped = p.survey and json.array(p.survey.dropped) }
 end
 

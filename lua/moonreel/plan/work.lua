@@ -37,15 +37,7 @@ function work.useful(rows)
   return flop
 end
 
---- Seconds of one step of a program on a machine: by steps that were measured on it; where it has
--- none of this op by the machine's rate for its class, or as its bytes pass through the memory,
--- whichever is longer; on this machine by rates that were probed.
----@param m table      machine
----@param row table
----@param dtype string compute dtype: products in f32 reach the same share of a smaller peak
----@param others boolean|nil  by steps of other sizes alone
----@return number
-function work.seconds(m, row, dtype, others)
+local function rated(m, row, dtype, others)
   local measured = m.ops and rates.seconds(m, row, others)
   if measured then
     return measured + m.rate.step_s
@@ -59,6 +51,19 @@ function work.seconds(m, row, dtype, others)
   end
   local rate = m.rate[class] * (dtype == "f32" and m.peak.f32 / m.peak.bf16 or 1)
   return math.max(row.flop / rate, moved)
+end
+
+--- Seconds of one step of a program on a machine: by steps that were measured on it; where it has
+-- none of this op by the machine's rate for its class, or as its bytes pass through the memory,
+-- whichever is longer; on this machine by rates that were probed. A machine that was measured to
+-- be `slower` takes that much longer.
+---@param m table      machine
+---@param row table
+---@param dtype string compute dtype: products in f32 reach the same share of a smaller peak
+---@param others boolean|nil  by steps of other sizes alone
+---@return number
+function work.seconds(m, row, dtype, others)
+  return (m.slower or 1) * rated(m, row, dtype, others)
 end
 
 --- Seconds by part of a step.

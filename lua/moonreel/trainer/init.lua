@@ -1,6 +1,7 @@
 --- The training of a run as a list of named steps.
 -- @module moonreel.trainer
 local base = require "moonreel.core.base"
+local bench = require "moonreel.core.bench"
 local loop = require "moonreel.trainer.loop"
 local options = require "moonreel.text.options"
 local setup = require "moonreel.trainer.setup"
@@ -50,6 +51,7 @@ trainer.steps = {
 ---@field lr_at function      the learning rate of an update
 ---@field total_steps integer steps that the run will make
 ---@field saver mr.Saver      writes checkpoints
+---@field began_bytes integer bytes of the process when the run began
 ---@field programs mr.Programs compiled micro-steps by shape
 ---@field bucket_of table     buckets by the keys of their shapes; `unseen`: without one so far
 ---@field kept table          what closes with the run
@@ -94,7 +96,7 @@ local read_options = options.declare("trainer.run", {
 function trainer.run(settings, given)
   local o = read_options(given)
   local r <close> = setmetatable({settings = settings, write = o.write, stage = o.stage,
-    catches = signal.catch(), notes = {}, kept = {}}, Run)
+    catches = signal.catch(), notes = {}, kept = {}, began_bytes = bench.max_resident()}, Run)
   local result
   for _, step in ipairs(trainer.steps) do
     result = step[2](r)

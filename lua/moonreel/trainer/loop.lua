@@ -5,6 +5,7 @@ local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
 local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
+local json = require "moonreel.core.json"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
@@ -53,7 +54,8 @@ local function predict_bucket(r, bucket)
   r.unseen[bucket] = nil
   local plan = compiled(r, shape, bucket).prog:plan()
   row.peak_bytes, row.seconds = plan.total, plan.seconds
-  r.truth:expect(row.key, row.bucket, row.seconds + r.update_s)
+  row.resident_bytes = r.apart_bytes + row.peak_bytes
+  r.truth:expect(row.key, row.bucket, row.seconds + r.update_s, row.resident_bytes)
   r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(
     row.bucket, row.batch, row.samples,
     progress.bytes(row.peak_bytes), row.seconds * 1000))
@@ -83,6 +85,17 @@ local function micro_step(r, shape)
   return compiled(r, shape, bucket)
 end
 
+-- Bytes that no program knows of: the process as it began, snapshots, decoded batches. Without
+-- saves on the way the only snapshot is made when all steps are over.
+local function apart_bytes(r)
+  local saved = 0
+  for _, row in ipairs(r.exec:regions()) do
+    saved = saved + (row.prefix and not row.shared and row.bytes or 0)
+  end
+  return r.began_bytes + saved * (r.settings.ckpt_every > 0 and 2 or 0)
+    + r.plan.slabs * r.plan.slab_bytes
+end
+
 --- Say what each bucket will cost, and what the run is.
 function loop.predict(r)
   local trained, all = r.pipe:counts()
@@ -99,6 +112,7 @@ function loop.predict(r)
     config = program.config(s)})
   r.bucket_of, r.unseen = {}, {}
   r.truth, r.update_s = truth.new(), r.update.prog:plan().seconds
+  r.apart_bytes = apart_bytes(r)
   local largest = largest_of(r.plan.buckets)
   for i, bucket in ipairs(r.plan.buckets) do
     r.bucket_of[program.key(r.feed:shape(bucket))], r.unseen[bucket] = bucket, true
@@ -150,9 +164,11 @@ local function tell_journal(r)
   r.journal_waits = waiting > 0
 end
 
--- the last line of the journal, and all before it, on the disk; a run whose checkpoint is committed
--- does not fail by it
+-- the last line of the journal, with what was predicted and measured, and all before it, on the
+-- disk; a run whose checkpoint is committed does not fail by it
 local function end_journal(r, line)
+  line.wall, line.resident_bytes = base.wall_s(), bench.max_resident()
+  line.buckets = json.array(r.truth:rows())
   r.journal:append(line)
   local good, problem = pcall(r.journal.sync, r.journal)
   if not good then
@@ -291,7 +307,7 @@ function loop.step(r)
     line.kind, line.loss, line.grad_norm, line.t = "step", sum.loss / weight, norm, sum.t / weight
     r.last_loss = line.loss
     if n == 1 then
-      r.truth:add(sum.bucket, line.time_s - line.data_wait_s)
+      r.truth:add(sum.bucket, line.time_s - line.data_wait_s, bench.max_resident())
     end
     r.progress:step(line)
   else
@@ -397,7 +413,7 @@ function loop.run(r)
       r.progress:say(("stop requested: saving step %d; a second signal stops at once"):format(
         r.step))
       loop.commit(r)
-      end_journal(r, {kind = "stop", signal = stop, step = r.step, wall = base.wall_s()})
+      end_journal(r, {kind = "stop", signal = stop, step = r.step})
       return 128 + stop
     end
   end
@@ -412,8 +428,7 @@ function loop.run(r)
   for _, told in ipairs(r.truth:lines()) do
     r.progress:say(told)
   end
-  end_journal(r, {kind = "end", step = r.step, loss = r.last_loss, wall = base.wall_s(),
-    resident_bytes = bench.max_resident()})
+  end_journal(r, {kind = "end", step = r.step, loss = r.last_loss})
   r.progress:say(("done: step %d, loss %s, %s"):format(r.step, r.last_loss
     and ("%.4f"):format(r.last_loss) or "-", r.dir))
   return 0

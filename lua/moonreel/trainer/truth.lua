@@ -1,4 +1,5 @@
---- What the steps of each bucket took, beside what was predicted before the first one.
+--- What the steps of each bucket took, beside what was predicted before the first one: seconds, and
+-- bytes of the process.
 -- @module moonreel.trainer.truth
 local run = require "moonreel.run"
 
@@ -6,6 +7,7 @@ local truth = {}
 
 local LEAST, MOST = 5, 101  -- steps that a median needs, and the newest that it is of
 local TOLERANCE = 0.1       -- of the prediction: more is said in the log
+local LITTLE = 32 << 20     -- bytes that are not worth a line
 
 local Truth = {}
 Truth.__index = Truth
@@ -29,43 +31,63 @@ end
 ---@param key string       of its micro-step
 ---@param name string      for people
 ---@param seconds number   micro-steps and update
-function Truth:expect(key, name, seconds)
+---@param bytes integer|nil of the process while it runs
+function Truth:expect(key, name, seconds, bytes)
   local one = bucket_of(self, key)
-  one.bucket, one.predicted_s = name, seconds
+  one.bucket, one.predicted_s, one.predicted_bytes = name, seconds, bytes
 end
 
 --- What one step took, waits for data left out.
 ---@param key string
 ---@param seconds number
-function Truth:add(key, seconds)
+---@param bytes integer|nil  most that the process ever had, when the step was over
+function Truth:add(key, seconds, bytes)
   local one = bucket_of(self, key)
   one.times[one.steps % MOST + 1], one.steps = seconds, one.steps + 1
+  one.measured_bytes = bytes
 end
 
 --- A row per bucket: {bucket, steps, predicted_s, measured_s (the median), off (measured over
--- predicted, less one)}; both are nil where there is no prediction or too few steps.
+-- predicted, less one), predicted_bytes, measured_bytes}; nil what was not predicted, or
+-- where there are too few steps.
 ---@return table[]
 function Truth:rows()
   local rows = {}
   for i, key in ipairs(self.names) do
     local one = self.by[key]
-    local row = { bucket = one.bucket, steps = one.steps, predicted_s = one.predicted_s }
+    local row = { bucket = one.bucket, steps = one.steps, predicted_s = one.predicted_s,
+      predicted_bytes = one.predicted_bytes, measured_bytes = one.measured_bytes }
     if one.steps >= LEAST then
       local times = table.move(one.times, 1, #one.times, 1, {})
       table.sort(times)
       row.measured_s = times[(#times + 1) // 2]
       row.off = row.predicted_s and row.measured_s / row.predicted_s - 1
     end
-    rows[i] = row
+    rows[i], row.key = row, key
   end
   return rows
 end
 
---- Lines for the log: buckets that took more than a tenth longer, or shorter, than predicted.
+-- the largest of a field over all rows; a process never has less than before
+local function most(rows, field)
+  local found = 0
+  for _, row in ipairs(rows) do
+    found = math.max(found, row[field] or 0)
+  end
+  return found
+end
+
+--- Lines for the log: buckets that took more than a tenth longer, or shorter, than predicted, and
+-- the process where it became that much larger, or stayed smaller.
 ---@return string[]
 function Truth:lines()
-  local lines = {}
-  for _, row in ipairs(self:rows()) do
+  local lines, rows = {}, self:rows()
+  local had, predicted = most(rows, "measured_bytes"), most(rows, "predicted_bytes")
+  if had > 0 and math.abs(had - predicted) > math.max(TOLERANCE * predicted, LITTLE) then
+    lines[1] = ("%.0f MB were resident, %.0f MB were predicted: %+.0f %%"):format(had / 1e6,
+      predicted / 1e6, (had / predicted - 1) * 100)
+  end
+  for _, row in ipairs(rows) do
     if row.off and math.abs(row.off) > TOLERANCE then
       lines[#lines + 1] = ("bucket %s took %.1f ms a step, %.1f ms were predicted: %+.0f %%")
         :format(row.bucket, row.measured_s * 1000, row.predicted_s * 1000, row.off * 100)
@@ -82,7 +104,7 @@ function truth.of_run(dir)
   local self, update_s, resident = truth.new(), 0, nil
   local function expect(row)
     if row.key then
-      self:expect(row.key, row.bucket, row.seconds + update_s)
+      self:expect(row.key, row.bucket, row.seconds + update_s, row.resident_bytes)
     end
   end
   for entry in run.entries(dir) do
@@ -96,7 +118,12 @@ function truth.of_run(dir)
     elseif entry.kind == "step" and entry.batches == 1 then
       self:add(entry.bucket, entry.time_s - entry.data_wait_s)
     end
-    resident = entry.kind == "end" and entry.resident_bytes or resident
+    if entry.kind == "end" or entry.kind == "stop" then
+      resident = entry.resident_bytes or resident
+      for _, row in ipairs(entry.buckets or {}) do
+        bucket_of(self, row.key).measured_bytes = row.measured_bytes
+      end
+    end
   end
   return self, resident
 end

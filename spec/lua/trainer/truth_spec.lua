@@ -25,6 +25,19 @@ describe("the truth", function()
       t:lines())
   end)
 
+  it("of bytes is told where the process became a tenth larger than predicted", function()
+    local function told(had)
+      local t = truth.new()
+      t:expect("a", "first", 1, 400e6)
+      t:expect("b", "second", 1, 500e6)
+      t:add("a", 1, had)
+      return t:lines()
+    end
+    assert.same({ "600 MB were resident, 500 MB were predicted: +20 %" }, told(600e6))
+    assert.same({ "400 MB were resident, 500 MB were predicted: -20 %" }, told(400e6))
+    assert.same({}, told(540e6))
+  end)
+
   it("is read from a journal, also of a run that goes on", function()
     local dir = folder.new()
     local journal <close> = run.journal(dir.path)
@@ -38,11 +51,14 @@ describe("the truth", function()
         data_wait_s = 0 }
     end
     local t, resident = truth.of_run(dir.path)
-    assert.same({ { bucket = "32px 6x32x32", steps = 5, predicted_s = 1.5, measured_s = 2,
-      off = 2 / 1.5 - 1 }, { bucket = "32px 1x32x32", steps = 0, predicted_s = 2.5 } }, t:rows())
+    assert.same({ { key = "6x32x32", bucket = "32px 6x32x32", steps = 5, predicted_s = 1.5,
+      measured_s = 2, off = 2 / 1.5 - 1 }, { key = "1x32x32", bucket = "32px 1x32x32", steps = 0,
+      predicted_s = 2.5 } }, t:rows())
     assert.is_nil(resident)
-    journal:append { kind = "end", resident_bytes = 77 }
-    assert.equal(77, select(2, truth.of_run(dir.path)))
+    journal:append { kind = "end", resident_bytes = 77,
+      buckets = { { key = "1x32x32", measured_bytes = 70 } } }
+    t, resident = truth.of_run(dir.path)
+    assert.same({ 77, 70 }, { resident, t:rows()[2].measured_bytes })
     dir:remove()
   end)
 end)

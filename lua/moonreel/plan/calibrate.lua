@@ -1,0 +1,48 @@
+--- A plan held against what a run of it measured.
+-- @module moonreel.plan.calibrate
+local plan = require "moonreel.plan"
+
+local calibrate = {}
+
+--- How much longer steps took than a plan says: the median over its buckets.
+---@param p table       of plan.of
+---@param rows table[]  of mr.Truth rows(): bucket, measured_s
+---@return number|nil   nil where no bucket of the plan was measured
+function calibrate.factor(p, rows)
+  local measured, factors = {}, {}
+  for _, row in ipairs(rows) do
+    measured[row.bucket] = row.measured_s
+  end
+  for _, b in ipairs(p.buckets) do
+    local seconds = measured[plan.bucket_name(b)]
+    factors[#factors + 1] = seconds and seconds / b.seconds.step
+  end
+  table.sort(factors)
+  return factors[(#factors + 1) // 2]
+end
+
+--- The machine of a mesh as so much slower.
+---@param mesh moonreel.plan.Mesh  changed in place
+---@param factor number
+function calibrate.slow(mesh, factor)
+  mesh.machine = setmetatable({ slower = factor }, { __index = mesh.machine })
+end
+
+--- What was planned for each bucket beside what was measured, put into the rows.
+---@param p table
+---@param rows table[]  of mr.Truth rows(); gets planned_s, planned_bytes
+function calibrate.compare(p, rows)
+  local of = {}
+  for _, b in ipairs(p.buckets) do
+    of[plan.bucket_name(b)] = b
+  end
+  for _, row in ipairs(rows) do
+    local b = of[row.bucket]
+    if b then
+      -- processes that decode are not the one that was measured
+      row.planned_s, row.planned_bytes = b.seconds.step, b.total - b.bytes.decoders
+    end
+  end
+end
+
+return calibrate
