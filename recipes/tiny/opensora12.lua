@@ -2,13 +2,13 @@
 -- GPU-hour reproduction in a row over the demo's clips, with its video autoencoder, T5 and frame
 -- masks. Weights of both are random, from
 -- `moonreel datasets/demo/build_weights.lua build/demo/weights`.
-local stages = { { name = "adapt", recipe = "opensora-1.2/adapt" } }
+local stages = { { name = "adapt", recipe = "opensora-1.2/adapt", plugin = recipe.none } }
 
 -- the stages that one folder has, each from the weights of the one before
 local function follow(folder, prefix, last)
   for i = 1, last do
     stages[#stages + 1] = { name = prefix .. i, recipe = folder .. "/stage" .. i,
-      ckpt_path = recipe.previous }
+      ckpt_path = recipe.previous, plugin = recipe.none, wandb = false }
   end
 end
 follow("opensora-1.2", "stage", 3)
@@ -17,7 +17,6 @@ follow("opensora-1.2/lambda", "lambda", 7)
 return recipe {
   name = "opensora12",
   stages = stages,
-  plugin = recipe.none, wandb = false,
   dataset = { data_path = "build/demo/demo.mrx" },
   resolutions = { ["32px"] = { pixels = 1024, aspects = { { 1.0, 32, 32 } } } },
   bucket_config = recipe.replace { ["32px"] = { [1] = { 1.0, 8 }, [5] = { 1.0, 4 } } },
