@@ -6,6 +6,7 @@ local core_run = require "moonreel.core.run"
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
 local options = require "moonreel.text.options"
+local run = require "moonreel.run"
 
 local ckpt = {}
 
@@ -148,6 +149,21 @@ function ckpt.steps(run_dir) return core.steps(run_dir) end
 
 --- The directory of one step of a run.
 function ckpt.dir(run_dir, step) return ("%s/ckpt/step-%012d"):format(run_dir, step) end
+
+--- The newest checkpoint of the stage before the one of a run directory: recipe.previous of its
+-- recipe.
+---@param run_dir string|nil
+---@return string|nil path  nil: it is no stage, the first one, or there is none
+function ckpt.before(run_dir)
+  local outer, before = run.outer(run_dir or ""), nil
+  for _, stage in ipairs(outer and run.stages(outer) or {}) do
+    if stage.path == run_dir then
+      local step = before and ckpt.steps(before)[1]
+      return step and ckpt.dir(before, step)
+    end
+    before = stage.path
+  end
+end
 
 --- Write tensors to one safetensors file.
 ---@param tensors table[]  rows {name=, dtype=, shape=, ptr= pointer or raw bytes, bytes=}
@@ -300,10 +316,10 @@ function ckpt.load(found, lock)
     notes[#notes + 1] = ("%s passed over: %s"):format(path, tostring(result))
   end
   if type(last) == "table" and last.code then
-    local run = last.code == "MR_E_FORMAT" and found.candidates[1]:match("^(.*)/ckpt/step%-%d+$")
-    if run then
+    local dir = last.code == "MR_E_FORMAT" and found.candidates[1]:match("^(.*)/ckpt/step%-%d+$")
+    if dir then
       base.raise(last.code, ("%s\n  try: another step; moonreel ckpt ls %s"):format(last.message,
-        run))
+        dir))
     end
     error(last, 0)
   end

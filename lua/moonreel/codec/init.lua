@@ -72,7 +72,7 @@ end
 -- parameters and their executor, filled from files
 local function load(auto, device, dtype, path)
   local source <close>, folder = open(path)
-  local config, map = auto.sizes.read(folder), auto.weights
+  local config, map = auto.sizes.read(folder, auto.fields), auto.weights
   local params = declare(auto, dtype, config)
   local list, maps = params:list(), {map}
   local plan = start.plan(source, list, maps)
@@ -154,7 +154,7 @@ end
 function codec.plan(pipe, given)
   local auto, path = pipe.autoencoder, pipe.config.vae.from_pretrained or ""
   local folder = base.exists(path .. "/.") and path or path:match("^(.*)/") or "."
-  local params = declare(auto, pipe.dtype, auto.sizes.read(folder))
+  local params = declare(auto, pipe.dtype, auto.sizes.read(folder, auto.fields))
   local self = codec.of(auto, params, E.plan(params, given))
   self.own = self.exec
   return self
@@ -195,19 +195,19 @@ end
 ---@param seed integer
 ---@param key integer|nil     of the sample
 ---@param epoch integer|nil
----@return table|nil          pictures f32 [T, C, h, w], frames f32 [t, C, h, w]; nil: nothing is
+---@return table|nil          pictures f32 [T, 4, h, w], frames f32 [t, C, h, w]; nil: nothing is
 ---   drawn
 function Codec:noise(frames, height, width, seed, key, epoch)
   if not self.auto.apart then
     return nil
   end
   local size = self.auto:latent(frames, height, width)
-  local function normal(n, purpose)
-    return T.new("f32", {n, size[1], size[3], size[4]}):fill_normal(seed, purpose, key or 0,
+  local function normal(n, channels, purpose)
+    return T.new("f32", {n, channels, size[3], size[4]}):fill_normal(seed, purpose, key or 0,
       epoch or 0)
   end
-  return {pictures = normal(frames, "latent of pictures"), frames = normal(size[2],
-    "latent of frames")}
+  return {pictures = normal(frames, self.auto.inner, "latent of pictures"),
+    frames = normal(size[2], size[1], "latent of frames")}
 end
 
 -- f(first, n) for pieces of at most `most` of n things, from 0
@@ -225,16 +225,16 @@ local function pictures_program(self, n, height, width, dtype)
   return program(self, "encode pictures " .. dtype, {n, 3, height, width}, function(g)
     local size = auto:latent(1, height, width)
     return auto:encode_pictures(g, g:input("pixels", dtype, {n, 3, height, width}),
-      g:input("noise", "f32", {n, size[1], size[3], size[4]}))
+      g:input("noise", "f32", {n, auto.inner, size[3], size[4]}))
   end)
 end
 
 -- latents of n pictures, joined in time
-local function piece_program(self, n, cells)
+local function piece_program(self, n, h, w)
   local auto = self.auto
-  return program(self, "encode piece", {n, cells[2], cells[3]}, function(g)
-    return auto:encode_piece(g, g:input("x", "f32", {n, table.unpack(cells)}),
-      g:input("noise", "f32", {auto:latent_frames(n), table.unpack(cells)}))
+  return program(self, "encode piece", {n, h, w}, function(g)
+    return auto:encode_piece(g, g:input("x", "f32", {n, auto.inner, h, w}),
+      g:input("noise", "f32", {auto:latent_frames(n), auto.channels, h, w}))
   end)
 end
 
@@ -258,7 +258,7 @@ function Codec:encoders(frames, height, width)
     add(pictures_program(self, n, height, width, "u8"))
   end)
   for _, n in ipairs(auto:pieces(frames)) do
-    add(piece_program(self, n, {size[1], size[3], size[4]}))
+    add(piece_program(self, n, size[3], size[4]))
   end
   return rows
 end
@@ -287,18 +287,18 @@ function Codec:encode(pixels, noise)
   if not auto.apart then
     return encode_whole(self, pixels):reshape(size)
   end
-  local cells = {size[1], size[3], size[4]}
-  local of_pictures = T.new("f32", {frames, table.unpack(cells)})
+  local h, w = size[3], size[4]
+  local of_pictures = T.new("f32", {frames, auto.inner, h, w})
   in_pieces(frames, auto.pictures, function(first, n)
     local some = pixels:slice(0, first, first + n)
     local prog = pictures_program(self, n, height, width, pixels.dtype)
     of_pictures:slice(0, first, first + n):copy_from(run(prog, {pixels = some,
       noise = noise.pictures:slice(0, first, first + n)}))
   end)
-  local z, first, at = T.new("f32", {size[2], table.unpack(cells)}), 0, 0
+  local z, first, at = T.new("f32", {size[2], size[1], h, w}), 0, 0
   for _, n in ipairs(auto:pieces(frames)) do
     local t = auto:latent_frames(n)
-    local prog = piece_program(self, n, cells)
+    local prog = piece_program(self, n, h, w)
     z:slice(0, at, at + t):copy_from(run(prog, {x = of_pictures:slice(0, first, first + n),
       noise = noise.frames:slice(0, at, at + t)}))
     first, at = first + n, at + t

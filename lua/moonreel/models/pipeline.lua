@@ -6,6 +6,16 @@ local base = require "moonreel.core.base"
 
 local pipeline = {}
 
+-- a family may stand in several records
+local function has_record(declared, record)
+  for _, one in ipairs(type(declared) == "table" and declared or { declared }) do
+    if one == record then
+      return true
+    end
+  end
+  return false
+end
+
 -- the part of a type: the family whose fields.lua declares the type for this record; and its map of
 -- weights, if it has one
 local function part(record, type)
@@ -15,7 +25,7 @@ local function part(record, type)
     if family and app.embedded("lua/moonreel/models/" .. family .. "/init.lua") then
       local name = "moonreel.models." .. family
       local declared = require(name .. ".fields")
-      if declared.record == record then
+      if has_record(declared.record, record) then
         if declared.types[type] then
           local map = app.embedded("lua/moonreel/models/" .. family .. "/weights.lua")
           return require(name), map and require(name .. ".weights") or nil
@@ -34,13 +44,34 @@ end
 local Pipeline = {}
 Pipeline.__index = Pipeline
 
+--- Is what these settings train an autoencoder, all by itself?
+---@param settings table  baked
+function pipeline.reconstructs(settings)
+  return part("model", settings.model.type).trained ~= nil
+end
+
+-- an autoencoder that trains has neither text nor diffusion
+local function autoencoder_alone(self, family, map)
+  self.autoencoder = family.trained(self.params, self.config.model)
+  self.model, self.text = self.autoencoder, { max_length = 0 }
+  self.reconstructs, self.kl_weight = true, self.config.kl_weight or 0
+  self.maps[1] = map
+end
+
 --- Declare all parameters.
----@param config table  model, vae, text_encoder: each its type and the fields of that type; compat
+---@param config table  model, vae, text_encoder: each its type and the fields of that type; compat;
+---   kl_weight of an autoencoder that trains
 ---@param dtype string   compute dtype of the run
----@return mr.Pipeline
+---@return mr.Pipeline  reconstructs: the model is an autoencoder that trains, and there is no more
 function pipeline.new(config, dtype)
   local params = G.params(dtype)
   local self = setmetatable({params = params, dtype = dtype, config = config, maps = {}}, Pipeline)
+  local trainee, its_map = part("model", config.model.type)
+  if trainee.trained then
+    autoencoder_alone(self, trainee, its_map)
+    params:seal()
+    return self
+  end
   local function make(record, fields)
     local family, map = part(record, fields.type)
     -- weights that lie apart are nobody's start weights
@@ -78,6 +109,7 @@ end
 function pipeline.of(settings, dtype)
   return pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"),
     text_encoder = settings:plain("text_encoder"),
+    kl_weight = settings.vae_loss_config.kl_loss_weight,
     compat = settings.compat ~= nil}, dtype)
 end
 

@@ -5,8 +5,14 @@
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local options = require "moonreel.text.options"
+local tensor = require "moonreel.core.tensor"
 
 local volume = {}
+
+--- Gain of the last convolution of a residual block.
+volume.QUIET = 0.1
+
+local LOGVAR = -5 -- at first, of latents
 
 local Conv = {}
 Conv.__index = Conv
@@ -19,25 +25,30 @@ local read_conv = options.declare("volume.Conv", {
   { "pad", "table", "zeros {before, behind} time, height and width: six numbers",
     default = { 0, 0, 0, 0, 0, 0 } },
   { "bias", "boolean", "false: none", default = true },
+  { "gain", "number", "factor of the first weights", default = 1 },
 })
 
---- Convolution. Weights begin uniform within 1 / sqrt(inputs x positions), as those of the
--- reference do.
+-- Outputs of first weights vary as much as inputs do. The reference's are uniform within the same
+-- bound, of a third of the variance: an autoencoder that trains from them stays blurred (demo.md).
+local function first_weights(fan_in, gain)
+  return {kind = "normal", scale = gain * fan_in ^ -0.5}
+end
+
+--- Convolution.
 ---@param scope mr.Scope
 ---@param name string
 ---@param inputs integer
 ---@param outputs integer
----@param given table   kernel, stride, pad, bias
+---@param given table   kernel, stride, pad, bias, gain
 function volume.Conv(scope, name, inputs, outputs, given)
   local o, s = read_conv(given), scope:child(name)
   local shape, fan_in = {outputs, inputs}, inputs
   for _, length in ipairs(o.kernel) do
     shape[#shape + 1], fan_in = length, fan_in * length
   end
-  local init = {kind = "uniform", scale = fan_in ^ -0.5}
   local self = setmetatable({stride = o.stride, pad = o.pad,
-    weight = s:add("weight", shape, init)}, Conv)
-  self.bias = o.bias and s:add("bias", {outputs}, init)
+    weight = s:add("weight", shape, first_weights(fan_in, o.gain))}, Conv)
+  self.bias = o.bias and s:add("bias", {outputs}, {kind = "zeros"})
   return self
 end
 
@@ -57,12 +68,25 @@ end
 
 --- A convolution of one position.
 ---@param kernel table    {1, 1, 1}, or {1, 1} of pictures: of the stored weight
----@param bias boolean|nil false: none
+---@param bias boolean|table|nil  false: none; or its first values
 function volume.Point(scope, name, inputs, outputs, kernel, bias)
   local shape = table.move(kernel, 1, #kernel, 3, {outputs, inputs})
-  local init = {kind = "uniform", scale = inputs ^ -0.5}
-  return nn.Linear(scope, name, inputs, outputs, {shape = shape, bias = bias ~= false, init = init,
-    bias_init = init})
+  local bias_init = type(bias) == "table"
+    and {kind = "values", values = tensor.from({outputs}, bias)} or {kind = "zeros"}
+  return nn.Linear(scope, name, inputs, outputs, {shape = shape, bias = bias ~= false,
+    init = first_weights(inputs, 1), bias_init = bias_init})
+end
+
+--- The last convolution of an encoder: mean and log-variance of a latent, side by side. Draws are
+-- narrow at first, so that there is something to decode.
+---@param latent integer  channels
+---@param kernel table    as of Point
+function volume.Moments(scope, name, latent, kernel)
+  local bias = {}
+  for i = 1, 2 * latent do
+    bias[i] = i <= latent and 0 or LOGVAR
+  end
+  return volume.Point(scope, name, 2 * latent, 2 * latent, kernel, bias)
 end
 
 local GroupNorm = {}

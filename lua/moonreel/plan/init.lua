@@ -3,6 +3,7 @@
 -- @module moonreel.plan
 local blame = require "moonreel.settings.blame"
 local buckets = require "moonreel.data.buckets"
+local pipeline = require "moonreel.models.pipeline"
 local schedule = require "moonreel.plan.schedule"
 local simulate = require "moonreel.plan.simulate"
 
@@ -236,7 +237,7 @@ local function check(settings)
       .. "which shapes to plan; try: bucket_config = { [\"240p\"] = { [16] = { 1.0, 4 } } }")
   end
   for _, record in ipairs { "vae", "text_encoder" } do
-    if not settings[record].type then
+    if not settings[record].type and not pipeline.reconstructs(settings) then
       blame.raise(settings, record .. ".type", "MR_E_RECIPE", "%s.type is none: training on stored "
         .. "features cannot be planned yet; try: a recipe with both encoders", record)
     end

@@ -83,11 +83,18 @@ function sample.open(spec, given)
   local found = ckpt.resolve(spec, o.outputs)
   local source <close>, notes = ckpt.load(found)
   local settings = o.settings or settings_of(source, o.overrides)
+  if pipeline.reconstructs(settings) then
+    base.raise("MR_E_USAGE", ("%s holds an autoencoder, which no prompt moves; try: its path as "
+      .. "vae.from_pretrained of a recipe"):format(source.path))
+  end
   local self = setmetatable({settings = settings, defaults = o.defaults or settings,
     path = source.path, step = source.step,
     notes = notes, programs = {}}, Sampler)
   self.device = E.device(o.device or settings.device, o.threads or settings.threads)
   self.pipe = pipeline.of(settings, pipeline.dtype(settings, self.device))
+  if settings.vae.from_pretrained == "recipe.previous" then
+    self.pipe.config.vae.from_pretrained = ckpt.before(found.run)
+  end
   self.exec = E.new(self.device, self.pipe.params, {})
   local ema = o.ema
   if ema == nil then

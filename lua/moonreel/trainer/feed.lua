@@ -5,6 +5,7 @@
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local mask = require "moonreel.diffusion.mask"
+local reconstruction = require "moonreel.trainer.reconstruction"
 local rflow = require "moonreel.diffusion.rflow"
 
 local feed = {}
@@ -19,6 +20,9 @@ Feed.__index = Feed
 ---   that these are read from instead; plain: no caption is dropped, no frame is given
 ---@return mr.Feed
 function feed.new(settings, pipe, from)
+  if pipe.reconstructs then
+    return reconstruction.feed(settings)
+  end
   from = from or {}
   local masked = settings.mask_ratios and not from.plain
   return setmetatable({

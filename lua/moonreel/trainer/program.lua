@@ -6,6 +6,7 @@ local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
+local reconstruction = require "moonreel.trainer.reconstruction"
 local rflow = require "moonreel.diffusion.rflow"
 
 local program = {}
@@ -61,6 +62,9 @@ end
 function program.graph(pipe, shape, config)
   local B = shape.batch
   local options, recompute = program.recomputation(config)
+  if pipe.reconstructs then
+    return reconstruction.graph(pipe, shape, options)
+  end
   local g = G.graph(pipe.params, options)
   local t, fps, weight = g:input("t", "f32", {B}), g:input("fps", "f32", {B}),
     g:input("weight", "f32", {B})
@@ -104,13 +108,9 @@ function Step:close()
   self.graph:close()
 end
 
---- Begin to run on one batch, whose memory is free again.
----@param batch table  pixels: tensor u8, or x0: latents where the autoencoder lies apart; keys, t,
----   fps, weight, drop: lists, one value per sample; mask: flat list of all frames,
----   or nil; tokens: of the text encoder; seed; epoch
----@return mr.Fetched loss  on its way: sum over samples of weight x loss
-function Step:start(batch)
-  local prog, B = self.prog, self.shape.batch
+-- what a step of diffusion takes
+local function set_inputs(prog, batch, self)
+  local B = self.shape.batch
   if batch.x0 then
     prog:set("x0", batch.x0)
   else
@@ -127,8 +127,18 @@ function Step:start(batch)
     prog:set("mask", T.from({B, #batch.mask // B}, batch.mask, "bool"))
   end
   self.pipe.text:set(prog, batch.tokens)
-  prog:run()
-  return prog:fetch("loss")
+end
+
+--- Begin to run on one batch, whose memory is free again.
+---@param batch table  pixels: tensor u8, or x0: latents where the autoencoder lies apart; keys, t,
+---   fps, weight, drop: lists, one value per sample; mask: flat list of all frames,
+---   or nil; tokens: of the text encoder; seed; epoch
+---@return mr.Fetched loss  on its way: sum over samples of weight x loss
+function Step:start(batch)
+  local set = self.pipe.reconstructs and reconstruction.set or set_inputs
+  set(self.prog, batch, self)
+  self.prog:run()
+  return self.prog:fetch("loss")
 end
 
 --- Run on one batch, and wait.

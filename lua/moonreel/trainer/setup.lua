@@ -46,7 +46,7 @@ function setup.check(r)
       .. "train, or bake one of them")
   end
   local function refuse(path, form, ...) blame.raise(s, path, "MR_E_RECIPE", form, ...) end
-  if not s.vae.type or not s.text_encoder.type then
+  if not pipeline.reconstructs(s) and not (s.vae.type and s.text_encoder.type) then
     refuse(s.vae.type and "text_encoder.type" or "vae.type",
       "training needs vae.type and text_encoder.type; "
       .. "try: vae = { type = \"dct\" }, text_encoder = { type = \"bytes\" }")
@@ -74,7 +74,10 @@ end
 
 -- what `load` or `ckpt_path` names; recipe.previous is the newest checkpoint of the stage before
 local function source_of(r, field)
-  local spec = r.settings[field]
+  local spec = r.settings
+  for key in field:gmatch("[^.]+") do
+    spec = spec[key]
+  end
   if spec ~= "recipe.previous" then
     return spec
   end
@@ -243,6 +246,7 @@ function setup.models(r)
   r.update = optim.new(r.exec, r.pipe.params)
   r.cached = cached_inputs(r)
   if r.pipe.autoencoder.apart and not r.cached.latents then
+    r.pipe.config.vae.from_pretrained = source_of(r, "vae.from_pretrained")
     r.codec = r:keep(blame.field(s, "vae.from_pretrained", codec.new, r.pipe, r.exec, r.device))
   end
   if r.pipe.text.apart and not r.cached.text then
@@ -464,6 +468,13 @@ local function start_weights(r)
     resized = listed(report.resized, {"name", "file", "model", "how"})}
 end
 
+--- Measure mean and deviation of the latents' channels over the data. No step of an autoencoder
+-- that trains depends on them.
+function setup.measure(r)
+  local loader <close> = setup.open_loader(r, {epochs = 1})
+  statistics.measure(r.exec, r.pipe, loader)
+end
+
 --- Fill weights, moments and averages: fresh, from weights, or from a whole state.
 function setup.fill(r)
   local s = r.settings
@@ -477,9 +488,9 @@ function setup.fill(r)
     r.notes[#r.notes + 1] = ("continues %s at step %d"):format(r.source.path, r.step)
   else
     r.exec:init(s.seed)
-    if r.pipe.autoencoder.moments then
-      local loader <close> = setup.open_loader(r, {epochs = 1})
-      statistics.measure(r.exec, r.pipe, loader)
+    local auto = r.pipe.autoencoder
+    if auto.moments and not (auto.apart or r.pipe.reconstructs) then
+      setup.measure(r)
     end
     if r.source then
       blame.field(s, "ckpt_path", start_weights, r)

@@ -47,8 +47,12 @@ function statistics.measure(exec, pipe, loader)
     loader:release(batch)
   end
   local mean, deviation = auto:normalisation(sums, squares, count)
-  exec:set_param("frozen", auto.mean, T.from({auto.channels}, mean))
-  exec:set_param("frozen", auto.deviation, T.from({auto.channels}, deviation))
+  local values = {[auto.mean] = mean, [auto.deviation] = deviation}
+  for _, p in ipairs(pipe.params:list()) do
+    if values[p.name] then
+      exec:set_param("frozen", p.name, T.from(p.shape, values[p.name]):to(pipe.dtype))
+    end
+  end
 end
 
 return statistics

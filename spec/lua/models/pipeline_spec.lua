@@ -23,7 +23,8 @@ describe("a pipeline", function()
       { "dct", "text_embedder", "STDiT3",
         "text_encoder.type is 'text_embedder', built so far: bytes, t5$" },
       { "dct", "bytes", "flux",
-        "model.type is 'flux', built so far: STDiT3, STDiT3%-3B/2, STDiT3%-XL/2$" },
+        "model.type is 'flux', built so far: OpenSoraVAE_V1_2, STDiT3, "
+          .. "STDiT3%-3B/2, STDiT3%-XL/2$" },
     } do
       local ok, problem = pcall(parts, table.unpack(case, 1, 3))
       assert.is_false(ok)

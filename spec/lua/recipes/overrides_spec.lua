@@ -59,6 +59,8 @@ local function others(leaf)
     return kinds.number_text(other), "often"
   elseif tag == "boolean" then
     return tostring(not value), "maybe"
+  elseif tag == "free" then
+    return "7", OPEN_LIST
   elseif tag == "text" or tag == "checkpoint" then
     return (value or "") .. "x", NO_TEXT
   elseif tag == "bucket" then

@@ -11,26 +11,32 @@ local kl = {}
 local EPS = 1e-6
 local KERNEL, POINT, SAME = {3, 3}, {1, 1}, {0, 0, 1, 1, 1, 1}
 
---- Sizes of the autoencoder of SDXL.
+--- Sizes of the autoencoder of SDXL. Ours: layers_per_block may be a list, blocks of each level in
+-- both halves, the finest first, where a number has one block more in the decoder;
+-- norm_group_channels, channels of each group whatever the width, instead of norm_num_groups.
 kl.defaults = {block_out_channels = {128, 256, 512, 512}, layers_per_block = 2,
-  latent_channels = 4, norm_num_groups = 32, in_channels = 3, out_channels = 3,
-  use_quant_conv = true, use_post_quant_conv = true}
+  latent_channels = 4, norm_num_groups = 32, norm_group_channels = 0, in_channels = 3,
+  out_channels = 3, use_quant_conv = true, use_post_quant_conv = true,
+  mid_block_add_attention = true}
 
-local function conv(scope, name, inputs, outputs)
-  return volume.Conv(scope, name, inputs, outputs, {kernel = KERNEL, pad = SAME})
+local function conv(scope, name, inputs, outputs, gain)
+  return volume.Conv(scope, name, inputs, outputs, {kernel = KERNEL, pad = SAME, gain = gain})
 end
 
 local function norm(scope, name, channels, c)
-  return volume.GroupNorm(scope, name, channels, c.norm_num_groups, EPS)
+  local groups = c.norm_group_channels > 0 and channels // c.norm_group_channels
+    or c.norm_num_groups
+  return volume.GroupNorm(scope, name, channels, groups, EPS)
 end
 
 -- ---- blocks ----
 
--- two convolutions beside the input
+-- two convolutions beside the input, which at first add little to it
 local function residual(parent, name, inputs, outputs, c)
   local s = parent:child(name)
   local norm1, conv1 = norm(s, "norm1", inputs, c), conv(s, "conv1", inputs, outputs)
-  local norm2, conv2 = norm(s, "norm2", outputs, c), conv(s, "conv2", outputs, outputs)
+  local norm2 = norm(s, "norm2", outputs, c)
+  local conv2 = conv(s, "conv2", outputs, outputs, volume.QUIET)
   local short = inputs ~= outputs and volume.Point(s, "conv_shortcut", inputs, outputs, POINT)
   return function(g, x)
     local y = conv2(g, norm2(g, conv1(g, norm1(g, x, true)), true))
@@ -61,18 +67,30 @@ end
 
 local function middle(parent, channels, c)
   local s = parent:child("mid_block")
-  return {residual(s, "resnets.0", channels, channels, c),
-    attention(s, "attentions.0", channels, c), residual(s, "resnets.1", channels, channels, c)}
+  local list = {residual(s, "resnets.0", channels, channels, c)}
+  if c.mid_block_add_attention then
+    list[2] = attention(s, "attentions.0", channels, c)
+  end
+  list[#list + 1] = residual(s, "resnets.1", channels, channels, c)
+  return list
+end
+
+-- residual blocks of a level, 1 being the finest
+local function blocks_of(c, level, extra)
+  local blocks = c.layers_per_block
+  return type(blocks) == "table" and blocks[level] or blocks + extra
 end
 
 -- ---- both halves, each a list of layers ----
+
+local function append(list, more) table.move(more, 1, #more, #list + 1, list) end
 
 local function encoder_of(parent, c)
   local s, widths = parent:child("encoder"), c.block_out_channels
   local list, width = {conv(s, "conv_in", c.in_channels, widths[1])}, widths[1]
   for i, outputs in ipairs(widths) do
     local level = s:child("down_blocks." .. i - 1)
-    for k = 0, c.layers_per_block - 1 do
+    for k = 0, blocks_of(c, i, 0) - 1 do
       list[#list + 1] = residual(level, "resnets." .. k, width, outputs, c)
       width = outputs
     end
@@ -81,7 +99,7 @@ local function encoder_of(parent, c)
         {kernel = KERNEL, stride = {1, 2, 2}, pad = {0, 0, 0, 1, 0, 1}})
     end
   end
-  table.move(middle(s, width, c), 1, 3, #list + 1, list)
+  append(list, middle(s, width, c))
   local last = norm(s, "conv_norm_out", width, c)
   list[#list + 1] = function(g, x) return last(g, x, true) end
   list[#list + 1] = conv(s, "conv_out", width, 2 * c.latent_channels)
@@ -92,15 +110,19 @@ local function decoder_of(parent, c)
   local s, widths = parent:child("decoder"), c.block_out_channels
   local width = widths[#widths]
   local list = {conv(s, "conv_in", c.latent_channels, width)}
-  table.move(middle(s, width, c), 1, 3, 2, list)
+  append(list, middle(s, width, c))
   for i = 1, #widths do
-    local level, outputs = s:child("up_blocks." .. i - 1), widths[#widths + 1 - i]
-    for k = 0, c.layers_per_block do
+    local level, fine = s:child("up_blocks." .. i - 1), #widths + 1 - i
+    local outputs = widths[fine]
+    for k = 0, blocks_of(c, fine, 1) - 1 do
       list[#list + 1] = residual(level, "resnets." .. k, width, outputs, c)
       width = outputs
     end
     if i < #widths then
-      local after = conv(level, "upsamplers.0.conv", width, width)
+      -- a level without blocks takes its width from the step to it
+      local next_width = blocks_of(c, fine - 1, 1) > 0 and width or widths[fine - 1]
+      local after = conv(level, "upsamplers.0.conv", width, next_width)
+      width = next_width
       list[#list + 1] = function(g, x) return after(g, volume.upsample(x)) end
     end
   end
@@ -120,6 +142,10 @@ end
 local Autoencoder = {}
 Autoencoder.__index = Autoencoder
 
+--- Pixels of a latent cell's side.
+---@param config table  fields of kl.defaults
+function kl.factor(config) return 1 << #config.block_out_channels - 1 end
+
 --- Declare the parameters.
 ---@param scope mr.Scope   of nn.scope
 ---@param config table     fields of kl.defaults; missing ones take the default
@@ -127,11 +153,11 @@ Autoencoder.__index = Autoencoder
 function kl.new(scope, config)
   local c = nn.merged(kl.defaults, config)
   local latent = c.latent_channels
-  local self = setmetatable({config = c, factor = 1 << #c.block_out_channels - 1}, Autoencoder)
+  local self = setmetatable({config = c, factor = kl.factor(c)}, Autoencoder)
   self.encoder = encoder_of(scope, c)
   self.decoder = decoder_of(scope, c)
   self.quant = c.use_quant_conv
-    and volume.Point(scope, "quant_conv", 2 * latent, 2 * latent, POINT)
+    and volume.Moments(scope, "quant_conv", latent, POINT)
   self.post_quant = c.use_post_quant_conv
     and volume.Point(scope, "post_quant_conv", latent, latent, POINT)
   return self

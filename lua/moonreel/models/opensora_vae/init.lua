@@ -18,26 +18,48 @@ vae.apart = true
 
 -- factor of a picture's latent; smallest and largest log-variance
 local FACTOR, QUIET, LOUD = 0.18215, -30, 20
-local CHANNELS, SIDE, FRAMES = 4, 8, 4
+-- least variance of a latent's channel
+local FLOOR = 1e-6
 
 local Autoencoder = {}
 Autoencoder.__index = Autoencoder
 
 --- What is known of the autoencoder without its weights.
----@param fields table     of the recipe: micro_frame_size, micro_batch_size
----@return mr.Autoencoder  `channels` per latent cell; `frames` of a piece in time, nil: all at
+---@param fields table     of the recipe: micro_frame_size, micro_batch_size, vae_2d, vae_temporal
+---@return mr.Autoencoder  `channels` per latent cell, `inner` before frames are joined; `side`:
+---   pixels of a cell's; `step`: frames of a latent frame; `frames` of a piece in time, nil: all at
 ---   once; `pictures` at once
 function vae.new(_, fields)
-  return setmetatable({apart = true, channels = CHANNELS, frames = fields.micro_frame_size,
-    pictures = fields.micro_batch_size, sizes = sizes, weights = weights}, Autoencoder)
+  local known = sizes.of(fields)
+  return setmetatable({apart = true, channels = known.temporal.latent_channels,
+    inner = known.spatial.latent_channels, side = kl.factor(known.spatial),
+    step = temporal.factor(known.temporal), frames = fields.micro_frame_size,
+    pictures = fields.micro_batch_size, fields = fields, sizes = sizes, weights = weights},
+    Autoencoder)
+end
+
+--- An autoencoder that trains: half of it, over the other one. Its parameters are the run's.
+---@param params mr.Params
+---@param fields table  of the recipe: as of new, and trains: "pictures" or "frames"
+---@return mr.Autoencoder
+function vae.trained(params, fields)
+  local self = vae.new(nil, fields)
+  self.apart, self.trains = false, fields.trains or "pictures"
+  -- nothing of it is exchanged between ranks that share the tokens of a batch
+  self.config = {depth = 0, hidden_size = 0}
+  self:declare(nn.scope(params), sizes.of(fields))
+  return self
 end
 
 --- Latent size {C, T, H, W} of a clip: the last piece in time may be shorter.
 function Autoencoder:latent(frames, height, width)
-  local piece = self.frames or frames
-  return {CHANNELS, frames // piece * -(-piece // FRAMES) + -(-(frames % piece) // FRAMES),
-    height // SIDE, width // SIDE}
+  local piece, step = self.frames or frames, self.step
+  return {self.channels, frames // piece * -(-piece // step) + -(-(frames % piece) // step),
+    height // self.side, width // self.side}
 end
+
+--- What stands for tokens where work is counted: latent cells.
+function Autoencoder.grid(_, frames, rows, cols) return frames, rows, cols end
 
 --- Frames in each piece of a clip.
 ---@param frames integer
@@ -52,24 +74,24 @@ function Autoencoder:pieces(frames)
 end
 
 --- Latent frames of a piece.
-function Autoencoder.latent_frames(_, frames) return -(-frames // FRAMES) end
+function Autoencoder:latent_frames(frames) return -(-frames // self.step) end
 
 --- The most frames that so many latent frames may stand for.
 ---@param latent integer
 ---@return integer
 function Autoencoder:most_frames(latent)
   if not self.frames then
-    return FRAMES * latent
+    return self.step * latent
   end
   local n = self:latent_frames(self.frames)
-  return latent // n * self.frames + math.min(latent % n * FRAMES, self.frames)
+  return latent // n * self.frames + math.min(latent % n * self.step, self.frames)
 end
 
 --- Frames at the beginning of a clip that so many latent frames stand for: whole pieces.
 ---@param latent integer
 ---@return integer
 function Autoencoder:head(latent)
-  local piece = self.frames or FRAMES
+  local piece = self.frames or self.step
   local n = self:latent_frames(piece)
   if latent % n ~= 0 then
     base.raise("MR_E_USAGE", ("%d latent frames are no whole pieces; expected a multiple of %d")
@@ -95,7 +117,7 @@ end
 -- a buffer of a number per channel
 local function buffer(scope, name, values)
   return scope:add(name, {1, #values, 1, 1, 1}, {kind = "values",
-    values = T.from({1, #values, 1, 1, 1}, values)}, {buffer = true})
+    values = T.from({1, #values, 1, 1, 1}, values)}, {buffer = true, frozen = true})
 end
 
 -- what is built with other numbers is another autoencoder
@@ -110,22 +132,29 @@ end
 ---@param scope mr.Scope   of nn.scope
 ---@param config table     of sizes.read
 function Autoencoder:declare(scope, config)
-  self.spatial = kl.new(scope:child("spatial_vae.module"), config.spatial)
-  self.temporal = temporal.new(scope:child("temporal_vae"), config.temporal)
-  expect(config, "vae_2d: latent_channels", self.spatial.config.latent_channels, CHANNELS)
-  expect(config, "vae_temporal: latent_channels", self.temporal.config.latent_channels, CHANNELS)
-  expect(config, "vae_2d: pixels of a cell's side", self.spatial.factor, SIDE)
-  expect(config, "vae_temporal: frames of a latent frame", self.temporal.factor, FRAMES)
+  local function group(half)
+    return self.trains and self.trains ~= half and {frozen = true} or nil
+  end
+  self.spatial = kl.new(scope:child("spatial_vae.module", group("pictures")), config.spatial)
+  self.temporal = temporal.new(scope:child("temporal_vae", group("frames")), config.temporal)
+  expect(config, "vae_2d: latent_channels", self.spatial.config.latent_channels, self.inner)
+  expect(config, "vae_temporal: in_out_channels", self.temporal.config.in_out_channels, self.inner)
+  expect(config, "vae_temporal: latent_channels", self.temporal.config.latent_channels,
+    self.channels)
+  expect(config, "vae_2d: pixels of a cell's side", self.spatial.factor, self.side)
+  expect(config, "vae_temporal: frames of a latent frame", self.temporal.factor, self.step)
   self.scale = buffer(scope, "scale", config.scale)
   self.shift = buffer(scope, "shift", config.shift)
+  self.mean, self.deviation = self.shift, self.scale
 end
 
--- a draw from the normal whose mean and log-variance lie side by side in the channels
+-- a draw from the normal whose mean and log-variance lie side by side in the channels; and both
 local function draw(moments, noise)
   local mean, logvar = moments:split(4, 2)
-  local deviation = ops.exp((ops.affine(nn.cast(ops.clamp(logvar, {low = QUIET, high = LOUD}),
-    "f32"), {scale = 0.5})))
-  return nn.cast(mean, "f32") + deviation * noise
+  mean = nn.cast(mean, "f32")
+  logvar = nn.cast(ops.clamp(logvar, {low = QUIET, high = LOUD}), "f32")
+  return mean + ops.exp((ops.affine(logvar, {scale = 0.5}))) * noise,
+    {mean = mean, logvar = logvar}
 end
 
 -- channels first to last and back: [N, C, H, W] of pictures or frames; T is where frames go
@@ -144,40 +173,87 @@ local function dtype_of(self, g) return g:param(self.scale).dtype end
 
 --- Latents of pictures, before they are joined in time.
 ---@param pixels mr.Value  u8 [N, 3, H, W], or f32 of -1..1
----@param noise mr.Value   f32 [N, 4, H / 8, W / 8]
+---@param noise mr.Value   f32 [N, C, H / 8, W / 8]
 ---@return mr.Value        f32 like noise
+---@return table           mean, logvar of the draws: f32, channels last, before their factor
 function Autoencoder:encode_pictures(g, pixels, noise)
   local x = channels_last(pixels, 1)
   if x.dtype == "u8" then
     x = ops.affine(nn.cast(x, "f32"), {scale = 2 / 255, shift = -1})
   end
-  local moments = self.spatial:encode(g, nn.cast(x, dtype_of(self, g)))
-  return channels_first(ops.affine(draw(moments, channels_last(noise, 1)), {scale = FACTOR}))
+  local z, normal = draw(self.spatial:encode(g, nn.cast(x, dtype_of(self, g))),
+    channels_last(noise, 1))
+  return channels_first(ops.affine(z, {scale = FACTOR})), normal
 end
 
 -- the buffer of a number per channel, over [.., C] in f32
 local function per_channel(g, name, C) return nn.cast(g:param(name), "f32"):reshape{C} end
 
+--- Sums over each channel of the means of a batch's latents, for scale and shift; of clips that are
+-- one piece in time.
+---@param pixels mr.Value  u8 [B, T, 3, H, W]
+---@return mr.Value sum, mr.Value squares   f32 [C]
+function Autoencoder:moments(g, pixels)
+  local B, frames, _, H, W = table.unpack(pixels.shape)
+  local cells = self:latent(frames, H, W)
+  local function still(...) return (g:const(T.new("f32", {...}))) end
+  local x = self:encode_pictures(g, pixels:reshape{B * frames, 3, H, W},
+    still(B * frames, self.inner, cells[3], cells[4]))
+  local _, normal = self:join(g, x, still(B * cells[2], cells[1], cells[3], cells[4]), frames)
+  local axes = {0, 1, 2, 3}
+  return (ops.sum(normal.mean, {axes = axes})),
+    (ops.sum(normal.mean * normal.mean, {axes = axes}))
+end
+
+--- Shift and scale per channel from sums over n values of each.
+---@return table shift, table scale
+function Autoencoder:normalisation(sums, squares, n)
+  local shift, scale = {}, {}
+  for k = 1, self.channels do
+    shift[k] = sums[k] / n
+    scale[k] = math.max(squares[k] / n - shift[k] ^ 2, FLOOR) ^ 0.5
+  end
+  return shift, scale
+end
+
+--- Latents of a piece in time of clips, before scale and shift.
+---@param x mr.Value      f32 [B frames, 4, h, w], of encode_pictures
+---@param noise mr.Value  f32 [B latent frames, C, h, w]
+---@param frames integer  of the piece
+---@return mr.Value       f32 [B, latent frames, h, w, C]
+---@return table          mean, logvar of the draws, likewise
+function Autoencoder:join(g, x, noise, frames)
+  return draw(self.temporal:encode(g, nn.cast(channels_last(x, frames), dtype_of(self, g))),
+    channels_last(noise, self:latent_frames(frames)))
+end
+
+--- Latents of pictures of a piece in time of clips: what `join` joined.
+---@param z mr.Value      f32 [B, latent frames, h, w, C]
+---@param frames integer
+---@return mr.Value       f32 [B frames, 4, h, w]
+function Autoencoder:part(g, z, frames)
+  return nn.cast(channels_first(self.temporal:decode(g, nn.cast(z, dtype_of(self, g)), frames)),
+    "f32")
+end
+
 --- Latents of a piece in time.
 ---@param x mr.Value      f32 [frames, 4, h, w], of encode_pictures
----@param noise mr.Value  f32 [latent frames, 4, h, w]
+---@param noise mr.Value  f32 [latent frames, C, h, w]
 ---@return mr.Value       f32 like noise
 function Autoencoder:encode_piece(g, x, noise)
-  local moments = self.temporal:encode(g, nn.cast(channels_last(x, x.shape[1]), dtype_of(self, g)))
-  local z = draw(moments, channels_last(noise, noise.shape[1]))
-  return channels_first((z - per_channel(g, self.shift, CHANNELS))
-    / per_channel(g, self.scale, CHANNELS))
+  local z = self:join(g, x, noise, x.shape[1])
+  return channels_first((z - per_channel(g, self.shift, self.channels))
+    / per_channel(g, self.scale, self.channels))
 end
 
 --- Latents of pictures of a piece in time.
----@param z mr.Value      f32 [latent frames, 4, h, w]
+---@param z mr.Value      f32 [latent frames, C, h, w]
 ---@param frames integer
 ---@return mr.Value       f32 [frames, 4, h, w]
 function Autoencoder:decode_piece(g, z, frames)
-  local x = channels_last(z, z.shape[1]) * per_channel(g, self.scale, CHANNELS)
-    + per_channel(g, self.shift, CHANNELS)
-  return nn.cast(channels_first(self.temporal:decode(g, nn.cast(x, dtype_of(self, g)), frames)),
-    "f32")
+  local x = channels_last(z, z.shape[1]) * per_channel(g, self.scale, self.channels)
+    + per_channel(g, self.shift, self.channels)
+  return self:part(g, x, frames)
 end
 
 --- Pictures of latents.

@@ -23,9 +23,18 @@ end
 -- is it an integer from 1 on, or a boolean, as the other is?
 local function alike(value, default)
   if math.type(default) == "integer" then
-    return math.type(value) == "integer" and value >= 1 and value <= 1 << 16
+    return math.type(value) == "integer" and value >= math.min(default, 1) and value <= 1 << 16
   end
   return type(value) == type(default)
+end
+
+-- a number of blocks, or one for each level
+local function levels(value, count)
+  local good = type(value) == "table" and #value == count
+  for _, blocks in ipairs(good and value or {}) do
+    good = good and math.type(blocks) == "integer" and blocks >= 0 and blocks <= 64
+  end
+  return good
 end
 
 -- the fields of `defaults` as a table of config.json has them
@@ -36,8 +45,9 @@ local function fields_of(path, place, given, defaults)
     if value == nil or value == json.null then
       value = default
     end
-    local good = alike(value, default)
-    for _, one in ipairs(good and type(value) == "table" and value or {}) do
+    local good = alike(value, default) or field == "layers_per_block"
+      and levels(value, #(given.block_out_channels or defaults.block_out_channels))
+    for _, one in ipairs(good and type(default) == "table" and value or {}) do
       good = good and alike(one, default[1])
     end
     if not good then
@@ -65,12 +75,40 @@ local function channels_of(path, field, value, default)
   return value
 end
 
---- The sizes that stand beside weights.
+-- the buffers' numbers where nobody says others: those of the reference for its four channels
+local function normal_of(channels)
+  if channels == #SCALE then
+    return SCALE, SHIFT
+  end
+  local ones, zeros = {}, {}
+  for i = 1, channels do
+    ones[i], zeros[i] = 1, 0
+  end
+  return ones, zeros
+end
+
+--- The sizes that a recipe gives.
+---@param fields table   of its record: vae_2d, vae_temporal, each may be absent
+---@return table config  as of sizes.read
+function sizes.of(fields)
+  local config = { where = "the recipe",
+    spatial = fields_of("the recipe", "vae_2d.", fields.vae_2d or {}, kl.defaults),
+    temporal = fields_of("the recipe", "vae_temporal.", fields.vae_temporal or {},
+      temporal.defaults) }
+  config.scale, config.shift = normal_of(config.temporal.latent_channels)
+  return config
+end
+
+--- The sizes that stand beside weights; where nothing does, those of the recipe.
 ---@param folder string    where config.json may be
+---@param fields table|nil of the recipe, as of sizes.of
 ---@return table config    spatial, temporal: of kl.defaults and temporal.defaults; scale, shift;
 ---   where: what said so
-function sizes.read(folder)
+function sizes.read(folder, fields)
   local path = folder .. "/config.json"
+  if not base.exists(path) and fields and (fields.vae_2d or fields.vae_temporal) then
+    return sizes.of(fields)
+  end
   local given = base.exists(path) and json.decode(base.read_file(path), path) or nil
   local all = given or {}
   -- the half for pictures alone has its fields at the top
@@ -90,13 +128,15 @@ local function rows_of(config)
   local at = "spatial_vae.module."
   row("in_channels", at .. "encoder.conv_in.weight", 2, s.in_channels)
   for i, width in ipairs(s.block_out_channels) do
+    -- a level without blocks is not there
     row(("block_out_channels[%d]"):format(i - 1),
       ("%sencoder.down_blocks.%d.resnets.0.conv1.weight"):format(at, i - 1), 1, width)
   end
   row("latent_channels", at .. "decoder.conv_in.weight", 2, s.latent_channels)
   row("out_channels", at .. "decoder.conv_out.weight", 1, s.out_channels)
   row("filters", "temporal_vae.encoder.conv_in.conv.weight", 1, t.filters)
-  row("latent_channels", "temporal_vae.encoder.conv_in.conv.weight", 2, t.latent_channels)
+  row("in_out_channels", "temporal_vae.encoder.conv_in.conv.weight", 2, t.in_out_channels)
+  row("latent_channels", "temporal_vae.decoder.conv1.conv.weight", 2, t.latent_channels)
   for i, multiple in ipairs(t.channel_multipliers) do
     row(("channel_multipliers[%d] x filters"):format(i - 1),
       ("temporal_vae.encoder.block_res_blocks.%d.0.conv1.conv.weight"):format(i - 1), 1,

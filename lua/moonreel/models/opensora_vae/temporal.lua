@@ -12,13 +12,15 @@ local EPS = 1e-5
 
 --- Sizes of the released model.
 temporal.defaults = {filters = 128, num_res_blocks = 4, channel_multipliers = {1, 2, 2, 4},
-  temporal_downsample = {false, true, true}, num_groups = 32, latent_channels = 4}
+  temporal_downsample = {false, true, true}, num_groups = 32, in_out_channels = 4,
+  latent_channels = 4}
 
 -- zeros before time alone, so that no frame sees a later one; `step` frames to one
 local function causal(scope, name, inputs, outputs, given)
   local step = given.step or 1
   return volume.Conv(scope:child(name), "conv", inputs, outputs, {kernel = {3, 3, 3},
-    stride = {step, 1, 1}, pad = {3 - step, 0, 1, 1, 1, 1}, bias = given.bias ~= false})
+    stride = {step, 1, 1}, pad = {3 - step, 0, 1, 1, 1, 1}, bias = given.bias ~= false,
+    gain = given.gain})
 end
 
 local function point(scope, name, inputs, outputs, bias)
@@ -35,11 +37,11 @@ local function last_norm(scope, channels, c)
   return function(g, x) return layer(g, x, true) end
 end
 
--- two convolutions beside the input
+-- two convolutions beside the input, which at first add little to it
 local function residual(scope, inputs, outputs, c)
   local norm1, norm2 = norm(scope, "norm1", inputs, c), norm(scope, "norm2", outputs, c)
   local conv1 = causal(scope, "conv1", inputs, outputs, {bias = false})
-  local conv2 = causal(scope, "conv2", outputs, outputs, {bias = false})
+  local conv2 = causal(scope, "conv2", outputs, outputs, {bias = false, gain = volume.QUIET})
   local short = inputs ~= outputs and point(scope, "conv3", inputs, outputs, false)
   return function(g, x)
     local y = conv2(g, norm2(g, conv1(g, norm1(g, x, true)), true))
@@ -58,7 +60,7 @@ end
 
 local function encoder_of(scope, c, factor)
   local s, width = scope:child("encoder"), c.filters
-  local conv_in = causal(s, "conv_in", c.latent_channels, width, {bias = false})
+  local conv_in = causal(s, "conv_in", c.in_out_channels, width, {bias = false})
   -- frames before the first are zeros, as many as make whole latent frames
   local list = {function(g, x) return conv_in(g, x, -x.shape[2] % factor) end}
   for i, multiple in ipairs(c.channel_multipliers) do
@@ -86,7 +88,7 @@ local function decoder_of(scope, c)
     end
   end
   list[#list + 1] = last_norm(s, width, c)
-  list[#list + 1] = causal(s, "conv_out", width, c.latent_channels, {})
+  list[#list + 1] = causal(s, "conv_out", width, c.in_out_channels, {})
   return list
 end
 
@@ -100,24 +102,31 @@ end
 local Autoencoder = {}
 Autoencoder.__index = Autoencoder
 
+--- Frames of a latent frame.
+---@param config table  fields of temporal.defaults
+function temporal.factor(config)
+  local factor = 1
+  for _, halved in ipairs(config.temporal_downsample) do
+    factor = halved and 2 * factor or factor
+  end
+  return factor
+end
+
 --- Declare the parameters.
 ---@param scope mr.Scope   of nn.scope
 ---@param config table     fields of temporal.defaults; missing ones take the default
 ---@return table           with encode and decode; `factor`: frames of a latent frame
 function temporal.new(scope, config)
-  local c, factor = nn.merged(temporal.defaults, config), 1
-  for _, halved in ipairs(c.temporal_downsample) do
-    factor = halved and 2 * factor or factor
-  end
-  local latent = c.latent_channels
+  local c = nn.merged(temporal.defaults, config)
+  local factor, latent = temporal.factor(c), c.latent_channels
   return setmetatable({config = c, factor = factor, encoder = encoder_of(scope, c, factor),
-    quant = point(scope, "quant_conv", 2 * latent, 2 * latent),
+    quant = volume.Moments(scope:child("quant_conv"), "conv", latent, {1, 1, 1}),
     post_quant = point(scope, "post_quant_conv", latent, latent),
     decoder = decoder_of(scope, c)}, Autoencoder)
 end
 
 --- Mean and log-variance of the latent, side by side.
----@param x mr.Value  [B, T, H, W, latent_channels]
+---@param x mr.Value  [B, T, H, W, in_out_channels]
 ---@return mr.Value   [B, ceil(T / factor), H, W, 2 latent_channels]
 function Autoencoder:encode(g, x)
   return self.quant(g, through(self.encoder, g, x))
@@ -126,7 +135,7 @@ end
 --- The last `frames` frames of a latent.
 ---@param z mr.Value      [B, t, H, W, latent_channels]
 ---@param frames integer  at most factor t, more than factor (t - 1)
----@return mr.Value       [B, frames, H, W, latent_channels]
+---@return mr.Value       [B, frames, H, W, in_out_channels]
 function Autoencoder:decode(g, z, frames)
   local x = through(self.decoder, g, self.post_quant(g, z))
   local all = x.shape[2]

@@ -3,11 +3,12 @@
 return {
   records = { ae = "vae", autoencoder = "vae", objective = "scheduler", t5 = "text_encoder" },
   { "model.type", "text", none = true, default = "STDiT3-XL/2", reader = "model",
-    resume = "refuse", help = "the diffusion model" },
+    resume = "refuse", help = "the diffusion model, or an autoencoder that trains alone" },
   { "vae.type", "text", none = true, reader = "model", resume = "refuse", help = "the autoencoder; "
     .. "none: latents come from the data" },
-  { "vae.from_pretrained", "text", none = true, reader = "codec", resume = "refuse",
-    help = "weights of the autoencoder: file or folder" },
+  { "vae.from_pretrained", "checkpoint", none = true, reader = "codec", resume = "refuse",
+    help = "weights of the autoencoder: file or folder; recipe.previous: what the stage before "
+      .. "trained" },
   { "text_encoder.type", "text", none = true, reader = "model", resume = "refuse",
     help = "the text encoder; none: features come from the data" },
   { "clip.type", "text", none = true, reader = false, resume = "refuse", help = "a second text "

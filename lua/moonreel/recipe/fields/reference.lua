@@ -75,8 +75,8 @@ return {
   -- training an autoencoder
   { "vae_loss_config.perceptual_loss_weight", "number", none = true, min = 0,
     reader = false, help = "weight of the perceptual loss" },
-  { "vae_loss_config.kl_loss_weight", "number", none = true, min = 0, reader = false,
-    help = "weight of the KL loss" },
+  { "vae_loss_config.kl_loss_weight", "number", none = true, min = 0, reader = "trainer",
+    help = "weight of the latent's divergence from a standard normal, per number; none: 0" },
   { "mixed_strategy", "text", none = true, reader = false, help = "mix stills into clips: "
     .. "mixed_video_image" },
   { "mixed_image_ratio", "number", none = true, min = 0, max = 1, reader = false,

@@ -1,0 +1,62 @@
+--- What an autoencoder leaves of clips that no training has shown: how near the pixels come back,
+-- and whether the measuring program still finds the colour and the direction.
+-- @module datasets.demo.reconstruct
+local T = require "moonreel.core.tensor"
+local codec_room = require "moonreel.codec"
+local measure = require "datasets.demo.measure"
+local render = require "datasets.demo.render"
+local world = require "datasets.demo.world"
+
+local reconstruct = {}
+
+local EACH, SEED = 6, 1001 -- clips of each held-out triple, and what they are drawn from
+
+-- mean squared error of two texts of bytes
+local function squared_error(a, b)
+  local sum = 0
+  for i = 1, #a do
+    sum = sum + (a:byte(i) - b:byte(i)) ^ 2
+  end
+  return sum / #a
+end
+
+-- a clip there and back, as bytes [T][3][H][W]
+local function through(codec, pixels, size, key)
+  local clip = T.from({ size.frames, 3, size.height, size.width }, { pixels:byte(1, -1) }, "u8")
+  local noise = codec:noise(size.frames, size.height, size.width, SEED, key)
+  local parts = {}
+  codec:decode(codec:encode(clip, noise), size, function(pictures)
+    parts[#parts + 1] = codec_room.pixels(pictures):bytes()
+  end)
+  return table.concat(parts)
+end
+
+--- Encode and decode fresh clips of the held-out triples.
+---@param codec mr.Codec
+---@param size table   frames, height, width
+---@return table result  of (how many), colour, direction (how many are right), psnr (dB over all),
+---   lowest (of one clip), clips: {scene, pixels, psnr, found} of each
+function reconstruct.measure(codec, size)
+  local result = { of = 0, colour = 0, direction = 0, lowest = math.huge, clips = {} }
+  local error = 0
+  for i = 0, EACH * #world.held_out - 1 do
+    local triple = world.held_out[i % #world.held_out + 1]
+    local scene = { id = i + 1, colour = triple[1], shape = triple[2], direction = triple[3],
+      background = world.backgrounds[i % #world.backgrounds + 1][1] }
+    local pixels = render.frames(scene, SEED, size.frames, size.height, size.width)
+    local back = through(codec, pixels, size, i)
+    local squared = squared_error(pixels, back)
+    local found = measure.find(back, size.frames, size.height, size.width)
+    local clip = { scene = scene, pixels = back, found = found,
+      psnr = 10 * math.log(255 ^ 2 / squared, 10) }
+    error, result.of = error + squared, result.of + 1
+    result.lowest = math.min(result.lowest, clip.psnr)
+    result.colour = result.colour + (found and found.colour == scene.colour and 1 or 0)
+    result.direction = result.direction + (found and found.direction == scene.direction and 1 or 0)
+    result.clips[result.of] = clip
+  end
+  result.psnr = 10 * math.log(255 ^ 2 / (error / result.of), 10)
+  return result
+end
+
+return reconstruct
