@@ -102,6 +102,15 @@ function Programs:get(shape)
   return step
 end
 
+--- Bytes that the micro-step of a shape takes beside parameters and their state. Nothing is
+-- compiled for the device.
+---@param shape table
+---@return integer
+function Programs:takes(shape)
+  local planned <close> = self.plans:compile(program.graph(self.pipe, shape, self.options.config))
+  return shared_of(planned) + bytes_of(planned)
+end
+
 --- Of a shape that does not fit: bytes that it takes beside parameters and their state, bytes that
 -- there are for it, and the largest batch of the same frames and size that takes no more.
 ---@param shape table
@@ -112,9 +121,7 @@ end
 function Programs:shortage(shape, free)
   local there = free + self.shared
   local function takes(batch)
-    local one = setmetatable({batch = batch}, {__index = shape})
-    local planned <close> = self.plans:compile(program.graph(self.pipe, one, self.options.config))
-    return shared_of(planned) + bytes_of(planned)
+    return self:takes(setmetatable({batch = batch}, {__index = shape}))
   end
   return takes(shape.batch), there, largest(takes, there, shape.batch // 2, shape.batch - 1)
 end

@@ -60,13 +60,14 @@ return {
     help = "batches of a file of features" },
   -- looking for batch sizes, and at the loss
   { "batch_search.base", { list = "text", count = 2 }, none = true, affects = "nothing",
-    spellings = { "base" }, reader = false,
+    spellings = { "base" }, reader = "job", when = { "job", "batch_search" },
     help = "resolution and frames of the bucket whose step time the others must not reach" },
   { "batch_search.step_time", "number", none = true, min = 0, unit = "s",
     affects = "nothing", spellings = { "base_step_time" },
-    reader = false, help = "that time; none: measured first" },
+    reader = "job", when = { "job", "batch_search" },
+    help = "that time; none: measured first" },
   { "batch_search.spread", { map = { map = "integer", key = "integer" } },
-    none = true, min = 0, affects = "nothing", reader = false,
+    none = true, min = 0, affects = "nothing", reader = "job", when = { "job", "batch_search" },
     help = "resolution -> frames -> how far the batch may be from the guess in bucket_config; "
       .. "unlisted buckets stay" },
   { "num_eval_timesteps", "integer", none = true, min = 1, affects = "nothing", reader = "job",
