@@ -15,6 +15,7 @@ local work = require "moonreel.plan.work"
 local compiled = {}
 
 local PARTS = 200  -- of a step, over which its memory is drawn
+local TIMES = 10   -- at which a loss is told, where nothing is said of it
 
 local Compiled = {}
 Compiled.__index = Compiled
@@ -30,10 +31,14 @@ function compiled.new(m)
   return setmetatable({ machine = m, models = {}, steps = {} }, Compiled)
 end
 
+-- bytes of a program that a job has no use for
+local NONE = setmetatable({}, { __index = function() return 0 end })
+
 -- what is compiled, by what decides it
 local function key_of(settings, dtype)
   return json.encode { settings:plain("model"), settings:plain("vae"),
-    settings:plain("text_encoder"), settings.compat or "", settings.optim.ema_decay ~= nil, dtype }
+    settings:plain("text_encoder"), settings.compat or "", settings.optim.ema_decay ~= nil, dtype,
+    settings.job, settings.cached, settings.load_video_features, settings.load_text_features }
 end
 
 -- what an optimizer keeps of a region's bytes is for
@@ -58,11 +63,21 @@ local function region_bytes(exec)
   return bytes, saved
 end
 
+-- memory and seconds of the optimizer's step
+local function update_of(m, exec, params)
+  local update = optim.new(exec, params)
+  local out = { memory = update.prog:memory(),
+    seconds = work.parts(m, update.prog:times(), "f32").forward }
+  update.prog:close()
+  update.graph:close()
+  return out
+end
+
 --- The models of settings.
 ---@param settings table  baked
 ---@return table models  pipe, exec, dtype; trained and all parameters; regions: bytes by kind,
 ---   saved: those that a checkpoint holds; update: memory, seconds of the optimizer's step;
----   encoders: moonreel.plan.Encoders
+---   encoders: moonreel.plan.Encoders; job: what the run does that is no training
 function Compiled:of(settings)
   local m = self.machine
   local dtype = (settings.dtype == "fp32" or m.cpu and not m.cpu.bf16) and "f32" or "bf16"
@@ -73,16 +88,20 @@ function Compiled:of(settings)
   local pipe = pipeline.of(settings, dtype)
   local facts = m.cpu or APART
   local rates = m.here and { f32 = m.here:rates("f32"), bf16 = m.here:rates("bf16") } or nil
-  local exec = E.plan(pipe.params, { regions = regions.of(settings), facts = facts, rates = rates })
-  local models = { key = key, pipe = pipe, exec = exec, dtype = dtype,
-    encoders = encoders.new(pipe, m, { facts = facts, rates = rates }) }
+  local job = settings.job ~= "train" and settings.job or nil
+  local exec = E.plan(pipe.params, { regions = not job and regions.of(settings) or nil,
+    facts = facts, rates = rates })
+  local models = { key = key, pipe = pipe, exec = exec, dtype = dtype, job = job,
+    encoders = encoders.new(pipe, m, { facts = facts, rates = rates,
+      video = settings.cached or settings.load_video_features,
+      captions = settings.cached or settings.load_text_features }) }
   models.trained, models.all = pipe:counts()
   models.regions, models.saved = region_bytes(exec)
-  local update = optim.new(exec, pipe.params)
-  local parts_s = work.parts(m, update.prog:times(), "f32")
-  models.update = { memory = update.prog:memory(), seconds = parts_s.forward }
-  update.prog:close()
-  update.graph:close()
+  models.update = job and { memory = NONE, seconds = 0 } or update_of(m, exec, pipe.params)
+  if job == "extract" then
+    -- the model itself is not opened
+    models.regions.weights, models.regions.frozen = 0, 0
+  end
   self.models[key] = models
   return models
 end
@@ -117,7 +136,14 @@ end
 ---   (seconds: forward, recompute, backward, encode), ops, useful: operations that count, encoding:
 ---   bytes of encoders at work
 function Compiled:step(settings, models, bucket)
+  if models.job == "extract" then
+    local parts = { forward = 0, recompute = 0, backward = 0 }
+    local step = { memory = NONE, live = {}, useful = 0, profile = {}, parts = parts, ops = {} }
+    parts.encode, step.encoding = models.encoders:batch(bucket)
+    return step
+  end
   local shape, config = feed.new(settings, models.pipe):shape(bucket), program.config(settings)
+  config.forward = models.job == "eval_loss"
   local key = models.key .. program.key(shape) .. json.encode(config)
   if self.steps[key] then
     return self.steps[key]
@@ -128,6 +154,10 @@ function Compiled:step(settings, models, bucket)
   local step = { memory = prog:memory(), live = who_lives(prog), useful = work.useful(rows),
     profile = prog:profile(PARTS) }
   step.parts, step.ops = work.parts(self.machine, rows, models.dtype)
+  if config.forward then
+    -- a batch is encoded once and held at every time
+    step.parts.forward = step.parts.forward * (settings.num_eval_timesteps or TIMES)
+  end
   step.parts.encode, step.encoding = models.encoders:batch(bucket)
   prog:close()
   graph:close()

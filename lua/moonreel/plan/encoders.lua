@@ -21,16 +21,18 @@ end
 --- The encoders of a pipeline.
 ---@param pipe mr.Pipeline
 ---@param m table        machine
----@param options table  of E.plan: facts, rates
+---@param options table  facts, rates as E.plan takes them; video, captions: true where they come
+---   from a cache
 ---@return moonreel.plan.Encoders  weights: bytes of both; notes: what is assumed
 function encoders.new(pipe, m, options)
   local self = setmetatable({ machine = m, dtype = pipe.dtype, weights = 0, notes = {} }, Encoders)
-  if pipe.autoencoder.apart then
-    self.codec = codec.plan(pipe, options)
+  local of = { facts = options.facts, rates = options.rates }
+  if pipe.autoencoder.apart and not options.video then
+    self.codec = codec.plan(pipe, of)
     self.weights = self.weights + weights_of(self.codec.exec)
   end
-  if pipe.text.apart then
-    self.text, self.captions = embed.plan(pipe, options)
+  if pipe.text.apart and not options.captions then
+    self.text, self.captions = embed.plan(pipe, of)
     self.weights = self.weights + weights_of(self.text.exec)
     self.notes[1] = ("captions are planned with all of their %d tokens, and all weights of their "
       .. "encoder in memory"):format(pipe.text.max_length)

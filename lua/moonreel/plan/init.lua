@@ -106,10 +106,10 @@ end
 local function fixed_bytes(settings, mesh, models, bucket_elements)
   local r, state, m = models.regions, mesh:share("state"), mesh.machine
   local windows, waiting = 0, 0
-  if mesh.zero >= 2 then
+  if mesh.zero >= 2 and not models.job then
     waiting = 2 * 4 * bucket_elements
   end
-  if mesh.zero >= 3 then
+  if mesh.zero >= 3 and not models.job then
     windows = 2 * 2 * bucket_elements
   end
   return { weights = r.weights * mesh:share("weights"), frozen = r.frozen,
@@ -118,7 +118,8 @@ local function fixed_bytes(settings, mesh, models, bucket_elements)
     masters = r.masters * state, moments = r.moments * state, averages = r.averages * state,
     reserve = m.reserve_bytes or models.update.memory.library,
     -- two buffers from the start where saves go on beside the training, else one for the last save
-    snapshots = models.saved * state * (settings.ckpt_every > 0 and 2 or 1),
+    snapshots = models.job and 0
+      or models.saved * state * (settings.ckpt_every > 0 and 2 or 1),
     program = m.cpu and m.program_bytes or 0,
     decoders = settings.num_workers * DECODER_BYTES }
 end
@@ -167,20 +168,29 @@ local function bytes_of(fixed, step, update, share)
   return bytes
 end
 
--- Programs of all buckets stay, within the recipe's bound: each row counts those of the others.
+-- Programs of all buckets stay, within the recipe's bound: each row counts those of the others, as
+-- far as there is room for them. Returns bytes that programs may have, where that is less.
 local function keep_others(rows, settings, m)
-  local slots, graphs = 0, 0
+  local slots, graphs, least = 0, 0, nil
   for _, row in ipairs(rows) do
     slots, graphs = slots + row.kept.slots, graphs + row.kept.graphs
   end
   local share = math.min(1, settings.programs_bytes / (slots + graphs))
   for _, row in ipairs(rows) do
-    local bytes = row.bytes
-    bytes.slots = bytes.slots + math.ceil(math.max(0, share * slots - row.kept.slots))
-    bytes.graphs = bytes.graphs + math.ceil(math.max(0, share * graphs - row.kept.graphs))
+    local bytes, kept = row.bytes, row.kept
+    local more_slots, more_graphs = math.max(0, share * slots - kept.slots),
+      math.max(0, share * graphs - kept.graphs)
+    local wanted, room = more_slots + (m.cpu and more_graphs or 0), m.memory_bytes - row.total
+    if wanted > room and room >= 0 then
+      more_slots, more_graphs = more_slots * room / wanted, more_graphs * room / wanted
+      least = math.min(least or math.huge, kept.slots + kept.graphs + more_slots + more_graphs)
+    end
+    bytes.slots = bytes.slots + math.floor(more_slots)
+    bytes.graphs = bytes.graphs + math.floor(more_graphs)
     bytes.device, bytes.host = sum(bytes, "device"), sum(bytes, "host")
     settle(row, m)
   end
+  return least
 end
 
 -- ---- seconds ----
@@ -204,6 +214,10 @@ end
 local function seconds_of(settings, mesh, models, step, tokens)
   local share, m, n = mesh.sequence, mesh.machine, settings.accumulate
   local s = { encode = step.parts.encode / share }
+  -- ranks of a job tell each other nothing
+  if models.job then
+    mesh = mesh:alone()
+  end
   for _, part in ipairs { "forward", "recompute", "backward" } do
     s[part] = step.parts[part] / share
   end
@@ -225,7 +239,8 @@ end
 
 -- share of the peak rate that the useful operations reach
 local function share_of_peak(mesh, models, step, seconds)
-  return step.useful / mesh.sequence / seconds.micro / mesh.machine.peak[models.dtype]
+  return seconds.micro > 0
+    and step.useful / mesh.sequence / seconds.micro / mesh.machine.peak[models.dtype] or 0
 end
 
 -- ---- a recipe ----
@@ -363,12 +378,16 @@ function plan.of(settings, given)
     out[i] = row
   end
   local mesh, models = open.mesh, open.models
-  keep_others(out, settings, mesh.machine)
+  local programs = keep_others(out, settings, mesh.machine)
   for _, row in ipairs(out) do
     largest = (not largest or row.total > largest.total) and row or largest
   end
   local notes = notes_of(mesh, models, #open.table > #list and not survey)
   table.move(open.assumed, 1, #open.assumed, #notes + 1, notes)
+  if programs then
+    notes[#notes + 1] = ("programs of all buckets have no room beside the largest; try: "
+      .. "programs_bytes = %.0f"):format(programs // 1e6 * 1e6)
+  end
   return { name = settings.name or tostring(settings.recipe), hash = settings.hash, mesh = mesh,
     dtype = models.dtype, trained = models.trained, parameters = models.all,
     saved_bytes = models.saved, buckets = out, largest = largest, notes = notes, survey = survey,

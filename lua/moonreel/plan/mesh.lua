@@ -98,6 +98,12 @@ function Mesh:with(given)
   return copy
 end
 
+--- One of its ranks.
+---@return moonreel.plan.Mesh
+function Mesh:alone()
+  return mesh.new(self.machine)
+end
+
 -- numbers that divide `whole` nearest to `wanted`, below and above it
 local function nearest_divisors(whole, wanted)
   local below, above

@@ -127,6 +127,40 @@ describe("a plan", function()
     assert.is_true(eight.largest.seconds.reduce > 0 and eight.largest.seconds.gather > 0)
   end)
 
+  it("of a job that does not train has no gradients and no update, and nobody talks", function()
+    local trained, told = there(bake(), "8xH100"), there(bake("job=eval_loss"), "8xH100")
+    local made = there(bake("job=extract"), "8xH100")
+    for _, p in ipairs { told, made } do
+      for _, kind in ipairs { "gradients", "masters", "moments", "averages", "snapshots" } do
+        assert.equal(0, p.largest.bytes[kind], kind)
+      end
+      local s = p.largest.seconds
+      assert.same({ 0, 0, 0, 0 }, { s.backward, s.update, s.exposed, s.reduce })
+    end
+    assert.equal(trained.largest.bytes.weights, told.largest.bytes.weights)
+    assert.is_true(told.largest.bytes.arena < trained.largest.bytes.arena / 2)
+    -- a batch is held at ten times
+    for i, b in ipairs(told.buckets) do
+      local ratio = b.seconds.forward / trained.buckets[i].seconds.forward
+      assert.is_true(ratio > 5 and ratio < 10.5, ratio)
+    end
+    assert.same({ 0, 0, 0 }, { made.largest.bytes.weights, made.largest.bytes.arena,
+      made.largest.seconds.forward })
+  end)
+
+  it("leaves programs of other buckets out where they have no room, and says so", function()
+    local s = bake()
+    local full = there(s, "H100").largest
+    local tight = setmetatable({ memory_bytes = full.bytes.device - 1 },
+      { __index = machine.open "H100" })
+    local cache <close> = compiled.new(tight)
+    local p = plan.of(s, { mesh = mesh.new(tight), compiled = cache })
+    local notes = table.concat(p.notes, "\n")
+    assert.is_true(p.largest.fits and p.largest.total < full.total)
+    assert.matches("programs of all buckets have no room beside the largest; try: programs_bytes",
+      notes)
+  end)
+
   it("says what does not fit, and for what is missing what is said in its place", function()
     local small = setmetatable({ memory_bytes = 5e9 }, { __index = machine.open "H100" })
     local cache <close> = compiled.new(small)
