@@ -14,13 +14,18 @@ function failure.handler(value)
 end
 
 --- Print a failure as `moonreel: story` and give its exit code.
----@param value table|string  {code, message, exit} or text
+-- What another rank tells for all (moonreel.comm.team) is not printed again.
+---@param value table|string  {code, message, exit, told} or text
 ---@return integer exit code
 function failure.report(value)
   if type(value) ~= "table" then
     value = { message = tostring(value), exit = 1 }
   end
   io.stdout:flush()
+  if value.told then
+    require("moonreel.comm").let_go(5)
+    return value.exit
+  end
   io.stderr:write("moonreel: ", require("moonreel.comm.place").label(), tostring(value.message),
     "\n")
   return value.exit or 1

@@ -3,7 +3,7 @@
 local train = {
   name = "train",
   summary = "train a recipe, or continue a run",
-  usage = "train RECIPE [key=value ...] [--load RUN[@STEP]|CKPT|latest]",
+  usage = "train RECIPE [key=value ...] [-n RANKS] [--load RUN[@STEP]|CKPT|latest]",
   overrides = true,
   short_fields = { n = "nproc_per_node" },
   options = { { "--stage NAME", "of a recipe of stages: begin with this one" } },
@@ -96,6 +96,15 @@ local function with_earlier_arguments(recipe, settings, overrides)
   return all, said .. ", which counts again below what is given now\n"
 end
 
+-- The ranks of a run that this process starts on its host, where the recipe wants several and
+-- nobody else (mpirun, srun, torchrun) has started them: each is this command again.
+local function launch(settings, args)
+  if settings.nproc_per_node > 1 and not require("moonreel.comm.place").find().by then
+    return require("moonreel.cli.ranks").run { "-n", tostring(settings.nproc_per_node), "train",
+      table.unpack(args) }
+  end
+end
+
 function train.run(args)
   local parsed = require("moonreel.settings.words").parse(args, train)
   if #parsed.positional ~= 1 then
@@ -117,8 +126,6 @@ function train.run(args)
     list[i] = { name = one.name, settings = bake(recipe, overrides, { stage = one.name }) }
   end
   enter_environment(list, args)
-  io.stderr:write(note or "")
-  tell_notes(list)
   for _, one in ipairs(list) do
     if settings.stages and one.settings.job ~= "train" then
       require("moonreel.settings.blame").raise(one.settings, "job", "MR_E_RECIPE",
@@ -126,13 +133,22 @@ function train.run(args)
         one.name, one.settings.job)
     end
   end
+  local code = settings.job == "train" and launch(settings, args)
+  if code then
+    return code
+  end
+  local team = require("moonreel.comm.team").new(require("moonreel.comm").world())
+  if team.leads then
+    io.stderr:write(note or "")
+    tell_notes(list)
+  end
   if settings.stages then
-    return require("moonreel.trainer.stages").run(settings, list, { from = from })
+    return require("moonreel.trainer.stages").run(settings, list, { from = from, team = team })
   end
   if settings.job ~= "train" then
     return (require("moonreel.job").run(settings))
   end
-  return (require("moonreel.trainer").run(settings))
+  return (require("moonreel.trainer").run(settings, { team = team }))
 end
 
 return train

@@ -26,6 +26,15 @@ function comm.world(options)
   return opened
 end
 
+--- Before this process ends by an error that another rank tells: wait until that one has left, at
+-- most so long.
+---@param deadline_s number
+function comm.let_go(deadline_s)
+  if opened then
+    pcall(opened.barrier, opened, deadline_s)
+  end
+end
+
 --- This program so many times on this host, with these words after its name.
 ---@param words string[]
 ---@param ranks integer

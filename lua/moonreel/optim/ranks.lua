@@ -14,6 +14,15 @@ local ranks = {}
 local Ranks = {}
 Ranks.__index = Ranks
 
+--- What a recipe shards over ranks (reference parallelism, section 1): plugin_config.zero_stage,
+-- else what the references' plugin is named after.
+---@param settings table
+---@return integer  1: masters, moments and averages; 0: nothing
+function ranks.stage(settings)
+  local named = math.tointeger(tonumber((settings.plugin or ""):match("^zero(%d)")))
+  return settings.plugin_config.zero_stage or named or 1
+end
+
 --- The elements of the trained range that a rank owns; the table is sealed in one bucket for all
 -- ranks.
 ---@param params mr.Params

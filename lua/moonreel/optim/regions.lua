@@ -66,9 +66,11 @@ end
 
 --- For the optimizer of settings.
 ---@param settings table  baked
+---@param start integer|nil  of the elements that this rank keeps an optimizer's state of; nil: all
+---@param stop integer|nil
 ---@return table[] rows
-function regions.of(settings)
-  return regions.adamw{ema = settings.optim.ema_decay ~= nil}
+function regions.of(settings, start, stop)
+  return regions.adamw{ema = settings.optim.ema_decay ~= nil, start = start, stop = stop}
 end
 
 return regions

@@ -6,6 +6,7 @@ local loop = require "moonreel.trainer.loop"
 local options = require "moonreel.text.options"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
+local team = require "moonreel.comm.team"
 
 local trainer = {}
 
@@ -52,6 +53,9 @@ trainer.steps = {
 ---@field total_steps integer steps that the run will make
 ---@field saver mr.Saver      writes checkpoints
 ---@field began_bytes integer bytes of the process when the run began
+---@field team mr.Team        the ranks of the run; the first has lock and journal and speaks
+---@field share table?        what this rank writes of a checkpoint
+---@field micros integer      micro-batches of a step, of all ranks: step_ranks x accumulate
 ---@field programs mr.Programs compiled micro-steps by shape
 ---@field bucket_of table     buckets by the keys of their shapes; `unseen`: without one so far
 ---@field kept table          what closes with the run
@@ -85,22 +89,26 @@ Run.__close = Run.close
 local read_options = options.declare("trainer.run", {
   { "write", "function", "takes each line of the log instead of standard output" },
   { "stage", "table", "of a run with stages: {outer, name, dir, begun, previous}" },
+  { "team", "mr.Team", "the ranks of the run; absent: this process alone" },
 })
 
 --- Train a recipe.
 ---@param settings table  baked
 ---@param given table|nil    write: takes each line of the log instead of standard output; stage:
----   the place in a row of stages, {outer, name, dir, begun, previous} (moonreel.trainer.stages)
+---   the place in a row of stages, {outer, name, dir, begun, previous} (moonreel.trainer.stages);
+---   team: the ranks of the run, each of which calls this
 ---@return integer exit code
 ---@return table facts     dir, step, loss
 function trainer.run(settings, given)
   local o = read_options(given)
   local r <close> = setmetatable({settings = settings, write = o.write, stage = o.stage,
-    catches = signal.catch(), notes = {}, kept = {}, began_bytes = bench.max_resident()}, Run)
-  local result
-  for _, step in ipairs(trainer.steps) do
-    result = step[2](r)
+    team = o.team or team.new(), catches = signal.catch(), notes = {}, kept = {},
+    began_bytes = bench.max_resident()}, Run)
+  local last <const> = #trainer.steps
+  for i = 1, last - 1 do
+    r.team:try(trainer.steps[i][2], r)
   end
+  local result = trainer.steps[last][2](r)
   return result, {dir = r.dir, step = r.step, loss = r.last_loss}
 end
 

@@ -102,9 +102,10 @@ function loop.predict(r)
   for _, note in ipairs(r.notes) do
     r.progress:say(note)
   end
-  r.progress:say(("run %s: %d of %d parameters train, %s on %s (%s, %d threads)"):format(r.dir,
+  r.progress:say(("run %s: %d of %d parameters train, %s on %s (%s, %d threads)%s"):format(r.dir,
     trained, all, r.dtype,
-    r.facts.device, r.facts.isa, r.facts.threads))
+    r.facts.device, r.facts.isa, r.facts.threads, r.team.size == 1 and ""
+      or (" by %d ranks"):format(r.team.size)))
   local rows, s = {}, r.settings
   local plans = r:keep(E.plan(r.pipe.params, {regions = regions.of(s), facts = r.facts}))
   r.programs = programs.new(r.exec, plans, r.pipe, {most_bytes = s.programs_bytes,
@@ -129,13 +130,26 @@ function loop.predict(r)
       r.progress:say(("left out: %d samples, %s"):format(rows_out, rule))
     end
   end
+  if not r.team.leads then
+    return
+  end
   r.journal:append{kind = "start", step = r.step, updates = r.updates, run = r.lock:id(),
-    branch = r.lock:fence(), parent = r.parent,
+    branch = r.lock:fence(), parent = r.parent, ranks = r.team.size,
     settings = r.settings.hash, machine = r.machine, buckets = rows, update_s = r.update_s,
     wall = base.wall_s()}
 end
 
 -- ---- checkpoints ----
+
+-- all ranks leave out the same samples from the next epoch on
+local function share_failures(r)
+  if r.team.size == 1 then
+    return
+  end
+  local texts = r.team:texts(r.loader:failures())
+  texts[r.team.rank + 1] = ""
+  r.loader:agree(table.concat(texts))
+end
 
 -- put what happened to saves into journal and log
 local function tell_saves(r)
@@ -193,9 +207,9 @@ function loop.save(r, last)
         sampler = r.sampler, excluded = r.loader:excluded(), seed = r.settings.seed,
       machine = r.machine, settings = r.settings:to_json(), name = r.name,
         dtype = r.dtype, parent = r.parent,
-      run_state = {step = r.step, updates = r.updates}}}
+      run_state = {step = r.step, updates = r.updates, step_ranks = r.step_ranks}}}
     r.saved_step = taken and r.step or nil
-  end)
+  end, r.share)
   tell_saves(r)
 end
 
@@ -203,17 +217,20 @@ end
 -- the saver has counted too many in a row; then, and when a save is stuck, this raises MR_E_CKPT.
 function loop.commit(r)
   while true do
-    loop.save(r, true)
+    r.team:try(loop.save, r, true)
     local committed, problem = pcall(r.saver.wait, r.saver)
     tell_saves(r)
-    if committed then
+    local failed = r.team:sum{committed and 0 or 1}[1]
+    if failed == 0 then
       return
     end
     r.saved_step = nil
-    if r.saver:status().pending > 0 then
-      error(problem, 0)
-    end
-    r.saver:check()
+    r.team:try(function()
+      if r.saver:status().pending > 0 then
+        error(problem, 0)
+      end
+      r.saver:check()
+    end)
     base.sleep(PAUSE_S)
   end
 end
@@ -222,17 +239,35 @@ end
 
 local function finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
 
--- the next batch; a limit of bad samples is raised after a checkpoint
-local function next_batch(r)
-  local ok, batch = pcall(r.loader.next, r.loader)
-  if ok then
-    return batch
+-- What ranks tell each other in a step, sums of all: `numbers` of this one, or that its data ended
+-- by an error, which is raised on all of them after a checkpoint.
+local function meet(r, numbers, problem)
+  local told = table.move(numbers, 1, #numbers, 3, {problem and 1 or 0, signal.pending() or 0})
+  local sums = {}
+  for rank, row in ipairs(r.team:all(told)) do
+    if row[1] > 0 then
+      sums.failed = sums.failed or rank - 1
+    end
+    r.stop = r.stop or row[2] > 0 and math.tointeger(row[2]) or nil
+    for i = 3, #row do
+      sums[i - 2] = (sums[i - 2] or 0) + row[i]
+    end
+  end
+  if not sums.failed then
+    return sums
   end
   if r.sampler and r.step > 0 then
     loop.commit(r)
   end
-  error(batch, 0)
+  r.team:try(function()
+    if problem then
+      error(problem, 0)
+    end
+  end)
 end
+
+-- ranks tell as many numbers in every meeting of a step
+local NOTHING <const> = {0, 0, 0, 0}
 
 -- add the losses that came back, until `left` are on their way; in order, so that sums are the same
 local function collect(sum, left)
@@ -241,15 +276,9 @@ local function collect(sum, left)
   end
 end
 
--- begin forward and backward of one micro-batch, added into the gradients; its facts are added to
--- `sum`. Returns false after the last epoch.
-local function micro_batch(r, sum)
-  local started = base.now_s()
-  local batch = next_batch(r)
-  if not batch then
-    return false
-  end
-  sum.data_wait_s = sum.data_wait_s + base.now_s() - started
+-- begin forward and backward of a micro-batch of this rank, added into the gradients; its facts are
+-- added to `sum`
+local function micro_batch(r, sum, batch)
   local shape = r.feed:shape{frames = batch.frames, height = batch.height,
     width = batch.width, batch = batch.size}
   local micro = micro_step(r, shape)
@@ -262,17 +291,42 @@ local function micro_batch(r, sum)
   sum.losses[#sum.losses + 1] = micro:start(input)
   collect(sum, UNREAD_MAX)
   sum.bytes = sum.bytes + select(2, batch:pixels())
-  sum.samples, sum.epoch, sum.bucket = sum.samples + batch.n, batch.epoch, micro.key
-  r.loader:release(batch)
-  r.sampler = r.loader:state()
-  local failed = r.loader:stats().failed
-  if failed > r.failed then
-    r.progress:say(
-      ("%d samples could not be read, they weigh nothing; see %s/quarantine.jsonl"):format(
-      failed - r.failed, r.dir))
-    r.failed = failed
+  sum.own, sum.bucket = sum.own + 1, micro.key
+end
+
+-- the micro-batches of a step: every rank goes over all of them and does its own
+local function micro_batches(r, sum)
+  for _ = 1, r.micros do
+    local started = base.now_s()
+    local ok, batch = pcall(r.loader.next, r.loader)
+    sum.data_wait_s = sum.data_wait_s + base.now_s() - started
+    if not ok then
+      meet(r, NOTHING, batch)
+    elseif not batch then
+      return
+    end
+    if not batch.other then
+      micro_batch(r, sum, batch)
+    end
+    sum.n, sum.samples, sum.epoch = sum.n + 1, sum.samples + batch.n, batch.epoch
+    r.loader:release(batch)
+    if batch.last and r.team.size > 1 then
+      meet(r, NOTHING)
+      share_failures(r)
+    end
   end
-  return true
+end
+
+-- tell how many samples could not be read so far, on all ranks
+local function tell_failed(r, failed)
+  if failed <= r.failed then
+    return
+  end
+  r.progress:say(
+    ("%d samples could not be read, they weigh nothing; see %s/quarantine.jsonl"):format(
+    failed - r.failed, r.dir))
+  r.failed = failed
+  share_failures(r)
 end
 
 --- One optimizer step: micro-batches forward and backward, then the update. They are enqueued one
@@ -280,14 +334,16 @@ end
 -- Returns false after the last epoch.
 function loop.step(r)
   local started, s = base.now_s(), r.settings
-  local sum = {losses = {}, loss = 0, weight = 0, bytes = 0, samples = 0, data_wait_s = 0}
-  local n = 0
-  while n < s.accumulate and micro_batch(r, sum) do
-    n = n + 1
-  end
-  if n == 0 then
+  local sum = {losses = {}, loss = 0, weight = 0, bytes = 0, samples = 0, n = 0, own = 0,
+    data_wait_s = 0}
+  micro_batches(r, sum)
+  if sum.n == 0 then
     return false
   end
+  local all = meet(r, {sum.weight, sum.t or 0, sum.bytes, r.loader:stats().failed})
+  sum.weight, sum.t, sum.bytes = all[1], sum.t and all[2], all[3]
+  tell_failed(r, math.tointeger(all[4]))
+  r.sampler = r.loader:state()
 
   -- a loss that is not finite does not reach the parameters: no gradient of it is finite, and the
   -- update then only clears the gradients
@@ -298,6 +354,7 @@ function loop.step(r)
     max_norm = o.grad_clip, ema_decay = o.ema_decay or 0, step = r.updates + 1,
       grad_scale = weight > 0 and 1 / weight or 0}()
   collect(sum, 0)
+  sum.loss = r.team:sum{sum.loss}[1]
   r.step = r.step + 1
   local good = weight > 0 and finite(norm) and finite(sum.loss)
   if good then
@@ -305,7 +362,7 @@ function loop.step(r)
   end
   r.bad = (good or weight == 0) and 0 or r.bad + 1
 
-  local line = {step = r.step, batches = n, epoch = sum.epoch, bucket = sum.bucket, lr = lr,
+  local line = {step = r.step, batches = sum.n, epoch = sum.epoch, bucket = sum.bucket, lr = lr,
     samples = sum.samples, weight = weight,
     data_wait_s = sum.data_wait_s, bytes = sum.bytes, time_s = base.now_s() - started,
       wall = base.wall_s()}
@@ -313,7 +370,7 @@ function loop.step(r)
     line.kind, line.loss, line.grad_norm = "step", sum.loss / weight, norm
     line.t = sum.t and sum.t / weight
     r.last_loss = line.loss
-    if n == 1 then
+    if sum.n == 1 and r.team.size == 1 then
       r.truth:add(sum.bucket, line.time_s - line.data_wait_s, bench.max_resident())
     end
     r.progress:step(line)
@@ -337,10 +394,15 @@ end
 local function roll_back(r)
   -- a save that fails now leaves the one before it
   pcall(r.saver.wait, r.saver)
-  if #ckpt.steps(r.dir) == 0 then
+  local newest
+  local path = r.team:first(function()
+    newest = #ckpt.steps(r.dir) > 0 and ckpt.newest(r.dir, r.lock)
+    return {newest and newest.path}
+  end)[1]
+  if not path then
     return false
   end
-  local source <close> = ckpt.newest(r.dir, r.lock)
+  local source <close> = newest or ckpt.open(path)
   local m = source.manifest
   r.progress:say(
     ("step %d: %d steps in a row without a finite loss and gradient: back to step %d"):format(
@@ -364,7 +426,7 @@ local function check_bad(r)
     return
   end
   loop.commit(r)
-  base.raise("MR_E_NONFINITE", ("step %d: %d steps in a row without a finite loss and gradient; "
+  r.team:raise("MR_E_NONFINITE", ("step %d: %d steps in a row without a finite loss and gradient; "
     .. "parameters are those of step %d\n"
     .. "  try: a smaller lr, grad_clip = 1, dtype = \"fp32\""):format(r.step,
       r.bad, r.step - r.bad))
@@ -412,10 +474,12 @@ function loop.run(r)
     tell_journal(r)
     -- what a run goes back to is not saved between bad steps
     if s.ckpt_every > 0 and r.step % s.ckpt_every == 0 and r.bad == 0 then
-      loop.save(r)
-      r.saver:check()
+      r.team:try(function()
+        loop.save(r)
+        r.saver:check()
+      end)
     end
-    local stop = signal.pending()
+    local stop = r.stop or r.team.size == 1 and signal.pending()
     if stop then
       r.progress:say(("stop requested: saving step %d; a second signal stops at once"):format(
         r.step))
@@ -429,7 +493,7 @@ function loop.run(r)
     r.sampler = r.sampler or r.loader:state()
     loop.commit(r)
   end
-  if s.record_time then
+  if s.record_time and r.team.leads then
     tell_times(r)
   end
   for _, told in ipairs(r.truth:lines()) do

@@ -19,11 +19,13 @@ local optim = require "moonreel.optim"
 local regions = require "moonreel.optim.regions"
 local pipeline = require "moonreel.models.pipeline"
 local progress = require "moonreel.trainer.progress"
+local ranks = require "moonreel.optim.ranks"
 local run = require "moonreel.run"
 local schedule = require "moonreel.optim.schedule"
 local start = require "moonreel.ckpt.start"
 local state = require "moonreel.trainer.state"
 local statistics = require "moonreel.trainer.statistics"
+local team = require "moonreel.comm.team"
 
 local setup = {}
 
@@ -35,10 +37,15 @@ function setup.name(s)
   return (name:gsub("[^%w%._%-]", "-"))
 end
 
+-- what ranks other than the first say and write
+local silent = {append = function() end, sync = function() end, close = function() end,
+  waiting = function() return 0, "", 0 end}
+
 --- Refuse settings that nothing reads.
 function setup.check(r)
   local s = r.settings
-  r.progress = progress.new(s.steps, s.log_every, r.write)
+  r.progress = progress.new(s.steps, s.log_every, r.team.leads and r.write or not r.team.leads
+    and silent.append or nil)
   r.name = setup.name(s)
   s:require_readers()
   if s.stages then
@@ -137,8 +144,8 @@ local function fresh_directory(r)
   return dir, made
 end
 
---- Take or make the run directory and become its one writer.
-function setup.directory(r)
+-- the directory, locked, with recipe and settings in it
+local function take_directory(r)
   local s, found = r.settings, r.found
   -- a stage goes on in its own directory alone, and nobody else does
   r.continues = found ~= nil and found.continues and not r.scratch and found.run ~= nil
@@ -152,6 +159,25 @@ function setup.directory(r)
   end
   r.lock = r:keep(run.lock(r.dir))
   r.journal = r:keep(run.journal(r.dir))
+  return {dir = r.dir, continues = r.continues, fence = r.lock:fence()}
+end
+
+--- Take or make the run directory and become its one writer: the first rank does.
+function setup.directory(r)
+  local taken = r.team:first(function() return take_directory(r) end)
+  r.dir, r.continues, r.fence = taken.dir, taken.continues, taken.fence
+  r.journal = r.journal or silent
+end
+
+-- what is loaded, verified by the first rank, which may set damaged checkpoints of our own
+-- directory aside; the others open the same one, and every part of it is verified as it is read
+local function open_source(r, found)
+  local source, notes
+  local path = r.team:first(function()
+    source, notes = ckpt.load(found, r.continues and r.lock or nil)
+    return {source.path}
+  end)[1]
+  return source or ckpt.open(path), notes or {}
 end
 
 --- Open what is loaded, now that damaged checkpoints of our own directory may be set aside.
@@ -160,8 +186,8 @@ function setup.source(r)
   if not found then
     return
   end
-  local source, notes = blame.field(r.settings, r.found and "load" or "ckpt_path", ckpt.load, found,
-    r.continues and r.lock or nil)
+  local source, notes = blame.field(r.settings, r.found and "load" or "ckpt_path", open_source, r,
+    found)
   r.source = r:keep(source)
   for _, note in ipairs(notes) do
     r.notes[#r.notes + 1] = note
@@ -213,7 +239,9 @@ function setup.compare(r)
 end
 
 -- the models; what they refuse is told with the lines of the fields
-local function models_of(s, dtype) return blame.record(s, "model", pipeline.of, s, dtype) end
+local function models_of(s, dtype, owners)
+  return blame.record(s, "model", pipeline.of, s, dtype, owners)
+end
 
 -- the field that asks for inputs of a kind from a cache, and the record that would make them
 local sources = {{"latents", "load_video_features", "vae", "autoencoder"},
@@ -241,9 +269,18 @@ function setup.models(r)
   local watch = gpu.watch(r.device)
   r.gpu = watch and r:keep(watch)
   local dtype = pipeline.dtype(s, r.device)
-  r.dtype, r.pipe = dtype, models_of(s, dtype)
-  r.exec = r:keep(E.new(r.device, r.pipe.params, {regions = regions.of(s)}))
-  r.update = optim.new(r.exec, r.pipe.params)
+  r.dtype, r.pipe = dtype, models_of(s, dtype, r.team.size)
+  local rows, stage = regions.of(s), ranks.stage(s)
+  if r.team.world then
+    local params, rank, size = r.pipe.params, r.team.rank, r.team.size
+    local from, to = ranks.owned(params, rank, size)
+    r.share = state.share(params, {start = from, stop = to}, rank, size)
+    if stage > 0 then
+      rows = regions.of(s, from, to)
+    end
+  end
+  r.exec = r:keep(E.new(r.device, r.pipe.params, {regions = rows}))
+  r.update = optim.new(r.exec, r.pipe.params, r.team.world)
   r.cached = cached_inputs(r)
   if r.pipe.autoencoder.apart and not r.cached.latents then
     r.pipe.config.vae.from_pretrained = source_of(r, "vae.from_pretrained")
@@ -347,6 +384,7 @@ function setup.loader(r, manifest)
   if r.loader then
     r.loader:close()
   end
+  o.part, o.parts, o.group = r.team.rank, r.team.size, r.micros
   r.loader = r:keep(setup.open_loader(r, o))
 end
 
@@ -363,22 +401,47 @@ local function open_cache(r)
       path, kind)
   end
   -- what could not be read when it was made leaves the epochs that it left there
-  local list = r.dir .. "/quarantine.jsonl"
-  local text = r.cached.latents and held:quarantine() or ""
-  if text ~= "" and not base.exists(list) then
-    base.replace_file(list, text)
-  end
+  r.team:first(function()
+    local list = r.dir .. "/quarantine.jsonl"
+    local text = r.cached.latents and held:quarantine() or ""
+    if text ~= "" and not base.exists(list) then
+      base.replace_file(list, text)
+    end
+    return {}
+  end)
   return held
+end
+
+-- How many micro-batches make a step: `accumulate` for each of the ranks that it is made for. A run
+-- that goes on by more or fewer ranks keeps them, so that its steps stay the same.
+local function count_micros(r, resumed)
+  local s, before = r.settings, resumed and resumed.run_state
+  r.step_ranks = s.virtual_ranks > 1 and s.virtual_ranks or before and (before.step_ranks or 1)
+    or r.team.size
+  r.micros = r.step_ranks * s.accumulate
+  if r.micros < r.team.size then
+    r.notes[#r.notes + 1] = ("%d of %d ranks have nothing to do: a step is made of %d "
+      .. "micro-batches (made for %d ranks, accumulate = %d); try: virtual_ranks=%d"):format(
+      r.team.size - r.micros, r.team.size, r.micros, r.step_ranks, s.accumulate, r.team.size)
+  end
 end
 
 --- Open the index and start decoding where the run stands.
 function setup.data(r)
   local s = r.settings
-  r.index = r:keep(blame.field(s, "dataset.data_path", setup.open_index, r))
+  blame.field(s, "dataset.data_path", function()
+    -- the first rank builds it where there is none
+    local path = r.team:first(function()
+      r.index = setup.open_index(r)
+      return {r.index.meta.path}
+    end)[1]
+    r.index = r:keep(r.index or data.open(path))
+  end)
   local resumed = r.found and not r.scratch and r.source.manifest
   if next(r.cached) then
     r.cache = open_cache(r)
   end
+  count_micros(r, resumed)
   setup.loader(r, resumed or nil)
   r.plan = r.loader:plan()
   r.feed = feed.new(s, r.pipe, {codec = r.codec, latents = r.cached.latents and r.cache,
@@ -409,7 +472,7 @@ end
 ---@param stage table     as trainer.run takes it; previous = true: the stage before will leave a
 ---   checkpoint, and `before` are its settings
 function setup.rehearse(settings, stage)
-  local r = {settings = settings, stage = stage, notes = {}}
+  local r = {settings = settings, stage = stage, notes = {}, team = team.new()}
   setup.check(r)
   local waits = stage.previous == true and (settings.load == "recipe.previous"
     or settings.ckpt_path == "recipe.previous")
@@ -471,8 +534,11 @@ end
 --- Measure mean and deviation of the latents' channels over the data. No step of an autoencoder
 -- that trains depends on them.
 function setup.measure(r)
-  local loader <close> = setup.open_loader(r, {epochs = 1})
-  statistics.measure(r.exec, r.pipe, loader)
+  local measured = r.team:first(function()
+    local loader <close> = setup.open_loader(r, {epochs = 1})
+    return statistics.measure(r.exec, r.pipe, loader)
+  end)
+  statistics.set(r.exec, r.pipe, measured)
 end
 
 --- Fill weights, moments and averages: fresh, from weights, or from a whole state.
@@ -498,7 +564,7 @@ function setup.fill(r)
   end
   local total = s.steps
   if total == 0 then
-    total = -(-r.plan.batches * s.epochs // s.accumulate)
+    total = -(-r.plan.batches * s.epochs // r.micros)
   end
   r.total_steps = total
   r.progress.total = total
@@ -512,11 +578,12 @@ end
 function setup.saver(r)
   local n = r.settings.keep_n_latest
   r.saver = r:keep(ckpt.saver(r.dir, {lock = r.lock, keep = n and (n > 0 and n or -1),
-    deadline_s = r.settings.ckpt_deadline}))
+    deadline_s = r.settings.ckpt_deadline, rank = r.team.rank, ranks = r.team.size,
+    fence = not r.team.leads and r.fence or nil}))
   if r.settings.ckpt_every == 0 then
     return
   end
-  state.with_rows(r.exec, r.pipe.params, function(rows) r.saver:prepare(rows) end)
+  state.with_rows(r.exec, r.pipe.params, function(rows) r.saver:prepare(rows) end, r.share)
 end
 
 return setup

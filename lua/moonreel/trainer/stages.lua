@@ -11,6 +11,7 @@ local progress = require "moonreel.trainer.progress"
 local run = require "moonreel.run"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
+local team = require "moonreel.comm.team"
 local trainer = require "moonreel.trainer"
 
 local stages = {}
@@ -131,7 +132,8 @@ local function train(series, i)
   series.progress:say(("stage %s (%d of %d): %s"):format(one.name, i, #series.list,
     stage.begun and "goes on in " .. stage.dir
     or stage.previous and "follows " .. stage.previous or "begins in " .. stage.dir))
-  return named(one.name, trainer.run, one.settings, {write = series.write, stage = stage})
+  return named(one.name, trainer.run, one.settings, {write = series.write, stage = stage,
+    team = series.team})
 end
 
 local Series = {}
@@ -149,22 +151,9 @@ function Series:__close()
   end
 end
 
-local read_options = options.declare("stages.run", {
-  { "from", "text", "name of the stage to begin with" },
-  { "write", "function", "takes each line of the log instead of standard output" },
-})
-
---- Train stages one after the other.
----@param settings table  of the outer recipe
----@param list table[]    {name, settings} of each stage
----@param given table|nil    from: name of the stage to begin with; write: takes each line of the
----   log instead of standard output
----@return integer exit code
-function stages.run(settings, list, given)
-  local o = read_options(given)
-  local series <close> = setmetatable({settings = settings, list = list, from = o.from,
-    write = o.write,
-    progress = progress.new(0, 1, o.write), catches = signal.catch()}, Series)
+-- find the run, rehearse what is to come, lock it; what the other ranks need to know of it
+local function begin(series)
+  local settings, list = series.settings, series.list
   check_weights(series)
   series.outer = find_outer(series)
   series.lock = series.outer and run.lock(series.outer)
@@ -182,7 +171,33 @@ function stages.run(settings, list, given)
     series.lock = run.lock(series.outer)
   end
   base.replace_file(series.outer .. "/settings.json", settings:to_json())
-  for i = first, #list do
+  return {outer = series.outer, first = first}
+end
+
+local read_options = options.declare("stages.run", {
+  { "from", "text", "name of the stage to begin with" },
+  { "write", "function", "takes each line of the log instead of standard output" },
+  { "team", "mr.Team", "the ranks of the run; absent: this process alone" },
+})
+
+--- Train stages one after the other.
+---@param settings table  of the outer recipe
+---@param list table[]    {name, settings} of each stage
+---@param given table|nil    from: name of the stage to begin with; write: takes each line of the
+---   log instead of standard output; team: the ranks of the run, each of which calls this
+---@return integer exit code
+function stages.run(settings, list, given)
+  local o = read_options(given)
+  local series <close> = setmetatable({settings = settings, list = list, from = o.from,
+    write = o.write, team = o.team or team.new(),
+    progress = progress.new(0, 1, o.write), catches = signal.catch()}, Series)
+  -- the first rank decides and makes the directory, which it alone locks
+  local begun = series.team:first(function() return begin(series) end)
+  series.outer = begun.outer
+  if not series.team.leads then
+    series.progress = progress.new(0, 1, function() end)
+  end
+  for i = begun.first, #list do
     local code = train(series, i)
     -- a request that came too late for the stage's own loop
     local stop = signal.pending()

@@ -8,11 +8,11 @@ local statistics = {}
 
 local BATCHES = 48
 
---- Measure mean and deviation of the latents' channels over the first batches, and set them as
--- frozen parameters.
+--- Measure mean and deviation of the latents' channels over the first batches.
 ---@param exec mr.Exec
 ---@param pipe mr.Pipeline  whose autoencoder has `moments` and `normalisation`
 ---@param loader table      at the beginning of epoch 0
+---@return table measured   mean, deviation: numbers by channel
 function statistics.measure(exec, pipe, loader)
   local auto, sums, squares, count = pipe.autoencoder, {}, {}, 0
   for k = 1, auto.channels do
@@ -47,7 +47,16 @@ function statistics.measure(exec, pipe, loader)
     loader:release(batch)
   end
   local mean, deviation = auto:normalisation(sums, squares, count)
-  local values = {[auto.mean] = mean, [auto.deviation] = deviation}
+  return {mean = mean, deviation = deviation}
+end
+
+--- Set them as frozen parameters.
+---@param exec mr.Exec
+---@param pipe mr.Pipeline
+---@param measured table  as measure returns it
+function statistics.set(exec, pipe, measured)
+  local auto = pipe.autoencoder
+  local values = {[auto.mean] = measured.mean, [auto.deviation] = measured.deviation}
   for _, p in ipairs(pipe.params:list()) do
     if values[p.name] then
       exec:set_param("frozen", p.name, T.from(p.shape, values[p.name]):to(pipe.dtype))

@@ -1,4 +1,4 @@
---- How a run is spread over devices. Ref: opensora-2.0.md 6; nothing reads these fields yet.
+--- How a run is spread over devices. Ref: opensora-2.0.md 6.
 local rows = {}
 
 local function add(path, kind, rest)
@@ -9,7 +9,8 @@ local function add(path, kind, rest)
   rows[#rows + 1] = rest
 end
 
-add("plugin", "text", { help = "the references' name of a way to run: zero2, zero2-seq, hybrid" })
+add("plugin", "text", { reader = "trainer",
+  help = "the references' name of a way to run: zero2, zero2-seq, hybrid" })
 add("plugin_ae", "text", { help = "the same for the autoencoder at sampling" })
 for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the autoencoder" } do
   local top = record == "plugin_config"
@@ -17,8 +18,9 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
   add(record .. ".pp_size", "integer", { min = 1, help = "ranks that share the depth" .. whose })
   add(record .. ".sp_size", "integer", { min = 1, spellings = top and { "sp_size" } or nil,
     help = "ranks that share the tokens" .. whose })
-  add(record .. ".zero_stage", "integer",
-    { min = 0, max = 3, help = "what is sharded over ranks" .. whose })
+  add(record .. ".zero_stage", "integer", { min = 0, max = 3, reader = top and "trainer" or nil,
+    help = "what is sharded over ranks" .. whose .. ": 0 nothing, from 1 on masters, moments and "
+      .. "averages" })
   add(record .. ".enable_sequence_parallelism", "boolean",
     { help = "share tokens over ranks" .. whose })
   add(record .. ".sequence_parallelism_mode", "text", { help = "how attention is shared: "

@@ -77,7 +77,7 @@ return {
     affects = "speed", resume = "free",
     help = "most memory of compiled steps; beyond it the shape used longest ago is compiled again "
       .. "when it comes back" },
-  { "nproc_per_node", "integer", default = 1, min = 1, reader = false, affects = "speed",
+  { "nproc_per_node", "integer", default = 1, min = 1, reader = "cli", affects = "speed",
     resume = "free",
     help = "ranks per host; -n N is the same" },
   { "hostfile", "text", none = true, reader = false, affects = "speed", resume = "free",

@@ -1,0 +1,149 @@
+--- Ranks that decide together: what one rank alone must not decide for a run, because the others
+-- would wait for it or go another way. A team of one asks nobody.
+-- @module moonreel.comm.team
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
+
+local team = {}
+
+---@class mr.Team
+---@field world mr.Comm|nil  nil: one rank alone
+---@field rank integer       from 0
+---@field size integer
+---@field leads boolean      this is rank 0, which speaks and writes for all
+local Team = {}
+Team.__index = Team
+
+--- The ranks of a world; without one, this process alone.
+---@param world mr.Comm|nil
+---@return mr.Team
+function team.new(world)
+  if world and world:size() == 1 then
+    world = nil
+  end
+  local rank = world and world:rank() or 0
+  return setmetatable({ world = world, rank = rank, size = world and world:size() or 1,
+    leads = rank == 0 }, Team)
+end
+
+--- Numbers of all ranks: a list of them by rank.
+---@param numbers number[]  as many on every rank
+---@return number[][]
+function Team:all(numbers)
+  if not self.world then
+    return { numbers }
+  end
+  local n, rows = #numbers, {}
+  local flat = self.world:all_gather(T.from({ 1, n }, numbers, "f64")):totable()
+  for rank = 1, self.size do
+    rows[rank] = table.move(flat, (rank - 1) * n + 1, rank * n, 1, {})
+  end
+  return rows
+end
+
+--- Sums over ranks, added in their order.
+---@param numbers number[]  as many on every rank
+---@return number[]
+function Team:sum(numbers)
+  local sums = {}
+  for _, row in ipairs(self:all(numbers)) do
+    for i, number in ipairs(row) do
+      sums[i] = (sums[i] or 0) + number
+    end
+  end
+  return sums
+end
+
+-- a text as a tensor
+local function bytes_of(text)
+  local list = {}
+  for i = 1, #text do
+    list[i] = text:byte(i)
+  end
+  return T.from({ #text }, list, "u8")
+end
+
+--- Texts of all ranks, by rank.
+---@param text string
+---@return string[]
+function Team:texts(text)
+  if not self.world then
+    return { text }
+  end
+  local rows, out, at = {}, {}, 0
+  for rank, row in ipairs(self:all { #text }) do
+    rows[rank] = math.tointeger(row[1])
+  end
+  local all = self.world:all_gather(bytes_of(text), { rows = rows }):bytes()
+  for rank, n in ipairs(rows) do
+    out[rank], at = all:sub(at + 1, at + n), at + n
+  end
+  return out
+end
+
+-- an error of another rank, which tells it: this one ends with the same code
+local function told(rank, failure)
+  error({ code = failure.code, exit = failure.exit, told = true,
+    message = ("rank %d: %s"):format(rank, failure.message) }, 0)
+end
+
+-- what can be said of an error to another rank
+local function story(problem)
+  if type(problem) == "table" and problem.exit then
+    return { code = problem.code, exit = problem.exit, message = problem.message }
+  end
+  return { code = "MR_E_FAIL", exit = 1, message = tostring(problem) }
+end
+
+-- traces of defects are taken where they happen
+local function traced(problem)
+  return type(problem) == "table" and problem or debug.traceback(tostring(problem), 2)
+end
+
+--- Call f on every rank. When it fails on some, it fails on all: the first of these tells why.
+---@param f function
+---@return any  what f returns
+function Team:try(f, ...)
+  if not self.world then
+    return f(...)
+  end
+  local good, result = xpcall(f, traced, ...)
+  local heard, texts = pcall(self.texts, self, good and "" or json.encode(story(result)))
+  if not heard then
+    -- the ranks have parted within f
+    error(good and texts or result, 0)
+  end
+  for rank, text in ipairs(texts) do
+    if rank - 1 == self.rank and not good then
+      error(result, 0)
+    elseif text ~= "" then
+      told(rank - 1, json.decode(text))
+    end
+  end
+  return result
+end
+
+--- Call f on the first rank alone; all get what it returns, or fail with it.
+---@param f fun(): table  of values that JSON holds
+---@return table
+function Team:first(f)
+  if not self.world then
+    return f()
+  end
+  local text = self:try(function() return self.leads and json.encode(f()) or "" end)
+  return json.decode(self:texts(text)[1])
+end
+
+--- Fail on all ranks alike, where every one of them knows why: the first one tells.
+---@param code string
+---@param text string
+function Team:raise(code, text)
+  local _, problem = pcall(base.raise, code, text)
+  if self.leads then
+    error(problem, 0)
+  end
+  told(0, story(problem))
+end
+
+return team

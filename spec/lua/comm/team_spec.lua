@@ -1,0 +1,79 @@
+--- Ranks that decide together: the same answer, or the same failure, on all of them.
+-- Covers: lua/moonreel/cli/failure.lua
+local fails = dofile "spec/support/fails.lua"
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
+local team = require "moonreel.comm.team"
+
+local dir = folder.new()
+teardown(function() dir:remove() end)
+
+-- run code by so many ranks; what they print and say, the exit code
+local function launch(ranks, code)
+  dir:write("team.lua", "local comm, base = require 'moonreel.comm', require 'moonreel.core.base'\n"
+    .. "local t = require('moonreel.comm.team').new(comm.world { deadline_s = 60 })\n" .. code)
+  local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', process.program(), "-n",
+    tostring(ranks), dir.path .. "/team.lua" }, "", { deadline_s = 120 })
+  return done.output, done.exit
+end
+
+describe("a team of one", function()
+  local alone = team.new()
+
+  it("asks nobody", function()
+    assert.same({ 0, 1, true }, { alone.rank, alone.size, alone.leads })
+    assert.is_nil(team.new(require("moonreel.comm").world()).world)
+    assert.same({ 2, 3 }, alone:sum { 2, 3 })
+    assert.same({ { 2, 3 } }, alone:all { 2, 3 })
+    assert.same({ "one" }, alone:texts "one")
+    assert.equal(5, alone:try(function(x) return x + 1 end, 4))
+    local made = { 1 }
+    assert.equal(made, alone:first(function() return made end))
+    assert.has_error(function() alone:try(error, "lost", 0) end, "lost")
+    fails("MR_E_DATA", "all of them", alone.raise, alone, "MR_E_DATA", "all of them")
+  end)
+end)
+
+describe("a team of ranks", function()
+  it("adds numbers, collects texts and does once what the first does", function()
+    local output, exit = launch(3, [[
+      local texts = t:texts(("r%d\0\n"):format(t.rank):rep(t.rank * 1000))
+      local got = t:first(function()
+        io.write "once\n"
+        return { step = 7, name = "run" }
+      end)
+      local sum = t:sum { t.rank, 0.5 }
+      for r = 0, 2 do
+        if r == t.rank then
+          print(#texts[1], #texts[2], texts[3]:sub(-4, -3), got.step, got.name, sum[1], sum[2],
+            t:try(function() return "tried" end))
+          io.stdout:flush()
+        else
+          t:try(function() end)
+        end
+      end
+    ]])
+    assert.equal(0, exit, output)
+    local line = "0\t4000\tr2\t7\trun\t3.0\t1.5\ttried\n"
+    assert.equal("once\n" .. line:rep(3), output)
+  end)
+
+  it("fails as one, told once by the first that fails", function()
+    for _, case in ipairs {
+      { "t:try(function() if t.rank > 0 then base.raise('MR_E_DATA', 'rank '..t.rank) end end)",
+        "rank 1: [^\n]*: rank 1\n", "rank 1", 4 },
+      { "t:first(function() base.raise('MR_E_CKPT', 'no disk') end)",
+        "rank 0: [^\n]*: no disk\n", "rank 0", 8 },
+      { "t:raise('MR_E_NONFINITE', 'nothing is finite')",
+        "rank 0: [^\n]*nothing is finite\n", "rank 0", 7 },
+      { "t:try(function() if t.rank == 2 then error 'defect' end end)", "rank 2: [^\n]*defect",
+        "rank 2", 1 } } do
+      local output, exit = launch(3, case[1])
+      assert.equal(case[4], exit, output)
+      local told, ends = output:match("^(moonreel: .*)moonreel: (.-); all 3 ranks have ended\n$")
+      assert.matches("^moonreel: [^\n]*" .. case[2], told, output)
+      assert.is_nil(told:find("\nmoonreel", 1, true), output)
+      assert.equal(("%s ended with exit code %d"):format(case[3], case[4]), ends)
+    end
+  end)
+end)

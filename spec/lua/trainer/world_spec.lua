@@ -1,0 +1,158 @@
+--- A run by many ranks is the run of one: losses, order, weights, resumes at any number of ranks,
+-- ends together.
+-- Covers: lua/moonreel/trainer/loop.lua lua/moonreel/trainer/setup.lua lua/moonreel/cli/train.lua
+-- Covers: lua/moonreel/trainer/statistics.lua lua/moonreel/trainer/stages.lua
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local demo_data = dofile "spec/support/demo_data.lua"
+local process = require "moonreel.core.process"
+local run = require "moonreel.run"
+
+local out = demo_data.scratch()
+teardown(function()
+  os.execute("rm -r '" .. out .. "'")
+  demo_data.remove()
+end)
+
+-- steps of three micro-batches, whatever the ranks; a model of an instant
+local SMALL = { "steps=4", "dtype=fp32", "virtual_ranks=3", "warmup_steps=2", "threads=1",
+  "num_workers=1", "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
+  "text_encoder.width=32", "model.caption_channels=32", "log_every=1", "outputs=" .. out,
+  'bucket_config={["32px"]={[1]={1.0,4},[6]={1.0,2}}}' }
+
+-- words of a run by so many ranks
+local function words(ranks, name, ...)
+  local list = { process.program(), "train", "recipes/tiny/demo.lua",
+    "dataset.data_path=" .. demo_data.path(), "name=" .. name, "-n", tostring(ranks) }
+  table.move(SMALL, 1, #SMALL, #list + 1, list)
+  return table.move({ ... }, 1, select("#", ...), #list + 1, list)
+end
+
+-- run them, standard error in the output
+local function start(list)
+  return process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', table.unpack(list) }, "",
+    { deadline_s = 300, output_bytes = 1 << 20 })
+end
+
+local function train(ranks, name, ...)
+  local done = start(words(ranks, name, ...))
+  assert.equal(0, done.exit, done.output)
+  return done.output
+end
+
+-- lines of a kind in the journal of a run
+local function lines(name, kind)
+  local list = {}
+  for entry in run.entries(demo_data.run_dir(out, name)) do
+    list[#list + 1] = entry.kind == kind and entry or nil
+  end
+  return list
+end
+
+-- one rank without -n starts as ever; kept for all that compare with it
+local alone
+local function run_alone()
+  if not alone then
+    train(1, "alone")
+    alone = lines("alone", "step")
+  end
+  return alone
+end
+
+local function newest(name)
+  local dir = demo_data.run_dir(out, name)
+  return ckpt.open(ckpt.dir(dir, ckpt.steps(dir)[1]))
+end
+
+-- the tensors of two checkpoints, which have the same names: for each the difference
+local function differences(a, b)
+  local names, others, found = a:names(), b:names(), {}
+  table.sort(names)
+  table.sort(others)
+  assert.same(names, others)
+  for i, name in ipairs(names) do
+    found[i] = a:compare(b, name)
+    found[i].name = name
+  end
+  return found
+end
+
+describe("a run by many ranks", function()
+  it("takes the steps of one rank: the same samples, losses, norms and weights", function()
+    local want = run_alone()
+    assert.matches(" by 2 ranks\n", train(2, "by2", "ckpt_every=2"))
+    local got = lines("by2", "step")
+    assert.equal(4, #got)
+    for i, line in ipairs(got) do
+      assert.same({ want[i].samples, want[i].batches, want[i].weight },
+        { line.samples, line.batches, line.weight })
+      assert.near(1, line.loss / want[i].loss, 1e-6)
+      assert.near(1, line.grad_norm / want[i].grad_norm, 2e-6)
+      assert.near(want[i].t, line.t, 1e-9)
+    end
+    local a <close> = newest "alone"
+    local b <close> = newest "by2"
+    assert.equal(2, b.manifest.world.ranks)
+    assert.equal(a.manifest.sampler, b.manifest.sampler)
+    for _, one in ipairs(differences(a, b)) do
+      -- where both moments are next to nothing the update is the learning rate, either way
+      assert.is_true(one.max_abs < 2e-3, one.name)
+    end
+  end)
+
+  it("resumes bit for bit, whatever state each rank keeps", function()
+    -- all of it until step 2, then its part
+    train(2, "halves", "plugin_config.zero_stage=0", "steps=2")
+    train(2, "halves", "plugin=zero1", "load=latest")
+    local a <close> = newest "by2"
+    local b <close> = newest "halves"
+    for _, one in ipairs(differences(a, b)) do
+      assert.equal(0, one.differing, one.name)
+    end
+  end)
+
+  it("resumes by other ranks in step, and says who has nothing to do", function()
+    local want = run_alone()
+    -- nobody says what a step is made of: the run that is continued does
+    local told = train(4, "then4", "virtual_ranks=1", "load=" .. demo_data.run_dir(out, "by2")
+      .. "@2")
+    assert.matches("1 of 4 ranks have nothing to do: a step is made of 3 micro%-batches "
+      .. "%(made for 3 ranks, accumulate = 1%); try: virtual_ranks=4", told)
+    local got = lines("by2", "step")
+    for i = 3, 4 do
+      local line = got[#got - 4 + i]
+      assert.equal(i, line.step)
+      assert.near(1, line.loss / want[i].loss, 1e-5)
+    end
+  end)
+
+  it("saves together when it is asked to stop", function()
+    local stopped = process.run({ "/bin/sh", "-c", [[
+      : > "$0.log"
+      "$@" >> "$0.log" 2>&1 & pid=$!
+      until grep -q "^step 2/" "$0.log"; do sleep 0.02; done
+      kill -TERM $pid
+      wait $pid
+    ]], out .. "/stop", table.unpack(words(2, "stopped", "steps=100000")) }, "",
+      { deadline_s = 300 })
+    local told = base.read_file(out .. "/stop.log")
+    assert.equal(143, stopped.exit, told)
+    assert.matches("stop requested: saving step %d+", told)
+    local stop = lines("stopped", "stop")[1]
+    local c <close> = newest "stopped"
+    assert.equal(stop.step, c.step)
+    assert.equal(2, c.manifest.world.ranks)
+  end)
+
+  it("tells once what is wrong", function()
+    local done = start(words(2, "wrong", "model.depth=x"))
+    assert.matches("^moonreel: [^\n]*model%.depth: [^\n]*\n", done.output)
+    assert.is_nil(done.output:find("rank", 1, true))
+    done = start(words(2, "wrong", "dataset.data_path=/nowhere.mrx"))
+    assert.equal(4, done.exit)
+    assert.matches("^moonreel: rank 0: [^\n]*/nowhere%.mrx[^\n]*\n.-moonreel: rank 0 ended with "
+      .. "exit code 4; all 2 ranks have ended\n$", done.output)
+    assert.is_nil(done.output:find("rank 1", 1, true), done.output)
+    assert.is_nil(demo_data.run_dir(out, "wrong"))
+  end)
+end)
