@@ -357,6 +357,22 @@ static int m_cover(lua_State *L)
     return 1;
 }
 
+// watch(path) -> facts: decode every frame, and hand out none
+static int m_watch(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    const mr_media *m = media(L);
+    mr_media_worker *w = worker(L, m);
+    mr_clip_info *info = mr_bind_scratch(L, sizeof *info);
+    void **keys = mr_bind_hold(L);
+    mr_fault fault;
+    mr_bind_check(L, m->scan(w, path, 0, info, &fault));
+    *keys = info->key_pts;
+    mr_bind_check(L, m->watch(w, path, info, 0, NULL, &fault));
+    push_info(L, info);
+    return 1;
+}
+
 static const mr_bind_row media_rows[] = {
     MR_ROW_OPTIONS("encoder", m_encoder, "(path: string, options: table): mr.Encoder",
                    "Begin a clip that is given frame by frame.", encode_fields),
@@ -365,6 +381,8 @@ static const mr_bind_row media_rows[] = {
                    "Write a whole clip, or one picture.", encode_fields),
     MR_ROW("scan", m_scan, "(path: string): table",
            "Facts of a clip: frames, fps, width, height, codec, ..."),
+    MR_ROW("watch", m_watch, "(path: string): table",
+           "Decode every frame of a clip and hand out none: its facts, or what is damaged."),
     MR_ROW_OPTIONS("decode", m_decode, "(path: string, options?: table): string, table",
                    "Frames, and the facts of the clip.", decode_fields),
     MR_ROW_OPTIONS("cover", m_cover, "(pixels: mr.Tensor, options: table): mr.Tensor",

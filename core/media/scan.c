@@ -13,6 +13,7 @@ typedef struct stamps { // displayable packets
     int64_t missing; // without a timestamp
     int64_t discarded;
     int reorder;
+    AVPacket *first; // of the file
 } stamps;
 
 static mr_status push(int64_t **list, int64_t *n, int64_t *cap, int64_t value)
@@ -52,6 +53,8 @@ static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_cli
                        ? media_clip_fail(c, MR_FAULT_CORRUPT, got, "read its packets", fault)
                        : MR_OK;
         }
+        if (!s->first && !(s->first = av_packet_clone(packet)))
+            return mr_fail_memory(0);
         int64_t pts = packet->pts;
         int flags = packet->flags;
         // a packet cut off by the end of the file shows nothing
@@ -233,13 +236,14 @@ static void set_picture(media_clip *c, AVFrame *f, mr_clip_info *info)
 }
 
 // the first packet alone shows the first frame, when the decoder is told that nothing follows
-static bool decode_first(media_clip *c, mr_media_worker *w, mr_clip_info *info)
+static bool decode_first(media_clip *c, mr_media_worker *w, const AVPacket *packet,
+                         mr_clip_info *info)
 {
-    int got = media_clip_packet(c, w->packet);
-    bool out = got > 0 && avcodec_send_packet(c->codec, w->packet) >= 0 &&
+    // nobody sees these pixels
+    c->codec->skip_loop_filter = AVDISCARD_ALL;
+    bool out = packet && avcodec_send_packet(c->codec, packet) >= 0 &&
                avcodec_send_packet(c->codec, NULL) >= 0 &&
                avcodec_receive_frame(c->codec, w->frame) >= 0 && !w->frame->decode_error_flags;
-    av_packet_unref(w->packet);
     if (out)
         set_picture(c, w->frame, info);
     av_frame_unref(w->frame);
@@ -316,18 +320,19 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
     mr_status st = media_clip_open(&c, path, deadline_s, 0, fault);
     if (st == MR_OK)
         st = scan_open_file(&c, w, &s, &info, fault);
+    bool counts = info.flags & MR_CLIP_NO_PTS;
+    bool done = st == MR_OK && !counts && decode_first(&c, w, s.first, &info);
     media_clip_close(&c);
-    // the clip is opened again: its packets are behind us, and now the decoder's delay is known
-    for (int attempt = info.flags & MR_CLIP_NO_PTS ? 1 : 0; attempt < 2 && st == MR_OK; attempt++) {
+    // what the first packet alone does not show is looked for from the start, with the decoder's
+    // delay, which is known now
+    if (st == MR_OK && !done) {
         media_log_clear();
         st = media_clip_open(&c, path, deadline_s, info.reorder, fault);
-        bool done = st == MR_OK && attempt == 0 && decode_first(&c, w, &info);
-        if (st == MR_OK && attempt == 1)
-            st = decode_some(&c, w, info.flags & MR_CLIP_NO_PTS, &info, fault);
+        if (st == MR_OK)
+            st = decode_some(&c, w, counts, &info, fault);
         media_clip_close(&c);
-        if (done)
-            break;
     }
+    av_packet_free(&s.first);
     av_packet_unref(w->packet);
     av_frame_unref(w->frame);
     mr_free(s.pts);

@@ -22,6 +22,29 @@ function peer.python(named)
   end
 end
 
+-- a script of core/bench, which says one line of JSON at its end
+local function start(python, script, what, request)
+  local text = require("moonreel.app").embedded("core/bench/" .. script)
+  return process.run({python, "-", what, json.encode(request)}, text,
+    {deadline_s = peer.deadline_s})
+end
+
+--- Run the peers of data (core/bench/peer_data.py).
+---@param python string
+---@param what string    "pyav", "open-sora", "pandas"
+---@param request table  passed as JSON
+---@return table|nil result
+---@return string|nil reason  why there is none
+function peer.data(python, what, request)
+  local result = start(python, "peer_data.py", what, request)
+  local line = result.output:match("({[^\n]*})%s*$")
+  if result.exit ~= 0 or not line then
+    return nil, result.timed_out and ("it did not finish in %g s"):format(peer.deadline_s)
+      or "it is not installed for " .. python
+  end
+  return json.decode(line)
+end
+
 --- Run the peer.
 ---@param python string|nil  of `peer.python`
 ---@param what string        "step" or "demo-step"
@@ -33,9 +56,7 @@ function peer.run(python, what, request)
   if not python then
     return nil, "PyTorch is not installed"
   end
-  local script = require("moonreel.app").embedded("core/bench/peer_torch.py")
-  local result = process.run({python, "-", what, json.encode(request)}, script,
-    {deadline_s = peer.deadline_s})
+  local result = start(python, "peer_torch.py", what, request)
   if result.timed_out then
     return nil, ("PyTorch did not finish in %g s"):format(peer.deadline_s)
   end

@@ -7,7 +7,7 @@ local printer = require "moonreel.text.table"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|kernels|packing|graph|save|cli|encoders|comm|plan] "
+  usage = "bench [step|demo-step|kernels|packing|graph|save|cli|encoders|comm|data|plan] "
     .. "[--save NAME] [--threads N] "
     .. "[--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
@@ -27,10 +27,15 @@ local command = {
       .. "frames of 144p and a caption, seconds and peak of memory beside PyTorch's; minutes"},
     {"comm", "what ranks tell each other: microseconds and GB/s by size, over memory that they "
       .. "share and over MPI, beside MPI's own calls in the same run"},
+    {"data", "what data takes before it is trained on, each line beside its aim: an index built, "
+      .. "decoding and scanning, memory, torn samples; the same clips through other readers"},
     {"plan", "seconds that are predicted from rates measured on other shapes, beside what the same "
       .. "run measures: the demo's steps, the fixed step and three sizes of STDiT3"},
     {"--save NAME", "write rates of this machine, by op and size, to NAME.lua, a machine for "
       .. "`moonreel plan --machine ./NAME.lua`; nothing else is measured"},
+    {"--rows N", "data: of the index that is built (default 1000000)", least = 1000},
+    {"--clips N", "data: decoded by one worker for its memory (default 1500)", least = 30},
+    {"--ffmpeg FILE", "data: the ffmpeg tool to compare with (default: ffmpeg)"},
     {"--ranks N", "comm: how many (default 2)", least = 2},
     {"--bytes N", "comm: of a large message (default 16 MiB)", least = 4},
     {"--threads N", "team size (default: all cores)", least = 1},
@@ -337,6 +342,31 @@ local function save_machine(path, o)
   return 0
 end
 
+-- lines {what, value, unit, aim, most, story}, each beside its aim
+local function print_aims(lines)
+  local function number(v) return v and (v >= 100 and "%.0f" or "%.3g"):format(v) or "-" end
+  for _, line in ipairs(lines) do
+    line.says = line.value and (line.most and line.value <= line.aim
+      or not line.most and line.value >= line.aim) and "met" or line.value and "MISSED" or ""
+  end
+  printer.print({{key = "what", title = "data"},
+    {key = "value", title = "", right = true, format = number}, {key = "unit", title = ""},
+    {key = "aim", right = true, format = function(v, row)
+      return (row.most and "<= " or ">= ") .. number(v)
+    end}, {key = "says", title = ""}, {key = "story", title = ""}}, lines)
+end
+
+function runs.data(o)
+  local lines = require("moonreel.bench.clips").measure(o)
+  local peers = o.peer and require("moonreel.bench.readers").measure(o) or {}
+  return {lines = lines, peers = peers}, function()
+    print_aims(lines)
+    for _, p in ipairs(peers) do
+      print(("  %s: %s"):format(p.name, p.story))
+    end
+  end
+end
+
 -- strings, numbers and tables of them as JSON takes them
 local function plain(value)
   if type(value) ~= "table" then
@@ -359,7 +389,7 @@ function command.run(args)
   for _, name in ipairs(names) do
     if not runs[name] then
       fault.usage("bench: '%s': expected step, demo-step, kernels, packing, graph, save, cli, "
-        .. "encoders, comm or plan", name)
+        .. "encoders, comm, data or plan", name)
     end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then
@@ -370,7 +400,8 @@ function command.run(args)
     fault.usage("bench: --seconds: expected a number from 0.01 on, got '%s'", o.seconds)
   end
   local settings = {threads = o.threads or 0, dtype = o.dtype, seconds = seconds,
-    peer = o.peer ~= false, ops = o.ops, dir = o.dir, ranks = o.ranks, bytes = o.bytes}
+    peer = o.peer ~= false, ops = o.ops, dir = o.dir, ranks = o.ranks, bytes = o.bytes,
+    rows = o.rows, clips = o.clips, ffmpeg = o.ffmpeg, python = o.python}
   if o.dir and require("moonreel.core.base").exists(o.dir) then
     fault.usage("bench: --dir: %s is there already; expected a folder to make and remove", o.dir)
   end

@@ -26,6 +26,18 @@ describe("moonreel bench", function()
     assert.same({{op = "a", seconds = 2}, {op = "b", seconds = 4}}, rows)
   end)
 
+  it("holds what data takes beside its aims", function()
+    local lines = require("moonreel.bench.clips").measure { seconds = 0.01, rows = 2000, clips = 30,
+      only = { build = true, many = true } }
+    local whats = {}
+    for i, line in ipairs(lines) do
+      whats[i] = line.what
+      assert.is_true(line.value >= 0 and line.aim >= 0 and #line.unit > 0)
+    end
+    assert.same({ "build", "index", "memory", "torn samples" }, whats)
+    assert.equal(0, lines[4].value)
+  end)
+
   describe("measurements in turn", function()
     local paired = require "moonreel.bench.paired"
 

@@ -54,6 +54,12 @@ function index.read_table(file, fn) end
 ---@return mr.Sweep
 function index.sweep(index, rows, options) end
 
+--- Build an index without clips behind it, to measure with.
+---@param path string
+---@param rows integer
+---@param seed? integer
+function index.synthetic(path, rows, seed) end
+
 --- Start a new index out of rows of others; moonreel.data.derive is what people use.
 ---@param path string
 ---@return mr.IndexBuilder

@@ -64,6 +64,11 @@ function media.encode(path, pixels, options) end
 ---@return table
 function media.scan(path) end
 
+--- Decode every frame of a clip and hand out none: its facts, or what is damaged.
+---@param path string
+---@return table
+function media.watch(path) end
+
 ---@class moonreel.core.media.decode.options
 ---@field frames? integer How many; 0: all there are from `start` on. Default: 0.
 ---@field height? integer Rows; 0: as the clip is shown. Default: 0.

@@ -139,7 +139,7 @@ describe("scenes.find", function()
 
   it("finds what stands out, not what moves fast", function()
     assert.same({ 0, 20 }, at(changes(50, 1, { [20] = 30 })))
-    assert.same({ 0 }, at(changes(50, 12, { [20] = 30 })))
+    assert.same({ 0 }, at(changes(50, 11, { [20] = 30 })))
     assert.same({ 0, 20 }, at(changes(50, 9.9, { [20] = 30 })))
     assert.same({ 0 }, at(changes(50, 1, { [20] = 11.9 })))
   end)
@@ -173,6 +173,21 @@ describe("index.sweep", function()
       end
       assert.same({ "4:1", "2:25", "2:25", "1:42", "3:32" }, rows)
       assert.is_nil(sweep:next(0))
+    end
+  end)
+  it("gives each row its own answer, however many there are", function()
+    local index <close> = data.open(dir .. "/all.mrx")
+    local rows = {}
+    for i = 1, 600 do
+      rows[i] = i <= 256 and 4 or 2 + i % 2 * 2
+    end
+    local sweep <close>, n = core.sweep(index.core, rows, { look = "changes", threads = 2 }), 0
+    while n < #rows do
+      local seen = sweep:next()
+      if seen then
+        n = n + 1
+        assert.same({ rows[n], rows[n] == 4 and 1 or 25 }, { seen.row, #seen.changes })
+      end
     end
   end)
   it("ends early, and refuses wrong use", function()

@@ -1,0 +1,217 @@
+--- What data takes before it is trained on: building an index, decoding and scanning clips, the
+-- memory of a decoder after many of them, batches that several threads fill. Each line stands
+-- beside its aim. Ref: dataplane.md, sections 1, 2 and 8.
+-- @module moonreel.bench.clips
+local base = require "moonreel.core.base"
+local core = require "moonreel.core.bench"
+local data = require "moonreel.data"
+local index_core = require "moonreel.core.index"
+local media = require "moonreel.core.media"
+local paired = require "moonreel.bench.paired"
+local process = require "moonreel.core.process"
+
+local clips = {}
+
+local HEIGHT, WIDTH, FPS, GOP, SECONDS = 720, 1280, 24, 48, 10
+local WANTED = { frames = 51, interval = 2, height = 240, width = 426 }
+local THREADS, SMALL = 16, 24
+
+-- processor seconds of f()
+local function cpu_of(f)
+  local before = core.cpu_s()
+  f()
+  return core.cpu_s() - before
+end
+
+local function file_bytes(path)
+  local file <close> = assert(io.open(path, "rb"))
+  return file:seek("end")
+end
+
+local function resident_bytes()
+  local pages = base.read_file("/proc/self/statm"):match("%d+ (%d+)")
+  return tonumber(pages) * 4096
+end
+
+--- Write a clip of 720p that moves and has grain, about 4 Mbit/s.
+---@param path string
+---@param seconds? number
+function clips.write(path, seconds)
+  local state, noise = 1, {}
+  for i = 1, WIDTH * 3 do
+    state = (state * 1103515245 + 12345) & 0x7fffffff
+    noise[i] = string.char(96 + (state >> 16) % 24 + (i // 160) % 2 * 60)
+  end
+  noise = table.concat(noise)
+  local encoder <close> = data.encoder(path, { height = HEIGHT, width = WIDTH, fps = FPS, gop = GOP,
+    options = "preset=veryfast:b=4000000:maxrate=4000000:bufsize=8000000:sc_threshold=0" })
+  for t = 0, (seconds or SECONDS) * FPS - 1 do
+    local rows = {}
+    for y = 1, 3 * HEIGHT do
+      local from = (t * 3 + y * 7 // 16 + y % 5 * 31) % WIDTH
+      rows[y] = noise:sub(from + 1, from + WIDTH)
+    end
+    encoder:frame(table.concat(rows))
+  end
+  encoder:finish()
+end
+
+-- ---- measurements: each returns lines {what, value, unit, aim, most (the aim is a bound from
+-- above), story} ----
+
+local function build(o, dir)
+  local path = dir .. "/synthetic.mrx"
+  local began = base.now_s()
+  local cpu = cpu_of(function() index_core.synthetic(path, o.rows, 1) end)
+  local wall, bytes = base.now_s() - began, file_bytes(path .. "/data.mdb")
+  return { { what = "build", value = o.rows / cpu, unit = "rows/s", aim = 200e3,
+    story = ("%d rows, of one processor; %.0f by the clock"):format(o.rows, o.rows / wall) },
+    { what = "index", value = bytes / o.rows, unit = "bytes/row", aim = 260, most = true,
+      story = "captions of 300 bytes" } }
+end
+
+-- the clip, and all frames of the same file decoded and thrown away
+local function decode(o, file)
+  local last = (WANTED.frames - 1) * WANTED.interval + 1
+  local frames = data.scan(file).frames
+  local scan = function() return cpu_of(function() media.scan(file) end) end
+  local clip = function() return cpu_of(function() data.decode(file, WANTED) end) end
+  local all = function() return cpu_of(function() media.watch(file) end) end
+  local got = paired.rounds({ scan, clip, all }, o.seconds)
+  local ratios, floors = {}, {}
+  for i = 1, #got[1] do
+    floors[i] = (got[3][i] - got[1][i]) / frames
+    ratios[i] = (got[2][i] - got[1][i]) / last / floors[i]
+  end
+  return { { what = "decode + scale", value = paired.median(ratios), unit = "of the floor",
+    aim = 1.10, most = true, story = ("51 frames of 720p to 240 x 426; all frames decoded and "
+      .. "thrown away take %.2f ms each"):format(paired.median(floors) * 1e3) } },
+    paired.median(floors)
+end
+
+-- the same file decoded by the ffmpeg tool, in turn with the clip
+local function tool(o, file)
+  local ok, found = pcall(process.run, { o.ffmpeg or "ffmpeg", "-version" }, "", {})
+  if not ok or found.exit ~= 0 then
+    return { { what = "decode + scale", unit = "of the ffmpeg tool", aim = 1.10, most = true,
+      story = "no ffmpeg command here; try: --ffmpeg FILE" } }
+  end
+  local frames = data.scan(file).frames
+  local last = (WANTED.frames - 1) * WANTED.interval + 1
+  local function theirs()
+    local out = process.run({ "/bin/sh", "-c", ("'%s' -nostdin -benchmark -threads 1 -i '%s' "
+      .. "-map 0:v -f null - 2>&1"):format(o.ffmpeg or "ffmpeg", file) }, "", {}).output
+    local user, system = out:match("utime=([%d.]+)s stime=([%d.]+)s")
+    return (tonumber(user) + tonumber(system)) / frames
+  end
+  local scan = function() return cpu_of(function() media.scan(file) end) end
+  local clip = function() return cpu_of(function() data.decode(file, WANTED) end) end
+  local got = paired.rounds({ scan, clip, theirs }, o.seconds)
+  local ratios = {}
+  for i = 1, #got[1] do
+    ratios[i] = (got[2][i] - got[1][i]) / last / got[3][i]
+  end
+  return { { what = "decode + scale", value = paired.median(ratios), unit = "of the ffmpeg tool",
+    aim = 1.10, most = true, story = found.output:match("^[^\n]-version %S+") } }
+end
+
+local function scan(o, file, floor)
+  local times = paired.rounds({ function() return cpu_of(function() media.scan(file) end) end },
+    o.seconds / 2)[1]
+  return { { what = "scan", value = paired.median(times) * 1e3, unit = "ms", aim = 12, most = true,
+    story = ("packets of 10 s of 720p and the first frame, which is %.1f ms of it"):format(
+      floor * 1e3) } }
+end
+
+-- small clips, for what has to be done often
+local function small_clips(dir)
+  base.make_dir(dir .. "/small")
+  for i = 1, SMALL do
+    local frames = {}
+    for t = 1, 32 do
+      frames[t] = string.char(i * 9, t * 7, (i * t) % 256, 90):rep(3 * 96 * 96 // 4)
+    end
+    data.encode(("%s/small/%02d.mp4"):format(dir, i), table.concat(frames), { frames = 32,
+      height = 96, width = 96, gop = 8 })
+  end
+  data.ingest(dir .. "/small", dir .. "/small.mrx")
+end
+
+local function memory(o, dir)
+  local first
+  for i = 1, o.clips do
+    data.decode(("%s/small/%02d.mp4"):format(dir, i % SMALL + 1), { frames = 16, height = 48,
+      width = 48, start = i % 16 })
+    if i == 20 then
+      collectgarbage()
+      first = resident_bytes()
+    end
+  end
+  collectgarbage()
+  return { { what = "memory", value = resident_bytes() / first, unit = "of that after 20 clips",
+    aim = 1.10, most = true, story = ("one worker, %d clips"):format(o.clips) } }
+end
+
+-- every sample of some epochs against the same frames decoded alone
+local function torn(_, dir)
+  local index <close> = data.open(dir .. "/small.mrx")
+  local loader <close> = data.loader { index = index, seed = 3, epochs = 4, threads = THREADS,
+    prefetch = 6,
+    resolutions = { tiny = { pixels = 48 * 48, aspects = { ["1.00"] = { 48, 48 } } } },
+    bucket_config = { tiny = { [16] = { 1.0, 5 } } } }
+  local seen, wrong, one = 0, 0, 16 * 3 * 48 * 48
+  for batch in function() return loader:next() end do
+    local bytes = batch:tensor():bytes()
+    for i = 1, batch.n do
+      local alone = data.decode(index:row(batch.ids[i] + 1).file, { frames = 16, height = 48,
+        width = 48, start = batch.starts[i] })
+      seen = seen + 1
+      wrong = wrong + (bytes:sub((i - 1) * one + 1, i * one) == alone and 0 or 1)
+    end
+    loader:release(batch)
+  end
+  return { { what = "torn samples", value = wrong, unit = ("of %d"):format(seen), aim = 0,
+    most = true, story = ("%d workers"):format(THREADS) } }
+end
+
+-- what is measured, in this order, by name; each gets options and a folder
+local measures = {
+  { "build", build },
+  { "decode", function(o, dir)
+    local file = dir .. "/720p.mp4"
+    clips.write(file)
+    local lines, floor = decode(o, file)
+    lines[2], lines[3] = tool(o, file)[1], scan(o, file, floor)[1]
+    return lines
+  end },
+  { "many", function(o, dir)
+    small_clips(dir)
+    return { memory(o, dir)[1], torn(o, dir)[1] }
+  end },
+}
+
+--- Measure.
+---@param o table  seconds: on each of decode, tool and scan; rows (1000000), clips (1500), ffmpeg:
+---   the command; only: of build, decode, many, nothing else
+---@return table[] lines  {what, value, unit, aim, most, story}; value nil: it was not measured
+function clips.measure(o)
+  local given = setmetatable({ rows = o.rows or 1000000, clips = o.clips or 1500 }, { __index = o })
+  local dir, lines = os.tmpname(), {}
+  os.remove(dir)
+  base.make_dir(dir)
+  local ok, problem = pcall(function()
+    for _, one in ipairs(measures) do
+      if not o.only or o.only[one[1]] then
+        local more = one[2](given, dir)
+        table.move(more, 1, #more, #lines + 1, lines)
+      end
+    end
+  end)
+  base.remove_dir(dir)
+  if not ok then
+    error(problem, 0)
+  end
+  return lines
+end
+
+return clips
