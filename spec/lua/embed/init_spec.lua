@@ -47,6 +47,14 @@ describe("a T5 encoder", function()
     end
   end)
 
+  it("gives the same bits on the shadow device", function()
+    for _, residency in ipairs { "all", "stream" } do
+      local cpu <close> = open { residency = residency, device = E.device("cpu", 1) }
+      local shadow <close> = open { residency = residency, device = E.device("shadow", 1) }
+      assert.equal(cpu:tokens { LONG, SHORT }.y:bytes(), shadow:tokens { LONG, SHORT }.y:bytes())
+    end
+  end)
+
   it("is near f32 in bf16", function()
     local exact <close> = open()
     local near <close> = open { dtype = E.device():compute "bf16" }
