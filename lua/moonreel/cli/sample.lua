@@ -214,7 +214,8 @@ end
 local function write_sheet(path, clips)
   local rows = {}
   for i, clip in ipairs(clips) do
-    rows[i] = {file = clip.path, frames = clip.frames, height = clip.height, width = clip.width}
+    rows[i] = {file = clip.path, start = 0, frames = clip.frames, height = clip.height,
+      width = clip.width}
   end
   require("moonreel.data.sheet").write(path, rows)
   return path
@@ -255,8 +256,9 @@ function command.run(args)
   local names, output = require "moonreel.sample.names", require "moonreel.sample.output"
   local out = o.out or s.sampling.save_dir or "samples"
   local live = base.is_terminal(2) and o.verbose ~= 0
-  local seeds = r.seeds or s:plain("sampling.seeds")
+  local seeds, request = r.seeds or s:plain("sampling.seeds"), nil
   function r.sink(item, asked)
+    request = asked
     base.make_dir(out)
     local stem = names.path(out, {index = first + item.index, name = s.sampling.sample_name,
       prompt = s.sampling.prompt_as_path and item.prompt:gsub("[/%c]", "-"):sub(1, 200) or nil,
@@ -265,6 +267,10 @@ function command.run(args)
   end
   r.progress = live and show_progress(base.now_s()) or nil
   local clips, rows = sampler:render(r), {}
+  if clips[1].height ~= request.height or clips[1].width ~= request.width then
+    io.stderr:write(("note: frames are %d x %d, not %d x %d: whole cells of the autoencoder\n")
+      :format(clips[1].height, clips[1].width, request.height, request.width))
+  end
   if live then
     io.stderr:write("\r\27[K")
   end

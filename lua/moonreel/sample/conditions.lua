@@ -3,6 +3,7 @@
 -- @module moonreel.sample.conditions
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local media = require "moonreel.core.media"
 local strategy = require "moonreel.diffusion.strategy"
@@ -50,7 +51,13 @@ function conditions.new(codec, item, r, compat)
   for i, path in ipairs(item.paths) do
     -- only an autoencoder of the reference takes pixels between bytes
     local read = compat and codec.auto.apart and covered or scaled
-    self.references[i] = latents(codec, read(path, r), item.seed, i, 0)
+    local good, pixels = pcall(read, path, r)
+    if not good and type(pixels) == "table" then
+      base.raise(pixels.code, ("reference_path: reference %d cannot be read: %s"):format(i - 1,
+        pixels.message))
+    end
+    assert(good, pixels)
+    self.references[i] = latents(codec, pixels, item.seed, i, 0)
   end
   return self
 end

@@ -10,6 +10,7 @@ local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local conditions = require "moonreel.sample.conditions"
 local embed = require "moonreel.embed"
+local fit = require "moonreel.sample.fit"
 local options = require "moonreel.text.options"
 local output = require "moonreel.sample.output"
 local pipeline = require "moonreel.models.pipeline"
@@ -275,6 +276,20 @@ local function render_batch(self, r, items)
   return clips
 end
 
+-- refuse sizes that no latent has, and what does not fit into the memory
+local function check_size(self, r)
+  local auto = self.pipe.autoencoder
+  local size = auto:latent(r.frames, r.height, r.width)
+  if size[3] < 1 or size[4] < 1 then
+    base.raise("MR_E_USAGE", ("sample: frames of %d x %d are smaller than a cell of the "
+      .. "autoencoder; try: --size 144x256"):format(r.height, r.width))
+  end
+  local bytes = fit.bytes(auto, self.codec, r, function(small)
+    return program_of(self, small, false).step
+  end)
+  fit.check(r, bytes, (self.device:memory()))
+end
+
 --- Render every prompt with every seed.
 ---@param given table  prompts; the rest defaults to the settings, help(sampler.render) lists it.
 ---   sink(item, request) may give an object whose write(pixels u8 [n, 3, H, W]) takes frames in
@@ -284,6 +299,7 @@ end
 function Sampler:render(given)
   local r, clips = request.read(given, self.defaults, self.pipe.text.cleans), {}
   -- refused here rather than after the first piece
+  check_size(self, r)
   if r.loop > 1 then
     self.pipe.autoencoder:head(r.condition_length)
   end

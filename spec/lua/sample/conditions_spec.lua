@@ -7,6 +7,7 @@ local base = require "moonreel.core.base"
 local codec = require "moonreel.codec"
 local conditions = require "moonreel.sample.conditions"
 local data = require "moonreel.data"
+local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local media = require "moonreel.core.media"
 local opensora_vae = require "moonreel.models.opensora_vae"
@@ -56,6 +57,13 @@ describe("references", function()
     local want = media.cover(pixels, {height = 16, width = 24, picture = true})
     assert.same(encoded(want):totable(), latents(path, true):totable())
     assert.is_false(latents(path):bytes() == latents(path, true):bytes())
+  end)
+
+  it("that cannot be read are named with their number", function()
+    local path = dir:write("no.png", "no picture")
+    local item = {seed = 3, paths = {path}, strategy = ""}
+    fails("MR_E_DECODE", "reference_path: reference 0 cannot be read: .-/no%.png: ",
+      conditions.new, coder, item, SIZE)
   end)
 
   it("are scaled as the reference scales them under compat: videos, some frames at a time",

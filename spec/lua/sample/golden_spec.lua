@@ -5,6 +5,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local conditions = require "moonreel.sample.conditions"
+local fails = require "spec.support.fails"
 local file = require "moonreel.golden.file"
 local folder = require "spec.support.folder"
 local override = require "moonreel.recipe.override"
@@ -66,6 +67,17 @@ describe("a rendering with the reference's weights", function()
     sampler.pipe.autoencoder.latent = function() return table.move(z.shape, 2, 5, 1, {}) end
     return function() T.methods.fill_torch_normal, conditions.new = fill, new end
   end
+
+  it("is refused below a cell of the autoencoder, and where it does not fit", function()
+    local sampler <close> = open()
+    local function refused(code, pattern, height, width)
+      fails(code, pattern, sampler.render, sampler, {prompts = {"a"}, frames = 102,
+        height = height, width = width, steps = 1})
+    end
+    refused("MR_E_USAGE", "frames of 4 x 40 are smaller than a cell of the autoencoder", 4, 40)
+    refused("MR_E_MEMORY", "sample: 102 frames of 60000 x 60000, 1 at once, take about .-; .- are "
+      .. "free; try: %-%-size %d+x%d+", 60000, 60000)
+  end)
 
   it("has its latents, and the frames that the autoencoder makes of them", function()
     local sampler <close> = open()

@@ -94,8 +94,8 @@ function Autoencoder:head(latent)
   local piece = self.frames or self.step
   local n = self:latent_frames(piece)
   if latent % n ~= 0 then
-    base.raise("MR_E_USAGE", ("%d latent frames are no whole pieces; expected a multiple of %d")
-      :format(latent, n))
+    base.raise("MR_E_USAGE", ("condition_frame_length: %d latent frames are no whole pieces; "
+      .. "expected a multiple of %d"):format(latent, n))
   end
   return latent // n * piece
 end

@@ -1,0 +1,82 @@
+--- Does a rendering fit into the memory? What it will take is told by the same programs at a size
+-- of few latent cells: work memory grows with their number.
+-- @module moonreel.sample.fit
+local base = require "moonreel.core.base"
+local listing = require "moonreel.text.listing"
+
+local fit = {}
+
+local CELLS = 2048  -- of the size whose programs are asked
+local STEP = 16     -- sides that are offered are multiples of this
+
+-- a smaller rendering of the same shape, with at most CELLS latent cells
+local function reduced(auto, r)
+  local frames = math.min(r.frames, auto.frames or r.frames)
+  local function cells(height, width)
+    local size = auto:latent(frames, height, width)
+    return size[2] * size[3] * size[4]
+  end
+  local height, width = r.height, r.width
+  while cells(height, width) > CELLS and math.max(height, width) > STEP do
+    height, width = math.max(height // 2, STEP), math.max(width // 2, STEP)
+  end
+  return setmetatable({frames = frames, height = height, width = width}, {__index = r})
+end
+
+local function work_bytes(prog)
+  local m = prog:memory()
+  return m.arena + m.inputs + m.results + m.consts
+end
+
+local function largest(rows)
+  local most = 0
+  for _, row in ipairs(rows) do
+    most = math.max(most, work_bytes(row.prog))
+  end
+  return most
+end
+
+--- Bytes that a rendering will take beside the weights.
+---@param auto mr.Autoencoder
+---@param codec mr.Codec
+---@param r table                                of moonreel.sample.request
+---@param step fun(r: table): mr.Program         the program of a step
+---@return integer
+function fit.bytes(auto, codec, r, step)
+  local small = reduced(auto, r)
+  local few = auto:latent(small.frames, small.height, small.width)
+  local all = auto:latent(r.frames, r.height, r.width)
+  local area = all[3] * all[4] / (few[3] * few[4])
+  local bytes = work_bytes(step(small)) * area * all[2] / few[2]
+  -- a piece in time is decoded at once, whatever the length
+  if auto.apart then
+    bytes = bytes + area * largest(codec:decoders(small.frames, small.height, small.width))
+  end
+  return math.ceil(bytes)
+end
+
+-- sides of the same aspect whose share of the cells is `share`
+local function smaller(r, share)
+  local function side(n) return math.max(math.floor(n * share ^ 0.5) // STEP * STEP, STEP) end
+  return ("%dx%d"):format(side(r.height), side(r.width))
+end
+
+--- Refuse a rendering that does not fit.
+---@param r table         of moonreel.sample.request
+---@param bytes integer   of fit.bytes
+---@param free integer    of the device
+function fit.check(r, bytes, free)
+  if bytes <= free then
+    return
+  end
+  local share = free / bytes
+  local tries = {"--size " .. smaller(r, share)}
+  if r.batch > 1 and share * r.batch >= 1 then
+    table.insert(tries, 1, ("--batch-size %d"):format(share * r.batch // 1 | 0))
+  end
+  base.raise("MR_E_MEMORY", ("sample: %d frames of %d x %d, %d at once, take about %s; %s are "
+    .. "free; try: %s"):format(r.frames, r.height, r.width, r.batch, listing.size(bytes),
+    listing.size(free), table.concat(tries, ", or ")))
+end
+
+return fit
