@@ -50,7 +50,9 @@ local function random_codec(device, dtype, clip)
   params:seal()
   local exec = E.new(device, params, {})
   exec:init(1)
-  return codec.of(auto, params, exec), exec
+  local coder = codec.of(auto, params, exec)
+  coder.own = exec
+  return coder
 end
 
 -- a clip through a tiny one: what comes after takes no memory for threads and libraries
@@ -59,7 +61,7 @@ local function warm_up(device, dtype)
     spatial = nn.merged(kl.defaults, {block_out_channels = {8, 8, 8, 8}, layers_per_block = 1,
       norm_num_groups = 4}),
     temporal = nn.merged(temporal.defaults, {filters = 8, num_res_blocks = 1, num_groups = 4})}
-  local coder, exec <close> = random_codec(device, dtype, clip)
+  local coder <close> = random_codec(device, dtype, clip)
   coder:decode(coder:encode(T.new("u8", {5, 3, 16, 16})), clip)
   return core.max_resident()
 end
@@ -103,8 +105,8 @@ function encoders.autoencoder(dtype, threads, seconds, clip)
   local size = clip or encoders.clip
   local device <close> = E.device("cpu", threads)
   local before = warm_up(device, dtype)
-  local coder, exec <close> = random_codec(device, dtype, size)
-  local answer = {weight_bytes = weight_bytes(exec), parts = json.array{}}
+  local coder <close> = random_codec(device, dtype, size)
+  local answer = {weight_bytes = weight_bytes(coder.exec), parts = json.array{}}
   local pixels = T.new("u8", {size.frames, 3, size.height, size.width})
   local z
   local function whole(name, rows, run)
