@@ -42,8 +42,14 @@ local function each(samples, of)
   return T.from({samples}, values)
 end
 
--- graph from noised latents to gradients in region "grad"
-local function build(params, net, shape, settings)
+--- The graph from noised latents to gradients in region "grad", and inputs for it.
+---@param params mr.Params
+---@param net table       of step.open, as is the one before
+---@param shape table     model, latent
+---@param settings table  grad_checkpoint
+---@return mr.Graph graph
+---@return table<string, mr.Tensor> set
+function step.graph(params, net, shape, settings)
   local options, recompute = program.recomputation(settings)
   local g = G.graph(params, options)
   local latent, config = shape.latent, shape.model
@@ -128,7 +134,7 @@ end
 ---@param settings table  grad_checkpoint
 ---@return table one      prog, settings, flop (useful), run(), seconds() of a run
 function step.compile(run, params, net, shape, settings)
-  local g, set = build(params, net, shape, settings)
+  local g, set = step.graph(params, net, shape, settings)
   local prog = run:compile(g)
   for name, tensor in pairs(set) do
     prog:set(name, tensor)

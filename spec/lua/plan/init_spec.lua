@@ -1,5 +1,4 @@
 --- What is planned is what runs: bytes of the layouts of the trainer's own steps.
--- Covers: lua/moonreel/plan/compiled.lua
 local E = require "moonreel.core.exec"
 local compiled = require "moonreel.plan.compiled"
 local demo_data = dofile "spec/support/demo_data.lua"

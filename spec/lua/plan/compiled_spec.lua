@@ -1,0 +1,92 @@
+--- What is compiled without a device has the layout of what runs: the fixed step, and every tiny
+-- recipe, in all of their buckets.
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local compiled = require "moonreel.plan.compiled"
+local machine = require "moonreel.plan.machine"
+local pipeline = require "moonreel.models.pipeline"
+local plan = require "moonreel.plan"
+local mesh = require "moonreel.plan.mesh"
+local program = require "moonreel.trainer.program"
+local demo_data = dofile "spec/support/demo_data.lua"
+local feed = require "moonreel.trainer.feed"
+local folder = require "spec.support.folder"
+local regions = require "moonreel.optim.regions"
+local settings = require "moonreel.settings"
+local step = require "moonreel.bench.step"
+local stdit3 = require "moonreel.models.stdit3"
+
+-- bytes of a program that its layout decides
+local function layout(prog)
+  local m = prog:memory()
+  return { m.arena, m.bound, m.workspace, m.inputs, m.results, m.consts, m.params, m.state }
+end
+
+describe("a step compiled without a device", function()
+  local device = E.device("cpu", 2)
+
+  it("has the bytes of the fixed step, with and without grad_checkpoint", function()
+    local params = G.params("bf16")
+    local net = stdit3.new(params, step.model)
+    params:seal()
+    local run <close> = E.new(device, params, { regions = regions.gradients() })
+    local planned <close> = E.plan(params, { regions = regions.gradients(),
+      facts = device:facts() })
+    local shape, arenas = { model = step.model, latent = step.latent }, {}
+    for i, config in ipairs(step.settings) do
+      local graph <close> = step.graph(params, net, shape, config)
+      local real <close> = run:compile(graph)
+      local told <close> = planned:compile(graph)
+      assert.same(layout(real), layout(told))
+      arenas[i] = real:memory().arena
+    end
+    assert.is_true(arenas[2] < 0.8 * arenas[1])
+  end)
+
+  -- what a run would compile for every bucket of settings, against what its plan says
+  local function check(s)
+    local m = machine.this(device)
+    local cache <close> = compiled.new(m)
+    local open = plan.open(s, { mesh = mesh.new(m), compiled = cache })
+    local pipe = pipeline.of(s, open.models.dtype)
+    local run <close> = E.new(device, pipe.params, { regions = regions.of(s) })
+    local inputs, buckets = feed.new(s, pipe), open:buckets()
+    for _, b in ipairs(buckets) do
+      local graph <close> = program.graph(pipe, inputs:shape(b), program.config(s))
+      local real <close> = run:compile(graph)
+      local told = cache:step(s, open.models, b).memory
+      local got = real:memory()
+      for _, kind in ipairs { "arena", "workspace", "inputs", "results", "consts", "params",
+          "state" } do
+        assert.equal(got[kind], told[kind], kind .. " of " .. plan.bucket_name(b))
+      end
+    end
+    return #buckets
+  end
+
+  it("has the bytes of the demo at its full size, recomputed or not", function()
+    for _, value in ipairs { "false", "true" } do
+      assert.equal(2, check(settings.bake("recipes/tiny/demo.lua", { "threads=2",
+        "grad_checkpoint=" .. value })))
+    end
+  end)
+
+  it("has the bytes of a video autoencoder that trains", function()
+    for _, stage in ipairs { "pictures", "frames" } do
+      assert.equal(2, check(settings.bake("recipes/tiny/vae.lua", {}, { stage = stage })), stage)
+    end
+  end)
+
+  it("has the bytes of every stage of tiny/opensora12", function()
+    local dir = folder.new()
+    finally(function() dir:remove() end)
+    local weights = dir.path .. "/weights"
+    demo_data.moonreel("datasets/demo/build_weights.lua", weights)
+    local outer = settings.bake("recipes/tiny/opensora12.lua", {})
+    for _, stage in ipairs(outer.stages) do
+      assert.equal(2, check(settings.bake("recipes/tiny/opensora12.lua", {
+        "vae.from_pretrained=" .. weights .. "/vae",
+        "text_encoder.from_pretrained=" .. weights .. "/t5" }, { stage = stage.name })), stage.name)
+    end
+  end)
+end)
