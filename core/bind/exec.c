@@ -135,7 +135,7 @@ static int d_compute(lua_State *L)
 
 /* A region row as Lua gives it; texts are lent while its table lives. */
 typedef struct region_table {
-    const char *name, *dtype, *role, *prefix;
+    const char *name, *dtype, *role, *prefix, *space;
     int64_t start, stop, per;
 } region_table;
 
@@ -147,6 +147,7 @@ static const mr_bind_field region_fields[] = {
     MR_BIND_INT("start", region_table, start, 0, 0, "First element of the trainable range."),
     MR_BIND_INT("stop", region_table, stop, 0, 0, "Behind its last element; 0: all."),
     MR_BIND_INT("per", region_table, per, 1, 1, "Trainable elements for each of its elements."),
+    MR_BIND_STR("space", region_table, space, "device, or pinned: in the host's memory."),
     MR_BIND_END};
 
 static const char *const role_names[] = {[MR_ROLE_STATE] = "state",
@@ -169,11 +170,24 @@ static mr_region_row region_row(lua_State *L)
         mr_bind_raise(L, MR_E_USAGE,
                       "exec.new: region '%s' is '%s'; expected state, master or average", t.name,
                       t.role);
+    int space = t.space ? 0 : MR_SPACE_DEVICE;
+    while (t.space && mr_bind_spaces[space] && strcmp(mr_bind_spaces[space], t.space) != 0)
+        space++;
+    if (!mr_bind_spaces[space])
+        mr_bind_raise(L, MR_E_USAGE,
+                      "exec.new: region '%s' lies in '%s'; expected device or pinned", t.name,
+                      t.space);
     lua_getfield(L, -1, "dtype");
     mr_dtype dtype = mr_bind_dtype(L, lua_gettop(L));
     lua_pop(L, 1);
-    return (mr_region_row){t.name, dtype, (mr_region_role)role, t.prefix, t.start, t.stop,
-                           t.per,  false};
+    return (mr_region_row){.name = t.name,
+                           .dtype = dtype,
+                           .role = (mr_region_role)role,
+                           .prefix = t.prefix,
+                           .start = t.start,
+                           .stop = t.stop,
+                           .per = t.per,
+                           .space = (mr_space)space};
 }
 
 /* The list `regions` of the options at `arg`; its memory stays on the stack. */
@@ -195,7 +209,8 @@ static void read_regions(lua_State *L, int arg, mr_exec_options *o)
 
 static const mr_bind_field exec_fields[] = {
     MR_BIND_ANY("regions", "table[]",
-                "What an optimizer keeps: rows of name, dtype, role, prefix, start, stop, per."),
+                "What an optimizer keeps: rows of name, dtype, role, prefix, start, stop, per, "
+                "space."),
     MR_BIND_BOOL("poison", mr_exec_options, poison, "Fill the arena before each run; for tests."),
     MR_BIND_BOOL("no_reuse", mr_exec_options, no_reuse,
                  "A place of its own for every value; for tests."),
@@ -343,8 +358,9 @@ static int x_regions(lua_State *L)
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         const mr_region_row *r = mr_exec_region_at(exec, i);
-        lua_createtable(L, 0, 9);
+        lua_createtable(L, 0, 10);
         mr_bind_set_str(L, "name", r->name);
+        mr_bind_set_str(L, "space", mr_bind_spaces[r->space]);
         mr_bind_set_str(L, "dtype", mr_dtype_name(r->dtype));
         mr_bind_set_str(L, "role", role_names[r->role]);
         mr_bind_set_str(L, "prefix", r->prefix);

@@ -76,13 +76,18 @@ static int g_const(lua_State *L)
     return 1;
 }
 
+const char *const mr_bind_spaces[] = {
+    [MR_SPACE_DEVICE] = "device", [MR_SPACE_PINNED] = "pinned", NULL};
+
 static int g_region(lua_State *L)
 {
     mr_graph *g = mr_bind_graph(L, 1);
     int64_t dim[MR_MAX_RANK];
     int n = mr_bind_dims(L, 5, dim);
     mr_ref out;
-    mr_bind_check(L, mr_graph_region(g, luaL_checkstring(L, 2), mr_bind_dtype(L, 3),
+    mr_space space =
+        (mr_space)luaL_checkoption(L, 6, mr_bind_spaces[MR_SPACE_DEVICE], mr_bind_spaces);
+    mr_bind_check(L, mr_graph_region(g, luaL_checkstring(L, 2), space, mr_bind_dtype(L, 3),
                                      luaL_checkinteger(L, 4), n, dim, &out));
     mr_bind_push_value(L, 1, g, out);
     return 1;
@@ -135,12 +140,20 @@ static int g_queue(lua_State *L)
 
 static int g_move(lua_State *L)
 {
-    static const char *const spaces[] = {
-        [MR_SPACE_DEVICE] = "device", [MR_SPACE_PINNED] = "pinned", NULL};
     mr_graph *g = mr_bind_graph(L, 1);
     mr_ref x = mr_bind_ref_of(L, g, 2), out;
-    int space = luaL_checkoption(L, 3, NULL, spaces);
-    mr_bind_check(L, mr_graph_move(g, x, (mr_space)space, &out));
+    int space = luaL_checkoption(L, 3, NULL, mr_bind_spaces);
+    mr_ref after = lua_isnoneornil(L, 4) ? MR_NONE : mr_bind_ref_of(L, g, 4);
+    mr_bind_check(L, mr_graph_move(g, x, (mr_space)space, after, &out));
+    mr_bind_push_value(L, 1, g, out);
+    return 1;
+}
+
+static int g_put(lua_State *L)
+{
+    mr_graph *g = mr_bind_graph(L, 1);
+    mr_ref x = mr_bind_ref_of(L, g, 2), out;
+    mr_bind_check(L, mr_graph_put(g, x, mr_bind_ref_of(L, g, 3), &out));
     mr_bind_push_value(L, 1, g, out);
     return 1;
 }
@@ -204,9 +217,16 @@ static int g_print(lua_State *L)
 
 static int g_schedule(lua_State *L)
 {
+    lua_settop(L, 2);
+    const mr_exec *exec = lua_isnil(L, 2) ? NULL : mr_bind_exec(L, 2);
+    int regions = exec ? mr_exec_regions(exec) : 0, n = 0;
+    const char **shared = mr_bind_scratch(L, (size_t)regions * sizeof *shared);
     char **text = (char **)mr_bind_hold(L);
     mr_schedule *s;
-    mr_bind_check(L, mr_schedule_new(mr_bind_graph(L, 1), NULL, 0, &s));
+    for (int i = 0; i < regions; i++)
+        if (mr_exec_region_at(exec, i)->shared)
+            shared[n++] = mr_exec_region_at(exec, i)->name;
+    mr_bind_check(L, mr_schedule_new(mr_bind_graph(L, 1), shared, n, &s));
     mr_status st = mr_schedule_print(s, text);
     mr_schedule_free(s);
     mr_bind_check(L, st);
@@ -292,8 +312,9 @@ static const mr_bind_row graph_rows[] = {
            "A parameter inside gathered weights, whose first element is `first` of all."),
     MR_ROW("const", g_const, "(values: mr.Tensor): mr.Value", "A value that stays as it is."),
     MR_ROW("region", g_region,
-           "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[]): mr.Value",
-           "A range of an executor's memory."),
+           "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[], space?: string): "
+           "mr.Value",
+           "A range of an executor's memory, which lies on the device or pinned on the host."),
     MR_ROW("output", g_output, "(name: string, value: mr.Value): mr.Graph",
            "Name a value that program:get() reads."),
     MR_ROW("block", g_block, "(name: string, recompute: boolean, f: fun(): ...): ...",
@@ -303,8 +324,11 @@ static const mr_bind_row graph_rows[] = {
            "What f adds runs on that queue, side by side with others where no data forbids it: "
            "compute, comm_intra, comm_inter, h2d, d2h. Returns what f returns."),
     MR_ROW("save", g_save, "(value: mr.Value): mr.Value", "Keep a value of a recomputed block."),
-    MR_ROW("move", g_move, "(value: mr.Value, space: string): mr.Value",
-           "A copy of a value in another memory: device, or pinned (the host's)."),
+    MR_ROW("move", g_move, "(value: mr.Value, space: string, after?: mr.Value): mr.Value",
+           "A copy of a value in another memory: device, or pinned (the host's); it sets out when "
+           "`after`, of another queue, is there."),
+    MR_ROW("put", g_put, "(value: mr.Value, region: mr.Value): mr.Value",
+           "Copy a value over a range of a region in the other memory."),
     MR_ROW("offload", g_offload, "(value: mr.Value): mr.Value",
            "Keep a value for the backward pass in host memory."),
     MR_ROW("backward", g_backward, "(loss: mr.Value, wrt?: mr.Value[]): (mr.Value|false)[]",
@@ -313,9 +337,10 @@ static const mr_bind_row graph_rows[] = {
     MR_ROW("finish", g_finish, "(): mr.Graph",
            "No more nodes: check it and choose what is done in place."),
     MR_ROW("print", g_print, "(): string", "The graph as text."),
-    MR_ROW("schedule", g_schedule, "(): string",
+    MR_ROW("schedule", g_schedule, "(exec?: mr.Exec): string",
            "The steps of a run of the finished graph: queue, op, node, the steps waited for, and "
-           "what they may run beside."),
+           "what they may run beside. exec: knows which of its regions are one; absent: regions "
+           "of two names are two."),
     MR_ROW("outputs", g_outputs, "(): string[]", "Names of the outputs."),
     MR_ROW_END};
 static const mr_bind_face graph_face = {

@@ -148,7 +148,8 @@ static int p_memory(lua_State *L)
                 {"workspace", m.workspace}, {"params", m.params},   {"state", m.state},
                 {"inputs", m.inputs},       {"landing", m.landing}, {"staged", m.staged},
                 {"ring", m.ring},           {"results", m.results}, {"consts", m.consts},
-                {"library", m.library},     {"host", m.host},       {"staging", m.staging}};
+                {"offloaded", m.offloaded}, {"library", m.library}, {"host", m.host},
+                {"staging", m.staging}};
     lua_createtable(L, 0, MR_COUNT(rows));
     for (size_t i = 0; i < MR_COUNT(rows); i++)
         lua_pushinteger(L, (lua_Integer)rows[i].bytes), lua_setfield(L, -2, rows[i].name);
@@ -172,9 +173,9 @@ static int p_plan(lua_State *L)
     lua_pushnumber(L, seconds), lua_setfield(L, -2, "seconds");
     push_cost(L, mr_program_cost(p));
     p_memory(L), lua_setfield(L, -2, "memory");
-    lua_pushinteger(L,
-                    (lua_Integer)(m.arena + m.pinned + m.params + m.state + m.inputs + m.landing +
-                                  m.staged + m.ring + m.results + m.consts + m.library + m.host));
+    lua_pushinteger(L, (lua_Integer)(m.arena + m.pinned + m.params + m.state + m.inputs +
+                                     m.landing + m.staged + m.ring + m.results + m.consts +
+                                     m.library + m.host + m.offloaded));
     lua_setfield(L, -2, "total");
     return 1;
 }
@@ -313,7 +314,8 @@ static const mr_bind_row program_rows[] = {
            "An output of at most 512 bytes as it is now, brought beside the runs to come: nobody "
            "waits until it is taken."),
     MR_ROW("memory", p_memory, "(): table",
-           "Bytes: {arena, bound, pinned, workspace, params, state, inputs, landing, staged, ring, "
+           "Bytes: {arena, bound, pinned, workspace, params, state, offloaded, inputs, landing, "
+           "staged, ring, "
            "results, consts, library, host, staging}."),
     MR_ROW("cost", p_cost, "(): table", "{flop, bytes} of one run."),
     MR_ROW("time", p_time, "(on?: boolean)",

@@ -75,6 +75,9 @@ typedef struct mr_bind_field {
     {                                                                                              \
         name, doc, MR_BIND_BOOLEAN, MR_BIND_PLACE(of, member), 0, 0, NULL                          \
     }
+/* Memories by name: device, pinned; ends with NULL. */
+extern const char *const mr_bind_spaces[];
+
 #define MR_BIND_STR(name, of, member, doc)                                                         \
     {                                                                                              \
         name, doc, MR_BIND_TEXT, MR_BIND_PLACE(of, member), 0, 0, NULL                             \

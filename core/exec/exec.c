@@ -16,7 +16,7 @@ static mr_status add_region(mr_exec *e, const mr_region_row *row)
     if (row->shared) {
         r->at = e->regions[0].at;
     } else if (r->bytes && e->dev) {
-        mr_status st = e->dev->ops->alloc(e->dev, r->bytes, MR_SPACE_DEVICE, &r->at);
+        mr_status st = e->dev->ops->alloc(e->dev, r->bytes, row->space, &r->at);
         if (st != MR_OK)
             return mr_fail_note("region '%s' of elements %lld to %lld", row->name,
                                 (long long)row->start, (long long)row->stop);
@@ -113,7 +113,8 @@ void mr_exec_free(mr_exec *e)
         mr_edge_close(e);
     for (int i = 0; i < e->n_regions; i++)
         if (e->regions[i].at && !e->regions[i].row.shared)
-            e->dev->ops->free(e->dev, e->regions[i].at, e->regions[i].bytes, MR_SPACE_DEVICE);
+            e->dev->ops->free(e->dev, e->regions[i].at, e->regions[i].bytes,
+                              e->regions[i].row.space);
     for (int i = 0; i < MR_SPACE_COUNT; i++)
         if (e->arena[i].at)
             e->dev->ops->free(e->dev, e->arena[i].at, e->arena[i].bytes, (mr_space)i);
@@ -189,6 +190,8 @@ const region *mr_exec_need(const mr_exec *e, const char *name)
 const void *mr_exec_host(const mr_exec *e, const char *name)
 {
     const region *r = find(e, name);
+    if (r && e->dev && r->row.space == MR_SPACE_PINNED)
+        return e->dev->ops->host(e->dev, r->at);
     return r && e->dev && e->dev->host ? (const void *)r->at : NULL;
 }
 

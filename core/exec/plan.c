@@ -93,6 +93,11 @@ static void require_inputs(mr_program *p)
         p->n_unset += !p->slots[i].set;
 }
 
+static const char *where(mr_space space)
+{
+    return space == MR_SPACE_PINNED ? "in host memory" : "on the device";
+}
+
 static mr_status place_storages(mr_program *p)
 {
     const mr_graph *g = p->graph;
@@ -109,6 +114,11 @@ static mr_status place_storages(mr_program *p)
             const region *r = mr_exec_need(p->exec, s->region);
             if (!r)
                 return mr_fail_note("a graph reads it");
+            if (s->space != r->row.space)
+                return mr_fail(MR_E_USAGE,
+                               "the graph takes region '%s' to lie %s, the executor keeps it %s; "
+                               "try: the space of its row when the graph is built",
+                               s->region, where(s->space), where(r->row.space));
             if ((size_t)s->region_offset > r->bytes ||
                 s->bytes > r->bytes - (size_t)s->region_offset)
                 return mr_fail(
@@ -218,8 +228,11 @@ mr_memory mr_program_memory(const mr_program *p)
     for (int i = 0; i < e->n_regions; i++) {
         const region *r = &e->regions[i];
         bool weights = r->row.role == MR_ROLE_WEIGHTS || r->row.role == MR_ROLE_FROZEN;
+        size_t *kind = r->row.space == MR_SPACE_PINNED ? &m.offloaded
+                       : weights                       ? &m.params
+                                                       : &m.state;
         if (!r->row.shared)
-            *(weights ? &m.params : &m.state) += r->bytes;
+            *kind += r->bytes;
     }
     for (int i = p->n_setup; i < p->n_setup + p->n_run; i++) {
         const mr_step *s = &p->steps[i];

@@ -56,6 +56,8 @@ mr_status mr_regions(const mr_params *params, const mr_region_row *rows, int n, 
             r.per = 1;
         MR_TRY(check(&r, elements, out, i + 2));
         r.shared = r.role == MR_ROLE_MASTER && r.dtype == compute && !r.start && r.stop == elements;
+        if (r.shared)
+            r.space = MR_SPACE_DEVICE;
         out[i + 2] = r;
     }
     return MR_OK;

@@ -211,7 +211,8 @@ static mr_status check_guards(const frame *f)
     const mr_step *s = f->step;
     for (int i = 0; i < s->n_out; i++) {
         const arg *a = &f->out[i];
-        bool named = s->op && s->op->out[i].must;
+        // a copy between memories goes where the graph says
+        bool named = s->kind == MR_STEP_COPY || s->op->out[i].must;
         char shape[128];
         if (!a->view || a->block->guard == MR_GUARD_NONE ||
             (a->block->guard == MR_GUARD_NAMED && named))

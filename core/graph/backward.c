@@ -192,7 +192,8 @@ static mr_status param_grad(walk *w, mr_ref x)
     const mr_param *p = mr_params_at(g->params, g->values.at[x].pub.param);
     if (grad == MR_NONE || p->frozen)
         return MR_OK;
-    MR_TRY(mr_graph_region(g, "grad", MR_F32, p->offset, p->desc.rank, p->desc.dim, &acc));
+    MR_TRY(mr_graph_region(g, "grad", MR_SPACE_DEVICE, MR_F32, p->offset, p->desc.rank, p->desc.dim,
+                           &acc));
     return mr_graph_add(g, "accumulate", MR_NO_ATTRS, (mr_ref[]){acc, grad}, 2, outs);
 }
 
@@ -260,8 +261,8 @@ mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc)
     if (!p || p->frozen || v->asked || !mr_desc_is_dense(&desc))
         return zeros(g, MR_F32, desc.rank, desc.dim, acc);
     // the same view, on the parameter's place in "grad"
-    return mr_graph_region(g, "grad", MR_F32, p->offset + v->pub.param_at, desc.rank, desc.dim,
-                           acc);
+    return mr_graph_region(g, "grad", MR_SPACE_DEVICE, MR_F32, p->offset + v->pub.param_at,
+                           desc.rank, desc.dim, acc);
 }
 
 /* Parameters in wrt: the gradient is that of all their uses. */

@@ -100,8 +100,8 @@ mr_status mr_graph_const(mr_graph *g, const mr_view *data, mr_ref *out)
     return leaf(g, &s, &desc, -1, out);
 }
 
-mr_status mr_graph_region(mr_graph *g, const char *region, mr_dtype dtype, int64_t offset, int rank,
-                          const int64_t *dim, mr_ref *out)
+mr_status mr_graph_region(mr_graph *g, const char *region, mr_space space, mr_dtype dtype,
+                          int64_t offset, int rank, const int64_t *dim, mr_ref *out)
 {
     MR_TRY(graph_check_open(g, region));
     MR_TRY(check_shape("region", region, dtype, rank, dim));
@@ -110,6 +110,7 @@ mr_status mr_graph_region(mr_graph *g, const char *region, mr_dtype dtype, int64
                        (long long)offset);
     mr_desc desc = mr_desc_dense(dtype, rank, dim);
     mr_storage s = {.kind = MR_REGION,
+                    .space = space,
                     .bytes = mr_desc_span_bytes(&desc),
                     .region = keep_text(g, region),
                     .region_offset = offset * (int64_t)mr_dtype_bytes(dtype)};
@@ -342,24 +343,59 @@ mr_status mr_graph_window(mr_graph *g, mr_ref x, int64_t first, int id, mr_ref *
 
 /* ---- other memory ---- */
 
-mr_status mr_graph_move(mr_graph *g, mr_ref x, mr_space space, mr_ref *out)
+/* x as it is copied to another memory: bytes move as they lie. */
+static mr_status as_bytes(mr_graph *g, mr_ref *x)
+{
+    if (mr_desc_is_dense(&g->values.at[*x].pub.desc))
+        return MR_OK;
+    if (space_of(g, *x) != MR_SPACE_DEVICE)
+        return mr_fail(MR_E_USAGE, "move: a strided view in host memory; try: move all of it");
+    return dense_copy(g, *x, x);
+}
+
+mr_status mr_graph_move(mr_graph *g, mr_ref x, mr_space space, mr_ref after, mr_ref *out)
 {
     MR_TRY(graph_check_open(g, "move"));
     MR_TRY(graph_check_ref(g, x, "move"));
+    if (after != MR_NONE)
+        MR_TRY(graph_check_ref(g, after, "move"));
     const value *v = &g->values.at[x];
     mr_class kind = g->storages.at[v->pub.storage].kind;
     if (space_of(g, x) == space || v->setup || kind == MR_CONST)
         return mr_fail(MR_E_USAGE, "move: the value %s",
                        space_of(g, x) == space ? "lies there already" : "is constant");
-    // bytes move as they lie
-    if (!mr_desc_is_dense(&v->pub.desc)) {
-        if (space_of(g, x) != MR_SPACE_DEVICE)
-            return mr_fail(MR_E_USAGE, "move: a strided view in host memory; try: move all of it");
-        MR_TRY(dense_copy(g, x, &x));
-    }
+    MR_TRY(as_bytes(g, &x));
     MR_TRY(dense_copy(g, x, out));
     g->storages.at[g->values.at[*out].pub.storage].space = space;
     g->values.at[*out].pub.save = true;
+    g->nodes.at[g->values.at[*out].pub.node].after = after;
+    return MR_OK;
+}
+
+mr_status mr_graph_put(mr_graph *g, mr_ref x, mr_ref to, mr_ref *out)
+{
+    MR_TRY(graph_check_open(g, "put"));
+    MR_TRY(graph_check_ref(g, x, "put"));
+    MR_TRY(graph_check_ref(g, to, "put"));
+    const mr_value *into = &g->values.at[to].pub, *from = &g->values.at[x].pub;
+    bool region = g->storages.at[into->storage].kind == MR_REGION;
+    if (!region || space_of(g, x) == space_of(g, to))
+        return mr_fail(MR_E_USAGE,
+                       "put: the place %s; expected a range of a region in the other memory",
+                       region ? "lies in the value's own memory" : "is none of a region");
+    if (from->desc.dtype != into->desc.dtype || !mr_desc_same_shape(&from->desc, &into->desc) ||
+        !mr_desc_is_dense(&into->desc)) {
+        char a[128], b[128];
+        return mr_fail(MR_E_SHAPE, "put: the value is %s, its place %s",
+                       mr_desc_text(&from->desc, a, sizeof a),
+                       mr_desc_text(&into->desc, b, sizeof b));
+    }
+    int storage = into->storage;
+    int64_t offset = into->offset;
+    MR_TRY(as_bytes(g, &x));
+    MR_TRY(dense_copy(g, x, out));
+    mr_value *v = &g->values.at[*out].pub;
+    v->storage = storage, v->offset = offset, v->alias = v->save = true;
     return MR_OK;
 }
 
@@ -372,7 +408,7 @@ mr_status mr_graph_offload(mr_graph *g, mr_ref x)
         return MR_OK;
     mr_queue before = g->queue;
     g->queue = MR_Q_D2H;
-    mr_status st = mr_graph_move(g, root, MR_SPACE_PINNED, &away);
+    mr_status st = mr_graph_move(g, root, MR_SPACE_PINNED, MR_NONE, &away);
     g->queue = before;
     MR_TRY(st);
     g->values.at[root].away = away;

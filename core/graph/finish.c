@@ -20,7 +20,7 @@ typedef struct pass {
 static bool has_effect(const mr_graph *g, const mr_node *node)
 {
     for (int i = 0; i < node->n_out; i++) {
-        if (node->out[i] == MR_NONE || !node->op->out[i].must)
+        if (node->out[i] == MR_NONE)
             continue;
         if (g->storages.at[g->values.at[node->out[i]].pub.storage].kind == MR_REGION)
             return true;

@@ -54,10 +54,10 @@ static mr_status bring_back(mr_graph *g, mr_ref x, mr_ref *out)
     if (back == MR_NONE) {
         mr_queue before = g->queue;
         g->queue = MR_Q_H2D;
-        mr_status st = mr_graph_move(g, g->values.at[root].away, MR_SPACE_DEVICE, &back);
+        mr_status st =
+            mr_graph_move(g, g->values.at[root].away, MR_SPACE_DEVICE, g->fetch_at, &back);
         g->queue = before;
         MR_TRY(st);
-        g->nodes.at[g->values.at[back].pub.node].after = g->fetch_at;
         g->values.at[root].back = back;
         g->fetch_at = g->newest;
     }

@@ -122,7 +122,8 @@ static mr_graph *update_graph(const model *m)
     for (int i = 0; i < 6; i++) {
         in[i] = MR_NONE;
         if (i < 5 || m->dtype == MR_BF16)
-            OK(mr_graph_region(g, regions[i], i < 5 ? MR_F32 : MR_BF16, 0, 1, &n, &in[i]));
+            OK(mr_graph_region(g, regions[i], MR_SPACE_DEVICE, i < 5 ? MR_F32 : MR_BF16, 0, 1, &n,
+                               &in[i]));
     }
     OK(mr_graph_input(g, "hyper", MR_F64, 1, (int64_t[]){12}, &in[6]));
     in[7] = op(g, "sum_squares", &in[1], 1);

@@ -69,8 +69,8 @@ static inline mr_graph *queue_graph(mr_params *params, uint64_t seed, int side, 
             CHECK_OK(mr_graph_reshape(g, row, 1, (int64_t[]){Q_COLS}, &row));
             if (!params)
                 break;
-            CHECK_OK(mr_graph_region(g, "grad", MR_F32, queue_draw(9) * Q_COLS / 2, 1,
-                                     (int64_t[]){Q_COLS}, &parts[0]));
+            CHECK_OK(mr_graph_region(g, "grad", MR_SPACE_DEVICE, MR_F32, queue_draw(9) * Q_COLS / 2,
+                                     1, (int64_t[]){Q_COLS}, &parts[0]));
             CHECK_OK(mr_graph_add(g, "accumulate", MR_NO_ATTRS, (mr_ref[]){parts[0], row}, 2,
                                   &parts[0]));
             break;

@@ -185,7 +185,10 @@ typedef struct mr_region_row {
     const char *prefix;
     int64_t start, stop; /* elements of the trainable range it covers; both 0: all of it */
     int64_t per;         /* trainable elements per element of the region, a divisor of 64; 0: one */
-    /* Set by mr_regions: a master of the weights' own dtype and range is "w" by another name. */
+    /* Host memory for what only updates read, which bring it to the device range by range. */
+    mr_space space;
+    /* Set by mr_regions: a master of the weights' own dtype and range is "w" by another name, and
+     * lies where that does. */
     bool shared;
 } mr_region_row;
 
@@ -268,7 +271,7 @@ MR_API mr_waits mr_exec_waits(const mr_exec *exec);
 MR_API int mr_exec_regions(const mr_exec *exec);
 MR_API const mr_region_row *mr_exec_region_at(const mr_exec *exec, int i);
 MR_API const mr_region_row *mr_exec_region(const mr_exec *exec, const char *name);
-/* The bytes of a region where the device keeps them, or NULL: no such region, or not in host
+/* The bytes of a region where the executor keeps them, or NULL: no such region, or not in host
  * memory. The executor's own; to be read after mr_exec_sync and before the next run. */
 MR_API const void *mr_exec_host(const mr_exec *exec, const char *region);
 MR_API mr_status mr_exec_read(mr_exec *exec, const char *region, size_t at, void *dst,
@@ -287,7 +290,8 @@ typedef struct mr_memory {
     size_t arena, bound;    /* of this graph; largest sum of storages live at once */
     size_t pinned;          /* arena in host memory, of what is put there in a run */
     size_t workspace;       /* of the step that needs most; lies in the arena */
-    size_t params, state;   /* regions of weights; all others */
+    size_t params, state;   /* regions of weights; all others on the device */
+    size_t offloaded;       /* regions in host memory, pinned */
     size_t inputs, results; /* slots, and room where outputs stay until the next run */
     size_t landing; /* on the device: of inputs on their way, for all programs the largest */
     size_t staged;  /* of the host, pinned: inputs as they were set */
@@ -301,7 +305,7 @@ MR_API mr_memory mr_program_memory(const mr_program *prog);
 MR_API const mr_layout *mr_program_layout(const mr_program *prog);
 /* of one run, recomputation included */
 MR_API mr_cost mr_program_cost(const mr_program *prog);
-/* What a run will take by the device's rates, before it runs. */
+/* What a run will take by the device's rates, queues side by side where it runs them so. */
 MR_API mr_status mr_program_seconds(const mr_program *prog, double *seconds);
 /* Highest arena byte written in the last run (needs options.poison). */
 MR_API size_t mr_program_measured(mr_program *prog);

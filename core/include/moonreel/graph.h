@@ -104,7 +104,7 @@ typedef enum mr_space { MR_SPACE_DEVICE, MR_SPACE_PINNED, MR_SPACE_COUNT } mr_sp
 
 typedef struct mr_storage {
     mr_class kind;
-    mr_space space; /* of MR_ARENA; all others lie in the device's */
+    mr_space space; /* of MR_ARENA and MR_REGION; all others lie in the device's */
     size_t bytes;
     const char *region;    /* MR_REGION: its name */
     int64_t region_offset; /* bytes */
@@ -182,10 +182,11 @@ MR_API mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out);
  * as gradients go, and none flows into x. Errors also: MR_E_SHAPE for another x; MR_E_RANGE where
  * the parameter is not whole in it, MR_E_USAGE where it is frozen. */
 MR_API mr_status mr_graph_window(mr_graph *g, mr_ref x, int64_t first, int id, mr_ref *out);
-/* A value over a persistent region: `offset` in elements of `dtype`. Update graphs use it. Errors
- * also: MR_E_RANGE for an offset that no region has; its end is checked when compiled. */
-MR_API mr_status mr_graph_region(mr_graph *g, const char *region, mr_dtype dtype, int64_t offset,
-                                 int rank, const int64_t *dim, mr_ref *out);
+/* A value over a persistent region: `offset` in elements of `dtype`. Update graphs use it. One in
+ * host memory is brought to the device by mr_graph_move and written by mr_graph_put. Errors also:
+ * MR_E_RANGE for an offset that no region has; its end and `space` are checked when compiled. */
+MR_API mr_status mr_graph_region(mr_graph *g, const char *region, mr_space space, mr_dtype dtype,
+                                 int64_t offset, int rank, const int64_t *dim, mr_ref *out);
 /* Add one node of the row `op`. in [n_in]: MR_NONE = absent optional, as are those beyond n_in;
  * outs: room for all outputs of the row. Errors also: MR_E_USAGE unknown op (with the nearest),
  * missing input, attribute out of range */
@@ -203,9 +204,14 @@ MR_API mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int ax
 
 /* Copy x to another memory: a `copy` node on the queue in force. What it gives is never repeated by
  * the backward pass. On another queue than compute it runs beside it, and the bytes of x are free
- * only where compute waits for something behind the copy.
+ * only where compute waits for something behind the copy. `after`: a value of another queue that
+ * must be there before the copy sets out, or MR_NONE.
  * Errors also: MR_E_USAGE for a constant, or where x lies there already. */
-MR_API mr_status mr_graph_move(mr_graph *g, mr_ref x, mr_space space, mr_ref *out);
+MR_API mr_status mr_graph_move(mr_graph *g, mr_ref x, mr_space space, mr_ref after, mr_ref *out);
+/* Copy x, in one memory, over `to`, a value of mr_graph_region in the other: a `copy` node on the
+ * queue in force. *out: what lies in the region then.
+ * Errors also: MR_E_USAGE where `to` is none, or lies in the memory of x. */
+MR_API mr_status mr_graph_put(mr_graph *g, mr_ref x, mr_ref to, mr_ref *out);
 /* Keep x for the backward pass in host memory: copied there now on d2h, and back on h2d for the
  * first node that reads it or a view of it then. Two copies are on their way at a time: compute
  * goes on behind the next offload when this one's copy is over, and what comes back next sets out
@@ -284,8 +290,8 @@ typedef struct mr_schedule_step {
     int wait_n, wait[MR_QUEUE_COUNT - 1]; /* steps on other queues, the newest first */
     int before[MR_QUEUE_COUNT];           /* newest step of each queue that surely is over, or -1 */
 } mr_schedule_step;
-/* shared [n_shared]: regions that are "w" by another name (read during the call); NULL: "master"
- * where compute is f32. Owns: caller frees; borrows g for life.
+/* shared [n_shared]: regions that are "w" by another name, as an executor's rows say (read during
+ * the call); without any, regions of two names are two. Owns: caller frees; borrows g for life.
  * Errors: MR_E_MEMORY, MR_E_USAGE before mr_graph_finish. */
 MR_API mr_status mr_schedule_new(const mr_graph *g, const char *const *shared, int n_shared,
                                  mr_schedule **out);

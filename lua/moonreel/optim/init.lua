@@ -13,6 +13,10 @@ local optim = {}
 
 local ALIGN = 64
 
+--- Elements that are on the device at a time of what lies in host memory, a multiple of 64. Three
+-- pieces are there at once: one comes, one is updated, one leaves.
+optim.piece = 8 << 20
+
 -- contiguous ranges of trainable parameters with equal decay and learning-rate factor, as far as
 -- they lie in [from, to)
 local function ranges(params, from, to)
@@ -37,6 +41,40 @@ local function ranges(params, from, to)
     end
   end
   return inside, #list
+end
+
+-- ranges of at most optim.piece elements
+local function cut(list)
+  local pieces = {}
+  for _, r in ipairs(list) do
+    for start = r.start, r.stop - 1, optim.piece do
+      pieces[#pieces + 1] = setmetatable({start = start,
+        stop = math.min(start + optim.piece, r.stop)}, {__index = r})
+    end
+  end
+  return pieces
+end
+
+-- Ranges of what lies in host memory come to the device beside the update of the piece before, and
+-- leave beside that of the piece after. left: what left last, of each piece.
+local function bring(g, row, place, left)
+  if row.space ~= "pinned" then
+    return place
+  end
+  return g:queue("h2d", function() return g:move(place, "device", left[#left - 1]) end)
+end
+
+local function in_host_memory(rows)
+  for _, row in ipairs(rows) do
+    if row.space == "pinned" then
+      return true
+    end
+  end
+  return false
+end
+
+local function send(g, row, value, place)
+  return row.space == "pinned" and g:queue("d2h", function() return g:put(value, place) end) or nil
 end
 
 local Update = {}
@@ -69,16 +107,28 @@ function optim.new(run, params, world)
   local hyper = g:input("hyper", "f64", {12})
   local sumsq = world and g:input("sumsq", "f64", {1})
     or (ops.sum_squares(g:region("grad", "f32", first.start, {last.stop - first.start})))
-  for _, r in ipairs(list) do
-    local n = {r.stop - r.start}
+  local kept_rows = {master, by_name[regions.moments[1].name], by_name[regions.moments[2].name],
+    average}
+  local left = {}
+  for _, r in ipairs(in_host_memory(kept_rows) and cut(list) or list) do
+    local n, places, here = {r.stop - r.start}, {}, {}
     -- places in a region that is a part count from where it begins
-    local function region(row) return g:region(row.name, row.dtype, r.start - row.start, n) end
-    local m, v = by_name[regions.moments[1].name], by_name[regions.moments[2].name]
+    local function region(row)
+      return g:region(row.name, row.dtype, r.start - row.start, n, row.space)
+    end
+    for i, row in ipairs(kept_rows) do
+      places[i] = region(row)
+      here[i] = bring(g, row, places[i], left)
+    end
     -- ranks copy masters of the weights' own dtype when they gather
     local weights = not master.shared and not (world and w.dtype == master.dtype) and region(w)
-    ops.adamw(region(master), g:region("grad", "f32", r.start, n), region(m), region(v),
-      average and region(average) or false, weights,
-      hyper, sumsq, {decay = r.decay, lr_factor = r.lr_factor})
+    local p, _, m, v, e = ops.adamw(here[1], g:region("grad", "f32", r.start, n), here[2], here[3],
+      here[4] or false, weights, hyper, sumsq, {decay = r.decay, lr_factor = r.lr_factor})
+    local updated, gone = {p, m, v, e}, nil
+    for i, row in ipairs(kept_rows) do
+      gone = send(g, row, updated[i], places[i]) or gone
+    end
+    left[#left + 1] = gone
   end
   if not world then
     g:output("sumsq", sumsq)

@@ -5,7 +5,8 @@
 -- A row: name in graphs, dtype, role ("master": weights that `w` is rounded from; "average": begins
 -- as the weights; else zeros), prefix of its tensors in a checkpoint (absent: not saved), start and
 -- stop (elements of the trained range; absent: all of it), per (trained elements for each of its
--- own; absent: one).
+-- own; absent: one), space ("pinned": in the host's memory, from where updates bring it to the
+-- device piece by piece; absent: on the device).
 -- @module moonreel.optim.regions
 local options = require "moonreel.text.options"
 
@@ -36,13 +37,14 @@ local read_adamw = options.declare("regions.adamw", {
   { "ema", "boolean", "averaged weights as well" },
   { "start", "integer", "of the elements that this rank owns; absent: all" },
   { "stop", "integer", "where they end" },
+  { "space", "text", "pinned: all of it in the host's memory; absent: on the device" },
 })
 
--- rows over a part of the trained range
-local function part_of(rows, start, stop)
+-- rows over a part of the trained range, or in other memory
+local function rows_in(rows, start, stop, space)
   local out = {}
   for i, row in ipairs(rows) do
-    out[i] = {start = start, stop = stop}
+    out[i] = {start = start, stop = stop, space = space}
     for key, value in pairs(row) do
       out[i][key] = value
     end
@@ -52,14 +54,14 @@ end
 
 --- For AdamW, the update of moonreel.optim.
 ---@param given table|nil  ema: averaged weights as well; start, stop: the elements of which this
----   rank keeps masters, moments and averages, as it owns them
+---   rank keeps masters, moments and averages, as it owns them; space: where they lie
 ---@return table[] rows
 function regions.adamw(given)
   local o = read_adamw(given)
   -- checkpoints hold them in this order
   local kept = o.ema and {master, ema, adam_m, adam_v} or {master, adam_m, adam_v}
-  if o.stop then
-    kept = part_of(kept, o.start or 0, o.stop)
+  if o.stop or o.space then
+    kept = rows_in(kept, o.stop and (o.start or 0), o.stop, o.space)
   end
   return {grad, table.unpack(kept)}
 end
@@ -70,7 +72,8 @@ end
 ---@param stop integer|nil
 ---@return table[] rows
 function regions.of(settings, start, stop)
-  return regions.adamw{ema = settings.optim.ema_decay ~= nil, start = start, stop = stop}
+  return regions.adamw{ema = settings.optim.ema_decay ~= nil, start = start, stop = stop,
+    space = settings.optim.offload and "pinned" or nil}
 end
 
 return regions

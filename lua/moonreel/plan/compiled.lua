@@ -38,11 +38,15 @@ local NONE = setmetatable({}, { __index = function() return 0 end })
 local function key_of(settings, dtype)
   return json.encode { settings:plain("model"), settings:plain("vae"),
     settings:plain("text_encoder"), settings.compat or "", settings.optim.ema_decay ~= nil, dtype,
-    settings.job, settings.cached, settings.load_video_features, settings.load_text_features }
+    settings.optim.offload, settings.job, settings.cached, settings.load_video_features,
+    settings.load_text_features }
 end
 
 -- what an optimizer keeps of a region's bytes is for
 local function kind_of(row)
+  if row.space == "pinned" then
+    return "offloaded"
+  end
   if row.role == "state" then
     return row.name == regions.gradients()[1].name and "gradients" or "moments"
   end
@@ -51,7 +55,8 @@ local function kind_of(row)
 end
 
 local function region_bytes(exec)
-  local bytes = { weights = 0, frozen = 0, masters = 0, moments = 0, averages = 0, gradients = 0 }
+  local bytes = { weights = 0, frozen = 0, masters = 0, moments = 0, averages = 0, gradients = 0,
+    offloaded = 0 }
   local saved = 0
   for _, row in ipairs(exec:regions()) do
     local kind = kind_of(row)

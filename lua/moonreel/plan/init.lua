@@ -23,6 +23,7 @@ plan.kinds = {
   { "slots", "inputs, results, constants", "device" },
   { "reserve", "libraries and communication", "device" },
   { "pinned", "activations moved to the host, inputs on their way", "host" },
+  { "offloaded", "what the optimizer keeps", "host" },
   { "slabs", "decoded batches", "host" }, { "snapshots", "checkpoint buffers", "host" },
   { "graphs", "graphs and steps", "host" }, { "program", "the program itself", "host" },
   { "decoders", "processes that decode", "host" },
@@ -116,6 +117,7 @@ local function fixed_bytes(settings, mesh, models, bucket_elements)
     encoders = models.encoders.weights,
     gradients = r.gradients * mesh:share("gradients") + waiting, windows = windows,
     masters = r.masters * state, moments = r.moments * state, averages = r.averages * state,
+    offloaded = r.offloaded * state,
     reserve = m.reserve_bytes or models.update.memory.library,
     -- two buffers from the start where saves go on beside the training, else one for the last save
     snapshots = models.job and 0

@@ -448,7 +448,7 @@ static void limits(mr_device *dev)
     // the last elements of a region, and one further
     for (int64_t past = 0; past < 2; past++) {
         OK(mr_graph_new(m.params, NULL, &g));
-        OK(mr_graph_region(g, "grad", MR_F32, elements - n + past, 1, &n, &w));
+        OK(mr_graph_region(g, "grad", MR_SPACE_DEVICE, MR_F32, elements - n + past, 1, &n, &w));
         OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
         OK(mr_graph_add(g, "accumulate", MR_NO_ATTRS, (mr_ref[]){w, x}, 2, &y));
         OK(mr_graph_finish(g));

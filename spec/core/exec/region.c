@@ -58,8 +58,15 @@ static void shared(void)
     // a part of the weights is not the weights
     OK(mr_regions(m.params, half, MR_COUNT(half), r));
     CHECK(!r[3].shared);
+    // one that is "w" lies where that does, whatever was asked for
+    mr_region_row pinned = {
+        .name = "m", .dtype = MR_F32, .role = MR_ROLE_MASTER, .space = MR_SPACE_PINNED};
+    OK(mr_regions(m.params, &pinned, 1, r));
+    CHECK(r[2].shared && r[2].space == MR_SPACE_DEVICE);
     mr_params_free(m.params);
     m = model_of(MR_BF16);
+    OK(mr_regions(m.params, &pinned, 1, r));
+    CHECK(!r[2].shared && r[2].space == MR_SPACE_PINNED);
     OK(mr_regions(m.params, adam_rows, MR_COUNT(adam_rows), r));
     CHECK(!r[3].shared);
     mr_params_free(m.params);
@@ -90,6 +97,60 @@ static void refused(void)
     mr_region_row out[3];
     for (size_t i = 0; i < MR_COUNT(bad); i++)
         CHECK_FAILS(mr_regions(m.params, &bad[i].row, 1, out), bad[i].code, bad[i].text);
+    mr_params_free(m.params);
+}
+
+/* A region in host memory: read, written and seen there, and by graphs that know it. */
+static void in_host_memory(mr_device *dev)
+{
+    model m = model_of(MR_BF16);
+    mr_exec *e = NULL;
+    mr_region_row row = {
+        .name = "m", .dtype = MR_F32, .role = MR_ROLE_MASTER, .space = MR_SPACE_PINNED};
+    OK(mr_exec_new(dev, m.params, &(mr_exec_options){.regions = &row, .n_regions = 1}, &e));
+    OK(mr_exec_init_params(e, 3));
+    float seen[4], six = 6;
+    int64_t n = 4;
+    for (int right = 0; right < 2; right++) {
+        mr_graph *g = NULL;
+        mr_program *p = NULL;
+        mr_ref here, there, twice, put;
+        OK(mr_graph_new(m.params, NULL, &g));
+        OK(mr_graph_region(g, "m", right ? MR_SPACE_PINNED : MR_SPACE_DEVICE, MR_F32, 64, 1, &n,
+                           &there));
+        here = there;
+        if (right) {
+            OK(mr_graph_move(g, there, MR_SPACE_DEVICE, MR_NONE, &here));
+            CHECK_FAILS(mr_graph_put(g, here, here, &put), MR_E_USAGE, "is none of a region");
+            CHECK_FAILS(mr_graph_put(g, there, there, &put), MR_E_USAGE, "own memory");
+            OK(mr_graph_add(g, "add", MR_NO_ATTRS, (mr_ref[]){here, here}, 2, &twice));
+            mr_ref two;
+            OK(mr_graph_slice(g, twice, 0, 0, 2, &two));
+            CHECK_FAILS(mr_graph_put(g, two, there, &put), MR_E_SHAPE, "the value is [2] f32");
+            OK(mr_graph_put(g, twice, there, &put));
+        } else {
+            OK(mr_graph_add(g, "add", MR_NO_ATTRS, (mr_ref[]){here, here}, 2, &twice));
+            OK(mr_graph_output(g, "y", twice));
+        }
+        OK(mr_graph_finish(g));
+        if (right) {
+            OK(mr_exec_compile(e, g, &p));
+            OK(mr_program_run(p));
+            CHECK_INT(mr_program_memory(p).offloaded, 512);
+            CHECK_INT(mr_program_memory(p).state, 0);
+            mr_program_free(p);
+        } else {
+            CHECK_FAILS(mr_exec_compile(e, g, &p), MR_E_USAGE, "keeps it in host memory");
+        }
+        mr_graph_free(g);
+    }
+    OK(mr_exec_sync(e));
+    const float *host = mr_exec_host(e, "m");
+    CHECK(host[64] == 2 && host[67] == 8 && host[68] == 5);
+    OK(mr_exec_write(e, "m", 64 * 4, &six, 4));
+    OK(mr_exec_read(e, "m", 64 * 4, seen, sizeof seen));
+    CHECK(seen[0] == 6 && seen[1] == 4 && seen[3] == 8);
+    mr_exec_free(e);
     mr_params_free(m.params);
 }
 
@@ -134,6 +195,7 @@ int main(void)
     mr_device *both[2];
     open_both(both);
     for (int i = 0; i < 2; i++) {
+        in_host_memory(both[i]);
         ranges(both[i]);
         mr_device_close(both[i]);
     }

@@ -25,7 +25,8 @@ static void weights(mr_device *dev)
     mr_ref w, dw;
     OK(mr_graph_new(NULL, NULL, &gu));
     OK(mr_graph_input(gu, "g", MR_F32, 1, &n, &dw));
-    OK(mr_graph_region(gu, "master", MR_F32, mr_params_at(m.params, m.w)->offset, 1, &n, &w));
+    OK(mr_graph_region(gu, "master", MR_SPACE_DEVICE, MR_F32, mr_params_at(m.params, m.w)->offset,
+                       1, &n, &w));
     OK(mr_graph_add(gu, "spec_update", MR_NO_ATTRS, (mr_ref[]){w, dw}, 2, &w));
     OK(mr_graph_finish(gu));
     OK(mr_exec_compile(e, gu, &update));
@@ -51,7 +52,7 @@ static void weights(mr_device *dev)
     for (int i = 0; i < 2; i++) {
         int64_t far = i ? mr_params_elements(m.params, false) - 7 : 0;
         OK(mr_graph_new(NULL, NULL, &bad[i]));
-        OK(mr_graph_region(bad[i], i ? "w" : "grad", MR_F32, far, 1, &n, &w));
+        OK(mr_graph_region(bad[i], i ? "w" : "grad", MR_SPACE_DEVICE, MR_F32, far, 1, &n, &w));
         OK(mr_graph_output(bad[i], "w", w));
         OK(mr_graph_finish(bad[i]));
     }

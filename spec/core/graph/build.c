@@ -46,13 +46,14 @@ static void regions(void)
 {
     mr_graph *g = graph();
     mr_ref x;
-    CHECK_FAILS(mr_graph_region(g, "w", MR_F32, -16, 1, (int64_t[]){16}, &x), MR_E_RANGE,
-                "region 'w': offset -16");
-    CHECK_FAILS(mr_graph_region(g, "w", MR_F32, (int64_t)1 << 62, 1, (int64_t[]){16}, &x),
-                MR_E_RANGE, "offset 4611686018427387904");
-    CHECK_FAILS(mr_graph_region(g, "w", MR_F32, 0, 1, (int64_t[]){-16}, &x), MR_E_SHAPE,
-                "region 'w'");
-    CHECK_OK(mr_graph_region(g, "w", MR_F32, 16, 1, (int64_t[]){16}, &x));
+    CHECK_FAILS(mr_graph_region(g, "w", MR_SPACE_DEVICE, MR_F32, -16, 1, (int64_t[]){16}, &x),
+                MR_E_RANGE, "region 'w': offset -16");
+    CHECK_FAILS(
+        mr_graph_region(g, "w", MR_SPACE_DEVICE, MR_F32, (int64_t)1 << 62, 1, (int64_t[]){16}, &x),
+        MR_E_RANGE, "offset 4611686018427387904");
+    CHECK_FAILS(mr_graph_region(g, "w", MR_SPACE_DEVICE, MR_F32, 0, 1, (int64_t[]){-16}, &x),
+                MR_E_SHAPE, "region 'w'");
+    CHECK_OK(mr_graph_region(g, "w", MR_SPACE_DEVICE, MR_F32, 16, 1, (int64_t[]){16}, &x));
     mr_graph_free(g);
 }
 

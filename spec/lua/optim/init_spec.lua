@@ -22,15 +22,16 @@ local function values(count, stream)
   return T.new("f32", {count}):fill_normal(4, stream, count)
 end
 
-local function new_update()
-  local params = G.params("f32")
+local function new_update(device, dtype, space)
+  local params = G.params(dtype or "f32")
   for _, row in ipairs(GROUPS) do
     local scope = nn.scope(params, nil,
       {decay = row.decay, lr_factor = row.lr_factor, frozen = row.frozen})
     scope:add(row.name, {row.count}, {kind = "zeros"})
   end
   params:seal()
-  local run = E.new(E.device("cpu", 1), params, {regions = regions.adamw{ema = true}})
+  local run = E.new(E.device(device or "cpu", 1), params,
+    {regions = regions.adamw{ema = true, space = space}})
   for _, row in ipairs(GROUPS) do
     run:set_param(row.frozen and "frozen" or "master", row.name, values(row.count, "parameter"))
     if not row.frozen then
@@ -95,6 +96,57 @@ describe("optim", function()
       local same = run:param("master", "both"):bytes() == values(7, "parameter"):bytes()
       assert.equal(scale == 0, same)
     end
+  end)
+
+  it("keeps what it has in host memory, with the same bits, a few pieces at a time on the device",
+    function()
+    local piece = optim.piece
+    optim.piece = 64
+    local function after_three(device, dtype, space)
+      local run, update = new_update(device, dtype, space)
+      local norms = {}
+      for step = 1, 3 do
+        for _, row in ipairs(GROUPS) do
+          if not row.frozen then
+            run:set_param("grad", row.name, values(row.count, "gradient" .. step))
+          end
+        end
+        norms[step] = update:step{lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-8,
+          weight_decay = 0.3, max_norm = 1, ema_decay = 0.6, step = step, grad_scale = 0.5}
+      end
+      local bytes = {}
+      for _, row in ipairs(run:regions()) do
+        bytes[row.name] = run:read(row.name, row.dtype, 0, {row.stop - row.start}):bytes()
+      end
+      return {norms, bytes}, run, update
+    end
+    for _, dtype in ipairs{"bf16", "f32"} do
+      local wanted, _, plain = after_three("cpu", dtype)
+      assert.equal(0, plain.prog:memory().offloaded)
+      for _, device in ipairs{"cpu", "shadow"} do
+        local got, run, update = after_three(device, dtype, "pinned")
+        assert.same(wanted, got)
+        local there = 0
+        for _, row in ipairs(run:regions()) do
+          -- a master that is the weights lies where they do
+          local kept = row.prefix and row.role ~= "weights" and row.role ~= "frozen"
+          assert.equal(kept and not row.shared and "pinned" or "device", row.space, row.name)
+          if row.space == "pinned" then
+            there = there + row.bytes
+            -- the host sees it, whatever the device
+            assert.is_truthy(run:host(row.name))
+          end
+        end
+        local memory, schedule = update.prog:memory(), update.prog:schedule()
+        assert.equal(there, memory.offloaded)
+        assert.equal(plain.prog:memory().state, memory.state + there)
+        -- three pieces of nine, in granules
+        assert.is_true(memory.arena < there / 2, memory.arena .. " of " .. there)
+        assert.matches("h2d +copy", schedule)
+        assert.matches("d2h +copy", schedule)
+      end
+    end
+    optim.piece = piece
   end)
 
   it("says what to do when nothing trains", function()

@@ -212,6 +212,25 @@ describe("trainer.loop", function()
     end
   end)
 
+  it("has the same checkpoint where the optimizer keeps its state in host memory", function()
+    local dirs = {}
+    for i, how in ipairs{{"cpu", "false"}, {"cpu", "true"}, {"shadow", "true"}} do
+      local ok, code, _, dir = train(bake("steps=2", "threads=1", "device=" .. how[1],
+        "optim.offload=" .. how[2], "name=offload" .. i), function(r)
+        for _, row in ipairs(r.exec:regions()) do
+          assert.equal(how[2] == "true" and row.prefix == "adam_m." and "pinned" or "device",
+            row.prefix == "adam_m." and row.space or "device")
+        end
+      end)
+      assert.is_true(ok, tostring(code))
+      dirs[i] = dir
+    end
+    for i = 2, 3 do
+      assert.matches("equal: %d+ tensors, bit for bit",
+        demo_data.moonreel("ckpt", "diff", dirs[1], dirs[i]))
+    end
+  end)
+
   it("stops with exit 7 after three of them, with a checkpoint", function()
     local ok, err, _, dir = train(bake("steps=20", "name=bad"), spoil(function(step)
       return step > 2

@@ -416,13 +416,14 @@ function Graph:window(gathered, first, name) end
 ---@return mr.Value
 function Graph:const(values) end
 
---- A range of an executor's memory.
+--- A range of an executor's memory, which lies on the device or pinned on the host.
 ---@param region string
 ---@param dtype mr.Dtype
 ---@param offset integer
 ---@param dims integer[]
+---@param space? string
 ---@return mr.Value
-function Graph:region(region, dtype, offset, dims) end
+function Graph:region(region, dtype, offset, dims, space) end
 
 --- Name a value that program:get() reads.
 ---@param name string
@@ -448,11 +449,18 @@ function Graph:queue(name, f) end
 ---@return mr.Value
 function Graph:save(value) end
 
---- A copy of a value in another memory: device, or pinned (the host's).
+--- A copy of a value in another memory: device, or pinned (the host's); it sets out when `after`, of another queue, is there.
 ---@param value mr.Value
 ---@param space string
+---@param after? mr.Value
 ---@return mr.Value
-function Graph:move(value, space) end
+function Graph:move(value, space, after) end
+
+--- Copy a value over a range of a region in the other memory.
+---@param value mr.Value
+---@param region mr.Value
+---@return mr.Value
+function Graph:put(value, region) end
 
 --- Keep a value for the backward pass in host memory.
 ---@param value mr.Value
@@ -473,9 +481,10 @@ function Graph:finish() end
 ---@return string
 function Graph:print() end
 
---- The steps of a run of the finished graph: queue, op, node, the steps waited for, and what they may run beside.
+--- The steps of a run of the finished graph: queue, op, node, the steps waited for, and what they may run beside. exec: knows which of its regions are one; absent: regions of two names are two.
+---@param exec? mr.Exec
 ---@return string
-function Graph:schedule() end
+function Graph:schedule(exec) end
 
 --- Names of the outputs.
 ---@return string[]
@@ -764,7 +773,7 @@ function Program:get(name) end
 ---@return mr.Fetched
 function Program:fetch(name) end
 
---- Bytes: {arena, bound, pinned, workspace, params, state, inputs, landing, staged, ring, results, consts, library, host, staging}.
+--- Bytes: {arena, bound, pinned, workspace, params, state, offloaded, inputs, landing, staged, ring, results, consts, library, host, staging}.
 ---@return table
 function Program:memory() end
 

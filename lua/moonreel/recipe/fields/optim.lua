@@ -21,6 +21,9 @@ return {
   { "optim.ema_decay", "number", default = 0.9999, min = 0, max = 1, spellings = { "ema_decay" },
     reader = "optim", none = true,
     help = "decay of the averaged weights; none: no average is kept" },
+  { "optim.offload", "boolean", default = false, reader = "optim", affects = "speed",
+    help = "keep masters, moments and averages in the host's memory: an update brings them to the "
+      .. "device piece by piece, with the same numbers" },
   { "optim.adamw_mode", "boolean", default = true, reader = "optim", no_meaning = "the decay is "
     .. "always decoupled", affects = "nothing",
     help = "decoupled decay" },
