@@ -29,9 +29,53 @@ static double predict(mr_device *dev, int64_t rows)
     return seconds;
 }
 
+/* Two nodes that need not wait for each other, on two queues: the sum where everything is done at
+ * once, else as long as the longer one; with a node that needs both, on top of that. */
+static void beside(void)
+{
+    static const mr_rates unit = {{1, 1, 1, 1, 1, 1}, 1, 1};
+    for (int shadow = 0; shadow < 2; shadow++) {
+        mr_device *dev = NULL;
+        mr_exec *e = NULL;
+        mr_graph *g = NULL;
+        mr_program *p = NULL;
+        mr_ref x[2], y[2], sum;
+        int64_t few = 10, many = 30;
+        OK(mr_device_open(shadow ? "shadow" : "cpu", 1, &dev));
+        OK(mr_exec_plan(&dev->facts, NULL, NULL, &e));
+        mr_exec_rates(e, MR_F32, &unit);
+        OK(mr_graph_new(NULL, NULL, &g));
+        OK(mr_graph_input(g, "few", MR_F32, 1, &few, &x[0]));
+        OK(mr_graph_input(g, "many", MR_F32, 1, &many, &x[1]));
+        OK(mr_graph_add(g, "exp", MR_NO_ATTRS, &x[0], 1, &y[0]));
+        OK(mr_graph_set_queue(g, MR_Q_COMM_INTRA, NULL));
+        OK(mr_graph_add(g, "exp", MR_NO_ATTRS, &x[1], 1, &y[1]));
+        OK(mr_graph_set_queue(g, MR_Q_COMPUTE, NULL));
+        OK(mr_graph_slice(g, y[1], 0, 0, few, &y[1]));
+        OK(mr_graph_add(g, "add", MR_NO_ATTRS, y, 2, &sum));
+        OK(mr_graph_output(g, "y", sum));
+        OK(mr_graph_finish(g));
+        OK(mr_exec_compile(e, g, &p));
+        mr_step_time t[3];
+        double seconds = 0;
+        CHECK_INT(mr_program_times(p, t, 3), 3);
+        OK(mr_program_seconds(p, &seconds));
+        CHECK(t[0].expected > 0 && t[1].expected > 2 * t[0].expected);
+        double first = shadow ? t[1].expected : t[0].expected + t[1].expected;
+        CHECK_NEAR(seconds, first + t[2].expected, 1e-9);
+        mr_alloc_fail_at(1);
+        CHECK_FAILS(mr_program_seconds(p, &seconds), MR_E_MEMORY, "cannot allocate");
+        mr_alloc_fail_at(0);
+        mr_exec_free(e);
+        mr_graph_free(g);
+        mr_device_close(dev);
+    }
+}
+
 int main(void)
 {
     mr_device *dev = NULL;
+    beside();
     OK(mr_device_open("cpu", 1, &dev));
     mr_rates first, again;
     OK(mr_device_rates(dev, MR_F32, &first));
