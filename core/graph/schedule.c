@@ -190,9 +190,6 @@ static mr_status add_steps(builder *b)
 mr_status mr_schedule_new(const mr_graph *g, const char *const *shared, int n_shared,
                           mr_schedule **out)
 {
-    static const char *const usual[] = {"master"};
-    if (!shared && (!g->params || mr_params_compute(g->params) == MR_F32))
-        shared = usual, n_shared = 1;
     if (!g->finished)
         return mr_fail(MR_E_USAGE, "schedule: the graph is not finished; try: finish it first");
     mr_schedule *s;

@@ -163,7 +163,7 @@ static void beside(void)
     mr_graph_free(g);
 }
 
-/* In f32 "master" is "w": who writes one is waited for by readers of the other. */
+/* A region that is "w" by another name: who writes one is waited for by readers of the other. */
 static void aliases(void)
 {
     for (int f32 = 0; f32 < 2; f32++) {
@@ -180,7 +180,7 @@ static void aliases(void)
         CHECK_OK(mr_params_seal(params, NULL));
         CHECK_OK(mr_graph_new(params, NULL, &g));
         CHECK_OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
-        CHECK_OK(mr_graph_region(g, "master", MR_F32, 0, 1, &n, &m));
+        CHECK_OK(mr_graph_region(g, "master", MR_SPACE_DEVICE, MR_F32, 0, 1, &n, &m));
         CHECK_OK(mr_graph_param(g, id, &w));
         CHECK_OK(mr_graph_set_queue(g, MR_Q_COMM_INTER, NULL));
         CHECK_OK(mr_graph_add(g, "accumulate", MR_NO_ATTRS, (mr_ref[]){m, x}, 2, &m));
@@ -189,7 +189,7 @@ static void aliases(void)
         CHECK_OK(mr_graph_output(g, "y", y));
         CHECK_OK(mr_graph_finish(g));
         CHECK_OK(mr_schedule_new(g, NULL, 0, &s));
-        CHECK_INT(mr_schedule_at(s, 1)->wait_n, f32);
+        CHECK_INT(mr_schedule_at(s, 1)->wait_n, 0);
         mr_schedule_free(s);
         // who knows the regions says so
         CHECK_OK(mr_schedule_new(g, (const char *const[]){"other", "master"}, 2, &s));

@@ -1,7 +1,9 @@
 --- Queues of nodes: which one a node runs on, and what is said of a wrong one.
 -- Covers: core/bind/graph.c
+local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local ops = require "moonreel.core.op"
+local regions = require "moonreel.optim.regions"
 
 --- The queue of each node of a printed graph.
 local function queues(g)
@@ -73,5 +75,21 @@ schedule: 8 steps on 4 queues
     6 compute     add 'add#6'  waits for 5
     7 d2h         copy out 'y'  waits for 6
 ]], g:finish():schedule())
+  end)
+
+  it("asks an executor which regions are the weights by another name", function()
+    local params = G.params("f32")
+    params:add { name = "a", shape = { 64 }, init = { kind = "zeros" } }
+    params:seal()
+    local run <close> = E.new(E.device("cpu", 1), params, { regions = regions.adamw() })
+    local g <close> = G.graph(params)
+    local x = g:input("x", "f32", { 64 })
+    g:queue("comm_intra", function()
+      return ops.accumulate(g:region("master", "f32", 0, { 64 }), x)
+    end)
+    g:output("y", ops.silu(g:param("a")))
+    g:finish()
+    assert.no.matches("silu 'silu#1'  waits", g:schedule())
+    assert.matches("silu 'silu#1'  waits for 0", g:schedule(run))
   end)
 end)
