@@ -431,5 +431,6 @@ for kind in kinds if WHAT == "demo-step" else kinds[:1]:
         results.append(best_time(make(kind), ASK["seconds"]) + (kind,))
 seconds, runs, kind = min(results, key=lambda r: r[0])
 say({"dtype": str(kind).replace("torch.", ""), "threads": ASK["threads"], "seconds": seconds, "runs": runs,
+     "isa": torch.backends.cpu.get_cpu_capability() if hasattr(torch.backends, "cpu") else "",
      "product_tflops": rate(kind, 1024), "tflops": ASK.get("flop", 0) / seconds * 1e-12,
      "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024})

@@ -1,7 +1,7 @@
 /* bind: moonreel.core.bench - limits of this machine. Licence: Apache-2.0
  *
- * product_peak(dtype, threads, seconds=0.2) -> {tflops=, m=, n=, k=, how=}
- * product_rate(dtype, threads, m, n, k, seconds=0.2) -> TFLOP/s, the mean of one shape
+ * product_peak(dtype, threads, seconds=0.2) -> {tflops=, own=, m=, n=, k=, how=}
+ * product_rate(dtype, threads, m, n, k, own=false, seconds=0.2) -> TFLOP/s, the mean of one shape
  * linear(form, dtype, threads, m, n, k, seconds=0.2) -> {seconds=, packing_s=, how=}
  * memory_rate(bytes, threads, seconds=0.2) -> bytes per second, the mean over buffers of that size
  * max_resident() -> bytes
@@ -20,7 +20,8 @@ static int b_product_peak(lua_State *L)
     luaL_argcheck(L, dtype == MR_F32 || dtype == MR_BF16, 1, "expected f32 or bf16");
     luaL_argcheck(L, threads >= 1 && threads <= 4096, 2, "expected 1 to 4096 threads");
     mr_bind_check(L, mr_bench_product_peak(dtype, (int)threads, luaL_optnumber(L, 3, 0.2), &peak));
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 6);
+    lua_pushboolean(L, peak.own), lua_setfield(L, -2, "own");
     lua_pushnumber(L, peak.tflops), lua_setfield(L, -2, "tflops");
     lua_pushinteger(L, peak.m), lua_setfield(L, -2, "m");
     lua_pushinteger(L, peak.n), lua_setfield(L, -2, "n");
@@ -40,8 +41,8 @@ static int b_product_rate(lua_State *L)
     luaL_argcheck(L, m >= 1 && m <= 1 << 20, 3, "expected 1 to 2^20 rows");
     luaL_argcheck(L, n >= 1 && n <= 1 << 20, 4, "expected 1 to 2^20 columns");
     luaL_argcheck(L, k >= 1 && k <= 1 << 20, 5, "expected sums of 1 to 2^20");
-    mr_bind_check(
-        L, mr_bench_product_rate(dtype, (int)threads, m, n, k, luaL_optnumber(L, 6, 0.2), &tflops));
+    mr_bind_check(L, mr_bench_product_rate(dtype, (int)threads, m, n, k, lua_toboolean(L, 6),
+                                           luaL_optnumber(L, 7, 0.2), &tflops));
     lua_pushnumber(L, tflops);
     return 1;
 }
@@ -102,10 +103,10 @@ static int b_forget_file(lua_State *L)
 static const mr_bind_row bench_rows[] = {
     MR_ROW("product_peak", b_product_peak,
            "(dtype: mr.Dtype, threads: integer, seconds?: number): table",
-           "The fastest product of matrices in f32 or bf16: {tflops, m, n, k, how}."),
+           "The fastest product of matrices in f32 or bf16: {tflops, own, m, n, k, how}."),
     MR_ROW("product_rate", b_product_rate,
            "(dtype: mr.Dtype, threads: integer, m: integer, n: integer, k: integer, "
-           "seconds?: number): number",
+           "own?: boolean, seconds?: number): number",
            "TFLOP/s of one product of [m, k] by [k, n], the mean over the time."),
     MR_ROW("linear", b_linear,
            "(form: string, dtype: mr.Dtype, threads: integer, m: integer, n: integer, k: integer, "

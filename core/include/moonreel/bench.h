@@ -16,25 +16,26 @@ extern "C" {
 /* The fastest product y = x w' seen over a fixed list of shapes. */
 typedef struct mr_bench_peak {
     double tflops;
+    bool own;        /* by own kernels, which pack in each run, rather than oneDNN's */
     int64_t m, n, k; /* of the best shape */
     char how[96];    /* implementation: "onednn brg:avx512_core_amx_bf16", "own avx2" */
 } mr_bench_peak;
 
-/* Measure the product peak of `dtype` (MR_F32, MR_BF16): weights packed beforehand in the layout
- * oneDNN chooses; without oneDNN the own kernels. The peak of a bf16 that is multiplied faster by
- * instructions for f32 is that of f32. `seconds` is spent per shape, at least three runs.
- * Errors: MR_E_MEMORY; MR_E_UNSUPPORTED when the processor has no such products.
+/* Measure the product peak of `dtype` (MR_F32, MR_BF16): the better of oneDNN with weights packed
+ * beforehand in the layout it chooses, and of the own kernels. The peak of a bf16 that is
+ * multiplied faster by instructions for f32 is that of f32. `seconds` is spent per shape, at least
+ * three runs. Errors: MR_E_MEMORY; MR_E_UNSUPPORTED when the processor has no such products.
  * Threads: one call at a time. */
 MR_API mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double seconds,
                                        mr_bench_peak *out);
 
 /* TFLOP/s of the product [m, k] by [n, k]' over `seconds` and at least one run, after one to warm
  * up: the mean, so that what else the machine does meanwhile counts as it does in a step that is
- * measured in turn with it. Weights as above.
+ * measured in turn with it. own: as the peak has it.
  * Errors: MR_E_MEMORY; MR_E_SHAPE for a length below 1; MR_E_UNSUPPORTED as above.
  * Threads: one call at a time. */
 MR_API mr_status mr_bench_product_rate(mr_dtype dtype, int threads, int64_t m, int64_t n, int64_t k,
-                                       double seconds, double *tflops);
+                                       bool own, double seconds, double *tflops);
 
 /* A product of a linear layer of x [m, k] and w [n, k] as a step runs it: y = x w', dx = dy w, or
  * dw += dy' x. */

@@ -69,7 +69,7 @@ end
 -- what bounds a row, measured for `window` seconds: FLOP or bytes per second
 local function limit_of(row, cost, peak, dtype, threads, window)
   if row.limit == "flop" then
-    return core.product_rate(dtype, threads, peak.m, peak.n, peak.k, window) * 1e12
+    return core.product_rate(dtype, threads, peak.m, peak.n, peak.k, peak.own, window) * 1e12
   end
   return core.memory_rate(math.ceil(cost.bytes), threads, window)
 end

@@ -17,6 +17,8 @@ local work = require "moonreel.plan.work"
 
 local step = {}
 
+local SAMPLE_S = 0.25 -- of the peak, beside a step
+
 step.model = {depth = 2, hidden_size = 1152, num_heads = 16, caption_channels = 512,
   model_max_length = 64}
 step.latent = {2, 4, 5, 32, 32}
@@ -162,7 +164,7 @@ local function keep_best(rows, new)
   return rows or new
 end
 
---- Measure: in each round the product peak, then the step under each of `step.settings`.
+--- Measure: in each round the step under each of `step.settings`, the product peak around them.
 ---@param options table  threads, dtype (nil: the device's best), seconds
 ---@return table         isa, dtype, threads, flop (useful, of one step), rounds, peak_tflops,
 ---   peak_shape; of the first settings tflops, seconds, ratio, peak_bytes (resident), planned_bytes
@@ -182,28 +184,27 @@ function step.measure(options)
   local peak = core.product_peak(dtype, facts.threads, options.seconds / 50)
   local rows
   kept.prog:time(true)
-  local got = paired.rounds({
-    -- as long as a step takes, where that is not long, so that both meet the same load
-    function()
-      return core.product_rate(dtype, facts.threads, peak.m, peak.n, peak.k,
-        math.min(kept.last or 0, 1))
-    end,
-    function()
-      kept.last = kept.seconds()
-      rows = keep_best(rows, kept.prog:times())
-      return kept.last
-    end,
-    again.seconds,
-  }, options.seconds)
+  -- Each step stands between two short samples of the peak, so that all three meet the same load;
+  -- what is compared with a step is the mean of its neighbours.
+  local function sample()
+    return core.product_rate(dtype, facts.threads, peak.m, peak.n, peak.k, peak.own,
+      math.min((kept.last or 0) / 4, SAMPLE_S))
+  end
+  local got = paired.rounds({sample, function()
+    kept.last = kept.seconds()
+    rows = keep_best(rows, kept.prog:times())
+    return kept.last
+  end, sample, again.seconds, sample}, options.seconds)
   local flop, by_settings = kept.flop, {}
   for i, one in ipairs{kept, again} do
-    local rates = {}
-    for round, seconds in ipairs(got[i + 1]) do
+    local took, rates, around = got[2 * i], {}, {}
+    for round, seconds in ipairs(took) do
       -- what is done twice counts once
       rates[round] = flop / seconds * 1e-12
+      around[round] = (got[2 * i - 1][round] + got[2 * i + 1][round]) / 2
     end
-    by_settings[i] = {settings = one.settings, seconds = paired.median(got[i + 1]),
-      ratio = paired.ratio(rates, got[1]), arena_bytes = one.prog:memory().arena}
+    by_settings[i] = {settings = one.settings, seconds = paired.median(took),
+      ratio = paired.ratio(rates, around), arena_bytes = one.prog:memory().arena}
   end
   local first = by_settings[1]
   return {isa = facts.isa, dtype = dtype, threads = facts.threads, flop = flop, rounds = #got[1],

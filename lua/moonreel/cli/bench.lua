@@ -7,7 +7,8 @@ local printer = require "moonreel.text.table"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|kernels|packing|graph|save|cli|encoders|comm|data|plan] "
+  usage = "bench [step|demo-step|kernels|each|packing|graph|shapes|save|cli|encoders|comm|data|"
+    .. "plan] "
     .. "[--save NAME] [--threads N] "
     .. "[--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
@@ -15,6 +16,9 @@ local command = {
       .. "without grad_checkpoint: TFLOP/s, share of the product peak, memory"},
     {"demo-step", "a whole training step of recipes/tiny/demo.lua: tokens per second"},
     {"kernels", "single ops at the sizes of `step`"},
+    {"each", "step and demo-step on every instruction set from AVX2 on and in every dtype that is "
+      .. "fast there, each in a program of its own, beside PyTorch held to the same: seconds, "
+      .. "share of the peak, memory, and what each aims at"},
     {"packing", "what packing weights takes of the products of models: what a step or a rendering "
       .. "would gain at most if weights were kept packed"},
     {"graph", "what building a step takes before it runs: milliseconds and microseconds per node "
@@ -36,6 +40,9 @@ local command = {
     {"--rows N", "data: of the index that is built (default 1000000)", least = 1000},
     {"--clips N", "data: decoded by one worker for its memory (default 1500)", least = 30},
     {"--ffmpeg FILE", "data: the ffmpeg tool to compare with (default: ffmpeg)"},
+    {"shapes", "buckets of Open-Sora 1.2, planned one after the other as a run compiles them: how "
+      .. "many are kept within programs_bytes, and the time of each"},
+    {"--shapes N", "shapes: how many (default 200)", least = 1},
     {"--ranks N", "comm: how many (default 2)", least = 2},
     {"--bytes N", "comm: of a large message (default 16 MiB)", least = 4},
     {"--threads N", "team size (default: all cores)", least = 1},
@@ -113,7 +120,7 @@ function runs.step(o)
   local r = step.measure(o)
   if o.peer then
     local request = {threads = r.threads, flop = r.flop, seconds = o.seconds,
-      isa = r.isa, latent = step.latent, model = step.model}
+      isa = r.isa, dtype = o.dtype, latent = step.latent, model = step.model}
     compare("step", r, request, o.python)
   end
   return r, function()
@@ -140,7 +147,8 @@ runs["demo-step"] = function(o)
   local r = require("moonreel.bench.demo").measure(setmetatable({recipe = "recipes/tiny/demo.lua"},
     {__index = o}))
   if o.peer then
-    local request = {threads = r.threads, seconds = o.seconds, isa = r.isa, shape = r.shape}
+    local request = {threads = r.threads, seconds = o.seconds, isa = r.isa, dtype = o.dtype,
+      shape = r.shape}
     compare("demo-step", r, request, o.python)
     if r.peer then
       r.peer.tokens_per_s = r.tokens / r.peer.seconds
@@ -176,6 +184,47 @@ function runs.kernels(o)
             or ("%.1f GB/s"):format(row.limit_rate * 1e-9)
           return ("%.2f of %s"):format(v, of)
         end}}, rows)
+  end
+end
+
+function runs.shapes(o)
+  local shapes = require "moonreel.bench.shapes"
+  local settings = require("moonreel.settings").bake(shapes.recipe)
+  local r = shapes.measure(settings, o.shapes)
+  return r, function()
+    print(("shapes: %s, %d parameters: %d shapes planned in %.1f s, %.0f ms each (at most %.0f)")
+      :format(shapes.recipe, r.parameters, r.shapes, r.seconds, r.median_s * 1e3, r.most_s * 1e3))
+    print(("  %d are kept, %.0f MB of %.0f MB (%.1f MB each); resident %.0f MB at most"):format(
+      r.kept, r.bytes * 1e-6, r.bound * 1e-6, r.each_bytes * 1e-6,
+      require("moonreel.core.bench").max_resident() * 1e-6))
+  end
+end
+
+function runs.each(o)
+  local each = require "moonreel.bench.each"
+  local rows = each.measure(o)
+  return {each = rows}, function()
+    local function with(f, aim)
+      return function(v, row)
+        local text = v and f:format(v) or "-"
+        return v and row[aim] and ("%s of %.2f"):format(text, row[aim]) or text
+      end
+    end
+    local function column(key, title, f, aim)
+      return {key = key, title = title, right = true, format = with(f, aim)}
+    end
+    printer.print({{key = "what", title = "each"}, {key = "isa"}, {key = "dtype"},
+      {key = "threads", right = true}, column("seconds", "seconds", "%.3f"),
+      column("ratio", "of the peak", "%.2f", "ratio_aim"),
+      column("peer_seconds", "PyTorch", "%.3f"), {key = "peer_isa", title = "its ISA"},
+      column("speedup", "times its speed", "%.2f", "speedup_aim"),
+      column("mb", "MB", "%.0f"), column("peer_mb", "its MB", "%.0f"),
+      column("memory_share", "of its memory", "%.2f", "memory_aim")}, rows)
+    for _, row in ipairs(rows) do
+      if row.missing then
+        print(("  %s, %s, %s: %s"):format(row.what, row.isa, row.dtype, row.missing))
+      end
+    end
   end
 end
 
@@ -388,8 +437,8 @@ function command.run(args)
   end
   for _, name in ipairs(names) do
     if not runs[name] then
-      fault.usage("bench: '%s': expected step, demo-step, kernels, packing, graph, save, cli, "
-        .. "encoders, comm, data or plan", name)
+      fault.usage("bench: '%s': expected step, demo-step, kernels, each, packing, graph, shapes, "
+        .. "save, cli, encoders, comm, data or plan", name)
     end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then
@@ -400,6 +449,7 @@ function command.run(args)
     fault.usage("bench: --seconds: expected a number from 0.01 on, got '%s'", o.seconds)
   end
   local settings = {threads = o.threads or 0, dtype = o.dtype, seconds = seconds,
+    shapes = o.shapes or 200,
     peer = o.peer ~= false, ops = o.ops, dir = o.dir, ranks = o.ranks, bytes = o.bytes,
     rows = o.rows, clips = o.clips, ffmpeg = o.ffmpeg, python = o.python}
   if o.dir and require("moonreel.core.base").exists(o.dir) then
@@ -414,7 +464,7 @@ function command.run(args)
   end
   local has_peer = false
   for _, name in ipairs(names) do
-    has_peer = has_peer or name:match("step$") ~= nil or name == "encoders"
+    has_peer = has_peer or name:match("step$") ~= nil or name == "encoders" or name == "each"
   end
   if settings.peer and has_peer then
     settings.python = require("moonreel.bench.peer").python(o.python)

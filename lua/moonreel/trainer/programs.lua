@@ -84,7 +84,9 @@ local function add(self, key, shape)
   local graph = program.graph(self.pipe, shape, config)
   make_room(self, graph)
   local step = program.new(self.exec, self.pipe, shape, config, graph)
-  step.prog:time(self.options.timed)
+  if self.options.timed then
+    step.prog:time(true)
+  end
   step.bytes, self.compiled = bytes_of(step.prog), self.compiled + 1
   self.shared = math.max(self.shared, shared_of(step.prog))
   self.bytes, self.kept[key] = self.bytes + step.bytes, step

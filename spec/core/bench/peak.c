@@ -11,10 +11,14 @@ int main(void)
     CHECK_FAILS(mr_bench_product_peak(MR_I64, 1, 0, &peak), MR_E_UNSUPPORTED, "i64");
 
     double rate = 0, tflops = 0;
-    CHECK_OK(mr_bench_product_rate(MR_F32, 1, 64, 48, 32, 0, &tflops));
-    CHECK(tflops > 1e-5 && tflops < 100);
-    CHECK_FAILS(mr_bench_product_rate(MR_F32, 1, 64, 0, 32, 0, &tflops), MR_E_SHAPE, "64 x 0 x 32");
-    CHECK_FAILS(mr_bench_product_rate(MR_I64, 1, 64, 48, 32, 0, &tflops), MR_E_UNSUPPORTED, "i64");
+    for (int own = 0; own < 2; own++) {
+        CHECK_OK(mr_bench_product_rate(MR_F32, 1, 64, 48, 32, own, 0, &tflops));
+        CHECK(tflops > 1e-5 && tflops < 100);
+    }
+    CHECK_FAILS(mr_bench_product_rate(MR_F32, 1, 64, 0, 32, false, 0, &tflops), MR_E_SHAPE,
+                "64 x 0 x 32");
+    CHECK_FAILS(mr_bench_product_rate(MR_I64, 1, 64, 48, 32, false, 0, &tflops), MR_E_UNSUPPORTED,
+                "i64");
 
     CHECK_OK(mr_bench_memory_rate(1, 1, 0, &rate));
     CHECK(rate > 0);
@@ -31,7 +35,7 @@ int main(void)
         CHECK(st == MR_E_MEMORY || (n == 5 && st == MR_OK));
     }
     mr_alloc_fail_at(2);
-    CHECK_FAILS(mr_bench_product_rate(MR_F32, 1, 64, 48, 32, 0, &tflops), MR_E_MEMORY,
+    CHECK_FAILS(mr_bench_product_rate(MR_F32, 1, 64, 48, 32, false, 0, &tflops), MR_E_MEMORY,
                 "cannot allocate");
     mr_alloc_fail_at(2);
     CHECK_FAILS(mr_bench_memory_rate(128 << 20, 1, 0, &rate), MR_E_MEMORY, "cannot allocate");

@@ -211,6 +211,48 @@ describe("moonreel bench", function()
     end)
   end)
 
+  it("holds both steps and PyTorch to each instruction set and dtype, in programs of their own",
+    function()
+    local real, asked = process.run, {}
+    finally(function() process.run = real end)
+    process.run = function(words)
+      asked[#asked + 1] = table.concat(words, " ")
+      return {exit = 0, output = json.encode{seconds = 2, ratio = 0.5, peak_bytes = 1000000,
+        speedup = 3, memory_share = 0.25, peer = {seconds = 6, isa = "AVX2",
+        peak_bytes = 4000000}}}
+    end
+    local rows = require("moonreel.bench.each").measure{threads = 1, seconds = 1, python = "py"}
+    assert.equal(#asked, #rows)
+    for i, row in ipairs(rows) do
+      assert.matches(("MOONREEL_ISA=%s .*bench %s %%-%%-json %%-%%-dtype %s .*%%-%%-threads 1 .*py")
+        :format(row.isa, row.what:gsub("%-", "%%-"), row.dtype), asked[i])
+      assert.equal(row.isa == "avx2", asked[i]:match "ONEDNN_MAX_CPU_ISA=AVX2" ~= nil)
+      assert.same({2, 0.5, 1, 6, "AVX2", 4, 3, 0.25}, {row.seconds, row.ratio, row.mb,
+        row.peer_seconds, row.peer_isa, row.peer_mb, row.speedup, row.memory_share})
+      assert.equal(row.what == "demo-step" and 6 or row.dtype == "bf16" and 2.5 or 1.25,
+        row.speedup_aim)
+    end
+    assert.same({"step", "demo-step"}, {rows[1].what, rows[#rows].what})
+    process.run = function() return {exit = 1, output = ""} end
+    assert.has_error(function() require("moonreel.bench.each").measure{threads = 1, seconds = 1} end)
+  end)
+
+  it("plans a recipe's buckets as a run compiles them, and keeps what its bound has room for",
+    function()
+    local shapes = require "moonreel.bench.shapes"
+    local function measure(most_bytes)
+      return shapes.measure(require("moonreel.settings").bake("recipes/tiny/demo.lua",
+        {"model.depth=1", "model.hidden_size=16", "model.num_heads=2", "text_encoder.width=16",
+        "model.caption_channels=16", "programs_bytes=" .. most_bytes}), 2)
+    end
+    local all = measure(1 << 30)
+    assert.same({2, 2, 0}, {all.shapes, all.kept, all.closed})
+    assert.is_true(all.bytes <= 2 * all.each_bytes + 1 and all.median_s <= all.most_s)
+    local few = measure(all.bytes - 1)
+    assert.same({2, 1, 1}, {few.shapes, few.kept, few.closed})
+    assert.is_true(few.bytes <= few.bound)
+  end)
+
   it("says rates of the demo's step as JSON", function()
     local text, exit = run("demo-step", "--json", "--no-peer", "--seconds=0.01", "--threads=1")
     assert.equal(0, exit)
@@ -292,7 +334,7 @@ describe("moonreel bench", function()
     local peak = core.product_peak("f32", 1, 0.001)
     assert.is_true(peak.tflops > 0)
     assert.matches("^o", peak.how)
-    assert.is_true(core.product_rate("f32", 1, 64, 64, 64, 0.001) > 0)
+    assert.is_true(core.product_rate("f32", 1, 64, 64, 64, true, 0.001) > 0)
     assert.is_true(core.memory_rate(1 << 20, 1, 0.001) > 0)
   end)
 

@@ -5,7 +5,7 @@
 ---@class moonreel.core.bench
 local bench = {}
 
---- The fastest product of matrices in f32 or bf16: {tflops, m, n, k, how}.
+--- The fastest product of matrices in f32 or bf16: {tflops, own, m, n, k, how}.
 ---@param dtype mr.Dtype
 ---@param threads integer
 ---@param seconds? number
@@ -18,9 +18,10 @@ function bench.product_peak(dtype, threads, seconds) end
 ---@param m integer
 ---@param n integer
 ---@param k integer
+---@param own? boolean
 ---@param seconds? number
 ---@return number
-function bench.product_rate(dtype, threads, m, n, k, seconds) end
+function bench.product_rate(dtype, threads, m, n, k, own, seconds) end
 
 --- A product of a linear layer (forward, dx, dw) of m rows and weights [n, k] as a step runs it, and packing the weights alone: {seconds, packing_s, how}.
 ---@param form string
