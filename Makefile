@@ -2,6 +2,7 @@
 #
 #   make            build build/cpu/moonreel
 #   make demo       set up, build, train the tiny model, render and measure: build/demo/result
+#   make demo-latent  the same in a latent that is learned first: build/demo/result-latent
 #   make test       set up, build, run every spec; last line: N passed, N failed
 #   make lint       is the text in the house's form? (the first part of make test)
 #   make demo-data  render the demo clips and index them: build/demo/demo.mrx
@@ -62,6 +63,10 @@ demo: setup
 	@$(MAKE) --no-print-directory demo-data
 	@$(MOONREEL) datasets/demo/run.lua --out $(DEMO)/result
 
+demo-latent: setup
+	@$(MAKE) --no-print-directory demo-data
+	@$(MOONREEL) datasets/demo/run.lua --recipe tiny/demo_latent --out $(DEMO)/result-latent
+
 demo-data: build
 	@$(MAKE) -s --no-print-directory $(DEMO)/demo.mrx/data.sum
 
@@ -88,5 +93,5 @@ cuda:
 clean:
 	@rm -rf build
 
-.PHONY: build setup test lint asan tsan demo demo-data bench golden install cuda clean
+.PHONY: build setup test lint asan tsan demo demo-latent demo-data bench golden install cuda clean
 .DEFAULT_GOAL := build

@@ -34,28 +34,24 @@ end
 --- Encode and decode fresh clips of the held-out triples.
 ---@param codec mr.Codec
 ---@param size table   frames, height, width
----@return table result  of (how many), colour, direction (how many are right), psnr (dB over all),
----   lowest (of one clip), clips: {scene, pixels, psnr, found} of each
+---@return table result  of (how many), colour, direction (how many are right), psnr (dB, mean over
+---   clips), lowest (of one clip)
 function reconstruct.measure(codec, size)
-  local result = { of = 0, colour = 0, direction = 0, lowest = math.huge, clips = {} }
-  local error = 0
+  local result = { of = 0, colour = 0, direction = 0, psnr = 0, lowest = math.huge }
   for i = 0, EACH * #world.held_out - 1 do
     local triple = world.held_out[i % #world.held_out + 1]
     local scene = { id = i + 1, colour = triple[1], shape = triple[2], direction = triple[3],
       background = world.backgrounds[i % #world.backgrounds + 1][1] }
     local pixels = render.frames(scene, SEED, size.frames, size.height, size.width)
     local back = through(codec, pixels, size, i)
-    local squared = squared_error(pixels, back)
-    local found = measure.find(back, size.frames, size.height, size.width)
-    local clip = { scene = scene, pixels = back, found = found,
-      psnr = 10 * math.log(255 ^ 2 / squared, 10) }
-    error, result.of = error + squared, result.of + 1
-    result.lowest = math.min(result.lowest, clip.psnr)
-    result.colour = result.colour + (found and found.colour == scene.colour and 1 or 0)
-    result.direction = result.direction + (found and found.direction == scene.direction and 1 or 0)
-    result.clips[result.of] = clip
+    local psnr = 10 * math.log(255 ^ 2 / squared_error(pixels, back), 10)
+    local found = measure.find(back, size.frames, size.height, size.width) or {}
+    result.of, result.psnr = result.of + 1, result.psnr + psnr
+    result.lowest = math.min(result.lowest, psnr)
+    result.colour = result.colour + (found.colour == scene.colour and 1 or 0)
+    result.direction = result.direction + (found.direction == scene.direction and 1 or 0)
   end
-  result.psnr = 10 * math.log(255 ^ 2 / (error / result.of), 10)
+  result.psnr = result.psnr / result.of
   return result
 end
 

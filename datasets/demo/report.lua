@@ -5,6 +5,9 @@ local report = {}
 --- What the demo promises, per set of 8 prompts x 4 sampling seeds.
 report.promise = { colour = 28, direction = 22, loss_ratio = 0.5 }
 
+--- What it promises in a latent that is learned, of 48 fresh clips that went through it too.
+report.promise_latent = { colour = 28, direction = 24, loss_ratio = 0.5, psnr = 26, right = 46 }
+
 --- "right" when colour and direction are as asked, "half" when one is, "wrong" otherwise.
 ---@param asked {colour: string, direction: string|nil}
 ---@param found table|nil  of measure.find
@@ -74,10 +77,11 @@ end
 ---@param first number     mean loss of the first steps
 ---@param last number      of the last steps
 ---@param held_out table   count of the held-out prompts
+---@param back table|nil   of reconstruct.measure; nil: nothing of the autoencoder was learned
 ---@return boolean ok
 ---@return string[] sentences
-function report.verdict(first, last, held_out)
-  local p = report.promise
+function report.verdict(first, last, held_out, back)
+  local p = back and report.promise_latent or report.promise
   local checks = {
     { last < p.loss_ratio * first, ("loss fell from %.4f (first 50 steps) to %.4f (last 50): to "
       .. "%.0f %%, promised below %.0f %%")
@@ -87,6 +91,12 @@ function report.verdict(first, last, held_out)
     { held_out.direction >= p.direction, ("held-out direction %d of %d, promised %d")
       :format(held_out.direction, held_out.of, p.direction) },
   }
+  if back then
+    table.insert(checks, 1, { back.psnr >= p.psnr and math.min(back.colour, back.direction)
+      >= p.right, ("fresh clips come back with %.1f dB (lowest %.1f), promised %d, with colour %d "
+      .. "and direction %d of %d right, promised %d"):format(back.psnr, back.lowest, p.psnr,
+      back.colour, back.direction, back.of, p.right) })
+  end
   local ok, sentences = true, {}
   for i, check in ipairs(checks) do
     ok = ok and check[1]

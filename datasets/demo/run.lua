@@ -1,13 +1,15 @@
---- The demonstration: `moonreel datasets/demo/run.lua [--out DIR] [--run RUN] [--json] [key=value
--- ...]`. Trains recipes/tiny/demo (or takes --run), renders held-out and seen prompts, measures
--- them, prints tables and the verdict, and leaves clips, sheet.png and result.json in DIR. Exit
--- code 1 when a promise is broken. With --json the last line is the content of result.json, in
--- place of the tables.
+--- The demonstration: `moonreel datasets/demo/run.lua [--recipe NAME] [--out DIR] [--run RUN]
+-- [--json] [key=value ...]`. Trains recipes/tiny/demo or NAME (or takes --run), sends fresh clips
+-- through an autoencoder that was learned, renders held-out and seen prompts, measures them, prints
+-- tables and the verdict, and leaves clips, sheet.png and result.json in DIR. Exit code 1 when a
+-- promise is broken. With --json the last line is the content of result.json, in place of the
+-- tables.
 package.path = (arg[0]:match("^(.*/)") or "./") .. "../../?.lua;" .. package.path
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local json = require "moonreel.core.json"
 local measure = require "datasets.demo.measure"
+local reconstruct = require "datasets.demo.reconstruct"
 local report = require "datasets.demo.report"
 local sheet = require "datasets.demo.sheet"
 local world = require "datasets.demo.world"
@@ -19,15 +21,15 @@ local function say(...)
   io.stdout:flush()
 end
 
--- {out, run, json, overrides} from the command line
+-- {recipe, out, run, json, overrides} from the command line
 local function read_arguments(words)
-  local o = { out = "build/demo/result", overrides = {} }
+  local o = { recipe = "tiny/demo", out = "build/demo/result", overrides = {} }
   local i = 1
   while i <= #words do
     local word = words[i]
-    if word == "--out" or word == "--run" then
-      o[word:sub(3)] = words[i + 1] or base.raise("MR_E_USAGE", word .. ": expected a folder, got "
-        .. "nothing")
+    if word == "--out" or word == "--run" or word == "--recipe" then
+      o[word:sub(3)] = words[i + 1] or base.raise("MR_E_USAGE", ("%s: expected a %s, got nothing")
+        :format(word, word == "--recipe" and "recipe" or "folder"))
       i = i + 1
     elseif word == "--json" then
       o.json = true
@@ -69,14 +71,37 @@ local function check_measure(d)
     n.colour, n.clips, n.direction)
 end
 
+-- settings of the recipe, or of the last of its stages; those come in `stages`
+local function bake(d)
+  local settings = require "moonreel.settings"
+  local whole = settings.bake(d.recipe, d.overrides)
+  d.settings = whole
+  for i, stage in ipairs(whole.stages and whole:plain("stages") or {}) do
+    d.stages = d.stages or { whole = whole }
+    d.settings = settings.bake(d.recipe, d.overrides, { stage = stage.name })
+    d.stages[i] = { name = stage.name, settings = d.settings }
+  end
+end
+
+local function train_recipe(d)
+  if d.stages then
+    local code = require("moonreel.trainer.stages").run(d.stages.whole, d.stages)
+    return code, "latest"
+  end
+  local code, facts = require("moonreel.trainer").run(d.settings)
+  return code, facts.dir
+end
+
 local function train(d)
+  local name = require("moonreel.trainer.setup").name(d.settings)
   if not d.run then
-    local code, facts = require("moonreel.trainer").run(d.settings)
+    local code, dir = train_recipe(d)
     if code ~= 0 then
       return code
     end
-    d.run = facts.dir
+    d.run = dir
   end
+  d.run = require("moonreel.ckpt").resolve(d.run, d.settings.outputs, name).run
   local losses, first_wall, last_wall = {}, nil, nil
   for entry in require("moonreel.run").entries(d.run) do
     if entry.kind == "step" then
@@ -112,6 +137,12 @@ local function render(d)
     prompts[i] = row.prompt
   end
   local sampler <close> = require("moonreel.sample").open(d.run, { threads = d.settings.threads })
+  -- one that is learned has weights of its own
+  if d.settings.vae.from_pretrained then
+    local s = d.settings.sampling
+    d.reconstructed = reconstruct.measure(sampler.codec,
+      { frames = s.frames, height = s.height, width = s.width })
+  end
   local clips = sampler:render { prompts = prompts }
   local per_prompt = #clips // #prompts
   for i, clip in ipairs(clips) do
@@ -154,7 +185,8 @@ local function conclude(d)
   local sets, result = { "held-out", "seen" },
     { run = d.run, steps = d.steps, loss_first = d.loss_first,
     loss_last = d.loss_last, train_s = d.train_s, render_s = d.render_s,
-      measure_on_training = d.measured, prompts = {} }
+      measure_on_training = d.measured,
+      reconstructed = d.reconstructed, prompts = {} }
   for _, set in ipairs(sets) do
     local rows = {}
     for _, row in ipairs(d.rows) do
@@ -174,7 +206,8 @@ local function conclude(d)
     result.prompts[i] = { set = row.set, prompt = row.prompt, colour = row.asked.colour,
       direction = row.asked.direction, found = found }
   end
-  local ok, sentences = report.verdict(d.loss_first, d.loss_last, result["held-out"])
+  local ok, sentences = report.verdict(d.loss_first, d.loss_last, result["held-out"],
+    d.reconstructed)
   result.ok = ok
   base.replace_file(d.out .. "/result.json", json.encode(result) .. "\n")
   say("\n%s", table.concat(sentences, "\n"))
@@ -191,8 +224,7 @@ local d = read_arguments(arg)
 if d.json then
   say = function() end
 end
-d.settings = require("moonreel.settings").bake("tiny/demo", d.overrides)
-for _, step in ipairs { check_measure, train, render, measure_all, write_files, conclude } do
+for _, step in ipairs { bake, check_measure, train, render, measure_all, write_files, conclude } do
   local code = step(d)
   if code and code ~= 0 then
     return code

@@ -8,7 +8,7 @@ local parts = {
     temporal_downsample = { true, false }, num_groups = 4, latent_channels = 8 },
 }
 
-local function stage(recipe, name, before, ema_decay, lengths)
+local function stage(recipe, name, before, steps, ema_decay, lengths)
   return { name = name, ckpt_path = before,
     model = recipe.replace { type = "OpenSoraVAE_V1_2", trains = name,
       vae_2d = parts.vae_2d, vae_temporal = parts.vae_temporal },
@@ -16,14 +16,14 @@ local function stage(recipe, name, before, ema_decay, lengths)
     vae_loss_config = { kl_loss_weight = 1e-4 }, dtype = "fp32",
     optim = recipe.replace { lr = 2e-3, betas = { 0.9, 0.99 }, grad_clip = 1.0,
       ema_decay = ema_decay },
-    lr_schedule = "cosine", warmup_steps = function(r) return r.steps // 25 end, steps = 800 }
+    lr_schedule = "cosine", warmup_steps = function(r) return r.steps // 25 end, steps = steps }
 end
 
 --- Both stages: entries of `stages`.
 function parts.stages(recipe)
-  return stage(recipe, "pictures", recipe.none, 0.99,
+  return stage(recipe, "pictures", recipe.none, 1400, 0.99,
       { [1] = { 1.0, 24 }, [2] = { 1.0, 12 } }),
-    stage(recipe, "frames", recipe.previous, 0.98,
+    stage(recipe, "frames", recipe.previous, 1000, 0.98,
       { [1] = { 1.0, 32 }, [6] = { 1.0, 8 } })
 end
 

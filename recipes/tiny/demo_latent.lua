@@ -5,7 +5,7 @@ local pictures, frames = parts.stages(recipe)
 
 return recipe.extend("./demo") {
   stages = { pictures, frames,
-    { name = "clips", dtype = "fp32", steps = 1300,
+    { name = "clips", dtype = "fp32", steps = 1500,
       vae = recipe.replace { type = "OpenSoraVAE_V1_2", from_pretrained = recipe.previous,
         micro_batch_size = 48, vae_2d = parts.vae_2d, vae_temporal = parts.vae_temporal },
       model = { patch_size = { 1, 2, 2 }, in_channels = 8 } } },

@@ -78,7 +78,7 @@ end
 ---@param spec string       a checkpoint, a run, RUN@STEP, a folder of weights with config.json, or
 ---   weights when `settings` are given
 ---@param given table|nil    ema, device, threads, outputs, settings, defaults, overrides
----@return mr.Sampler       with settings, path, step, notes
+---@return mr.Sampler       with settings, path, step, notes; codec: of its autoencoder
 function sample.open(spec, given)
   local o = read_open(given)
   local found = ckpt.resolve(spec, o.outputs)

@@ -44,6 +44,29 @@ describe("datasets.demo.run", function()
     assert.same({ 6, 128, 128 }, { facts.frames, facts.height, facts.width })
   end)
 
+  it("learns its latent first, and measures what comes back of fresh clips", function()
+    local words = { "--json", "--recipe", "tiny/demo_latent", "--out", here .. "/latent",
+      "outputs=" .. here .. "/outputs", "threads=1", "warmup_steps=1",
+      "data_path=" .. here .. "/demo.mrx", "steps=1", "stages.clips.num_sampling_steps=1",
+      "stages.clips.cfg_scale=1", "stages.clips.sampling.seeds=[5]" }
+    for stage, record in pairs { pictures = "model", frames = "model", clips = "vae" } do
+      for _, word in ipairs { "vae_2d.block_out_channels=[8,8,8]", "vae_temporal.filters=8" } do
+        words[#words + 1] = ("stages.%s.%s.%s"):format(stage, record, word)
+      end
+      words[#words + 1] = ("stages.%s.steps=1"):format(stage)
+      words[#words + 1] = ("stages.%s.bucket_config.32px=recipe.replace{[1] = {1.0, 8}, "
+        .. "[6] = {1.0, 2}}"):format(stage)
+    end
+    local code, told = script("run.lua", table.unpack(words))
+    assert.equal(1, code)
+    local result = json.decode(told:match("[^\n]+\n?$"))
+    assert.equal(48, result.reconstructed.of)
+    assert.is_true(result.reconstructed.psnr > 0 and result.reconstructed.psnr < 26)
+    assert.is_true(result.reconstructed.lowest <= result.reconstructed.psnr)
+    assert.equal(1, result.steps)
+    assert.matches("/stages/clips$", result.run)
+  end)
+
   it("says when --out has no folder", function()
     local ok, err = pcall(script, "run.lua", "--out")
     assert.is_false(ok)

@@ -19,8 +19,9 @@ local trainer = require "moonreel.trainer"
 -- two pieces in time, the second one short; sizes that are no whole cells
 local SHAPE = { frames = 5, height = 9, width = 12, batch = 2, text = 0 }
 
-local function new_pipe(trains)
-  return pipeline.new({ kl_weight = 0.01, model = { type = "OpenSoraVAE_V1_2", trains = trains,
+local function new_pipe(trains, kl_weight)
+  return pipeline.new({ kl_weight = kl_weight or 0.01, model = {
+    type = "OpenSoraVAE_V1_2", trains = trains,
     micro_frame_size = 3, micro_batch_size = 4,
     vae_2d = { block_out_channels = { 8, 8 }, layers_per_block = 1, norm_num_groups = 2 },
     vae_temporal = { filters = 8, num_res_blocks = 1, channel_multipliers = { 1, 1 },
@@ -36,8 +37,8 @@ local function new_batch()
     epoch = 0, weight = { 1, 0.5 } }
 end
 
-local function opened(trains, rows)
-  local pipe = new_pipe(trains)
+local function opened(trains, rows, kl_weight)
+  local pipe = new_pipe(trains, kl_weight)
   local run = E.new(E.device("cpu", 1), pipe.params, { regions = rows })
   run:init(3)
   return pipe, run, program.new(run, pipe, SHAPE, {})
@@ -88,6 +89,20 @@ describe("trainer.reconstruction", function()
       assert.equal(frozen, run:read("frozen", "f32", 0, { pipe.params:elements(true) }):bytes())
     end)
   end
+
+  it("weighs how far the latent is from a standard normal", function()
+    local function losses(weight)
+      local _, _, step = opened("frames", regions.gradients(), weight)
+      step:run(new_batch())
+      return step.prog:get("per_sample"):totable(), step.prog:get("kl"):totable()
+    end
+    local light, kl = losses(0.5)
+    local heavy = losses(2)
+    for i = 1, 2 do
+      assert.is_true(kl[i] > 0.1)
+      assert.near(1.5 * kl[i], heavy[i] - light[i], 1e-4 * heavy[i])
+    end
+  end)
 
   it("draws by sample: a batch in another order has the same losses", function()
     local _, _, step = opened("frames", regions.gradients())

@@ -45,6 +45,30 @@ describe("models.opensora_vae", function()
     assert.equal(83653863, count(function(scope) kl.new(scope, {}) end))
   end)
 
+  it("has blocks and groups by level where they are asked for", function()
+    local small = {block_out_channels = {8, 16}, norm_group_channels = 4,
+      mid_block_add_attention = false}
+    local function names(blocks)
+      local params, has = G.params("f32"), {}
+      small.layers_per_block = blocks
+      kl.new(nn.scope(params), small)
+      params:seal()
+      for _, p in ipairs(params:list()) do
+        has[p.name] = p.shape
+      end
+      return has
+    end
+    local has = names{0, 1}
+    assert.is_nil(has["encoder.down_blocks.0.resnets.0.conv1.weight"])
+    assert.is_nil(has["decoder.up_blocks.1.resnets.0.conv1.weight"])
+    assert.is_nil(has["encoder.mid_block.attentions.0.to_q.weight"])
+    assert.same({16, 8, 3, 3}, has["encoder.down_blocks.1.resnets.0.conv1.weight"])
+    -- the step to a level without blocks has its width
+    assert.same({8, 16, 3, 3}, has["decoder.up_blocks.0.upsamplers.0.conv.weight"])
+    assert.is_nil(names{1, 1}["decoder.up_blocks.0.resnets.1.conv1.weight"])
+    assert.is_table(names(1)["decoder.up_blocks.0.resnets.1.conv1.weight"])
+  end)
+
   it("knows the latent size of clips of any length, piece by piece", function()
     local auto = opensora_vae.new(nil, {micro_frame_size = 17, micro_batch_size = 4})
     local whole = opensora_vae.new(nil, {micro_batch_size = 4})
@@ -130,6 +154,8 @@ describe("models.opensora_vae", function()
         ['{"vae_temporal": {"filters": 0}}'] = "vae_temporal%.filters is 0; expected",
         ['{"block_out_channels": [8, true]}'] = "block_out_channels is %[8,true%]; expected what "
           .. "is like %[128,256,512,512%]$",
+        ['{"layers_per_block": [1, 2]}'] = "layers_per_block is %[1,2%]; expected what is like 2$",
+        ['{"layers_per_block": [1, 2, -1, 0]}'] = "layers_per_block is %[1,2,%-1,0%]; expected",
         ['{"shift": [1, 2]}'] = "shift is %[1,2%]; expected 4 numbers$",
       } do
         local ok, problem = pcall(read, text)
