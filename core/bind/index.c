@@ -331,6 +331,19 @@ static const mr_bind_row index_module_rows[] = {
 static const mr_bind_face index_module_face = {
     "moonreel.core.index", "Indexes of samples: build and open.", index_module_rows, NULL};
 
+// index:visit(n, seed): n rows are looked up, in an order without any
+static int index_visit(lua_State *L)
+{
+    mr_index_reader *reader = mr_bind_unbox(L, 1, mr_bind_index_type);
+    uint64_t n = (uint64_t)luaL_checkinteger(L, 2), seed = (uint64_t)luaL_optinteger(L, 3, 0),
+             rows = mr_index_get_facts(mr_index_reader_index(reader)).rows;
+    for (uint64_t i = 0; i < n; i++) {
+        mr_row row;
+        mr_bind_check(L, mr_index_row(reader, MR_MIX(seed, i) % rows, &row));
+    }
+    return 0;
+}
+
 // index:common(other) -> {both, vanished (here alone), new (there alone)}
 static int index_common(lua_State *L)
 {
@@ -352,6 +365,8 @@ static const mr_bind_row index_rows[] = {
         "which it begins), frames, fps, width, height, columns, ..."),
     MR_ROW("find", index_find, "(key: string): integer?",
            "The number, from 1, of the sample with a key; nil when there is none."),
+    MR_ROW("visit", index_visit, "(n: integer, seed?: integer)",
+           "Look up n rows in an order without any, to see how long it takes."),
     MR_ROW("common", index_common, "(other: mr.Index): table",
            "Samples by key: {both, vanished (that the other one lacks), new (it alone has)}."),
     MR_ROW("facts", index_facts, "(): table",

@@ -268,6 +268,22 @@ static int rule_hash(lua_State *L)
     return 1;
 }
 
+static int rule_measure(lua_State *L)
+{
+    lua_Integer rows = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, rows >= 1 && rows <= 10000000000, 2, "expected 1 to 10^10 rows");
+    mr_order_times t;
+    mr_bind_check(L, mr_order_measure(mr_bind_unbox(L, 1, RULE), (uint64_t)rows, &t));
+    lua_createtable(L, 0, 6);
+    mr_bind_set_num(L, "plan_s", t.plan_s);
+    mr_bind_set_num(L, "select_s", t.select_s);
+    mr_bind_set_int(L, "bytes", (int64_t)t.bytes);
+    mr_bind_set_int(L, "state_bytes", (int64_t)t.state_bytes);
+    mr_bind_set_int(L, "buckets", t.buckets);
+    mr_bind_set_int(L, "used", t.used);
+    return 1;
+}
+
 static int rule_crop(lua_State *L)
 {
     const mr_bucket_rule *rule = mr_bind_unbox(L, 1, RULE);
@@ -650,6 +666,9 @@ static const mr_bind_row rule_rows[] = {
     MR_ROW("survey", rule_survey, "(index: mr.Index, seed: integer, epoch: integer): table",
            "What becomes of an index's rows in an epoch: buckets that are used, each with its "
            "samples, and dropped: {why, rows, example (a row from 1)}."),
+    MR_ROW("measure", rule_measure, "(rows: integer): table",
+           "What planning so many made-up rows takes: {plan_s, select_s (of a sample), bytes, "
+           "state_bytes, buckets, used}."),
     MR_ROW("hash", rule_hash, "(): string",
            "Of all but batch sizes and costs: 16 hexadecimal digits, as in a state of the order."),
     MR_ROW("crop", rule_crop,

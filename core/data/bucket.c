@@ -56,6 +56,11 @@ static mr_status check_length(const char *name, const mr_bucket_length *l)
     return MR_OK;
 }
 
+static uint64_t limit_of(double p)
+{
+    return (uint64_t)ceil(ldexp(p, 53));
+}
+
 static int compare_ratios(const void *a, const void *b)
 {
     const bucket_ratio *x = a, *y = b;
@@ -123,8 +128,48 @@ static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *
                             .cost = l->cost,
                             .keep = l->keep,
                             .tries = l->tries,
+                            .keep_limit = limit_of(l->keep),
+                            .try_limit = limit_of(l->tries),
                             .try_word = MR_MIX(mr_name_word("bucket.try"), name, frames),
                             .keep_word = MR_MIX(mr_name_word("bucket.keep"), name, frames)};
+    }
+    return MR_OK;
+}
+
+static int compare_needs(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+// A clip that reaches k of all needs fits the lengths of a resolution from starts[k] on.
+static mr_status sort_needs(mr_bucket_rule *r)
+{
+    int32_t most = 0;
+    for (int32_t i = 0; i < r->n; i++)
+        most += r->resolutions[i].n_lengths;
+    if (!(r->needs = mr_arena_alloc(&r->arena, sizeof *r->needs * (size_t)most)))
+        return mr_fail_memory(0);
+    for (int32_t i = 0; i < r->n; i++)
+        for (int32_t l = 0; l < r->resolutions[i].n_lengths; l++)
+            if (r->resolutions[i].lengths[l].frames > 1)
+                r->needs[r->n_needs++] = r->resolutions[i].lengths[l].needs;
+    qsort(r->needs, (size_t)r->n_needs, sizeof *r->needs, compare_needs);
+    int32_t n = 0;
+    for (int32_t i = 0; i < r->n_needs; i++)
+        if (!i || r->needs[i] != r->needs[i - 1])
+            r->needs[n++] = r->needs[i];
+    r->n_needs = n;
+    for (int32_t i = 0; i < r->n; i++) {
+        bucket_resolution *res = &r->resolutions[i];
+        while (res->n_clips < res->n_lengths && res->lengths[res->n_clips].frames > 1)
+            res->n_clips++;
+        if (!(res->starts = mr_arena_alloc(&r->arena, sizeof *res->starts * ((size_t)n + 1))))
+            return mr_fail_memory(0);
+        for (int32_t k = 0; k <= n; k++)
+            while (res->starts[k] < res->n_clips &&
+                   (!k || res->lengths[res->starts[k]].needs > r->needs[k - 1]))
+                res->starts[k]++;
     }
     return MR_OK;
 }
@@ -137,7 +182,9 @@ static mr_status number_buckets(mr_bucket_rule *r)
     if (count > 65000)
         return mr_fail(MR_E_RECIPE, "bucket_config makes %lld buckets; expected at most 65000",
                        (long long)count);
-    if (!(r->buckets = mr_arena_alloc(&r->arena, sizeof *r->buckets * (size_t)count)))
+    r->buckets = mr_arena_alloc(&r->arena, sizeof *r->buckets * (size_t)count);
+    r->places = mr_arena_alloc(&r->arena, sizeof *r->places * (size_t)count);
+    if (!r->buckets || !r->places)
         return mr_fail_memory(0);
     uint64_t h = MR_MIX((uint64_t)r->interval, r->compat);
     for (int32_t i = 0; i < r->n; i++) {
@@ -151,6 +198,7 @@ static mr_status number_buckets(mr_bucket_rule *r)
             h = MR_MIX(h, (uint64_t)len->frames, mr_hash64(p, sizeof p));
             for (int32_t a = 0; a < res->n_aspects; a++) {
                 const mr_bucket_aspect *as = &res->aspects[a];
+                r->places[r->count] = (bucket_place){i, a, len};
                 double pixels = (double)len->batch * len->frames * as->height * as->width;
                 r->buckets[r->count++] =
                     (mr_bucket){res->name, len->frames, as->height,
@@ -184,7 +232,8 @@ mr_status mr_bucket_rule_new(const mr_bucket_resolution *from, int32_t n, int32_
         st = copy_resolution(r, &from[i], &r->resolutions[i]);
     if (st == MR_OK) {
         sort_rule(r);
-        st = number_buckets(r);
+        if ((st = sort_needs(r)) == MR_OK)
+            st = number_buckets(r);
     }
     if (st == MR_OK)
         *out = r;
@@ -218,10 +267,11 @@ uint64_t mr_bucket_rule_hash(const mr_bucket_rule *r)
     return r->hash;
 }
 
-static bool below(uint64_t seed, uint64_t epoch, uint64_t purpose, uint64_t key, double p)
+// a fraction of 53 bits is below p when its bits are below p * 2^53; a probability of one needs no
+// draw
+static bool below(uint64_t seed, uint64_t epoch, uint64_t purpose, uint64_t key, uint64_t limit)
 {
-    // a probability of one needs no draw
-    return p >= 1 || mr_fraction(MR_MIX(seed, epoch, purpose, key)) < p;
+    return limit >> 53 || MR_MIX(seed, epoch, purpose, key) >> 11 < limit;
 }
 
 bool bucket_fits(const bucket_length *l, int64_t have)
@@ -245,30 +295,68 @@ static int32_t nearest_aspect(const bucket_resolution *res, const mr_hot *hot)
     return below < above || (below == above && lo->aspect < hi->aspect) ? lo->aspect : hi->aspect;
 }
 
-int32_t mr_bucket_rule_assign(const mr_bucket_rule *r, uint64_t seed, uint64_t epoch,
-                              const mr_hot *hot, mr_drop *why)
+// what the size of a sample decides; another size that `size` was of goes
+static void look_at_size(const mr_bucket_rule *r, bucket_size *size, const mr_hot *hot)
 {
+    uint32_t key = bucket_size_key(hot);
+    if (size->key == key)
+        return;
     double pixels = (double)hot->width * hot->height;
-    *why = MR_DROP_SMALL;
-    for (int32_t i = 0; i < r->n; i++) {
+    size->key = key;
+    size->first = 0;
+    while (size->first < r->n && pixels < 0.8 * r->resolutions[size->first].pixels)
+        size->first++;
+    memset(size->aspect, 0xff, sizeof size->aspect);
+}
+
+static int32_t aspect_of(const mr_bucket_rule *r, bucket_size *size, int32_t i, const mr_hot *hot)
+{
+    if (i >= BUCKET_SIZE_RESOLUTIONS)
+        return nearest_aspect(&r->resolutions[i], hot);
+    if (size->aspect[i] == UINT16_MAX)
+        size->aspect[i] = (uint16_t)nearest_aspect(&r->resolutions[i], hot);
+    return size->aspect[i];
+}
+
+int32_t bucket_assign(const mr_bucket_rule *r, bucket_size *size, uint64_t seed, uint64_t epoch,
+                      const mr_hot *hot, mr_drop *why)
+{
+    look_at_size(r, size, hot);
+    *why = size->first == r->n ? MR_DROP_SMALL : hot->frames == 1 ? MR_DROP_IMAGE : MR_DROP_SHORT;
+    bool picture = hot->frames == 1;
+    int32_t reached = 0;
+    for (int32_t k = 0; k < r->n_needs; k++)
+        reached += hot->frames >= r->needs[k];
+    for (int32_t i = size->first; i < r->n; i++) {
         const bucket_resolution *res = &r->resolutions[i];
-        if (pixels < 0.8 * res->pixels)
-            continue;
-        if (*why == MR_DROP_SMALL)
-            *why = hot->frames == 1 ? MR_DROP_IMAGE : MR_DROP_SHORT;
-        for (int32_t l = 0; l < res->n_lengths; l++) {
+        int32_t l = picture ? res->n_clips : res->starts[reached],
+                end = picture ? res->n_lengths : res->n_clips;
+        for (; l < end; l++) {
             const bucket_length *len = &res->lengths[l];
-            if (!bucket_fits(len, hot->frames))
-                continue;
             *why = MR_DROP_CHANCE;
             // who is not tried goes on to shorter lengths, who is tried and not kept to the next
             // resolution
-            if (!below(seed, epoch, len->try_word, hot->key_lo, len->tries))
+            if (!below(seed, epoch, len->try_word, hot->key_lo, len->try_limit))
                 continue;
-            if (below(seed, epoch, len->keep_word, hot->key_lo, len->keep))
-                return len->first + nearest_aspect(res, hot);
+            if (below(seed, epoch, len->keep_word, hot->key_lo, len->keep_limit))
+                return len->first + aspect_of(r, size, i, hot);
             break;
         }
     }
     return -1;
+}
+
+bool bucket_may_take(const mr_bucket_rule *r, bucket_size *size, const mr_hot *hot, int32_t b)
+{
+    const bucket_place *p = &r->places[b];
+    look_at_size(r, size, hot);
+    return p->resolution >= size->first && bucket_fits(p->length, hot->frames) &&
+           aspect_of(r, size, p->resolution, hot) == p->aspect;
+}
+
+int32_t mr_bucket_rule_assign(const mr_bucket_rule *r, uint64_t seed, uint64_t epoch,
+                              const mr_hot *hot, mr_drop *why)
+{
+    bucket_size size = {0};
+    return bucket_assign(r, &size, seed, epoch, hot, why);
 }

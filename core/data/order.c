@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_BUCKET = 0xffff }; // -1 in the 16 bits of a table
+uint64_t order_kept_rows = 3 << 20;
 
 // The network's halves are of unequal width and change places each round; after 8 rounds both are
 // back.
@@ -61,6 +61,12 @@ static int compare_u64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+// what is kept of the sizes of rows met lately, found by hash
+static bucket_size *size_of(const mr_order *o, const mr_hot *hot)
+{
+    return &o->sizes[bucket_size_key(hot) * 2654435761u >> (32 - ORDER_SIZES_LOG)];
+}
+
 int32_t order_bucket_of(const mr_order *o, uint64_t id, const mr_hot *hot, mr_drop *why)
 {
     if (o->seen && o->seen->bits[id / 8] >> id % 8 & 1) {
@@ -72,7 +78,7 @@ int32_t order_bucket_of(const mr_order *o, uint64_t id, const mr_hot *hot, mr_dr
         *why = MR_DROP_QUARANTINE;
         return -1;
     }
-    return mr_bucket_rule_assign(o->rule, o->seed, o->at.epoch, hot, why);
+    return bucket_assign(o->rule, size_of(o, hot), o->seed, o->at.epoch, hot, why);
 }
 
 static mr_status fail_empty(const mr_order *o)
@@ -100,25 +106,23 @@ static mr_status plan(mr_order *o)
             memset(o->counts + (uint64_t)b * o->chunks, 0, sizeof *o->counts * o->chunks);
     memset(o->samples, 0, sizeof *o->samples * (size_t)nb);
     memset(o->dropped, 0, sizeof o->dropped);
-    for (int i = 0; i < ORDER_CACHE; i++)
-        o->cached[i] = UINT64_MAX;
     o->expected = o->in_epoch = o->batches = 0;
     for (uint64_t c = 0; c < o->chunks; c++) {
         const mr_hot *rows;
         int32_t n;
-        uint16_t *buckets = o->cache[c % ORDER_CACHE];
         MR_TRY(o->rows.read(o->rows.user, c, &rows, &n));
-        o->cached[c % ORDER_CACHE] = c, o->known[c % ORDER_CACHE] = n;
         for (int32_t i = 0; i < n; i++) {
             mr_drop why;
-            buckets[i] =
-                (uint16_t)order_bucket_of(o, c * MR_HOT_ROWS + (uint64_t)i, &rows[i], &why);
-            if (buckets[i] == NO_BUCKET) {
+            uint64_t id = c * MR_HOT_ROWS + (uint64_t)i;
+            int32_t b = order_bucket_of(o, id, &rows[i], &why);
+            if (o->entered)
+                o->entered[id] = (uint16_t)b;
+            if (b < 0) {
                 o->dropped[why]++;
                 continue;
             }
-            o->counts[buckets[i] * o->chunks + c]++;
-            o->samples[buckets[i]]++;
+            o->counts[(uint64_t)b * o->chunks + c]++;
+            o->samples[b]++;
             o->expected += MR_MIX(rows[i].key_lo);
         }
     }
@@ -136,6 +140,16 @@ static mr_status plan(mr_order *o)
     }
     // what an epoch had before its rule changed may have been all of it
     return o->in_epoch || o->seen ? MR_OK : fail_empty(o);
+}
+
+// Is this row one of bucket b? What its size and length rule out needs no draws.
+static bool is_member(const mr_order *o, uint64_t id, const mr_hot *hot, int32_t b)
+{
+    mr_drop why;
+    if (o->entered)
+        return o->entered[id] == b;
+    return bucket_may_take(o->rule, size_of(o, hot), hot, b) &&
+           order_bucket_of(o, id, hot, &why) == b;
 }
 
 // select(b, r) is the row of the r-th member of bucket b
@@ -156,23 +170,11 @@ static mr_status select_row(mr_order *o, int32_t b, uint64_t r, uint64_t *id, ui
         r -= counts[c];
     const mr_hot *rows;
     int32_t n;
-    uint16_t *buckets = o->cache[c % ORDER_CACHE];
-    int32_t *known = &o->known[c % ORDER_CACHE];
     MR_TRY(o->rows.read(o->rows.user, c, &rows, &n));
-    if (o->cached[c % ORDER_CACHE] != c)
-        o->cached[c % ORDER_CACHE] = c, *known = 0;
     for (int32_t i = 0; i < n; i++) {
-        mr_drop why;
-        // rows behind the one that is looked for need no bucket
-        if (i == *known)
-            buckets[i] =
-                (uint16_t)order_bucket_of(o, c * MR_HOT_ROWS + (uint64_t)i, &rows[i], &why),
-            ++*known;
-        if (buckets[i] == b && r-- == 0) {
-            *id = c * MR_HOT_ROWS + (uint64_t)i;
-            *key = rows[i].key_lo;
+        *id = c * MR_HOT_ROWS + (uint64_t)i, *key = rows[i].key_lo;
+        if (is_member(o, *id, &rows[i], b) && r-- == 0)
             return MR_OK;
-        }
     }
     return mr_fail(MR_E_INTERNAL, "bucket %d has fewer members in chunk %llu than were counted", b,
                    (unsigned long long)c);
@@ -219,13 +221,16 @@ mr_status order_new_of(order_rows rows, const mr_bucket_rule *rule, const mr_ord
     o->samples = mr_calloc(nb, sizeof *o->samples);
     o->prefix = mr_calloc(nb * o->strides, sizeof *o->prefix);
     o->at.taken = mr_calloc(nb, sizeof *o->at.taken);
-    o->cache = mr_calloc(ORDER_CACHE, sizeof *o->cache);
+    if (rows.facts.rows <= order_kept_rows)
+        o->entered = mr_calloc((size_t)rows.facts.rows, sizeof *o->entered);
+    o->sizes = mr_calloc((size_t)1 << ORDER_SIZES_LOG, sizeof *o->sizes);
     o->costs = mr_calloc(nb, sizeof *o->costs);
     o->class_of = mr_calloc(nb, sizeof *o->class_of);
-    mr_status st =
-        o->counts && o->samples && o->prefix && o->at.taken && o->cache && o->costs && o->class_of
-            ? MR_OK
-            : mr_fail_memory(nb * o->chunks * 2);
+    bool kept = o->entered || rows.facts.rows > order_kept_rows;
+    mr_status st = o->counts && o->samples && o->prefix && o->at.taken && o->sizes && o->costs &&
+                           o->class_of && kept
+                       ? MR_OK
+                       : mr_fail_memory(nb * o->chunks * 2);
     if (st == MR_OK) {
         sort_classes(o);
         st = plan(o);
@@ -269,7 +274,8 @@ void mr_order_free(mr_order *o)
     mr_free(o->samples);
     mr_free(o->prefix);
     mr_free(o->at.taken);
-    mr_free(o->cache);
+    mr_free(o->entered);
+    mr_free(o->sizes);
     mr_free(o->costs);
     mr_free(o->class_of);
     mr_free(o->excluded);

@@ -14,7 +14,8 @@ typedef struct bucket_length {
     int32_t frames, batch, first; /* first: bucket number of the first aspect */
     int64_t needs;                /* frames that a clip must have */
     double keep, tries, cost;
-    uint64_t try_word, keep_word; /* purposes of the two draws */
+    uint64_t try_word, keep_word;   /* purposes of the two draws */
+    uint64_t try_limit, keep_limit; /* what 53 bits must stay below */
 } bucket_length;
 
 typedef struct bucket_ratio {
@@ -29,7 +30,15 @@ typedef struct bucket_resolution {
     bucket_ratio *ratios; /* low to high */
     int32_t n_aspects, n_ratios, n_lengths;
     bucket_length *lengths; /* long to short */
+    int32_t n_clips;        /* of the lengths that are no pictures, which come first */
+    int32_t *starts;        /* [needs reached] first length that a clip fits */
 } bucket_resolution;
+
+/* Where a bucket stands in the rule. */
+typedef struct bucket_place {
+    int32_t resolution, aspect;
+    const bucket_length *length;
+} bucket_place;
 
 struct mr_bucket_rule {
     mr_arena arena;
@@ -37,15 +46,40 @@ struct mr_bucket_rule {
     int32_t n, interval, count;
     bool compat;
     mr_bucket *buckets;
+    bucket_place *places; /* [bucket] */
+    int64_t *needs;       /* frames that some length needs of a clip, ascending */
+    int32_t n_needs;
     uint64_t hash;
 };
 
 /* Does a clip of `have` frames fit a length? Pictures fit lengths of 1 only. */
 bool bucket_fits(const bucket_length *l, int64_t have);
 
+/* What a size decides, kept for rows of the same size: the first resolution that it reaches, and
+ * its aspect in each one (0xffff: not asked yet). All zero: of no size. */
+enum { BUCKET_SIZE_RESOLUTIONS = 12 };
+typedef struct bucket_size {
+    uint32_t key; /* 0: none */
+    int32_t first;
+    uint16_t aspect[BUCKET_SIZE_RESOLUTIONS];
+} bucket_size;
+static inline uint32_t bucket_size_key(const mr_hot *hot)
+{
+    return ((uint32_t)hot->width << 16 | hot->height) + 1;
+}
+/* mr_bucket_rule_assign with what was kept of any size under the same rule. */
+int32_t bucket_assign(const mr_bucket_rule *rule, bucket_size *size, uint64_t seed, uint64_t epoch,
+                      const mr_hot *hot, mr_drop *why);
+/* Could some draw of some epoch lead this row to a bucket? */
+bool bucket_may_take(const mr_bucket_rule *rule, bucket_size *size, const mr_hot *hot,
+                     int32_t bucket);
+
 /* ---- the inside of an order ---- */
 
-enum { ORDER_STRIDE = 64, ORDER_CACHE = 64 };
+enum { ORDER_STRIDE = 64, ORDER_SIZES_LOG = 10 };
+/* So many rows at most keep their buckets in memory; of more a chunk is looked through for each
+ * sample. Specs change it. */
+extern uint64_t order_kept_rows;
 
 /* Where an order reads its rows; an index usually. */
 typedef struct order_rows {
@@ -93,10 +127,9 @@ struct mr_order {
     uint64_t *excluded, n_excluded;
     uint64_t *next_excluded, n_next_excluded; /* from the next epoch on, when has_next */
     bool has_next;
-    mr_trained *seen, *next_seen;   /* in this epoch; in the one that begins next */
-    uint16_t (*cache)[MR_HOT_ROWS]; /* evaluated chunks, by chunk % ORDER_CACHE */
-    uint64_t cached[ORDER_CACHE];
-    int32_t known[ORDER_CACHE]; /* rows of it whose bucket is there */
+    mr_trained *seen, *next_seen; /* in this epoch; in the one that begins next */
+    bucket_size *sizes;           /* of rows met lately, 1 << ORDER_SIZES_LOG by hash */
+    uint16_t *entered;            /* [row] bucket, 0xffff: none; NULL: too many rows to keep */
 };
 
 /* mr_order_new over any rows; what `rows` reads stays the caller's. */

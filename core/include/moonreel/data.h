@@ -201,6 +201,16 @@ MR_API mr_status mr_order_carry(const mr_carry *from, mr_index *index, const mr_
 /* The epoch a state text stands in, to find the exclusions in force. */
 MR_API mr_status mr_position_epoch(const char *text, uint64_t *epoch);
 
+/* What planning takes: an order over so many made-up rows, and its first some thousand samples.
+ * Errors: those of mr_order_new */
+typedef struct mr_order_times {
+    double plan_s, select_s; /* of a processor: all rows; one sample */
+    size_t bytes;            /* private memory of the plan */
+    size_t state_bytes;
+    int32_t buckets, used; /* of the rule; with samples */
+} mr_order_times;
+MR_API mr_status mr_order_measure(const mr_bucket_rule *rule, uint64_t rows, mr_order_times *out);
+
 /* ---- loader ---- */
 
 typedef struct mr_loader_options {

@@ -8,7 +8,7 @@ local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
   usage = "bench [step|demo-step|kernels|each|packing|graph|shapes|save|cli|encoders|comm|data|"
-    .. "plan] "
+    .. "order|plan] "
     .. "[--save NAME] [--threads N] "
     .. "[--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
@@ -32,12 +32,16 @@ local command = {
     {"comm", "what ranks tell each other: microseconds and GB/s by size, over memory that they "
       .. "share and over MPI, beside MPI's own calls in the same run"},
     {"data", "what data takes before it is trained on, each line beside its aim: an index built, "
-      .. "decoding and scanning, memory, torn samples; the same clips through other readers"},
+      .. "decoding and scanning, memory, torn samples, and what `order` "
+      .. "says; the same clips through other readers"},
+    {"order", "planning an epoch of made-up rows by opensora-1.2/stage2, its samples "
+      .. "found, rows looked up, each line beside its aim"},
     {"plan", "seconds that are predicted from rates measured on other shapes, beside what the same "
       .. "run measures: the demo's steps, the fixed step and three sizes of STDiT3"},
     {"--save NAME", "write rates of this machine, by op and size, to NAME.lua, a machine for "
       .. "`moonreel plan --machine ./NAME.lua`; nothing else is measured"},
-    {"--rows N", "data: of the index that is built (default 1000000)", least = 1000},
+    {"--rows N", "data, order: of the index that is built (default 1000000); order plans a "
+      .. "hundred times as many", least = 1000},
     {"--clips N", "data: decoded by one worker for its memory (default 1500)", least = 30},
     {"--ffmpeg FILE", "data: the ffmpeg tool to compare with (default: ffmpeg)"},
     {"shapes", "buckets of Open-Sora 1.2, planned one after the other as a run compiles them: how "
@@ -405,8 +409,15 @@ local function print_aims(lines)
     end}, {key = "says", title = ""}, {key = "story", title = ""}}, lines)
 end
 
+function runs.order(o)
+  local lines = require("moonreel.bench.order").measure(o)
+  return {lines = lines}, function() print_aims(lines) end
+end
+
 function runs.data(o)
   local lines = require("moonreel.bench.clips").measure(o)
+  local more = require("moonreel.bench.order").measure(o)
+  table.move(more, 1, #more, #lines + 1, lines)
   local peers = o.peer and require("moonreel.bench.readers").measure(o) or {}
   return {lines = lines, peers = peers}, function()
     print_aims(lines)
@@ -438,7 +449,7 @@ function command.run(args)
   for _, name in ipairs(names) do
     if not runs[name] then
       fault.usage("bench: '%s': expected step, demo-step, kernels, each, packing, graph, shapes, "
-        .. "save, cli, encoders, comm, data or plan", name)
+        .. "save, cli, encoders, comm, data, order or plan", name)
     end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then

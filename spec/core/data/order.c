@@ -1,6 +1,7 @@
 /* data/order: every sample exactly once an epoch, whatever the restarts and micro-batch sizes.
- * Covers: core/data/position.c */
+ * Covers: core/data/position.c core/data/measure.c */
 #include "check.h"
+#include "data/room.h"
 #include "rows.h"
 
 static uint64_t draw(uint64_t *state)
@@ -381,13 +382,34 @@ static void state_is_small(void)
     mr_index_unref(index);
 }
 
+// what is measured is an order like any other, over rows that lie nowhere
+static void measured(void)
+{
+    const int batches[5] = {3, 4, 2, 5, 1};
+    mr_bucket_rule *rule;
+    mr_order_times t;
+    CHECK_OK(make_rule(batches, &rule));
+    CHECK_OK(mr_order_measure(rule, 20000, &t));
+    CHECK_INT(t.buckets, 12);
+    CHECK(t.used > 5 && t.used <= t.buckets);
+    CHECK(t.plan_s > 0 && t.select_s > 0 && t.bytes >= 40000);
+    CHECK(t.state_bytes > 100 && t.state_bytes < 4096);
+    mr_bucket_rule_free(rule);
+}
+
 int main(void)
 {
+    measured();
     permutation();
     for (uint64_t seed = 1; seed <= 12; seed++)
         once_each(seed);
     same_after_restart();
     said_again(3000, 2500, 11);
+    // buckets of so many rows are not kept
+    order_kept_rows = 2000;
+    said_again(3000, 2500, 13);
+    said_again(300000, 40, 12);
+    order_kept_rows = 3 << 20;
     // more chunks than one stride of the tables of sums
     said_again(300000, 250, 12);
     what_is_refused();

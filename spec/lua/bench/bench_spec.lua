@@ -385,4 +385,14 @@ describe("moonreel bench", function()
       assert.is_true(r.mpi_missing ~= nil or row.mpi > 0 and row.raw > 0 and row.ratio > 0)
     end
   end)
+
+  it("says what planning an epoch takes, each line beside its aim", function()
+    local output, code = run("order", "--rows", "1000")
+    assert.equal(0, code)
+    for _, line in ipairs {"plan +[%d.]+ +ns/row +<= 50 .- 0%.1 M rows, 894 buckets", "plan +[%d.]+ "
+        .. "+MB +<= 16 ", "select .- us/sample +<= 75 ", "state +[%d.]+ +kB +<= 4 ",
+        "look up .- us/row +<= 4 .- 1000 rows, warm", "open .- ms +<= 1 "} do
+      assert.matches("\n" .. line, output)
+    end
+  end)
 end)

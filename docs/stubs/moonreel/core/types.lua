@@ -28,6 +28,11 @@ function BucketRule:assign(options) end
 ---@return table
 function BucketRule:survey(index, seed, epoch) end
 
+--- What planning so many made-up rows takes: {plan_s, select_s (of a sample), bytes, state_bytes, buckets, used}.
+---@param rows integer
+---@return table
+function BucketRule:measure(rows) end
+
 --- Of all but batch sizes and costs: 16 hexadecimal digits, as in a state of the order.
 ---@return string
 function BucketRule:hash() end
@@ -507,6 +512,11 @@ function Index:row(i) end
 ---@param key string
 ---@return integer?
 function Index:find(key) end
+
+--- Look up n rows in an order without any, to see how long it takes.
+---@param n integer
+---@param seed? integer
+function Index:visit(n, seed) end
 
 --- Samples by key: {both, vanished (that the other one lacks), new (it alone has)}.
 ---@param other mr.Index

@@ -1,0 +1,72 @@
+--- What planning an epoch takes, on made-up rows, and an index looked into. Seconds are those of a
+-- processor, so that what else the machine does is not counted. Ref: dataplane.md, section 8.
+-- @module moonreel.bench.order
+local base = require "moonreel.core.base"
+local bench = require "moonreel.core.bench"
+local buckets = require "moonreel.data.buckets"
+local core_index = require "moonreel.core.index"
+
+local order = {}
+
+-- the recipe whose buckets are planned: several hundred, most with probabilities
+local RECIPE = "recipes/opensora-1.2/stage2.lua"
+local LOOKUPS, OPENS, PLANNED = 20000, 50, 100
+
+-- processor seconds of a call
+local function cpu_of(call)
+  local from = bench.cpu_s()
+  call()
+  return bench.cpu_s() - from
+end
+
+-- a line whose aim bounds it from above
+local function at_most(what, value, unit, aim, story)
+  return { what = what, value = value, unit = unit, aim = aim, most = true, story = story or "" }
+end
+
+local function plan(rows)
+  local settings = require("moonreel.settings").bake(RECIPE)
+  local t = buckets.rule(buckets.of(settings)):measure(rows)
+  return {
+    at_most("plan", t.plan_s / rows * 1e9, "ns/row", 50, ("%g M rows, %d buckets, %.3g s"):format(
+      rows / 1e6, t.buckets, t.plan_s)),
+    at_most("plan", t.bytes / 1e6, "MB", 16, "private memory"),
+    at_most("select", t.select_s * 1e6, "us/sample", 75),
+    at_most("state", t.state_bytes / 1e3, "kB", 4),
+  }
+end
+
+local function look_up(rows, dir)
+  local path = dir .. "/rows.mrx"
+  core_index.synthetic(path, rows, 1)
+  local index <close> = core_index.open(path)
+  index:visit(LOOKUPS)
+  local looked = cpu_of(function() index:visit(LOOKUPS) end)
+  local opened = cpu_of(function()
+    for _ = 1, OPENS do
+      core_index.open(path):close()
+    end
+  end)
+  return {
+    at_most("look up", looked / LOOKUPS * 1e6, "us/row", 4, ("%d rows, warm"):format(rows)),
+    at_most("open", opened / OPENS * 1e3, "ms", 1),
+  }
+end
+
+--- Measure.
+---@param o table  rows (1000000): of an index to look into; a hundred times as many are planned
+---@return table[] lines  {what, value, unit, aim, most, story}
+function order.measure(o)
+  local rows, dir = o.rows or 1000000, os.tmpname()
+  local lines = plan(PLANNED * rows)
+  os.remove(dir)
+  base.make_dir(dir)
+  local ok, more = pcall(look_up, rows, dir)
+  base.remove_dir(dir)
+  if not ok then
+    error(more, 0)
+  end
+  return table.move(more, 1, #more, #lines + 1, lines)
+end
+
+return order
