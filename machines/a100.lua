@@ -5,7 +5,8 @@ return {
   peak = { bf16 = 312e12, f32 = 19.5e12, memory = 2.039e12 },
   node = { gpus = 8, link = 240e9, link_step_s = 3.4e-6 },
   network = { cards = 8, card = 23e9, step_s = 14e-6 },
-  host = { pcie = 26e9 },
+  host = { pcie = 26e9, disk = 2e9 },
+  decode_rate = 1e8,
   communication_share = 16 / 108,
   source = "NVIDIA data sheet; NCCL 2.30 graph/tuning.cc",
 }

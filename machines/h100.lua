@@ -9,7 +9,8 @@ return {
     stream = 0.8 },
   node = { gpus = 8, link = 370e9, link_step_s = 3.4e-6 },
   network = { cards = 8, card = 46e9, step_s = 14e-6 },
-  host = { pcie = 55e9 },
+  host = { pcie = 55e9, disk = 2e9 },
+  decode_rate = 1e8,  -- 48 frames of 1080p a second by a core
   communication_share = 16 / 132,   -- multiprocessors that a running collective takes
   price_hour = 2.99,                -- USD, Lambda on demand
   mtbf_gpu_hours = 5.1e4,           -- 16,384 GPUs for 3.1 hours between two stops (Llama 3)

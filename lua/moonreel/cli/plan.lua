@@ -5,7 +5,7 @@ local command = {
   summary = "say what a run takes before it runs: bytes by kind, seconds by part, steps and cost",
   usage = "plan RECIPE|RUN [key=value ...] [--gpus 24x8xH100] [--machine NAME] [--data NAME.mrx] "
     .. "[--stage NAME] [--fit MEMORY] [--balance] [--solve mesh] [--why] [--trace FILE] "
-    .. "[--html FILE] [--json] "
+    .. "[--html FILE] [--stalls SHARExS] [--json] "
     .. "| plan --check [RECIPE ...] | plan --published",
   overrides = true,
   options = {
@@ -22,6 +22,8 @@ local command = {
     { "--why", "what the step of the slowest bucket waits for, and how busy its streams are" },
     { "--trace FILE", "the steps of all buckets as a Chrome trace, a row per stream" },
     { "--html FILE", "a page for a browser: memory over the step, buckets, time line" },
+    { "--stalls SHARExS", "data that come late: of a rank's steps this share, by so many seconds: "
+      .. "0.001x2" },
     { "--check", "do the recipes, or all that ship, fit on each of --gpus 1,8,192? exit 5 when "
       .. "not" },
     { "--published", "published runs: their numbers beside ours, with the margin and the source" },
@@ -120,6 +122,17 @@ local function surveys_of(settings, options)
   return surveys
 end
 
+-- what --stalls says: share of steps, seconds
+local function stalls_of(text)
+  local share, seconds = (text or "0x0"):match("^([%d.]+)x([%d.]+)$")
+  share, seconds = tonumber(share), tonumber(seconds)
+  if not (share and seconds and share <= 1) then
+    require("moonreel.recipe.fault").usage("plan: --stalls %s: expected a share of steps and "
+      .. "seconds, such as 0.001x2", text)
+  end
+  return share, seconds
+end
+
 -- ---- solving ----
 
 -- bytes of a text like 80GiB; "all": the machine's
@@ -213,6 +226,13 @@ local function write_trace(path, p)
     steps[i] = { name = ("%s, batch %d"):format(require("moonreel.plan").bucket_name(b), b.batch),
       how = b.schedule }
   end
+  -- the longest once more, while a checkpoint is written
+  local slowest = slowest_of(p)
+  if not p.mesh.machine.cpu then
+    local save = require("moonreel.plan.course").save(p)
+    steps[#steps + 1] = { name = require("moonreel.plan").bucket_name(slowest) .. ", saving",
+      how = require("moonreel.plan.schedule").saving(p.mesh, slowest.schedule, save) }
+  end
   require("moonreel.core.base").replace_file(path,
     require("moonreel.plan.timeline").trace(steps))
 end
@@ -252,8 +272,9 @@ function command.run(args)
       p = by_run(p, one.settings, given, dir)
     end
     p.stage = one.name
+    local share, seconds = stalls_of(options.stalls)
     p.course = require("moonreel.plan.course").of(p, one.settings, { surveys = surveys,
-      stage = one.name or options.stage })
+      stage = one.name or options.stage, stall_share = share, stall_s = seconds })
     plans[i], fits = p, fits and p.largest.fits
   end
   if options.why or options.trace or options.html then

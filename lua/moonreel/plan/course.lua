@@ -1,7 +1,10 @@
 --- The course of a whole run: steps of each epoch, hours, cost, disk, saves and failures.
 -- Ref: reference reliability 3.6, plan 6; dataplane 4.5 for ranks that wait for each other.
 -- @module moonreel.plan.course
+local hazards = require "moonreel.plan.hazards"
 local published = require "moonreel.plan.published"
+
+local plan = require "moonreel.plan"
 
 local course = {}
 
@@ -24,6 +27,7 @@ local KEPT = 3               -- checkpoints of a run that says nothing of it
 ---@field disk_bytes integer kept at once
 ---@field interval_s number  suggested between saves, and in `interval` steps
 ---@field failures number    expected, and `lost_hours` by them
+---@field drawn moonreel.plan.Hazards|nil  the run as one draw of chances takes it
 
 -- micro-batches of one epoch by the name of their bucket, and in all
 local function batches_of(survey)
@@ -81,24 +85,37 @@ local function steps_of(p, settings, surveys, stage)
   return known, epochs, known and published.STEPS_SOURCE
 end
 
--- how often to save, what failures cost
-local function add_failures(c, p)
+-- how often to save, what failures cost, and one run with draws of all that may hold it up
+local function add_failures(c, p, given)
   local m, ranks = p.mesh.machine, p.mesh.ranks
   if m.cpu then
     return
   end
-  local copy_s = c.checkpoint_bytes * p.mesh:share("state") / m.host.pcie
+  local copy_s = course.save(p).snapshot_s
   local between_s = m.mtbf_gpu_hours * 3600 / ranks
   c.interval_s = math.min((2 * copy_s * between_s) ^ 0.5, MOST_LOST_S)
   c.interval = math.max(1, c.interval_s // c.step_s | 0)
   c.failures = c.gpu_hours / m.mtbf_gpu_hours
   c.lost_hours = c.failures * (c.interval_s / 2 + RESTART_S) / 3600
+  c.drawn = hazards.run { steps = c.steps, step_s = c.step_s - c.slowest_s, ranks = ranks,
+    sigma = plan.SIGMA, stall_share = given.stall_share, stall_s = given.stall_s,
+    between_s = m.mtbf_gpu_hours * 3600, restart_s = RESTART_S, interval = c.interval,
+    save_s = copy_s }
+end
+
+--- What a save takes on a rank: its share of the state to the host, then to the store.
+---@param p table  of plan.of, for GPUs
+---@return table  snapshot_s, write_s
+function course.save(p)
+  local m, bytes = p.mesh.machine, p.saved_bytes * p.mesh:share("state")
+  return { snapshot_s = bytes / m.host.pcie, write_s = bytes * p.mesh.gpus / m.host.disk }
 end
 
 --- The course of a run.
 ---@param p table          of plan.of
 ---@param settings table
----@param given table|nil  surveys: plan.survey of the first epochs; stage: name of the stage
+---@param given table|nil  surveys: plan.survey of the first epochs; stage: name of the stage;
+---   stall_share, stall_s: of a rank's steps, whose data come late by so much
 ---@return moonreel.plan.Course|nil course  nil where nobody knows how many steps there are
 function course.of(p, settings, given)
   given = given or {}
@@ -107,11 +124,12 @@ function course.of(p, settings, given)
     return nil
   end
   local survey = given.surveys and given.surveys[1]
-  local weights, mean, samples = weights_of(p, survey), 0, 0
+  local weights, mean, slowest, samples = weights_of(p, survey), 0, 0, 0
   for i, b in ipairs(p.buckets) do
     mean, samples = mean + weights[i] * b.seconds.step, samples + weights[i] * b.batch
+    slowest = slowest + weights[i] * b.seconds.slowest
   end
-  local c = { from = from, epochs = epochs, steps = steps, step_s = mean,
+  local c = { from = from, epochs = epochs, steps = steps, step_s = mean, slowest_s = slowest,
     hours = steps * mean / 3600, checkpoint_bytes = p.saved_bytes, mixed = survey ~= nil,
     free = 1 / longest(p, weights, mean, p.mesh.data),
     samples_s = samples * p.mesh.data * settings.accumulate / mean }
@@ -121,7 +139,7 @@ function course.of(p, settings, given)
   local kept, saves = settings.keep_n_latest or KEPT, settings.ckpt_every > 0
     and steps // settings.ckpt_every + 1 or 1
   c.disk_bytes = c.checkpoint_bytes * (kept > 0 and math.min(kept, saves) or saves)
-  add_failures(c, p)
+  add_failures(c, p, given)
   return c
 end
 

@@ -9,8 +9,8 @@ local simulate = require "moonreel.plan.simulate"
 
 local plan = {}
 
--- deviation of the compute of healthy ranks: between the 1 and 2 % that are seen
-local SIGMA = 0.015
+--- Deviation of the compute of healthy ranks: between the 1 and 2 % that are seen.
+plan.SIGMA = 0.015
 
 --- The kinds of bytes of one rank, in the order in which people read them: {key, title, where}.
 plan.kinds = {
@@ -200,7 +200,7 @@ end
 -- how much longer the slowest rank takes; the integral behind it is done once for a number of ranks
 local known_slowest = {}
 local function slowest_of(ranks)
-  known_slowest[ranks] = known_slowest[ranks] or simulate.slowest(ranks, SIGMA)
+  known_slowest[ranks] = known_slowest[ranks] or simulate.slowest(ranks, plan.SIGMA)
   return known_slowest[ranks]
 end
 
@@ -227,13 +227,14 @@ local function seconds_of(settings, mesh, models, step, tokens)
   s.exchange = exchange_s(mesh, models, tokens)
   s.micro = s.encode + s.forward + backward + s.exchange
   s.update = models.update.seconds * mesh:share("state")
-  s.input = m.host and step.memory.inputs / m.host.pcie or 0
+  s.input = m.cpu and 0 or step.memory.inputs / m.host.pcie
   -- the last micro-step and the update, with what they wait for
   local how = schedule.of(mesh, { input_s = s.input, encode_s = s.encode,
     forward_s = s.forward + s.exchange / 2, backward_s = backward + s.exchange / 2,
     update_s = s.update, parameters = models.trained })
   s.reduce, s.gather = how.reduce, how.gather
   s.exposed = mesh.ranks > 1 and how.seconds - s.micro - s.update or 0
+  s.hidden = math.max(0, s.reduce + s.gather - s.exposed)
   s.slowest = (slowest_of(mesh.ranks) - 1) * n * s.micro
   s.step = n * s.micro + s.exposed + s.slowest + s.update
   return s, how
@@ -243,6 +244,16 @@ end
 local function share_of_peak(mesh, models, step, seconds)
   return seconds.micro > 0
     and step.useful / mesh.sequence / seconds.micro / mesh.machine.peak[models.dtype] or 0
+end
+
+-- cores that decode what one rank takes, clips as large as the bucket; none where latents come from
+-- a cache
+local function decode_cores(settings, mesh, b, step_s)
+  local cached = settings.cached or settings.load_video_features
+  local pixels = b.batch * b.height * b.width * (b.frames > 1
+    and b.frames * (settings.dataset.frame_interval or 1) or 1) * settings.accumulate
+  return cached and 0 or step_s > 0
+    and pixels / mesh.sequence / mesh.machine.decode_rate / step_s or 0
 end
 
 -- ---- a recipe ----
@@ -338,7 +349,8 @@ end
 
 --- One bucket planned.
 ---@param b table  resolution, frames, height, width, batch
----@return table row  with bytes, total, fits, seconds, share_of_peak, live, ops, useful, workspace
+---@return table row  with bytes, total, fits, seconds, share_of_peak, live, ops, useful, workspace;
+---   decode_cores: of the host for each rank, for clips stored at the bucket's size
 function Open:row(b)
   local mesh, models = self.mesh, self.models
   local step = self.compiled:step(self.settings, models, b)
@@ -352,6 +364,7 @@ function Open:row(b)
     workspace = step.memory.workspace }
   row.seconds, row.schedule = seconds_of(self.settings, mesh, models, step, row.tokens)
   row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
+  row.decode_cores = decode_cores(self.settings, mesh, b, row.seconds.step)
   row.kept = { slots = slots_of(step.memory), graphs = graphs_of(step.memory) }
   settle(row, mesh.machine)
   return row

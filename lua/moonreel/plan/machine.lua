@@ -8,6 +8,9 @@ local nearest = require "moonreel.text.nearest"
 
 local machine = {}
 
+--- Source pixels per second that one core decodes where nothing was measured: 48 frames of 1080p.
+machine.DECODE_RATE = 1e8
+
 --- Fields of a machine file: {path, doc}; what has `share` may be left out and is then assumed as
 -- that share of a peak. Those with `ranks` tell of GPUs beside each other: a processor has none.
 machine.fields = {
@@ -45,6 +48,9 @@ machine.fields = {
   { "network.card", "bytes per second of one card, one way", ranks = true },
   { "network.step_s", "seconds that one step between nodes takes", ranks = true },
   { "host.pcie", "bytes per second between a GPU and pinned host memory", ranks = true },
+  { "host.disk", "bytes per second that a node writes to the store", value = 2e9, ranks = true },
+  { "decode_rate", "source pixels per second that one core of the host decodes and scales",
+    value = machine.DECODE_RATE },
   { "communication_share", "share of a GPU that a running collective takes", value = 16 / 132,
     ranks = true },
   { "mtbf_gpu_hours", "GPU hours between two failures", value = 5.1e4, ranks = true },
@@ -205,7 +211,7 @@ function machine.this(device)
     peak = { f32 = f32.linear, bf16 = bf16.linear, memory = f32.memory },
     rate = { product = facts.bf16 and bf16.linear or f32.linear, attention = f32.attention,
       convolution = f32.elementwise, text = f32.linear, stream = 1, step_s = f32.step },
-    assumed = {}, source = "probed now" }
+    decode_rate = machine.DECODE_RATE, assumed = {}, source = "probed now" }
 end
 
 return machine

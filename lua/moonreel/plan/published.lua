@@ -9,8 +9,7 @@ local schedule = require "moonreel.plan.schedule"
 
 local published = {}
 
--- deviation of the compute of healthy ranks: between the 1 and 2 % that are seen
-local SIGMA = 0.015
+local SIGMA = 0.015  -- as moonreel.plan has it
 local OPENSORA_2 = "Open-Sora 2.0 report (arXiv 2503.09642), table of stages"
 local TORCHTITAN = "pytorch/torchtitan docs/performance.md"
 

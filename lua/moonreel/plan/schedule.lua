@@ -21,6 +21,9 @@ local schedule = {}
 ---@field input_s number|nil   copy of the next batch to the device
 ---@field encode_s number|nil  encoders, before the forward pass; gathers hide behind them as well
 ---@field update_s number|nil  the optimizer's, when all is reduced
+---@field snapshot_s number|nil  copy of the state to the host, in a step that saves: the update
+---   waits for it
+---@field write_s number|nil   of that to the disk, behind it
 
 -- one event where it takes time; returns it, or nil
 local function add_event(events, stream, name, seconds, before)
@@ -64,6 +67,8 @@ function schedule.events(m, step)
   end
   -- the batch of the next step travels beside this one
   add_event(events, "h2d", "input", step.input_s)
+  local snapshot = add_event(events, "d2h", "snapshot", step.snapshot_s)
+  add_event(events, "disk", "write", step.write_s, { snapshot })
   local encode = add_event(events, "compute", "encode", step.encode_s)
   local gathered = {}
   for k = 1, buckets do
@@ -89,7 +94,9 @@ function schedule.events(m, step)
       seconds = step.backward_s * elements(k) / step.parameters }
     reduced = add_collective(events, m, step, "reduce", elements(k), { #events })
   end
-  add_event(events, "compute", "update", step.update_s, { reduced })
+  local before = { reduced }
+  before[#before + 1] = snapshot
+  add_event(events, "compute", "update", step.update_s, before)
   return events
 end
 
@@ -132,22 +139,35 @@ end
 --- The step of a mesh: gathers hidden behind the forward pass, in the hops that end sooner.
 ---@param mesh moonreel.plan.Mesh
 ---@param work table  forward_s, backward_s, parameters; input_s, encode_s, update_s
----@return table how  {seconds, reduce, gather: seconds of all such collectives, events, times}
+---@return table how  {step, seconds, events, times; reduce, gather: seconds of all of these}
 function schedule.of(mesh, work)
   local best
   for _, two_hops in ipairs(mesh.nodes > 1 and { false, true } or { false }) do
-    local seconds, times, events = schedule.seconds(mesh.machine, { forward_s = work.forward_s,
+    local step = { forward_s = work.forward_s,
       backward_s = work.backward_s, parameters = work.parameters, input_s = work.input_s,
       encode_s = work.encode_s, update_s = work.update_s,
       bucket = schedule.bucket(mesh.ranks), group = { gpus = mesh.gpus, nodes = mesh.nodes },
-      two_hops = two_hops, gather = mesh.zero >= 3 and "twice" or "hidden" })
+      two_hops = two_hops, gather = mesh.zero >= 3 and "twice" or "hidden" }
+    local seconds, times, events = schedule.seconds(mesh.machine, step)
     if not best or seconds < best.seconds then
-      best = { seconds = seconds, times = times, events = events }
+      best = { step = step, seconds = seconds, times = times, events = events }
     end
   end
   best.reduce = named(best.events, best.times, "reduce")
   best.gather = named(best.events, best.times, "gather")
   return best
+end
+
+--- The same step while the state before it is saved.
+---@param mesh moonreel.plan.Mesh
+---@param how table   of schedule.of
+---@param save table  snapshot_s, write_s
+---@return table how  {seconds, events, times}
+function schedule.saving(mesh, how, save)
+  local step = setmetatable({ snapshot_s = save.snapshot_s, write_s = save.write_s },
+    { __index = how.step })
+  local seconds, times, events = schedule.seconds(mesh.machine, step)
+  return { seconds = seconds, times = times, events = events }
 end
 
 return schedule

@@ -97,7 +97,8 @@ local function bucket_columns(p)
     end } }
   for _, part in ipairs { { "encode" }, { "forward" }, { "recompute" }, { "backward" },
       { "exchange" },
-      { "exposed", "communication" }, { "slowest", "slowest rank" }, { "update" }, { "step" } } do
+      { "exposed", "communication" }, { "hidden", "hidden" }, { "slowest", "slowest rank" },
+      { "update" }, { "step" } } do
     local any = false
     for _, b in ipairs(p.buckets) do
       any = any or b.seconds[part[1]] > 0
@@ -107,6 +108,8 @@ local function bucket_columns(p)
         format = show.seconds }
     end
   end
+  columns[#columns + 1] = { key = "decode_cores", title = "decode cores", right = true,
+    format = function(v) return ("%.1f"):format(v) end }
   columns[#columns + 1] = { key = "share_of_peak", title = "of peak", right = true,
     format = percent }
   return columns
@@ -174,6 +177,13 @@ local function course_lines(p, put)
   if c.failures then
     put("  %.2g failures expected, %s lost with a save every %s (%s steps)", c.failures,
       hours(c.lost_hours), hours(c.interval_s / 3600), show.count(c.interval))
+  end
+  if c.drawn then
+    local d = c.drawn
+    put("  one draw of all chances: %s; %s wait for the slowest rank, %s for data, %s save, %s "
+      .. "are done again after %.0f failures", hours(d.seconds / 3600), hours(d.slowest / 3600),
+      hours(d.stalled / 3600), hours(d.saving / 3600),
+      hours((d.lost + d.restarting) / 3600), d.failures)
   end
 end
 
@@ -358,7 +368,8 @@ local function plain_bucket(b)
   local json = require "moonreel.core.json"
   local out = {}
   for _, key in ipairs { "resolution", "frames", "height", "width", "batch", "tokens", "samples",
-      "batches", "bytes", "seconds", "share_of_peak", "total", "fits", "useful", "workspace" } do
+      "batches", "bytes", "seconds", "share_of_peak", "decode_cores", "total", "fits", "useful",
+      "workspace" } do
     local value = b[key]
     out[key] = value == nil and json.null or value
   end

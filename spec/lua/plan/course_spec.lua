@@ -5,7 +5,8 @@ local mesh = require "moonreel.plan.mesh"
 -- two buckets of 1 s and 3 s
 local function planned(gpus)
   local function bucket(resolution, frames, batch, seconds)
-    return { resolution = resolution, frames = frames, batch = batch, seconds = { step = seconds } }
+    return { resolution = resolution, frames = frames, batch = batch, seconds = { step = seconds,
+      slowest = 0 } }
   end
   return { mesh = mesh.parse(gpus):with { zero = 2 }, saved_bytes = 16e9,
     buckets = { bucket("144p", 1, 10, 1), bucket("144p", 51, 2, 3) } }

@@ -40,7 +40,8 @@ describe("a machine", function()
       fields[i] = row.field
     end
     assert.same({ "reserve_bytes", "rate.product", "rate.attention", "rate.convolution",
-      "rate.text", "rate.stream", "communication_share", "mtbf_gpu_hours" }, fields)
+      "rate.text", "rate.stream", "host.disk", "decode_rate", "communication_share",
+      "mtbf_gpu_hours" }, fields)
     assert.same({ field = "rate.product", value = m.rate.product, of = "peak.bf16" }, m.assumed[2])
   end)
 
@@ -61,7 +62,7 @@ describe("a machine", function()
     local text = [[return { name = "mine", source = "me", memory_bytes = 1e9,
       cpu = { isa = "avx2", threads = 2, bf16 = false }, peak = { bf16 = 1, f32 = 1, memory = 1 },
       rate = { product = 1, attention = 1, convolution = 1, text = 1, stream = 1, step_s = 1e-6 },
-      ops = { ["add f32"] = { %s } } }]]
+      ops = { ["add f32"] = { %s } }, decode_rate = 1 }]]
     local m = open(nil, text:format("{ 1, 2, 3 }"))
     assert.same({ 0, false }, { #m.assumed, m.cpu.bf16 })
     assert.is_nil(m.node)

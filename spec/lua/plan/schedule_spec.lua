@@ -1,6 +1,8 @@
 --- A data-parallel step: gathers, forward, backward, reductions.
 local collective = require "moonreel.plan.collective"
+local folder = require "spec.support.folder"
 local machine = require "moonreel.plan.machine"
+local process = require "moonreel.core.process"
 local schedule = require "moonreel.plan.schedule"
 local simulate = require "moonreel.plan.simulate"
 
@@ -24,6 +26,16 @@ describe("a step", function()
     assert.same({ 7.25, 0.5 }, { times.busy.compute, times.busy.h2d })
   end)
 
+  it("that saves copies beside training, updates behind the copy, and writes on", function()
+    local step = { forward_s = 1, backward_s = 2, update_s = 0.5, snapshot_s = 2, write_s = 30,
+      parameters = 1e6, bucket = 1e6, group = { gpus = 1, nodes = 1 } }
+    local seconds, times = schedule.seconds(quiet "H100", step)
+    assert.same({ 32, 3.5, 2, 30 }, { seconds, times.busy.compute, times.busy.d2h,
+      times.busy.disk })
+    step.snapshot_s, step.write_s = 10, nil
+    assert.equal(10.5, (schedule.seconds(quiet "H100", step)))
+  end)
+
   it("of more ranks updates when all is reduced, and hides gathers behind encoders too", function()
     local mesh_of = { machine = quiet "H100", gpus = 8, nodes = 4, ranks = 32, zero = 2 }
     local work = { forward_s = 1e-4, backward_s = 1e-4, update_s = 1, parameters = 8e9 }
@@ -43,6 +55,71 @@ describe("a step", function()
 end)
 
 describe("a step over many ranks", function()
+  it("has its events in the order of a real run of four ranks", function()
+    local dir = folder.new()
+    finally(function() dir:remove() end)
+    local script = dir:write("four.lua", [[
+local E, G = require "moonreel.core.exec", require "moonreel.core.graph"
+local ops, optim = require "moonreel.core.op", require "moonreel.optim"
+local regions = require "moonreel.optim.regions"
+local world = require("moonreel.comm").world()
+local told = {}
+-- what is called, with the name that a schedule gives it
+local function watched(object, names)
+  return setmetatable({}, { __index = function(_, method)
+    return function(_, ...)
+      told[#told + 1] = names[method]
+      return object[method](object, ...)
+    end
+  end })
+end
+local params = G.params("f32")
+local nn = require "moonreel.nn"
+local layer = nn.Linear(nn.scope(params), "layer", 64, 64)
+params:seal { ranks = world:size() }
+local start, stop = require("moonreel.optim.ranks").owned(params, world:rank(), world:size())
+local run = E.new(E.device("cpu", 1), params, { regions = regions.adamw { start = start,
+  stop = stop } })
+run:init(1)
+local update = optim.new(run, params, watched(world, { reduce_scatter = "reduce",
+  all_gather = "gather" }))
+update.prog = watched(update.prog, { run = "update" })
+local g = G.graph(params)
+local x = g:input("x", "f32", { 2, 64 })
+local y = layer(g, x)
+g:backward((ops.sum(y * y, { axes = { 0, 1 } })))
+g:finish()
+local prog = run:compile(g)
+for step = 1, 2 do
+  prog:set("x", require("moonreel.core.tensor").new("f32", { 2, 64 }))
+  prog:run()
+  for _, row in ipairs(prog:times()) do
+    local name = row.backward and "backward" or "forward"
+    told[#told + 1] = told[#told] ~= name and name or nil
+  end
+  update:step { lr = 1e-3, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0, step = step,
+    grad_scale = 1 }
+end
+-- one step, from its gather on
+print(table.concat(told, " ", 5, 9))
+]])
+    local done = process.run({ process.program(), "-n", "4", script }, "", { deadline_s = 60 })
+    local _, times, events = schedule.seconds(quiet "H100", { forward_s = 1, backward_s = 2,
+      update_s = 1, parameters = 4096, bucket = 4096, group = { gpus = 4, nodes = 1 },
+      gather = "hidden" })
+    local order = {}
+    for i, event in ipairs(events) do
+      order[i] = { event.name, times.start[i] }
+    end
+    table.sort(order, function(a, b) return a[2] < b[2] end)
+    for i, one in ipairs(order) do
+      order[i] = one[1]
+    end
+    local want = table.concat(order, " ")
+    assert.equal((want .. "\n"):rep(4), done.output)
+    assert.equal("gather forward backward reduce update", want)
+  end)
+
   it("keeps the shares of its speed that are modelled for 11.9 G parameters", function()
     local m = quiet "H200"
     local want = {

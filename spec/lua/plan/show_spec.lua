@@ -30,8 +30,8 @@ describe("moonreel plan", function()
         "memory of one rank at its peak, in bucket 32px", "activations and workspace +[%d.]+ MB",
         "libraries and communication +4.0 GB +██", "decoded batches +[%d.]+ kB  host",
         "of 85.5 GB %(%d+ %%%), and .* of the host for each rank", "kept +spatial_blocks",
-        "\nbucket +batch +memory +forward +backward +communication +slowest rank +update +step +of "
-        .. "peak\n",
+        "\nbucket +batch +memory +forward +backward +communication +slowest rank "
+        .. "+update +step +decode cores +of peak\n",
         "\n32px 6x32x32 +8 +%d", "note: H100: workspace is that of plain" } do
       assert.matches(want, text)
     end
