@@ -288,19 +288,21 @@ function Codec:encode(pixels, noise)
     return encode_whole(self, pixels):reshape(size)
   end
   local h, w = size[3], size[4]
-  local of_pictures = T.new("f32", {frames, auto.inner, h, w})
+  local of_pictures <close> = T.new("f32", {frames, auto.inner, h, w})
   in_pieces(frames, auto.pictures, function(first, n)
     local some = pixels:slice(0, first, first + n)
     local prog = pictures_program(self, n, height, width, pixels.dtype)
-    of_pictures:slice(0, first, first + n):copy_from(run(prog, {pixels = some,
-      noise = noise.pictures:slice(0, first, first + n)}))
+    local latents <close> = run(prog, {pixels = some,
+      noise = noise.pictures:slice(0, first, first + n)})
+    of_pictures:slice(0, first, first + n):copy_from(latents)
   end)
   local z, first, at = T.new("f32", {size[2], size[1], h, w}), 0, 0
   for _, n in ipairs(auto:pieces(frames)) do
     local t = auto:latent_frames(n)
     local prog = piece_program(self, n, h, w)
-    z:slice(0, at, at + t):copy_from(run(prog, {x = of_pictures:slice(0, first, first + n),
-      noise = noise.frames:slice(0, at, at + t)}))
+    local latents <close> = run(prog, {x = of_pictures:slice(0, first, first + n),
+      noise = noise.frames:slice(0, at, at + t)})
+    z:slice(0, at, at + t):copy_from(latents)
     first, at = first + n, at + t
   end
   return z:permute{1, 0, 2, 3}
@@ -332,7 +334,7 @@ function Codec:decoders(frames, height, width)
   for _, n in ipairs(auto:pieces(frames)) do
     add(piece_back_program(self, n, cells))
     in_pieces(n, auto.pictures, function(_, count)
-      add(pictures_back_program(self, {count, table.unpack(cells)}))
+      add(pictures_back_program(self, {count, auto.inner, cells[2], cells[3]}))
     end)
   end
   return rows
@@ -343,7 +345,7 @@ local function decode_whole(self, z, size, take)
   local prog = program(self, "decode", {z.shape[2], size.height, size.width}, function(g)
     return self.auto:decode(g, g:input("z", "f32", shape), size.height, size.width)
   end)
-  local x = run(prog, {z = z:reshape(shape)})
+  local x <close> = run(prog, {z = z:reshape(shape)})
   take(x:reshape{table.unpack(x.shape, 2)}:permute{1, 0, 2, 3}, 0)
 end
 
@@ -355,7 +357,7 @@ local function decoded(self, z, size)
   size = size or {frames = self.auto:most_frames(z.shape[2])}
   local all
   self:decode(z, size, function(pictures, first)
-    local some = codec.pixels(pictures)
+    local some <close> = codec.pixels(pictures)
     all = all or T.new("u8", {size.frames, table.unpack(some.shape, 2)})
     all:slice(0, first, first + some.shape[1]):copy_from(some)
   end)
@@ -367,7 +369,7 @@ end
 ---@param size table|nil   frames, height, width of the clip; pictures may come out smaller. Nil: as
 ---   many frames as the latents may stand for
 ---@param take nil|fun(pictures: mr.Tensor, first: integer)  gets f32 [n, 3, H, W], about -1..1, of
----   frames first and after
+---   frames first and after; lent for the call
 ---@return mr.Tensor|nil   u8 [T, 3, H, W], where nothing takes them
 function Codec:decode(z, size, take)
   local auto = self.auto
@@ -377,14 +379,16 @@ function Codec:decode(z, size, take)
   if not auto.apart then
     return decode_whole(self, z, size, take)
   end
-  local frames_first, first, at = z:permute{1, 0, 2, 3}:clone(), 0, 0
+  local frames_first <close>, first, at = z:permute{1, 0, 2, 3}:clone(), 0, 0
   local cells = {z.shape[1], z.shape[3], z.shape[4]}
   for _, n in ipairs(auto:pieces(size.frames)) do
     local t = auto:latent_frames(n)
-    local x = run(piece_back_program(self, n, cells), {z = frames_first:slice(0, at, at + t)})
+    local x <close> = run(piece_back_program(self, n, cells),
+      {z = frames_first:slice(0, at, at + t)})
     in_pieces(n, auto.pictures, function(from, count)
       local some = x:slice(0, from, from + count)
-      take(run(pictures_back_program(self, some.shape), {x = some}), first + from)
+      local pictures <close> = run(pictures_back_program(self, some.shape), {x = some})
+      take(pictures, first + from)
     end)
     first, at = first + n, at + t
   end
@@ -394,7 +398,8 @@ end
 ---@param pictures mr.Tensor  f32, about -1..1
 ---@return mr.Tensor          u8
 function codec.pixels(pictures)
-  return ops.affine(pictures, {scale = 127.5, shift = 128}):to("u8")
+  local scaled <close> = ops.affine(pictures, {scale = 127.5, shift = 128})
+  return scaled:to("u8")
 end
 
 return codec

@@ -241,10 +241,11 @@ end
 local function show(self, r, z, clip, skip, kept)
   local last, filled
   self.codec:decode(z, r, function(pictures, first)
-    local pixels = codec.pixels(pictures)
+    local pixels <close> = codec.pixels(pictures)
     local n, H, W = pixels.shape[1], pixels.shape[3], pixels.shape[4]
     if first + n > skip then
-      clip:write(pixels:slice(0, math.max(skip - first, 0), n):clone())
+      local shown <close> = pixels:slice(0, math.max(skip - first, 0), n):clone()
+      clip:write(shown)
     end
     local from = math.max(r.frames - kept, first)
     if from < first + n then
@@ -269,6 +270,8 @@ local function render_batch(self, r, items)
       before[b] = show(self, r, z:slice(0, b - 1, b):reshape{table.unpack(z.shape, 2)}, clips[b],
         loop > 0 and auto:head(r.condition_length) or 0, item.conditions:kept(loop))
     end
+    -- the collector sees handles of tensors, not their memory
+    collectgarbage()
   end
   for b, clip in ipairs(clips) do
     items[b].conditions, clips[b] = nil, clip:finish()
