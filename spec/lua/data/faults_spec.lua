@@ -1,0 +1,140 @@
+-- Files of every kind of fault in one run of two epochs: it ends, every sample is accounted for,
+-- and four ranks decide what one decides. Damaged indexes: spec/core/index; a full disk for the
+-- list: spec/core/data/quarantine.c; decoders that crash: isolated_spec.lua.
+local base = require "moonreel.core.base"
+local data = require "moonreel.data"
+local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
+
+local CLIPS <const>, BAD <const> = 30, 7
+
+local place
+local function clip(i)
+  return ("%s/clips/%02d.%s"):format(place.path, i, i % 2 == 0 and "webm" or "mp4")
+end
+
+-- other bytes behind the index's back: size and time stay
+local function damage(path, from)
+  local text = base.read_file(path)
+  os.execute(("cp -p '%s' '%s.old'"):format(path, path))
+  local file <close> = assert(io.open(path, "r+b"))
+  file:seek("set", from)
+  file:write(("\xa5\x3c\x91"):rep((#text - from) // 4))
+  file:close()
+  os.execute(("touch -r '%s.old' '%s' && rm '%s.old'"):format(path, path, path))
+end
+
+setup(function()
+  place = folder.new()
+  base.make_dir(place.path .. "/clips")
+  for i = 1, CLIPS do
+    local frames = {}
+    for t = 1, 8 do
+      frames[t] = string.char((i * 8 + t * 5) % 256):rep(3 * 32 * 32)
+    end
+    data.encode(clip(i), table.concat(frames), { frames = 8, height = 32, width = 32,
+      codec = i % 2 == 0 and "vp8" or nil })
+  end
+  data.ingest(place.path .. "/clips", place.path .. "/all.mrx")
+  os.remove(clip(3))                                                        -- vanished
+  os.execute(("truncate -s 200 '%s'"):format(clip(6)))                      -- truncated
+  damage(clip(9), 60)                                                       -- bits
+  os.execute(("cp '%s' '%s'"):format(clip(11), clip(12)))                   -- replaced
+  os.execute(("rm '%s' && mkfifo '%s'"):format(clip(15), clip(15)))         -- stalls whoever reads
+  os.execute(("rm '%s' && mkdir '%s'"):format(clip(18), clip(18)))          -- unreadable
+  os.execute(("rm '%s' && ln -s nowhere '%s'"):format(clip(21), clip(21)))  -- a broken link
+end)
+teardown(function() place:remove() end)
+
+-- every rank prints a line: what it was given of all draws, and the weights of its own
+local script = [[
+local data, json = require "moonreel.data", require "moonreel.core.json"
+local world = %d > 1 and require("moonreel.comm").world() or nil
+local team = world and require("moonreel.comm.team").new(world)
+local rank, size = team and team.rank or 0, team and team.size or 1
+local loader = data.loader { index = data.open(%q), epochs = 2, threads = 2, quarantine = %q,
+  seed = 5, deadline_s = 5, part = rank, parts = size,
+  resolutions = { tiny = { pixels = 1024, aspects = { ["1.00"] = { 32, 32 } } } },
+  bucket_config = { tiny = { [4] = { 1.0, 2 } } } }
+local ids, weights = json.array(), { 0, 0 }
+for batch in function() return loader:next() end do
+  for i = 1, batch.n do
+    ids[#ids + 1] = ("%%d:%%d"):format(batch.epoch, batch.ids[i])
+    weights[batch.epoch + 1] = weights[batch.epoch + 1] + (batch.other and 0 or batch.weights[i])
+  end
+  if batch.last and team then
+    local texts = team:texts(loader:failures())
+    texts[rank + 1] = ""
+    loader:agree(table.concat(texts))
+  end
+  loader:release(batch)
+end
+io.stdout:write(json.encode { ids = ids, weights = json.array(weights), state = loader:state() },
+  "\n")
+]]
+
+local function epochs(ranks)
+  local list = ("%s/of%d.jsonl"):format(place.path, ranks)
+  local file = place:write("epochs.lua", script:format(ranks, place.path .. "/all.mrx", list))
+  local out, err, code = folder.moonreel((ranks > 1 and ("-n %d "):format(ranks) or "") .. file)
+  assert.equal(0, code, err)
+  local told = {}
+  for line in out:gmatch("{[^\n]*}") do
+    told[#told + 1] = json.decode(line)
+  end
+  assert.equal(ranks, #told, out)
+  local events = {}
+  for line in base.read_file(list):gmatch("[^\n]+") do
+    local e = json.decode(line)
+    events[#events + 1] = ("%d %s %d %d"):format(e.row, e.class, e.attempt, e.epoch)
+  end
+  table.sort(events)
+  return told, events
+end
+
+describe("faults of every kind", function()
+  local one, events
+
+  it("cost their samples alone, and each sample is accounted for", function()
+    one, events = epochs(1)
+    one = one[1]
+    local seen, count = {}, { 0, 0 }
+    for _, id in ipairs(one.ids) do
+      assert.is_nil(seen[id])
+      seen[id] = true
+      local epoch = tonumber(id:match("^%d+")) + 1
+      count[epoch] = count[epoch] + 1
+    end
+    assert.same({ CLIPS - BAD, CLIPS - BAD }, one.weights)
+    -- what will never be good is left out after the first epoch, a file that may come back is not
+    local classes = {}
+    for _, event in ipairs(events) do
+      local row, class, _, epoch = event:match("^(%d+) (%S+) (%d+) (%d+)$")
+      if epoch == "0" then
+        classes[tonumber(row) + 1] = class
+      end
+    end
+    local gone, may_return = 0, 0
+    for _, class in pairs(classes) do
+      gone, may_return = gone + (class ~= "io" and 1 or 0), may_return + (class == "io" and 1 or 0)
+    end
+    assert.equal(BAD, gone + may_return)
+    assert.equal("io", classes[3])
+    assert.equal("stale", classes[12])
+    assert.same({ CLIPS, CLIPS - gone }, count)
+  end)
+
+  it("lead four ranks to the same decisions as one", function()
+    local four, lines = epochs(4)
+    local weights = { 0, 0 }
+    for _, told in ipairs(four) do
+      assert.same(one.ids, told.ids)
+      assert.equal(one.state, told.state)
+      for e = 1, 2 do
+        weights[e] = weights[e] + told.weights[e]
+      end
+    end
+    assert.same(one.weights, weights)
+    assert.same(events, lines)
+  end)
+end)
