@@ -301,10 +301,10 @@ static int ingest_notes(lua_State *L)
     return 1;
 }
 
-// synthetic(path, rows [, seed])
+// synthetic(path or nil, rows [, seed])
 static int i_synthetic(lua_State *L)
 {
-    const char *path = luaL_checkstring(L, 1);
+    const char *path = luaL_optstring(L, 1, NULL);
     lua_Integer rows = luaL_checkinteger(L, 2);
     luaL_argcheck(L, rows > 0, 2, "expected at least 1 row");
     mr_bind_check(L, mr_index_synthetic(path, (uint64_t)rows, (uint64_t)luaL_optinteger(L, 3, 0)));
@@ -323,8 +323,8 @@ static const mr_bind_row index_module_rows[] = {
     MR_ROW_OPTIONS("sweep", mr_bind_sweep_new,
                    "(index: mr.Index, rows: integer[], options?: table): mr.Sweep",
                    "Look at the files of rows by several threads.", mr_bind_sweep_fields),
-    MR_ROW("synthetic", i_synthetic, "(path: string, rows: integer, seed?: integer)",
-           "Build an index without clips behind it, to measure with."),
+    MR_ROW("synthetic", i_synthetic, "(path: string|nil, rows: integer, seed?: integer)",
+           "Build an index without clips behind it, to measure with; nil: make its rows alone."),
     MR_ROW("builder", mr_bind_builder_new, "(path: string): mr.IndexBuilder",
            "Start a new index out of rows of others; moonreel.data.derive is what people use."),
     MR_ROW_END};

@@ -5,7 +5,7 @@
 
 void index_put(index_pack *p, const void *bytes, size_t n)
 {
-    if (p->failed)
+    if (p->failed || !n)
         return;
     if (p->n + n > p->cap) {
         size_t cap = MR_MAX(p->cap * 2, p->n + n + 256);

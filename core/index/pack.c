@@ -26,7 +26,7 @@ static mr_status open_value(MDB_val v, index_view *view)
 
 /* A row is one value: its version, a mask of what is not as usual, facts, key frames, captions and
  * a checksum. Numbers are varints; what is as usual takes no room. */
-enum { VERSION = 2 };
+enum { VERSION = 2, NS = 1000000000 };
 enum {
     NOT_FIRST_ROOT = 1,
     NOT_FROM_ZERO = 2, // the first time
@@ -126,7 +126,7 @@ static void put_facts(index_pack *p, const mr_row *r)
     index_put(p, &r->key, sizeof r->key);
     index_put_varint(p, i->bytes);
     // whole seconds: copies and network stores round times
-    index_put_varint(p, (uint64_t)MR_MAX(i->mtime_ns, 0) / 1000000000);
+    index_put_varint(p, (uint64_t)MR_MAX(i->mtime_ns, 0) / NS);
     index_put_varint(p, (uint64_t)i->frames), index_put_varint(p, (uint32_t)i->tb_den);
     index_put_varint(p, (uint32_t)i->rate_num);
     index_put_varint(p, (uint32_t)i->coded_width), index_put_varint(p, (uint32_t)i->coded_height);
@@ -170,7 +170,8 @@ static mr_status get_facts(index_view *v, mr_arena *arena, mr_row *r, unsigned *
         return mr_fail_memory(0);
     r->key.lo = index_get_int(v, 8), r->key.hi = index_get_int(v, 8);
     i->bytes = index_get_varint(v);
-    i->mtime_ns = (int64_t)index_get_varint(v) * 1000000000;
+    uint64_t seconds = index_get_varint(v);
+    i->mtime_ns = (int64_t)MR_MIN(seconds, INT64_MAX / NS) * NS;
     i->frames = (int64_t)index_get_varint(v), i->tb_den = get_int32(v);
     i->rate_num = get_int32(v);
     i->coded_width = get_int32(v), i->coded_height = get_int32(v);

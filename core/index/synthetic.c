@@ -90,7 +90,23 @@ static mr_status train(uint64_t seed, uint64_t rows, index_pack *dict)
     return st;
 }
 
+// rows for a builder, or for nobody
 static mr_status fill(mr_index_builder *b, uint64_t seed, uint64_t rows)
+{
+    for (uint64_t i = 0; i < rows; i++) {
+        char path[64], text[TEXT];
+        int64_t keys[KEYS];
+        mr_row row = make_row(seed, i, path, keys);
+        const mr_caption caption = {"", text};
+        make_text(seed, i, text);
+        row.n_captions = 1, row.captions = &caption;
+        if (b)
+            MR_TRY(mr_index_builder_add(b, &row));
+    }
+    return MR_OK;
+}
+
+static mr_status build(mr_index_builder *b, uint64_t seed, uint64_t rows)
 {
     index_pack dict = {0};
     mr_status st = train(seed, rows, &dict);
@@ -101,23 +117,17 @@ static mr_status fill(mr_index_builder *b, uint64_t seed, uint64_t rows)
     MR_TRY(st);
     MR_TRY(mr_index_builder_root(b, "/nowhere", &root));
     MR_TRY(mr_index_builder_meta(b, "sources", "[]"));
-    for (uint64_t i = 0; i < rows; i++) {
-        char path[64], text[TEXT];
-        int64_t keys[KEYS];
-        mr_row row = make_row(seed, i, path, keys);
-        const mr_caption caption = {"", text};
-        make_text(seed, i, text);
-        row.root = root, row.n_captions = 1, row.captions = &caption;
-        MR_TRY(mr_index_builder_add(b, &row));
-    }
+    MR_TRY(fill(b, seed, rows));
     return mr_index_builder_finish(b);
 }
 
 mr_status mr_index_synthetic(const char *path, uint64_t rows, uint64_t seed)
 {
+    if (!path)
+        return fill(NULL, seed, rows);
     mr_index_builder *b;
     MR_TRY(mr_index_builder_new(path, NULL, &b));
-    mr_status st = fill(b, seed, rows);
+    mr_status st = build(b, seed, rows);
     mr_index_builder_free(b);
     return st;
 }

@@ -197,7 +197,8 @@ MR_API void mr_index_builder_free(mr_index_builder *b);
 MR_API mr_hash128 mr_sample_key(const char *source, const char *path, int64_t start_us,
                                 int64_t end_us);
 /* Build an index without clips behind it, to measure with: paths, captions of some 300 bytes, sizes
- * and key frames as a large data set has them, drawn from a seed. Errors: of a builder */
+ * and key frames as a large data set has them, drawn from a seed. path NULL: only make the rows,
+ * which tells what share of the time that is. Errors: of a builder */
 MR_API mr_status mr_index_synthetic(const char *path, uint64_t rows, uint64_t seed);
 /* Make of a row the part of `frames` frames from frame `first` of it on: its key is that of the row
  * with the times of the part, key frames are those that it needs, in the row's own list.

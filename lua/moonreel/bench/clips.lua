@@ -33,23 +33,33 @@ local function resident_bytes()
   return tonumber(pages) * 4096
 end
 
+-- one line of a picture in several ways: what moves is the same in all of them, the grain is not
+local function lines_with_grain()
+  local state, lines = 1, {}
+  for v = 1, 32 do
+    local line = {}
+    for i = 1, 3 * WIDTH do
+      state = (state * 1103515245 + 12345) & 0x7fffffff
+      local wave = 40 * math.sin(i / 37) + 30 * math.sin(i / 11) + (i // 160) % 2 * 50
+      line[i] = string.char(math.floor(90 + wave) + (state >> 16) % 9)
+    end
+    lines[v] = table.concat(line)
+  end
+  return lines
+end
+
 --- Write a clip of 720p that moves and has grain, about 4 Mbit/s.
 ---@param path string
 ---@param seconds? number
 function clips.write(path, seconds)
-  local state, noise = 1, {}
-  for i = 1, WIDTH * 3 do
-    state = (state * 1103515245 + 12345) & 0x7fffffff
-    noise[i] = string.char(96 + (state >> 16) % 24 + (i // 160) % 2 * 60)
-  end
-  noise = table.concat(noise)
+  local lines = lines_with_grain()
   local encoder <close> = data.encoder(path, { height = HEIGHT, width = WIDTH, fps = FPS, gop = GOP,
     options = "preset=veryfast:b=4000000:maxrate=4000000:bufsize=8000000:sc_threshold=0" })
   for t = 0, (seconds or SECONDS) * FPS - 1 do
     local rows = {}
     for y = 1, 3 * HEIGHT do
-      local from = (t * 3 + y * 7 // 16 + y % 5 * 31) % WIDTH
-      rows[y] = noise:sub(from + 1, from + WIDTH)
+      local from = (t * 3 + y * 5) % (2 * WIDTH)
+      rows[y] = lines[(t * 31 + y * 17 + t * y % 7) % 32 + 1]:sub(from + 1, from + WIDTH)
     end
     encoder:frame(table.concat(rows))
   end
@@ -61,13 +71,14 @@ end
 
 local function build(o, dir)
   local path = dir .. "/synthetic.mrx"
+  local made = cpu_of(function() index_core.synthetic(nil, o.rows, 1) end)
   local began = base.now_s()
-  local cpu = cpu_of(function() index_core.synthetic(path, o.rows, 1) end)
-  local wall, bytes = base.now_s() - began, file_bytes(path .. "/data.mdb")
+  local cpu = cpu_of(function() index_core.synthetic(path, o.rows, 1) end) - made
+  local wall = math.max(base.now_s() - began - made, 1e-6)
   return { { what = "build", value = o.rows / cpu, unit = "rows/s", aim = 200e3,
     story = ("%d rows, of one processor; %.0f by the clock"):format(o.rows, o.rows / wall) },
-    { what = "index", value = bytes / o.rows, unit = "bytes/row", aim = 260, most = true,
-      story = "captions of 300 bytes" } }
+    { what = "index", value = file_bytes(path .. "/data.mdb") / o.rows, unit = "bytes/row",
+      aim = 260, most = true, story = "captions of 300 bytes" } }
 end
 
 -- the clip, and all frames of the same file decoded and thrown away

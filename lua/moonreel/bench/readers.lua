@@ -24,6 +24,17 @@ local function ours(files, seconds)
   return n / (core.cpu_s() - began)
 end
 
+-- what a scan takes beside a pass over the packets alone
+local function scans(files, packets_s)
+  local began = core.cpu_s()
+  for _, file in ipairs(files) do
+    data.scan(file)
+  end
+  local scan_s = (core.cpu_s() - began) / #files
+  return ("; its pass over the packets: %.1f ms, our scan with the first frame: %.1f ms"):format(
+    packets_s * 1e3, scan_s * 1e3)
+end
+
 -- clips per second of one processor, before and after each peer
 local function decode(python, files, seconds, out)
   for _, what in ipairs { "pyav", "open-sora" } do
@@ -38,7 +49,8 @@ local function decode(python, files, seconds, out)
       moonreel = mine, speedup = mine / r.clips_per_s, peak_bytes = r.peak_bytes,
       story = ("%s: %.2f clips/s, %.0f MB; moonreel: %.2f clips/s, %.2f x the speed, %.0f MB at "
         .. "most with all of this bench"):format(r.version, r.clips_per_s, r.peak_bytes * 1e-6,
-        mine, mine / r.clips_per_s, core.max_resident() * 1e-6) }
+        mine, mine / r.clips_per_s, core.max_resident() * 1e-6)
+        .. (r.packets_s and scans(files, r.packets_s) or "") }
       or { name = what, story = why }
   end
 end

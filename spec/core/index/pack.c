@@ -63,6 +63,14 @@ static mr_row usual(void)
                              .key_pts = keys}};
 }
 
+// nothing put at the end of nothing is no read of memory that is not there
+static void nothing(void)
+{
+    index_pack p = {0};
+    index_put(&p, "", 0);
+    CHECK(!p.failed && p.n == 0);
+}
+
 // packs a row, answers its size, and compares what comes back
 static size_t check(const mr_row *row)
 {
@@ -152,6 +160,7 @@ static void size(void)
 
 int main(void)
 {
+    nothing();
     unusual();
     size();
     return check_done();

@@ -54,8 +54,8 @@ function index.read_table(file, fn) end
 ---@return mr.Sweep
 function index.sweep(index, rows, options) end
 
---- Build an index without clips behind it, to measure with.
----@param path string
+--- Build an index without clips behind it, to measure with; nil: make its rows alone.
+---@param path string|nil
 ---@param rows integer
 ---@param seed? integer
 function index.synthetic(path, rows, seed) end
