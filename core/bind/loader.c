@@ -104,7 +104,8 @@ static void read_resolution(lua_State *L, int at, mr_bucket_resolution *r)
 
 /* The list at `list` as a rule, which the caller owns. What it leaves on the stack goes with the
  * caller's frame. */
-mr_bucket_rule *mr_bind_bucket_rule(lua_State *L, int list, int32_t interval, bool compat)
+mr_bucket_rule *mr_bind_bucket_rule(lua_State *L, int list, int32_t interval, bool compat,
+                                    uint64_t repeat)
 {
     luaL_checktype(L, list, LUA_TTABLE);
     int32_t n = (int32_t)lua_rawlen(L, list);
@@ -117,6 +118,7 @@ mr_bucket_rule *mr_bind_bucket_rule(lua_State *L, int list, int32_t interval, bo
     }
     mr_bucket_rule *rule;
     mr_bind_check(L, mr_bucket_rule_new(resolutions, n, interval, compat, &rule));
+    mr_bucket_rule_repeat(rule, repeat);
     return rule;
 }
 
@@ -128,6 +130,7 @@ static void free_rule(void *rule)
 }
 
 typedef struct rule_options {
+    int64_t draw_epochs;
     int32_t frame_interval;
     bool compat;
 } rule_options;
@@ -137,6 +140,8 @@ static const mr_bind_field rule_fields[] = {
     MR_BIND_INT("frame_interval", rule_options, frame_interval, 1, 1,
                 "Frames from one to the next."),
     MR_BIND_BOOL("compat", rule_options, compat, "Lengths and frames as in Open-Sora 1.2."),
+    MR_BIND_INT("draw_epochs", rule_options, draw_epochs, 0, 0,
+                "Epochs after which draws of samples repeat; 0: never."),
     MR_BIND_END};
 
 static int l_rule(lua_State *L)
@@ -148,7 +153,8 @@ static int l_rule(lua_State *L)
     void **box = mr_bind_box(L, RULE);
     int box_at = lua_gettop(L);
     lua_getfield(L, 1, "buckets");
-    *box = mr_bind_bucket_rule(L, lua_gettop(L), o.frame_interval, o.compat);
+    *box =
+        mr_bind_bucket_rule(L, lua_gettop(L), o.frame_interval, o.compat, (uint64_t)o.draw_epochs);
     lua_pushvalue(L, box_at);
     return 1;
 }
@@ -308,12 +314,15 @@ typedef struct loader_options {
     mr_loader_options core;
     int32_t frame_interval;
     bool compat;
+    int64_t draw_epochs;
 } loader_options;
 
 static const mr_bind_field loader_fields[] = {
     MR_BIND_ANY("buckets", "table", "The bucket rule, required."),
     MR_BIND_INT("frame_interval", loader_options, frame_interval, 1, 1,
                 "Frames from one to the next."),
+    MR_BIND_INT("draw_epochs", loader_options, draw_epochs, 0, 0,
+                "Epochs after which draws of samples repeat; 0: never."),
     MR_BIND_BOOL("compat", loader_options, compat, "The length test of Open-Sora 1.2."),
     MR_BIND_INT("seed", loader_options, core.seed, 0, INT64_MIN, "Of the order."),
     MR_BIND_INT("threads", loader_options, core.threads, 0, 0,
@@ -353,7 +362,8 @@ static int l_new(lua_State *L)
     void **box = mr_bind_box(L, LOADER);
     int box_at = lua_gettop(L);
     lua_getfield(L, 2, "buckets");
-    mr_bucket_rule *rule = mr_bind_bucket_rule(L, lua_gettop(L), o.frame_interval, o.compat);
+    mr_bucket_rule *rule =
+        mr_bind_bucket_rule(L, lua_gettop(L), o.frame_interval, o.compat, (uint64_t)o.draw_epochs);
     mr_loader *l;
     mr_bind_check(L, mr_loader_new(mr_index_reader_index(reader), rule, &o.core, &l));
     *box = l;
@@ -460,6 +470,7 @@ static void push_batch(lua_State *L, const mr_batch *b)
     lua_createtable(L, 0, 28);
     mr_bind_set_int(L, "epoch", (int64_t)b->epoch);
     mr_bind_set_int(L, "draw", (int64_t)b->draw);
+    mr_bind_set_int(L, "drawn", (int64_t)b->drawn);
     mr_bind_set_bool(L, "last", b->last);
     mr_bind_set_bool(L, "other", b->other);
     mr_bind_set_int(L, "bucket", b->bucket + 1);

@@ -28,7 +28,7 @@ static void free_order(void *object)
 }
 
 typedef struct order_options {
-    int64_t seed;
+    int64_t seed, draw_epochs;
     int32_t frame_interval, slot;
     bool compat;
     const char *quarantine;
@@ -39,6 +39,8 @@ const mr_bind_field mr_bind_order_fields[] = {
     MR_BIND_INT("frame_interval", order_options, frame_interval, 1, 1,
                 "Frames from one to the next."),
     MR_BIND_BOOL("compat", order_options, compat, "The length test of Open-Sora 1.2."),
+    MR_BIND_INT("draw_epochs", order_options, draw_epochs, 0, 0,
+                "Epochs after which draws of samples repeat; 0: never."),
     MR_BIND_INT("seed", order_options, seed, 0, INT64_MIN, "Of the order."),
     MR_BIND_INT("slot", order_options, slot, 1, 1, "Micro-batches of equal cost drawn together."),
     MR_BIND_STR("quarantine", order_options, quarantine,
@@ -70,7 +72,8 @@ int mr_bind_order_new(lua_State *L)
     mr_bind_check(L, MR_NEW(o) ? MR_OK : mr_fail_memory(sizeof *o));
     *box = o;
     lua_getfield(L, 2, "buckets");
-    o->rule = mr_bind_bucket_rule(L, lua_gettop(L), options.frame_interval, options.compat);
+    o->rule = mr_bind_bucket_rule(L, lua_gettop(L), options.frame_interval, options.compat,
+                                  (uint64_t)options.draw_epochs);
     mr_bind_check(L, open_order(o, mr_index_reader_index(reader), &options));
     lua_pushvalue(L, 3);
     return 1;

@@ -301,7 +301,8 @@ extern const mr_bind_field mr_bind_order_fields[];
 void mr_bind_order_type(lua_State *L);
 /* The rule of the list at `list`, which the caller owns. What it leaves on the stack goes with the
  * caller's frame. */
-mr_bucket_rule *mr_bind_bucket_rule(lua_State *L, int list, int32_t interval, bool compat);
+mr_bucket_rule *mr_bind_bucket_rule(lua_State *L, int list, int32_t interval, bool compat,
+                                    uint64_t repeat);
 /* Push a table {resolution, frames, height, width, batch} of bucket b. */
 void mr_bind_push_shape(lua_State *L, const mr_bucket_rule *rule, int32_t b);
 

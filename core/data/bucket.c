@@ -262,6 +262,18 @@ int32_t mr_bucket_rule_interval(const mr_bucket_rule *r)
 {
     return r->interval;
 }
+void mr_bucket_rule_repeat(mr_bucket_rule *r, uint64_t epochs)
+{
+    r->repeat = epochs;
+    if (epochs)
+        r->hash = MR_MIX(r->hash, epochs, mr_name_word("repeat"));
+}
+
+uint64_t mr_bucket_rule_draws(const mr_bucket_rule *r, uint64_t epoch)
+{
+    return r->repeat ? epoch % r->repeat : epoch;
+}
+
 uint64_t mr_bucket_rule_hash(const mr_bucket_rule *r)
 {
     return r->hash;
@@ -321,6 +333,7 @@ static int32_t aspect_of(const mr_bucket_rule *r, bucket_size *size, int32_t i, 
 int32_t bucket_assign(const mr_bucket_rule *r, bucket_size *size, uint64_t seed, uint64_t epoch,
                       const mr_hot *hot, mr_drop *why)
 {
+    epoch = mr_bucket_rule_draws(r, epoch);
     look_at_size(r, size, hot);
     *why = size->first == r->n ? MR_DROP_SMALL : hot->frames == 1 ? MR_DROP_IMAGE : MR_DROP_SHORT;
     bool picture = hot->frames == 1;

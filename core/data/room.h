@@ -49,7 +49,7 @@ struct mr_bucket_rule {
     bucket_place *places; /* [bucket] */
     int64_t *needs;       /* frames that some length needs of a clip, ascending */
     int32_t n_needs;
-    uint64_t hash;
+    uint64_t hash, repeat; /* repeat: epochs after which draws come again; 0: never */
 };
 
 /* Does a clip of `have` frames fit a length? Pictures fit lengths of 1 only. */

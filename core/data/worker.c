@@ -25,13 +25,14 @@ static float fps_of(const mr_clip_info *info, int32_t interval)
 
 static mr_status set_facts(const mr_loader *l, slab *s, int32_t slot, const mr_row *row)
 {
-    uint64_t seed = l->options.seed, epoch = s->draw.epoch, key = s->draw.keys[slot];
+    uint64_t seed = l->options.seed, key = s->draw.keys[slot];
+    uint64_t epoch = mr_bucket_rule_draws(l->rule, s->draw.epoch);
     const mr_clip_info *info = &row->info;
     s->native_fps[slot] = info->rate_num ? (float)info->rate_num / (float)info->rate_den : 0;
     s->fps[slot] = fps_of(info, mr_bucket_rule_interval(l->rule));
     s->native_height[slot] = info->height, s->native_width[slot] = info->width;
     s->roots[slot] = row->root;
-    // start and caption depend on seed, epoch and key alone
+    // start and caption depend on seed, key and the epoch of draws alone
     mr_crop crop = mr_bucket_rule_crop(l->rule, s->batch.shape.frames, info->frames);
     s->starts[slot] =
         (int64_t)(mr_fraction(MR_MIX(seed, epoch, key, mr_name_word("sample.start"))) *
@@ -218,6 +219,7 @@ static mr_status plan_next(mr_loader *l)
     mr_bucket b = mr_bucket_rule_get(l->rule, s->draw.bucket);
     size_t bytes = (size_t)b.batch * (size_t)b.frames * 3 * (size_t)b.height * (size_t)b.width;
     s->batch = (mr_batch){.epoch = s->draw.epoch,
+                          .drawn = mr_bucket_rule_draws(l->rule, s->draw.epoch),
                           .draw = s->draw.number,
                           .bucket = s->draw.bucket,
                           .size = b.batch,

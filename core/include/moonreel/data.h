@@ -72,6 +72,11 @@ MR_API void mr_bucket_rule_free(mr_bucket_rule *rule);
 MR_API int32_t mr_bucket_rule_count(const mr_bucket_rule *rule);
 MR_API mr_bucket mr_bucket_rule_get(const mr_bucket_rule *rule, int32_t bucket);
 MR_API int32_t mr_bucket_rule_interval(const mr_bucket_rule *rule);
+/* From epoch `epochs` on draws repeat: bucket, start and caption of a sample in epoch e are those
+ * of epoch mr_bucket_rule_draws, which is e modulo epochs. 0, as a rule begins: they never do.
+ * Before the rule is used. */
+MR_API void mr_bucket_rule_repeat(mr_bucket_rule *rule, uint64_t epochs);
+MR_API uint64_t mr_bucket_rule_draws(const mr_bucket_rule *rule, uint64_t epoch);
 MR_API uint64_t
 mr_bucket_rule_hash(const mr_bucket_rule *rule); /* of all but batch sizes and costs */
 /* The bucket of a sample in an epoch, or -1 and why. Threads: any. */
@@ -245,6 +250,7 @@ typedef struct mr_loader_options {
  * pixels of a good sample. */
 typedef struct mr_batch {
     uint64_t epoch, draw; /* draw: number in its epoch */
+    uint64_t drawn;       /* the epoch that buckets, starts and captions are drawn for */
     int32_t bucket, size, n;
     mr_bucket shape; /* resolution, frames, height, width */
     bool last;       /* of its epoch */

@@ -122,6 +122,16 @@ function cache.open(path, want, given)
   return self
 end
 
+--- Refuse a run that draws samples anew in more epochs than there are.
+---@param epochs integer  in which it draws
+function Cache:check_epochs(epochs)
+  if epochs > self.epochs then
+    base.raise("MR_E_DATA", ("%s: holds latents of %d epochs, this run draws samples anew in %d; "
+      .. "try: dataset.draw_epochs = %d, which repeats them, or make the cache with epochs = %d")
+      :format(self.path, self.epochs, epochs, self.epochs, epochs))
+  end
+end
+
 -- the store of a sample
 local function store_of(self, key)
   for i = 1, self.parts do
@@ -155,10 +165,6 @@ function Cache:latents(key, at, into)
   local held = store_of(self, key)
   local bytes = held:read(cache.latent_key(key, at), into)
   if not bytes then
-    if at.epoch >= self.epochs then
-      fail(self, "holds latents of %d epochs, epoch %d (from 0) is asked for: make more by epochs "
-        .. "= %d", self.epochs, at.epoch, at.epoch + 1)
-    end
     fail(self, "no latents of sample %016x as %dx%dx%d from frame %d on, epoch %d; of this sample "
       .. "there is %s", key, at.frames, at.height, at.width, at.start, at.epoch,
       latents_there(held, key) or "nothing")
@@ -231,7 +237,7 @@ function Cache:batch_latents(batch, shape, size)
   for b = 1, shape.batch do
     weights[b] = batch.weights[b]
     if weights[b] > 0 then
-      local read = self:latents(batch.keys[b], { epoch = batch.epoch, frames = shape.frames,
+      local read = self:latents(batch.keys[b], { epoch = batch.drawn, frames = shape.frames,
         height = shape.height, width = shape.width, start = batch.starts[b] },
         x0:slice(0, b - 1, b))
       weights[b] = read and weights[b] or 0

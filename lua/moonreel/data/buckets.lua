@@ -157,6 +157,8 @@ local read_options = options.declare("buckets.rule", {
   { "resolutions", "table", "further names: name -> {pixels, aspects}" },
   { "frame_interval", "integer", "frames from one used to the next", default = 1 },
   { "compat", "boolean", "lengths and frames as in Open-Sora 1.2", default = false },
+  { "draw_epochs", "integer", "epochs after which draws of samples repeat; 0: never",
+    default = 0 },
   { "bucket_costs", "table", "resolution -> frames -> what a micro-batch costs" },
 })
 
@@ -167,7 +169,7 @@ local read_options = options.declare("buckets.rule", {
 function buckets.rule(given)
   local o = read_options(given)
   return core.rule { buckets = buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs),
-    frame_interval = o.frame_interval, compat = o.compat }
+    frame_interval = o.frame_interval, compat = o.compat, draw_epochs = o.draw_epochs }
 end
 
 --- What settings say of buckets, as options of buckets.rule and data.loader.
@@ -176,7 +178,8 @@ end
 function buckets.of(settings)
   return { bucket_config = settings:plain("bucket_config"),
     resolutions = settings:plain("resolutions"), bucket_costs = settings:plain("bucket_costs"),
-    frame_interval = settings.dataset.frame_interval, compat = settings.compat == "opensora-1.2" }
+    frame_interval = settings.dataset.frame_interval, compat = settings.compat == "opensora-1.2",
+    draw_epochs = settings.dataset.draw_epochs }
 end
 
 return buckets

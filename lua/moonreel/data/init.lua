@@ -119,6 +119,8 @@ local read_loader = options.declare("data.loader", {
   { "resolutions", "table", "further names: name -> {pixels, aspects}" },
   { "frame_interval", "integer", "frames from one used to the next", default = 1 },
   { "compat", "boolean|text", "the length test of Open-Sora 1.2: true or \"opensora-1.2\"" },
+  { "draw_epochs", "integer", "epochs after which draws of samples repeat; 0: never",
+    default = 0 },
   { "seed", "integer", "of the order", default = 0 },
   { "threads", "integer", "of decoding; 0: one per processor", default = 0 },
   { "prefetch", "integer", "batches decoded ahead", default = 2 },

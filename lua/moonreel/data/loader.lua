@@ -33,8 +33,9 @@ Loader.__index = Loader
 Loader.__name = "moonreel.Loader"
 Loader.__close = function(self) self:close() end
 
---- The next batch, or nil after the last epoch. Fields: epoch, draw (its number in the epoch), last
--- (of the epoch), bucket, resolution, frames, height, width, size (B, static), n (filled slots),
+--- The next batch, or nil after the last epoch. Fields: epoch, drawn (the epoch of which buckets,
+-- starts and captions are), draw (its number in the epoch), last (of the epoch), bucket,
+-- resolution, frames, height, width, size (B, static), n (filled slots),
 -- weights, ids, keys, starts, fps, native_fps, native_heights, native_widths, captions: lists of
 -- `size`; wait_s. other: a batch of another rank, with ids and keys of its samples alone.
 ---@return table|nil batch
@@ -126,7 +127,8 @@ function loader.new(o)
   return setmetatable({ core = core.new(o.index.core, {
     buckets = buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs),
     frame_interval = o.frame_interval, compat = o.compat == true or o.compat == "opensora-1.2",
-    seed = o.seed, threads = o.threads, prefetch = o.prefetch, epochs = o.epochs,
+    draw_epochs = o.draw_epochs, seed = o.seed, threads = o.threads, prefetch = o.prefetch,
+    epochs = o.epochs,
     state = o.state, excluded = o.excluded, quarantine = o.quarantine, seen = o.seen,
     epoch = o.epoch, slot = o.virtual_ranks,
     deadline_s = o.deadline_s, isolated = o.isolated, allow_empty = o.allow_empty_buckets,

@@ -15,7 +15,7 @@ local function rule_of(settings)
   end
   local o = buckets.of(settings)
   return { buckets = buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs),
-    frame_interval = o.frame_interval, compat = o.compat }
+    frame_interval = o.frame_interval, compat = o.compat, draw_epochs = o.draw_epochs }
 end
 
 --- The order of a run from its first step on.
@@ -33,6 +33,7 @@ end
 -- are for, so that it decides as the whole rule does.
 local function one_rule(o, resolution, frames, keep, tries)
   return core.rule { frame_interval = o.frame_interval, compat = o.compat,
+    draw_epochs = o.draw_epochs,
     buckets = { { name = resolution.name, pixels = resolution.pixels,
       aspects = resolution.aspects, lengths = { { frames, keep, tries, 1 } } } } }
 end

@@ -9,6 +9,10 @@ return {
     { "frame_interval", "integer", default = 1, min = 1, unit = "frames",
       reader = "data", resume = "warn",
       help = "take every n-th frame" },
+    { "draw_epochs", "integer", default = 0, min = 0, unit = "epochs", reader = "data",
+      resume = "refuse", position = true,
+      help = "after so many epochs what is drawn of a sample repeats: bucket, start, caption and "
+        .. "latents, so that a cache of as many epochs lasts; 0: drawn anew in every epoch" },
     { "dummy_text_feature", "boolean", none = true, affects = "nothing",
       no_meaning = "load_text_features = true takes them from a cache",
       help = "text features are made up" },

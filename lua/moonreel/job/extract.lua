@@ -41,6 +41,9 @@ local function check(r)
     blame.raise(s, "epochs", "MR_E_RECIPE", "epochs = 0: latents are drawn anew in every epoch; "
       .. "expected how many are to be made")
   end
+  -- later ones repeat what is there
+  local repeats = s.dataset.draw_epochs
+  r.epochs = repeats > 0 and math.min(repeats, s.epochs) or s.epochs
   r.part, r.parts = part_of(s)
 end
 
@@ -67,7 +70,7 @@ local function open_piece(r)
   r:open_index()
   r.path = s.cache or cache.beside(r.index.meta.path)
   r.piece = blame.field(s, s.cache and "cache" or "job", cache.create, r.path, {
-    part = r.part, parts = r.parts, epochs = s.epochs, index = r.index.meta.fp_set,
+    part = r.part, parts = r.parts, epochs = r.epochs, index = r.index.meta.fp_set,
     latents = about.of(s, "latents", dtype),
     text = s.save_text_features and about.of(s, "text", dtype) or nil })
   return r.piece and r:keep(r.piece)
@@ -78,10 +81,10 @@ local function open_loader(r)
   local at = r.piece:text("at")
   at = at and json.decode(at, r.piece.path) or { samples = 0 }
   r.samples, r.resumed, r.began_s = at.samples, at.samples, base.now_s()
-  r.loader = r:keep(setup.open_loader(r, { epochs = r.settings.epochs, state = at.state,
+  r.loader = r:keep(setup.open_loader(r, { epochs = r.epochs, state = at.state,
     excluded = at.excluded, sample_part = r.part, sample_parts = r.parts,
     quarantine = r.piece:quarantine() }))
-  r.total = r.loader:plan().samples * r.settings.epochs
+  r.total = r.loader:plan().samples * r.epochs
   if r.resumed > 0 then
     r.progress:say(("goes on after %d of about %d samples"):format(r.resumed, r.total))
   end
@@ -124,7 +127,7 @@ end
 -- latents of the b-th sample of a batch; of one that could not be read, that
 local function put_latents(r, batch, pixels, b)
   local key, shape = batch.keys[b], pixels.shape
-  local name = cache.latent_key(key, { epoch = batch.epoch, frames = batch.frames,
+  local name = cache.latent_key(key, { epoch = batch.drawn, frames = batch.frames,
     height = batch.height, width = batch.width, start = batch.starts[b] })
   if r.piece:has(name) then
     return
@@ -134,7 +137,7 @@ local function put_latents(r, batch, pixels, b)
     return
   end
   local noise = r.codec:noise(batch.frames, batch.height, batch.width, r.settings.seed, key,
-    batch.epoch)
+    batch.drawn)
   local clip = pixels:slice(0, b - 1, b):reshape { table.unpack(shape, 2) }
   r.piece:put(name, r.codec:encode(clip, noise):clone())
 end

@@ -307,9 +307,7 @@ end
 ---@return table survey  of mr.BucketRule: buckets, each with its samples; dropped {why, rows,
 ---   example}; and index: its path, rows: all of its samples
 function plan.survey(settings, index, epoch)
-  local rule = buckets.rule { bucket_config = settings:plain("bucket_config"),
-    resolutions = settings:plain("resolutions"), compat = settings.compat == "opensora-1.2",
-    frame_interval = settings.dataset.frame_interval }
+  local rule = buckets.rule(buckets.of(settings))
   local survey = rule:survey(index.core, settings.seed, epoch)
   survey.index, survey.rows = index.meta.path, #index
   for _, one in ipairs(survey.dropped) do

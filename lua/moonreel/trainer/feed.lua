@@ -48,7 +48,7 @@ local function latents_of(self, batch, shape, pixels)
   for b = 1, shape.batch do
     local clip = pixels:slice(0, b - 1, b):reshape{shape.frames, 3, shape.height, shape.width}
     local noise = self.from.codec:noise(shape.frames, shape.height, shape.width, self.seed,
-      batch.keys[b], batch.epoch)
+      batch.keys[b], batch.drawn)
     x0:slice(0, b - 1, b):copy_from(self.from.codec:encode(clip, noise):reshape{1,
       table.unpack(size)})
   end

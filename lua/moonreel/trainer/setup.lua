@@ -426,6 +426,16 @@ local function count_micros(r, resumed)
   end
 end
 
+-- epochs in which a run draws its samples anew
+local function drawn_epochs(r)
+  local s = r.settings
+  local epochs, repeats = s.epochs > 0 and s.epochs or math.huge, s.dataset.draw_epochs
+  if s.steps > 0 then
+    epochs = math.min(epochs, -(-s.steps * r.micros // r.plan.batches))
+  end
+  return math.tointeger(repeats > 0 and math.min(repeats, epochs) or epochs)
+end
+
 --- Open the index and start decoding where the run stands.
 function setup.data(r)
   local s = r.settings
@@ -444,6 +454,9 @@ function setup.data(r)
   count_micros(r, resumed)
   setup.loader(r, resumed or nil)
   r.plan = r.loader:plan()
+  if r.cached.latents then
+    blame.field(s, r.cached.latents, r.cache.check_epochs, r.cache, drawn_epochs(r))
+  end
   r.feed = feed.new(s, r.pipe, {codec = r.codec, latents = r.cached.latents and r.cache,
     text = r.cached.text and r.cache})
 end

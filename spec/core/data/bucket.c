@@ -124,6 +124,35 @@ static void chances(void)
     mr_bucket_rule_free(more);
 }
 
+// draws that repeat: the third epoch is the first again, and the rule is another one
+static void repeats(void)
+{
+    const mr_bucket_length low[] = {{16, 0.5, 1, 4, 0}}, high[] = {{17, 0.5, 0.5, 2, 0}};
+    mr_bucket_rule *r, *plain;
+    if (!CHECK_OK(rule_of(low, 1, high, 1, 1, false, &r)) ||
+        !CHECK_OK(rule_of(low, 1, high, 1, 1, false, &plain)))
+        return;
+    mr_bucket_rule_repeat(plain, 0);
+    CHECK(mr_bucket_rule_hash(r) == mr_bucket_rule_hash(plain));
+    mr_bucket_rule_repeat(r, 2);
+    CHECK(mr_bucket_rule_hash(r) != mr_bucket_rule_hash(plain));
+    CHECK_INT(mr_bucket_rule_draws(r, 5), 1);
+    CHECK_INT(mr_bucket_rule_draws(plain, 5), 5);
+    int differ = 0;
+    mr_drop why;
+    for (uint64_t i = 0; i < 400; i++) {
+        mr_hot hot = {.key_lo = MR_MIX(i), .frames = 40, .width = 400, .height = 300};
+        uint64_t epoch = i % 7;
+        CHECK_INT(mr_bucket_rule_assign(r, 1, epoch, &hot, &why),
+                  mr_bucket_rule_assign(plain, 1, epoch % 2, &hot, &why));
+        differ += mr_bucket_rule_assign(plain, 1, 2, &hot, &why) !=
+                  mr_bucket_rule_assign(plain, 1, 0, &hot, &why);
+    }
+    CHECK(differ > 50);
+    mr_bucket_rule_free(r);
+    mr_bucket_rule_free(plain);
+}
+
 static void hashes(void)
 {
     const mr_bucket_length a[] = {{16, 0.5, 1, 4, 0}}, batch[] = {{16, 0.5, 1, 9, 0}},
@@ -176,6 +205,7 @@ int main(void)
     aspects();
     chances();
     hashes();
+    repeats();
     refusals();
     return check_done();
 }

@@ -111,6 +111,15 @@ describe("a cache of features", function()
     assert_same(loop, (train("latents", "load_video_features=true")))
   end)
 
+  it("lasts for more epochs where their draws repeat", function()
+    local repeated = { "epochs=5", "dataset.draw_epochs=2" }
+    local long = train("long", table.unpack(repeated))
+    assert.is_true(#losses(long) > 2 * #losses(loop))
+    repeated[3] = "cached=true"
+    assert_same(long, (train("cached-long", table.unpack(repeated))))
+    assert.not_same(losses(long), losses((train("anew", "epochs=5"))))
+  end)
+
   it("trains where the weights of the encoders are not there", function()
     assert.is_true(os.rename(dir.path .. "/vae", dir.path .. "/elsewhere"))
     local run, text = train("apart", "cached=true")
@@ -167,6 +176,9 @@ describe("a cache of features", function()
         "outputs=" .. dir.path .. "/runs" }), { write = function() end })
     fails("MR_E_DATA", "1%-of%-1: was made with epochs = 2 of index %x+, this would be epochs = 1",
       extract, "epochs=1")
+    refused("clips%.cache: holds latents of 2 epochs, this run draws samples anew in 3; try: "
+      .. "dataset.draw_epochs = 2, which repeats them, or make the cache with epochs = 3",
+      "cached=true", "epochs=3")
     -- what was there stays as it was
     local held <close> = store.open(dir.path .. "/clips.cache/1-of-1", { verify = true })
     assert.equal(whole, held:fingerprint())
@@ -174,8 +186,6 @@ describe("a cache of features", function()
     for _, name in ipairs(base.list_dir(dir.path .. "/runs")) do
       assert.is_nil(name:match("refused"))
     end
-    refused("clips%.cache: holds latents of 2 epochs, epoch 2 %(from 0%) is asked for: make more "
-      .. "by epochs = 3; try: moonreel train RECIPE job=extract", "cached=true", "epochs=3")
     refused("no latents of sample %x+ as 10x16x16 from frame %d+ on, epoch 0; of this sample "
       .. "there is %d+x16x16 from frame %d+ on, epoch 0", "cached=true",
       "bucket_config.small.9=recipe.remove", "bucket_config.small.10=(1.0, 2)")

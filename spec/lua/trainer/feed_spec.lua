@@ -19,7 +19,7 @@ local function settings(change)
 end
 
 local function batch(keys)
-  local n, list = #keys, {keys = keys, epoch = 1, weights = {}, fps = {}, captions = {}}
+  local n, list = #keys, {keys = keys, epoch = 1, drawn = 3, weights = {}, fps = {}, captions = {}}
   for i = 1, n do
     list.weights[i], list.fps[i], list.captions[i] = 1, 24, "caption " .. keys[i]
   end
@@ -45,7 +45,7 @@ describe("trainer.feed", function()
     end
     local made = feed.new(settings(), apart, {codec = codec}):prepare(batch{5, 6, 7},
       {frames = 8, height = 16, width = 16, batch = 3, text = 24})
-    assert.same({5, 1, 6, 1, 7, 1}, made.x0:totable())
+    assert.same({5, 3, 6, 3, 7, 3}, made.x0:totable())
     assert.is_nil(made.pixels)
   end)
 

@@ -8,6 +8,7 @@ local loader = {}
 ---@class moonreel.core.loader.new.options
 ---@field buckets? table The bucket rule, required.
 ---@field frame_interval? integer Frames from one to the next. Default: 1.
+---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
 ---@field compat? boolean The length test of Open-Sora 1.2. Default: false.
 ---@field seed? integer Of the order. Default: 0.
 ---@field threads? integer Of decoding; 0: one per processor. Default: 0.
@@ -39,6 +40,7 @@ function loader.new(index, options) end
 ---@field buckets? table The bucket rule, required.
 ---@field frame_interval? integer Frames from one to the next. Default: 1.
 ---@field compat? boolean Lengths and frames as in Open-Sora 1.2. Default: false.
+---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
 
 --- A bucket rule by itself; moonreel.data.buckets.rule takes a recipe's tables.
 ---@param options moonreel.core.loader.rule.options
@@ -74,6 +76,7 @@ function loader.carry(was, was_rule, now, rule, options) end
 ---@field buckets? table The bucket rule, required.
 ---@field frame_interval? integer Frames from one to the next. Default: 1.
 ---@field compat? boolean The length test of Open-Sora 1.2. Default: false.
+---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
 ---@field seed? integer Of the order. Default: 0.
 ---@field slot? integer Micro-batches of equal cost drawn together. Default: 1.
 ---@field quarantine? string A quarantine.jsonl that leaves samples out of later epochs.
