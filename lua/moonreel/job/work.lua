@@ -5,6 +5,7 @@ local blame = require "moonreel.settings.blame"
 local run = require "moonreel.run"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
+local team = require "moonreel.comm.team"
 
 local work = {}
 
@@ -21,7 +22,7 @@ Work.__index = Work
 ---@return mr.Work        with <close>
 function work.new(settings, given)
   local self = setmetatable({ settings = settings, write = given.write, kept = {}, notes = {},
-    catches = signal.catch() }, Work)
+    team = team.new(), catches = signal.catch() }, Work)
   local good, problem = pcall(setup.check, self)
   if not good then
     self:__close()
