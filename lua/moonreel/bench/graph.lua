@@ -13,6 +13,7 @@ local stdit3 = require "moonreel.models.stdit3"
 local graph = {}
 
 graph.depths = {22, 44, 88}
+graph.mmdit_tokens = 38400  -- of the video, with 512 of text 39 k in all
 graph.phases = {"forward", "backward", "finish", "compile"}
 
 local latent, text = {1, 4, 2, 4, 4}, {1, 8, 16}

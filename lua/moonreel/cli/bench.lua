@@ -254,7 +254,8 @@ end
 function runs.graph(o)
   local graph = require "moonreel.bench.graph"
   local rows = graph.measure(o)
-  return {graph = rows}, function()
+  local wide = require("moonreel.bench.mmdit").plan(1, graph.mmdit_tokens, true)
+  return {graph = rows, mmdit = wide}, function()
     local columns = {{key = "depth", title = "graph: depth", right = true},
       {key = "nodes", right = true}}
     for _, phase in ipairs(graph.phases) do
@@ -263,6 +264,8 @@ function runs.graph(o)
       end}
     end
     printer.print(columns, rows)
+    print(("  57 blocks of width 3072, %d tokens, %d parameters: %d steps planned in %.2f s")
+      :format(graph.mmdit_tokens, wide.parameters, wide.nodes, wide.seconds))
   end
 end
 

@@ -57,6 +57,29 @@ describe("the MMDiT of Open-Sora 2.0", function()
   end)
 end)
 
+describe("a graph of the MMDiT's shapes", function()
+  local mmdit = require "moonreel.bench.mmdit"
+
+  it("has the released parameters and, within a tenth, the operations of the formulas", function()
+    for _, r in ipairs { { 256, 33, 2, false }, { 768, 33, 1, true } } do
+      local s = closed.mmdit_shape(r[1], r[2], r[3])
+      local got = mmdit.plan(r[3], s.tokens - mmdit.text, r[4])
+      assert.equal(11891390528, got.parameters)
+      near(closed.mmdit.parameters, got.parameters, 1e-3)
+      near(closed.mmdit_operations(s), got.useful, 0.1)
+    end
+  end)
+
+  it("keeps of a recomputed block what the formula says, and what attention gave", function()
+    local function kept(tokens) return mmdit.plan(1, tokens, true).arena end
+    local free = mmdit.plan(1, 8192, false).arena
+    assert.is_true(kept(8192) < free / 3)
+    -- block inputs and attention's results, 2 h each in 57 blocks, grow with the tokens
+    local per_token = (kept(16384) - kept(8192)) / 8192
+    assert.is_true(per_token > 57 * 4 * 3072, per_token)
+  end)
+end)
+
 describe("STDiT3 of Open-Sora 1.2", function()
   it("has the tokens, operations and kept bytes of the tutorial's buckets", function()
     -- height, width, frames, batch; tokens, TFLOP, GB kept, share of the peak at 12 s
