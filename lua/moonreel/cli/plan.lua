@@ -250,7 +250,7 @@ function command.run(args)
   elseif options.check then
     local rows = require("moonreel.plan.check").rows(parsed.positional, meshes_of(options),
       parsed.overrides)
-    return require("moonreel.plan.show_solved").check(rows, options)
+    return require("moonreel.plan.show_solved").check(rows, options, #parsed.positional > 0)
   elseif #parsed.positional ~= 1 then
     fault.usage("plan: expected one recipe or run, got %d; try: moonreel plan RECIPE",
       #parsed.positional)

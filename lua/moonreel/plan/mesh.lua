@@ -124,6 +124,14 @@ local function refuse(settings, path, form, ...)
     ...)
 end
 
+-- what divides both
+local function common(a, b)
+  while b > 0 do
+    a, b = b, a % b
+  end
+  return a
+end
+
 local function tell_legal(whole, wanted)
   local below, above = nearest_divisors(whole, wanted)
   return below and above and below ~= above and ("%d or %d"):format(below, above)
@@ -135,12 +143,13 @@ end
 ---@param heads integer|nil
 function Mesh:check(settings, heads)
   local n, path = self.sequence, "plugin_config.sp_size"
+  local whole = common(self.ranks, heads or self.ranks)
   if self.ranks % n ~= 0 then
     refuse(settings, path, "%d ranks are no whole number of groups of %d that share their tokens; "
-      .. "try: sp_size = %s", self.ranks, n, tell_legal(self.ranks, n))
+      .. "try: sp_size = %s", self.ranks, n, tell_legal(whole, n))
   elseif heads and heads % n ~= 0 then
     refuse(settings, path, "%d ranks cannot share %d attention heads; try: sp_size = %s", n, heads,
-      tell_legal(heads, n))
+      tell_legal(whole, n))
   end
 end
 

@@ -104,11 +104,13 @@ end
 --- Recipes that fit, or why not.
 ---@param rows table[]  of moonreel.plan.check
 ---@param options table
----@return integer exit code: 5 when one does not fit
-function solved.check(rows, options)
-  local bad = 0
+---@param asked boolean   the recipes were asked for, not all that ship
+---@return integer exit code: 5 when one does not fit, 3 when one that was asked for cannot be planned
+function solved.check(rows, options, asked)
+  local bad, unknown = 0, false
   for _, row in ipairs(rows) do
     bad = bad + (row.fits == false and 1 or 0)
+    unknown = unknown or asked and row.why ~= nil
     row.says = row.why and "not planned" or row.fits and "fits" or "does NOT fit"
   end
   local columns = { { key = "recipe" }, { key = "stage" }, { key = "gpus", title = "on" },
@@ -125,7 +127,7 @@ function solved.check(rows, options)
       print(("not planned: %s: %s"):format(row.recipe, row.why))
     end
   end
-  return bad > 0 and 5 or 0
+  return bad > 0 and 5 or unknown and 3 or 0
 end
 
 return solved

@@ -37,7 +37,7 @@ describe("a check", function()
     assert.matches("does NOT fit", text)
     exit, text = run("--check", "opensora-1.2/lambda/stage1",
       "bucket_config=recipe.replace{['77x'] = {[51] = {1.0, 1}}}")
-    assert.equal(0, exit)
+    assert.equal(3, exit)
     assert.matches("there is no resolution of this name", text)
   end)
 end)

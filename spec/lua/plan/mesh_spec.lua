@@ -35,7 +35,7 @@ describe("a mesh", function()
       local s = demo "plugin_config.sp_size=3"
       four:of(s):check(s, 4)
     end)
-    fails(usage, "4 ranks cannot share 6 attention heads; try: sp_size = 3 or 6", function()
+    fails(usage, "4 ranks cannot share 6 attention heads; try: sp_size = 2", function()
       local s = demo "plugin_config.sp_size=4"
       four:of(s):check(s, 6)
     end)

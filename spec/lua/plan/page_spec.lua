@@ -1,8 +1,11 @@
 --- The page of a plan: whole, self-contained, with nothing of a recipe's text in its markup.
 local compiled = require "moonreel.plan.compiled"
+local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
 local mesh = require "moonreel.plan.mesh"
 local page = require "moonreel.plan.page"
 local plan = require "moonreel.plan"
+local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
 
 -- tags that are open and never closed, in order
@@ -50,6 +53,38 @@ describe("the page of a plan", function()
         "activations and workspace", "<li>H100: workspace" } do
       assert.is_truthy(html:find(want, 1, true), want)
     end
+  end)
+
+  -- a browser lays it out, and tells sizes of what it drew
+  it("is drawn by a browser, nothing wider than its window", function()
+    local browser = process.run({ "/bin/sh", "-c", "command -v chromium || command -v chrome" }, "",
+      { deadline_s = 10 }).output:gsub("%s+$", "")
+    if browser == "" then
+      pending("no browser is installed: chromium")
+      return
+    end
+    local dir = folder.new()
+    finally(function() dir:remove() end)
+    local measured = html:gsub("</body>", function()
+      return [[<script>
+        const box = (what) => { const b = document.querySelector(what).getBoundingClientRect();
+          return [Math.round(b.width), Math.round(b.height)] };
+        document.title = "measured " + JSON.stringify({ page: document.documentElement.scrollWidth,
+          window: window.innerWidth, curve: box("polygon"), bar: box(".bar"), row: box(".row"),
+          rows: document.querySelectorAll("tr").length })
+        </script></body>]]
+    end)
+    local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2> /dev/null', browser,
+      "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir=" .. dir.path .. "/profile",
+      "--window-size=1100,1800", "--dump-dom", "file://" .. dir:write("page.html", measured) }, "",
+      { deadline_s = 60 })
+    local said = done.output:match("<title>measured ([^<]*)</title>")
+    assert.is_truthy(said, done.output)
+    local size = json.decode(said)
+    assert.is_true(size.page <= size.window, said)
+    assert.is_true(size.curve[1] > 300 and size.curve[2] > 50, said)
+    assert.is_true(size.bar[1] > 100 and size.bar[2] > 5 and size.row[1] > 300, said)
+    assert.is_true(size.rows > #p.buckets + 10, said)
   end)
 
   it("shows a recipe's text as text", function()
