@@ -105,7 +105,7 @@ end
 ---@param rows table[]  of moonreel.plan.check
 ---@param options table
 ---@param asked boolean   the recipes were asked for, not all that ship
----@return integer exit code: 5 when one does not fit, 3 when one that was asked for cannot be planned
+---@return integer exit code: 5 when one does not fit, 3 when one asked for cannot be planned
 function solved.check(rows, options, asked)
   local bad, unknown = 0, false
   for _, row in ipairs(rows) do
