@@ -23,7 +23,7 @@ end
 
 -- one program, held to an instruction set and a dtype; its JSON
 local function run(what, isa, dtype, options)
-  local words = {"env", "MOONREEL_ISA=" .. isa}
+  local words = {"/usr/bin/env", "MOONREEL_ISA=" .. isa}
   if isa == "avx2" then
     table.move({"ONEDNN_MAX_CPU_ISA=AVX2", "DNNL_MAX_CPU_ISA=AVX2"}, 1, 2, 3, words)
   end
