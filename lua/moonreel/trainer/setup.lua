@@ -365,7 +365,8 @@ end
 local function place_of(r, manifest)
   local s = r.settings
   local was = manifest.settings
-    and require("moonreel.settings").from_json(manifest.settings, r.source.path) or s
+    and require("moonreel.settings").from_json(manifest.settings, r.source and r.source.path
+    or r.dir) or s
   local options, note = blame.field(s, "dataset.data_path", place.of, {index = r.index,
     rule = buckets.of(s), seed = s.seed, change = s.data_change, folder = r.dir,
     state = manifest.sampler, excluded = manifest.excluded,
