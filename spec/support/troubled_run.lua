@@ -33,17 +33,22 @@ local function step_of(name)
   return type(value) == "table" and value.step or value
 end
 
--- before the micro-batch that follows the step
+-- before the run of the micro-batch that follows the step
 table.insert(trainer.steps, #trainer.steps, { "trouble", function(r)
-  local prepare, done = r.feed.prepare, {}
-  function r.feed.prepare(...)
+  local get, done = r.programs.get, {}
+  local function start(micro, input)
     for _, name in ipairs(order) do
       if step_of(name) == r.step and not done[name] then
         done[name] = true
         at[name]()
       end
     end
-    return prepare(...)
+    return micro:start(input)
+  end
+  function r.programs.get(...)
+    local micro = get(...)
+    return setmetatable({ start = function(_, input) return start(micro, input) end },
+      { __index = micro })
   end
 end })
 

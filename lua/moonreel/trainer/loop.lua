@@ -276,13 +276,46 @@ local function collect(sum, left)
   end
 end
 
--- begin forward and backward of a micro-batch of this rank, added into the gradients; its facts are
--- added to `sum`
-local function micro_batch(r, sum, batch)
+-- the next batch of the loader, which may fail: {ok, batch or problem}
+local function draw(r, sum)
+  local started = base.now_s()
+  local next = table.pack(pcall(r.loader.next, r.loader))
+  sum.data_wait_s = sum.data_wait_s + base.now_s() - started
+  return next
+end
+
+-- a batch of this rank with its micro-step, whose inputs are on their way to the device
+local function send(r, next)
+  local batch = next[2]
   local shape = r.feed:shape{frames = batch.frames, height = batch.height,
     width = batch.width, batch = batch.size}
   local micro = micro_step(r, shape)
   local input = r.feed:prepare(batch, shape)
+  micro:stage(input)
+  next.micro, next.input = micro, input
+end
+
+-- Draw and send the first batch of the step to come while this one's runs end. Not beyond the last
+-- step, nor into another epoch, which leaves out what could not be read in this one; ranks go over
+-- their batches together. What fails here fails again where the batch is used.
+local function send_ahead(r, sum)
+  local s = r.settings
+  if r.team.size > 1 or sum.last or (s.steps > 0 and r.step >= s.steps) or signal.pending() then
+    return
+  end
+  r.ahead = draw(r, sum)
+  if r.ahead[1] and r.ahead[2] then
+    pcall(send, r, r.ahead)
+  end
+end
+
+-- begin forward and backward of a micro-batch of this rank, added into the gradients; its facts are
+-- added to `sum`
+local function micro_batch(r, sum, next)
+  if not next.input then
+    send(r, next)
+  end
+  local micro, input = next.micro, next.input
   for b, w in ipairs(input.weight) do
     sum.weight = sum.weight + w
     -- an autoencoder has no times
@@ -290,24 +323,25 @@ local function micro_batch(r, sum, batch)
   end
   sum.losses[#sum.losses + 1] = micro:start(input)
   collect(sum, UNREAD_MAX)
-  sum.bytes = sum.bytes + select(2, batch:pixels())
+  sum.bytes = sum.bytes + select(2, next[2]:pixels())
   sum.own, sum.bucket = sum.own + 1, micro.key
 end
 
 -- the micro-batches of a step: every rank goes over all of them and does its own
 local function micro_batches(r, sum)
   for _ = 1, r.micros do
-    local started = base.now_s()
-    local ok, batch = pcall(r.loader.next, r.loader)
-    sum.data_wait_s = sum.data_wait_s + base.now_s() - started
-    if not ok then
+    local next = r.ahead or draw(r, sum)
+    local batch = next[2]
+    r.ahead = nil
+    if not next[1] then
       meet(r, NOTHING, batch)
     elseif not batch then
       return
     end
     if not batch.other then
-      micro_batch(r, sum, batch)
+      micro_batch(r, sum, next)
     end
+    sum.last = batch.last
     sum.n, sum.samples, sum.epoch = sum.n + 1, sum.samples + batch.n, batch.epoch
     r.loader:release(batch)
     if batch.last and r.team.size > 1 then
@@ -330,7 +364,8 @@ local function tell_failed(r, failed)
 end
 
 --- One optimizer step: micro-batches forward and backward, then the update. They are enqueued one
--- behind the other; the norm of the gradient is waited for, and with it the losses are there.
+-- behind the other, and behind them the inputs of the next step; then the norm of the gradient is
+-- waited for, and with it the losses are there.
 -- Returns false after the last epoch.
 function loop.step(r)
   local started, s = base.now_s(), r.settings
@@ -352,10 +387,12 @@ function loop.step(r)
   local norm = r.update:start{lr = lr, beta1 = o.betas[1], beta2 = o.betas[2],
     eps = o.eps, weight_decay = o.weight_decay,
     max_norm = o.grad_clip, ema_decay = o.ema_decay or 0, step = r.updates + 1,
-      grad_scale = weight > 0 and 1 / weight or 0}()
+      grad_scale = weight > 0 and 1 / weight or 0}
+  r.step = r.step + 1
+  send_ahead(r, sum)
+  norm = norm()
   collect(sum, 0)
   sum.loss = r.team:sum{sum.loss}[1]
-  r.step = r.step + 1
   local good = weight > 0 and finite(norm) and finite(sum.loss)
   if good then
     r.updates = r.updates + 1
@@ -409,6 +446,7 @@ local function roll_back(r)
     r.step, r.bad, m.run_state.step))
   r.journal:append{kind = "rollback", step = m.run_state.step, from = r.step, wall = base.wall_s()}
   state.load(r.exec, r.pipe.params, source)
+  r.ahead = nil
   setup.loader(r, m)
   r.step, r.updates, r.sampler = m.run_state.step, m.run_state.updates, m.sampler
   r.bad, r.saved_step, r.failed = 0, r.step, 0

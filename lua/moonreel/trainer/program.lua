@@ -129,14 +129,25 @@ local function set_inputs(prog, batch, self)
   self.pipe.text:set(prog, batch.tokens)
 end
 
---- Begin to run on one batch, whose memory is free again.
+--- Give it the inputs of one batch, whose memory is free again; a run that has begun is not waited
+-- for.
+---@param batch table  as Step:start takes it
+function Step:stage(batch)
+  local set = self.pipe.reconstructs and reconstruction.set or set_inputs
+  set(self.prog, batch, self)
+  self.staged = batch
+end
+
+--- Begin to run on one batch, given before or now, whose memory is free again.
 ---@param batch table  pixels: tensor u8, or x0: latents where the autoencoder lies apart; keys, t,
 ---   fps, weight, drop: lists, one value per sample; mask: flat list of all frames,
 ---   or nil; tokens: of the text encoder; seed; epoch
 ---@return mr.Fetched loss  on its way: sum over samples of weight x loss
 function Step:start(batch)
-  local set = self.pipe.reconstructs and reconstruction.set or set_inputs
-  set(self.prog, batch, self)
+  if self.staged ~= batch then
+    self:stage(batch)
+  end
+  self.staged = nil
   self.prog:run()
   return self.prog:fetch("loss")
 end

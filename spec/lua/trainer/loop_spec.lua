@@ -212,6 +212,31 @@ describe("trainer.loop", function()
     end
   end)
 
+  it("sends the first batch of the next step before it waits for the end of this one", function()
+    for _, device in ipairs{"cpu", "shadow"} do
+      local order = {}
+      local ok, code = train(bake("steps=3", "accumulate=2", "threads=1", "device=" .. device,
+        "name=ahead-" .. device), function(r)
+        local prepare, start = r.feed.prepare, r.update.start
+        r.feed.prepare = function(...)
+          order[#order + 1] = "batch"
+          return prepare(...)
+        end
+        r.update.start = function(...)
+          local wait = start(...)
+          order[#order + 1] = "update"
+          return function()
+            order[#order + 1] = "wait"
+            return wait()
+          end
+        end
+      end)
+      assert.is_true(ok, tostring(code))
+      assert.equal("batch batch update batch wait batch update batch wait batch update wait",
+        table.concat(order, " "))
+    end
+  end)
+
   it("has the same checkpoint where the optimizer keeps its state in host memory", function()
     local dirs = {}
     for i, how in ipairs{{"cpu", "false"}, {"cpu", "true"}, {"shadow", "true"}} do
