@@ -13,6 +13,9 @@ local embed = {}
 -- lengths are rounded up to a multiple of this: few shapes, and little that is computed for nothing
 local ROUND = 16
 
+-- places at a time where features are a function of their text alone
+local PLACES = 512
+
 ---@class mr.Embedder
 ---@field width integer       of a feature
 ---@field max_length integer  tokens of a text
@@ -32,6 +35,10 @@ local read_options = options.declare("embed.open", {
   { "residency", "text", "all: weights stay in memory; stream: each block is read from the files "
     .. "for every batch; auto: all where they take at most half of the free memory",
     default = "auto" },
+  { "places", "integer", "texts of one length are computed so many places at a time, filled up "
+    .. "where they are fewer: then features of a text do not depend on those beside it, which "
+    .. "products of other sizes round in other ways; 0: all texts of one length at once",
+    default = 0 },
   { "compat", "boolean", "special tokens may be spelled in a text", default = false },
   { "say", "function", "takes the line about the first text that is cut" },
 })
@@ -71,7 +78,7 @@ function embed.open(path, given)
       .. "config.json, weights and spiece.model of T5 v1.1"):format(path))
   end
   local self = setmetatable({ path = path, dtype = o.dtype, max_length = o.max_length,
-    padding = o.padding }, Encoder)
+    padding = o.padding, places = o.places }, Encoder)
   local good, problem = pcall(load, self, o, o.device or require("moonreel.core.exec").device())
   if not good then
     self:close()
@@ -80,17 +87,22 @@ function embed.open(path, given)
   return self
 end
 
+-- texts of a length that are computed together, of so many places; 0: any number
+local function capacity(places, L) return places > 0 and math.max(1, places // L) or math.huge end
+
 --- Give the text encoder of a pipeline its weights, where they lie apart from the run.
 ---@param pipe mr.Pipeline
 ---@param device mr.Device
+---@param steady boolean|nil  a caption's features do not depend on the others of its batch
 ---@return mr.Embedder|nil  close it; nil: the encoder is a part of the run
-function embed.new(pipe, device)
+function embed.new(pipe, device, steady)
   local text = pipe.text
   if not text.apart then
     return nil
   end
   text.embedder = embed.open(text.path, { device = device, dtype = text.dtype,
-    compat = text.compat, max_length = text.max_length, residency = text.residency })
+    compat = text.compat, max_length = text.max_length, residency = text.residency,
+    places = steady and PLACES or 0 })
   return text.embedder
 end
 
@@ -98,13 +110,15 @@ end
 ---@param pipe mr.Pipeline  its encoder lies apart
 ---@param given table       options of E.plan
 ---@return mr.Part          close it
----@return fun(B: integer): mr.Program  the program of B captions of full length
+---@return fun(B: integer): mr.Program, integer  the program that training runs for B captions of
+---   full length, and how often
 function embed.plan(pipe, given)
   local text = pipe.text
   local whole = residency.whole(text.sizes, given, text.dtype)
   return whole, function(B)
-    return whole:program { x = { dtype = text.dtype, shape = { B, 1, text.max_length,
-      text.width } }, len = { dtype = "i32", shape = { B } } }
+    local n = capacity(PLACES, text.max_length)
+    return whole:program { x = { dtype = text.dtype, shape = { n, 1, text.max_length,
+      text.width } }, len = { dtype = "i32", shape = { n } } }, -(-B // n)
   end
 end
 
@@ -117,11 +131,16 @@ local function grouped(self, lists)
       L = math.min(L, (#ids + ROUND - 1) // ROUND * ROUND)
     end
     local group = of[L]
-    if not group then
+    if not group or #group.lists == capacity(self.places, L) then
       group = { L = L, at = {}, lists = {} }
       of[L], groups[#groups + 1] = group, group
     end
     group.at[#group.at + 1], group.lists[#group.lists + 1] = b, ids
+  end
+  for _, group in ipairs(self.places > 0 and groups or {}) do
+    for i = #group.lists + 1, capacity(self.places, group.L) do
+      group.lists[i] = { self.tok.pad_id }
+    end
   end
   return groups
 end

@@ -60,7 +60,8 @@ local function open_models(r)
   end
   r.codec = r:keep(blame.field(s, "vae.from_pretrained", codec.new, r.pipe, nil, r.device))
   if s.save_text_features then
-    r:keep(blame.field(s, "text_encoder.from_pretrained", embed.new, r.pipe, r.device))
+    r:keep(blame.field(s, "text_encoder.from_pretrained", embed.new, r.pipe, r.device,
+      true))
   end
 end
 

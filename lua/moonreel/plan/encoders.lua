@@ -58,8 +58,9 @@ function Encoders:batch(b)
     seconds, bytes = seconds + b.batch * row.runs * one, math.max(bytes, most)
   end
   if self.text then
-    local one, most = run_of(self, self.captions(b.batch))
-    seconds, bytes = seconds + one, bytes + most
+    local prog, runs = self.captions(b.batch)
+    local one, most = run_of(self, prog)
+    seconds, bytes = seconds + runs * one, bytes + most
   end
   return seconds, bytes
 end

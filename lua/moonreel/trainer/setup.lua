@@ -287,7 +287,8 @@ function setup.models(r)
     r.codec = r:keep(blame.field(s, "vae.from_pretrained", codec.new, r.pipe, r.exec, r.device))
   end
   if r.pipe.text.apart and not r.cached.text then
-    r:keep(blame.field(s, "text_encoder.from_pretrained", embed.new, r.pipe, r.device))
+    r:keep(blame.field(s, "text_encoder.from_pretrained", embed.new, r.pipe, r.device,
+      true))
   end
   r.machine = {isa = r.facts.isa, threads = r.facts.threads,
     libraries = {device = r.facts.device, dtype = dtype}}
