@@ -44,12 +44,12 @@ describe("a rendering", function()
     end
     local function predicted(frames, height, width)
       return fit.bytes(coder.auto, coder, {frames = frames, height = height, width = width,
-        batch = 2}, counted)
+        batch = 400}, counted)
     end
     -- what is small is told exactly
     local exact = predicted(5, 128, 128)
     assert.equal(2 * 16 * 16, asked)
-    local m, most = step{frames = 5, height = 128, width = 128, batch = 2}:memory(), 0
+    local m, most = step{frames = 5, height = 128, width = 128, batch = 400}:memory(), 0
     for _, row in ipairs(coder:decoders(5, 128, 128)) do
       local d = row.prog:memory()
       most = math.max(most, d.arena + d.inputs + d.results + d.consts)
