@@ -2,6 +2,8 @@
  * Licence: Apache-2.0 */
 #include "comm/room.h"
 
+#include "moonreel/collective.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +38,7 @@ static void group_free(mr_comm *c)
     mr_free(c->sent), mr_free(c->got);
     mr_free(c->sends), mr_free(c->receives);
     mr_free((void *)c->parts), mr_free(c->even);
-    mr_free(c->scratch);
+    mr_free(c->scratch), mr_free(c->equal);
     mr_free(c);
 }
 
@@ -252,6 +254,7 @@ void mr_comm_free(mr_comm *c)
 {
     if (!c)
         return;
+    mr_collective_remove(c->rows);
     if (c->owns_world)
         close_world(c);
     group_free(c);

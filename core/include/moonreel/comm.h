@@ -134,6 +134,10 @@ MR_API mr_status mr_comm_broadcast(mr_comm *c, int root, mr_dtype dtype, void *x
 MR_API mr_status mr_comm_send(mr_comm *c, int to, mr_dtype dtype, const void *x, int64_t count);
 MR_API mr_status mr_comm_receive(mr_comm *c, int from, mr_dtype dtype, void *x, int64_t count);
 
+/* The number by which rows of ops name this group (moonreel/collective.h), as long as it lives;
+ * counts are multiples of its size. Errors: MR_E_MEMORY */
+MR_API mr_status mr_comm_rows(mr_comm *c, int64_t *group);
+
 /* ---- two hops ----
  * Ranks in groups of `local` consecutive ones (a node): within groups first, then between equal
  * places of all groups. Rank (node n, place l) owns chunk l * nodes + n, so that each hop works on

@@ -99,6 +99,9 @@ end
 -- The ranks of a run that this process starts on its host, where the recipe wants several and
 -- nobody else (mpirun, srun, torchrun) has started them: each is this command again.
 local function launch(settings, args)
+  if settings.nproc_per_node > 1 then
+    settings:require_readers()
+  end
   if settings.nproc_per_node > 1 and not require("moonreel.comm.place").find().by then
     return require("moonreel.cli.ranks").run { "-n", tostring(settings.nproc_per_node), "train",
       table.unpack(args) }

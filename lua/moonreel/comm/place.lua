@@ -7,11 +7,14 @@ local place = {}
 --- Variables of those who start ranks; the first whose rank and size are both set counts.
 place.sources = {
   { by = "moonreel -n", rank = "MOONREEL_RANK", size = "MOONREEL_WORLD_SIZE",
-    local_rank = "MOONREEL_LOCAL_RANK", meeting = "MOONREEL_MEETING" },
-  { by = "torchrun", rank = "RANK", size = "WORLD_SIZE", local_rank = "LOCAL_RANK" },
+    local_rank = "MOONREEL_LOCAL_RANK", local_size = "MOONREEL_WORLD_SIZE",
+    meeting = "MOONREEL_MEETING" },
+  { by = "torchrun", rank = "RANK", size = "WORLD_SIZE", local_rank = "LOCAL_RANK",
+    local_size = "LOCAL_WORLD_SIZE" },
   { by = "Open MPI", rank = "OMPI_COMM_WORLD_RANK", size = "OMPI_COMM_WORLD_SIZE",
-    local_rank = "OMPI_COMM_WORLD_LOCAL_RANK" },
-  { by = "PMI", rank = "PMI_RANK", size = "PMI_SIZE", local_rank = "MPI_LOCALRANKID" },
+    local_rank = "OMPI_COMM_WORLD_LOCAL_RANK", local_size = "OMPI_COMM_WORLD_LOCAL_SIZE" },
+  { by = "PMI", rank = "PMI_RANK", size = "PMI_SIZE", local_rank = "MPI_LOCALRANKID",
+    local_size = "MPI_LOCALNRANKS" },
   { by = "Slurm", rank = "SLURM_PROCID", size = "SLURM_NTASKS", local_rank = "SLURM_LOCALID" },
 }
 
@@ -28,10 +31,16 @@ local function number(get, name, least)
   return value
 end
 
+-- hosts with as many ranks each, as far as one of them can tell
+local function equal_share(here, size)
+  return here and size % here == 0 and here or nil
+end
+
 ---@class moonreel.comm.Place
 ---@field rank integer        from 0
 ---@field size integer        ranks of the run
 ---@field local_rank integer  on this host, from 0
+---@field local_size integer|nil  ranks of this host; nil: nobody says, or hosts differ
 ---@field by string|nil       who said so; nil: nobody, this process is alone
 ---@field meeting integer|nil descriptor of the memory that ranks of this host share
 
@@ -49,6 +58,7 @@ function place.find(get)
       end
       return { rank = rank, size = size, by = source.by,
         local_rank = number(get, source.local_rank, 0) or 0,
+        local_size = equal_share(number(get, source.local_size, 1), size),
         meeting = number(get, source.meeting, 0) }
     end
   end

@@ -62,15 +62,15 @@ end
 ---@param config table  model, vae, text_encoder: each its type and the fields of that type; compat;
 ---   kl_weight of an autoencoder that trains
 ---@param dtype string   compute dtype of the run
----@param ranks integer|nil  that own equal chunks of what trains; nil: one without pads
+---@param cut table|nil   how what trains is cut for ranks, as params:seal takes it
 ---@return mr.Pipeline  reconstructs: the model is an autoencoder that trains, and there is no more
-function pipeline.new(config, dtype, ranks)
+function pipeline.new(config, dtype, cut)
   local params = G.params(dtype)
   local self = setmetatable({params = params, dtype = dtype, config = config, maps = {}}, Pipeline)
   local trainee, its_map = part("model", config.model.type)
   if trainee.trained then
     autoencoder_alone(self, trainee, its_map)
-    params:seal(ranks and ranks > 1 and {ranks = ranks} or nil)
+    params:seal(cut)
     return self
   end
   local function make(record, fields)
@@ -99,20 +99,20 @@ function pipeline.new(config, dtype, ranks)
   agree("caption_channels", self.text.width, "the text encoder")
   agree("model_max_length", self.text.max_length, "the text encoder")
   self.model = make("model", model)
-  params:seal(ranks and ranks > 1 and {ranks = ranks} or nil)
+  params:seal(cut)
   return self
 end
 
 --- The models of settings, as `new`.
 ---@param settings table  baked; its model, vae, text_encoder and compat
 ---@param dtype string    compute dtype of the run, see pipeline.dtype
----@param ranks integer|nil  as `new` takes them
+---@param cut table|nil    as `new` takes it
 ---@return mr.Pipeline
-function pipeline.of(settings, dtype, ranks)
+function pipeline.of(settings, dtype, cut)
   return pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"),
     text_encoder = settings:plain("text_encoder"),
     kl_weight = settings.vae_loss_config.kl_loss_weight,
-    compat = settings.compat ~= nil}, dtype, ranks)
+    compat = settings.compat ~= nil}, dtype, cut)
 end
 
 --- The dtype that a device computes in where settings ask for theirs.

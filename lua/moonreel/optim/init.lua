@@ -80,62 +80,127 @@ end
 local Update = {}
 Update.__index = Update
 
+-- the rows of each kind of region: one over all, or one for each part that this rank owns
+local function rows_of(run)
+  local kinds = {}
+  for _, row in ipairs(run:regions()) do
+    local kind = regions.kind(row.name)
+    kinds[kind] = kinds[kind] or {}
+    table.insert(kinds[kind], row)
+  end
+  -- weights of f32 are their own masters
+  if not kinds.master and kinds.w[1].dtype == "f32" then
+    kinds.master = kinds.w
+  end
+  return kinds
+end
+
+-- that of the rows which holds the elements of a range; nil: none does
+local function row_of(rows, r)
+  for _, row in ipairs(rows or {}) do
+    if row.start <= r.start and r.stop <= row.stop then
+      return row
+    end
+  end
+end
+
+-- a value over a range of a region, which counts places from where it begins
+local function place(g, row, r)
+  return g:region(row.name, row.dtype, r.start - row.start, {r.stop - r.start}, row.space)
+end
+
+-- rows that update what lies in [from, to)
+local function update(g, kinds, params, from, to, by)
+  local m, v = kinds[regions.moments[1].name], kinds[regions.moments[2].name]
+  local list, w = ranges(params, from, to), kinds.w[1]
+  for _, r in ipairs(in_host_memory(m) and cut(list) or list) do
+    local rows, places, here = {row_of(kinds.master, r), row_of(m, r), row_of(v, r),
+      row_of(kinds.ema, r)}, {}, {}
+    for i, row in ipairs(rows) do
+      places[i] = place(g, row, r)
+      here[i] = bring(g, row, places[i], by.left)
+    end
+    local weights = rows[1] ~= w and not rows[1].shared and place(g, w, r)
+    local master, _, first, second, average = ops.adamw(here[1],
+      g:region("grad", "f32", r.start, {r.stop - r.start}), here[2], here[3], here[4] or false,
+      weights, by.hyper, by.sumsq, {decay = r.decay, lr_factor = r.lr_factor})
+    local updated, gone = {master, first, second, average}, nil
+    for i, row in ipairs(rows) do
+      gone = send(g, row, updated[i], places[i]) or gone
+    end
+    by.left[#by.left + 1] = gone
+  end
+end
+
+-- the nodes of an update by ranks
+local function update_by_ranks(g, kinds, params, team, by, reduced)
+  local moments, w = kinds[regions.moments[1].name], kinds.w[1]
+  local parts = team:owned()
+  local sharded = moments[1].start == parts[1].start and moments[1].stop == parts[1].stop
+  if sharded and #moments ~= #parts or not sharded and (moments[1].start ~= 0
+      or moments[1].stop ~= params:elements()) then
+    base.raise("MR_E_USAGE", ("optim.new: state of elements %d to %d: expected all, or %d to %d, "
+      .. "which rank %d owns first of %d parts"):format(moments[1].start, moments[1].stop,
+      parts[1].start, parts[1].stop, team.rank, #parts))
+  end
+  if not reduced then
+    team:reduce(g)
+  end
+  by.sumsq = team:sum_squares(g)
+  for i, bucket in ipairs(team.buckets) do
+    if sharded then
+      update(g, kinds, params, parts[i].start, parts[i].stop, by)
+      team:gather(g, w.name, w.dtype, i)
+    else
+      team:gather(g, "grad", "f32", i)
+      update(g, kinds, params, bucket.start, bucket.stop, by)
+    end
+  end
+end
+
 --- Build and compile the update of a run.
 ---@param run mr.Exec       with the regions of regions.adamw: averages are kept where it has them
 ---@param params mr.Params  sealed
----@param world mr.Comm|nil ranks that update together (moonreel.optim.ranks)
+---@param team mr.Ranks|nil ranks that update together (moonreel.optim.ranks)
+---@param reduced boolean|nil  every micro-step ends with team:reduce, or update:reduce is called in
+---   its place
 ---@return mr.Update        MR_E_RECIPE when every parameter is frozen
-function optim.new(run, params, world)
-  local by_role, by_name = {}, {}
-  for _, row in ipairs(run:regions()) do
-    by_role[row.role], by_name[row.name] = row, row
-  end
-  local kept = by_role.master or by_role.weights
-  local list, trained = ranges(params, kept.start, kept.stop)
+function optim.new(run, params, team, reduced)
+  local list, trained = ranges(params, 0, params:elements())
   if trained == 0 then
     base.raise("MR_E_RECIPE", ("nothing trains: all %d tensors of the models are frozen; try: "
       .. "without model.only_train_temporal, or models that declare some without frozen = true")
       :format(#params:list()))
   end
-  local master, average, w = by_role.master, by_role.average, by_role.weights
-  if not master then
+  local kinds = rows_of(run)
+  if not (kinds.master and kinds[regions.moments[1].name]) then
     base.raise("MR_E_USAGE",
       "optim.new: the executor has no master; try: {regions = regions.adamw()} when it is made")
   end
   local g = G.graph(params)
-  local first, last = list[1], list[#list]
-  local hyper = g:input("hyper", "f64", {12})
-  local sumsq = world and g:input("sumsq", "f64", {1})
-    or (ops.sum_squares(g:region("grad", "f32", first.start, {last.stop - first.start})))
-  local kept_rows = {master, by_name[regions.moments[1].name], by_name[regions.moments[2].name],
-    average}
-  local left = {}
-  for _, r in ipairs(in_host_memory(kept_rows) and cut(list) or list) do
-    local n, places, here = {r.stop - r.start}, {}, {}
-    -- places in a region that is a part count from where it begins
-    local function region(row)
-      return g:region(row.name, row.dtype, r.start - row.start, n, row.space)
-    end
-    for i, row in ipairs(kept_rows) do
-      places[i] = region(row)
-      here[i] = bring(g, row, places[i], left)
-    end
-    -- ranks copy masters of the weights' own dtype when they gather
-    local weights = not master.shared and not (world and w.dtype == master.dtype) and region(w)
-    local p, _, m, v, e = ops.adamw(here[1], g:region("grad", "f32", r.start, n), here[2], here[3],
-      here[4] or false, weights, hyper, sumsq, {decay = r.decay, lr_factor = r.lr_factor})
-    local updated, gone = {p, m, v, e}, nil
-    for i, row in ipairs(kept_rows) do
-      gone = send(g, row, updated[i], places[i]) or gone
-    end
-    left[#left + 1] = gone
+  local by = {hyper = g:input("hyper", "f64", {12}), left = {}}
+  if team then
+    update_by_ranks(g, kinds, params, team, by, reduced)
+  else
+    local first, last = list[1], list[#list]
+    by.sumsq = ops.sum_squares(g:region("grad", "f32", first.start, {last.stop - first.start}))
+    update(g, kinds, params, 0, params:elements(), by)
   end
-  if not world then
-    g:output("sumsq", sumsq)
-  end
+  g:output("sumsq", by.sumsq)
   g:finish()
-  return setmetatable({run = run, graph = g, prog = run:compile(g),
-    ranks = world and require("moonreel.optim.ranks").new(run, params, world, master)}, Update)
+  local self = setmetatable({run = run, graph = g, prog = run:compile(g)}, Update)
+  if reduced then
+    self.alone = G.graph(params)
+    team:reduce(self.alone)
+    self.alone:finish()
+    self.reduction = run:compile(self.alone)
+  end
+  return self
+end
+
+--- Of a rank that has nothing to compute in this step: what its micro-step would have ended with.
+function Update:reduce()
+  self.reduction:run()
 end
 
 local read_step = options.declare("update:step", {
@@ -162,13 +227,6 @@ function Update:start(h)
   self.prog:set("hyper",
     T.from({12}, {h.lr, h.beta1, h.beta2, h.eps, h.weight_decay, h.max_norm,
     h.ema_decay, h.step, h.grad_scale, 0, 0, 0}, "f64"))
-  if self.ranks then
-    local sum = self.ranks:reduce()
-    self.prog:set("sumsq", T.from({1}, {sum}, "f64"))
-    self.prog:run()
-    self.ranks:gather()
-    return function() return sum ^ 0.5 * h.grad_scale end
-  end
   self.prog:run()
   local sumsq = self.prog:fetch("sumsq")
   return function()

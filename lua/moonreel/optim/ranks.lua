@@ -1,21 +1,32 @@
---- What ranks do around an update (reference parallelism, section 1). Each owns a chunk of the
--- trained range: it gets the gradients' sum there and squares it for the norm, which all get. An
--- executor whose master is the whole range updates everything everywhere (ZeRO 0); one that keeps
--- the owned chunk alone updates that, and the weights are gathered (ZeRO 1). Both give the same
--- bits: sums go in the order of ranks, the norm by owners.
+--- Ranks that share the parameters of a run (reference parallelism, sections 1 to 3, 9): who owns
+-- what, and the nodes by which they tell each other. The trained range is cut into buckets, each
+-- into equal chunks, one per rank, who is its owner: the gradients' sum comes to it there, and the
+-- norm is that of all owners' chunks. Where every rank keeps all of an optimizer's state (ZeRO 0)
+-- the sums are gathered and everything is updated everywhere; where it keeps that of its own chunks
+-- (ZeRO 1) it updates these, and the weights are gathered. Both give the same bits, because sums
+-- are added once, in the order of ranks.
+--
+-- Over nodes there are two hops, within each and then between them; rank (node n, place l) owns
+-- chunk l * nodes + n, so that each hop works on what lies together.
 -- @module moonreel.optim.ranks
 local G = require "moonreel.core.graph"
-local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
+local options = require "moonreel.text.options"
 
 local ranks = {}
 
+---@class mr.Ranks
+---@field rank integer
+---@field size integer
+---@field owner integer    number of the chunk of each bucket that this rank owns, from 0
+---@field hops table[]     {queue, group, parts, at}: first within nodes
+---@field buckets table[]  {start, stop, chunk} of the table
 local Ranks = {}
 Ranks.__index = Ranks
 
---- What a recipe shards over ranks (reference parallelism, section 1): plugin_config.zero_stage,
--- else what the references' plugin is named after.
+--- What a recipe shards over ranks: plugin_config.zero_stage, else what the references' plugin is
+-- named after.
 ---@param settings table
 ---@return integer  1: masters, moments and averages; 0: nothing
 function ranks.stage(settings)
@@ -23,94 +34,113 @@ function ranks.stage(settings)
   return settings.plugin_config.zero_stage or named or 1
 end
 
---- The elements of the trained range that a rank owns; the table is sealed in one bucket for all
--- ranks.
----@param params mr.Params
----@param rank integer
+--- How the trained range is cut for ranks, as params:seal takes it; nil: one rank alone.
+---@param settings table
 ---@param size integer
----@return integer start, integer stop
-function ranks.owned(params, rank, size)
-  local buckets = params:buckets()
-  local one = buckets[1]
-  if #buckets ~= 1 or one.chunk * size ~= one.stop - one.start then
-    base.raise("MR_E_USAGE", ("ranks: %d buckets, the first of %d elements in chunks of %d: "
-      .. "expected one in chunks for %d ranks; try: params:seal{ranks = %d}"):format(#buckets,
-      one.stop - one.start, one.chunk, size, size))
-  end
-  return one.start + rank * one.chunk, one.start + (rank + 1) * one.chunk
+---@return table|nil
+function ranks.cut(settings, size)
+  -- ref: parallelism 2, starting points
+  local millions = settings.plugin_config.reduce_bucket_size_in_m or size <= 256 and 128 or 512
+  return size > 1 and { ranks = size, elements = millions << 20 } or nil
 end
 
--- a region as a tensor over the executor's own memory
-local function region(run, name, dtype)
-  local pointer, bytes = run:host(name)
-  if not pointer then
-    base.raise("MR_E_UNSUPPORTED", ("ranks: region %s lies on a device whose memory the host does "
-      .. "not see; try: MOONREEL_DEVICE=cpu"):format(name))
-  end
-  local width = dtype == "bf16" and 2 or 4
-  return T.wrap(pointer, bytes, dtype, {bytes // width}, run)
-end
+local read = options.declare("ranks.new", {
+  { "local_ranks", "integer", "consecutive ranks of one node; absent, or all: one hop" },
+})
 
---- For the update of an executor.
----@param run mr.Exec
+--- The ranks of a world over a table of parameters.
 ---@param params mr.Params  sealed for as many ranks as the world has
 ---@param world mr.Comm
----@param master table      row of the masters: the whole trained range, or what this rank owns
-function ranks.new(run, params, world, master)
-  local start, stop = ranks.owned(params, world:rank(), world:size())
-  local whole = params:buckets()[1]
-  local sharded = master.start == start and master.stop == stop and world:size() > 1
-  if not sharded and (master.start ~= whole.start or master.stop ~= whole.stop) then
-    base.raise("MR_E_USAGE", ("ranks: masters of elements %d to %d: expected all, or %d to %d, "
-      .. "which rank %d owns"):format(master.start, master.stop, start, stop, world:rank()))
+---@param given table|nil   local_ranks
+---@return mr.Ranks
+function ranks.new(params, world, given)
+  local rank, size, buckets = world:rank(), world:size(), params:buckets()
+  local here = read(given).local_ranks or size
+  local one = buckets[1]
+  if not one or one.chunk * size ~= one.stop - one.start then
+    base.raise("MR_E_USAGE", ("ranks: the first of %d buckets has chunks of %d: expected chunks "
+      .. "for %d ranks; try: params:seal{ranks = %d}"):format(#buckets, one and one.chunk or 0,
+      size, size))
   end
-  local g = G.graph(params)
-  g:output("sumsq", (ops.sum_squares(g:region("grad", "f32", start, {stop - start}))))
-  g:finish()
-  local weights
-  for _, row in ipairs(run:regions()) do
-    weights = row.role == "weights" and row or weights
+  local self = setmetatable({ rank = rank, size = size, world = world, buckets = buckets,
+    owner = rank }, Ranks)
+  if here == size then
+    self.hops = { { queue = "comm_intra", comm = world, parts = size, at = rank } }
+    return self
+  elseif here < 1 or size % here ~= 0 then
+    base.raise("MR_E_USAGE", ("ranks: nodes of %d ranks among %d: expected a divisor of %d"):format(
+      here, size, size))
   end
-  return setmetatable({run = run, world = world, sharded = sharded, start = start, stop = stop,
-    norm = run:compile(g), gradients = region(run, "grad", "f32"),
-    weights = sharded and region(run, weights.name, weights.dtype),
-    -- of the same dtype, masters are what weights become; else the update writes both
-    masters = sharded and weights.dtype == master.dtype and region(run, master.name, master.dtype),
-    zero = T.new("f32", {1})}, Ranks)
+  local nodes, node, place = size // here, rank // here, rank % here
+  self.owner = place * nodes + node
+  -- lanes of their own: the second hop of a bucket runs beside the first one of the next
+  self.hops = { { queue = "comm_intra", comm = world:split(node, { key = rank, lane = 0 }),
+      parts = here, at = place },
+    { queue = "comm_inter", comm = world:split(place, { key = rank, lane = 1 }), parts = nodes,
+      at = node } }
+  return self
 end
 
---- Sum the gradients over ranks: here, where this rank owns them, or everywhere.
----@return number  the sum of their squares over the whole range, equal on all ranks
-function Ranks:reduce()
-  self.run:sync()
-  local own = self.gradients:slice(0, self.start, self.stop)
-  if self.sharded then
-    self.world:reduce_scatter(self.gradients, {out = own})
-    -- what other ranks own is no gradient of the next step
-    for _, other in ipairs{{0, self.start}, {self.stop, #self.gradients}} do
-      if other[1] < other[2] then
-        self.gradients:slice(0, other[1], other[2]):copy_from(
-          self.zero:expand{other[2] - other[1]})
-      end
+--- What this rank owns, of each bucket: {start, stop} in elements of the trained range.
+---@return table[]
+function Ranks:owned()
+  local list = {}
+  for i, b in ipairs(self.buckets) do
+    local start = b.start + self.owner * b.chunk
+    list[i] = { start = start, stop = start + b.chunk }
+  end
+  return list
+end
+
+-- what the hops of a bucket work on: {hop, start, stop}, each within the one before
+local function pieces(self, bucket)
+  local list, start, stop = {}, bucket.start, bucket.stop
+  for i, hop in ipairs(self.hops) do
+    list[i] = { hop = hop, start = start, stop = stop }
+    local n = (stop - start) // hop.parts
+    start = start + hop.at * n
+    stop = start + n
+  end
+  return list
+end
+
+-- a row over a piece of a region, on the queue of its hop
+local function add(g, row, region, dtype, piece)
+  g:queue(piece.hop.queue, function()
+    row(g:region(region, dtype, piece.start, { piece.stop - piece.start }),
+      { group = piece.hop.comm:rows() })
+  end)
+end
+
+--- Add nodes: the gradients' sums come to their owners, zeros elsewhere. The last bucket first, as
+-- its gradients are there first.
+function Ranks:reduce(g)
+  for i = #self.buckets, 1, -1 do
+    for _, piece in ipairs(pieces(self, self.buckets[i])) do
+      add(g, ops.reduce_scatter, "grad", "f32", piece)
     end
-  else
-    self.world:all_reduce(self.gradients)
   end
-  self.norm:run()
-  return self.world:all_reduce(self.norm:get("sumsq"):clone()):item()
 end
 
---- After the update: the weights of all owners.
-function Ranks:gather()
-  if not self.sharded then
-    return
+--- Add nodes: bucket i of a region as its owners have it.
+function Ranks:gather(g, region, dtype, i)
+  local list = pieces(self, self.buckets[i])
+  for k = #list, 1, -1 do
+    add(g, ops.all_gather, region, dtype, list[k])
   end
-  self.run:sync()
-  local own = self.weights:slice(0, self.start, self.stop)
-  if self.masters then
-    own:copy_from(self.masters)
+end
+
+--- Add nodes: the sum of all gradients' squares, of sums that are with their owners.
+---@return mr.Value  [1] f64, equal on all ranks
+function Ranks:sum_squares(g)
+  local sums = {}
+  for i, own in ipairs(self:owned()) do
+    sums[i] = ops.sum_squares(g:region("grad", "f32", own.start, { own.stop - own.start }))
   end
-  self.world:all_gather(own, {out = self.weights})
+  local all = #sums > 1 and G.concat(sums, 0) or sums[1]
+  return g:queue("comm_intra", function()
+    return (ops.total(all, { group = self.world:rows() }))
+  end)
 end
 
 return ranks

@@ -35,44 +35,62 @@ end
 
 local read_adamw = options.declare("regions.adamw", {
   { "ema", "boolean", "averaged weights as well" },
-  { "start", "integer", "of the elements that this rank owns; absent: all" },
-  { "stop", "integer", "where they end" },
+  { "parts", "table", "{start, stop} of the elements that this rank owns, bucket by bucket; "
+    .. "absent: all" },
+  { "dtype", "text", "of the weights: those of f32 are the masters of an owner's parts",
+    default = "bf16" },
   { "space", "text", "pinned: all of it in the host's memory; absent: on the device" },
 })
 
--- rows over a part of the trained range, or in other memory
-local function rows_in(rows, start, stop, space)
+--- What a region is, whatever part of the trained range it covers.
+---@param name string  of a region
+---@return string      name of its row here
+function regions.kind(name)
+  return (name:gsub("%.%d+$", ""))
+end
+
+-- rows over parts of the trained range, the first of a kind by its name, others by a number too; or
+-- over all of it; and in what memory they lie
+local function rows_in(rows, parts, space)
   local out = {}
-  for i, row in ipairs(rows) do
-    out[i] = {start = start, stop = stop, space = space}
-    for key, value in pairs(row) do
-      out[i][key] = value
+  for _, row in ipairs(rows) do
+    for i, part in ipairs(parts or {{}}) do
+      local copy = {start = part.start, stop = part.stop, space = space}
+      for key, value in pairs(row) do
+        copy[key] = value
+      end
+      copy.name = i == 1 and row.name or row.name .. "." .. i
+      out[#out + 1] = copy
     end
   end
   return out
 end
 
 --- For AdamW, the update of moonreel.optim.
----@param given table|nil  ema: averaged weights as well; start, stop: the elements of which this
----   rank keeps masters, moments and averages, as it owns them; space: where they lie
+---@param given table|nil  ema: averaged weights as well; parts: the elements of which this rank
+---   keeps masters, moments and averages, as it owns them; dtype: of the weights; space:
+---   where they lie
 ---@return table[] rows
 function regions.adamw(given)
   local o = read_adamw(given)
   -- checkpoints hold them in this order
   local kept = o.ema and {master, ema, adam_m, adam_v} or {master, adam_m, adam_v}
-  if o.stop or o.space then
-    kept = rows_in(kept, o.stop and (o.start or 0), o.stop, o.space)
+  if o.parts and o.dtype == "f32" then
+    table.remove(kept, 1)
+  end
+  if o.parts or o.space then
+    kept = rows_in(kept, o.parts, o.space)
   end
   return {grad, table.unpack(kept)}
 end
 
 --- For the optimizer of settings.
----@param settings table  baked
----@param start integer|nil  of the elements that this rank keeps an optimizer's state of; nil: all
----@param stop integer|nil
+---@param settings table   baked
+---@param parts table|nil  of which this rank keeps an optimizer's state; nil: all
+---@param dtype string|nil of the weights
 ---@return table[] rows
-function regions.of(settings, start, stop)
-  return regions.adamw{ema = settings.optim.ema_decay ~= nil, start = start, stop = stop,
+function regions.of(settings, parts, dtype)
+  return regions.adamw{ema = settings.optim.ema_decay ~= nil, parts = parts, dtype = dtype,
     space = settings.optim.offload and "pinned" or nil}
 end
 

@@ -9,7 +9,6 @@ local json = require "moonreel.core.json"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
-local regions = require "moonreel.optim.regions"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
 local state = require "moonreel.trainer.state"
@@ -107,10 +106,10 @@ function loop.predict(r)
     r.facts.device, r.facts.isa, r.facts.threads, r.team.size == 1 and ""
       or (" by %d ranks"):format(r.team.size)))
   local rows, s = {}, r.settings
-  local plans = r:keep(E.plan(r.pipe.params, {regions = regions.of(s), facts = r.facts}))
+  local plans = r:keep(E.plan(r.pipe.params, {regions = r.regions, facts = r.facts}))
   r.programs = programs.new(r.exec, plans, r.pipe, {most_bytes = s.programs_bytes,
     timed = s.record_time, say = function(line) r.progress:say(line) end,
-    config = program.config(s)})
+    config = program.config(s, r.reduced and r.ranks or nil)})
   r.bucket_of, r.unseen = {}, {}
   r.truth, r.update_s = truth.new(), r.update.prog:plan().seconds
   r.apart_bytes = apart_bytes(r)
@@ -374,6 +373,9 @@ function loop.step(r)
   micro_batches(r, sum)
   if sum.n == 0 then
     return false
+  end
+  if r.reduced and sum.own == 0 then
+    r.update:reduce()
   end
   local all = meet(r, {sum.weight, sum.t or 0, sum.bytes, r.loader:stats().failed})
   sum.weight, sum.t, sum.bytes = all[1], sum.t and all[2], all[3]

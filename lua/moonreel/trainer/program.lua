@@ -21,9 +21,10 @@ end
 
 --- What settings say of the graph, as `graph` takes it.
 ---@param settings table  baked
+---@param ranks mr.Ranks|nil  to whom the gradients go at the end of every micro-step
 ---@return table config
-function program.config(settings)
-  return {grad_checkpoint = settings.grad_checkpoint,
+function program.config(settings, ranks)
+  return {ranks = ranks, grad_checkpoint = settings.grad_checkpoint,
     grad_ckpt_settings = settings:plain("grad_ckpt_settings")}
 end
 
@@ -84,6 +85,9 @@ function program.graph(pipe, shape, config)
   g:output("per_sample", per_sample)
   if not config.forward then
     g:backward(loss, {})
+  end
+  if config.ranks then
+    config.ranks:reduce(g)
   end
   g:finish()
   return g

@@ -239,8 +239,8 @@ function setup.compare(r)
 end
 
 -- the models; what they refuse is told with the lines of the fields
-local function models_of(s, dtype, owners)
-  return blame.record(s, "model", pipeline.of, s, dtype, owners)
+local function models_of(s, dtype, cut)
+  return blame.record(s, "model", pipeline.of, s, dtype, cut)
 end
 
 -- the field that asks for inputs of a kind from a cache, and the record that would make them
@@ -269,18 +269,16 @@ function setup.models(r)
   local watch = gpu.watch(r.device)
   r.gpu = watch and r:keep(watch)
   local dtype = pipeline.dtype(s, r.device)
-  r.dtype, r.pipe = dtype, models_of(s, dtype, r.team.size)
-  local rows, stage = regions.of(s), ranks.stage(s)
+  local cut, stage = ranks.cut(s, r.team.size), ranks.stage(s)
+  r.dtype, r.pipe = dtype, models_of(s, dtype, cut)
+  local params = r.pipe.params
   if r.team.world then
-    local params, rank, size = r.pipe.params, r.team.rank, r.team.size
-    local from, to = ranks.owned(params, rank, size)
-    r.share = state.share(params, {start = from, stop = to}, rank, size)
-    if stage > 0 then
-      rows = regions.of(s, from, to)
-    end
+    r.ranks = ranks.new(params, r.team.world, {
+      local_ranks = require("moonreel.comm.place").find().local_size})
+    r.share = state.share(params, r.ranks:owned(), r.team.rank, r.team.size)
   end
-  r.exec = r:keep(E.new(r.device, r.pipe.params, {regions = rows}))
-  r.update = optim.new(r.exec, r.pipe.params, r.team.world)
+  r.regions = regions.of(s, r.ranks and stage > 0 and r.ranks:owned() or nil, dtype)
+  r.exec = r:keep(E.new(r.device, params, {regions = r.regions}))
   r.cached = cached_inputs(r)
   if r.pipe.autoencoder.apart and not r.cached.latents then
     r.pipe.config.vae.from_pretrained = source_of(r, "vae.from_pretrained")
@@ -454,6 +452,9 @@ function setup.data(r)
     r.cache = open_cache(r)
   end
   count_micros(r, resumed)
+  -- where a rank has one micro-batch of a step, it ends with the reduction, beside backward
+  r.reduced = r.ranks ~= nil and r.micros <= r.team.size
+  r.update = optim.new(r.exec, r.pipe.params, r.ranks, r.reduced)
   setup.loader(r, resumed or nil)
   r.plan = r.loader:plan()
   if r.cached.latents then

@@ -8,8 +8,8 @@ local start = require "moonreel.ckpt.start"
 
 local state = {}
 
--- regions that a run has of what a checkpoint holds
-local function kept(run)
+-- regions that a checkpoint holds
+local function saved(run)
   local list = {}
   for _, r in ipairs(run:regions()) do
     if r.prefix and not r.shared and r.bytes > 0 then
@@ -19,27 +19,12 @@ local function kept(run)
   return list
 end
 
--- masters of the weights' own dtype say nothing more: a checkpoint holds the weights alone
-local function doubles(run, r)
-  if r.role == "master" then
-    for _, other in ipairs(run:regions()) do
-      if other.role == "weights" then
-        return other.dtype == r.dtype
-      end
-    end
-  end
-  return false
-end
-
--- What a region holds of a parameter, or of what `share` says of it: shape of all of it, elements
--- from and to of its own, which begin at element `at` of the region; range = {from, to} where that
--- is not all. nil: nothing.
-local function part(r, p, share)
-  local first, last = math.max(p.offset, r.start), math.min(p.offset + p.count, r.stop)
-  local mine = share and share[r.role == "frozen"]
-  if mine then
-    first, last = math.max(first, mine.start), math.min(last, mine.stop)
-  end
+-- What a region holds of a parameter, within elements `mine` where these are given: shape of all
+-- of it, elements from and to of its own, which begin at element `at` of the region; range = {from,
+-- to} where that is not all. nil: nothing.
+local function part(r, p, mine)
+  local first = math.max(p.offset, r.start, mine and mine.start or 0)
+  local last = math.min(p.offset + p.count, r.stop, mine and mine.stop or math.maxinteger)
   if p.frozen ~= (r.role == "frozen") or first >= last then
     return nil
   end
@@ -57,15 +42,18 @@ end
 --- What one of several ranks writes of a checkpoint: of weights that train what it owns, of others
 -- as much as the others do.
 ---@param params mr.Params
----@param owned table    {start, stop} of the trained elements that it owns
+---@param owned table[]  {start, stop} of the trained elements that it owns
 ---@param rank integer
 ---@param ranks integer
 ---@return table share   as state.with_rows takes it
 function state.share(params, owned, rank, ranks)
   local frozen = params:elements(true)
   return {[false] = owned,
-    [true] = {start = frozen * rank // ranks, stop = frozen * (rank + 1) // ranks}}
+    [true] = {{start = frozen * rank // ranks, stop = frozen * (rank + 1) // ranks}}}
 end
+
+-- without ranks: all of it
+local WHOLE <const> = {{start = 0, stop = math.maxinteger}}
 
 --- Call f with rows for the saver: one per tensor or part of one, pointing into the regions, or
 -- where the device keeps them elsewhere into host copies that live as long as the call.
@@ -74,11 +62,8 @@ end
 ---@param f fun(rows: table)
 ---@param share table|nil  of state.share, where ranks write a checkpoint together
 function state.with_rows(run, params, f, share)
-  local rows, keep, regions = {}, {}, {}
-  for _, r in ipairs(kept(run)) do
-    regions[#regions + 1] = not doubles(run, r) and r or nil
-  end
-  for _, r in ipairs(regions) do
+  local rows, keep = {}, {}
+  for _, r in ipairs(saved(run)) do
     local n = (r.stop - r.start) // r.per
     local host, size = run:host(r.name)
     local all = host and T.wrap(host, size, r.dtype, {n}, run) or run:read(r.name, r.dtype, 0, {n})
@@ -86,11 +71,13 @@ function state.with_rows(run, params, f, share)
       keep[#keep + 1] = all
     end
     for _, p in ipairs(params:list()) do
-      local has = part(r, p, share)
-      if has then
-        local ptr, bytes = all:slice(0, has.at, has.at + has.to - has.from):ptr()
-        rows[#rows + 1] = {name = r.prefix .. p.name, dtype = r.dtype, shape = has.shape,
-          range = has.range, ptr = ptr, bytes = bytes}
+      for _, mine in ipairs(share and share[r.role == "frozen"] or WHOLE) do
+        local has = part(r, p, mine)
+        if has then
+          local ptr, bytes = all:slice(0, has.at, has.at + has.to - has.from):ptr()
+          rows[#rows + 1] = {name = r.prefix .. p.name, dtype = r.dtype, shape = has.shape,
+            range = has.range, ptr = ptr, bytes = bytes}
+        end
       end
     end
   end
@@ -131,10 +118,10 @@ local function wanted(run, params, source)
       bytes = info.bytes // T.count(shape) * (has.to - has.from)}
   end
   for _, p in ipairs(params:list()) do
-    for _, r in ipairs(kept(run)) do
+    for _, r in ipairs(saved(run)) do
       local has = part(r, p)
       if has then
-        want(r, has, (doubles(run, r) and "" or r.prefix) .. p.name)
+        want(r, has, r.prefix .. p.name)
       end
     end
   end

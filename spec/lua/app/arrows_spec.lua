@@ -105,9 +105,10 @@ describe("C rooms", function()
       links[room][other] = "CMakeLists.txt"
     end
   end
-  -- op.h declares what core/cpu gives out and core/op only fills in, wire.h what the plug-in of MPI
-  -- gives out
-  local owner = { op = "cpu", wire = "mpi", random_inline = "base", status = "base" }
+  -- op.h and collective.h declare what core/cpu gives out and others fill in, wire.h what the
+  -- plug-in of MPI gives out
+  local owner = { op = "cpu", collective = "cpu",
+    wire = "mpi", random_inline = "base", status = "base" }
   local arrows, unlinked = {}, {}
   for _, path in ipairs(files("core", "%.[ch]$")) do
     local room = path:match("^core/(%l+)/")

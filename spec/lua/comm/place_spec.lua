@@ -14,7 +14,8 @@ describe("the place of a process", function()
   end)
 
   it("is told by moonreel, torchrun, Open MPI, PMI and Slurm", function()
-    assert.same({ rank = 3, size = 4, local_rank = 1, by = "moonreel -n", meeting = 5 },
+    assert.same({ rank = 3, size = 4, local_rank = 1, local_size = 4, by = "moonreel -n",
+      meeting = 5 },
       find { MOONREEL_RANK = "3", MOONREEL_WORLD_SIZE = "4", MOONREEL_LOCAL_RANK = "1",
         MOONREEL_MEETING = "5" })
     assert.same({ rank = 2, size = 8, local_rank = 2, by = "torchrun" },
@@ -22,6 +23,10 @@ describe("the place of a process", function()
     assert.same({ rank = 1, size = 2, local_rank = 0, by = "Open MPI" },
       find { OMPI_COMM_WORLD_RANK = "1", OMPI_COMM_WORLD_SIZE = "2",
         OMPI_COMM_WORLD_LOCAL_RANK = "0" })
+    assert.equal(2, find { RANK = "2", WORLD_SIZE = "8", LOCAL_WORLD_SIZE = "2" }.local_size)
+    -- hosts of different sizes are no torus
+    assert.is_nil(find { OMPI_COMM_WORLD_RANK = "0", OMPI_COMM_WORLD_SIZE = "5",
+      OMPI_COMM_WORLD_LOCAL_SIZE = "3" }.local_size)
     assert.same({ rank = 1, size = 3, local_rank = 1, by = "PMI" },
       find { PMI_RANK = "1", PMI_SIZE = "3", MPI_LOCALRANKID = "1" })
     assert.same({ rank = 5, size = 6, local_rank = 1, by = "Slurm" },

@@ -233,6 +233,10 @@ function Comm:counts() end
 --- Count from 0 again.
 function Comm:reset_counts() end
 
+--- Its number for rows that speak with other ranks, as long as it lives.
+---@return integer
+function Comm:rows() end
+
 --- Reductions in two hops, first within nodes of so many consecutive ranks.
 ---@param local_ranks integer
 ---@return mr.Torus

@@ -31,8 +31,9 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
     { no_meaning = "every graph is static", help = "the graph never changes" })
   add(record .. ".reduce_bucket_size_in_m", "integer",
     { min = 1, spellings = top and { "reduce_bucket_size_in_m" } or nil,
-    no_meaning = "communication buckets are chosen by the layout", help = "million elements of a "
-      .. "communication bucket" })
+    reader = top and "trainer" or nil,
+    no_meaning = not top and "an autoencoder is not reduced" or nil,
+    help = "2^20 elements of a communication bucket; none: 128, of more than 256 ranks 512" })
 end
 add("grad_ckpt_buffer_size", "integer", { min = 0, unit = "bytes", help = "host memory that kept "
   .. "activations may move to" })

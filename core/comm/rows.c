@@ -1,0 +1,39 @@
+/* comm: a group as rows of ops see it. Chunks of a value are equal, and rank r of the group owns
+ * the r-th. Licence: Apache-2.0 */
+#include "comm/room.h"
+
+#include "moonreel/collective.h"
+
+#include <string.h>
+
+static mr_status run(void *user, mr_collective what, mr_dtype dtype, void *x, int64_t count)
+{
+    mr_comm *c = user;
+    if (what == MR_COLLECTIVE_ALL_REDUCE)
+        return mr_comm_all_reduce(c, MR_COMM_SUM, dtype, x, count);
+    if (count % c->size)
+        return mr_fail(MR_E_SHAPE, "%lld elements are not in equal chunks for %d ranks",
+                       (long long)count, c->size);
+    const int64_t chunk = count / c->size;
+    const size_t bytes = (size_t)chunk * mr_dtype_bytes(dtype), mine = (size_t)c->rank * bytes;
+    char *own = (char *)x + mine;
+    int64_t *counts = c->equal;
+    for (int i = 0; i < c->size; i++)
+        counts[i] = chunk;
+    if (what == MR_COLLECTIVE_ALL_GATHER)
+        return mr_comm_all_gather(c, dtype, own, counts, x);
+    MR_TRY(mr_comm_reduce_scatter(c, MR_COMM_SUM, dtype, x, counts, dtype, own));
+    memset(x, 0, mine);
+    memset(own + bytes, 0, (size_t)count * mr_dtype_bytes(dtype) - mine - bytes);
+    return MR_OK;
+}
+
+mr_status mr_comm_rows(mr_comm *c, int64_t *group)
+{
+    if (!c->equal && !(c->equal = mr_calloc((size_t)c->size, sizeof *c->equal)))
+        return mr_fail_memory((size_t)c->size * sizeof *c->equal);
+    if (!c->rows)
+        MR_TRY(mr_collective_add(run, c, &c->rows));
+    *group = c->rows;
+    return MR_OK;
+}

@@ -1,0 +1,108 @@
+/* reduce_scatter, all_gather: one value of all ranks of a group, in its place; total: of little.
+ *
+ *   x [n], in W equal chunks of which each rank owns one
+ *   reduce_scatter   own chunk = its sum over ranks, in their order; others = 0
+ *   all_gather       each chunk = that of its owner
+ *   total            x [n] f64 -> y [1] f64, the sum of x over its elements, then over ranks
+ *
+ * `group` is a number of moonreel/collective.h; 0: this rank alone, and x stays. They stand in
+ * graphs of training on the queues for communication: what reads or writes the same bytes waits,
+ * nothing else does. Ref: parallelism 1, 3. Licence: Apache-2.0 */
+#include "moonreel/collective.h"
+#include "op/row.h"
+
+typedef struct attr {
+    int64_t group;
+} attr;
+
+static mr_status infer(mr_infer *c)
+{
+    if (c->in[0]->rank != 1)
+        return mr_fail(MR_E_SHAPE, "x must be [n]");
+    mr_row_like(c, 0, c->in[0]);
+    return MR_OK;
+}
+
+static void cost(const mr_call *c, mr_cost *cost)
+{
+    *cost = (mr_cost){0, 2 * (double)mr_desc_span_bytes(&c->in[0].desc)};
+}
+
+static mr_status infer_total(mr_infer *c)
+{
+    MR_TRY(infer(c));
+    c->out[0].dim[0] = 1;
+    return MR_OK;
+}
+
+// of this rank alone
+static mr_status naive_total(const mr_call *c)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < c->in[0].desc.dim[0]; i++)
+        sum += ((const double *)c->in[0].data)[i];
+    *(double *)c->out[0].data = sum;
+    return MR_OK;
+}
+static mr_status naive(const mr_call *c)
+{
+    return mr_view_copy(&c->out[0], &c->in[0]);
+}
+
+static mr_status run(const mr_call *c, mr_collective what)
+{
+    const mr_view *x = &c->out[0];
+    return mr_collective_run(((const attr *)c->attr)->group, what, x->desc.dtype, x->data,
+                             mr_desc_count(&x->desc));
+}
+MR_KERNEL(reduce_scatter)
+{
+    return run(call, MR_COLLECTIVE_REDUCE_SCATTER);
+}
+MR_KERNEL(all_gather)
+{
+    return run(call, MR_COLLECTIVE_ALL_GATHER);
+}
+MR_KERNEL(total)
+{
+    MR_TRY(naive_total(call));
+    return run(call, MR_COLLECTIVE_ALL_REDUCE);
+}
+
+#define GROUP                                                                                      \
+    {                                                                                              \
+        {                                                                                          \
+            "group", MR_ATTR_I64, offsetof(attr, group), 0, 0, 1 << 30, false,                     \
+                "number of a group of ranks; 0: this one alone"                                    \
+        }                                                                                          \
+    }
+#define OVER_RANKS(id, text, types)                                                                \
+    MR_OP(id) = {                                                                                  \
+        .name = #id,                                                                               \
+        .doc = text,                                                                               \
+        .in = {{"x", types, MR_CONTIG, MR_NO_GRAD}},                                               \
+        .out = {{"x", "like x", 1, true, MR_CONTIG}},                                              \
+        .attr = GROUP,                                                                             \
+        .infer = infer,                                                                            \
+        .cost = cost,                                                                              \
+        .naive = naive,                                                                            \
+        .cpu = {.run = MR_CPU(id)},                                                                \
+        .hidden = true,                                                                            \
+        .cases = MR_CASES("x=[1] f32", "x=[4099] f32"),                                            \
+    }
+
+OVER_RANKS(reduce_scatter, "Each rank's chunk of the sum over ranks, zeros elsewhere.", "[n] f32");
+OVER_RANKS(all_gather, "Every chunk as its owner has it.", "[n] f32|bf16");
+
+MR_OP(total) = {
+    .name = "total",
+    .doc = "The sum over elements, then over ranks.",
+    .in = {{"x", "[n] f64", MR_CONTIG, MR_NO_GRAD}},
+    .out = {{"y", "[1] f64", 0, false, MR_CONTIG}},
+    .attr = GROUP,
+    .infer = infer_total,
+    .naive = naive_total,
+    .cpu = {.run = MR_CPU(total)},
+    .hidden = true,
+    .cases = MR_CASES("x=[1] f64", "x=[5] f64"),
+};
