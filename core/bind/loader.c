@@ -604,7 +604,7 @@ static int l_facts(lua_State *L)
 {
     mr_loader *l = mr_bind_unbox(L, 1, LOADER);
     mr_loader_facts f = mr_loader_get_facts(l);
-    lua_createtable(L, 0, 11);
+    lua_createtable(L, 0, 15);
     // of the epoch the loader began in
     mr_bind_set_int(L, "epoch", (int64_t)f.epoch);
     mr_bind_set_int(L, "samples", (int64_t)f.samples);
@@ -624,6 +624,10 @@ static int l_facts(lua_State *L)
     // counted so far
     mr_bind_set_int(L, "delivered", (int64_t)f.delivered);
     mr_bind_set_int(L, "failed", (int64_t)f.failed);
+    mr_bind_set_int(L, "hits", (int64_t)f.hits);
+    mr_bind_set_int(L, "waits", (int64_t)f.waits);
+    mr_bind_set_int(L, "decoded_bytes", (int64_t)f.bytes);
+    mr_bind_set_int(L, "ready", f.ready);
     mr_bind_set_num(L, "wait_s", f.wait_s);
     return 1;
 }

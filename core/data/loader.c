@@ -262,6 +262,7 @@ mr_status mr_loader_next(mr_loader *l, const mr_batch **out)
                        "other ranks; try: loader:agree",
                        (unsigned long long)l->position.epoch);
     }
+    bool there = s->state == READY;
     // woken by the worker that completes a batch, or by a failure; `ready` is only waited for here
     mr_status st = MR_OK;
     while (st == MR_OK && l->failed == MR_OK && s->state != READY &&
@@ -280,6 +281,8 @@ mr_status mr_loader_next(mr_loader *l, const mr_batch **out)
             s->state = OUT;
             s->batch.wait_s = mr_now_s() - began;
             l->facts.wait_s += s->batch.wait_s;
+            if (!s->batch.other)
+                l->facts.hits += there, l->facts.waits += !there, l->facts.bytes += s->batch.bytes;
             l->delivered++;
             mr_position_advance(&l->position, &s->draw);
             l->position.excluded_n = s->excluded_n, l->position.excluded_hash = s->excluded_hash;
@@ -389,6 +392,10 @@ mr_loader_facts mr_loader_get_facts(mr_loader *l)
 {
     pthread_mutex_lock(&l->lock);
     mr_loader_facts f = l->facts;
+    // batches that could be given out at once, one behind the other
+    for (uint64_t b = l->delivered; b < l->planned; b++, f.ready++)
+        if (l->slabs[b % (uint64_t)l->n_slabs].state != READY)
+            break;
     pthread_mutex_unlock(&l->lock);
     return f;
 }

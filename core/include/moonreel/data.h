@@ -317,6 +317,9 @@ typedef struct mr_loader_facts {
     size_t slab_bytes;
     int32_t slabs, threads;
     uint64_t delivered, failed; /* samples */
+    /* batches that were ready when asked for, and that were not; pixels of both; ready now */
+    uint64_t hits, waits, bytes;
+    int32_t ready;
     double wait_s;
 } mr_loader_facts;
 MR_API mr_loader_facts mr_loader_get_facts(mr_loader *loader);

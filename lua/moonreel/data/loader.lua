@@ -106,11 +106,14 @@ function Loader:plan()
   return facts
 end
 
---- Counters so far: delivered and failed samples, seconds waited in next().
+--- Counters so far: delivered and failed samples; batches that were ready when next() asked for
+-- them (hits) and that were not (waits), seconds waited; bytes of their pixels; batches that are
+-- ready now.
 ---@return table
 function Loader:stats()
   local facts = self.core:facts()
-  return { delivered = facts.delivered, failed = facts.failed, wait_s = facts.wait_s }
+  return { delivered = facts.delivered, failed = facts.failed, wait_s = facts.wait_s,
+    hits = facts.hits, waits = facts.waits, bytes = facts.decoded_bytes, ready = facts.ready }
 end
 
 --- Stop the threads and free the slabs; at any moment, also twice.

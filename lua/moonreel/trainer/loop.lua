@@ -539,6 +539,9 @@ function loop.run(r)
   for _, told in ipairs(r.truth:lines()) do
     r.progress:say(told)
   end
+  local d = r.loader:stats()
+  r.progress:say(("data: %d of %d batches were ready when asked for, %.1f s waited, %s of pixels")
+    :format(d.hits, d.hits + d.waits, d.wait_s, progress.bytes(d.bytes)))
   end_journal(r, {kind = "end", step = r.step, loss = r.last_loss})
   r.progress:say(("done: step %d, loss %s, %s"):format(r.step, r.last_loss
     and ("%.4f"):format(r.last_loss) or "-", r.dir))

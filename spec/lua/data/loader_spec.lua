@@ -57,6 +57,22 @@ describe("loader", function()
     assert.is_true(#first > 8)
   end)
 
+  it("counts what was ready when it was asked for: after the start, everything", function()
+    local loader <close> = data.loader(options { epochs = 1 })
+    local batches, bytes = loader:plan().batches, 0
+    for n = 1, batches do
+      -- whoever takes longer than decoding never waits
+      while loader:stats().ready == 0 do
+        base.sleep(0.001)
+      end
+      local batch = loader:next()
+      bytes = bytes + select(2, batch:pixels())
+      loader:release(batch)
+      local stats = loader:stats()
+      assert.same({ n, 0, bytes }, { stats.hits, stats.waits, stats.bytes })
+    end
+  end)
+
   it("hands over pixels, captions and facts", function()
     local loader <close> = data.loader(options { epochs = 1 })
     local pictures, moving = 0, 0
