@@ -1,5 +1,6 @@
 /* data/bucket: which bucket a sample enters, and why not. */
 #include "check.h"
+#include "data/room.h"
 #include "moonreel/data.h"
 
 static mr_bucket_aspect wide[] = {{0.56, 36, 64}, {1.0, 48, 48}, {1.78, 64, 36}};
@@ -198,8 +199,40 @@ static void refusals(void)
     }
 }
 
+// what is kept of one size is not taken for another one
+static void sizes_met_before(void)
+{
+    const mr_bucket_aspect aspects[] = {{0.5, 32, 64}, {1, 48, 48}, {2, 64, 32}};
+    const mr_bucket_length length = {1, 1, 1, 1, 0};
+    const mr_bucket_resolution r[] = {{"low", 3000, aspects, 3, &length, 1},
+                                      {"high", 9000, aspects, 3, &length, 1}};
+    mr_bucket_rule *rule;
+    if (!CHECK_OK(mr_bucket_rule_new(r, 2, 1, false, &rule)))
+        return;
+    bucket_size size = {0};
+    mr_drop why, again;
+    int taken[6] = {0};
+    for (uint64_t i = 0; i < 400; i++) {
+        mr_hot hot = {.key_lo = i,
+                      .frames = 1,
+                      .width = (uint16_t)(40 + MR_MIX(i) % 3 * 40),
+                      .height = (uint16_t)(40 + MR_MIX(i, 1) % 3 * 40)};
+        int32_t b = bucket_assign(rule, &size, 3, 0, &hot, &why);
+        CHECK_INT(b, mr_bucket_rule_assign(rule, 3, 0, &hot, &again));
+        CHECK_INT(why, again);
+        if (b >= 0)
+            taken[b]++;
+    }
+    int used = 0;
+    for (int b = 0; b < 6; b++)
+        used += taken[b] > 0;
+    CHECK(used >= 4);
+    mr_bucket_rule_free(rule);
+}
+
 int main(void)
 {
+    sizes_met_before();
     high_to_low();
     spans();
     aspects();

@@ -201,7 +201,7 @@ static void ranks_share(mr_index *index)
 // slots of equal cost: their order is that of the recipe's number, whoever shares them
 static void slots(mr_index *index)
 {
-    static told one, many;
+    static told one, many, rest;
     if (!play(index, 1, 4, NULL, NULL, NULL, &one))
         return;
     int seen[CLIPS] = {0};
@@ -214,6 +214,13 @@ static void slots(mr_index *index)
         if (!play(index, ranks, 4, NULL, NULL, NULL, &many))
             return;
         same(&one, 0, &many);
+        // a slot that is begun goes on in its class
+        for (int i = ranks; i < many.n; i += 5) {
+            if (!play(index, 1, 4, NULL, many.state[i], many.excluded[i], &rest))
+                return;
+            same(&one, i + 1, &rest);
+            forget(&rest);
+        }
         forget(&many);
     }
     forget(&one);
