@@ -111,6 +111,15 @@ static void planted(void)
     unsetenv("FAULTY_CODEC");
 }
 
+// pixels lie behind the key frames, however many there are
+static void places(void)
+{
+    static uint8_t room[1 << 16];
+    const guard_memory memory = {.at = room};
+    for (int64_t n = 0; n < 1000; n++)
+        CHECK(guard_out(&memory, n) >= (const uint8_t *)(guard_keys(&memory) + n));
+}
+
 static int descriptors(void)
 {
     int n = 0;
@@ -181,6 +190,7 @@ int main(void)
         CHECK_OK(bars_write(m, clips_path("b.webm"), (mr_encode_options){.codec = "vp8", .gop = 10},
                             FRAMES, NULL))) {
         answers();
+        places();
         many();
         planted();
         interrupted();
