@@ -1,6 +1,6 @@
 """The peer of `moonreel bench`: the same steps in plain PyTorch, one JSON line on stdout.
 
-Use: python3 peer_torch.py step|demo-step|vae|t5-block REQUEST, REQUEST being JSON made by lua/moonreel/bench. Nothing here
+Use: python3 peer_torch.py step|demo-step|vae|t5-block|conv REQUEST, REQUEST being JSON made by lua/moonreel/bench. Nothing here
 is part of moonreel; it runs only when PyTorch is installed. The model is the one of moonreel.models.stdit3,
 written in the usual PyTorch way (fused attention where this PyTorch has it). Licence: Apache-2.0
 """
@@ -344,6 +344,21 @@ def vae_part(dtype):
     return lambda: net(x)
 
 
+# ---- one convolution, of pictures or causal over frames
+
+def convolution(dtype):
+    B, T, H, W, C = ASK["x"]
+    O, g = ASK["filters"], {"dtype": dtype}
+    b = torch.randn(O, **g)
+    if ASK["pictures"]:
+        x = torch.randn(B, C, H, W, **g).to(memory_format=torch.channels_last)
+        w = torch.randn(O, C, 3, 3, **g).to(memory_format=torch.channels_last)
+        return lambda: F.conv2d(x, w, b, padding=1)
+    x = torch.randn(B, C, T + 2, H, W, **g).to(memory_format=torch.channels_last_3d)
+    w = torch.randn(O, C, 3, 3, 3, **g).to(memory_format=torch.channels_last_3d)
+    return lambda: F.conv3d(x, w, b, padding=(0, 1, 1))
+
+
 # ---- a block of T5 v1.1 XXL
 
 class TextBlock(nn.Module):
@@ -415,7 +430,7 @@ def say(result):
 
 
 make = {"step": fixed_step, "demo-step": demo_step, "vae": without_gradient(vae_part),
-        "t5-block": without_gradient(text_block)}[WHAT]
+        "t5-block": without_gradient(text_block), "conv": without_gradient(convolution)}[WHAT]
 kinds = [torch.float32]
 if ASK.get("dtype"):  # what it is compared with
     kinds = [{"f32": torch.float32, "bf16": torch.bfloat16}[ASK["dtype"]]]

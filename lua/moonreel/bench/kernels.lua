@@ -35,8 +35,14 @@ kernels.rows = {
   {op = "add", inputs = {X, X}, limit = "bytes"},
 }
 
--- a function that runs one row once, and its cost; `use` gets them while the program lives
-local function with_program(device, row, dtype, use)
+--- Call use(run, cost) with a function that runs one row once, and the cost of its op, while its
+-- program lives.
+---@param device mr.Device
+---@param row table     op, inputs as in `rows`, attributes or nil
+---@param dtype string  "f32" or "bf16"
+---@param use function
+---@return any          what use returned
+function kernels.with_program(device, row, dtype, use)
   local g = G.graph()
   local args, set = {}, {}
   for i, spec in ipairs(row.inputs) do
@@ -49,7 +55,7 @@ local function with_program(device, row, dtype, use)
       set["in" .. i] = T.new(kind, dims)
     end
   end
-  g:output("out", (G.op(row.op, args, {})))
+  g:output("out", (G.op(row.op, args, row.attributes or {})))
   g:finish()
   local run <close> = E.new(device, nil, {})
   local prog = run:compile(g)
@@ -86,7 +92,7 @@ function kernels.measure(options)
   local peak = core.product_peak(dtype, facts.threads, options.seconds / 50)
   local out = {}
   for _, row in ipairs(kernels.rows) do
-    out[#out + 1] = with_program(device, row, dtype, function(run, cost)
+    out[#out + 1] = kernels.with_program(device, row, dtype, function(run, cost)
       local window = options.seconds / 100
       run()
       local got = paired.rounds({

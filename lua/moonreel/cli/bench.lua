@@ -7,8 +7,8 @@ local printer = require "moonreel.text.table"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|kernels|each|packing|graph|shapes|save|cli|encoders|comm|data|"
-    .. "order|plan] "
+  usage = "bench [step|demo-step|kernels|conv|each|packing|graph|shapes|save|cli|encoders|comm|"
+    .. "data|order|plan] "
     .. "[--save NAME] [--threads N] "
     .. "[--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
@@ -16,6 +16,8 @@ local command = {
       .. "without grad_checkpoint: TFLOP/s, share of the product peak, memory"},
     {"demo-step", "a whole training step of recipes/tiny/demo.lua: tokens per second"},
     {"kernels", "single ops at the sizes of `step`"},
+    {"conv", "convolutions of the Open-Sora 1.2 autoencoder at 144p in f32 and bf16, beside the "
+      .. "product peak and PyTorch's, channels last"},
     {"each", "step and demo-step on every instruction set from AVX2 on and in every dtype that is "
       .. "fast there, each in a program of its own, beside PyTorch held to the same: seconds, "
       .. "share of the peak, memory, and what each aims at"},
@@ -188,6 +190,31 @@ function runs.kernels(o)
             or ("%.1f GB/s"):format(row.limit_rate * 1e-9)
           return ("%.2f of %s"):format(v, of)
         end}}, rows)
+  end
+end
+
+function runs.conv(o)
+  local missing
+  local function ask(row, machine)
+    local answer, reason = require("moonreel.bench.peer").run(o.python, "conv", {x = row.x,
+      filters = row.filters, pictures = row.what == "pictures", dtype = row.dtype,
+      threads = machine.threads, isa = machine.isa, seconds = o.seconds / 10})
+    missing = reason
+    return answer and answer.seconds
+  end
+  local rows, machine = require("moonreel.bench.conv").measure(o, o.peer and ask or nil)
+  return {conv = rows, machine = machine, peer_missing = missing}, function()
+    print(("conv: %s, %d threads; ratio: PyTorch's seconds to ours, channels last in both"):format(
+      machine.isa, machine.threads))
+    local function digits(f) return function(v) return v and (f):format(v) or "-" end end
+    printer.print({{key = "what"}, {key = "dtype"}, {key = "x", format = function(v)
+      return "[" .. table.concat(v, ",") .. "]" end}, {key = "filters", right = true},
+      {key = "seconds", right = true, format = digits("%.5f")},
+      {key = "tflops", title = "TFLOP/s", right = true, format = digits("%.3f")},
+      {key = "of_peak", title = "of product peak", right = true, format = digits("%.2f")},
+      {key = "peer_seconds", title = "PyTorch", right = true, format = digits("%.5f")},
+      {key = "ratio", right = true, format = digits("%.2f")}}, rows)
+    say_peer({peer_missing = missing})
   end
 end
 
@@ -451,8 +478,8 @@ function command.run(args)
   end
   for _, name in ipairs(names) do
     if not runs[name] then
-      fault.usage("bench: '%s': expected step, demo-step, kernels, each, packing, graph, shapes, "
-        .. "save, cli, encoders, comm, data, order or plan", name)
+      fault.usage("bench: '%s': expected step, demo-step, kernels, conv, each, packing, graph, "
+        .. "shapes, save, cli, encoders, comm, data, order or plan", name)
     end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then
@@ -479,6 +506,7 @@ function command.run(args)
   local has_peer = false
   for _, name in ipairs(names) do
     has_peer = has_peer or name:match("step$") ~= nil or name == "encoders" or name == "each"
+      or name == "conv"
   end
   if settings.peer and has_peer then
     settings.python = require("moonreel.bench.peer").python(o.python)

@@ -357,6 +357,28 @@ describe("moonreel bench", function()
     assert.is_function(ops.attention)
   end)
 
+  it("holds convolutions beside the product peak and what a peer says", function()
+    local conv = require "moonreel.bench.conv"
+    local rows, peak = conv.rows, core.product_peak
+    -- looking for the best product takes seconds
+    core.product_peak = function() return {m = 64, n = 64, k = 64, own = true} end
+    finally(function() conv.rows, core.product_peak = rows, peak end)
+    conv.rows = {{what = "pictures", x = {1, 1, 6, 5, 8}, filters = 8},
+      {what = "frames", x = {1, 3, 4, 5, 8}, filters = 16}}
+    local asked = {}
+    local found = conv.measure({threads = 1, seconds = 0.01, dtype = "f32"}, function(row, machine)
+      asked[#asked + 1] = row.what .. " " .. row.dtype .. " " .. machine.threads
+      return 3 * row.seconds
+    end)
+    assert.same({"pictures f32 1", "frames f32 1"}, asked)
+    for _, row in ipairs(found) do
+      assert.near(3, row.ratio, 1e-9)
+      assert.is_true(row.of_peak > 0 and row.tflops > 0)
+    end
+    -- taps of all channels, twice, at each position
+    assert.near(2 * 6 * 5 * 9 * 8 * 8, found[1].tflops * 1e12 * found[1].seconds, 1)
+  end)
+
   it("tells what packing weights takes of models' products", function()
     local packing = require "moonreel.bench.packing"
     local models = packing.models
