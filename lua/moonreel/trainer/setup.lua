@@ -366,14 +366,18 @@ local function place_of(r, manifest)
   local was = manifest.settings
     and require("moonreel.settings").from_json(manifest.settings, r.source and r.source.path
     or r.dir) or s
-  local options, note = blame.field(s, "dataset.data_path", place.of, {index = r.index,
-    rule = buckets.of(s), seed = s.seed, change = s.data_change, folder = r.dir,
-    state = manifest.sampler, excluded = manifest.excluded,
-    source = r.found and r.found.run or nil,
-    was = {rule = buckets.of(was), data_path = was.dataset.data_path
-      and setup.index_of(was.dataset.data_path)}})
-  r.notes[#r.notes + 1] = note
-  return options
+  -- one rank tells for all what the epoch has trained
+  local found = r.team:first(function()
+    local options, note = blame.field(s, "dataset.data_path", place.of, {index = r.index,
+      rule = buckets.of(s), seed = s.seed, change = s.data_change, folder = r.dir,
+      state = manifest.sampler, excluded = manifest.excluded,
+      source = r.found and r.found.run or nil,
+      was = {rule = buckets.of(was), data_path = was.dataset.data_path
+        and setup.index_of(was.dataset.data_path)}})
+    return {options = options, note = note}
+  end)
+  r.notes[#r.notes + 1] = found.note
+  return found.options
 end
 
 --- Start decoding where a checkpoint stands, whose manifest this is; nil: the first epoch.

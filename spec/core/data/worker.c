@@ -224,6 +224,9 @@ static void slots(mr_index *index)
         forget(&many);
     }
     forget(&one);
+    mr_loader *l;
+    mr_loader_options o = {.slot = 4, .parts = 3};
+    CHECK_FAILS(open_rank(index, &o, &l), MR_E_RECIPE, "3 ranks cannot share slots of 4");
 }
 
 static void no_sleep(int64_t ns)
