@@ -271,7 +271,7 @@ function encoders.measure(options)
   for i, dtype in ipairs(dtypes) do
     local row = beside(block(dtype, facts.threads, options.seconds), dtype, o, "t5-block")
     row.step_share = step.measure(setmetatable({dtype = dtype}, {__index = options})).ratio
-    row.aim = BLOCK_SHARE
+    row.share_aim = BLOCK_SHARE
     answer.blocks[i] = row
   end
   return answer

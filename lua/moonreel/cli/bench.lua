@@ -357,7 +357,7 @@ function runs.encoders(o)
     for _, row in ipairs(r.blocks) do
       print(("  %s, %s: %.2f of the product peak, %.2f of the share of the step (%.2f): %s"):format(
         row.part, row.dtype, row.share, row.share / row.step_share, row.step_share,
-        verdict(row.share >= row.aim * row.step_share)))
+        verdict(row.share >= row.share_aim * row.step_share)))
       parts[#parts + 1] = row
     end
     local function digits(f) return function(v) return (f):format(v) end end
@@ -368,6 +368,7 @@ function runs.encoders(o)
         return ("%.3f s, %.0f MB"):format(v.seconds, v.peak_bytes * 1e-6)
       end},
       {key = "speedup", title = "moonreel", right = true, format = digits("%.2f x")},
+      {key = "aim", title = "asked", right = true, format = digits("%.1f x")},
       {key = "peer_missing", title = ""}}, parts)
   end
 end
