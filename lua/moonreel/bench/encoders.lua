@@ -153,15 +153,20 @@ function encoders.caption(folder, dtype, threads)
     read_bytes = files.bytes_read - at, weight_bytes = 2 * sizes.elements(files.sizes)}
 end
 
--- a block with all of its tokens: rate, share of the product peak
-local function block(dtype, threads, seconds)
+--- A block with all of its tokens, in turn with the product peak.
+---@param dtype string
+---@param threads integer
+---@param seconds number
+---@param name string|nil    of a released T5; XXL where absent
+---@return table             part, flop, tflops, seconds, share: of the product peak
+function encoders.block(dtype, threads, seconds, name)
   local device <close> = E.device("cpu", threads)
-  local s, B, L = sizes.of_name(XXL), BLOCK[1], BLOCK[2]
+  local s, B, L = sizes.of_name(name or XXL), BLOCK[1], BLOCK[2]
   local one = part.new(device, dtype, function(params)
     return network.block(nn.scope(params, "block"), s)
   end, function(g, layers, io) return layers:forward(g, io.x, io.bias) end)
   one.exec:init(1)
-  local given = {x = T.new(dtype, {B, 1, L, s.d_model}):fill_normal(1, "x"),
+  local given = {x = T.new("f32", {B, 1, L, s.d_model}):fill_normal(1, "x"):to(dtype),
     bias = T.new(dtype, {s.num_heads, L, L})}
   one:run(given)
   local prog = one:program(given)
@@ -178,7 +183,8 @@ local function block(dtype, threads, seconds)
   end}, seconds)
   one:close()
   local tflops = paired.median(got[2])
-  return {part = "block of " .. XXL, flop = flop, tflops = tflops, seconds = flop / tflops * 1e-12,
+  return {part = "block of " .. (name or XXL), flop = flop, tflops = tflops,
+    seconds = flop / tflops * 1e-12,
     share = paired.ratio(got[2], got[1])}
 end
 
@@ -269,7 +275,7 @@ function encoders.measure(options)
   end)
   answer.caption.dtype, answer.caption.limit_bytes = dtypes[#dtypes], CAPTION_BYTES
   for i, dtype in ipairs(dtypes) do
-    local row = beside(block(dtype, facts.threads, options.seconds), dtype, o, "t5-block")
+    local row = beside(encoders.block(dtype, facts.threads, options.seconds), dtype, o, "t5-block")
     row.step_share = step.measure(setmetatable({dtype = dtype}, {__index = options})).ratio
     row.share_aim = BLOCK_SHARE
     answer.blocks[i] = row

@@ -306,6 +306,14 @@ describe("moonreel bench", function()
     -- every block once, beside the norm at the end and the biases, which were read before
     assert.is_true(c.read_bytes < c.weight_bytes and c.read_bytes > 0.999 * c.weight_bytes)
     require("moonreel.core.base").remove_dir(path:match("^(.*)/"))
+
+    local b = encoders.block("bf16", 1, 0.01, "t5-v1_1-small")
+    assert.equal("block of t5-v1_1-small", b.part)
+    -- products of 4 x 300 tokens: q, k, v, o of 512 x 384, three of 512 x 1024; scores
+    local tokens = 4 * 300
+    assert.near(2 * tokens * (4 * 512 * 384 + 3 * 512 * 1024) + 4 * tokens * 300 * 384, b.flop,
+      0.02 * b.flop)
+    assert.is_true(b.share > 0 and b.seconds > 0)
   end)
 
   it("makes a folder for the checkpoint that it saves, and takes none that is there", function()
