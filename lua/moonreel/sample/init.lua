@@ -305,6 +305,12 @@ function Sampler:render(given)
   check_size(self, r)
   if r.loop > 1 then
     self.pipe.autoencoder:head(r.condition_length)
+    local latent = self.pipe.autoencoder:latent(r.frames, r.height, r.width)[2]
+    if latent < r.condition_length then
+      base.raise("MR_E_USAGE", ("sampling.condition_frame_length is %d, but a piece of %d frames "
+        .. "has %d latent frames; try: more --num-frames"):format(r.condition_length, r.frames,
+        latent))
+    end
   end
   r.done, r.total = 0, -(-#r.items // r.batch) * r.loop * r.steps
   for first = 1, #r.items, r.batch do

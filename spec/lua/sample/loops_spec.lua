@@ -67,6 +67,10 @@ describe("sample with conditions", function()
     assert.is_false(frames(other, 6, 7) == frames(three, 6, 7))
     assert.is_false(frames(three, 6, 10) == frames(three, 10, 14))
     assert.is_true(three.pixels == render(fields)[1].pixels)
+    local ok, err = pcall(render, {"loop=2", "condition_frame_length=7"})
+    assert.is_false(ok)
+    assert.matches("condition_frame_length is 7, but a piece of 6 frames has 6 latent frames",
+      tostring(err))
   end)
 
   it("keeps what it goes on from, step by step", function()
