@@ -59,46 +59,43 @@ describe("a step over many ranks", function()
     local dir = folder.new()
     finally(function() dir:remove() end)
     local script = dir:write("four.lua", [[
-local E, G = require "moonreel.core.exec", require "moonreel.core.graph"
-local ops, optim = require "moonreel.core.op", require "moonreel.optim"
-local regions = require "moonreel.optim.regions"
+local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
+  require "moonreel.core.tensor"
+local nn, ops, optim = require "moonreel.nn", require "moonreel.core.op", require "moonreel.optim"
+local ranks, regions = require "moonreel.optim.ranks", require "moonreel.optim.regions"
 local world = require("moonreel.comm").world()
-local told = {}
--- what is called, with the name that a schedule gives it
-local function watched(object, names)
-  return setmetatable({}, { __index = function(_, method)
-    return function(_, ...)
-      told[#told + 1] = names[method]
-      return object[method](object, ...)
-    end
-  end })
-end
-local params = G.params("f32")
-local nn = require "moonreel.nn"
-local layer = nn.Linear(nn.scope(params), "layer", 64, 64)
+local params = G.params("bf16")
+-- large enough that every rank owns a part
+local layer = nn.Linear(nn.scope(params), "layer", 1024, 768)
 params:seal { ranks = world:size() }
-local start, stop = require("moonreel.optim.ranks").owned(params, world:rank(), world:size())
-local run = E.new(E.device("cpu", 1), params, { regions = regions.adamw { start = start,
-  stop = stop } })
-run:init(1)
-local update = optim.new(run, params, watched(world, { reduce_scatter = "reduce",
-  all_gather = "gather" }))
-update.prog = watched(update.prog, { run = "update" })
+local team = ranks.new(params, world)
 local g = G.graph(params)
-local x = g:input("x", "f32", { 2, 64 })
-local y = layer(g, x)
+local y = ops.cast(layer(g, g:input("x", "bf16", { 2, 1024 })), { dtype = "f32" })
 g:backward((ops.sum(y * y, { axes = { 0, 1 } })))
+team:reduce(g)
 g:finish()
-local prog = run:compile(g)
-for step = 1, 2 do
-  prog:set("x", require("moonreel.core.tensor").new("f32", { 2, 64 }))
-  prog:run()
-  for _, row in ipairs(prog:times()) do
-    local name = row.backward and "backward" or "forward"
-    told[#told + 1] = told[#told] ~= name and name or nil
+local run = E.new(E.device("cpu", 1), params, { regions = regions.adamw { dtype = "bf16",
+  parts = team:owned() } })
+run:init(1)
+local prog, update = run:compile(g), optim.new(run, params, team, true)
+prog:time(true)
+update.prog:time(true)
+local told, named = {}, { reduce_scatter = "reduce", adamw = "update", all_gather = "gather" }
+-- what has run, with the names that a schedule gives it
+local function tell(p, otherwise)
+  for _, row in ipairs(p:times()) do
+    local name = row.seconds > 0 and (named[row.op] or otherwise
+      and (row.backward and "backward" or "forward"))
+    told[#told + 1] = name and told[#told] ~= name and name or nil
   end
+end
+for step = 1, 2 do
+  prog:set("x", T.new("bf16", { 2, 1024 }))
+  prog:run()
   update:step { lr = 1e-3, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0, step = step,
     grad_scale = 1 }
+  tell(prog, true)
+  tell(update.prog)
 end
 -- one step, from its gather on
 print(table.concat(told, " ", 5, 9))
