@@ -100,7 +100,7 @@ static size_t check(const mr_row *row)
 
 static void unusual(void)
 {
-    mr_row base = usual(), rows[16];
+    mr_row base = usual(), rows[17];
     size_t least = check(&base), n = 0;
     CHECK(least < 70);
     for (size_t i = 0; i < MR_COUNT(rows); i++)
@@ -108,6 +108,7 @@ static void unusual(void)
     rows[n++].root = 300;
     rows[n++].info.first_pts = -5;
     rows[n].info.rate_num = 30000, rows[n++].info.rate_den = 1001;
+    rows[n++].info.matrix = 5;
     rows[n].info.primaries = 9, rows[n++].info.range = 2;
     rows[n++].info.flags = MR_CLIP_VFR | MR_CLIP_PART;
     rows[n].info.width = 720, rows[n++].info.height = 1280;
