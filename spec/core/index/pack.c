@@ -4,6 +4,7 @@
 #include "clips.h"
 #include "index/room.h"
 #include <sys/stat.h>
+#include <xxhash.h>
 
 static bool same_row(const mr_row *a, const mr_row *b)
 {
@@ -131,6 +132,25 @@ static void unusual(void)
         CHECK(check(&rows[i]) > 20);
 }
 
+// a count that the bytes behind it cannot hold is damage, whatever the checksum says
+static void long_lists(void)
+{
+    mr_row row = usual(), got = {0};
+    index_pack p = {0};
+    mr_arena arena;
+    mr_arena_init(&arena);
+    row.info.n_keys = 0, row.n_captions = 0;
+    CHECK_OK(index_pack_row(&p, &row, NULL));
+    // behind the facts stand both counts and the checksum
+    p.n -= 6;
+    index_put_varint(&p, (uint64_t)1 << 50);
+    index_put_int(&p, XXH32(p.bytes, p.n, 0), 4);
+    const MDB_val v = {p.n, p.bytes};
+    CHECK_FAILS(index_unpack_row(v, &arena, &got, NULL, NULL), MR_E_DATA, "a key frame list");
+    mr_arena_fini(&arena);
+    mr_free(p.bytes);
+}
+
 // the promise: at most 260 bytes a row with captions of 300, everything counted
 static void size(void)
 {
@@ -163,6 +183,7 @@ int main(void)
 {
     nothing();
     unusual();
+    long_lists();
     size();
     return check_done();
 }
