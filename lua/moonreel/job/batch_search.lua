@@ -10,6 +10,7 @@ local feed = require "moonreel.trainer.feed"
 local json = require "moonreel.core.json"
 local largest = require "moonreel.trainer.largest"
 local loop = require "moonreel.trainer.loop"
+local optim = require "moonreel.optim"
 local plan = require "moonreel.plan"
 local printer = require "moonreel.text.table"
 local program = require "moonreel.trainer.program"
@@ -240,6 +241,7 @@ function batch_search.run(settings, given)
   end
   setup.models(r)
   r.exec:init(settings.seed)
+  r.update = optim.new(r.exec, r.pipe.params)
   r.shapes = feed.new(settings, r.pipe)
   r.planner = programs.new(r.exec, r:keep(E.plan(r.pipe.params, {
     regions = regions.of(settings), facts = r.facts })), r.pipe, { most_bytes = 0,

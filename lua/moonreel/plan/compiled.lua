@@ -93,7 +93,9 @@ function Compiled:of(settings)
   local pipe = pipeline.of(settings, dtype)
   local facts = m.cpu or APART
   local rates = m.here and { f32 = m.here:rates("f32"), bf16 = m.here:rates("bf16") } or nil
-  local job = settings.job ~= "train" and settings.job or nil
+  -- a search for batches trains
+  local trains = settings.job == "train" or settings.job == "batch_search"
+  local job = not trains and settings.job or nil
   local exec = E.plan(pipe.params, { regions = not job and regions.of(settings) or nil,
     facts = facts, rates = rates })
   local models = { key = key, pipe = pipe, exec = exec, dtype = dtype, job = job,
