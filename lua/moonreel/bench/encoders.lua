@@ -106,10 +106,10 @@ end
 function encoders.autoencoder(dtype, threads, seconds, clip)
   local size = clip or encoders.clip
   local device <close> = E.device("cpu", threads)
+  local pixels = T.new("u8", {size.frames, 3, size.height, size.width})
   local before = warm_up(device, dtype)
   local coder <close> = random_codec(device, dtype, size)
   local answer = {weight_bytes = weight_bytes(coder.exec), parts = json.array{}}
-  local pixels = T.new("u8", {size.frames, 3, size.height, size.width})
   local z
   local function whole(name, rows, run)
     local began = base.now_s()
