@@ -72,8 +72,9 @@ demo-data: build
 
 # clips lie in a folder named after the scripts that drew them and never change there: a run that reads
 # them goes on, and keeps its open index, while this makes others
-$(DEMO)/demo.mrx/data.sum: $(wildcard datasets/demo/*.lua)
-	@clips=$(DEMO)/clips-$$(cat $^ | cksum | cut -d' ' -f1); \
+# (core/index/room.h: the format of indexes)
+$(DEMO)/demo.mrx/data.sum: $(wildcard datasets/demo/*.lua) core/index/room.h
+	@clips=$(DEMO)/clips-$$(cat $(filter %.lua,$^) | cksum | cut -d' ' -f1); \
 	test -d $$clips || { rm -rf $$clips.tmp; \
 	    $(MOONREEL) datasets/demo/build.lua $$clips.tmp && mv -T $$clips.tmp $$clips; } && \
 	$(MOONREEL) data ingest $$clips/demo.csv -o $(DEMO)/demo.mrx

@@ -216,8 +216,9 @@ static mr_status open_index(mr_index *ix, bool verify)
     const char *format = mr_index_meta(ix, "format"), *state = mr_index_meta(ix, "state"),
                *rows = mr_index_meta(ix, "rows");
     if (!format || strcmp(format, DATA_FORMAT) != 0)
-        return mr_fail(MR_E_FORMAT, "%s: format '%s', expected '%s'", ix->path,
-                       format ? format : "none", DATA_FORMAT);
+        return mr_fail(MR_E_FORMAT,
+                       "%s: format '%s', expected '%s'; try: moonreel data ingest once more",
+                       ix->path, format ? format : "none", DATA_FORMAT);
     if (!state || strcmp(state, "sealed") != 0)
         return mr_fail(MR_E_DATA,
                        "%s: is not sealed; try: build it again with 'moonreel data ingest'",

@@ -200,8 +200,11 @@ describe("overrides of shipped recipes", function()
         -- nothing would read it: an error, as it is given on the command line
         assert.is_false(ok, where)
         assert.equal(2, now.exit)
-        assert.equal(1, (now.message:find(argument .. ": " .. leaf.path .. " is read only when ",
-          1, true)), now.message)
+        -- of a map it names the entry
+        local text = now.message:gsub("(: " .. leaf.path:gsub("%p", "%%%0") .. ")[%w_.]* is read",
+          "%1 is read")
+        assert.equal(1, (text:find(argument .. ": " .. leaf.path .. " is read only when ", 1,
+          true)), now.message)
       elseif valid and not ok then
         -- another type lacks what is inherited, or wants another kind of it
         local record = leaf.path:match("^(.*)%.type$")

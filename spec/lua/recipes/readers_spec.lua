@@ -57,6 +57,7 @@ local elsewhere = {
   ["cache"] = "of runs that read one (spec/lua/job/extract_spec.lua)",
   ["job"] = "the command's (spec/lua/job/extract_spec.lua)",
   ["strict"] = "of weights to start from (spec/lua/trainer/loop_spec.lua)",
+  data_change = "of a run that goes on with other samples (spec/trainer/restart_spec.lua)",
   ["vae.from_pretrained"] = "of weights that lie apart (spec/recipes/tiny_opensora12_spec.lua)",
   ["vae.type"] = "another type lies apart", ["text_encoder.type"] = "one built type",
 }
