@@ -328,6 +328,7 @@ end
 
 -- the micro-batches of a step: every rank goes over all of them and does its own
 local function micro_batches(r, sum)
+  local mine
   for _ = 1, r.micros do
     local next = r.ahead or draw(r, sum)
     local batch = next[2]
@@ -335,18 +336,27 @@ local function micro_batches(r, sum)
     if not next[1] then
       meet(r, NOTHING, batch)
     elseif not batch then
-      return
+      break
     end
-    if not batch.other then
+    if not batch.other and r.reduced then
+      mine = next
+    elseif not batch.other then
       micro_batch(r, sum, next)
     end
     sum.last = batch.last
     sum.n, sum.samples, sum.epoch = sum.n + 1, sum.samples + batch.n, batch.epoch
-    r.loader:release(batch)
+    if mine ~= next then
+      r.loader:release(batch)
+    end
     if batch.last and r.team.size > 1 then
       meet(r, NOTHING)
       share_failures(r)
     end
+  end
+  -- it ends with the reduction, which all ranks begin behind what they tell each other meanwhile
+  if mine then
+    micro_batch(r, sum, mine)
+    r.loader:release(mine[2])
   end
 end
 
