@@ -119,11 +119,6 @@ static mr_status check_share(mr_loader_options *o)
         return mr_fail(MR_E_USAGE,
                        "part %d of %d, groups of %d: expected part 0 to %d, groups from 1", o->part,
                        o->parts, o->group, o->parts - 1);
-    if (o->slot > 1 && o->slot % o->parts)
-        return mr_fail(MR_E_RECIPE,
-                       "%d ranks cannot share slots of %d micro-batches evenly; try: virtual_ranks "
-                       "that %d divides, or 1",
-                       o->parts, o->slot, o->parts);
     return MR_OK;
 }
 

@@ -113,15 +113,35 @@ describe("a run by many ranks", function()
 
   it("resumes by other ranks in step, and says who has nothing to do", function()
     local want = run_alone()
-    -- nobody says what a step is made of: the run that is continued does
-    local told = train(4, "then4", "virtual_ranks=1", "load=" .. demo_data.run_dir(out, "by2")
-      .. "@2")
+    local told = train(4, "then4", "load=" .. demo_data.run_dir(out, "by2") .. "@2")
     assert.matches("1 of 4 ranks have nothing to do: a step is made of 3 micro%-batches "
       .. "%(made for 3 ranks, accumulate = 1%); try: virtual_ranks=4", told)
-    local got = lines("by2", "step")
+    local got = lines("then4", "step")
+    assert.equal(2, #got)
     for i = 3, 4 do
-      local line = got[#got - 4 + i]
+      local line = got[i - 2]
       assert.equal(i, line.step)
+      assert.near(1, line.loss / want[i].loss, 1e-5)
+    end
+  end)
+
+  it("keeps the steps of the ranks that began, where nobody says what they are made of", function()
+    train(2, "two", "virtual_ranks=1", "steps=2")
+    local told = train(3, "two", "virtual_ranks=1", "steps=3", "load=latest")
+    assert.matches("1 of 3 ranks have nothing to do: a step is made of 2 micro%-batches", told)
+    assert.equal(2, lines("two", "step")[3].batches)
+  end)
+
+  it("goes over the end of an epoch inside a step", function()
+    -- 7 micro-batches an epoch, 3 a step
+    local large = 'bucket_config={["32px"]={[1]={1.0,25},[6]={1.0,50}}}'
+    train(1, "over1", large, "steps=6")
+    train(2, "over2", large, "steps=6")
+    local want, got = lines("over1", "step"), lines("over2", "step")
+    assert.equal(6, #got)
+    assert.same({ 0, 1, 2 }, { got[2].epoch, got[3].epoch, got[5].epoch })
+    for i, line in ipairs(got) do
+      assert.same({ want[i].samples, want[i].epoch }, { line.samples, line.epoch })
       assert.near(1, line.loss / want[i].loss, 1e-5)
     end
   end)
@@ -130,7 +150,7 @@ describe("a run by many ranks", function()
     local stopped = process.run({ "/bin/sh", "-c", [[
       : > "$0.log"
       "$@" >> "$0.log" 2>&1 & pid=$!
-      until grep -q "^step 2/" "$0.log"; do sleep 0.02; done
+      until grep -q "^step 2/" "$0.log" || ! kill -0 $pid; do sleep 0.02; done
       kill -TERM $pid
       wait $pid
     ]], out .. "/stop", table.unpack(words(2, "stopped", "steps=100000")) }, "",

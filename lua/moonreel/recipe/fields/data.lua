@@ -26,8 +26,8 @@ return {
     help = "resolution -> frames -> what a micro-batch costs, in any unit; none: its pixels" },
   { "virtual_ranks", "integer", default = 1, min = 1, unit = "micro-batches", reader = "data",
     resume = "warn",
-    help = "so many micro-batches in a row cost nearly the same, for ranks that share them; a "
-      .. "multiple of their number. A step takes so many for each of accumulate, whatever ranks "
+    help = "so many micro-batches in a row cost nearly the same, for ranks that share them; "
+      .. "best a multiple of their number. A step takes so many for each of accumulate, whatever ranks "
       .. "there are; 1: as many as there are ranks when the run begins" },
   { "data_change", "text", default = "refuse", choices = { "refuse", "carry", "next", "restart" },
     reader = "data", affects = "nothing", resume = "free",
