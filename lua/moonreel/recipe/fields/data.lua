@@ -27,8 +27,8 @@ return {
   { "virtual_ranks", "integer", default = 1, min = 1, unit = "micro-batches", reader = "data",
     resume = "warn",
     help = "so many micro-batches in a row cost nearly the same, for ranks that share them; "
-      .. "best a multiple of their number. A step takes so many for each of accumulate, whatever ranks "
-      .. "there are; 1: as many as there are ranks when the run begins" },
+      .. "best a multiple of their number. A step takes so many for each of accumulate, whatever "
+      .. "ranks there are; 1: as many as there are ranks when the run begins" },
   { "data_change", "text", default = "refuse", choices = { "refuse", "carry", "next", "restart" },
     reader = "data", affects = "nothing", resume = "free",
     help = "what a resume does when the samples are others than the checkpoint's: refuse; train "
