@@ -420,6 +420,11 @@ end
 -- that goes on by more or fewer ranks keeps them, so that its steps stay the same.
 local function count_micros(r, resumed)
   local s, before = r.settings, resumed and resumed.run_state
+  local stage = ranks.stage(s)
+  if r.team.size > 1 and stage > 1 then
+    r.notes[#r.notes + 1] = ("ZeRO %d is trained as ZeRO 1: gradients%s are whole on every rank")
+      :format(stage, stage > 2 and " and weights" or "")
+  end
   r.step_ranks = s.virtual_ranks > 1 and s.virtual_ranks or before and (before.step_ranks or 1)
     or r.team.size
   r.micros = r.step_ranks * s.accumulate
