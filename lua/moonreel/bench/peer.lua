@@ -36,7 +36,10 @@ end
 ---@return table|nil result
 ---@return string|nil reason  why there is none
 function peer.data(python, what, request)
-  local result = start(python, "peer_data.py", what, request)
+  local started, result = pcall(start, python, "peer_data.py", what, request)
+  if not started then
+    return nil, result.message
+  end
   local line = result.output:match("({[^\n]*})%s*$")
   if result.exit ~= 0 or not line then
     return nil, result.timed_out and ("it did not finish in %g s"):format(peer.deadline_s)

@@ -426,3 +426,11 @@ describe("moonreel bench", function()
     end
   end)
 end)
+
+describe("peers of data", function()
+  it("are absent where the interpreter is", function()
+    local result, reason = require("moonreel.bench.peer").data("/no/python3", "pyav", {})
+    assert.is_nil(result)
+    assert.matches("cannot start /no/python3", reason, 1, true)
+  end)
+end)
