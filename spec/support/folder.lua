@@ -68,4 +68,16 @@ function folder.moonreel(words, before)
   return done.output, text, done.exit
 end
 
+--- A runner of `moonreel data WORDS`: @ in words is the folder that `place` gives, the exit code
+-- has to be `want` or 0; gives stdout and stderr.
+---@param place function
+---@return function run(words, want)
+function folder.data_command(place)
+  return function(words, want)
+    local out, err, code = folder.moonreel("data " .. (words:gsub("@", place())))
+    require("luassert").equal(want or 0, code, out .. err)
+    return out, err
+  end
+end
+
 return folder

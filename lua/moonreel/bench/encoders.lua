@@ -16,6 +16,7 @@ local nn = require "moonreel.nn"
 local opensora_vae = require "moonreel.models.opensora_vae"
 local paired = require "moonreel.bench.paired"
 local part = require "moonreel.embed.part"
+local planned = require "moonreel.plan.encoders"
 local process = require "moonreel.core.process"
 local residency = require "moonreel.embed.residency"
 local sizes = require "moonreel.models.t5.sizes"
@@ -66,14 +67,6 @@ local function warm_up(device, dtype)
   return core.max_resident()
 end
 
-local function weight_bytes(exec)
-  local bytes = 0
-  for _, region in ipairs(exec:regions()) do
-    bytes = bytes + region.bytes
-  end
-  return bytes
-end
-
 -- the bytes that the largest layer of some programs reads and writes, its weights left out
 local function largest_layer(rows)
   local most = 0
@@ -109,7 +102,7 @@ function encoders.autoencoder(dtype, threads, seconds, clip)
   local pixels = T.new("u8", {size.frames, 3, size.height, size.width})
   local before = warm_up(device, dtype)
   local coder <close> = random_codec(device, dtype, size)
-  local answer = {weight_bytes = weight_bytes(coder.exec), parts = json.array{}}
+  local answer = {weight_bytes = planned.weight_bytes(coder.exec), parts = json.array{}}
   local z
   local function whole(name, rows, run)
     local began = base.now_s()

@@ -93,6 +93,16 @@ local function check(path, rows, want)
   end
 end
 
+-- the rest of opening: what fails closes it
+local function opened(self, f)
+  local good, problem = pcall(f)
+  if not good then
+    self:close()
+    error(problem, 0)
+  end
+  return self
+end
+
 --- Open a cache for a run.
 ---@param path string
 ---@param want table     latents, text: of cache.about.of; those that will be read
@@ -101,7 +111,7 @@ end
 ---   weights are not there to be compared
 function cache.open(path, want, given)
   local self = setmetatable({ path = path, stores = {}, unchecked = {} }, Cache)
-  local good, problem = pcall(function()
+  opened(self, function()
     local found, parts = pieces_of(path)
     self.parts = parts
     for i = 1, parts do
@@ -112,10 +122,6 @@ function cache.open(path, want, given)
       self.index = rows.index
     end
   end)
-  if not good then
-    self:close()
-    error(problem, 0)
-  end
   for kind, rows in pairs(want) do
     self.unchecked[#self.unchecked + 1] = not rows.model and kind or nil
   end
@@ -295,7 +301,7 @@ function cache.create(path, rows)
     return nil
   end
   local self = setmetatable({ path = folder, store = store.create(folder) }, Piece)
-  local good, problem = pcall(function()
+  return opened(self, function()
     local before = self.store:text("about")
     if before then
       compare(before, folder .. ".part")
@@ -303,11 +309,6 @@ function cache.create(path, rows)
       self.store:commit("about", text)
     end
   end)
-  if not good then
-    self:close()
-    error(problem, 0)
-  end
-  return self
 end
 
 --- Where samples that cannot be read are listed; the list stays in the piece.

@@ -18,10 +18,10 @@ local command = {
 
 -- libraries that the program may be built without, and what is then
 local OPTIONAL = {
-  oneDNN = "own kernels for products, slower",
-  OpenMP = "one thread",
-  libedit = "the prompt has plain lines, without history and completion",
-  minizip = "weights saved by torch (.pth, .bin) cannot be opened",
+  { "oneDNN", "own kernels for products, slower" },
+  { "OpenMP", "one thread" },
+  { "libedit", "the prompt has plain lines, without history and completion" },
+  { "minizip", "weights saved by torch (.pth, .bin) cannot be opened" },
 }
 local SLOW = { power = "at its limit of power", heat = "hot", brake = "the supply asks for less",
   hardware = "hardware slowdown" }
@@ -50,9 +50,9 @@ local function program(report)
     built[name] = version
     report:add(name, "ok", version)
   end
-  for _, name in ipairs { "oneDNN", "OpenMP", "libedit", "minizip" } do
-    if not built[name] then
-      report:add(name, "absent", OPTIONAL[name])
+  for _, row in ipairs(OPTIONAL) do
+    if not built[row[1]] then
+      report:add(row[1], "absent", row[2])
     end
   end
 end

@@ -10,7 +10,10 @@ local encoders = {}
 local Encoders = {}
 Encoders.__index = Encoders
 
-local function weights_of(exec)
+--- Bytes of all regions of an executor.
+---@param exec mr.Exec
+---@return integer
+function encoders.weight_bytes(exec)
   local bytes = 0
   for _, row in ipairs(exec:regions()) do
     bytes = bytes + row.bytes
@@ -29,11 +32,11 @@ function encoders.new(pipe, m, options)
   local of = { facts = options.facts, rates = options.rates }
   if pipe.autoencoder.apart and not options.video then
     self.codec = codec.plan(pipe, of)
-    self.weights = self.weights + weights_of(self.codec.exec)
+    self.weights = self.weights + encoders.weight_bytes(self.codec.exec)
   end
   if pipe.text.apart and not options.captions then
     self.text, self.captions = embed.plan(pipe, of)
-    self.weights = self.weights + weights_of(self.text.exec)
+    self.weights = self.weights + encoders.weight_bytes(self.text.exec)
     self.notes[1] = ("captions are planned with all of their %d tokens, and all weights of their "
       .. "encoder in memory"):format(pipe.text.max_length)
   end

@@ -4,8 +4,8 @@
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local demo_data = require "spec.support.demo_data"
+local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
-local moonreel = require("spec.support.folder").moonreel
 
 local dir
 local function clip(i) return ("%s/clips/%03d.mp4"):format(dir, i) end
@@ -31,11 +31,7 @@ setup(function()
 end)
 teardown(function() os.execute("rm -r '" .. dir .. "'") end)
 
-local function run(words, want)
-  local out, err, code = moonreel("data " .. words:gsub("@", dir))
-  assert.equal(want or 0, code, out .. err)
-  return out, err
-end
+local run = folder.data_command(function() return dir end)
 
 -- with clip i as f(text) makes it, while work runs
 local function damaged(i, f, work)

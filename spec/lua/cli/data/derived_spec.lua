@@ -5,8 +5,8 @@
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local demo_data = require "spec.support.demo_data"
+local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
-local moonreel = require("spec.support.folder").moonreel
 local signalled = dofile "spec/support/signalled.lua"
 
 local dir
@@ -25,11 +25,7 @@ setup(function()
 end)
 teardown(function() os.execute("rm -r '" .. dir .. "'") end)
 
-local function run(words, want)
-  local out, err, code = moonreel("data " .. words:gsub("@", dir))
-  assert.equal(want or 0, code, out .. err)
-  return out, err
-end
+local run = folder.data_command(function() return dir end)
 local function frames(name)
   local list, index = {}, data.open(dir .. "/" .. name)
   for i = 1, #index do
