@@ -17,6 +17,7 @@ local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
 local regions = require "moonreel.optim.regions"
+local samples = require "moonreel.trainer.samples"
 local setup = require "moonreel.trainer.setup"
 local solve = require "moonreel.plan.solve"
 local work = require "moonreel.job.work"
@@ -55,7 +56,7 @@ local function open_trial(r, bucket, batch)
     lr_at = function() return r.settings.optim.lr end },
     { __index = r, __close = Trial.__close })
   local good, problem = pcall(function()
-    trial.loader = trial:keep(setup.open_loader(r, { epochs = 0, bucket_config = {
+    trial.loader = trial:keep(samples.open_loader(r, { epochs = 0, bucket_config = {
       [bucket.resolution] = { [bucket.frames] = { 1.0, batch } } } }))
     trial.plan = trial.loader:plan()
     trial.feed = feed.new(r.settings, r.pipe, { codec = r.codec })

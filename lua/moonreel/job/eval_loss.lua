@@ -11,7 +11,7 @@ local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local rflow = require "moonreel.diffusion.rflow"
 local sample = require "moonreel.sample"
-local setup = require "moonreel.trainer.setup"
+local samples = require "moonreel.trainer.samples"
 local work = require "moonreel.job.work"
 
 local eval_loss = {}
@@ -69,7 +69,7 @@ local function measure(r, resolution, frames, batch_size)
   for i in ipairs(r.times) do
     row.losses[i] = 0
   end
-  local loader <close> = setup.open_loader(r, { epochs = 1, allow_empty_buckets = true,
+  local loader <close> = samples.open_loader(r, { epochs = 1, allow_empty_buckets = true,
     bucket_config = { [resolution] = { [frames] = { 1.0, batch_size } } } })
   local batches, batch = 0, loader:next()
   while batch and not r.stopped() do

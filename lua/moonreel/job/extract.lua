@@ -12,7 +12,7 @@ local json = require "moonreel.core.json"
 local loader = require "moonreel.data.loader"
 local pipeline = require "moonreel.models.pipeline"
 local progress = require "moonreel.trainer.progress"
-local setup = require "moonreel.trainer.setup"
+local samples = require "moonreel.trainer.samples"
 local work = require "moonreel.job.work"
 
 local extract = {}
@@ -82,7 +82,7 @@ local function open_loader(r)
   local at = r.piece:text("at")
   at = at and json.decode(at, r.piece.path) or { samples = 0 }
   r.samples, r.resumed, r.began_s = at.samples, at.samples, base.now_s()
-  r.loader = r:keep(setup.open_loader(r, { epochs = r.epochs, state = at.state,
+  r.loader = r:keep(samples.open_loader(r, { epochs = r.epochs, state = at.state,
     excluded = at.excluded, sample_part = r.part, sample_parts = r.parts,
     quarantine = r.piece:quarantine() }))
   r.total = r.loader:plan().samples * r.epochs

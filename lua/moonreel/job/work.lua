@@ -3,6 +3,7 @@
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
 local run = require "moonreel.run"
+local samples = require "moonreel.trainer.samples"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
 local team = require "moonreel.comm.team"
@@ -48,7 +49,7 @@ end
 
 --- Open the index of dataset.data_path.
 function Work:open_index()
-  self.index = self:keep(blame.field(self.settings, "dataset.data_path", setup.open_index, self))
+  self.index = self:keep(blame.field(self.settings, "dataset.data_path", samples.open_index, self))
 end
 
 --- Refuse fields that the job would ignore.

@@ -2,6 +2,7 @@
 -- @module moonreel.trainer
 local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
+local samples = require "moonreel.trainer.samples"
 local loop = require "moonreel.trainer.loop"
 local options = require "moonreel.text.options"
 local setup = require "moonreel.trainer.setup"
@@ -18,7 +19,7 @@ trainer.steps = {
   {"open what to start from", setup.source},
   {"compare the recipe with the checkpoint's", setup.compare},
   {"declare the models", setup.models},
-  {"open the data", setup.data},
+  {"open the data", samples.open},
   {"fill the state", setup.fill},
   {"prepare for checkpoints", setup.saver},
   {"predict the cost of each bucket", loop.predict},

@@ -9,6 +9,7 @@ local json = require "moonreel.core.json"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
+local samples = require "moonreel.trainer.samples"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
 local state = require "moonreel.trainer.state"
@@ -459,7 +460,7 @@ local function roll_back(r)
   r.journal:append{kind = "rollback", step = m.run_state.step, from = r.step, wall = base.wall_s()}
   state.load(r.exec, r.pipe.params, source)
   r.ahead = nil
-  setup.loader(r, m)
+  samples.loader(r, m)
   r.step, r.updates, r.sampler = m.run_state.step, m.run_state.updates, m.sampler
   r.bad, r.saved_step, r.failed = 0, r.step, 0
   return true

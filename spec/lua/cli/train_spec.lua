@@ -1,5 +1,6 @@
 --- What `train` does before it trains: variables of the recipe, stages by name.
 -- Covers: lua/moonreel/recipe/variables.lua lua/moonreel/trainer/setup.lua
+-- Covers: lua/moonreel/trainer/samples.lua
 local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
 
