@@ -106,7 +106,7 @@ local function surveys_of(settings, options)
   local base, path = require "moonreel.core.base", options.data or settings.dataset.data_path
   local index, input
   if path then
-    index, input = require("moonreel.trainer.setup").index_of(path)
+    index, input = require("moonreel.trainer.samples").index_of(path)
   end
   if not path or not options.data and (input or not base.exists(index)) then
     return nil

@@ -36,7 +36,7 @@ function target.index(settings, given)
   if not path then
     base.raise("MR_E_USAGE", "dataset.data_path is none; try: --data NAME.mrx")
   end
-  local index, input = require("moonreel.trainer.setup").index_of(path)
+  local index, input = require("moonreel.trainer.samples").index_of(path)
   if input then
     base.raise("MR_E_DATA", ("no index %s; try: moonreel data ingest %s -o %s"):format(index, path,
       index))
