@@ -2,40 +2,10 @@
  * before 1.6. Use: blob p = {0}; pickle_start(&p); ... pickle_end(&p); */
 #ifndef MR_TORCHCASE_H
 #define MR_TORCHCASE_H
+#include "blob.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef struct blob {
-    char *data;
-    size_t n, cap;
-} blob;
-
-static inline void put(blob *b, const void *data, size_t n)
-{
-    if (b->n + n > b->cap) {
-        b->cap = 2 * (b->n + n);
-        b->data = realloc(b->data, b->cap);
-    }
-    if (n)
-        memcpy(b->data + b->n, data, n);
-    b->n += n;
-}
-static inline void puts_to(blob *b, const char *text)
-{
-    put(b, text, strlen(text));
-}
-static inline void put_int(blob *b, uint64_t value, int bytes)
-{
-    put(b, &value, (size_t)bytes);
-}
-static inline void blob_free(blob *b)
-{
-    free(b->data);
-    *b = (blob){0};
-}
 
 /* ---- pickles ---- */
 
@@ -184,12 +154,4 @@ static inline void legacy_storage(blob *b, int64_t elements, const void *data, s
     put(b, data, bytes);
 }
 
-static inline void write_blob(const char *path, const blob *b)
-{
-    // a fresh file each time: some file systems wait for the disk when one is written over
-    remove(path);
-    FILE *f = fopen(path, "wb");
-    fwrite(b->data, 1, b->n, f);
-    fclose(f);
-}
 #endif

@@ -1,26 +1,14 @@
 /* ckpt, hostile files: good safetensors headers, index files, pickles, zips and files before 1.6
  * are changed at random thousands of times. Whatever comes out is refused with an error that names
- * the file, or every tensor of it reads or says why it does not; memory stays bounded.
- *
- * MOONREEL_FUZZ=N runs N rounds per kind of file instead of 1500, MOONREEL_FUZZ_SEED=S starts
- * elsewhere: a night of it, best built with -DMR_SANITIZE=address,undefined. A crash leaves the
- * file that caused it. */
+ * the file, or every tensor of it reads or says why it does not; memory stays bounded. */
 #include "ckptcase.h"
 #include "ckpt/room.h"
+#include "mutator.h"
 #include "peak.h"
 #include "torchcase.h"
 
 static char path[700];
 static const float six[] = {1, 2, 3, 4, 5, 6};
-
-/* ---- random numbers and changes ---- */
-
-static uint64_t state;
-static uint32_t draw(uint32_t below)
-{
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 33) % below;
-}
 
 /* Pieces that mean something to one of the readers. */
 static const char *const words[] = {"{",
@@ -76,48 +64,10 @@ static const char *const words[] = {"{",
                                     "PK\3\4",
                                     "PK\1\2",
                                     "PK\5\6"};
-static const uint64_t numbers[] = {0,           1,           7,          255,       0x7fffffff,
-                                   0x80000000u, 0xffffffffu, 1ull << 40, INT64_MAX, UINT64_MAX};
 
-static void splice(blob *b, size_t at, size_t drop, const void *data, size_t n)
+static void spoil(blob *b)
 {
-    blob out = {0};
-    put(&out, b->data, at);
-    put(&out, data, n);
-    put(&out, b->data + at + drop, b->n - at - drop);
-    blob_free(b);
-    *b = out;
-}
-
-static void change(blob *b)
-{
-    if (b->n < 16)
-        return;
-    size_t at = draw((uint32_t)b->n), left = b->n - at, n = 1 + draw(16);
-    n = n < left ? n : left;
-    const char *word = words[draw(MR_COUNT(words))];
-    uint64_t number = numbers[draw(MR_COUNT(numbers))];
-    size_t wide = (size_t)1 << draw(4);
-    char copy[16];
-    switch (draw(8)) {
-    case 0: b->data[at] ^= (char)(1 << draw(8)); break;
-    case 1: b->data[at] = (char)draw(256); break;
-    case 2: splice(b, at, n, "", 0); break;
-    case 3: splice(b, at, 0, word, strlen(word)); break;
-    case 4: splice(b, at, strlen(word) < left ? strlen(word) : left, word, strlen(word)); break;
-    case 5: memcpy(b->data + at, &number, wide < left ? wide : left); break;
-    case 6: // a piece once more, elsewhere
-        memcpy(copy, b->data + at, n);
-        splice(b, draw((uint32_t)b->n), 0, copy, n);
-        break;
-    case 7: b->n = draw(8) ? b->n : at; break;
-    }
-}
-
-static void change_some(blob *b)
-{
-    for (uint32_t k = 1 + draw(4) * draw(3); k > 0; k--)
-        change(b);
+    change_some(b, words, MR_COUNT(words));
 }
 
 /* ---- good files to start from ---- */
@@ -188,9 +138,9 @@ static void make_safetensors(blob *b)
         "\"e\":{\"dtype\":\"I64\",\"shape\":[0,4],\"data_offsets\":[19,19]}}";
     blob text = {0};
     puts_to(&text, header);
-    change_some(&text);
+    spoil(&text);
     // mostly with the right length, so that the text is reached
-    put_int(b, draw(10) ? text.n : numbers[draw(MR_COUNT(numbers))], 8);
+    put_int(b, draw(10) ? text.n : draw(2) ? draw(300) : UINT64_MAX >> draw(64), 8);
     put(b, text.data, text.n);
     put(b, six, 19);
     blob_free(&text);
@@ -200,7 +150,7 @@ static void make_index(blob *b)
 {
     puts_to(b, "{\"metadata\": {\"total_size\": 24}, \"weight_map\": {\"a\": "
                "\"part.safetensors\", \"b\": \"part.safetensors\"}}");
-    change_some(b);
+    spoil(b);
 }
 
 static void make_legacy(blob *b)
@@ -214,7 +164,7 @@ static void make_legacy(blob *b)
     legacy_storage(b, 6, six, 24);
     legacy_storage(b, 24, six, 24);
     legacy_storage(b, 3, six, 24);
-    change_some(b);
+    spoil(b);
     blob_free(&pickle);
 }
 
@@ -224,7 +174,7 @@ static void make_zip(blob *b, bool change_pickle)
     blob pickle = {0};
     pickle_seed(&pickle, false);
     if (change_pickle)
-        change_some(&pickle);
+        spoil(&pickle);
     zip_add(&z, "arc/data.pkl", pickle.data, pickle.n);
     zip_add(&z, "arc/byteorder", "little", 6);
     zip_add(&z, "arc/data/0", six, 24);
@@ -233,7 +183,7 @@ static void make_zip(blob *b, bool change_pickle)
     zip_end(&z);
     *b = z.body;
     if (!change_pickle)
-        change_some(b);
+        spoil(b);
     blob_free(&pickle);
 }
 
@@ -253,7 +203,7 @@ static void make_manifest(blob *b)
 {
     char hex[33];
     puts_to(b, manifest);
-    change_some(b);
+    spoil(b);
     mr_hash128_hex(mr_hash128_of(b->data, b->n), hex);
     puts_to(b, MR_SELF_HEAD);
     puts_to(b, hex);
@@ -351,16 +301,13 @@ int main(void)
     static const struct {
         const char *file;
         void (*make)(blob *b);
-        int opened; // of a hundred, at least: the changes are no mere noise
+        uint64_t opened; // of a hundred, at least: the changes are no mere noise
     } kinds[] = {{"header.safetensors", make_safetensors, 2},
                  {"model.safetensors.index.json", make_index, 1},
                  {"pickle.pth", make_pickle, 5},
                  {"zip.pth", make_container, 5},
                  {"legacy.pth", make_legacy, 5},
                  {"step/MANIFEST.json", make_manifest, 5}};
-    const char *rounds_told = getenv("MOONREEL_FUZZ"), *seed_told = getenv("MOONREEL_FUZZ_SEED");
-    long rounds = rounds_told ? strtol(rounds_told, NULL, 10) : 1500;
-    uint64_t seed = seed_told ? strtoull(seed_told, NULL, 10) : 1;
     const char *dir = case_dir("fuzz");
     mr_ckpt_item items[] = {
         {.name = "a", .dtype = MR_ST_F32, .rank = 1, .shape = {3}, .data = six},
@@ -371,14 +318,14 @@ int main(void)
     write_shard(path);
     long before = peak_status("VmRSS:");
     for (size_t k = 0; k < MR_COUNT(kinds); k++) {
-        long opened = 0;
+        uint64_t opened = 0;
+        fuzz_rounds r = fuzz_start(1500);
         snprintf(path, sizeof path, "%s/%s", dir, kinds[k].file);
-        state = seed * 1000003 + k;
-        for (long i = 0; i < rounds; i++)
+        while (fuzz_next(&r, k))
             opened += round_of(kinds[k].make);
-        printf("%s: seed %llu, %ld rounds, %ld opened\n", kinds[k].file, (unsigned long long)seed,
-               rounds, opened);
-        CHECK(opened * 100 >= rounds * kinds[k].opened && opened < rounds * 9 / 10);
+        printf("%s: seed %llu, %llu rounds, %llu opened\n", kinds[k].file,
+               (unsigned long long)r.seed, (unsigned long long)r.n, (unsigned long long)opened);
+        CHECK(opened * 100 >= r.n * kinds[k].opened && opened < r.n * 9 / 10);
     }
     long grown = peak_status("VmHWM:") - before;
     printf("memory: %ld KiB above the start\n", grown);

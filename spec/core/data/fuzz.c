@@ -1,33 +1,14 @@
 /* data and index, hostile files: good tables, quarantine lists, indexes and rows are changed at
  * random thousands of times. What comes out is refused with an error, or read; nothing is read past
  * its end, memory stays bounded.
- *
- * MOONREEL_FUZZ=N runs N rounds per kind of file, MOONREEL_FUZZ_SECONDS=600 as many as fit into so
- * many seconds for each kind, MOONREEL_FUZZ_SEED=S starts elsewhere: best built with
- * -DMR_SANITIZE=address,undefined. A crash leaves the file that caused it.
  * Covers: core/index/table.c core/index/pack.c */
 #include "check.h"
 #include "data/room.h"
+#include "mutator.h"
 #include "rows.h"
 #define XXH_STATIC_LINKING_ONLY
 #include <unistd.h>
 #include <xxhash.h>
-
-enum { ROUNDS = 300, MOST = 1 << 16 };
-
-/* ---- random numbers and changes ---- */
-
-static uint64_t state = 1;
-static uint32_t draw(uint32_t below)
-{
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 33) % below;
-}
-
-typedef struct blob {
-    char data[MOST];
-    size_t n;
-} blob;
 
 // pieces that mean something to one of the readers
 static const char *const words[] = {"\"",       "\"\"",
@@ -49,60 +30,18 @@ static const char *const words[] = {"\"",       "\"\"",
                                     "fp_order", "18446744073709551616",
                                     "0x1p5",    ",,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,"};
 
-static void splice(blob *b, size_t at, size_t drop, const char *data, size_t n)
+static void spoil(blob *b)
 {
-    if (b->n - drop + n >= MOST)
-        return;
-    memmove(b->data + at + n, b->data + at + drop, b->n - at - drop);
-    memcpy(b->data + at, data, n);
-    b->n += n - drop;
-}
-
-static void change(blob *b)
-{
-    if (b->n < 8)
-        return;
-    size_t at = draw((uint32_t)b->n), left = b->n - at, n = 1 + draw(24);
-    n = n < left ? n : left;
-    const char *word = words[draw(MR_COUNT(words))];
-    char copy[24];
-    switch (draw(8)) {
-    case 0: b->data[at] ^= (char)(1 << draw(8)); break;
-    case 1: b->data[at] = (char)draw(256); break;
-    case 2: splice(b, at, n, "", 0); break;
-    case 3: splice(b, at, 0, word, strlen(word)); break;
-    case 4: splice(b, at, strlen(word) < left ? strlen(word) : left, word, strlen(word)); break;
-    case 5: memset(b->data + at, (int[]){0, 255, 0x80, '"'}[draw(4)], n); break;
-    case 6: // a piece once more, elsewhere
-        memcpy(copy, b->data + at, n);
-        splice(b, draw((uint32_t)b->n), 0, copy, n);
-        break;
-    case 7: b->n = draw(8) ? b->n : at; break;
-    }
-}
-
-static void change_some(blob *b)
-{
-    for (uint32_t k = 1 + draw(4) * draw(3); k > 0; k--)
-        change(b);
+    change_some(b, words, MR_COUNT(words));
 }
 
 static void start_with(blob *b, const char *text)
 {
-    b->n = strlen(text);
-    memcpy(b->data, text, b->n);
+    b->n = 0;
+    puts_to(b, text);
 }
 
 /* ---- what is fed to whom ---- */
-
-// without the syncs of a file that shall last
-static void write_file(const char *file, const blob *b)
-{
-    FILE *f = fopen(file, "wb");
-    CHECK(f && fwrite(b->data, 1, b->n, f) == b->n);
-    if (f)
-        fclose(f);
-}
 
 static uint64_t rows_read;
 static mr_status take_row(void *user, const index_input *in)
@@ -121,7 +60,7 @@ static void read_as(const char *name, const blob *b)
     index_scores scores = {0};
     char file[300];
     snprintf(file, sizeof file, "%s", clips_path(name));
-    write_file(file, b);
+    write_blob(file, b);
     mr_status st = index_table_read(file, &scores, take_row, NULL);
     CHECK(st == MR_OK || (mr_error_last() && strstr(mr_error_last()->text, name)));
 }
@@ -131,7 +70,7 @@ static void csv(blob *b)
     start_with(b, draw(2) ? "path,text,text_2,flow,\"a,b\"\n1.mp4,\"one \"\"two\"\"\",b,1.5,x\n"
                             "2.mp4,\"line\nbreak\",,-2e3,\n\n3.mp4,plain,c,,\n"
                           : "\xef\xbb\xbfpath\ttext\tn\r\na.mp4\tred\t1\r\nb.mp4\t\t2\r\n");
-    change_some(b);
+    spoil(b);
     read_as(draw(4) ? "f.csv" : "f.tsv", b);
 }
 
@@ -140,7 +79,7 @@ static void json_lines(blob *b)
     start_with(b, "{\"path\":\"1.mp4\",\"text\":\"one\",\"flow\":1.5}\n"
                   "{\"text\":[\"a\",\"\\u00e4\",\"\"],\"path\":\"2.mp4\",\"tags\":[1,{\"a\":2}]}\n"
                   "\n{\"path\":\"3.mp4\",\"text\":null,\"text_2\":\"b\",\"big\":1e300}\n");
-    change_some(b);
+    spoil(b);
     read_as("f.jsonl", b);
 }
 
@@ -157,8 +96,8 @@ static void quarantine_file(blob *b)
     for (int i = 0; i < 3; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, form, i % 2, i ? "corrupt" : "io", i, hex);
     start_with(b, text);
-    change_some(b);
-    write_file(clips_path("q.jsonl"), b);
+    spoil(b);
+    write_blob(clips_path("q.jsonl"), b);
     quarantine *q;
     uint64_t *keys, count;
     if (quarantine_open(clips_path("q.jsonl"), order, &q) != MR_OK)
@@ -170,16 +109,15 @@ static void quarantine_file(blob *b)
     // what a checkpoint keeps, changed too
     if (CHECK_OK(quarantine_text(q, 3, &state_text))) {
         start_with(b, state_text);
-        change_some(b);
-        b->data[b->n] = 0;
+        spoil(b);
+        put_int(b, 0, 1);
         quarantine_take(q, draw(5), b->data);
     }
     mr_free(state_text);
     quarantine_close(q);
 }
 
-static char good[3][MOST];
-static size_t good_n[3];
+static blob good[3];
 static const char *const parts[] = {"data.mdb", "data.sum", "info.txt"};
 
 static void index_file(blob *b)
@@ -187,11 +125,11 @@ static void index_file(blob *b)
     char file[300];
     uint32_t which = draw(8) ? draw(2) : 2;
     for (uint32_t i = 0; i < 3; i++) {
-        memcpy(b->data, good[i], b->n = good_n[i]);
+        b->n = 0, put(b, good[i].data, good[i].n);
         if (i == which)
-            change_some(b);
+            spoil(b);
         snprintf(file, sizeof file, "%s/%s", clips_path("f.mrx"), parts[i]);
-        write_file(file, b);
+        write_blob(file, b);
     }
     mr_index *index;
     mr_index_reader *reader;
@@ -212,22 +150,21 @@ static void row(blob *b)
     char path[64], text[64];
     mr_caption caption[2];
     int64_t keys[4];
-    mr_row in = rows_make(state, draw(1000), path, text, caption, keys), out = {0};
+    mr_row in = rows_make(fuzz_state, draw(1000), path, text, caption, keys), out = {0};
     caption[1] = (mr_caption){"tag", text};
     in.n_captions = draw(3), in.root = (uint16_t)draw(3);
     index_pack p = {0};
     CHECK_OK(index_pack_row(&p, &in, NULL));
-    memcpy(b->data, p.bytes, b->n = p.n - 4);
+    b->n = 0, put(b, p.bytes, p.n - 4);
     mr_free(p.bytes);
-    change_some(b);
-    uint32_t sum = XXH32(b->data, b->n, 0);
-    memcpy(b->data + b->n, &sum, 4);
+    spoil(b);
+    put_int(b, XXH32(b->data, b->n, 0), 4);
     // a block of its own, so that a sanitizer knows where it ends
-    char *exact = malloc(b->n + 4);
-    memcpy(exact, b->data, b->n + 4);
+    char *exact = malloc(b->n);
+    memcpy(exact, b->data, b->n);
     mr_arena arena;
     mr_arena_init(&arena);
-    if (index_unpack_row((MDB_val){b->n + 4, exact}, &arena, &out, NULL, NULL) == MR_OK) {
+    if (index_unpack_row((MDB_val){b->n, exact}, &arena, &out, NULL, NULL) == MR_OK) {
         size_t n = strlen(out.path);
         for (int32_t i = 0; i < out.n_captions; i++)
             n += strlen(out.captions[i].text) + strlen(out.captions[i].tag);
@@ -241,12 +178,6 @@ static void row(blob *b)
     free(exact);
 }
 
-static uint64_t number(const char *name, uint64_t def)
-{
-    const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 10) : def;
-}
-
 int main(void)
 {
     static const struct {
@@ -257,27 +188,23 @@ int main(void)
                  {"quarantine", quarantine_file},
                  {"index", index_file},
                  {"row", row}};
-    static blob b;
-    uint64_t rounds = number("MOONREEL_FUZZ", ROUNDS), seed = number("MOONREEL_FUZZ_SEED", 1);
-    double seconds = (double)number("MOONREEL_FUZZ_SECONDS", 0);
+    blob b = {0};
     CHECK_OK(rows_build(clips_path("f.mrx"), 1, 10, 0));
     for (int i = 0; i < 3; i++) {
-        char file[300], *data;
+        char file[300];
         snprintf(file, sizeof file, "%s/%s", clips_path("f.mrx"), parts[i]);
-        if (CHECK_OK(mr_file_read_all(file, &data, &good_n[i])) && CHECK(good_n[i] < MOST))
-            memcpy(good[i], data, good_n[i]);
-        mr_free(data);
+        CHECK_OK(mr_file_read_all(file, &good[i].data, &good[i].n));
     }
     for (size_t k = 0; k < MR_COUNT(kinds); k++) {
-        double end = mr_now_s() + seconds;
-        uint64_t n = 0;
+        fuzz_rounds r = fuzz_start(300);
         rows_read = 0;
-        for (; seconds > 0 ? mr_now_s() < end : n < rounds; n++) {
-            state = MR_MIX(seed, k, n);
+        while (fuzz_next(&r, k))
             kinds[k].feed(&b);
-        }
-        printf("%s: %llu files, %llu rows\n", kinds[k].name, (unsigned long long)n,
+        printf("%s: %llu files, %llu rows\n", kinds[k].name, (unsigned long long)r.n,
                (unsigned long long)rows_read);
     }
+    for (int i = 0; i < 3; i++)
+        mr_free(good[i].data);
+    blob_free(&b);
     return check_done();
 }
