@@ -9,8 +9,10 @@
 #include "cpu/product.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #ifdef MR_HAVE_ONEDNN
 #include "cpu/onednn.h"
 #endif
@@ -258,6 +260,19 @@ mr_status mr_bench_memory_rate(int64_t bytes, int threads, double seconds, doubl
     }
     mr_free(p.x), mr_free(p.y);
     return st;
+}
+
+size_t mr_bench_resident(void)
+{
+    char *text, *resident;
+    size_t n, pages = 0;
+    if (mr_file_read_all("/proc/self/statm", &text, &n) != MR_OK)
+        return mr_error_clear(), 0;
+    // pages of address space, then of memory
+    strtoull(text, &resident, 10);
+    pages = (size_t)strtoull(resident, NULL, 10);
+    mr_free(text);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 size_t mr_bench_max_resident(void)

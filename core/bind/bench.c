@@ -4,7 +4,7 @@
  * product_rate(dtype, threads, m, n, k, own=false, seconds=0.2) -> TFLOP/s, the mean of one shape
  * linear(form, dtype, threads, m, n, k, seconds=0.2) -> {seconds=, packing_s=, how=}
  * memory_rate(bytes, threads, seconds=0.2) -> bytes per second, the mean over buffers of that size
- * max_resident() -> bytes
+ * resident(), max_resident() -> bytes
  * cpu_s() -> processor seconds of this process so far
  * forget_file(path): the page cache drops what it has of a file */
 #include "bind/room.h"
@@ -80,6 +80,12 @@ static int b_memory_rate(lua_State *L)
     return 1;
 }
 
+static int b_resident(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)mr_bench_resident());
+    return 1;
+}
+
 static int b_max_resident(lua_State *L)
 {
     lua_pushinteger(L, (lua_Integer)mr_bench_max_resident());
@@ -116,6 +122,7 @@ static const mr_bind_row bench_rows[] = {
     MR_ROW("memory_rate", b_memory_rate,
            "(bytes: integer, threads: integer, seconds?: number): number",
            "Bytes per second of a pass over buffers of so many bytes, the mean over the time."),
+    MR_ROW("resident", b_resident, "(): integer", "The memory that this process has, in bytes."),
     MR_ROW("max_resident", b_max_resident, "(): integer",
            "The most memory that this process had, in bytes."),
     MR_ROW("cpu_s", b_cpu_s, "(): number", "Processor seconds of this process so far."),

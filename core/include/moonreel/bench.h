@@ -57,7 +57,8 @@ MR_API mr_status mr_bench_linear_of(mr_bench_form form, mr_dtype dtype, int thre
 MR_API mr_status mr_bench_memory_rate(int64_t bytes, int threads, double seconds,
                                       double *bytes_per_s);
 
-/* Largest resident size of this process so far, bytes. */
+/* Resident size of this process now, and the largest so far, bytes. */
+MR_API size_t mr_bench_resident(void);
 MR_API size_t mr_bench_max_resident(void);
 
 /* Let the page cache forget a file, so that the next reader finds it on the disk alone; what is not

@@ -171,7 +171,7 @@ end
 ---   (the same by its plan), arena_bytes, ops, loss; by_settings: of each settings, seconds,
 ---   ratio, arena_bytes
 function step.measure(options)
-  local began, device <close> = core.max_resident(), E.device("cpu", options.threads or 0)
+  local began, device <close> = core.resident(), E.device("cpu", options.threads or 0)
   local facts = device:facts()
   local dtype = options.dtype or (facts.bf16 and "bf16" or "f32")
   local shape = {model = step.model, latent = step.latent}

@@ -206,11 +206,11 @@ end
 -- the plan of a run with rates by what its steps took, where it ran here
 local function by_run(p, settings, given, dir)
   local calibrate = require "moonreel.plan.calibrate"
-  local truth, resident = require("moonreel.trainer.truth").of_run(dir)
-  local rows = truth:rows()
-  local factor = given.mesh.machine.here and calibrate.factor(p, rows)
-  if factor then
-    calibrate.slow(given.mesh, factor)
+  local truth, resident, began = require("moonreel.trainer.truth").of_run(dir)
+  local rows, here = truth:rows(), given.mesh.machine.here
+  local factor = here and calibrate.factor(p, rows)
+  if here then
+    calibrate.as_run(given.mesh, factor, began)
     local compiled <close> = require("moonreel.plan.compiled").new(given.mesh.machine)
     p = require("moonreel.plan").of(settings, setmetatable({ compiled = compiled },
       { __index = given }))

@@ -49,7 +49,7 @@ local function open_trial(r, bucket, batch)
   local lines = {}
   local trial = setmetatable({ kept = {}, keep = keep, lines = lines, notes = {}, dir = "a trial",
     micros = r.settings.accumulate, step = 0, updates = 0, failed = 0, bad = 0,
-    began_bytes = bench.max_resident(),
+    began_bytes = bench.resident(),
     progress = progress.new(0, math.huge, function() end),
     journal = { append = function(_, line) lines[#lines + 1] = line end },
     lock = { id = function() return "" end, fence = function() return 0 end },

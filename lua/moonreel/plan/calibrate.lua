@@ -21,11 +21,14 @@ function calibrate.factor(p, rows)
   return factors[(#factors + 1) // 2]
 end
 
---- The machine of a mesh as so much slower.
+--- The machine of a mesh as a run found it.
 ---@param mesh moonreel.plan.Mesh  changed in place
----@param factor number
-function calibrate.slow(mesh, factor)
-  mesh.machine = setmetatable({ slower = factor }, { __index = mesh.machine })
+---@param factor number|nil   how much slower; nil: not measured
+---@param began integer|nil   bytes of the process when the run began, which may have done other
+---   things before
+function calibrate.as_run(mesh, factor, began)
+  mesh.machine = setmetatable({ slower = factor, program_bytes = began },
+    { __index = mesh.machine })
 end
 
 --- What was planned for each bucket beside what was measured, put into the rows.

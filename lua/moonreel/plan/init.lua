@@ -118,7 +118,7 @@ local function fixed_bytes(settings, mesh, models, bucket_elements)
     gradients = r.gradients * mesh:share("gradients") + waiting, windows = windows,
     masters = r.masters * state, moments = r.moments * state, averages = r.averages * state,
     offloaded = r.offloaded * state,
-    reserve = m.reserve_bytes or models.update.memory.library,
+    reserve = m.reserve_bytes,
     -- two buffers from the start where saves go on beside the training, else one for the last save
     snapshots = models.job and 0
       or models.saved * state * (settings.ckpt_every > 0 and 2 or 1),
@@ -161,6 +161,7 @@ local function bytes_of(fixed, step, update, share)
     + math.max(step.memory.landing, update.memory.landing)
   bytes.pinned = step.memory.pinned + step.memory.staged + update.memory.staged + step.memory.ring
   bytes.encoding = step.encoding
+  bytes.reserve = bytes.reserve or math.max(step.memory.library, update.memory.library)
   bytes.graphs = step.memory.host + update.memory.host - update.memory.staging
   -- shares of what is cut for ranks end at whole bytes
   for key, value in pairs(bytes) do

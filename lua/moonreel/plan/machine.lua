@@ -203,11 +203,13 @@ end
 ---@param device mr.Device
 ---@return table machine
 function machine.this(device)
+  -- before anything is probed, which takes memory for a moment
+  local program_bytes = require("moonreel.core.bench").resident()
   local _, total = device:memory()
   local f32, bf16 = device:rates("f32"), device:rates("bf16")
   local facts = device:facts()
   return { name = "this machine", here = device, cpu = facts, memory_bytes = total,
-    program_bytes = require("moonreel.core.bench").max_resident(),
+    program_bytes = program_bytes,
     peak = { f32 = f32.linear, bf16 = bf16.linear, memory = f32.memory },
     rate = { product = facts.bf16 and bf16.linear or f32.linear, attention = f32.attention,
       convolution = f32.elementwise, text = f32.linear, stream = 1, step_s = f32.step },

@@ -104,7 +104,7 @@ function trainer.run(settings, given)
   local o = read_options(given)
   local r <close> = setmetatable({settings = settings, write = o.write, stage = o.stage,
     team = o.team or team.new(), catches = signal.catch(), notes = {}, kept = {},
-    began_bytes = bench.max_resident()}, Run)
+    began_bytes = bench.resident()}, Run)
   local last <const> = #trainer.steps
   for i = 1, last - 1 do
     r.team:try(trainer.steps[i][2], r)

@@ -136,7 +136,7 @@ function loop.predict(r)
   r.journal:append{kind = "start", step = r.step, updates = r.updates, run = r.lock:id(),
     branch = r.lock:fence(), parent = r.parent, ranks = r.team.size,
     settings = r.settings.hash, machine = r.machine, buckets = rows, update_s = r.update_s,
-    wall = base.wall_s()}
+    began_bytes = r.began_bytes, wall = base.wall_s()}
 end
 
 -- ---- checkpoints ----

@@ -100,8 +100,9 @@ end
 ---@param dir string
 ---@return mr.Truth
 ---@return integer|nil resident  bytes at most, told at the end of the run
+---@return integer|nil began     bytes of the process when it began
 function truth.of_run(dir)
-  local self, update_s, resident = truth.new(), 0, nil
+  local self, update_s, resident, began = truth.new(), 0, nil, nil
   local function expect(row)
     if row.key then
       self:expect(row.key, row.bucket, row.seconds + update_s, row.resident_bytes)
@@ -109,7 +110,7 @@ function truth.of_run(dir)
   end
   for entry in run.entries(dir) do
     if entry.kind == "start" then
-      update_s = entry.update_s or 0
+      update_s, began = entry.update_s or 0, entry.began_bytes
       for _, row in ipairs(entry.buckets) do
         expect(row)
       end
@@ -125,7 +126,7 @@ function truth.of_run(dir)
       end
     end
   end
-  return self, resident
+  return self, resident, began
 end
 
 return truth

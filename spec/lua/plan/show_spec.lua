@@ -12,7 +12,7 @@ local function run(...)
 end
 
 local SMALL = { "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
-  "text_encoder.width=32", "model.caption_channels=32" }
+  "text_encoder.width=32", "model.caption_channels=32", "dataset.data_path=none" }
 
 local function demo(...)
   local words = { "recipes/tiny/demo", ... }

@@ -41,7 +41,7 @@ describe("the truth", function()
   it("is read from a journal, also of a run that goes on", function()
     local dir = folder.new()
     local journal <close> = run.journal(dir.path)
-    journal:append { kind = "start", update_s = 0.5,
+    journal:append { kind = "start", update_s = 0.5, began_bytes = 12,
       buckets = { { key = "6x32x32", bucket = "32px 6x32x32", seconds = 1 } } }
     journal:append { kind = "bucket", key = "1x32x32", bucket = "32px 1x32x32", seconds = 2 }
     for i = 1, 5 do
@@ -50,11 +50,12 @@ describe("the truth", function()
       journal:append { kind = "step", batches = 2, bucket = "6x32x32", time_s = 9,
         data_wait_s = 0 }
     end
-    local t, resident = truth.of_run(dir.path)
+    local t, resident, began = truth.of_run(dir.path)
     assert.same({ { key = "6x32x32", bucket = "32px 6x32x32", steps = 5, predicted_s = 1.5,
       measured_s = 2, off = 2 / 1.5 - 1 }, { key = "1x32x32", bucket = "32px 1x32x32", steps = 0,
       predicted_s = 2.5 } }, t:rows())
     assert.is_nil(resident)
+    assert.equal(12, began)
     journal:append { kind = "end", resident_bytes = 77,
       buckets = { { key = "1x32x32", measured_bytes = 70 } } }
     t, resident = truth.of_run(dir.path)

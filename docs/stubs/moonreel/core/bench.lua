@@ -41,6 +41,10 @@ function bench.linear(form, dtype, threads, m, n, k, seconds) end
 ---@return number
 function bench.memory_rate(bytes, threads, seconds) end
 
+--- The memory that this process has, in bytes.
+---@return integer
+function bench.resident() end
+
 --- The most memory that this process had, in bytes.
 ---@return integer
 function bench.max_resident() end

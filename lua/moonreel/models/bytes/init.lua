@@ -48,7 +48,9 @@ local function encode(c, caption)
       grams[#grams + 1] = inside and base.mix(n, text:sub(i - n + 1, i)) % c.rows or -1
     end
   end
-  return {ids = ids, grams = grams, len = #text}
+  -- tensors: tables of numbers take six times as much
+  return {ids = T.from({1, c.max_length, 1}, ids, "i32"),
+    grams = T.from({1, c.max_length, c.ngrams}, grams, "i32"), len = #text}
 end
 
 local CACHE = 4096
@@ -57,7 +59,8 @@ local CACHE = 4096
 ---@param captions string[]
 ---@return table  ids i32 [B, L, 1], grams i32 [B, L, ngrams], len i32 [B]
 function Encoder:tokens(captions)
-  local c, ids, grams, len = self.config, {}, {}, {}
+  local c, B, len = self.config, #captions, {}
+  local ids, grams = T.new("i32", {B, c.max_length, 1}), T.new("i32", {B, c.max_length, c.ngrams})
   for b, caption in ipairs(captions) do
     local one = self.cache[caption]
     if not one then
@@ -68,13 +71,11 @@ function Encoder:tokens(captions)
       one = encode(c, caption)
       self.cache[caption], self.cached = one, self.cached + 1
     end
-    table.move(one.ids, 1, #one.ids, #ids + 1, ids)
-    table.move(one.grams, 1, #one.grams, #grams + 1, grams)
+    ids:slice(0, b - 1, b):copy_from(one.ids)
+    grams:slice(0, b - 1, b):copy_from(one.grams)
     len[b] = one.len
   end
-  local B, L = #captions, c.max_length
-  return {ids = T.from({B, L, 1}, ids, "i32"),
-    grams = T.from({B, L, c.ngrams}, grams, "i32"), len = T.from({B}, len, "i32")}
+  return {ids = ids, grams = grams, len = T.from({B}, len, "i32")}
 end
 
 --- Declare the inputs of a batch of B captions.
