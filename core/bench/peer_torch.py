@@ -21,6 +21,7 @@ os.environ["OMP_NUM_THREADS"] = str(ASK["threads"])
 import torch  # noqa: E402
 import torch.nn as nn  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 torch.set_num_threads(ASK["threads"])
 torch.manual_seed(1)
@@ -136,7 +137,8 @@ class STDiT3(nn.Module):
         t = self.t_embedder(sinusoid(t, 256).to(dtype)) + self.fps_embedder(sinusoid(fps, 256).to(dtype))
         t6, y = self.t_block(t), self.y_proj(y)
         for block in self.blocks:
-            x = block(x, y, t6, turn, T, mask)
+            given = x, y, t6, turn, T, mask
+            x = checkpoint(block, *given, use_reentrant=False) if ASK.get("grad_checkpoint") else block(*given)
         shift, scale = (self.final_table[None] + t[:, None]).chunk(2, 1)
         return self.final(F.layer_norm(x, (self.D,), eps=1e-6) * (1 + scale) + shift).view(B, T, S, -1)
 

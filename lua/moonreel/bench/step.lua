@@ -165,7 +165,8 @@ local function keep_best(rows, new)
 end
 
 --- Measure: in each round the step under each of `step.settings`, the product peak around them.
----@param options table  threads, dtype (nil: the device's best), seconds
+---@param options table  threads, dtype (nil: the device's best), seconds, grad_checkpoint: of the
+---   settings that come first
 ---@return table         isa, dtype, threads, flop (useful, of one step), rounds, peak_tflops,
 ---   peak_shape; of the first settings tflops, seconds, ratio, peak_bytes (resident), planned_bytes
 ---   (the same by its plan), arena_bytes, ops, loss; by_settings: of each settings, seconds,
@@ -177,10 +178,14 @@ function step.measure(options)
   local shape = {model = step.model, latent = step.latent}
   local run, params, net = step.open(device, step.model, dtype)
   local _ <close> = run
-  local kept = step.compile(run, params, net, shape, step.settings[1])
+  local first, second = table.unpack(step.settings)
+  if options.grad_checkpoint then
+    first, second = second, first
+  end
+  local kept = step.compile(run, params, net, shape, first)
   -- before anything else takes memory: the second program, the buffers of the peak
   local resident, planned = core.max_resident(), began + kept.prog:plan().total
-  local again = step.compile(run, params, net, shape, step.settings[2])
+  local again = step.compile(run, params, net, shape, second)
   local peak = core.product_peak(dtype, facts.threads, options.seconds / 50)
   local rows
   kept.prog:time(true)
@@ -206,13 +211,13 @@ function step.measure(options)
     by_settings[i] = {settings = one.settings, seconds = paired.median(took),
       ratio = paired.ratio(rates, around), arena_bytes = one.prog:memory().arena}
   end
-  local first = by_settings[1]
+  local one = by_settings[1]
   return {isa = facts.isa, dtype = dtype, threads = facts.threads, flop = flop, rounds = #got[1],
     peak_tflops = paired.median(got[1]),
     peak_shape = ("%d x %d x %d, %s"):format(peak.m, peak.n, peak.k, peak.how),
-    tflops = flop / first.seconds * 1e-12, seconds = first.seconds, ratio = first.ratio,
+    tflops = flop / one.seconds * 1e-12, seconds = one.seconds, ratio = one.ratio,
     peak_bytes = resident, planned_bytes = planned,
-    arena_bytes = first.arena_bytes, ops = step.by_op(rows),
+    arena_bytes = one.arena_bytes, ops = step.by_op(rows),
     loss = kept.prog:get("loss"):item(), by_settings = by_settings}
 end
 

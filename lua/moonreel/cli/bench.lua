@@ -58,6 +58,8 @@ local command = {
     {"--peer", "run the same in PyTorch when it is installed (default; --no-peer leaves it out)"},
     {"--python FILE", "interpreter whose PyTorch is the peer (default: python3); it gets 90 s, a "
       .. "slow step is measured once"},
+    {"--grad-checkpoint", "step: PyTorch is compared where both do blocks twice to keep less, as "
+      .. "Open-Sora 1.2 trains; without it where both keep everything"},
     {"--ops", "time per op of the step"},
     {"--dir DIR", "save, encoders: a new folder for files (default: one in /tmp)"},
     {"--json", "one JSON object"},
@@ -126,7 +128,8 @@ function runs.step(o)
   local r = step.measure(o)
   if o.peer then
     local request = {threads = r.threads, flop = r.flop, seconds = o.seconds,
-      isa = r.isa, dtype = o.dtype, latent = step.latent, model = step.model}
+      isa = r.isa, dtype = o.dtype, latent = step.latent, model = step.model,
+      grad_checkpoint = o.grad_checkpoint}
     compare("step", r, request, o.python)
   end
   return r, function()
@@ -493,7 +496,8 @@ function command.run(args)
   local settings = {threads = o.threads or 0, dtype = o.dtype, seconds = seconds,
     shapes = o.shapes or 200,
     peer = o.peer ~= false, ops = o.ops, dir = o.dir, ranks = o.ranks, bytes = o.bytes,
-    rows = o.rows, clips = o.clips, ffmpeg = o.ffmpeg, python = o.python}
+    rows = o.rows, clips = o.clips, ffmpeg = o.ffmpeg, python = o.python,
+    grad_checkpoint = o.grad_checkpoint}
   if o.dir and require("moonreel.core.base").exists(o.dir) then
     fault.usage("bench: --dir: %s is there already; expected a folder to make and remove", o.dir)
   end

@@ -142,6 +142,9 @@ describe("moonreel bench", function()
     assert.equal(without.arena_bytes, r.arena_bytes)
     assert.is_true(r.planned_bytes > r.arena_bytes)
     assert.is_true(r.rounds >= 3 and r.ratio > 0 and with.ratio > 0 and r.flop > 0)
+    -- what is compared with PyTorch, where both do blocks twice
+    r = step.measure{threads = 1, dtype = "f32", seconds = 0.01, grad_checkpoint = true}
+    assert.equal(with.arena_bytes, r.arena_bytes)
 
     -- the same choice as the trainer's: nothing is done twice unless blocks are
     local program = require "moonreel.trainer.program"
