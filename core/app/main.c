@@ -1,6 +1,7 @@
 /* app: start Lua, hand over to moonreel.cli. Licence: Apache-2.0 */
 #include "app/room.h"
 #include "bind/room.h"
+#include "moonreel/life.h"
 
 #include <lualib.h>
 #include <locale.h>
@@ -132,6 +133,15 @@ static void wait_shortly(char **argv)
     execv("/proc/self/exe", argv); // where this fails, the default serves
 }
 
+/* A rank tells of itself on the page that its launcher has made; children that inherit the variable
+ * do not. */
+static void join_page(void)
+{
+    const char *page = getenv("MOONREEL_PAGE"), *seat = getenv("MOONREEL_LOCAL_RANK");
+    if (page && seat && mr_life_join(atoi(page), atoi(seat)) != MR_OK)
+        mr_error_clear();
+}
+
 int main(int argc, char **argv)
 {
     setlocale(LC_CTYPE, "");
@@ -141,6 +151,7 @@ int main(int argc, char **argv)
         return 0;
     }
     wait_shortly(argv);
+    join_page();
     lua_State *L = luaL_newstate();
     if (!L) {
         fprintf(stderr, "moonreel: cannot allocate the Lua state\n");

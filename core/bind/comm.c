@@ -6,6 +6,7 @@
 
 #define COMM  "mr.Comm"
 #define TORUS "mr.Torus"
+#define RANKS "mr.Ranks"
 
 static void free_comm(void *c)
 {
@@ -18,6 +19,7 @@ static void free_torus(void *t)
 
 static mr_comm *comm_at(lua_State *L)
 {
+    mr_bind_tell_where(L);
     return mr_bind_unbox(L, 1, COMM);
 }
 
@@ -484,7 +486,19 @@ static int b_world(lua_State *L)
     return 1;
 }
 
-static int b_launch(lua_State *L)
+/* ---- ranks of this host ---- */
+
+static void free_ranks(void *l)
+{
+    mr_ranks_free(l);
+}
+
+static mr_ranks *ranks_at(lua_State *L)
+{
+    return mr_bind_unbox(L, 1, RANKS);
+}
+
+static int b_start(lua_State *L)
 {
     lua_Integer ranks = luaL_checkinteger(L, 2);
     luaL_argcheck(L, ranks >= 1 && ranks <= INT32_MAX, 2, "expected a number of ranks");
@@ -495,14 +509,48 @@ static int b_launch(lua_State *L)
     for (int i = 0; i < count; i++) {
         lua_rawgeti(L, 1, i + 1);
         if (lua_type(L, -1) != LUA_TSTRING)
-            return mr_bind_raise(L, MR_E_USAGE, "launch: word %d is no text", i + 1);
+            return mr_bind_raise(L, MR_E_USAGE, "start: word %d is no text", i + 1);
         argv[i] = (char *)(uintptr_t)lua_tostring(L, -1);
         lua_pop(L, 1);
     }
+    mr_ranks **box = (mr_ranks **)mr_bind_box(L, RANKS);
+    mr_bind_check(L, mr_ranks_start(argv, (int)ranks, grace_s, box));
+    return 1;
+}
+
+static int r_look(lua_State *L)
+{
+    lua_pushinteger(L, mr_ranks_look(ranks_at(L), (int)luaL_optinteger(L, 2, 100)));
+    return 1;
+}
+
+static int r_fail(lua_State *L)
+{
+    mr_ranks *l = ranks_at(L);
+    mr_life_launch about;
+    mr_life_about(mr_ranks_page(l), &about);
+    lua_Integer rank = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, rank >= 0 && rank < about.ranks, 2, "expected a rank of this host");
+    mr_ranks_fail(l, (int)rank, luaL_checkstring(L, 3));
+    return 0;
+}
+
+static int r_page(lua_State *L)
+{
+    const mr_life *page = mr_ranks_page(ranks_at(L));
+    mr_life **box = (mr_life **)mr_bind_box(L, mr_bind_life_type);
+    mr_bind_check(L, mr_life_view(page, box));
+    return 1;
+}
+
+static int r_ended(lua_State *L)
+{
     mr_ranks_end end;
-    mr_bind_check(L, mr_ranks_run(argv, (int)ranks, grace_s, &end));
-    lua_createtable(L, 0, 3);
+    mr_ranks_ended(ranks_at(L), &end);
+    lua_createtable(L, 0, 4);
     mr_bind_set_int(L, "exit", end.exit);
+    if (mr_ranks_asked(ranks_at(L)))
+        mr_bind_set_int(L, "asked", mr_ranks_asked(ranks_at(L)));
     if (end.rank >= 0) {
         mr_bind_set_int(L, "rank", end.rank);
         mr_bind_set_str(L, "text", end.text);
@@ -573,12 +621,24 @@ static const mr_bind_row torus_methods[] = {
 static const mr_bind_face torus_type = {TORUS, "Collectives in two hops.", torus_methods,
                                         free_torus};
 
+static const mr_bind_row ranks_methods[] = {
+    MR_ROW("look", r_look, "(ms?: integer): integer",
+           "Wait at most so long for what happens; how many run. When one has failed the others "
+           "are ended."),
+    MR_ROW("fail", r_fail, "(rank: integer, text: string)",
+           "End a rank that does not go on, and the others, which are told why."),
+    MR_ROW("page", r_page, "(): mr.Life", "What they tell of themselves."),
+    MR_ROW("ended", r_ended, "(): table",
+           "How it ended: {exit, rank and text of the one that failed first, asked: a signal}."),
+    MR_ROW_END};
+static const mr_bind_face ranks_type = {RANKS, "Ranks of this host that this process has started.",
+                                        ranks_methods, free_ranks};
+
 static const mr_bind_row comm_rows[] = {
     MR_ROW_OPTIONS("world", b_world, "(options?: table): mr.Comm",
                    "All ranks of a run; moonreel.comm finds out which they are.", world_fields),
-    MR_ROW("launch", b_launch, "(words: string[], ranks: integer, grace_s?: number): table",
-           "This program so many times on this host: {exit, rank and text of the one that failed "
-           "first}."),
+    MR_ROW("start", b_start, "(words: string[], ranks: integer, grace_s?: number): mr.Ranks",
+           "Start this program so many times on this host."),
     MR_ROW("raw_mpi", b_raw_mpi, "(op: string, x: mr.Tensor)",
            "MPI's own barrier, broadcast, all_reduce (f32) or send (and back), for benchmarks."),
     MR_ROW_END};
@@ -589,5 +649,6 @@ MR_BIND_ROOM(comm)
 {
     mr_bind_type(L, &comm_type);
     mr_bind_type(L, &torus_type);
+    mr_bind_type(L, &ranks_type);
     return mr_bind_module(L, &comm_face);
 }

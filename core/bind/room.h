@@ -277,6 +277,13 @@ void mr_bind_program_type(lua_State *L);
 
 extern const char mr_bind_lock_type[];
 
+/* ---- what ranks tell of themselves ---- */
+
+extern const char mr_bind_life_type[]; /* "mr.Life", a box of a page */
+/* What this thread does next with other ranks was asked for by the nearest Lua frame outside
+ * moonreel.comm. */
+void mr_bind_tell_where(lua_State *L);
+
 /* ---- what moonreel.core.index has of builder.c ---- */
 
 extern const char mr_bind_index_type[]; /* "mr.Index", a box of a reader */

@@ -191,13 +191,33 @@ static mr_status move(mr_comm *c, const mr_comm_head *call, double deadline_s)
     }
 }
 
+void comm_record(mr_comm *c, const mr_comm_head *call)
+{
+    mr_life_op op = {.group = call->group, .seq = call->seq, .count = call->count};
+    snprintf(op.kind, sizeof op.kind, "%s", mr_comm_op_name((mr_comm_op)call->op));
+    if (call->count)
+        snprintf(op.dtype, sizeof op.dtype, "%s", mr_dtype_name((mr_dtype)call->dtype));
+    c->op = mr_life_op_begin(&op);
+}
+
+static uint64_t bytes_sent(const mr_comm *c)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < c->n_sends; i++)
+        bytes += c->sends[i].bytes;
+    return bytes;
+}
+
 mr_status comm_exchange(mr_comm *c, const mr_comm_head *call, double deadline_s)
 {
     if (c->n_sends + c->n_receives == 0)
         return MR_OK;
     const double limit = deadline_s > 0 ? deadline_s : c->world->options.deadline_s;
+    mr_life_op_wait(c->op);
     mr_status st = move(c, call, limit);
-    if (st != MR_OK) {
+    if (st == MR_OK) {
+        mr_life_op_end(c->op, bytes_sent(c));
+    } else {
         for (int i = 0; i < c->n_sends; i++)
             c->world->wire->ops->drop(c->world->wire, &c->sends[i]);
         for (int i = 0; i < c->n_receives; i++)

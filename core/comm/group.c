@@ -167,6 +167,7 @@ mr_status comm_begin(mr_comm *c, mr_comm_op op, mr_dtype dtype, int64_t count, u
                            .group = c->id,
                            .seq = c->seq++};
     w->counted[op].calls++;
+    comm_record(c, call);
     return w->options.check && c->size > 1 ? cross_check(c, call) : MR_OK;
 }
 
@@ -177,6 +178,7 @@ static mr_status hello(mr_comm *c)
     mr_comm_head call = {.op = MR_COMM_HELLO};
     char ranks[96];
     int usual = 0;
+    comm_record(c, &call);
     MR_TRY(comm_everyone(c, &call, &c->world->options.program, sizeof c->world->options.program));
     const uint64_t *all = (const uint64_t *)(const void *)c->scratch;
     if (!odd_ones(c, all, 1, ranks, sizeof ranks, &usual))

@@ -4,28 +4,41 @@
 #include "comm/room.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 100 }; /* between two looks at the time */
+enum { GUARD_LOOK_MS = 50 };
+static const double GUARD_GRACE_S = 25; /* for a last checkpoint after the launcher was lost */
 
-typedef struct launch {
+struct mr_ranks {
     mr_meeting *meeting;
+    mr_life *page;
+    mr_life_launch about;
     pid_t *pid; /* [ranks] 0: ended */
     int *code;  /* [ranks] exit code */
+    pid_t guard;
     int ranks, running;
-    int asked;      /* signals that this process was sent */
+    int asked, asked_times; /* the first signal that this process was sent; how many */
+    double grace_s;
     double stop_at; /* when ranks get the next signal; 0: nothing has failed */
     int next;       /* that signal */
-} launch;
+    int failed;     /* rank that mr_ranks_fail named, or -1 */
+    char why[512];
+    sigset_t heard, before;
+    struct sigaction child;
+    bool hears;
+};
 
-static const char *const place[] = {"MOONREEL_RANK", "MOONREEL_WORLD_SIZE", "MOONREEL_LOCAL_RANK",
-                                    "MOONREEL_MEETING"};
+static const char *const place[] = {"MOONREEL_RANK",       "MOONREEL_WORLD_SIZE",
+                                    "MOONREEL_LOCAL_RANK", "MOONREEL_MEETING",
+                                    "MOONREEL_PAGE",       "MOONREEL_LAUNCH"};
 
 static void set_number(const char *name, int value)
 {
@@ -40,50 +53,126 @@ static void forget_place(void)
         unsetenv(place[i]);
 }
 
-static void signal_all(const launch *l, int number)
+static void signal_all(const mr_ranks *l, int number)
 {
     for (int r = 0; r < l->ranks; r++)
         if (l->pid[r] > 0)
             kill(l->pid[r], number);
 }
 
+/* ---- the guard ---- */
+
+/* A process beside the launcher that outlives it, to end what would be left. */
+static void stand_guard(const mr_ranks *l, pid_t launcher)
+{
+    static const int deaf[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    for (size_t i = 0; i < MR_COUNT(deaf); i++)
+        signal(deaf[i], SIG_IGN);
+    prctl(PR_SET_NAME, "moonreel-guard");
+    struct pollfd lost = {(int)syscall(SYS_pidfd_open, launcher, 0), POLLIN, 0};
+    // the launcher ends the guard when all is well
+    while (getppid() == launcher && lost.fd >= 0 && poll(&lost, 1, -1) < 0 && errno == EINTR) {}
+    // ranks have been told by the system; a stopped one does not hear it
+    const double end = mr_now_s() + GUARD_GRACE_S;
+    mr_life_process one;
+    while (mr_life_processes(l->about.token, l->about.uid, &one, 1) > 0 && mr_now_s() < end)
+        poll(NULL, 0, GUARD_LOOK_MS);
+    while (mr_life_signal_all(l->about.token, l->about.uid, SIGKILL) > 0)
+        poll(NULL, 0, GUARD_LOOK_MS);
+    mr_life_free(l->page);
+    _exit(0);
+}
+
 /* ---- starting ---- */
 
 /* What a child does before it is the program; nothing here may take a lock. */
-static void become_rank(char *const *argv, const sigset_t *mask, pid_t parent)
+static void become_rank(const mr_ranks *l, int rank, char *const *argv, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    sigprocmask(SIG_SETMASK, mask, NULL);
+    sigprocmask(SIG_SETMASK, &l->before, NULL);
+    mr_life_take(l->page, rank);
     if (getppid() == parent)
         execv("/proc/self/exe", argv);
     _exit(127);
 }
 
-static mr_status start(launch *l, char *const *argv, const sigset_t *mask)
+static mr_status start(mr_ranks *l, char *const *argv)
 {
     const pid_t self = getpid();
+    const bool shares = !getenv("OMP_NUM_THREADS");
     // each its share of the processors, where nobody says otherwise
-    if (!getenv("OMP_NUM_THREADS"))
+    if (shares)
         set_number("OMP_NUM_THREADS", MR_MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN) / l->ranks));
-    set_number(place[1], l->ranks), set_number(place[3], mr_meeting_fd(l->meeting));
-    for (int r = 0; r < l->ranks; r++) {
-        set_number(place[0], r), set_number(place[2], r);
+    set_number("MOONREEL_WORLD_SIZE", l->ranks);
+    set_number("MOONREEL_MEETING", mr_meeting_fd(l->meeting));
+    set_number("MOONREEL_PAGE", mr_life_fd(l->page));
+    setenv("MOONREEL_LAUNCH", l->about.token, 1);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    l->guard = fork();
+    if (l->guard == 0)
+        stand_guard(l, self);
+    mr_status st = MR_OK;
+    for (int r = 0; r < l->ranks && st == MR_OK; r++) {
+        set_number("MOONREEL_RANK", r), set_number("MOONREEL_LOCAL_RANK", r);
         l->pid[r] = fork();
         if (l->pid[r] == 0)
-            become_rank(argv, mask, self);
-        if (l->pid[r] < 0) {
-            l->pid[r] = 0;
-            return mr_fail(MR_E_IO, "cannot start rank %d of %d: %s; try: fewer ranks", r, l->ranks,
-                           strerror(errno));
+            become_rank(l, r, argv, self);
+        if (l->pid[r] > 0) {
+            l->running++;
+            continue;
         }
-        l->running++;
+        l->pid[r] = 0;
+        st = mr_fail(MR_E_IO, "cannot start rank %d of %d: %s; try: fewer ranks", r, l->ranks,
+                     strerror(errno));
     }
+    forget_place();
+    if (shares)
+        unsetenv("OMP_NUM_THREADS");
+    return st;
+}
+
+/* Signals wait until mr_ranks_look asks for them; an ignored SIGCHLD would lose exit codes. */
+static void hear(mr_ranks *l)
+{
+    struct sigaction usual = {.sa_handler = SIG_DFL};
+    sigemptyset(&l->heard);
+    sigaddset(&l->heard, SIGCHLD), sigaddset(&l->heard, SIGINT), sigaddset(&l->heard, SIGTERM);
+    sigprocmask(SIG_BLOCK, &l->heard, &l->before);
+    sigaction(SIGCHLD, &usual, &l->child);
+    l->hears = true;
+}
+
+mr_status mr_ranks_start(char *const *argv, int ranks, double grace_s, mr_ranks **out)
+{
+    *out = NULL;
+    mr_ranks *l = mr_calloc(1, sizeof *l);
+    if (!l)
+        return mr_fail_memory(sizeof *l);
+    l->ranks = ranks, l->grace_s = grace_s, l->failed = -1;
+    mr_status st = mr_meeting_new(ranks, &l->meeting);
+    if (st == MR_OK)
+        st = mr_life_new(ranks, 0, ranks, &l->page);
+    if (st == MR_OK) {
+        mr_life_about(l->page, &l->about);
+        l->pid = mr_calloc((size_t)ranks, sizeof *l->pid);
+        l->code = mr_calloc((size_t)ranks, sizeof *l->code);
+        st = l->pid && l->code ? MR_OK : mr_fail_memory((size_t)ranks * sizeof *l->pid);
+    }
+    if (st == MR_OK) {
+        hear(l);
+        st = start(l, argv);
+    }
+    if (st != MR_OK) {
+        mr_ranks_free(l);
+        return st;
+    }
+    *out = l;
     return MR_OK;
 }
 
 /* ---- watching ---- */
 
-static void say_how(const launch *l, int rank, char *text, size_t cap)
+static void say_how(const mr_ranks *l, int rank, char *text, size_t cap)
 {
     int code = l->code[rank];
     if (code > 128)
@@ -93,7 +182,14 @@ static void say_how(const launch *l, int rank, char *text, size_t cap)
         snprintf(text, cap, "rank %d ended with exit code %d", rank, code);
 }
 
-static void note_ends(launch *l, double grace_s)
+static void tell_others(mr_ranks *l, const char *text)
+{
+    mr_meeting_abort(l->meeting, text);
+    if (l->stop_at == 0)
+        l->stop_at = mr_now_s() + l->grace_s, l->next = SIGTERM;
+}
+
+static void note_ends(mr_ranks *l)
 {
     for (int r = 0; r < l->ranks; r++) {
         int how;
@@ -106,32 +202,59 @@ static void note_ends(launch *l, double grace_s)
             continue;
         char text[128];
         say_how(l, r, text, sizeof text);
-        mr_meeting_abort(l->meeting, text);
-        l->stop_at = mr_now_s() + grace_s, l->next = SIGTERM;
+        tell_others(l, text);
     }
 }
 
-static void watch(launch *l, const sigset_t *heard, double grace_s)
+int mr_ranks_look(mr_ranks *l, int ms)
 {
-    const struct timespec most = {0, LOOK_MS * 1000000L};
-    while (l->running) {
-        siginfo_t info;
-        int number = sigtimedwait(heard, &info, &most);
+    const struct timespec most = {ms / 1000, ms % 1000 * 1000000L};
+    siginfo_t info;
+    int number = l->running ? sigtimedwait(&l->heard, &info, &most) : 0;
+    if (number == SIGINT || number == SIGTERM) {
+        l->asked = l->asked ? l->asked : number;
         // a terminal's signal reaches the ranks without us
-        if ((number == SIGINT || number == SIGTERM) && info.si_code != SI_KERNEL)
-            signal_all(l, l->asked++ ? SIGKILL : number);
-        note_ends(l, grace_s);
-        if (l->stop_at > 0 && mr_now_s() > l->stop_at) {
-            signal_all(l, l->next);
-            l->stop_at = mr_now_s() + grace_s, l->next = SIGKILL;
-        }
+        if (info.si_code != SI_KERNEL)
+            signal_all(l, l->asked_times ? SIGKILL : number);
+        l->asked_times++;
     }
+    note_ends(l);
+    if (l->running && l->stop_at > 0 && mr_now_s() > l->stop_at) {
+        signal_all(l, l->next);
+        l->stop_at = mr_now_s() + l->grace_s, l->next = SIGKILL;
+    }
+    return l->running;
 }
 
-/* The failed rank that left first: others fail because it did. */
-static void tell_end(const launch *l, mr_ranks_end *end)
+void mr_ranks_fail(mr_ranks *l, int rank, const char *text)
+{
+    if (l->stop_at > 0 || !l->pid[rank])
+        return;
+    l->failed = rank;
+    snprintf(l->why, sizeof l->why, "%s", text);
+    tell_others(l, text);
+    kill(l->pid[rank], SIGKILL);
+}
+
+const mr_life *mr_ranks_page(const mr_ranks *l)
+{
+    return l->page;
+}
+
+int mr_ranks_asked(const mr_ranks *l)
+{
+    return l->asked;
+}
+
+void mr_ranks_ended(const mr_ranks *l, mr_ranks_end *end)
 {
     *end = (mr_ranks_end){.rank = -1};
+    if (l->failed >= 0) {
+        end->rank = l->failed, end->exit = mr_status_exit(MR_E_NODE);
+        snprintf(end->text, sizeof end->text, "%s", l->why);
+        return;
+    }
+    // the failed rank that left first: others fail because it did
     int first = 0;
     for (int r = 0; r < l->ranks; r++) {
         int left = mr_meeting_left(l->meeting, r);
@@ -143,31 +266,30 @@ static void tell_end(const launch *l, mr_ranks_end *end)
         say_how(l, end->rank, end->text, sizeof end->text);
 }
 
-mr_status mr_ranks_run(char *const *argv, int ranks, double grace_s, mr_ranks_end *end)
+void mr_ranks_free(mr_ranks *l)
 {
-    launch l = {.ranks = ranks};
-    MR_TRY(mr_meeting_new(ranks, &l.meeting));
-    l.pid = mr_calloc((size_t)ranks, sizeof *l.pid);
-    l.code = mr_calloc((size_t)ranks, sizeof *l.code);
-    mr_status st = l.pid && l.code ? MR_OK : mr_fail_memory((size_t)ranks * sizeof *l.pid);
-    if (st == MR_OK) {
-        // signals wait until watch() asks for them; an ignored SIGCHLD would lose exit codes
-        sigset_t heard, before;
-        struct sigaction usual = {.sa_handler = SIG_DFL}, child;
-        sigemptyset(&heard);
-        sigaddset(&heard, SIGCHLD), sigaddset(&heard, SIGINT), sigaddset(&heard, SIGTERM);
-        sigprocmask(SIG_BLOCK, &heard, &before);
-        sigaction(SIGCHLD, &usual, &child);
-        st = start(&l, argv, &before);
-        forget_place();
-        if (st != MR_OK)
-            signal_all(&l, SIGKILL);
-        watch(&l, &heard, grace_s);
-        sigaction(SIGCHLD, &child, NULL);
-        sigprocmask(SIG_SETMASK, &before, NULL);
-        tell_end(&l, end);
+    if (!l)
+        return;
+    if (l->pid && l->running)
+        signal_all(l, SIGKILL);
+    // what ranks have started and left behind
+    if (l->guard > 0) {
+        kill(l->guard, SIGKILL);
+        waitpid(l->guard, NULL, 0);
+        while (mr_life_signal_all(l->about.token, l->about.uid, SIGKILL) > 0)
+            poll(NULL, 0, 1);
+        for (int r = 0; r < l->ranks; r++)
+            if (l->pid[r] > 0)
+                waitpid(l->pid[r], NULL, 0);
+        while (waitpid(-1, NULL, WNOHANG) > 0) {}
+        prctl(PR_SET_CHILD_SUBREAPER, 0);
     }
-    mr_free(l.pid), mr_free(l.code);
-    mr_meeting_free(l.meeting);
-    return st;
+    if (l->hears) {
+        sigaction(SIGCHLD, &l->child, NULL);
+        sigprocmask(SIG_SETMASK, &l->before, NULL);
+    }
+    mr_free(l->pid), mr_free(l->code);
+    mr_life_free(l->page);
+    mr_meeting_free(l->meeting);
+    mr_free(l);
 }

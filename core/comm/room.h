@@ -3,6 +3,7 @@
 #define MR_COMM_ROOM_H
 
 #include "moonreel/comm.h"
+#include "moonreel/life.h"
 
 /* What all groups of a world share. */
 typedef struct world {
@@ -18,6 +19,7 @@ struct mr_comm {
     world *world;
     bool owns_world;
     uint32_t id, seq;
+    uint64_t op; /* the call under way, in what this rank tells of itself */
     int rank, size, lane;
     int *world_rank;             /* [size] */
     uint32_t *sent, *got;        /* [size] messages to and from each rank */
@@ -35,6 +37,8 @@ struct mr_comm {
  * count 0: differs by rank. */
 mr_status comm_begin(mr_comm *c, mr_comm_op op, mr_dtype dtype, int64_t count, unsigned detail,
                      mr_comm_head *call);
+/* Put a call among the operations that this rank tells of; what is exchanged next belongs to it. */
+void comm_record(mr_comm *c, const mr_comm_head *call);
 /* Add a message to the exchange that comes; `rank` is of the group and another one than this. At
  * most one each way per rank. */
 void comm_send(mr_comm *c, const mr_comm_head *call, int rank, const void *data, size_t bytes);

@@ -9,6 +9,7 @@
 static mr_status run(void *user, mr_collective what, mr_dtype dtype, void *x, int64_t count)
 {
     mr_comm *c = user;
+    mr_life_set_where("a node of a graph");
     if (what == MR_COLLECTIVE_ALL_REDUCE)
         return mr_comm_all_reduce(c, MR_COMM_SUM, dtype, x, count);
     if (count % c->size)

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include "moonreel/run.h"
 #include "base/members.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,36 +46,6 @@ static void read_word(const char *path, char *out, size_t cap)
     mr_free(text);
 }
 
-/* The line that /proc tells of a process: its id, name, state and start time in clock ticks since
- * boot. */
-typedef struct process {
-    int64_t pid, start;
-    char state;
-} process;
-
-/* False when /proc does not tell, for whatever reason. */
-static bool read_process(const char *path, process *out)
-{
-    char *text;
-    size_t n;
-    *out = (process){0};
-    if (mr_file_read_all(path, &text, &n) != MR_OK) {
-        mr_error_clear();
-        return false;
-    }
-    // the name stands in parentheses and may hold anything, so fields are counted from its end
-    char *p = strrchr(text, ')');
-    if (p && p[1] == ' ') {
-        out->pid = strtoll(text, NULL, 10), out->state = p[2];
-        int field = 2;
-        for (p++; *p && field < 22; p++)
-            if (*p == ' ' && ++field == 22)
-                out->start = strtoll(p + 1, NULL, 10);
-    }
-    mr_free(text);
-    return out->start > 0;
-}
-
 static void describe_self(mr_run_owner *o)
 {
     *o = (mr_run_owner){.owned = true, .pid = getpid()};
@@ -86,8 +57,8 @@ static void describe_self(mr_run_owner *o)
     ssize_t n = readlink("/proc/self/ns/pid", o->pidns, sizeof o->pidns - 1);
     o->pidns[n > 0 ? n : 0] = 0;
     // a /proc of another process namespace has other numbers for processes, so it tells nothing
-    process self;
-    if (read_process("/proc/self/stat", &self) && self.pid == o->pid)
+    mr_process self;
+    if (mr_process_read(0, &self) && self.pid == o->pid)
         o->start = self.start;
 }
 
@@ -106,10 +77,8 @@ static bool same_numbers(const mr_run_owner *o, const mr_run_owner *me)
  * nothing. */
 static bool process_gone(const mr_run_owner *o, const mr_run_owner *me)
 {
-    char path[64];
-    process now;
-    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)o->pid);
-    if (!me->start || !read_process(path, &now))
+    mr_process now;
+    if (!me->start || !mr_process_read(o->pid, &now))
         return kill((pid_t)o->pid, 0) && errno == ESRCH;
     return now.state == 'Z' || now.state == 'X' || (o->start && now.start != o->start);
 }

@@ -18,6 +18,7 @@
 #ifndef MOONREEL_COMM_H
 #define MOONREEL_COMM_H
 
+#include "moonreel/life.h"
 #include "moonreel/tensor.h"
 #include "moonreel/wire.h"
 
@@ -57,15 +58,33 @@ MR_API mr_status mr_meeting_join(int fd, int rank, int size, mr_wire **out);
 typedef struct mr_ranks_end {
     int exit;       /* 0, or of the first rank that failed; 128 + number of a signal */
     int rank;       /* that one, or -1 */
-    char text[128]; /* "rank 2 ended with exit code 3" */
+    char text[512]; /* "rank 2 ended with exit code 3" */
 } mr_ranks_end;
-/* Start this program `ranks` times with `argv`, and wait until all have ended. Each finds its place
- * in MOONREEL_RANK, MOONREEL_WORLD_SIZE, MOONREEL_LOCAL_RANK and MOONREEL_MEETING (a descriptor for
- * mr_meeting_join), and its share of the processors in OMP_NUM_THREADS. When one fails the others
- * are told, and after `grace_s` ended. SIGINT and SIGTERM are handed on; ranks end with this
- * process. Errors: MR_E_USAGE number of ranks; MR_E_IO one cannot be started; MR_E_MEMORY Threads:
- * the main one, which has started no others */
-MR_API mr_status mr_ranks_run(char *const *argv, int ranks, double grace_s, mr_ranks_end *end);
+typedef struct mr_ranks mr_ranks;
+/* Start this program `ranks` times with `argv`. Each finds its place in MOONREEL_RANK,
+ * MOONREEL_WORLD_SIZE, MOONREEL_LOCAL_RANK, MOONREEL_MEETING (a descriptor for mr_meeting_join) and
+ * MOONREEL_PAGE (one for mr_life_join), and its share of the processors in OMP_NUM_THREADS.
+ * From then on SIGINT and SIGTERM wait for mr_ranks_look. Nothing outlives this process: a guard
+ * ends what is left when it is lost, and orphans of ranks become its children.
+ *
+ * grace_s  between being told, SIGTERM and SIGKILL
+ * Owns:    caller owns *out
+ * Errors:  MR_E_USAGE number of ranks; MR_E_IO one cannot be started; MR_E_MEMORY
+ * Threads: the main one, which has started no others, for all calls */
+MR_API mr_status mr_ranks_start(char *const *argv, int ranks, double grace_s, mr_ranks **out);
+/* Hand signals on, a second one ends; see who has ended, and end the others when one has failed.
+ * Returns how many run, after at most `ms` or earlier when something happens. */
+MR_API int mr_ranks_look(mr_ranks *l, int ms);
+/* A rank that will not end by itself: the others are told `text`, which says how it all ended, and
+ * it is killed. The first failure counts. */
+MR_API void mr_ranks_fail(mr_ranks *l, int rank, const char *text);
+MR_API const mr_life *mr_ranks_page(const mr_ranks *l); /* lent */
+/* The signal that was handed on; 0: none. */
+MR_API int mr_ranks_asked(const mr_ranks *l);
+/* How it ended; meaningful when none runs. */
+MR_API void mr_ranks_ended(const mr_ranks *l, mr_ranks_end *end);
+/* Kills what still runs, with all that ranks have started. NULL is fine. */
+MR_API void mr_ranks_free(mr_ranks *l);
 
 /* ---- communicators ---- */
 

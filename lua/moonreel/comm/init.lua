@@ -41,8 +41,10 @@ end
 ---@return integer exit code  of the rank that failed first, or 0
 ---@return string|nil text    "rank 2 ended with exit code 3"
 function comm.launch(words, ranks)
-  local done = core.launch({ "moonreel", table.unpack(words) }, ranks)
-  return done.exit, done.text
+  local running <close> = core.start({ "moonreel", table.unpack(words) }, ranks)
+  repeat until running:look() == 0
+  local ended = running:ended()
+  return ended.exit, ended.text
 end
 
 return comm

@@ -3,6 +3,7 @@
 local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
 local samples = require "moonreel.trainer.samples"
+local life = require "moonreel.core.life"
 local loop = require "moonreel.trainer.loop"
 local options = require "moonreel.text.options"
 local setup = require "moonreel.trainer.setup"
@@ -105,6 +106,8 @@ function trainer.run(settings, given)
   local r <close> = setmetatable({settings = settings, write = o.write, stage = o.stage,
     team = o.team or team.new(), catches = signal.catch(), notes = {}, kept = {},
     began_bytes = bench.resident()}, Run)
+  life.publish(r.team.rank, r.team.size)
+  life.phase "start"
   local last <const> = #trainer.steps
   for i = 1, last - 1 do
     r.team:try(trainer.steps[i][2], r)

@@ -6,6 +6,7 @@ local bench = require "moonreel.core.bench"
 local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
 local json = require "moonreel.core.json"
+local life = require "moonreel.core.life"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
@@ -201,6 +202,7 @@ function loop.save(r, last)
   if r.pipe.reconstructs then
     setup.measure(r)
   end
+  local before = life.phase "snapshot"
   state.with_rows(r.exec, r.pipe.params, function(rows)
     local taken = r.saver:save{step = r.step, tensors = rows, wait = last, meta = {
       recipe_hash = r.settings.hash, dataset_fingerprint = r.index.meta.fp_order,
@@ -210,6 +212,7 @@ function loop.save(r, last)
       run_state = {step = r.step, updates = r.updates, step_ranks = r.step_ranks}}}
     r.saved_step = taken and r.step or nil
   end, r.share)
+  life.phase(before)
   tell_saves(r)
 end
 
@@ -218,7 +221,9 @@ end
 function loop.commit(r)
   while true do
     r.team:try(loop.save, r, true)
+    local before = life.phase "persist"
     local committed, problem = pcall(r.saver.wait, r.saver)
+    life.phase(before)
     tell_saves(r)
     local failed = r.team:sum{committed and 0 or 1}[1]
     if failed == 0 then
@@ -244,6 +249,7 @@ local function finite(x) return x == x and x ~= math.huge and x ~= -math.huge en
 local function meet(r, numbers, problem)
   local told = table.move(numbers, 1, #numbers, 3, {problem and 1 or 0, signal.pending() or 0})
   local sums = {}
+  life.phase "reduce"
   for rank, row in ipairs(r.team:all(told)) do
     if row[1] > 0 then
       sums.failed = sums.failed or rank - 1
@@ -279,6 +285,7 @@ end
 -- the next batch of the loader, which may fail: {ok, batch or problem}
 local function draw(r, sum)
   local started = base.now_s()
+  life.phase "load"
   local next = table.pack(pcall(r.loader.next, r.loader))
   sum.data_wait_s = sum.data_wait_s + base.now_s() - started
   return next
@@ -315,6 +322,7 @@ local function micro_batch(r, sum, next)
   if not next.input then
     send(r, next)
   end
+  life.phase "forward"
   local micro, input = next.micro, next.input
   for b, w in ipairs(input.weight) do
     sum.weight = sum.weight + w
@@ -381,6 +389,7 @@ function loop.step(r)
   local started, s = base.now_s(), r.settings
   local sum = {losses = {}, loss = 0, weight = 0, bytes = 0, samples = 0, n = 0, own = 0,
     data_wait_s = 0}
+  life.step(r.step + 1)
   micro_batches(r, sum)
   if sum.n == 0 then
     return false
@@ -395,6 +404,7 @@ function loop.step(r)
 
   -- a loss that is not finite does not reach the parameters: no gradient of it is finite, and the
   -- update then only clears the gradients
+  life.phase "optimizer"
   local o, weight = s.optim, sum.weight
   local lr = r.lr_at(r.updates)
   local norm = r.update:start{lr = lr, beta1 = o.betas[1], beta2 = o.betas[2],
@@ -403,6 +413,8 @@ function loop.step(r)
       grad_scale = weight > 0 and 1 / weight or 0}
   r.step = r.step + 1
   send_ahead(r, sum)
+  -- what is waited for is most of all forward and backward of a device that runs behind
+  life.phase "forward"
   norm = norm()
   collect(sum, 0)
   sum.loss = r.team:sum{sum.loss}[1]

@@ -11,8 +11,10 @@ local data = require "moonreel.data"
 local gpu = require "moonreel.trainer.gpu"
 local samples = require "moonreel.trainer.samples"
 local json = require "moonreel.core.json"
+local life = require "moonreel.core.life"
 local regions = require "moonreel.optim.regions"
 local pipeline = require "moonreel.models.pipeline"
+local process = require "moonreel.core.process"
 local progress = require "moonreel.trainer.progress"
 local ranks = require "moonreel.optim.ranks"
 local run = require "moonreel.run"
@@ -154,13 +156,14 @@ local function take_directory(r)
   end
   r.lock = r:keep(run.lock(r.dir))
   r.journal = r:keep(run.journal(r.dir))
-  return {dir = r.dir, continues = r.continues, fence = r.lock:fence()}
+  return {dir = r.dir, continues = r.continues, fence = r.lock:fence(), id = r.lock:id()}
 end
 
 --- Take or make the run directory and become its one writer: the first rank does.
 function setup.directory(r)
   local taken = r.team:first(function() return take_directory(r) end)
   r.dir, r.continues, r.fence = taken.dir, taken.continues, taken.fence
+  life.set_run(taken.id, process.real_path(taken.dir), taken.fence)
   r.journal = r.journal or silent
 end
 

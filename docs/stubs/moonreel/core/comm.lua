@@ -17,12 +17,12 @@ local comm = {}
 ---@return mr.Comm
 function comm.world(options) end
 
---- This program so many times on this host: {exit, rank and text of the one that failed first}.
+--- Start this program so many times on this host.
 ---@param words string[]
 ---@param ranks integer
 ---@param grace_s? number
----@return table
-function comm.launch(words, ranks, grace_s) end
+---@return mr.Ranks
+function comm.start(words, ranks, grace_s) end
 
 --- MPI's own barrier, broadcast, all_reduce (f32) or send (and back), for benchmarks.
 ---@param op string

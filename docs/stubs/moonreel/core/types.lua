@@ -610,6 +610,40 @@ function JournalReader:next() end
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function JournalReader:close() end
 
+--- What the ranks of a launch tell.
+---@class mr.Life
+local Life = {}
+
+--- The launch: {ranks, first, world, uid, pid, start, fence, token, host, run, dir}.
+---@return table
+function Life:about() end
+
+--- A rank now: {rank, pid, start, state, step, steps, phase, phase_s, beat_s, ops, clip, frames, open, last}; times as base.now_s tells them.
+---@param rank integer
+---@return table
+function Life:rank(rank) end
+
+--- Its last 2,048 operations with other ranks: {number, group, seq, kind, dtype, where, count, bytes, began_s, ended_s}.
+---@param rank integer
+---@return table[]
+function Life:ops(rank) end
+
+--- Seconds of a step without those that it waited for others.
+---@param rank integer
+---@param step integer
+---@return number?
+function Life:own_s(rank, step) end
+
+--- What that share of a phase's durations stays below, and how many there were.
+---@param phase string
+---@param share number
+---@return number
+---@return integer
+function Life:quantile(phase, share) end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Life:close() end
+
 --- Decode threads on an index.
 ---@class mr.Loader
 local Loader = {}
@@ -834,6 +868,31 @@ function Program:measured() end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Program:close() end
+
+--- Ranks of this host that this process has started.
+---@class mr.Ranks
+local Ranks = {}
+
+--- Wait at most so long for what happens; how many run. When one has failed the others are ended.
+---@param ms? integer
+---@return integer
+function Ranks:look(ms) end
+
+--- End a rank that does not go on, and the others, which are told why.
+---@param rank integer
+---@param text string
+function Ranks:fail(rank, text) end
+
+--- What they tell of themselves.
+---@return mr.Life
+function Ranks:page() end
+
+--- How it ended: {exit, rank and text of the one that failed first, asked: a signal}.
+---@return table
+function Ranks:ended() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Ranks:close() end
 
 --- The lock of a run directory.
 ---@class mr.RunLock

@@ -1,0 +1,36 @@
+/* base: what /proc tells of a process. Licence: Apache-2.0 */
+#include "base/process.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool mr_process_read(int64_t pid, mr_process *out)
+{
+    enum { PARENT = 4, START = 22 }; // fields of the line, counted from 1
+    char path[64], *text;
+    size_t n;
+    *out = (mr_process){0};
+    snprintf(path, sizeof path, pid ? "/proc/%lld/stat" : "/proc/self/stat", (long long)pid);
+    if (mr_file_read_all(path, &text, &n) != MR_OK) {
+        mr_error_clear();
+        return false;
+    }
+    // the name stands in parentheses and may hold anything, so fields are counted from its end
+    char *p = strrchr(text, ')');
+    if (p && p[1] == ' ') {
+        out->pid = strtoll(text, NULL, 10), out->state = p[2];
+        int field = 2;
+        for (p++; *p && field < START; p++) {
+            if (*p != ' ')
+                continue;
+            field++;
+            if (field == PARENT)
+                out->parent = strtoll(p + 1, NULL, 10);
+            if (field == START)
+                out->start = strtoll(p + 1, NULL, 10);
+        }
+    }
+    mr_free(text);
+    return out->start > 0;
+}

@@ -1,0 +1,333 @@
+/* bind: moonreel.core.life - what ranks tell of themselves, and pages of it. Licence: Apache-2.0 */
+#include "moonreel/life.h"
+#include "bind/room.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char mr_bind_life_type[] = "mr.Life";
+
+static void free_life(void *page)
+{
+    mr_life_free(page);
+}
+
+/* ---- publishing ---- */
+
+void mr_bind_tell_where(lua_State *L)
+{
+    char text[LUA_IDSIZE + 16] = "";
+    lua_Debug ar;
+    if (!mr_life_publishes())
+        return;
+    for (int level = 0; lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "Sl", &ar);
+        if (ar.currentline <= 0)
+            continue;
+        snprintf(text, sizeof text, "%s:%d", ar.short_src, ar.currentline);
+        if (strncmp(ar.source, "@moonreel/comm/", 15) != 0)
+            break;
+    }
+    mr_life_set_where(text);
+}
+
+/* Where Lua is: its frames with lines, nearest first. */
+static void tell_frames(lua_State *L)
+{
+    enum { MOST = 12 };
+    char text[1024];
+    size_t n = 0;
+    lua_Debug ar;
+    text[0] = 0;
+    for (int level = 0, told = 0; told < MOST && lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "Sln", &ar);
+        if (ar.currentline <= 0)
+            continue;
+        int more =
+            snprintf(text + n, sizeof text - n, "%s%s:%d%s%s", told++ ? "\n" : "", ar.short_src,
+                     ar.currentline, ar.name ? " in " : "", ar.name ? ar.name : "");
+        if (more < 0 || (size_t)more >= sizeof text - n) {
+            text[n] = 0;
+            break;
+        }
+        n += (size_t)more;
+    }
+    mr_life_frames(text);
+}
+
+static int l_publish(lua_State *L)
+{
+    lua_Integer rank = luaL_optinteger(L, 1, 0), world = luaL_optinteger(L, 2, 1);
+    luaL_argcheck(L, rank >= 0 && rank <= INT32_MAX, 1, "expected a rank");
+    luaL_argcheck(L, world > rank && world <= INT32_MAX, 2, "expected a number of ranks");
+    if (mr_life_publishes())
+        return 0;
+    // its file goes with the Lua state
+    mr_life **page = (mr_life **)mr_bind_box(L, mr_bind_life_type);
+    mr_bind_check(L, mr_life_new(1, (int)rank, (int)world, page));
+    mr_life_take(*page, 0);
+    lua_setfield(L, LUA_REGISTRYINDEX, "mr.life.own");
+    return 0;
+}
+
+static int l_set_run(lua_State *L)
+{
+    mr_life_set_run(luaL_checkstring(L, 1), luaL_checkstring(L, 2), luaL_checkinteger(L, 3));
+    return 0;
+}
+
+static int l_phase(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1);
+    mr_phase phase = mr_phase_from_name(name);
+    if (phase == MR_PHASE_COUNT)
+        return mr_bind_raise(L, MR_E_USAGE, "phase: '%s' is none", name);
+    if (mr_life_publishes())
+        tell_frames(L);
+    lua_pushstring(L, mr_phase_name(mr_life_phase(phase)));
+    return 1;
+}
+
+static int l_step(lua_State *L)
+{
+    mr_life_step(luaL_checkinteger(L, 1));
+    return 0;
+}
+
+static int l_clip(lua_State *L)
+{
+    mr_life_clip(luaL_optstring(L, 1, ""));
+    return 0;
+}
+
+/* ---- reading ---- */
+
+static mr_life *page_at(lua_State *L)
+{
+    return mr_bind_unbox(L, 1, mr_bind_life_type);
+}
+
+/* The seat at argument 2, a rank. */
+static int seat_at(lua_State *L, const mr_life *page)
+{
+    mr_life_launch about;
+    mr_life_about(page, &about);
+    lua_Integer rank = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, rank >= about.first && rank < about.first + about.ranks, 2,
+                  "expected a rank of this page");
+    return (int)(rank - about.first);
+}
+
+static int l_registry(lua_State *L)
+{
+    char path[4096];
+    lua_pushstring(L, mr_life_registry(path, sizeof path) ? path : NULL);
+    return 1;
+}
+
+static int l_open(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    mr_life **box = (mr_life **)mr_bind_box(L, mr_bind_life_type);
+    mr_bind_check(L, mr_life_open(path, box));
+    return 1;
+}
+
+static int p_about(lua_State *L)
+{
+    mr_life_launch a;
+    mr_life_about(page_at(L), &a);
+    lua_createtable(L, 0, 11);
+    mr_bind_set_int(L, "ranks", a.ranks);
+    mr_bind_set_int(L, "first", a.first);
+    mr_bind_set_int(L, "world", a.world);
+    mr_bind_set_int(L, "uid", a.uid);
+    mr_bind_set_int(L, "pid", a.pid);
+    mr_bind_set_int(L, "start", a.start);
+    mr_bind_set_int(L, "fence", a.fence);
+    mr_bind_set_str(L, "token", a.token);
+    mr_bind_set_str(L, "host", a.host);
+    mr_bind_set_str(L, "run", a.run[0] ? a.run : NULL);
+    mr_bind_set_str(L, "dir", a.dir[0] ? a.dir : NULL);
+    return 1;
+}
+
+static void push_op(lua_State *L, const mr_life_op *op)
+{
+    lua_createtable(L, 0, 10);
+    mr_bind_set_int(L, "number", (int64_t)op->number);
+    mr_bind_set_int(L, "group", op->group);
+    mr_bind_set_int(L, "seq", op->seq);
+    mr_bind_set_str(L, "kind", op->kind);
+    mr_bind_set_str(L, "dtype", op->dtype[0] ? op->dtype : NULL);
+    mr_bind_set_str(L, "where", op->where[0] ? op->where : NULL);
+    mr_bind_set_int(L, "count", (int64_t)op->count);
+    mr_bind_set_int(L, "bytes", (int64_t)op->bytes);
+    mr_bind_set_num(L, "began_s", op->began_s);
+    if (op->ended_s > 0)
+        mr_bind_set_num(L, "ended_s", op->ended_s);
+}
+
+static int p_rank(lua_State *L)
+{
+    const mr_life *page = page_at(L);
+    mr_life_rank r;
+    mr_life_look(page, seat_at(L, page), &r);
+    lua_createtable(L, 0, 12);
+    mr_bind_set_int(L, "rank", r.rank);
+    if (r.pid) {
+        char state[2] = "";
+        mr_life_process_state(r.pid, r.start, state);
+        mr_bind_set_int(L, "pid", r.pid);
+        mr_bind_set_int(L, "start", r.start);
+        mr_bind_set_str(L, "state", state[0] ? state : NULL);
+    }
+    mr_bind_set_int(L, "step", r.step);
+    mr_bind_set_int(L, "steps", r.steps);
+    mr_bind_set_str(L, "phase", mr_phase_name(r.phase));
+    mr_bind_set_num(L, "phase_s", r.phase_s);
+    mr_bind_set_num(L, "beat_s", r.beat_s);
+    mr_bind_set_int(L, "ops", (int64_t)r.ops);
+    mr_bind_set_str(L, "clip", r.clip[0] ? r.clip : NULL);
+    mr_bind_set_str(L, "frames", r.frames[0] ? r.frames : NULL);
+    if (r.open.number)
+        push_op(L, &r.open), lua_setfield(L, -2, "open");
+    if (r.last.number)
+        push_op(L, &r.last), lua_setfield(L, -2, "last");
+    return 1;
+}
+
+static int p_ops(lua_State *L)
+{
+    const mr_life *page = page_at(L);
+    const int seat = seat_at(L, page);
+    mr_life_op *ops = mr_bind_scratch(L, MR_LIFE_OPS * sizeof *ops);
+    const int n = mr_life_ops(page, seat, ops);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        push_op(L, &ops[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+static int p_own_s(lua_State *L)
+{
+    const mr_life *page = page_at(L);
+    double own_s = mr_life_own_s(page, seat_at(L, page), luaL_checkinteger(L, 3));
+    if (own_s > 0)
+        lua_pushnumber(L, own_s);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+static int p_quantile(lua_State *L)
+{
+    int64_t count;
+    const mr_life *page = page_at(L);
+    const char *name = luaL_checkstring(L, 2);
+    mr_phase phase = mr_phase_from_name(name);
+    luaL_argcheck(L, phase < MR_PHASE_COUNT, 2, "expected a phase");
+    lua_pushnumber(L, mr_life_quantile_s(page, phase, luaL_checknumber(L, 3), &count));
+    lua_pushinteger(L, count);
+    return 2;
+}
+
+/* ---- processes ---- */
+
+static uint32_t uid_at(lua_State *L, int arg)
+{
+    lua_Integer uid = luaL_checkinteger(L, arg);
+    luaL_argcheck(L, uid >= 0 && uid <= UINT32_MAX, arg, "expected a user's number");
+    return (uint32_t)uid;
+}
+
+static int l_signal(lua_State *L)
+{
+    lua_Integer number = luaL_checkinteger(L, 4);
+    luaL_argcheck(L, number >= 0 && number <= 64, 4, "expected a signal");
+    mr_status st =
+        mr_life_signal(luaL_checkinteger(L, 1), luaL_checkinteger(L, 2), uid_at(L, 3), (int)number);
+    lua_pushboolean(L, st == MR_OK);
+    if (st == MR_OK)
+        return 1;
+    lua_pushstring(L, mr_error_last()->text);
+    mr_error_clear();
+    return 2;
+}
+
+static int l_state(lua_State *L)
+{
+    char state[2] = "";
+    if (mr_life_process_state(luaL_checkinteger(L, 1), luaL_checkinteger(L, 2), state))
+        lua_pushstring(L, state);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+static int l_processes(lua_State *L)
+{
+    enum { MOST = 4096 };
+    const char *token = luaL_checkstring(L, 1);
+    const uint32_t uid = uid_at(L, 2);
+    mr_life_process *found = mr_bind_scratch(L, MOST * sizeof *found);
+    const int n = mr_life_processes(token, uid, found, MOST);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        const char state[2] = {found[i].state, 0};
+        lua_createtable(L, 0, 3);
+        mr_bind_set_int(L, "pid", found[i].pid);
+        mr_bind_set_int(L, "start", found[i].start);
+        mr_bind_set_str(L, "state", state);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+static const mr_bind_row module_rows[] = {
+    MR_ROW("publish", l_publish, "(rank?: integer, ranks?: integer)",
+           "Tell of this process on a page of its own, unless its launcher has given it one."),
+    MR_ROW("set_run", l_set_run, "(id: string, dir: string, fence: integer)",
+           "Which run this process works for."),
+    MR_ROW("phase", l_phase, "(name: string): string",
+           "A phase begins: start, load, forward, reduce, optimizer, snapshot or persist; the one "
+           "that ends."),
+    MR_ROW("step", l_step, "(step: integer)", "A step begins."),
+    MR_ROW("clip", l_clip, "(name?: string)", "The clip that a batch waits for."),
+    MR_ROW("registry", l_registry, "(): string?", "The folder of pages of this host and user."),
+    MR_ROW("open", l_open, "(path: string): mr.Life", "A page of the registry."),
+    MR_ROW("signal", l_signal,
+           "(pid: integer, start: integer, uid: integer, number: integer): boolean, string?",
+           "Send a signal to a process that still is the one it was; else false and why."),
+    MR_ROW("state", l_state, "(pid: integer, start: integer): string?",
+           "R, S or D: it lives; T: it is stopped; nil: it is gone."),
+    MR_ROW("processes", l_processes, "(token: string, uid: integer): table[]",
+           "What a launch has started, children of ranks too: {pid, start, state}."),
+    MR_ROW_END};
+static const mr_bind_face module_face = {
+    "moonreel.core.life", "What ranks tell of themselves while they run.", module_rows, NULL};
+
+static const mr_bind_row rows[] = {
+    MR_ROW("about", p_about, "(): table",
+           "The launch: {ranks, first, world, uid, pid, start, fence, token, host, run, dir}."),
+    MR_ROW("rank", p_rank, "(rank: integer): table",
+           "A rank now: {rank, pid, start, state, step, steps, phase, phase_s, beat_s, ops, clip, "
+           "frames, open, last}; times as base.now_s tells them."),
+    MR_ROW("ops", p_ops, "(rank: integer): table[]",
+           "Its last 2,048 operations with other ranks: {number, group, seq, kind, dtype, where, "
+           "count, bytes, began_s, ended_s}."),
+    MR_ROW("own_s", p_own_s, "(rank: integer, step: integer): number?",
+           "Seconds of a step without those that it waited for others."),
+    MR_ROW("quantile", p_quantile, "(phase: string, share: number): number, integer",
+           "What that share of a phase's durations stays below, and how many there were."),
+    MR_ROW_END};
+static const mr_bind_face face = {mr_bind_life_type, "What the ranks of a launch tell.", rows,
+                                  free_life};
+
+MR_BIND_ROOM(life)
+{
+    mr_bind_type(L, &face);
+    return mr_bind_module(L, &module_face);
+}

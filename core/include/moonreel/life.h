@@ -1,0 +1,156 @@
+/* life: what ranks tell of themselves while they run, where others can read it though they are
+ * blocked, stopped or dead.
+ *
+ * A page is memory that a launch shares with its ranks: a head (run, launcher) and a seat per rank
+ * of this host. A rank writes its own seat alone: step, phase, beats, how long phases took, what
+ * Lua was doing, and a ring of its last operations with other ranks. Pages are files of a registry,
+ * a folder of this host and user, so that other programs find the ranks of a run. Times are
+ * mr_now_s(), which all processes of a host share.
+ *
+ * A process publishes on the one seat that it has taken; without one the calls do nothing.
+ * Publishing costs well below a microsecond and never waits.
+ *
+ * Threads: publishing: any; all else: one call at a time.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_LIFE_H
+#define MOONREEL_LIFE_H
+
+#include "moonreel/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum mr_phase {
+    MR_PHASE_START,   /* opening, compiling, until the first step */
+    MR_PHASE_LOAD,    /* waiting for a batch */
+    MR_PHASE_FORWARD, /* forward and backward */
+    MR_PHASE_REDUCE,  /* what ranks tell each other */
+    MR_PHASE_OPTIMIZER,
+    MR_PHASE_SNAPSHOT, /* copying what a checkpoint holds */
+    MR_PHASE_PERSIST,  /* waiting for a checkpoint that is written */
+    MR_PHASE_COUNT
+} mr_phase;
+MR_API const char *mr_phase_name(mr_phase phase);     /* "forward"; lent, static */
+MR_API mr_phase mr_phase_from_name(const char *name); /* MR_PHASE_COUNT when unknown */
+
+enum { MR_LIFE_RANKS = 1024, MR_LIFE_OPS = 2048, MR_LIFE_STEPS = 64 };
+
+typedef struct mr_life mr_life;
+
+/* ---- making and finding pages ---- */
+
+/* The folder of pages: MOONREEL_REGISTRY, else /dev/shm/moonreel-UID, else /tmp/moonreel-UID; made
+ * when absent. False when there is none that belongs to this user alone. */
+MR_API bool mr_life_registry(char *path, size_t cap);
+/* A page for `ranks` ranks of this host that this process starts, the first of them rank `first` of
+ * `world`. Where there is no registry it has no name, and ranks alone reach it.
+ * Owns: caller. Errors: MR_E_USAGE not 1 to MR_LIFE_RANKS; MR_E_MEMORY */
+MR_API mr_status mr_life_new(int ranks, int first, int world, mr_life **out);
+/* The page behind a descriptor or file, to read. Owns: caller. Errors: MR_E_FORMAT no page, or one
+ * of another version; MR_E_IO */
+MR_API mr_status mr_life_open(const char *path, mr_life **out);
+/* One more view of a page, to read. Owns: caller. Errors: MR_E_IO, MR_E_MEMORY */
+MR_API mr_status mr_life_view(const mr_life *page, mr_life **out);
+MR_API int mr_life_fd(const mr_life *page);           /* for children; lent */
+MR_API const char *mr_life_path(const mr_life *page); /* "" without a name; lent */
+/* The file goes with the page that mr_life_new made. NULL is fine. */
+MR_API void mr_life_free(mr_life *page);
+
+/* From now on this process publishes on a seat. Borrows the page for the life of the process. A
+ * child that becomes a rank by exec does so before. */
+MR_API void mr_life_take(mr_life *page, int seat);
+/* The same behind an inherited descriptor, if this process had taken the seat before exec; for
+ * another one nothing happens. Errors: MR_E_FORMAT no such page or seat */
+MR_API mr_status mr_life_join(int fd, int seat);
+MR_API bool mr_life_publishes(void);
+
+/* ---- publishing ---- */
+
+/* Which run this is, once it is known; rank 0 of the host says so for all. */
+MR_API void mr_life_set_run(const char *id, const char *dir, int64_t fence);
+/* A phase begins. Returns the one that ends. */
+MR_API mr_phase mr_life_phase(mr_phase phase);
+/* A step begins. */
+MR_API void mr_life_step(int64_t step);
+/* This rank is not stuck. */
+MR_API void mr_life_beat(void);
+/* The clip that a batch waits for; "" none. */
+MR_API void mr_life_clip(const char *name);
+/* Where Lua is: nearest frame first, one per line. */
+MR_API void mr_life_frames(const char *text);
+/* Where the operations that this thread begins next were asked for: "file:line", or a node. */
+MR_API void mr_life_set_where(const char *where);
+
+/* One operation with other ranks. */
+typedef struct mr_life_op {
+    uint64_t number;     /* of this rank, from 1 */
+    uint32_t group, seq; /* of the group the how manieth call */
+    char kind[16], dtype[8], where[56];
+    uint64_t count, bytes;   /* elements of the call, 0: they differ by rank; bytes of this rank */
+    double began_s, ended_s; /* ended 0: it is under way */
+} mr_life_op;
+/* `number`, began_s and where are filled in. Returns its number; 0: nobody publishes. */
+MR_API uint64_t mr_life_op_begin(const mr_life_op *op);
+/* It waits for others; it has what it waited for, and sent so many bytes. Again and again. */
+MR_API void mr_life_op_wait(uint64_t number);
+MR_API void mr_life_op_end(uint64_t number, uint64_t bytes);
+
+/* ---- reading ---- */
+
+typedef struct mr_life_launch {
+    int ranks, first, world; /* ranks of this page; the first one's number; of all hosts */
+    uint32_t uid;
+    int64_t pid, start; /* the launcher's; start: in clock ticks since boot */
+    int64_t fence;
+    char token[40];         /* MOONREEL_LAUNCH of all that it started */
+    char host[72], run[40]; /* run "": not known yet */
+    char dir[3500];         /* the run directory */
+} mr_life_launch;
+MR_API void mr_life_about(const mr_life *page, mr_life_launch *out);
+
+typedef struct mr_life_rank {
+    int rank;
+    int64_t pid, start;  /* pid 0: nobody has taken the seat */
+    int64_t step, steps; /* steps: begun since the start */
+    mr_phase phase;
+    double phase_s, beat_s; /* when the phase began; last beat */
+    uint64_t ops;           /* operations so far */
+    mr_life_op open;        /* the oldest under way; number 0: none */
+    mr_life_op last;        /* the newest that ended; number 0: none */
+    char clip[160], frames[1024];
+} mr_life_rank;
+/* seat from 0. Others may write meanwhile: fields are whole each, not together. */
+MR_API void mr_life_look(const mr_life *page, int seat, mr_life_rank *out);
+/* The last operations, oldest first, at most MR_LIFE_OPS. Returns how many. */
+MR_API int mr_life_ops(const mr_life *page, int seat, mr_life_op *out);
+/* Seconds of its own that a rank's step took: without those in which it waited for others. 0: not
+ * known (any more). */
+MR_API double mr_life_own_s(const mr_life *page, int seat, int64_t step);
+/* The time that a share of all phases of that kind stayed below, of all ranks, to a fifth; *count:
+ * how many there were. */
+MR_API double mr_life_quantile_s(const mr_life *page, mr_phase phase, double share, int64_t *count);
+
+/* ---- processes ---- */
+
+/* Send a signal to a process, if it still is the one that started at `start` and belongs to `uid`.
+ * The process is held by a descriptor while it is looked at, so no other one can take its number.
+ * Returns MR_OK; MR_E_NODE: it is gone, or is another one; MR_E_IO not allowed. */
+MR_API mr_status mr_life_signal(int64_t pid, int64_t start, uint32_t uid, int number);
+
+typedef struct mr_life_process {
+    int64_t pid, start;
+    char state; /* as in /proc: R, S, D live; T, t are stopped */
+} mr_life_process;
+/* Is that process still there? *state as above, 0: no. */
+MR_API bool mr_life_process_state(int64_t pid, int64_t start, char *state);
+/* Processes of `uid` that a launch has started, and their children, however detached: their
+ * environment began with MOONREEL_LAUNCH=token. Returns how many, at most `most`. */
+MR_API int mr_life_processes(const char *token, uint32_t uid, mr_life_process *out, int most);
+/* Send all of these a signal, each as mr_life_signal does. Returns how many got it. */
+MR_API int mr_life_signal_all(const char *token, uint32_t uid, int number);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

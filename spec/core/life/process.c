@@ -1,0 +1,98 @@
+/* life/process: a signal reaches the process that is meant, and no other. */
+#define _GNU_SOURCE
+#include "check.h"
+#include "moonreel/life.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A child that has begun with an environment entry; a detached one is no child of ours any more. */
+static pid_t sleeper(const char *entry, bool detached)
+{
+    char *const env[] = {"A=1", (char *)(uintptr_t)entry, NULL};
+    int ready[2], told[2];
+    pid_t inner = 0;
+    CHECK_INT(pipe2(ready, O_CLOEXEC), 0);
+    CHECK_INT(pipe2(told, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (detached && (setsid() < 0 || (inner = fork()) > 0))
+            _exit(write(told[1], &inner, sizeof inner) < 0);
+        execle("/bin/sleep", "sleep", "100", (char *)NULL, env);
+        _exit(127);
+    }
+    close(ready[1]), close(told[1]);
+    if (detached) {
+        CHECK_INT(read(told[0], &inner, sizeof inner), sizeof inner);
+        waitpid(pid, NULL, 0);
+    }
+    // the pipe closes when the program begins
+    CHECK_INT(read(ready[0], &(char){0}, 1), 0);
+    close(ready[0]), close(told[0]);
+    return detached ? inner : pid;
+}
+
+static int64_t start_of(pid_t pid)
+{
+    char path[64], *text;
+    size_t n;
+    long long start = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    CHECK_OK(mr_file_read_all(path, &text, &n));
+    const char *p = strrchr(text, ')') + 1;
+    for (int field = 2; field < 22; field++)
+        p = strchr(p, ' ') + 1;
+    start = strtoll(p, NULL, 10);
+    mr_free(text);
+    return start;
+}
+
+static int end_of(pid_t pid)
+{
+    int how = 0;
+    waitpid(pid, &how, 0);
+    return WIFSIGNALED(how) ? WTERMSIG(how) : -1;
+}
+
+int main(void)
+{
+    const uint32_t uid = geteuid();
+    char state;
+    pid_t a = fork();
+    if (a == 0) {
+        pause();
+        _exit(0);
+    }
+    const int64_t start = start_of(a);
+    CHECK(mr_life_process_state(a, start, &state));
+    CHECK(!mr_life_process_state(a, start + 1, &state));
+    CHECK_FAILS(mr_life_signal(a, start + 1, uid, SIGKILL), MR_E_NODE,
+                "another one has its number");
+    CHECK_FAILS(mr_life_signal(a, start, uid + 1, SIGKILL), MR_E_NODE,
+                "another one has its number");
+    CHECK(mr_life_process_state(a, start, &state));
+    CHECK_OK(mr_life_signal(a, start, uid, SIGTERM));
+    CHECK_INT(end_of(a), SIGTERM);
+    CHECK(!mr_life_process_state(a, start, &state));
+    CHECK_FAILS(mr_life_signal(a, start, uid, SIGTERM), MR_E_NODE, "process");
+
+    // what a launch has started is known by its token, also what has left its parents
+    static const char token[] = "0123456789abcdef0123456789abcdef";
+    mr_life_process found[4];
+    pid_t ours = sleeper("MOONREEL_LAUNCH=0123456789abcdef0123456789abcdef", false);
+    pid_t orphan = sleeper("MOONREEL_LAUNCH=0123456789abcdef0123456789abcdef", true);
+    pid_t decoy = sleeper("MOONREEL_LAUNCH=0123456789abcdef0123456789abcdee", false);
+    CHECK_INT(mr_life_processes("", uid, found, 4), 0);
+    CHECK_INT(mr_life_processes(token, uid + 1, found, 4), 0);
+    CHECK_INT(mr_life_processes(token, uid, found, 1), 1);
+    CHECK_INT(mr_life_processes(token, uid, found, 4), 2);
+    CHECK_INT(found[0].pid + found[1].pid, ours + orphan);
+    CHECK_INT(mr_life_signal_all(token, uid, SIGKILL), 2);
+    CHECK_INT(end_of(ours), SIGKILL);
+    CHECK_INT(waitpid(decoy, NULL, WNOHANG), 0);
+    CHECK_OK(mr_life_signal(decoy, start_of(decoy), uid, SIGKILL));
+    CHECK_INT(end_of(decoy), SIGKILL);
+    return check_done();
+}
