@@ -64,4 +64,30 @@ mr_status comm_can_sum(mr_dtype dtype, mr_dtype to);
 /* "all_reduce 12 (64 f32)" */
 const char *comm_call_text(const mr_comm_head *head, char *buf, size_t cap);
 
+/* Wake the rank of a wire of one host that pauses. */
+void comm_wake(mr_wire *shared);
+
+/* ---- ranks of several hosts ---- */
+
+/* SipHash-2-4 of the bytes. */
+uint64_t comm_seal(const uint64_t key[2], const void *data, size_t bytes);
+
+/* Connections between two ranks: one for each lane, and one for what is no message of a call. */
+enum { LINK_CONTROL = MR_WIRE_LANES, LINKS };
+typedef struct tcp_links {
+    int fd[LINKS];  /* -1: none */
+    char where[80]; /* "10.0.0.2 port 40001" */
+} tcp_links;
+/* What travels on LINK_CONTROL. */
+typedef struct tcp_word {
+    uint64_t run, fence;
+    uint32_t kind; /* TCP_GIVES_UP, TCP_LEAVES */
+    char text[1004];
+} tcp_word;
+enum { TCP_GIVES_UP = 1, TCP_LEAVES };
+
+/* Connect this rank with all that are not on `shared`: links [size], which the caller closes, also
+ * after a failure. Errors: those of mr_tcp_wire */
+mr_status comm_meet(const mr_tcp_place *place, mr_wire *shared, tcp_links *links);
+
 #endif

@@ -147,6 +147,11 @@ static void ring_bell(seat *s)
         syscall(SYS_futex, &s->bell, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
+void comm_wake(mr_wire *w)
+{
+    ring_bell(&((shared_wire *)w)->at->seats[w->rank]);
+}
+
 static uint32_t look(mr_wire *w)
 {
     return atomic_load(&((shared_wire *)w)->at->seats[w->rank].bell);

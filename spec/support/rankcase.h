@@ -1,5 +1,5 @@
 /* Ranks as threads: each runs one function with its own communicator, and its failures are carried
- * back to the spec. */
+ * back to the spec. They share memory, or do so in groups that speak over TCP. */
 #ifndef MR_RANKCASE_H
 #define MR_RANKCASE_H
 #include "check.h"
@@ -8,13 +8,17 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+/* Ranks that share memory, as if on one host; 0: all of them. */
+static int rank_host;
+
 typedef struct rank_case {
     mr_comm *world;
     int rank, size;
     void *user;
     mr_status st; /* of the function */
     char text[1024];
-    mr_meeting *meeting;
+    mr_meeting *meeting; /* of its host */
+    mr_tcp_place place;
     mr_comm_options options;
     mr_status (*run)(struct rank_case *c);
 } rank_case;
@@ -23,7 +27,9 @@ static void *rank_thread(void *arg)
 {
     rank_case *c = arg;
     mr_wire *wire = NULL;
-    c->st = mr_meeting_wire(c->meeting, c->rank, &wire);
+    c->st = mr_meeting_wire(c->meeting, c->rank - c->place.first, &wire);
+    if (c->st == MR_OK && rank_host)
+        c->st = mr_tcp_wire(&c->place, wire, &wire);
     if (c->st == MR_OK)
         c->st = mr_comm_world(wire, &c->options, &c->world);
     if (c->st == MR_OK)
@@ -39,15 +45,33 @@ static void *rank_thread(void *arg)
 static rank_case *ranks_run(int n, mr_status (*run)(rank_case *c), void *user,
                             const mr_comm_options *options)
 {
-    mr_meeting *meeting = NULL;
+    const int host = rank_host ? MR_MIN(rank_host, n) : n;
+    int listener = -1, port = 0;
+    mr_meeting **meetings = calloc((size_t)n, sizeof *meetings);
     rank_case *cases = calloc((size_t)n, sizeof *cases);
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
     pthread_attr_t small;
-    CHECK_OK(mr_meeting_new(n, &meeting));
+    for (int first = 0; first < n; first += host)
+        CHECK_OK(mr_meeting_new(MR_MIN(host, n - first), &meetings[first]));
+    if (rank_host)
+        CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 128 << 10);
     for (int r = 0; r < n; r++) {
-        cases[r] = (rank_case){.rank = r, .size = n, .user = user, .meeting = meeting, .run = run};
+        const int first = r / host * host;
+        cases[r] =
+            (rank_case){.rank = r, .size = n, .user = user, .meeting = meetings[first], .run = run};
+        cases[r].place = (mr_tcp_place){.rank = r,
+                                        .size = n,
+                                        .host = "localhost",
+                                        .port = port,
+                                        .listener = r ? -1 : listener,
+                                        .run = 7,
+                                        .fence = 1,
+                                        .secret = {3, 4},
+                                        .deadline_s = 60,
+                                        .first = first,
+                                        .near = MR_MIN(host, n - first)};
         // no spec waits longer than this for a rank that does not come
         cases[r].options = options ? options[r] : (mr_comm_options){.deadline_s = 60};
         CHECK_INT(pthread_create(&threads[r], &small, rank_thread, &cases[r]), 0);
@@ -55,8 +79,9 @@ static rank_case *ranks_run(int n, mr_status (*run)(rank_case *c), void *user,
     for (int r = 0; r < n; r++)
         pthread_join(threads[r], NULL);
     pthread_attr_destroy(&small);
-    free(threads);
-    mr_meeting_free(meeting);
+    for (int r = 0; r < n; r++)
+        mr_meeting_free(meetings[r]);
+    free(threads), free(meetings);
     return cases;
 }
 

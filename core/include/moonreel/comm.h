@@ -1,7 +1,8 @@
 /* comm: ranks of one run, and what they tell each other.
  *
  * A wire moves bytes between the ranks of a world: rings in memory that ranks of one host share
- * (threads of one process as well), or MPI from the plug-in libmoonreel_mpi.so. A communicator is a
+ * (threads of one process as well), TCP between hosts, or MPI from the plug-in libmoonreel_mpi.so.
+ * A communicator is a
  * group of ranks on a wire; its collectives are schedules of messages over the wire, the same on
  * every wire. Sums are of contributions in the order of ranks, added in f32 (f64 of f64), rounded
  * once: equal worlds give equal bits.
@@ -52,6 +53,28 @@ MR_API mr_status mr_meeting_wire(mr_meeting *m, int rank, mr_wire **out);
 /* The same of the meeting of `size` ranks behind a descriptor that this process has inherited.
  * Borrows `fd`. Errors: MR_E_NODE it holds none, or that of another version or of other ranks */
 MR_API mr_status mr_meeting_join(int fd, int rank, int size, mr_wire **out);
+
+/* Where ranks of several hosts meet, and how they know each other. */
+typedef struct mr_tcp_place {
+    int rank, size;
+    const char *host; /* of rank 0: a name or an address, IPv4 or IPv6 */
+    int port, ports;  /* rank 0 listens at the first free one of `ports` from there on; 0: of 1 */
+    int listener;     /* of rank 0: a socket that listens already, and is taken; -1: none */
+    uint64_t run;     /* the same on all ranks */
+    uint64_t fence;   /* the launch of the run, the same on all ranks */
+    uint64_t secret[2];
+    double deadline_s;   /* for meeting all others */
+    int first, near;     /* ranks that share memory with this one, itself too; near 0: none */
+    double lost_after_s; /* that long no answer from a host, and it is lost; 0: 10 */
+} mr_tcp_place;
+/* A wire over TCP. `shared`: the wire of the `near` ranks, which is taken, also when it fails;
+ * NULL: none of them.
+ * Errors: MR_E_NODE ranks that do not come, of another run, without the secret (named), no port;
+ * MR_E_USAGE place; MR_E_MEMORY */
+MR_API mr_status mr_tcp_wire(const mr_tcp_place *place, mr_wire *shared, mr_wire **out);
+/* Listen at a free port of this host; borrows nothing, the caller closes *fd.
+ * Errors: MR_E_NODE */
+MR_API mr_status mr_tcp_listen(int first_port, int ports, int *fd, int *port);
 
 /* ---- ranks of this host ---- */
 

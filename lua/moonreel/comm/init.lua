@@ -20,8 +20,12 @@ function comm.world(options)
   if not opened then
     local here = place.find()
     options = options or {}
-    opened = core.world { rank = here.rank, size = here.size, meeting = here.meeting,
+    local given = { rank = here.rank, size = here.size, meeting = here.meeting,
       deadline_s = options.deadline_s, check = options.check }
+    for key, value in pairs(here.tcp or {}) do
+      given[key] = value
+    end
+    opened = core.world(given)
   end
   return opened
 end

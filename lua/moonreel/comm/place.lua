@@ -1,22 +1,10 @@
---- Which rank this process is, of how many: by whoever started it.
+--- Which rank this process is, of how many, and how it reaches the others: by whoever started it.
 -- @module moonreel.comm.place
 local base = require "moonreel.core.base"
 
 local place = {}
 
---- Variables of those who start ranks; the first whose rank and size are both set counts.
-place.sources = {
-  { by = "moonreel -n", rank = "MOONREEL_RANK", size = "MOONREEL_WORLD_SIZE",
-    local_rank = "MOONREEL_LOCAL_RANK", local_size = "MOONREEL_WORLD_SIZE",
-    meeting = "MOONREEL_MEETING" },
-  { by = "torchrun", rank = "RANK", size = "WORLD_SIZE", local_rank = "LOCAL_RANK",
-    local_size = "LOCAL_WORLD_SIZE" },
-  { by = "Open MPI", rank = "OMPI_COMM_WORLD_RANK", size = "OMPI_COMM_WORLD_SIZE",
-    local_rank = "OMPI_COMM_WORLD_LOCAL_RANK", local_size = "OMPI_COMM_WORLD_LOCAL_SIZE" },
-  { by = "PMI", rank = "PMI_RANK", size = "PMI_SIZE", local_rank = "MPI_LOCALRANKID",
-    local_size = "MPI_LOCALNRANKS" },
-  { by = "Slurm", rank = "SLURM_PROCID", size = "SLURM_NTASKS", local_rank = "SLURM_LOCALID" },
-}
+local PORTS = 16 -- that rank 0 tries in a row, where no launcher keeps one for it
 
 -- a whole number from `least` on that a variable holds; nil: it is not set
 local function number(get, name, least)
@@ -31,6 +19,95 @@ local function number(get, name, least)
   return value
 end
 
+-- ---- how ranks reach each other ----
+
+-- "10.0.0.1:29500" or "[fe80::1]:29500"
+local function address(text, name)
+  local host, port = text:match("^%[(.+)%]:(%d+)$")
+  if not host then
+    host, port = text:match("^([^:]+):(%d+)$")
+  end
+  if not host then
+    base.raise("MR_E_NODE", ("%s=%s: expected HOST:PORT"):format(name, text))
+  end
+  return host, math.tointeger(tonumber(port))
+end
+
+-- ranks of several hosts that moonreel has started; nil: they share memory
+local function by_moonreel(get, here)
+  local master = get "MOONREEL_MASTER"
+  if not master then
+    return nil
+  end
+  local host, port = address(master, "MOONREEL_MASTER")
+  here.local_size = number(get, "MOONREEL_LOCAL_SIZE", 1)
+  return { host = host, port = port, ports = 1, run = get "MOONREEL_RUN_ID" or "",
+    fence = number(get, "MOONREEL_FENCE", 0) or 0, listener = number(get, "MOONREEL_LISTENER", 0),
+    secret_fd = number(get, "MOONREEL_SECRET", 0), first = here.rank - here.local_rank,
+    near = here.local_size }
+end
+
+-- torchrun's own store may stand at MASTER_PORT
+local function by_torchrun(get)
+  local host, run = get "MASTER_ADDR", get "TORCHELASTIC_RUN_ID" or ""
+  if not host or host == "" then
+    base.raise("MR_E_NODE", "RANK and WORLD_SIZE are set, MASTER_ADDR is not: expected the host of "
+      .. "rank 0; try: torchrun, or unset RANK")
+  end
+  local port = number(get, "MASTER_PORT", 1) or 29500
+  if get "TORCHELASTIC_USE_AGENT_STORE" == "True" then
+    port = port + 1
+  end
+  return { host = host, port = port, ports = PORTS, run = "torchrun " .. run,
+    fence = number(get, "TORCHELASTIC_RESTART_COUNT", 0) or 0, secret = get "MOONREEL_SECRET_TEXT" }
+end
+
+-- where srun starts no MPI: rank 0 is on the first host of the list
+local function by_slurm(get)
+  if get "PMIX_RANK" or get "PMI_FD" then
+    return nil
+  end
+  local list = get "SLURM_STEP_NODELIST" or get "SLURM_JOB_NODELIST"
+  local job, step = number(get, "SLURM_JOB_ID", 0) or 0, get "SLURM_STEP_ID" or "0"
+  if not list and not get "MASTER_ADDR" then
+    base.raise("MR_E_NODE", "SLURM_PROCID and SLURM_NTASKS are set, SLURM_JOB_NODELIST is not; "
+      .. "try: srun, which sets it, or unset SLURM_PROCID")
+  end
+  local first = list and require("moonreel.comm.hosts").expand(list, "SLURM_JOB_NODELIST")[1]
+  return { host = get "MASTER_ADDR" or first,
+    port = number(get, "MASTER_PORT", 1) or 20000 + job % 20000, ports = PORTS,
+    run = ("slurm %d.%s"):format(job, step), fence = number(get, "SLURM_RESTART_COUNT", 0) or 0,
+    secret = get "MOONREEL_SECRET_TEXT" }
+end
+
+-- ranks of each host, where all have as many
+local function slurm_share(get)
+  local text = get "SLURM_STEP_TASKS_PER_NODE" or get "SLURM_TASKS_PER_NODE"
+  local list = text and require("moonreel.comm.hosts").tasks(text) or {}
+  for _, n in ipairs(list) do
+    if n ~= list[1] then
+      return nil
+    end
+  end
+  return list[1]
+end
+
+--- Variables of those who start ranks; the first whose rank and size are both set counts. `tcp`
+-- tells how they meet; without it they share memory (moonreel) or use MPI.
+place.sources = {
+  { by = "moonreel -n", rank = "MOONREEL_RANK", size = "MOONREEL_WORLD_SIZE",
+    local_rank = "MOONREEL_LOCAL_RANK", local_size = "MOONREEL_WORLD_SIZE",
+    meeting = "MOONREEL_MEETING", tcp = by_moonreel },
+  { by = "torchrun", rank = "RANK", size = "WORLD_SIZE", local_rank = "LOCAL_RANK",
+    local_size = "LOCAL_WORLD_SIZE", tcp = by_torchrun },
+  { by = "Open MPI", rank = "OMPI_COMM_WORLD_RANK", size = "OMPI_COMM_WORLD_SIZE",
+    local_rank = "OMPI_COMM_WORLD_LOCAL_RANK", local_size = "OMPI_COMM_WORLD_LOCAL_SIZE" },
+  { by = "PMI", rank = "PMI_RANK", size = "PMI_SIZE", local_rank = "MPI_LOCALRANKID",
+    local_size = "MPI_LOCALNRANKS" },
+  { by = "Slurm", rank = "SLURM_PROCID", size = "SLURM_NTASKS", local_rank = "SLURM_LOCALID",
+    share = slurm_share, tcp = by_slurm },
+}
+
 -- hosts with as many ranks each, as far as one of them can tell
 local function equal_share(here, size)
   return here and size % here == 0 and here or nil
@@ -43,6 +120,7 @@ end
 ---@field local_size integer|nil  ranks of this host; nil: nobody says, or hosts differ
 ---@field by string|nil       who said so; nil: nobody, this process is alone
 ---@field meeting integer|nil descriptor of the memory that ranks of this host share
+---@field tcp table|nil       how ranks of several hosts meet: options of core.world
 
 --- This process's place.
 ---@param get (fun(name: string): string|nil)|nil  variables (default: the environment's)
@@ -56,10 +134,16 @@ function place.find(get)
         base.raise("MR_E_NODE", ("%s=%d: expected less than %s=%d"):format(source.rank, rank,
           source.size, size))
       end
-      return { rank = rank, size = size, by = source.by,
+      local here = { rank = rank, size = size, by = source.by,
         local_rank = number(get, source.local_rank, 0) or 0,
-        local_size = equal_share(number(get, source.local_size, 1), size),
+        local_size = number(get, source.local_size, 1),
         meeting = number(get, source.meeting, 0) }
+      if source.share then
+        here.local_size = source.share(get)
+      end
+      here.tcp = size > 1 and source.tcp and source.tcp(get, here) or nil
+      here.local_size = equal_share(here.local_size, size)
+      return here
     end
   end
   return { rank = 0, size = 1, local_rank = 0 }

@@ -260,9 +260,9 @@ static void alone(void)
     mr_comm_free(c);
 }
 
-int main(void)
+static void collectives(int most)
 {
-    for (int n = 1; n <= 5; n++) {
+    for (int n = 1; n <= most; n++) {
         ranks_succeed(n, reduces_everywhere, NULL);
         ranks_succeed(n, takes_the_largest, NULL);
         ranks_succeed(n, shares, NULL);
@@ -271,8 +271,18 @@ int main(void)
         ranks_succeed(n, tells, NULL);
         ranks_succeed(n, passes_on, NULL);
     }
-    for (int n = 2; n <= 4; n++)
+    for (int n = 2; n <= MR_MIN(most, 4); n++)
         ranks_succeed(n, counts_bytes, NULL);
+}
+
+int main(void)
+{
+    collectives(5);
+    // each on a host of its own, then two on each, where the last one is alone
+    rank_host = 1, collectives(3);
+    rank_host = 2, collectives(5);
+    ranks_succeed(16, exchanges, NULL);
+    rank_host = 0;
     // schedules of many ranks, on rings of half a kilobyte
     ranks_succeed(64, exchanges, NULL);
     ranks_succeed(256, knows_all, NULL);

@@ -152,8 +152,11 @@ static void no_plugin(void)
 
 int main(void)
 {
-    disagreements();
-    deadlines();
+    for (rank_host = 2; rank_host >= 0; rank_host--) {
+        disagreements();
+        deadlines();
+    }
+    rank_host = 0;
     no_plugin();
     CHECK_STR(mr_comm_op_name(MR_COMM_ALL_TO_ALL), "all_to_all");
     CHECK_STR(mr_comm_op_name(MR_COMM_OP_COUNT), "?");

@@ -122,8 +122,11 @@ static void wrong_lane(void)
 
 int main(void)
 {
-    ranks_succeed(N, splits, NULL);
-    ranks_succeed(N, two_lanes, NULL);
+    for (rank_host = 2; rank_host >= 0; rank_host--) {
+        ranks_succeed(N, splits, NULL);
+        ranks_succeed(N, two_lanes, NULL);
+    }
+    rank_host = 0;
     orders();
     programs();
     wrong_lane();

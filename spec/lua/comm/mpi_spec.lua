@@ -82,7 +82,7 @@ describe("ranks over MPI", function()
     if not has_mpi() then
       return pending("mpirun or libmoonreel_mpi.so is not here")
     end
-    local output, exit = run("env RANK=1 WORLD_SIZE=3 " .. process.program(), "comm.world()")
+    local output, exit = run("env PMI_RANK=1 PMI_SIZE=3 " .. process.program(), "comm.world()")
     assert.equal(6, exit)
     assert.matches("rank 1 of 3 by its environment, rank 0 of 1 by MPI", output)
   end)

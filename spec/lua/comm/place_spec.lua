@@ -18,19 +18,45 @@ describe("the place of a process", function()
       meeting = 5 },
       find { MOONREEL_RANK = "3", MOONREEL_WORLD_SIZE = "4", MOONREEL_LOCAL_RANK = "1",
         MOONREEL_MEETING = "5" })
-    assert.same({ rank = 2, size = 8, local_rank = 2, by = "torchrun" },
-      find { RANK = "2", WORLD_SIZE = "8", LOCAL_RANK = "2" })
+    assert.same({ rank = 2, size = 8, local_rank = 2, by = "torchrun",
+      tcp = { host = "a", port = 29500, ports = 16, run = "torchrun ", fence = 0 } },
+      find { RANK = "2", WORLD_SIZE = "8", LOCAL_RANK = "2", MASTER_ADDR = "a" })
     assert.same({ rank = 1, size = 2, local_rank = 0, by = "Open MPI" },
       find { OMPI_COMM_WORLD_RANK = "1", OMPI_COMM_WORLD_SIZE = "2",
         OMPI_COMM_WORLD_LOCAL_RANK = "0" })
-    assert.equal(2, find { RANK = "2", WORLD_SIZE = "8", LOCAL_WORLD_SIZE = "2" }.local_size)
+    assert.equal(2, find { RANK = "2", WORLD_SIZE = "8", LOCAL_WORLD_SIZE = "2",
+      MASTER_ADDR = "a" }.local_size)
     -- hosts of different sizes are no torus
     assert.is_nil(find { OMPI_COMM_WORLD_RANK = "0", OMPI_COMM_WORLD_SIZE = "5",
       OMPI_COMM_WORLD_LOCAL_SIZE = "3" }.local_size)
     assert.same({ rank = 1, size = 3, local_rank = 1, by = "PMI" },
       find { PMI_RANK = "1", PMI_SIZE = "3", MPI_LOCALRANKID = "1" })
     assert.same({ rank = 5, size = 6, local_rank = 1, by = "Slurm" },
-      find { SLURM_PROCID = "5", SLURM_NTASKS = "6", SLURM_LOCALID = "1" })
+      find { SLURM_PROCID = "5", SLURM_NTASKS = "6", SLURM_LOCALID = "1", PMIX_RANK = "5" })
+  end)
+
+  it("tells how ranks of several hosts meet", function()
+    -- torchrun keeps its own store at the port, and counts restarts
+    local tcp = find { RANK = "1", WORLD_SIZE = "2", MASTER_ADDR = "a", MASTER_PORT = "400",
+      TORCHELASTIC_USE_AGENT_STORE = "True", TORCHELASTIC_RUN_ID = "r", MOONREEL_SECRET_TEXT = "s",
+      TORCHELASTIC_RESTART_COUNT = "2" }.tcp
+    assert.same({ host = "a", port = 401, ports = 16, run = "torchrun r", fence = 2,
+      secret = "s" }, tcp)
+    -- srun without MPI: the first host of the list
+    local slurm = find { SLURM_PROCID = "1", SLURM_NTASKS = "6", SLURM_JOB_ID = "20007",
+      SLURM_JOB_NODELIST = "n[03-05]", SLURM_TASKS_PER_NODE = "2(x3)", SLURM_STEP_ID = "4" }
+    assert.same({ host = "n03", port = 20007, ports = 16, run = "slurm 20007.4", fence = 0 },
+      slurm.tcp)
+    assert.equal(2, slurm.local_size)
+    assert.is_nil(find { SLURM_PROCID = "1", SLURM_NTASKS = "6", SLURM_TASKS_PER_NODE = "4,2",
+      PMIX_RANK = "1" }.local_size)
+    -- moonreel: ranks of one host share memory as well
+    local own = find { MOONREEL_RANK = "3", MOONREEL_WORLD_SIZE = "4", MOONREEL_LOCAL_RANK = "1",
+      MOONREEL_LOCAL_SIZE = "2", MOONREEL_MEETING = "5", MOONREEL_MASTER = "[::1]:77",
+      MOONREEL_RUN_ID = "r", MOONREEL_FENCE = "9", MOONREEL_SECRET = "8" }
+    assert.same({ host = "::1", port = 77, ports = 1, run = "r", fence = 9, secret_fd = 8,
+      first = 2, near = 2 }, own.tcp)
+    assert.same({ 2, 5 }, { own.local_size, own.meeting })
   end)
 
   it("is that of the launcher that is nearest", function()
@@ -45,6 +71,12 @@ describe("the place of a process", function()
       find, { RANK = "x", WORLD_SIZE = "2" })
     fails("MR_E_NODE", "WORLD_SIZE=0: expected a whole number from 1 on",
       find, { RANK = "0", WORLD_SIZE = "0" })
+    fails("MR_E_NODE", "MASTER_ADDR is not: expected the host of rank 0", find,
+      { RANK = "0", WORLD_SIZE = "2" })
+    fails("MR_E_NODE", "SLURM_JOB_NODELIST is not", find,
+      { SLURM_PROCID = "0", SLURM_NTASKS = "2" })
+    fails("MR_E_NODE", "MOONREEL_MASTER=x: expected HOST:PORT", find, { MOONREEL_RANK = "0",
+      MOONREEL_WORLD_SIZE = "2", MOONREEL_MASTER = "x" })
     fails("MR_E_NODE", "PMI_RANK=2: expected less than PMI_SIZE=2",
       find, { PMI_RANK = "2", PMI_SIZE = "2" })
   end)

@@ -1,0 +1,69 @@
+--- Ranks that a launcher tells where to meet: variables of torchrun and Slurm.
+-- Covers: core/bind/comm.c lua/moonreel/comm/place.lua
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
+
+local dir = folder.new()
+teardown(function() dir:remove() end)
+
+local SUM = [[
+local world = require("moonreel.comm").world { deadline_s = 60 }
+local x = require("moonreel.core.tensor").from({ 2 }, { world:rank() + 1, 0.5 })
+print(("rank %d of %d: %s"):format(world:rank(), world:size(),
+  table.concat(world:all_reduce(x):totable(), " ")))
+]]
+
+-- start ranks 0 to n - 1, each with what `line` makes of %d; what they say, sorted, and exit codes
+local function start(n, line, code)
+  local script, all = dir:write("rank.lua", code), {}
+  for rank = 0, n - 1 do
+    all[#all + 1] = ("{ env %s '%s' '%s' 2>&1; echo rank %d ends with $?; } &"):format(
+      line:gsub("@", rank), process.program(), script, rank)
+  end
+  local done = process.run({ "/bin/sh", "-c", table.concat(all, "\n") .. "\nwait" }, "",
+    { deadline_s = 120 })
+  local lines = {}
+  for one in done.output:gmatch("[^\n]+") do
+    lines[#lines + 1] = one
+  end
+  table.sort(lines)
+  return table.concat(lines, "\n")
+end
+
+local function all_there(n)
+  local lines = {}
+  for rank = 0, n - 1 do
+    lines[#lines + 1] = "rank " .. rank .. " ends with 0"
+    lines[#lines + 1] = ("rank %d of %d: %.1f %.1f"):format(rank, n, n * (n + 1) / 2, n / 2)
+  end
+  table.sort(lines)
+  return table.concat(lines, "\n")
+end
+
+describe("ranks that share no memory", function()
+  it("meet where torchrun says", function()
+    assert.equal(all_there(3), start(3, "RANK=@ WORLD_SIZE=3 LOCAL_RANK=@ LOCAL_WORLD_SIZE=3 "
+      .. "MASTER_ADDR=127.0.0.1 MASTER_PORT=31007 TORCHELASTIC_USE_AGENT_STORE=True", SUM))
+  end)
+
+  it("meet on the first host of Slurm's list", function()
+    assert.equal(all_there(2), start(2, "SLURM_PROCID=@ SLURM_NTASKS=2 SLURM_LOCALID=@ "
+      .. "SLURM_JOB_ID=11777 SLURM_JOB_NODELIST=localhost SLURM_TASKS_PER_NODE=2", SUM))
+  end)
+
+  it("end together when one is killed", function()
+    local said = start(3, "RANK=@ WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT=31107",
+      [[
+      local world = require("moonreel.comm").world { deadline_s = 60 }
+      world:barrier()
+      if world:rank() == 1 then
+        io.popen("kill -9 $PPID"):close()
+      end
+      world:barrier()
+      world:barrier()
+      ]])
+    assert.matches("rank 1 ends with 137", said)
+    assert.matches("rank 0: .*rank [12]", said)
+    assert.matches("rank 0 ends with 6.*rank 2 ends with 6", said)
+  end)
+end)
