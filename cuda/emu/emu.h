@@ -63,6 +63,7 @@ enum class Async { eager, late };
 struct Options {
     unsigned seed = 1;         // order of blocks and threads; 0: ascending
     Async async = Async::late; // every asynchronous kernel is tested with both
+    bool counting = true;      // sectors and wavefronts, which take a third of the time
 };
 extern Options options;
 

@@ -363,7 +363,7 @@ void watch(const Access &a)
         watch_shared(a, f);
     else
         watch_global(a, f);
-    if (!a.proxy)
+    if (options.counting && !a.proxy)
         count(a, shared);
 }
 

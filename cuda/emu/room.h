@@ -8,6 +8,7 @@
 #include <memory>
 #include <setjmp.h>
 #include <ucontext.h>
+#include <unordered_map>
 
 namespace emu
 {
@@ -33,7 +34,7 @@ struct Fiber : Thread {
     std::vector<Action> open_copies;
     std::deque<std::vector<Action>> copies;               // committed groups of cp.async
     std::vector<std::pair<uintptr_t, size_t>> in_product; // accumulators of products in flight
-    std::map<uintptr_t, uint32_t> visits;                 // how often it came by a place
+    std::unordered_map<uintptr_t, uint32_t> visits;       // how often it came by a place
 };
 
 extern std::vector<Fiber> fibers;

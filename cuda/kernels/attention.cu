@@ -4,10 +4,10 @@
  *   q [B, G, N, h, d]    k [B, G, M, h, d]    v [B, G, M, h, e]    o [B, G, N, h, e]
  *   bias [h, N, M] f32 or bf16    len [B] i32    lse [B, G, h, N] f32
  * bf16 of any strides whose heads are dense pieces of 16 bytes, d and e multiples of 8 to 256,
- * filled up to 64, 80, 128 or 256 columns. The gradient of a bias has no kernel. Kernels, bytes and
- * determinism: cuda/attention. */
-#include "cuda/attention/backward.cuh"
+ * filled up to 64, 80, 128 or 256 columns, go by tensor cores. All others, and the gradient of a
+ * bias, take the plain form. Kernels, bytes and determinism: cuda/attention. */
 #include "cuda/attention/forward.cuh"
+#include "cuda/attention/plain.cuh"
 #include "cuda/attention/short.cuh"
 #include "cuda/kernels/kernel_call.h"
 #include <type_traits>
@@ -36,10 +36,6 @@ static mr_status attention_of(const mr_call *call, const mr_view *bias, Attentio
     const attr *a = (const attr *)call->attr;
     const mr_view *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
     const int64_t *n = q->desc.dim, M = k->desc.dim[2], e = v->desc.dim[4];
-    if (q->desc.dtype != MR_BF16 || n[4] % 8 || n[4] > 256 || e % 8 || e > 256)
-        return mr_fail(MR_E_UNSUPPORTED,
-                       "%s heads of %lld and %lld, expected bf16, multiples of 8 to 256",
-                       mr_dtype_name(q->desc.dtype), (long long)n[4], (long long)e);
     int64_t longest = n[2] > M ? n[2] : M;
     if (n[0] * n[1] * n[3] * mr_cuda_ceil(longest, ROWS) > INT32_MAX)
         return mr_fail(MR_E_UNSUPPORTED, "%lld heads of %lld rows, expected fewer than 2^31 tiles",
@@ -61,13 +57,14 @@ static mr_status attention_of(const mr_call *call, const mr_view *bias, Attentio
     return MR_OK;
 }
 
-static mr_status strides_fit(const mr_view *const *views, int n)
+// by tensor cores? planned without addresses, which are NULL then
+static bool in_tiles(const Attention &p, const mr_view *const *views, int n)
 {
+    bool fit =
+        views[0]->desc.dtype == MR_BF16 && p.d % 8 == 0 && p.d <= 256 && p.e % 8 == 0 && p.e <= 256;
     for (int i = 0; i < n; i++)
-        if (!whole_heads(views[i]))
-            return mr_fail(MR_E_UNSUPPORTED,
-                           "heads that are no dense pieces of 16 bytes; try: a copy of them");
-    return MR_OK;
+        fit = fit && whole_heads(views[i]);
+    return fit;
 }
 
 // blocks of tiles of `rows` rows over all heads
@@ -98,42 +95,105 @@ template <class Launch> static void with_columns(int d, Launch launch)
         launch(std::integral_constant<int, 256>());
 }
 
-static mr_status forward_of(const mr_call *call, Attention *p)
+// ---- the plain form ----
+
+template <class T> static PlainHeads<T> plain_heads(const mr_view *v)
 {
-    MR_TRY(attention_of(call, &call->in[4], p));
-    const mr_view *views[] = {&call->in[0], &call->in[1], &call->in[2], &call->out[0]};
-    return strides_fit(views, 4);
+    const int64_t *s = v->desc.stride;
+    return {(T *)v->data, s[0], s[1], s[2], s[3], s[4]};
 }
+
+// are rows of all of them dense pieces of four?
+static bool in_fours(const Attention &p, const mr_view *const *views, int n)
+{
+    bool fit = p.d % 4 == 0 && p.e % 4 == 0;
+    for (int i = 0; i < n; i++) {
+        const mr_desc *d = &views[i]->desc;
+        fit = fit && d->stride[4] == 1 &&
+              mr_cuda_aligned(views[i]->data, 4 * mr_dtype_bytes(d->dtype));
+        for (int k = 0; k < 4; k++)
+            fit = fit && (d->stride[k] % 4 == 0 || d->dim[k] == 1);
+    }
+    return fit;
+}
+
+// launch(type, elements read at once)
+template <class Launch>
+static void with_pieces(const Attention &p, const mr_view *const *views, int n, Launch launch)
+{
+    bool half = views[0]->desc.dtype == MR_BF16, fours = in_fours(p, views, n);
+    if (half && fours)
+        launch(mr_bf16(), std::integral_constant<int, 4>());
+    else if (half)
+        launch(mr_bf16(), std::integral_constant<int, 1>());
+    else if (fours)
+        launch(float(), std::integral_constant<int, 4>());
+    else
+        launch(float(), std::integral_constant<int, 1>());
+}
+
+// a warp each of so many rows, columns in chunks
+static dim3 plain_grid(const Attention &p, int rows)
+{
+    return dim3((unsigned)mr_cuda_ceil((int64_t)p.B * p.G * p.h * rows, PLAIN_WARPS),
+                (unsigned)mr_cuda_ceil(p.d > p.e ? p.d : p.e, CHUNK));
+}
+
+static dim3 threads_for(int64_t elements)
+{
+    return dim3((unsigned)mr_cuda_ceil(elements, ATTENTION_THREADS));
+}
+
+static void forward_plain(const Attention &p, const mr_view *const *views, float *lse,
+                          cudaStream_t stream)
+{
+    with_pieces(p, views, 4, [&](auto type, auto pieces) {
+        typedef decltype(type) T;
+        MR_LAUNCH((attention_plain<T, decltype(pieces)::value>), plain_grid(p, p.N),
+                  dim3(ATTENTION_THREADS), PLAIN_SHARED, stream, plain_heads<T>(views[0]),
+                  plain_heads<T>(views[1]), plain_heads<T>(views[2]), plain_heads<T>(views[3]), lse,
+                  p);
+    });
+}
+
+// ---- forward ----
 
 // planned by shapes: calls that no launch takes are left to the naive row
 static size_t forward_workspace(const mr_call *call, const mr_facts *)
 {
     Attention p = {};
-    return forward_of(call, &p) == MR_OK ? 0 : MR_NO_KERNEL;
+    return attention_of(call, &call->in[4], &p) == MR_OK ? 0 : MR_NO_KERNEL;
 }
 
 MR_CUDA_KERNEL(attention, forward_workspace)
 {
     Attention p = {};
-    MR_TRY(forward_of(call, &p));
+    MR_TRY(attention_of(call, &call->in[4], &p));
     const mr_view *views[] = {&call->in[0], &call->in[1], &call->in[2], &call->out[0]};
-    Heads q = heads(views[0]), k = heads(views[1]), v = heads(views[2]), o = heads(views[3]);
     float *lse = (float *)call->out[1].data;
-    if (p.B * p.G * p.h * p.N > 0)
-        with_columns(p.d > p.e ? p.d : p.e, [&](auto columns) {
-            constexpr int D = decltype(columns)::value;
-            if (is_short(p)) {
-                mr_cuda_shared(attention_short<D>, Short<D>::FORWARD);
-                MR_LAUNCH((attention_short<D>), short_grid(p), dim3(ATTENTION_THREADS),
-                          Short<D>::FORWARD, stream, q, k, v, o, lse, p);
-                return;
-            }
-            mr_cuda_shared(attention_forward<D>, Forward<D>::SHARED);
-            MR_LAUNCH((attention_forward<D>), grid_of(p, p.N), dim3(ATTENTION_THREADS),
-                      Forward<D>::SHARED, stream, q, k, v, o, lse, p);
-        });
+    if (p.B * p.G * p.h * p.N == 0)
+        return MR_OK;
+    if (!in_tiles(p, views, 4)) {
+        forward_plain(p, views, lse, stream);
+        return MR_OK;
+    }
+    Heads q = heads(views[0]), k = heads(views[1]), v = heads(views[2]), o = heads(views[3]);
+    with_columns(p.d > p.e ? p.d : p.e, [&](auto columns) {
+        constexpr int D = decltype(columns)::value;
+        if (is_short(p)) {
+            mr_cuda_shared(attention_short<D>, Short<D>::FORWARD);
+            MR_LAUNCH((attention_short<D>), short_grid(p), dim3(ATTENTION_THREADS),
+                      Short<D>::FORWARD, stream, q, k, v, o, lse, p);
+            return;
+        }
+        mr_cuda_shared(attention_forward<D>, Forward<D>::SHARED);
+        MR_LAUNCH((attention_forward<D>), grid_of(p, p.N), dim3(ATTENTION_THREADS),
+                  Forward<D>::SHARED, stream, q, k, v, o, lse, p);
+    });
     return MR_OK;
 }
+
+// ---- backward ----
 
 // what the gradient reads and writes, in the order of `backward_views`
 struct BackwardViews {
@@ -146,26 +206,52 @@ static BackwardViews backward_views(const mr_call *call)
              &call->out[1], &call->out[2]}};
 }
 
-static mr_status backward_of(const mr_call *call, Attention *p)
-{
-    MR_TRY(attention_of(call, &call->in[8], p));
-    if (call->out[3].desc.rank >= 0)
-        return mr_fail(MR_E_UNSUPPORTED, "the gradient of a bias has no CUDA kernel");
-    return strides_fit(backward_views(call).at, 8);
-}
-
 static size_t grad_workspace(const mr_call *call, const mr_facts *)
 {
     Attention p = {};
-    if (backward_of(call, &p) != MR_OK)
+    if (attention_of(call, &call->in[8], &p) != MR_OK)
         return MR_NO_KERNEL;
     return (size_t)mr_desc_count(&call->in[5].desc) * sizeof(float);
 }
 
-MR_CUDA_KERNEL(attention_grad, grad_workspace)
+// all of it, or the gradient of the bias alone, beside what tensor cores form
+static void backward_plain(const Attention &p, const mr_call *call, bool bias_alone,
+                           cudaStream_t stream)
 {
-    Attention p = {};
-    MR_TRY(backward_of(call, &p));
+    const BackwardViews all = backward_views(call);
+    const mr_view *const *views = all.at;
+    const float *lse = (const float *)call->in[5].data, *dlse = (const float *)call->in[7].data;
+    float *dots = (float *)call->workspace;
+    dim3 block(ATTENTION_THREADS);
+    int64_t rows = (int64_t)p.B * p.G * p.h * p.N, keys = (int64_t)p.B * p.G * p.h * p.M,
+            scores = (int64_t)p.h * p.N * p.M;
+    with_pieces(p, views, 8, [&](auto type, auto pieces) {
+        typedef decltype(type) T;
+        constexpr int E = decltype(pieces)::value;
+        PlainBackward<T, E> x = {plain_heads<T>(views[0]),
+                                 plain_heads<T>(views[1]),
+                                 plain_heads<T>(views[2]),
+                                 plain_heads<T>(views[4]),
+                                 lse,
+                                 dots,
+                                 dlse};
+        if (!bias_alone && rows > 0) {
+            MR_LAUNCH((attention_plain_dots<T, E>), threads_for(rows), block, 0, stream,
+                      plain_heads<T>(views[3]), x.dy, dlse, dots, p);
+            MR_LAUNCH((attention_plain_dq<T, E>), plain_grid(p, p.N), block, PLAIN_SHARED, stream,
+                      x, plain_heads<T>(views[5]), p);
+        }
+        if (!bias_alone && keys > 0)
+            MR_LAUNCH((attention_plain_dkv<T, E>), plain_grid(p, p.M), block, PLAIN_SHARED, stream,
+                      x, plain_heads<T>(views[6]), plain_heads<T>(views[7]), p);
+        if (call->out[3].desc.rank >= 0 && scores > 0)
+            MR_LAUNCH((attention_plain_dbias<T, E>), threads_for(scores), block, 0, stream, x,
+                      (float *)call->out[3].data, p);
+    });
+}
+
+static void backward_tiles(const Attention &p, const mr_call *call, cudaStream_t stream)
+{
     const BackwardViews all = backward_views(call);
     const mr_view *const *views = all.at;
     Heads q = heads(views[0]), k = heads(views[1]), v = heads(views[2]), o = heads(views[3]),
@@ -208,5 +294,16 @@ MR_CUDA_KERNEL(attention_grad, grad_workspace)
                       v, dy, lse, dots, dlse, dk, dv, p);
         }
     });
+}
+
+MR_CUDA_KERNEL(attention_grad, grad_workspace)
+{
+    Attention p = {};
+    MR_TRY(attention_of(call, &call->in[8], &p));
+    bool tiles = in_tiles(p, backward_views(call).at, 8);
+    if (tiles)
+        backward_tiles(p, call, stream);
+    if (!tiles || call->out[3].desc.rank >= 0)
+        backward_plain(p, call, tiles, stream);
     return MR_OK;
 }

@@ -31,7 +31,7 @@ int facts(int ordinal, mr_cuda_facts *out)
         return cudaErrorInvalidDevice;
     cudaDeviceProp p;
     error = cudaGetDeviceProperties(&p, ordinal);
-    snprintf(out->name, sizeof out->name, "%s", p.name);
+    snprintf(out->name, sizeof out->name, "%.95s", p.name);
     out->major = p.major;
     out->minor = p.minor;
     return error ? error : (int)cudaDeviceGetPCIBusId(out->bus, sizeof out->bus, ordinal);

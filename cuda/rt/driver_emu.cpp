@@ -57,6 +57,7 @@ void read_environment()
     }
     emu::options.seed = (unsigned)wrong.seed;
     emu::options.async = wrong.eager ? emu::Async::eager : emu::Async::late;
+    emu::options.counting = false; // nobody asks here
     emu::stream_order((unsigned)wrong.seed);
 }
 

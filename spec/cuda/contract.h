@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-// All cases of the row. The kernel refuses `refused` of them as MR_E_UNSUPPORTED.
-void contract_row(const char *name, int refused);
+// All cases of the row.
+void contract_row(const char *name);
 
 // One more case, in the words of MR_CASES.
 void contract_case(const char *name, const char *text);

@@ -1,6 +1,7 @@
 /* cuda/kernels/attention: every number of columns, one and several tiles of queries and keys, key
  * lengths inside, at the border of and before a tile, strides of a joint q, k, v.
- * Covers: cuda/kernels/attention.cu, cuda/attention/tile.cuh, forward.cuh, backward.cuh, short.cuh
+ * Covers: cuda/kernels/attention.cu, cuda/attention/tile.cuh, forward.cuh, backward.cuh, short.cuh,
+ * plain.cuh
  */
 #include "contract.h"
 #include <stdio.h>
@@ -65,7 +66,8 @@ int main(void)
     contract_fast("attention",
                   "q=[1,2,64,2,64] bf16 k=[1,2,128,2,64] bf16 v=[1,2,128,2,64] bf16 scale=0.2",
                   0.05);
-    contract_refuses("attention", "q=[1,1,3,1,12] bf16 k=[1,1,3,1,12] bf16 v=[1,1,3,1,12] bf16");
-    contract_refuses("attention", "q=[1,1,3,1,264] bf16 k=[1,1,3,1,264] bf16 v=[1,1,3,1,264] bf16");
+    // in the plain form: heads that are no pieces, and more columns than a chunk
+    contract_case("attention", "q=[1,1,3,1,12] bf16 k=[1,1,3,1,12] bf16 v=[1,1,3,1,12] bf16");
+    contract_case("attention", "q=[1,1,3,1,264] bf16 k=[1,1,3,1,264] bf16 v=[1,1,3,1,264] bf16");
     return contract_done();
 }
