@@ -308,6 +308,68 @@ static int rule_crop(lua_State *L)
     return 2;
 }
 
+/* ---- sources ---- */
+
+typedef struct source_row {
+    const char *name, *seen;
+    int64_t epochs, epoch;
+} source_row;
+
+static const mr_bind_field source_fields[] = {
+    MR_BIND_ANY("index", "mr.Index", "Required."),
+    MR_BIND_ANY("weights", "table", "{{samples, weight}, ...}, ascending; none: 1."),
+    MR_BIND_STR("name", source_row, name, "Of a source among others."),
+    MR_BIND_INT("epochs", source_row, epochs, 0, 0,
+                "After so many its share goes to the others; 0: never."),
+    MR_BIND_STR("seen", source_row, seen, "The list that loader.carry wrote, of its state."),
+    MR_BIND_INT("epoch", source_row, epoch, 0, 0, "Without a state: begin at this one."),
+    MR_BIND_END};
+
+// the weights of the source on top of the stack
+static void read_weights(lua_State *L, mr_source *s)
+{
+    if (lua_getfield(L, -1, "weights") != LUA_TTABLE) {
+        lua_pop(L, 1);
+        return;
+    }
+    int list = lua_gettop(L);
+    s->n_weights = (int32_t)lua_rawlen(L, list);
+    mr_weight *rows = mr_bind_scratch(L, sizeof *rows * (size_t)(s->n_weights + 1));
+    lua_pushvalue(L, list);
+    for (int32_t i = 0; i < s->n_weights; i++) {
+        push_row(L, i);
+        rows[i] =
+            (mr_weight){.samples = (uint64_t)MR_MAX(number_at(L, 1), 0), .weight = number_at(L, 2)};
+        lua_pop(L, 1);
+    }
+    s->weights = rows;
+}
+
+mr_source *mr_bind_sources(lua_State *L, int list, int32_t *n)
+{
+    luaL_checktype(L, list, LUA_TTABLE);
+    *n = (int32_t)lua_rawlen(L, list);
+    mr_source *sources = mr_bind_scratch(L, sizeof *sources * ((size_t)*n + 1));
+    for (int32_t i = 0; i < *n; i++) {
+        luaL_checkstack(L, 16, "too many sources");
+        lua_rawgeti(L, list, i + 1);
+        luaL_checktype(L, -1, LUA_TTABLE);
+        int at = lua_gettop(L);
+        source_row row = {0};
+        mr_bind_options(L, at, "loader: a source", source_fields, &row);
+        lua_getfield(L, at, "index");
+        mr_index_reader *reader = mr_bind_unbox(L, -1, "mr.Index");
+        sources[i] = (mr_source){.name = row.name ? row.name : "",
+                                 .index = mr_index_reader_index(reader),
+                                 .epochs = (uint64_t)row.epochs,
+                                 .seen = row.seen,
+                                 .epoch = (uint64_t)row.epoch};
+        lua_pushvalue(L, at);
+        read_weights(L, &sources[i]);
+    }
+    return sources;
+}
+
 /* ---- making one ---- */
 
 typedef struct loader_options {
@@ -332,8 +394,6 @@ static const mr_bind_field loader_fields[] = {
     MR_BIND_STR("state", loader_options, core.state, "Go on from this loader:state()."),
     MR_BIND_STR("excluded", loader_options, core.excluded, "Left out there: loader:excluded()."),
     MR_BIND_STR("quarantine", loader_options, core.quarantine, "The run's quarantine.jsonl."),
-    MR_BIND_STR("seen", loader_options, core.seen, "The list that loader.carry wrote, of a state."),
-    MR_BIND_INT("epoch", loader_options, core.epoch, 0, 0, "Without a state: begin at this one."),
     MR_BIND_INT("slot", loader_options, core.slot, 1, 1,
                 "Micro-batches of equal cost drawn together."),
     MR_BIND_NUM("deadline_s", loader_options, core.deadline_s, 0, "Seconds for one clip; 0: 60."),
@@ -354,18 +414,19 @@ static const mr_bind_field loader_fields[] = {
 
 static int l_new(lua_State *L)
 {
-    mr_index_reader *reader = mr_bind_unbox(L, 1, "mr.Index");
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
     loader_options o = {0};
     mr_bind_options(L, 2, "loader.new", loader_fields, &o);
     void **box = mr_bind_box(L, LOADER);
+    int32_t n;
     int box_at = lua_gettop(L);
+    mr_source *sources = mr_bind_sources(L, 1, &n);
     lua_getfield(L, 2, "buckets");
     mr_bucket_rule *rule =
         mr_bind_bucket_rule(L, lua_gettop(L), o.frame_interval, o.compat, (uint64_t)o.draw_epochs);
     mr_loader *l;
-    mr_bind_check(L, mr_loader_new(mr_index_reader_index(reader), rule, &o.core, &l));
+    mr_bind_check(L, mr_loader_new(sources, n, rule, &o.core, &l));
     *box = l;
     lua_pushvalue(L, box_at);
     return 1;
@@ -467,12 +528,13 @@ static void set_texts(lua_State *L, const char *name, const char *const *texts, 
 
 static void push_batch(lua_State *L, const mr_batch *b)
 {
-    lua_createtable(L, 0, 28);
+    lua_createtable(L, 0, 29);
     mr_bind_set_int(L, "epoch", (int64_t)b->epoch);
     mr_bind_set_int(L, "draw", (int64_t)b->draw);
     mr_bind_set_int(L, "drawn", (int64_t)b->drawn);
     mr_bind_set_bool(L, "last", b->last);
     mr_bind_set_bool(L, "other", b->other);
+    mr_bind_set_int(L, "source", b->source + 1);
     mr_bind_set_int(L, "bucket", b->bucket + 1);
     mr_bind_set_str(L, "resolution", b->shape.resolution);
     mr_bind_set_int(L, "frames", b->shape.frames);
@@ -600,11 +662,24 @@ static void push_bucket(lua_State *L, const mr_loader *l, int32_t i)
     mr_bind_set_int(L, "batches", (int64_t)batches);
 }
 
+/* What the epoch a source began in has of it, and what it gave. */
+static void push_source(lua_State *L, mr_loader *l, int32_t i)
+{
+    mr_source_facts f = mr_loader_source(l, i);
+    lua_createtable(L, 0, 6);
+    mr_bind_set_str(L, "name", f.name);
+    mr_bind_set_int(L, "rows", (int64_t)f.rows);
+    mr_bind_set_int(L, "epoch", (int64_t)f.epoch);
+    mr_bind_set_int(L, "samples", (int64_t)f.samples);
+    mr_bind_set_int(L, "batches", (int64_t)f.batches);
+    mr_bind_set_int(L, "delivered", (int64_t)f.delivered);
+}
+
 static int l_facts(lua_State *L)
 {
     mr_loader *l = mr_bind_unbox(L, 1, LOADER);
     mr_loader_facts f = mr_loader_get_facts(l);
-    lua_createtable(L, 0, 15);
+    lua_createtable(L, 0, 16);
     // of the epoch the loader began in
     mr_bind_set_int(L, "epoch", (int64_t)f.epoch);
     mr_bind_set_int(L, "samples", (int64_t)f.samples);
@@ -617,6 +692,12 @@ static int l_facts(lua_State *L)
         lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, "buckets");
+    lua_newtable(L);
+    for (int32_t i = 0; i < mr_loader_sources(l); i++) {
+        push_source(L, l, i);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "sources");
     // what it holds
     mr_bind_set_int(L, "slabs", f.slabs);
     mr_bind_set_int(L, "slab_bytes", (int64_t)f.slab_bytes);
@@ -633,8 +714,10 @@ static int l_facts(lua_State *L)
 }
 
 static const mr_bind_row loader_module_rows[] = {
-    MR_ROW_OPTIONS("new", l_new, "(index: mr.Index, options: table): mr.Loader",
-                   "Start decode threads on an index.", loader_fields),
+    MR_ROW_OPTIONS("new", l_new, "(sources: table[], options: table): mr.Loader",
+                   "Start decode threads on sources, each {index, name, weights = {{samples, "
+                   "weight}, ...}, epochs, seen, epoch}.",
+                   loader_fields),
     MR_ROW_OPTIONS("rule", l_rule, "(options: table): mr.BucketRule",
                    "A bucket rule by itself; moonreel.data.buckets.rule takes a recipe's tables.",
                    rule_fields),
@@ -646,8 +729,8 @@ static const mr_bind_row loader_module_rows[] = {
                    "A state for another index, another rule or both: it, the path of the list of "
                    "samples that the epoch has trained, and how many they are.",
                    carry_fields),
-    MR_ROW_OPTIONS("order", mr_bind_order_new, "(index: mr.Index, options: table): mr.Order",
-                   "The order of an index's samples by itself, from the first epoch on; "
+    MR_ROW_OPTIONS("order", mr_bind_order_new, "(sources: table[], options: table): mr.Order",
+                   "The order of the sources' samples by itself, from the first epoch on; "
                    "moonreel.data.order takes settings.",
                    mr_bind_order_fields),
     MR_ROW_END};

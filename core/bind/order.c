@@ -7,9 +7,11 @@
 #define ORDER "mr.Order"
 
 typedef struct order {
-    mr_order *order;
+    mr_blend *blend;
     mr_bucket_rule *rule;
-    mr_hash128 fp_order;
+    int32_t n;
+    mr_hash128 fp_order[MR_SOURCES_MAX];
+    char *name[MR_SOURCES_MAX];
     uint64_t *ids, *keys; // of a draw
     char *quarantine;     // NULL: none
 } order;
@@ -19,8 +21,10 @@ static void free_order(void *object)
     order *o = object;
     if (!o)
         return;
-    mr_order_free(o->order);
+    mr_blend_free(o->blend);
     mr_bucket_rule_free(o->rule);
+    for (int32_t i = 0; i < o->n; i++)
+        mr_free(o->name[i]);
     mr_free(o->ids);
     mr_free(o->keys);
     mr_free(o->quarantine);
@@ -47,22 +51,26 @@ const mr_bind_field mr_bind_order_fields[] = {
                 "A quarantine.jsonl that leaves samples out of later epochs."),
     MR_BIND_END};
 
-static mr_status open_order(order *o, mr_index *index, const order_options *options)
+static mr_status open_order(order *o, const mr_source *sources, int32_t n,
+                            const order_options *options)
 {
     mr_order_options core = {.seed = (uint64_t)options->seed, .slot = options->slot};
-    MR_TRY(mr_order_new(index, o->rule, &core, &o->order));
-    size_t most = (size_t)mr_order_batch_max(o->order);
+    MR_TRY(mr_blend_new(sources, n, o->rule, &core, &o->blend));
+    size_t most = (size_t)mr_order_batch_max(mr_blend_order(o->blend, 0));
     o->ids = mr_alloc(sizeof *o->ids * most);
     o->keys = mr_alloc(sizeof *o->keys * most);
     if (options->quarantine)
         o->quarantine = mr_strdup(options->quarantine);
-    o->fp_order = mr_index_get_facts(index).fp_order;
-    return o->ids && o->keys && (o->quarantine || !options->quarantine) ? MR_OK : mr_fail_memory(0);
+    bool good = o->ids && o->keys && (o->quarantine || !options->quarantine);
+    for (; o->n < n && good; o->n++) {
+        o->fp_order[o->n] = mr_index_get_facts(sources[o->n].index).fp_order;
+        good = (o->name[o->n] = mr_strdup(sources[o->n].name)) != NULL;
+    }
+    return good ? MR_OK : mr_fail_memory(0);
 }
 
 int mr_bind_order_new(lua_State *L)
 {
-    mr_index_reader *reader = mr_bind_unbox(L, 1, mr_bind_index_type);
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
     order_options options = {0};
@@ -71,10 +79,12 @@ int mr_bind_order_new(lua_State *L)
     order *o;
     mr_bind_check(L, MR_NEW(o) ? MR_OK : mr_fail_memory(sizeof *o));
     *box = o;
+    int32_t n;
+    mr_source *sources = mr_bind_sources(L, 1, &n);
     lua_getfield(L, 2, "buckets");
     o->rule = mr_bind_bucket_rule(L, lua_gettop(L), options.frame_interval, options.compat,
                                   (uint64_t)options.draw_epochs);
-    mr_bind_check(L, open_order(o, mr_index_reader_index(reader), &options));
+    mr_bind_check(L, open_order(o, sources, n, &options));
     lua_pushvalue(L, 3);
     return 1;
 }
@@ -83,23 +93,26 @@ int mr_bind_order_new(lua_State *L)
 static mr_status take(order *o, mr_draw *draw)
 {
     draw->ids = o->ids, draw->keys = o->keys;
-    MR_TRY(mr_order_next(o->order, draw));
+    MR_TRY(mr_blend_next(o->blend, draw));
     if (!draw->last || !o->quarantine)
         return MR_OK;
     uint64_t *keys, n;
-    MR_TRY(mr_quarantine_excluded(o->quarantine, o->fp_order, draw->epoch + 1, &keys, &n));
-    mr_status st = mr_order_exclude(o->order, keys, n);
+    int32_t i = draw->source;
+    MR_TRY(mr_quarantine_excluded(o->quarantine, o->fp_order[i], o->name[i], draw->epoch + 1, &keys,
+                                  &n));
+    mr_status st = mr_order_exclude(mr_blend_order(o->blend, i), keys, n);
     mr_free(keys);
     return st;
 }
 
-// order:next() -> {epoch, number, last, bucket, rows, keys}
+// order:next() -> {source, epoch, number, last, bucket, rows, keys}
 static int order_next(lua_State *L)
 {
     order *o = mr_bind_unbox(L, 1, ORDER);
     mr_draw d;
     mr_bind_check(L, take(o, &d));
-    lua_createtable(L, 0, 6);
+    lua_createtable(L, 0, 7);
+    mr_bind_set_int(L, "source", d.source + 1);
     mr_bind_set_int(L, "epoch", (int64_t)d.epoch);
     mr_bind_set_int(L, "number", (int64_t)d.number);
     mr_bind_set_bool(L, "last", d.last);
@@ -133,17 +146,21 @@ static int order_skip(lua_State *L)
 static int order_batches(lua_State *L)
 {
     order *o = mr_bind_unbox(L, 1, ORDER);
-    lua_pushinteger(L, (lua_Integer)mr_order_batches(o->order));
+    uint64_t sum = 0;
+    for (int32_t i = 0; i < o->n; i++)
+        sum += mr_order_batches(mr_blend_order(o->blend, i));
+    lua_pushinteger(L, (lua_Integer)sum);
     return 1;
 }
 
 static const mr_bind_row order_rows[] = {
     MR_ROW("next", order_next, "(): table",
-           "The next micro-batch: {epoch, number (from 0, in its epoch), last (of it), bucket = "
+           "The next micro-batch: {source (from 1), epoch, number (from 0, in its epoch), last (of "
+           "it), bucket = "
            "{resolution, frames, height, width, batch}, rows (from 1), keys}."),
     MR_ROW("skip", order_skip, "(n: integer)", "Pass over the next n micro-batches."),
     MR_ROW("batches", order_batches, "(): integer",
-           "The micro-batches of the epoch that the next one, or the last one of it, is in."),
+           "The micro-batches of the epochs in which the sources stand, or have just ended."),
     MR_ROW_END};
 static const mr_bind_face order_face = {
     "mr.Order", "Micro-batches of an index in their order, epoch after epoch.", order_rows,

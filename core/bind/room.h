@@ -310,6 +310,9 @@ void mr_bind_order_type(lua_State *L);
  * caller's frame. */
 mr_bucket_rule *mr_bind_bucket_rule(lua_State *L, int list, int32_t interval, bool compat,
                                     uint64_t repeat);
+/* The sources of the list at `list`, *n of them; memory and what is left on the stack go with the
+ * caller's frame, names and indexes are lent by the list. */
+mr_source *mr_bind_sources(lua_State *L, int list, int32_t *n);
 /* Push a table {resolution, frames, height, width, batch} of bucket b. */
 void mr_bind_push_shape(lua_State *L, const mr_bucket_rule *rule, int32_t b);
 

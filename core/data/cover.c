@@ -62,16 +62,29 @@ static mr_status fail_uncovered(const mr_bucket_rule *r, const bucket_resolution
                    res->name, len->frames, text);
 }
 
-mr_status order_check_cover(mr_order *o)
+// what the rows of one source may enter
+static mr_status visit_source(mr_order *o, cover *covers)
 {
-    const mr_bucket_rule *r = o->rule;
+    for (uint64_t c = 0; c < o->chunks; c++) {
+        const mr_hot *rows;
+        int32_t n = 0;
+        MR_TRY(mr_index_hot(o->reader, c, &rows, &n));
+        for (int32_t k = 0; k < n; k++)
+            visit(o->rule, &rows[k], covers);
+    }
+    return MR_OK;
+}
+
+mr_status blend_check_cover(mr_blend *m)
+{
+    const mr_bucket_rule *r = m->sources[0].order->rule;
     int32_t entries = 0, empty = 0;
     for (int32_t i = 0; i < r->n; i++)
         for (int32_t l = 0; l < r->resolutions[i].n_lengths; l++, entries++) {
             const bucket_length *len = &r->resolutions[i].lengths[l];
             uint64_t samples = 0;
-            for (int32_t a = 0; a < r->resolutions[i].n_aspects; a++)
-                samples += o->samples[len->first + a];
+            for (int32_t a = 0; a < r->resolutions[i].n_aspects * m->n; a++)
+                samples += m->sources[a % m->n].order->samples[len->first + a / m->n];
             empty += !samples && len->keep > 0 && len->tries > 0;
         }
     // usually everything has samples, and no second pass is needed
@@ -81,13 +94,8 @@ mr_status order_check_cover(mr_order *o)
     if (!covers)
         return mr_fail_memory((size_t)entries * sizeof *covers);
     mr_status st = MR_OK;
-    for (uint64_t c = 0; c < o->chunks && st == MR_OK; c++) {
-        const mr_hot *rows;
-        int32_t n = 0;
-        st = mr_index_hot(o->reader, c, &rows, &n);
-        for (int32_t k = 0; k < n && st == MR_OK; k++)
-            visit(r, &rows[k], covers);
-    }
+    for (int32_t i = 0; i < m->n && st == MR_OK; i++)
+        st = visit_source(m->sources[i].order, covers);
     for (int32_t i = 0, at = 0; i < r->n; i++)
         for (int32_t l = 0; l < r->resolutions[i].n_lengths && st == MR_OK; l++, at++) {
             const bucket_length *len = &r->resolutions[i].lengths[l];

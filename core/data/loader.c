@@ -88,26 +88,62 @@ static mr_status make_pool(mr_loader *l)
     return MR_OK;
 }
 
-static mr_status restore(mr_loader *l, const char *text)
+// What a text says of one source; NULL: nothing. Lines of a list end with the text.
+static mr_status part_of(const mr_loader *l, const char *text, int32_t source, char **out)
 {
+    *out = NULL;
+    if (!text)
+        return MR_OK;
+    MR_TRY(blend_part(text, l->blend->sources[source].name, out));
+    size_t n = *out ? strlen(*out) : 0;
+    if (n && (*out)[n - 1] == '\n')
+        (*out)[n - 1] = 0;
+    return MR_OK;
+}
+
+static mr_status restore(mr_loader *l, int32_t source, const char *text, const char *excluded,
+                         const char *seen)
+{
+    loader_source *s = &l->sources[source];
     uint64_t epoch, *keys, n;
     MR_TRY(mr_position_epoch(text, &epoch));
-    if (l->options.excluded)
-        MR_TRY(quarantine_take(l->bad, epoch, l->options.excluded));
-    if (l->options.seen)
-        MR_TRY(mr_trained_read(l->options.seen, &l->carried));
-    l->carried_epoch = epoch;
-    MR_TRY(quarantine_excluded(l->bad, epoch, &keys, &n));
-    mr_status st = mr_order_restore(l->order, text, keys, n, l->carried);
+    if (excluded)
+        MR_TRY(quarantine_take(s->bad, epoch, excluded));
+    if (seen)
+        MR_TRY(mr_trained_read(seen, &s->carried));
+    s->carried_epoch = epoch;
+    MR_TRY(quarantine_excluded(s->bad, epoch, &keys, &n));
+    mr_status st = mr_order_restore(mr_blend_order(l->blend, source), text, keys, n, s->carried);
     mr_free(keys);
     return st;
 }
 
-// the start of an epoch that is not the first one
-static mr_status begin_at(mr_loader *l, uint64_t epoch)
+// a source where its state stands, or at the start of an epoch
+static mr_status begin_source(mr_loader *l, int32_t i, const mr_source *source)
 {
-    MR_TRY(loader_exclude(l, l->order, epoch));
-    return order_begin_epoch(l->order, epoch);
+    loader_source *s = &l->sources[i];
+    const mr_loader_options *o = &l->options;
+    char *text = NULL, *excluded = NULL;
+    s->index = mr_index_ref(source->index);
+    MR_TRY(quarantine_open(o->quarantine, mr_index_get_facts(s->index).fp_order, source->name,
+                           &s->bad));
+    mr_order *order = mr_blend_order(l->blend, i);
+    mr_status st = o->state ? mr_blend_state_of(o->state, source->name, &text) : MR_OK;
+    if (st == MR_OK)
+        st = part_of(l, o->excluded, i, &excluded);
+    if (st == MR_OK && text) {
+        st = restore(l, i, text, excluded ? excluded : o->excluded ? "" : NULL, source->seen);
+    } else if (st == MR_OK && source->epoch) {
+        st = loader_exclude(l, i, source->epoch);
+        if (st == MR_OK)
+            st = order_begin_epoch(order, source->epoch);
+    }
+    if (st != MR_OK && *source->name)
+        mr_fail_note("sources.%s", source->name);
+    mr_free(text);
+    mr_free(excluded);
+    s->epoch = order->at.epoch, s->samples = order->in_epoch, s->batches = order->batches;
+    return st;
 }
 
 static mr_status check_share(mr_loader_options *o)
@@ -122,7 +158,27 @@ static mr_status check_share(mr_loader_options *o)
     return MR_OK;
 }
 
-static mr_status start(mr_loader *l)
+// what the sources' epochs have together
+static mr_status add_facts(mr_loader *l)
+{
+    int32_t nb = mr_bucket_rule_count(l->rule);
+    if (!(l->plan = mr_calloc((size_t)nb, sizeof *l->plan)))
+        return mr_fail_memory(0);
+    for (int32_t i = 0; i < l->blend->n; i++) {
+        const mr_order *order = mr_blend_order(l->blend, i);
+        for (int32_t b = 0; b < nb; b++)
+            l->plan[b] += mr_order_samples(order, b);
+        for (int why = 0; why < MR_DROP_COUNT; why++)
+            l->facts.dropped[why] += mr_order_dropped(order, why);
+        l->facts.samples += l->sources[i].samples, l->facts.batches += l->sources[i].batches;
+        // the state may stand at the very end of an epoch
+        l->epoch_over |= order_is_used_up(order);
+    }
+    l->facts.epoch = l->sources[0].epoch;
+    return MR_OK;
+}
+
+static mr_status start(mr_loader *l, const mr_source *sources, int32_t n)
 {
     const mr_loader_options *o = &l->options;
     MR_TRY(check_share(&l->options));
@@ -130,31 +186,20 @@ static mr_status start(mr_loader *l)
     l->media = mr_media_guarded();
     if (!o->isolated)
         MR_TRY(mr_media_get(&l->media));
-    MR_TRY(quarantine_open(o->quarantine, mr_index_get_facts(l->index).fp_order, &l->bad));
     mr_order_options order = {.seed = o->seed, .slot = o->slot};
-    MR_TRY(mr_order_new(l->index, l->rule, &order, &l->order));
+    MR_TRY(mr_blend_new(sources, n, l->rule, &order, &l->blend));
     if (!o->allow_empty)
-        MR_TRY(order_check_cover(l->order));
-    if (o->state)
-        MR_TRY(restore(l, o->state));
-    else if (o->epoch)
-        MR_TRY(begin_at(l, o->epoch));
-    MR_TRY(mr_position_init(&l->position, l->order));
-    int32_t nb = mr_bucket_rule_count(l->rule);
-    if (!(l->plan = mr_calloc((size_t)nb, sizeof *l->plan)))
+        MR_TRY(blend_check_cover(l->blend));
+    if (!(l->sources = mr_calloc((size_t)n, sizeof *l->sources)))
         return mr_fail_memory(0);
-    for (int32_t b = 0; b < nb; b++)
-        l->facts.samples += l->plan[b] = mr_order_samples(l->order, b);
-    for (int why = 0; why < MR_DROP_COUNT; why++)
-        l->facts.dropped[why] = mr_order_dropped(l->order, why);
-    l->facts.epoch = l->position.epoch, l->facts.batches = mr_order_batches(l->order);
-    // the state may stand at the very end of an epoch, or past the last one
-    bool used_up = true;
-    for (int32_t b = 0; b < nb; b++)
-        used_up &= l->position.taken[b] == l->plan[b];
-    l->epoch_over = used_up;
-    l->all_planned = o->epochs > 0 && l->position.epoch + used_up >= (uint64_t)o->epochs;
-    l->batch_max = mr_order_batch_max(l->order);
+    for (int32_t i = 0; i < n; i++)
+        MR_TRY(begin_source(l, i, &sources[i]));
+    if (o->state)
+        MR_TRY(blend_restore(l->blend, o->state));
+    MR_TRY(blend_position_init(&l->position, l->blend));
+    MR_TRY(add_facts(l));
+    l->all_planned = mr_blend_over(l->blend, (uint64_t)o->epochs);
+    l->batch_max = mr_order_batch_max(mr_blend_order(l->blend, 0));
     MR_TRY(make_pool(l));
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     int32_t threads =
@@ -166,21 +211,21 @@ static mr_status start(mr_loader *l)
     return l->n_threads ? MR_OK : mr_fail(MR_E_FAIL, "cannot start a thread");
 }
 
-mr_status mr_loader_new(mr_index *index, mr_bucket_rule *rule, const mr_loader_options *options,
-                        mr_loader **out)
+mr_status mr_loader_new(const mr_source *sources, int32_t n, mr_bucket_rule *rule,
+                        const mr_loader_options *options, mr_loader **out)
 {
     mr_loader *l;
     if (!MR_NEW(l)) {
         mr_bucket_rule_free(rule);
         return mr_fail_memory(sizeof *l);
     }
-    l->index = mr_index_ref(index), l->rule = rule, l->options = *options;
+    l->rule = rule, l->options = *options;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
-    mr_status st = start(l);
+    mr_status st = start(l, sources, n);
     // the texts belong to the caller and are not kept
-    l->options.state = l->options.excluded = l->options.quarantine = l->options.seen = NULL;
+    l->options.state = l->options.excluded = l->options.quarantine = NULL;
     if (st == MR_OK)
         *out = l;
     else
@@ -204,12 +249,15 @@ void mr_loader_free(mr_loader *l)
     mr_free(l->in_use);
     if (l->pool)
         munmap(l->pool, l->pool_bytes);
-    mr_position_fini(&l->position);
-    mr_order_free(l->order);
-    mr_trained_unref(l->carried);
-    quarantine_close(l->bad);
+    for (int32_t i = 0; l->sources && i < l->blend->n; i++) {
+        mr_trained_unref(l->sources[i].carried);
+        quarantine_close(l->sources[i].bad);
+        mr_index_unref(l->sources[i].index);
+    }
+    mr_free(l->sources);
+    blend_position_fini(&l->position);
+    mr_blend_free(l->blend);
     mr_bucket_rule_free(l->rule);
-    mr_index_unref(l->index);
     mr_free(l->plan);
     mr_error_free(l->error);
     pthread_cond_destroy(&l->work);
@@ -223,25 +271,27 @@ void mr_loader_free(mr_loader *l)
 // failures of more than 1 % of the last 1,000 samples, or of 8 in a row from one root, stop the run
 static mr_status count_failures(mr_loader *l, const slab *s)
 {
+    loader_source *source = &l->sources[s->draw.source];
     for (int32_t i = 0; i < s->draw.n && !s->batch.other; i++) {
         bool bad = s->faults[i] != MR_FAULT_NONE;
         uint8_t *old = &l->window[l->seen++ % LOADER_WINDOW];
         l->window_failures += bad - *old;
         *old = bad;
-        int32_t *row = &l->row_of[s->roots[i] % MR_COUNT(l->row_of)];
+        int32_t *row = &l->row_of[(s->roots[i] + 7 * s->draw.source) % (int)MR_COUNT(l->row_of)];
         *row = bad ? *row + 1 : 0;
         l->facts.failed += bad;
         if (*row >= IN_A_ROW)
             return mr_fail(MR_E_DATA,
                            "%d samples in a row cannot be read from %s; try: is that disk there? "
                            "The newest: %s",
-                           *row, mr_index_root(l->index, s->roots[i]), l->why);
+                           *row, mr_index_root(source->index, s->roots[i]), l->why);
         if (l->window_failures > WINDOW_FAILURES)
             return mr_fail(MR_E_DATA, "%d of the last %llu samples cannot be read; the newest: %s",
                            l->window_failures, (unsigned long long)MR_MIN(l->seen, LOADER_WINDOW),
                            l->why);
     }
     l->facts.delivered += s->batch.other ? 0 : (uint64_t)s->draw.n;
+    source->delivered += (uint64_t)s->draw.n;
     return MR_OK;
 }
 
@@ -260,7 +310,7 @@ mr_status mr_loader_next(mr_loader *l, const mr_batch **out)
         return mr_fail(MR_E_USAGE,
                        "epoch %llu is over: the loader waits to be told what failed on "
                        "other ranks; try: loader:agree",
-                       (unsigned long long)l->position.epoch);
+                       (unsigned long long)l->position.at[l->ended].epoch);
     }
     bool there = s->state == READY;
     // woken by the worker that completes a batch, or by a failure; `ready` is only waited for here
@@ -284,8 +334,9 @@ mr_status mr_loader_next(mr_loader *l, const mr_batch **out)
             if (!s->batch.other)
                 l->facts.hits += there, l->facts.waits += !there, l->facts.bytes += s->batch.bytes;
             l->delivered++;
-            mr_position_advance(&l->position, &s->draw);
-            l->position.excluded_n = s->excluded_n, l->position.excluded_hash = s->excluded_hash;
+            blend_position_advance(&l->position, &s->draw);
+            mr_position *at = &l->position.at[s->draw.source];
+            at->excluded_n = s->excluded_n, at->excluded_hash = s->excluded_hash;
             *out = &s->batch;
         }
     }
@@ -306,10 +357,49 @@ void mr_loader_release(mr_loader *l, const mr_batch *batch)
     pthread_mutex_unlock(&l->lock);
 }
 
+// Texts of all sources, one behind the other, each begun by its name if it has one; with the lock
+// held.
+static mr_status gather(mr_loader *l, mr_status (*tell)(mr_loader *l, int32_t source, char **text),
+                        char **text)
+{
+    index_pack all = {0};
+    mr_status st = MR_OK;
+    for (int32_t i = 0; i < l->blend->n && st == MR_OK; i++) {
+        char *part;
+        if ((st = tell(l, i, &part)) != MR_OK)
+            break;
+        size_t n = strlen(part);
+        if (n)
+            blend_put_name(&all, l->blend->sources[i].name);
+        index_put(&all, part, n);
+        if (n && i + 1 < l->blend->n && part[n - 1] != '\n')
+            index_put(&all, "\n", 1);
+        mr_free(part);
+    }
+    index_put(&all, "", 1);
+    if (st == MR_OK && all.failed)
+        st = mr_fail_memory(all.cap * 2);
+    if (st == MR_OK)
+        *text = (char *)all.bytes;
+    else
+        mr_free(all.bytes);
+    return st;
+}
+
+static mr_status tell_failures(mr_loader *l, int32_t source, char **text)
+{
+    return quarantine_tell(l->sources[source].bad, text);
+}
+
+static mr_status tell_excluded(mr_loader *l, int32_t source, char **text)
+{
+    return quarantine_text(l->sources[source].bad, l->position.at[source].epoch, text);
+}
+
 mr_status mr_loader_failures(mr_loader *l, char **text)
 {
     pthread_mutex_lock(&l->lock);
-    mr_status st = quarantine_tell(l->bad, text);
+    mr_status st = gather(l, tell_failures, text);
     pthread_mutex_unlock(&l->lock);
     return st;
 }
@@ -317,7 +407,14 @@ mr_status mr_loader_failures(mr_loader *l, char **text)
 mr_status mr_loader_agree(mr_loader *l, const char *others)
 {
     pthread_mutex_lock(&l->lock);
-    mr_status st = quarantine_hear(l->bad, others);
+    mr_status st = MR_OK;
+    for (int32_t i = 0; i < l->blend->n && st == MR_OK; i++) {
+        char *part;
+        st = blend_part(others, l->blend->sources[i].name, &part);
+        if (st == MR_OK && part)
+            st = quarantine_hear(l->sources[i].bad, part);
+        mr_free(part);
+    }
     // within an epoch more may fail
     if (st == MR_OK && l->epoch_over && l->delivered == l->planned)
         l->agreed = true;
@@ -329,7 +426,7 @@ mr_status mr_loader_agree(mr_loader *l, const char *others)
 mr_status mr_loader_state(mr_loader *l, char **text)
 {
     pthread_mutex_lock(&l->lock);
-    mr_status st = mr_position_text(&l->position, l->order, text);
+    mr_status st = blend_position_text(&l->position, l->blend, text);
     pthread_mutex_unlock(&l->lock);
     return st;
 }
@@ -337,55 +434,108 @@ mr_status mr_loader_state(mr_loader *l, char **text)
 mr_status mr_loader_excluded(mr_loader *l, char **text)
 {
     pthread_mutex_lock(&l->lock);
-    mr_status st = quarantine_text(l->bad, l->position.epoch, text);
+    mr_status st = gather(l, tell_excluded, text);
     pthread_mutex_unlock(&l->lock);
     return st;
 }
 
+/* Where a loader stands, and who is left out in this epoch of a source and in those to come, as it
+ * is known now. */
+typedef struct outlook {
+    char *text;
+    uint64_t *now[MR_SOURCES_MAX], *next[MR_SOURCES_MAX];
+    uint64_t n_now[MR_SOURCES_MAX], n_next[MR_SOURCES_MAX];
+} outlook;
+
+static mr_status look_ahead(mr_loader *l, outlook *o)
+{
+    MR_TRY(blend_position_text(&l->position, l->blend, &o->text));
+    for (int32_t i = 0; i < l->blend->n; i++) {
+        const quarantine *bad = l->sources[i].bad;
+        MR_TRY(quarantine_excluded(bad, l->position.at[i].epoch, &o->now[i], &o->n_now[i]));
+        MR_TRY(quarantine_excluded(bad, UINT64_MAX, &o->next[i], &o->n_next[i]));
+    }
+    return MR_OK;
+}
+
+// another stream of the same sources, which stands where this one does
+static mr_status copy_stream(mr_loader *l, const outlook *o, mr_blend **out)
+{
+    mr_source sources[MR_SOURCES_MAX];
+    mr_order_options options = {.seed = l->options.seed, .slot = l->options.slot};
+    for (int32_t i = 0; i < l->blend->n; i++) {
+        const blend_source *s = &l->blend->sources[i];
+        sources[i] = (mr_source){.name = s->name,
+                                 .index = l->sources[i].index,
+                                 .weights = s->weights,
+                                 .n_weights = s->n_weights,
+                                 .epochs = s->epochs};
+    }
+    MR_TRY(mr_blend_new(sources, l->blend->n, l->rule, &options, out));
+    for (int32_t i = 0; i < l->blend->n; i++) {
+        char *part;
+        mr_order *order = mr_blend_order(*out, i);
+        uint64_t epoch;
+        MR_TRY(mr_blend_state_of(o->text, sources[i].name, &part));
+        mr_status st = mr_position_epoch(part, &epoch);
+        mr_trained *seen =
+            st == MR_OK && l->sources[i].carried_epoch == epoch ? l->sources[i].carried : NULL;
+        if (st == MR_OK)
+            st = mr_order_restore(order, part, o->now[i], o->n_now[i], seen);
+        mr_free(part);
+        MR_TRY(st);
+        MR_TRY(mr_order_exclude(order, o->next[i], o->n_next[i]));
+    }
+    return blend_restore(*out, o->text);
+}
+
 mr_status mr_loader_peek(mr_loader *l, uint64_t *ids, int64_t n, int64_t *got)
 {
-    char *text = NULL;
-    mr_order *order = NULL;
-    uint64_t *scratch = mr_alloc(2 * sizeof *scratch * (size_t)l->batch_max), *now = NULL,
-             *next = NULL, n_now, n_next;
+    outlook o = {0};
+    mr_blend *stream = NULL;
+    uint64_t *scratch = mr_alloc(2 * sizeof *scratch * (size_t)l->batch_max);
     mr_status st = scratch ? MR_OK : mr_fail_memory(0);
     *got = 0;
     // one look under the lock; the plans of epochs follow without it
     pthread_mutex_lock(&l->lock);
     if (st == MR_OK)
-        st = mr_position_text(&l->position, l->order, &text);
-    if (st == MR_OK)
-        st = quarantine_excluded(l->bad, l->position.epoch, &now, &n_now);
-    // nobody knows yet what fails until then, so the next epoch is told as it would be now
-    if (st == MR_OK)
-        st = quarantine_excluded(l->bad, UINT64_MAX, &next, &n_next);
-    mr_trained *seen = l->carried_epoch == l->position.epoch ? l->carried : NULL;
+        st = look_ahead(l, &o);
     pthread_mutex_unlock(&l->lock);
-    mr_order_options options = {.seed = l->options.seed, .slot = l->options.slot};
     if (st == MR_OK)
-        st = mr_order_new(l->index, l->rule, &options, &order);
-    if (st == MR_OK)
-        st = mr_order_restore(order, text, now, n_now, seen);
-    if (st == MR_OK)
-        st = mr_order_exclude(order, next, n_next);
+        st = copy_stream(l, &o, &stream);
     mr_draw d = {.ids = scratch, .keys = scratch ? scratch + l->batch_max : NULL};
-    bool ended =
-        l->options.epochs > 0 && st == MR_OK && order->at.epoch >= (uint64_t)l->options.epochs;
-    while (st == MR_OK && *got < n && !ended) {
-        if ((st = mr_order_next(order, &d)) != MR_OK)
-            break;
-        if (l->options.epochs > 0 && d.epoch >= (uint64_t)l->options.epochs)
+    while (st == MR_OK && *got < n && !mr_blend_over(stream, (uint64_t)l->options.epochs)) {
+        if ((st = mr_blend_next(stream, &d)) != MR_OK)
             break;
         for (int32_t i = 0; i < d.n && *got < n; i++)
             ids[(*got)++] = d.ids[i];
-        ended = d.last && l->options.epochs > 0 && d.epoch + 1 >= (uint64_t)l->options.epochs;
     }
-    mr_order_free(order);
-    mr_free(text);
-    mr_free(now);
-    mr_free(next);
+    mr_blend_free(stream);
+    mr_free(o.text);
+    for (int32_t i = 0; i < l->blend->n; i++) {
+        mr_free(o.now[i]);
+        mr_free(o.next[i]);
+    }
     mr_free(scratch);
     return st;
+}
+
+int32_t mr_loader_sources(const mr_loader *l)
+{
+    return l->blend->n;
+}
+
+mr_source_facts mr_loader_source(mr_loader *l, int32_t source)
+{
+    const loader_source *s = &l->sources[source];
+    mr_source_facts f = {.name = l->blend->sources[source].name,
+                         .rows = mr_index_get_facts(s->index).rows,
+                         .samples = s->samples,
+                         .batches = s->batches};
+    pthread_mutex_lock(&l->lock);
+    f.delivered = s->delivered, f.epoch = l->position.at[source].epoch;
+    pthread_mutex_unlock(&l->lock);
+    return f;
 }
 
 mr_loader_facts mr_loader_get_facts(mr_loader *l)

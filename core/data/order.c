@@ -270,6 +270,7 @@ void mr_order_free(mr_order *o)
         return;
     mr_index_reader_free(o->reader);
     mr_trained_unref(o->seen);
+    mr_trained_unref(o->next_seen);
     mr_free(o->counts);
     mr_free(o->samples);
     mr_free(o->prefix);
@@ -442,9 +443,14 @@ static int32_t draw_bucket(mr_order *o)
     return p->slot.first = bucket_at(o, class, u);
 }
 
+bool order_is_used_up(const mr_order *o)
+{
+    return !left_of(o, ANY_CLASS);
+}
+
 mr_status mr_order_next(mr_order *o, mr_draw *d)
 {
-    if (!left_of(o, ANY_CLASS)) {
+    if (order_is_used_up(o)) {
         MR_TRY(check_accounts(o));
         MR_TRY(order_begin_epoch(o, o->at.epoch + 1));
     }
@@ -459,7 +465,7 @@ mr_status mr_order_next(mr_order *o, mr_draw *d)
         d->digest += MR_MIX(d->keys[i]);
     }
     o->at.taken[b] += (uint64_t)d->n, o->at.number++, o->at.digest += d->digest;
-    d->last = left_of(o, ANY_CLASS) == 0;
+    d->last = order_is_used_up(o);
     o->at.slot.left = d->last ? 0 : MR_MAX(o->at.slot.left - 1, 0);
     d->slot = o->at.slot;
     return MR_OK;

@@ -26,7 +26,7 @@ struct quarantine {
     bool taken;
     int fd;
     bool torn; // the file ends within a line
-    char *path, order[33], host[64];
+    char *path, *source, order[33], host[64];
 };
 
 // events are ordered by key, then epoch, then attempt
@@ -76,11 +76,13 @@ static mr_status read_line(quarantine *q, const char *line, size_t n)
     const char *key = json_string_value(json_object_get(o, "key")),
                *class = json_string_value(json_object_get(o, "class"));
     const char *order = json_string_value(json_object_get(o, "fp_order"));
+    const char *source = json_string_value(json_object_get(o, "source"));
     json_t *epoch = json_object_get(o, "epoch"), *attempt = json_object_get(o, "attempt");
     mr_status st = MR_OK;
     // other lists' lines, and one torn by a power cut, are passed over
     if (key && strlen(key) == 32 && class && order && strcmp(order, q->order) == 0 &&
-        json_is_integer(epoch) && json_is_integer(attempt)) {
+        strcmp(source ? source : "", q->source) == 0 && json_is_integer(epoch) &&
+        json_is_integer(attempt)) {
         quarantine_event e = {.key_lo = strtoull(key + 16, NULL, 16),
                               .epoch = (uint64_t)json_integer_value(epoch),
                               .attempt = (int32_t)json_integer_value(attempt),
@@ -120,7 +122,8 @@ static mr_status read_all(quarantine *q)
     return st;
 }
 
-mr_status quarantine_open(const char *path, mr_hash128 fp_order, quarantine **out)
+mr_status quarantine_open(const char *path, mr_hash128 fp_order, const char *source,
+                          quarantine **out)
 {
     quarantine *q;
     if (!MR_NEW(q))
@@ -129,8 +132,8 @@ mr_status quarantine_open(const char *path, mr_hash128 fp_order, quarantine **ou
     mr_hash128_hex(fp_order, q->order);
     if (gethostname(q->host, sizeof q->host - 1))
         q->host[0] = 0;
-    mr_status st = MR_OK;
-    if (path)
+    mr_status st = (q->source = mr_strdup(source)) ? MR_OK : mr_fail_memory(0);
+    if (path && st == MR_OK)
         st = (q->path = mr_strdup(path)) ? read_all(q) : mr_fail_memory(strlen(path));
     if (st == MR_OK)
         *out = q;
@@ -149,6 +152,7 @@ void quarantine_close(quarantine *q)
     mr_free(q->in_force.keys);
     mr_free(q->coming.keys);
     mr_free(q->path);
+    mr_free(q->source);
     mr_free(q);
 }
 
@@ -188,6 +192,8 @@ mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row 
                           (double)mr_clock_table()->wall_ns() * 1e-9, "host", q->host, "attempt",
                           e->attempt, "epoch", (json_int_t)e->epoch, "fp_order", q->order);
     json_object_set_new(o, "path", index_text_json(row->path));
+    if (*q->source)
+        json_object_set_new(o, "source", json_string(q->source));
     json_object_set_new(o, "detail", index_text_json(detail));
     char *line = o ? json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     json_decref(o);
@@ -328,11 +334,11 @@ mr_status quarantine_take(quarantine *q, uint64_t epoch, const char *text)
     return MR_OK;
 }
 
-mr_status mr_quarantine_excluded(const char *path, mr_hash128 fp_order, uint64_t epoch,
-                                 uint64_t **keys, uint64_t *n)
+mr_status mr_quarantine_excluded(const char *path, mr_hash128 fp_order, const char *source,
+                                 uint64_t epoch, uint64_t **keys, uint64_t *n)
 {
     quarantine *q;
-    MR_TRY(quarantine_open(path, fp_order, &q));
+    MR_TRY(quarantine_open(path, fp_order, source, &q));
     mr_status st = quarantine_excluded(q, epoch, keys, n);
     quarantine_close(q);
     return st;
@@ -341,7 +347,7 @@ mr_status mr_quarantine_excluded(const char *path, mr_hash128 fp_order, uint64_t
 mr_status mr_quarantine_keys(const char *text, uint64_t **keys, uint64_t *n)
 {
     quarantine *q;
-    MR_TRY(quarantine_open(NULL, (mr_hash128){0}, &q));
+    MR_TRY(quarantine_open(NULL, (mr_hash128){0}, "", &q));
     mr_status st = quarantine_take(q, 0, text);
     if (st == MR_OK)
         st = quarantine_excluded(q, 0, keys, n);

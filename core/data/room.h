@@ -147,8 +147,47 @@ mr_status position_text(const mr_position *p, const mr_index_facts *facts,
 /* Plan `epoch` from its beginning. */
 mr_status order_begin_epoch(mr_order *o, uint64_t epoch);
 
-/* MR_E_DATA when a length of the rule can get no sample, whatever the draws; cover.c. */
-mr_status order_check_cover(mr_order *o);
+/* ---- the inside of a blend; blend.c ---- */
+
+typedef struct blend_source {
+    mr_order *order;
+    char *name;
+    mr_weight *weights;
+    int32_t n_weights;
+    uint64_t epochs;
+} blend_source;
+
+struct mr_blend {
+    int32_t n;
+    blend_source sources[MR_SOURCES_MAX];
+    mr_shares at;
+};
+
+/* Where all of it stands. */
+typedef struct blend_position {
+    int32_t n;
+    mr_position at[MR_SOURCES_MAX];
+    mr_shares shares;
+} blend_position;
+mr_status blend_position_init(blend_position *p, const mr_blend *blend);
+void blend_position_fini(blend_position *p);
+void blend_position_advance(blend_position *p, const mr_draw *draw);
+mr_status blend_position_text(const blend_position *p, const mr_blend *blend, char **text);
+/* The shares that a state's text tells; what it says of the sources is restored by them. */
+mr_status blend_restore(mr_blend *blend, const char *text);
+/* The part of a text for a source of that name: from behind a line "source NAME" to the next such
+ * line. A text without such lines belongs to the source without a name. The caller frees *out;
+ * NULL: there is none. */
+mr_status blend_part(const char *text, const char *name, char **out);
+/* Lines for a source are begun by that line where it has a name. */
+void blend_put_name(index_pack *out, const char *name);
+
+/* MR_E_DATA when a length of the rule can get no sample of any source, whatever the draws; cover.c.
+ */
+mr_status blend_check_cover(mr_blend *blend);
+
+/* Are all micro-batches of the epoch drawn? */
+bool order_is_used_up(const mr_order *o);
 
 /* Samples that failed, and who is left out from the next epoch on. */
 
@@ -160,8 +199,10 @@ typedef struct quarantine_event {
     bool told; /* other ranks know of it */
 } quarantine_event;
 
-/* path NULL: in memory only. Reads the events of this index from an existing file. */
-mr_status quarantine_open(const char *path, mr_hash128 fp_order, quarantine **out);
+/* path NULL: in memory only. Reads the events of this index from an existing file, those of the
+ * source of that name alone. */
+mr_status quarantine_open(const char *path, mr_hash128 fp_order, const char *source,
+                          quarantine **out);
 /* What a checkpoint of `epoch` knows, as quarantine_text wrote it. It holds whatever became of the
  * file since: up to `epoch` it alone decides, later what fails in addition. Errors: MR_E_FORMAT */
 mr_status quarantine_take(quarantine *q, uint64_t epoch, const char *text);
@@ -204,18 +245,23 @@ typedef struct slab {
     size_t *caption_cap;
 } slab;
 
-struct mr_loader {
+typedef struct loader_source {
     mr_index *index;
-    mr_bucket_rule *rule;
-    mr_order *order;      /* runs ahead */
-    mr_position position; /* after the batch given out last */
-    mr_trained *carried;  /* of the state it began with, in its epoch */
+    mr_trained *carried; /* of the state it began with, in its epoch */
     uint64_t carried_epoch;
     quarantine *bad;
+    uint64_t samples, batches, epoch, delivered; /* of the epoch it began in; samples given out */
+} loader_source;
+
+struct mr_loader {
+    loader_source *sources;
+    mr_bucket_rule *rule;
+    mr_blend *blend;         /* runs ahead */
+    blend_position position; /* after the batch given out last */
     const mr_media *media;
     mr_loader_options options;
     mr_loader_facts facts;
-    uint64_t *plan; /* [bucket] samples of the first epoch */
+    uint64_t *plan; /* [bucket] samples of the first epoch of all sources */
     slab *slabs;
     int32_t n_slabs, batch_max;
     /* Pixels of the batches that are decoded here, one after the other; every slab is such a batch
@@ -233,6 +279,7 @@ struct mr_loader {
     int32_t n_threads;
     uint64_t planned, delivered;  /* batches */
     bool epoch_over, all_planned; /* the last planned draw ended an epoch; ended the last one */
+    int32_t ended;                /* the source whose epoch was over last */
     bool planning;                /* a worker plans: order and next slab are its own */
     bool stop;
     mr_error *error; /* why it failed for good */
@@ -247,12 +294,12 @@ struct mr_loader {
 
 /* worker.c: a thread's life; `user` is the loader. */
 void *loader_worker(void *user);
-/* How a worker takes the next draw, without the lock: mr_order_next; specs look in. */
-extern mr_status (*loader_draw)(mr_order *order, mr_draw *draw);
+/* How a worker takes the next draw, without the lock: mr_blend_next; specs look in. */
+extern mr_status (*loader_draw)(mr_blend *blend, mr_draw *draw);
 /* With the lock held: an epoch is over and another rank's failures in it are not known. */
 bool loader_must_agree(const mr_loader *l);
-/* Tell the order who is left out from its next epoch on: failures before that one. */
-mr_status loader_exclude(const mr_loader *l, mr_order *order, uint64_t epoch);
+/* Tell the order of a source who is left out from its next epoch on: failures before that one. */
+mr_status loader_exclude(const mr_loader *l, int32_t source, uint64_t epoch);
 /* With the lock held: the first failure stays, everyone is woken. */
 void loader_fail(mr_loader *l, mr_status st);
 

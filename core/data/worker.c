@@ -11,7 +11,7 @@
 typedef struct worker {
     mr_loader *l;
     mr_media_worker *media;
-    mr_index_reader *reader;
+    mr_index_reader *readers[MR_SOURCES_MAX];
 } worker;
 
 static float fps_of(const mr_clip_info *info, int32_t interval)
@@ -62,7 +62,7 @@ static mr_status note(mr_loader *l, const slab *s, int32_t slot, const mr_row *r
     const mr_error *err = mr_error_last();
     pthread_mutex_lock(&l->lock);
     snprintf(l->why, sizeof l->why, "%s", err ? err->text : "");
-    mr_status st = quarantine_add(l->bad, &e, row, l->why);
+    mr_status st = quarantine_add(l->sources[s->draw.source].bad, &e, row, l->why);
     pthread_mutex_unlock(&l->lock);
     return st;
 }
@@ -84,8 +84,9 @@ static mr_status fill_slot(worker *w, slab *s, int32_t slot)
     mr_loader *l = w->l;
     mr_row row;
     char file[8300];
-    MR_TRY(mr_index_row(w->reader, s->draw.ids[slot], &row));
-    MR_TRY(mr_index_file(l->index, &row, file, sizeof file));
+    int32_t source = s->draw.source;
+    MR_TRY(mr_index_row(w->readers[source], s->draw.ids[slot], &row));
+    MR_TRY(mr_index_file(l->sources[source].index, &row, file, sizeof file));
     MR_TRY(set_facts(l, s, slot, &row));
     if (l->options.blind ||
         !mr_sample_in_part(s->draw.keys[slot], l->options.sample_part, l->options.sample_parts))
@@ -187,27 +188,28 @@ static bool can_plan(const mr_loader *l)
     return !l->epoch_over || all_filled(l);
 }
 
-mr_status loader_exclude(const mr_loader *l, mr_order *order, uint64_t epoch)
+mr_status loader_exclude(const mr_loader *l, int32_t source, uint64_t epoch)
 {
     uint64_t *keys, n;
-    MR_TRY(quarantine_excluded(l->bad, epoch, &keys, &n));
-    mr_status st = mr_order_exclude(order, keys, n);
+    MR_TRY(quarantine_excluded(l->sources[source].bad, epoch, &keys, &n));
+    mr_status st = mr_order_exclude(mr_blend_order(l->blend, source), keys, n);
     mr_free(keys);
     return st;
 }
 
-mr_status (*loader_draw)(mr_order *order, mr_draw *draw) = mr_order_next;
+mr_status (*loader_draw)(mr_blend *blend, mr_draw *draw) = mr_blend_next;
 
 // Planning takes long: order, draw and slab belong to the planner meanwhile, and the lock is free.
 static mr_status plan_next(mr_loader *l)
 {
     slab *s = &l->slabs[l->planned % (uint64_t)l->n_slabs];
     bool own = is_own(l, l->planned);
-    if (l->epoch_over)
-        MR_TRY(loader_exclude(l, l->order, l->order->at.epoch + 1));
+    for (int32_t i = 0; i < l->blend->n && l->epoch_over; i++)
+        if (order_is_used_up(l->blend->sources[i].order))
+            MR_TRY(loader_exclude(l, i, l->blend->sources[i].order->at.epoch + 1));
     l->planning = true;
     pthread_mutex_unlock(&l->lock);
-    mr_status st = loader_draw(l->order, &s->draw);
+    mr_status st = loader_draw(l->blend, &s->draw);
     pthread_mutex_lock(&l->lock);
     l->planning = false;
     MR_TRY(st);
@@ -221,6 +223,7 @@ static mr_status plan_next(mr_loader *l)
     s->batch = (mr_batch){.epoch = s->draw.epoch,
                           .drawn = mr_bucket_rule_draws(l->rule, s->draw.epoch),
                           .draw = s->draw.number,
+                          .source = s->draw.source,
                           .bucket = s->draw.bucket,
                           .size = b.batch,
                           .n = s->draw.n,
@@ -239,7 +242,8 @@ static mr_status plan_next(mr_loader *l)
                           .native_width = s->native_width,
                           .captions = (const char *const *)s->captions,
                           .slab = s};
-    s->excluded_n = l->order->at.excluded_n, s->excluded_hash = l->order->at.excluded_hash;
+    const mr_position *at = &mr_blend_order(l->blend, s->draw.source)->at;
+    s->excluded_n = at->excluded_n, s->excluded_hash = at->excluded_hash;
     s->started = s->done = 0;
     memset(s->faults, 0, sizeof *s->faults * (size_t)l->batch_max);
     for (int32_t i = s->draw.n; i < b.batch; i++)
@@ -249,8 +253,8 @@ static mr_status plan_next(mr_loader *l)
     l->planned++;
     l->agreed &= !s->draw.last;
     l->epoch_over = s->draw.last;
-    l->all_planned =
-        s->draw.last && l->options.epochs > 0 && s->draw.epoch + 1 >= (uint64_t)l->options.epochs;
+    l->ended = s->draw.last ? s->draw.source : l->ended;
+    l->all_planned = mr_blend_over(l->blend, (uint64_t)l->options.epochs);
     return MR_OK;
 }
 
@@ -314,15 +318,16 @@ void *loader_worker(void *user)
     worker w = {.l = user};
     mr_loader *l = w.l;
     mr_status st = l->media->worker_new(&w.media);
-    if (st == MR_OK)
-        st = mr_index_reader_new(l->index, &w.reader);
+    for (int32_t i = 0; i < l->blend->n && st == MR_OK; i++)
+        st = mr_index_reader_new(l->sources[i].index, &w.readers[i]);
     pthread_mutex_lock(&l->lock);
     if (st == MR_OK)
         st = work(&w);
     if (st != MR_OK)
         loader_fail(l, st);
     pthread_mutex_unlock(&l->lock);
-    mr_index_reader_free(w.reader);
+    for (int32_t i = 0; i < l->blend->n; i++)
+        mr_index_reader_free(w.readers[i]);
     l->media->worker_free(w.media);
     return NULL;
 }

@@ -106,8 +106,18 @@ typedef struct mr_slot {
     int32_t left, class, first;
 } mr_slot;
 
+/* What several sources had of a stream. Ref: dataplane 4.10 */
+enum { MR_SOURCES_MAX = 32 };
+typedef struct mr_shares {
+    uint64_t samples;                /* drawn of all */
+    uint64_t taken[MR_SOURCES_MAX];  /* of each */
+    int64_t deficit[MR_SOURCES_MAX]; /* samples that are due to each, 32.32 bits; 0 in sum */
+} mr_shares;
+
 typedef struct mr_draw {    /* one micro-batch, as row ids */
     uint64_t epoch, number; /* number: of this draw in its epoch, from 0 */
+    int32_t source;         /* of a blend; an order by itself leaves it and `shares` alone */
+    mr_shares shares;       /* behind it */
     int32_t bucket, n;      /* n <= batch of the bucket: the last one of a bucket may be short */
     bool last;              /* of its epoch */
     uint64_t digest;        /* sum of mix(key_lo) over its samples */
@@ -165,10 +175,10 @@ MR_API uint64_t mr_order_dropped(const mr_order *order, mr_drop why);
 MR_API uint64_t mr_order_batches(const mr_order *order);
 
 /* Keys (low halves) that a quarantine.jsonl leaves out of an epoch of the index with this
- * fp_order, ascending; the caller frees them with mr_free. A file that is not there leaves out
- * none. Errors: MR_E_IO, MR_E_MEMORY */
-MR_API mr_status mr_quarantine_excluded(const char *path, mr_hash128 fp_order, uint64_t epoch,
-                                        uint64_t **keys, uint64_t *n);
+ * fp_order, a source of that name, ascending; the caller frees them with mr_free. A file that is
+ * not there leaves out none. Errors: MR_E_IO, MR_E_MEMORY */
+MR_API mr_status mr_quarantine_excluded(const char *path, mr_hash128 fp_order, const char *source,
+                                        uint64_t epoch, uint64_t **keys, uint64_t *n);
 
 /* The same of a text of mr_loader_excluded, for the epoch it is of. Errors: MR_E_FORMAT,
  * MR_E_MEMORY
@@ -216,19 +226,55 @@ typedef struct mr_order_times {
 } mr_order_times;
 MR_API mr_status mr_order_measure(const mr_bucket_rule *rule, uint64_t rows, mr_order_times *out);
 
+/* ---- several sources ---- */
+
+/* A share that changes with the samples drawn of all sources: linear between two of these, constant
+ * before the first and behind the last one. Two of the same place: it jumps there. */
+typedef struct mr_weight {
+    uint64_t samples;
+    double weight; /* >= 0, against those of other sources */
+} mr_weight;
+
+typedef struct mr_source {
+    const char *name; /* of letters, digits, "_", "-", "."; "" for one that is alone */
+    mr_index *index;
+    const mr_weight *weights; /* ascending */
+    int32_t n_weights;        /* 0: 1 all the time */
+    uint64_t epochs;          /* after so many its share goes to the others; 0: never */
+    const char *seen; /* file of mr_trained_write, where its state is one of mr_order_carry */
+    uint64_t epoch;   /* where a state says nothing of it: begin at this one */
+} mr_source;
+
+/* Orders of several sources as one stream: each is the one that it is alone, epoch after epoch, and
+ * the next micro-batch, or slot, is of the source to which most samples are due. A source of weight
+ * 0 has none. Ref: dataplane 4.10 */
+typedef struct mr_blend mr_blend;
+/* Copies names and weights, keeps the indexes, borrows the rule.
+ * Errors: those of mr_order_new; MR_E_RECIPE names, weights, or more than MR_SOURCES_MAX sources */
+MR_API mr_status mr_blend_new(const mr_source *sources, int32_t n, const mr_bucket_rule *rule,
+                              const mr_order_options *options, mr_blend **out);
+MR_API void mr_blend_free(mr_blend *blend);
+MR_API mr_order *mr_blend_order(mr_blend *blend, int32_t source); /* lent */
+/* Take the next micro-batch. Errors: those of mr_order_next; MR_E_RANGE all is over */
+MR_API mr_status mr_blend_next(mr_blend *blend, mr_draw *draw);
+/* Is there nothing more to draw, or has every source that will still have a share been drawn
+ * `epochs` times (0: never), or as often as it is allowed to be? */
+MR_API bool mr_blend_over(const mr_blend *blend, uint64_t epochs);
+/* What a text of mr_loader_state says of one source, as mr_order_restore takes it; the caller frees
+ * it with mr_free; NULL: nothing. Errors: MR_E_FORMAT, MR_E_MEMORY */
+MR_API mr_status mr_blend_state_of(const char *text, const char *name, char **out);
+
 /* ---- loader ---- */
 
 typedef struct mr_loader_options {
     uint64_t seed;
     int32_t threads;   /* decode workers; 0: one per processor */
     int32_t prefetch;  /* batches decoded ahead; 0: 2 */
-    int64_t epochs;    /* end after this many in all; 0: never */
+    int64_t epochs;    /* end after this many in all, of each source; 0: never */
     const char *state; /* text of mr_loader_state, or NULL: from the start */
     /* text of mr_loader_excluded at that state; NULL: what the quarantine file says */
     const char *excluded;
     const char *quarantine; /* quarantine.jsonl to read and append to; NULL: kept in memory */
-    const char *seen;       /* file of mr_trained_write, when the state is one of mr_order_carry */
-    uint64_t epoch;         /* without a state: begin at this one */
     int32_t slot;           /* as of mr_order_options */
     double deadline_s;      /* per clip; 0: 60 */
     mr_filter filter;
@@ -251,6 +297,7 @@ typedef struct mr_loader_options {
 typedef struct mr_batch {
     uint64_t epoch, draw; /* draw: number in its epoch */
     uint64_t drawn;       /* the epoch that buckets, starts and captions are drawn for */
+    int32_t source;       /* number of the source that it is of; epochs and rows are that one's */
     int32_t bucket, size, n;
     mr_bucket shape; /* resolution, frames, height, width */
     bool last;       /* of its epoch */
@@ -276,12 +323,13 @@ static inline bool mr_sample_in_part(uint64_t key_lo, int32_t part, int32_t part
 }
 
 typedef struct mr_loader mr_loader;
-/* Start decode threads on an index. Takes `rule`, also when it fails; keeps a reference of `index`.
+/* Start decode threads on the indexes of n sources. Takes `rule`, also when it fails; keeps
+ * references of the indexes.
  * All slabs are allocated here, as shared memory. What comes out depends on neither threads nor
  * prefetch.
  * Errors: those of mr_order_new and mr_order_restore; MR_E_DATA a length of the rule that no sample
  * can enter (with what keeps the rows out); MR_E_MEMORY slabs above a quarter of the memory */
-MR_API mr_status mr_loader_new(mr_index *index, mr_bucket_rule *rule,
+MR_API mr_status mr_loader_new(const mr_source *sources, int32_t n, mr_bucket_rule *rule,
                                const mr_loader_options *options, mr_loader **out);
 /* Stops at any moment; batches become invalid. NULL is fine. */
 MR_API void mr_loader_free(mr_loader *loader);
@@ -307,8 +355,8 @@ MR_API mr_status mr_loader_state(mr_loader *loader, char **text);
  * damaged or lost quarantine file does no harm. 17 bytes a sample; usually empty. Caller frees with
  * mr_free. */
 MR_API mr_status mr_loader_excluded(mr_loader *loader, char **text);
-/* Row ids of the samples to come, without decoding; fewer than n only at the end of the last
- * epoch. */
+/* Row ids of the samples to come, each in its source, without decoding; fewer than n only at the
+ * end of the last epoch. */
 MR_API mr_status mr_loader_peek(mr_loader *loader, uint64_t *ids, int64_t n, int64_t *got);
 
 /* Facts of the epoch the loader began in, and counters. */
@@ -323,6 +371,13 @@ typedef struct mr_loader_facts {
     double wait_s;
 } mr_loader_facts;
 MR_API mr_loader_facts mr_loader_get_facts(mr_loader *loader);
+/* Of one source: its epoch, what that has, and how much was given out of it. */
+typedef struct mr_source_facts {
+    const char *name; /* lent */
+    uint64_t rows, epoch, samples, batches, delivered;
+} mr_source_facts;
+MR_API int32_t mr_loader_sources(const mr_loader *loader);
+MR_API mr_source_facts mr_loader_source(mr_loader *loader, int32_t source);
 MR_API int32_t mr_loader_buckets(const mr_loader *loader);
 MR_API mr_bucket mr_loader_bucket(const mr_loader *loader, int32_t bucket, uint64_t *samples);
 

@@ -15,12 +15,14 @@ local command = {
     { "--ranks N", "a step is so many times `accumulate` micro-batches (default: 1)", least = 1 },
     { "--id K", "at which steps this sample comes: its row from 1, key or path; from --step to the "
       .. "end of that epoch" },
-    { "--data NAME.mrx", "the index (default: dataset.data_path)" },
+    { "--source NAME", "of --id, where dataset.sources has several" },
+    { "--data NAME.mrx", "the index (default: dataset.data_path, or dataset.sources)" },
     { "--stage NAME", "of a recipe that has stages" },
     { "--json", "print JSON" },
   },
   details = "The order is a function of the index, the bucket rule and the seed; steps are counted "
-    .. "from the first one of a\nrun that begins with its data. Of a run its quarantine counts.",
+    .. "from the first one of a\nrun that begins with its data. Of a run its quarantine counts. Of "
+    .. "several sources each has epochs of its own.",
 }
 
 -- the micro-batches of one step, each with the rank that takes it
@@ -34,12 +36,14 @@ local function step_of(order, step, together, ranks)
   return out
 end
 
-local function print_draws(draws, index, opts)
+local function print_draws(draws, list, opts)
   local rows = {}
   for _, d in ipairs(draws) do
+    local source = list[d.source]
     for _, i in ipairs(d.rows) do
-      local row = index:row(i)
-      rows[#rows + 1] = { step = d.step, epoch = d.epoch, rank = d.rank, micro = d.micro,
+      local row = source.index:row(i)
+      rows[#rows + 1] = { source = source.name ~= "" and source.name or nil, step = d.step,
+        epoch = d.epoch, rank = d.rank, micro = d.micro,
         bucket = ("%s %d %dx%d"):format(d.bucket.resolution, d.bucket.frames, d.bucket.height,
           d.bucket.width), row = i, path = row.path, key = row.key,
         text = opts.json and row.text or row.text:sub(1, 60) }
@@ -48,33 +52,39 @@ local function print_draws(draws, index, opts)
   local columns = { { key = "step", right = true }, { key = "epoch", right = true },
     { key = "rank", right = true }, { key = "micro", right = true }, { key = "bucket" },
     { key = "row", right = true }, { key = "path" }, { key = "text" } }
+  if list[1].name ~= "" then
+    table.insert(columns, 2, { key = "source" })
+  end
   if opts.json then
     columns[#columns + 1] = { key = "key" }
   end
   require("moonreel.text.table").print(columns, rows, opts)
 end
 
--- the steps of the epoch of `step` in which a row comes
-local function find(order, step, together, ranks, wanted)
+-- the steps of the epoch of `step` in which a row of a source comes; at most so many steps are
+-- looked at where that source has no share
+local MOST_STEPS = 100000
+local function find(order, step, together, ranks, wanted, source)
   local found, epoch = {}, nil
-  while true do
-    for _, draw in ipairs(step_of(order, step, together, ranks)) do
-      epoch = epoch or draw.epoch
-      if draw.epoch ~= epoch then
+  for at = step, step + MOST_STEPS do
+    for _, draw in ipairs(step_of(order, at, together, ranks)) do
+      local mine = draw.source == source
+      epoch = epoch or mine and draw.epoch
+      if mine and draw.epoch ~= epoch then
         return found
       end
-      for _, row in ipairs(draw.rows) do
+      for _, row in ipairs(mine and draw.rows or {}) do
         if row == wanted then
           draw.rows = { row }
           found[#found + 1] = draw
         end
       end
-      if draw.last then
+      if mine and draw.last then
         return found
       end
     end
-    step = step + 1
   end
+  return found
 end
 
 ---@param args string[]
@@ -91,15 +101,19 @@ function command.run(args)
       ranks, ranks - 1))
   end
   local settings, run = target.settings(parsed, parsed.positional[1], opts.stage)
-  local index <close> = target.index(settings, opts.data)
-  local order <close> = require("moonreel.data.order").open(settings, index,
+  local list <close> = target.sources(settings, opts.data)
+  local order <close> = require("moonreel.data.order").open(settings, list,
     run and run .. "/quarantine.jsonl")
   local together = settings.accumulate * ranks
   order:skip((step - 1) * together)
   local draws = {}
   if opts.id then
-    local row = target.row(index, opts.id).id + 1
-    draws = find(order, step, together, ranks, row)
+    local source, found = target.source(list, opts.source, opts.id)
+    local row, number = found.id + 1, 1
+    while list[number] ~= source do
+      number = number + 1
+    end
+    draws = find(order, step, together, ranks, row, number)
     if #draws == 0 and not opts.json then
       print(("row %d comes no more in this epoch; moonreel data explain --why-not %d says whether "
         .. "a bucket takes it"):format(row, row))
@@ -116,7 +130,7 @@ function command.run(args)
   for _, draw in ipairs(draws) do
     mine[#mine + 1] = (not opts.rank or draw.rank == opts.rank) and draw or nil
   end
-  print_draws(mine, index, opts)
+  print_draws(mine, list, opts)
   return #mine > 0 and 0 or 1
 end
 

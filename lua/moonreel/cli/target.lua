@@ -27,21 +27,55 @@ function target.settings(parsed, name, stage)
   return baked
 end
 
---- The index of settings.
+--- The sources of settings, or the index of --data as the only one, opened.
 ---@param settings table
 ---@param given? string  --data
----@return moonreel.Index
-function target.index(settings, given)
-  local path = given or settings.dataset.data_path
-  if not path then
+---@return table[] list  of moonreel.settings.sources, each with its index; closes them all
+function target.sources(settings, given)
+  local list = given and { { name = "", path = given } }
+    or require("moonreel.settings.sources").of(settings)
+  if #list == 0 then
     base.raise("MR_E_USAGE", "dataset.data_path is none; try: --data NAME.mrx")
   end
-  local index, input = require("moonreel.trainer.samples").index_of(path)
-  if input then
-    base.raise("MR_E_DATA", ("no index %s; try: moonreel data ingest %s -o %s"):format(index, path,
-      index))
+  for _, source in ipairs(list) do
+    local path, input = require("moonreel.trainer.samples").index_of(source.path)
+    if input then
+      base.raise("MR_E_DATA", ("no index %s; try: moonreel data ingest %s -o %s"):format(path,
+        source.path, path))
+    end
+    source.index = require("moonreel.data").open(path)
   end
-  return require("moonreel.data").open(index)
+  return setmetatable(list, { __close = function(all)
+    for _, source in ipairs(all) do
+      source.index:close()
+    end
+  end })
+end
+
+--- One of several sources: the one of a name, or the only one that has a row.
+---@param list table[]
+---@param name? string  --source
+---@param id? string    of a row, as target.row takes it
+---@return table source
+---@return table|nil row
+function target.source(list, name, id)
+  local names, problem = {}, nil
+  for i, source in ipairs(list) do
+    names[i] = source.name
+    if source.name == name or not name and (#list == 1 or not tonumber(id)) then
+      local good, row = pcall(target.row, source.index, id)
+      if good then
+        return source, row
+      end
+      problem = row
+    end
+  end
+  if problem then
+    error(problem, 0)
+  end
+  base.raise("MR_E_USAGE", ("%s; expected --source %s"):format(name and ("--source %s: there is "
+    .. "none of that name"):format(name) or ("%s is a row of one of several sources"):format(id),
+    table.concat(names, ", or ")))
 end
 
 --- A row by its number, from 1, its key, or its path.

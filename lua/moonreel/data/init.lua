@@ -114,7 +114,9 @@ function data.open(path, given)
 end
 
 local read_loader = options.declare("data.loader", {
-  { "index", "moonreel.Index", "where the clips are; required" },
+  { "index", "moonreel.Index", "where the clips are; required, or sources" },
+  { "sources", "table", "several: {name, index, weights = {{samples, weight}, ...}, epochs, seen, "
+    .. "epoch}, ...; moonreel.settings.sources makes them of settings" },
   { "bucket_config", "table", "resolution -> frames -> {probability, batch size}; required" },
   { "resolutions", "table", "further names: name -> {pixels, aspects}" },
   { "frame_interval", "integer", "frames from one used to the next", default = 1 },
@@ -152,7 +154,7 @@ local read_loader = options.declare("data.loader", {
 ---@return moonreel.Loader
 function data.loader(given)
   local o = read_loader(given)
-  if not o.index then
+  if not o.index and not o.sources then
     require("moonreel.core.base").raise("MR_E_USAGE",
       "data.loader: index is missing; try: data.open(path)")
   end

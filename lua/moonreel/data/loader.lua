@@ -34,7 +34,8 @@ Loader.__name = "moonreel.Loader"
 Loader.__close = function(self) self:close() end
 
 --- The next batch, or nil after the last epoch. Fields: epoch, drawn (the epoch of which buckets,
--- starts and captions are), draw (its number in the epoch), last (of the epoch), bucket,
+-- starts and captions are), source (its number: epochs and rows are those of one), draw (its number
+-- in the epoch), last (of the epoch), bucket,
 -- resolution, frames, height, width, size (B, static), n (filled slots),
 -- weights, ids, keys, starts, fps, native_fps, native_heights, native_widths, captions: lists of
 -- `size`; wait_s. other: a batch of another rank, with ids and keys of its samples alone.
@@ -83,16 +84,16 @@ function Loader:agree(others)
   self.core:agree(others)
 end
 
---- Row ids (from 0) of the next n samples, without decoding.
+--- Row ids (from 0) of the next n samples, each in its source, without decoding.
 ---@param n integer
 ---@return integer[]
 function Loader:order(n)
   return self.core:order(n)
 end
 
---- What the epoch the loader began in holds: samples, batches, dropped {rule = rows}, and used
--- buckets
--- {resolution, frames, height, width, batch, samples, batches}; slabs, slab_bytes, threads.
+--- What the epochs hold that the sources began in: samples, batches, dropped {rule = rows}, and
+-- used buckets {resolution, frames, height, width, batch, samples, batches}; sources {name, rows,
+-- epoch, samples, batches, delivered}; slabs, slab_bytes, threads.
 ---@return table
 function Loader:plan()
   local facts = self.core:facts()
@@ -108,12 +109,13 @@ end
 
 --- Counters so far: delivered and failed samples; batches that were ready when next() asked for
 -- them (hits) and that were not (waits), seconds waited; bytes of their pixels; batches that are
--- ready now.
+-- ready now; sources as in a plan.
 ---@return table
 function Loader:stats()
   local facts = self.core:facts()
   return { delivered = facts.delivered, failed = facts.failed, wait_s = facts.wait_s,
-    hits = facts.hits, waits = facts.waits, bytes = facts.decoded_bytes, ready = facts.ready }
+    hits = facts.hits, waits = facts.waits, bytes = facts.decoded_bytes, ready = facts.ready,
+    sources = facts.sources }
 end
 
 --- Stop the threads and free the slabs; at any moment, also twice.
@@ -123,17 +125,29 @@ end
 
 local loader = {}
 
+-- what the core takes of sources, or of the index that is the only one
+local function sources_of(o)
+  if not o.sources then
+    return { { index = o.index.core, seen = o.seen, epoch = o.epoch } }
+  end
+  local list = {}
+  for i, s in ipairs(o.sources) do
+    list[i] = { name = s.name, index = s.index.core, weights = s.weights, epochs = s.epochs,
+      seen = s.seen, epoch = s.epoch }
+  end
+  return list
+end
+
 --- Start decode threads.
 ---@param o table  the options of data.loader, read
 ---@return moonreel.Loader
 function loader.new(o)
-  return setmetatable({ core = core.new(o.index.core, {
+  return setmetatable({ core = core.new(sources_of(o), {
     buckets = buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs),
     frame_interval = o.frame_interval, compat = o.compat == true or o.compat == "opensora-1.2",
     draw_epochs = o.draw_epochs, seed = o.seed, threads = o.threads, prefetch = o.prefetch,
     epochs = o.epochs,
-    state = o.state, excluded = o.excluded, quarantine = o.quarantine, seen = o.seen,
-    epoch = o.epoch, slot = o.virtual_ranks,
+    state = o.state, excluded = o.excluded, quarantine = o.quarantine, slot = o.virtual_ranks,
     deadline_s = o.deadline_s, isolated = o.isolated, allow_empty = o.allow_empty_buckets,
     part = o.part, parts = o.parts, group = o.group, blind = o.blind,
     sample_part = o.sample_part, sample_parts = o.sample_parts }) }, Loader)

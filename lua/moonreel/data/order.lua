@@ -20,13 +20,17 @@ end
 
 --- The order of a run from its first step on.
 ---@param settings table  baked
----@param index moonreel.Index
+---@param list table[]    of moonreel.settings.sources, each with its index
 ---@param quarantine? string  path of the run's quarantine.jsonl
 ---@return mr.Order order  order:next() -> micro-batches, order:skip(n)
-function order.open(settings, index, quarantine)
+function order.open(settings, list, quarantine)
   local o = rule_of(settings)
   o.seed, o.quarantine, o.slot = settings.seed, quarantine, settings.virtual_ranks
-  return core.order(index.core, o)
+  local sources = {}
+  for i, s in ipairs(list) do
+    sources[i] = { name = s.name, index = s.index.core, weights = s.weights, epochs = s.epochs }
+  end
+  return core.order(sources, o)
 end
 
 -- A rule of one resolution and one length, with these probabilities. Draws are named by what they

@@ -8,6 +8,46 @@ local core_index = require "moonreel.core.index"
 
 local place = {}
 
+--- A text of several sources apart: what each has, by name. A text of one without a name is its.
+---@param text string
+---@return table parts   name -> text
+---@return string head   what stands before them
+function place.split(text)
+  local parts, name, head = {}, nil, ""
+  for line in text:gmatch("[^\n]*\n?") do
+    local next_name = line:match("^source (%S+)\n$")
+    if next_name then
+      name = next_name
+      parts[name] = ""
+    elseif name then
+      parts[name] = parts[name] .. line
+    else
+      head = head .. line
+    end
+  end
+  return name and parts or { [""] = text }, name and head or ""
+end
+
+--- And together.
+---@param parts table  name -> text
+---@param head string
+---@return string
+function place.join(parts, head)
+  if parts[""] then
+    return parts[""]
+  end
+  local out, names = { head }, {}
+  for name in pairs(parts) do
+    names[#names + 1] = name
+  end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local text = parts[name]
+    out[#out + 1] = ("source %s\n%s%s"):format(name, text, text:sub(-1) == "\n" and "" or "\n")
+  end
+  return table.concat(out)
+end
+
 -- what a state of the order says of itself
 local function read(state)
   local function value(name) return state:match("\n" .. name .. " (%S+)") end
@@ -48,14 +88,9 @@ local function old_index(at, given)
   return old
 end
 
---- Options of data.loader that go on where a checkpoint stands.
----@param given table  index, rule (options of buckets.rule), seed: the present ones; was: the
----   checkpoint's {data_path, rule}; state, excluded: its loader's; change: "refuse" | "carry" |
----   "next" | "restart"; folder: of the run, where lists of trained samples lie; source: of the run
----   that made the checkpoint
----@return table options  state, excluded, seen, epoch
----@return string|nil note  what was carried over, for the log
-function place.of(given)
+-- Options of one source that goes on where its state stands: {state, excluded, seen, epoch}, and
+-- what was carried over, for the log.
+local function place_one(given)
   local at, rule = read(given.state), buckets.rule(given.rule)
   local same_data = at.fp_order == given.index.meta.fp_order
   local same_set = at.fp_set == given.index.meta.fp_set
@@ -82,6 +117,83 @@ function place.of(given)
   end
   return options, ("%s changed: %d samples that epoch %d has trained are left out of the rest of "
     .. "it"):format(same_data and "the bucket rule" or "the data set", count, at.epoch)
+end
+
+-- The name of the source that is now what another one was: of the same samples, where one of both
+-- has no name. So a run of one index goes on as one source among others, and the other way round.
+local function renamed(parts, list)
+  for name, text in pairs(parts) do
+    for _, source in ipairs(list) do
+      local alone = name == "" or source.name == ""
+      if alone and (#list == 1 and name == "" or read(text).fp_set == source.index.meta.fp_set) then
+        return name, source.name
+      end
+    end
+  end
+end
+
+-- what a checkpoint tells of each source, by the names that these have now
+local function parts_of(given)
+  local parts, head = place.split(given.state)
+  local excluded = given.excluded and place.split(given.excluded)
+  local from, to = renamed(parts, given.sources)
+  if from and from ~= to then
+    parts = { [to] = parts[from] }
+    excluded = excluded and { [to] = excluded[from] }
+    head = to ~= "" and "moonreel blend 1\nsamples 0\n" or ""
+  end
+  return parts, head, excluded, from
+end
+
+-- sources of the checkpoint that are none any more
+local function check_gone(given, parts)
+  local there = {}
+  for _, source in ipairs(given.sources) do
+    there[source.name] = true
+  end
+  for name, text in pairs(parts) do
+    if not there[name] and given.change == "refuse" then
+      base.raise("MR_E_DATA", ("%s of the checkpoint, which epoch %d of it was on, is no source "
+        .. "any more; expected it in dataset.sources; try: data_change = \"carry\" to go on "
+        .. "without it"):format(name == "" and "the data"
+          or ("source '%s'"):format(name), read(text).epoch))
+    elseif not there[name] then
+      parts[name] = nil
+    end
+  end
+end
+
+--- Where all sources of a run go on.
+---@param given table  sources: {{name, index, change}, ...}, rule (options of buckets.rule), seed:
+---   the present ones; was: the checkpoint's rule, and path_of(name), the index that a source had;
+---   state, excluded: its loader's; change: "refuse" | "carry" | "next" | "restart", of a source
+---   that is gone; folder: of the run, where lists of trained samples lie; source: of the run that
+---   made the checkpoint; blame(source, f, ...): calls f so that its errors name the source's field
+---@return table found  state, excluded: of data.loader; seen, epoch: by name of the source; notes:
+---   what was carried over, for the log
+function place.all(given)
+  local parts, head, excluded, renamed_from = parts_of(given)
+  local out = { seen = {}, epoch = {}, notes = {} }
+  given.blame(given.sources[1], check_gone, given, parts)
+  excluded = excluded or {}
+  for _, source in ipairs(given.sources) do
+    local named = source.name == "" and "" or ("source %s: "):format(source.name)
+    if parts[source.name] then
+      local options, note = given.blame(source, place_one, { index = source.index,
+        rule = given.rule, seed = given.seed, change = source.change, folder = given.folder,
+        source = given.source, state = parts[source.name], excluded = excluded[source.name],
+        was = { rule = given.was.rule,
+          data_path = given.was.path_of(renamed_from or source.name) } })
+      parts[source.name], excluded[source.name] = options.state, options.excluded
+      out.seen[source.name], out.epoch[source.name] = options.seen, options.epoch
+      out.notes[#out.notes + 1] = note and named .. note
+    else
+      out.notes[#out.notes + 1] = named .. "is new, and begins with its first epoch"
+    end
+  end
+  out.state = next(parts) and place.join(parts, head) or nil
+  out.excluded = given.excluded and place.join(excluded, "")
+  return out
 end
 
 return place

@@ -75,28 +75,35 @@ local function find_field(record, name)
   return field, table.move(keys, #base + 1, #keys, 1, {}), false
 end
 
+-- a field of a record inside a map that a mistyped name may mean
+local function hint_inside(record, name)
+  local near = require("moonreel.text.nearest")(name, environment.sorted_keys(record.fields))
+  return near and (", did you mean '%s'?"):format(near) or ""
+end
+
 -- The write of a record's table. `root` is the layer's own write, which receives what a spelling
 -- such as `ema_decay` for `optim.ema_decay` moves out of the record; without it such a spelling is
--- refused.
-local function record_write(root, record, t, p)
+-- refused. `path` is that of a record inside a map.
+local function record_write(root, record, t, p, path)
   local node = { tag = "table", place = p, children = {} }
-  local prefix = (record.path or "") ~= "" and record.path .. "." or ""
+  path = record.path or path or ""
+  local prefix = path ~= "" and path .. "." or ""
   for _, name in ipairs(environment.sorted_keys(t)) do
     local name_place = place.of_key(t, name, p)
     if type(name) ~= "string" then
       fault.at(name_place, "%s: a record has named fields, got element [%s]",
-        prefix ~= "" and record.path or "recipe", tostring(name))
+        prefix ~= "" and path or "recipe", tostring(name))
     end
     local field, keys, leads_out = find_field(record, name)
     if not field then
       fault.at(name_place, "%s is not a field%s", prefix .. name,
-        record.path and registry.hint(record, name) or "")
+        record.path and registry.hint(record, name) or hint_inside(record, name))
     elseif leads_out and not root then
       fault.at(name_place, "%s stands for %s and cannot be set from here", prefix .. name,
         table.concat(keys, "."))
     end
-    put(leads_out and root or node, keys, write_of(root, field, t[name], name_place),
-      prefix .. name, leads_out and "" or prefix)
+    put(leads_out and root or node, keys, write_of(root, field, t[name], name_place,
+      not record.path and prefix .. name or nil), prefix .. name, leads_out and "" or prefix)
   end
   return node
 end
@@ -164,7 +171,7 @@ function write_of(root, schema, value, p, path)
     end
     local node
     if schema.tag == "record" then
-      node = record_write(root, schema, t, p)
+      node = record_write(root, schema, t, p, path)
     else
       node = map_write(root, schema, t, p, path)
     end

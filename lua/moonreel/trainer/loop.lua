@@ -205,7 +205,7 @@ function loop.save(r, last)
   local before = life.phase "snapshot"
   state.with_rows(r.exec, r.pipe.params, function(rows)
     local taken = r.saver:save{step = r.step, tensors = rows, wait = last, meta = {
-      recipe_hash = r.settings.hash, dataset_fingerprint = r.index.meta.fp_order,
+      recipe_hash = r.settings.hash, dataset_fingerprint = samples.fingerprint(r),
         sampler = r.sampler, excluded = r.loader:excluded(), seed = r.settings.seed,
       machine = r.machine, settings = r.settings:to_json(), name = r.name,
         dtype = r.dtype, parent = r.parent,
@@ -354,6 +354,8 @@ local function micro_batches(r, sum)
     end
     sum.last = batch.last
     sum.n, sum.samples, sum.epoch = sum.n + 1, sum.samples + batch.n, batch.epoch
+    local source = r.sources[batch.source].name
+    sum.by_source[source] = (sum.by_source[source] or 0) + batch.n
     if mine ~= next then
       r.loader:release(batch)
     end
@@ -388,7 +390,7 @@ end
 function loop.step(r)
   local started, s = base.now_s(), r.settings
   local sum = {losses = {}, loss = 0, weight = 0, bytes = 0, samples = 0, n = 0, own = 0,
-    data_wait_s = 0}
+    data_wait_s = 0, by_source = {}}
   life.step(r.step + 1)
   micro_batches(r, sum)
   if sum.n == 0 then
@@ -426,6 +428,7 @@ function loop.step(r)
 
   local line = {step = r.step, batches = sum.n, epoch = sum.epoch, bucket = sum.bucket, lr = lr,
     samples = sum.samples, weight = weight,
+    sources = #r.sources > 1 and sum.by_source or nil,
     data_wait_s = sum.data_wait_s, bytes = sum.bytes, time_s = base.now_s() - started,
       wall = base.wall_s()}
   if good then
@@ -563,6 +566,10 @@ function loop.run(r)
     r.progress:say(told)
   end
   local d = r.loader:stats()
+  for _, source in ipairs(#r.sources > 1 and d.sources or {}) do
+    r.progress:say(("source %s: %d samples since the run began, epoch %d of %d rows"):format(
+      source.name, source.delivered, source.epoch, source.rows))
+  end
   r.progress:say(("data: %d of %d batches were ready when asked for, %.1f s waited, %s of pixels")
     :format(d.hits, d.hits + d.waits, d.wait_s, progress.bytes(d.bytes)))
   end_journal(r, {kind = "end", step = r.step, loss = r.last_loss})

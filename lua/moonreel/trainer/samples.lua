@@ -8,6 +8,7 @@ local cache = require "moonreel.cache"
 local buckets = require "moonreel.data.buckets"
 local data = require "moonreel.data"
 local place = require "moonreel.data.place"
+local sources = require "moonreel.settings.sources"
 local feed = require "moonreel.trainer.feed"
 local optim = require "moonreel.optim"
 local ranks = require "moonreel.optim.ranks"
@@ -29,16 +30,51 @@ function samples.index_of(path)
   return beside, path
 end
 
---- The index of a run, built first where there is only its table.
----@param r table     settings, progress
----@return mr.Index
-function samples.open_index(r)
-  local index, input = samples.index_of(r.settings.dataset.data_path)
+-- the index of a path, built first where there is only its table
+local function open_path(r, path)
+  local index, input = samples.index_of(path)
   if input then
     r.progress:say(("building the index %s"):format(index))
     data.ingest(input, index)
   end
   return data.open(index)
+end
+
+--- The index of a run that reads one.
+---@param r table     settings, progress
+---@return mr.Index
+function samples.open_index(r)
+  local list = sources.of(r.settings)
+  if #list > 1 or list[1].name ~= "" then
+    base.raise("MR_E_RECIPE", ("dataset.sources: this reads one index; try: moonreel data merge, "
+      .. "dataset.sources=none, and dataset.data_path=%s"):format(list[1].path))
+  end
+  return open_path(r, list[1].path)
+end
+
+-- open what the sources of a run name; the first rank builds what there is not
+local function open_sources(r)
+  r.sources = sources.of(r.settings)
+  for _, source in ipairs(r.sources) do
+    blame.field(r.settings, source.field, function()
+      local path = r.team:first(function()
+        source.index = open_path(r, source.path)
+        return {source.index.meta.path}
+      end)[1]
+      source.index = r:keep(source.index or data.open(path))
+    end)
+  end
+  r.index = r.sources[1].index
+end
+
+--- What data the run is of: the fingerprint of its index, or of all of its sources.
+---@return string
+function samples.fingerprint(r)
+  local all = {}
+  for i, source in ipairs(r.sources) do
+    all[i] = source.index.meta.fp_order
+  end
+  return table.concat(all, " ")
 end
 
 -- the field that a refusal of the loader is about: the entry of bucket_config that it names, or the
@@ -55,7 +91,8 @@ local function refused_field(s, refusal)
       end
     end
   end
-  return "dataset.data_path"
+  local source = text:match("^sources%.([%w_.-]+)")
+  return source and ("dataset.sources.%s.data_path"):format(source) or sources.field(s)
 end
 
 --- A loader as settings say.
@@ -65,7 +102,8 @@ end
 function samples.open_loader(r, options)
   local s = r.settings
   local o = buckets.of(s)
-  o.index, o.seed, o.threads, o.prefetch = r.index, s.seed, s.num_workers, s.prefetch
+  o.index, o.sources = r.index, r.sources
+  o.seed, o.threads, o.prefetch = s.seed, s.num_workers, s.prefetch
   o.allow_empty_buckets, o.virtual_ranks = s.allow_empty_buckets, s.virtual_ranks
   for name, value in pairs(options) do
     o[name] = value
@@ -77,24 +115,32 @@ function samples.open_loader(r, options)
   return blame.field(s, refused_field(s, loader), error, loader, 0)
 end
 
--- options of the loader that goes on where a checkpoint stands
+-- Options of the loader that goes on where a checkpoint stands; each source goes on by itself.
 local function place_of(r, manifest)
   local s = r.settings
   local was = manifest.settings
     and require("moonreel.settings").from_json(manifest.settings, r.source and r.source.path
     or r.dir) or s
-  -- one rank tells for all what the epoch has trained
+  -- one rank tells for all what the epochs have trained
   local found = r.team:first(function()
-    local options, note = blame.field(s, "dataset.data_path", place.of, {index = r.index,
-      rule = buckets.of(s), seed = s.seed, change = s.data_change, folder = r.dir,
+    return place.all{sources = r.sources, rule = buckets.of(s), seed = s.seed, folder = r.dir,
+      change = s.data_change,
       state = manifest.sampler, excluded = manifest.excluded,
       source = r.found and r.found.run or nil,
-      was = {rule = buckets.of(was), data_path = was.dataset.data_path
-        and samples.index_of(was.dataset.data_path)}})
-    return {options = options, note = note}
+      blame = function(source, f, ...) return blame.field(s, source.field, f, ...) end,
+      was = {rule = buckets.of(was), path_of = function(name)
+        for _, source in ipairs(sources.of(was)) do
+          if source.name == name then
+            return (samples.index_of(source.path))
+          end
+        end
+      end}}
   end)
-  r.notes[#r.notes + 1] = found.note
-  return found.options
+  table.move(found.notes, 1, #found.notes, #r.notes + 1, r.notes)
+  for _, source in ipairs(r.sources) do
+    source.seen, source.epoch = found.seen[source.name], found.epoch[source.name]
+  end
+  return {state = found.state, excluded = found.excluded}
 end
 
 --- Start decoding where a checkpoint stands, whose manifest this is; nil: the first epoch.
@@ -165,16 +211,13 @@ end
 --- Open the index and start decoding where the run stands.
 function samples.open(r)
   local s = r.settings
-  blame.field(s, "dataset.data_path", function()
-    -- the first rank builds it where there is none
-    local path = r.team:first(function()
-      r.index = samples.open_index(r)
-      return {r.index.meta.path}
-    end)[1]
-    r.index = r:keep(r.index or data.open(path))
-  end)
+  open_sources(r)
   local resumed = r.found and not r.scratch and r.source.manifest
   if next(r.cached) then
+    if #r.sources > 1 then
+      blame.raise(s, sources.field(s), "MR_E_RECIPE", "dataset.sources has %d sources, and a cache "
+        .. "is that of one index; try: moonreel data merge, or cached = false", #r.sources)
+    end
     r.cache = open_cache(r)
   end
   count_micros(r, resumed)

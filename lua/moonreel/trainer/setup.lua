@@ -19,6 +19,7 @@ local progress = require "moonreel.trainer.progress"
 local ranks = require "moonreel.optim.ranks"
 local run = require "moonreel.run"
 local schedule = require "moonreel.optim.schedule"
+local sources = require "moonreel.settings.sources"
 local start = require "moonreel.ckpt.start"
 local state = require "moonreel.trainer.state"
 local statistics = require "moonreel.trainer.statistics"
@@ -55,7 +56,7 @@ function setup.check(r)
       "training needs vae.type and text_encoder.type; "
       .. "try: vae = { type = \"dct\" }, text_encoder = { type = \"bytes\" }")
   end
-  if not s.dataset.data_path then
+  if #sources.of(s) == 0 then
     refuse("dataset.data_path", "dataset.data_path is none; try: --data-path NAME.mrx")
   end
   if not s.bucket_config then
@@ -242,14 +243,14 @@ local function models_of(s, dtype, cut)
 end
 
 -- the field that asks for inputs of a kind from a cache, and the record that would make them
-local sources = {{"latents", "load_video_features", "vae", "autoencoder"},
+local parts = {{"latents", "load_video_features", "vae", "autoencoder"},
   {"text", "load_text_features", "text_encoder", "text"}}
 
 -- inputs of a step that come from a cache: kind -> field that says so
 local function cached_inputs(r)
   local s, kinds = r.settings, {}
-  for _, source in ipairs(sources) do
-    local kind, field, record, part = table.unpack(source)
+  for _, row in ipairs(parts) do
+    local kind, field, record, part = table.unpack(row)
     kinds[kind] = s.cached and "cached" or s[field] and field or nil
     if kinds[kind] and not r.pipe[part].apart then
       blame.raise(s, kinds[kind], "MR_E_RECIPE", "%s = true: %s %s is a part of the step, which no "
@@ -299,18 +300,41 @@ end
 -- counts in the samples of one index.
 local function check_swap(r, before)
   local s = r.settings
-  local path, input = samples.index_of(before.dataset.data_path)
-  if r.scratch or input or s.data_change ~= "refuse" then
+  if r.scratch then
     return
   end
-  local other <close> = data.open(path)
-  if other.meta.fp_set ~= r.index.meta.fp_set then
-    blame.raise(s, "dataset.data_path", "MR_E_DATA", "dataset.data_path = %q holds other samples "
-      .. "than %q of the stage before, whose position this stage goes on from by load = "
-      .. "recipe.previous (%s); try: start_from_scratch = true, data_change = \"carry\", or "
-      .. "ckpt_path = recipe.previous",
-      s.dataset.data_path, before.dataset.data_path, blame.place(s, "load"))
+  for _, was in ipairs(sources.of(before)) do
+    local path, input = samples.index_of(was.path)
+    for _, source in ipairs(r.sources) do
+      local other <close> = source.name == was.name and source.change == "refuse" and not input
+        and data.open(path) or nil
+      if other and other.meta.fp_set ~= source.index.meta.fp_set then
+        blame.raise(s, source.field, "MR_E_DATA", "%s = %q holds other samples than %q of the "
+          .. "stage before, whose position this stage goes on from by load = recipe.previous (%s); "
+          .. "try: start_from_scratch = true, data_change = \"carry\", or ckpt_path = "
+          .. "recipe.previous", source.field, source.path, was.path, blame.place(s, "load"))
+      end
+    end
   end
+end
+
+-- The sources of a stage, as many as are there to be opened; the others will be made of tables.
+local function open_there(r, kept)
+  local whole = true
+  r.sources = sources.of(r.settings)
+  for _, source in ipairs(r.sources) do
+    local path, input = samples.index_of(source.path)
+    if not input then
+      source.index = blame.field(r.settings, source.field, data.open, path)
+      kept[#kept + 1] = source.index
+    elseif not base.exists(input) then
+      blame.raise(r.settings, source.field, "MR_E_DATA", "%s: no such file or folder, and no index "
+        .. "%s", input, path)
+    else
+      whole = false
+    end
+  end
+  return whole
 end
 
 --- All that can be known of a stage before it begins, without writing: fields, weights, models,
@@ -328,17 +352,17 @@ function setup.rehearse(settings, stage)
     setup.find(r)
   end
   models_of(settings, "f32")
-  local path, input = samples.index_of(settings.dataset.data_path)
-  if not input then
-    local index <close> = blame.field(settings, "dataset.data_path", data.open, path)
-    r.index = index
+  local kept <close> = setmetatable({}, {__close = function(list)
+    for _, index in ipairs(list) do
+      index:close()
+    end
+  end})
+  if open_there(r, kept) then
+    r.index = r.sources[1].index
     samples.open_loader(r, {epochs = 1}):close()
     if waits and settings.load then
       check_swap(r, stage.before)
     end
-  elseif not base.exists(input) then
-    blame.raise(settings, "dataset.data_path", "MR_E_DATA",
-      "%s: no such file or folder, and no index %s", input, path)
   end
 end
 

@@ -14,8 +14,8 @@ static mr_status start(const mr_bucket_length *low, int n_low, const mr_bucket_l
     *out = NULL;
     MR_TRY(mr_bucket_rule_new(r, n_high ? 2 : 1, 1, false, &rule));
     MR_TRY(mr_index_open(clips_path("cover.mrx"), false, &ix));
-    mr_status st =
-        mr_loader_new(ix, rule, &(mr_loader_options){.threads = 1, .allow_empty = allow}, out);
+    mr_status st = mr_loader_new(&(mr_source){.name = "", .index = ix}, 1, rule,
+                                 &(mr_loader_options){.threads = 1, .allow_empty = allow}, out);
     mr_index_unref(ix);
     return st;
 }

@@ -100,7 +100,7 @@ static void quarantine_file(blob *b)
     write_blob(clips_path("q.jsonl"), b);
     quarantine *q;
     uint64_t *keys, count;
-    if (quarantine_open(clips_path("q.jsonl"), order, &q) != MR_OK)
+    if (quarantine_open(clips_path("q.jsonl"), order, "", &q) != MR_OK)
         return;
     char *state_text;
     CHECK_OK(quarantine_excluded(q, 3, &keys, &count));

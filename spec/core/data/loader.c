@@ -72,7 +72,7 @@ static mr_status start(opened *o, const char *index, const mr_loader_options *op
         mr_bucket_rule_free(rule);
         return st;
     }
-    return mr_loader_new(o->index, rule, options, &o->l);
+    return mr_loader_new(&(mr_source){.name = "", .index = o->index}, 1, rule, options, &o->l);
 }
 
 static void stop(opened *o)
@@ -555,10 +555,10 @@ static sem_t may_draw, second_draw;
 static int draws, held, begun_at_second;
 
 // looks at the loader while its only worker takes a draw
-static mr_status watching_draw(mr_order *order, mr_draw *draw)
+static mr_status watching_draw(mr_blend *blend, mr_draw *draw)
 {
     if (draws == 2)
-        return mr_order_next(order, draw);
+        return mr_blend_next(blend, draw);
     if (draws == 0)
         sem_wait(&may_draw);
     if (pthread_mutex_trylock(&watched->lock) == 0) {
@@ -570,7 +570,7 @@ static mr_status watching_draw(mr_order *order, mr_draw *draw)
     }
     if (draws++ == 1)
         sem_post(&second_draw);
-    return mr_order_next(order, draw);
+    return mr_blend_next(blend, draw);
 }
 
 // A worker plans with the lock free, and as soon as the newest batch is begun.
@@ -591,13 +591,13 @@ static void planning_waits_for_nobody(void)
         CHECK(o.l->slabs[0].draw.n > 1);
     }
     stop(&o);
-    loader_draw = mr_order_next;
+    loader_draw = mr_blend_next;
 }
 
 // a draw that fails ends the loader with its error
-static mr_status failing_draw(mr_order *order, mr_draw *draw)
+static mr_status failing_draw(mr_blend *blend, mr_draw *draw)
 {
-    (void)order, (void)draw;
+    (void)blend, (void)draw;
     return mr_fail(MR_E_DATA, "no draw today");
 }
 
@@ -611,7 +611,7 @@ static void planning_that_fails(void)
         CHECK_FAILS(mr_loader_next(o.l, &b), MR_E_DATA, "no draw today");
         stop(&o);
     }
-    loader_draw = mr_order_next;
+    loader_draw = mr_blend_next;
 }
 
 static void failing_memory(void)

@@ -48,7 +48,7 @@ static void torn_write(const char *path)
     real = mr_io_table();
     mr_io io = *real;
     io.write = short_write;
-    CHECK_OK(quarantine_open(path, order, &q));
+    CHECK_OK(quarantine_open(path, order, "", &q));
     mr_io_replace(&io);
     add(q, 90, 2, 1, MR_FAULT_SHORT);
     mr_io_replace(NULL);
@@ -58,7 +58,7 @@ static void torn_write(const char *path)
     add(q, 90, 2, 2, MR_FAULT_SHORT);
     CHECK_INT(excluded(q, 3, NULL), 5);
     quarantine_close(q);
-    CHECK_OK(quarantine_open(path, order, &q));
+    CHECK_OK(quarantine_open(path, order, "", &q));
     CHECK_INT(excluded(q, 3, NULL), 4);
     quarantine_close(q);
 }
@@ -68,7 +68,7 @@ static void checkpoints(void)
 {
     quarantine *q;
     char *text;
-    if (!CHECK_OK(quarantine_open(NULL, order, &q)))
+    if (!CHECK_OK(quarantine_open(NULL, order, "", &q)))
         return;
     CHECK_OK(quarantine_text(q, 0, &text));
     CHECK_STR(text, "");
@@ -80,7 +80,7 @@ static void checkpoints(void)
     CHECK_OK(quarantine_text(q, 1, &text));
     quarantine_close(q);
     CHECK_STR(text, "000000000000abc0 +000000000000abc1");
-    CHECK_OK(quarantine_open(NULL, order, &q));
+    CHECK_OK(quarantine_open(NULL, order, "", &q));
     CHECK_OK(quarantine_take(q, 1, text));
     mr_free(text);
     uint64_t first;
@@ -105,7 +105,7 @@ static void checkpoints(void)
                                           "000000000000abc1 "
                                           "00000000000000abc2"};
     for (size_t i = 0; i < MR_COUNT(damaged); i++) {
-        CHECK_OK(quarantine_open(NULL, order, &q));
+        CHECK_OK(quarantine_open(NULL, order, "", &q));
         CHECK_FAILS(quarantine_take(q, 1, damaged[i]), MR_E_FORMAT, "samples left out is damaged");
         quarantine_close(q);
     }
@@ -117,7 +117,7 @@ int main(void)
     quarantine *q;
     uint64_t first = 0;
     snprintf(path, sizeof path, "%s", clips_path("q.jsonl"));
-    if (!CHECK_OK(quarantine_open(path, order, &q)))
+    if (!CHECK_OK(quarantine_open(path, order, "", &q)))
         return check_done();
     add(q, 50, 0, 1, MR_FAULT_CORRUPT);
     add(q, 50, 0, 2, MR_FAULT_CORRUPT);
@@ -148,26 +148,26 @@ int main(void)
     CHECK_OK(mr_file_replace(path, more, (size_t)len));
     free(more);
     mr_free(text);
-    CHECK_OK(quarantine_open(path, order, &q));
+    CHECK_OK(quarantine_open(path, order, "", &q));
     CHECK_INT(excluded(q, 3, NULL), 2);
     quarantine_close(q);
-    CHECK_OK(quarantine_open(path, foreign, &q));
+    CHECK_OK(quarantine_open(path, foreign, "", &q));
     CHECK_INT(excluded(q, 3, NULL), 0);
     quarantine_close(q);
 
     // a line after a torn one is a line of its own
-    CHECK_OK(quarantine_open(path, order, &q));
+    CHECK_OK(quarantine_open(path, order, "", &q));
     add(q, 21, 1, 1, MR_FAULT_SHORT);
     add(q, 21, 1, 2, MR_FAULT_SHORT);
     quarantine_close(q);
-    CHECK_OK(quarantine_open(path, order, &q));
+    CHECK_OK(quarantine_open(path, order, "", &q));
     CHECK_INT(excluded(q, 3, NULL), 3);
     quarantine_close(q);
     torn_write(path);
     checkpoints();
 
     // without a file, and with many samples in any order
-    CHECK_OK(quarantine_open(NULL, order, &q));
+    CHECK_OK(quarantine_open(NULL, order, "", &q));
     for (uint64_t i = 0; i < 3000; i++) {
         add(q, MR_MIX(i) % 1000, i % 3, 1, MR_FAULT_STALL);
         add(q, MR_MIX(i) % 1000, i % 3, 2, MR_FAULT_STALL);
@@ -178,7 +178,7 @@ int main(void)
     quarantine_close(q);
     for (int k = 1; k < 12; k++) {
         mr_alloc_fail_at(k);
-        mr_status st = quarantine_open(path, order, &q);
+        mr_status st = quarantine_open(path, order, "", &q);
         mr_alloc_fail_at(0);
         if (st == MR_OK)
             quarantine_close(q);

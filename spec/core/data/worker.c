@@ -39,7 +39,7 @@ static mr_status open_rank(mr_index *index, const mr_loader_options *options, mr
     mr_bucket_resolution r = {"small", H * W, aspect, 1, lengths, 2};
     mr_bucket_rule *rule;
     MR_TRY(mr_bucket_rule_new(&r, 1, 1, false, &rule));
-    return mr_loader_new(index, rule, options, out);
+    return mr_loader_new(&(mr_source){.name = "", .index = index}, 1, rule, options, out);
 }
 
 /* What a run of some epochs gave, in the order of the draws. */

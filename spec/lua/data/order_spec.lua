@@ -6,10 +6,11 @@ local demo_data = require "spec.support.demo_data"
 local folder = require "spec.support.folder"
 local order = require "moonreel.data.order"
 
-local index, place
+local index, one, place
 setup(function()
   place = folder.new()
   index = data.open(demo_data.path())
+  one = { { name = "", index = index } }
 end)
 teardown(function() place:remove() end)
 
@@ -27,7 +28,7 @@ describe("data.order", function()
     local loader <close> = data.loader { index = index, seed = 5, threads = 1,
       bucket_config = settings:plain("bucket_config"),
       resolutions = settings:plain("resolutions"), epochs = 2 }
-    local draws <close> = order.open(settings, index)
+    local draws <close> = order.open(settings, one)
     local batches = draws:batches()
     assert.equal(loader:plan().batches, batches)
     -- the second epoch's first batches differ from those of the first
@@ -52,8 +53,8 @@ describe("data.order", function()
 
   it("passes over batches", function()
     local settings = bake(usual)
-    local all <close> = order.open(settings, index)
-    local some <close> = order.open(settings, index)
+    local all <close> = order.open(settings, one)
+    local some <close> = order.open(settings, one)
     for _ = 1, 70 do
       all:next()
     end
@@ -67,7 +68,7 @@ describe("data.order", function()
     local line = '{"key":"%s","class":"corrupt","epoch":%d,"attempt":1,"fp_order":"%s"}\n'
     local path = place:write("quarantine.jsonl", line:format(row.key, 0, index.meta.fp_order)
       .. line:format(row.key, 1, index.meta.fp_order))
-    local draws <close> = order.open(settings, index, path)
+    local draws <close> = order.open(settings, one, path)
     local comes = {}
     for _ = 1, 3 * draws:batches() do
       local draw = draws:next()
@@ -108,7 +109,7 @@ describe("data.order", function()
   end)
 
   it("refuses settings without buckets", function()
-    local ok, problem = pcall(order.open, bake("lr = 1"), index)
+    local ok, problem = pcall(order.open, bake("lr = 1"), one)
     assert.is_false(ok)
     assert.matches("bucket_config is none", tostring(problem))
     assert.is_true(base.exists(place.path))

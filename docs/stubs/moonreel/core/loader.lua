@@ -17,8 +17,6 @@ local loader = {}
 ---@field state? string Go on from this loader:state().
 ---@field excluded? string Left out there: loader:excluded().
 ---@field quarantine? string The run's quarantine.jsonl.
----@field seen? string The list that loader.carry wrote, of a state.
----@field epoch? integer Without a state: begin at this one. Default: 0.
 ---@field slot? integer Micro-batches of equal cost drawn together. Default: 1.
 ---@field deadline_s? number Seconds for one clip; 0: 60. Default: 0.
 ---@field isolated? boolean Each thread decodes in a process of its own. Default: false.
@@ -30,11 +28,11 @@ local loader = {}
 ---@field sample_part? integer Decode the samples of this part alone, from 1. Default: 0.
 ---@field sample_parts? integer Of so many; 0: all. Default: 0.
 
---- Start decode threads on an index.
----@param index mr.Index
+--- Start decode threads on sources, each {index, name, weights = {{samples, weight}, ...}, epochs, seen, epoch}.
+---@param sources table[]
 ---@param options moonreel.core.loader.new.options
 ---@return mr.Loader
-function loader.new(index, options) end
+function loader.new(sources, options) end
 
 ---@class moonreel.core.loader.rule.options
 ---@field buckets? table The bucket rule, required.
@@ -81,10 +79,10 @@ function loader.carry(was, was_rule, now, rule, options) end
 ---@field slot? integer Micro-batches of equal cost drawn together. Default: 1.
 ---@field quarantine? string A quarantine.jsonl that leaves samples out of later epochs.
 
---- The order of an index's samples by itself, from the first epoch on; moonreel.data.order takes settings.
----@param index mr.Index
+--- The order of the sources' samples by itself, from the first epoch on; moonreel.data.order takes settings.
+---@param sources table[]
 ---@param options moonreel.core.loader.order.options
 ---@return mr.Order
-function loader.order(index, options) end
+function loader.order(sources, options) end
 
 return loader

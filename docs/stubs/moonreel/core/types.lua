@@ -688,7 +688,7 @@ function Loader:close() end
 ---@class mr.Order
 local Order = {}
 
---- The next micro-batch: {epoch, number (from 0, in its epoch), last (of it), bucket = {resolution, frames, height, width, batch}, rows (from 1), keys}.
+--- The next micro-batch: {source (from 1), epoch, number (from 0, in its epoch), last (of it), bucket = {resolution, frames, height, width, batch}, rows (from 1), keys}.
 ---@return table
 function Order:next() end
 
@@ -696,7 +696,7 @@ function Order:next() end
 ---@param n integer
 function Order:skip(n) end
 
---- The micro-batches of the epoch that the next one, or the last one of it, is in.
+--- The micro-batches of the epochs in which the sources stand, or have just ended.
 ---@return integer
 function Order:batches() end
 

@@ -7,27 +7,51 @@ local columns = { { key = "resolution" }, { key = "frames", right = true },
   { key = "batch", right = true }, { key = "samples", right = true },
   { key = "batches", right = true } }
 
-local function whole(settings, index, opts)
-  local survey = require("moonreel.plan").survey(settings, index, opts.epoch or 0)
-  local samples, batches = 0, 0
+-- what an index has in an epoch, with its sums
+local function survey_of(settings, source, opts)
+  local survey = require("moonreel.plan").survey(settings, source.index, opts.epoch or 0)
+  survey.source = source.name ~= "" and source.name or nil
+  survey.samples, survey.batches = 0, 0
   for _, b in ipairs(survey.buckets) do
     b.batches = -(-b.samples // b.batch)
-    samples, batches = samples + b.samples, batches + b.batches
+    survey.samples, survey.batches = survey.samples + b.samples, survey.batches + b.batches
   end
-  if opts.json then
-    survey.samples, survey.batches = samples, batches
-    print(require("moonreel.core.json").encode(survey, { indent = 2 }))
-    return
+  return survey
+end
+
+local function show(survey, opts)
+  if survey.source then
+    print(("source %s, %s"):format(survey.source, survey.index))
   end
   io.write(require("moonreel.text.table").text(columns, survey.buckets))
-  print(("epoch %d: %d of %d rows in %d batches"):format(opts.epoch or 0, samples, #index, batches))
+  print(("epoch %d: %d of %d rows in %d batches"):format(opts.epoch or 0, survey.samples,
+    survey.rows, survey.batches))
   for _, one in ipairs(survey.dropped) do
     print(("  %d rows: %s; row %d is one: %s"):format(one.rows, one.why, one.example, one.file))
   end
 end
 
-local function one(settings, index, opts)
-  local row = target.row(index, opts.why_not)
+local function whole(settings, list, opts)
+  local surveys = {}
+  for _, source in ipairs(list) do
+    if not opts.source or source.name == opts.source then
+      surveys[#surveys + 1] = survey_of(settings, source, opts)
+    end
+  end
+  if #surveys == 0 then
+    target.source(list, opts.source)
+  elseif opts.json then
+    print(require("moonreel.core.json").encode(#surveys > 1 and surveys or surveys[1],
+      { indent = 2 }))
+    return
+  end
+  for _, survey in ipairs(surveys) do
+    show(survey, opts)
+  end
+end
+
+local function one(settings, list, opts)
+  local _, row = target.source(list, opts.source, opts.why_not)
   local asked, bucket = require("moonreel.data.order").asked(settings, row, opts.epoch or 0)
   if opts.json then
     local json = require "moonreel.core.json"
@@ -51,16 +75,17 @@ return {
   options = {
     { "--why-not ID", "one sample: its row from 1, key or path" },
     { "--epoch N", "probabilities are drawn anew in each (default: 0)", least = 0 },
-    { "--data NAME.mrx", "the index (default: dataset.data_path)" },
+    { "--source NAME", "one of dataset.sources" },
+    { "--data NAME.mrx", "the index (default: dataset.data_path, or dataset.sources)" },
     { "--stage NAME", "of a recipe that has stages" },
   },
   run = function(opts, parsed, name)
     local settings = target.settings(parsed, name, opts.stage)
-    local index <close> = target.index(settings, opts.data)
+    local list <close> = target.sources(settings, opts.data)
     if opts.why_not then
-      one(settings, index, opts)
+      one(settings, list, opts)
     else
-      whole(settings, index, opts)
+      whole(settings, list, opts)
     end
     return 0
   end,

@@ -18,6 +18,25 @@ return {
     reader = "data", resume = "free",
     help =
       "an index NAME.mrx, or a table of clips: then the index beside it is used or built first" },
+  { "dataset.sources", { map = { record = {
+      { "data_path", "text" },
+      { "weight", "number", min = 0 },
+      { "epochs", "integer", min = 0 },
+      { "data_change", "text", choices = { "refuse", "carry", "next", "restart" } } } } },
+    none = true, reader = "data", resume = "free",
+    help = "several data sets in one run, instead of data_path: name -> data_path, weight (1, "
+      .. "against the others', in samples), epochs (after so many its share goes to the others; 0: "
+      .. "none), data_change (as that field). Each is trained epoch by epoch in an order of its "
+      .. "own" },
+  { "dataset.phases", { map = { record = {
+      { "samples", "integer", min = 1, unit = "samples" },
+      { "weights", { map = "number" }, min = 0 },
+      { "blend", "integer", min = 0, unit = "samples" } } }, key = "integer" }, none = true,
+    reader = "data", resume = "free",
+    help = "weights of the sources that change as samples are drawn: one behind the other, each "
+      .. "with samples (how many it lasts; the last one needs none), weights (source -> weight; "
+      .. "others keep theirs), blend (over so many it takes the place of the one before; 0: at "
+      .. "once; none: a 20th of it, and at least 200 steps of virtual_ranks)" },
   { "bucket_config", { map = { map = "bucket", key = "integer" } }, none = true,
     reader = "data", resume = "warn",
     help = "resolution -> frames -> {keep, batch} or {{keep, try}, batch}" },

@@ -1,0 +1,324 @@
+/* data: orders of several sources as one stream. Which source comes next follows from what is due
+ * to each, in samples, and from nothing else. Ref: dataplane 4.10. Licence: Apache-2.0 */
+#include "data/room.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- shares ---- */
+
+static double weight_at(const blend_source *s, uint64_t x)
+{
+    if (!s->n_weights)
+        return 1;
+    int32_t i = 0;
+    while (i < s->n_weights && s->weights[i].samples <= x)
+        i++;
+    if (i == 0 || i == s->n_weights)
+        return s->weights[MR_MAX(i - 1, 0)].weight;
+    const mr_weight *a = &s->weights[i - 1], *b = &s->weights[i];
+    double way = (double)(x - a->samples) / (double)(b->samples - a->samples);
+    return a->weight + way * (b->weight - a->weight);
+}
+
+// will it have a share from x on?
+static bool has_future(const blend_source *s, uint64_t x)
+{
+    bool any = weight_at(s, x) > 0;
+    for (int32_t i = 0; i < s->n_weights; i++)
+        any |= s->weights[i].samples > x && s->weights[i].weight > 0;
+    return any;
+}
+
+// epochs that are drawn to their end
+static uint64_t drawn_epochs(const blend_source *s)
+{
+    return s->order->at.epoch + order_is_used_up(s->order);
+}
+
+static bool has_ended(const blend_source *s)
+{
+    return s->epochs && drawn_epochs(s) >= s->epochs;
+}
+
+// Shares of a micro-batch that is drawn now, in 32.32 bits, 1 in sum; false when nobody has one.
+// What rounding leaves goes to the largest.
+static bool shares_now(const mr_blend *m, int64_t share[MR_SOURCES_MAX])
+{
+    const int64_t one = (int64_t)1 << 32;
+    double weight[MR_SOURCES_MAX], sum = 0;
+    for (int32_t i = 0; i < m->n; i++) {
+        weight[i] = has_ended(&m->sources[i]) ? 0 : weight_at(&m->sources[i], m->at.samples);
+        sum += weight[i];
+    }
+    int64_t left = one;
+    int32_t largest = 0;
+    for (int32_t i = 0; i < m->n; i++) {
+        share[i] = sum > 0 ? (int64_t)(weight[i] / sum * (double)one) : 0;
+        left -= share[i];
+        largest = weight[i] > weight[largest] ? i : largest;
+    }
+    share[largest] += left;
+    return sum > 0;
+}
+
+// The source to which most is due; of equal ones that with the larger share. -1: there is none.
+static int32_t next_source(const mr_blend *m, const int64_t share[MR_SOURCES_MAX])
+{
+    int32_t best = -1;
+    for (int32_t i = 0; i < m->n; i++) {
+        // a slot that is begun is one of equal cost
+        if (m->sources[i].order->at.slot.left)
+            return i;
+        if (!share[i])
+            continue;
+        int64_t due = m->at.deficit[i];
+        if (best < 0 || due > m->at.deficit[best] ||
+            (due == m->at.deficit[best] && share[i] > share[best]))
+            best = i;
+    }
+    return best;
+}
+
+mr_status mr_blend_next(mr_blend *m, mr_draw *d)
+{
+    int64_t share[MR_SOURCES_MAX];
+    if (!shares_now(m, share))
+        return mr_fail(MR_E_RANGE, "every source has been drawn as often as it may be");
+    d->source = next_source(m, share);
+    MR_TRY(mr_order_next(m->sources[d->source].order, d));
+    for (int32_t i = 0; i < m->n; i++)
+        m->at.deficit[i] += share[i] * d->n;
+    m->at.deficit[d->source] -= (int64_t)d->n << 32;
+    m->at.taken[d->source] += (uint64_t)d->n;
+    m->at.samples += (uint64_t)d->n;
+    d->shares = m->at;
+    return MR_OK;
+}
+
+bool mr_blend_over(const mr_blend *m, uint64_t epochs)
+{
+    int64_t share[MR_SOURCES_MAX];
+    if (!shares_now(m, share))
+        return true;
+    bool over = epochs > 0;
+    for (int32_t i = 0; i < m->n && over; i++) {
+        const blend_source *s = &m->sources[i];
+        over = has_ended(s) || drawn_epochs(s) >= epochs || !has_future(s, m->at.samples);
+    }
+    return over;
+}
+
+/* ---- life ---- */
+
+static mr_status check_source(const mr_source *sources, int32_t i)
+{
+    const mr_source *s = &sources[i];
+    const char *good = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    if (s->name[strspn(s->name, good)] || strlen(s->name) > 63)
+        return mr_fail(MR_E_RECIPE,
+                       "sources: '%.80s' is no name; expected letters, digits, '_', '-' and '.', "
+                       "63 at most",
+                       s->name);
+    for (int32_t k = 0; k < i; k++)
+        if (strcmp(sources[k].name, s->name) == 0)
+            return mr_fail(MR_E_RECIPE, "sources: two of them are called '%s'", s->name);
+    bool any = !s->n_weights;
+    for (int32_t k = 0; k < s->n_weights; k++) {
+        const mr_weight *w = &s->weights[k];
+        if (!(w->weight >= 0 && w->weight < 1e100) || (k && w->samples < w[-1].samples))
+            return mr_fail(MR_E_RECIPE,
+                           "sources.%s: weight %g at %llu samples; expected 0 or more, one behind "
+                           "the other",
+                           s->name, w->weight, (unsigned long long)w->samples);
+        any |= w->weight > 0;
+    }
+    return any ? MR_OK
+               : mr_fail(MR_E_RECIPE,
+                         "sources.%s: its weight is 0 all the time; try: a weight above 0, or "
+                         "leave it out",
+                         s->name);
+}
+
+static mr_status add_source(mr_blend *m, const mr_source *from, const mr_bucket_rule *rule,
+                            const mr_order_options *options)
+{
+    blend_source *to = &m->sources[m->n++];
+    size_t bytes = sizeof *to->weights * (size_t)from->n_weights;
+    to->epochs = from->epochs, to->n_weights = from->n_weights;
+    if (!(to->name = mr_strdup(from->name)) || !(to->weights = mr_alloc(MR_MAX(bytes, 1))))
+        return mr_fail_memory(bytes);
+    if (bytes)
+        memcpy(to->weights, from->weights, bytes);
+    mr_status st = mr_order_new(from->index, rule, options, &to->order);
+    if (st != MR_OK && *from->name)
+        mr_fail_note("sources.%s", from->name);
+    return st;
+}
+
+mr_status mr_blend_new(const mr_source *sources, int32_t n, const mr_bucket_rule *rule,
+                       const mr_order_options *options, mr_blend **out)
+{
+    mr_blend *m;
+    if (n < 1 || n > MR_SOURCES_MAX)
+        return mr_fail(MR_E_RECIPE, "sources: there are %d; expected 1 to %d", n, MR_SOURCES_MAX);
+    for (int32_t i = 0; i < n; i++)
+        MR_TRY(check_source(sources, i));
+    if (!MR_NEW(m))
+        return mr_fail_memory(sizeof *m);
+    mr_status st = MR_OK;
+    for (int32_t i = 0; i < n && st == MR_OK; i++)
+        st = add_source(m, &sources[i], rule, options);
+    if (st == MR_OK)
+        *out = m;
+    else
+        mr_blend_free(m);
+    return st;
+}
+
+void mr_blend_free(mr_blend *m)
+{
+    if (!m)
+        return;
+    for (int32_t i = 0; i < m->n; i++) {
+        mr_order_free(m->sources[i].order);
+        mr_free(m->sources[i].name);
+        mr_free(m->sources[i].weights);
+    }
+    mr_free(m);
+}
+
+mr_order *mr_blend_order(mr_blend *m, int32_t source)
+{
+    return m->sources[source].order;
+}
+
+/* ---- where it stands ---- */
+
+mr_status blend_position_init(blend_position *p, const mr_blend *m)
+{
+    p->shares = m->at;
+    for (p->n = 0; p->n < m->n; p->n++)
+        MR_TRY(mr_position_init(&p->at[p->n], m->sources[p->n].order));
+    return MR_OK;
+}
+
+void blend_position_fini(blend_position *p)
+{
+    for (int32_t i = 0; i < p->n; i++)
+        mr_position_fini(&p->at[i]);
+    p->n = 0;
+}
+
+void blend_position_advance(blend_position *p, const mr_draw *d)
+{
+    mr_position_advance(&p->at[d->source], d);
+    p->shares = d->shares;
+}
+
+void blend_put_name(index_pack *out, const char *name)
+{
+    char line[80];
+    if (*name)
+        index_put(out, line, (size_t)snprintf(line, sizeof line, "source %s\n", name));
+}
+
+/* The text of one source without a name is that of its order. Else a head tells the shares, and
+ * behind it each source has its part. */
+mr_status blend_position_text(const blend_position *p, const mr_blend *m, char **text)
+{
+    index_pack out = {0};
+    char line[160];
+    mr_status st = MR_OK;
+    if (*m->sources[0].name) {
+        index_put(&out, line,
+                  (size_t)snprintf(line, sizeof line, "moonreel blend 1\nsamples %" PRIu64 "\n",
+                                   p->shares.samples));
+        for (int32_t i = 0; i < p->n; i++)
+            index_put(&out, line,
+                      (size_t)snprintf(line, sizeof line, "share %s %" PRIu64 " %" PRId64 "\n",
+                                       m->sources[i].name, p->shares.taken[i],
+                                       p->shares.deficit[i]));
+    }
+    for (int32_t i = 0; i < p->n && st == MR_OK; i++) {
+        char *part;
+        blend_put_name(&out, m->sources[i].name);
+        if ((st = mr_position_text(&p->at[i], m->sources[i].order, &part)) != MR_OK)
+            break;
+        index_put(&out, part, strlen(part));
+        mr_free(part);
+    }
+    index_put(&out, "", 1);
+    if (st == MR_OK && out.failed)
+        st = mr_fail_memory(out.cap * 2);
+    if (st == MR_OK)
+        *text = (char *)out.bytes;
+    else
+        mr_free(out.bytes);
+    return st;
+}
+
+static const char *next_line(const char *p)
+{
+    const char *end = strchr(p, '\n');
+    return end ? end + 1 : p + strlen(p);
+}
+
+// is this the line "source NAME"? NULL: of any name
+static bool names(const char *line, const char *name)
+{
+    if (strncmp(line, "source ", 7) != 0)
+        return false;
+    size_t n = name ? strlen(name) : 0;
+    return !name || (strncmp(line + 7, name, n) == 0 && (line[7 + n] == '\n' || !line[7 + n]));
+}
+
+mr_status blend_part(const char *text, const char *name, char **out)
+{
+    index_pack part = {0};
+    bool mine = !*name, any = mine;
+    for (const char *p = text; *p; p = next_line(p)) {
+        if (names(p, NULL))
+            mine = names(p, name), any |= mine;
+        else if (mine)
+            index_put(&part, p, (size_t)(next_line(p) - p));
+    }
+    index_put(&part, "", 1);
+    *out = any ? (char *)part.bytes : NULL;
+    if (!any || part.failed)
+        mr_free(part.bytes);
+    return part.failed ? mr_fail_memory(part.cap * 2) : MR_OK;
+}
+
+mr_status mr_blend_state_of(const char *text, const char *name, char **out)
+{
+    bool blended = strncmp(text, "moonreel blend 1\n", 17) == 0;
+    *out = NULL;
+    // a state of one source alone is nobody's among several, and the other way round
+    return blended == (*name != 0) ? blend_part(text, name, out) : MR_OK;
+}
+
+mr_status blend_restore(mr_blend *m, const char *text)
+{
+    if (strncmp(text, "moonreel blend 1\n", 17) != 0)
+        return MR_OK;
+    const char *p = next_line(text);
+    int64_t sum = 0;
+    bool good = sscanf(p, "samples %" SCNu64, &m->at.samples) == 1;
+    for (p = next_line(p); strncmp(p, "share ", 6) == 0 && good; p = next_line(p)) {
+        char name[64];
+        uint64_t taken;
+        int64_t deficit;
+        good = sscanf(p, "share %63s %" SCNu64 " %" SCNd64, name, &taken, &deficit) == 3;
+        for (int32_t i = 0; i < m->n && good; i++)
+            if (strcmp(m->sources[i].name, name) == 0)
+                m->at.taken[i] = taken, m->at.deficit[i] = deficit, sum += deficit;
+    }
+    // what was due to sources that are gone is nobody's: shares begin anew
+    if (sum)
+        memset(m->at.deficit, 0, sizeof m->at.deficit);
+    return good ? MR_OK
+                : mr_fail(MR_E_FORMAT, "the sampler state tells no shares of its sources; try: an "
+                                       "older checkpoint, or --start-from-scratch");
+}

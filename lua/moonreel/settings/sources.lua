@@ -1,0 +1,162 @@
+--- Where the samples of a run come from, as settings say it: one index, or several that are drawn
+-- by weights which phases change. Ref: dataplane 4.10.
+-- @module moonreel.settings.sources
+local blame = require "moonreel.settings.blame"
+local nearest = require "moonreel.text.nearest"
+
+local sources = {}
+
+local BLEND_SHARE, BLEND_STEPS = 0.05, 200
+
+local function sorted_keys(t)
+  local keys = {}
+  for key in pairs(t) do
+    keys[#keys + 1] = key
+  end
+  table.sort(keys)
+  return keys
+end
+
+-- ---- phases ----
+
+-- samples of a step at most, whatever ranks there are
+local function step_samples(settings)
+  local most = 1
+  for _, lengths in pairs(settings:plain("bucket_config") or {}) do
+    for _, entry in pairs(lengths) do
+      most = math.max(most, math.tointeger(entry[2]) or 1)
+    end
+  end
+  return most * settings.virtual_ranks * settings.accumulate
+end
+
+-- what a source weighs in a phase, as shares of 1; raises for names that are none, or all zero
+local function shares_of(settings, list, phase, i)
+  local weights, sum, names = {}, 0, {}
+  for _, s in ipairs(list) do
+    names[#names + 1] = s.name
+    weights[s.name] = phase.weights and phase.weights[s.name] or s.weight
+    sum = sum + weights[s.name]
+  end
+  for _, name in ipairs(sorted_keys(phase.weights or {})) do
+    if not weights[name] then
+      local near = nearest(name, names)
+      blame.raise(settings, ("dataset.phases.%d.weights.%s"):format(i, name), "MR_E_RECIPE",
+        "dataset.phases.%d.weights: no source is called '%s'%s; dataset.sources has %s", i, name,
+        near and (", did you mean '%s'?"):format(near) or "", table.concat(names, ", "))
+    end
+  end
+  if sum <= 0 then
+    local field = phase.weights and next(phase.weights)
+      and ("dataset.phases.%d.weights.%s"):format(i, sorted_keys(phase.weights)[1])
+      or "dataset.sources." .. list[1].name .. ".data_path"
+    blame.raise(settings, field, "MR_E_RECIPE", "dataset.phases.%d: no source has a weight above "
+      .. "0; try: a weight for one of %s", i, table.concat(names, ", "))
+  end
+  for name, weight in pairs(weights) do
+    weights[name] = weight / sum
+  end
+  return weights
+end
+
+-- samples over which a phase takes the place of the one before it
+local function window_of(settings, phases, i, step)
+  local phase = phases[i]
+  local field = ("dataset.phases.%d."):format(i)
+  local whole = phase.samples or i > 1 and phases[i - 1].samples
+  if not phase.samples and i < #phases then
+    blame.raise(settings, field .. (next(phase.weights or {}) and "weights."
+      .. sorted_keys(phase.weights)[1] or "samples"), "MR_E_RECIPE",
+      "dataset.phases.%d never ends, and %d phases are behind it; expected samples above 0; try: "
+      .. "dataset.phases.%d.samples=1000000", i, #phases - i, i)
+  elseif i == 1 then
+    return 0
+  elseif phase.blend and phase.blend > whole then
+    blame.raise(settings, field .. "blend", "MR_E_RECIPE", "%sblend is %d samples of a phase of "
+      .. "%d; expected at most as many", field, phase.blend, whole)
+  end
+  return phase.blend
+    or math.min(whole, math.max(math.floor(BLEND_SHARE * whole), BLEND_STEPS * step))
+end
+
+-- the phases of a recipe in their order; they are numbered from 1 on
+local function phases_of(settings)
+  local given = settings:plain("dataset.phases")
+  if not given then
+    return { {} }
+  end
+  for i, key in ipairs(sorted_keys(given)) do
+    if key ~= i then
+      blame.raise(settings, sources.field(settings), "MR_E_RECIPE", "dataset.phases has a phase "
+        .. "%d and none %d; expected all from 1 on", key, i)
+    end
+  end
+  return #given > 0 and given or { {} }
+end
+
+-- weights of the sources by the samples drawn: {{samples, weight}, ...}
+local function set_weights(settings, list)
+  local phases, at, before = phases_of(settings), 0, nil
+  local step = step_samples(settings)
+  for i, phase in ipairs(phases) do
+    local shares, window = shares_of(settings, list, phase, i), window_of(settings, phases, i, step)
+    for _, s in ipairs(list) do
+      s.weights = s.weights or {}
+      if before then
+        table.insert(s.weights, { at, before[s.name] })
+      end
+      table.insert(s.weights, { at + window, shares[s.name] })
+    end
+    before, at = shares, at + (phase.samples or 0)
+  end
+end
+
+-- ---- the list ----
+
+--- The field that speaks of where samples come from.
+---@param settings table
+---@return string
+function sources.field(settings)
+  local given = settings:plain("dataset.sources")
+  local first = given and sorted_keys(given)[1]
+  return first and ("dataset.sources.%s.data_path"):format(first) or "dataset.data_path"
+end
+
+--- The sources of settings, by name. One without a name is dataset.data_path.
+---@param settings table  baked
+---@return table[] list   {name, path, field, weights, epochs, change}; empty: none is given
+function sources.of(settings)
+  local given, list = settings:plain("dataset.sources"), {}
+  if not given or not next(given) then
+    return settings.dataset.data_path and { { name = "", path = settings.dataset.data_path,
+      field = "dataset.data_path", change = settings.data_change } } or {}
+  elseif settings.dataset.data_path then
+    blame.raise(settings, "dataset.data_path", "MR_E_RECIPE", "dataset.data_path is %q, and "
+      .. "dataset.sources names %s; expected one of both; try: dataset.data_path=none",
+      settings.dataset.data_path, table.concat(sorted_keys(given), ", "))
+  end
+  for i, name in ipairs(sorted_keys(given)) do
+    local s, field = given[name], ("dataset.sources.%s."):format(name)
+    if not s.data_path then
+      blame.raise(settings, field .. sorted_keys(s)[1], "MR_E_RECIPE", "dataset.sources.%s has no "
+        .. "data_path; expected an index NAME.mrx, or a table of clips", name)
+    end
+    list[i] = { name = name, path = s.data_path, field = field .. "data_path",
+      weight = s.weight or 1.0, epochs = s.epochs, change = s.data_change or settings.data_change }
+  end
+  set_weights(settings, list)
+  for _, s in ipairs(list) do
+    local any = false
+    for _, row in ipairs(s.weights) do
+      any = any or row[2] > 0
+    end
+    if not any then
+      blame.raise(settings, s.field, "MR_E_RECIPE", "dataset.sources.%s: its weight is 0 in every "
+        .. "phase; expected one above 0; try: dataset.sources.%s.weight=1, or leave it out", s.name,
+        s.name)
+    end
+  end
+  return list
+end
+
+return sources

@@ -1,0 +1,93 @@
+--- Several sources as settings say them: weights by samples, phases, what is refused.
+-- Covers: lua/moonreel/settings/sources.lua
+local folder = require "spec.support.folder"
+local sources = require "moonreel.settings.sources"
+
+local place
+setup(function() place = folder.new() end)
+teardown(function() place:remove() end)
+
+local function bake(dataset)
+  return place:bake(([[return recipe { virtual_ranks = 2, accumulate = 3,
+    bucket_config = { ["144p"] = { [1] = { 1.0, 10 }, [51] = { 1.0, 4 } } },
+    dataset = {
+%s
+    } }]]):format(dataset))
+end
+
+local function knots(list, i)
+  local out = {}
+  for k, row in ipairs(list[i].weights) do
+    out[k] = ("%d:%.3g"):format(row[1], row[2])
+  end
+  return table.concat(out, " ")
+end
+
+describe("settings.sources", function()
+  it("is one without a name, or several by name", function()
+    local one = sources.of(bake [[data_path = "a.mrx"]])
+    assert.same({ 1, "", "a.mrx" }, { #one, one[1].name, one[1].path })
+    assert.same({}, sources.of(bake ""))
+    local list = sources.of(bake [[sources = { b = { data_path = "b.mrx", weight = 3, epochs = 2 },
+      a = { data_path = "a.mrx", data_change = "next" } }]])
+    assert.same({ "a", "b" }, { list[1].name, list[2].name })
+    assert.same({ "next", "refuse", 2 }, { list[1].change, list[2].change, list[2].epochs })
+    assert.equal("0:0.25", knots(list, 1))
+    assert.equal("0:0.75", knots(list, 2))
+  end)
+
+  it("blends phases over a 20th of them, and at least 200 steps", function()
+    local form = [[sources = { a = { data_path = "a.mrx" }, b = { data_path = "b.mrx", weight = 4 } },
+      phases = { { samples = %s, weights = { a = 3, b = 1 } },
+        { samples = %s, weights = { a = 0, b = 5 } }, { weights = { a = 4 } } }]]
+    local list = sources.of(bake(form:format("1000000", "2000000")))
+    assert.equal("0:0.75 1000000:0.75 1100000:0 3000000:0 3100000:0.5", knots(list, 1))
+    assert.equal("0:0.25 1000000:0.25 1100000:1 3000000:1 3100000:0.5", knots(list, 2))
+    -- a step has at most 10 * 2 * 3 samples; a phase is never longer than itself
+    list = sources.of(bake(form:format("1000", "50000")))
+    assert.equal("0:0.75 1000:0.75 13000:0 51000:0 63000:0.5", knots(list, 1))
+    list = sources.of(bake(form:format("1000", "5000")))
+    assert.equal("0:0.75 1000:0.75 6000:0 6000:0 11000:0.5", knots(list, 1))
+    list = sources.of(bake(form:gsub("a = 0, b = 5 }", "%0, blend = 0"):format("1000", "5000")))
+    assert.equal("0:0.75 1000:0.75 1000:0 6000:0 11000:0.5", knots(list, 1))
+  end)
+
+  it("names the line and what to try", function()
+    local two = [[sources = { a = { data_path = "a.mrx" },
+      b = { data_path = "b.mrx" } },
+      ]]
+    for text, pattern in pairs {
+      [two .. 'data_path = "c.mrx"'] = "%.lua:6: dataset.data_path is \"c.mrx\", and "
+        .. "dataset.sources names a, b; expected one of both; try: dataset.data_path=none",
+      [two .. "phases = { { samples = 5, weights = { c = 1 } } }"] = "%.lua:6: "
+        .. "dataset.phases.1.weights: no source is called 'c'.*dataset.sources has a, b",
+      [two .. "phases = { { weights = { a = 2 } }, { weights = { b = 2 } } }"] = "%.lua:6: "
+        .. "dataset.phases.1 never ends, and 1 phases are behind it; expected samples above 0",
+      [two .. "phases = { { weights = { a = 0, b = 0 } } }"] = "%.lua:6: dataset.phases.1: no "
+        .. "source has a weight above 0; try: a weight for one of a, b",
+      [two .. "phases = { { samples = 9 }, { samples = 5, blend = 6 } }"] = "%.lua:6: "
+        .. "dataset.phases.2.blend is 6 samples of a phase of 5; expected at most as many",
+      [two .. "phases = { [2] = { samples = 5 } }"] = "dataset.phases has a phase 2 and none 1; "
+        .. "expected all from 1 on",
+      ['sources = { a = { data_path = "a.mrx", weight = 0 }, b = { data_path = "b.mrx" } }'] =
+        "%.lua:4: dataset.sources.a: its weight is 0 in every phase; expected one above 0; try: "
+        .. "dataset.sources.a.weight=1, or leave it out",
+      ['sources = { a = { weight = 1 } }'] = "%.lua:4: dataset.sources.a has no data_path",
+    } do
+      local ok, problem = pcall(function() return sources.of(bake(text)) end)
+      assert.is_false(ok, text)
+      assert.matches(pattern, tostring(problem))
+    end
+  end)
+
+  it("leaves numbers that are none to the fields", function()
+    for text, pattern in pairs { ["weight = -1"] = "number of at least 0",
+      ["weight = 0/0"] = "expected number", ["weight = 'much'"] = "expected number",
+      ["epochs = 1.5"] = "expected integer", ["wieght = 1"] = "did you mean .*weight" } do
+      local ok, problem = pcall(bake, 'sources = { a = { data_path = "a.mrx", ' .. text .. " } }")
+      assert.is_false(ok, text)
+      assert.matches(pattern, tostring(problem))
+      assert.matches("%.lua:4", tostring(problem))
+    end
+  end)
+end)
