@@ -190,6 +190,28 @@ mr_status mr_comm_all_to_all(mr_comm *c, mr_dtype dtype, const void *in, const i
     return comm_exchange(c, &call, 0);
 }
 
+mr_status mr_comm_shift(mr_comm *c, int hops, mr_dtype dtype, const void *in, int64_t count,
+                        void *out, int64_t out_count)
+{
+    mr_comm_head call;
+    const size_t width = mr_dtype_bytes(dtype);
+    const int d = (hops % c->size + c->size) % c->size;
+    MR_TRY(check_count(count, dtype));
+    MR_TRY(check_count(out_count, dtype));
+    if (d == 0 && count != out_count)
+        return mr_fail(MR_E_SHAPE, "shift: rank %d keeps %lld elements and expects %lld", c->rank,
+                       (long long)count, (long long)out_count);
+    MR_TRY(comm_begin(c, MR_COMM_SHIFT, dtype, 0, (unsigned)d, &call));
+    if (d == 0) {
+        if (count)
+            memcpy(out, in, (size_t)count * width);
+        return MR_OK;
+    }
+    comm_send(c, &call, after(c, d), in, (size_t)count * width);
+    comm_receive(c, &call, before(c, d), out, (size_t)out_count * width);
+    return comm_exchange(c, &call, 0);
+}
+
 /* ---- reductions ---- */
 
 /* Contributions to this rank's chunk, elements [at, at + count) of it, summed into out. */

@@ -13,7 +13,7 @@ const char *mr_comm_op_name(mr_comm_op op)
 {
     static const char *const names[MR_COMM_OP_COUNT] = {
         "hello",          "leave",      "check",      "split",     "barrier", "all_reduce",
-        "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send"};
+        "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send",    "shift"};
     return (unsigned)op < MR_COMM_OP_COUNT ? names[op] : "?";
 }
 

@@ -1,5 +1,5 @@
 /* comm: a group as rows of ops see it. Chunks of a value are equal, and rank r of the group owns
- * the r-th. Licence: Apache-2.0 */
+ * the r-th; parts that change hands are of any size. Licence: Apache-2.0 */
 #include "comm/room.h"
 
 #include "moonreel/collective.h"
@@ -29,12 +29,22 @@ static mr_status run(void *user, mr_collective what, mr_dtype dtype, void *x, in
     return MR_OK;
 }
 
+static mr_status exchange(void *user, const mr_exchange *e)
+{
+    mr_comm *c = user;
+    if (e->hops)
+        return mr_comm_shift(c, e->hops, e->dtype, e->in, e->sends[0], e->out, e->receives[0]);
+    if (!e->sends)
+        return mr_comm_all_gather(c, e->dtype, e->in, e->receives, e->out);
+    return mr_comm_all_to_all(c, e->dtype, e->in, e->sends, e->out, e->receives);
+}
+
 mr_status mr_comm_rows(mr_comm *c, int64_t *group)
 {
     if (!c->equal && !(c->equal = mr_calloc((size_t)c->size, sizeof *c->equal)))
         return mr_fail_memory((size_t)c->size * sizeof *c->equal);
     if (!c->rows)
-        MR_TRY(mr_collective_add(run, c, &c->rows));
+        MR_TRY(mr_collective_add(run, exchange, c, &c->rows));
     *group = c->rows;
     return MR_OK;
 }

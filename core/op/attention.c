@@ -18,7 +18,8 @@
  *   ds = p (do v^T - D)
  *   dv = p^T do    dq = scale ds k    dk = scale ds^T q    dbias = ds summed over samples, groups
  * Where a query sees one key, its weight is 1 whatever the scores: D is do v - dlse there, so that
- * what reaches the scores is exactly what dlse gives them.
+ * what reaches the scores is exactly what dlse gives them. With `part` o and lse are of more keys
+ * than those given here, of which each such part gives its own gradients and adds to dq.
  *
  * There are three forms: attention_lanes.c for short sequences, attention_amx.c for bf16 where the
  * processor has AMX, attention_tile.c for all else. A task is one head of one sequence (in the
@@ -228,7 +229,7 @@ static mr_status grad_naive(const mr_call *c)
             for (int64_t j = 0; j < M; j++)
                 if (sees(c, b, i, j))
                     only = j, seen++;
-            if (seen == 1)
+            if (seen == 1 && !((const attention_attr *)c->attr)->part)
                 D = dot(dy, i, v, only, b, g, h);
             if (mr_given(&c->in[7]))
                 D -= *mr_el(&c->in[7], b, g, h, i, 0);
@@ -467,20 +468,17 @@ MR_KERNEL(attention_grad)
 }
 
 #define ATTRS                                                                                      \
+    {"scale", MR_ATTR_F64, offsetof(attention_attr, scale),                                        \
+     .doc = "factor on the scores; 0: d^-0.5"},                                                    \
+        {"frame",                                                                                  \
+         MR_ATTR_I64,                                                                              \
+         offsetof(attention_attr, frame),                                                          \
+         .min = 0,                                                                                 \
+         .max = 1 << 30,                                                                           \
+         .doc = "tokens of a frame: later frames are not seen; 1: causal, 0: all is seen"},        \
     {                                                                                              \
-        {"scale", MR_ATTR_F64, offsetof(attention_attr, scale),                                    \
-         .doc = "factor on the scores; 0: d^-0.5"},                                                \
-            {"frame",                                                                              \
-             MR_ATTR_I64,                                                                          \
-             offsetof(attention_attr, frame),                                                      \
-             .min = 0,                                                                             \
-             .max = 1 << 30,                                                                       \
-             .doc = "tokens of a frame: later frames are not seen; 1: causal, 0: all is seen"},    \
-        {                                                                                          \
-            "text", MR_ATTR_I64, offsetof(attention_attr, text),                                   \
-                .min = 0, .max = 1 << 30,                                                          \
-                .doc = "keys at the beginning to which len applies; 0: all"                        \
-        }                                                                                          \
+        "text", MR_ATTR_I64, offsetof(attention_attr, text),                                       \
+            .min = 0, .max = 1 << 30, .doc = "keys at the beginning to which len applies; 0: all"  \
     }
 MR_OP(attention) = {
     .name = "attention",
@@ -494,7 +492,7 @@ MR_OP(attention) = {
            {"bias", "[h, N, M] f32|bf16", MR_CONTIG, MR_OPTIONAL}},
     .out = {{"o", "[B, G, N, h, e] like q", 0, false, MR_ANY},
             {"lse", "[B, G, h, N] f32", 0, false, MR_CONTIG}},
-    .attr = ATTRS,
+    .attr = {ATTRS},
     .infer = infer,
     .grad = grad,
     .cost = cost,
@@ -560,7 +558,9 @@ MR_OP(attention_grad) = {
             {"dk", "like k", 0, false, MR_ANY},
             {"dv", "like v", 0, false, MR_ANY},
             {"acc", "[h, N, M] f32", 10, true, MR_CONTIG}},
-    .attr = ATTRS,
+    .attr = {ATTRS,
+             {"part", MR_ATTR_BOOL, offsetof(attention_attr, part),
+              .doc = "o and lse are of more keys than these"}},
     .infer = grad_infer,
     .cost = grad_cost,
     .naive = grad_naive,
@@ -618,5 +618,10 @@ MR_OP(attention_grad) = {
         "q=[1,1,66,2,24] f32 k=[1,1,300,2,24] f32 v=[1,1,300,2,24] f32 o=[1,1,66,2,24] f32 "
         "lse=[1,1,2,66] f32 3..4 do=[1,1,66,2,24] f32 bias=[2,66,300] f32 -2..2",
         "q=[1,1,21,1,512] f32 k=[1,1,70,1,512] f32 v=[1,1,70,1,512] f32 o=[1,1,21,1,512] f32 "
-        "lse=[1,1,1,21] f32 3..4 do=[1,1,21,1,512] f32 frame=3"),
+        "lse=[1,1,1,21] f32 3..4 do=[1,1,21,1,512] f32 frame=3",
+        // one key of many
+        "q=[2,1,5,2,16] f32 k=[2,1,1,2,16] f32 v=[2,1,1,2,16] f32 o=[2,1,5,2,16] f32 "
+        "lse=[2,1,2,5] f32 2..3 do=[2,1,5,2,16] f32 part=1",
+        "q=[1,1,70,2,40] bf16 k=[1,1,1,2,40] bf16 v=[1,1,1,2,40] bf16 o=[1,1,70,2,40] bf16 "
+        "lse=[1,1,2,70] f32 2..3 do=[1,1,70,2,40] bf16 part=1"),
 };

@@ -10,6 +10,7 @@
 typedef struct attention_attr {
     double scale;
     int64_t frame, text;
+    bool part;
 } attention_attr;
 
 typedef struct attention_job {

@@ -233,13 +233,14 @@ void lanes_backward(const attention_job *jb, int64_t unit, int64_t count, float 
     lanes_product(N, M, d, lq, d, 1, lk, 1, d, p, M, 1);
     lanes_product(N, M, dv, ly, dv, 1, lv, 1, dv, ds, M, 1);
     vf scale = vf_set(jb->scale);
+    bool part = ((const attention_attr *)c->attr)->part;
     for (int64_t i = 0; i < N; i++) {
         float *row = p + i * M * VF_LANES, *drow = ds + i * M * VF_LANES;
         vf log = vf_ldx(lse, unit * N + i, N, count, MR_F32), D;
         int64_t seen = attention_seen(&keys, i);
         // one key has the weight 1 whatever the scores: its gradient is exactly zero, so do o must
         // cancel do v
-        if (seen > 1)
+        if (seen > 1 || part)
             D = lanes_dot(&o, &dy, i, dv);
         else
             D = vf_load(drow);

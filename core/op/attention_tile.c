@@ -321,7 +321,7 @@ static __attribute__((noinline)) void tile_slopes(const attention_job *jb, int64
     for (int64_t r = 0; r < rows; r++) {
         float *row = ds + r * mp, d = D[i + r];
         // one key has the weight 1 whatever the scores: its gradient is exactly zero
-        if (j == 0 && attention_seen(keys, i + r) == 1)
+        if (j == 0 && !((const attention_attr *)c->attr)->part && attention_seen(keys, i + r) == 1)
             d = row[0] - (dlse ? dlse[i + r] : 0);
         for (int64_t e = 0; e < mp; e += VF_LANES)
             vf_store(row + e,

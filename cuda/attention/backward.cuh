@@ -68,7 +68,7 @@ MR_DEVICE Statistics statistics(const Attention &p, const Place &at, int i, cons
     if (i >= p.N || lse[at.row + i] == -INFINITY)
         return {INFINITY, 0, 0};
     float log_sum = lse[at.row + i] * LOG2E;
-    if (sees_one(p, at, i))
+    if (!p.part && sees_one(p, at, i))
         return {log_sum, dlse ? -dlse[at.row + i] : 0, 0};
     return {log_sum, dots[at.row + i], 1};
 }

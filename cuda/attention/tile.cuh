@@ -29,6 +29,7 @@ struct Attention {
     int B, G, N, M, h, d, e; // e: columns of v and o
     float scale;
     int frame;          // tokens of a frame; 0: every query sees every key
+    bool part;          // backward: o and lse are of more keys than these
     int counted;        // len counts among so many keys; those after them exist
     const int32_t *len; // NULL: all exist
     const void *bias;   // [h, N, M] f32 or bf16, or NULL

@@ -15,6 +15,7 @@
 struct attr { // as in core/op/attention_job.h
     double scale;
     int64_t frame, text;
+    bool part;
 };
 
 static Heads heads(const mr_view *v)
@@ -51,6 +52,7 @@ static mr_status attention_of(const mr_call *call, const mr_view *bias, Attentio
     // frames longer than the sequence are one
     p->frame = (int)(a->frame > longest ? 0 : a->frame);
     p->counted = (int)(a->text ? a->text : M);
+    p->part = a->part;
     p->len = (const int32_t *)call->in[3].data;
     p->bias = bias->data;
     p->bias_half = bias->desc.dtype == MR_BF16;

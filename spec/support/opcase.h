@@ -23,6 +23,7 @@ typedef struct op_case {
     char names[MR_MAX_ATTR][32];
     int n_attr;
     double rtol;
+    bool no_grad;
 } op_case;
 
 static uint64_t case_seed = 1;
@@ -85,6 +86,8 @@ static inline bool case_parse(const mr_op *op, const char *text, op_case *c)
         if (eq[1] != '[') {
             if (strcmp(tok, "rtol") == 0)
                 c->rtol = atof(eq + 1);
+            else if (strcmp(tok, "grad") == 0)
+                c->no_grad = strcmp(eq + 1, "elsewhere") == 0;
             else if (!case_attr(c, tok, eq + 1))
                 return false;
             continue;

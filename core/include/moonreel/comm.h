@@ -171,13 +171,17 @@ MR_API mr_status mr_comm_all_gather(mr_comm *c, mr_dtype dtype, const void *in,
  * do not overlap. */
 MR_API mr_status mr_comm_all_to_all(mr_comm *c, mr_dtype dtype, const void *in,
                                     const int64_t *sends, void *out, const int64_t *receives);
+/* in [count] to the rank `hops` further on in the circle of ranks, out [out_count] from the one
+ * that many before; less than 0: the other way round. Any dtype; in and out do not overlap. */
+MR_API mr_status mr_comm_shift(mr_comm *c, int hops, mr_dtype dtype, const void *in, int64_t count,
+                               void *out, int64_t out_count);
 MR_API mr_status mr_comm_broadcast(mr_comm *c, int root, mr_dtype dtype, void *x, int64_t count);
 /* One message from a rank to another; the two ends are in the same order on both. */
 MR_API mr_status mr_comm_send(mr_comm *c, int to, mr_dtype dtype, const void *x, int64_t count);
 MR_API mr_status mr_comm_receive(mr_comm *c, int from, mr_dtype dtype, void *x, int64_t count);
 
 /* The number by which rows of ops name this group (moonreel/collective.h), as long as it lives;
- * counts are multiples of its size. Errors: MR_E_MEMORY */
+ * counts of values in equal chunks are multiples of its size. Errors: MR_E_MEMORY */
 MR_API mr_status mr_comm_rows(mr_comm *c, int64_t *group);
 
 /* ---- two hops ----

@@ -161,7 +161,8 @@ typedef struct mr_op {
     /* Contract cases: "x=[2,7,64] f32 w=[64] f32 eps=1e-5 rtol=1e-5". Arguments NAME=[dims] DTYPE
      * with optional /rows or /any after the bracket (awkward strides) and LO..HI after the dtype
      * (range of values, both ends included); attributes NAME=VALUE, lists as {0,2,1}; rtol=
-     * overrides the tolerance. */
+     * overrides the tolerance; grad=elsewhere: the gradient is not that of these inputs alone, and
+     * another spec holds it. */
     const char *const *cases;
     /* relative L2 error allowed against naive of an output of this dtype; 0: 2e-6 and 2^-8 */
     double tol_f32, tol_bf16;

@@ -27,6 +27,7 @@ typedef enum mr_comm_op {
     MR_COMM_ALL_TO_ALL,
     MR_COMM_BROADCAST,
     MR_COMM_SEND,
+    MR_COMM_SHIFT,
     MR_COMM_OP_COUNT
 } mr_comm_op;
 

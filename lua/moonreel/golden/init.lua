@@ -15,8 +15,7 @@ local kinds = {}
 local function kind(pattern, run) kinds[#kinds + 1] = {pattern = pattern, run = run} end
 
 kind("_weights$", "weights for other files")
-kind("^stdit3_sp_pad", "sequence parallel padding is not built yet")
-for _, room in ipairs{"model", "start", "flow", "update", "masks", "rounding", "data",
+for _, room in ipairs{"ranks", "model", "start", "flow", "update", "masks", "rounding", "data",
     "transforms", "autoencoder", "t5"} do
   for _, row in ipairs(require("moonreel.golden." .. room)) do
     kind(row[1], row[2])

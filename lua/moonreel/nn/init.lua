@@ -193,11 +193,14 @@ local read_attend = options.declare("SelfAttention:forward", {
   { "temporal", "boolean", "attend along T, not along S" },
   { "rope", "table", "rotation {cos, sin}: f32 [N, d/2]" },
   { "len", "mr.Value", "i32 [B]: keys in use" },
+  { "sequence", "mr.Sequence", "ranks that share the axis S (moonreel.nn.sequence)" },
+  { "tokens", "integer", "of that axis, over these ranks" },
 })
 
 --- Attend along S ("spatial") or along T ("temporal": permuted views, no copies).
 ---@param x mr.Value          [B, T, S, D]
----@param given table|nil     temporal; rope {cos, sin} f32 [N, d/2]; len i32 [B]: keys in use
+---@param given table|nil     temporal; rope {cos, sin} f32 [N, d/2]; len i32 [B]: keys in use;
+---   sequence: of ranks that share S, tokens of it over all of them
 ---@return mr.Value           [B, T, S, D]
 function SelfAttention:forward(g, x, given)
   local how = read_attend(given)
@@ -210,9 +213,14 @@ function SelfAttention:forward(g, x, given)
   end
   local q = prepare(g, part[1], self.q_norm, how.rope)
   local k = prepare(g, part[2], self.k_norm, how.rope)
-  local o, lse = ops.attention(q, k, part[3], how.len or false)
+  local o, lse
+  if how.sequence and not how.temporal then
+    o = how.sequence:attend(g, q, k, part[3], how.tokens)
+  else
+    o, lse = ops.attention(q, k, part[3], how.len or false)
+    g:save(lse)
+  end
   g:save(o)
-  g:save(lse)
   if how.temporal then
     o = o:permute{0, 2, 1, 3, 4}
   end

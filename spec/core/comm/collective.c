@@ -260,6 +260,32 @@ static void alone(void)
     mr_comm_free(c);
 }
 
+// a different number of elements from each rank, none from some, in both directions and all round
+static mr_status shifts(rank_case *c)
+{
+    float x[512], y[512];
+    for (int hops = -c->size - 1; hops <= c->size + 1; hops++) {
+        int from = ((c->rank - hops) % c->size + c->size) % c->size;
+        int64_t give = share(c->rank) / 100, get = share(from) / 100;
+        fill(c->rank, MR_F32, x, give);
+        mr_comm_count_reset(c->world);
+        MR_TRY(mr_comm_shift(c->world, hops, MR_F32, x, give, y, get));
+        for (int64_t i = 0; i < get; i++)
+            if (y[i] != value(from, i))
+                return mr_fail(MR_E_FAIL, "%d hops: %g at %lld, expected %g", hops, y[i],
+                               (long long)i, value(from, i));
+        MR_TRY(expect(mr_comm_counted(c->world, MR_COMM_SHIFT).bytes, hops % c->size ? give * 4 : 0,
+                      "bytes of a shift"));
+    }
+    return MR_OK;
+}
+
+static mr_status shifts_of_other_sizes(rank_case *c)
+{
+    float x[8] = {0}, y[8];
+    return mr_comm_shift(c->world, 1, MR_F32, x, 3, y, c->rank == 1 ? 4 : 3);
+}
+
 static void collectives(int most)
 {
     for (int n = 1; n <= most; n++) {
@@ -270,6 +296,7 @@ static void collectives(int most)
         ranks_succeed(n, exchanges, NULL);
         ranks_succeed(n, tells, NULL);
         ranks_succeed(n, passes_on, NULL);
+        ranks_succeed(n, shifts, NULL);
     }
     for (int n = 2; n <= MR_MIN(most, 4); n++)
         ranks_succeed(n, counts_bytes, NULL);
@@ -277,6 +304,10 @@ static void collectives(int most)
 
 int main(void)
 {
+    rank_case *cases = ranks_run(3, shifts_of_other_sizes, NULL, NULL);
+    CHECK_INT(cases[1].st, MR_E_SHAPE);
+    CHECK(strstr(cases[1].text, "rank 0 sends 12 bytes to this rank, 1, which expects 16") != NULL);
+    free(cases);
     collectives(5);
     // each on a host of its own, then two on each, where the last one is alone
     rank_host = 1, collectives(3);

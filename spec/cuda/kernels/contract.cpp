@@ -8,8 +8,11 @@
 // what ranks tell each other: a planned step on the host, by MPI or shared memory
 static bool between_ranks(const char *name)
 {
-    return strcmp(name, "all_gather") == 0 || strcmp(name, "reduce_scatter") == 0 ||
-           strcmp(name, "total") == 0;
+    for (const char *one :
+         {"all_gather", "all_to_all", "gather_shares", "reduce_scatter", "shift", "total"})
+        if (strcmp(name, one) == 0)
+            return true;
+    return false;
 }
 
 int main(int argc, char **argv)

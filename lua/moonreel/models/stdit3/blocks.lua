@@ -50,14 +50,15 @@ end
 --- Add the nodes of a block.
 ---@param x mr.Value  [B, T, S, D]
 ---@param io table    t_mlp, t0_mlp, x_mask: of modulations; rope: rotation of frames; y, text_len;
---   tap(name, value)
+--   tap(name, value); sequence: ranks that share S, tokens of it over all of them
 ---@return mr.Value   like x
 function Block:forward(g, x, io)
   local B, frames = x.shape[1], x.shape[2]
   local m = blocks.modulation(g, self.table, 6, io.t_mlp, io.t0_mlp, io.x_mask, B, frames,
     self.width)
   local a = self.attn(g, (ops.layer_norm_modulate(x, m[1], m[2])),
-    {temporal = self.temporal, rope = self.temporal and io.rope or nil})
+    {temporal = self.temporal, rope = self.temporal and io.rope or nil, sequence = io.sequence,
+      tokens = io.tokens})
   io.tap(self.name .. ".attn", a)
   x = (ops.gated_residual(x, m[3], a))
   local c = self.cross_attn(g, x, io.y, io.text_len)

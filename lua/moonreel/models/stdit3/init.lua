@@ -2,6 +2,7 @@
 -- rate and text. Sizes, names, initialisation and quirks: reference opensora-1.2, section 1.
 -- `temporal_pos` is a field of ours. Ref: hpcaitech/Open-Sora v1.2 (bde3c420), model STDiT3.
 -- @module moonreel.models.stdit3
+local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local blocks = require "moonreel.models.stdit3.blocks"
@@ -142,6 +143,18 @@ function Model:null_caption(g, B, L)
   return rows:expand{B, L, c.caption_channels}
 end
 
+-- Cells below the picture, zero, so that the rows of tokens are a multiple of io.rows: the fork of
+-- the reference that trains by ranks gives each as many (reference section 1.6).
+local function pad_rows(g, x, P, rows, multiple)
+  local B, C, T_, H, W = table.unpack(x.shape)
+  local more = (-rows % multiple) * P[2]
+  if more == 0 then
+    return x
+  end
+  local zero = nn.cast(g:const(T.new("f32", {1, 1, 1, 1, 1})), x.dtype)
+  return G.concat({x, zero:expand{B, C, T_, more, W}}, 3), H
+end
+
 --- Add the nodes of one forward pass.
 ---@param g mr.Graph
 ---@param io table
@@ -153,14 +166,21 @@ end
 --   height, width  pixels, numbers: the position scale
 --   recompute(i, name)  nil or a function: is block i (from 0) recomputed in the backward pass
 --   tap(name, value)    nil or a function that sees intermediate values
+--   sequence  nil or the ranks that share the cells of a frame (moonreel.nn.sequence): every rank
+--             has all of x and gives all of the result
+--   rows      nil or what rows of tokens are a multiple of: cells are added below and cut off again
 ---@return mr.Value  [B, out_channels, T, H, W] in compute dtype
 function Model:forward(g, io)
   local D, P = self.config.hidden_size, self.config.patch_size
-  local B, frames_in, H, W = io.x.shape[1], io.x.shape[3], io.x.shape[4], io.x.shape[5]
+  local image, height = pad_rows(g, io.x, P, select(2, self:grid(table.unpack(io.x.shape, 3))),
+    io.rows or 1)
+  local B, frames_in, H, W = image.shape[1], image.shape[3], image.shape[4], image.shape[5]
   local frames, rows, cols = self:grid(frames_in, H, W)
+  local function own(x, axis) return io.sequence and io.sequence:cut(x, axis) or x end
   local dtype = g:param(self.final_table).dtype
   local tap = io.tap or function() end
-  local inner = {tap = tap, x_mask = io.x_mask, text_len = io.text_len}
+  local inner = {tap = tap, x_mask = io.x_mask, text_len = io.text_len,
+    sequence = io.sequence, tokens = rows * cols}
   local rounded = self:rounds(g)
   io = setmetatable({tap = tap, rounded = rounded}, {__index = io})
   if rounded then
@@ -169,10 +189,10 @@ function Model:forward(g, io)
 
   -- tokens and positions
   local x = self.x_embedder(g,
-    (ops.patchify(nn.cast(io.x, dtype), {pt = P[1], ph = P[2], pw = P[3]})))
+    own(ops.patchify(nn.cast(image, dtype), {pt = P[1], ph = P[2], pw = P[3]}), 2))
   tap("x_embedder", x)
   local space, time = self:positions(g, frames, rows, cols, io)
-  x = x + nn.cast(space, dtype)
+  x = x + own(nn.cast(space, dtype), 0)
   if time then
     x = x + nn.cast(time, dtype):reshape{frames, 1, D}
   end
@@ -206,11 +226,13 @@ function Model:forward(g, io)
     local recompute = io.recompute and io.recompute(i - 1, block.name) or false
     x = g:block(block.name, recompute, function() return block:forward(g, x, inner) end)
   end
-  return self:finish(g, x, t, t0, io.x_mask, {frames_in, H, W})
+  local out = self:finish(g, x, t, t0, io, {frames_in, H, W})
+  return height and out:slice(3, 0, height) or out
 end
 
 -- final modulation, projection to pixels of the latent
-function Model:finish(g, x, t, t0, x_mask, size)
+function Model:finish(g, x, t, t0, io, size)
+  local x_mask, sequence = io.x_mask, io.sequence
   local D, P, B, frames = self.config.hidden_size, self.config.patch_size, x.shape[1], x.shape[2]
   local function rows(v) return nn.spread(v, {0, 2}, {B, 2, D}) end
   local name, a = self.final_table
@@ -225,7 +247,12 @@ function Model:finish(g, x, t, t0, x_mask, size)
     local m = blocks.modulation(g, name, 2, rows(t), t0 and rows(t0), x_mask, B, frames, D)
     a = (ops.layer_norm_modulate(x, m[1], m[2]))
   end
-  return (ops.unpatchify(self.final_linear(g, a),
+  local cells = self.final_linear(g, a)
+  if sequence then
+    local _, high, wide = self:grid(table.unpack(size))
+    cells = sequence:gather(g, cells, 2, high * wide)
+  end
+  return (ops.unpatchify(cells,
     {pt = P[1], ph = P[2], pw = P[3], dims = {self.out_channels, size[1], size[2], size[3]}}))
 end
 

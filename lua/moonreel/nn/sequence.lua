@@ -1,0 +1,225 @@
+--- Tokens of a sequence that several ranks share, and attention over all of them (reference
+-- parallelism, sections 4 to 6). Ranks are laid out as outer x inner x heads, the last varying
+-- fastest: those of `heads` exchange heads for tokens (Ulysses), those of `inner` pass keys and
+-- values around a circle (ring), those of `outer` pass them on from circle to circle. Any of the
+-- three may be 1.
+--
+-- The cut is contiguous: outer places share the tokens, inner places share what these have, then
+-- the ranks of `heads`. Shares differ by one token and may be empty. What tokens share - text,
+-- time, weights - is on every rank; each rank's gradients are those of its own tokens, and their
+-- sum over the ranks is the gradient.
+-- @module moonreel.nn.sequence
+local G = require "moonreel.core.graph"
+local base = require "moonreel.core.base"
+local ops = require "moonreel.core.op"
+local options = require "moonreel.text.options"
+
+local sequence = {}
+
+---@class mr.Sequence
+---@field size integer   ranks
+---@field rank integer   among them, from 0
+---@field outer table    {ranks, at, group, queue} of each level
+---@field inner table
+---@field heads table
+local Sequence = {}
+Sequence.__index = Sequence
+
+-- levels from the outermost one
+local LEVELS <const> = { "outer", "inner", "heads" }
+-- a lane of its own for each queue: the next circle's keys come beside this one's
+local QUEUES <const> = { outer = "comm_inter", inner = "comm_intra", heads = "comm_intra" }
+local LANES <const> = { comm_inter = 1, comm_intra = 0 }
+
+local read = options.declare("sequence.new", {
+  { "rank", "integer", "this one, from 0", default = 0 },
+  { "heads", "integer", "ranks that exchange heads for tokens", default = 1 },
+  { "inner", "integer", "ranks of a circle of keys and values", default = 1 },
+  { "outer", "integer", "circles", default = 1 },
+  { "comm", "mr.Comm", "the ranks, in this order; absent: nothing is run" },
+})
+
+--- Positions [start, stop) of `n` that one of `ranks` has.
+---@param n integer
+---@param ranks integer
+---@param at integer  from 0
+---@return integer start, integer stop
+function sequence.part(n, ranks, at)
+  local start = at * (n // ranks) + math.min(at, n % ranks)
+  return start, start + n // ranks + (at < n % ranks and 1 or 0)
+end
+
+--- Ranks that share tokens. Collective where `comm` is given.
+---@param given table  rank, heads, inner, outer, comm
+---@return mr.Sequence
+function sequence.new(given)
+  local o = read(given)
+  local self = setmetatable({ size = o.heads * o.inner * o.outer, rank = o.rank }, Sequence)
+  local below = self.size
+  if o.rank < 0 or o.rank >= below or o.comm and o.comm:size() ~= below then
+    base.raise("MR_E_USAGE", ("sequence.new: rank %d, %d ranks: expected %d x %d x %d ranks")
+      :format(o.rank, o.comm and o.comm:size() or below, o.outer, o.inner, o.heads))
+  end
+  for _, name in ipairs(LEVELS) do
+    local ranks = o[name]
+    below = below // ranks
+    local level = { ranks = ranks, at = o.rank // below % ranks, queue = QUEUES[name], group = 0 }
+    self[name] = level
+    if o.comm and ranks > 1 then
+      level.comm = o.comm:split(o.rank - level.at * below, { key = o.rank,
+        lane = LANES[level.queue] })
+      level.group = level.comm:rows()
+    end
+  end
+  return self
+end
+
+--- Tokens [start, stop) of a sequence of `n` that a rank has.
+---@param n integer
+---@param rank integer|nil  this one
+---@return integer start, integer stop
+function Sequence:share(n, rank)
+  rank = rank or self.rank
+  local start, stop, below = 0, n, self.size
+  for _, name in ipairs(LEVELS) do
+    local ranks = self[name].ranks
+    below = below // ranks
+    local a, b = sequence.part(stop - start, ranks, rank // below % ranks)
+    start, stop = start + a, start + b
+  end
+  return start, stop
+end
+
+--- Of text before an image in one sequence: how many tokens of each a rank has.
+---@param text integer
+---@param image integer
+---@param rank integer|nil
+---@return integer text, integer image
+function Sequence:joint(text, image, rank)
+  local start, stop = self:share(text + image, rank)
+  local of_text = math.max(0, math.min(stop, text) - start)
+  return of_text, stop - start - of_text
+end
+
+--- This rank's tokens of a value.
+---@param x mr.Value
+---@param axis integer  of tokens, from 0
+---@return mr.Value
+function Sequence:cut(x, axis)
+  local start, stop = self:share(x.shape[axis + 1])
+  return x:slice(axis, start, stop)
+end
+
+-- tokens at each level and below: n of all, then of this rank's outer place, ...
+local function lengths(self, n)
+  local list = { n }
+  for i, name in ipairs(LEVELS) do
+    local a, b = sequence.part(list[i], self[name].ranks, self[name].at)
+    list[i + 1] = b - a
+  end
+  return list
+end
+
+--- The tokens of all ranks. What reads them has to be computed by all ranks alike.
+---@param g mr.Graph
+---@param x mr.Value    this rank's
+---@param axis integer  of tokens, from 0
+---@param n integer     tokens of all
+---@return mr.Value
+function Sequence:gather(g, x, axis, n)
+  local tokens = lengths(self, n)
+  for i = #LEVELS, 1, -1 do
+    local level = self[LEVELS[i]]
+    if level.ranks > 1 then
+      x = g:queue(level.queue, function()
+        return (ops.gather_shares(x, { group = level.group, ranks = level.ranks, at = level.at,
+          axis = axis, length = tokens[i] }))
+      end)
+    end
+  end
+  return x
+end
+
+-- tokens for heads, or the other way round; axes of [B, G, N, h, d]
+local function exchange(g, level, x, split, join, length)
+  return g:queue(level.queue, function()
+    return (ops.all_to_all(x, { group = level.group, ranks = level.ranks, at = level.at,
+      split = split, join = join, length = length }))
+  end)
+end
+
+-- x of the rank before in a circle
+local function pass(g, level, x, keys)
+  return g:queue(level.queue, function()
+    return (ops.shift(x, { group = level.group, axis = 2, length = keys, hops = 1 }))
+  end)
+end
+
+-- attention of this rank's queries to the keys of the circles' ranks, `length` in all: the blocks
+-- come one by one, each is attended to while the next is on its way
+local function ring(g, self, q, k, v, length, scale)
+  local inner, outer, d = self.inner, self.outer, k.shape[5]
+  local function keys(turn, step)
+    local a, b = sequence.part(length, outer.ranks, (outer.at - turn) % outer.ranks)
+    a, b = sequence.part(b - a, inner.ranks, (inner.at - step) % inner.ranks)
+    return b - a
+  end
+  local o, lse
+  local node = G.concat({ k, v }, 4)
+  for turn = 0, outer.ranks - 1 do
+    local kv = node
+    if turn + 1 < outer.ranks then
+      node = pass(g, outer, node, keys(turn + 1, 0))
+    end
+    for step = 0, inner.ranks - 1 do
+      local next = step + 1 < inner.ranks and pass(g, inner, kv, keys(turn, step + 1))
+      -- of an empty block as well: all ranks have the same nodes
+      local part, part_lse = ops.attention(q, kv:slice(4, 0, d), kv:slice(4, d, kv.shape[5]),
+        { scale = scale })
+      if o then
+        o, lse = ops.attention_merge(o, lse, part, part_lse)
+      else
+        o, lse = ops.cast(part, { dtype = "f32" }), part_lse
+      end
+      kv = next
+    end
+  end
+  g:save(lse)
+  return (ops.ring_attention(q, k, v, o, lse, { scale = scale, length = length,
+    mesh = { inner.group, inner.ranks, inner.at, outer.group, outer.ranks, outer.at } }))
+end
+
+--- Attention of this rank's tokens to the tokens of all ranks.
+---@param g mr.Graph
+---@param q mr.Value   [B, G, n, h, d] this rank's
+---@param k mr.Value   likewise
+---@param v mr.Value   [B, G, n, h, e]
+---@param n integer    tokens of all ranks
+---@param scale number|nil  of the scores; d^-0.5
+---@return mr.Value    [B, G, n, h, e]
+function Sequence:attend(g, q, k, v, n, scale)
+  local level, tokens, h = self.heads, lengths(self, n), q.shape[4]
+  local d, e = q.shape[5], v.shape[5]
+  if h % level.ranks ~= 0 then
+    base.raise("MR_E_SHAPE", ("%d ranks exchange heads, of which there are %d"):format(level.ranks,
+      h))
+  end
+  if level.ranks > 1 then
+    local all = exchange(g, level, G.concat({ q, k, v }, 4), 3, 2, tokens[3])
+    q, k, v = all:slice(4, 0, d), all:slice(4, d, 2 * d), all:slice(4, 2 * d, 2 * d + e)
+  end
+  local o, lse
+  if self.inner.ranks * self.outer.ranks > 1 then
+    o = ring(g, self, q, k, v, n, scale or 0)
+  else
+    o, lse = ops.attention(q, k, v, { scale = scale or 0 })
+    g:save(lse)
+  end
+  g:save(o)
+  if level.ranks > 1 then
+    o = exchange(g, level, o, 2, 3, h)
+  end
+  return o
+end
+
+return sequence

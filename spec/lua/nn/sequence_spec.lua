@@ -1,0 +1,233 @@
+--- Tokens that ranks share give what one rank gives with all of them: results, and gradients summed
+-- over the ranks.
+-- Covers: core/op/exchange.c core/op/ring_attention.c core/op/share.h core/comm/rows.c
+local fails = dofile "spec/support/fails.lua"
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
+local sequence = require "moonreel.nn.sequence"
+
+-- Four ranks go through cases of four ranks and fewer. A case is a name, ranks that exchange heads,
+-- circle, circles, height and width of the latent; for attention alone tokens and a dtype.
+local CASES = [[
+local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
+  require "moonreel.core.tensor"
+local ops, sequence = require "moonreel.core.op", require "moonreel.nn.sequence"
+local stdit3, regions = require "moonreel.models.stdit3", require "moonreel.optim.regions"
+local world = require("moonreel.comm").world { deadline_s = 100, check = true }
+local device = E.device(os.getenv "MOONREEL_DEVICE" or "cpu", 1)
+
+local function norm(t) return ops.sum_squares(t:to("f32"):reshape { -1 }):item() ^ 0.5 end
+local function filled(name, shape) return T.new("f32", shape):fill_normal(1, name) end
+
+-- output and gradients by name of a small model, by ranks or by this one alone
+local function model(seq, H, W, recompute)
+  local params = G.params "f32"
+  local net = stdit3.new(params, { depth = 1, hidden_size = 32, num_heads = 4, in_channels = 4,
+    caption_channels = 8, model_max_length = 6 })
+  params:seal()
+  local g, shape = G.graph(params), { 2, 4, 3, H, W }
+  local given = { x = filled("x", shape), y = filled("y", { 2, 6, 8 }), t = T.from({ 2 },
+    { 700, 30.5 }), fps = T.from({ 2 }, { 24, 8 }), text_len = T.from({ 2 }, { 3, 6 }, "i32"),
+    x_mask = T.from({ 2, 3 }, { 1, 0, 1, 1, 1, 0 }, "bool") }
+  local io = { height = H * 8, width = W * 8, sequence = seq,
+    recompute = recompute and function() return true end or nil }
+  for name, value in pairs(given) do
+    io[name] = g:input(name, value.dtype, value.shape)
+  end
+  local out = net:forward(g, io)
+  given.weight = filled("weight", out.shape)
+  g:output("out", out)
+  g:backward((ops.sum(out * g:input("weight", "f32", out.shape), { axes = { 0, 1, 2, 3, 4 } })), {})
+  g:finish()
+  local run <close> = E.new(device, params, { regions = regions.gradients() })
+  for _, p in ipairs(params:list()) do
+    run:set_param(p.frozen and "frozen" or "w", p.name,
+      filled(p.name, p.shape) * 0.2 + (p.name:find "norm" and 1 or 0))
+  end
+  local prog = run:compile(g)
+  for name, value in pairs(given) do
+    prog:set(name, value)
+  end
+  prog:run()
+  local grads = {}
+  for _, p in ipairs(params:list()) do
+    grads[#grads + 1] = not p.frozen and run:param("grad", p.name):clone() or nil
+  end
+  return prog:get "out", grads
+end
+
+-- the same of attention alone over n tokens, text and image in one sequence
+local function attention(seq, n, dtype)
+  local g, shape = G.graph(), { 2, 1, n, 4, 8 }
+  local a, b = 0, n
+  if seq then
+    a, b = seq:share(n)
+  end
+  local x = {}
+  for i, name in ipairs { "q", "k", "v" } do
+    x[i] = g:input(name, dtype, { 2, 1, b - a, 4, 8 })
+  end
+  local o = seq and seq:attend(g, x[1], x[2], x[3], n, 0.5)
+    or ops.attention(x[1], x[2], x[3], { scale = 0.5 })
+  local weight = g:input("weight", "f32", { 2, 1, b - a, 4, 8 })
+  local back = g:backward((ops.sum((ops.cast(o, { dtype = "f32" })) * weight,
+    { axes = { 0, 1, 2, 3, 4 } })), x)
+  local all = { o, table.unpack(back) }
+  for i, value in ipairs(all) do
+    all[i] = seq and seq:gather(g, value, 2, n) or value
+    g:output("out" .. i, all[i])
+  end
+  g:finish()
+  local run <close> = E.new(device, nil, {})
+  local prog = run:compile(g)
+  for _, name in ipairs { "q", "k", "v", "weight" } do
+    local t = filled(name, shape):slice(2, a, b):clone()
+    prog:set(name, name == "weight" and t or t:to(dtype))
+  end
+  prog:run()
+  local grads = {}
+  for i = 1, 3 do
+    grads[i] = prog:get("out" .. i + 1)
+  end
+  return prog:get "out1", grads
+end
+
+-- the worst relative error of gradients; what is next to nothing counts against all of them
+local function worst(got, want)
+  local squares, n, most = 0, 0, 0
+  for _, w in ipairs(want) do
+    squares, n = squares + norm(w) ^ 2, n + T.count(w.shape)
+  end
+  for i, w in ipairs(want) do
+    local floor = 1e-4 * (squares / n) ^ 0.5 * T.count(w.shape) ^ 0.5
+    most = math.max(most, norm(got[i]:to "f32" - w:to "f32") / math.max(norm(w), floor))
+  end
+  return most
+end
+
+for line in io.lines(arg[1]) do
+  local name, kind, heads, inner, outer, a, b, more = line:match(
+    "^(.-): (%a+) (%d) (%d) (%d) (%d+) (%S+) ?(%S*)$")
+  local size = heads * inner * outer // 1 | 0
+  local group <close> = world:split(world:rank() < size and 0 or nil)
+  if group then
+    local seq = sequence.new { rank = group:rank(), heads = heads // 1 | 0, inner = inner // 1 | 0,
+      outer = outer // 1 | 0, comm = group }
+    local build = kind == "model" and function(by)
+      return model(by, tonumber(a), tonumber(b), more == "recompute")
+    end or function(by) return attention(by, tonumber(a), b) end
+    local want, want_grads = build(nil)
+    world:reset_counts()
+    local got, grads = build(seq)
+    local sent = world:counts()
+    if kind == "model" then
+      for _, p in ipairs(grads) do
+        group:all_reduce(p)
+      end
+    end
+    local out, grad = norm(got:to "f32" - want:to "f32") / norm(want), worst(grads, want_grads)
+    local told = T.from({ 1, 4 }, { out, grad, sent.all_to_all and sent.all_to_all.bytes or 0,
+      sent.shift and sent.shift.bytes or 0 }, "f64")
+    local all = group:all_gather(told):totable()
+    if group:rank() == 0 then
+      print(name .. ": " .. table.concat(all, " "))
+      io.stdout:flush()
+    end
+  end
+  world:barrier()
+end
+]]
+
+local LIST = [[
+heads by 2: model 2 1 1 6 6
+heads by 4, uneven: model 4 1 1 5 7
+heads by 4, a token: model 4 1 1 2 1
+ring of 2: model 1 2 1 6 6
+ring of 3: model 1 3 1 6 4 recompute
+ring of 4, empty: model 1 4 1 2 3
+heads by 2, ring of 2: model 2 2 1 5 7 recompute
+circles: model 1 2 2 5 7
+joint, heads by 4: attention 4 1 1 23 f32
+joint, ring of 3: attention 1 3 1 23 f32
+joint, ring of 4, one key: attention 1 4 1 5 f32
+joint, circles: attention 1 2 2 40 f32
+joint, both: attention 2 2 1 41 f32
+joint, long: attention 1 2 1 150 f32
+joint, bf16: attention 1 3 1 40 bf16
+]]
+
+describe("nn.sequence", function()
+  local dir, done
+  local errors = {}
+  setup(function()
+    dir = folder.new()
+    local script, list = dir:write("cases.lua", CASES), dir:write("cases", LIST)
+    done = process.run({ process.program(), "-n", "4", script, list }, "", { deadline_s = 120 })
+    for name, rest in done.output:gmatch "([^\n]+): ([^\n]+)\n" do
+      local row = {}
+      for number in rest:gmatch "%S+" do
+        row[#row + 1] = tonumber(number)
+      end
+      errors[name] = row
+    end
+  end)
+  teardown(function() dir:remove() end)
+
+  for name, dtype in LIST:gmatch "([^\n]+): [^\n]- ?(%a*%d*)\n" do
+    it("gives what one rank gives: " .. name, function()
+      assert.equal(0, done.exit, done.output)
+      local row, half = errors[name], dtype == "bf16"
+      assert.is_table(row, done.output)
+      for at = 1, #row, 4 do
+        assert.is_true(row[at] <= (half and 1e-2 or 1e-5), "forward off by " .. row[at])
+        assert.is_true(row[at + 1] <= (half and 2e-2 or 1e-4), "gradient off by " .. row[at + 1])
+      end
+    end)
+  end
+
+  it("sends the bytes of the formulas", function()
+    assert.equal(0, done.exit, done.output)
+    -- 9 cells of a frame, 3 frames of 2 clips, 32 wide: rank 0 has 5 of them. Half the heads of its
+    -- q, k and v go, and half those of o for the other's 4 cells; the same in the backward pass
+    local cell, all = 3 * 2 * 32 * 4, errors["heads by 2"]
+    assert.equal(cell // 2 * (3 * 5 + 4) + cell // 2 * (3 * 4 + 5), all[3])
+    assert.equal(all[3], all[7])
+    -- forward k and v of the own block, backward once more, and gradients in f32 of the other's
+    -- block and of the own one, on their way home
+    all = errors["ring of 2"]
+    assert.equal(2 * cell * (5 + 5) + 2 * cell * (5 + 4), all[4])
+    assert.equal(2 * cell * (4 + 4) + 2 * cell * (4 + 5), all[8])
+  end)
+
+  it("cuts tokens without gaps, nested and even", function()
+    for _, mesh in ipairs { { 1, 1, 1 }, { 4, 1, 1 }, { 2, 3, 2 }, { 1, 5, 1 }, { 8, 2, 16 } } do
+      local size = mesh[1] * mesh[2] * mesh[3]
+      for _, n in ipairs { 0, 1, 5, 31, 256, 1000 } do
+        local at, least, most = 0, math.huge, 0
+        for rank = 0, size - 1 do
+          local one = sequence.new { rank = rank, heads = mesh[1], inner = mesh[2],
+            outer = mesh[3] }
+          local start, stop = one:share(n)
+          assert.equal(at, start)
+          local text, image = one:joint(n // 3, n - n // 3)
+          assert.equal(stop - start, text + image)
+          assert.equal(math.max(0, math.min(stop, n // 3) - start), text)
+          at, least, most = stop, math.min(least, stop - start), math.max(most, stop - start)
+        end
+        assert.equal(n, at)
+        assert.is_true(most - least <= 1)
+      end
+    end
+  end)
+
+  it("refuses ranks that are not there, and heads that do not divide", function()
+    fails("MR_E_USAGE", "rank 4, 4 ranks: expected 1 x 2 x 2 ranks", sequence.new, { rank = 4,
+      heads = 2, inner = 2 })
+    local G = require "moonreel.core.graph"
+    local g = G.graph()
+    local x = g:input("x", "f32", { 1, 1, 3, 4, 8 })
+    local three = sequence.new { heads = 3 }
+    fails("MR_E_SHAPE", "3 ranks exchange heads, of which there are 4", three.attend, three, g, x,
+      x, x, 9)
+  end)
+end)
