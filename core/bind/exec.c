@@ -142,7 +142,7 @@ typedef struct region_table {
 static const mr_bind_field region_fields[] = {
     MR_BIND_STR("name", region_table, name, "In graphs."),
     MR_BIND_STR("dtype", region_table, dtype, "Of its elements."),
-    MR_BIND_STR("role", region_table, role, "state, master or average."),
+    MR_BIND_STR("role", region_table, role, "state, master, average or weights."),
     MR_BIND_STR("prefix", region_table, prefix, "Of its tensors in a checkpoint."),
     MR_BIND_INT("start", region_table, start, 0, 0, "First element of the trainable range."),
     MR_BIND_INT("stop", region_table, stop, 0, 0, "Behind its last element; 0: all."),
@@ -164,12 +164,12 @@ static mr_region_row region_row(lua_State *L)
     if (!t.name || !t.dtype)
         mr_bind_raise(L, MR_E_USAGE, "exec.new: a region needs a name and a dtype");
     int role = t.role ? 0 : MR_ROLE_STATE;
-    while (t.role && role <= MR_ROLE_AVERAGE && strcmp(role_names[role], t.role) != 0)
+    while (t.role && role <= MR_ROLE_WEIGHTS && strcmp(role_names[role], t.role) != 0)
         role++;
-    if (role > MR_ROLE_AVERAGE)
+    if (role > MR_ROLE_WEIGHTS)
         mr_bind_raise(L, MR_E_USAGE,
-                      "exec.new: region '%s' is '%s'; expected state, master or average", t.name,
-                      t.role);
+                      "exec.new: region '%s' is '%s'; expected state, master, average or weights",
+                      t.name, t.role);
     int space = t.space ? 0 : MR_SPACE_DEVICE;
     while (t.space && mr_bind_spaces[space] && strcmp(mr_bind_spaces[space], t.space) != 0)
         space++;

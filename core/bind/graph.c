@@ -200,6 +200,21 @@ static int g_backward(lua_State *L)
     return 1;
 }
 
+static int g_echo(lua_State *L)
+{
+    mr_bind_check(L, mr_graph_echo(mr_bind_graph(L, 1), mr_bind_graph(L, 2)));
+    lua_settop(L, 1);
+    return 1;
+}
+
+static int g_story(lua_State *L)
+{
+    char **text = (char **)mr_bind_hold(L);
+    mr_bind_check(L, mr_graph_story(mr_bind_graph(L, 1), text));
+    lua_pushstring(L, *text);
+    return 1;
+}
+
 static int g_finish(lua_State *L)
 {
     mr_bind_check(L, mr_graph_finish(mr_bind_graph(L, 1)));
@@ -334,6 +349,9 @@ static const mr_bind_row graph_rows[] = {
     MR_ROW("backward", g_backward, "(loss: mr.Value, wrt?: mr.Value[]): (mr.Value|false)[]",
            "Add the gradients of a scalar: into the parameters, and of the values asked for; "
            "false: none."),
+    MR_ROW("echo", g_echo, "(like: mr.Graph): mr.Graph",
+           "What `like` tells other ranks, of one that computes nothing meanwhile."),
+    MR_ROW("story", g_story, "(): string", "What it tells other ranks, in order."),
     MR_ROW("finish", g_finish, "(): mr.Graph",
            "No more nodes: check it and choose what is done in place."),
     MR_ROW("print", g_print, "(): string", "The graph as text."),

@@ -103,6 +103,54 @@ static int p_seal(lua_State *L)
     return 1;
 }
 
+typedef struct hop_options {
+    const char *queue;
+    int64_t group, ranks, at;
+} hop_options;
+
+static const mr_bind_field hop_fields[] = {
+    MR_BIND_STR("queue", hop_options, queue, "Of its nodes."),
+    MR_BIND_INT("group", hop_options, group, 0, 0, "Of ranks, as comm:rows() gives it."),
+    MR_BIND_INT("ranks", hop_options, ranks, 1, 1, "How many these are."),
+    MR_BIND_INT("at", hop_options, at, 0, 0, "The place of this one among them, from 0."),
+    MR_BIND_END};
+
+static const mr_bind_field shares_fields[] = {
+    MR_BIND_ANY("hops", "table[]", "One or two, first within nodes: {queue, group, ranks, at}."),
+    MR_BIND_BOOL("gradients", mr_shares, gradients, "Reduced in every backward pass."),
+    MR_BIND_BOOL("weights", mr_shares, weights, "Gathered for every pass."), MR_BIND_END};
+
+static void read_hops(lua_State *L, mr_shares *s)
+{
+    if (lua_getfield(L, 2, "hops") != LUA_TTABLE || luaL_len(L, -1) > (int)MR_COUNT(s->hop))
+        mr_bind_raise(L, MR_E_USAGE, "params:share: hops: expected a list of one or two tables");
+    s->hops = (int)luaL_len(L, -1);
+    for (int i = 0; i < s->hops; i++) {
+        hop_options o = {0};
+        lua_rawgeti(L, -1, i + 1);
+        mr_bind_options(L, lua_gettop(L), "params:share, hops", hop_fields, &o);
+        mr_queue queue = mr_queue_find(o.queue ? o.queue : "");
+        if (queue == MR_QUEUE_COUNT)
+            mr_bind_raise(L, MR_E_USAGE, "params:share: hop %d: no queue '%s'", i + 1,
+                          o.queue ? o.queue : "");
+        s->hop[i] = (mr_hop){queue, o.group, (int)o.ranks, (int)o.at};
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+}
+
+/* share(options): what ranks do not hold whole */
+static int p_share(lua_State *L)
+{
+    mr_params *p = mr_bind_params(L, 1);
+    mr_shares shares = {0};
+    mr_bind_options(L, 2, "params:share", shares_fields, &shares);
+    read_hops(L, &shares);
+    mr_bind_check(L, mr_params_share(p, &shares));
+    lua_settop(L, 1);
+    return 1;
+}
+
 static int p_buckets(lua_State *L)
 {
     const mr_params *p = mr_bind_params(L, 1);
@@ -186,6 +234,9 @@ static const mr_bind_row params_rows[] = {
                    "No more parameters: places in memory are fixed, cut into buckets for ranks "
                    "where options say so.",
                    cut_fields),
+    MR_ROW_OPTIONS("share", p_share, "(options: table): mr.Params",
+                   "What ranks of a sealed table share, in all graphs that are built from now on.",
+                   shares_fields),
     MR_ROW("buckets", p_buckets, "(): table[]",
            "Buckets of the trained range {start, stop, chunk}: each rank owns a chunk of each."),
     MR_ROW("list", p_list, "(): table[]",

@@ -271,30 +271,32 @@ out:
     return st;
 }
 
+/* Weights rounded from one region of masters, in all regions that hold them. */
+static mr_status round_master(mr_exec *e, const region *master, int64_t piece, float *values)
+{
+    for (int64_t at = master->row.start; at < master->row.stop; at += piece) {
+        int64_t m = MR_MIN(master->row.stop - at, piece);
+        MR_TRY(mr_exec_read(e, master->row.name, (size_t)(at - master->row.start) * 4, values,
+                            (size_t)m * 4));
+        for (int i = 0; i < e->n_regions; i++)
+            if (e->regions[i].row.role == MR_ROLE_WEIGHTS)
+                MR_TRY(put(e, &e->regions[i], at, m, values, values + piece));
+    }
+    return MR_OK;
+}
+
 mr_status mr_exec_refresh(mr_exec *e)
 {
     enum { PIECE = 1 << 18 };
-    const region *w = NULL, *master = NULL;
-    for (int i = 0; i < e->n_regions; i++) {
-        const region *r = &e->regions[i];
-        if (r->row.role == MR_ROLE_WEIGHTS)
-            w = r;
-        else if (r->row.role == MR_ROLE_MASTER && !r->row.shared)
-            master = r;
-    }
-    if (!master)
-        return MR_OK;
     float *values = mr_alloc(PIECE * 2 * sizeof *values);
     if (!values)
         return mr_fail_memory(PIECE * 2 * sizeof *values);
     mr_status st = MR_OK;
-    for (int64_t at = master->row.start; at < master->row.stop; at += PIECE) {
-        int64_t m = MR_MIN(master->row.stop - at, (int64_t)PIECE);
-        MR_TRY_GOTO(mr_exec_read(e, master->row.name, (size_t)(at - master->row.start) * 4, values,
-                                 (size_t)m * 4));
-        MR_TRY_GOTO(put(e, w, at, m, values, values + PIECE));
+    for (int i = 0; i < e->n_regions && st == MR_OK; i++) {
+        const region *r = &e->regions[i];
+        if (r->row.role == MR_ROLE_MASTER && !r->row.shared)
+            st = round_master(e, r, PIECE, values);
     }
-out:
     mr_free(values);
     return st;
 }

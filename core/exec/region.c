@@ -8,7 +8,7 @@
 
 static mr_status check(const mr_region_row *r, int64_t elements, const mr_region_row *before, int n)
 {
-    bool weights = r->role != MR_ROLE_STATE;
+    bool weights = r->role == MR_ROLE_MASTER || r->role == MR_ROLE_AVERAGE;
     for (int i = 0; i < n; i++)
         if (strcmp(before[i].name, r->name) == 0)
             return mr_fail(MR_E_USAGE, "region '%s' is there already; try: another name", r->name);
@@ -50,7 +50,9 @@ mr_status mr_regions(const mr_params *params, const mr_region_row *rows, int n, 
                              .per = 1};
     for (int i = 0; i < n; i++) {
         mr_region_row r = rows[i];
-        if (!r.start && !r.stop)
+        if (r.role == MR_ROLE_WEIGHTS)
+            out[0].stop = 0, r.dtype = compute, r.prefix = "", r.per = 1;
+        else if (!r.start && !r.stop)
             r.stop = elements;
         if (!r.per)
             r.per = 1;

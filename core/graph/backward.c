@@ -25,8 +25,7 @@ typedef struct walk {
     mr_ref *leaf, *next_leaf;
 } walk;
 
-/* Does a gradient end here: a value of its own, or a parameter in gathered weights? */
-static bool is_leaf(const value *v)
+bool graph_is_leaf(const value *v)
 {
     return v->view == VIEW_NONE || v->view == VIEW_WINDOW;
 }
@@ -170,12 +169,6 @@ static mr_status undo_view(walk *w, mr_ref x)
     return add_grad(w, v.parent, back);
 }
 
-/* Was this gradient added to region "grad" by the row that made it? */
-static bool in_grad(const mr_graph *g, mr_ref grad)
-{
-    return g->storages.at[g->values.at[grad].pub.storage].kind == MR_REGION;
-}
-
 /* What the gradient of x is kept in: of a parameter that somebody asked for in f32, as in region
  * "grad". */
 static mr_dtype grad_dtype(const mr_graph *g, mr_ref x)
@@ -192,8 +185,7 @@ static mr_status param_grad(walk *w, mr_ref x)
     const mr_param *p = mr_params_at(g->params, g->values.at[x].pub.param);
     if (grad == MR_NONE || p->frozen)
         return MR_OK;
-    MR_TRY(mr_graph_region(g, "grad", MR_SPACE_DEVICE, MR_F32, p->offset, p->desc.rank, p->desc.dim,
-                           &acc));
+    MR_TRY(graph_grad_place(g, p->offset, &p->desc, &acc));
     return mr_graph_add(g, "accumulate", MR_NO_ATTRS, (mr_ref[]){acc, grad}, 2, outs);
 }
 
@@ -230,7 +222,7 @@ static mr_status undo_node(walk *w, int id)
         return st;
     }
     for (int i = 0; i < node.n_in; i++) {
-        if (!ctx.need[i] || ctx.din[i] == MR_NONE || in_grad(g, ctx.din[i]))
+        if (!ctx.need[i] || ctx.din[i] == MR_NONE || graph_in_grad(g, ctx.din[i]))
             continue;
         mr_dtype want = grad_dtype(g, ctx.in[i]);
         if (g->values.at[ctx.din[i]].pub.desc.dtype != want)
@@ -260,9 +252,8 @@ mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc)
     const mr_param *p = v->pub.param >= 0 ? mr_params_at(g->params, v->pub.param) : NULL;
     if (!p || p->frozen || v->asked || !mr_desc_is_dense(&desc))
         return zeros(g, MR_F32, desc.rank, desc.dim, acc);
-    // the same view, on the parameter's place in "grad"
-    return mr_graph_region(g, "grad", MR_SPACE_DEVICE, MR_F32, p->offset + v->pub.param_at,
-                           desc.rank, desc.dim, acc);
+    // the same view, on the parameter's place
+    return graph_grad_place(g, p->offset + v->pub.param_at, &desc, acc);
 }
 
 /* Parameters in wrt: the gradient is that of all their uses. */
@@ -277,7 +268,7 @@ static void mark_asked(walk *w, const mr_ref *wrt, int n_wrt)
     }
     // views come after what they are views of
     for (int x = 0; n_wrt && x < w->n; x++)
-        if (!is_leaf(&g->values.at[x]) && g->values.at[x].pub.param >= 0)
+        if (!graph_is_leaf(&g->values.at[x]) && g->values.at[x].pub.param >= 0)
             g->values.at[x].asked = g->values.at[g->values.at[x].parent].asked;
 }
 
@@ -285,7 +276,7 @@ static void mark_asked(walk *w, const mr_ref *wrt, int n_wrt)
 static mr_status result_of(walk *w, mr_ref x, mr_ref *out)
 {
     mr_graph *g = w->g;
-    int param = is_leaf(&g->values.at[x]) ? g->values.at[x].pub.param : -1;
+    int param = graph_is_leaf(&g->values.at[x]) ? g->values.at[x].pub.param : -1;
     *out = w->grad[x];
     for (mr_ref y = param < 0 ? MR_NONE : w->leaf[param]; y != MR_NONE; y = w->next_leaf[y]) {
         if (y == x || w->grad[y] == MR_NONE)
@@ -318,7 +309,7 @@ static mr_status begin(walk *w)
         g->clones[i] = -1;
     for (mr_ref x = w->n - 1; x >= 0; x--) {
         int param = g->values.at[x].pub.param;
-        if (param < 0 || !is_leaf(&g->values.at[x]))
+        if (param < 0 || !graph_is_leaf(&g->values.at[x]))
             continue;
         w->next_leaf[x] = w->leaf[param];
         w->leaf[param] = x;
@@ -336,7 +327,7 @@ static void mark_need(walk *w, const mr_ref *wrt, int n_wrt)
         tape_entry e = g->tape.at[t];
         if (e.node < 0) {
             const value *v = &g->values.at[e.value];
-            if (!is_leaf(v))
+            if (!graph_is_leaf(v))
                 w->need[e.value] = w->need[e.value] || w->need[v->parent];
             else if (v->asked ||
                      (v->pub.param >= 0 && !mr_params_at(g->params, v->pub.param)->frozen))
@@ -395,10 +386,12 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
     g->queue = MR_Q_COMPUTE;
     g->fetch_at = g->newest;
 
+    MR_TRY_GOTO(graph_count_leaves(g));
     MR_TRY_GOTO(seed(g, loss, &w.grad[loss]));
     w.need[loss] = true;
     for (int t = last - 1; t >= 0; t--) {
         tape_entry e = g->tape.at[t];
+        MR_TRY_GOTO(graph_reduce_complete(g, false));
         if (e.node >= 0) {
             for (int i = 0; i < g->nodes.at[e.node].n_out; i++)
                 if (g->nodes.at[e.node].out[i] != MR_NONE)
@@ -407,11 +400,14 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
             continue;
         }
         MR_TRY_GOTO(gather_parts(&w, e.value));
-        if (!is_leaf(&g->values.at[e.value]))
+        if (!graph_is_leaf(&g->values.at[e.value]))
             MR_TRY_GOTO(undo_view(&w, e.value));
-        else if (g->values.at[e.value].pub.param >= 0)
+        else if (g->values.at[e.value].pub.param >= 0) {
             MR_TRY_GOTO(param_grad(&w, e.value));
+            graph_leaf_over(g, g->values.at[e.value].pub.param);
+        }
     }
+    MR_TRY_GOTO(graph_reduce_complete(g, true));
     for (int i = 0; i < n_wrt; i++)
         MR_TRY_GOTO(result_of(&w, wrt[i], &dwrt[i]));
 out:

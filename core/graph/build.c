@@ -11,7 +11,8 @@ mr_status mr_graph_new(mr_params *params, const mr_graph_options *options, mr_gr
         return mr_fail_memory(sizeof *g);
     mr_arena_init(&g->arena);
     g->params = params, g->origin = "", g->open_block = -1;
-    g->newest = g->sent = g->sent_due = g->fetch_at = MR_NONE;
+    g->newest = g->sent = g->sent_due = g->fetch_at = g->gather_at = MR_NONE;
+    g->reduced[0] = g->reduced[1] = MR_NONE;
     if (options)
         g->options = *options;
     *out = g;
@@ -24,7 +25,8 @@ void mr_graph_free(mr_graph *g)
         return;
     mr_arena_fini(&g->arena);
     mr_free(g->nodes.at), mr_free(g->values.at), mr_free(g->storages.at), mr_free(g->tape.at);
-    mr_free(g->blocks.at), mr_free(g->outputs.at), mr_free(g->clones);
+    mr_free(g->blocks.at), mr_free(g->outputs.at), mr_free(g->clones), mr_free(g->buckets);
+    mr_free(g->story.at);
     mr_free(g);
 }
 
@@ -129,6 +131,8 @@ mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out)
     if (!mr_params_sealed(g->params))
         return mr_fail(MR_E_USAGE, "parameter '%s': seal the table before building graphs",
                        p->name);
+    if (!p->frozen && mr_params_shares(g->params)->weights)
+        return graph_gathered(g, id, out);
     mr_storage s = {.kind = MR_REGION,
                     .bytes = mr_desc_span_bytes(&p->desc),
                     .region = p->frozen ? "frozen" : "w",

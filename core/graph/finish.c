@@ -16,9 +16,12 @@ typedef struct pass {
     int *use, *earlier, n_used;
 } pass;
 
-/* A node that changes a persistent region is wanted for its effect. */
+/* A node that changes a persistent region, or that other ranks wait for, is wanted for its
+ * effect. */
 static bool has_effect(const mr_graph *g, const mr_node *node)
 {
+    if (graph_tells(node))
+        return true;
     for (int i = 0; i < node->n_out; i++) {
         if (node->out[i] == MR_NONE)
             continue;

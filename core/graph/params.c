@@ -14,6 +14,7 @@ struct mr_params {
     int64_t elements[2]; /* trainable, frozen */
     int ranks, buckets;
     int64_t *bucket_end;
+    mr_shares shares;
 };
 
 mr_status mr_params_new(mr_dtype compute, mr_params **out)
@@ -182,7 +183,7 @@ void mr_params_owned(const mr_params *p, int i, int rank, int64_t *start, int64_
     *start = from + rank * chunk, *stop = *start + chunk;
 }
 
-int mr_params_owner(const mr_params *p, int64_t element)
+int mr_params_bucket_of(const mr_params *p, int64_t element)
 {
     int low = 0, high = p->buckets - 1;
     while (low < high) {
@@ -192,9 +193,47 @@ int mr_params_owner(const mr_params *p, int64_t element)
         else
             high = mid;
     }
+    return low;
+}
+
+int mr_params_owner(const mr_params *p, int64_t element)
+{
     int64_t start, stop;
-    mr_params_bucket(p, low, &start, &stop);
+    mr_params_bucket(p, mr_params_bucket_of(p, element), &start, &stop);
     return (int)((element - start) / ((stop - start) / p->ranks));
+}
+
+mr_status mr_params_share(mr_params *p, const mr_shares *shares)
+{
+    int ranks = 1;
+    if (!p->sealed)
+        return mr_fail(MR_E_USAGE, "the table is not sealed; try: seal it for its ranks first");
+    for (int i = 0; i < shares->hops; i++) {
+        const mr_hop *hop = &shares->hop[i];
+        if (hop->ranks < 1 || hop->at < 0 || hop->at >= hop->ranks)
+            return mr_fail(MR_E_RANGE, "hop %d: place %d of %d ranks", i + 1, hop->at, hop->ranks);
+        ranks *= hop->ranks;
+    }
+    if (shares->hops && ranks != p->ranks)
+        return mr_fail(MR_E_RANGE, "hops of %d ranks over a table that is cut for %d", ranks,
+                       p->ranks);
+    p->shares = *shares;
+    return MR_OK;
+}
+
+const mr_shares *mr_params_shares(const mr_params *p)
+{
+    return &p->shares;
+}
+
+void mr_params_chunk(const mr_params *p, int i, int64_t *start, int64_t *stop)
+{
+    mr_params_bucket(p, i, start, stop);
+    for (int k = 0; k < p->shares.hops; k++) {
+        const mr_hop *hop = &p->shares.hop[k];
+        int64_t piece = (*stop - *start) / hop->ranks;
+        *start += hop->at * piece, *stop = *start + piece;
+    }
 }
 
 bool mr_params_sealed(const mr_params *p)

@@ -27,6 +27,8 @@ static bool repeats(const mr_graph *g, const value *r)
 {
     if (!r->forward || r->pub.node < 0 || r->setup || r->pub.save || r->pub.node >= g->n_forward)
         return false;
+    if (r->gathered)
+        return true;
     const mr_node *node = &g->nodes.at[r->pub.node];
     if (node->block >= 0 && g->blocks.at[node->block].recompute)
         return true;
@@ -79,7 +81,8 @@ mr_status graph_available(mr_graph *g, mr_ref x, mr_ref *out)
         for (int i = 0; i < copy.n_in; i++)
             if (copy.in[i] != MR_NONE)
                 MR_TRY(graph_available(g, copy.in[i], &copy.in[i]));
-        copy.recompute_of = id, copy.backward = true, copy.after = MR_NONE;
+        copy.recompute_of = id, copy.backward = true;
+        MR_TRY(graph_gather_again(g, id, &copy.after));
         mr_ref outs[MR_MAX_OUT];
         MR_TRY(graph_append(g, &copy, outs));
         g->clones[id] = g->nodes.n - 1;

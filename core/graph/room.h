@@ -30,6 +30,7 @@ typedef struct value {
     bool forward; /* made before the backward pass began */
     /* of a parameter whose gradient the caller wants as a value: no row adds it to "grad" unseen */
     bool asked;
+    bool gathered; /* weights of all ranks, which the backward pass gathers again */
 } value;
 
 /* Building order of nodes, views and leaves: the backward pass walks it in reverse. */
@@ -47,6 +48,20 @@ typedef struct output {
     const char *name;
     mr_ref value;
 } output;
+
+/* A bucket of a table that ranks share, in one graph. */
+typedef struct bucket {
+    mr_ref weights; /* gathered; MR_NONE not yet */
+    mr_ref grad;    /* its gradients in the arena; MR_NONE none so far */
+    int missing;    /* leaves of its parameters whose gradient is not complete */
+    int gather;     /* the node that begins to gather it, -1 none */
+    bool again;     /* gathered in the backward pass */
+} bucket;
+/* What a graph tells other ranks, in its order. */
+typedef struct told {
+    bool reduces; /* else gathers */
+    int bucket;
+} told;
 
 /* A growing array; elements move, so hold indices across calls. */
 #define VEC(T)                                                                                     \
@@ -76,7 +91,13 @@ struct mr_graph {
     mr_ref sent;     /* the newest copy of an offload */
     mr_ref sent_due; /* the one before it, until a node of compute waits for it */
     mr_ref fetch_at; /* what compute makes before it needs the newest that came back */
-    bool backward;   /* nodes added now belong to the backward pass */
+    bucket *buckets; /* of a shared table; NULL before it is needed */
+    VEC(told) story;
+    mr_ref gather_at;  /* what compute makes before it needs the newest that was gathered */
+    int to_reduce;     /* bucket that is reduced next, -1 none */
+    int adding;        /* buckets whose gradients are begun and not reduced so far */
+    mr_ref reduced[2]; /* the newest reductions, the very newest first */
+    bool backward;     /* nodes added now belong to the backward pass */
     bool finished;
     /* forward node -> its repetition in the backward part, -1 none */
     int *clones;
@@ -91,11 +112,31 @@ mr_status graph_new_storage(mr_graph *g, mr_class kind, size_t bytes, int *out);
 mr_status graph_new_value(mr_graph *g, const value *v, mr_ref *out);
 /* Append a node with inferred outputs; no copies inserted, no tape entry beyond its own. */
 mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs);
+/* Does a gradient end here: a value of its own, or a parameter in gathered weights? */
+bool graph_is_leaf(const value *v);
 /* In the backward pass: the value to read instead of forward value x (a repetition where x is not
  * kept). */
 mr_status graph_available(mr_graph *g, mr_ref x, mr_ref *out);
 /* Before a backward pass: mark what leaves its recompute block, and the outputs, as kept. */
 void graph_save_results(mr_graph *g);
+/* ---- shards.c: what ranks share of the table ---- */
+
+/* The parameter `id` in weights that are gathered for it. */
+mr_status graph_gathered(mr_graph *g, int id, mr_ref *out);
+/* Where the gradient of `desc` elements from `at` of the trainable range on is added up. */
+mr_status graph_grad_place(mr_graph *g, int64_t at, const mr_desc *desc, mr_ref *out);
+/* Is that such a place? Then the row that made it has added it there. */
+bool graph_in_grad(const mr_graph *g, mr_ref grad);
+/* Around the backward walk: leaves of parameters are counted, each is over at some time, and what
+ * is complete is reduced; `all`: the rest too. */
+mr_status graph_count_leaves(mr_graph *g);
+void graph_leaf_over(mr_graph *g, int param);
+mr_status graph_reduce_complete(mr_graph *g, bool all);
+/* Before a node is repeated that may be of a gather: what the repetition waits for. */
+mr_status graph_gather_again(mr_graph *g, int node, mr_ref *after);
+/* Does a node tell other ranks what they wait for? */
+bool graph_tells(const mr_node *node);
+
 /* Is this node a copy between two spaces? Such a one moves bytes as they lie. */
 bool graph_crosses(const mr_graph *g, const mr_node *node);
 /* May a row with this access read or write these strides? */

@@ -1,8 +1,10 @@
-/* reduce_scatter, all_gather: one value of all ranks of a group, in its place; total: of little.
+/* reduce_scatter, all_gather: one value of all ranks of a group, in its place; gather: of what each
+ * has; total: of little.
  *
  *   x [n], in W equal chunks of which each rank owns one
  *   reduce_scatter   own chunk = its sum over ranks, in their order; others = 0
  *   all_gather       each chunk = that of its owner
+ *   gather           x [n] -> y [W n]: each chunk of y = x of its owner, this rank's the `at`-th
  *   total            x [n] f64 -> y [1] f64, the sum of x over its elements, then over ranks
  *
  * `group` is a number of moonreel/collective.h; 0: this rank alone, and x stays. They stand in
@@ -10,6 +12,8 @@
  * nothing else does. Ref: parallelism 1, 3. Licence: Apache-2.0 */
 #include "moonreel/collective.h"
 #include "op/row.h"
+
+#include <string.h>
 
 typedef struct attr {
     int64_t group;
@@ -69,6 +73,44 @@ MR_KERNEL(total)
     return run(call, MR_COLLECTIVE_ALL_REDUCE);
 }
 
+/* ---- gather ---- */
+
+typedef struct gather_attr {
+    int64_t group, ranks, at;
+} gather_attr;
+
+static mr_status infer_gather(mr_infer *c)
+{
+    const gather_attr *a = c->attr;
+    MR_TRY(infer(c));
+    if (a->at >= a->ranks)
+        return mr_fail(MR_E_USAGE, "at is %lld; expected 0 to %lld, a place among the ranks",
+                       (long long)a->at, (long long)a->ranks - 1);
+    c->out[0].dim[0] *= a->ranks;
+    return MR_OK;
+}
+
+// x into its place, zeros elsewhere: what this rank alone has
+static mr_status naive_gather(const mr_call *c)
+{
+    const gather_attr *a = c->attr;
+    const size_t bytes = mr_desc_span_bytes(&c->in[0].desc);
+    char *own = (char *)c->out[0].data + (size_t)a->at * bytes;
+    memset(c->out[0].data, 0, mr_desc_span_bytes(&c->out[0].desc));
+    memcpy(own, c->in[0].data, bytes);
+    return MR_OK;
+}
+
+MR_KERNEL(gather)
+{
+    const gather_attr *a = call->attr;
+    const size_t bytes = mr_desc_span_bytes(&call->in[0].desc);
+    if (!a->group)
+        return naive_gather(call);
+    memcpy((char *)call->out[0].data + (size_t)a->at * bytes, call->in[0].data, bytes);
+    return run(call, MR_COLLECTIVE_ALL_GATHER);
+}
+
 #define GROUP                                                                                      \
     {                                                                                              \
         {                                                                                          \
@@ -105,4 +147,23 @@ MR_OP(total) = {
     .cpu = {.run = MR_CPU(total)},
     .hidden = true,
     .cases = MR_CASES("x=[1] f64", "x=[5] f64"),
+};
+
+MR_OP(gather) = {
+    .name = "gather",
+    .doc = "What each rank has, side by side.",
+    .in = {{"x", "[n] f32|bf16", MR_CONTIG, MR_NO_GRAD}},
+    .out = {{"y", "[ranks n] like x", 0, false, MR_CONTIG}},
+    .attr = {{"group", MR_ATTR_I64, offsetof(gather_attr, group), 0, 0, 1 << 30, false,
+              "number of a group of ranks; 0: this one alone"},
+             {"ranks", MR_ATTR_I64, offsetof(gather_attr, ranks), 1, 1, 1 << 20, false,
+              "how many these are"},
+             {"at", MR_ATTR_I64, offsetof(gather_attr, at), 0, 0, 1 << 20, false,
+              "the place of this one among them, from 0"}},
+    .infer = infer_gather,
+    .cost = cost,
+    .naive = naive_gather,
+    .cpu = {.run = MR_CPU(gather)},
+    .hidden = true,
+    .cases = MR_CASES("x=[1] f32", "x=[515] bf16 ranks=3 at=1", "x=[64] f32 ranks=2"),
 };

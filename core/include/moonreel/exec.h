@@ -171,7 +171,9 @@ typedef enum mr_region_role {
     MR_ROLE_STATE,   /* gradients, moments: zeros */
     MR_ROLE_MASTER,  /* f32 weights that an optimizer keeps and "w" is rounded from */
     MR_ROLE_AVERAGE, /* averaged weights: begin as the weights, f32 */
-    MR_ROLE_WEIGHTS, /* "w" and "frozen", in compute dtype: every executor has them by itself */
+    /* "w" and "frozen", in compute dtype: every executor has them by itself. With rows of weights,
+     * in their place, "w" is empty. */
+    MR_ROLE_WEIGHTS,
     MR_ROLE_FROZEN
 } mr_region_role;
 

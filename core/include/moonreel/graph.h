@@ -75,8 +75,9 @@ MR_API void mr_params_bucket(const mr_params *params, int i, int64_t *start, int
 /* The part of bucket i that a rank owns: by position, whatever parameters lie there. */
 MR_API void mr_params_owned(const mr_params *params, int i, int rank, int64_t *start,
                             int64_t *stop);
-/* The rank that owns an element of the trainable range. */
+/* The rank that owns an element of the trainable range; the bucket it lies in. */
 MR_API int mr_params_owner(const mr_params *params, int64_t element);
+MR_API int mr_params_bucket_of(const mr_params *params, int64_t element);
 MR_API bool mr_params_sealed(const mr_params *params);
 MR_API int mr_params_count(const mr_params *params);
 /* lent; NULL when there is no such id */
@@ -85,6 +86,34 @@ MR_API int mr_params_find(const mr_params *params, const char *name); /* -1 when
 MR_API mr_dtype mr_params_compute(const mr_params *params);
 /* of the whole range, pads included */
 MR_API int64_t mr_params_elements(const mr_params *params, bool frozen);
+/* Ranks that tell each other what each holds of a bucket, on the queue of one hop: of all of them,
+ * or first within nodes and then between these. Each hop keeps an equal, contiguous piece of what
+ * the one before it kept: the `at`-th of `ranks`. Ref: parallelism 9. */
+typedef struct mr_hop {
+    int queue;     /* mr_queue */
+    int64_t group; /* of moonreel/collective.h */
+    int ranks, at;
+} mr_hop;
+/* What of a sealed table this rank does not hold whole, in every graph over it that is built from
+ * then on. Region i of a kind covers this rank's chunk of bucket i, the one behind all hops.
+ *
+ * gradients: backward adds up those of a bucket in the arena, and when the last one is there they
+ * are reduced over ranks into regions "grad", "grad.2", ...; buckets go from the last to the first.
+ *
+ * weights: a bucket is gathered from regions "w.1", "w.2", ... when its first parameter is asked
+ * for, and again in the backward pass; each gather may set out when compute begins with the bucket
+ * before it, so that two of them are there at a time. */
+typedef struct mr_shares {
+    mr_hop hop[2];
+    int hops; /* 0: nothing is shared */
+    bool gradients, weights;
+} mr_shares;
+/* Errors: MR_E_USAGE not sealed; MR_E_RANGE hops that do not make the ranks that the table is cut
+ * for */
+MR_API mr_status mr_params_share(mr_params *params, const mr_shares *shares);
+MR_API const mr_shares *mr_params_shares(const mr_params *params); /* lent */
+/* This rank's chunk of bucket i. Without shares: all of it. */
+MR_API void mr_params_chunk(const mr_params *params, int i, int64_t *start, int64_t *stop);
 /* The initial values of one parameter, drawn with its name's hash as sample key: out [its shape]
  * f32, dense. */
 MR_API mr_status mr_params_init(const mr_params *params, int id, uint64_t seed, float *out);
@@ -175,7 +204,7 @@ MR_API mr_status mr_graph_input(mr_graph *g, const char *name, mr_dtype dtype, i
                                 const int64_t *dim, mr_ref *out);
 /* copies the data */
 MR_API mr_status mr_graph_const(mr_graph *g, const mr_view *data, mr_ref *out);
-/* of a sealed table, compute dtype */
+/* of a sealed table, compute dtype: in region "w" or "frozen", or in gathered weights */
 MR_API mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out);
 /* The parameter `id` inside `x`, a value of compute dtype, dense and of one dimension, whose first
  * element is element `first` of the trainable range: gathered weights. It is the parameter as far
@@ -238,6 +267,12 @@ MR_API mr_status mr_graph_save(mr_graph *g, mr_ref x);
  */
 MR_API mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt,
                                    mr_ref *dwrt);
+/* Of a rank that computes nothing while others run `like`, over the same table: the gathers of that
+ * graph in its order, and its reductions, of zeros. Errors: MR_E_USAGE other tables */
+MR_API mr_status mr_graph_echo(mr_graph *g, const mr_graph *like);
+/* What a graph over a shared table tells other ranks, in order: "gather 1", "reduce 1". All ranks
+ * run graphs of one story at a time. Owns: caller frees with mr_free. Errors: MR_E_MEMORY */
+MR_API mr_status mr_graph_story(const mr_graph *g, char **text);
 /* No more nodes: drops what nothing needs, decides in-place, fixes order. Nothing is done in place
  * of a value that another queue reads. */
 MR_API mr_status mr_graph_finish(mr_graph *g);

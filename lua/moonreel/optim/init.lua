@@ -112,8 +112,9 @@ end
 -- rows that update what lies in [from, to)
 local function update(g, kinds, params, from, to, by)
   local m, v = kinds[regions.moments[1].name], kinds[regions.moments[2].name]
-  local list, w = ranges(params, from, to), kinds.w[1]
+  local list = ranges(params, from, to)
   for _, r in ipairs(in_host_memory(m) and cut(list) or list) do
+    local w = row_of(kinds.w, r)
     local rows, places, here = {row_of(kinds.master, r), row_of(m, r), row_of(v, r),
       row_of(kinds.ema, r)}, {}, {}
     for i, row in ipairs(rows) do
@@ -122,7 +123,7 @@ local function update(g, kinds, params, from, to, by)
     end
     local weights = rows[1] ~= w and not rows[1].shared and place(g, w, r)
     local master, _, first, second, average = ops.adamw(here[1],
-      g:region("grad", "f32", r.start, {r.stop - r.start}), here[2], here[3], here[4] or false,
+      place(g, row_of(kinds.grad, r), r), here[2], here[3], here[4] or false,
       weights, by.hyper, by.sumsq, {decay = r.decay, lr_factor = r.lr_factor})
     local updated, gone = {master, first, second, average}, nil
     for i, row in ipairs(rows) do
@@ -135,7 +136,7 @@ end
 -- the nodes of an update by ranks
 local function update_by_ranks(g, kinds, params, team, by, reduced)
   local moments, w = kinds[regions.moments[1].name], kinds.w[1]
-  local parts = team:owned()
+  local parts, own = team:owned(), {}
   local sharded = moments[1].start == parts[1].start and moments[1].stop == parts[1].stop
   if sharded and #moments ~= #parts or not sharded and (moments[1].start ~= 0
       or moments[1].stop ~= params:elements()) then
@@ -146,11 +147,16 @@ local function update_by_ranks(g, kinds, params, team, by, reduced)
   if not reduced then
     team:reduce(g)
   end
-  by.sumsq = team:sum_squares(g)
+  for i, part in ipairs(parts) do
+    own[i] = place(g, row_of(kinds.grad, part), part)
+  end
+  by.sumsq = team:sum_squares(g, own)
   for i, bucket in ipairs(team.buckets) do
     if sharded then
       update(g, kinds, params, parts[i].start, parts[i].stop, by)
-      team:gather(g, w.name, w.dtype, i)
+      if not team.weights then
+        team:gather(g, w.name, w.dtype, i)
+      end
     else
       team:gather(g, "grad", "f32", i)
       update(g, kinds, params, bucket.start, bucket.stop, by)
@@ -162,8 +168,7 @@ end
 ---@param run mr.Exec       with the regions of regions.adamw: averages are kept where it has them
 ---@param params mr.Params  sealed
 ---@param team mr.Ranks|nil ranks that update together (moonreel.optim.ranks)
----@param reduced boolean|nil  every micro-step ends with team:reduce, or update:reduce is called in
----   its place
+---@param reduced boolean|nil  every micro-step ends with the reduction
 ---@return mr.Update        MR_E_RECIPE when every parameter is frozen
 function optim.new(run, params, team, reduced)
   local list, trained = ranges(params, 0, params:elements())
@@ -183,24 +188,13 @@ function optim.new(run, params, team, reduced)
     update_by_ranks(g, kinds, params, team, by, reduced)
   else
     local first, last = list[1], list[#list]
-    by.sumsq = ops.sum_squares(g:region("grad", "f32", first.start, {last.stop - first.start}))
+    local all = {start = first.start, stop = last.stop}
+    by.sumsq = ops.sum_squares(place(g, kinds.grad[1], all))
     update(g, kinds, params, 0, params:elements(), by)
   end
   g:output("sumsq", by.sumsq)
   g:finish()
-  local self = setmetatable({run = run, graph = g, prog = run:compile(g)}, Update)
-  if reduced then
-    self.alone = G.graph(params)
-    team:reduce(self.alone)
-    self.alone:finish()
-    self.reduction = run:compile(self.alone)
-  end
-  return self
-end
-
---- Of a rank that has nothing to compute in this step: what its micro-step would have ended with.
-function Update:reduce()
-  self.reduction:run()
+  return setmetatable({run = run, graph = g, prog = run:compile(g)}, Update)
 end
 
 local read_step = options.declare("update:step", {

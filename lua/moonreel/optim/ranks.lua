@@ -4,7 +4,10 @@
 -- norm is that of all owners' chunks. Where every rank keeps all of an optimizer's state (ZeRO 0)
 -- the sums are gathered and everything is updated everywhere; where it keeps that of its own chunks
 -- (ZeRO 1) it updates these, and the weights are gathered. Both give the same bits, because sums
--- are added once, in the order of ranks.
+-- are added once, in the order of ranks. ZeRO 2 keeps no more of the gradients than these chunks:
+-- those of a bucket are reduced when the backward pass is over with it, and its memory is free.
+-- ZeRO 3 keeps no more of the weights either: they are gathered, two buckets at a time, for each
+-- pass. Every graph over the table then does both by itself.
 --
 -- Over nodes there are two hops, within each and then between them; rank (node n, place l) owns
 -- chunk l * nodes + n, so that each hop works on what lies together.
@@ -19,6 +22,9 @@ local ranks = {}
 ---@class mr.Ranks
 ---@field rank integer
 ---@field size integer
+---@field stage integer    0 to 3
+---@field gradients boolean  graphs reduce their own gradients, chunks of which are all it keeps
+---@field weights boolean    graphs gather the weights, likewise
 ---@field owner integer    number of the chunk of each bucket that this rank owns, from 0
 ---@field hops table[]     {queue, group, parts, at}: first within nodes
 ---@field buckets table[]  {start, stop, chunk} of the table
@@ -28,7 +34,7 @@ Ranks.__index = Ranks
 --- What a recipe shards over ranks: plugin_config.zero_stage, else what the references' plugin is
 -- named after.
 ---@param settings table
----@return integer  1: masters, moments and averages; 0: nothing
+---@return integer  0: nothing; from 1 on masters, moments and averages, from 2 gradients, 3 weights
 function ranks.stage(settings)
   local named = math.tointeger(tonumber((settings.plugin or ""):match("^zero(%d)")))
   return settings.plugin_config.zero_stage or named or 1
@@ -46,39 +52,56 @@ end
 
 local read = options.declare("ranks.new", {
   { "local_ranks", "integer", "consecutive ranks of one node; absent, or all: one hop" },
+  { "stage", "integer", "of ZeRO, 0 to 3", default = 1 },
+  { "whole", "boolean", "from stage 2 on: gradients are kept whole, and reduced once a step" },
 })
 
 --- The ranks of a world over a table of parameters.
 ---@param params mr.Params  sealed for as many ranks as the world has
 ---@param world mr.Comm
----@param given table|nil   local_ranks
+---@param given table|nil   local_ranks, stage, whole
 ---@return mr.Ranks
 function ranks.new(params, world, given)
+  local o = read(given)
   local rank, size, buckets = world:rank(), world:size(), params:buckets()
-  local here = read(given).local_ranks or size
+  local here = o.local_ranks or size
   local one = buckets[1]
   if not one or one.chunk * size ~= one.stop - one.start then
     base.raise("MR_E_USAGE", ("ranks: the first of %d buckets has chunks of %d: expected chunks "
       .. "for %d ranks; try: params:seal{ranks = %d}"):format(#buckets, one and one.chunk or 0,
       size, size))
   end
-  local self = setmetatable({ rank = rank, size = size, world = world, buckets = buckets,
-    owner = rank }, Ranks)
-  if here == size then
-    self.hops = { { queue = "comm_intra", comm = world, parts = size, at = rank } }
-    return self
-  elseif here < 1 or size % here ~= 0 then
+  if here < 1 or size % here ~= 0 then
     base.raise("MR_E_USAGE", ("ranks: nodes of %d ranks among %d: expected a divisor of %d"):format(
       here, size, size))
   end
-  local nodes, node, place = size // here, rank // here, rank % here
-  self.owner = place * nodes + node
-  -- lanes of their own: the second hop of a bucket runs beside the first one of the next
-  self.hops = { { queue = "comm_intra", comm = world:split(node, { key = rank, lane = 0 }),
-      parts = here, at = place },
-    { queue = "comm_inter", comm = world:split(place, { key = rank, lane = 1 }), parts = nodes,
-      at = node } }
+  local self = setmetatable({ rank = rank, size = size, world = world, buckets = buckets,
+    owner = rank, stage = o.stage, gradients = o.stage >= 2 and not o.whole,
+    weights = o.stage >= 3 }, Ranks)
+  if here == size then
+    self.hops = { { queue = "comm_intra", comm = world, parts = size, at = rank } }
+  else
+    local nodes, node, place = size // here, rank // here, rank % here
+    self.owner = place * nodes + node
+    -- lanes of their own: the second hop of a bucket runs beside the first one of the next
+    self.hops = { { queue = "comm_intra", comm = world:split(node, { key = rank, lane = 0 }),
+        parts = here, at = place },
+      { queue = "comm_inter", comm = world:split(place, { key = rank, lane = 1 }), parts = nodes,
+        at = node } }
+  end
+  if self.gradients or self.weights then
+    params:share(self:shares())
+  end
   return self
+end
+
+--- How a table is told what graphs over it share, as params:share takes it.
+function Ranks:shares()
+  local hops = {}
+  for i, hop in ipairs(self.hops) do
+    hops[i] = { queue = hop.queue, group = hop.comm:rows(), ranks = hop.parts, at = hop.at }
+  end
+  return { hops = hops, gradients = self.gradients, weights = self.weights }
 end
 
 --- What this rank owns, of each bucket: {start, stop} in elements of the trained range.
@@ -113,9 +136,9 @@ local function add(g, row, region, dtype, piece)
 end
 
 --- Add nodes: the gradients' sums come to their owners, zeros elsewhere. The last bucket first, as
--- its gradients are there first.
+-- its gradients are there first. Graphs that share gradients have done it already.
 function Ranks:reduce(g)
-  for i = #self.buckets, 1, -1 do
+  for i = self.gradients and 0 or #self.buckets, 1, -1 do
     for _, piece in ipairs(pieces(self, self.buckets[i])) do
       add(g, ops.reduce_scatter, "grad", "f32", piece)
     end
@@ -131,16 +154,31 @@ function Ranks:gather(g, region, dtype, i)
 end
 
 --- Add nodes: the sum of all gradients' squares, of sums that are with their owners.
----@return mr.Value  [1] f64, equal on all ranks
-function Ranks:sum_squares(g)
+---@param own mr.Value[]  the gradients that this rank owns, of each bucket
+---@return mr.Value       [1] f64, equal on all ranks
+function Ranks:sum_squares(g, own)
   local sums = {}
-  for i, own in ipairs(self:owned()) do
-    sums[i] = ops.sum_squares(g:region("grad", "f32", own.start, { own.stop - own.start }))
+  for i, x in ipairs(own) do
+    sums[i] = ops.sum_squares(x)
   end
   local all = #sums > 1 and G.concat(sums, 0) or sums[1]
   return g:queue("comm_intra", function()
     return (ops.total(all, { group = self.world:rows() }))
   end)
+end
+
+--- The graph of a rank that computes nothing while others run micro-steps: it tells what these do.
+---@param params mr.Params
+---@param like mr.Graph     such a micro-step
+---@param reduced boolean   which ends with `reduce`
+---@return mr.Graph
+function Ranks:echo(params, like, reduced)
+  local g = G.graph(params)
+  g:echo(like)
+  if reduced then
+    self:reduce(g)
+  end
+  return g:finish()
 end
 
 return ranks

@@ -3,10 +3,10 @@
 -- is another function here and its update.
 --
 -- A row: name in graphs, dtype, role ("master": weights that `w` is rounded from; "average": begins
--- as the weights; else zeros), prefix of its tensors in a checkpoint (absent: not saved), start and
--- stop (elements of the trained range; absent: all of it), per (trained elements for each of its
--- own; absent: one), space ("pinned": in the host's memory, from where updates bring it to the
--- device piece by piece; absent: on the device).
+-- as the weights; "weights": stands for `w`; else zeros), prefix of its tensors in a checkpoint
+-- (absent: not saved), start and stop (elements of the trained range; absent: all of it), per
+-- (trained elements for each of its own; absent: one), space ("pinned": in the host's memory, from
+-- where updates bring it to the device piece by piece; absent: on the device).
 -- @module moonreel.optim.regions
 local options = require "moonreel.text.options"
 
@@ -37,6 +37,8 @@ local read_adamw = options.declare("regions.adamw", {
   { "ema", "boolean", "averaged weights as well" },
   { "parts", "table", "{start, stop} of the elements that this rank owns, bucket by bucket; "
     .. "absent: all" },
+  { "gradients", "boolean", "of its parts alone (ZeRO 2)" },
+  { "weights", "boolean", "of its parts alone (ZeRO 3)" },
   { "dtype", "text", "of the weights: those of f32 are the masters of an owner's parts",
     default = "bf16" },
   { "space", "text", "pinned: all of it in the host's memory; absent: on the device" },
@@ -68,8 +70,8 @@ end
 
 --- For AdamW, the update of moonreel.optim.
 ---@param given table|nil  ema: averaged weights as well; parts: the elements of which this rank
----   keeps masters, moments and averages, as it owns them; dtype: of the weights; space:
----   where they lie
+---   keeps masters, moments and averages, as it owns them; gradients, weights: of these as well;
+---   dtype: of the weights; space: where they lie
 ---@return table[] rows
 function regions.adamw(given)
   local o = read_adamw(given)
@@ -81,17 +83,24 @@ function regions.adamw(given)
   if o.parts or o.space then
     kept = rows_in(kept, o.parts, o.space)
   end
-  return {grad, table.unpack(kept)}
+  local rows = o.gradients and rows_in({grad}, o.parts) or {grad}
+  for i, part in ipairs(o.weights and o.parts or {}) do
+    rows[#rows + 1] = {name = "w." .. i, dtype = o.dtype, role = "weights", start = part.start,
+      stop = part.stop}
+  end
+  return table.move(kept, 1, #kept, #rows + 1, rows)
 end
 
 --- For the optimizer of settings.
 ---@param settings table   baked
----@param parts table|nil  of which this rank keeps an optimizer's state; nil: all
+---@param team mr.Ranks|nil  which say what this rank keeps; nil: all
 ---@param dtype string|nil of the weights
 ---@return table[] rows
-function regions.of(settings, parts, dtype)
-  return regions.adamw{ema = settings.optim.ema_decay ~= nil, parts = parts, dtype = dtype,
-    space = settings.optim.offload and "pinned" or nil}
+function regions.of(settings, team, dtype)
+  return regions.adamw{ema = settings.optim.ema_decay ~= nil, dtype = dtype,
+    space = settings.optim.offload and "pinned" or nil,
+    parts = team and team.stage > 0 and team:owned() or nil,
+    gradients = team and team.gradients, weights = team and team.weights}
 end
 
 return regions

@@ -58,6 +58,9 @@ trainer.steps = {
 ---@field team mr.Team        the ranks of the run; the first has lock and journal and speaks
 ---@field share table?        what this rank writes of a checkpoint
 ---@field micros integer      micro-batches of a step, of all ranks: step_ranks x accumulate
+---@field ranks mr.Ranks?     what they share of parameters and state
+---@field reduced boolean?    every micro-step ends with the reduction of gradients
+---@field told boolean?       ranks speak within micro-steps: they begin them together
 ---@field programs mr.Programs compiled micro-steps by shape
 ---@field bucket_of table     buckets by the keys of their shapes; `unseen`: without one so far
 ---@field kept table          what closes with the run

@@ -111,7 +111,7 @@ function loop.predict(r)
   local plans = r:keep(E.plan(r.pipe.params, {regions = r.regions, facts = r.facts}))
   r.programs = programs.new(r.exec, plans, r.pipe, {most_bytes = s.programs_bytes,
     timed = s.record_time, say = function(line) r.progress:say(line) end,
-    config = program.config(s, r.reduced and r.ranks or nil)})
+    ranks = r.told and r.ranks or nil, config = program.config(s, r.reduced and r.ranks or nil)})
   r.bucket_of, r.unseen = {}, {}
   r.truth, r.update_s = truth.new(), r.update.prog:plan().seconds
   r.apart_bytes = apart_bytes(r)
@@ -316,28 +316,52 @@ local function send_ahead(r, sum)
   end
 end
 
--- begin forward and backward of a micro-batch of this rank, added into the gradients; its facts are
--- added to `sum`
-local function micro_batch(r, sum, next)
+-- what a micro-batch of this rank adds to the facts of a step
+local function count(r, sum, next)
   if not next.input then
     send(r, next)
   end
-  life.phase "forward"
-  local micro, input = next.micro, next.input
+  local input = next.input
   for b, w in ipairs(input.weight) do
     sum.weight = sum.weight + w
     -- an autoencoder has no times
     sum.t = input.t and (sum.t or 0) + w * input.t[b]
   end
-  sum.losses[#sum.losses + 1] = micro:start(input)
-  collect(sum, UNREAD_MAX)
   sum.bytes = sum.bytes + select(2, next[2]:pixels())
-  sum.own, sum.bucket = sum.own + 1, micro.key
+  sum.own, sum.bucket = sum.own + 1, next.micro.key
+end
+
+-- begin its forward and backward, added into the gradients; its batch is the loader's again
+local function start(r, sum, next)
+  life.phase "forward"
+  sum.losses[#sum.losses + 1] = next.micro:start(next.input)
+  collect(sum, UNREAD_MAX)
+  r.loader:release(next[2])
+end
+
+-- what all ranks know of a step so far
+local function meet_over(r, sum)
+  sum.all = meet(r, {sum.weight, sum.t or 0, sum.bytes, r.loader:stats().failed})
+end
+
+-- Micro-batches in which ranks tell each other something, one of each rank at most: all begin them
+-- together, when all have theirs; who has none tells what the others do.
+local function micro_batches_told(r, sum, mine)
+  if mine then
+    count(r, sum, mine)
+  end
+  meet_over(r, sum)
+  if mine then
+    start(r, sum, mine)
+  else
+    life.phase "forward"
+    r.programs:idle()
+  end
 end
 
 -- the micro-batches of a step: every rank goes over all of them and does its own
 local function micro_batches(r, sum)
-  local mine
+  local mine, open = nil, 0
   for _ = 1, r.micros do
     local next = r.ahead or draw(r, sum)
     local batch = next[2]
@@ -347,27 +371,31 @@ local function micro_batches(r, sum)
     elseif not batch then
       break
     end
-    if not batch.other and r.reduced then
-      mine = next
-    elseif not batch.other then
-      micro_batch(r, sum, next)
-    end
-    sum.last = batch.last
+    sum.last, open = batch.last, open + 1
     sum.n, sum.samples, sum.epoch = sum.n + 1, sum.samples + batch.n, batch.epoch
     local source = r.sources[batch.source].name
     sum.by_source[source] = (sum.by_source[source] or 0) + batch.n
-    if mine ~= next then
+    if batch.other then
       r.loader:release(batch)
+    elseif r.told then
+      mine = next
+    else
+      count(r, sum, next)
+      start(r, sum, next)
     end
     if batch.last and r.team.size > 1 then
       meet(r, NOTHING)
       share_failures(r)
     end
+    if r.told and open == r.team.size then
+      micro_batches_told(r, sum, mine)
+      mine, open = nil, 0
+    end
   end
-  -- it ends with the reduction, which all ranks begin behind what they tell each other meanwhile
-  if mine then
-    micro_batch(r, sum, mine)
-    r.loader:release(mine[2])
+  if r.told and open > 0 then
+    micro_batches_told(r, sum, mine)
+  elseif not r.told and sum.n > 0 then
+    meet_over(r, sum)
   end
 end
 
@@ -396,10 +424,7 @@ function loop.step(r)
   if sum.n == 0 then
     return false
   end
-  if r.reduced and sum.own == 0 then
-    r.update:reduce()
-  end
-  local all = meet(r, {sum.weight, sum.t or 0, sum.bytes, r.loader:stats().failed})
+  local all = sum.all
   sum.weight, sum.t, sum.bytes = all[1], sum.t and all[2], all[3]
   tell_failed(r, math.tointeger(all[4]))
   r.sampler = r.loader:state()

@@ -21,10 +21,10 @@ end
 
 --- What settings say of the graph, as `graph` takes it.
 ---@param settings table  baked
----@param ranks mr.Ranks|nil  to whom the gradients go at the end of every micro-step
+---@param reduce mr.Ranks|nil  to whom the gradients go at the end of every micro-step
 ---@return table config
-function program.config(settings, ranks)
-  return {ranks = ranks, grad_checkpoint = settings.grad_checkpoint,
+function program.config(settings, reduce)
+  return {reduce = reduce, grad_checkpoint = settings.grad_checkpoint,
     grad_ckpt_settings = settings:plain("grad_ckpt_settings")}
 end
 
@@ -64,7 +64,7 @@ function program.graph(pipe, shape, config)
   local B = shape.batch
   local options, recompute = program.recomputation(config)
   if pipe.reconstructs then
-    return reconstruction.graph(pipe, shape, options)
+    return reconstruction.graph(pipe, shape, options, config.reduce)
   end
   local g = G.graph(pipe.params, options)
   local t, fps, weight = g:input("t", "f32", {B}), g:input("fps", "f32", {B}),
@@ -86,8 +86,8 @@ function program.graph(pipe, shape, config)
   if not config.forward then
     g:backward(loss, {})
   end
-  if config.ranks then
-    config.ranks:reduce(g)
+  if config.reduce then
+    config.reduce:reduce(g)
   end
   g:finish()
   return g

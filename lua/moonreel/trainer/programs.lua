@@ -2,6 +2,7 @@
 -- recently used closed before they pass a bound in bytes. What a shape that comes back computes is
 -- the same.
 -- @module moonreel.trainer.programs
+local base = require "moonreel.core.base"
 local largest = require "moonreel.trainer.largest"
 local options = require "moonreel.text.options"
 local program = require "moonreel.trainer.program"
@@ -14,6 +15,7 @@ Programs.__index = Programs
 local read_options = options.declare("programs.new", {
   { "most_bytes", "integer", "of all kept micro-steps; the newest is kept in any case" },
   { "config", "table", "grad_checkpoint, grad_ckpt_settings", default = {} },
+  { "ranks", "mr.Ranks", "what they tell each other in micro-steps is the same in all" },
   { "timed", "boolean", "measure every op", default = false },
   { "say", "function", "takes a line when one is closed and when it is compiled again",
     default = function() end },
@@ -23,7 +25,7 @@ local read_options = options.declare("programs.new", {
 ---@param exec mr.Exec
 ---@param plans mr.Exec  plans for the device and regions of exec
 ---@param pipe mr.Pipeline
----@param given table  most_bytes, config, timed, say
+---@param given table  most_bytes, config, ranks, timed, say
 ---@return mr.Programs  with compiled: how many were, and bytes: of those kept
 function programs.new(exec, plans, pipe, given)
   return setmetatable({exec = exec, plans = plans, pipe = pipe, options = read_options(given),
@@ -75,6 +77,24 @@ local function make_room(self, graph)
   end
 end
 
+-- Ranks run micro-steps of different shapes at a time, and one that has no batch none: all of them
+-- tell each other the same, in the same order.
+local function listen(self, key, graph)
+  local story, team = graph:story(), self.options.ranks
+  if not self.story then
+    local echo = team:echo(self.pipe.params, graph, self.options.config.reduce ~= nil)
+    self.story, self.first, self.echo = story, key, self.exec:compile(echo)
+  elseif story ~= self.story then
+    base.raise("MR_E_RECIPE", ("ranks cannot share weights: %s uses them in another order than %s "
+      .. "(%s; %s); try: plugin_config.zero_stage = 2"):format(key, self.first, story, self.story))
+  end
+end
+
+--- Run what a rank runs that has no batch while others have one.
+function Programs:idle()
+  self.echo:run()
+end
+
 -- compile for a shape
 local function add(self, key, shape)
   if self.closed[key] == 1 then
@@ -82,6 +102,9 @@ local function add(self, key, shape)
   end
   local config = self.options.config
   local graph = program.graph(self.pipe, shape, config)
+  if self.options.ranks then
+    listen(self, key, graph)
+  end
   make_room(self, graph)
   local step = program.new(self.exec, self.pipe, shape, config, graph)
   if self.options.timed then

@@ -127,9 +127,10 @@ end
 ---@param pipe mr.Pipeline   whose autoencoder trains
 ---@param shape table        frames, height, width, batch
 ---@param options table      of the graph
+---@param reduce mr.Ranks|nil  to whom the gradients go at its end
 ---@return mr.Graph          with loss, per_sample, and kl: f32 [B], the latent's part before its
 ---   weight
-function reconstruction.graph(pipe, shape, options)
+function reconstruction.graph(pipe, shape, options, reduce)
   local B, auto = shape.batch, pipe.autoencoder
   local g = G.graph(pipe.params, options)
   local io = { B = B, seed = g:input("seed", "i64", { 1 }), keys = g:input("keys", "i64", { B }),
@@ -143,6 +144,9 @@ function reconstruction.graph(pipe, shape, options)
   g:output("per_sample", per_sample)
   g:output("kl", kl)
   g:backward(loss, {})
+  if reduce then
+    reduce:reduce(g)
+  end
   g:finish()
   return g
 end

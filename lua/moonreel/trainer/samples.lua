@@ -11,7 +11,6 @@ local place = require "moonreel.data.place"
 local sources = require "moonreel.settings.sources"
 local feed = require "moonreel.trainer.feed"
 local optim = require "moonreel.optim"
-local ranks = require "moonreel.optim.ranks"
 
 local samples = {}
 
@@ -179,15 +178,11 @@ local function open_cache(r)
   return held
 end
 
--- How many micro-batches make a step: `accumulate` for each of the ranks that it is made for. A run
--- that goes on by more or fewer ranks keeps them, so that its steps stay the same.
-local function count_micros(r, resumed)
-  local s, before = r.settings, resumed and resumed.run_state
-  local stage = ranks.stage(s)
-  if r.team.size > 1 and stage > 1 then
-    r.notes[#r.notes + 1] = ("ZeRO %d is trained as ZeRO 1: gradients%s are whole on every rank")
-      :format(stage, stage > 2 and " and weights" or "")
-  end
+--- How many micro-batches make a step: `accumulate` for each of the ranks that it is made for. A
+-- run that goes on by more or fewer ranks keeps them, so that its steps stay the same.
+function samples.count_micros(r)
+  local s, resumed = r.settings, r.found and not r.scratch and r.source.manifest
+  local before = resumed and resumed.run_state
   r.step_ranks = s.virtual_ranks > 1 and s.virtual_ranks or before and (before.step_ranks or 1)
     or r.team.size
   r.micros = r.step_ranks * s.accumulate
@@ -220,9 +215,6 @@ function samples.open(r)
     end
     r.cache = open_cache(r)
   end
-  count_micros(r, resumed)
-  -- where a rank has one micro-batch of a step, it ends with the reduction, beside backward
-  r.reduced = r.ranks ~= nil and r.micros <= r.team.size
   r.update = optim.new(r.exec, r.pipe.params, r.ranks, r.reduced)
   samples.loader(r, resumed or nil)
   r.plan = r.loader:plan()

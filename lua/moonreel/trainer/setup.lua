@@ -268,15 +268,20 @@ function setup.models(r)
   local watch = gpu.watch(r.device)
   r.gpu = watch and r:keep(watch)
   local dtype = pipeline.dtype(s, r.device)
-  local cut, stage = ranks.cut(s, r.team.size), ranks.stage(s)
+  local cut = ranks.cut(s, r.team.size)
+  samples.count_micros(r)
   r.dtype, r.pipe = dtype, models_of(s, dtype, cut)
   local params = r.pipe.params
   if r.team.world then
     r.ranks = ranks.new(params, r.team.world, {
-      local_ranks = require("moonreel.comm.place").find().local_size})
+      local_ranks = require("moonreel.comm.place").find().local_size, stage = ranks.stage(s),
+      whole = not s.plugin_config.reduce_each and r.micros > r.team.size})
     r.share = state.share(params, r.ranks:owned(), r.team.rank, r.team.size)
+    -- where a rank has one micro-batch of a step, it ends with the reduction, beside backward
+    r.reduced = r.ranks.gradients or r.micros <= r.team.size
+    r.told = r.reduced or r.ranks.weights
   end
-  r.regions = regions.of(s, r.ranks and stage > 0 and r.ranks:owned() or nil, dtype)
+  r.regions = regions.of(s, r.ranks, dtype)
   r.exec = r:keep(E.new(r.device, params, {regions = r.regions}))
   r.cached = cached_inputs(r)
   if r.pipe.autoencoder.apart and not r.cached.latents then
@@ -405,10 +410,13 @@ end
 --- Measure mean and deviation of the latents' channels over the data. No step of an autoencoder
 -- that trains depends on them.
 function setup.measure(r)
-  local measured = r.team:first(function()
+  local function measure()
     local loader <close> = samples.open_loader(r, {epochs = 1})
     return statistics.measure(r.exec, r.pipe, loader)
-  end)
+  end
+  -- weights that ranks share are there only while all of them run the same
+  local together = r.pipe.reconstructs and r.ranks and r.ranks.weights
+  local measured = together and r.team:try(measure) or r.team:first(measure)
   statistics.set(r.exec, r.pipe, measured)
 end
 

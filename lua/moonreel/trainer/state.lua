@@ -52,8 +52,17 @@ function state.share(params, owned, rank, ranks)
     [true] = {{start = frozen * rank // ranks, stop = frozen * (rank + 1) // ranks}}}
 end
 
--- without ranks: all of it
-local WHOLE <const> = {{start = 0, stop = math.maxinteger}}
+-- the elements of a region that this rank writes
+local function written(r, share)
+  local list = {}
+  for _, mine in ipairs(share and share[r.role == "frozen"]
+      or {{start = 0, stop = math.maxinteger}}) do
+    if mine.start < r.stop and r.start < mine.stop then
+      list[#list + 1] = mine
+    end
+  end
+  return list
+end
 
 --- Call f with rows for the saver: one per tensor or part of one, pointing into the regions, or
 -- where the device keeps them elsewhere into host copies that live as long as the call.
@@ -70,8 +79,9 @@ function state.with_rows(run, params, f, share)
     if not host then
       keep[#keep + 1] = all
     end
+    local mines = written(r, share)
     for _, p in ipairs(params:list()) do
-      for _, mine in ipairs(share and share[r.role == "frozen"] or WHOLE) do
+      for _, mine in ipairs(mines) do
         local has = part(r, p, mine)
         if has then
           local ptr, bytes = all:slice(0, has.at, has.at + has.to - has.from):ptr()

@@ -1,78 +1,96 @@
---- Ranks that update together: with all state on each (ZeRO 0) and with their own part of it (ZeRO
--- 1) the same bits, and what one rank does with all samples.
--- Covers: core/comm/rows.c core/cpu/collective.c core/op/over_ranks.c
+--- Ranks that update together: with all state on each (ZeRO 0), with their own part of it (ZeRO 1),
+-- of the gradients (ZeRO 2) and of the weights (ZeRO 3) the same bits, and what one rank does with
+-- all samples.
+-- Covers: core/comm/rows.c core/cpu/collective.c core/op/over_ranks.c core/graph/shards.c
 local fails = dofile "spec/support/fails.lua"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
 -- a model of two layers in one dtype, of 54,320 weights, so that chunks of 64 KiB belong to several
--- ranks, or one has nothing but the pad; trained on points that the ranks share out; prints a hash
--- of the weights, the last norm, bytes of state, bytes sent per step. In so many buckets, over
--- nodes of so many ranks; the gradients are reduced behind backward or by the update.
+-- ranks, or one has nothing but the pad; trained by each stage of ZeRO on points that the ranks
+-- share out; prints a hash of the weights, the last norm, bytes of state, bytes sent per step, what
+-- micro-steps tell. In so many buckets, over nodes of so many ranks; the gradients are reduced
+-- behind backward or by the update.
 local TRAIN = [[
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
   require "moonreel.core.tensor"
 local nn, ops, optim = require "moonreel.nn", require "moonreel.core.op", require "moonreel.optim"
 local ranks, regions = require "moonreel.optim.ranks", require "moonreel.optim.regions"
 local world = require("moonreel.comm").world { deadline_s = 100 }
-local zero, dtype, elements, node, behind = tonumber(arg[1]), arg[2], tonumber(arg[3]),
-  tonumber(arg[4]), arg[5] == "behind"
-local size, rank, steps, points = world:size(), world:rank(), 5, 12
-
-local params = G.params(dtype)
-local scope = nn.scope(params)
-local first, second = nn.Linear(scope, "first", 4, 1024), nn.Linear(scope, "second", 1024, 48)
-params:seal { ranks = size, elements = elements }
-local team = ranks.new(params, world, { local_ranks = node > 0 and node or nil })
+local dtype, elements, node, behind = arg[1], tonumber(arg[2]), tonumber(arg[3]),
+  arg[4] == "behind"
+local size, rank, steps, points = world:size(), world:rank(), 5, 24
+local device <close> = E.device(os.getenv "MOONREEL_DEVICE" or "cpu", 1)
 
 -- this rank's points
 local mine = points // size
-local g = G.graph(params)
-local x, y = g:input("x", dtype, { mine, 4 }), g:input("y", "f32", { mine, 48 })
-local off = ops.cast(second(g, (ops.silu(first(g, x)))), { dtype = "f32" }) - y
-g:backward((ops.sum(off * off, { axes = { 0, 1 } })))
-if behind then
-  team:reduce(g)
-end
-g:finish()
-
-local device <close> = E.device(os.getenv "MOONREEL_DEVICE" or "cpu", 1)
-local exec <close> = E.new(device, params, { regions = regions.adamw { ema = true, dtype = dtype,
-  parts = zero == 1 and team:owned() or nil } })
-exec:init(1)
-local program, update = exec:compile(g), optim.new(exec, params, team, behind)
 local xs = T.new("f32", { points, 4 }):fill_normal(1, "x"):slice(0, rank * mine, (rank + 1) * mine)
 local ys = T.new("f32", { points, 48 }):fill_normal(1, "y"):slice(0, rank * mine, (rank + 1) * mine)
-program:set("x", xs:to(dtype))
-program:set("y", ys:clone())
-local norm
-world:reset_counts()
-for step = 1, steps do
-  if behind and rank == size - 1 and step == steps then
-    -- this one has nothing to add
-    update:reduce()
-  else
-    program:run()
+
+local function train(stage, behind)
+  local params = G.params(dtype)
+  local scope = nn.scope(params)
+  local first, second = nn.Linear(scope, "first", 4, 1024), nn.Linear(scope, "second", 1024, 48)
+  params:seal { ranks = size, elements = elements }
+  local team = ranks.new(params, world, { local_ranks = node > 0 and node or nil, stage = stage })
+  behind = behind or team.gradients
+  local g = G.graph(params)
+  local x, y = g:input("x", dtype, { mine, 4 }), g:input("y", "f32", { mine, 48 })
+  local off = ops.cast(second(g, (ops.silu(first(g, x)))), { dtype = "f32" }) - y
+  g:backward((ops.sum(off * off, { axes = { 0, 1 } })))
+  if behind then
+    team:reduce(g)
   end
-  norm = update:step { lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.1,
-    max_norm = 1, ema_decay = 0.9, step = step, grad_scale = 1 / points }
-end
-local sent = 0
-for _, one in pairs(world:counts()) do
-  sent = sent + one.bytes
-end
-local state = 0
-for _, row in ipairs(exec:regions()) do
-  state = state + (row.prefix and row.prefix ~= "" and row.bytes or 0)
-end
-local bytes = exec:read("w", dtype, 0, { 54320 }):bytes()
-for r = 0, size - 1 do
-  if r == rank then
-    print(require("moonreel.core.base").hash128(bytes), ("%.17g"):format(norm), state, sent // steps,
-      params:elements() // size, ("%.9g"):format(exec:param("w", "second.bias"):totable()[1]))
-    io.stdout:flush()
+  g:finish()
+  local exec <close> = E.new(device, params, { regions = regions.adamw { ema = true, dtype = dtype,
+    parts = stage > 0 and team:owned() or nil, gradients = team.gradients,
+    weights = team.weights } })
+  exec:init(1)
+  local program, update = exec:compile(g), optim.new(exec, params, team, behind)
+  local idle = exec:compile(team:echo(params, g, behind))
+  program:set("x", xs:to(dtype))
+  program:set("y", ys:clone())
+  local norm
+  world:reset_counts()
+  for step = 1, steps do
+    if arg[4] == "behind" and rank == size - 1 and step == steps then
+      -- this one has nothing to add
+      idle:run()
+    else
+      program:run()
+    end
+    norm = update:step { lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.1,
+      max_norm = 1, ema_decay = 0.9, step = step, grad_scale = 1 / points }
   end
-  world:barrier()
+  local sent, state = 0, 0
+  for _, one in pairs(world:counts()) do
+    sent = sent + one.bytes
+  end
+  for _, row in ipairs(exec:regions()) do
+    state = state + (row.shared and 0 or row.bytes)
+  end
+  -- the weights as a graph sees them
+  local see, bytes = G.graph(params), ""
+  for _, p in ipairs(params:list()) do
+    see:output(p.name, ops.copy(see:param(p.name)))
+  end
+  local seen = exec:compile(see:finish())
+  seen:run()
+  for _, p in ipairs(params:list()) do
+    bytes = bytes .. seen:get(p.name):bytes()
+  end
+  for r = 0, size - 1 do
+    if r == rank then
+      print(stage, require("moonreel.core.base").hash128(bytes), ("%.17g"):format(norm), state,
+        sent // steps, params:elements() // size,
+        ("%.9g"):format(seen:get("second.bias"):totable()[1]), g:story())
+      io.stdout:flush()
+    end
+    world:barrier()
+  end
+end
+for stage = 0, 3 do
+  train(stage, behind)
 end
 ]]
 
@@ -84,71 +102,89 @@ describe("an update by ranks", function()
   end)
   teardown(function() dir:remove() end)
 
-  -- what each rank printed: {hash, norm, state, sent, chunk, bias}; of runs made before as well
+  -- what each rank printed of each stage: {hash, norm, state, sent, chunk, bias, story}; of runs
+  -- made before as well
   local made = {}
-  local function train(size, zero, dtype, how)
+  local function train(size, dtype, how)
     how = how or {}
-    local key = ("%d %d %s %d %d %s"):format(size, zero, dtype, how.elements or 0, how.node or 0,
+    local key = ("%d %s %d %d %s"):format(size, dtype, how.elements or 0, how.node or 0,
       how.behind and "behind" or "")
     if made[key] then
       return made[key]
     end
-    local done = process.run({ process.program(), "-n", tostring(size), script, tostring(zero),
+    local done = process.run({ process.program(), "-n", tostring(size), script,
       dtype, tostring(how.elements or 0), tostring(how.node or 0),
       how.behind and "behind" or "no" }, "", { deadline_s = 120 })
     assert.equal(0, done.exit, done.output)
-    local out = {}
-    for hash, norm, state, sent, chunk, bias in done.output:gmatch(
-        "(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\n") do
-      out[#out + 1] = { hash = hash, norm = norm, state = tonumber(state), sent = tonumber(sent),
-        chunk = tonumber(chunk), bias = tonumber(bias) }
+    local out = { [0] = {}, {}, {}, {} }
+    for stage, hash, norm, state, sent, chunk, bias, story in done.output:gmatch(
+        "(%d)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t([^\n]*)\n") do
+      table.insert(out[tonumber(stage)], { hash = hash, norm = norm, state = tonumber(state),
+        sent = tonumber(sent), chunk = tonumber(chunk), bias = tonumber(bias), story = story })
     end
-    assert.equal(size, #out)
     made[key] = out
     return out
   end
 
-  -- the weights and norms of all ranks are the same, and those of the other run
-  local function assert_same(all, part)
-    for r = 1, #all do
-      assert.equal(all[1].hash, all[r].hash)
-      assert.equal(all[1].hash, part[r].hash)
-      assert.equal(all[1].norm, part[r].norm)
+  -- the weights and norms of all ranks, and all of these stages, are the same
+  local function assert_same(runs, first, last)
+    for stage = first, last do
+      for _, one in ipairs(runs[stage]) do
+        assert.equal(runs[first][1].hash, one.hash, "ZeRO " .. stage)
+        assert.equal(runs[first][1].norm, one.norm)
+      end
     end
   end
 
-  it("gives the same bits with all state everywhere as with a part on each", function()
-    for _, case in ipairs { { 2, "bf16" }, { 3, "f32" }, { 4, "f32" } } do
-      local size, dtype = table.unpack(case)
-      assert_same(train(size, 0, dtype), train(size, 1, dtype))
+  it("gives the same bits whatever each rank keeps of the state", function()
+    for _, case in ipairs { { 2, "bf16" }, { 3, "f32" }, { 4, "f32" }, { 8, "bf16" } } do
+      local runs = train(case[1], case[2], { behind = true })
+      assert.equal(case[1], #runs[3])
+      assert_same(runs, 0, 3)
     end
+    assert_same(train(2, "f32"), 0, 1)
   end)
 
-  it("gives them in several buckets too, behind backward, and in two hops", function()
-    -- the first layer has 5,120 weights, the second 49,200
-    for _, how in ipairs { { elements = 6000 }, { elements = 6000, node = 2 }, { node = 2 } } do
-      local behind = { elements = how.elements, node = how.node, behind = true }
-      local all, part = train(4, 0, "bf16", how), train(4, 1, "bf16", how)
-      assert_same(all, part)
-      assert_same(train(4, 0, "bf16", behind), train(4, 1, "bf16", behind))
-      assert.near(tonumber(train(4, 0, "bf16")[1].norm), tonumber(all[1].norm), 1e-3)
+  it("gives them in several buckets too, and in two hops", function()
+    -- the first layer has 5,120 weights, the second 49,200 with its bias
+    for _, how in ipairs { { elements = 49216 }, { elements = 49216, node = 2 }, { node = 2 } } do
+      how.behind = true
+      local runs = train(4, "bf16", how)
+      assert_same(runs, 0, 3)
+      assert.near(tonumber(train(4, "bf16", { behind = true })[1][1].norm),
+        tonumber(runs[3][1].norm), 1e-2)
     end
+    assert_same(train(4, "bf16", { elements = 49216 }), 0, 1)
   end)
 
   it("keeps a part of the state and sends what the table of stages says", function()
-    for _, how in ipairs { {}, { elements = 6000 } } do
+    for _, how in ipairs { { behind = true }, { behind = true, elements = 49216 } } do
       for _, size in ipairs { 2, 4 } do
-        local all, part = train(size, 0, "bf16", how), train(size, 1, "bf16", how)
-        local elements = all[1].chunk * size
-        -- master, average, two moments of f32
-        assert.equal(16 * elements, all[1].state)
-        assert.equal(16 * elements // size, part[1].state)
-        -- f32 gradients reduced, and for stage 1 bf16 weights gathered; 8 bytes of the norm, which
-        -- goes to 1, then 2 more ranks
-        assert.equal(2 * 4 * elements * (size - 1) // size + 8 * (size - 1), all[1].sent)
-        assert.equal((4 + 2) * elements * (size - 1) // size + 8 * (size - 1), part[1].sent)
+        local runs = train(size, "bf16", how)
+        local elements = runs[0][1].chunk * size
+        -- bf16 weights, gradients, and master, average, two moments of f32
+        local whole = { [0] = 22, 6, 2, 0 }
+        -- f32 gradients reduced and gathered, or bf16 weights gathered, for ZeRO 3 twice, but for
+        -- those of the first layer, which backward does not read: half of all, where they have a
+        -- bucket of their own; 8 bytes of the norm, which goes to 1, then 2 more ranks
+        local sent = { [0] = 8, 6, 6, how.elements and 7 or 8 }
+        for stage = 0, 3 do
+          for _, one in ipairs(runs[stage]) do
+            assert.equal(whole[stage] * elements + (22 - whole[stage]) * elements // size,
+              one.state)
+            assert.equal(sent[stage] * elements * (size - 1) // size + 8 * (size - 1), one.sent)
+          end
+        end
       end
     end
+  end)
+
+  it("tells the same in all micro-steps: buckets forward, backward, and reduced", function()
+    local runs = train(4, "bf16", { behind = true, elements = 49216 })
+    assert.equal("", runs[1][1].story)
+    assert.equal("reduce 2, reduce 1", runs[2][1].story)
+    -- backward reads no weights of the first layer
+    assert.equal("gather 1, gather 2, gather 2, reduce 2, reduce 1", runs[3][1].story)
   end)
 
   it("refuses a table that is cut for other ranks, and state of something else", function()
@@ -173,7 +209,7 @@ describe("an update by ranks", function()
   end)
 
   it("moves weights as one rank does with all samples", function()
-    local alone, many = train(1, 0, "f32"), train(4, 1, "f32")
+    local alone, many = train(1, "f32")[0], train(4, "f32")[3]
     assert.near(alone[1].bias, many[1].bias, 5e-6 * math.abs(alone[1].bias))
     assert.near(tonumber(alone[1].norm), tonumber(many[1].norm), 5e-6 * tonumber(alone[1].norm))
   end)

@@ -203,7 +203,7 @@ describe("the state of a run", function()
     local function with(row) return E.new, E.device(), params, {regions = {row}} end
     fails("MR_E_USAGE", "a region needs a name and a dtype", with{dtype = "f32"})
     fails("MR_E_USAGE", "a region needs a name and a dtype", with{name = "m"})
-    fails("MR_E_USAGE", "region 'm' is 'masters'; expected state, master or average",
+    fails("MR_E_USAGE", "region 'm' is 'masters'; expected state, master, average or weights",
       with{name = "m", dtype = "f32", role = "masters"})
     fails("MR_E_USAGE", "regions: expected a list", E.new, E.device(), params, {regions = "m"})
     fails("MR_E_USAGE", "region 'w' is there already", with{name = "w", dtype = "f32"})

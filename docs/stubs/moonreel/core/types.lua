@@ -482,6 +482,15 @@ function Graph:offload(value) end
 ---@return (mr.Value|false)[]
 function Graph:backward(loss, wrt) end
 
+--- What `like` tells other ranks, of one that computes nothing meanwhile.
+---@param like mr.Graph
+---@return mr.Graph
+function Graph:echo(like) end
+
+--- What it tells other ranks, in order.
+---@return string
+function Graph:story() end
+
 --- No more nodes: check it and choose what is done in place.
 ---@return mr.Graph
 function Graph:finish() end
@@ -729,6 +738,16 @@ function Params:add(options) end
 ---@param options? mr.Params.seal.options
 ---@return mr.Params
 function Params:seal(options) end
+
+---@class mr.Params.share.options
+---@field hops? table[] One or two, first within nodes: {queue, group, ranks, at}.
+---@field gradients? boolean Reduced in every backward pass. Default: false.
+---@field weights? boolean Gathered for every pass. Default: false.
+
+--- What ranks of a sealed table share, in all graphs that are built from now on.
+---@param options mr.Params.share.options
+---@return mr.Params
+function Params:share(options) end
 
 --- Buckets of the trained range {start, stop, chunk}: each rank owns a chunk of each.
 ---@return table[]

@@ -20,7 +20,13 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
     help = "ranks that share the tokens" .. whose })
   add(record .. ".zero_stage", "integer", { min = 0, max = 3, reader = top and "trainer" or nil,
     help = "what is sharded over ranks" .. whose .. ": 0 nothing, from 1 on masters, moments and "
-      .. "averages" })
+      .. "averages, from 2 on gradients, 3 weights as well" })
+  if top then
+    add(record .. ".reduce_each", "boolean", { none = false, default = true, reader = "trainer",
+      help = "ranks with several micro-batches a step: ZeRO 2 and 3 reduce the gradients of "
+        .. "each, so that no rank holds all of them; false: whole gradients are reduced once a "
+        .. "step, as by ZeRO 0 and 1, with its bits" })
+  end
   add(record .. ".enable_sequence_parallelism", "boolean",
     { help = "share tokens over ranks" .. whose })
   add(record .. ".sequence_parallelism_mode", "text", { help = "how attention is shared: "

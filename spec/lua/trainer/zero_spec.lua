@@ -1,0 +1,127 @@
+--- What each rank keeps of a run's state changes no bit of it: ZeRO 0, 1, 2 and 3 give the same
+-- losses and the same checkpoints, however gradients come about. MOONREEL_STEPS=20 makes the runs
+-- longer, MOONREEL_EVERY=1 tries every number of ranks, in one hop and in two.
+-- Covers: lua/moonreel/trainer/loop.lua lua/moonreel/trainer/programs.lua core/graph/shards.c
+local ckpt = require "moonreel.ckpt"
+local demo_data = dofile "spec/support/demo_data.lua"
+local process = require "moonreel.core.process"
+local run = require "moonreel.run"
+
+local STEPS = math.tointeger(os.getenv("MOONREEL_STEPS")) or 3
+local EVERY = os.getenv("MOONREEL_EVERY") ~= nil
+
+local out = demo_data.scratch()
+teardown(function()
+  os.execute("rm -r '" .. out .. "'")
+  demo_data.remove()
+end)
+
+-- runs one behind the other by the same ranks, in nodes of so many, with small buckets
+local TRAIN = [[
+local place, ranks = require "moonreel.comm.place", require "moonreel.optim.ranks"
+local find, cut, node = place.find, ranks.cut, tonumber(arg[1])
+function place.find(...)
+  local here = find(...)
+  here.local_size = node > 0 and node or here.local_size
+  return here
+end
+function ranks.cut(...)
+  local wanted = cut(...)
+  wanted.elements = 40000
+  return wanted
+end
+for i = 2, #arg do
+  local words = {}
+  for word in arg[i]:gmatch "[^\t]+" do
+    words[#words + 1] = word
+  end
+  assert(require("moonreel.cli.train").run(words) == 0)
+end
+]]
+local script = out .. "/train.lua"
+
+-- a model of an instant: its text encoder alone is a bucket of its own
+local SMALL = { "recipes/tiny/demo.lua", "dtype=fp32", "warmup_steps=2", "threads=1",
+  "num_workers=1", "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
+  "text_encoder.width=32", "text_encoder.rows=1024", "model.caption_channels=32",
+  "log_every=1000", "outputs=" .. out, 'bucket_config={["32px"]={[1]={1.0,4},[6]={1.0,2}}}' }
+
+-- train by so many ranks with each of these lists of words, which are named; returns what was said
+local function train(size, node, runs)
+  require("moonreel.core.base").replace_file(script, TRAIN)
+  local list = { process.program(), "-n", tostring(size), script, tostring(node) }
+  for name, words in pairs(runs) do
+    list[#list + 1] = table.concat(SMALL, "\t") .. "\tdataset.data_path=" .. demo_data.path()
+      .. "\tname=" .. name .. "\tsteps=" .. STEPS .. "\t" .. table.concat(words, "\t")
+  end
+  local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', table.unpack(list) }, "",
+    { deadline_s = 300, output_bytes = 1 << 20 })
+  assert.equal(0, done.exit, done.output)
+  return done.output
+end
+
+-- the steps of a run: losses and norms
+local function steps(name)
+  local list = {}
+  for entry in run.entries(demo_data.run_dir(out, name)) do
+    if entry.kind == "step" then
+      list[#list + 1] = ("%.17g %.17g"):format(entry.loss, entry.grad_norm)
+    end
+  end
+  assert.equal(STEPS, #list)
+  return list
+end
+
+local function newest(name)
+  local dir = demo_data.run_dir(out, name)
+  return ckpt.open(ckpt.dir(dir, ckpt.steps(dir)[1]))
+end
+
+local function assert_same(one, other)
+  assert.same(steps(one), steps(other))
+  local a <close> = newest(one)
+  local b <close> = newest(other)
+  local names = a:names()
+  assert.equal(#names, #b:names())
+  for _, name in ipairs(names) do
+    assert.equal(0, a:compare(b, name).differing, name)
+  end
+end
+
+local compared = 0
+
+-- runs of the stages from `first` on, with other words too, are the same
+local function compare(size, node, first, ...)
+  local runs, tag = {}, ("%d-%d-%d-"):format(size, node, compared)
+  compared = compared + 1
+  for stage = first, 3 do
+    runs[tag .. stage] = { "plugin_config.zero_stage=" .. stage, ... }
+  end
+  train(size, node, runs)
+  for stage = first + 1, 3 do
+    assert_same(tag .. first, tag .. stage)
+  end
+end
+
+describe("the stages of ZeRO", function()
+  it("are one run, in one hop and in two", function()
+    compare(2, 0, 0)
+    compare(4, 2, 0, "dtype=bf16")
+    for _, case in ipairs(EVERY and { { 2, 1 }, { 3, 0 }, { 4, 0 }, { 8, 0 }, { 8, 2 }, { 8, 4 } }
+        or {}) do
+      compare(case[1], case[2], 0)
+    end
+  end)
+
+  it("are one run with recomputation, frozen parts, and state in the host's memory", function()
+    compare(2, 0, 1, "grad_checkpoint=true", "model.only_train_temporal=true",
+      "optim.offload=true")
+  end)
+
+  it("are one run with several micro-batches a step, where gradients stay whole", function()
+    -- five micro-batches over three ranks: two rounds, in the second of which one has nothing
+    compare(3, 0, 0, "virtual_ranks=5", "plugin_config.reduce_each=false")
+    -- each reduced by itself: the same but for the order in which gradients are added
+    compare(3, 0, 2, "virtual_ranks=5")
+  end)
+end)
