@@ -55,6 +55,16 @@ static int p_set(lua_State *L)
     return 0;
 }
 
+/* pass(output, first, count, to, input, at): elements of an output become some of an input */
+static int p_pass(lua_State *L)
+{
+    mr_program *from = check_program(L, 1), *to = check_program(L, 5);
+    mr_bind_check(L, mr_program_pass(from, luaL_checkstring(L, 2), luaL_checkinteger(L, 3),
+                                     luaL_checkinteger(L, 4), to, luaL_checkstring(L, 6),
+                                     luaL_checkinteger(L, 7)));
+    return 0;
+}
+
 static int p_run(lua_State *L)
 {
     mr_bind_check(L, mr_program_run(check_program(L, 1)));
@@ -308,6 +318,11 @@ static int p_measured(lua_State *L)
 static const mr_bind_row program_rows[] = {
     MR_ROW("set", p_set, "(name: string, values: mr.Tensor)",
            "Give an input: copied at once, kept until it is set again. Waits for no run."),
+    MR_ROW("pass", p_pass,
+           "(output: string, first: integer, count: integer, to: mr.Program, input: string, "
+           "at: integer)",
+           "Give an input of another program of the device elements of an output, as the last run "
+           "leaves it, without waiting; pieces come in order from the input's element 0 on."),
     MR_ROW("run", p_run, "()", "Run it once."),
     MR_ROW("get", p_get, "(name: string): mr.Tensor", "A copy of an output of the last run."),
     MR_ROW("fetch", p_fetch, "(name: string): mr.Fetched",

@@ -10,6 +10,8 @@
  *
  *     set k+1 -> staged --IN--> landing --RUN--> slot -> run k+1
  *
+ * What one run passes to another goes from output to slot, on lane RUN.
+ *
  * A result of at most MR_FETCH_BYTES goes the same way back when it is fetched: lane RUN copies it
  * to the take-off, OUT from there to the ring, where the host takes it once it is there. A place of
  * the ring serves every MR_FETCHES-th fetch.
@@ -91,19 +93,32 @@ mr_step_clock *mr_edge_clock_out(const mr_program *p, int i)
 
 /* ---- inputs ---- */
 
+// half of a value is none
+static void take_value(mr_program *p, slot *s)
+{
+    p->n_unset += s->set, s->set = s->fresh = false, s->passed = 0;
+}
+
+static mr_status find_input(mr_program *p, const char *input, const mr_value **v, slot **s)
+{
+    mr_ref x = mr_graph_input_find(p->graph, input);
+    if (x == MR_NONE)
+        return mr_fail(MR_E_USAGE, "the graph has no input '%s'", input);
+    *v = mr_graph_value(p->graph, x);
+    for (*s = p->slots; (*s)->storage != (*v)->storage;)
+        (*s)++;
+    return MR_OK;
+}
+
 mr_status mr_program_set(mr_program *p, const char *input, const mr_view *data)
 {
     mr_exec *e = p->exec;
     MR_TRY(mr_exec_works(e));
-    mr_ref x = mr_graph_input_find(p->graph, input);
-    if (x == MR_NONE)
-        return mr_fail(MR_E_USAGE, "the graph has no input '%s'", input);
-    const mr_value *v = mr_graph_value(p->graph, x);
+    const mr_value *v;
+    slot *s;
+    MR_TRY(find_input(p, input, &v, &s));
     if (!mr_desc_same_shape(&data->desc, &v->desc))
         return mr_shapes_differ("input", input, &data->desc, &v->desc);
-    slot *s = p->slots;
-    while (s->storage != v->storage)
-        s++;
     if (p->sending) {
         // the run before has still to read what lies there
         bool done;
@@ -115,13 +130,70 @@ mr_status mr_program_set(mr_program *p, const char *input, const mr_view *data)
     if (!bytes)
         return s->fresh = s->set = true, MR_OK;
     mr_view to = {e->dev->ops->host(e->dev, p->staged + p->place[s->storage]), v->desc};
-    // half of a value is none
-    p->n_unset += s->set, s->set = false;
+    take_value(p, s);
     if (data->desc.dtype != v->desc.dtype || !mr_desc_is_dense(&data->desc))
         MR_TRY(mr_view_copy(&to, data));
     else
         MR_TRY(mr_interrupt_copy(to.data, data->data, bytes));
     p->n_unset--, s->set = s->fresh = true;
+    return MR_OK;
+}
+
+static mr_status check_pass(const mr_program *from, const mr_value *out, int64_t first,
+                            int64_t count, const mr_program *to, const slot *s, const mr_value *in,
+                            int64_t at)
+{
+    int64_t there = mr_desc_count(&out->desc), room = mr_desc_count(&in->desc);
+    if (from->exec->dev != to->exec->dev)
+        return mr_fail(MR_E_USAGE, "input '%s' is on another device than what is passed to it",
+                       s->name);
+    if (!mr_desc_is_dense(&out->desc))
+        return mr_fail(MR_E_USAGE, "input '%s': what is passed to it is not dense; try: ops.copy",
+                       s->name);
+    if (out->desc.dtype != in->desc.dtype)
+        return mr_fail(MR_E_SHAPE, "input '%s' is %s, what is passed to it is %s", s->name,
+                       mr_dtype_name(in->desc.dtype), mr_dtype_name(out->desc.dtype));
+    if (first < 0 || count < 0 || first > there || count > there - first || at < 0 || at > room ||
+        count > room - at)
+        return mr_fail(MR_E_SHAPE,
+                       "input '%s': elements from %lld on are passed to %lld others from %lld on; "
+                       "there are %lld, and place for %lld",
+                       s->name, (long long)first, (long long)count, (long long)at, (long long)there,
+                       (long long)room);
+    if (at && at != s->passed)
+        return mr_fail(MR_E_USAGE,
+                       "input '%s': elements from %lld on came before those from %lld on; try: "
+                       "pass them in order",
+                       s->name, (long long)at, (long long)s->passed);
+    return MR_OK;
+}
+
+mr_status mr_program_pass(mr_program *from, const char *output, int64_t first, int64_t count,
+                          mr_program *to, const char *input, int64_t at)
+{
+    mr_device *dev = to->exec->dev;
+    const mr_value *in;
+    slot *s;
+    MR_TRY(mr_exec_works(from->exec));
+    MR_TRY(mr_exec_works(to->exec));
+    MR_TRY(find_input(to, input, &in, &s));
+    const result *r = mr_program_result(from, output);
+    if (!r)
+        return MR_E_USAGE;
+    const mr_value *out = mr_graph_value(from->graph, r->value);
+    MR_TRY(check_pass(from, out, first, count, to, s, in, at));
+    size_t bytes = mr_dtype_bytes(in->desc.dtype);
+    mr_copy copy = {.to = to->inputs + to->place[s->storage] + (size_t)at * bytes,
+                    .from = mr_program_result_at(from, r) + (size_t)first * bytes,
+                    .bytes = (size_t)count * bytes,
+                    .name = s->name};
+    if (!at)
+        take_value(to, s), s->lost = dev->lost;
+    if (count)
+        MR_TRY(dev->ops->copy(dev, MR_LANE_RUN, &copy));
+    s->passed += count;
+    if (!s->set && s->passed == mr_desc_count(&in->desc))
+        s->set = true, to->n_unset--;
     return MR_OK;
 }
 
@@ -160,14 +232,20 @@ static mr_status send(mr_program *p)
 mr_status mr_edge_send(mr_program *p)
 {
     mr_device *dev = p->exec->dev;
-    bool any = false;
+    bool any = false, lost = !p->exec->at_once && p->lost != dev->lost;
+    for (int i = 0; i < p->n_slots; i++) {
+        slot *s = &p->slots[i];
+        // what came from a run is nowhere else
+        if (s->passed && s->lost != dev->lost && !p->exec->at_once)
+            take_value(p, s);
+        if (p->n_unset && !s->set)
+            return mr_fail(MR_E_USAGE, "input '%s' was never set; try: set it before the first run",
+                           s->name);
+        s->fresh |= lost && !s->passed;
+        any |= s->fresh;
+    }
     if (p->exec->at_once)
         return MR_OK;
-    for (int i = 0; i < p->n_slots; i++) {
-        // what is not set is not read
-        p->slots[i].fresh |= p->slots[i].set && p->lost != dev->lost;
-        any |= p->slots[i].fresh;
-    }
     p->lost = dev->lost;
     if (!any)
         return MR_OK;

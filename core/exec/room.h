@@ -85,6 +85,8 @@ typedef struct slot {
     int storage;
     const char *name;
     bool set, fresh; /* fresh: set since the last run */
+    int64_t passed;  /* its first elements that came from runs */
+    uint64_t lost;   /* the device's, when the first of them came */
 } slot;
 /* offset in `results` */
 typedef struct result {
@@ -160,7 +162,7 @@ mr_step_clock *mr_edge_clock_in(const mr_program *p, int i, bool take);
 mr_step_clock *mr_edge_clock_out(const mr_program *p, int i);
 /* of the ring and the take-off, in all */
 size_t mr_edge_ring_bytes(const mr_exec *exec);
-/* Enqueue what brings fresh inputs into their slots. */
+/* Enqueue what brings fresh inputs into their slots. Errors: one has no value. */
 mr_status mr_edge_send(mr_program *p);
 
 #endif

@@ -53,14 +53,10 @@ mr_status mr_program_run(mr_program *p)
 {
     mr_exec *e = p->exec;
     MR_TRY(mr_exec_works(e));
-    for (int i = 0; p->n_unset && i < p->n_slots; i++)
-        if (!p->slots[i].set)
-            return mr_fail(MR_E_USAGE, "input '%s' was never set; try: set it before the first run",
-                           p->slots[i].name);
+    MR_TRY(mr_edge_send(p));
     for (int i = 0; e->options.poison && i < MR_SPACE_COUNT; i++)
         if (e->arena[i].bytes)
             MR_TRY(e->dev->ops->fill(e->dev, e->arena[i].at, MR_POISON, e->arena[i].bytes));
-    MR_TRY(mr_edge_send(p));
     return e->dev->ops->run(e->dev, p->steps + p->n_setup, p->n_run + p->n_copies, p->prepared);
 }
 

@@ -241,6 +241,15 @@ MR_API void mr_program_free(mr_program *prog);
  * Errors: MR_E_SHAPE naming the input and both shapes, MR_E_USAGE for an unknown name;
  * MR_E_STOPPED, and then it has no value. */
 MR_API mr_status mr_program_set(mr_program *prog, const char *input, const mr_view *data);
+/* Give elements [at, at + count) of an input: those from `first` on of an output of another program
+ * of the device, or of the same one, as the last run enqueued leaves them. Enqueued like a run,
+ * waits for nothing. Pieces come in order from the input's first element on; with the last one it
+ * has its value, until it is set or passed again, or the device fails, which takes it away. The
+ * output is dense, of the input's dtype; executors may differ.
+ * Errors: MR_E_USAGE a name, another device, an output that is not dense, a piece out of order;
+ * MR_E_SHAPE another dtype, more elements than there are. */
+MR_API mr_status mr_program_pass(mr_program *from, const char *output, int64_t first, int64_t count,
+                                 mr_program *to, const char *input, int64_t at);
 /* May return before it finished. Allocates nothing. Errors: MR_E_USAGE naming an input that was
  * never set; what a step reports. */
 MR_API mr_status mr_program_run(mr_program *prog);

@@ -224,17 +224,17 @@ local function pictures_program(self, n, height, width, dtype)
   local auto = self.auto
   return program(self, "encode pictures " .. dtype, {n, 3, height, width}, function(g)
     local size = auto:latent(1, height, width)
-    return auto:encode_pictures(g, g:input("pixels", dtype, {n, 3, height, width}),
-      g:input("noise", "f32", {n, auto.inner, size[3], size[4]}))
+    return (ops.copy((auto:encode_pictures(g, g:input("pixels", dtype, {n, 3, height, width}),
+      g:input("noise", "f32", {n, auto.inner, size[3], size[4]})))))
   end)
 end
 
--- latents of n pictures, joined in time
+-- latents of n pictures, joined in time: [t, C, h, w]
 local function piece_program(self, n, h, w)
   local auto = self.auto
   return program(self, "encode piece", {n, h, w}, function(g)
-    return auto:encode_piece(g, g:input("x", "f32", {n, auto.inner, h, w}),
-      g:input("noise", "f32", {auto:latent_frames(n), auto.channels, h, w}))
+    return ops.copy(auto:encode_piece(g, g:input("x", "f32", {n, auto.inner, h, w}),
+      g:input("noise", "f32", {auto:latent_frames(n), auto.channels, h, w})))
   end)
 end
 
@@ -271,41 +271,79 @@ local function encode_whole(self, pixels)
   end), {pixels = pixels:reshape(dims)})
 end
 
+-- Encode with an autoencoder that lies apart, piece by piece: take(prog, first, n) when latent
+-- frames from `first` on are about to be the output of a program. Nothing here waits for a run:
+-- what one leaves is passed to the next.
+local function encode_pieces(self, pixels, noise, size, take)
+  local auto, pieces = self.auto, self.auto:pieces(pixels.shape[1])
+  local height, width, h, w = pixels.shape[3], pixels.shape[4], size[3], size[4]
+  local picture = auto.inner * h * w
+  local piece, filled, at = 1, 0, 0
+  in_pieces(pixels.shape[1], auto.pictures, function(first, n)
+    local prog = pictures_program(self, n, height, width, pixels.dtype)
+    prog:set("pixels", pixels:slice(0, first, first + n))
+    prog:set("noise", noise.pictures:slice(0, first, first + n))
+    prog:run()
+    local from = 0
+    while from < n do
+      local length = pieces[piece]
+      local some = math.min(n - from, length - filled)
+      local joins = piece_program(self, length, h, w)
+      prog:pass("out", from * picture, some * picture, joins, "x", filled * picture)
+      from, filled = from + some, filled + some
+      if filled == length then
+        local t = auto:latent_frames(length)
+        joins:set("noise", noise.frames:slice(0, at, at + t))
+        joins:run()
+        take(joins, at, t)
+        piece, filled, at = piece + 1, 0, at + t
+      end
+    end
+  end)
+end
+
+-- sizes of a clip's latents
+local function latent_size(self, pixels)
+  local frames, height, width = pixels.shape[1], pixels.shape[3], pixels.shape[4]
+  local size = self.auto:latent(frames, height, width)
+  if size[3] < 1 or size[4] < 1 then
+    base.raise("MR_E_SHAPE", ("pixels are %d x %d, smaller than a latent cell"):format(height,
+      width))
+  end
+  return size
+end
+
 --- Clean latents of a clip.
 ---@param pixels mr.Tensor  u8 [T, 3, H, W]; of an autoencoder with files of its own also f32, -1..1
 ---@param noise table|nil   of Codec:noise; of seed 0 where absent
 ---@return mr.Tensor        f32 [C, t, h, w]
 function Codec:encode(pixels, noise)
-  local auto, frames = self.auto, pixels.shape[1]
-  local height, width = pixels.shape[3], pixels.shape[4]
-  local size = auto:latent(frames, height, width)
-  if size[3] < 1 or size[4] < 1 then
-    base.raise("MR_E_SHAPE", ("pixels are %d x %d, smaller than a latent cell"):format(height,
-      width))
-  end
-  noise = noise or self:noise(frames, height, width, 0)
-  if not auto.apart then
+  local size = latent_size(self, pixels)
+  if not self.auto.apart then
     return encode_whole(self, pixels):reshape(size)
   end
-  local h, w = size[3], size[4]
-  local of_pictures <close> = T.new("f32", {frames, auto.inner, h, w})
-  in_pieces(frames, auto.pictures, function(first, n)
-    local some = pixels:slice(0, first, first + n)
-    local prog = pictures_program(self, n, height, width, pixels.dtype)
-    local latents <close> = run(prog, {pixels = some,
-      noise = noise.pictures:slice(0, first, first + n)})
-    of_pictures:slice(0, first, first + n):copy_from(latents)
+  noise = noise or self:noise(pixels.shape[1], pixels.shape[3], pixels.shape[4], 0)
+  local z = T.new("f32", {size[2], size[1], size[3], size[4]})
+  encode_pieces(self, pixels, noise, size, function(prog, first, n)
+    local latents <close> = prog:get("out")
+    z:slice(0, first, first + n):copy_from(latents)
   end)
-  local z, first, at = T.new("f32", {size[2], size[1], h, w}), 0, 0
-  for _, n in ipairs(auto:pieces(frames)) do
-    local t = auto:latent_frames(n)
-    local prog = piece_program(self, n, h, w)
-    local latents <close> = run(prog, {x = of_pictures:slice(0, first, first + n),
-      noise = noise.frames:slice(0, at, at + t)})
-    z:slice(0, at, at + t):copy_from(latents)
-    first, at = first + n, at + t
-  end
   return z:permute{1, 0, 2, 3}
+end
+
+--- The same into an input of a program on the codec's device, without waiting: behind the clips
+-- that were encoded into it before.
+---@param pixels mr.Tensor  as Codec:encode takes it, of an autoencoder that lies apart
+---@param noise table       of Codec:noise
+---@param to mr.Program
+---@param input string      f32 [B, t, C, h, w]
+---@param b integer         which of B, from 0
+function Codec:encode_into(pixels, noise, to, input, b)
+  local size = latent_size(self, pixels)
+  local frame = size[1] * size[3] * size[4]
+  encode_pieces(self, pixels, noise, size, function(prog, first, n)
+    prog:pass("out", 0, n * frame, to, input, (b * size[2] + first) * frame)
+  end)
 end
 
 -- ---- latents to clips

@@ -34,8 +34,8 @@ local function make_room(self)
   end
 end
 
---- The program of a key, valid until the next call; its result is its output "out". Errors of
--- `build` and of the compiler pass through, and nothing is kept then.
+--- The program of a key, kept until `most` others were asked for; its result is its output "out".
+-- Errors of `build` and of the compiler pass through, and nothing is kept then.
 ---@param key string
 ---@param build fun(g: mr.Graph): mr.Value  adds the nodes
 ---@return mr.Program

@@ -41,18 +41,15 @@ function Feed:shape(bucket)
     text = self.pipe.text.max_length, masked = self.masks ~= nil}
 end
 
--- clean latents of a batch, clip by clip, each with the draws of its sample
-local function latents_of(self, batch, shape, pixels)
-  local size = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
-  local x0 = T.new("f32", {shape.batch, table.unpack(size)})
-  for b = 1, shape.batch do
-    local clip = pixels:slice(0, b - 1, b):reshape{shape.frames, 3, shape.height, shape.width}
-    local noise = self.from.codec:noise(shape.frames, shape.height, shape.width, self.seed,
-      batch.keys[b], batch.drawn)
-    x0:slice(0, b - 1, b):copy_from(self.from.codec:encode(clip, noise):reshape{1,
-      table.unpack(size)})
+-- what encodes a batch into an input of a program, clip by clip, each with the draws of its sample
+local function encoder(self, batch, shape, pixels)
+  return function(prog, input)
+    for b = 1, shape.batch do
+      local clip = pixels:slice(0, b - 1, b):reshape{shape.frames, 3, shape.height, shape.width}
+      self.from.codec:encode_into(clip, self.from.codec:noise(shape.frames, shape.height,
+        shape.width, self.seed, batch.keys[b], batch.drawn), prog, input, b - 1)
+    end
   end
-  return x0
 end
 
 --- Everything a micro-step needs for one decoded batch. The pixels stay the loader's.
@@ -95,7 +92,7 @@ function Feed:prepare(batch, shape)
   local pixels = T.wrap(pointer, bytes, "u8", {B, shape.frames, 3, shape.height, shape.width},
     batch)
   if self.from.codec then
-    out.x0 = latents_of(self, batch, shape, pixels)
+    out.encode = encoder(self, batch, shape, pixels)
   else
     out.pixels = pixels
   end

@@ -45,14 +45,15 @@ end
 local Step = {}
 Step.__index = Step
 
--- what the batch begins with: pixels that are encoded in the same graph, or latents
+-- what the batch begins with: pixels that are encoded in the same graph, or latents, frames first
 local function clean_latents(g, auto, shape)
   if not auto.apart then
     return auto:encode(g, g:input("pixels", "u8", {shape.batch, shape.frames, 3, shape.height,
       shape.width}))
   end
-  return g:input("x0", "f32", {shape.batch, table.unpack(auto:latent(shape.frames, shape.height,
-    shape.width))})
+  local size = auto:latent(shape.frames, shape.height, shape.width)
+  return g:input("x0", "f32", {shape.batch, size[2], size[1], size[3], size[4]}):permute{0, 2, 1, 3,
+    4}
 end
 
 --- Build the graph of a shape.
@@ -115,8 +116,10 @@ end
 -- what a step of diffusion takes
 local function set_inputs(prog, batch, self)
   local B = self.shape.batch
-  if batch.x0 then
-    prog:set("x0", batch.x0)
+  if batch.encode then
+    batch.encode(prog, "x0")
+  elseif batch.x0 then
+    prog:set("x0", batch.x0:permute{0, 2, 1, 3, 4})
   else
     prog:set("pixels", batch.pixels)
   end
@@ -143,9 +146,9 @@ function Step:stage(batch)
 end
 
 --- Begin to run on one batch, given before or now, whose memory is free again.
----@param batch table  pixels: tensor u8, or x0: latents where the autoencoder lies apart; keys, t,
----   fps, weight, drop: lists, one value per sample; mask: flat list of all frames,
----   or nil; tokens: of the text encoder; seed; epoch
+---@param batch table  pixels: tensor u8; where the autoencoder lies apart x0: latents, or encode:
+---   what puts them into an input; keys, t, fps, weight, drop: lists, one value per sample;
+---   mask: flat list of all frames, or nil; tokens: of the text encoder; seed; epoch
 ---@return mr.Fetched loss  on its way: sum over samples of weight x loss
 function Step:start(batch)
   if self.staged ~= batch then

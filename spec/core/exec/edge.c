@@ -44,7 +44,7 @@ static float take(mr_exec *e, uint64_t ticket, float per)
 typedef struct pair {
     mr_exec *exec;
     mr_graph *graph, *other_graph;
-    mr_program *p, *other; /* of two inputs, and of one: 5 x */
+    mr_program *p, *other, *last; /* of two inputs, and of one: 5 x, twice */
 } pair;
 
 static pair pair_on(mr_device *dev)
@@ -53,6 +53,7 @@ static pair pair_on(mr_device *dev)
     OK(mr_exec_new(dev, NULL, NULL, &s.exec));
     OK(mr_exec_compile(s.exec, s.graph, &s.p));
     OK(mr_exec_compile(s.exec, s.other_graph, &s.other));
+    OK(mr_exec_compile(s.exec, s.other_graph, &s.last));
     return s;
 }
 
@@ -96,6 +97,84 @@ static void stream(mr_device *dev, uint64_t order)
     now = mr_exec_waits(s.exec);
     CHECK_INT(now.results - before.results, 1);
     CHECK_INT(now.all - before.all, 0);
+    close_pair(&s);
+}
+
+/* ---- from run to run ---- */
+
+/* What two runs of one program leave becomes the halves of another's input; nobody waits. */
+static void passing(mr_device *dev, uint64_t order)
+{
+    enum { HALF = N / 2 };
+    pair s = pair_on(dev), apart = pair_on(dev); // of other executors, too
+    uint64_t ticket[RUNS];
+    if (dev->checks)
+        mr_shadow_order(dev, order);
+    mr_waits before = mr_exec_waits(s.exec);
+    set(s.p, "z", 100);
+    for (int k = 0; k < RUNS; k++) {
+        for (int half = 0; half < 2; half++) {
+            set(apart.other, "x", (float)(10 * k + 100 * half));
+            OK(mr_program_run(apart.other));
+            OK(mr_program_pass(apart.other, "y", HALF * half, HALF, s.p, "x", HALF * half));
+        }
+        OK(mr_program_run(s.p));
+        OK(mr_program_fetch(s.p, "y", &ticket[k]));
+    }
+    mr_waits now = mr_exec_waits(s.exec);
+    CHECK_INT(now.all - before.all, 0);
+    CHECK_INT(now.results - before.results, 0);
+    CHECK_INT(now.inputs - before.inputs, 0);
+    for (int k = RUNS - 1; k >= 0; k--) {
+        float y[N];
+        mr_view v = {y, mr_desc_dense(MR_F32, 1, (int64_t[]){N})};
+        OK(mr_exec_take(s.exec, ticket[k], &v));
+        for (int i = 0; i < N; i++)
+            CHECK(y[i] == 5 * (float)(10 * k + 100 * (i >= HALF) + i) + 2 * (float)(100 + i));
+    }
+    // set again, it is what was set; passed again, what was passed
+    uint64_t t;
+    set(s.p, "x", 7);
+    OK(mr_program_pass(apart.other, "y", 0, N, s.p, "x", 0));
+    set(s.p, "x", 9);
+    OK(mr_program_run(s.p));
+    OK(mr_program_fetch(s.p, "y", &t));
+    CHECK(take(s.exec, t, 3) == 209);
+    set(s.p, "x", 7);
+    OK(mr_program_pass(apart.other, "y", 0, N, s.p, "x", 0));
+    OK(mr_program_run(s.p));
+    OK(mr_program_fetch(s.p, "y", &t));
+    CHECK(take(s.exec, t, 7) == 5 * (10 * (RUNS - 1) + 100) + 200);
+    close_pair(&apart);
+    close_pair(&s);
+}
+
+static void passing_badly(mr_device *dev, mr_device *foreign)
+{
+    pair s = pair_on(dev), apart = pair_on(foreign);
+    set(s.other, "x", 1), set(s.p, "x", 1), set(s.p, "z", 1), set(apart.other, "x", 1);
+    OK(mr_program_run(s.other));
+    OK(mr_program_run(apart.other));
+    CHECK_FAILS(mr_program_pass(s.other, "no", 0, N, s.p, "x", 0), MR_E_USAGE, "no output 'no'");
+    CHECK_FAILS(mr_program_pass(s.other, "y", 0, N, s.p, "no", 0), MR_E_USAGE, "no input 'no'");
+    CHECK_FAILS(mr_program_pass(s.other, "y", 0, N, s.other, "unread", 0), MR_E_SHAPE,
+                "'unread' is i32, what is passed to it is f32");
+    CHECK_FAILS(mr_program_pass(s.other, "y", 1, N, s.p, "x", 0), MR_E_SHAPE, "there are 40");
+    CHECK_FAILS(mr_program_pass(s.other, "y", 0, N, s.p, "x", 1), MR_E_SHAPE, "place for 40");
+    CHECK_FAILS(mr_program_pass(s.other, "y", -1, 1, s.p, "x", 0), MR_E_SHAPE, "from -1 on");
+    CHECK_FAILS(mr_program_pass(apart.other, "y", 0, N, s.p, "x", 0), MR_E_USAGE, "another device");
+    OK(mr_program_run(s.p)); // nothing of this has touched it
+    OK(mr_program_pass(s.other, "y", 0, 8, s.p, "x", 0));
+    CHECK_FAILS(mr_program_pass(s.other, "y", 0, 8, s.p, "x", 9), MR_E_USAGE,
+                "elements from 9 on came before those from 8 on");
+    CHECK_FAILS(mr_program_run(s.p), MR_E_USAGE, "input 'x' was never set");
+    OK(mr_program_pass(s.other, "y", 0, N - 8, s.p, "x", 8));
+    OK(mr_program_pass(s.other, "y", 0, 0, s.p, "x", N));
+    OK(mr_program_run(s.p));
+    CHECK_FAILS(
+        (set(s.p, "x", 1), mr_program_pass(s.other, "y", 0, 1, s.p, "x", 0), mr_program_run(s.p)),
+        MR_E_USAGE, "input 'x' was never set");
+    close_pair(&apart);
     close_pair(&s);
 }
 
@@ -163,6 +242,7 @@ static void failing(mr_device *dev, uint64_t order)
         mr_shadow_order(dev, order);
     set(s.p, "z", 50), set(s.p, "x", 1), set(fails, "x", 0), set(s.other, "x", 3);
     OK(mr_program_run(s.p));
+    OK(mr_program_pass(s.p, "y", 0, N, s.last, "x", 0));
     OK(mr_program_fetch(s.p, "y", &early));
     CHECK(take(s.exec, early, 3) == 101);
     atomic_store(&spec_gate_open, dev->host);
@@ -184,6 +264,10 @@ static void failing(mr_device *dev, uint64_t order)
         set(s.p, "x", 2);
     }
     CHECK(take(s.exec, early, 3) == 101); // this one was there
+    // what came from a run went with it
+    if (!dev->host) {
+        CHECK_FAILS(mr_program_run(s.last), MR_E_USAGE, "input 'x' was never set");
+    }
     OK(mr_program_run(s.p));
     OK(mr_program_fetch(s.p, "y", &ticket[0]));
     OK(mr_program_run(s.other));
@@ -250,12 +334,15 @@ int main(void)
     for (int i = 0; i < 2; i++) {
         for (uint64_t order = 0; order < (both[i]->checks ? ORDERS : 1); order++) {
             stream(both[i], order);
+            passing(both[i], order);
             failing(both[i], order);
         }
+        passing_badly(both[i], both[1 - i]);
         ring(both[i]);
         stopped(both[i]);
         memory(both[i]);
-        mr_device_close(both[i]);
     }
+    for (int i = 0; i < 2; i++)
+        mr_device_close(both[i]);
     return check_done();
 }

@@ -7,6 +7,7 @@ local base = require "moonreel.core.base"
 local codec = require "moonreel.codec"
 local folder = dofile "spec/support/folder.lua"
 local opensora_vae = require "moonreel.models.opensora_vae"
+local ops = require "moonreel.core.op"
 local weights = require "datasets.demo.weights"
 
 local dir = folder.new()
@@ -25,10 +26,10 @@ local function open(path, fields, device, dtype)
   return codec.new(pipe, nil, device or E.device("cpu", 1))
 end
 
-local function clip(frames, H, W)
+local function clip(frames, H, W, seed)
   local values = {}
   for i = 1, frames * 3 * H * W do
-    values[i] = base.mix(7, tostring(i)) % 256
+    values[i] = base.mix(seed or 7, tostring(i)) % 256
   end
   return T.from({frames, 3, H, W}, values, "u8")
 end
@@ -97,6 +98,37 @@ describe("codec", function()
     assert.same(z:totable(), encode(shadow, pixels):totable())
     assert.same(decode(cpu, z, 6):totable(), (decode(shadow, z, 6)):totable())
   end)
+
+  for _, name in ipairs{"cpu", "shadow"} do
+    it("encodes into a program behind what runs, and waits for nothing, on " .. name, function()
+      local device = E.device(name, 1)
+      local c <close> = open(dir.path .. "/vae", nil, device)
+      local clips, noise, wanted = {clip(12, 16, 24), clip(12, 16, 24, 8)}, {}, {}
+      for b = 1, 2 do
+        noise[b] = c:noise(12, 16, 24, 1, b, 0)
+        wanted[b] = c:encode(clips[b], noise[b]):clone():totable()
+      end
+      -- frames before channels: as pieces in time come
+      local run <close> = E.new(device, nil, {})
+      local g = G.graph()
+      g:output("x", (ops.copy(g:input("z", "f32", {2, 5, 4, 2, 3}):permute{0, 2, 1, 3, 4})))
+      g:finish()
+      local prog = run:compile(g)
+      local before, own = run:waits().all, c.exec:waits().all
+      for _ = 1, 2 do
+        for b = 1, 2 do
+          c:encode_into(clips[b], noise[b], prog, "z", b - 1)
+        end
+        prog:run()
+      end
+      assert.equal(0, run:waits().all - before)
+      assert.equal(0, c.exec:waits().all - own)
+      local x = prog:get("x")
+      for b = 1, 2 do
+        assert.same(wanted[b], x:slice(0, b - 1, b):clone():totable())
+      end
+    end)
+  end
 
   it("computes in bf16 where the run does", function()
     local device = E.device("cpu", 1)

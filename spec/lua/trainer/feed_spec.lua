@@ -39,13 +39,16 @@ describe("trainer.feed", function()
       {__index = pipe})
     local codec = {}
     function codec.noise(_, ...) return {...} end
-    function codec.encode(_, clip, noise)
+    local came = {}
+    function codec.encode_into(_, clip, noise, prog, input, b)
       assert.same({8, 3, 16, 16}, clip.shape)
-      return T.from({2, 1, 1, 1}, {noise[5], noise[6]})
+      came[#came + 1] = {noise[5], noise[6], prog, input, b}
     end
     local made = feed.new(settings(), apart, {codec = codec}):prepare(batch{5, 6, 7},
       {frames = 8, height = 16, width = 16, batch = 3, text = 24})
-    assert.same({5, 3, 6, 3, 7, 3}, made.x0:totable())
+    made.encode("a program", "x0")
+    assert.same({{5, 3, "a program", "x0", 0}, {6, 3, "a program", "x0", 1},
+      {7, 3, "a program", "x0", 2}}, came)
     assert.is_nil(made.pixels)
   end)
 

@@ -827,6 +827,15 @@ local Program = {}
 ---@param values mr.Tensor
 function Program:set(name, values) end
 
+--- Give an input of another program of the device elements of an output, as the last run leaves it, without waiting; pieces come in order from the input's element 0 on.
+---@param output string
+---@param first integer
+---@param count integer
+---@param to mr.Program
+---@param input string
+---@param at integer
+function Program:pass(output, first, count, to, input, at) end
+
 --- Run it once.
 function Program:run() end
 
