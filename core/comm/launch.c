@@ -266,22 +266,30 @@ void mr_ranks_ended(const mr_ranks *l, mr_ranks_end *end)
         say_how(l, end->rank, end->text, sizeof end->text);
 }
 
+/* What ranks have started and left behind; it has become ours. */
+static void end_orphans(const mr_ranks *l)
+{
+    mr_life_process left;
+    while (mr_life_processes(l->about.token, l->about.uid, &left, 1) > 0) {
+        if (mr_life_signal(left.pid, left.start, l->about.uid, SIGKILL) != MR_OK)
+            mr_error_clear();
+        waitpid((pid_t)left.pid, NULL, 0);
+    }
+}
+
 void mr_ranks_free(mr_ranks *l)
 {
     if (!l)
         return;
     if (l->pid && l->running)
         signal_all(l, SIGKILL);
-    // what ranks have started and left behind
+    for (int r = 0; r < l->ranks && l->pid; r++)
+        if (l->pid[r] > 0)
+            waitpid(l->pid[r], NULL, 0);
     if (l->guard > 0) {
         kill(l->guard, SIGKILL);
         waitpid(l->guard, NULL, 0);
-        while (mr_life_signal_all(l->about.token, l->about.uid, SIGKILL) > 0)
-            poll(NULL, 0, 1);
-        for (int r = 0; r < l->ranks; r++)
-            if (l->pid[r] > 0)
-                waitpid(l->pid[r], NULL, 0);
-        while (waitpid(-1, NULL, WNOHANG) > 0) {}
+        end_orphans(l);
         prctl(PR_SET_CHILD_SUBREAPER, 0);
     }
     if (l->hears) {

@@ -35,8 +35,9 @@ typedef struct seat {
     _Atomic int64_t step, steps;
     _Atomic uint32_t phase;
     _Atomic double phase_s, beat_s, step_s;
-    _Atomic double waited_s, step_waited_s; /* in operations; when the step began */
-    _Atomic double own_s[MR_LIFE_STEPS];    /* by step */
+    /* in operations; when the step and the phase began */
+    _Atomic double waited_s, step_waited_s, phase_waited_s;
+    _Atomic double own_s[MR_LIFE_STEPS]; /* by step */
     _Atomic int64_t own_step[MR_LIFE_STEPS];
     _Atomic uint32_t took[MR_PHASE_COUNT][BINS];
     char clip[160], frames[1024];
@@ -328,10 +329,13 @@ mr_phase mr_life_phase(mr_phase phase)
 {
     if (!mine)
         return phase;
-    const double now = mr_now_s();
+    const double now = mr_now_s(), waited = atomic_load(&mine->waited_s);
+    const double others_s = waited - atomic_load(&mine->phase_waited_s);
     const mr_phase before = (mr_phase)atomic_load(&mine->phase);
     if (phase != before)
-        atomic_fetch_add(&mine->took[before][bin_of(now - atomic_load(&mine->phase_s))], 1);
+        atomic_fetch_add(&mine->took[before][bin_of(now - atomic_load(&mine->phase_s) - others_s)],
+                         1);
+    atomic_store(&mine->phase_waited_s, waited);
     atomic_store(&mine->phase, (uint32_t)phase);
     atomic_store(&mine->phase_s, now);
     atomic_store(&mine->beat_s, now);

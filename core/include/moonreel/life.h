@@ -127,8 +127,8 @@ MR_API int mr_life_ops(const mr_life *page, int seat, mr_life_op *out);
 /* Seconds of its own that a rank's step took: without those in which it waited for others. 0: not
  * known (any more). */
 MR_API double mr_life_own_s(const mr_life *page, int seat, int64_t step);
-/* The time that a share of all phases of that kind stayed below, of all ranks, to a fifth; *count:
- * how many there were. */
+/* The time that a share of all phases of that kind stayed below, of all ranks, to a fifth and
+ * without waiting for others; *count: how many there were. */
 MR_API double mr_life_quantile_s(const mr_life *page, mr_phase phase, double share, int64_t *count);
 
 /* ---- processes ---- */

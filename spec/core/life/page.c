@@ -121,6 +121,13 @@ static void phases(mr_life *page)
     CHECK_NEAR(mr_life_quantile_s(page, MR_PHASE_LOAD, 0.99, &count), 2, 0.4);
     CHECK_NEAR(mr_life_quantile_s(page, MR_PHASE_PERSIST, 0.99, &count), 0, 0);
     CHECK_INT(count, 0);
+    // what others are waited for is no time of the phase
+    mr_life_op op = {.kind = "barrier"};
+    mr_life_phase(MR_PHASE_REDUCE);
+    uint64_t n = mr_life_op_begin(&op);
+    mr_life_op_wait(n), pass(9), mr_life_op_end(n, 0), pass(0.1);
+    mr_life_phase(MR_PHASE_LOAD);
+    CHECK_NEAR(mr_life_quantile_s(page, MR_PHASE_REDUCE, 1, &count), 0.1, 0.02);
     double began = mr_now_s();
     pass(5);
     mr_life_beat();

@@ -1,0 +1,215 @@
+--- Watching the ranks of a page: who is stuck, in which phase and operation; who is slower than
+-- the others. Looks at the page alone, so a rank that is blocked or stopped cannot hide.
+-- @module moonreel.life.watch
+local base = require "moonreel.core.base"
+local rings = require "moonreel.life.rings"
+
+local watch = {}
+
+--- Phases, in the order of a step.
+watch.phases = { "start", "load", "forward", "reduce", "optimizer", "snapshot", "persist" }
+
+--- A phase of each step may take so many times what 99 of 100 take, or its floor, whichever is
+-- more. Until each rank has gone through it KNOWN times its floor counts UNKNOWN times.
+watch.TIMES = 3
+local KNOWN <const>, UNKNOWN <const> = 20, 6
+
+--- A rank whose part of a step takes others less than this share, so many steps on end, is slow.
+watch.SLOW = 0.75
+watch.SLOW_STEPS = 50
+
+local of_steps = { load = true, forward = true, reduce = true, optimizer = true }
+
+---@class mr.Watch
+local Watch = {}
+Watch.__index = Watch
+
+--- Watch a page.
+---@param page mr.Life
+---@param floors table  seconds by phase
+function watch.new(page, floors)
+  local about = page:about()
+  return setmetatable({ page = page, floors = floors, first = about.first, ranks = about.ranks,
+    told = {}, slow = {}, judged = 0 }, Watch)
+end
+
+--- How long a rank may stay in a phase now.
+---@param phase string
+---@return number seconds
+function Watch:limit(phase)
+  local floor = self.floors[phase]
+  if not of_steps[phase] then
+    return floor
+  end
+  local slow_s, count = self.page:quantile(phase, 0.99)
+  if count < KNOWN * self.ranks then
+    return floor * UNKNOWN
+  end
+  return math.max(floor, watch.TIMES * slow_s)
+end
+
+-- ranks that live, as they are now
+local function living(self)
+  local list = {}
+  for rank = self.first, self.first + self.ranks - 1 do
+    local now = self.page:rank(rank)
+    if now.state then
+      list[#list + 1] = now
+    end
+  end
+  return list
+end
+
+-- seconds since a rank was last seen to do something
+local function still_s(r, now)
+  return now - math.max(r.phase_s, r.beat_s, r.open and r.open.began_s or 0)
+end
+
+-- the rank that others wait for: of those that do not wait in a call the one that stands still
+-- longest beyond its limit
+local function stuck(self, ranks, now)
+  local worst, worst_s, all_wait = nil, 0, true
+  for _, r in ipairs(ranks) do
+    local waits = r.open and r.state ~= "T"
+    local seconds = still_s(r, now)
+    all_wait = all_wait and (r.open and seconds > self:limit("reduce"))
+    if not waits and seconds > self:limit(r.phase) and seconds > worst_s then
+      worst, worst_s = r, seconds
+    end
+  end
+  return worst, worst_s, all_wait
+end
+
+-- ranks that wait for each other: who is apart
+local function apart(self, ranks)
+  local logs = {}
+  for _, r in ipairs(ranks) do
+    logs[r.rank] = self.page:ops(r.rank)
+  end
+  return rings.first_difference(logs)
+end
+
+local function described(r, seconds, difference)
+  local text = ("rank %d %s in %s at step %d for %.1f s"):format(r.rank,
+    r.state == "T" and "is stopped" or "stands still", r.phase, r.step, seconds)
+  if r.open then
+    text = text .. ", within " .. rings.text(r.open)
+  end
+  if r.clip and r.phase == "load" then
+    text = text .. ", clip " .. r.clip
+  end
+  if difference then
+    text = text .. ": " .. rings.story(difference)
+  end
+  return text
+end
+
+-- a rank that stands still, with what is known of it; nil: none does
+local function verdict(self, ranks, now)
+  local r, seconds, all_wait = stuck(self, ranks, now)
+  local difference
+  if not r and all_wait and #ranks > 0 then
+    difference = apart(self, ranks)
+    for _, one in ipairs(ranks) do
+      if difference and one.rank == difference.rank then
+        r, seconds = one, still_s(one, now)
+      end
+    end
+  end
+  if not r then
+    return nil
+  end
+  return { kind = "hang", rank = r.rank, phase = r.phase, step = r.step, seconds = seconds,
+    limit = self:limit(r.phase), stopped = r.state == "T", op = r.open or r.last,
+    difference = difference, since = now - seconds, text = described(r, seconds, difference) }
+end
+
+-- median of numbers, which are sorted by it
+local function median(list)
+  table.sort(list)
+  local n = #list
+  return n % 2 == 1 and list[n // 2 + 1] or (list[n // 2] + list[n // 2 + 1]) / 2
+end
+
+-- how fast each rank was in a step, against the median of the others; nil: not known of all
+local function scores(self, step)
+  local own, out = {}, {}
+  for rank = self.first, self.first + self.ranks - 1 do
+    own[rank] = self.page:own_s(rank, step)
+    if not own[rank] then
+      return nil
+    end
+  end
+  for rank, seconds in pairs(own) do
+    local others = {}
+    for other, s in pairs(own) do
+      others[#others + 1] = other ~= rank and s or nil
+    end
+    out[rank] = median(others) / seconds
+  end
+  return out
+end
+
+-- ranks that have become slow with the steps that all have ended since the last look
+local function stragglers(self, ranks, events)
+  local done
+  for _, r in ipairs(ranks) do
+    done = math.min(done or r.step - 1, r.step - 1)
+  end
+  if self.ranks < 2 or #ranks < self.ranks or done < self.judged then
+    self.judged = math.min(self.judged, done or 0)
+    return
+  end
+  for step = math.max(self.judged + 1, done - 60), done do
+    for rank, score in pairs(scores(self, step) or {}) do
+      local seen = score < watch.SLOW and (self.slow[rank] or 0) + 1 or 0
+      self.slow[rank] = seen
+      if seen == watch.SLOW_STEPS then
+        events[#events + 1] = { kind = "slow", rank = rank, step = step, score = score,
+          text = ("rank %d is slow: for %d steps on end the others took less than %g of its time, "
+            .. "%.2f in step %d"):format(rank, seen, watch.SLOW, score, step) }
+      end
+    end
+  end
+  self.judged = done
+end
+
+--- What has happened since the last look: a rank stands still ("hang", once each time), goes on
+-- again ("on"), has become slow ("slow").
+---@return table[]  {kind, rank, text, ...}
+function Watch:look()
+  local now, events, ranks = base.now_s(), {}, living(self)
+  local hang = verdict(self, ranks, now)
+  for _, r in ipairs(ranks) do
+    local told = self.told[r.rank]
+    if told and still_s(r, now) < now - told.since - 0.001 then
+      self.told[r.rank] = nil
+      events[#events + 1] = { kind = "on", rank = r.rank,
+        text = ("rank %d goes on"):format(r.rank) }
+    end
+  end
+  if hang and not self.told[hang.rank] then
+    self.told[hang.rank] = hang
+    events[#events + 1] = hang
+  end
+  stragglers(self, ranks, events)
+  return events
+end
+
+--- The rank that still stands still, of those that were told: the event, and for how many times
+-- its limit.
+---@return table|nil event
+---@return number|nil times
+function Watch:standing()
+  local worst, most
+  local now = base.now_s()
+  for _, told in pairs(self.told) do
+    local times = (now - told.since) / told.limit
+    if not most or times > most then
+      worst, most = told, times
+    end
+  end
+  return worst, most
+end
+
+return watch
