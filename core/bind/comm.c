@@ -703,5 +703,9 @@ MR_BIND_ROOM(comm)
     mr_bind_type(L, &comm_type);
     mr_bind_type(L, &torus_type);
     mr_bind_type(L, &ranks_type);
+    // the type of a launch's page
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "moonreel.core.life");
+    lua_call(L, 1, 0);
     return mr_bind_module(L, &comm_face);
 }

@@ -4,6 +4,25 @@ local failure = require "moonreel.cli.failure"
 
 local ranks = {}
 
+--- Run words by so many ranks of this host.
+---@param words string[]
+---@param count integer
+---@param options table|nil  as of moonreel.comm.launch
+---@return integer exit code
+function ranks.launch(words, count, options)
+  options = options or {}
+  options.say = function(line) failure.report { message = line } end
+  local launch = require("moonreel.comm.launch").run
+  local ok, code, text = xpcall(launch, failure.handler, words, count, options)
+  if not ok then
+    return failure.report(code)
+  end
+  if text then
+    failure.report { message = text .. ("; all %d ranks have ended"):format(count) }
+  end
+  return code
+end
+
 ---@param args string[]  {"-n", N, FILE.lua | -e CODE | COMMAND, ...}
 ---@return integer exit code
 function ranks.run(args)
@@ -12,15 +31,7 @@ function ranks.run(args)
     return failure.report { exit = 2, message = ("-n %s: expected a number of ranks and what each "
       .. "runs; try: moonreel -n 2 FILE.lua"):format(args[2] or "") }
   end
-  local words = table.move(args, 3, #args, 1, {})
-  local ok, code, text = xpcall(require("moonreel.comm").launch, failure.handler, words, count)
-  if not ok then
-    return failure.report(code)
-  end
-  if text then
-    failure.report { message = text .. ("; all %d ranks have ended"):format(count) }
-  end
-  return code
+  return ranks.launch(table.move(args, 3, #args, 1, {}), count)
 end
 
 return ranks

@@ -96,6 +96,23 @@ local function with_earlier_arguments(recipe, settings, overrides)
   return all, said .. ", which counts again below what is given now\n"
 end
 
+-- The words that go on with a run: from its newest checkpoint, whatever it began from; those that
+-- began it where it has none.
+local function go_on(words, settings, dir)
+  local run, ckpt = require "moonreel.run", require "moonreel.ckpt"
+  local outer = dir and run.outer(dir) or dir
+  if not outer or not (run.stages(outer) or #ckpt.steps(outer) > 0) then
+    return words
+  end
+  local again = table.move(words, 1, #words, 1, {})
+  for _, field in ipairs { "ckpt_path", "start_step", "start_epoch" } do
+    again[#again + 1] = settings[field] and field .. "=none" or nil
+  end
+  again[#again + 1] = settings.start_from_scratch and "start_from_scratch=false" or nil
+  again[#again + 1] = "load=" .. outer
+  return again
+end
+
 -- The ranks of a run that this process starts on its host, where the recipe wants several and
 -- nobody else (mpirun, srun, torchrun) has started them: each is this command again.
 local function launch(settings, args)
@@ -103,8 +120,12 @@ local function launch(settings, args)
     settings:require_readers()
   end
   if settings.nproc_per_node > 1 and not require("moonreel.comm.place").find().by then
-    return require("moonreel.cli.ranks").run { "-n", tostring(settings.nproc_per_node), "train",
-      table.unpack(args) }
+    local words = { "train", table.unpack(args) }
+    return require("moonreel.cli.ranks").launch(words, settings.nproc_per_node, {
+      watch = settings:plain("watch"), patience = settings.watch.patience,
+      restarts = settings.restarts, restart_steps = settings.restart_steps,
+      restart_pause = settings.restart_pause,
+      again = function(dir) return go_on(words, settings, dir) end })
   end
 end
 

@@ -39,16 +39,4 @@ function comm.let_go(deadline_s)
   end
 end
 
---- This program so many times on this host, with these words after its name.
----@param words string[]
----@param ranks integer
----@return integer exit code  of the rank that failed first, or 0
----@return string|nil text    "rank 2 ended with exit code 3"
-function comm.launch(words, ranks)
-  local running <close> = core.start({ "moonreel", table.unpack(words) }, ranks)
-  repeat until running:look() == 0
-  local ended = running:ended()
-  return ended.exit, ended.text
-end
-
 return comm

@@ -1,0 +1,119 @@
+--- Ranks of this host from their start to their end: watched, ended when one stands still, started
+-- again from what they have saved.
+-- @module moonreel.comm.launch
+local base = require "moonreel.core.base"
+local core = require "moonreel.core.comm"
+local options = require "moonreel.text.options"
+local report = require "moonreel.life.report"
+local rings = require "moonreel.life.rings"
+local watch = require "moonreel.life.watch"
+
+local launch = {}
+
+local LOOK_MS <const> = 100
+local STOPPED <const> = { [130] = true, [143] = true } -- by a request, after a checkpoint
+local NODE <const> = 6                                 -- exit code of ranks that lost each other
+local PAUSE_MOST_S <const> = 60
+
+local function silent() end
+
+-- tell of ranks that stand still, and end the one that does so for too long; true: it was
+local function look(running, page, eye, o)
+  for _, event in ipairs(eye:look()) do
+    local path = event.kind == "hang" and report.write(page, event)
+    o.say(path and ("%s; see %s"):format(event.text, path) or event.text)
+  end
+  local standing, times = eye:standing()
+  if standing and times > o.patience then
+    running:fail(standing.rank, standing.text)
+    return true
+  end
+end
+
+-- how ranks came apart, where they say no more than that they did
+local function difference(page)
+  local about, logs = page:about(), {}
+  for rank = about.first, about.first + about.ranks - 1 do
+    logs[rank] = page:ops(rank)
+  end
+  return rings.first_difference(logs)
+end
+
+-- the largest step that any rank has begun
+local function steps(page)
+  local about, most = page:about(), 0
+  for rank = about.first, about.first + about.ranks - 1 do
+    most = math.max(most, page:rank(rank).step)
+  end
+  return most
+end
+
+-- one launch: how it ended, with the run's directory and step
+local function once(words, ranks, o)
+  local running <close> = core.start({ "moonreel", table.unpack(words) }, ranks)
+  local page = running:page()
+  local eye = o.watch and watch.new(page, o.watch)
+  local named = false
+  while running:look(LOOK_MS) > 0 do
+    named = named or eye and look(running, page, eye, o)
+  end
+  local ended = running:ended()
+  local found = ended.exit == NODE and not named and difference(page)
+  if found then
+    ended.text = ("%s; %s"):format(ended.text, rings.story(found))
+  end
+  ended.dir, ended.step = page:about().dir, steps(page)
+  page:close()
+  return ended
+end
+
+-- was it lost, rather than wrong? A defect of a recipe or of data would come again.
+local function was_lost(ended)
+  return not ended.asked and not STOPPED[ended.exit] and (ended.exit == NODE or ended.exit > 128)
+end
+
+local read_options = options.declare("comm.launch", {
+  { "watch", "table", "seconds by phase that a rank may stand still; absent: nobody watches" },
+  { "patience", "number", "a rank is ended after so many times that (default 3)" },
+  { "restarts", "integer", "how often it goes on after a loss (default 0)" },
+  { "restart_steps", "integer", "new steps after which restarts count anew (default 200)" },
+  { "restart_pause", "number", "seconds before the first restart (default 1)" },
+  { "again", "function", "words that go on with a run directory, which may be nil" },
+  { "say", "function", "takes each line about the launch" },
+})
+
+--- This program so many times on this host, with these words after its name.
+---@param words string[]
+---@param ranks integer
+---@param given table|nil  watch, patience, restarts, restart_steps, restart_pause, again, say
+---@return integer exit code  of the rank that failed first, or 0
+---@return string|nil text    "rank 2 ended with exit code 3"; the earliest error of the last launch
+function launch.run(words, ranks, given)
+  local o = read_options(given)
+  o.patience, o.restarts, o.say = o.patience or 3, o.restarts or 0, o.say or silent
+  local tried, progress, next_words, dir = 0, nil, words, nil
+  local lost = {}
+  while true do
+    local ended = once(next_words, ranks, o)
+    if o.restarts == 0 or not was_lost(ended) then
+      return ended.exit, ended.text
+    end
+    lost[#lost + 1] = ("  step %d: %s"):format(ended.step, ended.text)
+    if progress and ended.step - progress >= (o.restart_steps or 200) then
+      tried = 0
+    end
+    dir, progress, tried = ended.dir or dir, math.max(ended.step, progress or 0), tried + 1
+    if tried > o.restarts then
+      o.say(("%d restarts without %d new steps:\n%s"):format(o.restarts, o.restart_steps or 200,
+        table.concat(lost, "\n")))
+      return ended.exit, ended.text
+    end
+    local pause = math.min((o.restart_pause or 1) * 2 ^ (tried - 1), PAUSE_MOST_S)
+    next_words = o.again(dir)
+    o.say(("%s at step %d; restart %d of %d in %g s, %s"):format(ended.text, ended.step, tried,
+      o.restarts, pause, next_words == words and "from the start" or "from " .. dir))
+    base.sleep(pause)
+  end
+end
+
+return launch

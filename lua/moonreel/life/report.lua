@@ -1,0 +1,36 @@
+--- What is kept of a rank that stood still: a file in the run's folder log/.
+-- @module moonreel.life.report
+local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
+
+local report = {}
+
+local OPS <const> = 50 -- of each rank, the newest
+
+--- Everything that a page tells now, with an event of the watch.
+---@param page mr.Life
+---@param event table
+---@return table
+function report.of(page, event)
+  local about, ranks = page:about(), json.array()
+  for rank = about.first, about.first + about.ranks - 1 do
+    local log, now = page:ops(rank), page:rank(rank)
+    now.ops = json.array(table.move(log, math.max(1, #log - OPS + 1), #log, 1, {}))
+    ranks[#ranks + 1] = now
+  end
+  return { event = event, now_s = base.now_s(), wall = base.wall_s(), about = about,
+    ranks = ranks }
+end
+
+--- Write it where the run keeps its logs.
+---@param page mr.Life
+---@param event table
+---@return string|nil path  nil: the run has no folder yet, or none that can be written to
+function report.write(page, event)
+  local dir = page:about().dir
+  local path = dir and ("%s/log/hang-step-%d-rank-%d.json"):format(dir, event.step, event.rank)
+  local good = path and pcall(base.replace_file, path, json.encode(report.of(page, event)))
+  return good and path or nil
+end
+
+return report

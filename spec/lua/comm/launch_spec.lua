@@ -1,0 +1,128 @@
+--- Launches that are watched, ended and started again; what they say.
+-- Covers: lua/moonreel/life/report.lua
+local base = require "moonreel.core.base"
+local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
+local launch = require "moonreel.comm.launch"
+local watch = require "moonreel.life.watch"
+
+local dir = folder.new()
+teardown(function() dir:remove() end)
+
+-- words of a script that counts its starts in `n`
+local function script(code)
+  return { dir:write("rank.lua", ([[
+    local base, core = require "moonreel.core.base", require "moonreel.core.life"
+    local world = require("moonreel.comm").world()
+    local file, n = %q, 0
+    local rank = world:rank()
+    if base.exists(file) then n = tonumber(base.read_file(file)) end
+    world:barrier()
+    if rank == 0 then base.replace_file(file, tostring(n + 1)) end
+    if rank == 0 then core.set_run("0123456789abcdef", %q, 1) end
+    local function stop(number)
+      require("moonreel.core.process").run { "/bin/sh", "-c", "kill -" .. number .. " $PPID" }
+    end
+  ]]):format(dir.path .. "/starts", dir.path) .. code) }
+end
+
+local function starts()
+  local n = tonumber(base.read_file(dir.path .. "/starts"))
+  os.remove(dir.path .. "/starts")
+  return n
+end
+
+-- a launch with what it says
+local function run(code, options)
+  local said = {}
+  options.restart_pause = 0
+  options.say = function(line) said[#said + 1] = line end
+  options.again = options.again or function() return script(code) end
+  local exit, text = launch.run(script(code), 2, options)
+  return exit, text, said
+end
+
+describe("a launch", function()
+  it("goes on after losses, from what the run left", function()
+    local given = {}
+    local code = "core.step(n + 1) if n < 2 and rank == 1 then stop 'KILL' end world:barrier()"
+    local exit, text, said = run(code, { restarts = 2,
+      again = function(path)
+        given[#given + 1] = path
+        return script(code)
+      end })
+    assert.same({ 0, nil }, { exit, text })
+    assert.equal(3, starts())
+    assert.same({ dir.path, dir.path }, given)
+    assert.matches("^rank 1 was ended by signal 9 %(Killed%) at step 1; restart 1 of 2 in 0 s",
+      said[1])
+    assert.matches("at step 2; restart 2 of 2", said[2])
+  end)
+
+  it("ends when restarts bring nothing new, with a summary", function()
+    local exit, text, said = run("core.step(7) if rank == 1 then stop 'KILL' end world:barrier()",
+      { restarts = 2 })
+    assert.equal(137, exit)
+    assert.matches("^rank 1 was ended by signal 9", text)
+    assert.equal(3, starts())
+    assert.matches("^2 restarts without 200 new steps:\n  step 7: rank 1 .*\n  step 7: .*\n"
+      .. "  step 7:", said[3])
+  end)
+
+  it("counts anew after enough new steps", function()
+    local exit = run("core.step(n * 10) if n < 4 and rank == 1 then stop 'KILL' end "
+      .. "world:barrier()", { restarts = 1, restart_steps = 10 })
+    assert.equal(0, exit)
+    assert.equal(5, starts())
+  end)
+
+  it("is not started again for a defect, nor when it was asked to stop", function()
+    assert.equal(1, (run("if rank == 1 then os.exit(1) end world:barrier()", { restarts = 3 })))
+    assert.equal(1, starts())
+    assert.equal(143, (run("if rank == 1 then stop 'TERM' end world:barrier()", { restarts = 3 })))
+    assert.equal(1, starts())
+  end)
+
+  it("ends a rank that stands still, and keeps what all did", function()
+    local floors = {}
+    for _, phase in ipairs(watch.phases) do
+      floors[phase] = 0.3
+    end
+    local exit, text, said = run([[
+      core.step(3)
+      core.phase "load"
+      if rank == 1 then core.phase "snapshot" stop 'STOP' end
+      world:barrier()
+    ]], { watch = floors, patience = 2 })
+    assert.equal(6, exit)
+    assert.matches("^rank 1 is stopped in snapshot at step 3 for 0%.%d s$", text)
+    starts()
+    local path = said[1]:match "^rank 1 is stopped in snapshot.*; see (.*)$"
+    assert.is_nil(path) -- there is no folder for logs
+    base.make_dir(dir.path .. "/log")
+    exit, text, said = run([[
+      core.step(4)
+      if rank == 0 then core.phase "persist" stop 'STOP' end
+      world:barrier()
+    ]], { watch = floors, patience = 1 })
+    starts()
+    assert.equal(6, exit)
+    assert.matches("^rank 0 is stopped in persist", text)
+    local kept = json.decode(base.read_file(said[1]:match "; see (.*)$"))
+    assert.same({ "hang", 0, "persist" }, { kept.event.kind, kept.event.rank, kept.event.phase })
+    assert.equal("T", kept.ranks[1].state)
+    assert.equal("barrier", kept.ranks[2].open.kind)
+    assert.equal("hello", kept.ranks[2].ops[1].kind)
+  end)
+
+  it("says who left a call out", function()
+    local exit, text = run([[
+      local T = require "moonreel.core.tensor"
+      if rank == 1 then world:barrier() end
+      world:all_reduce(T.new("f32", { 4 }))
+    ]], {})
+    starts()
+    assert.equal(6, exit)
+    assert.matches("exit code 6; rank %d makes [^,]*, where others make", text)
+  end)
+end)

@@ -1,0 +1,110 @@
+--- A run of several ranks whose ranks or launcher are killed ends with the bits of one that was
+-- left alone.
+-- Covers: lua/moonreel/comm/launch.lua lua/moonreel/cli/train.lua core/comm/launch.c
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local core = require "moonreel.core.life"
+local demo_data = dofile "spec/support/demo_data.lua"
+local life = require "moonreel.life"
+local process = require "moonreel.core.process"
+
+local STEPS <const>, EVERY <const>, KILL <const>, WAIT_S <const> = 24, 3, 9, 120
+-- more of them is the long form of this spec
+local KILLS <const> = tonumber(os.getenv "MOONREEL_KILLS" or 3)
+local SEED <const> = tonumber(os.getenv "MOONREEL_SEED" or 1)
+
+local out = demo_data.scratch()
+teardown(function()
+  os.execute("rm -r '" .. out .. "'")
+  demo_data.remove()
+end)
+
+local function words(name, ...)
+  return { "train", "recipes/tiny/demo.lua", "-n", "2", "dataset.data_path=" .. demo_data.path(),
+    "outputs=" .. out, "name=" .. name, "steps=" .. STEPS, "ckpt_every=" .. EVERY, "dtype=fp32",
+    "warmup_steps=2", "threads=1", "num_workers=1", "model.depth=1", "model.hidden_size=32",
+    "model.num_heads=2", "text_encoder.width=32", "model.caption_channels=32", "log_every=100",
+    "restart_pause=0", "restart_steps=1", 'bucket_config={["32px"]={[1]={1.0,2}}}', ... }
+end
+
+-- start a run in the background; what it says goes to a file
+local function start(name, ...)
+  process.run { "/bin/sh", "-c", ("exec \"$0\" \"$@\" > '%s/log' 2>&1 &"):format(out),
+    process.program(), table.unpack(words(name, ...)) }
+end
+
+local function log() return base.read_file(out .. "/log") end
+
+-- wait for what a function finds; a run that is over without it has failed
+local function await(what, find)
+  local started = base.now_s()
+  while true do
+    local found = find()
+    if found then
+      return found
+    end
+    assert.is_true(base.now_s() < started + WAIT_S, ("%s does not come:\n%s"):format(what, log()))
+    base.sleep(0.002)
+  end
+end
+
+-- the launch of our run, once all its ranks have begun a step
+local function at_step(step, before)
+  return await("step " .. step, function()
+    for _, one in ipairs(life.of_run(out)) do
+      local rank = one.page:rank(1)
+      if rank.step >= step and rank.state and rank.pid ~= before then
+        return one
+      end
+      one.page:close()
+    end
+  end)
+end
+
+local function kill_ranks(one, first, last)
+  for rank = first, last do
+    local r = one.page:rank(rank)
+    core.signal(r.pid, r.start, one.about.uid, KILL)
+  end
+end
+
+local whom = {
+  function(one) kill_ranks(one, 1, 1) end,
+  function(one) kill_ranks(one, 0, 1) end,
+  function(one)
+    core.signal(one.about.pid, one.about.start, one.about.uid, KILL)
+    await("the end of what a launcher left", function()
+      return #core.processes(one.about.token, one.about.uid) == 0
+    end)
+    start("killed", "load=" .. demo_data.run_dir(out, "killed"))
+  end,
+}
+
+describe("a run whose processes are killed", function()
+  it("ends with the bits of one that was left alone", function()
+    start("whole")
+    await("the end of a run", function() return log():find("done: step " .. STEPS, 1, true) end)
+    start("killed")
+    local before
+    for i = 1, KILLS do
+      -- kills all over the run, again from the front when there are many
+      local step = 2 + (i * 7 + SEED * 3) % (STEPS - 6)
+      local one = at_step(KILLS == 3 and i * 6 - 2 or step, before)
+      before = one.page:rank(1).pid
+      whom[(i - 1) % 3 + 1](one)
+      one.page:close()
+    end
+    await("the end of a run", function() return log():find("done: step " .. STEPS, 1, true) end)
+    local function newest(name)
+      return ckpt.open(ckpt.dir(demo_data.run_dir(out, name), STEPS))
+    end
+    local a <close> = newest "whole"
+    local b <close> = newest "killed"
+    assert.same(a:names(), b:names())
+    assert.equal(a.manifest.sampler, b.manifest.sampler)
+    for _, name in ipairs(a:names()) do
+      assert.equal(0, a:compare(b, name).differing, name)
+    end
+    await("the end of all", function() return #life.of_run(out) == 0 end)
+  end)
+end)
