@@ -16,6 +16,9 @@ static void free_loader(void *l)
     mr_loader_free(l);
 }
 
+/* The set of samples at `at`, lent; NULL where there is none. */
+static mr_subset *subset_at(lua_State *L, int at);
+
 /* ---- the bucket rule ---- */
 
 /* Number `i` of the list on top of the stack. */
@@ -212,8 +215,8 @@ typedef struct survey {
     int64_t dropped[MR_DROP_COUNT], example[MR_DROP_COUNT]; /* rows; one of them, counted from 1 */
 } survey;
 
-static mr_status count_rows(const mr_bucket_rule *rule, mr_index_reader *reader, uint64_t seed,
-                            uint64_t epoch, survey *s)
+static mr_status count_rows(const mr_bucket_rule *rule, mr_index_reader *reader,
+                            const mr_subset *members, uint64_t seed, uint64_t epoch, survey *s)
 {
     int64_t rows = (int64_t)mr_index_get_facts(mr_index_reader_index(reader)).rows;
     for (int64_t at = 0; at < rows;) {
@@ -221,8 +224,10 @@ static mr_status count_rows(const mr_bucket_rule *rule, mr_index_reader *reader,
         int32_t n;
         MR_TRY(mr_index_hot(reader, (uint64_t)(at / MR_HOT_ROWS), &hot, &n));
         for (int32_t i = 0; i < n; i++, at++) {
-            mr_drop why;
-            int32_t b = mr_bucket_rule_assign(rule, seed, epoch, &hot[i], &why);
+            mr_drop why = MR_DROP_OUTSIDE;
+            int32_t b = -1;
+            if (!members || mr_subset_has(members, (uint64_t)at))
+                b = mr_bucket_rule_assign(rule, seed, epoch, &hot[i], &why);
             if (b >= 0)
                 s->samples[b]++;
             else if (!s->dropped[why]++)
@@ -241,7 +246,7 @@ static int rule_survey(lua_State *L)
     int32_t n = mr_bucket_rule_count(rule), used = 0;
     survey s = {.samples = mr_bind_scratch(L, sizeof *s.samples * ((size_t)n + 1))};
     memset(s.samples, 0, sizeof *s.samples * ((size_t)n + 1));
-    mr_bind_check(L, count_rows(rule, reader, (uint64_t)luaL_checkinteger(L, 3),
+    mr_bind_check(L, count_rows(rule, reader, subset_at(L, 5), (uint64_t)luaL_checkinteger(L, 3),
                                 (uint64_t)luaL_checkinteger(L, 4), &s));
     lua_createtable(L, 0, 2);
     lua_newtable(L);
@@ -268,8 +273,9 @@ static int rule_survey(lua_State *L)
 static int rule_hash(lua_State *L)
 {
     char hex[17];
-    snprintf(hex, sizeof hex, "%016llx",
-             (unsigned long long)mr_bucket_rule_hash(mr_bind_unbox(L, 1, RULE)));
+    snprintf(
+        hex, sizeof hex, "%016llx",
+        (unsigned long long)mr_bucket_rule_hash_of(mr_bind_unbox(L, 1, RULE), subset_at(L, 2)));
     lua_pushstring(L, hex);
     return 1;
 }
@@ -308,6 +314,59 @@ static int rule_crop(lua_State *L)
     return 2;
 }
 
+/* ---- some samples of an index ---- */
+
+#define SUBSET "mr.Subset"
+
+static void free_subset(void *set)
+{
+    mr_subset_unref(set);
+}
+
+static const mr_bind_field quantiles_fields[] = {
+    MR_BIND_STR("column", mr_quantiles, column, "A column of the index, required."),
+    MR_BIND_NUM("from", mr_quantiles, from, 0, "A share of the samples that have a value."),
+    MR_BIND_NUM("to", mr_quantiles, to, 1, "And the other end."),
+    MR_BIND_NUM("trim_top", mr_quantiles, trim_top, 0,
+                "The share with the largest values that is left out first."),
+    MR_BIND_END};
+
+static int l_quantiles(lua_State *L)
+{
+    mr_index_reader *reader = mr_bind_unbox(L, 1, mr_bind_index_type);
+    mr_quantiles q = {0};
+    double bounds[2];
+    mr_subset *set;
+    mr_bind_options(L, 2, "loader.quantiles", quantiles_fields, &q);
+    luaL_argcheck(L, q.column, 2, "column is required");
+    void **box = mr_bind_box(L, SUBSET);
+    mr_bind_check(L, mr_subset_quantiles(mr_index_reader_index(reader), &q, &set, bounds));
+    *box = set;
+    lua_pushnumber(L, bounds[0]);
+    lua_pushnumber(L, bounds[1]);
+    return 3;
+}
+
+static int subset_count(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)mr_subset_count(mr_bind_unbox(L, 1, SUBSET)));
+    return 1;
+}
+
+static int subset_has(lua_State *L)
+{
+    mr_subset *set = mr_bind_unbox(L, 1, SUBSET);
+    lua_Integer row = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, row >= 1 && (uint64_t)row <= mr_subset_rows(set), 2, "is no row of the index");
+    lua_pushboolean(L, mr_subset_has(set, (uint64_t)row - 1));
+    return 1;
+}
+
+static mr_subset *subset_at(lua_State *L, int at)
+{
+    return lua_isnoneornil(L, at) ? NULL : mr_bind_unbox(L, at, SUBSET);
+}
+
 /* ---- sources ---- */
 
 typedef struct source_row {
@@ -318,6 +377,7 @@ typedef struct source_row {
 static const mr_bind_field source_fields[] = {
     MR_BIND_ANY("index", "mr.Index", "Required."),
     MR_BIND_ANY("weights", "table", "{{samples, weight}, ...}, ascending; none: 1."),
+    MR_BIND_ANY("members", "mr.Subset", "Samples that it is of; none: all."),
     MR_BIND_STR("name", source_row, name, "Of a source among others."),
     MR_BIND_INT("epochs", source_row, epochs, 0, 0,
                 "After so many its share goes to the others; 0: never."),
@@ -364,6 +424,8 @@ mr_source *mr_bind_sources(lua_State *L, int list, int32_t *n)
                                  .epochs = (uint64_t)row.epochs,
                                  .seen = row.seen,
                                  .epoch = (uint64_t)row.epoch};
+        lua_getfield(L, at, "members");
+        sources[i].members = subset_at(L, lua_gettop(L));
         lua_pushvalue(L, at);
         read_weights(L, &sources[i]);
     }
@@ -445,34 +507,37 @@ static const mr_bind_field carry_fields[] = {
     MR_BIND_STR("seen", carry_options, seen, "The list that belongs to that state, if any."),
     MR_BIND_STR("folder", carry_options, folder, "Where the new list is written, required."),
     MR_BIND_INT("seed", carry_options, seed, 0, INT64_MIN, "Of the order."),
+    MR_BIND_ANY("was_members", "mr.Subset", "Samples that the old order was of; none: all."),
+    MR_BIND_ANY("members", "mr.Subset", "And the new one."),
     MR_BIND_END};
 
 // the list of a state, as seen-HASH.bits in a folder
-static mr_status write_seen(const mr_trained *seen, const char *folder, char path[4200])
+static mr_status write_seen(const mr_subset *seen, const char *folder, char path[4200])
 {
     if (snprintf(path, 4200, "%s/seen-%016llx.bits", folder,
-                 (unsigned long long)mr_trained_hash(seen)) >= 4200)
+                 (unsigned long long)mr_subset_hash(seen)) >= 4200)
         return mr_fail(MR_E_IO, "%s: path is too long", folder);
-    return mr_trained_write(seen, path);
+    return mr_subset_write(seen, path);
 }
 
 static mr_status carry(const carry_options *o, mr_carry *from, mr_index *now,
-                       const mr_bucket_rule *rule, char **text, char path[4200], uint64_t *count)
+                       const mr_bucket_rule *rule, const mr_subset *members, char **text,
+                       char path[4200], uint64_t *count)
 {
     uint64_t *keys = NULL;
-    mr_trained *seen = NULL;
+    mr_subset *seen = NULL;
     mr_status st = o->excluded ? mr_quarantine_keys(o->excluded, &keys, &from->n_excluded) : MR_OK;
     from->excluded = keys;
     if (st == MR_OK && o->seen)
-        st = mr_trained_read(o->seen, &from->seen);
+        st = mr_subset_read(o->seen, &from->seen);
     if (st == MR_OK)
-        st = mr_order_carry(from, now, rule, text, &seen);
+        st = mr_order_carry(from, now, rule, members, text, &seen);
     if (st == MR_OK) {
-        *count = mr_trained_count(seen);
+        *count = mr_subset_count(seen);
         st = write_seen(seen, o->folder, path);
     }
-    mr_trained_unref(seen);
-    mr_trained_unref(from->seen);
+    mr_subset_unref(seen);
+    mr_subset_unref(from->seen);
     mr_free(keys);
     return st;
 }
@@ -488,9 +553,13 @@ static int l_carry(lua_State *L)
     mr_bind_options(L, 5, "loader.carry", carry_fields, &o);
     luaL_argcheck(L, o.state && o.folder, 5, "state and folder are required");
     from.seed = (uint64_t)o.seed, from.text = o.state;
+    lua_getfield(L, 5, "was_members");
+    from.members = subset_at(L, lua_gettop(L));
+    lua_getfield(L, 5, "members");
+    const mr_subset *members = subset_at(L, lua_gettop(L));
     char **text = (char **)mr_bind_hold(L), path[4200];
     uint64_t count = 0;
-    mr_bind_check(L, carry(&o, &from, now, rule, text, path, &count));
+    mr_bind_check(L, carry(&o, &from, now, rule, members, text, path, &count));
     lua_pushstring(L, *text);
     lua_pushstring(L, path);
     lua_pushinteger(L, (lua_Integer)count);
@@ -729,6 +798,11 @@ static const mr_bind_row loader_module_rows[] = {
                    "A state for another index, another rule or both: it, the path of the list of "
                    "samples that the epoch has trained, and how many they are.",
                    carry_fields),
+    MR_ROW_OPTIONS("quantiles", l_quantiles,
+                   "(index: mr.Index, options: table): mr.Subset, number, number",
+                   "The samples between two quantiles of a column, and the least and the largest "
+                   "value among them.",
+                   quantiles_fields),
     MR_ROW_OPTIONS("order", mr_bind_order_new, "(sources: table[], options: table): mr.Order",
                    "The order of the sources' samples by itself, from the first epoch on; "
                    "moonreel.data.order takes settings.",
@@ -761,13 +835,14 @@ static const mr_bind_row rule_rows[] = {
                    "The bucket that a sample enters: resolution, frames, height, width, batch; or "
                    "nil and why it enters none.",
                    sample_fields),
-    MR_ROW("survey", rule_survey, "(index: mr.Index, seed: integer, epoch: integer): table",
+    MR_ROW("survey", rule_survey,
+           "(index: mr.Index, seed: integer, epoch: integer, members?: mr.Subset): table",
            "What becomes of an index's rows in an epoch: buckets that are used, each with its "
            "samples, and dropped: {why, rows, example (a row from 1)}."),
     MR_ROW("measure", rule_measure, "(rows: integer): table",
            "What planning so many made-up rows takes: {plan_s, select_s (of a sample), bytes, "
            "state_bytes, buckets, used}."),
-    MR_ROW("hash", rule_hash, "(): string",
+    MR_ROW("hash", rule_hash, "(members?: mr.Subset): string",
            "Of all but batch sizes and costs: 16 hexadecimal digits, as in a state of the order."),
     MR_ROW("crop", rule_crop,
            "(frames: integer, have: integer, start?: integer): integer[], integer",
@@ -777,8 +852,16 @@ static const mr_bind_row rule_rows[] = {
 static const mr_bind_face rule_face = {"mr.BucketRule", "Which bucket a sample enters.", rule_rows,
                                        free_rule};
 
+static const mr_bind_row subset_rows[] = {
+    MR_ROW("count", subset_count, "(): integer", "How many samples it holds."),
+    MR_ROW("has", subset_has, "(row: integer): boolean", "Is row, from 1, one of them?"),
+    MR_ROW_END};
+static const mr_bind_face subset_face = {"mr.Subset", "Some samples of an index.", subset_rows,
+                                         free_subset};
+
 MR_BIND_ROOM(loader)
 {
+    mr_bind_type(L, &subset_face);
     mr_bind_type(L, &rule_face);
     mr_bind_type(L, &loader_face);
     mr_bind_order_type(L);

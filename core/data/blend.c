@@ -151,7 +151,9 @@ static mr_status add_source(mr_blend *m, const mr_source *from, const mr_bucket_
         return mr_fail_memory(bytes);
     if (bytes)
         memcpy(to->weights, from->weights, bytes);
-    mr_status st = mr_order_new(from->index, rule, options, &to->order);
+    mr_order_options own = *options;
+    own.members = from->members;
+    mr_status st = mr_order_new(from->index, rule, &own, &to->order);
     if (st != MR_OK && *from->name)
         mr_fail_note("sources.%s", from->name);
     return st;

@@ -17,7 +17,8 @@ const char *mr_drop_text(mr_drop why)
         "pictures, and no length is 1",
         "left out by the probabilities of this epoch",
         "in quarantine",
-        "trained in this epoch before data or bucket rule changed"};
+        "trained in this epoch before data or bucket rule changed",
+        "outside the quantiles of the source"};
     return (unsigned)why < MR_DROP_COUNT ? texts[why] : "?";
 }
 
@@ -277,6 +278,11 @@ uint64_t mr_bucket_rule_draws(const mr_bucket_rule *r, uint64_t epoch)
 uint64_t mr_bucket_rule_hash(const mr_bucket_rule *r)
 {
     return r->hash;
+}
+
+uint64_t mr_bucket_rule_hash_of(const mr_bucket_rule *r, const mr_subset *members)
+{
+    return members ? MR_MIX(r->hash, members->hash) : r->hash;
 }
 
 // a fraction of 53 bits is below p when its bits are below p * 2^53; a probability of one needs no

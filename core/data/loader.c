@@ -110,7 +110,7 @@ static mr_status restore(mr_loader *l, int32_t source, const char *text, const c
     if (excluded)
         MR_TRY(quarantine_take(s->bad, epoch, excluded));
     if (seen)
-        MR_TRY(mr_trained_read(seen, &s->carried));
+        MR_TRY(mr_subset_read(seen, &s->carried));
     s->carried_epoch = epoch;
     MR_TRY(quarantine_excluded(s->bad, epoch, &keys, &n));
     mr_status st = mr_order_restore(mr_blend_order(l->blend, source), text, keys, n, s->carried);
@@ -250,7 +250,7 @@ void mr_loader_free(mr_loader *l)
     if (l->pool)
         munmap(l->pool, l->pool_bytes);
     for (int32_t i = 0; l->sources && i < l->blend->n; i++) {
-        mr_trained_unref(l->sources[i].carried);
+        mr_subset_unref(l->sources[i].carried);
         quarantine_close(l->sources[i].bad);
         mr_index_unref(l->sources[i].index);
     }
@@ -469,6 +469,7 @@ static mr_status copy_stream(mr_loader *l, const outlook *o, mr_blend **out)
                                  .index = l->sources[i].index,
                                  .weights = s->weights,
                                  .n_weights = s->n_weights,
+                                 .members = s->order->members,
                                  .epochs = s->epochs};
     }
     MR_TRY(mr_blend_new(sources, l->blend->n, l->rule, &options, out));
@@ -478,7 +479,7 @@ static mr_status copy_stream(mr_loader *l, const outlook *o, mr_blend **out)
         uint64_t epoch;
         MR_TRY(mr_blend_state_of(o->text, sources[i].name, &part));
         mr_status st = mr_position_epoch(part, &epoch);
-        mr_trained *seen =
+        mr_subset *seen =
             st == MR_OK && l->sources[i].carried_epoch == epoch ? l->sources[i].carried : NULL;
         if (st == MR_OK)
             st = mr_order_restore(order, part, o->now[i], o->n_now[i], seen);

@@ -69,7 +69,11 @@ static bucket_size *size_of(const mr_order *o, const mr_hot *hot)
 
 int32_t order_bucket_of(const mr_order *o, uint64_t id, const mr_hot *hot, mr_drop *why)
 {
-    if (o->seen && o->seen->bits[id / 8] >> id % 8 & 1) {
+    if (o->members && !mr_subset_has(o->members, id)) {
+        *why = MR_DROP_OUTSIDE;
+        return -1;
+    }
+    if (o->seen && mr_subset_has(o->seen, id)) {
         *why = MR_DROP_SEEN;
         return -1;
     }
@@ -213,6 +217,7 @@ mr_status order_new_of(order_rows rows, const mr_bucket_rule *rule, const mr_ord
         return mr_fail_memory(sizeof *o);
     o->rows = rows, o->rule = rule, o->seed = options->seed;
     o->slot = MR_MAX(options->slot, 1);
+    o->members = mr_subset_ref(options->members);
     o->chunks = (rows.facts.rows + MR_HOT_ROWS - 1) / MR_HOT_ROWS;
     o->strides = (o->chunks + ORDER_STRIDE - 1) / ORDER_STRIDE;
     size_t nb = (size_t)mr_bucket_rule_count(rule);
@@ -269,8 +274,9 @@ void mr_order_free(mr_order *o)
     if (!o)
         return;
     mr_index_reader_free(o->reader);
-    mr_trained_unref(o->seen);
-    mr_trained_unref(o->next_seen);
+    mr_subset_unref(o->members);
+    mr_subset_unref(o->seen);
+    mr_subset_unref(o->next_seen);
     mr_free(o->counts);
     mr_free(o->samples);
     mr_free(o->prefix);
@@ -329,7 +335,7 @@ mr_status order_begin_epoch(mr_order *o, uint64_t epoch)
             o->n_excluded ? mr_hash64(o->excluded, sizeof *o->excluded * o->n_excluded) : 0;
     }
     // what was trained before a change counts within its epoch alone
-    mr_trained_unref(o->seen);
+    mr_subset_unref(o->seen);
     o->seen = o->next_seen, o->next_seen = NULL;
     o->at.seen_n = o->seen ? o->seen->count : 0, o->at.seen_hash = o->seen ? o->seen->hash : 0;
     o->at.epoch = epoch, o->at.number = o->at.digest = 0, o->at.slot.left = 0;

@@ -40,11 +40,12 @@ void mr_position_advance(mr_position *p, const mr_draw *d)
 
 mr_status mr_position_text(const mr_position *p, const mr_order *o, char **text)
 {
-    return position_text(p, &o->rows.facts, o->rule, o->seed, text);
+    return position_text(p, &o->rows.facts, mr_bucket_rule_hash_of(o->rule, o->members), o->seed,
+                         text);
 }
 
-mr_status position_text(const mr_position *p, const mr_index_facts *facts,
-                        const mr_bucket_rule *rule, uint64_t seed, char **text)
+mr_status position_text(const mr_position *p, const mr_index_facts *facts, uint64_t rule,
+                        uint64_t seed, char **text)
 {
     char order[33], set[33], line[256];
     index_pack out = {0};
@@ -57,8 +58,7 @@ mr_status position_text(const mr_position *p, const mr_index_facts *facts,
     n = snprintf(line, sizeof line,
                  "rule %016" PRIx64 "\nseed %" PRIu64 "\nepoch %" PRIu64 "\ndraw %" PRIu64
                  "\ndigest %016" PRIx64 "\nexcluded %" PRIu64 " %016" PRIx64 "\n",
-                 mr_bucket_rule_hash(rule), seed, p->epoch, p->number, p->digest, p->excluded_n,
-                 p->excluded_hash);
+                 rule, seed, p->epoch, p->number, p->digest, p->excluded_n, p->excluded_hash);
     index_put(&out, line, (size_t)n);
     if (p->seen_n)
         index_put(&out, line,
@@ -170,15 +170,17 @@ static mr_status check_same(const mr_order *o, const char *text, uint64_t seed, 
             MR_E_DATA,
             "seed is %llu, the state is of seed %llu; try: that seed, or --start-from-scratch",
             (unsigned long long)o->seed, (unsigned long long)seed);
-    if (rule != mr_bucket_rule_hash(o->rule))
-        return mr_fail(MR_E_DATA,
-                       "the bucket rule (bucket_config, resolutions, frame_interval) differs from "
-                       "that of the state; only batch sizes may change within an epoch; try: the "
-                       "old rule, or --start-from-scratch");
+    if (rule != mr_bucket_rule_hash_of(o->rule, o->members))
+        return mr_fail(
+            MR_E_DATA,
+            "the bucket rule (bucket_config, resolutions, frame_interval, quantiles of the "
+            "source) differs from that of the state; only batch sizes may change within an epoch; "
+            "try: the "
+            "old rule, or --start-from-scratch");
     return MR_OK;
 }
 
-static mr_status check_seen(const mr_order *o, const mr_trained *seen, const mr_position *at)
+static mr_status check_seen(const mr_order *o, const mr_subset *seen, const mr_position *at)
 {
     uint64_t n = seen ? seen->count : 0, hash = seen ? seen->hash : 0;
     if (n != at->seen_n || hash != at->seen_hash)
@@ -195,7 +197,7 @@ static mr_status check_seen(const mr_order *o, const mr_trained *seen, const mr_
 }
 
 mr_status mr_order_restore(mr_order *o, const char *text, const uint64_t *excluded, uint64_t n,
-                           mr_trained *seen)
+                           mr_subset *seen)
 {
     mr_position at = {0};
     uint64_t seed = 0, rule = 0, rows = 0, taken = 0;
@@ -203,8 +205,8 @@ mr_status mr_order_restore(mr_order *o, const char *text, const uint64_t *exclud
     MR_TRY(check_same(o, text, seed, rule, rows));
     MR_TRY(check_seen(o, seen, &at));
     MR_TRY(mr_order_exclude(o, excluded, n));
-    mr_trained_unref(o->next_seen);
-    o->next_seen = mr_trained_ref(seen);
+    mr_subset_unref(o->next_seen);
+    o->next_seen = mr_subset_ref(seen);
     MR_TRY(order_begin_epoch(o, at.epoch));
     if (o->at.excluded_n != at.excluded_n || o->at.excluded_hash != at.excluded_hash)
         return mr_fail(MR_E_DATA,

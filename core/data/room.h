@@ -100,7 +100,7 @@ static inline bool order_is_of(mr_hash128 a, mr_hash128 b)
     return a.lo == b.lo && a.hi == b.hi;
 }
 
-struct mr_trained {
+struct mr_subset {
     atomic_int refs;
     mr_hash128 fp_order; /* of the index whose rows these are */
     uint64_t rows, count, hash;
@@ -127,9 +127,10 @@ struct mr_order {
     uint64_t *excluded, n_excluded;
     uint64_t *next_excluded, n_next_excluded; /* from the next epoch on, when has_next */
     bool has_next;
-    mr_trained *seen, *next_seen; /* in this epoch; in the one that begins next */
-    bucket_size *sizes;           /* of rows met lately, 1 << ORDER_SIZES_LOG by hash */
-    uint16_t *entered;            /* [row] bucket, 0xffff: none; NULL: too many rows to keep */
+    mr_subset *members;
+    mr_subset *seen, *next_seen; /* in this epoch; in the one that begins next */
+    bucket_size *sizes;          /* of rows met lately, 1 << ORDER_SIZES_LOG by hash */
+    uint16_t *entered;           /* [row] bucket, 0xffff: none; NULL: too many rows to keep */
 };
 
 /* mr_order_new over any rows; what `rows` reads stays the caller's. */
@@ -140,9 +141,9 @@ int32_t order_bucket_of(const mr_order *o, uint64_t id, const mr_hot *hot, mr_dr
 /* The key of a bucket's permutation in this epoch, and the j whose P(j) is p. */
 uint64_t order_bucket_key(const mr_order *o, int32_t bucket);
 uint64_t order_unpermute(uint64_t key, uint64_t n, uint64_t p);
-/* A position as text, for an order of these rows, rule and seed. */
-mr_status position_text(const mr_position *p, const mr_index_facts *facts,
-                        const mr_bucket_rule *rule, uint64_t seed, char **text);
+/* A position as text, for an order of these rows, of a rule with this hash, and seed. */
+mr_status position_text(const mr_position *p, const mr_index_facts *facts, uint64_t rule,
+                        uint64_t seed, char **text);
 
 /* Plan `epoch` from its beginning. */
 mr_status order_begin_epoch(mr_order *o, uint64_t epoch);
@@ -247,7 +248,7 @@ typedef struct slab {
 
 typedef struct loader_source {
     mr_index *index;
-    mr_trained *carried; /* of the state it began with, in its epoch */
+    mr_subset *carried; /* of the state it began with, in its epoch */
     uint64_t carried_epoch;
     quarantine *bad;
     uint64_t samples, batches, epoch, delivered; /* of the epoch it began in; samples given out */

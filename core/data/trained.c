@@ -2,6 +2,7 @@
  * without. Ref: dataplane 4.8. Licence: Apache-2.0 */
 #include "data/room.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,29 +13,29 @@ static size_t bytes_of(uint64_t rows)
     return (size_t)(rows + 7) / 8;
 }
 
-static mr_status new_seen(mr_hash128 fp_order, uint64_t rows, mr_trained **out)
+static mr_status new_seen(mr_hash128 fp_order, uint64_t rows, mr_subset **out)
 {
-    mr_trained *s;
+    mr_subset *s;
     if (!MR_NEW(s))
         return mr_fail_memory(sizeof *s);
     atomic_init(&s->refs, 1);
     s->fp_order = fp_order, s->rows = rows;
     if (!(s->bits = mr_calloc(bytes_of(rows) + 1, 1))) {
-        mr_trained_unref(s);
+        mr_subset_unref(s);
         return mr_fail_memory(bytes_of(rows));
     }
     *out = s;
     return MR_OK;
 }
 
-mr_trained *mr_trained_ref(mr_trained *s)
+mr_subset *mr_subset_ref(mr_subset *s)
 {
     if (s)
         atomic_fetch_add(&s->refs, 1);
     return s;
 }
 
-void mr_trained_unref(mr_trained *s)
+void mr_subset_unref(mr_subset *s)
 {
     if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
         return;
@@ -43,17 +44,27 @@ void mr_trained_unref(mr_trained *s)
     mr_free(s);
 }
 
-uint64_t mr_trained_count(const mr_trained *s)
+uint64_t mr_subset_count(const mr_subset *s)
 {
     return s->count;
 }
 
-uint64_t mr_trained_hash(const mr_trained *s)
+uint64_t mr_subset_rows(const mr_subset *s)
+{
+    return s->rows;
+}
+
+uint64_t mr_subset_hash(const mr_subset *s)
 {
     return s->hash;
 }
 
-static void set_bit(mr_trained *s, uint64_t row)
+bool mr_subset_has(const mr_subset *s, uint64_t row)
+{
+    return s->bits[row / 8] >> row % 8 & 1;
+}
+
+static void set_bit(mr_subset *s, uint64_t row)
 {
     s->bits[row / 8] |= (uint8_t)(1 << row % 8);
 }
@@ -67,7 +78,7 @@ static int compare_keys(const void *a, const void *b)
 }
 
 // count and hash follow bits and keys
-static void close_list(mr_trained *s)
+static void close_list(mr_subset *s)
 {
     s->count = s->n_gone;
     for (size_t i = 0; i < bytes_of(s->rows); i++)
@@ -79,7 +90,7 @@ static void close_list(mr_trained *s)
                        : 0;
 }
 
-static mr_status add_gone(mr_trained *s, mr_hash128 key)
+static mr_status add_gone(mr_subset *s, mr_hash128 key)
 {
     if (s->n_gone == s->cap_gone) {
         uint64_t cap = MR_MAX(2 * s->cap_gone, 64);
@@ -92,6 +103,122 @@ static mr_status add_gone(mr_trained *s, mr_hash128 key)
     return MR_OK;
 }
 
+/* ---- by quantiles ---- */
+
+// a value and its row as one number that sorts like both
+static uint64_t sortable(float value, uint64_t row)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint64_t)(bits >> 31 ? ~bits : bits | 1u << 31) << 32 | row;
+}
+
+static float value_of(uint64_t sorted)
+{
+    uint32_t bits = (uint32_t)(sorted >> 32);
+    float value;
+    bits = bits >> 31 ? bits & ~(1u << 31) : ~bits;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static int compare_words(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+// all values of a column in their order, n of them
+static mr_status sort_column(mr_index *index, int32_t column, uint64_t rows, uint64_t *list,
+                             uint64_t *n)
+{
+    mr_index_reader *reader;
+    MR_TRY(mr_index_reader_new(index, &reader));
+    mr_status st = MR_OK;
+    *n = 0;
+    for (uint64_t at = 0; at < rows && st == MR_OK;) {
+        const float *values;
+        int32_t there = 0;
+        st = mr_index_column(reader, column, at / MR_HOT_ROWS, &values, &there);
+        for (int32_t i = 0; i < there && st == MR_OK; i++, at++)
+            if (!isnan(values[i]))
+                list[(*n)++] = sortable(values[i], at);
+    }
+    mr_index_reader_free(reader);
+    if (*n)
+        qsort(list, *n, sizeof *list, compare_words);
+    return st;
+}
+
+// the place of a quantile; of neighbours it is the same
+static uint64_t rank_of(double quantile, uint64_t n)
+{
+    return MR_MIN((uint64_t)ceil(quantile * (double)n - 1e-6), n);
+}
+
+static mr_status pick(mr_index *index, const mr_quantiles *q, int32_t column, uint64_t *list,
+                      mr_subset *s, double bounds[2])
+{
+    uint64_t n;
+    MR_TRY(sort_column(index, column, s->rows, list, &n));
+    uint64_t kept = n - (uint64_t)llround((double)n * q->trim_top);
+    uint64_t from = rank_of(q->from, kept), to = rank_of(q->to, kept);
+    if (from >= to)
+        return mr_fail(
+            MR_E_DATA,
+            "%s: nobody is between the quantiles %g and %g of %s: %llu of %llu rows have "
+            "a value, %llu of them are trimmed; try: a wider range, a smaller trim_top",
+            mr_index_path(index), q->from, q->to, q->column, (unsigned long long)n,
+            (unsigned long long)s->rows, (unsigned long long)(n - kept));
+    for (uint64_t i = from; i < to; i++)
+        set_bit(s, (uint32_t)list[i]);
+    close_list(s);
+    bounds[0] = value_of(list[from]), bounds[1] = value_of(list[to - 1]);
+    return MR_OK;
+}
+
+static mr_status fail_column(mr_index *index, const char *column)
+{
+    char names[600] = "none";
+    size_t n = 0;
+    for (int32_t i = 0; i < mr_index_columns(index) && n + 70 < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
+                              mr_index_column_name(index, i));
+    return mr_fail(MR_E_DATA, "%s: no column '%s'; it has: %s; try: moonreel data join",
+                   mr_index_path(index), column, names);
+}
+
+mr_status mr_subset_quantiles(mr_index *index, const mr_quantiles *q, mr_subset **out,
+                              double bounds[2])
+{
+    mr_index_facts facts = mr_index_get_facts(index);
+    int32_t column = 0;
+    while (column < mr_index_columns(index) &&
+           strcmp(mr_index_column_name(index, column), q->column) != 0)
+        column++;
+    if (column == mr_index_columns(index))
+        return fail_column(index, q->column);
+    if (!(q->from >= 0 && q->from < q->to && q->to <= 1 && q->trim_top >= 0 && q->trim_top < 1))
+        return mr_fail(MR_E_RECIPE,
+                       "quantiles %g to %g, trim_top %g: expected 0 or more, the second above the "
+                       "first and at most 1, and trim_top below 1",
+                       q->from, q->to, q->trim_top);
+    if (facts.rows > UINT32_MAX)
+        return mr_fail(MR_E_DATA, "%s: %llu rows; quantiles take 2^32 at most",
+                       mr_index_path(index), (unsigned long long)facts.rows);
+    mr_subset *s;
+    MR_TRY(new_seen(facts.fp_order, facts.rows, &s));
+    uint64_t *list = mr_alloc(sizeof *list * facts.rows);
+    mr_status st =
+        list ? pick(index, q, column, list, s, bounds) : mr_fail_memory(sizeof *list * facts.rows);
+    mr_free(list);
+    if (st == MR_OK)
+        *out = s;
+    else
+        mr_subset_unref(s);
+    return st;
+}
+
 /* ---- as a file: a head, the bits, the keys ---- */
 
 typedef struct seen_head {
@@ -101,7 +228,7 @@ typedef struct seen_head {
 } seen_head;
 static const char magic[8] = "mrseen1";
 
-mr_status mr_trained_write(const mr_trained *s, const char *path)
+mr_status mr_subset_write(const mr_subset *s, const char *path)
 {
     size_t bits = bytes_of(s->rows), keys = sizeof *s->gone * s->n_gone;
     seen_head head = {.fp_order = s->fp_order,
@@ -122,7 +249,7 @@ mr_status mr_trained_write(const mr_trained *s, const char *path)
 }
 
 // a list of what lies behind the head; n bytes are there in all
-static mr_status read_list(const char *path, const char *all, size_t n, mr_trained **out)
+static mr_status read_list(const char *path, const char *all, size_t n, mr_subset **out)
 {
     seen_head head;
     if (n < sizeof head || memcmp(all, magic, sizeof magic) != 0)
@@ -134,7 +261,7 @@ static mr_status read_list(const char *path, const char *all, size_t n, mr_train
                        "%s: has %zu bytes behind its head, expected those of %llu rows "
                        "and %llu keys",
                        path, room, (unsigned long long)head.rows, (unsigned long long)head.n_gone);
-    mr_trained *s;
+    mr_subset *s;
     MR_TRY(new_seen(head.fp_order, head.rows, &s));
     *out = s;
     memcpy(s->bits, all + sizeof head, bits);
@@ -150,26 +277,26 @@ static mr_status read_list(const char *path, const char *all, size_t n, mr_train
                          sizeof head);
 }
 
-mr_status mr_trained_read(const char *path, mr_trained **out)
+mr_status mr_subset_read(const char *path, mr_subset **out)
 {
     enum { LARGEST = 1 << 30 };
     char *all;
     size_t n;
-    mr_trained *s = NULL;
+    mr_subset *s = NULL;
     MR_TRY(mr_file_read_small(path, LARGEST, &all, &n));
     mr_status st = read_list(path, all, n, &s);
     mr_free(all);
     if (st == MR_OK)
         *out = s;
     else
-        mr_trained_unref(s);
+        mr_subset_unref(s);
     return st;
 }
 
 /* ---- carrying a place over ---- */
 
 // marks the rows of an order's epoch that are consumed: P(j) of a bucket for all j below its count
-static mr_status mark_taken(mr_order *o, mr_trained *s)
+static mr_status mark_taken(mr_order *o, mr_subset *s)
 {
     uint64_t *met = mr_calloc((size_t)o->at.n_buckets, sizeof *met);
     mr_status st = met ? MR_OK : mr_fail_memory(0);
@@ -196,8 +323,8 @@ static mr_status mark_taken(mr_order *o, mr_trained *s)
 }
 
 typedef struct translation {
-    const mr_trained *from;
-    mr_trained *to;
+    const mr_subset *from;
+    mr_subset *to;
 } translation;
 
 static mr_status move_row(void *user, mr_hash128 key, uint64_t from, uint64_t to)
@@ -212,7 +339,7 @@ static mr_status move_row(void *user, mr_hash128 key, uint64_t from, uint64_t to
 }
 
 // keys without a row find one again when a later index has it
-static mr_status move_gone(const mr_trained *from, mr_index *now, mr_trained *to)
+static mr_status move_gone(const mr_subset *from, mr_index *now, mr_subset *to)
 {
     mr_index_reader *reader;
     MR_TRY(mr_index_reader_new(now, &reader));
@@ -231,7 +358,7 @@ static mr_status move_gone(const mr_trained *from, mr_index *now, mr_trained *to
 
 // The same samples as rows of another index. Those that it lacks are kept by key: the next index
 // may have them.
-static mr_status translate(mr_index *was, mr_index *now, mr_trained **seen)
+static mr_status translate(mr_index *was, mr_index *now, mr_subset **seen)
 {
     mr_index_facts facts = mr_index_get_facts(now);
     translation t = {.from = *seen};
@@ -240,15 +367,15 @@ static mr_status translate(mr_index *was, mr_index *now, mr_trained **seen)
     if (st == MR_OK)
         st = move_gone(*seen, now, t.to);
     close_list(t.to);
-    mr_trained_unref(*seen);
+    mr_subset_unref(*seen);
     *seen = t.to;
     return st;
 }
 
 // the list of an order's epoch, begun with the keys that an earlier one kept
-static mr_status list_of(mr_order *o, mr_trained **out)
+static mr_status list_of(mr_order *o, mr_subset **out)
 {
-    const mr_trained *before = o->seen;
+    const mr_subset *before = o->seen;
     MR_TRY(new_seen(o->rows.facts.fp_order, o->rows.facts.rows, out));
     for (uint64_t i = 0; before && i < before->n_gone; i++)
         MR_TRY(add_gone(*out, before->gone[i]));
@@ -256,11 +383,11 @@ static mr_status list_of(mr_order *o, mr_trained **out)
 }
 
 mr_status mr_order_carry(const mr_carry *from, mr_index *index, const mr_bucket_rule *rule,
-                         char **text, mr_trained **out)
+                         const mr_subset *members, char **text, mr_subset **out)
 {
     mr_order *order = NULL;
-    mr_trained *seen = NULL;
-    mr_order_options options = {.seed = from->seed};
+    mr_subset *seen = NULL;
+    mr_order_options options = {.seed = from->seed, .members = from->members};
     mr_index_facts facts = mr_index_get_facts(index);
     mr_status st = mr_order_new(from->index, from->rule, &options, &order);
     if (st == MR_OK)
@@ -274,12 +401,12 @@ mr_status mr_order_carry(const mr_carry *from, mr_index *index, const mr_bucket_
         mr_position p = order->at;
         p.n_buckets = 0, p.digest = 0, p.slot.left = 0;
         p.seen_n = seen->count, p.seen_hash = seen->hash;
-        st = position_text(&p, &facts, rule, from->seed, text);
+        st = position_text(&p, &facts, mr_bucket_rule_hash_of(rule, members), from->seed, text);
     }
     mr_order_free(order);
     if (st == MR_OK)
         *out = seen;
     else
-        mr_trained_unref(seen);
+        mr_subset_unref(seen);
     return st;
 }

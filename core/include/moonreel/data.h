@@ -56,7 +56,8 @@ typedef enum mr_drop {
     MR_DROP_IMAGE,
     MR_DROP_CHANCE,
     MR_DROP_QUARANTINE,
-    MR_DROP_SEEN, /* trained in this epoch before data or rule changed */
+    MR_DROP_SEEN,    /* trained in this epoch before data or rule changed */
+    MR_DROP_OUTSIDE, /* no sample of the source */
     MR_DROP_COUNT
 } mr_drop;
 MR_API const char *mr_drop_text(
@@ -79,6 +80,9 @@ MR_API void mr_bucket_rule_repeat(mr_bucket_rule *rule, uint64_t epochs);
 MR_API uint64_t mr_bucket_rule_draws(const mr_bucket_rule *rule, uint64_t epoch);
 MR_API uint64_t
 mr_bucket_rule_hash(const mr_bucket_rule *rule); /* of all but batch sizes and costs */
+/* The same for some samples alone, as states of their order say it. */
+typedef struct mr_subset mr_subset;
+MR_API uint64_t mr_bucket_rule_hash_of(const mr_bucket_rule *rule, const mr_subset *members);
 /* The bucket of a sample in an epoch, or -1 and why. Threads: any. */
 MR_API int32_t mr_bucket_rule_assign(const mr_bucket_rule *rule, uint64_t seed, uint64_t epoch,
                                      const mr_hot *hot, mr_drop *why);
@@ -129,31 +133,43 @@ typedef struct mr_draw {    /* one micro-batch, as row ids */
 typedef struct mr_position {
     uint64_t epoch, number, digest;
     uint64_t excluded_n, excluded_hash;
-    uint64_t seen_n, seen_hash; /* of an mr_trained in force */
+    uint64_t seen_n, seen_hash; /* of an mr_subset in force */
     mr_slot slot;
     int32_t n_buckets;
     uint64_t *taken; /* [n_buckets] samples consumed in this epoch */
 } mr_position;
+
+/* Some samples of an index, a bit for each row: those that an epoch trained before its data or rule
+ * changed, or those that belong to a source. Immutable; shared: _ref, _unref, NULL is fine. */
+/* The samples between two quantiles of a column, 0 <= from < to <= 1, of those that have a value;
+ * of these the share `trim_top` with the largest ones is left out first. Neighbours hold each
+ * sample once; equal values come in the order of the rows. bounds: the least and the largest value
+ * in it. Errors: MR_E_DATA no such column, nobody has a value, nobody is left; MR_E_MEMORY */
+typedef struct mr_quantiles {
+    const char *column;
+    double from, to, trim_top;
+} mr_quantiles;
+MR_API mr_status mr_subset_quantiles(mr_index *index, const mr_quantiles *which, mr_subset **out,
+                                     double bounds[2]);
+MR_API bool mr_subset_has(const mr_subset *set, uint64_t row);
+MR_API mr_subset *mr_subset_ref(mr_subset *seen);
+MR_API void mr_subset_unref(mr_subset *seen);
+MR_API uint64_t mr_subset_count(const mr_subset *seen); /* samples */
+MR_API uint64_t mr_subset_rows(const mr_subset *set);   /* of its index */
+MR_API uint64_t
+mr_subset_hash(const mr_subset *seen); /* of what it holds; states name it by that */
+/* As a file, there whole or not at all. Errors: MR_E_IO */
+MR_API mr_status mr_subset_write(const mr_subset *seen, const char *path);
+/* Errors: MR_E_IO, MR_E_DATA damaged (says at which byte), MR_E_MEMORY */
+MR_API mr_status mr_subset_read(const char *path, mr_subset **out);
 
 typedef struct mr_order_options {
     uint64_t seed;
     /* Micro-batches that are drawn together, of costs within 5 %, so that ranks which share them
      * end at the same time; 0 or 1: each by itself. Ref: dataplane 4.5 */
     int32_t slot;
+    mr_subset *members; /* samples that it is of; NULL: all; keeps a reference */
 } mr_order_options;
-
-/* Samples that an epoch trained before its data or rule changed: a bit for each row of an index.
- * Immutable; shared: _ref, _unref, NULL is fine. */
-typedef struct mr_trained mr_trained;
-MR_API mr_trained *mr_trained_ref(mr_trained *seen);
-MR_API void mr_trained_unref(mr_trained *seen);
-MR_API uint64_t mr_trained_count(const mr_trained *seen); /* samples */
-MR_API uint64_t
-mr_trained_hash(const mr_trained *seen); /* of what it holds; states name it by that */
-/* As a file, there whole or not at all. Errors: MR_E_IO */
-MR_API mr_status mr_trained_write(const mr_trained *seen, const char *path);
-/* Errors: MR_E_IO, MR_E_DATA damaged (says at which byte), MR_E_MEMORY */
-MR_API mr_status mr_trained_read(const char *path, mr_trained **out);
 
 typedef struct mr_order mr_order;
 /* The order of all micro-batches for (index, rule, seed), at epoch 0. Keeps the index, borrows the
@@ -195,7 +211,7 @@ MR_API mr_status mr_position_text(const mr_position *p, const mr_order *order, c
  * that epoch, `seen` what it trained before a change, NULL when there was none; keeps a reference.
  * Errors: MR_E_DATA other data, rule, seed, exclusions or seen samples (says which), MR_E_FORMAT */
 MR_API mr_status mr_order_restore(mr_order *order, const char *text, const uint64_t *excluded,
-                                  uint64_t n, mr_trained *seen);
+                                  uint64_t n, mr_subset *seen);
 
 /* A state, and what it is a state of. */
 typedef struct mr_carry {
@@ -205,14 +221,14 @@ typedef struct mr_carry {
     const char *text;
     const uint64_t *excluded; /* keys in force in that epoch, ascending */
     uint64_t n_excluded;
-    mr_trained *seen; /* or NULL */
+    mr_subset *seen, *members; /* or NULL */
 } mr_carry;
 /* The same place in the data for another index, another rule or both: what was trained in this
  * epoch is left out of the rest of it, sample by sample, and the rest is planned anew. Owns: the
  * caller frees *text with mr_free and unrefs *seen.
  * Errors: those of mr_order_new and mr_order_restore for the old state */
 MR_API mr_status mr_order_carry(const mr_carry *from, mr_index *index, const mr_bucket_rule *rule,
-                                char **text, mr_trained **seen);
+                                const mr_subset *members, char **text, mr_subset **seen);
 /* The epoch a state text stands in, to find the exclusions in force. */
 MR_API mr_status mr_position_epoch(const char *text, uint64_t *epoch);
 
@@ -240,8 +256,9 @@ typedef struct mr_source {
     mr_index *index;
     const mr_weight *weights; /* ascending */
     int32_t n_weights;        /* 0: 1 all the time */
+    mr_subset *members;       /* samples that it is of; NULL: all */
     uint64_t epochs;          /* after so many its share goes to the others; 0: never */
-    const char *seen; /* file of mr_trained_write, where its state is one of mr_order_carry */
+    const char *seen; /* file of mr_subset_write, where its state is one of mr_order_carry */
     uint64_t epoch;   /* where a state says nothing of it: begin at this one */
 } mr_source;
 

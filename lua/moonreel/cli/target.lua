@@ -44,6 +44,7 @@ function target.sources(settings, given)
         source.path, path))
     end
     source.index = require("moonreel.data").open(path)
+    require("moonreel.data.place").pick(source)
   end
   return setmetatable(list, { __close = function(all)
     for _, source in ipairs(all) do

@@ -133,7 +133,7 @@ local function sources_of(o)
   local list = {}
   for i, s in ipairs(o.sources) do
     list[i] = { name = s.name, index = s.index.core, weights = s.weights, epochs = s.epochs,
-      seen = s.seen, epoch = s.epoch }
+      members = s.members, seen = s.seen, epoch = s.epoch }
   end
   return list
 end

@@ -28,7 +28,8 @@ function order.open(settings, list, quarantine)
   o.seed, o.quarantine, o.slot = settings.seed, quarantine, settings.virtual_ranks
   local sources = {}
   for i, s in ipairs(list) do
-    sources[i] = { name = s.name, index = s.index.core, weights = s.weights, epochs = s.epochs }
+    sources[i] = { name = s.name, index = s.index.core, weights = s.weights,
+      epochs = s.epochs, members = s.members }
   end
   return core.order(sources, o)
 end

@@ -48,6 +48,18 @@ function place.join(parts, head)
   return table.concat(out)
 end
 
+--- Find the rows of its index that a source is of, where quantiles say so: source.members.
+---@param source table  of moonreel.settings.sources, with its index
+---@return string|nil note  for the log
+function place.pick(source)
+  if source.quantiles then
+    local low, high
+    source.members, low, high = core.quantiles(source.index.core, source.quantiles)
+    return ("source %s: %d of %d rows, %s from %.6g to %.6g"):format(source.name,
+      source.members:count(), #source.index, source.quantiles.column, low, high)
+  end
+end
+
 -- what a state of the order says of itself
 local function read(state)
   local function value(name) return state:match("\n" .. name .. " (%S+)") end
@@ -78,7 +90,7 @@ local function old_index(at, given)
   if at.fp_order == given.index.meta.fp_order then
     return given.index.core
   end
-  local path = given.was.data_path
+  local path = given.was.source and given.was.source.path
   local good, old = pcall(core_index.open, path or "")
   if not good or old:facts().fp_order ~= at.fp_order then
     base.raise("MR_E_DATA", ("%s: is not the index of the checkpoint any more, and %s is another "
@@ -93,6 +105,7 @@ end
 local function place_one(given)
   local at, rule = read(given.state), buckets.rule(given.rule)
   local same_data = at.fp_order == given.index.meta.fp_order
+  local members = given.members
   local same_set = at.fp_set == given.index.meta.fp_set
   if (at.seed ~= given.seed or not same_set)
       and (given.change == "next" or given.change == "restart") then
@@ -101,7 +114,7 @@ local function place_one(given)
   end
   local options = { state = given.state, excluded = given.excluded,
     seen = list_of(at, given.folder, given.source) }
-  if at.seed ~= given.seed or same_data and at.rule == rule:hash() then
+  if at.seed ~= given.seed or same_data and at.rule == rule:hash(members) then
     return options
   end
   local old = old_index(at, given)
@@ -109,9 +122,11 @@ local function place_one(given)
     base.raise("MR_E_DATA", differs(given.index.meta.path, old:common(given.index.core)))
   end
   local count
+  local was = given.was.source and given.was.source.quantiles
   options.state, options.seen, count = core.carry(old, buckets.rule(given.was.rule),
     given.index.core, rule, { state = given.state, excluded = given.excluded, seen = options.seen,
-      folder = given.folder, seed = given.seed })
+      folder = given.folder, seed = given.seed, members = members,
+      was_members = was and core.quantiles(old, was) or nil })
   if old ~= given.index.core then
     old:close()
   end
@@ -165,7 +180,7 @@ end
 
 --- Where all sources of a run go on.
 ---@param given table  sources: {{name, index, change}, ...}, rule (options of buckets.rule), seed:
----   the present ones; was: the checkpoint's rule, and path_of(name), the index that a source had;
+---   the present ones; was: the checkpoint's rule, and of(name): {path, quantiles} of a source;
 ---   state, excluded: its loader's; change: "refuse" | "carry" | "next" | "restart", of a source
 ---   that is gone; folder: of the run, where lists of trained samples lie; source: of the run that
 ---   made the checkpoint; blame(source, f, ...): calls f so that its errors name the source's field
@@ -182,8 +197,8 @@ function place.all(given)
       local options, note = given.blame(source, place_one, { index = source.index,
         rule = given.rule, seed = given.seed, change = source.change, folder = given.folder,
         source = given.source, state = parts[source.name], excluded = excluded[source.name],
-        was = { rule = given.was.rule,
-          data_path = given.was.path_of(renamed_from or source.name) } })
+        members = source.members,
+        was = { rule = given.was.rule, source = given.was.of(renamed_from or source.name) } })
       parts[source.name], excluded[source.name] = options.state, options.excluded
       out.seen[source.name], out.epoch[source.name] = options.seen, options.epoch
       out.notes[#out.notes + 1] = note and named .. note

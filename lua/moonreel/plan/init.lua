@@ -305,11 +305,12 @@ end
 ---@param settings table       baked
 ---@param index moonreel.Index
 ---@param epoch integer        from 0
+---@param members? mr.Subset   of these samples alone
 ---@return table survey  of mr.BucketRule: buckets, each with its samples; dropped {why, rows,
 ---   example}; and index: its path, rows: all of its samples
-function plan.survey(settings, index, epoch)
+function plan.survey(settings, index, epoch, members)
   local rule = buckets.rule(buckets.of(settings))
-  local survey = rule:survey(index.core, settings.seed, epoch)
+  local survey = rule:survey(index.core, settings.seed, epoch, members)
   survey.index, survey.rows = index.meta.path, #index
   for _, one in ipairs(survey.dropped) do
     one.file = index:row(one.example).file

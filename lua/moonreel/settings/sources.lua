@@ -7,6 +7,7 @@ local nearest = require "moonreel.text.nearest"
 local sources = {}
 
 local BLEND_SHARE, BLEND_STEPS = 0.05, 200
+local TRIM_TOP = 0.0001 -- whose removal stopped a divergence
 
 local function sorted_keys(t)
   local keys = {}
@@ -122,9 +123,24 @@ function sources.field(settings)
   return first and ("dataset.sources.%s.data_path"):format(first) or "dataset.data_path"
 end
 
+-- which rows of its index a source is of: {column, from, to, trim_top}; nil: all
+local function quantiles_of(settings, s, field)
+  local range = s.quantiles or { 0.0, 1.0 }
+  if not s.column and (s.quantiles or s.trim_top) then
+    blame.raise(settings, field .. (s.quantiles and "quantiles" or "trim_top"), "MR_E_RECIPE",
+      "%scolumn is none: quantiles of what? expected a column of the index", field)
+  elseif range[1] >= range[2] then
+    blame.raise(settings, field .. "quantiles", "MR_E_RECIPE", "%squantiles is { %g, %g }; "
+      .. "expected the second above the first; try: { 0, 0.5 }", field, range[1], range[2])
+  end
+  return s.column and { column = s.column, from = range[1], to = range[2],
+    trim_top = s.trim_top or TRIM_TOP } or nil
+end
+
 --- The sources of settings, by name. One without a name is dataset.data_path.
 ---@param settings table  baked
----@return table[] list   {name, path, field, weights, epochs, change}; empty: none is given
+---@return table[] list   {name, path, field, weights, epochs, quantiles, change}; empty: none is
+---   given
 function sources.of(settings)
   local given, list = settings:plain("dataset.sources"), {}
   if not given or not next(given) then
@@ -142,7 +158,8 @@ function sources.of(settings)
         .. "data_path; expected an index NAME.mrx, or a table of clips", name)
     end
     list[i] = { name = name, path = s.data_path, field = field .. "data_path",
-      weight = s.weight or 1.0, epochs = s.epochs, change = s.data_change or settings.data_change }
+      weight = s.weight or 1.0, epochs = s.epochs,
+      quantiles = quantiles_of(settings, s, field), change = s.data_change or settings.data_change }
   end
   set_weights(settings, list)
   for _, s in ipairs(list) do

@@ -61,6 +61,7 @@ local function open_sources(r)
         return {source.index.meta.path}
       end)[1]
       source.index = r:keep(source.index or data.open(path))
+      r.notes[#r.notes + 1] = place.pick(source)
     end)
   end
   r.index = r.sources[1].index
@@ -127,10 +128,10 @@ local function place_of(r, manifest)
       state = manifest.sampler, excluded = manifest.excluded,
       source = r.found and r.found.run or nil,
       blame = function(source, f, ...) return blame.field(s, source.field, f, ...) end,
-      was = {rule = buckets.of(was), path_of = function(name)
+      was = {rule = buckets.of(was), of = function(name)
         for _, source in ipairs(sources.of(was)) do
           if source.name == name then
-            return (samples.index_of(source.path))
+            return {path = (samples.index_of(source.path)), quantiles = source.quantiles}
           end
         end
       end}}

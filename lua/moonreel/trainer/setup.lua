@@ -14,6 +14,7 @@ local json = require "moonreel.core.json"
 local life = require "moonreel.core.life"
 local regions = require "moonreel.optim.regions"
 local pipeline = require "moonreel.models.pipeline"
+local place = require "moonreel.data.place"
 local process = require "moonreel.core.process"
 local progress = require "moonreel.trainer.progress"
 local ranks = require "moonreel.optim.ranks"
@@ -332,6 +333,7 @@ local function open_there(r, kept)
     if not input then
       source.index = blame.field(r.settings, source.field, data.open, path)
       kept[#kept + 1] = source.index
+      blame.field(r.settings, source.field, place.pick, source)
     elseif not base.exists(input) then
       blame.raise(r.settings, source.field, "MR_E_DATA", "%s: no such file or folder, and no index "
         .. "%s", input, path)

@@ -90,8 +90,8 @@ typedef struct run {
     uint64_t seed;
     mr_bucket_rule *rule;
     mr_order *order;
-    char *text;       // the newest checkpoint
-    mr_trained *seen; // that belongs to it
+    char *text;      // the newest checkpoint
+    mr_subset *seen; // that belongs to it
     uint64_t excluded[3], n_excluded;
     uint8_t count[SAMPLES], saved[SAMPLES]; // trained in this epoch; when the checkpoint was made
 } run;
@@ -148,7 +148,7 @@ static bool carry(run *r, int set, int kind)
 {
     mr_bucket_rule *rule;
     char *text;
-    mr_trained *seen;
+    mr_subset *seen;
     if (!CHECK_OK(make_rule(kind, &rule)))
         return false;
     mr_carry from = {.index = indexes[r->set],
@@ -158,14 +158,14 @@ static bool carry(run *r, int set, int kind)
                      .excluded = r->excluded,
                      .n_excluded = r->n_excluded,
                      .seen = r->seen};
-    if (!CHECK_OK(mr_order_carry(&from, indexes[set], rule, &text, &seen)))
+    if (!CHECK_OK(mr_order_carry(&from, indexes[set], rule, NULL, &text, &seen)))
         return false;
     mr_free(r->text);
-    mr_trained_unref(r->seen);
+    mr_subset_unref(r->seen);
     mr_bucket_rule_free(r->rule);
-    CHECK_OK(mr_trained_write(seen, clips_path("seen.bits")));
-    mr_trained_unref(seen);
-    CHECK_OK(mr_trained_read(clips_path("seen.bits"), &r->seen));
+    CHECK_OK(mr_subset_write(seen, clips_path("seen.bits")));
+    mr_subset_unref(seen);
+    CHECK_OK(mr_subset_read(clips_path("seen.bits"), &r->seen));
     r->text = text, r->set = set, r->kind = kind, r->rule = rule;
     return true;
 }
@@ -259,7 +259,7 @@ static bool epoch(uint64_t number)
     good = good && (st != MR_OK || whole(&r));
     mr_order_free(r.order);
     mr_bucket_rule_free(r.rule);
-    mr_trained_unref(r.seen);
+    mr_subset_unref(r.seen);
     mr_free(r.text);
     return good;
 }
@@ -268,7 +268,7 @@ static bool epoch(uint64_t number)
 
 static void damaged_files(void)
 {
-    mr_trained *s;
+    mr_subset *s;
     char *bytes;
     size_t n;
     const char *path = clips_path("seen.bits");
@@ -282,7 +282,7 @@ static void damaged_files(void)
     save(&r);
     char *old = mr_strdup(r.text);
     CHECK(carry(&r, 2, 0));
-    uint64_t taken = mr_trained_count(r.seen);
+    uint64_t taken = mr_subset_count(r.seen);
     CHECK(taken > 20);
     // without the list the state is not taken up, and the list belongs to one index
     mr_order *o;
@@ -300,22 +300,22 @@ static void damaged_files(void)
     for (size_t i = 0; i < n; i += 5) {
         bytes[i] ^= 16;
         CHECK_OK(mr_file_replace(path, bytes, n));
-        mr_status st = mr_trained_read(path, &s);
+        mr_status st = mr_subset_read(path, &s);
         // the name of the index is compared when the list is used
         if (st == MR_OK)
-            mr_trained_unref(s), CHECK(i >= 8 && i < 24);
+            mr_subset_unref(s), CHECK(i >= 8 && i < 24);
         bytes[i] ^= 16;
     }
     CHECK_OK(mr_file_replace(path, bytes, n - 1));
-    CHECK_FAILS(mr_trained_read(path, &s), MR_E_DATA, "bytes behind its head, expected");
+    CHECK_FAILS(mr_subset_read(path, &s), MR_E_DATA, "bytes behind its head, expected");
     CHECK_OK(mr_file_replace(path, bytes, 11));
-    CHECK_FAILS(mr_trained_read(path, &s), MR_E_DATA, "is no list of trained samples");
+    CHECK_FAILS(mr_subset_read(path, &s), MR_E_DATA, "is no list of trained samples");
     mr_free(bytes);
     mr_free(old);
     mr_free(r.text);
     mr_order_free(r.order);
     mr_bucket_rule_free(r.rule);
-    mr_trained_unref(r.seen);
+    mr_subset_unref(r.seen);
 }
 
 static void common_samples(void)

@@ -72,6 +72,10 @@ describe("settings.sources", function()
       ['sources = { a = { data_path = "a.mrx", weight = 0 }, b = { data_path = "b.mrx" } }'] =
         "%.lua:4: dataset.sources.a: its weight is 0 in every phase; expected one above 0; try: "
         .. "dataset.sources.a.weight=1, or leave it out",
+      ['sources = { a = { data_path = "a.mrx", quantiles = { 0, 0.5 } } }'] =
+        "%.lua:4: dataset.sources.a.column is none: quantiles of what",
+      ['sources = { a = { data_path = "a.mrx", column = "c", quantiles = { 0.5, 0.5 } } }'] =
+        "%.lua:4: dataset.sources.a.quantiles is { 0.5, 0.5 }; expected the second above",
       ['sources = { a = { weight = 1 } }'] = "%.lua:4: dataset.sources.a has no data_path",
     } do
       local ok, problem = pcall(function() return sources.of(bake(text)) end)

@@ -58,6 +58,8 @@ function loader.in_part(key, part, parts) end
 ---@field seen? string The list that belongs to that state, if any.
 ---@field folder? string Where the new list is written, required.
 ---@field seed? integer Of the order. Default: 0.
+---@field was_members? mr.Subset Samples that the old order was of; none: all.
+---@field members? mr.Subset And the new one.
 
 --- A state for another index, another rule or both: it, the path of the list of samples that the epoch has trained, and how many they are.
 ---@param was mr.Index
@@ -69,6 +71,20 @@ function loader.in_part(key, part, parts) end
 ---@return string
 ---@return integer
 function loader.carry(was, was_rule, now, rule, options) end
+
+---@class moonreel.core.loader.quantiles.options
+---@field column? string A column of the index, required.
+---@field from? number A share of the samples that have a value. Default: 0.
+---@field to? number And the other end. Default: 1.
+---@field trim_top? number The share with the largest values that is left out first. Default: 0.
+
+--- The samples between two quantiles of a column, and the least and the largest value among them.
+---@param index mr.Index
+---@param options moonreel.core.loader.quantiles.options
+---@return mr.Subset
+---@return number
+---@return number
+function loader.quantiles(index, options) end
 
 ---@class moonreel.core.loader.order.options
 ---@field buckets? table The bucket rule, required.

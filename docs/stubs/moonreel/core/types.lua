@@ -25,8 +25,9 @@ function BucketRule:assign(options) end
 ---@param index mr.Index
 ---@param seed integer
 ---@param epoch integer
+---@param members? mr.Subset
 ---@return table
-function BucketRule:survey(index, seed, epoch) end
+function BucketRule:survey(index, seed, epoch, members) end
 
 --- What planning so many made-up rows takes: {plan_s, select_s (of a sample), bytes, state_bytes, buckets, used}.
 ---@param rows integer
@@ -34,8 +35,9 @@ function BucketRule:survey(index, seed, epoch) end
 function BucketRule:measure(rows) end
 
 --- Of all but batch sizes and costs: 16 hexadecimal digits, as in a state of the order.
+---@param members? mr.Subset
 ---@return string
-function BucketRule:hash() end
+function BucketRule:hash(members) end
 
 --- The frames that a sample of so many takes from a clip, from 0; and how many starts there are.
 ---@param frames integer
@@ -1045,6 +1047,22 @@ function StoreWriter:finish() end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function StoreWriter:close() end
+
+--- Some samples of an index.
+---@class mr.Subset
+local Subset = {}
+
+--- How many samples it holds.
+---@return integer
+function Subset:count() end
+
+--- Is row, from 1, one of them?
+---@param row integer
+---@return boolean
+function Subset:has(row) end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Subset:close() end
 
 --- Threads that look at the files of rows.
 ---@class mr.Sweep

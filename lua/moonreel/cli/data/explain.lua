@@ -9,7 +9,8 @@ local columns = { { key = "resolution" }, { key = "frames", right = true },
 
 -- what an index has in an epoch, with its sums
 local function survey_of(settings, source, opts)
-  local survey = require("moonreel.plan").survey(settings, source.index, opts.epoch or 0)
+  local survey = require("moonreel.plan").survey(settings, source.index, opts.epoch or 0,
+    source.members)
   survey.source = source.name ~= "" and source.name or nil
   survey.samples, survey.batches = 0, 0
   for _, b in ipairs(survey.buckets) do
@@ -51,8 +52,12 @@ local function whole(settings, list, opts)
 end
 
 local function one(settings, list, opts)
-  local _, row = target.source(list, opts.source, opts.why_not)
-  local asked, bucket = require("moonreel.data.order").asked(settings, row, opts.epoch or 0)
+  local source, row = target.source(list, opts.source, opts.why_not)
+  local asked, bucket = {}, nil
+  local outside = source.members and not source.members:has(row.id + 1)
+  if not outside then
+    asked, bucket = require("moonreel.data.order").asked(settings, row, opts.epoch or 0)
+  end
   if opts.json then
     local json = require "moonreel.core.json"
     print(json.encode({ row = row.id + 1, key = row.key, file = row.file, asked = json.array(asked),
@@ -61,6 +66,10 @@ local function one(settings, list, opts)
   end
   print(("row %d, %s: %d frames, %d x %d, %.6g fps"):format(row.id + 1, row.file, row.frames,
     row.height, row.width, row.fps))
+  if outside then
+    print(("outside the quantiles of source %s"):format(source.name))
+    return
+  end
   io.write(require("moonreel.text.table").text({ { key = "resolution" },
     { key = "frames", right = true }, { key = "says" } }, asked))
   print(bucket and ("epoch %d: enters %s, %d frames of %d x %d"):format(opts.epoch or 0,

@@ -22,12 +22,15 @@ return {
       { "data_path", "text" },
       { "weight", "number", min = 0 },
       { "epochs", "integer", min = 0 },
+      { "column", "text" }, { "quantiles", { list = "number", count = 2 }, min = 0, max = 1 },
+      { "trim_top", "number", min = 0, max = 1 },
       { "data_change", "text", choices = { "refuse", "carry", "next", "restart" } } } } },
     none = true, reader = "data", resume = "free",
     help = "several data sets in one run, instead of data_path: name -> data_path, weight (1, "
       .. "against the others', in samples), epochs (after so many its share goes to the others; 0: "
-      .. "none), data_change (as that field). Each is trained epoch by epoch in an order of its "
-      .. "own" },
+      .. "none), column with quantiles (the rows between two of them, from 0 to 1, for data that "
+      .. "grow harder; trim_top, 0.0001, of the largest values are left out), data_change (as that "
+      .. "field). Each is trained epoch by epoch in an order of its own" },
   { "dataset.phases", { map = { record = {
       { "samples", "integer", min = 1, unit = "samples" },
       { "weights", { map = "number" }, min = 0 },
