@@ -117,10 +117,10 @@ static const mr_bind_field hop_fields[] = {
 
 static const mr_bind_field shares_fields[] = {
     MR_BIND_ANY("hops", "table[]", "One or two, first within nodes: {queue, group, ranks, at}."),
-    MR_BIND_BOOL("gradients", mr_shares, gradients, "Reduced in every backward pass."),
-    MR_BIND_BOOL("weights", mr_shares, weights, "Gathered for every pass."), MR_BIND_END};
+    MR_BIND_BOOL("gradients", mr_param_shares, gradients, "Reduced in every backward pass."),
+    MR_BIND_BOOL("weights", mr_param_shares, weights, "Gathered for every pass."), MR_BIND_END};
 
-static void read_hops(lua_State *L, mr_shares *s)
+static void read_hops(lua_State *L, mr_param_shares *s)
 {
     if (lua_getfield(L, 2, "hops") != LUA_TTABLE || luaL_len(L, -1) > (int)MR_COUNT(s->hop))
         mr_bind_raise(L, MR_E_USAGE, "params:share: hops: expected a list of one or two tables");
@@ -143,7 +143,7 @@ static void read_hops(lua_State *L, mr_shares *s)
 static int p_share(lua_State *L)
 {
     mr_params *p = mr_bind_params(L, 1);
-    mr_shares shares = {0};
+    mr_param_shares shares = {0};
     mr_bind_options(L, 2, "params:share", shares_fields, &shares);
     read_hops(L, &shares);
     mr_bind_check(L, mr_params_share(p, &shares));

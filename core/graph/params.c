@@ -14,7 +14,7 @@ struct mr_params {
     int64_t elements[2]; /* trainable, frozen */
     int ranks, buckets;
     int64_t *bucket_end;
-    mr_shares shares;
+    mr_param_shares shares;
 };
 
 mr_status mr_params_new(mr_dtype compute, mr_params **out)
@@ -203,7 +203,7 @@ int mr_params_owner(const mr_params *p, int64_t element)
     return (int)((element - start) / ((stop - start) / p->ranks));
 }
 
-mr_status mr_params_share(mr_params *p, const mr_shares *shares)
+mr_status mr_params_share(mr_params *p, const mr_param_shares *shares)
 {
     int ranks = 1;
     if (!p->sealed)
@@ -221,7 +221,7 @@ mr_status mr_params_share(mr_params *p, const mr_shares *shares)
     return MR_OK;
 }
 
-const mr_shares *mr_params_shares(const mr_params *p)
+const mr_param_shares *mr_params_shares(const mr_params *p)
 {
     return &p->shares;
 }

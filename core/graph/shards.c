@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const mr_shares *shares_of(const mr_graph *g)
+static const mr_param_shares *shares_of(const mr_graph *g)
 {
     return mr_params_shares(g->params);
 }
@@ -49,7 +49,7 @@ static mr_ref next_gather(mr_graph *g)
 
 static mr_status add_gather(mr_graph *g, int i, mr_ref *x)
 {
-    const mr_shares *s = shares_of(g);
+    const mr_param_shares *s = shares_of(g);
     for (int k = s->hops; k-- > 0;) {
         const mr_hop *hop = &s->hop[k];
         int node = g->nodes.n;
@@ -156,7 +156,7 @@ bool graph_in_grad(const mr_graph *g, mr_ref grad)
 /* Reduce what lies in `x`, hop by hop, and add this rank's chunk to its region. */
 static mr_status add_reduction(mr_graph *g, int i, mr_ref x)
 {
-    const mr_shares *s = shares_of(g);
+    const mr_param_shares *s = shares_of(g);
     char name[32] = "grad";
     int64_t n = mr_graph_value(g, x)->desc.dim[0];
     mr_ref own[2];

@@ -103,15 +103,15 @@ typedef struct mr_hop {
  * weights: a bucket is gathered from regions "w.1", "w.2", ... when its first parameter is asked
  * for, and again in the backward pass; each gather may set out when compute begins with the bucket
  * before it, so that two of them are there at a time. */
-typedef struct mr_shares {
+typedef struct mr_param_shares {
     mr_hop hop[2];
     int hops; /* 0: nothing is shared */
     bool gradients, weights;
-} mr_shares;
+} mr_param_shares;
 /* Errors: MR_E_USAGE not sealed; MR_E_RANGE hops that do not make the ranks that the table is cut
  * for */
-MR_API mr_status mr_params_share(mr_params *params, const mr_shares *shares);
-MR_API const mr_shares *mr_params_shares(const mr_params *params); /* lent */
+MR_API mr_status mr_params_share(mr_params *params, const mr_param_shares *shares);
+MR_API const mr_param_shares *mr_params_shares(const mr_params *params); /* lent */
 /* This rank's chunk of bucket i. Without shares: all of it. */
 MR_API void mr_params_chunk(const mr_params *params, int i, int64_t *start, int64_t *stop);
 /* The initial values of one parameter, drawn with its name's hash as sample key: out [its shape]
