@@ -7,22 +7,31 @@ mr_graph *mr_bind_graph(lua_State *L, int arg)
     return mr_bind_unbox(L, arg, "mr.Graph");
 }
 
+typedef struct graph_table {
+    mr_graph_options o;
+    bool no_save;
+} graph_table;
+
 static const mr_bind_field graph_fields[] = {
-    MR_BIND_BOOL("no_inplace", mr_graph_options, no_inplace,
+    MR_BIND_BOOL("no_inplace", graph_table, o.no_inplace,
                  "No op writes over its input; for tests."),
-    MR_BIND_BOOL("no_cheap", mr_graph_options, no_cheap,
-                 "Cheap values are kept, not computed twice."),
+    MR_BIND_BOOL("no_cheap", graph_table, o.no_cheap, "Cheap values are kept, not computed twice."),
+    MR_BIND_BOOL("no_save", graph_table, no_save,
+                 "What `save` would keep of a block is computed twice too."),
     MR_BIND_END};
+
+enum { NO_SAVE = 2 }; /* the user value of a graph that says so */
 
 static int g_new(lua_State *L)
 {
     mr_params *params = lua_isnoneornil(L, 1) ? NULL : mr_bind_params(L, 1);
-    mr_graph_options o = {0};
-    mr_bind_options(L, 2, "graph.graph", graph_fields, &o);
+    graph_table t = {0};
+    mr_bind_options(L, 2, "graph.graph", graph_fields, &t);
     void **box = mr_bind_box(L, "mr.Graph");
     mr_graph *g;
-    mr_bind_check(L, mr_graph_new(params, &o, &g));
+    mr_bind_check(L, mr_graph_new(params, &t.o, &g));
     *box = g;
+    lua_pushboolean(L, t.no_save), lua_setiuservalue(L, -2, NO_SAVE);
     if (params)
         lua_pushvalue(L, 1), lua_setiuservalue(L, -2, 1);
     return 1;
@@ -169,7 +178,10 @@ static int g_offload(lua_State *L)
 static int g_save(lua_State *L)
 {
     mr_graph *g = mr_bind_graph(L, 1);
-    mr_bind_check(L, mr_graph_save(g, mr_bind_ref_of(L, g, 2)));
+    mr_ref x = mr_bind_ref_of(L, g, 2);
+    lua_getiuservalue(L, 1, NO_SAVE);
+    if (!lua_toboolean(L, -1))
+        mr_bind_check(L, mr_graph_save(g, x));
     lua_settop(L, 2);
     return 1;
 }

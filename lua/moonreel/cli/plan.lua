@@ -161,6 +161,15 @@ local function one_of(parsed, list)
   return list[1].settings
 end
 
+-- settings of the recipe, or a stage of it, with further values of the command line
+local function bakes(parsed, stage)
+  return function(values)
+    local all = table.move(parsed.overrides, 1, #parsed.overrides, 1, {})
+    return require("moonreel.settings").bake(parsed.positional[1],
+      table.move(values, 1, #values, #all + 1, all), { stage = stage })
+  end
+end
+
 local function solve(parsed, list, mesh, compiled)
   local options, plan = parsed.options, require "moonreel.plan"
   local settings = one_of(parsed, list)
@@ -171,12 +180,7 @@ local function solve(parsed, list, mesh, compiled)
       require("moonreel.recipe.fault").usage("plan: --solve: expected mesh, got '%s'",
         options.solve)
     end
-    local rows = solver.mesh(given, function(values)
-      local all = table.move(values, 1, #values, #parsed.overrides + 1,
-        table.move(parsed.overrides, 1, #parsed.overrides, 1, {}))
-      return require("moonreel.settings").bake(parsed.positional[1], all, { stage = options.stage })
-    end)
-    return show.mesh(rows, mesh, options)
+    return show.mesh(solver.mesh(given, bakes(parsed, options.stage)), mesh, options)
   end
   local open, memory = plan.open(settings, given), memory_of(options.fit, mesh.machine)
   if options.balance then
@@ -270,6 +274,9 @@ function command.run(args)
     local p = plan.of(one.settings, given)
     if dir then
       p = by_run(p, one.settings, given, dir)
+    elseif not p.largest.fits then
+      p.remedies = require("moonreel.plan.solve").remedies(p, given,
+        bakes(parsed, one.name or options.stage))
     end
     p.stage = one.name
     local share, seconds = stalls_of(options.stalls)

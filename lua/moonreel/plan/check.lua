@@ -4,6 +4,8 @@ local compiled = require "moonreel.plan.compiled"
 local files = require "moonreel.recipe.files"
 local plan = require "moonreel.plan"
 local settings = require "moonreel.settings"
+local show = require "moonreel.plan.show"
+local solve = require "moonreel.plan.solve"
 
 local check = {}
 
@@ -14,13 +16,20 @@ end
 
 -- settings of a recipe, or of each of its stages: {stage, settings}
 local function baked(name, overrides)
-  local outer = settings.bake(name, overrides)
-  local list = {}
-  for i, one in ipairs(outer.stages or {}) do
-    list[i] = { stage = one.name,
-      settings = settings.bake(name, overrides, { stage = one.name }) }
+  -- with further values of the command line, behind the others
+  local function bake(stage, values)
+    local all = table.move(overrides, 1, #overrides, 1, {})
+    return settings.bake(name, table.move(values, 1, #values, #all + 1, all), { stage = stage })
   end
-  return #list > 0 and list or { { settings = outer } }
+  local function entry(stage)
+    return { stage = stage, settings = bake(stage, {}),
+      bake = function(values) return bake(stage, values) end }
+  end
+  local list = {}
+  for i, one in ipairs(settings.bake(name, overrides).stages or {}) do
+    list[i] = entry(one.name)
+  end
+  return #list > 0 and list or { entry() }
 end
 
 --- A row per recipe, stage and mesh.
@@ -28,7 +37,7 @@ end
 ---@param meshes table[]     of moonreel.plan.mesh
 ---@param overrides table[]  of the command line
 ---@return table[] rows  {recipe, stage, gpus, fits, total, memory, bucket, why}: fits is nil where
----   nothing could be planned, with the reason in `why`
+---   nothing could be planned; `why` says what is wrong, and what would fit
 function check.rows(names, meshes, overrides)
   local rows, shared <close> = {}, setmetatable({}, { __close = function(all)
     for _, one in pairs(all) do
@@ -48,7 +57,8 @@ function check.rows(names, meshes, overrides)
       for _, mesh in ipairs(trains and meshes or {}) do
         local machine = mesh.machine.name
         shared[machine] = shared[machine] or compiled.new(mesh.machine)
-        local ok, p = pcall(plan.of, one.settings, { mesh = mesh, compiled = shared[machine] })
+        local given = { mesh = mesh, compiled = shared[machine] }
+        local ok, p = pcall(plan.of, one.settings, given)
         local row = { recipe = name, stage = one.stage, gpus = mesh:text() }
         if ok then
           row.fits, row.total, row.memory = p.largest.fits, p.largest.total,
@@ -56,6 +66,10 @@ function check.rows(names, meshes, overrides)
           row.bucket = plan.bucket_name(p.largest)
         else
           row.why = reason(p)
+        end
+        if row.fits == false then
+          p.remedies = solve.remedies(p, given, one.bake)
+          row.why = show.too_large(p)
         end
         rows[#rows + 1] = row
       end

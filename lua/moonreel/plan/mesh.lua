@@ -98,6 +98,18 @@ function Mesh:with(given)
   return copy
 end
 
+--- So many times the GPUs, used in the same way: nodes are filled first.
+---@param times integer
+---@return moonreel.plan.Mesh
+function Mesh:larger(times)
+  local node, gpus, nodes = self.machine.node.gpus, self.gpus * times, self.nodes
+  if gpus > node then
+    gpus, nodes = node, -(-self.ranks * times // node)
+  end
+  local copy = mesh.new(self.machine, gpus, nodes)
+  return copy:with { zero = self.ranks > 1 and self.zero or 2, sequence = self.sequence }
+end
+
 --- One of its ranks.
 ---@return moonreel.plan.Mesh
 function Mesh:alone()

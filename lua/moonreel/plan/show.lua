@@ -129,21 +129,44 @@ local function bucket_lines(p, put)
   put("%s", (printer.text(columns, rows):gsub("\n$", "")))
 end
 
---- What does not fit, a line for each bucket.
----@param p table  of plan.of
----@return string[]
+-- the three kinds that take most of what is too little, in words
+local function mostly(row, one_memory)
+  local kinds = {}
+  for _, kind in ipairs(plan.kinds) do
+    kinds[#kinds + 1] = (one_memory or kind[3] == "device") and kind or nil
+  end
+  table.sort(kinds, function(a, b) return (row.bytes[a[1]] or 0) > (row.bytes[b[1]] or 0) end)
+  local parts = {}
+  for i = 1, 3 do
+    parts[i] = ("%s %s"):format(kinds[i][2], size(row.bytes[kinds[i][1]]))
+  end
+  return table.concat(parts, ", ")
+end
+
+--- What does not fit, and what would.
+---@param p table  of plan.of; remedies: of moonreel.plan.solve
+---@return string|nil  lines; nil where all fits
 function show.too_large(p)
-  local lines = {}
+  local lines, m = {}, p.mesh.machine
   for _, b in ipairs(p.buckets) do
     if not b.fits then
-      lines[#lines + 1] = ("bucket %s of %d needs %s, %s has %s: %s too many; try: %s"):format(
-        plan.bucket_name(b), b.batch, size(b.total), p.mesh.machine.name,
-        size(p.mesh.machine.memory_bytes), size(b.total - p.mesh.machine.memory_bytes),
-        b.seconds.recompute > 0 and "a smaller batch"
-          or "grad_checkpoint = true, or a smaller batch")
+      lines[#lines + 1] = ("bucket %s of %d needs %s, %s has %s: %s too many (%s)"):format(
+        plan.bucket_name(b), b.batch, size(b.total), m.name, size(m.memory_bytes),
+        size(b.total - m.memory_bytes), mostly(b, m.cpu))
     end
   end
-  return lines
+  if #lines == 0 then
+    return nil
+  end
+  local ways = {}
+  for i, one in ipairs(p.remedies or {}) do
+    ways[i] = ("%s (%s)"):format(one.text, size(one.total))
+  end
+  if p.remedies then
+    lines[#lines + 1] = "  " .. (#ways > 0 and "fits with any of: " .. table.concat(ways, ", ")
+      or "nothing that was tried fits; try: smaller buckets, a machine with more memory")
+  end
+  return table.concat(lines, "\n")
 end
 
 -- a length of time for people
@@ -296,8 +319,9 @@ function show.stages(plans)
     printer.text(columns, rows) }
   local told = {}
   for _, p in ipairs(plans) do
-    for _, line in ipairs(show.too_large(p)) do
-      lines[#lines + 1] = ("stage %s: %s\n"):format(p.stage, line)
+    local bad = show.too_large(p)
+    if bad then
+      lines[#lines + 1] = ("stage %s: %s\n"):format(p.stage, bad)
     end
     if not p.course then
       lines[#lines + 1] = ("note: stage %s: without an index nobody knows its steps; try: --data "
@@ -349,11 +373,9 @@ function show.text(p)
       #p.survey.dropped > 0 and "; left out: " .. plan.dropped_text(p.survey.dropped) or "")
   end
   local bad = show.too_large(p)
-  if #bad > 0 then
+  if bad then
     put("")
-    for _, line in ipairs(bad) do
-      put("%s", line)
-    end
+    put("%s", bad)
   end
   put("")
   for _, note in ipairs(p.notes) do

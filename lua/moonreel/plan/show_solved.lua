@@ -101,6 +101,28 @@ function solved.mesh(rows, mesh, options)
   return best.fits and 0 or 5
 end
 
+-- why recipes do not fit or are not planned: each reason once, with all of whom it is true
+local function reasons(rows)
+  local lines, of = {}, {}
+  for _, row in ipairs(rows) do
+    local who = row.recipe .. (row.stage and " " .. row.stage or "")
+    local key = row.why and (row.fits == nil and row.why or row.gpus .. row.why)
+    local one = key and of[key]
+    if key and not one then
+      one = { who = {}, seen = {}, says = row.fits == nil and "not planned" or "on " .. row.gpus
+        .. " does NOT fit", why = row.why }
+      of[key], lines[#lines + 1] = one, one
+    end
+    if key and not one.seen[who] then
+      one.seen[who], one.who[#one.who + 1] = true, who
+    end
+  end
+  for i, one in ipairs(lines) do
+    lines[i] = ("%s: %s: %s"):format(one.says, table.concat(one.who, ", "), one.why)
+  end
+  return lines
+end
+
 --- Recipes that fit, or why not.
 ---@param rows table[]  of moonreel.plan.check
 ---@param options table
@@ -110,8 +132,8 @@ function solved.check(rows, options, asked)
   local bad, unknown = 0, false
   for _, row in ipairs(rows) do
     bad = bad + (row.fits == false and 1 or 0)
-    unknown = unknown or asked and row.why ~= nil
-    row.says = row.why and "not planned" or row.fits and "fits" or "does NOT fit"
+    unknown = unknown or asked and row.fits == nil
+    row.says = row.fits == nil and "not planned" or row.fits and "fits" or "does NOT fit"
   end
   local columns = { { key = "recipe" }, { key = "stage" }, { key = "gpus", title = "on" },
     { key = "total", title = "largest", right = true, format = size },
@@ -120,12 +142,8 @@ function solved.check(rows, options, asked)
     columns[#columns + 1] = { key = "why" }
   end
   printer.print(columns, rows, options)
-  local told = {}
-  for _, row in ipairs(options.json and {} or rows) do
-    if row.why and not told[row.recipe .. row.why] then
-      told[row.recipe .. row.why] = true
-      print(("not planned: %s: %s"):format(row.recipe, row.why))
-    end
+  for _, line in ipairs(options.json and {} or reasons(rows)) do
+    print(line)
   end
   return bad > 0 and 5 or unknown and 3 or 0
 end

@@ -6,7 +6,8 @@ local plan = require "moonreel.plan"
 
 local solve = {}
 
-local MOST = 65536  -- samples of a batch: nobody asks for more
+local MOST = 65536      -- samples of a batch: nobody asks for more
+local MOST_DOUBLED = 8  -- how often a number of GPUs is doubled in search of one that has room
 
 -- a bucket with another batch
 local function with_batch(b, batch)
@@ -74,7 +75,8 @@ end
 
 -- ---- meshes ----
 
--- what may be recomputed: nothing, all, and in models of pairs of blocks quarters of them
+-- what may be recomputed: nothing, all, attention with it, and in models of pairs of blocks
+-- quarters of them
 local function recomputations(settings)
   local depth, list = settings.model.depth, { { text = "nothing", values = {
     "grad_checkpoint=false", "grad_ckpt_settings=none" } } }
@@ -85,7 +87,11 @@ local function recomputations(settings)
         "grad_checkpoint=true", ("grad_ckpt_settings={%d,%d}"):format(n, n) } }
     end
   end
-  list[#list + 1] = { text = "all", values = { "grad_checkpoint=true", "grad_ckpt_settings=none" } }
+  for _, keep in ipairs { true, false } do
+    list[#list + 1] = { text = keep and "all" or "all, and attention", attention = not keep,
+      values = { "grad_checkpoint=true", "grad_ckpt_settings=none",
+        "grad_ckpt_keep_attention=" .. tostring(keep) } }
+  end
   return list
 end
 
@@ -118,7 +124,8 @@ function solve.mesh(given, bake)
             mesh = given.mesh:with { zero = zero, sequence = sequence } })
           local rate, largest = rate_of(open)
           rows[#rows + 1] = { zero = zero, sequence = sequence, recompute = recompute.text,
-            pairs = recompute.pairs, rate = rate, largest = largest, fits = largest.fits }
+            pairs = recompute.pairs, attention = recompute.attention, rate = rate,
+            largest = largest, fits = largest.fits }
         end
       end
     end
@@ -132,6 +139,79 @@ function solve.mesh(given, bake)
     -- as fast: what needs less room, then less talk
     return a.largest.total < b.largest.total
   end)
+  return rows
+end
+
+-- ---- what does not fit ----
+
+-- ways to need less, nearest first: {text, values of the recipe, zero, sequence, nodes}
+local function ways(settings, of)
+  local list = {}
+  local function add(text, way)
+    way.text = text
+    list[#list + 1] = way
+  end
+  if not settings.grad_checkpoint and not settings.grad_ckpt_settings then
+    add("grad_checkpoint = true", { values = { "grad_checkpoint=true" } })
+  end
+  if settings.grad_ckpt_keep_attention then
+    add("grad_ckpt_keep_attention = false", { values = { "grad_checkpoint=true",
+      "grad_ckpt_settings=none", "grad_ckpt_keep_attention=false" } })
+  end
+  for zero = of.zero + 1, of.ranks > 1 and 3 or 0 do
+    add(("plugin_config.zero_stage = %d"):format(zero), { mesh = of:with { zero = zero } })
+  end
+  local sequence = of.sequence * 2
+  if of.gpus % sequence == 0 and (settings.model.num_heads or 1) % sequence == 0 then
+    add(("plugin_config.sp_size = %d"):format(sequence), { mesh = of:with { sequence = sequence } })
+  end
+  -- the same nodes, so many of them, all GPUs of each
+  for power = 1, of.machine.cpu and 0 or MOST_DOUBLED do
+    local larger = of:larger(1 << power)
+    add(("%s GPUs"):format(larger.ranks), { mesh = larger, gpus = true })
+  end
+  return list
+end
+
+-- the most that any of these buckets takes
+local function most_of(open, buckets)
+  local most = 0
+  for _, b in ipairs(buckets) do
+    most = math.max(most, open:row(b).total)
+  end
+  return most
+end
+
+--- What would make a plan fit whose buckets are too large: the nearest ways that do, each planned.
+---@param p table          of plan.of
+---@param given table      mesh, compiled as plan.open
+---@param bake fun(values: string[]): table  settings of the recipe with further values
+---@return table[] rows    {text, total}: of each kind the first that fits; the batch of the largest
+---   bucket comes last
+function solve.remedies(p, given, bake)
+  local settings, rows, large, told = bake {}, {}, {}, {}
+  local m = given.mesh.machine
+  for _, b in ipairs(p.buckets) do
+    large[#large + 1] = not b.fits and b or nil
+  end
+  for _, way in ipairs(ways(settings, p.mesh)) do
+    local kind = way.values and "values" or way.gpus and "gpus" or way.text:match "^[%w_.]+"
+    if not told[kind] then
+      local open = plan.open(way.values and bake(way.values) or settings,
+        { compiled = given.compiled, as_is = true, mesh = way.mesh or p.mesh })
+      local total = most_of(open, large)
+      if total <= m.memory_bytes then
+        rows[#rows + 1], told[kind] = { text = way.text, total = total }, true
+      end
+    end
+  end
+  local open, b = plan.open(settings, { compiled = given.compiled, as_is = true, mesh = p.mesh }),
+    p.largest
+  local function total(batch) return open:row(with_batch(b, batch)).total end
+  local batch = largest_below(total, m.memory_bytes, b.batch // 2, b.batch - 1)
+  if batch > 0 then
+    rows[#rows + 1] = { text = ("a batch of %d"):format(batch), total = total(batch) }
+  end
   return rows
 end
 
@@ -174,7 +254,8 @@ function solve.mesh_text(row)
   lines[1] = ("grad_checkpoint = %s,"):format(row.recompute ~= "nothing")
   lines[2] = ("grad_ckpt_settings = %s,"):format(row.pairs
     and ("{ %d, %d }"):format(row.pairs, row.pairs) or "recipe.none")
-  lines[3] = ("plugin_config = { zero_stage = %d, sp_size = %d },"):format(row.zero, row.sequence)
+  lines[3] = ("grad_ckpt_keep_attention = %s,"):format(not row.attention)
+  lines[4] = ("plugin_config = { zero_stage = %d, sp_size = %d },"):format(row.zero, row.sequence)
   return table.concat(lines, "\n") .. "\n"
 end
 

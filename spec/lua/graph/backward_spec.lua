@@ -298,11 +298,11 @@ describe("graph.backward", function()
   end)
 
   it("repeats what is inside a block, and keeps what leaves it or is marked", function()
-    local function repeated(mark)
+    local function repeated(mark, no_save)
       local params <close> = G.params("f32")
       params:add { name = "w", shape = { 4, 4 }, init = { kind = "xavier" } }
       params:seal()
-      local g <close> = G.graph(params, { no_cheap = true })
+      local g <close> = G.graph(params, { no_cheap = true, no_save = no_save })
       local x = g:input("x", "f32", { 3, 4 })
       for b = 1, 2 do
         x = g:block("block" .. b, true, function()
@@ -326,6 +326,7 @@ describe("graph.backward", function()
     end
     assert.are.same({ "gelu_tanh", "gelu_tanh", "linear", "linear" }, repeated(false))
     assert.are.same({ "gelu_tanh", "gelu_tanh" }, repeated(true))
+    assert.are.same(repeated(false), repeated(true, true))
   end)
 
   it("adds micro-steps into the gradient", function()

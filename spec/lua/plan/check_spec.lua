@@ -35,9 +35,31 @@ describe("a check", function()
       "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 999}}}", ONE[2])
     assert.equal(5, exit)
     assert.matches("does NOT fit", text)
+    assert.matches("\non 1 H100 does NOT fit: opensora%-1.2/lambda/stage1: bucket 144p 51x%d+x%d+ "
+      .. "of 999 needs .* too many %(.-%)\n  fits with any of: .*a batch of %d+ %(", text)
     exit, text = run("--check", "opensora-1.2/lambda/stage1",
       "bucket_config=recipe.replace{['77x'] = {[51] = {1.0, 1}}}")
     assert.equal(3, exit)
     assert.matches("there is no resolution of this name", text)
+  end)
+
+  it("of the recipes of Open-Sora 1.2 says that they fit where they are meant to run", function()
+    local function told(gpus, names, ...)
+      local seen = {}
+      for i, row in ipairs(check.rows(names, { mesh.parse(gpus) }, { ... })) do
+        seen[i] = ("%s %s"):format(row.recipe, row.why or row.fits)
+      end
+      return table.concat(seen, "\n")
+    end
+    -- the tutorial's stages have the tables of these three; it ran on 24 nodes of eight
+    assert.equal("opensora-1.2/stage1 true\nopensora-1.2/stage3 true",
+      told("24x8xH100", { "opensora-1.2/stage1", "opensora-1.2/stage3" }))
+    -- on one node where attention is recomputed too
+    local one = "bucket_config=recipe.replace{['1024'] = {[1] = {0.3, 36}}, ['480p'] = {[102] = "
+      .. "{1.0, 3}}}"
+    assert.matches("stage3 bucket 1024 1x512x2048 of 36 needs", told("8xH100",
+      { "opensora-1.2/stage3" }, one))
+    assert.equal("opensora-1.2/stage3 true", told("8xH100", { "opensora-1.2/stage3" }, one,
+      "grad_ckpt_keep_attention=false"))
   end)
 end)

@@ -20,6 +20,17 @@ describe("a mesh", function()
     assert.equal("8 H100", mesh.parse("8"):text())
   end)
 
+  it("grows by filling nodes", function()
+    for _, case in ipairs { { "2xH100", 2, 1, 4 }, { "8xH100", 2, 2, 8 }, { "4xH100", 8, 4, 8 },
+        { "3x8xH100", 4, 12, 8 } } do
+      local text, times, nodes, gpus = table.unpack(case)
+      local got = mesh.parse(text):with({ zero = 1, sequence = 2 }):larger(times)
+      assert.same({ nodes, gpus, 1, 2 }, { got.nodes, got.gpus, got.zero, got.sequence }, text)
+    end
+    -- one rank shares nothing: more of them do as a recipe without a word of it
+    assert.equal(2, mesh.parse("H100"):larger(2).zero)
+  end)
+
   it("that cannot be is refused with what can", function()
     local usage = "MR_E_USAGE"
     fails(usage, "12 are no whole number of nodes; try: 8 or 16", mesh.parse, "12xH100")

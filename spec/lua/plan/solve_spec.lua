@@ -112,13 +112,15 @@ describe("the mesh", function()
 
   it("is the fastest of those that fit", function()
     local rows = solved(1e9)
-    -- nothing, one to three quarters, all; ZeRO 0 to 3; one or two ranks share the two heads
-    assert.equal(5 * 4 * 2, #rows)
+    -- nothing, one to three quarters, all, attention too; ZeRO 0 to 3; one or two ranks share the
+    -- two heads
+    assert.equal(6 * 4 * 2, #rows)
     assert.is_true(rows[1].fits)
     for i = 2, #rows do
       assert.is_true(rows[i].rate <= rows[i - 1].rate or rows[i - 1].fits and not rows[i].fits)
     end
-    assert.matches("^grad_checkpoint = %l+,\ngrad_ckpt_settings = .*,\nplugin_config = { "
+    assert.matches("^grad_checkpoint = %l+,\ngrad_ckpt_settings = .*,\n"
+      .. "grad_ckpt_keep_attention = %l+,\nplugin_config = { "
       .. "zero_stage = %d, sp_size = %d },\n$", solve.mesh_text(rows[1]))
     -- what it says bakes to what was planned
     local values = {}
@@ -138,6 +140,53 @@ describe("the mesh", function()
     end
     local rows = solved(least - 1)
     assert.is_true(rows[1].fits and rows[1].recompute ~= "nothing", rows[1].recompute)
+  end)
+end)
+
+describe("what is too large", function()
+  it("is told with ways that fit, each planned, and the nearest of each kind", function()
+    local function with(values)
+      return bake("model.depth=4", "grad_checkpoint=true", table.unpack(values))
+    end
+    -- of the larger bucket, programs of others left out
+    local function total_of(values, of, m)
+      local cache <close> = compiled.new(m)
+      local open = plan.open(with(values), { mesh = mesh.new(m, 2):with(of), compiled = cache,
+        as_is = true })
+      local most = 0
+      for _, b in ipairs(open:buckets()) do
+        most = math.max(most, open:row(b).total)
+      end
+      return most
+    end
+    local least = total_of({}, { zero = 2 }, small(1e9))
+    local room = small(least - 1)
+    local cache = compiled.new(room)
+    local given = { mesh = mesh.new(room, 2), compiled = cache }
+    local p = plan.of(with {}, given)
+    assert.is_false(p.largest.fits)
+    local seen = {}
+    for _, one in ipairs(solve.remedies(p, given, with)) do
+      seen[one.text:gsub("%d+$", "N")] = one
+      assert.is_true(one.total < least, one.text)
+    end
+    cache:close()
+    assert.equal(total_of({ "grad_ckpt_keep_attention=false" }, { zero = 2 }, room),
+      seen["grad_ckpt_keep_attention = false"].total)
+    -- gathered weights of this small model take more than a share of them saves
+    assert.is_true(total_of({}, { zero = 3 }, room) > room.memory_bytes)
+    assert.is_nil(seen["plugin_config.zero_stage = N"])
+    assert.is_not_nil(seen["plugin_config.sp_size = N"])
+    assert.is_not_nil(seen["4 GPUs"])
+    -- the batch is the largest: one more has no room
+    local batch = tonumber(seen["a batch of N"].text:match "%d+$")
+    local open = plan.open(with {}, { compiled = compiled.new(room), mesh = given.mesh })
+    local b = setmetatable({}, { __index = p.largest })
+    b.batch = batch
+    assert.equal(seen["a batch of N"].total, open:row(b).total)
+    b.batch = batch + 1
+    assert.is_true(open:row(b).total > room.memory_bytes)
+    open.compiled:close()
   end)
 end)
 

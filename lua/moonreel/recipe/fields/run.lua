@@ -70,6 +70,10 @@ return {
     reader = "model", affects = "speed", resume = "free",
     help = "how many blocks of each kind recompute: {spatial, temporal} or {double, single}; none: "
       .. "all when grad_checkpoint" },
+  { "grad_ckpt_keep_attention", "boolean", default = true, reader = "model", affects = "speed",
+    resume = "free",
+    help = "blocks that recompute keep what attention gave: its quadratic part is not done twice, "
+      .. "but it is two thirds of what STDiT3 keeps then" },
   { "record_time", "boolean", default = false, reader = "trainer", affects = "nothing",
     resume = "free",
     help = "time every op of a step and print a table" },
