@@ -161,14 +161,14 @@ typedef struct blend_source {
 struct mr_blend {
     int32_t n;
     blend_source sources[MR_SOURCES_MAX];
-    mr_shares at;
+    mr_blend_shares at;
 };
 
 /* Where all of it stands. */
 typedef struct blend_position {
     int32_t n;
     mr_position at[MR_SOURCES_MAX];
-    mr_shares shares;
+    mr_blend_shares shares;
 } blend_position;
 mr_status blend_position_init(blend_position *p, const mr_blend *blend);
 void blend_position_fini(blend_position *p);

@@ -112,16 +112,16 @@ typedef struct mr_slot {
 
 /* What several sources had of a stream. Ref: dataplane 4.10 */
 enum { MR_SOURCES_MAX = 32 };
-typedef struct mr_shares {
+typedef struct mr_blend_shares {
     uint64_t samples;                /* drawn of all */
     uint64_t taken[MR_SOURCES_MAX];  /* of each */
     int64_t deficit[MR_SOURCES_MAX]; /* samples that are due to each, 32.32 bits; 0 in sum */
-} mr_shares;
+} mr_blend_shares;
 
 typedef struct mr_draw {    /* one micro-batch, as row ids */
     uint64_t epoch, number; /* number: of this draw in its epoch, from 0 */
     int32_t source;         /* of a blend; an order by itself leaves it and `shares` alone */
-    mr_shares shares;       /* behind it */
+    mr_blend_shares shares; /* behind it */
     int32_t bucket, n;      /* n <= batch of the bucket: the last one of a bucket may be short */
     bool last;              /* of its epoch */
     uint64_t digest;        /* sum of mix(key_lo) over its samples */
