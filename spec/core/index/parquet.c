@@ -71,6 +71,7 @@ int main(void)
     program("duckdb", "echo path,text; echo \"\\\"$2\\\",two\"");
     CHECK_OK(read_file());
     CHECK(strstr(last, "COPY (SELECT * FROM read_parquet('/"));
+    CHECK(strstr(last, "it''s.parquet'"));
     // its failure counts, also behind rows, and its own words are told
     program("duckdb",
             "echo path,text; echo 1.mp4,one; echo 'no such' >&2; echo column >&2; exit 3");

@@ -8,8 +8,9 @@
 // what ranks tell each other: a planned step on the host, by MPI or shared memory
 static bool between_ranks(const char *name)
 {
-    for (const char *one :
-         {"all_gather", "all_to_all", "gather_shares", "reduce_scatter", "shift", "total"})
+    static const char *const rows[] = {"all_gather",     "all_to_all", "gather_shares",
+                                       "reduce_scatter", "shift",      "total"};
+    for (const char *one : rows)
         if (strcmp(name, one) == 0)
             return true;
     return false;
