@@ -105,6 +105,22 @@ static int p_variable(lua_State *L)
     return 1;
 }
 
+static int p_enter(lua_State *L)
+{
+    const char *dir = luaL_checkstring(L, 1);
+    if (chdir(dir) != 0)
+        return mr_bind_raise(L, MR_E_IO, "cannot enter %s: %s", dir, strerror(errno));
+    return 0;
+}
+
+static int p_set(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1);
+    if (setenv(name, luaL_checkstring(L, 2), 1) != 0)
+        return mr_bind_raise(L, MR_E_USAGE, "set: '%s' is no name of a variable", name);
+    return 0;
+}
+
 /* Words of a list, zero-terminated; they stay alive in the table. */
 static char **check_words(lua_State *L, int arg, const char *who)
 {
@@ -338,6 +354,9 @@ static const mr_bind_row process_rows[] = {
            "What the system lets this process have: {files, locked_bytes}; absent: no limit."),
     MR_ROW("variable", p_variable, "(name: string): string?",
            "A variable that the environment gives; nil for one that this program has set itself."),
+    MR_ROW("set", p_set, "(name: string, value: string)",
+           "A variable of this process and its children."),
+    MR_ROW("enter", p_enter, "(dir: string)", "Work in this folder from now on."),
     MR_ROW("restart", p_restart, "(words: string[], variables: table)",
            "This program from its start; returns only by raising."),
     MR_ROW_OPTIONS(

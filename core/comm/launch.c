@@ -25,6 +25,7 @@ struct mr_ranks {
     int *code;  /* [ranks] exit code */
     pid_t guard;
     int ranks, running;
+    int first, world;       /* of these ranks, in the run */
     int asked, asked_times; /* the first signal that this process was sent; how many */
     double grace_s;
     double stop_at; /* when ranks get the next signal; 0: nothing has failed */
@@ -36,9 +37,9 @@ struct mr_ranks {
     bool hears;
 };
 
-static const char *const place[] = {"MOONREEL_RANK",       "MOONREEL_WORLD_SIZE",
-                                    "MOONREEL_LOCAL_RANK", "MOONREEL_MEETING",
-                                    "MOONREEL_PAGE",       "MOONREEL_LAUNCH"};
+static const char *const place[] = {
+    "MOONREEL_RANK",    "MOONREEL_WORLD_SIZE", "MOONREEL_LOCAL_RANK", "MOONREEL_LOCAL_SIZE",
+    "MOONREEL_MEETING", "MOONREEL_PAGE",       "MOONREEL_LAUNCH"};
 
 static void set_number(const char *name, int value)
 {
@@ -103,7 +104,7 @@ static mr_status start(mr_ranks *l, char *const *argv)
     // each its share of the processors, where nobody says otherwise
     if (shares)
         set_number("OMP_NUM_THREADS", MR_MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN) / l->ranks));
-    set_number("MOONREEL_WORLD_SIZE", l->ranks);
+    set_number("MOONREEL_WORLD_SIZE", l->world), set_number("MOONREEL_LOCAL_SIZE", l->ranks);
     set_number("MOONREEL_MEETING", mr_meeting_fd(l->meeting));
     set_number("MOONREEL_PAGE", mr_life_fd(l->page));
     setenv("MOONREEL_LAUNCH", l->about.token, 1);
@@ -113,7 +114,7 @@ static mr_status start(mr_ranks *l, char *const *argv)
         stand_guard(l, self);
     mr_status st = MR_OK;
     for (int r = 0; r < l->ranks && st == MR_OK; r++) {
-        set_number("MOONREEL_RANK", r), set_number("MOONREEL_LOCAL_RANK", r);
+        set_number("MOONREEL_RANK", l->first + r), set_number("MOONREEL_LOCAL_RANK", r);
         l->pid[r] = fork();
         if (l->pid[r] == 0)
             become_rank(l, r, argv, self);
@@ -122,8 +123,8 @@ static mr_status start(mr_ranks *l, char *const *argv)
             continue;
         }
         l->pid[r] = 0;
-        st = mr_fail(MR_E_IO, "cannot start rank %d of %d: %s; try: fewer ranks", r, l->ranks,
-                     strerror(errno));
+        st = mr_fail(MR_E_IO, "cannot start rank %d of %d: %s; try: fewer ranks", l->first + r,
+                     l->world, strerror(errno));
     }
     forget_place();
     if (shares)
@@ -142,16 +143,19 @@ static void hear(mr_ranks *l)
     l->hears = true;
 }
 
-mr_status mr_ranks_start(char *const *argv, int ranks, double grace_s, mr_ranks **out)
+mr_status mr_ranks_start(char *const *argv, int ranks, int first, int world, double grace_s,
+                         mr_ranks **out)
 {
     *out = NULL;
+    if (ranks < 1 || first < 0 || first > world - ranks)
+        return mr_fail(MR_E_USAGE, "ranks %d to %d of %d", first, first + ranks - 1, world);
     mr_ranks *l = mr_calloc(1, sizeof *l);
     if (!l)
         return mr_fail_memory(sizeof *l);
-    l->ranks = ranks, l->grace_s = grace_s, l->failed = -1;
+    l->ranks = ranks, l->first = first, l->world = world, l->grace_s = grace_s, l->failed = -1;
     mr_status st = mr_meeting_new(ranks, &l->meeting);
     if (st == MR_OK)
-        st = mr_life_new(ranks, 0, ranks, &l->page);
+        st = mr_life_new(ranks, first, world, &l->page);
     if (st == MR_OK) {
         mr_life_about(l->page, &l->about);
         l->pid = mr_calloc((size_t)ranks, sizeof *l->pid);
@@ -175,6 +179,7 @@ mr_status mr_ranks_start(char *const *argv, int ranks, double grace_s, mr_ranks 
 static void say_how(const mr_ranks *l, int rank, char *text, size_t cap)
 {
     int code = l->code[rank];
+    rank += l->first;
     if (code > 128)
         snprintf(text, cap, "rank %d was ended by signal %d (%s)", rank, code - 128,
                  strsignal(code - 128));
@@ -206,18 +211,27 @@ static void note_ends(mr_ranks *l)
     }
 }
 
+static void hand_on(mr_ranks *l, int number, bool send)
+{
+    l->asked = l->asked ? l->asked : number;
+    if (send)
+        signal_all(l, l->asked_times ? SIGKILL : number);
+    l->asked_times++;
+}
+
+void mr_ranks_signal(mr_ranks *l, int number)
+{
+    hand_on(l, number, true);
+}
+
 int mr_ranks_look(mr_ranks *l, int ms)
 {
     const struct timespec most = {ms / 1000, ms % 1000 * 1000000L};
     siginfo_t info;
     int number = l->running ? sigtimedwait(&l->heard, &info, &most) : 0;
-    if (number == SIGINT || number == SIGTERM) {
-        l->asked = l->asked ? l->asked : number;
-        // a terminal's signal reaches the ranks without us
-        if (info.si_code != SI_KERNEL)
-            signal_all(l, l->asked_times ? SIGKILL : number);
-        l->asked_times++;
-    }
+    // a terminal's signal reaches the ranks without us
+    if (number == SIGINT || number == SIGTERM)
+        hand_on(l, number, info.si_code != SI_KERNEL);
     note_ends(l);
     if (l->running && l->stop_at > 0 && mr_now_s() > l->stop_at) {
         signal_all(l, l->next);
@@ -236,6 +250,11 @@ void mr_ranks_fail(mr_ranks *l, int rank, const char *text)
     kill(l->pid[rank], SIGKILL);
 }
 
+void mr_ranks_stop(mr_ranks *l, const char *text)
+{
+    tell_others(l, text);
+}
+
 const mr_life *mr_ranks_page(const mr_ranks *l)
 {
     return l->page;
@@ -250,20 +269,24 @@ void mr_ranks_ended(const mr_ranks *l, mr_ranks_end *end)
 {
     *end = (mr_ranks_end){.rank = -1};
     if (l->failed >= 0) {
-        end->rank = l->failed, end->exit = mr_status_exit(MR_E_NODE);
+        end->rank = l->first + l->failed, end->exit = mr_status_exit(MR_E_NODE);
         snprintf(end->text, sizeof end->text, "%s", l->why);
         return;
     }
-    // the failed rank that left first: others fail because it did
+    // the failed rank that left first: others fail because it did, and say so by their exit code
+    const int told = mr_status_exit(MR_E_NODE);
     int first = 0;
     for (int r = 0; r < l->ranks; r++) {
         int left = mr_meeting_left(l->meeting, r);
-        if (!l->code[r] || (end->rank >= 0 && left > first))
-            continue;
-        first = left, end->rank = r, end->exit = l->code[r];
+        bool sooner = end->rank < 0 || (end->exit == told) > (l->code[r] == told) ||
+                      ((end->exit == told) == (l->code[r] == told) && left < first);
+        if (l->code[r] && sooner)
+            first = left, end->rank = r, end->exit = l->code[r];
     }
-    if (end->rank >= 0)
-        say_how(l, end->rank, end->text, sizeof end->text);
+    if (end->rank < 0)
+        return;
+    say_how(l, end->rank, end->text, sizeof end->text);
+    end->rank += l->first;
 }
 
 /* What ranks have started and left behind; it has become ours. */

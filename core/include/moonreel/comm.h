@@ -84,9 +84,10 @@ typedef struct mr_ranks_end {
     char text[512]; /* "rank 2 ended with exit code 3" */
 } mr_ranks_end;
 typedef struct mr_ranks mr_ranks;
-/* Start this program `ranks` times with `argv`. Each finds its place in MOONREEL_RANK,
- * MOONREEL_WORLD_SIZE, MOONREEL_LOCAL_RANK, MOONREEL_MEETING (a descriptor for mr_meeting_join) and
- * MOONREEL_PAGE (one for mr_life_join), and its share of the processors in OMP_NUM_THREADS.
+/* Start this program `ranks` times with `argv`, as ranks of a run of `world` from `first` on. Each
+ * finds its place in MOONREEL_RANK, MOONREEL_WORLD_SIZE, MOONREEL_LOCAL_RANK, MOONREEL_LOCAL_SIZE,
+ * MOONREEL_MEETING (a descriptor for mr_meeting_join) and MOONREEL_PAGE (one for mr_life_join), and
+ * its share of the processors in OMP_NUM_THREADS.
  * From then on SIGINT and SIGTERM wait for mr_ranks_look. Nothing outlives this process: a guard
  * ends what is left when it is lost, and orphans of ranks become its children.
  *
@@ -94,13 +95,18 @@ typedef struct mr_ranks mr_ranks;
  * Owns:    caller owns *out
  * Errors:  MR_E_USAGE number of ranks; MR_E_IO one cannot be started; MR_E_MEMORY
  * Threads: the main one, which has started no others, for all calls */
-MR_API mr_status mr_ranks_start(char *const *argv, int ranks, double grace_s, mr_ranks **out);
+MR_API mr_status mr_ranks_start(char *const *argv, int ranks, int first, int world, double grace_s,
+                                mr_ranks **out);
 /* Hand signals on, a second one ends; see who has ended, and end the others when one has failed.
  * Returns how many run, after at most `ms` or earlier when something happens. */
 MR_API int mr_ranks_look(mr_ranks *l, int ms);
 /* A rank that will not end by itself: the others are told `text`, which says how it all ended, and
  * it is killed. The first failure counts. */
 MR_API void mr_ranks_fail(mr_ranks *l, int rank, const char *text);
+/* Hand SIGINT or SIGTERM on, as if this process had got it. */
+MR_API void mr_ranks_signal(mr_ranks *l, int number);
+/* End all of them because of what happened elsewhere, which they are told. */
+MR_API void mr_ranks_stop(mr_ranks *l, const char *text);
 MR_API const mr_life *mr_ranks_page(const mr_ranks *l); /* lent */
 /* The signal that was handed on; 0: none. */
 MR_API int mr_ranks_asked(const mr_ranks *l);

@@ -3,10 +3,15 @@
 local train = {
   name = "train",
   summary = "train a recipe, or continue a run",
-  usage = "train RECIPE [key=value ...] [-n RANKS] [--load RUN[@STEP]|CKPT|latest]",
+  usage = "train RECIPE [key=value ...] [-n RANKS] [--hostfile FILE] "
+    .. "[--load RUN[@STEP]|CKPT|latest]",
   overrides = true,
   short_fields = { n = "nproc_per_node" },
-  options = { { "--stage NAME", "of a recipe of stages: begin with this one" } },
+  options = {
+    { "--stage NAME", "of a recipe of stages: begin with this one" },
+    { "--include HOSTS", "with --hostfile: these alone, as a,b or with slots a:0,2@b" },
+    { "--exclude HOSTS", "with --hostfile: all but these" },
+  },
   fields = {
     { "--load RUN", "continue: weights, averages, optimizer, schedule, position; RUN@STEP, a "
       .. "checkpoint, or latest; what its command line had set counts again" },
@@ -115,17 +120,34 @@ end
 
 -- The ranks of a run that this process starts on its host, where the recipe wants several and
 -- nobody else (mpirun, srun, torchrun) has started them: each is this command again.
-local function launch(settings, args)
-  if settings.nproc_per_node > 1 then
-    settings:require_readers()
+local function launch(settings, args, options)
+  local started = require("moonreel.comm.place").find().by
+  if started or not (settings.nproc_per_node > 1 or settings.hostfile) then
+    return nil
   end
-  if settings.nproc_per_node > 1 and not require("moonreel.comm.place").find().by then
-    local words = { "train", table.unpack(args) }
-    return require("moonreel.cli.ranks").launch(words, settings.nproc_per_node, {
-      watch = settings:plain("watch"), patience = settings.watch.patience,
-      restarts = settings.restarts, restart_steps = settings.restart_steps,
-      restart_pause = settings.restart_pause,
-      again = function(dir) return go_on(words, settings, dir) end })
+  settings:require_readers()
+  local words = { "train", table.unpack(args) }
+  if settings.hostfile then
+    local set = not settings:origin("nproc_per_node"):match("^default")
+    return require("moonreel.cluster.launch").run { "train", table.unpack(args),
+      ranks = set and settings.nproc_per_node or nil, hostfile = settings.hostfile,
+      include = options.include, exclude = options.exclude, settings = settings.hash }
+  end
+  return require("moonreel.cli.ranks").launch(words, settings.nproc_per_node, {
+    watch = settings:plain("watch"), patience = settings.watch.patience,
+    restarts = settings.restarts, restart_steps = settings.restart_steps,
+    restart_pause = settings.restart_pause,
+    again = function(dir) return go_on(words, settings, dir) end })
+end
+
+-- A launcher of several hosts says what the recipe is there: files that differ on one of them are
+-- found before anything runs.
+local function expect_same_recipe(settings)
+  local wanted = os.getenv "MOONREEL_SETTINGS"
+  if wanted and wanted ~= settings.hash then
+    require("moonreel.core.base").raise("MR_E_RECIPE", ("host %s: the recipe has other values here "
+      .. "(%s) than where the run was started (%s); try: the same files on all hosts"):format(
+        os.getenv "MOONREEL_HOST", settings.hash, wanted))
   end
 end
 
@@ -157,7 +179,8 @@ function train.run(args)
         one.name, one.settings.job)
     end
   end
-  local code = settings.job == "train" and launch(settings, args)
+  expect_same_recipe(settings)
+  local code = settings.job == "train" and launch(settings, args, parsed.options)
   if code then
     return code
   end

@@ -40,11 +40,11 @@ local function by_moonreel(get, here)
     return nil
   end
   local host, port = address(master, "MOONREEL_MASTER")
-  here.local_size = number(get, "MOONREEL_LOCAL_SIZE", 1)
+  here.local_size = number(get, "MOONREEL_EVEN_SIZE", 1)
   return { host = host, port = port, ports = 1, run = get "MOONREEL_RUN_ID" or "",
     fence = number(get, "MOONREEL_FENCE", 0) or 0, listener = number(get, "MOONREEL_LISTENER", 0),
     secret_fd = number(get, "MOONREEL_SECRET", 0), first = here.rank - here.local_rank,
-    near = here.local_size }
+    near = number(get, "MOONREEL_LOCAL_SIZE", 1) }
 end
 
 -- torchrun's own store may stand at MASTER_PORT

@@ -52,7 +52,8 @@ describe("the place of a process", function()
       PMIX_RANK = "1" }.local_size)
     -- moonreel: ranks of one host share memory as well
     local own = find { MOONREEL_RANK = "3", MOONREEL_WORLD_SIZE = "4", MOONREEL_LOCAL_RANK = "1",
-      MOONREEL_LOCAL_SIZE = "2", MOONREEL_MEETING = "5", MOONREEL_MASTER = "[::1]:77",
+      MOONREEL_LOCAL_SIZE = "2", MOONREEL_EVEN_SIZE = "2",
+      MOONREEL_MEETING = "5", MOONREEL_MASTER = "[::1]:77",
       MOONREEL_RUN_ID = "r", MOONREEL_FENCE = "9", MOONREEL_SECRET = "8" }
     assert.same({ host = "::1", port = 77, ports = 1, run = "r", fence = 9, secret_fd = 8,
       first = 2, near = 2 }, own.tcp)

@@ -37,6 +37,15 @@ function process.allowed() end
 ---@return string?
 function process.variable(name) end
 
+--- A variable of this process and its children.
+---@param name string
+---@param value string
+function process.set(name, value) end
+
+--- Work in this folder from now on.
+---@param dir string
+function process.enter(dir) end
+
 --- This program from its start; returns only by raising.
 ---@param words string[]
 ---@param variables table

@@ -913,6 +913,14 @@ function Ranks:look(ms) end
 ---@param text string
 function Ranks:fail(rank, text) end
 
+--- Hand a signal on, 2 or 15; the second one ends them.
+---@param number integer
+function Ranks:signal(number) end
+
+--- End all of them, which are told why.
+---@param text string
+function Ranks:stop(text) end
+
 --- What they tell of themselves.
 ---@return mr.Life
 function Ranks:page() end
@@ -1047,6 +1055,22 @@ function StoreWriter:finish() end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function StoreWriter:close() end
+
+--- One end of a pipe, which never waits.
+---@class mr.Stream
+local Stream = {}
+
+--- What is there, perhaps nothing; nil: it has ended.
+---@return string?
+function Stream:read() end
+
+--- Now or, what does not go at once, in wait; false: nobody reads any more.
+---@param text string
+---@return boolean
+function Stream:write(text) end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Stream:close() end
 
 --- Some samples of an index.
 ---@class mr.Subset

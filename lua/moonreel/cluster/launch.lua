@@ -1,0 +1,241 @@
+--- A run on several hosts: a helper on each, as many ranks as the host file says, one end for all.
+-- @module moonreel.cluster.launch
+local base = require "moonreel.core.base"
+local hosts = require "moonreel.comm.hosts"
+local remote = require "moonreel.cluster.remote"
+local signal = require "moonreel.core.signal"
+
+local launch = {}
+
+local MEET_S = 30 -- for the first host to say where rank 0 will listen
+
+-- variables that ranks get: no secrets, nothing of this host's own
+local NAMES = { LANG = true, LC_ALL = true, TZ = true, NO_COLOR = true, CUDA_VISIBLE_DEVICES = true,
+  CUDA_DEVICE_MAX_CONNECTIONS = true }
+local PREFIXES = { "NCCL_", "OMP_", "GOMP_", "MOONREEL_", "UCX_" }
+local OWN = { MOONREEL_OWN = true, MOONREEL_RSH = true }
+
+--- The variables of this process that are handed to ranks, as "NAME=value".
+---@param environment string  of /proc/self/environ
+---@return string[]
+function launch.variables(environment)
+  local list = {}
+  for one in environment:gmatch("[^%z]+") do
+    local name = one:match("^([^=]+)=")
+    local handed = name and NAMES[name]
+    for _, prefix in ipairs(PREFIXES) do
+      handed = handed or name and name:sub(1, #prefix) == prefix
+    end
+    if handed and not OWN[name] and not name:match("SECRET") then
+      list[#list + 1] = one
+    end
+  end
+  table.sort(list)
+  return list
+end
+
+-- ranks of each host, and the first one's number
+local function share(list, ranks)
+  local shares, world, even = {}, 0, true
+  for i, host in ipairs(list) do
+    local n = ranks or host.slots or 1
+    if n > (host.max_slots or math.huge) then
+      base.raise("MR_E_USAGE", ("host %s: %d ranks, max_slots=%d in the host file"):format(
+        host.name, n, host.max_slots))
+    end
+    shares[i] = { first = world, ranks = n }
+    world, even = world + n, even and n == shares[1].ranks
+  end
+  return shares, world, even and shares[1].ranks or nil
+end
+
+-- every host that is not there or has another program, in the order of the list
+local function expect_all(cluster)
+  local own, faults = remote.program_hash(), {}
+  for _, link in ipairs(cluster.links) do
+    if link.gone then
+      faults[#faults + 1] = ("host %s: %s"):format(link.host.name, link.gone)
+    elseif link.hello.program ~= own then
+      faults[#faults + 1] = ("host %s: another build of moonreel (%s, %s) than here (%s); try: the "
+        .. "same program on all hosts"):format(link.host.name, link.hello.version,
+          link.hello.program:sub(1, 8), own:sub(1, 8))
+    end
+  end
+  if #faults > 0 then
+    base.raise("MR_E_NODE", table.concat(faults, "\n  ") .. ("\n  %d of %d hosts cannot run; try: "
+      .. "moonreel doctor --hostfile FILE, or --exclude"):format(#faults, #cluster.links))
+  end
+end
+
+-- where ranks meet: the first host keeps a port for rank 0
+local function ask_port(cluster)
+  local first, ends = cluster.links[1], base.now_s() + MEET_S
+  cluster:tell({ kind = "listen" }, first)
+  while base.now_s() < ends do
+    for _, event in ipairs(cluster:turn(50)) do
+      if event.kind == "port" then
+        return event.port
+      elseif event.link == first or event.kind == "gone" then
+        base.raise("MR_E_NODE", ("host %s: %s"):format(event.link.host.name,
+          event.text or event.link.gone))
+      end
+    end
+  end
+  base.raise("MR_E_NODE", ("host %s: no answer in %d s"):format(first.host.name, MEET_S))
+end
+
+local function address(host, port)
+  local name = host.addr or host.name
+  return (name:find(":", 1, true) and "[%s]:%s" or "%s:%s"):format(name, port)
+end
+
+local function random_text()
+  local file <close> = assert(io.open("/dev/urandom", "rb"))
+  return (file:read(16):gsub(".", function(c) return ("%02x"):format(c:byte()) end))
+end
+
+-- tell each host which ranks it has
+local function start(cluster, o, shares, world, even)
+  local port, secret, run = ask_port(cluster), random_text(), random_text()
+  local dir = require("moonreel.core.process").real_path "."
+  local master = address(cluster.links[1].host, port)
+  for i, link in ipairs(cluster.links) do
+    local env = launch.variables(base.read_file "/proc/self/environ")
+    local function set(name, value) env[#env + 1] = name .. "=" .. value end
+    set("MOONREEL_MASTER", master)
+    set("MOONREEL_RUN_ID", run)
+    set("MOONREEL_HOST", link.host.name)
+    if o.settings then
+      set("MOONREEL_SETTINGS", o.settings)
+    end
+    if even then
+      set("MOONREEL_EVEN_SIZE", tostring(even))
+    end
+    if link.host.devices then
+      set("CUDA_VISIBLE_DEVICES", table.concat(link.host.devices, ","))
+    end
+    cluster:tell({ kind = "start", words = { "moonreel", table.unpack(o) }, env = env, dir = dir,
+      secret = secret, first = shares[i].first, ranks = shares[i].ranks, world = world }, link)
+  end
+end
+
+-- ---- until all have ended ----
+
+-- what an end says of its cause: 6 is that of a rank which another one has failed
+local NODE_FAILED <const> = 6
+
+local Watch = {}
+Watch.__index = Watch
+
+-- the first failure counts, and before it one that is no consequence of another: a lost host, a
+-- rank that failed by itself
+function Watch:note(event, text, exit)
+  local own = exit ~= NODE_FAILED or event.kind == "gone"
+  if exit ~= 0 and (not self.cause or own and not self.cause.own) then
+    self.cause = { host = event.link.host.name, text = text, exit = exit, rank = event.rank,
+      own = own }
+  end
+  if exit ~= 0 and not self.told then
+    self.told = true
+    self.cluster:tell { kind = "stop", text = ("host %s: %s"):format(event.link.host.name, text) }
+  end
+end
+
+-- whole lines as they come, so that those of two hosts do not mix
+function Watch:pass_on(event, file)
+  local rest = event.link.rest or {}
+  local text = (rest[event.kind] or "") .. event.text
+  local lines, tail = text:match("^(.*\n)(.*)$")
+  rest[event.kind], event.link.rest = tail or text, rest
+  file:write(lines or "")
+  file:flush()
+  -- errors of ranks are told again at the end
+  for line in (lines or ""):gmatch("[^\n]+") do
+    self.said[line:match("^moonreel: rank (%d+): ") or ""] = line
+  end
+end
+
+local acts = {}
+
+function acts.out(self, event) self:pass_on(event, io.stdout) end
+
+function acts.err(self, event) self:pass_on(event, io.stderr) end
+
+function acts.rank(self, event)
+  self:note(event, event.text, math.tointeger(tonumber(event.exit)))
+end
+
+-- a host has nothing more to do
+local function close(self, event, text, exit)
+  if event.link.ended then
+    return
+  end
+  self.open, event.link.ended = self.open - 1, true
+  for kind, tail in pairs(event.link.rest or {}) do
+    (kind == "out" and io.stdout or io.stderr):write(tail)
+  end
+  self:note(event, text, exit)
+end
+
+function acts.ended(self, event)
+  close(self, event, event.text, math.tointeger(tonumber(event.exit)))
+end
+
+-- what it was asked for could not be done there
+function acts.failed(self, event) close(self, event, event.text, NODE_FAILED) end
+
+function acts.gone(self, event)
+  close(self, event, "is lost: " .. event.link.gone, NODE_FAILED)
+end
+
+-- signals to this process are those of all ranks
+local function hand_on(self)
+  local number = signal.pending()
+  if number then
+    self.cluster:tell { kind = "signal", number = number }
+    self.asked = number
+    signal.release()
+    signal.catch()
+  end
+end
+
+local function wait_for_all(cluster)
+  local self = setmetatable({ cluster = cluster, open = #cluster.links, said = {} }, Watch)
+  signal.catch()
+  while self.open > 0 do
+    for _, event in ipairs(cluster:turn(100)) do
+      (acts[event.kind] or function() end)(self, event)
+    end
+    hand_on(self)
+  end
+  signal.release()
+  return self
+end
+
+--- Run these words by the ranks of several hosts.
+---@param o table  the words; hostfile, include, exclude; ranks: of each host, nil: as its slots
+---   say; settings: hash that the recipe must have everywhere
+---@return integer exit code  of the rank that failed first
+function launch.run(o)
+  local list = hosts.filter(hosts.read(o.hostfile), o.include, o.exclude)
+  local shares, world, even = share(list, o.ranks)
+  local cluster <close> = remote.open(list)
+  expect_all(cluster)
+  start(cluster, o, shares, world, even)
+  local ended = wait_for_all(cluster)
+  local cause = ended.cause
+  if not cause then
+    return 0
+  end
+  io.stdout:flush()
+  -- the error of the rank that failed first stands last
+  local line = cause.rank and ended.said[cause.rank]
+  if line then
+    io.stderr:write(line, "\n")
+  end
+  io.stderr:write(("moonreel: host %s: %s; all %d ranks of %d hosts have ended\n"):format(
+    cause.host, cause.text, world, #list))
+  return cause.exit
+end
+
+return launch

@@ -1,0 +1,167 @@
+--- A host's side: the helper that the launcher starts through the remote shell. It starts the ranks
+-- of its host, passes on what they say and how they end, and answers questions; when the launcher
+-- hangs up or falls silent, nothing that it has started stays.
+-- @module moonreel.cluster.node
+local base = require "moonreel.core.base"
+local core = require "moonreel.core.comm"
+local frames = require "moonreel.cluster.frames"
+local process = require "moonreel.core.process"
+local remote = require "moonreel.cluster.remote"
+local stream = require "moonreel.core.stream"
+
+local node = {}
+
+-- seconds: between two signs of life; without one; between being told, SIGTERM and SIGKILL
+local BEAT_S, SILENT_S, GRACE_S = 2, 30, 5
+
+local Node = {}
+Node.__index = Node
+
+function Node:say(message)
+  self.there = self.io.output:write(frames.encode(message)) and self.there
+end
+
+-- ---- what the launcher asks for ----
+
+local orders = {}
+
+-- the port at which rank 0 will listen
+function orders.listen(self)
+  local fd, port = core.listen()
+  process.set("MOONREEL_LISTENER", tostring(fd))
+  self:say { kind = "port", port = port }
+end
+
+function orders.start(self, order)
+  for _, variable in ipairs(order.env) do
+    local name, value = variable:match("^([^=]+)=(.*)$")
+    process.set(name, value)
+  end
+  process.set("MOONREEL_SECRET", tostring(core.hide(order.secret)))
+  process.enter(order.dir)
+  self.running = core.start(order.words, math.tointeger(tonumber(order.ranks)), {
+    first = math.tointeger(tonumber(order.first)), world = math.tointeger(tonumber(order.world)),
+    grace_s = GRACE_S })
+end
+
+function orders.signal(self, order)
+  if self.running then
+    self.running:signal(math.tointeger(tonumber(order.number)))
+  end
+end
+
+-- another host has failed
+function orders.stop(self, order)
+  if self.running then
+    self.running:stop(order.text)
+  end
+end
+
+function orders.ask(self, order)
+  local answers = assert(self.answers[order.what], "no such question")
+  self:say { kind = "answer", json = require("moonreel.core.json").encode(answers(order)) }
+end
+
+function orders.beat() end
+
+local function obey(self, order)
+  local act = orders[order.kind] or error("no such order", 0)
+  local good, problem = pcall(act, self, order)
+  if not good then
+    self:say { kind = "failed", code = type(problem) == "table" and problem.code or "MR_E_FAIL",
+      text = type(problem) == "table" and problem.message or tostring(problem) }
+  end
+end
+
+-- ---- its day ----
+
+local function hear(self)
+  local bytes = self.io.input:read()
+  if not bytes then
+    self.there = false
+  elseif bytes ~= "" then
+    self.heard = base.now_s()
+    local good, list = pcall(self.reader.feed, self.reader, bytes)
+    if not good then
+      self.there = false
+      return
+    end
+    for _, order in ipairs(list) do
+      obey(self, order)
+    end
+  end
+end
+
+local function pass_on(self, name, kind)
+  local text = self.io[name]:read() or ""
+  if text ~= "" then
+    self:say { kind = kind, text = text }
+  end
+  return text ~= ""
+end
+
+local function pass_all(self)
+  local more = pass_on(self, "lines", "out")
+  return pass_on(self, "errors", "err") or more
+end
+
+-- how it went, as soon as one has failed and when all have ended
+local function tell_ends(self, left)
+  local ended = self.running:ended()
+  local message = { exit = ended.exit, rank = ended.rank or -1, text = ended.text or "" }
+  if ended.rank and not self.failed then
+    self.failed, message.kind = true, "rank"
+    self:say(message)
+  end
+  if left == 0 then
+    repeat until not pass_all(self)
+    message.kind = "ended"
+    self:say(message)
+    self.running:close()
+    self.running = nil
+  end
+end
+
+local function beat(self)
+  local now = base.now_s()
+  if now - self.beaten >= BEAT_S then
+    self.beaten = now
+    self:say { kind = "beat" }
+  end
+  if self.there and now - self.heard > SILENT_S then
+    self.there = false
+  end
+  if not self.there and self.running and not self.told then
+    self.told = true
+    self.running:stop(("the launcher of host %s is lost"):format(self.host))
+  end
+end
+
+--- Serve the launcher at this process's input and output until it hangs up.
+---@param answers table<string, fun(order: table): table>  to questions, by their name
+---@return integer exit code
+function node.run(answers)
+  local now = base.now_s()
+  local self = setmetatable({ io = stream.standard(), reader = frames.reader(true), there = true,
+    heard = now, beaten = now, answers = answers,
+    host = base.read_file("/proc/sys/kernel/hostname"):match("%S*") }, Node)
+  self.io.output:write(frames.GREETING)
+  self:say { kind = "hello", version = require("moonreel.app").version,
+    program = remote.program_hash(), host = self.host }
+  while self.there or self.running do
+    stream.wait(self.there and { self.io.input, self.io.lines, self.io.errors }
+      or { self.io.lines, self.io.errors }, 50)
+    if self.there then
+      hear(self)
+    end
+    pass_all(self)
+    if self.running then
+      tell_ends(self, self.running:look(0))
+    end
+    self.io.output:write("")
+    beat(self)
+  end
+  return 0
+end
+
+return node

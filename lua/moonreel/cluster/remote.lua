@@ -1,0 +1,262 @@
+--- The launcher's side of several hosts: a helper on each, started through the remote shell, and
+-- what they say. Hosts that cannot be reached, or fall silent, are gone with a reason; the others
+-- go on.
+-- @module moonreel.cluster.remote
+local base = require "moonreel.core.base"
+local frames = require "moonreel.cluster.frames"
+local process = require "moonreel.core.process"
+local stream = require "moonreel.core.stream"
+
+local remote = {}
+
+-- hosts that are called at once, and seconds: until a host has answered, between two signs of life,
+-- without one; for a helper to end
+local FAN_OUT, ANSWER_S, BEAT_S, SILENT_S, CLOSE_S = 64, 15, 2, 20, 1
+
+---@class moonreel.cluster.Link
+---@field host moonreel.comm.Host
+---@field up boolean        its helper has answered
+---@field gone string|nil   why it is not there any more
+---@field hello table       what the helper said first
+---@field said string[]     last lines of its remote shell
+
+--- The hash of a program file, by which hosts that have another build are found.
+---@return string
+function remote.program_hash()
+  return base.hash128(base.read_file(process.program()))
+end
+
+--- The words that start the helper on a host. MOONREEL_RSH replaces ssh.
+---@param host moonreel.comm.Host
+---@return string[]
+function remote.words(host)
+  local words, program = {}, process.program()
+  for word in (os.getenv "MOONREEL_RSH" or "ssh"):gmatch("%S+") do
+    words[#words + 1] = word
+  end
+  -- ssh hands the rest to a login shell, so nothing there may need quoting
+  if not program:match("^[%w_./+-]+$") then
+    base.raise("MR_E_NODE", ("%s: a remote shell would misread this path; try: a path of letters, "
+      .. "digits and ._/+-"):format(program))
+  end
+  local own = (words[1] or ""):match("[^/]*$") == "ssh" and { "-o", "BatchMode=yes", "-o",
+    "ConnectTimeout=5" } or {}
+  if host.port then
+    own[#own + 1], own[#own + 2] = "-p", tostring(host.port)
+  end
+  table.move(own, 1, #own, #words + 1, words)
+  return table.move({ "--", host.name, program, "node" }, 1, 4, #words + 1, words)
+end
+
+local Cluster = {}
+Cluster.__index = Cluster
+
+local function start(link)
+  local good, child = pcall(stream.spawn, remote.words(link.host))
+  link.heard, link.began = base.now_s(), base.now_s()
+  if not good then
+    link.gone = child.message
+    return
+  end
+  link.child, link.reader = child, frames.reader()
+end
+
+-- a child that is not needed any more has a moment to end by itself; its exit code
+local function close(link)
+  local child = link.child
+  if not child then
+    return nil
+  end
+  link.child = nil
+  child.input:close()
+  local ends, code = base.now_s() + CLOSE_S
+  repeat
+    code = stream.reap(child.pid)
+    stream.wait({}, code and 0 or 5)
+  until code or base.now_s() > ends
+  child.output:close()
+  child.errors:close()
+  return code or stream.reap(child.pid, true)
+end
+
+local function lose(link, reason)
+  local last = link.said[#link.said]
+  close(link)
+  link.gone = reason .. (not link.up and last and ": " .. last or "")
+end
+
+--- Call all hosts; returns when each has answered or is gone.
+---@param list moonreel.comm.Host[]
+---@return table cluster  links: moonreel.cluster.Link[], in the order of the list
+function remote.open(list)
+  local self = setmetatable({ links = {}, beat = base.now_s() }, Cluster)
+  for i, host in ipairs(list) do
+    self.links[i] = { host = host, said = {}, up = false, heard = 0 }
+  end
+  local waiting = 1
+  repeat
+    local calling, open = 0, false
+    for _, link in ipairs(self.links) do
+      if link.child and not link.up then
+        calling = calling + 1
+      end
+    end
+    while calling < FAN_OUT and self.links[waiting] do
+      start(self.links[waiting])
+      waiting, calling = waiting + 1, calling + 1
+    end
+    self:turn(50)
+    for _, link in ipairs(self.links) do
+      if link.child and not link.up and base.now_s() - link.began > ANSWER_S then
+        lose(link, ("no answer in %d s"):format(ANSWER_S))
+      end
+      open = open or not link.up and not link.gone
+    end
+  until not open
+  return self
+end
+
+-- the lines that a remote shell prints itself
+local function listen_to_shell(link)
+  local text = link.child.errors:read()
+  link.quiet = not text
+  text = text or ""
+  for line in text:gmatch("[^\r\n]+") do
+    link.said[#link.said + 1] = base.printable(line):sub(1, 300)
+    if #link.said > 5 then
+      table.remove(link.said, 1)
+    end
+  end
+end
+
+local function listen_to(link, events)
+  local bytes = link.child.output:read()
+  listen_to_shell(link)
+  if not bytes then
+    -- what it said last may still be on its way
+    for _ = 1, 20 do
+      if not stream.wait({ link.child.errors }, 10) then
+        break
+      end
+      listen_to_shell(link)
+    end
+    local code = close(link)
+    link.gone = (link.up and "its helper has ended" or "it cannot be reached")
+      .. (", exit code %d"):format(code)
+      .. (link.said[#link.said] and ": " .. link.said[#link.said] or "")
+    events[#events + 1] = { link = link, kind = "gone" }
+    return
+  elseif bytes == "" then
+    return
+  end
+  link.heard = base.now_s()
+  local good, messages = pcall(link.reader.feed, link.reader, bytes)
+  if not good then
+    lose(link, tostring(messages))
+    events[#events + 1] = { link = link, kind = "gone" }
+    return
+  end
+  for _, message in ipairs(messages) do
+    if message.kind == "hello" then
+      link.up, link.hello = true, message
+    elseif message.kind ~= "beat" then
+      message.link = link
+      events[#events + 1] = message
+    end
+  end
+end
+
+local function watch(self, events)
+  local now = base.now_s()
+  local beat = now - self.beat >= BEAT_S
+  self.beat = beat and now or self.beat
+  for _, link in ipairs(self.links) do
+    if link.up and link.child then
+      if beat then
+        link.child.input:write(frames.encode { kind = "beat" })
+      end
+      if now - link.heard > SILENT_S then
+        lose(link, ("nothing heard from it for %d s; try: is it up, and the network to it?"):format(
+          SILENT_S))
+        events[#events + 1] = { link = link, kind = "gone" }
+      end
+    end
+  end
+end
+
+--- Wait at most so long for what hosts say: messages with their link, {kind = "gone"} of hosts that
+-- are lost.
+---@param ms integer
+---@return table[]
+function Cluster:turn(ms)
+  local streams, events = {}, {}
+  for _, link in ipairs(self.links) do
+    if link.child then
+      streams[#streams + 1] = link.child.output
+      streams[#streams + 1] = not link.quiet and link.child.errors or nil
+    end
+  end
+  if stream.wait(streams, ms) then
+    for _, link in ipairs(self.links) do
+      if link.child then
+        listen_to(link, events)
+      end
+    end
+  end
+  -- what could not be written at once
+  for _, link in ipairs(self.links) do
+    if link.child then
+      link.child.input:write("")
+    end
+  end
+  watch(self, events)
+  return events
+end
+
+--- Tell one host, or all that are there.
+---@param message table
+---@param link moonreel.cluster.Link|nil
+function Cluster:tell(message, link)
+  for _, one in ipairs(self.links) do
+    if one.child and one.up and (one == link or not link) then
+      one.child.input:write(frames.encode(message))
+    end
+  end
+end
+
+--- Ask all hosts the same; the answers by host, in the order of the list: {host, answer or reason}.
+---@param question table  a message
+---@param deadline_s number
+---@return table[]
+function Cluster:ask(question, deadline_s)
+  local answers, open, ends = {}, 0, base.now_s() + deadline_s
+  for _, link in ipairs(self.links) do
+    open = open + (link.child and 1 or 0)
+  end
+  self:tell(question)
+  while open > 0 and base.now_s() < ends do
+    for _, event in ipairs(self:turn(50)) do
+      if not answers[event.link] then
+        answers[event.link], open = event, open - 1
+      end
+    end
+  end
+  local list = {}
+  for i, link in ipairs(self.links) do
+    local event = answers[link]
+    list[i] = { host = link.host.name, answer = event and event.kind == "answer" and event or nil,
+      reason = link.gone or event and event.text
+        or not event and ("no answer in %g s"):format(deadline_s) or nil }
+  end
+  return list
+end
+
+--- Hang up; helpers end by themselves.
+function Cluster:close()
+  for _, link in ipairs(self.links) do
+    close(link)
+  end
+end
+Cluster.__close = Cluster.close
+
+return remote

@@ -1,0 +1,158 @@
+--- Ranks of several hosts through a remote shell: they meet, end together, and the host that failed
+-- is named. The hosts are this one. Covers: core/bind/stream.c core/comm/launch.c
+-- lua/moonreel/cluster/node.lua lua/moonreel/cluster/remote.lua lua/moonreel/cli/node.lua
+-- lua/moonreel/cluster/answers.lua
+local cluster = require "spec.support.cluster"
+local launch = require "moonreel.cluster.launch"
+local process = require "moonreel.core.process"
+local remote = require "moonreel.cluster.remote"
+
+local dir
+setup(function() dir = cluster.new("one slots=2\nchatty-two slots=2 addr=127.0.0.1\n") end)
+teardown(function() dir:remove() end)
+
+-- the first host is reached by an address: its name is nobody's
+local function hosts(text) dir:write("hosts", text) end
+local TWO = "one slots=2 addr=127.0.0.1\nchatty-two slots=2\n"
+
+local MEET = [[
+local world = require("moonreel.comm").world { deadline_s = 60 }
+world:barrier()
+]]
+
+describe("ranks of several hosts", function()
+  it("are one world that knows its hosts", function()
+    hosts(TWO)
+    local output, exit = cluster.run(dir, MEET .. [[
+    local here = require("moonreel.comm.place").find()
+    local x = require("moonreel.core.tensor").from({ 1 }, { world:rank() + 1 })
+    print(("%d of %d on %s: %g, %d of %d"):format(world:rank(), world:size(),
+      os.getenv "MOONREEL_HOST", world:all_reduce(x):item(), here.local_rank, here.local_size))
+    ]])
+    local lines = {}
+    for line in output:gmatch("[^\n]+") do
+      lines[#lines + 1] = line
+    end
+    table.sort(lines)
+    assert.equal("0 of 4 on one: 10, 0 of 2\n1 of 4 on one: 10, 1 of 2\n"
+      .. "2 of 4 on chatty-two: 10, 0 of 2\n3 of 4 on chatty-two: 10, 1 of 2",
+      table.concat(lines, "\n"))
+    assert.equal(0, exit)
+  end)
+
+  it("are as many as -n or the slots say", function()
+    hosts("one slots=1 addr=::1\nb\nc max_slots=2")
+    local output, exit = cluster.run(dir, "print(require('moonreel.comm').world():size())")
+    assert.same({ "3\n3\n3\n", 0 }, { output, exit })
+    output, exit = cluster.run(dir, "", "ranks = 3")
+    assert.matches("host c: 3 ranks, max_slots=2 in the host file", output)
+    assert.equal(2, exit)
+  end)
+
+  it("end together, and the error of the first that failed stands last", function()
+    hosts(TWO)
+    local output, exit = cluster.run(dir, MEET .. [[
+    if world:rank() == 3 then
+      require("moonreel.core.base").raise("MR_E_DATA", "no sample here")
+    end
+    world:barrier()
+    ]])
+    assert.equal(4, exit)
+    assert.matches("moonreel: rank 3: [^\n]*: no sample here\n"
+      .. "moonreel: host chatty%-two: rank 3 ended with exit code 4; all 4 ranks of 2 hosts have "
+      .. "ended\n$", output)
+  end)
+
+  it("end when one dies before they meet, or is killed", function()
+    hosts(TWO)
+    local output, exit = cluster.run(dir,
+      "if os.getenv 'MOONREEL_RANK' == '1' then os.exit(9) end\n" .. MEET)
+    assert.equal(9, exit)
+    assert.matches("host one: rank 1 ended with exit code 9; all 4 ranks of 2 hosts", output)
+    output, exit = cluster.run(dir, MEET
+      .. "if world:rank() == 2 then io.popen('kill -9 $PPID'):close() end\nworld:barrier()")
+    assert.equal(137, exit)
+    assert.matches("host chatty%-two: rank 2 was ended by signal 9", output)
+  end)
+
+  it("end when their host's helper is lost", function()
+    hosts(TWO)
+    -- the parent of a rank is the helper
+    local output, exit = cluster.run(dir, MEET .. [[
+    if world:rank() == 2 then
+      io.popen("kill -9 $(ps -o ppid= -p $PPID)"):close()
+    end
+    world:barrier()
+    world:barrier()
+    ]])
+    assert.equal(6, exit)
+    assert.matches("host chatty%-two: is lost: its helper has ended, exit code 137; all 4", output)
+  end)
+
+  it("end when the launcher is killed", function()
+    hosts(TWO)
+    local script = dir:write("wait.lua", MEET .. [[
+    io.open(os.getenv "MOONREEL_HERE" .. "/met", "a"):write("met\n"):close()
+    world:barrier()
+    if world:rank() == 0 then
+      -- the launcher is the parent of the helper
+      io.popen("kill -9 $(ps -o ppid= -p $(ps -o ppid= -p $PPID))"):close()
+    end
+    for _ = 1, 6000 do
+      world:barrier()
+      require("moonreel.core.base").sleep(0.01)
+    end
+    ]])
+    -- what they all hold open, the pipe to here, is closed when the last one has ended
+    local done = process.run({ "/bin/sh", "-c", 'exec "$@" 3>&1', "sh", "/usr/bin/env",
+      "MOONREEL_RSH=" .. dir.path .. "/rsh", "MOONREEL_HERE="
+      .. dir.path, process.program(), "-e", ("require('moonreel.cluster.launch').run { %q, "
+      .. "hostfile = %q }"):format(script, dir.path .. "/hosts") }, "", { deadline_s = 60,
+        quiet = true })
+    assert.is_false(done.timed_out)
+    assert.equal(9, done.signal)
+    local met = require("moonreel.core.base").read_file(dir.path .. "/met")
+    assert.equal(("met\n"):rep(4), met)
+  end)
+
+  it("are not started where a host is not there", function()
+    hosts("one addr=127.0.0.1\ndown-a\ndown-b")
+    local output, exit = cluster.run(dir, "print 'started'")
+    assert.equal(6, exit)
+    assert.is_nil(output:find("started", 1, true))
+    assert.matches("host down%-a: it cannot be reached, exit code 255: connect to host down%-a: No "
+      .. "route to host\n  host down%-b: .-\n  2 of 3 hosts cannot run", output)
+  end)
+
+  it("are not started where a host has another program", function()
+    hosts("one addr=127.0.0.1\ntwo")
+    local rsh = require("moonreel.core.base").read_file(dir.path .. "/rsh")
+    dir:write("rsh", (rsh:gsub('exec "%$@"', function(exec)
+      return ("[ $host = two ] && cp $1 %s/other && printf x >> %s/other && exec %s/other node\n")
+        :format(dir.path, dir.path, dir.path) .. exec
+    end)))
+    os.execute("chmod +x '" .. dir.path .. "/rsh'")
+    local output, exit = cluster.run(dir, "")
+    dir:write("rsh", rsh)
+    os.execute("chmod +x '" .. dir.path .. "/rsh'")
+    assert.equal(6, exit)
+    assert.matches("host two: another build of moonreel %(.-, %x+%) than here %(%x+%)", output)
+  end)
+end)
+
+describe("what hosts get", function()
+  it("is an allow-list of variables, without secrets", function()
+    assert.same({ "LANG=C", "MOONREEL_DEVICE=cpu", "NCCL_DEBUG=INFO", "OMP_NUM_THREADS=2" },
+      launch.variables("NCCL_DEBUG=INFO\0HOME=/root\0LANG=C\0WANDB_API_KEY=x\0OMP_NUM_THREADS=2\0"
+        .. "MOONREEL_SECRET_TEXT=s\0MOONREEL_DEVICE=cpu\0MOONREEL_RSH=rsh\0PATH=/bin\0"))
+  end)
+
+  it("is a remote shell's words without a shell's", function()
+    local words = remote.words { name = "fe80::1", port = 2222 }
+    if not os.getenv "MOONREEL_RSH" then
+      assert.equal("ssh -o BatchMode=yes -o ConnectTimeout=5 -p 2222 -- fe80::1 "
+        .. process.program() .. " node", table.concat(words, " "))
+    end
+    assert.equal("node", words[#words])
+  end)
+end)
