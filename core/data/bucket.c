@@ -1,6 +1,7 @@
 /* data: which bucket a sample enters. Ref: dataplane 4.2; Open-Sora 1.2 Bucket.get_bucket_id with
  * draws from the sample's key: U(purpose, key) = mix(seed, epoch, purpose, key_lo). Licence:
  * Apache-2.0 */
+#include "data/mix.h"
 #include "data/room.h"
 
 #include <math.h>
@@ -117,22 +118,14 @@ static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *
             if (from->lengths[j].frames == l->frames)
                 return mr_fail(MR_E_RECIPE, "bucket_config.%s: length %d is given twice",
                                from->name, l->frames);
-        // the draws are named by what they are for, so that other entries of the table do not
-        // change them
-        uint64_t name = mr_name_word(from->name), frames = (uint64_t)l->frames;
         int64_t span =
             r->compat ? (int64_t)l->frames * r->interval : (int64_t)(l->frames - 1) * r->interval;
-        to->lengths[i] =
-            (bucket_length){.frames = l->frames,
-                            .needs = span + 1,
-                            .batch = l->batch,
-                            .cost = l->cost,
-                            .keep = l->keep,
-                            .tries = l->tries,
-                            .keep_limit = limit_of(l->keep),
-                            .try_limit = limit_of(l->tries),
-                            .try_word = MR_MIX(mr_name_word("bucket.try"), name, frames),
-                            .keep_word = MR_MIX(mr_name_word("bucket.keep"), name, frames)};
+        to->lengths[i] = (bucket_length){.frames = l->frames,
+                                         .needs = span + 1,
+                                         .batch = l->batch,
+                                         .cost = l->cost,
+                                         .keep = l->keep,
+                                         .tries = l->tries};
     }
     return MR_OK;
 }
@@ -143,43 +136,17 @@ static int compare_needs(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// A clip that reaches k of all needs fits the lengths of a resolution from starts[k] on.
-static mr_status sort_needs(mr_bucket_rule *r)
+static mr_status number_buckets(mr_bucket_rule *r, int32_t *n_lengths)
 {
-    int32_t most = 0;
-    for (int32_t i = 0; i < r->n; i++)
-        most += r->resolutions[i].n_lengths;
-    if (!(r->needs = mr_arena_alloc(&r->arena, sizeof *r->needs * (size_t)most)))
-        return mr_fail_memory(0);
-    for (int32_t i = 0; i < r->n; i++)
-        for (int32_t l = 0; l < r->resolutions[i].n_lengths; l++)
-            if (r->resolutions[i].lengths[l].frames > 1)
-                r->needs[r->n_needs++] = r->resolutions[i].lengths[l].needs;
-    qsort(r->needs, (size_t)r->n_needs, sizeof *r->needs, compare_needs);
-    int32_t n = 0;
-    for (int32_t i = 0; i < r->n_needs; i++)
-        if (!i || r->needs[i] != r->needs[i - 1])
-            r->needs[n++] = r->needs[i];
-    r->n_needs = n;
+    int64_t count = 0, lengths = 0;
     for (int32_t i = 0; i < r->n; i++) {
-        bucket_resolution *res = &r->resolutions[i];
-        while (res->n_clips < res->n_lengths && res->lengths[res->n_clips].frames > 1)
-            res->n_clips++;
-        if (!(res->starts = mr_arena_alloc(&r->arena, sizeof *res->starts * ((size_t)n + 1))))
-            return mr_fail_memory(0);
-        for (int32_t k = 0; k <= n; k++)
-            while (res->starts[k] < res->n_clips &&
-                   (!k || res->lengths[res->starts[k]].needs > r->needs[k - 1]))
-                res->starts[k]++;
-    }
-    return MR_OK;
-}
-
-static mr_status number_buckets(mr_bucket_rule *r)
-{
-    int64_t count = 0;
-    for (int32_t i = 0; i < r->n; i++)
         count += (int64_t)r->resolutions[i].n_aspects * r->resolutions[i].n_lengths;
+        lengths += r->resolutions[i].n_lengths;
+    }
+    if (lengths > 1000)
+        return mr_fail(MR_E_RECIPE, "bucket_config has %lld lengths; expected at most 1000",
+                       (long long)lengths);
+    *n_lengths = (int32_t)lengths;
     if (count > 65000)
         return mr_fail(MR_E_RECIPE, "bucket_config makes %lld buckets; expected at most 65000",
                        (long long)count);
@@ -213,6 +180,80 @@ static mr_status number_buckets(mr_bucket_rule *r)
     return MR_OK;
 }
 
+// what clips need for the lengths of the rule, each once
+static mr_status sort_needs(mr_bucket_rule *r, int32_t n_lengths)
+{
+    int32_t n = 0;
+    if (!(r->needs = mr_arena_alloc(&r->arena, sizeof *r->needs * (size_t)n_lengths)))
+        return mr_fail_memory(0);
+    for (int32_t i = 0; i < r->n; i++)
+        for (int32_t l = 0; l < r->resolutions[i].n_lengths; l++)
+            if (r->resolutions[i].lengths[l].frames > 1)
+                r->needs[n++] = r->resolutions[i].lengths[l].needs;
+    qsort(r->needs, (size_t)n, sizeof *r->needs, compare_needs);
+    for (int32_t i = 0; i < n; i++)
+        if (!i || r->needs[i] != r->needs[i - 1])
+            r->needs[r->n_needs++] = r->needs[i];
+    return MR_OK;
+}
+
+static uint64_t word_of(const char *purpose, const bucket_resolution *res, int32_t frames)
+{
+    return MR_MIX(mr_name_word(purpose), mr_name_word(res->name), (uint64_t)frames);
+}
+
+// The steps of a length, before those that lie at *at: who is not tried goes on to a shorter length
+// of the resolution, who is tried and not kept to the next resolution. Draws are named by what they
+// are for, so that other entries of the table do not change them.
+static void lay_length(mr_bucket_rule *r, const bucket_resolution *res, const bucket_length *len,
+                       int32_t shorter, int32_t next, int32_t *at)
+{
+    r->steps[--*at] = (bucket_step){.word = word_of("bucket.keep", res, len->frames),
+                                    .limit = limit_of(len->keep),
+                                    .yes = bucket_taken(len->first),
+                                    .no = next};
+    if (len->tries < 1) {
+        int32_t keep = *at;
+        r->steps[--*at] = (bucket_step){.word = word_of("bucket.try", res, len->frames),
+                                        .limit = limit_of(len->tries),
+                                        .yes = keep,
+                                        .no = shorter};
+    }
+}
+
+// does a row on a way fit a length? Way k is that of clips that reach k needs, the last one that of
+// pictures.
+static bool is_on_way(const mr_bucket_rule *r, int32_t way, const bucket_length *len)
+{
+    if (way > r->n_needs || len->frames == 1)
+        return way > r->n_needs && len->frames == 1;
+    return way && len->needs <= r->needs[way - 1];
+}
+
+// ways are laid from their ends on, so that what comes after a step is known
+static mr_status lay_ways(mr_bucket_rule *r, int32_t n_lengths)
+{
+    int32_t n_ways = r->n_needs + 2, at = n_ways * 2 * n_lengths;
+    r->steps = mr_arena_alloc(&r->arena, sizeof *r->steps * (size_t)at);
+    r->begins = mr_arena_alloc(&r->arena, sizeof *r->begins * (size_t)(n_ways * (r->n + 1)));
+    if (!r->steps || !r->begins)
+        return mr_fail_memory(0);
+    for (int32_t way = 0; way < n_ways; way++) {
+        int32_t *begins = r->begins + way * (r->n + 1);
+        begins[r->n] = BUCKET_END;
+        for (int32_t i = r->n - 1; i >= 0; i--) {
+            const bucket_resolution *res = &r->resolutions[i];
+            begins[i] = begins[i + 1];
+            for (int32_t l = res->n_lengths - 1; l >= 0; l--)
+                if (is_on_way(r, way, &res->lengths[l])) {
+                    lay_length(r, res, &res->lengths[l], begins[i], begins[i + 1], &at);
+                    begins[i] = at;
+                }
+        }
+    }
+    return MR_OK;
+}
+
 mr_status mr_bucket_rule_new(const mr_bucket_resolution *from, int32_t n, int32_t interval,
                              bool compat, mr_bucket_rule **out)
 {
@@ -233,8 +274,10 @@ mr_status mr_bucket_rule_new(const mr_bucket_resolution *from, int32_t n, int32_
         st = copy_resolution(r, &from[i], &r->resolutions[i]);
     if (st == MR_OK) {
         sort_rule(r);
-        if ((st = sort_needs(r)) == MR_OK)
-            st = number_buckets(r);
+        int32_t n_lengths = 0;
+        if ((st = number_buckets(r, &n_lengths)) == MR_OK &&
+            (st = sort_needs(r, n_lengths)) == MR_OK)
+            st = lay_ways(r, n_lengths);
     }
     if (st == MR_OK)
         *out = r;
@@ -285,13 +328,6 @@ uint64_t mr_bucket_rule_hash_of(const mr_bucket_rule *r, const mr_subset *member
     return members ? MR_MIX(r->hash, members->hash) : r->hash;
 }
 
-// a fraction of 53 bits is below p when its bits are below p * 2^53; a probability of one needs no
-// draw
-static bool below(uint64_t seed, uint64_t epoch, uint64_t purpose, uint64_t key, uint64_t limit)
-{
-    return limit >> 53 || MR_MIX(seed, epoch, purpose, key) >> 11 < limit;
-}
-
 bool bucket_fits(const bucket_length *l, int64_t have)
 {
     return have == 1 || l->frames == 1 ? have == l->frames : have >= l->needs;
@@ -301,30 +337,27 @@ bool bucket_fits(const bucket_length *l, int64_t have)
 static int32_t nearest_aspect(const bucket_resolution *res, const mr_hot *hot)
 {
     double ratio = (double)hot->height / hot->width;
-    const bucket_ratio *lo = res->ratios, *hi = lo + res->n_ratios - 1;
-    while (hi - lo > 1) {
-        const bucket_ratio *mid = lo + (hi - lo) / 2;
-        if (mid->ratio <= ratio)
-            lo = mid;
-        else
-            hi = mid;
-    }
+    int32_t n = 0;
+    for (int32_t a = 1; a < res->n_ratios - 1; a++)
+        n += res->ratios[a].ratio <= ratio;
+    const bucket_ratio *lo = &res->ratios[n], *hi = &res->ratios[MR_MIN(n + 1, res->n_ratios - 1)];
     double below = fabs(lo->ratio - ratio), above = fabs(hi->ratio - ratio);
     return below < above || (below == above && lo->aspect < hi->aspect) ? lo->aspect : hi->aspect;
 }
 
-// what the size of a sample decides; another size that `size` was of goes
-static void look_at_size(const mr_bucket_rule *r, bucket_size *size, const mr_hot *hot)
+// what the size of a sample decides; another size that was kept in its place goes
+static bucket_size *look_at_size(const mr_bucket_rule *r, bucket_sizes sizes, const mr_hot *hot)
 {
-    uint32_t key = bucket_size_key(hot);
+    uint32_t key = ((uint32_t)hot->width << 16 | hot->height) + 1;
+    bucket_size *size = &sizes.of[(uint64_t)(key * 2654435761u) >> (32 - sizes.log)];
     if (size->key == key)
-        return;
+        return size;
     double pixels = (double)hot->width * hot->height;
-    size->key = key;
-    size->first = 0;
-    while (size->first < r->n && pixels < 0.8 * r->resolutions[size->first].pixels)
-        size->first++;
+    *size = (bucket_size){.key = key};
+    for (int32_t i = 0; i < r->n; i++)
+        size->first += pixels < 0.8 * r->resolutions[i].pixels;
     memset(size->aspect, 0xff, sizeof size->aspect);
+    return size;
 }
 
 static int32_t aspect_of(const mr_bucket_rule *r, bucket_size *size, int32_t i, const mr_hot *hot)
@@ -336,39 +369,51 @@ static int32_t aspect_of(const mr_bucket_rule *r, bucket_size *size, int32_t i, 
     return size->aspect[i];
 }
 
-int32_t bucket_assign(const mr_bucket_rule *r, bucket_size *size, uint64_t seed, uint64_t epoch,
-                      const mr_hot *hot, mr_drop *why)
+/* All rows take a step before any of them takes the next one: steps of different rows wait for each
+ * other no more than they must, and the loop has no branch that depends on a draw. A fraction of 53
+ * bits is below p when its bits are below p * 2^53. */
+void bucket_assign(const mr_bucket_rule *r, bucket_sizes sizes, uint64_t seed, uint64_t epoch,
+                   const mr_hot *rows, int32_t n, int32_t *out)
 {
+    int32_t at[BUCKET_ROWS], m = 0;
+    uint16_t open[BUCKET_ROWS];
     epoch = mr_bucket_rule_draws(r, epoch);
-    look_at_size(r, size, hot);
-    *why = size->first == r->n ? MR_DROP_SMALL : hot->frames == 1 ? MR_DROP_IMAGE : MR_DROP_SHORT;
-    bool picture = hot->frames == 1;
-    int32_t reached = 0;
-    for (int32_t k = 0; k < r->n_needs; k++)
-        reached += hot->frames >= r->needs[k];
-    for (int32_t i = size->first; i < r->n; i++) {
-        const bucket_resolution *res = &r->resolutions[i];
-        int32_t l = picture ? res->n_clips : res->starts[reached],
-                end = picture ? res->n_lengths : res->n_clips;
-        for (; l < end; l++) {
-            const bucket_length *len = &res->lengths[l];
-            *why = MR_DROP_CHANCE;
-            // who is not tried goes on to shorter lengths, who is tried and not kept to the next
-            // resolution
-            if (!below(seed, epoch, len->try_word, hot->key_lo, len->try_limit))
-                continue;
-            if (below(seed, epoch, len->keep_word, hot->key_lo, len->keep_limit))
-                return len->first + aspect_of(r, size, i, hot);
-            break;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t way = 0, first = look_at_size(r, sizes, &rows[i])->first;
+        for (int32_t k = 0; k < r->n_needs; k++)
+            way += rows[i].frames >= r->needs[k];
+        bool picture = rows[i].frames == 1;
+        at[i] = r->begins[(picture ? r->n_needs + 1 : way) * (r->n + 1) + first];
+        out[i] = at[i] != BUCKET_END ? -MR_DROP_CHANCE
+                 : first == r->n     ? -MR_DROP_SMALL
+                 : picture           ? -MR_DROP_IMAGE
+                                     : -MR_DROP_SHORT;
+        open[m] = (uint16_t)i;
+        m += at[i] >= 0;
+    }
+    for (int32_t left; m; m = left) {
+        left = 0;
+        for (int32_t j = 0; j < m; j++) {
+            int32_t i = open[j];
+            const bucket_step *s = &r->steps[at[i]];
+            bool yes = MIX_INLINE(seed, epoch, s->word, rows[i].key_lo) >> 11 < s->limit;
+            at[i] = s->no ^ ((s->yes ^ s->no) & -(int32_t)yes);
+            open[left] = (uint16_t)i;
+            left += at[i] >= 0;
         }
     }
-    return -1;
+    for (int32_t i = 0; i < n; i++)
+        if (at[i] != BUCKET_END) {
+            int32_t bucket = bucket_taken(at[i]);
+            bucket_size *size = look_at_size(r, sizes, &rows[i]);
+            out[i] = bucket + aspect_of(r, size, r->places[bucket].resolution, &rows[i]);
+        }
 }
 
-bool bucket_may_take(const mr_bucket_rule *r, bucket_size *size, const mr_hot *hot, int32_t b)
+bool bucket_may_take(const mr_bucket_rule *r, bucket_sizes sizes, const mr_hot *hot, int32_t b)
 {
     const bucket_place *p = &r->places[b];
-    look_at_size(r, size, hot);
+    bucket_size *size = look_at_size(r, sizes, hot);
     return p->resolution >= size->first && bucket_fits(p->length, hot->frames) &&
            aspect_of(r, size, p->resolution, hot) == p->aspect;
 }
@@ -377,5 +422,8 @@ int32_t mr_bucket_rule_assign(const mr_bucket_rule *r, uint64_t seed, uint64_t e
                               const mr_hot *hot, mr_drop *why)
 {
     bucket_size size = {0};
-    return bucket_assign(r, &size, seed, epoch, hot, why);
+    int32_t b;
+    bucket_assign(r, (bucket_sizes){&size, 0}, seed, epoch, hot, 1, &b);
+    *why = b < 0 ? (mr_drop)-b : MR_DROP_NONE;
+    return MR_MAX(b, -1);
 }

@@ -1,5 +1,6 @@
 /* data: the order of micro-batches, a pure function of index, rule, seed, epoch and draw number.
  * Ref: dataplane 4.1 to 4.5. Licence: Apache-2.0 */
+#include "data/mix.h"
 #include "data/room.h"
 
 #include <math.h>
@@ -61,28 +62,18 @@ static int compare_u64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// what is kept of the sizes of rows met lately, found by hash
-static bucket_size *size_of(const mr_order *o, const mr_hot *hot)
+void order_buckets_of(const mr_order *o, uint64_t id, const mr_hot *rows, int32_t n, int32_t *out)
 {
-    return &o->sizes[bucket_size_key(hot) * 2654435761u >> (32 - ORDER_SIZES_LOG)];
-}
-
-int32_t order_bucket_of(const mr_order *o, uint64_t id, const mr_hot *hot, mr_drop *why)
-{
-    if (o->members && !mr_subset_has(o->members, id)) {
-        *why = MR_DROP_OUTSIDE;
-        return -1;
-    }
-    if (o->seen && mr_subset_has(o->seen, id)) {
-        *why = MR_DROP_SEEN;
-        return -1;
-    }
-    if (o->n_excluded &&
-        bsearch(&hot->key_lo, o->excluded, o->n_excluded, sizeof hot->key_lo, compare_u64)) {
-        *why = MR_DROP_QUARANTINE;
-        return -1;
-    }
-    return bucket_assign(o->rule, size_of(o, hot), o->seed, o->at.epoch, hot, why);
+    bucket_assign(o->rule, o->sizes, o->seed, o->at.epoch, rows, n, out);
+    for (int32_t i = 0; i < n && o->n_excluded; i++)
+        if (bsearch(&rows[i].key_lo, o->excluded, o->n_excluded, sizeof *o->excluded, compare_u64))
+            out[i] = -MR_DROP_QUARANTINE;
+    for (int32_t i = 0; i < n && o->seen; i++)
+        if (mr_subset_has(o->seen, id + (uint64_t)i))
+            out[i] = -MR_DROP_SEEN;
+    for (int32_t i = 0; i < n && o->members; i++)
+        if (!mr_subset_has(o->members, id + (uint64_t)i))
+            out[i] = -MR_DROP_OUTSIDE;
 }
 
 static mr_status fail_empty(const mr_order *o)
@@ -100,36 +91,74 @@ static mr_status fail_empty(const mr_order *o)
                    (unsigned long long)o->rows.facts.rows, text);
 }
 
+// the samples of bucket b in chunk c
+static uint32_t count_of(const mr_order *o, int32_t b, uint64_t c)
+{
+    uint32_t low = o->counts[(uint64_t)b * o->chunks + c];
+    return o->above[b] ? low | (uint32_t)o->above[b][c] << 8 : low;
+}
+
+static mr_status set_count(mr_order *o, int32_t b, uint64_t c, uint32_t n)
+{
+    o->counts[(uint64_t)b * o->chunks + c] = (uint8_t)n;
+    if (n > UINT8_MAX && !o->above[b] &&
+        !(o->above[b] = mr_calloc((size_t)o->chunks, sizeof *o->above[b])))
+        return mr_fail_memory(o->chunks);
+    if (o->above[b])
+        o->above[b][c] = (uint8_t)(n >> 8);
+    return MR_OK;
+}
+
+// Counts how many of a chunk's rows each bucket has; `met` is all zero before and after.
+static mr_status plan_chunk(mr_order *o, uint64_t c, uint16_t *met)
+{
+    const mr_hot *rows;
+    int32_t n, buckets[BUCKET_ROWS];
+    MR_TRY(o->rows.read(o->rows.user, c, &rows, &n));
+    for (int32_t at = 0, some; at < n; at += some) {
+        uint64_t id = c * MR_HOT_ROWS + (uint64_t)at;
+        some = MR_MIN(n - at, (int32_t)BUCKET_ROWS);
+        order_buckets_of(o, id, rows + at, some, buckets);
+        for (int32_t i = 0; i < some; i++) {
+            if (o->entered)
+                o->entered[id + (uint64_t)i] = (uint16_t)MR_MAX(buckets[i], -1);
+            if (buckets[i] < 0) {
+                o->dropped[-buckets[i]]++;
+                continue;
+            }
+            met[buckets[i]]++;
+            o->expected += MIX_INLINE(rows[at + i].key_lo);
+        }
+    }
+    for (int32_t b = 0; b < o->at.n_buckets; b++)
+        if (met[b]) {
+            MR_TRY(set_count(o, b, c, met[b]));
+            o->samples[b] += met[b];
+            met[b] = 0;
+        }
+    return MR_OK;
+}
+
 // One pass over all rows counts how many of each chunk each bucket has. Tables of buckets that
 // never had a sample stay untouched, and so take no memory.
 static mr_status plan(mr_order *o)
 {
     int32_t nb = o->at.n_buckets;
     for (int32_t b = 0; b < nb; b++)
-        if (o->samples[b])
+        if (o->samples[b]) {
             memset(o->counts + (uint64_t)b * o->chunks, 0, sizeof *o->counts * o->chunks);
+            mr_free(o->above[b]);
+            o->above[b] = NULL;
+        }
     memset(o->samples, 0, sizeof *o->samples * (size_t)nb);
     memset(o->dropped, 0, sizeof o->dropped);
     o->expected = o->in_epoch = o->batches = 0;
-    for (uint64_t c = 0; c < o->chunks; c++) {
-        const mr_hot *rows;
-        int32_t n;
-        MR_TRY(o->rows.read(o->rows.user, c, &rows, &n));
-        for (int32_t i = 0; i < n; i++) {
-            mr_drop why;
-            uint64_t id = c * MR_HOT_ROWS + (uint64_t)i;
-            int32_t b = order_bucket_of(o, id, &rows[i], &why);
-            if (o->entered)
-                o->entered[id] = (uint16_t)b;
-            if (b < 0) {
-                o->dropped[why]++;
-                continue;
-            }
-            o->counts[(uint64_t)b * o->chunks + c]++;
-            o->samples[b]++;
-            o->expected += MR_MIX(rows[i].key_lo);
-        }
-    }
+    uint16_t *met = mr_calloc((size_t)nb, sizeof *met);
+    mr_status st = met ? MR_OK : mr_fail_memory(0);
+    for (uint64_t c = 0; c < o->chunks && st == MR_OK; c++)
+        st = plan_chunk(o, c, met);
+    mr_free(met);
+    MR_TRY(st);
     for (int32_t b = 0; b < nb; b++) {
         uint64_t sum = 0, m = (uint64_t)mr_bucket_rule_get(o->rule, b).batch;
         if (!o->samples[b])
@@ -137,7 +166,7 @@ static mr_status plan(mr_order *o)
         for (uint64_t c = 0; c < o->chunks; c++) {
             if (c % ORDER_STRIDE == 0)
                 o->prefix[(uint64_t)b * o->strides + c / ORDER_STRIDE] = sum;
-            sum += o->counts[(uint64_t)b * o->chunks + c];
+            sum += count_of(o, b, c);
         }
         o->in_epoch += sum;
         o->batches += (sum + m - 1) / m;
@@ -149,11 +178,13 @@ static mr_status plan(mr_order *o)
 // Is this row one of bucket b? What its size and length rule out needs no draws.
 static bool is_member(const mr_order *o, uint64_t id, const mr_hot *hot, int32_t b)
 {
-    mr_drop why;
     if (o->entered)
         return o->entered[id] == b;
-    return bucket_may_take(o->rule, size_of(o, hot), hot, b) &&
-           order_bucket_of(o, id, hot, &why) == b;
+    if (!bucket_may_take(o->rule, o->sizes, hot, b))
+        return false;
+    int32_t entered;
+    order_buckets_of(o, id, hot, 1, &entered);
+    return entered == b;
 }
 
 // select(b, r) is the row of the r-th member of bucket b
@@ -169,9 +200,8 @@ static mr_status select_row(mr_order *o, int32_t b, uint64_t r, uint64_t *id, ui
             hi = mid;
     }
     uint64_t c = lo * ORDER_STRIDE;
-    const uint16_t *counts = o->counts + (uint64_t)b * o->chunks;
-    for (r -= prefix[lo]; r >= counts[c]; c++)
-        r -= counts[c];
+    for (r -= prefix[lo]; r >= count_of(o, b, c); c++)
+        r -= count_of(o, b, c);
     const mr_hot *rows;
     int32_t n;
     MR_TRY(o->rows.read(o->rows.user, c, &rows, &n));
@@ -228,14 +258,16 @@ mr_status order_new_of(order_rows rows, const mr_bucket_rule *rule, const mr_ord
     o->at.taken = mr_calloc(nb, sizeof *o->at.taken);
     if (rows.facts.rows <= order_kept_rows)
         o->entered = mr_calloc((size_t)rows.facts.rows, sizeof *o->entered);
-    o->sizes = mr_calloc((size_t)1 << ORDER_SIZES_LOG, sizeof *o->sizes);
+    o->above = mr_calloc(nb, sizeof *o->above);
+    o->sizes.log = ORDER_SIZES_LOG;
+    o->sizes.of = mr_calloc((size_t)1 << ORDER_SIZES_LOG, sizeof *o->sizes.of);
     o->costs = mr_calloc(nb, sizeof *o->costs);
     o->class_of = mr_calloc(nb, sizeof *o->class_of);
     bool kept = o->entered || rows.facts.rows > order_kept_rows;
-    mr_status st = o->counts && o->samples && o->prefix && o->at.taken && o->sizes && o->costs &&
-                           o->class_of && kept
+    mr_status st = o->counts && o->above && o->samples && o->prefix && o->at.taken && o->sizes.of &&
+                           o->costs && o->class_of && kept
                        ? MR_OK
-                       : mr_fail_memory(nb * o->chunks * 2);
+                       : mr_fail_memory(nb * o->chunks);
     if (st == MR_OK) {
         sort_classes(o);
         st = plan(o);
@@ -277,12 +309,15 @@ void mr_order_free(mr_order *o)
     mr_subset_unref(o->members);
     mr_subset_unref(o->seen);
     mr_subset_unref(o->next_seen);
+    for (int32_t b = 0; o->above && b < o->at.n_buckets; b++)
+        mr_free(o->above[b]);
+    mr_free(o->above);
     mr_free(o->counts);
     mr_free(o->samples);
     mr_free(o->prefix);
     mr_free(o->at.taken);
     mr_free(o->entered);
-    mr_free(o->sizes);
+    mr_free(o->sizes.of);
     mr_free(o->costs);
     mr_free(o->class_of);
     mr_free(o->excluded);

@@ -14,8 +14,6 @@ typedef struct bucket_length {
     int32_t frames, batch, first; /* first: bucket number of the first aspect */
     int64_t needs;                /* frames that a clip must have */
     double keep, tries, cost;
-    uint64_t try_word, keep_word;   /* purposes of the two draws */
-    uint64_t try_limit, keep_limit; /* what 53 bits must stay below */
 } bucket_length;
 
 typedef struct bucket_ratio {
@@ -30,9 +28,20 @@ typedef struct bucket_resolution {
     bucket_ratio *ratios; /* low to high */
     int32_t n_aspects, n_ratios, n_lengths;
     bucket_length *lengths; /* long to short */
-    int32_t n_clips;        /* of the lengths that are no pictures, which come first */
-    int32_t *starts;        /* [needs reached] first length that a clip fits */
 } bucket_resolution;
+
+/* A draw that a row meets on its way from the highest resolution down. Whether a length is tried
+ * comes before whether it keeps; a probability of one to be tried needs no step. */
+typedef struct bucket_step {
+    uint64_t word, limit; /* purpose of the draw, and what its 53 bits must stay below */
+    int32_t yes, no;      /* the next step; below 0: BUCKET_END, or bucket_taken of a length */
+} bucket_step;
+enum { BUCKET_END = -1 };
+/* A length as the end of a way, and back: by the bucket number of its first aspect. */
+static inline int32_t bucket_taken(int32_t first)
+{
+    return -2 - first;
+}
 
 /* Where a bucket stands in the rule. */
 typedef struct bucket_place {
@@ -49,6 +58,10 @@ struct mr_bucket_rule {
     bucket_place *places; /* [bucket] */
     int64_t *needs;       /* frames that some length needs of a clip, ascending */
     int32_t n_needs;
+    /* Clips that reach k of all needs go way k through the lengths, pictures the last one:
+     * begins[way][resolution], of n + 1, is the first step from there on. */
+    bucket_step *steps;
+    int32_t *begins;
     uint64_t hash, repeat; /* repeat: epochs after which draws come again; 0: never */
 };
 
@@ -63,15 +76,18 @@ typedef struct bucket_size {
     int32_t first;
     uint16_t aspect[BUCKET_SIZE_RESOLUTIONS];
 } bucket_size;
-static inline uint32_t bucket_size_key(const mr_hot *hot)
-{
-    return ((uint32_t)hot->width << 16 | hot->height) + 1;
-}
-/* mr_bucket_rule_assign with what was kept of any size under the same rule. */
-int32_t bucket_assign(const mr_bucket_rule *rule, bucket_size *size, uint64_t seed, uint64_t epoch,
-                      const mr_hot *hot, mr_drop *why);
+/* 1 << log of them, found by hash. */
+typedef struct bucket_sizes {
+    bucket_size *of;
+    int32_t log;
+} bucket_sizes;
+/* mr_bucket_rule_assign of n <= BUCKET_ROWS rows at once, with what was kept of sizes under the
+ * same rule. out[i]: a bucket, or the mr_drop of row i times -1. */
+enum { BUCKET_ROWS = 256 };
+void bucket_assign(const mr_bucket_rule *rule, bucket_sizes sizes, uint64_t seed, uint64_t epoch,
+                   const mr_hot *rows, int32_t n, int32_t *out);
 /* Could some draw of some epoch lead this row to a bucket? */
-bool bucket_may_take(const mr_bucket_rule *rule, bucket_size *size, const mr_hot *hot,
+bool bucket_may_take(const mr_bucket_rule *rule, bucket_sizes sizes, const mr_hot *hot,
                      int32_t bucket);
 
 /* ---- the inside of an order ---- */
@@ -116,7 +132,8 @@ struct mr_order {
     uint64_t seed;
     int32_t slot;
     uint64_t chunks, strides;
-    uint16_t *counts;  /* [bucket][chunk] */
+    uint8_t *counts;   /* [bucket][chunk] what a byte of the count holds */
+    uint8_t **above;   /* [bucket][chunk] the byte above it; NULL: none has any */
     uint64_t *prefix;  /* [bucket][stride]: samples before every ORDER_STRIDE-th chunk */
     uint64_t *samples; /* [bucket] */
     order_cost *costs; /* all buckets, cheap to dear */
@@ -129,15 +146,15 @@ struct mr_order {
     bool has_next;
     mr_subset *members;
     mr_subset *seen, *next_seen; /* in this epoch; in the one that begins next */
-    bucket_size *sizes;          /* of rows met lately, 1 << ORDER_SIZES_LOG by hash */
+    bucket_sizes sizes;          /* of rows met lately */
     uint16_t *entered;           /* [row] bucket, 0xffff: none; NULL: too many rows to keep */
 };
 
 /* mr_order_new over any rows; what `rows` reads stays the caller's. */
 mr_status order_new_of(order_rows rows, const mr_bucket_rule *rule, const mr_order_options *options,
                        mr_order **out);
-/* The bucket of row `id` in this epoch, or -1 and why. */
-int32_t order_bucket_of(const mr_order *o, uint64_t id, const mr_hot *hot, mr_drop *why);
+/* The buckets of n <= BUCKET_ROWS rows from row `id` on in this epoch, or why not, times -1. */
+void order_buckets_of(const mr_order *o, uint64_t id, const mr_hot *rows, int32_t n, int32_t *out);
 /* The key of a bucket's permutation in this epoch, and the j whose P(j) is p. */
 uint64_t order_bucket_key(const mr_order *o, int32_t bucket);
 uint64_t order_unpermute(uint64_t key, uint64_t n, uint64_t p);

@@ -305,10 +305,10 @@ static mr_status mark_taken(mr_order *o, mr_subset *s)
         int32_t n = 0;
         st = o->rows.read(o->rows.user, c, &rows, &n);
         for (int32_t i = 0; i < n && st == MR_OK; i++) {
-            mr_drop why;
+            int32_t b;
             uint64_t id = c * MR_HOT_ROWS + (uint64_t)i;
-            int32_t b = order_bucket_of(o, id, &rows[i], &why);
-            if (why == MR_DROP_SEEN && b < 0)
+            order_buckets_of(o, id, &rows[i], 1, &b);
+            if (b == -MR_DROP_SEEN)
                 set_bit(s, id);
             if (b < 0 || !o->at.taken[b])
                 continue;

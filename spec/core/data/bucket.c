@@ -188,7 +188,14 @@ static void refusals(void)
     CHECK_FAILS(mr_bucket_rule_new(&res, 1, 1, false, &r), MR_E_RECIPE,
                 "resolutions.flat: aspect 0.1 is 7 x 70; expected 8 pixels");
     CHECK_FAILS(mr_bucket_rule_new(NULL, 0, 1, false, &r), MR_E_RECIPE, "bucket_config is empty");
-    for (int n = 1; n < 12; n++) {
+    mr_bucket_length many[1001];
+    for (int i = 0; i < 1001; i++)
+        many[i] = (mr_bucket_length){i + 1, 1, 1, 1, 0};
+    CHECK_FAILS(rule_of(many, 1000, good, 1, 1, false, &r), MR_E_RECIPE,
+                "bucket_config has 1001 lengths; expected at most 1000");
+    if (CHECK_OK(rule_of(many, 999, good, 1, 1, false, &r)))
+        mr_bucket_rule_free(r);
+    for (int n = 1; n < 16; n++) {
         mr_alloc_fail_at(n);
         mr_status st = rule_of(good, 1, good, 1, 1, false, &r);
         mr_alloc_fail_at(0);
@@ -210,16 +217,16 @@ static void sizes_met_before(void)
     if (!CHECK_OK(mr_bucket_rule_new(r, 2, 1, false, &rule)))
         return;
     bucket_size size = {0};
-    mr_drop why, again;
+    mr_drop why;
     int taken[6] = {0};
     for (uint64_t i = 0; i < 400; i++) {
         mr_hot hot = {.key_lo = i,
                       .frames = 1,
                       .width = (uint16_t)(40 + MR_MIX(i) % 3 * 40),
                       .height = (uint16_t)(40 + MR_MIX(i, 1) % 3 * 40)};
-        int32_t b = bucket_assign(rule, &size, 3, 0, &hot, &why);
-        CHECK_INT(b, mr_bucket_rule_assign(rule, 3, 0, &hot, &again));
-        CHECK_INT(why, again);
+        int32_t b, alone = mr_bucket_rule_assign(rule, 3, 0, &hot, &why);
+        bucket_assign(rule, (bucket_sizes){&size, 0}, 3, 0, &hot, 1, &b);
+        CHECK_INT(b, alone < 0 ? -(int32_t)why : alone);
         if (b >= 0)
             taken[b]++;
     }
@@ -230,8 +237,44 @@ static void sizes_met_before(void)
     mr_bucket_rule_free(rule);
 }
 
+// rows that are looked at together get what each gets alone
+static void many_at_once(void)
+{
+    const mr_bucket_length low[] = {{1, 0.5, 0.5, 1, 0}, {16, 0.6, 0.4, 1, 0}, {51, 0.3, 1, 1, 0}},
+                           high[] = {
+                               {17, 0.4, 0.7, 1, 0}, {34, 0.5, 0.2, 1, 0}, {60, 0.2, 1, 1, 0}};
+    mr_bucket_rule *rule;
+    if (!CHECK_OK(rule_of(low, 3, high, 3, 1, false, &rule)))
+        return;
+    mr_hot rows[BUCKET_ROWS];
+    bucket_size kept[8] = {0};
+    int32_t out[BUCKET_ROWS], times[MR_DROP_COUNT] = {0}, taken = 0;
+    for (uint64_t round = 0; round < 8; round++) {
+        // the last round is of one row
+        int32_t n = BUCKET_ROWS - (int32_t)round * 36 - (round == 7) * 3;
+        for (int32_t i = 0; i < n; i++) {
+            uint64_t u = MR_MIX(round, (uint64_t)i);
+            rows[i] = (mr_hot){.key_lo = u,
+                               .frames = u >> 8 & 3 ? 10 + (uint32_t)(u >> 16) % 60 : 1,
+                               .width = (uint16_t)(60 + u % 5 * 100),
+                               .height = (uint16_t)(60 + (u >> 32) % 5 * 100)};
+        }
+        bucket_assign(rule, (bucket_sizes){kept, 3}, 5, round, rows, n, out);
+        for (int32_t i = 0; i < n; i++) {
+            mr_drop why;
+            int32_t b = mr_bucket_rule_assign(rule, 5, round, &rows[i], &why);
+            CHECK_INT(out[i], b < 0 ? -(int32_t)why : b);
+            times[b < 0 ? why : MR_DROP_NONE]++, taken += b >= 0;
+        }
+    }
+    CHECK(taken > 100 && times[MR_DROP_SMALL] > 9 && times[MR_DROP_SHORT] > 9 &&
+          times[MR_DROP_CHANCE] > 100);
+    mr_bucket_rule_free(rule);
+}
+
 int main(void)
 {
+    many_at_once();
     sizes_met_before();
     high_to_low();
     spans();

@@ -1,0 +1,19 @@
+/* data: mr_mix compiled in, where a call for each row would cost as much as its hash.
+ * Licence: Apache-2.0 */
+#ifndef MR_DATA_MIX_H
+#define MR_DATA_MIX_H
+
+#include <stddef.h>
+#include <stdint.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static inline uint64_t mix_inline(const uint64_t *words, size_t n)
+{
+    return XXH3_64bits(words, n * sizeof *words);
+}
+#define MIX_INLINE(...)                                                                            \
+    mix_inline((const uint64_t[]){__VA_ARGS__},                                                    \
+               sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t))
+
+#endif
