@@ -1,8 +1,8 @@
 --- How many GPUs of which machine, and what of a model's state each of them holds.
 -- Ref: reference parallelism 1 and 4.
 -- @module moonreel.plan.mesh
-local blame = require "moonreel.settings.blame"
 local fault = require "moonreel.recipe.fault"
+local layout = require "moonreel.comm.mesh"
 local machine = require "moonreel.plan.machine"
 
 local mesh = {}
@@ -85,7 +85,7 @@ function Mesh:of(settings)
     notes[1] = "the recipe says nothing of sharding: ZeRO 2 is assumed"
   end
   return self:with { zero = self.ranks > 1 and stage or 0,
-    sequence = self.ranks > 1 and config.sp_size or 1 }, notes
+    sequence = self.ranks > 1 and layout.shared(settings) or 1 }, notes
 end
 
 --- The same GPUs, used otherwise.
@@ -116,53 +116,11 @@ function Mesh:alone()
   return mesh.new(self.machine)
 end
 
--- numbers that divide `whole` nearest to `wanted`, below and above it
-local function nearest_divisors(whole, wanted)
-  local below, above
-  for n = 1, whole do
-    if whole % n == 0 then
-      below = n <= wanted and n or below
-      above = above or n >= wanted and n or nil
-    end
-  end
-  return below, above
-end
-
--- who set the number that does not divide: the command line, or a recipe
-local function refuse(settings, path, form, ...)
-  local chain = settings:chain(path)
-  local last = chain[#chain]
-  blame.raise(settings, path, last and last.command_line and "MR_E_USAGE" or "MR_E_RECIPE", form,
-    ...)
-end
-
--- what divides both
-local function common(a, b)
-  while b > 0 do
-    a, b = b, a % b
-  end
-  return a
-end
-
-local function tell_legal(whole, wanted)
-  local below, above = nearest_divisors(whole, wanted)
-  return below and above and below ~= above and ("%d or %d"):format(below, above)
-    or tostring(below or above)
-end
-
 --- Refuse a mesh that does not divide: tokens are shared by heads, ranks by groups.
 ---@param settings table  to say who decided
 ---@param heads integer|nil
 function Mesh:check(settings, heads)
-  local n, path = self.sequence, "plugin_config.sp_size"
-  local whole = common(self.ranks, heads or self.ranks)
-  if self.ranks % n ~= 0 then
-    refuse(settings, path, "%d ranks are no whole number of groups of %d that share their tokens; "
-      .. "try: sp_size = %s", self.ranks, n, tell_legal(whole, n))
-  elseif heads and heads % n ~= 0 then
-    refuse(settings, path, "%d ranks cannot share %d attention heads; try: sp_size = %s", n, heads,
-      tell_legal(whole, n))
-  end
+  layout.shape(settings, self.ranks, heads, self.gpus, self.sequence)
 end
 
 --- The share that one rank holds of weights, gradients and the rest of an optimizer's state.

@@ -7,6 +7,7 @@ local base = require "moonreel.core.base"
 local mask = require "moonreel.diffusion.mask"
 local reconstruction = require "moonreel.trainer.reconstruction"
 local rflow = require "moonreel.diffusion.rflow"
+local sequence = require "moonreel.nn.sequence"
 
 local feed = {}
 
@@ -17,7 +18,8 @@ Feed.__index = Feed
 ---@param settings table     baked recipe
 ---@param pipe mr.Pipeline
 ---@param from table|nil      codec: of an autoencoder that lies apart; latents, text: the mr.Cache
----   that these are read from instead; plain: no caption is dropped, no frame is given
+---   that these are read from instead; plain: no caption is dropped, no frame is given; mesh: of
+---   ranks that share batches, one of which decodes them
 ---@return mr.Feed
 function feed.new(settings, pipe, from)
   if pipe.reconstructs then
@@ -27,6 +29,7 @@ function feed.new(settings, pipe, from)
   local masked = settings.mask_ratios and not from.plain
   return setmetatable({
     settings = settings, seed = settings.seed, pipe = pipe, from = from,
+    group = from.mesh and from.mesh.group or nil,
     compat = settings.compat ~= nil,
     drop = from.plain and 0 or settings.model.class_dropout_prob,
     masks = masked and mask.from_map(settings:plain("mask_ratios")) or nil,
@@ -52,6 +55,75 @@ local function encoder(self, batch, shape, pixels)
   end
 end
 
+-- The samples [first, last] of B that this rank encodes for those that share the batch, and how
+-- many each of them does.
+local function share_of(group, B)
+  if not group then
+    return 1, B
+  end
+  local rows = {}
+  for rank = 0, group:size() - 1 do
+    local start, stop = sequence.part(B, group:size(), rank)
+    rows[rank + 1] = stop - start
+  end
+  local start, stop = sequence.part(B, group:size(), group:rank())
+  return start + 1, stop, rows
+end
+
+-- clean latents of a batch, clip by clip, each with the draws of its sample; ranks that share it
+-- encode a part each
+local function latents_of(self, batch, shape, pixels)
+  local size = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
+  local x0 = T.new("f32", {shape.batch, table.unpack(size)})
+  local first, last, rows = share_of(self.group, shape.batch)
+  for b = first, last do
+    local clip = pixels:slice(0, b - 1, b):reshape{shape.frames, 3, shape.height, shape.width}
+    local noise = self.from.codec:noise(shape.frames, shape.height, shape.width, self.seed,
+      batch.keys[b], batch.drawn)
+    x0:slice(0, b - 1, b):copy_from(self.from.codec:encode(clip, noise):reshape{1,
+      table.unpack(size)})
+  end
+  return rows and self.group:all_gather(x0:slice(0, first - 1, last):clone(), {rows = rows}) or x0
+end
+
+-- what the text encoder takes or gives; where its weights lie apart, ranks that share a batch
+-- encode a part of the captions each
+local function tokens_of(self, captions)
+  local text = self.pipe.text
+  local first, last, rows = share_of(text.apart and self.group, #captions)
+  if not rows then
+    return text:tokens(captions)
+  end
+  -- a rank without a caption needs the shape of the others' features
+  local mine = text:tokens(table.move(captions, math.min(first, #captions), math.max(first, last),
+    1, {}))
+  for name, value in pairs(mine) do
+    mine[name] = value:slice(0, 0, last - first + 1):clone()
+  end
+  local names = {}
+  for name in pairs(mine) do
+    names[#names + 1] = name
+  end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    mine[name] = self.group:all_gather(mine[name], {rows = rows})
+  end
+  return mine
+end
+
+-- pixels and weights of a batch that one of the ranks which share it has decoded
+local function decoded(self, batch, shape)
+  local size = {shape.batch, shape.frames, 3, shape.height, shape.width}
+  local pointer, bytes = batch:pixels()
+  local pixels = T.wrap(pointer, bytes, "u8", size, batch)
+  if not self.group then
+    return pixels, batch.weights
+  end
+  -- others were given memory that means nothing
+  local weights = self.group:broadcast(T.from({shape.batch}, batch.weights, "f64"))
+  return self.group:broadcast(pixels), weights:totable()
+end
+
 --- Everything a micro-step needs for one decoded batch. The pixels stay the loader's.
 ---@param batch table  of the loader
 ---@param shape table  of Feed:shape
@@ -61,11 +133,10 @@ function Feed:prepare(batch, shape)
   local frames = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)[2]
   local ratio, round = rflow.ratio_of(self.settings, self.pipe.dtype, {height = shape.height,
     width = shape.width, frames = shape.frames, latent_frames = frames})
-  local out = {seed = seed, epoch = epoch, keys = batch.keys, weight = batch.weights,
-    fps = batch.fps,
+  local out = {seed = seed, epoch = epoch, keys = batch.keys, fps = batch.fps,
     t = {}, drop = {}, mask = self.masks and {} or nil,
     tokens = self.from.text and self.from.text:batch_tokens(batch, self.pipe.text)
-      or self.pipe.text:tokens(batch.captions)}
+      or tokens_of(self, batch.captions)}
   local len = out.tokens.len:totable()
   for b = 1, B do
     local key = batch.keys[b]
@@ -88,11 +159,14 @@ function Feed:prepare(batch, shape)
       self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width))
     return out
   end
-  local pointer, bytes = batch:pixels()
-  local pixels = T.wrap(pointer, bytes, "u8", {B, shape.frames, 3, shape.height, shape.width},
-    batch)
+  local pixels
+  pixels, out.weight = decoded(self, batch, shape)
   if self.from.codec then
-    out.encode = encoder(self, batch, shape, pixels)
+    if self.group then
+      out.x0 = latents_of(self, batch, shape, pixels)
+    else
+      out.encode = encoder(self, batch, shape, pixels)
+    end
   else
     out.pixels = pixels
   end

@@ -56,6 +56,7 @@ trainer.steps = {
 ---@field saver mr.Saver      writes checkpoints
 ---@field began_bytes integer bytes of the process when the run began
 ---@field team mr.Team        the ranks of the run; the first has lock and journal and speaks
+---@field mesh mr.Mesh        how they are laid out: who shares a batch, who has one of its own
 ---@field share table?        what this rank writes of a checkpoint
 ---@field micros integer      micro-batches of a step, of all ranks: step_ranks x accumulate
 ---@field ranks mr.Ranks?     what they share of parameters and state

@@ -111,7 +111,8 @@ function loop.predict(r)
   local plans = r:keep(E.plan(r.pipe.params, {regions = r.regions, facts = r.facts}))
   r.programs = programs.new(r.exec, plans, r.pipe, {most_bytes = s.programs_bytes,
     timed = s.record_time, say = function(line) r.progress:say(line) end,
-    ranks = r.told and r.ranks or nil, config = program.config(s, r.reduced and r.ranks or nil)})
+    ranks = r.told and r.ranks or nil,
+    config = program.config(s, r.reduced and r.ranks or nil, r.mesh.sequence)})
   r.bucket_of, r.unseen = {}, {}
   r.truth, r.update_s = truth.new(), r.update.prog:plan().seconds
   r.apart_bytes = apart_bytes(r)
@@ -322,12 +323,14 @@ local function count(r, sum, next)
     send(r, next)
   end
   local input = next.input
+  -- of ranks that share a batch one counts it
+  local counts = r.mesh.leads and 1 or 0
   for b, w in ipairs(input.weight) do
-    sum.weight = sum.weight + w
+    sum.weight = sum.weight + counts * w
     -- an autoencoder has no times
-    sum.t = input.t and (sum.t or 0) + w * input.t[b]
+    sum.t = input.t and (sum.t or 0) + counts * w * input.t[b]
   end
-  sum.bytes = sum.bytes + select(2, next[2]:pixels())
+  sum.bytes = sum.bytes + counts * select(2, next[2]:pixels())
   sum.own, sum.bucket = sum.own + 1, next.micro.key
 end
 
@@ -387,7 +390,7 @@ local function micro_batches(r, sum)
       meet(r, NOTHING)
       share_failures(r)
     end
-    if r.told and open == r.team.size then
+    if r.told and open == r.mesh.data then
       micro_batches_told(r, sum, mine)
       mine, open = nil, 0
     end
@@ -444,7 +447,7 @@ function loop.step(r)
   life.phase "forward"
   norm = norm()
   collect(sum, 0)
-  sum.loss = r.team:sum{sum.loss}[1]
+  sum.loss = r.team:sum{r.mesh.leads and sum.loss or 0}[1]
   local good = weight > 0 and finite(norm) and finite(sum.loss)
   if good then
     r.updates = r.updates + 1

@@ -22,9 +22,13 @@ end
 --- What settings say of the graph, as `graph` takes it.
 ---@param settings table  baked
 ---@param reduce mr.Ranks|nil  to whom the gradients go at the end of every micro-step
+---@param sequence mr.Sequence|nil  that share the tokens of a batch
 ---@return table config
-function program.config(settings, reduce)
-  return {reduce = reduce, grad_checkpoint = settings.grad_checkpoint,
+function program.config(settings, reduce, sequence)
+  return {reduce = reduce, sequence = sequence,
+    -- as the fork of the reference that trains so
+    rows = sequence and settings.compat and sequence.size or nil,
+    grad_checkpoint = settings.grad_checkpoint,
     grad_ckpt_settings = settings:plain("grad_ckpt_settings"),
     grad_ckpt_keep_attention = settings.grad_ckpt_keep_attention}
 end
@@ -61,7 +65,8 @@ end
 --- Build the graph of a shape.
 ---@param pipe mr.Pipeline
 ---@param shape table    frames, height, width, batch, text, masked
----@param config table   grad_checkpoint, grad_ckpt_settings; forward: losses without gradients
+---@param config table   grad_checkpoint, grad_ckpt_settings; forward: losses without gradients;
+---   ranks, sequence, rows: as program.config says
 ---@return mr.Graph
 function program.graph(pipe, shape, config)
   local B = shape.batch
@@ -82,7 +87,8 @@ function program.graph(pipe, shape, config)
   local loss, per_sample = rflow.loss{x0 = x0, noise = noise, t = t, weight = weight, mask = mask,
     predict = function(x_t)
       return pipe:predict(g, {x = x_t, t = t, fps = fps, x_mask = mask, text = text, drop = drop,
-        height = shape.height, width = shape.width, recompute = recompute})
+        height = shape.height, width = shape.width, recompute = recompute,
+        sequence = config.sequence, rows = config.rows})
     end}
   g:output("loss", loss)
   g:output("per_sample", per_sample)

@@ -147,11 +147,12 @@ end
 function samples.loader(r, manifest)
   local o = manifest and place_of(r, manifest) or {}
   o.epochs, o.quarantine = r.settings.epochs, r.dir .. "/quarantine.jsonl"
-  o.blind = r.cached.latents ~= nil
+  -- of ranks that share a batch one decodes it
+  o.blind = r.cached.latents ~= nil or not r.mesh.leads
   if r.loader then
     r.loader:close()
   end
-  o.part, o.parts, o.group = r.team.rank, r.team.size, r.micros
+  o.part, o.parts, o.group = r.mesh.at, r.mesh.data, r.micros
   r.loader = r:keep(samples.open_loader(r, o))
 end
 
@@ -185,12 +186,12 @@ function samples.count_micros(r)
   local s, resumed = r.settings, r.found and not r.scratch and r.source.manifest
   local before = resumed and resumed.run_state
   r.step_ranks = s.virtual_ranks > 1 and s.virtual_ranks or before and (before.step_ranks or 1)
-    or r.team.size
+    or r.mesh.data
   r.micros = r.step_ranks * s.accumulate
-  if r.micros < r.team.size then
+  if r.micros < r.mesh.data then
     r.notes[#r.notes + 1] = ("%d of %d ranks have nothing to do: a step is made of %d "
       .. "micro-batches (made for %d ranks, accumulate = %d); try: virtual_ranks=%d"):format(
-      r.team.size - r.micros, r.team.size, r.micros, r.step_ranks, s.accumulate, r.team.size)
+      r.mesh.data - r.micros, r.mesh.data, r.micros, r.step_ranks, s.accumulate, r.mesh.data)
   end
 end
 
@@ -223,7 +224,7 @@ function samples.open(r)
     blame.field(s, r.cached.latents, r.cache.check_epochs, r.cache, drawn_epochs(r))
   end
   r.feed = feed.new(s, r.pipe, {codec = r.codec, latents = r.cached.latents and r.cache,
-    text = r.cached.text and r.cache})
+    text = r.cached.text and r.cache, mesh = r.mesh})
 end
 
 return samples

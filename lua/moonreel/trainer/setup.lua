@@ -12,6 +12,7 @@ local gpu = require "moonreel.trainer.gpu"
 local samples = require "moonreel.trainer.samples"
 local json = require "moonreel.core.json"
 local life = require "moonreel.core.life"
+local mesh = require "moonreel.comm.mesh"
 local regions = require "moonreel.optim.regions"
 local pipeline = require "moonreel.models.pipeline"
 local place = require "moonreel.data.place"
@@ -261,6 +262,16 @@ local function cached_inputs(r)
   return kinds
 end
 
+-- how the ranks are laid out; only tokens of a transformer are shared
+local function mesh_of(r, here)
+  local s = r.settings
+  if r.pipe.reconstructs and mesh.shared(s) > 1 then
+    blame.raise(s, "plugin_config.sp_size", "MR_E_RECIPE", "sp_size = %d: %s has no tokens that "
+      .. "ranks could share; try: sp_size = 1", mesh.shared(s), s.model.type)
+  end
+  return mesh.new(s, r.team, not r.pipe.reconstructs and r.pipe.model.config.num_heads or nil, here)
+end
+
 --- Open the device, declare the models, allocate their state.
 function setup.models(r)
   local s = r.settings
@@ -270,16 +281,16 @@ function setup.models(r)
   r.gpu = watch and r:keep(watch)
   local dtype = pipeline.dtype(s, r.device)
   local cut = ranks.cut(s, r.team.size)
-  samples.count_micros(r)
   r.dtype, r.pipe = dtype, models_of(s, dtype, cut)
-  local params = r.pipe.params
+  local params, here = r.pipe.params, require("moonreel.comm.place").find().local_size
+  r.mesh = mesh_of(r, here)
+  samples.count_micros(r)
   if r.team.world then
-    r.ranks = ranks.new(params, r.team.world, {
-      local_ranks = require("moonreel.comm.place").find().local_size, stage = ranks.stage(s),
-      whole = not s.plugin_config.reduce_each and r.micros > r.team.size})
+    r.ranks = ranks.new(params, r.team.world, {local_ranks = here, stage = ranks.stage(s),
+      whole = not s.plugin_config.reduce_each and r.micros > r.mesh.data})
     r.share = state.share(params, r.ranks:owned(), r.team.rank, r.team.size)
     -- where a rank has one micro-batch of a step, it ends with the reduction, beside backward
-    r.reduced = r.ranks.gradients or r.micros <= r.team.size
+    r.reduced = r.ranks.gradients or r.micros <= r.mesh.data
     r.told = r.reduced or r.ranks.weights
   end
   r.regions = regions.of(s, r.ranks, dtype)

@@ -151,6 +151,7 @@ joint, heads by 4: attention 4 1 1 23 f32
 joint, ring of 3: attention 1 3 1 23 f32
 joint, ring of 4, one key: attention 1 4 1 5 f32
 joint, circles: attention 1 2 2 40 f32
+joint, three circles: attention 1 1 3 22 f32
 joint, both: attention 2 2 1 41 f32
 joint, long: attention 1 2 1 150 f32
 joint, bf16: attention 1 3 1 40 bf16

@@ -52,6 +52,60 @@ describe("trainer.feed", function()
     assert.is_nil(made.pixels)
   end)
 
+  it("encodes a part on each of the ranks that share a batch, which one of them decodes", function()
+    local text = {apart = true}
+    function text.tokens(_, captions)
+      local list = {}
+      for i, caption in ipairs(captions) do
+        list[i] = tonumber(caption:match("%d+"))
+      end
+      return {y = T.from({#captions, 1, 1}, list), len = T.from({#captions}, list, "i32")}
+    end
+    local apart = setmetatable({autoencoder = {latent = function() return {1, 1, 1, 1} end},
+      text = text}, {__index = pipe})
+    for _, keys in ipairs{{5, 6, 7}, {5}} do
+      local B, told, encoded = #keys, {}, {}
+      -- ranks one after the other: what they tell is joined, the first one has decoded
+      for rank = 0, 1 do
+        local one = batch(keys)
+        one.weights[1] = rank == 0 and 0 or 1
+        local pixels = (T.new("f32", {B, 8, 3, 16, 16}) + (rank + 1)):to("u8")
+        local codec, calls = {}, 0
+        function one.pixels() return pixels:ptr() end
+        function codec.noise(_, _, _, _, _, key) return key end
+        function codec.encode(_, clip, key)
+          assert.equal(1, clip:max())
+          encoded[#encoded + 1] = key
+          return T.from({1, 1, 1, 1}, {key})
+        end
+        local group = {size = function() return 2 end, rank = function() return rank end}
+        function group.broadcast(_, x)
+          local kept = x.dtype
+          told[kept] = told[kept] or x:clone()
+          return told[kept]
+        end
+        function group.all_gather(_, x, how)
+          calls = calls + 1
+          assert.equal(how.rows[rank + 1], x.shape[1])
+          assert.equal(B, how.rows[1] + how.rows[2])
+          local name = "gathered" .. calls
+          told[name] = told[name] or {}
+          table.move(x:totable(), 1, x.shape[1], #told[name] + 1, told[name])
+          return x.shape[1] == B and x or T.new(x.dtype, {B, table.unpack(x.shape, 2)})
+        end
+        local made = feed.new(settings{model = {class_dropout_prob = 0}}, apart,
+          {codec = codec, mesh = {group = group}}):prepare(one,
+          {frames = 8, height = 16, width = 16, batch = B, text = 24})
+        assert.equal(0, made.weight[1])
+        assert.equal(3, calls)
+      end
+      assert.same(keys, encoded)
+      for call = 1, 3 do
+        assert.same(keys, told["gathered" .. call])
+      end
+    end
+  end)
+
   it("draws by sample key, whatever stands beside it", function()
     local a, b = prepare(settings(), {5, 6, 7, 8}), prepare(settings(), {8, 5})
     assert.equal(a.t[1], b.t[2])

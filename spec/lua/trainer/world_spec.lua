@@ -2,6 +2,7 @@
 -- ends together.
 -- Covers: lua/moonreel/trainer/loop.lua lua/moonreel/trainer/setup.lua lua/moonreel/cli/train.lua
 -- Covers: lua/moonreel/trainer/statistics.lua lua/moonreel/trainer/stages.lua
+-- Covers: lua/moonreel/comm/mesh.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -97,6 +98,36 @@ describe("a run by many ranks", function()
     for _, one in ipairs(differences(a, b)) do
       -- where both moments are next to nothing the update is the learning rate, either way
       assert.is_true(one.max_abs < 2e-3, one.name)
+    end
+  end)
+
+  it("takes them where ranks share the tokens of a batch, too", function()
+    local want = run_alone()
+    for name, how in pairs { heads = { "--sp-size", "2" }, ring = { "sp_size=2",
+        "plugin_config.sequence_parallelism_mode=ring_attn", "plugin_config.zero_stage=3" },
+        both = { "sp_size=4", "plugin_config.ulysses_size=2", "grad_checkpoint=true" } } do
+      train(4, name, table.unpack(how))
+      local got = lines(name, "step")
+      assert.equal(4, #got)
+      for i, line in ipairs(got) do
+        assert.same({ want[i].samples, want[i].batches, want[i].weight, want[i].bytes },
+          { line.samples, line.batches, line.weight, line.bytes }, name)
+        assert.near(1, line.loss / want[i].loss, 1e-6, name)
+        assert.near(1, line.grad_norm / want[i].grad_norm, 2e-6, name)
+        assert.near(want[i].t, line.t, 1e-9, name)
+      end
+    end
+  end)
+
+  it("refuses ranks that cannot share tokens, with what can", function()
+    for how, told in pairs {
+        ["sp_size=3"] = "sp_size=3: 4 ranks are no whole number of groups of 3 that "
+          .. "share their tokens; try: sp_size = 2\n",
+        ["sp_size=4"] = "4 ranks cannot share 2 attention heads; try: sp_size = 2, or "
+          .. "sequence_parallelism_mode = \"ring_attn\"\n" } do
+      local done = start(words(4, "refused", how))
+      assert.equal(2, done.exit, done.output)
+      assert.matches(told, done.output)
     end
   end)
 

@@ -17,7 +17,7 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
   add(record .. ".tp_size", "integer", { min = 1, help = "ranks that share each layer" .. whose })
   add(record .. ".pp_size", "integer", { min = 1, help = "ranks that share the depth" .. whose })
   add(record .. ".sp_size", "integer", { min = 1, spellings = top and { "sp_size" } or nil,
-    help = "ranks that share the tokens" .. whose })
+    reader = top and "trainer" or nil, help = "ranks that share the tokens" .. whose })
   add(record .. ".zero_stage", "integer", { min = 0, max = 3, reader = top and "trainer" or nil,
     help = "what is sharded over ranks" .. whose .. ": 0 nothing, from 1 on masters, moments and "
       .. "averages, from 2 on gradients, 3 weights as well" })
@@ -27,10 +27,15 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
         .. "each, so that no rank holds all of them; false: whole gradients are reduced once a "
         .. "step, as by ZeRO 0 and 1, with its bits" })
   end
-  add(record .. ".enable_sequence_parallelism", "boolean",
-    { help = "share tokens over ranks" .. whose })
-  add(record .. ".sequence_parallelism_mode", "text", { help = "how attention is shared: "
-    .. "ring_attn, all_to_all, split_gather" })
+  add(record .. ".enable_sequence_parallelism", "boolean", { reader = top and "trainer" or nil,
+    help = "share tokens over ranks" .. whose .. "; false: not even with sp_size" })
+  add(record .. ".sequence_parallelism_mode", "text", { reader = top and "trainer" or nil,
+    help = "how attention is shared: all_to_all exchanges heads, ring_attn passes keys around" })
+  if top then
+    add(record .. ".ulysses_size", "integer", { min = 1, reader = "trainer",
+      help = "ours: of the ranks that share the tokens, so many exchange heads, and keys go around "
+        .. "the others; none: all, with ring_attn 1" })
+  end
   add(record .. ".overlap_allgather", "boolean",
     { no_meaning = "overlap is always scheduled", help = "overlap gathers with the update" })
   add(record .. ".static_graph", "boolean",

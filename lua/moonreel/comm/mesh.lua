@@ -1,0 +1,117 @@
+--- How the ranks of a run are laid out: fastest those that share the tokens of a batch, then
+-- those that have batches of their own (reference parallelism, section 4). Gradients are summed
+-- over all of them, since each of those that share tokens has its part, and divided by the weights
+-- of the batches, which one rank of each group counts.
+-- @module moonreel.comm.mesh
+local blame = require "moonreel.settings.blame"
+local sequence = require "moonreel.nn.sequence"
+
+local mesh = {}
+
+---@class mr.Mesh
+---@field data integer           groups of ranks with batches of their own
+---@field at integer             the number of this rank's group, from 0
+---@field leads boolean          the first of its group, which counts and decodes for it
+---@field sequence mr.Sequence|nil  that share tokens with this rank, itself among them; nil: none
+---@field group mr.Comm|nil      the same as a communicator; nil: none
+local Mesh = {}
+Mesh.__index = Mesh
+
+-- numbers that divide `whole` nearest to `wanted`, below and above it
+local function nearest_divisors(whole, wanted)
+  local below, above
+  for n = 1, whole do
+    if whole % n == 0 then
+      below = n <= wanted and n or below
+      above = above or n >= wanted and n or nil
+    end
+  end
+  return below, above
+end
+
+local function legal(whole, wanted)
+  local below, above = nearest_divisors(whole, wanted)
+  return below and above and below ~= above and ("%d or %d"):format(below, above)
+    or tostring(below or above)
+end
+
+-- what divides both
+local function common(a, b)
+  while b > 0 do
+    a, b = b, a % b
+  end
+  return a
+end
+
+-- who set the number that does not divide: the command line, or a recipe
+local function refuse(settings, path, form, ...)
+  local chain = settings:chain(path)
+  local last = chain[#chain]
+  blame.raise(settings, path, last and last.command_line and "MR_E_USAGE" or "MR_E_RECIPE", form,
+    ...)
+end
+
+--- How many ranks share the tokens of a batch, by the settings of a run.
+---@param settings table
+---@return integer
+function mesh.shared(settings)
+  local config = settings.plugin_config
+  return config.enable_sequence_parallelism ~= false and config.sp_size or 1
+end
+
+--- How those ranks attend together. Raises for what does not divide, with what does.
+---@param settings table
+---@param ranks integer     of the run
+---@param heads integer|nil of attention; nil: not known here
+---@param here integer|nil  ranks of a host; nil: all
+---@param shared integer|nil  of these that share tokens; nil: by the settings
+---@return table  heads, inner, outer as sequence.new takes them
+function mesh.shape(settings, ranks, heads, here, shared)
+  local config = settings.plugin_config
+  shared = shared or mesh.shared(settings)
+  local path, mode = "plugin_config.sp_size", config.sequence_parallelism_mode
+  local ring = mode == "ring_attn"
+  if shared > 1 and mode and not ring and mode ~= "all_to_all" then
+    refuse(settings, "plugin_config.sequence_parallelism_mode", "sequence_parallelism_mode = %q: "
+      .. "expected all_to_all or ring_attn", mode)
+  elseif ranks % shared ~= 0 then
+    local whole = ring and ranks or common(ranks, heads or ranks)
+    refuse(settings, path, "%d ranks are no whole number of groups of %d that share their tokens; "
+      .. "try: sp_size = %s", ranks, shared, legal(whole, shared))
+  end
+  local exchange = shared > 1 and config.ulysses_size or ring and 1 or shared
+  if shared % exchange ~= 0 then
+    refuse(settings, "plugin_config.ulysses_size", "of %d ranks that share tokens %d cannot "
+      .. "exchange heads; try: ulysses_size = %s", shared, exchange, legal(shared, exchange))
+  elseif heads and heads % exchange ~= 0 then
+    local field = config.ulysses_size and "ulysses_size" or "sp_size"
+    refuse(settings, "plugin_config." .. field, "%d ranks cannot share %d attention heads; try: "
+      .. "%s = %s, or sequence_parallelism_mode = \"ring_attn\"", exchange, heads, field,
+      legal(common(field == "sp_size" and ranks or shared, heads), exchange))
+  end
+  local circle = shared // exchange
+  -- a circle lies within a host where its ranks fit there
+  local inner = common(circle, math.max((here or ranks) // exchange, 1))
+  return { heads = exchange, inner = inner, outer = circle // inner }
+end
+
+--- The ranks of a team, laid out as settings say. Collective.
+---@param settings table
+---@param team mr.Team
+---@param heads integer|nil  of attention
+---@param here integer|nil   ranks of a host
+---@return mr.Mesh
+function mesh.new(settings, team, heads, here)
+  local shared = mesh.shared(settings)
+  local shape = mesh.shape(settings, team.size, heads, here)
+  local self = setmetatable({ data = team.size // shared, at = team.rank // shared,
+    leads = team.rank % shared == 0 }, Mesh)
+  if shared > 1 then
+    self.group = team.world:split(self.at, { key = team.rank })
+    shape.rank, shape.comm = team.rank % shared, self.group
+    self.sequence = sequence.new(shape)
+  end
+  return self
+end
+
+return mesh
