@@ -41,7 +41,12 @@ local SPEEDUP = {f32 = 1.3, bf16 = 3}
 
 -- ---- the autoencoder, in a process of its own
 
-local function random_codec(device, dtype, clip)
+--- An autoencoder of random weights, ready to run.
+---@param device mr.Device
+---@param dtype string
+---@param clip table  as encoders.clip
+---@return mr.Codec    close it
+function encoders.random_codec(device, dtype, clip)
   local auto = opensora_vae.new(nil, {micro_frame_size = clip.frames,
     micro_batch_size = clip.pictures})
   local params = G.params(dtype)
@@ -62,7 +67,7 @@ local function warm_up(device, dtype)
     spatial = nn.merged(kl.defaults, {block_out_channels = {8, 8, 8, 8}, layers_per_block = 1,
       norm_num_groups = 4}),
     temporal = nn.merged(temporal.defaults, {filters = 8, num_res_blocks = 1, num_groups = 4})}
-  local coder <close> = random_codec(device, dtype, clip)
+  local coder <close> = encoders.random_codec(device, dtype, clip)
   coder:decode(coder:encode(T.new("u8", {5, 3, 16, 16})), clip)
   return core.max_resident()
 end
@@ -101,7 +106,7 @@ function encoders.autoencoder(dtype, threads, seconds, clip)
   local device <close> = E.device("cpu", threads)
   local pixels = T.new("u8", {size.frames, 3, size.height, size.width})
   local before = warm_up(device, dtype)
-  local coder <close> = random_codec(device, dtype, size)
+  local coder <close> = encoders.random_codec(device, dtype, size)
   local answer = {weight_bytes = planned.weight_bytes(coder.exec), parts = json.array{}}
   local z
   local function whole(name, rows, run)
@@ -146,6 +151,26 @@ function encoders.caption(folder, dtype, threads)
     read_bytes = files.bytes_read - at, weight_bytes = 2 * sizes.elements(files.sizes)}
 end
 
+--- A block of random weights, run once.
+---@param device mr.Device
+---@param dtype string
+---@param name string  of a released T5
+---@param B integer    captions
+---@param L integer    tokens of each
+---@return mr.Part     close it
+---@return mr.Program
+function encoders.random_block(device, dtype, name, B, L)
+  local s = sizes.of_name(name)
+  local one = part.new(device, dtype, function(params)
+    return network.block(nn.scope(params, "block"), s)
+  end, function(g, layers, io) return layers:forward(g, io.x, io.bias) end)
+  one.exec:init(1)
+  local given = {x = T.new("f32", {B, 1, L, s.d_model}):fill_normal(1, "x"):to(dtype),
+    bias = T.new(dtype, {s.num_heads, L, L})}
+  one:run(given)
+  return one, one:program(given)
+end
+
 --- A block with all of its tokens, in turn with the product peak.
 ---@param dtype string
 ---@param threads integer
@@ -154,15 +179,7 @@ end
 ---@return table             part, flop, tflops, seconds, share: of the product peak
 function encoders.block(dtype, threads, seconds, name)
   local device <close> = E.device("cpu", threads)
-  local s, B, L = sizes.of_name(name or XXL), BLOCK[1], BLOCK[2]
-  local one = part.new(device, dtype, function(params)
-    return network.block(nn.scope(params, "block"), s)
-  end, function(g, layers, io) return layers:forward(g, io.x, io.bias) end)
-  one.exec:init(1)
-  local given = {x = T.new("f32", {B, 1, L, s.d_model}):fill_normal(1, "x"):to(dtype),
-    bias = T.new(dtype, {s.num_heads, L, L})}
-  one:run(given)
-  local prog = one:program(given)
+  local one, prog = encoders.random_block(device, dtype, name or XXL, table.unpack(BLOCK))
   local flop = work.useful(prog:times())
   local peak, took = core.product_peak(dtype, threads, seconds / 50), 0
   local got = paired.rounds({function()

@@ -3,12 +3,17 @@
 -- in the same rounds those that are predicted run, so that what else the machine does meets both.
 -- @module moonreel.bench.plan
 local E = require "moonreel.core.exec"
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local demo = require "moonreel.bench.demo"
+local encoders = require "moonreel.bench.encoders"
+local kl = require "moonreel.models.autoencoder_2d.kl"
 local machine = require "moonreel.plan.machine"
+local nn = require "moonreel.nn"
 local paired = require "moonreel.bench.paired"
 local rates = require "moonreel.plan.rates"
 local step = require "moonreel.bench.step"
+local temporal = require "moonreel.models.opensora_vae.temporal"
 local work = require "moonreel.plan.work"
 
 local plan = {}
@@ -25,7 +30,24 @@ local function training(frames, batch, ...)
   return { size = { frames = frames, height = 32, width = 32, batch = batch }, values = { ... } }
 end
 
---- What is predicted: whole steps of the demo, and passes of STDiT3 with the fixed step among them.
+-- pictures and frames through the encoders of an autoencoder, `wide` times as wide as released and
+-- with one block where that has several
+local function clip(frames, height, width, wide)
+  local widths = {}
+  for i, channels in ipairs(kl.defaults.block_out_channels) do
+    widths[i] = math.tointeger(channels * wide)
+  end
+  return { clip = { frames = frames, height = height, width = width, pictures = 2,
+    spatial = nn.merged(kl.defaults, { block_out_channels = widths, layers_per_block = 1 }),
+    temporal = nn.merged(temporal.defaults,
+      { filters = math.tointeger(temporal.defaults.filters * wide), num_res_blocks = 1 }) } }
+end
+
+-- a block of a released T5 over captions of so many tokens
+local function block(name, captions, tokens) return { block = { name, captions, tokens } } end
+
+--- What is predicted: whole steps of the demo, passes of STDiT3 with the fixed step among them,
+-- encoders.
 function plan.predicted()
   return {
     { name = "demo, stills", of = training(1, 32) }, { name = "demo, clips", of = training(6, 8) },
@@ -33,6 +55,8 @@ function plan.predicted()
     { name = "STDiT3 of width 384", of = stdit3(384, 6, 3, { 2, 4, 4, 16, 16 }) },
     { name = "STDiT3 of width 768", of = stdit3(768, 12, 1, { 1, 4, 8, 20, 20 }) },
     { name = "STDiT3 of width 1152", of = stdit3(1152, 16, 1, { 1, 4, 10, 20, 20 }) },
+    { name = "video autoencoder", of = clip(9, 32, 48, 1) },
+    { name = "a block of T5 large", of = block("t5-v1_1-large", 1, 144) },
   }
 end
 
@@ -47,7 +71,25 @@ function plan.shown()
     stdit3(512, 8, 1, { 2, 4, 6, 20, 20 }, 80, 384),
     stdit3(1024, 16, 1, { 1, 4, 9, 16, 16 }), stdit3(960, 12, 1, { 2, 4, 6, 24, 24 }),
     stdit3(1344, 16, 1, { 1, 4, 4, 20, 20 }, 96, 768),
+    clip(9, 32, 48, 0.5), clip(5, 40, 40, 1), clip(9, 40, 40, 0.75),
+    block("t5-v1_1-base", 2, 96), block("t5-v1_1-base", 1, 176), block("t5-v1_1-large", 1, 80),
+    block("t5-v1_1-xl", 1, 64),
   }
+end
+
+-- what encodes a clip, each program once
+local function open_clip(device, size, dtype)
+  local coder, programs = encoders.random_codec(device, dtype, size), {}
+  coder:encode(T.new("u8", { size.frames, 3, size.height, size.width }))
+  for i, row in ipairs(coder:encoders(size.frames, size.height, size.width)) do
+    programs[i] = row.prog
+  end
+  return { exec = coder.exec, programs = programs, run = function()
+    for _, prog in ipairs(programs) do
+      prog:run()
+    end
+    coder.exec:sync()
+  end }
 end
 
 -- a step ready to run: programs, and run() that is complete when it returns
@@ -56,6 +98,14 @@ local function open(device, of, dtype)
     local exec, params, net = step.open(device, of.model, dtype)
     local one = step.compile(exec, params, net, of, { grad_checkpoint = false })
     return { exec = exec, programs = { one.prog }, run = one.run }
+  elseif of.clip then
+    return open_clip(device, of.clip, dtype)
+  elseif of.block then
+    local part, prog = encoders.random_block(device, dtype, table.unpack(of.block))
+    return { exec = part.exec, programs = { prog }, run = function()
+      prog:run()
+      part.exec:sync()
+    end }
   end
   local s = require("moonreel.settings").bake("recipes/tiny/demo.lua", of.values)
   local one = demo.open(device, s, of.size, dtype)
