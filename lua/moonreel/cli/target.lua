@@ -27,6 +27,25 @@ function target.settings(parsed, name, stage)
   return baked
 end
 
+--- The directory of the one run that a command is about.
+---@param parsed table   of words.parse
+---@param command table  its row
+---@return string
+function target.run(parsed, command)
+  local name = parsed.positional[1]
+  if #parsed.positional ~= 1 then
+    base.raise("MR_E_USAGE", ("%s: expected one run, got %d; usage: moonreel %s"):format(
+      command.name, #parsed.positional, command.usage))
+  end
+  for _, dir in ipairs { name, "outputs/" .. name } do
+    if base.exists(dir .. "/lock") then
+      return dir
+    end
+  end
+  base.raise("MR_E_USAGE", ("%s: %s is no run directory; try: outputs/NNN-name"):format(
+    command.name, name))
+end
+
 --- The sources of settings, or the index of --data as the only one, opened.
 ---@param settings table
 ---@param given? string  --data

@@ -1,0 +1,132 @@
+--- Runs are stopped whole, and nothing but them: ranks that save, that ignore signals, that are
+-- stopped; children that have left them; launches without a launcher; many that look the same.
+-- Covers: lua/moonreel/cli/stop.lua lua/moonreel/cli/target.lua
+local base = require "moonreel.core.base"
+local core = require "moonreel.core.life"
+local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
+local life = require "moonreel.life"
+local process = require "moonreel.core.process"
+
+-- 1000 of them are the long form of this spec
+local DECOYS <const> = tonumber(os.getenv "MOONREEL_DECOYS" or 60)
+local WAIT_S <const> = 60
+
+local dir = folder.new()
+teardown(function() dir:remove() end)
+
+local RUN = [[
+  local base, core = require "moonreel.core.base", require "moonreel.core.life"
+  local place = require("moonreel.comm.place").find()
+  if place.rank == 0 then core.set_run("0123456789abcdef", %q, 1) end
+  local function shell(text)
+    require("moonreel.core.process").run { "/bin/sh", "-c", text }
+  end
+  local signal = require "moonreel.core.signal"
+  %s
+  core.step(1)
+  repeat base.sleep(0.01) until signal.pending() and not deaf
+]]
+
+-- start ranks that run this code in the background; their launch, once all have begun
+local function start(ranks, code)
+  local path = dir.path .. "/run"
+  base.make_dir(path)
+  base.replace_file(path .. "/lock", "")
+  local file = dir:write("rank.lua", RUN:format(path, code))
+  process.run { "/bin/sh", "-c", ("exec '%s' -n %d '%s' > '%s/log' 2>&1 &"):format(
+    process.program(), ranks, file, dir.path) }
+  local began = base.now_s()
+  while true do
+    for _, one in ipairs(life.of_run(path)) do
+      local ready = 0
+      for rank = 0, ranks - 1 do
+        ready = ready + one.page:rank(rank).step
+      end
+      if ready == ranks then
+        return one
+      end
+      one.page:close()
+    end
+    assert.is_true(base.now_s() < began + WAIT_S, base.read_file(dir.path .. "/log"))
+    base.sleep(0.005)
+  end
+end
+
+local function stop(words)
+  local out, err, code = folder.moonreel(("stop '%s/run' --json %s"):format(dir.path, words or ""))
+  assert.equal(0, code, out .. err)
+  return json.decode(out)[1]
+end
+
+local function gone(one)
+  assert.equal(0, #core.processes(one.about.token, one.about.uid))
+  assert.is_nil(core.state(one.about.pid, one.about.start))
+  assert.is_false(base.exists(one.path))
+  assert.equal(0, #life.of_run(dir.path .. "/run"))
+end
+
+describe("moonreel stop", function()
+  it("asks, and waits for ranks that end by themselves", function()
+    local one = start(2, "signal.catch()")
+    local row = stop()
+    assert.same({ 2, 0, 0, 0 }, { row.ranks, row.terminated, row.killed, row.left })
+    assert.is_true(row.free_bytes > 0 and row.time_s >= 0)
+    gone(one)
+    row = stop()
+    assert.same({ 0, 0 }, { row.ranks, row.left })
+  end)
+
+  it("ends what ignores signals, is stopped, or has left its parents; and no decoy", function()
+    -- as many processes with the same words on their command lines
+    local decoys = folder.new()
+    process.run { "/bin/bash", "-c", ([[
+      for i in $(seq %d); do
+        (exec -a 'moonreel -n 3 %s/rank.lua' sleep 1000 > /dev/null 2>&1) & echo $!
+      done > '%s/pids']]):format(DECOYS, dir.path, decoys.path) }
+    local one = start(3, [[
+      if place.rank == 0 then
+        shell "trap '' TERM; setsid sleep 1000 > /dev/null 2>&1 &"
+      end
+      signal.catch()
+      deaf = place.rank == 1
+      if place.rank == 2 then
+        core.step(1)
+        shell "kill -STOP $PPID"
+      end
+    ]])
+    local row = stop "--wait 1"
+    assert.equal(3, row.ranks)
+    assert.equal(0, row.left)
+    assert.is_true(row.terminated + row.killed >= 1)
+    gone(one)
+    local alive = 0
+    for pid in base.read_file(decoys.path .. "/pids"):gmatch "%d+" do
+      local text = base.read_file("/proc/" .. pid .. "/stat")
+      alive = alive + (text:match "%) [SR] " and 1 or 0)
+    end
+    os.execute(("kill -9 $(cat '%s/pids')"):format(decoys.path))
+    decoys:remove()
+    assert.equal(DECOYS, alive)
+  end)
+
+  it("ends ranks whose launcher is lost", function()
+    local one = start(2, [[
+      signal.catch()
+      deaf = place.rank == 1
+    ]])
+    core.signal(one.about.pid, one.about.start, one.about.uid, 9)
+    local row = stop "--wait 0"
+    assert.equal(0, row.left)
+    gone(one)
+  end)
+
+  it("wants a run", function()
+    local _, err, code = folder.moonreel "stop"
+    assert.equal(2, code)
+    assert.matches("expected one run, got 0", err)
+    _, err, code = folder.moonreel "stop nowhere"
+    assert.equal(2, code)
+    assert.matches("nowhere is no run directory", err)
+  end)
+end)
