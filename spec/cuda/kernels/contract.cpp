@@ -4,6 +4,7 @@
 #include "contract.h"
 #include "cuda/kernels/row.h"
 #include <cstring>
+#include <initializer_list>
 
 // what ranks tell each other: a planned step on the host, by MPI or shared memory
 static bool between_ranks(const char *name)
