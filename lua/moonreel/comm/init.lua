@@ -14,14 +14,16 @@ local opened
 
 --- All ranks of this run; the first call meets them, later ones give the same world. Alone it has
 -- one rank and needs nobody.
----@param options table|nil  of the first call: deadline_s (600), check (compare all calls)
+---@param options table|nil  of the first call: deadline_s (600), check (compare all calls),
+---   lost_after_s (10: of a host that does not answer)
 ---@return mr.Comm
 function comm.world(options)
   if not opened then
     local here = place.find()
     options = options or {}
     local given = { rank = here.rank, size = here.size, meeting = here.meeting,
-      deadline_s = options.deadline_s, check = options.check }
+      deadline_s = options.deadline_s, check = options.check,
+      lost_after_s = options.lost_after_s }
     for key, value in pairs(here.tcp or {}) do
       given[key] = value
     end

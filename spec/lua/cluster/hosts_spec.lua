@@ -1,0 +1,98 @@
+--- Two hosts with two ranks each, as network namespaces: they are one world; a link that goes down,
+-- a route that swallows everything, end the run with the host named; a slow link changes no number.
+-- Covers: core/comm/tcp.c lua/moonreel/cluster/launch.lua
+local namespaces = require "spec.support.namespaces"
+local process = require "moonreel.core.process"
+
+local dir
+setup(function() dir = namespaces.folder() end)
+teardown(function() dir:remove() end)
+
+-- run code on a and b; what is said and the exit code, or nil where namespaces are not allowed
+local function run(code)
+  local script = dir:write("ranks.lua", [[
+    local world = require("moonreel.comm").world { deadline_s = 30, lost_after_s = 1 }
+    world:barrier()
+  ]] .. code)
+  local done, why = namespaces.run({ process.program(), "-e", ([[
+    os.exit(require("moonreel.cluster.launch").run { %q, hostfile = %q })
+    ]]):format(script, dir.path .. "/hosts") }, dir.path .. "/rsh")
+  if not done then
+    return pending(why)
+  end
+  return done.output, done.exit
+end
+
+describe("hosts that are namespaces", function()
+  it("are one world", function()
+    local output, exit = run [[
+    local x = require("moonreel.core.tensor").from({ 1 }, { world:rank() + 1 })
+    world:all_reduce(x)
+    print(("rank %d on %s: %g"):format(world:rank(),
+      io.open("/proc/sys/kernel/hostname"):read(), x:item()))
+    ]]
+    if not output then
+      return
+    end
+    assert.equal(0, exit, output)
+    for rank = 0, 3 do
+      assert.matches(("rank %d on %s: 10\n"):format(rank, rank < 2 and "a" or "b"), output)
+    end
+  end)
+
+  it("end when the link goes down", function()
+    local output, exit = run [[
+    if world:rank() == 0 then
+      os.execute "ip link set va down"
+    end
+    world:barrier()
+    world:barrier()
+    ]]
+    if not output then
+      return
+    end
+    assert.equal(6, exit, output)
+    assert.matches("rank %d at 10%.77%.0%.%d[^\n]* does not answer: ", output)
+    assert.matches("\nmoonreel: host [ab]: rank %d ended with exit code 6; all 4 ranks of 2 hosts",
+      output)
+  end)
+
+  it("end when a route swallows everything", function()
+    local output, exit = run [[
+    if world:rank() == 2 then
+      os.execute "ip route add blackhole 10.77.0.1/32"
+    end
+    world:barrier()
+    world:barrier()
+    ]]
+    if not output then
+      return
+    end
+    assert.equal(6, exit, output)
+    assert.matches("rank %d at 10%.77%.0%.%d", output)
+  end)
+
+  it("give the same numbers over a slow link", function()
+    local output, exit = run [[
+    if world:rank() == 0 then
+      os.execute "tc qdisc add dev va root tbf rate 40mbit burst 64kb latency 50ms"
+    end
+    world:barrier()
+    local T = require "moonreel.core.tensor"
+    local list = {}
+    for i = 1, 1 << 16 do
+      list[i] = world:rank() + 0.5
+    end
+    local x = T.from({ #list }, list)
+    world:all_reduce(x)
+    print(("rank %d: %g %g"):format(world:rank(), x:totable()[1], x:totable()[1 << 16]))
+    ]]
+    if not output then
+      return
+    end
+    assert.equal(0, exit, output)
+    for rank = 0, 3 do
+      assert.matches(("rank %d: 8 8\n"):format(rank), output)
+    end
+  end)
+end)
