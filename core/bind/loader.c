@@ -458,6 +458,8 @@ static const mr_bind_field loader_fields[] = {
     MR_BIND_STR("quarantine", loader_options, core.quarantine, "The run's quarantine.jsonl."),
     MR_BIND_INT("slot", loader_options, core.slot, 1, 1,
                 "Micro-batches of equal cost drawn together."),
+    MR_BIND_BOOL("carry", loader_options, core.carry,
+                 "What is no whole micro-batch at an epoch's end comes first in the next."),
     MR_BIND_NUM("deadline_s", loader_options, core.deadline_s, 0, "Seconds for one clip; 0: 60."),
     MR_BIND_BOOL("isolated", loader_options, core.isolated,
                  "Each thread decodes in a process of its own."),

@@ -33,8 +33,9 @@ static void free_order(void *object)
 
 typedef struct order_options {
     int64_t seed, draw_epochs;
+    int64_t epochs;
     int32_t frame_interval, slot;
-    bool compat;
+    bool compat, carry;
     const char *quarantine;
 } order_options;
 
@@ -47,6 +48,9 @@ const mr_bind_field mr_bind_order_fields[] = {
                 "Epochs after which draws of samples repeat; 0: never."),
     MR_BIND_INT("seed", order_options, seed, 0, INT64_MIN, "Of the order."),
     MR_BIND_INT("slot", order_options, slot, 1, 1, "Micro-batches of equal cost drawn together."),
+    MR_BIND_BOOL("carry", order_options, carry,
+                 "What is no whole micro-batch at an epoch's end comes first in the next."),
+    MR_BIND_INT("epochs", order_options, epochs, 0, 0, "The last of so many carries nothing."),
     MR_BIND_STR("quarantine", order_options, quarantine,
                 "A quarantine.jsonl that leaves samples out of later epochs."),
     MR_BIND_END};
@@ -54,7 +58,10 @@ const mr_bind_field mr_bind_order_fields[] = {
 static mr_status open_order(order *o, const mr_source *sources, int32_t n,
                             const order_options *options)
 {
-    mr_order_options core = {.seed = (uint64_t)options->seed, .slot = options->slot};
+    mr_order_options core = {.seed = (uint64_t)options->seed,
+                             .slot = options->slot,
+                             .carry = options->carry,
+                             .epochs = (uint64_t)options->epochs};
     MR_TRY(mr_blend_new(sources, n, o->rule, &core, &o->blend));
     size_t most = (size_t)mr_order_batch_max(mr_blend_order(o->blend, 0));
     o->ids = mr_alloc(sizeof *o->ids * most);

@@ -153,6 +153,9 @@ static mr_status add_source(mr_blend *m, const mr_source *from, const mr_bucket_
         memcpy(to->weights, from->weights, bytes);
     mr_order_options own = *options;
     own.members = from->members;
+    // the epoch behind which nothing comes
+    if (from->epochs && (!own.epochs || from->epochs < own.epochs))
+        own.epochs = from->epochs;
     mr_status st = mr_order_new(from->index, rule, &own, &to->order);
     if (st != MR_OK && *from->name)
         mr_fail_note("sources.%s", from->name);

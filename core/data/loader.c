@@ -42,6 +42,7 @@ static void free_slab(const mr_loader *l, slab *s)
 {
     for (int32_t i = 0; s->captions && i < l->batch_max; i++)
         mr_free(s->captions[i]);
+    tail_unref(s->tail);
     void *all[] = {s->weights, s->fps,    s->native_fps,    s->ids,
                    s->keys,    s->starts, s->native_height, s->native_width,
                    s->faults,  s->roots,  s->captions,      s->caption_cap};
@@ -158,6 +159,15 @@ static mr_status check_share(mr_loader_options *o)
     return MR_OK;
 }
 
+static mr_order_options order_options(const mr_loader *l)
+{
+    const mr_loader_options *o = &l->options;
+    return (mr_order_options){.seed = o->seed,
+                              .slot = o->slot,
+                              .carry = o->carry,
+                              .epochs = (uint64_t)MR_MAX(o->epochs, 0)};
+}
+
 // what the sources' epochs have together
 static mr_status add_facts(mr_loader *l)
 {
@@ -186,7 +196,7 @@ static mr_status start(mr_loader *l, const mr_source *sources, int32_t n)
     l->media = mr_media_guarded();
     if (!o->isolated)
         MR_TRY(mr_media_get(&l->media));
-    mr_order_options order = {.seed = o->seed, .slot = o->slot};
+    mr_order_options order = order_options(l);
     MR_TRY(mr_blend_new(sources, n, l->rule, &order, &l->blend));
     if (!o->allow_empty)
         MR_TRY(blend_check_cover(l->blend));
@@ -462,7 +472,7 @@ static mr_status look_ahead(mr_loader *l, outlook *o)
 static mr_status copy_stream(mr_loader *l, const outlook *o, mr_blend **out)
 {
     mr_source sources[MR_SOURCES_MAX];
-    mr_order_options options = {.seed = l->options.seed, .slot = l->options.slot};
+    mr_order_options options = order_options(l);
     for (int32_t i = 0; i < l->blend->n; i++) {
         const blend_source *s = &l->blend->sources[i];
         sources[i] = (mr_source){.name = s->name,

@@ -248,6 +248,7 @@ mr_status order_new_of(order_rows rows, const mr_bucket_rule *rule, const mr_ord
     o->rows = rows, o->rule = rule, o->seed = options->seed;
     o->slot = MR_MAX(options->slot, 1);
     o->members = mr_subset_ref(options->members);
+    o->carry = options->carry, o->epochs = options->epochs;
     o->chunks = (rows.facts.rows + MR_HOT_ROWS - 1) / MR_HOT_ROWS;
     o->strides = (o->chunks + ORDER_STRIDE - 1) / ORDER_STRIDE;
     size_t nb = (size_t)mr_bucket_rule_count(rule);
@@ -306,6 +307,7 @@ void mr_order_free(mr_order *o)
     if (!o)
         return;
     mr_index_reader_free(o->reader);
+    tail_unref(o->at.tail);
     mr_subset_unref(o->members);
     mr_subset_unref(o->seen);
     mr_subset_unref(o->next_seen);
@@ -378,21 +380,26 @@ mr_status order_begin_epoch(mr_order *o, uint64_t epoch)
     return plan(o);
 }
 
-// counts the micro-batches that are left in a bucket
+// counts the micro-batches that are left in a bucket; what is carried to the next epoch is none
 static uint64_t remaining(const mr_order *o, int32_t b)
 {
-    uint64_t left = o->samples[b] - o->at.taken[b],
-             m = (uint64_t)mr_bucket_rule_get(o->rule, b).batch;
-    return left ? (left + m - 1) / m : 0;
+    uint64_t left = order_total(o, b) - o->at.taken[b];
+    if (!left)
+        return 0;
+    uint64_t m = (uint64_t)mr_bucket_rule_get(o->rule, b).batch;
+    bool carry = o->carry && o->at.epoch + 1 != o->epochs;
+    return carry ? left / m : (left + m - 1) / m;
 }
 
-// at the end of an epoch every planned sample has been drawn once
-static mr_status check_accounts(const mr_order *o)
+// at the end of an epoch every planned sample has been drawn once, or is left for the next one
+static mr_status check_accounts(const mr_order *o, const mr_tail *left)
 {
-    uint64_t taken = 0;
+    const mr_tail *had = o->at.tail;
+    uint64_t taken = left ? left->n : 0, digest = o->at.digest + (left ? left->digest : 0);
     for (int32_t b = 0; b < o->at.n_buckets; b++)
         taken += o->at.taken[b];
-    if (taken == o->in_epoch && o->at.digest == o->expected)
+    if (taken == o->in_epoch + (had ? had->n : 0) &&
+        digest == o->expected + (had ? had->digest : 0))
         return MR_OK;
     return mr_fail(MR_E_INTERNAL,
                    "epoch %llu drew %llu samples (digest %016llx), planned were %llu (%016llx)",
@@ -477,6 +484,9 @@ static int32_t draw_bucket(mr_order *o)
         p->slot.class = draw_class(o);
         p->slot.first = -1;
     }
+    // other micro-batches since the slot was begun may leave nothing of its class
+    if (o->slot > 1 && p->slot.class != ANY_CLASS && !left_of(o, p->slot.class))
+        p->slot.class = ANY_CLASS;
     int32_t class = o->slot > 1 ? p->slot.class : ANY_CLASS;
     if (o->slot > 1 && class == ANY_CLASS && p->slot.first >= 0)
         return nearest_cost(o, p->slot.first);
@@ -489,25 +499,50 @@ bool order_is_used_up(const mr_order *o)
     return !left_of(o, ANY_CLASS);
 }
 
+// the next epoch, with what this one leaves over
+static mr_status go_on(mr_order *o)
+{
+    mr_tail *left = NULL;
+    mr_status st = o->carry ? tail_of(o, &left) : MR_OK;
+    if (st == MR_OK)
+        st = check_accounts(o, left);
+    if (st != MR_OK) {
+        tail_unref(left);
+        return st;
+    }
+    tail_unref(o->at.tail);
+    o->at.tail = left;
+    return order_begin_epoch(o, o->at.epoch + 1);
+}
+
+mr_status order_sample(mr_order *o, int32_t b, uint64_t j, uint64_t *id, uint64_t *key)
+{
+    uint64_t carried = tail_count(o->at.tail, b);
+    if (j < carried) {
+        *id = o->at.tail->ids[o->at.tail->first[b] + j];
+        *key = o->at.tail->keys[o->at.tail->first[b] + j];
+        return MR_OK;
+    }
+    return select_row(o, b, mr_permute(order_bucket_key(o, b), o->samples[b], j - carried), id,
+                      key);
+}
+
 mr_status mr_order_next(mr_order *o, mr_draw *d)
 {
-    if (order_is_used_up(o)) {
-        MR_TRY(check_accounts(o));
-        MR_TRY(order_begin_epoch(o, o->at.epoch + 1));
-    }
+    // an epoch may be too small for a micro-batch, and be carried whole
+    while (order_is_used_up(o))
+        MR_TRY(go_on(o));
     int32_t b = draw_bucket(o);
     d->epoch = o->at.epoch, d->number = o->at.number, d->bucket = b, d->digest = 0;
     d->n = (int32_t)MR_MIN((uint64_t)mr_bucket_rule_get(o->rule, b).batch,
-                           o->samples[b] - o->at.taken[b]);
-    uint64_t key = order_bucket_key(o, b);
+                           order_total(o, b) - o->at.taken[b]);
     for (int32_t i = 0; i < d->n; i++) {
-        MR_TRY(select_row(o, b, mr_permute(key, o->samples[b], o->at.taken[b] + (uint64_t)i),
-                          &d->ids[i], &d->keys[i]));
+        MR_TRY(order_sample(o, b, o->at.taken[b] + (uint64_t)i, &d->ids[i], &d->keys[i]));
         d->digest += MR_MIX(d->keys[i]);
     }
     o->at.taken[b] += (uint64_t)d->n, o->at.number++, o->at.digest += d->digest;
     d->last = order_is_used_up(o);
     o->at.slot.left = d->last ? 0 : MR_MAX(o->at.slot.left - 1, 0);
-    d->slot = o->at.slot;
+    d->slot = o->at.slot, d->tail = o->at.tail;
     return MR_OK;
 }

@@ -14,6 +14,7 @@ mr_status mr_position_init(mr_position *p, const mr_order *o)
     if (!taken)
         return mr_fail_memory(bytes);
     *p = o->at;
+    p->tail = tail_ref(o->at.tail);
     p->taken = memcpy(taken, o->at.taken, bytes);
     return MR_OK;
 }
@@ -21,7 +22,8 @@ mr_status mr_position_init(mr_position *p, const mr_order *o)
 void mr_position_fini(mr_position *p)
 {
     mr_free(p->taken);
-    p->taken = NULL;
+    tail_unref(p->tail);
+    p->taken = NULL, p->tail = NULL;
 }
 
 void mr_position_advance(mr_position *p, const mr_draw *d)
@@ -31,6 +33,8 @@ void mr_position_advance(mr_position *p, const mr_draw *d)
         memset(p->taken, 0, sizeof *p->taken * (size_t)p->n_buckets);
         p->epoch = d->epoch, p->digest = 0;
         p->seen_n = p->seen_hash = 0;
+        tail_unref(p->tail);
+        p->tail = tail_ref(d->tail);
     }
     p->taken[d->bucket] += (uint64_t)d->n;
     p->number = d->number + 1;
@@ -68,6 +72,7 @@ mr_status position_text(const mr_position *p, const mr_index_facts *facts, uint6
         index_put(&out, line,
                   (size_t)snprintf(line, sizeof line, "slot %d %d %d\n", p->slot.left,
                                    p->slot.class, p->slot.first));
+    tail_put(p->tail, &out);
     index_put(&out, "taken", 5);
     for (int32_t b = 0; b < p->n_buckets; b++)
         if (p->taken[b])
@@ -208,6 +213,12 @@ mr_status mr_order_restore(mr_order *o, const char *text, const uint64_t *exclud
     mr_subset_unref(o->next_seen);
     o->next_seen = mr_subset_ref(seen);
     MR_TRY(order_begin_epoch(o, at.epoch));
+    const char *tail = strstr(text, "\ntail ");
+    if (tail) {
+        tail_unref(o->at.tail);
+        o->at.tail = NULL;
+        MR_TRY(tail_read(o, tail + 5, &o->at.tail));
+    }
     if (o->at.excluded_n != at.excluded_n || o->at.excluded_hash != at.excluded_hash)
         return mr_fail(MR_E_DATA,
                        "the quarantine list leaves out %llu samples in epoch %llu, the state knows "
@@ -221,13 +232,13 @@ mr_status mr_order_restore(mr_order *o, const char *text, const uint64_t *exclud
         char *end;
         uint64_t b = strtoull(p, &end, 10),
                  count = *end == ':' ? strtoull(end + 1, &end, 10) : UINT64_MAX;
-        if (b >= (uint64_t)o->at.n_buckets || count > o->samples[b])
+        if (b >= (uint64_t)o->at.n_buckets || count > order_total(o, (int32_t)b))
             return fail_form();
         o->at.taken[b] = count;
         taken += count;
         p = end;
     }
-    if (*p != '\n' || taken > o->in_epoch)
+    if (*p != '\n' || taken > o->in_epoch + (o->at.tail ? o->at.tail->n : 0))
         return fail_form();
     o->at.number = at.number, o->at.digest = at.digest;
     // a slot that is begun goes on only in slots of that size

@@ -131,6 +131,8 @@ struct mr_order {
     const mr_bucket_rule *rule;
     uint64_t seed;
     int32_t slot;
+    bool carry;
+    uint64_t epochs; /* the last of so many carries nothing */
     uint64_t chunks, strides;
     uint8_t *counts;   /* [bucket][chunk] what a byte of the count holds */
     uint8_t **above;   /* [bucket][chunk] the byte above it; NULL: none has any */
@@ -149,6 +151,34 @@ struct mr_order {
     bucket_sizes sizes;          /* of rows met lately */
     uint16_t *entered;           /* [row] bucket, 0xffff: none; NULL: too many rows to keep */
 };
+
+/* ---- what an epoch left over; tail.c ---- */
+
+struct mr_tail {
+    atomic_int refs;
+    int32_t n_buckets;
+    uint64_t *first; /* [bucket + 1] in the lists, which stand in the order of the buckets */
+    uint64_t *ids, *keys, n, cap, digest;
+};
+mr_tail *tail_ref(mr_tail *t); /* NULL is fine */
+void tail_unref(mr_tail *t);
+/* What is left of an order's epoch. *out is the caller's, also after a failure. */
+mr_status tail_of(mr_order *o, mr_tail **out);
+/* As a line of a state, none when it is empty; and back, from behind the line's name. */
+void tail_put(const mr_tail *t, index_pack *out);
+mr_status tail_read(mr_order *o, const char *line, mr_tail **out);
+static inline uint64_t tail_count(const mr_tail *t, int32_t bucket)
+{
+    return t ? t->first[bucket + 1] - t->first[bucket] : 0;
+}
+
+/* Samples of bucket b that this epoch is to draw, those left over by the last one first; number j
+ * of them. */
+static inline uint64_t order_total(const mr_order *o, int32_t b)
+{
+    return o->samples[b] + tail_count(o->at.tail, b);
+}
+mr_status order_sample(mr_order *o, int32_t b, uint64_t j, uint64_t *id, uint64_t *key);
 
 /* mr_order_new over any rows; what `rows` reads stays the caller's. */
 mr_status order_new_of(order_rows rows, const mr_bucket_rule *rule, const mr_order_options *options,
@@ -250,6 +280,7 @@ typedef struct slab {
     slab_state state;
     int32_t buffer; /* of its pixels */
     mr_draw draw;
+    mr_tail *tail;                      /* of the draw, kept */
     uint64_t excluded_n, excluded_hash; /* in force in its epoch */
     int32_t started, done;              /* slots */
     uint8_t *pixels;

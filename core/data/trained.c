@@ -313,7 +313,7 @@ static mr_status mark_taken(mr_order *o, mr_subset *s)
             if (b < 0 || !o->at.taken[b])
                 continue;
             uint64_t j = order_unpermute(order_bucket_key(o, b), o->samples[b], met[b]++);
-            if (j < o->at.taken[b])
+            if (j + tail_count(o->at.tail, b) < o->at.taken[b])
                 set_bit(s, id);
         }
     }
@@ -397,8 +397,10 @@ mr_status mr_order_carry(const mr_carry *from, mr_index *index, const mr_bucket_
     if (st == MR_OK && !order_is_of(seen->fp_order, facts.fp_order))
         st = translate(from->index, index, &seen);
     if (st == MR_OK) {
-        // nothing is taken yet of what is planned anew
+        // nothing is taken yet of what is planned anew; what an earlier epoch left over and was not
+        // drawn yet had its bucket by the old plan, and is given up
         mr_position p = order->at;
+        p.tail = NULL;
         p.n_buckets = 0, p.digest = 0, p.slot.left = 0;
         p.seen_n = seen->count, p.seen_hash = seen->hash;
         st = position_text(&p, &facts, mr_bucket_rule_hash_of(rule, members), from->seed, text);

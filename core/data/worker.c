@@ -209,7 +209,12 @@ static mr_status plan_next(mr_loader *l)
             MR_TRY(loader_exclude(l, i, l->blend->sources[i].order->at.epoch + 1));
     l->planning = true;
     pthread_mutex_unlock(&l->lock);
+    mr_tail *before = s->tail;
     mr_status st = loader_draw(l->blend, &s->draw);
+    if (st == MR_OK) {
+        s->tail = tail_ref(s->draw.tail);
+        tail_unref(before);
+    }
     pthread_mutex_lock(&l->lock);
     l->planning = false;
     MR_TRY(st);

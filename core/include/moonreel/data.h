@@ -118,6 +118,9 @@ typedef struct mr_blend_shares {
     int64_t deficit[MR_SOURCES_MAX]; /* samples that are due to each, 32.32 bits; 0 in sum */
 } mr_blend_shares;
 
+/* What an epoch left over for the next one; see mr_order_options. */
+typedef struct mr_tail mr_tail;
+
 typedef struct mr_draw {    /* one micro-batch, as row ids */
     uint64_t epoch, number; /* number: of this draw in its epoch, from 0 */
     int32_t source;         /* of a blend; an order by itself leaves it and `shares` alone */
@@ -126,6 +129,7 @@ typedef struct mr_draw {    /* one micro-batch, as row ids */
     bool last;              /* of its epoch */
     uint64_t digest;        /* sum of mix(key_lo) over its samples */
     mr_slot slot;           /* behind it */
+    mr_tail *tail;          /* that its epoch began with; lent by the order until the next draw */
     uint64_t *ids, *keys;   /* [n] row ids and key_lo; in the caller's arrays */
 } mr_draw;
 
@@ -136,7 +140,8 @@ typedef struct mr_position {
     uint64_t seen_n, seen_hash; /* of an mr_subset in force */
     mr_slot slot;
     int32_t n_buckets;
-    uint64_t *taken; /* [n_buckets] samples consumed in this epoch */
+    mr_tail *tail;   /* that this epoch began with, or NULL */
+    uint64_t *taken; /* [n_buckets] samples consumed in this epoch, those of the tail first */
 } mr_position;
 
 /* Some samples of an index, a bit for each row: those that an epoch trained before its data or rule
@@ -169,6 +174,11 @@ typedef struct mr_order_options {
      * end at the same time; 0 or 1: each by itself. Ref: dataplane 4.5 */
     int32_t slot;
     mr_subset *members; /* samples that it is of; NULL: all; keeps a reference */
+    /* What is left of a bucket at an epoch's end and is no whole micro-batch comes first in the
+     * next epoch, instead of in a short one; not at the end of epoch number `epochs` (0: never).
+     * Ref: dataplane 4.4 */
+    bool carry;
+    uint64_t epochs;
 } mr_order_options;
 
 typedef struct mr_order mr_order;
@@ -293,6 +303,7 @@ typedef struct mr_loader_options {
     const char *excluded;
     const char *quarantine; /* quarantine.jsonl to read and append to; NULL: kept in memory */
     int32_t slot;           /* as of mr_order_options */
+    bool carry;             /* too */
     double deadline_s;      /* per clip; 0: 60 */
     mr_filter filter;
     bool isolated; /* each worker decodes in a process of its own: mr_media_guarded */

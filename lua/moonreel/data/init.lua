@@ -134,6 +134,8 @@ local read_loader = options.declare("data.loader", {
   { "epoch", "integer", "without a state: begin at this one", default = 0 },
   { "bucket_costs", "table", "resolution -> frames -> what a micro-batch costs" },
   { "virtual_ranks", "integer", "micro-batches of equal cost, drawn together", default = 1 },
+  { "tail", "text", "what is no whole micro-batch at an epoch's end: \"short\"; \"carry\": "
+    .. "first in the next one", default = "short" },
   { "deadline_s", "number", "seconds for one clip", default = 60 },
   { "isolated", "boolean", "decode in processes: a decoder that crashes costs one sample",
     default = true },

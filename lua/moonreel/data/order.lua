@@ -26,6 +26,7 @@ end
 function order.open(settings, list, quarantine)
   local o = rule_of(settings)
   o.seed, o.quarantine, o.slot = settings.seed, quarantine, settings.virtual_ranks
+  o.carry, o.epochs = settings.tail == "carry", settings.epochs
   local sources = {}
   for i, s in ipairs(list) do
     sources[i] = { name = s.name, index = s.index.core, weights = s.weights,

@@ -105,6 +105,7 @@ function samples.open_loader(r, options)
   o.index, o.sources = r.index, r.sources
   o.seed, o.threads, o.prefetch = s.seed, s.num_workers, s.prefetch
   o.allow_empty_buckets, o.virtual_ranks = s.allow_empty_buckets, s.virtual_ranks
+  o.tail = s.tail
   for name, value in pairs(options) do
     o[name] = value
   end
@@ -214,6 +215,10 @@ function samples.open(r)
     if #r.sources > 1 then
       blame.raise(s, sources.field(s), "MR_E_RECIPE", "dataset.sources has %d sources, and a cache "
         .. "is that of one index; try: moonreel data merge, or cached = false", #r.sources)
+    end
+    if s.tail == "carry" then
+      blame.raise(s, "tail", "MR_E_RECIPE", "tail = \"carry\": what is carried is drawn in another "
+        .. "epoch than it is cached for; try: tail = \"short\", or cached = false")
     end
     r.cache = open_cache(r)
   end

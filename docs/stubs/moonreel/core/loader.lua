@@ -18,6 +18,7 @@ local loader = {}
 ---@field excluded? string Left out there: loader:excluded().
 ---@field quarantine? string The run's quarantine.jsonl.
 ---@field slot? integer Micro-batches of equal cost drawn together. Default: 1.
+---@field carry? boolean What is no whole micro-batch at an epoch's end comes first in the next. Default: false.
 ---@field deadline_s? number Seconds for one clip; 0: 60. Default: 0.
 ---@field isolated? boolean Each thread decodes in a process of its own. Default: false.
 ---@field allow_empty? boolean Lengths that no sample can enter are left out, not refused. Default: false.
@@ -93,6 +94,8 @@ function loader.quantiles(index, options) end
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
 ---@field seed? integer Of the order. Default: 0.
 ---@field slot? integer Micro-batches of equal cost drawn together. Default: 1.
+---@field carry? boolean What is no whole micro-batch at an epoch's end comes first in the next. Default: false.
+---@field epochs? integer The last of so many carries nothing. Default: 0.
 ---@field quarantine? string A quarantine.jsonl that leaves samples out of later epochs.
 
 --- The order of the sources' samples by itself, from the first epoch on; moonreel.data.order takes settings.

@@ -51,6 +51,10 @@ return {
     help = "so many micro-batches in a row cost nearly the same, for ranks that share them; "
       .. "best a multiple of their number. A step takes so many for each of accumulate, whatever "
       .. "ranks there are; 1: as many as there are ranks when the run begins" },
+  { "tail", "text", default = "short", choices = { "short", "carry" }, reader = "data",
+    resume = "warn",
+    help = "samples of a bucket that are no whole micro-batch at an epoch's end: short trains them "
+      .. "in one that is not full; carry trains them first in the next epoch" },
   { "data_change", "text", default = "refuse", choices = { "refuse", "carry", "next", "restart" },
     reader = "data", affects = "nothing", resume = "free",
     help = "what a resume does when the samples are others than the checkpoint's: refuse; train "
