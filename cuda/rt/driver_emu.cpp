@@ -2,13 +2,15 @@
  * kernels on fibers with every access watched, products by plain loops.
  *
  * MOONREEL_CUDAEMU says what is wrong with this GPU, words with commas between: none (no GPU), old
- * (the driver), arch=70, memory=BYTES, fail=N (from the N-th work on every call fails) with error=E
- * (719), seed=S (of all orders), eager (copies inside kernels land at once). Licence: Apache-2.0 */
+ * (the driver), arch=70, memory=BYTES, fail=N (from the N-th work on every call fails) or
+ * lost=FILE (once FILE exists) with error=E (719), seed=S (of all orders), eager (copies inside
+ * kernels land at once). Licence: Apache-2.0 */
 #include "cuda/emu/emu.h"
 #include "cuda/rt/driver.h"
 #include <algorithm>
 #include <map>
 #include <stdio.h>
+#include <unistd.h>
 
 namespace
 {
@@ -19,6 +21,7 @@ struct Wrong {
     bool none, old, eager;
     long arch = 90, fail = -1, error = MR_CUDA_LAUNCH_FAILURE, seed = 1;
     size_t memory = (size_t)200 << 20;
+    std::string file;
 } wrong;
 
 int lost;   // the error that stays
@@ -50,6 +53,8 @@ void read_environment()
             wrong.memory = strtoull(v, NULL, 10);
         if (const char *v = value_of(word.c_str(), "fail="))
             wrong.fail = atol(v);
+        if (const char *v = value_of(word.c_str(), "lost="))
+            wrong.file = v;
         if (const char *v = value_of(word.c_str(), "error="))
             wrong.error = atol(v);
         if (const char *v = value_of(word.c_str(), "seed="))
@@ -64,7 +69,9 @@ void read_environment()
 // what streams come to: copies, kernels, products, captured runs
 bool begins()
 {
-    if (!lost && works++ == wrong.fail)
+    bool falls =
+        works++ == wrong.fail || (!wrong.file.empty() && !access(wrong.file.c_str(), F_OK));
+    if (!lost && falls)
         lost = (int)wrong.error;
     return !lost;
 }
@@ -224,10 +231,10 @@ int event_reached(void *event, bool block, bool *out)
     return lost;
 }
 
-// a task takes a microsecond
+// a task takes two milliseconds: probes of a device's rates (core/exec/rates.c) are soon content
 int event_seconds(void *from, void *to, double *seconds)
 {
-    *seconds = 1e-6 * (double)(emu::event_turn(event_of(to)) - emu::event_turn(event_of(from)));
+    *seconds = 2e-3 * (double)(emu::event_turn(event_of(to)) - emu::event_turn(event_of(from)));
     return lost;
 }
 

@@ -1,0 +1,136 @@
+/* conv3d and conv3d_dx, sm_90a: implicit products of warp groups, channels last.
+ *
+ *   y[p, o] = bias[o] + sum over taps k and channels c of x[place that p meets by k, c] w[k, o, c]
+ * A block takes 128 places and 128 channels of the result, a warp group 64 of the places, and walks
+ * taps and pieces of 64 channels of the source. No column is formed in memory: threads copy 16
+ * bytes at a time (cp.async) to where the 128-byte swizzle has them, zeros for places that a tap
+ * does not meet, and products read both operands from there. Four stages: while the product of one
+ * is in flight, the copies of the next two are. Weights lie by tap, [groups, taps, rows, K], as
+ * conv_pack leaves them. Sums run over steps in order: the bits do not depend on the order of
+ * blocks. Channels of a group are multiples of 8 on both sides; all addresses of 16 bytes.
+ *
+ * cp.async writes as threads do, so a fence stands between its wait and the products.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_CONV_GROUPS_SM90A_CUH
+#define MOONREEL_CUDA_CONV_GROUPS_SM90A_CUH
+
+#include "cuda/conv/geometry.cuh"
+#include "cuda/prim/sm90a.cuh"
+
+enum {
+    CONV_THREADS = 256,
+    CONV_ROWS = 128, // places, and columns of the result
+    CONV_STAGES = 4,
+    CONV_TILE = CONV_ROWS * 128, // bytes: 64 channels a row
+    CONV_SHARED = CONV_STAGES * 2 * CONV_TILE
+};
+
+// where 16-byte piece `piece` of row `row` of a tile lies
+MR_DEVICE unsigned conv_place(int row, int piece)
+{
+    return (unsigned)(row * 128 + (piece ^ row % 8) * 16);
+}
+
+// what a thread copies in every step: one piece of four rows of each tile
+template <bool ADJOINT> struct ConvCopy {
+    static constexpr int MINE = CONV_ROWS * 8 / CONV_THREADS;
+    Place3 place[MINE];
+    int piece, row;
+
+    MR_MEMBER void begin(const Conv &c, int64_t first, int64_t places)
+    {
+        piece = threadIdx.x % 8;
+        row = threadIdx.x / 8;
+#pragma unroll
+        for (int i = 0; i < MINE; i++) {
+            int64_t at = first + row + i * (CONV_THREADS / 8);
+            place[i] = place3(at, ADJOINT ? c.in : c.out);
+            if (at >= places)
+                place[i].b = -1;
+        }
+    }
+
+    // channels k to k + 7 of this thread's rows, of the group whose weights begin at `rows` [N, K]
+    MR_MEMBER void start(unsigned char *stage, const Conv &c, const mr_bf16 *from, int width,
+                         const mr_bf16 *rows, int tap, int k, int K, int column, int N) const
+    {
+#pragma unroll
+        for (int i = 0; i < MINE; i++) {
+            int r = row + i * (CONV_THREADS / 8), n = column + r;
+            int64_t at = k < K ? meets<ADJOINT>(c, place[i], tap) : -1;
+            bool there = k < K && n < N;
+            unsigned char *to = stage + conv_place(r, piece);
+            mr_copy16(to, at >= 0 ? from + at * width + k : from, at >= 0 ? 16 : 0);
+            mr_copy16(to + CONV_TILE, there ? rows + (int64_t)n * K + k : rows, there ? 16 : 0);
+        }
+    }
+};
+
+// grid (tiles of places, tiles of columns, groups)
+template <bool ADJOINT>
+__global__ void __launch_bounds__(CONV_THREADS, 1)
+    conv_groups(const mr_bf16 *from, const mr_bf16 *packed, const mr_bf16 *bias, mr_bf16 *to,
+                Conv c)
+{
+    MR_SHARED(memory);
+    int Og = c.O / c.groups, Cg = c.C / c.groups, g = blockIdx.z;
+    int K = ADJOINT ? Og : Cg, N = ADJOINT ? Cg : Og, column = blockIdx.y * CONV_ROWS;
+    int from_width = ADJOINT ? c.O : c.C, to_width = ADJOINT ? c.C : c.O;
+    int64_t places = ADJOINT ? c.in_places() : c.out_places();
+    int64_t first = (int64_t)blockIdx.x * CONV_ROWS;
+    int chunks = (K + 63) / 64, steps = c.taps * chunks;
+    ConvCopy<ADJOINT> mine;
+    mine.begin(c, first, places);
+    auto start = [&](int step) {
+        int tap = step / chunks;
+        if (step < steps)
+            mine.start(memory + step % CONV_STAGES * 2 * CONV_TILE, c, from + g * K, from_width,
+                       packed + ((int64_t)g * c.taps + tap) * N * K, tap,
+                       step % chunks * 64 + mine.piece * 8, K, column, N);
+        mr_copy_commit();
+    };
+    start(0);
+    start(1);
+
+    float acc[64] = {0};
+    int me = threadIdx.x / 128, lane = threadIdx.x % 32;
+    uint32_t base = mr_shared_address(memory);
+    for (int step = 0; step < steps; step++) {
+        mr_copy_wait<1>();
+        mr_proxy_fence();
+        // everybody's copies are there, and the product before the last one is over
+        __syncthreads();
+        uint32_t left = base + step % CONV_STAGES * 2 * CONV_TILE + me * 64 * 128,
+                 right = base + (step % CONV_STAGES * 2 + 1) * CONV_TILE;
+        mr_group_fence();
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            mr_group_product128<0>(acc, mr_operand<MR_SWIZZLE_128>(left + i * 32, 16, 1024),
+                                   mr_operand<MR_SWIZZLE_128>(right + i * 32, 16, 1024), 1);
+        mr_group_commit();
+        // into the stage of the product before the last one
+        start(step + 2);
+        mr_group_wait<1>();
+    }
+    mr_group_wait<0>();
+    mr_copy_wait<0>();
+
+    int strip = threadIdx.x / 32 % 4 * 16 + lane / 4;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int64_t row = first + me * 64 + strip + r * 8;
+        mr_bf16 *out = to + row * to_width + g * N;
+#pragma unroll
+        for (int n = 0; n < 16; n++) {
+            int o = column + n * 8 + lane % 4 * 2;
+            if (row >= places || o >= N)
+                continue;
+            float low = bias ? mr_f32(bias[g * N + o]) : 0,
+                  high = bias ? mr_f32(bias[g * N + o + 1]) : 0;
+            *(uint32_t *)(out + o) =
+                mr_pack(acc[4 * n + 2 * r] + low, acc[4 * n + 2 * r + 1] + high);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,115 @@
+--- Whole runs with `device=cuda`, on the emulated GPU under that name: near the CPU's run, the same
+-- bits in another order of streams and blocks and after a resume, and what is said, left and
+-- returned when the GPU cannot be used, is full or is lost in the middle of a step.
+-- Covers: cuda/rt/*.c cuda/rt/driver_emu.cpp core/exec/device.c
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local data = require "moonreel.data"
+local demo_data = require "spec.support.demo_data"
+local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
+local process = require "moonreel.core.process"
+
+local plugin = process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so")
+-- sanitizers build none
+local describe_built = base.exists(plugin) and describe or pending
+
+describe_built("device=cuda", function()
+  local dir
+  setup(function()
+    dir = folder.new()
+    base.make_dir(dir.path .. "/out")
+    local list = { "path,text" }
+    for i = 1, 3 do
+      local pixels = {}
+      for k = 1, 3 * 32 * 32 do
+        pixels[k] = string.char((k * i * 7 + k // 256 * 31) % 256)
+      end
+      data.png(("%s/%d.png"):format(dir.path, i), table.concat(pixels), { height = 32, width = 32 })
+      list[i + 1] = ("%d.png,picture %d"):format(i, i)
+    end
+    dir:write("clips.csv", table.concat(list, "\n") .. "\n")
+    data.ingest(dir.path .. "/clips.csv", dir.path .. "/clips.mrx")
+    dir:write("small.lua", ([[return recipe.extend("tiny/demo") {
+  dataset = { data_path = "%s/clips.mrx" }, outputs = "%s/out",
+  bucket_config = recipe.replace { ["32px"] = {
+    [1] = { 1.0, 1 } } },
+  model = { depth = 1, hidden_size = 32, num_heads = 2, patch_size = { 1, 2, 2 },
+    caption_channels = 32 },
+  text_encoder = { width = 32 }, steps = 2, warmup_steps = 1, ckpt_every = 1, threads = 1,
+  num_workers = 1 }]]):format(dir.path, dir.path))
+    os.execute(("mkdir '%s/plugins' && ln -s '%s' '%s/plugins/libmoonreel_cuda.so'"):format(
+      dir.path, plugin, dir.path))
+  end)
+  teardown(function() dir:remove() end)
+
+  -- runs it; gives all it said and the exit code
+  local function train(gpu, words)
+    local out, err, code = folder.moonreel(("train '%s/small.lua' %s"):format(dir.path, words),
+      ("MOONREEL_PLUGINS='%s/plugins' MOONREEL_CUDAEMU='%s'"):format(dir.path, gpu))
+    return out .. err, code
+  end
+
+  local function trains(gpu, words)
+    local text, code = train(gpu, words)
+    assert.equal(0, code, text)
+  end
+
+  local function run_dir(name) return demo_data.run_dir(dir.path .. "/out", name) end
+
+  local function losses(name)
+    local list = {}
+    for line in io.lines(run_dir(name) .. "/journal.jsonl") do
+      local row = json.decode(line)
+      if row.kind == "step" then
+        list[#list + 1] = row.loss
+      end
+    end
+    return list
+  end
+
+  it("trains as the CPU does, in any order of its work, and goes on where it stopped", function()
+    trains("", "device=cpu name=cpu")
+    trains("seed=0", "device=cuda name=first")
+    trains("seed=5,eager", "device=cuda name=second steps=1")
+    trains("seed=6", "device=cuda name=second steps=2 load=latest")
+    local equal = "equal: %d+ tensors, bit for bit"
+    assert.matches(equal, demo_data.moonreel("ckpt", "diff", run_dir("first"), run_dir("second")))
+    local cpu, gpu = losses("cpu"), losses("first")
+    assert.equal(2, #cpu)
+    for i = 1, 2 do
+      -- sums of bf16 values, rounded in other places
+      assert.is_true(math.abs(gpu[i] - cpu[i]) < 1e-2 * cpu[i], gpu[i] .. " " .. cpu[i])
+    end
+  end)
+
+  it("says what a GPU that cannot be used lacks", function()
+    for gpu, words in pairs { none = "no CUDA%-capable device", old = "the driver knows CUDA 11%.8",
+        ["arch=75"] = "compute capability 7%.5, expected 8%.0 or newer" } do
+      local text, code = train(gpu, "device=cuda name=unusable")
+      assert.equal(1, code, text)
+      assert.matches(words, text)
+      assert.matches("try: ", text)
+      assert.is_nil(run_dir("unusable"))
+    end
+  end)
+
+  it("says which bucket does not fit, and the largest batch that does", function()
+    local text, code = train("memory=40000000",
+      "device=cuda name=full bucket_config.32px.1='{ 1.0, 500 }'")
+    assert.equal(5, code, text)
+    assert.matches("bucket_config.*a batch of 500 at 32x32 takes [%d.]+ %a+ beside parameters "
+      .. "and their state, [%d.]+ MiB are free for it; the largest that fits is %d+", text)
+    assert.is_nil(run_dir("full"))
+  end)
+
+  it("leaves the newest checkpoint whole when it is lost in a step", function()
+    local text, code = train(("lost=%s/lost/001-lost/ckpt/step-000000000002,error=214"):format(
+      dir.path), "device=cuda steps=400 name=lost outputs=" .. dir.path .. "/lost")
+    assert.equal(6, code, text)
+    assert.matches("uncorrectable ECC error", text)
+    local newest <close> = ckpt.newest(dir.path .. "/lost/001-lost")
+    assert.is_true(newest.step >= 2)
+    demo_data.moonreel("ckpt", "verify", dir.path .. "/lost/001-lost")
+  end)
+end)
