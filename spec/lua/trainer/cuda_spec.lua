@@ -1,7 +1,7 @@
 --- Whole runs with `device=cuda`, on the emulated GPU under that name: near the CPU's run, the same
 -- bits in another order of streams and blocks and after a resume, and what is said, left and
 -- returned when the GPU cannot be used, is full or is lost in the middle of a step.
--- Covers: cuda/rt/*.c cuda/rt/driver_emu.cpp core/exec/device.c
+-- Covers: cuda/rt/device.c cuda/rt/driver_emu.cpp core/exec/device.c
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local data = require "moonreel.data"
