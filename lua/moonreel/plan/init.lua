@@ -5,6 +5,7 @@ local blame = require "moonreel.settings.blame"
 local buckets = require "moonreel.data.buckets"
 local pipeline = require "moonreel.models.pipeline"
 local schedule = require "moonreel.plan.schedule"
+local sharing = require "moonreel.optim.ranks"
 local simulate = require "moonreel.plan.simulate"
 
 local plan = {}
@@ -103,15 +104,23 @@ local function slab_bytes(settings, list)
   return math.max(settings.prefetch + 2, 4) * ((largest + 4095) // 4096 * 4096)
 end
 
+-- elements that ranks send each other at once
+local function bucket_elements(settings, mesh, models)
+  local cut = sharing.cut(settings, mesh.ranks)
+  return cut and cut.elements or models.trained
+end
+
 -- bytes of one rank that do not depend on the bucket
-local function fixed_bytes(settings, mesh, models, bucket_elements)
+local function fixed_bytes(settings, mesh, models)
   local r, state, m = models.regions, mesh:share("state"), mesh.machine
+  -- two buckets at a time, of all that there are
+  local two = math.min(2 * bucket_elements(settings, mesh, models), models.trained)
   local windows, waiting = 0, 0
   if mesh.zero >= 2 and not models.job then
-    waiting = 2 * 4 * bucket_elements
+    waiting = 4 * two
   end
   if mesh.zero >= 3 and not models.job then
-    windows = 2 * 2 * bucket_elements
+    windows = (models.dtype == "f32" and 4 or 2) * two
   end
   return { weights = r.weights * mesh:share("weights"), frozen = r.frozen,
     encoders = models.encoders.weights,
@@ -232,7 +241,8 @@ local function seconds_of(settings, mesh, models, step, tokens)
   -- the last micro-step and the update, with what they wait for
   local how = schedule.of(mesh, { input_s = s.input, encode_s = s.encode,
     forward_s = s.forward + s.exchange / 2, backward_s = backward + s.exchange / 2,
-    update_s = s.update, parameters = models.trained })
+    update_s = s.update, parameters = models.trained,
+    bucket = bucket_elements(settings, mesh, models) })
   s.reduce, s.gather = how.reduce, how.gather
   s.exposed = mesh.ranks > 1 and how.seconds - s.micro - s.update or 0
   s.hidden = math.max(0, s.reduce + s.gather - s.exposed)
@@ -334,10 +344,9 @@ function plan.open(settings, given)
   end
   local models = blame.record(settings, "model", given.compiled.of, given.compiled, settings)
   mesh:check(settings, models.pipe.model.config.num_heads)
-  local elements = math.min(mesh.ranks > 1 and schedule.bucket(mesh.ranks) or 0, models.trained)
   return setmetatable({ settings = settings, mesh = mesh, models = models, assumed = assumed,
     compiled = given.compiled, table = buckets_of_table(settings),
-    fixed = fixed_bytes(settings, mesh, models, elements) }, Open)
+    fixed = fixed_bytes(settings, mesh, models) }, Open)
 end
 
 --- The recipe's buckets, of each resolution and length that with most tokens.

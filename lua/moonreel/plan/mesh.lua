@@ -4,6 +4,7 @@
 local fault = require "moonreel.recipe.fault"
 local layout = require "moonreel.comm.mesh"
 local machine = require "moonreel.plan.machine"
+local ranks = require "moonreel.optim.ranks"
 
 local mesh = {}
 
@@ -77,12 +78,9 @@ end
 ---@return moonreel.plan.Mesh
 ---@return string[] notes  what was assumed
 function Mesh:of(settings)
-  local config, notes = settings.plugin_config or {}, {}
-  local stage = config.zero_stage or math.tointeger(tonumber((settings.plugin or ""):match(
-    "^zero(%d)")))
-  if self.ranks > 1 and not stage then
-    stage = 2
-    notes[1] = "the recipe says nothing of sharding: ZeRO 2 is assumed"
+  local stage, notes = ranks.stage(settings), {}
+  if self.ranks > 1 and not settings.plugin_config.zero_stage and not settings.plugin then
+    notes[1] = ("the recipe says nothing of sharding: it runs with ZeRO %d"):format(stage)
   end
   return self:with { zero = self.ranks > 1 and stage or 0,
     sequence = self.ranks > 1 and layout.shared(settings) or 1 }, notes
@@ -107,7 +105,7 @@ function Mesh:larger(times)
     gpus, nodes = node, -(-self.ranks * times // node)
   end
   local copy = mesh.new(self.machine, gpus, nodes)
-  return copy:with { zero = self.ranks > 1 and self.zero or 2, sequence = self.sequence }
+  return copy:with { zero = self.ranks > 1 and self.zero or 1, sequence = self.sequence }
 end
 
 --- One of its ranks.

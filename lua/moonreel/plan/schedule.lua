@@ -118,13 +118,6 @@ function schedule.seconds(m, step, sigma)
   return times.seconds, times, events
 end
 
---- Elements of a bucket over so many ranks. Ref: reference parallelism 2, starting points.
----@param ranks integer
----@return integer
-function schedule.bucket(ranks)
-  return (ranks <= 256 and 128 or 512) << 20
-end
-
 -- seconds of all events of a name
 local function named(events, times, name)
   local seconds = 0
@@ -138,7 +131,8 @@ end
 
 --- The step of a mesh: gathers hidden behind the forward pass, in the hops that end sooner.
 ---@param mesh moonreel.plan.Mesh
----@param work table  forward_s, backward_s, parameters; input_s, encode_s, update_s
+---@param work table  forward_s, backward_s, parameters, bucket (elements); input_s, encode_s,
+---   update_s
 ---@return table how  {step, seconds, events, times; reduce, gather: seconds of all of these}
 function schedule.of(mesh, work)
   local best
@@ -146,7 +140,7 @@ function schedule.of(mesh, work)
     local step = { forward_s = work.forward_s,
       backward_s = work.backward_s, parameters = work.parameters, input_s = work.input_s,
       encode_s = work.encode_s, update_s = work.update_s,
-      bucket = schedule.bucket(mesh.ranks), group = { gpus = mesh.gpus, nodes = mesh.nodes },
+      bucket = work.bucket, group = { gpus = mesh.gpus, nodes = mesh.nodes },
       two_hops = two_hops, gather = mesh.zero >= 3 and "twice" or "hidden" }
     local seconds, times, events = schedule.seconds(mesh.machine, step)
     if not best or seconds < best.seconds then

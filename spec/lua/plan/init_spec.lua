@@ -88,6 +88,33 @@ describe("a plan", function()
     assert.equal(6, seen)
   end)
 
+  it("of four ranks has the bytes of state that a run's ranks hold, by every stage", function()
+    local pipeline = require "moonreel.models.pipeline"
+    local ranks, regions = require "moonreel.optim.ranks", require "moonreel.optim.regions"
+    -- the first of four, which compiles and never speaks
+    local world = { rank = function() return 0 end, size = function() return 4 end,
+      rows = function() return 0 end }
+    for stage = 0, 3 do
+      local s = bake("plugin_config.zero_stage=" .. stage, "optim.ema_decay=0.9", "model.depth=2")
+      local pipe = pipeline.of(s, "bf16", ranks.cut(s, 4))
+      local team = ranks.new(pipe.params, world, { stage = ranks.stage(s) })
+      local exec <close> = E.plan(pipe.params, { regions = regions.of(s, team, "bf16") })
+      local held, b = 0, there(s, "4xH100").largest.bytes
+      for _, row in ipairs(exec:regions()) do
+        held = held + (row.shared and 0 or row.bytes)
+      end
+      -- two buckets at a time: here all gradients, and all weights
+      local trained = pipe:counts()
+      local waiting, windows = stage >= 2 and 4 * trained or 0, stage >= 3 and 2 * trained or 0
+      assert.equal(windows, b.windows)
+      local planned = b.weights + b.frozen + b.gradients + b.masters + b.moments + b.averages
+        - waiting
+      -- chunks of ranks end at whole pages of messages
+      assert.is_true(math.abs(held / planned - 1) < 0.1, ("ZeRO %d: %d held, %d planned"):format(
+        stage, held, planned))
+    end
+  end)
+
   it("tells parts that add up to a step, and kinds that add up to a peak", function()
     local p = there(bake("grad_checkpoint=true"), "8xH100")
     assert.equal(2, #p.buckets)

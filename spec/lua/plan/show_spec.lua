@@ -26,7 +26,7 @@ describe("moonreel plan", function()
   it("tells a recipe in sentences, tables and bars", function()
     local exit, text = demo("--gpus", "2x8xH100")
     assert.equal(0, exit)
-    for _, want in ipairs { "on 2 x 8 H100: ZeRO 2, [%d,]+ parameters, of them [%d,]+ train, in bf",
+    for _, want in ipairs { "on 2 x 8 H100: ZeRO 1, [%d,]+ parameters, of them [%d,]+ train, in bf",
         "memory of one rank at its peak, in bucket 32px", "activations and workspace +[%d.]+ MB",
         "libraries and communication +4.0 GB +██", "decoded batches +[%d.]+ kB  host",
         "of 85.5 GB %(%d+ %%%), and .* of the host for each rank", "kept +spatial_blocks",
