@@ -470,6 +470,8 @@ static const mr_bind_field loader_fields[] = {
     MR_BIND_INT("parts", loader_options, core.parts, 1, 1, "How many share it."),
     MR_BIND_INT("group", loader_options, core.group, 0, 0,
                 "Of so many draws each rank has every parts-th; 0: of parts."),
+    MR_BIND_BOOL("lpt", loader_options, core.lpt,
+                 "The costliest draw of a group goes to the rank with least to do."),
     MR_BIND_BOOL("blind", loader_options, core.blind, "Nothing is decoded."),
     MR_BIND_INT("sample_part", loader_options, core.sample_part, 0, 0,
                 "Decode the samples of this part alone, from 1."),

@@ -89,6 +89,22 @@ static mr_status make_pool(mr_loader *l)
     return MR_OK;
 }
 
+// room for the draws of a group
+static mr_status make_ahead(mr_loader *l)
+{
+    size_t n = l->options.lpt ? (size_t)l->options.group : 1;
+    if (!(l->ahead = mr_calloc(n, sizeof *l->ahead)) ||
+        !(l->owner = mr_calloc(n, sizeof *l->owner)) ||
+        !(l->load = mr_calloc((size_t)l->options.parts, sizeof *l->load)) ||
+        !(l->ahead_ids = mr_calloc(2 * n * (size_t)l->batch_max, sizeof *l->ahead_ids)))
+        return mr_fail_memory(n * (size_t)l->batch_max * 16);
+    for (size_t i = 0; i < n; i++) {
+        l->ahead[i].ids = l->ahead_ids + 2 * i * (size_t)l->batch_max;
+        l->ahead[i].keys = l->ahead[i].ids + l->batch_max;
+    }
+    return MR_OK;
+}
+
 // What a text says of one source; NULL: nothing. Lines of a list end with the text.
 static mr_status part_of(const mr_loader *l, const char *text, int32_t source, char **out)
 {
@@ -210,6 +226,7 @@ static mr_status start(mr_loader *l, const mr_source *sources, int32_t n)
     MR_TRY(add_facts(l));
     l->all_planned = mr_blend_over(l->blend, (uint64_t)o->epochs);
     l->batch_max = mr_order_batch_max(mr_blend_order(l->blend, 0));
+    MR_TRY(make_ahead(l));
     MR_TRY(make_pool(l));
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     int32_t threads =
@@ -257,6 +274,10 @@ void mr_loader_free(mr_loader *l)
         free_slab(l, &l->slabs[i]);
     mr_free(l->slabs);
     mr_free(l->in_use);
+    mr_free(l->ahead);
+    mr_free(l->owner);
+    mr_free(l->load);
+    mr_free(l->ahead_ids);
     if (l->pool)
         munmap(l->pool, l->pool_bytes);
     for (int32_t i = 0; l->sources && i < l->blend->n; i++) {

@@ -318,7 +318,14 @@ struct mr_loader {
     int32_t n_buffers;
     bool *in_use; /* [buffer] */
     uint64_t own; /* batches planned that are decoded here */
-    bool agreed;  /* what failed on other ranks in the epochs so far is known */
+    /* Draws that are known and not planned yet: as many of a group as must be, to say who has each
+     * of them. */
+    mr_draw *ahead; /* [group] */
+    int32_t *owner; /* [group] rank of each */
+    double *load;   /* [parts] cost of what each has of the group at hand */
+    uint64_t *ahead_ids;
+    int32_t n_ahead, next_ahead;
+    bool agreed; /* what failed on other ranks in the epochs so far is known */
     uint8_t *pool;
     size_t pool_bytes;
 

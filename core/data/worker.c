@@ -164,11 +164,55 @@ static bool has_work_ahead(const mr_loader *l)
     return l->planned > l->delivered && newest->state == FILLING && !newest->started;
 }
 
-// Is the draw after `planned` others decoded by this rank?
-static bool is_own(const mr_loader *l, uint64_t planned)
+/* ---- who decodes which draw of a group ---- */
+
+static bool is_known(const mr_loader *l)
 {
-    const mr_loader_options *o = &l->options;
-    return (int32_t)(planned % (uint64_t)o->group % (uint64_t)o->parts) == o->part;
+    return l->next_ahead < l->n_ahead;
+}
+
+// Is the draw that comes next, which is known, decoded by this rank?
+static bool is_own(const mr_loader *l)
+{
+    return l->owner[l->next_ahead] == l->options.part;
+}
+
+// The costliest draw that has no rank yet goes to the rank with least to do; of equals the first.
+static void share_out(mr_loader *l)
+{
+    for (int32_t k = 0; k < l->n_ahead; k++)
+        l->owner[k] = -1;
+    for (int32_t k = 0; k < l->n_ahead; k++) {
+        int32_t draw = -1, rank = 0;
+        double most = -1;
+        for (int32_t i = 0; i < l->n_ahead; i++) {
+            double cost = mr_bucket_rule_get(l->rule, l->ahead[i].bucket).cost;
+            if (l->owner[i] < 0 && cost > most)
+                draw = i, most = cost;
+        }
+        for (int32_t r = 1; r < l->options.parts; r++)
+            rank = l->load[r] < l->load[rank] ? r : rank;
+        l->owner[draw] = rank, l->load[rank] += most;
+    }
+}
+
+// Draw what has to be known for the next batch: it alone, or what is left of its group up to an
+// epoch's end, behind which it is not known yet who is left out.
+static mr_status look_ahead(mr_loader *l, uint64_t planned)
+{
+    int32_t at = (int32_t)(planned % (uint64_t)l->options.group),
+            n = l->options.lpt ? l->options.group - at : 1;
+    l->n_ahead = l->next_ahead = 0;
+    do
+        MR_TRY(loader_draw(l->blend, &l->ahead[l->n_ahead]));
+    while (!l->ahead[l->n_ahead++].last && l->n_ahead < n);
+    if (!at)
+        memset(l->load, 0, sizeof *l->load * (size_t)l->options.parts);
+    if (l->options.lpt)
+        share_out(l);
+    else
+        l->owner[0] = at % l->options.parts;
+    return MR_OK;
 }
 
 bool loader_must_agree(const mr_loader *l)
@@ -183,7 +227,7 @@ static bool can_plan(const mr_loader *l)
     if (l->all_planned || l->planning || has_work_ahead(l) ||
         l->slabs[l->planned % (uint64_t)l->n_slabs].state != FREE || loader_must_agree(l))
         return false;
-    if (is_own(l, l->planned) && l->in_use[l->own % (uint64_t)l->n_buffers])
+    if (is_known(l) && is_own(l) && l->in_use[l->own % (uint64_t)l->n_buffers])
         return false;
     return !l->epoch_over || all_filled(l);
 }
@@ -199,25 +243,46 @@ mr_status loader_exclude(const mr_loader *l, int32_t source, uint64_t epoch)
 
 mr_status (*loader_draw)(mr_blend *blend, mr_draw *draw) = mr_blend_next;
 
-// Planning takes long: order, draw and slab belong to the planner meanwhile, and the lock is free.
-static mr_status plan_next(mr_loader *l)
+// Planning takes long: the orders and what is drawn ahead belong to the planner meanwhile, and the
+// lock is free.
+static mr_status draw_ahead(mr_loader *l)
 {
-    slab *s = &l->slabs[l->planned % (uint64_t)l->n_slabs];
-    bool own = is_own(l, l->planned);
     for (int32_t i = 0; i < l->blend->n && l->epoch_over; i++)
         if (order_is_used_up(l->blend->sources[i].order))
             MR_TRY(loader_exclude(l, i, l->blend->sources[i].order->at.epoch + 1));
+    uint64_t planned = l->planned;
     l->planning = true;
     pthread_mutex_unlock(&l->lock);
-    mr_tail *before = s->tail;
-    mr_status st = loader_draw(l->blend, &s->draw);
-    if (st == MR_OK) {
-        s->tail = tail_ref(s->draw.tail);
-        tail_unref(before);
-    }
+    mr_status st = look_ahead(l, planned);
     pthread_mutex_lock(&l->lock);
     l->planning = false;
-    MR_TRY(st);
+    return st;
+}
+
+// a known draw becomes that of a slab, whose arrays it gets
+static void take_known(mr_loader *l, slab *s)
+{
+    const mr_draw *d = &l->ahead[l->next_ahead++];
+    uint64_t *ids = s->ids, *keys = s->keys;
+    memcpy(ids, d->ids, sizeof *ids * (size_t)d->n);
+    memcpy(keys, d->keys, sizeof *keys * (size_t)d->n);
+    s->draw = *d;
+    s->draw.ids = ids, s->draw.keys = keys;
+    mr_tail *before = s->tail;
+    s->tail = tail_ref(d->tail);
+    tail_unref(before);
+}
+
+static mr_status plan_next(mr_loader *l)
+{
+    slab *s = &l->slabs[l->planned % (uint64_t)l->n_slabs];
+    if (!is_known(l)) {
+        MR_TRY(draw_ahead(l));
+        if (is_own(l) && l->in_use[l->own % (uint64_t)l->n_buffers])
+            return MR_OK;
+    }
+    bool own = is_own(l);
+    take_known(l, s);
     if (own) {
         s->buffer = (int32_t)(l->own++ % (uint64_t)l->n_buffers);
         l->in_use[s->buffer] = true;
@@ -259,7 +324,7 @@ static mr_status plan_next(mr_loader *l)
     l->agreed &= !s->draw.last;
     l->epoch_over = s->draw.last;
     l->ended = s->draw.last ? s->draw.source : l->ended;
-    l->all_planned = mr_blend_over(l->blend, (uint64_t)l->options.epochs);
+    l->all_planned = !is_known(l) && mr_blend_over(l->blend, (uint64_t)l->options.epochs);
     return MR_OK;
 }
 

@@ -313,6 +313,9 @@ typedef struct mr_loader_options {
      * alone. Of every `group` draws (0: `parts`), counted from where the loader begins, each rank
      * has every parts-th. */
     int32_t part, parts, group;
+    /* Instead of taking turns in a group, its costliest draw goes to the rank that has least to do
+     * so far, then the next one. Ref: dataplane 4.5 */
+    bool lpt;
     /* nothing is decoded: pixels mean nothing, no sample fails */
     bool blind;
     /* only samples of this part, from 1, of so many are decoded: those for which

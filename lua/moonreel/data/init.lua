@@ -145,6 +145,8 @@ local read_loader = options.declare("data.loader", {
   { "parts", "integer", "ranks that share it: each decodes its own batches", default = 1 },
   { "group", "integer", "batches of a step: each rank has every parts-th of them; 0: of parts",
     default = 0 },
+  { "lpt", "boolean", "the costliest batch of a group goes to the rank with least to do, "
+    .. "instead of taking turns", default = false },
   { "blind", "boolean", "nothing is decoded: batches say which samples, their pixels mean nothing",
     default = false },
   { "sample_part", "integer", "decode the samples of this part alone, from 1", default = 0 },

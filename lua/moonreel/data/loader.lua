@@ -148,7 +148,7 @@ function loader.new(o)
     draw_epochs = o.draw_epochs, seed = o.seed, threads = o.threads, prefetch = o.prefetch,
     epochs = o.epochs,
     state = o.state, excluded = o.excluded, quarantine = o.quarantine, slot = o.virtual_ranks,
-    carry = o.tail == "carry",
+    carry = o.tail == "carry", lpt = o.lpt,
     deadline_s = o.deadline_s, isolated = o.isolated, allow_empty = o.allow_empty_buckets,
     part = o.part, parts = o.parts, group = o.group, blind = o.blind,
     sample_part = o.sample_part, sample_parts = o.sample_parts }) }, Loader)

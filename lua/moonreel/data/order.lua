@@ -25,7 +25,8 @@ end
 ---@return mr.Order order  order:next() -> micro-batches, order:skip(n)
 function order.open(settings, list, quarantine)
   local o = rule_of(settings)
-  o.seed, o.quarantine, o.slot = settings.seed, quarantine, settings.virtual_ranks
+  o.seed, o.quarantine = settings.seed, quarantine
+  o.slot = settings.share_out == "lpt" and 1 or settings.virtual_ranks
   o.carry, o.epochs = settings.tail == "carry", settings.epochs
   local sources = {}
   for i, s in ipairs(list) do

@@ -104,8 +104,9 @@ function samples.open_loader(r, options)
   local o = buckets.of(s)
   o.index, o.sources = r.index, r.sources
   o.seed, o.threads, o.prefetch = s.seed, s.num_workers, s.prefetch
-  o.allow_empty_buckets, o.virtual_ranks = s.allow_empty_buckets, s.virtual_ranks
-  o.tail = s.tail
+  o.allow_empty_buckets = s.allow_empty_buckets
+  o.tail, o.lpt = s.tail, s.share_out == "lpt"
+  o.virtual_ranks = o.lpt and 1 or s.virtual_ranks
   for name, value in pairs(options) do
     o[name] = value
   end

@@ -49,7 +49,12 @@ typedef struct told {
     int count[DRAWS];
     float weights[DRAWS];
     char *state[DRAWS], *excluded[DRAWS]; // after this draw
+    int owner[DRAWS];                     // the rank that decoded it
+    double cost[DRAWS];
 } told;
+
+// draws of a step that ranks share by their cost; 0: they take turns
+static int shared_by_cost;
 
 static void forget(told *t)
 {
@@ -93,7 +98,9 @@ static bool play(mr_index *index, int ranks, int slot, const char *list, const c
                                .excluded = excluded,
                                .slot = slot,
                                .part = r,
-                               .parts = ranks};
+                               .parts = ranks,
+                               .lpt = shared_by_cost > 0,
+                               .group = shared_by_cost};
         good = CHECK_OK(open_rank(index, &o, &l[r]));
     }
     memset(t, 0, sizeof *t);
@@ -106,6 +113,7 @@ static bool play(mr_index *index, int ranks, int slot, const char *list, const c
             if (!good || over)
                 break;
             owners += !b->other;
+            t->owner[t->n] = b->other ? t->owner[t->n] : r, t->cost[t->n] = b->shape.cost;
             t->epoch[t->n] = b->epoch, t->count[t->n] = b->n;
             for (int i = 0; i < b->n; i++)
                 t->ids[t->n][i] = b->ids[i], t->weights[t->n] += b->other ? 0 : b->weights[i];
@@ -226,6 +234,41 @@ static void slots(mr_index *index)
     forget(&one);
 }
 
+// shared by their cost the draws are the same, and nobody has more to do than others by more than
+// one of them
+static void longest_first(mr_index *index)
+{
+    static told one, many;
+    enum { RANKS = 3, GROUP = 8 };
+    if (!play(index, 1, 1, NULL, NULL, NULL, &one))
+        return;
+    shared_by_cost = GROUP;
+    int groups = 0, uneven = 0;
+    if (play(index, RANKS, 1, NULL, NULL, NULL, &many)) {
+        same(&one, 0, &many);
+        for (int g = 0; g + GROUP <= many.n; g += GROUP) {
+            double load[RANKS] = {0}, turns[RANKS] = {0}, most = 0, longest = 0, by_turns = 0;
+            for (int i = g; i < g + GROUP; i++) {
+                load[many.owner[i]] += many.cost[i], turns[i % GROUP % RANKS] += many.cost[i];
+                most = MR_MAX(most, many.cost[i]);
+            }
+            for (int r = 0; r < RANKS; r++)
+                longest = MR_MAX(longest, load[r]), by_turns = MR_MAX(by_turns, turns[r]);
+            // behind an epoch's end draws are not known yet when those before it are given away
+            if (many.epoch[g] != many.epoch[g + GROUP - 1])
+                continue;
+            for (int r = 0; r < RANKS; r++)
+                CHECK(longest - load[r] <= most);
+            CHECK(longest <= by_turns);
+            groups++, uneven += longest < by_turns;
+        }
+        CHECK(groups > 3 && uneven > 0);
+        forget(&many);
+    }
+    shared_by_cost = 0;
+    forget(&one);
+}
+
 static void no_sleep(int64_t ns)
 {
     (void)ns;
@@ -244,6 +287,7 @@ int main(void)
         return check_done();
     ranks_share(index);
     slots(index);
+    longest_first(index);
     mr_index_unref(index);
     return check_done();
 }

@@ -25,6 +25,7 @@ local loader = {}
 ---@field part? integer Which of the ranks that share the order. Default: 0.
 ---@field parts? integer How many share it. Default: 1.
 ---@field group? integer Of so many draws each rank has every parts-th; 0: of parts. Default: 0.
+---@field lpt? boolean The costliest draw of a group goes to the rank with least to do. Default: false.
 ---@field blind? boolean Nothing is decoded. Default: false.
 ---@field sample_part? integer Decode the samples of this part alone, from 1. Default: 0.
 ---@field sample_parts? integer Of so many; 0: all. Default: 0.

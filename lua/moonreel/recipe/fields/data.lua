@@ -51,6 +51,11 @@ return {
     help = "so many micro-batches in a row cost nearly the same, for ranks that share them; "
       .. "best a multiple of their number. A step takes so many for each of accumulate, whatever "
       .. "ranks there are; 1: as many as there are ranks when the run begins" },
+  { "share_out", "text", default = "turns", choices = { "turns", "lpt" }, reader = "data",
+    resume = "free",
+    help = "which rank has which micro-batch of a step: by turns, those of a slot cost the same; "
+      .. "lpt: drawn without slots, the costliest to the rank with least to do, for "
+      .. "accumulate of 4 and more" },
   { "tail", "text", default = "short", choices = { "short", "carry" }, reader = "data",
     resume = "warn",
     help = "samples of a bucket that are no whole micro-batch at an epoch's end: short trains them "
