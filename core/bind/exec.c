@@ -417,6 +417,33 @@ static int x_read(lua_State *L)
     return 1;
 }
 
+/* hash(region, offset, count in elements) -> integer: 64 bits of XXH3 over the bytes */
+static int x_hash(lua_State *L)
+{
+    enum { PIECE = 1 << 20 };
+    mr_exec *exec = mr_bind_exec(L, 1);
+    const char *name = luaL_checkstring(L, 2);
+    const mr_region_row *row = mr_exec_region(exec, name);
+    size_t size = row ? mr_dtype_bytes(row->dtype) : 1,
+           at = bytes_at(L, luaL_checkinteger(L, 3), size),
+           bytes = bytes_at(L, luaL_checkinteger(L, 4), size);
+    const char *host = mr_exec_host(exec, name);
+    char *piece = mr_bind_scratch(L, host ? 1 : PIECE);
+    uint64_t hash = 0;
+    // refuses what is not inside, and waits for what runs
+    if (host)
+        mr_bind_check(L, mr_exec_sync(exec));
+    mr_bind_check(L, mr_exec_read(exec, name, at + bytes, piece, 0));
+    for (size_t from = at, stop = at + bytes; from < stop; from += PIECE) {
+        size_t n = MR_MIN(stop - from, (size_t)PIECE);
+        if (!host)
+            mr_bind_check(L, mr_exec_read(exec, name, from, piece, n));
+        hash = MR_MIX(hash, mr_hash64(host ? host + from : piece, n));
+    }
+    lua_pushinteger(L, (lua_Integer)hash);
+    return 1;
+}
+
 /* write(region, offset in elements, tensor): bytes as they are; the tensor is dense */
 static int x_write(lua_State *L)
 {
@@ -540,6 +567,8 @@ static const mr_bind_row exec_rows[] = {
     MR_ROW("read", x_read,
            "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[]): mr.Tensor",
            "Elements from offset on, as they are."),
+    MR_ROW("hash", x_hash, "(region: string, offset: integer, count: integer): integer",
+           "64 bits of hash over a range of a region, in elements."),
     MR_ROW("write", x_write, "(region: string, offset: integer, values: mr.Tensor)",
            "Elements from offset on; a dense tensor of the region's dtype."),
     MR_ROW("param", x_param, "(region: string, name: string): mr.Tensor",

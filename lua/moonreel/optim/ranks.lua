@@ -115,6 +115,14 @@ function Ranks:owned()
   return list
 end
 
+--- The rank that owns a chunk of each bucket.
+---@param chunk integer  from 0
+---@return integer
+function Ranks:owner_of(chunk)
+  local nodes = self.hops[2] and self.hops[2].parts or 1
+  return chunk % nodes * self.hops[1].parts + chunk // nodes
+end
+
 -- what the hops of a bucket work on: {hop, start, stop}, each within the one before
 local function pieces(self, bucket)
   local list, start, stop = {}, bucket.start, bucket.stop
@@ -165,6 +173,48 @@ function Ranks:sum_squares(g, own)
   return g:queue("comm_intra", function()
     return (ops.total(all, { group = self.world:rows() }))
   end)
+end
+
+-- what this rank sends by one collective over a bucket of so many bytes
+local function sent_by(self, bytes)
+  local sum = 0
+  for _, hop in ipairs(self.hops) do
+    sum, bytes = sum + bytes // hop.parts * (hop.parts - 1), bytes // hop.parts
+  end
+  return sum
+end
+
+--- What this rank holds and sends of a run's state, as the table of stages says it (reference
+-- parallelism, section 1), but that weights which no backward pass reads are not gathered for one.
+---@param rows table[]     of exec:regions()
+---@param story string     of a micro-step
+---@param rounds integer   micro-steps of a rank in a step
+---@return table bytes  state: of all regions; buckets: of gradients, windows: of weights that are
+---   there for a while, two of each at most; sent: in a step, but for a few numbers
+function Ranks:bytes(rows, story, rounds)
+  local weight = rows[1].dtype == "bf16" and 2 or 4
+  local bytes = { state = 0, sent = 0, buckets = 0, windows = 0 }
+  for _, row in ipairs(rows) do
+    bytes.state = bytes.state + (row.shared and 0 or row.bytes)
+  end
+  local most = 0
+  for _, b in ipairs(self.buckets) do
+    local n = b.stop - b.start
+    most = math.max(most, n)
+    local once = self.gradients and 0 or 4
+    -- sums go to all, or new weights do
+    once = once + (self.stage == 0 and 4 or self.weights and 0 or weight)
+    bytes.sent = bytes.sent + sent_by(self, once * n)
+  end
+  for what, i in story:gmatch "(%a+) (%d+)" do
+    local b = self.buckets[math.tointeger(i)]
+    bytes.sent = bytes.sent
+      + rounds * sent_by(self, (what == "gather" and weight or 4) * (b.stop - b.start))
+  end
+  local there = math.min(2, #self.buckets)
+  bytes.buckets = self.gradients and there * 4 * most or 0
+  bytes.windows = self.weights and there * weight * most or 0
+  return bytes
 end
 
 --- The graph of a rank that computes nothing while others run micro-steps: it tells what these do.

@@ -10,6 +10,7 @@ local life = require "moonreel.core.life"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
+local replicas = require "moonreel.trainer.replicas"
 local samples = require "moonreel.trainer.samples"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
@@ -97,6 +98,18 @@ local function apart_bytes(r)
     + r.plan.slabs * r.plan.slab_bytes
 end
 
+-- say what a rank holds and sends of the state that ranks share
+local function tell_shares(r)
+  local rounds = -(-r.micros // r.mesh.data)
+  local bytes, say = r.ranks:bytes(r.exec:regions(), r.programs.story or "", rounds),
+    progress.bytes
+  r.progress:say(("ZeRO %d: a rank keeps %s of the state%s%s; it sends %s a step, in %d buckets")
+    :format(r.ranks.stage, say(bytes.state),
+    bytes.buckets > 0 and (", %s of gradients for a while"):format(say(bytes.buckets)) or "",
+    bytes.windows > 0 and (", %s of weights"):format(say(bytes.windows)) or "", say(bytes.sent),
+    #r.ranks.buckets))
+end
+
 --- Say what each bucket will cost, and what the run is.
 function loop.predict(r)
   local trained, all = r.pipe:counts()
@@ -122,6 +135,9 @@ function loop.predict(r)
     if i <= loop.ahead or bucket == largest then
       rows[#rows + 1] = predict_bucket(r, bucket)
     end
+  end
+  if r.ranks then
+    tell_shares(r)
   end
   if #rows < #r.plan.buckets then
     r.progress:say(("%d more buckets: each is compiled when its first batch comes"):format(
@@ -564,6 +580,7 @@ function loop.run(r)
       break
     end
     check_bad(r)
+    replicas.check(r)
     tell_saves(r)
     tell_journal(r)
     -- what a run goes back to is not saved between bad steps

@@ -83,7 +83,8 @@ local function train(stage, behind)
     if r == rank then
       print(stage, require("moonreel.core.base").hash128(bytes), ("%.17g"):format(norm), state,
         sent // steps, params:elements() // size,
-        ("%.9g"):format(seen:get("second.bias"):totable()[1]), g:story())
+        ("%.9g"):format(seen:get("second.bias"):totable()[1]),
+        team:bytes(exec:regions(), g:story(), 1).sent, g:story())
       io.stdout:flush()
     end
     world:barrier()
@@ -117,10 +118,11 @@ describe("an update by ranks", function()
       how.behind and "behind" or "no" }, "", { deadline_s = 120 })
     assert.equal(0, done.exit, done.output)
     local out = { [0] = {}, {}, {}, {} }
-    for stage, hash, norm, state, sent, chunk, bias, story in done.output:gmatch(
-        "(%d)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t([^\n]*)\n") do
+    for stage, hash, norm, state, sent, chunk, bias, told, story in done.output:gmatch(
+        "(%d)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t([^\n]*)\n") do
       table.insert(out[tonumber(stage)], { hash = hash, norm = norm, state = tonumber(state),
-        sent = tonumber(sent), chunk = tonumber(chunk), bias = tonumber(bias), story = story })
+        sent = tonumber(sent), told = tonumber(told), chunk = tonumber(chunk),
+        bias = tonumber(bias), story = story })
     end
     made[key] = out
     return out
@@ -151,6 +153,9 @@ describe("an update by ranks", function()
       how.behind = true
       local runs = train(4, "bf16", how)
       assert_same(runs, 0, 3)
+      for stage = 0, 3 do
+        assert.equal(runs[stage][1].sent, runs[stage][1].told + 8 * 3, "ZeRO " .. stage)
+      end
       assert.near(tonumber(train(4, "bf16", { behind = true })[1][1].norm),
         tonumber(runs[3][1].norm), 1e-2)
     end
@@ -173,6 +178,7 @@ describe("an update by ranks", function()
             assert.equal(whole[stage] * elements + (22 - whole[stage]) * elements // size,
               one.state)
             assert.equal(sent[stage] * elements * (size - 1) // size + 8 * (size - 1), one.sent)
+            assert.equal(one.sent, one.told + 8 * (size - 1))
           end
         end
       end

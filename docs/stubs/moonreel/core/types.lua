@@ -338,6 +338,13 @@ function Exec:regions() end
 ---@return mr.Tensor
 function Exec:read(region, dtype, offset, dims) end
 
+--- 64 bits of hash over a range of a region, in elements.
+---@param region string
+---@param offset integer
+---@param count integer
+---@return integer
+function Exec:hash(region, offset, count) end
+
 --- Elements from offset on; a dense tensor of the region's dtype.
 ---@param region string
 ---@param offset integer

@@ -1,0 +1,108 @@
+--- What several ranks hold of the same, compared: a bit that memory or a link has turned over on
+-- one of them would be trained on unseen. Ref: reference reliability, P9.
+-- @module moonreel.trainer.replicas
+local replicas = {}
+
+--- Updates between two comparisons.
+replicas.every = 100
+
+-- the ranges of a run's state that every rank holds, as {region, start, stop, owner}: chunks of
+-- buckets, and all that does not train, which nobody owns
+local function ranges(r)
+  local list, all = {}, r.pipe.params:elements()
+  for _, row in ipairs(r.exec:regions()) do
+    local whole = row.start == 0 and row.stop == all and row.name ~= "grad" and not row.shared
+    if row.role == "frozen" and row.bytes > 0 then
+      list[#list + 1] = { region = row.name, per = 1, start = 0, stop = row.stop }
+    elseif whole then
+      for i, bucket in ipairs(r.ranks.buckets) do
+        for chunk = 0, r.team.size - 1 do
+          local start = bucket.start + chunk * bucket.chunk
+          list[#list + 1] = { region = row.name, bucket = i, per = row.per, start = start,
+            stop = start + bucket.chunk, owner = r.ranks:owner_of(chunk) }
+        end
+      end
+    end
+  end
+  return list
+end
+
+-- the hash that most ranks have; where none has more than another, that of the owner or first rank;
+-- and whether it is known to be right
+local function right(hashes, owner)
+  local count, first = {}, hashes[(owner or 0) + 1]
+  for _, hash in ipairs(hashes) do
+    count[hash] = (count[hash] or 0) + 1
+  end
+  local best = first
+  for _, hash in ipairs(hashes) do
+    best = count[hash] > count[best] and hash or best
+  end
+  return best, owner ~= nil or best ~= first or 2 * count[best] > #hashes
+end
+
+-- the parameters that lie in a range
+local function names_in(r, range)
+  local first, last
+  for _, p in ipairs(r.pipe.params:list()) do
+    if p.frozen == (range.bucket == nil) and p.offset < range.stop
+        and range.start < p.offset + p.count then
+      first, last = first or p.name, p.name
+    end
+  end
+  return first == last and (first or "a gap") or first .. " to " .. last
+end
+
+--- Where ranks hold something else of the same: {rank, region, bucket, names, sure}, of each such
+-- rank the first place. Every rank gets the same list.
+---@param r mr.Run  of several ranks, between two steps
+---@return table[]
+function replicas.differences(r)
+  local list, own = ranges(r), {}
+  for i, range in ipairs(list) do
+    own[i] = string.pack("<i8", r.exec:hash(range.region, range.start // range.per,
+      (range.stop - range.start) // range.per))
+  end
+  local texts, found, seen = r.team:texts(table.concat(own)), {}, {}
+  for i, range in ipairs(list) do
+    local hashes = {}
+    for rank, text in ipairs(texts) do
+      hashes[rank] = text:sub(8 * i - 7, 8 * i)
+    end
+    local wanted, sure = right(hashes, range.owner)
+    for rank, hash in ipairs(hashes) do
+      if hash ~= wanted and not seen[rank] then
+        seen[rank] = true
+        found[#found + 1] = { rank = rank - 1, region = range.region, bucket = range.bucket,
+          sure = sure, names = names_in(r, range) }
+      end
+    end
+  end
+  return found
+end
+
+--- Compare, when it is time; a rank that differs ends the run, of which nothing is saved.
+---@param r mr.Run
+function replicas.check(r)
+  if r.team.size == 1 or r.updates == 0 or r.updates % replicas.every ~= 0
+      or r.compared == r.updates then
+    return
+  end
+  local lines = {}
+  for i, one in ipairs(replicas.differences(r)) do
+    lines[i] = ("rank %d holds other bits of '%s'%s than %s: %s"):format(one.rank, one.region,
+      one.bucket and " in bucket " .. one.bucket or "", one.sure and "the others"
+      or "rank 0, one of which is right", one.names)
+  end
+  if #lines == 0 then
+    r.compared = r.updates
+    return
+  end
+  r.journal:append { kind = "replicas", step = r.step, text = table.concat(lines, "; "),
+    compared = r.compared or 0, wall = require("moonreel.core.base").wall_s() }
+  r.team:raise("MR_E_NODE", ("step %d: %s\n  they were last equal after update %d; try: load a "
+    .. "checkpoint from before, and test that rank's host"):format(r.step,
+    table.concat(lines, "\n  "), r.compared or 0))
+end
+
+return replicas

@@ -1,0 +1,95 @@
+--- A run that goes on by any other number of ranks, whatever each keeps of its state, is the same
+-- run. Half of all pairs; MOONREEL_EVERY=1 takes the others too, MOONREEL_STEPS=50 longer runs.
+-- Covers: lua/moonreel/trainer/state.lua lua/moonreel/trainer/setup.lua
+local demo_data = dofile "spec/support/demo_data.lua"
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
+local run = require "moonreel.run"
+
+local STEPS = math.tointeger(os.getenv("MOONREEL_STEPS")) or 4
+local EVERY = os.getenv("MOONREEL_EVERY") ~= nil
+local SIZES = { 1, 2, 3, 4, 8 }
+-- what each number of ranks keeps of the state: when a run begins, and when it goes on
+local BEGUN = { 0, 1, 2, 3, [8] = 3 }
+local RESUMED = { 3, 2, 3, 0, [8] = 1 }
+
+-- runs one behind the other by the same ranks
+local TRAIN = [[
+for i = 1, #arg do
+  local words = {}
+  for word in arg[i]:gmatch "[^\t]+" do
+    words[#words + 1] = word
+  end
+  assert(require("moonreel.cli.train").run(words) == 0)
+end
+]]
+
+describe("a run by 1, 2, 3, 4 or 8 ranks", function()
+  local dir = folder.new()
+  local script = dir:write("train.lua", TRAIN)
+  teardown(function()
+    dir:remove()
+    demo_data.remove()
+  end)
+
+  -- runs of these words by so many ranks: four micro-batches a step, whatever the ranks
+  local function train(size, runs)
+    local list = { process.program(), "-n", tostring(size), script }
+    for _, words in ipairs(runs) do
+      list[#list + 1] = table.concat({ "recipes/tiny/demo.lua", "dtype=fp32", "threads=1",
+        "dataset.data_path=" .. demo_data.path(), "warmup_steps=1", "num_workers=1",
+        "model.depth=1", "model.hidden_size=16", "model.num_heads=1", "text_encoder.width=16",
+        "text_encoder.num_heads=1", "text_encoder.rows=64", "model.caption_channels=16",
+        "outputs=" .. dir.path,
+        'bucket_config={["32px"]={[1]={0.0,1},[6]={1.0,1}}}', "log_every=1000",
+        "virtual_ranks=4", "plugin_config.reduce_each=false", "steps=" .. STEPS,
+        table.unpack(words) }, "\t")
+    end
+    local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', table.unpack(list) }, "",
+      { deadline_s = 600, output_bytes = 1 << 20 })
+    assert.equal(0, done.exit, done.output)
+  end
+
+  -- losses of the second half of a run, by step
+  local function losses(name)
+    local found = {}
+    for entry in run.entries(demo_data.run_dir(dir.path, name)) do
+      if entry.kind == "step" and entry.step > STEPS // 2 then
+        found[entry.step] = entry.loss
+      end
+    end
+    return found
+  end
+
+  it("goes on by any of these, in step", function()
+    local begun = {}
+    for _, size in ipairs(SIZES) do
+      train(size, { { "name=of" .. size, "ckpt_every=" .. STEPS // 2,
+        "plugin_config.zero_stage=" .. BEGUN[size] } })
+      begun[size] = demo_data.run_dir(dir.path, "of" .. size)
+    end
+    local want = losses "of1"
+    for i, size in ipairs(SIZES) do
+      local runs, taken = {}, {}
+      for k, from in ipairs(SIZES) do
+        taken[#taken + 1] = (EVERY or (i + k) % 2 == 0) and from or nil
+      end
+      for k, from in ipairs(taken) do
+        runs[k] = { ("name=%d-%d"):format(from, size),
+          ("load=%s@%d"):format(begun[from], STEPS // 2),
+          "plugin_config.zero_stage=" .. RESUMED[size] }
+      end
+      train(size, runs)
+      for _, from in ipairs(taken) do
+        local got = losses(("%d-%d"):format(from, size))
+        for step = STEPS // 2 + 1, STEPS do
+          assert.near(1, got[step] / want[step], 1e-5, ("%d to %d"):format(from, size))
+        end
+        if from == size then
+          -- bit for bit
+          assert.same(losses("of" .. size), got)
+        end
+      end
+    end
+  end)
+end)
