@@ -7,13 +7,17 @@ local size = require("moonreel.trainer.progress").bytes
 local command = {
   name = "doctor",
   summary = "say what this machine has for a run, what is missing and what is wrong",
-  usage = "doctor [--outputs DIR] [--json]",
+  usage = "doctor [RECIPE] [--hostfile FILE] [--outputs DIR] [--json]",
   options = {
     { "--outputs DIR", "the folder that runs will write into (default: outputs)" },
+    { "--hostfile FILE", "these hosts: the same program, recipe and folder, clocks, links" },
+    { "--include HOSTS", "of them these alone, as a,b" },
+    { "--exclude HOSTS", "of them all but these" },
     { "--json", "print JSON" },
   },
   details = "A line per thing: ok, absent (what is done without it), note (what to look at), wrong "
-    .. "(what to mend).\nExit 1 when something is wrong.",
+    .. "(what to mend).\nExit 1 when something is wrong, 6 when a host does not answer. Of "
+    .. "hosts what is ok is counted, not listed.",
 }
 
 -- libraries that the program may be built without, and what is then
@@ -173,28 +177,42 @@ local function outputs(report, dir)
   end
 end
 
----@param args string[]
-function command.run(args)
-  local opts = require("moonreel.settings.words").parse(args, command).options
+--- What the checks of this host find.
+---@param dir string  that runs will write into
+---@return table[]  {what, state, text, ...}
+function command.rows(dir)
   local report = setmetatable({}, Report)
   program(report)
   plugins(report)
   processor(report)
   gpus(report)
   limits(report)
-  outputs(report, opts.outputs or "outputs")
+  outputs(report, dir)
+  return setmetatable(report, nil)
+end
+
+---@param args string[]
+function command.run(args)
+  local parsed = require("moonreel.settings.words").parse(args, command)
+  local opts, code = parsed.options, 0
+  opts.outputs = opts.outputs or "outputs"
+  local rows = not opts.hostfile and command.rows(opts.outputs)
+  if not rows then
+    rows, code = require("moonreel.cluster.preflight").rows(opts, parsed.positional[1])
+  end
   if opts.json then
-    print(require("moonreel.core.json").encode(setmetatable(report, nil)))
+    print(require("moonreel.core.json").encode(rows))
   else
-    require("moonreel.text.table").print({ { key = "state" }, { key = "what" }, { key = "text" } },
-      report, opts)
-  end
-  for _, row in ipairs(report) do
-    if row.state == "wrong" then
-      return 1
+    local columns = { { key = "state" }, { key = "what" }, { key = "text" } }
+    if opts.hostfile then
+      table.insert(columns, 1, { key = "host" })
     end
+    require("moonreel.text.table").print(columns, rows, opts)
   end
-  return 0
+  for _, row in ipairs(rows) do
+    code = code == 0 and row.state == "wrong" and 1 or code
+  end
+  return code
 end
 
 return command

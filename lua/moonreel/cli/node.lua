@@ -9,7 +9,10 @@ local command = {
 }
 
 function command.run()
-  return require("moonreel.cluster.node").run(require "moonreel.cluster.answers")
+  local answers = require "moonreel.cluster.answers"
+  return require("moonreel.cluster.node").run(setmetatable({
+    doctor = function(order) return require("moonreel.cli.doctor").rows(order.outputs) end,
+  }, { __index = answers }))
 end
 
 return command

@@ -4,9 +4,116 @@ local base = require "moonreel.core.base"
 
 local answers = {}
 
---- The wall clock, between two readings of the one that only goes forward.
+local SERVICES = { { "chrony", "/run/chrony/chronyd.pid" },
+  { "timesyncd", "/run/systemd/timesync/synchronized" }, { "ntpd", "/run/ntpd.pid" },
+  { "ntpsec", "/run/ntpsec/ntpd.pid" }, { "phc2sys", "/run/phc2sys.pid" } }
+
+-- a small file's text, or nil
+local function read(path)
+  local good, text = pcall(base.read_file, path)
+  return good and text or nil
+end
+
+local function list(path)
+  local good, names = pcall(base.list_dir, path)
+  return good and names or {}
+end
+
+--- The name of this host.
+---@return string
+function answers.hostname()
+  return (read "/proc/sys/kernel/hostname" or "this host"):match("%S*")
+end
+
+--- The wall clock beside the one that only goes forward, and what keeps it right.
 function answers.time()
-  return { wall_s = base.wall_s(), now_s = base.now_s() }
+  local service
+  for _, row in ipairs(SERVICES) do
+    service = service or base.exists(row[2]) and row[1] or nil
+  end
+  return { wall_s = base.wall_s(), now_s = base.now_s(), service = service }
+end
+
+-- who a process belongs to, as far as this one may see it
+local function owner_of(pid)
+  local status = read(("/proc/%d/status"):format(pid)) or ""
+  local environment = read(("/proc/%d/environ"):format(pid)) or ""
+  local uid, users = status:match("\nUid:%s*(%d+)"), read "/etc/passwd" or ""
+  return { pid = pid, program = status:match("^Name:%s*(%C*)"), uid = math.tointeger(tonumber(uid)),
+    user = uid and ("\n" .. users):match("\n([^:\n]+):[^:\n]*:" .. uid .. ":") or uid,
+    run = ("\0" .. environment):match("%zMOONREEL_RUN_ID=(%x+)") }
+end
+
+--- GPUs with who uses them; `absent`: why there are none.
+function answers.gpus()
+  local opened, all = pcall(require("moonreel.core.gpu").open)
+  local found = { gpus = {} }
+  if not opened then
+    found.absent, found.broken = all.message, all.code ~= "MR_E_UNSUPPORTED"
+    return found
+  end
+  for i = 0, all:count() - 1 do
+    local good, gpu = pcall(all.read, all, i)
+    gpu = good and gpu or { lost = gpu.message }
+    for n, user in ipairs(gpu.processes or {}) do
+      gpu.processes[n] = owner_of(user.pid)
+    end
+    gpu.number = i
+    found.gpus[i + 1] = gpu
+  end
+  all:close()
+  return found
+end
+
+-- numbers in a folder of files with one each
+local function counters(folder, names)
+  local found = {}
+  for name, file in pairs(names) do
+    found[name] = math.tointeger(tonumber((read(folder .. "/" .. file) or ""):match("^%s*(%d+)")))
+  end
+  return found
+end
+
+--- Links with what they have carried and lost, GPUs with what slows them and their memory's errors.
+-- MOONREEL_SYSFS replaces /sys.
+function answers.health()
+  local root, links = os.getenv "MOONREEL_SYSFS" or "/sys", {}
+  for _, name in ipairs(list(root .. "/class/net")) do
+    local at = root .. "/class/net/" .. name
+    local link = counters(at .. "/statistics", { received_bytes = "rx_bytes",
+      sent_bytes = "tx_bytes", receive_errors = "rx_errors", send_errors = "tx_errors" })
+    link.name, link.state = name, (read(at .. "/operstate") or "unknown"):match("%S*")
+    link.speed_mbit = counters(at, { speed = "speed" }).speed
+    links[#links + 1] = name ~= "lo" and link or nil
+  end
+  for _, device in ipairs(list(root .. "/class/infiniband")) do
+    for _, port in ipairs(list(("%s/class/infiniband/%s/ports"):format(root, device))) do
+      local at = ("%s/class/infiniband/%s/ports/%s"):format(root, device, port)
+      local link = counters(at .. "/counters", { received_bytes = "port_rcv_data",
+        sent_bytes = "port_xmit_data", receive_errors = "port_rcv_errors",
+        symbol_errors = "symbol_error", downed = "link_downed" })
+      -- these are counted in words of four bytes
+      link.received_bytes = link.received_bytes and link.received_bytes * 4
+      link.sent_bytes = link.sent_bytes and link.sent_bytes * 4
+      link.name = device .. "/" .. port
+      link.state = ((read(at .. "/state") or "unknown"):match("(%a+)%s*$") or ""):lower()
+      links[#links + 1] = link
+    end
+  end
+  return { links = links, gpus = answers.gpus().gpus }
+end
+
+--- The hash that a recipe has here.
+---@param order table  recipe, overrides, dir
+function answers.recipe(order)
+  require("moonreel.core.process").enter(order.dir)
+  return { hash = require("moonreel.settings").bake(order.recipe, order.overrides or {}).hash }
+end
+
+--- Is a file of the launcher's here as well?
+---@param order table  path, text
+function answers.store(order)
+  return { shared = read(order.path) == order.text }
 end
 
 return answers

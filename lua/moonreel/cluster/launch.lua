@@ -157,7 +157,7 @@ end
 
 local acts = {}
 
-function acts.out(self, event) self:pass_on(event, io.stdout) end
+function acts.out(self, event) self:pass_on(event, self.stdout) end
 
 function acts.err(self, event) self:pass_on(event, io.stderr) end
 
@@ -172,7 +172,7 @@ local function close(self, event, text, exit)
   end
   self.open, event.link.ended = self.open - 1, true
   for kind, tail in pairs(event.link.rest or {}) do
-    (kind == "out" and io.stdout or io.stderr):write(tail)
+    (kind == "out" and self.stdout or io.stderr):write(tail)
   end
   self:note(event, text, exit)
 end
@@ -199,8 +199,9 @@ local function hand_on(self)
   end
 end
 
-local function wait_for_all(cluster)
-  local self = setmetatable({ cluster = cluster, open = #cluster.links, said = {} }, Watch)
+local function wait_for_all(cluster, stdout)
+  local self = setmetatable({ cluster = cluster, open = #cluster.links, said = {},
+    stdout = stdout or io.stdout }, Watch)
   signal.catch()
   while self.open > 0 do
     for _, event in ipairs(cluster:turn(100)) do
@@ -214,7 +215,7 @@ end
 
 --- Run these words by the ranks of several hosts.
 ---@param o table  the words; hostfile, include, exclude; ranks: of each host, nil: as its slots
----   say; settings: hash that the recipe must have everywhere
+---   say; settings: hash that the recipe must have everywhere; stdout: a file for what ranks print
 ---@return integer exit code  of the rank that failed first
 function launch.run(o)
   local list = hosts.filter(hosts.read(o.hostfile), o.include, o.exclude)
@@ -222,7 +223,7 @@ function launch.run(o)
   local cluster <close> = remote.open(list)
   expect_all(cluster)
   start(cluster, o, shares, world, even)
-  local ended = wait_for_all(cluster)
+  local ended = wait_for_all(cluster, o.stdout)
   local cause = ended.cause
   if not cause then
     return 0

@@ -237,6 +237,7 @@ function Cluster:ask(question, deadline_s)
   while open > 0 and base.now_s() < ends do
     for _, event in ipairs(self:turn(50)) do
       if not answers[event.link] then
+        event.came_s = base.now_s()
         answers[event.link], open = event, open - 1
       end
     end
@@ -244,7 +245,8 @@ function Cluster:ask(question, deadline_s)
   local list = {}
   for i, link in ipairs(self.links) do
     local event = answers[link]
-    list[i] = { host = link.host.name, answer = event and event.kind == "answer" and event or nil,
+    list[i] = { host = link.host.name, came_s = event and event.came_s,
+      answer = event and event.kind == "answer" and event or nil,
       reason = link.gone or event and event.text
         or not event and ("no answer in %g s"):format(deadline_s) or nil }
   end

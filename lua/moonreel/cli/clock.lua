@@ -1,0 +1,36 @@
+--- moonreel clock: how far the clocks of hosts are from this one's.
+-- @module moonreel.cli.clock
+local survey = require "moonreel.cluster.survey"
+
+local command = {
+  name = "clock",
+  summary = "show how far the clocks of hosts are from this one's, and whether they step",
+  usage = "clock [--hostfile FILE] [--json]",
+  options = survey.options,
+  details = "The offset is right within its bound. Verdicts: ok; apart (more than 50 ms); steps "
+    .. "(it moved\nagainst a clock that only goes forward); no service (nothing known keeps it "
+    .. "right). Exit 1 when clocks\nare apart or step, 6 when a host does not answer.",
+}
+
+local function lines(row)
+  local a = row.answer
+  return { { offset = ("%+.1f ms"):format(a.offset_s * 1e3),
+    bound = ("%.1f ms"):format(a.bound_s * 1e3), step = ("%+.1f ms"):format(a.step_s * 1e3),
+    service = a.service, verdict = a.verdict } }
+end
+
+---@param args string[]
+function command.run(args)
+  local opts = require("moonreel.settings.words").parse(args, command).options
+  local hosts <close> = survey.open(opts)
+  local rows, wrong = require("moonreel.cluster.clock").measure(hosts), false
+  for _, row in ipairs(rows) do
+    wrong = wrong or row.answer and (row.answer.verdict == "apart" or row.answer.verdict == "steps")
+  end
+  local code = survey.print(rows, { { key = "offset", right = true },
+    { key = "bound", right = true }, { key = "step", right = true }, { key = "service" },
+    { key = "verdict" } }, lines, opts)
+  return code ~= 0 and code or wrong and 1 or 0
+end
+
+return command

@@ -1,0 +1,71 @@
+--- moonreel health: links of hosts with what they have carried and lost, GPUs and what slows them.
+-- @module moonreel.cli.health
+local survey = require "moonreel.cluster.survey"
+
+local command = {
+  name = "health",
+  summary = "show links and GPUs of hosts with their errors, and what slows them",
+  usage = "health [--hostfile FILE] [--json]",
+  options = survey.options,
+  details = "Counters are since the host started; what a driver does not tell is absent. The "
+    .. "score of a host is\nthe part of its links and GPUs without errors and not slowed down. "
+    .. "Exit 0 only where every host has answered.",
+}
+
+-- what is wrong with a link or a GPU; nil: nothing
+local function link_fault(link)
+  local errors = (link.receive_errors or 0) + (link.send_errors or 0) + (link.symbol_errors or 0)
+  return errors > 0 and ("%d errors"):format(errors)
+    or (link.downed or 0) > 0 and ("went down %d times"):format(link.downed) or nil
+end
+local function gpu_fault(gpu)
+  return gpu.lost or (gpu.memory_errors or 0) > 0 and ("%d memory errors"):format(gpu.memory_errors)
+    or #(gpu.slow or {}) > 0 and "slowed down: " .. table.concat(gpu.slow, ", ") or nil
+end
+
+local function judge(found)
+  local good, all = 0, 0
+  for _, link in ipairs(found.links) do
+    link.fault = link_fault(link)
+    if link.state ~= "down" then
+      good, all = good + (link.fault and 0 or 1), all + 1
+    end
+  end
+  for _, gpu in ipairs(found.gpus) do
+    gpu.fault = gpu_fault(gpu)
+    good, all = good + (gpu.fault and 0 or 1), all + 1
+  end
+  found.score = all > 0 and good / all or nil
+end
+
+local function lines(row)
+  local list, size = {}, require("moonreel.trainer.progress").bytes
+  for _, link in ipairs(row.answer.links) do
+    list[#list + 1] = { what = link.name, state = link.state, speed = link.speed_mbit
+      and link.speed_mbit .. " Mbit/s", carried = link.received_bytes and ("%s in, %s out"):format(
+        size(link.received_bytes), size(link.sent_bytes or 0)), fault = link.fault }
+  end
+  for _, gpu in ipairs(row.answer.gpus) do
+    list[#list + 1] = { what = "GPU " .. gpu.number, state = gpu.lost and "lost" or "up",
+      carried = gpu.power_w and ("%.0f W"):format(gpu.power_w), fault = gpu.fault }
+  end
+  list[#list + 1] = { what = "score", state = row.answer.score
+    and ("%.0f %%"):format(row.answer.score * 100) }
+  return list
+end
+
+---@param args string[]
+function command.run(args)
+  local opts = require("moonreel.settings.words").parse(args, command).options
+  local hosts <close> = survey.open(opts)
+  local rows = hosts:ask "health"
+  for _, row in ipairs(rows) do
+    if row.answer then
+      judge(row.answer)
+    end
+  end
+  return survey.print(rows, { { key = "what" }, { key = "state" }, { key = "speed", right = true },
+    { key = "carried" }, { key = "fault" } }, lines, opts)
+end
+
+return command

@@ -1,0 +1,55 @@
+--- How far the clocks of hosts are apart: each host is asked several times, the quickest answer has
+-- the smallest bound.
+-- @module moonreel.cluster.clock
+local base = require "moonreel.core.base"
+
+local clock = {}
+
+local TIMES, APART_S, STEP_S = 8, 0.05, 0.01
+
+--- One measure of a host from several answers.
+---@param list table[]  {sent_s, came_s: of the wall clock here; wall_s, now_s: there; service}
+---@return table  offset_s, bound_s, step_s, service, verdict
+function clock.judge(list)
+  local best, first, last = list[1], list[1], list[#list]
+  for _, one in ipairs(list) do
+    if one.came_s - one.sent_s < best.came_s - best.sent_s then
+      best = one
+    end
+  end
+  local found = { offset_s = best.wall_s - (best.sent_s + best.came_s) / 2,
+    bound_s = (best.came_s - best.sent_s) / 2, service = best.service,
+    step_s = (last.wall_s - first.wall_s) - (last.now_s - first.now_s) }
+  if math.abs(found.offset_s) - found.bound_s > APART_S then
+    found.verdict = "apart"
+  elseif math.abs(found.step_s) > STEP_S then
+    found.verdict = "steps"
+  else
+    found.verdict = found.service and "ok" or "no service"
+  end
+  return found
+end
+
+--- Measure all hosts of a survey.
+---@return table[]  {host, answer = judge's} or {host, reason}
+function clock.measure(survey)
+  local all, rows = {}, nil
+  for _ = 1, TIMES do
+    local sent, sent_now = base.wall_s(), base.now_s()
+    rows = survey:ask "time"
+    for i, row in ipairs(rows) do
+      all[i] = all[i] or {}
+      if row.answer then
+        row.answer.sent_s = sent
+        row.answer.came_s = sent + (row.came_s or base.now_s()) - sent_now
+        all[i][#all[i] + 1] = row.answer
+      end
+    end
+  end
+  for i, row in ipairs(rows) do
+    row.answer, row.came_s = row.answer and clock.judge(all[i]) or nil, nil
+  end
+  return rows
+end
+
+return clock

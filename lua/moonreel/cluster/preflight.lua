@@ -1,0 +1,139 @@
+--- What is looked at before a run on several hosts: is it the same program, recipe and folder
+-- everywhere, are clocks together, do links carry, and what has each host to say of itself.
+-- @module moonreel.cluster.preflight
+local base = require "moonreel.core.base"
+local clock = require "moonreel.cluster.clock"
+local process = require "moonreel.core.process"
+local remote = require "moonreel.cluster.remote"
+local survey = require "moonreel.cluster.survey"
+
+local preflight = {}
+
+-- ranks, one per host, each tell the others 4 MiB
+local LINKS = [[
+local world = require("moonreel.comm").world { deadline_s = 30 }
+local base = require "moonreel.core.base"
+local x = require("moonreel.core.tensor").new("f32", { 1 << 20 })
+world:all_reduce(x)
+local started = base.now_s()
+world:all_reduce(x)
+if world:rank() == 0 then
+  print(2 * (world:size() - 1) / world:size() * 4 * 2 ^ 20 / (base.now_s() - started))
+end
+]]
+
+local CLOCK <const> = { ok = "ok", ["no service"] = "note", apart = "wrong", steps = "wrong" }
+
+local Report = {}
+Report.__index = Report
+function Report:add(host, what, state, text)
+  self[#self + 1] = { host = host, what = what, state = state, text = text }
+end
+
+local function same_program(report, hosts)
+  local own = remote.program_hash()
+  for _, link in ipairs(hosts.cluster.links) do
+    if link.up and link.hello.program ~= own then
+      report:add(link.host.name, "program", "wrong", ("another build: %s %s, here %s"):format(
+        link.hello.version, link.hello.program:sub(1, 8), own:sub(1, 8)))
+    end
+  end
+end
+
+-- answers of the hosts that are there; the others have been told of
+local function ask(hosts, what, more)
+  local rows = {}
+  for i, row in ipairs(hosts:ask(what, more)) do
+    rows[#rows + 1] = not hosts.cluster.links[i].gone and row or nil
+  end
+  return rows
+end
+
+local function same_recipe(report, hosts, recipe)
+  local own = require("moonreel.settings").bake(recipe).hash
+  for _, row in ipairs(ask(hosts, "recipe", { recipe = recipe, dir = process.real_path "." })) do
+    local hash = row.answer and row.answer.hash
+    report:add(row.host, "recipe", hash == own and "ok" or "wrong", not hash and row.reason
+      or hash == own and hash or ("%s here %s: other files"):format(hash, own))
+  end
+end
+
+-- one file system: what is written here is read there
+local function same_store(report, hosts, dir)
+  base.make_dir(dir)
+  local path = ("%s/.moonreel-doctor-%d"):format(process.real_path(dir), base.pid())
+  local text = ("%s %.9f"):format(path, base.wall_s())
+  base.replace_file(path, text)
+  for _, row in ipairs(ask(hosts, "store", { path = path, text = text })) do
+    local shared = row.answer and row.answer.shared
+    report:add(row.host, "store", shared and "ok" or "wrong", shared and dir
+      or row.reason or dir .. " is not the same folder here; try: a file system of all hosts")
+  end
+  os.remove(path)
+end
+
+local function clocks(report, hosts)
+  for i, row in ipairs(clock.measure(hosts)) do
+    local a = row.answer
+    if not hosts.cluster.links[i].gone then
+      report:add(row.host, "clock", a and CLOCK[a.verdict] or "wrong",
+        a and ("%+.1f ms +- %.1f, %s"):format(a.offset_s * 1e3, a.bound_s * 1e3, a.verdict)
+          or row.reason)
+    end
+  end
+end
+
+local function links(report, opts)
+  local said = {}
+  local stdout = { write = function(_, text) said[#said + 1] = text end, flush = function() end }
+  local good, code = pcall(require("moonreel.cluster.launch").run, { "-e", LINKS, ranks = 1,
+    hostfile = opts.hostfile, include = opts.include, exclude = opts.exclude, stdout = stdout })
+  local rate = good and code == 0 and tonumber(table.concat(said))
+  report:add("all", "links", rate and "ok" or "wrong", rate
+    and ("%.2f GB/s per host in a sum of all"):format(rate / 1e9)
+    or good and ("ranks of all hosts do not meet: exit code %d"):format(code) or code.message)
+end
+
+local function own_checks(report, hosts, dir)
+  for _, row in ipairs(ask(hosts, "doctor", { outputs = dir })) do
+    local fine = 0
+    for _, check in ipairs(row.answer or {}) do
+      if check.state == "ok" then
+        fine = fine + 1
+      else
+        report:add(row.host, check.what, check.state, check.text)
+      end
+    end
+    report:add(row.host, "checks", row.answer and "ok" or "wrong",
+      row.answer and fine .. " ok" or row.reason)
+  end
+end
+
+--- What the checks find, and the exit code as far as hosts did not answer.
+---@param opts table          hostfile, include, exclude, outputs
+---@param recipe string|nil
+---@return table[] rows       {host, what, state, text}
+---@return integer exit code  0, or 6
+function preflight.rows(opts, recipe)
+  local hosts <close>, report = survey.open(opts), setmetatable({}, Report)
+  local missing = 0
+  for _, link in ipairs(hosts.cluster.links) do
+    if link.gone then
+      missing = missing + 1
+      report:add(link.host.name, "host", "wrong", link.gone)
+    end
+  end
+  same_program(report, hosts)
+  if recipe then
+    same_recipe(report, hosts, recipe)
+  end
+  same_store(report, hosts, opts.outputs)
+  clocks(report, hosts)
+  own_checks(report, hosts, opts.outputs)
+  if missing == 0 then
+    links(report, opts)
+  end
+  return setmetatable(report, nil), missing > 0 and 6 or 0
+end
+
+return preflight

@@ -1,0 +1,93 @@
+--- Questions to all hosts of a file, or to this one alone: what commands about hosts share.
+-- @module moonreel.cluster.survey
+local answers = require "moonreel.cluster.answers"
+local base = require "moonreel.core.base"
+local hosts = require "moonreel.comm.hosts"
+local remote = require "moonreel.cluster.remote"
+
+local survey = {}
+
+local ANSWER_S = 20
+
+--- Options of such commands.
+survey.options = {
+  { "--hostfile FILE", "the hosts (default: this one)" },
+  { "--include HOSTS", "these alone, as a,b" },
+  { "--exclude HOSTS", "all but these" },
+  { "--json", "print JSON" },
+}
+
+local Survey = {}
+Survey.__index = Survey
+function Survey:close()
+  if self.cluster then
+    self.cluster:close()
+  end
+end
+Survey.__close = Survey.close
+
+--- Call the hosts that the options name.
+---@param opts table  hostfile, include, exclude
+---@param own table|nil  further answers of this host (default: moonreel.cluster.answers)
+function survey.open(opts, own)
+  local self = setmetatable({ own = own or answers }, Survey)
+  if opts.hostfile then
+    self.cluster = remote.open(hosts.filter(hosts.read(opts.hostfile), opts.include, opts.exclude))
+  elseif opts.include or opts.exclude then
+    base.raise("MR_E_USAGE", "--include and --exclude choose among the hosts of --hostfile")
+  end
+  return self
+end
+
+--- The same question to all: in the order of the file, {host, answer} or {host, reason}.
+---@param what string
+---@param more table|nil  fields of the question
+---@return table[]
+function Survey:ask(what, more)
+  local question = { kind = "ask", what = what }
+  for key, value in pairs(more or {}) do
+    question[key] = value
+  end
+  if not self.cluster then
+    return { { host = answers.hostname(), answer = self.own[what](question) } }
+  end
+  local rows = self.cluster:ask(question, ANSWER_S)
+  for _, row in ipairs(rows) do
+    row.answer = row.answer and require("moonreel.core.json").decode(row.answer.json)
+  end
+  return rows
+end
+
+--- Print rows about hosts: those that did not answer say why. The exit code: 0 only where every
+-- host has answered.
+---@param rows table[]     of ask; JSON has them as they are
+---@param columns table[]  of the table, behind the host
+---@param lines fun(row: table): table[]  its lines of one host's answer
+---@param opts table
+---@return integer exit code
+function survey.print(rows, columns, lines, opts)
+  local code, list, missing = 0, {}, {}
+  for _, row in ipairs(rows) do
+    for _, line in ipairs(row.answer and lines(row) or {}) do
+      line.host = row.host
+      list[#list + 1] = line
+    end
+    if not row.answer then
+      code, missing[#missing + 1] = 6, ("host %s: %s"):format(row.host, row.reason)
+    end
+  end
+  if opts.json then
+    for _, row in ipairs(rows) do
+      row.came_s = nil
+    end
+    print(require("moonreel.core.json").encode(rows))
+  elseif #list > 0 then
+    require("moonreel.text.table").print({ { key = "host" }, table.unpack(columns) }, list, {})
+  end
+  for _, line in ipairs(opts.json and {} or missing) do
+    print(line)
+  end
+  return code
+end
+
+return survey

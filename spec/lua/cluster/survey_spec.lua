@@ -1,0 +1,158 @@
+--- Questions to several hosts: every host in a row, one that does not answer with its reason, and
+-- exit codes that say so. Covers: lua/moonreel/cluster/answers.lua lua/moonreel/cluster/clock.lua
+-- lua/moonreel/cluster/preflight.lua lua/moonreel/cli/nodes.lua lua/moonreel/cli/clock.lua
+-- lua/moonreel/cli/health.lua
+local clock = require "moonreel.cluster.clock"
+local cluster = require "spec.support.cluster"
+local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
+local process = require "moonreel.core.process"
+
+local dir, scene
+setup(function()
+  dir = cluster.new("b\ndown-c\na\n")
+  scene = process.program():gsub("[^/]*$", "") .. "nvml_scene.so"
+end)
+teardown(function() dir:remove() end)
+
+local function ask(words, more)
+  local out, err, code = folder.moonreel(words:gsub("@", dir.path),
+    ("MOONREEL_RSH='%s/rsh' %s"):format(dir.path, more or ""))
+  return out, code, err
+end
+
+describe("commands about hosts", function()
+  it("show every host in the order of the file, and why one is missing", function()
+    for _, command in ipairs { "nodes", "clock", "health" } do
+      local out, code = ask(command .. " --hostfile @/hosts")
+      assert.equal(6, code, out)
+      assert.matches("\nb .*\na .*\nhost down%-c: it cannot be reached, exit code 255: connect to "
+        .. "host down%-c: No route to host\n$", out)
+      out, code = ask(command .. " --json --hostfile @/hosts")
+      local rows = json.decode(out)
+      assert.equal(6, code)
+      assert.same({ "b", "down-c", "a" }, { rows[1].host, rows[2].host, rows[3].host })
+      assert.is_not_nil(rows[1].answer)
+      assert.is_nil(rows[2].answer)
+      assert.matches("No route to host", rows[2].reason)
+      assert.equal(0, select(2, ask(command .. " --hostfile @/hosts --include a,b")))
+      assert.equal(0, select(2, ask(command)))
+    end
+    local _, code, err = ask "nodes --include a"
+    assert.equal(2, code)
+    assert.matches("choose among the hosts of %-%-hostfile", err)
+  end)
+
+  it("show GPUs with who uses them", function()
+    local nvml = ("MOONREEL_NVML='%s' NVML_SCENE='ecc=3'"):format(scene)
+    local out, code = ask("nodes", nvml)
+    assert.equal(0, code)
+    assert.matches("0 +NVIDIA H100.- 1.0 GiB of 80.0 GiB +123 W.- not ready: 3 uncorrected", out)
+    local rows = json.decode((ask("nodes --json", nvml)))
+    assert.equal(4242, rows[1].answer.gpus[1].processes[1].pid)
+    assert.is_false(rows[1].answer.ready)
+    assert.near(123.956, rows[1].answer.power.mean_w, 0.01)
+    rows = json.decode((ask("nodes --json", ("MOONREEL_NVML='%s' NVML_SCENE='alone lost=1'")
+      :format(scene))))
+    assert.matches("GPU is lost", rows[1].answer.gpus[2].hindrance)
+  end)
+
+  it("show links by what the system counts", function()
+    for name, value in pairs { ["net/eth0/operstate"] = "up", ["net/eth0/speed"] = "400",
+      ["net/eth0/statistics/rx_bytes"] = "1024", ["net/eth0/statistics/rx_errors"] = "2",
+      ["net/lo/operstate"] = "up", ["net/eth1/operstate"] = "down",
+      ["infiniband/mlx5_0/ports/1/state"] = "4: ACTIVE",
+      ["infiniband/mlx5_0/ports/1/counters/port_rcv_data"] = "256" } do
+      dir:write("sys/class/" .. name, value .. "\n")
+    end
+    local out, code = ask("health --json", ("MOONREEL_SYSFS='%s/sys'"):format(dir.path))
+    local found = json.decode(out)[1].answer
+    assert.equal(0, code)
+    assert.same({ name = "eth0", state = "up", speed_mbit = 400, received_bytes = 1024,
+      receive_errors = 2, fault = "2 errors" }, found.links[1])
+    assert.same({ "eth1", "down", 3 }, { found.links[2].name, found.links[2].state, #found.links })
+    assert.same({ "mlx5_0/1", "active", 1024 }, { found.links[3].name, found.links[3].state,
+      found.links[3].received_bytes })
+    assert.equal(0.5, found.score)
+  end)
+end)
+
+describe("clocks", function()
+  local function judged(change, service)
+    local list = {}
+    for i = 1, 4 do
+      list[i] = { sent_s = 100 + i, came_s = 100 + i + (i == 3 and 0.002 or 0.2), now_s = 7 + i,
+        service = service }
+      list[i].wall_s = (list[i].sent_s + list[i].came_s) / 2
+      change(list[i], i)
+    end
+    return clock.judge(list)
+  end
+
+  it("are judged by the quickest answer", function()
+    local found = judged(function(one) one.wall_s = one.wall_s + 0.04 end, "chrony")
+    assert.near(0.04, found.offset_s, 1e-9)
+    assert.near(0.001, found.bound_s, 1e-9)
+    assert.equal("ok", found.verdict)
+    assert.equal("no service", judged(function() end).verdict)
+    assert.equal("apart", judged(function(one) one.wall_s = one.wall_s - 0.06 end, "ntpd").verdict)
+    -- a bound as large as that says nothing
+    assert.equal("ok", judged(function(one)
+      one.sent_s, one.came_s = one.sent_s - 1, one.came_s + 1
+      one.wall_s = one.wall_s + 0.06
+    end, "ntpd").verdict)
+    local back = judged(function(one, i)
+      one.wall_s = one.wall_s - (i == 4 and 0.03 or 0)
+    end, "ntpd")
+    assert.equal("steps", back.verdict)
+    assert.near(-0.03, back.step_s, 1e-9)
+  end)
+end)
+
+describe("moonreel doctor --hostfile", function()
+  local function rows_of(words, more)
+    local out, code, err = ask(("doctor --json --outputs @/out %s"):format(words), more)
+    local found = {}
+    for _, row in ipairs(json.decode(out)) do
+      found[row.host .. " " .. row.what] = row
+    end
+    return found, code, err
+  end
+
+  it("finds what hosts do not share, by host", function()
+    dir:write("both", "b addr=127.0.0.1\na\n")
+    dir:write("recipe.lua", "return recipe.extend('tiny/demo') {}")
+    local rows, code, err = rows_of("--hostfile @/both @/recipe.lua")
+    assert.equal(0, code, err)
+    for _, what in ipairs { "b recipe", "a recipe", "b store", "a store", "b checks",
+      "all links" } do
+      assert.equal("ok", rows[what] and rows[what].state, what)
+    end
+    assert.matches("GB/s per host", rows["all links"].text)
+    assert.equal("note", rows["a clock"].state)
+  end)
+
+  it("names a host with another recipe, and one that is not there", function()
+    -- the remote shell of host a stands in another folder's place
+    local rsh = require("moonreel.core.base").read_file(dir.path .. "/rsh")
+    dir:write("other.lua", "return recipe.extend('tiny/demo') { lr = 1e-5 }")
+    dir:write("rsh", (rsh:gsub('exec "%$@"', function(exec)
+      return ("[ $host = a ] && exec unshare -Urm sh -c 'mount --bind %s/other.lua %s/recipe.lua "
+        .. "&& exec \"$@\"' sh \"$@\"\n"):format(dir.path, dir.path) .. exec
+    end)))
+    os.execute("chmod +x '" .. dir.path .. "/rsh'")
+    local rows, code = rows_of("--hostfile @/both @/recipe.lua")
+    dir:write("rsh", rsh)
+    os.execute("chmod +x '" .. dir.path .. "/rsh'")
+    if rows["a recipe"].text:match("unshare") then
+      return pending "no namespaces here"
+    end
+    assert.equal(1, code)
+    assert.equal("ok", rows["b recipe"].state)
+    assert.matches("other files", rows["a recipe"].text)
+    rows, code = rows_of "--hostfile @/hosts"
+    assert.equal(6, code)
+    assert.matches("No route to host", rows["down-c host"].text)
+    assert.is_nil(rows["down-c clock"])
+  end)
+end)
