@@ -3,6 +3,7 @@
 -- list: spec/core/data/quarantine.c; decoders that crash: isolated_spec.lua.
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
+local derive = require "moonreel.data.derive"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 
@@ -52,14 +53,14 @@ local data, json = require "moonreel.data", require "moonreel.core.json"
 local world = %d > 1 and require("moonreel.comm").world() or nil
 local team = world and require("moonreel.comm.team").new(world)
 local rank, size = team and team.rank or 0, team and team.size or 1
-local loader = data.loader { index = data.open(%q), epochs = 2, threads = 2, quarantine = %q,
+local loader = data.loader { %s, epochs = 2, threads = 2, quarantine = %q,
   seed = 5, deadline_s = 5, part = rank, parts = size,
   resolutions = { tiny = { pixels = 1024, aspects = { ["1.00"] = { 32, 32 } } } },
   bucket_config = { tiny = { [4] = { 1.0, 2 } } } }
 local ids, weights = json.array(), { 0, 0 }
 for batch in function() return loader:next() end do
   for i = 1, batch.n do
-    ids[#ids + 1] = ("%%d:%%d"):format(batch.epoch, batch.ids[i])
+    ids[#ids + 1] = ("%%d:%%d:%%d"):format(batch.epoch, batch.source, batch.ids[i])
     weights[batch.epoch + 1] = weights[batch.epoch + 1] + (batch.other and 0 or batch.weights[i])
   end
   if batch.last and team then
@@ -73,9 +74,21 @@ io.stdout:write(json.encode { ids = ids, weights = json.array(weights), state = 
   "\n")
 ]]
 
-local function epochs(ranks)
-  local list = ("%s/of%d.jsonl"):format(place.path, ranks)
-  local file = place:write("epochs.lua", script:format(ranks, place.path .. "/all.mrx", list))
+-- the events of a list without what differs between runs
+local function events_of(list)
+  local events = {}
+  for line in base.read_file(list):gmatch("[^\n]+") do
+    local e = json.decode(line)
+    events[#events + 1] = ("%d %s %d %d %s"):format(e.row, e.class, e.attempt, e.epoch,
+      e.source or "")
+  end
+  table.sort(events)
+  return events
+end
+
+local function epochs(ranks, from)
+  local list = ("%s/%s-of%d.jsonl"):format(place.path, from:match("^%a+"), ranks)
+  local file = place:write("epochs.lua", script:format(ranks, from, list))
   local out, err, code = folder.moonreel((ranks > 1 and ("-n %d "):format(ranks) or "") .. file)
   assert.equal(0, code, err)
   local told = {}
@@ -83,20 +96,15 @@ local function epochs(ranks)
     told[#told + 1] = json.decode(line)
   end
   assert.equal(ranks, #told, out)
-  local events = {}
-  for line in base.read_file(list):gmatch("[^\n]+") do
-    local e = json.decode(line)
-    events[#events + 1] = ("%d %s %d %d"):format(e.row, e.class, e.attempt, e.epoch)
-  end
-  table.sort(events)
-  return told, events
+  return told, events_of(list)
 end
 
 describe("faults of every kind", function()
   local one, events
+  local function whole() return ("index = data.open(%q)"):format(place.path .. "/all.mrx") end
 
   it("cost their samples alone, and each sample is accounted for", function()
-    one, events = epochs(1)
+    one, events = epochs(1, whole())
     one = one[1]
     local seen, count = {}, { 0, 0 }
     for _, id in ipairs(one.ids) do
@@ -109,7 +117,7 @@ describe("faults of every kind", function()
     -- what will never be good is left out after the first epoch, a file that may come back is not
     local classes = {}
     for _, event in ipairs(events) do
-      local row, class, _, epoch = event:match("^(%d+) (%S+) (%d+) (%d+)$")
+      local row, class, _, epoch = event:match("^(%d+) (%S+) (%d+) (%d+) $")
       if epoch == "0" then
         classes[tonumber(row) + 1] = class
       end
@@ -125,7 +133,7 @@ describe("faults of every kind", function()
   end)
 
   it("lead four ranks to the same decisions as one", function()
-    local four, lines = epochs(4)
+    local four, lines = epochs(4, whole())
     local weights = { 0, 0 }
     for _, told in ipairs(four) do
       assert.same(one.ids, told.ids)
@@ -136,5 +144,47 @@ describe("faults of every kind", function()
     end
     assert.same(one.weights, weights)
     assert.same(events, lines)
+  end)
+
+  it("are told apart by source, each with epochs of its own, on one rank and on four", function()
+    local all <close> = data.open(place.path .. "/all.mrx")
+    local words = {}
+    for name, keep in pairs { few = function(i) return i <= 10 end,
+      rest = function(i) return i > 10 end } do
+      derive.run { output = place.path .. "/" .. name .. ".mrx", from = { all }, made = "filter",
+        choose = function(_, _, i) return keep(i), "elsewhere" end }
+      words[#words + 1] = ("{ name = %q, index = data.open(%q), epochs = 2 }"):format(name,
+        place.path .. "/" .. name .. ".mrx")
+    end
+    table.sort(words)
+    local from = "sources = { " .. table.concat(words, ", ") .. " }"
+    local alone, lines = epochs(1, from)
+    alone = alone[1]
+    local seen, count = {}, {}
+    for _, id in ipairs(alone.ids) do
+      assert.is_nil(seen[id])
+      seen[id] = true
+      local epoch = id:match("^%d+:%d+")
+      count[epoch] = (count[epoch] or 0) + 1
+    end
+    assert.same({ CLIPS - BAD, CLIPS - BAD }, alone.weights)
+    assert.same({ 10, 20 }, { count["0:1"], count["0:2"] })
+    assert.equal(one and #one.ids, #alone.ids)
+    local of = { few = 0, rest = 0 }
+    for _, event in ipairs(lines) do
+      of[event:match("%a+$")] = of[event:match("%a+$")] + 1
+    end
+    assert.is_true(of.few > 0 and of.rest > 0)
+    local four, by_four = epochs(4, from)
+    local weights = { 0, 0 }
+    for _, told in ipairs(four) do
+      assert.same(alone.ids, told.ids)
+      assert.equal(alone.state, told.state)
+      for e = 1, 2 do
+        weights[e] = weights[e] + told.weights[e]
+      end
+    end
+    assert.same(alone.weights, weights)
+    assert.same(lines, by_four)
   end)
 end)
