@@ -101,23 +101,44 @@ end
 
 local EPOCHS = 10  -- that are counted one by one; later ones differ by a little
 
--- what becomes of the samples of the index in the first epochs; nil without one
+-- the sources of a recipe, or the index of --data, opened; nil when one of them is not there
+local function open_sources(settings, options, kept)
+  local base, sources = require "moonreel.core.base", require "moonreel.settings.sources"
+  local list = options.data and { { name = "", path = options.data } } or sources.of(settings)
+  for _, source in ipairs(list) do
+    local index, input = require("moonreel.trainer.samples").index_of(source.path)
+    if not options.data and (input or not base.exists(index)) then
+      return nil
+    elseif input then
+      require("moonreel.recipe.fault").usage("--data %s: no index %s; try: moonreel data ingest %s "
+        .. "%s", source.path, index, source.path, index)
+    end
+    source.index = require("moonreel.data").open(index)
+    kept[#kept + 1] = source.index
+    require("moonreel.data.place").pick(source)
+  end
+  return list[1] and list
+end
+
+-- what becomes of the samples in the first epochs; nil without an index
 local function surveys_of(settings, options)
-  local base, path = require "moonreel.core.base", options.data or settings.dataset.data_path
-  local index, input
-  if path then
-    index, input = require("moonreel.trainer.samples").index_of(path)
-  end
-  if not path or not options.data and (input or not base.exists(index)) then
+  local kept <close> = setmetatable({}, { __close = function(all)
+    for _, index in ipairs(all) do
+      index:close()
+    end
+  end })
+  local list = open_sources(settings, options, kept)
+  if not list then
     return nil
-  elseif input then
-    require("moonreel.recipe.fault").usage("--data %s: no index %s; try: moonreel data ingest %s "
-      .. "%s", path, index, path, index)
   end
-  local opened <close> = require("moonreel.data").open(index)
   local surveys = {}
   for epoch = 1, math.max(1, math.min(EPOCHS, settings.epochs)) do
-    surveys[epoch] = require("moonreel.plan").survey(settings, opened, epoch - 1)
+    local each = {}
+    for i, source in ipairs(list) do
+      each[i] = require("moonreel.plan").survey(settings, source.index, epoch - 1, source.members)
+    end
+    surveys[epoch] = #each == 1 and each[1]
+      or require("moonreel.settings.sources").together(list, each)
   end
   return surveys
 end

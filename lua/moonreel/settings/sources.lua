@@ -176,4 +176,94 @@ function sources.of(settings)
   return list
 end
 
+-- ---- what becomes of shares ----
+
+local function weight_at(weights, x)
+  if not weights or #weights == 0 then
+    return 1
+  end
+  local before
+  for _, row in ipairs(weights) do
+    if row[1] > x then
+      return before and before[2] + (x - before[1]) / (row[1] - before[1]) * (row[2] - before[2])
+        or row[2]
+    end
+    before = row
+  end
+  return before[2]
+end
+
+local STEPS = 2000 -- in which a pass is looked at
+
+--- How often each source is gone through until all of them have been, once where it is not drawn
+-- again, and none where its share ends before.
+---@param list table[]      of sources.of
+---@param samples integer[] of an epoch of each
+---@return number[] passes
+function sources.passes(list, samples)
+  local taken, passes, total = {}, {}, 0
+  for i, n in ipairs(samples) do
+    taken[i], total = 0, total + n
+  end
+  local dx, x = math.max(total / STEPS, 1), 0
+  for _ = 1, STEPS * 100 do
+    local weights, sum, open = {}, 0, false
+    for i, s in ipairs(list) do
+      local ended = s.epochs and s.epochs > 0 and taken[i] >= s.epochs * samples[i]
+      weights[i] = ended and 0 or weight_at(s.weights, x)
+      sum = sum + weights[i]
+      open = open or weights[i] > 0 and taken[i] < samples[i]
+    end
+    if not open then
+      break
+    end
+    for i in ipairs(list) do
+      taken[i] = taken[i] + weights[i] / sum * dx
+    end
+    x = x + dx
+  end
+  for i, n in ipairs(samples) do
+    passes[i] = n > 0 and taken[i] / n or 0
+  end
+  return passes
+end
+
+--- What is drawn of several sources until all have been gone through, as the survey of one.
+---@param list table[]
+---@param surveys table[]  of an epoch of each: {index, rows, buckets, dropped}
+---@return table survey
+function sources.together(list, surveys)
+  local samples, by, out = {}, {}, { rows = 0, buckets = {}, dropped = {} }
+  for i, survey in ipairs(surveys) do
+    samples[i] = 0
+    for _, b in ipairs(survey.buckets) do
+      samples[i] = samples[i] + b.samples
+    end
+  end
+  local names, passes = {}, sources.passes(list, samples)
+  for i, survey in ipairs(surveys) do
+    names[i] = ("%s (%.3g times)"):format(list[i].name, passes[i])
+    out.rows = out.rows + survey.rows
+    for _, b in ipairs(survey.buckets) do
+      local key = ("%s %d %d %d"):format(b.resolution, b.frames, b.height, b.width)
+      local n = math.floor(b.samples * passes[i] + 0.5)
+      if by[key] then
+        by[key].samples = by[key].samples + n
+      elseif n > 0 then
+        b.samples, by[key] = n, b
+        out.buckets[#out.buckets + 1] = b
+      end
+    end
+    for _, one in ipairs(survey.dropped) do
+      if by[one.why] then
+        by[one.why].rows = by[one.why].rows + one.rows
+      else
+        by[one.why], out.dropped[#out.dropped + 1] = one, one
+      end
+    end
+  end
+  out.index = table.concat(names, ", ")
+  return out
+end
+
 return sources

@@ -94,4 +94,38 @@ describe("settings.sources", function()
       assert.matches("%.lua:4", tostring(problem))
     end
   end)
+
+  it("knows how often each is gone through until all have been", function()
+    local function passes(dataset, ...)
+      local out = {}
+      for i, n in ipairs(sources.passes(sources.of(bake(dataset)), { ... })) do
+        out[i] = math.floor(n * 20 + 0.5) / 20
+      end
+      return out
+    end
+    local two = [[sources = { a = { data_path = "a.mrx", weight = %s },
+      b = { data_path = "b.mrx" %s } } %s]]
+    assert.same({ 3, 1 }, passes(two:format("3", "", ""), 1000, 1000))
+    assert.same({ 1, 1 }, passes(two:format("3", "", ""), 3000, 1000))
+    assert.same({ 1, 6 }, passes(two:format("1", "", ""), 6000, 1000))
+    assert.same({ 1, 2 }, passes(two:format("1", ", epochs = 2", ""), 6000, 1000))
+    -- one of which only a first phase has something
+    local half = two:format("1", "", ", phases = { { samples = 1000 }, { weights = { b = 0 }, "
+      .. "blend = 0 } }")
+    assert.same({ 1, 0.5 }, passes(half, 3000, 1000))
+  end)
+
+  it("counts the samples of several as those of one", function()
+    local list = sources.of(bake [[sources = { a = { data_path = "a.mrx" },
+      b = { data_path = "b.mrx" } }]])
+    local function bucket(n)
+      return { resolution = "144p", frames = 51, height = 144, width = 144, samples = n }
+    end
+    local all = sources.together(list, {
+      { rows = 1100, buckets = { bucket(1000) }, dropped = { { why = "small", rows = 100 } } },
+      { rows = 510, buckets = { bucket(500) }, dropped = { { why = "small", rows = 10 } } } })
+    assert.same({ 1610, 1, 110, 1 }, { all.rows, #all.buckets, all.dropped[1].rows, #all.dropped })
+    assert.is_true(math.abs(all.buckets[1].samples - 2000) <= 4, all.buckets[1].samples)
+    assert.equal("a (1 times), b (2 times)", all.index)
+  end)
 end)
