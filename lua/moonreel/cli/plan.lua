@@ -26,7 +26,8 @@ local command = {
       .. "0.001x2" },
     { "--check", "do the recipes, or all that ship, fit on each of --gpus 1,8,192? exit 5 when "
       .. "not" },
-    { "--published", "published runs: their numbers beside ours, with the margin and the source" },
+    { "--published", "published runs and closed forms: their numbers beside those of our models "
+      .. "and graphs, with the margin and the source" },
   },
   details = "Exit 5 when a bucket does not fit, or a published number lies outside its margin.",
 }
@@ -44,7 +45,9 @@ local function print_published(options)
     { key = "high", title = "to", right = true, format = number },
     { key = "ok", title = "within", format = function(ok) return ok and "yes" or "NO" end },
   }
-  local rows = require("moonreel.plan.published").rows()
+  local rows, formulas = require("moonreel.plan.published").rows(),
+    require("moonreel.bench.formulas").rows()
+  table.move(formulas, 1, #formulas, #rows + 1, rows)
   printer.print(columns, rows, options)
   local outside, sources = 0, {}
   for _, row in ipairs(rows) do

@@ -132,6 +132,8 @@ end
 
 --- T5 v1.1 XXL, its encoder: 24 layers of width 4096, feed-forward 10240, 32,128 rows of text.
 closed.t5 = { parameters = 24 * (4 * 4096 ^ 2 + 3 * 4096 * 10240 + 2 * 4096) + 32128 * 4096 + 4096
-  + 32 * 64 }
+  + 32 * 64,
+  -- of them in products: all but the table of words, biases and norms
+  products = 24 * (4 * 4096 ^ 2 + 3 * 4096 * 10240) }
 
 return closed

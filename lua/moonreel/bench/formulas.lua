@@ -1,0 +1,105 @@
+--- Graphs beside the closed forms of their models: operations, kept bytes, parameters.
+-- Ref: reference plan 2 to 5.
+-- @module moonreel.bench.formulas
+local closed = require "moonreel.plan.closed"
+local compiled = require "moonreel.plan.compiled"
+local mesh = require "moonreel.plan.mesh"
+local mmdit = require "moonreel.bench.mmdit"
+local plan = require "moonreel.plan"
+local settings = require "moonreel.settings"
+local work = require "moonreel.plan.work"
+
+local formulas = {}
+
+local NEAR = 0.1  -- of the formula: how far a graph may lie from it
+local SHAPES = "closed forms of the models' shapes (lua/moonreel/plan/closed.lua)"
+
+-- rows as moonreel.plan.published has them: the formula stands where a published number would
+local function row(rows, run, what, formula, graph, low, high)
+  low, high = low or formula * (1 - NEAR), high or formula * (1 + NEAR)
+  rows[#rows + 1] = { run = run, what = what, published = formula, planned = graph, low = low,
+    high = high, ok = low <= graph and graph <= high, source = SHAPES }
+end
+
+-- Of a token where no block is recomputed: what eager kernels keep, above which no graph may lie,
+-- and below it what kernels would that do norms, modulation and GELU again in their gradients.
+local function row_of_token(rows, run, eager, fused, graph)
+  row(rows, run, "kB of a token, no block recomputed", eager / 1e3, graph / 1e3, fused / 1e3,
+    eager / 1e3)
+end
+
+-- buckets of the reproduction: resolution, frames, batch; GB of a rank by the reference's sum
+local BUCKETS = { { "144p", 51, 51, 43 }, { "144p", 1, 475, 34 }, { "240p", 51, 20, 46 },
+  { "360p", 51, 8, 43 }, { "720p", 1, 36, 48 } }
+
+-- bytes that blocks keep for the backward pass
+local function kept(b)
+  local bytes = 0
+  for _, one in ipairs(b.live) do
+    local block = one.block:match "^%a+_blocks$"
+    bytes = bytes + (block and one.purpose == "kept" and one.bytes or 0)
+  end
+  return bytes
+end
+
+-- the plan of one bucket of a stage
+local function planned(of, cache, b, ...)
+  local s = settings.bake("opensora-1.2/lambda/stage1", { ...,
+    ("bucket_config=recipe.replace{['%s'] = {[%d] = {1.0, %d}}}"):format(table.unpack(b)) })
+  return plan.of(s, { mesh = of, compiled = cache }), s
+end
+
+local function stdit3(rows)
+  local run, of = "STDiT3-XL/2 on 192 H100", mesh.parse "24x8xH100"
+  local cache <close> = compiled.new(of.machine)
+  for i, b in ipairs(BUCKETS) do
+    -- as the reference: of a block that recomputes only the input is kept
+    local p, s = planned(of, cache, b, "grad_ckpt_keep_attention=false")
+    local got = p.largest
+    local shape = closed.stdit3_shape(got.height, got.width, got.frames, got.batch)
+    local name = ("%s, %d frames, batch %d"):format(table.unpack(b))
+    row(rows, run, "TFLOP of a step, " .. name, closed.stdit3_operations(shape) / 1e12,
+      got.useful / 1e12)
+    row(rows, run, "GB that recomputed blocks keep, " .. name, closed.stdit3_kept(shape) / 1e9,
+      kept(got) / 1e9)
+    row(rows, run, "GB in all, " .. name, b[4], got.total / 1e9)
+    if i == 1 then
+      row(rows, run, "G parameters", closed.stdit3.parameters / 1e9, p.parameters / 1e9)
+      local prog, runs = cache:of(s).encoders.captions(1)
+      row(rows, "T5 XXL", "TFLOP of a caption of 300 tokens",
+        2 * closed.t5.products * 300 / 1e12, runs * work.useful(prog:times()) / 1e12)
+    end
+  end
+  local one = planned(of, cache, { "144p", 51, 4 }, "grad_checkpoint=false").largest
+  local m = closed.stdit3
+  row_of_token(rows, run, 52 * m.width * m.blocks, 32 * m.width * m.blocks, kept(one) / one.tokens)
+end
+
+local function mmdit_graphs(rows)
+  local run = "the MMDiT's shapes"
+  local function graph(s, batch, again) return mmdit.plan(batch, s.tokens - mmdit.text, again) end
+  for _, b in ipairs { { 256, 129, 3 }, { 768, 129, 2 } } do
+    local s = closed.mmdit_shape(table.unpack(b))
+    local got = graph(s, b[3], true)
+    row(rows, run, ("PFLOP of a step, %d px, %d frames, batch %d"):format(table.unpack(b)),
+      closed.mmdit_operations(s) / 1e15, got.useful / 1e15)
+    if b[1] == 256 then
+      row(rows, run, "G parameters", closed.mmdit.parameters / 1e9, got.parameters / 1e9)
+    end
+  end
+  local m, few, many = closed.mmdit, 4096, 8192
+  row_of_token(rows, run, m.width * (46 * m.double + 38 * m.single),
+    m.width * (28 * m.double + 22 * m.single),
+    (mmdit.plan(1, many, false).arena - mmdit.plan(1, few, false).arena) / (many - few))
+end
+
+--- Every formula beside its graph.
+---@return moonreel.plan.Published[]
+function formulas.rows()
+  local rows = {}
+  stdit3(rows)
+  mmdit_graphs(rows)
+  return rows
+end
+
+return formulas

@@ -1,0 +1,29 @@
+--- Closed forms and the graphs that train say the same; a formula that is off does not pass.
+local closed = require "moonreel.plan.closed"
+local formulas = require "moonreel.bench.formulas"
+
+describe("formulas beside graphs", function()
+  it("agree within a tenth: operations, kept bytes, bytes of a rank, parameters", function()
+    local rows, kinds = formulas.rows(), {}
+    for _, row in ipairs(rows) do
+      assert.is_true(row.ok, ("%s, %s: %g not in %g..%g"):format(row.run, row.what, row.planned,
+        row.low, row.high))
+      local kind = row.what:match "^%S+ [^,]*"
+      kinds[kind] = (kinds[kind] or 0) + 1
+    end
+    assert.same({ ["TFLOP of a step"] = 5, ["GB that recomputed blocks keep"] = 5,
+      ["GB in all"] = 5, ["G parameters"] = 2, ["PFLOP of a step"] = 2,
+      ["TFLOP of a caption of 300 tokens"] = 1, ["kB of a token"] = 2 }, kinds)
+  end)
+
+  it("do not where a formula counts a fifth too much", function()
+    local was = closed.stdit3_operations
+    finally(function() closed.stdit3_operations = was end)
+    closed.stdit3_operations = function(s) return 1.2 * was(s) end
+    local missed = 0
+    for _, row in ipairs(formulas.rows()) do
+      missed = missed + (row.ok and 0 or 1)
+    end
+    assert.equal(5, missed)
+  end)
+end)
