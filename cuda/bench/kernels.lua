@@ -1,0 +1,168 @@
+-- moonreel cuda/bench/kernels.lua DEVICE [small]: single ops at the sizes of `moonreel bench
+-- kernels` on a device. All results are near the CPU's, on inputs drawn afresh and with poisoned
+-- outputs, and have the same bits in two runs; the time is that of events, beside the device's own
+-- copies and products. `small`: a sixteenth of the sizes, for the emulated GPU, where times say
+-- nothing. Exit 1 when a number is wrong.
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local kernels = require "moonreel.bench.kernels"
+
+local RUNS, TOLERANCE = 7, 1e-2 -- bf16 is rounded to 8 bits on both sides
+
+local name, small = ...
+small = small == "small"
+local seed = math.tointeger(os.getenv("MOONREEL_SEED")) or base.wall_s() // 1 | 0
+local cpu <close> = E.device("cpu")
+local device <close> = E.device(name or "cuda")
+
+-- a program of one graph that `build` fills, its inputs set
+local function program(on, build, set)
+  local g = G.graph()
+  build(g)
+  g:finish()
+  local run = E.new(on, nil, {poison = true})
+  local prog = run:compile(g)
+  for key, tensor in pairs(set) do
+    prog:set(key, tensor)
+  end
+  return prog, run, g:outputs()
+end
+
+-- run it; all its results by name
+local function results(on, build, set)
+  local prog, run, names = program(on, build, set)
+  local _ <close> = run
+  prog:run()
+  run:sync()
+  local list = {}
+  for _, key in ipairs(names) do
+    list[key] = prog:get(key)
+  end
+  return list
+end
+
+local drawn = 0
+local function normal(dtype, dims)
+  drawn = drawn + 1
+  if #dims == 1 then
+    local values = {}
+    for i = 1, dims[1] do
+      values[i] = base.random_normal(seed, "kernels", drawn, 0, i - 1)
+    end
+    return T.from(dims, values, dtype)
+  end
+  local keys = {}
+  for i = 1, dims[1] do
+    keys[i] = i
+  end
+  return results(cpu, function(g)
+    local x = G.op("random_normal", {g:input("seed", "i64", {1}), g:input("keys", "i64", {dims[1]}),
+      g:input("epoch", "i32", {1})}, {dims = table.move(dims, 2, #dims, 1, {})})
+    g:output("x", dtype == "f32" and x or (G.op("cast", {x}, {dtype = dtype})))
+  end, {seed = T.from({1}, {seed}, "i64"), keys = T.from({dims[1]}, keys, "i64"),
+    epoch = T.from({1}, {drawn}, "i32")}).x
+end
+
+-- |a - b| / |b|, on the CPU
+local function distance(a, b)
+  local sums = results(cpu, function(g)
+    local x, y = g:input("a", a.dtype, a.shape), g:input("b", b.dtype, b.shape)
+    if a.dtype ~= "f32" then
+      x, y = G.op("cast", {x}, {dtype = "f32"}), G.op("cast", {y}, {dtype = "f32"})
+    end
+    local d, axes = G.op("sub", {x, y}), {}
+    for i = 1, #a.shape do
+      axes[i] = i - 1
+    end
+    g:output("off", (G.op("sum", {(G.op("mul", {d, d}))}, {axes = axes})))
+    g:output("size", (G.op("sum", {(G.op("mul", {y, y}))}, {axes = axes})))
+  end, {a = a, b = b})
+  return math.sqrt(sums.off:item() / sums.size:item())
+end
+
+-- the largest of all results
+local function distances(a, b)
+  local most = 0
+  for key, want in pairs(b) do
+    local off = distance(a[key], want)
+    most = off <= most and most or off -- what is no number stays
+  end
+  return most
+end
+
+local function shrunk(dims)
+  for i = 1, small and #dims or 0 do
+    dims[i] = dims[i] % 16 == 0 and dims[i] // 16 or dims[i]
+  end
+  return dims
+end
+
+-- seconds of the op by events, the median of runs, and what it costs
+local function timed(build, set, op)
+  local prog, run = program(device, build, set)
+  local _ <close> = run
+  local list, cost = {}, nil
+  prog:time(true)
+  for i = 1, small and 1 or RUNS do
+    prog:run()
+    run:sync()
+    for _, row in ipairs(prog:times()) do
+      if row.op == op then
+        list[i], cost = row.seconds, row
+      end
+    end
+  end
+  table.sort(list)
+  return list[#list // 2 + 1], cost
+end
+
+local function of_row(row)
+  local set, specs = {}, {}
+  for i, spec in ipairs(row.inputs) do
+    if spec then
+      specs[i] = {spec[1] == "" and "bf16" or spec[1], shrunk(table.move(spec, 2, #spec, 1, {}))}
+      set["in" .. i] = normal(table.unpack(specs[i]))
+    end
+  end
+  return function(g)
+    local args = {}
+    for i = 1, #row.inputs do
+      args[i] = specs[i] and g:input("in" .. i, table.unpack(specs[i])) or false
+    end
+    for i, y in ipairs{G.op(row.op, args, {})} do
+      g:output("y" .. i, y)
+    end
+  end, set
+end
+
+-- bytes a second of a copy, operations a second of a product
+local function ceiling(op, inputs, what)
+  local build, set = of_row{op = op, inputs = inputs}
+  local seconds, cost = timed(build, set, op)
+  return cost[what] / seconds
+end
+
+local bad = 0
+local peak = {bytes = ceiling("copy", {{"", 4096, 16384}}, "bytes"),
+  flop = ceiling("linear", {{"", 8192, 8192}, {"", 8192, 8192}}, "flop")}
+print(("%s, seed %d: copies %.0f GB/s, products %.0f TFLOP/s"):format(name or "cuda", seed,
+  peak.bytes / 1e9, peak.flop / 1e12))
+print(("%-26s %-18s %9s %5s %9s %9s %9s %6s"):format("op", "first input", "error", "bits", "us",
+  "GB/s", "TFLOP/s", "share"))
+for _, row in ipairs(kernels.rows) do
+  local build, set = of_row(row)
+  local want, got = results(cpu, build, set), results(device, build, set)
+  local off, same = distances(got, want), distances(results(device, build, set), got) == 0
+  local good = off <= TOLERANCE and same
+  local seconds, cost = timed(build, set, row.op)
+  bad = bad + (good and 0 or 1)
+  print(("%-26s %-18s %9.2g %5s %9.1f %9.0f %9.1f %5.0f%%%s"):format(row.op,
+    table.concat(set.in1.shape, " "), off, same and "same" or "DIFF", seconds * 1e6,
+    cost.bytes / seconds / 1e9, cost.flop / seconds / 1e12,
+    100 * cost[row.limit] / seconds / peak[row.limit], good and "" or "  WRONG"))
+end
+if bad > 0 then
+  error(("%d of %d rows are wrong"):format(bad, #kernels.rows), 0)
+end

@@ -1,0 +1,29 @@
+--- What cuda/bench/verify runs on a GPU, tried on the emulated one.
+-- Covers: cuda/bench/kernels.lua cuda/bench/step.lua
+local base = require "moonreel.core.base"
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
+
+-- sanitizers build no emulated GPU
+local built = base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so")))
+local describe_built = built and describe or pending
+
+describe_built("cuda/bench", function()
+  it("compares ops with the CPU's, and two runs with each other", function()
+    local out, err, code = folder.moonreel("cuda/bench/kernels.lua cudaemu small")
+    assert.equal(0, code, out .. err)
+    local rows = select(2, out:gsub(" same ", ""))
+    assert.equal(#require("moonreel.bench.kernels").rows, rows)
+    assert.is_nil(out:find("WRONG", 1, true))
+  end)
+
+  it("takes a step of the model, and tells what is lost with the GPU", function()
+    local out, err, code = folder.moonreel("cuda/bench/step.lua cudaemu small")
+    assert.equal(0, code, out .. err)
+    assert.matches("\nsmall +[%d.]+ +[%d.]+ +%d+%% +[%d.]+ +[%d.]+\n", out)
+    out, err, code = folder.moonreel("cuda/bench/step.lua cudaemu small",
+      "MOONREEL_CUDAEMU=fail=60,error=214")
+    assert.not_equal(0, code)
+    assert.matches("uncorrectable ECC error", out .. err)
+  end)
+end)
