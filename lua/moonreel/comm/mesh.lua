@@ -95,6 +95,23 @@ function mesh.shape(settings, ranks, heads, here, shared)
   return { heads = exchange, inner = inner, outer = circle // inner }
 end
 
+--- Bytes that one rank sends in one attention over shared tokens, forward and backward, of bf16:
+-- q, k, v and the result for heads; k and v around circles, once each way, and their gradients in
+-- f32, which come home. Ref: reference parallelism 5 and 6.
+---@param shape table     heads, inner, outer
+---@param tokens integer  of all samples and ranks
+---@param width integer   of a token
+---@return number near    between ranks that exchange heads, and within circles
+---@return number far     between circles
+function mesh.bytes(shape, tokens, width)
+  local heads, inner, outer = shape.heads, shape.inner, shape.outer
+  local here = tokens * width / (heads * inner * outer)
+  local function circle(ranks, turns)
+    return ranks > 1 and turns * (2 * (ranks - 1) * 4 + ranks * 8) * here or 0
+  end
+  return 2 * 8 * here * (heads - 1) / heads + circle(inner, outer), circle(outer, 1)
+end
+
 --- The ranks of a team, laid out as settings say. Collective.
 ---@param settings table
 ---@param team mr.Team

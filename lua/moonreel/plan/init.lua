@@ -214,12 +214,18 @@ local function slowest_of(ranks)
   return known_slowest[ranks]
 end
 
--- Exchanges of attention over ranks that share tokens, forward and backward, inside a node: of q,
--- k, v and the result, in each pair of blocks. Ref: reference parallelism 5.
-local function exchange_s(mesh, models, tokens)
-  local ranks, config = mesh.sequence, models.pipe.model.config
-  return ranks == 1 and 0 or 2 * config.depth * 8 * tokens * config.hidden_size / ranks
-    * (ranks - 1) / ranks / mesh.machine.node.link
+-- Exchanges of attention over ranks that share tokens, forward and backward, in each pair of
+-- blocks: their seconds and the bytes that a rank sends. Ref: reference parallelism 5 and 6.
+local function exchange_of(settings, mesh, models, tokens)
+  local config = models.pipe.model.config
+  if mesh.sequence == 1 then
+    return 0, 0
+  end
+  local near, far = mesh:exchange(settings, config.num_heads, tokens, config.hidden_size)
+  local m = mesh.machine
+  local seconds = near / m.node.link
+    + (far > 0 and far * mesh.gpus / m.network.cards / m.network.card or 0)
+  return config.depth * seconds, config.depth * (near + far)
 end
 
 -- an optimizer step over all ranks: micro-steps, what communication adds, update
@@ -234,7 +240,7 @@ local function seconds_of(settings, mesh, models, step, tokens)
     s[part] = step.parts[part] / share
   end
   local backward = s.backward + s.recompute
-  s.exchange = exchange_s(mesh, models, tokens)
+  s.exchange, s.exchange_bytes = exchange_of(settings, mesh, models, tokens)
   s.micro = s.encode + s.forward + backward + s.exchange
   s.update = models.update.seconds * mesh:share("state")
   s.input = m.cpu and 0 or step.memory.inputs / m.host.pcie

@@ -121,6 +121,17 @@ function Mesh:check(settings, heads)
   layout.shape(settings, self.ranks, heads, self.gpus, self.sequence)
 end
 
+--- Bytes that a rank sends in one attention over tokens that ranks share, forward and backward.
+---@param settings table  how they share them
+---@param heads integer
+---@param tokens integer  of all samples and ranks
+---@param width integer
+---@return number near, number far  as moonreel.comm.mesh tells them
+function Mesh:exchange(settings, heads, tokens, width)
+  return layout.bytes(layout.shape(settings, self.ranks, heads, self.gpus, self.sequence), tokens,
+    width)
+end
+
 --- The share that one rank holds of weights, gradients and the rest of an optimizer's state.
 ---@param kind string  "weights", "gradients", "state"
 ---@return number

@@ -108,6 +108,10 @@ local function bucket_columns(p)
         format = show.seconds }
     end
   end
+  if p.mesh.sequence > 1 then
+    columns[#columns + 1] = { key = "exchange_bytes", title = "sent for attention", right = true,
+      format = size }
+  end
   columns[#columns + 1] = { key = "decode_cores", title = "decode cores", right = true,
     format = function(v) return ("%.1f"):format(v) end }
   columns[#columns + 1] = { key = "share_of_peak", title = "of peak", right = true,

@@ -62,6 +62,22 @@ describe("a mesh", function()
     assert.equal(2, eight:with { sequence = 4 }.data)
   end)
 
+  it("knows the bytes that ranks send for tokens which they share", function()
+    local s, sixteen = demo(), mesh.parse("2x8xH100"):with { sequence = 16 }
+    local ring = demo("plugin_config.sequence_parallelism_mode=ring_attn")
+    local both = demo("plugin_config.ulysses_size=4")
+    local tokens, width = 4096, 64
+    local all = tokens * width
+    -- 8 B S h / P x (P - 1) / P, forward and as much backward
+    assert.same({ 2 * 8 * all / 16 * 15 / 16, 0 }, { sixteen:exchange(s, 16, tokens, width) })
+    local eight = mesh.parse("8xH100"):with { sequence = 8 }
+    -- 4 B S h (P - 1) / P twice, and 8 B S h
+    assert.same({ 2 * 4 * all * 7 / 8 + 8 * all, 0 }, { eight:exchange(ring, 16, tokens, width) })
+    -- heads by 4 within nodes, whose pairs are circles, two of which pass theirs on
+    assert.same({ 2 * 8 * all / 16 * 3 / 4 + 2 * (2 * 4 + 2 * 8) * all / 16,
+      (2 * 4 + 2 * 8) * all / 16 }, { sixteen:exchange(both, 16, tokens, width) })
+  end)
+
   it("takes its stage from the recipe, or says what is assumed", function()
     local eight = mesh.parse("8xH100")
     local got, notes = eight:of(demo())
