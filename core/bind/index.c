@@ -134,8 +134,9 @@ static int index_row(lua_State *L)
                 {"flags", c->flags},          {"orient", c->orient},
                 {"rate_num", c->rate_num},    {"rate_den", c->rate_den},
                 {"mtime_ns", c->mtime_ns},    {"root", row.root},
-                {"start", first_frame(&row)}};
-    lua_createtable(L, 0, 27);
+                {"start", first_frame(&row)}, {"start_us", row.start_us},
+                {"end_us", row.end_us}};
+    lua_createtable(L, 0, 29);
     for (size_t r = 0; r < MR_COUNT(rows); r++) {
         lua_pushinteger(L, rows[r].value);
         lua_setfield(L, -2, rows[r].name);

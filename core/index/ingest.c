@@ -2,6 +2,7 @@
  * caller writes rows in the order of the input. Licence: Apache-2.0 */
 #include "index/room.h"
 
+#include <math.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -247,6 +248,16 @@ static mr_status refuse(mr_ingest *g, const index_input *in, const scanned *s)
     return st;
 }
 
+// the frames between the times of a list; a file of one length told in several ways ends at its end
+static mr_status cut(mr_row *row, const index_input *in)
+{
+    const mr_clip_info *i = &row->info;
+    double rate = (double)i->rate_num / i->rate_den * 1e-6;
+    int64_t first = llround((double)in->start_us * rate),
+            end = in->end_us ? llround((double)in->end_us * rate) : i->frames;
+    return mr_row_cut(row, first, (end == i->frames + 1 ? i->frames : end) - first);
+}
+
 static mr_status write_row(mr_ingest *g, const index_input *in, scanned *s)
 {
     g->progress.done++;
@@ -272,6 +283,11 @@ static mr_status write_row(mr_ingest *g, const index_input *in, scanned *s)
     for (int32_t c = 0; c < g->n_columns; c++)
         values[c] = index_input_number(in, g->columns[c]);
     row.key = mr_sample_key(g->source.name, row.path, row.start_us, row.end_us);
+    if ((in->start_us || in->end_us) && cut(&row, in) != MR_OK) {
+        s->class = "range";
+        snprintf(s->why, sizeof s->why, "%s", mr_error_last()->text);
+        return refuse(g, in, s);
+    }
     return mr_index_builder_add(g->builder, &row);
 }
 

@@ -34,6 +34,8 @@ void index_input_pack(index_pack *p, const index_input *in)
     p->n = 0, p->failed = false;
     put_text(p, in->path);
     index_put_int(p, in->line, 8);
+    index_put_int(p, (uint64_t)in->start_us, 8);
+    index_put_int(p, (uint64_t)in->end_us, 8);
     index_put_int(p, (in->text ? HAS_TEXT : 0) | (in->fault ? HAS_FAULT : 0), 1);
     index_put_int(p, (uint64_t)in->more, 1);
     index_put_int(p, (uint64_t)in->n_numbers, 1);
@@ -58,10 +60,12 @@ index_input index_input_of(const uint8_t *record)
 {
     index_input in = {.path = get_text(&record)};
     memcpy(&in.line, record, 8);
-    int has = record[8];
-    in.more = record[9], in.n_numbers = record[10];
-    in.numbers = record + 11;
-    record += 11 + (size_t)in.n_numbers * sizeof(float);
+    memcpy(&in.start_us, record + 8, 8);
+    memcpy(&in.end_us, record + 16, 8);
+    int has = record[24];
+    in.more = record[25], in.n_numbers = record[26];
+    in.numbers = record + 27;
+    record += 27 + (size_t)in.n_numbers * sizeof(float);
     if (has & HAS_TEXT) {
         in.text = (const char *)record;
         record += index_input_text_bytes(&in);
@@ -105,6 +109,10 @@ mr_status index_source_add(index_source *s, const index_input *given)
         mr_hasher_add(s->hash, in.text, index_input_text_bytes(&in));
     if (in.n_numbers)
         mr_hasher_add(s->hash, in.numbers, (size_t)in.n_numbers * sizeof(float));
+    if (in.start_us || in.end_us) {
+        mr_hasher_add(s->hash, &in.start_us, sizeof in.start_us);
+        mr_hasher_add(s->hash, &in.end_us, sizeof in.end_us);
+    }
     MR_TRY(index_source_check(s));
     bool has_key = index_vet_row(s, &in, why, &key);
     s->text_bytes += in.text ? strlen(in.text) : 0;

@@ -105,7 +105,9 @@ typedef enum index_meaning {
     INDEX_NOTHING,
     INDEX_PATH,
     INDEX_TEXT,
-    INDEX_MORE, /* a further caption */
+    INDEX_MORE,  /* a further caption */
+    INDEX_START, /* seconds into the file, where the sample begins and ends */
+    INDEX_END,
     INDEX_SCORE
 } index_meaning;
 index_meaning index_scores_meaning(index_scores *s, const char *name);
@@ -125,8 +127,9 @@ void index_note(index_pack *notes, const char *line);
 typedef struct index_input {
     const char *path, *text, *fault, *class;
     uint64_t line;
-    int32_t more;      /* captions that lie behind the zero of `text`, each with a zero */
-    int32_t n_numbers; /* of the list's scores, f32 at any address */
+    int64_t start_us, end_us; /* part of the file; end 0: to its end */
+    int32_t more;             /* captions that lie behind the zero of `text`, each with a zero */
+    int32_t n_numbers;        /* of the list's scores, f32 at any address */
     const void *numbers;
 } index_input;
 /* Number i; NaN when the row does not reach that far. */

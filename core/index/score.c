@@ -81,6 +81,10 @@ index_meaning index_scores_meaning(index_scores *s, const char *column)
     size_t n = 0;
     if (strcasecmp(given, "path") == 0)
         return INDEX_PATH;
+    if (strcasecmp(given, "start_s") == 0)
+        return INDEX_START;
+    if (strcasecmp(given, "end_s") == 0)
+        return INDEX_END;
     if (is_caption(given))
         return given[4] ? INDEX_MORE : INDEX_TEXT;
     // what cannot stand in an expression becomes '_'

@@ -179,6 +179,8 @@ typedef struct table {
     index_pack path, field;
     captions first, more; // of the column text; of text_2 and its like, which come behind
     float numbers[INDEX_SCORES];
+    int64_t start_us, end_us;
+    char wrong[INDEX_WHY]; // with the times of the row; "": nothing
     index_table_row *row;
     void *user;
 } table;
@@ -187,6 +189,7 @@ static void table_begin(table *w)
 {
     w->path.n = w->first.bytes.n = w->more.bytes.n = 0;
     w->first.n = w->more.n = 0;
+    w->start_us = w->end_us = 0, *w->wrong = 0;
     for (int32_t i = 0; i < INDEX_SCORES; i++)
         w->numbers[i] = NAN;
 }
@@ -202,8 +205,28 @@ static mr_status add_caption(captions *c, const text *t, const char *caption)
     return c->bytes.failed ? mr_fail_memory(c->bytes.cap * 2) : MR_OK;
 }
 
+// seconds from 0 on; nothing stands for the file's own begin or end
+static int64_t take_time(table *w, const char *name, const char *value)
+{
+    char *end;
+    double seconds = strtod(value, &end);
+    end += strspn(end, " \t");
+    if (end == value && !*end)
+        return 0;
+    if (end == value || *end || !(seconds >= 0 && seconds < 1e9)) {
+        snprintf(w->wrong, sizeof w->wrong, "%s is '%.60s'; expected seconds from 0 on", name,
+                 value);
+        return 0;
+    }
+    return llround(seconds * 1e6);
+}
+
 static mr_status table_value(table *w, const text *t, index_meaning is, const char *value)
 {
+    if (is == INDEX_START)
+        w->start_us = take_time(w, "start_s", value);
+    if (is == INDEX_END)
+        w->end_us = take_time(w, "end_s", value);
     if (is == INDEX_TEXT || is == INDEX_MORE)
         return add_caption(is == INDEX_TEXT ? &w->first : &w->more, t, value);
     if (is >= INDEX_SCORE)
@@ -221,7 +244,14 @@ static mr_status table_end(table *w, const char *path, uint64_t line)
     index_put(&c->bytes, "", c->n ? 0 : 1);
     if (c->bytes.failed)
         return mr_fail_memory(c->bytes.cap * 2);
+    if (!*w->wrong && w->end_us && w->end_us <= w->start_us)
+        snprintf(w->wrong, sizeof w->wrong, "end_s is %.6f; expected more than start_s, %.6f",
+                 (double)w->end_us * 1e-6, (double)w->start_us * 1e-6);
     return w->row(w->user, &(index_input){.path = path,
+                                          .start_us = w->start_us,
+                                          .end_us = w->end_us,
+                                          .fault = *w->wrong ? w->wrong : NULL,
+                                          .class = *w->wrong ? "range" : NULL,
                                           .text = (const char *)c->bytes.bytes,
                                           .line = line,
                                           .more = MR_MAX(c->n, 1) - 1,
@@ -288,10 +318,11 @@ static mr_status take_captions(captions *to, const text *t, const json_t *value)
 static mr_status take_value(table *w, const text *t, index_meaning is, const json_t *value)
 {
     char number[40];
+    int digits = is == INDEX_START || is == INDEX_END ? 17 : 9;
     if (is == INDEX_TEXT || is == INDEX_MORE)
         return take_captions(is == INDEX_TEXT ? &w->first : &w->more, t, value);
     if (json_is_number(value))
-        snprintf(number, sizeof number, "%.9g", json_number_value(value));
+        snprintf(number, sizeof number, "%.*g", digits, json_number_value(value));
     else if (json_is_boolean(value))
         snprintf(number, sizeof number, "%d", json_is_true(value));
     else if (!json_is_string(value))

@@ -28,7 +28,7 @@ bool index_vet_row(const index_source *s, index_input *in, char why[INDEX_FAULT]
         refuse(in, "open", why);
         return false;
     }
-    *key = mr_sample_key(s->name, relative, 0, -1);
+    *key = mr_sample_key(s->name, relative, in->start_us, in->end_us ? in->end_us : -1);
     return true;
 }
 

@@ -11,6 +11,9 @@ local export = {}
 local usual = { "path", "text", "num_frames", "height", "width", "aspect_ratio", "resolution",
   "fps" }
 
+-- and of an index whose rows are parts of files
+local ranges = { "start_s", "end_s" }
+
 local PIECE = 1 << 20
 
 -- the problem of an open or a rename, without the path that Lua puts in front
@@ -59,9 +62,25 @@ local function path_reader(index)
   return function(r) return r.file end
 end
 
+-- is any row a part of its file?
+local function has_parts(index)
+  for i = 1, #index do
+    if index:row(i).end_us >= 0 then
+      return true
+    end
+  end
+  return false
+end
+
 local function readers_of(index, names)
   local columns, readers = index.meta.columns, {}
-  names = names or table.move(columns, 1, #columns, #usual + 1, { table.unpack(usual) })
+  if not names then
+    names = { table.unpack(usual) }
+    if has_parts(index) then
+      table.move(ranges, 1, #ranges, #names + 1, names)
+    end
+    table.move(columns, 1, #columns, #names + 1, names)
+  end
   for i, name in ipairs(names) do
     readers[i] = name == "path" and path_reader(index)
       or row_fields.reader(name, columns, "data export")

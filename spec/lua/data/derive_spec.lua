@@ -4,6 +4,7 @@ local base = require "moonreel.core.base"
 local core = require "moonreel.core.index"
 local data = require "moonreel.data"
 local derive = require "moonreel.data.derive"
+local export = require "moonreel.data.export"
 local json = require "moonreel.core.json"
 local scratch = require("spec.support.demo_data").scratch
 
@@ -124,5 +125,47 @@ describe("data.derive", function()
       #base.read_file(dir .. "/few.mrx/data.mdb")
     assert.is_true(few < 0.8 * many, ("%d and %d bytes"):format(few, many))
     assert.equal(60, #core.open(dir .. "/few.mrx"))
+  end)
+
+  it("writes parts of files so that an ingest of the list makes the same index", function()
+    local cut = dir .. "/cut.mrx"
+    derive.run { output = cut, from = { index }, made = "cut", choose = function(row)
+      return row.frames > 3 and { parts = { { 0, 2 }, { 2, row.frames - 2 } } } or row.frames < 3
+    end }
+    local made = data.open(cut)
+    assert.equal(6, #made)
+    for _, name in ipairs { "csv", "jsonl" } do
+      local list, again = dir .. "/clips/cut." .. name, dir .. "/again-" .. name .. ".mrx"
+      export[name](made, list)
+      data.ingest(list, again)
+      local back = data.open(again)
+      assert.equal(made.meta.fp_order, back.meta.fp_order)
+      for _, field in ipairs { "key", "start", "start_us", "end_us", "frames", "keys" } do
+        assert.equal(made:row(6)[field], back:row(6)[field])
+      end
+    end
+    -- whole files need no times
+    export.csv(index, dir .. "/clips/whole.csv")
+    assert.is_nil(base.read_file(dir .. "/clips/whole.csv"):find("start_s", 1, true))
+  end)
+
+  it("refuses times of a list that the file does not have, a row at a time", function()
+    local fps = index:row(5).fps
+    base.replace_file(dir .. "/clips/times.csv", ("path,text,start_s,end_s\n5.mkv,a,%.6f,%.6f\n"
+      .. "5.mkv,b,soon,1\n5.mkv,c,0.2,0.1\n5.mkv,d,0,99\n5.mkv,e,,\n5.mkv,f,%.6f,%.6f\n"
+      .. "5.mkv,g,-1,1\n"):format(1 / fps, 3 / fps, 1 / fps, 3 / fps))
+    local report = data.ingest(dir .. "/clips/times.csv", dir .. "/times.mrx")
+    assert.equal(2, report.written)
+    assert.equal("a; e", texts(dir .. "/times.mrx"))
+    local made = data.open(dir .. "/times.mrx")
+    assert.same({ 1, 2, 0, 5 }, { made:row(1).start, made:row(1).frames, made:row(2).start,
+      made:row(2).frames })
+    local reasons = base.read_file(dir .. "/times.mrx/refused.jsonl")
+    assert.matches("start_s is 'soon'; expected seconds from 0 on", reasons, 1, true)
+    assert.matches("end_s is 0.100000; expected more than start_s, 0.200000", reasons, 1, true)
+    assert.matches('"row":5,"path":"5.mkv","class":"range"', reasons, 1, true)
+    assert.matches("frames from 0 on; it has 5", reasons, 1, true)
+    assert.matches("the same sample as row 2 (5.mkv)", reasons, 1, true)
+    assert.matches("start_s is '-1'", reasons, 1, true)
   end)
 end)
