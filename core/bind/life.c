@@ -286,6 +286,61 @@ static int l_processes(lua_State *L)
     return 1;
 }
 
+/* ---- stacks ---- */
+
+/* Append a frame to the list of its thread: the table of lists by thread is on top. */
+static int add_frame(lua_State *L)
+{
+    lua_rawgeti(L, 1, lua_tointeger(L, 2));
+    if (lua_istable(L, -1)) {
+        lua_pushvalue(L, 3);
+        lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+    }
+    return 0;
+}
+
+static void take_frame(void *user, int64_t tid, const char *text)
+{
+    lua_State *L = user;
+    // Lua may be out of memory: not across the frames of the plug-in
+    if (!lua_checkstack(L, 6))
+        return;
+    lua_pushcfunction(L, add_frame);
+    lua_pushvalue(L, -2);
+    lua_pushinteger(L, tid);
+    lua_pushstring(L, text);
+    if (lua_pcall(L, 3, 0, 0) != LUA_OK)
+        lua_pop(L, 1);
+}
+
+static int l_threads(lua_State *L)
+{
+    const lua_Integer pid = luaL_checkinteger(L, 1);
+    mr_life_thread *threads = mr_bind_scratch(L, MR_LIFE_THREADS * sizeof *threads);
+    const int n = mr_life_threads(pid, threads, MR_LIFE_THREADS);
+    lua_createtable(L, n, 0);
+    const int list = lua_gettop(L);
+    lua_createtable(L, 0, n); // frames by thread
+    for (int i = 0; i < n; i++) {
+        const char state[2] = {threads[i].state, 0};
+        lua_createtable(L, 0, 5);
+        mr_bind_set_int(L, "tid", threads[i].tid);
+        mr_bind_set_str(L, "name", threads[i].name);
+        mr_bind_set_str(L, "state", state);
+        mr_bind_set_str(L, "waits", threads[i].waits[0] ? threads[i].waits : NULL);
+        lua_newtable(L);
+        lua_pushvalue(L, -1);
+        lua_rawseti(L, list + 1, threads[i].tid);
+        lua_setfield(L, -2, "frames");
+        lua_rawseti(L, list, i + 1);
+    }
+    mr_status st = mr_life_frames_of(pid, take_frame, L);
+    lua_settop(L, list);
+    lua_pushstring(L, st == MR_OK ? NULL : mr_error_last()->text);
+    mr_error_clear();
+    return 2;
+}
+
 static const mr_bind_row module_rows[] = {
     MR_ROW("publish", l_publish, "(rank?: integer, ranks?: integer)",
            "Tell of this process on a page of its own, unless its launcher has given it one."),
@@ -305,6 +360,9 @@ static const mr_bind_row module_rows[] = {
            "R, S or D: it lives; T: it is stopped; nil: it is gone."),
     MR_ROW("processes", l_processes, "(token: string, uid: integer): table[]",
            "What a launch has started, children of ranks too: {pid, start, state}."),
+    MR_ROW("threads", l_threads, "(pid: integer): table[], string?",
+           "Threads of a process, also of a blocked or stopped one: {tid, name, state, waits, "
+           "frames}; and why there are no frames."),
     MR_ROW_END};
 static const mr_bind_face module_face = {
     "moonreel.core.life", "What ranks tell of themselves while they run.", module_rows, NULL};

@@ -150,6 +150,23 @@ MR_API int mr_life_processes(const char *token, uint32_t uid, mr_life_process *o
 /* Send all of these a signal, each as mr_life_signal does. Returns how many got it. */
 MR_API int mr_life_signal_all(const char *token, uint32_t uid, int number);
 
+/* ---- stacks ---- */
+
+enum { MR_LIFE_THREADS = 4096 };
+typedef struct mr_life_thread {
+    int64_t tid;
+    char name[24];
+    char waits[64]; /* in which function of the kernel, "" when it does not tell */
+    char state;     /* as in /proc */
+} mr_life_thread;
+/* Threads of a process, as the kernel tells of them. Returns how many, at most `most`. */
+MR_API int mr_life_threads(int64_t pid, mr_life_thread *out, int most);
+/* Called for each frame of each thread, the innermost first; `text` is lent. */
+typedef void mr_life_sink(void *user, int64_t tid, const char *text);
+/* Frames of all threads of a process, also of a blocked or stopped one. Errors: MR_E_UNSUPPORTED
+ * without the plug-in of libdw; MR_E_IO not allowed, or it is gone */
+MR_API mr_status mr_life_frames_of(int64_t pid, mr_life_sink *sink, void *user);
+
 #ifdef __cplusplus
 }
 #endif

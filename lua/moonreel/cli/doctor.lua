@@ -65,6 +65,7 @@ local function plugins(report)
   for _, row in ipairs {
     { "media", "wrong", "no clip can be decoded and no video written" },
     { "mpi", "absent", "ranks of this host alone" },
+    { "stack", "absent", "stacks of ranks have no native frames" },
     { "cuda", "absent", "no GPU can be used" } } do
     local path, problem = process.plugin(row[1])
     report:add(row[1] .. " plug-in", path and "ok" or row[2],

@@ -2,6 +2,7 @@
 -- @module moonreel.life.report
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
+local stacks = require "moonreel.life.stacks"
 
 local report = {}
 
@@ -16,6 +17,10 @@ function report.of(page, event)
   for rank = about.first, about.first + about.ranks - 1 do
     local log, now = page:ops(rank), page:rank(rank)
     now.ops = json.array(table.move(log, math.max(1, #log - OPS + 1), #log, 1, {}))
+    now.threads = json.array(stacks.of_rank(page, rank).threads)
+    for _, thread in ipairs(now.threads) do
+      thread.frames = json.array(thread.frames)
+    end
     ranks[#ranks + 1] = now
   end
   return { event = event, now_s = base.now_s(), wall = base.wall_s(), about = about,

@@ -113,6 +113,7 @@ describe("a launch", function()
     assert.equal("T", kept.ranks[1].state)
     assert.equal("barrier", kept.ranks[2].open.kind)
     assert.equal("hello", kept.ranks[2].ops[1].kind)
+    assert.equal(kept.ranks[1].pid, kept.ranks[1].threads[1].tid)
   end)
 
   it("says who left a call out", function()

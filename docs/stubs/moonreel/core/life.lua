@@ -59,4 +59,10 @@ function life.state(pid, start) end
 ---@return table[]
 function life.processes(token, uid) end
 
+--- Threads of a process, also of a blocked or stopped one: {tid, name, state, waits, frames}; and why there are no frames.
+---@param pid integer
+---@return table[]
+---@return string?
+function life.threads(pid) end
+
 return life

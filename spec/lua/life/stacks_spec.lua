@@ -1,0 +1,110 @@
+--- Where ranks are: frames of Lua and of the program, of ranks that wait, that sleep in a call of
+-- the system and that are stopped; equal ones together.
+-- Covers: core/life/threads.c core/stack/frames.c lua/moonreel/cli/stacks.lua
+local base = require "moonreel.core.base"
+local core = require "moonreel.core.life"
+local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
+local life = require "moonreel.life"
+local process = require "moonreel.core.process"
+local stacks = require "moonreel.life.stacks"
+
+local WAIT_S <const> = 60
+local dir = folder.new()
+teardown(function() dir:remove() end)
+
+-- four ranks: two wait for the others in a barrier, one opens what nobody writes to, one sleeps
+local RUN = [[
+  local core, base = require "moonreel.core.life", require "moonreel.core.base"
+  local world = require("moonreel.comm").world()
+  local rank = world:rank()
+  if rank == 0 then core.set_run("0123456789abcdef", %q, 1) end
+  core.step(7)
+  local function decode()
+    core.clip "clip 12"
+    core.phase "load"
+    io.open(%q):close()
+  end
+  if rank == 2 then decode() end
+  core.phase "reduce"
+  if rank == 3 then
+    base.sleep(1000)
+  end
+  world:barrier()
+]]
+
+local function start()
+  local path = dir.path .. "/run"
+  base.make_dir(path)
+  base.replace_file(path .. "/lock", "")
+  os.execute(("mkfifo '%s/fifo'"):format(dir.path))
+  local file = dir:write("rank.lua", RUN:format(path, dir.path .. "/fifo"))
+  process.run { "/bin/sh", "-c", ("exec '%s' -n 4 '%s' > '%s/log' 2>&1 &"):format(
+    process.program(), file, dir.path) }
+  local began = base.now_s()
+  -- is a rank in a phase, and its main thread in a call of the system?
+  local function sleeps(one, rank, phase)
+    local r = one.page:rank(rank)
+    local main = r.phase == phase and core.threads(r.pid)[1]
+    return main and main.state == "S"
+  end
+  while true do
+    for _, one in ipairs(life.of_run(path)) do
+      local function at(rank) return one.page:rank(rank) end
+      if at(3).state == "T" then
+        return one
+      end
+      if at(0).open and at(1).open and sleeps(one, 2, "load") and sleeps(one, 3, "reduce") then
+        core.signal(at(3).pid, at(3).start, one.about.uid, 19)
+      end
+      one.page:close()
+    end
+    assert.is_true(base.now_s() < began + WAIT_S, base.read_file(dir.path .. "/log"))
+    base.sleep(0.005)
+  end
+end
+
+local has_plugin = process.plugin "stack" ~= nil
+
+describe("moonreel stacks", function()
+  local one
+  setup(function() one = start() end)
+  teardown(function()
+    for _, p in ipairs(core.processes(one.about.token, one.about.uid)) do
+      core.signal(p.pid, p.start, one.about.uid, 9)
+    end
+  end)
+
+  it("puts equal ranks together, odd ones first, with their Lua frames", function()
+    local out, err, code = folder.moonreel(("stacks '%s/run'"):format(dir.path))
+    assert.equal(0, code, err)
+    assert.matches("^rank 2: alive in load at step 7, clip clip 12\n  last call hello 0", out)
+    assert.matches("\n  lua     [^\n]*rank%.lua:8 in [^\n]*decode\n  lua     [^\n]*rank%.lua:11",
+      out)
+    assert.matches("\n\nrank 3: stopped in reduce at step 7\n", out)
+    assert.matches("\n\nranks 0%-1: alive in reduce at step 7\n  waits in barrier 0 at "
+      .. "[^\n]*rank%.lua:16\n", out)
+  end)
+
+  it("has frames of the program, also of a rank that is stopped, which stays so", function()
+    if not has_plugin then
+      pending "the plug-in of libdw is not built"
+      return
+    end
+    local out, err, code = folder.moonreel(("stacks '%s/run' --json"):format(dir.path))
+    assert.equal(0, code, err)
+    local list = json.decode(out)
+    assert.same({ { 2 }, { 3 }, { 0, 1 } }, { list[1].ranks, list[2].ranks, list[3].ranks })
+    local function frames(i) return table.concat(list[i].threads[1].frames, " ") end
+    assert.matches("open.* lua_pcallk .*main", frames(1))
+    assert.matches("sleep.* main", frames(2))
+    assert.matches("comm_exchange.*mr_comm_barrier.* main", frames(3))
+    assert.equal("T", one.page:rank(3).state)
+    assert.is_nil(list[1].problem)
+  end)
+
+  it("tells numbers as ranges", function()
+    assert.equal("0-2, 5, 7-8", stacks.ranges { 0, 1, 2, 5, 7, 8 })
+    assert.equal("", stacks.ranges {})
+  end)
+end)
