@@ -635,8 +635,9 @@ static int r_fail(lua_State *L)
     mr_life_launch about;
     mr_life_about(mr_ranks_page(l), &about);
     lua_Integer rank = luaL_checkinteger(L, 2);
-    luaL_argcheck(L, rank >= 0 && rank < about.ranks, 2, "expected a rank of this host");
-    mr_ranks_fail(l, (int)rank, luaL_checkstring(L, 3));
+    luaL_argcheck(L, rank >= about.first && rank < about.first + about.ranks, 2,
+                  "expected a rank of this host");
+    mr_ranks_fail(l, (int)rank - about.first, luaL_checkstring(L, 3));
     return 0;
 }
 

@@ -32,10 +32,14 @@ struct mr_ranks {
     int next;       /* that signal */
     int failed;     /* rank that mr_ranks_fail named, or -1 */
     char why[512];
-    sigset_t heard, before;
-    struct sigaction child;
+    sigset_t heard;
     bool hears;
 };
+
+/* What signals did before the first of the launches of this process. */
+static sigset_t before;
+static struct sigaction child;
+static int hearing; /* launches */
 
 static const char *const place[] = {
     "MOONREEL_RANK",    "MOONREEL_WORLD_SIZE", "MOONREEL_LOCAL_RANK", "MOONREEL_LOCAL_SIZE",
@@ -90,7 +94,7 @@ static void stand_guard(const mr_ranks *l, pid_t launcher)
 static void become_rank(const mr_ranks *l, int rank, char *const *argv, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    sigprocmask(SIG_SETMASK, &l->before, NULL);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     mr_life_take(l->page, rank);
     if (getppid() == parent)
         execv("/proc/self/exe", argv);
@@ -138,9 +142,11 @@ static void hear(mr_ranks *l)
     struct sigaction usual = {.sa_handler = SIG_DFL};
     sigemptyset(&l->heard);
     sigaddset(&l->heard, SIGCHLD), sigaddset(&l->heard, SIGINT), sigaddset(&l->heard, SIGTERM);
-    sigprocmask(SIG_BLOCK, &l->heard, &l->before);
-    sigaction(SIGCHLD, &usual, &l->child);
     l->hears = true;
+    if (hearing++ > 0)
+        return;
+    sigprocmask(SIG_BLOCK, &l->heard, &before);
+    sigaction(SIGCHLD, &usual, &child);
 }
 
 mr_status mr_ranks_start(char *const *argv, int ranks, int first, int world, double grace_s,
@@ -315,9 +321,9 @@ void mr_ranks_free(mr_ranks *l)
         end_orphans(l);
         prctl(PR_SET_CHILD_SUBREAPER, 0);
     }
-    if (l->hears) {
-        sigaction(SIGCHLD, &l->child, NULL);
-        sigprocmask(SIG_SETMASK, &l->before, NULL);
+    if (l->hears && --hearing == 0) {
+        sigaction(SIGCHLD, &child, NULL);
+        sigprocmask(SIG_SETMASK, &before, NULL);
     }
     mr_free(l->pid), mr_free(l->code);
     mr_life_free(l->page);

@@ -116,6 +116,17 @@ describe("a launch", function()
     assert.equal(kept.ranks[1].pid, kept.ranks[1].threads[1].tid)
   end)
 
+  it("leaves signals as they were, however launches overlap", function()
+    local function blocked() return base.read_file("/proc/self/status"):match "SigBlk:%s+(%x+)" end
+    local start, before = require("moonreel.core.comm").start, blocked()
+    local a = start({ "moonreel", "-e", "" }, 1)
+    local b = start({ "moonreel", "-e", "" }, 1)
+    assert.not_equal(before, blocked())
+    a:close()
+    b:close()
+    assert.equal(before, blocked())
+  end)
+
   it("says who left a call out", function()
     local exit, text = run([[
       local T = require "moonreel.core.tensor"
