@@ -1,5 +1,8 @@
 /* stack: frames of threads of another process, as the plug-in libmoonreel_stack.so gives them to
- * core/life. Licence: Apache-2.0 */
+ * core/life.
+ *
+ * Threads: one call at a time.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_STACK_H
 #define MOONREEL_STACK_H
 
