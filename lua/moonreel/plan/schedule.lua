@@ -129,6 +129,33 @@ local function named(events, times, name)
   return seconds
 end
 
+-- seconds of one collective over so many bytes; hops of different buckets run side by side
+local function collective_s(m, step, bytes)
+  if not step.two_hops then
+    return collective.flat(m, step.group, bytes)
+  end
+  return math.max(collective.two_hops(m, step.group, bytes))
+end
+
+--- The smallest bucket of which all reductions hide behind the backward pass; where none do, the
+-- one with which they end soonest. Ref: reference parallelism 2.
+---@param m table
+---@param step moonreel.plan.Step
+---@return integer elements  a power of two, from 2^20 on
+function schedule.bucket(m, step)
+  local bytes = 2 * step.parameters
+  local latency = collective_s(m, step, 0)
+  local through = collective_s(m, step, bytes) - latency
+  local free = 0.9 * step.backward_s - through
+  local wanted = free > 0 and bytes * latency / free
+    or through > 0 and bytes * math.sqrt(latency / through) or 0
+  local elements = 1 << 20
+  while 2 * elements < wanted and elements < step.parameters do
+    elements = elements * 2
+  end
+  return elements
+end
+
 --- The step of a mesh: gathers hidden behind the forward pass, in the hops that end sooner.
 ---@param mesh moonreel.plan.Mesh
 ---@param work table  forward_s, backward_s, parameters, bucket (elements); input_s, encode_s,

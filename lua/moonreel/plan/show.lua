@@ -258,6 +258,13 @@ function show.why(p, row)
     lines[7] = ("\nthe slowest of %s ranks adds %s\n"):format(show.count(p.mesh.ranks),
       show.seconds(row.seconds.slowest))
   end
+  if p.mesh.ranks > 1 then
+    local step = row.schedule.step
+    local bucket = require("moonreel.plan.schedule").bucket(p.mesh.machine, step) >> 20
+    lines[#lines + 1] = ("\nranks reduce %d buckets of %d x 2^20 elements; the smallest that "
+      .. "latency and bandwidth let hide: plugin_config.reduce_bucket_size_in_m = %d\n"):format(
+      math.ceil(step.parameters / step.bucket), step.bucket >> 20, bucket)
+  end
   lines[#lines + 1] = ("\n%s decides most; try: %s\n"):format(longest.name, advice[longest.name])
   return table.concat(lines)
 end
