@@ -154,6 +154,10 @@ function samples.loader(r, manifest)
   if r.loader then
     r.loader:close()
   end
+  -- ranks that begin micro-steps together have one of each round, so they take turns
+  if r.told and r.micros > r.mesh.data then
+    o.lpt = false
+  end
   o.part, o.parts, o.group = r.mesh.at, r.mesh.data, r.micros
   r.loader = r:keep(samples.open_loader(r, o))
 end
