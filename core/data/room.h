@@ -167,6 +167,11 @@ mr_status tail_of(mr_order *o, mr_tail **out);
 /* As a line of a state, none when it is empty; and back, from behind the line's name. */
 void tail_put(const mr_tail *t, index_pack *out);
 mr_status tail_read(mr_order *o, const char *line, mr_tail **out);
+/* What an order has not drawn yet of its tail, for another index, rule or members: as rows of
+ * those, in a bucket of the same shape, or in the one that its key leads to. Who has none is given
+ * up. */
+mr_status tail_move(mr_order *o, const mr_carry *from, mr_index *now, const mr_bucket_rule *rule,
+                    const mr_subset *members, mr_tail **out);
 static inline uint64_t tail_count(const mr_tail *t, int32_t bucket)
 {
     return t ? t->first[bucket + 1] - t->first[bucket] : 0;

@@ -102,3 +102,97 @@ mr_status tail_read(mr_order *o, const char *p, mr_tail **out)
                                 "the sampler state names samples of its last epoch that are none; "
                                 "try: an older checkpoint, or --start-from-scratch");
 }
+
+/* ---- for another plan ---- */
+
+typedef struct mover {
+    mr_order *order;
+    const mr_carry *from;
+    const mr_bucket_rule *rule;
+    const mr_subset *members;
+    mr_index_reader *was, *now;
+    bool same; // both are one index
+} mover;
+
+static int32_t bucket_of_shape(const mr_bucket_rule *rule, const mr_bucket *shape)
+{
+    for (int32_t b = 0; b < mr_bucket_rule_count(rule); b++) {
+        mr_bucket is = mr_bucket_rule_get(rule, b);
+        if (is.frames == shape->frames && is.height == shape->height && is.width == shape->width &&
+            strcmp(is.resolution, shape->resolution) == 0)
+            return b;
+    }
+    return -1;
+}
+
+// The row and the bucket of sample i of a tail in the new plan; *bucket -1: it has none.
+static mr_status move_one(const mover *m, const mr_tail *t, int32_t was, uint64_t i, uint64_t *id,
+                          int32_t *bucket)
+{
+    mr_row row;
+    const mr_hot *hot;
+    int32_t n;
+    *id = t->ids[i], *bucket = -1;
+    if (!m->same) {
+        MR_TRY(mr_index_row(m->was, t->ids[i], &row));
+        mr_status st = mr_index_find(m->now, row.key, id);
+        if (st != MR_OK)
+            return st == MR_E_RANGE ? MR_OK : st;
+    }
+    if (m->members && !mr_subset_has(m->members, *id))
+        return MR_OK;
+    mr_bucket shape = mr_bucket_rule_get(m->from->rule, was);
+    if ((*bucket = bucket_of_shape(m->rule, &shape)) >= 0)
+        return MR_OK;
+    mr_drop why;
+    MR_TRY(mr_index_hot(m->now, *id / MR_HOT_ROWS, &hot, &n));
+    *bucket = mr_bucket_rule_assign(m->rule, m->from->seed, m->order->at.epoch - 1,
+                                    &hot[*id % MR_HOT_ROWS], &why);
+    return MR_OK;
+}
+
+static mr_status move_all(const mover *m, mr_tail **out)
+{
+    const mr_order *o = m->order;
+    const mr_tail *t = o->at.tail;
+    uint64_t *ids = mr_calloc(t->n + 1, sizeof *ids), n = 0;
+    int32_t *buckets = mr_calloc(t->n + 1, sizeof *buckets);
+    mr_status st = ids && buckets ? MR_OK : mr_fail_memory(0);
+    for (int32_t b = 0; b < t->n_buckets; b++)
+        for (uint64_t i = t->first[b] + o->at.taken[b]; i < t->first[b + 1] && st == MR_OK; i++) {
+            st = move_one(m, t, b, i, &ids[n], &buckets[n]);
+            n += st == MR_OK && buckets[n] >= 0;
+        }
+    if (st == MR_OK)
+        st = new_tail(mr_bucket_rule_count(m->rule), out);
+    // keys are read again with the rows
+    for (int32_t b = 0; st == MR_OK && b < mr_bucket_rule_count(m->rule); b++)
+        for (uint64_t i = 0; i < n && st == MR_OK; i++)
+            if (buckets[i] == b)
+                st = add(*out, b, ids[i], 0);
+    mr_free(ids);
+    mr_free(buckets);
+    return st;
+}
+
+mr_status tail_move(mr_order *o, const mr_carry *from, mr_index *now, const mr_bucket_rule *rule,
+                    const mr_subset *members, mr_tail **out)
+{
+    mover m = {.order = o,
+               .from = from,
+               .rule = rule,
+               .members = members,
+               .same = order_is_of(mr_index_get_facts(from->index).fp_order,
+                                   mr_index_get_facts(now).fp_order)};
+    *out = NULL;
+    if (!o->at.tail)
+        return MR_OK;
+    mr_status st = mr_index_reader_new(from->index, &m.was);
+    if (st == MR_OK)
+        st = mr_index_reader_new(now, &m.now);
+    if (st == MR_OK)
+        st = move_all(&m, out);
+    mr_index_reader_free(m.was);
+    mr_index_reader_free(m.now);
+    return st;
+}

@@ -397,13 +397,14 @@ mr_status mr_order_carry(const mr_carry *from, mr_index *index, const mr_bucket_
     if (st == MR_OK && !order_is_of(seen->fp_order, facts.fp_order))
         st = translate(from->index, index, &seen);
     if (st == MR_OK) {
-        // nothing is taken yet of what is planned anew; what an earlier epoch left over and was not
-        // drawn yet had its bucket by the old plan, and is given up
+        // nothing is taken yet of what is planned anew
         mr_position p = order->at;
-        p.tail = NULL;
         p.n_buckets = 0, p.digest = 0, p.slot.left = 0;
         p.seen_n = seen->count, p.seen_hash = seen->hash;
-        st = position_text(&p, &facts, mr_bucket_rule_hash_of(rule, members), from->seed, text);
+        st = tail_move(order, from, index, rule, members, &p.tail);
+        if (st == MR_OK)
+            st = position_text(&p, &facts, mr_bucket_rule_hash_of(rule, members), from->seed, text);
+        tail_unref(p.tail);
     }
     mr_order_free(order);
     if (st == MR_OK)

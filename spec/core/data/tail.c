@@ -29,6 +29,19 @@ static mr_status make_rule(mr_bucket_rule **out)
     return mr_bucket_rule_new(r, 2, 1, false, out);
 }
 
+// the rest of the epoch is planned without what it has trained, as when data or rule change
+static bool plan_anew(mr_index *index, const mr_bucket_rule *rule, uint64_t seed, char **text,
+                      mr_subset **seen)
+{
+    char *other;
+    mr_carry from = {.index = index, .rule = rule, .seed = seed, .text = *text};
+    if (!CHECK_OK(mr_order_carry(&from, index, rule, NULL, &other, seen)))
+        return false;
+    mr_free(*text);
+    *text = other;
+    return true;
+}
+
 static bool trains_each_once(mr_index *index, uint64_t seed, uint64_t rows)
 {
     static uint8_t count[ROWS], wanted[ROWS];
@@ -38,6 +51,8 @@ static bool trains_each_once(mr_index *index, uint64_t seed, uint64_t rows)
     mr_bucket_rule *rule;
     mr_order *order = NULL;
     mr_position p;
+    mr_subset *seen = NULL;
+    uint64_t seen_epoch = UINT64_MAX;
     if (!CHECK_OK(make_rule(&rule)) || !CHECK_OK(mr_order_new(index, rule, &o, &order)) ||
         !CHECK_OK(mr_position_init(&p, order)))
         return false;
@@ -63,9 +78,13 @@ static bool trains_each_once(mr_index *index, uint64_t seed, uint64_t rows)
                (d.epoch + 1 == EPOCHS || CHECK_INT(d.n, mr_bucket_rule_get(rule, d.bucket).batch));
         over = d.last && d.epoch + 1 == EPOCHS;
         if (good && !over && below(20) == 0) {
-            // a kill; other micro-batches from the same state on
+            // a kill; other micro-batches from the same state on, or a plan of the rest
             char *text = NULL;
             good = CHECK_OK(mr_position_text(&p, order, &text));
+            if (!seen && good && below(3) == 0)
+                good = plan_anew(index, rule, seed, &text, &seen), seen_epoch = p.epoch;
+            if (seen && p.epoch != seen_epoch && seen_epoch != UINT64_MAX)
+                mr_subset_unref(seen), seen = NULL;
             mr_order_free(order);
             mr_position_fini(&p);
             order = NULL;
@@ -74,7 +93,7 @@ static bool trains_each_once(mr_index *index, uint64_t seed, uint64_t rows)
                 good = good && CHECK_OK(make_rule(&rule));
             }
             good = good && CHECK_OK(mr_order_new(index, rule, &o, &order)) &&
-                   CHECK_OK(mr_order_restore(order, text, NULL, 0, NULL)) &&
+                   CHECK_OK(mr_order_restore(order, text, NULL, 0, seen)) &&
                    CHECK_OK(mr_position_init(&p, order));
             mr_free(text);
         }
@@ -85,6 +104,7 @@ static bool trains_each_once(mr_index *index, uint64_t seed, uint64_t rows)
     good = good && CHECK_INT(bad, 0);
     mr_position_fini(&p);
     mr_order_free(order);
+    mr_subset_unref(seen);
     mr_bucket_rule_free(rule);
     return good;
 }
