@@ -14,8 +14,6 @@ local mesh = {}
 ---@field leads boolean          the first of its group, which counts and decodes for it
 ---@field sequence mr.Sequence|nil  that share tokens with this rank, itself among them; nil: none
 ---@field group mr.Comm|nil      the same as a communicator; nil: none
-local Mesh = {}
-Mesh.__index = Mesh
 
 -- numbers that divide `whole` nearest to `wanted`, below and above it
 local function nearest_divisors(whole, wanted)
@@ -121,8 +119,8 @@ end
 function mesh.new(settings, team, heads, here)
   local shared = mesh.shared(settings)
   local shape = mesh.shape(settings, team.size, heads, here)
-  local self = setmetatable({ data = team.size // shared, at = team.rank // shared,
-    leads = team.rank % shared == 0 }, Mesh)
+  local self = { data = team.size // shared, at = team.rank // shared,
+    leads = team.rank % shared == 0 }
   if shared > 1 then
     self.group = team.world:split(self.at, { key = team.rank })
     shape.rank, shape.comm = team.rank % shared, self.group

@@ -103,7 +103,7 @@ describe("a run by many ranks", function()
 
   it("takes them where ranks share the tokens of a batch, too", function()
     local want = run_alone()
-    for name, how in pairs { heads = { "--sp-size", "2" }, ring = { "sp_size=2",
+    for name, how in pairs { heads = { "--sp-size", "2", "ckpt_every=2" }, ring = { "sp_size=2",
         "plugin_config.sequence_parallelism_mode=ring_attn", "plugin_config.zero_stage=3" },
         both = { "sp_size=4", "plugin_config.ulysses_size=2", "grad_checkpoint=true" } } do
       train(4, name, table.unpack(how))
@@ -116,6 +116,13 @@ describe("a run by many ranks", function()
         assert.near(1, line.grad_norm / want[i].grad_norm, 2e-6, name)
         assert.near(want[i].t, line.t, 1e-9, name)
       end
+    end
+    -- a run goes on by ranks of which each has batches of its own
+    train(3, "apart", "load=" .. demo_data.run_dir(out, "heads") .. "@2", "sp_size=1")
+    local got = lines("apart", "step")
+    assert.equal(2, #got)
+    for i, line in ipairs(got) do
+      assert.near(1, line.loss / want[i + 2].loss, 1e-5)
     end
   end)
 
