@@ -37,9 +37,8 @@ function cluster.run(dir, code, more)
   local script = dir:write("ranks.lua", code)
   local done = process.run({ "/bin/sh", "-c", 'exec "$@" 2>&1', "sh", "/usr/bin/env",
     "MOONREEL_RSH=" .. dir.path .. "/rsh", process.program(), "-e", ([[
-    local o = { %q, hostfile = %q, %s }
     local good, code = xpcall(require("moonreel.cluster.launch").run,
-      require("moonreel.cli.failure").handler, o)
+      require("moonreel.cli.failure").handler, { %q }, { hostfile = %q, %s })
     os.exit(good and code or require("moonreel.cli.failure").report(code), true)
     ]]):format(script, dir.path .. "/hosts", more or "") }, "", { deadline_s = 120 })
   return done.output, done.exit

@@ -95,7 +95,7 @@ local function random_text()
 end
 
 -- tell each host which ranks it has
-local function start(cluster, o, shares, world, even)
+local function start(cluster, words, o, shares, world, even)
   local port, secret, run = ask_port(cluster), random_text(), random_text()
   local dir = require("moonreel.core.process").real_path "."
   local master = address(cluster.links[1].host, port)
@@ -114,8 +114,9 @@ local function start(cluster, o, shares, world, even)
     if link.host.devices then
       set("CUDA_VISIBLE_DEVICES", table.concat(link.host.devices, ","))
     end
-    cluster:tell({ kind = "start", words = { "moonreel", table.unpack(o) }, env = env, dir = dir,
-      secret = secret, first = shares[i].first, ranks = shares[i].ranks, world = world }, link)
+    cluster:tell({ kind = "start", words = { "moonreel", table.unpack(words) }, env = env,
+      dir = dir, secret = secret, first = shares[i].first, ranks = shares[i].ranks,
+      world = world }, link)
   end
 end
 
@@ -214,15 +215,16 @@ local function wait_for_all(cluster, stdout)
 end
 
 --- Run these words by the ranks of several hosts.
----@param o table  the words; hostfile, include, exclude; ranks: of each host, nil: as its slots
+---@param words string[]
+---@param o table  hostfile, include, exclude; ranks: of each host, nil: as its slots
 ---   say; settings: hash that the recipe must have everywhere; stdout: a file for what ranks print
 ---@return integer exit code  of the rank that failed first
-function launch.run(o)
+function launch.run(words, o)
   local list = hosts.filter(hosts.read(o.hostfile), o.include, o.exclude)
   local shares, world, even = share(list, o.ranks)
   local cluster <close> = remote.open(list)
   expect_all(cluster)
-  start(cluster, o, shares, world, even)
+  start(cluster, words, o, shares, world, even)
   local ended = wait_for_all(cluster, o.stdout)
   local cause = ended.cause
   if not cause then

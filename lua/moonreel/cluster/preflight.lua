@@ -86,7 +86,7 @@ end
 local function links(report, opts)
   local said = {}
   local stdout = { write = function(_, text) said[#said + 1] = text end, flush = function() end }
-  local good, code = pcall(require("moonreel.cluster.launch").run, { "-e", LINKS, ranks = 1,
+  local good, code = pcall(require("moonreel.cluster.launch").run, { "-e", LINKS }, { ranks = 1,
     hostfile = opts.hostfile, include = opts.include, exclude = opts.exclude, stdout = stdout })
   local rate = good and code == 0 and tonumber(table.concat(said))
   report:add("all", "links", rate and "ok" or "wrong", rate

@@ -15,7 +15,7 @@ local function run(code)
     world:barrier()
   ]] .. code)
   local done, why = namespaces.run({ process.program(), "-e", ([[
-    os.exit(require("moonreel.cluster.launch").run { %q, hostfile = %q })
+    os.exit(require("moonreel.cluster.launch").run({ %q }, { hostfile = %q }))
     ]]):format(script, dir.path .. "/hosts") }, dir.path .. "/rsh")
   if not done then
     return pending(why)

@@ -106,8 +106,8 @@ describe("ranks of several hosts", function()
     -- what they all hold open, the pipe to here, is closed when the last one has ended
     local done = process.run({ "/bin/sh", "-c", 'exec "$@" 3>&1', "sh", "/usr/bin/env",
       "MOONREEL_RSH=" .. dir.path .. "/rsh", "MOONREEL_HERE="
-      .. dir.path, process.program(), "-e", ("require('moonreel.cluster.launch').run { %q, "
-      .. "hostfile = %q }"):format(script, dir.path .. "/hosts") }, "", { deadline_s = 60,
+      .. dir.path, process.program(), "-e", ("require('moonreel.cluster.launch').run({ %q }, "
+      .. "{ hostfile = %q })"):format(script, dir.path .. "/hosts") }, "", { deadline_s = 60,
         quiet = true })
     assert.is_false(done.timed_out)
     assert.equal(9, done.signal)
