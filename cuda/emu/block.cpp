@@ -186,6 +186,22 @@ static bool run_block()
     return true;
 }
 
+static std::map<std::string, Launch> seen;
+
+const std::map<std::string, Launch> &launches()
+{
+    return seen;
+}
+
+// "(attention_short<D>)" is attention_short
+static void see(const std::string &kernel, unsigned threads, size_t bytes)
+{
+    size_t from = kernel.find_first_not_of('('), to = kernel.find_first_of("<)", from);
+    Launch &most = seen[kernel.substr(from, to - from)];
+    most.threads = std::max(most.threads, threads);
+    most.shared = std::max(most.shared, bytes);
+}
+
 static void launch_now(const char *kernel, dim3 grid, dim3 block, size_t bytes,
                        const Action &kernel_body)
 {
@@ -199,6 +215,7 @@ static void launch_now(const char *kernel, dim3 grid, dim3 block, size_t bytes,
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535)
         return report("a grid of %u x %u x %u blocks, expected 1 to 65535 in y and z", grid.x,
                       grid.y, grid.z);
+    see(kernel, threads, bytes);
     body = &kernel_body;
     shared_bytes = bytes;
     grid_size = grid;

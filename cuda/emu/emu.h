@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -79,6 +80,14 @@ struct Counts {
     uint64_t wavefronts, ideal_wavefronts;
 };
 extern Counts counts;
+
+/* The largest block and the most shared memory that kernels were launched with, by their names
+ * without template arguments. */
+struct Launch {
+    unsigned threads;
+    size_t shared;
+};
+const std::map<std::string, Launch> &launches();
 
 // What was found, one text each: kernel, block, thread, file:line, what came, what was expected.
 const std::vector<std::string> &reports();

@@ -105,5 +105,11 @@ int main(void)
     CHECK(all_reports().find("232449 bytes of shared memory, expected at most 232448") !=
           std::string::npos);
     CHECK(all_reports().find("expected 1 to 65535 in y and z") != std::string::npos);
+    // the largest launch of each name
+    MR_LAUNCH(strided, dim3(1), dim3(64), 128, NULL, x, y, 1);
+    MR_LAUNCH(strided, dim3(1), dim3(32), 256, NULL, x, y, 1);
+    CHECK_INT(emu::launches().at("strided").threads, 64);
+    CHECK_INT(emu::launches().at("strided").shared, 256);
+    CHECK_INT(emu::launches().at("banks").threads, 32);
     return check_done();
 }
