@@ -56,7 +56,7 @@ static bool each_run(const runs *r, int dim, shadow_block *b, mr_dptr at, run_bo
 /* ---- one argument ---- */
 
 typedef struct arg {
-    const mr_view *view; /* NULL: absent */
+    const mr_view *view; /* NULL: absent, or without elements, wherever it lies */
     const char *name;
     shadow_block *block;
     size_t span;
@@ -71,6 +71,8 @@ static mr_status arg_of(const shadow_memory *m, const mr_view *v, const char *na
     if (!v->data || v->desc.rank < 0)
         return MR_OK;
     a->span = mr_desc_span_bytes(&v->desc);
+    if (a->span == 0)
+        return MR_OK;
     MR_TRY(shadow_find(m, (mr_dptr)v->data, a->span, name, &a->block));
     a->view = v, a->runs = runs_of(&v->desc);
     return MR_OK;

@@ -157,20 +157,25 @@ joint, long: attention 1 2 1 150 f32
 joint, bf16: attention 1 3 1 40 bf16
 ]]
 
+-- what a run printed: numbers by the name of the case
+local function rows_of(output)
+  local rows = {}
+  for name, rest in output:gmatch "([^\n]+): ([^\n]+)\n" do
+    rows[name] = {}
+    for number in rest:gmatch "%S+" do
+      table.insert(rows[name], tonumber(number))
+    end
+  end
+  return rows
+end
+
 describe("nn.sequence", function()
-  local dir, done
-  local errors = {}
+  local dir, done, errors
   setup(function()
     dir = folder.new()
     local script, list = dir:write("cases.lua", CASES), dir:write("cases", LIST)
     done = process.run({ process.program(), "-n", "4", script, list }, "", { deadline_s = 120 })
-    for name, rest in done.output:gmatch "([^\n]+): ([^\n]+)\n" do
-      local row = {}
-      for number in rest:gmatch "%S+" do
-        row[#row + 1] = tonumber(number)
-      end
-      errors[name] = row
-    end
+    errors = rows_of(done.output)
   end)
   teardown(function() dir:remove() end)
 
@@ -198,6 +203,24 @@ describe("nn.sequence", function()
     all = errors["ring of 2"]
     assert.equal(2 * cell * (5 + 5) + 2 * cell * (5 + 4), all[4])
     assert.equal(2 * cell * (4 + 4) + 2 * cell * (4 + 5), all[8])
+  end)
+
+  it("gives it in whatever order queues run", function()
+    local list = {}
+    for line in LIST:gmatch "[^\n]+" do
+      list[#list + 1] = (line:find "empty" or line:find "joint, circles" or line:find "both")
+        and line or nil
+    end
+    local late = process.run({ "/usr/bin/env", "MOONREEL_DEVICE=shadow", process.program(), "-n",
+      "4", dir.path .. "/cases.lua", dir:write("late", table.concat(list, "\n") .. "\n") }, "",
+      { deadline_s = 120 })
+    assert.equal(0, late.exit, late.output)
+    local n = 0
+    for name, row in pairs(rows_of(late.output)) do
+      n = n + 1
+      assert.same(errors[name], row)
+    end
+    assert.equal(#list, n)
   end)
 
   it("cuts tokens without gaps, nested and even", function()
