@@ -8,10 +8,11 @@ local demo_data = dofile "spec/support/demo_data.lua"
 local life = require "moonreel.life"
 local process = require "moonreel.core.process"
 
-local STEPS <const>, EVERY <const>, KILL <const>, WAIT_S <const> = 24, 3, 9, 120
+local EVERY <const>, KILL <const>, WAIT_S <const> = 3, 9, 120
 -- more of them is the long form of this spec
 local KILLS <const> = tonumber(os.getenv "MOONREEL_KILLS" or 3)
-local SEED <const> = tonumber(os.getenv "MOONREEL_SEED" or 1)
+local APART <const> = 6 -- steps from one kill to the next
+local STEPS <const> = APART * (KILLS + 1)
 
 local out = demo_data.scratch()
 teardown(function()
@@ -87,9 +88,7 @@ describe("a run whose processes are killed", function()
     start("killed")
     local before
     for i = 1, KILLS do
-      -- kills all over the run, again from the front when there are many
-      local step = 2 + (i * 7 + SEED * 3) % (STEPS - 6)
-      local one = at_step(KILLS == 3 and i * 6 - 2 or step, before)
+      local one = at_step(i * APART - 2, before)
       before = one.page:rank(1).pid
       whom[(i - 1) % 3 + 1](one)
       one.page:close()
