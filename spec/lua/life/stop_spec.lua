@@ -110,8 +110,11 @@ describe("moonreel stop", function()
     assert.equal(DECOYS, alive)
   end)
 
-  it("ends ranks whose launcher is lost", function()
+  it("ends ranks whose launcher is lost, and what they have started", function()
     local one = start(2, [[
+      if place.rank == 0 then
+        shell "setsid sleep 1000 > /dev/null 2>&1 &"
+      end
       signal.catch()
       deaf = place.rank == 1
     ]])
