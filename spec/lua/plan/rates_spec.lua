@@ -16,6 +16,9 @@ describe("measured steps", function()
   it("are rated alike by their op and dtypes, whatever their shapes", function()
     assert.equal("linear bf16, bf16, -", rates.key(row("linear", "[2, 3, 8] bf16, [4, 8] bf16, -")))
     assert.equal("neg f32", rates.key(row("neg", "[] f32")))
+    -- of convolutions the kernel counts, too
+    assert.equal("conv3d 1x3x3 f32, f32, f32", rates.key(row("conv3d",
+      "[2, 1, 8, 9, 32] f32, [64, 32, 1, 3, 3] f32, [64] f32")))
   end)
 
   it("of equal work become one point with their mean", function()
