@@ -131,7 +131,8 @@ local function launch(settings, args, options)
     local set = not settings:origin("nproc_per_node"):match("^default")
     return require("moonreel.cluster.launch").run(words, {
       ranks = set and settings.nproc_per_node or nil, hostfile = settings.hostfile,
-      include = options.include, exclude = options.exclude, settings = settings.hash })
+      include = options.include, exclude = options.exclude, settings = settings.hash,
+      watch = settings:plain("watch"), patience = settings.watch.patience })
   end
   return require("moonreel.cli.ranks").launch(words, settings.nproc_per_node, {
     watch = settings:plain("watch"), patience = settings.watch.patience,

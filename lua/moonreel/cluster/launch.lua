@@ -116,7 +116,8 @@ local function start(cluster, words, o, shares, world, even)
     end
     cluster:tell({ kind = "start", words = { "moonreel", table.unpack(words) }, env = env,
       dir = dir, secret = secret, first = shares[i].first, ranks = shares[i].ranks,
-      world = world }, link)
+      world = world, watch = o.watch and require("moonreel.core.json").encode(o.watch),
+      patience = o.patience or 3 }, link)
   end
 end
 
@@ -129,9 +130,9 @@ local Watch = {}
 Watch.__index = Watch
 
 -- the first failure counts, and before it one that is no consequence of another: a lost host, a
--- rank that failed by itself
+-- rank that failed by itself or stood still
 function Watch:note(event, text, exit)
-  local own = exit ~= NODE_FAILED or event.kind == "gone"
+  local own = exit ~= NODE_FAILED or event.kind == "gone" or event.named
   if exit ~= 0 and (not self.cause or own and not self.cause.own) then
     self.cause = { host = event.link.host.name, text = text, exit = exit, rank = event.rank,
       own = own }
@@ -218,6 +219,7 @@ end
 ---@param words string[]
 ---@param o table  hostfile, include, exclude; ranks: of each host, nil: as its slots
 ---   say; settings: hash that the recipe must have everywhere; stdout: a file for what ranks print
+---   watch, patience: as of moonreel.comm.launch
 ---@return integer exit code  of the rank that failed first
 function launch.run(words, o)
   local list = hosts.filter(hosts.read(o.hostfile), o.include, o.exclude)

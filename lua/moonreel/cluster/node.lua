@@ -5,9 +5,11 @@
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.comm"
 local frames = require "moonreel.cluster.frames"
+local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
 local remote = require "moonreel.cluster.remote"
 local stream = require "moonreel.core.stream"
+local watch = require "moonreel.life.watch"
 
 local node = {}
 
@@ -42,6 +44,11 @@ function orders.start(self, order)
   self.running = core.start(order.words, math.tointeger(tonumber(order.ranks)), {
     first = math.tointeger(tonumber(order.first)), world = math.tointeger(tonumber(order.world)),
     grace_s = GRACE_S })
+  self.patience = tonumber(order.patience)
+  if order.watch then
+    self.page = self.running:page()
+    self.eye = watch.new(self.page, json.decode(order.watch))
+  end
 end
 
 function orders.signal(self, order)
@@ -59,7 +66,7 @@ end
 
 function orders.ask(self, order)
   local answers = assert(self.answers[order.what], "no such question")
-  self:say { kind = "answer", json = require("moonreel.core.json").encode(answers(order)) }
+  self:say { kind = "answer", json = json.encode(answers(order)) }
 end
 
 function orders.beat() end
@@ -105,10 +112,24 @@ local function pass_all(self)
   return pass_on(self, "errors", "err") or more
 end
 
+-- ranks of this host that stand still are told, and ended when they do so for too long
+local function look_at_ranks(self)
+  for _, event in ipairs(self.eye:look()) do
+    self:say { kind = "err", text = ("moonreel: host %s: %s\n"):format(
+      os.getenv "MOONREEL_HOST", event.text) }
+  end
+  local standing, times = self.eye:standing()
+  if standing and times > self.patience then
+    self.running:fail(standing.rank, standing.text)
+    self.eye, self.named = nil, "yes"
+  end
+end
+
 -- how it went, as soon as one has failed and when all have ended
 local function tell_ends(self, left)
   local ended = self.running:ended()
-  local message = { exit = ended.exit, rank = ended.rank or -1, text = ended.text or "" }
+  local message = { exit = ended.exit, rank = ended.rank or -1, text = ended.text or "",
+    named = self.named }
   if ended.rank and not self.failed then
     self.failed, message.kind = true, "rank"
     self:say(message)
@@ -118,7 +139,7 @@ local function tell_ends(self, left)
     message.kind = "ended"
     self:say(message)
     self.running:close()
-    self.running = nil
+    self.running, self.eye = nil, nil
   end
 end
 
@@ -157,6 +178,9 @@ function node.run(answers)
     pass_all(self)
     if self.running then
       tell_ends(self, self.running:look(0))
+    end
+    if self.eye then
+      look_at_ranks(self)
     end
     self.io.output:write("")
     beat(self)

@@ -89,6 +89,25 @@ describe("ranks of several hosts", function()
     assert.matches("host chatty%-two: is lost: its helper has ended, exit code 137; all 4", output)
   end)
 
+  it("are watched on their host: one that stands still is named and ended", function()
+    hosts(TWO)
+    local output, exit = cluster.run(dir, MEET .. [[
+    local life = require "moonreel.core.life"
+    life.publish(world:rank(), world:size())
+    life.step(1)
+    life.phase "forward"
+    world:barrier()
+    if world:rank() == 3 then
+      io.popen("kill -STOP $PPID"):close()
+    end
+    world:barrier()
+    ]], "watch = { start = 60, load = 60, forward = 0.3, reduce = 60, optimizer = 60, "
+      .. "snapshot = 60, persist = 60 }, patience = 1")
+    assert.equal(6, exit, output)
+    assert.matches("\nmoonreel: host chatty%-two: rank 3 is stopped in forward at step 1 [^\n]*; "
+      .. "all 4 ranks of 2 hosts have ended\n$", output)
+  end)
+
   it("end when the launcher is killed", function()
     hosts(TWO)
     local script = dir:write("wait.lua", MEET .. [[
