@@ -436,7 +436,7 @@ static void limits(mr_device *dev)
     OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
     OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &x, 1, &y));
     OK(mr_graph_output(g, "y", y));
-    CHECK_FAILS(mr_exec_compile(e, g, &p), MR_E_USAGE, "not finished");
+    CHECK_FAILS(mr_exec_compile(e, g, &p), MR_E_USAGE, "finish it, then compile");
     OK(mr_graph_finish(g));
     OK(mr_exec_compile(e, g, &p));
     mr_graph_free(g);
