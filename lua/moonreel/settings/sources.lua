@@ -123,6 +123,16 @@ function sources.field(settings)
   return first and ("dataset.sources.%s.data_path"):format(first) or "dataset.data_path"
 end
 
+-- the first field below a path that somebody set
+local function first_field(settings, path)
+  for _, leaf in ipairs(settings:leaves()) do
+    if leaf.path:sub(1, #path + 1) == path .. "." then
+      return leaf.path
+    end
+  end
+  return path
+end
+
 -- which rows of its index a source is of: {column, from, to, trim_top}; nil: all
 local function quantiles_of(settings, s, field)
   local range = s.quantiles or { 0.0, 1.0 }
@@ -143,7 +153,13 @@ end
 ---   given
 function sources.of(settings)
   local given, list = settings:plain("dataset.sources"), {}
+  local phases = settings:plain("dataset.phases")
   if not given or not next(given) then
+    if phases and next(phases) then
+      blame.raise(settings, first_field(settings, "dataset.phases"), "MR_E_RECIPE",
+        "dataset.phases has weights of sources, and dataset.sources is none; try: dataset.sources "
+        .. "= { name = { data_path = ... } }, or dataset.phases=none")
+    end
     return settings.dataset.data_path and { { name = "", path = settings.dataset.data_path,
       field = "dataset.data_path", change = settings.data_change } } or {}
   elseif settings.dataset.data_path then

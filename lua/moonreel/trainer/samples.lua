@@ -48,7 +48,8 @@ function samples.open_index(r)
     base.raise("MR_E_RECIPE", ("dataset.sources: this reads one index; try: moonreel data merge, "
       .. "dataset.sources=none, and dataset.data_path=%s"):format(list[1].path))
   end
-  return open_path(r, list[1].path)
+  list[1].index, r.sources = open_path(r, list[1].path), list
+  return list[1].index
 end
 
 -- open what the sources of a run name; the first rank builds what there is not

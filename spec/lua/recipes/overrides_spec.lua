@@ -25,12 +25,22 @@ local function number_list(value, schema)
   return "[" .. table.concat(items, ", ") .. "]"
 end
 
+-- a record with the first of its fields that is a number
+local function record_of_number(schema)
+  local names = {}
+  for name, field in pairs(schema.fields) do
+    names[#names + 1] = (field.tag == "integer" or field.tag == "number") and name or nil
+  end
+  table.sort(names)
+  return ("{%q: %s}"):format(names[1], schema.fields[names[1]].tag == "integer" and "3" or "0.5")
+end
+
 local function entry_of_map(schema)
   local key = schema.keys and next(schema.keys) or schema.key == "integer" and "7" or "x"
   local inner = schema.value
   local value = inner.tag == "map" and entry_of_map(inner) or inner.tag == "bucket"
     and "(0.5, 2)" or inner.tag == "number" and "0.5"
-    or inner.tag == "integer" and "3" or '"y"'
+    or inner.tag == "integer" and "3" or inner.tag == "record" and record_of_number(inner) or '"y"'
   return ("{%q: %s}"):format(key, value)
 end
 

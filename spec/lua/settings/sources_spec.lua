@@ -76,6 +76,8 @@ describe("settings.sources", function()
         "%.lua:4: dataset.sources.a.column is none: quantiles of what",
       ['sources = { a = { data_path = "a.mrx", column = "c", quantiles = { 0.5, 0.5 } } }'] =
         "%.lua:4: dataset.sources.a.quantiles is { 0.5, 0.5 }; expected the second above",
+      ["phases = { { samples = 5 } }"] = "%.lua.*: dataset.phases has weights of sources, and "
+        .. "dataset.sources is none; try: dataset.sources",
       ['sources = { a = { weight = 1 } }'] = "%.lua:4: dataset.sources.a has no data_path",
     } do
       local ok, problem = pcall(function() return sources.of(bake(text)) end)
