@@ -59,8 +59,18 @@ local elsewhere = {
   ["strict"] = "of weights to start from (spec/lua/trainer/loop_spec.lua)",
   data_change = "of a run that goes on with other samples (spec/trainer/restart_spec.lua)",
   ["vae.from_pretrained"] = "of weights that lie apart (spec/recipes/tiny_opensora12_spec.lua)",
+  plugin = "of several ranks (spec/lua/trainer/zero_spec.lua)",
+  ["plugin_config.reduce_each"] = "of several ranks", ["plugin_config.zero_stage"] = "likewise",
+  ["plugin_config.ulysses_size"] = "of ranks that share tokens (spec/lua/trainer/world_spec.lua)",
+  restarts = "of a launcher of ranks (spec/lua/comm/launch_spec.lua)", restart_pause = "likewise",
+  restart_steps = "likewise",
   ["vae.type"] = "another type lies apart", ["text_encoder.type"] = "one built type",
 }
+
+for _, name in ipairs{"forward", "load", "optimizer", "patience", "persist", "reduce", "snapshot",
+  "start"} do
+  elsewhere["watch." .. name] = "the launcher's, who watches ranks (spec/lua/life/hang_spec.lua)"
+end
 
 describe("readers", function()
   local dir, parts, bake = folder.new(), {}, settings.bake
