@@ -23,6 +23,7 @@ struct mr_ranks {
     mr_life_launch about;
     pid_t *pid; /* [ranks] 0: ended */
     int *code;  /* [ranks] exit code */
+    bool *hit;  /* [ranks] a signal ended it */
     pid_t guard;
     int ranks, running;
     int first, world;       /* of these ranks, in the run */
@@ -166,7 +167,8 @@ mr_status mr_ranks_start(char *const *argv, int ranks, int first, int world, dou
         mr_life_about(l->page, &l->about);
         l->pid = mr_calloc((size_t)ranks, sizeof *l->pid);
         l->code = mr_calloc((size_t)ranks, sizeof *l->code);
-        st = l->pid && l->code ? MR_OK : mr_fail_memory((size_t)ranks * sizeof *l->pid);
+        l->hit = mr_calloc((size_t)ranks, sizeof *l->hit);
+        st = l->pid && l->code && l->hit ? MR_OK : mr_fail_memory((size_t)ranks * sizeof *l->pid);
     }
     if (st == MR_OK) {
         hear(l);
@@ -185,9 +187,13 @@ mr_status mr_ranks_start(char *const *argv, int ranks, int first, int world, dou
 static void say_how(const mr_ranks *l, int rank, char *text, size_t cap)
 {
     int code = l->code[rank];
+    bool hit = l->hit[rank], asked = code == 128 + SIGINT || code == 128 + SIGTERM;
     rank += l->first;
-    if (code > 128)
+    if (hit)
         snprintf(text, cap, "rank %d was ended by signal %d (%s)", rank, code - 128,
+                 strsignal(code - 128));
+    else if (asked)
+        snprintf(text, cap, "rank %d ended as signal %d (%s) asked", rank, code - 128,
                  strsignal(code - 128));
     else
         snprintf(text, cap, "rank %d ended with exit code %d", rank, code);
@@ -207,7 +213,8 @@ static void note_ends(mr_ranks *l)
         if (!l->pid[r] || waitpid(l->pid[r], &how, WNOHANG) != l->pid[r])
             continue;
         l->pid[r] = 0, l->running--;
-        l->code[r] = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+        l->hit[r] = !WIFEXITED(how);
+        l->code[r] = l->hit[r] ? 128 + WTERMSIG(how) : WEXITSTATUS(how);
         mr_meeting_mark_left(l->meeting, r);
         if (!l->code[r] || l->stop_at > 0)
             continue;
@@ -325,7 +332,7 @@ void mr_ranks_free(mr_ranks *l)
         sigaction(SIGCHLD, &child, NULL);
         sigprocmask(SIG_SETMASK, &before, NULL);
     }
-    mr_free(l->pid), mr_free(l->code);
+    mr_free(l->pid), mr_free(l->code), mr_free(l->hit);
     mr_life_free(l->page);
     mr_meeting_free(l->meeting);
     mr_free(l);
