@@ -20,7 +20,7 @@ end
 
 --- The order of a run from its first step on.
 ---@param settings table  baked
----@param list table[]    of moonreel.settings.sources, each with its index
+---@param list table[]|mr.Index  of moonreel.settings.sources, each with its index; or one index
 ---@param quarantine? string  path of the run's quarantine.jsonl
 ---@return mr.Order order  order:next() -> micro-batches, order:skip(n)
 function order.open(settings, list, quarantine)
@@ -29,7 +29,7 @@ function order.open(settings, list, quarantine)
   o.slot = settings.share_out == "lpt" and 1 or settings.virtual_ranks
   o.carry, o.epochs = settings.tail == "carry", settings.epochs
   local sources = {}
-  for i, s in ipairs(list) do
+  for i, s in ipairs(list.core and { { name = "", index = list } } or list) do
     sources[i] = { name = s.name, index = s.index.core, weights = s.weights,
       epochs = s.epochs, members = s.members }
   end
