@@ -7,7 +7,7 @@
 
 enum {
     ONE_HOP_BYTES = 4096,    /* up to here latency counts, not bytes */
-    SCRATCH_BYTES = 4 << 20, /* of contributions that wait to be summed */
+    SCRATCH_BYTES = 1 << 20, /* of contributions that wait to be summed */
     PIECE_LEAST = 4096       /* elements */
 };
 

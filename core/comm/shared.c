@@ -19,7 +19,8 @@ enum {
     RINGS_BYTES = 64 << 20, /* of all rings, as far as their least and largest sizes let it be */
     RING_LEAST = 512,
     RING_MOST = 1 << 20,
-    SLEEP_MS = 20 /* at most, so that deadlines and losses are seen */
+    PIECE_BYTES = 64 << 10, /* copied before the other side is told, so that both copy at a time */
+    SLEEP_MS = 20           /* at most, so that deadlines and losses are seen */
 };
 static const uint64_t MAGIC = 0x31676e697465656d; /* "meeting1" */
 
@@ -196,7 +197,7 @@ static mr_status send(mr_wire *w, mr_parcel *p)
         written += sizeof p->head, room -= sizeof p->head;
         p->headed = true;
     }
-    size_t n = (size_t)MR_MIN(room, (uint64_t)(p->bytes - p->moved));
+    uint64_t n = MR_MIN(MR_MIN(room, (uint64_t)(p->bytes - p->moved)), (uint64_t)PIECE_BYTES);
     if (n)
         put(r, b->ring_bytes, written, (const char *)p->data + p->moved, n);
     written += n, p->moved += n;
@@ -221,7 +222,7 @@ static mr_status receive(mr_wire *w, mr_parcel *p)
         taken += sizeof p->head;
         p->headed = true;
     } else {
-        size_t n = (size_t)MR_MIN(ready, (uint64_t)(p->bytes - p->moved));
+        uint64_t n = MR_MIN(MR_MIN(ready, (uint64_t)(p->bytes - p->moved)), (uint64_t)PIECE_BYTES);
         if (n)
             take(r, b->ring_bytes, taken, (char *)p->data + p->moved, n);
         taken += n, p->moved += n;
