@@ -127,18 +127,17 @@ local function launch(settings, args, options)
   end
   settings:require_readers()
   local words = { "train", table.unpack(args) }
-  if settings.hostfile then
-    local set = not settings:origin("nproc_per_node"):match("^default")
-    return require("moonreel.cluster.launch").run(words, {
-      ranks = set and settings.nproc_per_node or nil, hostfile = settings.hostfile,
-      include = options.include, exclude = options.exclude, settings = settings.hash,
-      watch = settings:plain("watch"), patience = settings.watch.patience })
-  end
-  return require("moonreel.cli.ranks").launch(words, settings.nproc_per_node, {
-    watch = settings:plain("watch"), patience = settings.watch.patience,
+  local o = { watch = settings:plain("watch"), patience = settings.watch.patience,
     restarts = settings.restarts, restart_steps = settings.restart_steps,
     restart_pause = settings.restart_pause,
-    again = function(dir) return go_on(words, settings, dir) end })
+    again = function(dir) return go_on(words, settings, dir) end }
+  if settings.hostfile then
+    local set = not settings:origin("nproc_per_node"):match("^default")
+    o.ranks, o.hostfile = set and settings.nproc_per_node or nil, settings.hostfile
+    o.include, o.exclude, o.settings = options.include, options.exclude, settings.hash
+    return require("moonreel.cluster.launch").run(words, o)
+  end
+  return require("moonreel.cli.ranks").launch(words, settings.nproc_per_node, o)
 end
 
 -- A launcher of several hosts says what the recipe is there: files that differ on one of them are

@@ -1,6 +1,7 @@
 --- A run on several hosts: a helper on each, as many ranks as the host file says, one end for all.
 -- @module moonreel.cluster.launch
 local base = require "moonreel.core.base"
+local comm = require "moonreel.comm.launch"
 local hosts = require "moonreel.comm.hosts"
 local remote = require "moonreel.cluster.remote"
 local signal = require "moonreel.core.signal"
@@ -180,6 +181,8 @@ local function close(self, event, text, exit)
 end
 
 function acts.ended(self, event)
+  self.dir = event.run or self.dir
+  self.step = math.max(self.step, math.tointeger(tonumber(event.step)) or 0)
   close(self, event, event.text, math.tointeger(tonumber(event.exit)))
 end
 
@@ -202,7 +205,7 @@ local function hand_on(self)
 end
 
 local function wait_for_all(cluster, stdout)
-  local self = setmetatable({ cluster = cluster, open = #cluster.links, said = {},
+  local self = setmetatable({ cluster = cluster, open = #cluster.links, said = {}, step = 0,
     stdout = stdout or io.stdout }, Watch)
   signal.catch()
   while self.open > 0 do
@@ -215,32 +218,44 @@ local function wait_for_all(cluster, stdout)
   return self
 end
 
---- Run these words by the ranks of several hosts.
----@param words string[]
----@param o table  hostfile, include, exclude; ranks: of each host, nil: as its slots
----   say; settings: hash that the recipe must have everywhere; stdout: a file for what ranks print
----   watch, patience: as of moonreel.comm.launch
----@return integer exit code  of the rank that failed first
-function launch.run(words, o)
+-- one launch, as moonreel.comm.launch asks how it ended
+local function once(words, o)
   local list = hosts.filter(hosts.read(o.hostfile), o.include, o.exclude)
   local shares, world, even = share(list, o.ranks)
   local cluster <close> = remote.open(list)
   expect_all(cluster)
   start(cluster, words, o, shares, world, even)
-  local ended = wait_for_all(cluster, o.stdout)
-  local cause = ended.cause
+  local watch = wait_for_all(cluster, o.stdout)
+  local cause = watch.cause
   if not cause then
-    return 0
+    return { exit = 0 }
   end
   io.stdout:flush()
   -- the error of the rank that failed first stands last
-  local line = cause.rank and ended.said[cause.rank]
+  local line = cause.rank and watch.said[cause.rank]
   if line then
     io.stderr:write(line, "\n")
   end
-  io.stderr:write(("moonreel: host %s: %s; all %d ranks of %d hosts have ended\n"):format(
-    cause.host, cause.text, world, #list))
-  return cause.exit
+  return { exit = cause.exit, asked = watch.asked, dir = watch.dir, step = watch.step,
+    text = ("host %s: %s; all %d ranks of %d hosts have ended"):format(cause.host, cause.text,
+      world, #list) }
+end
+
+local function say(line) io.stderr:write("moonreel: ", line, "\n") end
+
+--- Run these words by the ranks of several hosts.
+---@param words string[]
+---@param o table  hostfile, include, exclude; ranks: of each host, nil: as its slots
+---   say; settings: hash that the recipe must have everywhere; stdout: a file for what ranks print
+---   watch, patience, restarts, restart_steps, restart_pause, again: as of moonreel.comm.launch
+---@return integer exit code  of the rank that failed first
+function launch.run(words, o)
+  o = setmetatable({ say = say }, { __index = o })
+  local exit, text = comm.insist(function(next_words) return once(next_words, o) end, words, o)
+  if text then
+    say(text)
+  end
+  return exit
 end
 
 return launch

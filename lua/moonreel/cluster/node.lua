@@ -6,6 +6,7 @@ local base = require "moonreel.core.base"
 local core = require "moonreel.core.comm"
 local frames = require "moonreel.cluster.frames"
 local json = require "moonreel.core.json"
+local launch = require "moonreel.comm.launch"
 local process = require "moonreel.core.process"
 local remote = require "moonreel.cluster.remote"
 local stream = require "moonreel.core.stream"
@@ -136,7 +137,7 @@ local function tell_ends(self, left)
   end
   if left == 0 then
     repeat until not pass_all(self)
-    message.kind = "ended"
+    message.kind, message.run, message.step = "ended", launch.stand(self.running:page())
     self:say(message)
     self.running:close()
     self.running, self.eye = nil, nil

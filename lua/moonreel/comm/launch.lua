@@ -39,13 +39,16 @@ local function difference(page)
   return rings.first_difference(logs)
 end
 
--- the largest step that any rank has begun
-local function steps(page)
+--- Where the ranks of a launch stand.
+---@param page mr.LifePage
+---@return string|nil dir    of their run
+---@return integer step      the largest that any has begun
+function launch.stand(page)
   local about, most = page:about(), 0
   for rank = about.first, about.first + about.ranks - 1 do
     most = math.max(most, page:rank(rank).step)
   end
-  return most
+  return about.dir, most
 end
 
 -- one launch: how it ended, with the run's directory and step
@@ -62,7 +65,7 @@ local function once(words, ranks, o)
   if found then
     ended.text = ("%s; %s"):format(ended.text, rings.story(found))
   end
-  ended.dir, ended.step = page:about().dir, steps(page)
+  ended.dir, ended.step = launch.stand(page)
   page:close()
   return ended
 end
@@ -82,20 +85,20 @@ local read_options = options.declare("comm.launch", {
   { "say", "function", "takes each line about the launch" },
 })
 
---- This program so many times on this host, with these words after its name.
+--- Launch again and again what is lost, from what the run has saved.
+---@param start fun(words: string[]): table  one launch: how it ended, with exit, text and asked,
+---   dir of the run and step
 ---@param words string[]
----@param ranks integer
----@param given table|nil  watch, patience, restarts, restart_steps, restart_pause, again, say
+---@param o table    restarts, restart_steps, restart_pause, again, say as launch.run takes them
 ---@return integer exit code  of the rank that failed first, or 0
 ---@return string|nil text    "rank 2 ended with exit code 3"; the earliest error of the last launch
-function launch.run(words, ranks, given)
-  local o = read_options(given)
-  o.patience, o.restarts, o.say = o.patience or 3, o.restarts or 0, o.say or silent
+function launch.insist(start, words, o)
+  local restarts, say = o.restarts or 0, o.say or silent
   local tried, progress, next_words, dir = 0, nil, words, nil
   local lost = {}
   while true do
-    local ended = once(next_words, ranks, o)
-    if o.restarts == 0 or not was_lost(ended) then
+    local ended = start(next_words)
+    if restarts == 0 or not was_lost(ended) then
       return ended.exit, ended.text
     end
     lost[#lost + 1] = ("  step %d: %s"):format(ended.step, ended.text)
@@ -103,17 +106,29 @@ function launch.run(words, ranks, given)
       tried = 0
     end
     dir, progress, tried = ended.dir or dir, math.max(ended.step, progress or 0), tried + 1
-    if tried > o.restarts then
-      o.say(("%d restarts without %d new steps:\n%s"):format(o.restarts, o.restart_steps or 200,
+    if tried > restarts then
+      say(("%d restarts without %d new steps:\n%s"):format(restarts, o.restart_steps or 200,
         table.concat(lost, "\n")))
       return ended.exit, ended.text
     end
     local pause = math.min((o.restart_pause or 1) * 2 ^ (tried - 1), PAUSE_MOST_S)
     next_words = o.again(dir)
-    o.say(("%s at step %d; restart %d of %d in %g s, %s"):format(ended.text, ended.step, tried,
-      o.restarts, pause, next_words == words and "from the start" or "from " .. dir))
+    say(("%s at step %d; restart %d of %d in %g s, %s"):format(ended.text, ended.step, tried,
+      restarts, pause, next_words == words and "from the start" or "from " .. dir))
     base.sleep(pause)
   end
+end
+
+--- This program so many times on this host, with these words after its name.
+---@param words string[]
+---@param ranks integer
+---@param given table|nil  watch, patience, restarts, restart_steps, restart_pause, again, say
+---@return integer exit code  as launch.insist, as is the next
+---@return string|nil text
+function launch.run(words, ranks, given)
+  local o = read_options(given)
+  o.patience, o.say = o.patience or 3, o.say or silent
+  return launch.insist(function(next_words) return once(next_words, ranks, o) end, words, o)
 end
 
 return launch

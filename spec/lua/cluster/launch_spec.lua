@@ -89,6 +89,33 @@ describe("ranks of several hosts", function()
     assert.matches("host chatty%-two: is lost: its helper has ended, exit code 137; all 4", output)
   end)
 
+  it("go on from what the run left, after a rank or a host was lost", function()
+    hosts(TWO)
+    local output, exit = cluster.run(dir, MEET .. [[
+    local life = require "moonreel.core.life"
+    local base = require "moonreel.core.base"
+    life.publish(world:rank(), world:size())
+    life.set_run("a run", "/nowhere/a-run", 1)
+    local starts = arg[0]:match("^.*/") .. "starts"
+    local n = #base.read_file(starts)
+    life.step(7 + n)
+    world:barrier()
+    if world:rank() == 2 and n < 2 then
+      io.open(starts, "a"):write "x":close()
+      io.popen(n == 0 and "kill -9 $PPID" or "kill -9 $(ps -o ppid= -p $PPID)"):close()
+    end
+    world:barrier()
+    world:barrier()
+    ]], ([[restarts = 3, restart_pause = 0, again = function(run)
+      io.stderr:write("again ", tostring(run), "\n")
+      return { %q }
+    end]]):format(dir:write("starts", "") and dir.path .. "/ranks.lua"))
+    assert.equal(0, exit, output)
+    assert.matches("again /nowhere/a%-run\nmoonreel: host chatty%-two: rank 2 was ended by signal "
+      .. "9 [^\n]* at step 7; restart 1 of 3 in 0 s, from /nowhere/a%-run\n", output)
+    assert.matches("host chatty%-two: is lost: [^\n]* at step 8; restart 2 of 3", output)
+  end)
+
   it("are watched on their host: one that stands still is named and ended", function()
     hosts(TWO)
     local output, exit = cluster.run(dir, MEET .. [[
