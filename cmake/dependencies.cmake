@@ -43,7 +43,7 @@ set(MR_OPTIONAL_LIBRARIES
   "OpenMP|${OpenMP_C_FOUND}|${OpenMP_C_VERSION}|one thread"
   "libedit|${EDIT_FOUND}|${EDIT_VERSION}|the prompt has plain lines, no history keys or completion (Debian: libedit-dev)"
   "minizip|${MINIZIP_FOUND}|${MINIZIP_minizip_VERSION}|.pth and .bin weights cannot be opened (Debian: libminizip-dev)"
-  "MPI|${MPI_C_FOUND}||ranks of one host alone, moonreel -n N (Debian: libopenmpi-dev)"
+  "MPI|${MPI_C_FOUND}||no ranks by mpirun, those of moonreel and torchrun need none (Debian: libopenmpi-dev)"
   "libdw|${DW_FOUND}||stacks of ranks have no native frames (Debian: libdw-dev)")
 
 # found: "Lua 5.4.4,LMDB 0.9.24,...", what the program is linked with, for `moonreel doctor`; missing: one line each.
