@@ -56,16 +56,8 @@ end
 
 ---@param args string[]
 function command.run(args)
-  local opts = require("moonreel.settings.words").parse(args, command).options
-  local hosts <close> = survey.open(opts)
-  local rows = hosts:ask "health"
-  for _, row in ipairs(rows) do
-    if row.answer then
-      judge(row.answer)
-    end
-  end
-  return survey.print(rows, { { key = "what" }, { key = "state" }, { key = "speed", right = true },
-    { key = "carried" }, { key = "fault" } }, lines, opts)
+  return survey.run(command, args, "health", judge, { { key = "what" }, { key = "state" },
+    { key = "speed", right = true }, { key = "carried" }, { key = "fault" } }, lines)
 end
 
 return command

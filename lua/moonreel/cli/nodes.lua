@@ -71,17 +71,10 @@ end
 
 ---@param args string[]
 function command.run(args)
-  local opts = require("moonreel.settings.words").parse(args, command).options
-  local hosts <close> = survey.open(opts)
-  local rows = hosts:ask "gpus"
-  for _, row in ipairs(rows) do
-    if row.answer then
-      judge(row.answer)
-    end
-  end
-  return survey.print(rows, { { key = "gpu" }, { key = "name" }, { key = "busy", right = true },
-    { key = "memory", right = true }, { key = "power", right = true },
-    { key = "temperature", right = true }, { key = "owner" }, { key = "verdict" } }, lines, opts)
+  return survey.run(command, args, "gpus", judge, { { key = "gpu" }, { key = "name" },
+    { key = "busy", right = true }, { key = "memory", right = true },
+    { key = "power", right = true }, { key = "temperature", right = true }, { key = "owner" },
+    { key = "verdict" } }, lines)
 end
 
 return command

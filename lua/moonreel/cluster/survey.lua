@@ -90,4 +90,24 @@ function survey.print(rows, columns, lines, opts)
   return code
 end
 
+--- A whole command: ask all hosts, judge each answer, print.
+---@param command table    its options are survey.options
+---@param args string[]    of the command line
+---@param what string      the question
+---@param judge fun(answer: table)  adds what is made of it
+---@param columns table[]  as survey.print, as is the next
+---@param lines fun(row: table): table[]
+---@return integer exit code
+function survey.run(command, args, what, judge, columns, lines)
+  local opts = require("moonreel.settings.words").parse(args, command).options
+  local asked <close> = survey.open(opts)
+  local rows = asked:ask(what)
+  for _, row in ipairs(rows) do
+    if row.answer then
+      judge(row.answer)
+    end
+  end
+  return survey.print(rows, columns, lines, opts)
+end
+
 return survey

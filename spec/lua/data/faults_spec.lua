@@ -99,6 +99,21 @@ local function epochs(ranks, from)
   return told, events_of(list)
 end
 
+-- four ranks draw, decide and write what one did
+local function expect_of_four(one, lines, from)
+  local four, by_four = epochs(4, from)
+  local weights = { 0, 0 }
+  for _, told in ipairs(four) do
+    assert.same(one.ids, told.ids)
+    assert.equal(one.state, told.state)
+    for e = 1, 2 do
+      weights[e] = weights[e] + told.weights[e]
+    end
+  end
+  assert.same(one.weights, weights)
+  assert.same(lines, by_four)
+end
+
 describe("faults of every kind", function()
   local one, events
   local function whole() return ("index = data.open(%q)"):format(place.path .. "/all.mrx") end
@@ -133,17 +148,7 @@ describe("faults of every kind", function()
   end)
 
   it("lead four ranks to the same decisions as one", function()
-    local four, lines = epochs(4, whole())
-    local weights = { 0, 0 }
-    for _, told in ipairs(four) do
-      assert.same(one.ids, told.ids)
-      assert.equal(one.state, told.state)
-      for e = 1, 2 do
-        weights[e] = weights[e] + told.weights[e]
-      end
-    end
-    assert.same(one.weights, weights)
-    assert.same(events, lines)
+    expect_of_four(one, events, whole())
   end)
 
   it("are told apart by source, each with epochs of its own, on one rank and on four", function()
@@ -175,16 +180,6 @@ describe("faults of every kind", function()
       of[event:match("%a+$")] = of[event:match("%a+$")] + 1
     end
     assert.is_true(of.few > 0 and of.rest > 0)
-    local four, by_four = epochs(4, from)
-    local weights = { 0, 0 }
-    for _, told in ipairs(four) do
-      assert.same(alone.ids, told.ids)
-      assert.equal(alone.state, told.state)
-      for e = 1, 2 do
-        weights[e] = weights[e] + told.weights[e]
-      end
-    end
-    assert.same(alone.weights, weights)
-    assert.same(lines, by_four)
+    expect_of_four(alone, lines, from)
   end)
 end)
