@@ -32,20 +32,15 @@ static void free_order(void *object)
 }
 
 typedef struct order_options {
-    int64_t seed, draw_epochs;
-    int64_t epochs;
-    int32_t frame_interval, slot;
-    bool compat, carry;
+    mr_bind_rule_options rule;
+    int64_t seed, epochs;
+    int32_t slot;
+    bool carry;
     const char *quarantine;
 } order_options;
 
 const mr_bind_field mr_bind_order_fields[] = {
-    MR_BIND_ANY("buckets", "table", "The bucket rule, required."),
-    MR_BIND_INT("frame_interval", order_options, frame_interval, 1, 1,
-                "Frames from one to the next."),
-    MR_BIND_BOOL("compat", order_options, compat, "The length test of Open-Sora 1.2."),
-    MR_BIND_INT("draw_epochs", order_options, draw_epochs, 0, 0,
-                "Epochs after which draws of samples repeat; 0: never."),
+    MR_BIND_RULE_FIELDS(order_options, rule),
     MR_BIND_INT("seed", order_options, seed, 0, INT64_MIN, "Of the order."),
     MR_BIND_INT("slot", order_options, slot, 1, 1, "Micro-batches of equal cost drawn together."),
     MR_BIND_BOOL("carry", order_options, carry,
@@ -88,9 +83,7 @@ int mr_bind_order_new(lua_State *L)
     *box = o;
     int32_t n;
     mr_source *sources = mr_bind_sources(L, 1, &n);
-    lua_getfield(L, 2, "buckets");
-    o->rule = mr_bind_bucket_rule(L, lua_gettop(L), options.frame_interval, options.compat,
-                                  (uint64_t)options.draw_epochs);
+    o->rule = mr_bind_rule(L, 2, &options.rule);
     mr_bind_check(L, open_order(o, sources, n, &options));
     lua_pushvalue(L, 3);
     return 1;

@@ -299,22 +299,51 @@ int mr_bind_sweep_new(lua_State *L);
 extern const mr_bind_field mr_bind_sweep_fields[];
 void mr_bind_sweep_type(lua_State *L);
 
-/* ---- what moonreel.core.loader has of order.c, and order.c of it ---- */
+/* ---- what moonreel.core.loader and order.c have of rule.c ---- */
 
-/* Lua: order(index, options) with its fields */
+extern const char mr_bind_rule_type[]; /* "mr.BucketRule", a box of an mr_bucket_rule */
+/* Lua: rule(options) with its fields */
+int mr_bind_rule_new(lua_State *L);
+extern const mr_bind_field mr_bind_rule_fields[];
+void mr_bind_rule_type_open(lua_State *L);
+/* What options of another function say of its rule, as member `at` of their struct. */
+typedef struct mr_bind_rule_options {
+    int64_t draw_epochs;
+    int32_t frame_interval;
+    bool compat;
+} mr_bind_rule_options;
+#define MR_BIND_RULE_FIELDS(of, at)                                                                \
+    MR_BIND_ANY("buckets", "table", "The bucket rule, required."),                                 \
+        MR_BIND_INT("frame_interval", of, at.frame_interval, 1, 1,                                 \
+                    "Frames from one to the next."),                                               \
+        MR_BIND_BOOL("compat", of, at.compat, "Lengths and frames as in Open-Sora 1.2."),          \
+        MR_BIND_INT("draw_epochs", of, at.draw_epochs, 0, 0,                                       \
+                    "Epochs after which draws of samples repeat; 0: never.")
+/* The rule of the options at `options`, which the caller owns. What it leaves on the stack goes
+ * with the caller's frame. */
+mr_bucket_rule *mr_bind_rule(lua_State *L, int options, const mr_bind_rule_options *o);
+/* Push a table {resolution, frames, height, width, batch} of bucket b. */
+void mr_bind_push_shape(lua_State *L, const mr_bucket_rule *rule, int32_t b);
+
+/* ---- and these and rule.c of source.c ---- */
+
+/* Lua: quantiles(index, options) with its fields */
+int mr_bind_quantiles(lua_State *L);
+extern const mr_bind_field mr_bind_quantiles_fields[];
+void mr_bind_subset_type_open(lua_State *L);
+/* The set of samples at `at`, lent; NULL where there is none. */
+mr_subset *mr_bind_subset(lua_State *L, int at);
+/* The sources of the list at `list`, *n of them; memory and what is left on the stack go with the
+ * caller's frame, names and indexes are lent by the list. */
+mr_source *mr_bind_sources(lua_State *L, int list, int32_t *n);
+
+/* ---- what moonreel.core.loader has of order.c ---- */
+
+/* Lua: order(sources, options) with its fields */
 int mr_bind_order_new(lua_State *L);
 extern const mr_bind_field mr_bind_order_fields[];
 /* Register mr.Order. */
 void mr_bind_order_type(lua_State *L);
-/* The rule of the list at `list`, which the caller owns. What it leaves on the stack goes with the
- * caller's frame. */
-mr_bucket_rule *mr_bind_bucket_rule(lua_State *L, int list, int32_t interval, bool compat,
-                                    uint64_t repeat);
-/* The sources of the list at `list`, *n of them; memory and what is left on the stack go with the
- * caller's frame, names and indexes are lent by the list. */
-mr_source *mr_bind_sources(lua_State *L, int list, int32_t *n);
-/* Push a table {resolution, frames, height, width, batch} of bucket b. */
-void mr_bind_push_shape(lua_State *L, const mr_bucket_rule *rule, int32_t b);
 
 /* ---- what moonreel.core.ckpt has of saver.c ---- */
 

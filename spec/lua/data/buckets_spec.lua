@@ -1,5 +1,5 @@
 --- moonreel.data.buckets and resolutions: names, forms, order.
--- Covers: lua/moonreel/data/resolutions.lua lua/moonreel/recipe/resolutions.lua
+-- Covers: core/bind/rule.c lua/moonreel/data/resolutions.lua lua/moonreel/recipe/resolutions.lua
 local buckets = require "moonreel.data.buckets"
 local resolutions = require "moonreel.data.resolutions"
 

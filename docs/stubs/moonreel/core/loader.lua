@@ -8,8 +8,8 @@ local loader = {}
 ---@class moonreel.core.loader.new.options
 ---@field buckets? table The bucket rule, required.
 ---@field frame_interval? integer Frames from one to the next. Default: 1.
+---@field compat? boolean Lengths and frames as in Open-Sora 1.2. Default: false.
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
----@field compat? boolean The length test of Open-Sora 1.2. Default: false.
 ---@field seed? integer Of the order. Default: 0.
 ---@field threads? integer Of decoding; 0: one per processor. Default: 0.
 ---@field prefetch? integer Batches decoded ahead; 0: 2. Default: 0.
@@ -91,7 +91,7 @@ function loader.quantiles(index, options) end
 ---@class moonreel.core.loader.order.options
 ---@field buckets? table The bucket rule, required.
 ---@field frame_interval? integer Frames from one to the next. Default: 1.
----@field compat? boolean The length test of Open-Sora 1.2. Default: false.
+---@field compat? boolean Lengths and frames as in Open-Sora 1.2. Default: false.
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
 ---@field seed? integer Of the order. Default: 0.
 ---@field slot? integer Micro-batches of equal cost drawn together. Default: 1.

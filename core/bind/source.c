@@ -1,0 +1,132 @@
+/* bind: mr.Subset - some samples of an index, and the sources that an order or a loader draws from.
+ * Licence: Apache-2.0 */
+#include "bind/room.h"
+
+/* ---- some samples of an index ---- */
+
+#define SUBSET "mr.Subset"
+
+static void free_subset(void *set)
+{
+    mr_subset_unref(set);
+}
+
+const mr_bind_field mr_bind_quantiles_fields[] = {
+    MR_BIND_STR("column", mr_quantiles, column, "A column of the index, required."),
+    MR_BIND_NUM("from", mr_quantiles, from, 0, "A share of the samples that have a value."),
+    MR_BIND_NUM("to", mr_quantiles, to, 1, "And the other end."),
+    MR_BIND_NUM("trim_top", mr_quantiles, trim_top, 0,
+                "The share with the largest values that is left out first."),
+    MR_BIND_END};
+
+int mr_bind_quantiles(lua_State *L)
+{
+    mr_index_reader *reader = mr_bind_unbox(L, 1, mr_bind_index_type);
+    mr_quantiles q = {0};
+    double bounds[2];
+    mr_subset *set;
+    mr_bind_options(L, 2, "loader.quantiles", mr_bind_quantiles_fields, &q);
+    luaL_argcheck(L, q.column, 2, "column is required");
+    void **box = mr_bind_box(L, SUBSET);
+    mr_bind_check(L, mr_subset_quantiles(mr_index_reader_index(reader), &q, &set, bounds));
+    *box = set;
+    lua_pushnumber(L, bounds[0]);
+    lua_pushnumber(L, bounds[1]);
+    return 3;
+}
+
+static int subset_count(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)mr_subset_count(mr_bind_unbox(L, 1, SUBSET)));
+    return 1;
+}
+
+static int subset_has(lua_State *L)
+{
+    mr_subset *set = mr_bind_unbox(L, 1, SUBSET);
+    lua_Integer row = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, row >= 1 && (uint64_t)row <= mr_subset_rows(set), 2, "is no row of the index");
+    lua_pushboolean(L, mr_subset_has(set, (uint64_t)row - 1));
+    return 1;
+}
+
+mr_subset *mr_bind_subset(lua_State *L, int at)
+{
+    return lua_isnoneornil(L, at) ? NULL : mr_bind_unbox(L, at, SUBSET);
+}
+
+/* ---- sources ---- */
+
+typedef struct source_row {
+    const char *name, *seen;
+    int64_t epochs, epoch;
+} source_row;
+
+static const mr_bind_field source_fields[] = {
+    MR_BIND_ANY("index", "mr.Index", "Required."),
+    MR_BIND_ANY("weights", "table", "{{samples, weight}, ...}, ascending; none: 1."),
+    MR_BIND_ANY("members", "mr.Subset", "Samples that it is of; none: all."),
+    MR_BIND_STR("name", source_row, name, "Of a source among others."),
+    MR_BIND_INT("epochs", source_row, epochs, 0, 0,
+                "After so many its share goes to the others; 0: never."),
+    MR_BIND_STR("seen", source_row, seen, "The list that loader.carry wrote, of its state."),
+    MR_BIND_INT("epoch", source_row, epoch, 0, 0, "Without a state: begin at this one."),
+    MR_BIND_END};
+
+// the weights of the source at `at`
+static void read_weights(lua_State *L, int at, mr_source *s)
+{
+    if (lua_getfield(L, at, "weights") != LUA_TTABLE)
+        return;
+    int list = lua_gettop(L);
+    s->n_weights = (int32_t)lua_rawlen(L, list);
+    mr_weight *rows = mr_bind_scratch(L, sizeof *rows * (size_t)(s->n_weights + 1));
+    for (int32_t i = 0; i < s->n_weights; i++) {
+        lua_rawgeti(L, list, i + 1);
+        luaL_checktype(L, -1, LUA_TTABLE);
+        lua_rawgeti(L, -1, 1);
+        lua_rawgeti(L, -2, 2);
+        rows[i] = (mr_weight){.samples = (uint64_t)MR_MAX(luaL_checknumber(L, -2), 0),
+                              .weight = luaL_checknumber(L, -1)};
+        lua_pop(L, 3);
+    }
+    s->weights = rows;
+}
+
+mr_source *mr_bind_sources(lua_State *L, int list, int32_t *n)
+{
+    luaL_checktype(L, list, LUA_TTABLE);
+    *n = (int32_t)lua_rawlen(L, list);
+    mr_source *sources = mr_bind_scratch(L, sizeof *sources * ((size_t)*n + 1));
+    for (int32_t i = 0; i < *n; i++) {
+        luaL_checkstack(L, 16, "too many sources");
+        lua_rawgeti(L, list, i + 1);
+        luaL_checktype(L, -1, LUA_TTABLE);
+        int at = lua_gettop(L);
+        source_row row = {0};
+        mr_bind_options(L, at, "loader: a source", source_fields, &row);
+        lua_getfield(L, at, "index");
+        mr_index_reader *reader = mr_bind_unbox(L, -1, mr_bind_index_type);
+        sources[i] = (mr_source){.name = row.name ? row.name : "",
+                                 .index = mr_index_reader_index(reader),
+                                 .epochs = (uint64_t)row.epochs,
+                                 .seen = row.seen,
+                                 .epoch = (uint64_t)row.epoch};
+        lua_getfield(L, at, "members");
+        sources[i].members = mr_bind_subset(L, lua_gettop(L));
+        read_weights(L, at, &sources[i]);
+    }
+    return sources;
+}
+
+static const mr_bind_row subset_rows[] = {
+    MR_ROW("count", subset_count, "(): integer", "How many samples it holds."),
+    MR_ROW("has", subset_has, "(row: integer): boolean", "Is row, from 1, one of them?"),
+    MR_ROW_END};
+static const mr_bind_face subset_face = {"mr.Subset", "Some samples of an index.", subset_rows,
+                                         free_subset};
+
+void mr_bind_subset_type_open(lua_State *L)
+{
+    mr_bind_type(L, &subset_face);
+}
