@@ -3,16 +3,11 @@
 #include "bind/room.h"
 #include "moonreel/comm.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define COMM  "mr.Comm"
 #define TORUS "mr.Torus"
-#define RANKS "mr.Ranks"
 
 static void free_comm(void *c)
 {
@@ -544,126 +539,6 @@ static int b_world(lua_State *L)
     return 1;
 }
 
-/* ---- ranks of this host ---- */
-
-static void free_ranks(void *l)
-{
-    mr_ranks_free(l);
-}
-
-static mr_ranks *ranks_at(lua_State *L)
-{
-    return mr_bind_unbox(L, 1, RANKS);
-}
-
-typedef struct start_options {
-    double grace_s;
-    int first, world;
-} start_options;
-
-static const mr_bind_field start_fields[] = {
-    MR_BIND_NUM("grace_s", start_options, grace_s, 2, "Between being told, SIGTERM and SIGKILL."),
-    MR_BIND_INT("first", start_options, first, 0, 0, "Their first number in the run."),
-    MR_BIND_INT("world", start_options, world, 0, 0, "Ranks of the run; 0: these are all."),
-    MR_BIND_END};
-
-static int b_start(lua_State *L)
-{
-    lua_Integer ranks = luaL_checkinteger(L, 2);
-    luaL_argcheck(L, ranks >= 1 && ranks <= INT32_MAX, 2, "expected a number of ranks");
-    luaL_checktype(L, 1, LUA_TTABLE);
-    start_options o;
-    mr_bind_options(L, 3, "comm.start", start_fields, &o);
-    int count = (int)lua_rawlen(L, 1);
-    char **argv = mr_bind_scratch(L, ((size_t)count + 1) * sizeof *argv);
-    for (int i = 0; i < count; i++) {
-        lua_rawgeti(L, 1, i + 1);
-        if (lua_type(L, -1) != LUA_TSTRING)
-            return mr_bind_raise(L, MR_E_USAGE, "start: word %d is no text", i + 1);
-        argv[i] = (char *)(uintptr_t)lua_tostring(L, -1);
-        lua_pop(L, 1);
-    }
-    mr_ranks **box = (mr_ranks **)mr_bind_box(L, RANKS);
-    mr_bind_check(L, mr_ranks_start(argv, (int)ranks, o.first, o.world ? o.world : (int)ranks,
-                                    o.grace_s, box));
-    return 1;
-}
-
-static int b_listen(lua_State *L)
-{
-    int fd, port;
-    mr_bind_check(L, mr_tcp_listen(0, 1, &fd, &port));
-    fcntl(fd, F_SETFD, 0); // ranks inherit it
-    lua_pushinteger(L, fd), lua_pushinteger(L, port);
-    return 2;
-}
-
-static int b_hide(lua_State *L)
-{
-    size_t n;
-    const char *text = luaL_checklstring(L, 1, &n);
-    int fd = memfd_create("moonreel-secret", 0);
-    if (fd < 0 || write(fd, text, n) != (ssize_t)n)
-        return mr_bind_raise(L, MR_E_NODE, "cannot hold a secret: %s", strerror(errno));
-    lua_pushinteger(L, fd);
-    return 1;
-}
-
-static int r_stop(lua_State *L)
-{
-    mr_ranks_stop(ranks_at(L), luaL_checkstring(L, 2));
-    return 0;
-}
-
-static int r_signal(lua_State *L)
-{
-    lua_Integer number = luaL_checkinteger(L, 2);
-    luaL_argcheck(L, number == SIGINT || number == SIGTERM, 2, "expected 2 or 15");
-    mr_ranks_signal(ranks_at(L), (int)number);
-    return 0;
-}
-
-static int r_look(lua_State *L)
-{
-    lua_pushinteger(L, mr_ranks_look(ranks_at(L), (int)luaL_optinteger(L, 2, 100)));
-    return 1;
-}
-
-static int r_fail(lua_State *L)
-{
-    mr_ranks *l = ranks_at(L);
-    mr_life_launch about;
-    mr_life_about(mr_ranks_page(l), &about);
-    lua_Integer rank = luaL_checkinteger(L, 2);
-    luaL_argcheck(L, rank >= about.first && rank < about.first + about.ranks, 2,
-                  "expected a rank of this host");
-    mr_ranks_fail(l, (int)rank - about.first, luaL_checkstring(L, 3));
-    return 0;
-}
-
-static int r_page(lua_State *L)
-{
-    const mr_life *page = mr_ranks_page(ranks_at(L));
-    mr_life **box = (mr_life **)mr_bind_box(L, mr_bind_life_type);
-    mr_bind_check(L, mr_life_view(page, box));
-    return 1;
-}
-
-static int r_ended(lua_State *L)
-{
-    mr_ranks_end end;
-    mr_ranks_ended(ranks_at(L), &end);
-    lua_createtable(L, 0, 4);
-    mr_bind_set_int(L, "exit", end.exit);
-    if (mr_ranks_asked(ranks_at(L)))
-        mr_bind_set_int(L, "asked", mr_ranks_asked(ranks_at(L)));
-    if (end.rank >= 0) {
-        mr_bind_set_int(L, "rank", end.rank);
-        mr_bind_set_str(L, "text", end.text);
-    }
-    return 1;
-}
-
 static int b_raw_mpi(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
@@ -727,31 +602,9 @@ static const mr_bind_row torus_methods[] = {
 static const mr_bind_face torus_type = {TORUS, "Collectives in two hops.", torus_methods,
                                         free_torus};
 
-static const mr_bind_row ranks_methods[] = {
-    MR_ROW("look", r_look, "(ms?: integer): integer",
-           "Wait at most so long for what happens; how many run. When one has failed the others "
-           "are ended."),
-    MR_ROW("fail", r_fail, "(rank: integer, text: string)",
-           "End a rank that does not go on, and the others, which are told why."),
-    MR_ROW("signal", r_signal, "(number: integer)",
-           "Hand a signal on, 2 or 15; the second one ends them."),
-    MR_ROW("stop", r_stop, "(text: string)", "End all of them, which are told why."),
-    MR_ROW("page", r_page, "(): mr.Life", "What they tell of themselves."),
-    MR_ROW("ended", r_ended, "(): table",
-           "How it ended: {exit, rank and text of the one that failed first, asked: a signal}."),
-    MR_ROW_END};
-static const mr_bind_face ranks_type = {RANKS, "Ranks of this host that this process has started.",
-                                        ranks_methods, free_ranks};
-
 static const mr_bind_row comm_rows[] = {
     MR_ROW_OPTIONS("world", b_world, "(options?: table): mr.Comm",
                    "All ranks of a run; moonreel.comm finds out which they are.", world_fields),
-    MR_ROW_OPTIONS("start", b_start, "(words: string[], ranks: integer, options?: table): mr.Ranks",
-                   "Start this program so many times on this host.", start_fields),
-    MR_ROW("listen", b_listen, "(): integer, integer",
-           "A socket at a free port, for a rank 0 that this process starts: descriptor, port."),
-    MR_ROW("hide", b_hide, "(text: string): integer",
-           "A descriptor that ranks inherit, with a text that nobody else reads."),
     MR_ROW("raw_mpi", b_raw_mpi, "(op: string, x: mr.Tensor)",
            "MPI's own barrier, broadcast, all_reduce (f32) or send (and back), for benchmarks."),
     MR_ROW_END};
@@ -762,10 +615,5 @@ MR_BIND_ROOM(comm)
 {
     mr_bind_type(L, &comm_type);
     mr_bind_type(L, &torus_type);
-    mr_bind_type(L, &ranks_type);
-    // the type of a launch's page
-    lua_getglobal(L, "require");
-    lua_pushliteral(L, "moonreel.core.life");
-    lua_call(L, 1, 0);
     return mr_bind_module(L, &comm_face);
 }

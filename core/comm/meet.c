@@ -5,19 +5,17 @@
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "comm/room.h"
+#include "comm/socket.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
@@ -91,133 +89,6 @@ static bool is_near(const mr_tcp_place *p, int rank)
     return rank >= p->first && rank < p->first + p->near;
 }
 
-/* ---- sockets ---- */
-
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
-static int left_ms(double end)
-{
-    double left = (end - mr_now_s()) * 1000;
-    return left <= 0 ? 0 : left > 100 ? 100 : (int)left + 1;
-}
-
-/* "10.0.0.2 port 40001" of the other end */
-static void name_of(const struct sockaddr_storage *at, socklen_t n, char *host, size_t cap,
-                    int *port)
-{
-    char service[16] = "0";
-    if (getnameinfo((const struct sockaddr *)at, n, host, (socklen_t)cap, service, sizeof service,
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-        snprintf(host, cap, "?");
-    // an IPv4 address that came through a socket of IPv6
-    if (strncmp(host, "::ffff:", 7) == 0 && strchr(host, '.'))
-        memmove(host, host + 7, strlen(host + 7) + 1);
-    if (port)
-        *port = (int)strtol(service, NULL, 10);
-}
-
-static mr_status try_listen(int family, int port, int *fd)
-{
-    const int on = 1, off = 0;
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    *fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (*fd < 0)
-        return MR_E_NODE;
-    setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (family == AF_INET6)
-        setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    const bool is_six = family == AF_INET6;
-    if (bind(*fd, is_six ? (struct sockaddr *)&six : (struct sockaddr *)&four,
-             is_six ? sizeof six : sizeof four) == 0 &&
-        listen(*fd, SOMAXCONN) == 0)
-        return MR_OK;
-    int why = errno;
-    close_fd(fd);
-    errno = why;
-    return MR_E_NODE;
-}
-
-static int port_of(int fd)
-{
-    struct sockaddr_storage at;
-    socklen_t n = sizeof at;
-    char host[64];
-    int port = 0;
-    if (getsockname(fd, (struct sockaddr *)&at, &n) == 0)
-        name_of(&at, n, host, sizeof host, &port);
-    return port;
-}
-
-mr_status mr_tcp_listen(int first_port, int ports, int *fd, int *port)
-{
-    for (int i = 0; i < MR_MAX(ports, 1); i++) {
-        // where IPv6 is switched off, IPv4 alone
-        if (try_listen(AF_INET6, first_port + i, fd) == MR_OK ||
-            (errno == EAFNOSUPPORT && try_listen(AF_INET, first_port + i, fd) == MR_OK)) {
-            *port = port_of(*fd);
-            return MR_OK;
-        }
-        if (errno != EADDRINUSE)
-            break;
-    }
-    return mr_fail(MR_E_NODE, "cannot listen at port %d%s: %s; try: another MASTER_PORT",
-                   first_port, ports > 1 ? " or those behind it" : "", strerror(errno));
-}
-
-/* Read or write all of it until `end`. */
-static mr_status carry(int fd, void *data, size_t bytes, bool out, double end)
-{
-    for (size_t at = 0; at < bytes;) {
-        ssize_t n = out ? send(fd, (char *)data + at, bytes - at, MSG_NOSIGNAL | MSG_DONTWAIT)
-                        : recv(fd, (char *)data + at, bytes - at, MSG_DONTWAIT);
-        if (n > 0) {
-            at += (size_t)n;
-            continue;
-        }
-        if (n == 0)
-            return mr_fail(MR_E_NODE, "it has hung up");
-        if (errno != EAGAIN && errno != EINTR)
-            return mr_fail(MR_E_NODE, "%s", strerror(errno));
-        struct pollfd p = {fd, out ? POLLOUT : POLLIN, 0};
-        if (poll(&p, 1, left_ms(end)) == 0 && mr_now_s() >= end)
-            return mr_fail(MR_E_NODE, "it does not answer");
-        MR_TRY(mr_interrupt_check());
-    }
-    return MR_OK;
-}
-
-static mr_status dial(const struct sockaddr *at, socklen_t n, double end, int *fd)
-{
-    *fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (*fd < 0)
-        return mr_fail(MR_E_NODE, "%s", strerror(errno));
-    int why = connect(*fd, at, n) == 0 ? 0 : errno;
-    while (why == EINPROGRESS) {
-        struct pollfd p = {*fd, POLLOUT, 0};
-        socklen_t size = sizeof why;
-        if (poll(&p, 1, left_ms(end)) > 0)
-            getsockopt(*fd, SOL_SOCKET, SO_ERROR, &why, &size);
-        else if (mr_now_s() >= end)
-            why = ETIMEDOUT;
-    }
-    if (why == 0)
-        return MR_OK;
-    close_fd(fd);
-    return mr_fail(MR_E_NODE, "%s", strerror(why));
-}
-
-static void tune(int fd)
-{
-    const int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
 /* ---- proofs ---- */
 
 static mr_status draw(uint64_t out[2])
@@ -250,7 +121,7 @@ static mr_status introduce(const meeting *m, int fd, int link, int to, verdict *
     answer a;
     const double end = MR_MIN(m->end, mr_now_s() + GUEST_MS * 1e-3);
     *said = VERDICTS;
-    MR_TRY(carry(fd, &c, sizeof c, false, end));
+    MR_TRY(tcp_carry(fd, &c, sizeof c, false, end));
     if (c.magic != MAGIC)
         return mr_fail(MR_E_NODE, "it is no rank of this version of moonreel");
     hello h = {.magic = MAGIC,
@@ -262,8 +133,8 @@ static mr_status introduce(const meeting *m, int fd, int link, int to, verdict *
                .port = m->port};
     MR_TRY(draw(h.drawn));
     h.proof = proof_of_hello(m, &h, &c);
-    MR_TRY(carry(fd, &h, sizeof h, true, end));
-    MR_TRY(carry(fd, &a, sizeof a, false, end));
+    MR_TRY(tcp_carry(fd, &h, sizeof h, true, end));
+    MR_TRY(tcp_carry(fd, &a, sizeof a, false, end));
     if (a.verdict < 0 || a.verdict >= VERDICTS)
         return mr_fail(MR_E_NODE, "it is no rank of this version of moonreel");
     if (a.verdict != WELCOME) {
@@ -273,7 +144,7 @@ static mr_status introduce(const meeting *m, int fd, int link, int to, verdict *
     if (a.rank != to || a.proof != proof_of_answer(m, &a, &h))
         return mr_fail(MR_E_NODE, "%s", verdict_text[NO_SECRET]);
     *said = WELCOME;
-    tune(fd);
+    tcp_tune(fd);
     return MR_OK;
 }
 
@@ -303,7 +174,7 @@ static void refuse(meeting *m, const guest *g, const char *why)
     socklen_t n = sizeof at;
     char host[64] = "?";
     if (getpeername(g->fd, (struct sockaddr *)&at, &n) == 0)
-        name_of(&at, n, host, sizeof host, NULL);
+        tcp_name_of(&at, n, host, sizeof host, NULL);
     snprintf(m->refused, sizeof m->refused, "; one from %s was sent away: %s", host, why);
 }
 
@@ -323,17 +194,17 @@ static bool let_in(meeting *m, guest *g)
     socklen_t n = sizeof at;
     seat *s = &m->seats[g->said.rank];
     if (!s->host[0] && getpeername(g->fd, (struct sockaddr *)&at, &n) == 0)
-        name_of(&at, n, s->host, sizeof s->host, NULL), s->port = g->said.port;
+        tcp_name_of(&at, n, s->host, sizeof s->host, NULL), s->port = g->said.port;
     l->fd[g->said.link] = g->fd;
     snprintf(l->where, sizeof l->where, "%s", s->host);
-    tune(g->fd);
+    tcp_tune(g->fd);
     return true;
 }
 
 static void drop_guest(meeting *m, int i, bool in)
 {
     if (!in)
-        close_fd(&m->guests[i].fd);
+        tcp_close(&m->guests[i].fd);
     m->guests[i] = m->guests[--m->n_guests];
 }
 
@@ -345,7 +216,7 @@ static mr_status take_guest(meeting *m)
         return MR_OK;
     MR_TRY(draw(g.asked.drawn));
     if (send(g.fd, &g.asked, sizeof g.asked, MSG_NOSIGNAL) != (ssize_t)sizeof g.asked)
-        close_fd(&g.fd);
+        tcp_close(&g.fd);
     else
         m->guests[m->n_guests++] = g;
     return MR_OK;
@@ -426,7 +297,7 @@ static mr_status wait_for(meeting *m, int count, int link)
             p[i] = (struct pollfd){m->guests[i].fd, POLLIN, 0};
         const int n = m->n_guests;
         p[n] = (struct pollfd){m->listener, n < GUESTS ? POLLIN : 0, 0};
-        if (poll(p, (nfds_t)n + 1, left_ms(m->end)) == 0)
+        if (poll(p, (nfds_t)n + 1, tcp_left_ms(m->end)) == 0)
             MR_TRY(look_for_losses(m));
         for (int i = n; i-- > 0;) {
             int in = 0;
@@ -448,7 +319,7 @@ static void set_where(tcp_links *l, const struct sockaddr_storage *at, socklen_t
 {
     char host[60];
     int port = 0;
-    name_of(at, n, host, sizeof host, &port);
+    tcp_name_of(at, n, host, sizeof host, &port);
     snprintf(l->where, sizeof l->where, "%s port %d", host, port);
 }
 
@@ -469,14 +340,14 @@ static mr_status try_first(meeting *m, const struct addrinfo *list, verdict *sai
             else
                 ((struct sockaddr_in *)(void *)&at)->sin_port = port;
             double end = MR_MIN(m->end, mr_now_s() + GUEST_MS * 1e-3);
-            st = dial((struct sockaddr *)&at, a->ai_addrlen, end, &fd);
+            st = tcp_dial((struct sockaddr *)&at, a->ai_addrlen, end, &fd);
             if (st != MR_OK)
                 continue;
             st = introduce(m, fd, LINK_CONTROL, 0, &last);
             if (last != VERDICTS)
                 *said = last;
             if (st != MR_OK) {
-                close_fd(&fd);
+                tcp_close(&fd);
                 continue;
             }
             m->first = at, m->first_bytes = a->ai_addrlen;
@@ -551,12 +422,12 @@ static mr_status reach(meeting *m, int r, int link)
     verdict said;
     MR_TRY(address_of(m, r, &at, &n));
     set_where(&m->links[r], &at, n);
-    mr_status st = dial((struct sockaddr *)&at, n, m->end, &m->links[r].fd[link]);
+    mr_status st = tcp_dial((struct sockaddr *)&at, n, m->end, &m->links[r].fd[link]);
     if (st == MR_OK)
         st = introduce(m, m->links[r].fd[link], link, r, &said);
     if (st == MR_OK)
         return MR_OK;
-    close_fd(&m->links[r].fd[link]);
+    tcp_close(&m->links[r].fd[link]);
     char why[256];
     snprintf(why, sizeof why, "%.250s", mr_error_last()->text);
     return mr_fail(MR_E_NODE, "rank %d cannot reach rank %d at %s: %s", m->p->rank, r,
@@ -581,8 +452,8 @@ static mr_status meet_first(meeting *m)
     MR_TRY(wait_for(m, p->size - 1, LINK_CONTROL));
     for (int r = 1; r < p->size; r++) {
         int fd = m->links[r].fd[LINK_CONTROL];
-        MR_TRY(carry(fd, &all_here, sizeof all_here, true, m->end));
-        MR_TRY(carry(fd, m->seats, (size_t)p->size * sizeof *m->seats, true, m->end));
+        MR_TRY(tcp_carry(fd, &all_here, sizeof all_here, true, m->end));
+        MR_TRY(tcp_carry(fd, m->seats, (size_t)p->size * sizeof *m->seats, true, m->end));
     }
     return wait_for(m, expected(m) * MR_WIRE_LANES, 0);
 }
@@ -594,11 +465,11 @@ static mr_status meet_others(meeting *m)
     MR_TRY(mr_tcp_listen(0, 1, &m->listener, &m->port));
     MR_TRY(reach_first(m));
     const int fd = m->links[0].fd[LINK_CONTROL];
-    mr_status st = carry(fd, &word, sizeof word, false, m->end);
+    mr_status st = tcp_carry(fd, &word, sizeof word, false, m->end);
     if (st == MR_OK && word.kind == TCP_GIVES_UP)
         return mr_fail(MR_E_NODE, "%.*s", (int)sizeof word.text - 1, word.text);
     if (st == MR_OK)
-        st = carry(fd, m->seats, (size_t)p->size * sizeof *m->seats, false, m->end);
+        st = tcp_carry(fd, m->seats, (size_t)p->size * sizeof *m->seats, false, m->end);
     if (st != MR_OK)
         return mr_fail(MR_E_NODE,
                        "rank 0 at %s has ended before all %d ranks had come; try: what it says",
@@ -666,18 +537,18 @@ mr_status comm_meet(const mr_tcp_place *p, mr_wire *shared, tcp_links *links)
     if (st == MR_OK && p->rank == 0 && m.listener < 0)
         st = mr_tcp_listen(p->port, p->ports, &m.listener, &m.port);
     else if (st == MR_OK && p->rank == 0)
-        fcntl(m.listener, F_SETFL, O_NONBLOCK), m.port = port_of(m.listener);
+        fcntl(m.listener, F_SETFL, O_NONBLOCK), m.port = tcp_port_of(m.listener);
     if (st == MR_OK)
         st = p->rank == 0 ? meet_first(&m) : meet_others(&m);
     if (st != MR_OK)
         say_why(&m);
     while (m.n_guests > 0)
         drop_guest(&m, 0, false);
-    close_fd(&m.listener);
+    tcp_close(&m.listener);
     // ranks of one host have talked to rank 0 only to meet
     for (int r = 0; r < p->size; r++)
         if (is_near(p, r))
-            close_fd(&links[r].fd[LINK_CONTROL]);
+            tcp_close(&links[r].fd[LINK_CONTROL]);
     mr_free(m.seats);
     return st;
 }

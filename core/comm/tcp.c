@@ -4,6 +4,7 @@
  * thread listens for whatever may interest this rank and wakes it. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "comm/room.h"
+#include "comm/socket.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -321,12 +322,6 @@ static mr_status start_listening(tcp_wire *t, double lost_after_s)
 
 /* ---- opening and closing ---- */
 
-static void close_fd(int fd)
-{
-    if (fd >= 0)
-        close(fd);
-}
-
 static void close_wire(mr_wire *w, bool clean)
 {
     tcp_wire *t = tcp_of(w);
@@ -340,8 +335,8 @@ static void close_wire(mr_wire *w, bool clean)
     }
     for (int r = 0; t->links && r < w->size; r++)
         for (int link = 0; link < LINKS; link++)
-            close_fd(t->links[r].fd[link]);
-    close_fd(t->events), close_fd(t->stop);
+            tcp_close(&t->links[r].fd[link]);
+    tcp_close(&t->events), tcp_close(&t->stop);
     if (t->shared)
         t->shared->ops->close(t->shared, clean);
     mr_meeting_free(t->own);
@@ -386,7 +381,8 @@ mr_status mr_tcp_wire(const mr_tcp_place *place, mr_wire *shared, mr_wire **out)
     if (!t) {
         if (shared)
             shared->ops->close(shared, false);
-        close_fd(place->listener);
+        int listener = place->listener;
+        tcp_close(&listener);
         return mr_fail_memory(sizeof *t);
     }
     t->wire = (mr_wire){&tcp_ops, place->rank, place->size};

@@ -3,7 +3,7 @@
 -- hangs up or falls silent, nothing that it has started stays.
 -- @module moonreel.cluster.node
 local base = require "moonreel.core.base"
-local core = require "moonreel.core.comm"
+local core = require "moonreel.core.launch"
 local frames = require "moonreel.cluster.frames"
 local json = require "moonreel.core.json"
 local launch = require "moonreel.comm.launch"

@@ -2,7 +2,7 @@
 -- again from what they have saved.
 -- @module moonreel.comm.launch
 local base = require "moonreel.core.base"
-local core = require "moonreel.core.comm"
+local core = require "moonreel.core.launch"
 local options = require "moonreel.text.options"
 local report = require "moonreel.life.report"
 local rings = require "moonreel.life.rings"

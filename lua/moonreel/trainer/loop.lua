@@ -4,24 +4,20 @@ local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
 local blame = require "moonreel.settings.blame"
-local ckpt = require "moonreel.ckpt"
 local json = require "moonreel.core.json"
 local life = require "moonreel.core.life"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
 local replicas = require "moonreel.trainer.replicas"
-local samples = require "moonreel.trainer.samples"
-local setup = require "moonreel.trainer.setup"
+local saves = require "moonreel.trainer.saves"
 local signal = require "moonreel.core.signal"
-local state = require "moonreel.trainer.state"
 local truth = require "moonreel.trainer.truth"
 
 local loop = {}
 
 local BAD_STEPS_MAX = 3
 local UNREAD_MAX = 32 -- losses on their way; an executor keeps twice as many results
-local PAUSE_S = 1 -- before a last save that failed is tried again
 
 --- How many buckets have their micro-steps compiled before the first step, and the largest one, so
 -- that a run which does not fit ends there. The others' are when their first batch comes: shapes of
@@ -157,8 +153,6 @@ function loop.predict(r)
     began_bytes = r.began_bytes, wall = base.wall_s()}
 end
 
--- ---- checkpoints ----
-
 -- all ranks leave out the same samples from the next epoch on
 local function share_failures(r)
   if r.team.size == 1 then
@@ -167,20 +161,6 @@ local function share_failures(r)
   local texts = r.team:texts(r.loader:failures())
   texts[r.team.rank + 1] = ""
   r.loader:agree(table.concat(texts))
-end
-
--- put what happened to saves into journal and log
-local function tell_saves(r)
-  local event = r.saver:poll()
-  while event do
-    r.journal:append{kind = "save", event = event.kind, step = event.step,
-      bytes = event.bytes, copy_s = event.copy_s,
-      write_s = event.write_s, text = event.text, wall = base.wall_s()}
-    if event.kind ~= "commit" then
-      r.progress:say(("save of step %d: %s: %s"):format(event.step, event.kind, event.text))
-    end
-    event = r.saver:poll()
-  end
 end
 
 -- say when the disk stops and begins again to take the journal's lines, and what was left out
@@ -208,55 +188,6 @@ local function end_journal(r, line)
   end
 end
 
---- Take a snapshot of everything, unless there is one of this step: the writer commits it while
--- training goes on. A save that is skipped leaves no snapshot.
----@param last boolean|nil  wait for a free buffer instead of skipping
-function loop.save(r, last)
-  if r.saved_step == r.step then
-    return
-  end
-  -- those who train on the latents of a checkpoint find their numbers normal
-  if r.pipe.reconstructs then
-    setup.measure(r)
-  end
-  local before = life.phase "snapshot"
-  state.with_rows(r.exec, r.pipe.params, function(rows)
-    local taken = r.saver:save{step = r.step, tensors = rows, wait = last, meta = {
-      recipe_hash = r.settings.hash, dataset_fingerprint = samples.fingerprint(r),
-        sampler = r.sampler, excluded = r.loader:excluded(), seed = r.settings.seed,
-      machine = r.machine, settings = r.settings:to_json(), name = r.name,
-        dtype = r.dtype, parent = r.parent,
-      run_state = {step = r.step, updates = r.updates, step_ranks = r.step_ranks}}}
-    r.saved_step = taken and r.step or nil
-  end, r.share)
-  life.phase(before)
-  tell_saves(r)
-end
-
---- Return when the step that the run stands at is committed. A save that fails is tried again until
--- the saver has counted too many in a row; then, and when a save is stuck, this raises MR_E_CKPT.
-function loop.commit(r)
-  while true do
-    r.team:try(loop.save, r, true)
-    local before = life.phase "persist"
-    local committed, problem = pcall(r.saver.wait, r.saver)
-    life.phase(before)
-    tell_saves(r)
-    local failed = r.team:sum{committed and 0 or 1}[1]
-    if failed == 0 then
-      return
-    end
-    r.saved_step = nil
-    r.team:try(function()
-      if r.saver:status().pending > 0 then
-        error(problem, 0)
-      end
-      r.saver:check()
-    end)
-    base.sleep(PAUSE_S)
-  end
-end
-
 -- ---- one step ----
 
 local function finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
@@ -280,7 +211,7 @@ local function meet(r, numbers, problem)
     return sums
   end
   if r.sampler and r.step > 0 then
-    loop.commit(r)
+    saves.commit(r)
   end
   r.team:try(function()
     if problem then
@@ -499,32 +430,6 @@ function loop.step(r)
   return true
 end
 
--- back to the newest checkpoint of this run, in place; false when there is none
-local function roll_back(r)
-  -- a save that fails now leaves the one before it
-  pcall(r.saver.wait, r.saver)
-  local newest
-  local path = r.team:first(function()
-    newest = #ckpt.steps(r.dir) > 0 and ckpt.newest(r.dir, r.lock)
-    return {newest and newest.path}
-  end)[1]
-  if not path then
-    return false
-  end
-  local source <close> = newest or ckpt.open(path)
-  local m = source.manifest
-  r.progress:say(
-    ("step %d: %d steps in a row without a finite loss and gradient: back to step %d"):format(
-    r.step, r.bad, m.run_state.step))
-  r.journal:append{kind = "rollback", step = m.run_state.step, from = r.step, wall = base.wall_s()}
-  state.load(r.exec, r.pipe.params, source)
-  r.ahead = nil
-  samples.loader(r, m)
-  r.step, r.updates, r.sampler = m.run_state.step, m.run_state.updates, m.sampler
-  r.bad, r.saved_step, r.failed = 0, r.step, 0
-  return true
-end
-
 --- Go back on a run of bad steps; stop where that was in vain.
 local function check_bad(r)
   if r.bad < BAD_STEPS_MAX then
@@ -532,10 +437,10 @@ local function check_bad(r)
   end
   local first_time = r.step > (r.rolled_back_at or 0)
   r.rolled_back_at = r.step
-  if first_time and roll_back(r) then
+  if first_time and saves.go_back(r) then
     return
   end
-  loop.commit(r)
+  saves.commit(r)
   r.team:raise("MR_E_NONFINITE", ("step %d: %d steps in a row without a finite loss and gradient; "
     .. "parameters are those of step %d\n"
     .. "  try: a smaller lr, grad_clip = 1, dtype = \"fp32\""):format(r.step,
@@ -581,12 +486,12 @@ function loop.run(r)
     end
     check_bad(r)
     replicas.check(r)
-    tell_saves(r)
+    saves.tell(r)
     tell_journal(r)
     -- what a run goes back to is not saved between bad steps
     if s.ckpt_every > 0 and r.step % s.ckpt_every == 0 and r.bad == 0 then
       r.team:try(function()
-        loop.save(r)
+        saves.take(r)
         r.saver:check()
       end)
     end
@@ -594,7 +499,7 @@ function loop.run(r)
     if stop then
       r.progress:say(("stop requested: saving step %d; a second signal stops at once"):format(
         r.step))
-      loop.commit(r)
+      saves.commit(r)
       end_journal(r, {kind = "stop", signal = stop, step = r.step})
       return 128 + stop
     end
@@ -602,7 +507,7 @@ function loop.run(r)
   -- a run that had nothing to do leaves what it started from, so that a stage after it finds that
   if r.sampler or not r.continues then
     r.sampler = r.sampler or r.loader:state()
-    loop.commit(r)
+    saves.commit(r)
   end
   if s.record_time and r.team.leads then
     tell_times(r)

@@ -1,6 +1,7 @@
 /* comm/tcp: ranks that share no memory: a peer that vanishes, sends what is no frame or another
  * run's, ends the world of all with a reason; strangers change nothing. What calls give over this
- * wire is in collective.c, group.c and exchange.c. Covers: core/comm/meet.c */
+ * wire is in collective.c, group.c and exchange.c. Covers: core/comm/meet.c
+ * core/comm/socket.c */
 #include "comm/room.h"
 #include "rankcase.h"
 

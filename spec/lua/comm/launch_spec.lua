@@ -1,5 +1,5 @@
 --- Launches that are watched, ended and started again; what they say.
--- Covers: lua/moonreel/life/report.lua
+-- Covers: lua/moonreel/life/report.lua core/bind/launch.c
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
@@ -118,7 +118,7 @@ describe("a launch", function()
 
   it("leaves signals as they were, however launches overlap", function()
     local function blocked() return base.read_file("/proc/self/status"):match "SigBlk:%s+(%x+)" end
-    local start, before = require("moonreel.core.comm").start, blocked()
+    local start, before = require("moonreel.core.launch").start, blocked()
     local a = start({ "moonreel", "-e", "" }, 1)
     local b = start({ "moonreel", "-e", "" }, 1)
     assert.not_equal(before, blocked())

@@ -2,7 +2,7 @@
 -- through all ways in which a rank can hang (spec/support/hang_cases.lua).
 -- Covers: lua/moonreel/life/watch.lua lua/moonreel/life/rings.lua core/comm/launch.c
 local base = require "moonreel.core.base"
-local comm = require "moonreel.core.comm"
+local launch = require "moonreel.core.launch"
 local core = require "moonreel.core.life"
 local folder = require "spec.support.folder"
 local rings = require "moonreel.life.rings"
@@ -26,7 +26,7 @@ local function open(number)
       os.execute(("mkfifo '%s.fifo'"):format(case.release))
     end
   end
-  local running = comm.start({ "moonreel", "spec/support/hang_program.lua", dir.path,
+  local running = launch.start({ "moonreel", "spec/support/hang_program.lua", dir.path,
     tostring(number) }, RANKS)
   local floors = {}
   for _, phase in ipairs(watch.phases) do

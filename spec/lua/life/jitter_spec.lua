@@ -1,7 +1,7 @@
 --- Steps that take now long, now short, on a machine with other work, alarm nobody: pauses stay
 -- below the floor of the limits, as in a real run they are some seconds of nine.
 -- Covers: lua/moonreel/life/watch.lua
-local comm = require "moonreel.core.comm"
+local launch = require "moonreel.core.launch"
 local folder = require "spec.support.folder"
 local watch = require "moonreel.life.watch"
 
@@ -36,7 +36,8 @@ describe("a watch", function()
     for _, phase in ipairs(watch.phases) do
       floors[phase] = FLOOR_S
     end
-    local running = comm.start({ "moonreel", dir:write("rank.lua", PROGRAM:format(STEPS)) }, RANKS)
+    local program = dir:write("rank.lua", PROGRAM:format(STEPS))
+    local running = launch.start({ "moonreel", program }, RANKS)
     local page, begun = running:page(), false
     local eye = watch.new(page, floors)
     while running:look(5) > 0 do

@@ -1,5 +1,6 @@
 -- What the loop does when something goes wrong: bad numbers, a disk that refuses, a signal.
 -- Covers: lua/moonreel/trainer/init.lua lua/moonreel/trainer/progress.lua
+-- Covers: lua/moonreel/trainer/saves.lua
 local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
 local run = require "moonreel.run"

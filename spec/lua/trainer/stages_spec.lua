@@ -14,6 +14,7 @@ local RANDOM_KILLS = 5
 -- MOONREEL_SPEC_SIGNAL
 local KILLER = [[
 local loop, trainer = require "moonreel.trainer.loop", require "moonreel.trainer"
+local saves = require "moonreel.trainer.saves"
 local function at(r, point)
   if r.stage.name .. ": " .. point == os.getenv("MOONREEL_SPEC_AT") then
     io.popen("kill -" .. os.getenv("MOONREEL_SPEC_SIGNAL") .. " $PPID"):close()  -- os.execute would keep INT from us
@@ -29,8 +30,8 @@ local function around(t, key, name)
   end
 end
 for _, step in ipairs(trainer.steps) do around(step, 2, step[1]) end
-local save = loop.save
-function loop.save(r, wait)
+local save = saves.take
+function saves.take(r, wait)
   at(r, wait and "before the last save" or "before a save")
   save(r, wait)
   at(r, wait and "after the last save" or "after a save")

@@ -28,28 +28,6 @@ local comm = {}
 ---@return mr.Comm
 function comm.world(options) end
 
----@class moonreel.core.comm.start.options
----@field grace_s? number Between being told, SIGTERM and SIGKILL. Default: 2.
----@field first? integer Their first number in the run. Default: 0.
----@field world? integer Ranks of the run; 0: these are all. Default: 0.
-
---- Start this program so many times on this host.
----@param words string[]
----@param ranks integer
----@param options? moonreel.core.comm.start.options
----@return mr.Ranks
-function comm.start(words, ranks, options) end
-
---- A socket at a free port, for a rank 0 that this process starts: descriptor, port.
----@return integer
----@return integer
-function comm.listen() end
-
---- A descriptor that ranks inherit, with a text that nobody else reads.
----@param text string
----@return integer
-function comm.hide(text) end
-
 --- MPI's own barrier, broadcast, all_reduce (f32) or send (and back), for benchmarks.
 ---@param op string
 ---@param x mr.Tensor

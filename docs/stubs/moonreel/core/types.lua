@@ -628,6 +628,39 @@ function JournalReader:next() end
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function JournalReader:close() end
 
+--- Ranks of this host that this process has started.
+---@class mr.Launch
+local Launch = {}
+
+--- Wait at most so long for what happens; how many run. When one has failed the others are ended.
+---@param ms? integer
+---@return integer
+function Launch:look(ms) end
+
+--- End a rank that does not go on, and the others, which are told why.
+---@param rank integer
+---@param text string
+function Launch:fail(rank, text) end
+
+--- Hand a signal on, 2 or 15; the second one ends them.
+---@param number integer
+function Launch:signal(number) end
+
+--- End all of them, which are told why.
+---@param text string
+function Launch:stop(text) end
+
+--- What they tell of themselves.
+---@return mr.Life
+function Launch:page() end
+
+--- How it ended: {exit, rank and text of the one that failed first, asked: a signal}.
+---@return table
+function Launch:ended() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Launch:close() end
+
 --- What the ranks of a launch tell.
 ---@class mr.Life
 local Life = {}
@@ -905,39 +938,6 @@ function Program:measured() end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Program:close() end
-
---- Ranks of this host that this process has started.
----@class mr.Ranks
-local Ranks = {}
-
---- Wait at most so long for what happens; how many run. When one has failed the others are ended.
----@param ms? integer
----@return integer
-function Ranks:look(ms) end
-
---- End a rank that does not go on, and the others, which are told why.
----@param rank integer
----@param text string
-function Ranks:fail(rank, text) end
-
---- Hand a signal on, 2 or 15; the second one ends them.
----@param number integer
-function Ranks:signal(number) end
-
---- End all of them, which are told why.
----@param text string
-function Ranks:stop(text) end
-
---- What they tell of themselves.
----@return mr.Life
-function Ranks:page() end
-
---- How it ended: {exit, rank and text of the one that failed first, asked: a signal}.
----@return table
-function Ranks:ended() end
-
---- Give back what it holds, now; harmless twice. Also with <close>.
-function Ranks:close() end
 
 --- The lock of a run directory.
 ---@class mr.RunLock

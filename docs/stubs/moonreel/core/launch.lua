@@ -1,0 +1,30 @@
+---@meta moonreel.core.launch
+-- Made from the rows of the bindings: moonreel help stubs DIR
+
+--- Ranks of this host, as processes of this program.
+---@class moonreel.core.launch
+local launch = {}
+
+---@class moonreel.core.launch.start.options
+---@field grace_s? number Between being told, SIGTERM and SIGKILL. Default: 2.
+---@field first? integer Their first number in the run. Default: 0.
+---@field world? integer Ranks of the run; 0: these are all. Default: 0.
+
+--- Start this program so many times on this host.
+---@param words string[]
+---@param ranks integer
+---@param options? moonreel.core.launch.start.options
+---@return mr.Launch
+function launch.start(words, ranks, options) end
+
+--- A socket at a free port, for a rank 0 that this process starts: descriptor, port.
+---@return integer
+---@return integer
+function launch.listen() end
+
+--- A descriptor that ranks inherit, with a text that nobody else reads.
+---@param text string
+---@return integer
+function launch.hide(text) end
+
+return launch
