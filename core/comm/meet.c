@@ -21,6 +21,7 @@
 enum {
     GUESTS = 64,      /* connections that have not proved anything yet, at once */
     GUEST_MS = 5000,  /* that one of them may take */
+    CROWD_MS = 100,   /* the same while all these places are taken */
     AGAIN_MS = 50,    /* between two tries to connect */
     SPARE_FILES = 256 /* descriptors of a process for other things */
 };
@@ -63,7 +64,7 @@ typedef struct seat { /* where a rank listens */
 
 typedef struct guest {
     int fd;
-    double until;
+    double since;
     challenge asked;
     hello said;
     size_t got;
@@ -210,7 +211,7 @@ static void drop_guest(meeting *m, int i, bool in)
 
 static mr_status take_guest(meeting *m)
 {
-    guest g = {.until = mr_now_s() + GUEST_MS * 1e-3, .asked = {.magic = MAGIC}};
+    guest g = {.since = mr_now_s(), .asked = {.magic = MAGIC}};
     g.fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (g.fd < 0)
         return MR_OK;
@@ -299,11 +300,12 @@ static mr_status wait_for(meeting *m, int count, int link)
         p[n] = (struct pollfd){m->listener, n < GUESTS ? POLLIN : 0, 0};
         if (poll(p, (nfds_t)n + 1, tcp_left_ms(m->end)) == 0)
             MR_TRY(look_for_losses(m));
+        const double patience = (n < GUESTS ? GUEST_MS : CROWD_MS) * 1e-3;
         for (int i = n; i-- > 0;) {
             int in = 0;
             if (p[i].revents)
                 hear_guest(m, i, &in);
-            else if (mr_now_s() > m->guests[i].until)
+            else if (mr_now_s() > m->guests[i].since + patience)
                 refuse(m, &m->guests[i], "it said nothing"), drop_guest(m, i, false);
             count -= in;
         }
@@ -321,6 +323,15 @@ static void set_where(tcp_links *l, const struct sockaddr_storage *at, socklen_t
     int port = 0;
     tcp_name_of(at, n, host, sizeof host, &port);
     snprintf(l->where, sizeof l->where, "%s port %d", host, port);
+}
+
+/* Before the next try, if there is still somebody to meet. */
+static mr_status wait_a_moment(const meeting *m)
+{
+    MR_TRY(mr_interrupt_check());
+    MR_TRY(look_for_losses(m));
+    mr_clock_table()->sleep_ns(AGAIN_MS * 1000000);
+    return MR_OK;
 }
 
 /* One try at every address and port of rank 0. */
@@ -374,9 +385,7 @@ static mr_status reach_first(meeting *m)
         bool final = said != VERDICTS && said != WELCOME && p->ports <= 1;
         if (st == MR_OK || final)
             break;
-        MR_TRY(mr_interrupt_check());
-        MR_TRY(look_for_losses(m));
-        mr_clock_table()->sleep_ns(AGAIN_MS * 1000000);
+        MR_TRY(wait_a_moment(m));
     } while (mr_now_s() < m->end);
     if (st == MR_OK)
         return MR_OK;
@@ -419,15 +428,21 @@ static mr_status reach(meeting *m, int r, int link)
 {
     struct sockaddr_storage at;
     socklen_t n;
-    verdict said;
+    int *fd = &m->links[r].fd[link];
+    verdict said = VERDICTS;
+    mr_status st;
     MR_TRY(address_of(m, r, &at, &n));
     set_where(&m->links[r], &at, n);
-    mr_status st = tcp_dial((struct sockaddr *)&at, n, m->end, &m->links[r].fd[link]);
-    if (st == MR_OK)
-        st = introduce(m, m->links[r].fd[link], link, r, &said);
-    if (st == MR_OK)
-        return MR_OK;
-    tcp_close(&m->links[r].fd[link]);
+    do {
+        st = tcp_dial((struct sockaddr *)&at, n, m->end, fd);
+        if (st != MR_OK)
+            break; // it listens since it is in the list: no later try would reach it
+        st = introduce(m, *fd, link, r, &said);
+        if (st == MR_OK)
+            return MR_OK;
+        tcp_close(fd);
+        MR_TRY(wait_a_moment(m));
+    } while (said == VERDICTS && mr_now_s() < m->end);
     char why[256];
     snprintf(why, sizeof why, "%.250s", mr_error_last()->text);
     return mr_fail(MR_E_NODE, "rank %d cannot reach rank %d at %s: %s", m->p->rank, r,

@@ -121,7 +121,7 @@ mr_status tcp_dial(const struct sockaddr *at, socklen_t n, double end, int *fd)
         socklen_t size = sizeof why;
         if (poll(&p, 1, tcp_left_ms(end)) > 0)
             getsockopt(*fd, SOL_SOCKET, SO_ERROR, &why, &size);
-        else if (mr_now_s() >= end)
+        else if (mr_now_s() >= end || mr_interrupt_get())
             why = ETIMEDOUT;
     }
     if (why == 0)

@@ -181,6 +181,73 @@ static void strangers(void)
     close(web), close(silent), close(half);
 }
 
+static void soon(mr_tcp_place *p)
+{
+    p->deadline_s = 20;
+}
+
+/* More callers that say nothing than rank 0 listens to at once. */
+static void crowd(void)
+{
+    enum { CALLERS = 400 };
+    good_rank good[N];
+    int listener, port, callers[CALLERS];
+    CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
+    for (int i = 0; i < CALLERS; i++)
+        callers[i] = call(port);
+    meet(good, listener, port, soon);
+    for (int r = 0; r < N; r++)
+        if (!CHECK_INT(good[r].st, MR_OK))
+            printf("rank %d: %s\n", r, good[r].text);
+    for (int i = 0; i < CALLERS; i++)
+        close(callers[i]);
+}
+
+/* The socket at which this process listens besides `other`, as soon as there is one. */
+static int find_listener(int other)
+{
+    for (int fd = 3;; fd = fd < 1024 ? fd + 1 : 3) {
+        int listens = 0;
+        socklen_t n = sizeof listens;
+        if (fd != other && getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) == 0 && listens)
+            return fd;
+    }
+}
+
+/* The first connection from rank 2 to rank 1 is lost on its way, to one who stands there. */
+static void lost_connection(void)
+{
+    good_rank good[N];
+    pthread_t threads[N];
+    int listener, port;
+    struct sockaddr_in6 at;
+    socklen_t n = sizeof at;
+    CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
+    for (int r = 0; r < N; r++)
+        good[r] = (good_rank){.place = place_of(r, port)};
+    good[0].place.listener = listener;
+    pthread_create(&threads[0], NULL, run_good_rank, &good[0]);
+    pthread_create(&threads[1], NULL, run_good_rank, &good[1]);
+    // rank 1 listens, and lets nobody in before rank 2 has come to rank 0
+    int other = find_listener(listener), stranger;
+    CHECK_INT(getsockname(other, (struct sockaddr *)&at, &n), 0);
+    CHECK_INT(shutdown(other, SHUT_RD), 0);
+    CHECK_OK(mr_tcp_listen(ntohs(at.sin6_port), 1, &stranger, &port));
+    pthread_create(&threads[2], NULL, run_good_rank, &good[2]);
+    struct pollfd p = {stranger, POLLIN, 0};
+    CHECK_INT(poll(&p, 1, -1), 1);
+    int lost = accept(stranger, NULL, NULL);
+    close(stranger);
+    CHECK_INT(bind(other, (struct sockaddr *)&at, n), 0);
+    CHECK_INT(listen(other, SOMAXCONN), 0);
+    close(lost);
+    for (int r = 0; r < N; r++) {
+        pthread_join(threads[r], NULL);
+        if (!CHECK_INT(good[r].st, MR_OK))
+            printf("rank %d: %s\n", r, good[r].text);
+    }
+}
+
 static void other_run(mr_tcp_place *p)
 {
     p->deadline_s = p->rank ? 60 : 0.2, p->run += p->rank == 2;
@@ -291,6 +358,8 @@ int main(void)
 {
     bad_ranks();
     strangers();
+    crowd();
+    lost_connection();
     refusals();
     addresses();
     nobody();
