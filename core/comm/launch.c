@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -75,9 +74,13 @@ static void stand_guard(const mr_ranks *l, pid_t launcher)
     for (size_t i = 0; i < MR_COUNT(deaf); i++)
         signal(deaf[i], SIG_IGN);
     prctl(PR_SET_NAME, "moonreel-guard");
-    struct pollfd lost = {(int)syscall(SYS_pidfd_open, launcher, 0), POLLIN, 0};
-    // the launcher ends the guard when all is well
-    while (getppid() == launcher && lost.fd >= 0 && poll(&lost, 1, -1) < 0 && errno == EINTR) {}
+    // the launcher ends the guard when all is well; that it is lost comes as a signal
+    sigset_t lost;
+    sigemptyset(&lost), sigaddset(&lost, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &lost, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGUSR1);
+    while (getppid() == launcher)
+        sigwaitinfo(&lost, NULL);
     // ranks have been told by the system; a stopped one does not hear it
     const double end = mr_now_s() + GUARD_GRACE_S;
     mr_life_process one;
