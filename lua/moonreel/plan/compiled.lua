@@ -10,6 +10,7 @@ local optim = require "moonreel.optim"
 local pipeline = require "moonreel.models.pipeline"
 local program = require "moonreel.trainer.program"
 local regions = require "moonreel.optim.regions"
+local shares = require "moonreel.plan.shares"
 local work = require "moonreel.plan.work"
 
 local compiled = {}
@@ -24,11 +25,13 @@ Compiled.__index = Compiled
 -- processor stands in, with products in bf16, on a device with a memory of its own.
 local APART = { device = "shadow", isa = "base", threads = 1, bf16 = true, amx = false }
 
+local function facts_of(m) return m.cpu or APART end
+
 --- Nothing compiled yet.
 ---@param m table  machine; `here` is the open device when it is this one
 ---@return moonreel.plan.Compiled
 function compiled.new(m)
-  return setmetatable({ machine = m, models = {}, steps = {} }, Compiled)
+  return setmetatable({ machine = m, models = {}, steps = {}, shares = {} }, Compiled)
 end
 
 -- bytes of a program that a job has no use for
@@ -48,17 +51,17 @@ local function kind_of(row)
     return "offloaded"
   end
   if row.role == "state" then
-    return row.name == regions.gradients()[1].name and "gradients" or "moments"
+    return regions.kind(row.name) == regions.gradients()[1].name and "gradients" or "moments"
   end
   return ({ weights = "weights", frozen = "frozen", master = "masters",
     average = "averages" })[row.role]
 end
 
-local function region_bytes(exec)
+local function region_bytes(rows)
   local bytes = { weights = 0, frozen = 0, masters = 0, moments = 0, averages = 0, gradients = 0,
     offloaded = 0 }
   local saved = 0
-  for _, row in ipairs(exec:regions()) do
+  for _, row in ipairs(rows) do
     local kind = kind_of(row)
     if not row.shared then
       bytes[kind] = bytes[kind] + row.bytes
@@ -91,7 +94,7 @@ function Compiled:of(settings)
     return self.models[key]
   end
   local pipe = pipeline.of(settings, dtype)
-  local facts = m.cpu or APART
+  local facts = facts_of(m)
   local rates = m.here and { f32 = m.here:rates("f32"), bf16 = m.here:rates("bf16") } or nil
   -- a search for batches trains
   local trains = settings.job == "train" or settings.job == "batch_search"
@@ -103,7 +106,7 @@ function Compiled:of(settings)
       video = settings.cached or settings.load_video_features,
       captions = settings.cached or settings.load_text_features }) }
   models.trained, models.all = pipe:counts()
-  models.regions, models.saved = region_bytes(exec)
+  models.regions, models.saved = region_bytes(exec:regions())
   models.update = job and { memory = NONE, seconds = 0 } or update_of(m, exec, pipe.params)
   if job == "extract" then
     -- the model itself is not opened
@@ -111,6 +114,32 @@ function Compiled:of(settings)
   end
   self.models[key] = models
   return models
+end
+
+--- What one rank of a mesh keeps of the models' state, and sends of it in a step.
+---@param settings table
+---@param models table   of `of`
+---@param mesh moonreel.plan.Mesh
+---@param bucket table|nil  any; nil: no micro-step runs
+---@return table shares  regions: bytes by kind; state: of all of them; saved: those that the rank
+---   saves; buckets: of gradients, windows: of weights that are there for a while; sent: bytes in a
+---   step
+function Compiled:share(settings, models, mesh, bucket)
+  if mesh.ranks == 1 or models.job then
+    return { regions = models.regions, saved = models.saved, state = 0, buckets = 0, windows = 0,
+      sent = 0 }
+  end
+  local key = table.concat({ models.key, mesh.ranks, mesh.gpus, mesh.zero, mesh.sequence,
+    mesh:rounds(settings), tostring(mesh:keeps_gradients(settings)),
+    settings.plugin_config.reduce_bucket_size_in_m or "" }, " ")
+  if not self.shares[key] then
+    local found = shares.of(settings, mesh, models, facts_of(self.machine), function(pipe)
+      return bucket and feed.new(settings, pipe):shape(bucket)
+    end)
+    found.regions, found.saved = region_bytes(found.regions)
+    self.shares[key] = found
+  end
+  return self.shares[key]
 end
 
 -- the bytes of the peak by what they are for and the kind of block, largest first

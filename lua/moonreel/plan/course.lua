@@ -68,7 +68,7 @@ end
 
 -- steps of every epoch, as far as they are known, and who says so
 local function steps_of(p, settings, surveys, stage)
-  local together, epochs = p.mesh.data * settings.accumulate, {}
+  local together, epochs = p.mesh:micros(settings), {}
   for e, survey in ipairs(surveys or {}) do
     epochs[e] = -(-select(2, batches_of(survey)) // together)
   end
@@ -132,7 +132,7 @@ function course.of(p, settings, given)
   local c = { from = from, epochs = epochs, steps = steps, step_s = mean, slowest_s = slowest,
     hours = steps * mean / 3600, checkpoint_bytes = p.saved_bytes, mixed = survey ~= nil,
     free = 1 / longest(p, weights, mean, p.mesh.data),
-    samples_s = samples * p.mesh.data * settings.accumulate / mean }
+    samples_s = samples * p.mesh:micros(settings) / mean }
   c.gpu_hours = c.hours * p.mesh.ranks
   local price = p.mesh.machine.price_hour
   c.cost = price and c.gpu_hours * price

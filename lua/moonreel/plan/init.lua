@@ -111,28 +111,19 @@ local function bucket_elements(settings, mesh, models)
 end
 
 -- bytes of one rank that do not depend on the bucket
-local function fixed_bytes(settings, mesh, models)
-  local r, state, m = models.regions, mesh:share("state"), mesh.machine
-  -- two buckets at a time, of all that there are
-  local two = math.min(2 * bucket_elements(settings, mesh, models), models.trained)
-  local windows, waiting = 0, 0
-  if mesh.zero >= 2 and not models.job then
-    waiting = 4 * two
+local function fixed_bytes(settings, mesh, models, shares)
+  local m, bytes = mesh.machine, {}
+  for kind, value in pairs(shares.regions) do
+    bytes[kind] = value
   end
-  if mesh.zero >= 3 and not models.job then
-    windows = (models.dtype == "f32" and 4 or 2) * two
-  end
-  return { weights = r.weights * mesh:share("weights"), frozen = r.frozen,
-    encoders = models.encoders.weights,
-    gradients = r.gradients * mesh:share("gradients") + waiting, windows = windows,
-    masters = r.masters * state, moments = r.moments * state, averages = r.averages * state,
-    offloaded = r.offloaded * state,
-    reserve = m.reserve_bytes,
-    -- two buffers from the start where saves go on beside the training, else one for the last save
-    snapshots = models.job and 0
-      or models.saved * state * (settings.ckpt_every > 0 and 2 or 1),
-    program = m.cpu and m.program_bytes or 0,
-    decoders = settings.num_workers * DECODER_BYTES }
+  bytes.gradients = bytes.gradients + shares.buckets
+  bytes.windows, bytes.encoders = shares.windows, models.encoders.weights
+  bytes.reserve = m.reserve_bytes
+  -- two buffers from the start where saves go on beside the training, else one for the last save
+  bytes.snapshots = models.job and 0 or shares.saved * (settings.ckpt_every > 0 and 2 or 1)
+  bytes.program = m.cpu and m.program_bytes or 0
+  bytes.decoders = settings.num_workers * DECODER_BYTES
+  return bytes
 end
 
 -- the total of a row and whether it fits: where the device is the host, both are one memory
@@ -230,7 +221,7 @@ end
 
 -- an optimizer step over all ranks: micro-steps, what communication adds, update
 local function seconds_of(settings, mesh, models, step, tokens)
-  local share, m, n = mesh.sequence, mesh.machine, settings.accumulate
+  local share, m, n = mesh.sequence, mesh.machine, mesh:rounds(settings)
   local s = { encode = step.parts.encode / share }
   -- ranks of a job tell each other nothing
   if models.job then
@@ -248,6 +239,7 @@ local function seconds_of(settings, mesh, models, step, tokens)
   local how = schedule.of(mesh, { input_s = s.input, encode_s = s.encode,
     forward_s = s.forward + s.exchange / 2, backward_s = backward + s.exchange / 2,
     update_s = s.update, parameters = models.trained,
+    weight_bytes = models.dtype == "f32" and 4 or 2,
     bucket = bucket_elements(settings, mesh, models) })
   s.reduce, s.gather = how.reduce, how.gather
   s.exposed = mesh.ranks > 1 and how.seconds - s.micro - s.update or 0
@@ -268,7 +260,7 @@ end
 local function decode_cores(settings, mesh, b, step_s)
   local cached = settings.cached or settings.load_video_features
   local pixels = b.batch * b.height * b.width * (b.frames > 1
-    and b.frames * (settings.dataset.frame_interval or 1) or 1) * settings.accumulate
+    and b.frames * (settings.dataset.frame_interval or 1) or 1) * mesh:rounds(settings)
   return cached and 0 or step_s > 0
     and pixels / mesh.sequence / mesh.machine.decode_rate / step_s or 0
 end
@@ -350,9 +342,11 @@ function plan.open(settings, given)
   end
   local models = blame.record(settings, "model", given.compiled.of, given.compiled, settings)
   mesh:check(settings, models.pipe.model.config.num_heads)
+  local buckets_here = buckets_of_table(settings)
+  local shares = given.compiled:share(settings, models, mesh, buckets_here[1])
   return setmetatable({ settings = settings, mesh = mesh, models = models, assumed = assumed,
-    compiled = given.compiled, table = buckets_of_table(settings),
-    fixed = fixed_bytes(settings, mesh, models) }, Open)
+    compiled = given.compiled, table = buckets_here, shares = shares,
+    fixed = fixed_bytes(settings, mesh, models, shares) }, Open)
 end
 
 --- The recipe's buckets, of each resolution and length that with most tokens.
@@ -365,6 +359,7 @@ end
 --- One bucket planned.
 ---@param b table  resolution, frames, height, width, batch
 ---@return table row  with bytes, total, fits, seconds, share_of_peak, live, ops, useful, workspace;
+---   sent: bytes that a rank tells others in a step;
 ---   decode_cores: of the host for each rank, for clips stored at the bucket's size
 function Open:row(b)
   local mesh, models = self.mesh, self.models
@@ -378,6 +373,7 @@ function Open:row(b)
     bytes = bytes_of(self.fixed, step, models.update, mesh.sequence), useful = step.useful,
     workspace = step.memory.workspace }
   row.seconds, row.schedule = seconds_of(self.settings, mesh, models, step, row.tokens)
+  row.sent = self.shares.sent + mesh:rounds(self.settings) * row.seconds.exchange_bytes
   row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
   row.decode_cores = decode_cores(self.settings, mesh, b, row.seconds.step)
   row.kept = { slots = slots_of(step.memory), graphs = graphs_of(step.memory) }
@@ -390,7 +386,7 @@ end
 ---@param given table     as plan.open; survey: of plan.survey, or nil: every bucket of the recipe's
 ---   table
 ---@return table plan  name, hash, mesh, dtype, trained, parameters, buckets (as Open:row gives
----   them), largest (the bucket with most bytes), notes
+---   them), largest (the bucket with most bytes), shares (of Compiled:share), notes
 function plan.of(settings, given)
   local open, survey = plan.open(settings, given), given.survey
   local list = open:buckets(survey and survey.buckets)
@@ -420,8 +416,8 @@ function plan.of(settings, given)
   end
   return { name = settings.name or tostring(settings.recipe), hash = settings.hash, mesh = mesh,
     dtype = models.dtype, trained = models.trained, parameters = models.all,
-    saved_bytes = models.saved, buckets = out, largest = largest, notes = notes, survey = survey,
-    samples = survey and samples, batches = survey and batches }
+    shares = open.shares, saved_bytes = models.saved, buckets = out, largest = largest,
+    notes = notes, survey = survey, samples = survey and samples, batches = survey and batches }
 end
 
 --- The bucket as people name it: 144p 51x144x256.

@@ -96,6 +96,27 @@ function Mesh:with(given)
   return copy
 end
 
+--- Micro-batches of a step, over all ranks.
+---@param settings table
+---@return integer
+function Mesh:micros(settings)
+  return (settings.virtual_ranks > 1 and settings.virtual_ranks or self.data) * settings.accumulate
+end
+
+--- Micro-steps of the busiest rank in a step.
+---@param settings table
+---@return integer
+function Mesh:rounds(settings)
+  return -(-self:micros(settings) // self.data)
+end
+
+--- Are gradients added up over a step, and reduced once, whatever the stage?
+---@param settings table
+---@return boolean
+function Mesh:keeps_gradients(settings)
+  return not settings.plugin_config.reduce_each and self:micros(settings) > self.data
+end
+
 --- So many times the GPUs, used in the same way: nodes are filled first.
 ---@param times integer
 ---@return moonreel.plan.Mesh

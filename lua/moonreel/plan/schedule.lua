@@ -13,11 +13,12 @@ local schedule = {}
 ---@field parameters number
 ---@field bucket number        elements of a bucket
 ---@field gather_bytes number|nil  of one gathered element: 2, or 1 where weights travel in FP8
+---@field reduce_bytes number|nil  of one reduced element: 2, or 4 where gradients travel in f32
 ---@field group moonreel.plan.Group
 ---@field two_hops boolean|nil inside the nodes first
 ---@field gather string|nil    "exposed" (default): weights are gathered before the forward pass;
 ---   "hidden": each bucket before its readers, behind the forward pass; "twice": once more, behind
----   the backward pass (ZeRO 3)
+---   the backward pass (ZeRO 3); "sums": no weights, but what was reduced, to all (ZeRO 0)
 ---@field input_s number|nil   copy of the next batch to the device
 ---@field encode_s number|nil  encoders, before the forward pass; gathers hide behind them as well
 ---@field update_s number|nil  the optimizer's, when all is reduced
@@ -33,12 +34,17 @@ local function add_event(events, stream, name, seconds, before)
   end
 end
 
+-- bytes of one element that is reduced or gathered
+local function element_bytes(step, what)
+  return (what == "gather" and step.gather_bytes or what == "reduce" and step.reduce_bytes) or 2
+end
+
 -- collectives of one bucket, after `before`; returns its last event, nil where one rank is alone
 local function add_collective(events, m, step, what, elements, before)
   if step.group.gpus * step.group.nodes == 1 then
     return nil
   end
-  local bytes = (what == "gather" and step.gather_bytes or 2) * elements
+  local bytes = element_bytes(step, what) * elements
   if not step.two_hops then
     local stream = step.group.nodes > 1 and "comm_inter" or "comm_intra"
     events[#events + 1] = { stream = stream, name = what, after = before,
@@ -70,11 +76,10 @@ function schedule.events(m, step)
   local snapshot = add_event(events, "d2h", "snapshot", step.snapshot_s)
   add_event(events, "disk", "write", step.write_s, { snapshot })
   local encode = add_event(events, "compute", "encode", step.encode_s)
-  local gathered = {}
-  for k = 1, buckets do
+  local gathered, gather = {}, step.gather or "exposed"
+  for k = 1, gather == "sums" and 0 or buckets do
     gathered[k] = add_collective(events, m, step, "gather", elements(k))
   end
-  local gather = step.gather or "exposed"
   for k = 1, buckets do
     events[#events + 1] = { stream = "compute", name = "forward",
       seconds = step.forward_s * elements(k) / step.parameters,
@@ -93,8 +98,10 @@ function schedule.events(m, step)
     events[#events + 1] = { stream = "compute", name = "backward", after = { again[k] or forward },
       seconds = step.backward_s * elements(k) / step.parameters }
     reduced = add_collective(events, m, step, "reduce", elements(k), { #events })
+    gathered[k] = gather == "sums" and add_collective(events, m, step, "gather", elements(k),
+      { reduced }) or gathered[k]
   end
-  local before = { reduced }
+  local before = { gather == "sums" and gathered[1] or reduced }
   before[#before + 1] = snapshot
   add_event(events, "compute", "update", step.update_s, before)
   return events
@@ -143,7 +150,7 @@ end
 ---@param step moonreel.plan.Step
 ---@return integer elements  a power of two, from 2^20 on
 function schedule.bucket(m, step)
-  local bytes = 2 * step.parameters
+  local bytes = element_bytes(step, "reduce") * step.parameters
   local latency = collective_s(m, step, 0)
   local through = collective_s(m, step, bytes) - latency
   local free = 0.9 * step.backward_s - through
@@ -156,10 +163,11 @@ function schedule.bucket(m, step)
   return elements
 end
 
---- The step of a mesh: gathers hidden behind the forward pass, in the hops that end sooner.
+--- The step of a mesh as a run does it: f32 gradients are reduced, weights gathered behind the
+-- forward pass, in the hops that end sooner.
 ---@param mesh moonreel.plan.Mesh
----@param work table  forward_s, backward_s, parameters, bucket (elements); input_s, encode_s,
----   update_s
+---@param work table  forward_s, backward_s, parameters, bucket (elements), weight_bytes (of one;
+---   2); input_s, encode_s, update_s
 ---@return table how  {step, seconds, events, times; reduce, gather: seconds of all of these}
 function schedule.of(mesh, work)
   local best
@@ -168,7 +176,9 @@ function schedule.of(mesh, work)
       backward_s = work.backward_s, parameters = work.parameters, input_s = work.input_s,
       encode_s = work.encode_s, update_s = work.update_s,
       bucket = work.bucket, group = { gpus = mesh.gpus, nodes = mesh.nodes },
-      two_hops = two_hops, gather = mesh.zero >= 3 and "twice" or "hidden" }
+      reduce_bytes = 4, gather_bytes = mesh.zero == 0 and 4 or work.weight_bytes,
+      two_hops = two_hops, gather = mesh.zero >= 3 and "twice" or mesh.zero == 0 and "sums"
+        or "hidden" }
     local seconds, times, events = schedule.seconds(mesh.machine, step)
     if not best or seconds < best.seconds then
       best = { step = step, seconds = seconds, times = times, events = events }

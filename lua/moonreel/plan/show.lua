@@ -119,6 +119,20 @@ local function bucket_columns(p)
   return columns
 end
 
+-- what a rank keeps of the state that ranks share, and sends in a step of the largest bucket
+local function share_lines(p, put)
+  local s, largest = p.shares, p.largest
+  if largest.sent == 0 then
+    return
+  end
+  put("a rank keeps %s of the state%s%s; it sends %s a step%s", size(s.state),
+    s.buckets > 0 and (", %s of gradients for a while"):format(size(s.buckets)) or "",
+    s.windows > 0 and (", %s of weights"):format(size(s.windows)) or "", size(largest.sent),
+    largest.sent > s.sent and (", %s of it for attention over shared tokens"):format(
+      size(largest.sent - s.sent)) or "")
+  put("")
+end
+
 local function bucket_lines(p, put)
   local rows = {}
   for i, b in ipairs(p.buckets) do
@@ -366,6 +380,7 @@ function show.text(p)
   put("")
   live_lines(p, put)
   put("")
+  share_lines(p, put)
   bucket_lines(p, put)
   put("")
   if p.course then
@@ -402,7 +417,7 @@ local function plain_bucket(b)
   local out = {}
   for _, key in ipairs { "resolution", "frames", "height", "width", "batch", "tokens", "samples",
       "batches", "bytes", "seconds", "share_of_peak", "decode_cores", "total", "fits", "useful",
-      "workspace" } do
+      "workspace", "sent" } do
     local value = b[key]
     out[key] = value == nil and json.null or value
   end
@@ -423,7 +438,8 @@ function show.plain(p)
   return { name = p.name, hash = p.hash, machine = mesh.machine.name, nodes = mesh.nodes,
     gpus = mesh.gpus, ranks = mesh.ranks, zero = mesh.zero, sequence = mesh.sequence,
     memory_bytes = mesh.machine.memory_bytes, dtype = p.dtype, parameters = p.parameters,
-    trained = p.trained, buckets = list, notes = json.array(p.notes), stage = p.stage,
+    trained = p.trained, shares = p.shares, buckets = list, notes = json.array(p.notes),
+    stage = p.stage,
     course = p.course, truth = p.truth and json.array(p.truth),
     calibrated = p.calibrated, resident_bytes = p.resident_bytes,
     dropped = p.survey and json.array(p.survey.dropped) }

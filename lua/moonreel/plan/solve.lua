@@ -105,7 +105,7 @@ local function rate_of(open)
       largest = row
     end
   end
-  return samples * open.mesh.data * open.settings.accumulate / seconds, largest
+  return samples * open.mesh:micros(open.settings) / seconds, largest
 end
 
 --- Every way to shard and recompute, the fastest that fits first.

@@ -94,7 +94,7 @@ local function apart_bytes(r)
     + r.plan.slabs * r.plan.slab_bytes
 end
 
--- say what a rank holds and sends of the state that ranks share
+-- say what a rank holds and sends of the state that ranks share; returns it for the journal
 local function tell_shares(r)
   local rounds = -(-r.micros // r.mesh.data)
   local bytes, say = r.ranks:bytes(r.exec:regions(), r.programs.story or "", rounds),
@@ -104,6 +104,8 @@ local function tell_shares(r)
     bytes.buckets > 0 and (", %s of gradients for a while"):format(say(bytes.buckets)) or "",
     bytes.windows > 0 and (", %s of weights"):format(say(bytes.windows)) or "", say(bytes.sent),
     #r.ranks.buckets))
+  bytes.stage = r.ranks.stage
+  return bytes
 end
 
 --- Say what each bucket will cost, and what the run is.
@@ -132,9 +134,7 @@ function loop.predict(r)
       rows[#rows + 1] = predict_bucket(r, bucket)
     end
   end
-  if r.ranks then
-    tell_shares(r)
-  end
+  local shares = r.ranks and tell_shares(r) or nil
   if #rows < #r.plan.buckets then
     r.progress:say(("%d more buckets: each is compiled when its first batch comes"):format(
       #r.plan.buckets - #rows))
@@ -150,7 +150,7 @@ function loop.predict(r)
   r.journal:append{kind = "start", step = r.step, updates = r.updates, run = r.lock:id(),
     branch = r.lock:fence(), parent = r.parent, ranks = r.team.size,
     settings = r.settings.hash, machine = r.machine, buckets = rows, update_s = r.update_s,
-    began_bytes = r.began_bytes, wall = base.wall_s()}
+    shares = shares, began_bytes = r.began_bytes, wall = base.wall_s()}
 end
 
 -- all ranks leave out the same samples from the next epoch on

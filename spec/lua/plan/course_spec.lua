@@ -13,8 +13,8 @@ local function planned(gpus)
 end
 
 local function settings(given)
-  return setmetatable(given, { __index = { accumulate = 1, steps = 0, epochs = 2, ckpt_every = 0,
-    recipe = "mine" } })
+  return setmetatable(given, { __index = { accumulate = 1, virtual_ranks = 1, steps = 0,
+    epochs = 2, ckpt_every = 0, recipe = "mine" } })
 end
 
 -- 30 batches of the first and 10 of the second bucket, which has two aspects

@@ -99,20 +99,31 @@ describe("a plan", function()
       local pipe = pipeline.of(s, "bf16", ranks.cut(s, 4))
       local team = ranks.new(pipe.params, world, { stage = ranks.stage(s) })
       local exec <close> = E.plan(pipe.params, { regions = regions.of(s, team, "bf16") })
-      local held, b = 0, there(s, "4xH100").largest.bytes
+      local held, p = 0, there(s, "4xH100")
+      local b = p.largest.bytes
       for _, row in ipairs(exec:regions()) do
         held = held + (row.shared and 0 or row.bytes)
       end
-      -- two buckets at a time: here all gradients, and all weights
-      local trained = pipe:counts()
-      local waiting, windows = stage >= 2 and 4 * trained or 0, stage >= 3 and 2 * trained or 0
-      assert.equal(windows, b.windows)
-      local planned = b.weights + b.frozen + b.gradients + b.masters + b.moments + b.averages
-        - waiting
-      -- chunks of ranks end at whole pages of messages
-      assert.is_true(math.abs(held / planned - 1) < 0.1, ("ZeRO %d: %d held, %d planned"):format(
-        stage, held, planned))
+      -- two buckets at a time: here there is one
+      local all = pipe.params:elements()
+      assert.equal(stage >= 3 and 2 * all or 0, b.windows)
+      assert.equal(held, p.shares.state)
+      assert.equal(held + (stage >= 2 and 4 * all or 0), b.weights + b.frozen + b.gradients
+        + b.masters + b.moments + b.averages)
+      assert.equal(p.shares.sent, p.largest.sent)
     end
+  end)
+
+  it("counts the micro-steps of a rank as a run does", function()
+    local function shares(...)
+      return there(bake("plugin_config.zero_stage=3", ...), "4xH100").shares
+    end
+    local once, six = shares(), shares("virtual_ranks=6", "plugin_config.reduce_each=true")
+    -- two rounds: both gather and reduce, unless gradients are added up first
+    assert.equal(2 * once.sent, six.sent)
+    local kept = shares("virtual_ranks=6", "plugin_config.reduce_each=false")
+    assert.equal(once.sent * (2 * 4 + 4) // 8, kept.sent)
+    assert.equal(once.sent, shares("accumulate=2", "virtual_ranks=2").sent)
   end)
 
   it("tells parts that add up to a step, and kinds that add up to a peak", function()
@@ -143,9 +154,11 @@ describe("a plan", function()
     local one, eight, more = there(s, "H100"), there(s, "8xH100"), there(s, "4x8xH100")
     local function bytes(p, kind) return p.largest.bytes[kind] end
     for _, kind in ipairs { "masters", "moments", "averages" } do
-      assert.equal(math.ceil(bytes(one, kind) / 8), bytes(eight, kind))
+      -- chunks of ranks end at whole pages of messages
+      local part = bytes(one, kind) / 8
+      assert.is_true(bytes(eight, kind) >= part and bytes(eight, kind) < part + 2 * 65536 * 4)
     end
-    assert.equal(bytes(one, "weights"), bytes(eight, "weights"))
+    assert.is_true(bytes(eight, "weights") >= bytes(one, "weights"))
     assert.equal(bytes(one, "arena"), bytes(eight, "arena"))
     assert.same({ 0, 0 }, { one.largest.seconds.exposed, one.largest.seconds.slowest })
     assert.is_true(more.largest.seconds.slowest > eight.largest.seconds.slowest)
@@ -154,7 +167,7 @@ describe("a plan", function()
   end)
 
   it("of a job that does not train has no gradients and no update, and nobody talks", function()
-    local trained, told = there(bake(), "8xH100"), there(bake("job=eval_loss"), "8xH100")
+    local trained, told = there(bake(), "H100"), there(bake("job=eval_loss"), "8xH100")
     local made = there(bake("job=extract"), "8xH100")
     for _, p in ipairs { told, made } do
       for _, kind in ipairs { "gradients", "masters", "moments", "averages", "snapshots" } do

@@ -53,6 +53,32 @@ describe("a step", function()
   end)
 end)
 
+describe("the step of a mesh", function()
+  it("sends what its stage sends, in f32 what are gradients", function()
+    local work = { forward_s = 1e-3, backward_s = 2e-3, update_s = 1e-3, parameters = 1e9,
+      bucket = 1e9, weight_bytes = 2 }
+    local link = 370e9
+    for zero, gathered in pairs { [0] = 4, 2, 2, 4 } do
+      local how = schedule.of({ machine = quiet "H100", gpus = 8, nodes = 1, ranks = 8,
+        zero = zero }, work)
+      local function near(seconds, bytes)
+        assert.is_true(math.abs(seconds / (bytes * 1e9 * 7 / 8 / link) - 1) < 0.02, zero)
+      end
+      near(how.reduce, 4)
+      near(how.gather, gathered)
+      -- sums go to all before anybody updates; weights behind the step before
+      local last = #how.events
+      assert.equal("update", how.events[last].name)
+      local behind = false
+      for i, event in ipairs(how.events) do
+        behind = behind or event.name == "gather" and how.times.start[i] >= 3e-3
+          and how.times.finish[i] == how.times.start[last]
+      end
+      assert.equal(zero == 0, behind)
+    end
+  end)
+end)
+
 describe("the bucket of a step", function()
   -- 1 ms to set out and 100 GB/s, whatever the ranks
   local m = { node = { link = 100e9, link_step_s = 1e-3 }, network = { step_s = 0 } }

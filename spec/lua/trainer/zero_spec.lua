@@ -1,7 +1,8 @@
 --- What each rank keeps of a run's state changes no bit of it: ZeRO 0, 1, 2 and 3 give the same
 -- losses and the same checkpoints, however gradients come about. MOONREEL_STEPS=20 makes the runs
 -- longer, MOONREEL_EVERY=1 tries every number of ranks, in one hop and in two.
--- Covers: lua/moonreel/trainer/loop.lua lua/moonreel/trainer/programs.lua core/graph/shards.c
+-- Covers: lua/moonreel/plan/shares.lua lua/moonreel/trainer/loop.lua
+-- Covers: lua/moonreel/trainer/programs.lua core/graph/shards.c
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
 local process = require "moonreel.core.process"
@@ -91,6 +92,35 @@ local function assert_same(one, other)
   end
 end
 
+-- what a run said of its ranks when it began, and what a plan of as many says: the same bytes
+local function assert_planned(name, size, node)
+  local compiled, machine = require "moonreel.plan.compiled", require "moonreel.plan.machine"
+  local mesh, ranks = require "moonreel.plan.mesh", require "moonreel.optim.ranks"
+  local dir, said = demo_data.run_dir(out, name), nil
+  for entry in run.entries(dir) do
+    said = entry.kind == "start" and entry.shares or said
+  end
+  local m = setmetatable({ cpu = require("moonreel.core.exec").device("cpu", 1):facts() },
+    { __index = machine.open "H100" })
+  local cache <close> = compiled.new(m)
+  local here = node > 0 and node or size
+  local cut = ranks.cut
+  finally(function() ranks.cut = cut end)
+  function ranks.cut(...)
+    local wanted = cut(...)
+    wanted.elements = 8000
+    return wanted
+  end
+  local p = require("moonreel.plan").of(require("moonreel.settings").load(dir .. "/settings.json"),
+    { mesh = mesh.new(m, here, size // here), compiled = cache })
+  ranks.cut = cut
+  assert.equal(said.stage, p.mesh.zero)
+  for _, key in ipairs { "state", "sent", "buckets", "windows" } do
+    assert.equal(said[key], p.shares[key], ("%s, %s"):format(name, key))
+  end
+  assert.is_true(said.sent > 0)
+end
+
 local compared = 0
 
 -- runs of the stages from `first` on, with other words too, are the same
@@ -101,8 +131,11 @@ local function compare(size, node, first, ...)
     runs[tag .. stage] = { "plugin_config.zero_stage=" .. stage, ... }
   end
   train(size, node, runs)
-  for stage = first + 1, 3 do
-    assert_same(tag .. first, tag .. stage)
+  for stage = first, 3 do
+    if stage > first then
+      assert_same(tag .. first, tag .. stage)
+    end
+    assert_planned(tag .. stage, size, node)
   end
 end
 

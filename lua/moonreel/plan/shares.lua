@@ -1,0 +1,60 @@
+--- What one rank of a mesh keeps and sends of a run's state: a table of parameters that is cut for
+-- these ranks as a run cuts it, and the story of a micro-step over it. Nothing is run.
+-- Ref: reference parallelism 1.
+-- @module moonreel.plan.shares
+local E = require "moonreel.core.exec"
+local layout = require "moonreel.comm.mesh"
+local pipeline = require "moonreel.models.pipeline"
+local program = require "moonreel.trainer.program"
+local ranks = require "moonreel.optim.ranks"
+local regions = require "moonreel.optim.regions"
+local sequence = require "moonreel.nn.sequence"
+
+local shares = {}
+
+-- a communicator of so many ranks, of which this is the first: it knows its size and never speaks
+local function silent(size)
+  local comm = {}
+  function comm.rank() return 0 end
+  function comm.size() return size end
+  function comm.rows() return 0 end
+  function comm.split() return comm end
+  return comm
+end
+
+--- The ranks that share tokens, as a graph takes them.
+---@param settings table
+---@param mesh moonreel.plan.Mesh
+---@param heads integer|nil
+---@return mr.Sequence|nil  nil: no tokens are shared
+function shares.sequence(settings, mesh, heads)
+  return mesh.sequence > 1 and sequence.new(layout.shape(settings, mesh.ranks, heads, mesh.gpus,
+    mesh.sequence)) or nil
+end
+
+--- The first rank of a mesh of several.
+---@param settings table
+---@param mesh moonreel.plan.Mesh
+---@param models table     of moonreel.plan.compiled
+---@param facts table      of the device, as E.plan takes them
+---@param shape fun(pipe: mr.Pipeline): table|nil  a micro-step's; nil where there is none
+---@return table bytes     of mr.Ranks bytes(); regions: rows of all that it keeps
+function shares.of(settings, mesh, models, facts, shape)
+  local pipe = pipeline.of(settings, models.dtype, ranks.cut(settings, mesh.ranks))
+  local team = ranks.new(pipe.params, silent(mesh.ranks), { local_ranks = mesh.gpus,
+    stage = mesh.zero, whole = mesh:keeps_gradients(settings) })
+  local exec <close> = E.plan(pipe.params, { facts = facts,
+    regions = regions.of(settings, team, models.dtype) })
+  local story, one = "", (team.gradients or team.weights) and shape(pipe)
+  if one then
+    local heads = not pipe.reconstructs and pipe.model.config.num_heads or nil
+    local graph <close> = program.graph(pipe, one, program.config(settings, team,
+      shares.sequence(settings, mesh, heads)))
+    story = graph:story()
+  end
+  local bytes = team:bytes(exec:regions(), story, mesh:rounds(settings))
+  bytes.regions = exec:regions()
+  return bytes
+end
+
+return shares
