@@ -125,6 +125,10 @@ function(mr_test room source)
     set_target_properties(spec_${room}_${stem} PROPERTIES ENABLE_EXPORTS ON)
     target_link_libraries(spec_${room}_${stem} PRIVATE -Wl,--whole-archive mr_data mr_index mr_base -Wl,--no-whole-archive)
     add_dependencies(spec_${room}_${stem} moonreel_media)
+    # what the plug-in says is compared with what its libraries say
+    if(room STREQUAL "media")
+      target_link_libraries(spec_${room}_${stem} PRIVATE PkgConfig::FFMPEG)
+    endif()
   elseif(room STREQUAL "bind")
     # modules register themselves by a linker section
     target_link_libraries(spec_${room}_${stem} PRIVATE -Wl,--whole-archive mr_bind -Wl,--no-whole-archive)

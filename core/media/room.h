@@ -78,6 +78,12 @@ mr_status media_clip_fail(media_clip *c, mr_fault fault, int err, const char *ve
 /* Next packet of the video stream: 1, 0 at the end, negative AVERROR. */
 int media_clip_packet(media_clip *c, AVPacket *packet);
 
+/* ---- first.c: the facts of a frame without its picture ---- */
+
+/* Cut off nearly all of a packet but what a decoder tells the facts of its frame from; its decoder
+ * has to bear with the rest missing. false: the packet is as it was, and needed whole. */
+bool media_packet_shorten(const AVCodecParameters *of, AVPacket *packet);
+
 /* ---- scale.c: crop, scale, convert ---- */
 
 enum { MEDIA_SCALERS = 6, MEDIA_SIDE_MAX = 8192 };

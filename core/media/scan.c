@@ -1,4 +1,5 @@
-/* media: what ingest needs to know of a file: one pass over packet headers and the first frame.
+/* media: what ingest needs to know of a file: one pass over packet headers, and the facts of the
+ * first frame, as the decoder tells them.
  * Ref: dataplane 1.3. Licence: Apache-2.0 */
 #include "media/room.h"
 
@@ -235,15 +236,22 @@ static void set_picture(media_clip *c, AVFrame *f, mr_clip_info *info)
     }
 }
 
-// the first packet alone shows the first frame, when the decoder is told that nothing follows
-static bool decode_first(media_clip *c, mr_media_worker *w, const AVPacket *packet,
-                         mr_clip_info *info)
+// The first packet alone shows the first frame, when the decoder is told that nothing follows.
+// Where little of the packet suffices for the facts, that little is decoded: it comes out as a
+// damaged frame, of which only the facts are true.
+static bool decode_first(media_clip *c, mr_media_worker *w, AVPacket *packet, mr_clip_info *info)
 {
     // nobody sees these pixels
     c->codec->skip_loop_filter = AVDISCARD_ALL;
+    bool shortened = packet && media_packet_shorten(c->stream->codecpar, packet);
+    if (shortened) {
+        c->codec->err_recognition = c->codec->error_concealment = 0;
+        c->codec->flags |= AV_CODEC_FLAG_OUTPUT_CORRUPT;
+    }
     bool out = packet && avcodec_send_packet(c->codec, packet) >= 0 &&
                avcodec_send_packet(c->codec, NULL) >= 0 &&
-               avcodec_receive_frame(c->codec, w->frame) >= 0 && !w->frame->decode_error_flags;
+               avcodec_receive_frame(c->codec, w->frame) >= 0 &&
+               (shortened || !w->frame->decode_error_flags);
     if (out)
         set_picture(c, w->frame, info);
     av_frame_unref(w->frame);

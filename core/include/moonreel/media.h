@@ -46,7 +46,8 @@ enum {                     /* mr_clip_info.flags */
        MR_CLIP_PART = 32,  /* not the whole file: frames count from first_pts on */
 };
 
-/* What a packet scan and the first frame tell about a file. Plain data but for key_pts. */
+/* What the packets and the facts of the first frame tell about a file. Plain data but for key_pts.
+ */
 typedef struct mr_clip_info {
     int64_t frames;             /* displayable: packets discarded by an edit list do not count */
     int64_t first_pts;          /* of the first displayable frame, in time base units */
@@ -136,7 +137,8 @@ typedef struct mr_media {
      * call. */
     const char *(*worker_log)(mr_media_worker *w);
 
-    /* Read every packet header of `path` and decode its first frame.
+    /* Read every packet of `path`, and the facts of its first frame: of H.264 and HEVC without
+     * the picture, so that damage to it is not seen; `watch` sees it.
      * out      filled on MR_OK only; the caller owns key_pts (mr_clip_info_fini)
      * fault    the class on failure; MR_FAULT_NONE when it is not the file's fault
      * Errors:  MR_E_DECODE, MR_E_IO, MR_E_MEMORY; MR_E_STOPPED a person interrupted it */

@@ -31,7 +31,7 @@ local function scans(files, packets_s)
     data.scan(file)
   end
   local scan_s = (core.cpu_s() - began) / #files
-  return ("; its pass over the packets: %.1f ms, our scan with the first frame: %.1f ms"):format(
+  return ("; its pass over the packets: %.1f ms, our scan: %.1f ms"):format(
     packets_s * 1e3, scan_s * 1e3)
 end
 
