@@ -9,8 +9,8 @@
  * Heads of D columns lie as blocks of 64 columns with the 128-byte swizzle, and a rest of 16 with
  * that of 32 bytes: 72 columns are 80, those past the head are filled with zeros by the copy. Sums
  * run over tiles in order: the bits do not depend on the order of blocks. q, k and v of a block are
- * read once, o and lse written once. What has a bias, frames or text before images takes
- * forward.cuh. Ref: Shah et al. 2024, arXiv:2407.08608.
+ * read once, o and lse written once. groups.h says what takes another form. Ref: Shah et al. 2024,
+ * arXiv:2407.08608.
  *
  * Two things that ptxas (13.0) does, and that this order of lines avoids: it serialises products
  * (C7513, C7518) whose operands are packed before a wait or that stand under a branch on data, so
@@ -20,22 +20,14 @@
 #ifndef MOONREEL_CUDA_ATTENTION_FORWARD_SM90A_CUH
 #define MOONREEL_CUDA_ATTENTION_FORWARD_SM90A_CUH
 
+#include "cuda/attention/groups.h"
 #include "cuda/prim/sm90a.cuh"
 
 enum { GROUP_THREADS = 384, GROUP_ROWS = 128, GROUP_KEYS = 128, STAGES = 2 };
 
-// one of q, k, v: [sequences, tokens, h, d] as boxes of 128 tokens by 64 or 16 columns
+// one of q, k, v as boxes of tokens by 64 or 16 columns; dimensions d, h, tokens, G, B
 struct HeadMaps {
     mr_tensor_map wide, rest;
-};
-
-struct GroupAttention {
-    int G, N, M, h, d; // sequence s is sample s / G
-    float scale;
-    const int32_t *len; // by sample, NULL: all M keys
-    mr_bf16 *o;         // d dense
-    int64_t o_sequence, o_n, o_h;
-    float *lse; // [sequences, h, N]
 };
 
 template <int D> struct GroupForward {
@@ -60,6 +52,27 @@ template <int D> struct GroupOutput {
                 rest[i] *= factor[i / 2 % 2];
     }
 };
+
+/* Store the thread's two rows, times factor[0] and factor[1], to `row` and 8 rows below; `rows` of
+ * them exist. */
+template <int D>
+MR_DEVICE void group_store(const GroupOutput<D> &acc, const float (&factor)[2], mr_bf16 *row,
+                           int64_t step, int rows, int columns)
+{
+    typedef GroupForward<D> F;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int n = 0; n < F::COLUMNS / 8; n++) {
+            bool wide = n < 8 * F::WIDE;
+            int i = wide ? n : n - 8 * F::WIDE;
+            float low = wide ? acc.wide[4 * i + 2 * r] : acc.rest[4 * i + 2 * r],
+                  high = wide ? acc.wide[4 * i + 2 * r + 1] : acc.rest[4 * i + 2 * r + 1];
+            if (r * 8 < rows && n * 8 < columns)
+                *(uint32_t *)(row + r * 8 * step + n * 8 + threadIdx.x % 4 * 2) =
+                    mr_pack(low * factor[r], high * factor[r]);
+        }
+}
 
 // s = q k^T; rows of a block of columns lie 128 bytes apart, those of the rest 32
 template <int D>
@@ -142,24 +155,24 @@ MR_DEVICE void group_pack(uint32_t (&p)[32], const float (&s)[64])
 }
 
 template <int D>
-MR_DEVICE void group_copy(unsigned char *tile, const HeadMaps &maps, uint64_t *full, int h, int row,
-                          int sequence)
+MR_DEVICE void group_copy(unsigned char *tile, const HeadMaps &maps, uint64_t *full,
+                          const Place &at, int row)
 {
     typedef GroupForward<D> F;
     mr_mbarrier_expect(full, F::TILE);
 #pragma unroll
     for (int block = 0; block < F::WIDE; block++)
-        mr_tensor_copy4(tile + block * F::BLOCK, &maps.wide, full, block * 64, h, row, sequence);
+        mr_tensor_copy5(tile + block * F::BLOCK, &maps.wide, full, block * 64, at.h, row, at.g,
+                        at.b);
     if (F::REST > 0)
-        mr_tensor_copy4(tile + F::WIDE * F::BLOCK, &maps.rest, full, F::WIDE * 64, h, row,
-                        sequence);
+        mr_tensor_copy5(tile + F::WIDE * F::BLOCK, &maps.rest, full, F::WIDE * 64, at.h, row, at.g,
+                        at.b);
 }
 
-// grid: (tiles of queries, h, sequences)
 template <int D>
 __global__ void __launch_bounds__(GROUP_THREADS, 1)
     attention_forward_groups(const __grid_constant__ HeadMaps q, const __grid_constant__ HeadMaps k,
-                             const __grid_constant__ HeadMaps v, GroupAttention p)
+                             const __grid_constant__ HeadMaps v, Heads o, float *lse, Attention p)
 {
     typedef GroupForward<D> F;
     MR_SHARED(memory);
@@ -167,10 +180,9 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
                   *tiles_v = tiles_k + STAGES * F::TILE;
     uint64_t *full_q = (uint64_t *)(tiles_v + STAGES * F::TILE), *full_k = full_q + 1,
              *empty_k = full_k + STAGES, *full_v = empty_k + STAGES, *empty_v = full_v + STAGES;
-    int group = threadIdx.x / 128, h = blockIdx.y, sequence = blockIdx.z;
-    int first = blockIdx.x * GROUP_ROWS, keys = p.len ? p.len[sequence / p.G] : p.M;
-    keys = keys < 0 ? 0 : keys > p.M ? p.M : keys;
-    int tiles = (keys + GROUP_KEYS - 1) / GROUP_KEYS;
+    Place at = place_of(p, (p.N + GROUP_ROWS - 1) / GROUP_ROWS);
+    int group = threadIdx.x / 128, first = at.tile * GROUP_ROWS;
+    int tiles = (at.keys + GROUP_KEYS - 1) / GROUP_KEYS;
     if (threadIdx.x == 0) {
         mr_mbarrier_init(full_q, 1);
         for (int i = 0; i < STAGES; i++) {
@@ -186,13 +198,13 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
     if (group == 0) {
         mr_registers_fewer<24>();
         if (threadIdx.x == 0) {
-            group_copy<D>(tile_q, q, full_q, h, first, sequence);
+            group_copy<D>(tile_q, q, full_q, at, first);
             for (int t = 0; t < tiles; t++) {
                 int i = t % STAGES, parity = t / STAGES % 2;
                 mr_mbarrier_wait(empty_k + i, parity ^ 1);
-                group_copy<D>(tiles_k + i * F::TILE, k, full_k + i, h, t * GROUP_KEYS, sequence);
+                group_copy<D>(tiles_k + i * F::TILE, k, full_k + i, at, t * GROUP_KEYS);
                 mr_mbarrier_wait(empty_v + i, parity ^ 1);
-                group_copy<D>(tiles_v + i * F::TILE, v, full_v + i, h, t * GROUP_KEYS, sequence);
+                group_copy<D>(tiles_v + i * F::TILE, v, full_v + i, at, t * GROUP_KEYS);
             }
         }
         return;
@@ -201,10 +213,10 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
     mr_registers_more<240>();
     int me = group - 1, lane = threadIdx.x % 32, strip = threadIdx.x / 32 % 4 * 16 + lane / 4;
     const int everything = 1 << 30;
-    float s[64], fade[2], scale2 = p.scale * 1.4426950408889634f;
+    float s[64], fade[2], scale2 = p.scale * LOG2E;
     uint32_t probabilities[32];
     GroupSoftmax x = {{-INFINITY, -INFINITY}, {0, 0}};
-    GroupOutput<D> o = {};
+    GroupOutput<D> acc = {};
     uint32_t my_q = mr_shared_address(tile_q) + me * 64 * 128,
              my_rest = mr_shared_address(tile_q) + F::WIDE * F::BLOCK + me * 64 * 32;
     // barriers 1 and 2: the turns of the two groups; the first may start
@@ -220,7 +232,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         mr_barrier_arrive(2 - me, 256);
         mr_group_wait<0>();
         mr_mbarrier_arrive(empty_k);
-        group_softmax(s, x, fade, scale2, tiles == 1 ? keys : everything);
+        group_softmax(s, x, fade, scale2, tiles == 1 ? at.keys : everything);
         group_pack(probabilities, s);
     }
     for (int t = 1; t < tiles; t++) {
@@ -231,25 +243,25 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         group_scores<D>(s, my_q, my_rest, mr_shared_address(tiles_k + i * F::TILE));
         mr_group_commit();
         mr_mbarrier_wait(full_v + before, (t - 1) / STAGES % 2);
-        group_values<D>(o, probabilities, mr_shared_address(tiles_v + before * F::TILE));
+        group_values<D>(acc, probabilities, mr_shared_address(tiles_v + before * F::TILE));
         mr_group_commit();
         mr_barrier_arrive(2 - me, 256);
         mr_group_wait<1>();
         mr_mbarrier_arrive(empty_k + i);
-        group_softmax(s, x, fade, scale2, t == tiles - 1 ? keys - t * GROUP_KEYS : everything);
+        group_softmax(s, x, fade, scale2, t == tiles - 1 ? at.keys - t * GROUP_KEYS : everything);
         // ends a basic block: the wait below stays behind the softmax
         if (t + 1 < tiles)
             mr_mbarrier_wait(full_k + before, (t + 1) / STAGES % 2);
         mr_group_wait<0>();
         mr_mbarrier_arrive(empty_v + before);
-        o.scale(fade);
+        acc.scale(fade);
         group_pack(probabilities, s);
     }
     if (tiles > 0) {
         int i = (tiles - 1) % STAGES;
         mr_mbarrier_wait(full_v + i, (tiles - 1) / STAGES % 2);
         mr_group_fence();
-        group_values<D>(o, probabilities, mr_shared_address(tiles_v + i * F::TILE));
+        group_values<D>(acc, probabilities, mr_shared_address(tiles_v + i * F::TILE));
         mr_group_commit();
         mr_group_wait<0>();
     }
@@ -257,29 +269,11 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
     if (me == 0)
         mr_barrier_sync(1, 256);
 
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float sum = x.sum[r];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        int row = first + me * 64 + strip + r * 8;
-        float inverse = sum > 0 ? 1 / sum : 0;
-        if (row >= p.N)
-            continue;
-        mr_bf16 *to = p.o + sequence * p.o_sequence + row * p.o_n + h * p.o_h + lane % 4 * 2;
-#pragma unroll
-        for (int n = 0; n < 8 * F::WIDE; n++)
-            *(uint32_t *)(to + n * 8) =
-                mr_pack(o.wide[4 * n + 2 * r] * inverse, o.wide[4 * n + 2 * r + 1] * inverse);
-#pragma unroll
-        for (int n = 0; n < F::REST / 8; n++)
-            if (F::WIDE * 64 + n * 8 < p.d)
-                *(uint32_t *)(to + F::WIDE * 64 + n * 8) =
-                    mr_pack(o.rest[4 * n + 2 * r] * inverse, o.rest[4 * n + 2 * r + 1] * inverse);
-        if (lane % 4 == 0)
-            p.lse[((int64_t)sequence * p.h + h) * p.N + row] =
-                sum > 0 ? x.most[r] * p.scale + logf(sum) : -INFINITY;
-    }
+    float inverse[2];
+    const float most[2] = {x.most[0] * scale2, x.most[1] * scale2};
+    softmax_end(most, x.sum, first + me * 64 + strip, p.N, lse + at.row, inverse);
+    group_store<D>(acc, inverse, o.of(at.b, at.g, at.h) + (first + me * 64 + strip) * o.n, o.n,
+                   p.N - first - me * 64 - strip, p.e);
 }
 
 #endif

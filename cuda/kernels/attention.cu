@@ -7,6 +7,7 @@
  * filled up to 64, 80, 128 or 256 columns, go by tensor cores. All others, and the gradient of a
  * bias, take the plain form. Kernels, bytes and determinism: cuda/attention. */
 #include "cuda/attention/forward.cuh"
+#include "cuda/attention/groups.h"
 #include "cuda/attention/plain.cuh"
 #include "cuda/attention/short.cuh"
 #include "cuda/kernels/kernel_call.h"
@@ -167,8 +168,9 @@ static size_t forward_workspace(const mr_call *call, const mr_facts *)
     return attention_of(call, &call->in[4], &p) == MR_OK ? 0 : MR_NO_KERNEL;
 }
 
-MR_CUDA_KERNEL(attention, forward_workspace)
+static mr_status forward(const mr_call *call, bool groups)
 {
+    cudaStream_t stream = (cudaStream_t)call->stream;
     Attention p = {};
     MR_TRY(attention_of(call, &call->in[4], &p));
     const mr_view *views[] = {&call->in[0], &call->in[1], &call->in[2], &call->out[0]};
@@ -180,6 +182,8 @@ MR_CUDA_KERNEL(attention, forward_workspace)
         return MR_OK;
     }
     Heads q = heads(views[0]), k = heads(views[1]), v = heads(views[2]), o = heads(views[3]);
+    if (groups && mr_attention_groups_fit(p))
+        return mr_attention_forward_groups(p, q, k, v, o, lse, stream);
     with_columns(p.d > p.e ? p.d : p.e, [&](auto columns) {
         constexpr int D = decltype(columns)::value;
         if (is_short(p)) {
@@ -193,6 +197,17 @@ MR_CUDA_KERNEL(attention, forward_workspace)
                   Forward<D>::SHARED, stream, q, k, v, o, lse, p);
     });
     return MR_OK;
+}
+
+static mr_status forward_sm90a(const mr_call *call)
+{
+    return forward(call, true);
+}
+
+MR_CUDA_KERNEL(attention, forward_workspace, NULL, NULL, NULL, forward_sm90a)
+{
+    (void)stream;
+    return forward(call, false);
 }
 
 // ---- backward ----

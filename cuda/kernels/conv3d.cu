@@ -11,10 +11,11 @@
  * conv3d_dw walks places, in ranges that follow from the shape; partial sums are added in order.
  * Sums are f32, and the bits do not depend on the order of blocks.
  *
- * bf16 whose channels of a group are multiples of 8 on both sides go this way. All others take the
- * plain form, a thread an element: right, and slow. */
+ * bf16 whose channels of a group are multiples of 8 on both sides go this way, y and dx of many
+ * channels on sm_90a by warp groups (cuda/conv). All others take the plain form, a thread an
+ * element: right, and slow. */
 #include "cuda/attention/tile.cuh"
-#include "cuda/conv/geometry.cuh"
+#include "cuda/conv/groups.h"
 #include "cuda/kernels/kernel_call.h"
 #include "cuda/kernels/pieces.cuh"
 
@@ -309,8 +310,8 @@ static size_t packed_bytes(const Conv &c)
 }
 
 template <bool ADJOINT>
-static void launch_tiles(const Conv &c, const void *from, const void *w, const void *bias, void *to,
-                         void *workspace, cudaStream_t stream)
+static void launch_tiles(const Conv &c, bool groups, const void *from, const void *w,
+                         const void *bias, void *to, void *workspace, cudaStream_t stream)
 {
     mr_bf16 *packed = (mr_bf16 *)workspace;
     int64_t places =
@@ -320,6 +321,11 @@ static void launch_tiles(const Conv &c, const void *from, const void *w, const v
               (unsigned)c.groups);
     MR_LAUNCH((conv_pack<ADJOINT>), threads_for((int64_t)c.O * (c.C / c.groups) * c.taps),
               dim3(THREADS), 0, stream, (const mr_bf16 *)w, packed, c);
+    if (groups && mr_conv_groups_fit(N)) {
+        mr_conv_groups(c, ADJOINT, (const mr_bf16 *)from, packed, (const mr_bf16 *)bias,
+                       (mr_bf16 *)to, stream);
+        return;
+    }
     MR_LAUNCH((conv_tiles<ADJOINT>), grid, dim3(THREADS), SHARED, stream, (const mr_bf16 *)from,
               (const mr_bf16 *)packed, (const mr_bf16 *)bias, (mr_bf16 *)to, c);
 }
@@ -363,20 +369,32 @@ static void forward_plain(const Conv &c, const mr_call *call, cudaStream_t strea
               (const T *)call->in[2].data, (T *)call->out[0].data, c);
 }
 
-MR_CUDA_KERNEL(conv3d, forward_workspace)
+static mr_status forward(const mr_call *call, bool groups)
 {
+    cudaStream_t stream = (cudaStream_t)call->stream;
     Conv c;
     MR_TRY(forward_of(call, &c));
     if (mr_desc_count(&call->out[0].desc) == 0)
         return MR_OK;
     if (in_tiles(c, call->in[0].desc.dtype, call->in[0].data, call->out[0].data))
-        launch_tiles<false>(c, call->in[0].data, call->in[1].data, call->in[2].data,
+        launch_tiles<false>(c, groups, call->in[0].data, call->in[1].data, call->in[2].data,
                             call->out[0].data, call->workspace, stream);
     else if (call->in[0].desc.dtype == MR_BF16)
         forward_plain<mr_bf16>(c, call, stream);
     else
         forward_plain<float>(c, call, stream);
     return MR_OK;
+}
+
+static mr_status forward_sm90a(const mr_call *call)
+{
+    return forward(call, true);
+}
+
+MR_CUDA_KERNEL(conv3d, forward_workspace, NULL, NULL, NULL, forward_sm90a)
+{
+    (void)stream;
+    return forward(call, false);
 }
 
 static size_t dx_workspace(const mr_call *call, const mr_facts *)
@@ -392,20 +410,32 @@ template <typename T> static void dx_plain(const Conv &c, const mr_call *call, c
               (T *)call->out[0].data, c);
 }
 
-MR_CUDA_KERNEL(conv3d_dx, dx_workspace)
+static mr_status dx(const mr_call *call, bool groups)
 {
+    cudaStream_t stream = (cudaStream_t)call->stream;
     Conv c;
     MR_TRY(dx_of(call, &c));
     if (mr_desc_count(&call->out[0].desc) == 0)
         return MR_OK;
     if (in_tiles(c, call->in[0].desc.dtype, call->in[0].data, call->out[0].data))
-        launch_tiles<true>(c, call->in[0].data, call->in[1].data, NULL, call->out[0].data,
+        launch_tiles<true>(c, groups, call->in[0].data, call->in[1].data, NULL, call->out[0].data,
                            call->workspace, stream);
     else if (call->in[0].desc.dtype == MR_BF16)
         dx_plain<mr_bf16>(c, call, stream);
     else
         dx_plain<float>(c, call, stream);
     return MR_OK;
+}
+
+static mr_status dx_sm90a(const mr_call *call)
+{
+    return dx(call, true);
+}
+
+MR_CUDA_KERNEL(conv3d_dx, dx_workspace, NULL, NULL, NULL, dx_sm90a)
+{
+    (void)stream;
+    return dx(call, false);
 }
 
 // places of a range, and how many ranges there are

@@ -3,6 +3,7 @@
  *     MR_CUDA_KERNEL(silu) { ... call, stream ... return MR_OK; }
  *     MR_CUDA_KERNEL(sum, workspace) { ... }
  *     MR_CUDA_KERNEL(embedding, NULL, prepare, release, check) { ... }
+ *     MR_CUDA_KERNEL(attention, workspace, NULL, NULL, NULL, sm90a) { ... }
  *
  * See row.h for what a kernel may do.
  * Licence: Apache-2.0 */
@@ -18,11 +19,12 @@ struct mr_cuda_more {
     mr_status (*prepare)(const mr_call *call, const mr_facts *facts, void **state) = NULL;
     void (*release)(void *state) = NULL;
     mr_status (*check)(void *state) = NULL;
+    mr_kernel_fn *sm90a = NULL; // the form for sm_90a; NULL: one form for all
 };
 
 static constexpr mr_cuda_row mr_cuda_row_of(const char *name, mr_kernel_fn *run, mr_cuda_more more)
 {
-    return {name, {{run}, more.prepare, more.release, more.workspace}, more.check};
+    return {name, {{run, more.sm90a}, more.prepare, more.release, more.workspace}, more.check};
 }
 
 #define MR_CUDA_KERNEL(id, ...)                                                                    \

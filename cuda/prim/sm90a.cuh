@@ -78,16 +78,16 @@ MR_INSTRUCTION void mr_proxy_fence()
 
 // ---- tensor copies, one thread: the box of `map` at coordinates, dimension 0 innermost ----
 
-MR_INSTRUCTION void mr_tensor_copy4(void *shared, const mr_tensor_map *map, uint64_t *barrier,
-                                    int c0, int c1, int c2, int c3)
+MR_INSTRUCTION void mr_tensor_copy5(void *shared, const mr_tensor_map *map, uint64_t *barrier,
+                                    int c0, int c1, int c2, int c3, int c4)
 {
 #ifdef __CUDACC__
-    MR_PTX("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
-           "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(mr_shared_address(shared)),
-           "l"(map), "r"(mr_shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+    MR_PTX("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+           "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(mr_shared_address(shared)),
+           "l"(map), "r"(mr_shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
            : "memory");
 #else
-    int at[4] = {c0, c1, c2, c3};
+    int at[5] = {c0, c1, c2, c3, c4};
     emu::tensor_copy(shared, map, barrier, at);
 #endif
 }

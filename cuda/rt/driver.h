@@ -50,6 +50,17 @@ typedef struct mr_cuda_product {
     int64_t align; /* bytes, at most 16, that addresses and steps are multiples of */
 } mr_cuda_product;
 
+/* bf16 in device memory as the copy engine of sm_90 sees them, dimension 0 innermost and dense: a
+ * copy takes a box, with zeros for what lies outside, to where the swizzle has it. */
+enum { MR_CUDA_TENSOR_RANK = 5 };
+typedef struct mr_cuda_tensor {
+    const void *base;                         /* a multiple of 16, as the steps are */
+    uint64_t size[MR_CUDA_TENSOR_RANK];       /* elements, at least 1 */
+    uint64_t step_bytes[MR_CUDA_TENSOR_RANK]; /* [0] is that of an element, 2 */
+    uint32_t box[MR_CUDA_TENSOR_RANK];        /* elements, at most 256 */
+    int swizzle;                              /* 32 or 128 bytes, which the box is wide at most */
+} mr_cuda_tensor;
+
 typedef struct mr_cuda_driver {
     const char *device; /* of mr_device_open: "cuda", "cudaemu" */
     /* What there is, before a device is used. */
@@ -90,6 +101,9 @@ typedef struct mr_cuda_driver {
     int (*product_run)(void *plan, const void *a, const void *b, const void *bias, void *d,
                        void *workspace, size_t bytes, void *stream);
     int (*product_free)(void *plan);
+
+    /* The map that a kernel of sm_90a takes as a parameter, an mr_tensor_map of cuda/prim. */
+    int (*tensor_map)(const mr_cuda_tensor *t, void *map);
 
     /* The calling thread enters a range for profilers, or leaves the innermost one (NULL). */
     void (*range)(const char *name);

@@ -2,6 +2,7 @@
  * cuBLASLt. Nothing here decides: that is steps.c's and device.c's. Licence: Apache-2.0 */
 #include "cuda/rt/driver.h"
 #include <cublasLt.h>
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
@@ -15,7 +16,8 @@ namespace
 int facts(int ordinal, mr_cuda_facts *out)
 {
     memset(out, 0, sizeof *out);
-    out->need = 12040;
+    // the runtime inside takes any driver of its own number before the point
+    out->need = CUDART_VERSION < 13000 ? 12040 : CUDART_VERSION / 1000 * 1000;
     int error = cudaDriverGetVersion(&out->driver);
     if (error)
         return error;
@@ -309,6 +311,42 @@ int product_run(void *plan, const void *a, const void *b, const void *bias, void
                                   x->d, &x->algorithm, workspace, bytes, (cudaStream_t)stream));
 }
 
+// ---- tensor maps ----
+
+typedef decltype(&cuTensorMapEncodeTiled) Encode;
+
+// of the driver, which is not linked
+int encoder(Encode *out)
+{
+    static Encode found;
+    cudaDriverEntryPointQueryResult result;
+    int error = 0;
+    if (!found)
+        error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&found, 12000,
+                                                 cudaEnableDefault, &result);
+    *out = found;
+    return error ? error : found ? 0 : (int)cudaErrorSymbolNotFound;
+}
+
+int tensor_map(const mr_cuda_tensor *t, void *map)
+{
+    const cuuint32_t each[MR_CUDA_TENSOR_RANK] = {1, 1, 1, 1, 1};
+    cuuint64_t size[MR_CUDA_TENSOR_RANK], step[MR_CUDA_TENSOR_RANK];
+    for (int i = 0; i < MR_CUDA_TENSOR_RANK; i++) {
+        size[i] = t->size[i];
+        step[i] = t->step_bytes[i];
+    }
+    Encode encode;
+    int error = encoder(&encode);
+    if (error)
+        return error;
+    // the steps of all dimensions but the innermost; numbers of errors are those of the runtime
+    return encode((CUtensorMap *)map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, MR_CUDA_TENSOR_RANK,
+                  (void *)t->base, size, step + 1, t->box, each, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                  t->swizzle == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_32B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
 // ---- for people ----
 
 void range(const char *name)
@@ -332,5 +370,5 @@ extern const mr_cuda_driver mr_cuda = {
     stream_new,    stream_free,   stream_sync,   event_new,  event_free,  event_record,
     event_wait,    event_reached, event_seconds, copy,       fill,        call,
     capture_begin, capture_end,   graph_run,     graph_free, product_new, product_run,
-    product_free,  range,         text,
+    product_free,  tensor_map,    range,         text,
 };

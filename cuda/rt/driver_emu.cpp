@@ -364,6 +364,28 @@ int product_free(void *plan)
     return 0;
 }
 
+// what a driver refuses is an invalid value
+int tensor_map(const mr_cuda_tensor *t, void *map)
+{
+    emu::TensorMap m = {};
+    bool good = (uintptr_t)t->base % 16 == 0 && (t->swizzle == 32 || t->swizzle == 128) &&
+                t->box[0] * 2 <= (unsigned)t->swizzle && t->box[0] % 8 == 0;
+    m.base = t->base;
+    m.rank = MR_CUDA_TENSOR_RANK;
+    m.swizzle = t->swizzle;
+    m.element_bytes = 2;
+    for (int i = 0; i < MR_CUDA_TENSOR_RANK; i++) {
+        m.size[i] = t->size[i];
+        m.stride[i] = t->step_bytes[i];
+        m.box[i] = t->box[i];
+        good = good && t->size[i] >= 1 && t->size[i] <= 1ull << 32 && t->box[i] >= 1 &&
+               t->box[i] <= 256;
+        good = good && (i == 0 || (t->step_bytes[i] % 16 == 0 && t->step_bytes[i] < 1ull << 40));
+    }
+    memcpy(map, &m, sizeof m);
+    return lost ? lost : good ? 0 : 1;
+}
+
 std::vector<std::string> inside;        // ranges that were entered and not left
 std::map<std::string, int> ranges_left; // and how often each was
 
@@ -402,7 +424,7 @@ extern const mr_cuda_driver mr_cuda = {
     stream_new,    stream_free,   stream_sync,   event_new,  event_free,  event_record,
     event_wait,    event_reached, event_seconds, copy,       fill,        call,
     capture_begin, capture_end,   graph_run,     graph_free, product_new, product_run,
-    product_free,  range,         text,
+    product_free,  tensor_map,    range,         text,
 };
 
 // for specs: how often ranges of this name were entered and left, -1 while one is open

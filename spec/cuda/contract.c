@@ -195,6 +195,10 @@ static const variant variants[] = {{"in order", 0, true, false, false, false},
                                    {"strided", 3, true, true, false, false},
                                    {"rows apart", 4, true, true, false, true}};
 
+// the forms that kernels have: run[i] of a device of that capability
+static const mr_facts forms[] = {{.device = "cudaemu", .isa = "8.0", .threads = 1, .bf16 = true},
+                                 {.device = "cudaemu", .isa = "9.0", .threads = 1, .bf16 = true}};
+
 static lay layout_of(mr_access access, lay own, bool strided)
 {
     if (!strided)
@@ -232,12 +236,12 @@ static void check_counts(const truth *t, const mr_call *call, double moved, doub
            asked, declared, asked / declared);
 }
 
-// Run one variant; false: refused. Results as dense doubles into got[].
-static bool run(const truth *t, const variant *v, double *again, double **got)
+// Run one variant of a form; false: refused. Results as dense doubles into got[].
+static bool run(const truth *t, int form, const variant *v, double *again, double **got)
 {
     const mr_op *op = t->c->op;
     const mr_cuda_row *row = mr_cuda_row_find(op->name);
-    static const mr_facts facts = {.device = "cudaemu", .threads = 1, .bf16 = true};
+    const mr_facts facts = forms[form];
     mr_call call = {
         .n_in = mr_op_n_in(op), .n_out = mr_op_n_out(op), .attr = t->attr, .threads = 1};
     argument in[MR_MAX_IN] = {0}, out[MR_MAX_OUT] = {0};
@@ -294,7 +298,7 @@ static bool run(const truth *t, const variant *v, double *again, double **got)
         EXPECT(row->kernel.prepare(&call, &facts, &call.state) == MR_OK, "prepare: %s",
                last_error());
     device_begin(v->seed, v->late);
-    mr_status st = row->kernel.run[0](&call);
+    mr_status st = row->kernel.run[form](&call);
     if (st == MR_OK && row->check)
         st = row->check(call.state);
     EXPECT(st == MR_OK || st == MR_E_UNSUPPORTED, "%s", last_error());
@@ -347,48 +351,47 @@ static bool can_stride(const op_case *c)
     return false;
 }
 
-// false: the kernel refuses the case
-static bool check_case(const mr_op *op, const char *text, double *again)
+// what is asked of a case
+typedef struct ask {
+    bool orders;   // all of them, although it is large
+    double *again; // of contract_fast
+} ask;
+
+// All variants of one form; false: the kernel refuses the case.
+static bool check_form(const truth *t, int form, const char *line, ask a)
 {
-    static char line[1024];
-    snprintf(line, sizeof line, "%s \"%s\"", op->name, text);
-    where = line;
-    case_seed = mr_name_word(line);
-    op_case c;
-    truth t;
-    EXPECT(case_parse(op, text, &c), "cannot read this case");
-    bool ok = truth_new(&c, &t) == MR_OK, served = true;
-    EXPECT(ok, "%s", last_error());
+    const mr_op *op = t->c->op;
     double *got[MR_MAX_OUT] = {0}, *first[MR_MAX_OUT] = {0}, work = 0;
+    bool served = true;
     for (int i = 0; i < mr_op_n_in(op); i++)
-        work += c.in[i].given ? (double)mr_desc_count(&c.in[i].desc) : 0;
+        work += t->c->in[i].given ? (double)mr_desc_count(&t->c->in[i].desc) : 0;
     for (int k = 0; k < MR_MAX_OUT; k++)
-        if (t.out[k])
-            got[k] = doubles(&t.out_desc[k]), first[k] = doubles(&t.out_desc[k]);
-    for (size_t i = 0; ok && served && i < MR_COUNT(variants); i++) {
+        if (t->out[k])
+            got[k] = doubles(&t->out_desc[k]), first[k] = doubles(&t->out_desc[k]);
+    for (size_t i = 0; served && i < MR_COUNT(variants); i++) {
         const variant *v = &variants[i];
         char base[1100];
         // large cases run once; in place the blocks come in another order too
-        if (i && !again && work > LARGE)
+        if (i && !a.again && !a.orders && work > LARGE)
             break;
-        if ((v->alias ? !can_alias(&c) : !v->strided && i && can_alias(&c)) ||
-            (v->strided && (again || !can_stride(&c))))
+        if ((v->alias ? !can_alias(t->c) : !v->strided && i && can_alias(t->c)) ||
+            (v->strided && (a.again || !can_stride(t->c))))
             continue;
-        snprintf(base, sizeof base, "%s [%s]", line, v->name);
+        snprintf(base, sizeof base, "%s [%s, %s]", line, forms[form].isa, v->name);
         where = base;
         // a kernel may leave awkward strides to others
-        bool done = run(&t, v, again, i ? got : first);
+        bool done = run(t, form, v, a.again, i ? got : first);
         if (v->strided && !done)
             continue;
         served = done;
         for (int k = 0; served && k < MR_MAX_OUT; k++) {
-            if (!t.out[k])
+            if (!t->out[k])
                 continue;
-            int64_t n = mr_desc_count(&t.out_desc[k]);
-            double e = rel_error(i ? got[k] : first[k], t.out[k], n),
-                   most = tolerance(&c, &t.out_desc[k]);
+            int64_t n = mr_desc_count(&t->out_desc[k]);
+            double e = rel_error(i ? got[k] : first[k], t->out[k], n),
+                   most = tolerance(t->c, &t->out_desc[k]);
             EXPECT(e <= most, "output %s is off by %.3g, allowed %.3g", op->out[k].name, e, most);
-            // other strides may take another form of the kernel
+            // other strides may take another way
             EXPECT(v->strided || !i || memcmp(got[k], first[k], 8 * (size_t)n) == 0,
                    "output %s has other bits than in order", op->out[k].name);
         }
@@ -396,6 +399,27 @@ static bool check_case(const mr_op *op, const char *text, double *again)
     }
     for (int k = 0; k < MR_MAX_OUT; k++)
         free(got[k]), free(first[k]);
+    return served;
+}
+
+// false: some form refuses the case
+static bool check_case(const mr_op *op, const char *text, ask a)
+{
+    static char line[1024];
+    snprintf(line, sizeof line, "%s \"%s\"", op->name, text);
+    where = line;
+    case_seed = mr_name_word(line);
+    op_case c;
+    truth t;
+    bool read = case_parse(op, text, &c);
+    EXPECT(read, "cannot read this case");
+    if (!read)
+        return true;
+    bool served = truth_new(&c, &t) == MR_OK;
+    EXPECT(served, "%s", last_error());
+    for (int form = 0; served && form < (int)MR_COUNT(forms); form++)
+        if (mr_cuda_row_find(op->name)->kernel.run[form])
+            served = check_form(&t, form, line, a);
     truth_free(&t);
     return served;
 }
@@ -413,25 +437,31 @@ void contract_row(const char *name)
 {
     const mr_op *op = op_of(name);
     for (int i = 0; op && op->cases[i]; i++)
-        EXPECT(check_case(op, op->cases[i], NULL), "refuses %s", op->cases[i]);
+        EXPECT(check_case(op, op->cases[i], (ask){0}), "refuses %s", op->cases[i]);
 }
 
 void contract_case(const char *name, const char *text)
 {
     const mr_op *op = op_of(name);
-    EXPECT(op && check_case(op, text, NULL), "refuses %s", text);
+    EXPECT(op && check_case(op, text, (ask){0}), "refuses %s", text);
+}
+
+void contract_orders(const char *name, const char *text)
+{
+    const mr_op *op = op_of(name);
+    EXPECT(op && check_case(op, text, (ask){.orders = true}), "refuses %s", text);
 }
 
 void contract_fast(const char *name, const char *text, double again)
 {
     const mr_op *op = op_of(name);
-    EXPECT(op && check_case(op, text, &again), "refuses %s", text);
+    EXPECT(op && check_case(op, text, (ask){.again = &again}), "refuses %s", text);
 }
 
 void contract_refuses(const char *name, const char *text)
 {
     const mr_op *op = op_of(name);
-    EXPECT(op && !check_case(op, text, NULL), "takes %s", text);
+    EXPECT(op && !check_case(op, text, (ask){0}), "takes %s", text);
 }
 
 int contract_done(void)

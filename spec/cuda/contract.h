@@ -1,4 +1,5 @@
-/* The contract of a CUDA kernel: over the cases of its row, and over more, equal to the naive row
+/* The contract of a CUDA kernel: over the cases of its row, and over more, in each of
+ * its forms, equal to the naive row
  * within the row's tolerance, the same bits in every order of blocks, silence of the emulator,
  * every output written and nothing else, the arguments moved and no more. */
 #ifndef MOONREEL_SPEC_CUDA_CONTRACT_H
@@ -11,8 +12,11 @@ extern "C" {
 // All cases of the row.
 void contract_row(const char *name);
 
-// One more case, in the words of MR_CASES.
+// One more case, in the words of MR_CASES; large ones run in one order of blocks.
 void contract_case(const char *name, const char *text);
+
+// The same in every order, however large.
+void contract_orders(const char *name, const char *text);
 
 /* A case for which the kernel is fast: requests touch (to 1 %) no sector in vain, all threads
  * together ask for at most (1 + again) times the bytes that the row's cost declares. */

@@ -82,14 +82,14 @@ typedef struct mr_facts {
     bool bf16_by_f32;
 } mr_facts;
 
-/* Kernels of one device. `run` holds one function per instruction set on the CPU. `workspace` is a
- * pure function of shapes, attributes and facts, so that planning needs no device: the most that a
- * run takes, or MR_NO_KERNEL where these kernels do not serve and the naive row does. `prepare` is
- * called once per compiled node with shapes and no data, and may create primitives; what they need
- * fits into what `workspace` said. */
+/* Kernels of one device. `run` holds one function per instruction set: base, avx2, avx512 of a CPU;
+ * sm_80, sm_90a of a GPU. `workspace` is pure, of shapes, attributes and facts, so that planning
+ * needs no device: the most that a run takes, or MR_NO_KERNEL where these kernels do not serve and
+ * the naive row does. `prepare` is called once per compiled node with shapes and no data, and may
+ * create primitives; what they need fits into what `workspace` said. */
 #define MR_NO_KERNEL SIZE_MAX
 typedef struct mr_kernel {
-    mr_kernel_fn *run[3]; /* base, avx2, avx512; a NULL takes the one before */
+    mr_kernel_fn *run[3]; /* a NULL takes the one before */
     mr_status (*prepare)(const mr_call *call, const mr_facts *facts, void **state);
     void (*release)(void *state);
     size_t (*workspace)(const mr_call *call, const mr_facts *facts);

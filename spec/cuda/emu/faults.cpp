@@ -331,7 +331,7 @@ __global__ void matrix_with_a_lane_missing(Args a)
 // 16 rows of 16 floats, one box of 4 rows
 static emu::TensorMap map_of(const float *base)
 {
-    return {base, 4, {16, 16, 1, 1}, {4, 64, 1024, 1024}, {16, 4, 1, 1}, 0, 4};
+    return {base, 5, {16, 16, 1, 1, 1}, {4, 64, 1024, 1024, 1024}, {16, 4, 1, 1, 1}, 0, 4};
 }
 
 struct Tensor {
@@ -351,7 +351,7 @@ __global__ void tensor_into_shared(Args a, Tensor t)
     if (i == 0) {
         for (int n = 0; n < t.arrivals; n++)
             mr_mbarrier_expect(full, n ? 0 : t.bytes);
-        mr_tensor_copy4(s + t.shift, &t.map, full, 0, 8, 0, 0);
+        mr_tensor_copy5(s + t.shift, &t.map, full, 0, 8, 0, 0, 0);
     }
     if (t.wait)
         mr_mbarrier_wait(full, t.parity);

@@ -1,7 +1,7 @@
 /* cuda/kernels/attention: every number of columns, one and several tiles of queries and keys, key
  * lengths inside, at the border of and before a tile, strides of a joint q, k, v.
  * Covers: cuda/kernels/attention.cu, cuda/attention/tile.cuh, forward.cuh, backward.cuh, short.cuh,
- * plain.cuh
+ * plain.cuh, groups.h, forward_sm90a.cuh, attention_sm90a.cu
  */
 #include "contract.h"
 #include <stdio.h>
@@ -66,6 +66,14 @@ int main(void)
     contract_fast("attention",
                   "q=[1,2,64,2,64] bf16 k=[1,2,128,2,64] bf16 v=[1,2,128,2,64] bf16 scale=0.2",
                   0.05);
+    // on sm_90a by warp groups: one and several tiles of queries and keys, lengths of 0, in a tile
+    // and at its end, each number of columns, strides of samples and groups that do not join
+    contract_case("attention", "q=[1,1,128,1,64] bf16 k=[1,1,128,1,64] bf16 v=[1,1,128,1,64] bf16");
+    contract_orders("attention", "q=[3,1,70,1,72] bf16 k=[3,1,300,1,72] bf16 -2..2 "
+                                 "v=[3,1,300,1,72] bf16 len=[3] i32 0..300");
+    contract_orders("attention", "q=[2,2,130,1,24] bf16 k=[2,2,33,1,24] bf16 "
+                                 "v=[2,2,33,1,80] bf16 scale=0.3 len=[2] i32 33..33");
+    forward(1, 65, 520, 1, 128, 512, 512);
     // in the plain form: heads that are no pieces, and more columns than a chunk
     contract_case("attention", "q=[1,1,3,1,12] bf16 k=[1,1,3,1,12] bf16 v=[1,1,3,1,12] bf16");
     contract_case("attention", "q=[1,1,3,1,264] bf16 k=[1,1,3,1,264] bf16 v=[1,1,3,1,264] bf16");

@@ -1,6 +1,7 @@
 /* cuda/kernels: rows of video autoencoders: convolutions over several tiles of places and channels,
  * with groups, strides and zeros on one side, and gradients over several ranges; norms of groups.
- * Covers: cuda/kernels/conv3d.cu, cuda/kernels/group_norm.cu */
+ * Covers: cuda/kernels/conv3d.cu, cuda/conv/groups_sm90a.cuh, conv_sm90a.cu, geometry.cuh,
+ * cuda/kernels/group_norm.cu */
 #include "contract.h"
 
 int main(void)
@@ -12,6 +13,13 @@ int main(void)
                                "dims={2,9,8}");
     contract_case("conv3d_dw", "dy=[1,2,9,8,136] bf16 x=[1,2,9,8,72] bf16 acc=[136,72,2,1,3] f32 "
                                "pad={1,0,0,0,1,1}");
+    // on sm_90a by warp groups: strides and groups, one place for many channels
+    contract_case("conv3d", "x=[1,2,5,7,144] bf16 w=[144,72,1,3,2] bf16 groups=2 stride={1,2,2} "
+                            "pad={0,0,0,1,0,1}");
+    contract_case("conv3d_dx", "dy=[1,2,2,4,144] bf16 w=[144,72,1,3,2] bf16 groups=2 "
+                               "stride={1,2,2} pad={0,0,0,1,0,1} dims={2,5,7}");
+    contract_case("conv3d", "x=[1,1,10,13,200] bf16 w=[72,200,1,1,1] bf16 bias=[72] bf16");
+    contract_orders("conv3d", "x=[1,1,9,16,64] bf16 w=[136,64,1,1,3] bf16 pad={0,0,0,0,2,0}");
     // groups, and a stride that leaves places of x out
     contract_case("conv3d", "x=[2,3,7,9,32] bf16 w=[16,16,3,3,3] bf16 groups=2 stride={1,2,2} "
                             "pad={2,0,0,1,0,1}");

@@ -37,7 +37,13 @@ template <int SWIZZLE, int TRANSPOSED> static void layout(void)
 
 static emu::TensorMap map_of(const mr_bf16 *base, unsigned rows)
 {
-    return {base, 4, {64, rows, 1, 1}, {2, 128, 128 * rows, 128 * rows}, {64, rows, 1, 1}, 128, 2};
+    return {base,
+            5,
+            {64, rows, 1, 1, 1},
+            {2, 128, 128 * rows, 128 * rows, 128 * rows},
+            {64, rows, 1, 1, 1},
+            128,
+            2};
 }
 
 static void copies(void)

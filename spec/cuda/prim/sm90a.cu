@@ -67,8 +67,8 @@ __global__ void tiles(const __grid_constant__ mr_tensor_map map_a,
     __syncthreads();
     if (t == 0) {
         mr_mbarrier_expect(full, 24576);
-        mr_tensor_copy4(tile_a, &map_a, full, 0, 0, 0, 0);
-        mr_tensor_copy4(tile_b, &map_b, full, 0, 0, 0, 0);
+        mr_tensor_copy5(tile_a, &map_a, full, 0, 0, 0, 0, 0);
+        mr_tensor_copy5(tile_b, &map_b, full, 0, 0, 0, 0, 0);
     }
     mr_mbarrier_wait(full, 0);
 

@@ -1,0 +1,68 @@
+/* Launches of the forms for sm_90a: tensor maps, which are parameters of the kernels, and numbers
+ * of columns. Licence: Apache-2.0 */
+#include "cuda/attention/forward_sm90a.cuh"
+#include "cuda/kernels/kernel_call.h"
+#include "cuda/rt/driver.h"
+#include <type_traits>
+
+static mr_status map_of(const Heads &x, const uint64_t (&size)[5], int tokens, int columns,
+                        mr_tensor_map *map)
+{
+    mr_cuda_tensor t = {
+        x.data,
+        {size[0], size[1], size[2], size[3], size[4]},
+        {2, (uint64_t)x.h * 2, (uint64_t)x.n * 2, (uint64_t)x.g * 2, (uint64_t)x.b * 2},
+        {(uint32_t)columns, 1, (uint32_t)tokens, 1, 1},
+        columns * 2};
+    // steps along a dimension of one say nothing
+    for (int i = 1; i < 5; i++)
+        if (t.size[i] == 1)
+            t.step_bytes[i] = 16;
+    int error = mr_cuda.tensor_map(&t, map);
+    return error ? mr_fail(MR_E_NODE, "a tensor map of heads: %s (CUDA error %d)",
+                           mr_cuda.text(error), error)
+                 : MR_OK;
+}
+
+// boxes of `tokens` of the n that a head has, each `columns` wide
+static mr_status maps_of(const Attention &p, const Heads &x, int n, int columns, int tokens,
+                         HeadMaps *maps)
+{
+    const uint64_t size[5] = {(uint64_t)columns, (uint64_t)p.h, (uint64_t)n, (uint64_t)p.G,
+                              (uint64_t)p.B};
+    MR_TRY(map_of(x, size, tokens, 64, &maps->wide));
+    return map_of(x, size, tokens, 16, &maps->rest);
+}
+
+// launch(columns that a head is filled up to)
+template <class Launch> static void with_columns(const Attention &p, Launch launch)
+{
+    int d = p.d > p.e ? p.d : p.e;
+    if (d <= 64)
+        launch(std::integral_constant<int, 64>());
+    else if (d <= 80)
+        launch(std::integral_constant<int, 80>());
+    else
+        launch(std::integral_constant<int, 128>());
+}
+
+static dim3 grid_of(const Attention &p, int rows, int tile)
+{
+    return dim3((unsigned)(p.B * p.G * p.h * mr_cuda_ceil(rows, tile)));
+}
+
+mr_status mr_attention_forward_groups(const Attention &p, Heads q, Heads k, Heads v, Heads o,
+                                      float *lse, cudaStream_t stream)
+{
+    HeadMaps maps_q, maps_k, maps_v;
+    MR_TRY(maps_of(p, q, p.N, p.d, GROUP_ROWS, &maps_q));
+    MR_TRY(maps_of(p, k, p.M, p.d, GROUP_KEYS, &maps_k));
+    MR_TRY(maps_of(p, v, p.M, p.e, GROUP_KEYS, &maps_v));
+    with_columns(p, [&](auto columns) {
+        constexpr int D = decltype(columns)::value, SHARED = GroupForward<D>::SHARED;
+        mr_cuda_shared(attention_forward_groups<D>, SHARED);
+        MR_LAUNCH((attention_forward_groups<D>), grid_of(p, p.N, GROUP_ROWS), dim3(GROUP_THREADS),
+                  SHARED, stream, maps_q, maps_k, maps_v, o, lse, p);
+    });
+    return MR_OK;
+}

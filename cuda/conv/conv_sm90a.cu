@@ -1,0 +1,27 @@
+// Launches of the forms for sm_90a. Licence: Apache-2.0
+#include "cuda/conv/groups.h"
+#include "cuda/conv/groups_sm90a.cuh"
+#include "cuda/kernels/kernel_call.h"
+
+template <bool ADJOINT>
+static void launch(const Conv &c, const mr_bf16 *from, const mr_bf16 *packed, const mr_bf16 *bias,
+                   mr_bf16 *to, cudaStream_t stream)
+{
+    const int(&dim)[3] = ADJOINT ? c.in : c.out;
+    int64_t places = (int64_t)c.B * dim[0] * dim[1] * dim[2];
+    int columns = (ADJOINT ? c.C : c.O) / c.groups;
+    dim3 grid((unsigned)mr_cuda_ceil(places, CONV_ROWS), (unsigned)mr_cuda_ceil(columns, CONV_ROWS),
+              (unsigned)c.groups);
+    mr_cuda_shared(conv_groups<ADJOINT>, CONV_SHARED);
+    MR_LAUNCH((conv_groups<ADJOINT>), grid, dim3(CONV_THREADS), CONV_SHARED, stream, from, packed,
+              bias, to, c);
+}
+
+void mr_conv_groups(const Conv &c, bool adjoint, const mr_bf16 *from, const mr_bf16 *packed,
+                    const mr_bf16 *bias, mr_bf16 *to, cudaStream_t stream)
+{
+    if (adjoint)
+        launch<true>(c, from, packed, NULL, to, stream);
+    else
+        launch<false>(c, from, packed, bias, to, stream);
+}

@@ -1,0 +1,18 @@
+/* Forms of convolutions by warp groups, for sm_90a. Their kernels stand in objects of their own,
+ * which hold code for that processor alone. Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_CONV_GROUPS_H
+#define MOONREEL_CUDA_CONV_GROUPS_H
+
+#include "cuda/conv/geometry.cuh"
+
+/* Do they pay for `columns` channels of the result? They work on 128 at a time, others on 64. */
+static inline bool mr_conv_groups_fit(int columns)
+{
+    return columns > 64;
+}
+
+/* Enqueue y, or with `adjoint` dx, from weights that lie by tap (conv_pack); bias of y or NULL. */
+void mr_conv_groups(const Conv &c, bool adjoint, const mr_bf16 *from, const mr_bf16 *packed,
+                    const mr_bf16 *bias, mr_bf16 *to, cudaStream_t stream);
+
+#endif
