@@ -89,6 +89,8 @@ static int p_add(lua_State *L)
 static const mr_bind_field cut_fields[] = {
     MR_BIND_INT("ranks", mr_cut, ranks, 1, 1, "Owners of each bucket, in equal chunks."),
     MR_BIND_INT("elements", mr_cut, elements, 0, 0, "Of a bucket at most; 0: all in one."),
+    MR_BIND_INT("granule", mr_cut, granule, 0, 0,
+                "Bytes that chunks are multiples of, in compute dtype; 0: 64 KiB."),
     MR_BIND_END};
 
 /* seal(options): without options one bucket that is not padded */

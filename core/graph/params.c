@@ -140,13 +140,17 @@ mr_status mr_params_seal(mr_params *p, const mr_cut *cut)
         return mr_fail(MR_E_RANGE,
                        "buckets of %lld elements for %d ranks; expected at least 1 rank",
                        (long long)cut->elements, cut->ranks);
+    const int64_t width = (int64_t)mr_dtype_bytes(p->compute);
+    if (cut && (cut->granule < 0 || cut->granule % (MR_PARAM_ALIGN * width)))
+        return mr_fail(MR_E_RANGE, "chunks of multiples of %lld bytes; expected a multiple of %lld",
+                       (long long)cut->granule, (long long)(MR_PARAM_ALIGN * width));
     p->bucket_end = mr_alloc(((size_t)p->n + 1) * sizeof *p->bucket_end);
     if (!p->bucket_end)
         return mr_fail_memory(((size_t)p->n + 1) * sizeof *p->bucket_end);
     int64_t granule = MR_PARAM_ALIGN, most = INT64_MAX;
     p->ranks = 1;
     if (cut) {
-        granule = cut->ranks * (int64_t)(CHUNK_BYTES / mr_dtype_bytes(p->compute));
+        granule = cut->ranks * ((cut->granule ? cut->granule : CHUNK_BYTES) / width);
         most = cut->elements ? cut->elements : most;
         p->ranks = cut->ranks;
     }

@@ -60,14 +60,15 @@ MR_API void mr_params_free(mr_params *params);
  * of a name with another shape (the same shape returns the first id: weights may be shared). */
 MR_API mr_status mr_params_add(mr_params *params, const mr_param *param, int *id);
 /* How the trainable range is cut for ranks: into buckets of whole parameters, each of equal chunks,
- * one per rank, that are multiples of 64 KiB in compute dtype. A parameter with more elements than
- * a bucket has one of its own. Pads stay zero. */
+ * one per rank, that are multiples of some bytes in compute dtype. A parameter with more elements
+ * than a bucket has one of its own. Pads stay zero. */
 typedef struct mr_cut {
     int ranks;        /* owners, from 1 */
     int64_t elements; /* of a bucket at most, pads aside; 0: all in one */
+    int64_t granule;  /* bytes, a multiple of those of MR_PARAM_ALIGN elements; 0: 64 KiB */
 } mr_cut;
 /* Fixes offsets; further adds of new names fail. cut NULL: one bucket without pads, of one owner.
- * Errors: MR_E_RANGE no rank, negative elements; MR_E_MEMORY */
+ * Errors: MR_E_RANGE no rank, negative elements, granule; MR_E_MEMORY */
 MR_API mr_status mr_params_seal(mr_params *params, const mr_cut *cut);
 /* Buckets in the order of their elements, [start, stop) each, without gaps. */
 MR_API int mr_params_buckets(const mr_params *params);

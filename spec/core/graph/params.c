@@ -76,7 +76,7 @@ static void buckets(void)
             if (k == 1)
                 CHECK_OK(mr_params_add(p, &table, &fixed));
         }
-        mr_cut cut = {cases[i].ranks, cases[i].most};
+        mr_cut cut = {.ranks = cases[i].ranks, .elements = cases[i].most};
         CHECK_OK(mr_params_seal(p, cut.ranks ? &cut : NULL));
         for (int k = 0; k < 4; k++)
             CHECK_INT(mr_params_at(p, id[k])->offset, cases[i].offset[k]);
@@ -103,9 +103,17 @@ static void buckets(void)
     }
     mr_params *p;
     CHECK_OK(mr_params_new(MR_F32, &p));
-    CHECK_FAILS(mr_params_seal(p, &(mr_cut){0, 5}), MR_E_RANGE, "for 0 ranks");
-    CHECK_FAILS(mr_params_seal(p, &(mr_cut){1, -5}), MR_E_RANGE, "-5 elements");
-    CHECK_OK(mr_params_seal(p, &(mr_cut){2, 0}));
+    CHECK_FAILS(mr_params_seal(p, &(mr_cut){0, 5, 0}), MR_E_RANGE, "for 0 ranks");
+    CHECK_FAILS(mr_params_seal(p, &(mr_cut){1, -5, 0}), MR_E_RANGE, "-5 elements");
+    CHECK_FAILS(mr_params_seal(p, &(mr_cut){2, 0, 100}), MR_E_RANGE,
+                "multiples of 100 bytes; expected a multiple of 256");
+    mr_param one = row("one", MR_INIT_ZEROS, 0, 1, (int64_t[]){1300});
+    CHECK_OK(mr_params_add(p, &one, &(int){0}));
+    CHECK_OK(mr_params_seal(p, &(mr_cut){2, 0, 512}));
+    CHECK_INT(mr_params_elements(p, false), 6 * 256);
+    mr_params_free(p);
+    CHECK_OK(mr_params_new(MR_F32, &p));
+    CHECK_OK(mr_params_seal(p, &(mr_cut){2, 0, 0}));
     CHECK_INT(mr_params_buckets(p), 0);
     CHECK_INT(mr_params_elements(p, false), 0);
     mr_params_free(p);

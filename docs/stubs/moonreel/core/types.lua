@@ -775,6 +775,7 @@ function Params:add(options) end
 ---@class mr.Params.seal.options
 ---@field ranks? integer Owners of each bucket, in equal chunks. Default: 1.
 ---@field elements? integer Of a bucket at most; 0: all in one. Default: 0.
+---@field granule? integer Bytes that chunks are multiples of, in compute dtype; 0: 64 KiB. Default: 0.
 
 --- No more parameters: places in memory are fixed, cut into buckets for ranks where options say so.
 ---@param options? mr.Params.seal.options
