@@ -90,16 +90,16 @@ local function settings_of(parsed)
   return list
 end
 
--- the GPUs that are asked for, or this machine
-local function mesh_of(options)
+-- the GPUs that are asked for, or this machine: as many ranks and threads as a run of it had
+local function mesh_of(options, facts)
   local mesh = require "moonreel.plan.mesh"
   if options.gpus then
     return mesh.parse(options.gpus, options.machine)
   elseif options.machine then
     return mesh.parse(options.machine)
   end
-  local device = require("moonreel.core.exec").device("cpu")
-  return mesh.new(require("moonreel.plan.machine").this(device))
+  local device = require("moonreel.core.exec").device("cpu", facts.threads)
+  return mesh.new(require("moonreel.plan.machine").this(device), facts.ranks)
 end
 
 local EPOCHS = 10  -- that are counted one by one; later ones differ by a little
@@ -234,17 +234,17 @@ end
 -- the plan of a run with rates by what its steps took, where it ran here
 local function by_run(p, settings, given, dir)
   local calibrate = require "moonreel.plan.calibrate"
-  local truth, resident, began = require("moonreel.trainer.truth").of_run(dir)
+  local truth, facts = require("moonreel.trainer.truth").of_run(dir)
   local rows, here = truth:rows(), given.mesh.machine.here
   local factor = here and calibrate.factor(p, rows)
   if here then
-    calibrate.as_run(given.mesh, factor, began)
+    calibrate.as_run(given.mesh, factor, facts.began)
     local compiled <close> = require("moonreel.plan.compiled").new(given.mesh.machine)
     p = require("moonreel.plan").of(settings, setmetatable({ compiled = compiled },
       { __index = given }))
   end
   calibrate.compare(p, rows)
-  p.truth, p.resident_bytes, p.calibrated = rows, resident, factor or nil
+  p.truth, p.resident_bytes, p.calibrated = rows, facts.resident, factor or nil
   return p
 end
 
@@ -284,13 +284,14 @@ function command.run(args)
       #parsed.positional)
   end
   local plan, show = require "moonreel.plan", require "moonreel.plan.show"
-  local mesh, list = mesh_of(options), settings_of(parsed)
+  local dir = require("moonreel.core.base").exists(parsed.positional[1] .. "/journal.jsonl")
+    and parsed.positional[1]
+  local facts = dir and select(2, require("moonreel.trainer.truth").of_run(dir)) or {}
+  local mesh, list = mesh_of(options, facts), settings_of(parsed)
   local compiled <close> = require("moonreel.plan.compiled").new(mesh.machine)
   if options.fit or options.balance or options.solve then
     return solve(parsed, list, mesh, compiled)
   end
-  local dir = require("moonreel.core.base").exists(parsed.positional[1] .. "/journal.jsonl")
-    and parsed.positional[1]
   local plans, fits = {}, true
   for i, one in ipairs(list) do
     local surveys = one.settings.bucket_config and surveys_of(one.settings, options) or nil

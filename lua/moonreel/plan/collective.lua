@@ -18,8 +18,9 @@ local RING_S, PAT_S, PAT_NODE_S, PAT_STEP_SHARE = 8.4e-6, 8e-6, 2.8e-6, 1 / 3.5
 ---@return number
 function collective.ring_latency(m, group)
   local ranks = group.gpus * group.nodes
-  return RING_S + (ranks - 1 - (group.nodes - 1)) * m.node.link_step_s
-    + (group.nodes - 1) * m.network.step_s
+  local between = group.nodes - 1
+  return RING_S + (ranks - 1 - between) * m.node.link_step_s
+    + (between > 0 and between * m.network.step_s or 0)
 end
 
 -- bytes per second of a ring: the link inside a node, or all of its cards together

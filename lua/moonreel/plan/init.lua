@@ -299,6 +299,10 @@ local function notes_of(mesh, models, aspects)
   if aspects then
     note("of each resolution and length the aspect ratio with most tokens is planned")
   end
+  if mesh.machine.here and mesh.ranks > 1 then
+    note("ranks of this machine tell each other through its memory: %.3g GB/s are assumed",
+      mesh.machine.node.link / 1e9)
+  end
   if not mesh.machine.cpu then
     note("%s: workspace is that of plain kernels on one thread", mesh.machine.name)
     for _, row in ipairs(mesh.machine.assumed) do

@@ -198,8 +198,8 @@ function machine.open(name)
   return check(m, path)
 end
 
---- This machine as a device of its own: its memory, and rates as probed in some milliseconds. It
--- has one rank; `here` is the device.
+--- This machine as a device of its own: its memory, and rates as probed in some milliseconds. Ranks
+-- of it talk through its memory; `here` is the device of one.
 ---@param device mr.Device
 ---@return table machine
 function machine.this(device)
@@ -208,7 +208,10 @@ function machine.this(device)
   local _, total = device:memory()
   local f32, bf16 = device:rates("f32"), device:rates("bf16")
   local facts = device:facts()
-  return { name = "this machine", here = device, cpu = facts, memory_bytes = total,
+  -- what a rank tells another goes into memory that they share and out of it, read and written
+  local link = f32.memory / 4
+  return { name = "this machine", node = { gpus = 1, link = link, link_step_s = f32.step },
+    here = device, cpu = facts, memory_bytes = total,
     program_bytes = program_bytes,
     peak = { f32 = f32.linear, bf16 = bf16.linear, memory = f32.memory },
     rate = { product = facts.bf16 and bf16.linear or f32.linear, attention = f32.attention,

@@ -201,7 +201,7 @@ local function course_lines(p, put)
   local c, m = p.course, p.mesh.machine
   put("the whole run: %s steps (%s), %s of %s on average%s", show.count(c.steps), c.from,
     hours(c.hours), show.seconds(c.step_s), c.mixed and "" or ", each bucket counted alike")
-  if p.mesh.ranks > 1 then
+  if p.mesh.ranks > 1 and not m.cpu then
     put("  %s GPU hours%s; if ranks drew buckets freely, the slowest of each step would leave %s "
       .. "of the speed", show.count(c.gpu_hours), c.cost and (", %s at %.4g an hour"):format(
       show.count(c.cost), m.price_hour) or "", percent(c.free))

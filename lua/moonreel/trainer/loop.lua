@@ -24,6 +24,9 @@ local UNREAD_MAX = 32 -- losses on their way; an executor keeps twice as many re
 -- later do not hold up the beginning.
 loop.ahead = 8
 
+-- micro-steps of the busiest rank in a step
+local function rounds_of(r) return -(-r.micros // r.mesh.data) end
+
 -- the micro-step of a bucket; one that does not fit is told with what would
 local function compiled(r, shape, bucket)
   local good, step = pcall(r.programs.get, r.programs, shape)
@@ -53,7 +56,7 @@ local function predict_bucket(r, bucket)
   local plan = compiled(r, shape, bucket).prog:plan()
   row.peak_bytes, row.seconds = plan.total, plan.seconds
   row.resident_bytes = r.apart_bytes + row.peak_bytes
-  r.truth:expect(row.key, row.bucket, row.seconds + r.update_s, row.resident_bytes)
+  r.truth:expect(row.key, row.bucket, rounds_of(r) * row.seconds + r.update_s, row.resident_bytes)
   r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(
     row.bucket, row.batch, row.samples,
     progress.bytes(row.peak_bytes), row.seconds * 1000))
@@ -96,8 +99,7 @@ end
 
 -- say what a rank holds and sends of the state that ranks share; returns it for the journal
 local function tell_shares(r)
-  local rounds = -(-r.micros // r.mesh.data)
-  local bytes, say = r.ranks:bytes(r.exec:regions(), r.programs.story or "", rounds),
+  local bytes, say = r.ranks:bytes(r.exec:regions(), r.programs.story or "", rounds_of(r)),
     progress.bytes
   r.progress:say(("ZeRO %d: a rank keeps %s of the state%s%s; it sends %s a step, in %d buckets")
     :format(r.ranks.stage, say(bytes.state),
@@ -150,7 +152,7 @@ function loop.predict(r)
   r.journal:append{kind = "start", step = r.step, updates = r.updates, run = r.lock:id(),
     branch = r.lock:fence(), parent = r.parent, ranks = r.team.size,
     settings = r.settings.hash, machine = r.machine, buckets = rows, update_s = r.update_s,
-    shares = shares, began_bytes = r.began_bytes, wall = base.wall_s()}
+    rounds = rounds_of(r), shares = shares, began_bytes = r.began_bytes, wall = base.wall_s()}
 end
 
 -- all ranks leave out the same samples from the next epoch on
@@ -309,6 +311,13 @@ local function micro_batches_told(r, sum, mine)
   end
 end
 
+-- were all micro-batches so far of one bucket?
+local function note_shape(sum, batch)
+  local shape = ("%dx%dx%d b%d"):format(batch.frames, batch.height, batch.width, batch.size)
+  sum.shape = sum.shape or shape
+  sum.mixed = sum.mixed or sum.shape ~= shape
+end
+
 -- the micro-batches of a step: every rank goes over all of them and does its own
 local function micro_batches(r, sum)
   local mine, open = nil, 0
@@ -322,6 +331,7 @@ local function micro_batches(r, sum)
       break
     end
     sum.last, open = batch.last, open + 1
+    note_shape(sum, batch)
     sum.n, sum.samples, sum.epoch = sum.n + 1, sum.samples + batch.n, batch.epoch
     local source = r.sources[batch.source].name
     sum.by_source[source] = (sum.by_source[source] or 0) + batch.n
@@ -401,7 +411,10 @@ function loop.step(r)
   end
   r.bad = (good or weight == 0) and 0 or r.bad + 1
 
-  local line = {step = r.step, batches = sum.n, epoch = sum.epoch, bucket = sum.bucket, lr = lr,
+  -- every rank had as many batches, all of one bucket: this is what a step of that bucket takes
+  local even = not sum.mixed and sum.n == r.micros and r.micros % r.mesh.data == 0
+  local line = {step = r.step, batches = sum.n, even = even, epoch = sum.epoch,
+    bucket = sum.bucket, lr = lr,
     samples = sum.samples, weight = weight,
     sources = #r.sources > 1 and sum.by_source or nil,
     data_wait_s = sum.data_wait_s, bytes = sum.bytes, time_s = base.now_s() - started,
@@ -410,7 +423,7 @@ function loop.step(r)
     line.kind, line.loss, line.grad_norm = "step", sum.loss / weight, norm
     line.t = sum.t and sum.t / weight
     r.last_loss = line.loss
-    if sum.n == 1 and r.team.size == 1 then
+    if even then
       r.truth:add(sum.bucket, line.time_s - line.data_wait_s, bench.max_resident())
     end
     r.progress:step(line)

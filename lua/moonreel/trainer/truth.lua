@@ -96,37 +96,39 @@ function Truth:lines()
   return lines
 end
 
---- The same out of a run's journal. Steps of several micro-batches count for no bucket.
+--- The same out of a run's journal. Steps whose batches were of several buckets count for none.
 ---@param dir string
 ---@return mr.Truth
----@return integer|nil resident  bytes at most, told at the end of the run
----@return integer|nil began     bytes of the process when it began
+---@return table facts  resident: bytes at most, told at the end of the run; began: bytes of the
+---   process when it began; ranks, threads of each; nil what the journal does not tell
 function truth.of_run(dir)
-  local self, update_s, resident, began = truth.new(), 0, nil, nil
+  local self, update_s, rounds, facts = truth.new(), 0, 1, {}
   local function expect(row)
     if row.key then
-      self:expect(row.key, row.bucket, row.seconds + update_s, row.resident_bytes)
+      self:expect(row.key, row.bucket, rounds * row.seconds + update_s, row.resident_bytes)
     end
   end
   for entry in run.entries(dir) do
     if entry.kind == "start" then
-      update_s, began = entry.update_s or 0, entry.began_bytes
+      update_s, rounds = entry.update_s or 0, entry.rounds or 1
+      facts.began, facts.ranks = entry.began_bytes, entry.ranks
+      facts.threads = entry.machine and entry.machine.threads
       for _, row in ipairs(entry.buckets) do
         expect(row)
       end
     elseif entry.kind == "bucket" then
       expect(entry)
-    elseif entry.kind == "step" and entry.batches == 1 then
+    elseif entry.kind == "step" and (entry.even or entry.batches == 1) then
       self:add(entry.bucket, entry.time_s - entry.data_wait_s)
     end
     if entry.kind == "end" or entry.kind == "stop" then
-      resident = entry.resident_bytes or resident
+      facts.resident = entry.resident_bytes or facts.resident
       for _, row in ipairs(entry.buckets or {}) do
         bucket_of(self, row.key).measured_bytes = row.measured_bytes
       end
     end
   end
-  return self, resident, began
+  return self, facts
 end
 
 return truth

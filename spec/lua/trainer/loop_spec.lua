@@ -178,14 +178,14 @@ describe("trainer.loop", function()
     for threads = 1, 2 do
       local dirs = {}
       for i, device in ipairs{"cpu", "shadow"} do
-        local waits, losses = {}, {}
+        local waits, losses, keys, mixed = {}, {}, {}, 0
         local ok, code, _, dir = train(bake("steps=3", "accumulate=3", "threads=" .. threads,
           "device=" .. device, "name=" .. device .. threads), function(r)
           local get, tell = r.programs.get, r.progress.step
           r.programs.get = function(...)
             local micro = get(...)
             return setmetatable({start = function(_, input)
-              losses[#losses + 1] = micro:start(input)
+              losses[#losses + 1], keys[#keys + 1] = micro:start(input), micro.key
               return losses[#losses]
             end}, {__index = micro})
           end
@@ -197,11 +197,16 @@ describe("trainer.loop", function()
               sum = sum + losses[k]:get():item()
             end
             assert.equal(sum / line.weight, line.loss)
+            -- a step of several buckets says what none of them takes
+            local a, b, c = table.unpack(keys, #keys - 2)
+            assert.equal(a == b and b == c, line.even)
+            mixed = mixed + (line.even and 0 or 1)
             tell(self, line)
           end
         end)
         assert.is_true(ok, tostring(code))
         assert.equal(3, #waits)
+        assert.is_true(mixed > 0)
         for k = 2, 3 do
           assert.equal(0, waits[k].all - waits[k - 1].all)
           assert.equal(1, waits[k].results - waits[k - 1].results)

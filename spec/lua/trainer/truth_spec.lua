@@ -50,16 +50,33 @@ describe("the truth", function()
       journal:append { kind = "step", batches = 2, bucket = "6x32x32", time_s = 9,
         data_wait_s = 0 }
     end
-    local t, resident, began = truth.of_run(dir.path)
+    local t, facts = truth.of_run(dir.path)
     assert.same({ { key = "6x32x32", bucket = "32px 6x32x32", steps = 5, predicted_s = 1.5,
       measured_s = 2, off = 2 / 1.5 - 1 }, { key = "1x32x32", bucket = "32px 1x32x32", steps = 0,
       predicted_s = 2.5 } }, t:rows())
-    assert.is_nil(resident)
-    assert.equal(12, began)
+    assert.same({ began = 12 }, facts)
     journal:append { kind = "end", resident_bytes = 77,
       buckets = { { key = "1x32x32", measured_bytes = 70 } } }
-    t, resident = truth.of_run(dir.path)
-    assert.same({ 77, 70 }, { resident, t:rows()[2].measured_bytes })
+    t, facts = truth.of_run(dir.path)
+    assert.same({ 77, 70 }, { facts.resident, t:rows()[2].measured_bytes })
+    dir:remove()
+  end)
+
+  it("counts steps in which every rank had as many batches, all of one bucket", function()
+    local dir = folder.new()
+    local journal <close> = run.journal(dir.path)
+    journal:append { kind = "start", update_s = 0.5, rounds = 3, ranks = 2,
+      machine = { threads = 1 }, buckets = { { key = "a", bucket = "A", seconds = 1 } } }
+    for _ = 1, 5 do
+      for _, even in ipairs { true, false } do
+        journal:append { kind = "step", batches = 6, even = even, bucket = "a",
+          time_s = even and 4 or 9, data_wait_s = 0 }
+      end
+    end
+    local t, facts = truth.of_run(dir.path)
+    local row = t:rows()[1]
+    assert.same({ 5, 3.5, 4 }, { row.steps, row.predicted_s, row.measured_s })
+    assert.same({ 2, 1 }, { facts.ranks, facts.threads })
     dir:remove()
   end)
 end)

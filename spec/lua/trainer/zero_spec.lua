@@ -139,6 +139,26 @@ local function compare(size, node, first, ...)
   end
 end
 
+describe("a run by ranks", function()
+  it("is planned as what it was, beside what its steps took", function()
+    train(2, 0, { told = { "plugin_config.zero_stage=2", "steps=6" } })
+    local dir, even = demo_data.run_dir(out, "told"), 0
+    for entry in run.entries(dir) do
+      even = even + (entry.even and 1 or 0)
+    end
+    local p = require("moonreel.core.json").decode(demo_data.moonreel("plan", dir, "--json"))
+    assert.same({ 2, 2, "this machine" }, { p.ranks, p.zero, p.machine })
+    local counted = 0
+    for _, row in ipairs(p.truth) do
+      counted = counted + row.steps
+      assert.is_true(row.predicted_s > 0 and row.predicted_bytes > 0 and row.planned_s > 0)
+    end
+    assert.is_true(even > 0)
+    assert.equal(even, counted)
+    assert.is_true(p.shares.sent > 0 and p.shares.buckets > 0)
+  end)
+end)
+
 describe("the stages of ZeRO", function()
   it("are one run, in one hop and in two", function()
     compare(2, 0, 0)
