@@ -1,6 +1,7 @@
-/* conv: convolutions of channels-last volumes and their two gradients: oneDNN where it is built in
- * and serves the types, else own products over gathered rows. One object per node: made once from
- * shapes, then run. No way holds the whole of the gathered input. Licence: Apache-2.0 */
+/* conv: convolutions of channels-last volumes and their two gradients: with fewer products where
+ * the shape allows it and they are computed in f32 (winograd.h), else by oneDNN where it is built
+ * in and serves the types, else as own products over gathered rows. One object per node: made once
+ * from shapes, then run. No way holds the whole of the gathered input. Licence: Apache-2.0 */
 #ifndef MR_CONV_H
 #define MR_CONV_H
 

@@ -14,18 +14,10 @@
  * Licence: Apache-2.0 */
 #include "cpu/cpu.h"
 #include "cpu/product.h"
+#include "cpu/tile.h"
 #include "cpu/transpose.h"
 
-// as many rows as leave registers for two vectors of B and one of A
-#if defined(__AVX512F__)
-enum { TILE_ROWS = 12 };
-#elif defined(__AVX2__)
-enum { TILE_ROWS = 6 };
-#else
-enum { TILE_ROWS = 4 };
-#endif
 enum {
-    TILE_COLUMNS = 2 * VF_LANES,
     BLOCK_ROWS = 72,
     PASS_COLUMNS = 1152,
     STEP = 384,
@@ -33,11 +25,9 @@ enum {
     WIDEST_TILE_ROWS = 12,
     WIDEST_TILE_COLUMNS = 32,
     WIDEST_LANES = 16,
-    // elements of the sum per turn of the inner loop: with three the sums would leave the registers
-    UNROLL = 2,
     // elements of the next panel of B that are fetched per turn: the tiles of a block, which all
     // use the same panel, fetch a share each and together the whole of it
-    FETCH = UNROLL * TILE_COLUMNS * TILE_ROWS / BLOCK_ROWS + 1,
+    FETCH = TILE_FETCH(BLOCK_ROWS),
     // floats of a block's packed A: each of its panels may be followed by a vector of rubbish
     PACKED_A = (BLOCK_ROWS + TILE_ROWS) * STEP + (BLOCK_ROWS / TILE_ROWS + 1) * VF_LANES
 };
@@ -142,43 +132,13 @@ static void pack_b(void *user, int64_t begin, int64_t end, int worker)
 
 /* ---- one tile ---- */
 
-/* What a tile multiplies: `a` is a panel [depth][TILE_ROWS], `b` one [depth][TILE_COLUMNS]. `next`
- * is where the panel after it is fetched from meanwhile, since packed B may come from memory rather
- * than a cache. */
-typedef struct operands {
-    const float *a, *b, *next;
-    int64_t depth;
-} operands;
-
 /* c[TILE_ROWS][TILE_COLUMNS], rows `ld` apart, = the product, + c if `add`, else + bias if given.
  * Out of line: among the values of the loops around it the sums would not stay in registers. */
-static __attribute__((noinline)) void multiply(const operands *o, float *c, int64_t ld, bool add,
-                                               const float *bias)
+static __attribute__((noinline)) void multiply(const tile_operands *o, float *c, int64_t ld,
+                                               bool add, const float *bias)
 {
     vf sum[TILE_ROWS][2];
-    const float *a = o->a, *b = o->b, *next = o->next;
-    int64_t depth = o->depth, p = 0;
-    for (int i = 0; i < TILE_ROWS; i++)
-        sum[i][0] = sum[i][1] = vf_zero();
-    for (; p + UNROLL <= depth; p += UNROLL, b += UNROLL * TILE_COLUMNS, next += FETCH) {
-        __builtin_prefetch(next, 0, 2);
-#pragma GCC unroll 2
-        for (int64_t u = 0; u < UNROLL; u++, a += TILE_ROWS) {
-            vf b0 = vf_load(b + u * TILE_COLUMNS), b1 = vf_load(b + u * TILE_COLUMNS + VF_LANES);
-#pragma GCC unroll 12
-            for (int i = 0; i < TILE_ROWS; i++) {
-                vf x = vf_set(a[i]);
-                sum[i][0] = vf_fma(x, b0, sum[i][0]);
-                sum[i][1] = vf_fma(x, b1, sum[i][1]);
-            }
-        }
-    }
-    for (; p < depth; p++, a += TILE_ROWS, b += TILE_COLUMNS)
-        for (int i = 0; i < TILE_ROWS; i++) {
-            vf x = vf_set(a[i]);
-            sum[i][0] = vf_fma(x, vf_load(b), sum[i][0]);
-            sum[i][1] = vf_fma(x, vf_load(b + VF_LANES), sum[i][1]);
-        }
+    tile_sums(sum, o, 1, TILE_ROWS, FETCH);
     for (int v = 0; v < 2; v++) {
         vf start = bias ? vf_load(bias + v * VF_LANES) : vf_zero();
         for (int i = 0; i < TILE_ROWS; i++) {
@@ -204,7 +164,7 @@ VF_INLINE void store_part(const mr_gemm *g, const float *sum, float *c, int64_t 
 }
 
 /* rows x columns of C from `column` on, at c: at most a tile. */
-VF_INLINE void tile(const mr_gemm *g, const operands *o, float *c, int64_t ld, bool add,
+VF_INLINE void tile(const mr_gemm *g, const tile_operands *o, float *c, int64_t ld, bool add,
                     int64_t rows, int64_t columns, int64_t column, mr_dtype in)
 {
     for (int64_t r = 0; r < rows; r++) {
@@ -229,7 +189,7 @@ VF_INLINE void block_step(const job *j, float *packed, float *c, int64_t ld, int
                           int64_t rows, int64_t p, mr_dtype in)
 {
     const mr_gemm *g = j->g;
-    operands o = {.depth = MR_MIN(g->k - p, (int64_t)STEP)};
+    tile_operands o = {.depth = MR_MIN(g->k - p, (int64_t)STEP)};
     int64_t panel = o.depth * TILE_ROWS + VF_LANES;
     bool add = p > 0 || g->accumulate;
     source s = {g->a, row * g->a_row + p * g->a_col, g->a_row, g->a_col, g->m - row};
@@ -238,7 +198,7 @@ VF_INLINE void block_step(const job *j, float *packed, float *c, int64_t ld, int
         for (int64_t i = 0; i < rows; i += TILE_ROWS) {
             int64_t columns = MR_MIN(j->last - j->first - q, (int64_t)TILE_COLUMNS);
             o.b = j->b + q * g->k + p * TILE_COLUMNS;
-            o.next = o.b + TILE_COLUMNS * g->k + i / TILE_ROWS * (o.depth / UNROLL * FETCH);
+            o.next = o.b + TILE_COLUMNS * g->k + i / TILE_ROWS * (o.depth / TILE_UNROLL * FETCH);
             o.a = packed + i / TILE_ROWS * panel;
             tile(g, &o, c + i * ld + q, ld, add, MR_MIN(rows - i, (int64_t)TILE_ROWS), columns,
                  j->first + q, in);

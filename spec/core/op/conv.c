@@ -1,0 +1,119 @@
+/* op/conv: convolutions with fewer products (core/cpu/isa/winograd.c) over more squares than are
+ * done at once: outputs against f64 sums, bits of any team, memory within what was planned. Covers:
+ * core/cpu/isa/winograd.c */
+#include "productcase.h"
+#include "cpu/conv.h"
+#include "cpu/winograd.h"
+
+static mr_conv_spec shape(mr_conv_kind kind, mr_dtype type, int64_t channels, int64_t height,
+                          int64_t width)
+{
+    return (mr_conv_spec){.kind = kind,
+                          .batch = 2,
+                          .in = {1, height, width},
+                          .out = {1, height, width - 1},
+                          .channels = channels,
+                          .filters = channels,
+                          .groups = 1,
+                          .kernel = {1, 3, 3},
+                          .stride = {1, 1, 1},
+                          .before = {0, 1, 1},
+                          .after = {0, 1, 0},
+                          .type = type,
+                          .bias = kind == MR_CONV_FORWARD};
+}
+
+/* Element [b, h, w, c] of what is written, summed over what it reads. */
+static double wanted(const mr_conv_spec *s, const void *from, const void *w, const void *bias,
+                     const int64_t *at)
+{
+    bool data = s->kind == MR_CONV_DATA;
+    const int64_t *read = data ? s->out : s->in;
+    int64_t C = s->channels;
+    double sum = data ? 0 : get(bias, at[3], s->type);
+    for (int64_t k = 0; k < 9; k++) {
+        int64_t h = data ? at[1] + 1 - k / 3 : at[1] - 1 + k / 3,
+                x = data ? at[2] + 1 - k % 3 : at[2] - 1 + k % 3;
+        if (h < 0 || h >= read[1] || x < 0 || x >= read[2])
+            continue;
+        for (int64_t c = 0; c < C; c++)
+            sum += get(from, ((at[0] * read[1] + h) * read[2] + x) * C + c, s->type) *
+                   get(w, (data ? c * C + at[3] : at[3] * C + c) * 9 + k, s->type);
+    }
+    return sum;
+}
+
+static void run(const mr_conv_spec *s, const char *isa)
+{
+    bool data = s->kind == MR_CONV_DATA;
+    const int64_t *to = data ? s->in : s->out, *read = data ? s->out : s->in;
+    int64_t C = s->channels, n = s->batch * to[1] * to[2] * C;
+    void *from = fill(s->batch * read[1] * read[2] * C, s->type, 1),
+         *w = fill(C * C * 9, s->type, 2), *bias = fill(C, s->type, 3);
+    void *out[2];
+    for (int team = 0; team < 2; team++) {
+        mr_facts facts = mr_cpu_facts("cpu", mr_isa_index(isa), team ? 3 : 1);
+        mr_winograd_plan plan;
+        // also where bf16 has instructions of its own
+        facts.bf16 = false;
+        CHECK(mr_winograd_fits(s, &facts, &plan));
+        CHECK(s->batch * (to[1] + 1) / 2 * (to[2] + 1) / 2 > plan.tiles);
+        mr_conv *c = NULL;
+        CHECK_OK(mr_conv_new(s, &facts, &c));
+        size_t bytes = mr_conv_workspace(s, &facts);
+        unsigned char *work = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
+        memset(work, 0xff, bytes + 64); // what is not written is not a number
+        out[team] = fill(n, s->type, 4);
+        CHECK_OK(mr_conv_run(c, data ? NULL : from, w, data ? NULL : bias, data ? from : NULL,
+                             out[team], work));
+        for (int i = 0; i < 64; i++)
+            CHECK_INT(work[bytes + (size_t)i], 0xff);
+        mr_conv_free(c);
+        free(work);
+    }
+    CHECK(memcmp(out[0], out[1], (size_t)n * mr_dtype_bytes(s->type)) == 0);
+    double diff = 0, norm = 0;
+    for (int64_t i = 0; i < n; i += 97) {
+        int64_t at[] = {i / (to[1] * to[2] * C), i / (to[2] * C) % to[1], i / C % to[2], i % C};
+        double want = wanted(s, from, w, bias, at), d = get(out[0], i, s->type) - want;
+        diff += d * d, norm += want * want;
+    }
+    double e = sqrt(diff / norm), tol = s->type == MR_BF16 ? 3e-3 : 1e-6;
+    if (!check_note(e <= tol))
+        printf("%s, kind %d, %lld channels: off by %.3g, allowed %.3g\n", isa, (int)s->kind,
+               (long long)C, e, tol);
+    free(from), free(w), free(bias), free(out[0]), free(out[1]);
+}
+
+/* Where products of bf16 are faster than those of f32, or there is little to gain, others serve. */
+static void ways(void)
+{
+    mr_facts facts = {.isa = "avx512", .threads = 1, .bf16 = true};
+    mr_winograd_plan plan;
+    mr_conv_spec s = shape(MR_CONV_FORWARD, MR_BF16, 64, 20, 21);
+    CHECK(!mr_winograd_fits(&s, &facts, &plan));
+    facts.bf16_by_f32 = true;
+    CHECK(mr_winograd_fits(&s, &facts, &plan));
+    mr_conv_spec other[] = {s, s, s, s, s};
+    other[0].channels = 48;
+    other[1].stride[1] = 2;
+    other[2].kernel[2] = 1;
+    other[3].groups = 2;
+    other[4].kind = MR_CONV_WEIGHTS;
+    for (size_t i = 0; i < MR_COUNT(other); i++)
+        CHECK(!mr_winograd_fits(&other[i], &facts, &plan));
+}
+
+int main(void)
+{
+    for (int isa = 0; isa <= mr_isa(); isa++)
+        for (int kind = MR_CONV_FORWARD; kind <= MR_CONV_DATA; kind++) {
+            mr_conv_spec f32 = shape(kind, MR_F32, 64, 23, 32),
+                         bf16 = shape(kind, MR_BF16, 80, 22, 31);
+            run(&f32, mr_isa_name(isa)), run(&bf16, mr_isa_name(isa));
+        }
+    mr_conv_spec many = shape(MR_CONV_FORWARD, MR_F32, 384, 30, 28);
+    run(&many, mr_isa_name(mr_isa()));
+    ways();
+    return check_done();
+}
