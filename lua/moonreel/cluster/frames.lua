@@ -76,7 +76,7 @@ function Reader:feed(bytes)
       break
     end
     local good, message = pcall(decode, self.rest:sub(5, 4 + n))
-    if not good or not message.kind then
+    if not good or type(message.kind) ~= "string" then
       error("a message that is none", 0)
     end
     list[#list + 1], self.rest = message, self.rest:sub(5 + n)

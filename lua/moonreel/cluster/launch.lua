@@ -52,15 +52,10 @@ end
 
 -- every host that is not there or has another program, in the order of the list
 local function expect_all(cluster)
-  local own, faults = remote.program_hash(), {}
+  local faults = {}
   for _, link in ipairs(cluster.links) do
-    if link.gone then
-      faults[#faults + 1] = ("host %s: %s"):format(link.host.name, link.gone)
-    elseif link.hello.program ~= own then
-      faults[#faults + 1] = ("host %s: another build of moonreel (%s, %s) than here (%s); try: the "
-        .. "same program on all hosts"):format(link.host.name, link.hello.version,
-          link.hello.program:sub(1, 8), own:sub(1, 8))
-    end
+    local fault = link.gone or remote.other_build(link)
+    faults[#faults + 1] = fault and ("host %s: %s"):format(link.host.name, fault)
   end
   if #faults > 0 then
     base.raise("MR_E_NODE", table.concat(faults, "\n  ") .. ("\n  %d of %d hosts cannot run; try: "

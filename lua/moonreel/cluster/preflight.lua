@@ -31,11 +31,10 @@ function Report:add(host, what, state, text)
 end
 
 local function same_program(report, hosts)
-  local own = remote.program_hash()
   for _, link in ipairs(hosts.cluster.links) do
-    if link.up and link.hello.program ~= own then
-      report:add(link.host.name, "program", "wrong", ("another build: %s %s, here %s"):format(
-        link.hello.version, link.hello.program:sub(1, 8), own:sub(1, 8)))
+    local other = remote.other_build(link)
+    if link.up and other then
+      report:add(link.host.name, "program", "wrong", other)
     end
   end
 end

@@ -13,6 +13,11 @@ local remote = {}
 -- without one; for a helper to end
 local FAN_OUT, ANSWER_S, BEAT_S, SILENT_S, CLOSE_S = 64, 15, 2, 20, 1
 
+-- what helpers say: the texts that messages of each kind have
+local SAYS = { hello = { "program", "version" }, beat = {}, port = { "port" }, out = { "text" },
+  err = { "text" }, rank = { "text", "exit" }, ended = { "text", "exit" }, failed = { "text" },
+  answer = { "json" } }
+
 ---@class moonreel.cluster.Link
 ---@field host moonreel.comm.Host
 ---@field up boolean        its helper has answered
@@ -20,10 +25,24 @@ local FAN_OUT, ANSWER_S, BEAT_S, SILENT_S, CLOSE_S = 64, 15, 2, 20, 1
 ---@field hello table       what the helper said first
 ---@field said string[]     last lines of its remote shell
 
---- The hash of a program file, by which hosts that have another build are found.
+local hash
+
+--- The hash of this program's file, by which hosts that have another build are found.
 ---@return string
 function remote.program_hash()
-  return base.hash128(base.read_file(process.program()))
+  hash = hash or base.hash128(base.read_file(process.program()))
+  return hash
+end
+
+--- What is told of a host whose helper is another program than this one; nil where it is not.
+---@param link moonreel.cluster.Link
+---@return string|nil
+function remote.other_build(link)
+  local here, there = remote.program_hash(), link.hello and link.hello.program
+  if there and there ~= here then
+    return ("another build of moonreel (%s, %s) than here (%s); try: the same program on all hosts")
+      :format(link.hello.version, there:sub(1, 8), here:sub(1, 8))
+  end
 end
 
 --- The words that start the helper on a host. MOONREEL_RSH replaces ssh.
@@ -129,6 +148,25 @@ local function listen_to_shell(link)
   end
 end
 
+-- the messages in these bytes; raises a text where a helper of this build would not say them
+local function understand(reader, bytes)
+  local messages = reader:feed(bytes)
+  for _, message in ipairs(messages) do
+    local sound = SAYS[message.kind] ~= nil
+    for _, name in ipairs(SAYS[message.kind] or {}) do
+      sound = sound and message[name] ~= nil
+    end
+    for name, value in pairs(message) do
+      sound = sound and type(value) == "string" and (name ~= "exit" or value:match("^%d+$") ~= nil)
+    end
+    if not sound then
+      error(("it says '%s' as no helper of this build does"):format(
+        base.printable(message.kind):sub(1, 40)), 0)
+    end
+  end
+  return messages
+end
+
 local function listen_to(link, events)
   local bytes = link.child.output:read()
   listen_to_shell(link)
@@ -150,7 +188,7 @@ local function listen_to(link, events)
     return
   end
   link.heard = base.now_s()
-  local good, messages = pcall(link.reader.feed, link.reader, bytes)
+  local good, messages = pcall(understand, link.reader, bytes)
   if not good then
     lose(link, tostring(messages))
     events[#events + 1] = { link = link, kind = "gone" }

@@ -52,8 +52,13 @@ function Survey:ask(what, more)
     return { { host = answers.hostname(), answer = self.own[what](question) } }
   end
   local rows = self.cluster:ask(question, ANSWER_S)
-  for _, row in ipairs(rows) do
-    row.answer = row.answer and require("moonreel.core.json").decode(row.answer.json)
+  for i, row in ipairs(rows) do
+    local other = remote.other_build(self.cluster.links[i])
+    if other then
+      row.answer, row.reason = nil, other
+    elseif row.answer then
+      row.answer = require("moonreel.core.json").decode(row.answer.json)
+    end
   end
   return rows
 end

@@ -3,6 +3,7 @@
 -- lua/moonreel/cluster/node.lua lua/moonreel/cluster/remote.lua lua/moonreel/cli/node.lua
 -- lua/moonreel/cluster/answers.lua
 local cluster = require "spec.support.cluster"
+local frames = require "moonreel.cluster.frames"
 local launch = require "moonreel.cluster.launch"
 local process = require "moonreel.core.process"
 local remote = require "moonreel.cluster.remote"
@@ -183,6 +184,34 @@ describe("ranks of several hosts", function()
     os.execute("chmod +x '" .. dir.path .. "/rsh'")
     assert.equal(6, exit)
     assert.matches("host two: another build of moonreel %(.-, %x+%) than here %(%x+%)", output)
+  end)
+
+  it("are not believed what no helper of this build says", function()
+    hosts("one")
+    local rsh = require("moonreel.core.base").read_file(dir.path .. "/rsh")
+    local function shell(text)
+      dir:write("rsh", text)
+      os.execute("chmod +x '" .. dir.path .. "/rsh'")
+    end
+    local hello = { kind = "hello", version = "0", program = remote.program_hash() }
+    shell(("#!/bin/sh\ncat '%s/said'\ncat > /dev/null\n"):format(dir.path))
+    local said_by = { { { kind = "hello" } }, { { kind = "hello", version = "0", program = {} } } }
+    for _, bad in ipairs { { kind = "out" }, { kind = "err", text = { "a" } }, { kind = "gone" },
+      { kind = "ended", text = "", exit = "-1" } } do
+      said_by[#said_by + 1] = { hello, bad }
+    end
+    for _, said in ipairs(said_by) do
+      local bytes, last = frames.GREETING, nil
+      for _, message in ipairs(said) do
+        bytes, last = bytes .. frames.encode(message), message.kind
+      end
+      dir:write("said", bytes)
+      local output, exit = cluster.run(dir, "")
+      assert.equal(6, exit, output)
+      assert.matches(("host one: it says '%s' as no helper of this build does\n"):format(last),
+        output)
+    end
+    shell(rsh)
   end)
 end)
 

@@ -5,6 +5,7 @@
 local clock = require "moonreel.cluster.clock"
 local cluster = require "spec.support.cluster"
 local folder = require "spec.support.folder"
+local frames = require "moonreel.cluster.frames"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
 
@@ -41,6 +42,19 @@ describe("commands about hosts", function()
     local _, code, err = ask "nodes --include a"
     assert.equal(2, code)
     assert.matches("choose among the hosts of %-%-hostfile", err)
+  end)
+
+  it("do not read the answers of another build", function()
+    dir:write("said", frames.GREETING .. frames.encode { kind = "hello", version = "9",
+      program = "abc" })
+    dir:write("answer", frames.encode { kind = "answer", json = "[7]" })
+    dir:write("other", (("#!/bin/sh\ncat '@/said'\nhead -c 4 > /dev/null\ncat '@/answer'\n"
+      .. "cat > /dev/null\n"):gsub("@", dir.path)))
+    os.execute("chmod +x '" .. dir.path .. "/other'")
+    local out, _, code = folder.moonreel(("health --hostfile '%s' --include a"):format(
+      dir.path .. "/hosts"), ("MOONREEL_RSH='%s/other'"):format(dir.path))
+    assert.equal(6, code)
+    assert.matches("^host a: another build of moonreel %(9, abc%) than here %(%x+%); try:", out)
   end)
 
   it("show GPUs with who uses them", function()
