@@ -46,6 +46,12 @@ describe("a mesh", function()
       local s = demo "plugin_config.sp_size=3"
       four:of(s):check(s, 4)
     end)
+    -- of 8 ranks only 2 can share 6 heads
+    fails(usage, "8 ranks are no whole number of groups of 3 that share their tokens; try: sp_size "
+      .. "= 2", function()
+      local s = demo "plugin_config.sp_size=3"
+      mesh.parse("8xH100"):of(s):check(s, 6)
+    end)
     fails(usage, "4 ranks cannot share 6 attention heads; try: sp_size = 2", function()
       local s = demo "plugin_config.sp_size=4"
       four:of(s):check(s, 6)
