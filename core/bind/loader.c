@@ -48,6 +48,10 @@ static const mr_bind_field loader_fields[] = {
     MR_BIND_INT("sample_part", loader_options, core.sample_part, 0, 0,
                 "Decode the samples of this part alone, from 1."),
     MR_BIND_INT("sample_parts", loader_options, core.sample_parts, 0, 0, "Of so many; 0: all."),
+    MR_BIND_INT("node", loader_options, core.node, 0, 0,
+                "Of memory (NUMA) that slabs shall lie on, from 1; 0: any."),
+    MR_BIND_INT("local_ranks", loader_options, core.local_ranks, 1, 1,
+                "That share this machine's memory."),
     MR_BIND_END};
 
 static int l_new(lua_State *L)
@@ -344,6 +348,8 @@ static int l_facts(lua_State *L)
     // what it holds
     mr_bind_set_int(L, "slabs", f.slabs);
     mr_bind_set_int(L, "slab_bytes", (int64_t)f.slab_bytes);
+    mr_bind_set_num(L, "pool_s", f.pool_s);
+    mr_bind_set_int(L, "small_bytes", (int64_t)f.small_bytes);
     mr_bind_set_int(L, "threads", f.threads);
     // counted so far
     mr_bind_set_int(L, "delivered", (int64_t)f.delivered);

@@ -6,11 +6,9 @@
  * comes from its key and the draw, so neither the number of threads nor their speed shows in the
  * result. Where ranks share an order, draws of others pass through the ring without pixels.
  * Ref: dataplane 4.6, 5, 6. Licence: Apache-2.0 */
-#define _GNU_SOURCE
 #include "data/room.h"
 
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum { WINDOW_FAILURES = 10, IN_A_ROW = 8 };
@@ -50,37 +48,52 @@ static void free_slab(const mr_loader *l, slab *s)
         mr_free(all[i]);
 }
 
-// all slabs lie in one mapping, which is shared so that workers may become processes
+static size_t clip_bytes(const mr_bucket *b)
+{
+    return (size_t)b->frames * 3 * (size_t)b->height * (size_t)b->width;
+}
+
+// Memory of this rank: what the machine has, by its ranks. A quarter of it may be slabs.
+static mr_status check_pool(const mr_loader *l, const mr_bucket *b)
+{
+    double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE),
+           share = all / MR_MAX(l->options.local_ranks, 1),
+           one = (double)clip_bytes(b) * l->n_buffers, most = share / 4 / one;
+    if (b->batch <= most || l->options.blind)
+        return MR_OK;
+    char advice[64] = "fewer frames or smaller ones there";
+    if (most >= 1)
+        snprintf(advice, sizeof advice, "a batch of at most %d there", (int)most);
+    return mr_fail(
+        MR_E_MEMORY,
+        "bucket_config.%s[%d]: %d slabs for %d clips of %d x %d x %d, the largest "
+        "micro-batch, are %.1f GB; expected at most %.1f, a quarter of a rank's share of "
+        "this machine's memory (%.1f GB, ranks: %d); try: %s%s",
+        b->resolution, b->frames, l->n_buffers, b->batch, b->frames, b->height, b->width,
+        one * b->batch / 1e9, share / 4e9, all / 1e9, MR_MAX(l->options.local_ranks, 1), advice,
+        l->n_buffers > 4 ? ", or a smaller prefetch" : "");
+}
+
+// all pixels lie in one block, a slab as large as the largest micro-batch
 static mr_status make_pool(mr_loader *l)
 {
-    size_t largest = 0;
-    for (int32_t i = 0; i < mr_bucket_rule_count(l->rule); i++) {
+    mr_bucket largest = mr_bucket_rule_get(l->rule, 0);
+    for (int32_t i = 1; i < mr_bucket_rule_count(l->rule); i++) {
         mr_bucket b = mr_bucket_rule_get(l->rule, i);
-        largest = MR_MAX(largest, (size_t)b.batch * (size_t)b.frames * 3 * (size_t)b.height *
-                                      (size_t)b.width);
+        if ((double)clip_bytes(&b) * b.batch > (double)clip_bytes(&largest) * largest.batch)
+            largest = b;
     }
     int32_t prefetch = l->options.prefetch > 0 ? l->options.prefetch : 2;
     l->n_buffers = MR_MAX(prefetch + 2, 4);
     l->n_slabs = l->n_buffers * l->options.parts;
-    size_t slab_bytes = (largest + 4095) / 4096 * 4096, total = slab_bytes * (size_t)l->n_buffers;
-    size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    if (total > memory / 4)
-        return mr_fail(MR_E_MEMORY,
-                       "%d slabs of %zu bytes exceed a quarter of this machine's memory (%zu "
-                       "bytes); try: smaller batch sizes, or prefetch below %d",
-                       l->n_buffers, slab_bytes, memory, prefetch);
-    int fd = memfd_create("moonreel slabs", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, (off_t)total)) {
-        if (fd >= 0)
-            close(fd);
-        return mr_fail_memory(total);
-    }
-    void *p = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-    close(fd);
-    if (p == MAP_FAILED)
-        return mr_fail_memory(total);
-    l->pool = p, l->pool_bytes = total;
+    MR_TRY(check_pool(l, &largest));
+    size_t page = 4096, slab_bytes = clip_bytes(&largest) * (size_t)largest.batch;
+    slab_bytes = (slab_bytes + page - 1) / page * page;
+    // memory that nothing is decoded into is never touched
+    MR_TRY(pool_open(&l->pool, slab_bytes * (size_t)l->n_buffers, l->options.node - 1,
+                     !l->options.blind));
     l->facts.slab_bytes = slab_bytes, l->facts.slabs = l->n_buffers;
+    l->facts.pool_s = l->pool.seconds, l->facts.small_bytes = l->pool.small;
     if (!(l->slabs = mr_calloc((size_t)l->n_slabs, sizeof *l->slabs)) ||
         !(l->in_use = mr_calloc((size_t)l->n_buffers, sizeof *l->in_use)))
         return mr_fail_memory(0);
@@ -278,8 +291,7 @@ void mr_loader_free(mr_loader *l)
     mr_free(l->owner);
     mr_free(l->load);
     mr_free(l->ahead_ids);
-    if (l->pool)
-        munmap(l->pool, l->pool_bytes);
+    pool_close(&l->pool);
     for (int32_t i = 0; l->sources && i < l->blend->n; i++) {
         mr_subset_unref(l->sources[i].carried);
         quarantine_close(l->sources[i].bad);

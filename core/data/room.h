@@ -299,6 +299,23 @@ typedef struct slab {
     size_t *caption_cap;
 } slab;
 
+/* ---- pool.c: the memory that batches are decoded into ---- */
+
+typedef struct slab_pool {
+    uint8_t *at; /* at a border of large pages */
+    size_t bytes;
+    double seconds; /* that touching it took */
+    size_t small;   /* bytes that were not asked for in large pages any more */
+    void *base;
+    size_t mapped;
+} slab_pool;
+
+/* Map `bytes`, on memory of a node (-1: any) where the kernel can, and touch them, so that no page
+ * is looked for later; not `touched`: memory that nobody is going to write.
+ * Call pool_close after failures too. Errors: MR_E_MEMORY */
+mr_status pool_open(slab_pool *p, size_t bytes, int32_t node, bool touched);
+void pool_close(slab_pool *p);
+
 typedef struct loader_source {
     mr_index *index;
     mr_subset *carried; /* of the state it began with, in its epoch */
@@ -330,9 +347,8 @@ struct mr_loader {
     double *load;   /* [parts] cost of what each has of the group at hand */
     uint64_t *ahead_ids;
     int32_t n_ahead, next_ahead;
-    bool agreed; /* what failed on other ranks in the epochs so far is known */
-    uint8_t *pool;
-    size_t pool_bytes;
+    bool agreed;    /* what failed on other ranks in the epochs so far is known */
+    slab_pool pool; /* of all buffers */
 
     pthread_mutex_t lock;
     pthread_cond_t work, ready;

@@ -286,7 +286,7 @@ static mr_status plan_next(mr_loader *l)
     if (own) {
         s->buffer = (int32_t)(l->own++ % (uint64_t)l->n_buffers);
         l->in_use[s->buffer] = true;
-        s->pixels = l->pool + (size_t)s->buffer * l->facts.slab_bytes;
+        s->pixels = l->pool.at + (size_t)s->buffer * l->facts.slab_bytes;
     }
     mr_bucket b = mr_bucket_rule_get(l->rule, s->draw.bucket);
     size_t bytes = (size_t)b.batch * (size_t)b.frames * 3 * (size_t)b.height * (size_t)b.width;

@@ -321,6 +321,8 @@ typedef struct mr_loader_options {
     /* only samples of this part, from 1, of so many are decoded: those for which
      * mr_sample_in_part holds; sample_parts 0: all */
     int32_t sample_part, sample_parts;
+    int32_t node;        /* of memory (NUMA) that slabs shall lie on, from 1; 0: any */
+    int32_t local_ranks; /* that share this machine's memory; 0: one */
 } mr_loader_options;
 
 /* One micro-batch. Slots n .. size-1 of a short one, and failed samples, have weight 0 and the
@@ -333,7 +335,7 @@ typedef struct mr_batch {
     mr_bucket shape; /* resolution, frames, height, width */
     bool last;       /* of its epoch */
     bool other;      /* of another rank: only the fields above, ids and keys are there */
-    uint8_t *pixels; /* [size][frames][3][height][width] u8 RGB, shared memory */
+    uint8_t *pixels; /* [size][frames][3][height][width] u8 RGB */
     size_t bytes;
     const float *weights;  /* [size] 1 or 0 */
     const uint64_t *ids;   /* [size] rows; of empty slots: those of slot 0 */
@@ -356,10 +358,11 @@ static inline bool mr_sample_in_part(uint64_t key_lo, int32_t part, int32_t part
 typedef struct mr_loader mr_loader;
 /* Start decode threads on the indexes of n sources. Takes `rule`, also when it fails; keeps
  * references of the indexes.
- * All slabs are allocated here, as shared memory. What comes out depends on neither threads nor
+ * All slabs are allocated and touched here. What comes out depends on neither threads nor
  * prefetch.
  * Errors: those of mr_order_new and mr_order_restore; MR_E_DATA a length of the rule that no sample
- * can enter (with what keeps the rows out); MR_E_MEMORY slabs above a quarter of the memory */
+ * can enter (with what keeps the rows out); MR_E_MEMORY slabs above a quarter of a rank's share of
+ * the memory, with the bucket */
 MR_API mr_status mr_loader_new(const mr_source *sources, int32_t n, mr_bucket_rule *rule,
                                const mr_loader_options *options, mr_loader **out);
 /* Stops at any moment; batches become invalid. NULL is fine. */
@@ -394,6 +397,8 @@ MR_API mr_status mr_loader_peek(mr_loader *loader, uint64_t *ids, int64_t n, int
 typedef struct mr_loader_facts {
     uint64_t epoch, samples, batches, dropped[MR_DROP_COUNT];
     size_t slab_bytes;
+    double pool_s;      /* that touching the slabs took */
+    size_t small_bytes; /* of them not in large pages, which took too long to find */
     int32_t slabs, threads;
     uint64_t delivered, failed; /* samples */
     /* batches that were ready when asked for, and that were not; pixels of both; ready now */

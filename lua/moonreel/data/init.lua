@@ -151,6 +151,9 @@ local read_loader = options.declare("data.loader", {
     default = false },
   { "sample_part", "integer", "decode the samples of this part alone, from 1", default = 0 },
   { "sample_parts", "integer", "of so many; 0: all", default = 0 },
+  { "node", "integer", "of memory (NUMA) that batches shall lie on, from 1; 0: any", default = 0 },
+  { "local_ranks", "integer", "that share this machine's memory, a quarter of which batches may "
+    .. "take", default = 1 },
 })
 
 --- Start decode threads on an index; see moonreel.data.loader.

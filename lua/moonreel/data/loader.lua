@@ -93,7 +93,8 @@ end
 
 --- What the epochs hold that the sources began in: samples, batches, dropped {rule = rows}, and
 -- used buckets {resolution, frames, height, width, batch, samples, batches}; sources {name, rows,
--- epoch, samples, batches, delivered}; slabs, slab_bytes, threads.
+-- epoch, samples, batches, delivered}; slabs, slab_bytes, threads; pool_s, the seconds that
+-- touching the slabs took, and small_bytes, what of them is not in large pages
 ---@return table
 function Loader:plan()
   local facts = self.core:facts()
@@ -151,7 +152,8 @@ function loader.new(o)
     carry = o.tail == "carry", lpt = o.lpt,
     deadline_s = o.deadline_s, isolated = o.isolated, allow_empty = o.allow_empty_buckets,
     part = o.part, parts = o.parts, group = o.group, blind = o.blind,
-    sample_part = o.sample_part, sample_parts = o.sample_parts }) }, Loader)
+    sample_part = o.sample_part, sample_parts = o.sample_parts,
+    node = o.node, local_ranks = o.local_ranks }) }, Loader)
 end
 
 --- Does a sample belong to a part of the samples? The parts hold each of them once.

@@ -7,6 +7,20 @@ local gpu = {}
 
 local EVERY_S = 1 -- asking takes a driver some milliseconds
 
+-- where the kernel describes what is on the bus
+gpu.sysfs = "/sys/bus/pci/devices/"
+
+--- The node of memory (NUMA) that a device is near to, from 1; nil: it is no GPU, or the machine
+-- has no nodes.
+---@param device mr.Device
+---@return integer|nil
+function gpu.node(device)
+  local bus = device:bus()
+  local file = bus and gpu.sysfs .. bus:lower() .. "/numa_node"
+  local node = file and base.exists(file) and tonumber(base.read_file(file))
+  return node and node >= 0 and math.tointeger(node) + 1 or nil
+end
+
 local Watch = {}
 Watch.__index = Watch
 

@@ -533,9 +533,11 @@ function loop.run(r)
     r.progress:say(("source %s: %d samples since the run began, epoch %d of %d rows"):format(
       source.name, source.delivered, source.epoch, source.rows))
   end
-  r.progress:say(("data: %d of %d batches were ready when asked for, %.1f s waited, %s of pixels")
-    :format(d.hits, d.hits + d.waits, d.wait_s, progress.bytes(d.bytes)))
-  end_journal(r, {kind = "end", step = r.step, loss = r.last_loss})
+  r.progress:say(("data: %d of %d batches were ready when asked for, %.1f s waited, %s of pixels "
+    .. "in %d slabs of %s"):format(d.hits, d.hits + d.waits, d.wait_s, progress.bytes(d.bytes),
+    r.plan.slabs, progress.bytes(r.plan.slab_bytes)))
+  end_journal(r, {kind = "end", step = r.step, loss = r.last_loss, data = {hits = d.hits,
+    waits = d.waits, wait_s = d.wait_s, bytes = d.bytes}})
   r.progress:say(("done: step %d, loss %s, %s"):format(r.step, r.last_loss
     and ("%.4f"):format(r.last_loss) or "-", r.dir))
   return 0

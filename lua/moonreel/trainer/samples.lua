@@ -10,6 +10,7 @@ local data = require "moonreel.data"
 local place = require "moonreel.data.place"
 local sources = require "moonreel.settings.sources"
 local feed = require "moonreel.trainer.feed"
+local gpu = require "moonreel.trainer.gpu"
 local optim = require "moonreel.optim"
 
 local samples = {}
@@ -108,6 +109,8 @@ function samples.open_loader(r, options)
   o.allow_empty_buckets = s.allow_empty_buckets
   o.tail, o.lpt = s.tail, s.share_out == "lpt"
   o.virtual_ranks = o.lpt and 1 or s.virtual_ranks
+  o.node = r.device and gpu.node(r.device)
+  o.local_ranks = require("moonreel.comm.place").find().local_size
   for name, value in pairs(options) do
     o[name] = value
   end

@@ -34,7 +34,7 @@ describe("moonreel bench", function()
       whats[i] = line.what
       assert.is_true(line.value >= 0 and line.aim >= 0 and #line.unit > 0)
     end
-    assert.same({ "build", "index", "memory", "torn samples" }, whats)
+    assert.same({ "build", "index", "memory", "torn samples", "slabs" }, whats)
     assert.equal(0, lines[4].value)
   end)
 

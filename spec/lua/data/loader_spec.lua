@@ -73,6 +73,38 @@ describe("loader", function()
     end
   end)
 
+  it("refuses slabs above a quarter of a rank's share, with the bucket and what fits", function()
+    local large = { tiny = { [1] = { 1.0, 3 }, [4] = { 1.0, 20000 } } }
+    local function open(more)
+      more.bucket_config = more.bucket_config or large
+      more.local_ranks = 1000
+      return pcall(data.loader, options(more))
+    end
+    local opened, problem = open {}
+    assert.is_false(opened)
+    local text = tostring(problem)
+    assert.matches("bucket_config%.tiny%[4%]: 4 slabs for 20000 clips of 4 x %d+ x %d+, the "
+      .. "largest micro%-batch, are 1%.1 GB; expected at most ", text)
+    assert.matches("ranks: 1000%); try: a batch of at most %d+ there$", text)
+    opened, problem = open { prefetch = 9 }
+    assert.is_false(opened)
+    assert.matches("11 slabs .* there, or a smaller prefetch", tostring(problem))
+    -- what fits is taken
+    local fits = tonumber(text:match "at most (%d+) there")
+    for more = 0, 1 do
+      opened, problem = open { bucket_config = { tiny = { [4] = { 1.0, fits + more } } },
+        allow_empty_buckets = true }
+      assert.equal(more == 0, opened)
+      if opened then
+        problem:close()
+      end
+    end
+    -- nothing is decoded into them: they take no memory
+    opened, problem = open { blind = true }
+    assert.is_true(opened, problem)
+    problem:close()
+  end)
+
   it("hands over pixels, captions and facts", function()
     local loader <close> = data.loader(options { epochs = 1 })
     local pictures, moving = 0, 0

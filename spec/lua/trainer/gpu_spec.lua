@@ -3,6 +3,26 @@ local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 local watch = require("moonreel.trainer.gpu").watch
 
+describe("node", function()
+  local gpu = require "moonreel.trainer.gpu"
+  local function at(bus) return { bus = function() return bus end } end
+
+  it("is that of the memory near the GPU, from 1", function()
+    local place, sysfs = folder.new(), gpu.sysfs
+    finally(function()
+      gpu.sysfs = sysfs
+      place:remove()
+    end)
+    gpu.sysfs = place.path .. "/"
+    place:write("0000:3b:00.0/numa_node", "1\n")
+    place:write("0000:3c:00.0/numa_node", "-1\n")
+    assert.equal(2, gpu.node(at "0000:3B:00.0"))
+    assert.is_nil(gpu.node(at "0000:3C:00.0"))
+    assert.is_nil(gpu.node(at "0000:3D:00.0"))
+    assert.is_nil(gpu.node(at(nil)))
+  end)
+end)
+
 describe("watch", function()
   it("is absent where the device is no GPU", function()
     local device <close> = require("moonreel.core.exec").device("cpu")

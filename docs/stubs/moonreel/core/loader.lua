@@ -29,6 +29,8 @@ local loader = {}
 ---@field blind? boolean Nothing is decoded. Default: false.
 ---@field sample_part? integer Decode the samples of this part alone, from 1. Default: 0.
 ---@field sample_parts? integer Of so many; 0: all. Default: 0.
+---@field node? integer Of memory (NUMA) that slabs shall lie on, from 1; 0: any. Default: 0.
+---@field local_ranks? integer That share this machine's memory. Default: 1.
 
 --- Start decode threads on sources, each {index, name, weights = {{samples, weight}, ...}, epochs, seen, epoch}.
 ---@param sources table[]
