@@ -11,6 +11,7 @@ local pipeline = require "moonreel.models.pipeline"
 local program = require "moonreel.trainer.program"
 local regions = require "moonreel.optim.regions"
 local shares = require "moonreel.plan.shares"
+local state = require "moonreel.trainer.state"
 local work = require "moonreel.plan.work"
 
 local compiled = {}
@@ -60,15 +61,13 @@ end
 local function region_bytes(rows)
   local bytes = { weights = 0, frozen = 0, masters = 0, moments = 0, averages = 0, gradients = 0,
     offloaded = 0 }
-  local saved = 0
   for _, row in ipairs(rows) do
     local kind = kind_of(row)
     if not row.shared then
       bytes[kind] = bytes[kind] + row.bytes
-      saved = saved + (row.prefix and row.bytes or 0)
     end
   end
-  return bytes, saved
+  return bytes
 end
 
 -- memory and seconds of the optimizer's step
@@ -106,7 +105,7 @@ function Compiled:of(settings)
       video = settings.cached or settings.load_video_features,
       captions = settings.cached or settings.load_text_features }) }
   models.trained, models.all = pipe:counts()
-  models.regions, models.saved = region_bytes(exec:regions())
+  models.regions, models.saved = region_bytes(exec:regions()), state.saved_bytes(exec)
   models.update = job and { memory = NONE, seconds = 0 } or update_of(m, exec, pipe.params)
   if job == "extract" then
     -- the model itself is not opened
@@ -136,7 +135,7 @@ function Compiled:share(settings, models, mesh, bucket)
     local found = shares.of(settings, mesh, models, facts_of(self.machine), function(pipe)
       return bucket and feed.new(settings, pipe):shape(bucket)
     end)
-    found.regions, found.saved = region_bytes(found.regions)
+    found.regions = region_bytes(found.regions)
     self.shares[key] = found
   end
   return self.shares[key]

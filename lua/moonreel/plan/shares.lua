@@ -9,6 +9,7 @@ local program = require "moonreel.trainer.program"
 local ranks = require "moonreel.optim.ranks"
 local regions = require "moonreel.optim.regions"
 local sequence = require "moonreel.nn.sequence"
+local state = require "moonreel.trainer.state"
 
 local shares = {}
 
@@ -38,7 +39,8 @@ end
 ---@param models table     of moonreel.plan.compiled
 ---@param facts table      of the device, as E.plan takes them
 ---@param shape fun(pipe: mr.Pipeline): table|nil  a micro-step's; nil where there is none
----@return table bytes     of mr.Ranks bytes(); regions: rows of all that it keeps
+---@return table bytes     of mr.Ranks bytes(); regions: rows of all that it keeps; saved: of them,
+---   what it writes of a checkpoint
 function shares.of(settings, mesh, models, facts, shape)
   local pipe = pipeline.of(settings, models.dtype, ranks.cut(settings, mesh.ranks))
   local team = ranks.new(pipe.params, silent(mesh.ranks), { local_ranks = mesh.gpus,
@@ -54,6 +56,7 @@ function shares.of(settings, mesh, models, facts, shape)
   end
   local bytes = team:bytes(exec:regions(), story, mesh:rounds(settings))
   bytes.regions = exec:regions()
+  bytes.saved = state.saved_bytes(exec, state.share(pipe.params, team:owned(), 0, mesh.ranks))
   return bytes
 end
 

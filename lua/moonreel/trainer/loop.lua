@@ -12,6 +12,7 @@ local progress = require "moonreel.trainer.progress"
 local replicas = require "moonreel.trainer.replicas"
 local saves = require "moonreel.trainer.saves"
 local signal = require "moonreel.core.signal"
+local state = require "moonreel.trainer.state"
 local truth = require "moonreel.trainer.truth"
 
 local loop = {}
@@ -89,10 +90,7 @@ end
 -- Bytes that no program knows of: the process as it began, snapshots, decoded batches. Without
 -- saves on the way the only snapshot is made when all steps are over.
 local function apart_bytes(r)
-  local saved = 0
-  for _, row in ipairs(r.exec:regions()) do
-    saved = saved + (row.prefix and not row.shared and row.bytes or 0)
-  end
+  local saved = state.saved_bytes(r.exec, r.share)
   return r.began_bytes + saved * (r.settings.ckpt_every > 0 and 2 or 0)
     + r.plan.slabs * r.plan.slab_bytes
 end

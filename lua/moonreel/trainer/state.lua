@@ -64,6 +64,21 @@ local function written(r, share)
   return list
 end
 
+--- Bytes that a rank writes of a checkpoint.
+---@param run mr.Exec
+---@param share table|nil  as state.with_rows takes it
+---@return integer
+function state.saved_bytes(run, share)
+  local bytes = 0
+  for _, r in ipairs(saved(run)) do
+    for _, mine in ipairs(written(r, share)) do
+      local n = math.min(mine.stop, r.stop) - math.max(mine.start, r.start)
+      bytes = bytes + n * r.bytes // (r.stop - r.start)
+    end
+  end
+  return bytes
+end
+
 --- Call f with rows for the saver: one per tensor or part of one, pointing into the regions, or
 -- where the device keeps them elsewhere into host copies that live as long as the call.
 ---@param run mr.Exec

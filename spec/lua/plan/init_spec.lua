@@ -108,6 +108,9 @@ describe("a plan", function()
       local all = pipe.params:elements()
       assert.equal(stage >= 3 and 2 * all or 0, b.windows)
       assert.equal(held, p.shares.state)
+      -- ranks write a checkpoint together, whatever each of them keeps
+      assert.is_true(p.shares.saved >= p.saved_bytes / 4
+        and p.shares.saved < p.saved_bytes / 4 + 5 * 65536 * 4)
       assert.equal(held + (stage >= 2 and 4 * all or 0), b.weights + b.frozen + b.gradients
         + b.masters + b.moments + b.averages)
       assert.equal(p.shares.sent, p.largest.sent)
