@@ -4,6 +4,7 @@ local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local optim = require "moonreel.optim"
 local pipeline = require "moonreel.models.pipeline"
+local ranks = require "moonreel.optim.ranks"
 local regions = require "moonreel.optim.regions"
 local program = require "moonreel.trainer.program"
 local step = require "moonreel.bench.step"
@@ -18,8 +19,8 @@ local CAPTIONS = {
     "a yellow circle moving down on a black background",
 }
 
--- the bucket with most work per step: {frames, batch, height, width}
-local function bucket(settings)
+--- The bucket with most work per step: {frames, batch, height, width}.
+function demo.bucket(settings)
   local best
   for name, frames in pairs(settings:plain("bucket_config")) do
     for F, row in pairs(frames) do
@@ -47,15 +48,18 @@ end
 ---@param s table       baked settings
 ---@param size table    frames, height, width, batch
 ---@param dtype string
----@return table one    pipe, exec, micro, update, run() -> loss
-function demo.open(device, s, size, dtype)
-  local pipe = pipeline.of(s, dtype)
-  local exec = E.new(device, pipe.params, {regions = regions.adamw{ema = true}})
+---@param world mr.Comm|nil  of ranks that share the step; nil: one does all of it
+---@return table one    pipe, exec, micro, update, owners; run(n) -> loss: with n micro-batches, one
+---   where it is absent
+function demo.open(device, s, size, dtype, world)
+  local pipe = pipeline.of(s, dtype, world and ranks.cut(s, world:size()))
+  local owners = world and ranks.new(pipe.params, world, {stage = ranks.stage(s)})
+  local exec = E.new(device, pipe.params, {regions = regions.of(s, owners, dtype)})
   exec:init(1)
-  local update = optim.new(exec, pipe.params)
+  local update = optim.new(exec, pipe.params, owners, true)
   local B = size.batch
   local micro = program.new(exec, pipe, {frames = size.frames, height = size.height,
-    width = size.width, batch = B, text = pipe.text.max_length}, {})
+    width = size.width, batch = B, text = pipe.text.max_length}, {reduce = owners})
   local pixels = repeated(B * size.frames * 3 * size.height * size.width, function(i)
     return (i * 7919) % 256
   end)
@@ -68,14 +72,17 @@ function demo.open(device, s, size, dtype)
     tokens = pipe.text:tokens(repeated(B, function(i) return CAPTIONS[i % #CAPTIONS + 1] end)),
     pixels = T.from({B, size.frames, 3, size.height, size.width}, pixels, "u8")}
   local k = 0
-  local function one()
+  local function one(n)
+    local loss
     k = k + 1
-    local loss = micro:run(batch)
+    for _ = 1, n or 1 do
+      loss = micro:run(batch)
+    end
     update:step{lr = 1e-4, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.01, max_norm = 1,
       ema_decay = 0.99, step = k, grad_scale = 1}
     return loss
   end
-  return {pipe = pipe, exec = exec, micro = micro, update = update, run = one}
+  return {pipe = pipe, exec = exec, micro = micro, update = update, owners = owners, run = one}
 end
 
 --- Measure.
@@ -86,7 +93,7 @@ function demo.measure(options)
   local s = require("moonreel.settings").bake(options.recipe)
   local device <close> = E.device("cpu", options.threads or 0)
   local dtype = options.dtype or pipeline.dtype(s, device)
-  local size = bucket(s)
+  local size = demo.bucket(s)
   local opened = demo.open(device, s, size, dtype)
   local _ <close> = opened.exec
   local pipe, B, text, one = opened.pipe, size.batch, opened.pipe.text.max_length, opened.run

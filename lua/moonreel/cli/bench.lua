@@ -8,7 +8,7 @@ local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
   usage = "bench [step|demo-step|kernels|conv|each|packing|graph|shapes|save|cli|encoders|comm|"
-    .. "data|order|plan] "
+    .. "ranks|data|order|plan] "
     .. "[--save NAME] [--threads N] "
     .. "[--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
@@ -33,6 +33,9 @@ local command = {
       .. "frames of 144p and a caption, seconds and peak of memory beside PyTorch's; minutes"},
     {"comm", "what ranks tell each other: microseconds and GB/s by size, over memory that they "
       .. "share and over MPI, beside MPI's own calls in the same run"},
+    {"ranks", "a step of the demo by ranks of one thread each, beside the same work by one: what "
+      .. "they cost beyond their parts of it and what they tell each other, by the clock and in "
+      .. "seconds of processors"},
     {"data", "what data takes before it is trained on, each line beside its aim: an index built, "
       .. "decoding and scanning, memory, torn samples, and what `order` "
       .. "says; the same clips through other readers"},
@@ -49,7 +52,7 @@ local command = {
     {"shapes", "buckets of Open-Sora 1.2, planned one after the other as a run compiles them: how "
       .. "many are kept within programs_bytes, and the time of each"},
     {"--shapes N", "shapes: how many (default 200)", least = 1},
-    {"--ranks N", "comm: how many (default 2)", least = 2},
+    {"--ranks N", "comm, ranks: how many (default 2)", least = 2},
     {"--bytes N", "comm: of a large message (default 16 MiB)", least = 4},
     {"--threads N", "team size (default: all cores)", least = 1},
     {"--dtype TYPE", "f32 or bf16 (default: bf16 where the processor has it; demo-step: the "
@@ -396,6 +399,31 @@ function runs.comm(o)
   end
 end
 
+function runs.ranks(o)
+  local ranks = require "moonreel.bench.ranks"
+  local r = ranks.measure(o)
+  return r, function()
+    local s, rows = r.seconds, {}
+    local says = {one = "one rank, one thread: all of the step",
+      threads = ("one rank, %d threads: likewise"):format(r.ranks),
+      apart = ("%d ranks at once, each its part, nothing told"):format(r.ranks),
+      told = ("what they tell each other, without the work: %.1f MB each"):format(r.sent * 1e-6),
+      together = ("%d ranks, one thread each: the step"):format(r.ranks)}
+    for i, name in ipairs(ranks.parts) do
+      rows[i] = {what = says[name], seconds = s[name], cpu = s[name .. "_cpu"]}
+    end
+    print(("ranks: a step of %s, %s; medians of %d rounds"):format(ranks.recipe, r.dtype,
+      r.rounds))
+    local function ms(v) return ("%.1f ms"):format(v * 1e3) end
+    printer.print({{key = "what"}, {key = "seconds", title = "takes", right = true, format = ms},
+      {key = "cpu", title = "of a processor", right = true, format = ms}}, rows)
+    print(("  the step without what is told, against 1/%d of one rank's: %.2f, at most %.2f: %s "
+      .. "(of processors %.2f)"):format(r.ranks, s.ratio, ranks.most, verdict(r.met), s.ratio_cpu))
+    print(("  of that, ranks that tell nothing: %.2f (of processors %.2f); all against %d threads: "
+      .. "%.2f"):format(s.beside, s.beside_cpu, r.ranks, s.of_threads))
+  end
+end
+
 function runs.plan(o)
   local plan = require "moonreel.bench.plan"
   local rows, machine = plan.measure(o)
@@ -483,7 +511,7 @@ function command.run(args)
   for _, name in ipairs(names) do
     if not runs[name] then
       fault.usage("bench: '%s': expected step, demo-step, kernels, conv, each, packing, graph, "
-        .. "shapes, save, cli, encoders, comm, data, order or plan", name)
+        .. "shapes, save, cli, encoders, comm, ranks, data, order or plan", name)
     end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then

@@ -442,6 +442,26 @@ describe("moonreel bench", function()
     end
   end)
 
+  it("says what a step by ranks costs beyond their parts of it", function()
+    local text, exit = run("ranks", "--seconds", "0.01", "--dtype", "f32", "--json")
+    assert.equal(0, exit)
+    local r = json.decode(text)
+    assert.equal(2, r.ranks)
+    -- f32 gradients reduced, f32 weights gathered: half of each goes to the other rank, and a sum
+    assert.equal(0, (r.sent - 8) % (2 * 4 * 16384))
+    for _, name in ipairs(require("moonreel.bench.ranks").parts) do
+      assert.is_true(r.seconds[name] > 0 and r.seconds[name .. "_cpu"] >= 0)
+    end
+  end)
+
+  it("takes what is told from the step, and sets the rest beside a rank's part", function()
+    local got = require("moonreel.bench.ranks").judge({
+      { one = 8, threads = 5, apart = 4.4, told = 1, together = 6, one_cpu = 8, threads_cpu = 8,
+        apart_cpu = 4, told_cpu = 1, together_cpu = 5 } }, 2)
+    assert.same({ 1.25, 1.1, 1.2 }, { got.ratio, got.beside, got.of_threads })
+    assert.same({ 1, 1 }, { got.ratio_cpu, got.beside_cpu })
+  end)
+
   it("says what planning an epoch takes, each line beside its aim", function()
     local output, code = run("order", "--rows", "1000")
     assert.equal(0, code)

@@ -1,0 +1,158 @@
+--- A step of the demo by several ranks of one thread each, beside the same step by one rank: as
+-- many micro-batches, then the update. All of it is measured in turn by the same processes, so that
+-- what else the machine does meets all alike:
+--
+--     one        rank 0 makes the whole step by one thread, the others sleep
+--     threads    the same by as many threads as there are ranks
+--     apart      all ranks make their parts of the step at once and tell each other nothing
+--     told       all ranks tell each other what they do in a step, and compute nothing
+--     together   the step by all ranks
+--
+-- What ranks cost is (together - told) against one / ranks; of that, apart against one / ranks is
+-- what processors that work side by side take from each other.
+-- @module moonreel.bench.ranks
+local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
+local paired = require "moonreel.bench.paired"
+local process = require "moonreel.core.process"
+
+local ranks = {}
+
+--- Of a part of the step by one rank.
+ranks.most = 1.25
+ranks.recipe = "recipes/tiny/demo.lua"
+
+local DEADLINE_S = 300
+
+-- a world of as many ranks in which nobody is told anything
+local function silent(world)
+  return {rank = function() return world:rank() end, size = function() return world:size() end,
+    rows = function() return 0 end}
+end
+
+-- what ranks tell each other in a step, without its work: the micro-step's part, then the update's
+local function told_alone(opened, dtype)
+  local G = require "moonreel.core.graph"
+  local owners, params, exec = opened.owners, opened.pipe.params, opened.exec
+  local micro = exec:compile(owners:echo(params, opened.micro.graph, true))
+  local g = G.graph(params)
+  g:output("sum", owners:sum_squares(g, {g:input("own", "f32", {64})}))
+  for i = 1, owners.weights and 0 or #owners.buckets do
+    owners:gather(g, owners.stage == 0 and "grad" or "w", owners.stage == 0 and "f32" or dtype, i)
+  end
+  local update = exec:compile(g:finish())
+  update:set("own", require("moonreel.core.tensor").new("f32", {64}))
+  return function()
+    micro:run()
+    update:run()
+    update:get "sum"
+  end
+end
+
+--- What each rank of a measurement runs; rank 0 prints what came as JSON.
+---@param seconds number  to spend
+---@param recipe string
+---@param dtype string|nil
+function ranks.rank(seconds, recipe, dtype)
+  local E, T = require "moonreel.core.exec", require "moonreel.core.tensor"
+  local demo, pipeline = require "moonreel.bench.demo", require "moonreel.models.pipeline"
+  local world = require("moonreel.comm").world {deadline_s = DEADLINE_S}
+  local size, leads = world:size(), world:rank() == 0
+  local s = require("moonreel.settings").bake(recipe)
+  local device <close> = E.device("cpu", 1)
+  local wide <close> = E.device("cpu", size)
+  local batch = demo.bucket(s)
+  dtype = dtype or pipeline.dtype(s, device)
+  local function open(on, among) return demo.open(on, s, batch, dtype, among) end
+  local one, threads = leads and open(device), leads and open(wide)
+  local apart, together = open(device, silent(world)), open(device, world)
+  local runs = {one = one and function() one.run(size) end, apart = apart.run,
+    threads = threads and function() threads.run(size) end, together = together.run,
+    told = told_alone(together, dtype)}
+  world:reset_counts()
+  together.run()
+  local sent = 0
+  for _, count in pairs(world:counts()) do
+    sent = sent + count.bytes
+  end
+  -- seconds of the rank that takes longest, from when all begin: by the clock, of processors
+  local function measured(name)
+    local run = runs[name]
+    world:barrier()
+    local from, used = base.now_s(), os.clock()
+    if run then
+      run()
+    end
+    local took = T.from({2}, {base.now_s() - from, os.clock() - used}, "f64")
+    return table.unpack(world:all_reduce(took, "max"):totable())
+  end
+  local function round()
+    local took = {}
+    for _, name in ipairs(ranks.parts) do
+      took[name], took[name .. "_cpu"] = measured(name)
+    end
+    return took
+  end
+  round()
+  -- all ranks make as many rounds as rank 0 has time for
+  local rounds, from, go = {}, base.now_s(), true
+  while go do
+    rounds[#rounds + 1] = round()
+    go = #rounds < paired.least_rounds or base.now_s() - from < seconds
+    go = world:broadcast(T.from({1}, {go and 1 or 0}, "i32")):item() == 1
+  end
+  if leads then
+    print(json.encode {rounds = #rounds, sent = sent, dtype = dtype,
+      seconds = ranks.judge(rounds, size)})
+  end
+end
+
+--- In the order in which a round takes them.
+ranks.parts = {"one", "threads", "apart", "told", "together"}
+
+--- Of seconds by part, `part .. "_cpu"` those of processors, round by round.
+---@param rounds table[]
+---@param size integer  ranks
+---@return table  the median of each part; ratio: of together without what is told, against a
+---   rank's part of one; beside: of apart likewise; ratio_cpu, beside_cpu: of processors' seconds;
+---   of_threads: together against threads
+function ranks.judge(rounds, size)
+  local function middle(of)
+    local list = {}
+    for i, round in ipairs(rounds) do
+      list[i] = of(round)
+    end
+    return paired.median(list)
+  end
+  local out = {of_threads = middle(function(r) return r.together / r.threads end)}
+  for _, by in ipairs {"", "_cpu"} do
+    for _, name in ipairs(ranks.parts) do
+      out[name .. by] = middle(function(r) return r[name .. by] end)
+    end
+    out["beside" .. by] = middle(function(r) return r["apart" .. by] / (r["one" .. by] / size) end)
+    out["ratio" .. by] = middle(function(r)
+      return (r["together" .. by] - r["told" .. by]) / (r["one" .. by] / size)
+    end)
+  end
+  return out
+end
+
+--- Measure.
+---@param options table  seconds: to spend; ranks (2); dtype
+---@return table  ranks, dtype, rounds, sent: bytes of a rank in a step; seconds: as judge gives it
+function ranks.measure(options)
+  local n = options.ranks or 2
+  local done = process.run({process.program(), "-n", tostring(n), "-e",
+    ("require('moonreel.bench.ranks').rank(%g, %q, %s)"):format(options.seconds, ranks.recipe,
+    options.dtype and ("%q"):format(options.dtype) or "nil")}, "", {deadline_s = DEADLINE_S})
+  local text = done.exit == 0 and done.output:match("{.*}")
+  if not text then
+    base.raise("MR_E_INTERNAL", ("bench ranks: moonreel -n %d ended with %s"):format(n,
+      done.timed_out and "its deadline" or done.exit or done.signal))
+  end
+  local r = json.decode(text)
+  r.ranks, r.met = n, r.seconds.ratio <= ranks.most
+  return r
+end
+
+return ranks
