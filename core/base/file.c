@@ -53,6 +53,21 @@ static int real_exchange(const char *a, const char *b)
 #endif
 }
 
+/* A link stays and what it means is replaced; nothing takes the place of a device or a pipe. */
+static int real_rename(const char *from, const char *to)
+{
+    char *meant = realpath(to, NULL);
+    struct stat st;
+    int bad = 0;
+    if (meant && stat(meant, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        bad = EPERM;
+    else if (rename(from, meant ? meant : to))
+        bad = errno;
+    free(meant);
+    errno = bad;
+    return bad ? -1 : 0;
+}
+
 static int64_t real_free_bytes(const char *path)
 {
     struct statvfs s;
@@ -69,7 +84,7 @@ static const mr_io real_io = {
     .ftruncate = real_ftruncate,
     .fsync = fsync,
     .close = close,
-    .rename = rename,
+    .rename = real_rename,
     .exchange = real_exchange,
     .unlink = unlink,
     .rmdir = rmdir,

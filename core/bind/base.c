@@ -2,6 +2,8 @@
  * Apache-2.0 */
 #include "bind/room.h"
 
+#include <errno.h>
+#include <string.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -100,6 +102,14 @@ static int b_replace_file(lua_State *L)
     size_t n;
     const char *path = luaL_checkstring(L, 1), *data = luaL_checklstring(L, 2, &n);
     mr_bind_check(L, mr_file_replace(path, data, n));
+    return 0;
+}
+
+static int b_rename(lua_State *L)
+{
+    const char *from = luaL_checkstring(L, 1), *to = luaL_checkstring(L, 2);
+    if (mr_io_table()->rename(from, to))
+        return mr_bind_raise(L, MR_E_IO, "%s: cannot become %s: %s", from, to, strerror(errno));
     return 0;
 }
 
@@ -273,6 +283,8 @@ static const mr_bind_row base_rows[] = {
     MR_ROW("read_file", b_read_file, "(path: string): string", "A whole file of at most 256 MiB."),
     MR_ROW("replace_file", b_replace_file, "(path: string, text: string)",
            "Write a file so that it is there whole or not at all."),
+    MR_ROW("rename", b_rename, "(from: string, to: string)",
+           "Rename a file or folder; never onto a device or a pipe."),
     MR_ROW("make_dir", b_make_dir, "(path: string)", "Make a folder, and those above it."),
     MR_ROW("remove_dir", b_remove_dir, "(path: string)",
            "Remove a folder with everything in it; a missing one is fine."),

@@ -39,12 +39,10 @@ local function open_file(path)
   function out.finish()
     local ok, why = file:close()
     file = nil
-    if ok then
-      ok, why = os.rename(tmp, path)
-    end
     if not ok then
       fail(why)
     end
+    base.rename(tmp, path)
   end
   return setmetatable(out, { __close = function()
     if file then

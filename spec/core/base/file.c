@@ -75,6 +75,32 @@ static void replace_under_faults(const char *dir)
     mr_free(data);
 }
 
+static void replace_what_is_there(const char *dir)
+{
+    char path[256], target[256], *data;
+    struct stat st;
+    size_t n;
+    snprintf(path, sizeof path, "%s/f", dir), snprintf(target, sizeof target, "%s/target", dir);
+    // a pipe keeps its name, as a device would
+    CHECK_OK(mr_dir_remove(path));
+    CHECK_INT(mkfifo(path, 0600), 0);
+    CHECK_FAILS(mr_file_replace(path, "x", 1), MR_E_IO, "f: cannot rename to: Operation not perm");
+    CHECK_INT(lstat(path, &st), 0);
+    CHECK(S_ISFIFO(st.st_mode));
+    // a link stays one
+    CHECK_OK(mr_dir_remove(path));
+    CHECK_OK(mr_file_replace(target, "old", 3));
+    CHECK_INT(symlink("target", path), 0);
+    CHECK_OK(mr_file_replace(path, "new", 3));
+    CHECK_INT(lstat(path, &st), 0);
+    CHECK(S_ISLNK(st.st_mode));
+    CHECK_OK(mr_file_read_all(target, &data, &n));
+    CHECK_STR(data, "new");
+    mr_free(data);
+    CHECK_OK(mr_dir_remove(path));
+    CHECK_OK(mr_dir_remove(target));
+}
+
 // appends a byte to the file that is read: it grows after its size was looked at
 static ssize_t growing_read(int fd, void *buf, size_t n)
 {
@@ -121,6 +147,7 @@ int main(void)
     if (!mkdtemp(dir))
         return 1;
     replace_under_faults(dir);
+    replace_what_is_there(dir);
     small_files(dir);
     snprintf(deep, sizeof deep, "%s/a/b/c", dir);
     CHECK_OK(mr_dir_make(deep));

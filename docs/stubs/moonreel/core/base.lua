@@ -60,6 +60,11 @@ function base.read_file(path) end
 ---@param text string
 function base.replace_file(path, text) end
 
+--- Rename a file or folder; never onto a device or a pipe.
+---@param from string
+---@param to string
+function base.rename(from, to) end
+
 --- Make a folder, and those above it.
 ---@param path string
 function base.make_dir(path) end

@@ -31,10 +31,7 @@ return function(opts, spec)
       end
       if not opts.dry_run then
         local trash = dir:gsub("/step%-(%d+)$", "/.trash-step-%1")
-        local moved, problem = os.rename(dir, trash)
-        if not moved then
-          base.raise("MR_E_IO", ("%s: cannot remove: %s"):format(dir, problem))
-        end
+        base.rename(dir, trash)
         base.remove_dir(trash)
       end
     end
