@@ -2,8 +2,6 @@
  * Licence: Apache-2.0 */
 #include "comm/room.h"
 
-#include "moonreel/collective.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,11 +67,13 @@ int mr_comm_world_rank(const mr_comm *c, int rank)
 }
 mr_comm_count mr_comm_counted(const mr_comm *c, mr_comm_op op)
 {
-    return c->world->counted[op];
+    mr_comm_count n = c->world->counted[op], by_devices = comm_carried_counted(c, op);
+    return (mr_comm_count){n.calls + by_devices.calls, n.bytes + by_devices.bytes};
 }
 void mr_comm_count_reset(mr_comm *c)
 {
     memset(c->world->counted, 0, sizeof c->world->counted);
+    memset(c->world->carried, 0, sizeof c->world->carried);
 }
 
 /* ---- calls ---- */

@@ -2,6 +2,7 @@
 #ifndef MR_COMM_ROOM_H
 #define MR_COMM_ROOM_H
 
+#include "moonreel/collective.h"
 #include "moonreel/comm.h"
 #include "moonreel/life.h"
 
@@ -13,12 +14,14 @@ typedef struct world {
     mr_status broken; /* of the call that ended the world */
     char why[1024];
     mr_comm_count counted[MR_COMM_OP_COUNT];
+    mr_comm_count carried[MR_COMM_OP_COUNT]; /* by devices; see carried.c */
 } world;
 
 struct mr_comm {
     world *world;
     bool owns_world;
     uint32_t id, seq;
+    uint32_t carried; /* calls by devices so far */
     uint64_t op; /* the call under way, in what this rank tells of itself */
     int rank, size, lane;
     int *world_rank;             /* [size] */
@@ -66,6 +69,15 @@ const char *comm_call_text(const mr_comm_head *head, char *buf, size_t cap);
 
 /* Wake the rank of a wire of one host that pauses. */
 void comm_wake(mr_wire *shared);
+
+/* ---- calls that devices carry, as mr_group has them ---- */
+
+mr_status comm_carried_meet(void *user, void *data, size_t bytes);
+mr_status comm_carried_look(void *user, double waited_s);
+mr_status comm_carried_give_up(void *user, mr_status st);
+void comm_carried_begins(void *user, mr_carried *call);
+void comm_carried_ends(void *user, const mr_carried *call);
+mr_comm_count comm_carried_counted(const mr_comm *c, mr_comm_op op);
 
 /* ---- ranks of several hosts ---- */
 

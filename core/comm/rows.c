@@ -2,8 +2,6 @@
  * the r-th; parts that change hands are of any size. Licence: Apache-2.0 */
 #include "comm/room.h"
 
-#include "moonreel/collective.h"
-
 #include <string.h>
 
 static mr_status run(void *user, mr_collective what, mr_dtype dtype, void *x, int64_t count)
@@ -44,7 +42,18 @@ mr_status mr_comm_rows(mr_comm *c, int64_t *group)
     if (!c->equal && !(c->equal = mr_calloc((size_t)c->size, sizeof *c->equal)))
         return mr_fail_memory((size_t)c->size * sizeof *c->equal);
     if (!c->rows)
-        MR_TRY(mr_collective_add(run, exchange, c, &c->rows));
+        MR_TRY(mr_collective_add(&(mr_group){.user = c,
+                                             .rank = c->rank,
+                                             .size = c->size,
+                                             .deadline_s = c->world->options.deadline_s,
+                                             .run = run,
+                                             .exchange = exchange,
+                                             .meet = comm_carried_meet,
+                                             .look = comm_carried_look,
+                                             .give_up = comm_carried_give_up,
+                                             .begins = comm_carried_begins,
+                                             .ends = comm_carried_ends},
+                                 &c->rows));
     *group = c->rows;
     return MR_OK;
 }

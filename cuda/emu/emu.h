@@ -121,6 +121,10 @@ typedef std::function<void()> Task;
 cudaStream_t stream_new();
 void stream_free(cudaStream_t stream); // drops what it has not run
 void enqueue(cudaStream_t stream, const Task &task);
+/* What needs others outside: called whenever the stream could go on, until it returns true. Then it
+ * is as new: a captured one begins again with each run of its graph. */
+typedef std::function<bool()> Attempt;
+void enqueue_attempts(cudaStream_t stream, const Attempt &attempt);
 // Around every task that a stream comes to; `before` false: it is left out. NULL: nobody asks.
 void stream_watch(bool (*before)(), void (*after)());
 // Run until the stream is empty. False: it waits for an event that nobody will record.

@@ -2,13 +2,16 @@
 // as somebody asks for it.
 #include "room.h"
 #include <algorithm>
+#include <memory>
 #include <set>
 
-// one task of a stream: work, the record of an event, or a wait for one
+// one task of a stream: work, at once or by attempts, the record of an event, or a wait for one
 struct Item {
     emu::Task task;
+    emu::Attempt attempt;
     emu::Event *record, *wait;
     uint64_t number; // of the record, or of the record that is waited for
+    bool begun;      // of attempts: the first was made
 };
 
 struct CUstream_st {
@@ -93,19 +96,25 @@ static bool ready(const CUstream_st *s)
            (!s->items.front().wait || s->items.front().wait->reached >= s->items.front().number);
 }
 
-/* One item of any of these streams. By the seed the first that can go on is taken, so that the last
- * lies idle as long as it can; the last; or any. False: none can go on. */
-static bool step(const std::vector<cudaStream_t> &of)
+enum class Went { nowhere, waits, on };
+
+// the first item of a stream, which is ready; waits: it is under way and wants to be tried again
+static Went go_on(cudaStream_t s)
 {
-    std::vector<cudaStream_t> can;
-    for (cudaStream_t s : of)
-        if (ready(s))
-            can.push_back(s);
-    if (can.empty())
-        return false;
-    size_t i = favour == 0 ? 0 : favour == 1 ? can.size() - 1 : draw((unsigned)can.size());
-    Item item = can[i]->items.front();
-    can[i]->items.pop_front();
+    Item &first = s->items.front();
+    if (first.attempt) {
+        turns += !first.begun;
+        bool runs = first.begun || !watch_before || watch_before();
+        first.begun = true;
+        if (runs && !first.attempt())
+            return Went::waits;
+        s->items.pop_front();
+        if (watch_after)
+            watch_after();
+        return Went::on;
+    }
+    Item item = s->items.front();
+    s->items.pop_front();
     if (item.record) {
         item.record->reached = std::max(item.record->reached, item.number);
         item.record->turn = turns;
@@ -115,13 +124,32 @@ static bool step(const std::vector<cudaStream_t> &of)
         item.task();
     if (item.task && watch_after)
         watch_after();
-    return true;
+    return Went::on;
+}
+
+/* One item of any of these streams. By the seed the first that can go on is taken, so that the last
+ * lies idle as long as it can; the last; or any. */
+static Went step(const std::vector<cudaStream_t> &of)
+{
+    std::vector<cudaStream_t> can;
+    bool waits = false;
+    for (cudaStream_t s : of)
+        if (ready(s))
+            can.push_back(s);
+    while (!can.empty()) {
+        size_t i = favour == 0 ? 0 : favour == 1 ? can.size() - 1 : draw((unsigned)can.size());
+        if (go_on(can[i]) == Went::on)
+            return Went::on;
+        waits = true;
+        can.erase(can.begin() + (long)i);
+    }
+    return waits ? Went::waits : Went::nowhere;
 }
 
 bool stream_sync(cudaStream_t stream)
 {
     while (!stream->items.empty())
-        if (!step(streams))
+        if (step(streams) == Went::nowhere)
             return false;
     return true;
 }
@@ -131,7 +159,7 @@ bool event_reached(const Event *event, bool block)
     do {
         if (event->reached >= event->recorded)
             return true;
-    } while (step(streams) && block);
+    } while (step(streams) != Went::nowhere && block);
     return event->reached >= event->recorded;
 }
 
@@ -151,12 +179,17 @@ static void append(cudaStream_t stream, const Item &item)
 
 void enqueue(cudaStream_t stream, const Task &task)
 {
-    append(stream, {task, NULL, NULL, 0});
+    append(stream, {task, nullptr, NULL, NULL, 0, false});
+}
+
+void enqueue_attempts(cudaStream_t stream, const Attempt &attempt)
+{
+    append(stream, {nullptr, attempt, NULL, NULL, 0, false});
 }
 
 void event_record(Event *event, cudaStream_t stream)
 {
-    append(stream, {nullptr, event, NULL, ++event->recorded});
+    append(stream, {nullptr, nullptr, event, NULL, ++event->recorded, false});
     if (captured && captured->inside.count(stream))
         captured->records.insert({event, event->recorded});
 }
@@ -166,7 +199,7 @@ void event_wait(Event *event, cudaStream_t stream)
     // a stream enters a capture by waiting for something inside
     if (captured && captured->records.count({event, event->recorded}))
         captured->inside.insert(stream);
-    append(stream, {nullptr, NULL, event, event->recorded});
+    append(stream, {nullptr, nullptr, NULL, event, event->recorded, false});
 }
 
 // ---- captures ----
@@ -202,7 +235,7 @@ static bool joined(const Graph *g)
         }
         if (item.record)
             records[{item.record, item.number}] = {s, i};
-        else if (item.task)
+        else if (item.task || item.attempt)
             open[s] = i;
     }
     for (auto &o : open)
@@ -226,40 +259,55 @@ Graph *capture_end(cudaStream_t stream, const char **why)
     return NULL;
 }
 
-// once more, with events and streams of its own
-static void run_graph(const Graph *g)
-{
-    std::map<cudaStream_t, cudaStream_t> own;
+// a graph on its way, with events and streams of its own
+struct Running {
     std::map<std::pair<Event *, uint64_t>, Event> events;
     std::vector<cudaStream_t> order;
+    ~Running()
+    {
+        for (cudaStream_t s : order)
+            delete s;
+    }
+};
+
+static std::shared_ptr<Running> begin_graph(const Graph *g)
+{
+    auto run = std::make_shared<Running>();
+    std::map<cudaStream_t, cudaStream_t> own;
     for (auto &i : g->items) {
         cudaStream_t &s = own[i.first];
         if (!s) {
             s = new CUstream_st();
-            order.push_back(s);
+            run->order.push_back(s);
         }
         Item item = i.second;
         if (item.record) {
-            item.record = &events[{item.record, item.number}];
+            item.record = &run->events[{item.record, item.number}];
             item.number = 1;
         } else if (item.wait) {
-            auto e = events.find({item.wait, item.number});
-            if (e == events.end())
+            auto e = run->events.find({item.wait, item.number});
+            if (e == run->events.end())
                 continue; // what is outside was over when the capture began
             item.wait = &e->second;
             item.number = 1;
         }
         s->items.push_back(item);
     }
-    while (step(order))
-        ;
-    for (cudaStream_t s : order)
-        delete s;
+    return run;
 }
 
+// an item of the graph at a time, so that what lies beside it on other streams comes in between
 void graph_run(Graph *graph, cudaStream_t stream)
 {
-    enqueue(stream, [graph] { run_graph(graph); });
+    auto run = std::make_shared<std::shared_ptr<Running>>();
+    enqueue_attempts(stream, [graph, run] {
+        if (!*run)
+            *run = begin_graph(graph);
+        if (step((*run)->order) != Went::nowhere)
+            return false;
+        run->reset();
+        return true;
+    });
 }
 
 void graph_free(Graph *graph)

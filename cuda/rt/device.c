@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { PAGE = 4096, LEAST_MAJOR = 8 };
 
@@ -56,13 +57,58 @@ static mr_status read_copies(rt *rt, bool read)
     return st;
 }
 
+// ---- waiting ----
+
+static void drain_streams(rt *rt)
+{
+    for (int q = 1; q < MR_QUEUE_COUNT; q++)
+        mr_cuda.stream_sync(rt->stream[q]);
+    for (int i = 0; i < MR_LANE_COUNT; i++)
+        mr_cuda.stream_sync(rt->lane[i]);
+}
+
+mr_status rt_wait_event(rt *rt, void *event)
+{
+    enum { PATIENCE = 2000 }; // looks before this thread sleeps in between
+    const struct timespec moment = {0, 50000};
+    mr_status st = MR_OK;
+    bool over = false;
+    if (!mr_cuda_ranks_open())
+        return cuda_fail(mr_cuda.event_reached(event, true, &over), "the GPU");
+    for (int looks = 0; st == MR_OK; looks++) {
+        st = cuda_fail(mr_cuda.event_reached(event, false, &over), "the GPU");
+        if (over || st != MR_OK)
+            break;
+        st = mr_cuda_ranks_look();
+        if (looks > PATIENCE)
+            nanosleep(&moment, NULL);
+    }
+    if (st == MR_OK)
+        return MR_OK;
+    // without ranks that wait for this one, and the other way round, the rest runs out
+    mr_cuda_ranks_give_up(st);
+    mr_error *first = mr_error_copy(mr_error_last());
+    drain_streams(rt);
+    mr_error_adopt(first);
+    mr_error_free(first);
+    return st;
+}
+
+mr_status rt_wait(rt *rt, void *stream)
+{
+    if (!mr_cuda_ranks_open())
+        return cuda_fail(mr_cuda.stream_sync(stream), "the GPU");
+    CUDA_TRY(mr_cuda.event_record(rt->end, stream), "an event");
+    return rt_wait_event(rt, rt->end);
+}
+
 /* Wait until every lane is empty; what failed waits to be reported. */
 static void settle(rt *rt)
 {
     mr_status st = MR_OK;
     for (int i = 0; i < MR_LANE_COUNT; i++)
         if (rt->lane[i] && st == MR_OK)
-            st = cuda_fail(mr_cuda.stream_sync(rt->lane[i]), "the GPU");
+            st = rt_wait(rt, rt->lane[i]);
     rt_failed(rt, st);
     while (rt->waiting) {
         prepared *p = rt->waiting;
@@ -71,6 +117,11 @@ static void settle(rt *rt)
             rt_failed(rt, prepared_check(rt, p));
     }
     rt_failed(rt, read_copies(rt, st == MR_OK));
+}
+
+static void settle_for_ranks(void *user)
+{
+    settle(user);
 }
 
 mr_status rt_drain(rt *rt)
@@ -190,7 +241,7 @@ static mr_status run(mr_device *dev, const mr_step *steps, int n, void *prepared
     // what was enqueued already ends first, on every stream
     rt_failed(r, st);
     for (int q = 1; q < MR_QUEUE_COUNT; q++)
-        mr_cuda.stream_sync(r->stream[q]);
+        rt_failed(r, rt_wait(r, r->stream[q]));
     return rt_drain(r);
 }
 
@@ -279,7 +330,10 @@ static mr_status wait(mr_device *dev, mr_lane lane, mr_event *event)
 static mr_status reached(mr_device *dev, mr_event *event, bool block, bool *out)
 {
     rt *r = (rt *)dev;
-    rt_failed(r, cuda_fail(mr_cuda.event_reached(event, block, out), "the GPU"));
+    mr_status st = block ? rt_wait_event(r, event) : MR_OK;
+    if (st == MR_OK)
+        st = cuda_fail(mr_cuda.event_reached(event, false, out), "the GPU");
+    rt_failed(r, st);
     BEFORE(r);
     return MR_OK;
 }
@@ -288,7 +342,7 @@ static mr_status reached(mr_device *dev, mr_event *event, bool block, bool *out)
 
 static void close_streams(rt *r)
 {
-    void *events[] = {r->begun, r->zero};
+    void *events[] = {r->begun, r->end, r->zero};
     for (size_t i = 0; i < MR_COUNT(events); i++)
         if (events[i])
             mr_cuda.event_free(events[i]);
@@ -305,6 +359,7 @@ static void close_device(mr_device *dev)
     rt *r = (rt *)dev;
     settle(r);
     report(r);
+    mr_cuda_ranks_close();
     close_streams(r);
     while (r->blocks) {
         block *b = r->blocks;
@@ -379,6 +434,7 @@ static mr_status open_streams(rt *r)
     for (int i = MR_LANE_RUN + 1; i < MR_LANE_COUNT; i++)
         CUDA_TRY(mr_cuda.stream_new(&r->lane[i]), "a stream");
     CUDA_TRY(mr_cuda.event_new(false, &r->begun), "an event");
+    CUDA_TRY(mr_cuda.event_new(false, &r->end), "an event");
     CUDA_TRY(mr_cuda.event_new(true, &r->zero), "a clock");
     CUDA_TRY(mr_cuda.event_record(r->zero, r->stream[0]), "a clock");
     CUDA_TRY(mr_cuda.stream_sync(r->stream[0]), "the GPU");
@@ -405,6 +461,7 @@ static mr_status open_device(int ordinal, int threads, mr_device **out)
     snprintf(r->dev.facts.isa, sizeof r->dev.facts.isa, "%d.%d", facts.major, facts.minor);
     mr_status st = open_streams(r);
     if (st == MR_OK) {
+        mr_cuda_ranks_start(settle_for_ranks, r);
         *out = &r->dev;
         return MR_OK;
     }

@@ -3,6 +3,7 @@
 #ifndef MOONREEL_CUDA_RT_ROOM_H
 #define MOONREEL_CUDA_RT_ROOM_H
 
+#include "cuda/comm/ranks.h"
 #include "cuda/kernels/row.h"
 #include "cuda/rt/driver.h"
 #include "moonreel/exec.h"
@@ -29,6 +30,7 @@ typedef struct rt {
     void *stream[MR_QUEUE_COUNT]; /* the first is MR_LANE_RUN */
     void *lane[MR_LANE_COUNT];
     void *begun; /* event: what was enqueued before this run is over */
+    void *end;   /* event: what is waited for */
     /* a moment that clocks of the device count from, and when that was */
     void *zero;
     double zero_s;
@@ -65,6 +67,7 @@ typedef struct prepared {
     bool checks;      /* some step has values to check */
     int runs;         /* since addresses changed */
     void *graph;      /* captured; NULL: not yet */
+    unsigned left;    /* communicators, when that was */
     bool timed;       /* the last run left clocks to read */
 } prepared;
 
@@ -89,6 +92,10 @@ mr_status read_clock(rt *rt, void *from, void *to, mr_step_clock *clock);
 
 /* op, node and origin of a step into the newest error */
 mr_status blame(const mr_step *step, mr_status st);
+/* Wait for a stream, and for the last record of an event; the ranks that speak with this one are
+ * looked after meanwhile. */
+mr_status rt_wait(rt *rt, void *stream);
+mr_status rt_wait_event(rt *rt, void *event);
 /* Wait for all that was enqueued; the first failure since the last report. */
 mr_status rt_drain(rt *rt);
 void rt_failed(rt *rt, mr_status st);

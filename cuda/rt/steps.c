@@ -130,7 +130,7 @@ static mr_status run_step(rt *rt, prepared *p, const mr_step *s, int i)
 // what the step wrote is there, and right
 static mr_status wait_for(rt *rt, const mr_step *s)
 {
-    CUDA_TRY(mr_cuda.stream_sync(rt->stream[s->queue]), "the step");
+    MR_TRY(rt_wait(rt, rt->stream[s->queue]));
     if (rt->failed != MR_OK)
         return rt_drain(rt);
     const mr_cuda_row *row = s->op && !s->naive ? mr_cuda_row_find(s->op->name) : NULL;
@@ -160,7 +160,7 @@ static mr_status enqueue(rt *rt, prepared *p, const mr_step *steps)
 {
     // no step is blamed for what came before
     if (rt->each)
-        CUDA_TRY(mr_cuda.stream_sync(rt->stream[0]), "copies before the first step");
+        MR_TRY(rt_wait(rt, rt->stream[0]));
     MR_TRY(fork(rt, p));
     for (int i = 0; i < p->n; i++) {
         mr_cuda.range(steps[i].node ? steps[i].node->name : "result");
@@ -210,6 +210,9 @@ mr_status prepared_run(rt *rt, prepared *p, const mr_step *steps)
     p->timed = steps[0].clock != NULL;
     if (p->timed)
         MR_TRY(new_clocks(p));
+    if (p->left != mr_cuda_ranks_left())
+        prepared_moved(p);
+    p->left = mr_cuda_ranks_left();
     bool direct = rt->each || p->timed || p->runs++ == 0;
     if (direct) {
         st = enqueue(rt, p, steps);

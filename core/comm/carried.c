@@ -1,0 +1,73 @@
+/* comm: calls of a group whose messages a device carries by itself. The group lends what it has:
+ * a first meeting, who is lost, counts and the story of its operations. Licence: Apache-2.0 */
+#include "comm/room.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+enum { CARRIED = 1 };             /* the number by which these calls are a group of their own */
+static const double LEAVES_S = 2; /* a rank that left may have sent all that is still to come */
+
+mr_status comm_carried_meet(void *user, void *data, size_t bytes)
+{
+    return mr_comm_broadcast(user, 0, MR_U8, data, (int64_t)bytes);
+}
+
+mr_status comm_carried_look(void *user, double waited_s)
+{
+    mr_comm *c = user;
+    const world *w = c->world;
+    char why[900];
+    if (w->broken)
+        return mr_fail(w->broken, "the world of ranks is over: %.900s", w->why);
+    if (!w->wire)
+        return MR_OK;
+    if (w->wire->ops->aborted(w->wire, why, sizeof why))
+        return comm_break(c, mr_fail(MR_E_NODE, "%s", why));
+    for (int i = 0; i < c->size && waited_s > LEAVES_S; i++)
+        if (i != c->rank && w->wire->ops->left(w->wire, c->world_rank[i]))
+            return comm_break(c,
+                              mr_fail(MR_E_NODE, "rank %d has left the world", c->world_rank[i]));
+    return MR_OK;
+}
+
+mr_status comm_carried_give_up(void *user, mr_status st)
+{
+    mr_comm *c = user;
+    return c->world->broken ? st : comm_break(c, st);
+}
+
+/* A device tells of calls from threads of its own, while others of the world go on. */
+static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
+
+void comm_carried_begins(void *user, mr_carried *call)
+{
+    mr_comm *c = user;
+    pthread_mutex_lock(&counting);
+    const uint32_t seq = c->carried++;
+    mr_comm_count *count = &c->world->carried[call->op];
+    count->calls++, count->bytes += (int64_t)call->bytes;
+    pthread_mutex_unlock(&counting);
+    mr_life_op op = {
+        .group = (uint32_t)MR_MIX(c->id, CARRIED), .seq = seq, .count = (uint64_t)call->count};
+    snprintf(op.kind, sizeof op.kind, "%s", mr_comm_op_name(call->op));
+    if (call->count)
+        snprintf(op.dtype, sizeof op.dtype, "%s", mr_dtype_name(call->dtype));
+    mr_life_set_where("a node of a graph on the GPU");
+    call->number = mr_life_op_begin(&op);
+    mr_life_op_wait(call->number);
+}
+
+void comm_carried_ends(void *user, const mr_carried *call)
+{
+    (void)user;
+    mr_life_op_end(call->number, call->bytes);
+}
+
+mr_comm_count comm_carried_counted(const mr_comm *c, mr_comm_op op)
+{
+    pthread_mutex_lock(&counting);
+    mr_comm_count n = c->world->carried[op];
+    pthread_mutex_unlock(&counting);
+    return n;
+}

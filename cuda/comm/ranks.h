@@ -1,0 +1,67 @@
+/* cuda/comm: groups of ranks on this GPU, as kernels and the runtime see them.
+ *
+ * A group has a communicator here from the first step on that names it. What a step says to other
+ * ranks is a talk: made when the step is prepared, then enqueued with each run, on any stream and
+ * in captures. The group counts it, and tells of it, when the stream comes there.
+ *
+ * Whoever waits for a stream while communicators are open looks after them: a lost rank, a failed
+ * communicator or a passed deadline ends all of them, and what is enqueued runs out without its
+ * bytes.
+ *
+ * A group that goes takes its communicator along.
+ *
+ * Threads: one at a time; one device per process.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_COMM_RANKS_H
+#define MOONREEL_CUDA_COMM_RANKS_H
+
+#include "cuda/comm/wire.h"
+#include "moonreel/collective.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mr_cuda_talk {
+    struct mr_cuda_ranks *ranks;
+    int rank, size;
+    mr_carried call;
+    mr_cuda_message *messages; /* [2 size] added since the last exchange */
+    int n_messages;
+} mr_cuda_talk;
+
+/* A talk of a group; its communicator is made by the first, which is collective and waits. The
+ * caller sets call.count and call.bytes. Owns: the caller frees *out, before the device closes.
+ * Errors: MR_E_USAGE no such group; MR_E_UNSUPPORTED no library; MR_E_NODE ranks that do not come;
+ * MR_E_MEMORY */
+mr_status mr_cuda_talk_new(int64_t group, mr_comm_op op, mr_dtype dtype, mr_cuda_talk **out);
+void mr_cuda_talk_free(void *talk); /* NULL is fine */
+
+/* Enqueued, in this order: it begins, messages are exchanged or gathered (again and again), it is
+ * over. Errors: MR_E_NODE */
+mr_status mr_cuda_talk_begins(mr_cuda_talk *t, void *stream);
+/* Add a message to the exchange that comes; of no bytes: none. */
+void mr_cuda_talk_send(mr_cuda_talk *t, int rank, const void *data, size_t bytes);
+void mr_cuda_talk_receive(mr_cuda_talk *t, int rank, void *data, size_t bytes);
+mr_status mr_cuda_talk_exchange(mr_cuda_talk *t, void *stream);
+/* all [size][bytes]: every rank's, this one's lies there already */
+mr_status mr_cuda_talk_gather(mr_cuda_talk *t, void *all, size_t bytes, void *stream);
+mr_status mr_cuda_talk_ends(mr_cuda_talk *t, void *stream);
+
+/* The device opens: `settle` waits until nothing is under way on it. */
+void mr_cuda_ranks_start(void (*settle)(void *user), void *user);
+/* Are there communicators? */
+bool mr_cuda_ranks_open(void);
+/* How many were left so far: what was captured before speaks with nobody. */
+unsigned mr_cuda_ranks_left(void);
+/* How are they? Returns at once. Errors: MR_E_NODE, and then all are over, on all ranks */
+mr_status mr_cuda_ranks_look(void);
+/* All are over because of this thread's error, whose code is returned; the other ranks are told. */
+mr_status mr_cuda_ranks_give_up(mr_status st);
+/* Nobody speaks any more; the device closes. */
+void mr_cuda_ranks_close(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
