@@ -22,7 +22,7 @@ struct mr_comm {
     bool owns_world;
     uint32_t id, seq;
     uint32_t carried; /* calls by devices so far */
-    uint64_t op; /* the call under way, in what this rank tells of itself */
+    uint64_t op;      /* the call under way, in what this rank tells of itself */
     int rank, size, lane;
     int *world_rank;             /* [size] */
     uint32_t *sent, *got;        /* [size] messages to and from each rank */

@@ -41,9 +41,10 @@ static mr_status wait_for(mr_cuda_ranks *r, const char *doing)
         MR_TRY(mr_interrupt_check());
         MR_TRY(r->group.look(r->group.user, mr_now_s() - began));
         if (mr_now_s() - began > r->group.deadline_s)
-            return mr_fail(MR_E_NODE,
-                           "%s: %s of %d ranks is not over after %g s; try: what the other ranks do",
-                           wire->name, doing, r->group.size, r->group.deadline_s);
+            return mr_fail(
+                MR_E_NODE,
+                "%s: %s of %d ranks is not over after %g s; try: what the other ranks do",
+                wire->name, doing, r->group.size, r->group.deadline_s);
         pause_ms(1);
     }
 }
@@ -262,6 +263,6 @@ mr_status mr_cuda_talk_gather(mr_cuda_talk *t, void *all_ranks, size_t bytes, vo
 {
     if (!bytes)
         return MR_OK;
-    MR_TRY(wire->gather(t->ranks->comm, all_ranks, bytes, stream));
+    MR_TRY(wire->gather(t->ranks->comm, all_ranks, t->rank, bytes, stream));
     return wait_for(t->ranks, mr_comm_op_name(t->call.op));
 }

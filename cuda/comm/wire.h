@@ -1,6 +1,6 @@
-/* cuda/comm: what is asked of a library that carries bytes between the GPUs of ranks, one table with
- * two bodies: nccl.c opens NCCL, wire_emu.cpp moves the bytes of emulated GPUs through memory that
- * ranks share. A shared object holds one of the two.
+/* cuda/comm: what is asked of a library that carries bytes between the GPUs of ranks, one table
+ * with two bodies: nccl.c opens NCCL, wire_emu.cpp moves the bytes of emulated GPUs through memory
+ * that ranks share. A shared object holds one of the two.
  *
  * Joining and calls are enqueued and return; `state` says what became of them, for communicators
  * fail at any time.
@@ -42,8 +42,8 @@ typedef struct mr_cuda_wire {
     void (*leave)(void *comm, bool abort);
     /* All messages of a call at once. */
     mr_status (*exchange)(void *comm, const mr_cuda_message *messages, int n, void *stream);
-    /* all [size][bytes]: every rank's, this one's lies there already */
-    mr_status (*gather)(void *comm, void *all, size_t bytes, void *stream);
+    /* all [size][bytes]: every rank's, that of this one, `rank`, lies there already */
+    mr_status (*gather)(void *comm, void *all, int rank, size_t bytes, void *stream);
 } mr_cuda_wire;
 
 /* the body of this object */

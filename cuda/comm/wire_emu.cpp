@@ -127,7 +127,8 @@ struct Call {
 
 bool fail(Comm &c, const char *what, int peer)
 {
-    c.failed = "rank " + std::to_string(c.rank) + ", with rank " + std::to_string(peer) + ": " + what;
+    c.failed =
+        "rank " + std::to_string(c.rank) + ", with rank " + std::to_string(peer) + ": " + what;
     return true;
 }
 
@@ -172,7 +173,8 @@ bool attempt(Call &call)
         const mr_cuda_message &m = call.messages[i];
         if (p.done)
             continue;
-        mr_status st = m.receives ? c.wire->ops->receive(c.wire, &p) : c.wire->ops->send(c.wire, &p);
+        mr_status st =
+            m.receives ? c.wire->ops->receive(c.wire, &p) : c.wire->ops->send(c.wire, &p);
         if (st != MR_OK)
             return fail(c, mr_error_last()->text, m.peer), false;
         if (m.receives && p.headed && (p.head.bytes != m.bytes || p.head.seq != call.number[i]))
@@ -201,13 +203,12 @@ mr_status exchange(void *comm, const mr_cuda_message *messages, int n, void *str
     return MR_OK;
 }
 
-mr_status gather(void *comm, void *all, size_t bytes, void *stream)
+mr_status gather(void *comm, void *all, int rank, size_t bytes, void *stream)
 {
-    const Comm &c = *handle(comm);
     std::vector<mr_cuda_message> messages;
-    for (int i = 0; i < c.size; i++)
-        if (i != c.rank) {
-            messages.push_back({i, false, (char *)all + (size_t)c.rank * bytes, bytes});
+    for (int i = 0; i < handle(comm)->size; i++)
+        if (i != rank) {
+            messages.push_back({i, false, (char *)all + (size_t)rank * bytes, bytes});
             messages.push_back({i, true, (char *)all + (size_t)i * bytes, bytes});
         }
     return exchange(comm, messages.data(), (int)messages.size(), stream);

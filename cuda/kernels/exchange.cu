@@ -38,9 +38,10 @@ static mr_status part_of(const mr_view *v, int64_t axis, int64_t ranks, int64_t 
     p->view.data = (char *)v->data + (size_t)offset * mr_dtype_bytes(v->desc.dtype);
     p->bytes = (size_t)mr_desc_count(&p->view.desc) * mr_dtype_bytes(v->desc.dtype);
     p->packed = !mr_desc_is_dense(&p->view.desc);
-    p->dense = p->packed ? mr_view{*line, mr_desc_dense(v->desc.dtype, p->view.desc.rank,
-                                                        p->view.desc.dim)}
-                         : p->view;
+    p->dense =
+        p->packed
+            ? mr_view{*line, mr_desc_dense(v->desc.dtype, p->view.desc.rank, p->view.desc.dim)}
+            : p->view;
     *line += p->packed ? p->bytes : 0;
     return MR_OK;
 }

@@ -1,9 +1,11 @@
-/* reduce_scatter, all_gather, gather, total: as core/op/over_ranks.c says, between the GPUs of ranks.
+/* reduce_scatter, all_gather, gather, total: as core/op/over_ranks.c says, between the GPUs of
+ * ranks.
  *
  * A reduction adds the contributions of ranks in their order, in f32 or f64, rounded once, so its
- * bits are the CPU's: every rank sends its part of a chunk to the chunk's owner, who adds. A library
- * would add on the way, in an order of its own. Chunks are cut into pieces whose contributions fit
- * into the workspace: as many bytes are sent as by a ring, each piece in one call.
+ * bits are the CPU's: every rank sends its part of a chunk to the chunk's owner, who adds. A
+ * library would add on the way, in an order of its own. Chunks are cut into pieces whose
+ * contributions fit into the workspace: as many bytes are sent as by a ring, each piece in one
+ * call.
  *
  * Beside what is sent, reduce_scatter reads each contribution once and writes the sum once.
  * Licence: Apache-2.0 */
@@ -29,7 +31,8 @@ struct gather_attr {
  * around this rank's. E elements a thread. */
 template <int E>
 __global__ void __launch_bounds__(THREADS)
-    add_in_order(float *own, const float *theirs, int64_t stride, int rank, int size, uint32_t count)
+    add_in_order(float *own, const float *theirs, int64_t stride, int rank, int size,
+                 uint32_t count)
 {
     uint32_t i = (blockIdx.x * THREADS + threadIdx.x) * E;
     if (i >= count)
@@ -173,9 +176,9 @@ static mr_status total_prepare(const mr_call *call, const mr_facts *, void **sta
     t->call.count = 1;
     t->call.bytes = (uint64_t)(t->size - 1) * sizeof(double);
     *state = t;
-    return t->size <= MOST_RANKS ? MR_OK
-                                 : mr_fail(MR_E_UNSUPPORTED, "%d ranks: expected at most %d",
-                                           t->size, MOST_RANKS);
+    return t->size <= MOST_RANKS
+               ? MR_OK
+               : mr_fail(MR_E_UNSUPPORTED, "%d ranks: expected at most %d", t->size, MOST_RANKS);
 }
 
 MR_CUDA_KERNEL(total, total_workspace, total_prepare, mr_cuda_talk_free)

@@ -25,8 +25,8 @@ static inline mr_status talk_in_chunks(int64_t group, mr_comm_op op, const mr_de
         return MR_OK;
     MR_TRY(mr_cuda_talk_new(group, op, x->dtype, &t));
     t->call.count = mr_desc_count(x);
-    t->call.bytes = (uint64_t)(t->call.count / t->size) * mr_dtype_bytes(x->dtype) *
-                    (uint64_t)(t->size - 1);
+    t->call.bytes =
+        (uint64_t)(t->call.count / t->size) * mr_dtype_bytes(x->dtype) * (uint64_t)(t->size - 1);
     if (t->call.count % t->size) {
         mr_status st = mr_fail(MR_E_SHAPE, "%lld elements are not in equal chunks for %d ranks",
                                (long long)t->call.count, t->size);

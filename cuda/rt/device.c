@@ -238,8 +238,9 @@ static mr_status run(mr_device *dev, const mr_step *steps, int n, void *prepared
     mr_status st = prepared_run(r, prepared, steps);
     if (st == MR_OK)
         return MR_OK;
-    // what was enqueued already ends first, on every stream
+    // what was enqueued already ends first, on every stream; other ranks do not wait for this one
     rt_failed(r, st);
+    mr_cuda_ranks_give_up(st);
     for (int q = 1; q < MR_QUEUE_COUNT; q++)
         rt_failed(r, rt_wait(r, r->stream[q]));
     return rt_drain(r);

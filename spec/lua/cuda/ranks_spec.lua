@@ -1,7 +1,7 @@
---- Rows of ranks on emulated GPUs, each rank a process: the CPU's bits, calls and bytes, and what is
--- said when a rank is lost or the library between GPUs fails.
--- Covers: cuda/comm/ranks.c cuda/comm/wire_emu.cpp cuda/kernels/over_ranks.cu cuda/kernels/exchange.cu
--- Covers: core/comm/carried.c cuda/rt/device.c
+--- Rows of ranks on emulated GPUs, each rank a process: the CPU's bits, calls and bytes, and what
+-- is said when a rank is lost or the library between GPUs fails.
+-- Covers: cuda/comm/ranks.c cuda/comm/wire_emu.cpp cuda/kernels/over_ranks.cu
+-- Covers: cuda/kernels/exchange.cu core/comm/carried.c cuda/rt/device.c
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
