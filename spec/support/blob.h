@@ -49,7 +49,8 @@ static inline void write_blob(const char *path, const blob *b)
     // a fresh file each time: some file systems wait for the disk when one is written over
     remove(path);
     FILE *f = fopen(path, "wb");
-    fwrite(b->data, 1, b->n, f);
+    if (b->n)
+        fwrite(b->data, 1, b->n, f);
     fclose(f);
 }
 

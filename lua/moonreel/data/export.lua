@@ -1,9 +1,10 @@
 --- Indexes as lists that others read: CSV as ingest and the references take it, JSON lines, and
--- shards: tar files with each clip and its facts beside it.
+-- shards (shards.lua).
 -- @module moonreel.data.export
-local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
 local row_fields = require "moonreel.data.row"
+local shards = require "moonreel.data.shards"
+local whole = require "moonreel.data.whole"
 
 local export = {}
 
@@ -13,44 +14,6 @@ local usual = { "path", "text", "num_frames", "height", "width", "aspect_ratio",
 
 -- and of an index whose rows are parts of files
 local ranges = { "start_s", "end_s" }
-
-local PIECE = 1 << 20
-
--- the problem of an open or a rename, without the path that Lua puts in front
-local function reason(problem) return (problem:gsub("^.*: ", "")) end
-
--- A file that has its name once all of it is written; write(text) and finish().
-local function open_file(path)
-  local tmp = ("%s.tmp-%d"):format(path, base.pid())
-  local function fail(problem)
-    base.raise("MR_E_IO", ("%s: cannot write: %s"):format(path, reason(problem)))
-  end
-  local file, problem = io.open(tmp, "wb")
-  if not file then
-    fail(problem)
-  end
-  local out = {}
-  function out.write(...)
-    local ok, why = file:write(...)
-    if not ok then
-      fail(why)
-    end
-  end
-  function out.finish()
-    local ok, why = file:close()
-    file = nil
-    if not ok then
-      fail(why)
-    end
-    base.rename(tmp, path)
-  end
-  return setmetatable(out, { __close = function()
-    if file then
-      file:close()
-    end
-    os.remove(tmp)
-  end })
-end
 
 -- paths are relative where one root explains them all
 local function path_reader(index)
@@ -123,7 +86,7 @@ function export.csv(index, path, given)
   given = given or {}
   local names, readers = readers_of(index, given.fields)
   local further = given.fields and 1 or most_captions(index)
-  local out <close> = open_file(path)
+  local out <close> = whole.open(path)
   local header = { table.unpack(names) }
   for c = 2, further do
     header[#header + 1] = "text_" .. c
@@ -164,7 +127,7 @@ end
 function export.jsonl(index, path, given)
   given = given or {}
   local names, readers = readers_of(index, given.fields)
-  local out <close> = open_file(path)
+  local out <close> = whole.open(path)
   for i = 1, #index do
     out.write(json.encode(object(index:row(i), names, readers)), "\n")
     if given.tick and i % 1000 == 0 then
@@ -174,75 +137,14 @@ function export.jsonl(index, path, given)
   out.finish()
 end
 
--- a header of POSIX tar
-local function tar_header(name, bytes)
-  local function octal(value, digits) return ("%0" .. digits .. "o\0"):format(value) end
-  local function field(text, n) return text .. ("\0"):rep(n - #text) end
-  local head = field(name, 100) .. octal(420, 7) .. octal(0, 7) .. octal(0, 7)
-    .. octal(bytes, 11) .. octal(0, 11)
-  local tail = "0" .. field("", 100) .. "ustar\0" .. "00" .. field("", 64) .. octal(0, 7)
-    .. octal(0, 7) .. field("", 167)
-  local sum = 8 * 32
-  for at = 1, #head do
-    sum = sum + head:byte(at)
-  end
-  for at = 1, #tail do
-    sum = sum + tail:byte(at)
-  end
-  return head .. ("%06o\0 "):format(sum) .. tail
-end
-
-local function padding(bytes) return ("\0"):rep(-bytes % 512) end
-
-local function add_clip(out, r, name)
-  local file, problem = io.open(r.file, "rb")
-  if not file then
-    base.raise("MR_E_DATA", ("%s: cannot open: %s; try: moonreel data scan"):format(r.file,
-      reason(problem)))
-  end
-  local _ <close> = setmetatable({}, { __close = function() file:close() end })
-  local left = r.bytes
-  out.write(tar_header(name, left))
-  while left > 0 do
-    local piece = file:read(math.min(left, PIECE))
-    if not piece then
-      base.raise("MR_E_DATA", ("%s: is shorter than the %d bytes of the index; try: moonreel data "
-        .. "scan"):format(r.file, r.bytes))
-    end
-    out.write(piece)
-    left = left - #piece
-  end
-  out.write(padding(r.bytes))
-end
-
 --- Copy all clips into tar files of a folder, each with its facts beside it: KEY.mp4, KEY.json.
 ---@param index moonreel.Index
 ---@param folder string    000000.tar, 000001.tar, ...
 ---@param given? table     shard_bytes: a shard is closed once it holds as much (1 GB); tick
 ---@return integer shards
 function export.shards(index, folder, given)
-  given = given or {}
   local names, readers = readers_of(index)
-  local most, i, shard = given.shard_bytes or 1e9, 1, 0
-  base.make_dir(folder)
-  while i <= #index do
-    local out <close>, held = open_file(("%s/%06d.tar"):format(folder, shard)), 0
-    while i <= #index and held < most do
-      local r = index:row(i)
-      local facts = json.encode(object(r, names, readers))
-      add_clip(out, r, r.key .. (r.path:match("%.%w+$") or ".mp4"))
-      out.write(tar_header(r.key .. ".json", #facts), facts, padding(#facts))
-      held = held + r.bytes + #facts + 1024
-      if given.tick then
-        given.tick(i, #index)
-      end
-      i = i + 1
-    end
-    out.write(("\0"):rep(1024))
-    out.finish()
-    shard = shard + 1
-  end
-  return shard
+  return shards.write(index, folder, function(r) return object(r, names, readers) end, given or {})
 end
 
 return export

@@ -1,9 +1,11 @@
 --- Clips, indexes and batches: the Lua face of core/data and the media plug-in.
 -- Pixels are u8 planar RGB, [T][3][H][W], in a string.
 -- @module moonreel.data
+local base = require "moonreel.core.base"
 local core_index = require "moonreel.core.index"
 local media = require "moonreel.core.media"
 local options = require "moonreel.text.options"
+local shards = require "moonreel.data.shards"
 
 local data = {}
 
@@ -54,13 +56,14 @@ function data.decode(path, given)
   return media.decode(path, given)
 end
 
---- Build an index from a folder of clips, a CSV or a JSON lines file.
+--- Build an index from a folder of clips, a CSV or a JSON lines file, or shards of an export.
 ---@param input string
 ---@param output string  NAME.mrx; replaced only when the new index is sealed
----@param given? table  captions, root, source, threads, deadline_s; columns: what those of a list
----   stand for, "path=video,text=caption"; part and parts: this part of the input alone; resume: go
----   on where a killed ingest of the same input stopped, if there is one; commit_rows: what a kill
----   costs at most; isolated (true): scan in processes, a decoder that crashes costs one file
+---@param given? table  captions, root (of shards: where their clips are put, required), source,
+---   threads, deadline_s; columns: what those of a list stand for, "path=video,text=caption"; part
+---   and parts: this part of the input alone; resume: go on where a killed ingest of the same input
+---   stopped, if there is one; commit_rows: what a kill costs at most; isolated (true): scan in
+---   processes, a decoder that crashes costs one file
 ---@param progress? fun(p: table)  called some times a second with {listed, total, done, written,
 ---   refused, resumed, finished}; total is 0 while the list is read, listed says how far that is
 ---@return table result  {total, written, refused, without_caption, resumed, notes: what was passed
@@ -69,6 +72,19 @@ function data.ingest(input, output, given, progress)
   local o = { isolated = true }
   for key, value in pairs(given or {}) do
     o[key] = value
+  end
+  if shards.is(input) then
+    if not o.root then
+      base.raise("MR_E_USAGE", ("%s: holds shards, whose clips have to be put somewhere; try: "
+        .. "--root DIR"):format(input))
+    end
+    local source
+    input, source = shards.unpack(input, o.root, function(done)
+      if progress then
+        progress { listed = done, total = 0, done = 0, written = 0, refused = 0, resumed = 0 }
+      end
+    end)
+    o.source = o.source or source
   end
   local ingest <close> = core_index.ingest(input, output, o)
   local p

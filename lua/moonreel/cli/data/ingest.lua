@@ -5,7 +5,7 @@ local derived = require "moonreel.cli.derived"
 local longwork = require "moonreel.cli.longwork"
 
 local part = {
-  words = "DIR|FILE.csv|FILE.tsv|FILE.jsonl|FILE.parquet -o NAME.mrx",
+  words = "DIR|SHARDS|FILE.csv|FILE.tsv|FILE.jsonl|FILE.parquet -o NAME.mrx",
   summary = "build an index from a folder of clips or a list of them",
   output = true,
   options = {
@@ -13,7 +13,8 @@ local part = {
       .. "one is sealed" },
     { "--captions FILE", "for folders: a CSV or JSON lines file with path and text (default: "
       .. "NAME.txt or NAME.json beside a clip)" },
-    { "--root DIR", "where relative paths start (default: the folder, or the folder of the list)" },
+    { "--root DIR", "where relative paths start (default: the folder, or the folder of the list); "
+      .. "of a folder of shards: where their clips are put" },
     { "--source NAME", "name of this source in the sample keys (default: main)" },
     { "--columns A=B,...", "column B of the list is what is called A here: "
       .. "path=video,text=caption,text_2=title" },

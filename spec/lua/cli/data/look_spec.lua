@@ -97,6 +97,9 @@ describe("moonreel data export", function()
       assert.equal(row.width, facts.width)
       assert.same(i == 4 and row.captions or row.text, facts.text)
     end
+    run "ingest @/shards --root @/again -o @/again.mrx"
+    local again <close> = data.open(dir .. "/again.mrx")
+    assert.equal(index.meta.fp_order, again.meta.fp_order)
     os.rename(dir .. "/clips/5.mkv", dir .. "/clips/away.mkv")
     local _, err = run("export @/i.mrx shards -o @/more", 4)
     os.rename(dir .. "/clips/away.mkv", dir .. "/clips/5.mkv")

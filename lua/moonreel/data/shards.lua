@@ -1,0 +1,232 @@
+--- Shards: tar files with each clip and its facts beside it, KEY.mp4 and KEY.json, as `data export
+-- shards` writes them; and clips and a list out of them again, of which an ingest makes the index
+-- that they are from.
+-- @module moonreel.data.shards
+local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
+local tar = require "moonreel.data.tar"
+local whole = require "moonreel.data.whole"
+
+local shards = {}
+
+local PIECE = 1 << 20
+local LIST = "shards.jsonl"
+
+-- ---- a clip's bytes ----
+
+-- Hand `bytes` of a file on in pieces, and answer their hash: that of the hashes of the pieces.
+-- nil: the file ended before.
+local function pass(file, bytes, write)
+  local hashes, left = {}, bytes
+  while left > 0 do
+    local piece = file:read(math.min(left, PIECE))
+    if not piece then
+      return nil
+    end
+    hashes[#hashes + 1] = base.hash128(piece)
+    write(piece)
+    left = left - #piece
+  end
+  return base.hash128(table.concat(hashes))
+end
+
+local function nowhere() end
+
+-- ---- writing ----
+
+-- the source name that the keys of an index are made with; nil: several
+local function source_of(index)
+  local found, several = nil, false
+  local function visit(t)
+    for key, value in pairs(t) do
+      if type(value) == "table" then
+        visit(value)
+      elseif key == "source" then
+        several = several or found ~= nil and found ~= value
+        found = value
+      end
+    end
+  end
+  visit(json.decode(index.meta.sources, index.meta.path))
+  return not several and found or nil
+end
+
+-- a clip, and the hash of its bytes
+local function add_clip(out, r, name)
+  local file, problem = io.open(r.file, "rb")
+  if not file then
+    base.raise("MR_E_DATA", ("%s: cannot open: %s; try: moonreel data scan"):format(r.file,
+      whole.reason(problem)))
+  end
+  local _ <close> = setmetatable({}, { __close = function() file:close() end })
+  out.write(tar.header(name, r.bytes))
+  local hash = pass(file, r.bytes, out.write)
+  if not hash then
+    base.raise("MR_E_DATA", ("%s: is shorter than the %d bytes of the index; try: moonreel data "
+      .. "scan"):format(r.file, r.bytes))
+  end
+  out.write(tar.padding(r.bytes))
+  return hash
+end
+
+--- Copy all clips into the tar files of a folder.
+---@param index moonreel.Index
+---@param folder string     000000.tar, 000001.tar, ...
+---@param facts_of fun(row: table): table  what stands beside a clip
+---@param given table       shard_bytes: a shard is closed once it holds as much (1 GB); tick
+---@return integer shards
+function shards.write(index, folder, facts_of, given)
+  local most, i, shard, source = given.shard_bytes or 1e9, 1, 0, source_of(index)
+  base.make_dir(folder)
+  while i <= #index do
+    local out <close>, held = whole.open(("%s/%06d.tar"):format(folder, shard)), 0
+    while i <= #index and held < most do
+      local r = index:row(i)
+      local facts = facts_of(r)
+      facts.path, facts.source, facts.rows = r.path, source, #index
+      facts.hash = add_clip(out, r, r.key .. (r.path:match("%.%w+$") or ".mp4"))
+      local text = json.encode(facts)
+      out.write(tar.header(r.key .. ".json", #text), text, tar.padding(#text))
+      held = held + r.bytes + #text + 1024
+      if given.tick then
+        given.tick(i, #index)
+      end
+      i = i + 1
+    end
+    out.write(tar.close)
+    out.finish()
+    shard = shard + 1
+  end
+  return shard
+end
+
+-- ---- reading ----
+
+-- the shards of a folder in their order
+local function files_of(folder)
+  local files = {}
+  for _, name in ipairs(base.list_dir(folder)) do
+    files[#files + 1] = name:match("^%d%d%d%d%d%d%.tar$")
+  end
+  table.sort(files)
+  return files
+end
+
+--- Is it a folder of shards?
+---@param path string
+---@return boolean
+function shards.is(path)
+  local good, files = pcall(files_of, path)
+  return good and #files > 0
+end
+
+local function fail(path, at, ...)
+  base.raise("MR_E_DATA", ("%s: byte %d: %s"):format(path, at, (...):format(select(2, ...))))
+end
+
+-- where a clip goes; nothing is written outside the folder
+local function target(folder, facts, path, at)
+  local inside = facts.path
+  if type(inside) ~= "string" or inside == "" then
+    fail(path, at, "facts without 'path'; expected those of data export shards")
+  end
+  inside = inside:gsub("^/+", "")
+  if ("/" .. inside .. "/"):find("/%.%.?/") or inside:find "%c" then
+    fail(path, at, "the path %q; expected one below its folder", facts.path)
+  end
+  return inside, folder .. "/" .. inside
+end
+
+-- the hash of a file of so many bytes; nil: it has others
+local function hash_of(path, bytes)
+  local file = io.open(path, "rb")
+  local _ <close> = setmetatable({}, { __close = function() return file and file:close() end })
+  return file and file:seek("end") == bytes and file:seek("set") and pass(file, bytes, nowhere)
+end
+
+-- One clip, which stands in the shard at `clip`. What is there already stays, when it is the same.
+local function unpack_clip(file, path, clip, facts, to)
+  if base.exists(to) then
+    if hash_of(to, clip.bytes) == facts.hash then
+      return
+    end
+    fail(path, clip.at, "%s is there and is another file; try: another --root", to)
+  end
+  base.make_dir(to:match("^(.*)/"))
+  local out <close> = whole.open(to)
+  file:seek("set", clip.at)
+  if pass(file, clip.bytes, out.write) ~= facts.hash then
+    fail(path, clip.at, "damaged: %s is not what was exported; try: export or copy the shard again",
+      clip.name)
+  end
+  out.finish()
+end
+
+local function facts_at(file, path, bytes, at)
+  local text = file:read(bytes) or ""
+  local good, facts = pcall(json.decode, text, path)
+  if not good or type(facts) ~= "table" then
+    fail(path, at, "damaged: no facts of a clip: %s", good and text or facts)
+  end
+  return facts
+end
+
+-- the clips of one shard and their lines of the list
+local function unpack_file(path, folder, all)
+  local file, problem = io.open(path, "rb")
+  if not file then
+    base.raise("MR_E_IO", ("%s: cannot open: %s"):format(path, whole.reason(problem)))
+  end
+  local _ <close> = setmetatable({}, { __close = function() file:close() end })
+  local clip
+  for name, bytes, at in tar.members(file, path) do
+    if name:find "%.json$" then
+      local key = name:sub(1, -6)
+      if not clip or clip.name:match("^(.*)%.") ~= key then
+        fail(path, at, "%s stands behind no clip of that name", name)
+      end
+      local facts = facts_at(file, path, bytes, at)
+      local inside, to = target(folder, facts, path, at)
+      unpack_clip(file, path, clip, facts, to)
+      all.source, all.rows, all.done = all.source or facts.source, facts.rows, all.done + 1
+      facts.path, facts.source, facts.rows, facts.hash = inside, nil, nil, nil
+      all.list.write(json.encode(facts), "\n")
+      all.tick(all.done)
+      clip = nil
+    elseif clip then
+      fail(path, clip.at, "%s has no facts beside it", clip.name)
+    else
+      clip = { name = name, bytes = bytes, at = at }
+    end
+  end
+end
+
+--- Put the clips of shards into a folder, each under the path that it had, and a list of them all
+-- beside them.
+---@param from string    the folder of the shards
+---@param folder string  of the clips; files that are there and the same are left
+---@param tick? fun(done: integer)
+---@return string list     the list, for ingest
+---@return string|nil source  the name in the keys of the index that the shards are of
+function shards.unpack(from, folder, tick)
+  base.make_dir(folder)
+  local path = folder .. "/" .. LIST
+  local list <close> = whole.open(path)
+  local all = { list = list, done = 0, tick = tick or nowhere }
+  for i, name in ipairs(files_of(from)) do
+    local expected = ("%06d.tar"):format(i - 1)
+    if name ~= expected then
+      base.raise("MR_E_DATA", ("%s: %s is missing: the next one is %s"):format(from, expected,
+        name))
+    end
+    unpack_file(from .. "/" .. name, folder, all)
+  end
+  if all.done ~= all.rows then
+    base.raise("MR_E_DATA", ("%s: the shards hold %d of %s samples; is the last of them missing?")
+      :format(from, all.done, all.rows))
+  end
+  list.finish()
+  return path, all.source
+end
+
+return shards

@@ -1,0 +1,47 @@
+--- A file that has its name once all of it is written: a reader never finds half of one.
+-- @module moonreel.data.whole
+local base = require "moonreel.core.base"
+
+local whole = {}
+
+--- The problem of an open or a rename, without the path that Lua puts in front.
+---@param problem string
+---@return string
+function whole.reason(problem) return (problem:gsub("^.*: ", "")) end
+
+--- Begin a file; to be closed: without finish() nothing is left of it.
+---@param path string
+---@return table out  out.write(text, ...), out.finish()
+function whole.open(path)
+  local tmp = ("%s.tmp-%d"):format(path, base.pid())
+  local function fail(problem)
+    base.raise("MR_E_IO", ("%s: cannot write: %s"):format(path, whole.reason(problem)))
+  end
+  local file, problem = io.open(tmp, "wb")
+  if not file then
+    fail(problem)
+  end
+  local out = {}
+  function out.write(...)
+    local ok, why = file:write(...)
+    if not ok then
+      fail(why)
+    end
+  end
+  function out.finish()
+    local ok, why = file:close()
+    file = nil
+    if not ok then
+      fail(why)
+    end
+    base.rename(tmp, path)
+  end
+  return setmetatable(out, { __close = function()
+    if file then
+      file:close()
+    end
+    os.remove(tmp)
+  end })
+end
+
+return whole
