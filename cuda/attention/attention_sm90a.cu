@@ -1,5 +1,6 @@
 /* Launches of the forms for sm_90a: tensor maps, which are parameters of the kernels, and numbers
  * of columns. Licence: Apache-2.0 */
+#include "cuda/attention/backward_sm90a.cuh"
 #include "cuda/attention/forward_sm90a.cuh"
 #include "cuda/kernels/kernel_call.h"
 #include "cuda/rt/driver.h"
@@ -51,6 +52,30 @@ static dim3 grid_of(const Attention &p, int rows, int tile)
     return dim3((unsigned)(p.B * p.G * p.h * mr_cuda_ceil(rows, tile)));
 }
 
+template <int D>
+static mr_status backward(const Attention &p, const AttentionGradient &x, cudaStream_t stream)
+{
+    constexpr int WALK = DKV_WALK<D>, SHARED_DQ = GroupBackward<D, DQ_WALK>::SHARED,
+                  SHARED_DKV = GroupBackward<D, WALK>::SHARED;
+    HeadMaps q, k, v, dy;
+    MR_TRY(maps_of(p, x.q, p.N, p.d, GROUP_ROWS, &q));
+    MR_TRY(maps_of(p, x.k, p.M, p.d, DQ_WALK, &k));
+    MR_TRY(maps_of(p, x.v, p.M, p.e, DQ_WALK, &v));
+    MR_TRY(maps_of(p, x.dy, p.N, p.e, GROUP_ROWS, &dy));
+    mr_cuda_shared(attention_dq_groups<D>, SHARED_DQ);
+    MR_LAUNCH((attention_dq_groups<D>), grid_of(p, p.N, GROUP_ROWS), dim3(GROUP_THREADS), SHARED_DQ,
+              stream, q, k, v, dy, x.lse, x.dots, x.dlse, x.dq, p);
+
+    MR_TRY(maps_of(p, x.q, p.N, p.d, WALK, &q));
+    MR_TRY(maps_of(p, x.k, p.M, p.d, GROUP_ROWS, &k));
+    MR_TRY(maps_of(p, x.v, p.M, p.e, GROUP_ROWS, &v));
+    MR_TRY(maps_of(p, x.dy, p.N, p.e, WALK, &dy));
+    mr_cuda_shared(attention_dkv_groups<D>, SHARED_DKV);
+    MR_LAUNCH((attention_dkv_groups<D>), grid_of(p, p.M, GROUP_ROWS), dim3(GROUP_THREADS),
+              SHARED_DKV, stream, q, k, v, dy, x.lse, x.dots, x.dlse, x.dk, x.dv, p);
+    return MR_OK;
+}
+
 mr_status mr_attention_forward_groups(const Attention &p, Heads q, Heads k, Heads v, Heads o,
                                       float *lse, cudaStream_t stream)
 {
@@ -65,4 +90,15 @@ mr_status mr_attention_forward_groups(const Attention &p, Heads q, Heads k, Head
                   SHARED, stream, maps_q, maps_k, maps_v, o, lse, p);
     });
     return MR_OK;
+}
+
+mr_status mr_attention_backward_groups(const Attention &p, const AttentionGradient &x,
+                                       cudaStream_t stream)
+{
+    mr_status st = MR_OK;
+    with_columns(p, [&](auto columns) {
+        constexpr int D = decltype(columns)::value;
+        st = backward<D>(p, x, stream);
+    });
+    return st;
 }

@@ -56,23 +56,6 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS)
         dots[to] = sum - (dlse ? dlse[to] : 0);
 }
 
-// What the gradient needs of a query. p is exp2(score - log_sum), ds = p (weight do v - dot).
-struct Statistics {
-    float log_sum, dot, weight;
-};
-
-// a query that does not exist or sees no key has p = 0
-MR_DEVICE Statistics statistics(const Attention &p, const Place &at, int i, const float *lse,
-                                const float *dots, const float *dlse)
-{
-    if (i >= p.N || lse[at.row + i] == -INFINITY)
-        return {INFINITY, 0, 0};
-    float log_sum = lse[at.row + i] * LOG2E;
-    if (!p.part && sees_one(p, at, i))
-        return {log_sum, dlse ? -dlse[at.row + i] : 0, 0};
-    return {log_sum, dots[at.row + i], 1};
-}
-
 // ---- dq ----
 
 template <int D>

@@ -14,7 +14,15 @@ static inline bool mr_attention_groups_fit(const Attention &p)
            p.N > 64 && p.scale > 0;
 }
 
-/* Enqueue the forward pass. Errors: of the driver, for tensor maps. */
+// What the gradient reads and writes; dots [B, G, h, N] is D of each row (attention_dots).
+struct AttentionGradient {
+    Heads q, k, v, dy, dq, dk, dv;
+    const float *lse, *dots, *dlse;
+};
+
+/* Enqueue the forward pass, the backward pass. Errors: of the driver, for tensor maps. */
+mr_status mr_attention_backward_groups(const Attention &p, const AttentionGradient &x,
+                                       cudaStream_t stream);
 mr_status mr_attention_forward_groups(const Attention &p, Heads q, Heads k, Heads v, Heads o,
                                       float *lse, cudaStream_t stream);
 

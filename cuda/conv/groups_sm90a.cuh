@@ -105,8 +105,8 @@ __global__ void __launch_bounds__(CONV_THREADS, 1)
         mr_group_fence();
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            mr_group_product128<0>(acc, mr_operand<MR_SWIZZLE_128>(left + i * 32, 16, 1024),
-                                   mr_operand<MR_SWIZZLE_128>(right + i * 32, 16, 1024), 1);
+            mr_group_product<0>(acc, mr_operand<MR_SWIZZLE_128>(left + i * 32, 16, 1024),
+                                mr_operand<MR_SWIZZLE_128>(right + i * 32, 16, 1024), 1);
         mr_group_commit();
         // into the stage of the product before the last one
         start(step + 2);

@@ -197,8 +197,8 @@ struct TensorMap {
     int swizzle, element_bytes;
 };
 void tensor_copy(void *shared, const TensorMap *map, void *barrier, const int *at);
-void group_product(float *d, int n, const uint32_t *a, uint64_t a_desc, uint64_t b_desc,
-                   bool b_transposed, bool accumulate);
+void group_product(float *d, int n, const uint32_t *a, uint64_t a_desc, bool a_transposed,
+                   uint64_t b_desc, bool b_transposed, bool accumulate);
 void group_commit();
 void group_wait(int pending);
 

@@ -109,7 +109,7 @@ struct GroupProduct {
     bool a_in_registers;
     uint32_t a[4];
     uint64_t a_desc, b_desc;
-    bool b_transposed, accumulate;
+    bool a_transposed, b_transposed, accumulate;
     Fiber *f;
     uintptr_t place;
     std::vector<float> before; // accumulators as they were; empty where an earlier product has them
@@ -166,12 +166,14 @@ static void watch_operands(const GroupProduct &p)
         uintptr_t at = (uintptr_t)shared_memory + operand_at(desc, mn, k, mn_major);
         watch({p.place, at, 16, false, true});
     };
-    for (int n = 0; n < p.n; n += p.b_transposed ? 8 : 1)
-        for (int k = 0; k < 16; k += p.b_transposed ? 1 : 8)
-            piece(p.b_desc, n, k, p.b_transposed);
-    for (int m = 0; m < 64 && !p.a_in_registers; m++)
-        for (int k = 0; k < 16; k += 8)
-            piece(p.a_desc, m, k, false);
+    auto pieces = [&](uint64_t desc, int n, bool mn_major) {
+        for (int mn = 0; mn < n; mn += mn_major ? 8 : 1)
+            for (int k = 0; k < 16; k += mn_major ? 1 : 8)
+                piece(desc, mn, k, mn_major);
+    };
+    pieces(p.b_desc, p.n, p.b_transposed);
+    if (!p.a_in_registers)
+        pieces(p.a_desc, 64, p.a_transposed);
     current = keep;
 }
 
@@ -183,7 +185,7 @@ static void gather(const GroupProducts &all, float (*a)[16], float (*b)[16])
             b[n][k] = operand(p.b_desc, n, k, p.b_transposed);
     for (int m = 0; m < 64 && !p.a_in_registers; m++)
         for (int k = 0; k < 16; k++)
-            a[m][k] = operand(p.a_desc, m, k, false);
+            a[m][k] = operand(p.a_desc, m, k, p.a_transposed);
     for (int t = 0; t < WARP_GROUP && p.a_in_registers; t++)
         for (int r = 0; r < 4; r++)
             for (int e = 0; e < 2; e++) {
@@ -259,8 +261,8 @@ static void multiply_group(void **args)
     });
 }
 
-void group_product(float *d, int n, const uint32_t *a, uint64_t a_desc, uint64_t b_desc,
-                   bool b_transposed, bool accumulate)
+void group_product(float *d, int n, const uint32_t *a, uint64_t a_desc, bool a_transposed,
+                   uint64_t b_desc, bool b_transposed, bool accumulate)
 {
     GroupProduct mine = {};
     mine.d = d;
@@ -270,6 +272,7 @@ void group_product(float *d, int n, const uint32_t *a, uint64_t a_desc, uint64_t
         memcpy(mine.a, a, sizeof mine.a);
     mine.a_desc = a_desc;
     mine.b_desc = b_desc;
+    mine.a_transposed = a_transposed;
     mine.b_transposed = b_transposed;
     mine.accumulate = accumulate;
     mine.f = self();

@@ -267,7 +267,8 @@ static void backward_plain(const Attention &p, const mr_call *call, bool bias_al
     });
 }
 
-static void backward_tiles(const Attention &p, const mr_call *call, cudaStream_t stream)
+static mr_status backward_tiles(const Attention &p, const mr_call *call, bool groups,
+                                cudaStream_t stream)
 {
     const BackwardViews all = backward_views(call);
     const mr_view *const *views = all.at;
@@ -280,6 +281,8 @@ static void backward_tiles(const Attention &p, const mr_call *call, cudaStream_t
     if (rows > 0)
         MR_LAUNCH(attention_dots, dim3((unsigned)mr_cuda_ceil(rows, ATTENTION_THREADS / DOT_LANES)),
                   block, 0, stream, o, dy, dlse, dots, p);
+    if (groups && mr_attention_groups_fit(p))
+        return mr_attention_backward_groups(p, {q, k, v, dy, dq, dk, dv, lse, dots, dlse}, stream);
     with_columns(p.d > p.e ? p.d : p.e, [&](auto columns) {
         constexpr int D = decltype(columns)::value;
         constexpr int SHARED = Backward<D>::SHARED;
@@ -311,16 +314,29 @@ static void backward_tiles(const Attention &p, const mr_call *call, cudaStream_t
                       v, dy, lse, dots, dlse, dk, dv, p);
         }
     });
+    return MR_OK;
 }
 
-MR_CUDA_KERNEL(attention_grad, grad_workspace)
+static mr_status backward(const mr_call *call, bool groups)
 {
+    cudaStream_t stream = (cudaStream_t)call->stream;
     Attention p = {};
     MR_TRY(attention_of(call, &call->in[8], &p));
     bool tiles = in_tiles(p, backward_views(call).at, 8);
     if (tiles)
-        backward_tiles(p, call, stream);
+        MR_TRY(backward_tiles(p, call, groups, stream));
     if (!tiles || call->out[3].desc.rank >= 0)
         backward_plain(p, call, tiles, stream);
     return MR_OK;
+}
+
+static mr_status backward_sm90a(const mr_call *call)
+{
+    return backward(call, true);
+}
+
+MR_CUDA_KERNEL(attention_grad, grad_workspace, NULL, NULL, NULL, backward_sm90a)
+{
+    (void)stream;
+    return backward(call, false);
 }

@@ -114,66 +114,96 @@ template <int SWIZZLE> MR_DEVICE uint64_t mr_operand(uint32_t at, uint32_t lead,
 #define MR_R5      "%40, %41, %42, %43, %44, %45, %46, %47"
 #define MR_R6      "%48, %49, %50, %51, %52, %53, %54, %55"
 #define MR_R7      "%56, %57, %58, %59, %60, %61, %62, %63"
-#define MR_REGS_32 MR_R0 ", " MR_R1 ", " MR_R2 ", " MR_R3
+#define MR_REGS_16 MR_R0 ", " MR_R1
+#define MR_REGS_32 MR_REGS_16 ", " MR_R2 ", " MR_R3
 #define MR_REGS_64 MR_REGS_32 ", " MR_R4 ", " MR_R5 ", " MR_R6 ", " MR_R7
 #define MR_ACC_8(d, i)                                                                             \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
         "+f"(d[i + 6]), "+f"(d[i + 7])
-#define MR_ACC_32(d, i) MR_ACC_8(d, i), MR_ACC_8(d, i + 8), MR_ACC_8(d, i + 16), MR_ACC_8(d, i + 24)
+#define MR_ACC_16(d, i) MR_ACC_8(d, i), MR_ACC_8(d, i + 8)
+#define MR_ACC_32(d, i) MR_ACC_16(d, i), MR_ACC_16(d, i + 16)
 #define MR_ACC_64(d)    MR_ACC_32(d, 0), MR_ACC_32(d, 32)
 #define MR_WGMMA(n, accumulate, operands)                                                          \
     "{.reg .pred p; setp.ne.b32 p, " accumulate ", 0;\n"                                           \
     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 " operands "}"
 #endif
 
-// a and b from shared memory; b is K-major, or N-major with TRANSPOSED
-template <int TRANSPOSED>
-MR_INSTRUCTION void mr_group_product128(float (&d)[64], uint64_t a, uint64_t b, int accumulate)
+/* The number of accumulators says N: 64 of a thread are 128 columns. Operands in shared memory are
+ * K-major, or with A_TRANSPOSED M-major and with B_TRANSPOSED N-major. */
+template <int B_TRANSPOSED, int A_TRANSPOSED = 0>
+MR_INSTRUCTION void mr_group_product(float (&d)[64], uint64_t a, uint64_t b, int accumulate)
 {
-    MR_TWO_BODIES((MR_WGMMA(128, "%66", "{" MR_REGS_64 "}, %64, %65, p, 1, 1, 0, %67;")
+    MR_TWO_BODIES((MR_WGMMA(128, "%66", "{" MR_REGS_64 "}, %64, %65, p, 1, 1, %67, %68;")
                    : MR_ACC_64(d)
-                   : "l"(a), "l"(b), "r"(accumulate), "n"(TRANSPOSED)),
-                  emu::group_product(d, 128, NULL, a, b, TRANSPOSED, accumulate));
+                   : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED)),
+                  emu::group_product(d, 128, NULL, a, A_TRANSPOSED, b, B_TRANSPOSED, accumulate));
+}
+
+template <int B_TRANSPOSED>
+MR_INSTRUCTION void mr_group_product(float (&d)[32], uint64_t a, uint64_t b, int accumulate)
+{
+    MR_TWO_BODIES((MR_WGMMA(64, "%34", "{" MR_REGS_32 "}, %32, %33, p, 1, 1, 0, %35;")
+                   : MR_ACC_32(d, 0)
+                   : "l"(a), "l"(b), "r"(accumulate), "n"(B_TRANSPOSED)),
+                  emu::group_product(d, 64, NULL, a, 0, b, B_TRANSPOSED, accumulate));
+}
+
+template <int B_TRANSPOSED>
+MR_INSTRUCTION void mr_group_product(float (&d)[16], uint64_t a, uint64_t b, int accumulate)
+{
+    MR_TWO_BODIES((MR_WGMMA(32, "%18", "{" MR_REGS_16 "}, %16, %17, p, 1, 1, 0, %19;")
+                   : MR_ACC_16(d, 0)
+                   : "l"(a), "l"(b), "r"(accumulate), "n"(B_TRANSPOSED)),
+                  emu::group_product(d, 32, NULL, a, 0, b, B_TRANSPOSED, accumulate));
 }
 
 // a from registers: the fragment of this thread's 16 x 16 part of its warp
 template <int TRANSPOSED>
-MR_INSTRUCTION void mr_group_product128(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
-                                        int accumulate)
+MR_INSTRUCTION void mr_group_product(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
+                                     int accumulate)
 {
     MR_TWO_BODIES(
         (MR_WGMMA(128, "%69", "{" MR_REGS_64 "}, {%64, %65, %66, %67}, %68, p, 1, 1, %70;")
          : MR_ACC_64(d)
          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(TRANSPOSED)),
-        emu::group_product(d, 128, a, 0, b, TRANSPOSED, accumulate));
+        emu::group_product(d, 128, a, 0, 0, b, TRANSPOSED, accumulate));
 }
 
 template <int TRANSPOSED>
-MR_INSTRUCTION void mr_group_product64(float (&d)[32], const uint32_t (&a)[4], uint64_t b,
-                                       int accumulate)
+MR_INSTRUCTION void mr_group_product(float (&d)[32], const uint32_t (&a)[4], uint64_t b,
+                                     int accumulate)
 {
     MR_TWO_BODIES(
         (MR_WGMMA(64, "%37", "{" MR_REGS_32 "}, {%32, %33, %34, %35}, %36, p, 1, 1, %38;")
          : MR_ACC_32(d, 0)
          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(TRANSPOSED)),
-        emu::group_product(d, 64, a, 0, b, TRANSPOSED, accumulate));
+        emu::group_product(d, 64, a, 0, 0, b, TRANSPOSED, accumulate));
 }
 
 template <int TRANSPOSED>
-MR_INSTRUCTION void mr_group_product16(float (&d)[8], const uint32_t (&a)[4], uint64_t b,
-                                       int accumulate)
+MR_INSTRUCTION void mr_group_product(float (&d)[8], const uint32_t (&a)[4], uint64_t b,
+                                     int accumulate)
 {
     MR_TWO_BODIES(
         (MR_WGMMA(16, "%13", "{" MR_R0 "}, {%8, %9, %10, %11}, %12, p, 1, 1, %14;")
          : MR_ACC_8(d, 0)
          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(TRANSPOSED)),
-        emu::group_product(d, 16, a, 0, b, TRANSPOSED, accumulate));
+        emu::group_product(d, 16, a, 0, 0, b, TRANSPOSED, accumulate));
 }
 
 // before the first product: registers written before are seen by it
 MR_INSTRUCTION void mr_group_fence()
 {
     MR_TWO_BODIES(("wgmma.fence.sync.aligned;" ::: "memory"), (void)0);
+}
+
+/* No instruction: what the thread wrote to accumulators is there by now, and not between products.
+ * (ptxas serialises them otherwise, C7515.) */
+template <int N> MR_INSTRUCTION void mr_group_pin(float (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        MR_TWO_BODIES(("" : "+f"(d[i])::"memory"), (void)d);
 }
 
 MR_INSTRUCTION void mr_group_commit()

@@ -444,7 +444,7 @@ __global__ void group_product(Args a, Group g)
     float d[8] = {};
     uint64_t b = mr_operand<MR_SWIZZLE_NONE>(mr_shared_address(s), 256, 128);
     mr_group_fence();
-    mr_group_product16<0>(d, fragment, b + (g.same ? 0 : i / 64), 1);
+    mr_group_product<0>(d, fragment, b + (g.same ? 0 : i / 64), 1);
     mr_group_commit();
     if (!g.keep) {
         ((float *)s)[i] = 1;

@@ -1,7 +1,8 @@
 /* cuda/kernels/attention: every number of columns, one and several tiles of queries and keys, key
  * lengths inside, at the border of and before a tile, strides of a joint q, k, v.
  * Covers: cuda/kernels/attention.cu, cuda/attention/tile.cuh, forward.cuh, backward.cuh, short.cuh,
- * plain.cuh, groups.h, forward_sm90a.cuh, attention_sm90a.cu
+ * plain.cuh, groups.h, group_tile.cuh, forward_sm90a.cuh, backward_sm90a.cuh,
+ * attention_sm90a.cu
  */
 #include "contract.h"
 #include <stdio.h>
@@ -74,6 +75,19 @@ int main(void)
     contract_orders("attention", "q=[2,2,130,1,24] bf16 k=[2,2,33,1,24] bf16 "
                                  "v=[2,2,33,1,80] bf16 scale=0.3 len=[2] i32 33..33");
     forward(1, 65, 520, 1, 128, 512, 512);
+    // backward the same: several tiles of both that are held and walked, rows without keys
+    contract_orders("attention_grad",
+                    "q=[1,1,65,1,64] bf16 k=[1,1,65,1,64] bf16 v=[1,1,65,1,64] bf16 "
+                    "o=[1,1,65,1,64] bf16 lse=[1,1,1,65] f32 4..5 do=[1,1,65,1,64] bf16");
+    contract_orders("attention_grad",
+                    "q=[2,1,140,1,72] bf16 k=[2,1,70,1,72] bf16 v=[2,1,70,1,72] bf16 len=[2] i32 "
+                    "0..70 o=[2,1,140,1,72] bf16 lse=[2,1,1,140] f32 4..5 do=[2,1,140,1,72] bf16 "
+                    "dlse=[2,1,1,140] f32");
+    backward(1, 260, 130, 1, 72, 129, 129);
+    backward(1, 70, 200, 1, 128, 1, 1);
+    contract_case("attention_grad",
+                  "q=[2,2,66,1,24] bf16 k=[2,2,33,1,24] bf16 v=[2,2,33,1,112] bf16 "
+                  "o=[2,2,66,1,112] bf16 lse=[2,2,1,66] f32 4..5 do=[2,2,66,1,112] bf16 scale=0.3");
     // in the plain form: heads that are no pieces, and more columns than a chunk
     contract_case("attention", "q=[1,1,3,1,12] bf16 k=[1,1,3,1,12] bf16 v=[1,1,3,1,12] bf16");
     contract_case("attention", "q=[1,1,3,1,264] bf16 k=[1,1,3,1,264] bf16 v=[1,1,3,1,264] bf16");

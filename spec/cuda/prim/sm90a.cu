@@ -35,7 +35,7 @@ __global__ void one_group_product(const mr_bf16 *a, const mr_bf16 *b, float *d)
     uint64_t right = mr_operand<SWIZZLE>(mr_shared_address(s), lead, stride);
     float acc[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     mr_group_fence();
-    mr_group_product16<TRANSPOSED>(acc, left, right, 1);
+    mr_group_product<TRANSPOSED>(acc, left, right, 1);
     mr_group_commit();
     mr_group_wait<0>();
     for (int i = 0; i < 8; i++)
@@ -80,7 +80,7 @@ __global__ void tiles(const __grid_constant__ mr_tensor_map map_a,
                 mr_operand<MR_SWIZZLE_128>(mr_shared_address(tile_a) + k * 32, 16, 1024);
             uint64_t right =
                 mr_operand<MR_SWIZZLE_128>(mr_shared_address(tile_b) + k * 32, 16, 1024);
-            mr_group_product128<0>(acc, left, right, round + k > 0);
+            mr_group_product<0>(acc, left, right, round + k > 0);
         }
     mr_group_commit();
     mr_group_wait<0>();

@@ -1,0 +1,258 @@
+/* attention, backward, sm_90a: products of warp groups and tensor copies; formulas as in
+ * backward.cuh.
+ *
+ * Two kernels behind attention_dots, as there: attention_dq_groups holds 128 queries and walks the
+ * keys, attention_dkv_groups holds 128 keys and walks the queries. Seven products instead of five,
+ * so that nobody adds to what another block wrote: no partial sums in memory, no turns to wait for,
+ * and many short problems and one long one go the same way. Sums run over tiles in order: the bits
+ * do not depend on the order of blocks.
+ *
+ * Group 0 of a block copies: what is held once, then tiles that are walked, STAGES of them ahead;
+ * for attention_dkv_groups its first warp also writes what the gradient needs of each query. Groups
+ * 1 and 2 work on 64 rows each. Scores of attention_dkv_groups are formed transposed, so that p and
+ * ds are operands of the products that follow without leaving their registers; those products are
+ * in flight while the next scores are formed. Ref: Shah et al. 2024, arXiv:2407.08608.
+ *
+ * As in forward_sm90a.cuh, operands are packed behind a wait and used at once, or ptxas serialises
+ * the products; and a basic block ends in front of a wait that must stay behind exponentials.
+ * Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_ATTENTION_BACKWARD_SM90A_CUH
+#define MOONREEL_CUDA_ATTENTION_BACKWARD_SM90A_CUH
+
+#include "cuda/attention/group_tile.cuh"
+
+template <int D, int TILE> struct GroupBackward {
+    static constexpr int WALK = TILE, STAGES = 3;
+    static constexpr int HELD = GroupTile<D, GROUP_ROWS>::BYTES, WALKED = GroupTile<D, WALK>::BYTES;
+    // two tiles that stay, two of each stage, three numbers for each row of a stage, barriers
+    static constexpr int ROWS_AT = 2 * HELD + STAGES * 2 * WALKED,
+                         BARRIERS_AT = ROWS_AT + STAGES * 3 * WALK * 4;
+    static constexpr int SHARED = BARRIERS_AT + 64;
+};
+
+// barriers of a block: what is held, then of each stage full and empty
+template <int D, int TILE> struct GroupStages {
+    typedef GroupBackward<D, TILE> F;
+    unsigned char *memory;
+    uint64_t *held, *full, *empty;
+
+    // all threads; `arrivals` fill a stage
+    MR_MEMBER void begin(unsigned char *at, int arrivals)
+    {
+        memory = at;
+        held = (uint64_t *)(at + F::BARRIERS_AT);
+        full = held + 1;
+        empty = full + F::STAGES;
+        if (threadIdx.x == 0) {
+            mr_mbarrier_init(held, 1);
+            for (int i = 0; i < F::STAGES; i++) {
+                mr_mbarrier_init(full + i, arrivals);
+                mr_mbarrier_init(empty + i, 256);
+            }
+            mr_proxy_fence();
+        }
+        __syncthreads();
+    }
+    MR_MEMBER unsigned char *tile(int t) const
+    {
+        return memory + 2 * F::HELD + t % F::STAGES * 2 * F::WALKED;
+    }
+    MR_MEMBER float *rows(int t) const
+    {
+        return (float *)(memory + F::ROWS_AT) + t % F::STAGES * 3 * F::WALK;
+    }
+    MR_MEMBER void wait_full(int t) const
+    {
+        mr_mbarrier_wait(full + t % F::STAGES, t / F::STAGES % 2);
+    }
+    MR_MEMBER void wait_empty(int t) const
+    {
+        mr_mbarrier_wait(empty + t % F::STAGES, t / F::STAGES % 2 ^ 1);
+    }
+    // one thread: the two tiles that stay
+    MR_MEMBER void hold(const HeadMaps &one, const HeadMaps &two, const Place &at, int row) const
+    {
+        mr_mbarrier_expect(held, 2 * F::HELD);
+        group_copy<D, GROUP_ROWS>(memory, one, held, at, row);
+        group_copy<D, GROUP_ROWS>(memory + F::HELD, two, held, at, row);
+    }
+    // one thread: tile t of both that are walked
+    MR_MEMBER void walk(const HeadMaps &one, const HeadMaps &two, const Place &at, int t) const
+    {
+        uint64_t *barrier = full + t % F::STAGES;
+        mr_mbarrier_expect(barrier, 2 * F::WALKED);
+        group_copy<D, F::WALK>(tile(t), one, barrier, at, t * F::WALK);
+        group_copy<D, F::WALK>(tile(t) + F::WALKED, two, barrier, at, t * F::WALK);
+    }
+};
+
+// keys of a tile that attention_dq_groups walks, queries of one of attention_dkv_groups: wide
+// accumulators leave few registers for scores
+enum { DQ_WALK = 64 };
+template <int D> static constexpr int DKV_WALK = D > 80 ? 32 : 64;
+
+template <int D>
+__global__ void __launch_bounds__(GROUP_THREADS, 1)
+    attention_dq_groups(const __grid_constant__ HeadMaps q, const __grid_constant__ HeadMaps k,
+                        const __grid_constant__ HeadMaps v, const __grid_constant__ HeadMaps dy,
+                        const float *lse, const float *dots, const float *dlse, Heads dq,
+                        Attention p)
+{
+    typedef GroupBackward<D, DQ_WALK> F;
+    MR_SHARED(memory);
+    Place at = place_of(p, (p.N + GROUP_ROWS - 1) / GROUP_ROWS);
+    int group = threadIdx.x / 128, first = at.tile * GROUP_ROWS;
+    int tiles = (at.keys + F::WALK - 1) / F::WALK;
+    GroupStages<D, DQ_WALK> stages;
+    stages.begin(memory, 1);
+    if (group == 0) {
+        mr_registers_fewer<40>();
+        if (threadIdx.x == 0) {
+            stages.hold(q, dy, at, first);
+            for (int t = 0; t < tiles; t++) {
+                stages.wait_empty(t);
+                stages.walk(k, v, at, t);
+            }
+        }
+        return;
+    }
+
+    mr_registers_more<232>();
+    int me = group - 1, lane = threadIdx.x % 32;
+    int query = first + me * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
+    const Statistics row[2] = {statistics(p, at, query, lse, dots, dlse),
+                               statistics(p, at, query + 8, lse, dots, dlse)};
+    uint32_t tile_q = mr_shared_address(memory), tile_dy = tile_q + F::HELD;
+    float s[32], dp[32], scale2 = p.scale * LOG2E;
+    uint32_t ds[16];
+    GroupOutput<D> acc;
+    acc.clear();
+    mr_mbarrier_wait(stages.held, 0);
+    if (tiles > 0)
+        stages.wait_full(0);
+#pragma unroll 1
+    for (int t = 0; t < tiles; t++) {
+        uint32_t tile_k = mr_shared_address(stages.tile(t)), tile_v = tile_k + F::WALKED;
+        mr_group_fence();
+        group_scores<D>(s, tile_q, me, tile_k);
+        mr_group_commit();
+        group_scores<D>(dp, tile_dy, me, tile_v);
+        mr_group_commit();
+        // the product with the last keys and the scores are there
+        mr_group_wait<1>();
+        if (t > 0)
+            mr_mbarrier_arrive(stages.empty + (t - 1) % F::STAGES);
+        int keep = at.keys - t * F::WALK - lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            float x = mr_exp2(s[i] * scale2 - row[i / 2 % 2].log_sum);
+            s[i] = i / 4 * 8 + i % 2 >= keep ? 0 : x;
+        }
+        // ends a basic block: the wait below stays behind the exponentials
+        if (t + 1 < tiles)
+            stages.wait_full(t + 1);
+        mr_group_wait<0>();
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            s[i] *= row[i / 2 % 2].weight * dp[i] - row[i / 2 % 2].dot;
+        group_pack(ds, s);
+        mr_group_fence();
+        group_values<D>(acc, ds, tile_k);
+        mr_group_commit();
+    }
+    mr_group_wait<0>();
+    const float factor[2] = {p.scale, p.scale};
+    group_store<D>(acc, factor, dq.of(at.b, at.g, at.h) + query * dq.n, dq.n, p.N - query, p.d);
+}
+
+template <int D>
+__global__ void __launch_bounds__(GROUP_THREADS, 1)
+    attention_dkv_groups(const __grid_constant__ HeadMaps q, const __grid_constant__ HeadMaps k,
+                         const __grid_constant__ HeadMaps v, const __grid_constant__ HeadMaps dy,
+                         const float *lse, const float *dots, const float *dlse, Heads dk, Heads dv,
+                         Attention p)
+{
+    constexpr int WALK = DKV_WALK<D>, N = WALK / 2;
+    typedef GroupBackward<D, WALK> F;
+    MR_SHARED(memory);
+    Place at = place_of(p, (p.M + GROUP_ROWS - 1) / GROUP_ROWS);
+    int group = threadIdx.x / 128, first = at.tile * GROUP_ROWS;
+    // without keys there is nothing to walk
+    int tiles = first < at.keys ? (p.N + WALK - 1) / WALK : 0;
+    GroupStages<D, WALK> stages;
+    stages.begin(memory, 1 + 32);
+    if (group == 0) {
+        mr_registers_fewer<40>();
+        if (threadIdx.x == 0 && tiles > 0)
+            stages.hold(k, v, at, first);
+        for (int t = 0; t < tiles && threadIdx.x < 32; t++) {
+            stages.wait_empty(t);
+            if (threadIdx.x == 0)
+                stages.walk(q, dy, at, t);
+            for (int i = threadIdx.x; i < WALK; i += 32) {
+                Statistics x = statistics(p, at, t * WALK + i, lse, dots, dlse);
+                float *to = stages.rows(t) + i;
+                to[0] = x.log_sum;
+                to[WALK] = x.dot;
+                to[2 * WALK] = x.weight;
+            }
+            mr_mbarrier_arrive(stages.full + t % F::STAGES);
+        }
+        return;
+    }
+
+    mr_registers_more<232>();
+    int me = group - 1, lane = threadIdx.x % 32;
+    int key = first + me * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
+    const bool exists[2] = {key < at.keys, key + 8 < at.keys};
+    uint32_t tile_k = mr_shared_address(memory), tile_v = tile_k + F::HELD;
+    float s[N], dp[N], scale2 = p.scale * LOG2E;
+    uint32_t weights[N / 2], ds[N / 2];
+    GroupOutput<D> acc_k, acc_v;
+    acc_k.clear();
+    acc_v.clear();
+    if (tiles > 0)
+        mr_mbarrier_wait(stages.held, 0);
+#pragma unroll 1
+    for (int t = 0; t < tiles; t++) {
+        stages.wait_full(t);
+        uint32_t tile_q = mr_shared_address(stages.tile(t)), tile_dy = tile_q + F::WALKED;
+        const float *log_sum = stages.rows(t) + lane % 4 * 2, *dot = log_sum + WALK,
+                    *weight = dot + WALK;
+        // transposed: rows are keys, columns queries
+        mr_group_fence();
+        group_scores<D>(s, tile_k, me, tile_q);
+        mr_group_commit();
+        group_scores<D>(dp, tile_v, me, tile_dy);
+        mr_group_commit();
+        // the products with the last queries and the scores are there
+        mr_group_wait<1>();
+        if (t > 0)
+            mr_mbarrier_arrive(stages.empty + (t - 1) % F::STAGES);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float x = mr_exp2(s[i] * scale2 - log_sum[i / 4 * 8 + i % 2]);
+            s[i] = exists[i / 2 % 2] ? x : 0;
+        }
+        group_pack(weights, s);
+        mr_group_fence();
+        group_values<D>(acc_v, weights, tile_dy);
+        mr_group_commit();
+        mr_group_wait<1>();
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int column = i / 4 * 8 + i % 2;
+            s[i] *= weight[column] * dp[i] - dot[column];
+        }
+        group_pack(ds, s);
+        mr_group_fence();
+        group_values<D>(acc_k, ds, tile_q);
+        mr_group_commit();
+    }
+    mr_group_wait<0>();
+    const float ones[2] = {1, 1}, factor[2] = {p.scale, p.scale};
+    group_store<D>(acc_k, factor, dk.of(at.b, at.g, at.h) + key * dk.n, dk.n, p.M - key, p.d);
+    group_store<D>(acc_v, ones, dv.of(at.b, at.g, at.h) + key * dv.n, dv.n, p.M - key, p.e);
+}
+
+#endif

@@ -1,0 +1,135 @@
+/* What forms of attention for sm_90a share: tiles of heads as tensor copies bring them, and
+ * products of a warp group on them.
+ *
+ * A tile has ROWS rows of D columns: blocks of 64 columns with the 128-byte swizzle, then a rest of
+ * 16 with that of 32 bytes: 72 columns are 80, those past the head are filled with zeros by the
+ * copy. A group works on 64 rows; a thread holds rows lane / 4 and lane / 4 + 8 of the 16 of its
+ * warp, columns lane % 4 * 2 and the next of each 8. Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_ATTENTION_GROUP_TILE_CUH
+#define MOONREEL_CUDA_ATTENTION_GROUP_TILE_CUH
+
+#include "cuda/attention/groups.h"
+#include "cuda/prim/sm90a.cuh"
+
+// a group that copies and two that work, on 64 rows each
+enum { GROUP_THREADS = 384, GROUP_ROWS = 128 };
+
+// heads as boxes of tokens by 64 or 16 columns; dimensions d, h, tokens, G, B
+struct HeadMaps {
+    mr_tensor_map wide, rest;
+};
+
+template <int D, int ROWS> struct GroupTile {
+    static constexpr int WIDE = D / 64, REST = D % 64, COLUMNS = WIDE * 64 + REST;
+    static_assert(REST == 0 || REST == 16, "columns are blocks of 64 and a rest of 16");
+    static constexpr int BLOCK = ROWS * 128, BYTES = ROWS * COLUMNS * 2;
+};
+
+// start copies of ROWS tokens from `row` on; `full` expects their bytes
+template <int D, int ROWS>
+MR_DEVICE void group_copy(unsigned char *tile, const HeadMaps &maps, uint64_t *full,
+                          const Place &at, int row)
+{
+    typedef GroupTile<D, ROWS> T;
+#pragma unroll
+    for (int i = 0; i < T::WIDE; i++)
+        mr_tensor_copy5(tile + i * T::BLOCK, &maps.wide, full, i * 64, at.h, row, at.g, at.b);
+    if (T::REST > 0)
+        mr_tensor_copy5(tile + T::WIDE * T::BLOCK, &maps.rest, full, T::WIDE * 64, at.h, row, at.g,
+                        at.b);
+}
+
+// the accumulators of 64 rows by D columns
+template <int D> struct GroupOutput {
+    float wide[32 * (D / 64)], rest[8];
+
+    MR_MEMBER void clear()
+    {
+#pragma unroll
+        for (int i = 0; i < 32 * (D / 64); i++)
+            wide[i] = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            rest[i] = 0;
+        mr_group_pin(wide);
+        if (D % 64)
+            mr_group_pin(rest);
+    }
+    MR_MEMBER void scale(const float (&factor)[2])
+    {
+#pragma unroll
+        for (int i = 0; i < 32 * (D / 64); i++)
+            wide[i] *= factor[i / 2 % 2];
+        if (D % 64)
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                rest[i] *= factor[i / 2 % 2];
+    }
+};
+
+// s [64, N] = rows of half `me` of tile a by the N rows of tile b, transposed; N accumulators are
+// two a column
+template <int D, int N> MR_DEVICE void group_scores(float (&s)[N], uint32_t a, int me, uint32_t b)
+{
+    typedef GroupTile<D, GROUP_ROWS> A;
+    typedef GroupTile<D, 2 * N> B;
+    uint32_t wide = a + me * 64 * 128, rest = a + A::WIDE * A::BLOCK + me * 64 * 32;
+#pragma unroll
+    for (int block = 0; block < A::WIDE; block++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            mr_group_product<0>(
+                s, mr_operand<MR_SWIZZLE_128>(wide + block * A::BLOCK + i * 32, 16, 1024),
+                mr_operand<MR_SWIZZLE_128>(b + block * B::BLOCK + i * 32, 16, 1024), block + i > 0);
+    if constexpr (A::REST > 0)
+        mr_group_product<0>(s, mr_operand<MR_SWIZZLE_32>(rest, 16, 256),
+                            mr_operand<MR_SWIZZLE_32>(b + B::WIDE * B::BLOCK, 16, 256), 1);
+}
+
+// acc += p by tile b; p holds 64 by 2 N weights, N / 8 steps of 16 of them
+template <int D, int N>
+MR_DEVICE void group_values(GroupOutput<D> &acc, const uint32_t (&p)[N], uint32_t b)
+{
+    typedef GroupTile<D, 4 * N> T;
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) {
+        const uint32_t x[4] = {p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]};
+        mr_group_product<1>(acc.wide, x, mr_operand<MR_SWIZZLE_128>(b + i * 2048, T::BLOCK, 1024),
+                            1);
+        if constexpr (T::REST > 0)
+            mr_group_product<1>(
+                acc.rest, x, mr_operand<MR_SWIZZLE_32>(b + T::WIDE * T::BLOCK + i * 512, 16, 256),
+                1);
+    }
+}
+
+// accumulators as an operand
+template <int N> MR_DEVICE void group_pack(uint32_t (&p)[N / 2], const float (&s)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        p[i] = mr_pack(s[2 * i], s[2 * i + 1]);
+}
+
+/* Store the thread's two rows, times factor[0] and factor[1], to `row` and 8 rows below; `rows` of
+ * them exist. */
+template <int D>
+MR_DEVICE void group_store(const GroupOutput<D> &acc, const float (&factor)[2], mr_bf16 *row,
+                           int64_t step, int rows, int columns)
+{
+    typedef GroupTile<D, GROUP_ROWS> T;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int n = 0; n < T::COLUMNS / 8; n++) {
+            bool wide = n < 8 * T::WIDE;
+            int i = 4 * (wide ? n : n - 8 * T::WIDE) + 2 * r;
+            float low = wide ? acc.wide[i] : acc.rest[i],
+                  high = wide ? acc.wide[i + 1] : acc.rest[i + 1];
+            if (r * 8 < rows && n * 8 < columns)
+                *(uint32_t *)(row + r * 8 * step + n * 8 + threadIdx.x % 4 * 2) =
+                    mr_pack(low * factor[r], high * factor[r]);
+        }
+}
+
+#endif
