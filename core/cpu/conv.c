@@ -257,7 +257,7 @@ static void run_group(mr_conv *c, int64_t group, const char *x, const char *w, c
 
 /* ---- fewer products ---- */
 
-enum { WEIGHTS_MANY = 2 << 20, CHANNELS_MIN = 64 };
+enum { WEIGHTS_MANY = 2 << 20, CHANNELS_MIN = 64, WIDEST_TILE_ROWS = 12 };
 
 bool mr_winograd_fits(const mr_conv_spec *s, const mr_facts *facts, mr_winograd_plan *p)
 {
@@ -285,9 +285,14 @@ bool mr_winograd_fits(const mr_conv_spec *s, const mr_facts *facts, mr_winograd_
     int64_t columns = (p->filters + 31) / 32 * 32;
     p->weight_floats = 16 * p->taps * p->channels * columns;
     // all of them are read for each worker's squares, from memory where they are many
-    p->tiles = p->weight_floats > WEIGHTS_MANY ? MR_WINOGRAD_MORE : MR_WINOGRAD_SQUARES;
+    int64_t most = p->weight_floats > WEIGHTS_MANY ? MR_WINOGRAD_MORE : MR_WINOGRAD_SQUARES;
+    // squares of whole frames, or even parts of one: what lies outside in time is then left out
+    int64_t frame = MR_MAX((p->out[1] + 1) / 2 * ((p->out[2] + 1) / 2), 1);
+    int64_t parts = (frame + most - 1) / most;
+    p->tiles = frame > most ? (frame + parts - 1) / parts : most / frame * frame;
+    p->rows = (p->tiles + WIDEST_TILE_ROWS - 1) / WIDEST_TILE_ROWS * WIDEST_TILE_ROWS;
     p->own_floats =
-        16 * (p->tiles * (p->channels + columns + 2 * MR_WINOGRAD_GAP) + 10 * MR_WINOGRAD_GAP);
+        16 * (p->rows * (p->channels + columns + 2 * MR_WINOGRAD_GAP) + 10 * MR_WINOGRAD_GAP);
     return true;
 }
 

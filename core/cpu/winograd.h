@@ -18,7 +18,7 @@ typedef struct mr_winograd_plan {
     bool turned;                                   /* taps are counted from the last */
     mr_dtype type;
     int threads;
-    int64_t tiles;                     /* squares of outputs that a worker does at once */
+    int64_t tiles, rows;               /* squares of outputs that a worker does at once; room */
     int64_t weight_floats, own_floats; /* of the workspace: once; per worker */
 } mr_winograd_plan;
 

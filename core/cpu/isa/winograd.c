@@ -30,7 +30,7 @@ static int64_t row_of(int64_t n)
 }
 static int64_t matrix_of(const mr_winograd_plan *p, int64_t n)
 {
-    return p->tiles * row_of(n) + 5 * MR_WINOGRAD_GAP;
+    return p->rows * row_of(n) + 5 * MR_WINOGRAD_GAP;
 }
 
 /* ---- weights: G w G' ---- */
@@ -98,6 +98,17 @@ static square square_of(const mr_winograd_plan *p, int64_t i)
                     .h = i / across % down * 2,
                     .t = i / (across * down) % p->out[0],
                     .batch = i / (across * down * p->out[0])};
+}
+
+/* Whether one of some squares has inputs at a tap of time. */
+static bool reads(const mr_winograd_plan *p, int64_t begin, int64_t end, int64_t tap)
+{
+    for (int64_t i = begin; i < end; i++) {
+        int64_t t = square_of(p, i).t - p->before[0] + tap;
+        if (t >= 0 && t < p->in[0])
+            return true;
+    }
+    return false;
 }
 
 /* The inputs of square `i` at a tap of time, as row `i` of 16 matrices. */
@@ -202,12 +213,17 @@ VF_INLINE void squares(const job *j, int64_t begin, int64_t end, float *inputs, 
     int64_t from = matrix_of(p, p->channels), to = matrix_of(p, j->columns), n = end - begin,
             matrix = p->channels * j->columns;
     float *sums = inputs + POINTS * from;
+    bool begun = false;
     for (int64_t tap = 0; tap < p->taps; tap++) {
+        // frames before the first and behind the last add nothing, unless there is nothing else
+        if (!reads(p, begin, end, tap) && (begun || tap < p->taps - 1))
+            continue;
         for (int64_t i = 0; i < n; i++)
             turn_inputs(j, inputs + i * row_of(p->channels), square_of(p, begin + i), tap, type);
         for (int64_t k = 0; k < POINTS; k++)
             products(j, inputs + k * from, j->weights + (tap * POINTS + k) * matrix, sums + k * to,
-                     n, tap > 0);
+                     n, begun);
+        begun = true;
     }
     for (int64_t i = 0; i < n; i++)
         turn_outputs(j, sums + i * row_of(j->columns), square_of(p, begin + i), type);

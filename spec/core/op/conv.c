@@ -10,35 +10,38 @@ static mr_conv_spec shape(mr_conv_kind kind, mr_dtype type, int64_t channels, in
 {
     return (mr_conv_spec){.kind = kind,
                           .batch = 2,
-                          .in = {1, height, width},
-                          .out = {1, height, width - 1},
+                          .in = {2, height, width},
+                          .out = {4, height, width - 1},
                           .channels = channels,
                           .filters = channels,
                           .groups = 1,
-                          .kernel = {1, 3, 3},
+                          .kernel = {2, 3, 3},
                           .stride = {1, 1, 1},
-                          .before = {0, 1, 1},
+                          .before = {3, 1, 1},
                           .after = {0, 1, 0},
                           .type = type,
                           .bias = kind == MR_CONV_FORWARD};
 }
 
-/* Element [b, h, w, c] of what is written, summed over what it reads. */
+/* Element [b, t, h, w, c] of what is written, summed over what it reads. */
 static double wanted(const mr_conv_spec *s, const void *from, const void *w, const void *bias,
                      const int64_t *at)
 {
     bool data = s->kind == MR_CONV_DATA;
     const int64_t *read = data ? s->out : s->in;
-    int64_t C = s->channels;
-    double sum = data ? 0 : get(bias, at[3], s->type);
-    for (int64_t k = 0; k < 9; k++) {
-        int64_t h = data ? at[1] + 1 - k / 3 : at[1] - 1 + k / 3,
-                x = data ? at[2] + 1 - k % 3 : at[2] - 1 + k % 3;
-        if (h < 0 || h >= read[1] || x < 0 || x >= read[2])
-            continue;
-        for (int64_t c = 0; c < C; c++)
-            sum += get(from, ((at[0] * read[1] + h) * read[2] + x) * C + c, s->type) *
-                   get(w, (data ? c * C + at[3] : at[3] * C + c) * 9 + k, s->type);
+    int64_t C = s->channels, sign = data ? -1 : 1;
+    double sum = data ? 0 : get(bias, at[4], s->type);
+    for (int64_t k = 0; k < 18; k++) {
+        int64_t taps[] = {k / 9, k / 3 % 3, k % 3}, place[3];
+        bool inside = true;
+        for (int i = 0; i < 3; i++) {
+            place[i] = at[1 + i] + sign * (taps[i] - s->before[i]);
+            inside &= place[i] >= 0 && place[i] < read[i];
+        }
+        int64_t cell = ((at[0] * read[0] + place[0]) * read[1] + place[1]) * read[2] + place[2];
+        for (int64_t c = 0; inside && c < C; c++)
+            sum += get(from, cell * C + c, s->type) *
+                   get(w, (data ? c * C + at[4] : at[4] * C + c) * 18 + k, s->type);
     }
     return sum;
 }
@@ -47,9 +50,9 @@ static void run(const mr_conv_spec *s, const char *isa)
 {
     bool data = s->kind == MR_CONV_DATA;
     const int64_t *to = data ? s->in : s->out, *read = data ? s->out : s->in;
-    int64_t C = s->channels, n = s->batch * to[1] * to[2] * C;
-    void *from = fill(s->batch * read[1] * read[2] * C, s->type, 1),
-         *w = fill(C * C * 9, s->type, 2), *bias = fill(C, s->type, 3);
+    int64_t C = s->channels, n = s->batch * to[0] * to[1] * to[2] * C;
+    void *from = fill(s->batch * read[0] * read[1] * read[2] * C, s->type, 1),
+         *w = fill(C * C * 18, s->type, 2), *bias = fill(C, s->type, 3);
     void *out[2];
     for (int team = 0; team < 2; team++) {
         mr_facts facts = mr_cpu_facts("cpu", mr_isa_index(isa), team ? 3 : 1);
@@ -57,7 +60,7 @@ static void run(const mr_conv_spec *s, const char *isa)
         // also where bf16 has instructions of its own
         facts.bf16 = false;
         CHECK(mr_winograd_fits(s, &facts, &plan));
-        CHECK(s->batch * (to[1] + 1) / 2 * (to[2] + 1) / 2 > plan.tiles);
+        CHECK((to[1] + 1) / 2 * ((to[2] + 1) / 2) > plan.tiles);
         mr_conv *c = NULL;
         CHECK_OK(mr_conv_new(s, &facts, &c));
         size_t bytes = mr_conv_workspace(s, &facts);
@@ -73,8 +76,9 @@ static void run(const mr_conv_spec *s, const char *isa)
     }
     CHECK(memcmp(out[0], out[1], (size_t)n * mr_dtype_bytes(s->type)) == 0);
     double diff = 0, norm = 0;
-    for (int64_t i = 0; i < n; i += 97) {
-        int64_t at[] = {i / (to[1] * to[2] * C), i / (to[2] * C) % to[1], i / C % to[2], i % C};
+    for (int64_t i = 0; i < n; i += 197) {
+        int64_t at[] = {i / (to[0] * to[1] * to[2] * C), i / (to[1] * to[2] * C) % to[0],
+                        i / (to[2] * C) % to[1], i / C % to[2], i % C};
         double want = wanted(s, from, w, bias, at), d = get(out[0], i, s->type) - want;
         diff += d * d, norm += want * want;
     }
