@@ -286,7 +286,7 @@ local function check(settings)
 end
 
 -- what a reader must know of where the figures come from
-local function notes_of(mesh, models, aspects)
+local function notes_of(mesh, models, aspects, guessed)
   local notes = {}
   local function note(form, ...) notes[#notes + 1] = form:format(...) end
   for _, line in ipairs(models.encoders.notes) do
@@ -303,14 +303,34 @@ local function notes_of(mesh, models, aspects)
     note("ranks of this machine tell each other through its memory: %.3g GB/s are assumed",
       mesh.machine.node.link / 1e9)
   end
-  if not mesh.machine.cpu then
-    note("%s: workspace is that of plain kernels on one thread", mesh.machine.name)
-    for _, row in ipairs(mesh.machine.assumed) do
-      note("%s: %s is assumed: %.4g%s", mesh.machine.name, row.field, row.value,
-        row.of and (" by its %s"):format(row.of) or "")
-    end
+  local m = mesh.machine
+  if not m.cpu then
+    note("%s: workspace is that of plain kernels on one thread", m.name)
+  end
+  note("%s: rates by %s", m.name, m.source)
+  for _, row in ipairs(m.assumed) do
+    note("%s: %s is assumed: %.4g%s", m.name, row.field, row.value,
+      row.of and (" by its %s"):format(row.of) or "")
+  end
+  if #guessed > 0 then
+    note("%s was measured without %s: rated as others of their kind", m.name,
+      table.concat(guessed, ", "))
   end
   return notes
+end
+
+-- names of the ops of all buckets that a measured machine has no rate of
+local function guessed_ops(rows)
+  local names, known = {}, {}
+  for _, row in ipairs(rows) do
+    for _, op in ipairs(row.ops) do
+      if op.guessed and not known[op.op] then
+        known[op.op], names[#names + 1] = true, op.op
+      end
+    end
+  end
+  table.sort(names)
+  return names
 end
 
 --- What becomes of an index's samples in an epoch.
@@ -412,7 +432,7 @@ function plan.of(settings, given)
   for _, row in ipairs(out) do
     largest = (not largest or row.total > largest.total) and row or largest
   end
-  local notes = notes_of(mesh, models, #open.table > #list and not survey)
+  local notes = notes_of(mesh, models, #open.table > #list and not survey, guessed_ops(out))
   table.move(open.assumed, 1, #open.assumed, #notes + 1, notes)
   if programs then
     notes[#notes + 1] = ("programs of all buckets have no room beside the largest; try: "

@@ -51,6 +51,12 @@ local function squared_log(a, b)
   return x * x
 end
 
+--- Was a step of its op and dtypes measured?
+---@param m table    machine with ops
+---@param row table  of mr.Program times()
+---@return boolean
+function rates.known(m, row) return m.ops[rates.key(row)] ~= nil end
+
 --- Seconds of a step by the machine's points.
 ---@param m table        machine with ops (by key), rate.product, rate.step_s, peak.memory
 ---@param row table      of mr.Program times()

@@ -71,7 +71,8 @@ end
 ---@param rows table[]
 ---@param dtype string
 ---@return table parts  {forward, recompute, backward}
----@return table ops    by op: {op, calls, seconds, flop, bytes}, longest first
+---@return table ops    by op: {op, calls, seconds, flop, bytes, guessed: the machine was measured
+---   without it}, longest first
 function work.parts(m, rows, dtype)
   local parts, by_op, ops = { forward = 0, recompute = 0, backward = 0 }, {}, {}
   for _, row in ipairs(rows) do
@@ -84,6 +85,7 @@ function work.parts(m, rows, dtype)
       by_op[row.op], ops[#ops + 1] = op, op
     end
     op.calls, op.seconds = op.calls + 1, op.seconds + seconds
+    op.guessed = op.guessed or m.ops ~= nil and not rates.known(m, row)
     op.flop, op.bytes = op.flop + row.flop, op.bytes + row.bytes
   end
   table.sort(ops, function(a, b) return a.seconds > b.seconds end)

@@ -203,6 +203,24 @@ describe("a plan", function()
       notes)
   end)
 
+  it("says whose rates it goes by, what was assumed, and what was not measured", function()
+    local function told(given)
+      local m = setmetatable(given, { __index = machine.open "H100" })
+      local cache <close> = compiled.new(m)
+      return table.concat(plan.of(bake(), { mesh = mesh.new(m), compiled = cache }).notes, "\n")
+    end
+    local plain = told {}
+    assert.matches("H100: rates by NVIDIA data sheet", plain)
+    assert.is_nil(plain:find("assumed", 1, true) or plain:find("measured without", 1, true))
+    assert.matches("H100: rate.text is assumed: 5e%+14 by its peak.bf16", told { assumed = { {
+      field = "rate.text", value = 5e14, of = "peak.bf16" } } })
+    -- of a processor, too
+    assert.matches("decode_rate is assumed", told { assumed = { { field = "decode_rate",
+      value = 1e8 } }, cpu = E.device("cpu", 1):facts(), program_bytes = 1e6 })
+    assert.matches("H100 was measured without accumulate, add, .*gelu_tanh.*: rated as others of their kind",
+      told { ops = {} })
+  end)
+
   it("says what does not fit, and for what is missing what is said in its place", function()
     local small = setmetatable({ memory_bytes = 5e9 }, { __index = machine.open "H100" })
     local cache <close> = compiled.new(small)
