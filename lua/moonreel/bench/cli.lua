@@ -3,6 +3,7 @@
 -- @module moonreel.bench.cli
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.bench"
+local graph = require "moonreel.bench.graph"
 local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
 
@@ -10,7 +11,8 @@ local cli = {}
 
 local STARTS = 7  -- of the program per figure, as far as there is time; the best counts
 
--- seconds of one start of the program, its processor seconds, and what it printed
+-- seconds of one start of the program, its processor seconds, what it printed, and the most memory
+-- that it had
 local function start(words, input)
   local began = base.now_s()
   local done = process.run({process.program(), table.unpack(words)}, input or "",
@@ -21,22 +23,22 @@ local function start(words, input)
       ("bench: moonreel %s ended with %s"):format(table.concat(words, " "),
       done.exit or done.signal))
   end
-  return took, done.cpu_s, done.output
+  return took, done.cpu_s, done.output, done.peak_bytes
 end
 
--- the start that took least of what once() says: seconds, processor seconds, output
+-- the start that took least of what once() says: seconds, processor seconds, output, memory
 local function best(seconds, once)
-  local began, least, cpu, output = base.now_s(), math.huge, nil, nil
+  local began, least, cpu, output, bytes = base.now_s(), math.huge, nil, nil, nil
   for i = 1, STARTS do
     if i > 1 and base.now_s() - began > seconds then
       break
     end
-    local took, cpu_s, text = once()
+    local took, cpu_s, text, peak = once()
     if took < least then
-      least, cpu, output = took, cpu_s, text
+      least, cpu, output, bytes = took, cpu_s, text, peak
     end
   end
-  return least, cpu, output
+  return least, cpu, output, bytes
 end
 
 --- The shipped recipe with the most values.
@@ -92,6 +94,21 @@ local function open_large(dir, seconds)
   return rows
 end
 
+-- what plans of large runs take: seven stages on 192 GPUs, and the shapes of Open-Sora 2.0
+local function plan_large(seconds)
+  local rows = {}
+  local function add(what, aim_s, words)
+    local took, cpu_s, _, peak = best(seconds, function() return start(words) end)
+    rows[#rows + 1] = {what = what, seconds = took, cpu_s = cpu_s, aim_s = aim_s,
+      private_bytes = peak, aim_bytes = 500e6}
+  end
+  add("plan all stages of opensora-1.2/lambda/tutorial on 24x8xH100", 10, {"plan",
+    "opensora-1.2/lambda/tutorial", "--gpus", "24x8xH100"})
+  add("plan 57 blocks of width 3072 over 39 k tokens", 3, {"-e",
+    ('require("moonreel.bench.mmdit").plan(1, %d, true)'):format(graph.mmdit_tokens)})
+  return rows
+end
+
 --- Measure.
 ---@param options table  seconds: time to spend per figure
 ---@return table[] rows  {what, seconds, cpu_s, aim_s, private_bytes, aim_bytes}
@@ -118,7 +135,9 @@ function cli.measure(options)
   if not ok then
     error(large, 0)
   end
-  return table.move(large, 1, #large, #rows + 1, rows)
+  table.move(large, 1, #large, #rows + 1, rows)
+  local plans = plan_large(options.seconds)
+  return table.move(plans, 1, #plans, #rows + 1, rows)
 end
 
 return cli

@@ -27,8 +27,8 @@ local command = {
       .. "of forward, backward, finish and compile at three depths"},
     {"save", "what a checkpoint takes: the stall of a save beside a plain copy of the state, and "
       .. "verifying one beside reading it"},
-    {"cli", "what a user waits for: bake, prompt, show, a large checkpoint from a cold cache; each "
-      .. "beside its aim"},
+    {"cli", "what a user waits for: bake, prompt, show, a large checkpoint from a cold cache, "
+      .. "plans of large runs; each beside its aim"},
     {"encoders", "the video autoencoder and T5 XXL of Open-Sora 1.2 at their released sizes: 17 "
       .. "frames of 144p and a caption, seconds and peak of memory beside PyTorch's; minutes"},
     {"comm", "what ranks tell each other: microseconds and GB/s by size, over memory that they "
