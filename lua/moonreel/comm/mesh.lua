@@ -14,6 +14,7 @@ local mesh = {}
 ---@field leads boolean          the first of its group, which counts and decodes for it
 ---@field sequence mr.Sequence|nil  that share tokens with this rank, itself among them; nil: none
 ---@field group mr.Comm|nil      the same as a communicator; nil: none
+---@field crosses string|nil     what should lie within a host and does not, for people
 
 -- numbers that divide `whole` nearest to `wanted`, below and above it
 local function nearest_divisors(whole, wanted)
@@ -93,6 +94,17 @@ function mesh.shape(settings, ranks, heads, here, shared)
   return { heads = exchange, inner = inner, outer = circle // inner }
 end
 
+-- heads that are exchanged between hosts, with what keeps them within
+local function crossing(shape, shared, here)
+  local heads = shape.heads
+  if heads == 1 or not here or here % heads == 0 then
+    return nil
+  end
+  return ("%d ranks exchange heads, and a host has %d: tokens cross the network in every "
+    .. "attention; try: plugin_config.ulysses_size = %d, and the rest of %d passes keys on")
+    :format(heads, here, common(heads, here), shared)
+end
+
 --- Bytes that one rank sends in one attention over shared tokens, forward and backward, of bf16:
 -- q, k, v and the result for heads; k and v around circles, once each way, and their gradients in
 -- f32, which come home. Ref: reference parallelism 5 and 6.
@@ -120,7 +132,7 @@ function mesh.new(settings, team, heads, here)
   local shared = mesh.shared(settings)
   local shape = mesh.shape(settings, team.size, heads, here)
   local self = { data = team.size // shared, at = team.rank // shared,
-    leads = team.rank % shared == 0 }
+    leads = team.rank % shared == 0, crosses = crossing(shape, shared, here) }
   if shared > 1 then
     self.group = team.world:split(self.at, { key = team.rank })
     shape.rank, shape.comm = team.rank % shared, self.group

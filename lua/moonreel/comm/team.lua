@@ -91,7 +91,8 @@ end
 -- what can be said of an error to another rank
 local function story(problem)
   if type(problem) == "table" and problem.exit then
-    return { code = problem.code, exit = problem.exit, message = problem.message }
+    return { code = problem.code, exit = problem.exit, message = problem.message,
+      told = problem.told }
   end
   return { code = "MR_E_FAIL", exit = 1, message = tostring(problem) }
 end
@@ -115,11 +116,17 @@ function Team:try(f, ...)
     error(good and texts or result, 0)
   end
   for rank, text in ipairs(texts) do
-    if rank - 1 == self.rank and not good then
-      error(result, 0)
-    elseif text ~= "" then
-      told(rank - 1, json.decode(text))
+    local failed = text ~= "" and json.decode(text)
+    -- what was told within f is the story of whoever told it
+    if failed and not failed.told then
+      if rank - 1 == self.rank then
+        error(result, 0)
+      end
+      told(rank - 1, failed)
     end
+  end
+  if not good then
+    error(result, 0)
   end
   return result
 end
@@ -133,6 +140,34 @@ function Team:first(f)
   end
   local text = self:try(function() return self.leads and json.encode(f()) or "" end)
   return json.decode(self:texts(text)[1])
+end
+
+--- Hold what this rank has against what the first one has. Where they differ all ranks fail, as the
+-- first that differs tells.
+---@param own string
+---@param differs fun(theirs: string)  raises
+function Team:same(own, differs)
+  local theirs = self:first(function() return { own } end)[1]
+  self:try(function()
+    if own ~= theirs then
+      differs(theirs)
+    end
+  end)
+end
+
+--- Ranks of a host, where all hosts have as many of them, one behind the other; nil: they have not,
+-- or nobody says.
+---@param here moonreel.comm.Place
+---@return integer|nil
+function Team:even(here)
+  local n
+  for rank, row in ipairs(self:all { here.local_size or 0, here.local_rank }) do
+    n = n or row[1]
+    if row[1] == 0 or row[1] ~= n or row[2] ~= (rank - 1) % n then
+      return nil
+    end
+  end
+  return math.tointeger(n)
 end
 
 --- Fail on all ranks alike, where every one of them knows why: the first one tells.

@@ -63,6 +63,11 @@ local function open_sources(r)
         return {source.index.meta.path}
       end)[1]
       source.index = r:keep(source.index or data.open(path))
+      local meta = source.index.meta
+      r.team:same(meta.fp_order, function(theirs)
+        base.raise("MR_E_DATA", ("%s: the index holds other samples here (%s) than on rank 0 (%s); "
+          .. "try: the same index on all hosts"):format(path, meta.fp_order, theirs))
+      end)
       r.notes[#r.notes + 1] = place.pick(source)
     end)
   end
@@ -234,6 +239,11 @@ function samples.open(r)
   r.update = optim.new(r.exec, r.pipe.params, r.ranks, r.reduced)
   samples.loader(r, resumed or nil)
   r.plan = r.loader:plan()
+  if r.plan.batches < r.micros then
+    r.notes[#r.notes + 1] = ("a step is made of %d micro-batches, an epoch of %d: a step trains "
+      .. "samples several times; try: fewer ranks, smaller batches in bucket_config, more "
+      .. "clips"):format(r.micros, r.plan.batches)
+  end
   if r.cached.latents then
     blame.field(s, r.cached.latents, r.cache.check_epochs, r.cache, drawn_epochs(r))
   end

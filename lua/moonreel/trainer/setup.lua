@@ -37,6 +37,14 @@ function setup.name(s)
   return (name:gsub("[^%w%._%-]", "-"))
 end
 
+-- files that differ on one host, or other words, are found before anything runs
+local function expect_same_recipe(r)
+  r.team:same(r.settings.hash, function(theirs)
+    base.raise("MR_E_RECIPE", ("the recipe has other values here (%s) than on rank 0 (%s); try: "
+      .. "the same files and words on all hosts"):format(r.settings.hash, theirs))
+  end)
+end
+
 -- what ranks other than the first say and write
 local silent = {append = function() end, sync = function() end, close = function() end,
   waiting = function() return 0, "", 0 end}
@@ -47,6 +55,7 @@ function setup.check(r)
   r.progress = progress.new(s.steps, s.log_every, r.team.leads and r.write or not r.team.leads
     and silent.append or nil)
   r.name = setup.name(s)
+  expect_same_recipe(r)
   s:require_readers()
   if s.stages then
     base.raise("MR_E_USAGE", "a recipe of stages trains by moonreel.trainer.stages; try: moonreel "
@@ -282,8 +291,9 @@ function setup.models(r)
   local dtype = pipeline.dtype(s, r.device)
   local cut = ranks.cut(s, r.team.size)
   r.dtype, r.pipe = dtype, models_of(s, dtype, cut)
-  local params, here = r.pipe.params, require("moonreel.comm.place").find().local_size
+  local params, here = r.pipe.params, r.team:even(require("moonreel.comm.place").find())
   r.mesh = mesh_of(r, here)
+  r.notes[#r.notes + 1] = r.mesh.crosses
   samples.count_micros(r)
   if r.team.world then
     r.ranks = ranks.new(params, r.team.world, {local_ranks = here, stage = ranks.stage(s),

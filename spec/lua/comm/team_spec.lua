@@ -76,4 +76,40 @@ describe("a team of ranks", function()
       assert.equal(("%s ended with exit code %d"):format(case[3], case[4]), ends)
     end
   end)
+
+  it("ends where one has something else than the first, which it tells", function()
+    local output, exit = launch(3, [[
+      t:same("x", error)
+      t:try(function()
+        t:same(t.rank < 2 and "x" or "y", function(theirs)
+          base.raise("MR_E_RECIPE", "y, not " .. theirs)
+        end)
+      end)
+      print "not here"
+    ]])
+    assert.equal(3, exit, output)
+    assert.matches("^moonreel: rank 2: [^\n]*y, not x\n", output)
+    assert.is_nil(output:find("not here", 1, true))
+  end)
+
+  it("knows hosts that have as many ranks each, one behind the other", function()
+    local output, exit = launch(4, [[
+      local function even(sizes, places)
+        return t:even { local_size = sizes[t.rank + 1], local_rank = places[t.rank + 1] }
+      end
+      local got = { even({ 2, 2, 2, 2 }, { 0, 1, 0, 1 }), even({ 4, 4, 4, 4 }, { 0, 1, 2, 3 }),
+        -- another number on the last host, as torchrun tells each; by turns; nobody says
+        even({ 3, 3, 3, 1 }, { 0, 1, 2, 0 }) or 0, even({ 2, 2, 2, 2 }, { 0, 0, 1, 1 }) or 0,
+        even({ 2, 2, 2 }, { 0, 1, 0, 1 }) or 0, even({ 2, 2, 1, 1 }, { 0, 1, 0, 0 }) or 0 }
+      for r = 0, 3 do
+        if r == t.rank then
+          print(table.concat(got, " "))
+          io.stdout:flush()
+        end
+        t:try(function() end)
+      end
+    ]])
+    assert.equal(0, exit, output)
+    assert.equal(("2 4 0 0 0 0\n"):rep(4), output)
+  end)
 end)

@@ -138,6 +138,43 @@ describe("a run by many ranks", function()
     end
   end)
 
+  it("refuses a recipe, and an index, that is another one on a rank, and names it", function()
+    local script = out .. "/other.lua"
+    base.replace_file(script, [[
+      local rank = os.getenv "MOONREEL_RANK"
+      if arg[1] == "index" and rank == "1" then
+        local data = require "moonreel.data"
+        local open = data.open
+        function data.open(...)
+          local index = open(...)
+          return setmetatable({ meta = { fp_order = "others", path = index.meta.path },
+            close = function() index:close() end }, { __index = index })
+        end
+      end
+      local words = table.move(arg, 2, #arg, 1, {})
+      words[#words + 1] = arg[1] == "recipe" and rank == "1" and "optim.lr=0.5" or nil
+      require("moonreel.cli.train").run(words)
+    ]])
+    for what, told in pairs {
+        recipe = { 3, "the recipe has other values here %(%x+%) than on rank 0 %(%x+%); try: the "
+          .. "same files" },
+        index = { 4, "demo%.mrx: the index holds other samples here %(others%) than on rank 0 %(" },
+      } do
+      local list = words(1, "other")
+      table.remove(list, 2)
+      local done = start { list[1], "-n", "2", script, what, table.unpack(list, 2) }
+      assert.equal(told[1], done.exit, done.output)
+      assert.matches("moonreel: rank 1: [^\n]*" .. told[2], done.output)
+      assert.is_nil(demo_data.run_dir(out, "other"))
+    end
+  end)
+
+  it("says when a step takes more than an epoch has", function()
+    assert.matches("a step is made of 3 micro%-batches, an epoch of 1: a step trains samples "
+      .. "several times; try: fewer ranks", train(3, "several", "steps=1",
+      'bucket_config={["32px"]={[1]={1.0,200},[6]={0.0,1}}}'))
+  end)
+
   it("resumes bit for bit, whatever state each rank keeps", function()
     -- all of it until step 2, then its part
     train(2, "halves", "plugin_config.zero_stage=0", "steps=2")

@@ -23,7 +23,9 @@ local place, ranks = require "moonreel.comm.place", require "moonreel.optim.rank
 local find, cut, node = place.find, ranks.cut, tonumber(arg[1])
 function place.find(...)
   local here = find(...)
-  here.local_size = node > 0 and node or here.local_size
+  if node > 0 then
+    here.local_size, here.local_rank = node, here.rank % node
+  end
   return here
 end
 function ranks.cut(...)
